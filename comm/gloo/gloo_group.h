@@ -1,0 +1,29 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "comm/group.h"
+
+// gloo over TCP: carries data between hosts and, unlike MPI, notices within milliseconds that a peer died.
+
+namespace ferry {
+
+struct GlooOptions {
+  /// Interface name ("eth0"), address or host name that this rank binds to and is reached at. Empty: loopback if all ranks share
+  /// a host (more exactly a network namespace), else the address that the host's own name resolves to.
+  std::string net_interface;
+  std::chrono::milliseconds connect_timeout{30000};  // for the whole of connecting, at least 1
+};
+
+/// Connects all ranks of `bootstrap`, which carries the addresses and is not used afterwards. Collective.
+/// Throws Error{kInvalidArgument} for an unusable net_interface and Error{kUnavailable} or {kDeadlineExceeded} for a rank that
+/// cannot be reached. Makes the process ignore SIGPIPE if it would die of it.
+///
+/// A deadline that passes in wait() closes all connections of the group (gloo knows no milder way): peers then see this rank as
+/// lost. The death of any peer fails the whole group, whomever the current wait is for, so that the error names the dead rank.
+/// A peer that destroyed its group is not dead, and only operations with it fail.
+std::unique_ptr<Group> make_gloo_group(Group& bootstrap, const GlooOptions& options);
+
+}  // namespace ferry

@@ -1,0 +1,155 @@
+#include "comm/mpi/mpi_group.h"
+
+#include <mpi.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+#include <thread>
+
+#include "comm/failure_latch.h"
+#include "runtime/base/check.h"
+
+namespace ferry {
+namespace {
+
+using std::chrono::microseconds;
+
+// How a wait gives its core away: at first only to whoever is ready to run, later by sleeping, so that a server without
+// requests costs next to nothing.
+constexpr microseconds kYieldFor{200};
+constexpr microseconds kShortSleep{50};
+constexpr microseconds kLongSleep{500};
+constexpr microseconds kLongSleepAfter{10000};
+
+std::string mpi_error_text(int result) {
+  std::array<char, MPI_MAX_ERROR_STRING> text{};
+  int chars = 0;
+  MPI_Error_string(result, text.data(), &chars);
+  return {text.data(), static_cast<std::size_t>(chars)};
+}
+
+bool mpi_is_usable() {
+  int finalized = 0;
+  MPI_Finalized(&finalized);
+  return finalized == 0;
+}
+
+struct MpiOp : PendingOp {
+  explicit MpiOp(const OpInfo& op_info) : info(op_info) {}
+  MpiOp(const MpiOp&) = delete;
+  MpiOp& operator=(const MpiOp&) = delete;
+
+  // An unfinished receive is withdrawn, so that a late message is not written to memory that its owner has freed.
+  ~MpiOp() override {
+    if (request == MPI_REQUEST_NULL || !mpi_is_usable()) return;
+    if (info.kind == OpInfo::Kind::kRecv) MPI_Cancel(&request);
+    MPI_Request_free(&request);
+  }
+
+  const OpInfo info;
+  MPI_Request request = MPI_REQUEST_NULL;
+};
+
+// The sleep after a wait that has lasted `waited`: none, then 50 us growing to 500 us.
+microseconds next_sleep(std::chrono::steady_clock::duration waited, microseconds last) {
+  if (waited < kYieldFor) return microseconds(0);
+  if (waited < kLongSleepAfter) return kShortSleep;
+  return std::min(std::max(last, kShortSleep) * 2, kLongSleep);
+}
+
+class MpiGroup final : public Group {
+ public:
+  MpiGroup(Rank rank, int size) : rank_(rank), size_(size) {
+    check(MPI_Comm_dup(MPI_COMM_WORLD, &comm_), "MPI_Comm_dup");
+    check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  }
+  // The communicator stays with MPI until it finalizes: freeing it is collective, and a group may be destroyed because a
+  // peer is gone. A job makes a handful of groups.
+  ~MpiGroup() override = default;
+
+  const char* name() const override { return "mpi"; }
+  Rank rank() const override { return rank_; }
+  int size() const override { return size_; }
+
+  std::unique_ptr<PendingOp> isend(std::span<const std::byte> data, Rank to, int tag) override {
+    auto op = start({OpInfo::Kind::kSend, to, tag, data.size()});
+    const int count = static_cast<int>(data.size());
+    check(MPI_Isend(data.data(), count, MPI_BYTE, to.value, tag, comm_, &op->request), describe(op->info));
+    return op;
+  }
+
+  std::unique_ptr<PendingOp> irecv(std::span<std::byte> data, Rank from, int tag) override {
+    auto op = start({OpInfo::Kind::kRecv, from, tag, data.size()});
+    const int count = static_cast<int>(data.size());
+    check(MPI_Irecv(data.data(), count, MPI_BYTE, from.value, tag, comm_, &op->request), describe(op->info));
+    return op;
+  }
+
+  void wait(PendingOp& pending, Deadline deadline) override {
+    auto& op = dynamic_cast<MpiOp&>(pending);
+    const auto start = std::chrono::steady_clock::now();
+    microseconds sleep{0};
+    while (true) {
+      failure_.throw_if_set();
+      if (test(op)) return;
+      const auto now = std::chrono::steady_clock::now();
+      if (now >= deadline) {
+        failure_.set_deadline_exceeded(op.info);
+        continue;
+      }
+      sleep = next_sleep(now - start, sleep);
+      if (sleep.count() == 0) {
+        sched_yield();
+      } else {
+        std::this_thread::sleep_for(sleep);
+      }
+    }
+  }
+
+  void fail(Rank rank, const std::string& reason) override { failure_.set(ErrorCode::kUnavailable, rank, reason); }
+  std::string async_error() const override { return failure_.message(); }
+  // Other threads may call this, so it leaves MPI alone; the operations are withdrawn when their owner destroys them.
+  void abort() override { failure_.set_aborted(); }
+
+ private:
+  std::unique_ptr<MpiOp> start(const OpInfo& info) const {
+    check_op(info, rank_, size_);
+    failure_.throw_if_set();
+    if (info.bytes > kMaxMpiMessageBytes) {
+      throw_invalid("[mpi] " + describe(info) + " is too large; at most " + std::to_string(kMaxMpiMessageBytes) +
+                    " bytes are allowed");
+    }
+    return std::make_unique<MpiOp>(info);
+  }
+
+  bool test(MpiOp& op) {
+    int is_done = 0;
+    const int result = MPI_Test(&op.request, &is_done, MPI_STATUS_IGNORE);
+    int error_class = MPI_SUCCESS;
+    if (result != MPI_SUCCESS) MPI_Error_class(result, &error_class);
+    FERRY_CHECK(error_class != MPI_ERR_TRUNCATE) << " the message is larger than the " << describe(op.info);
+    if (result != MPI_SUCCESS) {
+      failure_.set(ErrorCode::kUnavailable, op.info.peer, describe(op.info) + " failed: " + mpi_error_text(result));
+      failure_.throw_if_set();
+    }
+    return is_done != 0;
+  }
+
+  static void check(int result, const std::string& what) {
+    if (result != MPI_SUCCESS) throw Error(ErrorCode::kUnavailable, "[mpi] " + what + " failed: " + mpi_error_text(result));
+  }
+
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  const Rank rank_;
+  const int size_;
+  FailureLatch failure_;
+};
+
+}  // namespace
+
+std::unique_ptr<Group> make_mpi_group(MpiRuntime& runtime) {
+  return std::make_unique<MpiGroup>(runtime.rank(), runtime.size());
+}
+
+}  // namespace ferry

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "comm/group.h"
+
+// MPI: launches the job, tells every process its rank, and carries data inside a healthy job. MPI itself never reports a dead
+// peer (Open MPI 4.1 has no ULFM): LivenessMonitor notices, its owner calls Group::fail, and the waits of this group see that.
+
+namespace ferry {
+
+/// MPI_Init and MPI_Finalize; at most one per process. MPI is called from one thread at a time: construct and destroy this on the
+/// main thread, and let one thread at a time use the group. Blocking collectives happen in the constructor only.
+class MpiRuntime {
+ public:
+  /// Whether a launcher (mpirun, srun and the like) started this process as part of a job, read from the variables it sets.
+  /// Needs no MpiRuntime: without a launcher none is needed.
+  static bool launched_by_mpirun();
+  /// The rank that the launcher gave this process, 0 without one. Needs no MpiRuntime.
+  static int launch_rank();
+
+  MpiRuntime();
+  /// Finalizes, which may wait for all ranks, unless abandoned.
+  ~MpiRuntime();
+  MpiRuntime(const MpiRuntime&) = delete;
+  MpiRuntime& operator=(const MpiRuntime&) = delete;
+
+  Rank rank() const { return rank_; }
+  int size() const { return size_; }
+  int local_rank() const { return local_rank_; }  // 0 ‥ local_size-1 among the ranks of this host
+  int local_size() const { return local_size_; }  // ranks on this host
+  const std::string& host_name() const { return host_name_; }
+
+  /// After a peer was lost, finalizing may hang. From here on the destructor leaves MPI alone, and the process has to leave
+  /// through std::_Exit, past the exit handlers of the MPI library.
+  void abandon() { abandoned_ = true; }
+
+ private:
+  Rank rank_;
+  int size_ = 0;
+  int local_rank_ = 0;
+  int local_size_ = 0;
+  std::string host_name_;
+  bool abandoned_ = false;
+};
+
+/// The largest message of the MPI group; larger ones are Error{kInvalidArgument}.
+inline constexpr std::size_t kMaxMpiMessageBytes = 0x7fffffff;  // MPI counts are int
+
+/// All ranks of the job, on a communicator of its own. Collective: every rank makes its groups in the same order. wait() polls
+/// and gives the core away between polls; fail() and abort() are seen within about a millisecond.
+std::unique_ptr<Group> make_mpi_group(MpiRuntime& runtime);
+
+}  // namespace ferry

@@ -1,0 +1,69 @@
+#include <mpi.h>
+
+#include <array>
+#include <cstdlib>
+
+#include "comm/mpi/mpi_group.h"
+#include "runtime/base/error.h"
+
+namespace ferry {
+namespace {
+
+bool is_set(const char* variable) { return std::getenv(variable) != nullptr; }  // NOLINT(concurrency-mt-unsafe)
+
+void check_start(int result, const char* what) {
+  if (result != MPI_SUCCESS) {
+    throw Error(ErrorCode::kUnavailable, std::string("[mpi] ") + what + " failed with MPI error " + std::to_string(result));
+  }
+}
+
+}  // namespace
+
+bool MpiRuntime::launched_by_mpirun() {
+  // Open MPI, any PMIx launcher, MPICH's and other PMI-1 or PMI-2 launchers, Slurm's srun. SLURM_PROCID alone is also set in a
+  // batch script, where the process is not part of a step.
+  return is_set("OMPI_COMM_WORLD_SIZE") || is_set("PMIX_RANK") || is_set("PMI_RANK") ||
+         (is_set("SLURM_PROCID") && is_set("SLURM_STEP_NUM_TASKS"));
+}
+
+int MpiRuntime::launch_rank() {
+  for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
+    if (is_set(variable)) return std::atoi(std::getenv(variable));  // NOLINT(concurrency-mt-unsafe)
+  }
+  return 0;
+}
+
+MpiRuntime::MpiRuntime() {
+  int was_initialized = 0;
+  MPI_Initialized(&was_initialized);
+  if (was_initialized != 0) throw Error(ErrorCode::kFailedPrecondition, "[mpi] MPI is already initialized in this process");
+  int provided = MPI_THREAD_SINGLE;
+  check_start(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
+  if (provided < MPI_THREAD_SERIALIZED) {
+    MPI_Finalize();
+    throw Error(ErrorCode::kUnimplemented, "[mpi] the MPI library offers thread level " + std::to_string(provided) +
+                                               "; MPI_THREAD_SERIALIZED (" + std::to_string(MPI_THREAD_SERIALIZED) +
+                                               ") is needed");
+  }
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  check_start(MPI_Comm_rank(MPI_COMM_WORLD, &rank_.value), "MPI_Comm_rank");
+  check_start(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size");
+
+  MPI_Comm host = MPI_COMM_NULL;
+  check_start(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_.value, MPI_INFO_NULL, &host),
+              "MPI_Comm_split_type");
+  check_start(MPI_Comm_rank(host, &local_rank_), "MPI_Comm_rank");
+  check_start(MPI_Comm_size(host, &local_size_), "MPI_Comm_size");
+  MPI_Comm_free(&host);
+
+  std::array<char, MPI_MAX_PROCESSOR_NAME> name{};
+  int name_chars = 0;
+  check_start(MPI_Get_processor_name(name.data(), &name_chars), "MPI_Get_processor_name");
+  host_name_.assign(name.data(), static_cast<std::size_t>(name_chars));
+}
+
+MpiRuntime::~MpiRuntime() {
+  if (!abandoned_) MPI_Finalize();
+}
+
+}  // namespace ferry

@@ -1,0 +1,28 @@
+#include "kernels/op_table.h"
+
+#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/simd.h"
+
+namespace ferry::FERRY_ISA_NAMESPACE {
+
+const OpTable kOpTable = {
+    .name = kRegisterLanes == kLanes ? "avx512" : "avx2",
+    .embed = embed,
+    .rms_norm = rms_norm,
+    .add = add,
+    .gated_rms_norm = gated_rms_norm,
+    .rope = rope,
+    .kv_append = kv_append,
+    .attention = attention,
+    .sigmoid_gate = sigmoid_gate,
+    .causal_conv1d = causal_conv1d,
+    .delta_gates = delta_gates,
+    .gated_delta_rule = gated_delta_rule,
+    .router_topk = router_topk,
+    .swiglu = swiglu,
+    .gather_rows = gather_rows,
+    .combine = combine,
+    .shared_expert_merge = shared_expert_merge,
+};
+
+}  // namespace ferry::FERRY_ISA_NAMESPACE

@@ -1,0 +1,122 @@
+#include <math.h>
+
+#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/simd.h"
+
+namespace ferry::FERRY_ISA_NAMESPACE {
+namespace {
+
+constexpr int64_t kMaxExperts = 4096;  // 16 KiB of probabilities on a task's stack
+constexpr float kTaken = -1.0f;        // below every probability: padding, and experts already chosen
+
+/// Widens the logits; a NaN becomes -infinity. Returns the largest.
+template <class T>
+float read_logits(const T* logits, int64_t num_experts, float* values) {
+  F32x16 largest(-INFINITY);
+  for_each_vector(num_experts, [&](int64_t i, auto lanes) {
+    const F32x16 x = load(logits + i, lanes);
+    const F32x16 valid = select(x == x, x, F32x16(-INFINITY));
+    store(values + i, valid, lanes);
+    // The unused lanes of a tail hold zeros, which are not logits.
+    if constexpr (std::is_same_v<decltype(lanes), AllLanes>) largest = max(largest, valid);
+  });
+  float result = horizontal_max(largest);
+  for (int64_t i = num_experts / kLanes * kLanes; i < num_experts; ++i) result = values[i] > result ? values[i] : result;
+  return result;
+}
+
+/// values <- softmax(values), padded to whole vectors with kTaken. Logits equal to the largest have e^0 = 1 even where they are
+/// infinite, so the result never holds a NaN.
+void softmax(float* values, int64_t num_experts, float largest) {
+  F32x16 sum(0.0f);
+  for_each_vector(num_experts, [&](int64_t i, auto lanes) {
+    const F32x16 x = load(values + i, lanes);
+    const F32x16 e = select(x == F32x16(largest), F32x16(1.0f), exp(x - largest));
+    store(values + i, e, lanes);
+    sum = sum + load(values + i, lanes);  // zeros in the unused lanes
+  });
+  const float total = horizontal_sum(sum);
+  for_each_vector(num_experts, [&](int64_t i, auto lanes) { store(values + i, load(values + i, lanes) / total, lanes); });
+  for (int64_t i = num_experts; i % kLanes != 0; ++i) values[i] = kTaken;
+}
+
+/// Index of the largest value, the lowest one on ties. `padded_size` is a multiple of 16.
+int32_t index_of_largest(const float* values, int64_t padded_size) {
+  I32x16 index;
+  for (int i = 0; i < kParts; ++i) {
+    for (int lane = 0; lane < kRegisterLanes; ++lane) index.part[i][lane] = i * kRegisterLanes + lane;
+  }
+  F32x16 best = load(values);
+  I32x16 best_index = index;
+  for (int64_t i = kLanes; i < padded_size; i += kLanes) {
+    index = index + I32x16(static_cast<int32_t>(kLanes));
+    const F32x16 x = load(values + i);
+    const I32x16 larger = x > best;
+    best = select(larger, x, best);
+    best_index = select(larger, index, best_index);
+  }
+  float lane_values[kLanes];
+  int32_t lane_indices[kLanes];
+  __builtin_memcpy(lane_values, &best, sizeof(lane_values));
+  __builtin_memcpy(lane_indices, &best_index, sizeof(lane_indices));
+  int64_t winner = 0;
+  for (int64_t lane = 1; lane < kLanes; ++lane) {
+    const bool tie = lane_values[lane] == lane_values[winner];
+    if (lane_values[lane] > lane_values[winner] || (tie && lane_indices[lane] < lane_indices[winner])) winner = lane;
+  }
+  return lane_indices[winner];
+}
+
+template <class T>
+void route_token(const T* logits, int64_t num_experts, int64_t top_k, int32_t* topk_idx, float* topk_weights) {
+  alignas(64) float values[kMaxExperts];
+  softmax(values, num_experts, read_logits(logits, num_experts, values));
+  const int64_t padded_size = (num_experts + kLanes - 1) / kLanes * kLanes;
+  float sum = 0.0f;
+  for (int64_t k = 0; k < top_k; ++k) {
+    const int32_t expert = index_of_largest(values, padded_size);
+    topk_idx[k] = expert;
+    topk_weights[k] = values[expert];
+    sum += values[expert];
+    values[expert] = kTaken;
+  }
+  for (int64_t k = 0; k < top_k; ++k) topk_weights[k] = rounded<T>(topk_weights[k] / sum);
+}
+
+}  // namespace
+
+void router_topk(ThreadPool& pool, const RouterTopkArgs& args) {
+  const int64_t num_experts = args.logits.cols;
+  FERRY_CHECK_LE(num_experts, kMaxExperts);
+  FERRY_CHECK_GE(args.top_k, 1);
+  FERRY_CHECK_LE(args.top_k, num_experts);
+  visit_dtype(args.logits.dtype, [&]<class T>() {
+    parallel_rows(pool, args.logits.rows, num_experts * (args.top_k + 4), [&](int64_t first, int64_t last) {
+      for (int64_t r = first; r < last; ++r) {
+        route_token(row_of<T>(args.logits, r), num_experts, args.top_k, args.topk_idx + r * args.top_k,
+                    args.topk_weights + r * args.top_k);
+      }
+    });
+  });
+}
+
+void delta_gates(ThreadPool& pool, const DeltaGatesArgs& args) {
+  check_same_shape(args.a, args.b);
+  constexpr float kSoftplusThreshold = 20.0f;
+  constexpr int64_t kCost = 64;  // three scalar library calls an element, beside one element of a plain sum
+  const int64_t num_heads = args.a.cols;
+  visit_dtype(args.a.dtype, [&]<class T>() {
+    parallel_rows(pool, args.a.rows, num_heads * kCost, [&](int64_t first, int64_t last) {
+      for (int64_t r = first; r < last; ++r) {
+        for (int64_t h = 0; h < num_heads; ++h) {
+          const float x = widen(row_of<T>(args.a, r)[h]) + args.dt_bias[h];
+          const float softplus = x > kSoftplusThreshold ? x : log1pf(expf(x));
+          args.decay[r * num_heads + h] = -expf(args.a_log[h]) * softplus;
+          args.beta[r * num_heads + h] = rounded<T>(1.0f / (1.0f + expf(-widen(row_of<T>(args.b, r)[h]))));
+        }
+      }
+    });
+  });
+}
+
+}  // namespace ferry::FERRY_ISA_NAMESPACE

@@ -1,0 +1,109 @@
+#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/simd.h"
+
+namespace ferry::FERRY_ISA_NAMESPACE {
+namespace {
+
+template <class From, class T>
+void convert_row(const From* from, T* to, int64_t cols) {
+  for_each_vector(cols, [=](int64_t i, auto lanes) { store(to + i, load(from + i, lanes), lanes); });
+}
+
+void copy_bytes(std::byte* to, const std::byte* from, int64_t num_bytes) {
+  __builtin_memcpy(to, from, static_cast<std::size_t>(num_bytes));
+}
+
+template <class View>
+[[gnu::always_inline]] inline auto bytes_of_row(const View& view, int64_t r) {
+  return view.data + r * view.row_stride * dtype_bytes(view.dtype);
+}
+
+/// Sums the weighted rows of one token; the sum of a column stays in a register.
+template <class T>
+void combine_token(const std::byte* const* slot_rows, const float* topk_weights, int64_t top_k, T* out, int64_t cols) {
+  for_each_vector(cols, [=](int64_t i, auto lanes) {
+    F32x16 sum(0.0f);
+    for (int64_t k = 0; k < top_k; ++k) {
+      sum = sum + rounded<T>(load(reinterpret_cast<const T*>(slot_rows[k]) + i, lanes) * topk_weights[k]);
+    }
+    store(out + i, sum, lanes);
+  });
+}
+
+/// Copies one token's keys or values, head by head, to their place in the cache.
+void append_token(const ConstMatrixView& rows, int64_t row, const KvLayerView& cache, std::byte* base, int32_t block_id,
+                  int64_t slot) {
+  const int64_t head_bytes = cache.head_dim * dtype_bytes(cache.dtype);
+  for (int64_t h = 0; h < cache.num_kv_heads; ++h) {
+    const int64_t place = (block_id * cache.num_kv_heads + h) * cache.block_tokens + slot;
+    copy_bytes(base + place * head_bytes, bytes_of_row(rows, row) + h * head_bytes, head_bytes);
+  }
+}
+
+}  // namespace
+
+void embed(ThreadPool& pool, const EmbedArgs& args) {
+  const int64_t cols = args.out.cols;
+  FERRY_CHECK_EQ(args.table.cols, cols);
+  FERRY_CHECK_EQ(static_cast<int64_t>(args.ids.size()), args.out.rows);
+  visit_dtype(args.out.dtype, [&]<class T>() {
+    visit_dtype(args.table.dtype, [&]<class From>() {
+      parallel_rows(pool, args.out.rows, cols, [&](int64_t first, int64_t last) {
+        for (int64_t r = first; r < last; ++r) {
+          const TokenId id = args.ids[static_cast<std::size_t>(r)];
+          FERRY_CHECK(id >= 0 && id < args.table.rows) << " token id " << id;
+          convert_row(row_of<From>(args.table, id), row_of<T>(args.out, r), cols);
+        }
+      });
+    });
+  });
+}
+
+void gather_rows(ThreadPool& pool, const GatherRowsArgs& args) {
+  FERRY_CHECK_EQ(args.x.cols, args.out.cols);
+  FERRY_CHECK(args.x.dtype == args.out.dtype);
+  FERRY_CHECK_EQ(static_cast<int64_t>(args.row_idx.size()), args.out.rows);
+  const int64_t row_bytes = args.out.cols * dtype_bytes(args.out.dtype);
+  parallel_rows(pool, args.out.rows, args.out.cols, [&](int64_t first, int64_t last) {
+    for (int64_t r = first; r < last; ++r) {
+      const int32_t source = args.row_idx[static_cast<std::size_t>(r)];
+      FERRY_CHECK(source >= 0 && source < args.x.rows) << " row index " << source;
+      copy_bytes(bytes_of_row(args.out, r), bytes_of_row(args.x, source), row_bytes);
+    }
+  });
+}
+
+void kv_append(ThreadPool& pool, const KvAppendArgs& args) {
+  check_same_shape(args.k, args.v);
+  FERRY_CHECK(args.k.dtype == args.cache.dtype);
+  FERRY_CHECK_EQ(args.k.cols, args.cache.num_kv_heads * args.cache.head_dim);
+  FERRY_CHECK_EQ(args.sequences.size(), args.block_tables.size());
+  for (std::size_t s = 0; s < args.sequences.size(); ++s) {
+    const SequenceSpan& span = args.sequences[s];
+    const int32_t* table = args.block_tables[s];
+    FERRY_CHECK_LE(span.first_row + span.num_tokens, args.k.rows);
+    parallel_rows(pool, span.num_tokens, 2 * args.k.cols, [&](int64_t first, int64_t last) {
+      for (int64_t t = first; t < last; ++t) {
+        const int64_t position = span.num_past + t;
+        const int32_t block_id = table[position / args.cache.block_tokens];
+        const int64_t slot = position % args.cache.block_tokens;
+        append_token(args.k, span.first_row + t, args.cache, args.cache.keys, block_id, slot);
+        append_token(args.v, span.first_row + t, args.cache, args.cache.values, block_id, slot);
+      }
+    });
+  }
+}
+
+void combine(ThreadPool& pool, const CombineArgs& args) {
+  FERRY_CHECK_EQ(static_cast<int64_t>(args.slot_rows.size()), args.out.rows * args.top_k);
+  visit_dtype(args.out.dtype, [&]<class T>() {
+    parallel_rows(pool, args.out.rows, args.out.cols * args.top_k, [&](int64_t first, int64_t last) {
+      for (int64_t r = first; r < last; ++r) {
+        combine_token(args.slot_rows.data() + r * args.top_k, args.topk_weights + r * args.top_k, args.top_k,
+                      row_of<T>(args.out, r), args.out.cols);
+      }
+    });
+  });
+}
+
+}  // namespace ferry::FERRY_ISA_NAMESPACE

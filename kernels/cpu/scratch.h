@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cstdint>
+
+// Working memory of the vector kernels. One buffer a thread, kept until the thread ends: it grows to the largest request and
+// then never allocates again. Compiled without instruction-set flags, unlike the kernels that use it.
+
+namespace ferry {
+
+/// The calling thread's buffer: at least `num_floats` floats at a 64-byte boundary, with whatever the last user left in it.
+/// A second call on the same thread takes the first one's memory back.
+float* thread_scratch(int64_t num_floats);
+
+/// `count` rounded up to whole vectors of 16 floats.
+constexpr int64_t round_up_16(int64_t count) { return (count + 15) / 16 * 16; }
+
+}  // namespace ferry

@@ -1,0 +1,202 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/tensor.h"
+#include "runtime/base/thread_pool.h"
+
+// Every op of the decoder that is not a matrix product (those are in matmul.h). One argument struct and one declaration an
+// op. T below is the dtype of the activations, f32 or bf16: values are computed in fp32 and rounded to T where the comment
+// says so, which is where transformers 5.17 rounds (modeling_qwen3_5_moe.py). Implementations: ref/ (naive, serial, the oracle) and
+// cpu/ (vector code, compiled for AVX2 and for AVX-512). All ops run on the caller's thread plus ctx.pool and keep no state.
+//
+// Rule: the result for a row (a token, a head, a sequence) does not depend on which other rows are in the call, nor on
+// the number of threads.
+
+namespace ferry {
+
+struct OpTable;
+
+/// What an op needs to run: threads and the chosen implementations. Borrowed; both must outlive the context.
+struct KernelContext {
+  ThreadPool* pool = nullptr;
+  const OpTable* ops = nullptr;
+};
+
+/// out[i] = table[ids[i]]
+struct EmbedArgs {
+  ConstMatrixView table;            // [vocab, hidden] f32 or bf16
+  std::span<const TokenId> ids;     // [T]
+  MatrixView out;                   // [T, hidden] T; table values are converted
+};
+
+/// u = x; out = T(u / sqrt(mean(u^2) + eps) * (1 + weight)), per row.
+struct RmsNormArgs {
+  ConstMatrixView x;    // [rows, cols]
+  const float* weight;  // [cols] stored as offset from one
+  float eps;
+  MatrixView out;       // [rows, cols] T, may be x
+};
+
+/// out = T(a + b)
+struct AddArgs {
+  ConstMatrixView a, b;  // [rows, cols]
+  MatrixView out;        // [rows, cols], may be a or b
+};
+
+/// DeltaNet's output norm, norm before gate: n = T(x / sqrt(mean(x^2) + eps)); m = weight * n, rounded to T if weight_dtype is
+/// T; out = T(m * silu(gate)).
+struct GatedRmsNormArgs {
+  ConstMatrixView x;     // [rows, cols], one row a (token, value head)
+  ConstMatrixView gate;  // [rows, cols]
+  const float* weight;   // [cols], plain (not an offset from one)
+  DType weight_dtype;    // as stored in the checkpoint
+  float eps;
+  MatrixView out;        // [rows, cols], may be x
+};
+
+/// Rotates the first rotary_dim elements of every head in place (split halves): for j < half:
+/// x'_j = T(T(x_j c_j) - T(x_{j+half} s_j)), x'_{j+half} = T(T(x_{j+half} c_j) + T(x_j s_j)). The rest stays.
+struct RopeArgs {
+  MatrixView x;           // [T, num_heads * head_dim]
+  int64_t head_dim;
+  int64_t rotary_dim;     // even, <= head_dim
+  const float* cos;       // [T, rotary_dim / 2], already rounded to T
+  const float* sin;       // likewise
+};
+
+/// One sequence's rows in a step: `num_tokens` rows of the batch from `first_row`, preceded by `num_past` tokens in its caches.
+struct SequenceSpan {
+  int64_t first_row = 0;
+  int64_t num_tokens = 0;
+  int64_t num_past = 0;
+};
+
+/// Where the keys and values of one attention layer live: blocks of block_tokens tokens.
+struct KvLayerView {
+  std::byte* keys = nullptr;    // [num_blocks, num_kv_heads, block_tokens, head_dim] T
+  std::byte* values = nullptr;  // same
+  DType dtype = DType::kF32;
+  int64_t num_kv_heads = 0;
+  int64_t block_tokens = 0;
+  int64_t head_dim = 0;
+};
+
+/// Appends k and v rows of each sequence to its blocks.
+struct KvAppendArgs {
+  ConstMatrixView k, v;                     // [T, num_kv_heads * head_dim]
+  KvLayerView cache;
+  std::span<const SequenceSpan> sequences;
+  std::span<const int32_t* const> block_tables;  // per sequence: block ids covering num_past + num_tokens tokens
+};
+
+/// Causal attention over the cache (which already holds this step's keys): softmax(q.k * head_dim^-0.5) v in fp32, one rounding to T.
+/// Query head h reads kv head h / (num_heads / num_kv_heads).
+struct AttentionArgs {
+  ConstMatrixView q;  // [T, num_heads * head_dim]
+  KvLayerView cache;
+  std::span<const SequenceSpan> sequences;
+  std::span<const int32_t* const> block_tables;
+  int64_t num_heads;
+  MatrixView out;     // [T, num_heads * head_dim]
+};
+
+/// out = T(x * T(sigmoid(gate)))
+struct SigmoidGateArgs {
+  ConstMatrixView x;     // [rows, cols]
+  ConstMatrixView gate;  // [rows, cols]
+  MatrixView out;        // [rows, cols], may be x
+};
+
+/// Depthwise causal convolution over time, then SiLU: y = T(sum_tau weight[ch, tau] * c_{t-K+1+tau}[ch]), out = T(silu(y)). Missing
+/// history is what `states` holds: the last K-1 inputs, oldest first, zeros for a new sequence; updated in place.
+struct CausalConv1dArgs {
+  ConstMatrixView x;     // [T, channels]
+  const float* weight;   // [channels, kernel]
+  int64_t kernel;        // K >= 1
+  std::span<const SequenceSpan> sequences;
+  std::span<std::byte* const> states;  // per sequence [kernel - 1, channels] T
+  MatrixView out;        // [T, channels], not x
+};
+
+/// decay = -exp(a_log) * softplus(a + dt_bias) in fp32 (softplus(x) = x for x > 20); beta = T(sigmoid(b)).
+struct DeltaGatesArgs {
+  ConstMatrixView a, b;    // [T, num_v_heads] T
+  const float* a_log;      // [num_v_heads]
+  const float* dt_bias;    // [num_v_heads]
+  float* decay;            // [T, num_v_heads], <= 0
+  float* beta;             // [T, num_v_heads]
+};
+
+/// The gated delta rule (arXiv 2412.06464). Per value head, with S [k_dim, v_dim] fp32, q and k l2-normalised in fp32 (eps 1e-6 inside the
+/// root) and q scaled by k_dim^-0.5:
+///   S <- e^decay S;  delta = beta (v - S^T k);  S <- S + k delta^T;  o = T(S^T q)
+/// Sequences with one token use this recurrence; longer ones the chunk-parallel form over pieces of `chunk` tokens counted
+/// from the sequence's first row in this step. Value head h reads key head h / (num_v_heads / num_k_heads).
+struct GatedDeltaRuleArgs {
+  ConstMatrixView qkv;     // [T, 2 * num_k_heads * k_dim + num_v_heads * v_dim]: all q, all k, all v
+  const float* decay;      // [T, num_v_heads]
+  const float* beta;       // [T, num_v_heads]
+  int64_t num_k_heads, num_v_heads, k_dim, v_dim;
+  int64_t chunk;           // 1 ‥ 64 tokens
+  std::span<const SequenceSpan> sequences;
+  std::span<float* const> states;  // per sequence [num_v_heads, k_dim, v_dim], updated in place
+  MatrixView out;          // [T, num_v_heads * v_dim]
+};
+
+/// p = softmax(logits) in fp32; the top_k largest, descending, lower expert id first on ties; weights = T(p_k / sum p_k).
+struct RouterTopkArgs {
+  ConstMatrixView logits;  // [T, num_experts]
+  int64_t top_k;
+  int32_t* topk_idx;       // [T, top_k]
+  float* topk_weights;     // [T, top_k]
+};
+
+/// out = T(T(silu(gate)) * up)
+struct SwigluArgs {
+  ConstMatrixView gate_up;  // [rows, 2 * cols]: gate columns, then up columns
+  MatrixView out;           // [rows, cols]
+};
+
+/// out[i] = x[row_idx[i]]
+struct GatherRowsArgs {
+  ConstMatrixView x;
+  std::span<const int32_t> row_idx;  // [rows of out]
+  MatrixView out;
+};
+
+/// out[t] = T(sum_k T(topk_weights[t, k] * row(t, k))): fp32 sum in slot order, one rounding (transformers' grouped form).
+struct CombineArgs {
+  std::span<const std::byte* const> slot_rows;  // [T * top_k] rows of `cols` elements of out's dtype
+  const float* topk_weights;                    // [T, top_k]
+  int64_t top_k;
+  MatrixView out;                               // [T, cols]
+};
+
+/// out = T(routed + T(T(sigmoid(gate)) * shared)): the shared expert is weighted by its own scalar gate.
+struct SharedExpertMergeArgs {
+  ConstMatrixView routed;  // [T, hidden]
+  ConstMatrixView shared;  // [T, hidden]
+  ConstMatrixView gate;    // [T, 1]
+  MatrixView out;          // [T, hidden], may be routed
+};
+
+void embed(const KernelContext& ctx, const EmbedArgs& args);
+void rms_norm(const KernelContext& ctx, const RmsNormArgs& args);
+void add(const KernelContext& ctx, const AddArgs& args);
+void gated_rms_norm(const KernelContext& ctx, const GatedRmsNormArgs& args);
+void rope(const KernelContext& ctx, const RopeArgs& args);
+void kv_append(const KernelContext& ctx, const KvAppendArgs& args);
+void attention(const KernelContext& ctx, const AttentionArgs& args);
+void sigmoid_gate(const KernelContext& ctx, const SigmoidGateArgs& args);
+void causal_conv1d(const KernelContext& ctx, const CausalConv1dArgs& args);
+void delta_gates(const KernelContext& ctx, const DeltaGatesArgs& args);
+void gated_delta_rule(const KernelContext& ctx, const GatedDeltaRuleArgs& args);
+void router_topk(const KernelContext& ctx, const RouterTopkArgs& args);
+void swiglu(const KernelContext& ctx, const SwigluArgs& args);
+void gather_rows(const KernelContext& ctx, const GatherRowsArgs& args);
+void combine(const KernelContext& ctx, const CombineArgs& args);
+void shared_expert_merge(const KernelContext& ctx, const SharedExpertMergeArgs& args);
+
+}  // namespace ferry

@@ -1,0 +1,69 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "kernels/ref/ref_ops.h"
+
+namespace ferry::ref {
+namespace {
+
+/// Softmax in fp32. A NaN counts as -infinity; a logit equal to the largest has e^0 = 1 even where both are infinite.
+template <class T>
+std::vector<float> softmax(const T* logits, int64_t num_experts) {
+  std::vector<float> values;
+  for (int64_t i = 0; i < num_experts; ++i) {
+    const float x = to_float(logits[i]);
+    values.push_back(std::isnan(x) ? -std::numeric_limits<float>::infinity() : x);
+  }
+  const float largest = *std::max_element(values.begin(), values.end());
+  float sum = 0.0f;
+  for (float& x : values) {
+    x = x == largest ? 1.0f : std::exp(x - largest);
+    sum += x;
+  }
+  for (float& x : values) x /= sum;
+  return values;
+}
+
+}  // namespace
+
+void router_topk(ThreadPool&, const RouterTopkArgs& args) {
+  const int64_t num_experts = args.logits.cols;
+  FERRY_CHECK_GE(args.top_k, 1);
+  FERRY_CHECK_LE(args.top_k, num_experts);
+  visit_dtype(args.logits.dtype, [&]<class T>() {
+    for (int64_t r = 0; r < args.logits.rows; ++r) {
+      const std::vector<float> p = softmax(args.logits.row<T>(r), num_experts);
+      std::vector<std::size_t> order(p.size());
+      std::iota(order.begin(), order.end(), std::size_t{0});
+      std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return p[a] > p[b]; });
+      float sum = 0.0f;
+      for (int64_t k = 0; k < args.top_k; ++k) sum += p[order[static_cast<std::size_t>(k)]];
+      for (int64_t k = 0; k < args.top_k; ++k) {
+        const std::size_t expert = order[static_cast<std::size_t>(k)];
+        args.topk_idx[r * args.top_k + k] = static_cast<int32_t>(expert);
+        args.topk_weights[r * args.top_k + k] = round_to<T>(p[expert] / sum);
+      }
+    }
+  });
+}
+
+void delta_gates(ThreadPool&, const DeltaGatesArgs& args) {
+  check_same_shape(args.a, args.b);
+  constexpr float kSoftplusThreshold = 20.0f;  // as in torch: above it softplus(x) is x
+  const int64_t num_heads = args.a.cols;
+  visit_dtype(args.a.dtype, [&]<class T>() {
+    for (int64_t r = 0; r < args.a.rows; ++r) {
+      for (int64_t h = 0; h < num_heads; ++h) {
+        const float x = to_float(args.a.row<T>(r)[h]) + args.dt_bias[h];
+        const float softplus = x > kSoftplusThreshold ? x : std::log1p(std::exp(x));
+        args.decay[r * num_heads + h] = -std::exp(args.a_log[h]) * softplus;
+        args.beta[r * num_heads + h] = round_to<T>(sigmoid(to_float(args.b.row<T>(r)[h])));
+      }
+    }
+  });
+}
+
+}  // namespace ferry::ref

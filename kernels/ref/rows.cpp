@@ -1,0 +1,74 @@
+#include <cstring>
+
+#include "kernels/ref/ref_ops.h"
+
+namespace ferry::ref {
+
+void embed(ThreadPool&, const EmbedArgs& args) {
+  FERRY_CHECK_EQ(args.table.cols, args.out.cols);
+  FERRY_CHECK_EQ(static_cast<int64_t>(args.ids.size()), args.out.rows);
+  visit_dtype(args.out.dtype, [&]<class T>() {
+    visit_dtype(args.table.dtype, [&]<class From>() {
+      for (int64_t r = 0; r < args.out.rows; ++r) {
+        const TokenId id = args.ids[static_cast<std::size_t>(r)];
+        FERRY_CHECK(id >= 0 && id < args.table.rows) << " token id " << id;
+        for (int64_t c = 0; c < args.out.cols; ++c) {
+          args.out.row<T>(r)[c] = from_float<T>(to_float(args.table.row<From>(id)[c]));
+        }
+      }
+    });
+  });
+}
+
+void gather_rows(ThreadPool&, const GatherRowsArgs& args) {
+  FERRY_CHECK_EQ(args.x.cols, args.out.cols);
+  FERRY_CHECK(args.x.dtype == args.out.dtype);
+  FERRY_CHECK_EQ(static_cast<int64_t>(args.row_idx.size()), args.out.rows);
+  for (int64_t r = 0; r < args.out.rows; ++r) {
+    const int32_t source = args.row_idx[static_cast<std::size_t>(r)];
+    FERRY_CHECK(source >= 0 && source < args.x.rows) << " row index " << source;
+    std::memcpy(args.out.row_bytes(r), args.x.row_bytes(source),
+                static_cast<std::size_t>(args.out.cols * dtype_bytes(args.out.dtype)));
+  }
+}
+
+void kv_append(ThreadPool&, const KvAppendArgs& args) {
+  const KvLayerView& cache = args.cache;
+  check_same_shape(args.k, args.v);
+  FERRY_CHECK(args.k.dtype == cache.dtype);
+  FERRY_CHECK_EQ(args.k.cols, cache.num_kv_heads * cache.head_dim);
+  FERRY_CHECK_EQ(args.sequences.size(), args.block_tables.size());
+  const int64_t head_bytes = cache.head_dim * dtype_bytes(cache.dtype);
+  for (std::size_t s = 0; s < args.sequences.size(); ++s) {
+    const SequenceSpan& span = args.sequences[s];
+    for (int64_t t = 0; t < span.num_tokens; ++t) {
+      const int64_t position = span.num_past + t;
+      const int64_t block_id = args.block_tables[s][position / cache.block_tokens];
+      for (int64_t h = 0; h < cache.num_kv_heads; ++h) {
+        const int64_t place = (block_id * cache.num_kv_heads + h) * cache.block_tokens + position % cache.block_tokens;
+        const std::byte* k = args.k.row_bytes(span.first_row + t) + h * head_bytes;
+        const std::byte* v = args.v.row_bytes(span.first_row + t) + h * head_bytes;
+        std::memcpy(cache.keys + place * head_bytes, k, static_cast<std::size_t>(head_bytes));
+        std::memcpy(cache.values + place * head_bytes, v, static_cast<std::size_t>(head_bytes));
+      }
+    }
+  }
+}
+
+void combine(ThreadPool&, const CombineArgs& args) {
+  FERRY_CHECK_EQ(static_cast<int64_t>(args.slot_rows.size()), args.out.rows * args.top_k);
+  visit_dtype(args.out.dtype, [&]<class T>() {
+    for (int64_t r = 0; r < args.out.rows; ++r) {
+      for (int64_t c = 0; c < args.out.cols; ++c) {
+        float sum = 0.0f;
+        for (int64_t slot = r * args.top_k; slot < (r + 1) * args.top_k; ++slot) {
+          const T* row = reinterpret_cast<const T*>(args.slot_rows[static_cast<std::size_t>(slot)]);
+          sum += round_to<T>(args.topk_weights[slot] * to_float(row[c]));
+        }
+        args.out.row<T>(r)[c] = from_float<T>(sum);
+      }
+    }
+  });
+}
+
+}  // namespace ferry::ref

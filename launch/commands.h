@@ -1,0 +1,15 @@
+#pragma once
+
+#include "runtime/cluster.h"
+#include "runtime/options.h"
+
+// The subcommands of `ferry`, as rank 0 runs them; every one returns the exit code and throws Error. Other ranks run run_expert_worker.
+
+namespace ferry {
+
+int run_serve(const Options& options, Cluster& cluster);
+int run_generate(const Options& options, Cluster& cluster);
+int run_dump(const Options& options, Cluster& cluster);
+int run_bench(const Options& options, Cluster& cluster);
+
+}  // namespace ferry

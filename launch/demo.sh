@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Builds Ferry if need be and lets the checkpoint in launch/demo/ answer a question and continue a sentence, with a
+# coordinator and two expert workers on this machine. Speed and balance are printed by `ferry generate` itself.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+launch/setup.sh release
+ferry=build/release/launch/ferry
+
+echo
+echo "== What does river mean?"
+launch/mpirun.sh -np 3 "$ferry" generate --model demo --chat "What does river mean?"
+echo
+echo "== The PostgreSQL server …"
+launch/mpirun.sh -np 3 "$ferry" generate --model demo --prompt "The PostgreSQL server" --max-tokens 24

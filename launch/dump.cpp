@@ -1,0 +1,138 @@
+#include <cstring>
+#include <map>
+#include <numeric>
+#include <string>
+
+#include "launch/commands.h"
+#include "runtime/base/error.h"
+#include "runtime/engine.h"
+#include "runtime/model/safetensors.h"
+
+namespace ferry {
+namespace {
+
+/// Rows of one tensor, collected over the pieces of a prompt.
+struct Collected {
+  StoredType dtype = StoredType::kF32;
+  int64_t cols = 0;
+  std::vector<std::byte> data;
+
+  void append(const void* bytes, std::size_t size) {
+    const auto* begin = static_cast<const std::byte*>(bytes);
+    data.insert(data.end(), begin, begin + size);
+  }
+};
+
+/// Named tensors in the order in which they first appear.
+class TapCollector {
+ public:
+  void add_matrix(const std::string& name, ConstMatrixView values) {
+    Collected& to = at(name, StoredType::kF32, values.cols);
+    std::vector<float> row(static_cast<std::size_t>(values.cols));
+    for (int64_t r = 0; r < values.rows; ++r) {
+      visit_dtype(values.dtype, [&]<class T>() {
+        for (std::size_t c = 0; c < row.size(); ++c) row[c] = to_float(values.row<T>(r)[c]);
+      });
+      to.append(row.data(), row.size() * sizeof(float));
+    }
+  }
+  template <class T>
+  void add_rows(const std::string& name, StoredType dtype, std::span<const T> values, int64_t cols) {
+    at(name, dtype, cols).append(values.data(), values.size_bytes());
+  }
+  std::vector<TensorToWrite> tensors() const {
+    std::vector<TensorToWrite> list;
+    for (const std::string& name : order_) {
+      const Collected& c = tensors_.at(name);
+      const int64_t rows = static_cast<int64_t>(c.data.size()) / (c.cols * stored_type_bytes(c.dtype));
+      list.push_back({.name = name, .dtype = c.dtype, .shape = {rows, c.cols}, .data = c.data});
+    }
+    return list;
+  }
+
+ private:
+  Collected& at(const std::string& name, StoredType dtype, int64_t cols) {
+    const auto [it, is_new] = tensors_.try_emplace(name);
+    if (is_new) {
+      it->second.dtype = dtype;
+      it->second.cols = cols;
+      order_.push_back(name);
+    }
+    return it->second;
+  }
+
+  std::map<std::string, Collected> tensors_;
+  std::vector<std::string> order_;
+};
+
+Tap make_tap(TapCollector& taps, int64_t top_k) {
+  return {.matrix = [&taps](const char* name, int64_t layer, ConstMatrixView values) { taps.add_matrix(std::string(name) + "." + std::to_string(layer), values); },
+          .routing =
+              [&taps, top_k](int64_t layer, std::span<const int32_t> ids, std::span<const float> weights) {
+                const std::string prefix = "layers." + std::to_string(layer);
+                taps.add_rows(prefix + ".topk_ids", StoredType::kI32, ids, top_k);
+                taps.add_rows(prefix + ".topk_weights", StoredType::kF32, weights, top_k);
+              }};
+}
+
+/// recurrent_state.N [num_v_heads, k_dim, v_dim] of every DeltaNet layer N, from slot 0.
+void add_recurrent_states(Engine& engine, std::vector<TensorToWrite>& tensors) {
+  const DeltaNetConfig& d = engine.config().deltanet;
+  int state_layer = 0;
+  for (int64_t l = 0; l < engine.config().num_layers(); ++l) {
+    if (engine.config().layers[static_cast<std::size_t>(l)] != LayerKind::kLinearAttention) continue;
+    const float* state = engine.recurrent_state().delta(state_layer++, 0);
+    const auto count = static_cast<std::size_t>(d.num_v_heads * d.k_dim * d.v_dim);
+    tensors.push_back({.name = "recurrent_state." + std::to_string(l),
+                       .dtype = StoredType::kF32,
+                       .shape = {d.num_v_heads, d.k_dim, d.v_dim},
+                       .data = std::as_bytes(std::span(state, count))});
+  }
+}
+
+/// Runs the prompt in the pieces that serving would use, every row with logits.
+void run_prompt(Engine& engine, const std::vector<TokenId>& ids, TapCollector& taps, const Tap* tap) {
+  const SchedulerOptions& limits = engine.scheduler_options();
+  const auto num_prompt = static_cast<int64_t>(ids.size());
+  std::vector<int32_t> blocks(static_cast<std::size_t>((num_prompt + limits.block_tokens - 1) / limits.block_tokens));
+  std::iota(blocks.begin(), blocks.end(), 0);
+  const int32_t* table = blocks.data();
+  const int32_t slot = 0;
+  engine.recurrent_state().reset(slot);
+  for (int64_t done = 0; done < num_prompt;) {
+    const int64_t piece = next_prefill_piece(num_prompt, done, limits.prefill_chunk, limits.token_budget);
+    const SequenceSpan span{.first_row = 0, .num_tokens = piece, .num_past = done};
+    std::vector<int32_t> positions(static_cast<std::size_t>(3 * piece)), rows(static_cast<std::size_t>(piece));
+    for (std::size_t axis = 0; axis < 3; ++axis) {
+      const auto begin = positions.begin() + static_cast<int64_t>(axis) * piece;
+      std::iota(begin, begin + piece, static_cast<int32_t>(done));
+    }
+    std::iota(rows.begin(), rows.end(), 0);
+    const ConstMatrixView logits = engine.forward({.token_ids = std::span(ids).subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(piece)),
+                                                   .positions = positions,
+                                                   .sequences = {&span, 1},
+                                                   .block_tables = {&table, 1},
+                                                   .state_slots = {&slot, 1},
+                                                   .logit_rows = rows,
+                                                   .delta_chunk = prefill_quantum(limits.prefill_chunk)},
+                                                  tap);
+    taps.add_matrix("logits", logits);
+    done += piece;
+  }
+}
+
+}  // namespace
+
+int run_dump(const Options& options, Cluster& cluster) {
+  Engine engine(options.engine, cluster, Engine::LogitRows::kAll);
+  validate_request({.id = {}, .prompt = options.dump.token_ids, .sampling = {}, .deadline = std::nullopt}, engine.scheduler_options());
+  TapCollector taps;
+  const Tap tap = make_tap(taps, engine.config().moe.top_k);
+  run_prompt(engine, options.dump.token_ids, taps, options.dump.taps ? &tap : nullptr);
+  std::vector<TensorToWrite> tensors = taps.tensors();
+  if (options.dump.taps) add_recurrent_states(engine, tensors);
+  write_safetensors(options.dump.out, tensors);
+  return 0;
+}
+
+}  // namespace ferry

@@ -1,0 +1,139 @@
+#include <cinttypes>
+#include <condition_variable>
+#include <cstdio>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "launch/commands.h"
+#include "runtime/base/error.h"
+#include "runtime/coordinator.h"
+#include "runtime/engine.h"
+#include "runtime/model/chat_template.h"
+
+namespace ferry {
+namespace {
+
+/// Gathers a completion's events; the last one wakes the waiting main thread.
+class Completion {
+ public:
+  explicit Completion(bool stream_text) : stream_text_(stream_text) {}
+
+  void receive(const GenerateEvent& event) {
+    const std::scoped_lock lock(mutex_);
+    token_ids_.insert(token_ids_.end(), event.token_ids.begin(), event.token_ids.end());
+    text_ += event.text;
+    if (stream_text_) {
+      std::fwrite(event.text.data(), 1, event.text.size(), stdout);
+      std::fflush(stdout);
+    }
+    if (event.finish_reason == FinishReason::kNone) return;
+    last_ = event;
+    finished_ = true;
+    done_.notify_all();
+  }
+
+  /// The last event; throws its error.
+  const GenerateEvent& wait() {
+    std::unique_lock lock(mutex_);
+    done_.wait(lock, [&] { return finished_; });
+    if (last_.error) throw *last_.error;
+    return last_;
+  }
+  const std::vector<TokenId>& token_ids() const { return token_ids_; }
+  const std::string& text() const { return text_; }
+
+ private:
+  const bool stream_text_;
+  std::mutex mutex_;
+  std::condition_variable done_;
+  bool finished_ = false;
+  GenerateEvent last_;
+  std::vector<TokenId> token_ids_;
+  std::string text_;
+};
+
+std::vector<TokenId> encode_input(const Options& options, const Engine& engine) {
+  const GenerateOptions& o = options.generate;
+  if (!o.prompt && !o.chat) return o.token_ids;
+  if (engine.tokenizer() == nullptr) throw_invalid("--prompt and --chat need tokenizer.json in the checkpoint; --token-ids works without");
+  if (o.prompt) return engine.tokenizer()->encode(*o.prompt);
+  using Mode = GenerateOptions::ThinkingMode;
+  const Thinking thinking = o.thinking == Mode::kOn ? Thinking::kOn : o.thinking == Mode::kOff ? Thinking::kOff : Thinking::kDefault;
+  const ChatMessage message{.role = "user", .content = *o.chat};
+  return engine.tokenizer()->encode(ChatTemplate::load(options.engine.model).render({&message, 1}, thinking));
+}
+
+struct Rates {
+  double prefill_tokens_per_s = 0;
+  double decode_tokens_per_s = 0;
+};
+
+Rates rates_of(const GenerateEvent& last) {
+  const auto prefill_ns = static_cast<double>(last.timings.first_token_ns - last.timings.queue_ns);
+  const auto decode_ns = static_cast<double>(last.timings.total_ns - last.timings.first_token_ns);
+  return {.prefill_tokens_per_s = prefill_ns > 0 ? last.prompt_tokens / prefill_ns * 1e9 : 0,
+          .decode_tokens_per_s = decode_ns > 0 ? (last.completion_tokens - 1) / decode_ns * 1e9 : 0};
+}
+
+nlohmann::ordered_json expert_load_json(Engine& engine) {
+  const TokenDispatcher& dispatcher = engine.dispatcher();
+  nlohmann::ordered_json layers = nlohmann::ordered_json::array();
+  for (int64_t l = 0; l < engine.config().num_layers(); ++l) {
+    layers.push_back({{"per_rank", tokens_per_rank(dispatcher.expert_load(), l, dispatcher.expert_map())},
+                      {"per_expert", std::vector<int64_t>(dispatcher.expert_load().layer(l).begin(), dispatcher.expert_load().layer(l).end())}});
+  }
+  return layers;
+}
+
+void print_json(Engine& engine, const Completion& completion, const GenerateEvent& last) {
+  const Rates rates = rates_of(last);
+  const nlohmann::ordered_json object{
+      {"token_ids", completion.token_ids()},
+      {"text", completion.text()},
+      {"finish_reason", finish_reason_name(last.finish_reason)},
+      {"prompt_tokens", last.prompt_tokens},
+      {"completion_tokens", last.completion_tokens},
+      {"timings",
+       {{"queue_ms", static_cast<double>(last.timings.queue_ns) * 1e-6},
+        {"first_token_ms", static_cast<double>(last.timings.first_token_ns) * 1e-6},
+        {"total_ms", static_cast<double>(last.timings.total_ns) * 1e-6},
+        {"prefill_tokens_per_s", rates.prefill_tokens_per_s},
+        {"decode_tokens_per_s", rates.decode_tokens_per_s}}},
+      {"expert_workers", engine.model_info().num_expert_workers},
+      {"balancedness", balancedness(engine.dispatcher().expert_load(), engine.dispatcher().expert_map())},
+      {"expert_tokens", expert_load_json(engine)}};
+  std::printf("%s\n", object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
+}
+
+void print_summary(Engine& engine, const GenerateEvent& last) {
+  const Rates rates = rates_of(last);
+  const ModelInfo& info = engine.model_info();
+  const std::string experts = info.num_expert_workers == 0 ? "in process" : "on " + std::to_string(info.num_expert_workers) + " worker ranks (" + info.transport + ")";
+  std::printf("\n");
+  std::fflush(stdout);
+  std::fprintf(stderr, "ferry: %d prompt tokens at %.1f tokens/s, %d new at %.1f tokens/s; experts %s, balancedness %.2f\n", last.prompt_tokens,
+               rates.prefill_tokens_per_s, last.completion_tokens, rates.decode_tokens_per_s, experts.c_str(),
+               balancedness(engine.dispatcher().expert_load(), engine.dispatcher().expert_map()));
+}
+
+}  // namespace
+
+int run_generate(const Options& options, Cluster& cluster) {
+  Engine engine(options.engine, cluster);
+  Request request{.id = {}, .prompt = encode_input(options, engine), .sampling = options.generate.sampling, .deadline = std::nullopt};
+  Completion completion(!options.generate.json);
+  Coordinator coordinator(engine);
+  cluster.set_on_lost([&](const std::string& reason) { coordinator.fail(reason); });
+  coordinator.submit(std::move(request), [&](const GenerateEvent& event) { completion.receive(event); });
+  const GenerateEvent& last = completion.wait();
+  cluster.set_on_lost({});
+  if (options.generate.json) {
+    print_json(engine, completion, last);
+  } else {
+    print_summary(engine, last);
+  }
+  return 0;
+}
+
+}  // namespace ferry

@@ -1,0 +1,86 @@
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <memory>
+
+#include "launch/commands.h"
+#include "runtime/base/error.h"
+#include "runtime/expert_worker.h"
+
+// The `ferry` program: one binary for all ranks. Rank 0 runs the command, the others hold experts.
+
+namespace {
+
+using ferry::Cluster;
+using ferry::Command;
+using ferry::Error;
+using ferry::ErrorCode;
+using ferry::Options;
+
+constexpr int kExitFailure = 1;
+constexpr int kExitBadInput = 2;
+
+int run_command(const Options& options, Cluster& cluster) {
+  if (!cluster.is_coordinator()) return ferry::run_expert_worker(options.engine, cluster);
+  switch (options.command) {
+    case Command::kServe: return ferry::run_serve(options, cluster);
+    case Command::kGenerate: return ferry::run_generate(options, cluster);
+    case Command::kDump: return ferry::run_dump(options, cluster);
+    case Command::kBench: return ferry::run_bench(options, cluster);
+  }
+  return kExitFailure;
+}
+
+/// Termination signals are for the coordinator, which drains and then sends the workers home; a launcher sends them to every rank.
+void block_termination_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+}
+
+/// A failed rank must not wait for others, which may be gone: it leaves at once and they notice.
+int fail(Cluster& cluster, const char* message, int exit_code) {
+  if (cluster.is_coordinator()) {
+    std::fprintf(stderr, "ferry: error: %s\n", message);
+  } else {
+    std::fprintf(stderr, "ferry: rank %d leaves: %s\n", cluster.rank().value, message);
+  }
+  cluster.abandon();
+  cluster.quick_exit_if_abandoned(exit_code);
+  return exit_code;
+}
+
+int run(const Options& options) {
+  std::unique_ptr<Cluster> cluster;
+  try {
+    cluster = std::make_unique<Cluster>(options.engine);
+  } catch (const Error& error) {
+    std::fprintf(stderr, "ferry: error: %s\n", error.what());
+    return kExitFailure;
+  }
+  if (!cluster->is_coordinator() || options.command == Command::kServe) block_termination_signals();
+  try {
+    const int exit_code = run_command(options, *cluster);
+    cluster->quick_exit_if_abandoned(exit_code);
+    return exit_code;
+  } catch (const Error& error) {
+    return fail(*cluster, error.what(), error.code() == ErrorCode::kInvalidArgument ? kExitBadInput : kExitFailure);
+  } catch (const std::exception& error) {
+    return fail(*cluster, error.what(), kExitFailure);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const ferry::ParseResult parsed = ferry::parse_options(argc, argv);
+  if (parsed.options) return run(*parsed.options);
+  if (parsed.exit_code == 0) {
+    std::fputs(parsed.message.c_str(), stdout);
+  } else if (ferry::MpiRuntime::launch_rank() == 0) {
+    std::fprintf(stderr, "ferry: error: %s\n", parsed.message.c_str());
+  }
+  return parsed.exit_code;
+}

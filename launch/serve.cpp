@@ -1,0 +1,57 @@
+#include <csignal>
+#include <cstdio>
+#include <thread>
+
+#include "launch/commands.h"
+#include "runtime/base/error.h"
+#include "runtime/coordinator.h"
+#include "runtime/engine.h"
+#include "runtime/model/chat_template.h"
+#include "runtime/server/grpc_server.h"
+
+namespace ferry {
+namespace {
+
+constexpr timespec kPollPeriod{0, 50'000'000};          // between looks at the engine's health
+constexpr std::chrono::milliseconds kFailureGrace{500};  // for last messages to leave after a failure
+
+/// Waits for SIGTERM or SIGINT (true) or for the engine's failure (false). Both signals are blocked in every thread.
+bool wait_for_signal(const Coordinator& coordinator) {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  while (!coordinator.failure()) {
+    if (sigtimedwait(&set, nullptr, &kPollPeriod) > 0) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+int run_serve(const Options& options, Cluster& cluster) {
+  Engine engine(options.engine, cluster);
+  if (engine.tokenizer() == nullptr) throw Error(ErrorCode::kFailedPrecondition, "--model: serving needs tokenizer.json in the checkpoint");
+  const ChatTemplate chat_template = ChatTemplate::load(options.engine.model);
+  Coordinator coordinator(engine);
+  cluster.set_on_lost([&](const std::string& reason) { coordinator.fail(reason); });
+  CoordinatorBackend backend(coordinator, *engine.tokenizer(), chat_template);
+  GrpcServer server({.address = options.serve.grpc_address}, backend);
+  coordinator.set_on_failure([&](const Error&) { server.set_not_serving(); });
+  std::fprintf(stderr, "ferry: serving grpc on %s\n", server.address().c_str());
+
+  const bool asked_to_leave = wait_for_signal(coordinator);
+  server.set_not_serving();
+  if (asked_to_leave) {
+    std::fprintf(stderr, "ferry: draining\n");
+    coordinator.drain(std::chrono::milliseconds(static_cast<int64_t>(options.serve.drain_timeout_s * 1e3)));
+  }
+  cluster.set_on_lost({});
+  coordinator.set_on_failure({});
+  server.shutdown(kFailureGrace);
+  const std::optional<Error> failure = coordinator.failure();
+  if (failure) throw *failure;
+  return 0;
+}
+
+}  // namespace ferry

@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# Makes a Debian 12 machine ready and builds Ferry. May be run again at any time; does only what is missing.
+#
+#   launch/setup.sh [--no-build] [PRESET...]      presets: release (default), debug, asan, tsan
+#
+# Needs root or sudo only if packages are missing. The Python packages in .venv serve the end-to-end tests alone; without
+# access to PyPI they are left out and those tests are skipped.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+build=yes
+presets=()
+for argument in "$@"; do
+  case "$argument" in
+    --no-build) build=no ;;
+    release | debug | asan | tsan) presets+=("$argument") ;;
+    *)
+      sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "$0" >&2
+      exit 2
+      ;;
+  esac
+done
+[ ${#presets[@]} -gt 0 ] || presets=(release)
+
+packages=(
+  g++ cmake ninja-build ccache pkg-config
+  libopenmpi-dev openmpi-bin libgloo-dev libdnnl-dev ocl-icd-opencl-dev opencl-headers
+  libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libgrpc++-dev
+  libgtest-dev libgmock-dev libbenchmark-dev
+  nlohmann-json3-dev libpcre2-dev libutf8proc-dev libcli11-dev libspdlog-dev
+  python3 python3-venv iproute2
+)
+missing=()
+for package in "${packages[@]}"; do
+  state="$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)"
+  [ "$state" = installed ] || missing+=("$package")
+done
+if [ ${#missing[@]} -gt 0 ]; then
+  echo "setup: installing ${missing[*]}"
+  as_root=()
+  if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null || { echo "setup: not root and no sudo; install these packages first" >&2; exit 1; }
+    as_root=(sudo)
+  fi
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -q
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
+else
+  echo "setup: all packages are there"
+fi
+
+requirements=tests/e2e/requirements.txt
+if cmp -s "$requirements" .venv/installed.txt; then
+  echo "setup: .venv is up to date"
+else
+  echo "setup: making .venv for the end-to-end tests"
+  python="$(command -v /usr/bin/python3 || command -v python3)"
+  if "$python" -m venv .venv && .venv/bin/pip install -q --disable-pip-version-check --retries 2 --timeout 20 -r "$requirements"; then
+    cp "$requirements" .venv/installed.txt
+  else
+    echo "setup: Python packages cannot be installed (no access to PyPI?); end-to-end tests that need them will be skipped" >&2
+  fi
+fi
+
+if [ "$build" = yes ]; then
+  for preset in "${presets[@]}"; do
+    echo "setup: building preset $preset in build/$preset"
+    cmake --preset "$preset" >"/dev/null"
+    cmake --build --preset "$preset" -j 2
+  done
+fi

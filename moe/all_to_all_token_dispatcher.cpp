@@ -1,0 +1,129 @@
+#include "moe/all_to_all_token_dispatcher.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "runtime/base/error.h"
+
+namespace ferry {
+
+AllToAllTokenDispatcher::AllToAllTokenDispatcher(Group& group, ExpertMap map, KernelContext context, const Options& options)
+    : group_(group), map_(std::move(map)), context_(context), options_(options), load_(options.num_layers, map_.num_logical()) {
+  const auto num_ranks = static_cast<int64_t>(map_.ranks().size());
+  const int64_t row_bytes = options.hidden_dim * dtype_bytes(options.dtype);
+  const int64_t max_rows = options.max_tokens * options.top_k;
+  // Every row costs four bytes of index; a token goes at most once to each worker and at most top_k times in all.
+  const int64_t framing = num_ranks * (static_cast<int64_t>(sizeof(WireHeader)) + 2 * kWireAlignment) + 4 * (map_.num_physical() + max_rows);
+  const int64_t max_sent = std::min(options.max_tokens * num_ranks, max_rows);
+  for (InFlight& slot : in_flight_) {
+    slot.workers.resize(map_.ranks().size());
+    slot.requests = AlignedBuffer(static_cast<std::size_t>(framing + max_sent * row_bytes));
+    slot.replies = AlignedBuffer(static_cast<std::size_t>(framing + max_rows * row_bytes + num_ranks * kWireAlignment));
+  }
+  slot_rows_.resize(static_cast<std::size_t>(max_rows));
+}
+
+AllToAllTokenDispatcher::~AllToAllTokenDispatcher() {
+  const bool unfinished = std::any_of(in_flight_.begin(), in_flight_.end(), [](const InFlight& slot) { return slot.open; });
+  if (unfinished) group_.abort();  // its buffers are about to go
+}
+
+void AllToAllTokenDispatcher::lay_out(InFlight& slot, const DispatchArgs& args) {
+  std::byte* request = slot.requests.data();
+  std::byte* reply = slot.replies.data();
+  const auto place = [](std::byte*& next, int64_t bytes) {
+    const std::span<std::byte> placed(next, static_cast<std::size_t>(bytes));
+    next += (bytes + kWireAlignment - 1) / kWireAlignment * kWireAlignment;
+    return placed;
+  };
+  for (std::size_t w = 0; w < slot.workers.size(); ++w) {
+    const RankRows& rows = slot.plan.ranks[w];
+    Exchange& exchange = slot.workers[w];
+    exchange.header = {.map_epoch = map_.epoch(),
+                       .dtype = static_cast<uint32_t>(options_.dtype),
+                       .step = step_,
+                       .layer = static_cast<int32_t>(args.layer),
+                       .num_tokens = static_cast<int32_t>(rows.token_idx.size()),
+                       .num_rows = static_cast<int32_t>(rows.row_token.size()),
+                       .num_local_experts = static_cast<int32_t>(rows.expert_counts.size()),
+                       .hidden_dim = static_cast<int32_t>(options_.hidden_dim)};
+    exchange.request = place(request, request_bytes(exchange.header));
+    exchange.reply = place(reply, reply_bytes(exchange.header));
+  }
+  FERRY_CHECK_LE(request, slot.requests.data() + slot.requests.size());
+  FERRY_CHECK_LE(reply, slot.replies.data() + slot.replies.size());
+}
+
+void AllToAllTokenDispatcher::fill_request(const RankRows& rows, ConstMatrixView tokens, Exchange& exchange) {
+  write_header(exchange.header, exchange.request);
+  const RequestParts parts = lay_out_request(exchange.header, exchange.request);
+  std::copy(rows.expert_counts.begin(), rows.expert_counts.end(), parts.expert_counts);
+  std::copy(rows.row_token.begin(), rows.row_token.end(), parts.row_token);
+  const auto row_bytes = static_cast<std::size_t>(tokens.cols * dtype_bytes(tokens.dtype));
+  for (std::size_t i = 0; i < rows.token_idx.size(); ++i) {
+    std::memcpy(parts.tokens.row_bytes(static_cast<int64_t>(i)), tokens.row_bytes(rows.token_idx[i]), row_bytes);
+  }
+}
+
+DispatchHandle AllToAllTokenDispatcher::dispatch(const DispatchArgs& args) {
+  FERRY_CHECK(args.tokens.dtype == options_.dtype);
+  FERRY_CHECK_EQ(args.tokens.cols, options_.hidden_dim);
+  FERRY_CHECK_LE(args.tokens.rows, options_.max_tokens);
+  const int slot_idx = in_flight_[0].open ? 1 : 0;
+  InFlight& slot = in_flight_[static_cast<std::size_t>(slot_idx)];
+  FERRY_CHECK(!slot.open) << "more than " << kMaxInFlight << " dispatches in flight";
+  slot.open = true;
+  slot.top_k = args.top_k;
+  load_.record(args.layer, args.topk_idx);
+  plan_dispatch(args.topk_idx, args.top_k, map_, slot.plan);
+  lay_out(slot, args);
+  for (std::size_t w = 0; w < slot.workers.size(); ++w) {
+    Exchange& exchange = slot.workers[w];
+    const Rank worker = map_.ranks()[w];
+    fill_request(slot.plan.ranks[w], args.tokens, exchange);
+    exchange.receive = group_.irecv(exchange.reply, worker, kReplyTag);
+    exchange.send = group_.isend(exchange.request, worker, kRequestTag);
+  }
+  return DispatchHandle(slot_idx);
+}
+
+void AllToAllTokenDispatcher::combine(DispatchHandle handle, std::span<const float> topk_weights, MatrixView out) {
+  InFlight& slot = in_flight_.at(static_cast<std::size_t>(handle.release()));
+  FERRY_CHECK(slot.open);
+  FERRY_CHECK_EQ(slot.plan.slots.size(), topk_weights.size());
+  for (Exchange& exchange : slot.workers) {
+    group_.wait(*exchange.receive, deadline());
+    group_.wait(*exchange.send, deadline());
+    const WireHeader got = read_header(exchange.reply);
+    FERRY_CHECK(got.kind == WireKind::kReply);
+    FERRY_CHECK_EQ(got.map_epoch, exchange.header.map_epoch);
+    FERRY_CHECK_EQ(got.step, exchange.header.step);
+    FERRY_CHECK_EQ(got.layer, exchange.header.layer);
+    FERRY_CHECK_EQ(got.num_rows, exchange.header.num_rows);
+    exchange.receive.reset();
+    exchange.send.reset();
+  }
+  for (std::size_t i = 0; i < slot.plan.slots.size(); ++i) {
+    const SlotRow at = slot.plan.slots[i];
+    Exchange& exchange = slot.workers[static_cast<std::size_t>(at.rank_idx)];
+    slot_rows_[i] = lay_out_reply(exchange.header, exchange.reply).row_bytes(at.row);
+  }
+  ferry::combine(context_, {.slot_rows = std::span(slot_rows_).first(slot.plan.slots.size()),
+                            .topk_weights = topk_weights.data(),
+                            .top_k = slot.top_k,
+                            .out = out});
+  slot.open = false;
+}
+
+void AllToAllTokenDispatcher::send_control(WireKind kind) {
+  const WireHeader header{.kind = kind, .map_epoch = map_.epoch(), .step = step_};
+  std::vector<std::byte> message(sizeof(WireHeader));
+  write_header(header, message);
+  group_.group_start();
+  for (const Rank worker : map_.ranks()) group_.send(message, worker, kRequestTag);
+  group_.group_end(deadline());
+}
+
+}  // namespace ferry

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "comm/group.h"
+#include "kernels/ops.h"
+#include "moe/permutation.h"
+#include "moe/token_dispatcher.h"
+#include "moe/wire.h"
+
+namespace ferry {
+
+/// Experts on other ranks. Every worker gets one message per layer, also when none of its experts was chosen, and sends one back; the
+/// buffers for both are sized at start.
+class AllToAllTokenDispatcher final : public TokenDispatcher {
+ public:
+  struct Options {
+    int64_t num_layers = 0;
+    int64_t hidden_dim = 0;
+    int64_t max_tokens = 0;  // rows of the largest step
+    int64_t top_k = 0;
+    DType dtype = DType::kF32;
+    std::chrono::milliseconds timeout{30000};  // for a worker to answer
+  };
+  /// `group` carries the messages and outlives this.
+  AllToAllTokenDispatcher(Group& group, ExpertMap map, KernelContext context, const Options& options);
+  ~AllToAllTokenDispatcher() override;
+
+  void begin_step(int64_t step) override { step_ = step; }
+  DispatchHandle dispatch(const DispatchArgs& args) override;
+  void combine(DispatchHandle handle, std::span<const float> topk_weights, MatrixView out) override;
+  void keep_alive() override { send_control(WireKind::kKeepAlive); }
+  void shut_down() override { send_control(WireKind::kShutDown); }
+  const ExpertMap& expert_map() const override { return map_; }
+  const ExpertLoad& expert_load() const override { return load_; }
+
+ private:
+  struct Exchange {  // with one worker
+    WireHeader header;
+    std::span<std::byte> request, reply;
+    std::unique_ptr<PendingOp> send, receive;
+  };
+  struct InFlight {
+    bool open = false;
+    int64_t top_k = 0;
+    DispatchPlan plan;
+    std::vector<Exchange> workers;  // [num_ranks]
+    AlignedBuffer requests, replies;
+  };
+
+  void send_control(WireKind kind);
+  void lay_out(InFlight& slot, const DispatchArgs& args);
+  static void fill_request(const RankRows& rows, ConstMatrixView tokens, Exchange& exchange);
+  Deadline deadline() const { return std::chrono::steady_clock::now() + options_.timeout; }
+
+  Group& group_;
+  ExpertMap map_;
+  KernelContext context_;
+  Options options_;
+  ExpertLoad load_;
+  int64_t step_ = 0;
+  std::array<InFlight, kMaxInFlight> in_flight_;
+  std::vector<const std::byte*> slot_rows_;  // [max_tokens * top_k]
+};
+
+}  // namespace ferry

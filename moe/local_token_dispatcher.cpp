@@ -1,0 +1,48 @@
+#include "moe/local_token_dispatcher.h"
+
+namespace ferry {
+namespace {
+
+constexpr std::array<Rank, 1> kThisProcess = {Rank{0}};
+
+}  // namespace
+
+LocalTokenDispatcher::LocalTokenDispatcher(const ExpertBank& bank, MatmulBackend& matmul, KernelContext context, const Options& options)
+    : context_(context),
+      map_(ExpertMap::contiguous(bank.num_local_experts(), kThisProcess)),
+      load_(bank.num_layers(), bank.num_local_experts()),
+      ffn_(bank, matmul, context, options.dtype, options.max_tokens * options.top_k) {
+  for (InFlight& slot : in_flight_) slot.rows = Matrix(options.dtype, options.max_tokens * options.top_k, bank.dims().hidden_dim);
+  slot_rows_.resize(static_cast<std::size_t>(options.max_tokens * options.top_k));
+}
+
+DispatchHandle LocalTokenDispatcher::dispatch(const DispatchArgs& args) {
+  const int slot_idx = in_flight_[0].open ? 1 : 0;
+  InFlight& slot = in_flight_[static_cast<std::size_t>(slot_idx)];
+  FERRY_CHECK(!slot.open) << "more than " << kMaxInFlight << " dispatches in flight";
+  slot.open = true;
+  slot.top_k = args.top_k;
+  load_.record(args.layer, args.topk_idx);
+  plan_dispatch(args.topk_idx, args.top_k, map_, slot.plan);
+  const RankRows& rank = slot.plan.ranks[0];
+  // A token without experts does not exist (top_k >= 1), so token_idx is 0, 1, 2, … and row_token indexes the batch itself.
+  FERRY_CHECK_EQ(static_cast<int64_t>(rank.token_idx.size()), args.tokens.rows);
+  const auto num_rows = static_cast<int64_t>(rank.row_token.size());
+  ffn_.run(args.layer, {.tokens = args.tokens, .row_token = rank.row_token, .expert_counts = rank.expert_counts}, slot.rows.top(num_rows));
+  return DispatchHandle(slot_idx);
+}
+
+void LocalTokenDispatcher::combine(DispatchHandle handle, std::span<const float> topk_weights, MatrixView out) {
+  InFlight& slot = in_flight_.at(static_cast<std::size_t>(handle.release()));
+  FERRY_CHECK(slot.open);
+  FERRY_CHECK_EQ(slot.plan.slots.size(), topk_weights.size());
+  const MatrixView rows = slot.rows.view();
+  for (std::size_t i = 0; i < slot.plan.slots.size(); ++i) slot_rows_[i] = rows.row_bytes(slot.plan.slots[i].row);
+  ferry::combine(context_, {.slot_rows = std::span(slot_rows_).first(slot.plan.slots.size()),
+                            .topk_weights = topk_weights.data(),
+                            .top_k = slot.top_k,
+                            .out = out});
+  slot.open = false;
+}
+
+}  // namespace ferry

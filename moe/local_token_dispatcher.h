@@ -1,0 +1,48 @@
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "kernels/matmul.h"
+#include "moe/grouped_ffn.h"
+#include "moe/permutation.h"
+#include "moe/token_dispatcher.h"
+
+namespace ferry {
+
+/// All experts in this process: the embedded default, and the baseline that every number of ranks must equal.
+class LocalTokenDispatcher final : public TokenDispatcher {
+ public:
+  struct Options {
+    int64_t max_tokens = 0;  // rows of the largest step
+    int64_t top_k = 0;
+    DType dtype = DType::kF32;
+  };
+  /// `bank` holds every expert, in id order, and outlives this.
+  LocalTokenDispatcher(const ExpertBank& bank, MatmulBackend& matmul, KernelContext context, const Options& options);
+
+  void begin_step(int64_t) override {}
+  DispatchHandle dispatch(const DispatchArgs& args) override;
+  void combine(DispatchHandle handle, std::span<const float> topk_weights, MatrixView out) override;
+  void keep_alive() override {}
+  void shut_down() override {}
+  const ExpertMap& expert_map() const override { return map_; }
+  const ExpertLoad& expert_load() const override { return load_; }
+
+ private:
+  struct InFlight {
+    bool open = false;
+    DispatchPlan plan;
+    Matrix rows;  // [max_tokens * top_k, hidden_dim] results, expert-major
+    int64_t top_k = 0;
+  };
+
+  KernelContext context_;
+  ExpertMap map_;
+  ExpertLoad load_;
+  GroupedFfn ffn_;
+  std::array<InFlight, kMaxInFlight> in_flight_;
+  std::vector<const std::byte*> slot_rows_;  // [max_tokens * top_k]
+};
+
+}  // namespace ferry

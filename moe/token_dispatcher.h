@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/tensor.h"
+#include "moe/expert_load.h"
+#include "moe/expert_map.h"
+
+// The routed experts behind one interface, wherever they live. A MoE layer of the decoder is:
+//
+//   router_logits = router(x)                            // [num_tokens, num_experts]
+//   topk_idx, topk_weights = top-k of softmax            // [num_tokens, top_k]
+//   handle = dispatcher.dispatch({layer, x, topk_idx})   // rows leave for their experts
+//   shared = shared_expert(x)                            // meanwhile, on this rank
+//   dispatcher.combine(handle, topk_weights, routed)     // results come back, added in slot order in fp32
+//   out = routed + sigmoid(gate . x) * shared
+//
+// The in-process and the distributed dispatchers run the same kernels on the same rows, so their results have the same bits.
+
+namespace ferry {
+
+struct DispatchArgs {
+  int64_t layer = 0;
+  ConstMatrixView tokens;              // [num_tokens, hidden_dim]; must stay untouched until combine
+  std::span<const int32_t> topk_idx;   // [num_tokens * top_k] logical experts
+  int64_t top_k = 0;
+};
+
+/// One dispatch on its way; combine consumes it. Up to TokenDispatcher::kMaxInFlight may be open, so that two micro-batches can overlap.
+class DispatchHandle {
+ public:
+  DispatchHandle() = default;
+  explicit DispatchHandle(int slot) : slot_(slot) {}
+  DispatchHandle(DispatchHandle&& other) noexcept : slot_(other.release()) {}
+  DispatchHandle& operator=(DispatchHandle&& other) noexcept {
+    slot_ = other.release();
+    return *this;
+  }
+  /// The dispatcher's buffer set; the handle is empty afterwards.
+  int release() {
+    const int slot = slot_;
+    slot_ = -1;
+    return slot;
+  }
+
+ private:
+  int slot_ = -1;
+};
+
+/// One thread at a time. Errors: a lost or silent worker is Error{kUnavailable} or {kDeadlineExceeded} naming the rank; the dispatcher
+/// is of no use afterwards.
+class TokenDispatcher {
+ public:
+  static constexpr int kMaxInFlight = 2;
+
+  virtual ~TokenDispatcher() = default;
+
+  /// Steps are numbered by the caller; the number travels with the rows.
+  virtual void begin_step(int64_t step) = 0;
+  virtual DispatchHandle dispatch(const DispatchArgs& args) = 0;
+  /// out [num_tokens, hidden_dim] = sum over k of topk_weights [num_tokens, top_k] times the expert's row.
+  virtual void combine(DispatchHandle handle, std::span<const float> topk_weights, MatrixView out) = 0;
+
+  /// Tells idle workers that this rank is alive; call at least every kKeepAlivePeriod while no step runs.
+  virtual void keep_alive() = 0;
+  /// Tells the workers to leave. No call may follow.
+  virtual void shut_down() = 0;
+
+  virtual const ExpertMap& expert_map() const = 0;
+  virtual const ExpertLoad& expert_load() const = 0;
+};
+
+}  // namespace ferry

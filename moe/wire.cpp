@@ -1,0 +1,77 @@
+#include "moe/wire.h"
+
+#include <cstring>
+#include <string>
+
+#include "runtime/base/error.h"
+
+namespace ferry {
+namespace {
+
+int64_t align(int64_t bytes) { return (bytes + kWireAlignment - 1) / kWireAlignment * kWireAlignment; }
+
+int64_t row_bytes(const WireHeader& h) { return h.hidden_dim * dtype_bytes(static_cast<DType>(h.dtype)); }
+
+int64_t request_rows_offset(const WireHeader& h) {
+  return align(static_cast<int64_t>(sizeof(WireHeader)) + 4 * (int64_t{h.num_local_experts} + h.num_rows));
+}
+
+void require(bool ok, const WireHeader& h, const char* what) {
+  if (ok) return;
+  throw Error(ErrorCode::kInternal, std::string("malformed expert request at step ") + std::to_string(h.step) + " layer " +
+                                        std::to_string(h.layer) + ": " + what);
+}
+
+}  // namespace
+
+int64_t request_bytes(const WireHeader& h) { return request_rows_offset(h) + h.num_tokens * row_bytes(h); }
+
+int64_t reply_bytes(const WireHeader& h) { return align(sizeof(WireHeader)) + h.num_rows * row_bytes(h); }
+
+RequestParts lay_out_request(const WireHeader& h, std::span<std::byte> message) {
+  FERRY_CHECK_LE(request_bytes(h), static_cast<int64_t>(message.size()));
+  auto* counts = reinterpret_cast<int32_t*>(message.data() + sizeof(WireHeader));
+  return {.expert_counts = counts,
+          .row_token = counts + h.num_local_experts,
+          .tokens = {message.data() + request_rows_offset(h), static_cast<DType>(h.dtype), h.num_tokens, h.hidden_dim, h.hidden_dim}};
+}
+
+MatrixView lay_out_reply(const WireHeader& h, std::span<std::byte> message) {
+  FERRY_CHECK_LE(reply_bytes(h), static_cast<int64_t>(message.size()));
+  return {message.data() + align(sizeof(WireHeader)), static_cast<DType>(h.dtype), h.num_rows, h.hidden_dim, h.hidden_dim};
+}
+
+WireHeader read_header(std::span<const std::byte> message) {
+  WireHeader header;
+  FERRY_CHECK_LE(sizeof(WireHeader), message.size());
+  std::memcpy(&header, message.data(), sizeof(WireHeader));
+  if (header.magic != kWireMagic) throw Error(ErrorCode::kInternal, "expert message does not start with Ferry's mark: do all ranks run the same program?");
+  return header;
+}
+
+void write_header(const WireHeader& header, std::span<std::byte> message) {
+  FERRY_CHECK_LE(sizeof(WireHeader), message.size());
+  std::memcpy(message.data(), &header, sizeof(WireHeader));
+}
+
+RequestView parse_request(std::span<const std::byte> message) {
+  const WireHeader h = read_header(message);
+  require(h.dtype <= 1, h, "unknown dtype");
+  require(h.num_tokens >= 0 && h.num_rows >= 0 && h.num_local_experts >= 0 && h.hidden_dim >= 0, h, "negative count");
+  require(request_bytes(h) <= static_cast<int64_t>(message.size()), h, "longer than the receive buffer");
+  const auto* counts = reinterpret_cast<const int32_t*>(message.data() + sizeof(WireHeader));
+  RequestView view{.header = h,
+                   .expert_counts = {counts, static_cast<std::size_t>(h.num_local_experts)},
+                   .row_token = {counts + h.num_local_experts, static_cast<std::size_t>(h.num_rows)},
+                   .tokens = {message.data() + request_rows_offset(h), static_cast<DType>(h.dtype), h.num_tokens, h.hidden_dim, h.hidden_dim}};
+  int64_t rows = 0;
+  for (const int32_t count : view.expert_counts) {
+    require(count >= 0, h, "negative expert count");
+    rows += count;
+  }
+  require(rows == h.num_rows, h, "expert counts do not sum to the rows");
+  for (const int32_t token : view.row_token) require(token >= 0 && token < h.num_tokens, h, "row of a token that was not sent");
+  return view;
+}
+
+}  // namespace ferry

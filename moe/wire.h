@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kernels/tensor.h"
+
+// What travels between a source of tokens (a coordinator) and an expert worker: one message each way per worker and layer.
+//
+//   request   WireHeader | expert_counts i32 [num_local_experts] | row_token i32 [num_rows] | pad to 64 | tokens T [num_tokens, hidden_dim]
+//   reply     WireHeader | pad to 64 | rows T [num_rows, hidden_dim], in the order of row_token
+//
+// All integers are little-endian, as every supported host is.
+
+namespace ferry {
+
+constexpr uint32_t kWireMagic = 0x59525246;  // "FRRY"
+constexpr int kRequestTag = 1;
+constexpr int kReplyTag = 2;
+constexpr int64_t kWireAlignment = 64;  // bytes; rows start at a cache line
+
+enum class WireKind : uint32_t { kRows = 1, kKeepAlive = 2, kShutDown = 3, kReply = 4 };
+
+struct WireHeader {
+  uint32_t magic = kWireMagic;
+  WireKind kind = WireKind::kRows;
+  uint32_t map_epoch = 0;
+  uint32_t dtype = 0;       // DType
+  int64_t step = 0;
+  int32_t layer = 0;
+  int32_t num_tokens = 0;
+  int32_t num_rows = 0;
+  int32_t num_local_experts = 0;
+  int32_t hidden_dim = 0;
+  int32_t reserved = 0;
+};
+static_assert(sizeof(WireHeader) == 48);
+
+/// Bytes of a request or a reply with the header's counts.
+int64_t request_bytes(const WireHeader& header);
+int64_t reply_bytes(const WireHeader& header);
+
+/// The parts of a request inside its bytes.
+struct RequestView {
+  WireHeader header;
+  std::span<const int32_t> expert_counts;
+  std::span<const int32_t> row_token;
+  ConstMatrixView tokens;
+};
+
+/// Where the parts of a request with this header go.
+struct RequestParts {
+  int32_t* expert_counts;
+  int32_t* row_token;
+  MatrixView tokens;
+};
+RequestParts lay_out_request(const WireHeader& header, std::span<std::byte> message);
+MatrixView lay_out_reply(const WireHeader& header, std::span<std::byte> message);
+
+WireHeader read_header(std::span<const std::byte> message);
+void write_header(const WireHeader& header, std::span<std::byte> message);
+
+/// Views a received request. A worker trusts nothing: counts, indices and sizes are checked against each other and against the buffer, and
+/// a mismatch throws Error{kInternal}. `message` is 64-byte aligned.
+RequestView parse_request(std::span<const std::byte> message);
+
+}  // namespace ferry

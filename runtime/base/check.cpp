@@ -1,0 +1,31 @@
+#include "runtime/base/check.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+namespace ferry {
+
+CheckContext& check_context() {
+  thread_local CheckContext context;
+  return context;
+}
+
+namespace detail {
+
+CheckFailure::CheckFailure(const char* file, int line, const char* expression) {
+  const CheckContext& at = check_context();
+  message_ << file << ":" << line << " check failed: " << expression << " [rank " << at.rank << " step " << at.step
+           << " layer " << at.layer << "] ";
+}
+
+CheckFailure::~CheckFailure() {
+  message_ << '\n';
+  const std::string text = message_.str();
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
+  std::abort();
+}
+
+}  // namespace detail
+}  // namespace ferry

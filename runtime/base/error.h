@@ -1,0 +1,40 @@
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+// Operating failures: a missing file, a bad config, an unreachable peer. One type, thrown while loading, connecting,
+// validating a request or at a deadline, and caught at the edges only: main, the gRPC handler, the worker loop.
+
+namespace ferry {
+
+/// Maps one to one onto gRPC's status codes.
+enum class ErrorCode {
+  kCancelled,
+  kInvalidArgument,
+  kDeadlineExceeded,
+  kNotFound,
+  kResourceExhausted,
+  kFailedPrecondition,
+  kUnimplemented,
+  kInternal,
+  kUnavailable,
+};
+
+/// The upper-case name that gRPC gives the code, for example "INVALID_ARGUMENT".
+const char* error_code_name(ErrorCode code);
+
+class Error : public std::runtime_error {
+ public:
+  /// `message` is one line that names the thing, the value and what is allowed.
+  Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  ErrorCode code() const { return code_; }
+
+ private:
+  ErrorCode code_;
+};
+
+/// Shorthand for the most frequent kind: the caller's input is wrong.
+[[noreturn]] void throw_invalid(const std::string& message);
+
+}  // namespace ferry

@@ -1,0 +1,77 @@
+#include "runtime/base/thread_pool.h"
+
+#include <sched.h>
+
+#include "runtime/base/check.h"
+
+namespace ferry {
+
+ThreadPool::ThreadPool(int num_threads, std::chrono::microseconds spin) : num_threads_(num_threads), spin_(spin) {
+  FERRY_CHECK_GE(num_threads, 1);
+  const int rank = check_context().rank;
+  for (int i = 1; i < num_threads_; ++i) {
+    threads_.emplace_back([this, i, rank] {
+      check_context().rank = rank;
+      run_thread(i);
+    });
+  }
+}
+
+ThreadPool::~ThreadPool() {
+  stop_.store(true);
+  generation_.fetch_add(1);
+  generation_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void ThreadPool::parallel_for(int64_t num_tasks, TaskRef task) {
+  if (num_tasks <= 0) return;
+  if (num_threads_ == 1 || num_tasks == 1) {
+    for (int64_t i = 0; i < num_tasks; ++i) task(i, 0);
+    return;
+  }
+  FERRY_CHECK(task_ == nullptr) << "parallel_for called from inside a task";
+  task_ = &task;
+  num_tasks_ = num_tasks;
+  next_task_.store(0, std::memory_order_relaxed);
+  num_busy_.store(num_threads_ - 1, std::memory_order_relaxed);
+  generation_.fetch_add(1, std::memory_order_release);
+  generation_.notify_all();
+  run_tasks(0);
+  const auto spin_end = std::chrono::steady_clock::now() + spin_;
+  for (int busy = num_busy_.load(std::memory_order_acquire); busy != 0; busy = num_busy_.load(std::memory_order_acquire)) {
+    if (std::chrono::steady_clock::now() >= spin_end) num_busy_.wait(busy, std::memory_order_acquire);
+  }
+  task_ = nullptr;
+}
+
+void ThreadPool::run_tasks(int thread_idx) {
+  for (int64_t i = next_task_.fetch_add(1, std::memory_order_relaxed); i < num_tasks_;
+       i = next_task_.fetch_add(1, std::memory_order_relaxed)) {
+    (*task_)(i, thread_idx);
+  }
+}
+
+void ThreadPool::wait_for_generation(uint32_t seen) {
+  const auto spin_end = std::chrono::steady_clock::now() + spin_;
+  while (generation_.load(std::memory_order_acquire) == seen) {
+    if (std::chrono::steady_clock::now() >= spin_end) {
+      generation_.wait(seen, std::memory_order_acquire);
+    } else {
+      __builtin_ia32_pause();
+    }
+  }
+}
+
+void ThreadPool::run_thread(int thread_idx) {
+  uint32_t seen = 0;
+  while (true) {
+    wait_for_generation(seen);
+    ++seen;
+    if (stop_.load()) return;
+    run_tasks(thread_idx);
+    if (num_busy_.fetch_sub(1, std::memory_order_acq_rel) == 1) num_busy_.notify_one();
+  }
+}
+
+}  // namespace ferry

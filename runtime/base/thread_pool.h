@@ -1,0 +1,63 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+namespace ferry {
+
+/// A borrowed callable `void(int64_t task_idx, int thread_idx)`; no allocation, valid during the call only.
+class TaskRef {
+ public:
+  template <class Fn>
+    requires(!std::is_same_v<std::remove_cvref_t<Fn>, TaskRef>)
+  TaskRef(Fn&& fn)  // NOLINT: implicit, so that a lambda can be passed where a TaskRef is asked for
+      : object_(const_cast<void*>(static_cast<const void*>(&fn))),
+        call_([](void* object, int64_t task_idx, int thread_idx) {
+          (*static_cast<std::remove_reference_t<Fn>*>(object))(task_idx, thread_idx);
+        }) {}
+  void operator()(int64_t task_idx, int thread_idx) const { call_(object_, task_idx, thread_idx); }
+
+ private:
+  void* object_;
+  void (*call_)(void*, int64_t, int);
+};
+
+/// Fork-join over a fixed set of threads; the caller is thread 0 and works too. Tasks are handed out one by one, so their
+/// order and owner vary: a task must not depend on either.
+///
+/// One thread at a time may call parallel_for; a task must not call it again. Idle threads spin for `spin`, then sleep:
+/// zero where other processes need the cores.
+class ThreadPool {
+ public:
+  explicit ThreadPool(int num_threads, std::chrono::microseconds spin = std::chrono::microseconds(0));
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int num_threads() const { return num_threads_; }
+
+  /// Runs task(0 ‥ num_tasks-1, thread_idx) and returns when all are done. Tasks must not throw.
+  void parallel_for(int64_t num_tasks, TaskRef task);
+
+ private:
+  void run_thread(int thread_idx);
+  void run_tasks(int thread_idx);
+  void wait_for_generation(uint32_t seen);
+
+  const int num_threads_;
+  const std::chrono::microseconds spin_;
+  const TaskRef* task_ = nullptr;  // valid while a parallel_for is open
+  int64_t num_tasks_ = 0;
+  alignas(64) std::atomic<uint32_t> generation_{0};  // counts parallel_for calls; threads wait for it to move
+  alignas(64) std::atomic<int64_t> next_task_{0};
+  alignas(64) std::atomic<int> num_busy_{0};
+  std::atomic<bool> stop_{false};
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace ferry

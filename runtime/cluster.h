@@ -1,0 +1,72 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "comm/group.h"
+#include "comm/liveness.h"
+#include "comm/mpi/mpi_group.h"
+#include "runtime/options.h"
+
+namespace ferry {
+
+/// This process's place in the job: alone, the coordinator (rank 0), or an expert worker; the group that carries rows, and the monitor
+/// that notices lost ranks.
+class Cluster {
+ public:
+  /// Joins the job that the launcher started, if any. Throws Error when ranks cannot reach each other.
+  explicit Cluster(const EngineOptions& options);
+  /// Leaves. Waits for the others only if nobody was lost and abandon() was not called.
+  ~Cluster();
+  Cluster(const Cluster&) = delete;
+  Cluster& operator=(const Cluster&) = delete;
+
+  Rank rank() const { return rank_; }
+  int size() const { return size_; }
+  int num_workers() const { return size_ - 1; }
+  bool is_coordinator() const { return rank_.value == 0; }
+  /// Null when this process is alone.
+  Group* group() { return group_.get(); }
+  /// "local", "mpi" or "gloo".
+  const char* transport() const { return group_ == nullptr ? "local" : group_->name(); }
+
+  /// Threads of this rank if the user did not say: the coordinator takes all cores of its host; workers share theirs, since they compute
+  /// while the coordinator waits.
+  int default_threads() const;
+  /// How long idle pool threads may spin: not at all where ranks share cores.
+  std::chrono::microseconds thread_spin() const;
+
+  /// Called from another thread when a rank is lost; at most once.
+  void set_on_lost(std::function<void(const std::string& reason)> on_lost);
+
+  /// Every rank says whether it is ready; throws Error{kFailedPrecondition} with the first complaint of any rank, on all of them.
+  /// Waits up to `timeout` for the slowest.
+  void agree(const std::string& complaint, std::chrono::milliseconds timeout);
+
+  /// Somebody was lost or is stuck: do not wait for anyone. The process should end through quick_exit.
+  void abandon();
+  /// Ends the process at once where a regular exit could wait for a lost rank, otherwise returns.
+  void quick_exit_if_abandoned(int exit_code);
+
+ private:
+  void lose(Rank lost, const std::string& reason);
+
+  Rank rank_{0};
+  int size_ = 1;
+  int ranks_on_host_ = 1;
+  bool coordinator_on_host_ = true;
+  std::unique_ptr<MpiRuntime> mpi_;
+  std::unique_ptr<Group> bootstrap_;  // MPI, if rows travel over gloo
+  std::unique_ptr<Group> group_;
+  std::unique_ptr<LivenessMonitor> liveness_;
+  std::atomic<bool> abandoned_{false};
+  std::mutex mutex_;                  // guards on_lost_ and lost_reason_
+  std::function<void(const std::string&)> on_lost_;
+  std::string lost_reason_;
+};
+
+}  // namespace ferry

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/base/error.h"
+#include "runtime/schedule/request.h"
+
+namespace ferry {
+
+class Engine;
+struct ModelInfo;
+
+/// Times of one request, ns on the steady clock's scale.
+struct RequestTimings {
+  int64_t queue_ns = 0;        // arrival to first scheduled
+  int64_t first_token_ns = 0;  // arrival to first token
+  int64_t total_ns = 0;        // arrival to finish
+};
+
+/// What a request's owner hears: some tokens, then exactly one event with finish_reason != kNone.
+struct GenerateEvent {
+  std::vector<TokenId> token_ids;  // new since the last event
+  std::string text;                // new text; always whole UTF-8 characters
+  FinishReason finish_reason = FinishReason::kNone;
+  // With the last event only:
+  int32_t prompt_tokens = 0;
+  int32_t completion_tokens = 0;
+  RequestTimings timings;
+  std::optional<Error> error;  // set when finish_reason is kError
+};
+
+/// Called on the engine's thread: must not block and must not call the coordinator.
+using EventSink = std::function<void(const GenerateEvent&)>;
+
+struct EngineLoad {
+  int32_t running_requests = 0;
+  int32_t waiting_requests = 0;
+  int32_t max_running_requests = 0;
+  int32_t max_waiting_requests = 0;
+  int64_t kv_blocks_total = 0;
+  int64_t kv_blocks_used = 0;
+  int64_t steps = 0;
+  int64_t prompt_tokens = 0;      // processed since start
+  int64_t generated_tokens = 0;
+  double balancedness = 1.0;      // mean over ranks / max over ranks of routed tokens, averaged over layers
+};
+
+/// Rank 0's outer half: the bounded door between many callers and the one thread that steps the engine.
+///
+/// Any thread may call any method. Every accepted request ends with one final event, also when the engine fails.
+class Coordinator {
+ public:
+  explicit Coordinator(Engine& engine);
+  /// Stops at once; open requests end with kAborted.
+  ~Coordinator();
+
+  /// Accepts a request. Throws Error{kInvalidArgument} for a bad prompt or parameters, {kResourceExhausted} when the queue is full,
+  /// {kUnavailable} when draining or failed.
+  void submit(Request request, EventSink sink);
+
+  /// Ends a request before its next step; false if no such request is open.
+  bool abort(const std::string& request_id);
+
+  /// Accepts nothing more and returns when the open requests are done or `timeout` has passed (then they are aborted).
+  void drain(std::chrono::milliseconds timeout);
+
+  /// A rank was lost: the engine stops and every open request ends with Error{kUnavailable} and this reason.
+  void fail(const std::string& reason);
+
+  EngineLoad load() const;
+  const ModelInfo& model_info() const;
+
+  /// Why the engine stopped for good (a lost worker), empty while healthy. `on_failure` is called once, from the engine's thread,
+  /// after every open request got its last event.
+  std::optional<Error> failure() const;
+  void set_on_failure(std::function<void(const Error&)> on_failure);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ferry

@@ -1,0 +1,221 @@
+#include "runtime/engine.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "moe/all_to_all_token_dispatcher.h"
+#include "moe/local_token_dispatcher.h"
+#include "runtime/base/error.h"
+#include "runtime/state/memory_plan.h"
+
+namespace ferry {
+namespace {
+
+constexpr int64_t kBlockTokens = 16;                    // of a KV block
+constexpr std::chrono::minutes kLoadTimeout{30};        // for the slowest rank to load its weights
+
+std::chrono::milliseconds to_milliseconds(double seconds) { return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3)); }
+
+}  // namespace
+
+ComputeResources::ComputeResources(const EngineOptions& options, const Cluster& cluster, DType dtype)
+    : pool(options.threads > 0 ? options.threads : cluster.default_threads(), cluster.thread_spin()) {
+  const OpTable& table = select_op_table(options.kernels);
+  context = {.pool = &pool, .ops = &table};
+  matmul = select_matmul(options.matmul.c_str(), table.name, dtype);
+}
+
+ExpertMap make_expert_map(const ModelConfig& config, const Cluster& cluster) {
+  std::vector<Rank> ranks;
+  for (int32_t r = cluster.num_workers() > 0 ? 1 : 0; r < cluster.size(); ++r) ranks.push_back({r});
+  return ExpertMap::contiguous(config.moe.num_experts, ranks);
+}
+
+LoadOptions make_load_options(const EngineOptions& options, DType dtype) {
+  LoadOptions load{.dtype = dtype, .check_finite = options.check_weights, .progress = {}};
+  if (isatty(STDERR_FILENO) == 0) return load;
+  load.progress = [total = int64_t{0}, start = std::chrono::steady_clock::now()](int64_t bytes) mutable {
+    total += bytes;
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (seconds > 0.5) std::fprintf(stderr, "\rferry: packed %.2f GB in %.1f s\033[K", static_cast<double>(total) * 1e-9, seconds);
+  };
+  return load;
+}
+
+Engine::Engine(const EngineOptions& options, Cluster& cluster, LogitRows logit_rows) : cluster_(cluster) {
+  std::string complaint;
+  try {
+    load(options, logit_rows);
+  } catch (const Error& error) {
+    if (cluster.size() == 1) throw;
+    complaint = error.what();
+  }
+  cluster.agree(complaint, kLoadTimeout);
+  make_dispatcher(options);
+}
+
+Engine::~Engine() {
+  if (dispatcher_ == nullptr || abandoned_) return;
+  try {
+    dispatcher_->shut_down();
+  } catch (const Error&) {
+    cluster_.abandon();  // a worker that is gone needs no goodbye
+  }
+}
+
+void Engine::abandon() {
+  abandoned_ = true;
+  cluster_.abandon();
+}
+
+void Engine::load(const EngineOptions& options, LogitRows logit_rows) {
+  config_ = load_config(options.model);
+  dtype_ = options.dtype.value_or(config_.dtype);
+  const ExpertMap map = make_expert_map(config_, cluster_);
+  if (std::filesystem::exists(options.model / "tokenizer.json")) tokenizer_ = Tokenizer::load(options.model);
+  const auto vocab = static_cast<int32_t>(config_.vocab_size);
+  vocab_size_effective_ = tokenizer_ ? std::min(tokenizer_->size(), vocab) : vocab;
+  plan_caches(options);
+  compute_.emplace(options, cluster_, dtype_);
+  checkpoint_ = Checkpoint::open(options.model);
+  const LoadOptions load_options = make_load_options(options, dtype_);
+  weights_ = load_trunk(*checkpoint_, config_, *compute_->matmul, compute_->pool, load_options);
+  if (cluster_.size() == 1) local_experts_ = load_experts(*checkpoint_, config_, map, 0, *compute_->matmul, compute_->pool, load_options);
+  if (load_options.progress) std::fputc('\n', stderr);
+  const int64_t max_sequences = scheduler_options_.max_running;
+  model_ = std::make_unique<Qwen35Model>(config_, weights_, *compute_->matmul, compute_->context, dtype_,
+                                         Qwen35Model::Limits{.max_tokens = scheduler_options_.token_budget,
+                                                             .max_logit_rows = logit_rows == LogitRows::kAll ? scheduler_options_.token_budget : max_sequences,
+                                                             .max_sequences = max_sequences});
+  sampler_scratch_ = std::make_unique<SamplerScratch>(config_.vocab_size);
+  logits_row_.resize(static_cast<std::size_t>(config_.vocab_size));
+}
+
+/// Shares --memory between KV blocks and state slots and fixes the scheduler's limits.
+void Engine::plan_caches(const EngineOptions& options) {
+  const AttentionConfig& a = config_.attention;
+  const DeltaNetConfig& d = config_.deltanet;
+  KvCacheOptions kv{.num_layers = static_cast<int>(config_.num_layers_of(LayerKind::kFullAttention)),
+                    .block_tokens = kBlockTokens,
+                    .num_kv_heads = a.num_kv_heads,
+                    .head_dim = a.head_dim,
+                    .dtype = dtype_};
+  RecurrentStateOptions state{.num_layers = static_cast<int>(config_.num_layers_of(LayerKind::kLinearAttention)),
+                              .conv_channels = d.conv_channels(),
+                              .conv_kernel = d.conv_kernel,
+                              .num_v_heads = d.num_v_heads,
+                              .k_dim = d.k_dim,
+                              .v_dim = d.v_dim,
+                              .dtype = dtype_};
+  if (options.max_context.value_or(1) > config_.max_context) {
+    throw_invalid("--max-context is " + std::to_string(*options.max_context) + "; allowed: 2 to the checkpoint's " + std::to_string(config_.max_context));
+  }
+  const MemoryPlan plan = plan_memory({.budget_bytes = options.memory_bytes,
+                                       .bytes_per_slot = RecurrentState::bytes_per_slot(state),
+                                       .bytes_per_block = KvCache::bytes_per_block(kv),
+                                       .block_tokens = kBlockTokens,
+                                       .max_sequences = options.max_seqs,
+                                       .max_context = options.max_context.value_or(config_.max_context)});
+  kv.num_blocks = plan.num_blocks;
+  state.num_slots = plan.num_slots;
+  scheduler_options_ = {.max_running = plan.num_slots,
+                        .max_waiting = options.max_waiting,
+                        .token_budget = options.token_budget,
+                        .prefill_chunk = options.prefill_chunk,
+                        .num_blocks = plan.num_blocks,
+                        .block_tokens = kBlockTokens,
+                        .max_context = plan.max_context,
+                        .vocab_size = config_.vocab_size,
+                        .stop_token_ids = config_.generation.stop_token_ids};
+  Scheduler check(scheduler_options_);  // refuses limits that contradict each other before anything large is allocated
+  kv_cache_ = std::make_unique<KvCache>(kv);
+  recurrent_state_ = std::make_unique<RecurrentState>(state);
+  model_info_ = {.name = config_.name,
+                 .architecture = config_.architecture,
+                 .dtype = dtype_,
+                 .vocab_size = config_.vocab_size,
+                 .context_length = plan.max_context,
+                 .num_layers = config_.num_layers(),
+                 .hidden_dim = config_.hidden_dim,
+                 .num_experts = config_.moe.num_experts,
+                 .experts_per_token = config_.moe.top_k,
+                 .num_expert_workers = cluster_.num_workers(),
+                 .transport = cluster_.transport(),
+                 .generation = config_.generation};
+}
+
+void Engine::make_dispatcher(const EngineOptions& options) {
+  const int64_t max_tokens = scheduler_options_.token_budget;
+  if (local_experts_) {
+    dispatcher_ = std::make_unique<LocalTokenDispatcher>(*local_experts_, *compute_->matmul, compute_->context,
+                                                         LocalTokenDispatcher::Options{.max_tokens = max_tokens, .top_k = config_.moe.top_k, .dtype = dtype_});
+    return;
+  }
+  dispatcher_ = std::make_unique<AllToAllTokenDispatcher>(*cluster_.group(), make_expert_map(config_, cluster_), compute_->context,
+                                                          AllToAllTokenDispatcher::Options{.num_layers = config_.num_layers(),
+                                                                                           .hidden_dim = config_.hidden_dim,
+                                                                                           .max_tokens = max_tokens,
+                                                                                           .top_k = config_.moe.top_k,
+                                                                                           .dtype = dtype_,
+                                                                                           .timeout = to_milliseconds(options.peer_timeout_s)});
+}
+
+ConstMatrixView Engine::forward(const StepInput& input, const Tap* tap) {
+  check_context().step = step_idx_;
+  dispatcher_->begin_step(step_idx_++);
+  return model_->forward(input, *kv_cache_, *recurrent_state_, *dispatcher_, tap);
+}
+
+std::span<const TokenId> Engine::run_step(const StepPlan& plan) {
+  fill_input(plan);
+  const ConstMatrixView logits = forward({.token_ids = token_ids_,
+                                          .positions = positions_,
+                                          .sequences = spans_,
+                                          .block_tables = block_tables_,
+                                          .state_slots = slots_,
+                                          .logit_rows = logit_rows_,
+                                          .delta_chunk = prefill_quantum(scheduler_options_.prefill_chunk)});
+  sample_rows(plan, logits);
+  return sampled_;
+}
+
+void Engine::fill_input(const StepPlan& plan) {
+  token_ids_.clear();
+  spans_.clear();
+  block_tables_.clear();
+  slots_.clear();
+  logit_rows_.clear();
+  positions_.resize(static_cast<std::size_t>(3 * plan.num_rows));
+  for (const StepEntry& entry : plan.entries) {
+    const Sequence& sequence = *entry.sequence;
+    const auto first = sequence.tokens.begin() + entry.first_token;
+    if (entry.first_token == 0) recurrent_state_->reset(sequence.slot);
+    for (int64_t i = 0; i < entry.num_tokens; ++i) {
+      for (int64_t axis = 0; axis < 3; ++axis) {
+        positions_[static_cast<std::size_t>(axis * plan.num_rows + entry.first_row + i)] = static_cast<int32_t>(entry.first_token + i);
+      }
+    }
+    token_ids_.insert(token_ids_.end(), first, first + entry.num_tokens);
+    spans_.push_back({entry.first_row, entry.num_tokens, entry.first_token});
+    block_tables_.push_back(sequence.blocks.data());
+    slots_.push_back(sequence.slot);
+    if (entry.samples) logit_rows_.push_back(static_cast<int32_t>(entry.first_row + entry.num_tokens - 1));
+  }
+}
+
+void Engine::sample_rows(const StepPlan& plan, ConstMatrixView logits) {
+  sampled_.clear();
+  for (const StepEntry& entry : plan.entries) {
+    if (!entry.samples) continue;
+    visit_dtype(dtype_, [&]<class T>() {
+      const T* row = logits.row<T>(static_cast<int64_t>(sampled_.size()));
+      for (std::size_t i = 0; i < logits_row_.size(); ++i) logits_row_[i] = to_float(row[i]);
+    });
+    const Sequence& sequence = *entry.sequence;
+    sampled_.push_back(sample(logits_row_, vocab_size_effective_, sequence.request.sampling, sequence.num_generated(), *sampler_scratch_));
+  }
+}
+
+}  // namespace ferry

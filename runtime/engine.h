@@ -1,0 +1,117 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "kernels/matmul.h"
+#include "kernels/op_table.h"
+#include "kernels/ops.h"
+#include "runtime/cluster.h"
+#include "runtime/model/config.h"
+#include "runtime/model/qwen3_5.h"
+#include "runtime/model/safetensors.h"
+#include "runtime/model/tokenizer.h"
+#include "runtime/model_info.h"
+#include "runtime/options.h"
+#include "runtime/schedule/sampler.h"
+#include "runtime/schedule/scheduler.h"
+#include "runtime/state/kv_cache.h"
+#include "runtime/state/recurrent_state.h"
+
+namespace ferry {
+
+/// Threads, chosen kernels and matrix product of a rank.
+struct ComputeResources {
+  ComputeResources(const EngineOptions& options, const Cluster& cluster, DType dtype);
+
+  ThreadPool pool;
+  KernelContext context;
+  std::unique_ptr<MatmulBackend> matmul;
+};
+
+/// Which ranks hold the routed experts: the workers, or this process when it is alone. Throws Error if there are more workers than experts.
+ExpertMap make_expert_map(const ModelConfig& config, const Cluster& cluster);
+
+/// Says on stderr how loading goes; one line, rewritten in place on a terminal.
+LoadOptions make_load_options(const EngineOptions& options, DType dtype);
+
+/// Rank 0's inner half: model, caches and dispatcher, and the step that drives them. Made by one thread and used by one at a time.
+class Engine {
+ public:
+  /// Rows of a step that may have logits: one per running sequence, or (for a dump) every row.
+  enum class LogitRows { kSampled, kAll };
+
+  /// Loads the checkpoint while the workers load theirs, and waits until all are ready. Throws Error for a bad checkpoint or option, on
+  /// this rank or another.
+  Engine(const EngineOptions& options, Cluster& cluster, LogitRows logit_rows = LogitRows::kSampled);
+  /// Tells the workers to leave, unless the cluster was abandoned.
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  const ModelConfig& config() const { return config_; }
+  const ModelInfo& model_info() const { return model_info_; }
+  const SchedulerOptions& scheduler_options() const { return scheduler_options_; }
+  DType dtype() const { return dtype_; }
+  ThreadPool& pool() { return compute_->pool; }
+  MatmulBackend& matmul() { return *compute_->matmul; }
+  const char* kernels_name() const { return compute_->context.ops->name; }
+  /// Null if the checkpoint has no tokenizer.json: then only token ids work.
+  const Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
+  TokenDispatcher& dispatcher() { return *dispatcher_; }
+  RecurrentState& recurrent_state() { return *recurrent_state_; }
+
+  /// Computes the plan's rows and samples; one token per sampling entry, in order, valid until the next call. Throws Error if a worker is lost.
+  std::span<const TokenId> run_step(const StepPlan& plan);
+
+  /// The forward pass by itself, for `ferry dump` and `ferry bench`. logits [logit_rows, vocab].
+  ConstMatrixView forward(const StepInput& input, const Tap* tap = nullptr);
+
+  /// Call while no step runs, at least every kKeepAlivePeriod.
+  void keep_alive() { dispatcher_->keep_alive(); }
+  static constexpr std::chrono::seconds kKeepAlivePeriod{5};
+
+  /// The cluster lost a rank: the destructor will not wait for anyone.
+  void abandon();
+
+ private:
+  void load(const EngineOptions& options, LogitRows logit_rows);
+  void plan_caches(const EngineOptions& options);
+  void make_dispatcher(const EngineOptions& options);
+  void fill_input(const StepPlan& plan);
+  void sample_rows(const StepPlan& plan, ConstMatrixView logits);
+
+  Cluster& cluster_;
+  ModelConfig config_;
+  DType dtype_ = DType::kF32;
+  ModelInfo model_info_;
+  SchedulerOptions scheduler_options_;
+  std::optional<Tokenizer> tokenizer_;
+  int32_t vocab_size_effective_ = 0;  // ids above are padding rows of lm_head
+  std::optional<ComputeResources> compute_;
+  std::optional<Checkpoint> checkpoint_;
+  TrunkWeights weights_;
+  std::optional<ExpertBank> local_experts_;
+  std::unique_ptr<TokenDispatcher> dispatcher_;
+  std::unique_ptr<KvCache> kv_cache_;
+  std::unique_ptr<RecurrentState> recurrent_state_;
+  std::unique_ptr<Qwen35Model> model_;
+  std::unique_ptr<SamplerScratch> sampler_scratch_;
+  int64_t step_idx_ = 0;
+  bool abandoned_ = false;
+
+  // The input of the current step; capacities are reached in the first steps and kept.
+  std::vector<TokenId> token_ids_;
+  std::vector<int32_t> positions_;  // [3, T]
+  std::vector<SequenceSpan> spans_;
+  std::vector<const int32_t*> block_tables_;
+  std::vector<int32_t> slots_;
+  std::vector<int32_t> logit_rows_;
+  std::vector<TokenId> sampled_;
+  std::vector<float> logits_row_;  // [vocab]
+};
+
+}  // namespace ferry

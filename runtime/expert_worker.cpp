@@ -1,0 +1,102 @@
+#include "runtime/expert_worker.h"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "moe/grouped_ffn.h"
+#include "moe/wire.h"
+#include "runtime/base/error.h"
+#include "runtime/engine.h"
+
+namespace ferry {
+namespace {
+
+constexpr Rank kSource{0};
+constexpr std::chrono::minutes kLoadTimeout{30};
+// An idle coordinator says every Engine::kKeepAlivePeriod that it is alive; several missed ones mean that it hangs.
+constexpr int kMissedKeepAlives = 3;
+
+class ExpertWorker {
+ public:
+  ExpertWorker(const EngineOptions& options, Cluster& cluster) : cluster_(cluster) {
+    std::string complaint;
+    try {
+      load(options);
+    } catch (const Error& error) {
+      complaint = error.what();
+    }
+    cluster.agree(complaint, kLoadTimeout);
+  }
+
+  void run() {
+    while (true) {
+      const std::unique_ptr<PendingOp> receive = cluster_.group()->irecv({request_.data(), request_.size()}, kSource, kRequestTag);
+      cluster_.group()->wait(*receive, std::chrono::steady_clock::now() + idle_timeout_);
+      const std::span<const std::byte> message(request_.data(), request_.size());
+      switch (read_header(message).kind) {
+        case WireKind::kKeepAlive: break;
+        case WireKind::kShutDown: return;
+        case WireKind::kRows: answer(parse_request(message)); break;
+        case WireKind::kReply: throw Error(ErrorCode::kInternal, "an expert worker received a reply");
+      }
+    }
+  }
+
+ private:
+  void load(const EngineOptions& options) {
+    config_ = load_config(options.model);
+    const DType dtype = options.dtype.value_or(config_.dtype);
+    const ExpertMap map = make_expert_map(config_, cluster_);
+    compute_ = std::make_unique<ComputeResources>(options, cluster_, dtype);
+    const Checkpoint checkpoint = Checkpoint::open(options.model);
+    LoadOptions load_options = make_load_options(options, dtype);
+    load_options.progress = {};  // the coordinator's line is enough
+    const int32_t rank_idx = cluster_.rank().value - 1;
+    bank_ = std::make_unique<ExpertBank>(load_experts(checkpoint, config_, map, rank_idx, *compute_->matmul, compute_->pool, load_options));
+
+    const int64_t max_tokens = options.token_budget;
+    const int64_t max_rows = max_tokens * std::min(config_.moe.top_k, bank_->num_local_experts());
+    const WireHeader largest{.dtype = static_cast<uint32_t>(dtype),
+                             .num_tokens = static_cast<int32_t>(max_tokens),
+                             .num_rows = static_cast<int32_t>(max_rows),
+                             .num_local_experts = static_cast<int32_t>(bank_->num_local_experts()),
+                             .hidden_dim = static_cast<int32_t>(config_.hidden_dim)};
+    request_ = AlignedBuffer(static_cast<std::size_t>(request_bytes(largest)));
+    reply_ = AlignedBuffer(static_cast<std::size_t>(reply_bytes(largest)));
+    ffn_ = std::make_unique<GroupedFfn>(*bank_, *compute_->matmul, compute_->context, dtype, max_rows);
+    const std::chrono::milliseconds peer_timeout(static_cast<int64_t>(options.peer_timeout_s * 1e3));
+    idle_timeout_ = std::max<std::chrono::milliseconds>(peer_timeout, kMissedKeepAlives * Engine::kKeepAlivePeriod);
+    idle_timeout_ += peer_timeout;  // a step may itself wait that long for another worker
+  }
+
+  void answer(const RequestView& request) {
+    check_context().step = request.header.step;
+    check_context().layer = request.header.layer;
+    WireHeader header = request.header;
+    header.kind = WireKind::kReply;
+    const std::span<std::byte> message(reply_.data(), static_cast<std::size_t>(reply_bytes(header)));
+    write_header(header, message);
+    ffn_->run(header.layer, {.tokens = request.tokens, .row_token = request.row_token, .expert_counts = request.expert_counts}, lay_out_reply(header, message));
+    const std::unique_ptr<PendingOp> send = cluster_.group()->isend(message, kSource, kReplyTag);
+    cluster_.group()->wait(*send, std::chrono::steady_clock::now() + idle_timeout_);
+  }
+
+  Cluster& cluster_;
+  ModelConfig config_;
+  std::unique_ptr<ComputeResources> compute_;
+  std::unique_ptr<ExpertBank> bank_;
+  std::unique_ptr<GroupedFfn> ffn_;
+  AlignedBuffer request_, reply_;
+  std::chrono::milliseconds idle_timeout_{};
+};
+
+}  // namespace
+
+int run_expert_worker(const EngineOptions& options, Cluster& cluster) {
+  ExpertWorker(options, cluster).run();
+  return 0;
+}
+
+}  // namespace ferry

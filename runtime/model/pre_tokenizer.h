@@ -1,0 +1,36 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ferry {
+
+/// Rewrites a regex from Oniguruma's syntax (Ruby flavour, as tokenizer.json has it) to one that means the same to PCRE2.
+///
+/// `\s` and `\S` become the Unicode property White_Space (PCRE2 would add U+180E), and \p{L}, \p{M}, \p{N} get the characters
+/// that Unicode 15 and 16 added (PCRE2 10.42 knows Unicode 14). Throws Error{kUnimplemented} for what the two engines
+/// understand differently and tokenizers do not use: anchors, look-behind, named groups, `\w`, nested classes and the like.
+std::string oniguruma_to_pcre2(std::string_view pattern);
+
+/// Cuts text into the pieces within which byte-pair merges happen: every match of a regex is a piece, and so is whatever lies
+/// between two matches (Hugging Face's Split with behaviour "Isolated"). Read-only once made, so any thread may split.
+class PreTokenizer {
+ public:
+  /// `pattern` is in Oniguruma's syntax. Throws Error{kInvalidArgument} if it does not compile, {kUnimplemented} as above.
+  explicit PreTokenizer(const std::string& pattern);
+  ~PreTokenizer();
+  PreTokenizer(PreTokenizer&&) noexcept;
+  PreTokenizer& operator=(PreTokenizer&&) noexcept;
+
+  /// The pieces of `text` in order; together they are all of it, and none is empty. `text` must be well-formed UTF-8; the
+  /// pieces point into it. Throws Error{kResourceExhausted} if the regex engine reaches one of its limits.
+  std::vector<std::string_view> split(std::string_view text) const;
+
+ private:
+  struct Regex;
+  std::unique_ptr<const Regex> regex_;
+};
+
+}  // namespace ferry

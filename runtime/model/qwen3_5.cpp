@@ -1,0 +1,258 @@
+#include "runtime/model/qwen3_5.h"
+
+#include <cmath>
+
+#include "runtime/base/check.h"
+
+namespace ferry {
+
+/// Everything a step writes, one field per intermediate. T = max_tokens, R = max_logit_rows.
+struct Qwen35Model::Buffers {
+  Buffers(const ModelConfig& c, DType dtype, const Limits& limits) {
+    const int64_t t = limits.max_tokens, h = c.hidden_dim;
+    const AttentionConfig& a = c.attention;
+    const DeltaNetConfig& d = c.deltanet;
+    hidden = Matrix(dtype, t, h);
+    normed = Matrix(dtype, t, h);
+    block_out = Matrix(dtype, t, h);
+    qkv = Matrix(dtype, t, d.conv_channels());
+    conv_out = Matrix(dtype, t, d.conv_channels());
+    z = Matrix(dtype, t, d.value_dim());
+    a_gate = Matrix(dtype, t, d.num_v_heads);
+    b_gate = Matrix(dtype, t, d.num_v_heads);
+    decay = Matrix(DType::kF32, t, d.num_v_heads);
+    beta = Matrix(DType::kF32, t, d.num_v_heads);
+    delta_out = Matrix(dtype, t, d.value_dim());
+    q_and_gate = Matrix(dtype, t, 2 * a.num_heads * a.head_dim);
+    q = Matrix(dtype, t, a.num_heads * a.head_dim);
+    k = Matrix(dtype, t, a.num_kv_heads * a.head_dim);
+    v = Matrix(dtype, t, a.num_kv_heads * a.head_dim);
+    attention_out = Matrix(dtype, t, a.num_heads * a.head_dim);
+    cos = Matrix(DType::kF32, t, a.rotary_dim / 2);
+    sin = Matrix(DType::kF32, t, a.rotary_dim / 2);
+    router_logits = Matrix(dtype, t, c.moe.num_experts);
+    topk_idx.resize(static_cast<std::size_t>(t * c.moe.top_k));
+    topk_weights.resize(static_cast<std::size_t>(t * c.moe.top_k));
+    shared_gate_up = Matrix(dtype, t, 2 * c.moe.shared_intermediate_dim);
+    shared_activated = Matrix(dtype, t, c.moe.shared_intermediate_dim);
+    shared_out = Matrix(dtype, t, h);
+    shared_gate = Matrix(dtype, t, 1);
+    last_hidden = Matrix(dtype, limits.max_logit_rows, h);
+    logits = Matrix(dtype, limits.max_logit_rows, c.vocab_size);
+    conv_states.resize(static_cast<std::size_t>(limits.max_sequences));
+    delta_states.resize(static_cast<std::size_t>(limits.max_sequences));
+  }
+
+  Matrix hidden;     // [T, hidden_dim] the residual stream
+  Matrix normed;     // [T, hidden_dim]
+  Matrix block_out;  // [T, hidden_dim] what a mixer or the MoE block adds to the stream
+  // DeltaNet
+  Matrix qkv, conv_out;        // [T, conv_channels]
+  Matrix z, delta_out;         // [T, value_dim]
+  Matrix a_gate, b_gate;       // [T, num_v_heads]
+  Matrix decay, beta;          // [T, num_v_heads] f32
+  std::vector<std::byte*> conv_states;  // [num_sequences]
+  std::vector<float*> delta_states;     // [num_sequences]
+  // Gated attention
+  Matrix q_and_gate;           // [T, num_heads * 2 * head_dim] per head query, then gate
+  Matrix q, attention_out;     // [T, num_heads * head_dim]
+  Matrix k, v;                 // [T, num_kv_heads * head_dim]
+  Matrix cos, sin;             // [T, rotary_dim / 2] f32
+  // Mixture of experts
+  Matrix router_logits;              // [T, num_experts]
+  std::vector<int32_t> topk_idx;     // [T, top_k]
+  std::vector<float> topk_weights;   // [T, top_k]
+  Matrix shared_gate_up, shared_activated, shared_out;  // [T, 2 * shared], [T, shared], [T, hidden_dim]
+  Matrix shared_gate;                // [T, 1]
+  // Head
+  Matrix last_hidden, logits;        // [R, hidden_dim], [R, vocab]
+};
+
+/// What the layers of one step share.
+struct Qwen35Model::Step {
+  const StepInput& input;
+  KvCache& kv_cache;
+  RecurrentState& recurrent_state;
+  TokenDispatcher& dispatcher;
+  const Tap* tap;
+  int64_t num_tokens;
+  MatrixView normed;  // [T, hidden_dim] input of the block at hand
+};
+
+Qwen35Model::Qwen35Model(const ModelConfig& config, const TrunkWeights& weights, MatmulBackend& matmul, KernelContext context, DType dtype, Limits limits)
+    : config_(config),
+      weights_(weights),
+      matmul_(matmul),
+      context_(context),
+      dtype_(dtype),
+      limits_(limits),
+      buffers_(std::make_unique<Buffers>(config, dtype, limits)) {}
+
+Qwen35Model::~Qwen35Model() = default;
+
+ConstMatrixView Qwen35Model::forward(const StepInput& input, KvCache& kv_cache, RecurrentState& recurrent_state, TokenDispatcher& dispatcher, const Tap* tap) {
+  const auto num_tokens = static_cast<int64_t>(input.token_ids.size());
+  FERRY_CHECK_LE(num_tokens, limits_.max_tokens);
+  FERRY_CHECK_LE(static_cast<int64_t>(input.sequences.size()), limits_.max_sequences);
+  FERRY_CHECK_LE(static_cast<int64_t>(input.logit_rows.size()), limits_.max_logit_rows);
+  FERRY_CHECK_EQ(static_cast<int64_t>(input.positions.size()), 3 * num_tokens);
+  const MatrixView hidden = buffers_->hidden.top(num_tokens);
+  const MatrixView block_out = buffers_->block_out.top(num_tokens);
+  const Step step{input, kv_cache, recurrent_state, dispatcher, tap, num_tokens, buffers_->normed.top(num_tokens)};
+
+  embed(context_, {.table = weights_.embed_tokens, .ids = input.token_ids, .out = hidden});
+  fill_rope_table(input);
+  if (tap != nullptr) tap->matrix("hidden", 0, hidden);
+  int64_t kv_layer = 0, state_layer = 0;
+  for (int64_t i = 0; i < config_.num_layers(); ++i) {
+    check_context().layer = static_cast<int>(i);
+    const LayerWeights& layer = weights_.layers[static_cast<std::size_t>(i)];
+    rms_norm(context_, {.x = hidden, .weight = layer.input_norm.data(), .eps = config_.rms_norm_eps, .out = step.normed});
+    if (const auto* deltanet = std::get_if<DeltaNetWeights>(&layer.mixer)) {
+      deltanet_layer(step, *deltanet, state_layer++, block_out);
+    } else {
+      attention_layer(step, std::get<AttentionWeights>(layer.mixer), kv_layer++, block_out);
+    }
+    add(context_, {.a = hidden, .b = block_out, .out = hidden});
+
+    rms_norm(context_, {.x = hidden, .weight = layer.post_attention_norm.data(), .eps = config_.rms_norm_eps, .out = step.normed});
+    moe_block(step, layer.moe, i, block_out);
+    add(context_, {.a = hidden, .b = block_out, .out = hidden});
+    if (tap != nullptr && i + 1 < config_.num_layers()) tap->matrix("hidden", i + 1, hidden);
+  }
+  check_context().layer = -1;
+  return lm_head(step, hidden);
+}
+
+/// Gated DeltaNet: projections, short convolution, gated delta rule, gated norm, output projection.
+void Qwen35Model::deltanet_layer(const Step& step, const DeltaNetWeights& w, int64_t state_layer, MatrixView out) {
+  const DeltaNetConfig& d = config_.deltanet;
+  const int64_t t = step.num_tokens;
+  const std::size_t num_sequences = step.input.sequences.size();
+  Buffers& b = *buffers_;
+  for (std::size_t s = 0; s < num_sequences; ++s) {
+    b.conv_states[s] = step.recurrent_state.conv(state_layer, step.input.state_slots[s]);
+    b.delta_states[s] = step.recurrent_state.delta(state_layer, step.input.state_slots[s]);
+  }
+  linear(step.normed, *w.in_proj_qkv, b.qkv.top(t));
+  linear(step.normed, *w.in_proj_z, b.z.top(t));
+  linear(step.normed, *w.in_proj_b, b.b_gate.top(t));
+  linear(step.normed, *w.in_proj_a, b.a_gate.top(t));
+  causal_conv1d(context_, {.x = b.qkv.top(t),
+                           .weight = w.conv1d.data(),
+                           .kernel = d.conv_kernel,
+                           .sequences = step.input.sequences,
+                           .states = std::span(b.conv_states).first(num_sequences),
+                           .out = b.conv_out.top(t)});
+  float* decay = b.decay.view().row<float>(0);
+  float* beta = b.beta.view().row<float>(0);
+  delta_gates(context_, {.a = b.a_gate.top(t), .b = b.b_gate.top(t), .a_log = w.a_log.data(), .dt_bias = w.dt_bias.data(), .decay = decay, .beta = beta});
+  gated_delta_rule(context_, {.qkv = b.conv_out.top(t),
+                              .decay = decay,
+                              .beta = beta,
+                              .num_k_heads = d.num_k_heads,
+                              .num_v_heads = d.num_v_heads,
+                              .k_dim = d.k_dim,
+                              .v_dim = d.v_dim,
+                              .chunk = step.input.delta_chunk,
+                              .sequences = step.input.sequences,
+                              .states = std::span(b.delta_states).first(num_sequences),
+                              .out = b.delta_out.top(t)});
+  const MatrixView heads = b.delta_out.top(t).split_rows(d.num_v_heads);  // [T * num_v_heads, v_dim]
+  gated_rms_norm(context_, {.x = heads,
+                            .gate = b.z.top(t).split_rows(d.num_v_heads),
+                            .weight = w.norm.data(),
+                            .weight_dtype = w.norm_dtype,
+                            .eps = config_.rms_norm_eps,
+                            .out = heads});
+  linear(b.delta_out.top(t), *w.out_proj, out);
+}
+
+/// Gated attention: q (with its gate), k, v; head norms; partial rotary positions; causal attention over the cache; sigmoid gate; output projection.
+void Qwen35Model::attention_layer(const Step& step, const AttentionWeights& w, int64_t kv_layer, MatrixView out) {
+  const AttentionConfig& a = config_.attention;
+  const int64_t t = step.num_tokens;
+  Buffers& b = *buffers_;
+  const MatrixView q = b.q.top(t), k = b.k.top(t), v = b.v.top(t), attended = b.attention_out.top(t);
+  linear(step.normed, *w.q_proj, b.q_and_gate.top(t));
+  linear(step.normed, *w.k_proj, k);
+  linear(step.normed, *w.v_proj, v);
+  const MatrixView q_and_gate = b.q_and_gate.top(t).split_rows(a.num_heads);  // [T * num_heads, 2 * head_dim]
+  rms_norm(context_, {.x = q_and_gate.cols_from(0, a.head_dim), .weight = w.q_norm.data(), .eps = config_.rms_norm_eps, .out = q.split_rows(a.num_heads)});
+  const MatrixView k_heads = k.split_rows(a.num_kv_heads);  // [T * num_kv_heads, head_dim]
+  rms_norm(context_, {.x = k_heads, .weight = w.k_norm.data(), .eps = config_.rms_norm_eps, .out = k_heads});
+  const float* cos = b.cos.view().row<float>(0);
+  const float* sin = b.sin.view().row<float>(0);
+  for (const MatrixView& x : {q, k}) rope(context_, {.x = x, .head_dim = a.head_dim, .rotary_dim = a.rotary_dim, .cos = cos, .sin = sin});
+
+  const KvLayerView cache = step.kv_cache.layer(static_cast<int>(kv_layer));
+  kv_append(context_, {.k = k, .v = v, .cache = cache, .sequences = step.input.sequences, .block_tables = step.input.block_tables});
+  attention(context_, {.q = q,
+                       .cache = cache,
+                       .sequences = step.input.sequences,
+                       .block_tables = step.input.block_tables,
+                       .num_heads = a.num_heads,
+                       .out = attended});
+  const MatrixView heads = attended.split_rows(a.num_heads);
+  sigmoid_gate(context_, {.x = heads, .gate = q_and_gate.cols_from(a.head_dim, a.head_dim), .out = heads});
+  linear(attended, *w.o_proj, out);
+}
+
+/// Router, routed experts (wherever they live) and, while those work, the shared expert.
+void Qwen35Model::moe_block(const Step& step, const MoeWeights& w, int64_t layer, MatrixView out) {
+  const int64_t t = step.num_tokens, top_k = config_.moe.top_k;
+  Buffers& b = *buffers_;
+  const std::span<int32_t> topk_idx = std::span(b.topk_idx).first(static_cast<std::size_t>(t * top_k));
+  const std::span<float> topk_weights = std::span(b.topk_weights).first(topk_idx.size());
+  linear(step.normed, *w.router, b.router_logits.top(t));
+  router_topk(context_, {.logits = b.router_logits.top(t), .top_k = top_k, .topk_idx = topk_idx.data(), .topk_weights = topk_weights.data()});
+  if (step.tap != nullptr) step.tap->routing(layer, topk_idx, topk_weights);
+
+  DispatchHandle handle = step.dispatcher.dispatch({.layer = layer, .tokens = step.normed, .topk_idx = topk_idx, .top_k = top_k});
+  linear(step.normed, *w.shared_gate_up, b.shared_gate_up.top(t));
+  swiglu(context_, {.gate_up = b.shared_gate_up.top(t), .out = b.shared_activated.top(t)});
+  linear(b.shared_activated.top(t), *w.shared_down, b.shared_out.top(t));
+  linear(step.normed, *w.shared_expert_gate, b.shared_gate.top(t));
+  step.dispatcher.combine(std::move(handle), topk_weights, out);
+  shared_expert_merge(context_, {.routed = out, .shared = b.shared_out.top(t), .gate = b.shared_gate.top(t), .out = out});
+}
+
+/// Final norm and logits of the rows that are asked for.
+ConstMatrixView Qwen35Model::lm_head(const Step& step, MatrixView hidden) {
+  const auto num_rows = static_cast<int64_t>(step.input.logit_rows.size());
+  const MatrixView last = buffers_->last_hidden.top(num_rows);
+  const MatrixView logits = buffers_->logits.top(num_rows);
+  gather_rows(context_, {.x = hidden, .row_idx = step.input.logit_rows, .out = last});
+  rms_norm(context_, {.x = last, .weight = weights_.norm.data(), .eps = config_.rms_norm_eps, .out = last});
+  if (step.tap != nullptr) step.tap->matrix("hidden", config_.num_layers(), last);
+  linear(last, *weights_.lm_head, logits);
+  return logits;
+}
+
+/// cos and sin of position x theta^(-2j / rotary_dim), in fp32, rounded to the run's dtype. Interleaved M-RoPE: frequency j reads the height
+/// if j mod 3 is 1 (and j < 3 * section[1]), the width if it is 2 (and j < 3 * section[2]), else the time.
+void Qwen35Model::fill_rope_table(const StepInput& input) {
+  const AttentionConfig& a = config_.attention;
+  const int64_t num_tokens = static_cast<int64_t>(input.token_ids.size()), half = a.rotary_dim / 2;
+  for (int64_t j = 0; j < half; ++j) {
+    const float exponent = static_cast<float>(2 * j) / static_cast<float>(a.rotary_dim);
+    const float inv_freq = 1.0F / std::pow(static_cast<float>(a.rope_theta), exponent);
+    int64_t axis = 0;
+    for (const int64_t candidate : {1, 2}) {
+      if (j % 3 == candidate && j < 3 * a.mrope_section[static_cast<std::size_t>(candidate)]) axis = candidate;
+    }
+    for (int64_t t = 0; t < num_tokens; ++t) {
+      const float angle = static_cast<float>(input.positions[static_cast<std::size_t>(axis * num_tokens + t)]) * inv_freq;
+      float& cos = buffers_->cos.view().row<float>(t)[j];
+      float& sin = buffers_->sin.view().row<float>(t)[j];
+      cos = std::cos(angle);
+      sin = std::sin(angle);
+      if (dtype_ == DType::kBF16) {
+        cos = round_to<bfloat16>(cos);
+        sin = round_to<bfloat16>(sin);
+      }
+    }
+  }
+}
+
+}  // namespace ferry

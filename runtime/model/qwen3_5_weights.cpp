@@ -1,0 +1,219 @@
+#include "runtime/model/qwen3_5_weights.h"
+
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "runtime/base/error.h"
+#include "runtime/model/tensor_reader.h"
+
+// Names and shapes: Qwen3.5-MoE checkpoints as released (experts packed per layer) and as transformers 5.17 saves them (one tensor
+// per expert and projection).
+
+namespace ferry {
+namespace {
+
+/// One matrix to pack: the stored rows, stacked, and where the result goes.
+struct PackJob {
+  std::vector<StoredRows> pieces;
+  PackedPtr* target;
+};
+
+int64_t stored_bytes(const PackJob& job) {
+  int64_t bytes = 0;
+  for (const StoredRows& piece : job.pieces) bytes += piece.rows * piece.cols * stored_type_bytes(piece.tensor->dtype);
+  return bytes;
+}
+
+/// Runs body(i) on the pool in batches, so that progress is told in between; rethrows the first error.
+void run_jobs(ThreadPool& pool, int64_t num_jobs, const std::function<int64_t(int64_t)>& body, const LoadOptions& options) {
+  constexpr int64_t kJobsPerBatch = 64;
+  std::mutex mutex;
+  std::exception_ptr error;
+  std::atomic<int64_t> bytes{0};
+  for (int64_t first = 0; first < num_jobs; first += kJobsPerBatch) {
+    pool.parallel_for(std::min(kJobsPerBatch, num_jobs - first), [&](int64_t i, int) {
+      try {
+        bytes += body(first + i);
+      } catch (...) {
+        const std::scoped_lock lock(mutex);
+        if (error == nullptr) error = std::current_exception();
+      }
+    });
+    if (error != nullptr) std::rethrow_exception(error);
+    if (options.progress) options.progress(bytes.exchange(0));
+  }
+}
+
+/// The prefix of the text decoder's tensors: "model.language_model." in a vision-language checkpoint, "model." in a text one.
+std::string text_prefix(const TensorReader& reader) {
+  for (const char* prefix : {"model.language_model.", "model."}) {
+    if (reader.has(std::string(prefix) + "embed_tokens.weight")) return prefix;
+  }
+  throw_invalid("checkpoint: tensor model.language_model.embed_tokens.weight (or model.embed_tokens.weight) is missing");
+}
+
+std::string experts_prefix(const std::string& prefix, int64_t layer) {
+  return prefix + "layers." + std::to_string(layer) + ".mlp.experts.";
+}
+
+/// Gate+up rows and down rows of every expert of a layer, whichever way they are stored.
+struct StoredExperts {
+  std::vector<std::vector<StoredRows>> gate_up;  // [num_experts] pieces to stack
+  std::vector<std::vector<StoredRows>> down;
+};
+
+StoredExperts find_experts(TensorReader& reader, const ModelConfig& config, const std::string& prefix, int64_t layer) {
+  const int64_t num_experts = config.moe.num_experts, hidden = config.hidden_dim, inter = config.moe.intermediate_dim;
+  const std::string experts = experts_prefix(prefix, layer);
+  StoredExperts found;
+  if (reader.has(experts + "gate_up_proj") || !reader.has(experts + "0.gate_proj.weight")) {
+    const StoredRows gate_up = reader.find(experts + "gate_up_proj", {num_experts, 2 * inter, hidden});
+    const StoredRows down = reader.find(experts + "down_proj", {num_experts, hidden, inter});
+    for (int64_t e = 0; e < num_experts; ++e) {
+      found.gate_up.push_back({{gate_up.tensor, e * 2 * inter, 2 * inter, hidden}});
+      found.down.push_back({{down.tensor, e * hidden, hidden, inter}});
+    }
+    return found;
+  }
+  for (int64_t e = 0; e < num_experts; ++e) {
+    const std::string expert = experts + std::to_string(e);
+    found.gate_up.push_back({reader.find(expert + ".gate_proj.weight", {inter, hidden}), reader.find(expert + ".up_proj.weight", {inter, hidden})});
+    found.down.push_back({reader.find(expert + ".down_proj.weight", {hidden, inter})});
+  }
+  return found;
+}
+
+/// Collects the small vectors at once and the matrices as jobs.
+class TrunkLoader {
+ public:
+  TrunkLoader(TensorReader& reader, const ModelConfig& config, std::string prefix, std::vector<PackJob>& jobs)
+      : reader_(reader), config_(config), prefix_(std::move(prefix)), jobs_(jobs) {}
+
+  void load(TrunkWeights& trunk) {
+    const StoredRows embedding = reader_.find(prefix_ + "embed_tokens.weight", {config_.vocab_size, config_.hidden_dim});
+    trunk.embed_tokens = reader_.view_or_copy(embedding, trunk.owned_embedding);
+    trunk.norm = vector(prefix_ + "norm.weight", {config_.hidden_dim});
+    const bool has_head = reader_.has("lm_head.weight");
+    if (!has_head && !config_.tie_word_embeddings) throw_invalid("checkpoint: tensor lm_head.weight is missing and config.json does not tie the embeddings");
+    if (has_head) {
+      matrix(trunk.lm_head, {"lm_head.weight"}, config_.vocab_size, config_.hidden_dim);
+    } else {
+      jobs_.push_back({{embedding}, &trunk.lm_head});
+    }
+    trunk.layers.resize(config_.layers.size());
+    for (std::size_t i = 0; i < config_.layers.size(); ++i) load_layer(trunk.layers[i], config_.layers[i], prefix_ + "layers." + std::to_string(i) + ".");
+  }
+
+ private:
+  void load_layer(LayerWeights& layer, LayerKind kind, const std::string& name) {
+    layer.input_norm = vector(name + "input_layernorm.weight", {config_.hidden_dim});
+    layer.post_attention_norm = vector(name + "post_attention_layernorm.weight", {config_.hidden_dim});
+    if (kind == LayerKind::kLinearAttention) {
+      load_deltanet(layer.mixer.emplace<DeltaNetWeights>(), name + "linear_attn.");
+    } else {
+      load_attention(layer.mixer.emplace<AttentionWeights>(), name + "self_attn.");
+    }
+    load_moe(layer.moe, name + "mlp.");
+  }
+
+  void load_deltanet(DeltaNetWeights& w, const std::string& name) {
+    const DeltaNetConfig& d = config_.deltanet;
+    matrix(w.in_proj_qkv, {name + "in_proj_qkv.weight"}, d.conv_channels(), config_.hidden_dim);
+    matrix(w.in_proj_z, {name + "in_proj_z.weight"}, d.value_dim(), config_.hidden_dim);
+    matrix(w.in_proj_b, {name + "in_proj_b.weight"}, d.num_v_heads, config_.hidden_dim);
+    matrix(w.in_proj_a, {name + "in_proj_a.weight"}, d.num_v_heads, config_.hidden_dim);
+    w.conv1d = vector(name + "conv1d.weight", {d.conv_channels(), 1, d.conv_kernel});
+    w.a_log = vector(name + "A_log", {d.num_v_heads});
+    w.dt_bias = vector(name + "dt_bias", {d.num_v_heads});
+    const StoredRows norm = reader_.find(name + "norm.weight", {d.v_dim});
+    w.norm = reader_.read_vector(norm);
+    w.norm_dtype = TensorReader::stored_dtype(norm);
+    matrix(w.out_proj, {name + "out_proj.weight"}, config_.hidden_dim, d.value_dim());
+  }
+
+  void load_attention(AttentionWeights& w, const std::string& name) {
+    const AttentionConfig& a = config_.attention;
+    matrix(w.q_proj, {name + "q_proj.weight"}, 2 * a.num_heads * a.head_dim, config_.hidden_dim);
+    matrix(w.k_proj, {name + "k_proj.weight"}, a.num_kv_heads * a.head_dim, config_.hidden_dim);
+    matrix(w.v_proj, {name + "v_proj.weight"}, a.num_kv_heads * a.head_dim, config_.hidden_dim);
+    w.q_norm = vector(name + "q_norm.weight", {a.head_dim});
+    w.k_norm = vector(name + "k_norm.weight", {a.head_dim});
+    matrix(w.o_proj, {name + "o_proj.weight"}, config_.hidden_dim, a.num_heads * a.head_dim);
+  }
+
+  void load_moe(MoeWeights& w, const std::string& name) {
+    const int64_t shared = config_.moe.shared_intermediate_dim;
+    matrix(w.router, {name + "gate.weight"}, config_.moe.num_experts, config_.hidden_dim);
+    matrix(w.shared_gate_up, {name + "shared_expert.gate_proj.weight", name + "shared_expert.up_proj.weight"}, shared, config_.hidden_dim);
+    matrix(w.shared_down, {name + "shared_expert.down_proj.weight"}, config_.hidden_dim, shared);
+    matrix(w.shared_expert_gate, {name + "shared_expert_gate.weight"}, 1, config_.hidden_dim);
+  }
+
+  std::vector<float> vector(const std::string& name, const std::vector<int64_t>& shape) { return reader_.read_vector(reader_.find(name, shape)); }
+
+  /// Queues the stacked matrices `names`, each [rows, cols].
+  void matrix(PackedPtr& target, const std::vector<std::string>& names, int64_t rows, int64_t cols) {
+    PackJob job{{}, &target};
+    for (const std::string& name : names) job.pieces.push_back(reader_.find(name, {rows, cols}));
+    jobs_.push_back(std::move(job));
+  }
+
+  TensorReader& reader_;
+  const ModelConfig& config_;
+  std::string prefix_;
+  std::vector<PackJob>& jobs_;
+};
+
+/// A tensor that nothing reads means that config and weights disagree: say so rather than run another model.
+void refuse_unused(const Checkpoint& checkpoint, const TensorReader& reader) {
+  for (const std::string_view name : checkpoint.names()) {
+    const bool other_part = name.starts_with("mtp.") || name.starts_with("model.visual.") || name.ends_with("rotary_emb.inv_freq");
+    if (other_part || reader.is_used(name)) continue;
+    throw_invalid("checkpoint: tensor " + std::string(name) + " does not belong to the model that config.json describes");
+  }
+}
+
+}  // namespace
+
+TrunkWeights load_trunk(const Checkpoint& checkpoint, const ModelConfig& config, MatmulBackend& matmul, ThreadPool& pool, const LoadOptions& options) {
+  TensorReader reader(checkpoint, options.dtype, options.check_finite);
+  const std::string prefix = text_prefix(reader);
+  TrunkWeights trunk;
+  std::vector<PackJob> jobs;
+  TrunkLoader(reader, config, prefix, jobs).load(trunk);
+  for (int64_t layer = 0; layer < config.num_layers(); ++layer) find_experts(reader, config, prefix, layer);
+  refuse_unused(checkpoint, reader);
+  const auto pack = [&](int64_t i) {
+    const PackJob& job = jobs[static_cast<std::size_t>(i)];
+    *job.target = reader.pack(matmul, job.pieces);
+    return stored_bytes(job);
+  };
+  run_jobs(pool, static_cast<int64_t>(jobs.size()), pack, options);
+  return trunk;
+}
+
+ExpertBank load_experts(const Checkpoint& checkpoint, const ModelConfig& config, const ExpertMap& map, int32_t rank_idx, MatmulBackend& matmul,
+                        ThreadPool& pool, const LoadOptions& options) {
+  TensorReader reader(checkpoint, options.dtype, options.check_finite);
+  const std::string prefix = text_prefix(reader);
+  std::vector<StoredExperts> layers;
+  for (int64_t layer = 0; layer < config.num_layers(); ++layer) layers.push_back(find_experts(reader, config, prefix, layer));
+
+  const std::span<const PhysicalExpertId> local = map.experts_of(rank_idx);
+  const auto num_local = static_cast<int64_t>(local.size());
+  ExpertBank bank(config.num_layers(), num_local, {config.hidden_dim, config.moe.intermediate_dim});
+  const auto pack = [&](int64_t i) {
+    const int64_t layer = i / num_local, expert = i % num_local;
+    const auto logical = static_cast<std::size_t>(map.logical_of(local[static_cast<std::size_t>(expert)]).value);
+    const StoredExperts& stored = layers[static_cast<std::size_t>(layer)];
+    bank.set(layer, expert, reader.pack(matmul, stored.gate_up[logical]), reader.pack(matmul, stored.down[logical]));
+    return stored_bytes({stored.gate_up[logical], nullptr}) + stored_bytes({stored.down[logical], nullptr});
+  };
+  run_jobs(pool, config.num_layers() * num_local, pack, options);
+  return bank;
+}
+
+}  // namespace ferry

@@ -1,0 +1,133 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// Weights as Hugging Face stores them: safetensors files, one or many per checkpoint.
+//
+//   u64 header_bytes (little endian) | header: JSON, padded with spaces | tensor data, back to back
+//   header: {"name": {"dtype": "BF16", "shape": [2, 3], "data_offsets": [begin, end]}, "__metadata__": {...}}
+//
+// Format: https://github.com/huggingface/safetensors, "Format" in its README. Everything that a header says is checked before
+// any of it is used; a file from a stranger can be refused but cannot make a reader leave the mapped bytes.
+
+namespace ferry {
+
+/// Element types that a safetensors header may name, at least one byte wide each.
+enum class StoredType : uint8_t {
+  kF64,
+  kF32,
+  kF16,
+  kBF16,
+  kF8E4M3,
+  kF8E5M2,
+  kF8E8M0,
+  kC64,
+  kI64,
+  kI32,
+  kI16,
+  kI8,
+  kU64,
+  kU32,
+  kU16,
+  kU8,
+  kBool,
+};
+
+/// The name in the header, for example "F8_E4M3".
+const char* stored_type_name(StoredType type);
+int64_t stored_type_bytes(StoredType type);
+
+/// One tensor in a mapped file. The views are valid as long as the SafetensorsFile or Checkpoint they came from.
+struct TensorInfo {
+  std::string name;
+  StoredType dtype = StoredType::kF32;
+  std::vector<int64_t> shape;       // row-major, empty for a scalar
+  const std::byte* data = nullptr;  // may be unaligned for its type: read it with memcpy
+  int64_t bytes = 0;                // product of shape * element size
+  std::string_view file;            // path, for messages
+
+  /// "[2, 3]".
+  std::string shape_string() const;
+};
+
+/// One file, mapped read-only. Opening reads the header only; other pages are read when somebody touches them.
+///
+/// Immutable after construction, so any thread may read. The file must not be truncated while it is open (the system would
+/// answer a read beyond its end with SIGBUS).
+class SafetensorsFile {
+ public:
+  static constexpr int64_t kHeaderBytesMax = 100'000'000;  // bytes; the limit of the reference implementation
+
+  /// Throws Error{kNotFound} if the file cannot be opened and Error{kInvalidArgument} if it is not a well-formed
+  /// safetensors file; both name the file, the tensor, the value and what is allowed.
+  explicit SafetensorsFile(const std::filesystem::path& path);
+  ~SafetensorsFile();
+  SafetensorsFile(const SafetensorsFile&) = delete;
+  SafetensorsFile& operator=(const SafetensorsFile&) = delete;
+
+  const std::string& path() const { return path_; }
+  /// Sorted by name.
+  const std::vector<TensorInfo>& tensors() const { return tensors_; }
+  /// nullptr if the file has no such tensor.
+  const TensorInfo* find(std::string_view name) const;
+
+ private:
+  void map_file();
+  std::string_view header() const;
+  void read_tensors();
+  void check_overlaps() const;
+
+  std::string path_;
+  const std::byte* data_ = nullptr;  // [size_] the whole file
+  int64_t size_ = 0;                 // bytes
+  std::vector<TensorInfo> tensors_;
+};
+
+/// All tensors of a checkpoint folder, by name.
+class Checkpoint {
+ public:
+  /// Opens the files that `model.safetensors.index.json` names; without an index `model.safetensors`, or the folder's only
+  /// `*.safetensors`. File names come from the index and are never made up.
+  ///
+  /// Throws Error{kNotFound} for a missing folder or file and Error{kInvalidArgument} for a malformed file, an index entry
+  /// that leaves the folder, or one whose file lacks the tensor.
+  static Checkpoint open(const std::filesystem::path& dir);
+
+  /// nullptr if there is no such tensor.
+  const TensorInfo* find(std::string_view name) const;
+  /// Sorted.
+  std::vector<std::string_view> names() const;
+
+  /// Gives the memory of bytes [offset, offset + bytes) of the tensor back to the system, whole pages inside the range only;
+  /// reading them again fetches them from the file. For use after packing, so that weights are held once.
+  void drop_pages(const TensorInfo& tensor, int64_t offset, int64_t bytes) const;
+
+ private:
+  std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  std::map<std::string_view, const TensorInfo*> tensors_;
+};
+
+/// A tensor to be written.
+struct TensorToWrite {
+  std::string name;
+  StoredType dtype = StoredType::kF32;
+  std::vector<int64_t> shape;
+  std::span<const std::byte> data;  // product of shape * element size bytes
+};
+
+/// Writes a safetensors file: tensors in the given order, the same bytes for the same input. The file appears under `path`
+/// only when it is complete (a temporary neighbour is renamed). Names must be distinct UTF-8.
+///
+/// Throws Error{kResourceExhausted} on a full disk and Error{kFailedPrecondition} if `path` cannot be written.
+void write_safetensors(const std::filesystem::path& path, std::span<const TensorToWrite> tensors,
+                       const std::map<std::string, std::string>& metadata = {});
+
+}  // namespace ferry

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/types.h"
+
+namespace ferry {
+
+/// Whether text made from token ids shows the special ones, such as <|im_end|>.
+enum class SpecialTokens { kKeep, kSkip };
+
+/// The checkpoint's tokenizer: byte-level BPE as Qwen's tokenizer.json describes it, with the ids of Hugging Face's
+/// `tokenizers` (0.23) for every text.
+///
+/// Encoding: malformed UTF-8 becomes U+FFFD; added tokens (<|im_start|>, <think>, …) are cut out of the raw text, at each place
+/// the longest one; the rest is composed (NFC), cut into pieces by the file's regex, and each piece's bytes are merged by rank.
+/// Nothing is put before or after. Text from users can contain control tokens: they count as such here.
+///
+///     const Tokenizer tokenizer = Tokenizer::load("/models/qwen");
+///     const std::vector<TokenId> prompt = tokenizer.encode("Hello, world!");
+///     std::string text = tokenizer.decode(prompt, SpecialTokens::kSkip);
+///
+/// Every const method may be called from many threads at once.
+class Tokenizer {
+ public:
+  /// Reads tokenizer.json, and further added tokens from `added_tokens_decoder` in tokenizer_config.json if that is there.
+  /// Throws Error{kNotFound} without tokenizer.json, {kInvalidArgument} for a file that contradicts itself, {kUnimplemented}
+  /// for a tokenizer of another kind (not a BPE, byte_fallback, another normalizer, pre-tokenizer, post-processor or decoder).
+  static Tokenizer load(const std::filesystem::path& checkpoint_dir);
+
+  ~Tokenizer();
+  Tokenizer(Tokenizer&&) noexcept;
+  Tokenizer& operator=(Tokenizer&&) noexcept;
+
+  /// The token ids of `text`; empty for empty text. Time is n log n at worst, whatever the text. Throws
+  /// Error{kResourceExhausted} if the regex engine reaches a limit.
+  std::vector<TokenId> encode(std::string_view text) const;
+
+  /// The text of `token_ids`: their bytes put together, then each maximal malformed UTF-8 subpart replaced by U+FFFD. Ids that
+  /// name no token (padding rows of lm_head) add nothing.
+  std::string decode(std::span<const TokenId> token_ids, SpecialTokens special) const;
+
+  /// The bytes that a token stands for, perhaps a part of a character; empty if the id names no token. Valid as long as the
+  /// tokenizer.
+  std::string_view token_bytes(TokenId token_id) const;
+
+  /// True for an added token whose "special" flag is set. <think> and <tool_call> are added tokens, but not special.
+  bool is_special(TokenId token_id) const;
+
+  /// 1 + the largest id that exists: logits from here on belong to padding rows and must not be sampled.
+  int32_t size() const;
+
+  /// The token with exactly this text (or these bytes): an added token if there is one, else one of the vocabulary.
+  std::optional<TokenId> id_of(std::string_view content) const;
+
+ private:
+  struct Data;
+  explicit Tokenizer(std::unique_ptr<const Data> data);
+  std::unique_ptr<const Data> data_;
+};
+
+}  // namespace ferry

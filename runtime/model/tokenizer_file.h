@@ -1,0 +1,51 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/types.h"
+
+namespace ferry {
+
+/// A token with its bytes: byte-level spelling undone ("Ġthe" is " the").
+struct VocabularyEntry {
+  TokenId token_id = -1;
+  std::string bytes;
+};
+
+/// A token that is found in raw text before anything else happens to it.
+struct AddedToken {
+  TokenId token_id = -1;
+  std::string content;  // UTF-8, never empty
+  bool special = false;
+};
+
+/// Two tokens that become one. Earlier in the list is merged first.
+struct MergeRule {
+  TokenId left = -1;
+  TokenId right = -1;
+  TokenId merged = -1;
+};
+
+/// What a checkpoint's tokenizer files say, checked: every id is in [0, kMaxTokenId] and names one token, each of the 256 bytes
+/// has a token, every merge is between tokens.
+struct TokenizerFile {
+  std::vector<VocabularyEntry> vocabulary;
+  std::vector<AddedToken> added_tokens;
+  std::vector<MergeRule> merges;
+  std::vector<TokenId> byte_tokens;  // [256], the token of each single byte
+  std::string split_regex;           // Oniguruma's syntax
+  bool normalize_nfc = false;
+};
+
+inline constexpr TokenId kMaxTokenId = (1 << 24) - 1;  // a larger id is taken for a damaged file
+
+/// Reads tokenizer.json and tokenizer_config.json; errors as Tokenizer::load.
+TokenizerFile read_tokenizer_file(const std::filesystem::path& checkpoint_dir);
+
+/// The contents of a file; throws Error{kNotFound} if it cannot be read.
+std::string read_text_file(const std::filesystem::path& path);
+
+}  // namespace ferry

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "runtime/base/types.h"
+#include "runtime/model/config.h"
+
+namespace ferry {
+
+/// What a running program serves and how it is laid out; constant once the engine has started.
+struct ModelInfo {
+  std::string name;            // the checkpoint folder's name
+  std::string architecture;    // as config.json has it
+  DType dtype = DType::kBF16;  // of weights and activations in this run
+  int64_t vocab_size = 0;
+  int64_t context_length = 0;  // tokens of prompt and completion together, in this run
+  int64_t num_layers = 0;
+  int64_t hidden_dim = 0;
+  int64_t num_experts = 0;  // routed experts in a layer
+  int64_t experts_per_token = 0;
+  int32_t num_expert_workers = 0;  // 0: the coordinator holds the experts itself
+  std::string transport;           // "local", "mpi" or "gloo"
+  GenerationDefaults generation;   // stop ids and recommended sampling
+};
+
+}  // namespace ferry

@@ -1,0 +1,285 @@
+#include "runtime/schedule/scheduler.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "runtime/base/check.h"
+#include "runtime/base/error.h"
+#include "runtime/schedule/sampler.h"
+
+namespace ferry {
+namespace {
+
+constexpr int64_t kMaxCount = std::numeric_limits<int32_t>::max();  // keeps products of two options within int64
+
+void require_range(const char* name, int64_t value, int64_t lowest) {
+  if (value >= lowest && value <= kMaxCount) return;
+  throw_invalid(std::string(name) + " is " + std::to_string(value) + "; allowed: " + std::to_string(lowest) + " to " +
+                std::to_string(kMaxCount));
+}
+
+SchedulerOptions validated(SchedulerOptions options) {
+  require_range("max_running", options.max_running, 1);
+  require_range("max_waiting", options.max_waiting, 1);
+  require_range("prefill_chunk", options.prefill_chunk, 1);
+  if (options.prefill_chunk > kMaxPrefillQuantum && options.prefill_chunk % kMaxPrefillQuantum != 0) {
+    throw_invalid("prefill_chunk is " + std::to_string(options.prefill_chunk) + "; allowed: 1 to 64, or a multiple of 64");
+  }
+  // At most max_running - 1 rows are decodes while a prefill runs or a slot is free: a quantum always remains.
+  require_range("token_budget", options.token_budget, options.max_running + prefill_quantum(options.prefill_chunk));
+  require_range("num_blocks", options.num_blocks, 1);
+  require_range("block_tokens", options.block_tokens, 1);
+  require_range("max_context", options.max_context, 1);
+  require_range("vocab_size", options.vocab_size, 1);
+  return options;
+}
+
+bool holds(std::span<const TokenId> ids, TokenId id) { return std::find(ids.begin(), ids.end(), id) != ids.end(); }
+
+}  // namespace
+
+int64_t prefill_quantum(int64_t prefill_chunk) { return std::min(prefill_chunk, kMaxPrefillQuantum); }
+
+int64_t next_prefill_piece(int64_t num_prompt, int64_t num_computed, int64_t prefill_chunk, int64_t budget) {
+  const int64_t quantum = prefill_quantum(prefill_chunk);
+  FERRY_CHECK_LT(num_computed, num_prompt);
+  FERRY_CHECK_EQ(num_computed % quantum, 0);
+  const int64_t rest = num_prompt - num_computed;
+  const int64_t room = std::min(prefill_chunk, budget);
+  if (room < rest) return room / quantum * quantum;
+  const bool has_lone_tail = rest > 1 && rest % quantum == 1;
+  return has_lone_tail ? rest - 1 : rest;
+}
+
+int64_t sequence_capacity(const SchedulerOptions& options) {
+  return std::min(options.max_context, options.num_blocks * options.block_tokens);
+}
+
+void validate_request(const Request& request, const SchedulerOptions& options) {
+  const auto num_prompt = static_cast<int64_t>(request.prompt.size());
+  const int64_t capacity = sequence_capacity(options);
+  if (num_prompt == 0) throw_invalid("prompt is empty; allowed: at least one token");
+  if (num_prompt >= capacity) {
+    throw_invalid("prompt has " + std::to_string(num_prompt) + " tokens; allowed: at most " + std::to_string(capacity - 1) +
+                  ", so that one more fits the limit of " + std::to_string(capacity) + " (context " +
+                  std::to_string(options.max_context) + ", cache " + std::to_string(options.num_blocks * options.block_tokens) +
+                  " tokens)");
+  }
+  const auto is_bad = [&](TokenId id) { return id < 0 || id >= options.vocab_size; };
+  const auto require_ids = [&](const char* name, const std::vector<TokenId>& ids) {
+    const auto bad = std::find_if(ids.begin(), ids.end(), is_bad);
+    if (bad == ids.end()) return;
+    throw_invalid(std::string(name) + "[" + std::to_string(bad - ids.begin()) + "] is " + std::to_string(*bad) +
+                  "; allowed: token ids 0 to " + std::to_string(options.vocab_size - 1));
+  };
+  require_ids("prompt", request.prompt);
+  validate_sampling(request.sampling);
+  require_ids("stop_token_ids", request.sampling.stop_token_ids);
+}
+
+Scheduler::Scheduler(SchedulerOptions options) : options_(validated(std::move(options))), blocks_(options_.num_blocks) {
+  const auto max_running = static_cast<std::size_t>(options_.max_running);
+  free_slots_.reserve(max_running);
+  for (int64_t slot = options_.max_running - 1; slot >= 0; --slot) free_slots_.push_back(static_cast<int32_t>(slot));
+  running_.reserve(max_running);
+  plan_.entries.reserve(max_running);
+}
+
+Admission Scheduler::add(Request request, TimePoint arrival) {
+  const auto has_id = [&](const std::unique_ptr<Sequence>& open) { return open->request.id == request.id; };
+  if (std::any_of(running_.begin(), running_.end(), has_id) || std::any_of(waiting_.begin(), waiting_.end(), has_id)) {
+    throw_invalid("request id '" + request.id + "' is in use by an open request; allowed: an id of its own");
+  }
+  if (std::ssize(waiting_) >= options_.max_waiting) return Admission::kQueueFull;
+
+  const auto num_prompt = static_cast<int64_t>(request.prompt.size());
+  const int64_t room = sequence_capacity(options_) - num_prompt;
+  FERRY_CHECK(num_prompt >= 1 && room >= 1) << "request not validated: " << num_prompt << " prompt tokens, room " << room;
+  FERRY_CHECK_GE(request.sampling.max_tokens, 1);
+  request.sampling.max_tokens = static_cast<int32_t>(std::min<int64_t>(request.sampling.max_tokens, room));
+
+  auto sequence = std::make_unique<Sequence>();
+  sequence->tokens = request.prompt;
+  sequence->request = std::move(request);
+  sequence->arrival = arrival;
+  waiting_.push_back(std::move(sequence));
+  return Admission::kQueued;
+}
+
+bool Scheduler::abort(std::string_view id) {
+  const auto mark = [&](auto& sequences) {
+    const auto it = std::find_if(sequences.begin(), sequences.end(), [&](const auto& open) { return open->request.id == id; });
+    if (it == sequences.end()) return false;
+    (*it)->abort_requested = true;
+    return true;
+  };
+  return mark(running_) || mark(waiting_);
+}
+
+const StepPlan& Scheduler::plan(TimePoint now) {
+  FERRY_CHECK(!plan_is_open_) << "step " << plan_.step_idx << " was planned but not committed";
+  ++plan_.step_idx;
+  plan_.entries.clear();
+  plan_.finished.clear();
+  plan_.num_rows = plan_.num_prefill_tokens = plan_.num_decode_tokens = plan_.num_samples = 0;
+  drop_expired(now);
+  plan_decodes();
+  plan_prefills(now);
+  FERRY_CHECK_LE(plan_.num_rows, options_.token_budget);
+  plan_is_open_ = plan_.num_rows > 0;
+  FERRY_CHECK(plan_is_open_ || (running_.empty() && waiting_.empty())) << "open requests but nothing to compute";
+  return plan_;
+}
+
+void Scheduler::commit(const StepPlan& plan, std::span<const TokenId> sampled, TimePoint now) {
+  FERRY_CHECK_EQ(std::ssize(sampled), plan.num_samples);
+  if (plan.entries.empty()) return;
+  FERRY_CHECK(plan_is_open_ && plan.step_idx == plan_.step_idx)
+      << "plan of step " << plan.step_idx << ", now at " << plan_.step_idx;
+  plan_is_open_ = false;
+  std::size_t sample_idx = 0;
+  for (const StepEntry& entry : plan.entries) {
+    Sequence& sequence = *entry.sequence;
+    FERRY_CHECK_EQ(sequence.num_computed, entry.first_token);
+    sequence.num_computed += entry.num_tokens;
+    if (entry.samples) append_token(sequence, sampled[sample_idx++], now);
+  }
+  sweep();
+}
+
+void Scheduler::finish(Sequence& sequence, FinishReason reason, TimePoint now) {
+  FERRY_CHECK(reason != FinishReason::kNone);
+  FERRY_CHECK(!plan_is_open_) << "step " << plan_.step_idx << " is under way";
+  if (sequence.finish_reason != FinishReason::kNone) {
+    sequence.finish_reason = reason;
+    return;
+  }
+  retire(sequence, reason, now);
+  sweep();
+}
+
+void Scheduler::finish_all(FinishReason reason, TimePoint now) {
+  FERRY_CHECK(reason != FinishReason::kNone);
+  plan_is_open_ = false;
+  for (const auto& sequence : running_) retire(*sequence, reason, now);
+  for (const auto& sequence : waiting_) retire(*sequence, reason, now);
+  sweep();
+}
+
+std::vector<std::unique_ptr<Sequence>> Scheduler::take_finished() { return std::exchange(finished_, {}); }
+
+SchedulerLoad Scheduler::load() const {
+  return {.num_running = std::ssize(running_),
+          .num_waiting = std::ssize(waiting_),
+          .num_used_blocks = blocks_.num_used(),
+          .num_total_blocks = blocks_.num_total()};
+}
+
+void Scheduler::drop_expired(TimePoint now) {
+  const auto drop = [&](const std::unique_ptr<Sequence>& sequence) {
+    const bool is_late = sequence->request.deadline.has_value() && now >= *sequence->request.deadline;
+    if (!sequence->abort_requested && !is_late) return;
+    retire(*sequence, sequence->abort_requested ? FinishReason::kAborted : FinishReason::kDeadline, now);
+    plan_.finished.push_back(sequence.get());
+  };
+  std::for_each(running_.begin(), running_.end(), drop);
+  std::for_each(waiting_.begin(), waiting_.end(), drop);
+  if (!plan_.finished.empty()) sweep();
+}
+
+void Scheduler::plan_decodes() {
+  for (const auto& sequence : running_) {
+    if (!sequence->in_prefill()) add_entry(*sequence, 1);
+  }
+}
+
+void Scheduler::plan_prefills(TimePoint now) {
+  const auto next_piece = [&](const Sequence& sequence) {
+    return next_prefill_piece(sequence.num_prompt(), sequence.num_computed, options_.prefill_chunk,
+                              options_.token_budget - plan_.num_rows);
+  };
+  for (const auto& sequence : running_) {
+    if (!sequence->in_prefill()) continue;
+    // A later prompt's short end may use rows that are too few for this one: it delays nobody.
+    if (const int64_t num_tokens = next_piece(*sequence); num_tokens > 0) add_entry(*sequence, num_tokens);
+  }
+  while (!waiting_.empty()) {
+    const int64_t num_tokens = next_piece(*waiting_.front());
+    if (num_tokens == 0 || !try_admit(*waiting_.front())) break;
+    running_.push_back(std::move(waiting_.front()));
+    waiting_.pop_front();
+    running_.back()->first_scheduled = now;
+    add_entry(*running_.back(), num_tokens);
+  }
+}
+
+bool Scheduler::try_admit(Sequence& sequence) {
+  if (free_slots_.empty()) return false;
+  const int64_t num_tokens = sequence.num_prompt() + sequence.request.sampling.max_tokens;
+  auto blocks = blocks_.allocate((num_tokens + options_.block_tokens - 1) / options_.block_tokens);
+  if (!blocks.has_value()) return false;
+  sequence.tokens.reserve(static_cast<std::size_t>(num_tokens));
+  sequence.blocks = std::move(*blocks);
+  sequence.slot = free_slots_.back();
+  free_slots_.pop_back();
+  return true;
+}
+
+void Scheduler::add_entry(Sequence& sequence, int64_t num_tokens) {
+  const bool is_prefill = sequence.in_prefill();
+  const int64_t end = sequence.num_computed + num_tokens;
+  const bool samples = end == std::ssize(sequence.tokens);
+  FERRY_CHECK_LE(end, std::ssize(sequence.tokens));
+  plan_.entries.push_back({&sequence, plan_.num_rows, sequence.num_computed, num_tokens, samples});
+  plan_.num_rows += num_tokens;
+  (is_prefill ? plan_.num_prefill_tokens : plan_.num_decode_tokens) += num_tokens;
+  plan_.num_samples += samples ? 1 : 0;
+}
+
+void Scheduler::append_token(Sequence& sequence, TokenId token, TimePoint now) {
+  if (token == kNoToken) return retire(sequence, FinishReason::kError, now);
+  FERRY_CHECK(token >= 0 && token < options_.vocab_size) << "sampled id " << token << " of " << options_.vocab_size;
+  const SamplingParams& sampling = sequence.request.sampling;
+  sequence.tokens.push_back(token);
+  if (!sequence.first_token.has_value()) sequence.first_token = now;
+  sequence.ends_with_stop_id =
+      (!sampling.ignore_eos && holds(options_.stop_token_ids, token)) || holds(sampling.stop_token_ids, token);
+  if (sequence.ends_with_stop_id) {
+    retire(sequence, FinishReason::kStop, now);
+  } else if (sequence.num_generated() >= sampling.max_tokens) {
+    retire(sequence, FinishReason::kLength, now);
+  }
+}
+
+/// Ends `sequence` and frees its memory; sweep() then moves it out of its list.
+void Scheduler::retire(Sequence& sequence, FinishReason reason, TimePoint now) {
+  FERRY_CHECK(sequence.finish_reason == FinishReason::kNone) << "request " << sequence.request.id << " ended twice";
+  sequence.finish_reason = reason;
+  sequence.finished = now;
+  if (sequence.slot < 0) return;
+  blocks_.release(sequence.blocks);
+  sequence.blocks.clear();
+  free_slots_.push_back(sequence.slot);
+  sequence.slot = -1;
+}
+
+void Scheduler::sweep() {
+  const auto move_ended = [&](auto& sequences) {
+    auto kept = sequences.begin();
+    for (auto& sequence : sequences) {
+      if (sequence->finish_reason != FinishReason::kNone) {
+        finished_.push_back(std::move(sequence));
+      } else {
+        if (&*kept != &sequence) *kept = std::move(sequence);
+        ++kept;
+      }
+    }
+    sequences.erase(kept, sequences.end());
+  };
+  move_ended(running_);
+  move_ended(waiting_);
+}
+
+}  // namespace ferry

@@ -1,0 +1,134 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "runtime/schedule/block_allocator.h"
+#include "runtime/schedule/step_plan.h"
+
+// Decides which tokens of which sequences a step computes. A pure state machine: no threads, no I/O, no clock (time points
+// come in as arguments). The engine's loop:
+//
+//   const StepPlan& plan = scheduler.plan(now);
+//   ... forward plan.entries, sample one token per entry with `samples` ...
+//   scheduler.commit(plan, sampled, now);
+//   ... stop strings: scheduler.finish(sequence, FinishReason::kStop, now) ...
+//   for (auto& sequence : scheduler.take_finished()) ... send the last event ...
+//
+// Three promises:
+// - A sequence that runs is never preempted: slot and blocks for prompt + max_tokens are reserved when it is admitted,
+//   strictly in order of arrival; what does not fit waits, and everything behind it too.
+// - Nobody starves: decode rows come first, and the budget always leaves one quantum for the oldest prefill.
+// - Exactness: how a prompt is computed does not depend on its neighbours (see next_prefill_piece).
+
+namespace ferry {
+
+inline constexpr int64_t kMaxPrefillQuantum = 64;  // tokens; the longest piece of the DeltaNet's chunk form
+
+/// Limits of the engine, fixed at start.
+struct SchedulerOptions {
+  int64_t max_running = 16;             // sequences; slots of the recurrent state; >= 1
+  int64_t max_waiting = 256;            // requests; >= 1
+  int64_t token_budget = 1024;          // rows of a step; >= max_running + prefill_quantum(prefill_chunk)
+  int64_t prefill_chunk = 512;          // most tokens of one prompt in a step; 1 ‥ 64 or a multiple of 64
+  int64_t num_blocks = 0;               // KV blocks; >= 1
+  int64_t block_tokens = 16;            // tokens a block; >= 1
+  int64_t max_context = 0;              // tokens of prompt and completion together; >= 1
+  int64_t vocab_size = 0;               // ids a prompt may use are [0, vocab_size); >= 1
+  std::vector<TokenId> stop_token_ids;  // of the checkpoint
+};
+
+/// What load reports show.
+struct SchedulerLoad {
+  int64_t num_running = 0;
+  int64_t num_waiting = 0;
+  int64_t num_used_blocks = 0;
+  int64_t num_total_blocks = 0;
+};
+
+enum class Admission { kQueued, kQueueFull };
+
+/// Tokens of the unit in which prompts are cut: min(prefill_chunk, 64).
+int64_t prefill_quantum(int64_t prefill_chunk);
+
+/// Tokens of the next piece of a prompt of `num_prompt` tokens of which `num_computed` are done, 0 if `budget` rows are too
+/// few.
+///
+/// The DeltaNet's chunk form starts a new piece at the first row of a step and rounds differently for other cuts. So every
+/// cut lies on a multiple of the quantum, counted from the prompt's first token; only the prompt's end may lie elsewhere. A
+/// step may take several quanta, up to prefill_chunk: the chunk form (whose chunk must divide 64 if prefill_chunk is above
+/// 64) cuts at the same places. A sequence's single row takes the recurrent form instead, therefore a last token that stands
+/// alone behind the last multiple is always a piece of its own, never the tail of a longer one.
+/// With prefill_chunk 128 a prompt of 129 tokens is [128][1] or [64][64][1], and both give the same bits.
+int64_t next_prefill_piece(int64_t num_prompt, int64_t num_computed, int64_t prefill_chunk, int64_t budget);
+
+/// The longest sequence, prompt and completion together, that can ever run: min(max_context, num_blocks * block_tokens) tokens.
+int64_t sequence_capacity(const SchedulerOptions& options);
+
+/// Throws Error{kInvalidArgument} if `request` could never run: empty prompt, prompt that leaves no room for one token, id
+/// outside the vocabulary, bad sampling parameters. A max_tokens that is larger than the room is fine: add() clips it.
+void validate_request(const Request& request, const SchedulerOptions& options);
+
+/// Not thread-safe: the engine's thread owns it.
+class Scheduler {
+ public:
+  using TimePoint = Sequence::TimePoint;
+
+  /// Throws Error{kInvalidArgument} that names the option, its value and what is allowed.
+  explicit Scheduler(SchedulerOptions options);
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  /// Queues a request that passed validate_request. Throws Error{kInvalidArgument} if its id is that of an open one.
+  Admission add(Request request, TimePoint arrival);
+
+  /// Marks an open request: the next plan drops it. False if none has this id.
+  bool abort(std::string_view id);
+
+  /// Drops what was aborted or is late (its memory is free within this call), then fills the step. Without rows when nothing
+  /// is open. The plan and its sequences stay valid until the next call; one with rows must be committed or abandoned by
+  /// finish_all first.
+  const StepPlan& plan(TimePoint now);
+
+  /// The plan's rows were computed. `sampled` holds one id per entry that samples, in order; kNoToken (-1) ends its sequence
+  /// with kError. Ends sequences at a stop id (kStop) or at max_tokens (kLength).
+  void commit(const StepPlan& plan, std::span<const TokenId> sampled, TimePoint now);
+
+  /// Ends an open sequence between steps: a stop string was found, the client is gone. For one that has ended but was not
+  /// taken yet, only the reason is replaced (a stop string in the very last token).
+  void finish(Sequence& sequence, FinishReason reason, TimePoint now);
+
+  /// Ends every open sequence, also in the middle of a step, whose plan is then void.
+  void finish_all(FinishReason reason, TimePoint now);
+
+  /// What ended since the last call, each exactly once. Slots and blocks are already free.
+  std::vector<std::unique_ptr<Sequence>> take_finished();
+
+  SchedulerLoad load() const;
+  const SchedulerOptions& options() const { return options_; }
+
+ private:
+  void drop_expired(TimePoint now);
+  void plan_decodes();
+  void plan_prefills(TimePoint now);
+  bool try_admit(Sequence& sequence);
+  void add_entry(Sequence& sequence, int64_t num_tokens);
+  void append_token(Sequence& sequence, TokenId token, TimePoint now);
+  void retire(Sequence& sequence, FinishReason reason, TimePoint now);
+  void sweep();
+
+  const SchedulerOptions options_;
+  BlockAllocator blocks_;
+  std::vector<int32_t> free_slots_;
+  std::deque<std::unique_ptr<Sequence>> waiting_;    // in order of arrival
+  std::vector<std::unique_ptr<Sequence>> running_;   // in order of admission
+  std::vector<std::unique_ptr<Sequence>> finished_;  // ended, not yet taken
+  StepPlan plan_;
+  bool plan_is_open_ = false;  // plan_ has rows and was not committed
+};
+
+}  // namespace ferry

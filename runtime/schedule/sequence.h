@@ -1,0 +1,37 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "runtime/schedule/request.h"
+
+namespace ferry {
+
+/// A request on its way through the engine. The scheduler owns it and is the only one that changes it; its address stays the
+/// same from Scheduler::add until the owner of the taken sequence destroys it.
+struct Sequence {
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  Request request;              // max_tokens is already clipped to the context
+  std::vector<TokenId> tokens;  // the prompt, then what was generated, a stop id included
+  int64_t num_computed = 0;     // tokens whose keys, values and states are in the caches
+  int32_t slot = -1;            // row of the recurrent state; -1 while not running
+  std::vector<int32_t> blocks;  // KV blocks for prompt + max_tokens; empty while not running
+
+  TimePoint arrival;
+  std::optional<TimePoint> first_scheduled;  // when its first rows were planned
+  std::optional<TimePoint> first_token;
+  std::optional<TimePoint> finished;
+
+  FinishReason finish_reason = FinishReason::kNone;
+  bool ends_with_stop_id = false;  // tokens.back() is a stop id, which is not part of the text
+  bool abort_requested = false;    // the next plan drops it
+
+  int64_t num_prompt() const { return static_cast<int64_t>(request.prompt.size()); }
+  int64_t num_generated() const { return static_cast<int64_t>(tokens.size()) - num_prompt(); }
+  bool in_prefill() const { return num_computed < num_prompt(); }
+};
+
+}  // namespace ferry

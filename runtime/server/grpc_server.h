@@ -1,0 +1,43 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "runtime/server/backend.h"
+
+namespace ferry {
+
+struct GrpcServerOptions {
+  std::string address = "127.0.0.1:50051";  // HOST:PORT; port 0 lets the system choose one
+  int max_message_bytes = 64 << 20;         // of one request or response
+};
+
+/// Serves ferry.v1.Inference, grpc.health.v1 and server reflection on one address, without TLS.
+///
+/// Any thread may call any method. `backend` must outlive the server.
+class GrpcServer {
+ public:
+  /// Listens when it returns. Throws Error{kInvalidArgument} for an address that is not HOST:PORT and Error{kFailedPrecondition}
+  /// if it cannot be listened on (in use, not this host's).
+  GrpcServer(const GrpcServerOptions& options, Backend& backend);
+  /// Cancels what is still open.
+  ~GrpcServer();
+  GrpcServer(const GrpcServer&) = delete;
+  GrpcServer& operator=(const GrpcServer&) = delete;
+
+  /// HOST:PORT with the port that is really used.
+  const std::string& address() const;
+
+  /// Health checks say NOT_SERVING from now on: the engine drains or has failed. Calls are still answered.
+  void set_not_serving();
+
+  /// Takes no more calls, waits until the open ones are done, cancels them after `grace`, and stops.
+  void shutdown(std::chrono::milliseconds grace);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ferry

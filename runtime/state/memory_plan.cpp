@@ -1,0 +1,62 @@
+#include "runtime/state/memory_plan.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "runtime/base/check.h"
+#include "runtime/base/error.h"
+
+namespace ferry {
+namespace {
+
+constexpr int64_t kShare = 4;  // a further slot comes with 1 / kShare of a full context's blocks
+constexpr int64_t kMaxCount =
+    std::numeric_limits<int32_t>::max();  // block ids are int32; keeps products of two counts in range
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/// How many things of `bytes` each fit `left`, at most `wanted`.
+int64_t fitting(int64_t left, int64_t bytes, int64_t wanted) { return bytes == 0 ? wanted : std::min(wanted, left / bytes); }
+
+void check(const MemoryRequest& request) {
+  FERRY_CHECK(request.bytes_per_slot >= 0 && request.bytes_per_block >= 0)
+      << request.bytes_per_slot << " bytes a slot, " << request.bytes_per_block << " a block";
+  FERRY_CHECK_GE(request.block_tokens, 1);
+  FERRY_CHECK(request.max_sequences >= 1 && request.max_sequences <= kMaxCount) << request.max_sequences << " sequences";
+  FERRY_CHECK(request.max_context >= 1 && request.max_context <= kMaxCount) << request.max_context << " tokens";
+}
+
+}  // namespace
+
+MemoryPlan plan_memory(const MemoryRequest& request) {
+  check(request);
+  const int64_t full_blocks = ceil_div(request.max_context, request.block_tokens);
+  const int64_t least_bytes = request.bytes_per_slot + request.bytes_per_block;
+  if (request.budget_bytes < least_bytes) {
+    throw_invalid("cache memory is " + std::to_string(request.budget_bytes) + " bytes; allowed: at least " +
+                  std::to_string(least_bytes) + " for one sequence of " + std::to_string(request.block_tokens) +
+                  " tokens, or " + std::to_string(request.bytes_per_slot + full_blocks * request.bytes_per_block) +
+                  " for one of the context's " + std::to_string(request.max_context));
+  }
+  int64_t left = request.budget_bytes - request.bytes_per_slot;
+  int64_t num_blocks = fitting(left, request.bytes_per_block, full_blocks);
+  left -= num_blocks * request.bytes_per_block;
+
+  const int64_t share_blocks = ceil_div(full_blocks, kShare);
+  const int64_t share_bytes = request.bytes_per_slot + share_blocks * request.bytes_per_block;
+  const int64_t further_slots = num_blocks < full_blocks ? 0 : fitting(left, share_bytes, request.max_sequences - 1);
+  const int64_t num_slots = 1 + further_slots;
+  num_blocks += further_slots * share_blocks;
+  left -= further_slots * share_bytes;
+
+  const int64_t wanted_blocks = std::min(num_slots * full_blocks, kMaxCount);
+  num_blocks = std::min(num_blocks, kMaxCount);
+  num_blocks += fitting(left, request.bytes_per_block, wanted_blocks - num_blocks);
+  return {.num_slots = num_slots,
+          .num_blocks = num_blocks,
+          .max_context = std::min(request.max_context, num_blocks * request.block_tokens),
+          .bytes = num_slots * request.bytes_per_slot + num_blocks * request.bytes_per_block};
+}
+
+}  // namespace ferry

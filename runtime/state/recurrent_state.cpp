@@ -1,0 +1,65 @@
+#include "runtime/state/recurrent_state.h"
+
+#include <cstring>
+
+#include "runtime/base/check.h"
+
+namespace ferry {
+namespace {
+
+int64_t padded(int64_t bytes) {
+  constexpr auto kAlignment = static_cast<int64_t>(AlignedBuffer::kAlignment);
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+int64_t conv_state_bytes(const RecurrentStateOptions& options) {
+  return padded((options.conv_kernel - 1) * options.conv_channels * dtype_bytes(options.dtype));
+}
+
+int64_t delta_state_bytes(const RecurrentStateOptions& options) {
+  return padded(options.num_v_heads * options.k_dim * options.v_dim * dtype_bytes(DType::kF32));
+}
+
+void zero_slot(AlignedBuffer& buffer, int64_t slot, int64_t slot_bytes) {
+  if (slot_bytes > 0) std::memset(buffer.data() + slot * slot_bytes, 0, static_cast<std::size_t>(slot_bytes));
+}
+
+}  // namespace
+
+RecurrentState::RecurrentState(const RecurrentStateOptions& options)
+    : options_(options), conv_bytes_(conv_state_bytes(options)), delta_bytes_(delta_state_bytes(options)) {
+  FERRY_CHECK_GE(options.num_layers, 0);
+  FERRY_CHECK_GE(options.num_slots, 1);
+  if (options.num_layers == 0) return;
+  FERRY_CHECK(options.conv_channels >= 1 && options.conv_kernel >= 1)
+      << options.conv_channels << " channels, kernel " << options.conv_kernel;
+  FERRY_CHECK(options.num_v_heads >= 1 && options.k_dim >= 1 && options.v_dim >= 1)
+      << options.num_v_heads << " heads of " << options.k_dim << " x " << options.v_dim;
+  const int64_t num_states = options.num_layers * options.num_slots;
+  conv_ = AlignedBuffer(static_cast<std::size_t>(num_states * conv_bytes_));
+  delta_ = AlignedBuffer(static_cast<std::size_t>(num_states * delta_bytes_));
+}
+
+std::byte* RecurrentState::conv(int layer_idx, int64_t slot) { return conv_.data() + state_idx(layer_idx, slot) * conv_bytes_; }
+
+float* RecurrentState::delta(int layer_idx, int64_t slot) {
+  return reinterpret_cast<float*>(delta_.data() + state_idx(layer_idx, slot) * delta_bytes_);
+}
+
+void RecurrentState::reset(int64_t slot) {
+  FERRY_CHECK(slot >= 0 && slot < options_.num_slots) << "slot " << slot << " of " << options_.num_slots;
+  zero_slot(conv_, slot, options_.num_layers * conv_bytes_);
+  zero_slot(delta_, slot, options_.num_layers * delta_bytes_);
+}
+
+int64_t RecurrentState::bytes_per_slot(const RecurrentStateOptions& options) {
+  return options.num_layers == 0 ? 0 : options.num_layers * (conv_state_bytes(options) + delta_state_bytes(options));
+}
+
+int64_t RecurrentState::state_idx(int layer_idx, int64_t slot) const {
+  FERRY_CHECK(layer_idx >= 0 && layer_idx < options_.num_layers) << "layer " << layer_idx << " of " << options_.num_layers;
+  FERRY_CHECK(slot >= 0 && slot < options_.num_slots) << "slot " << slot << " of " << options_.num_slots;
+  return slot * options_.num_layers + layer_idx;
+}
+
+}  // namespace ferry

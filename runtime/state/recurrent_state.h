@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "runtime/base/aligned_buffer.h"
+#include "runtime/base/types.h"
+
+namespace ferry {
+
+struct RecurrentStateOptions {
+  int num_layers = 0;         // DeltaNet layers only; >= 0
+  int64_t num_slots = 0;      // sequences that can run at once; >= 1
+  int64_t conv_channels = 0;  // 2 * num_k_heads * k_dim + num_v_heads * v_dim; >= 1
+  int64_t conv_kernel = 4;    // taps of the causal convolution; >= 1
+  int64_t num_v_heads = 0;    // >= 1
+  int64_t k_dim = 0;          // >= 1
+  int64_t v_dim = 0;          // >= 1
+  DType dtype = DType::kF32;  // of the activations, hence of the convolution's history; the delta state is always fp32
+};
+
+/// What the DeltaNet layers remember of a sequence, however long it is. A running sequence owns one slot in every layer.
+/// Allocated and zeroed at construction; every state starts at a 64-byte boundary.
+///
+/// Layers are counted among the DeltaNet layers, not among all layers of the model. Distinct slots may be used by distinct
+/// threads.
+class RecurrentState {
+ public:
+  /// Throws std::bad_alloc when the memory is not there.
+  explicit RecurrentState(const RecurrentStateOptions& options);
+
+  /// The last inputs of the convolution, oldest first: [conv_kernel - 1, conv_channels] dtype. May be null if conv_kernel is 1.
+  std::byte* conv(int layer_idx, int64_t slot);
+
+  /// The delta rule's matrices: [num_v_heads, k_dim, v_dim] fp32.
+  float* delta(int layer_idx, int64_t slot);
+
+  /// Makes the slot that of a new sequence: zeros in every layer.
+  void reset(int64_t slot);
+
+  const RecurrentStateOptions& options() const { return options_; }
+
+  /// Bytes of one slot in all layers, padding to 64 bytes included. num_slots does not matter.
+  static int64_t bytes_per_slot(const RecurrentStateOptions& options);
+
+ private:
+  int64_t state_idx(int layer_idx, int64_t slot) const;
+
+  RecurrentStateOptions options_;
+  int64_t conv_bytes_ = 0;   // of one layer and slot, padded
+  int64_t delta_bytes_ = 0;  // likewise
+  AlignedBuffer conv_;       // [num_slots, num_layers] of conv_bytes_: a slot lies together, for reset
+  AlignedBuffer delta_;      // [num_slots, num_layers] of delta_bytes_
+};
+
+}  // namespace ferry

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/group.h"
+#include "runtime/base/error.h"
+
+// What the tests of comm/ share: how to play a test on every rank, and small helpers.
+
+namespace ferry {
+
+/// How to play a test on every rank of a group.
+struct GroupCluster {
+  using Body = std::function<void(Group&)>;
+
+  std::string name;
+  bool notices_departure = true;  // whether waiting for a rank that aborted fails before the deadline
+  /// Calls the body once for each rank that lives in this process, with a fresh group, and returns when the ranks of all
+  /// processes are done.
+  std::function<void(const Body&)> run;
+};
+
+namespace suite {
+
+using Bytes = std::vector<std::byte>;
+
+inline Deadline in_seconds(int seconds) { return std::chrono::steady_clock::now() + std::chrono::seconds(seconds); }
+inline Rank next(const Group& group) { return Rank{(group.rank().value + 1) % group.size()}; }
+inline Rank previous(const Group& group) { return Rank{(group.rank().value + group.size() - 1) % group.size()}; }
+inline Rank last(const Group& group) { return Rank{group.size() - 1}; }
+
+// Bytes that differ between seeds and along the message, with a period that no power of two divides.
+inline Bytes pattern(std::size_t size, int seed) {
+  Bytes bytes(size);
+  for (std::size_t i = 0; i < size; ++i)
+    bytes[i] = static_cast<std::byte>((i * 31 + i / 251 + static_cast<std::size_t>(seed) * 17) & 255);
+  return bytes;
+}
+
+// EXPECT_EQ would print megabytes.
+inline void expect_same(const Bytes& got, const Bytes& want, const std::string& what) {
+  ASSERT_EQ(got.size(), want.size()) << what;
+  const auto [at, unused] = std::mismatch(got.begin(), got.end(), want.begin());
+  EXPECT_TRUE(at == got.end()) << what << " differs from byte " << (at - got.begin()) << " on";
+}
+
+// Runs `call`, which must throw Error with `code` and a message that contains `part`.
+inline void expect_error(ErrorCode code, const std::string& part, const std::function<void()>& call) {
+  try {
+    call();
+    ADD_FAILURE() << "expected " << error_code_name(code) << " with '" << part << "'";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error_code_name(error.code()), error_code_name(code)) << error.what();
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+  }
+}
+
+inline std::string rank_name(Rank rank) { return "rank " + std::to_string(rank.value); }
+
+}  // namespace suite
+
+}  // namespace ferry

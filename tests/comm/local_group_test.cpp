@@ -1,0 +1,41 @@
+#include "comm/local_group.h"
+
+#include "tests/comm/group_suite.h"
+#include "tests/comm/thread_cluster.h"
+
+namespace ferry {
+namespace {
+
+INSTANTIATE_TEST_SUITE_P(Local, GroupSuite,
+                         testing::Values(thread_cluster("ranks", 1, {}), thread_cluster("ranks", 2, {}),
+                                         thread_cluster("ranks", 4, {}), thread_cluster("ranks", 7, {})),
+                         cluster_name);
+
+TEST(LocalGroup, MessagesOfARankThatLeftStillArrive) {
+  auto groups = make_local_groups(2);
+  const suite::Bytes sent = suite::pattern(33, 1);
+  groups[1]->wait(*groups[1]->isend(sent, Rank{0}, 2), suite::in_seconds(30));
+  groups[1].reset();
+  suite::Bytes got(33);
+  groups[0]->wait(*groups[0]->irecv(got, Rank{1}, 2), suite::in_seconds(30));
+  suite::expect_same(got, sent, "the last message");
+  suite::expect_error(ErrorCode::kUnavailable, "rank 1",
+                      [&] { groups[0]->wait(*groups[0]->irecv(got, Rank{1}, 2), suite::in_seconds(60)); });
+}
+
+TEST(LocalGroupDeathTest, BrokenProtocolsEndTheProcess) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  auto groups = make_local_groups(2);
+  const suite::Bytes sent(34);
+  suite::Bytes small(33);
+  (void)groups[1]->isend(sent, Rank{0}, 2);
+  EXPECT_DEATH(groups[0]->wait(*groups[0]->irecv(small, Rank{1}, 2), suite::in_seconds(30)), "34 vs 33");
+  EXPECT_DEATH((void)groups[0]->irecv(small, Rank{2}, 2), "rank 2");
+  EXPECT_DEATH((void)groups[0]->irecv(small, Rank{0}, 2), "with itself");
+  EXPECT_DEATH(groups[0]->send(sent, Rank{1}, 2), "outside group_start");
+  groups[0]->group_start();
+  EXPECT_DEATH(groups[0]->send(sent, Rank{1}, Group::kNumTags), "tag 1024");
+}
+
+}  // namespace
+}  // namespace ferry

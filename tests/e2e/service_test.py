@@ -1,0 +1,193 @@
+"""The services beside Generate, and what Generate refuses."""
+
+import json
+import subprocess
+
+import ferry_job
+import grpc
+from ferry_job import OpenCall, endless_request, ids_request, pb, text_request, wait_until
+
+CONFIG = json.loads((ferry_job.DEMO / "config.json").read_text())["text_config"]
+
+
+class ServiceTest(ferry_job.JobTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.job = ferry_job.Job(ranks=3)
+        cls.addClassCleanup(cls.job.kill)
+        cls.addClassCleanup(cls.job.channel.close)
+
+    def load(self):
+        return self.job.stub.GetLoad(pb.GetLoadRequest(), timeout=10)
+
+    def test_health(self):
+        self.assertEqual(self.job.health(), "SERVING")
+        self.assertEqual(self.job.health(""), "SERVING")
+
+    def test_reflection(self):
+        from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+
+        database = ProtoReflectionDescriptorDatabase(self.job.channel)
+        self.assertIn("ferry.v1.Inference", database.get_services())
+        self.assertIn("grpc.health.v1.Health", database.get_services())
+        described = database.FindFileContainingSymbol("ferry.v1.Inference")
+        methods = [method.name for service in described.service for method in service.method]
+        self.assertEqual(methods, ["Generate", "GetModelInfo", "GetLoad", "Abort"])
+
+    def test_model_info(self):
+        info = self.job.stub.GetModelInfo(pb.GetModelInfoRequest(), timeout=10)
+        self.assertEqual(info.name, "demo")
+        self.assertEqual(info.architecture, "Qwen3_5MoeForConditionalGeneration")
+        self.assertEqual(info.dtype, "bf16")
+        self.assertEqual(info.vocab_size, CONFIG["vocab_size"])
+        self.assertEqual(info.context_length, CONFIG["max_position_embeddings"])
+        self.assertEqual(info.num_layers, CONFIG["num_hidden_layers"])
+        self.assertEqual(info.hidden_dim, CONFIG["hidden_size"])
+        self.assertEqual(info.num_experts, CONFIG["num_experts"])
+        self.assertEqual(info.experts_per_token, CONFIG["num_experts_per_tok"])
+        self.assertEqual(info.num_expert_workers, 2)
+        self.assertIn(info.transport, ("mpi", "gloo"))
+        generation = json.loads((ferry_job.DEMO / "generation_config.json").read_text())
+        self.assertEqual(sorted(info.stop_token_ids), sorted(generation["eos_token_id"]))
+        self.assertEqual(info.sampling_defaults.do_sample, generation["do_sample"])
+        self.assertAlmostEqual(info.sampling_defaults.temperature, generation["temperature"])
+        self.assertEqual(info.sampling_defaults.top_k, generation["top_k"])
+
+    def test_load_counts(self):
+        self.assertTrue(wait_until(lambda: self.load().running_requests == 0, 10), self.load())
+        before = self.load()
+        answer = self.job.generate(text_request("The PostgreSQL server", max_tokens=13))
+        after = self.load()
+        self.assertEqual(after.prompt_tokens - before.prompt_tokens, answer.prompt_tokens)
+        self.assertGreaterEqual(after.generated_tokens - before.generated_tokens, answer.completion_tokens)
+        self.assertGreater(after.steps, before.steps)
+        self.assertTrue(wait_until(lambda: self.load().running_requests == 0, 10), self.load())
+        self.assertGreater(after.max_running_requests, 0)
+        self.assertGreater(after.kv_blocks_total, 0)
+        self.assertTrue(0 < after.balancedness <= 1, after.balancedness)
+
+    def test_abort(self):
+        call = OpenCall(self.job, endless_request(request_id="to-be-aborted"))
+        self.addCleanup(call.cancel)
+        self.assertTrue(call.wait_for_token())
+        self.assertTrue(wait_until(lambda: self.load().running_requests == 1, 10), self.load())
+        abort = pb.AbortRequest(request_id="to-be-aborted")
+        self.assertTrue(self.job.stub.Abort(abort, timeout=10).found)
+        self.assertTrue(call.wait(10))
+        self.assertEqual(call.error.code(), grpc.StatusCode.CANCELLED)
+        self.assertIn("to-be-aborted", call.error.details())
+        self.assertEqual(call.last.finish_reason, pb.Completion.FINISH_REASON_ABORTED)
+        self.assertEqual(call.last.completion_tokens, len(call.token_ids))
+        self.assertFalse(self.job.stub.Abort(abort, timeout=10).found)
+        self.assertFalse(self.job.stub.Abort(pb.AbortRequest(request_id="never seen"), timeout=10).found)
+        self.assertTrue(wait_until(lambda: self.load().running_requests == 0 and self.load().kv_blocks_used == 0, 10), self.load())
+
+    def test_cancelled_calls_leave_the_batch(self):
+        call = OpenCall(self.job, endless_request())
+        self.addCleanup(call.cancel)
+        self.assertTrue(call.wait_for_token())
+        call.cancel()
+        self.assertTrue(wait_until(lambda: self.load().running_requests == 0, 10), self.load())
+
+    def test_deadlines(self):
+        call = OpenCall(self.job, endless_request(), seconds=0.3)
+        self.addCleanup(call.cancel)
+        self.assertTrue(call.wait(20))
+        self.assertIsNotNone(call.error, "8000 tokens in 0.3 s?")
+        self.assertEqual(call.error.code(), grpc.StatusCode.DEADLINE_EXCEEDED)
+        self.assertTrue(wait_until(lambda: self.load().running_requests == 0, 10), self.load())
+
+    def test_stop_strings_and_ids(self):
+        whole = self.job.generate(text_request("The PostgreSQL server", max_tokens=24))
+        stop = whole.text[10:17]
+        stopped = self.job.generate(pb.GenerateRequest(text="The PostgreSQL server", sampling=pb.Sampling(max_tokens=24, stop=[stop])))
+        self.assertEqual(stopped.text, whole.text[: whole.text.index(stop)])
+        self.assertEqual(stopped.finish_reason, "stop")
+        stop_id = whole.token_ids[5]
+        sampling = pb.Sampling(max_tokens=24, stop_token_ids=[stop_id])
+        stopped = self.job.generate(pb.GenerateRequest(text="The PostgreSQL server", sampling=sampling))
+        self.assertEqual(stopped.token_ids, whole.token_ids[: whole.token_ids.index(stop_id) + 1])
+        self.assertEqual(stopped.finish_reason, "stop")
+
+    def test_bad_requests(self):
+        chat = lambda *messages: pb.GenerateRequest(chat=pb.Chat(messages=[pb.ChatMessage(role=r, content=c) for r, c in messages]))
+        sampling = lambda **values: text_request("hello", **values)
+        bad = {
+            "no input": pb.GenerateRequest(),
+            "empty text": text_request(""),
+            "empty ids": ids_request([]),
+            "no messages": chat(),
+            "unknown role": chat(("wizard", "hi")),
+            "late system message": chat(("user", "hi"), ("system", "be brief")),
+            "unknown thinking": pb.GenerateRequest(chat=pb.Chat(messages=[pb.ChatMessage(role="user", content="hi")], thinking=9)),
+            "negative id": ids_request([5, -1, 6]),
+            "id beyond the vocabulary": ids_request([5, CONFIG["vocab_size"]]),
+            "longest id": ids_request([2**31 - 1]),
+            "prompt longer than the context": ids_request([7] * (CONFIG["max_position_embeddings"] + 1)),
+            "text longer than the context": text_request("word " * 50_000),
+            "temperature below 0": sampling(temperature=-0.1),
+            "temperature NaN": sampling(temperature=float("nan")),
+            "temperature infinite": sampling(temperature=float("inf")),
+            "top_p 0": sampling(top_p=0.0),
+            "top_p above 1": sampling(top_p=1.01),
+            "top_p NaN": sampling(top_p=float("nan")),
+            "top_k below 0": sampling(top_k=-1),
+            "max_tokens 0": sampling(max_tokens=0),
+            "max_tokens below 0": sampling(max_tokens=-3),
+            "long request_id": pb.GenerateRequest(text="hello", request_id="x" * 129),
+        }
+        for name, request in bad.items():
+            with self.subTest(name):
+                self.assert_status(grpc.StatusCode.INVALID_ARGUMENT, lambda: self.job.generate(request))
+        self.assertEqual(self.job.generate(text_request("The PostgreSQL server", max_tokens=3)).completion_tokens, 3)
+
+    def test_errors_name_the_value(self):
+        error = self.assert_status(grpc.StatusCode.INVALID_ARGUMENT, lambda: self.job.generate(ids_request([5, 99_999])))
+        self.assertIn("99999", error)
+        self.assertIn(str(CONFIG["vocab_size"]), error)
+        error = self.assert_status(grpc.StatusCode.INVALID_ARGUMENT, lambda: self.job.generate(ids_request([7] * 9001)))
+        self.assertIn("9001", error)
+        self.assertIn(str(CONFIG["max_position_embeddings"]), error)
+
+    def test_an_open_requests_id_cannot_be_taken_twice(self):
+        call = OpenCall(self.job, endless_request(request_id="taken"))
+        self.addCleanup(call.cancel)
+        self.assertTrue(call.wait_for_token())
+        error = self.assert_status(grpc.StatusCode.INVALID_ARGUMENT, lambda: self.job.generate(endless_request(request_id="taken")))
+        self.assertIn("taken", error)
+        self.assertIsNone(call.ended_at, "the first request was hurt")
+        call.cancel()
+
+
+class QueueTest(ferry_job.JobTest):
+    def test_overflow(self):
+        job = self.start("--max-seqs", "1", "--max-waiting", "2", ranks=1)
+        running = OpenCall(job, endless_request(seed=0))
+        self.assertTrue(running.wait_for_token())
+        load = lambda: job.stub.GetLoad(pb.GetLoadRequest(), timeout=10)
+        waiting = [OpenCall(job, endless_request(seed=i, max_tokens=5)) for i in (1, 2)]
+        self.assertTrue(wait_until(lambda: load().waiting_requests == 2, 10), load())
+        for _ in range(3):
+            error = self.assert_status(grpc.StatusCode.RESOURCE_EXHAUSTED, lambda: job.generate(endless_request(seed=3)))
+            self.assertIn("2", error)
+        running.cancel()
+        for call in waiting:  # those that were accepted are served
+            self.assertTrue(call.wait())
+            self.assertIsNone(call.error)
+            self.assertEqual(len(call.token_ids), 5)
+        self.assertEqual(job.generate(endless_request(seed=3, max_tokens=5)).completion_tokens, 5)
+
+    def test_a_port_in_use_is_one_clear_line(self):
+        job = self.start(ranks=1)
+        address = job._address
+        command = [ferry_job.FERRY, "serve", "--model", "demo", "--memory", "256MiB", "--grpc", address]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=ferry_job.START_SECONDS)
+        self.assertNotEqual(done.returncode, 0)
+        errors = [line for line in done.stderr.splitlines() if "error" in line.lower()]
+        self.assertEqual(len(errors), 1, done.stderr)
+        self.assertIn(address, errors[0])
+        self.assertEqual(job.health(), "SERVING")
+
+
+if __name__ == "__main__":
+    ferry_job.main()

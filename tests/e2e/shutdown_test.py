@@ -1,0 +1,131 @@
+"""Leaving: drained by a signal, or after the loss of a rank."""
+
+import os
+import signal
+import time
+
+import ferry_job
+import grpc
+from ferry_job import OpenCall, endless_request, pb, wait_until
+
+NUM_CALLS = 6
+NOTICE_SECONDS = 2.0  # from the loss of a worker to the end of every open stream
+EXIT_SECONDS = 10.0  # from there to the end of the coordinator
+WORKER_EXIT_SECONDS = 5.0  # from the loss of the coordinator to the end of the workers
+TRANSPORTS = ("mpi", "gloo")
+
+
+class DrainTest(ferry_job.JobTest):
+    def open_calls(self, job, max_tokens):
+        calls = [OpenCall(job, endless_request(seed=i, max_tokens=max_tokens)) for i in range(NUM_CALLS)]
+        for call in calls:
+            self.assertTrue(call.wait_for_token(), call.error)
+        return calls
+
+    def check_drain(self, signal_number, ranks, transport="auto"):
+        job = self.start("--drain-timeout", "100", ranks=ranks, transport=transport)
+        calls = self.open_calls(job, max_tokens=700)
+        job.process.send_signal(signal_number)
+        self.assertTrue(wait_until(lambda: job.health() == "NOT_SERVING", 10), job.health())
+        self.assert_status(grpc.StatusCode.UNAVAILABLE, lambda: job.generate(endless_request(max_tokens=3)))
+        self.assertTrue(any(call.ended_at is None for call in calls), "all were done before the drain could be seen")
+        for call in calls:
+            self.assertTrue(call.wait())
+            self.assertIsNone(call.error)
+            self.assertEqual(len(call.token_ids), 700)
+            self.assertEqual(call.last.finish_reason, pb.Completion.FINISH_REASON_LENGTH)
+        self.assertEqual(job.wait(30), 0, job.log())
+        self.assert_no_ranks_left(job, 1)
+
+    def test_sigterm_drains_a_job(self):
+        for transport in TRANSPORTS:
+            with self.subTest(transport):
+                self.check_drain(signal.SIGTERM, 3, transport)
+
+    def test_sigint_drains_a_single_process(self):
+        self.check_drain(signal.SIGINT, 1)
+
+    def test_what_takes_too_long_is_aborted(self):
+        job = self.start("--drain-timeout", "0.5", ranks=3)
+        calls = self.open_calls(job, max_tokens=8000)
+        job.terminate()
+        for call in calls:
+            self.assertTrue(call.wait(30))
+            self.assertEqual(call.error.code(), grpc.StatusCode.CANCELLED)
+            self.assertEqual(call.last.finish_reason, pb.Completion.FINISH_REASON_ABORTED)
+        self.assertEqual(job.wait(30), 0, job.log())
+        self.assert_no_ranks_left(job, 1)
+
+
+class LossTest(ferry_job.JobTest):
+    def check_worker_loss(self, transport, victim):
+        job = self.start(ranks=3, transport=transport)
+        calls = [OpenCall(job, endless_request(seed=i)) for i in range(NUM_CALLS)]
+        for call in calls:
+            self.assertTrue(call.wait_for_token(), call.error)
+        job.kill_rank(victim)
+        killed_at = time.monotonic()
+        for call in calls:
+            self.assertTrue(call.wait(30), "a stream is still open")
+            self.assertIsNotNone(call.error)
+            self.assertEqual(call.error.code(), grpc.StatusCode.UNAVAILABLE, call.error.details())
+            self.assertIn(f"rank {victim}", call.error.details())
+            self.assertLess(call.ended_at - killed_at, NOTICE_SECONDS)
+        self.assertIn(job.health(), ("NOT_SERVING", "GONE"))
+        self.assertNotIn(job.wait(EXIT_SECONDS), (0, None), job.log())
+        self.assert_no_ranks_left(job, 1)
+
+    def check_idle_worker_loss(self, transport, victim):
+        job = self.start(ranks=3, transport=transport)
+        job.generate(endless_request(max_tokens=3))
+        job.kill_rank(victim)
+        self.assertTrue(wait_until(lambda: job.health() != "SERVING", NOTICE_SECONDS))
+        self.assertNotIn(job.wait(EXIT_SECONDS), (0, None), job.log())
+        self.assertIn(f"rank {victim}", job.log())
+        self.assert_no_ranks_left(job, 1)
+
+    def check_coordinator_loss(self, transport):
+        job = self.start(ranks=3, transport=transport)
+        call = OpenCall(job, endless_request())
+        self.assertTrue(call.wait_for_token(), call.error)
+        job.kill_rank(0)
+        self.assert_no_ranks_left(job, WORKER_EXIT_SECONDS)
+        self.assertTrue(call.wait(10))
+        self.assertEqual(call.error.code(), grpc.StatusCode.UNAVAILABLE)
+        self.assertNotIn(job.wait(15), (0, None), job.log())
+
+    def check_frozen_worker(self, transport, victim):
+        """A worker that is there but silent: only the deadline of a step can tell."""
+        job = self.start("--peer-timeout", "1", ranks=3, transport=transport)
+        call = OpenCall(job, endless_request())
+        self.assertTrue(call.wait_for_token(), call.error)
+        os.kill(job.ranks()[victim], signal.SIGSTOP)
+        self.assertTrue(call.wait(30), "the stream is still open")
+        self.assertIn(call.error.code(), (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED))
+        self.assertIn(f"rank {victim}", call.error.details())
+        self.assertTrue(wait_until(lambda: 0 not in job.ranks(), EXIT_SECONDS), job.log())
+
+    def over_transports(self, check, *arguments):
+        for transport in TRANSPORTS:
+            for repeat in range(ferry_job.REPEATS):
+                victims = [1 + repeat % 2] if arguments else []
+                with self.subTest(transport=transport, repeat=repeat, victims=victims):
+                    check(transport, *victims)
+
+    def test_a_killed_worker_ends_every_request(self):
+        self.over_transports(self.check_worker_loss, "victim")
+
+    def test_a_worker_killed_while_idle_is_noticed(self):
+        self.over_transports(self.check_idle_worker_loss, "victim")
+
+    def test_workers_follow_a_killed_coordinator(self):
+        self.over_transports(self.check_coordinator_loss)
+
+    def test_a_frozen_worker_is_named(self):
+        for transport in TRANSPORTS:
+            with self.subTest(transport):
+                self.check_frozen_worker(transport, 2)
+
+
+if __name__ == "__main__":
+    ferry_job.main()

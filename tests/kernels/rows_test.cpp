@@ -1,0 +1,123 @@
+#include <gtest/gtest.h>
+
+#include "tests/support/compare.h"
+#include "tests/support/op_test.h"
+
+namespace ferry::test {
+namespace {
+
+class RowsTest : public OpTest {};
+class RowsDeathTest : public RowsTest {};
+INSTANTIATE_TEST_SUITE_P(Tables, RowsTest, testing::ValuesIn(op_cases()), op_case_name);
+INSTANTIATE_TEST_SUITE_P(Tables, RowsDeathTest, testing::ValuesIn(op_cases()), op_case_name);
+
+TEST_P(RowsTest, EmbedConvertsTheTablesRows) {
+  for (const DType table_dtype : {DType::kF32, DType::kBF16}) {
+    for (const int64_t hidden : {1, 16, 77, 1029}) {
+      const TestMatrix embedding = TestMatrix(table_dtype, 23, hidden, 2).fill_random(1);
+      std::vector<TokenId> ids;
+      for (TokenId i = 0; i < 71; ++i) ids.push_back(i * 7 % 23);
+      TestMatrix out(dtype(), 71, hidden, 3);
+      table().embed(pool_, {.table = embedding.view(), .ids = ids, .out = out.view()});
+      TestMatrix expected(dtype(), 71, hidden);
+      for (int64_t r = 0; r < 71; ++r) {
+        for (int64_t c = 0; c < hidden; ++c) expected.set(r, c, embedding.get(ids[static_cast<std::size_t>(r)], c));
+      }
+      EXPECT_TRUE(all_close(out.view(), expected.view(), kExact));
+      EXPECT_TRUE(out.padding_intact());
+    }
+  }
+}
+
+TEST_P(RowsTest, GatherRowsCopiesRowsAndRepeats) {
+  const TestMatrix x = TestMatrix(dtype(), 9, 1031, 4).fill_random(2);
+  std::vector<int32_t> row_idx;
+  for (int32_t i = 0; i < 83; ++i) row_idx.push_back(i * 5 % 9);
+  TestMatrix out(dtype(), 83, 1031, 1);
+  table().gather_rows(pool_, {.x = x.view(), .row_idx = row_idx, .out = out.view()});
+  for (int64_t r = 0; r < 83; ++r) {
+    const int64_t source = row_idx[static_cast<std::size_t>(r)];
+    EXPECT_TRUE(all_close(out.view().rows_from(r, 1), x.view().rows_from(source, 1), kExact));
+  }
+  EXPECT_TRUE(out.padding_intact());
+}
+
+TEST_P(RowsTest, ZeroRowsAreFine) {
+  const TestMatrix x = TestMatrix(dtype(), 2, 8).fill(1.0f);
+  TestMatrix out(dtype(), 0, 8);
+  table().gather_rows(pool_, {.x = x.view(), .row_idx = {}, .out = out.view()});
+  table().embed(pool_, {.table = x.view(), .ids = {}, .out = out.view()});
+  table().combine(pool_, {.slot_rows = {}, .topk_weights = nullptr, .top_k = 3, .out = out.view()});
+}
+
+TEST_P(RowsDeathTest, RowIndicesAreChecked) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const TestMatrix x = TestMatrix(dtype(), 2, 8).fill(1.0f);
+  TestMatrix out(dtype(), 1, 8);
+  const std::vector<int32_t> bad = {2};
+  EXPECT_DEATH(table().gather_rows(serial_pool_, {.x = x.view(), .row_idx = bad, .out = out.view()}), "row index 2");
+  EXPECT_DEATH(table().embed(serial_pool_, {.table = x.view(), .ids = bad, .out = out.view()}), "token id 2");
+}
+
+TEST_P(RowsTest, KvAppendWritesTheBlocksOfEachSequence) {
+  const int64_t num_kv_heads = 3, head_dim = 21, block_tokens = 5, num_blocks = 11;
+  const int64_t cache_rows = num_blocks * num_kv_heads * block_tokens;
+  TestMatrix keys = TestMatrix(dtype(), cache_rows, head_dim).fill(-1.0f),
+             values = TestMatrix(dtype(), cache_rows, head_dim).fill(-2.0f);
+  const TestMatrix k = TestMatrix(dtype(), 24, num_kv_heads * head_dim, 2).fill_random(3);
+  const TestMatrix v = TestMatrix(dtype(), 24, num_kv_heads * head_dim).fill_random(4);
+  // Positions 3 to 12 over blocks 7, 0, 4; position 5 in block 9; positions 0 to 12 over blocks 2, 10, 1. Row 10 is unused.
+  const std::vector<SequenceSpan> sequences = {{0, 10, 3}, {23, 1, 5}, {11, 12, 0}};
+  const std::vector<std::vector<int32_t>> tables = {{7, 0, 4}, {8, 9}, {2, 10, 1}};
+  const std::vector<const int32_t*> block_tables = {tables[0].data(), tables[1].data(), tables[2].data()};
+  const KvLayerView cache{keys.view().data, values.view().data, dtype(), num_kv_heads, block_tokens, head_dim};
+  table().kv_append(pool_,
+                    {.k = k.view(), .v = v.view(), .cache = cache, .sequences = sequences, .block_tables = block_tables});
+
+  TestMatrix expected_keys = TestMatrix(dtype(), cache_rows, head_dim).fill(-1.0f);
+  TestMatrix expected_values = TestMatrix(dtype(), cache_rows, head_dim).fill(-2.0f);
+  for (std::size_t s = 0; s < sequences.size(); ++s) {
+    for (int64_t t = 0; t < sequences[s].num_tokens; ++t) {
+      const int64_t position = sequences[s].num_past + t;
+      const int64_t block = tables[s][static_cast<std::size_t>(position / block_tokens)];
+      for (int64_t c = 0; c < num_kv_heads * head_dim; ++c) {
+        const int64_t cache_row = block * num_kv_heads * block_tokens + c / head_dim * block_tokens + position % block_tokens;
+        expected_keys.set(cache_row, c % head_dim, k.get(sequences[s].first_row + t, c));
+        expected_values.set(cache_row, c % head_dim, v.get(sequences[s].first_row + t, c));
+      }
+    }
+  }
+  EXPECT_TRUE(all_close(keys.view(), expected_keys.view(), kExact));
+  EXPECT_TRUE(all_close(values.view(), expected_values.view(), kExact));
+}
+
+// Products are rounded one by one and added in slot order, so that implementations agree to the bit.
+TEST_P(RowsTest, CombineEqualsRefAndTheFormula) {
+  for (const int64_t top_k : {1, 2, 10}) {
+    for (const int64_t cols : {1, 31, 48, 1027}) {
+      const int64_t rows = 29;
+      const TestMatrix slots = TestMatrix(dtype(), rows * top_k, cols, 1).fill_random(5);
+      std::vector<float> weights = random_floats(static_cast<std::size_t>(rows * top_k), 6);
+      std::vector<const std::byte*> slot_rows;
+      for (int64_t i = 0; i < rows * top_k; ++i) slot_rows.push_back(slots.view().row_bytes((i * 13 + 5) % (rows * top_k)));
+      for (float& w : weights) w = is_f32() ? w : round_to<bfloat16>(w);
+      TestMatrix actual(dtype(), rows, cols, 3), expected(dtype(), rows, cols);
+      CombineArgs args{.slot_rows = slot_rows, .topk_weights = weights.data(), .top_k = top_k, .out = actual.view()};
+      table().combine(pool_, args);
+      args.out = expected.view();
+      ref::kOpTable.combine(serial_pool_, args);
+      EXPECT_TRUE(all_close(actual.view(), expected.view(), kExact)) << top_k << " slots of " << cols;
+      EXPECT_TRUE(actual.padding_intact());
+      double sum = 0.0;  // the last element of the last row
+      for (int64_t k = 0; k < top_k; ++k) {
+        const int64_t slot = (rows - 1) * top_k + k;
+        sum += nearest(dtype(), static_cast<double>(weights[static_cast<std::size_t>(slot)]) *
+                                    slots.get((slot * 13 + 5) % (rows * top_k), cols - 1));
+      }
+      EXPECT_NEAR(actual.get(rows - 1, cols - 1), sum, is_f32() ? 3e-6 : std::abs(sum) * 0.00393 + 1e-6);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ferry::test

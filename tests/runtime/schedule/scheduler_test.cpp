@@ -1,0 +1,366 @@
+#include "runtime/schedule/scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+
+#include "runtime/base/error.h"
+
+namespace ferry {
+namespace {
+
+using std::chrono::milliseconds;
+using TimePoint = Scheduler::TimePoint;
+
+TimePoint at(int64_t ms) { return TimePoint(milliseconds(ms)); }
+
+SchedulerOptions options_of() {
+  SchedulerOptions options;
+  options.max_running = 3;
+  options.max_waiting = 4;
+  options.token_budget = 200;
+  options.prefill_chunk = 128;
+  options.num_blocks = 40;
+  options.block_tokens = 16;
+  options.max_context = 500;
+  options.vocab_size = 100;
+  options.stop_token_ids = {90, 91};
+  return options;
+}
+
+Request request_of(const std::string& id, int64_t num_prompt, int32_t max_tokens = 5) {
+  Request request;
+  request.id = id;
+  request.prompt.assign(static_cast<std::size_t>(num_prompt), 7);
+  request.sampling.max_tokens = max_tokens;
+  return request;
+}
+
+/// Plans and commits one step in which every entry samples `token`; returns the plan's pieces as "id:first+num" with '*' where
+/// it samples.
+std::string run_step(Scheduler& scheduler, TimePoint now = at(0), TokenId token = 1) {
+  const StepPlan& plan = scheduler.plan(now);
+  std::string text;
+  for (const StepEntry& entry : plan.entries) {
+    text += (text.empty() ? "" : " ") + entry.sequence->request.id + ":" + std::to_string(entry.first_token) + "+" +
+            std::to_string(entry.num_tokens) + (entry.samples ? "*" : "");
+  }
+  scheduler.commit(plan, std::vector<TokenId>(static_cast<std::size_t>(plan.num_samples), token), now);
+  return text;
+}
+
+std::string error_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(NextPrefillPiece, CutsAtTheQuantumOnly) {
+  EXPECT_EQ(next_prefill_piece(50, 0, 128, 200), 50);    // a short prompt in one piece
+  EXPECT_EQ(next_prefill_piece(50, 0, 128, 49), 0);      // or not at all
+  EXPECT_EQ(next_prefill_piece(300, 0, 128, 200), 128);  // up to the chunk
+  EXPECT_EQ(next_prefill_piece(300, 0, 128, 127), 64);   // whole quanta of what the budget leaves
+  EXPECT_EQ(next_prefill_piece(300, 0, 128, 63), 0);
+  EXPECT_EQ(next_prefill_piece(300, 256, 128, 44), 44);  // the prompt's end
+  EXPECT_EQ(next_prefill_piece(300, 256, 128, 43), 0);
+  EXPECT_EQ(next_prefill_piece(30, 0, 7, 100), 7);  // a chunk below 64 is the quantum
+  EXPECT_EQ(next_prefill_piece(30, 28, 7, 100), 2);
+  EXPECT_EQ(next_prefill_piece(3, 1, 1, 9), 1);
+}
+
+TEST(NextPrefillPiece, ALoneLastTokenIsAPieceOfItsOwn) {
+  EXPECT_EQ(next_prefill_piece(65, 0, 128, 200), 64);
+  EXPECT_EQ(next_prefill_piece(65, 64, 128, 200), 1);
+  EXPECT_EQ(next_prefill_piece(129, 0, 256, 200), 128);
+  EXPECT_EQ(next_prefill_piece(129, 64, 256, 200), 64);
+  EXPECT_EQ(next_prefill_piece(1, 0, 128, 1), 1);
+  EXPECT_EQ(next_prefill_piece(66, 0, 128, 200), 66);
+}
+
+TEST(Scheduler, RunsOneRequestFromPromptToLength) {
+  Scheduler scheduler(options_of());
+  ASSERT_EQ(scheduler.add(request_of("a", 150, 3), at(5)), Admission::kQueued);
+  EXPECT_EQ(scheduler.load().num_waiting, 1);
+  EXPECT_EQ(run_step(scheduler, at(10)), "a:0+128");
+  EXPECT_EQ(scheduler.load().num_running, 1);
+  EXPECT_EQ(scheduler.load().num_used_blocks, 10);  // ceil(153 / 16)
+  EXPECT_EQ(run_step(scheduler, at(20), 4), "a:128+22*");
+  EXPECT_EQ(run_step(scheduler, at(30), 5), "a:150+1*");
+  EXPECT_TRUE(scheduler.take_finished().empty());
+  EXPECT_EQ(run_step(scheduler, at(40), 6), "a:151+1*");
+  EXPECT_EQ(scheduler.load().num_used_blocks, 0);
+  EXPECT_EQ(scheduler.load().num_running, 0);
+
+  const auto finished = scheduler.take_finished();
+  ASSERT_EQ(finished.size(), 1U);
+  const Sequence& sequence = *finished[0];
+  EXPECT_EQ(sequence.finish_reason, FinishReason::kLength);
+  EXPECT_EQ((std::vector<TokenId>(sequence.tokens.end() - 3, sequence.tokens.end())), (std::vector<TokenId>{4, 5, 6}));
+  EXPECT_EQ(sequence.num_generated(), 3);
+  EXPECT_EQ(sequence.arrival, at(5));
+  EXPECT_EQ(sequence.first_scheduled, at(10));
+  EXPECT_EQ(sequence.first_token, at(20));
+  EXPECT_EQ(sequence.finished, at(40));
+  EXPECT_TRUE(scheduler.take_finished().empty());
+  EXPECT_EQ(run_step(scheduler), "");
+}
+
+TEST(Scheduler, PutsDecodesBeforePrefillsInOrderOfAdmission) {
+  Scheduler scheduler(options_of());
+  scheduler.add(request_of("a", 20), at(0));
+  scheduler.add(request_of("b", 160), at(0));
+  scheduler.add(request_of("c", 30), at(0));
+  EXPECT_EQ(run_step(scheduler), "a:0+20* b:0+128 c:0+30*");
+  const StepPlan& plan = scheduler.plan(at(1));
+  ASSERT_EQ(plan.entries.size(), 3U);
+  EXPECT_EQ(plan.entries[0].sequence->request.id, "a");
+  EXPECT_EQ(plan.entries[1].sequence->request.id, "c");
+  EXPECT_EQ(plan.entries[2].sequence->request.id, "b");
+  EXPECT_EQ(plan.entries[2].first_row, 2);
+  EXPECT_EQ(plan.num_rows, 34);
+  EXPECT_EQ(plan.num_decode_tokens, 2);
+  EXPECT_EQ(plan.num_prefill_tokens, 32);
+  EXPECT_EQ(plan.num_samples, 3);
+}
+
+TEST(Scheduler, AShortRestMayPassALongPromptThatHasNoRoom) {
+  SchedulerOptions options = options_of();
+  options.token_budget = 150;
+  Scheduler scheduler(options);
+  scheduler.add(request_of("a", 150), at(0));
+  scheduler.add(request_of("b", 140), at(0));
+  scheduler.add(request_of("c", 10), at(0));
+  EXPECT_EQ(run_step(scheduler), "a:0+128");  // 22 rows left: b waits and so does c behind it
+  EXPECT_EQ(run_step(scheduler), "a:128+22* b:0+128");
+  EXPECT_EQ(run_step(scheduler), "a:150+1* b:128+12* c:0+10*");
+}
+
+TEST(Scheduler, AdmitsStrictlyInOrder) {
+  SchedulerOptions options = options_of();
+  options.num_blocks = 10;
+  Scheduler scheduler(options);
+  scheduler.add(request_of("a", 100, 4), at(0));  // 7 blocks
+  scheduler.add(request_of("b", 60, 4), at(0));   // 4 blocks: does not fit beside a
+  scheduler.add(request_of("c", 5, 4), at(0));    // would fit, but waits behind b
+  EXPECT_EQ(run_step(scheduler), "a:0+100*");
+  EXPECT_EQ(run_step(scheduler), "a:100+1*");
+  EXPECT_EQ(run_step(scheduler), "a:101+1*");
+  EXPECT_EQ(run_step(scheduler), "a:102+1*");
+  EXPECT_EQ(run_step(scheduler), "b:0+60* c:0+5*");
+}
+
+TEST(Scheduler, LimitsSlotsAndQueue) {
+  Scheduler scheduler(options_of());
+  for (const char* id : {"a", "b", "c", "d"}) EXPECT_EQ(scheduler.add(request_of(id, 9), at(0)), Admission::kQueued);
+  EXPECT_EQ(scheduler.add(request_of("e", 9), at(0)), Admission::kQueueFull);
+  EXPECT_EQ(run_step(scheduler), "a:0+9* b:0+9* c:0+9*");
+  EXPECT_EQ(scheduler.load().num_waiting, 1);
+  EXPECT_EQ(scheduler.add(request_of("e", 9), at(0)), Admission::kQueued);
+}
+
+TEST(Scheduler, StopsAtStopIds) {
+  Scheduler scheduler(options_of());
+  Request own = request_of("own", 4);
+  own.sampling.stop_token_ids = {42};
+  own.sampling.ignore_eos = true;
+  scheduler.add(request_of("eos", 4), at(0));
+  scheduler.add(std::move(own), at(0));
+  run_step(scheduler, at(1), 91);
+  auto finished = scheduler.take_finished();
+  ASSERT_EQ(finished.size(), 1U);
+  EXPECT_EQ(finished[0]->request.id, "eos");
+  EXPECT_EQ(finished[0]->finish_reason, FinishReason::kStop);
+  EXPECT_TRUE(finished[0]->ends_with_stop_id);
+  EXPECT_EQ(finished[0]->tokens.back(), 91);
+  run_step(scheduler, at(2), 42);
+  finished = scheduler.take_finished();
+  ASSERT_EQ(finished.size(), 1U);
+  EXPECT_EQ(finished[0]->request.id, "own");
+  EXPECT_EQ(finished[0]->num_generated(), 2);
+}
+
+TEST(Scheduler, AStopIdInTheLastTokenIsAStop) {
+  Scheduler scheduler(options_of());
+  scheduler.add(request_of("a", 4, 1), at(0));
+  run_step(scheduler, at(1), 90);
+  EXPECT_EQ(scheduler.take_finished().at(0)->finish_reason, FinishReason::kStop);
+}
+
+TEST(Scheduler, NoTokenEndsTheSequenceWithAnError) {
+  Scheduler scheduler(options_of());
+  scheduler.add(request_of("a", 4), at(0));
+  run_step(scheduler, at(1), -1);
+  const auto finished = scheduler.take_finished();
+  ASSERT_EQ(finished.size(), 1U);
+  EXPECT_EQ(finished[0]->finish_reason, FinishReason::kError);
+  EXPECT_EQ(finished[0]->num_generated(), 0);
+  EXPECT_EQ(scheduler.load().num_used_blocks, 0);
+}
+
+TEST(Scheduler, AbortFreesMemoryForTheSamePlan) {
+  SchedulerOptions options = options_of();
+  options.max_running = 1;
+  Scheduler scheduler(options);
+  scheduler.add(request_of("a", 9), at(0));
+  scheduler.add(request_of("b", 9), at(0));
+  scheduler.add(request_of("c", 9), at(0));
+  run_step(scheduler);
+  EXPECT_FALSE(scheduler.abort("x"));
+  EXPECT_TRUE(scheduler.abort("a"));
+  EXPECT_TRUE(scheduler.abort("b"));
+  const StepPlan& plan = scheduler.plan(at(3));
+  ASSERT_EQ(plan.finished.size(), 2U);
+  EXPECT_EQ(plan.finished[0]->request.id, "a");
+  EXPECT_EQ(plan.finished[0]->finish_reason, FinishReason::kAborted);
+  EXPECT_EQ(plan.finished[1]->request.id, "b");
+  ASSERT_EQ(plan.entries.size(), 1U);
+  EXPECT_EQ(plan.entries[0].sequence->request.id, "c");
+  EXPECT_FALSE(scheduler.abort("a"));
+  EXPECT_EQ(scheduler.take_finished().size(), 2U);
+}
+
+TEST(Scheduler, DeadlinesEndRunningAndWaitingRequests) {
+  SchedulerOptions options = options_of();
+  options.max_running = 1;
+  Scheduler scheduler(options);
+  for (const auto& [id, deadline] : {std::pair{"a", 20}, std::pair{"b", 10}, std::pair{"c", 90}}) {
+    Request request = request_of(id, 9, 50);
+    request.deadline = at(deadline);
+    scheduler.add(std::move(request), at(0));
+  }
+  EXPECT_EQ(run_step(scheduler, at(9)), "a:0+9*");
+  EXPECT_EQ(run_step(scheduler, at(19)), "a:9+1*");
+  EXPECT_EQ(run_step(scheduler, at(20)), "c:0+9*");
+  const auto finished = scheduler.take_finished();
+  ASSERT_EQ(finished.size(), 2U);
+  EXPECT_EQ(finished[0]->request.id, "b");
+  EXPECT_FALSE(finished[0]->first_scheduled.has_value());
+  EXPECT_EQ(finished[1]->request.id, "a");
+  EXPECT_EQ(finished[1]->finish_reason, FinishReason::kDeadline);
+  EXPECT_EQ(finished[1]->num_generated(), 2);
+}
+
+TEST(Scheduler, TheOwnerMayEndASequence) {
+  Scheduler scheduler(options_of());
+  scheduler.add(request_of("a", 9, 2), at(0));
+  const StepPlan& plan = scheduler.plan(at(1));
+  Sequence& sequence = *plan.entries.at(0).sequence;
+  scheduler.commit(plan, std::vector<TokenId>{3}, at(1));
+  scheduler.finish(sequence, FinishReason::kStop, at(2));
+  EXPECT_EQ(scheduler.load().num_used_blocks, 0);
+  const auto finished = scheduler.take_finished();
+  ASSERT_EQ(finished.size(), 1U);
+  EXPECT_EQ(finished[0].get(), &sequence);
+  EXPECT_EQ(finished[0]->finish_reason, FinishReason::kStop);
+  EXPECT_FALSE(finished[0]->ends_with_stop_id);
+}
+
+TEST(Scheduler, AStopStringInTheLastTokenReplacesTheReason) {
+  Scheduler scheduler(options_of());
+  scheduler.add(request_of("a", 9, 1), at(0));
+  const StepPlan& plan = scheduler.plan(at(1));
+  Sequence& sequence = *plan.entries.at(0).sequence;
+  scheduler.commit(plan, std::vector<TokenId>{3}, at(1));
+  ASSERT_EQ(sequence.finish_reason, FinishReason::kLength);
+  scheduler.finish(sequence, FinishReason::kStop, at(2));
+  const auto finished = scheduler.take_finished();
+  ASSERT_EQ(finished.size(), 1U);
+  EXPECT_EQ(finished[0]->finish_reason, FinishReason::kStop);
+}
+
+TEST(Scheduler, FinishAllWorksInTheMiddleOfAStep) {
+  Scheduler scheduler(options_of());
+  for (const char* id : {"a", "b", "c", "d"}) scheduler.add(request_of(id, 9), at(0));
+  scheduler.plan(at(1));
+  scheduler.finish_all(FinishReason::kError, at(2));
+  EXPECT_EQ(scheduler.take_finished().size(), 4U);
+  EXPECT_EQ(scheduler.load().num_used_blocks, 0);
+  EXPECT_EQ(scheduler.load().num_running + scheduler.load().num_waiting, 0);
+  scheduler.add(request_of("e", 9), at(3));
+  EXPECT_EQ(run_step(scheduler), "e:0+9*");
+}
+
+TEST(Scheduler, ClipsMaxTokensToTheContext) {
+  Scheduler scheduler(options_of());
+  scheduler.add(request_of("a", 497, 1000), at(0));
+  std::vector<std::unique_ptr<Sequence>> finished;
+  for (int i = 0; finished.empty() && i < 20; ++i) {
+    run_step(scheduler);
+    finished = scheduler.take_finished();
+  }
+  ASSERT_EQ(finished.size(), 1U);
+  EXPECT_EQ(finished[0]->num_generated(), 3);
+  EXPECT_EQ(finished[0]->finish_reason, FinishReason::kLength);
+}
+
+TEST(Scheduler, RefusesAnIdThatIsInUse) {
+  Scheduler scheduler(options_of());
+  scheduler.add(request_of("a", 9, 1), at(0));
+  EXPECT_NE(error_of([&] { scheduler.add(request_of("a", 9), at(0)); }).find("'a' is in use"), std::string::npos);
+  run_step(scheduler);
+  EXPECT_EQ(scheduler.add(request_of("a", 9), at(0)), Admission::kQueued);
+}
+
+TEST(ValidateRequest, NamesWhatItRefuses) {
+  const SchedulerOptions options = options_of();
+  EXPECT_NO_THROW(validate_request(request_of("a", 499, 1'000'000), options));
+  EXPECT_EQ(error_of([&] { validate_request(request_of("a", 0), options); }), "prompt is empty; allowed: at least one token");
+  const std::string too_long = error_of([&] { validate_request(request_of("a", 500), options); });
+  EXPECT_NE(too_long.find("500 tokens; allowed: at most 499"), std::string::npos) << too_long;
+  SchedulerOptions small = options;
+  small.num_blocks = 3;
+  EXPECT_NO_THROW(validate_request(request_of("a", 47), small));
+  EXPECT_NE(error_of([&] { validate_request(request_of("a", 48), small); }).find("at most 47"), std::string::npos);
+  for (const TokenId bad : {-1, 100}) {
+    Request request = request_of("a", 5);
+    request.prompt[3] = bad;
+    EXPECT_EQ(error_of([&] { validate_request(request, options); }),
+              "prompt[3] is " + std::to_string(bad) + "; allowed: token ids 0 to 99");
+    request = request_of("a", 5);
+    request.sampling.stop_token_ids = {99, bad};
+    EXPECT_NE(error_of([&] { validate_request(request, options); }).find("stop_token_ids"), std::string::npos);
+  }
+  Request request = request_of("a", 5, 0);
+  EXPECT_NE(error_of([&] { validate_request(request, options); }).find("max_tokens is 0"), std::string::npos);
+}
+
+TEST(SchedulerOptions, AreChecked) {
+  const auto error_with = [](auto change) {
+    SchedulerOptions options = options_of();
+    change(options);
+    return error_of([&] { Scheduler scheduler(options); });
+  };
+  EXPECT_EQ(error_with([](auto& o) { o.token_budget = 3 + 64; }), "accepted");
+  EXPECT_NE(error_with([](auto& o) { o.token_budget = 3 + 63; }).find("token_budget is 66; allowed: 67"), std::string::npos);
+  EXPECT_EQ(error_with([](auto& o) { o.prefill_chunk = 63; }), "accepted");
+  EXPECT_NE(error_with([](auto& o) { o.prefill_chunk = 100; }).find("prefill_chunk is 100"), std::string::npos);
+  EXPECT_NE(error_with([](auto& o) { o.prefill_chunk = 0; }).find("prefill_chunk is 0"), std::string::npos);
+  EXPECT_NE(error_with([](auto& o) { o.max_running = 0; }).find("max_running"), std::string::npos);
+  EXPECT_NE(error_with([](auto& o) { o.max_waiting = 0; }).find("max_waiting"), std::string::npos);
+  EXPECT_NE(error_with([](auto& o) { o.num_blocks = 0; }).find("num_blocks"), std::string::npos);
+  EXPECT_NE(error_with([](auto& o) { o.block_tokens = -16; }).find("block_tokens"), std::string::npos);
+  EXPECT_NE(error_with([](auto& o) { o.max_context = 0; }).find("max_context"), std::string::npos);
+  EXPECT_NE(error_with([](auto& o) { o.vocab_size = 0; }).find("vocab_size"), std::string::npos);
+}
+
+TEST(SchedulerDeathTest, ChecksItsProtocol) {
+  testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  Scheduler scheduler(options_of());
+  EXPECT_DEATH(scheduler.add(request_of("a", 500), at(0)), "not validated");
+  scheduler.add(request_of("a", 9), at(0));
+  const StepPlan& plan = scheduler.plan(at(0));
+  EXPECT_DEATH(scheduler.plan(at(0)), "not committed");
+  EXPECT_DEATH(scheduler.commit(plan, {}, at(0)), "0 vs 1");
+  EXPECT_DEATH(scheduler.commit(plan, std::vector<TokenId>{100}, at(0)), "sampled id 100 of 100");
+  EXPECT_DEATH(scheduler.finish(*plan.entries[0].sequence, FinishReason::kStop, at(0)), "under way");
+  scheduler.commit(plan, std::vector<TokenId>{1}, at(0));
+  EXPECT_DEATH(scheduler.commit(plan, std::vector<TokenId>{1}, at(0)), "plan of step");
+}
+
+}  // namespace
+}  // namespace ferry

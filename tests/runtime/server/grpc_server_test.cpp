@@ -1,0 +1,421 @@
+#include "runtime/server/grpc_server.h"
+
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "ferry/v1/inference.grpc.pb.h"
+#include "runtime/base/error.h"
+
+namespace ferry {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+/// An engine that does what the test says: it keeps the sinks and hands out events when told to.
+class FakeBackend : public Backend {
+ public:
+  FakeBackend() {
+    info_.name = "fake";
+    info_.architecture = "FakeForCausalLM";
+    info_.dtype = DType::kF32;
+    info_.vocab_size = 1009;
+    info_.context_length = 77;
+    info_.num_expert_workers = 2;
+    info_.transport = "local";
+    info_.generation.stop_token_ids = {3, 5};
+    info_.generation.temperature = 0.7;
+  }
+
+  std::vector<TokenId> encode_text(std::string_view text) const override { return {text.begin(), text.end()}; }
+  std::vector<TokenId> encode_chat(std::span<const ChatMessage> messages, Thinking thinking) const override {
+    std::vector<TokenId> ids = {static_cast<TokenId>(thinking)};
+    for (const ChatMessage& message : messages) {
+      if (message.role != "user") throw_invalid("role '" + message.role + "' is unknown, allowed is user");
+      ids.insert(ids.end(), message.content.begin(), message.content.end());
+    }
+    return ids;
+  }
+  void submit(Request request, EventSink sink) override {
+    const std::lock_guard lock(mutex_);
+    if (refusal_) throw *refusal_;
+    last_ = request;
+    sinks_[request.id] = std::move(sink);
+    changed_.notify_all();
+  }
+  bool abort(const std::string& request_id) override {
+    const std::lock_guard lock(mutex_);
+    if (sinks_.count(request_id) == 0) return false;
+    aborted_.push_back(request_id);
+    changed_.notify_all();
+    return true;
+  }
+  EngineLoad load() const override {
+    EngineLoad load;
+    load.running_requests = 3;
+    load.max_waiting_requests = 11;
+    load.balancedness = 0.5;
+    return load;
+  }
+  const ModelInfo& model_info() const override { return info_; }
+
+  void refuse(const Error& error) {
+    const std::lock_guard lock(mutex_);
+    refusal_ = error;
+  }
+  /// The request `id` (the only one if empty), once it has arrived.
+  Request wait_for_request(const std::string& id = "") {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, seconds(20), [&] { return id.empty() ? !sinks_.empty() : sinks_.count(id) > 0; }));
+    return last_;
+  }
+  bool wait_for_abort(const std::string& id) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, seconds(20),
+                             [&] { return std::find(aborted_.begin(), aborted_.end(), id) != aborted_.end(); });
+  }
+  void send(const std::string& id, const GenerateEvent& event) {
+    EventSink sink;
+    {
+      const std::lock_guard lock(mutex_);
+      sink = sinks_.at(id);
+      if (event.finish_reason != FinishReason::kNone) sinks_.erase(id);
+    }
+    sink(event);
+  }
+
+ private:
+  ModelInfo info_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, EventSink> sinks_;
+  std::vector<std::string> aborted_;
+  std::optional<Error> refusal_;
+  Request last_;
+};
+
+GenerateEvent some_tokens(std::vector<TokenId> ids, const std::string& text) {
+  GenerateEvent event;
+  event.token_ids = std::move(ids);
+  event.text = text;
+  return event;
+}
+
+GenerateEvent last_event(FinishReason reason) {
+  GenerateEvent event;
+  event.finish_reason = reason;
+  event.prompt_tokens = 2;
+  event.completion_tokens = 4;
+  event.timings = {1'000, 2'000'000, 3'000'999};
+  return event;
+}
+
+class GrpcServerTest : public testing::Test {
+ protected:
+  GrpcServerTest() : server_({"127.0.0.1:0"}, backend_) {
+    channel_ = grpc::CreateChannel(server_.address(), grpc::InsecureChannelCredentials());
+    stub_ = v1::Inference::NewStub(channel_);
+  }
+
+  /// Sends `request` and reads to the end; `texts` gets one string per message.
+  grpc::Status generate(const v1::GenerateRequest& request) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + seconds(30));
+    const auto stream = stub_->Generate(&context, request);
+    v1::GenerateResponse response;
+    responses_.clear();
+    while (stream->Read(&response)) responses_.push_back(response);
+    return stream->Finish();
+  }
+  static v1::GenerateRequest text_request(const std::string& text, const std::string& id) {
+    v1::GenerateRequest request;
+    request.set_text(text);
+    request.set_request_id(id);
+    return request;
+  }
+
+  FakeBackend backend_;
+  GrpcServer server_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::Inference::Stub> stub_;
+  std::vector<v1::GenerateResponse> responses_;
+};
+
+TEST_F(GrpcServerTest, StreamsTokensAndTheCompletion) {
+  std::thread engine([&] {
+    backend_.wait_for_request("r1");
+    backend_.send("r1", some_tokens({7, 8}, "ab"));
+    backend_.send("r1", some_tokens({9}, ""));
+    GenerateEvent last = last_event(FinishReason::kLength);
+    last.token_ids = {10};
+    last.text = "é";
+    backend_.send("r1", last);
+  });
+  const grpc::Status status = generate(text_request("hi", "r1"));
+  engine.join();
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  ASSERT_EQ(responses_.size(), 3U);
+  EXPECT_EQ(responses_[0].token_ids_size(), 2);
+  EXPECT_EQ(responses_[0].token_ids(1), 8);
+  EXPECT_EQ(responses_[0].text(), "ab");
+  EXPECT_FALSE(responses_[1].has_completion());
+  EXPECT_EQ(responses_[2].text(), "é");
+  const v1::Completion& completion = responses_[2].completion();
+  EXPECT_EQ(completion.finish_reason(), v1::Completion::FINISH_REASON_LENGTH);
+  EXPECT_EQ(completion.prompt_tokens(), 2);
+  EXPECT_EQ(completion.completion_tokens(), 4);
+  EXPECT_EQ(completion.timings().queue_us(), 1);
+  EXPECT_EQ(completion.timings().first_token_us(), 2000);
+  EXPECT_EQ(completion.timings().total_us(), 3000);
+  EXPECT_EQ(completion.request_id(), "r1");
+}
+
+TEST_F(GrpcServerTest, ManyEventsAtOnceArriveInOrder) {
+  constexpr int kEvents = 5003;
+  std::thread engine([&] {
+    backend_.wait_for_request("r1");
+    for (int i = 0; i < kEvents; ++i) backend_.send("r1", some_tokens({i}, "x"));
+    backend_.send("r1", last_event(FinishReason::kStop));
+  });
+  EXPECT_TRUE(generate(text_request("hi", "r1")).ok());
+  engine.join();
+  ASSERT_EQ(responses_.size(), kEvents + 1U);
+  for (int i = 0; i < kEvents; ++i) ASSERT_EQ(responses_[static_cast<std::size_t>(i)].token_ids(0), i);
+}
+
+TEST_F(GrpcServerTest, PassesPromptSamplingAndDeadlineOn) {
+  v1::GenerateRequest request;
+  v1::ChatMessage& message = *request.mutable_chat()->add_messages();
+  message.set_role("user");
+  message.set_content("A");
+  request.mutable_chat()->set_thinking(v1::Chat::THINKING_OFF);
+  request.mutable_sampling()->set_temperature(0.5F);
+  request.mutable_sampling()->set_top_p(0.25F);
+  request.mutable_sampling()->set_top_k(7);
+  request.mutable_sampling()->set_seed(UINT64_MAX);
+  request.mutable_sampling()->set_max_tokens(13);
+  request.mutable_sampling()->set_ignore_eos(true);
+  request.mutable_sampling()->add_stop_token_ids(17);
+  request.mutable_sampling()->add_stop("end");
+  Request seen;
+  std::thread engine([&] {
+    seen = backend_.wait_for_request();
+    backend_.send(seen.id, last_event(FinishReason::kStop));
+  });
+  EXPECT_TRUE(generate(request).ok());
+  engine.join();
+  EXPECT_FALSE(seen.id.empty());
+  EXPECT_EQ(responses_.at(0).completion().request_id(), seen.id);
+  EXPECT_EQ(seen.prompt, (std::vector<TokenId>{static_cast<TokenId>(Thinking::kOff), 'A'}));
+  EXPECT_EQ(seen.sampling.temperature, 0.5F);
+  EXPECT_EQ(seen.sampling.top_p, 0.25F);
+  EXPECT_EQ(seen.sampling.top_k, 7);
+  EXPECT_EQ(seen.sampling.seed, UINT64_MAX);
+  EXPECT_EQ(seen.sampling.max_tokens, 13);
+  EXPECT_TRUE(seen.sampling.ignore_eos);
+  EXPECT_EQ(seen.sampling.stop_token_ids, (std::vector<TokenId>{17}));
+  EXPECT_EQ(seen.sampling.stop, (std::vector<std::string>{"end"}));
+  ASSERT_TRUE(seen.deadline.has_value());
+  EXPECT_LT(*seen.deadline, std::chrono::steady_clock::now() + seconds(31));
+}
+
+TEST_F(GrpcServerTest, DefaultsAreThoseOfSamplingParams) {
+  v1::GenerateRequest request;
+  request.mutable_token_ids()->add_ids(-5);
+  grpc::ClientContext context;  // without a deadline
+  const auto stream = stub_->Generate(&context, request);
+  const Request seen = backend_.wait_for_request();
+  backend_.send(seen.id, last_event(FinishReason::kStop));
+  v1::GenerateResponse response;
+  EXPECT_TRUE(stream->Read(&response));
+  EXPECT_TRUE(stream->Finish().ok());
+  const SamplingParams defaults;
+  EXPECT_EQ(seen.prompt, (std::vector<TokenId>{-5}));
+  EXPECT_FALSE(seen.deadline.has_value());
+  EXPECT_EQ(seen.sampling.temperature, 0.0F);
+  EXPECT_EQ(seen.sampling.top_p, defaults.top_p);
+  EXPECT_EQ(seen.sampling.top_k, defaults.top_k);
+  EXPECT_EQ(seen.sampling.max_tokens, defaults.max_tokens);
+}
+
+TEST_F(GrpcServerTest, BadRequestsAreInvalidArguments) {
+  const auto refuse = [&](const v1::GenerateRequest& request, const std::string& part) {
+    const grpc::Status status = generate(request);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_NE(status.error_message().find(part), std::string::npos) << status.error_message();
+    EXPECT_TRUE(responses_.empty());
+  };
+  v1::GenerateRequest request;
+  refuse(request, "no input");
+  request.mutable_chat();
+  refuse(request, "chat.messages");
+  request.mutable_chat()->add_messages()->set_role("wizard");
+  refuse(request, "wizard");
+  request.mutable_chat()->set_thinking(static_cast<v1::Chat::Thinking>(9));
+  refuse(request, "thinking is 9");
+  refuse(text_request("hi", std::string(129, 'x')), "129 bytes");
+}
+
+TEST_F(GrpcServerTest, EveryErrorCodeBecomesTheStatusOfTheSameName) {
+  const std::vector<std::pair<ErrorCode, grpc::StatusCode>> codes = {
+      {ErrorCode::kCancelled, grpc::StatusCode::CANCELLED},
+      {ErrorCode::kInvalidArgument, grpc::StatusCode::INVALID_ARGUMENT},
+      {ErrorCode::kDeadlineExceeded, grpc::StatusCode::DEADLINE_EXCEEDED},
+      {ErrorCode::kNotFound, grpc::StatusCode::NOT_FOUND},
+      {ErrorCode::kResourceExhausted, grpc::StatusCode::RESOURCE_EXHAUSTED},
+      {ErrorCode::kFailedPrecondition, grpc::StatusCode::FAILED_PRECONDITION},
+      {ErrorCode::kUnimplemented, grpc::StatusCode::UNIMPLEMENTED},
+      {ErrorCode::kInternal, grpc::StatusCode::INTERNAL},
+      {ErrorCode::kUnavailable, grpc::StatusCode::UNAVAILABLE},
+  };
+  for (const auto& [code, expected] : codes) {
+    backend_.refuse(Error(code, "because of 17"));
+    const grpc::Status status = generate(text_request("hi", "r"));
+    EXPECT_EQ(status.error_code(), expected);
+    EXPECT_EQ(status.error_message(), "because of 17");
+  }
+}
+
+TEST_F(GrpcServerTest, AnEngineErrorInMidStreamIsTheStatus) {
+  std::thread engine([&] {
+    backend_.wait_for_request("r1");
+    backend_.send("r1", some_tokens({7}, "a"));
+    GenerateEvent last = last_event(FinishReason::kError);
+    last.error = Error(ErrorCode::kUnavailable, "rank 2 is gone");
+    backend_.send("r1", last);
+  });
+  const grpc::Status status = generate(text_request("hi", "r1"));
+  engine.join();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(status.error_message(), "rank 2 is gone");
+  EXPECT_EQ(responses_.size(), 1U);
+}
+
+TEST_F(GrpcServerTest, CancelAbortsAtOnce) {
+  grpc::ClientContext context;
+  const auto stream = stub_->Generate(&context, text_request("hi", "r1"));
+  backend_.wait_for_request("r1");
+  backend_.send("r1", some_tokens({7}, "a"));
+  v1::GenerateResponse response;
+  EXPECT_TRUE(stream->Read(&response));
+  context.TryCancel();
+  EXPECT_TRUE(backend_.wait_for_abort("r1"));
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  backend_.send("r1", some_tokens({8}, "late"));  // the engine may be a step behind: must be harmless
+  backend_.send("r1", last_event(FinishReason::kAborted));
+}
+
+TEST_F(GrpcServerTest, CancelsThatRaceWithTokensAndWithTheEndAreHarmless) {
+  constexpr int kCalls = 151;
+  std::thread engine([&] {
+    for (int i = 0; i < kCalls; ++i) {
+      const std::string id = "r" + std::to_string(i);
+      backend_.wait_for_request(id);
+      for (int token = 0; token < 7; ++token) backend_.send(id, some_tokens({token}, "x"));
+      backend_.send(id, last_event(i % 2 == 0 ? FinishReason::kStop : FinishReason::kAborted));
+    }
+  });
+  for (int i = 0; i < kCalls; ++i) {
+    grpc::ClientContext context;
+    const auto stream = stub_->Generate(&context, text_request("hi", "r" + std::to_string(i)));
+    v1::GenerateResponse response;
+    for (int k = 0; k <= i % 9; ++k) stream->Read(&response);  // the first one makes sure that the request has arrived
+    context.TryCancel();
+    stream->Finish();
+  }
+  engine.join();
+}
+
+TEST_F(GrpcServerTest, TheCallsDeadlineAborts) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + milliseconds(200));
+  const auto stream = stub_->Generate(&context, text_request("hi", "r1"));
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_TRUE(backend_.wait_for_abort("r1"));
+}
+
+TEST_F(GrpcServerTest, AbortEndsTheStreamWithAMessageAndCancelled) {
+  std::thread other([&] {
+    backend_.wait_for_request("r1");
+    v1::AbortRequest request;
+    v1::AbortResponse response;
+    request.set_request_id("r1");
+    grpc::ClientContext context;
+    EXPECT_TRUE(stub_->Abort(&context, request, &response).ok());
+    EXPECT_TRUE(response.found());
+    backend_.send("r1", last_event(FinishReason::kAborted));
+  });
+  const grpc::Status status = generate(text_request("hi", "r1"));
+  other.join();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_NE(status.error_message().find("'r1'"), std::string::npos) << status.error_message();
+  ASSERT_EQ(responses_.size(), 1U);
+  EXPECT_EQ(responses_[0].completion().finish_reason(), v1::Completion::FINISH_REASON_ABORTED);
+
+  v1::AbortRequest request;
+  v1::AbortResponse response;
+  request.set_request_id("r1");
+  grpc::ClientContext context;
+  EXPECT_TRUE(stub_->Abort(&context, request, &response).ok());
+  EXPECT_FALSE(response.found());
+  grpc::ClientContext context_of_empty;
+  request.clear_request_id();
+  EXPECT_EQ(stub_->Abort(&context_of_empty, request, &response).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST_F(GrpcServerTest, ReportsModelAndLoad) {
+  grpc::ClientContext context;
+  v1::GetModelInfoResponse info;
+  ASSERT_TRUE(stub_->GetModelInfo(&context, {}, &info).ok());
+  EXPECT_EQ(info.name(), "fake");
+  EXPECT_EQ(info.dtype(), "f32");
+  EXPECT_EQ(info.vocab_size(), 1009);
+  EXPECT_EQ(info.context_length(), 77);
+  EXPECT_EQ(info.num_expert_workers(), 2);
+  EXPECT_EQ(info.stop_token_ids_size(), 2);
+  EXPECT_EQ(info.sampling_defaults().temperature(), 0.7);
+  EXPECT_FALSE(info.sampling_defaults().has_top_p());
+  grpc::ClientContext load_context;
+  v1::GetLoadResponse load;
+  ASSERT_TRUE(stub_->GetLoad(&load_context, {}, &load).ok());
+  EXPECT_EQ(load.running_requests(), 3);
+  EXPECT_EQ(load.max_waiting_requests(), 11);
+  EXPECT_EQ(load.balancedness(), 0.5);
+}
+
+TEST_F(GrpcServerTest, ShutdownCancelsWhatIsStillOpen) {
+  grpc::ClientContext context;
+  const auto stream = stub_->Generate(&context, text_request("hi", "r1"));
+  backend_.wait_for_request("r1");
+  server_.set_not_serving();
+  server_.shutdown(milliseconds(50));
+  EXPECT_FALSE(stream->Finish().ok());
+  EXPECT_TRUE(backend_.wait_for_abort("r1"));
+  backend_.send("r1", last_event(FinishReason::kAborted));
+}
+
+TEST_F(GrpcServerTest, AnAddressInUseOrMalformedIsAClearError) {
+  const auto refuse = [&](const std::string& address, ErrorCode code) {
+    try {
+      const GrpcServer second({address}, backend_);
+      ADD_FAILURE() << address << " was accepted";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), code) << e.what();
+      EXPECT_NE(std::string(e.what()).find(address), std::string::npos) << e.what();
+    }
+  };
+  refuse(server_.address(), ErrorCode::kFailedPrecondition);
+  refuse("203.0.113.7:50051", ErrorCode::kFailedPrecondition);
+  for (const std::string address :
+       {"", "127.0.0.1", ":50051", "127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:-1", "127.0.0.1:5x", "::1:5"}) {
+    refuse(address, ErrorCode::kInvalidArgument);
+  }
+}
+
+}  // namespace
+}  // namespace ferry
