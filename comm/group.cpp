@@ -43,16 +43,27 @@ void Group::group_start() {
   group_ops_.clear();
 }
 
+// When posting fails, the caller unwinds and frees the memory of what was posted before, so that must go first.
+void Group::post(const std::function<std::unique_ptr<PendingOp>()>& start) {
+  try {
+    group_ops_.push_back(start());
+  } catch (...) {
+    group_ops_.clear();
+    in_group_ = false;
+    throw;
+  }
+}
+
 void Group::send(std::span<const std::byte> data, Rank to, int tag) {
   FERRY_CHECK(in_group_) << " send outside group_start and group_end";
   check_peer(*this, to, tag);
-  group_ops_.push_back(isend(data, to, tag));
+  post([&] { return isend(data, to, tag); });
 }
 
 void Group::recv(std::span<std::byte> data, Rank from, int tag) {
   FERRY_CHECK(in_group_) << " recv outside group_start and group_end";
   check_peer(*this, from, tag);
-  group_ops_.push_back(irecv(data, from, tag));
+  post([&] { return irecv(data, from, tag); });
 }
 
 void Group::group_end(Deadline deadline) {
@@ -138,12 +149,12 @@ void Group::all_to_all_v(const AllToAllV& args, Deadline deadline) {
 
 void Group::all_reduce_sum(std::span<float> data, Deadline deadline) {
   const Rank root{0};
+  std::vector<std::vector<float>> parts(static_cast<std::size_t>(size()));  // outlives the operations, also when a wait throws
   Ops ops;
   if (rank() != root) {
     ops.push_back(isend(std::as_bytes(data), root, kReduceTag));
     wait_all(ops, deadline);
   } else {
-    std::vector<std::vector<float>> parts(static_cast<std::size_t>(size()));
     for (int r = 1; r < size(); ++r) {
       auto& part = parts[static_cast<std::size_t>(r)];
       part.resize(data.size());

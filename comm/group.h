@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -65,8 +66,8 @@ class Group {
 
   // NCCL's vocabulary on top of the above (comm/group.cpp). Every rank of the group calls the collectives in the same order.
 
-  /// send and recv are posted at once and belong to the open group; there is no send or recv outside of one. A group that is
-  /// started again after an error starts empty.
+  /// send and recv are posted at once and belong to the open group; there is no send or recv outside of one. The memory
+  /// must live until group_end returns, or until one of the three throws, which drops all that was posted.
   void group_start();
   void send(std::span<const std::byte> data, Rank to, int tag);
   void recv(std::span<std::byte> data, Rank from, int tag);
@@ -90,6 +91,7 @@ class Group {
   void all_reduce_sum(std::span<float> data, Deadline deadline);
 
  private:
+  void post(const std::function<std::unique_ptr<PendingOp>()>& start);
   void wait_all(std::vector<std::unique_ptr<PendingOp>>& ops, Deadline deadline);
 
   bool in_group_ = false;

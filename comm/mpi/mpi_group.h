@@ -50,6 +50,10 @@ inline constexpr std::size_t kMaxMpiMessageBytes = 0x7fffffff;  // MPI counts ar
 
 /// All ranks of the job, on a communicator of its own. Collective: every rank makes its groups in the same order. wait() polls
 /// and gives the core away between polls; fail() and abort() are seen within about a millisecond.
+///
+/// Limit: over TCP, Open MPI 4.1 can lock itself up inside MPI_Test when a peer's connection breaks in the middle of a message
+/// (btl_tcp takes its endpoint's lock twice). No deadline ends that. Use gloo between hosts, or let the owner of the
+/// LivenessMonitor end the process when its waiting thread has not come back a moment after fail(). Shared memory is not affected.
 std::unique_ptr<Group> make_mpi_group(MpiRuntime& runtime);
 
 }  // namespace ferry

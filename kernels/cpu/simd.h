@@ -8,9 +8,10 @@
 
 #include "runtime/base/types.h"
 
-// Sixteen floats at a time, written with the compiler's vector extensions instead of intrinsics. The logical width is 16 in every
-// build: one register where registers hold 16 floats, two where they hold 8. Both builds therefore do the same arithmetic in the
-// same order and give the same bits.
+// Sixteen floats at a time, written with the compiler's vector extensions instead of intrinsics. The logical width is 16 in
+// every build: one register where registers hold 16 floats, two where they hold 8. Both builds therefore do the same arithmetic
+// in the same order and give the same bits. (The compiler may fuse a product into a following sum; both builds fuse alike, and
+// rounded() and exp() hand out values that no longer take part.)
 //
 // Everything here lives in the namespace of the instruction set it is compiled for. Shared inline functions (to_float, ...)
 // are not used: the linker keeps one copy of those, and it could be the one that older processors cannot run.

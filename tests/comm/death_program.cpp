@@ -78,6 +78,20 @@ void write_report(const Options& options, Rank self, const std::string& report) 
   std::filesystem::rename(path + ".tmp", path);
 }
 
+// Open MPI may never come back from a TCP connection that breaks under it (see comm/mpi/mpi_group.h). Then the monitor's thread
+// is the one that can end the process.
+void guard_against_stuck_mpi(const Options& options, Rank self, Rank lost, const std::atomic<bool>& is_woken) {
+  if (options.is_gloo) return;
+  const Deadline deadline = in_seconds(5);
+  while (!is_woken) {
+    if (steady_clock::now() >= deadline) {
+      write_report(options, self, "stuck=1\nlost=" + std::to_string(lost.value) + "\n");
+      std::_Exit(kSurvivorStatus);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
 void play(const Options& options) {
   MpiRuntime runtime;
   const Rank self = runtime.rank();
@@ -88,6 +102,7 @@ void play(const Options& options) {
   std::atomic<int> lost_rank{-1};
   std::atomic<int64_t> lost_at_us{0};
   std::once_flag first_loss;
+  std::atomic<bool> is_woken{false};
   LivenessMonitor liveness(*mpi, {}, [&](Rank lost, const std::string& reason) {
     // The first loss counts; survivors that leave because of it are further ones.
     std::call_once(first_loss, [&] {
@@ -95,6 +110,7 @@ void play(const Options& options) {
       lost_rank = lost.value;
     });
     group.fail(lost, reason);
+    guard_against_stuck_mpi(options, self, lost, is_woken);
   });
   std::thread killer;
   if (self == options.victim) {
@@ -111,6 +127,7 @@ void play(const Options& options) {
     report =
         "woken_us=" + std::to_string(now_us()) + "\ncode=" + error_code_name(error.code()) + "\nerror=" + error.what() + "\n";
   }
+  is_woken = true;
   runtime.abandon();
   // Who watches the dead rank hears of it from its monitor too, maybe a little later than from the data's connection.
   const Deadline deadline = in_seconds(20);

@@ -23,6 +23,50 @@ TEST(LocalGroup, MessagesOfARankThatLeftStillArrive) {
                       [&] { groups[0]->wait(*groups[0]->irecv(got, Rank{1}, 2), suite::in_seconds(60)); });
 }
 
+// Counts its operations and refuses the third: the caller's memory may go as soon as the exception leaves.
+class RefusingGroup final : public Group {
+ public:
+  const char* name() const override { return "refusing"; }
+  Rank rank() const override { return Rank{0}; }
+  int size() const override { return 2; }
+  std::unique_ptr<PendingOp> isend(std::span<const std::byte>, Rank, int) override { return start(); }
+  std::unique_ptr<PendingOp> irecv(std::span<std::byte>, Rank, int) override { return start(); }
+  void wait(PendingOp&, Deadline) override { throw Error(ErrorCode::kUnavailable, "refused"); }
+  void fail(Rank, const std::string&) override {}
+  std::string async_error() const override { return {}; }
+  void abort() override {}
+
+  int num_alive = 0;
+  int num_left = 2;
+
+ private:
+  struct CountedOp : PendingOp {
+    explicit CountedOp(int* count) : num_alive(count) { ++*num_alive; }
+    ~CountedOp() override { --*num_alive; }
+    int* num_alive;
+  };
+  std::unique_ptr<PendingOp> start() {
+    if (num_left-- == 0) throw Error(ErrorCode::kUnavailable, "refused");
+    return std::make_unique<CountedOp>(&num_alive);
+  }
+};
+
+TEST(Group, AnErrorDropsWhatWasPosted) {
+  RefusingGroup group;
+  suite::Bytes memory(33);
+  group.group_start();
+  group.recv(memory, Rank{1}, 0);
+  group.send(memory, Rank{1}, 0);
+  EXPECT_EQ(group.num_alive, 2);
+  suite::expect_error(ErrorCode::kUnavailable, "refused", [&] { group.send(memory, Rank{1}, 0); });
+  EXPECT_EQ(group.num_alive, 0);
+  group.num_left = 2;
+  group.group_start();
+  group.recv(memory, Rank{1}, 0);
+  suite::expect_error(ErrorCode::kUnavailable, "refused", [&] { group.group_end(suite::in_seconds(30)); });
+  EXPECT_EQ(group.num_alive, 0);
+}
+
 TEST(LocalGroupDeathTest, BrokenProtocolsEndTheProcess) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
   auto groups = make_local_groups(2);

@@ -1,0 +1,212 @@
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <random>
+#include <thread>
+
+#include "comm/local_group.h"
+#include "kernels/op_table.h"
+#include "moe/all_to_all_token_dispatcher.h"
+#include "moe/local_token_dispatcher.h"
+#include "runtime/base/error.h"
+#include "tests/moe/moe_cases.h"
+
+// The in-process dispatcher against a plain sum over experts, and the distributed one against the in-process one, bit for bit.
+
+namespace ferry {
+namespace {
+
+using namespace std::chrono_literals;
+
+struct Shape {
+  int64_t num_layers = 2;
+  int64_t num_experts = 8;
+  int64_t top_k = 4;
+  int64_t hidden_dim = 24;
+  int64_t intermediate_dim = 20;
+  DType dtype = DType::kBF16;
+};
+
+Matrix random_matrix(DType dtype, int64_t rows, int64_t cols, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  Matrix m(dtype, rows, cols);
+  visit_dtype(dtype, [&]<class T>() {
+    for (int64_t i = 0; i < rows * cols; ++i) m.view().template row<T>(0)[i] = from_float<T>(normal(random));
+  });
+  return m;
+}
+
+/// Threads, kernels and weights of one rank. The vector kernels' product is used: it needs no OpenMP, which ThreadSanitizer cannot see into.
+struct RankParts {
+  explicit RankParts(int num_threads) : pool(num_threads), matmul(make_cpu_matmul(available_op_tables().front()->name)) {
+    context = {.pool = &pool, .ops = available_op_tables().front()};
+  }
+  ThreadPool pool;
+  KernelContext context;
+  std::unique_ptr<MatmulBackend> matmul;
+};
+
+ExpertBank make_bank(const Shape& shape, MatmulBackend& matmul, const ExpertMap& map, int32_t rank_idx) {
+  const auto local = map.experts_of(rank_idx);
+  ExpertBank bank(shape.num_layers, static_cast<int64_t>(local.size()), {shape.hidden_dim, shape.intermediate_dim});
+  for (int64_t l = 0; l < shape.num_layers; ++l) {
+    for (std::size_t e = 0; e < local.size(); ++e) {
+      const auto seed = static_cast<uint32_t>(l * 1000 + map.logical_of(local[e]).value);
+      bank.set(l, static_cast<int64_t>(e), matmul.pack(random_matrix(shape.dtype, 2 * shape.intermediate_dim, shape.hidden_dim, seed).view()),
+               matmul.pack(random_matrix(shape.dtype, shape.hidden_dim, shape.intermediate_dim, seed + 500).view()));
+    }
+  }
+  return bank;
+}
+
+std::string bytes_of(ConstMatrixView m) { return {reinterpret_cast<const char*>(m.data), static_cast<std::size_t>(m.rows * m.cols * dtype_bytes(m.dtype))}; }
+
+struct Batch {
+  Matrix tokens;
+  std::vector<int32_t> topk_idx;
+  std::vector<float> topk_weights;
+};
+
+Batch make_batch(const Shape& shape, int64_t num_tokens, Skew skew) {
+  Batch batch{random_matrix(shape.dtype, num_tokens, shape.hidden_dim, 77), random_topk(num_tokens, shape.num_experts, shape.top_k, skew, 3), {}};
+  for (std::size_t i = 0; i < batch.topk_idx.size(); ++i) batch.topk_weights.push_back(round_to<bfloat16>(0.05F + 0.01F * static_cast<float>(i % 13)));
+  return batch;
+}
+
+std::string run_local(const Shape& shape, const Batch& batch, int64_t layer) {
+  RankParts parts(2);
+  const std::vector<Rank> self = {Rank{0}};
+  const ExpertBank bank = make_bank(shape, *parts.matmul, ExpertMap::contiguous(shape.num_experts, self), 0);
+  const int64_t num_tokens = batch.tokens.rows();
+  LocalTokenDispatcher dispatcher(bank, *parts.matmul, parts.context, {.max_tokens = num_tokens, .top_k = shape.top_k, .dtype = shape.dtype});
+  Matrix out(shape.dtype, num_tokens, shape.hidden_dim);
+  DispatchHandle handle = dispatcher.dispatch({.layer = layer, .tokens = batch.tokens.view(), .topk_idx = batch.topk_idx, .top_k = shape.top_k});
+  dispatcher.combine(std::move(handle), batch.topk_weights, out.view());
+  return bytes_of(out.view());
+}
+
+/// Answers requests as an expert worker does until it is told to leave.
+void serve_experts(Group& group, const Shape& shape, int64_t max_tokens, const ExpertMap& map) {
+  RankParts parts(1);
+  const ExpertBank bank = make_bank(shape, *parts.matmul, map, group.rank().value - 1);
+  GroupedFfn ffn(bank, *parts.matmul, parts.context, shape.dtype, max_tokens * shape.top_k);
+  AlignedBuffer request(1 << 20), reply(1 << 20);
+  while (true) {
+    const auto receive = group.irecv({request.data(), request.size()}, Rank{0}, kRequestTag);
+    group.wait(*receive, std::chrono::steady_clock::now() + 60s);
+    const std::span<const std::byte> message(request.data(), request.size());
+    if (read_header(message).kind == WireKind::kShutDown) return;
+    const RequestView view = parse_request(message);
+    WireHeader header = view.header;
+    header.kind = WireKind::kReply;
+    const std::span<std::byte> answer(reply.data(), static_cast<std::size_t>(reply_bytes(header)));
+    write_header(header, answer);
+    ffn.run(header.layer, {.tokens = view.tokens, .row_token = view.row_token, .expert_counts = view.expert_counts}, lay_out_reply(header, answer));
+    const auto send = group.isend(answer, Rank{0}, kReplyTag);
+    group.wait(*send, std::chrono::steady_clock::now() + 60s);
+  }
+}
+
+/// Runs `coordinate` on rank 0 with `num_workers` workers on threads.
+template <class Fn>
+void with_workers(const Shape& shape, int num_workers, int64_t max_tokens, Fn&& coordinate) {
+  const auto groups = make_local_groups(num_workers + 1);
+  const ExpertMap map = ExpertMap::contiguous(shape.num_experts, worker_ranks(num_workers));
+  std::vector<std::thread> workers;
+  for (int w = 1; w <= num_workers; ++w) workers.emplace_back([&, w] { serve_experts(*groups[static_cast<std::size_t>(w)], shape, max_tokens, map); });
+  RankParts parts(2);
+  AllToAllTokenDispatcher dispatcher(*groups[0], map, parts.context,
+                                     {.num_layers = shape.num_layers, .hidden_dim = shape.hidden_dim, .max_tokens = max_tokens, .top_k = shape.top_k, .dtype = shape.dtype});
+  coordinate(dispatcher);
+  dispatcher.shut_down();
+  for (std::thread& worker : workers) worker.join();
+}
+
+TEST(TokenDispatcher, LocalEqualsThePlainSumOverExperts) {
+  const Shape shape{.dtype = DType::kF32};
+  const Batch batch = make_batch(shape, 5, Skew::kUniform);
+  const std::string got = run_local(shape, batch, 1);
+  const auto* values = reinterpret_cast<const float*>(got.data());
+  for (int64_t t = 0; t < 5; ++t) {
+    for (int64_t h = 0; h < shape.hidden_dim; ++h) {
+      double sum = 0;
+      for (int64_t k = 0; k < shape.top_k; ++k) {
+        const auto slot = static_cast<std::size_t>(t * shape.top_k + k);
+        const auto seed = static_cast<uint32_t>(1000 + batch.topk_idx[slot]);
+        const Matrix gate_up = random_matrix(DType::kF32, 2 * shape.intermediate_dim, shape.hidden_dim, seed);
+        const Matrix down = random_matrix(DType::kF32, shape.hidden_dim, shape.intermediate_dim, seed + 500);
+        for (int64_t i = 0; i < shape.intermediate_dim; ++i) {
+          double gate = 0, up = 0;
+          for (int64_t c = 0; c < shape.hidden_dim; ++c) {
+            const double x = batch.tokens.view().row<float>(t)[c];
+            gate += x * gate_up.view().row<float>(i)[c];
+            up += x * gate_up.view().row<float>(shape.intermediate_dim + i)[c];
+          }
+          sum += batch.topk_weights[slot] * gate / (1 + std::exp(-gate)) * up * down.view().row<float>(h)[i];
+        }
+      }
+      EXPECT_NEAR(values[t * shape.hidden_dim + h], sum, 2e-4 * (1 + std::abs(sum))) << t << " " << h;
+    }
+  }
+}
+
+TEST(TokenDispatcher, AnyNumberOfWorkersGivesTheBitsOfOneProcess) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const int64_t num_tokens : {1, 2, 33}) {
+      for (const Skew skew : {Skew::kUniform, Skew::kAllToFirst}) {
+        const Shape shape{.dtype = dtype};
+        const Batch batch = make_batch(shape, num_tokens, skew);
+        const std::string expected = run_local(shape, batch, 1);
+        for (const int num_workers : {1, 2, 3, 8}) {
+          with_workers(shape, num_workers, num_tokens, [&](AllToAllTokenDispatcher& dispatcher) {
+            Matrix out(dtype, num_tokens, shape.hidden_dim);
+            DispatchHandle handle = dispatcher.dispatch({.layer = 1, .tokens = batch.tokens.view(), .topk_idx = batch.topk_idx, .top_k = shape.top_k});
+            dispatcher.combine(std::move(handle), batch.topk_weights, out.view());
+            EXPECT_EQ(bytes_of(out.view()), expected) << num_workers << " workers, " << num_tokens << " tokens";
+          });
+        }
+      }
+    }
+  }
+}
+
+TEST(TokenDispatcher, TwoDispatchesMayBeInFlight) {
+  const Shape shape;
+  const Batch batch = make_batch(shape, 9, Skew::kUniform);
+  const std::string first = run_local(shape, batch, 0), second = run_local(shape, batch, 1);
+  with_workers(shape, 3, 9, [&](AllToAllTokenDispatcher& dispatcher) {
+    for (int round = 0; round < 5; ++round) {
+      Matrix a(shape.dtype, 9, shape.hidden_dim), b(shape.dtype, 9, shape.hidden_dim);
+      DispatchHandle one = dispatcher.dispatch({.layer = 0, .tokens = batch.tokens.view(), .topk_idx = batch.topk_idx, .top_k = shape.top_k});
+      DispatchHandle two = dispatcher.dispatch({.layer = 1, .tokens = batch.tokens.view(), .topk_idx = batch.topk_idx, .top_k = shape.top_k});
+      dispatcher.combine(std::move(one), batch.topk_weights, a.view());
+      dispatcher.combine(std::move(two), batch.topk_weights, b.view());
+      EXPECT_EQ(bytes_of(a.view()), first);
+      EXPECT_EQ(bytes_of(b.view()), second);
+    }
+    EXPECT_EQ(tokens_per_rank(dispatcher.expert_load(), 0, dispatcher.expert_map()).size(), 3U);
+  });
+}
+
+TEST(TokenDispatcher, ASilentWorkerIsNamedAtTheDeadline) {
+  const Shape shape;
+  const auto groups = make_local_groups(3);
+  RankParts parts(1);
+  const Batch batch = make_batch(shape, 2, Skew::kUniform);
+  AllToAllTokenDispatcher dispatcher(*groups[0], ExpertMap::contiguous(shape.num_experts, worker_ranks(2)), parts.context,
+                                     {.num_layers = 2, .hidden_dim = shape.hidden_dim, .max_tokens = 2, .top_k = shape.top_k, .dtype = shape.dtype, .timeout = 50ms});
+  Matrix out(shape.dtype, 2, shape.hidden_dim);
+  DispatchHandle handle = dispatcher.dispatch({.layer = 0, .tokens = batch.tokens.view(), .topk_idx = batch.topk_idx, .top_k = shape.top_k});
+  try {
+    dispatcher.combine(std::move(handle), batch.topk_weights, out.view());
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
+    EXPECT_NE(std::string(error.what()).find("rank 1"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace ferry

@@ -1,0 +1,69 @@
+#include "moe/wire.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "runtime/base/error.h"
+
+namespace ferry {
+namespace {
+
+constexpr WireHeader kHeader{.map_epoch = 3, .dtype = static_cast<uint32_t>(DType::kBF16), .step = 9, .layer = 2, .num_tokens = 2, .num_rows = 3, .num_local_experts = 2, .hidden_dim = 5};
+
+AlignedBuffer sample_request(const WireHeader& header = kHeader) {
+  AlignedBuffer buffer(static_cast<std::size_t>(request_bytes(kHeader)));
+  const std::span<std::byte> message(buffer.data(), buffer.size());
+  const RequestParts parts = lay_out_request(kHeader, message);
+  const int32_t counts[] = {1, 2}, rows[] = {1, 0, 1};
+  std::copy(std::begin(counts), std::end(counts), parts.expert_counts);
+  std::copy(std::begin(rows), std::end(rows), parts.row_token);
+  for (int64_t i = 0; i < 10; ++i) parts.tokens.row<bfloat16>(0)[i] = to_bfloat16(static_cast<float>(i));
+  write_header(header, message);
+  return buffer;
+}
+
+TEST(Wire, RequestSurvivesTheTrip) {
+  const AlignedBuffer buffer = sample_request();
+  const RequestView view = parse_request({buffer.data(), buffer.size()});
+  EXPECT_EQ(view.header.step, 9);
+  EXPECT_EQ(std::vector<int32_t>(view.expert_counts.begin(), view.expert_counts.end()), (std::vector<int32_t>{1, 2}));
+  EXPECT_EQ(std::vector<int32_t>(view.row_token.begin(), view.row_token.end()), (std::vector<int32_t>{1, 0, 1}));
+  EXPECT_EQ(to_float(view.tokens.row<bfloat16>(1)[4]), 9.0F);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(view.tokens.data) % 64, 0U);
+}
+
+TEST(Wire, EmptyPartsAreFine) {
+  WireHeader header = kHeader;
+  header.num_tokens = header.num_rows = 0;
+  AlignedBuffer buffer(static_cast<std::size_t>(request_bytes(header)));
+  write_header(header, {buffer.data(), buffer.size()});
+  EXPECT_EQ(parse_request({buffer.data(), buffer.size()}).tokens.rows, 0);
+}
+
+TEST(Wire, MalformedRequestsAreRefused) {
+  const std::vector<std::pair<const char*, std::function<void(WireHeader&)>>> cases = {
+      {"mark", [](WireHeader& h) { h.magic = 1; }},
+      {"dtype", [](WireHeader& h) { h.dtype = 7; }},
+      {"negative count", [](WireHeader& h) { h.num_rows = -1; }},
+      {"longer than the receive buffer", [](WireHeader& h) { h.num_tokens = 1000; }},
+      {"longer than the receive buffer", [](WireHeader& h) { h.hidden_dim = 2147483647; }},
+      {"do not sum", [](WireHeader& h) { h.num_rows = 2; }},
+      {"not sent", [](WireHeader& h) { h.num_tokens = 1; }},
+  };
+  for (const auto& [what, damage] : cases) {
+    WireHeader header = kHeader;
+    damage(header);
+    const AlignedBuffer buffer = sample_request(header);
+    try {
+      parse_request({buffer.data(), buffer.size()});
+      ADD_FAILURE() << what;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(what), std::string::npos) << error.what();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ferry

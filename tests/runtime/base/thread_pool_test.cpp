@@ -1,0 +1,53 @@
+#include "runtime/base/thread_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <vector>
+
+namespace ferry {
+namespace {
+
+TEST(ThreadPool, RunsEveryTaskOnce) {
+  for (const int num_threads : {1, 2, 5}) {
+    ThreadPool pool(num_threads);
+    for (const int64_t num_tasks : {0, 1, 2, 7, 1000}) {
+      std::vector<std::atomic<int>> runs(static_cast<std::size_t>(num_tasks));
+      pool.parallel_for(num_tasks, [&](int64_t i, int thread_idx) {
+        ASSERT_GE(thread_idx, 0);
+        ASSERT_LT(thread_idx, num_threads);
+        ++runs[static_cast<std::size_t>(i)];
+      });
+      for (const std::atomic<int>& count : runs) EXPECT_EQ(count.load(), 1);
+    }
+  }
+}
+
+TEST(ThreadPool, WritesOfTasksAreVisibleAfterTheCall) {
+  ThreadPool pool(3);
+  std::vector<int64_t> values(97);
+  for (int64_t round = 0; round < 2000; ++round) {
+    pool.parallel_for(97, [&](int64_t i, int) { values[static_cast<std::size_t>(i)] += i + round; });
+  }
+  for (int64_t i = 0; i < 97; ++i) EXPECT_EQ(values[static_cast<std::size_t>(i)], 2000 * i + 1999 * 2000 / 2);
+}
+
+TEST(ThreadPool, SpinningThreadsDoTheSameWork) {
+  ThreadPool pool(2, std::chrono::microseconds(20));
+  std::atomic<int64_t> sum{0};
+  for (int round = 0; round < 500; ++round) pool.parallel_for(10, [&](int64_t i, int) { sum += i; });
+  EXPECT_EQ(sum.load(), 500 * 45);
+}
+
+TEST(ThreadPoolDeathTest, RefusesNesting) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_DEATH(
+      {
+        ThreadPool pool(2);
+        pool.parallel_for(2, [&](int64_t, int) { pool.parallel_for(2, [](int64_t, int) {}); });
+      },
+      "parallel_for called from inside a task");
+}
+
+}  // namespace
+}  // namespace ferry
