@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "kernels/ops.h"
 
@@ -63,6 +64,9 @@ std::unique_ptr<MatmulBackend> make_ref_matmul();
 std::unique_ptr<MatmulBackend> make_cpu_matmul(const char* isa);
 /// oneDNN primitives. Returns null where oneDNN has no matrix product for `dtype` on this processor.
 std::unique_ptr<MatmulBackend> make_onednn_matmul(DType dtype);
+
+/// Version of the oneDNN library, such as "oneDNN 2.7.2".
+std::string onednn_version();
 
 /// The best backend for `dtype`: "auto" takes oneDNN, else the vector kernels of `isa`; "onednn", "cpu" and "ref" force one. Throws Error.
 std::unique_ptr<MatmulBackend> select_matmul(const char* name, const char* isa, DType dtype);

@@ -18,7 +18,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using nlohmann::ordered_json;
 
-constexpr int64_t kDecodePrompt = 32;  // tokens before the timed decode steps
+constexpr int64_t kDecodePrompt = BenchOptions::kDecodePrompt;
 
 /// Drives the engine without requests: sequence s lives in slot s and in its own blocks.
 class BenchDriver {

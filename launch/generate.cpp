@@ -56,12 +56,12 @@ class Completion {
 std::vector<TokenId> encode_input(const Options& options, const Engine& engine) {
   const GenerateOptions& o = options.generate;
   if (!o.prompt && !o.chat) return o.token_ids;
-  if (engine.tokenizer() == nullptr) throw_invalid("--prompt and --chat need tokenizer.json in the checkpoint; --token-ids works without");
-  if (o.prompt) return engine.tokenizer()->encode(*o.prompt);
+  const Tokenizer& tokenizer = engine.require_tokenizer();
+  if (o.prompt) return tokenizer.encode(*o.prompt);
   using Mode = GenerateOptions::ThinkingMode;
   const Thinking thinking = o.thinking == Mode::kOn ? Thinking::kOn : o.thinking == Mode::kOff ? Thinking::kOff : Thinking::kDefault;
   const ChatMessage message{.role = "user", .content = *o.chat};
-  return engine.tokenizer()->encode(ChatTemplate::load(options.engine.model).render({&message, 1}, thinking));
+  return tokenizer.encode(ChatTemplate::load(options.engine.model).render({&message, 1}, thinking));
 }
 
 struct Rates {
@@ -124,10 +124,9 @@ int run_generate(const Options& options, Cluster& cluster) {
   Request request{.id = {}, .prompt = encode_input(options, engine), .sampling = options.generate.sampling, .deadline = std::nullopt};
   Completion completion(!options.generate.json);
   Coordinator coordinator(engine);
-  cluster.set_on_lost([&](const std::string& reason) { coordinator.fail(reason); });
+  const Cluster::LossWatch watch(cluster, [&](const std::string& reason) { coordinator.fail(reason); });
   coordinator.submit(std::move(request), [&](const GenerateEvent& event) { completion.receive(event); });
   const GenerateEvent& last = completion.wait();
-  cluster.set_on_lost({});
   if (options.generate.json) {
     print_json(engine, completion, last);
   } else {

@@ -31,13 +31,12 @@ bool wait_for_signal(const Coordinator& coordinator) {
 
 int run_serve(const Options& options, Cluster& cluster) {
   Engine engine(options.engine, cluster);
-  if (engine.tokenizer() == nullptr) throw Error(ErrorCode::kFailedPrecondition, "--model: serving needs tokenizer.json in the checkpoint");
+  const Tokenizer& tokenizer = engine.require_tokenizer();
   const ChatTemplate chat_template = ChatTemplate::load(options.engine.model);
   Coordinator coordinator(engine);
-  cluster.set_on_lost([&](const std::string& reason) { coordinator.fail(reason); });
-  CoordinatorBackend backend(coordinator, *engine.tokenizer(), chat_template);
+  const Cluster::LossWatch watch(cluster, [&](const std::string& reason) { coordinator.fail(reason); });
+  CoordinatorBackend backend(coordinator, tokenizer, chat_template);
   GrpcServer server({.address = options.serve.grpc_address}, backend);
-  coordinator.set_on_failure([&](const Error&) { server.set_not_serving(); });
   std::fprintf(stderr, "ferry: serving grpc on %s\n", server.address().c_str());
 
   const bool asked_to_leave = wait_for_signal(coordinator);
@@ -46,8 +45,6 @@ int run_serve(const Options& options, Cluster& cluster) {
     std::fprintf(stderr, "ferry: draining\n");
     coordinator.drain(std::chrono::milliseconds(static_cast<int64_t>(options.serve.drain_timeout_s * 1e3)));
   }
-  cluster.set_on_lost({});
-  coordinator.set_on_failure({});
   server.shutdown(kFailureGrace);
   const std::optional<Error> failure = coordinator.failure();
   if (failure) throw *failure;

@@ -63,8 +63,8 @@ void Cluster::lose(Rank lost, const std::string& reason) {
   group_->fail(lost, reason);
   const std::scoped_lock lock(mutex_);
   if (!lost_reason_.empty()) return;
-  lost_reason_ = reason;
-  if (on_lost_) on_lost_(reason);
+  lost_reason_ = "rank " + std::to_string(lost.value) + ": " + reason;
+  if (on_lost_) on_lost_(lost_reason_);
 }
 
 Cluster::~Cluster() {
@@ -82,10 +82,15 @@ int Cluster::default_threads() const {
 
 std::chrono::microseconds Cluster::thread_spin() const { return std::chrono::microseconds(ranks_on_host_ > 1 ? 0 : 50); }
 
-void Cluster::set_on_lost(std::function<void(const std::string&)> on_lost) {
-  const std::scoped_lock lock(mutex_);
-  on_lost_ = std::move(on_lost);
-  if (!lost_reason_.empty() && on_lost_) on_lost_(lost_reason_);
+Cluster::LossWatch::LossWatch(Cluster& cluster, std::function<void(const std::string&)> on_lost) : cluster_(cluster) {
+  const std::scoped_lock lock(cluster_.mutex_);
+  cluster_.on_lost_ = std::move(on_lost);
+  if (!cluster_.lost_reason_.empty()) cluster_.on_lost_(cluster_.lost_reason_);
+}
+
+Cluster::LossWatch::~LossWatch() {
+  const std::scoped_lock lock(cluster_.mutex_);
+  cluster_.on_lost_ = {};
 }
 
 void Cluster::agree(const std::string& complaint, std::chrono::milliseconds timeout) {

@@ -40,8 +40,17 @@ class Cluster {
   /// How long idle pool threads may spin: not at all where ranks share cores.
   std::chrono::microseconds thread_spin() const;
 
-  /// Called from another thread when a rank is lost; at most once.
-  void set_on_lost(std::function<void(const std::string& reason)> on_lost);
+  /// While it lives, a lost rank is told to `on_lost`, from another thread and at most once; the reason names the rank. One at a time.
+  class LossWatch {
+   public:
+    LossWatch(Cluster& cluster, std::function<void(const std::string& reason)> on_lost);
+    ~LossWatch();
+    LossWatch(const LossWatch&) = delete;
+    LossWatch& operator=(const LossWatch&) = delete;
+
+   private:
+    Cluster& cluster_;
+  };
 
   /// Every rank says whether it is ready; throws Error{kFailedPrecondition} with the first complaint of any rank, on all of them.
   /// Waits up to `timeout` for the slowest.

@@ -73,10 +73,6 @@ class Coordinator::Impl {
     const std::scoped_lock lock(mutex_);
     return failure_;
   }
-  void set_on_failure(std::function<void(const Error&)> on_failure) {
-    const std::scoped_lock lock(mutex_);
-    on_failure_ = std::move(on_failure);
-  }
 
  private:
   void run();
@@ -85,6 +81,7 @@ class Coordinator::Impl {
   void publish(const StepPlan& plan, std::span<const TokenId> sampled);
   void publish_finished();
   void update_load(const StepPlan& plan);
+  void end_inbox(const GenerateEvent& event);
   void fail_all(const Error& error);
 
   Engine& engine_;
@@ -98,8 +95,8 @@ class Coordinator::Impl {
   std::string lost_reason_;               // set by fail()
   bool draining_ = false;
   bool stop_ = false;
-  std::optional<Error> failure_;
-  std::function<void(const Error&)> on_failure_;
+  std::optional<Error> refusal_;          // the failure, from the moment it happens
+  std::optional<Error> failure_;          // the same, once every request has heard of it
   EngineLoad load_;
   int64_t next_id_ = 0;
 
@@ -112,9 +109,9 @@ class Coordinator::Impl {
 
 void Coordinator::Impl::submit(Request request, EventSink sink) {
   validate_request(request, engine_.scheduler_options());
-  if (!request.sampling.stop.empty() && engine_.tokenizer() == nullptr) throw_invalid("stop strings need a tokenizer; the checkpoint has none");
+  if (!request.sampling.stop.empty()) engine_.require_tokenizer();
   const std::scoped_lock lock(mutex_);
-  if (failure_) throw *failure_;
+  if (refusal_) throw *refusal_;
   if (draining_ || stop_) throw Error(ErrorCode::kUnavailable, "the server is shutting down and takes no more requests");
   const int64_t waiting = load_.waiting_requests + static_cast<int64_t>(inbox_.size());
   if (waiting >= load_.max_waiting_requests) {
@@ -154,6 +151,7 @@ void Coordinator::Impl::run() {
     while (take_submissions()) step();
     scheduler_.finish_all(FinishReason::kAborted, Clock::now());
     publish_finished();
+    end_inbox({.finish_reason = FinishReason::kAborted});
   } catch (const Error& error) {
     fail_all(error);
   }
@@ -248,29 +246,33 @@ void Coordinator::Impl::update_load(const StepPlan& plan) {
   load_.balancedness = balance;
 }
 
+/// Ends what never reached the scheduler. Nothing can be submitted any more.
+void Coordinator::Impl::end_inbox(const GenerateEvent& event) {
+  std::deque<Submission> inbox;
+  {
+    const std::scoped_lock lock(mutex_);
+    inbox.swap(inbox_);
+  }
+  for (Submission& submission : inbox) submission.sink(event);
+}
+
 /// The engine cannot go on: every open request hears why.
 void Coordinator::Impl::fail_all(const Error& cause) {
   const Error error(ErrorCode::kUnavailable, cause.what());
   engine_.abandon();
-  std::deque<Submission> inbox;
-  std::function<void(const Error&)> on_failure;
   {
     const std::scoped_lock lock(mutex_);
-    failure_ = error;
-    inbox.swap(inbox_);
-    on_failure = on_failure_;
+    refusal_ = error;
   }
   GenerateEvent event{.finish_reason = FinishReason::kError};
   event.error = error;
   for (auto& [sequence, stream] : streams_) stream.sink(event);
   for (auto& [id, stream] : unplanned_) stream.sink(event);
-  for (Submission& submission : inbox) submission.sink(event);
-  {
-    const std::scoped_lock lock(mutex_);
-    open_ids_.clear();
-    done_.notify_all();
-  }
-  if (on_failure) on_failure(error);
+  end_inbox(event);
+  const std::scoped_lock lock(mutex_);
+  open_ids_.clear();
+  failure_ = error;
+  done_.notify_all();
 }
 
 Coordinator::Coordinator(Engine& engine) : impl_(std::make_unique<Impl>(engine)) {}
@@ -282,6 +284,5 @@ void Coordinator::fail(const std::string& reason) { impl_->fail(reason); }
 EngineLoad Coordinator::load() const { return impl_->load(); }
 const ModelInfo& Coordinator::model_info() const { return impl_->model_info(); }
 std::optional<Error> Coordinator::failure() const { return impl_->failure(); }
-void Coordinator::set_on_failure(std::function<void(const Error&)> on_failure) { impl_->set_on_failure(std::move(on_failure)); }
 
 }  // namespace ferry

@@ -74,10 +74,8 @@ class Coordinator {
   EngineLoad load() const;
   const ModelInfo& model_info() const;
 
-  /// Why the engine stopped for good (a lost worker), empty while healthy. `on_failure` is called once, from the engine's thread,
-  /// after every open request got its last event.
+  /// Why the engine stopped for good (a lost worker), empty while healthy. Every open request has its last event by then.
   std::optional<Error> failure() const;
-  void set_on_failure(std::function<void(const Error&)> on_failure);
 
  private:
   class Impl;

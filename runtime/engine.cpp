@@ -74,9 +74,7 @@ void Engine::load(const EngineOptions& options, LogitRows logit_rows) {
   config_ = load_config(options.model);
   dtype_ = options.dtype.value_or(config_.dtype);
   const ExpertMap map = make_expert_map(config_, cluster_);
-  if (std::filesystem::exists(options.model / "tokenizer.json")) tokenizer_ = Tokenizer::load(options.model);
-  const auto vocab = static_cast<int32_t>(config_.vocab_size);
-  vocab_size_effective_ = tokenizer_ ? std::min(tokenizer_->size(), vocab) : vocab;
+  load_tokenizer(options);
   plan_caches(options);
   compute_.emplace(options, cluster_, dtype_);
   checkpoint_ = Checkpoint::open(options.model);
@@ -91,6 +89,22 @@ void Engine::load(const EngineOptions& options, LogitRows logit_rows) {
                                                              .max_sequences = max_sequences});
   sampler_scratch_ = std::make_unique<SamplerScratch>(config_.vocab_size);
   logits_row_.resize(static_cast<std::size_t>(config_.vocab_size));
+}
+
+void Engine::load_tokenizer(const EngineOptions& options) {
+  const auto vocab = static_cast<int32_t>(config_.vocab_size);
+  vocab_size_effective_ = vocab;
+  try {
+    tokenizer_ = Tokenizer::load(options.model);
+    vocab_size_effective_ = std::min(tokenizer_->size(), vocab);
+  } catch (const Error& error) {
+    tokenizer_complaint_ = error.what();
+  }
+}
+
+const Tokenizer& Engine::require_tokenizer() const {
+  if (!tokenizer_) throw Error(ErrorCode::kFailedPrecondition, "text needs a tokenizer (token ids work without): " + tokenizer_complaint_);
+  return *tokenizer_;
 }
 
 /// Shares --memory between KV blocks and state slots and fixes the scheduler's limits.

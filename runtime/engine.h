@@ -59,8 +59,10 @@ class Engine {
   ThreadPool& pool() { return compute_->pool; }
   MatmulBackend& matmul() { return *compute_->matmul; }
   const char* kernels_name() const { return compute_->context.ops->name; }
-  /// Null if the checkpoint has no tokenizer.json: then only token ids work.
+  /// Null if the checkpoint has no tokenizer that Ferry can read: then only token ids work.
   const Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
+  /// For what needs text; throws Error{kFailedPrecondition} that says why there is no tokenizer.
+  const Tokenizer& require_tokenizer() const;
   TokenDispatcher& dispatcher() { return *dispatcher_; }
   RecurrentState& recurrent_state() { return *recurrent_state_; }
 
@@ -79,6 +81,7 @@ class Engine {
 
  private:
   void load(const EngineOptions& options, LogitRows logit_rows);
+  void load_tokenizer(const EngineOptions& options);
   void plan_caches(const EngineOptions& options);
   void make_dispatcher(const EngineOptions& options);
   void fill_input(const StepPlan& plan);
@@ -90,6 +93,7 @@ class Engine {
   ModelInfo model_info_;
   SchedulerOptions scheduler_options_;
   std::optional<Tokenizer> tokenizer_;
+  std::string tokenizer_complaint_;  // why tokenizer_ is empty
   int32_t vocab_size_effective_ = 0;  // ids above are padding rows of lm_head
   std::optional<ComputeResources> compute_;
   std::optional<Checkpoint> checkpoint_;

@@ -1,13 +1,15 @@
 #include "runtime/options.h"
 
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
-#include <map>
+#include <functional>
+#include <optional>
+#include <utility>
 
 #include "runtime/build_info.h"
+#include "runtime/schedule/scheduler.h"
+#include "runtime/version.h"
 
 namespace ferry {
 namespace {
@@ -15,23 +17,87 @@ namespace {
 /// The folder of the demo checkpoint: beside the sources this program was built from, or named by the installation.
 std::filesystem::path demo_checkpoint() { return std::filesystem::path(build_info::kSourceDir) / "launch" / "demo"; }
 
-/// "1,2,3" as integers; CLI11 reports the exception's text with the option's name.
-template <class Int>
-std::vector<Int> parse_list(const std::string& text) {
-  std::vector<Int> values;
-  std::size_t begin = 0;
-  while (begin <= text.size()) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    const std::string item = CLI::detail::trim_copy(text.substr(begin, end - begin));
-    Int value{};
-    const auto [stop, error] = std::from_chars(item.data(), item.data() + item.size(), value);
-    if (item.empty() || error != std::errc() || stop != item.data() + item.size()) {
-      throw CLI::ValidationError("'" + item + "' is not an integer; allowed: a list such as 1,2,3");
+/// "'x'; allowed: …": CLI11 puts the option's name in front of what a validator returns.
+std::string complaint(const std::string& value, const std::string& allowed) { return "'" + value + "'; allowed: " + allowed; }
+
+/// The whole of `text` as a number; nothing if it is anything else or does not fit.
+template <class Number>
+std::optional<Number> parse_number(const std::string& text) {
+  Number value{};
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || stop != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+CLI::Validator integer_in(int64_t lowest, int64_t highest) {
+  const std::string allowed = std::to_string(lowest) + " to " + std::to_string(highest);
+  return {[=](std::string& text) {
+            const std::optional<int64_t> value = parse_number<int64_t>(text);
+            return value && *value >= lowest && *value <= highest ? std::string() : complaint(text, allowed);
+          },
+          "[" + allowed + "]"};
+}
+
+/// `allowed` says the range in words.
+CLI::Validator number_in(double lowest, double highest, const std::string& allowed) {
+  return {[=](std::string& text) {
+            const std::optional<double> value = parse_number<double>(text);
+            return value && *value >= lowest && *value <= highest ? std::string() : complaint(text, allowed);
+          },
+          "[" + allowed + "]"};
+}
+
+CLI::Validator one_of(const std::vector<std::string>& names) {
+  std::string allowed;
+  for (const std::string& name : names) allowed += (allowed.empty() ? "" : ", ") + name;
+  return {[=](std::string& text) { return std::find(names.begin(), names.end(), text) != names.end() ? std::string() : complaint(text, allowed); }, ""};
+}
+
+/// Bytes with an optional unit, turned into a plain number.
+CLI::Validator size_in(int64_t lowest, int64_t highest, const std::string& allowed) {
+  return {[=](std::string& text) {
+            std::string bytes = text;
+            try {
+              if (!CLI::AsSizeValue(false)(bytes).empty()) return complaint(text, allowed);
+            } catch (const CLI::Error&) {
+              return complaint(text, allowed);
+            }
+            const std::optional<int64_t> value = parse_number<int64_t>(bytes);
+            if (!value || *value < lowest || *value > highest) return complaint(text, allowed);
+            text = bytes;
+            return std::string();
+          },
+          "[" + allowed + "]"};
+}
+
+/// An option whose values are names of an enumeration.
+template <class Enum>
+CLI::Option* add_choice(CLI::App& app, const char* name, const std::vector<std::pair<std::string, Enum>>& choices, std::function<void(Enum)> set,
+                        const char* help) {
+  std::vector<std::string> names;
+  for (const auto& [text, value] : choices) names.push_back(text);
+  const auto choose = [choices, set = std::move(set)](const std::string& text) {
+    for (const auto& [choice, value] : choices) {
+      if (choice == text) set(value);
     }
-    values.push_back(value);
-    begin = end + 1;
-  }
-  return values;
+  };
+  return app.add_option_function<std::string>(name, choose, help)->check(one_of(names));
+}
+
+/// An option that is a list of integers such as 1,2,3, each at least `lowest`.
+template <class Int>
+CLI::Option* add_list(CLI::App& app, const std::string& name, std::vector<Int>& values, Int lowest, const char* help) {
+  const auto parse = [&values, name, lowest](const std::string& text) {
+    values.clear();
+    for (std::size_t begin = 0; begin <= text.size();) {
+      const std::size_t end = std::min(text.find(',', begin), text.size());
+      const std::optional<Int> value = parse_number<Int>(CLI::detail::trim_copy(text.substr(begin, end - begin)));
+      if (!value || *value < lowest) throw CLI::ValidationError(name, complaint(text, "integers from " + std::to_string(lowest) + ", such as 1,2,3"));
+      values.push_back(*value);
+      begin = end + 1;
+    }
+  };
+  return app.add_option_function<std::string>(name, parse, help);
 }
 
 void add_engine_options(CLI::App& app, EngineOptions& o) {
@@ -39,42 +105,40 @@ void add_engine_options(CLI::App& app, EngineOptions& o) {
          "--model", [&o](const std::string& model) { o.model = model == "demo" ? demo_checkpoint() : std::filesystem::path(model); },
          "checkpoint folder, or 'demo' for the one that comes with Ferry")
       ->required();
-  const std::map<std::string, DType> dtypes{{"f32", DType::kF32}, {"bf16", DType::kBF16}};
-  app.add_option_function<DType>("--dtype", [&o](DType dtype) { o.dtype = dtype; }, "f32 or bf16; default: the checkpoint's")
-      ->transform(CLI::CheckedTransformer(dtypes));
-  app.add_option("--threads", o.threads, "threads of this rank; default: its share of the cores")->check(CLI::Range(1, 1024));
-  const std::map<std::string, TransportKind> transports{{"auto", TransportKind::kAuto}, {"mpi", TransportKind::kMpi}, {"gloo", TransportKind::kGloo}};
-  app.add_option("--transport", o.transport, "auto, mpi or gloo: what carries rows between ranks")->transform(CLI::CheckedTransformer(transports));
+  add_choice<DType>(app, "--dtype", {{"f32", DType::kF32}, {"bf16", DType::kBF16}}, [&o](DType dtype) { o.dtype = dtype; },
+                    "f32 or bf16; default: the checkpoint's");
+  app.add_option("--threads", o.threads, "threads of this rank; default: its share of the cores")->check(integer_in(1, 1024));
+  using enum TransportKind;
+  add_choice<TransportKind>(app, "--transport", {{"auto", kAuto}, {"mpi", kMpi}, {"gloo", kGloo}}, [&o](TransportKind kind) { o.transport = kind; },
+                            "auto, mpi or gloo: what carries rows between ranks");
   app.add_option("--net-interface", o.net_interface, "interface or address for gloo; default: chosen by itself");
-  app.add_option("--kernels", o.kernels, "auto, avx512, avx2 or ref: instruction set of the vector code")
-      ->check(CLI::IsMember({"auto", "avx512", "avx2", "ref"}));
-  app.add_option("--matmul", o.matmul, "auto, onednn, cpu or ref: who multiplies")->check(CLI::IsMember({"auto", "onednn", "cpu", "ref"}));
+  app.add_option("--kernels", o.kernels, "auto, avx512, avx2 or ref: instruction set of the vector code")->check(one_of({"auto", "avx512", "avx2", "ref"}));
+  app.add_option("--matmul", o.matmul, "auto, onednn, cpu or ref: who multiplies")->check(one_of({"auto", "onednn", "cpu", "ref"}));
   app.add_option("--memory", o.memory_bytes, "for KV cache and recurrent state, such as 512MiB or 4GiB; default 2GiB")
-      ->transform(CLI::AsSizeValue(false))
-      ->check(CLI::Range(int64_t{1} << 10, int64_t{1} << 50));
-  app.add_option("--max-seqs", o.max_seqs, "sequences that run at once; default 16")->check(CLI::Range(1, 65536));
-  app.add_option("--max-waiting", o.max_waiting, "requests that may queue; default 256")->check(CLI::Range(1, 1 << 20));
-  app.add_option("--token-budget", o.token_budget, "rows of a step; default 576")->check(CLI::Range(1, 1 << 20));
-  app.add_option("--prefill-chunk", o.prefill_chunk, "tokens of one prompt in a step, 1 to 64 or a multiple of 64; default 512")
-      ->check(CLI::Range(1, 1 << 20));
+      ->transform(size_in(int64_t{1} << 10, int64_t{1} << 50, "1KiB to 1PiB, such as 512MiB"));
+  app.add_option("--max-seqs", o.max_seqs, "sequences that run at once; default 16")->check(integer_in(1, 65536));
+  app.add_option("--max-waiting", o.max_waiting, "requests that may queue; default 256")->check(integer_in(1, 1 << 20));
+  app.add_option("--token-budget", o.token_budget, "rows of a step; default 576")->check(integer_in(1, 1 << 20));
+  app.add_option("--prefill-chunk", o.prefill_chunk, "tokens of one prompt in a step, 1 to 64 or a multiple of 64; default 512")->check(integer_in(1, 1 << 20));
   app.add_option_function<int64_t>("--max-context", [&o](int64_t n) { o.max_context = n; }, "tokens of prompt and completion; default: the checkpoint's")
-      ->check(CLI::Range(int64_t{2}, int64_t{1} << 30));
-  app.add_option("--peer-timeout", o.peer_timeout_s, "seconds for a rank to answer; default 30")->check(CLI::Range(0.1, 86400.0));
-  app.add_flag("--check-weights", o.check_weights, "refuse weights that are not finite, naming tensor and layer");
+      ->check(integer_in(2, int64_t{1} << 30));
+  app.add_option("--peer-timeout", o.peer_timeout_s, "seconds for a rank to answer; default 30")->check(number_in(0.1, 86400.0, "0.1 to 86400 seconds"));
+  app.add_flag("--check-weights", o.check_weights, "refuse weights that are not finite, naming tensor and element");
 }
 
 void add_sampling_options(CLI::App& app, SamplingParams& s) {
-  app.add_option("--max-tokens", s.max_tokens, "most tokens to make; default 256")->check(CLI::Range(1, 1 << 30));
-  app.add_option("--temperature", s.temperature, "0 is greedy; default 0")->check(CLI::Range(0.0, 1e6));
-  app.add_option("--top-p", s.top_p, "above 0, at most 1; default 1")->check(CLI::Range(1e-9, 1.0));
-  app.add_option("--top-k", s.top_k, "0 is off; default 0")->check(CLI::Range(0, 1 << 30));
-  app.add_option("--seed", s.seed, "of the random numbers; default 0");
+  app.add_option("--max-tokens", s.max_tokens, "most tokens to make; default 256")->check(integer_in(1, 1 << 30));
+  app.add_option("--temperature", s.temperature, "0 is greedy; default 0")->check(number_in(0.0, 1e6, "0 to 1000000"));
+  app.add_option("--top-p", s.top_p, "above 0, at most 1; default 1")->check(number_in(1e-9, 1.0, "above 0, at most 1"));
+  app.add_option("--top-k", s.top_k, "0 is off; default 0")->check(integer_in(0, 1 << 30));
+  app.add_option("--seed", s.seed, "of the random numbers; default 0")
+      ->check(CLI::Validator([](std::string& text) { return parse_number<uint64_t>(text) ? std::string() : complaint(text, "0 to 18446744073709551615"); }, ""));
   app.add_option("--stop", s.stop, "a string that ends the text; may be given several times");
   app.add_flag("--ignore-eos", s.ignore_eos, "do not stop at the checkpoint's stop ids");
 }
 
 CLI::Option* add_token_ids(CLI::App& app, std::vector<TokenId>& ids) {
-  return app.add_option_function<std::string>("--token-ids", [&ids](const std::string& text) { ids = parse_list<TokenId>(text); }, "token ids such as 1,2,3");
+  return add_list<TokenId>(app, "--token-ids", ids, 0, "token ids such as 1,2,3");
 }
 
 void add_generate(CLI::App& app, GenerateOptions& o) {
@@ -84,26 +148,17 @@ void add_generate(CLI::App& app, GenerateOptions& o) {
   add_token_ids(*input, o.token_ids);
   input->require_option(1);
   using Mode = GenerateOptions::ThinkingMode;
-  const std::map<std::string, Mode> modes{{"default", Mode::kDefault}, {"on", Mode::kOn}, {"off", Mode::kOff}};
-  app.add_option("--thinking", o.thinking, "default, on or off: the chat template's thinking block")->transform(CLI::CheckedTransformer(modes));
+  add_choice<Mode>(app, "--thinking", {{"default", Mode::kDefault}, {"on", Mode::kOn}, {"off", Mode::kOff}}, [&o](Mode mode) { o.thinking = mode; },
+                   "default, on or off: the chat template's thinking block");
   add_sampling_options(app, o.sampling);
   app.add_flag("--json", o.json, "print one JSON object instead of streaming text");
 }
 
 void add_bench(CLI::App& app, BenchOptions& o) {
-  const auto add_list = [&app](const char* name, std::vector<int64_t>& values, const char* help) {
-    app.add_option_function<std::string>(
-        name,
-        [&values](const std::string& text) {
-          values = parse_list<int64_t>(text);
-          if (*std::min_element(values.begin(), values.end()) < 1) throw CLI::ValidationError("'" + text + "' has a value below 1; allowed: positive integers");
-        },
-        help);
-  };
-  add_list("-p", o.prompt_lengths, "prompt lengths for prefill, such as 512,2048; default 512");
-  add_list("-b", o.batches, "sequences that decode at once, such as 1,4,16; default 1");
-  app.add_option("-n", o.decode_tokens, "tokens to decode per sequence; default 64")->check(CLI::Range(1, 1 << 20));
-  app.add_option("-r", o.repetitions, "repetitions; default 5")->check(CLI::Range(1, 1000));
+  add_list<int64_t>(app, "-p", o.prompt_lengths, 1, "prompt lengths for prefill, such as 512,2048; default 512");
+  add_list<int64_t>(app, "-b", o.batches, 1, "sequences that decode at once, such as 1,4,16; default 1");
+  app.add_option("-n", o.decode_tokens, "tokens to decode per sequence; default 64")->check(integer_in(1, 1 << 20));
+  app.add_option("-r", o.repetitions, "repetitions; default 5")->check(integer_in(1, 1000));
   app.add_flag("--json", o.json, "print one JSON object");
 }
 
@@ -113,13 +168,35 @@ std::string one_line(std::string text) {
   return text;
 }
 
+ParseResult refuse(const std::string& message) { return {.options = std::nullopt, .message = one_line(message), .exit_code = 2}; }
+
+/// What a command line without a known command gets to hear.
+ParseResult refuse_command(const CLI::App& app, int argc, const char* const* argv) {
+  std::string allowed;
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) allowed += (allowed.empty() ? "" : ", ") + sub->get_name();
+  const std::string given = argc > 1 ? "'" + std::string(argv[1]) + "' is not a command" : "a command is missing";
+  return refuse(given + "; allowed: " + allowed + " (ferry --help)");
+}
+
+/// What no single option can tell. Empty if all is well.
+std::string check_together(const EngineOptions& o) {
+  const std::string chunk = std::to_string(o.prefill_chunk);
+  if (o.prefill_chunk > kMaxPrefillQuantum && o.prefill_chunk % kMaxPrefillQuantum != 0) {
+    return "--prefill-chunk: " + complaint(chunk, "1 to 64, or a multiple of 64");
+  }
+  const int64_t least = o.max_seqs + prefill_quantum(o.prefill_chunk);
+  if (o.token_budget >= least) return "";
+  return "--token-budget: " + complaint(std::to_string(o.token_budget), "at least " + std::to_string(least) + ", a row for each of --max-seqs " +
+                                                                            std::to_string(o.max_seqs) + " and a piece of --prefill-chunk " + chunk);
+}
+
 }  // namespace
 
 ParseResult parse_options(int argc, const char* const* argv) {
   Options options;
   CLI::App app{"Ferry serves Qwen3.5-class mixture-of-experts models with their experts spread over ranks. Alone or under mpirun."};
   app.name("ferry");
-  app.set_version_flag("--version", std::string("ferry ") + build_info::kVersion);
+  app.set_version_flag("--version", "ferry", "print the version, the instruction sets and the libraries in use");
   app.require_subcommand(1);
   const auto add_command = [&](const char* name, const char* help, Command command) {
     CLI::App* sub = app.add_subcommand(name, help);
@@ -129,7 +206,7 @@ ParseResult parse_options(int argc, const char* const* argv) {
   };
   CLI::App* serve = add_command("serve", "serve over gRPC", Command::kServe);
   serve->add_option("--grpc", options.serve.grpc_address, "HOST:PORT to serve gRPC on; port 0 chooses one; default 127.0.0.1:50051");
-  serve->add_option("--drain-timeout", options.serve.drain_timeout_s, "seconds that open requests get after SIGTERM; default 30")->check(CLI::Range(0.0, 86400.0));
+  serve->add_option("--drain-timeout", options.serve.drain_timeout_s, "seconds that open requests get after SIGTERM; default 30")->check(number_in(0.0, 86400.0, "0 to 86400 seconds"));
   add_generate(*add_command("generate", "one completion", Command::kGenerate), options.generate);
   CLI::App* dump = add_command("dump", "logits and, with --taps, hidden states, routing and DeltaNet states of a prompt", Command::kDump);
   add_token_ids(*dump, options.dump.token_ids)->required();
@@ -139,18 +216,22 @@ ParseResult parse_options(int argc, const char* const* argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    return {.options = std::nullopt, .message = app.help() , .exit_code = 0};
+    return {.options = std::nullopt, .message = app.help(), .exit_code = 0};
   } catch (const CLI::CallForVersion&) {
-    return {.options = std::nullopt, .message = std::string("ferry ") + build_info::kVersion + "\n", .exit_code = 0};
+    return {.options = std::nullopt, .message = version_text(), .exit_code = 0};
   } catch (const CLI::ParseError& error) {
-    return {.options = std::nullopt, .message = one_line(error.what()), .exit_code = 2};
+    return app.get_subcommands().empty() ? refuse_command(app, argc, argv) : refuse(error.what());
   }
   if (options.command == Command::kBench) {
-    // What is asked for is what gets room.
+    // What is asked for is what gets room: some tokens stand before the decode steps.
     EngineOptions& e = options.engine;
+    const int64_t longest = std::max(*std::max_element(options.bench.prompt_lengths.begin(), options.bench.prompt_lengths.end()),
+                                     BenchOptions::kDecodePrompt + options.bench.decode_tokens);
+    if (!e.max_context) e.max_context = longest + 1;
     e.max_seqs = std::max(e.max_seqs, *std::max_element(options.bench.batches.begin(), options.bench.batches.end()));
     e.token_budget = std::max(e.token_budget, e.max_seqs + std::min<int64_t>(e.prefill_chunk, 64));
   }
+  if (const std::string complaint = check_together(options.engine); !complaint.empty()) return refuse(complaint);
   return {.options = std::move(options), .message = "", .exit_code = 0};
 }
 

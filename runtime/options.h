@@ -53,6 +53,7 @@ struct DumpOptions {
 };
 
 struct BenchOptions {
+  static constexpr int64_t kDecodePrompt = 32;  // tokens before the timed decode steps
   std::vector<int64_t> prompt_lengths{512};  // tokens
   int64_t decode_tokens = 64;
   std::vector<int64_t> batches{1};           // sequences that decode at once

@@ -1,5 +1,6 @@
 #include "comm/gloo/gloo_group.h"
 
+#include <gloo/config.h>
 #include <gloo/transport/context.h>
 #include <gloo/transport/pair.h>
 #include <gloo/transport/unbound_buffer.h>
@@ -169,6 +170,10 @@ std::unique_ptr<Group> make_gloo_group(Group& bootstrap, const GlooOptions& opti
   auto group = std::make_unique<GlooGroup>(std::move(context), bootstrap.rank(), bootstrap.size());
   bootstrap.barrier(std::chrono::steady_clock::now() + options.connect_timeout);
   return group;
+}
+
+std::string gloo_version() {
+  return "gloo " + std::to_string(GLOO_VERSION_MAJOR) + "." + std::to_string(GLOO_VERSION_MINOR) + "." + std::to_string(GLOO_VERSION_PATCH) + " (tcp)";
 }
 
 }  // namespace ferry

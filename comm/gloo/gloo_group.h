@@ -26,4 +26,7 @@ struct GlooOptions {
 /// A peer that destroyed its group is not dead, and only operations with it fail.
 std::unique_ptr<Group> make_gloo_group(Group& bootstrap, const GlooOptions& options);
 
+/// Version of gloo and the transports that it was built with and Ferry uses, such as "gloo 0.5.0 (tcp)".
+std::string gloo_version();
+
 }  // namespace ferry

@@ -45,6 +45,9 @@ class MpiRuntime {
   bool abandoned_ = false;
 };
 
+/// Name and version of the MPI library, such as "Open MPI v4.1.4". Needs no MpiRuntime.
+std::string mpi_version();
+
 /// The largest message of the MPI group; larger ones are Error{kInvalidArgument}.
 inline constexpr std::size_t kMaxMpiMessageBytes = 0x7fffffff;  // MPI counts are int
 

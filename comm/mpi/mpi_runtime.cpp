@@ -66,4 +66,12 @@ MpiRuntime::~MpiRuntime() {
   if (!abandoned_) MPI_Finalize();
 }
 
+std::string mpi_version() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int num_chars = 0;
+  if (MPI_Get_library_version(text.data(), &num_chars) != MPI_SUCCESS) return "MPI of an unknown version";
+  const std::string version(text.data(), static_cast<std::size_t>(num_chars));
+  return version.substr(0, version.find_first_of(",\n"));
+}
+
 }  // namespace ferry

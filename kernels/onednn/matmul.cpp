@@ -345,4 +345,9 @@ std::unique_ptr<MatmulBackend> make_onednn_matmul(DType dtype) {
   return backend;
 }
 
+std::string onednn_version() {
+  const dnnl_version_t& version = *dnnl_version();
+  return "oneDNN " + std::to_string(version.major) + "." + std::to_string(version.minor) + "." + std::to_string(version.patch);
+}
+
 }  // namespace ferry

@@ -1,0 +1,45 @@
+#!/usr/bin/env python3
+"""Asks a running Ferry server one question and prints the answer as it comes.
+
+Usage: client.py QUESTION [HOST:PORT]      (default 127.0.0.1:50051)
+
+Needs grpcio and grpcio-tools, which launch/setup.sh puts into .venv. The stubs are made from proto/ on the fly.
+"""
+
+import pathlib
+import sys
+import tempfile
+
+import grpc
+from grpc_tools import protoc
+
+PROTO = pathlib.Path(__file__).resolve().parents[1] / "proto"
+
+
+def load_stubs():
+    folder = tempfile.mkdtemp(prefix="ferry-stubs-")
+    if protoc.main(["protoc", f"-I{PROTO}", f"--python_out={folder}", f"--grpc_python_out={folder}", "ferry/v1/inference.proto"]) != 0:
+        sys.exit("client.py: proto/ferry/v1/inference.proto does not compile")
+    sys.path.insert(0, folder)
+    from ferry.v1 import inference_pb2, inference_pb2_grpc
+
+    return inference_pb2, inference_pb2_grpc
+
+
+def main():
+    if len(sys.argv) not in (2, 3):
+        sys.exit(__doc__)
+    pb, pb_grpc = load_stubs()
+    address = sys.argv[2] if len(sys.argv) == 3 else "127.0.0.1:50051"
+    stub = pb_grpc.InferenceStub(grpc.insecure_channel(address))
+    request = pb.GenerateRequest(chat=pb.Chat(messages=[pb.ChatMessage(role="user", content=sys.argv[1])]))
+    try:
+        for response in stub.Generate(request, timeout=300):
+            print(response.text, end="", flush=True)
+        print()
+    except grpc.RpcError as error:
+        sys.exit(f"client.py: {error.code().name}: {error.details()}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,309 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/completion.h"
+#include "tests/support/prompt_run.h"
+#include "tests/support/temp_folder.h"
+#include "tests/support/tiny_model.h"
+
+// The decoder against Hugging Face transformers: tests/golden/README.md says what the data is.
+
+namespace ferry {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr double kTolerance = 2e-4;        // of the largest magnitude: what fp32 rounding in another order may do
+constexpr double kNearTie = 1e-6;          // router logits closer than this may be ranked either way
+constexpr double kBf16Margin = 0.5;        // 8 units in the last place of bf16 logits in [8, 16): a lead that bf16 rounding may turn around
+constexpr double kBf16Deviation = 1.5;     // x transformers' own distance between bf16 and f32
+constexpr double kDemoMargin = 1e-3;       // of f32 logits
+
+const fs::path kGolden = fs::path(FERRY_SOURCE_DIR) / "tests" / "golden";
+const fs::path kDemo = fs::path(FERRY_SOURCE_DIR) / "launch" / "demo";
+
+json read_json(const fs::path& path) { return json::parse(std::ifstream(path)); }
+
+template <class T>
+std::vector<T> read_tensor(const SafetensorsFile& file, const std::string& name) {
+  const TensorInfo* tensor = file.find(name);
+  if (tensor == nullptr) {
+    ADD_FAILURE() << file.path() << " has no " << name;
+    return {};
+  }
+  std::vector<T> values(static_cast<std::size_t>(tensor->bytes) / sizeof(T));
+  std::memcpy(values.data(), tensor->data, values.size() * sizeof(T));
+  return values;
+}
+
+void expect_close(const std::vector<float>& expected, const std::vector<float>& actual, const std::string& what) {
+  ASSERT_EQ(expected.size(), actual.size()) << what;
+  double largest = 0, worst = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    largest = std::max<double>(largest, std::abs(expected[i]));
+    const double error = std::abs(static_cast<double>(expected[i]) - actual[i]);
+    worst = std::isfinite(error) ? std::max(worst, error) : INFINITY;
+  }
+  EXPECT_LE(worst, kTolerance * largest) << what;
+}
+
+/// Root of the mean squared difference.
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  EXPECT_EQ(a.size(), b.size());
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) sum += std::pow(static_cast<double>(a[i]) - b[i], 2);
+  return std::sqrt(sum / static_cast<double>(a.size()));
+}
+
+struct Choice {
+  int32_t expert;
+  float weight;
+};
+
+std::vector<Choice> choices_of_token(const std::vector<int32_t>& ids, const std::vector<float>& weights, std::size_t token, std::size_t top_k) {
+  std::vector<Choice> choices;
+  for (std::size_t k = token * top_k; k < (token + 1) * top_k; ++k) choices.push_back({ids[k], weights[k]});
+  std::sort(choices.begin(), choices.end(), [](const Choice& a, const Choice& b) { return a.expert < b.expert; });
+  return choices;
+}
+
+/// Experts as sets and their weights. Two sets may differ in one expert if the router can hardly tell the two apart: the difference of
+/// logits is the logarithm of the ratio of the weights. Returns the number of such tokens.
+int compare_routing(const std::vector<Choice>& expected, const std::vector<Choice>& actual, const std::string& what) {
+  std::vector<Choice> missing, extra;
+  const auto is_in = [](const std::vector<Choice>& list, int32_t expert) {
+    return std::any_of(list.begin(), list.end(), [&](const Choice& c) { return c.expert == expert; });
+  };
+  for (const Choice& c : expected) {
+    if (!is_in(actual, c.expert)) missing.push_back(c);
+  }
+  for (const Choice& c : actual) {
+    if (!is_in(expected, c.expert)) extra.push_back(c);
+  }
+  if (missing.empty()) {
+    for (std::size_t k = 0; k < expected.size(); ++k) {
+      EXPECT_EQ(expected[k].expert, actual[k].expert) << what;
+      EXPECT_NEAR(expected[k].weight, actual[k].weight, kTolerance) << what << ", expert " << expected[k].expert;
+    }
+    return 0;
+  }
+  EXPECT_EQ(missing.size(), 1U) << what;
+  EXPECT_LE(std::abs(std::log(missing[0].weight / extra[0].weight)), kNearTie) << what << ": expert " << extra[0].expert << " instead of " << missing[0].expert;
+  return 1;
+}
+
+void compare_all_routing(const SafetensorsFile& golden, const std::string& prompt, const test::PromptTrace& trace, std::size_t top_k) {
+  int near_ties = 0;
+  for (const auto& [layer, ids] : trace.topk_ids) {
+    const std::string name = prompt + "layers." + std::to_string(layer) + ".mlp.gate.";
+    const auto expected_ids = read_tensor<int32_t>(golden, name + "topk_ids");
+    const auto expected_weights = read_tensor<float>(golden, name + "topk_weights");
+    ASSERT_EQ(expected_ids.size(), ids.size()) << name;
+    const std::vector<float>& weights = trace.values.at("layers." + std::to_string(layer) + ".topk_weights");
+    for (std::size_t token = 0; token < ids.size() / top_k; ++token) {
+      near_ties += compare_routing(choices_of_token(expected_ids, expected_weights, token, top_k), choices_of_token(ids, weights, token, top_k),
+                                   name + " token " + std::to_string(token));
+    }
+  }
+  if (near_ties > 0) std::printf("%s %d tokens with a near tie are routed the other way\n", prompt.c_str(), near_ties);
+}
+
+/// Everything that golden.safetensors holds about a prompt's text decoder.
+void compare_trace(const SafetensorsFile& golden, const std::string& prompt, const test::PromptTrace& trace, const ModelConfig& config) {
+  for (int64_t k = 0; k <= config.num_layers(); ++k) {
+    const std::string name = "hidden." + std::to_string(k);
+    expect_close(read_tensor<float>(golden, prompt + name), trace.values.at(name), prompt + name);
+  }
+  for (int64_t l = 0; l < config.num_layers(); ++l) {
+    if (config.layers[static_cast<std::size_t>(l)] != LayerKind::kLinearAttention) continue;
+    const std::string name = "recurrent_state." + std::to_string(l);
+    expect_close(read_tensor<float>(golden, prompt + name), trace.values.at(name), prompt + name);
+  }
+  ASSERT_EQ(trace.topk_ids.size(), static_cast<std::size_t>(config.num_layers()));
+  compare_all_routing(golden, prompt, trace, static_cast<std::size_t>(config.moe.top_k));
+  expect_close(read_tensor<float>(golden, prompt + "logits"), trace.values.at("logits"), prompt + "logits");
+}
+
+EngineOptions engine_options(const fs::path& model) {
+  EngineOptions options;
+  options.model = model;
+  options.threads = 2;
+  options.memory_bytes = int64_t{64} << 20;
+  options.max_seqs = 8;
+  return options;
+}
+
+/// How the products and the ops are computed.
+struct Compute {
+  std::string kernels, matmul;
+};
+
+std::vector<Compute> computes() {
+  std::vector<Compute> list;
+  const bool has_onednn = make_onednn_matmul(DType::kF32) != nullptr;
+  for (const OpTable* table : available_op_tables()) {
+    const std::string name = table->name;
+    list.push_back({name, "ref"});
+    if (name != "ref") list.push_back({name, "cpu"});
+    if (has_onednn) list.push_back({name, "onednn"});
+  }
+  return list;
+}
+
+struct GoldenCase {
+  std::string model;
+  Compute compute;
+  int64_t prefill_chunk;
+};
+
+/// Every way to compute with a prompt in one piece and in pieces of 64, 7 and 1; the reference, which is slow and the same in
+/// all pieces, with pieces of 7 only where it multiplies for vector ops.
+std::vector<GoldenCase> golden_cases() {
+  std::vector<GoldenCase> cases;
+  for (const char* model : {"qwen3_5_moe", "qwen3_5_moe_wide"}) {
+    for (const Compute& compute : computes()) {
+      for (const int64_t chunk : {512, 64, 7, 1}) {
+        if (compute.matmul == "ref" && compute.kernels != "ref" && chunk != 7) continue;
+        cases.push_back({model, compute, chunk});
+      }
+    }
+  }
+  return cases;
+}
+
+std::string case_name(const testing::TestParamInfo<GoldenCase>& info) {
+  const GoldenCase& c = info.param;
+  return c.model + "_" + c.compute.kernels + "_" + c.compute.matmul + "_chunk" + std::to_string(c.prefill_chunk);
+}
+
+class Golden : public testing::TestWithParam<GoldenCase> {};
+
+TEST_P(Golden, EveryIntermediateAndTokenInFloat32) {
+  const fs::path dir = kGolden / GetParam().model;
+  EngineOptions options = engine_options(dir);
+  options.kernels = GetParam().compute.kernels;
+  options.matmul = GetParam().compute.matmul;
+  options.prefill_chunk = GetParam().prefill_chunk;
+  Cluster cluster(options);
+  Engine engine(options, cluster, Engine::LogitRows::kAll);
+  const SafetensorsFile golden(dir / "golden.safetensors");
+  const json prompts = read_json(dir / "golden.json").at("prompts");
+  ASSERT_EQ(prompts.size(), 3U);
+  std::vector<Request> requests;
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    const auto ids = prompts[i].at("ids").get<std::vector<TokenId>>();
+    compare_trace(golden, "prompt" + std::to_string(i) + ".", test::trace_prompt(engine, ids), engine.config());
+    requests.push_back(test::make_request(ids, 24));
+    requests.back().sampling.ignore_eos = true;
+  }
+  Coordinator coordinator(engine);
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    EXPECT_EQ(test::complete(coordinator, requests[i])->tokens, prompts[i].at("greedy").get<std::vector<TokenId>>()) << "prompt " << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Golden, testing::ValuesIn(golden_cases()), case_name);
+
+class GoldenModel : public testing::TestWithParam<const char*> {
+ protected:
+  const fs::path dir_ = kGolden / GetParam();
+};
+INSTANTIATE_TEST_SUITE_P(All, GoldenModel, testing::Values("qwen3_5_moe", "qwen3_5_moe_wide"), [](const auto& info) { return std::string(info.param); });
+
+TEST_P(GoldenModel, EightRequestsTogetherGetTheTokensTheyGetAlone) {
+  const EngineOptions options = engine_options(dir_);
+  Cluster cluster(options);
+  Engine engine(options, cluster);
+  Coordinator coordinator(engine);
+  const json prompts = read_json(dir_ / "golden.json").at("prompts");
+  std::vector<Request> requests;
+  for (std::size_t i = 0; i < 8; ++i) {
+    auto ids = prompts[i % 3].at("ids").get<std::vector<TokenId>>();
+    if (i >= 3) ids.resize(ids.size() * (i - 2) / 7 + 1);
+    requests.push_back(test::make_request(ids, static_cast<int32_t>(24 - i)));
+    requests.back().sampling.ignore_eos = true;
+  }
+  std::vector<std::vector<TokenId>> alone;
+  for (const Request& request : requests) alone.push_back(test::complete(coordinator, request)->tokens);
+  const auto together = test::complete_all(coordinator, requests);
+  for (std::size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(together[i]->tokens, alone[i]) << "request " << i;
+  for (std::size_t i = 0; i < 3; ++i) {
+    auto golden = prompts[i].at("greedy").get<std::vector<TokenId>>();
+    golden.resize(24 - i);
+    EXPECT_EQ(together[i]->tokens, golden) << "prompt " << i;
+  }
+}
+
+/// Equal up to the first place where the reference's two best tokens are closer than `margin`.
+void expect_tokens_within_margin(const std::vector<TokenId>& expected, const std::vector<double>& margins, const std::vector<TokenId>& actual,
+                                 double margin, const std::string& what) {
+  ASSERT_EQ(expected.size(), actual.size()) << what;
+  const auto differs = static_cast<std::size_t>(std::mismatch(expected.begin(), expected.end(), actual.begin()).first - expected.begin());
+  if (differs < expected.size()) EXPECT_LE(margins[differs], margin) << what << ": token " << differs << " is " << actual[differs] << " instead of " << expected[differs];
+}
+
+TEST_P(GoldenModel, Bfloat16IsAsCloseToFloat32AsTransformersIs) {
+  const test::TempFolder folder;
+  test::write_bf16_copy(dir_, folder.path());
+  EngineOptions options = engine_options(folder.path());
+  const SafetensorsFile golden(dir_ / "golden.safetensors"), golden_bf16(dir_ / "golden_bf16.safetensors");
+  const json prompts = read_json(dir_ / "golden.json").at("prompts");
+  const json greedy_bf16 = read_json(dir_ / "golden_bf16.json");
+  for (const OpTable* table : available_op_tables()) {
+    options.kernels = table->name;
+    Cluster cluster(options);
+    Engine engine(options, cluster, Engine::LogitRows::kAll);
+    ASSERT_EQ(engine.dtype(), DType::kBF16);
+    std::vector<std::vector<float>> logits;
+    for (const json& prompt : prompts) logits.push_back(test::trace_prompt(engine, prompt.at("ids").get<std::vector<TokenId>>()).values.at("logits"));
+    Coordinator coordinator(engine);
+    for (std::size_t i = 0; i < prompts.size(); ++i) {
+      const std::string what = std::string(table->name) + " prompt " + std::to_string(i);
+      const auto f32 = read_tensor<float>(golden, "prompt" + std::to_string(i) + ".logits");
+      const auto bf16 = read_tensor<float>(golden_bf16, "prompt" + std::to_string(i) + ".logits_bf16");
+      std::printf("%s: rms distance of logits from f32 %.4f, transformers' %.4f, from transformers' bf16 %.4f\n", what.c_str(), distance(logits[i], f32),
+                  distance(bf16, f32), distance(logits[i], bf16));
+      EXPECT_LE(distance(logits[i], f32), kBf16Deviation * distance(bf16, f32)) << what;
+      Request request = test::make_request(prompts[i].at("ids").get<std::vector<TokenId>>(), 24);
+      request.sampling.ignore_eos = true;
+      expect_tokens_within_margin(greedy_bf16[i].at("greedy").get<std::vector<TokenId>>(), greedy_bf16[i].at("greedy_margin").get<std::vector<double>>(),
+                                  test::complete(coordinator, request)->tokens, kBf16Margin, what);
+    }
+  }
+}
+
+/// The demo checkpoint's continuations. `margin`: below it two tokens may change places.
+void expect_demo_continuations(DType dtype, const char* kind, double margin) {
+  EngineOptions options = engine_options(kDemo);
+  options.dtype = dtype;
+  Cluster cluster(options);
+  Engine engine(options, cluster);
+  Coordinator coordinator(engine);
+  int compared = 0;
+  for (const json& golden : read_json(kDemo / "golden.json").at("generation")) {
+    if (golden.at("kind") != kind) continue;
+    ++compared;
+    const auto ids = golden.at("ids").get<std::vector<TokenId>>();
+    const auto greedy = golden.at("greedy").get<std::vector<TokenId>>();
+    const std::string prompt = golden.at("prompt").get<std::string>();
+    EXPECT_EQ(engine.tokenizer()->encode(prompt), ids);
+    const auto completion = test::complete(coordinator, test::make_request(ids, static_cast<int32_t>(greedy.size())));
+    expect_tokens_within_margin(greedy, golden.at("margin").get<std::vector<double>>(), completion->tokens, margin, prompt);
+    if (completion->tokens == greedy) EXPECT_EQ(completion->text, golden.at("text").get<std::string>());
+  }
+  EXPECT_EQ(compared, 5);
+}
+
+TEST(GoldenDemo, AnswersWordForWordInBfloat16) { expect_demo_continuations(DType::kBF16, "chat", 0.0); }
+TEST(GoldenDemo, AnswersWordForWordInFloat32) { expect_demo_continuations(DType::kF32, "chat", 0.0); }
+TEST(GoldenDemo, ContinuesTextWordForWordInFloat32) { expect_demo_continuations(DType::kF32, "text", kDemoMargin); }
+
+}  // namespace
+}  // namespace ferry

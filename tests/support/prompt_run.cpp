@@ -1,0 +1,106 @@
+#include "tests/support/prompt_run.h"
+
+#include <numeric>
+
+namespace ferry::test {
+namespace {
+
+std::vector<float> row_values(ConstMatrixView matrix, int64_t row) {
+  std::vector<float> values(static_cast<std::size_t>(matrix.cols));
+  visit_dtype(matrix.dtype, [&]<class T>() {
+    for (std::size_t c = 0; c < values.size(); ++c) values[c] = to_float(matrix.row<T>(row)[c]);
+  });
+  return values;
+}
+
+void append(std::vector<float>& to, const std::vector<float>& from) { to.insert(to.end(), from.begin(), from.end()); }
+
+}  // namespace
+
+EngineDriver::EngineDriver(Engine& engine) : engine_(engine) {
+  const SchedulerOptions& limits = engine.scheduler_options();
+  const int64_t share = limits.num_blocks / limits.max_running;
+  blocks_.resize(static_cast<std::size_t>(limits.max_running), std::vector<int32_t>(static_cast<std::size_t>(share)));
+  for (std::size_t s = 0; s < blocks_.size(); ++s) std::iota(blocks_[s].begin(), blocks_[s].end(), static_cast<int32_t>(s) * static_cast<int32_t>(share));
+  num_past_.resize(blocks_.size());
+  for (std::size_t s = 0; s < blocks_.size(); ++s) reset(static_cast<int32_t>(s));
+}
+
+void EngineDriver::reset(int32_t sequence) {
+  num_past_[static_cast<std::size_t>(sequence)] = 0;
+  engine_.recurrent_state().reset(sequence);
+}
+
+std::vector<std::vector<float>> EngineDriver::step(std::span<const Piece> pieces, const Tap* tap) {
+  std::vector<TokenId> tokens;
+  std::vector<int32_t> positions, slots;
+  std::vector<SequenceSpan> spans;
+  std::vector<const int32_t*> tables;
+  for (const Piece& piece : pieces) {
+    const auto sequence = static_cast<std::size_t>(piece.sequence);
+    const auto count = static_cast<int64_t>(piece.tokens.size());
+    spans.push_back({static_cast<int64_t>(tokens.size()), count, num_past_[sequence]});
+    for (int64_t i = 0; i < count; ++i) positions.push_back(static_cast<int32_t>(num_past_[sequence] + i));
+    tokens.insert(tokens.end(), piece.tokens.begin(), piece.tokens.end());
+    slots.push_back(piece.sequence);
+    tables.push_back(blocks_[sequence].data());
+    num_past_[sequence] += count;
+  }
+  const std::size_t num_rows = tokens.size();
+  positions.resize(3 * num_rows);
+  for (std::size_t i = num_rows; i < positions.size(); ++i) positions[i] = positions[i - num_rows];
+  std::vector<int32_t> rows(num_rows);
+  std::iota(rows.begin(), rows.end(), 0);
+  const ConstMatrixView logits = engine_.forward({.token_ids = tokens,
+                                                  .positions = positions,
+                                                  .sequences = spans,
+                                                  .block_tables = tables,
+                                                  .state_slots = slots,
+                                                  .logit_rows = rows,
+                                                  .delta_chunk = prefill_quantum(engine_.scheduler_options().prefill_chunk)},
+                                                 tap);
+  std::vector<std::vector<float>> result;
+  for (int64_t r = 0; r < logits.rows; ++r) result.push_back(row_values(logits, r));
+  return result;
+}
+
+std::vector<std::vector<float>> EngineDriver::prompt(int32_t sequence, std::span<const TokenId> tokens, const Tap* tap) {
+  const SchedulerOptions& limits = engine_.scheduler_options();
+  std::vector<std::vector<float>> logits;
+  for (std::size_t done = 0; done < tokens.size();) {
+    const auto count = static_cast<std::size_t>(
+        next_prefill_piece(static_cast<int64_t>(tokens.size()), static_cast<int64_t>(done), limits.prefill_chunk, limits.token_budget));
+    const Piece piece{sequence, tokens.subspan(done, count)};
+    for (std::vector<float>& row : step({&piece, 1}, tap)) logits.push_back(std::move(row));
+    done += count;
+  }
+  return logits;
+}
+
+PromptTrace trace_prompt(Engine& engine, std::span<const TokenId> tokens) {
+  PromptTrace trace;
+  const Tap tap{.matrix =
+                    [&](const char* name, int64_t layer, ConstMatrixView matrix) {
+                      std::vector<float>& to = trace.values[std::string(name) + "." + std::to_string(layer)];
+                      for (int64_t r = 0; r < matrix.rows; ++r) append(to, row_values(matrix, r));
+                    },
+                .routing =
+                    [&](int64_t layer, std::span<const int32_t> ids, std::span<const float> weights) {
+                      std::vector<int32_t>& all_ids = trace.topk_ids[layer];
+                      all_ids.insert(all_ids.end(), ids.begin(), ids.end());
+                      append(trace.values["layers." + std::to_string(layer) + ".topk_weights"], {weights.begin(), weights.end()});
+                    }};
+  EngineDriver driver(engine);
+  for (const std::vector<float>& row : driver.prompt(0, tokens, &tap)) append(trace.values["logits"], row);
+  const ModelConfig& config = engine.config();
+  const auto state_floats = static_cast<std::size_t>(config.deltanet.num_v_heads * config.deltanet.k_dim * config.deltanet.v_dim);
+  int state_layer = 0;
+  for (std::size_t l = 0; l < config.layers.size(); ++l) {
+    if (config.layers[l] != LayerKind::kLinearAttention) continue;
+    const float* state = engine.recurrent_state().delta(state_layer++, 0);
+    trace.values["recurrent_state." + std::to_string(l)].assign(state, state + state_floats);
+  }
+  return trace;
+}
+
+}  // namespace ferry::test
