@@ -37,6 +37,7 @@ int run_serve(const Options& options, Cluster& cluster) {
   const Cluster::LossWatch watch(cluster, [&](const std::string& reason) { coordinator.fail(reason); });
   CoordinatorBackend backend(coordinator, tokenizer, chat_template);
   GrpcServer server({.address = options.serve.grpc_address}, backend);
+  coordinator.set_on_failure([&] { server.set_not_serving(); });
   std::fprintf(stderr, "ferry: serving grpc on %s\n", server.address().c_str());
 
   const bool asked_to_leave = wait_for_signal(coordinator);
@@ -45,6 +46,7 @@ int run_serve(const Options& options, Cluster& cluster) {
     std::fprintf(stderr, "ferry: draining\n");
     coordinator.drain(std::chrono::milliseconds(static_cast<int64_t>(options.serve.drain_timeout_s * 1e3)));
   }
+  coordinator.set_on_failure({});
   server.shutdown(kFailureGrace);
   const std::optional<Error> failure = coordinator.failure();
   if (failure) throw *failure;

@@ -73,6 +73,10 @@ class Coordinator::Impl {
     const std::scoped_lock lock(mutex_);
     return failure_;
   }
+  void set_on_failure(std::function<void()> on_failure) {
+    const std::scoped_lock lock(mutex_);
+    on_failure_ = std::move(on_failure);
+  }
 
  private:
   void run();
@@ -97,6 +101,7 @@ class Coordinator::Impl {
   bool stop_ = false;
   std::optional<Error> refusal_;          // the failure, from the moment it happens
   std::optional<Error> failure_;          // the same, once every request has heard of it
+  std::function<void()> on_failure_;
   EngineLoad load_;
   int64_t next_id_ = 0;
 
@@ -263,6 +268,7 @@ void Coordinator::Impl::fail_all(const Error& cause) {
   {
     const std::scoped_lock lock(mutex_);
     refusal_ = error;
+    if (on_failure_) on_failure_();
   }
   GenerateEvent event{.finish_reason = FinishReason::kError};
   event.error = error;
@@ -284,5 +290,6 @@ void Coordinator::fail(const std::string& reason) { impl_->fail(reason); }
 EngineLoad Coordinator::load() const { return impl_->load(); }
 const ModelInfo& Coordinator::model_info() const { return impl_->model_info(); }
 std::optional<Error> Coordinator::failure() const { return impl_->failure(); }
+void Coordinator::set_on_failure(std::function<void()> on_failure) { impl_->set_on_failure(std::move(on_failure)); }
 
 }  // namespace ferry

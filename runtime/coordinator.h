@@ -76,6 +76,9 @@ class Coordinator {
 
   /// Why the engine stopped for good (a lost worker), empty while healthy. Every open request has its last event by then.
   std::optional<Error> failure() const;
+  /// Called once, on the engine's thread, before any request hears of a failure; must not call the coordinator. When setting another one (or none)
+  /// returns, the old one is not running.
+  void set_on_failure(std::function<void()> on_failure);
 
  private:
   class Impl;
