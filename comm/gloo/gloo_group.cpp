@@ -91,11 +91,7 @@ class GlooGroup final : public Group {
     failure_.throw_if_set();
   }
 
-  void fail(Rank rank, const std::string& reason) override {
-    failure_.set(ErrorCode::kUnavailable, rank, reason);
-    const std::scoped_lock lock(wait_mutex_);
-    wake();
-  }
+  void fail(Rank rank, const std::string& reason) override { lose(rank, reason); }
 
   std::string async_error() const override { return failure_.message(); }
 
@@ -144,8 +140,8 @@ class GlooGroup final : public Group {
     }
   }
 
-  // From the watch. A deadline of our own makes gloo close every connection, which looks like the loss of every peer: then
-  // the waiting thread reports what really happened.
+  // A deadline of our own makes gloo close every connection, which looks like the loss of every peer, and makes healthy peers
+  // leave: then the waiting thread reports what really happened.
   void lose(Rank rank, const std::string& reason) {
     const std::scoped_lock lock(wait_mutex_);
     if (waiting_op_ != nullptr && std::chrono::steady_clock::now() >= waiting_deadline_) return;
