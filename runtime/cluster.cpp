@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::size_t kComplaintBytes = 512;  // a longer complaint is cut
 constexpr std::chrono::seconds kStartTimeout{60};
+constexpr std::chrono::milliseconds kExitTimeout{4000};  // from a loss to the end of this process
 
 int available_cores() {
   cpu_set_t set;
@@ -65,10 +66,27 @@ void Cluster::lose(Rank lost, const std::string& reason) {
   if (!lost_reason_.empty()) return;
   lost_reason_ = "rank " + std::to_string(lost.value) + ": " + reason;
   if (on_lost_) on_lost_(lost_reason_);
+  exit_guard_ = std::thread([this] { guard_exit(); });
+}
+
+/// A lost rank ends the job. Should the thread that talks to MPI not come back to see it (Open MPI's TCP transport can block for good
+/// inside MPI_Test when a connection breaks in mid-message), the process ends here.
+void Cluster::guard_exit() {
+  std::unique_lock lock(mutex_);
+  if (left_.wait_for(lock, kExitTimeout, [this] { return is_leaving_; })) return;
+  std::fprintf(stderr, "ferry: rank %d leaves without cleaning up: %s\n", rank_.value, lost_reason_.c_str());
+  std::fflush(nullptr);
+  std::_Exit(EXIT_FAILURE);
 }
 
 Cluster::~Cluster() {
   liveness_.reset();
+  {
+    const std::scoped_lock lock(mutex_);
+    is_leaving_ = true;
+  }
+  left_.notify_all();
+  if (exit_guard_.joinable()) exit_guard_.join();
   if (abandoned_ && mpi_ != nullptr) mpi_->abandon();
   if (abandoned_ && group_ != nullptr) group_->abort();
 }

@@ -2,10 +2,12 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 
 #include "comm/group.h"
 #include "comm/liveness.h"
@@ -63,6 +65,7 @@ class Cluster {
 
  private:
   void lose(Rank lost, const std::string& reason);
+  void guard_exit();
 
   Rank rank_{0};
   int size_ = 1;
@@ -76,6 +79,9 @@ class Cluster {
   std::mutex mutex_;                  // guards on_lost_ and lost_reason_
   std::function<void(const std::string&)> on_lost_;
   std::string lost_reason_;
+  std::condition_variable left_;      // the destructor runs: exit_guard_ may end
+  bool is_leaving_ = false;           // guarded by mutex_
+  std::thread exit_guard_;            // started by the first loss
 };
 
 }  // namespace ferry

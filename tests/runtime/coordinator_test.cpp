@@ -1,0 +1,504 @@
+#include "runtime/coordinator.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <future>
+#include <limits>
+#include <optional>
+#include <thread>
+
+#include "runtime/engine.h"
+#include "tests/support/completion.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temp_folder.h"
+#include "tests/support/tiny_model.h"
+
+namespace ferry {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+using test::complete;
+using test::complete_all;
+using test::Completion;
+using test::expect_error;
+using test::make_request;
+
+/// A tiny model behind a coordinator; start() after the options are set.
+class CoordinatorTest : public testing::Test {
+ protected:
+  CoordinatorTest() {
+    options_.model = dir_.path();
+    options_.threads = 2;
+    options_.memory_bytes = int64_t{64} << 20;
+    options_.max_seqs = 6;
+  }
+  void start(const test::TinyModel& model = test::TinyModel()) {
+    model.write(dir_.path());
+    cluster_.emplace(options_);
+    engine_.emplace(options_, *cluster_);
+    coordinator_.emplace(*engine_);
+  }
+  void restart() {
+    coordinator_.reset();
+    engine_.reset();
+    cluster_.emplace(options_);
+    engine_.emplace(options_, *cluster_);
+    coordinator_.emplace(*engine_);
+  }
+
+  test::TempFolder dir_;
+  EngineOptions options_;
+  std::optional<Cluster> cluster_;
+  std::optional<Engine> engine_;
+  std::optional<Coordinator> coordinator_;
+};
+
+/// A request that holds the engine's thread in its sink at its second token, until released: what happens meanwhile is then certain to
+/// happen while this one runs.
+class HeldRequest {
+ public:
+  HeldRequest(Coordinator& coordinator, Request request) {
+    request.id = kId;
+    request.sampling.ignore_eos = true;
+    coordinator.submit(std::move(request), completion.sink([this](const Completion& c) {
+      if (c.tokens.size() != 2 || was_held_) return;
+      was_held_ = true;
+      held_.set_value();
+      released_.get_future().wait();
+    }));
+    EXPECT_EQ(held_.get_future().wait_for(test::kCompletionTimeout), std::future_status::ready);
+  }
+  ~HeldRequest() { finish(); }
+  void release() {
+    if (!std::exchange(is_released_, true)) released_.set_value();
+  }
+  const Completion& finish() {
+    release();
+    return completion.wait();
+  }
+
+  static constexpr const char* kId = "held";
+  Completion completion;
+
+ private:
+  std::promise<void> held_, released_;
+  bool was_held_ = false;  // of the engine's thread
+  bool is_released_ = false;
+};
+
+std::vector<TokenId> tokens_from(TokenId first, std::size_t count) {
+  std::vector<TokenId> tokens;
+  for (std::size_t i = 0; i < count; ++i) tokens.push_back(static_cast<TokenId>((static_cast<std::size_t>(first) + 7 * i) % 97));
+  return tokens;
+}
+
+Request sampled_request(TokenId first, std::size_t prompt, uint64_t seed) {
+  Request request = make_request(tokens_from(first, prompt), 20);
+  request.sampling.temperature = 1.5F;
+  request.sampling.top_p = 0.9F;
+  request.sampling.top_k = 50;
+  request.sampling.seed = seed;
+  request.sampling.ignore_eos = true;
+  return request;
+}
+
+TEST_F(CoordinatorTest, LastEventCountsAndTimes) {
+  start();
+  Request request = make_request(tokens_from(3, 9), 5);
+  request.sampling.ignore_eos = true;
+  const auto completion = complete(*coordinator_, request);
+  EXPECT_EQ(completion->tokens.size(), 5U);
+  EXPECT_EQ(completion->text, "") << "no tokenizer, no text";
+  EXPECT_EQ(completion->last.finish_reason, FinishReason::kLength);
+  EXPECT_EQ(completion->last.prompt_tokens, 9);
+  EXPECT_EQ(completion->last.completion_tokens, 5);
+  EXPECT_FALSE(completion->last.error.has_value());
+  EXPECT_GE(completion->last.timings.queue_ns, 0);
+  EXPECT_GE(completion->last.timings.first_token_ns, completion->last.timings.queue_ns);
+  EXPECT_GE(completion->last.timings.total_ns, completion->last.timings.first_token_ns);
+}
+
+TEST_F(CoordinatorTest, SeededSamplingDoesNotDependOnTheBatch) {
+  start();
+  std::vector<Request> requests;
+  for (int i = 0; i < 9; ++i) requests.push_back(sampled_request(i, static_cast<std::size_t>(1 + 17 * i), static_cast<uint64_t>(i % 4)));
+  std::vector<std::vector<TokenId>> alone;
+  for (const Request& request : requests) alone.push_back(complete(*coordinator_, request)->tokens);
+  for (int round = 0; round < 3; ++round) {
+    const auto together = complete_all(*coordinator_, requests);
+    for (std::size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(together[i]->tokens, alone[i]) << "request " << i << ", round " << round;
+  }
+  Request other_seed = requests[3];
+  other_seed.sampling.seed = 99;
+  EXPECT_NE(complete(*coordinator_, other_seed)->tokens, alone[3]);
+  options_.prefill_chunk = 128;
+  options_.token_budget = 70;  // pieces of one quantum, never two prompts' worth
+  restart();
+  const auto small_steps = complete_all(*coordinator_, requests);
+  for (std::size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(small_steps[i]->tokens, alone[i]) << "request " << i << " in small steps";
+}
+
+TEST_F(CoordinatorTest, StopIds) {
+  start();
+  Request request = make_request(tokens_from(5, 12), 30);
+  request.sampling.ignore_eos = true;
+  const std::vector<TokenId> free_run = complete(*coordinator_, request)->tokens;
+  ASSERT_EQ(free_run.size(), 30U);
+  const TokenId stop = free_run[6];
+  const auto first = std::find(free_run.begin(), free_run.end(), stop);
+  request.sampling.stop_token_ids = {96, stop};
+  const auto stopped = complete(*coordinator_, request);
+  EXPECT_EQ(stopped->last.finish_reason, FinishReason::kStop);
+  EXPECT_EQ(stopped->tokens, std::vector<TokenId>(free_run.begin(), first + 1)) << "the stop id itself is told";
+  EXPECT_EQ(stopped->last.completion_tokens, first + 1 - free_run.begin());
+
+  test::TinyModel model;
+  model.generation = {{"eos_token_id", {90, stop}}};
+  model.write(dir_.path());
+  restart();
+  request.sampling.stop_token_ids.clear();
+  EXPECT_EQ(complete(*coordinator_, request)->tokens, free_run) << "ignore_eos";
+  request.sampling.ignore_eos = false;
+  EXPECT_EQ(complete(*coordinator_, request)->tokens, stopped->tokens) << "the checkpoint's stop id";
+}
+
+TEST_F(CoordinatorTest, MaxTokensIsClippedToTheContext) {
+  options_.max_context = 50;
+  start();
+  Request request = make_request(tokens_from(1, 43), 1000);
+  request.sampling.ignore_eos = true;
+  EXPECT_EQ(complete(*coordinator_, request)->tokens.size(), 7U);
+  request.sampling.max_tokens = 1;
+  EXPECT_EQ(complete(*coordinator_, request)->tokens.size(), 1U);
+}
+
+TEST_F(CoordinatorTest, BadRequestsAreRefusedAtTheDoor) {
+  options_.max_context = 50;
+  start();
+  const auto refuse = [&](const Request& request, const std::vector<std::string>& parts) {
+    expect_error([&] { coordinator_->submit(request, [](const GenerateEvent&) { ADD_FAILURE() << "an event of a refused request"; }); },
+                 ErrorCode::kInvalidArgument, parts);
+  };
+  refuse(make_request({}, 5), {"prompt is empty", "at least one token"});
+  refuse(make_request(tokens_from(0, 50), 5), {"prompt", "50", "49"});
+  refuse(make_request({3, 97}, 5), {"prompt[1] is 97", "0 to 96"});
+  refuse(make_request({-1}, 5), {"prompt[0] is -1", "0 to 96"});
+  refuse(make_request({3}, 0), {"max_tokens", "0"});
+  Request request = make_request({3}, 5);
+  request.sampling.stop_token_ids = {97};
+  refuse(request, {"stop_token_ids[0] is 97", "0 to 96"});
+  request = make_request({3}, 5);
+  request.sampling.temperature = std::numeric_limits<float>::quiet_NaN();
+  refuse(request, {"temperature", "nan"});
+  request = make_request({3}, 5);
+  request.sampling.top_p = 0;
+  refuse(request, {"top_p", "0"});
+  EXPECT_EQ(complete(*coordinator_, make_request({3}, 5))->tokens.size(), 5U) << "the coordinator goes on";
+}
+
+TEST_F(CoordinatorTest, IdsBelongToOneOpenRequest) {
+  start();
+  HeldRequest held(*coordinator_, make_request(tokens_from(1, 4), 6));
+  Request second = make_request({5}, 3);
+  second.id = HeldRequest::kId;
+  const auto ignore = [](const GenerateEvent&) {};
+  expect_error([&] { coordinator_->submit(second, ignore); }, ErrorCode::kInvalidArgument, {"request_id 'held'", "open request"});
+  held.finish();
+  complete(*coordinator_, second);
+  complete(*coordinator_, second);
+}
+
+/// Ids that the coordinator makes up must not collide with those of callers.
+TEST_F(CoordinatorTest, RequestsWithoutAnIdGetAFreeOne) {
+  start();
+  HeldRequest held(*coordinator_, make_request(tokens_from(1, 4), 6));
+  std::vector<std::unique_ptr<Completion>> completions;
+  for (const char* id : {"request-1", "request-2", "request-0", "", "", ""}) {
+    Request request = make_request({5}, 3);
+    request.id = id;
+    completions.push_back(std::make_unique<Completion>());
+    coordinator_->submit(request, completions.back()->sink());
+  }
+  held.finish();
+  for (const auto& completion : completions) EXPECT_EQ(completion->wait().tokens.size(), completions.front()->tokens.size());
+}
+
+TEST_F(CoordinatorTest, Abort) {
+  options_.max_seqs = 1;
+  start();
+  HeldRequest held(*coordinator_, make_request(tokens_from(1, 4), 60));
+  Request waiting = make_request({5}, 3);
+  waiting.id = "waiting";
+  Completion waiting_completion;
+  coordinator_->submit(waiting, waiting_completion.sink());
+  EXPECT_FALSE(coordinator_->abort("nobody"));
+  EXPECT_TRUE(coordinator_->abort("waiting"));
+  EXPECT_TRUE(coordinator_->abort(HeldRequest::kId));
+  const Completion& completion = held.finish();
+  EXPECT_EQ(completion.last.finish_reason, FinishReason::kAborted);
+  EXPECT_EQ(completion.tokens.size(), 2U);
+  EXPECT_EQ(completion.last.completion_tokens, 2);
+  EXPECT_EQ(waiting_completion.wait().last.finish_reason, FinishReason::kAborted);
+  EXPECT_EQ(waiting_completion.last.completion_tokens, 0);
+  EXPECT_EQ(complete(*coordinator_, waiting)->tokens.size(), 3U);
+  EXPECT_FALSE(coordinator_->abort("waiting")) << "it has ended";
+}
+
+TEST_F(CoordinatorTest, Deadlines) {
+  options_.max_seqs = 1;
+  start();
+  Request late = make_request({5}, 3);
+  late.deadline = steady_clock::now() - milliseconds(1);
+  const auto never_ran = complete(*coordinator_, late);
+  EXPECT_EQ(never_ran->last.finish_reason, FinishReason::kDeadline);
+  EXPECT_TRUE(never_ran->tokens.empty());
+
+  Request running = make_request(tokens_from(1, 4), 60);
+  running.deadline = steady_clock::now() + std::chrono::seconds(3);
+  HeldRequest held(*coordinator_, running);
+  std::this_thread::sleep_until(*running.deadline);
+  const Completion& completion = held.finish();
+  EXPECT_EQ(completion.last.finish_reason, FinishReason::kDeadline);
+  EXPECT_EQ(completion.tokens.size(), 2U);
+  Request in_time = make_request({5}, 3);
+  in_time.deadline = steady_clock::now() + std::chrono::hours(1);
+  EXPECT_EQ(complete(*coordinator_, in_time)->last.finish_reason, FinishReason::kLength);
+}
+
+TEST_F(CoordinatorTest, FullQueueRefuses) {
+  options_.max_seqs = 1;
+  options_.max_waiting = 2;
+  start();
+  HeldRequest held(*coordinator_, make_request(tokens_from(1, 4), 6));
+  Completion first, second;
+  coordinator_->submit(make_request({5}, 3), first.sink());
+  coordinator_->submit(make_request({6}, 3), second.sink());
+  EXPECT_EQ(coordinator_->load().waiting_requests, 2);
+  EXPECT_EQ(coordinator_->load().running_requests, 1);
+  expect_error([&] { coordinator_->submit(make_request({7}, 3), [](const GenerateEvent&) {}); }, ErrorCode::kResourceExhausted,
+               {"queue is full", "2", "--max-waiting 2"});
+  held.finish();
+  EXPECT_EQ(first.wait().last.finish_reason, FinishReason::kLength);
+  EXPECT_EQ(second.wait().last.finish_reason, FinishReason::kLength);
+  EXPECT_EQ(complete(*coordinator_, make_request({7}, 3))->tokens.size(), 3U);
+}
+
+TEST_F(CoordinatorTest, RequestsThatDoNotFitTheMemoryWaitAndThenFinish) {
+  options_.max_context = 256;
+  options_.max_seqs = 4;
+  start();
+  std::vector<Request> requests;
+  for (int i = 0; i < 7; ++i) {
+    requests.push_back(make_request(tokens_from(i, static_cast<std::size_t>(150 - 20 * i)), 60));
+    requests.back().sampling.ignore_eos = true;
+  }
+  std::vector<std::vector<TokenId>> expected;
+  for (const Request& request : requests) expected.push_back(complete(*coordinator_, request)->tokens);
+
+  // Room for all slots, but for little more than one full context.
+  const SchedulerOptions roomy = engine_->scheduler_options();
+  while (true) {
+    options_.memory_bytes = options_.memory_bytes * 9 / 10;
+    restart();
+    const SchedulerOptions& tight = engine_->scheduler_options();
+    ASSERT_GT(tight.max_running, 1);
+    if (tight.num_blocks < roomy.num_blocks * 3 / 4) break;
+  }
+  const int64_t total = engine_->scheduler_options().num_blocks;
+  ASSERT_LT(total, 4 * 14) << "four of the requests must not fit";
+  HeldRequest held(*coordinator_, make_request(tokens_from(1, 180), 60));
+  EXPECT_EQ(coordinator_->load().kv_blocks_used, 15);
+  std::vector<std::unique_ptr<Completion>> completions;
+  for (const Request& request : requests) {
+    completions.push_back(std::make_unique<Completion>());
+    coordinator_->submit(request, completions.back()->sink([&](const Completion&) {
+      const EngineLoad load = coordinator_->load();
+      EXPECT_LE(load.kv_blocks_used, load.kv_blocks_total);
+    }));
+  }
+  held.finish();
+  for (std::size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(completions[i]->wait().tokens, expected[i]) << "request " << i;
+  EXPECT_EQ(coordinator_->load().kv_blocks_total, total);
+}
+
+TEST_F(CoordinatorTest, DrainWaitsForOpenRequests) {
+  start();
+  auto held = std::make_unique<HeldRequest>(*coordinator_, make_request(tokens_from(1, 4), 40));
+  std::thread drainer([&] { coordinator_->drain(test::kCompletionTimeout); });
+  held->release();
+  drainer.join();
+  EXPECT_TRUE(held->completion.is_done());
+  EXPECT_EQ(held->completion.wait().last.finish_reason, FinishReason::kLength);
+  EXPECT_EQ(held->completion.tokens.size(), 40U);
+  expect_error([&] { coordinator_->submit(make_request({7}, 3), [](const GenerateEvent&) {}); }, ErrorCode::kUnavailable, {"shutting down"});
+  coordinator_->drain(milliseconds(0));
+}
+
+TEST_F(CoordinatorTest, DrainAbortsWhatIsNotDoneInTime) {
+  options_.max_seqs = 1;
+  start();
+  HeldRequest held(*coordinator_, make_request(tokens_from(1, 4), 900));
+  Completion waiting;
+  coordinator_->submit(make_request({5}, 3), waiting.sink());
+  // The engine is held far beyond the drain's timeout, so both requests are open when it passes.
+  std::thread drainer([&] { coordinator_->drain(milliseconds(1)); });
+  std::this_thread::sleep_for(milliseconds(300));
+  held.release();
+  drainer.join();
+  EXPECT_TRUE(held.completion.is_done());
+  EXPECT_TRUE(waiting.is_done());
+  EXPECT_EQ(held.completion.wait().last.finish_reason, FinishReason::kAborted);
+  EXPECT_EQ(waiting.wait().last.finish_reason, FinishReason::kAborted);
+}
+
+TEST_F(CoordinatorTest, DestructionAbortsOpenRequests) {
+  start();
+  HeldRequest held(*coordinator_, make_request(tokens_from(1, 4), 900));
+  std::thread releaser([&] {
+    std::this_thread::sleep_for(milliseconds(100));
+    held.release();
+  });
+  coordinator_.reset();
+  releaser.join();
+  EXPECT_TRUE(held.completion.is_done());
+  EXPECT_EQ(held.completion.wait().last.finish_reason, FinishReason::kAborted);
+}
+
+TEST_F(CoordinatorTest, FailureEndsEveryRequestAndRefusesLaterOnes) {
+  options_.max_seqs = 1;
+  start();
+  std::promise<void> told;
+  coordinator_->set_on_failure([&] { told.set_value(); });
+  HeldRequest held(*coordinator_, make_request(tokens_from(1, 4), 60));
+  Completion waiting;
+  coordinator_->submit(make_request({5}, 3), waiting.sink());
+  EXPECT_FALSE(coordinator_->failure().has_value());
+  coordinator_->fail("rank 2 is gone");
+  held.release();
+  for (Completion* completion : {&held.completion, &waiting}) {
+    const GenerateEvent& last = completion->wait().last;
+    EXPECT_EQ(last.finish_reason, FinishReason::kError);
+    ASSERT_TRUE(last.error.has_value());
+    EXPECT_EQ(last.error->code(), ErrorCode::kUnavailable);
+    EXPECT_STREQ(last.error->what(), "rank 2 is gone");
+  }
+  EXPECT_EQ(told.get_future().wait_for(test::kCompletionTimeout), std::future_status::ready);
+  ASSERT_TRUE(coordinator_->failure().has_value());
+  EXPECT_EQ(coordinator_->failure()->code(), ErrorCode::kUnavailable);
+  expect_error([&] { coordinator_->submit(make_request({7}, 3), [](const GenerateEvent&) {}); }, ErrorCode::kUnavailable, {"rank 2 is gone"});
+  EXPECT_FALSE(coordinator_->abort(HeldRequest::kId));
+  coordinator_->drain(test::kCompletionTimeout);
+}
+
+TEST_F(CoordinatorTest, FailureWhileIdle) {
+  start();
+  std::promise<void> told;
+  coordinator_->set_on_failure([&] { told.set_value(); });
+  complete(*coordinator_, make_request({7}, 3));
+  coordinator_->fail("rank 1 is gone");
+  EXPECT_EQ(told.get_future().wait_for(test::kCompletionTimeout), std::future_status::ready);
+  expect_error([&] { coordinator_->submit(make_request({7}, 3), [](const GenerateEvent&) {}); }, ErrorCode::kUnavailable, {"rank 1 is gone"});
+}
+
+TEST_F(CoordinatorTest, LogitsThatAreNoNumbersEndTheRequestOnly) {
+  test::TinyModel model;
+  // Token 40's embedding poisons the sequences that contain it.
+  for (int64_t i = 0; i < 72; ++i) model.tensors.at("model.language_model.embed_tokens.weight").set(40 * 72 + i, std::numeric_limits<float>::quiet_NaN());
+  start(model);
+  Request good = make_request({3, 4, 5}, 1);
+  const std::vector<TokenId> expected = complete(*coordinator_, good)->tokens;
+  const auto completions = complete_all(*coordinator_, {good, make_request({3, 40, 5}, 10), good});
+  EXPECT_EQ(completions[0]->tokens, expected);
+  EXPECT_EQ(completions[2]->tokens, expected);
+  const GenerateEvent& last = completions[1]->last;
+  EXPECT_EQ(last.finish_reason, FinishReason::kError);
+  ASSERT_TRUE(last.error.has_value());
+  EXPECT_EQ(last.error->code(), ErrorCode::kInternal);
+  test::expect_one_line_with(last.error->what(), {"logits are not finite", "--check-weights"});
+  EXPECT_FALSE(coordinator_->failure().has_value());
+}
+
+TEST_F(CoordinatorTest, LoadCounts) {
+  start();
+  complete_all(*coordinator_, {make_request(tokens_from(3, 30), 4), make_request(tokens_from(9, 50), 4)});
+  coordinator_->drain(milliseconds(0));
+  EXPECT_EQ(coordinator_->load().max_running_requests, 6);
+  EXPECT_EQ(coordinator_->load().max_waiting_requests, 256);
+  // The counters follow a step's events.
+  for (int i = 0; i < 1000 && coordinator_->load().running_requests > 0; ++i) std::this_thread::sleep_for(milliseconds(10));
+  const EngineLoad load = coordinator_->load();
+  EXPECT_EQ(load.running_requests, 0);
+  EXPECT_EQ(load.waiting_requests, 0);
+  EXPECT_EQ(load.kv_blocks_used, 0);
+  EXPECT_EQ(load.prompt_tokens, 80);
+  EXPECT_GE(load.generated_tokens, 2);
+  EXPECT_GE(load.steps, 1);
+  EXPECT_GT(load.kv_blocks_total, 0);
+}
+
+TEST_F(CoordinatorTest, StopStringsNeedATokenizer) {
+  start();
+  Request request = make_request({3}, 5);
+  request.sampling.stop = {"x"};
+  expect_error([&] { coordinator_->submit(request, [](const GenerateEvent&) {}); }, ErrorCode::kFailedPrecondition, {"tokenizer"});
+}
+
+/// The demo checkpoint answers in words.
+class DemoCoordinatorTest : public CoordinatorTest {
+ protected:
+  DemoCoordinatorTest() {
+    options_.model = std::filesystem::path(FERRY_SOURCE_DIR) / "launch" / "demo";
+    restart();
+    prompt_ = engine_->tokenizer()->encode("<|im_start|>user\nWhat does river mean?<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n");
+  }
+  std::unique_ptr<Completion> ask(const std::vector<std::string>& stop) {
+    Request request = make_request(prompt_, 60);
+    request.sampling.stop = stop;
+    return complete(*coordinator_, request);
+  }
+
+  std::vector<TokenId> prompt_;
+};
+
+TEST_F(DemoCoordinatorTest, StopStringsEndTheTextAnywhere) {
+  const auto free_run = ask({});
+  ASSERT_EQ(free_run->last.finish_reason, FinishReason::kStop);
+  const std::string text = free_run->text;
+  ASSERT_GT(text.size(), 40U);
+  // Every stop string of four and of eleven bytes, wherever tokens begin and end.
+  for (const std::size_t length : {4U, 11U}) {
+    for (std::size_t at = 0; at + length <= text.size(); at += 3) {
+      const std::string stop = text.substr(at, length);
+      const auto completion = ask({"never", stop});
+      EXPECT_EQ(completion->text, text.substr(0, text.find(stop))) << "stop at '" << stop << "'";
+      EXPECT_EQ(completion->last.finish_reason, FinishReason::kStop);
+      EXPECT_LE(completion->tokens.size(), free_run->tokens.size());
+    }
+  }
+  EXPECT_EQ(ask({"never"})->text, text);
+  EXPECT_EQ(ask({text.substr(text.size() - 3)})->last.finish_reason, FinishReason::kStop);
+}
+
+TEST_F(DemoCoordinatorTest, StopStringInTheLastTokenOutranksTheLimit) {
+  const auto free_run = ask({});
+  Request request = make_request(prompt_, 1);
+  request.sampling.stop = {free_run->text.substr(0, 1)};
+  const auto completion = complete(*coordinator_, request);
+  EXPECT_EQ(completion->last.finish_reason, FinishReason::kStop);
+  EXPECT_EQ(completion->text, "");
+  EXPECT_EQ(completion->tokens.size(), 1U);
+}
+
+TEST_F(DemoCoordinatorTest, BadStopStringsAreRefusedAtTheDoor) {
+  for (const std::string& stop : {std::string(), std::string("\xff")}) {
+    Request request = make_request(prompt_, 3);
+    request.sampling.stop = {stop};
+    expect_error([&] { coordinator_->submit(request, [](const GenerateEvent&) {}); }, ErrorCode::kInvalidArgument, {"stop"});
+  }
+  EXPECT_EQ(ask({})->last.finish_reason, FinishReason::kStop);
+}
+
+}  // namespace
+}  // namespace ferry

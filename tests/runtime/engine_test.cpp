@@ -1,0 +1,231 @@
+#include "runtime/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "tests/support/expect_error.h"
+#include "tests/support/prompt_run.h"
+#include "tests/support/temp_folder.h"
+#include "tests/support/tiny_model.h"
+
+namespace ferry {
+namespace {
+
+using test::EngineDriver;
+using test::expect_error;
+using test::Piece;
+using test::TinyModel;
+
+/// A written checkpoint and options that suit it.
+class EngineTest : public testing::Test {
+ protected:
+  EngineTest() {
+    options_.model = dir_.path();
+    options_.threads = 2;
+    options_.memory_bytes = int64_t{64} << 20;
+    options_.max_seqs = 5;
+  }
+  void write(const TinyModel& model) { model.write(dir_.path()); }
+  /// Loading must fail with a line that holds every string of `parts`.
+  void expect_refused(const std::vector<std::string>& parts) {
+    Cluster cluster(options_);
+    expect_error([&] { Engine engine(options_, cluster); }, ErrorCode::kInvalidArgument, parts);
+  }
+
+  test::TempFolder dir_;
+  EngineOptions options_;
+};
+
+std::vector<TokenId> random_tokens(std::size_t count, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<TokenId> tokens(count);
+  for (TokenId& token : tokens) token = static_cast<TokenId>(random() % 97);
+  return tokens;
+}
+
+TEST_F(EngineTest, ModelInfoSaysWhatRuns) {
+  write(TinyModel());
+  options_.max_context = 200;
+  Cluster cluster(options_);
+  const Engine engine(options_, cluster);
+  const ModelInfo& info = engine.model_info();
+  EXPECT_EQ(info.name, dir_.path().filename().string());
+  EXPECT_EQ(info.architecture, "Qwen3_5MoeForConditionalGeneration");
+  EXPECT_EQ(info.dtype, DType::kBF16);
+  EXPECT_EQ(info.vocab_size, 97);
+  EXPECT_EQ(info.context_length, 200);
+  EXPECT_EQ(info.num_layers, 3);
+  EXPECT_EQ(info.hidden_dim, 72);
+  EXPECT_EQ(info.num_experts, 11);
+  EXPECT_EQ(info.experts_per_token, 3);
+  EXPECT_EQ(info.num_expert_workers, 0);
+  EXPECT_EQ(info.transport, "local");
+  EXPECT_EQ(info.generation.stop_token_ids, std::vector<TokenId>{1});
+  EXPECT_EQ(engine.tokenizer(), nullptr);
+  EXPECT_EQ(engine.scheduler_options().max_running, 5);
+  EXPECT_EQ(engine.scheduler_options().max_context, 200);
+}
+
+TEST_F(EngineTest, OptionsThatDoNotFitTheModel) {
+  write(TinyModel());
+  const EngineOptions good = options_;
+  options_.max_context = 1025;
+  expect_refused({"--max-context", "1025", "2 to the checkpoint's 1024"});
+  options_ = good;
+  options_.memory_bytes = 4096;
+  expect_refused({"cache memory is 4096 bytes", "at least"});
+  options_ = good;
+  options_.kernels = "neon";
+  expect_refused({"--kernels", "'neon'", "ref"});
+  options_ = good;
+  options_.kernels = "ref";
+  options_.matmul = "cpu";
+  expect_refused({"--matmul", "'cpu'", "--kernels"});
+}
+
+TEST_F(EngineTest, CheckpointsThatCannotBeLoaded) {
+  TinyModel model;
+  model.tensors.erase("lm_head.weight");
+  write(model);
+  expect_refused({"lm_head.weight", "missing"});
+  model = TinyModel();
+  model.text()["num_experts"] = 12;
+  write(model);
+  expect_refused({"tensor", "mlp", "[12"});
+  model = TinyModel();
+  model.tensors.at("model.language_model.layers.1.mlp.experts.down_proj").set(7, std::numeric_limits<float>::quiet_NaN());
+  write(model);
+  options_.check_weights = true;
+  expect_refused({"layers.1.mlp.experts.down_proj", "nan", "must be finite"});
+  options_.check_weights = false;
+  Cluster cluster(options_);
+  Engine engine(options_, cluster);
+}
+
+/// The same values in every form of storage compute the same bits; the run's dtype is what --dtype says.
+TEST_F(EngineTest, FormsOfStorageGiveTheSameBits) {
+  const std::vector<TokenId> tokens = random_tokens(75, 1);
+  const auto logits = [&](const test::TinyModelOptions& form, int num_shards, DType dtype) {
+    const test::TempFolder dir;
+    TinyModel(form).write(dir.path(), num_shards);
+    EngineOptions options = options_;
+    options.model = dir.path();
+    options.dtype = dtype;
+    Cluster cluster(options);
+    Engine engine(options, cluster, Engine::LogitRows::kAll);
+    EXPECT_EQ(engine.dtype(), dtype);
+    return EngineDriver(engine).prompt(0, tokens);
+  };
+  for (const DType dtype : {DType::kBF16, DType::kF32}) {
+    const auto packed = logits({}, 1, dtype);
+    EXPECT_EQ(packed.size(), 75U);
+    EXPECT_EQ(packed, logits({.packed_experts = false}, 3, dtype));
+    EXPECT_EQ(packed, logits({.prefix = "model."}, 1, dtype));
+  }
+}
+
+/// What a step computes for a sequence must not depend on the sequences beside it: every mixture of prompts and decode rows gives the
+/// logits that each sequence gets alone, bit for bit.
+void expect_mixed_steps_equal_steps_alone(Engine& engine) {
+  const std::vector<TokenId> a = random_tokens(91, 1), b = random_tokens(70, 2), c = random_tokens(64, 3);
+  EngineDriver driver(engine);
+  const auto alone = [&](int32_t sequence, const std::vector<std::span<const TokenId>>& pieces) {
+    std::vector<std::vector<float>> rows;
+    driver.reset(sequence);
+    for (const std::span<const TokenId> tokens : pieces) {
+      const Piece piece{sequence, tokens};
+      for (auto& row : driver.step({&piece, 1})) rows.push_back(std::move(row));
+    }
+    return rows;
+  };
+  const auto part = [](const std::vector<TokenId>& tokens, std::size_t first, std::size_t count) { return std::span(tokens).subspan(first, count); };
+  // a: 64 + 25 tokens, then two decode rows. b: 67 tokens in two pieces, three decode rows. c: the whole prompt.
+  const auto alone_a = alone(0, {part(a, 0, 64), part(a, 64, 25), part(a, 89, 1), part(a, 90, 1)});
+  const auto alone_b = alone(1, {part(b, 0, 64), part(b, 64, 3), part(b, 67, 1), part(b, 68, 1), part(b, 69, 1)});
+  const auto alone_c = alone(2, {part(c, 0, 64)});
+
+  // The same in other slots, with other neighbours.
+  std::vector<std::vector<float>> mixed_a, mixed_b, mixed_c;
+  const auto run = [&](const std::vector<Piece>& pieces) {
+    const auto rows = driver.step(pieces);
+    std::size_t next = 0;
+    for (const Piece& piece : pieces) {
+      auto& to = piece.sequence == 3 ? mixed_a : piece.sequence == 1 ? mixed_b : mixed_c;
+      for (std::size_t i = 0; i < piece.tokens.size(); ++i) to.push_back(rows[next++]);
+    }
+    EXPECT_EQ(next, rows.size());
+  };
+  for (const int32_t sequence : {1, 3, 4}) driver.reset(sequence);
+  run({{3, part(a, 0, 64)}, {1, part(b, 0, 64)}});
+  run({{1, part(b, 64, 3)}, {3, part(a, 64, 25)}});
+  run({{1, part(b, 67, 1)}, {3, part(a, 89, 1)}, {4, part(c, 0, 64)}});
+  run({{3, part(a, 90, 1)}, {1, part(b, 68, 1)}});
+  run({{1, part(b, 69, 1)}});
+  EXPECT_EQ(mixed_a, alone_a);
+  EXPECT_EQ(mixed_b, alone_b);
+  EXPECT_EQ(mixed_c, alone_c);
+}
+
+TEST_F(EngineTest, MixedStepsGiveTheBitsOfStepsAlone) {
+  write(TinyModel());
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const OpTable* table : available_op_tables()) {
+      for (const char* matmul : {"auto", "cpu", "ref"}) {
+        const bool is_ref = std::string(table->name) == "ref";
+        if (is_ref == (std::string(matmul) != "ref")) continue;
+        options_.dtype = dtype;
+        options_.kernels = table->name;
+        options_.matmul = matmul;
+        Cluster cluster(options_);
+        Engine engine(options_, cluster, Engine::LogitRows::kAll);
+        SCOPED_TRACE(std::string(table->name) + " " + engine.matmul().name() + " " + dtype_name(dtype));
+        expect_mixed_steps_equal_steps_alone(engine);
+      }
+    }
+  }
+}
+
+TEST_F(EngineTest, NumberOfThreadsChangesNothing) {
+  write(TinyModel());
+  const std::vector<TokenId> tokens = random_tokens(130, 5);
+  std::vector<std::vector<float>> expected;
+  for (const int threads : {1, 2, 5}) {
+    options_.threads = threads;
+    Cluster cluster(options_);
+    Engine engine(options_, cluster, Engine::LogitRows::kAll);
+    const auto logits = EngineDriver(engine).prompt(0, tokens);
+    if (expected.empty()) expected = logits;
+    EXPECT_EQ(logits, expected) << threads << " threads";
+  }
+}
+
+TEST_F(EngineTest, ReusedSlotStartsFromNothing) {
+  write(TinyModel());
+  Cluster cluster(options_);
+  Engine engine(options_, cluster, Engine::LogitRows::kAll);
+  EngineDriver driver(engine);
+  const auto first = driver.prompt(2, random_tokens(40, 7));
+  driver.prompt(1, random_tokens(80, 8));
+  driver.reset(2);
+  driver.prompt(2, random_tokens(90, 9));
+  driver.reset(2);
+  EXPECT_EQ(driver.prompt(2, random_tokens(40, 7)), first);
+}
+
+TEST_F(EngineTest, LayersOfOneKindOnly) {
+  for (const char* kind : {"linear_attention", "full_attention"}) {
+    TinyModel model({.layers = {kind, kind}});
+    write(model);
+    Cluster cluster(options_);
+    Engine engine(options_, cluster, Engine::LogitRows::kAll);
+    for (const auto& row : EngineDriver(engine).prompt(0, random_tokens(70, 3))) {
+      for (const float logit : row) ASSERT_TRUE(std::isfinite(logit)) << kind;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ferry
