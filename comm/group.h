@@ -31,9 +31,9 @@ class PendingOp {
 
 /// One member's handle on a set of processes that exchange messages.
 ///
-/// Threads: one thread at a time may call anything but abort(), async_error() and fail(), which any thread may call at any time.
-/// Errors: a lost or silent peer is Error{kUnavailable} or, at a deadline, Error{kDeadlineExceeded}; both name the rank. After
-/// either the group is only good for abort() and destruction. What abort() interrupts throws Error{kCancelled}.
+/// Threads: one thread at a time may call anything but abort(), async_error() and fail(), which any thread may call at any
+/// time. Errors: a lost or silent peer is Error{kUnavailable} or, at a deadline, Error{kDeadlineExceeded}; both name the
+/// rank. After either the group is only good for abort() and destruction. What abort() interrupts throws Error{kCancelled}.
 /// Messages between two ranks with one tag arrive in the order they were sent; with different tags they may be received in any
 /// order. A rank does not send to itself. A message that is larger than its receive is a broken protocol and ends the process.
 ///

@@ -25,8 +25,8 @@ class LivenessMonitor {
 
   /// Collective over `bootstrap`, which is not used afterwards. Errors as for make_gloo_group.
   LivenessMonitor(Group& bootstrap, const GlooOptions& options, OnLost on_lost);
-  /// Ends the watch without a goodbye. So the peers of a rank that goes down in an error, or leaves through std::_Exit, notice it
-  /// at once and need not wait for a deadline.
+  /// Ends the watch without a goodbye. So the peers of a rank that goes down in an error, or leaves through std::_Exit,
+  /// notice it at once and need not wait for a deadline.
   ~LivenessMonitor();
   LivenessMonitor(const LivenessMonitor&) = delete;
   LivenessMonitor& operator=(const LivenessMonitor&) = delete;

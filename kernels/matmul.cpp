@@ -20,7 +20,8 @@ std::unique_ptr<MatmulBackend> select_matmul(const char* name, const char* isa, 
   if (wanted == "auto" || wanted == "onednn") {
     if (auto backend = make_onednn_matmul(dtype)) return backend;
     if (wanted == "onednn") {
-      throw_invalid(std::string("--matmul: oneDNN has no ") + dtype_name(dtype) + " matrix product for this processor; allowed: cpu, ref");
+      throw_invalid(std::string("--matmul: oneDNN has no ") + dtype_name(dtype) +
+                    " matrix product for this processor; allowed: cpu, ref");
     }
   }
   if (!has_vectors) throw_invalid("--matmul: 'cpu' needs --kernels avx2 or avx512");

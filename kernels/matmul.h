@@ -7,7 +7,8 @@
 
 #include "kernels/ops.h"
 
-// Matrix products x W^T with weights that are packed once at load. out[m, n] = T(sum_k x[m, k] W[n, k]), fp32 accumulation, one rounding.
+// Matrix products x W^T with weights that are packed once at load. out[m, n] = T(sum_k x[m, k] W[n, k]), fp32 accumulation,
+// one rounding.
 //
 // Rule: a row's result depends on that row and the weights alone. The order in which k is summed is the same for every number
 // of rows, every position in the batch and every number of threads. (onednn/ proves this per shape when a shape is first used.)
@@ -36,10 +37,10 @@ class PackedMatrix {
 
 /// Groups of consecutive rows, each with its own weights: rows of group g times weights[g].
 struct GroupedMatmulArgs {
-  ConstMatrixView x;                                // [sum(counts), k]
-  std::span<const int32_t> counts;                  // [num_groups] rows per group, zeros allowed
-  std::span<const PackedMatrix* const> weights;     // [num_groups] all [n, k]; may be null where the count is zero
-  MatrixView out;                                   // [sum(counts), n], same dtype as x
+  ConstMatrixView x;                             // [sum(counts), k]
+  std::span<const int32_t> counts;               // [num_groups] rows per group, zeros allowed
+  std::span<const PackedMatrix* const> weights;  // [num_groups] all [n, k]; may be null where the count is zero
+  MatrixView out;                                // [sum(counts), n], same dtype as x
 };
 
 /// One way to multiply. Chosen once at start; packs and multiplies its own layout only.
@@ -68,7 +69,8 @@ std::unique_ptr<MatmulBackend> make_onednn_matmul(DType dtype);
 /// Version of the oneDNN library, such as "oneDNN 2.7.2".
 std::string onednn_version();
 
-/// The best backend for `dtype`: "auto" takes oneDNN, else the vector kernels of `isa`; "onednn", "cpu" and "ref" force one. Throws Error.
+/// The best backend for `dtype`: "auto" takes oneDNN, else the vector kernels of `isa`; "onednn", "cpu" and "ref" force one.
+/// Throws Error.
 std::unique_ptr<MatmulBackend> select_matmul(const char* name, const char* isa, DType dtype);
 
 }  // namespace ferry

@@ -39,9 +39,7 @@ void attention(const KernelContext& ctx, const AttentionArgs& args) { ctx.ops->a
 void sigmoid_gate(const KernelContext& ctx, const SigmoidGateArgs& args) { ctx.ops->sigmoid_gate(*ctx.pool, args); }
 void causal_conv1d(const KernelContext& ctx, const CausalConv1dArgs& args) { ctx.ops->causal_conv1d(*ctx.pool, args); }
 void delta_gates(const KernelContext& ctx, const DeltaGatesArgs& args) { ctx.ops->delta_gates(*ctx.pool, args); }
-void gated_delta_rule(const KernelContext& ctx, const GatedDeltaRuleArgs& args) {
-  ctx.ops->gated_delta_rule(*ctx.pool, args);
-}
+void gated_delta_rule(const KernelContext& ctx, const GatedDeltaRuleArgs& args) { ctx.ops->gated_delta_rule(*ctx.pool, args); }
 void router_topk(const KernelContext& ctx, const RouterTopkArgs& args) { ctx.ops->router_topk(*ctx.pool, args); }
 void swiglu(const KernelContext& ctx, const SwigluArgs& args) { ctx.ops->swiglu(*ctx.pool, args); }
 void gather_rows(const KernelContext& ctx, const GatherRowsArgs& args) { ctx.ops->gather_rows(*ctx.pool, args); }

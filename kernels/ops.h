@@ -8,8 +8,9 @@
 
 // Every op of the decoder that is not a matrix product (those are in matmul.h). One argument struct and one declaration an
 // op. T below is the dtype of the activations, f32 or bf16: values are computed in fp32 and rounded to T where the comment
-// says so, which is where transformers 5.17 rounds (modeling_qwen3_5_moe.py). Implementations: ref/ (naive, serial, the oracle) and
-// cpu/ (vector code, compiled for AVX2 and for AVX-512). All ops run on the caller's thread plus ctx.pool and keep no state.
+// says so, which is where transformers 5.17 rounds (modeling_qwen3_5_moe.py). Implementations: ref/ (naive, serial, the
+// oracle) and cpu/ (vector code, compiled for AVX2 and for AVX-512). All ops run on the caller's thread plus ctx.pool and
+// keep no state.
 //
 // Rule: the result for a row (a token, a head, a sequence) does not depend on which other rows are in the call, nor on
 // the number of threads.
@@ -26,9 +27,9 @@ struct KernelContext {
 
 /// out[i] = table[ids[i]]
 struct EmbedArgs {
-  ConstMatrixView table;            // [vocab, hidden] f32 or bf16
-  std::span<const TokenId> ids;     // [T]
-  MatrixView out;                   // [T, hidden] T; table values are converted
+  ConstMatrixView table;         // [vocab, hidden] f32 or bf16
+  std::span<const TokenId> ids;  // [T]
+  MatrixView out;                // [T, hidden] T; table values are converted
 };
 
 /// u = x; out = T(u / sqrt(mean(u^2) + eps) * (1 + weight)), per row.
@@ -36,7 +37,7 @@ struct RmsNormArgs {
   ConstMatrixView x;    // [rows, cols]
   const float* weight;  // [cols] stored as offset from one
   float eps;
-  MatrixView out;       // [rows, cols] T, may be x
+  MatrixView out;  // [rows, cols] T, may be x
 };
 
 /// out = T(a + b)
@@ -53,17 +54,17 @@ struct GatedRmsNormArgs {
   const float* weight;   // [cols], plain (not an offset from one)
   DType weight_dtype;    // as stored in the checkpoint
   float eps;
-  MatrixView out;        // [rows, cols], may be x
+  MatrixView out;  // [rows, cols], may be x
 };
 
 /// Rotates the first rotary_dim elements of every head in place (split halves): for j < half:
 /// x'_j = T(T(x_j c_j) - T(x_{j+half} s_j)), x'_{j+half} = T(T(x_{j+half} c_j) + T(x_j s_j)). The rest stays.
 struct RopeArgs {
-  MatrixView x;           // [T, num_heads * head_dim]
+  MatrixView x;  // [T, num_heads * head_dim]
   int64_t head_dim;
-  int64_t rotary_dim;     // even, <= head_dim
-  const float* cos;       // [T, rotary_dim / 2], already rounded to T
-  const float* sin;       // likewise
+  int64_t rotary_dim;  // even, <= head_dim
+  const float* cos;    // [T, rotary_dim / 2], already rounded to T
+  const float* sin;    // likewise
 };
 
 /// One sequence's rows in a step: `num_tokens` rows of the batch from `first_row`, preceded by `num_past` tokens in its caches.
@@ -85,21 +86,21 @@ struct KvLayerView {
 
 /// Appends k and v rows of each sequence to its blocks.
 struct KvAppendArgs {
-  ConstMatrixView k, v;                     // [T, num_kv_heads * head_dim]
+  ConstMatrixView k, v;  // [T, num_kv_heads * head_dim]
   KvLayerView cache;
   std::span<const SequenceSpan> sequences;
   std::span<const int32_t* const> block_tables;  // per sequence: block ids covering num_past + num_tokens tokens
 };
 
-/// Causal attention over the cache (which already holds this step's keys): softmax(q.k * head_dim^-0.5) v in fp32, one rounding to T.
-/// Query head h reads kv head h / (num_heads / num_kv_heads).
+/// Causal attention over the cache (which already holds this step's keys): softmax(q.k * head_dim^-0.5) v in fp32, one
+/// rounding to T. Query head h reads kv head h / (num_heads / num_kv_heads).
 struct AttentionArgs {
   ConstMatrixView q;  // [T, num_heads * head_dim]
   KvLayerView cache;
   std::span<const SequenceSpan> sequences;
   std::span<const int32_t* const> block_tables;
   int64_t num_heads;
-  MatrixView out;     // [T, num_heads * head_dim]
+  MatrixView out;  // [T, num_heads * head_dim]
 };
 
 /// out = T(x * T(sigmoid(gate)))
@@ -109,48 +110,48 @@ struct SigmoidGateArgs {
   MatrixView out;        // [rows, cols], may be x
 };
 
-/// Depthwise causal convolution over time, then SiLU: y = T(sum_tau weight[ch, tau] * c_{t-K+1+tau}[ch]), out = T(silu(y)). Missing
-/// history is what `states` holds: the last K-1 inputs, oldest first, zeros for a new sequence; updated in place.
+/// Depthwise causal convolution over time, then SiLU: y = T(sum_tau weight[ch, tau] * c_{t-K+1+tau}[ch]), out = T(silu(y)).
+/// Missing history is what `states` holds: the last K-1 inputs, oldest first, zeros for a new sequence; updated in place.
 struct CausalConv1dArgs {
-  ConstMatrixView x;     // [T, channels]
-  const float* weight;   // [channels, kernel]
-  int64_t kernel;        // K >= 1
+  ConstMatrixView x;    // [T, channels]
+  const float* weight;  // [channels, kernel]
+  int64_t kernel;       // K >= 1
   std::span<const SequenceSpan> sequences;
   std::span<std::byte* const> states;  // per sequence [kernel - 1, channels] T
-  MatrixView out;        // [T, channels], not x
+  MatrixView out;                      // [T, channels], not x
 };
 
 /// decay = -exp(a_log) * softplus(a + dt_bias) in fp32 (softplus(x) = x for x > 20); beta = T(sigmoid(b)).
 struct DeltaGatesArgs {
-  ConstMatrixView a, b;    // [T, num_v_heads] T
-  const float* a_log;      // [num_v_heads]
-  const float* dt_bias;    // [num_v_heads]
-  float* decay;            // [T, num_v_heads], <= 0
-  float* beta;             // [T, num_v_heads]
+  ConstMatrixView a, b;  // [T, num_v_heads] T
+  const float* a_log;    // [num_v_heads]
+  const float* dt_bias;  // [num_v_heads]
+  float* decay;          // [T, num_v_heads], <= 0
+  float* beta;           // [T, num_v_heads]
 };
 
-/// The gated delta rule (arXiv 2412.06464). Per value head, with S [k_dim, v_dim] fp32, q and k l2-normalised in fp32 (eps 1e-6 inside the
-/// root) and q scaled by k_dim^-0.5:
+/// The gated delta rule (arXiv 2412.06464). Per value head, with S [k_dim, v_dim] fp32, q and k l2-normalised in fp32 (eps
+/// 1e-6 inside the root) and q scaled by k_dim^-0.5:
 ///   S <- e^decay S;  delta = beta (v - S^T k);  S <- S + k delta^T;  o = T(S^T q)
 /// Sequences with one token use this recurrence; longer ones the chunk-parallel form over pieces of `chunk` tokens counted
 /// from the sequence's first row in this step. Value head h reads key head h / (num_v_heads / num_k_heads).
 struct GatedDeltaRuleArgs {
-  ConstMatrixView qkv;     // [T, 2 * num_k_heads * k_dim + num_v_heads * v_dim]: all q, all k, all v
-  const float* decay;      // [T, num_v_heads]
-  const float* beta;       // [T, num_v_heads]
+  ConstMatrixView qkv;  // [T, 2 * num_k_heads * k_dim + num_v_heads * v_dim]: all q, all k, all v
+  const float* decay;   // [T, num_v_heads]
+  const float* beta;    // [T, num_v_heads]
   int64_t num_k_heads, num_v_heads, k_dim, v_dim;
-  int64_t chunk;           // 1 ‥ 64 tokens
+  int64_t chunk;  // 1 ‥ 64 tokens
   std::span<const SequenceSpan> sequences;
   std::span<float* const> states;  // per sequence [num_v_heads, k_dim, v_dim], updated in place
-  MatrixView out;          // [T, num_v_heads * v_dim]
+  MatrixView out;                  // [T, num_v_heads * v_dim]
 };
 
 /// p = softmax(logits) in fp32; the top_k largest, descending, lower expert id first on ties; weights = T(p_k / sum p_k).
 struct RouterTopkArgs {
   ConstMatrixView logits;  // [T, num_experts]
   int64_t top_k;
-  int32_t* topk_idx;       // [T, top_k]
-  float* topk_weights;     // [T, top_k]
+  int32_t* topk_idx;    // [T, top_k]
+  float* topk_weights;  // [T, top_k]
 };
 
 /// out = T(T(silu(gate)) * up)
@@ -171,7 +172,7 @@ struct CombineArgs {
   std::span<const std::byte* const> slot_rows;  // [T * top_k] rows of `cols` elements of out's dtype
   const float* topk_weights;                    // [T, top_k]
   int64_t top_k;
-  MatrixView out;                               // [T, cols]
+  MatrixView out;  // [T, cols]
 };
 
 /// out = T(routed + T(T(sigmoid(gate)) * shared)): the shared expert is weighted by its own scalar gate.

@@ -44,11 +44,7 @@ struct BasicMatrixView {
     return {data, dtype, rows * parts, cols / parts, row_stride / parts};
   }
 
-  operator BasicMatrixView<true>() const
-    requires(!kConst)
-  {
-    return {data, dtype, rows, cols, row_stride};
-  }
+  operator BasicMatrixView<true>() const requires(!kConst) { return {data, dtype, rows, cols, row_stride}; }
 };
 
 using MatrixView = BasicMatrixView<false>;

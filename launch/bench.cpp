@@ -30,9 +30,13 @@ class BenchDriver {
     std::iota(blocks_.begin(), blocks_.end(), 0);
   }
 
-  int64_t max_sequences() const { return std::min<int64_t>(engine_.scheduler_options().max_running, static_cast<int64_t>(blocks_.size()) / blocks_per_sequence_); }
+  int64_t max_sequences() const {
+    return std::min<int64_t>(engine_.scheduler_options().max_running,
+                             static_cast<int64_t>(blocks_.size()) / blocks_per_sequence_);
+  }
 
-  /// Computes tokens [past, past + count) of sequence `s`; the ids are a fixed function of place. Returns the last row's logits.
+  /// Computes tokens [past, past + count) of sequence `s`; the ids are a fixed function of place. Returns the last row's
+  /// logits.
   ConstMatrixView prefill(int64_t s, int64_t past, int64_t count) {
     rows_.clear();
     add_rows(s, past, count);
@@ -72,10 +76,12 @@ class BenchDriver {
 
   void add_rows(int64_t s, int64_t past, int64_t count) {
     const int64_t vocab = engine_.config().vocab_size;
-    for (int64_t i = past; i < past + count; ++i) rows_.push_back({static_cast<TokenId>((s * 7919 + i * 104729 + 17) % vocab), static_cast<int32_t>(i)});
+    for (int64_t i = past; i < past + count; ++i)
+      rows_.push_back({static_cast<TokenId>((s * 7919 + i * 104729 + 17) % vocab), static_cast<int32_t>(i)});
   }
 
-  ConstMatrixView forward(const std::vector<SequenceSpan>& spans, const std::vector<int32_t>& logit_rows, const std::vector<int32_t>& slots) {
+  ConstMatrixView forward(const std::vector<SequenceSpan>& spans, const std::vector<int32_t>& logit_rows,
+                          const std::vector<int32_t>& slots) {
     std::vector<TokenId> ids;
     std::vector<int32_t> positions;
     std::vector<const int32_t*> tables;
@@ -101,11 +107,11 @@ class BenchDriver {
 
 /// Weights that a step reads and multiplies that a token costs, counted from the shapes.
 struct WorkCount {
-  double fixed_bytes = 0;        // read in every step: mixers, routers, shared experts, lm_head
-  double expert_bytes = 0;       // of one routed expert
-  double state_bytes = 0;        // DeltaNet state read and written per sequence
-  double flops_per_token = 0;    // of every token of a prompt
-  double head_flops = 0;         // of a token whose logits are wanted
+  double fixed_bytes = 0;      // read in every step: mixers, routers, shared experts, lm_head
+  double expert_bytes = 0;     // of one routed expert
+  double state_bytes = 0;      // DeltaNet state read and written per sequence
+  double flops_per_token = 0;  // of every token of a prompt
+  double head_flops = 0;       // of a token whose logits are wanted
 
   /// Bytes of a decode step of `batch` sequences, with the number of distinct experts that uniform routing hits.
   double decode_bytes(const ModelConfig& c, int64_t batch) const {
@@ -160,28 +166,35 @@ Sample tokens_per_second(int64_t repetitions, double tokens, Fn&& run) {
 /// Before anything is timed: logits are finite, and a sequence's row in a batch has the bits that it has alone.
 void verify(BenchDriver& driver, int64_t batch) {
   const auto row_bytes = [](ConstMatrixView logits, int64_t row) {
-    return std::string(reinterpret_cast<const char*>(logits.row_bytes(row)), static_cast<std::size_t>(logits.cols * dtype_bytes(logits.dtype)));
+    return std::string(reinterpret_cast<const char*>(logits.row_bytes(row)),
+                       static_cast<std::size_t>(logits.cols * dtype_bytes(logits.dtype)));
   };
   const int64_t s = batch - 1;
   driver.prompt(s, kDecodePrompt);
   const std::string alone = row_bytes(driver.prefill(s, kDecodePrompt, 1), 0);
   for (int64_t i = 0; i < batch; ++i) driver.prompt(i, kDecodePrompt);
   const ConstMatrixView logits = driver.decode(batch, kDecodePrompt);
-  if (row_bytes(logits, s) != alone) throw Error(ErrorCode::kInternal, "bench: a sequence's logits differ between a batch of " + std::to_string(batch) + " and alone");
+  if (row_bytes(logits, s) != alone)
+    throw Error(ErrorCode::kInternal,
+                "bench: a sequence's logits differ between a batch of " + std::to_string(batch) + " and alone");
   visit_dtype(logits.dtype, [&]<class T>() {
     for (int64_t i = 0; i < logits.cols; ++i) {
-      if (!std::isfinite(to_float(logits.row<T>(s)[i]))) throw Error(ErrorCode::kInternal, "bench: logit " + std::to_string(i) + " is not finite");
+      if (!std::isfinite(to_float(logits.row<T>(s)[i])))
+        throw Error(ErrorCode::kInternal, "bench: logit " + std::to_string(i) + " is not finite");
     }
   });
 }
 
 void print_row(const char* what, int64_t size, const Sample& rate, double share, const char* of) {
-  std::printf("%-8s %6lld %10.1f %10.1f %10.1f   %5.1f %% of %s\n", what, static_cast<long long>(size), rate.median, rate.min, rate.max, 100 * share, of);
+  std::printf("%-8s %6lld %10.1f %10.1f %10.1f   %5.1f %% of %s\n", what, static_cast<long long>(size), rate.median, rate.min,
+              rate.max, 100 * share, of);
   std::fflush(stdout);
 }
 
 ordered_json row_json(const char* size_name, int64_t size, const Sample& rate, double share) {
-  return {{size_name, size}, {"tokens_per_s", {{"median", rate.median}, {"min", rate.min}, {"max", rate.max}}}, {"share_of_roof", share}};
+  return {{size_name, size},
+          {"tokens_per_s", {{"median", rate.median}, {"min", rate.min}, {"max", rate.max}}},
+          {"share_of_roof", share}};
 }
 
 }  // namespace
@@ -190,25 +203,32 @@ int run_bench(const Options& options, Cluster& cluster) {
   const BenchOptions& o = options.bench;
   Engine engine(options.engine, cluster);
   const ModelConfig& config = engine.config();
-  const int64_t longest = std::max(*std::max_element(o.prompt_lengths.begin(), o.prompt_lengths.end()), kDecodePrompt + o.decode_tokens + 1);
+  const int64_t longest =
+      std::max(*std::max_element(o.prompt_lengths.begin(), o.prompt_lengths.end()), kDecodePrompt + o.decode_tokens + 1);
   if (longest > sequence_capacity(engine.scheduler_options())) {
-    throw_invalid("bench: sequences of " + std::to_string(longest) + " tokens; allowed: up to " + std::to_string(sequence_capacity(engine.scheduler_options())) + " with this --memory");
+    throw_invalid("bench: sequences of " + std::to_string(longest) + " tokens; allowed: up to " +
+                  std::to_string(sequence_capacity(engine.scheduler_options())) + " with this --memory");
   }
   BenchDriver long_driver(engine, longest);
   BenchDriver driver(engine, kDecodePrompt + o.decode_tokens + 1);
   const int64_t largest_batch = *std::max_element(o.batches.begin(), o.batches.end());
   if (largest_batch > driver.max_sequences()) {
-    throw_invalid("-b is " + std::to_string(largest_batch) + "; allowed: up to " + std::to_string(driver.max_sequences()) + " with this --memory");
+    throw_invalid("-b is " + std::to_string(largest_batch) + "; allowed: up to " + std::to_string(driver.max_sequences()) +
+                  " with this --memory");
   }
   for (const int64_t batch : o.batches) verify(driver, batch);
 
   const Roof roof = measure_roof(engine.pool(), engine.matmul(), engine.dtype());
   const WorkCount work = count_work(config, engine.dtype());
   if (!o.json) {
-    std::printf("%s, %s, %d threads, experts %s, %s + %s\n", config.name.c_str(), dtype_name(engine.dtype()), engine.pool().num_threads(),
-                cluster.num_workers() == 0 ? "in process" : ("on " + std::to_string(cluster.num_workers()) + " workers (" + cluster.transport() + ")").c_str(),
+    std::printf("%s, %s, %d threads, experts %s, %s + %s\n", config.name.c_str(), dtype_name(engine.dtype()),
+                engine.pool().num_threads(),
+                cluster.num_workers() == 0
+                    ? "in process"
+                    : ("on " + std::to_string(cluster.num_workers()) + " workers (" + cluster.transport() + ")").c_str(),
                 engine.kernels_name(), engine.matmul().name());
-    std::printf("roof: read %.1f GB/s, products %.0f GFLOP/s (coordinator's threads)\n", roof.read_bytes_per_s * 1e-9, roof.flops_per_s * 1e-9);
+    std::printf("roof: read %.1f GB/s, products %.0f GFLOP/s (coordinator's threads)\n", roof.read_bytes_per_s * 1e-9,
+                roof.flops_per_s * 1e-9);
     std::printf("%-8s %6s %10s %10s %10s\n", "phase", "size", "tokens/s", "min", "max");
   }
   ordered_json prefill = ordered_json::array(), decode = ordered_json::array();

@@ -3,7 +3,8 @@
 #include "runtime/cluster.h"
 #include "runtime/options.h"
 
-// The subcommands of `ferry`, as rank 0 runs them; every one returns the exit code and throws Error. Other ranks run run_expert_worker.
+// The subcommands of `ferry`, as rank 0 runs them; every one returns the exit code and throws Error. Other ranks run
+// run_expert_worker.
 
 namespace ferry {
 

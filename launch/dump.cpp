@@ -66,13 +66,15 @@ class TapCollector {
 };
 
 Tap make_tap(TapCollector& taps, int64_t top_k) {
-  return {.matrix = [&taps](const char* name, int64_t layer, ConstMatrixView values) { taps.add_matrix(std::string(name) + "." + std::to_string(layer), values); },
-          .routing =
-              [&taps, top_k](int64_t layer, std::span<const int32_t> ids, std::span<const float> weights) {
-                const std::string prefix = "layers." + std::to_string(layer);
-                taps.add_rows(prefix + ".topk_ids", StoredType::kI32, ids, top_k);
-                taps.add_rows(prefix + ".topk_weights", StoredType::kF32, weights, top_k);
-              }};
+  return {
+      .matrix = [&taps](const char* name, int64_t layer,
+                        ConstMatrixView values) { taps.add_matrix(std::string(name) + "." + std::to_string(layer), values); },
+      .routing =
+          [&taps, top_k](int64_t layer, std::span<const int32_t> ids, std::span<const float> weights) {
+            const std::string prefix = "layers." + std::to_string(layer);
+            taps.add_rows(prefix + ".topk_ids", StoredType::kI32, ids, top_k);
+            taps.add_rows(prefix + ".topk_weights", StoredType::kF32, weights, top_k);
+          }};
 }
 
 /// recurrent_state.N [num_v_heads, k_dim, v_dim] of every DeltaNet layer N, from slot 0.
@@ -108,14 +110,15 @@ void run_prompt(Engine& engine, const std::vector<TokenId>& ids, TapCollector& t
       std::iota(begin, begin + piece, static_cast<int32_t>(done));
     }
     std::iota(rows.begin(), rows.end(), 0);
-    const ConstMatrixView logits = engine.forward({.token_ids = std::span(ids).subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(piece)),
-                                                   .positions = positions,
-                                                   .sequences = {&span, 1},
-                                                   .block_tables = {&table, 1},
-                                                   .state_slots = {&slot, 1},
-                                                   .logit_rows = rows,
-                                                   .delta_chunk = prefill_quantum(limits.prefill_chunk)},
-                                                  tap);
+    const ConstMatrixView logits =
+        engine.forward({.token_ids = std::span(ids).subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(piece)),
+                        .positions = positions,
+                        .sequences = {&span, 1},
+                        .block_tables = {&table, 1},
+                        .state_slots = {&slot, 1},
+                        .logit_rows = rows,
+                        .delta_chunk = prefill_quantum(limits.prefill_chunk)},
+                       tap);
     taps.add_matrix("logits", logits);
     done += piece;
   }
@@ -125,7 +128,8 @@ void run_prompt(Engine& engine, const std::vector<TokenId>& ids, TapCollector& t
 
 int run_dump(const Options& options, Cluster& cluster) {
   Engine engine(options.engine, cluster, Engine::LogitRows::kAll);
-  validate_request({.id = {}, .prompt = options.dump.token_ids, .sampling = {}, .deadline = std::nullopt}, engine.scheduler_options());
+  validate_request({.id = {}, .prompt = options.dump.token_ids, .sampling = {}, .deadline = std::nullopt},
+                   engine.scheduler_options());
   TapCollector taps;
   const Tap tap = make_tap(taps, engine.config().moe.top_k);
   run_prompt(engine, options.dump.token_ids, taps, options.dump.taps ? &tap : nullptr);

@@ -59,7 +59,9 @@ std::vector<TokenId> encode_input(const Options& options, const Engine& engine) 
   const Tokenizer& tokenizer = engine.require_tokenizer();
   if (o.prompt) return tokenizer.encode(*o.prompt);
   using Mode = GenerateOptions::ThinkingMode;
-  const Thinking thinking = o.thinking == Mode::kOn ? Thinking::kOn : o.thinking == Mode::kOff ? Thinking::kOff : Thinking::kDefault;
+  const Thinking thinking = o.thinking == Mode::kOn    ? Thinking::kOn
+                            : o.thinking == Mode::kOff ? Thinking::kOff
+                                                       : Thinking::kDefault;
   const ChatMessage message{.role = "user", .content = *o.chat};
   return tokenizer.encode(ChatTemplate::load(options.engine.model).render({&message, 1}, thinking));
 }
@@ -81,7 +83,8 @@ nlohmann::ordered_json expert_load_json(Engine& engine) {
   nlohmann::ordered_json layers = nlohmann::ordered_json::array();
   for (int64_t l = 0; l < engine.config().num_layers(); ++l) {
     layers.push_back({{"per_rank", tokens_per_rank(dispatcher.expert_load(), l, dispatcher.expert_map())},
-                      {"per_expert", std::vector<int64_t>(dispatcher.expert_load().layer(l).begin(), dispatcher.expert_load().layer(l).end())}});
+                      {"per_expert", std::vector<int64_t>(dispatcher.expert_load().layer(l).begin(),
+                                                          dispatcher.expert_load().layer(l).end())}});
   }
   return layers;
 }
@@ -109,19 +112,22 @@ void print_json(Engine& engine, const Completion& completion, const GenerateEven
 void print_summary(Engine& engine, const GenerateEvent& last) {
   const Rates rates = rates_of(last);
   const ModelInfo& info = engine.model_info();
-  const std::string experts = info.num_expert_workers == 0 ? "in process" : "on " + std::to_string(info.num_expert_workers) + " worker ranks (" + info.transport + ")";
+  const std::string experts = info.num_expert_workers == 0
+                                  ? "in process"
+                                  : "on " + std::to_string(info.num_expert_workers) + " worker ranks (" + info.transport + ")";
   std::printf("\n");
   std::fflush(stdout);
-  std::fprintf(stderr, "ferry: %d prompt tokens at %.1f tokens/s, %d new at %.1f tokens/s; experts %s, balancedness %.2f\n", last.prompt_tokens,
-               rates.prefill_tokens_per_s, last.completion_tokens, rates.decode_tokens_per_s, experts.c_str(),
-               balancedness(engine.dispatcher().expert_load(), engine.dispatcher().expert_map()));
+  std::fprintf(stderr, "ferry: %d prompt tokens at %.1f tokens/s, %d new at %.1f tokens/s; experts %s, balancedness %.2f\n",
+               last.prompt_tokens, rates.prefill_tokens_per_s, last.completion_tokens, rates.decode_tokens_per_s,
+               experts.c_str(), balancedness(engine.dispatcher().expert_load(), engine.dispatcher().expert_map()));
 }
 
 }  // namespace
 
 int run_generate(const Options& options, Cluster& cluster) {
   Engine engine(options.engine, cluster);
-  Request request{.id = {}, .prompt = encode_input(options, engine), .sampling = options.generate.sampling, .deadline = std::nullopt};
+  Request request{
+      .id = {}, .prompt = encode_input(options, engine), .sampling = options.generate.sampling, .deadline = std::nullopt};
   Completion completion(!options.generate.json);
   Coordinator coordinator(engine);
   const Cluster::LossWatch watch(cluster, [&](const std::string& reason) { coordinator.fail(reason); });

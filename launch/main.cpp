@@ -31,7 +31,8 @@ int run_command(const Options& options, Cluster& cluster) {
   return kExitFailure;
 }
 
-/// Termination signals are for the coordinator, which drains and then sends the workers home; a launcher sends them to every rank.
+/// Termination signals are for the coordinator, which drains and then sends the workers home; a launcher sends them to every
+/// rank.
 void block_termination_signals() {
   sigset_t set;
   sigemptyset(&set);

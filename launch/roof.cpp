@@ -32,7 +32,8 @@ double measure_read(ThreadPool& pool) {
   for (int round = 0; round < kReadRounds; ++round) {
     const auto start = Clock::now();
     pool.parallel_for(pool.num_threads(), [&](int64_t part, int) {
-      sums[static_cast<std::size_t>(part)] += read_words(stream.as<uint64_t>() + static_cast<std::size_t>(part) * words_each, words_each);
+      sums[static_cast<std::size_t>(part)] +=
+          read_words(stream.as<uint64_t>() + static_cast<std::size_t>(part) * words_each, words_each);
     });
     best = std::max(best, static_cast<double>(threads * words_each * sizeof(uint64_t)) / seconds_since(start));
   }

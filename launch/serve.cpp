@@ -12,7 +12,7 @@
 namespace ferry {
 namespace {
 
-constexpr timespec kPollPeriod{0, 50'000'000};          // between looks at the engine's health
+constexpr timespec kPollPeriod{0, 50'000'000};           // between looks at the engine's health
 constexpr std::chrono::milliseconds kFailureGrace{500};  // for last messages to leave after a failure
 
 /// Waits for SIGTERM or SIGINT (true) or for the engine's failure (false). Both signals are blocked in every thread.

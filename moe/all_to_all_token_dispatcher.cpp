@@ -15,7 +15,8 @@ AllToAllTokenDispatcher::AllToAllTokenDispatcher(Group& group, ExpertMap map, Ke
   const int64_t row_bytes = options.hidden_dim * dtype_bytes(options.dtype);
   const int64_t max_rows = options.max_tokens * options.top_k;
   // Every row costs four bytes of index; a token goes at most once to each worker and at most top_k times in all.
-  const int64_t framing = num_ranks * (static_cast<int64_t>(sizeof(WireHeader)) + 2 * kWireAlignment) + 4 * (map_.num_physical() + max_rows);
+  const int64_t framing =
+      num_ranks * (static_cast<int64_t>(sizeof(WireHeader)) + 2 * kWireAlignment) + 4 * (map_.num_physical() + max_rows);
   const int64_t max_sent = std::min(options.max_tokens * num_ranks, max_rows);
   for (InFlight& slot : in_flight_) {
     slot.workers.resize(map_.ranks().size());

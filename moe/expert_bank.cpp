@@ -13,7 +13,8 @@ ExpertBank::ExpertBank(int64_t num_layers, int64_t num_local_experts, ExpertDims
   down_ = gate_up_;
 }
 
-void ExpertBank::set(int64_t layer, int64_t local_expert, std::unique_ptr<PackedMatrix> gate_up, std::unique_ptr<PackedMatrix> down) {
+void ExpertBank::set(int64_t layer, int64_t local_expert, std::unique_ptr<PackedMatrix> gate_up,
+                     std::unique_ptr<PackedMatrix> down) {
   FERRY_CHECK_EQ(gate_up->n(), 2 * dims_.intermediate_dim);
   FERRY_CHECK_EQ(gate_up->k(), dims_.hidden_dim);
   FERRY_CHECK_EQ(down->n(), dims_.hidden_dim);

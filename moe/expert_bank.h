@@ -15,8 +15,9 @@ struct ExpertDims {
   int64_t intermediate_dim = 0;
 };
 
-/// The routed experts that live on this rank: for every layer and local expert gate_up [2 * intermediate_dim, hidden_dim] (gate rows, then up
-/// rows) and down [hidden_dim, intermediate_dim], packed. Filled while loading (distinct entries from any thread), then read only.
+/// The routed experts that live on this rank: for every layer and local expert gate_up [2 * intermediate_dim, hidden_dim]
+/// (gate rows, then up rows) and down [hidden_dim, intermediate_dim], packed. Filled while loading (distinct entries from any
+/// thread), then read only.
 class ExpertBank {
  public:
   ExpertBank(int64_t num_layers, int64_t num_local_experts, ExpertDims dims);
@@ -33,9 +34,9 @@ class ExpertBank {
  private:
   int64_t num_local_experts_;
   ExpertDims dims_;
-  std::vector<std::unique_ptr<PackedMatrix>> owned_;        // [num_layers * num_local_experts * 2]
-  std::vector<std::vector<const PackedMatrix*>> gate_up_;   // [num_layers][num_local_experts]
-  std::vector<std::vector<const PackedMatrix*>> down_;      // likewise
+  std::vector<std::unique_ptr<PackedMatrix>> owned_;       // [num_layers * num_local_experts * 2]
+  std::vector<std::vector<const PackedMatrix*>> gate_up_;  // [num_layers][num_local_experts]
+  std::vector<std::vector<const PackedMatrix*>> down_;     // likewise
 };
 
 }  // namespace ferry

@@ -31,7 +31,8 @@ class ExpertLoad {
 /// Rows of each rank in one layer: [num_ranks].
 std::vector<int64_t> tokens_per_rank(const ExpertLoad& load, int64_t layer, const ExpertMap& map);
 
-/// Mean over ranks / max over ranks of the rows, averaged over the layers that saw any: 1 is perfect balance, 1 / ranks the worst.
+/// Mean over ranks / max over ranks of the rows, averaged over the layers that saw any: 1 is perfect balance, 1 / ranks the
+/// worst.
 double balancedness(const ExpertLoad& load, const ExpertMap& map);
 
 }  // namespace ferry

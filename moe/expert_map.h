@@ -12,7 +12,8 @@ namespace ferry {
 /// placement is a new map with a higher epoch, and messages carry the epoch so that both ends agree on one.
 class ExpertMap {
  public:
-  /// Every expert once, in id order, in consecutive slices over `ranks`; the first num_experts % ranks.size() slices are one longer.
+  /// Every expert once, in id order, in consecutive slices over `ranks`; the first num_experts % ranks.size() slices are one
+  /// longer.
   static ExpertMap contiguous(int64_t num_experts, std::span<const Rank> ranks);
 
   uint32_t epoch() const { return epoch_; }
@@ -22,23 +23,27 @@ class ExpertMap {
 
   LogicalExpertId logical_of(PhysicalExpertId expert) const { return logical_[static_cast<std::size_t>(expert.value)]; }
   /// The copies of a logical expert, at least one.
-  std::span<const PhysicalExpertId> copies_of(LogicalExpertId expert) const { return copies_[static_cast<std::size_t>(expert.value)]; }
+  std::span<const PhysicalExpertId> copies_of(LogicalExpertId expert) const {
+    return copies_[static_cast<std::size_t>(expert.value)];
+  }
   /// Index into ranks() of the owner.
   int32_t rank_idx_of(PhysicalExpertId expert) const { return rank_idx_[static_cast<std::size_t>(expert.value)]; }
   /// Position of a physical expert among those of its rank.
   int32_t local_idx_of(PhysicalExpertId expert) const { return local_idx_[static_cast<std::size_t>(expert.value)]; }
   /// The physical experts of ranks()[rank_idx], in local order.
-  std::span<const PhysicalExpertId> experts_of(int32_t rank_idx) const { return local_experts_[static_cast<std::size_t>(rank_idx)]; }
+  std::span<const PhysicalExpertId> experts_of(int32_t rank_idx) const {
+    return local_experts_[static_cast<std::size_t>(rank_idx)];
+  }
 
  private:
   ExpertMap() = default;
 
   uint32_t epoch_ = 0;
   std::vector<Rank> ranks_;
-  std::vector<LogicalExpertId> logical_;                    // [num_physical]
-  std::vector<int32_t> rank_idx_;                           // [num_physical]
-  std::vector<int32_t> local_idx_;                          // [num_physical]
-  std::vector<std::vector<PhysicalExpertId>> copies_;       // [num_logical]
+  std::vector<LogicalExpertId> logical_;                      // [num_physical]
+  std::vector<int32_t> rank_idx_;                             // [num_physical]
+  std::vector<int32_t> local_idx_;                            // [num_physical]
+  std::vector<std::vector<PhysicalExpertId>> copies_;         // [num_logical]
   std::vector<std::vector<PhysicalExpertId>> local_experts_;  // [num_ranks]
 };
 

@@ -20,9 +20,11 @@ void GroupedFfn::run(int64_t layer, const ExpertRows& rows, MatrixView out) {
   const MatrixView gate_up = gate_up_.top(num_rows);
   const MatrixView activated = activated_.top(num_rows);
   gather_rows(context_, {.x = rows.tokens, .row_idx = rows.row_token, .out = permuted});
-  matmul_.grouped_matmul(*context_.pool, {.x = permuted, .counts = rows.expert_counts, .weights = bank_.gate_up(layer), .out = gate_up});
+  matmul_.grouped_matmul(*context_.pool,
+                         {.x = permuted, .counts = rows.expert_counts, .weights = bank_.gate_up(layer), .out = gate_up});
   swiglu(context_, {.gate_up = gate_up, .out = activated});
-  matmul_.grouped_matmul(*context_.pool, {.x = activated, .counts = rows.expert_counts, .weights = bank_.down(layer), .out = out});
+  matmul_.grouped_matmul(*context_.pool,
+                         {.x = activated, .counts = rows.expert_counts, .weights = bank_.down(layer), .out = out});
 }
 
 }  // namespace ferry

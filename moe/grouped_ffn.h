@@ -10,8 +10,8 @@ namespace ferry {
 
 /// One layer's routed tokens as a rank sees them.
 struct ExpertRows {
-  ConstMatrixView tokens;               // [num_tokens, hidden_dim]
-  std::span<const int32_t> row_token;   // [num_rows] expert-major: the token of each row
+  ConstMatrixView tokens;                  // [num_tokens, hidden_dim]
+  std::span<const int32_t> row_token;      // [num_rows] expert-major: the token of each row
   std::span<const int32_t> expert_counts;  // [num_local_experts] sum = num_rows
 };
 

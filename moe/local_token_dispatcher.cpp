@@ -7,12 +7,14 @@ constexpr std::array<Rank, 1> kThisProcess = {Rank{0}};
 
 }  // namespace
 
-LocalTokenDispatcher::LocalTokenDispatcher(const ExpertBank& bank, MatmulBackend& matmul, KernelContext context, const Options& options)
+LocalTokenDispatcher::LocalTokenDispatcher(const ExpertBank& bank, MatmulBackend& matmul, KernelContext context,
+                                           const Options& options)
     : context_(context),
       map_(ExpertMap::contiguous(bank.num_local_experts(), kThisProcess)),
       load_(bank.num_layers(), bank.num_local_experts()),
       ffn_(bank, matmul, context, options.dtype, options.max_tokens * options.top_k) {
-  for (InFlight& slot : in_flight_) slot.rows = Matrix(options.dtype, options.max_tokens * options.top_k, bank.dims().hidden_dim);
+  for (InFlight& slot : in_flight_)
+    slot.rows = Matrix(options.dtype, options.max_tokens * options.top_k, bank.dims().hidden_dim);
   slot_rows_.resize(static_cast<std::size_t>(options.max_tokens * options.top_k));
 }
 
@@ -28,7 +30,8 @@ DispatchHandle LocalTokenDispatcher::dispatch(const DispatchArgs& args) {
   // A token without experts does not exist (top_k >= 1), so token_idx is 0, 1, 2, … and row_token indexes the batch itself.
   FERRY_CHECK_EQ(static_cast<int64_t>(rank.token_idx.size()), args.tokens.rows);
   const auto num_rows = static_cast<int64_t>(rank.row_token.size());
-  ffn_.run(args.layer, {.tokens = args.tokens, .row_token = rank.row_token, .expert_counts = rank.expert_counts}, slot.rows.top(num_rows));
+  ffn_.run(args.layer, {.tokens = args.tokens, .row_token = rank.row_token, .expert_counts = rank.expert_counts},
+           slot.rows.top(num_rows));
   return DispatchHandle(slot_idx);
 }
 

@@ -11,12 +11,14 @@
 // Example: 3 tokens, top-2, experts {0,1} on rank A and {2,3} on rank B.
 //
 //   topk_idx      t0: [2 0]   t1: [0 1]   t2: [3 2]
-//   rank A        tokens t0 t1         expert 0: rows t0 t1 | expert 1: row t1      token_idx [0 1], row_token [0 1 1], counts [2 1]
-//   rank B        tokens t0 t2         expert 2: rows t0 t2 | expert 3: row t2      token_idx [0 2], row_token [0 1 1], counts [2 1]
+// rank A tokens t0 t1 expert 0: rows t0 t1 | expert 1: row t1 token_idx [0 1], row_token [0 1 1], counts [2 1]
+// 
+// rank B tokens t0 t2 expert 2: rows t0 t2 | expert 3: row t2 token_idx [0 2], row_token [0 1 1], counts [2 1]
+// 
 //   slots         t0: [B0 A0]  t1: [A1 A2]  t2: [B2 B1]      where the result of (token, k) is to be found
 //
-// A token travels to a rank once, however many of its experts live there; the rank repeats it per expert (permute) and returns one
-// row per (token, k), which the coordinator adds in the order of k (unpermute and combine).
+// A token travels to a rank once, however many of its experts live there; the rank repeats it per expert (permute) and
+// returns one row per (token, k), which the coordinator adds in the order of k (unpermute and combine).
 
 namespace ferry {
 
@@ -39,7 +41,8 @@ struct DispatchPlan {
   std::vector<int32_t> cursor;  // [num_ranks] scratch: position in token_idx while rows are placed
 };
 
-/// Fills `plan` (whose vectors are reused) for topk_idx [num_tokens, top_k] of logical experts. Rows of one expert are in token order.
+/// Fills `plan` (whose vectors are reused) for topk_idx [num_tokens, top_k] of logical experts. Rows of one expert are in
+/// token order.
 void plan_dispatch(std::span<const int32_t> topk_idx, int64_t top_k, const ExpertMap& map, DispatchPlan& plan);
 
 }  // namespace ferry

@@ -22,12 +22,13 @@ namespace ferry {
 
 struct DispatchArgs {
   int64_t layer = 0;
-  ConstMatrixView tokens;              // [num_tokens, hidden_dim]; must stay untouched until combine
-  std::span<const int32_t> topk_idx;   // [num_tokens * top_k] logical experts
+  ConstMatrixView tokens;             // [num_tokens, hidden_dim]; must stay untouched until combine
+  std::span<const int32_t> topk_idx;  // [num_tokens * top_k] logical experts
   int64_t top_k = 0;
 };
 
-/// One dispatch on its way; combine consumes it. Up to TokenDispatcher::kMaxInFlight may be open, so that two micro-batches can overlap.
+/// One dispatch on its way; combine consumes it. Up to TokenDispatcher::kMaxInFlight may be open, so that two micro-batches
+/// can overlap.
 class DispatchHandle {
  public:
   DispatchHandle() = default;
@@ -48,8 +49,8 @@ class DispatchHandle {
   int slot_ = -1;
 };
 
-/// One thread at a time. Errors: a lost or silent worker is Error{kUnavailable} or {kDeadlineExceeded} naming the rank; the dispatcher
-/// is of no use afterwards.
+/// One thread at a time. Errors: a lost or silent worker is Error{kUnavailable} or {kDeadlineExceeded} naming the rank; the
+/// dispatcher is of no use afterwards.
 class TokenDispatcher {
  public:
   static constexpr int kMaxInFlight = 2;

@@ -33,7 +33,8 @@ RequestParts lay_out_request(const WireHeader& h, std::span<std::byte> message) 
   auto* counts = reinterpret_cast<int32_t*>(message.data() + sizeof(WireHeader));
   return {.expert_counts = counts,
           .row_token = counts + h.num_local_experts,
-          .tokens = {message.data() + request_rows_offset(h), static_cast<DType>(h.dtype), h.num_tokens, h.hidden_dim, h.hidden_dim}};
+          .tokens = {message.data() + request_rows_offset(h), static_cast<DType>(h.dtype), h.num_tokens, h.hidden_dim,
+                     h.hidden_dim}};
 }
 
 MatrixView lay_out_reply(const WireHeader& h, std::span<std::byte> message) {
@@ -45,7 +46,8 @@ WireHeader read_header(std::span<const std::byte> message) {
   WireHeader header;
   FERRY_CHECK_LE(sizeof(WireHeader), message.size());
   std::memcpy(&header, message.data(), sizeof(WireHeader));
-  if (header.magic != kWireMagic) throw Error(ErrorCode::kInternal, "expert message does not start with Ferry's mark: do all ranks run the same program?");
+  if (header.magic != kWireMagic)
+    throw Error(ErrorCode::kInternal, "expert message does not start with Ferry's mark: do all ranks run the same program?");
   return header;
 }
 
@@ -63,7 +65,8 @@ RequestView parse_request(std::span<const std::byte> message) {
   RequestView view{.header = h,
                    .expert_counts = {counts, static_cast<std::size_t>(h.num_local_experts)},
                    .row_token = {counts + h.num_local_experts, static_cast<std::size_t>(h.num_rows)},
-                   .tokens = {message.data() + request_rows_offset(h), static_cast<DType>(h.dtype), h.num_tokens, h.hidden_dim, h.hidden_dim}};
+                   .tokens = {message.data() + request_rows_offset(h), static_cast<DType>(h.dtype), h.num_tokens, h.hidden_dim,
+                              h.hidden_dim}};
   int64_t rows = 0;
   for (const int32_t count : view.expert_counts) {
     require(count >= 0, h, "negative expert count");

@@ -8,7 +8,8 @@
 
 // What travels between a source of tokens (a coordinator) and an expert worker: one message each way per worker and layer.
 //
-//   request   WireHeader | expert_counts i32 [num_local_experts] | row_token i32 [num_rows] | pad to 64 | tokens T [num_tokens, hidden_dim]
+// request WireHeader | expert_counts i32 [num_local_experts] | row_token i32 [num_rows] | pad to 64 | tokens T [num_tokens,
+// hidden_dim]
 //   reply     WireHeader | pad to 64 | rows T [num_rows, hidden_dim], in the order of row_token
 //
 // All integers are little-endian, as every supported host is.
@@ -26,7 +27,7 @@ struct WireHeader {
   uint32_t magic = kWireMagic;
   WireKind kind = WireKind::kRows;
   uint32_t map_epoch = 0;
-  uint32_t dtype = 0;       // DType
+  uint32_t dtype = 0;  // DType
   int64_t step = 0;
   int32_t layer = 0;
   int32_t num_tokens = 0;
@@ -61,8 +62,8 @@ MatrixView lay_out_reply(const WireHeader& header, std::span<std::byte> message)
 WireHeader read_header(std::span<const std::byte> message);
 void write_header(const WireHeader& header, std::span<std::byte> message);
 
-/// Views a received request. A worker trusts nothing: counts, indices and sizes are checked against each other and against the buffer, and
-/// a mismatch throws Error{kInternal}. `message` is 64-byte aligned.
+/// Views a received request. A worker trusts nothing: counts, indices and sizes are checked against each other and against
+/// the buffer, and a mismatch throws Error{kInternal}. `message` is 64-byte aligned.
 RequestView parse_request(std::span<const std::byte> message);
 
 }  // namespace ferry

@@ -57,7 +57,8 @@ Cluster::Cluster(const EngineOptions& options) {
     group_ = std::move(mpi_group);
   }
   Group& bootstrap = use_gloo ? *bootstrap_ : *group_;
-  liveness_ = std::make_unique<LivenessMonitor>(bootstrap, gloo, [this](Rank lost, const std::string& reason) { lose(lost, reason); });
+  liveness_ =
+      std::make_unique<LivenessMonitor>(bootstrap, gloo, [this](Rank lost, const std::string& reason) { lose(lost, reason); });
 }
 
 void Cluster::lose(Rank lost, const std::string& reason) {
@@ -69,8 +70,8 @@ void Cluster::lose(Rank lost, const std::string& reason) {
   exit_guard_ = std::thread([this] { guard_exit(); });
 }
 
-/// A lost rank ends the job. Should the thread that talks to MPI not come back to see it (Open MPI's TCP transport can block for good
-/// inside MPI_Test when a connection breaks in mid-message), the process ends here.
+/// A lost rank ends the job. Should the thread that talks to MPI not come back to see it (Open MPI's TCP transport can block
+/// for good inside MPI_Test when a connection breaks in mid-message), the process ends here.
 void Cluster::guard_exit() {
   std::unique_lock lock(mutex_);
   if (left_.wait_for(lock, kExitTimeout, [this] { return is_leaving_; })) return;

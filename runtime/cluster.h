@@ -16,8 +16,8 @@
 
 namespace ferry {
 
-/// This process's place in the job: alone, the coordinator (rank 0), or an expert worker; the group that carries rows, and the monitor
-/// that notices lost ranks.
+/// This process's place in the job: alone, the coordinator (rank 0), or an expert worker; the group that carries rows, and
+/// the monitor that notices lost ranks.
 class Cluster {
  public:
   /// Joins the job that the launcher started, if any. Throws Error when ranks cannot reach each other.
@@ -36,13 +36,14 @@ class Cluster {
   /// "local", "mpi" or "gloo".
   const char* transport() const { return group_ == nullptr ? "local" : group_->name(); }
 
-  /// Threads of this rank if the user did not say: the coordinator takes all cores of its host; workers share theirs, since they compute
-  /// while the coordinator waits.
+  /// Threads of this rank if the user did not say: the coordinator takes all cores of its host; workers share theirs, since
+  /// they compute while the coordinator waits.
   int default_threads() const;
   /// How long idle pool threads may spin: not at all where ranks share cores.
   std::chrono::microseconds thread_spin() const;
 
-  /// While it lives, a lost rank is told to `on_lost`, from another thread and at most once; the reason names the rank. One at a time.
+  /// While it lives, a lost rank is told to `on_lost`, from another thread and at most once; the reason names the rank. One
+  /// at a time.
   class LossWatch {
    public:
     LossWatch(Cluster& cluster, std::function<void(const std::string& reason)> on_lost);
@@ -54,8 +55,8 @@ class Cluster {
     Cluster& cluster_;
   };
 
-  /// Every rank says whether it is ready; throws Error{kFailedPrecondition} with the first complaint of any rank, on all of them.
-  /// Waits up to `timeout` for the slowest.
+  /// Every rank says whether it is ready; throws Error{kFailedPrecondition} with the first complaint of any rank, on all of
+  /// them. Waits up to `timeout` for the slowest.
   void agree(const std::string& complaint, std::chrono::milliseconds timeout);
 
   /// Somebody was lost or is stuck: do not wait for anyone. The process should end through quick_exit.
@@ -76,12 +77,12 @@ class Cluster {
   std::unique_ptr<Group> group_;
   std::unique_ptr<LivenessMonitor> liveness_;
   std::atomic<bool> abandoned_{false};
-  std::mutex mutex_;                  // guards on_lost_ and lost_reason_
+  std::mutex mutex_;  // guards on_lost_ and lost_reason_
   std::function<void(const std::string&)> on_lost_;
   std::string lost_reason_;
-  std::condition_variable left_;      // the destructor runs: exit_guard_ may end
-  bool is_leaving_ = false;           // guarded by mutex_
-  std::thread exit_guard_;            // started by the first loss
+  std::condition_variable left_;  // the destructor runs: exit_guard_ may end
+  bool is_leaving_ = false;       // guarded by mutex_
+  std::thread exit_guard_;        // started by the first loss
 };
 
 }  // namespace ferry

@@ -94,13 +94,13 @@ class Coordinator::Impl {
   std::condition_variable wake_;  // the engine's thread: work arrived
   std::condition_variable done_;  // drain: a request ended
   std::deque<Submission> inbox_;
-  std::set<std::string> open_ids_;        // accepted, last event not yet sent
+  std::set<std::string> open_ids_;  // accepted, last event not yet sent
   std::vector<std::string> aborts_;
-  std::string lost_reason_;               // set by fail()
+  std::string lost_reason_;  // set by fail()
   bool draining_ = false;
   bool stop_ = false;
-  std::optional<Error> refusal_;          // the failure, from the moment it happens
-  std::optional<Error> failure_;          // the same, once every request has heard of it
+  std::optional<Error> refusal_;  // the failure, from the moment it happens
+  std::optional<Error> failure_;  // the same, once every request has heard of it
   std::function<void()> on_failure_;
   EngineLoad load_;
   int64_t next_id_ = 0;
@@ -120,10 +120,13 @@ void Coordinator::Impl::submit(Request request, EventSink sink) {
   if (draining_ || stop_) throw Error(ErrorCode::kUnavailable, "the server is shutting down and takes no more requests");
   const int64_t waiting = load_.waiting_requests + static_cast<int64_t>(inbox_.size());
   if (waiting >= load_.max_waiting_requests) {
-    throw Error(ErrorCode::kResourceExhausted, "the queue is full: " + std::to_string(waiting) + " requests wait; allowed: --max-waiting " + std::to_string(load_.max_waiting_requests));
+    throw Error(ErrorCode::kResourceExhausted, "the queue is full: " + std::to_string(waiting) +
+                                                   " requests wait; allowed: --max-waiting " +
+                                                   std::to_string(load_.max_waiting_requests));
   }
   if (request.id.empty()) request.id = "request-" + std::to_string(next_id_++);
-  if (!open_ids_.insert(request.id).second) throw_invalid("request_id '" + request.id + "' belongs to an open request; allowed: a new one, or none");
+  if (!open_ids_.insert(request.id).second)
+    throw_invalid("request_id '" + request.id + "' belongs to an open request; allowed: a new one, or none");
   inbox_.push_back({std::move(request), std::move(sink), Clock::now()});
   wake_.notify_one();
 }
@@ -177,7 +180,8 @@ bool Coordinator::Impl::take_submissions() {
   }
   for (Submission& submission : inbox_) {
     Stream stream{std::move(submission.sink), std::nullopt};
-    if (engine_.tokenizer() != nullptr) stream.detokenizer.emplace(*engine_.tokenizer(), submission.request.sampling.stop, SpecialTokens::kSkip);
+    if (engine_.tokenizer() != nullptr)
+      stream.detokenizer.emplace(*engine_.tokenizer(), submission.request.sampling.stop, SpecialTokens::kSkip);
     unplanned_.emplace(submission.request.id, std::move(stream));
     FERRY_CHECK(scheduler_.add(std::move(submission.request), submission.arrival) == Admission::kQueued);
   }
@@ -207,7 +211,10 @@ void Coordinator::Impl::publish(const StepPlan& plan, std::span<const TokenId> s
     const TokenId token = sampled[next++];
     Sequence& sequence = *entry.sequence;
     if (token == kNoToken) continue;
-    Stream& stream = streams_.contains(&sequence) ? streams_.at(&sequence) : streams_.emplace(&sequence, std::move(unplanned_.extract(sequence.request.id).mapped())).first->second;
+    Stream& stream =
+        streams_.contains(&sequence)
+            ? streams_.at(&sequence)
+            : streams_.emplace(&sequence, std::move(unplanned_.extract(sequence.request.id).mapped())).first->second;
     GenerateEvent event{.token_ids = {token}};
     if (stream.detokenizer && !sequence.ends_with_stop_id) {
       event.text = stream.detokenizer->push(token);
@@ -229,7 +236,8 @@ void Coordinator::Impl::publish_finished() {
                      .first_token_ns = elapsed_ns(sequence->arrival, sequence->first_token),
                      .total_ns = elapsed_ns(sequence->arrival, sequence->finished)};
     if (sequence->finish_reason == FinishReason::kError) {
-      event.error = Error(ErrorCode::kInternal, "the model's logits are not finite; --check-weights tells whether the checkpoint is to blame");
+      event.error = Error(ErrorCode::kInternal,
+                          "the model's logits are not finite; --check-weights tells whether the checkpoint is to blame");
     }
     stream.sink(event);
     const std::scoped_lock lock(mutex_);

@@ -44,9 +44,9 @@ struct EngineLoad {
   int64_t kv_blocks_total = 0;
   int64_t kv_blocks_used = 0;
   int64_t steps = 0;
-  int64_t prompt_tokens = 0;      // processed since start
+  int64_t prompt_tokens = 0;  // processed since start
   int64_t generated_tokens = 0;
-  double balancedness = 1.0;      // mean over ranks / max over ranks of routed tokens, averaged over layers
+  double balancedness = 1.0;  // mean over ranks / max over ranks of routed tokens, averaged over layers
 };
 
 /// Rank 0's outer half: the bounded door between many callers and the one thread that steps the engine.
@@ -58,8 +58,8 @@ class Coordinator {
   /// Stops at once; open requests end with kAborted.
   ~Coordinator();
 
-  /// Accepts a request. Throws Error{kInvalidArgument} for a bad prompt or parameters, {kResourceExhausted} when the queue is full,
-  /// {kUnavailable} when draining or failed.
+  /// Accepts a request. Throws Error{kInvalidArgument} for a bad prompt or parameters, {kResourceExhausted} when the queue is
+  /// full, {kUnavailable} when draining or failed.
   void submit(Request request, EventSink sink);
 
   /// Ends a request before its next step; false if no such request is open.
@@ -76,8 +76,8 @@ class Coordinator {
 
   /// Why the engine stopped for good (a lost worker), empty while healthy. Every open request has its last event by then.
   std::optional<Error> failure() const;
-  /// Called once, on the engine's thread, before any request hears of a failure; must not call the coordinator. When setting another one (or none)
-  /// returns, the old one is not running.
+  /// Called once, on the engine's thread, before any request hears of a failure; must not call the coordinator. When setting
+  /// another one (or none) returns, the old one is not running.
   void set_on_failure(std::function<void()> on_failure);
 
  private:

@@ -13,10 +13,12 @@
 namespace ferry {
 namespace {
 
-constexpr int64_t kBlockTokens = 16;                    // of a KV block
-constexpr std::chrono::minutes kLoadTimeout{30};        // for the slowest rank to load its weights
+constexpr int64_t kBlockTokens = 16;              // of a KV block
+constexpr std::chrono::minutes kLoadTimeout{30};  // for the slowest rank to load its weights
 
-std::chrono::milliseconds to_milliseconds(double seconds) { return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3)); }
+std::chrono::milliseconds to_milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3));
+}
 
 }  // namespace
 
@@ -39,7 +41,8 @@ LoadOptions make_load_options(const EngineOptions& options, DType dtype) {
   load.progress = [total = int64_t{0}, start = std::chrono::steady_clock::now()](int64_t bytes) mutable {
     total += bytes;
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    if (seconds > 0.5) std::fprintf(stderr, "\rferry: packed %.2f GB in %.1f s\033[K", static_cast<double>(total) * 1e-9, seconds);
+    if (seconds > 0.5)
+      std::fprintf(stderr, "\rferry: packed %.2f GB in %.1f s\033[K", static_cast<double>(total) * 1e-9, seconds);
   };
   return load;
 }
@@ -80,13 +83,15 @@ void Engine::load(const EngineOptions& options, LogitRows logit_rows) {
   checkpoint_ = Checkpoint::open(options.model);
   const LoadOptions load_options = make_load_options(options, dtype_);
   weights_ = load_trunk(*checkpoint_, config_, *compute_->matmul, compute_->pool, load_options);
-  if (cluster_.size() == 1) local_experts_ = load_experts(*checkpoint_, config_, map, 0, *compute_->matmul, compute_->pool, load_options);
+  if (cluster_.size() == 1)
+    local_experts_ = load_experts(*checkpoint_, config_, map, 0, *compute_->matmul, compute_->pool, load_options);
   if (load_options.progress) std::fputc('\n', stderr);
   const int64_t max_sequences = scheduler_options_.max_running;
-  model_ = std::make_unique<Qwen35Model>(config_, weights_, *compute_->matmul, compute_->context, dtype_,
-                                         Qwen35Model::Limits{.max_tokens = scheduler_options_.token_budget,
-                                                             .max_logit_rows = logit_rows == LogitRows::kAll ? scheduler_options_.token_budget : max_sequences,
-                                                             .max_sequences = max_sequences});
+  model_ = std::make_unique<Qwen35Model>(
+      config_, weights_, *compute_->matmul, compute_->context, dtype_,
+      Qwen35Model::Limits{.max_tokens = scheduler_options_.token_budget,
+                          .max_logit_rows = logit_rows == LogitRows::kAll ? scheduler_options_.token_budget : max_sequences,
+                          .max_sequences = max_sequences});
   sampler_scratch_ = std::make_unique<SamplerScratch>(config_.vocab_size);
   logits_row_.resize(static_cast<std::size_t>(config_.vocab_size));
 }
@@ -103,7 +108,8 @@ void Engine::load_tokenizer(const EngineOptions& options) {
 }
 
 const Tokenizer& Engine::require_tokenizer() const {
-  if (!tokenizer_) throw Error(ErrorCode::kFailedPrecondition, "text needs a tokenizer (token ids work without): " + tokenizer_complaint_);
+  if (!tokenizer_)
+    throw Error(ErrorCode::kFailedPrecondition, "text needs a tokenizer (token ids work without): " + tokenizer_complaint_);
   return *tokenizer_;
 }
 
@@ -124,7 +130,8 @@ void Engine::plan_caches(const EngineOptions& options) {
                               .v_dim = d.v_dim,
                               .dtype = dtype_};
   if (options.max_context.value_or(1) > config_.max_context) {
-    throw_invalid("--max-context is " + std::to_string(*options.max_context) + "; allowed: 2 to the checkpoint's " + std::to_string(config_.max_context));
+    throw_invalid("--max-context is " + std::to_string(*options.max_context) + "; allowed: 2 to the checkpoint's " +
+                  std::to_string(config_.max_context));
   }
   const MemoryPlan plan = plan_memory({.budget_bytes = options.memory_bytes,
                                        .bytes_per_slot = RecurrentState::bytes_per_slot(state),
@@ -163,17 +170,19 @@ void Engine::plan_caches(const EngineOptions& options) {
 void Engine::make_dispatcher(const EngineOptions& options) {
   const int64_t max_tokens = scheduler_options_.token_budget;
   if (local_experts_) {
-    dispatcher_ = std::make_unique<LocalTokenDispatcher>(*local_experts_, *compute_->matmul, compute_->context,
-                                                         LocalTokenDispatcher::Options{.max_tokens = max_tokens, .top_k = config_.moe.top_k, .dtype = dtype_});
+    dispatcher_ = std::make_unique<LocalTokenDispatcher>(
+        *local_experts_, *compute_->matmul, compute_->context,
+        LocalTokenDispatcher::Options{.max_tokens = max_tokens, .top_k = config_.moe.top_k, .dtype = dtype_});
     return;
   }
-  dispatcher_ = std::make_unique<AllToAllTokenDispatcher>(*cluster_.group(), make_expert_map(config_, cluster_), compute_->context,
-                                                          AllToAllTokenDispatcher::Options{.num_layers = config_.num_layers(),
-                                                                                           .hidden_dim = config_.hidden_dim,
-                                                                                           .max_tokens = max_tokens,
-                                                                                           .top_k = config_.moe.top_k,
-                                                                                           .dtype = dtype_,
-                                                                                           .timeout = to_milliseconds(options.peer_timeout_s)});
+  dispatcher_ = std::make_unique<AllToAllTokenDispatcher>(
+      *cluster_.group(), make_expert_map(config_, cluster_), compute_->context,
+      AllToAllTokenDispatcher::Options{.num_layers = config_.num_layers(),
+                                       .hidden_dim = config_.hidden_dim,
+                                       .max_tokens = max_tokens,
+                                       .top_k = config_.moe.top_k,
+                                       .dtype = dtype_,
+                                       .timeout = to_milliseconds(options.peer_timeout_s)});
 }
 
 ConstMatrixView Engine::forward(const StepInput& input, const Tap* tap) {
@@ -208,7 +217,8 @@ void Engine::fill_input(const StepPlan& plan) {
     if (entry.first_token == 0) recurrent_state_->reset(sequence.slot);
     for (int64_t i = 0; i < entry.num_tokens; ++i) {
       for (int64_t axis = 0; axis < 3; ++axis) {
-        positions_[static_cast<std::size_t>(axis * plan.num_rows + entry.first_row + i)] = static_cast<int32_t>(entry.first_token + i);
+        positions_[static_cast<std::size_t>(axis * plan.num_rows + entry.first_row + i)] =
+            static_cast<int32_t>(entry.first_token + i);
       }
     }
     token_ids_.insert(token_ids_.end(), first, first + entry.num_tokens);
@@ -228,7 +238,8 @@ void Engine::sample_rows(const StepPlan& plan, ConstMatrixView logits) {
       for (std::size_t i = 0; i < logits_row_.size(); ++i) logits_row_[i] = to_float(row[i]);
     });
     const Sequence& sequence = *entry.sequence;
-    sampled_.push_back(sample(logits_row_, vocab_size_effective_, sequence.request.sampling, sequence.num_generated(), *sampler_scratch_));
+    sampled_.push_back(
+        sample(logits_row_, vocab_size_effective_, sequence.request.sampling, sequence.num_generated(), *sampler_scratch_));
   }
 }
 

@@ -32,20 +32,22 @@ struct ComputeResources {
   std::unique_ptr<MatmulBackend> matmul;
 };
 
-/// Which ranks hold the routed experts: the workers, or this process when it is alone. Throws Error if there are more workers than experts.
+/// Which ranks hold the routed experts: the workers, or this process when it is alone. Throws Error if there are more workers
+/// than experts.
 ExpertMap make_expert_map(const ModelConfig& config, const Cluster& cluster);
 
 /// Says on stderr how loading goes; one line, rewritten in place on a terminal.
 LoadOptions make_load_options(const EngineOptions& options, DType dtype);
 
-/// Rank 0's inner half: model, caches and dispatcher, and the step that drives them. Made by one thread and used by one at a time.
+/// Rank 0's inner half: model, caches and dispatcher, and the step that drives them. Made by one thread and used by one at a
+/// time.
 class Engine {
  public:
   /// Rows of a step that may have logits: one per running sequence, or (for a dump) every row.
   enum class LogitRows { kSampled, kAll };
 
-  /// Loads the checkpoint while the workers load theirs, and waits until all are ready. Throws Error for a bad checkpoint or option, on
-  /// this rank or another.
+  /// Loads the checkpoint while the workers load theirs, and waits until all are ready. Throws Error for a bad checkpoint or
+  /// option, on this rank or another.
   Engine(const EngineOptions& options, Cluster& cluster, LogitRows logit_rows = LogitRows::kSampled);
   /// Tells the workers to leave, unless the cluster was abandoned.
   ~Engine();
@@ -66,7 +68,8 @@ class Engine {
   TokenDispatcher& dispatcher() { return *dispatcher_; }
   RecurrentState& recurrent_state() { return *recurrent_state_; }
 
-  /// Computes the plan's rows and samples; one token per sampling entry, in order, valid until the next call. Throws Error if a worker is lost.
+  /// Computes the plan's rows and samples; one token per sampling entry, in order, valid until the next call. Throws Error if
+  /// a worker is lost.
   std::span<const TokenId> run_step(const StepPlan& plan);
 
   /// The forward pass by itself, for `ferry dump` and `ferry bench`. logits [logit_rows, vocab].
@@ -93,7 +96,7 @@ class Engine {
   ModelInfo model_info_;
   SchedulerOptions scheduler_options_;
   std::optional<Tokenizer> tokenizer_;
-  std::string tokenizer_complaint_;  // why tokenizer_ is empty
+  std::string tokenizer_complaint_;   // why tokenizer_ is empty
   int32_t vocab_size_effective_ = 0;  // ids above are padding rows of lm_head
   std::optional<ComputeResources> compute_;
   std::optional<Checkpoint> checkpoint_;

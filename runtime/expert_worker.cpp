@@ -32,7 +32,8 @@ class ExpertWorker {
 
   void run() {
     while (true) {
-      const std::unique_ptr<PendingOp> receive = cluster_.group()->irecv({request_.data(), request_.size()}, kSource, kRequestTag);
+      const std::unique_ptr<PendingOp> receive =
+          cluster_.group()->irecv({request_.data(), request_.size()}, kSource, kRequestTag);
       cluster_.group()->wait(*receive, std::chrono::steady_clock::now() + idle_timeout_);
       const std::span<const std::byte> message(request_.data(), request_.size());
       switch (read_header(message).kind) {
@@ -54,7 +55,8 @@ class ExpertWorker {
     LoadOptions load_options = make_load_options(options, dtype);
     load_options.progress = {};  // the coordinator's line is enough
     const int32_t rank_idx = cluster_.rank().value - 1;
-    bank_ = std::make_unique<ExpertBank>(load_experts(checkpoint, config_, map, rank_idx, *compute_->matmul, compute_->pool, load_options));
+    bank_ = std::make_unique<ExpertBank>(
+        load_experts(checkpoint, config_, map, rank_idx, *compute_->matmul, compute_->pool, load_options));
 
     const int64_t max_tokens = options.token_budget;
     const int64_t max_rows = max_tokens * std::min(config_.moe.top_k, bank_->num_local_experts());
@@ -78,7 +80,8 @@ class ExpertWorker {
     header.kind = WireKind::kReply;
     const std::span<std::byte> message(reply_.data(), static_cast<std::size_t>(reply_bytes(header)));
     write_header(header, message);
-    ffn_->run(header.layer, {.tokens = request.tokens, .row_token = request.row_token, .expert_counts = request.expert_counts}, lay_out_reply(header, message));
+    ffn_->run(header.layer, {.tokens = request.tokens, .row_token = request.row_token, .expert_counts = request.expert_counts},
+              lay_out_reply(header, message));
     const std::unique_ptr<PendingOp> send = cluster_.group()->isend(message, kSource, kReplyTag);
     cluster_.group()->wait(*send, std::chrono::steady_clock::now() + idle_timeout_);
   }

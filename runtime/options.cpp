@@ -50,7 +50,10 @@ CLI::Validator number_in(double lowest, double highest, const std::string& allow
 CLI::Validator one_of(const std::vector<std::string>& names) {
   std::string allowed;
   for (const std::string& name : names) allowed += (allowed.empty() ? "" : ", ") + name;
-  return {[=](std::string& text) { return std::find(names.begin(), names.end(), text) != names.end() ? std::string() : complaint(text, allowed); }, ""};
+  return {[=](std::string& text) {
+            return std::find(names.begin(), names.end(), text) != names.end() ? std::string() : complaint(text, allowed);
+          },
+          ""};
 }
 
 /// Bytes with an optional unit, turned into a plain number.
@@ -72,8 +75,8 @@ CLI::Validator size_in(int64_t lowest, int64_t highest, const std::string& allow
 
 /// An option whose values are names of an enumeration.
 template <class Enum>
-CLI::Option* add_choice(CLI::App& app, const char* name, const std::vector<std::pair<std::string, Enum>>& choices, std::function<void(Enum)> set,
-                        const char* help) {
+CLI::Option* add_choice(CLI::App& app, const char* name, const std::vector<std::pair<std::string, Enum>>& choices,
+                        std::function<void(Enum)> set, const char* help) {
   std::vector<std::string> names;
   for (const auto& [text, value] : choices) names.push_back(text);
   const auto choose = [choices, set = std::move(set)](const std::string& text) {
@@ -92,7 +95,8 @@ CLI::Option* add_list(CLI::App& app, const std::string& name, std::vector<Int>& 
     for (std::size_t begin = 0; begin <= text.size();) {
       const std::size_t end = std::min(text.find(',', begin), text.size());
       const std::optional<Int> value = parse_number<Int>(CLI::detail::trim_copy(text.substr(begin, end - begin)));
-      if (!value || *value < lowest) throw CLI::ValidationError(name, complaint(text, "integers from " + std::to_string(lowest) + ", such as 1,2,3"));
+      if (!value || *value < lowest)
+        throw CLI::ValidationError(name, complaint(text, "integers from " + std::to_string(lowest) + ", such as 1,2,3"));
       values.push_back(*value);
       begin = end + 1;
     }
@@ -102,27 +106,35 @@ CLI::Option* add_list(CLI::App& app, const std::string& name, std::vector<Int>& 
 
 void add_engine_options(CLI::App& app, EngineOptions& o) {
   app.add_option_function<std::string>(
-         "--model", [&o](const std::string& model) { o.model = model == "demo" ? demo_checkpoint() : std::filesystem::path(model); },
+         "--model",
+         [&o](const std::string& model) { o.model = model == "demo" ? demo_checkpoint() : std::filesystem::path(model); },
          "checkpoint folder, or 'demo' for the one that comes with Ferry")
       ->required();
-  add_choice<DType>(app, "--dtype", {{"f32", DType::kF32}, {"bf16", DType::kBF16}}, [&o](DType dtype) { o.dtype = dtype; },
-                    "f32 or bf16; default: the checkpoint's");
+  add_choice<DType>(
+      app, "--dtype", {{"f32", DType::kF32}, {"bf16", DType::kBF16}}, [&o](DType dtype) { o.dtype = dtype; },
+      "f32 or bf16; default: the checkpoint's");
   app.add_option("--threads", o.threads, "threads of this rank; default: its share of the cores")->check(integer_in(1, 1024));
   using enum TransportKind;
-  add_choice<TransportKind>(app, "--transport", {{"auto", kAuto}, {"mpi", kMpi}, {"gloo", kGloo}}, [&o](TransportKind kind) { o.transport = kind; },
-                            "auto, mpi or gloo: what carries rows between ranks");
+  add_choice<TransportKind>(
+      app, "--transport", {{"auto", kAuto}, {"mpi", kMpi}, {"gloo", kGloo}}, [&o](TransportKind kind) { o.transport = kind; },
+      "auto, mpi or gloo: what carries rows between ranks");
   app.add_option("--net-interface", o.net_interface, "interface or address for gloo; default: chosen by itself");
-  app.add_option("--kernels", o.kernels, "auto, avx512, avx2 or ref: instruction set of the vector code")->check(one_of({"auto", "avx512", "avx2", "ref"}));
-  app.add_option("--matmul", o.matmul, "auto, onednn, cpu or ref: who multiplies")->check(one_of({"auto", "onednn", "cpu", "ref"}));
+  app.add_option("--kernels", o.kernels, "auto, avx512, avx2 or ref: instruction set of the vector code")
+      ->check(one_of({"auto", "avx512", "avx2", "ref"}));
+  app.add_option("--matmul", o.matmul, "auto, onednn, cpu or ref: who multiplies")
+      ->check(one_of({"auto", "onednn", "cpu", "ref"}));
   app.add_option("--memory", o.memory_bytes, "for KV cache and recurrent state, such as 512MiB or 4GiB; default 2GiB")
       ->transform(size_in(int64_t{1} << 10, int64_t{1} << 50, "1KiB to 1PiB, such as 512MiB"));
   app.add_option("--max-seqs", o.max_seqs, "sequences that run at once; default 16")->check(integer_in(1, 65536));
   app.add_option("--max-waiting", o.max_waiting, "requests that may queue; default 256")->check(integer_in(1, 1 << 20));
   app.add_option("--token-budget", o.token_budget, "rows of a step; default 576")->check(integer_in(1, 1 << 20));
-  app.add_option("--prefill-chunk", o.prefill_chunk, "tokens of one prompt in a step, 1 to 64 or a multiple of 64; default 512")->check(integer_in(1, 1 << 20));
-  app.add_option_function<int64_t>("--max-context", [&o](int64_t n) { o.max_context = n; }, "tokens of prompt and completion; default: the checkpoint's")
+  app.add_option("--prefill-chunk", o.prefill_chunk, "tokens of one prompt in a step, 1 to 64 or a multiple of 64; default 512")
+      ->check(integer_in(1, 1 << 20));
+  app.add_option_function<int64_t>(
+         "--max-context", [&o](int64_t n) { o.max_context = n; }, "tokens of prompt and completion; default: the checkpoint's")
       ->check(integer_in(2, int64_t{1} << 30));
-  app.add_option("--peer-timeout", o.peer_timeout_s, "seconds for a rank to answer; default 30")->check(number_in(0.1, 86400.0, "0.1 to 86400 seconds"));
+  app.add_option("--peer-timeout", o.peer_timeout_s, "seconds for a rank to answer; default 30")
+      ->check(number_in(0.1, 86400.0, "0.1 to 86400 seconds"));
   app.add_flag("--check-weights", o.check_weights, "refuse weights that are not finite, naming tensor and element");
 }
 
@@ -132,7 +144,11 @@ void add_sampling_options(CLI::App& app, SamplingParams& s) {
   app.add_option("--top-p", s.top_p, "above 0, at most 1; default 1")->check(number_in(1e-9, 1.0, "above 0, at most 1"));
   app.add_option("--top-k", s.top_k, "0 is off; default 0")->check(integer_in(0, 1 << 30));
   app.add_option("--seed", s.seed, "of the random numbers; default 0")
-      ->check(CLI::Validator([](std::string& text) { return parse_number<uint64_t>(text) ? std::string() : complaint(text, "0 to 18446744073709551615"); }, ""));
+      ->check(CLI::Validator(
+          [](std::string& text) {
+            return parse_number<uint64_t>(text) ? std::string() : complaint(text, "0 to 18446744073709551615");
+          },
+          ""));
   app.add_option("--stop", s.stop, "a string that ends the text; may be given several times");
   app.add_flag("--ignore-eos", s.ignore_eos, "do not stop at the checkpoint's stop ids");
 }
@@ -143,13 +159,16 @@ CLI::Option* add_token_ids(CLI::App& app, std::vector<TokenId>& ids) {
 
 void add_generate(CLI::App& app, GenerateOptions& o) {
   auto* input = app.add_option_group("input", "what to complete, exactly one of these");
-  input->add_option_function<std::string>("--prompt", [&o](const std::string& text) { o.prompt = text; }, "text to continue");
-  input->add_option_function<std::string>("--chat", [&o](const std::string& text) { o.chat = text; }, "a user's message to answer");
+  input->add_option_function<std::string>(
+      "--prompt", [&o](const std::string& text) { o.prompt = text; }, "text to continue");
+  input->add_option_function<std::string>(
+      "--chat", [&o](const std::string& text) { o.chat = text; }, "a user's message to answer");
   add_token_ids(*input, o.token_ids);
   input->require_option(1);
   using Mode = GenerateOptions::ThinkingMode;
-  add_choice<Mode>(app, "--thinking", {{"default", Mode::kDefault}, {"on", Mode::kOn}, {"off", Mode::kOff}}, [&o](Mode mode) { o.thinking = mode; },
-                   "default, on or off: the chat template's thinking block");
+  add_choice<Mode>(
+      app, "--thinking", {{"default", Mode::kDefault}, {"on", Mode::kOn}, {"off", Mode::kOff}},
+      [&o](Mode mode) { o.thinking = mode; }, "default, on or off: the chat template's thinking block");
   add_sampling_options(app, o.sampling);
   app.add_flag("--json", o.json, "print one JSON object instead of streaming text");
 }
@@ -168,12 +187,15 @@ std::string one_line(std::string text) {
   return text;
 }
 
-ParseResult refuse(const std::string& message) { return {.options = std::nullopt, .message = one_line(message), .exit_code = 2}; }
+ParseResult refuse(const std::string& message) {
+  return {.options = std::nullopt, .message = one_line(message), .exit_code = 2};
+}
 
 /// What a command line without a known command gets to hear.
 ParseResult refuse_command(const CLI::App& app, int argc, const char* const* argv) {
   std::string allowed;
-  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) allowed += (allowed.empty() ? "" : ", ") + sub->get_name();
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))
+    allowed += (allowed.empty() ? "" : ", ") + sub->get_name();
   const std::string given = argc > 1 ? "'" + std::string(argv[1]) + "' is not a command" : "a command is missing";
   return refuse(given + "; allowed: " + allowed + " (ferry --help)");
 }
@@ -186,15 +208,17 @@ std::string check_together(const EngineOptions& o) {
   }
   const int64_t least = o.max_seqs + prefill_quantum(o.prefill_chunk);
   if (o.token_budget >= least) return "";
-  return "--token-budget: " + complaint(std::to_string(o.token_budget), "at least " + std::to_string(least) + ", a row for each of --max-seqs " +
-                                                                            std::to_string(o.max_seqs) + " and a piece of --prefill-chunk " + chunk);
+  return "--token-budget: " +
+         complaint(std::to_string(o.token_budget), "at least " + std::to_string(least) + ", a row for each of --max-seqs " +
+                                                       std::to_string(o.max_seqs) + " and a piece of --prefill-chunk " + chunk);
 }
 
 }  // namespace
 
 ParseResult parse_options(int argc, const char* const* argv) {
   Options options;
-  CLI::App app{"Ferry serves Qwen3.5-class mixture-of-experts models with their experts spread over ranks. Alone or under mpirun."};
+  CLI::App app{
+      "Ferry serves Qwen3.5-class mixture-of-experts models with their experts spread over ranks. Alone or under mpirun."};
   app.name("ferry");
   app.set_version_flag("--version", "ferry", "print the version, the instruction sets and the libraries in use");
   app.require_subcommand(1);
@@ -205,14 +229,19 @@ ParseResult parse_options(int argc, const char* const* argv) {
     return sub;
   };
   CLI::App* serve = add_command("serve", "serve over gRPC", Command::kServe);
-  serve->add_option("--grpc", options.serve.grpc_address, "HOST:PORT to serve gRPC on; port 0 chooses one; default 127.0.0.1:50051");
-  serve->add_option("--drain-timeout", options.serve.drain_timeout_s, "seconds that open requests get after SIGTERM; default 30")->check(number_in(0.0, 86400.0, "0 to 86400 seconds"));
+  serve->add_option("--grpc", options.serve.grpc_address,
+                    "HOST:PORT to serve gRPC on; port 0 chooses one; default 127.0.0.1:50051");
+  serve
+      ->add_option("--drain-timeout", options.serve.drain_timeout_s, "seconds that open requests get after SIGTERM; default 30")
+      ->check(number_in(0.0, 86400.0, "0 to 86400 seconds"));
   add_generate(*add_command("generate", "one completion", Command::kGenerate), options.generate);
-  CLI::App* dump = add_command("dump", "logits and, with --taps, hidden states, routing and DeltaNet states of a prompt", Command::kDump);
+  CLI::App* dump =
+      add_command("dump", "logits and, with --taps, hidden states, routing and DeltaNet states of a prompt", Command::kDump);
   add_token_ids(*dump, options.dump.token_ids)->required();
   dump->add_option("--out", options.dump.out, "safetensors file to write")->required();
   dump->add_flag("--taps", options.dump.taps, "also hidden.K, layers.N.topk_ids, layers.N.topk_weights, recurrent_state.N");
-  add_bench(*add_command("bench", "prefill and decode speed beside the machine's measured roof", Command::kBench), options.bench);
+  add_bench(*add_command("bench", "prefill and decode speed beside the machine's measured roof", Command::kBench),
+            options.bench);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
@@ -225,8 +254,9 @@ ParseResult parse_options(int argc, const char* const* argv) {
   if (options.command == Command::kBench) {
     // What is asked for is what gets room: some tokens stand before the decode steps.
     EngineOptions& e = options.engine;
-    const int64_t longest = std::max(*std::max_element(options.bench.prompt_lengths.begin(), options.bench.prompt_lengths.end()),
-                                     BenchOptions::kDecodePrompt + options.bench.decode_tokens);
+    const int64_t longest =
+        std::max(*std::max_element(options.bench.prompt_lengths.begin(), options.bench.prompt_lengths.end()),
+                 BenchOptions::kDecodePrompt + options.bench.decode_tokens);
     if (!e.max_context) e.max_context = longest + 1;
     e.max_seqs = std::max(e.max_seqs, *std::max_element(options.bench.batches.begin(), options.bench.batches.end()));
     e.token_budget = std::max(e.token_budget, e.max_seqs + std::min<int64_t>(e.prefill_chunk, 64));

@@ -16,21 +16,21 @@ enum class TransportKind { kAuto, kMpi, kGloo };
 
 /// What every rank of a job needs; the same command line reaches all of them. Parsed and checked once, in parse_options.
 struct EngineOptions {
-  std::filesystem::path model;       // checkpoint folder
-  std::optional<DType> dtype;        // of the run; absent: the checkpoint's
-  int32_t threads = 0;               // per rank; 0: the cores this rank can have (see default_threads)
+  std::filesystem::path model;  // checkpoint folder
+  std::optional<DType> dtype;   // of the run; absent: the checkpoint's
+  int32_t threads = 0;          // per rank; 0: the cores this rank can have (see default_threads)
   TransportKind transport = TransportKind::kAuto;
-  std::string net_interface;         // of gloo: name or address; empty: chosen
-  std::string kernels = "auto";      // auto, avx512, avx2, ref
-  std::string matmul = "auto";       // auto, onednn, cpu, ref
+  std::string net_interface;                // of gloo: name or address; empty: chosen
+  std::string kernels = "auto";             // auto, avx512, avx2, ref
+  std::string matmul = "auto";              // auto, onednn, cpu, ref
   int64_t memory_bytes = int64_t{2} << 30;  // for KV cache and recurrent state together
-  int64_t max_seqs = 16;             // sequences that run at once
-  int64_t max_waiting = 256;         // requests that may queue
-  int64_t token_budget = 576;        // rows of a step, at least max_seqs + min(prefill_chunk, 64)
-  int64_t prefill_chunk = 512;       // tokens of one prompt in a step: 1 ‥ 64 or a multiple of 64
-  std::optional<int64_t> max_context;  // tokens; absent: the checkpoint's
-  double peer_timeout_s = 30;        // for a rank to answer within a step
-  bool check_weights = false;        // refuse NaN and infinity while loading
+  int64_t max_seqs = 16;                    // sequences that run at once
+  int64_t max_waiting = 256;                // requests that may queue
+  int64_t token_budget = 576;               // rows of a step, at least max_seqs + min(prefill_chunk, 64)
+  int64_t prefill_chunk = 512;              // tokens of one prompt in a step: 1 ‥ 64 or a multiple of 64
+  std::optional<int64_t> max_context;       // tokens; absent: the checkpoint's
+  double peer_timeout_s = 30;               // for a rank to answer within a step
+  bool check_weights = false;               // refuse NaN and infinity while loading
 };
 
 struct GenerateOptions {
@@ -54,9 +54,9 @@ struct DumpOptions {
 
 struct BenchOptions {
   static constexpr int64_t kDecodePrompt = 32;  // tokens before the timed decode steps
-  std::vector<int64_t> prompt_lengths{512};  // tokens
+  std::vector<int64_t> prompt_lengths{512};     // tokens
   int64_t decode_tokens = 64;
-  std::vector<int64_t> batches{1};           // sequences that decode at once
+  std::vector<int64_t> batches{1};  // sequences that decode at once
   int64_t repetitions = 5;
   bool json = false;
 };

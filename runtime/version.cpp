@@ -16,7 +16,8 @@ std::string version_text() {
     if (make_onednn_matmul(dtype) != nullptr) dtypes += (dtypes.empty() ? "" : ", ") + std::string(dtype_name(dtype));
   }
   return std::string("ferry ") + build_info::kVersion + "\nkernels: " + kernels + "\nmatmul: " + onednn_version() + " (" +
-         (dtypes.empty() ? "nothing on this processor" : dtypes) + ")\ntransports: " + mpi_version() + ", " + gloo_version() + "\n";
+         (dtypes.empty() ? "nothing on this processor" : dtypes) + ")\ntransports: " + mpi_version() + ", " + gloo_version() +
+         "\n";
 }
 
 }  // namespace ferry

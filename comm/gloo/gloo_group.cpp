@@ -169,7 +169,8 @@ std::unique_ptr<Group> make_gloo_group(Group& bootstrap, const GlooOptions& opti
 }
 
 std::string gloo_version() {
-  return "gloo " + std::to_string(GLOO_VERSION_MAJOR) + "." + std::to_string(GLOO_VERSION_MINOR) + "." + std::to_string(GLOO_VERSION_PATCH) + " (tcp)";
+  return "gloo " + std::to_string(GLOO_VERSION_MAJOR) + "." + std::to_string(GLOO_VERSION_MINOR) + "." +
+         std::to_string(GLOO_VERSION_PATCH) + " (tcp)";
 }
 
 }  // namespace ferry

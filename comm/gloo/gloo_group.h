@@ -11,8 +11,8 @@
 namespace ferry {
 
 struct GlooOptions {
-  /// Interface name ("eth0"), address or host name that this rank binds to and is reached at. Empty: loopback if all ranks share
-  /// a host (more exactly a network namespace), else the address that the host's own name resolves to.
+  /// Interface name ("eth0"), address or host name that this rank binds to and is reached at. Empty: loopback if all ranks
+  /// share a host (more exactly a network namespace), else the address that the host's own name resolves to.
   std::string net_interface;
   std::chrono::milliseconds connect_timeout{30000};  // for the whole of connecting, at least 1
 };

@@ -10,8 +10,8 @@
 
 namespace ferry {
 
-/// MPI_Init and MPI_Finalize; at most one per process. MPI is called from one thread at a time: construct and destroy this on the
-/// main thread, and let one thread at a time use the group. Blocking collectives happen in the constructor only.
+/// MPI_Init and MPI_Finalize; at most one per process. MPI is called from one thread at a time: construct and destroy this on
+/// the main thread, and let one thread at a time use the group. Blocking collectives happen in the constructor only.
 class MpiRuntime {
  public:
   /// Whether a launcher (mpirun, srun and the like) started this process as part of a job, read from the variables it sets.
@@ -56,7 +56,8 @@ inline constexpr std::size_t kMaxMpiMessageBytes = 0x7fffffff;  // MPI counts ar
 ///
 /// Limit: over TCP, Open MPI 4.1 can lock itself up inside MPI_Test when a peer's connection breaks in the middle of a message
 /// (btl_tcp takes its endpoint's lock twice). No deadline ends that. Use gloo between hosts, or let the owner of the
-/// LivenessMonitor end the process when its waiting thread has not come back a moment after fail(). Shared memory is not affected.
+/// LivenessMonitor end the process when its waiting thread has not come back a moment after fail(). Shared memory is not
+/// affected.
 std::unique_ptr<Group> make_mpi_group(MpiRuntime& runtime);
 
 }  // namespace ferry

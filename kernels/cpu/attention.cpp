@@ -4,14 +4,14 @@
 #include "kernels/cpu/tile_matmul.h"
 #include "runtime/base/check.h"
 
-// Attention over tiles of 64 keys counted from position 0, with the running maximum and sum of arXiv 2205.14135. Query rows are the
-// (token, head) pairs of one group of heads that share a key head; a register holds 16 rows, so that no sum runs across
+// Attention over tiles of 64 keys counted from position 0, with the running maximum and sum of arXiv 2205.14135. Query rows
+// are the (token, head) pairs of one group of heads that share a key head; a register holds 16 rows, so that no sum runs across
 // lanes and a row's arithmetic never depends on its neighbours:
 //
 //   S^T [keys, rows] = K [keys, head_dim] Q^T;   P = exp(S - max);   O [rows, head_dim] = alpha O + P^T V
 //
-// A key behind a row's position has P = 0 exactly and leaves O and the sum as they are, and a tile of such keys only has alpha = 1.
-// Hence a row gives the same bits as the only row of a call and within a long prefill.
+// A key behind a row's position has P = 0 exactly and leaves O and the sum as they are, and a tile of such keys only has
+// alpha = 1. Hence a row gives the same bits as the only row of a call and within a long prefill.
 
 namespace ferry::FERRY_ISA_NAMESPACE {
 namespace {

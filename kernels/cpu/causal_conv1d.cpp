@@ -48,7 +48,8 @@ void convolve_token(const History<T>& history, int64_t time, const float* transp
   });
 }
 
-/// Keeps the last kernel - 1 inputs. Rows move towards the front only, so ascending order never overwrites a row still to be read.
+/// Keeps the last kernel - 1 inputs. Rows move towards the front only, so ascending order never overwrites a row still to be
+/// read.
 template <class T>
 void update_state(const History<T>& history, T* state, int64_t num_tokens, int64_t width) {
   for (int64_t j = 0; j < history.num_past; ++j) {

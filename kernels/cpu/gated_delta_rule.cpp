@@ -4,9 +4,11 @@
 #include "kernels/cpu/tile_matmul.h"
 #include "runtime/base/check.h"
 
-// The gated delta rule (arXiv 2412.06464). A task is one value head of one sequence; it walks over the sequence's tokens in order.
+// The gated delta rule (arXiv 2412.06464). A task is one value head of one sequence; it walks over the sequence's tokens in
+// order.
 //
-// Chunk form, for the tokens r, s = 0 ‥ C-1 of a piece, with G_r the sum of the decays up to and including r and S the state before:
+// Chunk form, for the tokens r, s = 0 ‥ C-1 of a piece, with G_r the sum of the decays up to and including r and S the state
+// before:
 //   A_rs = beta_r (k_r . k_s) e^(G_r - G_s)  for r > s        M_rs = (q_r . k_s) e^(G_r - G_s)  for r >= s
 //   (I + A) N = diag(beta) (V - diag(e^G) K S)                forward substitution, top row first
 //   O = diag(e^G) Q S + M N                                   S <- e^(G_last) S + sum_s e^(G_last - G_s) k_s N_s^T
@@ -110,7 +112,8 @@ float exp_of(float x) {
   return lanes[0];
 }
 
-/// The recurrence for kVectors vectors of value columns from `col`: S <- decay S + k delta^T, delta = beta (v - decay S^T k), o = S^T q.
+/// The recurrence for kVectors vectors of value columns from `col`: S <- decay S + k delta^T, delta = beta (v - decay S^T k),
+/// o = S^T q.
 template <class T, int kVectors>
 void step_columns(const HeadTask& task, const Workspace& w, const T* v, float decay, float beta, int64_t col) {
   const int64_t v_dim = task.args.v_dim;

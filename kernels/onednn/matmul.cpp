@@ -28,10 +28,10 @@ namespace {
 
 constexpr int64_t kMaxBlockRows = 64;
 constexpr std::array<int64_t, 8> kBlockRows = {64, 48, 32, 16, 8, 4, 2, 1};  // candidates, largest first
-constexpr int64_t kSlabBytes = 512 * 1024;      // half of a 1 MiB L2, the rest is for the rows
-constexpr int64_t kSlabColumnAlign = 64;        // two AMX tile pairs, four AVX-512 registers
+constexpr int64_t kSlabBytes = 512 * 1024;                                   // half of a 1 MiB L2, the rest is for the rows
+constexpr int64_t kSlabColumnAlign = 64;                                     // two AMX tile pairs, four AVX-512 registers
 constexpr int64_t kMaxSlabColumns = 256;
-constexpr int64_t kMaxTaskRows = 256;           // rows a task passes through its slab
+constexpr int64_t kMaxTaskRows = 256;  // rows a task passes through its slab
 
 using dnnl::memory;
 
@@ -127,10 +127,10 @@ class OnednnMatmul final : public MatmulBackend {
 
   const DType dtype_;
   dnnl::engine engine_;
-  std::mutex mutex_;                                                                    // guards kernels_
-  std::map<std::pair<int64_t, int64_t>, std::unique_ptr<SlabKernels>> kernels_;         // (columns, k)
-  std::vector<std::unique_ptr<ThreadScratch>> scratch_;                                 // per thread of the pool
-  std::vector<Task> tasks_;                                                             // of the current call
+  std::mutex mutex_;                                                             // guards kernels_
+  std::map<std::pair<int64_t, int64_t>, std::unique_ptr<SlabKernels>> kernels_;  // (columns, k)
+  std::vector<std::unique_ptr<ThreadScratch>> scratch_;                          // per thread of the pool
+  std::vector<Task> tasks_;                                                      // of the current call
 };
 
 /// oneDNN takes its thread count from OpenMP when a primitive is made and when it runs; ours run inside our own threads.
@@ -166,8 +166,8 @@ void OnednnMatmul::run_block(ThreadScratch& scratch, const SlabKernels::Block& b
   scratch.stream.wait();
 }
 
-/// Operands whose exact products are all zero because their terms cancel in random pairs: what a product returns for them is nothing
-/// but rounding residue, so another order of summation shows in almost every output, also through bf16.
+/// Operands whose exact products are all zero because their terms cancel in random pairs: what a product returns for them is
+/// nothing but rounding residue, so another order of summation shows in almost every output, also through bf16.
 struct ProbeOperands {
   Matrix row;      // [1, k]
   Matrix weights;  // [columns, k]
@@ -274,7 +274,8 @@ std::unique_ptr<PackedMatrix> OnednnMatmul::pack(ConstMatrixView weights) {
     const int64_t columns = std::min(width, n - first);
     const SlabKernels& kernels = kernels_for(columns, k);
     slabs.push_back({first, columns, bytes, &kernels});
-    bytes += (kernels.weights.get_size() + AlignedBuffer::kAlignment - 1) / AlignedBuffer::kAlignment * AlignedBuffer::kAlignment;
+    bytes +=
+        (kernels.weights.get_size() + AlignedBuffer::kAlignment - 1) / AlignedBuffer::kAlignment * AlignedBuffer::kAlignment;
   }
   AlignedBuffer buffer(bytes);
   for (const Slab& slab : slabs) {
@@ -296,7 +297,8 @@ void OnednnMatmul::run_task(ThreadScratch& scratch, const Task& task, ConstMatri
     auto* src_data = const_cast<std::byte*>(src.data);
     if (rows < block.rows || src.row_stride != k) {
       src_data = ThreadScratch::ensure(scratch.src, kMaxBlockRows * k * element);
-      for (int64_t r = 0; r < rows; ++r) std::memcpy(src_data + r * k * element, src.row_bytes(r), static_cast<std::size_t>(k * element));
+      for (int64_t r = 0; r < rows; ++r)
+        std::memcpy(src_data + r * k * element, src.row_bytes(r), static_cast<std::size_t>(k * element));
     }
     run_block(scratch, block, task.slab->kernels->weights, src_data, task.weights->slab_data(*task.slab), dst);
     const MatrixView columns = out.cols_from(task.slab->first_column, task.slab->columns);

@@ -15,8 +15,8 @@ namespace detail {
 
 CheckFailure::CheckFailure(const char* file, int line, const char* expression) {
   const CheckContext& at = check_context();
-  message_ << file << ":" << line << " check failed: " << expression << " [rank " << at.rank << " step " << at.step
-           << " layer " << at.layer << "] ";
+  message_ << file << ":" << line << " check failed: " << expression << " [rank " << at.rank << " step " << at.step << " layer "
+           << at.layer << "] ";
 }
 
 CheckFailure::~CheckFailure() {

@@ -14,10 +14,9 @@ namespace ferry {
 class TaskRef {
  public:
   template <class Fn>
-    requires(!std::is_same_v<std::remove_cvref_t<Fn>, TaskRef>)
-  TaskRef(Fn&& fn)  // NOLINT: implicit, so that a lambda can be passed where a TaskRef is asked for
-      : object_(const_cast<void*>(static_cast<const void*>(&fn))),
-        call_([](void* object, int64_t task_idx, int thread_idx) {
+  requires(!std::is_same_v<std::remove_cvref_t<Fn>, TaskRef>)
+      TaskRef(Fn&& fn)  // NOLINT: implicit, so that a lambda can be passed where a TaskRef is asked for
+      : object_(const_cast<void*>(static_cast<const void*>(&fn))), call_([](void* object, int64_t task_idx, int thread_idx) {
           (*static_cast<std::remove_reference_t<Fn>*>(object))(task_idx, thread_idx);
         }) {}
   void operator()(int64_t task_idx, int thread_idx) const { call_(object_, task_idx, thread_idx); }

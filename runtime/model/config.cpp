@@ -114,13 +114,16 @@ AttentionConfig read_attention(const Fields& text) {
   const Fields& partial = rope.has("partial_rotary_factor") ? rope : text;
   const double factor = partial.has("partial_rotary_factor") ? partial.number("partial_rotary_factor", 0.0, 1.0) : 0.25;
   a.rotary_dim = static_cast<int64_t>(static_cast<double>(a.head_dim) * factor);
-  if (a.rotary_dim % 2 != 0) throw_invalid("config.json: head_dim x partial_rotary_factor = " + std::to_string(a.rotary_dim) + " must be even");
+  if (a.rotary_dim % 2 != 0)
+    throw_invalid("config.json: head_dim x partial_rotary_factor = " + std::to_string(a.rotary_dim) + " must be even");
   if (!rope.has("mrope_section")) return a;
   const json& section = rope.at("mrope_section");
   const bool three = section.is_array() && section.size() == 3 &&
                      std::all_of(section.begin(), section.end(), [](const json& n) { return n.is_number_unsigned(); });
   if (!three) rope.fail("mrope_section", "three counts");
-  for (std::size_t i = 0; i < 3; ++i) a.mrope_section[i] = std::min<int64_t>(section[i].get<int64_t>(), kMaxDim);
+  for (std::size_t i = 0; i < 3; ++i) {
+    a.mrope_section[i] = static_cast<int64_t>(std::min(section[i].get<uint64_t>(), static_cast<uint64_t>(kMaxDim)));
+  }
   if (a.mrope_section[0] + a.mrope_section[1] + a.mrope_section[2] != a.rotary_dim / 2) {
     rope.fail("mrope_section", "three counts with the sum " + std::to_string(a.rotary_dim / 2) + " (half of the rotary width)");
   }
@@ -201,7 +204,8 @@ ModelConfig load_config(const std::filesystem::path& checkpoint_dir) {
   const Fields top(object, "config.json");
   top.expect("model_type", {"qwen3_5_moe", "qwen3_5_moe_text"});
   if (!top.has("model_type")) throw_invalid("config.json: missing key 'model_type'");
-  if (top.has("quantization_config")) throw_invalid("config.json: quantization_config is not supported; allowed: float32 and bfloat16 checkpoints");
+  if (top.has("quantization_config"))
+    throw_invalid("config.json: quantization_config is not supported; allowed: float32 and bfloat16 checkpoints");
   if (top.has("text_config") && !top.at("text_config").is_object()) top.fail("text_config", "an object");
   const json& text_object = top.has("text_config") ? top.at("text_config") : object;
   const Fields text(text_object, "config.json");
@@ -211,7 +215,8 @@ ModelConfig load_config(const std::filesystem::path& checkpoint_dir) {
   ModelConfig config;
   const std::filesystem::path canonical = std::filesystem::weakly_canonical(checkpoint_dir);
   config.name = canonical.filename().string();
-  if (top.has("architectures") && top.at("architectures").is_array() && !top.at("architectures").empty() && top.at("architectures")[0].is_string()) {
+  if (top.has("architectures") && top.at("architectures").is_array() && !top.at("architectures").empty() &&
+      top.at("architectures")[0].is_string()) {
     config.architecture = top.at("architectures")[0].get<std::string>();
   }
   config.dtype = read_dtype(top, text);

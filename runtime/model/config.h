@@ -18,7 +18,7 @@ struct AttentionConfig {
   int64_t num_heads = 0;
   int64_t num_kv_heads = 0;  // divides num_heads
   int64_t head_dim = 0;
-  int64_t rotary_dim = 0;    // even, <= head_dim
+  int64_t rotary_dim = 0;  // even, <= head_dim
   double rope_theta = 0;
   std::array<int64_t, 3> mrope_section{};  // frequencies of the time, height and width axes; all zero: plain rotary positions
 };
@@ -39,8 +39,8 @@ struct DeltaNetConfig {
 /// Mixture of experts, in every layer.
 struct MoeConfig {
   int64_t num_experts = 0;
-  int64_t top_k = 0;                // <= num_experts
-  int64_t intermediate_dim = 0;     // of one routed expert
+  int64_t top_k = 0;             // <= num_experts
+  int64_t intermediate_dim = 0;  // of one routed expert
   int64_t shared_intermediate_dim = 0;
 };
 
@@ -54,12 +54,12 @@ struct GenerationDefaults {
 
 /// config.json of a Qwen3.5-MoE checkpoint (text part), read and validated once.
 struct ModelConfig {
-  std::string name;          // the checkpoint folder's name
-  std::string architecture;  // for example Qwen3_5MoeForConditionalGeneration
+  std::string name;            // the checkpoint folder's name
+  std::string architecture;    // for example Qwen3_5MoeForConditionalGeneration
   DType dtype = DType::kBF16;  // of the checkpoint
-  int64_t vocab_size = 0;    // rows of embedding and lm_head, padding rows included
+  int64_t vocab_size = 0;      // rows of embedding and lm_head, padding rows included
   int64_t hidden_dim = 0;
-  int64_t max_context = 0;   // tokens
+  int64_t max_context = 0;  // tokens
   float rms_norm_eps = 0;
   bool tie_word_embeddings = false;
   std::vector<LayerKind> layers;
@@ -72,8 +72,8 @@ struct ModelConfig {
   int64_t num_layers_of(LayerKind kind) const;
 };
 
-/// Reads config.json and, if there is one, generation_config.json. Accepts the nested layout (text_config) and the flat one. Throws Error
-/// naming the key, its value and what is allowed.
+/// Reads config.json and, if there is one, generation_config.json. Accepts the nested layout (text_config) and the flat one.
+/// Throws Error naming the key, its value and what is allowed.
 ModelConfig load_config(const std::filesystem::path& checkpoint_dir);
 
 }  // namespace ferry

@@ -47,25 +47,25 @@ struct Qwen35Model::Buffers {
   Matrix normed;     // [T, hidden_dim]
   Matrix block_out;  // [T, hidden_dim] what a mixer or the MoE block adds to the stream
   // DeltaNet
-  Matrix qkv, conv_out;        // [T, conv_channels]
-  Matrix z, delta_out;         // [T, value_dim]
-  Matrix a_gate, b_gate;       // [T, num_v_heads]
-  Matrix decay, beta;          // [T, num_v_heads] f32
+  Matrix qkv, conv_out;                 // [T, conv_channels]
+  Matrix z, delta_out;                  // [T, value_dim]
+  Matrix a_gate, b_gate;                // [T, num_v_heads]
+  Matrix decay, beta;                   // [T, num_v_heads] f32
   std::vector<std::byte*> conv_states;  // [num_sequences]
   std::vector<float*> delta_states;     // [num_sequences]
   // Gated attention
-  Matrix q_and_gate;           // [T, num_heads * 2 * head_dim] per head query, then gate
-  Matrix q, attention_out;     // [T, num_heads * head_dim]
-  Matrix k, v;                 // [T, num_kv_heads * head_dim]
-  Matrix cos, sin;             // [T, rotary_dim / 2] f32
+  Matrix q_and_gate;        // [T, num_heads * 2 * head_dim] per head query, then gate
+  Matrix q, attention_out;  // [T, num_heads * head_dim]
+  Matrix k, v;              // [T, num_kv_heads * head_dim]
+  Matrix cos, sin;          // [T, rotary_dim / 2] f32
   // Mixture of experts
-  Matrix router_logits;              // [T, num_experts]
-  std::vector<int32_t> topk_idx;     // [T, top_k]
-  std::vector<float> topk_weights;   // [T, top_k]
+  Matrix router_logits;                                 // [T, num_experts]
+  std::vector<int32_t> topk_idx;                        // [T, top_k]
+  std::vector<float> topk_weights;                      // [T, top_k]
   Matrix shared_gate_up, shared_activated, shared_out;  // [T, 2 * shared], [T, shared], [T, hidden_dim]
-  Matrix shared_gate;                // [T, 1]
+  Matrix shared_gate;                                   // [T, 1]
   // Head
-  Matrix last_hidden, logits;        // [R, hidden_dim], [R, vocab]
+  Matrix last_hidden, logits;  // [R, hidden_dim], [R, vocab]
 };
 
 /// What the layers of one step share.
@@ -79,7 +79,8 @@ struct Qwen35Model::Step {
   MatrixView normed;  // [T, hidden_dim] input of the block at hand
 };
 
-Qwen35Model::Qwen35Model(const ModelConfig& config, const TrunkWeights& weights, MatmulBackend& matmul, KernelContext context, DType dtype, Limits limits)
+Qwen35Model::Qwen35Model(const ModelConfig& config, const TrunkWeights& weights, MatmulBackend& matmul, KernelContext context,
+                         DType dtype, Limits limits)
     : config_(config),
       weights_(weights),
       matmul_(matmul),
@@ -90,7 +91,8 @@ Qwen35Model::Qwen35Model(const ModelConfig& config, const TrunkWeights& weights,
 
 Qwen35Model::~Qwen35Model() = default;
 
-ConstMatrixView Qwen35Model::forward(const StepInput& input, KvCache& kv_cache, RecurrentState& recurrent_state, TokenDispatcher& dispatcher, const Tap* tap) {
+ConstMatrixView Qwen35Model::forward(const StepInput& input, KvCache& kv_cache, RecurrentState& recurrent_state,
+                                     TokenDispatcher& dispatcher, const Tap* tap) {
   const auto num_tokens = static_cast<int64_t>(input.token_ids.size());
   FERRY_CHECK_LE(num_tokens, limits_.max_tokens);
   FERRY_CHECK_LE(static_cast<int64_t>(input.sequences.size()), limits_.max_sequences);
@@ -115,7 +117,8 @@ ConstMatrixView Qwen35Model::forward(const StepInput& input, KvCache& kv_cache, 
     }
     add(context_, {.a = hidden, .b = block_out, .out = hidden});
 
-    rms_norm(context_, {.x = hidden, .weight = layer.post_attention_norm.data(), .eps = config_.rms_norm_eps, .out = step.normed});
+    rms_norm(context_,
+             {.x = hidden, .weight = layer.post_attention_norm.data(), .eps = config_.rms_norm_eps, .out = step.normed});
     moe_block(step, layer.moe, i, block_out);
     add(context_, {.a = hidden, .b = block_out, .out = hidden});
     if (tap != nullptr && i + 1 < config_.num_layers()) tap->matrix("hidden", i + 1, hidden);
@@ -146,7 +149,12 @@ void Qwen35Model::deltanet_layer(const Step& step, const DeltaNetWeights& w, int
                            .out = b.conv_out.top(t)});
   float* decay = b.decay.view().row<float>(0);
   float* beta = b.beta.view().row<float>(0);
-  delta_gates(context_, {.a = b.a_gate.top(t), .b = b.b_gate.top(t), .a_log = w.a_log.data(), .dt_bias = w.dt_bias.data(), .decay = decay, .beta = beta});
+  delta_gates(context_, {.a = b.a_gate.top(t),
+                         .b = b.b_gate.top(t),
+                         .a_log = w.a_log.data(),
+                         .dt_bias = w.dt_bias.data(),
+                         .decay = decay,
+                         .beta = beta});
   gated_delta_rule(context_, {.qkv = b.conv_out.top(t),
                               .decay = decay,
                               .beta = beta,
@@ -168,7 +176,8 @@ void Qwen35Model::deltanet_layer(const Step& step, const DeltaNetWeights& w, int
   linear(b.delta_out.top(t), *w.out_proj, out);
 }
 
-/// Gated attention: q (with its gate), k, v; head norms; partial rotary positions; causal attention over the cache; sigmoid gate; output projection.
+/// Gated attention: q (with its gate), k, v; head norms; partial rotary positions; causal attention over the cache; sigmoid
+/// gate; output projection.
 void Qwen35Model::attention_layer(const Step& step, const AttentionWeights& w, int64_t kv_layer, MatrixView out) {
   const AttentionConfig& a = config_.attention;
   const int64_t t = step.num_tokens;
@@ -178,15 +187,20 @@ void Qwen35Model::attention_layer(const Step& step, const AttentionWeights& w, i
   linear(step.normed, *w.k_proj, k);
   linear(step.normed, *w.v_proj, v);
   const MatrixView q_and_gate = b.q_and_gate.top(t).split_rows(a.num_heads);  // [T * num_heads, 2 * head_dim]
-  rms_norm(context_, {.x = q_and_gate.cols_from(0, a.head_dim), .weight = w.q_norm.data(), .eps = config_.rms_norm_eps, .out = q.split_rows(a.num_heads)});
+  rms_norm(context_, {.x = q_and_gate.cols_from(0, a.head_dim),
+                      .weight = w.q_norm.data(),
+                      .eps = config_.rms_norm_eps,
+                      .out = q.split_rows(a.num_heads)});
   const MatrixView k_heads = k.split_rows(a.num_kv_heads);  // [T * num_kv_heads, head_dim]
   rms_norm(context_, {.x = k_heads, .weight = w.k_norm.data(), .eps = config_.rms_norm_eps, .out = k_heads});
   const float* cos = b.cos.view().row<float>(0);
   const float* sin = b.sin.view().row<float>(0);
-  for (const MatrixView& x : {q, k}) rope(context_, {.x = x, .head_dim = a.head_dim, .rotary_dim = a.rotary_dim, .cos = cos, .sin = sin});
+  for (const MatrixView& x : {q, k})
+    rope(context_, {.x = x, .head_dim = a.head_dim, .rotary_dim = a.rotary_dim, .cos = cos, .sin = sin});
 
   const KvLayerView cache = step.kv_cache.layer(static_cast<int>(kv_layer));
-  kv_append(context_, {.k = k, .v = v, .cache = cache, .sequences = step.input.sequences, .block_tables = step.input.block_tables});
+  kv_append(context_,
+            {.k = k, .v = v, .cache = cache, .sequences = step.input.sequences, .block_tables = step.input.block_tables});
   attention(context_, {.q = q,
                        .cache = cache,
                        .sequences = step.input.sequences,
@@ -205,10 +219,13 @@ void Qwen35Model::moe_block(const Step& step, const MoeWeights& w, int64_t layer
   const std::span<int32_t> topk_idx = std::span(b.topk_idx).first(static_cast<std::size_t>(t * top_k));
   const std::span<float> topk_weights = std::span(b.topk_weights).first(topk_idx.size());
   linear(step.normed, *w.router, b.router_logits.top(t));
-  router_topk(context_, {.logits = b.router_logits.top(t), .top_k = top_k, .topk_idx = topk_idx.data(), .topk_weights = topk_weights.data()});
+  router_topk(
+      context_,
+      {.logits = b.router_logits.top(t), .top_k = top_k, .topk_idx = topk_idx.data(), .topk_weights = topk_weights.data()});
   if (step.tap != nullptr) step.tap->routing(layer, topk_idx, topk_weights);
 
-  DispatchHandle handle = step.dispatcher.dispatch({.layer = layer, .tokens = step.normed, .topk_idx = topk_idx, .top_k = top_k});
+  DispatchHandle handle =
+      step.dispatcher.dispatch({.layer = layer, .tokens = step.normed, .topk_idx = topk_idx, .top_k = top_k});
   linear(step.normed, *w.shared_gate_up, b.shared_gate_up.top(t));
   swiglu(context_, {.gate_up = b.shared_gate_up.top(t), .out = b.shared_activated.top(t)});
   linear(b.shared_activated.top(t), *w.shared_down, b.shared_out.top(t));
@@ -229,8 +246,8 @@ ConstMatrixView Qwen35Model::lm_head(const Step& step, MatrixView hidden) {
   return logits;
 }
 
-/// cos and sin of position x theta^(-2j / rotary_dim), in fp32, rounded to the run's dtype. Interleaved M-RoPE: frequency j reads the height
-/// if j mod 3 is 1 (and j < 3 * section[1]), the width if it is 2 (and j < 3 * section[2]), else the time.
+/// cos and sin of position x theta^(-2j / rotary_dim), in fp32, rounded to the run's dtype. Interleaved M-RoPE: frequency j
+/// reads the height if j mod 3 is 1 (and j < 3 * section[1]), the width if it is 2 (and j < 3 * section[2]), else the time.
 void Qwen35Model::fill_rope_table(const StepInput& input) {
   const AttentionConfig& a = config_.attention;
   const int64_t num_tokens = static_cast<int64_t>(input.token_ids.size()), half = a.rotary_dim / 2;

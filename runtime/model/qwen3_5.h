@@ -14,8 +14,8 @@
 #include "runtime/state/kv_cache.h"
 #include "runtime/state/recurrent_state.h"
 
-// The Qwen3.5-MoE text decoder: embedding, layers of (norm, DeltaNet or gated attention, norm, mixture of experts), final norm, lm_head. Follows
-// transformers 5.17.0, models/qwen3_5_moe/modeling_qwen3_5_moe.py, with its rounding points.
+// The Qwen3.5-MoE text decoder: embedding, layers of (norm, DeltaNet or gated attention, norm, mixture of experts), final
+// norm, lm_head. Follows transformers 5.17.0, models/qwen3_5_moe/modeling_qwen3_5_moe.py, with its rounding points.
 
 namespace ferry {
 
@@ -25,12 +25,13 @@ struct StepInput {
   std::span<const int32_t> positions;            // [3, T]: time, height and width of every token; equal for text
   std::span<const SequenceSpan> sequences;       // [num_sequences] cover the rows in order
   std::span<const int32_t* const> block_tables;  // [num_sequences] KV blocks
-  std::span<const int32_t> state_slots;          // [num_sequences] rows of the recurrent state; the owner zeroes a new sequence's
-  std::span<const int32_t> logit_rows;           // [R] rows whose logits are wanted
-  int64_t delta_chunk = 64;                      // piece of the DeltaNet's chunk form, tokens
+  std::span<const int32_t> state_slots;  // [num_sequences] rows of the recurrent state; the owner zeroes a new sequence's
+  std::span<const int32_t> logit_rows;   // [R] rows whose logits are wanted
+  int64_t delta_chunk = 64;              // piece of the DeltaNet's chunk form, tokens
 };
 
-/// Sees intermediates by name ("hidden", "topk_ids", …); used by parity tests and `ferry dump`. `layer` is -1 outside of layers.
+/// Sees intermediates by name ("hidden", "topk_ids", …); used by parity tests and `ferry dump`. `layer` is -1 outside of
+/// layers.
 struct Tap {
   std::function<void(const char* name, int64_t layer, ConstMatrixView values)> matrix;
   std::function<void(int64_t layer, std::span<const int32_t> ids, std::span<const float> weights)> routing;  // [T, top_k] each
@@ -46,11 +47,13 @@ class Qwen35Model {
   };
 
   /// Weights, matmul and whatever `context` points to must outlive the model.
-  Qwen35Model(const ModelConfig& config, const TrunkWeights& weights, MatmulBackend& matmul, KernelContext context, DType dtype, Limits limits);
+  Qwen35Model(const ModelConfig& config, const TrunkWeights& weights, MatmulBackend& matmul, KernelContext context, DType dtype,
+              Limits limits);
 
-  /// Runs the step, updates the caches and returns logits [R, vocab] in the run's dtype, valid until the next call. Throws what the
-  /// dispatcher throws. `tap` may be null.
-  ConstMatrixView forward(const StepInput& input, KvCache& kv_cache, RecurrentState& recurrent_state, TokenDispatcher& dispatcher, const Tap* tap = nullptr);
+  /// Runs the step, updates the caches and returns logits [R, vocab] in the run's dtype, valid until the next call. Throws
+  /// what the dispatcher throws. `tap` may be null.
+  ConstMatrixView forward(const StepInput& input, KvCache& kv_cache, RecurrentState& recurrent_state,
+                          TokenDispatcher& dispatcher, const Tap* tap = nullptr);
 
   const Limits& limits() const { return limits_; }
 
@@ -63,7 +66,9 @@ class Qwen35Model {
   void moe_block(const Step& step, const MoeWeights& w, int64_t layer, MatrixView out);
   ConstMatrixView lm_head(const Step& step, MatrixView hidden);
   void fill_rope_table(const StepInput& input);
-  void linear(ConstMatrixView x, const PackedMatrix& weights, MatrixView out) { matmul_.matmul(*context_.pool, x, weights, out); }
+  void linear(ConstMatrixView x, const PackedMatrix& weights, MatrixView out) {
+    matmul_.matmul(*context_.pool, x, weights, out);
+  }
 
   const ModelConfig& config_;
   const TrunkWeights& weights_;

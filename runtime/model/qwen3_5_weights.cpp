@@ -9,8 +9,8 @@
 #include "runtime/base/error.h"
 #include "runtime/model/tensor_reader.h"
 
-// Names and shapes: Qwen3.5-MoE checkpoints as released (experts packed per layer) and as transformers 5.17 saves them (one tensor
-// per expert and projection).
+// Names and shapes: Qwen3.5-MoE checkpoints as released (experts packed per layer) and as transformers 5.17 saves them (one
+// tensor per expert and projection).
 
 namespace ferry {
 namespace {
@@ -80,7 +80,8 @@ StoredExperts find_experts(TensorReader& reader, const ModelConfig& config, cons
   }
   for (int64_t e = 0; e < num_experts; ++e) {
     const std::string expert = experts + std::to_string(e);
-    found.gate_up.push_back({reader.find(expert + ".gate_proj.weight", {inter, hidden}), reader.find(expert + ".up_proj.weight", {inter, hidden})});
+    found.gate_up.push_back(
+        {reader.find(expert + ".gate_proj.weight", {inter, hidden}), reader.find(expert + ".up_proj.weight", {inter, hidden})});
     found.down.push_back({reader.find(expert + ".down_proj.weight", {hidden, inter})});
   }
   return found;
@@ -97,14 +98,16 @@ class TrunkLoader {
     trunk.embed_tokens = reader_.view_or_copy(embedding, trunk.owned_embedding);
     trunk.norm = vector(prefix_ + "norm.weight", {config_.hidden_dim});
     const bool has_head = reader_.has("lm_head.weight");
-    if (!has_head && !config_.tie_word_embeddings) throw_invalid("checkpoint: tensor lm_head.weight is missing and config.json does not tie the embeddings");
+    if (!has_head && !config_.tie_word_embeddings)
+      throw_invalid("checkpoint: tensor lm_head.weight is missing and config.json does not tie the embeddings");
     if (has_head) {
       matrix(trunk.lm_head, {"lm_head.weight"}, config_.vocab_size, config_.hidden_dim);
     } else {
       jobs_.push_back({{embedding}, &trunk.lm_head});
     }
     trunk.layers.resize(config_.layers.size());
-    for (std::size_t i = 0; i < config_.layers.size(); ++i) load_layer(trunk.layers[i], config_.layers[i], prefix_ + "layers." + std::to_string(i) + ".");
+    for (std::size_t i = 0; i < config_.layers.size(); ++i)
+      load_layer(trunk.layers[i], config_.layers[i], prefix_ + "layers." + std::to_string(i) + ".");
   }
 
  private:
@@ -147,12 +150,15 @@ class TrunkLoader {
   void load_moe(MoeWeights& w, const std::string& name) {
     const int64_t shared = config_.moe.shared_intermediate_dim;
     matrix(w.router, {name + "gate.weight"}, config_.moe.num_experts, config_.hidden_dim);
-    matrix(w.shared_gate_up, {name + "shared_expert.gate_proj.weight", name + "shared_expert.up_proj.weight"}, shared, config_.hidden_dim);
+    matrix(w.shared_gate_up, {name + "shared_expert.gate_proj.weight", name + "shared_expert.up_proj.weight"}, shared,
+           config_.hidden_dim);
     matrix(w.shared_down, {name + "shared_expert.down_proj.weight"}, config_.hidden_dim, shared);
     matrix(w.shared_expert_gate, {name + "shared_expert_gate.weight"}, 1, config_.hidden_dim);
   }
 
-  std::vector<float> vector(const std::string& name, const std::vector<int64_t>& shape) { return reader_.read_vector(reader_.find(name, shape)); }
+  std::vector<float> vector(const std::string& name, const std::vector<int64_t>& shape) {
+    return reader_.read_vector(reader_.find(name, shape));
+  }
 
   /// Queues the stacked matrices `names`, each [rows, cols].
   void matrix(PackedPtr& target, const std::vector<std::string>& names, int64_t rows, int64_t cols) {
@@ -170,7 +176,8 @@ class TrunkLoader {
 /// A tensor that nothing reads means that config and weights disagree: say so rather than run another model.
 void refuse_unused(const Checkpoint& checkpoint, const TensorReader& reader) {
   for (const std::string_view name : checkpoint.names()) {
-    const bool other_part = name.starts_with("mtp.") || name.starts_with("model.visual.") || name.ends_with("rotary_emb.inv_freq");
+    const bool other_part =
+        name.starts_with("mtp.") || name.starts_with("model.visual.") || name.ends_with("rotary_emb.inv_freq");
     if (other_part || reader.is_used(name)) continue;
     throw_invalid("checkpoint: tensor " + std::string(name) + " does not belong to the model that config.json describes");
   }
@@ -178,7 +185,8 @@ void refuse_unused(const Checkpoint& checkpoint, const TensorReader& reader) {
 
 }  // namespace
 
-TrunkWeights load_trunk(const Checkpoint& checkpoint, const ModelConfig& config, MatmulBackend& matmul, ThreadPool& pool, const LoadOptions& options) {
+TrunkWeights load_trunk(const Checkpoint& checkpoint, const ModelConfig& config, MatmulBackend& matmul, ThreadPool& pool,
+                        const LoadOptions& options) {
   TensorReader reader(checkpoint, options.dtype, options.check_finite);
   const std::string prefix = text_prefix(reader);
   TrunkWeights trunk;
@@ -195,8 +203,8 @@ TrunkWeights load_trunk(const Checkpoint& checkpoint, const ModelConfig& config,
   return trunk;
 }
 
-ExpertBank load_experts(const Checkpoint& checkpoint, const ModelConfig& config, const ExpertMap& map, int32_t rank_idx, MatmulBackend& matmul,
-                        ThreadPool& pool, const LoadOptions& options) {
+ExpertBank load_experts(const Checkpoint& checkpoint, const ModelConfig& config, const ExpertMap& map, int32_t rank_idx,
+                        MatmulBackend& matmul, ThreadPool& pool, const LoadOptions& options) {
   TensorReader reader(checkpoint, options.dtype, options.check_finite);
   const std::string prefix = text_prefix(reader);
   std::vector<StoredExperts> layers;

@@ -13,23 +13,24 @@
 #include "runtime/model/safetensors.h"
 
 // The weights of a Qwen3.5-MoE text decoder, one field a tensor, with the shape that the forward pass sees. Matrices are packed
-// for the chosen matrix product; vectors are small and held in f32 (exact for bf16 values). Checkpoint names are in the .cpp, as data.
+// for the chosen matrix product; vectors are small and held in f32 (exact for bf16 values). Checkpoint names are in the .cpp,
+// as data.
 
 namespace ferry {
 
 using PackedPtr = std::unique_ptr<PackedMatrix>;
 
 struct DeltaNetWeights {
-  PackedPtr in_proj_qkv;       // [2 * key_dim + value_dim, hidden]
-  PackedPtr in_proj_z;         // [value_dim, hidden]
-  PackedPtr in_proj_b;         // [num_v_heads, hidden]
-  PackedPtr in_proj_a;         // [num_v_heads, hidden]
-  std::vector<float> conv1d;   // [conv_channels, kernel]
-  std::vector<float> a_log;    // [num_v_heads]
-  std::vector<float> dt_bias;  // [num_v_heads]
-  std::vector<float> norm;     // [v_dim], plain
+  PackedPtr in_proj_qkv;           // [2 * key_dim + value_dim, hidden]
+  PackedPtr in_proj_z;             // [value_dim, hidden]
+  PackedPtr in_proj_b;             // [num_v_heads, hidden]
+  PackedPtr in_proj_a;             // [num_v_heads, hidden]
+  std::vector<float> conv1d;       // [conv_channels, kernel]
+  std::vector<float> a_log;        // [num_v_heads]
+  std::vector<float> dt_bias;      // [num_v_heads]
+  std::vector<float> norm;         // [v_dim], plain
   DType norm_dtype = DType::kF32;  // as stored
-  PackedPtr out_proj;          // [hidden, value_dim]
+  PackedPtr out_proj;              // [hidden, value_dim]
 };
 
 struct AttentionWeights {
@@ -60,20 +61,20 @@ struct TrunkWeights {
   ConstMatrixView embed_tokens;  // [vocab, hidden], in the mapped file unless owned_embedding holds a copy
   Matrix owned_embedding;
   std::vector<LayerWeights> layers;
-  std::vector<float> norm;       // [hidden], offset from one
-  PackedPtr lm_head;             // [vocab, hidden]
+  std::vector<float> norm;  // [hidden], offset from one
+  PackedPtr lm_head;        // [vocab, hidden]
 };
 
 /// How weights are read.
 struct LoadOptions {
-  DType dtype = DType::kBF16;    // of the run; weights stored otherwise are converted
-  bool check_finite = false;     // refuse NaN and infinity, naming tensor and element
+  DType dtype = DType::kBF16;                        // of the run; weights stored otherwise are converted
+  bool check_finite = false;                         // refuse NaN and infinity, naming tensor and element
   std::function<void(int64_t done_bytes)> progress;  // called now and then from the loading thread; may be empty
 };
 
-/// Reads everything but the routed experts. Throws Error{kInvalidArgument} for a tensor that is missing, has another shape or a type that is
-/// neither F32 nor BF16, or that nothing in the config accounts for (mtp.* and the vision tower aside). `checkpoint` must outlive
-/// the result (the embedding stays in the mapped file). Calls pool.
+/// Reads everything but the routed experts. Throws Error{kInvalidArgument} for a tensor that is missing, has another shape or
+/// a type that is neither F32 nor BF16, or that nothing in the config accounts for (mtp.* and the vision tower aside).
+/// `checkpoint` must outlive the result (the embedding stays in the mapped file). Calls pool.
 TrunkWeights load_trunk(const Checkpoint& checkpoint, const ModelConfig& config, MatmulBackend& matmul, ThreadPool& pool,
                         const LoadOptions& options);
 

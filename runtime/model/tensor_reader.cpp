@@ -37,7 +37,9 @@ std::string shape_string(const std::vector<int64_t>& shape) {
   return text + "]";
 }
 
-bool is_aligned(const std::byte* data, int64_t alignment) { return reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(alignment) == 0; }
+bool is_aligned(const std::byte* data, int64_t alignment) {
+  return reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(alignment) == 0;
+}
 
 }  // namespace
 
@@ -45,10 +47,12 @@ StoredRows TensorReader::find(const std::string& name, const std::vector<int64_t
   const TensorInfo* tensor = checkpoint_.find(name);
   if (tensor == nullptr) throw_invalid("checkpoint: tensor " + name + " is missing; expected shape " + shape_string(shape));
   if (tensor->shape != shape) {
-    throw_invalid(std::string(tensor->file) + ": tensor " + name + " has shape " + tensor->shape_string() + "; config.json asks for " + shape_string(shape));
+    throw_invalid(std::string(tensor->file) + ": tensor " + name + " has shape " + tensor->shape_string() +
+                  "; config.json asks for " + shape_string(shape));
   }
   if (tensor->dtype != StoredType::kF32 && tensor->dtype != StoredType::kBF16) {
-    throw_invalid(std::string(tensor->file) + ": tensor " + name + " has type " + stored_type_name(tensor->dtype) + "; allowed: F32, BF16");
+    throw_invalid(std::string(tensor->file) + ": tensor " + name + " has type " + stored_type_name(tensor->dtype) +
+                  "; allowed: F32, BF16");
   }
   used_.insert(name);
   int64_t rows = 1;
@@ -56,14 +60,17 @@ StoredRows TensorReader::find(const std::string& name, const std::vector<int64_t
   return {tensor, 0, rows, shape.back()};
 }
 
-DType TensorReader::stored_dtype(const StoredRows& stored) { return stored.tensor->dtype == StoredType::kF32 ? DType::kF32 : DType::kBF16; }
+DType TensorReader::stored_dtype(const StoredRows& stored) {
+  return stored.tensor->dtype == StoredType::kF32 ? DType::kF32 : DType::kBF16;
+}
 
 void TensorReader::check_values(const StoredRows& stored) const {
   if (!check_finite_) return;
   for_each_value(stored, [&](int64_t i, float value) {
     if (std::isfinite(value)) return;
-    throw_invalid(std::string(stored.tensor->file) + ": tensor " + stored.tensor->name + " has " + std::to_string(value) + " at row " +
-                  std::to_string(stored.first_row + i / stored.cols) + ", column " + std::to_string(i % stored.cols) + "; weights must be finite");
+    throw_invalid(std::string(stored.tensor->file) + ": tensor " + stored.tensor->name + " has " + std::to_string(value) +
+                  " at row " + std::to_string(stored.first_row + i / stored.cols) + ", column " +
+                  std::to_string(i % stored.cols) + "; weights must be finite");
   });
 }
 

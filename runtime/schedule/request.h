@@ -12,12 +12,12 @@ namespace ferry {
 
 /// How tokens are chosen. Validated once, when the request enters (validate_sampling in sampler.h).
 struct SamplingParams {
-  float temperature = 0.0F;   // 0 = greedy; > 0 scales the logits by 1 / temperature
-  float top_p = 1.0F;         // (0, 1]: keep the smallest set of tokens whose probabilities sum to at least this
-  int32_t top_k = 0;          // 0 = off; else keep the k most likely tokens
-  uint64_t seed = 0;          // same seed and request, same tokens, whatever else is in the batch
-  int32_t max_tokens = 256;   // >= 1
-  bool ignore_eos = false;    // do not stop at the checkpoint's stop ids
+  float temperature = 0.0F;             // 0 = greedy; > 0 scales the logits by 1 / temperature
+  float top_p = 1.0F;                   // (0, 1]: keep the smallest set of tokens whose probabilities sum to at least this
+  int32_t top_k = 0;                    // 0 = off; else keep the k most likely tokens
+  uint64_t seed = 0;                    // same seed and request, same tokens, whatever else is in the batch
+  int32_t max_tokens = 256;             // >= 1
+  bool ignore_eos = false;              // do not stop at the checkpoint's stop ids
   std::vector<TokenId> stop_token_ids;  // further ids that end the text; the id itself is not part of the text
   std::vector<std::string> stop;        // strings that end the text; not part of it
 };

@@ -18,8 +18,8 @@ struct GrpcServerOptions {
 /// Any thread may call any method. `backend` must outlive the server.
 class GrpcServer {
  public:
-  /// Listens when it returns. Throws Error{kInvalidArgument} for an address that is not HOST:PORT and Error{kFailedPrecondition}
-  /// if it cannot be listened on (in use, not this host's).
+  /// Listens when it returns. Throws Error{kInvalidArgument} for an address that is not HOST:PORT and
+  /// Error{kFailedPrecondition} if it cannot be listened on (in use, not this host's).
   GrpcServer(const GrpcServerOptions& options, Backend& backend);
   /// Cancels what is still open.
   ~GrpcServer();

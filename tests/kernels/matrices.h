@@ -45,8 +45,8 @@ inline Matrix random_matrix(DType dtype, int64_t rows, int64_t cols, uint32_t se
   return matrix;
 }
 
-/// Every element within `relative` of the largest expected magnitude; bf16 may also differ by one unit in its last place, because
-/// fp32 results on both sides of a rounding boundary go different ways.
+/// Every element within `relative` of the largest expected magnitude; bf16 may also differ by one unit in its last place,
+/// because fp32 results on both sides of a rounding boundary go different ways.
 inline void expect_close(ConstMatrixView expected, ConstMatrixView actual, float relative, const std::string& what) {
   double largest = std::numeric_limits<float>::min();  // below it floats lose their precision
   for (int64_t r = 0; r < expected.rows; ++r) {

@@ -32,12 +32,13 @@ class OnednnMatmul : public testing::TestWithParam<DType> {
 
   std::unique_ptr<MatmulBackend> backend_;
 };
-INSTANTIATE_TEST_SUITE_P(Both, OnednnMatmul, testing::ValuesIn(kBothDTypes), [](const auto& dtype) { return std::string(dtype_name(dtype.param)); });
+INSTANTIATE_TEST_SUITE_P(Both, OnednnMatmul, testing::ValuesIn(kBothDTypes),
+                         [](const auto& dtype) { return std::string(dtype_name(dtype.param)); });
 
 TEST_P(OnednnMatmul, EqualsReferenceAtOddSizes) {
   const auto ref = make_ref_matmul();
-  for (const Shape shape : {Shape{1, 1, 1}, Shape{1, 31, 6}, Shape{7, 33, 77}, Shape{3, 77, 1}, Shape{65, 100, 257}, Shape{130, 40, 515}, Shape{9, 600, 31},
-                            Shape{50, 257, 72}}) {
+  for (const Shape shape : {Shape{1, 1, 1}, Shape{1, 31, 6}, Shape{7, 33, 77}, Shape{3, 77, 1}, Shape{65, 100, 257},
+                            Shape{130, 40, 515}, Shape{9, 600, 31}, Shape{50, 257, 72}}) {
     test::TestMatrix x(GetParam(), shape.rows, shape.k, 5);
     test::TestMatrix w(GetParam(), shape.n, shape.k, 3);
     x.fill_random(1);
@@ -64,7 +65,8 @@ TEST_P(OnednnMatmul, RowDoesNotDependOnBatchPositionOrThreads) {
     const Matrix x = random_matrix(GetParam(), kRows, k, 3);
     const auto packed = backend_->pack(random_matrix(GetParam(), n, k, 4).view());
     const Matrix whole = multiply(x.view(), *packed, 1);
-    for (const int num_threads : {2, 5}) expect_same_bits(whole.view(), multiply(x.view(), *packed, num_threads).view(), "threads");
+    for (const int num_threads : {2, 5})
+      expect_same_bits(whole.view(), multiply(x.view(), *packed, num_threads).view(), "threads");
     for (int64_t count = 1; count <= kRows; ++count) {
       const int64_t first = (count * 13) % (kRows - count + 1);
       expect_same_bits(whole.view().rows_from(first, count), multiply(x.view().rows_from(first, count), *packed, 1).view(),

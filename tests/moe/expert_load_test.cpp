@@ -24,7 +24,7 @@ TEST(ExpertLoad, BalancednessIsMeanOverMaxAveragedOverUsedLayers) {
   EXPECT_EQ(balancedness(load, map), 1.0);
   load.record(0, std::vector<int32_t>{0, 1, 0, 1});  // all on one of two ranks: 2 / 4
   EXPECT_DOUBLE_EQ(balancedness(load, map), 0.5);
-  load.record(2, std::vector<int32_t>{0, 2});        // even; layer 1 has seen nothing
+  load.record(2, std::vector<int32_t>{0, 2});  // even; layer 1 has seen nothing
   EXPECT_DOUBLE_EQ(balancedness(load, map), 0.75);
 }
 

@@ -23,7 +23,8 @@ TEST(ExpertMap, SlicesAreConsecutiveAndDifferByOneAtMost) {
       int32_t next = 0;
       for (int r = 0; r < num_ranks; ++r) {
         const auto local = map.experts_of(r);
-        EXPECT_TRUE(static_cast<int>(local.size()) == num_experts / num_ranks || static_cast<int>(local.size()) == num_experts / num_ranks + 1);
+        EXPECT_TRUE(static_cast<int>(local.size()) == num_experts / num_ranks ||
+                    static_cast<int>(local.size()) == num_experts / num_ranks + 1);
         for (std::size_t i = 0; i < local.size(); ++i, ++next) {
           EXPECT_EQ(map.logical_of(local[i]).value, next);
           EXPECT_EQ(map.rank_idx_of(local[i]), r);

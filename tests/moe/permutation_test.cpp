@@ -45,7 +45,8 @@ void expect_consistent(const std::vector<int32_t>& topk_idx, int64_t top_k, cons
   for (const RankRows& rank : plan.ranks) {
     sent += rank.row_token.size();
     EXPECT_TRUE(std::is_sorted(rank.token_idx.begin(), rank.token_idx.end()));
-    EXPECT_EQ(std::set<int32_t>(rank.token_idx.begin(), rank.token_idx.end()).size(), rank.token_idx.size()) << "a token travels once";
+    EXPECT_EQ(std::set<int32_t>(rank.token_idx.begin(), rank.token_idx.end()).size(), rank.token_idx.size())
+        << "a token travels once";
   }
   EXPECT_EQ(sent, topk_idx.size());
 }

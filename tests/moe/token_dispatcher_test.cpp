@@ -17,7 +17,6 @@
 namespace ferry {
 namespace {
 
-using namespace std::chrono_literals;
 
 struct Shape {
   int64_t num_layers = 2;
@@ -38,7 +37,8 @@ Matrix random_matrix(DType dtype, int64_t rows, int64_t cols, uint32_t seed) {
   return m;
 }
 
-/// Threads, kernels and weights of one rank. The vector kernels' product is used: it needs no OpenMP, which ThreadSanitizer cannot see into.
+/// Threads, kernels and weights of one rank. The vector kernels' product is used: it needs no OpenMP, which ThreadSanitizer
+/// cannot see into.
 struct RankParts {
   explicit RankParts(int num_threads) : pool(num_threads), matmul(make_cpu_matmul(available_op_tables().front()->name)) {
     context = {.pool = &pool, .ops = available_op_tables().front()};
@@ -54,14 +54,17 @@ ExpertBank make_bank(const Shape& shape, MatmulBackend& matmul, const ExpertMap&
   for (int64_t l = 0; l < shape.num_layers; ++l) {
     for (std::size_t e = 0; e < local.size(); ++e) {
       const auto seed = static_cast<uint32_t>(l * 1000 + map.logical_of(local[e]).value);
-      bank.set(l, static_cast<int64_t>(e), matmul.pack(random_matrix(shape.dtype, 2 * shape.intermediate_dim, shape.hidden_dim, seed).view()),
+      bank.set(l, static_cast<int64_t>(e),
+               matmul.pack(random_matrix(shape.dtype, 2 * shape.intermediate_dim, shape.hidden_dim, seed).view()),
                matmul.pack(random_matrix(shape.dtype, shape.hidden_dim, shape.intermediate_dim, seed + 500).view()));
     }
   }
   return bank;
 }
 
-std::string bytes_of(ConstMatrixView m) { return {reinterpret_cast<const char*>(m.data), static_cast<std::size_t>(m.rows * m.cols * dtype_bytes(m.dtype))}; }
+std::string bytes_of(ConstMatrixView m) {
+  return {reinterpret_cast<const char*>(m.data), static_cast<std::size_t>(m.rows * m.cols * dtype_bytes(m.dtype))};
+}
 
 struct Batch {
   Matrix tokens;
@@ -70,8 +73,11 @@ struct Batch {
 };
 
 Batch make_batch(const Shape& shape, int64_t num_tokens, Skew skew) {
-  Batch batch{random_matrix(shape.dtype, num_tokens, shape.hidden_dim, 77), random_topk(num_tokens, shape.num_experts, shape.top_k, skew, 3), {}};
-  for (std::size_t i = 0; i < batch.topk_idx.size(); ++i) batch.topk_weights.push_back(round_to<bfloat16>(0.05F + 0.01F * static_cast<float>(i % 13)));
+  Batch batch{random_matrix(shape.dtype, num_tokens, shape.hidden_dim, 77),
+              random_topk(num_tokens, shape.num_experts, shape.top_k, skew, 3),
+              {}};
+  for (std::size_t i = 0; i < batch.topk_idx.size(); ++i)
+    batch.topk_weights.push_back(round_to<bfloat16>(0.05F + 0.01F * static_cast<float>(i % 13)));
   return batch;
 }
 
@@ -80,9 +86,11 @@ std::string run_local(const Shape& shape, const Batch& batch, int64_t layer) {
   const std::vector<Rank> self = {Rank{0}};
   const ExpertBank bank = make_bank(shape, *parts.matmul, ExpertMap::contiguous(shape.num_experts, self), 0);
   const int64_t num_tokens = batch.tokens.rows();
-  LocalTokenDispatcher dispatcher(bank, *parts.matmul, parts.context, {.max_tokens = num_tokens, .top_k = shape.top_k, .dtype = shape.dtype});
+  LocalTokenDispatcher dispatcher(bank, *parts.matmul, parts.context,
+                                  {.max_tokens = num_tokens, .top_k = shape.top_k, .dtype = shape.dtype});
   Matrix out(shape.dtype, num_tokens, shape.hidden_dim);
-  DispatchHandle handle = dispatcher.dispatch({.layer = layer, .tokens = batch.tokens.view(), .topk_idx = batch.topk_idx, .top_k = shape.top_k});
+  DispatchHandle handle =
+      dispatcher.dispatch({.layer = layer, .tokens = batch.tokens.view(), .topk_idx = batch.topk_idx, .top_k = shape.top_k});
   dispatcher.combine(std::move(handle), batch.topk_weights, out.view());
   return bytes_of(out.view());
 }
@@ -95,7 +103,7 @@ void serve_experts(Group& group, const Shape& shape, int64_t max_tokens, const E
   AlignedBuffer request(1 << 20), reply(1 << 20);
   while (true) {
     const auto receive = group.irecv({request.data(), request.size()}, Rank{0}, kRequestTag);
-    group.wait(*receive, std::chrono::steady_clock::now() + 60s);
+    group.wait(*receive, std::chrono::steady_clock::now() + std::chrono::seconds(60));
     const std::span<const std::byte> message(request.data(), request.size());
     if (read_header(message).kind == WireKind::kShutDown) return;
     const RequestView view = parse_request(message);
@@ -103,9 +111,10 @@ void serve_experts(Group& group, const Shape& shape, int64_t max_tokens, const E
     header.kind = WireKind::kReply;
     const std::span<std::byte> answer(reply.data(), static_cast<std::size_t>(reply_bytes(header)));
     write_header(header, answer);
-    ffn.run(header.layer, {.tokens = view.tokens, .row_token = view.row_token, .expert_counts = view.expert_counts}, lay_out_reply(header, answer));
+    ffn.run(header.layer, {.tokens = view.tokens, .row_token = view.row_token, .expert_counts = view.expert_counts},
+            lay_out_reply(header, answer));
     const auto send = group.isend(answer, Rank{0}, kReplyTag);
-    group.wait(*send, std::chrono::steady_clock::now() + 60s);
+    group.wait(*send, std::chrono::steady_clock::now() + std::chrono::seconds(60));
   }
 }
 
@@ -115,10 +124,15 @@ void with_workers(const Shape& shape, int num_workers, int64_t max_tokens, Fn&& 
   const auto groups = make_local_groups(num_workers + 1);
   const ExpertMap map = ExpertMap::contiguous(shape.num_experts, worker_ranks(num_workers));
   std::vector<std::thread> workers;
-  for (int w = 1; w <= num_workers; ++w) workers.emplace_back([&, w] { serve_experts(*groups[static_cast<std::size_t>(w)], shape, max_tokens, map); });
+  for (int w = 1; w <= num_workers; ++w)
+    workers.emplace_back([&, w] { serve_experts(*groups[static_cast<std::size_t>(w)], shape, max_tokens, map); });
   RankParts parts(2);
   AllToAllTokenDispatcher dispatcher(*groups[0], map, parts.context,
-                                     {.num_layers = shape.num_layers, .hidden_dim = shape.hidden_dim, .max_tokens = max_tokens, .top_k = shape.top_k, .dtype = shape.dtype});
+                                     {.num_layers = shape.num_layers,
+                                      .hidden_dim = shape.hidden_dim,
+                                      .max_tokens = max_tokens,
+                                      .top_k = shape.top_k,
+                                      .dtype = shape.dtype});
   coordinate(dispatcher);
   dispatcher.shut_down();
   for (std::thread& worker : workers) worker.join();
@@ -162,7 +176,8 @@ TEST(TokenDispatcher, AnyNumberOfWorkersGivesTheBitsOfOneProcess) {
         for (const int num_workers : {1, 2, 3, 8}) {
           with_workers(shape, num_workers, num_tokens, [&](AllToAllTokenDispatcher& dispatcher) {
             Matrix out(dtype, num_tokens, shape.hidden_dim);
-            DispatchHandle handle = dispatcher.dispatch({.layer = 1, .tokens = batch.tokens.view(), .topk_idx = batch.topk_idx, .top_k = shape.top_k});
+            DispatchHandle handle = dispatcher.dispatch(
+                {.layer = 1, .tokens = batch.tokens.view(), .topk_idx = batch.topk_idx, .top_k = shape.top_k});
             dispatcher.combine(std::move(handle), batch.topk_weights, out.view());
             EXPECT_EQ(bytes_of(out.view()), expected) << num_workers << " workers, " << num_tokens << " tokens";
           });
@@ -179,8 +194,10 @@ TEST(TokenDispatcher, TwoDispatchesMayBeInFlight) {
   with_workers(shape, 3, 9, [&](AllToAllTokenDispatcher& dispatcher) {
     for (int round = 0; round < 5; ++round) {
       Matrix a(shape.dtype, 9, shape.hidden_dim), b(shape.dtype, 9, shape.hidden_dim);
-      DispatchHandle one = dispatcher.dispatch({.layer = 0, .tokens = batch.tokens.view(), .topk_idx = batch.topk_idx, .top_k = shape.top_k});
-      DispatchHandle two = dispatcher.dispatch({.layer = 1, .tokens = batch.tokens.view(), .topk_idx = batch.topk_idx, .top_k = shape.top_k});
+      DispatchHandle one =
+          dispatcher.dispatch({.layer = 0, .tokens = batch.tokens.view(), .topk_idx = batch.topk_idx, .top_k = shape.top_k});
+      DispatchHandle two =
+          dispatcher.dispatch({.layer = 1, .tokens = batch.tokens.view(), .topk_idx = batch.topk_idx, .top_k = shape.top_k});
       dispatcher.combine(std::move(one), batch.topk_weights, a.view());
       dispatcher.combine(std::move(two), batch.topk_weights, b.view());
       EXPECT_EQ(bytes_of(a.view()), first);
@@ -196,9 +213,15 @@ TEST(TokenDispatcher, ASilentWorkerIsNamedAtTheDeadline) {
   RankParts parts(1);
   const Batch batch = make_batch(shape, 2, Skew::kUniform);
   AllToAllTokenDispatcher dispatcher(*groups[0], ExpertMap::contiguous(shape.num_experts, worker_ranks(2)), parts.context,
-                                     {.num_layers = 2, .hidden_dim = shape.hidden_dim, .max_tokens = 2, .top_k = shape.top_k, .dtype = shape.dtype, .timeout = 50ms});
+                                     {.num_layers = 2,
+                                      .hidden_dim = shape.hidden_dim,
+                                      .max_tokens = 2,
+                                      .top_k = shape.top_k,
+                                      .dtype = shape.dtype,
+                                      .timeout = std::chrono::milliseconds(50)});
   Matrix out(shape.dtype, 2, shape.hidden_dim);
-  DispatchHandle handle = dispatcher.dispatch({.layer = 0, .tokens = batch.tokens.view(), .topk_idx = batch.topk_idx, .top_k = shape.top_k});
+  DispatchHandle handle =
+      dispatcher.dispatch({.layer = 0, .tokens = batch.tokens.view(), .topk_idx = batch.topk_idx, .top_k = shape.top_k});
   try {
     dispatcher.combine(std::move(handle), batch.topk_weights, out.view());
     FAIL();

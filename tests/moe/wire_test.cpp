@@ -10,7 +10,14 @@
 namespace ferry {
 namespace {
 
-constexpr WireHeader kHeader{.map_epoch = 3, .dtype = static_cast<uint32_t>(DType::kBF16), .step = 9, .layer = 2, .num_tokens = 2, .num_rows = 3, .num_local_experts = 2, .hidden_dim = 5};
+constexpr WireHeader kHeader{.map_epoch = 3,
+                             .dtype = static_cast<uint32_t>(DType::kBF16),
+                             .step = 9,
+                             .layer = 2,
+                             .num_tokens = 2,
+                             .num_rows = 3,
+                             .num_local_experts = 2,
+                             .hidden_dim = 5};
 
 AlignedBuffer sample_request(const WireHeader& header = kHeader) {
   AlignedBuffer buffer(static_cast<std::size_t>(request_bytes(kHeader)));

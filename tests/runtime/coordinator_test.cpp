@@ -55,8 +55,8 @@ class CoordinatorTest : public testing::Test {
   std::optional<Coordinator> coordinator_;
 };
 
-/// A request that holds the engine's thread in its sink at its second token, until released: what happens meanwhile is then certain to
-/// happen while this one runs.
+/// A request that holds the engine's thread in its sink at its second token, until released: what happens meanwhile is then
+/// certain to happen while this one runs.
 class HeldRequest {
  public:
   HeldRequest(Coordinator& coordinator, Request request) {
@@ -90,7 +90,8 @@ class HeldRequest {
 
 std::vector<TokenId> tokens_from(TokenId first, std::size_t count) {
   std::vector<TokenId> tokens;
-  for (std::size_t i = 0; i < count; ++i) tokens.push_back(static_cast<TokenId>((static_cast<std::size_t>(first) + 7 * i) % 97));
+  for (std::size_t i = 0; i < count; ++i)
+    tokens.push_back(static_cast<TokenId>((static_cast<std::size_t>(first) + 7 * i) % 97));
   return tokens;
 }
 
@@ -123,12 +124,14 @@ TEST_F(CoordinatorTest, LastEventCountsAndTimes) {
 TEST_F(CoordinatorTest, SeededSamplingDoesNotDependOnTheBatch) {
   start();
   std::vector<Request> requests;
-  for (int i = 0; i < 9; ++i) requests.push_back(sampled_request(i, static_cast<std::size_t>(1 + 17 * i), static_cast<uint64_t>(i % 4)));
+  for (int i = 0; i < 9; ++i)
+    requests.push_back(sampled_request(i, static_cast<std::size_t>(1 + 17 * i), static_cast<uint64_t>(i % 4)));
   std::vector<std::vector<TokenId>> alone;
   for (const Request& request : requests) alone.push_back(complete(*coordinator_, request)->tokens);
   for (int round = 0; round < 3; ++round) {
     const auto together = complete_all(*coordinator_, requests);
-    for (std::size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(together[i]->tokens, alone[i]) << "request " << i << ", round " << round;
+    for (std::size_t i = 0; i < requests.size(); ++i)
+      EXPECT_EQ(together[i]->tokens, alone[i]) << "request " << i << ", round " << round;
   }
   Request other_seed = requests[3];
   other_seed.sampling.seed = 99;
@@ -137,7 +140,8 @@ TEST_F(CoordinatorTest, SeededSamplingDoesNotDependOnTheBatch) {
   options_.token_budget = 70;  // pieces of one quantum, never two prompts' worth
   restart();
   const auto small_steps = complete_all(*coordinator_, requests);
-  for (std::size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(small_steps[i]->tokens, alone[i]) << "request " << i << " in small steps";
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    EXPECT_EQ(small_steps[i]->tokens, alone[i]) << "request " << i << " in small steps";
 }
 
 TEST_F(CoordinatorTest, StopIds) {
@@ -178,8 +182,9 @@ TEST_F(CoordinatorTest, BadRequestsAreRefusedAtTheDoor) {
   options_.max_context = 50;
   start();
   const auto refuse = [&](const Request& request, const std::vector<std::string>& parts) {
-    expect_error([&] { coordinator_->submit(request, [](const GenerateEvent&) { ADD_FAILURE() << "an event of a refused request"; }); },
-                 ErrorCode::kInvalidArgument, parts);
+    expect_error(
+        [&] { coordinator_->submit(request, [](const GenerateEvent&) { ADD_FAILURE() << "an event of a refused request"; }); },
+        ErrorCode::kInvalidArgument, parts);
   };
   refuse(make_request({}, 5), {"prompt is empty", "at least one token"});
   refuse(make_request(tokens_from(0, 50), 5), {"prompt", "50", "49"});
@@ -204,7 +209,8 @@ TEST_F(CoordinatorTest, IdsBelongToOneOpenRequest) {
   Request second = make_request({5}, 3);
   second.id = HeldRequest::kId;
   const auto ignore = [](const GenerateEvent&) {};
-  expect_error([&] { coordinator_->submit(second, ignore); }, ErrorCode::kInvalidArgument, {"request_id 'held'", "open request"});
+  expect_error([&] { coordinator_->submit(second, ignore); }, ErrorCode::kInvalidArgument,
+               {"request_id 'held'", "open request"});
   held.finish();
   complete(*coordinator_, second);
   complete(*coordinator_, second);
@@ -332,7 +338,8 @@ TEST_F(CoordinatorTest, DrainWaitsForOpenRequests) {
   EXPECT_TRUE(held->completion.is_done());
   EXPECT_EQ(held->completion.wait().last.finish_reason, FinishReason::kLength);
   EXPECT_EQ(held->completion.tokens.size(), 40U);
-  expect_error([&] { coordinator_->submit(make_request({7}, 3), [](const GenerateEvent&) {}); }, ErrorCode::kUnavailable, {"shutting down"});
+  expect_error([&] { coordinator_->submit(make_request({7}, 3), [](const GenerateEvent&) {}); }, ErrorCode::kUnavailable,
+               {"shutting down"});
   coordinator_->drain(milliseconds(0));
 }
 
@@ -387,7 +394,8 @@ TEST_F(CoordinatorTest, FailureEndsEveryRequestAndRefusesLaterOnes) {
   EXPECT_EQ(told.get_future().wait_for(test::kCompletionTimeout), std::future_status::ready);
   ASSERT_TRUE(coordinator_->failure().has_value());
   EXPECT_EQ(coordinator_->failure()->code(), ErrorCode::kUnavailable);
-  expect_error([&] { coordinator_->submit(make_request({7}, 3), [](const GenerateEvent&) {}); }, ErrorCode::kUnavailable, {"rank 2 is gone"});
+  expect_error([&] { coordinator_->submit(make_request({7}, 3), [](const GenerateEvent&) {}); }, ErrorCode::kUnavailable,
+               {"rank 2 is gone"});
   EXPECT_FALSE(coordinator_->abort(HeldRequest::kId));
   coordinator_->drain(test::kCompletionTimeout);
 }
@@ -399,13 +407,15 @@ TEST_F(CoordinatorTest, FailureWhileIdle) {
   complete(*coordinator_, make_request({7}, 3));
   coordinator_->fail("rank 1 is gone");
   EXPECT_EQ(told.get_future().wait_for(test::kCompletionTimeout), std::future_status::ready);
-  expect_error([&] { coordinator_->submit(make_request({7}, 3), [](const GenerateEvent&) {}); }, ErrorCode::kUnavailable, {"rank 1 is gone"});
+  expect_error([&] { coordinator_->submit(make_request({7}, 3), [](const GenerateEvent&) {}); }, ErrorCode::kUnavailable,
+               {"rank 1 is gone"});
 }
 
 TEST_F(CoordinatorTest, LogitsThatAreNoNumbersEndTheRequestOnly) {
   test::TinyModel model;
   // Token 40's embedding poisons the sequences that contain it.
-  for (int64_t i = 0; i < 72; ++i) model.tensors.at("model.language_model.embed_tokens.weight").set(40 * 72 + i, std::numeric_limits<float>::quiet_NaN());
+  for (int64_t i = 0; i < 72; ++i)
+    model.tensors.at("model.language_model.embed_tokens.weight").set(40 * 72 + i, std::numeric_limits<float>::quiet_NaN());
   start(model);
   Request good = make_request({3, 4, 5}, 1);
   const std::vector<TokenId> expected = complete(*coordinator_, good)->tokens;
@@ -442,7 +452,8 @@ TEST_F(CoordinatorTest, StopStringsNeedATokenizer) {
   start();
   Request request = make_request({3}, 5);
   request.sampling.stop = {"x"};
-  expect_error([&] { coordinator_->submit(request, [](const GenerateEvent&) {}); }, ErrorCode::kFailedPrecondition, {"tokenizer"});
+  expect_error([&] { coordinator_->submit(request, [](const GenerateEvent&) {}); }, ErrorCode::kFailedPrecondition,
+               {"tokenizer"});
 }
 
 /// The demo checkpoint answers in words.
@@ -451,7 +462,8 @@ class DemoCoordinatorTest : public CoordinatorTest {
   DemoCoordinatorTest() {
     options_.model = std::filesystem::path(FERRY_SOURCE_DIR) / "launch" / "demo";
     restart();
-    prompt_ = engine_->tokenizer()->encode("<|im_start|>user\nWhat does river mean?<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n");
+    prompt_ = engine_->tokenizer()->encode(
+        "<|im_start|>user\nWhat does river mean?<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n");
   }
   std::unique_ptr<Completion> ask(const std::vector<std::string>& stop) {
     Request request = make_request(prompt_, 60);

@@ -127,8 +127,8 @@ TEST_F(EngineTest, FormsOfStorageGiveTheSameBits) {
   }
 }
 
-/// What a step computes for a sequence must not depend on the sequences beside it: every mixture of prompts and decode rows gives the
-/// logits that each sequence gets alone, bit for bit.
+/// What a step computes for a sequence must not depend on the sequences beside it: every mixture of prompts and decode rows
+/// gives the logits that each sequence gets alone, bit for bit.
 void expect_mixed_steps_equal_steps_alone(Engine& engine) {
   const std::vector<TokenId> a = random_tokens(91, 1), b = random_tokens(70, 2), c = random_tokens(64, 3);
   EngineDriver driver(engine);
@@ -141,7 +141,9 @@ void expect_mixed_steps_equal_steps_alone(Engine& engine) {
     }
     return rows;
   };
-  const auto part = [](const std::vector<TokenId>& tokens, std::size_t first, std::size_t count) { return std::span(tokens).subspan(first, count); };
+  const auto part = [](const std::vector<TokenId>& tokens, std::size_t first, std::size_t count) {
+    return std::span(tokens).subspan(first, count);
+  };
   // a: 64 + 25 tokens, then two decode rows. b: 67 tokens in two pieces, three decode rows. c: the whole prompt.
   const auto alone_a = alone(0, {part(a, 0, 64), part(a, 64, 25), part(a, 89, 1), part(a, 90, 1)});
   const auto alone_b = alone(1, {part(b, 0, 64), part(b, 64, 3), part(b, 67, 1), part(b, 68, 1), part(b, 69, 1)});

@@ -20,11 +20,12 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr double kTolerance = 2e-4;        // of the largest magnitude: what fp32 rounding in another order may do
-constexpr double kNearTie = 1e-6;          // router logits closer than this may be ranked either way
-constexpr double kBf16Deviation = 1.5;     // x transformers' own distance between bf16 and f32: as far as another bf16 run may be from either
-constexpr double kBf16Typical = 0.25;      // likewise, for the median token: most tokens are not hit by a near tie of a router
-constexpr double kDemoMargin = 1e-3;       // of f32 logits
+constexpr double kTolerance = 2e-4;  // of the largest magnitude: what fp32 rounding in another order may do
+constexpr double kNearTie = 1e-6;    // router logits closer than this may be ranked either way
+constexpr double kBf16Deviation =
+    1.5;  // x transformers' own distance between bf16 and f32: as far as another bf16 run may be from either
+constexpr double kBf16Typical = 0.25;  // likewise, for the median token: most tokens are not hit by a near tie of a router
+constexpr double kDemoMargin = 1e-3;   // of f32 logits
 
 const fs::path kGolden = fs::path(FERRY_SOURCE_DIR) / "tests" / "golden";
 const fs::path kDemo = fs::path(FERRY_SOURCE_DIR) / "launch" / "demo";
@@ -81,15 +82,16 @@ struct Choice {
   float weight;
 };
 
-std::vector<Choice> choices_of_token(const std::vector<int32_t>& ids, const std::vector<float>& weights, std::size_t token, std::size_t top_k) {
+std::vector<Choice> choices_of_token(const std::vector<int32_t>& ids, const std::vector<float>& weights, std::size_t token,
+                                     std::size_t top_k) {
   std::vector<Choice> choices;
   for (std::size_t k = token * top_k; k < (token + 1) * top_k; ++k) choices.push_back({ids[k], weights[k]});
   std::sort(choices.begin(), choices.end(), [](const Choice& a, const Choice& b) { return a.expert < b.expert; });
   return choices;
 }
 
-/// Experts as sets and their weights. Two sets may differ in one expert if the router can hardly tell the two apart: the difference of
-/// logits is the logarithm of the ratio of the weights. Returns the number of such tokens.
+/// Experts as sets and their weights. Two sets may differ in one expert if the router can hardly tell the two apart: the
+/// difference of logits is the logarithm of the ratio of the weights. Returns the number of such tokens.
 int compare_routing(const std::vector<Choice>& expected, const std::vector<Choice>& actual, const std::string& what) {
   std::vector<Choice> missing, extra;
   const auto is_in = [](const std::vector<Choice>& list, int32_t expert) {
@@ -109,11 +111,13 @@ int compare_routing(const std::vector<Choice>& expected, const std::vector<Choic
     return 0;
   }
   EXPECT_EQ(missing.size(), 1U) << what;
-  EXPECT_LE(std::abs(std::log(missing[0].weight / extra[0].weight)), kNearTie) << what << ": expert " << extra[0].expert << " instead of " << missing[0].expert;
+  EXPECT_LE(std::abs(std::log(missing[0].weight / extra[0].weight)), kNearTie)
+      << what << ": expert " << extra[0].expert << " instead of " << missing[0].expert;
   return 1;
 }
 
-void compare_all_routing(const SafetensorsFile& golden, const std::string& prompt, const test::PromptTrace& trace, std::size_t top_k) {
+void compare_all_routing(const SafetensorsFile& golden, const std::string& prompt, const test::PromptTrace& trace,
+                         std::size_t top_k) {
   int near_ties = 0;
   for (const auto& [layer, ids] : trace.topk_ids) {
     const std::string name = prompt + "layers." + std::to_string(layer) + ".mlp.gate.";
@@ -122,15 +126,16 @@ void compare_all_routing(const SafetensorsFile& golden, const std::string& promp
     ASSERT_EQ(expected_ids.size(), ids.size()) << name;
     const std::vector<float>& weights = trace.values.at("layers." + std::to_string(layer) + ".topk_weights");
     for (std::size_t token = 0; token < ids.size() / top_k; ++token) {
-      near_ties += compare_routing(choices_of_token(expected_ids, expected_weights, token, top_k), choices_of_token(ids, weights, token, top_k),
-                                   name + " token " + std::to_string(token));
+      near_ties += compare_routing(choices_of_token(expected_ids, expected_weights, token, top_k),
+                                   choices_of_token(ids, weights, token, top_k), name + " token " + std::to_string(token));
     }
   }
   if (near_ties > 0) std::printf("%s %d tokens with a near tie are routed the other way\n", prompt.c_str(), near_ties);
 }
 
 /// Everything that golden.safetensors holds about a prompt's text decoder.
-void compare_trace(const SafetensorsFile& golden, const std::string& prompt, const test::PromptTrace& trace, const ModelConfig& config) {
+void compare_trace(const SafetensorsFile& golden, const std::string& prompt, const test::PromptTrace& trace,
+                   const ModelConfig& config) {
   for (int64_t k = 0; k <= config.num_layers(); ++k) {
     const std::string name = "hidden." + std::to_string(k);
     expect_close(read_tensor<float>(golden, prompt + name), trace.values.at(name), prompt + name);
@@ -219,7 +224,8 @@ TEST_P(Golden, EveryIntermediateAndTokenInFloat32) {
   }
   Coordinator coordinator(engine);
   for (std::size_t i = 0; i < prompts.size(); ++i) {
-    EXPECT_EQ(test::complete(coordinator, requests[i])->tokens, prompts[i].at("greedy").get<std::vector<TokenId>>()) << "prompt " << i;
+    EXPECT_EQ(test::complete(coordinator, requests[i])->tokens, prompts[i].at("greedy").get<std::vector<TokenId>>())
+        << "prompt " << i;
   }
 }
 
@@ -229,7 +235,8 @@ class GoldenModel : public testing::TestWithParam<const char*> {
  protected:
   const fs::path dir_ = kGolden / GetParam();
 };
-INSTANTIATE_TEST_SUITE_P(All, GoldenModel, testing::Values("qwen3_5_moe", "qwen3_5_moe_wide"), [](const auto& golden) { return std::string(golden.param); });
+INSTANTIATE_TEST_SUITE_P(All, GoldenModel, testing::Values("qwen3_5_moe", "qwen3_5_moe_wide"),
+                         [](const auto& golden) { return std::string(golden.param); });
 
 TEST_P(GoldenModel, EightRequestsTogetherGetTheTokensTheyGetAlone) {
   const EngineOptions options = engine_options(dir_);
@@ -256,12 +263,14 @@ TEST_P(GoldenModel, EightRequestsTogetherGetTheTokensTheyGetAlone) {
 }
 
 /// Equal up to the first place where the reference's two best tokens are closer than `margin`.
-void expect_tokens_within_margin(const std::vector<TokenId>& expected, const std::vector<double>& margins, const std::vector<TokenId>& actual,
-                                 double margin, const std::string& what) {
+void expect_tokens_within_margin(const std::vector<TokenId>& expected, const std::vector<double>& margins,
+                                 const std::vector<TokenId>& actual, double margin, const std::string& what) {
   ASSERT_EQ(expected.size(), actual.size()) << what;
-  const auto differs = static_cast<std::size_t>(std::mismatch(expected.begin(), expected.end(), actual.begin()).first - expected.begin());
+  const auto differs =
+      static_cast<std::size_t>(std::mismatch(expected.begin(), expected.end(), actual.begin()).first - expected.begin());
   if (differs == expected.size()) return;
-  EXPECT_LE(margins[differs], margin) << what << ": token " << differs << " is " << actual[differs] << " instead of " << expected[differs];
+  EXPECT_LE(margins[differs], margin) << what << ": token " << differs << " is " << actual[differs] << " instead of "
+                                      << expected[differs];
 }
 
 TEST_P(GoldenModel, Bfloat16IsAsCloseToFloat32AsTransformersIs) {
@@ -277,7 +286,8 @@ TEST_P(GoldenModel, Bfloat16IsAsCloseToFloat32AsTransformersIs) {
     Engine engine(options, cluster, Engine::LogitRows::kAll);
     ASSERT_EQ(engine.dtype(), DType::kBF16);
     std::vector<std::vector<float>> logits;
-    for (const json& prompt : prompts) logits.push_back(test::trace_prompt(engine, prompt.at("ids").get<std::vector<TokenId>>()).values.at("logits"));
+    for (const json& prompt : prompts)
+      logits.push_back(test::trace_prompt(engine, prompt.at("ids").get<std::vector<TokenId>>()).values.at("logits"));
     Coordinator coordinator(engine);
     for (std::size_t i = 0; i < prompts.size(); ++i) {
       const std::string what = std::string(table->name) + " prompt " + std::to_string(i);
@@ -287,12 +297,15 @@ TEST_P(GoldenModel, Bfloat16IsAsCloseToFloat32AsTransformersIs) {
       EXPECT_LE(distance(logits[i], f32), kBf16Deviation * own_noise) << what;
       EXPECT_LE(distance(logits[i], bf16), kBf16Deviation * own_noise) << what;
       const auto vocab = static_cast<std::size_t>(engine.config().vocab_size);
-      std::printf("%s: rms to f32 %.4f own %.4f to bf16 %.4f; median to bf16 %.4f own %.4f\n", what.c_str(), distance(logits[i], f32), own_noise, distance(logits[i], bf16), median_distance(logits[i], bf16, vocab), median_distance(bf16, f32, vocab));
+      std::printf("%s: rms to f32 %.4f own %.4f to bf16 %.4f; median to bf16 %.4f own %.4f\n", what.c_str(),
+                  distance(logits[i], f32), own_noise, distance(logits[i], bf16), median_distance(logits[i], bf16, vocab),
+                  median_distance(bf16, f32, vocab));
       EXPECT_LE(median_distance(logits[i], bf16, vocab), kBf16Typical * median_distance(bf16, f32, vocab)) << what;
       Request request = test::make_request(prompts[i].at("ids").get<std::vector<TokenId>>(), 24);
       request.sampling.ignore_eos = true;
       // A lead that the noise of two logits may turn around: one deviation of their difference.
-      expect_tokens_within_margin(greedy_bf16[i].at("greedy").get<std::vector<TokenId>>(), greedy_bf16[i].at("greedy_margin").get<std::vector<double>>(),
+      expect_tokens_within_margin(greedy_bf16[i].at("greedy").get<std::vector<TokenId>>(),
+                                  greedy_bf16[i].at("greedy_margin").get<std::vector<double>>(),
                                   test::complete(coordinator, request)->tokens, std::sqrt(2.0) * own_noise, what);
     }
   }

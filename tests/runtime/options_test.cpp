@@ -61,10 +61,13 @@ TEST(Options, DefaultsOfServe) {
 
 TEST(Options, EveryEngineOption) {
   for (const char* command : {"serve", "generate", "dump", "bench"}) {
-    const EngineOptions engine = accept(line(command, {"--dtype", "f32", "--threads", "3", "--transport", "gloo", "--net-interface", "lo", "--kernels", "avx2",
-                                                       "--matmul", "cpu", "--memory", "512MiB", "--max-seqs", "5", "--max-waiting", "7", "--token-budget", "99",
-                                                       "--prefill-chunk", "64", "--max-context", "1000", "--peer-timeout", "2.5", "--check-weights"}))
-                                     .engine;
+    const EngineOptions engine =
+        accept(line(command,
+                    {"--dtype",        "f32",  "--threads",      "3",   "--transport",     "gloo",   "--net-interface", "lo",
+                     "--kernels",      "avx2", "--matmul",       "cpu", "--memory",        "512MiB", "--max-seqs",      "5",
+                     "--max-waiting",  "7",    "--token-budget", "99",  "--prefill-chunk", "64",     "--max-context",   "1000",
+                     "--peer-timeout", "2.5",  "--check-weights"}))
+            .engine;
     EXPECT_EQ(engine.dtype, DType::kF32);
     EXPECT_EQ(engine.threads, 3);
     EXPECT_EQ(engine.transport, TransportKind::kGloo);
@@ -83,8 +86,10 @@ TEST(Options, EveryEngineOption) {
 }
 
 TEST(Options, NamedValues) {
-  for (const char* kernels : {"auto", "avx512", "avx2", "ref"}) EXPECT_EQ(accept(line("serve", {"--kernels", kernels})).engine.kernels, kernels);
-  for (const char* matmul : {"auto", "onednn", "cpu", "ref"}) EXPECT_EQ(accept(line("serve", {"--matmul", matmul})).engine.matmul, matmul);
+  for (const char* kernels : {"auto", "avx512", "avx2", "ref"})
+    EXPECT_EQ(accept(line("serve", {"--kernels", kernels})).engine.kernels, kernels);
+  for (const char* matmul : {"auto", "onednn", "cpu", "ref"})
+    EXPECT_EQ(accept(line("serve", {"--matmul", matmul})).engine.matmul, matmul);
   EXPECT_EQ(accept(line("serve", {"--dtype", "bf16"})).engine.dtype, DType::kBF16);
   EXPECT_EQ(accept(line("serve", {"--transport", "mpi"})).engine.transport, TransportKind::kMpi);
   EXPECT_EQ(accept(line("serve", {"--transport", "auto"})).engine.transport, TransportKind::kAuto);
@@ -96,16 +101,25 @@ TEST(Options, DemoNamesTheCheckpointThatComesWithFerry) {
 }
 
 TEST(Options, MemoryUnits) {
-  const std::vector<std::pair<std::string, int64_t>> sizes{{"4096", 4096}, {"1KiB", 1024}, {"3 MB", 3 << 20}, {"2gib", int64_t{2} << 30}, {"1TiB", int64_t{1} << 40}};
-  for (const auto& [text, bytes] : sizes) EXPECT_EQ(accept(line("serve", {"--memory", text})).engine.memory_bytes, bytes) << text;
-  for (const std::string text : {"3", "12parsecs", "-5GiB", "2PiB", "99999999999999999999", "9999999EiB", "", "1.5.2GiB", "GiB"}) {
+  const std::vector<std::pair<std::string, int64_t>> sizes{
+      {"4096", 4096}, {"1KiB", 1024}, {"3 MB", 3 << 20}, {"2gib", int64_t{2} << 30}, {"1TiB", int64_t{1} << 40}};
+  for (const auto& [text, bytes] : sizes)
+    EXPECT_EQ(accept(line("serve", {"--memory", text})).engine.memory_bytes, bytes) << text;
+  for (const std::string text :
+       {"3", "12parsecs", "-5GiB", "2PiB", "99999999999999999999", "9999999EiB", "", "1.5.2GiB", "GiB"}) {
     refuse(line("serve", {"--memory=" + text}), {"--memory", "1KiB to 1PiB"});
   }
 }
 
 TEST(Options, Generate) {
-  const Options options = accept({"generate", "--model", "m", "--chat", "hello", "--max-tokens", "9", "--temperature", "0.5", "--top-p", "0.25", "--top-k", "40",
-                                  "--seed", "18446744073709551615", "--stop", "a b", "--stop", "\n", "--ignore-eos", "--thinking", "off", "--json"});
+  const Options options = accept({"generate", "--model",       "m",
+                                  "--chat",   "hello",         "--max-tokens",
+                                  "9",        "--temperature", "0.5",
+                                  "--top-p",  "0.25",          "--top-k",
+                                  "40",       "--seed",        "18446744073709551615",
+                                  "--stop",   "a b",           "--stop",
+                                  "\n",       "--ignore-eos",  "--thinking",
+                                  "off",      "--json"});
   EXPECT_EQ(options.command, Command::kGenerate);
   EXPECT_FALSE(options.generate.prompt.has_value());
   EXPECT_EQ(options.generate.chat, "hello");
@@ -143,7 +157,8 @@ TEST(Options, GenerateNeedsOneInput) {
 }
 
 TEST(Options, TokenIds) {
-  EXPECT_EQ(accept({"generate", "--model", "m", "--token-ids", "3, 0,2147483647"}).generate.token_ids, (std::vector<TokenId>{3, 0, 2147483647}));
+  EXPECT_EQ(accept({"generate", "--model", "m", "--token-ids", "3, 0,2147483647"}).generate.token_ids,
+            (std::vector<TokenId>{3, 0, 2147483647}));
   for (const std::string text : {"", "1,,2", "1,2,", "a", "1 2", "-1", "1.5", "2147483648", "0x10", "+3"}) {
     refuse({"generate", "--model", "m", "--token-ids=" + text}, {"--token-ids", "allowed: integers from 0, such as 1,2,3"});
     refuse({"dump", "--model", "m", "--out", "o", "--token-ids=" + text}, {"--token-ids", "allowed: integers from 0"});
@@ -226,12 +241,14 @@ TEST(Options, BadValuesNameOptionValueAndWhatIsAllowed) {
                               {"generate", "--seed", "-1", "0 to 18446744073709551615"},
                               {"generate", "--seed", "18446744073709551616", "0 to 18446744073709551615"},
                               {"generate", "--thinking", "maybe", "default, on, off"}}) {
-    refuse(line(bad.command, {std::string(bad.name) + "=" + bad.value}), {bad.name, std::string("'") + bad.value + "'", bad.allowed});
+    refuse(line(bad.command, {std::string(bad.name) + "=" + bad.value}),
+           {bad.name, std::string("'") + bad.value + "'", bad.allowed});
   }
 }
 
 TEST(Options, LimitsThatContradictEachOther) {
-  refuse(line("serve", {"--max-seqs", "600"}), {"--token-budget", "'576'", "at least 664", "--max-seqs 600", "--prefill-chunk 512"});
+  refuse(line("serve", {"--max-seqs", "600"}),
+         {"--token-budget", "'576'", "at least 664", "--max-seqs 600", "--prefill-chunk 512"});
   EXPECT_EQ(accept(line("serve", {"--token-budget", "17", "--prefill-chunk", "1"})).engine.token_budget, 17);
   EXPECT_EQ(accept(line("serve", {"--prefill-chunk", "37"})).engine.prefill_chunk, 37);
   EXPECT_EQ(accept(line("serve", {"--prefill-chunk", "192"})).engine.prefill_chunk, 192);
@@ -255,12 +272,16 @@ TEST(Options, HelpNamesEveryOption) {
   const ParseResult top = parse({"--help"});
   EXPECT_FALSE(top.options.has_value());
   EXPECT_EQ(top.exit_code, 0);
-  for (const char* part : {"serve", "generate", "dump", "bench", "--version"}) EXPECT_NE(top.message.find(part), std::string::npos) << part;
+  for (const char* part : {"serve", "generate", "dump", "bench", "--version"})
+    EXPECT_NE(top.message.find(part), std::string::npos) << part;
   const ParseResult generate = parse({"generate", "--help"});
   EXPECT_EQ(generate.exit_code, 0);
-  for (const char* part : {"--model", "--dtype", "--threads", "--transport", "--net-interface", "--kernels", "--matmul", "--memory", "--max-seqs", "--max-waiting",
-                           "--token-budget", "--prefill-chunk", "--max-context", "--peer-timeout", "--check-weights", "--prompt", "--chat", "--token-ids",
-                           "--max-tokens", "--temperature", "--top-p", "--top-k", "--seed", "--stop", "--ignore-eos", "--thinking", "--json"}) {
+  for (const char* part :
+       {"--model",       "--dtype",        "--threads",       "--transport",   "--net-interface", "--kernels",
+        "--matmul",      "--memory",       "--max-seqs",      "--max-waiting", "--token-budget",  "--prefill-chunk",
+        "--max-context", "--peer-timeout", "--check-weights", "--prompt",      "--chat",          "--token-ids",
+        "--max-tokens",  "--temperature",  "--top-p",         "--top-k",       "--seed",          "--stop",
+        "--ignore-eos",  "--thinking",     "--json"}) {
     EXPECT_NE(generate.message.find(part), std::string::npos) << part;
   }
 }

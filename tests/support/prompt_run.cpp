@@ -21,7 +21,8 @@ EngineDriver::EngineDriver(Engine& engine) : engine_(engine) {
   const SchedulerOptions& limits = engine.scheduler_options();
   const int64_t share = limits.num_blocks / limits.max_running;
   blocks_.resize(static_cast<std::size_t>(limits.max_running), std::vector<int32_t>(static_cast<std::size_t>(share)));
-  for (std::size_t s = 0; s < blocks_.size(); ++s) std::iota(blocks_[s].begin(), blocks_[s].end(), static_cast<int32_t>(s) * static_cast<int32_t>(share));
+  for (std::size_t s = 0; s < blocks_.size(); ++s)
+    std::iota(blocks_[s].begin(), blocks_[s].end(), static_cast<int32_t>(s) * static_cast<int32_t>(share));
   num_past_.resize(blocks_.size());
   for (std::size_t s = 0; s < blocks_.size(); ++s) reset(static_cast<int32_t>(s));
 }
@@ -68,8 +69,8 @@ std::vector<std::vector<float>> EngineDriver::prompt(int32_t sequence, std::span
   const SchedulerOptions& limits = engine_.scheduler_options();
   std::vector<std::vector<float>> logits;
   for (std::size_t done = 0; done < tokens.size();) {
-    const auto count = static_cast<std::size_t>(
-        next_prefill_piece(static_cast<int64_t>(tokens.size()), static_cast<int64_t>(done), limits.prefill_chunk, limits.token_budget));
+    const auto count = static_cast<std::size_t>(next_prefill_piece(
+        static_cast<int64_t>(tokens.size()), static_cast<int64_t>(done), limits.prefill_chunk, limits.token_budget));
     const Piece piece{sequence, tokens.subspan(done, count)};
     for (std::vector<float>& row : step({&piece, 1}, tap)) logits.push_back(std::move(row));
     done += count;
@@ -79,21 +80,23 @@ std::vector<std::vector<float>> EngineDriver::prompt(int32_t sequence, std::span
 
 PromptTrace trace_prompt(Engine& engine, std::span<const TokenId> tokens) {
   PromptTrace trace;
-  const Tap tap{.matrix =
-                    [&](const char* name, int64_t layer, ConstMatrixView matrix) {
-                      std::vector<float>& to = trace.values[std::string(name) + "." + std::to_string(layer)];
-                      for (int64_t r = 0; r < matrix.rows; ++r) append(to, row_values(matrix, r));
-                    },
-                .routing =
-                    [&](int64_t layer, std::span<const int32_t> ids, std::span<const float> weights) {
-                      std::vector<int32_t>& all_ids = trace.topk_ids[layer];
-                      all_ids.insert(all_ids.end(), ids.begin(), ids.end());
-                      append(trace.values["layers." + std::to_string(layer) + ".topk_weights"], {weights.begin(), weights.end()});
-                    }};
+  const Tap tap{
+      .matrix =
+          [&](const char* name, int64_t layer, ConstMatrixView matrix) {
+            std::vector<float>& to = trace.values[std::string(name) + "." + std::to_string(layer)];
+            for (int64_t r = 0; r < matrix.rows; ++r) append(to, row_values(matrix, r));
+          },
+      .routing =
+          [&](int64_t layer, std::span<const int32_t> ids, std::span<const float> weights) {
+            std::vector<int32_t>& all_ids = trace.topk_ids[layer];
+            all_ids.insert(all_ids.end(), ids.begin(), ids.end());
+            append(trace.values["layers." + std::to_string(layer) + ".topk_weights"], {weights.begin(), weights.end()});
+          }};
   EngineDriver driver(engine);
   for (const std::vector<float>& row : driver.prompt(0, tokens, &tap)) append(trace.values["logits"], row);
   const ModelConfig& config = engine.config();
-  const auto state_floats = static_cast<std::size_t>(config.deltanet.num_v_heads * config.deltanet.k_dim * config.deltanet.v_dim);
+  const auto state_floats =
+      static_cast<std::size_t>(config.deltanet.num_v_heads * config.deltanet.k_dim * config.deltanet.v_dim);
   int state_layer = 0;
   for (std::size_t l = 0; l < config.layers.size(); ++l) {
     if (config.layers[l] != LayerKind::kLinearAttention) continue;

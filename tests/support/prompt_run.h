@@ -12,7 +12,7 @@ namespace ferry::test {
 
 /// One sequence's rows in a step of an EngineDriver.
 struct Piece {
-  int32_t sequence = 0;           // 0 ‥ max_seqs-1; also its slot
+  int32_t sequence = 0;  // 0 ‥ max_seqs-1; also its slot
   std::span<const TokenId> tokens;
 };
 
@@ -34,8 +34,8 @@ class EngineDriver {
   std::vector<int64_t> num_past_;             // [max_seqs]
 };
 
-/// What a prompt leaves behind, values as f32, rows one after another, under the names that `ferry dump` uses: "logits", "hidden.K",
-/// "layers.N.topk_weights", "recurrent_state.N".
+/// What a prompt leaves behind, values as f32, rows one after another, under the names that `ferry dump` uses: "logits",
+/// "hidden.K", "layers.N.topk_weights", "recurrent_state.N".
 struct PromptTrace {
   std::map<std::string, std::vector<float>> values;
   std::map<int64_t, std::vector<int32_t>> topk_ids;  // by layer, [n * top_k]

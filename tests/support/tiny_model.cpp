@@ -36,7 +36,8 @@ std::vector<float> normal_values(const std::string& name, int64_t count, float m
 }
 
 TinyTensor make_tensor(StoredType dtype, Shape shape, const std::vector<float>& values) {
-  TinyTensor tensor{dtype, std::move(shape), std::vector<std::byte>(values.size() * static_cast<std::size_t>(stored_type_bytes(dtype)))};
+  TinyTensor tensor{dtype, std::move(shape),
+                    std::vector<std::byte>(values.size() * static_cast<std::size_t>(stored_type_bytes(dtype)))};
   for (std::size_t i = 0; i < values.size(); ++i) tensor.set(static_cast<int64_t>(i), values[i]);
   return tensor;
 }
@@ -50,7 +51,8 @@ class Builder {
     matrix(o_.prefix + "embed_tokens.weight", "embed", {o_.vocab, o_.hidden}, 0.5F);
     if (!o_.tie_embeddings) matrix("lm_head.weight", "head", {o_.vocab, o_.hidden}, 0.5F);
     vector(o_.prefix + "norm.weight", "norm", {o_.hidden}, 0.0F, 0.15F);
-    for (std::size_t i = 0; i < o_.layers.size(); ++i) build_layer(o_.prefix + "layers." + std::to_string(i) + ".", std::to_string(i), o_.layers[i]);
+    for (std::size_t i = 0; i < o_.layers.size(); ++i)
+      build_layer(o_.prefix + "layers." + std::to_string(i) + ".", std::to_string(i), o_.layers[i]);
   }
 
  private:

@@ -10,9 +10,9 @@ namespace {
 
 TEST(Bfloat16, RoundsToNearestEven) {
   EXPECT_EQ(to_bfloat16(1.0F).bits, 0x3f80);
-  EXPECT_EQ(to_bfloat16(1.0F + 0x1p-8F).bits, 0x3f80);              // a tie goes to the even neighbour
-  EXPECT_EQ(to_bfloat16(1.0F + 0x1p-8F + 0x1p-20F).bits, 0x3f81);   // just above the tie
-  EXPECT_EQ(to_bfloat16(1.0F + 3 * 0x1p-8F).bits, 0x3f82);          // a tie the other way
+  EXPECT_EQ(to_bfloat16(1.0F + 0x1p-8F).bits, 0x3f80);             // a tie goes to the even neighbour
+  EXPECT_EQ(to_bfloat16(1.0F + 0x1p-8F + 0x1p-20F).bits, 0x3f81);  // just above the tie
+  EXPECT_EQ(to_bfloat16(1.0F + 3 * 0x1p-8F).bits, 0x3f82);         // a tie the other way
   EXPECT_EQ(to_bfloat16(-0.0F).bits, 0x8000);
 }
 

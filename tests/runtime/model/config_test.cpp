@@ -115,9 +115,9 @@ TEST_F(ConfigTest, DefaultsOfAbsentKeys) {
 }
 
 TEST_F(ConfigTest, MissingKeys) {
-  for (const char* key : {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "rope_parameters", "linear_num_key_heads",
-                          "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim", "num_experts", "num_experts_per_tok",
-                          "moe_intermediate_size", "shared_expert_intermediate_size"}) {
+  for (const char* key : {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "rope_parameters",
+                          "linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim",
+                          "num_experts", "num_experts_per_tok", "moe_intermediate_size", "shared_expert_intermediate_size"}) {
     const json before = text();
     text().erase(key);
     expect_refused({"config.json", "missing key", std::string("'") + key + "'"});
@@ -130,11 +130,12 @@ TEST_F(ConfigTest, MissingKeys) {
 }
 
 TEST_F(ConfigTest, WrongTypesAndRanges) {
-  for (const char* key : {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
-                          "max_position_embeddings", "linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim",
-                          "linear_value_head_dim", "linear_conv_kernel_dim", "num_experts", "num_experts_per_tok", "moe_intermediate_size",
-                          "shared_expert_intermediate_size"}) {
-    for (const json& value : {json("8"), json(1.5), json(0), json(-3), json(true), json::array({4}), json(uint64_t{1} << 63), json(int64_t{1} << 40)}) {
+  for (const char* key : {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+                          "head_dim", "max_position_embeddings", "linear_num_key_heads", "linear_num_value_heads",
+                          "linear_key_head_dim", "linear_value_head_dim", "linear_conv_kernel_dim", "num_experts",
+                          "num_experts_per_tok", "moe_intermediate_size", "shared_expert_intermediate_size"}) {
+    for (const json& value : {json("8"), json(1.5), json(0), json(-3), json(true), json::array({4}), json(uint64_t{1} << 63),
+                              json(int64_t{1} << 40)}) {
       expect_refused_text(key, value, {"allowed: an integer from 1 to "});
     }
   }
@@ -214,7 +215,8 @@ TEST_F(ConfigTest, GenerationConfig) {
     expect_refused(parts);
   };
   expect_refused_generation({{"eos_token_id", 97}}, {"generation_config.json", "eos_token_id", "97", "token ids from 0 to 96"});
-  expect_refused_generation({{"eos_token_id", {3, -1}}}, {"generation_config.json", "eos_token_id", "[3,-1]", "token ids from 0 to 96"});
+  expect_refused_generation({{"eos_token_id", {3, -1}}},
+                            {"generation_config.json", "eos_token_id", "[3,-1]", "token ids from 0 to 96"});
   expect_refused_generation({{"eos_token_id", "</s>"}}, {"generation_config.json", "eos_token_id", "token ids"});
   expect_refused_generation({{"temperature", "hot"}}, {"generation_config.json", "temperature", "\"hot\"", "number"});
   expect_refused_generation({{"top_p", 1.5}}, {"generation_config.json", "top_p", "1.5", "at most 1"});
@@ -224,7 +226,8 @@ TEST_F(ConfigTest, GenerationConfig) {
 }
 
 TEST_F(ConfigTest, FilesThatAreNoConfigs) {
-  expect_error([&] { load_config(dir_.path() / "missing"); }, ErrorCode::kNotFound, {"--model", "missing", "not a checkpoint folder"});
+  expect_error([&] { load_config(dir_.path() / "missing"); }, ErrorCode::kNotFound,
+               {"--model", "missing", "not a checkpoint folder"});
   expect_error([&] { load_config(dir_.path()); }, ErrorCode::kNotFound, {"cannot open", "config.json"});
   for (const char* contents : {"", "{", "[]", "{\"model_type\": \"qwen3_5_moe\",}", "\x80"}) {
     std::ofstream(dir_.path() / "config.json") << contents;

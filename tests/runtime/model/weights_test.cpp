@@ -29,7 +29,8 @@ std::vector<float> unpack(MatmulBackend& matmul, const PackedMatrix& packed) {
     for (int64_t i = 0; i < packed.k(); ++i) unit.view().row<T>(i)[i] = from_float<T>(1.0F);
     matmul.matmul(pool, unit.view(), packed, columns.view());
     for (int64_t row = 0; row < packed.n(); ++row) {
-      for (int64_t col = 0; col < packed.k(); ++col) values[static_cast<std::size_t>(row * packed.k() + col)] = to_float(columns.view().row<T>(col)[row]);
+      for (int64_t col = 0; col < packed.k(); ++col)
+        values[static_cast<std::size_t>(row * packed.k() + col)] = to_float(columns.view().row<T>(col)[row]);
     }
   });
   return values;
@@ -37,7 +38,8 @@ std::vector<float> unpack(MatmulBackend& matmul, const PackedMatrix& packed) {
 
 /// A written checkpoint and what was read of it.
 struct Loaded {
-  explicit Loaded(const TinyModel& model, const LoadOptions& options = {.dtype = DType::kBF16}, int num_shards = 1) : load_options(options) {
+  explicit Loaded(const TinyModel& model, const LoadOptions& options = {.dtype = DType::kBF16}, int num_shards = 1)
+      : load_options(options) {
     model.write(dir.path(), num_shards);
     config = load_config(dir.path());
     checkpoint = Checkpoint::open(dir.path());
@@ -46,7 +48,8 @@ struct Loaded {
   ExpertBank experts(int num_ranks = 1, int32_t rank_idx = 0) {
     std::vector<Rank> ranks;
     for (int r = 0; r < num_ranks; ++r) ranks.push_back({r});
-    return load_experts(*checkpoint, config, ExpertMap::contiguous(config.moe.num_experts, ranks), rank_idx, *matmul, pool, load_options);
+    return load_experts(*checkpoint, config, ExpertMap::contiguous(config.moe.num_experts, ranks), rank_idx, *matmul, pool,
+                        load_options);
   }
   std::vector<float> values(const PackedPtr& packed) { return unpack(*matmul, *packed); }
   std::vector<float> values(const PackedMatrix* packed) { return unpack(*matmul, *packed); }
@@ -75,7 +78,8 @@ float stored(const TinyModel& model, const std::string& name, std::size_t i) {
 std::vector<float> all_stored(const TinyModel& model, const std::string& name) {
   std::vector<float> values;
   const test::TinyTensor& tensor = model.tensors.at(name);
-  for (std::size_t i = 0; i < tensor.data.size() / static_cast<std::size_t>(stored_type_bytes(tensor.dtype)); ++i) values.push_back(stored(model, name, i));
+  for (std::size_t i = 0; i < tensor.data.size() / static_cast<std::size_t>(stored_type_bytes(tensor.dtype)); ++i)
+    values.push_back(stored(model, name, i));
   return values;
 }
 
@@ -141,7 +145,8 @@ TEST(Weights, PackedAndPerExpertFormsAndShardsGiveTheSameBits) {
       EXPECT_EQ(down, per_expert.values(b.down(layer)[e])) << "layer " << layer << " expert " << e;
       EXPECT_EQ(gate_up, sharded.values(c.gate_up(layer)[e])) << "layer " << layer << " expert " << e;
       EXPECT_EQ(down, sharded.values(c.down(layer)[e])) << "layer " << layer << " expert " << e;
-      EXPECT_EQ(gate_up.front(), stored(packed_model, kLayers + std::to_string(layer) + ".mlp.experts.gate_up_proj", e * 2 * 24 * 72));
+      EXPECT_EQ(gate_up.front(),
+                stored(packed_model, kLayers + std::to_string(layer) + ".mlp.experts.gate_up_proj", e * 2 * 24 * 72));
     }
   }
   per_expert.trunk();
@@ -216,7 +221,8 @@ TEST(Weights, WrongShapes) {
     damaged.shape.front() += 1;
     const int64_t row = static_cast<int64_t>(damaged.data.size()) / tensor.shape.front();
     damaged.data.resize(damaged.data.size() + static_cast<std::size_t>(row));
-    expect_refused(model, {"model.safetensors: tensor", name, "has shape [" + std::to_string(tensor.shape.front() + 1), "config.json asks for [" + std::to_string(tensor.shape.front())});
+    expect_refused(model, {"model.safetensors: tensor", name, "has shape [" + std::to_string(tensor.shape.front() + 1),
+                           "config.json asks for [" + std::to_string(tensor.shape.front())});
   }
   TinyModel transposed;
   std::swap(transposed.tensors.at("lm_head.weight").shape[0], transposed.tensors.at("lm_head.weight").shape[1]);
@@ -229,7 +235,8 @@ TEST(Weights, WrongShapes) {
 TEST(Weights, WrongTypes) {
   for (const StoredType type : {StoredType::kI32, StoredType::kF16, StoredType::kF8E4M3, StoredType::kF64}) {
     TinyModel model;
-    for (const std::string& name : {kLayers + "0.linear_attn.A_log", kLayers + "1.mlp.experts.down_proj", std::string("lm_head.weight")}) {
+    for (const std::string& name :
+         {kLayers + "0.linear_attn.A_log", kLayers + "1.mlp.experts.down_proj", std::string("lm_head.weight")}) {
       TinyModel damaged = model;
       test::TinyTensor& tensor = damaged.tensors.at(name);
       tensor.data.resize(tensor.data.size() / 2 * static_cast<std::size_t>(stored_type_bytes(type)));
@@ -240,8 +247,9 @@ TEST(Weights, WrongTypes) {
 }
 
 TEST(Weights, TensorsThatTheConfigDoesNotAccountFor) {
-  for (const std::string& extra : {kLayers + "3.input_layernorm.weight", kLayers + "0.self_attn.q_proj.weight", std::string("model.language_model.extra"),
-                                   kLayers + "0.mlp.experts.11.gate_proj.weight", kLayers + "1.self_attn.q_proj.bias"}) {
+  for (const std::string& extra :
+       {kLayers + "3.input_layernorm.weight", kLayers + "0.self_attn.q_proj.weight", std::string("model.language_model.extra"),
+        kLayers + "0.mlp.experts.11.gate_proj.weight", kLayers + "1.self_attn.q_proj.bias"}) {
     TinyModel model;
     model.tensors[extra] = model.tensors.at(kLayers + "0.input_layernorm.weight");
     expect_refused(model, {extra, "does not belong to the model that config.json describes"});
@@ -255,10 +263,11 @@ TEST(Weights, NotANumberIsNamedOnlyWhenAskedFor) {
     float value;
     std::string place;
   };
-  for (const Damage& damage : {Damage{kLayers + "1.self_attn.k_proj.weight", 3 * 72 + 5, kNaN, "nan at row 3, column 5"},
-                               Damage{kLayers + "2.linear_attn.A_log", 3, INFINITY, "inf at row 0, column 3"},
-                               Damage{kLayers + "0.mlp.shared_expert.up_proj.weight", 72, -INFINITY, "-inf at row 1, column 0"},
-                               Damage{"model.language_model.embed_tokens.weight", 96 * 72 + 71, kNaN, "nan at row 96, column 71"}}) {
+  for (const Damage& damage :
+       {Damage{kLayers + "1.self_attn.k_proj.weight", 3 * 72 + 5, kNaN, "nan at row 3, column 5"},
+        Damage{kLayers + "2.linear_attn.A_log", 3, INFINITY, "inf at row 0, column 3"},
+        Damage{kLayers + "0.mlp.shared_expert.up_proj.weight", 72, -INFINITY, "-inf at row 1, column 0"},
+        Damage{"model.language_model.embed_tokens.weight", 96 * 72 + 71, kNaN, "nan at row 96, column 71"}}) {
     TinyModel model;
     model.tensors.at(damage.name).set(damage.element, damage.value);
     expect_refused(model, {"model.safetensors: tensor", damage.name, damage.place, "must be finite"}, true);
@@ -279,7 +288,8 @@ TEST(Weights, ARankReadsItsOwnExpertsOnly) {
     TinyModel model({.packed_experts = packed});
     // Of 11 experts on 3 ranks the ranks hold 0-3, 4-7 and 8-10. Experts 3 and 8 are the second rank's neighbours.
     for (const int64_t expert : {3, 8}) {
-      const std::string name = kLayers + (packed ? "1.mlp.experts.down_proj" : "1.mlp.experts." + std::to_string(expert) + ".down_proj.weight");
+      const std::string name =
+          kLayers + (packed ? "1.mlp.experts.down_proj" : "1.mlp.experts." + std::to_string(expert) + ".down_proj.weight");
       for (int64_t i = 0; i < 72 * 24; ++i) model.tensors.at(name).set((packed ? expert * 72 * 24 : 0) + i, kNaN);
     }
     Loaded loaded(model, {.dtype = DType::kBF16, .check_finite = true, .progress = {}});
@@ -289,7 +299,8 @@ TEST(Weights, ARankReadsItsOwnExpertsOnly) {
       for (const float value : loaded.values(matrix)) ASSERT_TRUE(std::isfinite(value));
     }
     for (const int32_t rank_idx : {0, 2}) {
-      expect_error([&] { loaded.experts(3, rank_idx); }, ErrorCode::kInvalidArgument, {"layers.1.mlp.experts", "down_proj", "must be finite"});
+      expect_error([&] { loaded.experts(3, rank_idx); }, ErrorCode::kInvalidArgument,
+                   {"layers.1.mlp.experts", "down_proj", "must be finite"});
     }
     const ExpertBank last = Loaded(TinyModel({.packed_experts = packed})).experts(3, 2);
     EXPECT_EQ(last.num_local_experts(), 3);
