@@ -29,7 +29,7 @@ struct Stream {
 
 struct Submission {
   Request request;
-  EventSink sink;
+  Stream stream;
   Clock::time_point arrival;
 };
 
@@ -94,7 +94,8 @@ class Coordinator::Impl {
   std::condition_variable wake_;  // the engine's thread: work arrived
   std::condition_variable done_;  // drain: a request ended
   std::deque<Submission> inbox_;
-  std::set<std::string> open_ids_;  // accepted, last event not yet sent
+  std::set<std::string> open_ids_;  // accepted, last event not yet begun
+  int64_t num_open_ = 0;            // accepted, last event not yet told
   std::vector<std::string> aborts_;
   std::string lost_reason_;  // set by fail()
   bool draining_ = false;
@@ -115,6 +116,11 @@ class Coordinator::Impl {
 void Coordinator::Impl::submit(Request request, EventSink sink) {
   validate_request(request, engine_.scheduler_options());
   if (!request.sampling.stop.empty()) engine_.require_tokenizer();
+  Stream stream{std::move(sink), std::nullopt};
+  if (engine_.tokenizer() != nullptr) {
+    stream.detokenizer.emplace(*engine_.tokenizer(), request.sampling.stop, SpecialTokens::kSkip);  // refuses bad stop strings
+  }
+  const bool is_nameless = request.id.empty();
   const std::scoped_lock lock(mutex_);
   if (refusal_) throw *refusal_;
   if (draining_ || stop_) throw Error(ErrorCode::kUnavailable, "the server is shutting down and takes no more requests");
@@ -124,10 +130,14 @@ void Coordinator::Impl::submit(Request request, EventSink sink) {
                                                    " requests wait; allowed: --max-waiting " +
                                                    std::to_string(load_.max_waiting_requests));
   }
-  if (request.id.empty()) request.id = "request-" + std::to_string(next_id_++);
+  if (is_nameless) {
+    do request.id = "request-" + std::to_string(next_id_++);
+    while (open_ids_.contains(request.id));
+  }
   if (!open_ids_.insert(request.id).second)
     throw_invalid("request_id '" + request.id + "' belongs to an open request; allowed: a new one, or none");
-  inbox_.push_back({std::move(request), std::move(sink), Clock::now()});
+  ++num_open_;
+  inbox_.push_back({std::move(request), std::move(stream), Clock::now()});
   wake_.notify_one();
 }
 
@@ -142,10 +152,10 @@ bool Coordinator::Impl::abort(const std::string& request_id) {
 void Coordinator::Impl::drain(std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
   draining_ = true;
-  if (done_.wait_for(lock, timeout, [&] { return open_ids_.empty(); })) return;
+  if (done_.wait_for(lock, timeout, [&] { return num_open_ == 0; })) return;
   aborts_.assign(open_ids_.begin(), open_ids_.end());
   wake_.notify_one();
-  done_.wait(lock, [&] { return open_ids_.empty(); });
+  done_.wait(lock, [&] { return num_open_ == 0; });
 }
 
 void Coordinator::Impl::fail(const std::string& reason) {
@@ -179,10 +189,7 @@ bool Coordinator::Impl::take_submissions() {
     lock.lock();
   }
   for (Submission& submission : inbox_) {
-    Stream stream{std::move(submission.sink), std::nullopt};
-    if (engine_.tokenizer() != nullptr)
-      stream.detokenizer.emplace(*engine_.tokenizer(), submission.request.sampling.stop, SpecialTokens::kSkip);
-    unplanned_.emplace(submission.request.id, std::move(stream));
+    unplanned_.emplace(submission.request.id, std::move(submission.stream));
     FERRY_CHECK(scheduler_.add(std::move(submission.request), submission.arrival) == Admission::kQueued);
   }
   load_.waiting_requests += static_cast<int32_t>(inbox_.size());
@@ -239,9 +246,14 @@ void Coordinator::Impl::publish_finished() {
       event.error = Error(ErrorCode::kInternal,
                           "the model's logits are not finite; --check-weights tells whether the checkpoint is to blame");
     }
+    {
+      const std::scoped_lock lock(mutex_);  // who hears the last event may use the id again
+      open_ids_.erase(sequence->request.id);
+      std::erase(aborts_, sequence->request.id);
+    }
     stream.sink(event);
     const std::scoped_lock lock(mutex_);
-    open_ids_.erase(sequence->request.id);
+    --num_open_;
     done_.notify_all();
   }
 }
@@ -266,7 +278,7 @@ void Coordinator::Impl::end_inbox(const GenerateEvent& event) {
     const std::scoped_lock lock(mutex_);
     inbox.swap(inbox_);
   }
-  for (Submission& submission : inbox) submission.sink(event);
+  for (Submission& submission : inbox) submission.stream.sink(event);
 }
 
 /// The engine cannot go on: every open request hears why.
@@ -285,6 +297,7 @@ void Coordinator::Impl::fail_all(const Error& cause) {
   end_inbox(event);
   const std::scoped_lock lock(mutex_);
   open_ids_.clear();
+  num_open_ = 0;
   failure_ = error;
   done_.notify_all();
 }

@@ -59,6 +59,7 @@ CLI::Validator one_of(const std::vector<std::string>& names) {
 /// Bytes with an optional unit, turned into a plain number.
 CLI::Validator size_in(int64_t lowest, int64_t highest, const std::string& allowed) {
   return {[=](std::string& text) {
+            if (text.empty() || text.front() < '0' || text.front() > '9') return complaint(text, allowed);
             std::string bytes = text;
             try {
               if (!CLI::AsSizeValue(false)(bytes).empty()) return complaint(text, allowed);
@@ -118,6 +119,10 @@ void add_engine_options(CLI::App& app, EngineOptions& o) {
   add_choice<TransportKind>(
       app, "--transport", {{"auto", kAuto}, {"mpi", kMpi}, {"gloo", kGloo}}, [&o](TransportKind kind) { o.transport = kind; },
       "auto, mpi or gloo: what carries rows between ranks");
+  // Both have one value yet; scripts may already name it.
+  app.add_option("--combine", o.combine, "exact: a token's experts are added in slot order on the coordinator")
+      ->check(one_of({"exact"}));
+  app.add_option("--profile", o.profile, "off")->check(one_of({"off"}));
   app.add_option("--net-interface", o.net_interface, "interface or address for gloo; default: chosen by itself");
   app.add_option("--kernels", o.kernels, "auto, avx512, avx2 or ref: instruction set of the vector code")
       ->check(one_of({"auto", "avx512", "avx2", "ref"}));

@@ -108,14 +108,17 @@ AttentionConfig read_attention(const Fields& text) {
   text.expect("attention_bias", {false});
   text.expect("attn_output_gate", {true});
 
+  if (!text.at("rope_parameters").is_object()) text.fail("rope_parameters", "an object");
   const Fields rope(text.at("rope_parameters"), "config.json: rope_parameters");
   rope.expect("rope_type", {"default"});
   a.rope_theta = rope.number("rope_theta", 0.0, 1e30);
   const Fields& partial = rope.has("partial_rotary_factor") ? rope : text;
   const double factor = partial.has("partial_rotary_factor") ? partial.number("partial_rotary_factor", 0.0, 1.0) : 0.25;
   a.rotary_dim = static_cast<int64_t>(static_cast<double>(a.head_dim) * factor);
-  if (a.rotary_dim % 2 != 0)
-    throw_invalid("config.json: head_dim x partial_rotary_factor = " + std::to_string(a.rotary_dim) + " must be even");
+  if (a.rotary_dim < 2 || a.rotary_dim % 2 != 0) {
+    throw_invalid("config.json: head_dim x partial_rotary_factor is " + std::to_string(a.rotary_dim) +
+                  "; allowed: an even number, at least 2");
+  }
   if (!rope.has("mrope_section")) return a;
   const json& section = rope.at("mrope_section");
   const bool three = section.is_array() && section.size() == 3 &&

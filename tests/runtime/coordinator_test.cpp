@@ -262,7 +262,7 @@ TEST_F(CoordinatorTest, Deadlines) {
   EXPECT_TRUE(never_ran->tokens.empty());
 
   Request running = make_request(tokens_from(1, 4), 60);
-  running.deadline = steady_clock::now() + std::chrono::seconds(3);
+  running.deadline = steady_clock::now() + std::chrono::seconds(2);
   HeldRequest held(*coordinator_, running);
   std::this_thread::sleep_until(*running.deadline);
   const Completion& completion = held.finish();
@@ -479,9 +479,9 @@ TEST_F(DemoCoordinatorTest, StopStringsEndTheTextAnywhere) {
   ASSERT_EQ(free_run->last.finish_reason, FinishReason::kStop);
   const std::string text = free_run->text;
   ASSERT_GT(text.size(), 40U);
-  // Every stop string of four and of eleven bytes, wherever tokens begin and end.
-  for (const std::size_t length : {4U, 11U}) {
-    for (std::size_t at = 0; at + length <= text.size(); at += 3) {
+  // Stop strings of four and of thirteen bytes, wherever tokens begin and end.
+  for (const std::size_t length : {4U, 13U}) {
+    for (std::size_t at = 0; at + length <= text.size(); at += 5) {
       const std::string stop = text.substr(at, length);
       const auto completion = ask({"never", stop});
       EXPECT_EQ(completion->text, text.substr(0, text.find(stop))) << "stop at '" << stop << "'";

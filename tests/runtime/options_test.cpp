@@ -45,6 +45,8 @@ TEST(Options, DefaultsOfServe) {
   EXPECT_EQ(options.engine.threads, 0);
   EXPECT_EQ(options.engine.transport, TransportKind::kAuto);
   EXPECT_EQ(options.engine.net_interface, "");
+  EXPECT_EQ(options.engine.combine, "exact");
+  EXPECT_EQ(options.engine.profile, "off");
   EXPECT_EQ(options.engine.kernels, "auto");
   EXPECT_EQ(options.engine.matmul, "auto");
   EXPECT_EQ(options.engine.memory_bytes, int64_t{2} << 30);
@@ -107,7 +109,7 @@ TEST(Options, MemoryUnits) {
     EXPECT_EQ(accept(line("serve", {"--memory", text})).engine.memory_bytes, bytes) << text;
   for (const std::string text :
        {"3", "12parsecs", "-5GiB", "2PiB", "99999999999999999999", "9999999EiB", "", "1.5.2GiB", "GiB"}) {
-    refuse(line("serve", {"--memory=" + text}), {"--memory", "1KiB to 1PiB"});
+    refuse(line("serve", {"--memory", text}), {"--memory", "1KiB to 1PiB"});
   }
 }
 
@@ -160,8 +162,8 @@ TEST(Options, TokenIds) {
   EXPECT_EQ(accept({"generate", "--model", "m", "--token-ids", "3, 0,2147483647"}).generate.token_ids,
             (std::vector<TokenId>{3, 0, 2147483647}));
   for (const std::string text : {"", "1,,2", "1,2,", "a", "1 2", "-1", "1.5", "2147483648", "0x10", "+3"}) {
-    refuse({"generate", "--model", "m", "--token-ids=" + text}, {"--token-ids", "allowed: integers from 0, such as 1,2,3"});
-    refuse({"dump", "--model", "m", "--out", "o", "--token-ids=" + text}, {"--token-ids", "allowed: integers from 0"});
+    refuse({"generate", "--model", "m", "--token-ids", text}, {"--token-ids", "allowed: integers from 0, such as 1,2,3"});
+    refuse({"dump", "--model", "m", "--out", "o", "--token-ids", text}, {"--token-ids", "allowed: integers from 0"});
   }
 }
 
@@ -216,6 +218,8 @@ TEST(Options, BadValuesNameOptionValueAndWhatIsAllowed) {
                               {"serve", "--transport", "ib", "auto, mpi, gloo"},
                               {"serve", "--transport", "2", "auto, mpi, gloo"},
                               {"serve", "--kernels", "sse", "auto, avx512, avx2, ref"},
+                              {"serve", "--combine", "fast", "exact"},
+                              {"serve", "--profile", "1", "off"},
                               {"serve", "--matmul", "mkl", "auto, onednn, cpu, ref"},
                               {"serve", "--threads", "0", "1 to 1024"},
                               {"serve", "--threads", "1025", "1 to 1024"},
@@ -241,8 +245,7 @@ TEST(Options, BadValuesNameOptionValueAndWhatIsAllowed) {
                               {"generate", "--seed", "-1", "0 to 18446744073709551615"},
                               {"generate", "--seed", "18446744073709551616", "0 to 18446744073709551615"},
                               {"generate", "--thinking", "maybe", "default, on, off"}}) {
-    refuse(line(bad.command, {std::string(bad.name) + "=" + bad.value}),
-           {bad.name, std::string("'") + bad.value + "'", bad.allowed});
+    refuse(line(bad.command, {bad.name, bad.value}), {bad.name, std::string("'") + bad.value + "'", bad.allowed});
   }
 }
 

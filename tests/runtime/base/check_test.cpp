@@ -9,13 +9,11 @@ namespace {
 
 TEST(CheckDeathTest, TellsWhereAndBothValues) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  const int rows = 3, expected = 4;
-  EXPECT_DEATH(
-      {
-        check_context() = {.rank = 2, .step = 17, .layer = 5};
-        FERRY_CHECK_EQ(rows, expected) << "rows of expert 9";
-      },
-      "rank 2 step 17 layer 5.*3 vs 4.*rows of expert 9");
+  const auto break_a_check = [](int rows, int expected) {
+    check_context() = {.rank = 2, .step = 17, .layer = 5};
+    FERRY_CHECK_EQ(rows, expected) << "rows of expert 9";
+  };
+  EXPECT_DEATH(break_a_check(3, 4), "rank 2 step 17 layer 5.*3 vs 4.*rows of expert 9");
 }
 
 TEST(Check, PassesSilentlyAndEvaluatesOnce) {
