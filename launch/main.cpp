@@ -1,7 +1,10 @@
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <memory>
+#include <new>
+#include <string>
 
 #include "launch/commands.h"
 #include "runtime/base/error.h"
@@ -19,6 +22,20 @@ using ferry::Options;
 
 constexpr int kExitFailure = 1;
 constexpr int kExitBadInput = 2;
+
+int exit_code_of(const Error& error) {
+  const bool is_bad_input = error.code() == ErrorCode::kInvalidArgument || error.code() == ErrorCode::kNotFound;
+  return is_bad_input ? kExitBadInput : kExitFailure;
+}
+
+void complain(int rank, const char* message) {
+  const std::string line = ferry::one_line(message);
+  if (rank == 0) {
+    std::fprintf(stderr, "ferry: error: %s\n", line.c_str());
+  } else {
+    std::fprintf(stderr, "ferry: rank %d leaves: %s\n", rank, line.c_str());
+  }
+}
 
 int run_command(const Options& options, Cluster& cluster) {
   if (!cluster.is_coordinator()) return ferry::run_expert_worker(options.engine, cluster);
@@ -43,14 +60,17 @@ void block_termination_signals() {
 
 /// A failed rank must not wait for others, which may be gone: it leaves at once and they notice.
 int fail(Cluster& cluster, const char* message, int exit_code) {
-  if (cluster.is_coordinator()) {
-    std::fprintf(stderr, "ferry: error: %s\n", message);
-  } else {
-    std::fprintf(stderr, "ferry: rank %d leaves: %s\n", cluster.rank().value, message);
-  }
+  if (cluster.is_coordinator() || !cluster.coordinator_tells()) complain(cluster.rank().value, message);
   cluster.abandon();
   cluster.quick_exit_if_abandoned(exit_code);
   return exit_code;
+}
+
+/// Ends the process past the exit handlers of MPI, which may wait for other ranks.
+[[noreturn]] void leave_unjoined(const char* message, int exit_code) {
+  complain(ferry::MpiRuntime::launch_rank(), message);
+  std::fflush(nullptr);
+  std::_Exit(exit_code);
 }
 
 int run(const Options& options) {
@@ -58,8 +78,9 @@ int run(const Options& options) {
   try {
     cluster = std::make_unique<Cluster>(options.engine);
   } catch (const Error& error) {
-    std::fprintf(stderr, "ferry: error: %s\n", error.what());
-    return kExitFailure;
+    leave_unjoined(error.what(), exit_code_of(error));
+  } catch (const std::exception& error) {
+    leave_unjoined(error.what(), kExitFailure);
   }
   if (!cluster->is_coordinator() || options.command == Command::kServe) block_termination_signals();
   try {
@@ -67,7 +88,9 @@ int run(const Options& options) {
     cluster->quick_exit_if_abandoned(exit_code);
     return exit_code;
   } catch (const Error& error) {
-    return fail(*cluster, error.what(), error.code() == ErrorCode::kInvalidArgument ? kExitBadInput : kExitFailure);
+    return fail(*cluster, error.what(), exit_code_of(error));
+  } catch (const std::bad_alloc&) {
+    return fail(*cluster, "out of memory", kExitFailure);
   } catch (const std::exception& error) {
     return fail(*cluster, error.what(), kExitFailure);
   }

@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <new>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -17,8 +19,10 @@
 namespace ferry {
 namespace {
 
-constexpr std::size_t kComplaintBytes = 512;  // a longer complaint is cut
+constexpr std::size_t kGreetingBytes = 256;
+constexpr std::size_t kReportBytes = 1100;  // an Error's line, or terms
 constexpr std::chrono::seconds kStartTimeout{60};
+constexpr std::chrono::seconds kLeaveTimeout{2};  // for all ranks to hear that they leave
 constexpr std::chrono::milliseconds kExitTimeout{4000};  // from a loss to the end of this process
 
 int available_cores() {
@@ -27,26 +31,143 @@ int available_cores() {
   return std::max(1, CPU_COUNT(&set));
 }
 
-/// Whether rank 0 runs on this host: every rank tells its host name.
-bool is_coordinator_on_host(Group& group, const std::string& host_name) {
-  std::vector<std::byte> mine(256), all(256 * static_cast<std::size_t>(group.size()));
-  std::memcpy(mine.data(), host_name.data(), std::min<std::size_t>(host_name.size(), 255));
-  group.all_gather(mine, all, std::chrono::steady_clock::now() + kStartTimeout);
-  return std::equal(mine.begin(), mine.end(), all.begin());
+/// Every rank's text of less than `record_bytes`, by rank.
+std::vector<std::string> gather_texts(Group& group, const std::string& text, std::size_t record_bytes, Deadline deadline) {
+  std::vector<std::byte> mine(record_bytes), all(record_bytes * static_cast<std::size_t>(group.size()));
+  std::memcpy(mine.data(), text.data(), std::min(text.size(), record_bytes - 1));
+  group.all_gather(mine, all, deadline);
+  std::vector<std::string> texts;
+  for (std::size_t begin = 0; begin < all.size(); begin += record_bytes)
+    texts.emplace_back(reinterpret_cast<const char*>(all.data() + begin));
+  return texts;
+}
+
+/// Ends the process if MPI does not start in time.
+class StartGuard {
+ public:
+  StartGuard() : thread_([this] { watch(); }) {}
+  /// MPI has started.
+  ~StartGuard() {
+    {
+      const std::scoped_lock lock(mutex_);
+      has_started_ = true;
+    }
+    started_.notify_all();
+    thread_.join();
+  }
+  StartGuard(const StartGuard&) = delete;
+  StartGuard& operator=(const StartGuard&) = delete;
+
+ private:
+  void watch() {
+    std::unique_lock lock(mutex_);
+    if (started_.wait_for(lock, kStartTimeout, [this] { return has_started_; })) return;
+    if (MpiRuntime::launch_rank() == 0) {
+      std::fprintf(stderr, "ferry: error: not all ranks came within %lld s; each needs this program and valid options\n",
+                   static_cast<long long>(kStartTimeout.count()));
+    }
+    std::fflush(nullptr);
+    std::_Exit(EXIT_FAILURE);
+  }
+
+  std::mutex mutex_;
+  std::condition_variable started_;
+  bool has_started_ = false;
+  std::thread thread_;
+};
+
+const char* transport_name(TransportKind kind) {
+  switch (kind) {
+    case TransportKind::kAuto: return "auto";
+    case TransportKind::kMpi: return "mpi";
+    case TransportKind::kGloo: return "gloo";
+  }
+  return "";
+}
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+/// The first line of `text` that is not in `other` at the same place.
+std::string first_other_line(const std::string& text, const std::string& other) {
+  const auto at = static_cast<std::size_t>(
+      std::mismatch(text.begin(), text.end(), other.begin(), other.end()).first - text.begin());
+  const std::size_t begin = at == 0 ? 0 : text.rfind('\n', at - 1) + 1;  // npos + 1 is 0
+  return text.substr(begin, text.find('\n', at) - begin);
+}
+
+Error disagreement(std::size_t rank, const std::string& theirs, const std::string& ours) {
+  return {ErrorCode::kInvalidArgument,
+          "rank " + std::to_string(rank) + " has " + theirs + ", the coordinator " + ours + "; allowed: the same on every rank"};
+}
+
+/// A rank's report is a letter for the error's code and its message, or a line break and its terms.
+std::string report_of(const std::optional<Error>& complaint, const std::vector<std::string>& terms) {
+  if (complaint) return static_cast<char>('A' + static_cast<int>(complaint->code())) + std::string(complaint->what());
+  std::string report = "\n";
+  for (const std::string& line : terms) report += line + "\n";
+  return report;
+}
+
+/// What is wrong with the ranks' reports, if anything.
+std::optional<Error> judge(const std::vector<std::string>& reports) {
+  for (std::size_t r = 0; r < reports.size(); ++r) {
+    if (reports[r][0] == '\n') continue;
+    return Error(static_cast<ErrorCode>(reports[r][0] - 'A'),
+                 (r == 0 ? "" : "rank " + std::to_string(r) + ": ") + reports[r].substr(1));
+  }
+  for (std::size_t r = 1; r < reports.size(); ++r) {
+    if (reports[r] != reports[0])
+      return disagreement(r, first_other_line(reports[r], reports[0]), first_other_line(reports[0], reports[r]));
+  }
+  return std::nullopt;
+}
+
+/// Waits a moment until all ranks are here, so that none takes one that leaves for a lost one.
+void leave_together(Group& group) {
+  try {
+    group.barrier(std::chrono::steady_clock::now() + kLeaveTimeout);
+  } catch (const Error&) {  // one has left already, so all know
+  }
 }
 
 }  // namespace
 
 Cluster::Cluster(const EngineOptions& options) {
   if (!MpiRuntime::launched_by_mpirun()) return;
-  mpi_ = std::make_unique<MpiRuntime>();
+  {
+    const StartGuard guard;
+    mpi_ = std::make_unique<MpiRuntime>();
+  }
   rank_ = mpi_->rank();
   size_ = mpi_->size();
   check_context().rank = rank_.value;
   if (size_ == 1) return;
+  try {
+    join(options);
+  } catch (...) {
+    mpi_->abandon();  // others may be waiting for this rank elsewhere
+    throw;
+  }
+}
+
+/// Ranks with different transports would wait for each other for ever.
+void Cluster::check_greetings(const std::vector<std::string>& greetings, Group& group) {
+  for (std::size_t r = 1; r < greetings.size(); ++r) {
+    if (first_line(greetings[r]) == first_line(greetings[0])) continue;
+    leave_together(group);
+    if (!is_coordinator()) std::_Exit(EXIT_FAILURE);  // the coordinator says why
+    throw disagreement(r, first_line(greetings[r]), first_line(greetings[0]));
+  }
+}
+
+void Cluster::join(const EngineOptions& options) {
   ranks_on_host_ = mpi_->local_size();
   std::unique_ptr<Group> mpi_group = make_mpi_group(*mpi_);
-  coordinator_on_host_ = is_coordinator_on_host(*mpi_group, mpi_->host_name());
+  const std::string greeting = std::string("--transport ") + transport_name(options.transport) + "\n" + mpi_->host_name();
+  const std::vector<std::string> greetings =
+      gather_texts(*mpi_group, greeting, kGreetingBytes, std::chrono::steady_clock::now() + kStartTimeout);
+  check_greetings(greetings, *mpi_group);
+  coordinator_on_host_ = greetings[0] == greetings[static_cast<std::size_t>(rank_.value)];
   const GlooOptions gloo{.net_interface = options.net_interface};
   const bool one_host = mpi_->local_size() == size_;
   const bool use_gloo = options.transport == TransportKind::kGloo || (options.transport == TransportKind::kAuto && !one_host);
@@ -112,18 +233,29 @@ Cluster::LossWatch::~LossWatch() {
   cluster_.on_lost_ = {};
 }
 
-void Cluster::agree(const std::string& complaint, std::chrono::milliseconds timeout) {
+void Cluster::agree(const std::function<Terms()>& prepare, std::chrono::milliseconds timeout) {
+  Terms terms;
+  std::optional<Error> complaint;
+  try {
+    terms = prepare();
+  } catch (const Error& error) {
+    complaint = error;
+  } catch (const std::bad_alloc&) {
+    complaint = Error(ErrorCode::kResourceExhausted, "out of memory while loading");
+  } catch (const std::exception& error) {
+    complaint = Error(ErrorCode::kInternal, error.what());
+  }
   if (group_ == nullptr) {
-    if (!complaint.empty()) throw Error(ErrorCode::kFailedPrecondition, complaint);
+    if (complaint) throw *complaint;
     return;
   }
-  std::vector<std::byte> mine(kComplaintBytes), all(kComplaintBytes * static_cast<std::size_t>(size_));
-  std::memcpy(mine.data(), complaint.data(), std::min(complaint.size(), kComplaintBytes - 1));
-  group_->all_gather(mine, all, std::chrono::steady_clock::now() + timeout);
-  for (int r = 0; r < size_; ++r) {
-    const auto* text = reinterpret_cast<const char*>(all.data() + static_cast<std::size_t>(r) * kComplaintBytes);
-    if (*text != '\0') throw Error(ErrorCode::kFailedPrecondition, "rank " + std::to_string(r) + ": " + text);
-  }
+  const std::vector<std::string> reports =
+      gather_texts(*group_, report_of(complaint, terms), kReportBytes, std::chrono::steady_clock::now() + timeout);
+  const std::optional<Error> verdict = judge(reports);
+  if (!verdict) return;
+  coordinator_tells_ = true;
+  leave_together(*group_);
+  throw *verdict;
 }
 
 void Cluster::abandon() { abandoned_ = true; }

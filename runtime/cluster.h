@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "comm/group.h"
 #include "comm/liveness.h"
@@ -20,7 +21,8 @@ namespace ferry {
 /// the monitor that notices lost ranks.
 class Cluster {
  public:
-  /// Joins the job that the launcher started, if any. Throws Error when ranks cannot reach each other.
+  /// Joins the job that the launcher started, if any. Throws Error when ranks cannot reach each other or were started with
+  /// different transports. Ends the process when a rank does not come at all, for which MPI waits without a deadline.
   explicit Cluster(const EngineOptions& options);
   /// Leaves. Waits for the others only if nobody was lost and abandon() was not called.
   ~Cluster();
@@ -55,9 +57,13 @@ class Cluster {
     Cluster& cluster_;
   };
 
-  /// Every rank says whether it is ready; throws Error{kFailedPrecondition} with the first complaint of any rank, on all of
-  /// them. Waits up to `timeout` for the slowest.
-  void agree(const std::string& complaint, std::chrono::milliseconds timeout);
+  /// What ranks must have in common, one line each, such as "--dtype bf16" (at most 1 KiB together).
+  using Terms = std::vector<std::string>;
+  /// Every rank calls this with its own preparations, which return what it works by. Throws the first rank's Error, or one
+  /// that names the first line that is not the coordinator's, on all ranks. Waits up to `timeout` for the slowest.
+  void agree(const std::function<Terms()>& prepare, std::chrono::milliseconds timeout);
+  /// Whether agree() failed on all ranks: the coordinator says why, and once is enough.
+  bool coordinator_tells() const { return coordinator_tells_; }
 
   /// Somebody was lost or is stuck: do not wait for anyone. The process should end through quick_exit.
   void abandon();
@@ -65,6 +71,8 @@ class Cluster {
   void quick_exit_if_abandoned(int exit_code);
 
  private:
+  void join(const EngineOptions& options);
+  void check_greetings(const std::vector<std::string>& greetings, Group& group);
   void lose(Rank lost, const std::string& reason);
   void guard_exit();
 
@@ -77,6 +85,7 @@ class Cluster {
   std::unique_ptr<Group> group_;
   std::unique_ptr<LivenessMonitor> liveness_;
   std::atomic<bool> abandoned_{false};
+  bool coordinator_tells_ = false;
   std::mutex mutex_;  // guards on_lost_ and lost_reason_
   std::function<void(const std::string&)> on_lost_;
   std::string lost_reason_;

@@ -35,6 +35,15 @@ ExpertMap make_expert_map(const ModelConfig& config, const Cluster& cluster) {
   return ExpertMap::contiguous(config.moe.num_experts, ranks);
 }
 
+Cluster::Terms make_terms(const EngineOptions& options, const ModelConfig& config) {
+  const MoeConfig& moe = config.moe;
+  return {std::string("--dtype ") + dtype_name(options.dtype.value_or(config.dtype)),
+          "--token-budget " + std::to_string(options.token_budget),
+          "a config.json with " + std::to_string(config.num_layers()) + " layers of width " + std::to_string(config.hidden_dim) +
+              " and " + std::to_string(moe.num_experts) + " experts of width " + std::to_string(moe.intermediate_dim) + ", " +
+              std::to_string(moe.top_k) + " per token"};
+}
+
 LoadOptions make_load_options(const EngineOptions& options, DType dtype) {
   LoadOptions load{.dtype = dtype, .check_finite = options.check_weights, .progress = {}};
   if (isatty(STDERR_FILENO) == 0) return load;
@@ -48,14 +57,11 @@ LoadOptions make_load_options(const EngineOptions& options, DType dtype) {
 }
 
 Engine::Engine(const EngineOptions& options, Cluster& cluster, LogitRows logit_rows) : cluster_(cluster) {
-  std::string complaint;
-  try {
+  const auto prepare = [&] {
     load(options, logit_rows);
-  } catch (const Error& error) {
-    if (cluster.size() == 1) throw;
-    complaint = error.what();
-  }
-  cluster.agree(complaint, kLoadTimeout);
+    return make_terms(options, config_);
+  };
+  cluster.agree(prepare, kLoadTimeout);
   make_dispatcher(options);
 }
 

@@ -36,6 +36,9 @@ struct ComputeResources {
 /// than experts.
 ExpertMap make_expert_map(const ModelConfig& config, const Cluster& cluster);
 
+/// What a worker and the coordinator must have in common, or the rows between them would be misread.
+Cluster::Terms make_terms(const EngineOptions& options, const ModelConfig& config);
+
 /// Says on stderr how loading goes; one line, rewritten in place on a terminal.
 LoadOptions make_load_options(const EngineOptions& options, DType dtype);
 

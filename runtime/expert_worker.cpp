@@ -21,13 +21,11 @@ constexpr int kMissedKeepAlives = 3;
 class ExpertWorker {
  public:
   ExpertWorker(const EngineOptions& options, Cluster& cluster) : cluster_(cluster) {
-    std::string complaint;
-    try {
+    const auto prepare = [&] {
       load(options);
-    } catch (const Error& error) {
-      complaint = error.what();
-    }
-    cluster.agree(complaint, kLoadTimeout);
+      return make_terms(options, config_);
+    };
+    cluster.agree(prepare, kLoadTimeout);
   }
 
   void run() {

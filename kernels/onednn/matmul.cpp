@@ -37,6 +37,18 @@ using dnnl::memory;
 
 memory::data_type dnnl_type(DType dtype) { return dtype == DType::kF32 ? memory::data_type::f32 : memory::data_type::bf16; }
 
+/// The k that oneDNN sees: bf16 products take k in pairs, and an odd one may end in an illegal instruction (oneDNN 2.6.3 with
+/// AMX tiles: k = 63 with 80 columns). A zero in both operands adds nothing.
+int64_t even_k(int64_t k, DType dtype) { return dtype == DType::kBF16 ? k + k % 2 : k; }
+
+/// The rows of `weights` with zeros behind, up to `k` columns.
+Matrix widened(ConstMatrixView weights, int64_t k) {
+  Matrix wide(weights.dtype, weights.rows, k);
+  const auto row_bytes = static_cast<std::size_t>(weights.cols * dtype_bytes(weights.dtype));
+  for (int64_t r = 0; r < weights.rows; ++r) std::memcpy(wide.view().row_bytes(r), weights.row_bytes(r), row_bytes);
+  return wide;
+}
+
 /// Columns of a slab; a function of the shape alone, so that every rank and every thread count cuts alike.
 int64_t slab_columns(int64_t k, DType dtype) {
   const int64_t fitting = kSlabBytes / (k * dtype_bytes(dtype)) / kSlabColumnAlign * kSlabColumnAlign;
@@ -266,7 +278,7 @@ bool OnednnMatmul::is_supported() {
 std::unique_ptr<PackedMatrix> OnednnMatmul::pack(ConstMatrixView weights) {
   FERRY_CHECK(weights.dtype == dtype_);
   use_one_onednn_thread();
-  const int64_t n = weights.rows, k = weights.cols;
+  const int64_t n = weights.rows, k = even_k(weights.cols, dtype_);
   const int64_t width = slab_columns(k, dtype_);
   std::vector<Slab> slabs;
   std::size_t bytes = 0;
@@ -279,13 +291,15 @@ std::unique_ptr<PackedMatrix> OnednnMatmul::pack(ConstMatrixView weights) {
   }
   AlignedBuffer buffer(bytes);
   for (const Slab& slab : slabs) {
-    pack_slab(weights.rows_from(slab.first_column, slab.columns), slab.kernels->weights, buffer.data() + slab.offset);
+    const ConstMatrixView rows = weights.rows_from(slab.first_column, slab.columns);
+    const Matrix wide = k > rows.cols ? widened(rows, k) : Matrix();
+    pack_slab(k > rows.cols ? wide.view() : rows, slab.kernels->weights, buffer.data() + slab.offset);
   }
-  return std::make_unique<OnednnMatrix>(n, k, dtype_, std::move(slabs), std::move(buffer));
+  return std::make_unique<OnednnMatrix>(n, weights.cols, dtype_, std::move(slabs), std::move(buffer));
 }
 
 void OnednnMatmul::run_task(ThreadScratch& scratch, const Task& task, ConstMatrixView x, MatrixView out) {
-  const int64_t k = task.weights->k();
+  const int64_t k = even_k(task.weights->k(), dtype_);
   const int64_t element = dtype_bytes(dtype_);
   std::byte* dst = ThreadScratch::ensure(scratch.dst, kMaxBlockRows * kMaxSlabColumns * element);
   const auto out_bytes = static_cast<std::size_t>(task.slab->columns * element);
@@ -295,10 +309,13 @@ void OnednnMatmul::run_task(ThreadScratch& scratch, const Task& task, ConstMatri
     const int64_t rows = std::min(block.rows, left);
     const ConstMatrixView src = x.rows_from(task.first_row + done, rows);
     auto* src_data = const_cast<std::byte*>(src.data);
-    if (rows < block.rows || src.row_stride != k) {
+    if (rows < block.rows || src.row_stride != k || src.cols != k) {
       src_data = ThreadScratch::ensure(scratch.src, kMaxBlockRows * k * element);
-      for (int64_t r = 0; r < rows; ++r)
-        std::memcpy(src_data + r * k * element, src.row_bytes(r), static_cast<std::size_t>(k * element));
+      for (int64_t r = 0; r < rows; ++r) {
+        std::byte* row = src_data + r * k * element;
+        std::memcpy(row, src.row_bytes(r), static_cast<std::size_t>(src.cols * element));
+        std::memset(row + src.cols * element, 0, static_cast<std::size_t>((k - src.cols) * element));
+      }
     }
     run_block(scratch, block, task.slab->kernels->weights, src_data, task.weights->slab_data(*task.slab), dst);
     const MatrixView columns = out.cols_from(task.slab->first_column, task.slab->columns);

@@ -17,6 +17,20 @@ const char* error_code_name(ErrorCode code) {
   return "UNKNOWN";
 }
 
+std::string one_line(std::string_view text) {
+  constexpr std::size_t kBytesMax = 1000;
+  std::string line(text.substr(0, kBytesMax));
+  if (text.size() > kBytesMax) {
+    while (line.size() > 1 && (static_cast<unsigned char>(line.back()) & 0xC0U) == 0x80U) line.pop_back();
+    line.pop_back();  // with the bytes above a whole UTF-8 character, cut or not
+    line += "...";
+  }
+  for (char& c : line) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
+  }
+  return line;
+}
+
 void throw_invalid(const std::string& message) { throw Error(ErrorCode::kInvalidArgument, message); }
 
 }  // namespace ferry

@@ -2,6 +2,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 // Operating failures: a missing file, a bad config, an unreachable peer. One type, thrown while loading, connecting,
 // validating a request or at a deadline, and caught at the edges only: main, the gRPC handler, the worker loop.
@@ -24,10 +25,14 @@ enum class ErrorCode {
 /// The upper-case name that gRPC gives the code, for example "INVALID_ARGUMENT".
 const char* error_code_name(ErrorCode code);
 
+/// `text` without line breaks and other control characters (they become '?') and cut to what a terminal and a gRPC status can
+/// carry (about 1000 bytes).
+std::string one_line(std::string_view text);
+
 class Error : public std::runtime_error {
  public:
-  /// `message` is one line that names the thing, the value and what is allowed.
-  Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  /// `message` is one line that names the thing, the value and what is allowed. What a stranger put into it is made one_line.
+  Error(ErrorCode code, const std::string& message) : std::runtime_error(one_line(message)), code_(code) {}
   ErrorCode code() const { return code_; }
 
  private:

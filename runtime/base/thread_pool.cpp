@@ -2,22 +2,35 @@
 
 #include <sched.h>
 
+#include <string>
+#include <system_error>
+
 #include "runtime/base/check.h"
+#include "runtime/base/error.h"
 
 namespace ferry {
 
 ThreadPool::ThreadPool(int num_threads, std::chrono::microseconds spin) : num_threads_(num_threads), spin_(spin) {
   FERRY_CHECK_GE(num_threads, 1);
   const int rank = check_context().rank;
-  for (int i = 1; i < num_threads_; ++i) {
-    threads_.emplace_back([this, i, rank] {
-      check_context().rank = rank;
-      run_thread(i);
-    });
+  try {
+    for (int i = 1; i < num_threads_; ++i) {
+      threads_.emplace_back([this, i, rank] {
+        check_context().rank = rank;
+        run_thread(i);
+      });
+    }
+  } catch (const std::system_error& error) {
+    const std::size_t started = threads_.size() + 1;
+    stop_threads();
+    throw Error(ErrorCode::kResourceExhausted, "--threads is " + std::to_string(num_threads) + "; the system gives " +
+                                                   std::to_string(started) + ": " + error.what());
   }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { stop_threads(); }
+
+void ThreadPool::stop_threads() {
   stop_.store(true);
   generation_.fetch_add(1);
   generation_.notify_all();

@@ -33,6 +33,7 @@ class TaskRef {
 /// zero where other processes need the cores.
 class ThreadPool {
  public:
+  /// Throws Error{kResourceExhausted} if the system gives no more threads.
   explicit ThreadPool(int num_threads, std::chrono::microseconds spin = std::chrono::microseconds(0));
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -44,6 +45,7 @@ class ThreadPool {
   void parallel_for(int64_t num_tasks, TaskRef task);
 
  private:
+  void stop_threads();
   void run_thread(int thread_idx);
   void run_tasks(int thread_idx);
   void wait_for_generation(uint32_t seen);

@@ -5,7 +5,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/error.h"
-#include "runtime/model/tokenizer_file.h"
+#include "runtime/model/json_file.h"
 #include "runtime/model/unicode_text.h"
 
 namespace ferry {
@@ -119,12 +119,7 @@ void check_role(const ChatMessage& message, size_t message_idx) {
 
 /// The template's text in tokenizer_config.json, or nothing.
 std::optional<std::string> template_of_config(const std::filesystem::path& path) {
-  json config;
-  try {
-    config = json::parse(read_text_file(path));
-  } catch (const json::exception& error) {
-    throw_invalid(path.string() + " is not JSON: " + error.what());
-  }
+  const json config = read_json_file(path);
   if (!config.is_object()) throw_invalid(path.string() + " is not a JSON object");
   const json chat_template = config.value("chat_template", json());
   if (chat_template.is_null()) return std::nullopt;

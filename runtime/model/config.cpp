@@ -1,11 +1,11 @@
 #include "runtime/model/config.h"
 
 #include <algorithm>
-#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/error.h"
+#include "runtime/model/json_file.h"
 
 namespace ferry {
 namespace {
@@ -15,10 +15,8 @@ using nlohmann::json;
 constexpr int64_t kMaxDim = int64_t{1} << 24;  // far above any real width; keeps products of widths within int64
 
 json read_json(const std::filesystem::path& path) {
-  std::ifstream in(path);
-  if (!in) throw Error(ErrorCode::kNotFound, "cannot open " + path.string());
-  json value = json::parse(in, nullptr, /*allow_exceptions=*/false);
-  if (value.is_discarded() || !value.is_object()) throw_invalid(path.string() + " is not a JSON object");
+  json value = read_json_file(path);
+  if (!value.is_object()) throw_invalid(path.string() + " is not a JSON object");
   return value;
 }
 
@@ -65,7 +63,7 @@ class Fields {
     fail(key, list);
   }
   [[noreturn]] void fail(const char* key, const std::string& allowed) const {
-    throw_invalid(where_ + ": " + key + " is " + object_[key].dump() + "; allowed: " + allowed);
+    throw_invalid(where_ + ": " + key + " is " + shown(object_[key]) + "; allowed: " + allowed);
   }
 
  private:
@@ -93,7 +91,7 @@ std::vector<LayerKind> read_layers(const Fields& text) {
     } else if (type == "full_attention") {
       layers.push_back(LayerKind::kFullAttention);
     } else {
-      throw_invalid("config.json: layer_types has " + type.dump() + "; allowed: linear_attention, full_attention");
+      throw_invalid("config.json: layer_types has " + shown(type) + "; allowed: linear_attention, full_attention");
     }
   }
   return layers;
@@ -201,7 +199,7 @@ int64_t ModelConfig::num_layers_of(LayerKind kind) const { return std::count(lay
 
 ModelConfig load_config(const std::filesystem::path& checkpoint_dir) {
   if (!std::filesystem::is_directory(checkpoint_dir)) {
-    throw Error(ErrorCode::kNotFound, "--model: " + checkpoint_dir.string() + " is not a checkpoint folder");
+    throw Error(ErrorCode::kNotFound, "--model: '" + checkpoint_dir.string() + "' is not a checkpoint folder");
   }
   const json object = read_json(checkpoint_dir / "config.json");
   const Fields top(object, "config.json");

@@ -10,14 +10,12 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 
 #include "runtime/base/check.h"
 #include "runtime/base/error.h"
+#include "runtime/model/json_file.h"
 
 namespace ferry {
 namespace {
@@ -25,9 +23,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "safetensors data is little endian");
 
 using Json = nlohmann::json;
-constexpr int64_t kLengthBytes = 8;                   // the u64 in front of the header
-constexpr int kJsonDepthMax = 16;                     // a header has 3 levels, an index 2 plus what its metadata holds
-constexpr int64_t kIndexBytesMax = int64_t{1} << 30;  // an index of a few hundred thousand tensors has tens of MB
+constexpr int64_t kLengthBytes = 8;  // the u64 in front of the header
 
 struct StoredTypeRow {
   StoredType type;
@@ -59,35 +55,8 @@ std::optional<StoredType> parse_stored_type(const std::string& name) {
   return std::nullopt;
 }
 
-/// `text` in quotes, fit for one line of a message whatever a stranger put into it.
-std::string in_quotes(std::string_view text) {
-  constexpr std::size_t kShownMax = 120;  // bytes
-  std::string result = "'";
-  for (const char c : text.substr(0, kShownMax)) result += static_cast<unsigned char>(c) < 0x20 ? '?' : c;
-  return result + (text.size() > kShownMax ? "…'" : "'");
-}
-
 [[noreturn]] void throw_system(ErrorCode code, const std::string& what, int error) {
   throw Error(code, what + ": " + std::strerror(error));
-}
-
-/// Parses JSON from a stranger: refuses nesting deeper than any well-formed file has, and keys that occur twice.
-Json parse_json(std::string_view text, const std::string& path) {
-  std::array<std::set<std::string>, kJsonDepthMax + 1> keys;  // of the objects that are open, by depth
-  const auto on_event = [&](int depth, Json::parse_event_t event, Json& value) {
-    const bool opens = event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
-    if (opens && depth >= kJsonDepthMax) throw_invalid(path + ": JSON is nested deeper than " + std::to_string(kJsonDepthMax));
-    if (event == Json::parse_event_t::object_start) keys[static_cast<std::size_t>(depth) + 1].clear();
-    if (event == Json::parse_event_t::key && !keys[static_cast<std::size_t>(depth)].insert(value.get<std::string>()).second) {
-      throw_invalid(path + ": key " + in_quotes(value.get_ref<const std::string&>()) + " occurs twice");
-    }
-    return true;
-  };
-  try {
-    return Json::parse(text.begin(), text.end(), on_event);
-  } catch (const Json::exception& e) {
-    throw_invalid(path + ": not valid JSON: " + in_quotes(e.what()));
-  }
 }
 
 /// A JSON integer in [0, 2^63).
@@ -110,12 +79,13 @@ std::optional<int64_t> tensor_bytes(std::span<const int64_t> shape, int64_t elem
 
 std::string join(std::span<const int64_t> shape) {
   std::string result = "[";
-  for (std::size_t i = 0; i < shape.size(); ++i) result += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
-  return result + "]";
+  constexpr std::size_t kShownMax = 16;  // no model has more; a damaged file may
+  for (std::size_t i = 0; i < std::min(shape.size(), kShownMax); ++i) result += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
+  return result + (shape.size() > kShownMax ? ", …]" : "]");
 }
 
 /// A copy of `value` for a message.
-std::string shown(const Json& value) { return in_quotes(value.dump(-1, ' ', false, Json::error_handler_t::replace)); }
+std::string quoted(const Json& value) { return in_quotes(value.dump(-1, ' ', false, Json::error_handler_t::replace)); }
 
 const Json& member(const Json& entry, const char* key, const std::string& where) {
   const auto it = entry.find(key);
@@ -127,7 +97,7 @@ const Json& member(const Json& entry, const char* key, const std::string& where)
 TensorInfo parse_tensor(const std::string& name, const Json& entry, const std::byte* data, int64_t data_bytes,
                         const std::string& path) {
   const std::string where = path + ": tensor " + in_quotes(name);
-  if (!entry.is_object()) throw_invalid(where + ": header entry is " + shown(entry) + ", not an object");
+  if (!entry.is_object()) throw_invalid(where + ": header entry is " + quoted(entry) + ", not an object");
   TensorInfo tensor;
   tensor.name = name;
   tensor.file = path;
@@ -135,25 +105,25 @@ TensorInfo parse_tensor(const std::string& name, const Json& entry, const std::b
   const Json& dtype = member(entry, "dtype", where);
   const auto type = dtype.is_string() ? parse_stored_type(dtype.get<std::string>()) : std::nullopt;
   if (!type)
-    throw_invalid(where + ": unknown dtype " + shown(dtype) + ", known are F64 F32 F16 BF16 F8_* C64 I64‥I8 U64‥U8 BOOL");
+    throw_invalid(where + ": unknown dtype " + quoted(dtype) + ", known are F64 F32 F16 BF16 F8_* C64 I64‥I8 U64‥U8 BOOL");
   tensor.dtype = *type;
 
   const Json& shape = member(entry, "shape", where);
-  if (!shape.is_array()) throw_invalid(where + ": shape " + shown(shape) + " is not an array");
+  if (!shape.is_array()) throw_invalid(where + ": shape " + quoted(shape) + " is not an array");
   for (const Json& extent : shape) {
     const auto count = as_count(extent);
-    if (!count) throw_invalid(where + ": shape " + shown(shape) + " holds " + shown(extent) + ", not an integer in [0, 2^63)");
+    if (!count) throw_invalid(where + ": shape " + quoted(shape) + " holds " + quoted(extent) + ", not an integer in [0, 2^63)");
     tensor.shape.push_back(*count);
   }
   const auto bytes = tensor_bytes(tensor.shape, stored_type_bytes(*type));
-  if (!bytes) throw_invalid(where + ": shape " + shown(shape) + " overflows 2^63 bytes");
+  if (!bytes) throw_invalid(where + ": shape " + quoted(shape) + " overflows 2^63 bytes");
   tensor.bytes = *bytes;
 
   const Json& offsets = member(entry, "data_offsets", where);
   const bool is_pair = offsets.is_array() && offsets.size() == 2;
   const auto begin = is_pair ? as_count(offsets[0]) : std::nullopt;
   const auto end = is_pair ? as_count(offsets[1]) : std::nullopt;
-  if (!begin || !end || *begin > *end) throw_invalid(where + ": data_offsets " + shown(offsets) + " is not [begin, end]");
+  if (!begin || !end || *begin > *end) throw_invalid(where + ": data_offsets " + quoted(offsets) + " is not [begin, end]");
   if (*end > data_bytes) {
     throw_invalid(where + ": data_offsets end at " + std::to_string(*end) + ", but the file holds " +
                   std::to_string(data_bytes) + " bytes of data; is it truncated?");
@@ -166,23 +136,10 @@ TensorInfo parse_tensor(const std::string& name, const Json& entry, const std::b
   return tensor;
 }
 
-/// The text of a small file.
-std::string read_text(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw_system(ErrorCode::kNotFound, "cannot open " + path.string(), errno);
-  std::error_code ignored;
-  const auto size = std::filesystem::file_size(path, ignored);
-  if (!ignored && size > static_cast<std::uintmax_t>(kIndexBytesMax)) {
-    throw_invalid(path.string() + ": " + std::to_string(size) + " bytes, at most " + std::to_string(kIndexBytesMax) +
-                  " are allowed");
-  }
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
 /// The file in `dir` that an index entry names; refuses names that would lead out of the folder. Symbolic links are
 /// followed: a Hugging Face cache consists of them.
 std::filesystem::path shard_path(const std::filesystem::path& dir, const Json& value, const std::string& where) {
-  if (!value.is_string()) throw_invalid(where + ": file is " + shown(value) + ", not a string");
+  if (!value.is_string()) throw_invalid(where + ": file is " + quoted(value) + ", not a string");
   const auto& name = value.get_ref<const std::string&>();
   const std::filesystem::path relative(name);
   const bool leaves = relative.is_absolute() || std::find(relative.begin(), relative.end(), "..") != relative.end();
@@ -209,6 +166,10 @@ class PendingFile {
  public:
   explicit PendingFile(const std::filesystem::path& path)
       : path_(path), temporary_(path.string() + ".tmp." + std::to_string(::getpid())) {
+    // Renaming onto a device or a socket would replace it, for root even /dev/null.
+    if (std::filesystem::exists(path_) && !std::filesystem::is_regular_file(path_)) {
+      throw Error(ErrorCode::kFailedPrecondition, "cannot write " + path_.string() + ": it is there and no regular file");
+    }
     fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd_ < 0) fail();
   }
@@ -342,7 +303,7 @@ Checkpoint Checkpoint::open(const std::filesystem::path& dir) {
     for (const TensorInfo& tensor : checkpoint.files_[0]->tensors()) checkpoint.tensors_.emplace(tensor.name, &tensor);
     return checkpoint;
   }
-  const Json index = parse_json(read_text(index_path), index_path.string());
+  const Json index = read_json_file(index_path);
   const auto weight_map = index.is_object() ? index.find("weight_map") : index.end();
   if (weight_map == index.end() || !weight_map->is_object()) throw_invalid(index_path.string() + ": no object 'weight_map'");
   std::map<std::filesystem::path, const SafetensorsFile*> opened;

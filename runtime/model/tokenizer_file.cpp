@@ -1,14 +1,13 @@
 #include "runtime/model/tokenizer_file.h"
 
 #include <array>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "runtime/base/error.h"
+#include "runtime/model/json_file.h"
 #include "runtime/model/unicode_text.h"
 
 namespace ferry {
@@ -17,12 +16,6 @@ namespace {
 using nlohmann::json;
 
 [[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::kUnimplemented, "tokenizer.json: " + message); }
-
-/// A short rendering of a value for an error line.
-std::string shown(const json& value) {
-  std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
-  return text.size() <= 120 ? text : text.substr(0, 117) + "...";
-}
 
 /// object[key], or null if it is absent.
 const json& member(const json& object, const char* key) {
@@ -84,14 +77,6 @@ std::string unspell(std::string_view spelling) {
     i += step.num_bytes;
   }
   return bytes;
-}
-
-json parse_json(const std::filesystem::path& path) {
-  try {
-    return json::parse(read_text_file(path));
-  } catch (const json::exception& error) {
-    throw_invalid(path.string() + " is not JSON: " + error.what());
-  }
 }
 
 void check_model(const json& model) {
@@ -264,16 +249,8 @@ void check_added_ids(const TokenizerFile& file) {
 
 }  // namespace
 
-std::string read_text_file(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (file) text << file.rdbuf();
-  if (!file) throw Error(ErrorCode::kNotFound, "cannot read " + path.string());
-  return std::move(text).str();
-}
-
 TokenizerFile read_tokenizer_file(const std::filesystem::path& checkpoint_dir) {
-  const json root = parse_json(checkpoint_dir / "tokenizer.json");
+  const json root = read_json_file(checkpoint_dir / "tokenizer.json");
   TokenizerFile file;
   check_model(member(root, "model"));
   check_outer_stages(root);
@@ -282,7 +259,7 @@ TokenizerFile read_tokenizer_file(const std::filesystem::path& checkpoint_dir) {
   read_vocabulary(member(root, "model"), file);
   read_added_tokens(root, file);
   const std::filesystem::path config_path = checkpoint_dir / "tokenizer_config.json";
-  if (std::filesystem::exists(config_path)) read_config_added_tokens(parse_json(config_path), file);
+  if (std::filesystem::exists(config_path)) read_config_added_tokens(read_json_file(config_path), file);
   check_added_ids(file);
   return file;
 }

@@ -45,7 +45,4 @@ inline constexpr TokenId kMaxTokenId = (1 << 24) - 1;  // a larger id is taken f
 /// Reads tokenizer.json and tokenizer_config.json; errors as Tokenizer::load.
 TokenizerFile read_tokenizer_file(const std::filesystem::path& checkpoint_dir);
 
-/// The contents of a file; throws Error{kNotFound} if it cannot be read.
-std::string read_text_file(const std::filesystem::path& path);
-
 }  // namespace ferry

@@ -131,6 +131,12 @@ TokenId draw(const Softmax& softmax, double uniform, std::span<const Candidate> 
   return kNoToken;
 }
 
+constexpr std::size_t kMaxStops = 1024;  // every new character is compared with all of them, on the thread of all requests
+
+std::string too_many(const char* field, std::size_t count) {
+  return std::string(field) + " has " + std::to_string(count) + " entries; allowed: at most " + std::to_string(kMaxStops);
+}
+
 }  // namespace
 
 void validate_sampling(const SamplingParams& params) {
@@ -142,6 +148,8 @@ void validate_sampling(const SamplingParams& params) {
   }
   if (params.top_k < 0) throw_invalid("top_k is " + std::to_string(params.top_k) + "; allowed: >= 1, or 0 for off");
   if (params.max_tokens < 1) throw_invalid("max_tokens is " + std::to_string(params.max_tokens) + "; allowed: >= 1");
+  if (params.stop_token_ids.size() > kMaxStops) throw_invalid(too_many("stop_token_ids", params.stop_token_ids.size()));
+  if (params.stop.size() > kMaxStops) throw_invalid(too_many("stop", params.stop.size()));
   for (const TokenId id : params.stop_token_ids) {
     if (id < 0) throw_invalid("stop_token_ids holds " + std::to_string(id) + "; allowed: >= 0");
   }

@@ -150,6 +150,9 @@ class GenerateCall : public grpc::ServerWriteReactor<v1::GenerateResponse>, publ
     } catch (const Error& e) {
       end(to_status(e));
       return;
+    } catch (const std::exception& e) {  // such as std::bad_alloc for a very long prompt
+      end({grpc::StatusCode::RESOURCE_EXHAUSTED, one_line(e.what())});
+      return;
     }
     // A call that was cancelled while its request was on the way in has missed its OnCancel.
     if (is_cancelled_after_submit()) backend_.abort(id_);

@@ -37,8 +37,9 @@ INSTANTIATE_TEST_SUITE_P(Both, OnednnMatmul, testing::ValuesIn(kBothDTypes),
 
 TEST_P(OnednnMatmul, EqualsReferenceAtOddSizes) {
   const auto ref = make_ref_matmul();
-  for (const Shape shape : {Shape{1, 1, 1}, Shape{1, 31, 6}, Shape{7, 33, 77}, Shape{3, 77, 1}, Shape{65, 100, 257},
-                            Shape{130, 40, 515}, Shape{9, 600, 31}, Shape{50, 257, 72}}) {
+  for (const Shape shape :
+       {Shape{1, 1, 1}, Shape{1, 31, 6}, Shape{7, 33, 77}, Shape{3, 77, 1}, Shape{65, 100, 257}, Shape{130, 40, 515},
+        Shape{9, 600, 31}, Shape{50, 257, 72}, Shape{11, 80, 63}, Shape{67, 208, 63}, Shape{5, 600, 63}}) {
     test::TestMatrix x(GetParam(), shape.rows, shape.k, 5);
     test::TestMatrix w(GetParam(), shape.n, shape.k, 3);
     x.fill_random(1);
