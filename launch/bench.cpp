@@ -207,7 +207,7 @@ int run_bench(const Options& options, Cluster& cluster) {
       std::max(*std::max_element(o.prompt_lengths.begin(), o.prompt_lengths.end()), kDecodePrompt + o.decode_tokens + 1);
   if (longest > sequence_capacity(engine.scheduler_options())) {
     throw_invalid("bench: sequences of " + std::to_string(longest) + " tokens; allowed: up to " +
-                  std::to_string(sequence_capacity(engine.scheduler_options())) + " with this --memory");
+                  std::to_string(sequence_capacity(engine.scheduler_options())) + " with this --memory and --max-context");
   }
   BenchDriver long_driver(engine, longest);
   BenchDriver driver(engine, kDecodePrompt + o.decode_tokens + 1);

@@ -80,7 +80,7 @@ int run(const Options& options) {
   } catch (const Error& error) {
     leave_unjoined(error.what(), exit_code_of(error));
   } catch (const std::exception& error) {
-    leave_unjoined(error.what(), kExitFailure);
+    leave_unjoined(("cannot start: " + std::string(error.what())).c_str(), kExitFailure);
   }
   if (!cluster->is_coordinator() || options.command == Command::kServe) block_termination_signals();
   try {

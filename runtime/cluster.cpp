@@ -22,7 +22,7 @@ namespace {
 constexpr std::size_t kGreetingBytes = 256;
 constexpr std::size_t kReportBytes = 1100;  // an Error's line, or terms
 constexpr std::chrono::seconds kStartTimeout{60};
-constexpr std::chrono::seconds kLeaveTimeout{2};  // for all ranks to hear that they leave
+constexpr std::chrono::seconds kLeaveTimeout{2};         // for all ranks to hear that they leave
 constexpr std::chrono::milliseconds kExitTimeout{4000};  // from a loss to the end of this process
 
 int available_cores() {
@@ -89,15 +89,15 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 
 /// The first line of `text` that is not in `other` at the same place.
 std::string first_other_line(const std::string& text, const std::string& other) {
-  const auto at = static_cast<std::size_t>(
-      std::mismatch(text.begin(), text.end(), other.begin(), other.end()).first - text.begin());
+  const auto at =
+      static_cast<std::size_t>(std::mismatch(text.begin(), text.end(), other.begin(), other.end()).first - text.begin());
   const std::size_t begin = at == 0 ? 0 : text.rfind('\n', at - 1) + 1;  // npos + 1 is 0
   return text.substr(begin, text.find('\n', at) - begin);
 }
 
 Error disagreement(std::size_t rank, const std::string& theirs, const std::string& ours) {
-  return {ErrorCode::kInvalidArgument,
-          "rank " + std::to_string(rank) + " has " + theirs + ", the coordinator " + ours + "; allowed: the same on every rank"};
+  return {ErrorCode::kInvalidArgument, "rank " + std::to_string(rank) + " has " + theirs + ", the coordinator " + ours +
+                                           "; allowed: the same on every rank"};
 }
 
 /// A rank's report is a letter for the error's code and its message, or a line break and its terms.
@@ -145,6 +145,7 @@ Cluster::Cluster(const EngineOptions& options) {
   try {
     join(options);
   } catch (...) {
+    end_watch();
     mpi_->abandon();  // others may be waiting for this rank elsewhere
     throw;
   }
@@ -201,7 +202,8 @@ void Cluster::guard_exit() {
   std::_Exit(EXIT_FAILURE);
 }
 
-Cluster::~Cluster() {
+/// From here on nobody is told of losses, and this process is free to end.
+void Cluster::end_watch() {
   liveness_.reset();
   {
     const std::scoped_lock lock(mutex_);
@@ -209,6 +211,10 @@ Cluster::~Cluster() {
   }
   left_.notify_all();
   if (exit_guard_.joinable()) exit_guard_.join();
+}
+
+Cluster::~Cluster() {
+  end_watch();
   if (abandoned_ && mpi_ != nullptr) mpi_->abandon();
   if (abandoned_ && group_ != nullptr) group_->abort();
 }

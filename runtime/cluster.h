@@ -75,6 +75,7 @@ class Cluster {
   void check_greetings(const std::vector<std::string>& greetings, Group& group);
   void lose(Rank lost, const std::string& reason);
   void guard_exit();
+  void end_watch();
 
   Rank rank_{0};
   int size_ = 1;

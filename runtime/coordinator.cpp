@@ -86,7 +86,7 @@ class Coordinator::Impl {
   void publish_finished();
   void update_load(const StepPlan& plan);
   void end_inbox(const GenerateEvent& event);
-  void fail_all(const Error& error);
+  void fail_all(const std::exception& cause);
 
   Engine& engine_;
 
@@ -170,7 +170,7 @@ void Coordinator::Impl::run() {
     scheduler_.finish_all(FinishReason::kAborted, Clock::now());
     publish_finished();
     end_inbox({.finish_reason = FinishReason::kAborted});
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {  // not only Error: memory may run out
     fail_all(error);
   }
 }
@@ -282,7 +282,7 @@ void Coordinator::Impl::end_inbox(const GenerateEvent& event) {
 }
 
 /// The engine cannot go on: every open request hears why.
-void Coordinator::Impl::fail_all(const Error& cause) {
+void Coordinator::Impl::fail_all(const std::exception& cause) {
   const Error error(ErrorCode::kUnavailable, cause.what());
   engine_.abandon();
   {

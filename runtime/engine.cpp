@@ -7,6 +7,7 @@
 
 #include "moe/all_to_all_token_dispatcher.h"
 #include "moe/local_token_dispatcher.h"
+#include "runtime/base/available_memory.h"
 #include "runtime/base/error.h"
 #include "runtime/state/memory_plan.h"
 
@@ -39,9 +40,9 @@ Cluster::Terms make_terms(const EngineOptions& options, const ModelConfig& confi
   const MoeConfig& moe = config.moe;
   return {std::string("--dtype ") + dtype_name(options.dtype.value_or(config.dtype)),
           "--token-budget " + std::to_string(options.token_budget),
-          "a config.json with " + std::to_string(config.num_layers()) + " layers of width " + std::to_string(config.hidden_dim) +
-              " and " + std::to_string(moe.num_experts) + " experts of width " + std::to_string(moe.intermediate_dim) + ", " +
-              std::to_string(moe.top_k) + " per token"};
+          "a config.json with " + std::to_string(config.num_layers()) + " layers of width " +
+              std::to_string(config.hidden_dim) + " and " + std::to_string(moe.num_experts) + " experts of width " +
+              std::to_string(moe.intermediate_dim) + ", " + std::to_string(moe.top_k) + " per token"};
 }
 
 LoadOptions make_load_options(const EngineOptions& options, DType dtype) {
@@ -93,11 +94,15 @@ void Engine::load(const EngineOptions& options, LogitRows logit_rows) {
     local_experts_ = load_experts(*checkpoint_, config_, map, 0, *compute_->matmul, compute_->pool, load_options);
   if (load_options.progress) std::fputc('\n', stderr);
   const int64_t max_sequences = scheduler_options_.max_running;
-  model_ = std::make_unique<Qwen35Model>(
-      config_, weights_, *compute_->matmul, compute_->context, dtype_,
-      Qwen35Model::Limits{.max_tokens = scheduler_options_.token_budget,
-                          .max_logit_rows = logit_rows == LogitRows::kAll ? scheduler_options_.token_budget : max_sequences,
-                          .max_sequences = max_sequences});
+  try {
+    model_ = std::make_unique<Qwen35Model>(
+        config_, weights_, *compute_->matmul, compute_->context, dtype_,
+        Qwen35Model::Limits{.max_tokens = scheduler_options_.token_budget,
+                            .max_logit_rows = logit_rows == LogitRows::kAll ? scheduler_options_.token_budget : max_sequences,
+                            .max_sequences = max_sequences});
+  } catch (const Error& error) {  // its buffers have a row for every token of a step
+    throw Error(error.code(), "--token-budget " + std::to_string(options.token_budget) + ": " + error.what());
+  }
   sampler_scratch_ = std::make_unique<SamplerScratch>(config_.vocab_size);
   logits_row_.resize(static_cast<std::size_t>(config_.vocab_size));
 }
@@ -145,6 +150,8 @@ void Engine::plan_caches(const EngineOptions& options) {
                                        .block_tokens = kBlockTokens,
                                        .max_sequences = options.max_seqs,
                                        .max_context = options.max_context.value_or(config_.max_context)});
+  require_memory(plan.bytes, "--memory " + std::to_string(options.memory_bytes) + ": the cache of " +
+                                 std::to_string(plan.num_blocks * kBlockTokens) + " tokens");
   kv.num_blocks = plan.num_blocks;
   state.num_slots = plan.num_slots;
   scheduler_options_ = {.max_running = plan.num_slots,

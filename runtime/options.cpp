@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -13,6 +14,8 @@
 
 namespace ferry {
 namespace {
+
+constexpr int64_t kMaxSeqs = 65536;  // of --max-seqs and of a bench's batch
 
 /// The folder of the demo checkpoint: beside the sources this program was built from, or named by the installation.
 std::filesystem::path demo_checkpoint() { return std::filesystem::path(build_info::kSourceDir) / "launch" / "demo"; }
@@ -88,16 +91,19 @@ CLI::Option* add_choice(CLI::App& app, const char* name, const std::vector<std::
   return app.add_option_function<std::string>(name, choose, help)->check(one_of(names));
 }
 
-/// An option that is a list of integers such as 1,2,3, each at least `lowest`.
+/// An option that is a list of integers such as 1,2,3, each in [lowest, highest].
 template <class Int>
-CLI::Option* add_list(CLI::App& app, const std::string& name, std::vector<Int>& values, Int lowest, const char* help) {
-  const auto parse = [&values, name, lowest](const std::string& text) {
+CLI::Option* add_list(CLI::App& app, const std::string& name, std::vector<Int>& values, Int lowest, Int highest,
+                      const char* help) {
+  const bool is_open = highest == std::numeric_limits<Int>::max();
+  const std::string range = "from " + std::to_string(lowest) + (is_open ? "" : " to " + std::to_string(highest));
+  const auto parse = [&values, name, lowest, highest, range](const std::string& text) {
     values.clear();
     for (std::size_t begin = 0; begin <= text.size();) {
       const std::size_t end = std::min(text.find(',', begin), text.size());
       const std::optional<Int> value = parse_number<Int>(CLI::detail::trim_copy(text.substr(begin, end - begin)));
-      if (!value || *value < lowest)
-        throw CLI::ValidationError(name, complaint(text, "integers from " + std::to_string(lowest) + ", such as 1,2,3"));
+      if (!value || *value < lowest || *value > highest)
+        throw CLI::ValidationError(name, complaint(text, "integers " + range + ", such as 1,2,3"));
       values.push_back(*value);
       begin = end + 1;
     }
@@ -130,7 +136,7 @@ void add_engine_options(CLI::App& app, EngineOptions& o) {
       ->check(one_of({"auto", "onednn", "cpu", "ref"}));
   app.add_option("--memory", o.memory_bytes, "for KV cache and recurrent state, such as 512MiB or 4GiB; default 2GiB")
       ->transform(size_in(int64_t{1} << 10, int64_t{1} << 50, "1KiB to 1PiB, such as 512MiB"));
-  app.add_option("--max-seqs", o.max_seqs, "sequences that run at once; default 16")->check(integer_in(1, 65536));
+  app.add_option("--max-seqs", o.max_seqs, "sequences that run at once; default 16")->check(integer_in(1, kMaxSeqs));
   app.add_option("--max-waiting", o.max_waiting, "requests that may queue; default 256")->check(integer_in(1, 1 << 20));
   app.add_option("--token-budget", o.token_budget, "rows of a step; default 576")->check(integer_in(1, 1 << 20));
   app.add_option("--prefill-chunk", o.prefill_chunk, "tokens of one prompt in a step, 1 to 64 or a multiple of 64; default 512")
@@ -159,7 +165,7 @@ void add_sampling_options(CLI::App& app, SamplingParams& s) {
 }
 
 CLI::Option* add_token_ids(CLI::App& app, std::vector<TokenId>& ids) {
-  return add_list<TokenId>(app, "--token-ids", ids, 0, "token ids such as 1,2,3");
+  return add_list<TokenId>(app, "--token-ids", ids, 0, std::numeric_limits<TokenId>::max(), "token ids such as 1,2,3");
 }
 
 void add_generate(CLI::App& app, GenerateOptions& o) {
@@ -179,11 +185,24 @@ void add_generate(CLI::App& app, GenerateOptions& o) {
 }
 
 void add_bench(CLI::App& app, BenchOptions& o) {
-  add_list<int64_t>(app, "-p", o.prompt_lengths, 1, "prompt lengths for prefill, such as 512,2048; default 512");
-  add_list<int64_t>(app, "-b", o.batches, 1, "sequences that decode at once, such as 1,4,16; default 1");
+  add_list<int64_t>(app, "-p", o.prompt_lengths, 1, 1 << 20, "prompt lengths for prefill, such as 512,2048; default 512");
+  add_list<int64_t>(app, "-b", o.batches, 1, kMaxSeqs, "sequences that decode at once, such as 1,4,16; default 1");
   app.add_option("-n", o.decode_tokens, "tokens to decode per sequence; default 64")->check(integer_in(1, 1 << 20));
   app.add_option("-r", o.repetitions, "repetitions; default 5")->check(integer_in(1, 1000));
   app.add_flag("--json", o.json, "print one JSON object");
+}
+
+/// CLI11's words for a value that is missing or given twice, in ours: it shows types and counts of its own.
+std::string reword(const std::string& text) {
+  const std::string name = text.substr(0, text.find(": "));
+  const std::size_t begin = text.find(":["), end = text.rfind(']');
+  if (text.ends_with(" missing")) {
+    const bool has_range = begin != std::string::npos && end != std::string::npos;
+    return name + ": a value is missing" + (has_range ? "; allowed: " + text.substr(begin + 2, end - begin - 2) : "");
+  }
+  const std::size_t received = text.find(" required but received ");
+  if (received != std::string::npos) return name + ": given " + text.substr(text.rfind(' ') + 1) + " times; allowed: once";
+  return text;
 }
 
 /// "a\nb" as one line: CLI11 joins several complaints by newlines.
@@ -253,6 +272,8 @@ ParseResult parse_options(int argc, const char* const* argv) {
     return {.options = std::nullopt, .message = app.help(), .exit_code = 0};
   } catch (const CLI::CallForVersion&) {
     return {.options = std::nullopt, .message = version_text(), .exit_code = 0};
+  } catch (const CLI::ArgumentMismatch& error) {
+    return refuse(reword(error.what()));
   } catch (const CLI::ParseError& error) {
     return app.get_subcommands().empty() ? refuse_command(app, argc, argv) : refuse(error.what());
   }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -50,6 +51,8 @@ class Qwen35Model {
   Qwen35Model(const ModelConfig& config, const TrunkWeights& weights, MatmulBackend& matmul, KernelContext context, DType dtype,
               Limits limits);
 
+  ~Qwen35Model();
+
   /// Runs the step, updates the caches and returns logits [R, vocab] in the run's dtype, valid until the next call. Throws
   /// what the dispatcher throws. `tap` may be null.
   ConstMatrixView forward(const StepInput& input, KvCache& kv_cache, RecurrentState& recurrent_state,
@@ -77,9 +80,6 @@ class Qwen35Model {
   DType dtype_;
   Limits limits_;
   std::unique_ptr<Buffers> buffers_;
-
- public:
-  ~Qwen35Model();
 };
 
 }  // namespace ferry

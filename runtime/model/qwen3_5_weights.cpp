@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "runtime/base/available_memory.h"
 #include "runtime/base/error.h"
 #include "runtime/model/tensor_reader.h"
 
@@ -25,6 +26,13 @@ int64_t stored_bytes(const PackJob& job) {
   int64_t bytes = 0;
   for (const StoredRows& piece : job.pieces) bytes += piece.rows * piece.cols * stored_type_bytes(piece.tensor->dtype);
   return bytes;
+}
+
+/// What the pieces take once they are packed for products in `dtype`.
+int64_t packed_bytes(const std::vector<StoredRows>& pieces, DType dtype) {
+  int64_t elements = 0;
+  for (const StoredRows& piece : pieces) elements += piece.rows * piece.cols;
+  return elements * dtype_bytes(dtype);
 }
 
 /// Runs body(i) on the pool in batches, so that progress is told in between; rethrows the first error.
@@ -194,6 +202,9 @@ TrunkWeights load_trunk(const Checkpoint& checkpoint, const ModelConfig& config,
   TrunkLoader(reader, config, prefix, jobs).load(trunk);
   for (int64_t layer = 0; layer < config.num_layers(); ++layer) find_experts(reader, config, prefix, layer);
   refuse_unused(checkpoint, reader);
+  int64_t bytes = 0;
+  for (const PackJob& job : jobs) bytes += packed_bytes(job.pieces, options.dtype);
+  require_memory(bytes, "the part of the model outside the experts");
   const auto pack = [&](int64_t i) {
     const PackJob& job = jobs[static_cast<std::size_t>(i)];
     *job.target = reader.pack(matmul, job.pieces);
@@ -212,6 +223,9 @@ ExpertBank load_experts(const Checkpoint& checkpoint, const ModelConfig& config,
 
   const std::span<const PhysicalExpertId> local = map.experts_of(rank_idx);
   const auto num_local = static_cast<int64_t>(local.size());
+  require_memory(
+      config.num_layers() * num_local * 3 * config.hidden_dim * config.moe.intermediate_dim * dtype_bytes(options.dtype),
+      "this rank's " + std::to_string(num_local) + " of " + std::to_string(config.moe.num_experts) + " experts per layer");
   ExpertBank bank(config.num_layers(), num_local, {config.hidden_dim, config.moe.intermediate_dim});
   const auto pack = [&](int64_t i) {
     const int64_t layer = i / num_local, expert = i % num_local;
