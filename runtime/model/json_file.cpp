@@ -39,6 +39,34 @@ class FileDescriptor {
   int fd_;
 };
 
+/// Brackets are counted before parsing: a parser with callbacks would need twice the time for a large tokenizer.
+void check_depth(std::string_view text, const std::string& path) {
+  int depth = 0;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string && c == '\\') ++i;  // whatever follows, it does not end the string
+    if (c == '"') in_string = !in_string;
+    if (in_string) continue;
+    if (c == '[' || c == '{') ++depth;
+    if (c == ']' || c == '}') --depth;
+    if (depth > kJsonDepthMax) throw_invalid(path + ": JSON is nested deeper than " + std::to_string(kJsonDepthMax));
+  }
+}
+
+/// Refuses keys that occur twice in an object. The depth is checked.
+json parse_unique(std::string_view text, const std::string& path) {
+  std::array<std::set<std::string>, kJsonDepthMax + 1> keys;  // of the objects that are open, by depth
+  const auto on_event = [&](int depth, json::parse_event_t event, json& value) {
+    if (event == json::parse_event_t::object_start) keys[static_cast<std::size_t>(depth) + 1].clear();
+    if (event == json::parse_event_t::key && !keys[static_cast<std::size_t>(depth)].insert(value.get<std::string>()).second) {
+      throw_invalid(path + ": key " + in_quotes(value.get_ref<const std::string&>()) + " occurs twice");
+    }
+    return true;
+  };
+  return json::parse(text.begin(), text.end(), on_event);
+}
+
 }  // namespace
 
 std::string read_text_file(const std::filesystem::path& path) {
@@ -65,25 +93,19 @@ std::string read_text_file(const std::filesystem::path& path) {
   return text;
 }
 
-json parse_json(std::string_view text, const std::string& path) {
-  std::array<std::set<std::string>, kJsonDepthMax + 1> keys;  // of the objects that are open, by depth
-  const auto on_event = [&](int depth, json::parse_event_t event, json& value) {
-    const bool opens = event == json::parse_event_t::object_start || event == json::parse_event_t::array_start;
-    if (opens && depth >= kJsonDepthMax) throw_invalid(path + ": JSON is nested deeper than " + std::to_string(kJsonDepthMax));
-    if (event == json::parse_event_t::object_start) keys[static_cast<std::size_t>(depth) + 1].clear();
-    if (event == json::parse_event_t::key && !keys[static_cast<std::size_t>(depth)].insert(value.get<std::string>()).second) {
-      throw_invalid(path + ": key " + in_quotes(value.get_ref<const std::string&>()) + " occurs twice");
-    }
-    return true;
-  };
+json parse_json(std::string_view text, const std::string& path, DuplicateKeys duplicates) {
+  check_depth(text, path);
   try {
-    return json::parse(text.begin(), text.end(), on_event);
+    if (duplicates == DuplicateKeys::kLastWins) return json::parse(text.begin(), text.end());
+    return parse_unique(text, path);
   } catch (const json::exception& e) {
     throw_invalid(path + ": not valid JSON: " + in_quotes(e.what()));
   }
 }
 
-json read_json_file(const std::filesystem::path& path) { return parse_json(read_text_file(path), path.string()); }
+json read_json_file(const std::filesystem::path& path, DuplicateKeys duplicates) {
+  return parse_json(read_text_file(path), path.string(), duplicates);
+}
 
 std::string in_quotes(std::string_view text) {
   std::string result = "'";

@@ -392,6 +392,7 @@ TEST_F(CoordinatorTest, FailureEndsEveryRequestAndRefusesLaterOnes) {
     EXPECT_STREQ(last.error->what(), "rank 2 is gone");
   }
   EXPECT_EQ(told.get_future().wait_for(test::kCompletionTimeout), std::future_status::ready);
+  coordinator_->drain(test::kCompletionTimeout);  // until every request has its last event
   ASSERT_TRUE(coordinator_->failure().has_value());
   EXPECT_EQ(coordinator_->failure()->code(), ErrorCode::kUnavailable);
   expect_error([&] { coordinator_->submit(make_request({7}, 3), [](const GenerateEvent&) {}); }, ErrorCode::kUnavailable,
