@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 
 #include "moe/all_to_all_token_dispatcher.h"
 #include "moe/local_token_dispatcher.h"
@@ -19,6 +20,15 @@ constexpr std::chrono::minutes kLoadTimeout{30};  // for the slowest rank to loa
 
 std::chrono::milliseconds to_milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3));
+}
+
+/// Runs `allocate`, whose buffers have a row for every token of a step: if they do not fit, the option to change is known.
+void name_token_budget(const EngineOptions& options, const std::function<void()>& allocate) {
+  try {
+    allocate();
+  } catch (const Error& error) {
+    throw Error(error.code(), "--token-budget " + std::to_string(options.token_budget) + ": " + error.what());
+  }
 }
 
 }  // namespace
@@ -63,7 +73,7 @@ Engine::Engine(const EngineOptions& options, Cluster& cluster, LogitRows logit_r
     return make_terms(options, config_);
   };
   cluster.agree(prepare, kLoadTimeout);
-  make_dispatcher(options);
+  name_token_budget(options, [&] { make_dispatcher(options); });
 }
 
 Engine::~Engine() {
@@ -94,15 +104,13 @@ void Engine::load(const EngineOptions& options, LogitRows logit_rows) {
     local_experts_ = load_experts(*checkpoint_, config_, map, 0, *compute_->matmul, compute_->pool, load_options);
   if (load_options.progress) std::fputc('\n', stderr);
   const int64_t max_sequences = scheduler_options_.max_running;
-  try {
+  name_token_budget(options, [&] {
     model_ = std::make_unique<Qwen35Model>(
         config_, weights_, *compute_->matmul, compute_->context, dtype_,
         Qwen35Model::Limits{.max_tokens = scheduler_options_.token_budget,
                             .max_logit_rows = logit_rows == LogitRows::kAll ? scheduler_options_.token_budget : max_sequences,
                             .max_sequences = max_sequences});
-  } catch (const Error& error) {  // its buffers have a row for every token of a step
-    throw Error(error.code(), "--token-budget " + std::to_string(options.token_budget) + ": " + error.what());
-  }
+  });
   sampler_scratch_ = std::make_unique<SamplerScratch>(config_.vocab_size);
   logits_row_.resize(static_cast<std::size_t>(config_.vocab_size));
 }

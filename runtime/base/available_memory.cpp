@@ -69,7 +69,9 @@ int64_t available_memory_bytes() {
 }
 
 void require_memory(int64_t bytes, const std::string& what) {
-  const int64_t available = available_memory_bytes();
+  constexpr int64_t kReserve = int64_t{256} << 20;  // for what is allocated without asking, by this and other processes
+  const int64_t known = available_memory_bytes();
+  const int64_t available = known - std::min(kReserve, known / 8);
   if (bytes <= available) return;
   throw Error(ErrorCode::kResourceExhausted, what + " needs " + in_mib(bytes) + " of memory; available: " + in_mib(available));
 }

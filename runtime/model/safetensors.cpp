@@ -265,7 +265,7 @@ std::string_view SafetensorsFile::header() const {
 
 void SafetensorsFile::read_tensors() {
   const std::string_view text = header();
-  const Json root = parse_json(text, path_);
+  const Json root = parse_json(text, path_, DuplicateKeys::kRefuse);
   if (!root.is_object()) throw_invalid(path_ + ": header is not a JSON object");
   const int64_t data_begin = kLengthBytes + static_cast<int64_t>(text.size());
   for (const auto& [name, entry] : root.items()) {  // sorted: a JSON object is a std::map
@@ -303,7 +303,7 @@ Checkpoint Checkpoint::open(const std::filesystem::path& dir) {
     for (const TensorInfo& tensor : checkpoint.files_[0]->tensors()) checkpoint.tensors_.emplace(tensor.name, &tensor);
     return checkpoint;
   }
-  const Json index = read_json_file(index_path);
+  const Json index = read_json_file(index_path, DuplicateKeys::kRefuse);
   const auto weight_map = index.is_object() ? index.find("weight_map") : index.end();
   if (weight_map == index.end() || !weight_map->is_object()) throw_invalid(index_path.string() + ": no object 'weight_map'");
   std::map<std::filesystem::path, const SafetensorsFile*> opened;

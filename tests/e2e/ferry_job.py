@@ -94,6 +94,24 @@ def generate_alone(*arguments):
     return Completion(*(answer[field] for field in Completion._fields))
 
 
+def ranks_of(job_id):
+    """{rank: process id} of the living ferry processes with FERRY_E2E_JOB=`job_id` in their environment."""
+    result = {}
+    for entry in pathlib.Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            if os.readlink(entry / "exe") != os.path.realpath(FERRY):
+                continue
+            environment = (entry / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue  # not ours to read, or gone meanwhile
+        if f"FERRY_E2E_JOB={job_id}".encode() in environment:
+            ranks = [int(e.split(b"=")[1]) for e in environment if e.startswith(b"OMPI_COMM_WORLD_RANK=")]
+            result[ranks[0] if ranks else 0] = int(entry.name)
+    return result
+
+
 class Job:
     """`ferry serve --model demo` with `ranks` ranks (1: no mpirun), up when the constructor returns."""
 
@@ -134,20 +152,7 @@ class Job:
 
     def ranks(self):
         """{rank: process id} of the ferry processes that are alive."""
-        result = {}
-        for entry in pathlib.Path("/proc").iterdir():
-            if not entry.name.isdigit():
-                continue
-            try:
-                if os.readlink(entry / "exe") != os.path.realpath(FERRY):
-                    continue
-                environment = (entry / "environ").read_bytes().split(b"\0")
-            except OSError:
-                continue  # not ours to read, or gone meanwhile
-            if f"FERRY_E2E_JOB={self._id}".encode() in environment:
-                ranks = [int(e.split(b"=")[1]) for e in environment if e.startswith(b"OMPI_COMM_WORLD_RANK=")]
-                result[ranks[0] if ranks else 0] = int(entry.name)
-        return result
+        return ranks_of(self._id)
 
     def kill_rank(self, rank):
         os.kill(self.ranks()[rank], signal.SIGKILL)

@@ -1,0 +1,119 @@
+#include "runtime/model/json_file.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/error.h"
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+
+class JsonFileTest : public testing::Test {
+ protected:
+  JsonFileTest() {
+    std::filesystem::remove_all(dir_);
+    std::filesystem::create_directories(dir_);
+  }
+  ~JsonFileTest() override { std::filesystem::remove_all(dir_); }
+
+  std::filesystem::path write(const std::string& content) {
+    const std::filesystem::path path = dir_ / "file.json";
+    std::ofstream(path, std::ios::binary) << content;
+    return path;
+  }
+
+  const std::filesystem::path dir_ =
+      std::filesystem::temp_directory_path() / ("ferry_json_file_test_" + std::to_string(::getpid()));
+};
+
+/// The code and message of the Error that `call` throws.
+template <class Fn>
+std::pair<ErrorCode, std::string> error_of(Fn&& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return {error.code(), error.what()};
+  }
+  ADD_FAILURE() << "no Error";
+  return {};
+}
+
+std::string nested(int depth) {
+  return std::string(static_cast<std::size_t>(depth), '[') + std::string(static_cast<std::size_t>(depth), ']');
+}
+
+TEST_F(JsonFileTest, ReadsWhatIsThere) {
+  EXPECT_EQ(read_text_file(write("")), "");
+  const std::string bytes("a\0b\xff\n", 5);
+  EXPECT_EQ(read_text_file(write(bytes)), bytes);
+  EXPECT_EQ(read_json_file(write(R"({"a": [1, "]]]", "\"[[["]})")), json({{"a", {1, "]]]", "\"[[["}}}));
+}
+
+TEST_F(JsonFileTest, RefusesWhatIsNoFile) {
+  const auto [missing, why] = error_of([&] { read_text_file(dir_ / "missing"); });
+  EXPECT_EQ(missing, ErrorCode::kNotFound);
+  EXPECT_NE(why.find("missing"), std::string::npos);
+  const std::filesystem::path fifo = dir_ / "fifo";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  for (const std::filesystem::path& path : {fifo, dir_, std::filesystem::path("/dev/zero")}) {
+    const auto [code, message] = error_of([&] { read_text_file(path); });
+    EXPECT_EQ(code, ErrorCode::kInvalidArgument);
+    EXPECT_EQ(message, path.string() + ": not a regular file");
+  }
+}
+
+TEST_F(JsonFileTest, RefusesAFileOfGigabytesBeforeReadingIt) {
+  const std::filesystem::path path = write("");
+  std::filesystem::resize_file(path, std::uintmax_t{5} << 30);
+  const auto [code, message] = error_of([&] { read_text_file(path); });
+  EXPECT_EQ(code, ErrorCode::kInvalidArgument);
+  EXPECT_NE(message.find("5368709120 bytes"), std::string::npos) << message;
+}
+
+TEST(ParseJson, RefusesWhatIsNoJson) {
+  for (const char* text : {"", "{", "[1,]", "nul", "\xff", "{\"a\":1} x", "1e999999", "\"\\"}) {
+    for (const DuplicateKeys duplicates : {DuplicateKeys::kLastWins, DuplicateKeys::kRefuse}) {
+      const auto [code, message] = error_of([&] { parse_json(text, "f.json", duplicates); });
+      EXPECT_EQ(code, ErrorCode::kInvalidArgument) << text;
+      EXPECT_TRUE(message.starts_with("f.json: not valid JSON: ")) << message;
+    }
+  }
+}
+
+TEST(ParseJson, RefusesDepth) {
+  EXPECT_EQ(parse_json(nested(16), "f", DuplicateKeys::kRefuse).size(), 1U);
+  EXPECT_EQ(parse_json("[" + nested(15) + "," + nested(15) + "]", "f", DuplicateKeys::kLastWins).size(), 2U);
+  for (const int depth : {17, 100000}) {
+    for (const std::string& text : {nested(depth), nested(depth).substr(0, static_cast<std::size_t>(depth))}) {
+      const auto [code, message] = error_of([&] { parse_json(text, "f", DuplicateKeys::kLastWins); });
+      EXPECT_EQ(code, ErrorCode::kInvalidArgument);
+      EXPECT_EQ(message, "f: JSON is nested deeper than 16");
+    }
+  }
+  const std::string in_a_string = "[\"\\\\\\\"" + std::string(100, '[') + "\"]";
+  EXPECT_EQ(parse_json(in_a_string, "f", DuplicateKeys::kLastWins)[0].get<std::string>().size(), 102U);
+}
+
+TEST(ParseJson, KeysThatOccurTwice) {
+  const char* text = R"({"b": {"a": 1}, "a": {"a": 1, "a": 2}})";
+  EXPECT_EQ(parse_json(text, "f", DuplicateKeys::kLastWins)["a"]["a"], 2);
+  EXPECT_EQ(error_of([&] { parse_json(text, "f", DuplicateKeys::kRefuse); }).second, "f: key 'a' occurs twice");
+  EXPECT_NO_THROW(parse_json(R"([{"a": 1}, {"a": {"a": 1}}])", "f", DuplicateKeys::kRefuse));
+}
+
+TEST(Shown, IsShortAndOnOneLine) {
+  EXPECT_EQ(shown(json("a\nb")), R"("a\nb")");
+  EXPECT_EQ(shown(json(std::string(200, 'x'))), "\"" + std::string(116, 'x') + "...");
+  EXPECT_EQ(in_quotes("a\nb"), "'a?b'");
+  EXPECT_EQ(in_quotes(std::string(200, 'x')), "'" + std::string(120, 'x') + "…'");
+}
+
+}  // namespace
+}  // namespace ferry
