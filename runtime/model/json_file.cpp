@@ -21,8 +21,8 @@ constexpr int kJsonDepthMax = 16;                    // configurations have 4 le
 constexpr int64_t kTextBytesMax = int64_t{1} << 28;  // tokenizers and indices of large models have tens of MB
 constexpr std::size_t kShownMax = 120;               // bytes of a value in a message
 
-[[noreturn]] void throw_system(ErrorCode code, const std::filesystem::path& path) {
-  throw Error(code, "cannot read " + path.string() + ": " + std::strerror(errno));
+[[noreturn]] void throw_system(ErrorCode code, const char* what, const std::filesystem::path& path) {
+  throw Error(code, what + path.string() + ": " + std::strerror(errno));
 }
 
 class FileDescriptor {
@@ -72,9 +72,9 @@ json parse_unique(std::string_view text, const std::string& path) {
 std::string read_text_file(const std::filesystem::path& path) {
   // O_NONBLOCK: opening a FIFO must be an error, not a hang.
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (file.get() < 0) throw_system(ErrorCode::kNotFound, path);
+  if (file.get() < 0) throw_system(ErrorCode::kNotFound, "cannot open ", path);
   struct stat status {};
-  if (::fstat(file.get(), &status) != 0) throw_system(ErrorCode::kFailedPrecondition, path);
+  if (::fstat(file.get(), &status) != 0) throw_system(ErrorCode::kFailedPrecondition, "cannot read ", path);
   if (!S_ISREG(status.st_mode)) throw_invalid(path.string() + ": not a regular file");
   if (status.st_size > kTextBytesMax) {
     throw_invalid(path.string() + ": " + std::to_string(status.st_size) + " bytes; allowed: at most " +
@@ -85,7 +85,7 @@ std::string read_text_file(const std::filesystem::path& path) {
   while (num_read < text.size()) {
     const ssize_t piece = ::read(file.get(), text.data() + num_read, text.size() - num_read);
     if (piece < 0 && errno == EINTR) continue;
-    if (piece < 0) throw_system(ErrorCode::kFailedPrecondition, path);
+    if (piece < 0) throw_system(ErrorCode::kFailedPrecondition, "cannot read ", path);
     if (piece == 0) break;  // somebody shortened the file meanwhile
     num_read += static_cast<std::size_t>(piece);
   }
