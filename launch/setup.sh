@@ -26,8 +26,8 @@ packages=(
   g++ cmake ninja-build ccache pkg-config
   libopenmpi-dev openmpi-bin libgloo-dev libdnnl-dev ocl-icd-opencl-dev opencl-headers
   libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libgrpc++-dev
-  libgtest-dev libgmock-dev libbenchmark-dev
-  nlohmann-json3-dev libpcre2-dev libutf8proc-dev libcli11-dev libspdlog-dev
+  libgtest-dev libgmock-dev
+  nlohmann-json3-dev libpcre2-dev libutf8proc-dev libcli11-dev
   python3 python3-venv iproute2
 )
 missing=()
