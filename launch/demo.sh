@@ -4,7 +4,10 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-launch/setup.sh release
+launch/setup.sh --no-build
+echo "demo: building ferry in build/release"
+cmake --preset release >/dev/null
+cmake --build --preset release -j 2 --target ferry
 ferry=build/release/launch/ferry
 
 echo
