@@ -2,7 +2,7 @@
 # The whole check, the same here and in CI: builds release, asan and tsan and runs their tests.
 #   release  everything
 #   asan     everything, with AddressSanitizer and UndefinedBehaviorSanitizer
-#   tsan     what has threads and no foreign runtime: labels comm, moe, schedule, base
+#   tsan     what has threads and no foreign runtime: base, moe, schedule, comm
 # Ends with one line per preset; the exit code is non-zero if a build or a test failed.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
