@@ -12,9 +12,9 @@
 //
 //   topk_idx      t0: [2 0]   t1: [0 1]   t2: [3 2]
 // rank A tokens t0 t1 expert 0: rows t0 t1 | expert 1: row t1 token_idx [0 1], row_token [0 1 1], counts [2 1]
-// 
+//
 // rank B tokens t0 t2 expert 2: rows t0 t2 | expert 3: row t2 token_idx [0 2], row_token [0 1 1], counts [2 1]
-// 
+//
 //   slots         t0: [B0 A0]  t1: [A1 A2]  t2: [B2 B1]      where the result of (token, k) is to be found
 //
 // A token travels to a rank once, however many of its experts live there; the rank repeats it per expert (permute) and

@@ -23,8 +23,8 @@ struct EngineOptions {
   std::string net_interface;                // of gloo: name or address; empty: chosen
   std::string kernels = "auto";             // auto, avx512, avx2, ref
   std::string matmul = "auto";              // auto, onednn, cpu, ref
-  std::string combine = "exact";     // how expert outputs are added
-  std::string profile = "off";       // recording of spans
+  std::string combine = "exact";            // how expert outputs are added
+  std::string profile = "off";              // recording of spans
   int64_t memory_bytes = int64_t{2} << 30;  // for KV cache and recurrent state together
   int64_t max_seqs = 16;                    // sequences that run at once
   int64_t max_waiting = 256;                // requests that may queue

@@ -112,7 +112,8 @@ TensorInfo parse_tensor(const std::string& name, const Json& entry, const std::b
   if (!shape.is_array()) throw_invalid(where + ": shape " + quoted(shape) + " is not an array");
   for (const Json& extent : shape) {
     const auto count = as_count(extent);
-    if (!count) throw_invalid(where + ": shape " + quoted(shape) + " holds " + quoted(extent) + ", not an integer in [0, 2^63)");
+    if (!count)
+      throw_invalid(where + ": shape " + quoted(shape) + " holds " + quoted(extent) + ", not an integer in [0, 2^63)");
     tensor.shape.push_back(*count);
   }
   const auto bytes = tensor_bytes(tensor.shape, stored_type_bytes(*type));

@@ -17,7 +17,6 @@
 namespace ferry {
 namespace {
 
-
 struct Shape {
   int64_t num_layers = 2;
   int64_t num_experts = 8;
