@@ -58,9 +58,10 @@ void block_termination_signals() {
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
 }
 
-/// A failed rank must not wait for others, which may be gone: it leaves at once and they notice.
+/// A failed rank does not wait for others, which may be gone: it leaves and they notice.
 int fail(Cluster& cluster, const char* message, int exit_code) {
   if (cluster.is_coordinator() || !cluster.coordinator_tells()) complain(cluster.rank().value, message);
+  cluster.linger();
   cluster.abandon();
   cluster.quick_exit_if_abandoned(exit_code);
   return exit_code;

@@ -24,6 +24,7 @@ constexpr std::size_t kReportBytes = 1100;  // an Error's line, or terms
 constexpr std::chrono::seconds kStartTimeout{60};
 constexpr std::chrono::seconds kLeaveTimeout{2};         // for all ranks to hear that they leave
 constexpr std::chrono::milliseconds kExitTimeout{4000};  // from a loss to the end of this process
+constexpr std::chrono::seconds kLingerTimeout{3};        // for the coordinator to tell its clients and go
 
 int available_cores() {
   cpu_set_t set;
@@ -188,6 +189,7 @@ void Cluster::lose(Rank lost, const std::string& reason) {
   const std::scoped_lock lock(mutex_);
   if (!lost_reason_.empty()) return;
   lost_reason_ = "rank " + std::to_string(lost.value) + ": " + reason;
+  lost_.notify_all();
   if (on_lost_) on_lost_(lost_reason_);
   exit_guard_ = std::thread([this] { guard_exit(); });
 }
@@ -262,6 +264,12 @@ void Cluster::agree(const std::function<Terms()>& prepare, std::chrono::millisec
   coordinator_tells_ = true;
   leave_together(*group_);
   throw *verdict;
+}
+
+void Cluster::linger() const {
+  if (is_coordinator() || group_ == nullptr || group_->async_error().empty()) return;
+  std::unique_lock lock(mutex_);
+  lost_.wait_for(lock, kLingerTimeout, [this] { return !lost_reason_.empty(); });  // a worker's monitor watches rank 0 alone
 }
 
 void Cluster::abandon() { abandoned_ = true; }

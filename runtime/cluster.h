@@ -65,6 +65,11 @@ class Cluster {
   /// Whether agree() failed on all ranks: the coordinator says why, and once is enough.
   bool coordinator_tells() const { return coordinator_tells_; }
 
+  /// For a worker whose group failed: stays until the coordinator has gone, or a few seconds. It would otherwise leave within
+  /// the moment in which the coordinator learns whom the job really lost, and be taken for the culprit. Returns at once if
+  /// this rank failed by itself: then the others should hear of it.
+  void linger() const;
+
   /// Somebody was lost or is stuck: do not wait for anyone. The process should end through quick_exit.
   void abandon();
   /// Ends the process at once where a regular exit could wait for a lost rank, otherwise returns.
@@ -87,7 +92,8 @@ class Cluster {
   std::unique_ptr<LivenessMonitor> liveness_;
   std::atomic<bool> abandoned_{false};
   bool coordinator_tells_ = false;
-  std::mutex mutex_;  // guards on_lost_ and lost_reason_
+  mutable std::mutex mutex_;              // guards on_lost_ and lost_reason_
+  mutable std::condition_variable lost_;  // lost_reason_ was set
   std::function<void(const std::string&)> on_lost_;
   std::string lost_reason_;
   std::condition_variable left_;  // the destructor runs: exit_guard_ may end
