@@ -7,6 +7,7 @@
 #include <numeric>
 #include <string>
 
+#include "kernels/roof_probe.h"
 #include "launch/commands.h"
 #include "launch/roof.h"
 #include "runtime/base/error.h"
@@ -185,16 +186,33 @@ void verify(BenchDriver& driver, int64_t batch) {
   });
 }
 
-void print_row(const char* what, int64_t size, const Sample& rate, double share, const char* of) {
-  std::printf("%-8s %6lld %10.1f %10.1f %10.1f   %5.1f %% of %s\n", what, static_cast<long long>(size), rate.median, rate.min,
-              rate.max, 100 * share, of);
+/// A rate and the roof that was measured before and after it, which has the better word.
+struct Measured {
+  Sample tokens_per_s;
+  double roof_per_s = 0;      // bytes read or operations
+  double work_per_token = 0;  // in the roof's unit
+
+  double share() const { return tokens_per_s.median * work_per_token / roof_per_s; }
+};
+
+template <class Probe, class Rate>
+Measured measure_under(Probe&& probe, double work_per_token, Rate&& rate) {
+  const double before = probe();
+  const Sample sample = rate();
+  return {sample, std::max(before, probe()), work_per_token};
+}
+
+void print_row(const char* what, int64_t size, const Measured& m, const char* unit) {
+  std::printf("%-8s %6lld %10.1f %10.1f %10.1f   %5.1f %% of %.1f %s\n", what, static_cast<long long>(size),
+              m.tokens_per_s.median, m.tokens_per_s.min, m.tokens_per_s.max, 100 * m.share(), m.roof_per_s * 1e-9, unit);
   std::fflush(stdout);
 }
 
-ordered_json row_json(const char* size_name, int64_t size, const Sample& rate, double share) {
+ordered_json row_json(const char* size_name, int64_t size, const Measured& m, const char* roof_name) {
   return {{size_name, size},
-          {"tokens_per_s", {{"median", rate.median}, {"min", rate.min}, {"max", rate.max}}},
-          {"share_of_roof", share}};
+          {"tokens_per_s", {{"median", m.tokens_per_s.median}, {"min", m.tokens_per_s.min}, {"max", m.tokens_per_s.max}}},
+          {roof_name, m.roof_per_s},
+          {"share_of_roof", m.share()}};
 }
 
 }  // namespace
@@ -218,7 +236,7 @@ int run_bench(const Options& options, Cluster& cluster) {
   }
   for (const int64_t batch : o.batches) verify(driver, batch);
 
-  const Roof roof = measure_roof(engine.pool(), engine.matmul(), engine.dtype());
+  RoofProbe roof(engine.pool());
   const WorkCount work = count_work(config, engine.dtype());
   if (!o.json) {
     std::printf("%s, %s, %d threads, experts %s, %s + %s\n", config.name.c_str(), dtype_name(engine.dtype()),
@@ -227,29 +245,32 @@ int run_bench(const Options& options, Cluster& cluster) {
                     ? "in process"
                     : ("on " + std::to_string(cluster.num_workers()) + " workers (" + cluster.transport() + ")").c_str(),
                 engine.kernels_name(), engine.matmul().name());
-    std::printf("roof: read %.1f GB/s, products %.0f GFLOP/s (coordinator's threads)\n", roof.read_bytes_per_s * 1e-9,
-                roof.flops_per_s * 1e-9);
-    std::printf("%-8s %6s %10s %10s %10s\n", "phase", "size", "tokens/s", "min", "max");
+    std::printf("%-8s %6s %10s %10s %10s   roof of the coordinator's threads (%s)\n", "phase", "size", "tokens/s", "min", "max",
+                multiply_unit(engine.dtype()));
   }
   ordered_json prefill = ordered_json::array(), decode = ordered_json::array();
   for (const int64_t length : o.prompt_lengths) {
     long_driver.prompt(0, length);  // warm-up
-    const Sample rate = tokens_per_second(o.repetitions, static_cast<double>(length), [&] { long_driver.prompt(0, length); });
     const double flops = work.flops_per_token + work.head_flops / static_cast<double>(length);
-    const double share = rate.median * flops / roof.flops_per_s;
-    if (!o.json) print_row("prefill", length, rate, share, "products");
-    prefill.push_back(row_json("prompt_tokens", length, rate, share));
+    const Measured m = measure_under(
+        [&] { return roof.flops_per_s(engine.dtype()); }, flops,
+        [&] { return tokens_per_second(o.repetitions, static_cast<double>(length), [&] { long_driver.prompt(0, length); }); });
+    if (!o.json) print_row("prefill", length, m, "GFLOP/s");
+    prefill.push_back(row_json("prompt_tokens", length, m, "flops_per_s"));
   }
   for (const int64_t batch : o.batches) {
     for (int64_t s = 0; s < batch; ++s) driver.prompt(s, kDecodePrompt);
     driver.decode(batch, kDecodePrompt);  // warm-up
-    const Sample rate = tokens_per_second(o.repetitions, static_cast<double>(batch * o.decode_tokens), [&] {
-      for (int64_t i = 0; i < o.decode_tokens; ++i) driver.decode(batch, kDecodePrompt + i);
-    });
     const double bytes = work.decode_bytes(config, batch) / static_cast<double>(batch);
-    const double share = rate.median * bytes / roof.read_bytes_per_s;
-    if (!o.json) print_row("decode", batch, rate, share, "read bandwidth");
-    decode.push_back(row_json("sequences", batch, rate, share));
+    const Measured m =
+        measure_under([&] { return roof.read_bytes_per_s(); }, bytes,
+                      [&] {
+                        return tokens_per_second(o.repetitions, static_cast<double>(batch * o.decode_tokens), [&] {
+                          for (int64_t i = 0; i < o.decode_tokens; ++i) driver.decode(batch, kDecodePrompt + i);
+                        });
+                      });
+    if (!o.json) print_row("decode", batch, m, "GB/s");
+    decode.push_back(row_json("sequences", batch, m, "read_bytes_per_s"));
   }
   if (o.json) {
     const ordered_json object{{"model", config.name},
@@ -259,7 +280,7 @@ int run_bench(const Options& options, Cluster& cluster) {
                               {"transport", cluster.transport()},
                               {"kernels", engine.kernels_name()},
                               {"matmul", engine.matmul().name()},
-                              {"roof", {{"read_bytes_per_s", roof.read_bytes_per_s}, {"flops_per_s", roof.flops_per_s}}},
+                              {"multiply_unit", multiply_unit(engine.dtype())},
                               {"prefill", prefill},
                               {"decode", decode}};
     std::printf("%s\n", object.dump().c_str());

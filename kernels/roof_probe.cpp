@@ -1,0 +1,193 @@
+#include "kernels/roof_probe.h"
+
+#include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <numeric>
+
+// Every function is compiled for the instruction set that it names, and is called only where the processor has it.
+
+namespace ferry {
+namespace {
+
+constexpr std::size_t kPrefetchBytes = 4096;  // one page ahead: the hardware's prefetcher stops at its end
+constexpr std::size_t kBlockBytes = 512;
+
+// Keeps `value` in a register and unknown to the optimiser.
+template <class T>
+[[gnu::always_inline]] inline void keep(T& value) {
+  asm volatile("" : "+v"(value));
+}
+
+__attribute__((target("avx512f"))) uint64_t read_stream_avx512(const std::byte* data, std::size_t bytes) {
+  __m512i sums[8] = {};
+  for (std::size_t at = 0; at < bytes; at += kBlockBytes) {
+    for (std::size_t i = 0; i < 8; ++i) _mm_prefetch(data + at + kPrefetchBytes + 64 * i, _MM_HINT_T1);
+    for (std::size_t i = 0; i < 8; ++i) sums[i] = _mm512_xor_si512(sums[i], _mm512_load_si512(data + at + 64 * i));
+  }
+  for (std::size_t i = 1; i < 8; ++i) sums[0] = _mm512_xor_si512(sums[0], sums[i]);
+  std::array<uint64_t, 8> words;
+  _mm512_storeu_si512(words.data(), sums[0]);
+  return std::accumulate(words.begin(), words.end(), uint64_t{0});
+}
+
+__attribute__((target("avx2"))) uint64_t read_stream_avx2(const std::byte* data, std::size_t bytes) {
+  __m256i sums[8] = {};
+  for (std::size_t at = 0; at < bytes; at += kBlockBytes) {
+    for (std::size_t i = 0; i < kBlockBytes / 64; ++i) _mm_prefetch(data + at + kPrefetchBytes + 64 * i, _MM_HINT_T1);
+    for (std::size_t i = 0; i < kBlockBytes / 32; ++i)
+      sums[i % 8] = _mm256_xor_si256(sums[i % 8], _mm256_load_si256(reinterpret_cast<const __m256i*>(data + at + 32 * i)));
+  }
+  for (std::size_t i = 1; i < 8; ++i) sums[0] = _mm256_xor_si256(sums[0], sums[i]);
+  std::array<uint64_t, 4> words;
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(words.data()), sums[0]);
+  return std::accumulate(words.begin(), words.end(), uint64_t{0});
+}
+
+uint64_t read_stream_plain(const std::byte* data, std::size_t bytes) {
+  std::array<uint64_t, 8> sums{};
+  for (std::size_t at = 0; at < bytes; at += 64) {
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] ^= *reinterpret_cast<const uint64_t*>(data + at + 8 * i);
+  }
+  return std::accumulate(sums.begin(), sums.end(), uint64_t{0});
+}
+
+// Chains enough to hide the latency of a multiply-add on two ports.
+constexpr int kChains = 12;
+
+__attribute__((target("avx512f"))) double multiply_avx512(int64_t rounds) {
+  __m512 sums[kChains] = {};
+  __m512 x = _mm512_set1_ps(1e-3f), y = _mm512_set1_ps(1e-3f);
+  for (int64_t r = 0; r < rounds; ++r) {
+    keep(x);
+    keep(y);
+    for (__m512& sum : sums) sum = _mm512_fmadd_ps(x, y, sum);
+  }
+  for (__m512& sum : sums) keep(sum);
+  return 2.0 * 16 * kChains * static_cast<double>(rounds);
+}
+
+__attribute__((target("avx2,fma"))) double multiply_avx2(int64_t rounds) {
+  __m256 sums[kChains] = {};
+  __m256 x = _mm256_set1_ps(1e-3f), y = _mm256_set1_ps(1e-3f);
+  for (int64_t r = 0; r < rounds; ++r) {
+    keep(x);
+    keep(y);
+    for (__m256& sum : sums) sum = _mm256_fmadd_ps(x, y, sum);
+  }
+  for (__m256& sum : sums) keep(sum);
+  return 2.0 * 8 * kChains * static_cast<double>(rounds);
+}
+
+__attribute__((target("avx512f,avx512bf16"))) double multiply_avx512_bf16(int64_t rounds) {
+  __m512 sums[kChains] = {};
+  __m512i x = _mm512_set1_epi32(0x3a833a83), y = x;
+  for (int64_t r = 0; r < rounds; ++r) {
+    keep(x);
+    keep(y);
+    for (__m512& sum : sums) sum = _mm512_dpbf16_ps(sum, (__m512bh)x, (__m512bh)y);
+  }
+  for (__m512& sum : sums) keep(sum);
+  return 2.0 * 32 * kChains * static_cast<double>(rounds);
+}
+
+/// Four accumulator tiles of 16 x 16 floats, two tiles of 16 x 32 factors a side: as a matrix product would use them.
+__attribute__((target("amx-tile,amx-bf16"))) double multiply_amx_bf16(int64_t rounds) {
+  struct alignas(64) Layout {
+    uint8_t palette = 1, start_row = 0, reserved[14] = {};
+    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+  };
+  static const Layout layout;  // not on the stack: GCC 12 takes _tile_loadconfig to read 8 bytes of it
+  _tile_loadconfig(&layout);
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  _tile_zero(4);
+  _tile_zero(5);
+  _tile_zero(6);
+  _tile_zero(7);
+  for (int64_t r = 0; r < rounds; ++r) {
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  _tile_release();
+  return 4.0 * 2 * 16 * 16 * 32 * static_cast<double>(rounds);
+}
+
+/// Whether the system lets this process use the AMX tiles' state.
+bool may_use_amx() {
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // arch_prctl: ARCH_REQ_XCOMP_PERM
+  static const bool granted = syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  return granted;
+}
+
+enum class Unit { kNone, kAvx2, kAvx512, kAvx512Bf16, kAmxBf16 };
+
+// cpuid leaf 7: the compiler's __builtin_cpu_supports does not know AMX by name everywhere.
+bool has_amx_bf16() {
+  unsigned eax = 7, ebx = 0, ecx = 0, edx = 0;
+  asm volatile("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx), "=d"(edx));
+  constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24;
+  return (edx & kAmxBf16) != 0 && (edx & kAmxTile) != 0;
+}
+
+Unit find_unit(DType dtype) {
+  if (dtype == DType::kBF16) {
+    if (has_amx_bf16() && may_use_amx()) return Unit::kAmxBf16;
+    if (__builtin_cpu_supports("avx512bf16")) return Unit::kAvx512Bf16;
+  }
+  if (__builtin_cpu_supports("avx512f")) return Unit::kAvx512;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return Unit::kAvx2;
+  return Unit::kNone;
+}
+
+double multiply_plain(int64_t rounds) {
+  float sums[4] = {};
+  float x = 1e-3f;
+  for (int64_t r = 0; r < rounds; ++r) {
+    keep(x);
+    for (float& sum : sums) sum += x * x;
+  }
+  for (float& sum : sums) keep(sum);
+  return 2.0 * 4 * static_cast<double>(rounds);
+}
+
+}  // namespace
+
+uint64_t read_stream(const std::byte* data, std::size_t bytes) {
+  static const bool has_avx512 = __builtin_cpu_supports("avx512f");
+  static const bool has_avx2 = __builtin_cpu_supports("avx2");
+  if (has_avx512) return read_stream_avx512(data, bytes);
+  if (has_avx2) return read_stream_avx2(data, bytes);
+  return read_stream_plain(data, bytes);
+}
+
+double multiply_in_registers(DType dtype, int64_t rounds) {
+  switch (find_unit(dtype)) {
+    case Unit::kAmxBf16: return multiply_amx_bf16(rounds);
+    case Unit::kAvx512Bf16: return multiply_avx512_bf16(rounds);
+    case Unit::kAvx512: return multiply_avx512(rounds);
+    case Unit::kAvx2: return multiply_avx2(rounds);
+    case Unit::kNone: return multiply_plain(rounds);
+  }
+  return 0;
+}
+
+const char* multiply_unit(DType dtype) {
+  switch (find_unit(dtype)) {
+    case Unit::kAmxBf16: return "amx_bf16";
+    case Unit::kAvx512Bf16: return "avx512_bf16";
+    case Unit::kAvx512: return "avx512_fma";
+    case Unit::kAvx2: return "avx2_fma";
+    case Unit::kNone: return "scalar";
+  }
+  return "";
+}
+
+}  // namespace ferry

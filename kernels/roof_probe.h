@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "runtime/base/types.h"
+
+// What one thread of this processor can do at best, as the yardstick of benchmarks: nothing is loaded that is not streamed and
+// nothing is multiplied that does not sit in a register.
+
+namespace ferry {
+
+/// Reads `data` once from front to back with the widest loads and a prefetch ahead of them. `data` is aligned to 64 bytes,
+/// `bytes` a multiple of 512. Returns a checksum (the loads must have a use).
+uint64_t read_stream(const std::byte* data, std::size_t bytes);
+
+/// Multiplies and adds in registers `rounds` times and returns the number of operations done (a multiply-add is two).
+/// `dtype` is what the factors are; sums are float32. Uses AMX, AVX-512 BF16, AVX-512 or AVX2, the best that there is.
+double multiply_in_registers(DType dtype, int64_t rounds);
+
+/// "amx_bf16", "avx512_bf16", "avx512_fma", "avx2_fma": what multiply_in_registers uses.
+const char* multiply_unit(DType dtype);
+
+}  // namespace ferry
