@@ -3,9 +3,20 @@
 #include <string>
 
 #include "kernels/op_table.h"
+#include "profiler/span.h"
 #include "runtime/base/error.h"
 
 namespace ferry {
+namespace {
+
+/// Keys that the rows of a step look at, in thousands, rounded up.
+int64_t count_keys(std::span<const SequenceSpan> sequences) {
+  int64_t keys = 0;
+  for (const SequenceSpan& s : sequences) keys += s.num_tokens * s.num_past + s.num_tokens * (s.num_tokens + 1) / 2;
+  return (keys + 999) / 1000;
+}
+
+}  // namespace
 
 std::vector<const OpTable*> available_op_tables() {
   std::vector<const OpTable*> tables;
@@ -29,22 +40,72 @@ const OpTable& select_op_table(std::string_view name) {
   throw_invalid("--kernels: '" + std::string(name) + "' cannot run on this processor; allowed: " + allowed);
 }
 
-void embed(const KernelContext& ctx, const EmbedArgs& args) { ctx.ops->embed(*ctx.pool, args); }
-void rms_norm(const KernelContext& ctx, const RmsNormArgs& args) { ctx.ops->rms_norm(*ctx.pool, args); }
-void add(const KernelContext& ctx, const AddArgs& args) { ctx.ops->add(*ctx.pool, args); }
-void gated_rms_norm(const KernelContext& ctx, const GatedRmsNormArgs& args) { ctx.ops->gated_rms_norm(*ctx.pool, args); }
-void rope(const KernelContext& ctx, const RopeArgs& args) { ctx.ops->rope(*ctx.pool, args); }
-void kv_append(const KernelContext& ctx, const KvAppendArgs& args) { ctx.ops->kv_append(*ctx.pool, args); }
-void attention(const KernelContext& ctx, const AttentionArgs& args) { ctx.ops->attention(*ctx.pool, args); }
-void sigmoid_gate(const KernelContext& ctx, const SigmoidGateArgs& args) { ctx.ops->sigmoid_gate(*ctx.pool, args); }
-void causal_conv1d(const KernelContext& ctx, const CausalConv1dArgs& args) { ctx.ops->causal_conv1d(*ctx.pool, args); }
-void delta_gates(const KernelContext& ctx, const DeltaGatesArgs& args) { ctx.ops->delta_gates(*ctx.pool, args); }
-void gated_delta_rule(const KernelContext& ctx, const GatedDeltaRuleArgs& args) { ctx.ops->gated_delta_rule(*ctx.pool, args); }
-void router_topk(const KernelContext& ctx, const RouterTopkArgs& args) { ctx.ops->router_topk(*ctx.pool, args); }
-void swiglu(const KernelContext& ctx, const SwigluArgs& args) { ctx.ops->swiglu(*ctx.pool, args); }
-void gather_rows(const KernelContext& ctx, const GatherRowsArgs& args) { ctx.ops->gather_rows(*ctx.pool, args); }
-void combine(const KernelContext& ctx, const CombineArgs& args) { ctx.ops->combine(*ctx.pool, args); }
+// Every op is a span of the trace; a is the number of tokens or rows.
+
+void embed(const KernelContext& ctx, const EmbedArgs& args) {
+  const Span span(Zone::kEmbedding, args.out.rows);
+  ctx.ops->embed(*ctx.pool, args);
+}
+void rms_norm(const KernelContext& ctx, const RmsNormArgs& args) {
+  const Span span(args.zone, args.out.rows);
+  ctx.ops->rms_norm(*ctx.pool, args);
+}
+void add(const KernelContext& ctx, const AddArgs& args) {
+  const Span span(Zone::kAdd, args.out.rows);
+  ctx.ops->add(*ctx.pool, args);
+}
+void gated_rms_norm(const KernelContext& ctx, const GatedRmsNormArgs& args) {
+  const Span span(Zone::kGatedNorm, args.out.rows);
+  ctx.ops->gated_rms_norm(*ctx.pool, args);
+}
+void rope(const KernelContext& ctx, const RopeArgs& args) {
+  const Span span(Zone::kRope, args.x.rows);
+  ctx.ops->rope(*ctx.pool, args);
+}
+void kv_append(const KernelContext& ctx, const KvAppendArgs& args) {
+  const Span span(Zone::kKvAppend, args.k.rows);
+  ctx.ops->kv_append(*ctx.pool, args);
+}
+void attention(const KernelContext& ctx, const AttentionArgs& args) {
+  const Span span(Zone::kAttention, args.q.rows, count_keys(args.sequences));
+  ctx.ops->attention(*ctx.pool, args);
+}
+void sigmoid_gate(const KernelContext& ctx, const SigmoidGateArgs& args) {
+  const Span span(Zone::kSigmoidGate, args.out.rows);
+  ctx.ops->sigmoid_gate(*ctx.pool, args);
+}
+void causal_conv1d(const KernelContext& ctx, const CausalConv1dArgs& args) {
+  const Span span(Zone::kCausalConv1d, args.out.rows, static_cast<int64_t>(args.sequences.size()));
+  ctx.ops->causal_conv1d(*ctx.pool, args);
+}
+void delta_gates(const KernelContext& ctx, const DeltaGatesArgs& args) {
+  const Span span(Zone::kDeltaGates, args.a.rows);
+  ctx.ops->delta_gates(*ctx.pool, args);
+}
+void gated_delta_rule(const KernelContext& ctx, const GatedDeltaRuleArgs& args) {
+  const auto num_sequences = static_cast<int64_t>(args.sequences.size());
+  const Zone zone = args.out.rows > num_sequences ? Zone::kChunkDeltaRule : Zone::kRecurrentDeltaRule;
+  const Span span(zone, args.out.rows, num_sequences);
+  ctx.ops->gated_delta_rule(*ctx.pool, args);
+}
+void router_topk(const KernelContext& ctx, const RouterTopkArgs& args) {
+  const Span span(Zone::kGatingTopK, args.logits.rows);
+  ctx.ops->router_topk(*ctx.pool, args);
+}
+void swiglu(const KernelContext& ctx, const SwigluArgs& args) {
+  const Span span(args.zone, args.out.rows);
+  ctx.ops->swiglu(*ctx.pool, args);
+}
+void gather_rows(const KernelContext& ctx, const GatherRowsArgs& args) {
+  const Span span(args.zone, args.out.rows);
+  ctx.ops->gather_rows(*ctx.pool, args);
+}
+void combine(const KernelContext& ctx, const CombineArgs& args) {
+  const Span span(Zone::kCombine, args.out.rows);
+  ctx.ops->combine(*ctx.pool, args);
+}
 void shared_expert_merge(const KernelContext& ctx, const SharedExpertMergeArgs& args) {
+  const Span span(Zone::kSharedMerge, args.out.rows);
   ctx.ops->shared_expert_merge(*ctx.pool, args);
 }
 

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "kernels/tensor.h"
+#include "profiler/zones.h"
 #include "runtime/base/thread_pool.h"
 
 // Every op of the decoder that is not a matrix product (those are in matmul.h). One argument struct and one declaration an
@@ -34,8 +35,9 @@ struct EmbedArgs {
 
 /// u = x; out = T(u / sqrt(mean(u^2) + eps) * (1 + weight)), per row.
 struct RmsNormArgs {
-  ConstMatrixView x;    // [rows, cols]
-  const float* weight;  // [cols] stored as offset from one
+  Zone zone = Zone::kInputNorm;  // what the trace calls it
+  ConstMatrixView x;             // [rows, cols]
+  const float* weight;           // [cols] stored as offset from one
   float eps;
   MatrixView out;  // [rows, cols] T, may be x
 };
@@ -156,12 +158,14 @@ struct RouterTopkArgs {
 
 /// out = T(T(silu(gate)) * up)
 struct SwigluArgs {
+  Zone zone = Zone::kSharedSwiglu;
   ConstMatrixView gate_up;  // [rows, 2 * cols]: gate columns, then up columns
   MatrixView out;           // [rows, cols]
 };
 
 /// out[i] = x[row_idx[i]]
 struct GatherRowsArgs {
+  Zone zone = Zone::kGatherRows;
   ConstMatrixView x;
   std::span<const int32_t> row_idx;  // [rows of out]
   MatrixView out;

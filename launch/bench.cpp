@@ -2,14 +2,16 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <nlohmann/json.hpp>
-#include <numeric>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "kernels/roof_probe.h"
+#include "launch/bench_driver.h"
 #include "launch/commands.h"
 #include "launch/roof.h"
+#include "launch/traced_run.h"
 #include "runtime/base/error.h"
 #include "runtime/engine.h"
 
@@ -20,91 +22,6 @@ using Clock = std::chrono::steady_clock;
 using nlohmann::ordered_json;
 
 constexpr int64_t kDecodePrompt = BenchOptions::kDecodePrompt;
-
-/// Drives the engine without requests: sequence s lives in slot s and in its own blocks.
-class BenchDriver {
- public:
-  BenchDriver(Engine& engine, int64_t tokens_per_sequence) : engine_(engine) {
-    const SchedulerOptions& limits = engine.scheduler_options();
-    blocks_per_sequence_ = (tokens_per_sequence + limits.block_tokens - 1) / limits.block_tokens;
-    blocks_.resize(static_cast<std::size_t>(limits.num_blocks));
-    std::iota(blocks_.begin(), blocks_.end(), 0);
-  }
-
-  int64_t max_sequences() const {
-    return std::min<int64_t>(engine_.scheduler_options().max_running,
-                             static_cast<int64_t>(blocks_.size()) / blocks_per_sequence_);
-  }
-
-  /// Computes tokens [past, past + count) of sequence `s`; the ids are a fixed function of place. Returns the last row's
-  /// logits.
-  ConstMatrixView prefill(int64_t s, int64_t past, int64_t count) {
-    rows_.clear();
-    add_rows(s, past, count);
-    return forward({{0, count, past}}, {static_cast<int32_t>(count - 1)}, {static_cast<int32_t>(s)});
-  }
-  /// A whole prompt in the pieces that serving would use.
-  ConstMatrixView prompt(int64_t s, int64_t num_prompt) {
-    engine_.recurrent_state().reset(s);
-    ConstMatrixView logits;
-    const SchedulerOptions& limits = engine_.scheduler_options();
-    for (int64_t done = 0; done < num_prompt;) {
-      const int64_t piece = next_prefill_piece(num_prompt, done, limits.prefill_chunk, limits.token_budget);
-      logits = prefill(s, done, piece);
-      done += piece;
-    }
-    return logits;
-  }
-  /// One token of each of the sequences 0 ‥ batch-1, which all hold `past` tokens.
-  ConstMatrixView decode(int64_t batch, int64_t past) {
-    rows_.clear();
-    std::vector<SequenceSpan> spans;
-    std::vector<int32_t> logit_rows, slots;
-    for (int64_t s = 0; s < batch; ++s) {
-      add_rows(s, past, 1);
-      spans.push_back({s, 1, past});
-      logit_rows.push_back(static_cast<int32_t>(s));
-      slots.push_back(static_cast<int32_t>(s));
-    }
-    return forward(spans, logit_rows, slots);
-  }
-
- private:
-  struct Row {
-    TokenId token;
-    int32_t position;
-  };
-
-  void add_rows(int64_t s, int64_t past, int64_t count) {
-    const int64_t vocab = engine_.config().vocab_size;
-    for (int64_t i = past; i < past + count; ++i)
-      rows_.push_back({static_cast<TokenId>((s * 7919 + i * 104729 + 17) % vocab), static_cast<int32_t>(i)});
-  }
-
-  ConstMatrixView forward(const std::vector<SequenceSpan>& spans, const std::vector<int32_t>& logit_rows,
-                          const std::vector<int32_t>& slots) {
-    std::vector<TokenId> ids;
-    std::vector<int32_t> positions;
-    std::vector<const int32_t*> tables;
-    for (const Row& row : rows_) ids.push_back(row.token);
-    for (int axis = 0; axis < 3; ++axis) {
-      for (const Row& row : rows_) positions.push_back(row.position);
-    }
-    for (const int32_t slot : slots) tables.push_back(blocks_.data() + slot * blocks_per_sequence_);
-    return engine_.forward({.token_ids = ids,
-                            .positions = positions,
-                            .sequences = spans,
-                            .block_tables = tables,
-                            .state_slots = slots,
-                            .logit_rows = logit_rows,
-                            .delta_chunk = prefill_quantum(engine_.scheduler_options().prefill_chunk)});
-  }
-
-  Engine& engine_;
-  int64_t blocks_per_sequence_ = 0;
-  std::vector<int32_t> blocks_;
-  std::vector<Row> rows_;
-};
 
 /// Weights that a step reads and multiplies that a token costs, counted from the shapes.
 struct WorkCount {
@@ -215,76 +132,122 @@ ordered_json row_json(const char* size_name, int64_t size, const Measured& m, co
           {"share_of_roof", m.share()}};
 }
 
+/// The measurements, one after the other, on an engine of their own.
+class Bench {
+ public:
+  Bench(const Options& options, Cluster& cluster)
+      : options_(options), o_(options.bench), cluster_(cluster), engine_(options.engine, cluster), roof_(engine_.pool()) {
+    check_limits();
+  }
+
+  /// Prints what it finds; the capture, if one was asked for.
+  std::optional<Capture> run() {
+    for (const int64_t batch : o_.batches) verify(driver_, batch);
+    const bool is_traced = !options_.engine.trace.empty();
+    if (is_traced) {
+      engine_.set_roofs(roof_.read_bytes_per_s(), roof_.flops_per_s(engine_.dtype()));
+      start_trace(engine_, options_);
+    }
+    if (!o_.json) print_head();
+    for (const int64_t length : o_.prompt_lengths) run_prefill(length);
+    long_driver_.end_requests();
+    for (const int64_t batch : o_.batches) run_decode(batch);
+    driver_.end_requests();
+    std::optional<Capture> capture;
+    if (is_traced) capture = finish_trace(engine_);
+    if (o_.json) print_json();
+    return capture;
+  }
+
+ private:
+  int64_t longest() const {
+    return std::max(*std::max_element(o_.prompt_lengths.begin(), o_.prompt_lengths.end()),
+                    kDecodePrompt + o_.decode_tokens + 1);
+  }
+  void check_limits() const;
+  void run_prefill(int64_t length);
+  void run_decode(int64_t batch);
+  void print_head();
+  void print_json();
+
+  const Options& options_;
+  const BenchOptions& o_;
+  Cluster& cluster_;
+  Engine engine_;
+  RoofProbe roof_;
+  BenchDriver long_driver_{engine_, longest()};
+  BenchDriver driver_{engine_, kDecodePrompt + o_.decode_tokens + 1};
+  WorkCount work_ = count_work(engine_.config(), engine_.dtype());
+  ordered_json prefill_ = ordered_json::array(), decode_ = ordered_json::array();
+};
+
+void Bench::check_limits() const {
+  if (longest() > sequence_capacity(engine_.scheduler_options())) {
+    throw_invalid("bench: sequences of " + std::to_string(longest()) + " tokens; allowed: up to " +
+                  std::to_string(sequence_capacity(engine_.scheduler_options())) + " with this --memory and --max-context");
+  }
+  const int64_t largest_batch = *std::max_element(o_.batches.begin(), o_.batches.end());
+  if (largest_batch > driver_.max_sequences()) {
+    throw_invalid("-b is " + std::to_string(largest_batch) + "; allowed: up to " + std::to_string(driver_.max_sequences()) +
+                  " with this --memory");
+  }
+}
+
+void Bench::run_prefill(int64_t length) {
+  long_driver_.prompt(0, length);  // warm-up
+  const double flops = work_.flops_per_token + work_.head_flops / static_cast<double>(length);
+  const Measured m = measure_under(
+      [&] { return roof_.flops_per_s(engine_.dtype()); }, flops,
+      [&] { return tokens_per_second(o_.repetitions, static_cast<double>(length), [&] { long_driver_.prompt(0, length); }); });
+  if (!o_.json) print_row("prefill", length, m, "GFLOP/s");
+  prefill_.push_back(row_json("prompt_tokens", length, m, "flops_per_s"));
+}
+
+void Bench::run_decode(int64_t batch) {
+  for (int64_t s = 0; s < batch; ++s) driver_.prompt(s, kDecodePrompt);
+  driver_.decode(batch, kDecodePrompt);  // warm-up
+  const double bytes = work_.decode_bytes(engine_.config(), batch) / static_cast<double>(batch);
+  const Measured m =
+      measure_under([&] { return roof_.read_bytes_per_s(); }, bytes,
+                    [&] {
+                      return tokens_per_second(o_.repetitions, static_cast<double>(batch * o_.decode_tokens), [&] {
+                        for (int64_t i = 0; i < o_.decode_tokens; ++i) driver_.decode(batch, kDecodePrompt + i);
+                      });
+                    });
+  driver_.end_requests();
+  if (!o_.json) print_row("decode", batch, m, "GB/s");
+  decode_.push_back(row_json("sequences", batch, m, "read_bytes_per_s"));
+}
+
+void Bench::print_head() {
+  const std::string experts = cluster_.num_workers() == 0
+                                  ? "in process"
+                                  : "on " + std::to_string(cluster_.num_workers()) + " workers (" + cluster_.transport() + ")";
+  std::printf("%s, %s, %d threads, experts %s, %s + %s\n", engine_.config().name.c_str(), dtype_name(engine_.dtype()),
+              engine_.pool().num_threads(), experts.c_str(), engine_.kernels_name(), engine_.matmul().name());
+  std::printf("%-8s %6s %10s %10s %10s   roof of the coordinator's threads (%s)\n", "phase", "size", "tokens/s", "min", "max",
+              multiply_unit(engine_.dtype()));
+}
+
+void Bench::print_json() {
+  const ordered_json object{{"model", engine_.config().name},
+                            {"dtype", dtype_name(engine_.dtype())},
+                            {"threads", engine_.pool().num_threads()},
+                            {"expert_workers", cluster_.num_workers()},
+                            {"transport", cluster_.transport()},
+                            {"kernels", engine_.kernels_name()},
+                            {"matmul", engine_.matmul().name()},
+                            {"multiply_unit", multiply_unit(engine_.dtype())},
+                            {"prefill", prefill_},
+                            {"decode", decode_}};
+  std::printf("%s\n", object.dump().c_str());
+}
+
 }  // namespace
 
 int run_bench(const Options& options, Cluster& cluster) {
-  const BenchOptions& o = options.bench;
-  Engine engine(options.engine, cluster);
-  const ModelConfig& config = engine.config();
-  const int64_t longest =
-      std::max(*std::max_element(o.prompt_lengths.begin(), o.prompt_lengths.end()), kDecodePrompt + o.decode_tokens + 1);
-  if (longest > sequence_capacity(engine.scheduler_options())) {
-    throw_invalid("bench: sequences of " + std::to_string(longest) + " tokens; allowed: up to " +
-                  std::to_string(sequence_capacity(engine.scheduler_options())) + " with this --memory and --max-context");
-  }
-  BenchDriver long_driver(engine, longest);
-  BenchDriver driver(engine, kDecodePrompt + o.decode_tokens + 1);
-  const int64_t largest_batch = *std::max_element(o.batches.begin(), o.batches.end());
-  if (largest_batch > driver.max_sequences()) {
-    throw_invalid("-b is " + std::to_string(largest_batch) + "; allowed: up to " + std::to_string(driver.max_sequences()) +
-                  " with this --memory");
-  }
-  for (const int64_t batch : o.batches) verify(driver, batch);
-
-  RoofProbe roof(engine.pool());
-  const WorkCount work = count_work(config, engine.dtype());
-  if (!o.json) {
-    std::printf("%s, %s, %d threads, experts %s, %s + %s\n", config.name.c_str(), dtype_name(engine.dtype()),
-                engine.pool().num_threads(),
-                cluster.num_workers() == 0
-                    ? "in process"
-                    : ("on " + std::to_string(cluster.num_workers()) + " workers (" + cluster.transport() + ")").c_str(),
-                engine.kernels_name(), engine.matmul().name());
-    std::printf("%-8s %6s %10s %10s %10s   roof of the coordinator's threads (%s)\n", "phase", "size", "tokens/s", "min", "max",
-                multiply_unit(engine.dtype()));
-  }
-  ordered_json prefill = ordered_json::array(), decode = ordered_json::array();
-  for (const int64_t length : o.prompt_lengths) {
-    long_driver.prompt(0, length);  // warm-up
-    const double flops = work.flops_per_token + work.head_flops / static_cast<double>(length);
-    const Measured m = measure_under(
-        [&] { return roof.flops_per_s(engine.dtype()); }, flops,
-        [&] { return tokens_per_second(o.repetitions, static_cast<double>(length), [&] { long_driver.prompt(0, length); }); });
-    if (!o.json) print_row("prefill", length, m, "GFLOP/s");
-    prefill.push_back(row_json("prompt_tokens", length, m, "flops_per_s"));
-  }
-  for (const int64_t batch : o.batches) {
-    for (int64_t s = 0; s < batch; ++s) driver.prompt(s, kDecodePrompt);
-    driver.decode(batch, kDecodePrompt);  // warm-up
-    const double bytes = work.decode_bytes(config, batch) / static_cast<double>(batch);
-    const Measured m =
-        measure_under([&] { return roof.read_bytes_per_s(); }, bytes,
-                      [&] {
-                        return tokens_per_second(o.repetitions, static_cast<double>(batch * o.decode_tokens), [&] {
-                          for (int64_t i = 0; i < o.decode_tokens; ++i) driver.decode(batch, kDecodePrompt + i);
-                        });
-                      });
-    if (!o.json) print_row("decode", batch, m, "GB/s");
-    decode.push_back(row_json("sequences", batch, m, "read_bytes_per_s"));
-  }
-  if (o.json) {
-    const ordered_json object{{"model", config.name},
-                              {"dtype", dtype_name(engine.dtype())},
-                              {"threads", engine.pool().num_threads()},
-                              {"expert_workers", cluster.num_workers()},
-                              {"transport", cluster.transport()},
-                              {"kernels", engine.kernels_name()},
-                              {"matmul", engine.matmul().name()},
-                              {"multiply_unit", multiply_unit(engine.dtype())},
-                              {"prefill", prefill},
-                              {"decode", decode}};
-    std::printf("%s\n", object.dump().c_str());
-  }
+  std::optional<Capture> capture = Bench(options, cluster).run();  // the workers go home before files are written
+  if (capture) write_trace(options.engine.trace, std::move(*capture));
   return 0;
 }
 

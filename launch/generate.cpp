@@ -6,6 +6,7 @@
 #include <string>
 
 #include "launch/commands.h"
+#include "launch/traced_run.h"
 #include "runtime/base/error.h"
 #include "runtime/coordinator.h"
 #include "runtime/engine.h"
@@ -125,19 +126,28 @@ void print_summary(Engine& engine, const GenerateEvent& last) {
 }  // namespace
 
 int run_generate(const Options& options, Cluster& cluster) {
+  const std::filesystem::path& trace = options.engine.trace;
   Engine engine(options.engine, cluster);
-  Request request{
-      .id = {}, .prompt = encode_input(options, engine), .sampling = options.generate.sampling, .deadline = std::nullopt};
   Completion completion(!options.generate.json);
   Coordinator coordinator(engine);
   const Cluster::LossWatch watch(cluster, [&](const std::string& reason) { coordinator.fail(reason); });
+  if (!trace.empty()) coordinator.between_steps([&](Engine& e) { start_trace(e, options); });
+  const auto arrival = std::chrono::steady_clock::now();
+  Request request{.id = {},
+                  .prompt = encode_input(options, engine),
+                  .sampling = options.generate.sampling,
+                  .deadline = std::nullopt,
+                  .arrival = arrival};
   coordinator.submit(std::move(request), [&](const GenerateEvent& event) { completion.receive(event); });
   const GenerateEvent& last = completion.wait();
+  std::optional<Capture> capture;
+  if (!trace.empty()) coordinator.between_steps([&](Engine& e) { capture = finish_trace(e); });
   if (options.generate.json) {
     print_json(engine, completion, last);
   } else {
     print_summary(engine, last);
   }
+  if (capture) write_trace(trace, std::move(*capture));
   return 0;
 }
 

@@ -44,6 +44,7 @@ int run_command(const Options& options, Cluster& cluster) {
     case Command::kGenerate: return ferry::run_generate(options, cluster);
     case Command::kDump: return ferry::run_dump(options, cluster);
     case Command::kBench: return ferry::run_bench(options, cluster);
+    case Command::kTrace: break;  // has no job
   }
   return kExitFailure;
 }
@@ -97,11 +98,25 @@ int run(const Options& options) {
   }
 }
 
+/// A command that works on files; under mpirun the first rank does it.
+int run_on_files(const Options& options) {
+  if (ferry::MpiRuntime::launch_rank() != 0) return 0;
+  try {
+    return ferry::run_trace(options.trace);
+  } catch (const Error& error) {
+    complain(0, error.what());
+    return exit_code_of(error);
+  } catch (const std::exception& error) {
+    complain(0, error.what());
+    return kExitFailure;
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const ferry::ParseResult parsed = ferry::parse_options(argc, argv);
-  if (parsed.options) return run(*parsed.options);
+  if (parsed.options) return parsed.options->command == Command::kTrace ? run_on_files(*parsed.options) : run(*parsed.options);
   if (parsed.exit_code == 0) {
     std::fputs(parsed.message.c_str(), stdout);
   } else if (ferry::MpiRuntime::launch_rank() == 0) {

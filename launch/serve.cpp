@@ -8,6 +8,8 @@
 #include "runtime/engine.h"
 #include "runtime/model/chat_template.h"
 #include "runtime/server/grpc_server.h"
+#include "runtime/server/http_server.h"
+#include "runtime/server/profile_control.h"
 
 namespace ferry {
 namespace {
@@ -36,9 +38,13 @@ int run_serve(const Options& options, Cluster& cluster) {
   Coordinator coordinator(engine);
   const Cluster::LossWatch watch(cluster, [&](const std::string& reason) { coordinator.fail(reason); });
   CoordinatorBackend backend(coordinator, tokenizer, chat_template);
-  GrpcServer server({.address = options.serve.grpc_address}, backend);
+  ProfileControl profile(coordinator, options.serve.trace_dir.value_or("traces"), options.serve.trace_dir.has_value());
+  GrpcServer server({.address = options.serve.grpc_address}, backend, &profile);
+  std::optional<HttpServer> http;
+  if (options.serve.http_address != "off") http.emplace(options.serve.http_address, profile);
   coordinator.set_on_failure([&] { server.set_not_serving(); });
   std::fprintf(stderr, "ferry: serving grpc on %s\n", server.address().c_str());
+  if (http) std::fprintf(stderr, "ferry: serving http on %s\n", http->address().c_str());
 
   const bool asked_to_leave = wait_for_signal(coordinator);
   server.set_not_serving();

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "profiler/span.h"
 #include "runtime/base/error.h"
 
 namespace ferry {
@@ -78,25 +79,43 @@ DispatchHandle AllToAllTokenDispatcher::dispatch(const DispatchArgs& args) {
   slot.open = true;
   slot.top_k = args.top_k;
   load_.record(args.layer, args.topk_idx);
-  plan_dispatch(args.topk_idx, args.top_k, map_, slot.plan);
-  lay_out(slot, args);
+  {
+    const Span span(Zone::kInitRouting, args.tokens.rows);
+    plan_dispatch(args.topk_idx, args.top_k, map_, slot.plan);
+    lay_out(slot, args);
+  }
   for (std::size_t w = 0; w < slot.workers.size(); ++w) {
     Exchange& exchange = slot.workers[w];
     const Rank worker = map_.ranks()[w];
+    const Span span(Zone::kDispatch, exchange.header.num_rows, worker.value);
     fill_request(slot.plan.ranks[w], args.tokens, exchange);
+    exchange.posted = now_ticks();
     exchange.receive = group_.irecv(exchange.reply, worker, kReplyTag);
     exchange.send = group_.isend(exchange.request, worker, kRequestTag);
   }
   return DispatchHandle(slot_idx);
 }
 
+/// Waits for a worker's reply; by then its request has long left.
+void AllToAllTokenDispatcher::await(Exchange& exchange, Rank worker) {
+  {
+    const Span span(Zone::kWaitCombine, 0, worker.value);
+    group_.wait(*exchange.receive, deadline());
+  }
+  const auto peer = static_cast<uint32_t>(worker.value);
+  record_span(Zone::kCombineReceive, exchange.posted, now_ticks(), static_cast<uint32_t>(exchange.reply.size()), peer);
+  group_.wait(*exchange.send, deadline());
+  record_span(Zone::kDispatchSend, exchange.posted, now_ticks(), static_cast<uint32_t>(exchange.request.size()), peer);
+  record_value(Zone::kRankRows, exchange.header.num_rows, peer);
+}
+
 void AllToAllTokenDispatcher::combine(DispatchHandle handle, std::span<const float> topk_weights, MatrixView out) {
   InFlight& slot = in_flight_.at(static_cast<std::size_t>(handle.release()));
   FERRY_CHECK(slot.open);
   FERRY_CHECK_EQ(slot.plan.slots.size(), topk_weights.size());
-  for (Exchange& exchange : slot.workers) {
-    group_.wait(*exchange.receive, deadline());
-    group_.wait(*exchange.send, deadline());
+  for (std::size_t w = 0; w < slot.workers.size(); ++w) {
+    Exchange& exchange = slot.workers[w];
+    await(exchange, map_.ranks()[w]);
     const WireHeader got = read_header(exchange.reply);
     FERRY_CHECK(got.kind == WireKind::kReply);
     FERRY_CHECK_EQ(got.map_epoch, exchange.header.map_epoch);

@@ -42,6 +42,7 @@ class AllToAllTokenDispatcher final : public TokenDispatcher {
     WireHeader header;
     std::span<std::byte> request, reply;
     std::unique_ptr<PendingOp> send, receive;
+    uint64_t posted = 0;  // ticks, when both were
   };
   struct InFlight {
     bool open = false;
@@ -53,6 +54,7 @@ class AllToAllTokenDispatcher final : public TokenDispatcher {
 
   void send_control(WireKind kind);
   void lay_out(InFlight& slot, const DispatchArgs& args);
+  void await(Exchange& exchange, Rank worker);
   static void fill_request(const RankRows& rows, ConstMatrixView tokens, Exchange& exchange);
   Deadline deadline() const { return std::chrono::steady_clock::now() + options_.timeout; }
 

@@ -1,5 +1,9 @@
 #include "moe/grouped_ffn.h"
 
+#include <algorithm>
+
+#include "profiler/span.h"
+
 namespace ferry {
 
 GroupedFfn::GroupedFfn(const ExpertBank& bank, MatmulBackend& matmul, KernelContext context, DType dtype, int64_t max_rows)
@@ -19,10 +23,15 @@ void GroupedFfn::run(int64_t layer, const ExpertRows& rows, MatrixView out) {
   const MatrixView permuted = permuted_.top(num_rows);
   const MatrixView gate_up = gate_up_.top(num_rows);
   const MatrixView activated = activated_.top(num_rows);
-  gather_rows(context_, {.x = rows.tokens, .row_idx = rows.row_token, .out = permuted});
-  matmul_.grouped_matmul(*context_.pool,
-                         {.x = permuted, .counts = rows.expert_counts, .weights = bank_.gate_up(layer), .out = gate_up});
-  swiglu(context_, {.gate_up = gate_up, .out = activated});
+  const auto num_experts = std::ranges::count_if(rows.expert_counts, [](int32_t count) { return count > 0; });
+  gather_rows(context_, {.zone = Zone::kPermute, .x = rows.tokens, .row_idx = rows.row_token, .out = permuted});
+  {
+    const Span span(Zone::kGroupedGateUp, num_rows, num_experts);
+    matmul_.grouped_matmul(*context_.pool,
+                           {.x = permuted, .counts = rows.expert_counts, .weights = bank_.gate_up(layer), .out = gate_up});
+  }
+  swiglu(context_, {.zone = Zone::kExpertSwiglu, .gate_up = gate_up, .out = activated});
+  const Span span(Zone::kGroupedDown, num_rows, num_experts);
   matmul_.grouped_matmul(*context_.pool,
                          {.x = activated, .counts = rows.expert_counts, .weights = bank_.down(layer), .out = out});
 }

@@ -1,5 +1,7 @@
 #include "moe/local_token_dispatcher.h"
 
+#include "profiler/span.h"
+
 namespace ferry {
 namespace {
 
@@ -25,11 +27,15 @@ DispatchHandle LocalTokenDispatcher::dispatch(const DispatchArgs& args) {
   slot.open = true;
   slot.top_k = args.top_k;
   load_.record(args.layer, args.topk_idx);
-  plan_dispatch(args.topk_idx, args.top_k, map_, slot.plan);
+  {
+    const Span span(Zone::kInitRouting, args.tokens.rows);
+    plan_dispatch(args.topk_idx, args.top_k, map_, slot.plan);
+  }
   const RankRows& rank = slot.plan.ranks[0];
   // A token without experts does not exist (top_k >= 1), so token_idx is 0, 1, 2, … and row_token indexes the batch itself.
   FERRY_CHECK_EQ(static_cast<int64_t>(rank.token_idx.size()), args.tokens.rows);
   const auto num_rows = static_cast<int64_t>(rank.row_token.size());
+  const Span span(Zone::kExperts, num_rows);
   ffn_.run(args.layer, {.tokens = args.tokens, .row_token = rank.row_token, .expert_counts = rank.expert_counts},
            slot.rows.top(num_rows));
   return DispatchHandle(slot_idx);

@@ -1,16 +1,20 @@
 #include "runtime/coordinator.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
+#include <future>
 #include <mutex>
 #include <set>
 #include <thread>
 #include <unordered_map>
 #include <utility>
 
+#include "profiler/span.h"
 #include "runtime/base/check.h"
 #include "runtime/engine.h"
 #include "runtime/model/detokenizer.h"
+#include "runtime/request_trace.h"
 
 namespace ferry {
 namespace {
@@ -27,10 +31,19 @@ struct Stream {
   std::optional<Detokenizer> detokenizer;  // absent without a tokenizer
 };
 
+/// The step as the trace's window for everything in it, from its plan to its last word to the callers.
+void record_step(const StepPlan& plan, uint64_t begin) {
+  const Phase phase = plan.num_prefill_tokens == 0  ? Phase::kDecode
+                      : plan.num_decode_tokens == 0 ? Phase::kPrefill
+                                                    : Phase::kMixed;
+  record_span(Zone::kStep, begin, now_ticks(), static_cast<uint32_t>(plan.num_rows),
+              pack_plan(phase, static_cast<uint32_t>(plan.entries.size())));
+}
+
 struct Submission {
   Request request;
   Stream stream;
-  Clock::time_point arrival;
+  Clock::time_point arrival, queued;
 };
 
 }  // namespace
@@ -61,6 +74,11 @@ class Coordinator::Impl {
   bool abort(const std::string& request_id);
   void drain(std::chrono::milliseconds timeout);
   void fail(const std::string& reason);
+  void between_steps(const std::function<void(Engine&)>& action);
+  void set_on_capture(std::function<void(Capture)> on_capture) {
+    const std::scoped_lock lock(mutex_);
+    on_capture_ = std::move(on_capture);
+  }
 
   EngineLoad load() const {
     const std::scoped_lock lock(mutex_);
@@ -81,10 +99,14 @@ class Coordinator::Impl {
  private:
   void run();
   bool take_submissions();
+  void wait_for_work(std::unique_lock<std::mutex>& lock);
+  void run_actions(std::unique_lock<std::mutex>& lock);
   void step();
+  bool trace(bool ran_step);
   void publish(const StepPlan& plan, std::span<const TokenId> sampled);
   void publish_finished();
   void update_load(const StepPlan& plan);
+  void drop_actions();
   void end_inbox(const GenerateEvent& event);
   void fail_all(const std::exception& cause);
 
@@ -97,6 +119,8 @@ class Coordinator::Impl {
   std::set<std::string> open_ids_;  // accepted, last event not yet begun
   int64_t num_open_ = 0;            // accepted, last event not yet told
   std::vector<std::string> aborts_;
+  std::deque<std::packaged_task<void(Engine&)>> actions_;  // for between steps
+  std::function<void(Capture)> on_capture_;
   std::string lost_reason_;  // set by fail()
   bool draining_ = false;
   bool stop_ = false;
@@ -110,6 +134,7 @@ class Coordinator::Impl {
   Scheduler scheduler_;
   std::unordered_map<const Sequence*, Stream> streams_;
   std::unordered_map<std::string, Stream> unplanned_;  // queued, sequence not seen yet: by request id
+  RequestTrace request_trace_;
   std::thread thread_;
 };
 
@@ -137,7 +162,9 @@ void Coordinator::Impl::submit(Request request, EventSink sink) {
   if (!open_ids_.insert(request.id).second)
     throw_invalid("request_id '" + request.id + "' belongs to an open request; allowed: a new one, or none");
   ++num_open_;
-  inbox_.push_back({std::move(request), std::move(stream), Clock::now()});
+  const Clock::time_point now = Clock::now();
+  const Clock::time_point arrival = std::min(request.arrival.value_or(now), now);
+  inbox_.push_back({std::move(request), std::move(stream), arrival, now});
   wake_.notify_one();
 }
 
@@ -164,12 +191,31 @@ void Coordinator::Impl::fail(const std::string& reason) {
   wake_.notify_one();
 }
 
+void Coordinator::Impl::between_steps(const std::function<void(Engine&)>& action) {
+  std::packaged_task<void(Engine&)> task(action);
+  std::future<void> done = task.get_future();
+  {
+    const std::scoped_lock lock(mutex_);
+    if (refusal_) throw *refusal_;
+    if (stop_) throw Error(ErrorCode::kUnavailable, "the engine is stopping");
+    actions_.push_back(std::move(task));
+  }
+  wake_.notify_one();
+  try {
+    done.get();
+  } catch (const std::future_error&) {
+    throw Error(ErrorCode::kUnavailable, "the engine stopped before it could");
+  }
+}
+
 void Coordinator::Impl::run() {
+  recorder().register_thread("engine");
   try {
     while (take_submissions()) step();
     scheduler_.finish_all(FinishReason::kAborted, Clock::now());
     publish_finished();
     end_inbox({.finish_reason = FinishReason::kAborted});
+    drop_actions();
   } catch (const std::exception& error) {  // not only Error: memory may run out
     fail_all(error);
   }
@@ -181,14 +227,13 @@ bool Coordinator::Impl::take_submissions() {
   while (true) {
     if (!lost_reason_.empty()) throw Error(ErrorCode::kUnavailable, lost_reason_);
     if (stop_) return false;
+    run_actions(lock);
     const SchedulerLoad load = scheduler_.load();
     if (!inbox_.empty() || !aborts_.empty() || load.num_running + load.num_waiting > 0) break;
-    if (wake_.wait_for(lock, Engine::kKeepAlivePeriod) == std::cv_status::no_timeout) continue;
-    lock.unlock();
-    engine_.keep_alive();
-    lock.lock();
+    wait_for_work(lock);
   }
   for (Submission& submission : inbox_) {
+    request_trace_.queued(submission.request, submission.arrival, submission.queued);
     unplanned_.emplace(submission.request.id, std::move(submission.stream));
     FERRY_CHECK(scheduler_.add(std::move(submission.request), submission.arrival) == Admission::kQueued);
   }
@@ -199,15 +244,62 @@ bool Coordinator::Impl::take_submissions() {
   return true;
 }
 
+/// Nothing to compute: fetches what captures left on other ranks, or sleeps; says now and then that this rank is alive.
+void Coordinator::Impl::wait_for_work(std::unique_lock<std::mutex>& lock) {
+  lock.unlock();
+  check_context().step = -1;
+  const bool is_fetching = trace(false);
+  lock.lock();
+  if (is_fetching || !inbox_.empty() || !aborts_.empty() || !actions_.empty() || stop_ || !lost_reason_.empty()) return;
+  const Span span(Zone::kIdle);
+  if (wake_.wait_for(lock, Engine::kKeepAlivePeriod) == std::cv_status::no_timeout) return;
+  lock.unlock();
+  engine_.keep_alive();
+  lock.lock();
+}
+
+void Coordinator::Impl::run_actions(std::unique_lock<std::mutex>& lock) {
+  while (!actions_.empty()) {
+    std::packaged_task<void(Engine&)> action = std::move(actions_.front());
+    actions_.pop_front();
+    lock.unlock();
+    action(engine_);
+    lock.lock();
+  }
+}
+
+/// Lets a capture take its turn; hands a finished one over. True while it wants more turns.
+bool Coordinator::Impl::trace(bool ran_step) {
+  const bool wants_more = engine_.trace().work(ran_step);
+  if (std::optional<Capture> capture = engine_.trace().take()) {
+    const std::scoped_lock lock(mutex_);
+    if (on_capture_) on_capture_(std::move(*capture));
+  }
+  return wants_more;
+}
+
 void Coordinator::Impl::step() {
-  const StepPlan& plan = scheduler_.plan(Clock::now());
-  if (plan.num_rows > 0) {
-    const std::span<const TokenId> sampled = engine_.run_step(plan);
-    scheduler_.commit(plan, sampled, Clock::now());
-    publish(plan, sampled);
+  check_context().step = engine_.next_step();
+  const uint64_t begin = now_ticks();
+  const StepPlan* plan = nullptr;
+  {
+    const Span span(Zone::kSchedule);
+    plan = &scheduler_.plan(Clock::now());
+  }
+  const bool has_rows = plan->num_rows > 0;
+  if (has_rows) {
+    const uint64_t run_begin = now_ticks();
+    const std::span<const TokenId> sampled = engine_.run_step(*plan);
+    const uint64_t run_end = now_ticks();
+    scheduler_.commit(*plan, sampled, Clock::now());
+    request_trace_.computed(*plan, run_begin, run_end);
+    const Span span(Zone::kPublish, plan->num_samples);
+    publish(*plan, sampled);
   }
   publish_finished();
-  update_load(plan);
+  update_load(*plan);
+  if (has_rows) record_step(*plan, begin);
+  trace(has_rows);
 }
 
 /// Sends every new token to its stream.
@@ -233,6 +325,7 @@ void Coordinator::Impl::publish(const StepPlan& plan, std::span<const TokenId> s
 
 void Coordinator::Impl::publish_finished() {
   for (const std::unique_ptr<Sequence>& sequence : scheduler_.take_finished()) {
+    request_trace_.finished(*sequence);
     auto known = streams_.extract(sequence.get());
     Stream stream = known ? std::move(known.mapped()) : std::move(unplanned_.extract(sequence->request.id).mapped());
     GenerateEvent event{.finish_reason = sequence->finish_reason,
@@ -261,6 +354,9 @@ void Coordinator::Impl::publish_finished() {
 void Coordinator::Impl::update_load(const StepPlan& plan) {
   const SchedulerLoad now = scheduler_.load();
   const double balance = balancedness(engine_.dispatcher().expert_load(), engine_.dispatcher().expert_map());
+  record_value(Zone::kRunningRequests, now.num_running);
+  record_value(Zone::kWaitingRequests, now.num_waiting);
+  record_value(Zone::kUsedKvBlocks, now.num_used_blocks);
   const std::scoped_lock lock(mutex_);
   load_.running_requests = static_cast<int32_t>(now.num_running);
   load_.waiting_requests = static_cast<int32_t>(now.num_waiting);
@@ -281,10 +377,19 @@ void Coordinator::Impl::end_inbox(const GenerateEvent& event) {
   for (Submission& submission : inbox) submission.stream.sink(event);
 }
 
+/// Whoever waits for one hears that it will not happen.
+void Coordinator::Impl::drop_actions() {
+  const std::scoped_lock lock(mutex_);
+  stop_ = true;
+  actions_.clear();
+}
+
 /// The engine cannot go on: every open request hears why.
 void Coordinator::Impl::fail_all(const std::exception& cause) {
   const Error error(ErrorCode::kUnavailable, cause.what());
   engine_.abandon();
+  engine_.trace().abandon_workers();
+  trace(false);
   {
     const std::scoped_lock lock(mutex_);
     refusal_ = error;
@@ -295,6 +400,7 @@ void Coordinator::Impl::fail_all(const std::exception& cause) {
   for (auto& [sequence, stream] : streams_) stream.sink(event);
   for (auto& [id, stream] : unplanned_) stream.sink(event);
   end_inbox(event);
+  drop_actions();
   const std::scoped_lock lock(mutex_);
   open_ids_.clear();
   num_open_ = 0;
@@ -302,6 +408,8 @@ void Coordinator::Impl::fail_all(const std::exception& cause) {
   done_.notify_all();
 }
 
+void Coordinator::between_steps(const std::function<void(Engine&)>& action) { impl_->between_steps(action); }
+void Coordinator::set_on_capture(std::function<void(Capture)> on_capture) { impl_->set_on_capture(std::move(on_capture)); }
 Coordinator::Coordinator(Engine& engine) : impl_(std::make_unique<Impl>(engine)) {}
 Coordinator::~Coordinator() = default;
 void Coordinator::submit(Request request, EventSink sink) { impl_->submit(std::move(request), std::move(sink)); }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "profiler/capture.h"
 #include "runtime/base/error.h"
 #include "runtime/schedule/request.h"
 
@@ -70,6 +71,12 @@ class Coordinator {
 
   /// A rank was lost: the engine stops and every open request ends with Error{kUnavailable} and this reason.
   void fail(const std::string& reason);
+
+  /// Runs `action` on the engine's thread between two steps and returns when it is done, with its exception if it threw one.
+  /// Throws Error{kUnavailable} if the engine has failed or stops before.
+  void between_steps(const std::function<void(Engine&)>& action);
+  /// Who gets finished captures (Engine::trace()), on the engine's thread; must be quick. Set before the first one starts.
+  void set_on_capture(std::function<void(Capture)> on_capture);
 
   EngineLoad load() const;
   const ModelInfo& model_info() const;

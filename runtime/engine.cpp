@@ -8,9 +8,11 @@
 
 #include "moe/all_to_all_token_dispatcher.h"
 #include "moe/local_token_dispatcher.h"
+#include "profiler/span.h"
 #include "runtime/base/available_memory.h"
 #include "runtime/base/error.h"
 #include "runtime/state/memory_plan.h"
+#include "runtime/version.h"
 
 namespace ferry {
 namespace {
@@ -34,7 +36,8 @@ void name_token_budget(const EngineOptions& options, const std::function<void()>
 }  // namespace
 
 ComputeResources::ComputeResources(const EngineOptions& options, const Cluster& cluster, DType dtype)
-    : pool(options.threads > 0 ? options.threads : cluster.default_threads(), cluster.thread_spin()) {
+    : pool(options.threads > 0 ? options.threads : cluster.default_threads(), cluster.thread_spin(), &pool_trace) {
+  recorder().set_idle_level(options.profile == "off" ? TraceLevel::kOff : static_cast<TraceLevel>(options.profile[0] - '0'));
   const OpTable& table = select_op_table(options.kernels);
   context = {.pool = &pool, .ops = &table};
   matmul = select_matmul(options.matmul.c_str(), table.name, dtype);
@@ -74,6 +77,8 @@ Engine::Engine(const EngineOptions& options, Cluster& cluster, LogitRows logit_r
   };
   cluster.agree(prepare, kLoadTimeout);
   name_token_budget(options, [&] { make_dispatcher(options); });
+  trace_ = std::make_unique<TraceSession>(cluster.group(), *dispatcher_, describe_run(), pool().num_threads(),
+                                          to_milliseconds(options.peer_timeout_s));
 }
 
 Engine::~Engine() {
@@ -91,6 +96,7 @@ void Engine::abandon() {
 }
 
 void Engine::load(const EngineOptions& options, LogitRows logit_rows) {
+  if (!options.trace.empty()) prepare_capture_folder(options.trace);
   config_ = load_config(options.model);
   dtype_ = options.dtype.value_or(config_.dtype);
   const ExpertMap map = make_expert_map(config_, cluster_);
@@ -206,6 +212,46 @@ void Engine::make_dispatcher(const EngineOptions& options) {
                                        .timeout = to_milliseconds(options.peer_timeout_s)});
 }
 
+CaptureInfo Engine::describe_run() const {
+  const AttentionConfig& a = config_.attention;
+  const DeltaNetConfig& d = config_.deltanet;
+  CaptureInfo info{.version = version_number(),
+                   .transport = cluster_.transport(),
+                   .world_size = cluster_.size(),
+                   .model = {.name = config_.name,
+                             .dtype = dtype_name(dtype_),
+                             .dtype_bytes = dtype_bytes(dtype_),
+                             .weight_bytes = static_cast<double>(dtype_bytes(dtype_)),
+                             .expert_bytes = static_cast<double>(dtype_bytes(dtype_)),
+                             .hidden_dim = config_.hidden_dim,
+                             .vocab_size = config_.vocab_size,
+                             .num_heads = a.num_heads,
+                             .num_kv_heads = a.num_kv_heads,
+                             .head_dim = a.head_dim,
+                             .num_k_heads = d.num_k_heads,
+                             .num_v_heads = d.num_v_heads,
+                             .k_dim = d.k_dim,
+                             .v_dim = d.v_dim,
+                             .conv_channels = d.conv_channels(),
+                             .conv_kernel = d.conv_kernel,
+                             .num_experts = config_.moe.num_experts,
+                             .top_k = config_.moe.top_k,
+                             .intermediate_dim = config_.moe.intermediate_dim,
+                             .shared_intermediate_dim = config_.moe.shared_intermediate_dim}};
+  for (const LayerKind kind : config_.layers)
+    info.model.layer_types.push_back(kind == LayerKind::kLinearAttention ? "linear_attention" : "full_attention");
+  info.max_running_requests = scheduler_options_.max_running;
+  info.num_kv_blocks = scheduler_options_.num_blocks;
+  const ExpertMap& map = dispatcher_->expert_map();
+  for (int32_t e = 0; e < map.num_logical(); ++e) {
+    const PhysicalExpertId copy = map.copies_of({e}).front();
+    info.expert_rank.push_back(map.ranks()[static_cast<std::size_t>(map.rank_idx_of(copy))].value);
+  }
+  return info;
+}
+
+void Engine::set_roofs(double read_bytes_per_s, double flops_per_s) { trace_->set_roofs(read_bytes_per_s, flops_per_s); }
+
 ConstMatrixView Engine::forward(const StepInput& input, const Tap* tap) {
   check_context().step = step_idx_;
   dispatcher_->begin_step(step_idx_++);
@@ -252,6 +298,7 @@ void Engine::fill_input(const StepPlan& plan) {
 
 void Engine::sample_rows(const StepPlan& plan, ConstMatrixView logits) {
   sampled_.clear();
+  const Span span(Zone::kSample, plan.num_samples);
   for (const StepEntry& entry : plan.entries) {
     if (!entry.samples) continue;
     visit_dtype(dtype_, [&]<class T>() {

@@ -16,10 +16,12 @@
 #include "runtime/model/tokenizer.h"
 #include "runtime/model_info.h"
 #include "runtime/options.h"
+#include "runtime/pool_trace.h"
 #include "runtime/schedule/sampler.h"
 #include "runtime/schedule/scheduler.h"
 #include "runtime/state/kv_cache.h"
 #include "runtime/state/recurrent_state.h"
+#include "runtime/trace_session.h"
 
 namespace ferry {
 
@@ -27,6 +29,7 @@ namespace ferry {
 struct ComputeResources {
   ComputeResources(const EngineOptions& options, const Cluster& cluster, DType dtype);
 
+  PoolTrace pool_trace;
   ThreadPool pool;
   KernelContext context;
   std::unique_ptr<MatmulBackend> matmul;
@@ -78,6 +81,13 @@ class Engine {
   /// The forward pass by itself, for `ferry dump` and `ferry bench`. logits [logit_rows, vocab].
   ConstMatrixView forward(const StepInput& input, const Tap* tap = nullptr);
 
+  /// The number that the next forward() gives its step.
+  int64_t next_step() const { return step_idx_; }
+  /// Captures of all ranks; for the thread that steps.
+  TraceSession& trace() { return *trace_; }
+  /// Roofs to put beside operators in captures from now on.
+  void set_roofs(double read_bytes_per_s, double flops_per_s);
+
   /// Call while no step runs, at least every kKeepAlivePeriod.
   void keep_alive() { dispatcher_->keep_alive(); }
   static constexpr std::chrono::seconds kKeepAlivePeriod{5};
@@ -90,6 +100,7 @@ class Engine {
   void load_tokenizer(const EngineOptions& options);
   void plan_caches(const EngineOptions& options);
   void make_dispatcher(const EngineOptions& options);
+  CaptureInfo describe_run() const;
   void fill_input(const StepPlan& plan);
   void sample_rows(const StepPlan& plan, ConstMatrixView logits);
 
@@ -106,6 +117,7 @@ class Engine {
   TrunkWeights weights_;
   std::optional<ExpertBank> local_experts_;
   std::unique_ptr<TokenDispatcher> dispatcher_;
+  std::unique_ptr<TraceSession> trace_;
   std::unique_ptr<KvCache> kv_cache_;
   std::unique_ptr<RecurrentState> recurrent_state_;
   std::unique_ptr<Qwen35Model> model_;

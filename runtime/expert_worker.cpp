@@ -7,8 +7,10 @@
 
 #include "moe/grouped_ffn.h"
 #include "moe/wire.h"
+#include "profiler/span.h"
 #include "runtime/base/error.h"
 #include "runtime/engine.h"
+#include "runtime/trace_worker.h"
 
 namespace ferry {
 namespace {
@@ -29,16 +31,21 @@ class ExpertWorker {
   }
 
   void run() {
+    recorder().register_thread("experts");
     while (true) {
+      const uint64_t posted = now_ticks();
       const std::unique_ptr<PendingOp> receive =
           cluster_.group()->irecv({request_.data(), request_.size()}, kSource, kRequestTag);
       cluster_.group()->wait(*receive, std::chrono::steady_clock::now() + idle_timeout_);
+      const uint64_t arrived = now_ticks();
       const std::span<const std::byte> message(request_.data(), request_.size());
       switch (read_header(message).kind) {
         case WireKind::kKeepAlive: break;
         case WireKind::kShutDown: return;
-        case WireKind::kRows: answer(parse_request(message)); break;
-        case WireKind::kReply: throw Error(ErrorCode::kInternal, "an expert worker received a reply");
+        case WireKind::kRows: answer(parse_request(message), posted, arrived); break;
+        case WireKind::kTrace: send(trace_->obey(message), kTraceReplyTag); break;
+        case WireKind::kReply:
+        case WireKind::kTraceReply: throw Error(ErrorCode::kInternal, "an expert worker received a reply");
       }
     }
   }
@@ -63,25 +70,42 @@ class ExpertWorker {
                              .num_rows = static_cast<int32_t>(max_rows),
                              .num_local_experts = static_cast<int32_t>(bank_->num_local_experts()),
                              .hidden_dim = static_cast<int32_t>(config_.hidden_dim)};
-    request_ = AlignedBuffer(static_cast<std::size_t>(request_bytes(largest)));
+    request_ = AlignedBuffer(std::max(static_cast<std::size_t>(request_bytes(largest)), sizeof(TraceCommand)));
     reply_ = AlignedBuffer(static_cast<std::size_t>(reply_bytes(largest)));
     ffn_ = std::make_unique<GroupedFfn>(*bank_, *compute_->matmul, compute_->context, dtype, max_rows);
+    trace_ = std::make_unique<TraceWorker>(cluster_.rank(), compute_->pool.num_threads(), options.clock_skew);
     const std::chrono::milliseconds peer_timeout(static_cast<int64_t>(options.peer_timeout_s * 1e3));
     idle_timeout_ = std::max<std::chrono::milliseconds>(peer_timeout, kMissedKeepAlives * Engine::kKeepAlivePeriod);
     idle_timeout_ += peer_timeout;  // a step may itself wait that long for another worker
   }
 
-  void answer(const RequestView& request) {
+  /// `posted` and `arrived`: ticks between which the request was awaited.
+  void answer(const RequestView& request, uint64_t posted, uint64_t arrived) {
     check_context().step = request.header.step;
     check_context().layer = request.header.layer;
+    const auto bytes = static_cast<uint32_t>(request_bytes(request.header));
+    record_span(Zone::kWaitDispatch, posted, arrived, 0, kSource.value);
+    record_span(Zone::kDispatchReceive, posted, arrived, bytes, kSource.value);
     WireHeader header = request.header;
     header.kind = WireKind::kReply;
     const std::span<std::byte> message(reply_.data(), static_cast<std::size_t>(reply_bytes(header)));
     write_header(header, message);
-    ffn_->run(header.layer, {.tokens = request.tokens, .row_token = request.row_token, .expert_counts = request.expert_counts},
-              lay_out_reply(header, message));
-    const std::unique_ptr<PendingOp> send = cluster_.group()->isend(message, kSource, kReplyTag);
-    cluster_.group()->wait(*send, std::chrono::steady_clock::now() + idle_timeout_);
+    {
+      const Span span(Zone::kExperts, header.num_rows, kSource.value);
+      ffn_->run(header.layer,
+                {.tokens = request.tokens, .row_token = request.row_token, .expert_counts = request.expert_counts},
+                lay_out_reply(header, message));
+    }
+    const uint64_t sent = now_ticks();
+    send(message, kReplyTag);
+    const uint64_t left = now_ticks();
+    record_span(Zone::kWaitSend, sent, left, 0, kSource.value);
+    record_span(Zone::kCombineSend, sent, left, static_cast<uint32_t>(message.size()), kSource.value);
+  }
+
+  void send(std::span<const std::byte> message, int tag) {
+    const std::unique_ptr<PendingOp> pending = cluster_.group()->isend(message, kSource, tag);
+    cluster_.group()->wait(*pending, std::chrono::steady_clock::now() + idle_timeout_);
   }
 
   Cluster& cluster_;
@@ -89,6 +113,7 @@ class ExpertWorker {
   std::unique_ptr<ComputeResources> compute_;
   std::unique_ptr<ExpertBank> bank_;
   std::unique_ptr<GroupedFfn> ffn_;
+  std::unique_ptr<TraceWorker> trace_;
   AlignedBuffer request_, reply_;
   std::chrono::milliseconds idle_timeout_{};
 };

@@ -111,6 +111,24 @@ CLI::Option* add_list(CLI::App& app, const std::string& name, std::vector<Int>& 
   return app.add_option_function<std::string>(name, parse, help);
 }
 
+/// For tests alone, so --help does not show it.
+void add_clock_skew(CLI::App& app, ClockSkew& skew) {
+  const auto parse = [&skew](const std::string& text) {
+    const std::size_t first = text.find(':'), second = text.find(':', first + 1);
+    const auto rank = parse_number<int32_t>(text.substr(0, first));
+    const auto offset = parse_number<int64_t>(text.substr(std::min(first + 1, text.size()), second - first - 1));
+    const auto drift = parse_number<double>(text.substr(std::min(second + 1, text.size())));
+    if (first == std::string::npos || second == std::string::npos || !rank || !offset || !drift)
+      throw CLI::ValidationError("--trace-clock-skew", complaint(text, "RANK:NANOSECONDS:PPM"));
+    skew = {.rank = *rank, .offset_ns = *offset, .drift_ppm = *drift};
+  };
+  app.add_option_function<std::string>("--trace-clock-skew", parse, "RANK:NANOSECONDS:PPM")->group("");
+}
+
+void add_trace(CLI::App& app, std::filesystem::path& trace) {
+  app.add_option("--trace", trace, "folder for a timeline of all ranks, with tables and a page; default: none");
+}
+
 void add_engine_options(CLI::App& app, EngineOptions& o) {
   app.add_option_function<std::string>(
          "--model",
@@ -125,10 +143,14 @@ void add_engine_options(CLI::App& app, EngineOptions& o) {
   add_choice<TransportKind>(
       app, "--transport", {{"auto", kAuto}, {"mpi", kMpi}, {"gloo", kGloo}}, [&o](TransportKind kind) { o.transport = kind; },
       "auto, mpi or gloo: what carries rows between ranks");
-  // Both have one value yet; scripts may already name it.
+  // One value yet; scripts may already name it.
   app.add_option("--combine", o.combine, "exact: a token's experts are added in slot order on the coordinator")
       ->check(one_of({"exact"}));
-  app.add_option("--profile", o.profile, "off")->check(one_of({"off"}));
+  app.add_option(
+         "--profile", o.profile,
+         "spans recorded all the time: off, 0 (steps, messages, requests), 1 (and operators), 2 (and threads); default 0")
+      ->check(one_of({"off", "0", "1", "2"}));
+  add_clock_skew(app, o.clock_skew);
   app.add_option("--net-interface", o.net_interface, "interface or address for gloo; default: chosen by itself");
   app.add_option("--kernels", o.kernels, "auto, avx512, avx2 or ref: instruction set of the vector code")
       ->check(one_of({"auto", "avx512", "avx2", "ref"}));
@@ -190,6 +212,36 @@ void add_bench(CLI::App& app, BenchOptions& o) {
   app.add_option("-n", o.decode_tokens, "tokens to decode per sequence; default 64")->check(integer_in(1, 1 << 20));
   app.add_option("-r", o.repetitions, "repetitions; default 5")->check(integer_in(1, 1000));
   app.add_flag("--json", o.json, "print one JSON object");
+}
+
+void add_trace_command(CLI::App& app, Options& options) {
+  using Action = TraceOptions::Action;
+  CLI::App* trace = app.add_subcommand("trace", "what can be made of captures: report, export, diff, merge");
+  trace->require_subcommand(1);
+  const auto add = [&](const char* name, const char* help, Action action) {
+    CLI::App* sub = trace->add_subcommand(name, help);
+    sub->callback([&options, action] {
+      options.command = Command::kTrace;
+      options.trace.action = action;
+    });
+    return sub;
+  };
+  std::vector<std::filesystem::path>& captures = options.trace.captures;
+  add("report", "print the tables of a capture; write report.txt, report.html, report.json and csv/ into it", Action::kReport)
+      ->add_option("DIR", captures, "folder of a capture")
+      ->required()
+      ->expected(1);
+  add("export", "write trace.pftrace, trace.json, the Ascend layout and the report into a capture's folder", Action::kExport)
+      ->add_option("DIR", captures, "folder of a capture")
+      ->required()
+      ->expected(1);
+  add("diff", "compare two captures", Action::kDiff)
+      ->add_option("BEFORE AFTER", captures, "folders of two captures")
+      ->required()
+      ->expected(2);
+  CLI::App* merge = add("merge", "join captures of separate runs or hosts into one", Action::kMerge);
+  merge->add_option("DIRS", captures, "folders of two or more captures")->required()->expected(2, 1024);
+  merge->add_option("--out", options.trace.out, "folder for the joined capture")->required();
 }
 
 /// CLI11's words for a value that is missing or given twice, in ours: it shows types and counts of its own.
@@ -255,17 +307,26 @@ ParseResult parse_options(int argc, const char* const* argv) {
   CLI::App* serve = add_command("serve", "serve over gRPC", Command::kServe);
   serve->add_option("--grpc", options.serve.grpc_address,
                     "HOST:PORT to serve gRPC on; port 0 chooses one; default 127.0.0.1:50051");
+  serve->add_option("--http", options.serve.http_address,
+                    "HOST:PORT for POST /start_profile and /stop_profile, or off; default 127.0.0.1:8000");
+  serve->add_option_function<std::string>(
+      "--trace-dir", [&options](const std::string& folder) { options.serve.trace_dir = folder; },
+      "folder for captures that name none (default traces); if given, also for the last steps before a rank was lost");
   serve
       ->add_option("--drain-timeout", options.serve.drain_timeout_s, "seconds that open requests get after SIGTERM; default 30")
       ->check(number_in(0.0, 86400.0, "0 to 86400 seconds"));
-  add_generate(*add_command("generate", "one completion", Command::kGenerate), options.generate);
+  CLI::App* generate = add_command("generate", "one completion", Command::kGenerate);
+  add_generate(*generate, options.generate);
+  add_trace(*generate, options.engine.trace);
   CLI::App* dump =
       add_command("dump", "logits and, with --taps, hidden states, routing and DeltaNet states of a prompt", Command::kDump);
   add_token_ids(*dump, options.dump.token_ids)->required();
   dump->add_option("--out", options.dump.out, "safetensors file to write")->required();
   dump->add_flag("--taps", options.dump.taps, "also hidden.K, layers.N.topk_ids, layers.N.topk_weights, recurrent_state.N");
-  add_bench(*add_command("bench", "prefill and decode speed beside the machine's measured roof", Command::kBench),
-            options.bench);
+  CLI::App* bench = add_command("bench", "prefill and decode speed beside the machine's measured roof", Command::kBench);
+  add_bench(*bench, options.bench);
+  add_trace(*bench, options.engine.trace);
+  add_trace_command(app, options);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {

@@ -11,8 +11,15 @@
 
 namespace ferry {
 
-enum class Command { kServe, kGenerate, kDump, kBench };
+enum class Command { kServe, kGenerate, kDump, kBench, kTrace };
 enum class TransportKind { kAuto, kMpi, kGloo };
+
+/// Makes a rank's clock differ from its host's, to test how captures are aligned.
+struct ClockSkew {
+  int32_t rank = -1;      // none
+  int64_t offset_ns = 0;  // the rank's clock minus the host's
+  double drift_ppm = 0;
+};
 
 /// What every rank of a job needs; the same command line reaches all of them. Parsed and checked once, in parse_options.
 struct EngineOptions {
@@ -20,11 +27,13 @@ struct EngineOptions {
   std::optional<DType> dtype;   // of the run; absent: the checkpoint's
   int32_t threads = 0;          // per rank; 0: the cores this rank can have (see default_threads)
   TransportKind transport = TransportKind::kAuto;
-  std::string net_interface;                // of gloo: name or address; empty: chosen
-  std::string kernels = "auto";             // auto, avx512, avx2, ref
-  std::string matmul = "auto";              // auto, onednn, cpu, ref
-  std::string combine = "exact";            // how expert outputs are added
-  std::string profile = "off";              // recording of spans
+  std::string net_interface;      // of gloo: name or address; empty: chosen
+  std::string kernels = "auto";   // auto, avx512, avx2, ref
+  std::string matmul = "auto";    // auto, onednn, cpu, ref
+  std::string combine = "exact";  // how expert outputs are added
+  std::string profile = "0";      // spans recorded while no capture runs: off, 0 (steps), 1 (operators), 2 (threads)
+  std::filesystem::path trace;    // of generate and bench: folder for a capture; empty: none
+  ClockSkew clock_skew;
   int64_t memory_bytes = int64_t{2} << 30;  // for KV cache and recurrent state together
   int64_t max_seqs = 16;                    // sequences that run at once
   int64_t max_waiting = 256;                // requests that may queue
@@ -45,6 +54,8 @@ struct GenerateOptions {
 
 struct ServeOptions {
   std::string grpc_address = "127.0.0.1:50051";
+  std::string http_address = "127.0.0.1:8000";     // "off": no HTTP
+  std::optional<std::filesystem::path> trace_dir;  // for captures that name no folder, and for a lost rank's last steps
   double drain_timeout_s = 30;
 };
 
@@ -63,6 +74,12 @@ struct BenchOptions {
   bool json = false;
 };
 
+struct TraceOptions {
+  enum class Action { kReport, kExport, kDiff, kMerge } action = Action::kReport;
+  std::vector<std::filesystem::path> captures;  // folders: one, for kDiff two, for kMerge two or more
+  std::filesystem::path out;                    // of kMerge
+};
+
 struct Options {
   Command command = Command::kGenerate;
   EngineOptions engine;
@@ -70,6 +87,7 @@ struct Options {
   ServeOptions serve;
   DumpOptions dump;
   BenchOptions bench;
+  TraceOptions trace;
 };
 
 /// What parsing decided: options to run with, or a text to print and an exit code (help, version, an error).

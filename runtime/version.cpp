@@ -8,6 +8,8 @@
 
 namespace ferry {
 
+const char* version_number() { return build_info::kVersion; }
+
 std::string version_text() {
   std::string kernels;
   for (const OpTable* table : available_op_tables()) kernels += (kernels.empty() ? "" : ", ") + std::string(table->name);

@@ -4,6 +4,9 @@
 
 namespace ferry {
 
+/// Such as "0.1.0".
+const char* version_number();
+
 /// What `ferry --version` prints, a line each: Ferry's version, the instruction sets that this processor can run (best
 /// first), the element types that oneDNN multiplies here, and the libraries that carry data between ranks.
 std::string version_text();

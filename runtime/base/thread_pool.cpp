@@ -10,13 +10,15 @@
 
 namespace ferry {
 
-ThreadPool::ThreadPool(int num_threads, std::chrono::microseconds spin) : num_threads_(num_threads), spin_(spin) {
+ThreadPool::ThreadPool(int num_threads, std::chrono::microseconds spin, ThreadPoolObserver* observer)
+    : num_threads_(num_threads), spin_(spin), observer_(observer) {
   FERRY_CHECK_GE(num_threads, 1);
   const int rank = check_context().rank;
   try {
     for (int i = 1; i < num_threads_; ++i) {
       threads_.emplace_back([this, i, rank] {
         check_context().rank = rank;
+        if (observer_ != nullptr) observer_->thread_started(i);
         run_thread(i);
       });
     }
@@ -59,10 +61,14 @@ void ThreadPool::parallel_for(int64_t num_tasks, TaskRef task) {
 }
 
 void ThreadPool::run_tasks(int thread_idx) {
+  if (observer_ != nullptr) observer_->share_begins();
+  int64_t num_done = 0;
   for (int64_t i = next_task_.fetch_add(1, std::memory_order_relaxed); i < num_tasks_;
        i = next_task_.fetch_add(1, std::memory_order_relaxed)) {
     (*task_)(i, thread_idx);
+    ++num_done;
   }
+  if (observer_ != nullptr) observer_->share_ends(num_done);
 }
 
 void ThreadPool::wait_for_generation(uint32_t seen) {

@@ -26,6 +26,17 @@ class TaskRef {
   void (*call_)(void*, int64_t, int);
 };
 
+/// Told what a pool's threads do, on those threads; must be quick.
+class ThreadPoolObserver {
+ public:
+  virtual ~ThreadPoolObserver() = default;
+  /// A thread of the pool has started; the caller's own, number 0, is not reported.
+  virtual void thread_started(int thread_idx) = 0;
+  /// Around a thread's share of a parallel_for that more than one thread works on.
+  virtual void share_begins() = 0;
+  virtual void share_ends(int64_t num_tasks) = 0;
+};
+
 /// Fork-join over a fixed set of threads; the caller is thread 0 and works too. Tasks are handed out one by one, so their
 /// order and owner vary: a task must not depend on either.
 ///
@@ -34,7 +45,9 @@ class TaskRef {
 class ThreadPool {
  public:
   /// Throws Error{kResourceExhausted} if the system gives no more threads.
-  explicit ThreadPool(int num_threads, std::chrono::microseconds spin = std::chrono::microseconds(0));
+  /// `observer`, if there is one, outlives the pool.
+  explicit ThreadPool(int num_threads, std::chrono::microseconds spin = std::chrono::microseconds(0),
+                      ThreadPoolObserver* observer = nullptr);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -52,6 +65,7 @@ class ThreadPool {
 
   const int num_threads_;
   const std::chrono::microseconds spin_;
+  ThreadPoolObserver* const observer_;
   const TaskRef* task_ = nullptr;  // valid while a parallel_for is open
   int64_t num_tasks_ = 0;
   alignas(64) std::atomic<uint32_t> generation_{0};  // counts parallel_for calls; threads wait for it to move

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "profiler/span.h"
 #include "runtime/base/check.h"
 
 namespace ferry {
@@ -117,14 +118,22 @@ ConstMatrixView Qwen35Model::forward(const StepInput& input, KvCache& kv_cache, 
     }
     add(context_, {.a = hidden, .b = block_out, .out = hidden});
 
-    rms_norm(context_,
-             {.x = hidden, .weight = layer.post_attention_norm.data(), .eps = config_.rms_norm_eps, .out = step.normed});
+    rms_norm(context_, {.zone = Zone::kPostAttentionNorm,
+                        .x = hidden,
+                        .weight = layer.post_attention_norm.data(),
+                        .eps = config_.rms_norm_eps,
+                        .out = step.normed});
     moe_block(step, layer.moe, i, block_out);
     add(context_, {.a = hidden, .b = block_out, .out = hidden});
     if (tap != nullptr && i + 1 < config_.num_layers()) tap->matrix("hidden", i + 1, hidden);
   }
   check_context().layer = -1;
   return lm_head(step, hidden);
+}
+
+void Qwen35Model::linear(Zone zone, ConstMatrixView x, const PackedMatrix& weights, MatrixView out) {
+  const Span span(zone, x.rows);
+  matmul_.matmul(*context_.pool, x, weights, out);
 }
 
 /// Gated DeltaNet: projections, short convolution, gated delta rule, gated norm, output projection.
@@ -137,10 +146,10 @@ void Qwen35Model::deltanet_layer(const Step& step, const DeltaNetWeights& w, int
     b.conv_states[s] = step.recurrent_state.conv(state_layer, step.input.state_slots[s]);
     b.delta_states[s] = step.recurrent_state.delta(state_layer, step.input.state_slots[s]);
   }
-  linear(step.normed, *w.in_proj_qkv, b.qkv.top(t));
-  linear(step.normed, *w.in_proj_z, b.z.top(t));
-  linear(step.normed, *w.in_proj_b, b.b_gate.top(t));
-  linear(step.normed, *w.in_proj_a, b.a_gate.top(t));
+  linear(Zone::kInProjQkv, step.normed, *w.in_proj_qkv, b.qkv.top(t));
+  linear(Zone::kInProjZ, step.normed, *w.in_proj_z, b.z.top(t));
+  linear(Zone::kInProjB, step.normed, *w.in_proj_b, b.b_gate.top(t));
+  linear(Zone::kInProjA, step.normed, *w.in_proj_a, b.a_gate.top(t));
   causal_conv1d(context_, {.x = b.qkv.top(t),
                            .weight = w.conv1d.data(),
                            .kernel = d.conv_kernel,
@@ -173,7 +182,7 @@ void Qwen35Model::deltanet_layer(const Step& step, const DeltaNetWeights& w, int
                             .weight_dtype = w.norm_dtype,
                             .eps = config_.rms_norm_eps,
                             .out = heads});
-  linear(b.delta_out.top(t), *w.out_proj, out);
+  linear(Zone::kOutProj, b.delta_out.top(t), *w.out_proj, out);
 }
 
 /// Gated attention: q (with its gate), k, v; head norms; partial rotary positions; causal attention over the cache; sigmoid
@@ -183,16 +192,18 @@ void Qwen35Model::attention_layer(const Step& step, const AttentionWeights& w, i
   const int64_t t = step.num_tokens;
   Buffers& b = *buffers_;
   const MatrixView q = b.q.top(t), k = b.k.top(t), v = b.v.top(t), attended = b.attention_out.top(t);
-  linear(step.normed, *w.q_proj, b.q_and_gate.top(t));
-  linear(step.normed, *w.k_proj, k);
-  linear(step.normed, *w.v_proj, v);
+  linear(Zone::kQProj, step.normed, *w.q_proj, b.q_and_gate.top(t));
+  linear(Zone::kKProj, step.normed, *w.k_proj, k);
+  linear(Zone::kVProj, step.normed, *w.v_proj, v);
   const MatrixView q_and_gate = b.q_and_gate.top(t).split_rows(a.num_heads);  // [T * num_heads, 2 * head_dim]
-  rms_norm(context_, {.x = q_and_gate.cols_from(0, a.head_dim),
+  rms_norm(context_, {.zone = Zone::kQkNorm,
+                      .x = q_and_gate.cols_from(0, a.head_dim),
                       .weight = w.q_norm.data(),
                       .eps = config_.rms_norm_eps,
                       .out = q.split_rows(a.num_heads)});
   const MatrixView k_heads = k.split_rows(a.num_kv_heads);  // [T * num_kv_heads, head_dim]
-  rms_norm(context_, {.x = k_heads, .weight = w.k_norm.data(), .eps = config_.rms_norm_eps, .out = k_heads});
+  rms_norm(context_,
+           {.zone = Zone::kQkNorm, .x = k_heads, .weight = w.k_norm.data(), .eps = config_.rms_norm_eps, .out = k_heads});
   const float* cos = b.cos.view().row<float>(0);
   const float* sin = b.sin.view().row<float>(0);
   for (const MatrixView& x : {q, k})
@@ -209,7 +220,7 @@ void Qwen35Model::attention_layer(const Step& step, const AttentionWeights& w, i
                        .out = attended});
   const MatrixView heads = attended.split_rows(a.num_heads);
   sigmoid_gate(context_, {.x = heads, .gate = q_and_gate.cols_from(a.head_dim, a.head_dim), .out = heads});
-  linear(attended, *w.o_proj, out);
+  linear(Zone::kOProj, attended, *w.o_proj, out);
 }
 
 /// Router, routed experts (wherever they live) and, while those work, the shared expert.
@@ -218,7 +229,7 @@ void Qwen35Model::moe_block(const Step& step, const MoeWeights& w, int64_t layer
   Buffers& b = *buffers_;
   const std::span<int32_t> topk_idx = std::span(b.topk_idx).first(static_cast<std::size_t>(t * top_k));
   const std::span<float> topk_weights = std::span(b.topk_weights).first(topk_idx.size());
-  linear(step.normed, *w.router, b.router_logits.top(t));
+  linear(Zone::kRouter, step.normed, *w.router, b.router_logits.top(t));
   router_topk(
       context_,
       {.logits = b.router_logits.top(t), .top_k = top_k, .topk_idx = topk_idx.data(), .topk_weights = topk_weights.data()});
@@ -226,10 +237,10 @@ void Qwen35Model::moe_block(const Step& step, const MoeWeights& w, int64_t layer
 
   DispatchHandle handle =
       step.dispatcher.dispatch({.layer = layer, .tokens = step.normed, .topk_idx = topk_idx, .top_k = top_k});
-  linear(step.normed, *w.shared_gate_up, b.shared_gate_up.top(t));
+  linear(Zone::kSharedGateUp, step.normed, *w.shared_gate_up, b.shared_gate_up.top(t));
   swiglu(context_, {.gate_up = b.shared_gate_up.top(t), .out = b.shared_activated.top(t)});
-  linear(b.shared_activated.top(t), *w.shared_down, b.shared_out.top(t));
-  linear(step.normed, *w.shared_expert_gate, b.shared_gate.top(t));
+  linear(Zone::kSharedDown, b.shared_activated.top(t), *w.shared_down, b.shared_out.top(t));
+  linear(Zone::kSharedGate, step.normed, *w.shared_expert_gate, b.shared_gate.top(t));
   step.dispatcher.combine(std::move(handle), topk_weights, out);
   shared_expert_merge(context_, {.routed = out, .shared = b.shared_out.top(t), .gate = b.shared_gate.top(t), .out = out});
 }
@@ -240,9 +251,10 @@ ConstMatrixView Qwen35Model::lm_head(const Step& step, MatrixView hidden) {
   const MatrixView last = buffers_->last_hidden.top(num_rows);
   const MatrixView logits = buffers_->logits.top(num_rows);
   gather_rows(context_, {.x = hidden, .row_idx = step.input.logit_rows, .out = last});
-  rms_norm(context_, {.x = last, .weight = weights_.norm.data(), .eps = config_.rms_norm_eps, .out = last});
+  rms_norm(context_,
+           {.zone = Zone::kFinalNorm, .x = last, .weight = weights_.norm.data(), .eps = config_.rms_norm_eps, .out = last});
   if (step.tap != nullptr) step.tap->matrix("hidden", config_.num_layers(), last);
-  linear(last, *weights_.lm_head, logits);
+  linear(Zone::kLmHead, last, *weights_.lm_head, logits);
   return logits;
 }
 
@@ -251,6 +263,7 @@ ConstMatrixView Qwen35Model::lm_head(const Step& step, MatrixView hidden) {
 void Qwen35Model::fill_rope_table(const StepInput& input) {
   const AttentionConfig& a = config_.attention;
   const int64_t num_tokens = static_cast<int64_t>(input.token_ids.size()), half = a.rotary_dim / 2;
+  const Span span(Zone::kRopeTable, num_tokens);
   for (int64_t j = 0; j < half; ++j) {
     const float exponent = static_cast<float>(2 * j) / static_cast<float>(a.rotary_dim);
     const float inv_freq = 1.0F / std::pow(static_cast<float>(a.rope_theta), exponent);

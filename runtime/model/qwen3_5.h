@@ -69,9 +69,7 @@ class Qwen35Model {
   void moe_block(const Step& step, const MoeWeights& w, int64_t layer, MatrixView out);
   ConstMatrixView lm_head(const Step& step, MatrixView hidden);
   void fill_rope_table(const StepInput& input);
-  void linear(ConstMatrixView x, const PackedMatrix& weights, MatrixView out) {
-    matmul_.matmul(*context_.pool, x, weights, out);
-  }
+  void linear(Zone zone, ConstMatrixView x, const PackedMatrix& weights, MatrixView out);
 
   const ModelConfig& config_;
   const TrunkWeights& weights_;

@@ -28,6 +28,7 @@ struct Request {
   std::vector<TokenId> prompt;
   SamplingParams sampling;
   std::optional<std::chrono::steady_clock::time_point> deadline;
+  std::optional<std::chrono::steady_clock::time_point> arrival;  // before its text became tokens; absent: when it is submitted
 };
 
 enum class FinishReason { kNone, kStop, kLength, kAborted, kDeadline, kError };

@@ -10,28 +10,12 @@
 #include <utility>
 
 #include "ferry/v1/inference.grpc.pb.h"
+#include "runtime/server/status.h"
 
 namespace ferry {
 namespace {
 
 constexpr std::size_t kRequestIdBytesMax = 128;
-
-grpc::StatusCode status_code(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::kCancelled: return grpc::StatusCode::CANCELLED;
-    case ErrorCode::kInvalidArgument: return grpc::StatusCode::INVALID_ARGUMENT;
-    case ErrorCode::kDeadlineExceeded: return grpc::StatusCode::DEADLINE_EXCEEDED;
-    case ErrorCode::kNotFound: return grpc::StatusCode::NOT_FOUND;
-    case ErrorCode::kResourceExhausted: return grpc::StatusCode::RESOURCE_EXHAUSTED;
-    case ErrorCode::kFailedPrecondition: return grpc::StatusCode::FAILED_PRECONDITION;
-    case ErrorCode::kUnimplemented: return grpc::StatusCode::UNIMPLEMENTED;
-    case ErrorCode::kInternal: return grpc::StatusCode::INTERNAL;
-    case ErrorCode::kUnavailable: return grpc::StatusCode::UNAVAILABLE;
-  }
-  return grpc::StatusCode::UNKNOWN;
-}
-
-grpc::Status to_status(const Error& error) { return {status_code(error.code()), error.what()}; }
 
 std::vector<TokenId> encode_chat(const Backend& backend, const v1::Chat& chat) {
   if (chat.messages().empty()) throw_invalid("chat.messages is empty, at least one message is needed");
@@ -142,6 +126,7 @@ class GenerateCall : public grpc::ServerWriteReactor<v1::GenerateResponse>, publ
                       " are allowed");
       }
       Request request;
+      request.arrival = std::chrono::steady_clock::now();  // before the prompt is tokenized
       request.id = id_;
       request.prompt = prompt_of(backend_, message);
       request.sampling = sampling_of(message.sampling());

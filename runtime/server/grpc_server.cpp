@@ -5,28 +5,15 @@
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
 
-#include <charconv>
 #include <mutex>
 
+#include "runtime/base/error.h"
 #include "runtime/server/generate_service.h"
+#include "runtime/server/host_port.h"
+#include "runtime/server/profile_service.h"
 
 namespace ferry {
 namespace {
-
-/// HOST of "HOST:PORT" (with brackets if it is an IPv6 address). Throws unless there is a host and a port in [0, 65535].
-std::string host_of(const std::string& address) {
-  const std::size_t colon = address.rfind(':');
-  const std::string host = address.substr(0, colon == std::string::npos ? 0 : colon);
-  const std::string port = colon == std::string::npos ? "" : address.substr(colon + 1);
-  int number = -1;
-  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
-  const bool is_port = error == std::errc() && end == port.data() + port.size() && number >= 0 && number <= 65535;
-  const bool is_bare_ipv6 = host.find(':') != std::string::npos && host.front() != '[';
-  if (host.empty() || is_bare_ipv6 || !is_port) {
-    throw_invalid("grpc address '" + address + "' is not HOST:PORT with a port in 0‥65535 (an IPv6 host in brackets)");
-  }
-  return host;
-}
 
 /// Keeps gRPC's own log quiet for a while: what it would say is in the Error that follows.
 class QuietLog {
@@ -43,8 +30,8 @@ class QuietLog {
 
 class GrpcServer::Impl {
  public:
-  Impl(const GrpcServerOptions& options, Backend& backend) : service_(make_generate_service(backend)) {
-    const std::string host = host_of(options.address);
+  Impl(const GrpcServerOptions& options, Backend& backend, ProfileControl* profile) : service_(make_generate_service(backend)) {
+    const std::string host = parse_host_port("grpc", options.address).host;
     grpc::EnableDefaultHealthCheckService(true);
     static std::once_flag reflection_once;  // the plugin registers itself for all servers to come
     std::call_once(reflection_once, [] { grpc::reflection::InitProtoReflectionServerBuilderPlugin(); });
@@ -56,6 +43,10 @@ class GrpcServer::Impl {
     builder.SetMaxSendMessageSize(options.max_message_bytes);
     builder.AddListeningPort(options.address, grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(service_.get());
+    if (profile != nullptr) {
+      profile_service_ = make_profile_service(*profile);
+      builder.RegisterService(profile_service_.get());
+    }
     {
       const QuietLog quiet;
       server_ = builder.BuildAndStart();
@@ -88,13 +79,15 @@ class GrpcServer::Impl {
 
  private:
   std::shared_ptr<grpc::Service> service_;  // shared_ptr for its deleter: grpc::Service is incomplete where it is made known
-  std::unique_ptr<grpc::Server> server_;    // destroyed before the service
+  std::shared_ptr<grpc::Service> profile_service_;
+  std::unique_ptr<grpc::Server> server_;  // destroyed before the services
   std::string address_;
   std::mutex shutdown_mutex_;
   bool is_shut_down_ = false;
 };
 
-GrpcServer::GrpcServer(const GrpcServerOptions& options, Backend& backend) : impl_(std::make_unique<Impl>(options, backend)) {}
+GrpcServer::GrpcServer(const GrpcServerOptions& options, Backend& backend, ProfileControl* profile)
+    : impl_(std::make_unique<Impl>(options, backend, profile)) {}
 GrpcServer::~GrpcServer() = default;
 const std::string& GrpcServer::address() const { return impl_->address(); }
 void GrpcServer::set_not_serving() { impl_->set_not_serving(); }

@@ -13,14 +13,16 @@ struct GrpcServerOptions {
   int max_message_bytes = 64 << 20;         // of one request or response
 };
 
-/// Serves ferry.v1.Inference, grpc.health.v1 and server reflection on one address, without TLS.
+class ProfileControl;
+
+/// Serves ferry.v1.Inference, ferry.v1.Profile (if there is one), grpc.health.v1 and server reflection on one address, without TLS.
 ///
-/// Any thread may call any method. `backend` must outlive the server.
+/// Any thread may call any method. `backend` and `profile` must outlive the server.
 class GrpcServer {
  public:
   /// Listens when it returns. Throws Error{kInvalidArgument} for an address that is not HOST:PORT and
   /// Error{kFailedPrecondition} if it cannot be listened on (in use, not this host's).
-  GrpcServer(const GrpcServerOptions& options, Backend& backend);
+  GrpcServer(const GrpcServerOptions& options, Backend& backend, ProfileControl* profile = nullptr);
   /// Cancels what is still open.
   ~GrpcServer();
   GrpcServer(const GrpcServer&) = delete;

@@ -30,7 +30,7 @@ ARROWS = {
     "runtime/server": ["runtime", "runtime/model", "runtime/schedule", "ferry", "profiler"],
     "launch": ["launch", "runtime", "runtime/model", "runtime/schedule", "runtime/server", "moe", "kernels", "comm", "profiler"],
 }
-GENERATED = ("ferry/", "build_info.h", "runtime/build_info.h")  # includes of files that the build makes
+GENERATED = ("ferry/", "build_info.h", "runtime/build_info.h", "profiler/export/perfetto.pb.h")  # includes of files that the build makes
 
 # Header pattern -> path patterns of the files that may include it.
 QUARANTINE = {
@@ -38,7 +38,7 @@ QUARANTINE = {
     r"gloo/.*": [r"comm/gloo/[^/]*\.cpp"],
     r"(oneapi/dnnl/)?dnnl.*": [r"kernels/onednn/.*"],
     r"vulkan/.*|volk\.h": [r"kernels/vulkan/.*"],
-    r"grpc/.*|grpcpp/.*|.*\.pb\.h": [r"runtime/server/.*", r"launch/.*", r"tests/runtime/server/.*"],
+    r"grpc/.*|grpcpp/.*|.*\.pb\.h": [r"runtime/server/.*", r"launch/.*", r"tests/runtime/server/.*", r"(tests/)?profiler/.*"],
     r"httplib\.h": [r"runtime/server/.*", r"tests/runtime/server/.*"],
 }
 

@@ -1,0 +1,121 @@
+#include "launch/bench_driver.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "profiler/span.h"
+
+namespace ferry {
+namespace {
+
+uint32_t next_request_number() {
+  static uint32_t next = 0;
+  return next++;
+}
+
+}  // namespace
+
+BenchDriver::BenchDriver(Engine& engine, int64_t tokens_per_sequence) : engine_(engine) {
+  const SchedulerOptions& limits = engine.scheduler_options();
+  blocks_per_sequence_ = (tokens_per_sequence + limits.block_tokens - 1) / limits.block_tokens;
+  blocks_.resize(static_cast<std::size_t>(limits.num_blocks));
+  std::iota(blocks_.begin(), blocks_.end(), 0);
+  requests_.resize(static_cast<std::size_t>(limits.max_running));
+}
+
+int64_t BenchDriver::max_sequences() const {
+  return std::min<int64_t>(engine_.scheduler_options().max_running,
+                           static_cast<int64_t>(blocks_.size()) / blocks_per_sequence_);
+}
+
+ConstMatrixView BenchDriver::prefill(int64_t s, int64_t past, int64_t count) {
+  rows_.clear();
+  add_rows(s, past, count);
+  return forward(Phase::kPrefill, {{0, count, past}}, {static_cast<int32_t>(count - 1)}, {static_cast<int32_t>(s)});
+}
+
+ConstMatrixView BenchDriver::prompt(int64_t s, int64_t num_prompt) {
+  engine_.recurrent_state().reset(s);
+  TracedRequest& request = requests_[static_cast<std::size_t>(s)];
+  end_request(request);
+  request = {.number = next_request_number(), .is_open = true, .first_token = 0, .num_generated = 0};
+  const auto prompt_tokens = static_cast<uint32_t>(num_prompt);
+  const uint64_t begin = now_ticks();
+  record_span(Zone::kRequestTokenize, begin, begin, request.number, prompt_tokens);
+  record_span(Zone::kRequestQueue, begin, begin, request.number, prompt_tokens);
+  ConstMatrixView logits;
+  const SchedulerOptions& limits = engine_.scheduler_options();
+  for (int64_t done = 0; done < num_prompt;) {
+    const int64_t piece = next_prefill_piece(num_prompt, done, limits.prefill_chunk, limits.token_budget);
+    logits = prefill(s, done, piece);
+    done += piece;
+  }
+  request.first_token = now_ticks();
+  request.num_generated = 1;
+  record_span(Zone::kRequestPrefill, begin, request.first_token, request.number, prompt_tokens);
+  return logits;
+}
+
+ConstMatrixView BenchDriver::decode(int64_t batch, int64_t past) {
+  rows_.clear();
+  std::vector<SequenceSpan> spans;
+  std::vector<int32_t> logit_rows, slots;
+  for (int64_t s = 0; s < batch; ++s) {
+    add_rows(s, past, 1);
+    spans.push_back({s, 1, past});
+    logit_rows.push_back(static_cast<int32_t>(s));
+    slots.push_back(static_cast<int32_t>(s));
+    ++requests_[static_cast<std::size_t>(s)].num_generated;
+  }
+  return forward(Phase::kDecode, spans, logit_rows, slots);
+}
+
+void BenchDriver::end_requests() {
+  for (TracedRequest& request : requests_) end_request(request);
+}
+
+void BenchDriver::end_request(TracedRequest& request) {
+  constexpr uint32_t kReasonLength = static_cast<uint32_t>(FinishReason::kLength);
+  if (!request.is_open) return;
+  request.is_open = false;
+  const uint64_t now = now_ticks();
+  record_span(Zone::kRequestDecode, request.first_token, now, request.number, request.num_generated);
+  record_span(Zone::kRequestFinish, now, now, request.number, kReasonLength);
+}
+
+void BenchDriver::add_rows(int64_t s, int64_t past, int64_t count) {
+  const int64_t vocab = engine_.config().vocab_size;
+  for (int64_t i = past; i < past + count; ++i)
+    rows_.push_back({static_cast<TokenId>((s * 7919 + i * 104729 + 17) % vocab), static_cast<int32_t>(i)});
+}
+
+ConstMatrixView BenchDriver::forward(Phase phase, const std::vector<SequenceSpan>& spans,
+                                     const std::vector<int32_t>& logit_rows, const std::vector<int32_t>& slots) {
+  const uint64_t begin = now_ticks();
+  std::vector<TokenId> ids;
+  std::vector<int32_t> positions;
+  std::vector<const int32_t*> tables;
+  for (const Row& row : rows_) ids.push_back(row.token);
+  for (int axis = 0; axis < 3; ++axis) {
+    for (const Row& row : rows_) positions.push_back(row.position);
+  }
+  for (const int32_t slot : slots) tables.push_back(blocks_.data() + slot * blocks_per_sequence_);
+  const ConstMatrixView logits = engine_.forward({.token_ids = ids,
+                                                  .positions = positions,
+                                                  .sequences = spans,
+                                                  .block_tables = tables,
+                                                  .state_slots = slots,
+                                                  .logit_rows = logit_rows,
+                                                  .delta_chunk = prefill_quantum(engine_.scheduler_options().prefill_chunk)});
+  const uint64_t end = now_ticks();
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    const TracedRequest& request = requests_[static_cast<std::size_t>(slots[i])];
+    record_span(Zone::kRequestStep, begin, end, request.number, static_cast<uint32_t>(spans[i].num_tokens));
+  }
+  record_span(Zone::kStep, begin, end, static_cast<uint32_t>(ids.size()),
+              pack_plan(phase, static_cast<uint32_t>(slots.size())));
+  engine_.trace().work(true);
+  return logits;
+}
+
+}  // namespace ferry

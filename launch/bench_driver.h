@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "runtime/engine.h"
+
+namespace ferry {
+
+/// Drives the engine without a scheduler: sequence s lives in slot s and in its own blocks. In the trace every prompt is a
+/// request that arrives, is scheduled at once, and decodes until the next prompt takes its place.
+class BenchDriver {
+ public:
+  BenchDriver(Engine& engine, int64_t tokens_per_sequence);
+
+  int64_t max_sequences() const;
+
+  /// Computes tokens [past, past + count) of sequence `s`; the ids are a fixed function of place. Returns the last row's
+  /// logits.
+  ConstMatrixView prefill(int64_t s, int64_t past, int64_t count);
+  /// A whole prompt in the pieces that serving would use.
+  ConstMatrixView prompt(int64_t s, int64_t num_prompt);
+  /// One token of each of the sequences 0 ‥ batch-1, which all hold `past` tokens.
+  ConstMatrixView decode(int64_t batch, int64_t past);
+
+  /// Every request that is still open finishes now.
+  void end_requests();
+
+ private:
+  struct Row {
+    TokenId token;
+    int32_t position;
+  };
+  struct TracedRequest {
+    uint32_t number = 0;
+    bool is_open = false;
+    uint64_t first_token = 0;  // ticks
+    uint32_t num_generated = 0;
+  };
+
+  void add_rows(int64_t s, int64_t past, int64_t count);
+  ConstMatrixView forward(Phase phase, const std::vector<SequenceSpan>& spans, const std::vector<int32_t>& logit_rows,
+                          const std::vector<int32_t>& slots);
+  void end_request(TracedRequest& request);
+
+  Engine& engine_;
+  int64_t blocks_per_sequence_ = 0;
+  std::vector<int32_t> blocks_;
+  std::vector<Row> rows_;
+  std::vector<TracedRequest> requests_;  // by slot
+};
+
+}  // namespace ferry

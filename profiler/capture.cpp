@@ -1,0 +1,232 @@
+#include "profiler/capture.h"
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "runtime/base/error.h"
+
+namespace ferry {
+
+using nlohmann::json;
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TickLine, base_ticks, base_ns, ns_per_tick)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ClockAlignment, reference_ns, offset_ns, drift, bound_ns, num_samples)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ModelFacts, name, dtype, dtype_bytes, weight_bytes, expert_bytes, layer_types, hidden_dim,
+                                   vocab_size, num_heads, num_kv_heads, head_dim, num_k_heads, num_v_heads, k_dim, v_dim,
+                                   conv_channels, conv_kernel, num_experts, top_k, intermediate_dim, shared_intermediate_dim)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(CaptureInfo, version, command, transport, level, world_size, start_epoch_ns, model,
+                                   read_bytes_per_s, flops_per_s, max_running_requests, num_kv_blocks, expert_rank,
+                                   expert_tokens)
+
+namespace {
+
+// A rank's file: magic, format, bytes of the JSON header, the header, and the threads' records one after another.
+constexpr char kMagic[8] = {'F', 'E', 'R', 'R', 'Y', 'S', 'P', 'N'};
+constexpr uint32_t kFormat = 1;
+
+struct Preamble {
+  char magic[8];
+  uint32_t format;
+  uint32_t num_zones;  // of the writer: later versions may know more
+  uint64_t header_bytes;
+};
+static_assert(sizeof(Preamble) == 24);
+
+Error damaged(const std::string& source, const std::string& what) {
+  return {ErrorCode::kInvalidArgument, source + ": " + what + "; allowed: a capture file that Ferry wrote"};
+}
+
+json header_of(const RankCapture& c) {
+  json threads = json::array();
+  for (const ThreadCapture& thread : c.threads) {
+    threads.push_back(
+        {{"name", thread.name}, {"tid", thread.tid}, {"num_lost", thread.num_lost}, {"num_records", thread.records.size()}});
+  }
+  return {{"rank", c.rank},
+          {"host", c.host},
+          {"boot_id", c.boot_id},
+          {"pid", c.pid},
+          {"num_threads", c.num_threads},
+          {"ticks", c.ticks},
+          {"alignment", c.alignment},
+          {"begin", c.begin},
+          {"end", c.end},
+          {"span_cost_ns", c.span_cost_ns},
+          {"peak_rss_bytes", c.peak_rss_bytes},
+          {"num_preemptions", c.num_preemptions},
+          {"threads", std::move(threads)}};
+}
+
+RankCapture from_header(const json& header) {
+  RankCapture c;
+  header.at("rank").get_to(c.rank);
+  header.at("host").get_to(c.host);
+  header.at("boot_id").get_to(c.boot_id);
+  header.at("pid").get_to(c.pid);
+  header.at("num_threads").get_to(c.num_threads);
+  header.at("ticks").get_to(c.ticks);
+  header.at("alignment").get_to(c.alignment);
+  header.at("begin").get_to(c.begin);
+  header.at("end").get_to(c.end);
+  header.at("span_cost_ns").get_to(c.span_cost_ns);
+  header.at("peak_rss_bytes").get_to(c.peak_rss_bytes);
+  header.at("num_preemptions").get_to(c.num_preemptions);
+  return c;
+}
+
+/// Takes a thread's records from the front of `rest`.
+std::vector<SpanRecord> take_records(std::span<const std::byte>& rest, uint64_t num_records, const std::string& source) {
+  if (num_records > rest.size() / sizeof(SpanRecord)) throw damaged(source, "fewer records than its header counts");
+  std::vector<SpanRecord> records(num_records);
+  if (num_records > 0) std::memcpy(records.data(), rest.data(), num_records * sizeof(SpanRecord));
+  rest = rest.subspan(num_records * sizeof(SpanRecord));
+  for (const SpanRecord& record : records) {
+    if (static_cast<int>(record.zone) >= kNumZones || record.end < record.begin)
+      throw damaged(source, "a record of zone " + std::to_string(static_cast<int>(record.zone)) +
+                                " that ends before it begins or is unknown");
+  }
+  return records;
+}
+
+std::string system_reason() { return std::error_code(errno, std::generic_category()).message(); }
+
+void write_file(const std::filesystem::path& path, std::span<const std::byte> bytes) {
+  std::ofstream file(path, std::ios::binary);
+  file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  file.close();
+  if (!file) throw Error(ErrorCode::kUnavailable, "cannot write " + path.string() + ": " + system_reason());
+}
+
+std::vector<std::byte> read_file(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) throw Error(ErrorCode::kNotFound, "cannot read " + path.string() + ": " + system_reason());
+  std::vector<std::byte> bytes(static_cast<std::size_t>(file.tellg()));
+  file.seekg(0);
+  file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  if (!file) throw Error(ErrorCode::kUnavailable, "cannot read " + path.string() + ": " + system_reason());
+  return bytes;
+}
+
+std::filesystem::path rank_file(const std::filesystem::path& directory, int32_t rank) {
+  return directory / ("rank-" + std::to_string(rank) + ".spans");
+}
+
+void check_info(const CaptureInfo& info, const std::string& source) {
+  constexpr int32_t kMaxRanks = 1 << 16;
+  if (info.world_size < 1 || info.world_size > kMaxRanks)
+    throw damaged(source, "world_size is " + std::to_string(info.world_size));
+  for (const int32_t rank : info.expert_rank) {
+    if (rank < 0 || rank >= info.world_size) throw damaged(source, "an expert on rank " + std::to_string(rank));
+  }
+  for (const std::vector<int64_t>& layer : info.expert_tokens) {
+    if (layer.size() != info.expert_rank.size())
+      throw damaged(source, "token counts of " + std::to_string(layer.size()) + " experts in a layer");
+  }
+}
+
+}  // namespace
+
+int64_t TickLine::to_ns(uint64_t ticks) const {
+  const auto since_base = static_cast<int64_t>(ticks - base_ticks);  // may be negative
+  return base_ns + std::llround(static_cast<double>(since_base) * ns_per_tick);
+}
+
+int64_t ClockAlignment::to_coordinator_ns(int64_t rank_ns) const {
+  return rank_ns + std::llround(offset_ns + drift * static_cast<double>(rank_ns - reference_ns));
+}
+
+std::vector<std::byte> encode_rank_capture(const RankCapture& capture) {
+  const std::string header = header_of(capture).dump();
+  Preamble preamble{{}, kFormat, kNumZones, header.size()};
+  std::memcpy(preamble.magic, kMagic, sizeof kMagic);
+  std::size_t size = sizeof preamble + header.size();
+  for (const ThreadCapture& thread : capture.threads) size += thread.records.size() * sizeof(SpanRecord);
+  std::vector<std::byte> bytes(size);
+  std::byte* at = bytes.data();
+  const auto append = [&](const void* data, std::size_t count) {
+    if (count > 0) std::memcpy(at, data, count);
+    at += count;
+  };
+  append(&preamble, sizeof preamble);
+  append(header.data(), header.size());
+  for (const ThreadCapture& thread : capture.threads) append(thread.records.data(), thread.records.size() * sizeof(SpanRecord));
+  return bytes;
+}
+
+RankCapture decode_rank_capture(std::span<const std::byte> bytes, const std::string& source) {
+  Preamble preamble{};
+  if (bytes.size() < sizeof preamble) throw damaged(source, std::to_string(bytes.size()) + " bytes are too few");
+  std::memcpy(&preamble, bytes.data(), sizeof preamble);
+  if (std::memcmp(preamble.magic, kMagic, sizeof kMagic) != 0) throw damaged(source, "it does not begin as a capture file");
+  if (preamble.format != kFormat) throw damaged(source, "format " + std::to_string(preamble.format));
+  std::span<const std::byte> rest = bytes.subspan(sizeof preamble);
+  if (preamble.header_bytes > rest.size()) throw damaged(source, "its header is cut off");
+  const auto* text = reinterpret_cast<const char*>(rest.data());
+  rest = rest.subspan(preamble.header_bytes);
+  try {
+    const json header = json::parse(text, text + preamble.header_bytes);
+    RankCapture capture = from_header(header);
+    for (const json& thread : header.at("threads")) {
+      capture.threads.push_back({.name = thread.at("name"),
+                                 .tid = thread.at("tid"),
+                                 .num_lost = thread.at("num_lost"),
+                                 .records = take_records(rest, thread.at("num_records").get<uint64_t>(), source)});
+    }
+    if (!rest.empty()) throw damaged(source, std::to_string(rest.size()) + " bytes behind its records");
+    return capture;
+  } catch (const json::exception& error) {
+    throw damaged(source, std::string("a header that cannot be read: ") + error.what());
+  }
+}
+
+void prepare_capture_folder(const std::filesystem::path& directory) {
+  const auto refuse = [&](const std::string& what) {
+    throw Error(ErrorCode::kFailedPrecondition, "trace folder " + directory.string() + " " + what);
+  };
+  std::error_code code;
+  if (std::filesystem::exists(directory / "capture.json", code))
+    refuse("holds a capture already; allowed: a new or an empty folder");
+  std::filesystem::create_directories(directory, code);
+  if (code) refuse("cannot be made: " + code.message());
+  const std::filesystem::path probe = directory / ".writable";
+  errno = 0;
+  std::ofstream file(probe);
+  file << "x";
+  file.close();
+  if (!file) refuse("cannot be written to: " + system_reason());
+  std::filesystem::remove(probe, code);
+}
+
+void write_capture(const std::filesystem::path& directory, const Capture& capture) {
+  std::error_code code;
+  std::filesystem::create_directories(directory, code);
+  if (code) throw Error(ErrorCode::kUnavailable, "cannot make " + directory.string() + ": " + code.message());
+  for (const RankCapture& rank : capture.ranks) write_file(rank_file(directory, rank.rank), encode_rank_capture(rank));
+  const std::string info = json(capture.info).dump(1) + "\n";
+  write_file(directory / "capture.json", std::as_bytes(std::span(info)));  // last: a folder with it is complete
+}
+
+Capture read_capture(const std::filesystem::path& directory) {
+  Capture capture;
+  const std::filesystem::path info_path = directory / "capture.json";
+  const std::vector<std::byte> text = read_file(info_path);
+  try {
+    const auto* begin = reinterpret_cast<const char*>(text.data());
+    capture.info = json::parse(begin, begin + text.size()).get<CaptureInfo>();
+  } catch (const json::exception& error) {
+    throw damaged(info_path.string(), error.what());
+  }
+  check_info(capture.info, info_path.string());
+  for (int32_t r = 0; r < capture.info.world_size; ++r) {
+    const std::filesystem::path path = rank_file(directory, r);
+    capture.ranks.push_back(decode_rank_capture(read_file(path), path.string()));
+    if (capture.ranks.back().rank != r) throw damaged(path.string(), "rank " + std::to_string(capture.ranks.back().rank));
+  }
+  return capture;
+}
+
+}  // namespace ferry

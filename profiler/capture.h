@@ -1,0 +1,114 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "profiler/span_record.h"
+
+// A capture as it is stored: what every rank recorded, untouched, and what is needed to read it. Everything that people look
+// at (timelines, tables, pages) is derived from these files, so it can be made again.
+//
+//   DIR/capture.json     CaptureInfo
+//   DIR/rank-<r>.spans   RankCapture: a JSON header and the records, one file a rank
+
+namespace ferry {
+
+/// Ticks of a rank's clock to nanoseconds of its CLOCK_MONOTONIC: ns = base_ns + (ticks - base_ticks) * ns_per_tick.
+struct TickLine {
+  uint64_t base_ticks = 0;
+  int64_t base_ns = 0;
+  double ns_per_tick = 1;
+
+  int64_t to_ns(uint64_t ticks) const;
+};
+
+/// A rank's nanoseconds to the coordinator's: t + offset_ns + drift * (t - reference_ns). Both clocks are CLOCK_MONOTONIC.
+struct ClockAlignment {
+  int64_t reference_ns = 0;  // of the rank's clock
+  double offset_ns = 0;      // coordinator - rank at reference_ns
+  double drift = 0;          // relative: 1e-6 is 1 ppm
+  double bound_ns = 0;       // the error is at most this; 0 on the coordinator's host, where the clock is the same
+  int32_t num_samples = 0;   // exchanges that the line was fitted to
+
+  int64_t to_coordinator_ns(int64_t rank_ns) const;
+};
+
+struct ThreadCapture {
+  std::string name;  // "engine", "pool 1", …
+  int64_t tid = 0;
+  uint64_t num_lost = 0;  // spans of the capture's time that are not in `records`
+  std::vector<SpanRecord> records;
+};
+
+/// What one rank recorded between start and stop.
+struct RankCapture {
+  int32_t rank = 0;
+  std::string host;
+  std::string boot_id;  // of the running kernel: equal ids share a clock
+  int64_t pid = 0;
+  int32_t num_threads = 0;  // of the pool
+  TickLine ticks;
+  ClockAlignment alignment;
+  uint64_t begin = 0, end = 0;  // ticks of start and stop
+  double span_cost_ns = 0;      // what recording one span takes, measured at start
+  int64_t peak_rss_bytes = 0;
+  int64_t num_preemptions = 0;  // involuntary context switches while capturing
+  std::vector<ThreadCapture> threads;
+};
+
+/// Shapes that the cost of operators follows from; the names are config.json's.
+struct ModelFacts {
+  std::string name;
+  std::string dtype;                     // "f32", "bf16": of activations
+  int64_t dtype_bytes = 2;               // of an activation
+  double weight_bytes = 2;               // of a weight of the trunk; below 1 for 4 bits
+  double expert_bytes = 2;               // of a routed expert's weight
+  std::vector<std::string> layer_types;  // "linear_attention" or "full_attention"
+  int64_t hidden_dim = 0, vocab_size = 0;
+  int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;                                               // gated attention
+  int64_t num_k_heads = 0, num_v_heads = 0, k_dim = 0, v_dim = 0, conv_channels = 0, conv_kernel = 0;  // DeltaNet
+  int64_t num_experts = 0, top_k = 0, intermediate_dim = 0, shared_intermediate_dim = 0;
+};
+
+/// What the coordinator knows of the run.
+struct CaptureInfo {
+  std::string version;    // of Ferry
+  std::string command;    // "serve", "bench", "generate"
+  std::string transport;  // "local", "mpi", "gloo"
+  TraceLevel level = TraceLevel::kOperators;
+  int32_t world_size = 1;
+  int64_t start_epoch_ns = 0;  // CLOCK_REALTIME at the coordinator's start, for people
+  ModelFacts model;
+  double read_bytes_per_s = 0;  // roofs, measured with the coordinator's threads; 0 if not measured
+  double flops_per_s = 0;
+  int64_t max_running_requests = 0;  // limits of the scheduler: what requests may wait for; 0 if not known
+  int64_t num_kv_blocks = 0;
+  std::vector<int32_t> expert_rank;                 // [num_experts] the rank that holds each
+  std::vector<std::vector<int64_t>> expert_tokens;  // [num_layers][num_experts] tokens while capturing
+};
+
+struct Capture {
+  CaptureInfo info;
+  std::vector<RankCapture> ranks;  // by rank
+};
+
+/// One rank's capture as the bytes of its file, and back. Reading checks everything and throws Error{kInvalidArgument} that
+/// names `source` (a file, or a rank) and what is wrong.
+std::vector<std::byte> encode_rank_capture(const RankCapture& capture);
+RankCapture decode_rank_capture(std::span<const std::byte> bytes, const std::string& source);
+
+/// Makes the folder and sees that a capture can be written there. Throws Error{kFailedPrecondition} that says what is wrong: it
+/// holds a capture already, it cannot be made, nothing can be written into it.
+void prepare_capture_folder(const std::filesystem::path& directory);
+
+/// Writes capture.json and the ranks' files into `directory`, which is made if it is missing. Throws Error{kUnavailable} with
+/// the system's reason.
+void write_capture(const std::filesystem::path& directory, const Capture& capture);
+/// Throws Error{kNotFound} if there is no capture, {kInvalidArgument} for a damaged one.
+Capture read_capture(const std::filesystem::path& directory);
+
+}  // namespace ferry

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "profiler/capture.h"
+
+// How the clocks of hosts are brought together. On one host they are one clock. Otherwise the coordinator asks a rank for its
+// time, many times; an answer cannot be older than the question nor newer than its arrival, so the offset is known to half the
+// round trip. A line through the quickest exchanges gives offset and drift.
+
+namespace ferry {
+
+/// The coordinator asked at sent_ns and had the answer at received_ns (its clock); the rank's clock said rank_ns in between.
+struct ClockExchange {
+  int64_t sent_ns = 0;
+  int64_t rank_ns = 0;
+  int64_t received_ns = 0;
+
+  int64_t round_trip_ns() const { return received_ns - sent_ns; }
+  /// Coordinator's clock minus the rank's, if the answer was halfway.
+  double offset_ns() const;
+};
+
+/// The line through the quickest exchanges, and how far from it the truth can be: half their round trip plus what they stray.
+/// With exchanges over less than a second the drift is taken to be 0. Needs at least one exchange.
+ClockAlignment fit_clock(std::span<const ClockExchange> exchanges);
+
+}  // namespace ferry

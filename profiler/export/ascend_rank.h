@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "profiler/export/collectives.h"
+#include "profiler/export/text_file.h"
+#include "profiler/export/trace_facts.h"
+#include "profiler/report/report_input.h"
+
+// One rank's `…_ascend_pt` folder while it is written. The mapping: a thread that computes is a stream of the device, everything
+// else that a thread does is the host's, messages are HCCL's, and the device is the process.
+
+namespace ferry {
+
+/// What all files of one rank's folder are made from.
+struct AscendRank {
+  const ReportInput& input;
+  const TraceFacts& facts;
+  const RankCapture& capture;
+  int64_t device = 0;           // number of the rank among those of its host, modulo 31
+  RankCollectives collectives;  // as this rank saw them
+  std::vector<int32_t> lanes;   // its own, indices into Timeline::lanes
+};
+
+/// An operator as a kernel: one row of kernel_details.csv.
+struct AscendKernel {
+  int32_t slice = 0;    // index into Timeline::slices
+  int64_t stream = 0;   // number of its thread among the rank's threads
+  int64_t work_ns = 0;  // its duration without waits and operators inside it
+  int64_t gap_ns = 0;   // from the end of the stream's kernel before it
+};
+
+/// The rank's operators by begin. Their work adds up to what its threads computed.
+std::vector<AscendKernel> find_kernels(const AscendRank& rank);
+
+/// The operator's type is its name up to the first '.'.
+std::string operator_type(Zone zone);
+/// The unit that would run it: "AI_CORE" for matrix products, "MIX_AIC" for attention, "AI_VECTOR_CORE" for the rest.
+const char* accelerator_core(Zone zone);
+
+/// "hcom_alltoallv__dispatch_<layer>": the same on all ranks, once a step.
+std::string collective_name(const Collective& collective);
+/// The communicator that an exchange runs in: dispatch and combine overlap, so each has one.
+const char* collective_group(bool is_dispatch);  // "ep_dispatch", "ep_combine"
+/// What HCCL's files call that group: the decimal hash of its name.
+std::string collective_group_hash(bool is_dispatch);
+
+/// "HCCS" between ranks of one host, "RDMA" between hosts: the names by which the readers know fast and slow links.
+const char* transport_type(const AscendRank& rank, int32_t peer);
+
+/// Kinds of host-side work as api_statistic.csv and the CANN lanes name them: "Model", "Node", "Runtime".
+const char* host_level(ZoneKind kind);
+
+// The files.
+void write_trace_view(const AscendRank& rank, TextFile& out);
+void write_kernel_details(const AscendRank& rank, const std::vector<AscendKernel>& kernels, TextFile& out);
+void write_op_statistic(const AscendRank& rank, const std::vector<AscendKernel>& kernels, TextFile& out);
+void write_api_statistic(const AscendRank& rank, TextFile& out);
+void write_step_trace_time(const AscendRank& rank, TextFile& out);
+void write_communication(const AscendRank& rank, TextFile& out);
+void write_communication_matrix(const AscendRank& rank, TextFile& out);
+
+}  // namespace ferry

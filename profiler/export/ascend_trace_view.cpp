@@ -1,0 +1,315 @@
+#include <algorithm>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "profiler/export/ascend_rank.h"
+#include "profiler/report/intervals.h"
+
+namespace ferry {
+namespace {
+
+/// Processes of the trace by their sort index, which is part of their ids. Readers know all but kRequests and kCounters.
+enum class TraceProcess : uint8_t {
+  kRequests = 2,
+  kCann = 7,
+  kHardware = 14,
+  kCommunication = 16,
+  kCounters = 17,
+  kOverlap = 31,
+};
+
+constexpr int64_t kHostDevice = 31;
+constexpr int64_t kFirstGroupTid = 1;   // of the communication process
+constexpr int64_t kStepsTid = 1 << 22;  // above every thread's: Linux numbers threads below
+constexpr uint64_t kProcessBits = 22;   // of an id of the system: Linux numbers processes below 2^22
+
+/// The intervals cut at every step's begin and end, so that a piece belongs to one step or to none.
+IntervalSet cut_at_steps(const IntervalSet& intervals, const std::vector<StepInfo>& steps) {
+  std::vector<int64_t> edges;
+  for (const StepInfo& step : steps) edges.insert(edges.end(), {step.begin_ns, step.end_ns});
+  std::sort(edges.begin(), edges.end());
+  IntervalSet pieces;
+  for (Interval rest : intervals) {
+    for (auto edge = std::upper_bound(edges.begin(), edges.end(), rest.begin); edge != edges.end() && *edge < rest.end;
+         ++edge) {
+      if (*edge == rest.begin) continue;
+      pieces.push_back({rest.begin, *edge});
+      rest.begin = *edge;
+    }
+    pieces.push_back(rest);
+  }
+  return pieces;
+}
+
+class TraceView {
+ public:
+  TraceView(const AscendRank& rank, TextFile& out) : rank_(rank), out_(out) {}
+
+  void write() {
+    out_ << "[";
+    write_steps();
+    write_threads();
+    write_collectives();
+    write_overlap();
+    write_requests();
+    write_counters();
+    out_ << "\n]\n";
+  }
+
+ private:
+  const Timeline& timeline() const { return rank_.input.timeline; }
+  const Slice& slice_at(int32_t slice) const { return timeline().slices[static_cast<std::size_t>(slice)]; }
+  const Lane& lane_at(int32_t lane) const { return timeline().lanes[static_cast<std::size_t>(lane)]; }
+
+  /// os_pid << 10 | sort_index << 5 | device: readers take the device from the lowest bits.
+  int64_t pid_of(TraceProcess process) const {
+    const bool is_device =
+        process == TraceProcess::kHardware || process == TraceProcess::kCommunication || process == TraceProcess::kOverlap;
+    const auto os_pid = static_cast<uint64_t>(rank_.capture.pid) & ((uint64_t{1} << kProcessBits) - 1);
+    return static_cast<int64_t>(os_pid << 10) | static_cast<int64_t>(process) << 5 | (is_device ? rank_.device : kHostDevice);
+  }
+
+  TextFile& start_event() {
+    out_ << (is_first_ ? "\n" : ",\n");
+    is_first_ = false;
+    return out_;
+  }
+
+  TextFile& start_metadata(std::string_view name, TraceProcess process, int64_t tid, std::string_view key) {
+    return start_event() << R"({"name":")" << name << R"(","pid":)" << pid_of(process) << R"(,"tid":)" << tid
+                         << R"(,"ph":"M","args":{")" << key << R"(":)";
+  }
+
+  void describe(TraceProcess process, std::string_view name) {
+    const bool is_device = (pid_of(process) & 31) != kHostDevice;
+    const std::string label = is_device ? "NPU " + std::to_string(rank_.device) : "CPU";
+    start_metadata("process_name", process, 0, "name") << quoted_json(name) << "}}";
+    start_metadata("process_labels", process, 0, "labels") << quoted_json(label) << "}}";
+    start_metadata("process_sort_index", process, 0, "sort_index") << static_cast<int64_t>(process) << "}}";
+  }
+
+  void describe_thread(TraceProcess process, int64_t tid, std::string_view name, int64_t sort_index) {
+    start_metadata("thread_name", process, tid, "name") << quoted_json(name) << "}}";
+    start_metadata("thread_sort_index", process, tid, "sort_index") << sort_index << "}}";
+  }
+
+  /// An event up to its arguments, which the caller writes and end_slice() closes. `name` needs no quoting.
+  TextFile& start_slice(std::string_view name, TraceProcess process, int64_t tid, Interval when) {
+    start_event() << R"({"name":")" << name << R"(","pid":)" << pid_of(process) << R"(,"tid":)" << tid << R"(,"ts":)";
+    out_.scaled(when.begin + kTraceStartNs, 3) << R"(,"dur":)";
+    return out_.scaled(when.end - when.begin, 3) << R"(,"ph":"X","args":{)";
+  }
+  void end_slice() { out_ << "}}"; }
+
+  /// What the slice says of itself, after arguments that are already written if `is_first` is false.
+  void write_args(const Slice& slice, bool is_first) {
+    rank_.facts.fill_args(slice, args_);
+    for (const TraceArg& arg : args_) {
+      out_ << (is_first ? "\"" : ",\"") << arg.name << "\":";
+      is_first = false;
+      if (arg.text == nullptr) {
+        out_ << arg.value;
+      } else {
+        out_ << quoted_json(arg.text);
+      }
+    }
+  }
+
+  void write_steps();
+  void write_threads();
+  void write_thread(int32_t lane, int64_t stream);
+  void write_collectives();
+  int64_t write_group(bool is_dispatch, int64_t tid);
+  void write_collective(const Collective& collective, int64_t tid);
+  void write_link(const CollectiveLink& link, int64_t tid);
+  void write_overlap();
+  void write_overlap_lane(int64_t tid, std::string_view name, const IntervalSet& intervals);
+  void write_requests();
+  void write_counters();
+
+  const AscendRank& rank_;
+  TextFile& out_;
+  bool is_first_ = true;
+  std::vector<TraceArg> args_;
+};
+
+/// The coordinator's steps, on every rank: what divides its time. Readers look for this name.
+void TraceView::write_steps() {
+  describe(TraceProcess::kCann, "CANN");
+  describe_thread(TraceProcess::kCann, kStepsTid, "steps", 0);
+  for (const StepInfo& step : timeline().steps) {
+    start_slice("ProfilerStep#" + std::to_string(step.step), TraceProcess::kCann, kStepsTid, {step.begin_ns, step.end_ns});
+    out_ << R"("step":)" << int64_t{step.step} << R"(,"phase":")" << phase_name(step.phase) << R"(","tokens":)"
+         << step.num_tokens << R"(,"sequences":)" << step.num_sequences;
+    end_slice();
+  }
+}
+
+void TraceView::write_threads() {
+  describe(TraceProcess::kHardware, "Ascend Hardware");
+  int64_t stream = 0;
+  for (const int32_t lane : rank_.lanes) {
+    if (lane_at(lane).kind == Lane::Kind::kThread) write_thread(lane, stream++);
+  }
+}
+
+/// Operators go to the thread's stream, the rest to the thread's lane of the host; both nest because the thread's lane does.
+void TraceView::write_thread(int32_t lane, int64_t stream) {
+  const auto [first, last] = timeline().lane_range(lane);
+  const int64_t tid = lane_at(lane).tid;
+  bool has_operators = false, has_rest = false;
+  for (int32_t i = first; i < last; ++i) {
+    const ZoneKind kind = zone_info(slice_at(i).zone).kind;
+    has_operators |= kind == ZoneKind::kCompute;
+    has_rest |= kind != ZoneKind::kCompute && kind != ZoneKind::kStep;
+  }
+  if (has_rest) describe_thread(TraceProcess::kCann, tid, lane_at(lane).name, stream + 1);
+  if (has_operators) describe_thread(TraceProcess::kHardware, stream, "Stream " + std::to_string(stream), stream);
+  for (int32_t i = first; i < last; ++i) {
+    const Slice& slice = slice_at(i);
+    const ZoneInfo& info = zone_info(slice.zone);
+    const Interval when{slice.begin_ns, slice.end_ns};
+    if (info.kind == ZoneKind::kCompute) {
+      start_slice(info.name, TraceProcess::kHardware, stream, when)
+          << R"("Model Id":0,"Task Type":")" << accelerator_core(slice.zone) << R"(","Physic Stream Id":)" << stream
+          << R"(,"Task Id":)" << i - first;
+      write_args(slice, false);
+    } else if (info.kind != ZoneKind::kStep) {
+      start_slice(std::string(host_level(info.kind)) + "@" + info.name, TraceProcess::kCann, tid, when);
+      write_args(slice, true);
+    } else {
+      continue;  // they have a lane of their own
+    }
+    end_slice();
+  }
+}
+
+void TraceView::write_collectives() {
+  if (rank_.collectives.collectives.empty()) return;
+  describe(TraceProcess::kCommunication, "Communication");
+  const int64_t next_tid = write_group(true, kFirstGroupTid);
+  write_group(false, next_tid);
+}
+
+/// A lane for the group's collectives (more where they overlap), then a plane for every lane of messages. Returns the next
+/// free tid.
+int64_t TraceView::write_group(bool is_dispatch, int64_t tid) {
+  std::vector<const Collective*> collectives;
+  for (const Collective& collective : rank_.collectives.collectives) {
+    if (collective.is_dispatch == is_dispatch) collectives.push_back(&collective);
+  }
+  std::stable_sort(collectives.begin(), collectives.end(),
+                   [](const Collective* x, const Collective* y) { return x->begin_ns < y->begin_ns; });
+  std::vector<int64_t> lane_ends;
+  for (const Collective* collective : collectives) {
+    auto lane = std::find_if(lane_ends.begin(), lane_ends.end(), [&](int64_t end) { return end <= collective->begin_ns; });
+    if (lane == lane_ends.end()) lane = lane_ends.insert(lane_ends.end(), 0);
+    *lane = collective->end_ns;
+    write_collective(*collective, tid + (lane - lane_ends.begin()));
+  }
+  for (std::size_t l = 0; l < lane_ends.size(); ++l) {
+    const std::string number = l == 0 ? "" : " " + std::to_string(l + 1);
+    describe_thread(TraceProcess::kCommunication, tid,
+                    "Group " + std::string(collective_group(is_dispatch)) + number + " Communication", tid);
+    ++tid;
+  }
+  std::map<int32_t, int64_t> planes;  // tid by lane of the timeline
+  for (const Collective* collective : collectives) {
+    for (int32_t l = collective->first_link; l < collective->last_link; ++l) {
+      const CollectiveLink& link = rank_.collectives.links[static_cast<std::size_t>(l)];
+      const auto [plane, is_new] = planes.try_emplace(slice_at(link.slice).lane, tid + static_cast<int64_t>(planes.size()));
+      if (is_new) {
+        const std::string name = "Plane " + std::to_string(planes.size() - 1);
+        describe_thread(TraceProcess::kCommunication, plane->second, name, plane->second);
+      }
+      write_link(link, plane->second);
+    }
+  }
+  return tid + static_cast<int64_t>(planes.size());
+}
+
+void TraceView::write_collective(const Collective& collective, int64_t tid) {
+  start_slice(collective_name(collective), TraceProcess::kCommunication, tid, {collective.begin_ns, collective.end_ns})
+      << R"("rank_size":)" << static_cast<int64_t>(rank_.input.capture.ranks.size()) << R"(,"data_type":)"
+      << quoted_json(rank_.input.capture.info.model.dtype) << R"(,"alg_type":"direct","step":)" << int64_t{collective.step}
+      << R"(,"layer":)" << collective.layer << ",";
+  out_.key("sent(Byte)") << collective.sent_bytes << ",";
+  out_.key("wait(us)").scaled(collective.wait_ns, 3);
+  end_slice();
+}
+
+/// A message as HCCL logs it: the wait for the other side, then what moves the bytes.
+void TraceView::write_link(const CollectiveLink& link, int64_t tid) {
+  const bool is_near = std::string_view(transport_type(rank_, link.peer)) == "HCCS";
+  const Interval wait{link.begin_ns, link.begin_ns + link.wait_ns};
+  const auto write_part = [&](std::string_view name, Interval when) {
+    start_slice(name, TraceProcess::kCommunication, tid, when)
+        << R"("src rank":)" << (link.is_send ? rank_.capture.rank : link.peer) << R"(,"dst rank":)"
+        << (link.is_send ? link.peer : rank_.capture.rank) << R"(,"transport type":")" << (is_near ? "SDMA" : "RDMA")
+        << R"(","link type":")" << (is_near ? "HCCS" : "RDMA") << "\",";
+    out_.key("size(Byte)") << link.bytes << ",";
+    out_.key("bandwidth(GB/s)")
+        .rounded(link.transit_ns() > 0 ? static_cast<double>(link.bytes) / static_cast<double>(link.transit_ns()) : 0, 4);
+    write_args(slice_at(link.slice), false);
+    end_slice();
+  };
+  if (link.wait_ns > 0) write_part("Notify_Wait", wait);
+  if (link.transit_ns() > 0 || link.wait_ns == 0) write_part(is_near ? "Memcpy" : "RDMASend", {wait.end, link.end_ns});
+}
+
+void TraceView::write_overlap() {
+  describe(TraceProcess::kOverlap, "Overlap Analysis");
+  const RankActivity& activity = rank_.input.activity.at(static_cast<std::size_t>(rank_.capture.rank));
+  const Interval whole{timeline().begin_ns, timeline().end_ns};
+  const IntervalSet computing = clip(activity.computing, whole);
+  const IntervalSet communication = clip(activity.communication, whole);
+  write_overlap_lane(0, "Computing", computing);
+  write_overlap_lane(1, "Communication", communication);
+  write_overlap_lane(2, "Communication(Not Overlapped)", subtract(communication, computing));
+  write_overlap_lane(3, "Free", subtract(make_interval_set({whole}), unite(computing, communication)));
+}
+
+void TraceView::write_overlap_lane(int64_t tid, std::string_view name, const IntervalSet& intervals) {
+  describe_thread(TraceProcess::kOverlap, tid, name, tid);
+  for (const Interval& piece : cut_at_steps(intervals, timeline().steps)) {
+    start_slice(name, TraceProcess::kOverlap, tid, piece);
+    end_slice();
+  }
+}
+
+void TraceView::write_requests() {
+  bool is_first = true;
+  for (const int32_t lane : rank_.lanes) {
+    if (lane_at(lane).kind != Lane::Kind::kRequest) continue;
+    if (is_first) describe(TraceProcess::kRequests, "Requests");
+    is_first = false;
+    describe_thread(TraceProcess::kRequests, lane_at(lane).tid, lane_at(lane).name, lane_at(lane).tid);
+    const auto [first, last] = timeline().lane_range(lane);
+    for (int32_t i = first; i < last; ++i) {
+      const Slice& slice = slice_at(i);
+      start_slice(zone_info(slice.zone).name, TraceProcess::kRequests, lane_at(lane).tid, {slice.begin_ns, slice.end_ns});
+      write_args(slice, true);
+      end_slice();
+    }
+  }
+}
+
+void TraceView::write_counters() {
+  bool is_first = true;
+  for (const CounterSample& sample : timeline().counters) {
+    if (sample.rank != rank_.capture.rank) continue;
+    if (is_first) describe(TraceProcess::kCounters, "Counters");
+    is_first = false;
+    start_event() << R"({"name":")" << rank_.facts.counter_rows()[rank_.facts.row_of(sample)].name << R"(","pid":)"
+                  << pid_of(TraceProcess::kCounters) << R"(,"tid":0,"ts":)";
+    out_.scaled(sample.at_ns + kTraceStartNs, 3) << R"(,"ph":"C","args":{"value":)" << sample.value << "}}";
+  }
+}
+
+}  // namespace
+
+void write_trace_view(const AscendRank& rank, TextFile& out) { TraceView(rank, out).write(); }
+
+}  // namespace ferry

@@ -1,0 +1,186 @@
+#include "profiler/export/chrome_trace.h"
+
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "profiler/export/trace_facts.h"
+#include "runtime/base/error.h"
+
+namespace ferry {
+namespace {
+
+// Lanes that are no threads get ids above every thread's: Linux numbers threads below 2^22.
+constexpr int64_t kFirstLaneTid = int64_t{1} << 22;
+constexpr const char* kArrowName = "moe";
+
+int64_t tid_of(const Lane& lane) { return lane.kind == Lane::Kind::kThread ? lane.tid : kFirstLaneTid + lane.tid; }
+
+/// A quoted JSON string. Braces become parentheses: MindStudio Insight counts them without regard to strings.
+std::string quoted(std::string text) {
+  for (char& c : text) {
+    if (c == '{') c = '(';
+    if (c == '}') c = ')';
+  }
+  return nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+}
+
+/// Composes one event's line after another and hands it to the stream.
+class EventLines {
+ public:
+  explicit EventLines(std::ostream& out) : out_(out) {}
+
+  EventLines& operator<<(std::string_view text) {
+    line_ += text;
+    return *this;
+  }
+  EventLines& operator<<(int64_t number) {
+    char digits[24];
+    line_.append(digits, std::to_chars(digits, digits + sizeof digits, number).ptr);
+    return *this;
+  }
+
+  /// Nanoseconds as microseconds with exactly three decimals. Not negative.
+  EventLines& microseconds(int64_t ns) {
+    const int64_t below = ns % 1000;
+    *this << ns / 1000 << (below < 10 ? ".00" : below < 100 ? ".0" : ".") << below;
+    return *this;
+  }
+
+  /// Ends an event.
+  void end() {
+    out_ << (is_first_ ? "\n" : ",\n") << line_;
+    if (!out_) throw Error(ErrorCode::kUnavailable, "the Chrome trace cannot be written: the stream failed");
+    line_.clear();
+    is_first_ = false;
+  }
+
+ private:
+  std::ostream& out_;
+  std::string line_;
+  bool is_first_ = true;
+};
+
+class TraceWriter {
+ public:
+  TraceWriter(const ReportInput& input, std::ostream& out)
+      : input_(input), out_(out), facts_(input), lines_(out), arrows_(find_arrow_ends(input.timeline)) {}
+
+  void write() {
+    write_header();
+    for (const RankCapture& rank : input_.capture.ranks) describe_rank(rank);
+    for (std::size_t i = 0; i < timeline().lanes.size(); ++i) describe_lane(i);
+    for (const CounterSample& sample : timeline().counters) write_sample(sample);
+    for (std::size_t i = 0; i < timeline().slices.size(); ++i) write_slice(static_cast<int32_t>(i));
+    out_ << "\n]}\n";
+  }
+
+ private:
+  const Timeline& timeline() const { return input_.timeline; }
+
+  void write_header() {
+    const CaptureInfo& info = input_.capture.info;
+    out_ << R"({"schemaVersion": 1, "displayTimeUnit": "ns", "baseTimeNanoseconds": )" << info.start_epoch_ns - kTraceStartNs
+         << R"(, "distributedInfo": {"backend": )" << quoted(info.transport) << R"(, "rank": 0, "world_size": )"
+         << info.world_size << R"(}, "traceEvents": [)";
+  }
+
+  /// A metadata event of a rank (tid 0) or of one of its lanes, up to its value.
+  EventLines& start_metadata(std::string_view name, int32_t rank, int64_t tid, std::string_view key) {
+    return lines_ << R"({"ph":"M","name":")" << name << R"(","pid":)" << rank << R"(,"tid":)" << tid << R"(,"args":{")" << key
+                  << R"(":)";
+  }
+
+  void describe_rank(const RankCapture& rank) {
+    std::string labels;
+    for (const std::string& label : facts_.rank_labels(rank)) labels += (labels.empty() ? "" : ", ") + label;
+    (start_metadata("process_name", rank.rank, 0, "name") << quoted(facts_.rank_title(rank)) << "}}").end();
+    (start_metadata("process_labels", rank.rank, 0, "labels") << quoted(labels) << "}}").end();
+    (start_metadata("process_sort_index", rank.rank, 0, "sort_index") << int64_t{rank.rank} << "}}").end();
+  }
+
+  void describe_lane(std::size_t lane_idx) {
+    const Lane& lane = timeline().lanes[lane_idx];
+    std::string name = lane.name;
+    if (const uint64_t num_lost = facts_.num_lost(lane); num_lost > 0) name += " (" + std::to_string(num_lost) + " spans lost)";
+    (start_metadata("thread_name", lane.rank, tid_of(lane), "name") << quoted(name) << "}}").end();
+    (start_metadata("thread_sort_index", lane.rank, tid_of(lane), "sort_index") << static_cast<int64_t>(lane_idx) << "}}")
+        .end();
+  }
+
+  void write_sample(const CounterSample& sample) {
+    lines_ << R"({"ph":"C","name":")" << facts_.counter_rows()[facts_.row_of(sample)].name << R"(","pid":)" << sample.rank
+           << R"(,"tid":0,"ts":)";
+    lines_.microseconds(sample.at_ns + kTraceStartNs) << R"(,"args":{"value":)" << sample.value << "}}";
+    lines_.end();
+  }
+
+  /// The slice, then the arrows that begin or end in it: an arrow's end binds to the last slice that was opened before it.
+  void write_slice(int32_t slice_idx) {
+    const Slice& slice = timeline().slices[static_cast<std::size_t>(slice_idx)];
+    const Lane& lane = timeline().lanes[static_cast<std::size_t>(slice.lane)];
+    const ZoneInfo& info = zone_info(slice.zone);
+    lines_ << R"({"ph":"X","name":")" << info.name << R"(","cat":")" << category_name(info.kind) << R"(","pid":)" << lane.rank
+           << R"(,"tid":)" << tid_of(lane) << R"(,"ts":)";
+    lines_.microseconds(slice.begin_ns + kTraceStartNs) << R"(,"dur":)";
+    lines_.microseconds(slice.duration_ns()) << R"(,"args":{)";
+    facts_.fill_args(slice, args_);
+    std::string_view separator;
+    for (const TraceArg& arg : args_) {
+      lines_ << separator << R"(")" << arg.name << R"(":)";
+      separator = ",";
+      if (arg.text == nullptr) {
+        lines_ << arg.value;
+      } else {
+        lines_ << quoted_once(arg.text);
+      }
+    }
+    // HolisticTraceAnalysis counts what has a stream, as kernels have.
+    if (info.kind == ZoneKind::kCompute || info.kind == ZoneKind::kTransfer) lines_ << R"(,"stream":)" << tid_of(lane);
+    lines_ << "}}";
+    lines_.end();
+    for (; next_arrow_ < arrows_.size() && arrows_[next_arrow_].slice == slice_idx; ++next_arrow_) {
+      write_arrow_end(arrows_[next_arrow_], slice, lane);
+    }
+  }
+
+  void write_arrow_end(const ArrowEnd& arrow, const Slice& slice, const Lane& lane) {
+    const char* const phase = arrow.role == ArrowEnd::Role::kStart ? "s" : arrow.role == ArrowEnd::Role::kStep ? "t" : "f";
+    lines_ << R"({"ph":")" << phase << R"(","name":")" << kArrowName << R"(","cat":")" << kArrowName << R"(","id":)"
+           << static_cast<int64_t>(arrow.id) << R"(,"pid":)" << lane.rank << R"(,"tid":)" << tid_of(lane) << R"(,"ts":)";
+    lines_.microseconds(slice.begin_ns + kTraceStartNs);
+    if (arrow.role == ArrowEnd::Role::kEnd) lines_ << R"(,"bp":"e")";
+    lines_ << "}";
+    lines_.end();
+  }
+
+  /// `text` must live as long as this.
+  const std::string& quoted_once(const char* text) {
+    std::string& result = quoted_texts_[text];
+    if (result.empty()) result = quoted(text);
+    return result;
+  }
+
+  const ReportInput& input_;
+  std::ostream& out_;
+  const TraceFacts facts_;
+  EventLines lines_;
+  const std::vector<ArrowEnd> arrows_;
+  std::size_t next_arrow_ = 0;
+  std::vector<TraceArg> args_;
+  std::unordered_map<const char*, std::string> quoted_texts_;  // by address: they are few and shared by all slices
+};
+
+}  // namespace
+
+void write_chrome_trace(const ReportInput& input, std::ostream& out) {
+  TraceWriter(input, out).write();
+  out.flush();
+  if (!out) throw Error(ErrorCode::kUnavailable, "the Chrome trace cannot be written: the stream failed");
+}
+
+}  // namespace ferry

@@ -1,0 +1,210 @@
+#include "profiler/recorder.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "profiler/span.h"
+#include "runtime/base/error.h"
+
+namespace ferry {
+
+namespace detail {
+thread_local constinit TraceBuffer* trace_buffer = nullptr;
+}
+
+namespace {
+
+constexpr std::chrono::milliseconds kDrainPeriod{20};  // a ring holds far more than a thread records in this time
+
+/// Ends a thread's registration with the thread.
+struct Registration {
+  Registration() = default;
+  Registration(const Registration&) = delete;
+  Registration& operator=(const Registration&) = delete;
+  ~Registration() {
+    if (detail::trace_buffer != nullptr) recorder().retire_thread(std::exchange(detail::trace_buffer, nullptr));
+  }
+};
+
+std::string host_name() {
+  char name[256] = {};
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
+rusage usage() {
+  rusage now{};
+  getrusage(RUSAGE_SELF, &now);
+  return now;
+}
+
+/// What a span costs here and now, in a ring of its own.
+double measure_span_cost() {
+  constexpr int kSpans = 4096;
+  TraceBuffer ring(1024);
+  const uint64_t begin = now_ticks();
+  for (int i = 0; i < kSpans; ++i) {
+    const uint64_t span_begin = now_ticks();
+    push_span(ring, Zone::kStep, span_begin, now_ticks(), 0, 0);
+  }
+  return static_cast<double>(now_ticks() - begin) / kSpans;  // in ticks; the caller knows their length
+}
+
+}  // namespace
+
+std::string kernel_boot_id() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  file >> id;
+  return id;
+}
+
+Recorder& recorder() {
+  static Recorder instance;
+  return instance;
+}
+
+Recorder::~Recorder() {
+  detail::trace_level = static_cast<int8_t>(TraceLevel::kOff);
+  if (drainer_.joinable()) stop();
+}
+
+void Recorder::register_thread(const std::string& name) {
+  thread_local Registration registration;
+  const std::scoped_lock lock(mutex_);
+  if (detail::trace_buffer == nullptr) {
+    threads_.push_back(std::make_unique<ThreadTrace>());
+    threads_.back()->tid = gettid();
+    threads_.back()->buffer = std::make_unique<TraceBuffer>(kRingRecords);
+    detail::trace_buffer = threads_.back()->buffer.get();
+  }
+  for (const std::unique_ptr<ThreadTrace>& thread : threads_) {
+    if (thread->buffer.get() == detail::trace_buffer) thread->name = name;
+  }
+}
+
+void Recorder::retire_thread(const TraceBuffer* buffer) {
+  const std::scoped_lock lock(mutex_);
+  if (is_capturing_) drain();
+  for (const std::unique_ptr<ThreadTrace>& thread : threads_) {
+    if (thread->buffer.get() == buffer) thread->is_retired = true;
+  }
+  if (!is_capturing_) std::erase_if(threads_, [](const auto& thread) { return thread->is_retired; });
+}
+
+void Recorder::set_idle_level(TraceLevel level) {
+  const std::scoped_lock lock(mutex_);
+  idle_level_ = level;
+  if (!is_capturing_) detail::trace_level = static_cast<int8_t>(level);
+}
+
+void Recorder::start(const CaptureOptions& options) {
+  const std::scoped_lock lock(mutex_);
+  if (is_capturing_) throw Error(ErrorCode::kFailedPrecondition, "a capture is running already; stop it first");
+  options_ = options;
+  held_bytes_ = 0;
+  span_cost_ns_ = measure_span_cost() * calibration_.line().ns_per_tick;
+  preemptions_at_begin_ = usage().ru_nivcsw;
+  for (const std::unique_ptr<ThreadTrace>& thread : threads_) {
+    thread->next = thread->buffer->num_written();
+    thread->num_lost = 0;
+    thread->chunks.clear();
+  }
+  is_capturing_ = true;
+  drainer_ = std::thread([this] { run_drain(); });
+  begin_ = now_ticks();
+  detail::trace_level = static_cast<int8_t>(std::max(options.level, idle_level_));
+}
+
+RankCapture Recorder::stop() {
+  std::thread drainer;
+  RankCapture capture;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (!is_capturing_) throw Error(ErrorCode::kFailedPrecondition, "no capture is running; start one first");
+    detail::trace_level = static_cast<int8_t>(idle_level_);
+    capture = describe();
+    capture.begin = begin_;
+    capture.end = now_ticks();
+    drain();
+    is_capturing_ = false;
+    for (const std::unique_ptr<ThreadTrace>& thread : threads_) {
+      ThreadCapture kept{.name = thread->name, .tid = thread->tid, .num_lost = thread->num_lost, .records = {}};
+      std::size_t num_records = 0;
+      for (const auto& chunk : thread->chunks) num_records += chunk.size();
+      kept.records.reserve(num_records);
+      for (auto& chunk : thread->chunks) {
+        kept.records.insert(kept.records.end(), chunk.begin(), chunk.end());
+        std::vector<SpanRecord>().swap(chunk);
+      }
+      thread->chunks.clear();
+      capture.threads.push_back(std::move(kept));
+    }
+    std::erase_if(threads_, [](const auto& thread) { return thread->is_retired; });
+    drainer.swap(drainer_);
+  }
+  stopped_.notify_all();
+  drainer.join();
+  return capture;
+}
+
+bool Recorder::is_capturing() const {
+  const std::scoped_lock lock(mutex_);
+  return is_capturing_;
+}
+
+RankCapture Recorder::snapshot() const {
+  const std::scoped_lock lock(mutex_);
+  RankCapture capture = describe();
+  capture.end = now_ticks();
+  capture.begin = capture.end;
+  for (const std::unique_ptr<ThreadTrace>& thread : threads_) {
+    ThreadCapture kept{.name = thread->name, .tid = thread->tid, .num_lost = 0, .records = {}};
+    thread->buffer->read(0, kept.records, kept.num_lost);
+    for (const SpanRecord& record : kept.records) capture.begin = std::min(capture.begin, record.begin);
+    capture.threads.push_back(std::move(kept));
+  }
+  return capture;
+}
+
+/// Everything but the spans and the time they cover.
+RankCapture Recorder::describe() const {
+  const rusage now = usage();
+  return {.host = host_name(),
+          .boot_id = kernel_boot_id(),
+          .pid = getpid(),
+          .ticks = calibration_.line(),
+          .span_cost_ns = span_cost_ns_,
+          .peak_rss_bytes = int64_t{now.ru_maxrss} * 1024,
+          .num_preemptions = now.ru_nivcsw - preemptions_at_begin_};
+}
+
+void Recorder::run_drain() {
+  std::unique_lock lock(mutex_);
+  while (is_capturing_) {
+    stopped_.wait_for(lock, kDrainPeriod);
+    if (is_capturing_) drain();
+  }
+}
+
+/// Moves new records from the rings to the capture's memory, as far as it goes. Under mutex_.
+void Recorder::drain() {
+  for (const std::unique_ptr<ThreadTrace>& thread : threads_) {
+    if (thread->next == thread->buffer->num_written()) continue;
+    std::vector<SpanRecord> records;
+    thread->next = thread->buffer->read(thread->next, records, thread->num_lost);
+    const int64_t room = (options_.max_bytes - held_bytes_) / static_cast<int64_t>(sizeof(SpanRecord));
+    const auto kept = std::min<std::size_t>(records.size(), static_cast<std::size_t>(std::max<int64_t>(room, 0)));
+    thread->num_lost += records.size() - kept;
+    records.resize(kept);
+    held_bytes_ += static_cast<int64_t>(kept * sizeof(SpanRecord));
+    if (kept > 0) thread->chunks.push_back(std::move(records));
+  }
+}
+
+}  // namespace ferry

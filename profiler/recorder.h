@@ -1,0 +1,108 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "profiler/capture.h"
+#include "profiler/tick_clock.h"
+#include "profiler/trace_buffer.h"
+
+namespace ferry {
+
+namespace detail {
+/// The level of the moment; below it spans cost one load and a comparison.
+inline std::atomic<int8_t> trace_level{static_cast<int8_t>(TraceLevel::kOff)};
+/// Of the calling thread; null until it is registered.
+extern thread_local constinit TraceBuffer* trace_buffer;
+}  // namespace detail
+
+/// What this process records, one for all its threads. Every registered thread has a ring that always holds its latest spans
+/// (the flight recorder). While a capture runs, a thread of the recorder's own moves them to memory of a fixed bound, so that
+/// a capture can be longer than the rings; what does not fit is counted.
+///
+///   recorder().register_thread("engine");
+///   recorder().start({.level = TraceLevel::kOperators});
+///   { const Span span(Zone::kRouter, num_rows); … }
+///   const RankCapture capture = recorder().stop();
+///
+/// Any thread may call any method.
+class Recorder {
+ public:
+  static constexpr std::size_t kRingRecords = std::size_t{1} << 16;  // 2 MiB a thread
+
+  struct CaptureOptions {
+    TraceLevel level = TraceLevel::kOperators;
+    int64_t max_bytes = int64_t{64} << 20;  // of spans that a capture may hold
+  };
+
+  Recorder() = default;
+  ~Recorder();
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  /// From here to its end the calling thread's spans are recorded, under this name. Again: renames it.
+  void register_thread(const std::string& name);
+
+  /// What is recorded while no capture runs: kSteps feeds the flight recorder, kOff nothing.
+  void set_idle_level(TraceLevel level);
+
+  /// Begins a capture. Throws Error{kFailedPrecondition} if one runs.
+  void start(const CaptureOptions& options);
+  /// Ends the capture and hands it over; rank, alignment and expert counts are the caller's to fill in. Throws
+  /// Error{kFailedPrecondition} if none runs.
+  RankCapture stop();
+  bool is_capturing() const;
+
+  /// What the rings hold now, whether a capture runs or not.
+  RankCapture snapshot() const;
+
+  /// Ticks <-> CLOCK_MONOTONIC, as of now.
+  TickLine ticks() const { return calibration_.line(); }
+
+  /// For registration only: the calling thread ends.
+  void retire_thread(const TraceBuffer* buffer);
+
+ private:
+  struct ThreadTrace {
+    std::string name;
+    int64_t tid = 0;
+    std::unique_ptr<TraceBuffer> buffer;
+    bool is_retired = false;
+    // Of the capture that runs.
+    uint64_t next = 0;  // number of the first record not yet moved
+    uint64_t num_lost = 0;
+    std::vector<std::vector<SpanRecord>> chunks;
+  };
+
+  void run_drain();
+  void drain();
+  RankCapture describe() const;
+
+  const TickCalibration calibration_;
+  mutable std::mutex mutex_;  // guards everything below
+  std::vector<std::unique_ptr<ThreadTrace>> threads_;
+  TraceLevel idle_level_ = TraceLevel::kOff;
+  bool is_capturing_ = false;
+  CaptureOptions options_;
+  int64_t held_bytes_ = 0;
+  uint64_t begin_ = 0;
+  int64_t preemptions_at_begin_ = 0;
+  double span_cost_ns_ = 0;
+  std::thread drainer_;
+  std::condition_variable stopped_;
+};
+
+/// Identifies the running kernel: equal on all ranks of a host, and so of a clock.
+std::string kernel_boot_id();
+
+/// The process's recorder.
+Recorder& recorder();
+
+}  // namespace ferry

@@ -1,0 +1,137 @@
+// A table as the CSV has it: every number with its column's decimals; sortable; long tables show their rest on demand.
+
+const FIRST_ROWS = 15;
+const MORE_ROWS = 1500;
+
+/** Digits in groups of three, by space and not by characters, so that copied text stays the number. */
+function groupedNumber(text) {
+  const [, sign, whole, rest] = /^(-?)(\d+)(.*)$/.exec(text) ?? [];
+  if (whole === undefined || whole.length < 4) return [text];
+  const first = whole.length % 3 || 3;
+  const groups = [sign + whole.slice(0, first)];
+  for (let at = first; at < whole.length; at += 3) {
+    groups.push(h("span", {class: "digits"}, whole.slice(at, at + 3)));
+  }
+  return [...groups, rest];
+}
+
+function compareCells(a, b) {
+  if (a === null || b === null) return (a === null) - (b === null);
+  const x = Number(a), y = Number(b);
+  if (!Number.isNaN(x) && !Number.isNaN(y)) return x - y;
+  return String(a).localeCompare(String(b), "en", {numeric: true});
+}
+
+class TableView {
+  constructor(table) {
+    this.table = table;
+    this.numeric = table.columns.map((_, c) => table.isNumeric(c));
+    this.shares = table.columns.map(({name}, c) => this.numeric[c] ? shareMaximum(name) : 0);
+    this.order = table.rows.map((_, r) => r);
+    this.sorted = {column: -1, down: false};
+    this.body = h("tbody");
+    this.more = h("button", {type: "button", class: "button more", onclick: () => this.showMore()});
+    this.shown = 0;
+    this.headers = table.columns.map((column, c) => this.makeHeader(column, c));
+    const caption = h("caption", {class: "hidden"}, table.title);
+    this.element =
+        h("div", {class: "table"},
+          h("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": `Table: ${table.title}`},
+            h("table", {}, caption, h("thead", {}, h("tr", {}, this.headers)), this.body)),
+          this.more, this.makeFootnote());
+    this.fill(FIRST_ROWS);
+  }
+
+  makeHeader(column, c) {
+    const [name, unit] = nameAndUnit(column.name);
+    const button =
+        h("button", {type: "button", onclick: () => this.sortBy(c)}, name, unit ? h("span", {class: "unit"}, ` ${unit}`) : null,
+          h("span", {class: "arrow", "aria-hidden": "true"}));
+    return h("th", {scope: "col", class: this.numeric[c] ? "num" : null, "data-column": column.name}, button);
+  }
+
+  makeFootnote() {
+    const {table} = this;
+    if (!table.isCut) return null;
+    return h(
+        "p", {class: "note"},
+        `The page holds the first ${table.rows.length} of ${table.numRows} rows; ` +
+            `all of them are in csv/${table.id}.csv.`);
+  }
+
+  sortBy(column) {
+    const down = this.sorted.column === column ? !this.sorted.down : this.numeric[column];
+    this.sorted = {column, down};
+    const {rows} = this.table;
+    this.order.sort((a, b) => {
+      const x = rows[a][column], y = rows[b][column];
+      if (x === null || y === null) return compareCells(x, y) || a - b;  // what is absent stays last
+      return (down ? -compareCells(x, y) : compareCells(x, y)) || a - b;
+    });
+    this.headers.forEach((header, c) => {
+      if (c === column)
+        header.setAttribute("aria-sort", down ? "descending" : "ascending");
+      else
+        header.removeAttribute("aria-sort");
+    });
+    this.fill(Math.max(this.shown, FIRST_ROWS));
+  }
+
+  showMore() {
+    const from = this.shown;
+    this.append(Math.min(this.order.length, from + MORE_ROWS));
+    const focused = this.body.rows[from];
+    if (focused && this.more.hidden) focused.setAttribute("tabindex", "-1"), focused.focus({preventScroll: true});
+  }
+
+  fill(count) {
+    this.body.replaceChildren();
+    this.shown = 0;
+    const few = count + 5 >= this.order.length;  // a button for a handful of rows is a nuisance
+    this.append(few ? this.order.length : count);
+  }
+
+  append(to) {
+    const rows = document.createDocumentFragment();
+    for (; this.shown < to; ++this.shown) rows.append(this.makeRow(this.table.rows[this.order[this.shown]]));
+    this.body.append(rows);
+    if (this.order.length === 0) {
+      this.body.append(h("tr", {}, h("td", {class: "none", colspan: String(this.table.columns.length)}, "none")));
+    }
+    const rest = this.order.length - this.shown;
+    this.more.hidden = rest === 0;
+    this.more.textContent =
+        rest <= MORE_ROWS ? `Show all ${this.order.length} rows` : `Show the next ${MORE_ROWS} of ${rest} rows`;
+  }
+
+  makeRow(row) {
+    return h("tr", {}, row.map((cell, c) => {
+      const text = this.table.text(row, c);
+      if (!this.numeric[c]) return h("td", {}, text);
+      const share = this.shares[c] ? Math.min(1, Math.max(0, cell / this.shares[c])) : 0;
+      return h(
+          "td", {class: share ? "num share" : "num", style: share ? `--share:${(100 * share).toFixed(1)}%` : null},
+          groupedNumber(text));
+    }));
+  }
+}
+
+/** What 100 % is in a column of shares, 0 for other columns. */
+function shareMaximum(name) {
+  if (/(_pct|_percent|percent)$/.test(name)) return 100;
+  return /(^|_)(share|ratio|efficiency|balancedness)$/.test(name) ? 1 : 0;
+}
+
+/** The table of a section: open at once if it is all there is to see. */
+function makeTableDetails(table, open) {
+  const count = table.numRows === 1 ? "1 row" : `${table.numRows} rows`;
+  const summary = h("summary", {}, h("span", {}, "Table"), h("span", {class: "count"}, count));
+  const details = h("details", {open}, summary);
+  let view = null;
+  const make = () => {
+    if (view === null && details.open) details.append((view = new TableView(table)).element);
+  };
+  details.addEventListener("toggle", make);
+  make();
+  return details;
+}

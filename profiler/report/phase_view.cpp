@@ -1,0 +1,85 @@
+#include <array>
+
+#include "profiler/report/step_slices.h"
+#include "profiler/report/views.h"
+#include "profiler/report/waiting.h"
+
+namespace ferry {
+namespace {
+
+/// One row's sums over its windows, of the coordinator.
+struct PhaseSums {
+  int64_t steps = 0, tokens = 0, sequences = 0;
+  Breakdown time;
+
+  void add(const Breakdown& b) {
+    time.window += b.window;
+    time.computing += b.computing;
+    time.communication += b.communication;
+    time.overlapped += b.overlapped;
+    time.exposed += b.exposed;
+    time.free += b.free;
+  }
+};
+
+std::vector<Table::Cell> make_row(const char* name, const PhaseSums& sums, int64_t wall_ns) {
+  const auto steps = static_cast<double>(sums.steps);
+  const Breakdown& time = sums.time;
+  return {name,
+          sums.steps,
+          sums.tokens,
+          ratio_cell(static_cast<double>(sums.sequences), steps),
+          us_cell(time.window),
+          ratio_cell(static_cast<double>(time.window), static_cast<double>(wall_ns)),
+          ratio_cell(to_us(time.window), steps),
+          ratio_cell(static_cast<double>(sums.tokens) * 1e9, sums.steps > 0 ? static_cast<double>(time.window) : 0),
+          us_cell(time.computing),
+          us_cell(time.exposed),
+          us_cell(time.overlapped),
+          us_cell(time.free)};
+}
+
+}  // namespace
+
+Table make_phase_view(const ReportInput& input) {
+  Table table{
+      .id = "phase",
+      .title = "Phases",
+      .note =
+          "The coordinator's wall time; computing + exposed + free = wall. Starved: no step runs although a request waits; "
+          "idle: none waits. A step that began before the capture is in no row.",
+      .columns = {{"phase"},
+                  {"steps"},
+                  {"tokens"},
+                  {"sequences_per_step", 2},
+                  {"wall_us", 3},
+                  {"wall_share", 4},
+                  {"us_per_step", 3},
+                  {"tokens_per_s", 1},
+                  {"computing_us", 3},
+                  {"exposed_us", 3},
+                  {"overlapped_us", 3},
+                  {"free_us", 3}}};
+  const Timeline& timeline = input.timeline;
+  const RankActivity& activity = input.activity.at(0);
+  std::array<PhaseSums, kNumPhases> phases;
+  for (const StepInfo& step : timeline.steps) {
+    PhaseSums& sums = phases[phase_index(step)];
+    ++sums.steps;
+    sums.tokens += step.num_tokens;
+    sums.sequences += step.num_sequences;
+    sums.add(break_down(activity, {step.begin_ns, step.end_ns}));
+  }
+  const IntervalSet gaps = find_gaps(input), waiting = find_waiting(input);
+  PhaseSums starved, idle;
+  for (const Interval& gap : intersect(gaps, waiting)) starved.add(break_down(activity, gap));
+  for (const Interval& gap : subtract(gaps, waiting)) idle.add(break_down(activity, gap));
+
+  const int64_t wall_ns = timeline.end_ns - timeline.begin_ns;
+  for (std::size_t p = 0; p < phases.size(); ++p) table.rows.push_back(make_row(phase_name(kPhases[p]), phases[p], wall_ns));
+  table.rows.push_back(make_row("starved", starved, wall_ns));
+  table.rows.push_back(make_row("idle", idle, wall_ns));
+  return table;
+}
+
+}  // namespace ferry

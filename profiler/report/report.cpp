@@ -1,0 +1,98 @@
+#include "profiler/report/report.h"
+
+#include <cerrno>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "profiler/report/report_page.h"
+#include "profiler/report/views.h"
+#include "runtime/base/error.h"
+
+namespace ferry {
+namespace {
+
+constexpr std::size_t kWideColumns = 8;
+constexpr std::size_t kTextRows = 30;
+
+const char* severity_name(Finding::Severity severity) {
+  switch (severity) {
+    case Finding::Severity::kProblem: return "problem";
+    case Finding::Severity::kNotice: return "notice";
+    case Finding::Severity::kInfo: return "info";
+  }
+  return "";
+}
+
+/// A table of one wide row as two columns, which a terminal can show.
+Table stand_up(const Table& table) {
+  Table tall{.id = table.id, .title = table.title, .note = table.note, .columns = {{"name"}, {"value"}}};
+  // Text through the table's own columns, so that numbers keep their decimals.
+  for (std::size_t c = 0; c < table.columns.size(); ++c) {
+    Table one{.columns = {table.columns[c]}, .rows = {{table.rows[0][c]}}};
+    std::string value = to_csv(one);
+    value.erase(0, value.find('\n') + 1);
+    value.pop_back();
+    tall.rows.push_back({table.columns[c].name, value});
+  }
+  return tall;
+}
+
+void write_file(const std::filesystem::path& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file) {
+    const std::string reason = std::error_code(errno, std::generic_category()).message();
+    throw Error(ErrorCode::kUnavailable, "cannot write " + path.string() + ": " + reason);
+  }
+}
+
+std::string make_report_json(const std::vector<Finding>& findings, const std::vector<Table>& tables) {
+  using nlohmann::ordered_json;
+  ordered_json found = ordered_json::array(), shown = ordered_json::array();
+  for (const Finding& finding : findings) {
+    found.push_back({{"severity", severity_name(finding.severity)},
+                     {"kind", finding.kind},
+                     {"text", finding.text},
+                     {"table", finding.table}});
+  }
+  for (const Table& table : tables) shown.push_back(to_json(table));
+  const ordered_json report = {{"findings", std::move(found)}, {"tables", std::move(shown)}};
+  return report.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+std::string make_title(const CaptureInfo& info) {
+  return "Ferry " + info.command + ": " + info.model.name + ", " + std::to_string(info.world_size) +
+         (info.world_size == 1 ? " rank" : " ranks");
+}
+
+}  // namespace
+
+std::string make_report_text(const std::vector<Finding>& findings, const std::vector<Table>& tables) {
+  std::string text = "Findings\n";
+  for (const Finding& finding : findings) {
+    text += std::string("  ") + severity_name(finding.severity) + ": " + finding.text;
+    if (!finding.table.empty()) text += " [" + finding.table + "]";
+    text += "\n";
+  }
+  for (const Table& table : tables) {
+    const bool is_wide = table.rows.size() == 1 && table.columns.size() > kWideColumns;
+    text += "\n" + to_text(is_wide ? stand_up(table) : table, kTextRows + (is_wide ? table.columns.size() : 0));
+  }
+  return text;
+}
+
+void write_report(const std::filesystem::path& directory, const ReportInput& input) {
+  const std::vector<Finding> findings = find_problems(input);
+  const std::vector<Table> tables = make_views(input);
+  std::error_code code;
+  std::filesystem::create_directory(directory / "csv", code);
+  if (code) throw Error(ErrorCode::kUnavailable, "cannot make " + (directory / "csv").string() + ": " + code.message());
+  for (const Table& table : tables) write_file(directory / "csv" / (table.id + ".csv"), to_csv(table));
+  write_file(directory / "report.txt", make_report_text(findings, tables));
+  write_file(directory / "report.json", make_report_json(findings, tables));
+  write_file(directory / "report.html", make_report_page(make_title(input.capture.info), findings, tables));
+}
+
+}  // namespace ferry

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "profiler/report/findings.h"
+#include "profiler/report/table.h"
+
+namespace ferry {
+
+/// One self-contained HTML page: styles, scripts and data inline, nothing fetched, works from file://. `title` names the run.
+/// The data is the JSON of <script type="application/json" id="report-data">:
+///   {"title":…,"findings":[{"severity":"info|notice|problem","kind":…,"text":…,"table":…}],
+///    "tables":[to_json(table) and "num_rows": how many the table really has]}
+/// A long table is embedded with its first rows only, so that the page stays below 5 MB; it says so. Whole numbers that
+/// JavaScript cannot hold (beyond 2^53) are embedded as strings of their digits; bytes that are no UTF-8 become U+FFFD.
+std::string make_report_page(const std::string& title, const std::vector<Finding>& findings, const std::vector<Table>& tables);
+
+}  // namespace ferry

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+
+#include "profiler/recorder.h"
+#include "profiler/span_record.h"
+#include "runtime/base/check.h"
+
+namespace ferry {
+
+/// Whether spans of `zone` are recorded at the moment.
+inline bool is_traced(Zone zone) {
+  return static_cast<int8_t>(zone_info(zone).level) <= detail::trace_level.load(std::memory_order_relaxed);
+}
+
+/// Writes a finished span with the calling thread's step and layer.
+inline void push_span(TraceBuffer& ring, Zone zone, uint64_t begin, uint64_t end, uint32_t a, uint32_t b) {
+  const CheckContext& at = check_context();
+  ring.push({.begin = begin,
+             .end = end,
+             .step = static_cast<uint32_t>(at.step),
+             .zone = zone,
+             .layer = static_cast<int16_t>(at.layer),
+             .a = a,
+             .b = b});
+}
+
+/// A span that ended elsewhere or was measured by other means: ticks of now_ticks(). Nothing happens on a thread that is not
+/// registered.
+inline void record_span(Zone zone, uint64_t begin, uint64_t end, uint32_t a = 0, uint32_t b = 0) {
+  if (!is_traced(zone) || detail::trace_buffer == nullptr) return;
+  push_span(*detail::trace_buffer, zone, begin, end, a, b);
+}
+
+/// A counter's value now.
+inline void record_value(Zone zone, int64_t value, uint32_t b = 0) {
+  if (!is_traced(zone) || detail::trace_buffer == nullptr) return;
+  const uint64_t now = now_ticks();
+  push_span(*detail::trace_buffer, zone, now, now, static_cast<uint32_t>(value), b);
+}
+
+/// Records the time from its construction to its destruction. Step and layer are those of the end (check_context()).
+class Span {
+ public:
+  explicit Span(Zone zone, int64_t a = 0, int64_t b = 0) {
+    if (!is_traced(zone) || detail::trace_buffer == nullptr) return;
+    ring_ = detail::trace_buffer;
+    zone_ = zone;
+    a_ = static_cast<uint32_t>(a);
+    b_ = static_cast<uint32_t>(b);
+    begin_ = now_ticks();
+  }
+  ~Span() {
+    if (ring_ != nullptr) push_span(*ring_, zone_, begin_, now_ticks(), a_, b_);
+  }
+  Span(const Span&) = delete;
+  Span& operator=(const Span&) = delete;
+
+  void set_a(int64_t a) { a_ = static_cast<uint32_t>(a); }
+  void set_b(int64_t b) { b_ = static_cast<uint32_t>(b); }
+
+ private:
+  TraceBuffer* ring_ = nullptr;
+  Zone zone_{};
+  uint32_t a_ = 0, b_ = 0;
+  uint64_t begin_ = 0;
+};
+
+}  // namespace ferry

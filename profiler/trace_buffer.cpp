@@ -1,0 +1,48 @@
+#include "profiler/trace_buffer.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include "runtime/base/check.h"
+
+namespace ferry {
+
+TraceBuffer::TraceBuffer(std::size_t capacity)
+    : mask_(capacity - 1), words_(std::make_unique_for_overwrite<std::atomic<uint64_t>[]>(capacity * kWords)) {
+  FERRY_CHECK(std::has_single_bit(capacity)) << " capacity " << capacity;
+}
+
+void TraceBuffer::push(const SpanRecord& record) noexcept {
+  const auto words = std::bit_cast<std::array<uint64_t, kWords>>(record);
+  const uint64_t number = num_written_.load(std::memory_order_relaxed);
+  std::atomic<uint64_t>* slot = words_.get() + (number & mask_) * kWords;
+  // Who sees a new word in the slot also sees that the slot's old record is about to go.
+  std::atomic_thread_fence(std::memory_order_release);
+  for (std::size_t i = 0; i < kWords; ++i) slot[i].store(words[i], std::memory_order_relaxed);
+  num_written_.store(number + 1, std::memory_order_release);
+}
+
+uint64_t TraceBuffer::read(uint64_t first, std::vector<SpanRecord>& out, uint64_t& num_lost) const {
+  const uint64_t end = num_written();
+  const uint64_t oldest = end > capacity() ? end - capacity() : 0;
+  const uint64_t begin = std::max(first, oldest);
+  const std::size_t kept_before = out.size();
+  for (uint64_t number = begin; number < end; ++number) {
+    const std::atomic<uint64_t>* slot = words_.get() + (number & mask_) * kWords;
+    std::array<uint64_t, kWords> words;
+    for (std::size_t i = 0; i < kWords; ++i) words[i] = slot[i].load(std::memory_order_relaxed);
+    out.push_back(std::bit_cast<SpanRecord>(words));
+  }
+  std::atomic_thread_fence(std::memory_order_acquire);
+  // The writer may by now be inside the slot of record number `written`, which is that of `written - capacity`.
+  const uint64_t written = num_written_.load(std::memory_order_relaxed);
+  const uint64_t intact = written + 1 > capacity() ? written + 1 - capacity() : 0;
+  const uint64_t torn = intact > begin ? std::min(intact, end) - begin : 0;
+  out.erase(out.begin() + static_cast<std::ptrdiff_t>(kept_before),
+            out.begin() + static_cast<std::ptrdiff_t>(kept_before + torn));
+  num_lost += begin - std::min(first, begin) + torn;
+  return end;
+}
+
+}  // namespace ferry

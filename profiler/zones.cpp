@@ -1,0 +1,31 @@
+#include "profiler/zones.h"
+
+namespace ferry {
+
+const char* part_name(Part part) {
+  switch (part) {
+    case Part::kOther: return "other";
+    case Part::kDeltaNet: return "deltanet";
+    case Part::kAttention: return "attention";
+    case Part::kRouter: return "router";
+    case Part::kDispatch: return "dispatch";
+    case Part::kExperts: return "experts";
+    case Part::kCombine: return "combine";
+    case Part::kSharedExpert: return "shared_expert";
+    case Part::kNorm: return "norm";
+    case Part::kHead: return "head";
+    case Part::kSample: return "sample";
+  }
+  return "";
+}
+
+const char* phase_name(Phase phase) {
+  switch (phase) {
+    case Phase::kPrefill: return "prefill";
+    case Phase::kDecode: return "decode";
+    case Phase::kMixed: return "mixed";
+  }
+  return "";
+}
+
+}  // namespace ferry

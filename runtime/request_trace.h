@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+
+#include "profiler/tick_clock.h"
+#include "runtime/schedule/step_plan.h"
+
+namespace ferry {
+
+/// Writes the stages of requests into the trace: tokenize, queue, prefill, decode, and the steps they took part in. Neighbouring
+/// stages share a moment to the tick, so that a request's parts add up. Used by the engine's thread.
+class RequestTrace {
+ public:
+  using TimePoint = Sequence::TimePoint;
+
+  RequestTrace();
+
+  /// It arrived, and was handed over at `queued`.
+  void queued(const Request& request, TimePoint arrival, TimePoint queued);
+  /// A step of this plan was computed from `begin` to `end`, and its tokens were committed.
+  void computed(const StepPlan& plan, uint64_t begin, uint64_t end);
+  void finished(const Sequence& sequence);
+
+ private:
+  struct Life {
+    uint32_t number = 0;
+    uint64_t queued = 0, scheduled = 0, first_token = 0;  // ticks
+  };
+
+  uint64_t ticks_of(TimePoint time);
+
+  TickLine line_;
+  TimePoint line_age_;
+  uint32_t next_number_ = 0;
+  std::unordered_map<std::string, Life> lives_;  // by request id
+};
+
+}  // namespace ferry

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <string>
+
+namespace ferry {
+
+/// HOST:PORT, taken apart.
+struct HostPort {
+  std::string host;  // an IPv6 one in its brackets
+  int port = 0;      // 0 ‥ 65535
+};
+
+/// Throws Error{kInvalidArgument} that names `what` ("grpc", "http") unless `address` is a host and a port.
+HostPort parse_host_port(const std::string& what, const std::string& address);
+
+}  // namespace ferry

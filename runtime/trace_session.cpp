@@ -1,0 +1,242 @@
+#include "runtime/trace_session.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "profiler/recorder.h"
+#include "runtime/base/check.h"
+#include "runtime/base/error.h"
+
+namespace ferry {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kClockSamplesAtEnds = 64;
+constexpr int kClockSamplesBetween = 8;
+constexpr std::chrono::seconds kClockPeriod{10};
+
+int64_t now_ns() { return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count(); }
+
+int64_t epoch_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+TraceSession::TraceSession(Group* group, const TokenDispatcher& dispatcher, CaptureInfo info, int32_t num_threads,
+                           std::chrono::milliseconds timeout)
+    : group_(group), dispatcher_(dispatcher), info_(std::move(info)), num_threads_(num_threads), timeout_(timeout) {
+  receive_.resize(sizeof(TraceReply) + static_cast<std::size_t>(kTracePieceBytes));
+  for (int r = 1; group != nullptr && r < group->size(); ++r)
+    peers_.push_back({.rank = {r}, .boot_id = {}, .exchanges = {}, .bytes = {}, .num_bytes = 0, .complaint = {}});
+}
+
+void TraceSession::start(const TracePlan& plan) {
+  if (state_ != State::kIdle) {
+    throw Error(ErrorCode::kFailedPrecondition, state_ == State::kFetching
+                                                    ? "the last capture is still being collected; try again in a moment"
+                                                    : "a capture is running already; stop it first");
+  }
+  plan_ = plan;
+  steps_left_ = plan.delay_steps;
+  state_ = State::kDelayed;
+  if (steps_left_ == 0) begin_recording();
+}
+
+void TraceSession::set_roofs(double read_bytes_per_s, double flops_per_s) {
+  info_.read_bytes_per_s = read_bytes_per_s;
+  info_.flops_per_s = flops_per_s;
+}
+
+/// A capture without spans: of this run, from now on.
+void TraceSession::describe() {
+  capture_ = {.info = info_, .ranks = {}};
+  capture_.info.level = TraceLevel::kSteps;
+  capture_.info.start_epoch_ns = epoch_ns();
+  capture_.info.expert_tokens = expert_tokens();
+}
+
+void TraceSession::begin_recording() {
+  describe();
+  capture_.info.level = plan_.level;
+  for (Peer& peer : peers_) {
+    peer.exchanges.clear();
+    const TraceReply reply = command(
+        peer, {.op = TraceCommand::Op::kStart, .level = static_cast<int32_t>(plan_.level), .max_bytes = plan_.max_bytes});
+    peer.complaint = reply.complaint;
+    peer.boot_id = reply.boot_id;
+  }
+  recorder().start({.level = plan_.level, .max_bytes = plan_.max_bytes});
+  sample_clocks(kClockSamplesAtEnds);
+  steps_left_ = plan_.num_steps;
+  state_ = State::kRecording;
+}
+
+void TraceSession::stop() {
+  if (state_ == State::kDelayed) begin_recording();
+  if (state_ != State::kRecording) throw Error(ErrorCode::kFailedPrecondition, "no capture is running; start one first");
+  sample_clocks(kClockSamplesAtEnds);
+  RankCapture own = recorder().stop();
+  for (Peer& peer : peers_) {
+    const TraceReply reply = command(peer, {.op = TraceCommand::Op::kStop});
+    if (peer.complaint.empty()) peer.complaint = reply.complaint;
+    peer.num_bytes = static_cast<std::size_t>(reply.num_bytes);
+  }
+  capture_.info.expert_tokens = count_since(capture_.info.expert_tokens);
+  begin_fetching(std::move(own));
+}
+
+void TraceSession::save_snapshot() {
+  if (state_ != State::kIdle) throw Error(ErrorCode::kFailedPrecondition, "a capture is running; stop it first");
+  describe();
+  for (Peer& peer : peers_) {
+    peer.exchanges.clear();
+    const TraceReply reply = command(peer, {.op = TraceCommand::Op::kSnapshot});
+    peer.complaint = reply.complaint;
+    peer.boot_id = reply.boot_id;
+    peer.num_bytes = static_cast<std::size_t>(reply.num_bytes);
+  }
+  sample_clocks(kClockSamplesAtEnds);
+  begin_fetching(recorder().snapshot());
+}
+
+void TraceSession::abandon_workers() {
+  for (Peer& peer : peers_) peer.complaint = "lost";
+  if (state_ == State::kRecording) {
+    capture_.info.expert_tokens = count_since(capture_.info.expert_tokens);
+    begin_fetching(recorder().stop());
+  } else if (state_ == State::kIdle || state_ == State::kDelayed) {
+    describe();
+    begin_fetching(recorder().snapshot());
+  }
+  if (state_ == State::kFetching) finish();
+}
+
+void TraceSession::begin_fetching(RankCapture own) {
+  own.rank = 0;
+  own.num_threads = num_threads_;
+  capture_.ranks.push_back(std::move(own));
+  for (Peer& peer : peers_) peer.bytes.clear();
+  state_ = State::kFetching;
+}
+
+bool TraceSession::work(bool ran_step) {
+  switch (state_) {
+    case State::kIdle: return false;
+    case State::kComplete: return false;
+    case State::kDelayed:
+      if (ran_step && --steps_left_ <= 0) begin_recording();
+      return false;
+    case State::kRecording:
+      if (ran_step && plan_.num_steps > 0 && --steps_left_ <= 0) {
+        stop();
+        return true;
+      }
+      if (Clock::now() - last_clock_sample_ >= kClockPeriod) sample_clocks(kClockSamplesBetween);
+      return false;
+    case State::kFetching: break;
+  }
+  for (Peer& peer : peers_) {
+    if (peer.complaint.empty() && peer.bytes.size() < peer.num_bytes) {
+      fetch_piece(peer);
+      return true;
+    }
+  }
+  finish();
+  return false;
+}
+
+void TraceSession::fetch_piece(Peer& peer) {
+  const TraceReply reply =
+      command(peer, {.op = TraceCommand::Op::kFetch, .offset = static_cast<int64_t>(peer.bytes.size())}, &peer.bytes);
+  if (reply.complaint[0] != '\0' || reply.num_bytes == 0) peer.complaint = std::string("not handed over: ") + reply.complaint;
+}
+
+void TraceSession::finish() {
+  for (Peer& peer : peers_) {
+    try {
+      capture_.ranks.push_back(decode(peer));
+    } catch (const Error& error) {  // a capture is not worth the engine
+      peer.complaint = error.what();
+      capture_.ranks.push_back(decode(peer));
+    }
+    std::vector<std::byte>().swap(peer.bytes);
+  }
+  state_ = State::kComplete;
+}
+
+/// The rank's capture on the coordinator's time; without threads if it could not be had.
+RankCapture TraceSession::decode(const Peer& peer) const {
+  const RankCapture& own = capture_.ranks.front();
+  if (!peer.complaint.empty()) {
+    return {.rank = peer.rank.value,
+            .host = "(" + peer.complaint + ")",
+            .boot_id = peer.boot_id,
+            .ticks = own.ticks,
+            .begin = own.begin,
+            .end = own.end};
+  }
+  RankCapture capture = decode_rank_capture(peer.bytes, "rank " + std::to_string(peer.rank.value));
+  if (peer.boot_id == own.boot_id) {
+    if (ticks_are_tsc()) capture.ticks = own.ticks;  // one counter for the whole host
+  } else if (!peer.exchanges.empty()) {
+    capture.alignment = fit_clock(peer.exchanges);
+  }
+  return capture;
+}
+
+std::optional<Capture> TraceSession::take() {
+  if (state_ != State::kComplete) return std::nullopt;
+  state_ = State::kIdle;
+  return std::exchange(capture_, {});
+}
+
+/// Asks the ranks of other hosts for their time; on this host there is nothing to learn.
+void TraceSession::sample_clocks(int count) {
+  last_clock_sample_ = Clock::now();
+  const std::string own_boot_id = peers_.empty() ? "" : kernel_boot_id();
+  for (Peer& peer : peers_) {
+    if (peer.boot_id == own_boot_id) continue;
+    for (int i = 0; i < count; ++i) {
+      const int64_t sent_ns = now_ns();
+      const TraceReply reply = command(peer, {.op = TraceCommand::Op::kReadClock});
+      peer.exchanges.push_back({.sent_ns = sent_ns, .rank_ns = reply.clock_ns, .received_ns = now_ns()});
+    }
+  }
+}
+
+/// One command and its reply; a piece of the capture that comes along is appended to `piece`.
+TraceReply TraceSession::command(Peer& peer, TraceCommand command, std::vector<std::byte>* piece) {
+  const Deadline deadline = Clock::now() + timeout_;
+  const std::unique_ptr<PendingOp> receive = group_->irecv(receive_, peer.rank, kTraceReplyTag);
+  const std::unique_ptr<PendingOp> send = group_->isend(std::as_bytes(std::span(&command, 1)), peer.rank, kRequestTag);
+  group_->wait(*receive, deadline);
+  group_->wait(*send, deadline);
+  const auto reply = read_trace_message<TraceReply>(receive_);
+  FERRY_CHECK(reply.header.kind == WireKind::kTraceReply);
+  if (piece != nullptr) {
+    FERRY_CHECK(reply.num_bytes >= 0 && reply.num_bytes <= kTracePieceBytes) << reply.num_bytes << " bytes";
+    const auto bytes = std::span(receive_).subspan(sizeof reply, static_cast<std::size_t>(reply.num_bytes));
+    piece->insert(piece->end(), bytes.begin(), bytes.end());
+  }
+  return reply;
+}
+
+/// [layer][expert] rows since `then`.
+std::vector<std::vector<int64_t>> TraceSession::count_since(const std::vector<std::vector<int64_t>>& then) const {
+  std::vector<std::vector<int64_t>> tokens = expert_tokens();
+  for (std::size_t l = 0; l < tokens.size(); ++l) {
+    for (std::size_t e = 0; e < tokens[l].size(); ++e) tokens[l][e] -= then[l][e];
+  }
+  return tokens;
+}
+
+std::vector<std::vector<int64_t>> TraceSession::expert_tokens() const {
+  std::vector<std::vector<int64_t>> tokens;
+  const ExpertLoad& load = dispatcher_.expert_load();
+  for (int64_t l = 0; l < load.num_layers(); ++l) tokens.emplace_back(load.layer(l).begin(), load.layer(l).end());
+  return tokens;
+}
+
+}  // namespace ferry
