@@ -1,0 +1,152 @@
+#include "profiler/capture.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <fstream>
+
+#include "profiler/capture_merge.h"
+#include "profiler/report/timeline.h"
+#include "runtime/base/error.h"
+#include "tests/support/made_capture.h"
+
+namespace ferry {
+namespace {
+
+class CaptureFiles : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (std::filesystem::temp_directory_path() / "ferry_capture_test_").string() + "XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::filesystem::path folder_;
+};
+
+void expect_equal(const RankCapture& x, const RankCapture& y) {
+  EXPECT_EQ(encode_rank_capture(x), encode_rank_capture(y));
+  ASSERT_EQ(x.threads.size(), y.threads.size());
+  for (std::size_t t = 0; t < x.threads.size(); ++t) {
+    ASSERT_EQ(x.threads[t].records.size(), y.threads[t].records.size());
+    EXPECT_EQ(
+        std::memcmp(x.threads[t].records.data(), y.threads[t].records.data(), x.threads[t].records.size() * sizeof(SpanRecord)),
+        0);
+  }
+}
+
+TEST_F(CaptureFiles, ComeBackAsTheyWere) {
+  const Capture capture = make_made_capture({.clock_offset_ns = -5e6, .clock_drift = 3e-5, .clock_bound_ns = 40});
+  write_capture(folder_ / "new" / "deep", capture);
+  const Capture again = read_capture(folder_ / "new" / "deep");
+  ASSERT_EQ(again.ranks.size(), capture.ranks.size());
+  for (std::size_t r = 0; r < capture.ranks.size(); ++r) expect_equal(capture.ranks[r], again.ranks[r]);
+  EXPECT_EQ(again.info.expert_tokens, capture.info.expert_tokens);
+  EXPECT_EQ(again.info.model.layer_types, capture.info.model.layer_types);
+  EXPECT_EQ(again.info.transport, capture.info.transport);
+}
+
+TEST_F(CaptureFiles, RefuseDamageWithALineThatNamesTheFile) {
+  const Capture capture = make_made_capture();
+  const std::vector<std::byte> good = encode_rank_capture(capture.ranks[1]);
+  const auto refusal = [](std::vector<std::byte> bytes) -> std::string {
+    try {
+      decode_rank_capture(bytes, "rank-1.spans");
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+      return error.what();
+    }
+    return "nothing";
+  };
+  for (const std::size_t size : {std::size_t{0}, std::size_t{7}, std::size_t{23}, std::size_t{60}, good.size() - 1}) {
+    const std::string said = refusal({good.begin(), good.begin() + static_cast<std::ptrdiff_t>(size)});
+    EXPECT_NE(said.find("rank-1.spans"), std::string::npos) << size << ": " << said;
+  }
+  std::vector<std::byte> longer = good;
+  longer.push_back(std::byte{0});
+  EXPECT_NE(refusal(longer).find("behind its records"), std::string::npos);
+  std::vector<std::byte> flipped = good;
+  flipped[0] = std::byte{'f'};
+  EXPECT_NE(refusal(flipped).find("does not begin"), std::string::npos);
+  std::vector<std::byte> unknown_zone = good;
+  unknown_zone[good.size() - sizeof(SpanRecord) + offsetof(SpanRecord, zone) + 1] = std::byte{0xff};
+  EXPECT_NE(refusal(unknown_zone).find("zone"), std::string::npos);
+  for (std::size_t at = 8; at < 400; at += 3) {  // whatever is wrong, it is an Error or a capture
+    std::vector<std::byte> noisy = good;
+    noisy[at] ^= std::byte{0x5a};
+    try {
+      decode_rank_capture(noisy, "noisy");
+    } catch (const Error&) {
+    }
+  }
+}
+
+TEST_F(CaptureFiles, MissingOrTornFoldersAreRefused) {
+  EXPECT_THROW(read_capture(folder_), Error);
+  write_capture(folder_, make_made_capture());
+  std::filesystem::resize_file(folder_ / "rank-2.spans", 100);
+  EXPECT_THROW(read_capture(folder_), Error);
+  std::filesystem::remove(folder_ / "rank-2.spans");
+  EXPECT_THROW(read_capture(folder_), Error);
+  std::ofstream(folder_ / "capture.json") << "{\"version\": 1}";
+  EXPECT_THROW(read_capture(folder_), Error);
+}
+
+TEST_F(CaptureFiles, FoldersAreTriedBeforeTheyAreNeeded) {
+  EXPECT_NO_THROW(prepare_capture_folder(folder_ / "a" / "b"));
+  EXPECT_TRUE(std::filesystem::is_empty(folder_ / "a" / "b"));
+  std::ofstream(folder_ / "file") << "x";
+  EXPECT_THROW(prepare_capture_folder(folder_ / "file"), Error);
+  EXPECT_THROW(prepare_capture_folder("/proc/ferry"), Error);
+  write_capture(folder_ / "taken", make_made_capture());
+  EXPECT_THROW(prepare_capture_folder(folder_ / "taken"), Error);
+}
+
+TEST_F(CaptureFiles, AFullDiskIsAnErrorWithTheSystemsReason) {
+  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full";
+  std::filesystem::create_symlink("/dev/full", folder_ / "rank-0.spans");
+  try {
+    write_capture(folder_, make_made_capture());
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kUnavailable);
+    EXPECT_NE(std::string(error.what()).find("No space left"), std::string::npos) << error.what();
+  }
+}
+
+TEST(MergeCaptures, KeepsRunsApartAndArrowsWithin) {
+  const Capture first = make_made_capture({.world_size = 3}), second = make_made_capture({.world_size = 2});
+  const Timeline a = make_timeline(first), b = make_timeline(second);
+  const Capture merged = merge_captures({first, second});
+  ASSERT_EQ(merged.ranks.size(), 5U);
+  for (std::size_t r = 0; r < merged.ranks.size(); ++r) EXPECT_EQ(merged.ranks[r].rank, static_cast<int32_t>(r));
+  const Timeline both = make_timeline(merged);
+  EXPECT_EQ(both.flows.size(), a.flows.size() + b.flows.size());
+  EXPECT_EQ(both.messages.size(), a.messages.size() + b.messages.size());
+  EXPECT_EQ(both.requests.size(), a.requests.size() + b.requests.size());
+  EXPECT_EQ(both.steps.size(), a.steps.size() + b.steps.size());
+  for (const Flow& flow : both.flows) {
+    const auto rank_of = [&](int32_t slice) {
+      return both.lanes[static_cast<std::size_t>(both.slices[static_cast<std::size_t>(slice)].lane)].rank;
+    };
+    EXPECT_EQ(rank_of(flow.dispatch), rank_of(flow.combine));
+    EXPECT_EQ(rank_of(flow.experts) >= 3, rank_of(flow.dispatch) >= 3) << "an arrow from one run to the other";
+  }
+}
+
+TEST(MergeCaptures, PlacesOtherHostsByTheirWallClock) {
+  const Capture here = make_made_capture({.world_size = 1});
+  Capture there = make_made_capture({.world_size = 1});
+  there.ranks[0].boot_id = "elsewhere";
+  constexpr int64_t kLater = 3'000'000'000;
+  there.info.start_epoch_ns += kLater;
+  const Timeline both = make_timeline(merge_captures({here, there}));
+  ASSERT_EQ(both.steps.size() % 2, 0U);
+  const std::size_t half = both.steps.size() / 2;
+  EXPECT_EQ(both.steps[half].begin_ns - both.steps[0].begin_ns, kLater);
+  EXPECT_GE(both.clock_bound_ns, kWallClockBoundNs);
+}
+
+}  // namespace
+}  // namespace ferry

@@ -1,0 +1,91 @@
+#include "profiler/clock_sync.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+namespace ferry {
+namespace {
+
+/// A rank whose clock stands and runs differently, reached over a line with delays.
+struct Link {
+  double offset_ns = 0;   // rank - coordinator at 0
+  double drift = 0;       // of the rank's clock
+  int64_t delay_ns = 0;   // one way, at best
+  int64_t jitter_ns = 0;  // mean of what comes on top, each way
+  double asymmetry = 0;   // share of the delay that moves from the way back to the way there
+
+  double rank_time(double coordinator_ns) const { return coordinator_ns + offset_ns + drift * coordinator_ns; }
+};
+
+std::vector<ClockExchange> exchange(const Link& link, int64_t begin_ns, int count, std::mt19937& random) {
+  std::exponential_distribution<double> jitter(link.jitter_ns > 0 ? 1.0 / static_cast<double>(link.jitter_ns) : 1e9);
+  std::vector<ClockExchange> exchanges;
+  int64_t now = begin_ns;
+  for (int i = 0; i < count; ++i) {
+    const double there = static_cast<double>(link.delay_ns) * (1 + link.asymmetry) + jitter(random);
+    const double back = static_cast<double>(link.delay_ns) * (1 - link.asymmetry) + jitter(random);
+    const double asked = static_cast<double>(now);
+    exchanges.push_back({.sent_ns = now,
+                         .rank_ns = std::llround(link.rank_time(asked + there)),
+                         .received_ns = now + std::llround(there + back)});
+    now += std::llround(there + back) + 1000;
+  }
+  return exchanges;
+}
+
+/// How far the line is from the truth, at worst, between two moments of the coordinator.
+double worst_error(const ClockAlignment& line, const Link& link, double begin_ns, double end_ns) {
+  double worst = 0;
+  for (int i = 0; i <= 100; ++i) {
+    const double t = begin_ns + (end_ns - begin_ns) * i / 100;
+    const auto rank = static_cast<int64_t>(std::llround(link.rank_time(t)));
+    worst = std::max(worst, std::abs(static_cast<double>(line.to_coordinator_ns(rank)) - t));
+  }
+  return worst;
+}
+
+class FitClock : public testing::TestWithParam<Link> {};
+
+TEST_P(FitClock, TheTruthLiesWithinTheBound) {
+  const Link link = GetParam();
+  std::mt19937 random(5);
+  constexpr double kSecond = 1e9;
+  std::vector<ClockExchange> exchanges = exchange(link, 0, 64, random);
+  for (int between = 1; between < 6; ++between) {
+    const auto more = exchange(link, static_cast<int64_t>(between * 10 * kSecond), 8, random);
+    exchanges.insert(exchanges.end(), more.begin(), more.end());
+  }
+  const auto last = exchange(link, static_cast<int64_t>(60 * kSecond), 64, random);
+  exchanges.insert(exchanges.end(), last.begin(), last.end());
+  const ClockAlignment line = fit_clock(exchanges);
+  EXPECT_LE(worst_error(line, link, 0, 60 * kSecond), line.bound_ns + 1);
+  EXPECT_LE(line.bound_ns, 4.0 * static_cast<double>(link.delay_ns + link.jitter_ns) + 2) << "and the bound is worth something";
+  EXPECT_NEAR(line.drift, -link.drift / (1 + link.drift), 2e-6);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Links, FitClock,
+    testing::Values(Link{.offset_ns = 5e6, .delay_ns = 500},
+                    Link{.offset_ns = -3e12, .drift = 40e-6, .delay_ns = 20'000, .jitter_ns = 5'000},
+                    Link{.offset_ns = 1e9, .drift = -50e-6, .delay_ns = 30'000, .jitter_ns = 30'000},
+                    Link{.offset_ns = 7, .drift = 1e-6, .delay_ns = 8'000, .jitter_ns = 2'000, .asymmetry = 0.8}));
+
+TEST(FitClockShort, TakesNoDriftFromLessThanASecond) {
+  const Link link{.offset_ns = 1e6, .drift = 20e-6, .delay_ns = 10'000, .jitter_ns = 4'000};
+  std::mt19937 random(9);
+  const ClockAlignment line = fit_clock(exchange(link, 0, 64, random));
+  EXPECT_EQ(line.drift, 0);
+  EXPECT_LE(worst_error(line, link, 0, 2e6), line.bound_ns + 1);
+}
+
+TEST(FitClockShort, OneExchangeIsEnough) {
+  const std::vector<ClockExchange> one = {{.sent_ns = 1000, .rank_ns = 501'500, .received_ns = 2000}};
+  const ClockAlignment line = fit_clock(one);
+  EXPECT_EQ(line.to_coordinator_ns(501'500), 1500);
+  EXPECT_EQ(line.bound_ns, 500);
+}
+
+}  // namespace
+}  // namespace ferry

@@ -1,0 +1,185 @@
+#include "profiler/recorder.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "profiler/span.h"
+#include "runtime/base/error.h"
+
+namespace ferry {
+namespace {
+
+/// The spans of the thread of that name.
+const ThreadCapture* thread_named(const RankCapture& capture, const std::string& name) {
+  for (const ThreadCapture& thread : capture.threads) {
+    if (thread.name == name) return &thread;
+  }
+  return nullptr;
+}
+
+class RecorderTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    recorder().register_thread("test");
+    check_context() = {.rank = 0, .step = 7, .layer = 3};
+  }
+  void TearDown() override {
+    if (recorder().is_capturing()) recorder().stop();
+    recorder().set_idle_level(TraceLevel::kOff);
+    check_context() = {};
+  }
+};
+
+TEST_F(RecorderTest, SpansCarryWhereAndWhen) {
+  recorder().start({.level = TraceLevel::kOperators});
+  const uint64_t before = now_ticks();
+  { const Span span(Zone::kRouter, 11, 22); }
+  const uint64_t after = now_ticks();
+  const RankCapture capture = recorder().stop();
+  const ThreadCapture* thread = thread_named(capture, "test");
+  ASSERT_NE(thread, nullptr);
+  ASSERT_EQ(thread->records.size(), 1U);
+  const SpanRecord& record = thread->records[0];
+  EXPECT_EQ(record.zone, Zone::kRouter);
+  EXPECT_EQ(record.step, 7U);
+  EXPECT_EQ(record.layer, 3);
+  EXPECT_EQ(record.a, 11U);
+  EXPECT_EQ(record.b, 22U);
+  EXPECT_LE(before, record.begin);
+  EXPECT_LE(record.begin, record.end);
+  EXPECT_LE(record.end, after);
+  EXPECT_LE(capture.begin, record.begin);
+  EXPECT_GE(capture.end, record.end);
+  EXPECT_GT(capture.span_cost_ns, 0);
+  EXPECT_EQ(thread->num_lost, 0U);
+}
+
+TEST_F(RecorderTest, LevelsDecideWhatIsRecorded) {
+  for (const TraceLevel level : {TraceLevel::kSteps, TraceLevel::kOperators, TraceLevel::kThreads}) {
+    recorder().start({.level = level});
+    { const Span span(Zone::kStep); }      // level 0
+    { const Span span(Zone::kRouter); }    // level 1
+    { const Span span(Zone::kPoolTask); }  // level 2
+    EXPECT_EQ(thread_named(recorder().stop(), "test")->records.size(), static_cast<std::size_t>(level) + 1);
+  }
+  { const Span span(Zone::kStep); }  // nothing runs and the idle level is off
+  recorder().start({});
+  EXPECT_TRUE(thread_named(recorder().stop(), "test")->records.empty());
+}
+
+TEST_F(RecorderTest, RefusesASecondStartAndAStopWithoutOne) {
+  EXPECT_THROW(recorder().stop(), Error);
+  recorder().start({});
+  EXPECT_THROW(recorder().start({}), Error);
+  { const Span span(Zone::kStep); }
+  EXPECT_EQ(thread_named(recorder().stop(), "test")->records.size(), 1U) << "the refused start did no harm";
+}
+
+TEST_F(RecorderTest, HoldsMoreThanItsRing) {
+  recorder().start({});
+  const std::size_t num_spans = 3 * Recorder::kRingRecords;
+  for (std::size_t i = 0; i < num_spans; ++i) {
+    const Span span(Zone::kStep, static_cast<int64_t>(i));
+    if (i % (Recorder::kRingRecords / 4) == 0) std::this_thread::sleep_for(std::chrono::milliseconds(60));  // as work would
+  }
+  const RankCapture capture = recorder().stop();
+  const ThreadCapture& thread = *thread_named(capture, "test");
+  EXPECT_EQ(thread.records.size() + thread.num_lost, num_spans);
+  EXPECT_GT(thread.records.size(), Recorder::kRingRecords);
+  for (std::size_t i = 1; i < thread.records.size(); ++i) ASSERT_LT(thread.records[i - 1].a, thread.records[i].a);
+}
+
+TEST_F(RecorderTest, StaysWithinItsBoundAndCountsTheRest) {
+  constexpr int64_t kHeld = 1000;
+  recorder().start({.max_bytes = kHeld * static_cast<int64_t>(sizeof(SpanRecord))});
+  constexpr std::size_t kSpans = 5000;
+  for (std::size_t i = 0; i < kSpans; ++i) {
+    const Span span(Zone::kStep, static_cast<int64_t>(i));
+  }
+  const RankCapture capture = recorder().stop();
+  const ThreadCapture& thread = *thread_named(capture, "test");
+  EXPECT_EQ(thread.records.size(), static_cast<std::size_t>(kHeld));
+  EXPECT_EQ(thread.num_lost, kSpans - kHeld);
+  EXPECT_EQ(thread.records.front().a, 0U) << "the first ones are kept";
+}
+
+TEST_F(RecorderTest, KeepsTheSpansOfThreadsThatEnded) {
+  recorder().start({});
+  std::thread other([] {
+    recorder().register_thread("other");
+    const Span span(Zone::kStep, 5);
+  });
+  other.join();
+  const RankCapture capture = recorder().stop();
+  const ThreadCapture* thread = thread_named(capture, "other");
+  ASSERT_NE(thread, nullptr);
+  ASSERT_EQ(thread->records.size(), 1U);
+  EXPECT_EQ(thread->records[0].a, 5U);
+  EXPECT_EQ(thread_named(recorder().snapshot(), "other"), nullptr) << "its ring is gone with the capture";
+}
+
+TEST_F(RecorderTest, UnregisteredThreadsRecordNothing) {
+  recorder().start({});
+  std::thread([] { const Span span(Zone::kStep); }).join();
+  std::size_t num_records = 0;
+  for (const ThreadCapture& thread : recorder().stop().threads) num_records += thread.records.size();
+  EXPECT_EQ(num_records, 0U);
+}
+
+TEST_F(RecorderTest, TheFlightRecorderHasTheLastSteps) {
+  recorder().set_idle_level(TraceLevel::kSteps);
+  for (uint32_t i = 0; i < Recorder::kRingRecords + 100; ++i) {
+    const Span span(Zone::kStep, i);
+  }
+  { const Span span(Zone::kRouter); }  // above the idle level
+  const RankCapture capture = recorder().snapshot();
+  const ThreadCapture& thread = *thread_named(capture, "test");
+  EXPECT_GE(thread.records.size(), Recorder::kRingRecords - 1);
+  EXPECT_EQ(thread.records.back().a, Recorder::kRingRecords + 99);
+  EXPECT_LE(capture.begin, thread.records.front().begin);
+}
+
+TEST_F(RecorderTest, ManyThreadsRecordWhileCapturesComeAndGo) {
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t) {
+    threads.emplace_back([&, t] {
+      recorder().register_thread("busy " + std::to_string(t));
+      while (!stop) {
+        const Span span(Zone::kStep, t);
+      }
+    });
+  }
+  for (int round = 0; round < 20; ++round) {
+    recorder().start({.max_bytes = 1 << 20});
+    std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    const RankCapture capture = recorder().stop();
+    for (const ThreadCapture& thread : capture.threads) {
+      for (const SpanRecord& record : thread.records) ASSERT_GE(record.end, capture.begin);
+    }
+  }
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(TickClock, FollowsTheSystemsClock) {
+  const TickCalibration calibration;
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const TickLine line = calibration.line();
+  const auto ns_now = [] {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  };
+  const int64_t before = ns_now();
+  const int64_t ticks_ns = line.to_ns(now_ticks());
+  const int64_t after = ns_now();
+  constexpr int64_t kSlack = 100'000;  // ns; the slope is known to a few ppm
+  EXPECT_GE(ticks_ns, before - kSlack);
+  EXPECT_LE(ticks_ns, after + kSlack);
+  const auto point = std::chrono::steady_clock::now();
+  const int64_t there_and_back = line.to_ns(to_ticks(line, point));
+  EXPECT_NEAR(static_cast<double>(there_and_back), static_cast<double>(point.time_since_epoch().count()), 2.0);
+}
+
+}  // namespace
+}  // namespace ferry
