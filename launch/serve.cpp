@@ -43,8 +43,8 @@ int run_serve(const Options& options, Cluster& cluster) {
   std::optional<HttpServer> http;
   if (options.serve.http_address != "off") http.emplace(options.serve.http_address, profile);
   coordinator.set_on_failure([&] { server.set_not_serving(); });
-  std::fprintf(stderr, "ferry: serving grpc on %s\n", server.address().c_str());
   if (http) std::fprintf(stderr, "ferry: serving http on %s\n", http->address().c_str());
+  std::fprintf(stderr, "ferry: serving grpc on %s\n", server.address().c_str());
 
   const bool asked_to_leave = wait_for_signal(coordinator);
   server.set_not_serving();

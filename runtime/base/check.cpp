@@ -6,15 +6,12 @@
 
 namespace ferry {
 
-CheckContext& check_context() {
-  thread_local CheckContext context;
-  return context;
-}
-
 namespace detail {
 
+thread_local constinit CheckContext check_context;
+
 CheckFailure::CheckFailure(const char* file, int line, const char* expression) {
-  const CheckContext& at = check_context();
+  const CheckContext& at = ferry::check_context();
   message_ << file << ":" << line << " check failed: " << expression << " [rank " << at.rank << " step " << at.step << " layer "
            << at.layer << "] ";
 }

@@ -15,10 +15,9 @@ struct CheckContext {
   int layer = -1;
 };
 
-/// The calling thread's context. The owner of a step sets it; anyone may read it.
-CheckContext& check_context();
-
 namespace detail {
+
+extern thread_local constinit CheckContext check_context;
 
 /// Collects the message of a failed check and aborts when it goes out of scope.
 class CheckFailure {
@@ -32,6 +31,10 @@ class CheckFailure {
 };
 
 }  // namespace detail
+
+/// The calling thread's context. The owner of a step sets it; anyone may read it.
+inline CheckContext& check_context() { return detail::check_context; }
+
 }  // namespace ferry
 
 #define FERRY_CHECK(condition) \

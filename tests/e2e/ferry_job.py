@@ -51,15 +51,17 @@ def _generate_stubs():
 
     folder = tempfile.TemporaryDirectory(prefix="ferry-stubs-")
     arguments = ["protoc", f"-I{ROOT / 'proto'}", f"--python_out={folder.name}", f"--grpc_python_out={folder.name}"]
-    if protoc.main([*arguments, "ferry/v1/inference.proto"]) != 0:
-        raise RuntimeError("proto/ferry/v1/inference.proto does not compile")
+    for proto in ("ferry/v1/inference.proto", "ferry/v1/profile.proto"):
+        if protoc.main([*arguments, proto]) != 0:
+            raise RuntimeError(f"proto/{proto} does not compile")
     sys.path.insert(0, folder.name)
-    from ferry.v1 import inference_pb2, inference_pb2_grpc
-
-    return folder, inference_pb2, inference_pb2_grpc
+    return folder
 
 
-_stub_folder, pb, pb_grpc = _generate_stubs()
+_stub_folder = _generate_stubs()
+
+from ferry.v1 import inference_pb2 as pb  # noqa: E402
+from ferry.v1 import inference_pb2_grpc as pb_grpc  # noqa: E402
 
 Completion = collections.namedtuple("Completion", "token_ids text finish_reason prompt_tokens completion_tokens")
 _FINISH_REASONS = {
@@ -115,10 +117,11 @@ def ranks_of(job_id):
 class Job:
     """`ferry serve --model demo` with `ranks` ranks (1: no mpirun), up when the constructor returns."""
 
-    def __init__(self, *arguments, ranks=3, transport="auto"):
+    def __init__(self, *arguments, ranks=3, transport="auto", model="demo"):
         self._id = uuid.uuid4().hex  # in the environment of every rank, so that they can be found
         launcher = [] if ranks == 1 else [str(ROOT / "launch/mpirun.sh"), "-np", str(ranks)]
-        command = [*launcher, FERRY, "serve", "--model", "demo", "--grpc", "127.0.0.1:0", "--transport", transport]
+        command = [*launcher, FERRY, "serve", "--model", str(model), "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+        command += ["--transport", transport]
         self.process = subprocess.Popen(
             [*command, "--memory", "512MiB", *arguments],
             stdin=subprocess.DEVNULL,
@@ -128,6 +131,7 @@ class Job:
             env={**os.environ, "FERRY_E2E_JOB": self._id},
         )
         self.output = []
+        self.http_address = None
         self._address = None
         self._is_up = threading.Event()
         self._reader = threading.Thread(target=self._read_output, daemon=True)
@@ -141,6 +145,9 @@ class Job:
     def _read_output(self):
         for line in self.process.stdout:
             self.output.append(line)
+            found = re.search(r"ferry: serving http on (\S+)", line)
+            if found:
+                self.http_address = found[1]
             found = re.search(r"ferry: serving grpc on (\S+)", line)
             if found:
                 self._address = found[1]

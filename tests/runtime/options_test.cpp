@@ -37,6 +37,38 @@ void refuse(const std::vector<std::string>& arguments, const std::vector<std::st
   test::expect_one_line_with(result.message, parts);
 }
 
+TEST(Options, TraceCommandsTakeFolders) {
+  using Action = TraceOptions::Action;
+  const auto trace = [](std::vector<const char*> words) {
+    words.insert(words.begin(), {"ferry", "trace"});
+    return parse_options(static_cast<int>(words.size()), words.data());
+  };
+  const ParseResult merge = trace({"merge", "a", "b", "c", "--out", "d"});
+  ASSERT_TRUE(merge.options.has_value()) << merge.message;
+  EXPECT_EQ(merge.options->command, Command::kTrace);
+  EXPECT_EQ(merge.options->trace.action, Action::kMerge);
+  EXPECT_EQ(merge.options->trace.captures, (std::vector<std::filesystem::path>{"a", "b", "c"}));
+  EXPECT_EQ(merge.options->trace.out, "d");
+  EXPECT_EQ(trace({"diff", "a", "b"}).options->trace.action, Action::kDiff);
+  EXPECT_EQ(trace({"report", "a"}).options->trace.action, Action::kReport);
+  EXPECT_EQ(trace({"export", "a"}).options->trace.action, Action::kExport);
+  for (const auto& words :
+       std::vector<std::vector<const char*>>{{}, {"report"}, {"diff", "a"}, {"merge", "a", "b"}, {"show", "a"}}) {
+    const ParseResult result = trace(words);
+    EXPECT_FALSE(result.options.has_value());
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_EQ(result.message.find('\n'), std::string::npos) << result.message;
+  }
+}
+
+TEST(Options, TraceAndClockSkew) {
+  const Options options = accept(line("bench", {"--trace", "t", "--trace-clock-skew", "2:-5000:40.5"}));
+  EXPECT_EQ(options.engine.trace, "t");
+  EXPECT_EQ(options.engine.clock_skew.rank, 2);
+  EXPECT_EQ(options.engine.clock_skew.offset_ns, -5000);
+  EXPECT_EQ(options.engine.clock_skew.drift_ppm, 40.5);
+}
+
 TEST(Options, DefaultsOfServe) {
   const Options options = accept(line("serve", {}));
   EXPECT_EQ(options.command, Command::kServe);
@@ -46,7 +78,8 @@ TEST(Options, DefaultsOfServe) {
   EXPECT_EQ(options.engine.transport, TransportKind::kAuto);
   EXPECT_EQ(options.engine.net_interface, "");
   EXPECT_EQ(options.engine.combine, "exact");
-  EXPECT_EQ(options.engine.profile, "off");
+  EXPECT_EQ(options.engine.profile, "0");
+  EXPECT_EQ(options.engine.clock_skew.rank, -1);
   EXPECT_EQ(options.engine.kernels, "auto");
   EXPECT_EQ(options.engine.matmul, "auto");
   EXPECT_EQ(options.engine.memory_bytes, int64_t{2} << 30);
@@ -58,6 +91,8 @@ TEST(Options, DefaultsOfServe) {
   EXPECT_EQ(options.engine.peer_timeout_s, 30);
   EXPECT_FALSE(options.engine.check_weights);
   EXPECT_EQ(options.serve.grpc_address, "127.0.0.1:50051");
+  EXPECT_EQ(options.serve.http_address, "127.0.0.1:8000");
+  EXPECT_FALSE(options.serve.trace_dir.has_value());
   EXPECT_EQ(options.serve.drain_timeout_s, 30);
 }
 
@@ -219,7 +254,8 @@ TEST(Options, BadValuesNameOptionValueAndWhatIsAllowed) {
                               {"serve", "--transport", "2", "auto, mpi, gloo"},
                               {"serve", "--kernels", "sse", "auto, avx512, avx2, ref"},
                               {"serve", "--combine", "fast", "exact"},
-                              {"serve", "--profile", "1", "off"},
+                              {"serve", "--profile", "3", "off"},
+                              {"bench", "--trace-clock-skew", "1:2", "RANK:NANOSECONDS:PPM"},
                               {"serve", "--matmul", "mkl", "auto, onednn, cpu, ref"},
                               {"serve", "--threads", "0", "1 to 1024"},
                               {"serve", "--threads", "1025", "1 to 1024"},

@@ -1,0 +1,380 @@
+"""Captures of real jobs: their invariants, how servers start and stop them, and whether the report names the culprit."""
+
+import csv
+import json
+import os
+import pathlib
+import shutil
+import signal
+import struct
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+import urllib.error
+import urllib.request
+
+import ferry_job
+import grpc
+from ferry.v1 import profile_pb2 as profile
+from ferry.v1 import profile_pb2_grpc
+from ferry_job import DEMO, FERRY, ROOT, OpenCall, endless_request, wait_until
+
+
+def ferry(*arguments, ranks=1):
+    """Runs `ferry ARGUMENTS` and returns what it printed."""
+    launcher = [] if ranks == 1 else [str(ROOT / "launch/mpirun.sh"), "-np", str(ranks)]
+    done = subprocess.run([*launcher, FERRY, *map(str, arguments)], capture_output=True, text=True, timeout=300)
+    if done.returncode != 0:
+        raise RuntimeError(f"ferry {arguments} ended with {done.returncode}: {done.stderr}")
+    return done.stdout
+
+
+def table(capture, name):
+    """The rows of csv/NAME.csv as dictionaries."""
+    with open(capture / "csv" / f"{name}.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def run_facts(capture):
+    return table(capture, "run")[0]
+
+
+def ns(microseconds):
+    """"1.234" us as 1234: exact, as the tables have three decimals."""
+    whole, _, fraction = microseconds.partition(".")
+    assert len(fraction) == 3, microseconds
+    return int(whole + fraction)
+
+
+def findings(capture):
+    return json.loads((capture / "report.json").read_text())["findings"]
+
+
+class Folder(unittest.TestCase):
+    """A test with a folder of its own."""
+
+    def setUp(self):
+        super().setUp()
+        self._folder = tempfile.TemporaryDirectory(prefix="ferry-trace-")
+        self.addCleanup(self._folder.cleanup)
+        self.folder = pathlib.Path(self._folder.name)
+
+
+class BenchTest(Folder):
+    """Four ranks on the demo checkpoint."""
+
+    def capture(self, *arguments, ranks=4):
+        folder = self.folder / "capture"
+        bench = ["bench", "--model", "demo", "--memory", "256MiB", "-p", "64,200", "-n", "12", "-b", "1,4", "-r", "2"]
+        ferry(*bench, "--trace", folder, *arguments, ranks=ranks)
+        return folder
+
+    def check_windows(self, capture, ranks):
+        rows = table(capture, "step")
+        self.assertEqual(len(rows) % ranks, 0)
+        self.assertGreater(len(rows), 30 * ranks)
+        for row in rows:
+            parts = ns(row["computing_us"]) + ns(row["exposed_us"]) + ns(row["free_us"])
+            self.assertEqual(parts, ns(row["window_us"]), row)
+            self.assertEqual(ns(row["overlapped_us"]) + ns(row["exposed_us"]), ns(row["communication_us"]), row)
+
+    def check_traffic(self, capture):
+        sent = {}
+        for row in table(capture, "transfer"):
+            if row["operator"].endswith(".send") and row["bytes"]:
+                sent[row["rank"]] = sent.get(row["rank"], 0) + int(row["bytes"])
+        matrix = {}
+        for row in table(capture, "traffic"):
+            matrix[row["source"]] = matrix.get(row["source"], 0) + int(row["bytes"])
+        self.assertTrue(sent)
+        self.assertEqual({r: b for r, b in matrix.items() if b}, {r: b for r, b in sent.items() if b})
+
+    def check_requests(self, capture):
+        report = json.loads((capture / "report.json").read_text())
+        requests = next(t for t in report["tables"] if t["id"] == "request")
+        names = [column["name"] for column in requests["columns"]]
+        first = ["tokenize_us", "queue_us", *(n for n in names if n.startswith("prefill_") and n.endswith("_us"))]
+        later = [n for n in names if n.startswith("decode_") and n.endswith("_us")]
+        self.assertGreaterEqual(len(requests["rows"]), 5)
+        for row in requests["rows"]:
+            cells = dict(zip(names, row))
+            ttft = sum(round((cells[n] or 0) * 1000) for n in first)
+            self.assertEqual(ttft, round(cells["ttft_us"] * 1000), cells)
+            self.assertEqual(ttft + sum(round((cells[n] or 0) * 1000) for n in later), round(cells["total_us"] * 1000), cells)
+
+    def check_arrows(self, capture, ranks):
+        events = json.loads((capture / "trace.json").read_text())["traceEvents"]
+        dispatches = sum(e["ph"] == "X" and e["name"] == "MoeDistributeDispatch" for e in events)
+        starts = [e["id"] for e in events if e["ph"] == "s"]
+        ends = [e["id"] for e in events if e["ph"] == "f"]
+        self.assertGreater(dispatches, 100)
+        self.assertEqual(len(starts), len(set(starts)))
+        self.assertEqual(sorted(starts), sorted(ends))
+        self.assertEqual(dispatches, len(starts), "a dispatch without its arrow to the experts and back")
+        self.assertEqual({e["pid"] for e in events if e["ph"] == "X"}, set(range(ranks)))
+
+    def test_every_window_message_request_and_arrow_adds_up(self):
+        for transport in ("mpi", "gloo"):
+            with self.subTest(transport):
+                capture = self.capture("--transport", transport)
+                self.check_windows(capture, 4)
+                self.check_traffic(capture)
+                self.check_requests(capture)
+                self.check_arrows(capture, 4)
+                run = run_facts(capture)
+                for zero in ("lost_records", "causality_violations", "unpaired_transfers"):
+                    self.assertEqual(run[zero], "0", zero)
+                self.assertEqual(run["clock_bound_us"], "0.000", "one host, one clock")
+                shutil.rmtree(capture)
+
+    def test_a_skewed_and_drifting_clock_is_brought_back(self):
+        capture = self.capture("--transport", "gloo", "--trace-clock-skew", "2:-7000000000:45")
+        run = run_facts(capture)
+        self.assertEqual(run["causality_violations"], "0")
+        self.assertGreater(float(run["clock_bound_us"]), 0)
+        self.check_windows(capture, 4)
+        self.check_arrows(capture, 4)
+
+    def test_levels_threads_and_commands_on_captures(self):
+        one, two, joined = self.folder / "one", self.folder / "two", self.folder / "joined"
+        generate = ["generate", "--model", "demo", "--memory", "256MiB", "--chat", "What does river mean?"]
+        ferry(*generate, "--profile", "2", "--trace", one)
+        ferry(*generate, "--trace", two, ranks=3)
+        names = {e["name"] for e in json.loads((one / "trace.json").read_text())["traceEvents"] if e["ph"] == "X"}
+        self.assertIn("pool_share", names)
+        self.assertIn("GroupedMatmul", {name.split(".")[0] for name in names})
+        before = (two / "report.txt").read_text()
+        self.assertEqual(ferry("trace", "report", two), before)
+        self.assertIn("Before: ", ferry("trace", "diff", one, two))
+        ferry("trace", "merge", one, two, "--out", joined)
+        events = json.loads((joined / "trace.json").read_text())["traceEvents"]
+        self.assertEqual({e["pid"] for e in events if e["ph"] == "X"}, {0, 1, 2, 3})
+        os.remove(two / "trace.pftrace")
+        ferry("trace", "export", two)
+        self.assertTrue((two / "trace.pftrace").exists())
+
+    def test_bad_folders_are_refused_in_one_line(self):
+        taken = self.folder / "taken"
+        taken.mkdir()
+        (taken / "capture.json").write_text("{}")
+        for arguments in (["bench", "--model", "demo", "--trace", taken], ["bench", "--model", "demo", "--trace", "/proc/none"],
+                          ["trace", "report", self.folder], ["trace", "diff", taken, taken]):
+            done = subprocess.run([FERRY, *map(str, arguments)], capture_output=True, text=True, timeout=60)
+            self.assertIn(done.returncode, (1, 2))
+            self.assertRegex(done.stderr, r"\Aferry: error: [^\n]+\n\Z")
+
+
+class ServedTest(Folder, ferry_job.JobTest):
+    """A server under load, asked over HTTP and gRPC."""
+
+    def post(self, path, body=None):
+        """(status, answer)"""
+        data = b"" if body is None else json.dumps(body).encode()
+        try:
+            with urllib.request.urlopen(f"http://{self.job.http_address}{path}", data=data, timeout=60) as response:
+                return response.status, json.load(response)
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)
+
+    def serve(self, *arguments, **options):
+        self.job = self.start("--trace-dir", str(self.folder / "traces"), *arguments, **options)
+        self.profile = profile_pb2_grpc.ProfileStub(self.job.channel)
+        return self.job
+
+    def assert_alive(self):
+        self.assertEqual(len(self.job.generate(endless_request(max_tokens=5)).token_ids), 5)
+
+    def test_http_starts_and_stops_under_load(self):
+        job = self.serve()
+        calls = [OpenCall(job, endless_request(seed=i, max_tokens=600)) for i in range(4)]
+        for call in calls:
+            self.assertTrue(call.wait_for_token(), call.error)
+        status, started = self.post("/start_profile")
+        self.assertEqual(status, 200, started)
+        self.assertEqual(self.post("/start_profile")[0], 409)
+        time.sleep(0.5)
+        status, stopped = self.post("/stop_profile", {"wait": True})
+        self.assertEqual((status, stopped), (200, started))
+        status, answer = self.post("/stop_profile")
+        self.assertEqual(status, 409)
+        self.assertIn("no capture is running", answer["error"])
+        for call in calls:
+            self.assertTrue(call.wait())
+            self.assertIsNone(call.error)
+            self.assertEqual(len(call.token_ids), 600, "a capture must not cost a token")
+        capture = pathlib.Path(started["output_dir"])
+        self.assertEqual(run_facts(capture)["ranks"], "3")
+        self.assertEqual(run_facts(capture)["unpaired_transfers"], "0")
+        self.assertEqual(len(table(capture, "step")) % 3, 0)
+
+    def test_curl_without_a_body(self):
+        self.serve(ranks=1)
+        curl = shutil.which("curl")
+        if curl is None:
+            self.skipTest("curl is missing")
+        done = subprocess.run([curl, "-s", "-X", "POST", f"http://{self.job.http_address}/start_profile"], capture_output=True, text=True)
+        self.assertIn("output_dir", json.loads(done.stdout))
+        self.assertEqual(self.post("/stop_profile", {"wait": True})[0], 200)
+
+    def test_bad_requests_are_answered_and_the_server_goes_on(self):
+        self.serve(ranks=1)
+        for body in ({"level": 7}, {"num_steps": -1}, {"start_step": "x"}, {"max_bytes": 1}, {"with_stack": True}, {"output_dir": 5}):
+            status, answer = self.post("/start_profile", body)
+            self.assertEqual(status, 400, body)
+            self.assertIn(next(iter(body)), answer["error"])
+            self.assertIn("allowed", answer["error"])
+        status, answer = self.post("/start_profile", {"output_dir": "/proc/none"})
+        self.assertEqual(status, 409)
+        self.assertIn("/proc/none", answer["error"])
+        self.assert_alive()
+
+    def test_grpc_counts_steps_saves_and_tells_its_state(self):
+        job = self.serve(transport="gloo")
+        with self.assertRaises(grpc.RpcError) as caught:
+            self.profile.Stop(profile.StopProfileRequest())
+        self.assertEqual(caught.exception.code(), grpc.StatusCode.FAILED_PRECONDITION)
+        folder = self.folder / "counted"
+        self.profile.Start(profile.StartProfileRequest(output_dir=str(folder), start_step=3, num_steps=10))
+        job.generate(endless_request(max_tokens=40))
+        self.assertTrue(wait_until(self.is_idle, 60))
+        self.assertEqual(len(table(folder, "step")), 10 * 3)
+        saved = self.profile.Save(profile.SaveProfileRequest(wait=True))
+        self.assertGreater(int(run_facts(pathlib.Path(saved.output_dir))["steps"]), 20)
+        self.assertEqual(self.profile.GetStatus(profile.GetProfileStatusRequest()).output_dir, saved.output_dir)
+        self.assert_alive()
+
+    def is_idle(self):
+        status = self.profile.GetStatus(profile.GetProfileStatusRequest())
+        return status.state == profile.GetProfileStatusResponse.STATE_IDLE
+
+    def test_a_full_disk_is_reported_and_the_server_goes_on(self):
+        self.serve(ranks=2)
+        full = self.folder / "full"
+        full.mkdir()
+        os.symlink("/dev/full", full / "rank-1.spans")
+        self.assertEqual(self.post("/start_profile", {"output_dir": str(full)})[0], 200)
+        self.assert_alive()
+        status, answer = self.post("/stop_profile", {"wait": True})
+        self.assertEqual(status, 409)
+        self.assertIn("No space left", answer["error"])
+        self.assertIn("No space left", self.profile.GetStatus(profile.GetProfileStatusRequest()).error)
+        self.assertEqual(self.post("/start_profile")[0], 200)
+        self.assert_alive()
+        self.assertEqual(self.post("/stop_profile", {"wait": True})[0], 200)
+
+    def check_loss(self, is_capturing):
+        job = self.serve(transport="gloo")
+        call = OpenCall(job, endless_request())
+        self.assertTrue(call.wait_for_token(), call.error)
+        if is_capturing:
+            self.assertEqual(self.post("/start_profile", {"output_dir": str(self.folder / "traces/cut")})[0], 200)
+        time.sleep(0.3)
+        job.kill_rank(1)
+        self.assertTrue(call.wait(30))
+        self.assertEqual(call.error.code(), grpc.StatusCode.UNAVAILABLE)
+        self.assertNotIn(job.wait(10), (0, None), job.log())
+        captures = list((self.folder / "traces").glob("cut" if is_capturing else "lost-*"))
+        self.assertEqual(len(captures), 1, job.log())
+        report = ferry("trace", "report", captures[0])
+        self.assertIn("Steps", report)
+        self.assertGreater(len(table(captures[0], "step")), 3)
+        self.assert_no_ranks_left(job, 5)
+
+    def test_a_worker_dies_during_a_capture(self):
+        self.check_loss(is_capturing=True)
+
+    def test_the_last_steps_survive_a_lost_worker(self):
+        self.check_loss(is_capturing=False)
+
+    def test_a_bounded_capture_says_what_it_lost(self):
+        job = self.serve()
+        folder = self.folder / "bounded"
+        self.post("/start_profile", {"output_dir": str(folder), "max_bytes": 64 * 1024})
+        job.generate(endless_request(max_tokens=100))
+        self.assertEqual(self.post("/stop_profile", {"wait": True})[0], 200)
+        run = run_facts(folder)
+        self.assertGreater(int(run["lost_records"]), 0)
+        self.assertLessEqual(int(run["records"]), 3 * 64 * 1024 // 32)
+        self.assertIn("lost_records", [finding["kind"] for finding in findings(folder)])
+
+    def test_a_starved_queue_is_named(self):
+        job = self.serve("--max-seqs", "1", ranks=1)
+        folder = self.folder / "starved"
+        self.post("/start_profile", {"output_dir": str(folder)})
+        calls = [OpenCall(job, endless_request(seed=i, max_tokens=60)) for i in range(6)]
+        for call in calls:
+            self.assertTrue(call.wait())
+        self.assertEqual(self.post("/stop_profile", {"wait": True})[0], 200)
+        starved = [finding for finding in findings(folder) if finding["kind"] == "starved"]
+        self.assertEqual(len(starved), 1, findings(folder))
+        self.assertIn("slot", starved[0]["text"])
+
+    def test_a_slow_rank_is_named(self):
+        job = self.serve(ranks=4)
+        folder = self.folder / "slow"
+        victim = job.ranks()[2]
+        stop = threading.Event()
+
+        def hold_up():
+            while not stop.is_set():
+                os.kill(victim, signal.SIGSTOP)
+                time.sleep(0.008)
+                os.kill(victim, signal.SIGCONT)
+                time.sleep(0.002)
+
+        self.post("/start_profile", {"output_dir": str(folder)})
+        thread = threading.Thread(target=hold_up)
+        thread.start()
+        try:
+            job.generate(endless_request(max_tokens=40))
+        finally:
+            stop.set()
+            thread.join()
+        self.assertEqual(self.post("/stop_profile", {"wait": True})[0], 200)
+        named = [finding["text"] for finding in findings(folder) if finding["kind"] == "straggler"]
+        self.assertEqual(len(named), 1, findings(folder))
+        self.assertIn("Rank 2", named[0])
+
+    def test_a_hot_expert_is_named(self):
+        model = self.folder / "hot"
+        shutil.copytree(DEMO, model)
+        layer, expert = 3, 7
+        outdo_expert(model, layer, expert, other=52, factor=4.0)
+        job = self.serve(ranks=3, model=model)
+        folder = self.folder / "capture"
+        self.post("/start_profile", {"output_dir": str(folder)})
+        for question in ("What does river mean?", "What does courage mean?", "What does bridge mean?"):
+            job.generate(ferry_job.chat_request(question, max_tokens=30, ignore_eos=True))
+        self.assertEqual(self.post("/stop_profile", {"wait": True})[0], 200)
+        hot = [finding["text"] for finding in findings(folder) if finding["kind"] == "hot_expert"]
+        self.assertTrue(hot, findings(folder))
+        self.assertIn(f"Expert {expert} of layer {layer} (rank 1)", hot[0], hot)
+
+
+def outdo_expert(model, layer, expert, other, factor):
+    """Gives `expert` the router row of `other` times `factor`, so that it is chosen wherever that one was likely.
+
+    Changes a layer's router weight (bfloat16) in the safetensors files under `model`.
+    """
+    for path in model.glob("*.safetensors"):
+        data = bytearray(path.read_bytes())
+        (header_bytes,) = struct.unpack_from("<Q", data)
+        header = json.loads(data[8 : 8 + header_bytes])
+        for name, entry in header.items():
+            if not name.endswith(f"language_model.layers.{layer}.mlp.gate.weight"):
+                continue
+            columns = entry["shape"][1]
+            first = 8 + header_bytes + entry["data_offsets"][0]
+            source, target = first + 2 * columns * other, first + 2 * columns * expert
+            for i in range(0, 2 * columns, 2):
+                (value,) = struct.unpack("<f", b"\0\0" + data[source + i : source + i + 2])
+                data[target + i : target + i + 2] = struct.pack("<f", value * factor)[2:]
+            path.write_bytes(data)
+            return
+    raise RuntimeError(f"no router weight of layer {layer} in {model}")
+
+
+if __name__ == "__main__":
+    ferry_job.main()
