@@ -143,6 +143,7 @@ class Bench {
   /// Prints what it finds; the capture, if one was asked for.
   std::optional<Capture> run() {
     for (const int64_t batch : o_.batches) verify(driver_, batch);
+    driver_.end_requests();
     const bool is_traced = !options_.engine.trace.empty();
     if (is_traced) {
       engine_.set_roofs(roof_.read_bytes_per_s(), roof_.flops_per_s(engine_.dtype()));
@@ -150,7 +151,6 @@ class Bench {
     }
     if (!o_.json) print_head();
     for (const int64_t length : o_.prompt_lengths) run_prefill(length);
-    long_driver_.end_requests();
     for (const int64_t batch : o_.batches) run_decode(batch);
     driver_.end_requests();
     std::optional<Capture> capture;
@@ -194,11 +194,14 @@ void Bench::check_limits() const {
 }
 
 void Bench::run_prefill(int64_t length) {
-  long_driver_.prompt(0, length);  // warm-up
+  const auto prefill = [&] {
+    long_driver_.prompt(0, length);
+    long_driver_.end_requests();
+  };
+  prefill();  // warm-up
   const double flops = work_.flops_per_token + work_.head_flops / static_cast<double>(length);
-  const Measured m = measure_under(
-      [&] { return roof_.flops_per_s(engine_.dtype()); }, flops,
-      [&] { return tokens_per_second(o_.repetitions, static_cast<double>(length), [&] { long_driver_.prompt(0, length); }); });
+  const Measured m = measure_under([&] { return roof_.flops_per_s(engine_.dtype()); }, flops,
+                                   [&] { return tokens_per_second(o_.repetitions, static_cast<double>(length), prefill); });
   if (!o_.json) print_row("prefill", length, m, "GFLOP/s");
   prefill_.push_back(row_json("prompt_tokens", length, m, "flops_per_s"));
 }
