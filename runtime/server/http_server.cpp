@@ -83,8 +83,7 @@ httplib::Server::Handler handler(std::function<json(const httplib::Request&)> an
 json start_profile(ProfileControl& control, const httplib::Request& request) {
   const json body = read_body(request, {"output_dir", "start_step", "num_steps", "level", "max_bytes"});
   const TracePlan defaults;
-  const int64_t level = integer_field(body, "level", static_cast<int64_t>(defaults.level));
-  const TracePlan plan{.level = static_cast<TraceLevel>(std::clamp<int64_t>(level, -1, 3)),
+  const TracePlan plan{.level = parse_trace_level(integer_field(body, "level", static_cast<int64_t>(defaults.level))),
                        .max_bytes = integer_field(body, "max_bytes", defaults.max_bytes),
                        .delay_steps = integer_field(body, "start_step", 0),
                        .num_steps = integer_field(body, "num_steps", 0)};

@@ -36,8 +36,6 @@ void check_plan(const TracePlan& plan) {
   const auto require = [](bool ok, const char* field, int64_t value, const std::string& allowed) {
     if (!ok) throw_invalid(std::string(field) + " is " + std::to_string(value) + "; allowed: " + allowed);
   };
-  const int level = static_cast<int>(plan.level);
-  require(level >= 0 && level <= 2, "level", level, "0, 1, 2");
   require(plan.delay_steps >= 0, "start_step", plan.delay_steps, "0 or more");
   require(plan.num_steps >= 0, "num_steps", plan.num_steps, "0 (until it is stopped) or more");
   require(plan.max_bytes >= 1024 && plan.max_bytes <= kMaxBytes, "max_bytes", plan.max_bytes,
@@ -50,6 +48,11 @@ bool is_partial(const Capture& capture) {
 }
 
 }  // namespace
+
+TraceLevel parse_trace_level(int64_t level) {
+  if (level < 0 || level > 2) throw_invalid("level is " + std::to_string(level) + "; allowed: 0, 1, 2");
+  return static_cast<TraceLevel>(level);
+}
 
 ProfileControl::ProfileControl(Coordinator& coordinator, std::filesystem::path default_directory, bool keep_last_steps)
     : coordinator_(coordinator), default_directory_(std::move(default_directory)), keep_last_steps_(keep_last_steps) {

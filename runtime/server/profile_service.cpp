@@ -32,7 +32,7 @@ class ProfileService final : public v1::Profile::Service {
                      v1::StartProfileResponse* response) override {
     return answer_with([&] {
       TracePlan plan{.delay_steps = request->start_step(), .num_steps = request->num_steps()};
-      if (request->has_level()) plan.level = static_cast<TraceLevel>(std::clamp(request->level(), -1, 3));
+      if (request->has_level()) plan.level = parse_trace_level(request->level());
       if (request->has_max_bytes()) plan.max_bytes = request->max_bytes();
       response->set_output_dir(control_.start(plan, request->output_dir()).string());
     });
