@@ -39,7 +39,7 @@ class Recorder {
 
   struct CaptureOptions {
     TraceLevel level = TraceLevel::kOperators;
-    int64_t max_bytes = int64_t{64} << 20;  // of spans that a capture may hold
+    int64_t max_bytes = int64_t{16} << 20;  // of spans that a capture may hold
   };
 
   Recorder() = default;

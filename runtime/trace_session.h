@@ -17,7 +17,7 @@ namespace ferry {
 /// When to record, and how much.
 struct TracePlan {
   TraceLevel level = TraceLevel::kOperators;
-  int64_t max_bytes = int64_t{64} << 20;  // of spans, per rank
+  int64_t max_bytes = int64_t{16} << 20;  // of spans, per rank: half a million
   int64_t delay_steps = 0;                // steps to let pass first
   int64_t num_steps = 0;                  // then record so many; 0: until stop()
 };

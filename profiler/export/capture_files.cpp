@@ -25,19 +25,38 @@ void write_with(const std::filesystem::path& path, const std::function<void(std:
   if (!file) throw Error(ErrorCode::kUnavailable, "cannot write " + path.string() + ": " + system_reason());
 }
 
+std::size_t count_spans(const Capture& capture) {
+  std::size_t count = 0;
+  for (const RankCapture& rank : capture.ranks) {
+    for (const ThreadCapture& thread : rank.threads) count += thread.records.size();
+  }
+  return count;
+}
+
+void write_compact(const std::filesystem::path& directory, const ReportInput& input) {
+  write_report(directory, input);
+  write_with(directory / "trace.pftrace", [&](std::ostream& out) { write_perfetto_trace(input, out); });
+}
+
+void write_text_timelines(const std::filesystem::path& directory, const ReportInput& input) {
+  write_with(directory / "trace.json", [&](std::ostream& out) { write_chrome_trace(input, out); });
+  write_ascend_profiles(input, directory);
+}
+
 }  // namespace
 
 void write_capture_files(const std::filesystem::path& directory, Capture capture) {
   write_capture(directory, capture);
-  write_derived_files(directory, std::move(capture));
+  const bool has_text = count_spans(capture) <= kMaxTextSpans;
+  const ReportInput input(std::move(capture));
+  write_compact(directory, input);
+  if (has_text) write_text_timelines(directory, input);
 }
 
 void write_derived_files(const std::filesystem::path& directory, Capture capture) {
   const ReportInput input(std::move(capture));
-  write_report(directory, input);
-  write_with(directory / "trace.pftrace", [&](std::ostream& out) { write_perfetto_trace(input, out); });
-  write_with(directory / "trace.json", [&](std::ostream& out) { write_chrome_trace(input, out); });
-  write_ascend_profiles(input, directory);
+  write_compact(directory, input);
+  write_text_timelines(directory, input);
 }
 
 }  // namespace ferry

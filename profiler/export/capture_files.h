@@ -1,16 +1,20 @@
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 
 #include "profiler/capture.h"
 
 namespace ferry {
 
-/// Writes a capture and all that is derived from it: trace.pftrace, trace.json, a *_ascend_pt folder per rank, report.txt,
-/// report.html, report.json and csv/. Throws Error{kUnavailable} with the system's reason; what was written stays.
+/// Writes a capture and what is derived from it: report.txt, report.html, report.json, csv/, trace.pftrace and, unless it has
+/// more than kMaxTextSpans, trace.json and a *_ascend_pt folder per rank, which take most of the room. Throws
+/// Error{kUnavailable} with the system's reason; what was written stays.
 void write_capture_files(const std::filesystem::path& directory, Capture capture);
 
-/// The derived files alone, of a capture that was read from somewhere.
+inline constexpr std::size_t kMaxTextSpans = 2'000'000;  // about 1.5 GB of text
+
+/// All derived files, whatever their size.
 void write_derived_files(const std::filesystem::path& directory, Capture capture);
 
 }  // namespace ferry
