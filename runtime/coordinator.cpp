@@ -31,6 +31,16 @@ struct Stream {
   std::optional<Detokenizer> detokenizer;  // absent without a tokenizer
 };
 
+/// Locks `mutex`; a wait for it is in the trace.
+std::unique_lock<std::mutex> lock_traced(std::mutex& mutex) {
+  std::unique_lock lock(mutex, std::try_to_lock);
+  if (!lock.owns_lock()) {
+    const Span span(Zone::kWaitLock);
+    lock.lock();
+  }
+  return lock;
+}
+
 /// The step as the trace's window for everything in it, from its plan to its last word to the callers.
 void record_step(const StepPlan& plan, uint64_t begin) {
   const Phase phase = plan.num_prefill_tokens == 0  ? Phase::kDecode
@@ -107,6 +117,7 @@ class Coordinator::Impl {
   void publish_finished();
   void update_load(const StepPlan& plan);
   void drop_actions();
+  void save_trace();
   void end_inbox(const GenerateEvent& event);
   void fail_all(const std::exception& cause);
 
@@ -223,7 +234,7 @@ void Coordinator::Impl::run() {
 
 /// Moves what callers left to the scheduler; waits while there is nothing to do. False when it is time to leave.
 bool Coordinator::Impl::take_submissions() {
-  std::unique_lock lock(mutex_);
+  std::unique_lock lock = lock_traced(mutex_);
   while (true) {
     if (!lost_reason_.empty()) throw Error(ErrorCode::kUnavailable, lost_reason_);
     if (stop_) return false;
@@ -357,7 +368,7 @@ void Coordinator::Impl::update_load(const StepPlan& plan) {
   record_value(Zone::kRunningRequests, now.num_running);
   record_value(Zone::kWaitingRequests, now.num_waiting);
   record_value(Zone::kUsedKvBlocks, now.num_used_blocks);
-  const std::scoped_lock lock(mutex_);
+  const std::unique_lock lock = lock_traced(mutex_);
   load_.running_requests = static_cast<int32_t>(now.num_running);
   load_.waiting_requests = static_cast<int32_t>(now.num_waiting);
   load_.kv_blocks_used = now.num_used_blocks;
@@ -384,12 +395,20 @@ void Coordinator::Impl::drop_actions() {
   actions_.clear();
 }
 
+/// Hands over what this rank recorded until now; a failure to do so must not hide the one that is being told.
+void Coordinator::Impl::save_trace() {
+  try {
+    engine_.trace().abandon_workers();
+    trace(false);
+  } catch (const std::exception&) {
+  }
+}
+
 /// The engine cannot go on: every open request hears why.
 void Coordinator::Impl::fail_all(const std::exception& cause) {
   const Error error(ErrorCode::kUnavailable, cause.what());
   engine_.abandon();
-  engine_.trace().abandon_workers();
-  trace(false);
+  save_trace();
   {
     const std::scoped_lock lock(mutex_);
     refusal_ = error;
