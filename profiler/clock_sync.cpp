@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/check.h"
@@ -9,10 +12,10 @@
 namespace ferry {
 namespace {
 
-constexpr double kQuick = 1.25;                       // exchanges within this factor of the quickest count
-constexpr int64_t kShortestBaseline = 1'000'000'000;  // ns; over less, noise would pass for drift
-constexpr int64_t kWindow = 2'000'000'000;            // ns; the quickest of each window count, so that no stretch goes unseen
-constexpr double kWanderPpm = 50;                     // how far crystals may stray where no drift could be measured
+constexpr double kQuick = 1.25;                    // exchanges within this factor of the quickest count
+constexpr int64_t kShortestBaseline = 50'000'000;  // ns; over less, noise would pass for drift
+constexpr int64_t kWindow = 50'000'000;            // ns; the quickest of each window count, so that no burst goes unseen
+constexpr double kWanderPpm = 50;                  // how far crystals may stray where no drift could be measured
 
 /// The quickest exchanges of every window of time.
 std::vector<ClockExchange> pick_quickest(std::span<const ClockExchange> exchanges) {
@@ -31,7 +34,48 @@ std::vector<ClockExchange> pick_quickest(std::span<const ClockExchange> exchange
   return picked;
 }
 
+/// Step and layer of an exchange of rows.
+using ExchangeKey = std::pair<uint32_t, int16_t>;
+
+/// Calls `fn(key, record)` for every transfer of that zone with that peer.
+template <class Fn>
+void for_each_transfer(const RankCapture& rank, Zone zone, int32_t peer, Fn&& fn) {
+  for (const ThreadCapture& thread : rank.threads) {
+    for (const SpanRecord& record : thread.records) {
+      if (record.zone == zone && static_cast<int32_t>(record.b) == peer) fn(ExchangeKey{record.step, record.layer}, record);
+    }
+  }
+}
+
+/// The largest of (begin of a send - end of its receive) over all messages, on the coordinator's time; by so much the receiver's
+/// clock is early at least.
+int64_t largest_advance_ns(const RankCapture& sender, Zone send, const RankCapture& receiver, Zone receive) {
+  const auto time = [](const RankCapture& rank, uint64_t ticks) {
+    return rank.alignment.to_coordinator_ns(rank.ticks.to_ns(ticks));
+  };
+  std::map<ExchangeKey, int64_t> sent_at;
+  for_each_transfer(sender, send, receiver.rank,
+                    [&](const ExchangeKey& key, const SpanRecord& record) { sent_at[key] = time(sender, record.begin); });
+  int64_t largest = std::numeric_limits<int64_t>::min();
+  for_each_transfer(receiver, receive, sender.rank, [&](const ExchangeKey& key, const SpanRecord& record) {
+    const auto sent = sent_at.find(key);
+    if (sent != sent_at.end()) largest = std::max(largest, sent->second - time(receiver, record.end));
+  });
+  return largest;
+}
+
 }  // namespace
+
+void obey_causality(const RankCapture& coordinator, RankCapture& rank) {
+  const int64_t least = largest_advance_ns(coordinator, Zone::kDispatchSend, rank, Zone::kDispatchReceive);
+  const int64_t early = largest_advance_ns(rank, Zone::kCombineSend, coordinator, Zone::kCombineReceive);
+  constexpr int64_t kNone = std::numeric_limits<int64_t>::min();
+  if (least == kNone || early == kNone) return;
+  const int64_t most = -early;  // the shift must lie in [least, most]
+  const int64_t shift = least > most ? least + (most - least) / 2 : std::clamp<int64_t>(0, least, most);
+  rank.alignment.offset_ns += static_cast<double>(shift);
+  rank.alignment.bound_ns += std::abs(static_cast<double>(shift));
+}
 
 double ClockExchange::offset_ns() const {
   return static_cast<double>(sent_ns - rank_ns) + static_cast<double>(received_ns - sent_ns) / 2;

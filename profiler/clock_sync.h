@@ -23,7 +23,12 @@ struct ClockExchange {
 };
 
 /// The line through the quickest exchanges, and how far from it the truth can be: half their round trip plus what they stray.
-/// With exchanges over less than a second the drift is taken to be 0. Needs at least one exchange.
+/// With exchanges in one burst only the drift is taken to be 0. Needs at least one exchange.
 ClockAlignment fit_clock(std::span<const ClockExchange> exchanges);
+
+/// The messages between two ranks know the offset, too: none arrives before it was sent. Moves the rank's alignment by as little
+/// as makes that so for all of them (halfway where they contradict each other), and widens its bound by as much. Exchanges on
+/// a busy host can be off by more than a message takes.
+void obey_causality(const RankCapture& coordinator, RankCapture& rank);
 
 }  // namespace ferry

@@ -182,6 +182,7 @@ RankCapture TraceSession::decode(const Peer& peer) const {
     if (ticks_are_tsc()) capture.ticks = own.ticks;  // one counter for the whole host
   } else if (!peer.exchanges.empty()) {
     capture.alignment = fit_clock(peer.exchanges);
+    obey_causality(own, capture);
   }
   return capture;
 }

@@ -270,7 +270,7 @@ class ServedTest(Folder, ferry_job.JobTest):
         self.assertTrue(call.wait_for_token(), call.error)
         if is_capturing:
             self.assertEqual(self.post("/start_profile", {"output_dir": str(self.folder / "traces/cut")})[0], 200)
-        time.sleep(0.3)
+        time.sleep(0.6)
         job.kill_rank(1)
         self.assertTrue(call.wait(30))
         self.assertEqual(call.error.code(), grpc.StatusCode.UNAVAILABLE)

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <random>
 
+#include "tests/support/made_capture.h"
+
 namespace ferry {
 namespace {
 
@@ -72,7 +74,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Link{.offset_ns = 1e9, .drift = -50e-6, .delay_ns = 30'000, .jitter_ns = 30'000},
                     Link{.offset_ns = 7, .drift = 1e-6, .delay_ns = 8'000, .jitter_ns = 2'000, .asymmetry = 0.8}));
 
-TEST(FitClockShort, TakesNoDriftFromLessThanASecond) {
+TEST(FitClockShort, TakesNoDriftFromOneBurst) {
   const Link link{.offset_ns = 1e6, .drift = 20e-6, .delay_ns = 10'000, .jitter_ns = 4'000};
   std::mt19937 random(9);
   const ClockAlignment line = fit_clock(exchange(link, 0, 64, random));
@@ -80,11 +82,41 @@ TEST(FitClockShort, TakesNoDriftFromLessThanASecond) {
   EXPECT_LE(worst_error(line, link, 0, 2e6), line.bound_ns + 1);
 }
 
+TEST(FitClockShort, TwoBurstsGiveTheDriftBetweenThem) {
+  const Link link{.offset_ns = 1e6, .drift = 45e-6, .delay_ns = 10'000, .jitter_ns = 4'000};
+  std::mt19937 random(11);
+  std::vector<ClockExchange> exchanges = exchange(link, 0, 64, random);
+  const auto last = exchange(link, 400'000'000, 64, random);
+  exchanges.insert(exchanges.end(), last.begin(), last.end());
+  const ClockAlignment line = fit_clock(exchanges);
+  EXPECT_LE(worst_error(line, link, 0, 4e8), 5'000) << "without the drift it would be 18 us";
+  EXPECT_LE(worst_error(line, link, 0, 4e8), line.bound_ns + 1);
+}
+
 TEST(FitClockShort, OneExchangeIsEnough) {
   const std::vector<ClockExchange> one = {{.sent_ns = 1000, .rank_ns = 501'500, .received_ns = 2000}};
   const ClockAlignment line = fit_clock(one);
   EXPECT_EQ(line.to_coordinator_ns(501'500), 1500);
   EXPECT_EQ(line.bound_ns, 500);
+}
+
+TEST(ObeyCausality, MovesAClockThatIsOffByMoreThanMessagesTake) {
+  const MadeRun run{.world_size = 3, .clock_offset_ns = 5e6, .clock_drift = 0, .clock_bound_ns = 100};
+  for (const double error_ns : {0.0, 300'000.0, -300'000.0}) {
+    Capture capture = make_made_capture(run);
+    for (std::size_t r = 1; r < capture.ranks.size(); ++r) {
+      capture.ranks[r].alignment.offset_ns += error_ns;
+      obey_causality(capture.ranks[0], capture.ranks[r]);
+      const ClockAlignment& line = capture.ranks[r].alignment;
+      if (error_ns == 0) {
+        EXPECT_EQ(line.offset_ns, run.clock_offset_ns) << "what is right stays";
+        EXPECT_EQ(line.bound_ns, run.clock_bound_ns);
+      } else {
+        EXPECT_NEAR(line.offset_ns, run.clock_offset_ns, 50'000) << "the messages take a few microseconds";
+        EXPECT_GE(line.bound_ns, std::abs(line.offset_ns - run.clock_offset_ns));
+      }
+    }
+  }
 }
 
 }  // namespace
