@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "profiler/capture.h"
 
@@ -25,6 +26,10 @@ struct ClockExchange {
 /// The line through the quickest exchanges, and how far from it the truth can be: half their round trip plus what they stray.
 /// With exchanges in one burst only the drift is taken to be 0. Needs at least one exchange.
 ClockAlignment fit_clock(std::span<const ClockExchange> exchanges);
+
+/// Every dispatch and its reply is an exchange, too: the rank's time between receiving and sending is taken out of the middle.
+/// There are thousands, all over the capture, where a burst of questions can meet a busy moment.
+std::vector<ClockExchange> find_exchanges(const RankCapture& coordinator, const RankCapture& rank);
 
 /// The messages between two ranks know the offset, too: none arrives before it was sent. Moves the rank's alignment by as little
 /// as makes that so for all of them (halfway where they contradict each other), and widens its bound by as much. Exchanges on

@@ -143,6 +143,8 @@ RankCapture Recorder::stop() {
         std::vector<SpanRecord>().swap(chunk);
       }
       thread->chunks.clear();
+      // A thread that was interrupted while it wrote a span may have come in just now with an old one.
+      std::erase_if(kept.records, [&](const SpanRecord& record) { return record.end < begin_; });
       capture.threads.push_back(std::move(kept));
     }
     std::erase_if(threads_, [](const auto& thread) { return thread->is_retired; });

@@ -181,7 +181,9 @@ RankCapture TraceSession::decode(const Peer& peer) const {
   if (peer.boot_id == own.boot_id) {
     if (ticks_are_tsc()) capture.ticks = own.ticks;  // one counter for the whole host
   } else if (!peer.exchanges.empty()) {
-    capture.alignment = fit_clock(peer.exchanges);
+    std::vector<ClockExchange> exchanges = find_exchanges(own, capture);
+    exchanges.insert(exchanges.end(), peer.exchanges.begin(), peer.exchanges.end());
+    capture.alignment = fit_clock(exchanges);
     obey_causality(own, capture);
   }
   return capture;

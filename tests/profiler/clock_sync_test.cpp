@@ -100,6 +100,17 @@ TEST(FitClockShort, OneExchangeIsEnough) {
   EXPECT_EQ(line.bound_ns, 500);
 }
 
+TEST(FindExchanges, KnowTheOffsetToAMessagesLength) {
+  const MadeRun run{.world_size = 3, .clock_offset_ns = -4e9};
+  const Capture capture = make_made_capture(run);
+  const std::vector<ClockExchange> exchanges = find_exchanges(capture.ranks[0], capture.ranks[2]);
+  EXPECT_EQ(exchanges.size(), static_cast<std::size_t>((run.num_prefill_steps + run.num_decode_steps) * run.num_layers));
+  for (const ClockExchange& e : exchanges)
+    EXPECT_LE(std::abs(e.offset_ns() - run.clock_offset_ns), static_cast<double>(e.round_trip_ns()) / 2 + 1);
+  const ClockAlignment line = fit_clock(exchanges);
+  EXPECT_LE(std::abs(line.offset_ns - run.clock_offset_ns), line.bound_ns + 1);
+}
+
 TEST(ObeyCausality, MovesAClockThatIsOffByMoreThanMessagesTake) {
   const MadeRun run{.world_size = 3, .clock_offset_ns = 5e6, .clock_drift = 0, .clock_bound_ns = 100};
   for (const double error_ns : {0.0, 300'000.0, -300'000.0}) {
