@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 
+#include "profiler/write_file.h"
 #include "runtime/base/error.h"
 
 namespace ferry {
@@ -93,13 +94,6 @@ std::vector<SpanRecord> take_records(std::span<const std::byte>& rest, uint64_t 
 }
 
 std::string system_reason() { return std::error_code(errno, std::generic_category()).message(); }
-
-void write_file(const std::filesystem::path& path, std::span<const std::byte> bytes) {
-  std::ofstream file(path, std::ios::binary);
-  file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-  file.close();
-  if (!file) throw Error(ErrorCode::kUnavailable, "cannot write " + path.string() + ": " + system_reason());
-}
 
 std::vector<std::byte> read_file(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
@@ -205,9 +199,14 @@ void write_capture(const std::filesystem::path& directory, const Capture& captur
   std::error_code code;
   std::filesystem::create_directories(directory, code);
   if (code) throw Error(ErrorCode::kUnavailable, "cannot make " + directory.string() + ": " + code.message());
-  for (const RankCapture& rank : capture.ranks) write_file(rank_file(directory, rank.rank), encode_rank_capture(rank));
+  for (const RankCapture& rank : capture.ranks) {
+    const std::vector<std::byte> bytes = encode_rank_capture(rank);
+    write_file(rank_file(directory, rank.rank), [&](std::ostream& out) {
+      out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    });
+  }
   const std::string info = json(capture.info).dump(1) + "\n";
-  write_file(directory / "capture.json", std::as_bytes(std::span(info)));  // last: a folder with it is complete
+  write_file(directory / "capture.json", [&](std::ostream& out) { out << info; });  // last: a folder with it is complete
 }
 
 Capture read_capture(const std::filesystem::path& directory) {

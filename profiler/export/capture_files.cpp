@@ -1,29 +1,15 @@
 #include "profiler/export/capture_files.h"
 
-#include <cerrno>
-#include <fstream>
-#include <functional>
-#include <system_error>
 #include <utility>
 
 #include "profiler/export/ascend_profile.h"
 #include "profiler/export/chrome_trace.h"
 #include "profiler/export/perfetto_trace.h"
 #include "profiler/report/report.h"
-#include "runtime/base/error.h"
+#include "profiler/write_file.h"
 
 namespace ferry {
 namespace {
-
-std::string system_reason() { return std::error_code(errno, std::generic_category()).message(); }
-
-void write_with(const std::filesystem::path& path, const std::function<void(std::ostream&)>& write) {
-  errno = 0;
-  std::ofstream file(path, std::ios::binary);
-  if (file) write(file);
-  file.close();
-  if (!file) throw Error(ErrorCode::kUnavailable, "cannot write " + path.string() + ": " + system_reason());
-}
 
 std::size_t count_spans(const Capture& capture) {
   std::size_t count = 0;
@@ -35,11 +21,11 @@ std::size_t count_spans(const Capture& capture) {
 
 void write_compact(const std::filesystem::path& directory, const ReportInput& input) {
   write_report(directory, input);
-  write_with(directory / "trace.pftrace", [&](std::ostream& out) { write_perfetto_trace(input, out); });
+  write_file(directory / "trace.pftrace", [&](std::ostream& out) { write_perfetto_trace(input, out); });
 }
 
 void write_text_timelines(const std::filesystem::path& directory, const ReportInput& input) {
-  write_with(directory / "trace.json", [&](std::ostream& out) { write_chrome_trace(input, out); });
+  write_file(directory / "trace.json", [&](std::ostream& out) { write_chrome_trace(input, out); });
   write_ascend_profiles(input, directory);
 }
 

@@ -7,6 +7,7 @@
 
 #include "profiler/report/report_page.h"
 #include "profiler/report/views.h"
+#include "profiler/write_file.h"
 #include "runtime/base/error.h"
 
 namespace ferry {
@@ -38,16 +39,6 @@ Table stand_up(const Table& table) {
   return tall;
 }
 
-void write_file(const std::filesystem::path& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file) {
-    const std::string reason = std::error_code(errno, std::generic_category()).message();
-    throw Error(ErrorCode::kUnavailable, "cannot write " + path.string() + ": " + reason);
-  }
-}
-
 std::string make_report_json(const std::vector<Finding>& findings, const std::vector<Table>& tables) {
   using nlohmann::ordered_json;
   ordered_json found = ordered_json::array(), shown = ordered_json::array();
@@ -65,6 +56,10 @@ std::string make_report_json(const std::vector<Finding>& findings, const std::ve
 std::string make_title(const CaptureInfo& info) {
   return "Ferry " + info.command + ": " + info.model.name + ", " + std::to_string(info.world_size) +
          (info.world_size == 1 ? " rank" : " ranks");
+}
+
+void write_text(const std::filesystem::path& path, const std::string& text) {
+  write_file(path, [&](std::ostream& out) { out << text; });
 }
 
 }  // namespace
@@ -89,10 +84,10 @@ void write_report(const std::filesystem::path& directory, const ReportInput& inp
   std::error_code code;
   std::filesystem::create_directory(directory / "csv", code);
   if (code) throw Error(ErrorCode::kUnavailable, "cannot make " + (directory / "csv").string() + ": " + code.message());
-  for (const Table& table : tables) write_file(directory / "csv" / (table.id + ".csv"), to_csv(table));
-  write_file(directory / "report.txt", make_report_text(findings, tables));
-  write_file(directory / "report.json", make_report_json(findings, tables));
-  write_file(directory / "report.html", make_report_page(make_title(input.capture.info), findings, tables));
+  for (const Table& table : tables) write_text(directory / "csv" / (table.id + ".csv"), to_csv(table));
+  write_text(directory / "report.txt", make_report_text(findings, tables));
+  write_text(directory / "report.json", make_report_json(findings, tables));
+  write_text(directory / "report.html", make_report_page(make_title(input.capture.info), findings, tables));
 }
 
 }  // namespace ferry
