@@ -1,7 +1,5 @@
 #include "profiler/report/report.h"
 
-#include <cerrno>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
