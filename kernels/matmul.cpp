@@ -1,31 +1,31 @@
 #include "kernels/matmul.h"
 
+#include <algorithm>
 #include <string>
-#include <string_view>
 
 #include "runtime/base/error.h"
 
 namespace ferry {
 
-void MatmulBackend::matmul(ThreadPool& pool, ConstMatrixView x, const PackedMatrix& weights, MatrixView out) {
-  const int32_t count = static_cast<int32_t>(x.rows);
+void MatmulBackend::matmul(ThreadPool& pool, const MatmulRows& rows, const PackedMatrix& weights, MatrixView out) {
+  const auto count = static_cast<int32_t>(rows.x.rows);
   const PackedMatrix* group = &weights;
-  grouped_matmul(pool, {.x = x, .counts = {&count, 1}, .weights = {&group, 1}, .out = out});
+  grouped_matmul(pool, {.rows = rows, .counts = {&count, 1}, .weights = {&group, 1}, .out = out});
 }
 
-std::unique_ptr<MatmulBackend> select_matmul(const char* name, const char* isa, DType dtype) {
-  const std::string_view wanted = name;
-  const bool has_vectors = std::string_view(isa) != "ref";
-  if (wanted == "ref" || (wanted == "auto" && !has_vectors)) return make_ref_matmul();
-  if (wanted == "auto" || wanted == "onednn") {
+std::unique_ptr<MatmulBackend> select_matmul(const std::string& name, DType dtype) {
+  const std::vector<std::string> own = cpu_matmul_names();
+  if (name == "ref" || (name == "auto" && own.empty())) return make_ref_matmul();
+  if (name == "auto") return make_cpu_matmul("");
+  if (std::find(own.begin(), own.end(), name) != own.end()) return make_cpu_matmul(name);
+  std::string allowed = "auto, ";
+  for (const std::string& kernels : own) allowed += kernels + ", ";
+  if (name == "onednn") {
     if (auto backend = make_onednn_matmul(dtype)) return backend;
-    if (wanted == "onednn") {
-      throw_invalid(std::string("--matmul: oneDNN has no ") + dtype_name(dtype) +
-                    " matrix product for this processor; allowed: cpu, ref");
-    }
+    throw_invalid(std::string("--matmul: oneDNN has no ") + dtype_name(dtype) +
+                  " matrix product for this processor; allowed: " + allowed + "ref");
   }
-  if (!has_vectors) throw_invalid("--matmul: 'cpu' needs --kernels avx2 or avx512");
-  return make_cpu_matmul(isa);
+  throw_invalid("--matmul: '" + name + "' cannot run on this processor; allowed: " + allowed + "onednn, ref");
 }
 
 }  // namespace ferry

@@ -4,16 +4,26 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "kernels/ops.h"
+#include "kernels/quantize.h"
 
-// Matrix products x W^T with weights that are packed once at load. out[m, n] = T(sum_k x[m, k] W[n, k]), fp32 accumulation,
-// one rounding.
+// Matrix products x W^T with weights that are packed once at load.
+//
+//   plain weights       out[m, n] = T(sum_k x[m, k] W[n, k]), fp32 accumulation, one rounding
+//   quantised weights   x as int8 codes with a scale a row: out[m, n] = T(x_scale[m] * sum_k x_code[m, k] W[n, k]), the sums of
+//                       codes exact (int4: within a group; groups are added in fp32 in ascending k)
+//   gated weights       W's rows are gates above ups: out[m, i] = T(T(silu(T(gate))) * T(up)), n / 2 columns
 //
 // Rule: a row's result depends on that row and the weights alone. The order in which k is summed is the same for every number
 // of rows, every position in the batch and every number of threads. (onednn/ proves this per shape when a shape is first used.)
+//
+// A NaN or an infinity in a row of x makes that row's results NaN or infinite (quantised: all NaN) and no other's.
 
 namespace ferry {
+
+enum class WeightUse : uint8_t { kPlain, kGated };
 
 /// A weight matrix [n, k] in the layout of the implementation that packed it. Immutable; any thread may read it.
 class PackedMatrix {
@@ -24,23 +34,37 @@ class PackedMatrix {
 
   int64_t n() const { return n_; }
   int64_t k() const { return k_; }
-  DType dtype() const { return dtype_; }
+  WeightType type() const { return type_; }
+  bool is_gated() const { return use_ == WeightUse::kGated; }
+  /// Columns of a product.
+  int64_t out_cols() const { return is_gated() ? n_ / 2 : n_; }
   virtual int64_t packed_bytes() const = 0;
 
  protected:
-  PackedMatrix(int64_t n, int64_t k, DType dtype) : n_(n), k_(k), dtype_(dtype) {}
+  PackedMatrix(int64_t n, int64_t k, WeightType type, WeightUse use) : n_(n), k_(k), type_(type), use_(use) {}
 
  private:
   int64_t n_, k_;
-  DType dtype_;
+  WeightType type_;
+  WeightUse use_;
+};
+
+/// Rows to multiply: values in the run's dtype, or codes of kI8 with a scale each for quantised weights.
+struct MatmulRows {
+  ConstMatrixView x;  // [rows, k], codes [rows, quantized_cols(k)]
+  const float* scales = nullptr;
+
+  MatmulRows rows_from(int64_t first, int64_t count) const {
+    return {x.rows_from(first, count), scales == nullptr ? nullptr : scales + first};
+  }
 };
 
 /// Groups of consecutive rows, each with its own weights: rows of group g times weights[g].
 struct GroupedMatmulArgs {
-  ConstMatrixView x;                             // [sum(counts), k]
+  MatmulRows rows;                               // sum(counts) rows
   std::span<const int32_t> counts;               // [num_groups] rows per group, zeros allowed
-  std::span<const PackedMatrix* const> weights;  // [num_groups] all [n, k]; may be null where the count is zero
-  MatrixView out;                                // [sum(counts), n], same dtype as x
+  std::span<const PackedMatrix* const> weights;  // [num_groups] of one shape and type; may be null where the count is zero
+  MatrixView out;                                // [sum(counts), out_cols] T
 };
 
 /// One way to multiply. Chosen once at start; packs and multiplies its own layout only.
@@ -50,27 +74,30 @@ class MatmulBackend {
   virtual const char* name() const = 0;
 
   /// Packs `weights` [n, k], whose dtype is the run's. Thread-safe: experts are packed in parallel.
-  virtual std::unique_ptr<PackedMatrix> pack(ConstMatrixView weights) = 0;
+  virtual std::unique_ptr<PackedMatrix> pack(ConstMatrixView weights, WeightUse use = WeightUse::kPlain) = 0;
+  virtual std::unique_ptr<PackedMatrix> pack(const QuantizedMatrix& weights, WeightUse use = WeightUse::kPlain) = 0;
 
   /// One thread at a time; runs on `pool`.
   virtual void grouped_matmul(ThreadPool& pool, const GroupedMatmulArgs& args) = 0;
 
-  /// out = x W^T: a grouped product with one group.
-  void matmul(ThreadPool& pool, ConstMatrixView x, const PackedMatrix& weights, MatrixView out);
+  /// A grouped product with one group.
+  void matmul(ThreadPool& pool, const MatmulRows& rows, const PackedMatrix& weights, MatrixView out);
 };
 
 /// The naive oracle: row-major weights, serial sum over k.
 std::unique_ptr<MatmulBackend> make_ref_matmul();
-/// Own vector kernels; `isa` is "avx2" or "avx512".
-std::unique_ptr<MatmulBackend> make_cpu_matmul(const char* isa);
-/// oneDNN primitives. Returns null where oneDNN has no matrix product for `dtype` on this processor.
+/// Own kernels: "amx", "avx512_bf16", "avx512_vnni", "avx512" or "avx2"; "" takes the best that runs here. Throws Error.
+std::unique_ptr<MatmulBackend> make_cpu_matmul(const std::string& kernels);
+/// The names that make_cpu_matmul takes on this processor, best first.
+std::vector<std::string> cpu_matmul_names();
+/// oneDNN primitives, for plain weights. Returns null where oneDNN has no matrix product for `dtype` on this processor.
 std::unique_ptr<MatmulBackend> make_onednn_matmul(DType dtype);
 
 /// Version of the oneDNN library, such as "oneDNN 2.7.2".
 std::string onednn_version();
 
-/// The best backend for `dtype`: "auto" takes oneDNN, else the vector kernels of `isa`; "onednn", "cpu" and "ref" force one.
-/// Throws Error.
-std::unique_ptr<MatmulBackend> select_matmul(const char* name, const char* isa, DType dtype);
+/// "auto" takes the best own kernels, or "ref" where there are none; "onednn", "ref" and the names of own kernels force one.
+/// Throws Error that lists what runs here.
+std::unique_ptr<MatmulBackend> select_matmul(const std::string& name, DType dtype);
 
 }  // namespace ferry

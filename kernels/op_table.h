@@ -27,6 +27,7 @@ struct OpTable {
   void (*gather_rows)(ThreadPool&, const GatherRowsArgs&);
   void (*combine)(ThreadPool&, const CombineArgs&);
   void (*shared_expert_merge)(ThreadPool&, const SharedExpertMergeArgs&);
+  void (*quantize_rows)(ThreadPool&, const QuantizeRowsArgs&);
 };
 
 /// The tables this processor can run, best first; "ref" always closes the list.

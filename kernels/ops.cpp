@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "kernels/cpu_features.h"
 #include "kernels/op_table.h"
 #include "profiler/span.h"
 #include "runtime/base/error.h"
@@ -20,11 +21,8 @@ int64_t count_keys(std::span<const SequenceSpan> sequences) {
 
 std::vector<const OpTable*> available_op_tables() {
   std::vector<const OpTable*> tables;
-  const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  const bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-  if (has_avx512) tables.push_back(&cpu_avx512::kOpTable);
-  if (has_avx2) tables.push_back(&cpu_avx2::kOpTable);
+  if (has_avx512()) tables.push_back(&cpu_avx512::kOpTable);
+  if (has_avx2()) tables.push_back(&cpu_avx2::kOpTable);
   tables.push_back(&ref::kOpTable);
   return tables;
 }
@@ -92,10 +90,6 @@ void router_topk(const KernelContext& ctx, const RouterTopkArgs& args) {
   const Span span(Zone::kGatingTopK, args.logits.rows);
   ctx.ops->router_topk(*ctx.pool, args);
 }
-void swiglu(const KernelContext& ctx, const SwigluArgs& args) {
-  const Span span(args.zone, args.out.rows);
-  ctx.ops->swiglu(*ctx.pool, args);
-}
 void gather_rows(const KernelContext& ctx, const GatherRowsArgs& args) {
   const Span span(args.zone, args.out.rows);
   ctx.ops->gather_rows(*ctx.pool, args);
@@ -107,6 +101,10 @@ void combine(const KernelContext& ctx, const CombineArgs& args) {
 void shared_expert_merge(const KernelContext& ctx, const SharedExpertMergeArgs& args) {
   const Span span(Zone::kSharedMerge, args.out.rows);
   ctx.ops->shared_expert_merge(*ctx.pool, args);
+}
+void quantize_rows(const KernelContext& ctx, const QuantizeRowsArgs& args) {
+  const Span span(args.zone, args.x.rows);
+  ctx.ops->quantize_rows(*ctx.pool, args);
 }
 
 }  // namespace ferry

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "kernels/tensor.h"
+#include "kernels/weight_format.h"
 #include "profiler/zones.h"
 #include "runtime/base/thread_pool.h"
 
@@ -156,9 +157,8 @@ struct RouterTopkArgs {
   float* topk_weights;  // [T, top_k]
 };
 
-/// out = T(T(silu(gate)) * up)
+/// out = T(T(silu(gate)) * up), for matrix products that do not do it themselves
 struct SwigluArgs {
-  Zone zone = Zone::kSharedSwiglu;
   ConstMatrixView gate_up;  // [rows, 2 * cols]: gate columns, then up columns
   MatrixView out;           // [rows, cols]
 };
@@ -187,6 +187,16 @@ struct SharedExpertMergeArgs {
   MatrixView out;          // [T, hidden], may be routed
 };
 
+/// scales[r] = max_k |x[r, k]| / 127; codes[r, k] = x[r, k] / scale to the nearest integer, ties to even, columns behind x's last
+/// are zeros. A row whose scale would not be a normal number becomes zeros with scale 0; one with a NaN or an infinity becomes
+/// zeros with scale NaN.
+struct QuantizeRowsArgs {
+  Zone zone = Zone::kQuantizeRows;
+  ConstMatrixView x;  // [rows, k]
+  MatrixView codes;   // [rows, quantized_cols(k)] i8
+  float* scales;      // [rows]
+};
+
 void embed(const KernelContext& ctx, const EmbedArgs& args);
 void rms_norm(const KernelContext& ctx, const RmsNormArgs& args);
 void add(const KernelContext& ctx, const AddArgs& args);
@@ -199,9 +209,9 @@ void causal_conv1d(const KernelContext& ctx, const CausalConv1dArgs& args);
 void delta_gates(const KernelContext& ctx, const DeltaGatesArgs& args);
 void gated_delta_rule(const KernelContext& ctx, const GatedDeltaRuleArgs& args);
 void router_topk(const KernelContext& ctx, const RouterTopkArgs& args);
-void swiglu(const KernelContext& ctx, const SwigluArgs& args);
 void gather_rows(const KernelContext& ctx, const GatherRowsArgs& args);
 void combine(const KernelContext& ctx, const CombineArgs& args);
 void shared_expert_merge(const KernelContext& ctx, const SharedExpertMergeArgs& args);
+void quantize_rows(const KernelContext& ctx, const QuantizeRowsArgs& args);
 
 }  // namespace ferry

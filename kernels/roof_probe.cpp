@@ -1,11 +1,11 @@
 #include "kernels/roof_probe.h"
 
 #include <immintrin.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <array>
 #include <numeric>
+
+#include "kernels/cpu_features.h"
 
 // Every function is compiled for the instruction set that it names, and is called only where the processor has it.
 
@@ -120,30 +120,15 @@ __attribute__((target("amx-tile,amx-bf16"))) double multiply_amx_bf16(int64_t ro
   return 4.0 * 2 * 16 * 16 * 32 * static_cast<double>(rounds);
 }
 
-/// Whether the system lets this process use the AMX tiles' state.
-bool may_use_amx() {
-  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // arch_prctl: ARCH_REQ_XCOMP_PERM
-  static const bool granted = syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
-  return granted;
-}
-
 enum class Unit { kNone, kAvx2, kAvx512, kAvx512Bf16, kAmxBf16 };
-
-// cpuid leaf 7: the compiler's __builtin_cpu_supports does not know AMX by name everywhere.
-bool has_amx_bf16() {
-  unsigned eax = 7, ebx = 0, ecx = 0, edx = 0;
-  asm volatile("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx), "=d"(edx));
-  constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24;
-  return (edx & kAmxBf16) != 0 && (edx & kAmxTile) != 0;
-}
 
 Unit find_unit(DType dtype) {
   if (dtype == DType::kBF16) {
-    if (has_amx_bf16() && may_use_amx()) return Unit::kAmxBf16;
-    if (__builtin_cpu_supports("avx512bf16")) return Unit::kAvx512Bf16;
+    if (has_amx()) return Unit::kAmxBf16;
+    if (has_avx512_bf16()) return Unit::kAvx512Bf16;
   }
-  if (__builtin_cpu_supports("avx512f")) return Unit::kAvx512;
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return Unit::kAvx2;
+  if (has_avx512()) return Unit::kAvx512;
+  if (has_avx2()) return Unit::kAvx2;
   return Unit::kNone;
 }
 
@@ -161,10 +146,8 @@ double multiply_plain(int64_t rounds) {
 }  // namespace
 
 uint64_t read_stream(const std::byte* data, std::size_t bytes) {
-  static const bool has_avx512 = __builtin_cpu_supports("avx512f");
-  static const bool has_avx2 = __builtin_cpu_supports("avx2");
-  if (has_avx512) return read_stream_avx512(data, bytes);
-  if (has_avx2) return read_stream_avx2(data, bytes);
+  if (has_avx512()) return read_stream_avx512(data, bytes);
+  if (has_avx2()) return read_stream_avx2(data, bytes);
   return read_stream_plain(data, bytes);
 }
 

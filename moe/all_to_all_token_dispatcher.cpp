@@ -14,6 +14,8 @@ AllToAllTokenDispatcher::AllToAllTokenDispatcher(Group& group, ExpertMap map, Ke
     : group_(group), map_(std::move(map)), context_(context), options_(options), load_(options.num_layers, map_.num_logical()) {
   const auto num_ranks = static_cast<int64_t>(map_.ranks().size());
   const int64_t row_bytes = options.hidden_dim * dtype_bytes(options.dtype);
+  const int64_t token_bytes =
+      options.row_dtype == DType::kI8 ? quantized_cols(options.hidden_dim) + static_cast<int64_t>(sizeof(float)) : row_bytes;
   const int64_t max_rows = options.max_tokens * options.top_k;
   // Every row costs four bytes of index; a token goes at most once to each worker and at most top_k times in all.
   const int64_t framing =
@@ -21,7 +23,7 @@ AllToAllTokenDispatcher::AllToAllTokenDispatcher(Group& group, ExpertMap map, Ke
   const int64_t max_sent = std::min(options.max_tokens * num_ranks, max_rows);
   for (InFlight& slot : in_flight_) {
     slot.workers.resize(map_.ranks().size());
-    slot.requests = AlignedBuffer(static_cast<std::size_t>(framing + max_sent * row_bytes));
+    slot.requests = AlignedBuffer(static_cast<std::size_t>(framing + max_sent * token_bytes));
     slot.replies = AlignedBuffer(static_cast<std::size_t>(framing + max_rows * row_bytes + num_ranks * kWireAlignment));
   }
   slot_rows_.resize(static_cast<std::size_t>(max_rows));
@@ -50,7 +52,8 @@ void AllToAllTokenDispatcher::lay_out(InFlight& slot, const DispatchArgs& args) 
                        .num_tokens = static_cast<int32_t>(rows.token_idx.size()),
                        .num_rows = static_cast<int32_t>(rows.row_token.size()),
                        .num_local_experts = static_cast<int32_t>(rows.expert_counts.size()),
-                       .hidden_dim = static_cast<int32_t>(options_.hidden_dim)};
+                       .hidden_dim = static_cast<int32_t>(options_.hidden_dim),
+                       .token_dtype = static_cast<uint32_t>(options_.row_dtype)};
     exchange.request = place(request, request_bytes(exchange.header));
     exchange.reply = place(reply, reply_bytes(exchange.header));
   }
@@ -58,21 +61,23 @@ void AllToAllTokenDispatcher::lay_out(InFlight& slot, const DispatchArgs& args) 
   FERRY_CHECK_LE(reply, slot.replies.data() + slot.replies.size());
 }
 
-void AllToAllTokenDispatcher::fill_request(const RankRows& rows, ConstMatrixView tokens, Exchange& exchange) {
+void AllToAllTokenDispatcher::fill_request(const RankRows& rows, const MatmulRows& tokens, Exchange& exchange) {
   write_header(exchange.header, exchange.request);
   const RequestParts parts = lay_out_request(exchange.header, exchange.request);
   std::copy(rows.expert_counts.begin(), rows.expert_counts.end(), parts.expert_counts);
   std::copy(rows.row_token.begin(), rows.row_token.end(), parts.row_token);
-  const auto row_bytes = static_cast<std::size_t>(tokens.cols * dtype_bytes(tokens.dtype));
+  const auto row_bytes = static_cast<std::size_t>(tokens.x.cols * dtype_bytes(tokens.x.dtype));
   for (std::size_t i = 0; i < rows.token_idx.size(); ++i) {
-    std::memcpy(parts.tokens.row_bytes(static_cast<int64_t>(i)), tokens.row_bytes(rows.token_idx[i]), row_bytes);
+    std::memcpy(parts.tokens.row_bytes(static_cast<int64_t>(i)), tokens.x.row_bytes(rows.token_idx[i]), row_bytes);
+    if (parts.scales != nullptr) parts.scales[i] = tokens.scales[rows.token_idx[i]];
   }
 }
 
 DispatchHandle AllToAllTokenDispatcher::dispatch(const DispatchArgs& args) {
-  FERRY_CHECK(args.tokens.dtype == options_.dtype);
-  FERRY_CHECK_EQ(args.tokens.cols, options_.hidden_dim);
-  FERRY_CHECK_LE(args.tokens.rows, options_.max_tokens);
+  FERRY_CHECK(args.tokens.x.dtype == options_.row_dtype);
+  FERRY_CHECK_EQ(args.tokens.x.cols,
+                 options_.row_dtype == DType::kI8 ? quantized_cols(options_.hidden_dim) : options_.hidden_dim);
+  FERRY_CHECK_LE(args.tokens.x.rows, options_.max_tokens);
   const int slot_idx = in_flight_[0].open ? 1 : 0;
   InFlight& slot = in_flight_[static_cast<std::size_t>(slot_idx)];
   FERRY_CHECK(!slot.open) << "more than " << kMaxInFlight << " dispatches in flight";
@@ -80,7 +85,7 @@ DispatchHandle AllToAllTokenDispatcher::dispatch(const DispatchArgs& args) {
   slot.top_k = args.top_k;
   load_.record(args.layer, args.topk_idx);
   {
-    const Span span(Zone::kInitRouting, args.tokens.rows);
+    const Span span(Zone::kInitRouting, args.tokens.x.rows);
     plan_dispatch(args.topk_idx, args.top_k, map_, slot.plan);
     lay_out(slot, args);
   }

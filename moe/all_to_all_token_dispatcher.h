@@ -22,7 +22,8 @@ class AllToAllTokenDispatcher final : public TokenDispatcher {
     int64_t hidden_dim = 0;
     int64_t max_tokens = 0;  // rows of the largest step
     int64_t top_k = 0;
-    DType dtype = DType::kF32;
+    DType dtype = DType::kF32;                 // of the rows that come back
+    DType row_dtype = DType::kF32;             // of the rows that go out: dtype, or kI8 where the experts are quantised
     std::chrono::milliseconds timeout{30000};  // for a worker to answer
   };
   /// `group` carries the messages and outlives this.
@@ -34,6 +35,7 @@ class AllToAllTokenDispatcher final : public TokenDispatcher {
   void combine(DispatchHandle handle, std::span<const float> topk_weights, MatrixView out) override;
   void keep_alive() override { send_control(WireKind::kKeepAlive); }
   void shut_down() override { send_control(WireKind::kShutDown); }
+  DType row_dtype() const override { return options_.row_dtype; }
   const ExpertMap& expert_map() const override { return map_; }
   const ExpertLoad& expert_load() const override { return load_; }
 
@@ -55,7 +57,7 @@ class AllToAllTokenDispatcher final : public TokenDispatcher {
   void send_control(WireKind kind);
   void lay_out(InFlight& slot, const DispatchArgs& args);
   void await(Exchange& exchange, Rank worker);
-  static void fill_request(const RankRows& rows, ConstMatrixView tokens, Exchange& exchange);
+  static void fill_request(const RankRows& rows, const MatmulRows& tokens, Exchange& exchange);
   Deadline deadline() const { return std::chrono::steady_clock::now() + options_.timeout; }
 
   Group& group_;

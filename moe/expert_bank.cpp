@@ -6,8 +6,11 @@
 
 namespace ferry {
 
-ExpertBank::ExpertBank(int64_t num_layers, int64_t num_local_experts, ExpertDims dims)
-    : num_local_experts_(num_local_experts), dims_(dims), owned_(static_cast<std::size_t>(2 * num_layers * num_local_experts)) {
+ExpertBank::ExpertBank(int64_t num_layers, int64_t num_local_experts, ExpertDims dims, WeightType type)
+    : num_local_experts_(num_local_experts),
+      dims_(dims),
+      type_(type),
+      owned_(static_cast<std::size_t>(2 * num_layers * num_local_experts)) {
   const std::vector<const PackedMatrix*> empty(static_cast<std::size_t>(num_local_experts), nullptr);
   gate_up_.assign(static_cast<std::size_t>(num_layers), empty);
   down_ = gate_up_;
@@ -15,6 +18,7 @@ ExpertBank::ExpertBank(int64_t num_layers, int64_t num_local_experts, ExpertDims
 
 void ExpertBank::set(int64_t layer, int64_t local_expert, std::unique_ptr<PackedMatrix> gate_up,
                      std::unique_ptr<PackedMatrix> down) {
+  FERRY_CHECK(gate_up->type().is_quantized() == is_quantized() && down->type().is_quantized() == is_quantized());
   FERRY_CHECK_EQ(gate_up->n(), 2 * dims_.intermediate_dim);
   FERRY_CHECK_EQ(gate_up->k(), dims_.hidden_dim);
   FERRY_CHECK_EQ(down->n(), dims_.hidden_dim);

@@ -16,11 +16,12 @@ struct ExpertDims {
 };
 
 /// The routed experts that live on this rank: for every layer and local expert gate_up [2 * intermediate_dim, hidden_dim]
-/// (gate rows, then up rows) and down [hidden_dim, intermediate_dim], packed. Filled while loading (distinct entries from any
+/// (gated: gate rows, then up rows) and down [hidden_dim, intermediate_dim], packed. Filled while loading (distinct entries from any
 /// thread), then read only.
 class ExpertBank {
  public:
-  ExpertBank(int64_t num_layers, int64_t num_local_experts, ExpertDims dims);
+  /// `type` is that of every matrix.
+  ExpertBank(int64_t num_layers, int64_t num_local_experts, ExpertDims dims, WeightType type);
 
   void set(int64_t layer, int64_t local_expert, std::unique_ptr<PackedMatrix> gate_up, std::unique_ptr<PackedMatrix> down);
 
@@ -29,11 +30,16 @@ class ExpertBank {
   int64_t num_layers() const { return static_cast<int64_t>(gate_up_.size()); }
   int64_t num_local_experts() const { return num_local_experts_; }
   const ExpertDims& dims() const { return dims_; }
+  bool is_quantized() const { return type_.is_quantized(); }
+  /// What a token's row is when it reaches the experts: values of the run's dtype, or codes.
+  DType row_dtype(DType run_dtype) const { return is_quantized() ? DType::kI8 : run_dtype; }
+  int64_t row_cols() const { return is_quantized() ? quantized_cols(dims_.hidden_dim) : dims_.hidden_dim; }
   int64_t packed_bytes() const;
 
  private:
   int64_t num_local_experts_;
   ExpertDims dims_;
+  WeightType type_;
   std::vector<std::unique_ptr<PackedMatrix>> owned_;       // [num_layers * num_local_experts * 2]
   std::vector<std::vector<const PackedMatrix*>> gate_up_;  // [num_layers][num_local_experts]
   std::vector<std::vector<const PackedMatrix*>> down_;     // likewise

@@ -10,9 +10,10 @@ GroupedFfn::GroupedFfn(const ExpertBank& bank, MatmulBackend& matmul, KernelCont
     : bank_(bank),
       matmul_(matmul),
       context_(context),
-      permuted_(dtype, max_rows, bank.dims().hidden_dim),
-      gate_up_(dtype, max_rows, 2 * bank.dims().intermediate_dim),
-      activated_(dtype, max_rows, bank.dims().intermediate_dim) {}
+      permuted_(bank.row_dtype(dtype), max_rows, bank.row_cols()),
+      permuted_scales_(static_cast<std::size_t>(max_rows)),
+      activated_(dtype, max_rows, bank.dims().intermediate_dim),
+      quantized_(bank.is_quantized() ? QuantizedRows(max_rows, bank.dims().intermediate_dim) : QuantizedRows()) {}
 
 void GroupedFfn::run(int64_t layer, const ExpertRows& rows, MatrixView out) {
   const auto num_rows = static_cast<int64_t>(rows.row_token.size());
@@ -20,20 +21,36 @@ void GroupedFfn::run(int64_t layer, const ExpertRows& rows, MatrixView out) {
   FERRY_CHECK_LE(num_rows, permuted_.rows());
   FERRY_CHECK_EQ(static_cast<int64_t>(rows.expert_counts.size()), bank_.num_local_experts());
   if (num_rows == 0) return;
-  const MatrixView permuted = permuted_.top(num_rows);
-  const MatrixView gate_up = gate_up_.top(num_rows);
   const MatrixView activated = activated_.top(num_rows);
   const auto num_experts = std::ranges::count_if(rows.expert_counts, [](int32_t count) { return count > 0; });
-  gather_rows(context_, {.zone = Zone::kPermute, .x = rows.tokens, .row_idx = rows.row_token, .out = permuted});
+  const MatmulRows permuted = permute(rows);
   {
     const Span span(Zone::kGroupedGateUp, num_rows, num_experts);
     matmul_.grouped_matmul(*context_.pool,
-                           {.x = permuted, .counts = rows.expert_counts, .weights = bank_.gate_up(layer), .out = gate_up});
+                           {.rows = permuted, .counts = rows.expert_counts, .weights = bank_.gate_up(layer), .out = activated});
   }
-  swiglu(context_, {.zone = Zone::kExpertSwiglu, .gate_up = gate_up, .out = activated});
+  const MatmulRows down_rows = quantize(activated);
   const Span span(Zone::kGroupedDown, num_rows, num_experts);
   matmul_.grouped_matmul(*context_.pool,
-                         {.x = activated, .counts = rows.expert_counts, .weights = bank_.down(layer), .out = out});
+                         {.rows = down_rows, .counts = rows.expert_counts, .weights = bank_.down(layer), .out = out});
+}
+
+/// The tokens' rows in the order of the experts.
+MatmulRows GroupedFfn::permute(const ExpertRows& rows) {
+  const MatrixView permuted = permuted_.top(static_cast<int64_t>(rows.row_token.size()));
+  gather_rows(context_, {.zone = Zone::kPermute, .x = rows.tokens.x, .row_idx = rows.row_token, .out = permuted});
+  if (rows.tokens.scales == nullptr) return {permuted};
+  for (std::size_t r = 0; r < rows.row_token.size(); ++r) {
+    permuted_scales_[r] = rows.tokens.scales[rows.row_token[r]];
+  }
+  return {permuted, permuted_scales_.data()};
+}
+
+MatmulRows GroupedFfn::quantize(MatrixView activated) {
+  if (!bank_.is_quantized()) return {activated};
+  const MatrixView codes = quantized_.values.top(activated.rows);
+  quantize_rows(context_, {.zone = Zone::kExpertQuantize, .x = activated, .codes = codes, .scales = quantized_.scales.data()});
+  return {codes, quantized_.scales.data()};
 }
 
 }  // namespace ferry

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "kernels/matmul.h"
 #include "moe/expert_bank.h"
@@ -10,12 +11,13 @@ namespace ferry {
 
 /// One layer's routed tokens as a rank sees them.
 struct ExpertRows {
-  ConstMatrixView tokens;                  // [num_tokens, hidden_dim]
+  MatmulRows tokens;                       // [num_tokens, hidden_dim] values, or codes where the experts are quantised
   std::span<const int32_t> row_token;      // [num_rows] expert-major: the token of each row
   std::span<const int32_t> expert_counts;  // [num_local_experts] sum = num_rows
 };
 
-/// permute -> grouped matmul gate+up -> SwiGLU -> grouped matmul down, on one rank. Owns its intermediate rows, sized at start.
+/// permute -> grouped matmul gate+up with SwiGLU -> grouped matmul down, on one rank; rows of quantised experts are quantised again
+/// in between. Owns its intermediate rows, sized at start.
 class GroupedFfn {
  public:
   /// `max_rows` is the largest sum of expert_counts that a step may bring.
@@ -25,12 +27,16 @@ class GroupedFfn {
   void run(int64_t layer, const ExpertRows& rows, MatrixView out);
 
  private:
+  MatmulRows permute(const ExpertRows& rows);
+  MatmulRows quantize(MatrixView activated);
+
   const ExpertBank& bank_;
   MatmulBackend& matmul_;
   KernelContext context_;
-  Matrix permuted_;   // [max_rows, hidden_dim]
-  Matrix gate_up_;    // [max_rows, 2 * intermediate_dim]
-  Matrix activated_;  // [max_rows, intermediate_dim]
+  Matrix permuted_;                     // [max_rows, hidden_dim], or codes
+  std::vector<float> permuted_scales_;  // [max_rows], of codes
+  Matrix activated_;                    // [max_rows, intermediate_dim]
+  QuantizedRows quantized_;             // the same as codes, for quantised experts
 };
 
 }  // namespace ferry

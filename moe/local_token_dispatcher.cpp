@@ -12,6 +12,7 @@ constexpr std::array<Rank, 1> kThisProcess = {Rank{0}};
 LocalTokenDispatcher::LocalTokenDispatcher(const ExpertBank& bank, MatmulBackend& matmul, KernelContext context,
                                            const Options& options)
     : context_(context),
+      row_dtype_(bank.row_dtype(options.dtype)),
       map_(ExpertMap::contiguous(bank.num_local_experts(), kThisProcess)),
       load_(bank.num_layers(), bank.num_local_experts()),
       ffn_(bank, matmul, context, options.dtype, options.max_tokens * options.top_k) {
@@ -26,14 +27,15 @@ DispatchHandle LocalTokenDispatcher::dispatch(const DispatchArgs& args) {
   FERRY_CHECK(!slot.open) << "more than " << kMaxInFlight << " dispatches in flight";
   slot.open = true;
   slot.top_k = args.top_k;
+  FERRY_CHECK(args.tokens.x.dtype == row_dtype_);
   load_.record(args.layer, args.topk_idx);
   {
-    const Span span(Zone::kInitRouting, args.tokens.rows);
+    const Span span(Zone::kInitRouting, args.tokens.x.rows);
     plan_dispatch(args.topk_idx, args.top_k, map_, slot.plan);
   }
   const RankRows& rank = slot.plan.ranks[0];
   // A token without experts does not exist (top_k >= 1), so token_idx is 0, 1, 2, … and row_token indexes the batch itself.
-  FERRY_CHECK_EQ(static_cast<int64_t>(rank.token_idx.size()), args.tokens.rows);
+  FERRY_CHECK_EQ(static_cast<int64_t>(rank.token_idx.size()), args.tokens.x.rows);
   const auto num_rows = static_cast<int64_t>(rank.row_token.size());
   const Span span(Zone::kExperts, num_rows);
   ffn_.run(args.layer, {.tokens = args.tokens, .row_token = rank.row_token, .expert_counts = rank.expert_counts},

@@ -26,6 +26,7 @@ class LocalTokenDispatcher final : public TokenDispatcher {
   void combine(DispatchHandle handle, std::span<const float> topk_weights, MatrixView out) override;
   void keep_alive() override {}
   void shut_down() override {}
+  DType row_dtype() const override { return row_dtype_; }
   const ExpertMap& expert_map() const override { return map_; }
   const ExpertLoad& expert_load() const override { return load_; }
 
@@ -38,6 +39,7 @@ class LocalTokenDispatcher final : public TokenDispatcher {
   };
 
   KernelContext context_;
+  DType row_dtype_;
   ExpertMap map_;
   ExpertLoad load_;
   GroupedFfn ffn_;

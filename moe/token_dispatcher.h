@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/tensor.h"
+#include "kernels/matmul.h"
 #include "moe/expert_load.h"
 #include "moe/expert_map.h"
 
@@ -22,7 +22,7 @@ namespace ferry {
 
 struct DispatchArgs {
   int64_t layer = 0;
-  ConstMatrixView tokens;             // [num_tokens, hidden_dim]; must stay untouched until combine
+  MatmulRows tokens;                  // [num_tokens, hidden_dim] of the row dtype; must stay untouched until combine
   std::span<const int32_t> topk_idx;  // [num_tokens * top_k] logical experts
   int64_t top_k = 0;
 };
@@ -68,6 +68,8 @@ class TokenDispatcher {
   /// Tells the workers to leave. No call may follow.
   virtual void shut_down() = 0;
 
+  /// What dispatch takes: values of the run's dtype, or codes (kI8, with scales) where the experts are quantised.
+  virtual DType row_dtype() const = 0;
   virtual const ExpertMap& expert_map() const = 0;
   virtual const ExpertLoad& expert_load() const = 0;
 };

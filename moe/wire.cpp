@@ -10,10 +10,21 @@ namespace {
 
 int64_t align(int64_t bytes) { return (bytes + kWireAlignment - 1) / kWireAlignment * kWireAlignment; }
 
+bool sends_codes(const WireHeader& h) { return static_cast<DType>(h.token_dtype) == DType::kI8; }
+int64_t token_cols(const WireHeader& h) { return sends_codes(h) ? quantized_cols(h.hidden_dim) : int64_t{h.hidden_dim}; }
+int64_t token_bytes(const WireHeader& h) { return token_cols(h) * dtype_bytes(static_cast<DType>(h.token_dtype)); }
 int64_t row_bytes(const WireHeader& h) { return h.hidden_dim * dtype_bytes(static_cast<DType>(h.dtype)); }
 
-int64_t request_rows_offset(const WireHeader& h) {
-  return align(static_cast<int64_t>(sizeof(WireHeader)) + 4 * (int64_t{h.num_local_experts} + h.num_rows));
+int64_t num_scales(const WireHeader& h) { return sends_codes(h) ? int64_t{h.num_tokens} : 0; }
+
+int64_t request_tokens_offset(const WireHeader& h) {
+  return align(static_cast<int64_t>(sizeof(WireHeader)) + 4 * (int64_t{h.num_local_experts} + h.num_rows + num_scales(h)));
+}
+
+template <class Byte>
+auto view_tokens(const WireHeader& h, Byte* message) {
+  return BasicMatrixView<std::is_const_v<Byte>>{message + request_tokens_offset(h), static_cast<DType>(h.token_dtype),
+                                                h.num_tokens, token_cols(h), token_cols(h)};
 }
 
 void require(bool ok, const WireHeader& h, const char* what) {
@@ -24,17 +35,18 @@ void require(bool ok, const WireHeader& h, const char* what) {
 
 }  // namespace
 
-int64_t request_bytes(const WireHeader& h) { return request_rows_offset(h) + h.num_tokens * row_bytes(h); }
+int64_t request_bytes(const WireHeader& h) { return request_tokens_offset(h) + h.num_tokens * token_bytes(h); }
 
 int64_t reply_bytes(const WireHeader& h) { return align(sizeof(WireHeader)) + h.num_rows * row_bytes(h); }
 
 RequestParts lay_out_request(const WireHeader& h, std::span<std::byte> message) {
   FERRY_CHECK_LE(request_bytes(h), static_cast<int64_t>(message.size()));
   auto* counts = reinterpret_cast<int32_t*>(message.data() + sizeof(WireHeader));
+  int32_t* row_token = counts + h.num_local_experts;
   return {.expert_counts = counts,
-          .row_token = counts + h.num_local_experts,
-          .tokens = {message.data() + request_rows_offset(h), static_cast<DType>(h.dtype), h.num_tokens, h.hidden_dim,
-                     h.hidden_dim}};
+          .row_token = row_token,
+          .scales = sends_codes(h) ? reinterpret_cast<float*>(row_token + h.num_rows) : nullptr,
+          .tokens = view_tokens(h, message.data())};
 }
 
 MatrixView lay_out_reply(const WireHeader& h, std::span<std::byte> message) {
@@ -58,15 +70,16 @@ void write_header(const WireHeader& header, std::span<std::byte> message) {
 
 RequestView parse_request(std::span<const std::byte> message) {
   const WireHeader h = read_header(message);
-  require(h.dtype <= 1, h, "unknown dtype");
+  require(h.dtype <= static_cast<uint32_t>(DType::kBF16), h, "unknown dtype");
+  require(h.token_dtype == h.dtype || sends_codes(h), h, "tokens of a dtype that is neither the run's nor i8");
   require(h.num_tokens >= 0 && h.num_rows >= 0 && h.num_local_experts >= 0 && h.hidden_dim >= 0, h, "negative count");
   require(request_bytes(h) <= static_cast<int64_t>(message.size()), h, "longer than the receive buffer");
   const auto* counts = reinterpret_cast<const int32_t*>(message.data() + sizeof(WireHeader));
   RequestView view{.header = h,
                    .expert_counts = {counts, static_cast<std::size_t>(h.num_local_experts)},
                    .row_token = {counts + h.num_local_experts, static_cast<std::size_t>(h.num_rows)},
-                   .tokens = {message.data() + request_rows_offset(h), static_cast<DType>(h.dtype), h.num_tokens, h.hidden_dim,
-                              h.hidden_dim}};
+                   .tokens = {view_tokens(h, message.data())}};
+  if (sends_codes(h)) view.tokens.scales = reinterpret_cast<const float*>(counts + h.num_local_experts + h.num_rows);
   int64_t rows = 0;
   for (const int32_t count : view.expert_counts) {
     require(count >= 0, h, "negative expert count");

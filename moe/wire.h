@@ -4,12 +4,12 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/tensor.h"
+#include "kernels/matmul.h"
 
 // What travels between a source of tokens (a coordinator) and an expert worker: one message each way per worker and layer.
 //
-// request WireHeader | expert_counts i32 [num_local_experts] | row_token i32 [num_rows] | pad to 64 | tokens T [num_tokens,
-// hidden_dim]
+//   request   WireHeader | expert_counts i32 [num_local_experts] | row_token i32 [num_rows] | scales f32 [num_tokens], of codes |
+//             pad to 64 | tokens [num_tokens, hidden_dim] T, or codes i8 [num_tokens, quantized_cols(hidden_dim)]
 //   reply     WireHeader | pad to 64 | rows T [num_rows, hidden_dim], in the order of row_token
 //
 // All integers are little-endian, as every supported host is.
@@ -27,14 +27,14 @@ struct WireHeader {
   uint32_t magic = kWireMagic;
   WireKind kind = WireKind::kRows;
   uint32_t map_epoch = 0;
-  uint32_t dtype = 0;  // DType
+  uint32_t dtype = 0;  // DType T of the rows that come back
   int64_t step = 0;
   int32_t layer = 0;
   int32_t num_tokens = 0;
   int32_t num_rows = 0;
   int32_t num_local_experts = 0;
   int32_t hidden_dim = 0;
-  int32_t reserved = 0;
+  uint32_t token_dtype = 0;  // DType of the tokens that go out: T, or i8 where the experts are quantised
 };
 static_assert(sizeof(WireHeader) == 48);
 
@@ -47,13 +47,14 @@ struct RequestView {
   WireHeader header;
   std::span<const int32_t> expert_counts;
   std::span<const int32_t> row_token;
-  ConstMatrixView tokens;
+  MatmulRows tokens;
 };
 
 /// Where the parts of a request with this header go.
 struct RequestParts {
   int32_t* expert_counts;
   int32_t* row_token;
+  float* scales;  // [num_tokens], null unless tokens are codes
   MatrixView tokens;
 };
 RequestParts lay_out_request(const WireHeader& header, std::span<std::byte> message);

@@ -54,6 +54,7 @@ enum class TraceLevel : int8_t {
   X(kInputNorm, "RmsNorm", kCompute, kNorm, 1, "rows", "")                                                \
   X(kPostAttentionNorm, "RmsNorm.post_attention", kCompute, kNorm, 1, "rows", "")                         \
   X(kAdd, "Add", kCompute, kNorm, 1, "rows", "")                                                          \
+  X(kQuantizeRows, "DynamicQuant", kCompute, kNorm, 1, "rows", "")                                        \
   X(kInProjQkv, "MatMul.in_proj_qkv", kCompute, kDeltaNet, 1, "rows", "")                                 \
   X(kInProjZ, "MatMul.in_proj_z", kCompute, kDeltaNet, 1, "rows", "")                                     \
   X(kInProjB, "MatMul.in_proj_b", kCompute, kDeltaNet, 1, "rows", "")                                     \
@@ -79,12 +80,11 @@ enum class TraceLevel : int8_t {
   X(kDispatch, "MoeDistributeDispatch", kCompute, kDispatch, 1, "rows", "peer")                           \
   X(kExperts, "MoeExperts", kHost, kExperts, 1, "rows", "peer")                                           \
   X(kPermute, "MoeTokenPermute", kCompute, kExperts, 1, "rows", "")                                       \
-  X(kGroupedGateUp, "GroupedMatmul.gate_up", kCompute, kExperts, 1, "rows", "experts")                    \
-  X(kExpertSwiglu, "SwiGlu.experts", kCompute, kExperts, 1, "rows", "")                                   \
+  X(kGroupedGateUp, "GroupedMatmulSwiglu", kCompute, kExperts, 1, "rows", "experts")                      \
+  X(kExpertQuantize, "DynamicQuant.experts", kCompute, kExperts, 1, "rows", "")                           \
   X(kGroupedDown, "GroupedMatmul.down", kCompute, kExperts, 1, "rows", "experts")                         \
   X(kCombine, "MoeTokenUnpermute", kCompute, kCombine, 1, "rows", "")                                     \
-  X(kSharedGateUp, "MatMul.shared_gate_up", kCompute, kSharedExpert, 1, "rows", "")                       \
-  X(kSharedSwiglu, "SwiGlu.shared", kCompute, kSharedExpert, 1, "rows", "")                               \
+  X(kSharedGateUp, "MatMulSwiglu.shared_gate_up", kCompute, kSharedExpert, 1, "rows", "")                 \
   X(kSharedDown, "MatMul.shared_down", kCompute, kSharedExpert, 1, "rows", "")                            \
   X(kSharedGate, "MatMul.shared_gate", kCompute, kSharedExpert, 1, "rows", "")                            \
   X(kSharedMerge, "SharedExpertMerge", kCompute, kSharedExpert, 1, "rows", "")                            \

@@ -40,7 +40,7 @@ ComputeResources::ComputeResources(const EngineOptions& options, const Cluster& 
   recorder().set_idle_level(options.profile == "off" ? TraceLevel::kOff : static_cast<TraceLevel>(options.profile[0] - '0'));
   const OpTable& table = select_op_table(options.kernels);
   context = {.pool = &pool, .ops = &table};
-  matmul = select_matmul(options.matmul.c_str(), table.name, dtype);
+  matmul = select_matmul(table.name == std::string_view("ref") && options.matmul == "auto" ? "ref" : options.matmul, dtype);
 }
 
 ExpertMap make_expert_map(const ModelConfig& config, const Cluster& cluster) {
@@ -52,14 +52,14 @@ ExpertMap make_expert_map(const ModelConfig& config, const Cluster& cluster) {
 Cluster::Terms make_terms(const EngineOptions& options, const ModelConfig& config) {
   const MoeConfig& moe = config.moe;
   return {std::string("--dtype ") + dtype_name(options.dtype.value_or(config.dtype)),
-          "--token-budget " + std::to_string(options.token_budget),
+          "--token-budget " + std::to_string(options.token_budget), "--quantize " + quantization_name(options.quantization),
           "a config.json with " + std::to_string(config.num_layers()) + " layers of width " +
               std::to_string(config.hidden_dim) + " and " + std::to_string(moe.num_experts) + " experts of width " +
               std::to_string(moe.intermediate_dim) + ", " + std::to_string(moe.top_k) + " per token"};
 }
 
 LoadOptions make_load_options(const EngineOptions& options, DType dtype) {
-  LoadOptions load{.dtype = dtype, .check_finite = options.check_weights, .progress = {}};
+  LoadOptions load{.dtype = dtype, .quantization = options.quantization, .check_finite = options.check_weights, .progress = {}};
   if (isatty(STDERR_FILENO) == 0) return load;
   load.progress = [total = int64_t{0}, start = std::chrono::steady_clock::now()](int64_t bytes) mutable {
     total += bytes;
@@ -209,6 +209,7 @@ void Engine::make_dispatcher(const EngineOptions& options) {
                                        .max_tokens = max_tokens,
                                        .top_k = config_.moe.top_k,
                                        .dtype = dtype_,
+                                       .row_dtype = options.quantization.experts ? DType::kI8 : dtype_,
                                        .timeout = to_milliseconds(options.peer_timeout_s)});
 }
 

@@ -69,7 +69,8 @@ class ExpertWorker {
                              .num_tokens = static_cast<int32_t>(max_tokens),
                              .num_rows = static_cast<int32_t>(max_rows),
                              .num_local_experts = static_cast<int32_t>(bank_->num_local_experts()),
-                             .hidden_dim = static_cast<int32_t>(config_.hidden_dim)};
+                             .hidden_dim = static_cast<int32_t>(config_.hidden_dim),
+                             .token_dtype = static_cast<uint32_t>(bank_->row_dtype(dtype))};
     request_ = AlignedBuffer(std::max(static_cast<std::size_t>(request_bytes(largest)), sizeof(TraceCommand)));
     reply_ = AlignedBuffer(static_cast<std::size_t>(reply_bytes(largest)));
     ffn_ = std::make_unique<GroupedFfn>(*bank_, *compute_->matmul, compute_->context, dtype, max_rows);

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "runtime/base/error.h"
 #include "runtime/build_info.h"
 #include "runtime/schedule/scheduler.h"
 #include "runtime/version.h"
@@ -154,8 +155,19 @@ void add_engine_options(CLI::App& app, EngineOptions& o) {
   app.add_option("--net-interface", o.net_interface, "interface or address for gloo; default: chosen by itself");
   app.add_option("--kernels", o.kernels, "auto, avx512, avx2 or ref: instruction set of the vector code")
       ->check(one_of({"auto", "avx512", "avx2", "ref"}));
-  app.add_option("--matmul", o.matmul, "auto, onednn, cpu or ref: who multiplies")
-      ->check(one_of({"auto", "onednn", "cpu", "ref"}));
+  app.add_option("--matmul", o.matmul, "auto, amx, avx512_bf16, avx512_vnni, avx512, avx2, onednn or ref: who multiplies")
+      ->check(one_of({"auto", "amx", "avx512_bf16", "avx512_vnni", "avx512", "avx2", "onednn", "ref"}));
+  app.add_option_function<std::string>(
+      "--quantize",
+      [&o](const std::string& text) {
+        try {
+          o.quantization = parse_quantization(text);
+        } catch (const Error& error) {
+          throw CLI::ValidationError(error.what());
+        }
+      },
+      "none, w8a8, w4a8 or w4a8:GROUP, or by part (experts, shared, mixers, lm_head) as in experts=w4a8,lm_head=w8a8; default "
+      "none");
   app.add_option("--memory", o.memory_bytes, "for KV cache and recurrent state, such as 512MiB or 4GiB; default 2GiB")
       ->transform(size_in(int64_t{1} << 10, int64_t{1} << 50, "1KiB to 1PiB, such as 512MiB"));
   app.add_option("--max-seqs", o.max_seqs, "sequences that run at once; default 16")->check(integer_in(1, kMaxSeqs));

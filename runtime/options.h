@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/base/types.h"
+#include "runtime/model/quantization.h"
 #include "runtime/schedule/request.h"
 
 namespace ferry {
@@ -29,7 +30,8 @@ struct EngineOptions {
   TransportKind transport = TransportKind::kAuto;
   std::string net_interface;      // of gloo: name or address; empty: chosen
   std::string kernels = "auto";   // auto, avx512, avx2, ref
-  std::string matmul = "auto";    // auto, onednn, cpu, ref
+  std::string matmul = "auto";    // auto, onednn, ref, or own kernels: amx, avx512_bf16, avx512_vnni, avx512, avx2
+  Quantization quantization;      // of the weights, while loading
   std::string combine = "exact";  // how expert outputs are added
   std::string profile = "0";      // spans recorded while no capture runs: off, 0 (steps), 1 (operators), 2 (threads)
   std::filesystem::path trace;    // of generate and bench: folder for a capture; empty: none

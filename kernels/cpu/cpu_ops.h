@@ -26,6 +26,7 @@ void swiglu(ThreadPool& pool, const SwigluArgs& args);
 void gather_rows(ThreadPool& pool, const GatherRowsArgs& args);
 void combine(ThreadPool& pool, const CombineArgs& args);
 void shared_expert_merge(ThreadPool& pool, const SharedExpertMergeArgs& args);
+void quantize_rows(ThreadPool& pool, const QuantizeRowsArgs& args);
 
 /// Row `r` of a view as elements of type T, which must be the view's dtype: the op checks that once, not per row.
 template <class T>
@@ -41,6 +42,12 @@ inline void check_same_shape(const ConstMatrixView& a, const ConstMatrixView& b)
   FERRY_CHECK_EQ(a.rows, b.rows);
   FERRY_CHECK_EQ(a.cols, b.cols);
   FERRY_CHECK(a.dtype == b.dtype);
+}
+
+inline void check_quantized_shape(const QuantizeRowsArgs& args) {
+  FERRY_CHECK(args.codes.dtype == DType::kI8);
+  FERRY_CHECK_EQ(args.codes.cols, quantized_cols(args.x.cols));
+  FERRY_CHECK_EQ(args.codes.rows, args.x.rows);
 }
 
 /// Work below which a task is not worth handing to another thread, in elements of a memory-bound op (about 10 us).

@@ -1,157 +1,205 @@
 #include "kernels/matmul.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "kernels/cpu/matmul_kernel.h"
+#include "kernels/cpu/matmul_block.h"
+#include "kernels/cpu/pack_panels.h"
+#include "kernels/cpu_features.h"
 #include "runtime/base/aligned_buffer.h"
 #include "runtime/base/error.h"
 
 namespace ferry {
 namespace {
 
-constexpr int64_t kPackK = 32;  // k of one packing step: a cache line (bf16) or two (f32) of each of the panel's 32 rows
+constexpr int64_t kTasksPerThread = 4;  // so that a slow thread leaves work to the others
+constexpr int64_t kSmallestTaskRows = 32;
+constexpr int64_t kDefaultCacheBytes = int64_t{1} << 20;
 
-/// Weights in panels (matmul_kernel.h).
+/// Weights in panels.
 class PanelMatrix final : public PackedMatrix {
  public:
-  explicit PanelMatrix(ConstMatrixView weights);
-  int64_t packed_bytes() const override { return static_cast<int64_t>(panels_.size()); }
-  const std::byte* panel(int64_t panel_idx) const {
-    return panels_.data() + panel_idx * kPanelCols * k() * dtype_bytes(dtype());
+  PanelMatrix(ConstMatrixView weights, WeightUse use)
+      : PackedMatrix(weights.rows, weights.cols, plain_weights(weights.dtype), use), panels_(allocate()) {
+    pack_panels(weights, columns(), panels_.data());
+  }
+  PanelMatrix(const QuantizedMatrix& weights, WeightUse use)
+      : PackedMatrix(weights.n, weights.k, weights.type, use), panels_(allocate()) {
+    pack_panels(weights, columns(), panels_.data());
   }
 
+  PanelColumns columns() const { return {n(), is_gated()}; }
+  int64_t panel_stride() const { return panel_bytes(type(), k()); }
+  int64_t packed_bytes() const override { return static_cast<int64_t>(panels_.size()); }
+  const std::byte* panel(int64_t panel_idx) const { return panels_.data() + panel_idx * panel_stride(); }
+
  private:
+  AlignedBuffer allocate() const {
+    FERRY_CHECK_GE(n(), 1);
+    FERRY_CHECK_GE(k(), 1);
+    FERRY_CHECK(!is_gated() || n() % 2 == 0);
+    return AlignedBuffer(static_cast<std::size_t>(columns().num_panels() * panel_stride()));
+  }
+
   AlignedBuffer panels_;
 };
 
-/// Writes kPackK or fewer rows of a panel from `tile` [32 columns, kPackK].
-void write_panel_rows(const float (&tile)[kPanelCols][kPackK], int64_t num_k, float* to) {
-  for (int64_t k = 0; k < num_k; ++k) {
-    for (int64_t c = 0; c < kPanelCols; ++c) to[k * kPanelCols + c] = tile[c][k];
-  }
-}
-void write_panel_rows(const bfloat16 (&tile)[kPanelCols][kPackK], int64_t num_k, bfloat16* to) {
-  for (int64_t k = 0; k < num_k; ++k) {
-    for (int64_t j = 0; j < kPanelCols / 2; ++j) {  // little endian: the lower half of a word comes first
-      to[k * kPanelCols + 2 * j] = tile[j][k];
-      to[k * kPanelCols + 2 * j + 1] = tile[j + kPanelCols / 2][k];
-    }
-  }
-}
+/// How a call is cut into tasks: neighbouring panels of one group, and all or some of its rows. No result depends on it.
+struct Cut {
+  int64_t panels;  // of a task
+  int64_t rows;    // likewise, at most
+};
 
-/// Packs columns [first, first + 32) of the product, which are rows of `weights`.
-template <class T>
-void pack_panel(ConstMatrixView weights, int64_t first, T* to) {
-  T tile[kPanelCols][kPackK] = {};  // columns behind the last stay zero
-  const int64_t num_cols = std::min(kPanelCols, weights.rows - first);
-  for (int64_t k = 0; k < weights.cols; k += kPackK) {
-    const int64_t num_k = std::min(kPackK, weights.cols - k);
-    for (int64_t c = 0; c < num_cols; ++c) {
-      std::memcpy(tile[c], weights.row<T>(first + c) + k, static_cast<std::size_t>(num_k) * sizeof(T));
-    }
-    write_panel_rows(tile, num_k, to + k * kPanelCols);
+/// Panels so that they stay in a core's second-level cache while all rows pass; fewer where there would be too few tasks.
+Cut choose_cut(const GroupedMatmulArgs& args, const PanelMatrix& shape, int num_threads, int64_t cache_bytes) {
+  int64_t num_groups = 0, most_rows = 0;
+  for (const int32_t count : args.counts) {
+    num_groups += count > 0 ? 1 : 0;
+    most_rows = std::max<int64_t>(most_rows, count);
   }
-}
-
-PanelMatrix::PanelMatrix(ConstMatrixView weights) : PackedMatrix(weights.rows, weights.cols, weights.dtype) {
-  FERRY_CHECK_GE(weights.rows, 1);
-  FERRY_CHECK_GE(weights.cols, 1);
-  const int64_t num_panels = (weights.rows + kPanelCols - 1) / kPanelCols;
-  panels_ = AlignedBuffer(static_cast<std::size_t>(num_panels * kPanelCols * weights.cols * dtype_bytes(weights.dtype)));
-  visit_dtype(weights.dtype, [&]<class T>() {
-    for (int64_t p = 0; p < num_panels; ++p) {
-      pack_panel<T>(weights, p * kPanelCols, panels_.as<T>() + p * kPanelCols * weights.cols);
-    }
-  });
+  const int64_t wanted_tasks = kTasksPerThread * num_threads, num_panels = shape.columns().num_panels();
+  const int64_t fitting = std::max<int64_t>(1, cache_bytes / 2 / shape.panel_stride());
+  const int64_t panels = std::clamp<int64_t>(num_groups * num_panels / wanted_tasks, 1, fitting);
+  const int64_t num_tasks = num_groups * ((num_panels + panels - 1) / panels);
+  const int64_t row_parts = (wanted_tasks + num_tasks - 1) / num_tasks;
+  const int64_t rows = num_threads == 1 ? most_rows : std::max(kSmallestTaskRows, (most_rows + row_parts - 1) / row_parts);
+  return {panels, rows};
 }
 
 class CpuMatmul final : public MatmulBackend {
  public:
-  using BlockFn = void (*)(const MatmulBlock&);
-  CpuMatmul(const char* name, BlockFn block_fn) : name_(name), block_fn_(block_fn) {}
+  explicit CpuMatmul(const MatmulKernels& kernels) : kernels_(kernels) {
+    const long bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    if (bytes > 0) cache_bytes_ = bytes;
+  }
 
-  const char* name() const override { return name_; }
-  std::unique_ptr<PackedMatrix> pack(ConstMatrixView weights) override { return std::make_unique<PanelMatrix>(weights); }
+  const char* name() const override { return kernels_.name; }
+  std::unique_ptr<PackedMatrix> pack(ConstMatrixView weights, WeightUse use) override {
+    return std::make_unique<PanelMatrix>(weights, use);
+  }
+  std::unique_ptr<PackedMatrix> pack(const QuantizedMatrix& weights, WeightUse use) override {
+    return std::make_unique<PanelMatrix>(weights, use);
+  }
   void grouped_matmul(ThreadPool& pool, const GroupedMatmulArgs& args) override;
 
  private:
-  void add_blocks(const GroupedMatmulArgs& args, int64_t first_row, int64_t num_rows, const PanelMatrix& weights,
-                  int64_t block_panels);
+  void add_blocks(const GroupedMatmulArgs& args, int64_t first_row, int64_t num_rows, const PanelMatrix& weights, Cut cut);
 
-  const char* name_;
-  BlockFn block_fn_;
+  MatmulKernels kernels_;
+  int64_t cache_bytes_ = kDefaultCacheBytes;
   std::vector<MatmulBlock> blocks_;  // of the call in progress; keeps its capacity
 };
 
-/// Panels of one block so that `num_threads` threads have several blocks each; a result does not depend on it.
-int64_t choose_block_panels(const GroupedMatmulArgs& args, int64_t num_panels, int num_threads) {
-  int64_t row_blocks = 0;
-  for (const int32_t count : args.counts) row_blocks += (count + kMaxBlockRows - 1) / kMaxBlockRows;
-  constexpr int64_t kBlocksPerThread = 8;
-  const int64_t wanted = row_blocks * num_panels / (kBlocksPerThread * num_threads);
-  return std::clamp<int64_t>(wanted, 1, kMaxBlockPanels);
-}
-
 /// Appends the blocks of one group: all rows for the first panels, then all rows for the next, so that weights are read once.
 void CpuMatmul::add_blocks(const GroupedMatmulArgs& args, int64_t first_row, int64_t num_rows, const PanelMatrix& weights,
-                           int64_t block_panels) {
-  const int64_t num_panels = (weights.n() + kPanelCols - 1) / kPanelCols;
-  const int64_t row_blocks = (num_rows + kMaxBlockRows - 1) / kMaxBlockRows;
-  for (int64_t panel = 0; panel < num_panels; panel += block_panels) {
-    const int64_t first_col = panel * kPanelCols;
-    for (int64_t b = 0; b < row_blocks; ++b) {  // even blocks: 65 rows are 32 + 33
-      const int64_t row = first_row + num_rows * b / row_blocks;
-      const int64_t end = first_row + num_rows * (b + 1) / row_blocks;
-      blocks_.push_back({.x = args.x.row_bytes(row),
-                         .x_stride = args.x.row_stride,
+                           Cut cut) {
+  const int64_t num_panels = weights.columns().num_panels();
+  const int64_t panel_cols = weights.is_gated() ? kHalfCols : kPanelCols;
+  const ConstMatrixView& x = args.rows.x;
+  const int64_t row_parts = (num_rows + cut.rows - 1) / cut.rows;
+  for (int64_t panel = 0; panel < num_panels; panel += cut.panels) {
+    const int64_t first_col = panel * panel_cols, panels = std::min(cut.panels, num_panels - panel);
+    for (int64_t part = 0; part < row_parts; ++part) {
+      const int64_t row = first_row + num_rows * part / row_parts, end = first_row + num_rows * (part + 1) / row_parts;
+      blocks_.push_back({.x = x.row_bytes(row),
+                         .x_stride = x.row_stride * dtype_bytes(x.dtype),
+                         .x_scales = args.rows.scales == nullptr ? nullptr : args.rows.scales + row,
                          .panels = weights.panel(panel),
+                         .num_panels = panels,
+                         .type = weights.type(),
+                         .k = weights.k(),
                          .out = args.out.row_bytes(row) + first_col * dtype_bytes(args.out.dtype),
                          .out_stride = args.out.row_stride,
                          .num_rows = end - row,
-                         .num_cols = std::min(block_panels * kPanelCols, weights.n() - first_col),
-                         .k = weights.k(),
-                         .dtype = args.x.dtype});
+                         .num_cols = std::min(panels * panel_cols, weights.out_cols() - first_col),
+                         .out_dtype = args.out.dtype,
+                         .is_gated = weights.is_gated()});
     }
+  }
+}
+
+/// The rows must be what the weights' type multiplies.
+void check_operands(const GroupedMatmulArgs& args, const PanelMatrix& weights) {
+  const ConstMatrixView& x = args.rows.x;
+  FERRY_CHECK_EQ(weights.out_cols(), args.out.cols);
+  if (weights.type().is_quantized()) {
+    FERRY_CHECK(x.dtype == DType::kI8 && args.rows.scales != nullptr) << " quantised weights multiply quantised rows";
+    FERRY_CHECK_EQ(quantized_cols(weights.k()), x.cols);
+  } else {
+    FERRY_CHECK(plain_weights(x.dtype) == weights.type() && x.dtype == args.out.dtype);
+    FERRY_CHECK_EQ(weights.k(), x.cols);
   }
 }
 
 void CpuMatmul::grouped_matmul(ThreadPool& pool, const GroupedMatmulArgs& args) {
   FERRY_CHECK_EQ(args.counts.size(), args.weights.size());
-  FERRY_CHECK(args.x.dtype == args.out.dtype);
-  FERRY_CHECK_EQ(args.x.rows, args.out.rows);
-  const int64_t num_panels = (args.out.cols + kPanelCols - 1) / kPanelCols;
-  const int64_t block_panels = choose_block_panels(args, num_panels, pool.num_threads());
+  FERRY_CHECK_EQ(args.rows.x.rows, args.out.rows);
   blocks_.clear();
+  Cut cut{};
+  WeightFormat format = WeightFormat::kF32;
   int64_t row = 0;
   for (std::size_t g = 0; g < args.counts.size(); ++g) {
     const int64_t num_rows = args.counts[g];
     FERRY_CHECK_GE(num_rows, 0);
     if (num_rows == 0) continue;
     const auto& weights = static_cast<const PanelMatrix&>(*args.weights[g]);
-    FERRY_CHECK_EQ(weights.k(), args.x.cols);
-    FERRY_CHECK_EQ(weights.n(), args.out.cols);
-    FERRY_CHECK(weights.dtype() == args.x.dtype);
-    FERRY_CHECK_LE(row + num_rows, args.x.rows);
-    add_blocks(args, row, num_rows, weights, block_panels);
+    check_operands(args, weights);
+    FERRY_CHECK_LE(row + num_rows, args.rows.x.rows);
+    if (blocks_.empty()) cut = choose_cut(args, weights, pool.num_threads(), cache_bytes_);
+    format = weights.type().format;
+    add_blocks(args, row, num_rows, weights, cut);
     row += num_rows;
   }
-  FERRY_CHECK_EQ(row, args.x.rows);
-  const int64_t num_blocks = static_cast<int64_t>(blocks_.size());
-  if (num_blocks == 0) return;
-  pool.parallel_for(num_blocks, [this](int64_t block_idx, int) { block_fn_(blocks_[static_cast<std::size_t>(block_idx)]); });
+  FERRY_CHECK_EQ(row, args.rows.x.rows);
+  const MatmulKernels::BlockFn multiply = kernels_.of(format);
+  pool.parallel_for(static_cast<int64_t>(blocks_.size()),
+                    [&](int64_t block_idx, int) { multiply(blocks_[static_cast<std::size_t>(block_idx)]); });
 }
 
 }  // namespace
 
-std::unique_ptr<MatmulBackend> make_cpu_matmul(const char* isa) {
-  const std::string_view wanted = isa;
-  if (wanted == "avx512") return std::make_unique<CpuMatmul>("cpu_avx512", cpu_avx512::matmul_block);
-  if (wanted == "avx2") return std::make_unique<CpuMatmul>("cpu_avx2", cpu_avx2::matmul_block);
-  throw_invalid("--kernels: no matrix product for '" + std::string(wanted) + "'; allowed: avx2, avx512");
+std::vector<MatmulKernels> available_matmul_kernels() {
+  const MatmulKernels avx2{"avx2", cpu_avx2::multiply_f32, cpu_avx2::multiply_bf16, cpu_avx2::multiply_int8,
+                           cpu_avx2::multiply_int4};
+  MatmulKernels avx512 = avx2;
+  avx512.name = "avx512";
+  avx512.f32 = cpu_avx512::multiply_f32;
+  avx512.bf16 = cpu_avx512::multiply_bf16;
+  MatmulKernels vnni = avx512;
+  vnni.name = "avx512_vnni";
+  vnni.int8 = cpu_avx512_vnni::multiply_int8;
+  vnni.int4 = cpu_avx512_vnni::multiply_int4;
+  MatmulKernels bf16 = vnni;
+  bf16.name = "avx512_bf16";
+  bf16.bf16 = cpu_avx512_bf16::multiply_bf16;
+  const MatmulKernels amx{"amx", cpu_avx512::multiply_f32, cpu_amx::multiply_bf16, cpu_amx::multiply_int8,
+                          cpu_amx::multiply_int4};
+  std::vector<MatmulKernels> found;
+  if (has_amx()) found.push_back(amx);
+  if (has_avx512_bf16() && has_avx512_vnni()) found.push_back(bf16);
+  if (has_avx512_vnni()) found.push_back(vnni);
+  if (has_avx512()) found.push_back(avx512);
+  if (has_avx2()) found.push_back(avx2);
+  return found;
+}
+
+std::vector<std::string> cpu_matmul_names() {
+  std::vector<std::string> names;
+  for (const MatmulKernels& kernels : available_matmul_kernels()) names.emplace_back(kernels.name);
+  return names;
+}
+
+std::unique_ptr<MatmulBackend> make_cpu_matmul(const std::string& name) {
+  std::string allowed;
+  for (const MatmulKernels& kernels : available_matmul_kernels()) {
+    if (name.empty() || name == kernels.name) return std::make_unique<CpuMatmul>(kernels);
+    allowed += (allowed.empty() ? "" : ", ") + std::string(kernels.name);
+  }
+  throw_invalid("--matmul: '" + name + "' cannot run on this processor; allowed: " + (allowed.empty() ? "ref" : allowed));
 }
 
 }  // namespace ferry

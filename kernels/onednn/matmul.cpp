@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/op_table.h"
 #include "runtime/base/error.h"
 
 // A weight matrix is cut into slabs of columns that stay in a core's L2 cache while all rows pass; a task is one slab and some
@@ -85,8 +86,8 @@ struct Slab {
 
 class OnednnMatrix final : public PackedMatrix {
  public:
-  OnednnMatrix(int64_t n, int64_t k, DType dtype, std::vector<Slab> slabs, AlignedBuffer buffer)
-      : PackedMatrix(n, k, dtype), slabs_(std::move(slabs)), buffer_(std::move(buffer)) {}
+  OnednnMatrix(int64_t n, int64_t k, DType dtype, WeightUse use, std::vector<Slab> slabs, AlignedBuffer buffer)
+      : PackedMatrix(n, k, plain_weights(dtype), use), slabs_(std::move(slabs)), buffer_(std::move(buffer)) {}
   int64_t packed_bytes() const override { return static_cast<int64_t>(buffer_.size()); }
   const std::vector<Slab>& slabs() const { return slabs_; }
   std::byte* slab_data(const Slab& slab) const { return const_cast<std::byte*>(buffer_.data()) + slab.offset; }
@@ -120,7 +121,10 @@ class OnednnMatmul final : public MatmulBackend {
   explicit OnednnMatmul(DType dtype) : dtype_(dtype), engine_(dnnl::engine::kind::cpu, 0) {}
 
   const char* name() const override { return "onednn"; }
-  std::unique_ptr<PackedMatrix> pack(ConstMatrixView weights) override;
+  std::unique_ptr<PackedMatrix> pack(ConstMatrixView weights, WeightUse use) override;
+  std::unique_ptr<PackedMatrix> pack(const QuantizedMatrix&, WeightUse) override {
+    throw_invalid("--matmul: onednn multiplies no quantised weights; allowed with --quantize: auto, own kernels, ref");
+  }
   void grouped_matmul(ThreadPool& pool, const GroupedMatmulArgs& args) override;
 
   /// True when oneDNN multiplies this dtype on this processor.
@@ -132,6 +136,7 @@ class OnednnMatmul final : public MatmulBackend {
   SlabKernels::Block make_block(int64_t rows, int64_t columns, int64_t k, memory::desc& weights);
   void run_block(ThreadScratch& scratch, const SlabKernels::Block& block, const memory::desc& weights_desc, void* src,
                  void* weights, void* dst);
+  void multiply_groups(ThreadPool& pool, const GroupedMatmulArgs& args, MatrixView out);
   void run_task(ThreadScratch& scratch, const Task& task, ConstMatrixView x, MatrixView out);
   std::vector<std::byte> probe(const SlabKernels::Block& block, const memory::desc& weights_desc, void* weights,
                                ConstMatrixView row, int64_t columns);
@@ -143,6 +148,8 @@ class OnednnMatmul final : public MatmulBackend {
   std::map<std::pair<int64_t, int64_t>, std::unique_ptr<SlabKernels>> kernels_;  // (columns, k)
   std::vector<std::unique_ptr<ThreadScratch>> scratch_;                          // per thread of the pool
   std::vector<Task> tasks_;                                                      // of the current call
+  const OpTable& ops_ = *available_op_tables().front();
+  Matrix gate_up_;  // of the current call with gated weights; grows to the largest
 };
 
 /// oneDNN takes its thread count from OpenMP when a primitive is made and when it runs; ours run inside our own threads.
@@ -275,7 +282,7 @@ bool OnednnMatmul::is_supported() {
   }
 }
 
-std::unique_ptr<PackedMatrix> OnednnMatmul::pack(ConstMatrixView weights) {
+std::unique_ptr<PackedMatrix> OnednnMatmul::pack(ConstMatrixView weights, WeightUse use) {
   FERRY_CHECK(weights.dtype == dtype_);
   use_one_onednn_thread();
   const int64_t n = weights.rows, k = even_k(weights.cols, dtype_);
@@ -295,7 +302,7 @@ std::unique_ptr<PackedMatrix> OnednnMatmul::pack(ConstMatrixView weights) {
     const Matrix wide = k > rows.cols ? widened(rows, k) : Matrix();
     pack_slab(k > rows.cols ? wide.view() : rows, slab.kernels->weights, buffer.data() + slab.offset);
   }
-  return std::make_unique<OnednnMatrix>(n, weights.cols, dtype_, std::move(slabs), std::move(buffer));
+  return std::make_unique<OnednnMatrix>(n, weights.cols, dtype_, use, std::move(slabs), std::move(buffer));
 }
 
 void OnednnMatmul::run_task(ThreadScratch& scratch, const Task& task, ConstMatrixView x, MatrixView out) {
@@ -327,7 +334,17 @@ void OnednnMatmul::run_task(ThreadScratch& scratch, const Task& task, ConstMatri
 }
 
 void OnednnMatmul::grouped_matmul(ThreadPool& pool, const GroupedMatmulArgs& args) {
-  FERRY_CHECK(args.x.dtype == dtype_ && args.out.dtype == dtype_);
+  const auto first = std::ranges::find_if(args.weights, [](const PackedMatrix* w) { return w != nullptr; });
+  if (first == args.weights.end() || !(*first)->is_gated()) return multiply_groups(pool, args, args.out);
+  if (gate_up_.rows() < args.out.rows || gate_up_.cols() != (*first)->n())
+    gate_up_ = Matrix(dtype_, args.out.rows, (*first)->n());
+  multiply_groups(pool, args, gate_up_.top(args.out.rows));
+  ops_.swiglu(pool, {.gate_up = gate_up_.top(args.out.rows), .out = args.out});
+}
+
+void OnednnMatmul::multiply_groups(ThreadPool& pool, const GroupedMatmulArgs& args, MatrixView out) {
+  const ConstMatrixView x = args.rows.x;
+  FERRY_CHECK(x.dtype == dtype_ && out.dtype == dtype_);
   FERRY_CHECK_EQ(args.counts.size(), args.weights.size());
   while (scratch_.size() < static_cast<std::size_t>(pool.num_threads())) {
     scratch_.push_back(std::make_unique<ThreadScratch>(engine_));
@@ -338,8 +355,8 @@ void OnednnMatmul::grouped_matmul(ThreadPool& pool, const GroupedMatmulArgs& arg
     const int64_t count = args.counts[g];
     if (count > 0) {
       const auto* weights = static_cast<const OnednnMatrix*>(args.weights[g]);
-      FERRY_CHECK_EQ(weights->k(), args.x.cols);
-      FERRY_CHECK_EQ(weights->n(), args.out.cols);
+      FERRY_CHECK_EQ(weights->k(), x.cols);
+      FERRY_CHECK_EQ(weights->n(), out.cols);
       for (const Slab& slab : weights->slabs()) {
         for (int64_t row = 0; row < count; row += kMaxTaskRows) {
           tasks_.push_back({weights, &slab, first_row + row, std::min(kMaxTaskRows, count - row)});
@@ -348,11 +365,11 @@ void OnednnMatmul::grouped_matmul(ThreadPool& pool, const GroupedMatmulArgs& arg
     }
     first_row += count;
   }
-  FERRY_CHECK_EQ(first_row, args.x.rows);
-  FERRY_CHECK_EQ(first_row, args.out.rows);
+  FERRY_CHECK_EQ(first_row, x.rows);
+  FERRY_CHECK_EQ(first_row, out.rows);
   pool.parallel_for(static_cast<int64_t>(tasks_.size()), [&](int64_t task_idx, int thread_idx) {
     use_one_onednn_thread();
-    run_task(*scratch_[static_cast<std::size_t>(thread_idx)], tasks_[static_cast<std::size_t>(task_idx)], args.x, args.out);
+    run_task(*scratch_[static_cast<std::size_t>(thread_idx)], tasks_[static_cast<std::size_t>(task_idx)], x, out);
   });
 }
 

@@ -1,6 +1,8 @@
 #include "kernels/matmul.h"
 
+#include <cmath>
 #include <cstring>
+#include <vector>
 
 #include "kernels/tensor.h"
 
@@ -8,28 +10,65 @@ namespace ferry {
 namespace {
 
 /// A row-major copy of the weights.
-class RefPackedMatrix final : public PackedMatrix {
+class RefMatrix final : public PackedMatrix {
  public:
-  explicit RefPackedMatrix(ConstMatrixView weights)
-      : PackedMatrix(weights.rows, weights.cols, weights.dtype), copy_(weights.dtype, weights.rows, weights.cols) {
+  RefMatrix(ConstMatrixView weights, WeightUse use)
+      : PackedMatrix(weights.rows, weights.cols, plain_weights(weights.dtype), use),
+        values_(weights.dtype, weights.rows, weights.cols) {
     const auto row_bytes = static_cast<std::size_t>(weights.cols * dtype_bytes(weights.dtype));
-    for (int64_t r = 0; r < weights.rows; ++r) std::memcpy(copy_.view().row_bytes(r), weights.row_bytes(r), row_bytes);
+    for (int64_t r = 0; r < weights.rows; ++r) std::memcpy(values_.view().row_bytes(r), weights.row_bytes(r), row_bytes);
+  }
+  RefMatrix(const QuantizedMatrix& weights, WeightUse use)
+      : PackedMatrix(weights.n, weights.k, weights.type, use), quantized_(weights) {}
+
+  int64_t packed_bytes() const override {
+    if (!type().is_quantized()) return n() * k() * dtype_bytes(values_.dtype());
+    return static_cast<int64_t>(quantized_.codes.size() + quantized_.scales.size() * 5);
   }
 
-  int64_t packed_bytes() const override { return n() * k() * dtype_bytes(dtype()); }
-  ConstMatrixView weights() const { return copy_.view(); }
+  /// Row m of x times row n of the weights.
+  float dot(const MatmulRows& rows, int64_t m, int64_t n) const {
+    if (type().is_quantized()) return quantized_dot(rows, m, n);
+    return visit_dtype(values_.dtype(), [&]<class T>() {
+      float sum = 0.0f;
+      for (int64_t i = 0; i < k(); ++i) sum += to_float(rows.x.row<T>(m)[i]) * to_float(values_.view().row<T>(n)[i]);
+      return sum;
+    });
+  }
 
  private:
-  Matrix copy_;
+  float quantized_dot(const MatmulRows& rows, int64_t m, int64_t n) const {
+    const QuantizedMatrix& w = quantized_;
+    const int8_t* x = rows.x.row<int8_t>(m);
+    float sum = 0.0f;
+    for (int64_t g = 0; g < w.num_groups(); ++g) {
+      const auto at = static_cast<std::size_t>(n * w.num_groups() + g);
+      int64_t dot = 0;
+      for (int64_t i = g * w.group; i < (g + 1) * w.group; ++i) {
+        dot += int64_t{x[i]} * (int64_t{w.codes[static_cast<std::size_t>(n * w.k + i)]} - w.zero_points[at]);
+      }
+      if (type().format == WeightFormat::kInt8) return static_cast<float>(dot) * w.scales[at] * rows.scales[m];
+      sum = std::fma(w.scales[at], static_cast<float>(dot), sum);
+    }
+    return sum * rows.scales[m];
+  }
+
+  Matrix values_;              // [n, k], of plain weights
+  QuantizedMatrix quantized_;  // of quantised ones
 };
 
 template <class T>
-void multiply(ConstMatrixView x, ConstMatrixView weights, MatrixView out) {
-  for (int64_t m = 0; m < x.rows; ++m) {
-    for (int64_t n = 0; n < weights.rows; ++n) {
-      float sum = 0.0f;
-      for (int64_t k = 0; k < weights.cols; ++k) sum += to_float(x.row<T>(m)[k]) * to_float(weights.row<T>(n)[k]);
-      out.row<T>(m)[n] = from_float<T>(sum);
+T gated(float gate, float up) {
+  const float rounded = round_to<T>(gate);
+  return from_float<T>(round_to<T>(rounded / (1.0f + std::exp(-rounded))) * round_to<T>(up));
+}
+
+template <class T>
+void multiply(const MatmulRows& rows, const RefMatrix& weights, MatrixView out) {
+  for (int64_t m = 0; m < out.rows; ++m) {
+    for (int64_t c = 0; c < out.cols; ++c) {
+      const float sum = weights.dot(rows, m, c);
+      out.row<T>(m)[c] = weights.is_gated() ? gated<T>(sum, weights.dot(rows, m, c + out.cols)) : from_float<T>(sum);
     }
   }
 }
@@ -38,27 +77,31 @@ class RefMatmul final : public MatmulBackend {
  public:
   const char* name() const override { return "ref"; }
 
-  std::unique_ptr<PackedMatrix> pack(ConstMatrixView weights) override { return std::make_unique<RefPackedMatrix>(weights); }
+  std::unique_ptr<PackedMatrix> pack(ConstMatrixView weights, WeightUse use) override {
+    return std::make_unique<RefMatrix>(weights, use);
+  }
+  std::unique_ptr<PackedMatrix> pack(const QuantizedMatrix& weights, WeightUse use) override {
+    return std::make_unique<RefMatrix>(weights, use);
+  }
 
   void grouped_matmul(ThreadPool&, const GroupedMatmulArgs& args) override {
     FERRY_CHECK_EQ(args.counts.size(), args.weights.size());
-    FERRY_CHECK_EQ(args.x.rows, args.out.rows);
-    FERRY_CHECK(args.x.dtype == args.out.dtype);
+    FERRY_CHECK_EQ(args.rows.x.rows, args.out.rows);
     int64_t first = 0;
     for (std::size_t g = 0; g < args.counts.size(); ++g) {
       const int64_t count = args.counts[g];
       if (count == 0) continue;
-      const auto* packed = dynamic_cast<const RefPackedMatrix*>(args.weights[g]);
-      FERRY_CHECK(packed != nullptr) << " group " << g << " has rows but no weights packed by this backend";
-      FERRY_CHECK_EQ(packed->k(), args.x.cols);
-      FERRY_CHECK_EQ(packed->n(), args.out.cols);
-      FERRY_CHECK(packed->dtype() == args.x.dtype);
-      visit_dtype(args.x.dtype, [&]<class T>() {
-        multiply<T>(args.x.rows_from(first, count), packed->weights(), args.out.rows_from(first, count));
+      const auto* weights = dynamic_cast<const RefMatrix*>(args.weights[g]);
+      FERRY_CHECK(weights != nullptr) << " group " << g << " has rows but no weights packed by this backend";
+      FERRY_CHECK_EQ(weights->type().is_quantized() ? quantized_cols(weights->k()) : weights->k(), args.rows.x.cols);
+      FERRY_CHECK_EQ(weights->out_cols(), args.out.cols);
+      FERRY_CHECK_EQ(weights->type().is_quantized(), args.rows.x.dtype == DType::kI8);
+      visit_dtype(args.out.dtype, [&]<class T>() {
+        multiply<T>(args.rows.rows_from(first, count), *weights, args.out.rows_from(first, count));
       });
       first += count;
     }
-    FERRY_CHECK_EQ(first, args.x.rows);
+    FERRY_CHECK_EQ(first, args.rows.x.rows);
   }
 };
 

@@ -22,6 +22,7 @@ const OpTable kOpTable = {
     .gather_rows = gather_rows,
     .combine = combine,
     .shared_expert_merge = shared_expert_merge,
+    .quantize_rows = quantize_rows,
 };
 
 }  // namespace ferry::ref

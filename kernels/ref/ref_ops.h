@@ -25,6 +25,7 @@ void swiglu(ThreadPool& pool, const SwigluArgs& args);
 void gather_rows(ThreadPool& pool, const GatherRowsArgs& args);
 void combine(ThreadPool& pool, const CombineArgs& args);
 void shared_expert_merge(ThreadPool& pool, const SharedExpertMergeArgs& args);
+void quantize_rows(ThreadPool& pool, const QuantizeRowsArgs& args);
 
 /// 1 / (1 + e^-x)
 float sigmoid(float x);
@@ -35,6 +36,12 @@ inline void check_same_shape(const ConstMatrixView& a, const ConstMatrixView& b)
   FERRY_CHECK_EQ(a.rows, b.rows);
   FERRY_CHECK_EQ(a.cols, b.cols);
   FERRY_CHECK(a.dtype == b.dtype);
+}
+
+inline void check_quantized_shape(const QuantizeRowsArgs& args) {
+  FERRY_CHECK(args.codes.dtype == DType::kI8);
+  FERRY_CHECK_EQ(args.codes.cols, quantized_cols(args.x.cols));
+  FERRY_CHECK_EQ(args.codes.rows, args.x.rows);
 }
 
 }  // namespace ferry::ref

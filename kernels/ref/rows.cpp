@@ -1,4 +1,7 @@
+#include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "kernels/ref/ref_ops.h"
 
@@ -30,6 +33,30 @@ void gather_rows(ThreadPool&, const GatherRowsArgs& args) {
     std::memcpy(args.out.row_bytes(r), args.x.row_bytes(source),
                 static_cast<std::size_t>(args.out.cols * dtype_bytes(args.out.dtype)));
   }
+}
+
+void quantize_rows(ThreadPool&, const QuantizeRowsArgs& args) {
+  check_quantized_shape(args);
+  visit_dtype(args.x.dtype, [&]<class T>() {
+    for (int64_t r = 0; r < args.x.rows; ++r) {
+      const T* x = args.x.row<T>(r);
+      int8_t* codes = args.codes.row<int8_t>(r);
+      std::fill_n(codes, args.codes.cols, int8_t{0});
+      float largest = 0;
+      bool is_finite = true;
+      for (int64_t c = 0; c < args.x.cols; ++c) {
+        largest = std::max(largest, std::abs(to_float(x[c])));
+        is_finite = is_finite && std::isfinite(to_float(x[c]));
+      }
+      float& scale = args.scales[r];
+      scale = is_finite ? largest / 127.0f : std::numeric_limits<float>::quiet_NaN();
+      if (is_finite && scale < std::numeric_limits<float>::min()) scale = 0;
+      if (!(scale > 0)) continue;
+      for (int64_t c = 0; c < args.x.cols; ++c) {
+        codes[c] = static_cast<int8_t>(std::nearbyint(to_float(x[c]) * (127.0f / largest)));
+      }
+    }
+  });
 }
 
 void kv_append(ThreadPool&, const KvAppendArgs& args) {

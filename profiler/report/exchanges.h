@@ -12,13 +12,13 @@
 namespace ferry {
 
 /// What a worker's time in an exchange goes to; the last two are whatever is left and a late start.
-inline constexpr Zone kWorkZones[] = {Zone::kPermute, Zone::kGroupedGateUp, Zone::kExpertSwiglu, Zone::kGroupedDown,
+inline constexpr Zone kWorkZones[] = {Zone::kPermute, Zone::kGroupedGateUp, Zone::kExpertQuantize, Zone::kGroupedDown,
                                       Zone::kExperts};
 inline constexpr std::size_t kNumWorkZones = std::size(kWorkZones);
 inline constexpr std::size_t kOtherWork = kNumWorkZones;
 inline constexpr std::size_t kLateStart = kNumWorkZones + 1;
 inline constexpr std::size_t kNumCauses = kNumWorkZones + 2;
-/// "GroupedMatmul.gate_up", …, "outside its operators", "late start".
+/// "GroupedMatmulSwiglu", …, "outside its operators", "late start".
 const char* cause_name(std::size_t cause);
 
 /// One worker's part of an exchange. Times of the coordinator's clock.

@@ -5,6 +5,9 @@
 namespace ferry {
 namespace {
 
+// Operations per element of what has a sigmoid or a square root in it: the convention of this file, not a measurement.
+constexpr double kNormFlop = 4, kSwigluFlop = 5, kSigmoidMulFlop = 4, kGatedNormFlop = 8, kQuantizeFlop = 3;
+
 /// Dimensions as doubles, so that products neither overflow nor need casts.
 struct Dims {
   explicit Dims(const ModelFacts& m)
@@ -40,14 +43,15 @@ struct Dims {
   OperatorCost grouped(double rows, double active, double in, double out) const {
     return {2 * rows * in * out, active * in * out * expert_weight + rows * (in + out) * act};
   }
+  /// A product whose `pairs` of outputs become one each.
+  OperatorCost with_swiglu(OperatorCost product, double pairs) const {
+    return {product.flop + pairs * kSwigluFlop, product.bytes - pairs * act};
+  }
   /// `elements` of which each takes `flop` operations and moves `operands` activations.
   OperatorCost elementwise(double elements, double flop, double operands) const {
     return {elements * flop, elements * operands * act};
   }
 };
-
-// Operations per element of what has a sigmoid or a square root in it: the convention of this file, not a measurement.
-constexpr double kNormFlop = 4, kSwigluFlop = 5, kSigmoidMulFlop = 4, kGatedNormFlop = 8;
 
 OperatorCost mixer_cost(const Dims& d, Zone zone, double rows, double b, double sequences) {
   switch (zone) {
@@ -86,12 +90,11 @@ OperatorCost moe_cost(const Dims& d, Zone zone, double rows, double b) {
     case Zone::kRouter: return d.matmul(rows, d.hidden, d.experts);
     case Zone::kGatingTopK: return {5 * rows * d.experts, rows * (d.experts * d.act + 8 * d.top_k)};
     case Zone::kPermute: return d.elementwise(rows * d.hidden, 0, 2);
-    case Zone::kGroupedGateUp: return d.grouped(rows, b, d.hidden, 2 * d.expert);
-    case Zone::kExpertSwiglu: return d.elementwise(rows * d.expert, kSwigluFlop, 3);
+    case Zone::kGroupedGateUp: return d.with_swiglu(d.grouped(rows, b, d.hidden, 2 * d.expert), rows * d.expert);
+    case Zone::kExpertQuantize: return d.elementwise(rows * d.expert, kQuantizeFlop, 1.5);
     case Zone::kGroupedDown: return d.grouped(rows, b, d.expert, d.hidden);
     case Zone::kCombine: return {2 * rows * d.top_k * d.hidden, rows * (d.top_k + 1) * d.hidden * d.act};
-    case Zone::kSharedGateUp: return d.matmul(rows, d.hidden, 2 * d.shared);
-    case Zone::kSharedSwiglu: return d.elementwise(rows * d.shared, kSwigluFlop, 3);
+    case Zone::kSharedGateUp: return d.with_swiglu(d.matmul(rows, d.hidden, 2 * d.shared), rows * d.shared);
     case Zone::kSharedDown: return d.matmul(rows, d.shared, d.hidden);
     case Zone::kSharedGate: return d.matmul(rows, d.hidden, 1);
     case Zone::kSharedMerge: return d.elementwise(rows * d.hidden, 2, 3);
@@ -110,6 +113,7 @@ OperatorCost operator_cost(const ModelFacts& model, Zone zone, uint32_t a, uint3
     case Zone::kPostAttentionNorm:
     case Zone::kFinalNorm: return d.elementwise(rows * d.hidden, kNormFlop, 2);
     case Zone::kAdd: return d.elementwise(rows * d.hidden, 1, 3);
+    case Zone::kQuantizeRows: return d.elementwise(rows * d.hidden, kQuantizeFlop, 1.5);  // codes are half of an activation
     case Zone::kGatherRows: return d.elementwise(rows * d.hidden, 0, 2);
     case Zone::kLmHead: return d.matmul(rows, d.hidden, d.vocab);
     case Zone::kSample: return d.elementwise(rows * d.vocab, 1, 1);

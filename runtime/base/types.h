@@ -3,14 +3,15 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 
 namespace ferry {
 
-/// Element type of activations and weights.
-enum class DType : uint8_t { kF32, kBF16 };
+/// Element type of matrices: f32 and bf16 are values, i8 are codes of quantised rows, which have a scale elsewhere.
+enum class DType : uint8_t { kF32, kBF16, kI8 };
 
-constexpr int64_t dtype_bytes(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
-constexpr const char* dtype_name(DType dtype) { return dtype == DType::kF32 ? "f32" : "bf16"; }
+constexpr int64_t dtype_bytes(DType dtype) { return dtype == DType::kF32 ? 4 : dtype == DType::kBF16 ? 2 : 1; }
+constexpr const char* dtype_name(DType dtype) { return dtype == DType::kF32 ? "f32" : dtype == DType::kBF16 ? "bf16" : "i8"; }
 
 using TokenId = int32_t;
 
@@ -69,10 +70,15 @@ template <>
 constexpr DType dtype_of<bfloat16>() {
   return DType::kBF16;
 }
+template <>
+constexpr DType dtype_of<int8_t>() {
+  return DType::kI8;
+}
 
-/// Calls `fn.template operator()<T>()` with the C++ type of `dtype`.
+/// Calls `fn.template operator()<T>()` with the C++ type of `dtype`, f32 or bf16. Codes are no values: kI8 ends the program.
 template <class Fn>
 decltype(auto) visit_dtype(DType dtype, Fn&& fn) {
+  if (dtype == DType::kI8) std::abort();
   if (dtype == DType::kF32) return fn.template operator()<float>();
   return fn.template operator()<bfloat16>();
 }

@@ -1,5 +1,6 @@
 #include "runtime/model/qwen3_5.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "profiler/span.h"
@@ -7,9 +8,29 @@
 
 namespace ferry {
 
+/// Room for codes of rows of several widths.
+struct Qwen35Model::CodeBuffer {
+  CodeBuffer() = default;
+  CodeBuffer(int64_t max_rows, int64_t max_cols)
+      : bytes(static_cast<std::size_t>(max_rows * quantized_cols(max_cols))), scales(static_cast<std::size_t>(max_rows)) {}
+  MatrixView view(int64_t rows, int64_t cols) {
+    const int64_t padded = quantized_cols(cols);
+    FERRY_CHECK_LE(static_cast<std::size_t>(rows * padded), bytes.size());
+    return {bytes.data(), DType::kI8, rows, padded, padded};
+  }
+  AlignedBuffer bytes;
+  std::vector<float> scales;
+};
+
+/// Rows as products take them: plain weights read values, quantised ones codes (empty where nothing needs them).
+struct Qwen35Model::Activations {
+  ConstMatrixView values;
+  MatmulRows codes;
+};
+
 /// Everything a step writes, one field per intermediate. T = max_tokens, R = max_logit_rows.
 struct Qwen35Model::Buffers {
-  Buffers(const ModelConfig& c, DType dtype, const Limits& limits) {
+  Buffers(const ModelConfig& c, const Quantization& quantization, DType dtype, const Limits& limits) {
     const int64_t t = limits.max_tokens, h = c.hidden_dim;
     const AttentionConfig& a = c.attention;
     const DeltaNetConfig& d = c.deltanet;
@@ -34,12 +55,15 @@ struct Qwen35Model::Buffers {
     router_logits = Matrix(dtype, t, c.moe.num_experts);
     topk_idx.resize(static_cast<std::size_t>(t * c.moe.top_k));
     topk_weights.resize(static_cast<std::size_t>(t * c.moe.top_k));
-    shared_gate_up = Matrix(dtype, t, 2 * c.moe.shared_intermediate_dim);
     shared_activated = Matrix(dtype, t, c.moe.shared_intermediate_dim);
     shared_out = Matrix(dtype, t, h);
     shared_gate = Matrix(dtype, t, 1);
     last_hidden = Matrix(dtype, limits.max_logit_rows, h);
     logits = Matrix(dtype, limits.max_logit_rows, c.vocab_size);
+    if (quantization.any()) {
+      normed_codes = CodeBuffer(t, h);
+      inner_codes = CodeBuffer(t, std::max({d.value_dim(), a.num_heads * a.head_dim, c.moe.shared_intermediate_dim}));
+    }
     conv_states.resize(static_cast<std::size_t>(limits.max_sequences));
     delta_states.resize(static_cast<std::size_t>(limits.max_sequences));
   }
@@ -60,11 +84,13 @@ struct Qwen35Model::Buffers {
   Matrix k, v;              // [T, num_kv_heads * head_dim]
   Matrix cos, sin;          // [T, rotary_dim / 2] f32
   // Mixture of experts
-  Matrix router_logits;                                 // [T, num_experts]
-  std::vector<int32_t> topk_idx;                        // [T, top_k]
-  std::vector<float> topk_weights;                      // [T, top_k]
-  Matrix shared_gate_up, shared_activated, shared_out;  // [T, 2 * shared], [T, shared], [T, hidden_dim]
-  Matrix shared_gate;                                   // [T, 1]
+  Matrix router_logits;                 // [T, num_experts]
+  std::vector<int32_t> topk_idx;        // [T, top_k]
+  std::vector<float> topk_weights;      // [T, top_k]
+  Matrix shared_activated, shared_out;  // [T, shared], [T, hidden_dim]
+  Matrix shared_gate;                   // [T, 1]
+  // Codes of a block's input, and of what its last product reads
+  CodeBuffer normed_codes, inner_codes;
   // Head
   Matrix last_hidden, logits;  // [R, hidden_dim], [R, vocab]
 };
@@ -88,7 +114,7 @@ Qwen35Model::Qwen35Model(const ModelConfig& config, const TrunkWeights& weights,
       context_(context),
       dtype_(dtype),
       limits_(limits),
-      buffers_(std::make_unique<Buffers>(config, dtype, limits)) {}
+      buffers_(std::make_unique<Buffers>(config, weights.quantization, dtype, limits)) {}
 
 Qwen35Model::~Qwen35Model() = default;
 
@@ -131,9 +157,16 @@ ConstMatrixView Qwen35Model::forward(const StepInput& input, KvCache& kv_cache, 
   return lm_head(step, hidden);
 }
 
-void Qwen35Model::linear(Zone zone, ConstMatrixView x, const PackedMatrix& weights, MatrixView out) {
-  const Span span(zone, x.rows);
-  matmul_.matmul(*context_.pool, x, weights, out);
+Qwen35Model::Activations Qwen35Model::activations(ConstMatrixView x, CodeBuffer& buffer, bool is_quantized) {
+  if (!is_quantized) return {x, {}};
+  const MatrixView codes = buffer.view(x.rows, x.cols);
+  quantize_rows(context_, {.x = x, .codes = codes, .scales = buffer.scales.data()});
+  return {x, {codes, buffer.scales.data()}};
+}
+
+void Qwen35Model::linear(Zone zone, const Activations& x, const PackedMatrix& weights, MatrixView out) {
+  const Span span(zone, out.rows);
+  matmul_.matmul(*context_.pool, weights.type().is_quantized() ? x.codes : MatmulRows{x.values}, weights, out);
 }
 
 /// Gated DeltaNet: projections, short convolution, gated delta rule, gated norm, output projection.
@@ -146,10 +179,12 @@ void Qwen35Model::deltanet_layer(const Step& step, const DeltaNetWeights& w, int
     b.conv_states[s] = step.recurrent_state.conv(state_layer, step.input.state_slots[s]);
     b.delta_states[s] = step.recurrent_state.delta(state_layer, step.input.state_slots[s]);
   }
-  linear(Zone::kInProjQkv, step.normed, *w.in_proj_qkv, b.qkv.top(t));
-  linear(Zone::kInProjZ, step.normed, *w.in_proj_z, b.z.top(t));
-  linear(Zone::kInProjB, step.normed, *w.in_proj_b, b.b_gate.top(t));
-  linear(Zone::kInProjA, step.normed, *w.in_proj_a, b.a_gate.top(t));
+  const bool is_quantized = weights_.quantization.mixers.has_value();
+  const Activations x = activations(step.normed, b.normed_codes, is_quantized);
+  linear(Zone::kInProjQkv, x, *w.in_proj_qkv, b.qkv.top(t));
+  linear(Zone::kInProjZ, x, *w.in_proj_z, b.z.top(t));
+  linear(Zone::kInProjB, x, *w.in_proj_b, b.b_gate.top(t));
+  linear(Zone::kInProjA, x, *w.in_proj_a, b.a_gate.top(t));
   causal_conv1d(context_, {.x = b.qkv.top(t),
                            .weight = w.conv1d.data(),
                            .kernel = d.conv_kernel,
@@ -182,7 +217,7 @@ void Qwen35Model::deltanet_layer(const Step& step, const DeltaNetWeights& w, int
                             .weight_dtype = w.norm_dtype,
                             .eps = config_.rms_norm_eps,
                             .out = heads});
-  linear(Zone::kOutProj, b.delta_out.top(t), *w.out_proj, out);
+  linear(Zone::kOutProj, activations(b.delta_out.top(t), b.inner_codes, is_quantized), *w.out_proj, out);
 }
 
 /// Gated attention: q (with its gate), k, v; head norms; partial rotary positions; causal attention over the cache; sigmoid
@@ -192,9 +227,11 @@ void Qwen35Model::attention_layer(const Step& step, const AttentionWeights& w, i
   const int64_t t = step.num_tokens;
   Buffers& b = *buffers_;
   const MatrixView q = b.q.top(t), k = b.k.top(t), v = b.v.top(t), attended = b.attention_out.top(t);
-  linear(Zone::kQProj, step.normed, *w.q_proj, b.q_and_gate.top(t));
-  linear(Zone::kKProj, step.normed, *w.k_proj, k);
-  linear(Zone::kVProj, step.normed, *w.v_proj, v);
+  const bool is_quantized = weights_.quantization.mixers.has_value();
+  const Activations x = activations(step.normed, b.normed_codes, is_quantized);
+  linear(Zone::kQProj, x, *w.q_proj, b.q_and_gate.top(t));
+  linear(Zone::kKProj, x, *w.k_proj, k);
+  linear(Zone::kVProj, x, *w.v_proj, v);
   const MatrixView q_and_gate = b.q_and_gate.top(t).split_rows(a.num_heads);  // [T * num_heads, 2 * head_dim]
   rms_norm(context_, {.zone = Zone::kQkNorm,
                       .x = q_and_gate.cols_from(0, a.head_dim),
@@ -206,8 +243,8 @@ void Qwen35Model::attention_layer(const Step& step, const AttentionWeights& w, i
            {.zone = Zone::kQkNorm, .x = k_heads, .weight = w.k_norm.data(), .eps = config_.rms_norm_eps, .out = k_heads});
   const float* cos = b.cos.view().row<float>(0);
   const float* sin = b.sin.view().row<float>(0);
-  for (const MatrixView& x : {q, k})
-    rope(context_, {.x = x, .head_dim = a.head_dim, .rotary_dim = a.rotary_dim, .cos = cos, .sin = sin});
+  for (const MatrixView& rotated : {q, k})
+    rope(context_, {.x = rotated, .head_dim = a.head_dim, .rotary_dim = a.rotary_dim, .cos = cos, .sin = sin});
 
   const KvLayerView cache = step.kv_cache.layer(static_cast<int>(kv_layer));
   kv_append(context_,
@@ -220,7 +257,7 @@ void Qwen35Model::attention_layer(const Step& step, const AttentionWeights& w, i
                        .out = attended});
   const MatrixView heads = attended.split_rows(a.num_heads);
   sigmoid_gate(context_, {.x = heads, .gate = q_and_gate.cols_from(a.head_dim, a.head_dim), .out = heads});
-  linear(Zone::kOProj, attended, *w.o_proj, out);
+  linear(Zone::kOProj, activations(attended, b.inner_codes, is_quantized), *w.o_proj, out);
 }
 
 /// Router, routed experts (wherever they live) and, while those work, the shared expert.
@@ -229,18 +266,20 @@ void Qwen35Model::moe_block(const Step& step, const MoeWeights& w, int64_t layer
   Buffers& b = *buffers_;
   const std::span<int32_t> topk_idx = std::span(b.topk_idx).first(static_cast<std::size_t>(t * top_k));
   const std::span<float> topk_weights = std::span(b.topk_weights).first(topk_idx.size());
-  linear(Zone::kRouter, step.normed, *w.router, b.router_logits.top(t));
+  const bool sends_codes = step.dispatcher.row_dtype() == DType::kI8, is_quantized = weights_.quantization.shared.has_value();
+  const Activations x = activations(step.normed, b.normed_codes, sends_codes || is_quantized);
+  linear(Zone::kRouter, x, *w.router, b.router_logits.top(t));
   router_topk(
       context_,
       {.logits = b.router_logits.top(t), .top_k = top_k, .topk_idx = topk_idx.data(), .topk_weights = topk_weights.data()});
   if (step.tap != nullptr) step.tap->routing(layer, topk_idx, topk_weights);
 
-  DispatchHandle handle =
-      step.dispatcher.dispatch({.layer = layer, .tokens = step.normed, .topk_idx = topk_idx, .top_k = top_k});
-  linear(Zone::kSharedGateUp, step.normed, *w.shared_gate_up, b.shared_gate_up.top(t));
-  swiglu(context_, {.gate_up = b.shared_gate_up.top(t), .out = b.shared_activated.top(t)});
-  linear(Zone::kSharedDown, b.shared_activated.top(t), *w.shared_down, b.shared_out.top(t));
-  linear(Zone::kSharedGate, step.normed, *w.shared_expert_gate, b.shared_gate.top(t));
+  DispatchHandle handle = step.dispatcher.dispatch(
+      {.layer = layer, .tokens = sends_codes ? x.codes : MatmulRows{x.values}, .topk_idx = topk_idx, .top_k = top_k});
+  linear(Zone::kSharedGateUp, x, *w.shared_gate_up, b.shared_activated.top(t));
+  linear(Zone::kSharedDown, activations(b.shared_activated.top(t), b.inner_codes, is_quantized), *w.shared_down,
+         b.shared_out.top(t));
+  linear(Zone::kSharedGate, x, *w.shared_expert_gate, b.shared_gate.top(t));
   step.dispatcher.combine(std::move(handle), topk_weights, out);
   shared_expert_merge(context_, {.routed = out, .shared = b.shared_out.top(t), .gate = b.shared_gate.top(t), .out = out});
 }
@@ -254,7 +293,8 @@ ConstMatrixView Qwen35Model::lm_head(const Step& step, MatrixView hidden) {
   rms_norm(context_,
            {.zone = Zone::kFinalNorm, .x = last, .weight = weights_.norm.data(), .eps = config_.rms_norm_eps, .out = last});
   if (step.tap != nullptr) step.tap->matrix("hidden", config_.num_layers(), last);
-  linear(Zone::kLmHead, last, *weights_.lm_head, logits);
+  linear(Zone::kLmHead, activations(last, buffers_->normed_codes, weights_.quantization.lm_head.has_value()), *weights_.lm_head,
+         logits);
   return logits;
 }
 

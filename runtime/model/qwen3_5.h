@@ -69,7 +69,10 @@ class Qwen35Model {
   void moe_block(const Step& step, const MoeWeights& w, int64_t layer, MatrixView out);
   ConstMatrixView lm_head(const Step& step, MatrixView hidden);
   void fill_rope_table(const StepInput& input);
-  void linear(Zone zone, ConstMatrixView x, const PackedMatrix& weights, MatrixView out);
+  struct Activations;
+  struct CodeBuffer;
+  Activations activations(ConstMatrixView x, CodeBuffer& buffer, bool is_quantized);
+  void linear(Zone zone, const Activations& x, const PackedMatrix& weights, MatrixView out);
 
   const ModelConfig& config_;
   const TrunkWeights& weights_;

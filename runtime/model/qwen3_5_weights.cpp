@@ -20,6 +20,8 @@ namespace {
 struct PackJob {
   std::vector<StoredRows> pieces;
   PackedPtr* target;
+  WeightUse use = WeightUse::kPlain;
+  std::optional<WeightType> quantized;
 };
 
 int64_t stored_bytes(const PackJob& job) {
@@ -28,11 +30,18 @@ int64_t stored_bytes(const PackJob& job) {
   return bytes;
 }
 
-/// What the pieces take once they are packed for products in `dtype`.
-int64_t packed_bytes(const std::vector<StoredRows>& pieces, DType dtype) {
+/// What `elements` take once they are packed.
+int64_t packed_bytes(int64_t elements, DType dtype, const std::optional<WeightType>& quantized) {
+  if (!quantized) return elements * dtype_bytes(dtype);
+  if (quantized->format == WeightFormat::kInt8) return elements;
+  const int64_t group = quantized->group_size == 0 ? kDefaultGroupSize : quantized->group_size;
+  return elements / 2 + elements / group * 2;
+}
+
+int64_t packed_bytes(const PackJob& job, DType dtype) {
   int64_t elements = 0;
-  for (const StoredRows& piece : pieces) elements += piece.rows * piece.cols;
-  return elements * dtype_bytes(dtype);
+  for (const StoredRows& piece : job.pieces) elements += piece.rows * piece.cols;
+  return packed_bytes(elements, dtype, job.quantized);
 }
 
 /// Runs body(i) on the pool in batches, so that progress is told in between; rethrows the first error.
@@ -98,8 +107,9 @@ StoredExperts find_experts(TensorReader& reader, const ModelConfig& config, cons
 /// Collects the small vectors at once and the matrices as jobs.
 class TrunkLoader {
  public:
-  TrunkLoader(TensorReader& reader, const ModelConfig& config, std::string prefix, std::vector<PackJob>& jobs)
-      : reader_(reader), config_(config), prefix_(std::move(prefix)), jobs_(jobs) {}
+  TrunkLoader(TensorReader& reader, const ModelConfig& config, const Quantization& quantization, std::string prefix,
+              std::vector<PackJob>& jobs)
+      : reader_(reader), config_(config), quantization_(quantization), prefix_(std::move(prefix)), jobs_(jobs) {}
 
   void load(TrunkWeights& trunk) {
     const StoredRows embedding = reader_.find(prefix_ + "embed_tokens.weight", {config_.vocab_size, config_.hidden_dim});
@@ -109,9 +119,9 @@ class TrunkLoader {
     if (!has_head && !config_.tie_word_embeddings)
       throw_invalid("checkpoint: tensor lm_head.weight is missing and config.json does not tie the embeddings");
     if (has_head) {
-      matrix(trunk.lm_head, {"lm_head.weight"}, config_.vocab_size, config_.hidden_dim);
+      matrix(trunk.lm_head, "lm_head.weight", config_.vocab_size, config_.hidden_dim, quantization_.lm_head);
     } else {
-      jobs_.push_back({{embedding}, &trunk.lm_head});
+      jobs_.push_back({{embedding}, &trunk.lm_head, WeightUse::kPlain, quantization_.lm_head});
     }
     trunk.layers.resize(config_.layers.size());
     for (std::size_t i = 0; i < config_.layers.size(); ++i)
@@ -132,51 +142,54 @@ class TrunkLoader {
 
   void load_deltanet(DeltaNetWeights& w, const std::string& name) {
     const DeltaNetConfig& d = config_.deltanet;
-    matrix(w.in_proj_qkv, {name + "in_proj_qkv.weight"}, d.conv_channels(), config_.hidden_dim);
-    matrix(w.in_proj_z, {name + "in_proj_z.weight"}, d.value_dim(), config_.hidden_dim);
-    matrix(w.in_proj_b, {name + "in_proj_b.weight"}, d.num_v_heads, config_.hidden_dim);
-    matrix(w.in_proj_a, {name + "in_proj_a.weight"}, d.num_v_heads, config_.hidden_dim);
+    matrix(w.in_proj_qkv, name + "in_proj_qkv.weight", d.conv_channels(), config_.hidden_dim, quantization_.mixers);
+    matrix(w.in_proj_z, name + "in_proj_z.weight", d.value_dim(), config_.hidden_dim, quantization_.mixers);
+    matrix(w.in_proj_b, name + "in_proj_b.weight", d.num_v_heads, config_.hidden_dim);
+    matrix(w.in_proj_a, name + "in_proj_a.weight", d.num_v_heads, config_.hidden_dim);
     w.conv1d = vector(name + "conv1d.weight", {d.conv_channels(), 1, d.conv_kernel});
     w.a_log = vector(name + "A_log", {d.num_v_heads});
     w.dt_bias = vector(name + "dt_bias", {d.num_v_heads});
     const StoredRows norm = reader_.find(name + "norm.weight", {d.v_dim});
     w.norm = reader_.read_vector(norm);
     w.norm_dtype = TensorReader::stored_dtype(norm);
-    matrix(w.out_proj, {name + "out_proj.weight"}, config_.hidden_dim, d.value_dim());
+    matrix(w.out_proj, name + "out_proj.weight", config_.hidden_dim, d.value_dim(), quantization_.mixers);
   }
 
   void load_attention(AttentionWeights& w, const std::string& name) {
     const AttentionConfig& a = config_.attention;
-    matrix(w.q_proj, {name + "q_proj.weight"}, 2 * a.num_heads * a.head_dim, config_.hidden_dim);
-    matrix(w.k_proj, {name + "k_proj.weight"}, a.num_kv_heads * a.head_dim, config_.hidden_dim);
-    matrix(w.v_proj, {name + "v_proj.weight"}, a.num_kv_heads * a.head_dim, config_.hidden_dim);
+    matrix(w.q_proj, name + "q_proj.weight", 2 * a.num_heads * a.head_dim, config_.hidden_dim, quantization_.mixers);
+    matrix(w.k_proj, name + "k_proj.weight", a.num_kv_heads * a.head_dim, config_.hidden_dim, quantization_.mixers);
+    matrix(w.v_proj, name + "v_proj.weight", a.num_kv_heads * a.head_dim, config_.hidden_dim, quantization_.mixers);
     w.q_norm = vector(name + "q_norm.weight", {a.head_dim});
     w.k_norm = vector(name + "k_norm.weight", {a.head_dim});
-    matrix(w.o_proj, {name + "o_proj.weight"}, config_.hidden_dim, a.num_heads * a.head_dim);
+    matrix(w.o_proj, name + "o_proj.weight", config_.hidden_dim, a.num_heads * a.head_dim, quantization_.mixers);
   }
 
   void load_moe(MoeWeights& w, const std::string& name) {
     const int64_t shared = config_.moe.shared_intermediate_dim;
-    matrix(w.router, {name + "gate.weight"}, config_.moe.num_experts, config_.hidden_dim);
-    matrix(w.shared_gate_up, {name + "shared_expert.gate_proj.weight", name + "shared_expert.up_proj.weight"}, shared,
-           config_.hidden_dim);
-    matrix(w.shared_down, {name + "shared_expert.down_proj.weight"}, config_.hidden_dim, shared);
-    matrix(w.shared_expert_gate, {name + "shared_expert_gate.weight"}, 1, config_.hidden_dim);
+    matrix(w.router, name + "gate.weight", config_.moe.num_experts, config_.hidden_dim);
+    jobs_.push_back({{reader_.find(name + "shared_expert.gate_proj.weight", {shared, config_.hidden_dim}),
+                      reader_.find(name + "shared_expert.up_proj.weight", {shared, config_.hidden_dim})},
+                     &w.shared_gate_up,
+                     WeightUse::kGated,
+                     quantization_.shared});
+    matrix(w.shared_down, name + "shared_expert.down_proj.weight", config_.hidden_dim, shared, quantization_.shared);
+    matrix(w.shared_expert_gate, name + "shared_expert_gate.weight", 1, config_.hidden_dim);
   }
 
   std::vector<float> vector(const std::string& name, const std::vector<int64_t>& shape) {
     return reader_.read_vector(reader_.find(name, shape));
   }
 
-  /// Queues the stacked matrices `names`, each [rows, cols].
-  void matrix(PackedPtr& target, const std::vector<std::string>& names, int64_t rows, int64_t cols) {
-    PackJob job{{}, &target};
-    for (const std::string& name : names) job.pieces.push_back(reader_.find(name, {rows, cols}));
-    jobs_.push_back(std::move(job));
+  /// Queues the matrix `name` [rows, cols].
+  void matrix(PackedPtr& target, const std::string& name, int64_t rows, int64_t cols,
+              const std::optional<WeightType>& quantized = std::nullopt) {
+    jobs_.push_back({{reader_.find(name, {rows, cols})}, &target, WeightUse::kPlain, quantized});
   }
 
   TensorReader& reader_;
   const ModelConfig& config_;
+  const Quantization& quantization_;
   std::string prefix_;
   std::vector<PackJob>& jobs_;
 };
@@ -198,16 +211,17 @@ TrunkWeights load_trunk(const Checkpoint& checkpoint, const ModelConfig& config,
   TensorReader reader(checkpoint, options.dtype, options.check_finite);
   const std::string prefix = text_prefix(reader);
   TrunkWeights trunk;
+  trunk.quantization = options.quantization;
   std::vector<PackJob> jobs;
-  TrunkLoader(reader, config, prefix, jobs).load(trunk);
+  TrunkLoader(reader, config, options.quantization, prefix, jobs).load(trunk);
   for (int64_t layer = 0; layer < config.num_layers(); ++layer) find_experts(reader, config, prefix, layer);
   refuse_unused(checkpoint, reader);
   int64_t bytes = 0;
-  for (const PackJob& job : jobs) bytes += packed_bytes(job.pieces, options.dtype);
+  for (const PackJob& job : jobs) bytes += packed_bytes(job, options.dtype);
   require_memory(bytes, "the part of the model outside the experts");
   const auto pack = [&](int64_t i) {
     const PackJob& job = jobs[static_cast<std::size_t>(i)];
-    *job.target = reader.pack(matmul, job.pieces);
+    *job.target = reader.pack(matmul, job.pieces, job.use, job.quantized);
     return stored_bytes(job);
   };
   run_jobs(pool, static_cast<int64_t>(jobs.size()), pack, options);
@@ -223,16 +237,21 @@ ExpertBank load_experts(const Checkpoint& checkpoint, const ModelConfig& config,
 
   const std::span<const PhysicalExpertId> local = map.experts_of(rank_idx);
   const auto num_local = static_cast<int64_t>(local.size());
+  const std::optional<WeightType>& quantized = options.quantization.experts;
   require_memory(
-      config.num_layers() * num_local * 3 * config.hidden_dim * config.moe.intermediate_dim * dtype_bytes(options.dtype),
+      packed_bytes(config.num_layers() * num_local * 3 * config.hidden_dim * config.moe.intermediate_dim, options.dtype,
+                   quantized),
       "this rank's " + std::to_string(num_local) + " of " + std::to_string(config.moe.num_experts) + " experts per layer");
-  ExpertBank bank(config.num_layers(), num_local, {config.hidden_dim, config.moe.intermediate_dim});
+  ExpertBank bank(config.num_layers(), num_local, {config.hidden_dim, config.moe.intermediate_dim},
+                  quantized.value_or(plain_weights(options.dtype)));
   const auto pack = [&](int64_t i) {
     const int64_t layer = i / num_local, expert = i % num_local;
     const auto logical = static_cast<std::size_t>(map.logical_of(local[static_cast<std::size_t>(expert)]).value);
     const StoredExperts& stored = layers[static_cast<std::size_t>(layer)];
-    bank.set(layer, expert, reader.pack(matmul, stored.gate_up[logical]), reader.pack(matmul, stored.down[logical]));
-    return stored_bytes({stored.gate_up[logical], nullptr}) + stored_bytes({stored.down[logical], nullptr});
+    bank.set(layer, expert, reader.pack(matmul, stored.gate_up[logical], WeightUse::kGated, quantized),
+             reader.pack(matmul, stored.down[logical], WeightUse::kPlain, quantized));
+    return stored_bytes({.pieces = stored.gate_up[logical], .target = nullptr}) +
+           stored_bytes({.pieces = stored.down[logical], .target = nullptr});
   };
   run_jobs(pool, config.num_layers() * num_local, pack, options);
   return bank;

@@ -10,6 +10,7 @@
 #include "moe/expert_bank.h"
 #include "moe/expert_map.h"
 #include "runtime/model/config.h"
+#include "runtime/model/quantization.h"
 #include "runtime/model/safetensors.h"
 
 // The weights of a Qwen3.5-MoE text decoder, one field a tensor, with the shape that the forward pass sees. Matrices are packed
@@ -45,7 +46,7 @@ struct AttentionWeights {
 /// The part of a MoE block that every token passes; routed experts are in an ExpertBank.
 struct MoeWeights {
   PackedPtr router;              // [num_experts, hidden]
-  PackedPtr shared_gate_up;      // [2 * shared_intermediate_dim, hidden]: gate rows, then up rows
+  PackedPtr shared_gate_up;      // [2 * shared_intermediate_dim, hidden] gated: gate rows, then up rows
   PackedPtr shared_down;         // [hidden, shared_intermediate_dim]
   PackedPtr shared_expert_gate;  // [1, hidden]
 };
@@ -58,6 +59,7 @@ struct LayerWeights {
 };
 
 struct TrunkWeights {
+  Quantization quantization;     // what of the below is held as integers, and the routed experts
   ConstMatrixView embed_tokens;  // [vocab, hidden], in the mapped file unless owned_embedding holds a copy
   Matrix owned_embedding;
   std::vector<LayerWeights> layers;
@@ -68,6 +70,7 @@ struct TrunkWeights {
 /// How weights are read.
 struct LoadOptions {
   DType dtype = DType::kBF16;                        // of the run; weights stored otherwise are converted
+  Quantization quantization;                         // of the matrices
   bool check_finite = false;                         // refuse NaN and infinity, naming tensor and element
   std::function<void(int64_t done_bytes)> progress;  // called now and then from the loading thread; may be empty
 };

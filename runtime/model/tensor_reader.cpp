@@ -112,14 +112,36 @@ ConstMatrixView TensorReader::view_or_copy(const StoredRows& stored, Matrix& cop
   return copy.view();
 }
 
-std::unique_ptr<PackedMatrix> TensorReader::pack(MatmulBackend& matmul, const std::vector<StoredRows>& pieces) const {
+namespace {
+
+/// The type with its group size: where none was asked for, the default or the largest smaller one that divides rows of `k`.
+WeightType with_group_size(WeightType type, int64_t k) {
+  if (type.format != WeightFormat::kInt4 || type.group_size != 0) return type;
+  return {type.format, k % kDefaultGroupSize == 0 ? kDefaultGroupSize : kDefaultGroupSize / 2};
+}
+
+std::unique_ptr<PackedMatrix> pack_view(MatmulBackend& matmul, ConstMatrixView weights, WeightUse use,
+                                        const std::optional<WeightType>& quantized) {
+  if (!quantized) return matmul.pack(weights, use);
+  return matmul.pack(quantize_weights(weights, with_group_size(*quantized, weights.cols)), use);
+}
+
+}  // namespace
+
+std::unique_ptr<PackedMatrix> TensorReader::pack(MatmulBackend& matmul, const std::vector<StoredRows>& pieces, WeightUse use,
+                                                 const std::optional<WeightType>& quantized) const {
   const StoredRows& first = pieces.front();
   std::unique_ptr<PackedMatrix> packed;
-  if (pieces.size() == 1 && stored_dtype(first) == dtype_ && is_aligned(first_byte(first), dtype_bytes(dtype_))) {
-    check_values(first);
-    packed = matmul.pack({first_byte(first), dtype_, first.rows, first.cols, first.cols});
-  } else {
-    packed = matmul.pack(read_matrix(pieces).view());
+  try {
+    if (pieces.size() == 1 && stored_dtype(first) == dtype_ && is_aligned(first_byte(first), dtype_bytes(dtype_))) {
+      check_values(first);
+      packed = pack_view(matmul, {first_byte(first), dtype_, first.rows, first.cols, first.cols}, use, quantized);
+    } else {
+      packed = pack_view(matmul, read_matrix(pieces).view(), use, quantized);
+    }
+  } catch (const Error& error) {
+    if (!quantized || error.code() != ErrorCode::kInvalidArgument) throw;
+    throw_invalid(std::string(first.tensor->file) + ": tensor " + first.tensor->name + ": " + error.what());
   }
   for (const StoredRows& piece : pieces) {
     const int64_t element = stored_type_bytes(piece.tensor->dtype);

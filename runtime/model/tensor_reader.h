@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -43,8 +44,10 @@ class TensorReader {
   Matrix read_matrix(const std::vector<StoredRows>& pieces) const;
   /// The mapped rows themselves, where type and alignment allow; otherwise a view of `copy`, which is filled.
   ConstMatrixView view_or_copy(const StoredRows& stored, Matrix& copy) const;
-  /// Packs stacked pieces and gives their file pages back.
-  std::unique_ptr<PackedMatrix> pack(MatmulBackend& matmul, const std::vector<StoredRows>& pieces) const;
+  /// Packs stacked pieces, quantised if a type is given (group size 0: the default, or what divides the rows), and gives their
+  /// file pages back.
+  std::unique_ptr<PackedMatrix> pack(MatmulBackend& matmul, const std::vector<StoredRows>& pieces, WeightUse use,
+                                     const std::optional<WeightType>& quantized) const;
 
  private:
   void check_values(const StoredRows& stored) const;

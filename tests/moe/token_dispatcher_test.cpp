@@ -24,6 +24,10 @@ struct Shape {
   int64_t hidden_dim = 24;
   int64_t intermediate_dim = 20;
   DType dtype = DType::kBF16;
+  bool is_quantized = false;
+
+  WeightType weights() const { return is_quantized ? WeightType{WeightFormat::kInt8, 0} : plain_weights(dtype); }
+  DType row_dtype() const { return is_quantized ? DType::kI8 : dtype; }
 };
 
 Matrix random_matrix(DType dtype, int64_t rows, int64_t cols, uint32_t seed) {
@@ -39,7 +43,7 @@ Matrix random_matrix(DType dtype, int64_t rows, int64_t cols, uint32_t seed) {
 /// Threads, kernels and weights of one rank. The vector kernels' product is used: it needs no OpenMP, which ThreadSanitizer
 /// cannot see into.
 struct RankParts {
-  explicit RankParts(int num_threads) : pool(num_threads), matmul(make_cpu_matmul(available_op_tables().front()->name)) {
+  explicit RankParts(int num_threads) : pool(num_threads), matmul(make_cpu_matmul("")) {
     context = {.pool = &pool, .ops = available_op_tables().front()};
   }
   ThreadPool pool;
@@ -49,13 +53,18 @@ struct RankParts {
 
 ExpertBank make_bank(const Shape& shape, MatmulBackend& matmul, const ExpertMap& map, int32_t rank_idx) {
   const auto local = map.experts_of(rank_idx);
-  ExpertBank bank(shape.num_layers, static_cast<int64_t>(local.size()), {shape.hidden_dim, shape.intermediate_dim});
+  ExpertBank bank(shape.num_layers, static_cast<int64_t>(local.size()), {shape.hidden_dim, shape.intermediate_dim},
+                  shape.weights());
+  const auto pack = [&](const Matrix& weights, WeightUse use) {
+    if (!shape.weights().is_quantized()) return matmul.pack(weights.view(), use);
+    return matmul.pack(quantize_weights(weights.view(), shape.weights()), use);
+  };
   for (int64_t l = 0; l < shape.num_layers; ++l) {
     for (std::size_t e = 0; e < local.size(); ++e) {
       const auto seed = static_cast<uint32_t>(l * 1000 + map.logical_of(local[e]).value);
       bank.set(l, static_cast<int64_t>(e),
-               matmul.pack(random_matrix(shape.dtype, 2 * shape.intermediate_dim, shape.hidden_dim, seed).view()),
-               matmul.pack(random_matrix(shape.dtype, shape.hidden_dim, shape.intermediate_dim, seed + 500).view()));
+               pack(random_matrix(shape.dtype, 2 * shape.intermediate_dim, shape.hidden_dim, seed), WeightUse::kGated),
+               pack(random_matrix(shape.dtype, shape.hidden_dim, shape.intermediate_dim, seed + 500), WeightUse::kPlain));
     }
   }
   return bank;
@@ -69,14 +78,26 @@ struct Batch {
   Matrix tokens;
   std::vector<int32_t> topk_idx;
   std::vector<float> topk_weights;
+  QuantizedRows codes;  // of the tokens, if the experts are quantised
+
+  MatmulRows rows() const {
+    return codes.scales.empty() ? MatmulRows{tokens.view()} : MatmulRows{codes.values.view(), codes.scales.data()};
+  }
 };
 
 Batch make_batch(const Shape& shape, int64_t num_tokens, Skew skew) {
   Batch batch{random_matrix(shape.dtype, num_tokens, shape.hidden_dim, 77),
               random_topk(num_tokens, shape.num_experts, shape.top_k, skew, 3),
+              {},
               {}};
   for (std::size_t i = 0; i < batch.topk_idx.size(); ++i)
     batch.topk_weights.push_back(round_to<bfloat16>(0.05F + 0.01F * static_cast<float>(i % 13)));
+  if (shape.is_quantized) {
+    batch.codes = QuantizedRows(num_tokens, shape.hidden_dim);
+    RankParts parts(1);
+    quantize_rows(parts.context,
+                  {.x = batch.tokens.view(), .codes = batch.codes.values.view(), .scales = batch.codes.scales.data()});
+  }
   return batch;
 }
 
@@ -89,7 +110,7 @@ std::string run_local(const Shape& shape, const Batch& batch, int64_t layer) {
                                   {.max_tokens = num_tokens, .top_k = shape.top_k, .dtype = shape.dtype});
   Matrix out(shape.dtype, num_tokens, shape.hidden_dim);
   DispatchHandle handle =
-      dispatcher.dispatch({.layer = layer, .tokens = batch.tokens.view(), .topk_idx = batch.topk_idx, .top_k = shape.top_k});
+      dispatcher.dispatch({.layer = layer, .tokens = batch.rows(), .topk_idx = batch.topk_idx, .top_k = shape.top_k});
   dispatcher.combine(std::move(handle), batch.topk_weights, out.view());
   return bytes_of(out.view());
 }
@@ -131,7 +152,8 @@ void with_workers(const Shape& shape, int num_workers, int64_t max_tokens, Fn&& 
                                       .hidden_dim = shape.hidden_dim,
                                       .max_tokens = max_tokens,
                                       .top_k = shape.top_k,
-                                      .dtype = shape.dtype});
+                                      .dtype = shape.dtype,
+                                      .row_dtype = shape.row_dtype()});
   coordinate(dispatcher);
   dispatcher.shut_down();
   for (std::thread& worker : workers) worker.join();
@@ -166,17 +188,17 @@ TEST(TokenDispatcher, LocalEqualsThePlainSumOverExperts) {
 }
 
 TEST(TokenDispatcher, AnyNumberOfWorkersGivesTheBitsOfOneProcess) {
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+  for (const Shape& shape :
+       {Shape{.dtype = DType::kF32}, Shape{}, Shape{.dtype = DType::kF32, .is_quantized = true}, Shape{.is_quantized = true}}) {
     for (const int64_t num_tokens : {1, 2, 33}) {
       for (const Skew skew : {Skew::kUniform, Skew::kAllToFirst}) {
-        const Shape shape{.dtype = dtype};
         const Batch batch = make_batch(shape, num_tokens, skew);
         const std::string expected = run_local(shape, batch, 1);
         for (const int num_workers : {1, 2, 3, 8}) {
           with_workers(shape, num_workers, num_tokens, [&](AllToAllTokenDispatcher& dispatcher) {
-            Matrix out(dtype, num_tokens, shape.hidden_dim);
-            DispatchHandle handle = dispatcher.dispatch(
-                {.layer = 1, .tokens = batch.tokens.view(), .topk_idx = batch.topk_idx, .top_k = shape.top_k});
+            Matrix out(shape.dtype, num_tokens, shape.hidden_dim);
+            DispatchHandle handle =
+                dispatcher.dispatch({.layer = 1, .tokens = batch.rows(), .topk_idx = batch.topk_idx, .top_k = shape.top_k});
             dispatcher.combine(std::move(handle), batch.topk_weights, out.view());
             EXPECT_EQ(bytes_of(out.view()), expected) << num_workers << " workers, " << num_tokens << " tokens";
           });
@@ -194,9 +216,9 @@ TEST(TokenDispatcher, TwoDispatchesMayBeInFlight) {
     for (int round = 0; round < 5; ++round) {
       Matrix a(shape.dtype, 9, shape.hidden_dim), b(shape.dtype, 9, shape.hidden_dim);
       DispatchHandle one =
-          dispatcher.dispatch({.layer = 0, .tokens = batch.tokens.view(), .topk_idx = batch.topk_idx, .top_k = shape.top_k});
+          dispatcher.dispatch({.layer = 0, .tokens = batch.rows(), .topk_idx = batch.topk_idx, .top_k = shape.top_k});
       DispatchHandle two =
-          dispatcher.dispatch({.layer = 1, .tokens = batch.tokens.view(), .topk_idx = batch.topk_idx, .top_k = shape.top_k});
+          dispatcher.dispatch({.layer = 1, .tokens = batch.rows(), .topk_idx = batch.topk_idx, .top_k = shape.top_k});
       dispatcher.combine(std::move(one), batch.topk_weights, a.view());
       dispatcher.combine(std::move(two), batch.topk_weights, b.view());
       EXPECT_EQ(bytes_of(a.view()), first);
@@ -217,10 +239,11 @@ TEST(TokenDispatcher, ASilentWorkerIsNamedAtTheDeadline) {
                                       .max_tokens = 2,
                                       .top_k = shape.top_k,
                                       .dtype = shape.dtype,
+                                      .row_dtype = shape.row_dtype(),
                                       .timeout = std::chrono::milliseconds(50)});
   Matrix out(shape.dtype, 2, shape.hidden_dim);
   DispatchHandle handle =
-      dispatcher.dispatch({.layer = 0, .tokens = batch.tokens.view(), .topk_idx = batch.topk_idx, .top_k = shape.top_k});
+      dispatcher.dispatch({.layer = 0, .tokens = batch.rows(), .topk_idx = batch.topk_idx, .top_k = shape.top_k});
   try {
     dispatcher.combine(std::move(handle), batch.topk_weights, out.view());
     FAIL();

@@ -55,7 +55,7 @@ TEST(FindingsTest, NamesASlowRank) {
   EXPECT_EQ(found->severity, Finding::Severity::kProblem);
   EXPECT_EQ(found->table, "straggler");
   EXPECT_THAT(found->text, HasSubstr("Rank 2 (beta) answers last in 100 % of the layers"));
-  EXPECT_THAT(found->text, HasSubstr("GroupedMatmul.gate_up"));
+  EXPECT_THAT(found->text, HasSubstr("GroupedMatmulSwiglu"));
   EXPECT_THAT(found->text, HasSubstr("the rank itself is slow"));
   EXPECT_THAT(found->text, HasSubstr("clock bound 0.000 us"));
 }

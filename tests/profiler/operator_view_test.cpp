@@ -64,7 +64,7 @@ TEST(OperatorViewTest, WaitsAndNestedOperatorsAreNotCountedTwice) {
   const Table table = make_operator_view(input);
   ASSERT_EQ(table.rows.size(), 2U);  // no wait, no step
   EXPECT_EQ(ns(table, row_with(table, {{"operator", "MoeExperts"}, {"kind", "host"}}), "total_us"), 200);
-  EXPECT_EQ(ns(table, row_with(table, {{"operator", "GroupedMatmul.gate_up"}, {"kind", "compute"}}), "total_us"), 200);
+  EXPECT_EQ(ns(table, row_with(table, {{"operator", "GroupedMatmulSwiglu"}, {"kind", "compute"}}), "total_us"), 200);
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ TEST(StragglerViewTest, TheLastReplyGetsTheVote) {
   EXPECT_EQ(number(table, row, "steps_last_share"), 0.5);
   EXPECT_EQ(ns(table, row, "late_mean_us"), 390);  // 900 - median(500, 520)
   EXPECT_DOUBLE_EQ(number(table, row, "late_share"), 390.0 / 800);
-  EXPECT_EQ(text(table, row, "cause"), "GroupedMatmul.gate_up");
+  EXPECT_EQ(text(table, row, "cause"), "GroupedMatmulSwiglu");
   EXPECT_EQ(ns(table, row, "excess_us"), 390);
   EXPECT_DOUBLE_EQ(number(table, row, "rows_ratio"), 1.2);
   EXPECT_EQ(ns(table, row, "work_us"), 505);             // 700 and 310

@@ -81,9 +81,12 @@ TEST_F(EngineTest, OptionsThatDoNotFitTheModel) {
   options_.kernels = "neon";
   expect_refused({"--kernels", "'neon'", "ref"});
   options_ = good;
-  options_.kernels = "ref";
-  options_.matmul = "cpu";
-  expect_refused({"--matmul", "'cpu'", "--kernels"});
+  options_.matmul = "sse9";
+  expect_refused({"--matmul", "'sse9'", "allowed: auto", "ref"});
+  options_ = good;
+  options_.matmul = "onednn";
+  options_.quantization.experts = WeightType{WeightFormat::kInt8, 0};
+  if (make_onednn_matmul(DType::kF32) != nullptr) expect_refused({"onednn", "--quantize", "allowed"});
 }
 
 TEST_F(EngineTest, CheckpointsThatCannotBeLoaded) {
@@ -171,13 +174,21 @@ void expect_mixed_steps_equal_steps_alone(Engine& engine) {
   EXPECT_EQ(mixed_c, alone_c);
 }
 
+/// Whatever can multiply here.
+std::vector<std::string> matmul_names() {
+  std::vector<std::string> names = cpu_matmul_names();
+  names.insert(names.end(), {"auto", "ref"});
+  if (make_onednn_matmul(DType::kBF16) != nullptr && make_onednn_matmul(DType::kF32) != nullptr) names.push_back("onednn");
+  return names;
+}
+
 TEST_F(EngineTest, MixedStepsGiveTheBitsOfStepsAlone) {
   write(TinyModel());
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const OpTable* table : available_op_tables()) {
-      for (const char* matmul : {"auto", "cpu", "ref"}) {
+      for (const std::string& matmul : matmul_names()) {
         const bool is_ref = std::string(table->name) == "ref";
-        if (is_ref == (std::string(matmul) != "ref")) continue;
+        if (is_ref != (matmul == "ref")) continue;
         options_.dtype = dtype;
         options_.kernels = table->name;
         options_.matmul = matmul;

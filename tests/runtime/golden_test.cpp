@@ -171,7 +171,7 @@ std::vector<Compute> computes() {
   for (const OpTable* table : available_op_tables()) {
     const std::string name = table->name;
     list.push_back({name, "ref"});
-    if (name != "ref") list.push_back({name, "cpu"});
+    if (name != "ref") list.push_back({name, name});
     if (has_onednn) list.push_back({name, "onednn"});
   }
   return list;

@@ -100,9 +100,9 @@ TEST(Options, EveryEngineOption) {
   for (const char* command : {"serve", "generate", "dump", "bench"}) {
     const EngineOptions engine =
         accept(line(command,
-                    {"--dtype",        "f32",  "--threads",      "3",   "--transport",     "gloo",   "--net-interface", "lo",
-                     "--kernels",      "avx2", "--matmul",       "cpu", "--memory",        "512MiB", "--max-seqs",      "5",
-                     "--max-waiting",  "7",    "--token-budget", "99",  "--prefill-chunk", "64",     "--max-context",   "1000",
+                    {"--dtype",        "f32",  "--threads",      "3",    "--transport",     "gloo",   "--net-interface", "lo",
+                     "--kernels",      "avx2", "--matmul",       "avx2", "--memory",        "512MiB", "--max-seqs",      "5",
+                     "--max-waiting",  "7",    "--token-budget", "99",   "--prefill-chunk", "64",     "--max-context",   "1000",
                      "--peer-timeout", "2.5",  "--check-weights"}))
             .engine;
     EXPECT_EQ(engine.dtype, DType::kF32);
@@ -110,7 +110,7 @@ TEST(Options, EveryEngineOption) {
     EXPECT_EQ(engine.transport, TransportKind::kGloo);
     EXPECT_EQ(engine.net_interface, "lo");
     EXPECT_EQ(engine.kernels, "avx2");
-    EXPECT_EQ(engine.matmul, "cpu");
+    EXPECT_EQ(engine.matmul, "avx2");
     EXPECT_EQ(engine.memory_bytes, int64_t{512} << 20);
     EXPECT_EQ(engine.max_seqs, 5);
     EXPECT_EQ(engine.max_waiting, 7);
@@ -125,7 +125,7 @@ TEST(Options, EveryEngineOption) {
 TEST(Options, NamedValues) {
   for (const char* kernels : {"auto", "avx512", "avx2", "ref"})
     EXPECT_EQ(accept(line("serve", {"--kernels", kernels})).engine.kernels, kernels);
-  for (const char* matmul : {"auto", "onednn", "cpu", "ref"})
+  for (const char* matmul : {"auto", "amx", "avx512_bf16", "avx512_vnni", "avx512", "avx2", "onednn", "ref"})
     EXPECT_EQ(accept(line("serve", {"--matmul", matmul})).engine.matmul, matmul);
   EXPECT_EQ(accept(line("serve", {"--dtype", "bf16"})).engine.dtype, DType::kBF16);
   EXPECT_EQ(accept(line("serve", {"--transport", "mpi"})).engine.transport, TransportKind::kMpi);
@@ -256,7 +256,10 @@ TEST(Options, BadValuesNameOptionValueAndWhatIsAllowed) {
                               {"serve", "--combine", "fast", "exact"},
                               {"serve", "--profile", "3", "off"},
                               {"bench", "--trace-clock-skew", "1:2", "RANK:NANOSECONDS:PPM"},
-                              {"serve", "--matmul", "mkl", "auto, onednn, cpu, ref"},
+                              {"serve", "--matmul", "mkl", "auto, amx, avx512_bf16, avx512_vnni, avx512, avx2, onednn, ref"},
+                              {"serve", "--quantize", "w3a8", "none, w8a8, w4a8"},
+                              {"serve", "--quantize", "w4a8:48", "32, 64, 128 or 256"},
+                              {"serve", "--quantize", "router=w8a8", "experts, shared, mixers, lm_head"},
                               {"serve", "--threads", "0", "1 to 1024"},
                               {"serve", "--threads", "1025", "1 to 1024"},
                               {"serve", "--threads", "two", "1 to 1024"},

@@ -228,7 +228,7 @@ class Maker {
     if (rows > 0) {
       part(Zone::kPermute, 1, 0);
       part(Zone::kGroupedGateUp, 4 + rows / 4, 2);
-      part(Zone::kExpertSwiglu, 1, 0);
+      part(Zone::kExpertQuantize, 1, 0);
       part(Zone::kGroupedDown, 2 + rows / 8, 2);
     }
     span(w, Zone::kExperts, arrival, t, a, 0, step_, layer_);

@@ -43,7 +43,7 @@ struct SmallCapture {
   SmallCapture& step(uint32_t number, Phase phase, uint64_t begin_ns, uint64_t end_ns, uint32_t tokens, uint32_t sequences) {
     return span(0, Zone::kStep, begin_ns, end_ns, tokens, pack_plan(phase, sequences), {number, kNoLayer});
   }
-  /// Rows to a worker and its reply; `work` (if longer than nothing) is one GroupedMatmul.gate_up from arrival to reply.
+  /// Rows to a worker and its reply; `work` (if longer than nothing) is one GroupedMatmulSwiglu from arrival to reply.
   SmallCapture& exchange(int32_t worker, Where where, uint64_t posted_ns, uint64_t arrived_ns, uint64_t replied_ns,
                          uint64_t seen_ns, uint32_t rows, uint32_t bytes = 100) {
     const auto w = static_cast<uint32_t>(worker);

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <atomic>
+
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -20,14 +22,35 @@ using test::TinyModelOptions;
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 const std::string kLayers = "model.language_model.layers.";
 
+/// Packs every matrix as a plain one, so that gated ones can be read back, too; remembers how many were to be gated.
+class PlainMatmul final : public MatmulBackend {
+ public:
+  const char* name() const override { return "plain"; }
+  std::unique_ptr<PackedMatrix> pack(ConstMatrixView weights, WeightUse use) override {
+    num_gated += use == WeightUse::kGated ? 1 : 0;
+    return ref_->pack(weights, WeightUse::kPlain);
+  }
+  std::unique_ptr<PackedMatrix> pack(const QuantizedMatrix& weights, WeightUse use) override {
+    num_gated += use == WeightUse::kGated ? 1 : 0;
+    return ref_->pack(weights, WeightUse::kPlain);
+  }
+  void grouped_matmul(ThreadPool& pool, const GroupedMatmulArgs& args) override { ref_->grouped_matmul(pool, args); }
+
+  std::atomic<int> num_gated{0};
+
+ private:
+  std::unique_ptr<MatmulBackend> ref_ = make_ref_matmul();
+};
+
 /// The matrix that was packed: multiplying the unit vectors gives its columns, exactly.
 std::vector<float> unpack(MatmulBackend& matmul, const PackedMatrix& packed) {
   ThreadPool pool(1);
-  Matrix unit(packed.dtype(), packed.k(), packed.k()), columns(packed.dtype(), packed.k(), packed.n());
+  const DType dtype = packed.type() == plain_weights(DType::kF32) ? DType::kF32 : DType::kBF16;
+  Matrix unit(dtype, packed.k(), packed.k()), columns(dtype, packed.k(), packed.n());
   std::vector<float> values(static_cast<std::size_t>(packed.n() * packed.k()));
-  visit_dtype(packed.dtype(), [&]<class T>() {
+  visit_dtype(dtype, [&]<class T>() {
     for (int64_t i = 0; i < packed.k(); ++i) unit.view().row<T>(i)[i] = from_float<T>(1.0F);
-    matmul.matmul(pool, unit.view(), packed, columns.view());
+    matmul.matmul(pool, {unit.view()}, packed, columns.view());
     for (int64_t row = 0; row < packed.n(); ++row) {
       for (int64_t col = 0; col < packed.k(); ++col)
         values[static_cast<std::size_t>(row * packed.k() + col)] = to_float(columns.view().row<T>(col)[row]);
@@ -58,7 +81,7 @@ struct Loaded {
   LoadOptions load_options;
   ModelConfig config;
   std::optional<Checkpoint> checkpoint;
-  std::unique_ptr<MatmulBackend> matmul = make_ref_matmul();
+  std::unique_ptr<PlainMatmul> matmul = std::make_unique<PlainMatmul>();
   ThreadPool pool{2};
 };
 
@@ -160,7 +183,7 @@ TEST(Weights, Float32IsRoundedOnceForABfloat16RunAndVectorsAreKept) {
   const ExpertBank bank = loaded.experts();
   const auto& deltanet = std::get<DeltaNetWeights>(trunk.layers[0].mixer);
   const std::string linear = kLayers + "0.linear_attn.";
-  EXPECT_EQ(deltanet.in_proj_qkv->dtype(), DType::kBF16);
+  EXPECT_EQ(deltanet.in_proj_qkv->type(), plain_weights(DType::kBF16));
   EXPECT_EQ(loaded.values(deltanet.in_proj_qkv), rounded(all_stored(model, linear + "in_proj_qkv.weight")));
   EXPECT_EQ(loaded.values(trunk.lm_head), rounded(all_stored(model, "lm_head.weight")));
   std::vector<float> expert = loaded.values(bank.down(1)[4]);
@@ -180,7 +203,7 @@ TEST(Weights, Bfloat16IsWidenedForAFloat32Run) {
   const TinyModel model;
   Loaded loaded(model, {.dtype = DType::kF32});
   const TrunkWeights trunk = loaded.trunk();
-  EXPECT_EQ(trunk.lm_head->dtype(), DType::kF32);
+  EXPECT_EQ(trunk.lm_head->type(), plain_weights(DType::kF32));
   EXPECT_EQ(loaded.values(trunk.lm_head), all_stored(model, "lm_head.weight"));
 }
 

@@ -1,0 +1,266 @@
+#include <immintrin.h>
+
+#include <array>
+
+#include "kernels/cpu/integer_matmul.h"
+
+// Products with AMX tiles: 16 rows of 64 bytes each. A tile of x comes straight from its rows, a tile of weights is 16 lines of one
+// half of a panel, and up to 32 rows x 2 halves of sums stay in four tiles while k passes.
+//
+// The instructions round fp32 sums to nearest even, treat denormals as zeros and sum every row by itself, in ascending k, so a
+// row's result does not depend on how many there are.
+
+namespace ferry::FERRY_ISA_NAMESPACE {
+namespace {
+
+constexpr int64_t kTileRows = 16;
+constexpr int64_t kBlockRows = 2 * kTileRows;
+constexpr int64_t kTileBytes = 64;                          // of a row in a tile
+constexpr int64_t kStepBytes = 2 * kTileRows * kLineBytes;  // of a panel: a tile of each half
+constexpr int64_t kLineStride = 2 * kLineBytes;             // from a half's line to its next
+constexpr int64_t kSumStride = kPanelCols * 4;              // bytes
+
+// Tiles: 0 ‥ 3 sums [row tile][half], 4 and 5 rows of x, 6 and 7 the halves' weights.
+struct alignas(64) TileShapes {
+  uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  uint16_t row_bytes[16] = {};
+  uint8_t rows[16] = {};
+};
+
+constexpr TileShapes shapes_for(int64_t num_rows) {
+  TileShapes shapes;
+  const auto first = static_cast<uint8_t>(num_rows < kTileRows ? num_rows : kTileRows);
+  const auto second = static_cast<uint8_t>(num_rows > kTileRows ? num_rows - kTileRows : 1);
+  const uint8_t rows[8] = {first, first, second, second, first, second, kTileRows, kTileRows};
+  for (int t = 0; t < 8; ++t) {
+    shapes.row_bytes[t] = kTileBytes;
+    shapes.rows[t] = rows[t];
+  }
+  return shapes;
+}
+constexpr std::array<TileShapes, kBlockRows + 1> make_all_shapes() {
+  std::array<TileShapes, kBlockRows + 1> all;
+  for (int64_t rows = 1; rows <= kBlockRows; ++rows) all[static_cast<std::size_t>(rows)] = shapes_for(rows);
+  return all;
+}
+// Static: g++ 12 takes _tile_loadconfig to read 8 bytes, so a local one would not be written in full.
+constinit const std::array<TileShapes, kBlockRows + 1> kShapes = make_all_shapes();
+
+/// The tiles are this block's from here on; their rows change with configure().
+class TileUse {
+ public:
+  TileUse() = default;
+  TileUse(const TileUse&) = delete;
+  TileUse& operator=(const TileUse&) = delete;
+  ~TileUse() { _tile_release(); }
+  void configure(int64_t num_rows) {
+    if (num_rows == num_rows_) return;
+    _tile_loadconfig(&kShapes[static_cast<std::size_t>(num_rows)]);
+    num_rows_ = num_rows;
+  }
+
+ private:
+  int64_t num_rows_ = 0;
+};
+
+/// Memory that tiles read or have written: the compiler's own loads and stores must not pass.
+[[gnu::always_inline]] inline void memory_barrier() { asm volatile("" ::: "memory"); }
+
+[[gnu::always_inline]] inline void prefetch_step(const std::byte* panel) {
+  for (int64_t i = 0; i < kStepBytes; i += kLineBytes) prefetch_stream(panel + i);
+}
+
+struct Bf16 {
+  template <bool kTwo>
+  [[gnu::always_inline]] static void multiply() {
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    if constexpr (kTwo) {
+      _tile_dpbf16ps(2, 5, 6);
+      _tile_dpbf16ps(3, 5, 7);
+    }
+  }
+};
+struct Int8 {
+  template <bool kTwo>
+  [[gnu::always_inline]] static void multiply() {  // signed rows, unsigned weights
+    _tile_dpbsud(0, 4, 6);
+    _tile_dpbsud(1, 4, 7);
+    if constexpr (kTwo) {
+      _tile_dpbsud(2, 5, 6);
+      _tile_dpbsud(3, 5, 7);
+    }
+  }
+};
+
+template <bool kTwo>
+[[gnu::always_inline]] inline void zero_sums() {
+  _tile_zero(0);
+  _tile_zero(1);
+  if constexpr (kTwo) {
+    _tile_zero(2);
+    _tile_zero(3);
+  }
+}
+template <bool kTwo>
+[[gnu::always_inline]] inline void store_sums(void* sums) {
+  auto* bytes = static_cast<std::byte*>(sums);
+  _tile_stored(0, bytes, kSumStride);
+  _tile_stored(1, bytes + kLineBytes, kSumStride);
+  if constexpr (kTwo) {
+    _tile_stored(2, bytes + kTileRows * kSumStride, kSumStride);
+    _tile_stored(3, bytes + kTileRows * kSumStride + kLineBytes, kSumStride);
+  }
+  memory_barrier();
+}
+
+/// Adds one step of k: 64 bytes of every row of x times 16 lines of each half.
+template <class Type, bool kTwo>
+[[gnu::always_inline]] inline void add_step(const std::byte* x, int64_t x_stride, const std::byte* lines) {
+  _tile_loadd(4, x, x_stride);
+  _tile_loadd(6, lines, kLineStride);
+  _tile_loadd(7, lines + kLineBytes, kLineStride);
+  if constexpr (kTwo) _tile_loadd(5, x + kTileRows * x_stride, x_stride);
+  Type::template multiply<kTwo>();
+}
+
+/// sums = rows x panel.
+template <class Type, bool kTwo>
+void multiply_panel(const std::byte* x, int64_t x_stride, const std::byte* panel, int64_t num_steps, void* sums) {
+  zero_sums<kTwo>();
+  for (int64_t step = 0; step < num_steps; ++step, x += kTileBytes, panel += kStepBytes) {
+    prefetch_step(panel);
+    add_step<Type, kTwo>(x, x_stride, panel);
+  }
+  store_sums<kTwo>(sums);
+}
+template <class Type>
+void multiply_panel(int64_t rows, const std::byte* x, int64_t x_stride, const std::byte* panel, int64_t num_steps, void* sums) {
+  if (rows > kTileRows) return multiply_panel<Type, true>(x, x_stride, panel, num_steps, sums);
+  multiply_panel<Type, false>(x, x_stride, panel, num_steps, sums);
+}
+
+/// Two tiles of codes unfolded from an int4 panel, [16 words][2 halves][64]. Groups of 32 fill half a tile; the other half is zeros,
+/// whatever x holds there.
+class UnfoldedCodes {
+ public:
+  explicit UnfoldedCodes(int64_t group_size) : is_half_(group_size == kTileBytes / 2) {
+    if (is_half_) std::memset(codes_, 0, sizeof(codes_));
+  }
+  /// Unfolds the step of k that starts at `k`; `lines` moves behind it.
+  const std::byte* unfold(int64_t k, const std::byte*& lines) {
+    const bool is_second = is_half_ && k % kTileBytes != 0;
+    std::byte* to = codes_[is_second ? 1 : 0];
+    std::byte* word = to + (is_second ? kStepBytes / 2 : 0);
+    const int64_t num_words = is_half_ ? kTileRows / 2 : kTileRows;
+    const __m512i nibble = _mm512_set1_epi8(0xf);
+    for (int64_t w = 0; w < num_words; w += 2, lines += kLineStride, word += 2 * kLineStride) {
+      prefetch_stream(lines);
+      prefetch_stream(lines + kLineBytes);
+      for (int64_t h = 0; h < kLineStride; h += kLineBytes) {
+        const __m512i folded = _mm512_load_si512(lines + h);
+        _mm512_store_si512(word + h, _mm512_and_si512(folded, nibble));
+        _mm512_store_si512(word + kLineStride + h, _mm512_and_si512(_mm512_srli_epi16(folded, 4), nibble));
+      }
+    }
+    memory_barrier();
+    return to;
+  }
+  int64_t step() const { return is_half_ ? kTileBytes / 2 : kTileBytes; }  // of k
+
+ private:
+  bool is_half_;
+  alignas(64) std::byte codes_[2][kStepBytes];
+};
+
+template <bool kTwo>
+void multiply_int4_panel(int64_t rows, const IntegerTile& in) {
+  UnfoldedCodes codes(in.group_size);
+  alignas(64) int32_t dots[kBlockRows * kPanelCols];
+  std::memset(in.sums, 0, static_cast<std::size_t>(rows * kSumStride));
+  const std::byte* lines = in.panel;
+  for (int64_t g = 0; g < in.num_groups(); ++g, lines += kLineBytes) {
+    zero_sums<kTwo>();
+    for (int64_t k = g * in.group_size; k < (g + 1) * in.group_size; k += codes.step()) {
+      add_step<Int8, kTwo>(in.x + k / kTileBytes * kTileBytes, in.x_stride, codes.unfold(k, lines));
+    }
+    store_sums<kTwo>(dots);
+    const GroupWords words[2] = {load_group_words(lines), load_group_words(lines + kHalfCols * 2)};
+    for (int64_t r = 0; r < rows; ++r) {
+      const auto x_sum = static_cast<float>(in.x_sums[r * in.num_groups() + g]);
+      for (int64_t h = 0; h < 2; ++h) {
+        const int64_t at = r * kPanelCols + h * kHalfCols;
+        I32x16 dot;
+        std::memcpy(&dot, dots + at, sizeof(dot));
+        store(in.sums + at, add_group(load(in.sums + at), dot, words[h], x_sum));
+      }
+    }
+  }
+  for (int64_t r = 0; r < rows; ++r) {
+    float* sums = in.sums + r * kPanelCols;
+    for (int64_t h = 0; h < kPanelCols; h += kHalfCols) store(sums + h, load(sums + h) * in.x_scales[r]);
+  }
+}
+
+/// Rows of x with zeros behind them up to a whole step, where k does not end in one.
+const std::byte* pad_rows(const std::byte* x, int64_t x_stride, int64_t rows, int64_t row_bytes, int64_t padded_bytes) {
+  auto* padded = reinterpret_cast<std::byte*>(thread_scratch(kBlockRows * padded_bytes / 4));
+  for (int64_t r = 0; r < rows; ++r) {
+    std::memcpy(padded + r * padded_bytes, x + r * x_stride, static_cast<std::size_t>(row_bytes));
+    std::memset(padded + r * padded_bytes + row_bytes, 0, static_cast<std::size_t>(padded_bytes - row_bytes));
+  }
+  return padded;
+}
+
+}  // namespace
+
+void multiply_bf16(const MatmulBlock& block) {
+  TileUse tiles;
+  alignas(64) float sums[kBlockRows * kPanelCols];
+  const int64_t padded_bytes = padded_k(block.type.format, block.k) * 2, stride = panel_bytes(block.type, block.k);
+  for_each_row_tile<kBlockRows>(block.num_rows, [&](int64_t row, int64_t rows) {
+    tiles.configure(rows);
+    const std::byte* x = block.x + row * block.x_stride;
+    int64_t x_stride = block.x_stride;
+    if (padded_bytes != block.k * 2) {
+      x = pad_rows(x, x_stride, rows, block.k * 2, padded_bytes);
+      x_stride = padded_bytes;
+    }
+    memory_barrier();
+    for (int64_t p = 0; p < block.num_panels; ++p) {
+      multiply_panel<Bf16>(rows, x, x_stride, block.panels + p * stride, padded_bytes / kTileBytes, sums);
+      finish_tile(block, {sums, kPanelCols, row, rows, p});
+    }
+  });
+}
+
+void multiply_int8(const MatmulBlock& block) {
+  TileUse tiles;
+  alignas(64) int32_t dots[kBlockRows * kPanelCols];
+  for_each_integer_tile<kBlockRows>(block, [&](int64_t rows, const IntegerTile& in) {
+    tiles.configure(rows);
+    memory_barrier();
+    multiply_panel<Int8>(rows, in.x, in.x_stride, in.panel, in.k / kTileBytes, dots);
+    const std::byte* scales = in.panel + in.k * kPanelCols;
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t h = 0; h < 2; ++h) {
+        const int64_t at = r * kPanelCols + h * kHalfCols;
+        I32x16 dot;
+        std::memcpy(&dot, dots + at, sizeof(dot));
+        const I32x16 centred = dot - I32x16(kInt8Zero * in.x_sums[r]);
+        store(in.sums + at, scale_int8(centred, scales + h * kHalfCols * 4, in.x_scales[r]));
+      }
+    }
+  });
+}
+
+void multiply_int4(const MatmulBlock& block) {
+  TileUse tiles;
+  for_each_integer_tile<kBlockRows>(block, [&](int64_t rows, const IntegerTile& in) {
+    tiles.configure(rows);
+    memory_barrier();
+    rows > kTileRows ? multiply_int4_panel<true>(rows, in) : multiply_int4_panel<false>(rows, in);
+  });
+}
+
+}  // namespace ferry::FERRY_ISA_NAMESPACE

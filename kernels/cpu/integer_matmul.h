@@ -1,0 +1,95 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cpu/finish_tile.h"
+#include "kernels/cpu/row_tiles.h"
+#include "kernels/cpu/scratch.h"
+
+// What the kernels of integer products share.
+//
+// Codes of weights have no sign: w = scale * (code - zero point). So
+//   sum_k x w = scale * (sum_k x code - zero point * sum_k x),
+// and a kernel needs the sums of a row's codes: over all of k (int8) or over each group (int4).
+//
+// int4, for each group in ascending order: sum = fma(scale, float(dot) - zero * float(x_sum), sum). The difference is exact: its
+// terms are integers below 2^24.
+
+namespace ferry::FERRY_ISA_NAMESPACE {
+
+inline constexpr int32_t kInt8Zero = 128;  // zero point of int8 codes
+
+/// A tile of rows against one panel.
+struct IntegerTile {
+  const std::byte* x;     // [rows, k] int8
+  int64_t x_stride;       // bytes
+  const float* x_scales;  // [rows]
+  const int32_t* x_sums;  // [rows, k / group_size]
+  const std::byte* panel;
+  int64_t k;           // padded
+  int64_t group_size;  // of int8: k
+  float* sums;         // [rows, 32], written
+
+  int64_t num_groups() const { return k / group_size; }
+};
+
+/// Sums of `count` codes; exact.
+[[gnu::always_inline]] inline int32_t sum_codes(const std::byte* x, int64_t count) {
+  int32_t sum = 0;
+  for (int64_t i = 0; i < count; ++i) sum += static_cast<int8_t>(x[i]);
+  return sum;
+}
+
+/// Calls run(rows, tile) for every tile of at most kTileRows rows and every panel, and finishes each.
+template <int kTileRows, class Run>
+[[gnu::always_inline]] inline void for_each_integer_tile(const MatmulBlock& block, Run run) {
+  const int64_t k = padded_k(block.type.format, block.k);
+  const int64_t group_size = block.type.format == WeightFormat::kInt4 ? block.type.group_size : k;
+  const int64_t num_groups = k / group_size, stride = panel_bytes(block.type, block.k);
+  alignas(64) float sums[kTileRows * kPanelCols];
+  auto* x_sums = reinterpret_cast<int32_t*>(thread_scratch(kTileRows * num_groups));
+  for_each_row_tile<kTileRows>(block.num_rows, [&](int64_t row, int64_t rows) {
+    const std::byte* x = block.x + row * block.x_stride;
+    for (int64_t i = 0; i < rows * num_groups; ++i) {
+      x_sums[i] = sum_codes(x + i / num_groups * block.x_stride + i % num_groups * group_size, group_size);
+    }
+    for (int64_t p = 0; p < block.num_panels; ++p) {
+      run(rows, IntegerTile{x, block.x_stride, block.x_scales + row, x_sums, block.panels + p * stride, k, group_size, sums});
+      finish_tile(block, {sums, kPanelCols, row, rows, p});
+    }
+  });
+}
+
+[[gnu::always_inline]] inline F32x16 to_float(I32x16 x) {
+  return detail::map<F32x16>([](RegI32 v) { return __builtin_convertvector(v, RegF32); }, x);
+}
+
+/// The products of one half of an int8 panel: scaled by column, then by row.
+[[gnu::always_inline]] inline F32x16 scale_int8(I32x16 dot, const std::byte* column_scales, float x_scale) {
+  const F32x16 by_column = to_float(dot) * load(reinterpret_cast<const float*>(column_scales));
+  return rounded<float>(rounded<float>(by_column) * x_scale);
+}
+
+struct GroupWords {
+  F32x16 scale;
+  F32x16 zero_point;
+};
+
+/// Reads the group words of one half: 16 u16.
+[[gnu::always_inline]] inline GroupWords load_group_words(const std::byte* words) {
+  GroupWords out;
+  for (int i = 0; i < kParts; ++i) {
+    const RegU32 word = detail::load_widened(reinterpret_cast<const bfloat16*>(words) + i * kRegisterLanes);
+    out.scale.part[i] = reinterpret_cast<RegF32>((word & 0xfff0U) << 15);
+    out.zero_point.part[i] = __builtin_convertvector(reinterpret_cast<RegI32>(word & 0xfU), RegF32);
+  }
+  return out;
+}
+
+[[gnu::always_inline]] inline F32x16 add_group(F32x16 sum, I32x16 dot, const GroupWords& words, float x_sum) {
+  const F32x16 centred = fma(-words.zero_point, F32x16(x_sum), to_float(dot));
+  return fma(words.scale, centred, sum);
+}
+
+}  // namespace ferry::FERRY_ISA_NAMESPACE

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/panel_layout.h"
+
+// The loops that all product kernels share.
+
+namespace ferry::FERRY_ISA_NAMESPACE {
+
+/// Calls fn(first_row, tile_rows) for even pieces of at most kMaxRows rows: 17 rows are 9 + 8 rather than 16 + 1.
+template <int kMaxRows, class Fn>
+[[gnu::always_inline]] inline void for_each_row_tile(int64_t num_rows, Fn fn) {
+  const int64_t num_tiles = (num_rows + kMaxRows - 1) / kMaxRows;
+  for (int64_t tile = 0; tile < num_tiles; ++tile) {
+    const int64_t row = num_rows * tile / num_tiles;
+    fn(row, num_rows * (tile + 1) / num_tiles - row);
+  }
+}
+
+/// Calls Tile<kRows>::run(args...) with kRows = `rows`, 1 ‥ kMaxRows, a compile-time constant: sums then stay in registers.
+template <template <int> class Tile, int kMaxRows, class... Args>
+[[gnu::always_inline]] inline void run_rows(int64_t rows, const Args&... args) {
+  if constexpr (kMaxRows > 1) {
+    if (rows < kMaxRows) return run_rows<Tile, kMaxRows - 1>(rows, args...);
+  }
+  Tile<kMaxRows>::run(args...);
+}
+
+// Weights stream from memory; asking for them this far ahead keeps the memory busy across the ends of pages, where the
+// hardware's own prefetcher stops.
+inline constexpr int64_t kPrefetchBytes = 4096;
+
+[[gnu::always_inline]] inline void prefetch_stream(const std::byte* line) { __builtin_prefetch(line + kPrefetchBytes, 0, 2); }
+
+}  // namespace ferry::FERRY_ISA_NAMESPACE

@@ -1,0 +1,120 @@
+#include <immintrin.h>
+
+#include "kernels/cpu/integer_matmul.h"
+
+// Integer products with AVX-512 VNNI: vpdpbusd adds four products of an unsigned code (the weight) and a signed one (the row)
+// to each of 16 int32 sums.
+
+namespace ferry::FERRY_ISA_NAMESPACE {
+namespace {
+
+[[gnu::always_inline]] inline __m512i broadcast_word(const std::byte* x) {
+  int32_t word;
+  std::memcpy(&word, x, sizeof(word));
+  return _mm512_set1_epi32(word);
+}
+[[gnu::always_inline]] inline I32x16 as_lanes(__m512i v) {
+  I32x16 out;
+  out.part[0] = (RegI32)v;
+  return out;
+}
+
+/// 12 rows x 2 halves of int32 sums are 24 registers.
+constexpr int kInt8Rows = 12;
+
+template <int kRows>
+struct Int8Tile {
+  static void run(const IntegerTile& in) {
+    __m512i acc[kRows][2];
+#pragma GCC unroll 12
+    for (int r = 0; r < kRows; ++r) acc[r][0] = acc[r][1] = _mm512_set1_epi32(-kInt8Zero * in.x_sums[r]);
+    const std::byte* line = in.panel;
+    for (int64_t k = 0; k < in.k; k += 4, line += 2 * kLineBytes) {
+      prefetch_stream(line);
+      prefetch_stream(line + kLineBytes);
+      const __m512i low = _mm512_load_si512(line), high = _mm512_load_si512(line + kLineBytes);
+#pragma GCC unroll 12
+      for (int r = 0; r < kRows; ++r) {
+        const __m512i x = broadcast_word(in.x + r * in.x_stride + k);
+        acc[r][0] = _mm512_dpbusd_epi32(acc[r][0], low, x);
+        acc[r][1] = _mm512_dpbusd_epi32(acc[r][1], high, x);
+      }
+    }
+#pragma GCC unroll 12
+    for (int r = 0; r < kRows; ++r) {
+      for (int h = 0; h < 2; ++h) {
+        store(in.sums + r * kPanelCols + h * kHalfCols,
+              scale_int8(as_lanes(acc[r][h]), line + h * kHalfCols * 4, in.x_scales[r]));
+      }
+    }
+  }
+};
+
+/// 6 rows x 2 halves of int32 and of fp32 sums are 24 registers; four take codes.
+constexpr int kInt4Rows = 6;
+
+template <int kRows>
+struct Int4Tile {
+  /// Adds the products of one group to acc; `line` moves to the group's words.
+  [[gnu::always_inline]] static void dot_group(__m512i (&acc)[kRows][2], const std::byte* x, int64_t x_stride,
+                                               int64_t group_size, const std::byte*& line) {
+    const __m512i nibble = _mm512_set1_epi8(0xf);
+    for (int64_t k = 0; k < group_size; k += 8, line += 2 * kLineBytes) {
+      prefetch_stream(line);
+      prefetch_stream(line + kLineBytes);
+      const __m512i folded[2] = {_mm512_load_si512(line), _mm512_load_si512(line + kLineBytes)};
+      __m512i codes[2][2];  // [word][half]
+      for (int h = 0; h < 2; ++h) {
+        codes[0][h] = _mm512_and_si512(folded[h], nibble);
+        codes[1][h] = _mm512_and_si512(_mm512_srli_epi16(folded[h], 4), nibble);
+      }
+#pragma GCC unroll 6
+      for (int r = 0; r < kRows; ++r) {
+        for (int w = 0; w < 2; ++w) {
+          const __m512i word = broadcast_word(x + r * x_stride + k + 4 * w);
+          acc[r][0] = _mm512_dpbusd_epi32(acc[r][0], codes[w][0], word);
+          acc[r][1] = _mm512_dpbusd_epi32(acc[r][1], codes[w][1], word);
+        }
+      }
+    }
+  }
+
+  static void run(const IntegerTile& in) {
+    F32x16 sums[kRows][2];
+#pragma GCC unroll 6
+    for (int r = 0; r < kRows; ++r) sums[r][0] = sums[r][1] = F32x16(0.0f);
+    const std::byte* line = in.panel;
+    const int64_t num_groups = in.num_groups();
+    for (int64_t g = 0; g < num_groups; ++g, line += kLineBytes) {
+      __m512i acc[kRows][2];
+#pragma GCC unroll 6
+      for (int r = 0; r < kRows; ++r) acc[r][0] = acc[r][1] = _mm512_setzero_si512();
+      dot_group(acc, in.x + g * in.group_size, in.x_stride, in.group_size, line);
+      for (int h = 0; h < 2; ++h) {
+        const GroupWords words = load_group_words(line + h * kHalfCols * 2);
+#pragma GCC unroll 6
+        for (int r = 0; r < kRows; ++r) {
+          const auto x_sum = static_cast<float>(in.x_sums[r * num_groups + g]);
+          sums[r][h] = add_group(sums[r][h], as_lanes(acc[r][h]), words, x_sum);
+        }
+      }
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < kRows; ++r) {
+      for (int h = 0; h < 2; ++h) store(in.sums + r * kPanelCols + h * kHalfCols, sums[r][h] * in.x_scales[r]);
+    }
+  }
+};
+
+}  // namespace
+
+void multiply_int8(const MatmulBlock& block) {
+  for_each_integer_tile<kInt8Rows>(block,
+                                   [](int64_t rows, const IntegerTile& tile) { run_rows<Int8Tile, kInt8Rows>(rows, tile); });
+}
+void multiply_int4(const MatmulBlock& block) {
+  for_each_integer_tile<kInt4Rows>(block,
+                                   [](int64_t rows, const IntegerTile& tile) { run_rows<Int4Tile, kInt4Rows>(rows, tile); });
+}
+
+}  // namespace ferry::FERRY_ISA_NAMESPACE

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/tensor.h"
+#include "kernels/weight_format.h"
+
+namespace ferry {
+
+/// A weight matrix as integers: w[n, k] ~ scales[n, g] * (codes[n, k] - zero_points[n, g]), g = k / group.
+struct QuantizedMatrix {
+  WeightType type;
+  int64_t n = 0;
+  int64_t k = 0;
+  int64_t group = 0;                 // elements of k that share a scale: type.group_size, of int8 all of k
+  std::vector<uint8_t> codes;        // [n, k] 0 ‥ 15 (int4) or 1 ‥ 255 (int8)
+  std::vector<float> scales;         // [n, k / group] >= 0
+  std::vector<uint8_t> zero_points;  // [n, k / group] 0 ‥ 15 (int4) or 128 (int8)
+
+  int64_t num_groups() const { return k / group; }
+  /// The value that stands for w[row, col].
+  float value(int64_t row, int64_t col) const;
+};
+
+/// Quantises `weights` (f32 or bf16) without calibration data.
+///
+/// int8: a row's largest magnitude becomes 127. int4: for every group the scale (8 bits exponent, 4 bits mantissa) and the
+/// zero point that leave the least square error are searched: ranges shrunk step by step, the scale then fitted to the codes.
+/// Rows or groups whose scale would not be a normal float become zeros.
+///
+/// Throws Error{kInvalidArgument} for a weight that is not finite (named by row and column), for k above kMaxQuantizedK and for
+/// k that the group size does not divide. The same bits on every processor. Thread-safe.
+QuantizedMatrix quantize_weights(ConstMatrixView weights, WeightType type);
+
+/// Rows as int8 with a scale each: x[r, k] ~ scales[r] * values[r, k], -127 ‥ 127. Columns from k up to the next multiple of
+/// kRowAlignment are zeros.
+struct QuantizedRows {
+  QuantizedRows() = default;
+  QuantizedRows(int64_t max_rows, int64_t k)
+      : values(DType::kI8, max_rows, quantized_cols(k)), scales(static_cast<std::size_t>(max_rows)) {}
+
+  Matrix values;              // [max_rows, quantized_cols(k)]
+  std::vector<float> scales;  // [max_rows]
+};
+
+}  // namespace ferry

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "kernels/weight_format.h"
+
+namespace ferry {
+
+/// Which matrices of a model are held as integers, and how; the others are as the run's dtype. Router, in_proj_a, in_proj_b, the
+/// shared expert's gate, norms and convolutions always stay.
+struct Quantization {
+  std::optional<WeightType> experts;  // routed
+  std::optional<WeightType> shared;   // the shared experts
+  std::optional<WeightType> mixers;   // projections of attention and DeltaNet
+  std::optional<WeightType> lm_head;
+
+  bool any() const { return experts || shared || mixers || lm_head; }
+  friend bool operator==(const Quantization&, const Quantization&) = default;
+};
+
+/// "none"; a type for all parts ("w8a8", "w4a8", "w4a8:32"); or types by part ("experts=w4a8,lm_head=w8a8"). Throws
+/// Error{kInvalidArgument} that says what is allowed.
+Quantization parse_quantization(std::string_view text);
+
+/// The reverse: "none", "w8a8", "experts=w4a8:64,lm_head=w8a8". Group size 0 is the default of the width: "w4a8".
+std::string quantization_name(const Quantization& quantization);
+
+}  // namespace ferry
