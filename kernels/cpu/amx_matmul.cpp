@@ -116,29 +116,85 @@ template <bool kTwo>
 
 /// Adds one step of k: 64 bytes of every row of x times 16 lines of each half.
 template <class Type, bool kTwo>
-[[gnu::always_inline]] inline void add_step(const std::byte* x, int64_t x_stride, const std::byte* lines) {
-  _tile_loadd(4, x, x_stride);
+[[gnu::always_inline]] inline void add_step(const TileRows& x, int64_t step, const std::byte* lines) {
+  const std::byte* rows = x.data + step * x.step;
+  _tile_loadd(4, rows, x.stride);
   _tile_loadd(6, lines, kLineStride);
   _tile_loadd(7, lines + kLineBytes, kLineStride);
-  if constexpr (kTwo) _tile_loadd(5, x + kTileRows * x_stride, x_stride);
+  if constexpr (kTwo) _tile_loadd(5, rows + kTileRows * x.stride, x.stride);
   Type::template multiply<kTwo>();
 }
 
-/// sums = rows x panel.
-template <class Type, bool kTwo>
-void multiply_panel(const std::byte* x, int64_t x_stride, const std::byte* panel, int64_t num_steps, void* sums) {
+/// sums = rows x panel. A panel's first tile of rows streams it from memory; the next ones find it in the second-level cache, where
+/// nothing needs to be asked for ahead.
+template <class Type, bool kTwo, bool kStreams>
+void multiply_panel(const TileRows& x, const std::byte* panel, int64_t num_steps, void* sums) {
   zero_sums<kTwo>();
-  for (int64_t step = 0; step < num_steps; ++step, x += kTileBytes, panel += kStepBytes) {
-    prefetch_step(panel);
-    add_step<Type, kTwo>(x, x_stride, panel);
+  for (int64_t step = 0; step < num_steps; ++step, panel += kStepBytes) {
+    if constexpr (kStreams) prefetch_step(panel);
+    add_step<Type, kTwo>(x, step, panel);
   }
   store_sums<kTwo>(sums);
 }
 template <class Type>
-void multiply_panel(int64_t rows, const std::byte* x, int64_t x_stride, const std::byte* panel, int64_t num_steps, void* sums) {
-  if (rows > kTileRows) return multiply_panel<Type, true>(x, x_stride, panel, num_steps, sums);
-  multiply_panel<Type, false>(x, x_stride, panel, num_steps, sums);
+void multiply_panel(int64_t rows, bool streams, const TileRows& x, const std::byte* panel, int64_t num_steps, void* sums) {
+  if (rows > kTileRows) {
+    streams ? multiply_panel<Type, true, true>(x, panel, num_steps, sums)
+            : multiply_panel<Type, true, false>(x, panel, num_steps, sums);
+  } else {
+    streams ? multiply_panel<Type, false, true>(x, panel, num_steps, sums)
+            : multiply_panel<Type, false, false>(x, panel, num_steps, sums);
+  }
 }
+
+/// Rows of a block on their way into tiles. Rows that lie a power of two apart meet in few sets of the caches, so tiles that pass
+/// several panels are copied together first; the next tile's rows are asked for meanwhile.
+class RowPacker {
+ public:
+  explicit RowPacker(const MatmulBlock& block)
+      : block_(block),
+        row_bytes_(block.type.is_quantized() ? padded_k(block.type.format, block.k) : block.k * 2),
+        num_steps_((row_bytes_ + kTileBytes - 1) / kTileBytes) {}
+
+  int64_t num_steps() const { return num_steps_; }
+
+  TileRows begin(int64_t first_row, int64_t num_rows) const {
+    const std::byte* x = block_.x + first_row * block_.x_stride;
+    const bool is_whole = row_bytes_ % kTileBytes == 0;
+    if (is_whole && block_.num_panels < kFewPanels) return {x, block_.x_stride};
+    auto* packed = reinterpret_cast<std::byte*>(thread_scratch(kBlockRows * num_steps_ * kTileBytes / 4, Scratch::kRows));
+    for (int64_t r = 0; r < num_rows; ++r) copy_row(x + r * block_.x_stride, packed + r * kTileBytes);
+    memory_barrier();
+    return {packed, kTileBytes, kBlockRows * kTileBytes};
+  }
+
+  /// Asks for this panel's share of the rows that follow `next_row`.
+  void prefetch(int64_t next_row, int64_t panel) const {
+    const int64_t left = block_.num_rows - next_row, num_rows = left < kBlockRows ? left : kBlockRows;
+    for (int64_t r = num_rows * panel / block_.num_panels; r < num_rows * (panel + 1) / block_.num_panels; ++r) {
+      const std::byte* row = block_.x + (next_row + r) * block_.x_stride;
+      for (int64_t at = 0; at < row_bytes_; at += kLineBytes) __builtin_prefetch(row + at, 0, 2);
+    }
+  }
+
+ private:
+  static constexpr int64_t kFewPanels = 3;
+
+  /// Zeros follow k up to a whole step.
+  void copy_row(const std::byte* from, std::byte* to) const {
+    const int64_t whole = row_bytes_ / kTileBytes, rest = row_bytes_ % kTileBytes;
+    for (int64_t s = 0; s < whole; ++s) {
+      _mm512_store_si512(to + s * kBlockRows * kTileBytes, _mm512_loadu_si512(from + s * kTileBytes));
+    }
+    if (rest == 0) return;
+    const __mmask64 lanes = (uint64_t{1} << rest) - 1;
+    _mm512_store_si512(to + whole * kBlockRows * kTileBytes, _mm512_maskz_loadu_epi8(lanes, from + whole * kTileBytes));
+  }
+
+  const MatmulBlock& block_;
+  int64_t row_bytes_;
+  int64_t num_steps_;
+};
 
 /// Two tiles of codes unfolded from an int4 panel, [16 words][2 halves][64]. Groups of 32 fill half a tile; the other half is zeros,
 /// whatever x holds there.
@@ -148,6 +204,7 @@ class UnfoldedCodes {
     if (is_half_) std::memset(codes_, 0, sizeof(codes_));
   }
   /// Unfolds the step of k that starts at `k`; `lines` moves behind it.
+  template <bool kStreams>
   const std::byte* unfold(int64_t k, const std::byte*& lines) {
     const bool is_second = is_half_ && k % kTileBytes != 0;
     std::byte* to = codes_[is_second ? 1 : 0];
@@ -155,8 +212,10 @@ class UnfoldedCodes {
     const int64_t num_words = is_half_ ? kTileRows / 2 : kTileRows;
     const __m512i nibble = _mm512_set1_epi8(0xf);
     for (int64_t w = 0; w < num_words; w += 2, lines += kLineStride, word += 2 * kLineStride) {
-      prefetch_stream(lines);
-      prefetch_stream(lines + kLineBytes);
+      if constexpr (kStreams) {
+        prefetch_stream(lines);
+        prefetch_stream(lines + kLineBytes);
+      }
       for (int64_t h = 0; h < kLineStride; h += kLineBytes) {
         const __m512i folded = _mm512_load_si512(lines + h);
         _mm512_store_si512(word + h, _mm512_and_si512(folded, nibble));
@@ -173,7 +232,13 @@ class UnfoldedCodes {
   alignas(64) std::byte codes_[2][kStepBytes];
 };
 
-template <bool kTwo>
+[[gnu::always_inline]] inline I32x16 load_dots(const int32_t* dots) {
+  I32x16 out;
+  std::memcpy(&out, dots, sizeof(out));
+  return out;
+}
+
+template <bool kTwo, bool kStreams>
 void multiply_int4_panel(int64_t rows, const IntegerTile& in) {
   UnfoldedCodes codes(in.group_size);
   alignas(64) int32_t dots[kBlockRows * kPanelCols];
@@ -182,7 +247,7 @@ void multiply_int4_panel(int64_t rows, const IntegerTile& in) {
   for (int64_t g = 0; g < in.num_groups(); ++g, lines += kLineBytes) {
     zero_sums<kTwo>();
     for (int64_t k = g * in.group_size; k < (g + 1) * in.group_size; k += codes.step()) {
-      add_step<Int8, kTwo>(in.x + k / kTileBytes * kTileBytes, in.x_stride, codes.unfold(k, lines));
+      add_step<Int8, kTwo>(in.x, k / kTileBytes, codes.template unfold<kStreams>(k, lines));
     }
     store_sums<kTwo>(dots);
     const GroupWords words[2] = {load_group_words(lines), load_group_words(lines + kHalfCols * 2)};
@@ -190,9 +255,7 @@ void multiply_int4_panel(int64_t rows, const IntegerTile& in) {
       const auto x_sum = static_cast<float>(in.x_sums[r * in.num_groups() + g]);
       for (int64_t h = 0; h < 2; ++h) {
         const int64_t at = r * kPanelCols + h * kHalfCols;
-        I32x16 dot;
-        std::memcpy(&dot, dots + at, sizeof(dot));
-        store(in.sums + at, add_group(load(in.sums + at), dot, words[h], x_sum));
+        store(in.sums + at, add_group(load(in.sums + at), load_dots(dots + at), words[h], x_sum));
       }
     }
   }
@@ -202,52 +265,46 @@ void multiply_int4_panel(int64_t rows, const IntegerTile& in) {
   }
 }
 
-/// Rows of x with zeros behind them up to a whole step, where k does not end in one.
-const std::byte* pad_rows(const std::byte* x, int64_t x_stride, int64_t rows, int64_t row_bytes, int64_t padded_bytes) {
-  auto* padded = reinterpret_cast<std::byte*>(thread_scratch(kBlockRows * padded_bytes / 4));
-  for (int64_t r = 0; r < rows; ++r) {
-    std::memcpy(padded + r * padded_bytes, x + r * x_stride, static_cast<std::size_t>(row_bytes));
-    std::memset(padded + r * padded_bytes + row_bytes, 0, static_cast<std::size_t>(padded_bytes - row_bytes));
-  }
-  return padded;
+/// Calls run(rows, tile) for every tile of rows and every panel.
+template <class Run>
+void for_each_tile(const MatmulBlock& block, Run run) {
+  TileUse tiles;
+  const RowPacker packer(block);
+  const auto begin = [&](int64_t row, int64_t rows) {
+    tiles.configure(rows);
+    return packer.begin(row, rows);
+  };
+  for_each_integer_tile<kBlockRows>(block, begin, run,
+                                    [&](int64_t next_row, int64_t panel) { packer.prefetch(next_row, panel); });
 }
 
 }  // namespace
 
 void multiply_bf16(const MatmulBlock& block) {
   TileUse tiles;
+  const RowPacker packer(block);
   alignas(64) float sums[kBlockRows * kPanelCols];
-  const int64_t padded_bytes = padded_k(block.type.format, block.k) * 2, stride = panel_bytes(block.type, block.k);
+  const int64_t stride = panel_bytes(block.type, block.k);
   for_each_row_tile<kBlockRows>(block.num_rows, [&](int64_t row, int64_t rows) {
     tiles.configure(rows);
-    const std::byte* x = block.x + row * block.x_stride;
-    int64_t x_stride = block.x_stride;
-    if (padded_bytes != block.k * 2) {
-      x = pad_rows(x, x_stride, rows, block.k * 2, padded_bytes);
-      x_stride = padded_bytes;
-    }
-    memory_barrier();
+    const TileRows x = packer.begin(row, rows);
     for (int64_t p = 0; p < block.num_panels; ++p) {
-      multiply_panel<Bf16>(rows, x, x_stride, block.panels + p * stride, padded_bytes / kTileBytes, sums);
+      multiply_panel<Bf16>(rows, row == 0, x, block.panels + p * stride, packer.num_steps(), sums);
       finish_tile(block, {sums, kPanelCols, row, rows, p});
+      packer.prefetch(row + rows, p);
     }
   });
 }
 
 void multiply_int8(const MatmulBlock& block) {
-  TileUse tiles;
   alignas(64) int32_t dots[kBlockRows * kPanelCols];
-  for_each_integer_tile<kBlockRows>(block, [&](int64_t rows, const IntegerTile& in) {
-    tiles.configure(rows);
-    memory_barrier();
-    multiply_panel<Int8>(rows, in.x, in.x_stride, in.panel, in.k / kTileBytes, dots);
+  for_each_tile(block, [&](int64_t rows, const IntegerTile& in) {
+    multiply_panel<Int8>(rows, in.is_first, in.x, in.panel, in.k / kTileBytes, dots);
     const std::byte* scales = in.panel + in.k * kPanelCols;
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t h = 0; h < 2; ++h) {
         const int64_t at = r * kPanelCols + h * kHalfCols;
-        I32x16 dot;
-        std::memcpy(&dot, dots + at, sizeof(dot));
-        const I32x16 centred = dot - I32x16(kInt8Zero * in.x_sums[r]);
+        const I32x16 centred = load_dots(dots + at) - I32x16(kInt8Zero * in.x_sums[r]);
         store(in.sums + at, scale_int8(centred, scales + h * kHalfCols * 4, in.x_scales[r]));
       }
     }
@@ -255,11 +312,12 @@ void multiply_int8(const MatmulBlock& block) {
 }
 
 void multiply_int4(const MatmulBlock& block) {
-  TileUse tiles;
-  for_each_integer_tile<kBlockRows>(block, [&](int64_t rows, const IntegerTile& in) {
-    tiles.configure(rows);
-    memory_barrier();
-    rows > kTileRows ? multiply_int4_panel<true>(rows, in) : multiply_int4_panel<false>(rows, in);
+  for_each_tile(block, [&](int64_t rows, const IntegerTile& in) {
+    if (rows > kTileRows) {
+      in.is_first ? multiply_int4_panel<true, true>(rows, in) : multiply_int4_panel<true, false>(rows, in);
+    } else {
+      in.is_first ? multiply_int4_panel<false, true>(rows, in) : multiply_int4_panel<false, false>(rows, in);
+    }
   });
 }
 

@@ -1,4 +1,5 @@
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/denormals.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/tile_matmul.h"
@@ -381,6 +382,7 @@ void gated_delta_rule(ThreadPool& pool, const GatedDeltaRuleArgs& args) {
   pool.parallel_for(num_tasks, [&](int64_t task_idx, int) {
     const std::size_t sequence_idx = static_cast<std::size_t>(task_idx / args.num_v_heads);
     const int64_t v_head = task_idx % args.num_v_heads;
+    const DenormalsAsZeros denormals_as_zeros;
     if (args.qkv.dtype == DType::kF32) {
       run_head<float>(args, sequence_idx, v_head);
     } else {

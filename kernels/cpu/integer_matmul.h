@@ -20,16 +20,23 @@ namespace ferry::FERRY_ISA_NAMESPACE {
 
 inline constexpr int32_t kInt8Zero = 128;  // zero point of int8 codes
 
+/// Where a tile's rows of x lie: 64 bytes of row r and step s of k at data + r * stride + s * step.
+struct TileRows {
+  const std::byte* data;
+  int64_t stride;             // bytes
+  int64_t step = kLineBytes;  // likewise
+};
+
 /// A tile of rows against one panel.
 struct IntegerTile {
-  const std::byte* x;     // [rows, k] int8
-  int64_t x_stride;       // bytes
+  TileRows x;             // [rows, k] int8
   const float* x_scales;  // [rows]
   const int32_t* x_sums;  // [rows, k / group_size]
   const std::byte* panel;
   int64_t k;           // padded
   int64_t group_size;  // of int8: k
   float* sums;         // [rows, 32], written
+  bool is_first;       // the first rows that the panel meets: it comes from memory
 
   int64_t num_groups() const { return k / group_size; }
 };
@@ -41,9 +48,10 @@ struct IntegerTile {
   return sum;
 }
 
-/// Calls run(rows, tile) for every tile of at most kTileRows rows and every panel, and finishes each.
-template <int kTileRows, class Run>
-[[gnu::always_inline]] inline void for_each_integer_tile(const MatmulBlock& block, Run run) {
+/// Calls run(rows, tile) for every tile of at most kTileRows rows and every panel, and finishes each. begin(row, rows) is called
+/// before a tile's first panel and says where its rows lie; end_panel(row + rows, panel) after every panel.
+template <int kTileRows, class Begin, class Run, class EndPanel>
+[[gnu::always_inline]] inline void for_each_integer_tile(const MatmulBlock& block, Begin begin, Run run, EndPanel end_panel) {
   const int64_t k = padded_k(block.type.format, block.k);
   const int64_t group_size = block.type.format == WeightFormat::kInt4 ? block.type.group_size : k;
   const int64_t num_groups = k / group_size, stride = panel_bytes(block.type, block.k);
@@ -54,11 +62,18 @@ template <int kTileRows, class Run>
     for (int64_t i = 0; i < rows * num_groups; ++i) {
       x_sums[i] = sum_codes(x + i / num_groups * block.x_stride + i % num_groups * group_size, group_size);
     }
+    const TileRows laid_out = begin(row, rows);
     for (int64_t p = 0; p < block.num_panels; ++p) {
-      run(rows, IntegerTile{x, block.x_stride, block.x_scales + row, x_sums, block.panels + p * stride, k, group_size, sums});
+      run(rows, IntegerTile{laid_out, block.x_scales + row, x_sums, block.panels + p * stride, k, group_size, sums, row == 0});
       finish_tile(block, {sums, kPanelCols, row, rows, p});
+      end_panel(row + rows, p);
     }
   });
+}
+template <int kTileRows, class Run>
+[[gnu::always_inline]] inline void for_each_integer_tile(const MatmulBlock& block, Run run) {
+  const auto begin = [&](int64_t row, int64_t) { return TileRows{block.x + row * block.x_stride, block.x_stride}; };
+  for_each_integer_tile<kTileRows>(block, begin, run, [](int64_t, int64_t) {});
 }
 
 [[gnu::always_inline]] inline F32x16 to_float(I32x16 x) {

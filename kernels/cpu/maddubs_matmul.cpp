@@ -50,7 +50,7 @@ struct Int8Tile {
         const __m256i w = _mm256_xor_si256(load_quarter(lines, q), sign_bit);  // code - 128
         const __m256i magnitude = _mm256_abs_epi8(w);
         for (int r = 0; r < kRows; ++r) {
-          const __m256i x = broadcast_word(in.x + r * in.x_stride + k);
+          const __m256i x = broadcast_word(in.x.data + r * in.x.stride + k);
           acc[r][q] = add_products(acc[r][q], magnitude, _mm256_sign_epi8(x, w));
         }
       }
@@ -95,7 +95,7 @@ struct Int4Tile {
       for (int r = 0; r < kRows; ++r) {
         for (__m256i& sum : acc[r]) sum = _mm256_setzero_si256();
       }
-      dot_group(acc, in.x + g * in.group_size, in.x_stride, in.group_size, lines);
+      dot_group(acc, in.x.data + g * in.group_size, in.x.stride, in.group_size, lines);
       for (int h = 0; h < 2; ++h) {
         const GroupWords words = load_group_words(lines + h * kHalfCols * 2);
         for (int r = 0; r < kRows; ++r) {

@@ -35,7 +35,7 @@ struct Int8Tile {
       const __m512i low = _mm512_load_si512(line), high = _mm512_load_si512(line + kLineBytes);
 #pragma GCC unroll 12
       for (int r = 0; r < kRows; ++r) {
-        const __m512i x = broadcast_word(in.x + r * in.x_stride + k);
+        const __m512i x = broadcast_word(in.x.data + r * in.x.stride + k);
         acc[r][0] = _mm512_dpbusd_epi32(acc[r][0], low, x);
         acc[r][1] = _mm512_dpbusd_epi32(acc[r][1], high, x);
       }
@@ -89,7 +89,7 @@ struct Int4Tile {
       __m512i acc[kRows][2];
 #pragma GCC unroll 6
       for (int r = 0; r < kRows; ++r) acc[r][0] = acc[r][1] = _mm512_setzero_si512();
-      dot_group(acc, in.x + g * in.group_size, in.x_stride, in.group_size, line);
+      dot_group(acc, in.x.data + g * in.group_size, in.x.stride, in.group_size, line);
       for (int h = 0; h < 2; ++h) {
         const GroupWords words = load_group_words(line + h * kHalfCols * 2);
 #pragma GCC unroll 6
