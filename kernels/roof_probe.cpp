@@ -93,8 +93,33 @@ __attribute__((target("avx512f,avx512bf16"))) double multiply_avx512_bf16(int64_
   return 2.0 * 32 * kChains * static_cast<double>(rounds);
 }
 
-/// Four accumulator tiles of 16 x 16 floats, two tiles of 16 x 32 factors a side: as a matrix product would use them.
-__attribute__((target("amx-tile,amx-bf16"))) double multiply_amx_bf16(int64_t rounds) {
+__attribute__((target("avx512f,avx512vnni"))) double multiply_avx512_vnni(int64_t rounds) {
+  __m512i sums[kChains] = {};
+  __m512i x = _mm512_set1_epi8(1), y = x;
+  for (int64_t r = 0; r < rounds; ++r) {
+    keep(x);
+    keep(y);
+    for (__m512i& sum : sums) sum = _mm512_dpbusd_epi32(sum, x, y);
+  }
+  for (__m512i& sum : sums) keep(sum);
+  return 2.0 * 64 * kChains * static_cast<double>(rounds);
+}
+
+__attribute__((target("avx2"))) double multiply_avx2_int8(int64_t rounds) {
+  __m256i sums[kChains] = {};
+  __m256i x = _mm256_set1_epi8(1), y = x, ones = _mm256_set1_epi16(1);
+  for (int64_t r = 0; r < rounds; ++r) {
+    keep(x);
+    keep(y);
+    for (__m256i& sum : sums) sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(x, y), ones));
+  }
+  for (__m256i& sum : sums) keep(sum);
+  return 2.0 * 32 * kChains * static_cast<double>(rounds);
+}
+
+/// Four accumulator tiles of 16 x 16 sums, two tiles of 16 rows of 64 bytes a side: as a matrix product would use them.
+template <bool kInt8>
+__attribute__((target("amx-tile,amx-bf16,amx-int8"))) double multiply_amx(int64_t rounds) {
   struct alignas(64) Layout {
     uint8_t palette = 1, start_row = 0, reserved[14] = {};
     uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
@@ -111,18 +136,30 @@ __attribute__((target("amx-tile,amx-bf16"))) double multiply_amx_bf16(int64_t ro
   _tile_zero(6);
   _tile_zero(7);
   for (int64_t r = 0; r < rounds; ++r) {
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_dpbf16ps(1, 4, 7);
-    _tile_dpbf16ps(2, 5, 6);
-    _tile_dpbf16ps(3, 5, 7);
+    if constexpr (kInt8) {
+      _tile_dpbsud(0, 4, 6);
+      _tile_dpbsud(1, 4, 7);
+      _tile_dpbsud(2, 5, 6);
+      _tile_dpbsud(3, 5, 7);
+    } else {
+      _tile_dpbf16ps(0, 4, 6);
+      _tile_dpbf16ps(1, 4, 7);
+      _tile_dpbf16ps(2, 5, 6);
+      _tile_dpbf16ps(3, 5, 7);
+    }
   }
   _tile_release();
-  return 4.0 * 2 * 16 * 16 * 32 * static_cast<double>(rounds);
+  return 4.0 * 2 * 16 * 16 * (kInt8 ? 64 : 32) * static_cast<double>(rounds);
 }
 
-enum class Unit { kNone, kAvx2, kAvx512, kAvx512Bf16, kAmxBf16 };
+enum class Unit { kNone, kAvx2, kAvx2Int8, kAvx512, kAvx512Bf16, kAvx512Vnni, kAmxBf16, kAmxInt8 };
 
 Unit find_unit(DType dtype) {
+  if (dtype == DType::kI8) {
+    if (has_amx()) return Unit::kAmxInt8;
+    if (has_avx512_vnni()) return Unit::kAvx512Vnni;
+    return has_avx2() ? Unit::kAvx2Int8 : Unit::kNone;
+  }
   if (dtype == DType::kBF16) {
     if (has_amx()) return Unit::kAmxBf16;
     if (has_avx512_bf16()) return Unit::kAvx512Bf16;
@@ -153,10 +190,13 @@ uint64_t read_stream(const std::byte* data, std::size_t bytes) {
 
 double multiply_in_registers(DType dtype, int64_t rounds) {
   switch (find_unit(dtype)) {
-    case Unit::kAmxBf16: return multiply_amx_bf16(rounds);
+    case Unit::kAmxInt8: return multiply_amx<true>(rounds);
+    case Unit::kAmxBf16: return multiply_amx<false>(rounds);
+    case Unit::kAvx512Vnni: return multiply_avx512_vnni(rounds);
     case Unit::kAvx512Bf16: return multiply_avx512_bf16(rounds);
     case Unit::kAvx512: return multiply_avx512(rounds);
     case Unit::kAvx2: return multiply_avx2(rounds);
+    case Unit::kAvx2Int8: return multiply_avx2_int8(rounds);
     case Unit::kNone: return multiply_plain(rounds);
   }
   return 0;
@@ -164,10 +204,13 @@ double multiply_in_registers(DType dtype, int64_t rounds) {
 
 const char* multiply_unit(DType dtype) {
   switch (find_unit(dtype)) {
+    case Unit::kAmxInt8: return "amx_int8";
     case Unit::kAmxBf16: return "amx_bf16";
+    case Unit::kAvx512Vnni: return "avx512_vnni";
     case Unit::kAvx512Bf16: return "avx512_bf16";
     case Unit::kAvx512: return "avx512_fma";
     case Unit::kAvx2: return "avx2_fma";
+    case Unit::kAvx2Int8: return "avx2_maddubs";
     case Unit::kNone: return "scalar";
   }
   return "";

@@ -15,10 +15,10 @@ namespace ferry {
 uint64_t read_stream(const std::byte* data, std::size_t bytes);
 
 /// Multiplies and adds in registers `rounds` times and returns the number of operations done (a multiply-add is two).
-/// `dtype` is what the factors are; sums are float32. Uses AMX, AVX-512 BF16, AVX-512 or AVX2, the best that there is.
+/// `dtype` is what the factors are; sums are float32, of kI8 int32. Uses the best that there is of AMX, AVX-512 and AVX2.
 double multiply_in_registers(DType dtype, int64_t rounds);
 
-/// "amx_bf16", "avx512_bf16", "avx512_fma", "avx2_fma": what multiply_in_registers uses.
+/// "amx_bf16", "amx_int8", "avx512_bf16", "avx512_vnni", "avx512_fma", "avx2_fma", …: what multiply_in_registers uses.
 const char* multiply_unit(DType dtype);
 
 }  // namespace ferry

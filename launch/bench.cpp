@@ -12,6 +12,7 @@
 #include "launch/commands.h"
 #include "launch/roof.h"
 #include "launch/traced_run.h"
+#include "launch/work_count.h"
 #include "runtime/base/error.h"
 #include "runtime/engine.h"
 
@@ -22,43 +23,6 @@ using Clock = std::chrono::steady_clock;
 using nlohmann::ordered_json;
 
 constexpr int64_t kDecodePrompt = BenchOptions::kDecodePrompt;
-
-/// Weights that a step reads and multiplies that a token costs, counted from the shapes.
-struct WorkCount {
-  double fixed_bytes = 0;      // read in every step: mixers, routers, shared experts, lm_head
-  double expert_bytes = 0;     // of one routed expert
-  double state_bytes = 0;      // DeltaNet state read and written per sequence
-  double flops_per_token = 0;  // of every token of a prompt
-  double head_flops = 0;       // of a token whose logits are wanted
-
-  /// Bytes of a decode step of `batch` sequences, with the number of distinct experts that uniform routing hits.
-  double decode_bytes(const ModelConfig& c, int64_t batch) const {
-    const auto experts = static_cast<double>(c.moe.num_experts);
-    const double hit = experts * (1.0 - std::pow(1.0 - static_cast<double>(c.moe.top_k) / experts, static_cast<double>(batch)));
-    return fixed_bytes + static_cast<double>(c.num_layers()) * hit * expert_bytes + static_cast<double>(batch) * state_bytes;
-  }
-};
-
-WorkCount count_work(const ModelConfig& c, DType dtype) {
-  const auto bytes = static_cast<double>(dtype_bytes(dtype));
-  const auto h = static_cast<double>(c.hidden_dim);
-  const DeltaNetConfig& d = c.deltanet;
-  const AttentionConfig& a = c.attention;
-  const double linear_layers = static_cast<double>(c.num_layers_of(LayerKind::kLinearAttention));
-  const double full_layers = static_cast<double>(c.num_layers_of(LayerKind::kFullAttention));
-  const double deltanet = h * static_cast<double>(d.conv_channels() + 2 * d.value_dim() + 2 * d.num_v_heads);
-  const double attention = h * static_cast<double>(a.head_dim * (3 * a.num_heads + 2 * a.num_kv_heads));
-  const double shared = h * static_cast<double>(c.moe.num_experts + 3 * c.moe.shared_intermediate_dim + 1);
-  const double expert = 3.0 * h * static_cast<double>(c.moe.intermediate_dim);
-  const double head = h * static_cast<double>(c.vocab_size);
-  const double layers = static_cast<double>(c.num_layers());
-  const double trunk = linear_layers * deltanet + full_layers * attention + layers * shared;
-  return {.fixed_bytes = (trunk + head) * bytes,
-          .expert_bytes = expert * bytes,
-          .state_bytes = linear_layers * 2 * 4 * static_cast<double>(d.num_v_heads * d.k_dim * d.v_dim),
-          .flops_per_token = 2 * (trunk + layers * static_cast<double>(c.moe.top_k) * expert),
-          .head_flops = 2 * head};
-}
 
 struct Sample {
   double min = 0, median = 0, max = 0;
@@ -103,33 +67,39 @@ void verify(BenchDriver& driver, int64_t batch) {
   });
 }
 
-/// A rate and the roof that was measured before and after it, which has the better word.
-struct Measured {
-  Sample tokens_per_s;
-  double roof_per_s = 0;      // bytes read or operations
-  double work_per_token = 0;  // in the roof's unit
-
-  double share() const { return tokens_per_s.median * work_per_token / roof_per_s; }
+/// What the machine can do at best.
+struct Roofs {
+  double read_bytes_per_s = 0;
+  double flops_per_s = 0;
 };
 
-template <class Probe, class Rate>
-Measured measure_under(Probe&& probe, double work_per_token, Rate&& rate) {
-  const double before = probe();
-  const Sample sample = rate();
-  return {sample, std::max(before, probe()), work_per_token};
-}
+/// Tokens per second, the work that a token takes, and roofs measured before and after, of which the better has the word.
+struct Measured {
+  Sample tokens_per_s;
+  WorkCount::Work work;  // of a token
+  Roofs roofs;
 
-void print_row(const char* what, int64_t size, const Measured& m, const char* unit) {
-  std::printf("%-8s %6lld %10.1f %10.1f %10.1f   %5.1f %% of %.1f %s\n", what, static_cast<long long>(size),
-              m.tokens_per_s.median, m.tokens_per_s.min, m.tokens_per_s.max, 100 * m.share(), m.roof_per_s * 1e-9, unit);
+  double read_share() const { return tokens_per_s.median * work.bytes / roofs.read_bytes_per_s; }
+  double flops_share() const { return tokens_per_s.median * work.flops / roofs.flops_per_s; }
+};
+
+void print_row(const char* what, int64_t size, const Measured& m) {
+  std::printf("%-8s %6lld %10.1f %10.1f %10.1f   %5.1f %% of %5.1f GB/s   %5.1f %% of %.0f GFLOP/s\n", what,
+              static_cast<long long>(size), m.tokens_per_s.median, m.tokens_per_s.min, m.tokens_per_s.max, 100 * m.read_share(),
+              m.roofs.read_bytes_per_s * 1e-9, 100 * m.flops_share(), m.roofs.flops_per_s * 1e-9);
   std::fflush(stdout);
 }
 
-ordered_json row_json(const char* size_name, int64_t size, const Measured& m, const char* roof_name) {
+ordered_json row_json(const char* size_name, int64_t size, const Measured& m) {
   return {{size_name, size},
           {"tokens_per_s", {{"median", m.tokens_per_s.median}, {"min", m.tokens_per_s.min}, {"max", m.tokens_per_s.max}}},
-          {roof_name, m.roof_per_s},
-          {"share_of_roof", m.share()}};
+          {"bytes_per_token", m.work.bytes},
+          {"flops_per_token", m.work.flops},
+          {"read_bytes_per_s", m.roofs.read_bytes_per_s},
+          {"flops_per_s", m.roofs.flops_per_s},
+          {"share_of_read", m.read_share()},
+          {"share_of_flops", m.flops_share()},
+          {"share_of_roof", std::max(m.read_share(), m.flops_share())}};
 }
 
 /// The measurements, one after the other, on an engine of their own.
@@ -146,7 +116,8 @@ class Bench {
     driver_.end_requests();
     const bool is_traced = !options_.engine.trace.empty();
     if (is_traced) {
-      engine_.set_roofs(roof_.read_bytes_per_s(), roof_.flops_per_s(engine_.dtype()));
+      const Roofs roofs = probe_roofs();
+      engine_.set_roofs(roofs.read_bytes_per_s, roofs.flops_per_s);
       start_trace(engine_, options_);
     }
     if (!o_.json) print_head();
@@ -165,8 +136,15 @@ class Bench {
                     kDecodePrompt + o_.decode_tokens + 1);
   }
   void check_limits() const;
+  DType factor_dtype() const;
+  Roofs probe_roofs();
+  template <class Fn>
+  Measured measure(double tokens, const WorkCount::Work& work, Fn&& run);
   void run_prefill(int64_t length);
   void run_decode(int64_t batch);
+  std::string weights_name() const {
+    return engine_.quantization().any() ? quantization_name(engine_.quantization()) : dtype_name(engine_.dtype());
+  }
   void print_head();
   void print_json();
 
@@ -177,7 +155,7 @@ class Bench {
   RoofProbe roof_;
   BenchDriver long_driver_{engine_, longest()};
   BenchDriver driver_{engine_, kDecodePrompt + o_.decode_tokens + 1};
-  WorkCount work_ = count_work(engine_.config(), engine_.dtype());
+  WorkCount work_{engine_.config(), engine_.quantization(), engine_.dtype()};
   ordered_json prefill_ = ordered_json::array(), decode_ = ordered_json::array();
 };
 
@@ -193,54 +171,71 @@ void Bench::check_limits() const {
   }
 }
 
+/// What most products multiply: codes if the routed experts are quantised.
+DType Bench::factor_dtype() const { return engine_.quantization().experts ? DType::kI8 : engine_.dtype(); }
+
+Roofs Bench::probe_roofs() { return {roof_.read_bytes_per_s(), roof_.flops_per_s(factor_dtype())}; }
+
+/// Times `run`, which computes `tokens` tokens that take `work` together.
+template <class Fn>
+Measured Bench::measure(double tokens, const WorkCount::Work& work, Fn&& run) {
+  const Roofs before = probe_roofs();
+  const Sample sample = tokens_per_second(o_.repetitions, tokens, run);
+  const Roofs after = probe_roofs();
+  return {sample,
+          {work.bytes / tokens, work.flops / tokens},
+          {std::max(before.read_bytes_per_s, after.read_bytes_per_s), std::max(before.flops_per_s, after.flops_per_s)}};
+}
+
 void Bench::run_prefill(int64_t length) {
   const auto prefill = [&] {
     long_driver_.prompt(0, length);
     long_driver_.end_requests();
   };
   prefill();  // warm-up
-  const double flops = work_.flops_per_token + work_.head_flops / static_cast<double>(length);
-  const Measured m = measure_under([&] { return roof_.flops_per_s(engine_.dtype()); }, flops,
-                                   [&] { return tokens_per_second(o_.repetitions, static_cast<double>(length), prefill); });
-  if (!o_.json) print_row("prefill", length, m, "GFLOP/s");
-  prefill_.push_back(row_json("prompt_tokens", length, m, "flops_per_s"));
+  const WorkCount::Work work = work_.prompt(length, engine_.scheduler_options().prefill_chunk);
+  const Measured m = measure(static_cast<double>(length), work, prefill);
+  if (!o_.json) print_row("prefill", length, m);
+  prefill_.push_back(row_json("prompt_tokens", length, m));
 }
 
 void Bench::run_decode(int64_t batch) {
   for (int64_t s = 0; s < batch; ++s) driver_.prompt(s, kDecodePrompt);
   driver_.decode(batch, kDecodePrompt);  // warm-up
-  const double bytes = work_.decode_bytes(engine_.config(), batch) / static_cast<double>(batch);
-  const Measured m =
-      measure_under([&] { return roof_.read_bytes_per_s(); }, bytes,
-                    [&] {
-                      return tokens_per_second(o_.repetitions, static_cast<double>(batch * o_.decode_tokens), [&] {
-                        for (int64_t i = 0; i < o_.decode_tokens; ++i) driver_.decode(batch, kDecodePrompt + i);
-                      });
-                    });
+  const auto tokens = static_cast<double>(batch * o_.decode_tokens);
+  WorkCount::Work work =
+      work_.decode_step(batch, static_cast<double>(kDecodePrompt) + static_cast<double>(o_.decode_tokens) / 2);
+  work.bytes *= static_cast<double>(o_.decode_tokens);
+  work.flops *= static_cast<double>(o_.decode_tokens);
+  const Measured m = measure(tokens, work, [&] {
+    for (int64_t i = 0; i < o_.decode_tokens; ++i) driver_.decode(batch, kDecodePrompt + i);
+  });
   driver_.end_requests();
-  if (!o_.json) print_row("decode", batch, m, "GB/s");
-  decode_.push_back(row_json("sequences", batch, m, "read_bytes_per_s"));
+  if (!o_.json) print_row("decode", batch, m);
+  decode_.push_back(row_json("sequences", batch, m));
 }
 
 void Bench::print_head() {
   const std::string experts = cluster_.num_workers() == 0
                                   ? "in process"
                                   : "on " + std::to_string(cluster_.num_workers()) + " workers (" + cluster_.transport() + ")";
-  std::printf("%s, %s, %d threads, experts %s, %s + %s\n", engine_.config().name.c_str(), dtype_name(engine_.dtype()),
-              engine_.pool().num_threads(), experts.c_str(), engine_.kernels_name(), engine_.matmul().name());
-  std::printf("%-8s %6s %10s %10s %10s   roof of the coordinator's threads (%s)\n", "phase", "size", "tokens/s", "min", "max",
-              multiply_unit(engine_.dtype()));
+  std::printf("%s, %s, weights %s, %d threads, experts %s, %s + %s\n", engine_.config().name.c_str(),
+              dtype_name(engine_.dtype()), weights_name().c_str(), engine_.pool().num_threads(), experts.c_str(),
+              engine_.kernels_name(), engine_.matmul().name());
+  std::printf("%-8s %6s %10s %10s %10s   share of what the coordinator's threads can do (%s)\n", "phase", "size", "tokens/s",
+              "min", "max", multiply_unit(factor_dtype()));
 }
 
 void Bench::print_json() {
   const ordered_json object{{"model", engine_.config().name},
                             {"dtype", dtype_name(engine_.dtype())},
+                            {"weights", weights_name()},
                             {"threads", engine_.pool().num_threads()},
                             {"expert_workers", cluster_.num_workers()},
                             {"transport", cluster_.transport()},
                             {"kernels", engine_.kernels_name()},
                             {"matmul", engine_.matmul().name()},
-                            {"multiply_unit", multiply_unit(engine_.dtype())},
+                            {"multiply_unit", multiply_unit(factor_dtype())},
                             {"prefill", prefill_},
                             {"decode", decode_}};
   std::printf("%s\n", object.dump().c_str());

@@ -16,7 +16,7 @@ using nlohmann::json;
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TickLine, base_ticks, base_ns, ns_per_tick)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ClockAlignment, reference_ns, offset_ns, drift, bound_ns, num_samples)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ModelFacts, name, dtype, dtype_bytes, weight_bytes, expert_bytes, layer_types, hidden_dim,
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ModelFacts, name, dtype, dtype_bytes, weight_bytes, mixer_bytes, shared_bytes, head_bytes, expert_bytes, layer_types, hidden_dim,
                                    vocab_size, num_heads, num_kv_heads, head_dim, num_k_heads, num_v_heads, k_dim, v_dim,
                                    conv_channels, conv_kernel, num_experts, top_k, intermediate_dim, shared_intermediate_dim)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(CaptureInfo, version, command, transport, level, world_size, start_epoch_ns, model,

@@ -65,7 +65,10 @@ struct ModelFacts {
   std::string name;
   std::string dtype;                     // "f32", "bf16": of activations
   int64_t dtype_bytes = 2;               // of an activation
-  double weight_bytes = 2;               // of a weight of the trunk; below 1 for 4 bits
+  double weight_bytes = 2;               // of a weight that is never quantised; the next ones may be below 1
+  double mixer_bytes = 2;                // of a projection's weight, attention or DeltaNet
+  double shared_bytes = 2;               // of a shared expert's weight
+  double head_bytes = 2;                 // of lm_head's
   double expert_bytes = 2;               // of a routed expert's weight
   std::vector<std::string> layer_types;  // "linear_attention" or "full_attention"
   int64_t hidden_dim = 0, vocab_size = 0;

@@ -64,6 +64,7 @@ class Engine {
   const ModelInfo& model_info() const { return model_info_; }
   const SchedulerOptions& scheduler_options() const { return scheduler_options_; }
   DType dtype() const { return dtype_; }
+  const Quantization& quantization() const { return weights_.quantization; }
   ThreadPool& pool() { return compute_->pool; }
   MatmulBackend& matmul() { return *compute_->matmul; }
   const char* kernels_name() const { return compute_->context.ops->name; }

@@ -28,16 +28,19 @@ struct Dims {
         shared(d(m.shared_intermediate_dim)),
         act(d(m.dtype_bytes)),
         weight(m.weight_bytes),
+        mixer_weight(m.mixer_bytes),
+        shared_weight(m.shared_bytes),
+        head_weight(m.head_bytes),
         expert_weight(m.expert_bytes) {}
 
   static double d(int64_t value) { return static_cast<double>(value); }
 
   double hidden, vocab, q, kv, head, v_heads, v_head, value, state, channels, kernel, experts, top_k, expert, shared;
-  double act, weight, expert_weight;  // bytes of an element
+  double act, weight, mixer_weight, shared_weight, head_weight, expert_weight;  // bytes of an element
 
   /// rows x [in] times [in, out].
-  OperatorCost matmul(double rows, double in, double out) const {
-    return {2 * rows * in * out, in * out * weight + rows * (in + out) * act};
+  OperatorCost matmul(double rows, double in, double out, double weight_bytes) const {
+    return {2 * rows * in * out, in * out * weight_bytes + rows * (in + out) * act};
   }
   /// The same with one matrix for each of `active` experts.
   OperatorCost grouped(double rows, double active, double in, double out) const {
@@ -55,10 +58,10 @@ struct Dims {
 
 OperatorCost mixer_cost(const Dims& d, Zone zone, double rows, double b, double sequences) {
   switch (zone) {
-    case Zone::kInProjQkv: return d.matmul(rows, d.hidden, d.channels);
-    case Zone::kInProjZ: return d.matmul(rows, d.hidden, d.value);
+    case Zone::kInProjQkv: return d.matmul(rows, d.hidden, d.channels, d.mixer_weight);
+    case Zone::kInProjZ: return d.matmul(rows, d.hidden, d.value, d.mixer_weight);
     case Zone::kInProjB:
-    case Zone::kInProjA: return d.matmul(rows, d.hidden, d.v_heads);
+    case Zone::kInProjA: return d.matmul(rows, d.hidden, d.v_heads, d.weight);
     case Zone::kCausalConv1d:
       return {2 * rows * d.channels * d.kernel,
               d.act * d.channels * (2 * rows + d.kernel + 2 * std::max(b, 1.0) * (d.kernel - 1))};
@@ -68,10 +71,10 @@ OperatorCost mixer_cost(const Dims& d, Zone zone, double rows, double b, double 
       return {7 * rows * d.state,
               2 * 4 * std::max(b, 1.0) * d.state + rows * ((d.channels + d.value) * d.act + 2 * 4 * d.v_heads)};
     case Zone::kGatedNorm: return d.elementwise(rows * d.v_head, kGatedNormFlop, 3);  // its rows are heads
-    case Zone::kOutProj: return d.matmul(rows, d.value, d.hidden);
-    case Zone::kQProj: return d.matmul(rows, d.hidden, 2 * d.q);  // with its gate
+    case Zone::kOutProj: return d.matmul(rows, d.value, d.hidden, d.mixer_weight);
+    case Zone::kQProj: return d.matmul(rows, d.hidden, 2 * d.q, d.mixer_weight);  // with its gate
     case Zone::kKProj:
-    case Zone::kVProj: return d.matmul(rows, d.hidden, d.kv);
+    case Zone::kVProj: return d.matmul(rows, d.hidden, d.kv, d.mixer_weight);
     case Zone::kQkNorm: return d.elementwise(rows * d.head, kNormFlop, 2);  // likewise
     case Zone::kKvAppend: return d.elementwise(rows * 2 * d.kv, 0, 2);
     case Zone::kAttention: {
@@ -80,23 +83,23 @@ OperatorCost mixer_cost(const Dims& d, Zone zone, double rows, double b, double 
       return {4 * d.q * row_keys, d.act * (keys * 2 * d.kv + rows * 2 * d.q)};
     }
     case Zone::kSigmoidGate: return d.elementwise(rows * d.head, kSigmoidMulFlop, 3);  // likewise
-    case Zone::kOProj: return d.matmul(rows, d.q, d.hidden);
+    case Zone::kOProj: return d.matmul(rows, d.q, d.hidden, d.mixer_weight);
     default: return {};
   }
 }
 
 OperatorCost moe_cost(const Dims& d, Zone zone, double rows, double b) {
   switch (zone) {
-    case Zone::kRouter: return d.matmul(rows, d.hidden, d.experts);
+    case Zone::kRouter: return d.matmul(rows, d.hidden, d.experts, d.weight);
     case Zone::kGatingTopK: return {5 * rows * d.experts, rows * (d.experts * d.act + 8 * d.top_k)};
     case Zone::kPermute: return d.elementwise(rows * d.hidden, 0, 2);
     case Zone::kGroupedGateUp: return d.with_swiglu(d.grouped(rows, b, d.hidden, 2 * d.expert), rows * d.expert);
     case Zone::kExpertQuantize: return d.elementwise(rows * d.expert, kQuantizeFlop, 1.5);
     case Zone::kGroupedDown: return d.grouped(rows, b, d.expert, d.hidden);
     case Zone::kCombine: return {2 * rows * d.top_k * d.hidden, rows * (d.top_k + 1) * d.hidden * d.act};
-    case Zone::kSharedGateUp: return d.with_swiglu(d.matmul(rows, d.hidden, 2 * d.shared), rows * d.shared);
-    case Zone::kSharedDown: return d.matmul(rows, d.shared, d.hidden);
-    case Zone::kSharedGate: return d.matmul(rows, d.hidden, 1);
+    case Zone::kSharedGateUp: return d.with_swiglu(d.matmul(rows, d.hidden, 2 * d.shared, d.shared_weight), rows * d.shared);
+    case Zone::kSharedDown: return d.matmul(rows, d.shared, d.hidden, d.shared_weight);
+    case Zone::kSharedGate: return d.matmul(rows, d.hidden, 1, d.weight);
     case Zone::kSharedMerge: return d.elementwise(rows * d.hidden, 2, 3);
     default: return {};
   }
@@ -115,7 +118,7 @@ OperatorCost operator_cost(const ModelFacts& model, Zone zone, uint32_t a, uint3
     case Zone::kAdd: return d.elementwise(rows * d.hidden, 1, 3);
     case Zone::kQuantizeRows: return d.elementwise(rows * d.hidden, kQuantizeFlop, 1.5);  // codes are half of an activation
     case Zone::kGatherRows: return d.elementwise(rows * d.hidden, 0, 2);
-    case Zone::kLmHead: return d.matmul(rows, d.hidden, d.vocab);
+    case Zone::kLmHead: return d.matmul(rows, d.hidden, d.vocab, d.head_weight);
     case Zone::kSample: return d.elementwise(rows * d.vocab, 1, 1);
     default: break;
   }

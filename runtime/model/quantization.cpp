@@ -36,6 +36,13 @@ std::string type_name(const std::optional<WeightType>& type) {
 
 }  // namespace
 
+double bytes_per_weight(const std::optional<WeightType>& type, DType dtype) {
+  if (!type) return static_cast<double>(dtype_bytes(dtype));
+  if (type->format == WeightFormat::kInt8) return 1.0;
+  const int32_t group_size = type->group_size == 0 ? kDefaultGroupSize : type->group_size;
+  return 0.5 + 2.0 / group_size;
+}
+
 Quantization parse_quantization(std::string_view text) {
   Quantization out;
   if (text.find('=') == std::string_view::npos) {

@@ -20,6 +20,9 @@ struct Quantization {
   friend bool operator==(const Quantization&, const Quantization&) = default;
 };
 
+/// Bytes of a packed weight, scales and zero points included; plain ones are of `dtype`.
+double bytes_per_weight(const std::optional<WeightType>& type, DType dtype);
+
 /// "none"; a type for all parts ("w8a8", "w4a8", "w4a8:32"); or types by part ("experts=w4a8,lm_head=w8a8"). Throws
 /// Error{kInvalidArgument} that says what is allowed.
 Quantization parse_quantization(std::string_view text);

@@ -32,10 +32,7 @@ int64_t stored_bytes(const PackJob& job) {
 
 /// What `elements` take once they are packed.
 int64_t packed_bytes(int64_t elements, DType dtype, const std::optional<WeightType>& quantized) {
-  if (!quantized) return elements * dtype_bytes(dtype);
-  if (quantized->format == WeightFormat::kInt8) return elements;
-  const int64_t group = quantized->group_size == 0 ? kDefaultGroupSize : quantized->group_size;
-  return elements / 2 + elements / group * 2;
+  return static_cast<int64_t>(static_cast<double>(elements) * bytes_per_weight(quantized, dtype));
 }
 
 int64_t packed_bytes(const PackJob& job, DType dtype) {

@@ -44,6 +44,39 @@ class RanksTest(unittest.TestCase):
                 with self.subTest(workers=workers, transport=transport):
                     self.assertEqual(out.read_bytes(), expected)
 
+    def test_quantised_experts_are_the_same_bytes_too(self):
+        ids = ",".join(str(100 + 37 * i % 5900) for i in range(70))
+        for weights in ("w8a8", "w4a8", "experts=w4a8:32,lm_head=w8a8"):
+            expected = None
+            with tempfile.TemporaryDirectory() as folder:
+                for workers, transport in ((0, "auto"), (1, "mpi"), (3, "mpi"), (2, "gloo")):
+                    out = pathlib.Path(folder) / f"{workers}-{transport}.safetensors"
+                    run(workers, transport, "dump", "--token-ids", ids, "--taps", "--out", out, "--quantize", weights)
+                    expected = expected or out.read_bytes()
+                    with self.subTest(weights=weights, workers=workers, transport=transport):
+                        self.assertEqual(out.read_bytes(), expected)
+
+    def test_questions_have_their_answers_in_8_bits(self):
+        chats = [case for case in ferry_job.golden()["generation"] if case["kind"] == "chat"]
+        for case in chats:
+            question = case["prompt"].removeprefix("<|im_start|>user\n").split("<|im_end|>")[0]
+            answer = json.loads(run(0, "auto", "generate", "--chat", question, "--json", "--quantize", "w8a8"))
+            with self.subTest(question=question):
+                self.assertEqual(answer["text"], case["text"])
+
+    def test_bench_counts_what_the_shapes_ask_for(self):
+        sizes = ("-p", "65", "-n", "3", "-b", "1,3", "-r", "1", "--json")
+        plain, packed = (json.loads(run(0, "auto", "bench", *sizes, "--quantize", weights)) for weights in ("none", "w4a8:32"))
+        self.assertEqual((plain["weights"], packed["weights"]), ("bf16", "w4a8:32"))
+        for one, other in zip(plain["prefill"] + plain["decode"], packed["prefill"] + packed["decode"], strict=True):
+            self.assertEqual(one["flops_per_token"], other["flops_per_token"])
+            self.assertLess(other["bytes_per_token"], one["bytes_per_token"])
+            for row in (one, other):
+                self.assertGreater(row["tokens_per_s"]["median"], 0)
+                self.assertAlmostEqual(row["share_of_read"], row["tokens_per_s"]["median"] * row["bytes_per_token"] / row["read_bytes_per_s"])
+        # A sequence more shares the weights of the others.
+        self.assertLess(plain["decode"][1]["bytes_per_token"], plain["decode"][0]["bytes_per_token"])
+
     def test_chat_answers_are_the_golden_words(self):
         chats = [case for case in ferry_job.golden()["generation"] if case["kind"] == "chat"]
         self.assertGreaterEqual(len(chats), 5)

@@ -21,7 +21,7 @@ TEST(RoofProbe, ReadsEveryWordOfTheStream) {
 }
 
 TEST(RoofProbe, OperationsGrowWithTheRounds) {
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kI8}) {
     EXPECT_GT(multiply_in_registers(dtype, 1), 0);
     EXPECT_EQ(multiply_in_registers(dtype, 1000), 1000 * multiply_in_registers(dtype, 1));
     EXPECT_NE(std::string(multiply_unit(dtype)), "");
