@@ -20,7 +20,7 @@ if [ ! -f "$slice/config.json" ]; then
 fi
 
 mkdir -p "$results"
-sizes=(-p 512,2048 -n 32 -b 1,4,16,64 -r 5 --max-seqs 64 --token-budget 576 --json)
+sizes=(-p 512,2048 -n 32 -b 1,4,16,64 -r 5 --json)
 for weights in none w8a8 w4a8; do
   echo "bench: weights $weights, one process"
   build/release/launch/ferry bench --model "$slice" --quantize "$weights" "${sizes[@]}" >"$results/$weights.json"

@@ -39,8 +39,8 @@ struct EngineOptions {
   int64_t memory_bytes = int64_t{2} << 30;  // for KV cache and recurrent state together
   int64_t max_seqs = 16;                    // sequences that run at once
   int64_t max_waiting = 256;                // requests that may queue
-  int64_t token_budget = 576;               // rows of a step, at least max_seqs + min(prefill_chunk, 64)
-  int64_t prefill_chunk = 512;              // tokens of one prompt in a step: 1 ‥ 64 or a multiple of 64
+  int64_t token_budget = 2112;              // rows of a step, at least max_seqs + min(prefill_chunk, 64)
+  int64_t prefill_chunk = 2048;             // tokens of one prompt in a step: 1 ‥ 64 or a multiple of 64
   std::optional<int64_t> max_context;       // tokens; absent: the checkpoint's
   double peer_timeout_s = 30;               // for a rank to answer within a step
   bool check_weights = false;               // refuse NaN and infinity while loading

@@ -85,8 +85,8 @@ TEST(Options, DefaultsOfServe) {
   EXPECT_EQ(options.engine.memory_bytes, int64_t{2} << 30);
   EXPECT_EQ(options.engine.max_seqs, 16);
   EXPECT_EQ(options.engine.max_waiting, 256);
-  EXPECT_EQ(options.engine.token_budget, 576);
-  EXPECT_EQ(options.engine.prefill_chunk, 512);
+  EXPECT_EQ(options.engine.token_budget, 2112);
+  EXPECT_EQ(options.engine.prefill_chunk, 2048);
   EXPECT_FALSE(options.engine.max_context.has_value());
   EXPECT_EQ(options.engine.peer_timeout_s, 30);
   EXPECT_FALSE(options.engine.check_weights);
@@ -219,14 +219,14 @@ TEST(Options, Bench) {
   EXPECT_EQ(defaults.batches, std::vector<int64_t>{1});
   EXPECT_EQ(defaults.repetitions, 5);
   EXPECT_FALSE(defaults.json);
-  const Options options = accept(line("bench", {"-p", "7,2048", "-n", "3", "-b", "1,600,4", "-r", "2", "--json"}));
+  const Options options = accept(line("bench", {"-p", "7,2048", "-n", "3", "-b", "1,2100,4", "-r", "2", "--json"}));
   EXPECT_EQ(options.bench.prompt_lengths, (std::vector<int64_t>{7, 2048}));
   EXPECT_EQ(options.bench.decode_tokens, 3);
-  EXPECT_EQ(options.bench.batches, (std::vector<int64_t>{1, 600, 4}));
+  EXPECT_EQ(options.bench.batches, (std::vector<int64_t>{1, 2100, 4}));
   EXPECT_EQ(options.bench.repetitions, 2);
   EXPECT_TRUE(options.bench.json);
-  EXPECT_EQ(options.engine.max_seqs, 600) << "what is asked for gets room";
-  EXPECT_EQ(options.engine.token_budget, 664);
+  EXPECT_EQ(options.engine.max_seqs, 2100) << "what is asked for gets room";
+  EXPECT_EQ(options.engine.token_budget, 2164);
   for (const char* name : {"-p", "-b"}) refuse(line("bench", {name, "3,0"}), {name, "'3,0'", "allowed: integers from 1"});
   refuse(line("bench", {"-n", "0"}), {"-n", "'0'", "1 to 1048576"});
   refuse(line("bench", {"-r", "1001"}), {"-r", "'1001'", "1 to 1000"});
@@ -289,8 +289,8 @@ TEST(Options, BadValuesNameOptionValueAndWhatIsAllowed) {
 }
 
 TEST(Options, LimitsThatContradictEachOther) {
-  refuse(line("serve", {"--max-seqs", "600"}),
-         {"--token-budget", "'576'", "at least 664", "--max-seqs 600", "--prefill-chunk 512"});
+  refuse(line("serve", {"--max-seqs", "2100"}),
+         {"--token-budget", "'2112'", "at least 2164", "--max-seqs 2100", "--prefill-chunk 2048"});
   EXPECT_EQ(accept(line("serve", {"--token-budget", "17", "--prefill-chunk", "1"})).engine.token_budget, 17);
   EXPECT_EQ(accept(line("serve", {"--prefill-chunk", "37"})).engine.prefill_chunk, 37);
   EXPECT_EQ(accept(line("serve", {"--prefill-chunk", "192"})).engine.prefill_chunk, 192);
