@@ -7,10 +7,10 @@
 #include <string>
 #include <utility>
 
+#include "kernels/roof.h"
 #include "kernels/roof_probe.h"
 #include "launch/bench_driver.h"
 #include "launch/commands.h"
-#include "launch/roof.h"
 #include "launch/traced_run.h"
 #include "launch/work_count.h"
 #include "runtime/base/error.h"

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+
 #include "runtime/base/aligned_buffer.h"
 #include "runtime/base/thread_pool.h"
 #include "runtime/base/types.h"
@@ -10,16 +12,19 @@ namespace ferry {
 /// right before and right after what it times.
 class RoofProbe {
  public:
-  /// Allocates and touches the stream, far larger than the caches.
-  explicit RoofProbe(ThreadPool& pool);
+  static constexpr std::size_t kStreamBytes = std::size_t{512} << 20;  // far larger than the caches
+
+  /// Allocates and touches the stream.
+  explicit RoofProbe(ThreadPool& pool, std::size_t stream_bytes = kStreamBytes);
 
   /// Bytes per second from memory, one forward stream a thread; the best of a few passes (about 0.2 s).
   double read_bytes_per_s();
-  /// Multiply-adds in registers, two operations each, with factors of `dtype` (about 0.1 s).
+  /// Multiply-adds in registers, two operations each, with factors of `dtype`, kI8 among them (about 0.1 s).
   double flops_per_s(DType dtype);
 
  private:
   ThreadPool& pool_;
+  std::size_t stream_bytes_;
   AlignedBuffer stream_;
 };
 

@@ -1,4 +1,4 @@
-#include "launch/roof.h"
+#include "kernels/roof.h"
 
 #include <algorithm>
 #include <atomic>
@@ -12,7 +12,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kStreamBytes = std::size_t{512} << 20;
 constexpr int kPasses = 6;
 constexpr std::chrono::milliseconds kMultiplyTime{20};
 
@@ -20,11 +19,12 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 }  // namespace
 
-RoofProbe::RoofProbe(ThreadPool& pool) : pool_(pool), stream_(kStreamBytes) {}
+RoofProbe::RoofProbe(ThreadPool& pool, std::size_t stream_bytes)
+    : pool_(pool), stream_bytes_(stream_bytes), stream_(stream_bytes) {}
 
 double RoofProbe::read_bytes_per_s() {
   const auto threads = static_cast<std::size_t>(pool_.num_threads());
-  const std::size_t bytes_each = kStreamBytes / threads / 4096 * 4096;
+  const std::size_t bytes_each = stream_bytes_ / threads / 4096 * 4096;
   std::atomic<uint64_t> checksum{0};
   double best = 0;
   for (int pass = 0; pass < kPasses; ++pass) {

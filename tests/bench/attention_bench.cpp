@@ -1,0 +1,127 @@
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "kernels/op_table.h"
+#include "tests/bench/bench.h"
+
+// Attention over the paged cache with the heads of Qwen3.5-35B-A3B, bf16. Bytes are the rows and each key and value read once;
+// operations are the products q k and p v of the pairs that the causal mask leaves.
+
+namespace {
+
+using ferry::DType;
+using ferry::Matrix;
+using ferry::OpTable;
+using ferry::SequenceSpan;
+using ferry::bench::Bench;
+
+constexpr int64_t kBlockTokens = 32;
+constexpr int64_t kVerifiedRows = 3;  // the last of every sequence
+constexpr double kTolerance = 1e-3;   // of the largest magnitude: weights are rounded to bf16 where the unit multiplies bf16
+
+struct Shape {
+  const char* name;
+  int64_t num_sequences, num_tokens, num_past;
+  int64_t num_heads = 16, num_kv_heads = 2, head_dim = 256;
+};
+
+const std::vector<Shape> kShapes = {{"prefill 512", 1, 512, 0},
+                                    {"prefill 2048", 1, 2048, 0},
+                                    {"decode, 2048 past, batch 1", 1, 1, 2048},
+                                    {"decode, 2048 past, batch 16", 16, 1, 2048}};
+const std::vector<Shape> kQuickShapes = {{"quick prefill", 1, 45, 0, 4, 2, 40}, {"quick decode", 3, 1, 50, 4, 1, 24}};
+
+class Scene {
+ public:
+  explicit Scene(const Shape& shape)
+      : shape_(shape),
+        blocks_each_((shape.num_past + shape.num_tokens + kBlockTokens - 1) / kBlockTokens),
+        queries_(ferry::bench::uniform_matrix(DType::kBF16, shape.num_sequences * shape.num_tokens,
+                                              shape.num_heads * shape.head_dim, 1)),
+        keys_(make_cache(2)),
+        values_(make_cache(3)) {
+    block_ids_.resize(static_cast<std::size_t>(shape.num_sequences * blocks_each_));
+    std::iota(block_ids_.rbegin(), block_ids_.rend(), 0);
+    for (int64_t s = 0; s < shape.num_sequences; ++s) {
+      tables_.push_back(block_ids_.data() + s * blocks_each_);
+      spans_.push_back({s * shape.num_tokens, shape.num_tokens, shape.num_past});
+    }
+  }
+
+  const std::vector<SequenceSpan>& spans() const { return spans_; }
+  /// The rows that are compared: those of the last tokens, whose past is what comes before.
+  std::vector<SequenceSpan> last_spans() const {
+    std::vector<SequenceSpan> last = spans_;
+    for (SequenceSpan& span : last) {
+      const int64_t skipped = std::max<int64_t>(0, span.num_tokens - kVerifiedRows);
+      span = {span.first_row + skipped, span.num_tokens - skipped, span.num_past + skipped};
+    }
+    return last;
+  }
+  void run(ferry::ThreadPool& pool, const OpTable& table, const std::vector<SequenceSpan>& spans, Matrix& out) {
+    table.attention(pool, {.q = queries_.view(),
+                           .cache = {keys_.view().data, values_.view().data, DType::kBF16, shape_.num_kv_heads, kBlockTokens,
+                                     shape_.head_dim},
+                           .sequences = spans,
+                           .block_tables = tables_,
+                           .num_heads = shape_.num_heads,
+                           .out = out.view()});
+  }
+  Matrix make_out() const { return Matrix(DType::kBF16, queries_.rows(), queries_.cols()); }
+  ferry::bench::Work work() const {
+    const auto tokens = static_cast<double>(shape_.num_tokens), past = static_cast<double>(shape_.num_past);
+    const auto sequences = static_cast<double>(shape_.num_sequences);
+    const double pairs = sequences * tokens * (past + (tokens + 1) / 2);
+    const auto kv_cols = static_cast<double>(shape_.num_kv_heads * shape_.head_dim);
+    const auto q_cols = static_cast<double>(shape_.num_heads * shape_.head_dim);
+    return {.bytes = sequences * 2 * ((past + tokens) * 2 * kv_cols + tokens * 2 * q_cols),
+            .operations = pairs * q_cols * 4,
+            .dtype = DType::kBF16};
+  }
+
+ private:
+  Matrix make_cache(uint32_t seed) const {
+    return ferry::bench::uniform_matrix(DType::kBF16, shape_.num_sequences * blocks_each_ * shape_.num_kv_heads * kBlockTokens,
+                                        shape_.head_dim, seed);
+  }
+
+  Shape shape_;
+  int64_t blocks_each_;
+  Matrix queries_, keys_, values_;
+  std::vector<int32_t> block_ids_;
+  std::vector<const int32_t*> tables_;
+  std::vector<SequenceSpan> spans_;
+};
+
+void verify(const Scene& scene, const Matrix& expected, const Matrix& actual, const std::string& name) {
+  for (const SequenceSpan& span : scene.last_spans()) {
+    ferry::bench::require_close(expected.view().rows_from(span.first_row, span.num_tokens),
+                                actual.view().rows_from(span.first_row, span.num_tokens), kTolerance, name);
+  }
+}
+
+void run_shape(Bench& bench, const Shape& shape) {
+  Scene scene(shape);
+  Matrix expected = scene.make_out();
+  scene.run(bench.pool(), ferry::select_op_table("ref"), scene.last_spans(), expected);
+  for (const OpTable* table : ferry::available_op_tables()) {
+    if (std::strcmp(table->name, "ref") == 0 || !bench.wants(table->name)) continue;
+    const std::string name = std::string(shape.name) + " " + table->name;
+    Matrix out = scene.make_out();
+    const auto call = [&](int64_t) { scene.run(bench.pool(), *table, scene.spans(), out); };
+    call(0);
+    verify(scene, expected, out, name);
+    bench.measure(name, scene.work(), call);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return ferry::bench::run_program(argc, argv, "attention over the paged cache", [](Bench& bench) {
+    for (const Shape& shape : bench.settings().is_quick ? kQuickShapes : kShapes) run_shape(bench, shape);
+  });
+}

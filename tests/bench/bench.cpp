@@ -1,0 +1,150 @@
+#include "tests/bench/bench.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <random>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "kernels/roof_probe.h"
+#include "runtime/base/error.h"
+
+namespace ferry::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t kQuickStreamBytes = std::size_t{4} << 20;
+constexpr double kMeasureSeconds = 0.5;  // of a line; more where kFewestCalls take longer
+constexpr std::size_t kFewestCalls = 7;
+constexpr std::size_t kMostCalls = 2001;
+constexpr std::size_t kQuickCalls = 2;
+constexpr int64_t kRoofLifetimeNs = 5'000'000'000;
+constexpr std::chrono::microseconds kSpin{50};
+
+int64_t now_ns() { return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count(); }
+
+float element(ConstMatrixView view, int64_t r, int64_t c) {
+  return visit_dtype(view.dtype, [&]<class T>() { return to_float(view.row<T>(r)[c]); });
+}
+
+void require_same_shape(ConstMatrixView expected, ConstMatrixView actual) {
+  FERRY_CHECK(expected.dtype == actual.dtype);
+  FERRY_CHECK_EQ(expected.rows, actual.rows);
+  FERRY_CHECK_EQ(expected.cols, actual.cols);
+}
+
+std::string place(int64_t r, int64_t c) { return ": row " + std::to_string(r) + ", column " + std::to_string(c); }
+
+}  // namespace
+
+Bench::Bench(Settings settings)
+    : settings_(std::move(settings)),
+      pool_(settings_.threads, kSpin),
+      roof_(pool_, settings_.is_quick ? kQuickStreamBytes : RoofProbe::kStreamBytes) {}
+
+void Bench::probe(DType dtype) {
+  const bool is_known = num_measured_ > 0 && dtype == probed_dtype_;
+  if (is_known && (settings_.is_quick || now_ns() - probed_at_ns_ < kRoofLifetimeNs)) return;
+  read_bytes_per_s_ = roof_.read_bytes_per_s();
+  operations_per_s_ = roof_.flops_per_s(dtype);
+  probed_dtype_ = dtype;
+  probed_at_ns_ = now_ns();
+  std::printf("-- %d threads: read %.1f GB/s, multiply %s %.1f GFLOP/s\n", pool_.num_threads(), read_bytes_per_s_ * 1e-9,
+              multiply_unit(dtype), operations_per_s_ * 1e-9);
+}
+
+void Bench::measure(const std::string& name, const Work& work, const std::function<void(int64_t)>& call) {
+  probe(work.dtype);
+  call(0);
+  std::vector<double> seconds;
+  double total = 0;
+  while (seconds.size() < (settings_.is_quick ? kQuickCalls : kFewestCalls) ||
+         (!settings_.is_quick && total < kMeasureSeconds && seconds.size() < kMostCalls)) {
+    const auto start = Clock::now();
+    call(static_cast<int64_t>(seconds.size()) + 1);
+    seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+    total += seconds.back();
+  }
+  std::sort(seconds.begin(), seconds.end());
+  const double median = seconds[seconds.size() / 2], p99 = seconds[(99 * seconds.size() + 99) / 100 - 1];
+  const double read_s = work.bytes / read_bytes_per_s_, multiply_s = work.operations / operations_per_s_;
+  std::printf("%-54s %9.1f us %9.1f us %9.3f MB %10.3f Mop %7.1f GB/s %8.1f GFLOP/s %6.1f %% of %s\n", name.c_str(),
+              median * 1e6, p99 * 1e6, work.bytes * 1e-6, work.operations * 1e-6, work.bytes / median * 1e-9,
+              work.operations / median * 1e-9, 100 * std::max(read_s, multiply_s) / median,
+              read_s > multiply_s ? "read" : "multiply");
+  std::fflush(stdout);
+  ++num_measured_;
+}
+
+int run_program(int argc, char** argv, const char* what, const std::function<void(Bench&)>& body) {
+  Settings settings;
+  settings.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  CLI::App app(what);
+  app.add_option("--threads", settings.threads, "threads that compute")->check(CLI::PositiveNumber);
+  app.add_option("--kernels", settings.kernels, "the only implementation to measure");
+  app.add_flag("--quick", settings.is_quick, "tiny sizes: only to see that the program works");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    Bench bench(settings);
+    body(bench);
+    if (bench.num_measured() > 0) return 0;
+    std::fprintf(stderr, "nothing on this processor is called %s\n", settings.kernels.c_str());
+  } catch (const Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+  }
+  return 1;
+}
+
+void require_close(ConstMatrixView expected, ConstMatrixView actual, double relative, const std::string& what,
+                   double last_places) {
+  require_same_shape(expected, actual);
+  double largest = 0;
+  for (int64_t r = 0; r < expected.rows; ++r) {
+    for (int64_t c = 0; c < expected.cols; ++c) largest = std::max<double>(largest, std::abs(element(expected, r, c)));
+  }
+  const double last_place = expected.dtype == DType::kF32 ? 0.0 : last_places / 128.0;
+  for (int64_t r = 0; r < expected.rows; ++r) {
+    for (int64_t c = 0; c < expected.cols; ++c) {
+      const double e = element(expected, r, c), a = element(actual, r, c);
+      if (std::abs(a - e) <= relative * largest + last_place * std::abs(e)) continue;
+      throw Error(ErrorCode::kInternal, what + place(r, c) + " is " + std::to_string(a) + " instead of " + std::to_string(e));
+    }
+  }
+}
+
+void require_same_bits(ConstMatrixView expected, ConstMatrixView actual, const std::string& what) {
+  require_same_shape(expected, actual);
+  const int64_t bytes = dtype_bytes(expected.dtype);
+  for (int64_t r = 0; r < expected.rows; ++r) {
+    for (int64_t c = 0; c < expected.cols; ++c) {
+      const std::size_t at = static_cast<std::size_t>(c * bytes);
+      if (std::memcmp(expected.row_bytes(r) + at, actual.row_bytes(r) + at, static_cast<std::size_t>(bytes)) == 0) continue;
+      throw Error(ErrorCode::kInternal, what + place(r, c) + " has other bits than the reference");
+    }
+  }
+}
+
+void fill_uniform(MatrixView view, uint32_t seed, float largest) {
+  std::minstd_rand generator(seed + 1);
+  const float step = 2.0F * largest / static_cast<float>(std::minstd_rand::max());
+  visit_dtype(view.dtype, [&]<class T>() {
+    for (int64_t r = 0; r < view.rows; ++r) {
+      T* row = view.row<T>(r);
+      for (int64_t c = 0; c < view.cols; ++c) row[c] = from_float<T>(static_cast<float>(generator()) * step - largest);
+    }
+  });
+}
+
+Matrix uniform_matrix(DType dtype, int64_t rows, int64_t cols, uint32_t seed, float largest) {
+  Matrix matrix(dtype, rows, cols);
+  fill_uniform(matrix.view(), seed, largest);
+  return matrix;
+}
+
+}  // namespace ferry::bench

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "kernels/roof.h"
+#include "kernels/tensor.h"
+#include "runtime/base/thread_pool.h"
+
+// What the benchmarks of the kernels share: arguments, the roof of the machine, timing and the lines of the table.
+
+namespace ferry::bench {
+
+struct Settings {
+  int threads = 0;
+  bool is_quick = false;  // tiny sizes and few repetitions: does the program still work?
+  std::string kernels;    // the only implementation that is measured; empty: all
+};
+
+/// What one call does at least, counted from its shapes.
+struct Work {
+  double bytes = 0;            // read and written once
+  double operations = 0;       // a multiply-add is two
+  DType dtype = DType::kBF16;  // of the factors: which roof the operations have
+};
+
+/// Measures calls and prints a line for each:
+///
+///   name   median and p99 in us   MB   Mop   GB/s   GFLOP/s   share of the roof, and which roof that is
+///
+/// The roof of a call is the longer of its bytes at the speed of a plain read from memory and its operations at the speed of
+/// multiply-adds in registers, both measured with the same threads a few seconds before at most. Bytes that come from a cache
+/// can be faster than the roof.
+class Bench {
+ public:
+  explicit Bench(Settings settings);
+
+  const Settings& settings() const { return settings_; }
+  ThreadPool& pool() { return pool_; }
+  bool wants(const std::string& kernels) const { return settings_.kernels.empty() || settings_.kernels == kernels; }
+
+  /// Times call(1), call(2), … after a call(0) that is not counted.
+  void measure(const std::string& name, const Work& work, const std::function<void(int64_t)>& call);
+  /// The number of lines printed.
+  int num_measured() const { return num_measured_; }
+
+ private:
+  void probe(DType dtype);
+
+  Settings settings_;
+  ThreadPool pool_;
+  RoofProbe roof_;
+  double read_bytes_per_s_ = 0;
+  double operations_per_s_ = 0;
+  DType probed_dtype_ = DType::kF32;
+  int64_t probed_at_ns_ = 0;
+  int num_measured_ = 0;
+};
+
+/// Reads the arguments (--threads, --kernels, --quick) and runs `body`; the exit code of the program, 1 after an Error or if
+/// nothing was measured.
+int run_program(int argc, char** argv, const char* what, const std::function<void(Bench&)>& body);
+
+/// Throws Error{kInternal} unless every element is within `relative` of the largest expected magnitude; bf16 may also differ by
+/// `last_places` units in its last place, one for every rounding on the way.
+void require_close(ConstMatrixView expected, ConstMatrixView actual, double relative, const std::string& what,
+                   double last_places = 1);
+/// Likewise unless all bits are equal.
+void require_same_bits(ConstMatrixView expected, ConstMatrixView actual, const std::string& what);
+
+/// Fills with uniform values in [-largest, largest]; the same seed gives the same values.
+void fill_uniform(MatrixView view, uint32_t seed, float largest);
+Matrix uniform_matrix(DType dtype, int64_t rows, int64_t cols, uint32_t seed, float largest = 1.0F);
+
+}  // namespace ferry::bench

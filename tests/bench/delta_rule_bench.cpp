@@ -1,0 +1,122 @@
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/op_table.h"
+#include "tests/bench/bench.h"
+
+// The gated delta rule with the heads of Qwen3.5-35B-A3B, bf16: the chunk form of prefill, the recurrence of decode. Bytes are
+// the rows and each state read and written once; operations are those of the recurrence, in both forms.
+
+namespace {
+
+using ferry::DType;
+using ferry::Matrix;
+using ferry::OpTable;
+using ferry::SequenceSpan;
+using ferry::bench::Bench;
+
+constexpr int64_t kChunk = 64;
+constexpr int64_t kOperationsPerElement = 7;  // decay 1; S^T k, S + k delta^T, S^T q 2 each
+constexpr double kTolerance = 2e-5;           // of the largest magnitude
+
+struct Shape {
+  const char* name;
+  int64_t num_sequences, num_tokens;  // of each sequence
+  int64_t num_k_heads = 16, num_v_heads = 32, k_dim = 128, v_dim = 128;
+};
+
+const std::vector<Shape> kShapes = {{"chunk form, 512 tokens", 1, 512},
+                                    {"recurrence, batch 1", 1, 1},
+                                    {"recurrence, batch 16", 16, 1},
+                                    {"recurrence, batch 64", 64, 1}};
+const std::vector<Shape> kQuickShapes = {{"quick chunk form", 1, 70, 1, 3, 24, 40}, {"quick recurrence", 3, 1, 2, 4, 16, 24}};
+
+/// A call's inputs.
+class Scene {
+ public:
+  explicit Scene(const Shape& shape)
+      : shape_(shape),
+        num_rows_(shape.num_sequences * shape.num_tokens),
+        qkv_(ferry::bench::uniform_matrix(DType::kBF16, num_rows_,
+                                          2 * shape.num_k_heads * shape.k_dim + shape.num_v_heads * shape.v_dim, 1)),
+        out_(DType::kBF16, num_rows_, shape.num_v_heads * shape.v_dim) {
+    std::minstd_rand generator(2);
+    std::uniform_real_distribution<float> uniform(0.0F, 1.0F);
+    for (int64_t i = 0; i < num_rows_ * shape.num_v_heads; ++i) {
+      decay_.push_back(-2.0F * std::pow(uniform(generator), 3.0F));
+      beta_.push_back(uniform(generator));
+    }
+    for (int64_t s = 0; s < shape.num_sequences; ++s) spans_.push_back({s * shape.num_tokens, shape.num_tokens, 0});
+    reset_states();
+  }
+
+  void reset_states() {
+    states_.clear();
+    for (int64_t s = 0; s < shape_.num_sequences; ++s) {
+      states_.push_back(ferry::bench::uniform_matrix(DType::kF32, shape_.num_v_heads * shape_.k_dim, shape_.v_dim,
+                                                     static_cast<uint32_t>(3 + s), 0.3F));
+    }
+    pointers_.clear();
+    for (Matrix& state : states_) pointers_.push_back(state.view().row<float>(0));
+  }
+  void run(ferry::ThreadPool& pool, const OpTable& table) {
+    table.gated_delta_rule(pool, {.qkv = qkv_.view(),
+                                  .decay = decay_.data(),
+                                  .beta = beta_.data(),
+                                  .num_k_heads = shape_.num_k_heads,
+                                  .num_v_heads = shape_.num_v_heads,
+                                  .k_dim = shape_.k_dim,
+                                  .v_dim = shape_.v_dim,
+                                  .chunk = kChunk,
+                                  .sequences = spans_,
+                                  .states = pointers_,
+                                  .out = out_.view()});
+  }
+  ferry::bench::Work work() const {
+    const auto state_elements = static_cast<double>(shape_.num_v_heads * shape_.k_dim * shape_.v_dim);
+    const auto rows = static_cast<double>(num_rows_);
+    return {.bytes = rows * static_cast<double>(2 * (qkv_.cols() + out_.cols()) + 8 * shape_.num_v_heads) +
+                     static_cast<double>(shape_.num_sequences) * state_elements * 8,
+            .operations = rows * state_elements * kOperationsPerElement,
+            .dtype = DType::kF32};
+  }
+  const Matrix& out() const { return out_; }
+  const std::vector<Matrix>& states() const { return states_; }
+
+ private:
+  Shape shape_;
+  int64_t num_rows_;
+  Matrix qkv_, out_;
+  std::vector<float> decay_, beta_;
+  std::vector<SequenceSpan> spans_;
+  std::vector<Matrix> states_;
+  std::vector<float*> pointers_;
+};
+
+void run_shape(Bench& bench, const Shape& shape) {
+  Scene expected(shape);
+  expected.run(bench.pool(), ferry::select_op_table("ref"));
+  for (const OpTable* table : ferry::available_op_tables()) {
+    if (std::strcmp(table->name, "ref") == 0 || !bench.wants(table->name)) continue;
+    const std::string name = std::string(shape.name) + " " + table->name;
+    Scene scene(shape);
+    scene.run(bench.pool(), *table);
+    ferry::bench::require_close(expected.out().view(), scene.out().view(), kTolerance, name);
+    for (std::size_t s = 0; s < scene.states().size(); ++s) {
+      ferry::bench::require_close(expected.states()[s].view(), scene.states()[s].view(), kTolerance,
+                                  name + ", state " + std::to_string(s));
+    }
+    bench.measure(name, scene.work(), [&](int64_t) { scene.run(bench.pool(), *table); });
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return ferry::bench::run_program(argc, argv, "the gated delta rule of DeltaNet", [](Bench& bench) {
+    for (const Shape& shape : bench.settings().is_quick ? kQuickShapes : kShapes) run_shape(bench, shape);
+  });
+}
