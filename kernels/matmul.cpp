@@ -13,6 +13,13 @@ void MatmulBackend::matmul(ThreadPool& pool, const MatmulRows& rows, const Packe
   grouped_matmul(pool, {.rows = rows, .counts = {&count, 1}, .weights = {&group, 1}, .out = out});
 }
 
+std::unique_ptr<PackedMatrix> MatmulBackend::adopt(int64_t, int64_t, WeightType, WeightUse, std::span<const std::byte>) {
+  std::string allowed = "auto";
+  for (const std::string& kernels : cpu_matmul_names()) allowed += ", " + kernels;
+  throw_invalid(std::string("--matmul: '") + name() + "' cannot multiply the panels of a folder that `ferry quantize` wrote; " +
+                (cpu_matmul_names().empty() ? "this processor lacks AVX2" : "allowed: " + allowed));
+}
+
 std::unique_ptr<MatmulBackend> select_matmul(const std::string& name, DType dtype) {
   const std::vector<std::string> own = cpu_matmul_names();
   if (name == "ref" || (name == "auto" && own.empty())) return make_ref_matmul();

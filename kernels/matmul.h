@@ -76,6 +76,11 @@ class MatmulBackend {
   /// Packs `weights` [n, k], whose dtype is the run's. Thread-safe: experts are packed in parallel.
   virtual std::unique_ptr<PackedMatrix> pack(ConstMatrixView weights, WeightUse use = WeightUse::kPlain) = 0;
   virtual std::unique_ptr<PackedMatrix> pack(const QuantizedMatrix& weights, WeightUse use = WeightUse::kPlain) = 0;
+  /// A matrix [n, k] whose panels (cpu/panel_layout.h) are packed already: they are borrowed, must outlive the result, begin at
+  /// a multiple of 64 bytes and be as many as the shape asks for. Thread-safe. Throws Error{kInvalidArgument} in implementations
+  /// that have another layout.
+  virtual std::unique_ptr<PackedMatrix> adopt(int64_t n, int64_t k, WeightType type, WeightUse use,
+                                              std::span<const std::byte> panels);
 
   /// One thread at a time; runs on `pool`.
   virtual void grouped_matmul(ThreadPool& pool, const GroupedMatmulArgs& args) = 0;

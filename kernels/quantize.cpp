@@ -43,19 +43,18 @@ void quantize_int8_row(const std::vector<float>& row, QuantizedMatrix& out, int6
   out.zero_points[static_cast<std::size_t>(r)] = kInt8Zero;
 }
 
-void check_shape(ConstMatrixView weights, WeightType type) {
-  if (weights.cols > kMaxQuantizedK) {
-    throw_invalid("has rows of " + std::to_string(weights.cols) + " elements; allowed in a quantised matrix: up to " +
+}  // namespace
+
+void check_quantizable(int64_t k, WeightType type) {
+  if (k > kMaxQuantizedK) {
+    throw_invalid("has rows of " + std::to_string(k) + " elements; allowed in a quantised matrix: up to " +
                   std::to_string(kMaxQuantizedK));
   }
-  if (type.format == WeightFormat::kInt4 && weights.cols % type.group_size != 0) {
-    throw_invalid("has rows of " + std::to_string(weights.cols) + " elements, which groups of " +
-                  std::to_string(type.group_size) +
+  if (type.format == WeightFormat::kInt4 && k % type.group_size != 0) {
+    throw_invalid("has rows of " + std::to_string(k) + " elements, which groups of " + std::to_string(type.group_size) +
                   " do not divide; allowed: w4a8:32, :64, :128 or :256 that divides the rows, or w8a8");
   }
 }
-
-}  // namespace
 
 float QuantizedMatrix::value(int64_t row, int64_t col) const {
   const auto group_idx = static_cast<std::size_t>(row * num_groups() + col / group);
@@ -65,7 +64,7 @@ float QuantizedMatrix::value(int64_t row, int64_t col) const {
 
 QuantizedMatrix quantize_weights(ConstMatrixView weights, WeightType type) {
   FERRY_CHECK(type.is_quantized());
-  check_shape(weights, type);
+  check_quantizable(weights.cols, type);
   QuantizedMatrix out{.type = type, .n = weights.rows, .k = weights.cols, .group = type.group_size};
   if (type.format == WeightFormat::kInt8) out.group = out.k;
   const auto num_groups = static_cast<std::size_t>(out.n * out.num_groups());

@@ -23,14 +23,16 @@ struct QuantizedMatrix {
   float value(int64_t row, int64_t col) const;
 };
 
+/// Throws Error{kInvalidArgument} for k above kMaxQuantizedK and for k that the group size does not divide.
+void check_quantizable(int64_t k, WeightType type);
+
 /// Quantises `weights` (f32 or bf16) without calibration data.
 ///
 /// int8: a row's largest magnitude becomes 127. int4: for every group the scale (8 bits exponent, 4 bits mantissa) and the
 /// zero point that leave the least square error are searched: ranges shrunk step by step, the scale then fitted to the codes.
 /// Rows or groups whose scale would not be a normal float become zeros.
 ///
-/// Throws Error{kInvalidArgument} for a weight that is not finite (named by row and column), for k above kMaxQuantizedK and for
-/// k that the group size does not divide. The same bits on every processor. Thread-safe.
+/// Throws Error{kInvalidArgument} for a weight that is not finite (named by row and column) and as check_quantizable does. The same bits on every processor. Thread-safe.
 QuantizedMatrix quantize_weights(ConstMatrixView weights, WeightType type);
 
 /// Rows as int8 with a scale each: x[r, k] ~ scales[r] * values[r, k], -127 ‥ 127. Columns from k up to the next multiple of

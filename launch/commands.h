@@ -12,7 +12,8 @@ int run_serve(const Options& options, Cluster& cluster);
 int run_generate(const Options& options, Cluster& cluster);
 int run_dump(const Options& options, Cluster& cluster);
 int run_bench(const Options& options, Cluster& cluster);
-/// Works on files alone: needs no job.
+/// These work on files alone: they need no job.
+int run_quantize(const Options& options);
 int run_trace(const TraceOptions& options);
 
 }  // namespace ferry

@@ -6,7 +6,7 @@
 #include "launch/commands.h"
 #include "runtime/base/error.h"
 #include "runtime/engine.h"
-#include "runtime/model/safetensors.h"
+#include "runtime/model/safetensors_writer.h"
 
 namespace ferry {
 namespace {

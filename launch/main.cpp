@@ -44,7 +44,8 @@ int run_command(const Options& options, Cluster& cluster) {
     case Command::kGenerate: return ferry::run_generate(options, cluster);
     case Command::kDump: return ferry::run_dump(options, cluster);
     case Command::kBench: return ferry::run_bench(options, cluster);
-    case Command::kTrace: break;  // has no job
+    case Command::kQuantize:
+    case Command::kTrace: break;  // have no job
   }
   return kExitFailure;
 }
@@ -102,10 +103,13 @@ int run(const Options& options) {
 int run_on_files(const Options& options) {
   if (ferry::MpiRuntime::launch_rank() != 0) return 0;
   try {
-    return ferry::run_trace(options.trace);
+    return options.command == Command::kQuantize ? ferry::run_quantize(options) : ferry::run_trace(options.trace);
   } catch (const Error& error) {
     complain(0, error.what());
     return exit_code_of(error);
+  } catch (const std::bad_alloc&) {
+    complain(0, "out of memory");
+    return kExitFailure;
   } catch (const std::exception& error) {
     complain(0, error.what());
     return kExitFailure;
@@ -116,7 +120,10 @@ int run_on_files(const Options& options) {
 
 int main(int argc, char** argv) {
   const ferry::ParseResult parsed = ferry::parse_options(argc, argv);
-  if (parsed.options) return parsed.options->command == Command::kTrace ? run_on_files(*parsed.options) : run(*parsed.options);
+  if (parsed.options) {
+    const Command command = parsed.options->command;
+    return command == Command::kTrace || command == Command::kQuantize ? run_on_files(*parsed.options) : run(*parsed.options);
+  }
   if (parsed.exit_code == 0) {
     std::fputs(parsed.message.c_str(), stdout);
   } else if (ferry::MpiRuntime::launch_rank() == 0) {

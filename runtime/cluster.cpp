@@ -26,12 +26,6 @@ constexpr std::chrono::seconds kLeaveTimeout{2};         // for all ranks to hea
 constexpr std::chrono::milliseconds kExitTimeout{4000};  // from a loss to the end of this process
 constexpr std::chrono::seconds kLingerTimeout{3};        // for the coordinator to tell its clients and go
 
-int available_cores() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
-}
-
 /// Every rank's text of less than `record_bytes`, by rank.
 std::vector<std::string> gather_texts(Group& group, const std::string& text, std::size_t record_bytes, Deadline deadline) {
   std::vector<std::byte> mine(record_bytes), all(record_bytes * static_cast<std::size_t>(group.size()));
@@ -132,6 +126,12 @@ void leave_together(Group& group) {
 }
 
 }  // namespace
+
+int available_cores() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  return std::max(1, CPU_COUNT(&set));
+}
 
 Cluster::Cluster(const EngineOptions& options) {
   if (!MpiRuntime::launched_by_mpirun()) return;

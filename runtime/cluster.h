@@ -17,6 +17,9 @@
 
 namespace ferry {
 
+/// Cores that this process may run on, at least 1.
+int available_cores();
+
 /// This process's place in the job: alone, the coordinator (rank 0), or an expert worker; the group that carries rows, and
 /// the monitor that notices lost ranks.
 class Cluster {

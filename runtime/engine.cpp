@@ -49,17 +49,20 @@ ExpertMap make_expert_map(const ModelConfig& config, const Cluster& cluster) {
   return ExpertMap::contiguous(config.moe.num_experts, ranks);
 }
 
-Cluster::Terms make_terms(const EngineOptions& options, const ModelConfig& config) {
+Cluster::Terms make_terms(const EngineOptions& options, const ModelConfig& config, const Quantization& quantization) {
   const MoeConfig& moe = config.moe;
   return {std::string("--dtype ") + dtype_name(options.dtype.value_or(config.dtype)),
-          "--token-budget " + std::to_string(options.token_budget), "--quantize " + quantization_name(options.quantization),
+          "--token-budget " + std::to_string(options.token_budget), "--quantize " + quantization_name(quantization),
           "a config.json with " + std::to_string(config.num_layers()) + " layers of width " +
               std::to_string(config.hidden_dim) + " and " + std::to_string(moe.num_experts) + " experts of width " +
               std::to_string(moe.intermediate_dim) + ", " + std::to_string(moe.top_k) + " per token"};
 }
 
 LoadOptions make_load_options(const EngineOptions& options, DType dtype) {
-  LoadOptions load{.dtype = dtype, .quantization = options.quantization, .check_finite = options.check_weights, .progress = {}};
+  LoadOptions load{.dtype = dtype,
+                   .weights = plan_weights(options.model, options.quantization),
+                   .check_finite = options.check_weights,
+                   .progress = {}};
   if (isatty(STDERR_FILENO) == 0) return load;
   load.progress = [total = int64_t{0}, start = std::chrono::steady_clock::now()](int64_t bytes) mutable {
     total += bytes;
@@ -73,7 +76,7 @@ LoadOptions make_load_options(const EngineOptions& options, DType dtype) {
 Engine::Engine(const EngineOptions& options, Cluster& cluster, LogitRows logit_rows) : cluster_(cluster) {
   const auto prepare = [&] {
     load(options, logit_rows);
-    return make_terms(options, config_);
+    return make_terms(options, config_, weights_.quantization);
   };
   cluster.agree(prepare, kLoadTimeout);
   name_token_budget(options, [&] { make_dispatcher(options); });
@@ -101,10 +104,10 @@ void Engine::load(const EngineOptions& options, LogitRows logit_rows) {
   dtype_ = options.dtype.value_or(config_.dtype);
   const ExpertMap map = make_expert_map(config_, cluster_);
   load_tokenizer(options);
+  const LoadOptions load_options = make_load_options(options, dtype_);
   plan_caches(options);
   compute_.emplace(options, cluster_, dtype_);
   checkpoint_ = Checkpoint::open(options.model);
-  const LoadOptions load_options = make_load_options(options, dtype_);
   weights_ = load_trunk(*checkpoint_, config_, *compute_->matmul, compute_->pool, load_options);
   if (cluster_.size() == 1)
     local_experts_ = load_experts(*checkpoint_, config_, map, 0, *compute_->matmul, compute_->pool, load_options);
@@ -209,7 +212,7 @@ void Engine::make_dispatcher(const EngineOptions& options) {
                                        .max_tokens = max_tokens,
                                        .top_k = config_.moe.top_k,
                                        .dtype = dtype_,
-                                       .row_dtype = options.quantization.experts ? DType::kI8 : dtype_,
+                                       .row_dtype = weights_.quantization.experts ? DType::kI8 : dtype_,
                                        .timeout = to_milliseconds(options.peer_timeout_s)});
 }
 

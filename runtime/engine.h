@@ -40,9 +40,10 @@ struct ComputeResources {
 ExpertMap make_expert_map(const ModelConfig& config, const Cluster& cluster);
 
 /// What a worker and the coordinator must have in common, or the rows between them would be misread.
-Cluster::Terms make_terms(const EngineOptions& options, const ModelConfig& config);
+Cluster::Terms make_terms(const EngineOptions& options, const ModelConfig& config, const Quantization& quantization);
 
-/// Says on stderr how loading goes; one line, rewritten in place on a terminal.
+/// Says on stderr how loading goes; one line, rewritten in place on a terminal. Throws Error for a folder of packed weights that
+/// holds other ones than options ask for.
 LoadOptions make_load_options(const EngineOptions& options, DType dtype);
 
 /// Rank 0's inner half: model, caches and dispatcher, and the step that drives them. Made by one thread and used by one at a

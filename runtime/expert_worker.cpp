@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "moe/grouped_ffn.h"
@@ -25,7 +26,7 @@ class ExpertWorker {
   ExpertWorker(const EngineOptions& options, Cluster& cluster) : cluster_(cluster) {
     const auto prepare = [&] {
       load(options);
-      return make_terms(options, config_);
+      return make_terms(options, config_, quantization_);
     };
     cluster.agree(prepare, kLoadTimeout);
   }
@@ -56,12 +57,13 @@ class ExpertWorker {
     const DType dtype = options.dtype.value_or(config_.dtype);
     const ExpertMap map = make_expert_map(config_, cluster_);
     compute_ = std::make_unique<ComputeResources>(options, cluster_, dtype);
-    const Checkpoint checkpoint = Checkpoint::open(options.model);
+    checkpoint_ = Checkpoint::open(options.model);
     LoadOptions load_options = make_load_options(options, dtype);
     load_options.progress = {};  // the coordinator's line is enough
+    quantization_ = load_options.weights.quantization;
     const int32_t rank_idx = cluster_.rank().value - 1;
     bank_ = std::make_unique<ExpertBank>(
-        load_experts(checkpoint, config_, map, rank_idx, *compute_->matmul, compute_->pool, load_options));
+        load_experts(*checkpoint_, config_, map, rank_idx, *compute_->matmul, compute_->pool, load_options));
 
     const int64_t max_tokens = options.token_budget;
     const int64_t max_rows = max_tokens * std::min(config_.moe.top_k, bank_->num_local_experts());
@@ -112,6 +114,8 @@ class ExpertWorker {
   Cluster& cluster_;
   ModelConfig config_;
   std::unique_ptr<ComputeResources> compute_;
+  Quantization quantization_;
+  std::optional<Checkpoint> checkpoint_;  // its files hold the bank's panels if they are packed
   std::unique_ptr<ExpertBank> bank_;
   std::unique_ptr<GroupedFfn> ffn_;
   std::unique_ptr<TraceWorker> trace_;

@@ -130,7 +130,8 @@ void add_trace(CLI::App& app, std::filesystem::path& trace) {
   app.add_option("--trace", trace, "folder for a timeline of all ranks, with tables and a page; default: none");
 }
 
-void add_engine_options(CLI::App& app, EngineOptions& o) {
+/// What every command on a model takes.
+void add_model_options(CLI::App& app, EngineOptions& o) {
   app.add_option_function<std::string>(
          "--model",
          [&o](const std::string& model) { o.model = model == "demo" ? demo_checkpoint() : std::filesystem::path(model); },
@@ -140,6 +141,21 @@ void add_engine_options(CLI::App& app, EngineOptions& o) {
       app, "--dtype", {{"f32", DType::kF32}, {"bf16", DType::kBF16}}, [&o](DType dtype) { o.dtype = dtype; },
       "f32 or bf16; default: the checkpoint's");
   app.add_option("--threads", o.threads, "threads of this rank; default: its share of the cores")->check(integer_in(1, 1024));
+}
+
+CLI::Option* add_quantize(CLI::App& app, EngineOptions& o, const char* help) {
+  const auto parse = [&o](const std::string& text) {
+    try {
+      o.quantization = parse_quantization(text);
+    } catch (const Error& error) {
+      throw CLI::ValidationError(error.what());
+    }
+  };
+  return app.add_option_function<std::string>("--quantize", parse, help);
+}
+
+void add_engine_options(CLI::App& app, EngineOptions& o) {
+  add_model_options(app, o);
   using enum TransportKind;
   add_choice<TransportKind>(
       app, "--transport", {{"auto", kAuto}, {"mpi", kMpi}, {"gloo", kGloo}}, [&o](TransportKind kind) { o.transport = kind; },
@@ -157,17 +173,9 @@ void add_engine_options(CLI::App& app, EngineOptions& o) {
       ->check(one_of({"auto", "avx512", "avx2", "ref"}));
   app.add_option("--matmul", o.matmul, "auto, amx, avx512_bf16, avx512_vnni, avx512, avx2, onednn or ref: who multiplies")
       ->check(one_of({"auto", "amx", "avx512_bf16", "avx512_vnni", "avx512", "avx2", "onednn", "ref"}));
-  app.add_option_function<std::string>(
-      "--quantize",
-      [&o](const std::string& text) {
-        try {
-          o.quantization = parse_quantization(text);
-        } catch (const Error& error) {
-          throw CLI::ValidationError(error.what());
-        }
-      },
-      "none, w8a8, w4a8 or w4a8:GROUP, or by part (experts, shared, mixers, lm_head) as in experts=w4a8,lm_head=w8a8; default "
-      "none");
+  add_quantize(app, o,
+               "none, w8a8, w4a8 or w4a8:GROUP, or by part (experts, shared, mixers, lm_head) as in experts=w4a8,lm_head=w8a8; "
+               "default: none, or what a folder of ferry quantize holds");
   app.add_option("--memory", o.memory_bytes, "for KV cache and recurrent state, such as 512MiB or 4GiB; default 2GiB")
       ->transform(size_in(int64_t{1} << 10, int64_t{1} << 50, "1KiB to 1PiB, such as 512MiB"));
   app.add_option("--max-seqs", o.max_seqs, "sequences that run at once; default 16")->check(integer_in(1, kMaxSeqs));
@@ -224,6 +232,21 @@ void add_bench(CLI::App& app, BenchOptions& o) {
   app.add_option("-n", o.decode_tokens, "tokens to decode per sequence; default 64")->check(integer_in(1, 1 << 20));
   app.add_option("-r", o.repetitions, "repetitions; default 5")->check(integer_in(1, 1000));
   app.add_flag("--json", o.json, "print one JSON object");
+}
+
+void add_quantize_command(CLI::App& app, Options& options) {
+  CLI::App* quantize = app.add_subcommand(
+      "quantize", "write a checkpoint folder whose weights are quantised and packed, so that later starts only map them");
+  add_model_options(*quantize, options.engine);
+  add_quantize(*quantize, options.engine,
+               "w8a8, w4a8 or w4a8:GROUP, or by part (experts, shared, mixers, lm_head) as in experts=w4a8,lm_head=w8a8")
+      ->required();
+  quantize->add_option("--out", options.quantize.out, "folder to write, new or empty")->required();
+  quantize->callback([&options] {
+    options.command = Command::kQuantize;
+    if (!options.engine.quantization->any())
+      throw CLI::ValidationError("--quantize", complaint("none", "w8a8, w4a8, w4a8:GROUP or by part; one part at least"));
+  });
 }
 
 void add_trace_command(CLI::App& app, Options& options) {
@@ -338,6 +361,7 @@ ParseResult parse_options(int argc, const char* const* argv) {
   CLI::App* bench = add_command("bench", "prefill and decode speed beside the machine's measured roof", Command::kBench);
   add_bench(*bench, options.bench);
   add_trace(*bench, options.engine.trace);
+  add_quantize_command(app, options);
   add_trace_command(app, options);
   try {
     app.parse(argc, argv);

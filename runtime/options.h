@@ -12,7 +12,7 @@
 
 namespace ferry {
 
-enum class Command { kServe, kGenerate, kDump, kBench, kTrace };
+enum class Command { kServe, kGenerate, kDump, kBench, kQuantize, kTrace };
 enum class TransportKind { kAuto, kMpi, kGloo };
 
 /// Makes a rank's clock differ from its host's, to test how captures are aligned.
@@ -28,13 +28,13 @@ struct EngineOptions {
   std::optional<DType> dtype;   // of the run; absent: the checkpoint's
   int32_t threads = 0;          // per rank; 0: the cores this rank can have (see default_threads)
   TransportKind transport = TransportKind::kAuto;
-  std::string net_interface;      // of gloo: name or address; empty: chosen
-  std::string kernels = "auto";   // auto, avx512, avx2, ref
-  std::string matmul = "auto";    // auto, onednn, ref, or own kernels: amx, avx512_bf16, avx512_vnni, avx512, avx2
-  Quantization quantization;      // of the weights, while loading
-  std::string combine = "exact";  // how expert outputs are added
-  std::string profile = "0";      // spans recorded while no capture runs: off, 0 (steps), 1 (operators), 2 (threads)
-  std::filesystem::path trace;    // of generate and bench: folder for a capture; empty: none
+  std::string net_interface;                 // of gloo: name or address; empty: chosen
+  std::string kernels = "auto";              // auto, avx512, avx2, ref
+  std::string matmul = "auto";               // auto, onednn, ref, or own kernels: amx, avx512_bf16, avx512_vnni, avx512, avx2
+  std::optional<Quantization> quantization;  // of the weights, while loading; absent: none, or what a packed folder holds
+  std::string combine = "exact";             // how expert outputs are added
+  std::string profile = "0";                 // spans recorded while no capture runs: off, 0 (steps), 1 (operators), 2 (threads)
+  std::filesystem::path trace;               // of generate and bench: folder for a capture; empty: none
   ClockSkew clock_skew;
   int64_t memory_bytes = int64_t{2} << 30;  // for KV cache and recurrent state together
   int64_t max_seqs = 16;                    // sequences that run at once
@@ -76,6 +76,11 @@ struct BenchOptions {
   bool json = false;
 };
 
+/// Of `ferry quantize`; model, dtype, threads and quantization (of at least one part) are in EngineOptions.
+struct QuantizeOptions {
+  std::filesystem::path out;  // folder
+};
+
 struct TraceOptions {
   enum class Action { kReport, kExport, kDiff, kMerge } action = Action::kReport;
   std::vector<std::filesystem::path> captures;  // folders: one, for kDiff two, for kMerge two or more
@@ -89,6 +94,7 @@ struct Options {
   ServeOptions serve;
   DumpOptions dump;
   BenchOptions bench;
+  QuantizeOptions quantize;
   TraceOptions trace;
 };
 

@@ -20,32 +20,44 @@ constexpr int64_t kTasksPerThread = 4;  // so that a slow thread leaves work to 
 constexpr int64_t kSmallestTaskRows = 32;
 constexpr int64_t kDefaultCacheBytes = int64_t{1} << 20;
 
-/// Weights in panels.
+/// Weights in panels, its own or borrowed ones.
 class PanelMatrix final : public PackedMatrix {
  public:
   PanelMatrix(ConstMatrixView weights, WeightUse use)
-      : PackedMatrix(weights.rows, weights.cols, plain_weights(weights.dtype), use), panels_(allocate()) {
-    pack_panels(weights, columns(), panels_.data());
+      : PackedMatrix(weights.rows, weights.cols, plain_weights(weights.dtype), use),
+        owned_(allocate()),
+        panels_(owned_.data()) {
+    pack_panels(weights, columns(), owned_.data());
   }
   PanelMatrix(const QuantizedMatrix& weights, WeightUse use)
-      : PackedMatrix(weights.n, weights.k, weights.type, use), panels_(allocate()) {
-    pack_panels(weights, columns(), panels_.data());
+      : PackedMatrix(weights.n, weights.k, weights.type, use), owned_(allocate()), panels_(owned_.data()) {
+    pack_panels(weights, columns(), owned_.data());
+  }
+  PanelMatrix(int64_t n, int64_t k, WeightType type, WeightUse use, std::span<const std::byte> panels)
+      : PackedMatrix(n, k, type, use), panels_(panels.data()) {
+    check_shape();
+    FERRY_CHECK_EQ(static_cast<int64_t>(panels.size()), packed_bytes());
+    FERRY_CHECK_EQ(reinterpret_cast<uintptr_t>(panels_) % AlignedBuffer::kAlignment, 0U);
   }
 
   PanelColumns columns() const { return {n(), is_gated()}; }
   int64_t panel_stride() const { return panel_bytes(type(), k()); }
-  int64_t packed_bytes() const override { return static_cast<int64_t>(panels_.size()); }
-  const std::byte* panel(int64_t panel_idx) const { return panels_.data() + panel_idx * panel_stride(); }
+  int64_t packed_bytes() const override { return columns().num_panels() * panel_stride(); }
+  const std::byte* panel(int64_t panel_idx) const { return panels_ + panel_idx * panel_stride(); }
 
  private:
-  AlignedBuffer allocate() const {
+  void check_shape() const {
     FERRY_CHECK_GE(n(), 1);
     FERRY_CHECK_GE(k(), 1);
     FERRY_CHECK(!is_gated() || n() % 2 == 0);
-    return AlignedBuffer(static_cast<std::size_t>(columns().num_panels() * panel_stride()));
+  }
+  AlignedBuffer allocate() const {
+    check_shape();
+    return AlignedBuffer(static_cast<std::size_t>(packed_bytes()));
   }
 
-  AlignedBuffer panels_;
+  AlignedBuffer owned_;  // empty where the panels are borrowed
+  const std::byte* panels_;
 };
 
 /// How a call is cut into tasks: neighbouring panels of one group, and all or some of its rows. No result depends on it.
@@ -83,6 +95,10 @@ class CpuMatmul final : public MatmulBackend {
   }
   std::unique_ptr<PackedMatrix> pack(const QuantizedMatrix& weights, WeightUse use) override {
     return std::make_unique<PanelMatrix>(weights, use);
+  }
+  std::unique_ptr<PackedMatrix> adopt(int64_t n, int64_t k, WeightType type, WeightUse use,
+                                      std::span<const std::byte> panels) override {
+    return std::make_unique<PanelMatrix>(n, k, type, use, panels);
   }
   void grouped_matmul(ThreadPool& pool, const GroupedMatmulArgs& args) override;
 

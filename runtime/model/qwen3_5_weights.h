@@ -10,8 +10,10 @@
 #include "moe/expert_bank.h"
 #include "moe/expert_map.h"
 #include "runtime/model/config.h"
+#include "runtime/model/packed_checkpoint.h"
 #include "runtime/model/quantization.h"
 #include "runtime/model/safetensors.h"
+#include "runtime/model/tensor_reader.h"
 
 // The weights of a Qwen3.5-MoE text decoder, one field a tensor, with the shape that the forward pass sees. Matrices are packed
 // for the chosen matrix product; vectors are small and held in f32 (exact for bf16 values). Checkpoint names are in the .cpp,
@@ -70,19 +72,25 @@ struct TrunkWeights {
 /// How weights are read.
 struct LoadOptions {
   DType dtype = DType::kBF16;                        // of the run; weights stored otherwise are converted
-  Quantization quantization;                         // of the matrices
+  WeightPlan weights;                                // what is quantised, and whether it is packed already
   bool check_finite = false;                         // refuse NaN and infinity, naming tensor and element
   std::function<void(int64_t done_bytes)> progress;  // called now and then from the loading thread; may be empty
 };
 
 /// Reads everything but the routed experts. Throws Error{kInvalidArgument} for a tensor that is missing, has another shape or
 /// a type that is neither F32 nor BF16, or that nothing in the config accounts for (mtp.* and the vision tower aside).
-/// `checkpoint` must outlive the result (the embedding stays in the mapped file). Calls pool.
+/// `checkpoint` must outlive the result (the embedding and panels stay in the mapped file). Calls pool.
 TrunkWeights load_trunk(const Checkpoint& checkpoint, const ModelConfig& config, MatmulBackend& matmul, ThreadPool& pool,
                         const LoadOptions& options);
 
-/// Reads the routed experts of ranks()[rank_idx] and touches no other expert's pages. Throws as load_trunk does.
+/// Reads the routed experts of ranks()[rank_idx] and touches no other expert's pages. Throws as load_trunk does, and `checkpoint`
+/// must outlive the result likewise.
 ExpertBank load_experts(const Checkpoint& checkpoint, const ModelConfig& config, const ExpertMap& map, int32_t rank_idx,
                         MatmulBackend& matmul, ThreadPool& pool, const LoadOptions& options);
+
+/// The matrices that `quantization` makes integers: the trunk's, then the experts' by layer, each expert's gates and ups before
+/// its down. Throws as load_trunk does, and for rows that cannot be quantised. `reader` reads `checkpoint`.
+std::vector<StoredMatrix> find_quantized(const Checkpoint& checkpoint, const ModelConfig& config,
+                                         const Quantization& quantization, TensorReader& reader);
 
 }  // namespace ferry

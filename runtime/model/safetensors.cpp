@@ -137,6 +137,12 @@ TensorInfo parse_tensor(const std::string& name, const Json& entry, const std::b
   return tensor;
 }
 
+/// What the header's metadata say under the tensor's name.
+std::string note_on(const std::string& name, const Json& metadata) {
+  const auto it = metadata.find(name);
+  return it != metadata.end() && it->is_string() ? it->get<std::string>() : std::string();
+}
+
 /// The file in `dir` that an index entry names; refuses names that would lead out of the folder. Symbolic links are
 /// followed: a Hugging Face cache consists of them.
 std::filesystem::path shard_path(const std::filesystem::path& dir, const Json& value, const std::string& where) {
@@ -161,53 +167,6 @@ std::filesystem::path single_file(const std::filesystem::path& dir) {
   throw Error(ErrorCode::kNotFound, dir.string() + ": no model.safetensors.index.json or model.safetensors, and " +
                                         std::to_string(found.size()) + " *.safetensors files where one is needed");
 }
-
-/// A file that is being written under a temporary name; removed unless commit() is reached.
-class PendingFile {
- public:
-  explicit PendingFile(const std::filesystem::path& path)
-      : path_(path), temporary_(path.string() + ".tmp." + std::to_string(::getpid())) {
-    // Renaming onto a device or a socket would replace it, for root even /dev/null.
-    if (std::filesystem::exists(path_) && !std::filesystem::is_regular_file(path_)) {
-      throw Error(ErrorCode::kFailedPrecondition, "cannot write " + path_.string() + ": it is there and no regular file");
-    }
-    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd_ < 0) fail();
-  }
-  ~PendingFile() {
-    if (fd_ >= 0) ::close(fd_);
-    if (!committed_) ::unlink(temporary_.c_str());
-  }
-  PendingFile(const PendingFile&) = delete;
-  PendingFile& operator=(const PendingFile&) = delete;
-
-  void write(std::span<const std::byte> data) {
-    while (!data.empty()) {
-      const ssize_t written = ::write(fd_, data.data(), data.size());
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) fail();
-      data = data.subspan(static_cast<std::size_t>(written));
-    }
-  }
-  void commit() {
-    const int fd = std::exchange(fd_, -1);
-    if (::close(fd) != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) fail();
-    committed_ = true;
-  }
-
- private:
-  [[noreturn]] void fail() const {
-    const int error = errno;
-    const bool is_full = error == ENOSPC || error == EDQUOT || error == EFBIG;
-    throw_system(is_full ? ErrorCode::kResourceExhausted : ErrorCode::kFailedPrecondition, "cannot write " + path_.string(),
-                 error);
-  }
-
-  std::filesystem::path path_;
-  std::string temporary_;
-  int fd_ = -1;
-  bool committed_ = false;
-};
 
 }  // namespace
 
@@ -269,8 +228,11 @@ void SafetensorsFile::read_tensors() {
   const Json root = parse_json(text, path_, DuplicateKeys::kRefuse);
   if (!root.is_object()) throw_invalid(path_ + ": header is not a JSON object");
   const int64_t data_begin = kLengthBytes + static_cast<int64_t>(text.size());
+  const auto metadata = root.find("__metadata__");
   for (const auto& [name, entry] : root.items()) {  // sorted: a JSON object is a std::map
-    if (name != "__metadata__") tensors_.push_back(parse_tensor(name, entry, data_ + data_begin, size_ - data_begin, path_));
+    if (name == "__metadata__") continue;
+    tensors_.push_back(parse_tensor(name, entry, data_ + data_begin, size_ - data_begin, path_));
+    if (metadata != root.end()) tensors_.back().note = note_on(name, *metadata);
   }
 }
 
@@ -331,6 +293,15 @@ std::vector<std::string_view> Checkpoint::names() const {
   return result;
 }
 
+void Checkpoint::fetch_pages(const TensorInfo& tensor) const {
+  const auto page_bytes = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto address = reinterpret_cast<std::uintptr_t>(tensor.data);
+  const std::uintptr_t begin = address / page_bytes * page_bytes;
+  const std::size_t bytes = address + static_cast<std::uintptr_t>(tensor.bytes) - begin;
+  // A hint, too: kernels before 5.14 do not know it and read a page when it is touched.
+  ::madvise(reinterpret_cast<void*>(begin), bytes, MADV_POPULATE_READ);
+}
+
 void Checkpoint::drop_pages(const TensorInfo& tensor, int64_t offset, int64_t bytes) const {
   FERRY_CHECK(offset >= 0 && bytes >= 0 && offset <= tensor.bytes - bytes)
       << "drop_pages [" << offset << ", +" << bytes << ") of " << tensor.name << " with " << tensor.bytes << " bytes";
@@ -340,32 +311,6 @@ void Checkpoint::drop_pages(const TensorInfo& tensor, int64_t offset, int64_t by
   const std::uintptr_t end = (address + static_cast<std::uintptr_t>(bytes)) / page_bytes * page_bytes;
   // A hint: if the system declines it, the pages merely stay.
   if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
-}
-
-void write_safetensors(const std::filesystem::path& path, std::span<const TensorToWrite> tensors,
-                       const std::map<std::string, std::string>& metadata) {
-  nlohmann::ordered_json header = nlohmann::ordered_json::object();
-  if (!metadata.empty()) header["__metadata__"] = metadata;
-  int64_t offset = 0;
-  for (const TensorToWrite& tensor : tensors) {
-    const auto bytes = static_cast<int64_t>(tensor.data.size());
-    FERRY_CHECK(tensor_bytes(tensor.shape, stored_type_bytes(tensor.dtype)) == bytes)
-        << tensor.name << " " << join(tensor.shape) << " of " << stored_type_name(tensor.dtype) << " with " << bytes
-        << " bytes";
-    FERRY_CHECK(!header.contains(tensor.name) && tensor.name != "__metadata__") << "tensor name " << tensor.name;
-    header[tensor.name] = {
-        {"dtype", stored_type_name(tensor.dtype)}, {"shape", tensor.shape}, {"data_offsets", {offset, offset + bytes}}};
-    offset += bytes;
-  }
-  std::string text = header.dump();
-  text.resize((text.size() + 7) / 8 * 8, ' ');
-  const uint64_t header_bytes = text.size();
-
-  PendingFile file(path);
-  file.write(std::as_bytes(std::span(&header_bytes, 1)));
-  file.write(std::as_bytes(std::span(text)));
-  for (const TensorToWrite& tensor : tensors) file.write(tensor.data);
-  file.commit();
 }
 
 }  // namespace ferry

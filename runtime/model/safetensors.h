@@ -53,6 +53,7 @@ struct TensorInfo {
   const std::byte* data = nullptr;  // may be unaligned for its type: read it with memcpy
   int64_t bytes = 0;                // product of shape * element size
   std::string_view file;            // path, for messages
+  std::string note;                 // what __metadata__ says under the tensor's name; empty if nothing
 
   /// "[2, 3]".
   std::string shape_string() const;
@@ -106,6 +107,8 @@ class Checkpoint {
   /// Sorted.
   std::vector<std::string_view> names() const;
 
+  /// Reads the tensor into memory if it is not there and maps it, so that no later access waits for the disk.
+  void fetch_pages(const TensorInfo& tensor) const;
   /// Gives the memory of bytes [offset, offset + bytes) of the tensor back to the system, whole pages inside the range only;
   /// reading them again fetches them from the file. For use after packing, so that weights are held once.
   void drop_pages(const TensorInfo& tensor, int64_t offset, int64_t bytes) const;
@@ -114,20 +117,5 @@ class Checkpoint {
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
   std::map<std::string_view, const TensorInfo*> tensors_;
 };
-
-/// A tensor to be written.
-struct TensorToWrite {
-  std::string name;
-  StoredType dtype = StoredType::kF32;
-  std::vector<int64_t> shape;
-  std::span<const std::byte> data;  // product of shape * element size bytes
-};
-
-/// Writes a safetensors file: tensors in the given order, the same bytes for the same input. The file appears under `path`
-/// only when it is complete (a temporary neighbour is renamed). Names must be distinct UTF-8.
-///
-/// Throws Error{kResourceExhausted} on a full disk and Error{kFailedPrecondition} if `path` cannot be written.
-void write_safetensors(const std::filesystem::path& path, std::span<const TensorToWrite> tensors,
-                       const std::map<std::string, std::string>& metadata = {});
 
 }  // namespace ferry

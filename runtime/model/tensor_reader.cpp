@@ -37,11 +37,31 @@ std::string shape_string(const std::vector<int64_t>& shape) {
   return text + "]";
 }
 
+/// The type with its group size: where none was asked for, the default or the largest smaller one that divides rows of `k`.
+std::optional<WeightType> with_group_size(const std::optional<WeightType>& type, int64_t k) {
+  if (!type || type->format != WeightFormat::kInt4 || type->group_size != 0) return type;
+  return WeightType{type->format, k % kDefaultGroupSize == 0 ? kDefaultGroupSize : kDefaultGroupSize / 2};
+}
+
 bool is_aligned(const std::byte* data, int64_t alignment) {
   return reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(alignment) == 0;
 }
 
 }  // namespace
+
+int64_t StoredMatrix::stored_bytes() const {
+  if (panels != nullptr) return panels->bytes;
+  int64_t bytes = 0;
+  for (const StoredRows& piece : pieces) bytes += piece.rows * piece.cols * stored_type_bytes(piece.tensor->dtype);
+  return bytes;
+}
+
+int64_t StoredMatrix::packed_bytes(DType dtype) const {
+  if (panels != nullptr) return 0;
+  if (!quantized) return n * k * dtype_bytes(dtype);
+  if (quantized->format == WeightFormat::kInt8) return n * k;
+  return n * k / 2 + n * k / quantized->group_size * 2;
+}
 
 StoredRows TensorReader::find(const std::string& name, const std::vector<int64_t>& shape) {
   const TensorInfo* tensor = checkpoint_.find(name);
@@ -58,6 +78,43 @@ StoredRows TensorReader::find(const std::string& name, const std::vector<int64_t
   int64_t rows = 1;
   for (std::size_t i = 0; i + 1 < shape.size(); ++i) rows *= shape[i];
   return {tensor, 0, rows, shape.back()};
+}
+
+StoredMatrix TensorReader::find_matrix(const std::string& name, int64_t n, int64_t k, const std::vector<std::string>& tensors,
+                                       const std::optional<WeightType>& quantized, WeightUse use) {
+  StoredMatrix matrix{.name = name, .n = n, .k = k, .use = use, .quantized = with_group_size(quantized, k)};
+  if (!quantized || !in_panels_) {
+    for (const std::string& tensor : tensors) matrix.pieces.push_back(find(tensor, {n / std::ssize(tensors), k}));
+    return matrix;
+  }
+  const PanelShape shape = matrix.panel_shape();
+  const std::string stored_name = panels_name(name);
+  matrix.panels = checkpoint_.find(stored_name);
+  if (matrix.panels == nullptr)
+    throw_invalid("checkpoint: tensor " + stored_name + " is missing; expected " + panels_note(shape));
+  try {
+    check_quantizable(k, shape.type);
+  } catch (const Error& error) {
+    throw_invalid("checkpoint: tensor " + stored_name + ": " + error.what());
+  }
+  check_panels(*matrix.panels, shape);
+  used_.insert(stored_name);
+  return matrix;
+}
+
+StoredMatrix TensorReader::find_matrix(const std::string& name, std::vector<StoredRows> pieces,
+                                       const std::optional<WeightType>& quantized, WeightUse use) {
+  int64_t rows = 0;
+  for (const StoredRows& piece : pieces) rows += piece.rows;
+  const int64_t k = pieces.front().cols;
+  if (quantized && in_panels_) return find_matrix(name, rows, k, {}, quantized, use);
+  return {.name = name,
+          .n = rows,
+          .k = k,
+          .use = use,
+          .quantized = with_group_size(quantized, k),
+          .pieces = std::move(pieces),
+          .panels = nullptr};
 }
 
 DType TensorReader::stored_dtype(const StoredRows& stored) {
@@ -112,42 +169,41 @@ ConstMatrixView TensorReader::view_or_copy(const StoredRows& stored, Matrix& cop
   return copy.view();
 }
 
-namespace {
-
-/// The type with its group size: where none was asked for, the default or the largest smaller one that divides rows of `k`.
-WeightType with_group_size(WeightType type, int64_t k) {
-  if (type.format != WeightFormat::kInt4 || type.group_size != 0) return type;
-  return {type.format, k % kDefaultGroupSize == 0 ? kDefaultGroupSize : kDefaultGroupSize / 2};
+std::unique_ptr<PackedMatrix> TensorReader::adopt(MatmulBackend& matmul, const StoredMatrix& matrix) const {
+  const TensorInfo& panels = *matrix.panels;
+  checkpoint_.fetch_pages(panels);
+  if (check_finite_) check_panels_finite(panels, matrix.panel_shape());
+  return matmul.adopt(matrix.n, matrix.k, *matrix.quantized, matrix.use, {panels.data, static_cast<std::size_t>(panels.bytes)});
 }
 
-std::unique_ptr<PackedMatrix> pack_view(MatmulBackend& matmul, ConstMatrixView weights, WeightUse use,
-                                        const std::optional<WeightType>& quantized) {
-  if (!quantized) return matmul.pack(weights, use);
-  return matmul.pack(quantize_weights(weights, with_group_size(*quantized, weights.cols)), use);
-}
-
-}  // namespace
-
-std::unique_ptr<PackedMatrix> TensorReader::pack(MatmulBackend& matmul, const std::vector<StoredRows>& pieces, WeightUse use,
-                                                 const std::optional<WeightType>& quantized) const {
-  const StoredRows& first = pieces.front();
+std::unique_ptr<PackedMatrix> TensorReader::pack(MatmulBackend& matmul, const StoredMatrix& matrix) const {
+  if (matrix.panels != nullptr) return adopt(matmul, matrix);
+  const auto pack_view = [&](ConstMatrixView weights) {
+    if (!matrix.quantized) return matmul.pack(weights, matrix.use);
+    return matmul.pack(quantize_weights(weights, *matrix.quantized), matrix.use);
+  };
+  const StoredRows& first = matrix.pieces.front();
   std::unique_ptr<PackedMatrix> packed;
   try {
-    if (pieces.size() == 1 && stored_dtype(first) == dtype_ && is_aligned(first_byte(first), dtype_bytes(dtype_))) {
+    if (matrix.pieces.size() == 1 && stored_dtype(first) == dtype_ && is_aligned(first_byte(first), dtype_bytes(dtype_))) {
       check_values(first);
-      packed = pack_view(matmul, {first_byte(first), dtype_, first.rows, first.cols, first.cols}, use, quantized);
+      packed = pack_view({first_byte(first), dtype_, first.rows, first.cols, first.cols});
     } else {
-      packed = pack_view(matmul, read_matrix(pieces).view(), use, quantized);
+      packed = pack_view(read_matrix(matrix.pieces).view());
     }
   } catch (const Error& error) {
-    if (!quantized || error.code() != ErrorCode::kInvalidArgument) throw;
+    if (!matrix.quantized || error.code() != ErrorCode::kInvalidArgument) throw;
     throw_invalid(std::string(first.tensor->file) + ": tensor " + first.tensor->name + ": " + error.what());
   }
+  drop_pages(matrix.pieces);
+  return packed;
+}
+
+void TensorReader::drop_pages(const std::vector<StoredRows>& pieces) const {
   for (const StoredRows& piece : pieces) {
     const int64_t element = stored_type_bytes(piece.tensor->dtype);
     checkpoint_.drop_pages(*piece.tensor, piece.first_row * piece.cols * element, piece.rows * piece.cols * element);
   }
-  return packed;
 }
 
 }  // namespace ferry

@@ -14,10 +14,10 @@ TRANSPORTS = ("mpi", "gloo")
 SECONDS = 300
 
 
-def run(workers, transport, *arguments):
+def run(workers, transport, *arguments, model="demo"):
     """`ferry ARGUMENTS` alone (workers 0) or with a coordinator and workers; returns its standard output."""
     launcher = [str(ROOT / "launch/mpirun.sh"), "-np", str(workers + 1)] if workers else []
-    command = [*launcher, FERRY, *map(str, arguments), "--model", "demo", "--memory", "256MiB", "--transport", transport]
+    command = [*launcher, FERRY, *map(str, arguments), "--model", str(model), "--memory", "256MiB", "--transport", transport]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL)
     if done.returncode != 0:
         raise AssertionError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr}")
@@ -73,9 +73,24 @@ class RanksTest(unittest.TestCase):
             self.assertLess(other["bytes_per_token"], one["bytes_per_token"])
             for row in (one, other):
                 self.assertGreater(row["tokens_per_s"]["median"], 0)
-                self.assertAlmostEqual(row["share_of_read"], row["tokens_per_s"]["median"] * row["bytes_per_token"] / row["read_bytes_per_s"])
+                share = row["tokens_per_s"]["median"] * row["bytes_per_token"] / row["read_bytes_per_s"]
+                self.assertAlmostEqual(row["share_of_read"], share)
         # A sequence more shares the weights of the others.
         self.assertLess(plain["decode"][1]["bytes_per_token"], plain["decode"][0]["bytes_per_token"])
+
+    def test_packed_weights_are_those_quantised_at_load(self):
+        ids = ",".join(str(100 + 41 * i % 5900) for i in range(67))
+        for spec in ("w8a8", "w4a8", "experts=w4a8,lm_head=w8a8"):
+            with tempfile.TemporaryDirectory() as name:
+                folder = pathlib.Path(name)
+                packed, expected, out = folder / "packed", folder / "expected", folder / "out"
+                run(0, "auto", "dump", "--token-ids", ids, "--taps", "--out", expected, "--quantize", spec)
+                command = [FERRY, "quantize", "--model", "demo", "--quantize", spec, "--out", packed]
+                subprocess.run(command, check=True, capture_output=True, timeout=SECONDS)
+                for workers in (0, 2):
+                    run(workers, "auto", "dump", "--token-ids", ids, "--taps", "--out", out, model=packed)
+                    with self.subTest(spec=spec, workers=workers):
+                        self.assertEqual(out.read_bytes(), expected.read_bytes())
 
     def test_chat_answers_are_the_golden_words(self):
         chats = [case for case in ferry_job.golden()["generation"] if case["kind"] == "chat"]

@@ -6,6 +6,7 @@
 #include <limits>
 #include <random>
 
+#include "runtime/model/checkpoint_packer.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/prompt_run.h"
 #include "tests/support/temp_folder.h"
@@ -85,7 +86,7 @@ TEST_F(EngineTest, OptionsThatDoNotFitTheModel) {
   expect_refused({"--matmul", "'sse9'", "allowed: auto", "ref"});
   options_ = good;
   options_.matmul = "onednn";
-  options_.quantization.experts = WeightType{WeightFormat::kInt8, 0};
+  options_.quantization = Quantization{.experts = WeightType{WeightFormat::kInt8, 0}};
   if (make_onednn_matmul(DType::kF32) != nullptr) expect_refused({"onednn", "--quantize", "allowed"});
 }
 
@@ -127,6 +128,43 @@ TEST_F(EngineTest, FormsOfStorageGiveTheSameBits) {
     EXPECT_EQ(packed.size(), 75U);
     EXPECT_EQ(packed, logits({.packed_experts = false}, 3, dtype));
     EXPECT_EQ(packed, logits({.prefix = "model."}, 1, dtype));
+  }
+}
+
+/// A folder of packed weights computes the bits that quantising at every start gives, and can be loaded as nothing else.
+TEST_F(EngineTest, PackedFoldersGiveTheSameBitsAsQuantisingAtLoad) {
+  if (cpu_matmul_names().empty()) GTEST_SKIP() << "no own kernels for this processor";
+  const std::vector<TokenId> tokens = random_tokens(75, 1);
+  const auto logits = [&](const EngineOptions& options) {
+    Cluster cluster(options);
+    Engine engine(options, cluster, Engine::LogitRows::kAll);
+    return EngineDriver(engine).prompt(0, tokens);
+  };
+  write(TinyModel({.hidden = 96, .v_dim = 24, .expert_dim = 32, .shared_dim = 64}));
+  for (const char* text : {"w8a8", "w4a8", "experts=w4a8,lm_head=w8a8"}) {
+    const test::TempFolder packed;
+    ThreadPool pool(2);
+    pack_checkpoint(dir_.path(), packed.path(), pool, {.dtype = DType::kBF16, .quantization = parse_quantization(text)});
+    EngineOptions at_load = options_, mapped = options_;
+    at_load.quantization = parse_quantization(text);
+    mapped.model = packed.path();
+    const auto expected = logits(at_load);
+    EXPECT_NE(expected, logits(options_)) << text << " changes nothing";
+    EXPECT_EQ(logits(mapped), expected) << text;
+    mapped.quantization = at_load.quantization;
+    EXPECT_EQ(logits(mapped), expected) << text;
+    options_.model = packed.path();
+    options_.quantization = Quantization{};
+    expect_refused({"--quantize", "'none'", std::string("'") + text + "'"});
+    options_.quantization = std::nullopt;
+    for (const char* name : {"ref", "onednn"}) {
+      options_.matmul = name;
+      if (name == std::string("ref") || make_onednn_matmul(DType::kBF16) != nullptr) {
+        expect_refused({"--matmul", std::string("'") + name + "'", "ferry quantize", "auto"});
+      }
+    }
+    options_.matmul = "auto";
+    options_.model = dir_.path();
   }
 }
 

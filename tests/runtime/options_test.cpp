@@ -212,6 +212,22 @@ TEST(Options, Dump) {
   refuse({"dump", "--model", "m", "--out", "o"}, {"--token-ids", "required"});
 }
 
+TEST(Options, Quantize) {
+  const Options options = accept({"quantize", "--model", "m", "--quantize", "experts=w4a8", "--out", "o", "--threads", "3"});
+  EXPECT_EQ(options.command, Command::kQuantize);
+  EXPECT_EQ(options.engine.model, "m");
+  EXPECT_EQ(options.engine.quantization, parse_quantization("experts=w4a8"));
+  EXPECT_EQ(options.engine.threads, 3);
+  EXPECT_EQ(options.quantize.out, "o");
+  EXPECT_EQ(accept(line("serve", {})).engine.quantization, std::nullopt);
+  EXPECT_EQ(accept(line("serve", {"--quantize", "none"})).engine.quantization, Quantization{});
+  refuse({"quantize", "--model", "m", "--quantize", "none", "--out", "o"}, {"--quantize", "'none'", "w4a8"});
+  refuse({"quantize", "--model", "m", "--quantize", "w5", "--out", "o"}, {"--quantize", "'w5'", "w4a8"});
+  refuse({"quantize", "--model", "m", "--out", "o"}, {"--quantize"});
+  refuse({"quantize", "--model", "m", "--quantize", "w8a8"}, {"--out"});
+  refuse({"quantize", "--quantize", "w8a8", "--out", "o"}, {"--model"});
+}
+
 TEST(Options, Bench) {
   const BenchOptions defaults = accept(line("bench", {})).bench;
   EXPECT_EQ(defaults.prompt_lengths, std::vector<int64_t>{512});

@@ -13,6 +13,7 @@
 #include <iterator>
 
 #include "runtime/base/error.h"
+#include "runtime/model/safetensors_writer.h"
 
 namespace ferry {
 namespace {

@@ -1,0 +1,48 @@
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <functional>
+
+#include "launch/commands.h"
+#include "runtime/model/checkpoint_packer.h"
+#include "runtime/model/config.h"
+
+namespace ferry {
+namespace {
+
+constexpr double kGb = 1e-9;                           // GB of a byte
+constexpr std::chrono::milliseconds kTellPeriod{200};  // between two progress lines
+
+/// One line on stderr, rewritten in place; none where nobody looks.
+std::function<void(int64_t, int64_t)> make_progress() {
+  if (isatty(STDERR_FILENO) == 0) return {};
+  const auto start = std::chrono::steady_clock::now();
+  return [start, told = start](int64_t done, int64_t total) mutable {
+    const auto now = std::chrono::steady_clock::now();
+    if (now - told < kTellPeriod && done != total) return;
+    told = now;
+    std::fprintf(stderr, "\rferry: quantised %.2f of %.2f GB in %.1f s\033[K%s", static_cast<double>(done) * kGb,
+                 static_cast<double>(total) * kGb, std::chrono::duration<double>(now - start).count(),
+                 done == total ? "\n" : "");
+  };
+}
+
+}  // namespace
+
+int run_quantize(const Options& options) {
+  const EngineOptions& engine = options.engine;
+  const auto start = std::chrono::steady_clock::now();
+  const DType dtype = engine.dtype ? *engine.dtype : load_config(engine.model).dtype;
+  ThreadPool pool(engine.threads > 0 ? engine.threads : available_cores());
+  const PackSummary summary =
+      pack_checkpoint(engine.model, options.quantize.out, pool,
+                      {.dtype = dtype, .quantization = *engine.quantization, .progress = make_progress()});
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+  std::printf("ferry: %s holds %s: %.2f GB made of %.2f GB in %.1f s\n", options.quantize.out.c_str(),
+              quantization_name(*engine.quantization).c_str(), static_cast<double>(summary.written_bytes) * kGb,
+              static_cast<double>(summary.read_bytes) * kGb, taken.count());
+  return 0;
+}
+
+}  // namespace ferry
