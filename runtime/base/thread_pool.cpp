@@ -1,7 +1,6 @@
 #include "runtime/base/thread_pool.h"
 
-#include <sched.h>
-
+#include <limits>
 #include <string>
 #include <system_error>
 
@@ -46,34 +45,48 @@ void ThreadPool::parallel_for(int64_t num_tasks, TaskRef task) {
     return;
   }
   FERRY_CHECK(task_ == nullptr) << "parallel_for called from inside a task";
+  FERRY_CHECK_LE(num_tasks, int64_t{std::numeric_limits<uint32_t>::max()});
+  const auto count = static_cast<uint32_t>(num_tasks);
   task_ = &task;
   num_tasks_ = num_tasks;
-  next_task_.store(0, std::memory_order_relaxed);
-  num_busy_.store(num_threads_ - 1, std::memory_order_relaxed);
+  num_unfinished_.store(count, std::memory_order_relaxed);
+  offer_.store({generation_.load(std::memory_order_relaxed) + 1, count}, std::memory_order_release);
   generation_.fetch_add(1, std::memory_order_release);
   generation_.notify_all();
   run_tasks(0);
   const auto spin_end = std::chrono::steady_clock::now() + spin_;
-  for (int busy = num_busy_.load(std::memory_order_acquire); busy != 0; busy = num_busy_.load(std::memory_order_acquire)) {
-    if (std::chrono::steady_clock::now() >= spin_end) num_busy_.wait(busy, std::memory_order_acquire);
+  for (uint32_t left = num_unfinished_.load(std::memory_order_acquire); left != 0;
+       left = num_unfinished_.load(std::memory_order_acquire)) {
+    if (std::chrono::steady_clock::now() >= spin_end) num_unfinished_.wait(left, std::memory_order_acquire);
   }
   task_ = nullptr;
+}
+
+/// Runs one task of the open call as thread `thread_idx`; false if none is left.
+bool ThreadPool::run_task(int thread_idx) {
+  Offer offer = offer_.load(std::memory_order_acquire);
+  do {
+    if (offer.num_left == 0) return false;
+  } while (!offer_.compare_exchange_weak(offer, {offer.generation, offer.num_left - 1}, std::memory_order_acq_rel,
+                                         std::memory_order_acquire));
+  (*task_)(num_tasks_ - offer.num_left, thread_idx);
+  if (num_unfinished_.fetch_sub(1, std::memory_order_acq_rel) == 1) num_unfinished_.notify_one();
+  return true;
 }
 
 void ThreadPool::run_tasks(int thread_idx) {
   if (observer_ != nullptr) observer_->share_begins();
   int64_t num_done = 0;
-  for (int64_t i = next_task_.fetch_add(1, std::memory_order_relaxed); i < num_tasks_;
-       i = next_task_.fetch_add(1, std::memory_order_relaxed)) {
-    (*task_)(i, thread_idx);
-    ++num_done;
-  }
-  if (observer_ != nullptr) observer_->share_ends(num_done);
+  while (run_task(thread_idx)) ++num_done;
+  if (observer_ != nullptr && num_done > 0) observer_->share_ends(num_done);
 }
 
-void ThreadPool::wait_for_generation(uint32_t seen) {
+/// Returns when the generation is another than `seen`, with the new one.
+uint32_t ThreadPool::wait_for_generation(uint32_t seen) {
   const auto spin_end = std::chrono::steady_clock::now() + spin_;
-  while (generation_.load(std::memory_order_acquire) == seen) {
+  while (true) {
+    const uint32_t generation = generation_.load(std::memory_order_acquire);
+    if (generation != seen) return generation;
     if (std::chrono::steady_clock::now() >= spin_end) {
       generation_.wait(seen, std::memory_order_acquire);
     } else {
@@ -85,11 +98,9 @@ void ThreadPool::wait_for_generation(uint32_t seen) {
 void ThreadPool::run_thread(int thread_idx) {
   uint32_t seen = 0;
   while (true) {
-    wait_for_generation(seen);
-    ++seen;
+    seen = wait_for_generation(seen);
     if (stop_.load()) return;
     run_tasks(thread_idx);
-    if (num_busy_.fetch_sub(1, std::memory_order_acq_rel) == 1) num_busy_.notify_one();
   }
 }
 

@@ -32,13 +32,15 @@ class ThreadPoolObserver {
   virtual ~ThreadPoolObserver() = default;
   /// A thread of the pool has started; the caller's own, number 0, is not reported.
   virtual void thread_started(int thread_idx) = 0;
-  /// Around a thread's share of a parallel_for that more than one thread works on.
+  /// Around a thread's share of a parallel_for that more than one thread may work on. A thread that comes too late to get a task
+  /// begins a share and does not end it.
   virtual void share_begins() = 0;
   virtual void share_ends(int64_t num_tasks) = 0;
 };
 
 /// Fork-join over a fixed set of threads; the caller is thread 0 and works too. Tasks are handed out one by one, so their
-/// order and owner vary: a task must not depend on either.
+/// order and owner vary: a task must not depend on either. A call returns when its tasks are done, whoever did them: a thread
+/// that has to wait for a core, which other processes may hold for milliseconds, keeps nobody else waiting.
 ///
 /// One thread at a time may call parallel_for; a task must not call it again. Idle threads spin for `spin`, then sleep:
 /// zero where other processes need the cores.
@@ -58,19 +60,26 @@ class ThreadPool {
   void parallel_for(int64_t num_tasks, TaskRef task);
 
  private:
+  /// A call and how many of its tasks nobody has taken yet, in one word: a late thread can then take none of a call that is over.
+  struct Offer {
+    uint32_t generation;
+    uint32_t num_left;
+  };
+
   void stop_threads();
   void run_thread(int thread_idx);
+  bool run_task(int thread_idx);
   void run_tasks(int thread_idx);
-  void wait_for_generation(uint32_t seen);
+  uint32_t wait_for_generation(uint32_t seen);
 
   const int num_threads_;
   const std::chrono::microseconds spin_;
   ThreadPoolObserver* const observer_;
-  const TaskRef* task_ = nullptr;  // valid while a parallel_for is open
+  const TaskRef* task_ = nullptr;                    // of the open call, as num_tasks_; who has taken a task may read them
   int64_t num_tasks_ = 0;
-  alignas(64) std::atomic<uint32_t> generation_{0};  // counts parallel_for calls; threads wait for it to move
-  alignas(64) std::atomic<int64_t> next_task_{0};
-  alignas(64) std::atomic<int> num_busy_{0};
+  alignas(64) std::atomic<uint32_t> generation_{0};  // counts calls; threads wait for it to move
+  alignas(64) std::atomic<Offer> offer_{Offer{0, 0}};
+  alignas(64) std::atomic<uint32_t> num_unfinished_{0};  // tasks of the open call
   std::atomic<bool> stop_{false};
   std::vector<std::thread> threads_;
 };

@@ -39,6 +39,44 @@ TEST(ThreadPool, SpinningThreadsDoTheSameWork) {
   EXPECT_EQ(sum.load(), 500 * 45);
 }
 
+/// Holds the pool's own threads up before they take a task.
+class HoldUp final : public ThreadPoolObserver {
+ public:
+  void thread_started(int) override { is_pool_thread_ = true; }
+  void share_begins() override {
+    if (is_pool_thread_) go_.wait(false);
+  }
+  void share_ends(int64_t num_tasks) override { num_tasks_ += num_tasks; }
+  void let_go() {
+    go_ = true;
+    go_.notify_all();
+  }
+  int64_t num_tasks() const { return num_tasks_; }
+
+ private:
+  static thread_local bool is_pool_thread_;
+  std::atomic<bool> go_{false};
+  std::atomic<int64_t> num_tasks_{0};
+};
+thread_local bool HoldUp::is_pool_thread_ = false;
+
+TEST(ThreadPool, ALateThreadKeepsNobodyWaiting) {
+  HoldUp hold_up;
+  ThreadPool pool(3, std::chrono::microseconds(0), &hold_up);
+  std::atomic<int64_t> sum{0};
+  for (int round = 0; round < 20; ++round) {
+    pool.parallel_for(10, [&](int64_t i, int thread_idx) {
+      EXPECT_EQ(thread_idx, 0) << "the others are held up";
+      sum += i;
+    });
+  }
+  EXPECT_EQ(sum.load(), 20 * 45);
+  EXPECT_EQ(hold_up.num_tasks(), 200);
+  hold_up.let_go();
+  pool.parallel_for(10, [&](int64_t i, int) { sum += i; });
+  EXPECT_EQ(sum.load(), 21 * 45);
+}
+
 TEST(ThreadPoolDeathTest, RefusesNesting) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_DEATH(
