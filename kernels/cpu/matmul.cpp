@@ -9,8 +9,8 @@
 
 #include "kernels/cpu/matmul_block.h"
 #include "kernels/cpu/pack_panels.h"
+#include "kernels/cpu/weight_arena.h"
 #include "kernels/cpu_features.h"
-#include "runtime/base/aligned_buffer.h"
 #include "runtime/base/error.h"
 
 namespace ferry {
@@ -23,21 +23,21 @@ constexpr int64_t kDefaultCacheBytes = int64_t{1} << 20;
 /// Weights in panels, its own or borrowed ones.
 class PanelMatrix final : public PackedMatrix {
  public:
-  PanelMatrix(ConstMatrixView weights, WeightUse use)
+  PanelMatrix(ConstMatrixView weights, WeightUse use, WeightArena& arena)
       : PackedMatrix(weights.rows, weights.cols, plain_weights(weights.dtype), use),
-        owned_(allocate()),
-        panels_(owned_.data()) {
-    pack_panels(weights, columns(), owned_.data());
+        owned_(allocate(arena)),
+        panels_(owned_.get()) {
+    pack_panels(weights, columns(), owned_.get());
   }
-  PanelMatrix(const QuantizedMatrix& weights, WeightUse use)
-      : PackedMatrix(weights.n, weights.k, weights.type, use), owned_(allocate()), panels_(owned_.data()) {
-    pack_panels(weights, columns(), owned_.data());
+  PanelMatrix(const QuantizedMatrix& weights, WeightUse use, WeightArena& arena)
+      : PackedMatrix(weights.n, weights.k, weights.type, use), owned_(allocate(arena)), panels_(owned_.get()) {
+    pack_panels(weights, columns(), owned_.get());
   }
   PanelMatrix(int64_t n, int64_t k, WeightType type, WeightUse use, std::span<const std::byte> panels)
       : PackedMatrix(n, k, type, use), panels_(panels.data()) {
     check_shape();
     FERRY_CHECK_EQ(static_cast<int64_t>(panels.size()), packed_bytes());
-    FERRY_CHECK_EQ(reinterpret_cast<uintptr_t>(panels_) % AlignedBuffer::kAlignment, 0U);
+    FERRY_CHECK_EQ(reinterpret_cast<uintptr_t>(panels_) % kLineBytes, 0U);
   }
 
   PanelColumns columns() const { return {n(), is_gated()}; }
@@ -51,12 +51,12 @@ class PanelMatrix final : public PackedMatrix {
     FERRY_CHECK_GE(k(), 1);
     FERRY_CHECK(!is_gated() || n() % 2 == 0);
   }
-  AlignedBuffer allocate() const {
+  std::shared_ptr<std::byte> allocate(WeightArena& arena) const {
     check_shape();
-    return AlignedBuffer(static_cast<std::size_t>(packed_bytes()));
+    return arena.allocate(static_cast<std::size_t>(packed_bytes()));
   }
 
-  AlignedBuffer owned_;  // empty where the panels are borrowed
+  std::shared_ptr<std::byte> owned_;  // null where the panels are borrowed
   const std::byte* panels_;
 };
 
@@ -91,10 +91,10 @@ class CpuMatmul final : public MatmulBackend {
 
   const char* name() const override { return kernels_.name; }
   std::unique_ptr<PackedMatrix> pack(ConstMatrixView weights, WeightUse use) override {
-    return std::make_unique<PanelMatrix>(weights, use);
+    return std::make_unique<PanelMatrix>(weights, use, arena_);
   }
   std::unique_ptr<PackedMatrix> pack(const QuantizedMatrix& weights, WeightUse use) override {
-    return std::make_unique<PanelMatrix>(weights, use);
+    return std::make_unique<PanelMatrix>(weights, use, arena_);
   }
   std::unique_ptr<PackedMatrix> adopt(int64_t n, int64_t k, WeightType type, WeightUse use,
                                       std::span<const std::byte> panels) override {
@@ -106,6 +106,7 @@ class CpuMatmul final : public MatmulBackend {
   void add_blocks(const GroupedMatmulArgs& args, int64_t first_row, int64_t num_rows, const PanelMatrix& weights, Cut cut);
 
   MatmulKernels kernels_;
+  WeightArena arena_;
   int64_t cache_bytes_ = kDefaultCacheBytes;
   std::vector<MatmulBlock> blocks_;  // of the call in progress; keeps its capacity
 };

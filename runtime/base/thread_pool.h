@@ -75,7 +75,7 @@ class ThreadPool {
   const int num_threads_;
   const std::chrono::microseconds spin_;
   ThreadPoolObserver* const observer_;
-  const TaskRef* task_ = nullptr;                    // of the open call, as num_tasks_; who has taken a task may read them
+  const TaskRef* task_ = nullptr;  // of the open call, as num_tasks_; who has taken a task may read them
   int64_t num_tasks_ = 0;
   alignas(64) std::atomic<uint32_t> generation_{0};  // counts calls; threads wait for it to move
   alignas(64) std::atomic<Offer> offer_{Offer{0, 0}};
