@@ -98,7 +98,8 @@ def draw(runs):
     points = [(run, what, row) for run in runs for what, row in rows_of(run)]
     intensity = {id(row): row["flops_per_token"] / row["bytes_per_token"] for _, _, row in points}
     rate = {id(row): row["tokens_per_s"]["median"] * row["flops_per_token"] for _, _, row in points}
-    axes = Axes([*intensity.values(), 1.0], [*rate.values(), *(row["flops_per_s"] for _, _, row in points)])
+    ridges = [row["flops_per_s"] / row["read_bytes_per_s"] for _, _, row in points]
+    axes = Axes([*intensity.values(), *ridges, 1.0], [*rate.values(), *(row["flops_per_s"] for _, _, row in points)])
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif">',
            f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>', *draw_grid(axes)]
     for place, run in enumerate(runs):
