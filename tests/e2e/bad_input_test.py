@@ -190,7 +190,8 @@ class RanksTest(BadInputTest):
 
     def test_one_rank_differs(self):
         self.refuse_job("rank 1", "--model", on_rank=(1, f"{FERRY} generate --model /nonexistent --prompt x"))
-        for option, theirs, ours in (("--dtype", "f32", "bf16"), ("--token-budget", "99", "576"), ("--transport", "gloo", "auto")):
+        for option, theirs, ours in (("--dtype", "f32", "bf16"), ("--token-budget", "99", "2112"), ("--transport", "gloo", "auto"),
+                                     ("--quantize", "w8a8", "none")):
             with self.subTest(option):
                 self.refuse_job(f"rank 2 has {option} {theirs}", f"{option} {ours}", on_rank=(2, f'"$@" {option} {theirs}'))
 
