@@ -33,6 +33,9 @@ inline constexpr int64_t kRowAlignment = 64;      // quantised rows end in zeros
 /// int32 sums hold 65536 products of codes.
 inline constexpr int64_t kMaxQuantizedK = 65536;
 
+/// Columns of rows of `k` codes.
 constexpr int64_t quantized_cols(int64_t k) { return (k + kRowAlignment - 1) / kRowAlignment * kRowAlignment; }
+/// Columns of rows of `k` values or, in kI8, codes.
+constexpr int64_t row_cols(DType dtype, int64_t k) { return dtype == DType::kI8 ? quantized_cols(k) : k; }
 
 }  // namespace ferry

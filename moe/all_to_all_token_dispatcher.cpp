@@ -75,8 +75,7 @@ void AllToAllTokenDispatcher::fill_request(const RankRows& rows, const MatmulRow
 
 DispatchHandle AllToAllTokenDispatcher::dispatch(const DispatchArgs& args) {
   FERRY_CHECK(args.tokens.x.dtype == options_.row_dtype);
-  FERRY_CHECK_EQ(args.tokens.x.cols,
-                 options_.row_dtype == DType::kI8 ? quantized_cols(options_.hidden_dim) : options_.hidden_dim);
+  FERRY_CHECK_EQ(args.tokens.x.cols, row_cols(options_.row_dtype, options_.hidden_dim));
   FERRY_CHECK_LE(args.tokens.x.rows, options_.max_tokens);
   const int slot_idx = in_flight_[0].open ? 1 : 0;
   InFlight& slot = in_flight_[static_cast<std::size_t>(slot_idx)];

@@ -10,7 +10,7 @@ GroupedFfn::GroupedFfn(const ExpertBank& bank, MatmulBackend& matmul, KernelCont
     : bank_(bank),
       matmul_(matmul),
       context_(context),
-      permuted_(bank.row_dtype(dtype), max_rows, bank.row_cols()),
+      permuted_(bank.row_dtype(dtype), max_rows, row_cols(bank.row_dtype(dtype), bank.dims().hidden_dim)),
       permuted_scales_(static_cast<std::size_t>(max_rows)),
       activated_(dtype, max_rows, bank.dims().intermediate_dim),
       quantized_(bank.is_quantized() ? QuantizedRows(max_rows, bank.dims().intermediate_dim) : QuantizedRows()) {}

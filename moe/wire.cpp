@@ -11,7 +11,7 @@ namespace {
 int64_t align(int64_t bytes) { return (bytes + kWireAlignment - 1) / kWireAlignment * kWireAlignment; }
 
 bool sends_codes(const WireHeader& h) { return static_cast<DType>(h.token_dtype) == DType::kI8; }
-int64_t token_cols(const WireHeader& h) { return sends_codes(h) ? quantized_cols(h.hidden_dim) : int64_t{h.hidden_dim}; }
+int64_t token_cols(const WireHeader& h) { return row_cols(static_cast<DType>(h.token_dtype), h.hidden_dim); }
 int64_t token_bytes(const WireHeader& h) { return token_cols(h) * dtype_bytes(static_cast<DType>(h.token_dtype)); }
 int64_t row_bytes(const WireHeader& h) { return h.hidden_dim * dtype_bytes(static_cast<DType>(h.dtype)); }
 
