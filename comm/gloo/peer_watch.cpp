@@ -16,7 +16,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr uint64_t kWatchSlot = Group::kNumInnerTags;  // the first slot that no message uses
+constexpr uint64_t kWatchSlot = Group::kNumInnerTags;  // the first slot that no message uses; a goodbye has no bytes
 constexpr milliseconds kForever = std::chrono::hours(24 * 365 * 50);
 constexpr milliseconds kGoodbyeLimit{250};
 
@@ -24,7 +24,6 @@ constexpr milliseconds kGoodbyeLimit{250};
 
 struct PeerWatch::Peer {
   Rank rank;
-  char inbox = 0;
   std::unique_ptr<gloo::transport::UnboundBuffer> receive;
   std::atomic<bool> is_gone{false};  // it said goodbye or is lost
   std::thread thread;
@@ -35,7 +34,7 @@ PeerWatch::PeerWatch(std::shared_ptr<gloo::transport::Context> context, const st
   for (const Rank rank : peers) {
     auto peer = std::make_unique<Peer>();
     peer->rank = rank;
-    peer->receive = context_->createUnboundBuffer(&peer->inbox, 1);
+    peer->receive = context_->createUnboundBuffer(nullptr, 0);
     peers_.push_back(std::move(peer));
   }
   for (const auto& peer : peers_) peer->thread = std::thread([this, &watched = *peer] { watch(watched); });
@@ -63,11 +62,10 @@ void PeerWatch::stop(Goodbye goodbye) {
 
 void PeerWatch::say_goodbye() {
   const auto limit = std::chrono::steady_clock::now() + kGoodbyeLimit;
-  char word = 0;
   for (const auto& peer : peers_) {
     if (peer->is_gone) continue;
     try {
-      const auto message = context_->createUnboundBuffer(&word, 1);
+      const auto message = context_->createUnboundBuffer(nullptr, 0);
       message->send(peer->rank.value, kWatchSlot);
       const auto left = std::chrono::duration_cast<milliseconds>(limit - std::chrono::steady_clock::now());
       message->waitSend(nullptr, std::max(left, milliseconds(0)));
