@@ -225,7 +225,7 @@ int Cluster::default_threads() const {
   const int cores = available_cores();
   if (is_coordinator()) return cores;
   const int workers = ranks_on_host_ - (coordinator_on_host_ ? 1 : 0);
-  return std::max(1, cores / std::max(1, workers));
+  return std::clamp(2 * cores / std::max(1, workers), 1, cores);
 }
 
 std::chrono::microseconds Cluster::thread_spin() const { return std::chrono::microseconds(ranks_on_host_ > 1 ? 0 : 50); }

@@ -41,8 +41,8 @@ class Cluster {
   /// "local", "mpi" or "gloo".
   const char* transport() const { return group_ == nullptr ? "local" : group_->name(); }
 
-  /// Threads of this rank if the user did not say: the coordinator takes all cores of its host; workers share theirs, since
-  /// they compute while the coordinator waits.
+  /// Threads of this rank if the user did not say: the coordinator takes all cores of its host, as workers compute while it
+  /// waits. A worker takes twice its share: the busiest worker of a layer then goes on with the cores of those that are done.
   int default_threads() const;
   /// How long idle pool threads may spin: not at all where ranks share cores.
   std::chrono::microseconds thread_spin() const;

@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <array>
-#include <thread>
 
 #include "comm/failure_latch.h"
+#include "comm/mpi/host_doorbell.h"
 #include "runtime/base/check.h"
 
 namespace ferry {
@@ -15,10 +15,10 @@ namespace {
 
 using std::chrono::microseconds;
 
-// How a wait gives its core away: at first only to whoever is ready to run, later by sleeping, an eighth of what it has waited
-// so far. So a message is noticed at most an eighth late, and a rank that waits while others compute on its core wakes a few times
-// instead of every few microseconds (which took a fifth of the speed of two workers that share their coordinator's cores).
-constexpr microseconds kYieldFor{200};
+// How a wait gives its core away: for a moment to whoever is ready to run, then by sleeping until a rank of this host rings. What
+// nobody rings for (another host, the steps inside MPI's own protocols) is looked for after an eighth of what was waited so far, so it
+// is noticed at most an eighth late.
+constexpr microseconds kYieldFor{20};
 constexpr microseconds kShortestSleep{20};
 constexpr microseconds kLongestSleep{500};
 constexpr int kSleepShare = 8;
@@ -52,18 +52,14 @@ struct MpiOp : PendingOp {
   MPI_Request request = MPI_REQUEST_NULL;
 };
 
-// The sleep after a wait that has lasted `waited`; 0: none.
-microseconds next_sleep(std::chrono::steady_clock::duration waited) {
-  if (waited < kYieldFor) return microseconds(0);
+// How long to sleep at most after a wait that has lasted `waited`.
+microseconds sleep_limit(std::chrono::steady_clock::duration waited) {
   return std::clamp(std::chrono::duration_cast<microseconds>(waited) / kSleepShare, kShortestSleep, kLongestSleep);
 }
 
 class MpiGroup final : public Group {
  public:
-  MpiGroup(Rank rank, int size) : rank_(rank), size_(size) {
-    check(MPI_Comm_dup(MPI_COMM_WORLD, &comm_), "MPI_Comm_dup");
-    check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-  }
+  MpiGroup(Rank rank, int size) : rank_(rank), size_(size), comm_(duplicate_world()), doorbell_(comm_) {}
   // The communicator stays with MPI until it finalizes: freeing it is collective, and a group may be destroyed because a
   // peer is gone. A job makes a handful of groups.
   ~MpiGroup() override = default;
@@ -76,6 +72,7 @@ class MpiGroup final : public Group {
     auto op = start({OpInfo::Kind::kSend, to, tag, data.size()});
     const int count = static_cast<int>(data.size());
     check(MPI_Isend(data.data(), count, MPI_BYTE, to.value, tag, comm_, &op->request), describe(op->info));
+    doorbell_.ring(to);
     return op;
   }
 
@@ -83,6 +80,7 @@ class MpiGroup final : public Group {
     auto op = start({OpInfo::Kind::kRecv, from, tag, data.size()});
     const int count = static_cast<int>(data.size());
     check(MPI_Irecv(data.data(), count, MPI_BYTE, from.value, tag, comm_, &op->request), describe(op->info));
+    doorbell_.ring(from);
     return op;
   }
 
@@ -90,26 +88,33 @@ class MpiGroup final : public Group {
     auto& op = dynamic_cast<MpiOp&>(pending);
     const auto start = std::chrono::steady_clock::now();
     while (true) {
+      const uint32_t rings = doorbell_.count();
       failure_.throw_if_set();
-      if (test(op)) return;
+      if (test(op)) {
+        doorbell_.ring(op.info.peer);  // what ended here may be what its own wait needs to end
+        return;
+      }
       const auto now = std::chrono::steady_clock::now();
       if (now >= deadline) {
         failure_.set_deadline_exceeded(op.info);
-        continue;
-      }
-      const microseconds sleep = next_sleep(now - start);
-      if (sleep.count() == 0) {
+      } else if (now - start < kYieldFor) {
         sched_yield();
       } else {
-        std::this_thread::sleep_for(sleep);
+        doorbell_.wait(rings, sleep_limit(now - start));
       }
     }
   }
 
-  void fail(Rank rank, const std::string& reason) override { failure_.set(ErrorCode::kUnavailable, rank, reason); }
+  void fail(Rank rank, const std::string& reason) override {
+    failure_.set(ErrorCode::kUnavailable, rank, reason);
+    doorbell_.ring(rank_);
+  }
   std::string async_error() const override { return failure_.message(); }
   // Other threads may call this, so it leaves MPI alone; the operations are withdrawn when their owner destroys them.
-  void abort() override { failure_.set_aborted(); }
+  void abort() override {
+    failure_.set_aborted();
+    doorbell_.ring(rank_);
+  }
 
  private:
   std::unique_ptr<MpiOp> start(const OpInfo& info) const {
@@ -135,13 +140,21 @@ class MpiGroup final : public Group {
     return is_done != 0;
   }
 
+  static MPI_Comm duplicate_world() {
+    MPI_Comm comm = MPI_COMM_NULL;
+    check(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup");
+    check(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    return comm;
+  }
+
   static void check(int result, const std::string& what) {
     if (result != MPI_SUCCESS) throw Error(ErrorCode::kUnavailable, "[mpi] " + what + " failed: " + mpi_error_text(result));
   }
 
-  MPI_Comm comm_ = MPI_COMM_NULL;
   const Rank rank_;
   const int size_;
+  const MPI_Comm comm_;
+  HostDoorbell doorbell_;
   FailureLatch failure_;
 };
 

@@ -52,7 +52,7 @@ std::string mpi_version();
 inline constexpr std::size_t kMaxMpiMessageBytes = 0x7fffffff;  // MPI counts are int
 
 /// All ranks of the job, on a communicator of its own. Collective: every rank makes its groups in the same order. wait() polls
-/// and gives the core away between polls; fail() and abort() are seen within about a millisecond.
+/// and sleeps between polls until a rank of the same host has posted or received something; fail() and abort() end it at once.
 ///
 /// Limit: over TCP, Open MPI 4.1 can lock itself up inside MPI_Test when a peer's connection breaks in the middle of a message
 /// (btl_tcp takes its endpoint's lock twice). No deadline ends that. Use gloo between hosts, or let the owner of the

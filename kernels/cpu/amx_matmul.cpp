@@ -3,6 +3,7 @@
 #include <array>
 
 #include "kernels/cpu/integer_matmul.h"
+#include "kernels/cpu/row_packer.h"
 
 // Products with AMX tiles: 16 rows of 64 bytes each. A tile of x comes straight from its rows, a tile of weights is 16 lines of one
 // half of a panel, and up to 32 rows x 2 halves of sums stay in four tiles while k passes.
@@ -147,55 +148,6 @@ void multiply_panel(int64_t rows, bool streams, const TileRows& x, const std::by
   }
 }
 
-/// Rows of a block on their way into tiles. Rows that lie a power of two apart meet in few sets of the caches, so tiles that pass
-/// several panels are copied together first; the next tile's rows are asked for meanwhile.
-class RowPacker {
- public:
-  explicit RowPacker(const MatmulBlock& block)
-      : block_(block),
-        row_bytes_(block.type.is_quantized() ? padded_k(block.type.format, block.k) : block.k * 2),
-        num_steps_((row_bytes_ + kTileBytes - 1) / kTileBytes) {}
-
-  int64_t num_steps() const { return num_steps_; }
-
-  TileRows begin(int64_t first_row, int64_t num_rows) const {
-    const std::byte* x = block_.x + first_row * block_.x_stride;
-    const bool is_whole = row_bytes_ % kTileBytes == 0;
-    if (is_whole && block_.num_panels < kFewPanels) return {x, block_.x_stride};
-    auto* packed = reinterpret_cast<std::byte*>(thread_scratch(kBlockRows * num_steps_ * kTileBytes / 4, Scratch::kRows));
-    for (int64_t r = 0; r < num_rows; ++r) copy_row(x + r * block_.x_stride, packed + r * kTileBytes);
-    memory_barrier();
-    return {packed, kTileBytes, kBlockRows * kTileBytes};
-  }
-
-  /// Asks for this panel's share of the rows that follow `next_row`.
-  void prefetch(int64_t next_row, int64_t panel) const {
-    const int64_t left = block_.num_rows - next_row, num_rows = left < kBlockRows ? left : kBlockRows;
-    for (int64_t r = num_rows * panel / block_.num_panels; r < num_rows * (panel + 1) / block_.num_panels; ++r) {
-      const std::byte* row = block_.x + (next_row + r) * block_.x_stride;
-      for (int64_t at = 0; at < row_bytes_; at += kLineBytes) __builtin_prefetch(row + at, 0, 2);
-    }
-  }
-
- private:
-  static constexpr int64_t kFewPanels = 3;
-
-  /// Zeros follow k up to a whole step.
-  void copy_row(const std::byte* from, std::byte* to) const {
-    const int64_t whole = row_bytes_ / kTileBytes, rest = row_bytes_ % kTileBytes;
-    for (int64_t s = 0; s < whole; ++s) {
-      _mm512_store_si512(to + s * kBlockRows * kTileBytes, _mm512_loadu_si512(from + s * kTileBytes));
-    }
-    if (rest == 0) return;
-    const __mmask64 lanes = (uint64_t{1} << rest) - 1;
-    _mm512_store_si512(to + whole * kBlockRows * kTileBytes, _mm512_maskz_loadu_epi8(lanes, from + whole * kTileBytes));
-  }
-
-  const MatmulBlock& block_;
-  int64_t row_bytes_;
-  int64_t num_steps_;
-};
-
 /// Two tiles of codes unfolded from an int4 panel, [16 words][2 halves][64]. Groups of 32 fill half a tile; the other half is zeros,
 /// whatever x holds there.
 class UnfoldedCodes {
@@ -265,14 +217,19 @@ void multiply_int4_panel(int64_t rows, const IntegerTile& in) {
   }
 }
 
+// Two panels are multiplied in about the time that copying their rows takes.
+using TilePacker = RowPacker<kBlockRows, 3>;
+
 /// Calls run(rows, tile) for every tile of rows and every panel.
 template <class Run>
 void for_each_tile(const MatmulBlock& block, Run run) {
   TileUse tiles;
-  const RowPacker packer(block);
+  const TilePacker packer(block);
   const auto begin = [&](int64_t row, int64_t rows) {
     tiles.configure(rows);
-    return packer.begin(row, rows);
+    const TileRows x = packer.begin(row, rows);
+    memory_barrier();
+    return x;
   };
   for_each_integer_tile<kBlockRows>(block, begin, run,
                                     [&](int64_t next_row, int64_t panel) { packer.prefetch(next_row, panel); });
@@ -282,12 +239,13 @@ void for_each_tile(const MatmulBlock& block, Run run) {
 
 void multiply_bf16(const MatmulBlock& block) {
   TileUse tiles;
-  const RowPacker packer(block);
+  const TilePacker packer(block);
   alignas(64) float sums[kBlockRows * kPanelCols];
   const int64_t stride = panel_bytes(block.type, block.k);
   for_each_row_tile<kBlockRows>(block.num_rows, [&](int64_t row, int64_t rows) {
     tiles.configure(rows);
     const TileRows x = packer.begin(row, rows);
+    memory_barrier();
     for (int64_t p = 0; p < block.num_panels; ++p) {
       multiply_panel<Bf16>(rows, row == 0, x, block.panels + p * stride, packer.num_steps(), sums);
       finish_tile(block, {sums, kPanelCols, row, rows, p});

@@ -1,7 +1,7 @@
 #include <immintrin.h>
 
 #include "kernels/cpu/finish_tile.h"
-#include "kernels/cpu/row_tiles.h"
+#include "kernels/cpu/row_packer.h"
 
 // bf16 products with AVX-512 BF16: vdpbf16ps adds the products of a pair of k to each of 16 sums, pairs in ascending order.
 // The instruction rounds to nearest even and treats denormals as zeros.
@@ -9,54 +9,48 @@
 namespace ferry::FERRY_ISA_NAMESPACE {
 namespace {
 
-// 12 rows x 2 halves are 24 sums; weights take two more of the 32 registers, x comes from memory as an operand.
-constexpr int kTileRows = 12;
+[[gnu::always_inline]] inline __m512i broadcast_word(const std::byte* x) {
+  int32_t word;
+  std::memcpy(&word, x, sizeof(word));
+  return _mm512_set1_epi32(word);
+}
 
-struct TileInput {
-  const std::byte* x;  // first row of the tile
-  int64_t x_stride;    // bytes
-  const std::byte* panel;
-  int64_t k;
-  float* sums;  // [rows, 32]
-};
+/// sums += products of pairs. In assembler, as g++ 12 moves the sums of a tile through memory around the intrinsic.
+[[gnu::always_inline]] inline void add_products(__m512& sums, __m512i x, __m512i weights) {
+  asm("vdpbf16ps %2, %1, %0" : "+v"(sums) : "v"(x), "v"(weights));
+}
+
+// 12 rows x 2 halves are 24 sums; weights take two more of the 32 registers, one the pair of x.
+constexpr int kTileRows = 12;
+constexpr int64_t kStepPairs = kLineBytes / 4;  // pairs of k in 64 bytes of a row
+using TilePacker = RowPacker<kTileRows, 0>;
 
 template <int kRows>
 struct DotTile {
-  [[gnu::always_inline]] static void step(__m512 (&acc)[kRows][2], const std::byte* line, const int32_t (&x)[kRows]) {
-    const auto low = (__m512bh)_mm512_load_si512(line), high = (__m512bh)_mm512_load_si512(line + kLineBytes);
-#pragma GCC unroll 12
-    for (int r = 0; r < kRows; ++r) {
-      const auto pair = (__m512bh)_mm512_set1_epi32(x[r]);
-      acc[r][0] = _mm512_dpbf16_ps(acc[r][0], pair, low);
-      acc[r][1] = _mm512_dpbf16_ps(acc[r][1], pair, high);
-    }
-  }
-
-  static void run(const TileInput& in) {
+  /// sums [rows, 32] = rows x panel; k comes in `num_steps` steps of 64 bytes a row.
+  static void run(const TileRows& x, const std::byte* panel, int64_t num_steps, float* sums) {
     __m512 acc[kRows][2];
 #pragma GCC unroll 12
     for (int r = 0; r < kRows; ++r) acc[r][0] = acc[r][1] = _mm512_setzero_ps();
-    const std::byte* line = in.panel;
-    int32_t x[kRows];
-    for (int64_t pair = 0; pair < in.k / 2; ++pair, line += 2 * kLineBytes) {
-      prefetch_stream(line);
-      prefetch_stream(line + kLineBytes);
+    const std::byte* line = panel;
+    for (int64_t step = 0; step < num_steps; ++step) {
+      const std::byte* rows = x.data + step * x.step;
+      for (int64_t pair = 0; pair < kStepPairs; ++pair, line += 2 * kLineBytes) {
+        prefetch_stream(line);
+        prefetch_stream(line + kLineBytes);
+        const __m512i low = _mm512_load_si512(line), high = _mm512_load_si512(line + kLineBytes);
 #pragma GCC unroll 12
-      for (int r = 0; r < kRows; ++r) std::memcpy(&x[r], in.x + r * in.x_stride + 4 * pair, 4);
-      step(acc, line, x);
-    }
-    if (in.k % 2 == 1) {  // nothing is read behind the last element
-      for (int r = 0; r < kRows; ++r) {
-        uint16_t last;
-        std::memcpy(&last, in.x + r * in.x_stride + 2 * (in.k - 1), 2);
-        x[r] = last;
+        for (int r = 0; r < kRows; ++r) {
+          const __m512i values = broadcast_word(rows + r * kLineBytes + 4 * pair);
+          add_products(acc[r][0], values, low);
+          add_products(acc[r][1], values, high);
+        }
       }
-      step(acc, line, x);
     }
 #pragma GCC unroll 12
     for (int r = 0; r < kRows; ++r) {
-      _mm512_storeu_ps(in.sums + r * kPanelCols, acc[r][0]);
-      _mm512_storeu_ps(in.sums + r * kPanelCols + kHalfCols, acc[r][1]);
+      _mm512_storeu_ps(sums + r * kPanelCols, acc[r][0]);
+      _mm512_storeu_ps(sums + r * kPanelCols + kHalfCols, acc[r][1]);
     }
   }
 };
@@ -64,13 +58,15 @@ struct DotTile {
 }  // namespace
 
 void multiply_bf16(const MatmulBlock& block) {
+  const TilePacker packer(block);
   alignas(64) float sums[kTileRows * kPanelCols];
   const int64_t stride = panel_bytes(block.type, block.k);
   for_each_row_tile<kTileRows>(block.num_rows, [&](int64_t row, int64_t rows) {
+    const TileRows x = packer.begin(row, rows);
     for (int64_t p = 0; p < block.num_panels; ++p) {
-      const TileInput in{block.x + row * block.x_stride, block.x_stride, block.panels + p * stride, block.k, sums};
-      run_rows<DotTile, kTileRows>(rows, in);
+      run_rows<DotTile, kTileRows>(rows, x, block.panels + p * stride, packer.num_steps(), static_cast<float*>(sums));
       finish_tile(block, {sums, kPanelCols, row, rows, p});
+      packer.prefetch(row + rows, p);
     }
   });
 }

@@ -20,13 +20,6 @@ namespace ferry::FERRY_ISA_NAMESPACE {
 
 inline constexpr int32_t kInt8Zero = 128;  // zero point of int8 codes
 
-/// Where a tile's rows of x lie: 64 bytes of row r and step s of k at data + r * stride + s * step.
-struct TileRows {
-  const std::byte* data;
-  int64_t stride;             // bytes
-  int64_t step = kLineBytes;  // likewise
-};
-
 /// A tile of rows against one panel.
 struct IntegerTile {
   TileRows x;             // [rows, k] int8

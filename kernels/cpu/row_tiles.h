@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/cpu/panel_layout.h"
@@ -7,6 +8,13 @@
 // The loops that all product kernels share.
 
 namespace ferry::FERRY_ISA_NAMESPACE {
+
+/// Where a tile's rows of x lie: 64 bytes of row r and step s of k at data + r * stride + s * step.
+struct TileRows {
+  const std::byte* data;
+  int64_t stride;             // bytes
+  int64_t step = kLineBytes;  // likewise
+};
 
 /// Calls fn(first_row, tile_rows) for even pieces of at most kMaxRows rows: 17 rows are 9 + 8 rather than 16 + 1.
 template <int kMaxRows, class Fn>

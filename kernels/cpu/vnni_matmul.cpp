@@ -1,6 +1,7 @@
 #include <immintrin.h>
 
 #include "kernels/cpu/integer_matmul.h"
+#include "kernels/cpu/row_packer.h"
 
 // Integer products with AVX-512 VNNI: vpdpbusd adds four products of an unsigned code (the weight) and a signed one (the row)
 // to each of 16 int32 sums.
@@ -12,6 +13,10 @@ namespace {
   int32_t word;
   std::memcpy(&word, x, sizeof(word));
   return _mm512_set1_epi32(word);
+}
+/// sums += products. In assembler, as g++ 12 moves the sums of a tile through memory around the intrinsic (a third of the speed).
+[[gnu::always_inline]] inline void add_products(__m512i& sums, __m512i codes, __m512i x) {
+  asm("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(codes), "v"(x));
 }
 [[gnu::always_inline]] inline I32x16 as_lanes(__m512i v) {
   I32x16 out;
@@ -29,15 +34,18 @@ struct Int8Tile {
 #pragma GCC unroll 12
     for (int r = 0; r < kRows; ++r) acc[r][0] = acc[r][1] = _mm512_set1_epi32(-kInt8Zero * in.x_sums[r]);
     const std::byte* line = in.panel;
-    for (int64_t k = 0; k < in.k; k += 4, line += 2 * kLineBytes) {
-      prefetch_stream(line);
-      prefetch_stream(line + kLineBytes);
-      const __m512i low = _mm512_load_si512(line), high = _mm512_load_si512(line + kLineBytes);
+    for (int64_t step = 0; step < in.k / kLineBytes; ++step) {
+      const std::byte* rows = in.x.data + step * in.x.step;
+      for (int64_t at = 0; at < kLineBytes; at += 4, line += 2 * kLineBytes) {
+        prefetch_stream(line);
+        prefetch_stream(line + kLineBytes);
+        const __m512i low = _mm512_load_si512(line), high = _mm512_load_si512(line + kLineBytes);
 #pragma GCC unroll 12
-      for (int r = 0; r < kRows; ++r) {
-        const __m512i x = broadcast_word(in.x.data + r * in.x.stride + k);
-        acc[r][0] = _mm512_dpbusd_epi32(acc[r][0], low, x);
-        acc[r][1] = _mm512_dpbusd_epi32(acc[r][1], high, x);
+        for (int r = 0; r < kRows; ++r) {
+          const __m512i x = broadcast_word(rows + r * kLineBytes + at);
+          add_products(acc[r][0], low, x);
+          add_products(acc[r][1], high, x);
+        }
       }
     }
 #pragma GCC unroll 12
@@ -55,11 +63,11 @@ constexpr int kInt4Rows = 6;
 
 template <int kRows>
 struct Int4Tile {
-  /// Adds the products of one group to acc; `line` moves to the group's words.
-  [[gnu::always_inline]] static void dot_group(__m512i (&acc)[kRows][2], const std::byte* x, int64_t x_stride,
-                                               int64_t group_size, const std::byte*& line) {
+  /// Adds the products of the 32 codes at k to acc; `line` moves behind them.
+  [[gnu::always_inline]] static void dot_32(__m512i (&acc)[kRows][2], const TileRows& x, int64_t k, const std::byte*& line) {
     const __m512i nibble = _mm512_set1_epi8(0xf);
-    for (int64_t k = 0; k < group_size; k += 8, line += 2 * kLineBytes) {
+    const std::byte* rows = x.data + k / kLineBytes * x.step + k % kLineBytes;
+    for (int64_t at = 0; at < 32; at += 8, line += 2 * kLineBytes) {
       prefetch_stream(line);
       prefetch_stream(line + kLineBytes);
       const __m512i folded[2] = {_mm512_load_si512(line), _mm512_load_si512(line + kLineBytes)};
@@ -71,9 +79,9 @@ struct Int4Tile {
 #pragma GCC unroll 6
       for (int r = 0; r < kRows; ++r) {
         for (int w = 0; w < 2; ++w) {
-          const __m512i word = broadcast_word(x + r * x_stride + k + 4 * w);
-          acc[r][0] = _mm512_dpbusd_epi32(acc[r][0], codes[w][0], word);
-          acc[r][1] = _mm512_dpbusd_epi32(acc[r][1], codes[w][1], word);
+          const __m512i word = broadcast_word(rows + r * kLineBytes + at + 4 * w);
+          add_products(acc[r][0], codes[w][0], word);
+          add_products(acc[r][1], codes[w][1], word);
         }
       }
     }
@@ -89,7 +97,7 @@ struct Int4Tile {
       __m512i acc[kRows][2];
 #pragma GCC unroll 6
       for (int r = 0; r < kRows; ++r) acc[r][0] = acc[r][1] = _mm512_setzero_si512();
-      dot_group(acc, in.x.data + g * in.group_size, in.x.stride, in.group_size, line);
+      for (int64_t k = g * in.group_size; k < (g + 1) * in.group_size; k += 32) dot_32(acc, in.x, k, line);
       for (int h = 0; h < 2; ++h) {
         const GroupWords words = load_group_words(line + h * kHalfCols * 2);
 #pragma GCC unroll 6
@@ -106,15 +114,19 @@ struct Int4Tile {
   }
 };
 
+/// Every tile of rows against every panel.
+template <template <int> class Tile, int kTileRows>
+void multiply(const MatmulBlock& block) {
+  const RowPacker<kTileRows, 0> packer(block);
+  for_each_integer_tile<kTileRows>(
+      block, [&](int64_t row, int64_t rows) { return packer.begin(row, rows); },
+      [](int64_t rows, const IntegerTile& tile) { run_rows<Tile, kTileRows>(rows, tile); },
+      [&](int64_t next_row, int64_t panel) { packer.prefetch(next_row, panel); });
+}
+
 }  // namespace
 
-void multiply_int8(const MatmulBlock& block) {
-  for_each_integer_tile<kInt8Rows>(block,
-                                   [](int64_t rows, const IntegerTile& tile) { run_rows<Int8Tile, kInt8Rows>(rows, tile); });
-}
-void multiply_int4(const MatmulBlock& block) {
-  for_each_integer_tile<kInt4Rows>(block,
-                                   [](int64_t rows, const IntegerTile& tile) { run_rows<Int4Tile, kInt4Rows>(rows, tile); });
-}
+void multiply_int8(const MatmulBlock& block) { multiply<Int8Tile, kInt8Rows>(block); }
+void multiply_int4(const MatmulBlock& block) { multiply<Int4Tile, kInt4Rows>(block); }
 
 }  // namespace ferry::FERRY_ISA_NAMESPACE
