@@ -38,7 +38,7 @@ double RoofProbe::read_bytes_per_s() {
   return best;
 }
 
-double RoofProbe::flops_per_s(DType dtype) {
+double RoofProbe::flops_per_s(DType dtype, std::string_view matmul) {
   constexpr int64_t kRounds = 20000;
   double best = 0;
   for (int pass = 0; pass < kPasses; ++pass) {
@@ -46,7 +46,7 @@ double RoofProbe::flops_per_s(DType dtype) {
     const auto start = Clock::now();
     pool_.parallel_for(pool_.num_threads(), [&](int64_t, int) {
       double done = 0;
-      while (Clock::now() - start < kMultiplyTime) done += multiply_in_registers(dtype, kRounds);
+      while (Clock::now() - start < kMultiplyTime) done += multiply_in_registers(dtype, kRounds, matmul);
       operations += done;
     });
     best = std::max(best, operations / seconds_since(start));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string_view>
 
 #include "runtime/base/aligned_buffer.h"
 #include "runtime/base/thread_pool.h"
@@ -19,8 +20,9 @@ class RoofProbe {
 
   /// Bytes per second from memory, one forward stream a thread; the best of a few passes (about 0.2 s).
   double read_bytes_per_s();
-  /// Multiply-adds in registers, two operations each, with factors of `dtype`, kI8 among them (about 0.1 s).
-  double flops_per_s(DType dtype);
+  /// Multiply-adds in registers, two operations each, with factors of `dtype`, kI8 among them, and the instructions of `matmul`
+  /// (see multiply_unit; about 0.1 s).
+  double flops_per_s(DType dtype, std::string_view matmul = "");
 
  private:
   ThreadPool& pool_;

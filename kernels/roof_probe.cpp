@@ -2,6 +2,7 @@
 
 #include <immintrin.h>
 
+#include <algorithm>
 #include <array>
 #include <numeric>
 
@@ -154,18 +155,28 @@ __attribute__((target("amx-tile,amx-bf16,amx-int8"))) double multiply_amx(int64_
 
 enum class Unit { kNone, kAvx2, kAvx2Int8, kAvx512, kAvx512Bf16, kAvx512Vnni, kAmxBf16, kAmxInt8 };
 
-Unit find_unit(DType dtype) {
+/// How many of these a set of kernels may not use: amx, avx512_bf16, avx512_vnni, avx512, avx2. 0 for other names.
+std::size_t first_allowed(std::string_view matmul) {
+  constexpr std::array<std::string_view, 6> kNames = {"amx", "avx512_bf16", "avx512_vnni", "avx512", "avx2", "ref"};
+  const auto* const found = std::find(kNames.begin(), kNames.end(), matmul);
+  return found == kNames.end() ? 0 : static_cast<std::size_t>(found - kNames.begin());
+}
+
+Unit find_unit(DType dtype, std::string_view matmul) {
+  const std::size_t first = first_allowed(matmul);
+  const bool amx = first <= 0 && has_amx(), bf16 = first <= 1 && has_avx512_bf16(), vnni = first <= 2 && has_avx512_vnni();
+  const bool avx512 = first <= 3 && has_avx512(), avx2 = first <= 4 && has_avx2();
   if (dtype == DType::kI8) {
-    if (has_amx()) return Unit::kAmxInt8;
-    if (has_avx512_vnni()) return Unit::kAvx512Vnni;
-    return has_avx2() ? Unit::kAvx2Int8 : Unit::kNone;
+    if (amx) return Unit::kAmxInt8;
+    if (vnni) return Unit::kAvx512Vnni;
+    return avx2 ? Unit::kAvx2Int8 : Unit::kNone;
   }
   if (dtype == DType::kBF16) {
-    if (has_amx()) return Unit::kAmxBf16;
-    if (has_avx512_bf16()) return Unit::kAvx512Bf16;
+    if (amx) return Unit::kAmxBf16;
+    if (bf16) return Unit::kAvx512Bf16;
   }
-  if (has_avx512()) return Unit::kAvx512;
-  if (has_avx2()) return Unit::kAvx2;
+  if (avx512) return Unit::kAvx512;
+  if (avx2) return Unit::kAvx2;
   return Unit::kNone;
 }
 
@@ -188,8 +199,8 @@ uint64_t read_stream(const std::byte* data, std::size_t bytes) {
   return read_stream_plain(data, bytes);
 }
 
-double multiply_in_registers(DType dtype, int64_t rounds) {
-  switch (find_unit(dtype)) {
+double multiply_in_registers(DType dtype, int64_t rounds, std::string_view matmul) {
+  switch (find_unit(dtype, matmul)) {
     case Unit::kAmxInt8: return multiply_amx<true>(rounds);
     case Unit::kAmxBf16: return multiply_amx<false>(rounds);
     case Unit::kAvx512Vnni: return multiply_avx512_vnni(rounds);
@@ -202,8 +213,8 @@ double multiply_in_registers(DType dtype, int64_t rounds) {
   return 0;
 }
 
-const char* multiply_unit(DType dtype) {
-  switch (find_unit(dtype)) {
+const char* multiply_unit(DType dtype, std::string_view matmul) {
+  switch (find_unit(dtype, matmul)) {
     case Unit::kAmxInt8: return "amx_int8";
     case Unit::kAmxBf16: return "amx_bf16";
     case Unit::kAvx512Vnni: return "avx512_vnni";

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "runtime/base/types.h"
 
@@ -15,10 +16,12 @@ namespace ferry {
 uint64_t read_stream(const std::byte* data, std::size_t bytes);
 
 /// Multiplies and adds in registers `rounds` times and returns the number of operations done (a multiply-add is two).
-/// `dtype` is what the factors are; sums are float32, of kI8 int32. Uses the best that there is of AMX, AVX-512 and AVX2.
-double multiply_in_registers(DType dtype, int64_t rounds);
+/// `dtype` is what the factors are; sums are float32, of kI8 int32. Uses the unit that
+/// multiply_unit names.
+double multiply_in_registers(DType dtype, int64_t rounds, std::string_view matmul = "");
 
-/// "amx_bf16", "amx_int8", "avx512_bf16", "avx512_vnni", "avx512_fma", "avx2_fma", …: what multiply_in_registers uses.
-const char* multiply_unit(DType dtype);
+/// "amx_bf16", "amx_int8", "avx512_bf16", "avx512_vnni", "avx512_fma", "avx2_fma", …: the best that this
+/// processor has and the kernels called `matmul` (make_cpu_matmul) use; of any other name, the best that there is.
+const char* multiply_unit(DType dtype, std::string_view matmul = "");
 
 }  // namespace ferry

@@ -78,15 +78,36 @@ struct Measured {
   Sample tokens_per_s;
   WorkCount::Work work;  // of a token
   Roofs roofs;
+  TransportCount transport;  // of all repetitions
 
   double read_share() const { return tokens_per_s.median * work.bytes / roofs.read_bytes_per_s; }
   double flops_share() const { return tokens_per_s.median * work.flops / roofs.flops_per_s; }
 };
 
+/// `total` of all layers that `count` has seen, for one of them.
+double per_layer(double total, const TransportCount& count) { return total / static_cast<double>(count.exchanges); }
+
+void print_transport(const TransportCount& count) {
+  if (count.exchanges == 0) return;
+  std::printf("%15s a layer: %.1f kB to the workers, %.1f kB back; %.0f us waited, %.0f us of it for the transport\n", "",
+              per_layer(static_cast<double>(count.bytes_out) * 1e-3, count),
+              per_layer(static_cast<double>(count.bytes_in) * 1e-3, count), per_layer(count.wait_s * 1e6, count),
+              per_layer(count.transport_s * 1e6, count));
+}
+
+ordered_json transport_json(const TransportCount& count) {
+  if (count.exchanges == 0) return nullptr;
+  return {{"bytes_out", per_layer(static_cast<double>(count.bytes_out), count)},
+          {"bytes_in", per_layer(static_cast<double>(count.bytes_in), count)},
+          {"wait_us", per_layer(count.wait_s * 1e6, count)},
+          {"transport_us", per_layer(count.transport_s * 1e6, count)}};
+}
+
 void print_row(const char* what, int64_t size, const Measured& m) {
   std::printf("%-8s %6lld %10.1f %10.1f %10.1f   %5.1f %% of %5.1f GB/s   %5.1f %% of %.0f GFLOP/s\n", what,
               static_cast<long long>(size), m.tokens_per_s.median, m.tokens_per_s.min, m.tokens_per_s.max, 100 * m.read_share(),
               m.roofs.read_bytes_per_s * 1e-9, 100 * m.flops_share(), m.roofs.flops_per_s * 1e-9);
+  print_transport(m.transport);
   std::fflush(stdout);
 }
 
@@ -99,7 +120,8 @@ ordered_json row_json(const char* size_name, int64_t size, const Measured& m) {
           {"flops_per_s", m.roofs.flops_per_s},
           {"share_of_read", m.read_share()},
           {"share_of_flops", m.flops_share()},
-          {"share_of_roof", std::max(m.read_share(), m.flops_share())}};
+          {"share_of_roof", std::max(m.read_share(), m.flops_share())},
+          {"transport_per_layer", transport_json(m.transport)}};
 }
 
 /// The measurements, one after the other, on an engine of their own.
@@ -174,17 +196,20 @@ void Bench::check_limits() const {
 /// What most products multiply: codes if the routed experts are quantised.
 DType Bench::factor_dtype() const { return engine_.quantization().experts ? DType::kI8 : engine_.dtype(); }
 
-Roofs Bench::probe_roofs() { return {roof_.read_bytes_per_s(), roof_.flops_per_s(factor_dtype())}; }
+Roofs Bench::probe_roofs() { return {roof_.read_bytes_per_s(), roof_.flops_per_s(factor_dtype(), engine_.matmul().name())}; }
 
 /// Times `run`, which computes `tokens` tokens that take `work` together.
 template <class Fn>
 Measured Bench::measure(double tokens, const WorkCount::Work& work, Fn&& run) {
   const Roofs before = probe_roofs();
+  const TransportCount count_before = engine_.dispatcher().transport_count();
   const Sample sample = tokens_per_second(o_.repetitions, tokens, run);
+  const TransportCount transport = engine_.dispatcher().transport_count() - count_before;
   const Roofs after = probe_roofs();
   return {sample,
           {work.bytes / tokens, work.flops / tokens},
-          {std::max(before.read_bytes_per_s, after.read_bytes_per_s), std::max(before.flops_per_s, after.flops_per_s)}};
+          {std::max(before.read_bytes_per_s, after.read_bytes_per_s), std::max(before.flops_per_s, after.flops_per_s)},
+          transport};
 }
 
 void Bench::run_prefill(int64_t length) {
@@ -223,7 +248,7 @@ void Bench::print_head() {
               dtype_name(engine_.dtype()), weights_name().c_str(), engine_.pool().num_threads(), experts.c_str(),
               engine_.kernels_name(), engine_.matmul().name());
   std::printf("%-8s %6s %10s %10s %10s   share of what the coordinator's threads can do (%s)\n", "phase", "size", "tokens/s",
-              "min", "max", multiply_unit(factor_dtype()));
+              "min", "max", multiply_unit(factor_dtype(), engine_.matmul().name()));
 }
 
 void Bench::print_json() {
@@ -235,7 +260,7 @@ void Bench::print_json() {
                             {"transport", cluster_.transport()},
                             {"kernels", engine_.kernels_name()},
                             {"matmul", engine_.matmul().name()},
-                            {"multiply_unit", multiply_unit(factor_dtype())},
+                            {"multiply_unit", multiply_unit(factor_dtype(), engine_.matmul().name())},
                             {"prefill", prefill_},
                             {"decode", decode_}};
   std::printf("%s\n", object.dump().c_str());

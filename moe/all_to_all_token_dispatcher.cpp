@@ -97,6 +97,7 @@ DispatchHandle AllToAllTokenDispatcher::dispatch(const DispatchArgs& args) {
     exchange.receive = group_.irecv(exchange.reply, worker, kReplyTag);
     exchange.send = group_.isend(exchange.request, worker, kRequestTag);
   }
+  slot.posted = std::chrono::steady_clock::now();
   return DispatchHandle(slot_idx);
 }
 
@@ -113,10 +114,11 @@ void AllToAllTokenDispatcher::await(Exchange& exchange, Rank worker) {
   record_value(Zone::kRankRows, exchange.header.num_rows, peer);
 }
 
-void AllToAllTokenDispatcher::combine(DispatchHandle handle, std::span<const float> topk_weights, MatrixView out) {
-  InFlight& slot = in_flight_.at(static_cast<std::size_t>(handle.release()));
-  FERRY_CHECK(slot.open);
-  FERRY_CHECK_EQ(slot.plan.slots.size(), topk_weights.size());
+/// Receives every worker's reply and counts what that cost.
+void AllToAllTokenDispatcher::await_all(InFlight& slot) {
+  using Seconds = std::chrono::duration<double>;
+  const auto start = std::chrono::steady_clock::now();
+  double slowest_s = 0;
   for (std::size_t w = 0; w < slot.workers.size(); ++w) {
     Exchange& exchange = slot.workers[w];
     await(exchange, map_.ranks()[w]);
@@ -128,7 +130,22 @@ void AllToAllTokenDispatcher::combine(DispatchHandle handle, std::span<const flo
     FERRY_CHECK_EQ(got.num_rows, exchange.header.num_rows);
     exchange.receive.reset();
     exchange.send.reset();
+    slowest_s = std::max(slowest_s, static_cast<double>(got.compute_ns) * 1e-9);
+    transport_.bytes_out += static_cast<int64_t>(exchange.request.size());
+    transport_.bytes_in += static_cast<int64_t>(exchange.reply.size());
   }
+  const auto end = std::chrono::steady_clock::now();
+  const double wait_s = Seconds(end - start).count(), under_way_s = Seconds(end - slot.posted).count() - slowest_s;
+  ++transport_.exchanges;
+  transport_.wait_s += wait_s;
+  transport_.transport_s += std::clamp(under_way_s, 0.0, wait_s);
+}
+
+void AllToAllTokenDispatcher::combine(DispatchHandle handle, std::span<const float> topk_weights, MatrixView out) {
+  InFlight& slot = in_flight_.at(static_cast<std::size_t>(handle.release()));
+  FERRY_CHECK(slot.open);
+  FERRY_CHECK_EQ(slot.plan.slots.size(), topk_weights.size());
+  await_all(slot);
   for (std::size_t i = 0; i < slot.plan.slots.size(); ++i) {
     const SlotRow at = slot.plan.slots[i];
     Exchange& exchange = slot.workers[static_cast<std::size_t>(at.rank_idx)];

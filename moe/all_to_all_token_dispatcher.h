@@ -38,6 +38,7 @@ class AllToAllTokenDispatcher final : public TokenDispatcher {
   DType row_dtype() const override { return options_.row_dtype; }
   const ExpertMap& expert_map() const override { return map_; }
   const ExpertLoad& expert_load() const override { return load_; }
+  TransportCount transport_count() const override { return transport_; }
 
  private:
   struct Exchange {  // with one worker
@@ -49,6 +50,7 @@ class AllToAllTokenDispatcher final : public TokenDispatcher {
   struct InFlight {
     bool open = false;
     int64_t top_k = 0;
+    std::chrono::steady_clock::time_point posted;  // when the last request was
     DispatchPlan plan;
     std::vector<Exchange> workers;  // [num_ranks]
     AlignedBuffer requests, replies;
@@ -57,6 +59,7 @@ class AllToAllTokenDispatcher final : public TokenDispatcher {
   void send_control(WireKind kind);
   void lay_out(InFlight& slot, const DispatchArgs& args);
   void await(Exchange& exchange, Rank worker);
+  void await_all(InFlight& slot);
   static void fill_request(const RankRows& rows, const MatmulRows& tokens, Exchange& exchange);
   Deadline deadline() const { return std::chrono::steady_clock::now() + options_.timeout; }
 
@@ -65,6 +68,7 @@ class AllToAllTokenDispatcher final : public TokenDispatcher {
   KernelContext context_;
   Options options_;
   ExpertLoad load_;
+  TransportCount transport_;
   int64_t step_ = 0;
   std::array<InFlight, kMaxInFlight> in_flight_;
   std::vector<const std::byte*> slot_rows_;  // [max_tokens * top_k]

@@ -49,6 +49,19 @@ class DispatchHandle {
   int slot_ = -1;
 };
 
+/// What carrying rows to other ranks has cost so far; zeros where all experts are in this process.
+struct TransportCount {
+  int64_t exchanges = 0;  // layers whose rows travelled
+  int64_t bytes_out = 0, bytes_in = 0;
+  double wait_s = 0;       // combine stood still for replies
+  double transport_s = 0;  // of that: while no reply that was waited for was still being computed
+
+  TransportCount operator-(const TransportCount& earlier) const {
+    return {exchanges - earlier.exchanges, bytes_out - earlier.bytes_out, bytes_in - earlier.bytes_in, wait_s - earlier.wait_s,
+            transport_s - earlier.transport_s};
+  }
+};
+
 /// One thread at a time. Errors: a lost or silent worker is Error{kUnavailable} or {kDeadlineExceeded} naming the rank; the
 /// dispatcher is of no use afterwards.
 class TokenDispatcher {
@@ -72,6 +85,7 @@ class TokenDispatcher {
   virtual DType row_dtype() const = 0;
   virtual const ExpertMap& expert_map() const = 0;
   virtual const ExpertLoad& expert_load() const = 0;
+  virtual TransportCount transport_count() const { return {}; }
 };
 
 }  // namespace ferry

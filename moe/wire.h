@@ -35,8 +35,9 @@ struct WireHeader {
   int32_t num_local_experts = 0;
   int32_t hidden_dim = 0;
   uint32_t token_dtype = 0;  // DType of the tokens that go out: T, or i8 where the experts are quantised
+  int64_t compute_ns = 0;    // of a reply: how long the worker computed
 };
-static_assert(sizeof(WireHeader) == 48);
+static_assert(sizeof(WireHeader) == 56);
 
 /// Bytes of a request or a reply with the header's counts.
 int64_t request_bytes(const WireHeader& header);

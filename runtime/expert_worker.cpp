@@ -92,13 +92,15 @@ class ExpertWorker {
     WireHeader header = request.header;
     header.kind = WireKind::kReply;
     const std::span<std::byte> message(reply_.data(), static_cast<std::size_t>(reply_bytes(header)));
-    write_header(header, message);
+    const auto start = std::chrono::steady_clock::now();
     {
       const Span span(Zone::kExperts, header.num_rows, kSource.value);
       ffn_->run(header.layer,
                 {.tokens = request.tokens, .row_token = request.row_token, .expert_counts = request.expert_counts},
                 lay_out_reply(header, message));
     }
+    header.compute_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start).count();
+    write_header(header, message);
     const uint64_t sent = now_ticks();
     send(message, kReplyTag);
     const uint64_t left = now_ticks();

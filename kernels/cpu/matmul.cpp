@@ -23,15 +23,15 @@ constexpr int64_t kDefaultCacheBytes = int64_t{1} << 20;
 /// Weights in panels, its own or borrowed ones.
 class PanelMatrix final : public PackedMatrix {
  public:
-  PanelMatrix(ConstMatrixView weights, WeightUse use, WeightArena& arena)
+  PanelMatrix(ConstMatrixView weights, WeightUse use, WeightArena& arena, ThreadPool* pool)
       : PackedMatrix(weights.rows, weights.cols, plain_weights(weights.dtype), use),
         owned_(allocate(arena)),
         panels_(owned_.get()) {
-    pack_panels(weights, columns(), owned_.get());
+    pack_panels(weights, columns(), owned_.get(), pool);
   }
-  PanelMatrix(const QuantizedMatrix& weights, WeightUse use, WeightArena& arena)
+  PanelMatrix(const QuantizedMatrix& weights, WeightUse use, WeightArena& arena, ThreadPool* pool)
       : PackedMatrix(weights.n, weights.k, weights.type, use), owned_(allocate(arena)), panels_(owned_.get()) {
-    pack_panels(weights, columns(), owned_.get());
+    pack_panels(weights, columns(), owned_.get(), pool);
   }
   PanelMatrix(int64_t n, int64_t k, WeightType type, WeightUse use, std::span<const std::byte> panels)
       : PackedMatrix(n, k, type, use), panels_(panels.data()) {
@@ -90,11 +90,11 @@ class CpuMatmul final : public MatmulBackend {
   }
 
   const char* name() const override { return kernels_.name; }
-  std::unique_ptr<PackedMatrix> pack(ConstMatrixView weights, WeightUse use) override {
-    return std::make_unique<PanelMatrix>(weights, use, arena_);
+  std::unique_ptr<PackedMatrix> pack(ConstMatrixView weights, WeightUse use, ThreadPool* pool) override {
+    return std::make_unique<PanelMatrix>(weights, use, arena_, pool);
   }
-  std::unique_ptr<PackedMatrix> pack(const QuantizedMatrix& weights, WeightUse use) override {
-    return std::make_unique<PanelMatrix>(weights, use, arena_);
+  std::unique_ptr<PackedMatrix> pack(const QuantizedMatrix& weights, WeightUse use, ThreadPool* pool) override {
+    return std::make_unique<PanelMatrix>(weights, use, arena_, pool);
   }
   std::unique_ptr<PackedMatrix> adopt(int64_t n, int64_t k, WeightType type, WeightUse use,
                                       std::span<const std::byte> panels) override {

@@ -79,26 +79,32 @@ void pack_int4_panel(const QuantizedMatrix& w, const PanelColumns& columns, int6
   });
 }
 
+/// Calls pack(panel_idx) for every panel.
+void for_each_panel(int64_t num_panels, ThreadPool* pool, TaskRef pack) {
+  if (pool != nullptr) return pool->parallel_for(num_panels, pack);
+  for (int64_t p = 0; p < num_panels; ++p) pack(p, 0);
+}
+
 }  // namespace
 
-void pack_panels(ConstMatrixView weights, const PanelColumns& columns, std::byte* to) {
+void pack_panels(ConstMatrixView weights, const PanelColumns& columns, std::byte* to, ThreadPool* pool) {
   const int64_t stride = panel_bytes(plain_weights(weights.dtype), weights.cols);
   visit_dtype(weights.dtype, [&]<class T>() {
-    for (int64_t p = 0; p < columns.num_panels(); ++p) {
+    for_each_panel(columns.num_panels(), pool, [&](int64_t p, int) {
       pack_words<T>(weights.cols, columns, p, to + p * stride, [&](int64_t row) { return weights.row<T>(row); });
-    }
+    });
   });
 }
 
-void pack_panels(const QuantizedMatrix& weights, const PanelColumns& columns, std::byte* to) {
+void pack_panels(const QuantizedMatrix& weights, const PanelColumns& columns, std::byte* to, ThreadPool* pool) {
   const int64_t stride = panel_bytes(weights.type, weights.k);
-  for (int64_t p = 0; p < columns.num_panels(); ++p) {
+  for_each_panel(columns.num_panels(), pool, [&](int64_t p, int) {
     if (weights.type.format == WeightFormat::kInt8) {
       pack_int8_panel(weights, columns, p, to + p * stride);
     } else {
       pack_int4_panel(weights, columns, p, to + p * stride);
     }
-  }
+  });
 }
 
 }  // namespace ferry

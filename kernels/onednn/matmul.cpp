@@ -121,8 +121,8 @@ class OnednnMatmul final : public MatmulBackend {
   explicit OnednnMatmul(DType dtype) : dtype_(dtype), engine_(dnnl::engine::kind::cpu, 0) {}
 
   const char* name() const override { return "onednn"; }
-  std::unique_ptr<PackedMatrix> pack(ConstMatrixView weights, WeightUse use) override;
-  std::unique_ptr<PackedMatrix> pack(const QuantizedMatrix&, WeightUse) override {
+  std::unique_ptr<PackedMatrix> pack(ConstMatrixView weights, WeightUse use, ThreadPool*) override;
+  std::unique_ptr<PackedMatrix> pack(const QuantizedMatrix&, WeightUse, ThreadPool*) override {
     throw_invalid("--matmul: onednn multiplies no quantised weights; allowed with --quantize: auto, own kernels, ref");
   }
   void grouped_matmul(ThreadPool& pool, const GroupedMatmulArgs& args) override;
@@ -282,7 +282,7 @@ bool OnednnMatmul::is_supported() {
   }
 }
 
-std::unique_ptr<PackedMatrix> OnednnMatmul::pack(ConstMatrixView weights, WeightUse use) {
+std::unique_ptr<PackedMatrix> OnednnMatmul::pack(ConstMatrixView weights, WeightUse use, ThreadPool*) {
   FERRY_CHECK(weights.dtype == dtype_);
   use_one_onednn_thread();
   const int64_t n = weights.rows, k = even_k(weights.cols, dtype_);

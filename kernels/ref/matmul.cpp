@@ -77,10 +77,10 @@ class RefMatmul final : public MatmulBackend {
  public:
   const char* name() const override { return "ref"; }
 
-  std::unique_ptr<PackedMatrix> pack(ConstMatrixView weights, WeightUse use) override {
+  std::unique_ptr<PackedMatrix> pack(ConstMatrixView weights, WeightUse use, ThreadPool*) override {
     return std::make_unique<RefMatrix>(weights, use);
   }
-  std::unique_ptr<PackedMatrix> pack(const QuantizedMatrix& weights, WeightUse use) override {
+  std::unique_ptr<PackedMatrix> pack(const QuantizedMatrix& weights, WeightUse use, ThreadPool*) override {
     return std::make_unique<RefMatrix>(weights, use);
   }
 

@@ -1,6 +1,8 @@
 #include "runtime/base/thread_pool.h"
 
+#include <exception>
 #include <limits>
+#include <mutex>
 #include <string>
 #include <system_error>
 
@@ -102,6 +104,20 @@ void ThreadPool::run_thread(int thread_idx) {
     if (stop_.load()) return;
     run_tasks(thread_idx);
   }
+}
+
+void parallel_for_throwing(ThreadPool& pool, int64_t num_tasks, TaskRef task) {
+  std::mutex mutex;
+  std::exception_ptr error;
+  pool.parallel_for(num_tasks, [&](int64_t task_idx, int thread_idx) {
+    try {
+      task(task_idx, thread_idx);
+    } catch (...) {
+      const std::scoped_lock lock(mutex);
+      if (error == nullptr) error = std::current_exception();
+    }
+  });
+  if (error != nullptr) std::rethrow_exception(error);
 }
 
 }  // namespace ferry

@@ -84,4 +84,7 @@ class ThreadPool {
   std::vector<std::thread> threads_;
 };
 
+/// parallel_for for tasks that may throw: all tasks run, then the first error is thrown again.
+void parallel_for_throwing(ThreadPool& pool, int64_t num_tasks, TaskRef task);
+
 }  // namespace ferry

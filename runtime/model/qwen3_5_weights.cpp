@@ -1,8 +1,7 @@
 #include "runtime/model/qwen3_5_weights.h"
 
+#include <algorithm>
 #include <atomic>
-#include <exception>
-#include <mutex>
 #include <string>
 #include <utility>
 
@@ -22,22 +21,15 @@ struct PackJob {
   PackedPtr* target;
 };
 
+// Elements from which on a matrix is packed by all threads together: by one alone, it would keep the others waiting.
+constexpr int64_t kLargeMatrix = int64_t{32} << 20;
+
 /// Runs body(i) on the pool in batches, so that progress is told in between; rethrows the first error.
 void run_jobs(ThreadPool& pool, int64_t num_jobs, const std::function<int64_t(int64_t)>& body, const LoadOptions& options) {
   constexpr int64_t kJobsPerBatch = 64;
-  std::mutex mutex;
-  std::exception_ptr error;
   std::atomic<int64_t> bytes{0};
   for (int64_t first = 0; first < num_jobs; first += kJobsPerBatch) {
-    pool.parallel_for(std::min(kJobsPerBatch, num_jobs - first), [&](int64_t i, int) {
-      try {
-        bytes += body(first + i);
-      } catch (...) {
-        const std::scoped_lock lock(mutex);
-        if (error == nullptr) error = std::current_exception();
-      }
-    });
-    if (error != nullptr) std::rethrow_exception(error);
+    parallel_for_throwing(pool, std::min(kJobsPerBatch, num_jobs - first), [&](int64_t i, int) { bytes += body(first + i); });
     if (options.progress) options.progress(bytes.exchange(0));
   }
 }
@@ -208,12 +200,18 @@ TrunkWeights load_trunk(const Checkpoint& checkpoint, const ModelConfig& config,
   int64_t bytes = 0;
   for (const PackJob& job : jobs) bytes += job.matrix.packed_bytes(options.dtype);
   require_memory(bytes, "the part of the model outside the experts");
-  const auto pack = [&](int64_t i) {
-    const PackJob& job = jobs[static_cast<std::size_t>(i)];
-    *job.target = reader.pack(matmul, job.matrix);
+  const auto is_small = [](const PackJob& job) { return job.matrix.n * job.matrix.k < kLargeMatrix; };
+  const auto large = std::partition(jobs.begin(), jobs.end(), is_small);
+  const auto pack = [&](const PackJob& job, ThreadPool* shared_pool) {
+    *job.target = reader.pack(matmul, job.matrix, shared_pool);
     return job.matrix.stored_bytes();
   };
-  run_jobs(pool, static_cast<int64_t>(jobs.size()), pack, options);
+  run_jobs(
+      pool, large - jobs.begin(), [&](int64_t i) { return pack(jobs[static_cast<std::size_t>(i)], nullptr); }, options);
+  for (auto job = large; job != jobs.end(); ++job) {
+    const int64_t packed = pack(*job, &pool);
+    if (options.progress) options.progress(packed);
+  }
   return trunk;
 }
 

@@ -176,11 +176,11 @@ std::unique_ptr<PackedMatrix> TensorReader::adopt(MatmulBackend& matmul, const S
   return matmul.adopt(matrix.n, matrix.k, *matrix.quantized, matrix.use, {panels.data, static_cast<std::size_t>(panels.bytes)});
 }
 
-std::unique_ptr<PackedMatrix> TensorReader::pack(MatmulBackend& matmul, const StoredMatrix& matrix) const {
+std::unique_ptr<PackedMatrix> TensorReader::pack(MatmulBackend& matmul, const StoredMatrix& matrix, ThreadPool* pool) const {
   if (matrix.panels != nullptr) return adopt(matmul, matrix);
   const auto pack_view = [&](ConstMatrixView weights) {
-    if (!matrix.quantized) return matmul.pack(weights, matrix.use);
-    return matmul.pack(quantize_weights(weights, *matrix.quantized), matrix.use);
+    if (!matrix.quantized) return matmul.pack(weights, matrix.use, pool);
+    return matmul.pack(quantize_weights(weights, *matrix.quantized, pool), matrix.use, pool);
   };
   const StoredRows& first = matrix.pieces.front();
   std::unique_ptr<PackedMatrix> packed;

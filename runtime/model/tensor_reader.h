@@ -72,8 +72,9 @@ class TensorReader {
   Matrix read_matrix(const std::vector<StoredRows>& pieces) const;
   /// The mapped rows themselves, where type and alignment allow; otherwise a view of `copy`, which is filled.
   ConstMatrixView view_or_copy(const StoredRows& stored, Matrix& copy) const;
-  /// Packs and gives the file pages back; panels are mapped and stay in the file, which must outlive the result.
-  std::unique_ptr<PackedMatrix> pack(MatmulBackend& matmul, const StoredMatrix& matrix) const;
+  /// Packs and gives the file pages back; panels are mapped and stay in the file, which must outlive the result. The threads of
+  /// `pool` share the work if there is one.
+  std::unique_ptr<PackedMatrix> pack(MatmulBackend& matmul, const StoredMatrix& matrix, ThreadPool* pool = nullptr) const;
   /// Gives the pages of rows that were read back to the system.
   void drop_pages(const std::vector<StoredRows>& pieces) const;
 

@@ -26,11 +26,11 @@ const std::string kLayers = "model.language_model.layers.";
 class PlainMatmul final : public MatmulBackend {
  public:
   const char* name() const override { return "plain"; }
-  std::unique_ptr<PackedMatrix> pack(ConstMatrixView weights, WeightUse use) override {
+  std::unique_ptr<PackedMatrix> pack(ConstMatrixView weights, WeightUse use, ThreadPool*) override {
     num_gated += use == WeightUse::kGated ? 1 : 0;
     return ref_->pack(weights, WeightUse::kPlain);
   }
-  std::unique_ptr<PackedMatrix> pack(const QuantizedMatrix& weights, WeightUse use) override {
+  std::unique_ptr<PackedMatrix> pack(const QuantizedMatrix& weights, WeightUse use, ThreadPool*) override {
     num_gated += use == WeightUse::kGated ? 1 : 0;
     return ref_->pack(weights, WeightUse::kPlain);
   }
