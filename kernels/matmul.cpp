@@ -20,9 +20,9 @@ std::unique_ptr<PackedMatrix> MatmulBackend::adopt(int64_t, int64_t, WeightType,
                 (cpu_matmul_names().empty() ? "this processor lacks AVX2" : "allowed: " + allowed));
 }
 
-std::unique_ptr<MatmulBackend> select_matmul(const std::string& name, DType dtype) {
+std::unique_ptr<MatmulBackend> select_matmul(const std::string& name, DType dtype, std::string_view ops_name) {
   const std::vector<std::string> own = cpu_matmul_names();
-  if (name == "ref" || (name == "auto" && own.empty())) return make_ref_matmul();
+  if (name == "ref" || (name == "auto" && (own.empty() || ops_name == "ref"))) return make_ref_matmul();
   if (name == "auto") return make_cpu_matmul("");
   if (std::find(own.begin(), own.end(), name) != own.end()) return make_cpu_matmul(name);
   std::string allowed = "auto, ";

@@ -40,7 +40,7 @@ ComputeResources::ComputeResources(const EngineOptions& options, const Cluster& 
   recorder().set_idle_level(options.profile == "off" ? TraceLevel::kOff : static_cast<TraceLevel>(options.profile[0] - '0'));
   const OpTable& table = select_op_table(options.kernels);
   context = {.pool = &pool, .ops = &table};
-  matmul = select_matmul(table.name == std::string_view("ref") && options.matmul == "auto" ? "ref" : options.matmul, dtype);
+  matmul = select_matmul(options.matmul, dtype, table.name);
 }
 
 ExpertMap make_expert_map(const ModelConfig& config, const Cluster& cluster) {

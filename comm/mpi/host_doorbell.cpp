@@ -81,6 +81,16 @@ void HostDoorbell::ring(Rank to) {
   if (bell->is_asleep.load() != 0) futex_wake(bell->rings);
 }
 
+uint32_t HostDoorbell::count() const { return mine().rings.load(); }
+
+bool HostDoorbell::is_waiting(Rank rank) const {
+  const Bell* bell = bells_[static_cast<std::size_t>(rank.value)];
+  return bell != nullptr && bell->is_waiting.load() != 0;
+}
+
+HostDoorbell::Waiting::Waiting(HostDoorbell& doorbell) : bell_(doorbell.mine()) { bell_.is_waiting.store(1); }
+HostDoorbell::Waiting::~Waiting() { bell_.is_waiting.store(0); }
+
 void HostDoorbell::wait(uint32_t seen, std::chrono::microseconds limit) {
   mine().is_asleep.store(1);
   futex_wait(mine().rings, seen, limit);

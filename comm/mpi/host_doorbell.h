@@ -19,7 +19,21 @@ namespace ferry {
 ///
 /// Threads: ring() and count() from any thread at any time; wait() from one.
 class HostDoorbell {
+  struct Bell;
+
  public:
+  /// Lets the others see that this rank waits, while it lives.
+  class Waiting {
+   public:
+    explicit Waiting(HostDoorbell& doorbell);
+    ~Waiting();
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+
+   private:
+    Bell& bell_;
+  };
+
   /// Collective over `job`. Without memory to share (MPI says so), rings do nothing and waits last until their limit.
   explicit HostDoorbell(MPI_Comm job);
   HostDoorbell(const HostDoorbell&) = delete;
@@ -27,14 +41,17 @@ class HostDoorbell {
 
   /// Wakes `to`, which may be the caller; does nothing for a rank of another host.
   void ring(Rank to);
+  /// Whether `rank` is of this host and between the construction and the destruction of a Waiting.
+  bool is_waiting(Rank rank) const;
   /// How often this rank was rung.
-  uint32_t count() const { return mine().rings.load(); }
+  uint32_t count() const;
   /// Returns when this rank was rung more than `seen` times, or after `limit`.
   void wait(uint32_t seen, std::chrono::microseconds limit);
 
  private:
   struct alignas(64) Bell {
     std::atomic<uint32_t> rings{0};
+    std::atomic<uint32_t> is_waiting{0};
     std::atomic<uint32_t> is_asleep{0};  // whether its owner has to be woken
   };
 

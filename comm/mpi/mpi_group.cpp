@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <vector>
 
 #include "comm/failure_latch.h"
 #include "comm/mpi/host_doorbell.h"
@@ -14,10 +15,14 @@ namespace ferry {
 namespace {
 
 using std::chrono::microseconds;
+using Clock = std::chrono::steady_clock;
 
 // How a wait gives its core away: for a moment to whoever is ready to run, then by sleeping until a rank of this host rings. What
-// nobody rings for (another host, the steps inside MPI's own protocols) is looked for after an eighth of what was waited so far, so it
-// is noticed at most an eighth late.
+// nobody rings for (other hosts) is looked for after an eighth of what was waited so far, so it is noticed at most an eighth late.
+//
+// Where the system forbids MPI to copy from another process's memory (many containers do), a large message passes through shared
+// memory piece by piece, and both ends have to call MPI for every piece. So who waits with a message of its own under way to a
+// rank that waits as well stays awake, and keeps the other awake.
 constexpr microseconds kYieldFor{20};
 constexpr microseconds kShortestSleep{20};
 constexpr microseconds kLongestSleep{500};
@@ -37,23 +42,27 @@ bool mpi_is_usable() {
 }
 
 struct MpiOp : PendingOp {
-  explicit MpiOp(const OpInfo& op_info) : info(op_info) {}
+  MpiOp(const OpInfo& op_info, std::vector<MpiOp*>& unfinished_sends) : info(op_info), sends(unfinished_sends) {}
   MpiOp(const MpiOp&) = delete;
   MpiOp& operator=(const MpiOp&) = delete;
 
   // An unfinished receive is withdrawn, so that a late message is not written to memory that its owner has freed.
   ~MpiOp() override {
+    if (is_send()) std::erase(sends, this);
     if (request == MPI_REQUEST_NULL || !mpi_is_usable()) return;
-    if (info.kind == OpInfo::Kind::kRecv) MPI_Cancel(&request);
+    if (!is_send()) MPI_Cancel(&request);
     MPI_Request_free(&request);
   }
 
+  bool is_send() const { return info.kind == OpInfo::Kind::kSend; }
+
   const OpInfo info;
+  std::vector<MpiOp*>& sends;  // the group's
   MPI_Request request = MPI_REQUEST_NULL;
 };
 
 // How long to sleep at most after a wait that has lasted `waited`.
-microseconds sleep_limit(std::chrono::steady_clock::duration waited) {
+microseconds sleep_limit(Clock::duration waited) {
   return std::clamp(std::chrono::duration_cast<microseconds>(waited) / kSleepShare, kShortestSleep, kLongestSleep);
 }
 
@@ -72,6 +81,7 @@ class MpiGroup final : public Group {
     auto op = start({OpInfo::Kind::kSend, to, tag, data.size()});
     const int count = static_cast<int>(data.size());
     check(MPI_Isend(data.data(), count, MPI_BYTE, to.value, tag, comm_, &op->request), describe(op->info));
+    sends_.push_back(op.get());
     doorbell_.ring(to);
     return op;
   }
@@ -86,18 +96,25 @@ class MpiGroup final : public Group {
 
   void wait(PendingOp& pending, Deadline deadline) override {
     auto& op = dynamic_cast<MpiOp&>(pending);
-    const auto start = std::chrono::steady_clock::now();
+    const HostDoorbell::Waiting waiting(doorbell_);
+    doorbell_.ring(op.info.peer);  // it may sleep with a message for this rank under way
+    const auto start = Clock::now();
+    auto last_news = start;
+    uint32_t rings = doorbell_.count();
     while (true) {
-      const uint32_t rings = doorbell_.count();
       failure_.throw_if_set();
       if (test(op)) {
         doorbell_.ring(op.info.peer);  // what ended here may be what its own wait needs to end
         return;
       }
-      const auto now = std::chrono::steady_clock::now();
+      const bool is_moving = push_sends();
+      const uint32_t count = doorbell_.count();
+      const auto now = Clock::now();
+      if (is_moving || count != rings) last_news = now;
+      rings = count;
       if (now >= deadline) {
         failure_.set_deadline_exceeded(op.info);
-      } else if (now - start < kYieldFor) {
+      } else if (now - last_news < kYieldFor) {
         sched_yield();
       } else {
         doorbell_.wait(rings, sleep_limit(now - start));
@@ -117,17 +134,30 @@ class MpiGroup final : public Group {
   }
 
  private:
-  std::unique_ptr<MpiOp> start(const OpInfo& info) const {
+  std::unique_ptr<MpiOp> start(const OpInfo& info) {
     check_op(info, rank_, size_);
     failure_.throw_if_set();
     if (info.bytes > kMaxMpiMessageBytes) {
       throw_invalid("[mpi] " + describe(info) + " is too large; at most " + std::to_string(kMaxMpiMessageBytes) +
                     " bytes are allowed");
     }
-    return std::make_unique<MpiOp>(info);
+    return std::make_unique<MpiOp>(info, sends_);
+  }
+
+  /// Moves this rank's messages on; true if one is on its way to a rank that waits, which is kept awake for it.
+  bool push_sends() {
+    bool is_moving = false;
+    for (std::size_t i = sends_.size(); i-- > 0;) {
+      MpiOp& send = *sends_[i];
+      if (test(send) || !doorbell_.is_waiting(send.info.peer)) continue;
+      doorbell_.ring(send.info.peer);
+      is_moving = true;
+    }
+    return is_moving;
   }
 
   bool test(MpiOp& op) {
+    if (op.request == MPI_REQUEST_NULL) return true;
     int is_done = 0;
     const int result = MPI_Test(&op.request, &is_done, MPI_STATUS_IGNORE);
     int error_class = MPI_SUCCESS;
@@ -137,6 +167,7 @@ class MpiGroup final : public Group {
       failure_.set(ErrorCode::kUnavailable, op.info.peer, describe(op.info) + " failed: " + mpi_error_text(result));
       failure_.throw_if_set();
     }
+    if (is_done != 0 && op.is_send()) std::erase(sends_, &op);
     return is_done != 0;
   }
 
@@ -155,6 +186,7 @@ class MpiGroup final : public Group {
   const int size_;
   const MPI_Comm comm_;
   HostDoorbell doorbell_;
+  std::vector<MpiOp*> sends_;  // unfinished ones
   FailureLatch failure_;
 };
 

@@ -64,6 +64,21 @@ TEST(QuantizeWeights, Int4BeatsThePlainRange) {
   }
 }
 
+TEST(QuantizeWeights, ThreadsFindTheSameCodes) {
+  const Matrix w = random_matrix(DType::kBF16, 2500, 64, 3);
+  ThreadPool pool(3);
+  for (const WeightType type : {kInt8, WeightType{WeightFormat::kInt4, 32}}) {
+    const QuantizedMatrix alone = quantize_weights(w.view(), type), shared = quantize_weights(w.view(), type, &pool);
+    EXPECT_EQ(alone.codes, shared.codes);
+    EXPECT_EQ(alone.scales, shared.scales);
+    EXPECT_EQ(alone.zero_points, shared.zero_points);
+  }
+  Matrix broken = random_matrix(DType::kBF16, 2500, 64, 3);
+  set_element(broken.view(), 2400, 5, std::numeric_limits<float>::infinity());
+  test::expect_error([&] { quantize_weights(broken.view(), kInt8, &pool); }, ErrorCode::kInvalidArgument,
+                     {"row 2400", "column 5"});
+}
+
 TEST(QuantizeWeights, Int4IsExactOnItsOwnGrid) {
   Matrix w(DType::kF32, 3, 64);
   for (int64_t r = 0; r < 3; ++r) {

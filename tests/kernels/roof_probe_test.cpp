@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "kernels/matmul.h"
 #include "runtime/base/aligned_buffer.h"
 
 namespace ferry {
@@ -26,6 +27,19 @@ TEST(RoofProbe, OperationsGrowWithTheRounds) {
     EXPECT_EQ(multiply_in_registers(dtype, 1000), 1000 * multiply_in_registers(dtype, 1));
     EXPECT_NE(std::string(multiply_unit(dtype)), "");
   }
+}
+
+TEST(RoofProbe, TheUnitIsTheOneOfTheKernelsInUse) {
+  for (const std::string& matmul : cpu_matmul_names()) {
+    const std::string codes = multiply_unit(DType::kI8, matmul), bf16 = multiply_unit(DType::kBF16, matmul);
+    EXPECT_EQ(codes, matmul == "amx" ? "amx_int8" : matmul.starts_with("avx512_") ? "avx512_vnni" : "avx2_maddubs");
+    EXPECT_EQ(bf16, matmul == "amx"           ? "amx_bf16"
+                    : matmul == "avx512_bf16" ? "avx512_bf16"
+                    : matmul == "avx2"        ? "avx2_fma"
+                                              : "avx512_fma");
+    EXPECT_GT(multiply_in_registers(DType::kI8, 1, matmul), 0);
+  }
+  EXPECT_STREQ(multiply_unit(DType::kI8, "ref"), "scalar");
 }
 
 }  // namespace

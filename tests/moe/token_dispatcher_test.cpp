@@ -208,6 +208,28 @@ TEST(TokenDispatcher, AnyNumberOfWorkersGivesTheBitsOfOneProcess) {
   }
 }
 
+TEST(TokenDispatcher, CountsWhatTravels) {
+  const Shape shape;
+  const Batch batch = make_batch(shape, 9, Skew::kUniform);
+  with_workers(shape, 3, 9, [&](AllToAllTokenDispatcher& dispatcher) {
+    Matrix out(shape.dtype, 9, shape.hidden_dim);
+    for (int i = 0; i < 2; ++i) {
+      dispatcher.combine(
+          dispatcher.dispatch({.layer = 1, .tokens = batch.rows(), .topk_idx = batch.topk_idx, .top_k = shape.top_k}),
+          batch.topk_weights, out.view());
+    }
+    const TransportCount count = dispatcher.transport_count();
+    EXPECT_EQ(count.exchanges, 2);
+    const int64_t row_bytes = shape.hidden_dim * dtype_bytes(shape.dtype);
+    EXPECT_GE(count.bytes_in, 2 * 9 * shape.top_k * row_bytes) << "every token's rows come back one by one";
+    EXPECT_LT(count.bytes_in, 2 * (9 * shape.top_k * row_bytes + 3 * 128));
+    EXPECT_GE(count.bytes_out, 2 * 9 * row_bytes) << "every token goes to at least one worker";
+    EXPECT_GE(count.transport_s, 0);
+    EXPECT_LE(count.transport_s, count.wait_s);
+    EXPECT_EQ((count - count).bytes_out, 0);
+  });
+}
+
 TEST(TokenDispatcher, TwoDispatchesMayBeInFlight) {
   const Shape shape;
   const Batch batch = make_batch(shape, 9, Skew::kUniform);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <stdexcept>
 #include <vector>
 
 namespace ferry {
@@ -75,6 +76,19 @@ TEST(ThreadPool, ALateThreadKeepsNobodyWaiting) {
   hold_up.let_go();
   pool.parallel_for(10, [&](int64_t i, int) { sum += i; });
   EXPECT_EQ(sum.load(), 21 * 45);
+}
+
+TEST(ThreadPool, RethrowsWhatATaskThrew) {
+  ThreadPool pool(3);
+  std::atomic<int> num_done{0};
+  const auto run = [&] {
+    parallel_for_throwing(pool, 100, [&](int64_t i, int) {
+      if (i == 17) throw std::runtime_error("seventeen");
+      ++num_done;
+    });
+  };
+  EXPECT_THROW(run(), std::runtime_error);
+  EXPECT_EQ(num_done, 99) << "the other tasks still run";
 }
 
 TEST(ThreadPoolDeathTest, RefusesNesting) {
