@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Starts a Ferry job: rank 0 is the coordinator, the others are expert workers.
 #
-#   launch/mpirun.sh -np 3 [--host LIST | --hostfile FILE | -x VAR | --mca KEY VALUE]... COMMAND [ARGUMENTS]
+#   launch/mpirun.sh -np 3 [--host LIST | --hostfile FILE | --map-by X | --bind-to X | -x VAR | --mca KEY VALUE]... COMMAND [ARGUMENTS]
 #
 # It adds to a plain mpirun:
 #   - the flags that Ferry needs: a dead worker must not take the job with it (--enable-recovery), ranks may share cores;
@@ -30,11 +30,17 @@ if [ "${1:-}" = --as-rank ]; then
 fi
 
 options=()
+binding=(--bind-to none)
 while [ $# -gt 0 ]; do
   case "$1" in
-    -np | -n | --np | --host | -host | --hostfile | -hostfile | -x)
+    -np | -n | --np | --host | -host | --hostfile | -hostfile | --map-by | -map-by | -x)
       [ $# -ge 2 ] || break
       options+=("$1" "$2")
+      shift 2
+      ;;
+    --bind-to | -bind-to)
+      [ $# -ge 2 ] || break
+      binding=("$1" "$2")
       shift 2
       ;;
     --mca | -mca)
@@ -78,7 +84,7 @@ without_pmix_noise() {
 }
 
 # A session of its own: Ctrl-C must reach this script only.
-setsid mpirun --enable-recovery --bind-to none --oversubscribe --mca mpi_yield_when_idle 1 "${options[@]}" \
+setsid mpirun --enable-recovery "${binding[@]}" --oversubscribe --mca mpi_yield_when_idle 1 "${options[@]}" \
   "$self" --as-rank "$state" "$@" <&0 2> >(without_pmix_noise >&2) &
 mpirun_pid=$!
 

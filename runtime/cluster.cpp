@@ -117,6 +117,23 @@ std::optional<Error> judge(const std::vector<std::string>& reports) {
   return std::nullopt;
 }
 
+/// The cores that this process may run on, empty if the system does not say.
+const cpu_set_t& own_cores() {
+  static const cpu_set_t cores = [] {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    sched_getaffinity(0, sizeof set, &set);
+    return set;
+  }();
+  return cores;
+}
+
+/// The same for ranks of one host that may run on the same cores.
+std::string place_name(const std::string& host) {
+  const std::string_view cores(reinterpret_cast<const char*>(&own_cores()), sizeof(cpu_set_t));
+  return host + " " + std::to_string(std::hash<std::string_view>()(cores));
+}
+
 /// Waits a moment until all ranks are here, so that none takes one that leaves for a lost one.
 void leave_together(Group& group) {
   try {
@@ -127,11 +144,7 @@ void leave_together(Group& group) {
 
 }  // namespace
 
-int available_cores() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
-}
+int available_cores() { return std::max(1, CPU_COUNT(&own_cores())); }
 
 Cluster::Cluster(const EngineOptions& options) {
   if (!MpiRuntime::launched_by_mpirun()) return;
@@ -163,13 +176,14 @@ void Cluster::check_greetings(const std::vector<std::string>& greetings, Group& 
 }
 
 void Cluster::join(const EngineOptions& options) {
-  ranks_on_host_ = mpi_->local_size();
   std::unique_ptr<Group> mpi_group = make_mpi_group(*mpi_);
-  const std::string greeting = std::string("--transport ") + transport_name(options.transport) + "\n" + mpi_->host_name();
+  const std::string greeting =
+      std::string("--transport ") + transport_name(options.transport) + "\n" + place_name(mpi_->host_name());
   const std::vector<std::string> greetings =
       gather_texts(*mpi_group, greeting, kGreetingBytes, std::chrono::steady_clock::now() + kStartTimeout);
   check_greetings(greetings, *mpi_group);
-  coordinator_on_host_ = greetings[0] == greetings[static_cast<std::size_t>(rank_.value)];
+  ranks_on_cores_ = static_cast<int>(std::count(greetings.begin(), greetings.end(), greeting));
+  coordinator_on_cores_ = greetings[0] == greeting;
   const GlooOptions gloo{.net_interface = options.net_interface};
   const bool one_host = mpi_->local_size() == size_;
   const bool use_gloo = options.transport == TransportKind::kGloo || (options.transport == TransportKind::kAuto && !one_host);
@@ -224,11 +238,11 @@ Cluster::~Cluster() {
 int Cluster::default_threads() const {
   const int cores = available_cores();
   if (is_coordinator()) return cores;
-  const int workers = ranks_on_host_ - (coordinator_on_host_ ? 1 : 0);
+  const int workers = ranks_on_cores_ - (coordinator_on_cores_ ? 1 : 0);
   return std::clamp(2 * cores / std::max(1, workers), 1, cores);
 }
 
-std::chrono::microseconds Cluster::thread_spin() const { return std::chrono::microseconds(ranks_on_host_ > 1 ? 0 : 50); }
+std::chrono::microseconds Cluster::thread_spin() const { return std::chrono::microseconds(ranks_on_cores_ > 1 ? 0 : 50); }
 
 Cluster::LossWatch::LossWatch(Cluster& cluster, std::function<void(const std::string&)> on_lost) : cluster_(cluster) {
   const std::scoped_lock lock(cluster_.mutex_);

@@ -41,8 +41,8 @@ class Cluster {
   /// "local", "mpi" or "gloo".
   const char* transport() const { return group_ == nullptr ? "local" : group_->name(); }
 
-  /// Threads of this rank if the user did not say: the coordinator takes all cores of its host, as workers compute while it
-  /// waits. A worker takes twice its share: the busiest worker of a layer then goes on with the cores of those that are done.
+  /// Threads of this rank if the user did not say: the coordinator takes all cores that it may run on, as workers compute while
+  /// it waits. A worker takes twice its share: the busiest worker of a layer then goes on with the cores of those that are done.
   int default_threads() const;
   /// How long idle pool threads may spin: not at all where ranks share cores.
   std::chrono::microseconds thread_spin() const;
@@ -87,8 +87,8 @@ class Cluster {
 
   Rank rank_{0};
   int size_ = 1;
-  int ranks_on_host_ = 1;
-  bool coordinator_on_host_ = true;
+  int ranks_on_cores_ = 1;  // that may run on the cores of this one
+  bool coordinator_on_cores_ = true;
   std::unique_ptr<MpiRuntime> mpi_;
   std::unique_ptr<Group> bootstrap_;  // MPI, if rows travel over gloo
   std::unique_ptr<Group> group_;
