@@ -1,12 +1,16 @@
 #include "comm/mpi/host_doorbell.h"
 
+#include <fcntl.h>
 #include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstddef>
+#include <cstdio>
 #include <ctime>
-#include <new>
 #include <numeric>
 
 namespace ferry {
@@ -37,12 +41,31 @@ std::vector<int> ranks_in(MPI_Comm host, MPI_Comm job) {
   return in_host;
 }
 
-// The first place for a Bell at or after `memory`. MPI aligns a rank's part of a window to 8 bytes only; windows are mapped at whole pages,
-// so every process finds the same place.
-template <class T>
-T* align_up(void* memory) {
-  const auto address = reinterpret_cast<uintptr_t>(memory);
-  return reinterpret_cast<T*>((address + alignof(T) - 1) / alignof(T) * alignof(T));
+constexpr std::size_t kNameBytes = 64;
+
+/// `bytes` zeros that the ranks of `host` share, from its rank 0; null where the system gives none. Collective. No MPI window: at its
+/// end MPI waits for all ranks to free one together, also for those that have died.
+void* map_shared(MPI_Comm host, std::size_t bytes) {
+  int rank = 0;
+  MPI_Comm_rank(host, &rank);
+  std::array<char, kNameBytes> name{};
+  std::snprintf(name.data(), name.size(), "/ferry-%d-%lld", static_cast<int>(getpid()),
+                static_cast<long long>(std::chrono::steady_clock::now().time_since_epoch().count()));
+  int file = -1;
+  if (rank == 0) {
+    file = shm_open(name.data(), O_RDWR | O_CREAT | O_EXCL, S_IRUSR | S_IWUSR);
+    if (file >= 0 && ftruncate(file, static_cast<off_t>(bytes)) != 0) {
+      close(file);
+      file = -1;
+    }
+  }
+  MPI_Bcast(name.data(), static_cast<int>(name.size()), MPI_CHAR, 0, host);
+  if (rank != 0) file = shm_open(name.data(), O_RDWR, 0);
+  void* memory = file < 0 ? MAP_FAILED : mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (file >= 0) close(file);
+  MPI_Barrier(host);
+  if (rank == 0) shm_unlink(name.data());
+  return memory == MAP_FAILED ? nullptr : memory;
 }
 
 }  // namespace
@@ -52,26 +75,21 @@ HostDoorbell::HostDoorbell(MPI_Comm job) {
   MPI_Comm_rank(job, &rank_);
   MPI_Comm host = MPI_COMM_NULL;
   MPI_Comm_split_type(job, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &host);
-  MPI_Comm_set_errhandler(host, MPI_ERRORS_RETURN);
   const std::vector<int> host_ranks = ranks_in(host, job);
   bells_.assign(host_ranks.size(), nullptr);
   bells_[static_cast<std::size_t>(rank_)] = &own_;
-
-  // Window and communicator stay with MPI until it finalizes: freeing them is collective, and a rank may leave because another
-  // is gone.
-  void* memory = nullptr;
-  MPI_Win window = MPI_WIN_NULL;
-  constexpr MPI_Aint kBytes = sizeof(Bell) + alignof(Bell);
-  if (MPI_Win_allocate_shared(kBytes, 1, MPI_INFO_NULL, host, static_cast<void*>(&memory), &window) != MPI_SUCCESS) return;
-  new (align_up<Bell>(memory)) Bell;
-  MPI_Barrier(host);
+  shared_bytes_ = host_ranks.size() * sizeof(Bell);
+  shared_ = map_shared(host, shared_bytes_);
+  MPI_Comm_free(&host);
+  if (shared_ == nullptr) return;
   for (std::size_t r = 0; r < bells_.size(); ++r) {
-    if (host_ranks[r] == MPI_UNDEFINED) continue;
-    MPI_Aint bytes = 0;
-    int unit = 0;
-    MPI_Win_shared_query(window, host_ranks[r], &bytes, &unit, static_cast<void*>(&memory));
-    bells_[r] = align_up<Bell>(memory);
+    // Zeros, which the pages are, make a Bell.
+    if (host_ranks[r] != MPI_UNDEFINED) bells_[r] = static_cast<Bell*>(shared_) + host_ranks[r];
   }
+}
+
+HostDoorbell::~HostDoorbell() {
+  if (shared_ != nullptr) munmap(shared_, shared_bytes_);
 }
 
 void HostDoorbell::ring(Rank to) {

@@ -34,8 +34,9 @@ class HostDoorbell {
     Bell& bell_;
   };
 
-  /// Collective over `job`. Without memory to share (MPI says so), rings do nothing and waits last until their limit.
+  /// Collective over `job`. Where the system gives no memory to share, rings do nothing and waits last until their limit.
   explicit HostDoorbell(MPI_Comm job);
+  ~HostDoorbell();
   HostDoorbell(const HostDoorbell&) = delete;
   HostDoorbell& operator=(const HostDoorbell&) = delete;
 
@@ -59,6 +60,8 @@ class HostDoorbell {
   Bell& mine() { return *bells_[static_cast<std::size_t>(rank_)]; }
 
   int rank_ = 0;
+  void* shared_ = nullptr;  // [ranks of this host] bells
+  std::size_t shared_bytes_ = 0;
   Bell own_;                  // stands in where nothing can be shared
   std::vector<Bell*> bells_;  // [ranks of the job]; null on another host
 };
