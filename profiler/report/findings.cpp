@@ -46,7 +46,7 @@ std::string explain_lateness(const StragglerTally& tally, TraceLevel level) {
 }
 
 void find_stragglers(const ReportInput& input, std::vector<Finding>& findings) {
-  constexpr double kMinVotes = 0.3;       // of the collectives: one long stall is no habit
+  constexpr double kMinVotes = 0.1;       // of the collectives: less is no habit
   constexpr double kOverRunnerUp = 3;     // times the lateness of the next rank: otherwise they take turns
   constexpr double kProblemShare = 0.05;  // of the time in steps
   const std::vector<StragglerTally> tallies = tally_stragglers(input);
@@ -57,7 +57,8 @@ void find_stragglers(const ReportInput& input, std::vector<Finding>& findings) {
     }
     const auto votes = static_cast<double>(tally.votes), all = static_cast<double>(tally.collectives);
     const auto late_ns = static_cast<double>(tally.late_ns);
-    if (tally.votes == 0 || votes < kMinVotes * all || late_ns < kOverRunnerUp * static_cast<double>(runner_up_ns)) continue;
+    const auto usual_ns = static_cast<double>(tally.late_ns - tally.max_late_ns);  // one long stall is no habit either
+    if (tally.votes == 0 || votes < kMinVotes * all || usual_ns < kOverRunnerUp * static_cast<double>(runner_up_ns)) continue;
     const double step_share = late_ns / static_cast<double>(std::max<int64_t>(total_step_ns(input.timeline), 1));
     const std::string why = explain_lateness(tally, input.capture.info.level);
     const std::string& host = input.capture.ranks[static_cast<std::size_t>(tally.rank)].host;
