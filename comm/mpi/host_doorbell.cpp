@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <mpi.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -70,14 +71,13 @@ void* map_shared(MPI_Comm host, std::size_t bytes) {
 
 }  // namespace
 
-HostDoorbell::HostDoorbell(MPI_Comm job) {
+HostDoorbell::HostDoorbell(Rank rank) : rank_(rank) {
   static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t));  // the kernel reads it as one
-  MPI_Comm_rank(job, &rank_);
   MPI_Comm host = MPI_COMM_NULL;
-  MPI_Comm_split_type(job, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &host);
-  const std::vector<int> host_ranks = ranks_in(host, job);
+  MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_.value, MPI_INFO_NULL, &host);
+  const std::vector<int> host_ranks = ranks_in(host, MPI_COMM_WORLD);
   bells_.assign(host_ranks.size(), nullptr);
-  bells_[static_cast<std::size_t>(rank_)] = &own_;
+  bells_[static_cast<std::size_t>(rank_.value)] = &own_;
   shared_bytes_ = host_ranks.size() * sizeof(Bell);
   shared_ = map_shared(host, shared_bytes_);
   MPI_Comm_free(&host);

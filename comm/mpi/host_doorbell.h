@@ -1,7 +1,5 @@
 #pragma once
 
-#include <mpi.h>
-
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -34,8 +32,8 @@ class HostDoorbell {
     Bell& bell_;
   };
 
-  /// Collective over `job`. Where the system gives no memory to share, rings do nothing and waits last until their limit.
-  explicit HostDoorbell(MPI_Comm job);
+  /// Collective over all ranks of the job, with MPI running. Where the system gives no memory to share, rings do nothing and waits last until their limit.
+  explicit HostDoorbell(Rank rank);
   ~HostDoorbell();
   HostDoorbell(const HostDoorbell&) = delete;
   HostDoorbell& operator=(const HostDoorbell&) = delete;
@@ -56,10 +54,10 @@ class HostDoorbell {
     std::atomic<uint32_t> is_asleep{0};  // whether its owner has to be woken
   };
 
-  const Bell& mine() const { return *bells_[static_cast<std::size_t>(rank_)]; }
-  Bell& mine() { return *bells_[static_cast<std::size_t>(rank_)]; }
+  const Bell& mine() const { return *bells_[static_cast<std::size_t>(rank_.value)]; }
+  Bell& mine() { return *bells_[static_cast<std::size_t>(rank_.value)]; }
 
-  int rank_ = 0;
+  const Rank rank_;
   void* shared_ = nullptr;  // [ranks of this host] bells
   std::size_t shared_bytes_ = 0;
   Bell own_;                  // stands in where nothing can be shared

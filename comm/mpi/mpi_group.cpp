@@ -68,7 +68,7 @@ microseconds sleep_limit(Clock::duration waited) {
 
 class MpiGroup final : public Group {
  public:
-  MpiGroup(Rank rank, int size) : rank_(rank), size_(size), comm_(duplicate_world()), doorbell_(comm_) {}
+  MpiGroup(Rank rank, int size) : rank_(rank), size_(size), comm_(duplicate_world()), doorbell_(rank) {}
   // The communicator stays with MPI until it finalizes: freeing it is collective, and a group may be destroyed because a
   // peer is gone. A job makes a handful of groups.
   ~MpiGroup() override = default;
