@@ -105,7 +105,8 @@ std::unique_ptr<MatmulBackend> make_onednn_matmul(DType dtype);
 /// Version of the oneDNN library, such as "oneDNN 2.7.2".
 std::string onednn_version();
 
-/// "auto" takes the best own kernels, or "ref" where there are none or the other operations run on `ops_name` "ref"; "onednn", "ref" and the names of own kernels force one.
+/// "auto" takes the best own kernels, or "ref" where there are none or the other operations run on `ops_name` "ref"; "onednn",
+/// "ref" and the names of own kernels force one.
 /// Throws Error that lists what runs here.
 std::unique_ptr<MatmulBackend> select_matmul(const std::string& name, DType dtype, std::string_view ops_name = "");
 

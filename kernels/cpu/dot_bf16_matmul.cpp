@@ -9,13 +9,7 @@
 namespace ferry::FERRY_ISA_NAMESPACE {
 namespace {
 
-[[gnu::always_inline]] inline __m512i broadcast_word(const std::byte* x) {
-  int32_t word;
-  std::memcpy(&word, x, sizeof(word));
-  return _mm512_set1_epi32(word);
-}
-
-/// sums += products of pairs. In assembler, as g++ 12 moves the sums of a tile through memory around the intrinsic.
+/// sums += products of pairs. In assembler for the reason that vnni_matmul.cpp gives.
 [[gnu::always_inline]] inline void add_products(__m512& sums, __m512i x, __m512i weights) {
   asm("vdpbf16ps %2, %1, %0" : "+v"(sums) : "v"(x), "v"(weights));
 }
@@ -41,7 +35,7 @@ struct DotTile {
         const __m512i low = _mm512_load_si512(line), high = _mm512_load_si512(line + kLineBytes);
 #pragma GCC unroll 12
         for (int r = 0; r < kRows; ++r) {
-          const __m512i values = broadcast_word(rows + r * kLineBytes + 4 * pair);
+          const __m512i values = _mm512_set1_epi32(load_word(rows + r * kLineBytes + 4 * pair));
           add_products(acc[r][0], values, low);
           add_products(acc[r][1], values, high);
         }

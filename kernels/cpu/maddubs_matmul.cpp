@@ -13,11 +13,6 @@ constexpr int kTileRows = 2;
 constexpr int kQuarters = 4;
 constexpr int kQuarterBytes = 32;
 
-[[gnu::always_inline]] inline __m256i broadcast_word(const std::byte* x) {
-  int32_t word;
-  std::memcpy(&word, x, sizeof(word));
-  return _mm256_set1_epi32(word);
-}
 [[gnu::always_inline]] inline __m256i load_quarter(const std::byte* lines, int quarter) {
   return _mm256_load_si256(reinterpret_cast<const __m256i*>(lines + quarter * kQuarterBytes));
 }
@@ -50,7 +45,7 @@ struct Int8Tile {
         const __m256i w = _mm256_xor_si256(load_quarter(lines, q), sign_bit);  // code - 128
         const __m256i magnitude = _mm256_abs_epi8(w);
         for (int r = 0; r < kRows; ++r) {
-          const __m256i x = broadcast_word(in.x.data + r * in.x.stride + k);
+          const __m256i x = _mm256_set1_epi32(load_word(in.x.data + r * in.x.stride + k));
           acc[r][q] = add_products(acc[r][q], magnitude, _mm256_sign_epi8(x, w));
         }
       }
@@ -79,8 +74,8 @@ struct Int4Tile {
         const __m256i first = _mm256_and_si256(folded, nibble);
         const __m256i second = _mm256_and_si256(_mm256_srli_epi16(folded, 4), nibble);
         for (int r = 0; r < kRows; ++r) {
-          acc[r][q] = add_products(acc[r][q], first, broadcast_word(x + r * x_stride + k));
-          acc[r][q] = add_products(acc[r][q], second, broadcast_word(x + r * x_stride + k + 4));
+          acc[r][q] = add_products(acc[r][q], first, _mm256_set1_epi32(load_word(x + r * x_stride + k)));
+          acc[r][q] = add_products(acc[r][q], second, _mm256_set1_epi32(load_word(x + r * x_stride + k + 4)));
         }
       }
     }

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "kernels/cpu/panel_layout.h"
 
@@ -15,6 +16,13 @@ struct TileRows {
   int64_t stride;             // bytes
   int64_t step = kLineBytes;  // likewise
 };
+
+/// Four bytes of a row: what a product instruction multiplies with each column.
+[[gnu::always_inline]] inline int32_t load_word(const std::byte* x) {
+  int32_t word;
+  std::memcpy(&word, x, sizeof(word));
+  return word;
+}
 
 /// Calls fn(first_row, tile_rows) for even pieces of at most kMaxRows rows: 17 rows are 9 + 8 rather than 16 + 1.
 template <int kMaxRows, class Fn>
