@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "runtime/base/check.h"
+
 // Compiled for several instruction sets, without contraction of products and sums: lanes are added in one order, so that every
 // build finds the same codes.
 
@@ -9,139 +11,150 @@ namespace ferry::FERRY_ISA_NAMESPACE {
 namespace {
 
 constexpr int kLanes = 16;
-constexpr int kMaxVectors = 16;  // a group of 256
 typedef float Lanes __attribute__((vector_size(kLanes * 4)));
-typedef int32_t Mask __attribute__((vector_size(kLanes * 4)));
+typedef int32_t Bits __attribute__((vector_size(kLanes * 4)));
+typedef uint8_t Bytes __attribute__((vector_size(kLanes)));
 
 constexpr float kMaxCode = 15.0f;
-constexpr float kRoundingShift = 12582912.0f;  // 1.5 * 2^23: adding and taking it away rounds to the nearest integer
 constexpr float kSmallestNormal = 1.17549435e-38f;
 
-/// Ranges that are tried, as shares of the group's own.
-constexpr float kShrinkStep = 0.04f;
-constexpr int kNumShrinks = 10;
+// 1.5 * 2^23: the float next to it is 1 away, so that adding it rounds to the nearest integer, and the low bits of the sum are
+// that integer. Sums order as their bits do.
+constexpr float kRoundingShift = 12582912.0f;
+constexpr int32_t kCodeZero = 0x4b400000, kCodeMost = kCodeZero + 15;
 
+constexpr int32_t kScaleStep = 1 << 19;  // between neighbouring scales of 4 bits of mantissa, as bits
+constexpr float kShareStep = 0.024f;     // between the shares of a group's range that are tried
+
+/// What a group's codes may count by and from: one pair a lane.
+struct Choices {
+  Lanes scales;
+  Lanes zero_points;
+};
 struct Choice {
-  float scale = 0;
-  float zero_point = 0;
-};
-struct Fit {
-  float error;         // sum of squares
-  float fitted_scale;  // the scale that suits the codes best
+  float scale;
+  float zero_point;
 };
 
-float add_lanes(const Lanes& v) {
-  float sum = 0;
-  for (int i = 0; i < kLanes; ++i) sum += v[i];
-  return sum;
-}
-Lanes clamp_code(const Lanes& x) {
-  const Lanes zero{}, most = zero + kMaxCode;
-  const Lanes low = x < zero ? zero : x;
-  return low > most ? most : low;
-}
+/// Scales as a group word holds them: the nearest floats with 4 bits of mantissa.
+Lanes round_scales(const Lanes& scales) { return (Lanes)(((Bits)scales + kScaleStep / 2) & ~(kScaleStep - 1)); }
 
-/// The scale as a group word holds it: the nearest float with 4 bits of mantissa.
-float round_scale(float scale) {
+/// The power of two at or below `magnitude`, within those that have a normal reciprocal.
+float power_of_two_below(float magnitude) {
+  constexpr uint32_t kLeast = 1u << 23, kMost = 253u << 23;
   uint32_t bits;
-  std::memcpy(&bits, &scale, sizeof(bits));
-  bits = (bits + (1u << 18)) & ~((1u << 19) - 1u);
-  std::memcpy(&scale, &bits, sizeof(bits));
-  return scale < kSmallestNormal ? 0.0f : scale;
+  std::memcpy(&bits, &magnitude, sizeof(bits));
+  bits &= 0xff800000u;
+  bits = bits < kLeast ? kLeast : bits > kMost ? kMost : bits;
+  float power;
+  std::memcpy(&power, &bits, sizeof(power));
+  return power;
 }
 
+/// A group of weights, as multiples of a unit near the largest: no sum of theirs over- or underflows.
+template <int kCount>
 class Group {
  public:
-  Group(const float* weights, int64_t count) : num_vectors_(static_cast<int>(count / kLanes)) {
-    std::memcpy(static_cast<void*>(w_), weights, static_cast<std::size_t>(count) * sizeof(float));
+  explicit Group(const float* weights) {
+    std::memcpy(w_, weights, sizeof(w_));
+    find_range();
+    unit_ = power_of_two_below(high_ > -low_ ? high_ : -low_);
+    const float inverse = 1.0f / unit_;  // exact
+    for (float& w : w_) w *= inverse;
+    low_ *= inverse;
+    high_ *= inverse;
   }
 
-  /// The range of the weights; it includes zero.
-  void find_range(float& low, float& high) const {
-    Lanes smallest{}, largest{};
-    for (int v = 0; v < num_vectors_; ++v) {
-      smallest = w_[v] < smallest ? w_[v] : smallest;
-      largest = w_[v] > largest ? w_[v] : largest;
-    }
-    low = high = 0;
-    for (int i = 0; i < kLanes; ++i) {
-      low = smallest[i] < low ? smallest[i] : low;
-      high = largest[i] > high ? largest[i] : high;
-    }
+  float unit() const { return unit_; }
+
+  /// Ranges shrunk step by step; the whole one in lane 0.
+  Choices shrunk_ranges() const {
+    const Lanes shares = 1.0f - kShareStep * Lanes{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    const Lanes scales = round_scales((high_ - low_) * shares * (1.0f / kMaxCode));
+    const Lanes zero_points = -low_ * shares / scales + kRoundingShift - kRoundingShift;
+    return {scales, zero_points > kMaxCode ? Lanes{} + kMaxCode : zero_points};
   }
 
-  Lanes codes(int v, const Choice& choice) const {
-    return clamp_code(w_[v] * (1.0f / choice.scale) + kRoundingShift - kRoundingShift + choice.zero_point);
-  }
-
-  Fit evaluate(const Choice& choice) const {
-    Lanes errors{}, products{}, squares{};
-    for (int v = 0; v < num_vectors_; ++v) {
-      const Lanes centred = codes(v, choice) - choice.zero_point;
-      const Lanes error = w_[v] - centred * choice.scale;
-      errors += error * error;
-      products += w_[v] * centred;
+  /// For every choice the nearest codes c, counted from the zero point, then the scale s that suits these codes best: the square
+  /// error is sum w^2 - s (2 sum wc - s sum c^2), least at s = sum wc / sum c^2. Returns the pair with the least error.
+  Choice best_of(const Choices& choices) const {
+    const Lanes inverses = 1.0f / choices.scales, offsets = kRoundingShift + choices.zero_points;
+    Lanes products{}, squares{};
+    for (int i = 0; i < kCount; ++i) {
+      const Lanes centred = (Lanes)nearest_codes(w_[i], inverses, offsets) - offsets;
+      products += w_[i] * centred;
       squares += centred * centred;
     }
-    const float square = add_lanes(squares);
-    return {add_lanes(errors), square > 0 ? add_lanes(products) / square : 0.0f};
+    const Lanes scales = round_scales(products / squares), gains = scales * (2.0f * products - scales * squares);
+    int best = 0;
+    for (int i = 1; i < kLanes; ++i) best = gains[i] > gains[best] ? i : best;
+    return {scales[best], choices.zero_points[best]};
   }
 
-  int num_vectors() const { return num_vectors_; }
+  void write_codes(const Choice& choice, uint8_t* codes) const {
+    const Lanes inverses = Lanes{} + 1.0f / choice.scale, offsets = Lanes{} + (kRoundingShift + choice.zero_point);
+    for (int i = 0; i < kCount; i += kLanes) {
+      Lanes w;
+      std::memcpy(&w, w_ + i, sizeof(w));
+      const Bits found = nearest_codes(w, inverses, offsets);
+      const auto bytes = __builtin_convertvector(found & 15, Bytes);
+      std::memcpy(codes + i, &bytes, sizeof(bytes));
+    }
+  }
 
  private:
-  int num_vectors_;
-  Lanes w_[kMaxVectors];
+  void find_range() {
+    Lanes smallest{}, largest{};
+    for (int i = 0; i < kCount; i += kLanes) {
+      Lanes w;
+      std::memcpy(&w, w_ + i, sizeof(w));
+      smallest = w < smallest ? w : smallest;
+      largest = w > largest ? w : largest;
+    }
+    for (int i = 0; i < kLanes; ++i) {
+      low_ = smallest[i] < low_ ? smallest[i] : low_;
+      high_ = largest[i] > high_ ? largest[i] : high_;
+    }
+  }
+
+  /// As bits above kCodeZero.
+  template <class Weights>
+  static Bits nearest_codes(const Weights& w, const Lanes& inverses, const Lanes& offsets) {
+    const Bits bits = (Bits)(w * inverses + offsets);
+    const Bits least = Bits{} + kCodeZero, most = Bits{} + kCodeMost;
+    const Bits not_below = bits > least ? bits : least;
+    return not_below < most ? not_below : most;
+  }
+
+  float w_[kCount];
+  float low_ = 0, high_ = 0;  // the range of the weights and zero, in units
+  float unit_;
 };
 
-/// Keeps the better of `best` and `choice`; returns the scale that fits choice's codes.
-float consider(const Group& group, const Choice& choice, Choice& best, float& best_error) {
-  if (choice.scale == 0.0f) return 0.0f;
-  const Fit fit = group.evaluate(choice);
-  if (fit.error < best_error) {
-    best = choice;
-    best_error = fit.error;
+template <int kCount>
+void search_group(const float* weights, uint8_t* codes, float& scale, uint8_t& zero_point) {
+  const Group<kCount> group(weights);
+  const Choice choice = group.best_of(group.shrunk_ranges());
+  scale = choice.scale * group.unit();
+  if (scale >= kSmallestNormal) {
+    zero_point = static_cast<uint8_t>(choice.zero_point);
+    group.write_codes(choice, codes);
+  } else {
+    scale = 0;
+    zero_point = 0;
+    std::memset(codes, 0, kCount);
   }
-  return round_scale(fit.fitted_scale);
-}
-
-Choice find_choice(const Group& group) {
-  float low, high;
-  group.find_range(low, high);
-  Choice best;
-  float best_error = __builtin_inff();
-  for (int i = 0; i < kNumShrinks; ++i) {
-    const float share = 1.0f - static_cast<float>(i) * kShrinkStep;
-    Choice choice{round_scale((high - low) * share / kMaxCode), 0};
-    if (choice.scale == 0.0f) break;
-    choice.zero_point = -low * share / choice.scale + kRoundingShift - kRoundingShift;
-    choice.zero_point = choice.zero_point > kMaxCode ? kMaxCode : choice.zero_point;
-    choice.scale = consider(group, choice, best, best_error);
-    consider(group, choice, best, best_error);
-  }
-  for (float step = -1.0f; step <= 1.0f; step += 2.0f) {
-    Choice neighbour{best.scale, best.zero_point + step};
-    if (neighbour.zero_point < 0.0f || neighbour.zero_point > kMaxCode) continue;
-    neighbour.scale = consider(group, neighbour, best, best_error);
-    consider(group, neighbour, best, best_error);
-  }
-  return best;
 }
 
 }  // namespace
 
 void search_int4(const float* weights, int64_t count, uint8_t* codes, float& scale, uint8_t& zero_point) {
-  const Group group(weights, count);
-  const Choice choice = find_choice(group);
-  scale = choice.scale;
-  zero_point = static_cast<uint8_t>(choice.zero_point);
-  if (choice.scale == 0.0f) {
-    std::memset(codes, zero_point, static_cast<std::size_t>(count));
-    return;
-  }
-  for (int v = 0; v < group.num_vectors(); ++v) {
-    const Lanes found = group.codes(v, choice);
-    for (int i = 0; i < kLanes; ++i) codes[v * kLanes + i] = static_cast<uint8_t>(found[i]);
+  switch (count) {
+    case 32: return search_group<32>(weights, codes, scale, zero_point);
+    case 64: return search_group<64>(weights, codes, scale, zero_point);
+    case 128: return search_group<128>(weights, codes, scale, zero_point);
+    case 256: return search_group<256>(weights, codes, scale, zero_point);
+    default: FERRY_CHECK(false) << " group of " << count;
   }
 }
 

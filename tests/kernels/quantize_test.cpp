@@ -88,6 +88,19 @@ TEST(QuantizeWeights, Int4IsExactOnItsOwnGrid) {
   EXPECT_EQ(square_error(w, q), 0.0);
 }
 
+TEST(QuantizeWeights, Int4ScalesWithTheWeights) {
+  const Matrix w = random_matrix(DType::kF32, 4, 128, 7);
+  const QuantizedMatrix expected = quantize_weights(w.view(), {WeightFormat::kInt4, 64});
+  for (const int exponent : {-110, -60, -20, 1, 60, 120}) {
+    Matrix scaled = random_matrix(DType::kF32, 4, 128, 7);
+    for (int64_t i = 0; i < 4 * 128; ++i) scaled.view().row<float>(0)[i] = std::ldexp(scaled.view().row<float>(0)[i], exponent);
+    const QuantizedMatrix q = quantize_weights(scaled.view(), {WeightFormat::kInt4, 64});
+    EXPECT_EQ(q.codes, expected.codes) << "2^" << exponent;
+    EXPECT_EQ(q.zero_points, expected.zero_points);
+    for (std::size_t g = 0; g < q.scales.size(); ++g) EXPECT_EQ(q.scales[g], std::ldexp(expected.scales[g], exponent));
+  }
+}
+
 TEST(QuantizeWeights, EveryBuildOfTheSearchFindsTheSameCodes) {
   std::vector<Int4Search> searches = {cpu_generic::search_int4};
   if (has_avx2()) searches.push_back(cpu_avx2::search_int4);
