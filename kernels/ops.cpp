@@ -1,5 +1,6 @@
 #include "kernels/ops.h"
 
+#include <algorithm>
 #include <string>
 
 #include "kernels/cpu_features.h"
@@ -95,7 +96,8 @@ void gather_rows(const KernelContext& ctx, const GatherRowsArgs& args) {
   ctx.ops->gather_rows(*ctx.pool, args);
 }
 void combine(const KernelContext& ctx, const CombineArgs& args) {
-  const Span span(Zone::kCombine, args.out.rows);
+  const Span span(Zone::kCombine, args.out.rows,
+                  std::ranges::count_if(args.slot_rows, [](const std::byte* row) { return row != nullptr; }));
   ctx.ops->combine(*ctx.pool, args);
 }
 void shared_expert_merge(const KernelContext& ctx, const SharedExpertMergeArgs& args) {

@@ -172,12 +172,12 @@ struct GatherRowsArgs {
   MatrixView out;
 };
 
-/// out[t] = T(sum_k T(topk_weights[t, k] * row(t, k))): fp32 sum in slot order, one rounding (transformers' grouped form).
+/// out[t] = T(sum_k T(slot_weights[t, k] * row(t, k))): fp32 sum in slot order, one rounding (transformers' grouped form).
 struct CombineArgs {
-  std::span<const std::byte* const> slot_rows;  // [T * top_k] rows of `cols` elements of out's dtype
-  const float* topk_weights;                    // [T, top_k]
-  int64_t top_k;
-  MatrixView out;  // [T, cols]
+  std::span<const std::byte* const> slot_rows;  // [T * num_slots] rows of `cols` elements of out's dtype; a null ends a token's
+  const float* slot_weights;                    // [T, num_slots]
+  int64_t num_slots;                            // of a token
+  MatrixView out;                               // [T, cols]
 };
 
 /// out = T(routed + T(T(sigmoid(gate)) * shared)): the shared expert is weighted by its own scalar gate.

@@ -85,10 +85,10 @@ struct Measured {
 };
 
 /// `total` of all layers that `count` has seen, for one of them.
-double per_layer(double total, const TransportCount& count) { return total / static_cast<double>(count.exchanges); }
+double per_layer(double total, const TransportCount& count) { return total / static_cast<double>(count.layers); }
 
 void print_transport(const TransportCount& count) {
-  if (count.exchanges == 0) return;
+  if (count.layers == 0) return;
   std::printf("%15s a layer: %.1f kB to the workers, %.1f kB back; %.0f us waited, %.0f us of it for the transport\n", "",
               per_layer(static_cast<double>(count.bytes_out) * 1e-3, count),
               per_layer(static_cast<double>(count.bytes_in) * 1e-3, count), per_layer(count.wait_s * 1e6, count),
@@ -96,7 +96,7 @@ void print_transport(const TransportCount& count) {
 }
 
 ordered_json transport_json(const TransportCount& count) {
-  if (count.exchanges == 0) return nullptr;
+  if (count.layers == 0) return nullptr;
   return {{"bytes_out", per_layer(static_cast<double>(count.bytes_out), count)},
           {"bytes_in", per_layer(static_cast<double>(count.bytes_in), count)},
           {"wait_us", per_layer(count.wait_s * 1e6, count)},

@@ -11,22 +11,30 @@
 namespace ferry {
 
 AllToAllTokenDispatcher::AllToAllTokenDispatcher(Group& group, ExpertMap map, KernelContext context, const Options& options)
-    : group_(group), map_(std::move(map)), context_(context), options_(options), load_(options.num_layers, map_.num_logical()) {
+    : group_(group),
+      map_(std::move(map)),
+      context_(context),
+      options_(options),
+      load_(options.num_layers, map_.num_logical()),
+      workers_per_token_(std::min(options.top_k, static_cast<int64_t>(map_.ranks().size()))) {
+  const bool is_fast = options.combine == CombineMode::kFast;
   const auto num_ranks = static_cast<int64_t>(map_.ranks().size());
   const int64_t row_bytes = options.hidden_dim * dtype_bytes(options.dtype);
   const int64_t token_bytes =
       options.row_dtype == DType::kI8 ? quantized_cols(options.hidden_dim) + static_cast<int64_t>(sizeof(float)) : row_bytes;
   const int64_t max_rows = options.max_tokens * options.top_k;
-  // Every row costs four bytes of index; a token goes at most once to each worker and at most top_k times in all.
-  const int64_t framing =
-      num_ranks * (static_cast<int64_t>(sizeof(WireHeader)) + 2 * kWireAlignment) + 4 * (map_.num_physical() + max_rows);
-  const int64_t max_sent = std::min(options.max_tokens * num_ranks, max_rows);
+  // Every row costs four bytes of index, and four of weight; a token goes at most workers_per_token_ times.
+  const int64_t framing = num_ranks * (static_cast<int64_t>(sizeof(WireHeader)) + 2 * kWireAlignment) +
+                          4 * (map_.num_physical() + (is_fast ? 2 : 1) * max_rows);
+  const int64_t max_sent = options.max_tokens * workers_per_token_;
   for (InFlight& slot : in_flight_) {
     slot.workers.resize(map_.ranks().size());
     slot.requests = AlignedBuffer(static_cast<std::size_t>(framing + max_sent * token_bytes));
-    slot.replies = AlignedBuffer(static_cast<std::size_t>(framing + max_rows * row_bytes + num_ranks * kWireAlignment));
+    slot.replies = AlignedBuffer(
+        static_cast<std::size_t>(framing + (is_fast ? max_sent : max_rows) * row_bytes + num_ranks * kWireAlignment));
   }
   slot_rows_.resize(static_cast<std::size_t>(max_rows));
+  if (is_fast) ones_.assign(static_cast<std::size_t>(max_sent), 1.0F);
 }
 
 AllToAllTokenDispatcher::~AllToAllTokenDispatcher() {
@@ -53,7 +61,9 @@ void AllToAllTokenDispatcher::lay_out(InFlight& slot, const DispatchArgs& args) 
                        .num_rows = static_cast<int32_t>(rows.row_token.size()),
                        .num_local_experts = static_cast<int32_t>(rows.expert_counts.size()),
                        .hidden_dim = static_cast<int32_t>(options_.hidden_dim),
-                       .token_dtype = static_cast<uint32_t>(options_.row_dtype)};
+                       .token_dtype = static_cast<uint32_t>(options_.row_dtype),
+                       .combine = options_.combine,
+                       .micro_batch = check_context().micro_batch};
     exchange.request = place(request, request_bytes(exchange.header));
     exchange.reply = place(reply, reply_bytes(exchange.header));
   }
@@ -73,6 +83,15 @@ void AllToAllTokenDispatcher::fill_request(const RankRows& rows, const MatmulRow
   }
 }
 
+/// Tells the workers by how much each row counts.
+void AllToAllTokenDispatcher::send_weights(InFlight& slot) {
+  for (std::size_t i = 0; i < slot.plan.slots.size(); ++i) {
+    const SlotRow at = slot.plan.slots[i];
+    Exchange& exchange = slot.workers[static_cast<std::size_t>(at.rank_idx)];
+    lay_out_request(exchange.header, exchange.request).row_weights[at.row] = slot.topk_weights[i];
+  }
+}
+
 DispatchHandle AllToAllTokenDispatcher::dispatch(const DispatchArgs& args) {
   FERRY_CHECK(args.tokens.x.dtype == options_.row_dtype);
   FERRY_CHECK_EQ(args.tokens.x.cols, row_cols(options_.row_dtype, options_.hidden_dim));
@@ -82,11 +101,14 @@ DispatchHandle AllToAllTokenDispatcher::dispatch(const DispatchArgs& args) {
   FERRY_CHECK(!slot.open) << "more than " << kMaxInFlight << " dispatches in flight";
   slot.open = true;
   slot.top_k = args.top_k;
+  slot.topk_weights = args.topk_weights;
+  FERRY_CHECK_EQ(args.topk_idx.size(), args.topk_weights.size());
   load_.record(args.layer, args.topk_idx);
   {
     const Span span(Zone::kInitRouting, args.tokens.x.rows);
     plan_dispatch(args.topk_idx, args.top_k, map_, slot.plan);
     lay_out(slot, args);
+    if (options_.combine == CombineMode::kFast) send_weights(slot);
   }
   for (std::size_t w = 0; w < slot.workers.size(); ++w) {
     Exchange& exchange = slot.workers[w];
@@ -127,6 +149,7 @@ void AllToAllTokenDispatcher::await_all(InFlight& slot) {
     FERRY_CHECK_EQ(got.map_epoch, exchange.header.map_epoch);
     FERRY_CHECK_EQ(got.step, exchange.header.step);
     FERRY_CHECK_EQ(got.layer, exchange.header.layer);
+    FERRY_CHECK_EQ(got.micro_batch, exchange.header.micro_batch);
     FERRY_CHECK_EQ(got.num_rows, exchange.header.num_rows);
     exchange.receive.reset();
     exchange.send.reset();
@@ -136,26 +159,50 @@ void AllToAllTokenDispatcher::await_all(InFlight& slot) {
   }
   const auto end = std::chrono::steady_clock::now();
   const double wait_s = Seconds(end - start).count(), under_way_s = Seconds(end - slot.posted).count() - slowest_s;
-  ++transport_.exchanges;
+  if (slot.workers.front().header.micro_batch == 0) ++transport_.layers;
   transport_.wait_s += wait_s;
   transport_.transport_s += std::clamp(under_way_s, 0.0, wait_s);
 }
 
-void AllToAllTokenDispatcher::combine(DispatchHandle handle, std::span<const float> topk_weights, MatrixView out) {
+void AllToAllTokenDispatcher::combine(DispatchHandle handle, MatrixView out) {
   InFlight& slot = in_flight_.at(static_cast<std::size_t>(handle.release()));
   FERRY_CHECK(slot.open);
-  FERRY_CHECK_EQ(slot.plan.slots.size(), topk_weights.size());
   await_all(slot);
+  if (options_.combine == CombineMode::kExact) {
+    add_experts(slot, out);
+  } else {
+    add_workers(slot, out);
+  }
+  slot.open = false;
+}
+
+/// Sums a token's rows in slot order.
+void AllToAllTokenDispatcher::add_experts(InFlight& slot, MatrixView out) {
   for (std::size_t i = 0; i < slot.plan.slots.size(); ++i) {
     const SlotRow at = slot.plan.slots[i];
     Exchange& exchange = slot.workers[static_cast<std::size_t>(at.rank_idx)];
     slot_rows_[i] = lay_out_reply(exchange.header, exchange.reply).row_bytes(at.row);
   }
   ferry::combine(context_, {.slot_rows = std::span(slot_rows_).first(slot.plan.slots.size()),
-                            .topk_weights = topk_weights.data(),
-                            .top_k = slot.top_k,
+                            .slot_weights = slot.topk_weights.data(),
+                            .num_slots = slot.top_k,
                             .out = out});
-  slot.open = false;
+}
+
+/// Sums what the workers have added up for a token, in the order of ranks.
+void AllToAllTokenDispatcher::add_workers(InFlight& slot, MatrixView out) {
+  const auto slots = static_cast<std::size_t>(workers_per_token_);
+  const std::span<const std::byte*> slot_rows = std::span(slot_rows_).first(static_cast<std::size_t>(out.rows) * slots);
+  std::ranges::fill(slot_rows, nullptr);
+  for (std::size_t w = 0; w < slot.workers.size(); ++w) {
+    const MatrixView rows = lay_out_reply(slot.workers[w].header, slot.workers[w].reply);
+    const std::vector<int32_t>& tokens = slot.plan.ranks[w].token_idx;
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      const auto begin = slot_rows.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(tokens[i]) * slots);
+      *std::find(begin, begin + workers_per_token_, nullptr) = rows.row_bytes(static_cast<int64_t>(i));
+    }
+  }
+  ferry::combine(context_, {.slot_rows = slot_rows, .slot_weights = ones_.data(), .num_slots = workers_per_token_, .out = out});
 }
 
 void AllToAllTokenDispatcher::send_control(WireKind kind) {

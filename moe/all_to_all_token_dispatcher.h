@@ -22,8 +22,9 @@ class AllToAllTokenDispatcher final : public TokenDispatcher {
     int64_t hidden_dim = 0;
     int64_t max_tokens = 0;  // rows of the largest step
     int64_t top_k = 0;
-    DType dtype = DType::kF32;                 // of the rows that come back
-    DType row_dtype = DType::kF32;             // of the rows that go out: dtype, or kI8 where the experts are quantised
+    DType dtype = DType::kF32;      // of the rows that come back
+    DType row_dtype = DType::kF32;  // of the rows that go out: dtype, or kI8 where the experts are quantised
+    CombineMode combine = CombineMode::kExact;
     std::chrono::milliseconds timeout{30000};  // for a worker to answer
   };
   /// `group` carries the messages and outlives this.
@@ -32,7 +33,7 @@ class AllToAllTokenDispatcher final : public TokenDispatcher {
 
   void begin_step(int64_t step) override { step_ = step; }
   DispatchHandle dispatch(const DispatchArgs& args) override;
-  void combine(DispatchHandle handle, std::span<const float> topk_weights, MatrixView out) override;
+  void combine(DispatchHandle handle, MatrixView out) override;
   void keep_alive() override { send_control(WireKind::kKeepAlive); }
   void shut_down() override { send_control(WireKind::kShutDown); }
   DType row_dtype() const override { return options_.row_dtype; }
@@ -50,6 +51,7 @@ class AllToAllTokenDispatcher final : public TokenDispatcher {
   struct InFlight {
     bool open = false;
     int64_t top_k = 0;
+    std::span<const float> topk_weights;
     std::chrono::steady_clock::time_point posted;  // when the last request was
     DispatchPlan plan;
     std::vector<Exchange> workers;  // [num_ranks]
@@ -61,6 +63,9 @@ class AllToAllTokenDispatcher final : public TokenDispatcher {
   void await(Exchange& exchange, Rank worker);
   void await_all(InFlight& slot);
   static void fill_request(const RankRows& rows, const MatmulRows& tokens, Exchange& exchange);
+  void send_weights(InFlight& slot);
+  void add_experts(InFlight& slot, MatrixView out);
+  void add_workers(InFlight& slot, MatrixView out);
   Deadline deadline() const { return std::chrono::steady_clock::now() + options_.timeout; }
 
   Group& group_;
@@ -71,7 +76,9 @@ class AllToAllTokenDispatcher final : public TokenDispatcher {
   TransportCount transport_;
   int64_t step_ = 0;
   std::array<InFlight, kMaxInFlight> in_flight_;
-  std::vector<const std::byte*> slot_rows_;  // [max_tokens * top_k]
+  std::vector<const std::byte*> slot_rows_;  // [max_tokens, top_k], of a fast combine [max_tokens, workers_per_token_]
+  int64_t workers_per_token_;                // that can have experts of one token
+  std::vector<float> ones_;                  // [max_tokens, workers_per_token_] of a fast combine
 };
 
 }  // namespace ferry

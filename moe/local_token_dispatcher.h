@@ -23,7 +23,7 @@ class LocalTokenDispatcher final : public TokenDispatcher {
 
   void begin_step(int64_t) override {}
   DispatchHandle dispatch(const DispatchArgs& args) override;
-  void combine(DispatchHandle handle, std::span<const float> topk_weights, MatrixView out) override;
+  void combine(DispatchHandle handle, MatrixView out) override;
   void keep_alive() override {}
   void shut_down() override {}
   DType row_dtype() const override { return row_dtype_; }
@@ -35,6 +35,7 @@ class LocalTokenDispatcher final : public TokenDispatcher {
     bool open = false;
     DispatchPlan plan;
     Matrix rows;  // [max_tokens * top_k, hidden_dim] results, expert-major
+    std::span<const float> topk_weights;
     int64_t top_k = 0;
   };
 

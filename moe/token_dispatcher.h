@@ -11,19 +11,21 @@
 //
 //   router_logits = router(x)                            // [num_tokens, num_experts]
 //   topk_idx, topk_weights = top-k of softmax            // [num_tokens, top_k]
-//   handle = dispatcher.dispatch({layer, x, topk_idx})   // rows leave for their experts
+//   handle = dispatcher.dispatch({layer, x, topk_idx, topk_weights})  // rows leave for their experts
 //   shared = shared_expert(x)                            // meanwhile, on this rank
-//   dispatcher.combine(handle, topk_weights, routed)     // results come back, added in slot order in fp32
+//   dispatcher.combine(handle, routed)                   // results come back, added in slot order in fp32
 //   out = routed + sigmoid(gate . x) * shared
 //
-// The in-process and the distributed dispatchers run the same kernels on the same rows, so their results have the same bits.
+// The in-process and the distributed dispatchers run the same kernels on the same rows, so their results have the same bits (with
+// CombineMode::kFast the workers add up their own rows first, and rounding differs).
 
 namespace ferry {
 
 struct DispatchArgs {
   int64_t layer = 0;
-  MatmulRows tokens;                  // [num_tokens, hidden_dim] of the row dtype; must stay untouched until combine
-  std::span<const int32_t> topk_idx;  // [num_tokens * top_k] logical experts
+  MatmulRows tokens;                    // [num_tokens, hidden_dim] of the row dtype; must stay untouched until combine
+  std::span<const int32_t> topk_idx;    // [num_tokens * top_k] logical experts
+  std::span<const float> topk_weights;  // [num_tokens * top_k] of their rows in the sum; must stay untouched until combine
   int64_t top_k = 0;
 };
 
@@ -51,13 +53,13 @@ class DispatchHandle {
 
 /// What carrying rows to other ranks has cost so far; zeros where all experts are in this process.
 struct TransportCount {
-  int64_t exchanges = 0;  // layers whose rows travelled
+  int64_t layers = 0;  // whose rows travelled, in one or two micro-batches
   int64_t bytes_out = 0, bytes_in = 0;
   double wait_s = 0;       // combine stood still for replies
   double transport_s = 0;  // of that: while no reply that was waited for was still being computed
 
   TransportCount operator-(const TransportCount& earlier) const {
-    return {exchanges - earlier.exchanges, bytes_out - earlier.bytes_out, bytes_in - earlier.bytes_in, wait_s - earlier.wait_s,
+    return {layers - earlier.layers, bytes_out - earlier.bytes_out, bytes_in - earlier.bytes_in, wait_s - earlier.wait_s,
             transport_s - earlier.transport_s};
   }
 };
@@ -74,7 +76,7 @@ class TokenDispatcher {
   virtual void begin_step(int64_t step) = 0;
   virtual DispatchHandle dispatch(const DispatchArgs& args) = 0;
   /// out [num_tokens, hidden_dim] = sum over k of topk_weights [num_tokens, top_k] times the expert's row.
-  virtual void combine(DispatchHandle handle, std::span<const float> topk_weights, MatrixView out) = 0;
+  virtual void combine(DispatchHandle handle, MatrixView out) = 0;
 
   /// Tells idle workers that this rank is alive; call at least every kKeepAlivePeriod while no step runs.
   virtual void keep_alive() = 0;

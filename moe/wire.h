@@ -5,12 +5,15 @@
 #include <span>
 
 #include "kernels/matmul.h"
+#include "moe/combine_mode.h"
 
 // What travels between a source of tokens (a coordinator) and an expert worker: one message each way per worker and layer.
 //
 //   request   WireHeader | expert_counts i32 [num_local_experts] | row_token i32 [num_rows] | scales f32 [num_tokens], of codes |
-//             pad to 64 | tokens [num_tokens, hidden_dim] T, or codes i8 [num_tokens, quantized_cols(hidden_dim)]
-//   reply     WireHeader | pad to 64 | rows T [num_rows, hidden_dim], in the order of row_token
+//             row_weights f32 [num_rows], of a fast combine | pad to 64 |
+//             tokens [num_tokens, hidden_dim] T, or codes i8 [num_tokens, quantized_cols(hidden_dim)]
+//   reply     WireHeader | pad to 64 | rows T [num_rows, hidden_dim], in the order of row_token; of a fast combine [num_tokens,
+//             hidden_dim], in the order of tokens
 //
 // All integers are little-endian, as every supported host is.
 
@@ -36,8 +39,13 @@ struct WireHeader {
   int32_t hidden_dim = 0;
   uint32_t token_dtype = 0;  // DType of the tokens that go out: T, or i8 where the experts are quantised
   int64_t compute_ns = 0;    // of a reply: how long the worker computed
+  CombineMode combine = CombineMode::kExact;
+  int32_t micro_batch = 0;  // of the layer
 };
-static_assert(sizeof(WireHeader) == 56);
+static_assert(sizeof(WireHeader) == 64);
+
+/// Rows of the reply to a request with these counts.
+int64_t num_reply_rows(const WireHeader& header);
 
 /// Bytes of a request or a reply with the header's counts.
 int64_t request_bytes(const WireHeader& header);
@@ -48,6 +56,7 @@ struct RequestView {
   WireHeader header;
   std::span<const int32_t> expert_counts;
   std::span<const int32_t> row_token;
+  std::span<const float> row_weights;  // empty unless the combine is fast
   MatmulRows tokens;
 };
 
@@ -55,7 +64,8 @@ struct RequestView {
 struct RequestParts {
   int32_t* expert_counts;
   int32_t* row_token;
-  float* scales;  // [num_tokens], null unless tokens are codes
+  float* scales;       // [num_tokens], null unless tokens are codes
+  float* row_weights;  // [num_rows], null unless the combine is fast
   MatrixView tokens;
 };
 RequestParts lay_out_request(const WireHeader& header, std::span<std::byte> message);

@@ -16,9 +16,10 @@ using nlohmann::json;
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TickLine, base_ticks, base_ns, ns_per_tick)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ClockAlignment, reference_ns, offset_ns, drift, bound_ns, num_samples)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ModelFacts, name, dtype, dtype_bytes, weight_bytes, mixer_bytes, shared_bytes, head_bytes, expert_bytes, layer_types, hidden_dim,
-                                   vocab_size, num_heads, num_kv_heads, head_dim, num_k_heads, num_v_heads, k_dim, v_dim,
-                                   conv_channels, conv_kernel, num_experts, top_k, intermediate_dim, shared_intermediate_dim)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ModelFacts, name, dtype, dtype_bytes, weight_bytes, mixer_bytes, shared_bytes, head_bytes,
+                                   expert_bytes, layer_types, hidden_dim, vocab_size, num_heads, num_kv_heads, head_dim,
+                                   num_k_heads, num_v_heads, k_dim, v_dim, conv_channels, conv_kernel, num_experts, top_k,
+                                   intermediate_dim, shared_intermediate_dim)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(CaptureInfo, version, command, transport, level, world_size, start_epoch_ns, model,
                                    read_bytes_per_s, flops_per_s, max_running_requests, num_kv_blocks, expert_rank,
                                    expert_tokens)
@@ -89,6 +90,8 @@ std::vector<SpanRecord> take_records(std::span<const std::byte>& rest, uint64_t 
     if (static_cast<int>(record.zone) >= kNumZones || record.end < record.begin)
       throw damaged(source, "a record of zone " + std::to_string(static_cast<int>(record.zone)) +
                                 " that ends before it begins or is unknown");
+    if (record.micro_batch > 1)
+      throw damaged(source, "a record of micro-batch " + std::to_string(record.micro_batch) + "; a layer has two at most");
   }
   return records;
 }

@@ -39,15 +39,12 @@ std::vector<ClockExchange> pick_quickest(std::span<const ClockExchange> exchange
   return picked;
 }
 
-/// Step and layer of an exchange of rows.
-using ExchangeKey = std::pair<uint32_t, int16_t>;
-
 /// Calls `fn(key, record)` for every transfer of that zone with that peer.
 template <class Fn>
 void for_each_transfer(const RankCapture& rank, Zone zone, int32_t peer, Fn&& fn) {
   for (const ThreadCapture& thread : rank.threads) {
     for (const SpanRecord& record : thread.records) {
-      if (record.zone == zone && static_cast<int32_t>(record.b) == peer) fn(ExchangeKey{record.step, record.layer}, record);
+      if (record.zone == zone && static_cast<int32_t>(record.b) == peer) fn(exchange_of(record), record);
     }
   }
 }
@@ -58,11 +55,11 @@ int64_t largest_advance_ns(const RankCapture& sender, Zone send, const RankCaptu
   const auto time = [](const RankCapture& rank, uint64_t ticks) {
     return rank.alignment.to_coordinator_ns(rank.ticks.to_ns(ticks));
   };
-  std::map<ExchangeKey, int64_t> sent_at;
+  std::map<ExchangeId, int64_t> sent_at;
   for_each_transfer(sender, send, receiver.rank,
-                    [&](const ExchangeKey& key, const SpanRecord& record) { sent_at[key] = time(sender, record.begin); });
+                    [&](const ExchangeId& key, const SpanRecord& record) { sent_at[key] = time(sender, record.begin); });
   int64_t largest = std::numeric_limits<int64_t>::min();
-  for_each_transfer(receiver, receive, sender.rank, [&](const ExchangeKey& key, const SpanRecord& record) {
+  for_each_transfer(receiver, receive, sender.rank, [&](const ExchangeId& key, const SpanRecord& record) {
     const auto sent = sent_at.find(key);
     if (sent != sent_at.end()) largest = std::max(largest, sent->second - time(receiver, record.end));
   });
@@ -75,9 +72,9 @@ std::vector<ClockExchange> find_exchanges(const RankCapture& coordinator, const 
   struct Ends {
     int64_t sent = 0, received = 0, rank_received = 0, rank_sent = 0;  // ns of the clock that saw it; 0: not seen
   };
-  std::map<ExchangeKey, Ends> found;
+  std::map<ExchangeId, Ends> found;
   const auto note = [&](const RankCapture& who, Zone zone, const RankCapture& peer, bool is_end, int64_t Ends::*end) {
-    for_each_transfer(who, zone, peer.rank, [&](const ExchangeKey& key, const SpanRecord& record) {
+    for_each_transfer(who, zone, peer.rank, [&](const ExchangeId& key, const SpanRecord& record) {
       found[key].*end = who.ticks.to_ns(is_end ? record.end : record.begin);
     });
   };

@@ -20,6 +20,7 @@ inline void push_span(TraceBuffer& ring, Zone zone, uint64_t begin, uint64_t end
              .end = end,
              .step = static_cast<uint32_t>(at.step),
              .zone = zone,
+             .micro_batch = static_cast<uint8_t>(at.micro_batch),
              .layer = static_cast<int16_t>(at.layer),
              .a = a,
              .b = b});

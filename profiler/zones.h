@@ -83,7 +83,7 @@ enum class TraceLevel : int8_t {
   X(kGroupedGateUp, "GroupedMatmulSwiglu", kCompute, kExperts, 1, "rows", "experts")                      \
   X(kExpertQuantize, "DynamicQuant.experts", kCompute, kExperts, 1, "rows", "")                           \
   X(kGroupedDown, "GroupedMatmul.down", kCompute, kExperts, 1, "rows", "experts")                         \
-  X(kCombine, "MoeTokenUnpermute", kCompute, kCombine, 1, "rows", "")                                     \
+  X(kCombine, "MoeTokenUnpermute", kCompute, kCombine, 1, "rows", "slots")                                \
   X(kSharedGateUp, "MatMulSwiglu.shared_gate_up", kCompute, kSharedExpert, 1, "rows", "")                 \
   X(kSharedDown, "MatMul.shared_down", kCompute, kSharedExpert, 1, "rows", "")                            \
   X(kSharedGate, "MatMul.shared_gate", kCompute, kSharedExpert, 1, "rows", "")                            \
@@ -112,7 +112,7 @@ enum class TraceLevel : int8_t {
   X(kUsedKvBlocks, "used_kv_blocks", kCounter, kOther, 0, "value", "")                                    \
   X(kRankRows, "rank_rows", kCounter, kExperts, 0, "value", "peer")
 
-enum class Zone : uint16_t {
+enum class Zone : uint8_t {
 #define FERRY_ZONE_ENUMERATOR(id, name, kind, part, level, a, b) id,
   FERRY_ZONES(FERRY_ZONE_ENUMERATOR)
 #undef FERRY_ZONE_ENUMERATOR

@@ -25,6 +25,7 @@ constexpr std::chrono::seconds kStartTimeout{60};
 constexpr std::chrono::seconds kLeaveTimeout{2};         // for all ranks to hear that they leave
 constexpr std::chrono::milliseconds kExitTimeout{4000};  // from a loss to the end of this process
 constexpr std::chrono::seconds kLingerTimeout{3};        // for the coordinator to tell its clients and go
+constexpr int64_t kMicroBatchRows = 256;                 // of fewer rows, reading the weights twice costs what overlapping wins
 
 /// Every rank's text of less than `record_bytes`, by rank.
 std::vector<std::string> gather_texts(Group& group, const std::string& text, std::size_t record_bytes, Deadline deadline) {
@@ -241,6 +242,8 @@ int Cluster::default_threads() const {
   const int workers = ranks_on_cores_ - (coordinator_on_cores_ ? 1 : 0);
   return std::clamp(2 * cores / std::max(1, workers), 1, cores);
 }
+
+int64_t Cluster::default_micro_batch() const { return group_ == nullptr || ranks_on_cores_ > 1 ? 0 : kMicroBatchRows; }
 
 std::chrono::microseconds Cluster::thread_spin() const { return std::chrono::microseconds(ranks_on_cores_ > 1 ? 0 : 50); }
 

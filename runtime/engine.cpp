@@ -52,7 +52,9 @@ ExpertMap make_expert_map(const ModelConfig& config, const Cluster& cluster) {
 Cluster::Terms make_terms(const EngineOptions& options, const ModelConfig& config, const Quantization& quantization) {
   const MoeConfig& moe = config.moe;
   return {std::string("--dtype ") + dtype_name(options.dtype.value_or(config.dtype)),
-          "--token-budget " + std::to_string(options.token_budget), "--quantize " + quantization_name(quantization),
+          "--token-budget " + std::to_string(options.token_budget),
+          std::string("--combine ") + (options.combine == CombineMode::kFast ? "fast" : "exact"),
+          "--quantize " + quantization_name(quantization),
           "a config.json with " + std::to_string(config.num_layers()) + " layers of width " +
               std::to_string(config.hidden_dim) + " and " + std::to_string(moe.num_experts) + " experts of width " +
               std::to_string(moe.intermediate_dim) + ", " + std::to_string(moe.top_k) + " per token"};
@@ -118,7 +120,8 @@ void Engine::load(const EngineOptions& options, LogitRows logit_rows) {
         config_, weights_, *compute_->matmul, compute_->context, dtype_,
         Qwen35Model::Limits{.max_tokens = scheduler_options_.token_budget,
                             .max_logit_rows = logit_rows == LogitRows::kAll ? scheduler_options_.token_budget : max_sequences,
-                            .max_sequences = max_sequences});
+                            .max_sequences = max_sequences,
+                            .min_micro_batch = options.micro_batch.value_or(cluster_.default_micro_batch())});
   });
   sampler_scratch_ = std::make_unique<SamplerScratch>(config_.vocab_size);
   logits_row_.resize(static_cast<std::size_t>(config_.vocab_size));
@@ -213,6 +216,7 @@ void Engine::make_dispatcher(const EngineOptions& options) {
                                        .top_k = config_.moe.top_k,
                                        .dtype = dtype_,
                                        .row_dtype = weights_.quantization.experts ? DType::kI8 : dtype_,
+                                       .combine = options.combine,
                                        .timeout = to_milliseconds(options.peer_timeout_s)});
 }
 

@@ -1,13 +1,13 @@
 #include "runtime/expert_worker.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
 
-#include "moe/grouped_ffn.h"
-#include "moe/wire.h"
+#include "moe/reply_writer.h"
 #include "profiler/span.h"
 #include "runtime/base/error.h"
 #include "runtime/engine.h"
@@ -31,20 +31,32 @@ class ExpertWorker {
     cluster.agree(prepare, kLoadTimeout);
   }
 
+  ~ExpertWorker() {
+    const bool unfinished = std::ranges::any_of(inboxes_, [](const Inbox& inbox) { return inbox.receive != nullptr; });
+    if (unfinished && cluster_.group()->async_error().empty()) cluster_.group()->abort();  // its memory is about to go
+  }
+  ExpertWorker(const ExpertWorker&) = delete;
+  ExpertWorker& operator=(const ExpertWorker&) = delete;
+
+  /// The next message may arrive while the last one is computed: one inbox is being read, the other is being filled.
   void run() {
     recorder().register_thread("experts");
-    while (true) {
-      const uint64_t posted = now_ticks();
-      const std::unique_ptr<PendingOp> receive =
-          cluster_.group()->irecv({request_.data(), request_.size()}, kSource, kRequestTag);
-      cluster_.group()->wait(*receive, std::chrono::steady_clock::now() + idle_timeout_);
+    post_receive(inboxes_[0]);
+    for (std::size_t at = 0;; at = 1 - at) {
+      Inbox& inbox = inboxes_[at];
+      const uint64_t begun = now_ticks();
+      cluster_.group()->wait(*inbox.receive, std::chrono::steady_clock::now() + idle_timeout_);
+      inbox.receive.reset();
       const uint64_t arrived = now_ticks();
-      const std::span<const std::byte> message(request_.data(), request_.size());
-      switch (read_header(message).kind) {
-        case WireKind::kKeepAlive: break;
-        case WireKind::kShutDown: return;
-        case WireKind::kRows: answer(parse_request(message), posted, arrived); break;
+      const std::span<const std::byte> message(inbox.bytes.data(), inbox.bytes.size());
+      const WireKind kind = read_header(message).kind;
+      if (kind == WireKind::kShutDown) return;
+      post_receive(inboxes_[1 - at]);  // a goodbye comes at the latest
+      switch (kind) {
+        case WireKind::kRows: answer(parse_request(message), begun, arrived); break;
         case WireKind::kTrace: send(trace_->obey(message), kTraceReplyTag); break;
+        case WireKind::kKeepAlive:
+        case WireKind::kShutDown: break;
         case WireKind::kReply:
         case WireKind::kTraceReply: throw Error(ErrorCode::kInternal, "an expert worker received a reply");
       }
@@ -52,6 +64,11 @@ class ExpertWorker {
   }
 
  private:
+  struct Inbox {
+    AlignedBuffer bytes;
+    std::unique_ptr<PendingOp> receive;
+  };
+
   void load(const EngineOptions& options) {
     config_ = load_config(options.model);
     const DType dtype = options.dtype.value_or(config_.dtype);
@@ -65,47 +82,41 @@ class ExpertWorker {
     bank_ = std::make_unique<ExpertBank>(
         load_experts(*checkpoint_, config_, map, rank_idx, *compute_->matmul, compute_->pool, load_options));
 
-    const int64_t max_tokens = options.token_budget;
-    const int64_t max_rows = max_tokens * std::min(config_.moe.top_k, bank_->num_local_experts());
-    const WireHeader largest{.dtype = static_cast<uint32_t>(dtype),
-                             .num_tokens = static_cast<int32_t>(max_tokens),
-                             .num_rows = static_cast<int32_t>(max_rows),
-                             .num_local_experts = static_cast<int32_t>(bank_->num_local_experts()),
-                             .hidden_dim = static_cast<int32_t>(config_.hidden_dim),
-                             .token_dtype = static_cast<uint32_t>(bank_->row_dtype(dtype))};
-    request_ = AlignedBuffer(std::max(static_cast<std::size_t>(request_bytes(largest)), sizeof(TraceCommand)));
-    reply_ = AlignedBuffer(static_cast<std::size_t>(reply_bytes(largest)));
-    ffn_ = std::make_unique<GroupedFfn>(*bank_, *compute_->matmul, compute_->context, dtype, max_rows);
+    const ReplyWriter::Options reply_options{
+        .max_tokens = options.token_budget, .top_k = config_.moe.top_k, .dtype = dtype, .combine = options.combine};
+    replies_ = std::make_unique<ReplyWriter>(*bank_, *compute_->matmul, compute_->context, reply_options);
+    for (Inbox& inbox : inboxes_)
+      inbox.bytes = AlignedBuffer(std::max(static_cast<std::size_t>(replies_->max_request_bytes()), sizeof(TraceCommand)));
+    reply_ = AlignedBuffer(static_cast<std::size_t>(replies_->max_reply_bytes()));
     trace_ = std::make_unique<TraceWorker>(cluster_.rank(), compute_->pool.num_threads(), options.clock_skew);
     const std::chrono::milliseconds peer_timeout(static_cast<int64_t>(options.peer_timeout_s * 1e3));
     idle_timeout_ = std::max<std::chrono::milliseconds>(peer_timeout, kMissedKeepAlives * Engine::kKeepAlivePeriod);
     idle_timeout_ += peer_timeout;  // a step may itself wait that long for another worker
   }
 
-  /// `posted` and `arrived`: ticks between which the request was awaited.
-  void answer(const RequestView& request, uint64_t posted, uint64_t arrived) {
+  void post_receive(Inbox& inbox) {
+    inbox.receive = cluster_.group()->irecv({inbox.bytes.data(), inbox.bytes.size()}, kSource, kRequestTag);
+  }
+
+  /// `begun` and `arrived`: ticks between which the request was awaited.
+  void answer(const RequestView& request, uint64_t begun, uint64_t arrived) {
     check_context().step = request.header.step;
     check_context().layer = request.header.layer;
+    check_context().micro_batch = request.header.micro_batch;
     const auto bytes = static_cast<uint32_t>(request_bytes(request.header));
-    record_span(Zone::kWaitDispatch, posted, arrived, 0, kSource.value);
-    record_span(Zone::kDispatchReceive, posted, arrived, bytes, kSource.value);
-    WireHeader header = request.header;
-    header.kind = WireKind::kReply;
-    const std::span<std::byte> message(reply_.data(), static_cast<std::size_t>(reply_bytes(header)));
-    const auto start = std::chrono::steady_clock::now();
-    {
-      const Span span(Zone::kExperts, header.num_rows, kSource.value);
-      ffn_->run(header.layer,
-                {.tokens = request.tokens, .row_token = request.row_token, .expert_counts = request.expert_counts},
-                lay_out_reply(header, message));
-    }
-    header.compute_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start).count();
-    write_header(header, message);
+    record_span(Zone::kWaitDispatch, begun, arrived, 0, kSource.value);
+    record_span(Zone::kDispatchReceive, begun, arrived, bytes, kSource.value);
+    const std::span<const std::byte> message = compute(request);
     const uint64_t sent = now_ticks();
     send(message, kReplyTag);
     const uint64_t left = now_ticks();
     record_span(Zone::kWaitSend, sent, left, 0, kSource.value);
     record_span(Zone::kCombineSend, sent, left, static_cast<uint32_t>(message.size()), kSource.value);
+  }
+
+  std::span<const std::byte> compute(const RequestView& request) {
+    const Span span(Zone::kExperts, request.header.num_rows, kSource.value);
+    return replies_->write(request, {reply_.data(), reply_.size()});
   }
 
   void send(std::span<const std::byte> message, int tag) {
@@ -119,9 +130,10 @@ class ExpertWorker {
   Quantization quantization_;
   std::optional<Checkpoint> checkpoint_;  // its files hold the bank's panels if they are packed
   std::unique_ptr<ExpertBank> bank_;
-  std::unique_ptr<GroupedFfn> ffn_;
+  std::unique_ptr<ReplyWriter> replies_;
   std::unique_ptr<TraceWorker> trace_;
-  AlignedBuffer request_, reply_;
+  std::array<Inbox, 2> inboxes_;
+  AlignedBuffer reply_;
   std::chrono::milliseconds idle_timeout_{};
 };
 

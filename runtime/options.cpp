@@ -160,9 +160,11 @@ void add_engine_options(CLI::App& app, EngineOptions& o) {
   add_choice<TransportKind>(
       app, "--transport", {{"auto", kAuto}, {"mpi", kMpi}, {"gloo", kGloo}}, [&o](TransportKind kind) { o.transport = kind; },
       "auto, mpi or gloo: what carries rows between ranks");
-  // One value yet; scripts may already name it.
-  app.add_option("--combine", o.combine, "exact: a token's experts are added in slot order on the coordinator")
-      ->check(one_of({"exact"}));
+  add_choice<CombineMode>(
+      app, "--combine", {{"exact", CombineMode::kExact}, {"fast", CombineMode::kFast}},
+      [&o](CombineMode mode) { o.combine = mode; },
+      "exact: the coordinator adds a token's experts, so that where they live changes no bit; fast: each worker adds its own, "
+      "and sends fewer rows; default exact");
   app.add_option(
          "--profile", o.profile,
          "spans recorded all the time: off, 0 (steps, messages, requests), 1 (and operators), 2 (and threads); default 0")
@@ -181,8 +183,14 @@ void add_engine_options(CLI::App& app, EngineOptions& o) {
   app.add_option("--max-seqs", o.max_seqs, "sequences that run at once; default 16")->check(integer_in(1, kMaxSeqs));
   app.add_option("--max-waiting", o.max_waiting, "requests that may queue; default 256")->check(integer_in(1, 1 << 20));
   app.add_option("--token-budget", o.token_budget, "rows of a step; default 2112")->check(integer_in(1, 1 << 20));
-  app.add_option("--prefill-chunk", o.prefill_chunk, "tokens of one prompt in a step, 1 to 64 or a multiple of 64; default 2048")
+  app.add_option("--prefill-chunk", o.prefill_chunk,
+                 "tokens of one prompt in a step, 1 to 64 or a multiple of 64; default 2048")
       ->check(integer_in(1, 1 << 20));
+  app.add_option_function<int64_t>(
+         "--micro-batch", [&o](int64_t n) { o.micro_batch = n; },
+         "rows that each half of a step must have for it to be computed in two halves, so that one's attention overlaps the "
+         "other's experts; 0: never; default 256, or 0 where workers share the coordinator's cores")
+      ->check(integer_in(0, 1 << 20));
   app.add_option_function<int64_t>(
          "--max-context", [&o](int64_t n) { o.max_context = n; }, "tokens of prompt and completion; default: the checkpoint's")
       ->check(integer_in(2, int64_t{1} << 30));

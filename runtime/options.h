@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "moe/combine_mode.h"
 #include "runtime/base/types.h"
 #include "runtime/model/quantization.h"
 #include "runtime/schedule/request.h"
@@ -28,19 +29,20 @@ struct EngineOptions {
   std::optional<DType> dtype;   // of the run; absent: the checkpoint's
   int32_t threads = 0;          // per rank; 0: the cores this rank can have (see default_threads)
   TransportKind transport = TransportKind::kAuto;
-  std::string net_interface;                 // of gloo: name or address; empty: chosen
-  std::string kernels = "auto";              // auto, avx512, avx2, ref
-  std::string matmul = "auto";               // auto, onednn, ref, or own kernels: amx, avx512_bf16, avx512_vnni, avx512, avx2
-  std::optional<Quantization> quantization;  // of the weights, while loading; absent: none, or what a packed folder holds
-  std::string combine = "exact";             // how expert outputs are added
-  std::string profile = "0";                 // spans recorded while no capture runs: off, 0 (steps), 1 (operators), 2 (threads)
-  std::filesystem::path trace;               // of generate and bench: folder for a capture; empty: none
+  std::string net_interface;                  // of gloo: name or address; empty: chosen
+  std::string kernels = "auto";               // auto, avx512, avx2, ref
+  std::string matmul = "auto";                // auto, onednn, ref, or own kernels: amx, avx512_bf16, avx512_vnni, avx512, avx2
+  std::optional<Quantization> quantization;   // of the weights, while loading; absent: none, or what a packed folder holds
+  CombineMode combine = CombineMode::kExact;  // who adds up the experts' rows
+  std::string profile = "0";    // spans recorded while no capture runs: off, 0 (steps), 1 (operators), 2 (threads)
+  std::filesystem::path trace;  // of generate and bench: folder for a capture; empty: none
   ClockSkew clock_skew;
   int64_t memory_bytes = int64_t{2} << 30;  // for KV cache and recurrent state together
   int64_t max_seqs = 16;                    // sequences that run at once
   int64_t max_waiting = 256;                // requests that may queue
   int64_t token_budget = 2112;              // rows of a step, at least max_seqs + min(prefill_chunk, 64)
   int64_t prefill_chunk = 2048;             // tokens of one prompt in a step: 1 ‥ 64 or a multiple of 64
+  std::optional<int64_t> micro_batch;       // rows of half a step from which it is halved; 0: never; absent: see Cluster
   std::optional<int64_t> max_context;       // tokens; absent: the checkpoint's
   double peer_timeout_s = 30;               // for a rank to answer within a step
   bool check_weights = false;               // refuse NaN and infinity while loading

@@ -20,11 +20,12 @@ template <class View>
 
 /// Sums the weighted rows of one token; the sum of a column stays in a register.
 template <class T>
-void combine_token(const std::byte* const* slot_rows, const float* topk_weights, int64_t top_k, T* out, int64_t cols) {
+void combine_token(const std::byte* const* slot_rows, const float* slot_weights, int64_t num_slots, T* out, int64_t cols) {
+  while (num_slots > 0 && slot_rows[num_slots - 1] == nullptr) --num_slots;
   for_each_vector(cols, [=](int64_t i, auto lanes) {
     F32x16 sum(0.0f);
-    for (int64_t k = 0; k < top_k; ++k) {
-      sum = sum + rounded<T>(load(reinterpret_cast<const T*>(slot_rows[k]) + i, lanes) * topk_weights[k]);
+    for (int64_t k = 0; k < num_slots; ++k) {
+      sum = sum + rounded<T>(load(reinterpret_cast<const T*>(slot_rows[k]) + i, lanes) * slot_weights[k]);
     }
     store(out + i, sum, lanes);
   });
@@ -95,11 +96,11 @@ void kv_append(ThreadPool& pool, const KvAppendArgs& args) {
 }
 
 void combine(ThreadPool& pool, const CombineArgs& args) {
-  FERRY_CHECK_EQ(static_cast<int64_t>(args.slot_rows.size()), args.out.rows * args.top_k);
+  FERRY_CHECK_EQ(static_cast<int64_t>(args.slot_rows.size()), args.out.rows * args.num_slots);
   visit_dtype(args.out.dtype, [&]<class T>() {
-    parallel_rows(pool, args.out.rows, args.out.cols * args.top_k, [&](int64_t first, int64_t last) {
+    parallel_rows(pool, args.out.rows, args.out.cols * args.num_slots, [&](int64_t first, int64_t last) {
       for (int64_t r = first; r < last; ++r) {
-        combine_token(args.slot_rows.data() + r * args.top_k, args.topk_weights + r * args.top_k, args.top_k,
+        combine_token(args.slot_rows.data() + r * args.num_slots, args.slot_weights + r * args.num_slots, args.num_slots,
                       row_of<T>(args.out, r), args.out.cols);
       }
     });

@@ -83,14 +83,15 @@ void kv_append(ThreadPool&, const KvAppendArgs& args) {
 }
 
 void combine(ThreadPool&, const CombineArgs& args) {
-  FERRY_CHECK_EQ(static_cast<int64_t>(args.slot_rows.size()), args.out.rows * args.top_k);
+  FERRY_CHECK_EQ(static_cast<int64_t>(args.slot_rows.size()), args.out.rows * args.num_slots);
   visit_dtype(args.out.dtype, [&]<class T>() {
     for (int64_t r = 0; r < args.out.rows; ++r) {
       for (int64_t c = 0; c < args.out.cols; ++c) {
         float sum = 0.0f;
-        for (int64_t slot = r * args.top_k; slot < (r + 1) * args.top_k; ++slot) {
+        for (int64_t slot = r * args.num_slots; slot < (r + 1) * args.num_slots; ++slot) {
           const T* row = reinterpret_cast<const T*>(args.slot_rows[static_cast<std::size_t>(slot)]);
-          sum += round_to<T>(args.topk_weights[slot] * to_float(row[c]));
+          if (row == nullptr) break;
+          sum += round_to<T>(args.slot_weights[slot] * to_float(row[c]));
         }
         args.out.row<T>(r)[c] = from_float<T>(sum);
       }

@@ -76,7 +76,9 @@ const char* accelerator_core(Zone zone) {
 }
 
 std::string collective_name(const Collective& collective) {
-  return (collective.is_dispatch ? "hcom_alltoallv__dispatch_" : "hcom_alltoallv__combine_") + std::to_string(collective.layer);
+  // Names are numbers behind the last underscore and must differ within a step: 1000 + layer is the layer's second micro-batch.
+  const int32_t number = collective.layer + 1000 * collective.micro_batch;
+  return (collective.is_dispatch ? "hcom_alltoallv__dispatch_" : "hcom_alltoallv__combine_") + std::to_string(number);
 }
 
 const char* collective_group(bool is_dispatch) { return is_dispatch ? "ep_dispatch" : "ep_combine"; }

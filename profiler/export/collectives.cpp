@@ -11,16 +11,13 @@ namespace {
 
 /// Own slice or message, as it is searched for.
 struct Key {
-  uint32_t step = 0;
-  int32_t layer = 0;
+  ExchangeId exchange;
   bool is_combine = false;
   bool is_receive = false;
   int32_t peer = 0;
 
   friend auto operator<=>(const Key&, const Key&) = default;
-  bool is_of_same_collective(const Key& other) const {
-    return std::tie(step, layer, is_combine) == std::tie(other.step, other.layer, other.is_combine);
-  }
+  bool is_of_same_collective(const Key& other) const { return exchange == other.exchange && is_combine == other.is_combine; }
 };
 
 struct KeyedLink {
@@ -44,13 +41,13 @@ std::vector<KeyedLink> find_links(const ReportInput& input, int32_t rank) {
       const bool is_send = slice.zone == Zone::kDispatchSend || slice.zone == Zone::kCombineSend;
       const bool is_combine = slice.zone == Zone::kCombineSend || slice.zone == Zone::kCombineReceive;
       const auto peer = static_cast<int32_t>(slice.b);
-      links.push_back({{slice.step, slice.layer, is_combine, !is_send, peer},
-                       {i, peer, is_send, slice.a, slice.begin_ns, slice.end_ns, 0}});
+      links.push_back(
+          {{exchange_of(slice), is_combine, !is_send, peer}, {i, peer, is_send, slice.a, slice.begin_ns, slice.end_ns, 0}});
     }
   }
   std::sort(links.begin(), links.end(), [](const KeyedLink& x, const KeyedLink& y) {
-    return std::tie(x.key.step, x.key.layer, x.key.is_combine, x.link.begin_ns, x.link.slice) <
-           std::tie(y.key.step, y.key.layer, y.key.is_combine, y.link.begin_ns, y.link.slice);
+    return std::tie(x.key.exchange, x.key.is_combine, x.link.begin_ns, x.link.slice) <
+           std::tie(y.key.exchange, y.key.is_combine, y.link.begin_ns, y.link.slice);
   });
   return links;
 }
@@ -59,8 +56,8 @@ std::vector<KeyedLink> find_links(const ReportInput& input, int32_t rank) {
 std::vector<KeyedBegin> find_peer_begins(const Timeline& timeline, int32_t rank) {
   std::vector<KeyedBegin> begins;
   for (const Message& m : timeline.messages) {
-    if (m.source == rank) begins.push_back({{m.step, m.layer, !m.is_dispatch, false, m.target}, m.receive_begin_ns});
-    if (m.target == rank) begins.push_back({{m.step, m.layer, !m.is_dispatch, true, m.source}, m.send_begin_ns});
+    if (m.source == rank) begins.push_back({{exchange_of(m), !m.is_dispatch, false, m.target}, m.receive_begin_ns});
+    if (m.target == rank) begins.push_back({{exchange_of(m), !m.is_dispatch, true, m.source}, m.send_begin_ns});
   }
   std::sort(begins.begin(), begins.end(), [](const KeyedBegin& x, const KeyedBegin& y) { return x.key < y.key; });
   return begins;
@@ -96,7 +93,10 @@ RankCollectives find_collectives(const ReportInput& input, int32_t rank) {
   found.links.reserve(links.size());
   for (std::size_t first = 0; first < links.size();) {
     const Key& key = links[first].key;
-    Collective collective{.step = key.step, .layer = key.layer, .is_dispatch = !key.is_combine};
+    Collective collective{.step = key.exchange.step,
+                          .layer = key.exchange.layer,
+                          .micro_batch = key.exchange.micro_batch,
+                          .is_dispatch = !key.is_combine};
     collective.first_link = static_cast<int32_t>(first);
     collective.begin_ns = links[first].link.begin_ns;
     collective.end_ns = links[first].link.end_ns;

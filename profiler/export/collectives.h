@@ -6,7 +6,7 @@
 #include "profiler/report/report_input.h"
 
 // The exchanges between the coordinator and its workers seen as collectives, as communication libraries log them: every layer of
-// every step dispatches rows and combines results.
+// every step dispatches rows and combines results, once for each micro-batch.
 
 namespace ferry {
 
@@ -28,6 +28,7 @@ struct CollectiveLink {
 struct Collective {
   uint32_t step = 0;
   int32_t layer = 0;
+  uint8_t micro_batch = 0;
   bool is_dispatch = false;  // else combine
   int32_t first_link = 0;    // [first_link, last_link) of RankCollectives::links
   int32_t last_link = 0;
@@ -41,7 +42,7 @@ struct Collective {
 };
 
 struct RankCollectives {
-  std::vector<Collective> collectives;  // by step, layer, dispatch before combine
+  std::vector<Collective> collectives;  // by step, layer, micro-batch, dispatch before combine
   std::vector<CollectiveLink> links;    // by collective, then begin
 };
 

@@ -84,6 +84,7 @@ void TraceFacts::fill_args(const Slice& slice, std::vector<TraceArg>& args) cons
     const std::vector<std::string>& types = input_.capture.info.model.layer_types;
     const auto layer = static_cast<std::size_t>(slice.layer);
     args.push_back({"layer_type", 0, layer < types.size() ? types[layer].c_str() : "unknown"});
+    if (slice.micro_batch > 0) args.push_back({"micro_batch", slice.micro_batch});
   }
   args.push_back({"part", 0, part_name(info.part)});
   if (*info.a_name != '\0') args.push_back({info.a_name, slice.a});

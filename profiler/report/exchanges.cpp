@@ -9,7 +9,7 @@
 namespace ferry {
 namespace {
 
-using Key = std::tuple<uint32_t, int32_t, int32_t>;  // step, layer, worker
+using Key = std::pair<ExchangeId, int32_t>;  // and worker
 
 /// One end of a worker's part; two with the same key make a reply.
 struct Half {
@@ -21,7 +21,7 @@ std::vector<Half> sort_messages(const Timeline& timeline) {
   std::vector<Half> halves;
   for (const Message& message : timeline.messages) {
     const int32_t worker = message.is_dispatch ? message.target : message.source;
-    halves.push_back({{message.step, message.layer, worker}, &message});
+    halves.push_back({{exchange_of(message), worker}, &message});
   }
   std::stable_sort(halves.begin(), halves.end(), [](const Half& x, const Half& y) {
     return std::tuple(x.key, !x.message->is_dispatch) < std::tuple(y.key, !y.message->is_dispatch);
@@ -35,10 +35,10 @@ Exchanges pair_up(const std::vector<Half>& halves) {
     const Message& dispatch = *halves[i].message;
     const Message& combine = *halves[i + 1].message;
     if (halves[i].key != halves[i + 1].key || !dispatch.is_dispatch || combine.is_dispatch) continue;
-    const auto [step, layer, worker] = halves[i].key;
-    if (exchanges.list.empty() || exchanges.list.back().step != step || exchanges.list.back().layer != layer) {
+    const auto& [id, worker] = halves[i].key;
+    if (exchanges.list.empty() || exchanges.list.back().id != id) {
       const std::size_t at = exchanges.replies.size();
-      exchanges.list.push_back({step, layer, dispatch.send_begin_ns, at, at});
+      exchanges.list.push_back({id, dispatch.send_begin_ns, at, at});
     }
     Exchange& exchange = exchanges.list.back();
     exchange.begin_ns = std::min(exchange.begin_ns, dispatch.send_begin_ns);
@@ -52,13 +52,13 @@ Exchanges pair_up(const std::vector<Half>& halves) {
 void add_slice(Exchanges& exchanges, const Slice& slice, int32_t rank) {
   if (rank == 0) {
     if (slice.zone != Zone::kWaitCombine) return;
-    Reply* reply = exchanges.find(slice.step, slice.layer, static_cast<int32_t>(slice.b));
+    Reply* reply = exchanges.find(exchange_of(slice), static_cast<int32_t>(slice.b));
     if (reply != nullptr) reply->waited_ns += slice.duration_ns();
     return;
   }
   const auto zone = std::find(std::begin(kWorkZones), std::end(kWorkZones), slice.zone);
   if (zone == std::end(kWorkZones)) return;
-  Reply* reply = exchanges.find(slice.step, slice.layer, rank);
+  Reply* reply = exchanges.find(exchange_of(slice), rank);
   if (reply == nullptr) return;
   reply->work[static_cast<std::size_t>(zone - kWorkZones)] += slice.self_ns;
   if (slice.zone == Zone::kGroupedGateUp) reply->rows += slice.a;
@@ -110,10 +110,10 @@ const char* cause_name(std::size_t cause) {
   return zone_info(kWorkZones[cause]).name;
 }
 
-Reply* Exchanges::find(uint32_t step, int32_t layer, int32_t rank) {
-  const auto at = std::lower_bound(list.begin(), list.end(), std::pair(step, layer),
-                                   [](const Exchange& e, const auto& key) { return std::pair(e.step, e.layer) < key; });
-  if (at == list.end() || at->step != step || at->layer != layer) return nullptr;
+Reply* Exchanges::find(const ExchangeId& id, int32_t rank) {
+  const auto at =
+      std::lower_bound(list.begin(), list.end(), id, [](const Exchange& e, const ExchangeId& key) { return e.id < key; });
+  if (at == list.end() || at->id != id) return nullptr;
   for (std::size_t i = at->first; i < at->last; ++i) {
     if (replies[i].rank == rank) return &replies[i];
   }
@@ -184,7 +184,7 @@ std::vector<StragglerTally> tally_stragglers(const ReportInput& input) {
       ++step_votes[w];
       add_vote(tallies[w], late, replies);
     }
-    if (i + 1 == exchanges.list.size() || exchanges.list[i + 1].step != exchange.step) close_step(tallies, step_votes);
+    if (i + 1 == exchanges.list.size() || exchanges.list[i + 1].id.step != exchange.id.step) close_step(tallies, step_votes);
   }
   for (StragglerTally& tally : tallies) {
     if (tally.collectives > 0) tally.work_ns /= static_cast<double>(tally.collectives);

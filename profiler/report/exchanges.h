@@ -6,14 +6,14 @@
 
 #include "profiler/report/report_input.h"
 
-// Dispatch and combine of one layer in one step, seen as a race of the workers: who got its rows when, who answered when, and
+// Dispatch and combine of one layer (and micro-batch) in one step, seen as a race of the workers: who got its rows when, who answered when, and
 // what each spent its time on.
 
 namespace ferry {
 
 /// What a worker's time in an exchange goes to; the last two are whatever is left and a late start.
-inline constexpr Zone kWorkZones[] = {Zone::kPermute, Zone::kGroupedGateUp, Zone::kExpertQuantize, Zone::kGroupedDown,
-                                      Zone::kExperts};
+inline constexpr Zone kWorkZones[] = {Zone::kPermute,     Zone::kGroupedGateUp, Zone::kExpertQuantize,
+                                      Zone::kGroupedDown, Zone::kCombine,       Zone::kExperts};
 inline constexpr std::size_t kNumWorkZones = std::size(kWorkZones);
 inline constexpr std::size_t kOtherWork = kNumWorkZones;
 inline constexpr std::size_t kLateStart = kNumWorkZones + 1;
@@ -32,18 +32,17 @@ struct Reply {
 };
 
 struct Exchange {
-  uint32_t step = 0;
-  int32_t layer = 0;
+  ExchangeId id;
   int64_t begin_ns = 0;             // the coordinator posted the first dispatch
   std::size_t first = 0, last = 0;  // [first, last) of Exchanges::replies, by rank
 };
 
 struct Exchanges {
-  std::vector<Exchange> list;  // by step, then layer
+  std::vector<Exchange> list;  // by id
   std::vector<Reply> replies;
 
   /// Null if there is none.
-  Reply* find(uint32_t step, int32_t layer, int32_t rank);
+  Reply* find(const ExchangeId& id, int32_t rank);
 };
 
 /// Exchanges of which both messages with a worker are in the capture.

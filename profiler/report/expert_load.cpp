@@ -26,7 +26,7 @@ void add_times(const ReportInput& input, std::vector<HotExpert>& hot) {
   const Exchanges exchanges = find_exchanges(input);
   for (const Exchange& exchange : exchanges.list) {
     for (HotExpert& expert : hot) {
-      if (expert.layer != exchange.layer) continue;
+      if (expert.layer != exchange.id.layer) continue;
       const auto first = exchanges.replies.begin() + static_cast<std::ptrdiff_t>(exchange.first);
       const auto last = exchanges.replies.begin() + static_cast<std::ptrdiff_t>(exchange.last);
       const auto own = std::find_if(first, last, [&](const Reply& reply) { return reply.rank == expert.rank; });

@@ -96,7 +96,7 @@ OperatorCost moe_cost(const Dims& d, Zone zone, double rows, double b) {
     case Zone::kGroupedGateUp: return d.with_swiglu(d.grouped(rows, b, d.hidden, 2 * d.expert), rows * d.expert);
     case Zone::kExpertQuantize: return d.elementwise(rows * d.expert, kQuantizeFlop, 1.5);
     case Zone::kGroupedDown: return d.grouped(rows, b, d.expert, d.hidden);
-    case Zone::kCombine: return {2 * rows * d.top_k * d.hidden, rows * (d.top_k + 1) * d.hidden * d.act};
+    case Zone::kCombine: return {2 * b * d.hidden, (b + rows) * d.hidden * d.act};
     case Zone::kSharedGateUp: return d.with_swiglu(d.matmul(rows, d.hidden, 2 * d.shared, d.shared_weight), rows * d.shared);
     case Zone::kSharedDown: return d.matmul(rows, d.shared, d.hidden, d.shared_weight);
     case Zone::kSharedGate: return d.matmul(rows, d.hidden, 1, d.weight);

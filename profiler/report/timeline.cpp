@@ -93,7 +93,7 @@ class TimelineBuilder {
   }
 
  private:
-  using TransferKey = std::tuple<Zone, int32_t, int32_t, uint32_t, int32_t>;  // zone, rank, peer, step, layer
+  using TransferKey = std::tuple<Zone, int32_t, int32_t, ExchangeId>;  // zone, rank, peer, exchange
 
   void find_bounds();
   void add_rank(const RankCapture& rank);
@@ -130,6 +130,7 @@ bool TimelineBuilder::place(const RankCapture& rank, const RankTime& time, const
   if (record.end < rank.begin || record.begin > rank.end) return false;
   placed.is_cut_at_begin = record.begin < rank.begin;
   placed.slice = {.zone = record.zone,
+                  .micro_batch = record.micro_batch,
                   .layer = record.layer,
                   .step = record.step,
                   .a = record.a,
@@ -154,7 +155,7 @@ void TimelineBuilder::add_rank(const RankCapture& rank) {
         case ZoneKind::kTransfer: {
           const bool is_receive = slice.zone == Zone::kDispatchReceive || slice.zone == Zone::kCombineReceive;
           transfers[{is_receive, static_cast<int32_t>(slice.b)}].push_back({slice});
-          transfers_.insert({{slice.zone, rank.rank, static_cast<int32_t>(slice.b), slice.step, slice.layer}, slice});
+          transfers_.insert({{slice.zone, rank.rank, static_cast<int32_t>(slice.b), exchange_of(slice)}, slice});
           break;
         }
         case ZoneKind::kRequest:
@@ -252,31 +253,32 @@ void TimelineBuilder::finish_requests() {
             [](const StepInfo& x, const StepInfo& y) { return x.begin_ns < y.begin_ns; });
 }
 
-/// Arrows: the same step, layer and worker on three slices.
+/// Arrows: the same exchange and worker on three slices.
 void TimelineBuilder::connect() {
-  using Key = std::tuple<int32_t, uint32_t, int32_t, int32_t>;  // coordinator, step, layer, worker
+  using Key = std::tuple<int32_t, ExchangeId, int32_t>;  // coordinator, exchange, worker
   std::map<Key, Flow> flows;
-  std::map<std::tuple<int32_t, uint32_t, int32_t>, int32_t> combines;
+  std::map<std::pair<int32_t, ExchangeId>, int32_t> combines;
   for (std::size_t i = 0; i < timeline_.slices.size(); ++i) {
     const Slice& slice = timeline_.slices[i];
     const int32_t rank = timeline_.lanes[static_cast<std::size_t>(slice.lane)].rank;
     const auto at = static_cast<int32_t>(i);
     const auto peer = static_cast<int32_t>(slice.b);
     if (slice.zone == Zone::kDispatch) {
-      flows[{rank, slice.step, slice.layer, peer}].dispatch = at;
+      flows[{rank, exchange_of(slice), peer}].dispatch = at;
     } else if (slice.zone == Zone::kExperts && peer != rank) {
-      flows[{peer, slice.step, slice.layer, rank}].experts = at;
+      flows[{peer, exchange_of(slice), rank}].experts = at;
     } else if (slice.zone == Zone::kCombine) {
-      combines[{rank, slice.step, slice.layer}] = at;
+      combines[{rank, exchange_of(slice)}] = at;
     }
   }
   for (auto& [key, flow] : flows) {
-    const auto [coordinator, step, layer, peer] = key;
-    const auto combine = combines.find({coordinator, step, layer});
+    const auto [coordinator, exchange, peer] = key;
+    const auto combine = combines.find({coordinator, exchange});
     if (flow.dispatch < 0 || flow.experts < 0 || combine == combines.end()) continue;
     flow.id = timeline_.flows.size() + 1;
-    flow.step = step;
-    flow.layer = layer;
+    flow.step = exchange.step;
+    flow.layer = exchange.layer;
+    flow.micro_batch = exchange.micro_batch;
     flow.peer = peer;
     flow.combine = combine->second;
     timeline_.flows.push_back(flow);
@@ -287,15 +289,16 @@ void TimelineBuilder::connect() {
 void TimelineBuilder::pair_messages() {
   std::size_t num_paired = 0;
   for (const auto& [key, sent] : transfers_) {
-    const auto& [zone, rank, peer, step, layer] = key;
+    const auto& [zone, rank, peer, exchange] = key;
     const bool is_dispatch = zone == Zone::kDispatchSend;
     if (!is_dispatch && zone != Zone::kCombineSend) continue;
     const Zone other = is_dispatch ? Zone::kDispatchReceive : Zone::kCombineReceive;
-    const auto received = transfers_.find({other, peer, rank, step, layer});
+    const auto received = transfers_.find({other, peer, rank, exchange});
     if (received == transfers_.end()) continue;
     num_paired += 2;
-    timeline_.messages.push_back({.step = step,
-                                  .layer = layer,
+    timeline_.messages.push_back({.step = exchange.step,
+                                  .layer = exchange.layer,
+                                  .micro_batch = exchange.micro_batch,
                                   .is_dispatch = is_dispatch,
                                   .source = rank,
                                   .target = peer,

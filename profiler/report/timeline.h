@@ -30,6 +30,7 @@ struct Lane {
 struct Slice {
   int32_t lane = 0;  // index into Timeline::lanes
   Zone zone = Zone::kStep;
+  uint8_t micro_batch = 0;
   int16_t layer = kNoLayer;
   uint32_t step = kNoStep;
   uint32_t a = 0, b = 0;
@@ -52,6 +53,7 @@ struct Flow {
   uint64_t id = 0;  // unique, from 1
   uint32_t step = 0;
   int32_t layer = 0;
+  uint8_t micro_batch = 0;
   int32_t peer = 0;       // the worker's rank
   int32_t dispatch = -1;  // MoeDistributeDispatch slice of that peer on the coordinator
   int32_t experts = -1;   // MoeExperts slice on the worker
@@ -62,6 +64,7 @@ struct Flow {
 struct Message {
   uint32_t step = 0;
   int32_t layer = 0;
+  uint8_t micro_batch = 0;
   bool is_dispatch = false;        // else combine
   int32_t source = 0, target = 0;  // ranks
   int64_t bytes = 0;

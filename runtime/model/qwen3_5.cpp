@@ -1,7 +1,9 @@
 #include "runtime/model/qwen3_5.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <utility>
 
 #include "profiler/span.h"
 #include "runtime/base/check.h"
@@ -13,10 +15,10 @@ struct Qwen35Model::CodeBuffer {
   CodeBuffer() = default;
   CodeBuffer(int64_t max_rows, int64_t max_cols)
       : bytes(static_cast<std::size_t>(max_rows * quantized_cols(max_cols))), scales(static_cast<std::size_t>(max_rows)) {}
-  MatrixView view(int64_t rows, int64_t cols) {
+  MatrixView view(const MicroBatch& rows, int64_t cols) {
     const int64_t padded = quantized_cols(cols);
-    FERRY_CHECK_LE(static_cast<std::size_t>(rows * padded), bytes.size());
-    return {bytes.data(), DType::kI8, rows, padded, padded};
+    FERRY_CHECK_LE(static_cast<std::size_t>((rows.first_row + rows.num_tokens) * padded), bytes.size());
+    return {bytes.data() + rows.first_row * padded, DType::kI8, rows.num_tokens, padded, padded};
   }
   AlignedBuffer bytes;
   std::vector<float> scales;
@@ -102,9 +104,16 @@ struct Qwen35Model::Step {
   RecurrentState& recurrent_state;
   TokenDispatcher& dispatcher;
   const Tap* tap;
-  int64_t num_tokens;
-  MatrixView normed;  // [T, hidden_dim] input of the block at hand
 };
+
+namespace {
+
+/// The micro-batch's rows of a step's intermediate.
+MatrixView rows_of(Matrix& step_rows, const MicroBatch& batch) {
+  return step_rows.view().rows_from(batch.first_row, batch.num_tokens);
+}
+
+}  // namespace
 
 Qwen35Model::Qwen35Model(const ModelConfig& config, const TrunkWeights& weights, MatmulBackend& matmul, KernelContext context,
                          DType dtype, Limits limits)
@@ -125,43 +134,42 @@ ConstMatrixView Qwen35Model::forward(const StepInput& input, KvCache& kv_cache, 
   FERRY_CHECK_LE(static_cast<int64_t>(input.sequences.size()), limits_.max_sequences);
   FERRY_CHECK_LE(static_cast<int64_t>(input.logit_rows.size()), limits_.max_logit_rows);
   FERRY_CHECK_EQ(static_cast<int64_t>(input.positions.size()), 3 * num_tokens);
-  const MatrixView hidden = buffers_->hidden.top(num_tokens);
-  const MatrixView block_out = buffers_->block_out.top(num_tokens);
-  const Step step{input, kv_cache, recurrent_state, dispatcher, tap, num_tokens, buffers_->normed.top(num_tokens)};
+  const Step step{input, kv_cache, recurrent_state, dispatcher, tap};
+  // A tap sees the rows of a step together.
+  const std::vector<MicroBatch> batches = make_micro_batches(input, tap == nullptr ? limits_.min_micro_batch : 0);
+  std::array<DispatchHandle, TokenDispatcher::kMaxInFlight> routed;  // by micro-batch
 
-  embed(context_, {.table = weights_.embed_tokens, .ids = input.token_ids, .out = hidden});
+  embed(context_, {.table = weights_.embed_tokens, .ids = input.token_ids, .out = buffers_->hidden.top(num_tokens)});
   fill_rope_table(input);
-  if (tap != nullptr) tap->matrix("hidden", 0, hidden);
+  if (tap != nullptr) tap->matrix("hidden", 0, buffers_->hidden.top(num_tokens));
   int64_t kv_layer = 0, state_layer = 0;
   for (int64_t i = 0; i < config_.num_layers(); ++i) {
-    check_context().layer = static_cast<int>(i);
     const LayerWeights& layer = weights_.layers[static_cast<std::size_t>(i)];
-    rms_norm(context_, {.x = hidden, .weight = layer.input_norm.data(), .eps = config_.rms_norm_eps, .out = step.normed});
-    if (const auto* deltanet = std::get_if<DeltaNetWeights>(&layer.mixer)) {
-      deltanet_layer(step, *deltanet, state_layer++, block_out);
-    } else {
-      attention_layer(step, std::get<AttentionWeights>(layer.mixer), kv_layer++, block_out);
+    const int64_t mixer_idx = std::holds_alternative<DeltaNetWeights>(layer.mixer) ? state_layer++ : kv_layer++;
+    for (std::size_t m = 0; m < batches.size(); ++m) {
+      check_context().micro_batch = static_cast<int>(m);
+      if (i > 0) finish_moe(step, batches[m], std::move(routed[m]), i - 1);
+      check_context().layer = static_cast<int>(i);
+      mixer_block(step, batches[m], layer, mixer_idx);
+      routed[m] = begin_moe(step, batches[m], layer, i);
     }
-    add(context_, {.a = hidden, .b = block_out, .out = hidden});
-
-    rms_norm(context_, {.zone = Zone::kPostAttentionNorm,
-                        .x = hidden,
-                        .weight = layer.post_attention_norm.data(),
-                        .eps = config_.rms_norm_eps,
-                        .out = step.normed});
-    moe_block(step, layer.moe, i, block_out);
-    add(context_, {.a = hidden, .b = block_out, .out = hidden});
-    if (tap != nullptr && i + 1 < config_.num_layers()) tap->matrix("hidden", i + 1, hidden);
   }
+  for (std::size_t m = 0; m < batches.size(); ++m) {
+    check_context().micro_batch = static_cast<int>(m);
+    finish_moe(step, batches[m], std::move(routed[m]), config_.num_layers() - 1);
+  }
+  check_context().micro_batch = 0;
   check_context().layer = -1;
-  return lm_head(step, hidden);
+  return lm_head(step);
 }
 
-Qwen35Model::Activations Qwen35Model::activations(ConstMatrixView x, CodeBuffer& buffer, bool is_quantized) {
+Qwen35Model::Activations Qwen35Model::activations(ConstMatrixView x, CodeBuffer& buffer, const MicroBatch& batch,
+                                                  bool is_quantized) {
   if (!is_quantized) return {x, {}};
-  const MatrixView codes = buffer.view(x.rows, x.cols);
-  quantize_rows(context_, {.x = x, .codes = codes, .scales = buffer.scales.data()});
-  return {x, {codes, buffer.scales.data()}};
+  const MatrixView codes = buffer.view(batch, x.cols);
+  float* scales = buffer.scales.data() + batch.first_row;
+  quantize_rows(context_, {.x = x, .codes = codes, .scales = scales});
+  return {x, {codes, scales}};
 }
 
 void Qwen35Model::linear(Zone zone, const Activations& x, const PackedMatrix& weights, MatrixView out) {
@@ -169,37 +177,51 @@ void Qwen35Model::linear(Zone zone, const Activations& x, const PackedMatrix& we
   matmul_.matmul(*context_.pool, weights.type().is_quantized() ? x.codes : MatmulRows{x.values}, weights, out);
 }
 
+/// hidden += mixer(norm(hidden))
+void Qwen35Model::mixer_block(const Step& step, const MicroBatch& batch, const LayerWeights& layer, int64_t mixer_idx) {
+  const MatrixView hidden = rows_of(buffers_->hidden, batch), out = rows_of(buffers_->block_out, batch);
+  rms_norm(
+      context_,
+      {.x = hidden, .weight = layer.input_norm.data(), .eps = config_.rms_norm_eps, .out = rows_of(buffers_->normed, batch)});
+  if (const auto* deltanet = std::get_if<DeltaNetWeights>(&layer.mixer)) {
+    deltanet_layer(step, batch, *deltanet, mixer_idx, out);
+  } else {
+    attention_layer(step, batch, std::get<AttentionWeights>(layer.mixer), mixer_idx, out);
+  }
+  add(context_, {.a = hidden, .b = out, .out = hidden});
+}
+
 /// Gated DeltaNet: projections, short convolution, gated delta rule, gated norm, output projection.
-void Qwen35Model::deltanet_layer(const Step& step, const DeltaNetWeights& w, int64_t state_layer, MatrixView out) {
+void Qwen35Model::deltanet_layer(const Step& step, const MicroBatch& batch, const DeltaNetWeights& w, int64_t state_layer,
+                                 MatrixView out) {
   const DeltaNetConfig& d = config_.deltanet;
-  const int64_t t = step.num_tokens;
-  const std::size_t num_sequences = step.input.sequences.size();
+  const std::size_t num_sequences = batch.sequences.size();
   Buffers& b = *buffers_;
   for (std::size_t s = 0; s < num_sequences; ++s) {
-    b.conv_states[s] = step.recurrent_state.conv(state_layer, step.input.state_slots[s]);
-    b.delta_states[s] = step.recurrent_state.delta(state_layer, step.input.state_slots[s]);
+    b.conv_states[s] = step.recurrent_state.conv(state_layer, batch.state_slots[s]);
+    b.delta_states[s] = step.recurrent_state.delta(state_layer, batch.state_slots[s]);
   }
   const bool is_quantized = weights_.quantization.mixers.has_value();
-  const Activations x = activations(step.normed, b.normed_codes, is_quantized);
-  linear(Zone::kInProjQkv, x, *w.in_proj_qkv, b.qkv.top(t));
-  linear(Zone::kInProjZ, x, *w.in_proj_z, b.z.top(t));
-  linear(Zone::kInProjB, x, *w.in_proj_b, b.b_gate.top(t));
-  linear(Zone::kInProjA, x, *w.in_proj_a, b.a_gate.top(t));
-  causal_conv1d(context_, {.x = b.qkv.top(t),
+  const Activations x = activations(rows_of(b.normed, batch), b.normed_codes, batch, is_quantized);
+  linear(Zone::kInProjQkv, x, *w.in_proj_qkv, rows_of(b.qkv, batch));
+  linear(Zone::kInProjZ, x, *w.in_proj_z, rows_of(b.z, batch));
+  linear(Zone::kInProjB, x, *w.in_proj_b, rows_of(b.b_gate, batch));
+  linear(Zone::kInProjA, x, *w.in_proj_a, rows_of(b.a_gate, batch));
+  causal_conv1d(context_, {.x = rows_of(b.qkv, batch),
                            .weight = w.conv1d.data(),
                            .kernel = d.conv_kernel,
-                           .sequences = step.input.sequences,
+                           .sequences = batch.sequences,
                            .states = std::span(b.conv_states).first(num_sequences),
-                           .out = b.conv_out.top(t)});
-  float* decay = b.decay.view().row<float>(0);
-  float* beta = b.beta.view().row<float>(0);
-  delta_gates(context_, {.a = b.a_gate.top(t),
-                         .b = b.b_gate.top(t),
+                           .out = rows_of(b.conv_out, batch)});
+  float* decay = b.decay.view().row<float>(batch.first_row);
+  float* beta = b.beta.view().row<float>(batch.first_row);
+  delta_gates(context_, {.a = rows_of(b.a_gate, batch),
+                         .b = rows_of(b.b_gate, batch),
                          .a_log = w.a_log.data(),
                          .dt_bias = w.dt_bias.data(),
                          .decay = decay,
                          .beta = beta});
-  gated_delta_rule(context_, {.qkv = b.conv_out.top(t),
+  gated_delta_rule(context_, {.qkv = rows_of(b.conv_out, batch),
                               .decay = decay,
                               .beta = beta,
                               .num_k_heads = d.num_k_heads,
@@ -207,32 +229,33 @@ void Qwen35Model::deltanet_layer(const Step& step, const DeltaNetWeights& w, int
                               .k_dim = d.k_dim,
                               .v_dim = d.v_dim,
                               .chunk = step.input.delta_chunk,
-                              .sequences = step.input.sequences,
+                              .sequences = batch.sequences,
                               .states = std::span(b.delta_states).first(num_sequences),
-                              .out = b.delta_out.top(t)});
-  const MatrixView heads = b.delta_out.top(t).split_rows(d.num_v_heads);  // [T * num_v_heads, v_dim]
+                              .out = rows_of(b.delta_out, batch)});
+  const MatrixView heads = rows_of(b.delta_out, batch).split_rows(d.num_v_heads);  // [T * num_v_heads, v_dim]
   gated_rms_norm(context_, {.x = heads,
-                            .gate = b.z.top(t).split_rows(d.num_v_heads),
+                            .gate = rows_of(b.z, batch).split_rows(d.num_v_heads),
                             .weight = w.norm.data(),
                             .weight_dtype = w.norm_dtype,
                             .eps = config_.rms_norm_eps,
                             .out = heads});
-  linear(Zone::kOutProj, activations(b.delta_out.top(t), b.inner_codes, is_quantized), *w.out_proj, out);
+  linear(Zone::kOutProj, activations(rows_of(b.delta_out, batch), b.inner_codes, batch, is_quantized), *w.out_proj, out);
 }
 
 /// Gated attention: q (with its gate), k, v; head norms; partial rotary positions; causal attention over the cache; sigmoid
 /// gate; output projection.
-void Qwen35Model::attention_layer(const Step& step, const AttentionWeights& w, int64_t kv_layer, MatrixView out) {
+void Qwen35Model::attention_layer(const Step& step, const MicroBatch& batch, const AttentionWeights& w, int64_t kv_layer,
+                                  MatrixView out) {
   const AttentionConfig& a = config_.attention;
-  const int64_t t = step.num_tokens;
   Buffers& b = *buffers_;
-  const MatrixView q = b.q.top(t), k = b.k.top(t), v = b.v.top(t), attended = b.attention_out.top(t);
+  const MatrixView q = rows_of(b.q, batch), k = rows_of(b.k, batch), v = rows_of(b.v, batch),
+                   attended = rows_of(b.attention_out, batch);
   const bool is_quantized = weights_.quantization.mixers.has_value();
-  const Activations x = activations(step.normed, b.normed_codes, is_quantized);
-  linear(Zone::kQProj, x, *w.q_proj, b.q_and_gate.top(t));
+  const Activations x = activations(rows_of(b.normed, batch), b.normed_codes, batch, is_quantized);
+  linear(Zone::kQProj, x, *w.q_proj, rows_of(b.q_and_gate, batch));
   linear(Zone::kKProj, x, *w.k_proj, k);
   linear(Zone::kVProj, x, *w.v_proj, v);
-  const MatrixView q_and_gate = b.q_and_gate.top(t).split_rows(a.num_heads);  // [T * num_heads, 2 * head_dim]
+  const MatrixView q_and_gate = rows_of(b.q_and_gate, batch).split_rows(a.num_heads);  // [T * num_heads, 2 * head_dim]
   rms_norm(context_, {.zone = Zone::kQkNorm,
                       .x = q_and_gate.cols_from(0, a.head_dim),
                       .weight = w.q_norm.data(),
@@ -241,60 +264,85 @@ void Qwen35Model::attention_layer(const Step& step, const AttentionWeights& w, i
   const MatrixView k_heads = k.split_rows(a.num_kv_heads);  // [T * num_kv_heads, head_dim]
   rms_norm(context_,
            {.zone = Zone::kQkNorm, .x = k_heads, .weight = w.k_norm.data(), .eps = config_.rms_norm_eps, .out = k_heads});
-  const float* cos = b.cos.view().row<float>(0);
-  const float* sin = b.sin.view().row<float>(0);
+  const float* cos = b.cos.view().row<float>(batch.first_row);
+  const float* sin = b.sin.view().row<float>(batch.first_row);
   for (const MatrixView& rotated : {q, k})
     rope(context_, {.x = rotated, .head_dim = a.head_dim, .rotary_dim = a.rotary_dim, .cos = cos, .sin = sin});
 
   const KvLayerView cache = step.kv_cache.layer(static_cast<int>(kv_layer));
-  kv_append(context_,
-            {.k = k, .v = v, .cache = cache, .sequences = step.input.sequences, .block_tables = step.input.block_tables});
+  kv_append(context_, {.k = k, .v = v, .cache = cache, .sequences = batch.sequences, .block_tables = batch.block_tables});
   attention(context_, {.q = q,
                        .cache = cache,
-                       .sequences = step.input.sequences,
-                       .block_tables = step.input.block_tables,
+                       .sequences = batch.sequences,
+                       .block_tables = batch.block_tables,
                        .num_heads = a.num_heads,
                        .out = attended});
   const MatrixView heads = attended.split_rows(a.num_heads);
   sigmoid_gate(context_, {.x = heads, .gate = q_and_gate.cols_from(a.head_dim, a.head_dim), .out = heads});
-  linear(Zone::kOProj, activations(attended, b.inner_codes, is_quantized), *w.o_proj, out);
+  linear(Zone::kOProj, activations(attended, b.inner_codes, batch, is_quantized), *w.o_proj, out);
 }
 
-/// Router, routed experts (wherever they live) and, while those work, the shared expert.
-void Qwen35Model::moe_block(const Step& step, const MoeWeights& w, int64_t layer, MatrixView out) {
-  const int64_t t = step.num_tokens, top_k = config_.moe.top_k;
+/// Norm and router; the rows leave for their experts, wherever those live, and while they work the shared expert does.
+DispatchHandle Qwen35Model::begin_moe(const Step& step, const MicroBatch& batch, const LayerWeights& layer, int64_t layer_idx) {
+  const MoeWeights& w = layer.moe;
   Buffers& b = *buffers_;
-  const std::span<int32_t> topk_idx = std::span(b.topk_idx).first(static_cast<std::size_t>(t * top_k));
-  const std::span<float> topk_weights = std::span(b.topk_weights).first(topk_idx.size());
+  const MatrixView normed = rows_of(b.normed, batch);
+  rms_norm(context_, {.zone = Zone::kPostAttentionNorm,
+                      .x = rows_of(b.hidden, batch),
+                      .weight = layer.post_attention_norm.data(),
+                      .eps = config_.rms_norm_eps,
+                      .out = normed});
   const bool sends_codes = step.dispatcher.row_dtype() == DType::kI8, is_quantized = weights_.quantization.shared.has_value();
-  const Activations x = activations(step.normed, b.normed_codes, sends_codes || is_quantized);
-  linear(Zone::kRouter, x, *w.router, b.router_logits.top(t));
-  router_topk(
-      context_,
-      {.logits = b.router_logits.top(t), .top_k = top_k, .topk_idx = topk_idx.data(), .topk_weights = topk_weights.data()});
-  if (step.tap != nullptr) step.tap->routing(layer, topk_idx, topk_weights);
+  const Activations x = activations(normed, b.normed_codes, batch, sends_codes || is_quantized);
+  linear(Zone::kRouter, x, *w.router, rows_of(b.router_logits, batch));
+  const int64_t top_k = config_.moe.top_k;
+  const auto first = static_cast<std::size_t>(batch.first_row * top_k),
+             count = static_cast<std::size_t>(batch.num_tokens * top_k);
+  const std::span<int32_t> topk_idx = std::span(b.topk_idx).subspan(first, count);
+  const std::span<float> topk_weights = std::span(b.topk_weights).subspan(first, count);
+  router_topk(context_, {.logits = rows_of(b.router_logits, batch),
+                         .top_k = top_k,
+                         .topk_idx = topk_idx.data(),
+                         .topk_weights = topk_weights.data()});
+  if (step.tap != nullptr) step.tap->routing(layer_idx, topk_idx, topk_weights);
 
-  DispatchHandle handle = step.dispatcher.dispatch(
-      {.layer = layer, .tokens = sends_codes ? x.codes : MatmulRows{x.values}, .topk_idx = topk_idx, .top_k = top_k});
-  linear(Zone::kSharedGateUp, x, *w.shared_gate_up, b.shared_activated.top(t));
-  linear(Zone::kSharedDown, activations(b.shared_activated.top(t), b.inner_codes, is_quantized), *w.shared_down,
-         b.shared_out.top(t));
-  linear(Zone::kSharedGate, x, *w.shared_expert_gate, b.shared_gate.top(t));
-  step.dispatcher.combine(std::move(handle), topk_weights, out);
-  shared_expert_merge(context_, {.routed = out, .shared = b.shared_out.top(t), .gate = b.shared_gate.top(t), .out = out});
+  DispatchHandle routed = step.dispatcher.dispatch({.layer = layer_idx,
+                                                    .tokens = sends_codes ? x.codes : MatmulRows{x.values},
+                                                    .topk_idx = topk_idx,
+                                                    .topk_weights = topk_weights,
+                                                    .top_k = top_k});
+  const MatrixView activated = rows_of(b.shared_activated, batch);
+  linear(Zone::kSharedGateUp, x, *w.shared_gate_up, activated);
+  linear(Zone::kSharedDown, activations(activated, b.inner_codes, batch, is_quantized), *w.shared_down,
+         rows_of(b.shared_out, batch));
+  linear(Zone::kSharedGate, x, *w.shared_expert_gate, rows_of(b.shared_gate, batch));
+  return routed;
+}
+
+/// hidden += routed experts + gated shared expert
+void Qwen35Model::finish_moe(const Step& step, const MicroBatch& batch, DispatchHandle routed, int64_t layer_idx) {
+  check_context().layer = static_cast<int>(layer_idx);
+  Buffers& b = *buffers_;
+  const MatrixView hidden = rows_of(b.hidden, batch), out = rows_of(b.block_out, batch);
+  step.dispatcher.combine(std::move(routed), out);
+  shared_expert_merge(
+      context_, {.routed = out, .shared = rows_of(b.shared_out, batch), .gate = rows_of(b.shared_gate, batch), .out = out});
+  add(context_, {.a = hidden, .b = out, .out = hidden});
+  if (step.tap != nullptr && layer_idx + 1 < config_.num_layers()) step.tap->matrix("hidden", layer_idx + 1, hidden);
 }
 
 /// Final norm and logits of the rows that are asked for.
-ConstMatrixView Qwen35Model::lm_head(const Step& step, MatrixView hidden) {
+ConstMatrixView Qwen35Model::lm_head(const Step& step) {
   const auto num_rows = static_cast<int64_t>(step.input.logit_rows.size());
   const MatrixView last = buffers_->last_hidden.top(num_rows);
   const MatrixView logits = buffers_->logits.top(num_rows);
-  gather_rows(context_, {.x = hidden, .row_idx = step.input.logit_rows, .out = last});
+  gather_rows(context_, {.x = buffers_->hidden.view(), .row_idx = step.input.logit_rows, .out = last});
   rms_norm(context_,
            {.zone = Zone::kFinalNorm, .x = last, .weight = weights_.norm.data(), .eps = config_.rms_norm_eps, .out = last});
   if (step.tap != nullptr) step.tap->matrix("hidden", config_.num_layers(), last);
-  linear(Zone::kLmHead, activations(last, buffers_->normed_codes, weights_.quantization.lm_head.has_value()), *weights_.lm_head,
-         logits);
+  const MicroBatch rows{.num_tokens = num_rows};
+  linear(Zone::kLmHead, activations(last, buffers_->normed_codes, rows, weights_.quantization.lm_head.has_value()),
+         *weights_.lm_head, logits);
   return logits;
 }
 

@@ -12,6 +12,7 @@
 #include "moe/token_dispatcher.h"
 #include "runtime/model/config.h"
 #include "runtime/model/qwen3_5_weights.h"
+#include "runtime/model/step_input.h"
 #include "runtime/state/kv_cache.h"
 #include "runtime/state/recurrent_state.h"
 
@@ -19,17 +20,6 @@
 // norm, lm_head. Follows transformers 5.17.0, models/qwen3_5_moe/modeling_qwen3_5_moe.py, with its rounding points.
 
 namespace ferry {
-
-/// The rows of one step: pieces of prompts and decode rows of any number of sequences, back to back.
-struct StepInput {
-  std::span<const TokenId> token_ids;            // [T]
-  std::span<const int32_t> positions;            // [3, T]: time, height and width of every token; equal for text
-  std::span<const SequenceSpan> sequences;       // [num_sequences] cover the rows in order
-  std::span<const int32_t* const> block_tables;  // [num_sequences] KV blocks
-  std::span<const int32_t> state_slots;  // [num_sequences] rows of the recurrent state; the owner zeroes a new sequence's
-  std::span<const int32_t> logit_rows;   // [R] rows whose logits are wanted
-  int64_t delta_chunk = 64;              // piece of the DeltaNet's chunk form, tokens
-};
 
 /// Sees intermediates by name ("hidden", "topk_ids", …); used by parity tests and `ferry dump`. `layer` is -1 outside of
 /// layers.
@@ -42,9 +32,10 @@ struct Tap {
 class Qwen35Model {
  public:
   struct Limits {
-    int64_t max_tokens = 0;      // rows of a step
-    int64_t max_logit_rows = 0;  // rows with logits
-    int64_t max_sequences = 0;   // spans of a step
+    int64_t max_tokens = 0;       // rows of a step
+    int64_t max_logit_rows = 0;   // rows with logits
+    int64_t max_sequences = 0;    // spans of a step
+    int64_t min_micro_batch = 0;  // rows; a step that gives two micro-batches so many is computed as two, 0: never
   };
 
   /// Weights, matmul and whatever `context` points to must outlive the model.
@@ -64,14 +55,17 @@ class Qwen35Model {
   struct Buffers;
   struct Step;
 
-  void deltanet_layer(const Step& step, const DeltaNetWeights& w, int64_t state_layer, MatrixView out);
-  void attention_layer(const Step& step, const AttentionWeights& w, int64_t kv_layer, MatrixView out);
-  void moe_block(const Step& step, const MoeWeights& w, int64_t layer, MatrixView out);
-  ConstMatrixView lm_head(const Step& step, MatrixView hidden);
-  void fill_rope_table(const StepInput& input);
   struct Activations;
   struct CodeBuffer;
-  Activations activations(ConstMatrixView x, CodeBuffer& buffer, bool is_quantized);
+
+  void mixer_block(const Step& step, const MicroBatch& batch, const LayerWeights& layer, int64_t mixer_idx);
+  void deltanet_layer(const Step& step, const MicroBatch& batch, const DeltaNetWeights& w, int64_t state_layer, MatrixView out);
+  void attention_layer(const Step& step, const MicroBatch& batch, const AttentionWeights& w, int64_t kv_layer, MatrixView out);
+  DispatchHandle begin_moe(const Step& step, const MicroBatch& batch, const LayerWeights& layer, int64_t layer_idx);
+  void finish_moe(const Step& step, const MicroBatch& batch, DispatchHandle routed, int64_t layer_idx);
+  ConstMatrixView lm_head(const Step& step);
+  void fill_rope_table(const StepInput& input);
+  Activations activations(ConstMatrixView x, CodeBuffer& buffer, const MicroBatch& batch, bool is_quantized);
   void linear(Zone zone, const Activations& x, const PackedMatrix& weights, MatrixView out);
 
   const ModelConfig& config_;

@@ -121,7 +121,7 @@ void run_combine(Bench& bench, int64_t rows, int64_t cols) {
   const auto elements = static_cast<double>(rows * cols);
   run_matrix_op(bench, "combine", rows, cols, work((2 * kTopK + 2) * elements, 2 * kTopK * elements),
                 [&](ThreadPool& pool, const OpTable& table, ferry::MatrixView out) {
-                  table.combine(pool, {.slot_rows = slot_rows, .topk_weights = weights.data(), .top_k = kTopK, .out = out});
+                  table.combine(pool, {.slot_rows = slot_rows, .slot_weights = weights.data(), .num_slots = kTopK, .out = out});
                 });
 }
 

@@ -44,6 +44,29 @@ class RanksTest(unittest.TestCase):
                 with self.subTest(workers=workers, transport=transport):
                     self.assertEqual(out.read_bytes(), expected)
 
+    def test_micro_batches_are_the_same_bytes(self):
+        # A step of 200 rows as 64 + 136; of 129 rows as 64 + 64 in one step, and the lone last token in its own.
+        for num_tokens in (200, 129):
+            ids = ",".join(str(100 + 37 * i % 5900) for i in range(num_tokens))
+            for weights in ("none", "w8a8"):
+                with tempfile.TemporaryDirectory() as folder:
+                    whole, halves = pathlib.Path(folder) / "whole", pathlib.Path(folder) / "halves"
+                    dump = ("dump", "--token-ids", ids, "--quantize", weights, "--out")
+                    run(0, "auto", *dump, whole, "--micro-batch", "0")
+                    for workers, transport in ((0, "auto"), (1, "mpi"), (3, "mpi"), (2, "gloo")):
+                        run(workers, transport, *dump, halves, "--micro-batch", "32")
+                        with self.subTest(tokens=num_tokens, weights=weights, workers=workers, transport=transport):
+                            self.assertEqual(halves.read_bytes(), whole.read_bytes())
+
+    def test_a_fast_combine_says_the_same(self):
+        case = next(case for case in ferry_job.golden()["generation"] if case["kind"] == "chat")
+        question = case["prompt"].removeprefix("<|im_start|>user\n").split("<|im_end|>")[0]
+        chat = ("generate", "--chat", question, "--json", "--dtype", "f32", "--combine")
+        exact = json.loads(run(0, "auto", *chat, "exact"))["token_ids"]
+        for workers, transport in ((1, "mpi"), (3, "mpi"), (2, "gloo")):
+            with self.subTest(workers=workers, transport=transport):
+                self.assertEqual(json.loads(run(workers, transport, *chat, "fast"))["token_ids"], exact)
+
     def test_quantised_experts_are_the_same_bytes_too(self):
         ids = ",".join(str(100 + 37 * i % 5900) for i in range(70))
         for weights in ("w8a8", "w4a8", "experts=w4a8:32,lm_head=w8a8"):

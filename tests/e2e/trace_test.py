@@ -116,9 +116,9 @@ class BenchTest(Folder):
         self.assertEqual({e["pid"] for e in events if e["ph"] == "X"}, set(range(ranks)))
 
     def test_every_window_message_request_and_arrow_adds_up(self):
-        for transport in ("mpi", "gloo"):
-            with self.subTest(transport):
-                capture = self.capture("--transport", transport)
+        for arguments in (("mpi",), ("gloo",), ("gloo", "--micro-batch", "32", "--combine", "fast")):
+            with self.subTest(arguments):
+                capture = self.capture("--transport", *arguments)
                 self.check_windows(capture, 4)
                 self.check_traffic(capture)
                 self.check_requests(capture)

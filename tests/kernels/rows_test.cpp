@@ -47,7 +47,7 @@ TEST_P(RowsTest, ZeroRowsAreFine) {
   TestMatrix out(dtype(), 0, 8);
   table().gather_rows(pool_, {.x = x.view(), .row_idx = {}, .out = out.view()});
   table().embed(pool_, {.table = x.view(), .ids = {}, .out = out.view()});
-  table().combine(pool_, {.slot_rows = {}, .topk_weights = nullptr, .top_k = 3, .out = out.view()});
+  table().combine(pool_, {.slot_rows = {}, .slot_weights = nullptr, .num_slots = 3, .out = out.view()});
 }
 
 TEST_P(RowsDeathTest, RowIndicesAreChecked) {
@@ -102,7 +102,7 @@ TEST_P(RowsTest, CombineEqualsRefAndTheFormula) {
       for (int64_t i = 0; i < rows * top_k; ++i) slot_rows.push_back(slots.view().row_bytes((i * 13 + 5) % (rows * top_k)));
       for (float& w : weights) w = is_f32() ? w : round_to<bfloat16>(w);
       TestMatrix actual(dtype(), rows, cols, 3), expected(dtype(), rows, cols);
-      CombineArgs args{.slot_rows = slot_rows, .topk_weights = weights.data(), .top_k = top_k, .out = actual.view()};
+      CombineArgs args{.slot_rows = slot_rows, .slot_weights = weights.data(), .num_slots = top_k, .out = actual.view()};
       table().combine(pool_, args);
       args.out = expected.view();
       ref::kOpTable.combine(serial_pool_, args);
@@ -115,6 +115,23 @@ TEST_P(RowsTest, CombineEqualsRefAndTheFormula) {
                                     slots.get((slot * 13 + 5) % (rows * top_k), cols - 1));
       }
       EXPECT_NEAR(actual.get(rows - 1, cols - 1), sum, is_f32() ? 3e-6 : std::abs(sum) * 0.00393 + 1e-6);
+    }
+  }
+}
+
+TEST_P(RowsTest, CombineEndsATokenAtItsFirstNull) {
+  const int64_t cols = 37, num_slots = 3;
+  const TestMatrix slots = TestMatrix(dtype(), 3, cols, 1).fill_random(5);
+  const auto row = [&](int64_t r) { return slots.view().row_bytes(r); };
+  const std::vector<const std::byte*> slot_rows = {row(2), row(0), row(1), row(1), nullptr, nullptr, nullptr, nullptr, nullptr};
+  const std::vector<float> weights = {0.5F, 0.25F, 2.0F, 1.0F, NAN, NAN, NAN, NAN, NAN};
+  for (const OpTable* ops : {&table(), &ref::kOpTable}) {
+    TestMatrix out(dtype(), 3, cols, 3);
+    ops->combine(pool_, {.slot_rows = slot_rows, .slot_weights = weights.data(), .num_slots = num_slots, .out = out.view()});
+    for (int64_t c = 0; c < cols; ++c) {
+      EXPECT_NE(out.get(0, c), 0.0) << "all three";
+      EXPECT_EQ(out.get(1, c), slots.get(1, c)) << "one row, as it is";
+      EXPECT_EQ(out.get(2, c), 0.0) << "none";
     }
   }
 }

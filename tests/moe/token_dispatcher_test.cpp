@@ -9,6 +9,7 @@
 #include "kernels/op_table.h"
 #include "moe/all_to_all_token_dispatcher.h"
 #include "moe/local_token_dispatcher.h"
+#include "moe/reply_writer.h"
 #include "runtime/base/error.h"
 #include "tests/moe/moe_cases.h"
 
@@ -25,6 +26,7 @@ struct Shape {
   int64_t intermediate_dim = 20;
   DType dtype = DType::kBF16;
   bool is_quantized = false;
+  CombineMode combine = CombineMode::kExact;
 
   WeightType weights() const { return is_quantized ? WeightType{WeightFormat::kInt8, 0} : plain_weights(dtype); }
   DType row_dtype() const { return is_quantized ? DType::kI8 : dtype; }
@@ -109,9 +111,12 @@ std::string run_local(const Shape& shape, const Batch& batch, int64_t layer) {
   LocalTokenDispatcher dispatcher(bank, *parts.matmul, parts.context,
                                   {.max_tokens = num_tokens, .top_k = shape.top_k, .dtype = shape.dtype});
   Matrix out(shape.dtype, num_tokens, shape.hidden_dim);
-  DispatchHandle handle =
-      dispatcher.dispatch({.layer = layer, .tokens = batch.rows(), .topk_idx = batch.topk_idx, .top_k = shape.top_k});
-  dispatcher.combine(std::move(handle), batch.topk_weights, out.view());
+  DispatchHandle handle = dispatcher.dispatch({.layer = layer,
+                                               .tokens = batch.rows(),
+                                               .topk_idx = batch.topk_idx,
+                                               .topk_weights = batch.topk_weights,
+                                               .top_k = shape.top_k});
+  dispatcher.combine(std::move(handle), out.view());
   return bytes_of(out.view());
 }
 
@@ -119,21 +124,16 @@ std::string run_local(const Shape& shape, const Batch& batch, int64_t layer) {
 void serve_experts(Group& group, const Shape& shape, int64_t max_tokens, const ExpertMap& map) {
   RankParts parts(1);
   const ExpertBank bank = make_bank(shape, *parts.matmul, map, group.rank().value - 1);
-  GroupedFfn ffn(bank, *parts.matmul, parts.context, shape.dtype, max_tokens * shape.top_k);
-  AlignedBuffer request(1 << 20), reply(1 << 20);
+  ReplyWriter replies(bank, *parts.matmul, parts.context,
+                      {.max_tokens = max_tokens, .top_k = shape.top_k, .dtype = shape.dtype, .combine = shape.combine});
+  AlignedBuffer request(static_cast<std::size_t>(replies.max_request_bytes()));
+  AlignedBuffer reply(static_cast<std::size_t>(replies.max_reply_bytes()));
   while (true) {
     const auto receive = group.irecv({request.data(), request.size()}, Rank{0}, kRequestTag);
     group.wait(*receive, std::chrono::steady_clock::now() + std::chrono::seconds(60));
     const std::span<const std::byte> message(request.data(), request.size());
     if (read_header(message).kind == WireKind::kShutDown) return;
-    const RequestView view = parse_request(message);
-    WireHeader header = view.header;
-    header.kind = WireKind::kReply;
-    const std::span<std::byte> answer(reply.data(), static_cast<std::size_t>(reply_bytes(header)));
-    write_header(header, answer);
-    ffn.run(header.layer, {.tokens = view.tokens, .row_token = view.row_token, .expert_counts = view.expert_counts},
-            lay_out_reply(header, answer));
-    const auto send = group.isend(answer, Rank{0}, kReplyTag);
+    const auto send = group.isend(replies.write(parse_request(message), {reply.data(), reply.size()}), Rank{0}, kReplyTag);
     group.wait(*send, std::chrono::steady_clock::now() + std::chrono::seconds(60));
   }
 }
@@ -153,7 +153,8 @@ void with_workers(const Shape& shape, int num_workers, int64_t max_tokens, Fn&& 
                                       .max_tokens = max_tokens,
                                       .top_k = shape.top_k,
                                       .dtype = shape.dtype,
-                                      .row_dtype = shape.row_dtype()});
+                                      .row_dtype = shape.row_dtype(),
+                                      .combine = shape.combine});
   coordinate(dispatcher);
   dispatcher.shut_down();
   for (std::thread& worker : workers) worker.join();
@@ -197,9 +198,12 @@ TEST(TokenDispatcher, AnyNumberOfWorkersGivesTheBitsOfOneProcess) {
         for (const int num_workers : {1, 2, 3, 8}) {
           with_workers(shape, num_workers, num_tokens, [&](AllToAllTokenDispatcher& dispatcher) {
             Matrix out(shape.dtype, num_tokens, shape.hidden_dim);
-            DispatchHandle handle =
-                dispatcher.dispatch({.layer = 1, .tokens = batch.rows(), .topk_idx = batch.topk_idx, .top_k = shape.top_k});
-            dispatcher.combine(std::move(handle), batch.topk_weights, out.view());
+            DispatchHandle handle = dispatcher.dispatch({.layer = 1,
+                                                         .tokens = batch.rows(),
+                                                         .topk_idx = batch.topk_idx,
+                                                         .topk_weights = batch.topk_weights,
+                                                         .top_k = shape.top_k});
+            dispatcher.combine(std::move(handle), out.view());
             EXPECT_EQ(bytes_of(out.view()), expected) << num_workers << " workers, " << num_tokens << " tokens";
           });
         }
@@ -214,12 +218,15 @@ TEST(TokenDispatcher, CountsWhatTravels) {
   with_workers(shape, 3, 9, [&](AllToAllTokenDispatcher& dispatcher) {
     Matrix out(shape.dtype, 9, shape.hidden_dim);
     for (int i = 0; i < 2; ++i) {
-      dispatcher.combine(
-          dispatcher.dispatch({.layer = 1, .tokens = batch.rows(), .topk_idx = batch.topk_idx, .top_k = shape.top_k}),
-          batch.topk_weights, out.view());
+      dispatcher.combine(dispatcher.dispatch({.layer = 1,
+                                              .tokens = batch.rows(),
+                                              .topk_idx = batch.topk_idx,
+                                              .topk_weights = batch.topk_weights,
+                                              .top_k = shape.top_k}),
+                         out.view());
     }
     const TransportCount count = dispatcher.transport_count();
-    EXPECT_EQ(count.exchanges, 2);
+    EXPECT_EQ(count.layers, 2);
     const int64_t row_bytes = shape.hidden_dim * dtype_bytes(shape.dtype);
     EXPECT_GE(count.bytes_in, 2 * 9 * shape.top_k * row_bytes) << "every token's rows come back one by one";
     EXPECT_LT(count.bytes_in, 2 * (9 * shape.top_k * row_bytes + 3 * 128));
@@ -230,6 +237,80 @@ TEST(TokenDispatcher, CountsWhatTravels) {
   });
 }
 
+std::string run_with_workers(const Shape& shape, const Batch& batch, int num_workers) {
+  const int64_t num_tokens = batch.tokens.rows();
+  std::string bytes;
+  with_workers(shape, num_workers, num_tokens, [&](AllToAllTokenDispatcher& dispatcher) {
+    Matrix out(shape.dtype, num_tokens, shape.hidden_dim);
+    dispatcher.combine(dispatcher.dispatch({.layer = 1,
+                                            .tokens = batch.rows(),
+                                            .topk_idx = batch.topk_idx,
+                                            .topk_weights = batch.topk_weights,
+                                            .top_k = shape.top_k}),
+                       out.view());
+    bytes = bytes_of(out.view());
+  });
+  return bytes;
+}
+
+/// The values behind run_local's bytes, and the sum of magnitudes that bounds their rounding.
+void expect_close(const Shape& shape, const std::string& fast, const std::string& exact, const std::string& what) {
+  ASSERT_EQ(fast.size(), exact.size());
+  visit_dtype(shape.dtype, [&]<class T>() {
+    const auto* a = reinterpret_cast<const T*>(fast.data());
+    const auto* b = reinterpret_cast<const T*>(exact.data());
+    float largest = 0;
+    for (std::size_t i = 0; i < exact.size() / sizeof(T); ++i) largest = std::max(largest, std::abs(to_float(b[i])));
+    const float tolerance = (shape.dtype == DType::kF32 ? 1e-6F : 0.02F) * largest;
+    for (std::size_t i = 0; i < exact.size() / sizeof(T); ++i) ASSERT_NEAR(to_float(a[i]), to_float(b[i]), tolerance) << what;
+  });
+}
+
+TEST(TokenDispatcher, FastCombineAgreesWithExactToRounding) {
+  for (Shape shape : {Shape{.dtype = DType::kF32}, Shape{}, Shape{.is_quantized = true}}) {
+    for (const Skew skew : {Skew::kUniform, Skew::kAllToFirst}) {
+      const Batch batch = make_batch(shape, 33, skew);
+      const std::string exact = run_local(shape, batch, 1);
+      shape.combine = CombineMode::kFast;
+      for (const int num_workers : {1, 2, 3, 8}) {
+        const std::string fast = run_with_workers(shape, batch, num_workers);
+        expect_close(shape, fast, exact, std::to_string(num_workers) + " workers");
+        EXPECT_EQ(fast, run_with_workers(shape, batch, num_workers)) << "not the same twice";
+      }
+    }
+  }
+}
+
+TEST(TokenDispatcher, FastCombineOfATokenDoesNotDependOnItsNeighbours) {
+  const Shape shape{.combine = CombineMode::kFast};
+  const Batch batch = make_batch(shape, 9, Skew::kUniform);
+  const std::string together = run_with_workers(shape, batch, 3);
+  const auto row_bytes = static_cast<std::size_t>(shape.hidden_dim * dtype_bytes(shape.dtype));
+  const auto top_k = static_cast<std::size_t>(shape.top_k);
+  for (std::size_t t = 0; t < 9; ++t) {
+    Batch alone{Matrix(shape.dtype, 1, shape.hidden_dim), {}, {}, {}};
+    std::memcpy(alone.tokens.view().row_bytes(0), batch.tokens.view().row_bytes(static_cast<int64_t>(t)), row_bytes);
+    alone.topk_idx.assign(&batch.topk_idx[t * top_k], &batch.topk_idx[t * top_k] + top_k);
+    alone.topk_weights.assign(&batch.topk_weights[t * top_k], &batch.topk_weights[t * top_k] + top_k);
+    EXPECT_EQ(run_with_workers(shape, alone, 3), together.substr(t * row_bytes, row_bytes)) << t;
+  }
+}
+
+TEST(TokenDispatcher, FastCombineReturnsOneRowPerTokenAndWorker) {
+  const Shape shape{.combine = CombineMode::kFast};
+  const Batch batch = make_batch(shape, 9, Skew::kUniform);
+  with_workers(shape, 2, 9, [&](AllToAllTokenDispatcher& dispatcher) {
+    Matrix out(shape.dtype, 9, shape.hidden_dim);
+    dispatcher.combine(dispatcher.dispatch({.layer = 1,
+                                            .tokens = batch.rows(),
+                                            .topk_idx = batch.topk_idx,
+                                            .topk_weights = batch.topk_weights,
+                                            .top_k = shape.top_k}),
+                       out.view());
+    EXPECT_LE(dispatcher.transport_count().bytes_in, 2 * (9 * shape.hidden_dim * dtype_bytes(shape.dtype) + 128));
+  });
+}
+
 TEST(TokenDispatcher, TwoDispatchesMayBeInFlight) {
   const Shape shape;
   const Batch batch = make_batch(shape, 9, Skew::kUniform);
@@ -237,12 +318,18 @@ TEST(TokenDispatcher, TwoDispatchesMayBeInFlight) {
   with_workers(shape, 3, 9, [&](AllToAllTokenDispatcher& dispatcher) {
     for (int round = 0; round < 5; ++round) {
       Matrix a(shape.dtype, 9, shape.hidden_dim), b(shape.dtype, 9, shape.hidden_dim);
-      DispatchHandle one =
-          dispatcher.dispatch({.layer = 0, .tokens = batch.rows(), .topk_idx = batch.topk_idx, .top_k = shape.top_k});
-      DispatchHandle two =
-          dispatcher.dispatch({.layer = 1, .tokens = batch.rows(), .topk_idx = batch.topk_idx, .top_k = shape.top_k});
-      dispatcher.combine(std::move(one), batch.topk_weights, a.view());
-      dispatcher.combine(std::move(two), batch.topk_weights, b.view());
+      DispatchHandle one = dispatcher.dispatch({.layer = 0,
+                                                .tokens = batch.rows(),
+                                                .topk_idx = batch.topk_idx,
+                                                .topk_weights = batch.topk_weights,
+                                                .top_k = shape.top_k});
+      DispatchHandle two = dispatcher.dispatch({.layer = 1,
+                                                .tokens = batch.rows(),
+                                                .topk_idx = batch.topk_idx,
+                                                .topk_weights = batch.topk_weights,
+                                                .top_k = shape.top_k});
+      dispatcher.combine(std::move(one), a.view());
+      dispatcher.combine(std::move(two), b.view());
       EXPECT_EQ(bytes_of(a.view()), first);
       EXPECT_EQ(bytes_of(b.view()), second);
     }
@@ -264,10 +351,13 @@ TEST(TokenDispatcher, ASilentWorkerIsNamedAtTheDeadline) {
                                       .row_dtype = shape.row_dtype(),
                                       .timeout = std::chrono::milliseconds(50)});
   Matrix out(shape.dtype, 2, shape.hidden_dim);
-  DispatchHandle handle =
-      dispatcher.dispatch({.layer = 0, .tokens = batch.rows(), .topk_idx = batch.topk_idx, .top_k = shape.top_k});
+  DispatchHandle handle = dispatcher.dispatch({.layer = 0,
+                                               .tokens = batch.rows(),
+                                               .topk_idx = batch.topk_idx,
+                                               .topk_weights = batch.topk_weights,
+                                               .top_k = shape.top_k});
   try {
-    dispatcher.combine(std::move(handle), batch.topk_weights, out.view());
+    dispatcher.combine(std::move(handle), out.view());
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);

@@ -65,6 +65,28 @@ TEST(Wire, CodesTravelWithTheirScales) {
   EXPECT_EQ(reinterpret_cast<uintptr_t>(view.tokens.x.data) % 64, 0U);
 }
 
+TEST(Wire, AFastCombineCarriesWeightsAndAnswersByToken) {
+  WireHeader header = kHeader;
+  header.combine = CombineMode::kFast;
+  EXPECT_EQ(num_reply_rows(kHeader), 3);
+  EXPECT_EQ(num_reply_rows(header), 2);
+  EXPECT_LT(reply_bytes(header), reply_bytes(kHeader));
+  header.token_dtype = static_cast<uint32_t>(DType::kI8);
+  AlignedBuffer buffer(static_cast<std::size_t>(request_bytes(header)));
+  const std::span<std::byte> message(buffer.data(), buffer.size());
+  const RequestParts parts = lay_out_request(header, message);
+  const int32_t counts[] = {1, 2}, rows[] = {1, 0, 1};
+  std::copy(std::begin(counts), std::end(counts), parts.expert_counts);
+  std::copy(std::begin(rows), std::end(rows), parts.row_token);
+  for (int64_t t = 0; t < 2; ++t) parts.scales[t] = 0.5F;
+  for (int64_t r = 0; r < 3; ++r) parts.row_weights[r] = static_cast<float>(r) + 0.25F;
+  write_header(header, message);
+  const RequestView view = parse_request(message);
+  EXPECT_EQ(std::vector<float>(view.row_weights.begin(), view.row_weights.end()), (std::vector<float>{0.25F, 1.25F, 2.25F}));
+  EXPECT_EQ(view.tokens.scales[1], 0.5F);
+  EXPECT_EQ(view.row_token[2], 1);
+}
+
 TEST(Wire, EmptyPartsAreFine) {
   WireHeader header = kHeader;
   header.num_tokens = header.num_rows = 0;
@@ -78,6 +100,7 @@ TEST(Wire, MalformedRequestsAreRefused) {
       {"mark", [](WireHeader& h) { h.magic = 1; }},
       {"dtype", [](WireHeader& h) { h.dtype = 7; }},
       {"neither the run's nor i8", [](WireHeader& h) { h.token_dtype = static_cast<uint32_t>(DType::kF32); }},
+      {"unknown way to combine", [](WireHeader& h) { h.combine = static_cast<CombineMode>(2); }},
       {"negative count", [](WireHeader& h) { h.num_rows = -1; }},
       {"longer than the receive buffer", [](WireHeader& h) { h.num_tokens = 1000; }},
       {"longer than the receive buffer", [](WireHeader& h) { h.hidden_dim = 2147483647; }},

@@ -70,8 +70,11 @@ TEST_F(CaptureFiles, RefuseDamageWithALineThatNamesTheFile) {
   flipped[0] = std::byte{'f'};
   EXPECT_NE(refusal(flipped).find("does not begin"), std::string::npos);
   std::vector<std::byte> unknown_zone = good;
-  unknown_zone[good.size() - sizeof(SpanRecord) + offsetof(SpanRecord, zone) + 1] = std::byte{0xff};
-  EXPECT_NE(refusal(unknown_zone).find("zone"), std::string::npos);
+  unknown_zone[good.size() - sizeof(SpanRecord) + offsetof(SpanRecord, zone)] = std::byte{0xff};
+  EXPECT_NE(refusal(unknown_zone).find("zone 255"), std::string::npos);
+  std::vector<std::byte> third_part = good;
+  third_part[good.size() - sizeof(SpanRecord) + offsetof(SpanRecord, micro_batch)] = std::byte{2};
+  EXPECT_NE(refusal(third_part).find("micro-batch 2"), std::string::npos);
   for (std::size_t at = 8; at < 400; at += 3) {  // whatever is wrong, it is an Error or a capture
     std::vector<std::byte> noisy = good;
     noisy[at] ^= std::byte{0x5a};

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "tests/support/made_capture.h"
+#include "tests/support/small_capture.h"
 
 namespace ferry {
 namespace {
@@ -103,6 +104,18 @@ TEST(Collectives, WaitIsForTheLastWorkerAndSynchronizationForTheFirst) {
     num_uneven += c.synchronization_ns < c.wait_ns ? 1 : 0;
   }
   EXPECT_GT(num_uneven, 0);
+}
+
+TEST(Collectives, MicroBatchesAreCollectivesOfTheirOwn) {
+  test::SmallCapture small(2, 1000);
+  small.exchange(1, {0, 3, 0}, 100, 120, 200, 250, 4).exchange(1, {0, 3, 1}, 150, 170, 300, 350, 4);
+  const RankCollectives found = find_collectives(ReportInput(small.capture), 0);
+  ASSERT_EQ(found.collectives.size(), 4U);
+  for (std::size_t c = 0; c < 4; ++c) {
+    EXPECT_EQ(found.collectives[c].micro_batch, c / 2);
+    EXPECT_EQ(found.collectives[c].is_dispatch, c % 2 == 0);
+    EXPECT_EQ(found.collectives[c].last_link - found.collectives[c].first_link, 1);
+  }
 }
 
 TEST(Collectives, EveryTransferIsInOneOfThem) {

@@ -5,7 +5,9 @@
 #include <set>
 
 #include "profiler/report/breakdown.h"
+#include "profiler/report/exchanges.h"
 #include "tests/support/made_capture.h"
+#include "tests/support/small_capture.h"
 
 namespace ferry {
 namespace {
@@ -126,6 +128,32 @@ TEST(Timeline, AChildThatSticksOutIsCutAndMessagesInFlightGetLanes) {
   int to_rank_1 = 0;
   for (const Lane& lane : t.lanes) to_rank_1 += lane.kind == Lane::Kind::kTransfer && lane.rank == 0 ? 1 : 0;
   EXPECT_EQ(to_rank_1, 2);
+}
+
+TEST(Timeline, MicroBatchesOfALayerHaveMessagesAndArrowsOfTheirOwn) {
+  test::SmallCapture small(2, 1000);
+  small.step(0, Phase::kPrefill, 0, 900, 8, 1);
+  for (const uint8_t m : {uint8_t{0}, uint8_t{1}}) {
+    const test::SmallCapture::Where where{0, 3, m};
+    const uint64_t t = 100 + 300 * m;
+    small.exchange(1, where, t, t + 20, t + 200, t + 250, 4);
+    small.span(0, Zone::kDispatch, t - 10, t + 5, 4, 1, where).span(1, Zone::kExperts, t + 20, t + 190, 4, 0, where);
+    small.span(0, Zone::kCombine, t + 250, t + 260, 4, 8, where);
+  }
+  const Timeline timeline = make_timeline(small.capture);
+  EXPECT_EQ(timeline.num_unpaired, 0);
+  ASSERT_EQ(timeline.messages.size(), 4U);
+  for (const Message& message : timeline.messages) EXPECT_EQ(message.micro_batch, message.send_begin_ns < 400 ? 0 : 1);
+  ASSERT_EQ(timeline.flows.size(), 2U);
+  for (const Flow& flow : timeline.flows) {
+    for (const int32_t slice : {flow.dispatch, flow.experts, flow.combine})
+      EXPECT_EQ(timeline.slices.at(static_cast<std::size_t>(slice)).micro_batch, flow.micro_batch);
+  }
+  Exchanges exchanges = find_exchanges(ReportInput(small.capture));
+  ASSERT_EQ(exchanges.list.size(), 2U);
+  EXPECT_EQ(exchanges.list[1].id, (ExchangeId{0, 3, 1}));
+  ASSERT_NE(exchanges.find({0, 3, 1}, 1), nullptr);
+  EXPECT_EQ(exchanges.find({0, 3, 1}, 1)->posted_ns, 600);
 }
 
 TEST(Breakdown, WaitsInsideAnOperatorAreNotItsTime) {

@@ -77,7 +77,7 @@ TEST(Options, DefaultsOfServe) {
   EXPECT_EQ(options.engine.threads, 0);
   EXPECT_EQ(options.engine.transport, TransportKind::kAuto);
   EXPECT_EQ(options.engine.net_interface, "");
-  EXPECT_EQ(options.engine.combine, "exact");
+  EXPECT_EQ(options.engine.combine, CombineMode::kExact);
   EXPECT_EQ(options.engine.profile, "0");
   EXPECT_EQ(options.engine.clock_skew.rank, -1);
   EXPECT_EQ(options.engine.kernels, "auto");
@@ -127,6 +127,7 @@ TEST(Options, NamedValues) {
     EXPECT_EQ(accept(line("serve", {"--kernels", kernels})).engine.kernels, kernels);
   for (const char* matmul : {"auto", "amx", "avx512_bf16", "avx512_vnni", "avx512", "avx2", "onednn", "ref"})
     EXPECT_EQ(accept(line("serve", {"--matmul", matmul})).engine.matmul, matmul);
+  EXPECT_EQ(accept(line("serve", {"--combine", "fast"})).engine.combine, CombineMode::kFast);
   EXPECT_EQ(accept(line("serve", {"--dtype", "bf16"})).engine.dtype, DType::kBF16);
   EXPECT_EQ(accept(line("serve", {"--transport", "mpi"})).engine.transport, TransportKind::kMpi);
   EXPECT_EQ(accept(line("serve", {"--transport", "auto"})).engine.transport, TransportKind::kAuto);
@@ -269,7 +270,7 @@ TEST(Options, BadValuesNameOptionValueAndWhatIsAllowed) {
                               {"serve", "--transport", "ib", "auto, mpi, gloo"},
                               {"serve", "--transport", "2", "auto, mpi, gloo"},
                               {"serve", "--kernels", "sse", "auto, avx512, avx2, ref"},
-                              {"serve", "--combine", "fast", "exact"},
+                              {"serve", "--combine", "sloppy", "exact, fast"},
                               {"serve", "--profile", "3", "off"},
                               {"bench", "--trace-clock-skew", "1:2", "RANK:NANOSECONDS:PPM"},
                               {"serve", "--matmul", "mkl", "auto, amx, avx512_bf16, avx512_vnni, avx512, avx2, onednn, ref"},

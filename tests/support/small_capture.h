@@ -19,6 +19,7 @@ struct SmallCapture {
   struct Where {
     uint32_t step = kNoStep;
     int16_t layer = kNoLayer;
+    uint8_t micro_batch = 0;
   };
 
   SmallCapture(int32_t world_size, uint64_t end_ns) {
@@ -36,8 +37,14 @@ struct SmallCapture {
   SmallCapture& span(int32_t rank, Zone zone, uint64_t begin_ns, uint64_t end_ns, uint32_t a, uint32_t b, Where where) {
     capture.ranks.at(static_cast<std::size_t>(rank))
         .threads[0]
-        .records.push_back(
-            {.begin = begin_ns, .end = end_ns, .step = where.step, .zone = zone, .layer = where.layer, .a = a, .b = b});
+        .records.push_back({.begin = begin_ns,
+                            .end = end_ns,
+                            .step = where.step,
+                            .zone = zone,
+                            .micro_batch = where.micro_batch,
+                            .layer = where.layer,
+                            .a = a,
+                            .b = b});
     return *this;
   }
   SmallCapture& step(uint32_t number, Phase phase, uint64_t begin_ns, uint64_t end_ns, uint32_t tokens, uint32_t sequences) {

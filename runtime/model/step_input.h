@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/ops.h"
+#include "runtime/base/types.h"
+
+namespace ferry {
+
+/// The rows of one step: pieces of prompts and decode rows of any number of sequences, back to back.
+struct StepInput {
+  std::span<const TokenId> token_ids;            // [T]
+  std::span<const int32_t> positions;            // [3, T]: time, height and width of every token; equal for text
+  std::span<const SequenceSpan> sequences;       // [num_sequences] cover the rows in order
+  std::span<const int32_t* const> block_tables;  // [num_sequences] KV blocks
+  std::span<const int32_t> state_slots;  // [num_sequences] rows of the recurrent state; the owner zeroes a new sequence's
+  std::span<const int32_t> logit_rows;   // [R] rows whose logits are wanted
+  int64_t delta_chunk = 64;              // piece of the DeltaNet's chunk form, tokens
+};
+
+/// Rows [first_row, first_row + num_tokens) of a step, which go through a layer together.
+struct MicroBatch {
+  int64_t first_row = 0;
+  int64_t num_tokens = 0;
+  std::vector<SequenceSpan> sequences;  // their rows counted from first_row
+  std::vector<const int32_t*> block_tables;
+  std::vector<int32_t> state_slots;
+};
+
+/// The step as one micro-batch, or as two if each gets at least `min_rows` rows (0: always one). While workers compute the experts
+/// of one, the coordinator runs the attention of the other.
+///
+/// The cut lies between two sequences or within a prompt's piece, behind a multiple of delta_chunk of its rows and before at least
+/// two more: there the DeltaNet's chunk form cuts anyway, and a single row would take the recurrent form instead. So no bit of
+/// any row depends on it. The second half of a piece comes after the first in every layer, whose keys and state it needs.
+std::vector<MicroBatch> make_micro_batches(const StepInput& input, int64_t min_rows);
+
+}  // namespace ferry

@@ -1,0 +1,94 @@
+#include "moe/reply_writer.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+
+#include "kernels/op_table.h"
+#include "runtime/base/error.h"
+
+namespace ferry {
+namespace {
+
+constexpr int64_t kHidden = 4, kIntermediate = 2, kTopK = 2;
+
+/// Two experts of ones, one layer, f32.
+struct OneRank {
+  explicit OneRank(CombineMode combine)
+      : matmul(make_cpu_matmul("")),
+        bank(1, 2, {kHidden, kIntermediate}, plain_weights(DType::kF32)),
+        writer(pack(), *matmul, {.pool = &pool, .ops = available_op_tables().front()},
+               {.max_tokens = 3, .top_k = kTopK, .dtype = DType::kF32, .combine = combine}),
+        request(static_cast<std::size_t>(writer.max_request_bytes())),
+        reply(static_cast<std::size_t>(writer.max_reply_bytes())) {}
+
+  const ExpertBank& pack() {
+    Matrix gate_up(DType::kF32, 2 * kIntermediate, kHidden), down(DType::kF32, kHidden, kIntermediate);
+    for (Matrix* m : {&gate_up, &down}) std::fill_n(m->view().row<float>(0), m->rows() * m->cols(), 1.0F);
+    for (int64_t e = 0; e < 2; ++e)
+      bank.set(0, e, matmul->pack(gate_up.view(), WeightUse::kGated), matmul->pack(down.view(), WeightUse::kPlain));
+    return bank;
+  }
+
+  /// Token 0 has both experts, token 1 the second one.
+  std::span<const std::byte> answer(CombineMode combine, const std::vector<int32_t>& row_token = {0, 0, 1}) {
+    const WireHeader header{.dtype = static_cast<uint32_t>(DType::kF32),
+                            .num_tokens = 2,
+                            .num_rows = 3,
+                            .num_local_experts = 2,
+                            .hidden_dim = kHidden,
+                            .token_dtype = static_cast<uint32_t>(DType::kF32),
+                            .combine = combine};
+    const std::span<std::byte> message(request.data(), request.size());
+    const RequestParts parts = lay_out_request(header, message);
+    parts.expert_counts[0] = 1;
+    parts.expert_counts[1] = 2;
+    std::copy(row_token.begin(), row_token.end(), parts.row_token);
+    std::fill_n(parts.tokens.row<float>(0), kHidden, 1.0F);
+    std::fill_n(parts.tokens.row<float>(1), kHidden, 2.0F);
+    for (int64_t r = 0; parts.row_weights != nullptr && r < 3; ++r) parts.row_weights[r] = static_cast<float>(1 << r);
+    write_header(header, message);
+    return writer.write(parse_request(message), {reply.data(), reply.size()});
+  }
+
+  ThreadPool pool{1};
+  std::unique_ptr<MatmulBackend> matmul;
+  ExpertBank bank;
+  ReplyWriter writer;
+  AlignedBuffer request, reply;
+};
+
+void expect_refusal(const std::function<void()>& call, const char* what) {
+  try {
+    call();
+    ADD_FAILURE() << what;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInternal);
+    EXPECT_NE(std::string(error.what()).find(what), std::string::npos) << error.what();
+  }
+}
+
+TEST(ReplyWriter, FastAddsATokensRowsWithTheirWeights) {
+  OneRank exact(CombineMode::kExact), fast(CombineMode::kFast);
+  const std::span<const std::byte> rows = exact.answer(CombineMode::kExact), sums = fast.answer(CombineMode::kFast);
+  EXPECT_EQ(read_header(rows).kind, WireKind::kReply);
+  EXPECT_EQ(read_header(sums).kind, WireKind::kReply);
+  EXPECT_GE(read_header(sums).compute_ns, 0);
+  const MatrixView row = lay_out_reply(read_header(rows), {exact.reply.data(), exact.reply.size()});
+  const MatrixView sum = lay_out_reply(read_header(sums), {fast.reply.data(), fast.reply.size()});
+  ASSERT_EQ(row.rows, 3);
+  ASSERT_EQ(sum.rows, 2);
+  EXPECT_EQ(sum.row<float>(0)[0], 1 * row.row<float>(0)[0] + 2 * row.row<float>(1)[0]);
+  EXPECT_EQ(sum.row<float>(1)[0], 4 * row.row<float>(2)[0]);
+  EXPECT_NE(row.row<float>(2)[0], row.row<float>(1)[0]);
+}
+
+TEST(ReplyWriter, RefusesWhatItWasNotMadeFor) {
+  OneRank fast(CombineMode::kFast);
+  expect_refusal([&] { fast.answer(CombineMode::kExact); }, "combines otherwise");
+  expect_refusal([&] { fast.answer(CombineMode::kFast, {0, 0, 0}); }, "more than 2 rows of token 0");
+}
+
+}  // namespace
+}  // namespace ferry
