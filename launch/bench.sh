@@ -5,7 +5,7 @@
 #   launch/bench.sh [DIR]      DIR: where results go, default build/bench
 #
 # Writes DIR/*.json, DIR/table.md and DIR/roofline.svg. Needs 9 GB of disk for the checkpoint (made once, in build/slice), 12 GB of
-# memory and about 15 minutes.
+# memory and about 20 minutes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -14,9 +14,9 @@ TRANSPORTS = ("mpi", "gloo")
 SECONDS = 300
 
 
-def run(workers, transport, *arguments, model="demo"):
+def run(workers, transport, *arguments, model="demo", wrapper=(), flags=()):
     """`ferry ARGUMENTS` alone (workers 0) or with a coordinator and workers; returns its standard output."""
-    launcher = [str(ROOT / "launch/mpirun.sh"), "-np", str(workers + 1)] if workers else []
+    launcher = [*wrapper, str(ROOT / "launch/mpirun.sh"), "-np", str(workers + 1), *flags] if workers else []
     command = [*launcher, FERRY, *map(str, arguments), "--model", str(model), "--memory", "256MiB", "--transport", transport]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL)
     if done.returncode != 0:
@@ -43,6 +43,21 @@ class RanksTest(unittest.TestCase):
                 expected = expected or out.read_bytes()
                 with self.subTest(workers=workers, transport=transport):
                     self.assertEqual(out.read_bytes(), expected)
+
+    def test_hosts_that_forbid_copies_or_shared_memory_give_the_same_bytes(self):
+        ids = ",".join(str(100 + 37 * i % 5900) for i in range(200))  # rows of several MPI fragments
+        # Containers without CAP_SYS_PTRACE, and a /dev/shm that nobody may write to.
+        hosts = {"no copies": {"flags": ("--mca", "btl_vader_single_copy_mechanism", "none")}}
+        read_only = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o ro none /dev/shm && exec "$@"', "sh")
+        if subprocess.run([*read_only, "true"], capture_output=True).returncode == 0:
+            hosts["no shared memory"] = {"wrapper": read_only}
+        with tempfile.TemporaryDirectory() as folder:
+            expected, out = pathlib.Path(folder) / "expected", pathlib.Path(folder) / "out"
+            run(0, "auto", "dump", "--token-ids", ids, "--out", expected)
+            for name, host in hosts.items():
+                run(2, "mpi", "dump", "--token-ids", ids, "--out", out, **host)
+                with self.subTest(name):
+                    self.assertEqual(out.read_bytes(), expected.read_bytes())
 
     def test_micro_batches_are_the_same_bytes(self):
         # A step of 200 rows as 64 + 136; of 129 rows as 64 + 64 in one step, and the lone last token in its own.
