@@ -41,6 +41,9 @@ std::span<const std::byte> ReplyWriter::write(const RequestView& request, std::s
   WireHeader header = request.header;
   if (header.combine != options_.combine)
     throw Error(ErrorCode::kInternal, "an expert request combines otherwise than this rank");
+  if (header.num_tokens > options_.max_tokens)
+    throw Error(ErrorCode::kInternal, "an expert request has " + std::to_string(header.num_tokens) +
+                                          " tokens; allowed: up to " + std::to_string(options_.max_tokens));
   header.kind = WireKind::kReply;
   const MatrixView out = lay_out_reply(header, reply);
   const ExpertRows rows{.tokens = request.tokens, .row_token = request.row_token, .expert_counts = request.expert_counts};

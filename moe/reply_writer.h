@@ -27,7 +27,7 @@ class ReplyWriter {
   int64_t max_reply_bytes() const;
 
   /// Computes and writes the reply into `reply`; returns the bytes written. Throws Error{kInternal} for a request whose way to
-  /// combine is not this rank's, or that sends a token more often than it has experts.
+  /// combine is not this rank's, with too many tokens, or that sends a token more often than it has experts.
   std::span<const std::byte> write(const RequestView& request, std::span<std::byte> reply);
 
  private:

@@ -82,6 +82,7 @@ RequestView parse_request(std::span<const std::byte> message) {
   require(h.dtype <= static_cast<uint32_t>(DType::kBF16), h, "unknown dtype");
   require(h.token_dtype == h.dtype || sends_codes(h), h, "tokens of a dtype that is neither the run's nor i8");
   require(h.combine <= CombineMode::kFast, h, "unknown way to combine");
+  require(h.micro_batch == 0 || h.micro_batch == 1, h, "a micro-batch that is neither the first nor the second");
   require(h.num_tokens >= 0 && h.num_rows >= 0 && h.num_local_experts >= 0 && h.hidden_dim >= 0, h, "negative count");
   require(request_bytes(h) <= static_cast<int64_t>(message.size()), h, "longer than the receive buffer");
   const auto* counts = reinterpret_cast<const int32_t*>(message.data() + sizeof(WireHeader));

@@ -40,7 +40,7 @@ struct WireHeader {
   uint32_t token_dtype = 0;  // DType of the tokens that go out: T, or i8 where the experts are quantised
   int64_t compute_ns = 0;    // of a reply: how long the worker computed
   CombineMode combine = CombineMode::kExact;
-  int32_t micro_batch = 0;  // of the layer
+  int32_t micro_batch = 0;  // of the layer: 0 or 1
 };
 static_assert(sizeof(WireHeader) == 64);
 

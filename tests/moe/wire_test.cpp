@@ -101,6 +101,7 @@ TEST(Wire, MalformedRequestsAreRefused) {
       {"dtype", [](WireHeader& h) { h.dtype = 7; }},
       {"neither the run's nor i8", [](WireHeader& h) { h.token_dtype = static_cast<uint32_t>(DType::kF32); }},
       {"unknown way to combine", [](WireHeader& h) { h.combine = static_cast<CombineMode>(2); }},
+      {"neither the first nor the second", [](WireHeader& h) { h.micro_batch = 2; }},
       {"negative count", [](WireHeader& h) { h.num_rows = -1; }},
       {"longer than the receive buffer", [](WireHeader& h) { h.num_tokens = 1000; }},
       {"longer than the receive buffer", [](WireHeader& h) { h.hidden_dim = 2147483647; }},
