@@ -46,8 +46,8 @@ class StreamsTest(ferry_job.JobTest):
         cls.cases = make_cases()
         cls.expected = [generate_alone(*arguments) for _, arguments in cls.cases]
 
-    def check_concurrent_streams(self, transport):
-        job = self.start(ranks=3, transport=transport)
+    def check_concurrent_streams(self, transport, *arguments):
+        job = self.start(*arguments, ranks=3, transport=transport)
         calls = [OpenCall(job, request) for request, _ in self.cases]
         cancelled = range(0, NUM_STREAMS, CANCEL_EVERY)
         for i in cancelled:
@@ -75,6 +75,10 @@ class StreamsTest(ferry_job.JobTest):
 
     def test_concurrent_streams_over_gloo(self):
         self.check_concurrent_streams("gloo")
+
+    def test_concurrent_streams_in_micro_batches(self):
+        for transport in ("mpi", "gloo"):
+            self.check_concurrent_streams(transport, "--micro-batch", "2")
 
     def test_golden_chats_word_for_word(self):
         job = self.start(ranks=3)
