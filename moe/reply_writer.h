@@ -10,7 +10,7 @@
 namespace ferry {
 
 /// A worker's answer to the rows that a source sends: its experts' results, one row for each (token, expert), or, with a fast
-/// combine, already added up to one row for each token.
+/// combine, already added up to one row for each token. One thread at a time.
 class ReplyWriter {
  public:
   struct Options {
@@ -26,7 +26,7 @@ class ReplyWriter {
   int64_t max_request_bytes() const;
   int64_t max_reply_bytes() const;
 
-  /// Computes and writes the reply into `reply`; returns the bytes written. Throws Error{kInternal} for a request whose way to
+  /// Computes and writes the reply into `reply`, which it returns the written part of. Throws Error{kInternal} for a request whose way to
   /// combine is not this rank's, with too many tokens, or that sends a token more often than it has experts.
   std::span<const std::byte> write(const RequestView& request, std::span<std::byte> reply);
 

@@ -81,7 +81,11 @@ struct Batch {
   std::vector<int32_t> topk_idx;
   std::vector<float> topk_weights;
   QuantizedRows codes;  // of the tokens, if the experts are quantised
+  int64_t top_k = 0;
 
+  DispatchArgs at(int64_t layer) const {
+    return {.layer = layer, .tokens = rows(), .topk_idx = topk_idx, .topk_weights = topk_weights, .top_k = top_k};
+  }
   MatmulRows rows() const {
     return codes.scales.empty() ? MatmulRows{tokens.view()} : MatmulRows{codes.values.view(), codes.scales.data()};
   }
@@ -91,7 +95,8 @@ Batch make_batch(const Shape& shape, int64_t num_tokens, Skew skew) {
   Batch batch{random_matrix(shape.dtype, num_tokens, shape.hidden_dim, 77),
               random_topk(num_tokens, shape.num_experts, shape.top_k, skew, 3),
               {},
-              {}};
+              {},
+              shape.top_k};
   for (std::size_t i = 0; i < batch.topk_idx.size(); ++i)
     batch.topk_weights.push_back(round_to<bfloat16>(0.05F + 0.01F * static_cast<float>(i % 13)));
   if (shape.is_quantized) {
@@ -111,11 +116,7 @@ std::string run_local(const Shape& shape, const Batch& batch, int64_t layer) {
   LocalTokenDispatcher dispatcher(bank, *parts.matmul, parts.context,
                                   {.max_tokens = num_tokens, .top_k = shape.top_k, .dtype = shape.dtype});
   Matrix out(shape.dtype, num_tokens, shape.hidden_dim);
-  DispatchHandle handle = dispatcher.dispatch({.layer = layer,
-                                               .tokens = batch.rows(),
-                                               .topk_idx = batch.topk_idx,
-                                               .topk_weights = batch.topk_weights,
-                                               .top_k = shape.top_k});
+  DispatchHandle handle = dispatcher.dispatch(batch.at(layer));
   dispatcher.combine(std::move(handle), out.view());
   return bytes_of(out.view());
 }
@@ -198,11 +199,7 @@ TEST(TokenDispatcher, AnyNumberOfWorkersGivesTheBitsOfOneProcess) {
         for (const int num_workers : {1, 2, 3, 8}) {
           with_workers(shape, num_workers, num_tokens, [&](AllToAllTokenDispatcher& dispatcher) {
             Matrix out(shape.dtype, num_tokens, shape.hidden_dim);
-            DispatchHandle handle = dispatcher.dispatch({.layer = 1,
-                                                         .tokens = batch.rows(),
-                                                         .topk_idx = batch.topk_idx,
-                                                         .topk_weights = batch.topk_weights,
-                                                         .top_k = shape.top_k});
+            DispatchHandle handle = dispatcher.dispatch(batch.at(1));
             dispatcher.combine(std::move(handle), out.view());
             EXPECT_EQ(bytes_of(out.view()), expected) << num_workers << " workers, " << num_tokens << " tokens";
           });
@@ -218,12 +215,7 @@ TEST(TokenDispatcher, CountsWhatTravels) {
   with_workers(shape, 3, 9, [&](AllToAllTokenDispatcher& dispatcher) {
     Matrix out(shape.dtype, 9, shape.hidden_dim);
     for (int i = 0; i < 2; ++i) {
-      dispatcher.combine(dispatcher.dispatch({.layer = 1,
-                                              .tokens = batch.rows(),
-                                              .topk_idx = batch.topk_idx,
-                                              .topk_weights = batch.topk_weights,
-                                              .top_k = shape.top_k}),
-                         out.view());
+      dispatcher.combine(dispatcher.dispatch(batch.at(1)), out.view());
     }
     const TransportCount count = dispatcher.transport_count();
     EXPECT_EQ(count.layers, 2);
@@ -242,12 +234,7 @@ std::string run_with_workers(const Shape& shape, const Batch& batch, int num_wor
   std::string bytes;
   with_workers(shape, num_workers, num_tokens, [&](AllToAllTokenDispatcher& dispatcher) {
     Matrix out(shape.dtype, num_tokens, shape.hidden_dim);
-    dispatcher.combine(dispatcher.dispatch({.layer = 1,
-                                            .tokens = batch.rows(),
-                                            .topk_idx = batch.topk_idx,
-                                            .topk_weights = batch.topk_weights,
-                                            .top_k = shape.top_k}),
-                       out.view());
+    dispatcher.combine(dispatcher.dispatch(batch.at(1)), out.view());
     bytes = bytes_of(out.view());
   });
   return bytes;
@@ -288,7 +275,7 @@ TEST(TokenDispatcher, FastCombineOfATokenDoesNotDependOnItsNeighbours) {
   const auto row_bytes = static_cast<std::size_t>(shape.hidden_dim * dtype_bytes(shape.dtype));
   const auto top_k = static_cast<std::size_t>(shape.top_k);
   for (std::size_t t = 0; t < 9; ++t) {
-    Batch alone{Matrix(shape.dtype, 1, shape.hidden_dim), {}, {}, {}};
+    Batch alone{Matrix(shape.dtype, 1, shape.hidden_dim), {}, {}, {}, shape.top_k};
     std::memcpy(alone.tokens.view().row_bytes(0), batch.tokens.view().row_bytes(static_cast<int64_t>(t)), row_bytes);
     alone.topk_idx.assign(&batch.topk_idx[t * top_k], &batch.topk_idx[t * top_k] + top_k);
     alone.topk_weights.assign(&batch.topk_weights[t * top_k], &batch.topk_weights[t * top_k] + top_k);
@@ -301,12 +288,7 @@ TEST(TokenDispatcher, FastCombineReturnsOneRowPerTokenAndWorker) {
   const Batch batch = make_batch(shape, 9, Skew::kUniform);
   with_workers(shape, 2, 9, [&](AllToAllTokenDispatcher& dispatcher) {
     Matrix out(shape.dtype, 9, shape.hidden_dim);
-    dispatcher.combine(dispatcher.dispatch({.layer = 1,
-                                            .tokens = batch.rows(),
-                                            .topk_idx = batch.topk_idx,
-                                            .topk_weights = batch.topk_weights,
-                                            .top_k = shape.top_k}),
-                       out.view());
+    dispatcher.combine(dispatcher.dispatch(batch.at(1)), out.view());
     EXPECT_LE(dispatcher.transport_count().bytes_in, 2 * (9 * shape.hidden_dim * dtype_bytes(shape.dtype) + 128));
   });
 }
@@ -318,16 +300,8 @@ TEST(TokenDispatcher, TwoDispatchesMayBeInFlight) {
   with_workers(shape, 3, 9, [&](AllToAllTokenDispatcher& dispatcher) {
     for (int round = 0; round < 5; ++round) {
       Matrix a(shape.dtype, 9, shape.hidden_dim), b(shape.dtype, 9, shape.hidden_dim);
-      DispatchHandle one = dispatcher.dispatch({.layer = 0,
-                                                .tokens = batch.rows(),
-                                                .topk_idx = batch.topk_idx,
-                                                .topk_weights = batch.topk_weights,
-                                                .top_k = shape.top_k});
-      DispatchHandle two = dispatcher.dispatch({.layer = 1,
-                                                .tokens = batch.rows(),
-                                                .topk_idx = batch.topk_idx,
-                                                .topk_weights = batch.topk_weights,
-                                                .top_k = shape.top_k});
+      DispatchHandle one = dispatcher.dispatch(batch.at(0));
+      DispatchHandle two = dispatcher.dispatch(batch.at(1));
       dispatcher.combine(std::move(one), a.view());
       dispatcher.combine(std::move(two), b.view());
       EXPECT_EQ(bytes_of(a.view()), first);
@@ -351,11 +325,7 @@ TEST(TokenDispatcher, ASilentWorkerIsNamedAtTheDeadline) {
                                       .row_dtype = shape.row_dtype(),
                                       .timeout = std::chrono::milliseconds(50)});
   Matrix out(shape.dtype, 2, shape.hidden_dim);
-  DispatchHandle handle = dispatcher.dispatch({.layer = 0,
-                                               .tokens = batch.rows(),
-                                               .topk_idx = batch.topk_idx,
-                                               .topk_weights = batch.topk_weights,
-                                               .top_k = shape.top_k});
+  DispatchHandle handle = dispatcher.dispatch(batch.at(0));
   try {
     dispatcher.combine(std::move(handle), out.view());
     FAIL();

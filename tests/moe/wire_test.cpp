@@ -20,13 +20,19 @@ constexpr WireHeader kHeader{.map_epoch = 3,
                              .hidden_dim = 5,
                              .token_dtype = static_cast<uint32_t>(DType::kBF16)};
 
-AlignedBuffer sample_request(const WireHeader& header = kHeader) {
-  AlignedBuffer buffer(static_cast<std::size_t>(request_bytes(kHeader)));
-  const std::span<std::byte> message(buffer.data(), buffer.size());
-  const RequestParts parts = lay_out_request(kHeader, message);
+/// A request's parts: one row of the first expert for token 1, two of the second for tokens 0 and 1.
+RequestParts lay_out_rows(const WireHeader& header, std::span<std::byte> message) {
+  const RequestParts parts = lay_out_request(header, message);
   const int32_t counts[] = {1, 2}, rows[] = {1, 0, 1};
   std::copy(std::begin(counts), std::end(counts), parts.expert_counts);
   std::copy(std::begin(rows), std::end(rows), parts.row_token);
+  return parts;
+}
+
+AlignedBuffer sample_request(const WireHeader& header = kHeader) {
+  AlignedBuffer buffer(static_cast<std::size_t>(request_bytes(kHeader)));
+  const std::span<std::byte> message(buffer.data(), buffer.size());
+  const RequestParts parts = lay_out_rows(kHeader, message);
   for (int64_t i = 0; i < 10; ++i) parts.tokens.row<bfloat16>(0)[i] = to_bfloat16(static_cast<float>(i));
   write_header(header, message);
   return buffer;
@@ -48,10 +54,7 @@ TEST(Wire, CodesTravelWithTheirScales) {
   header.token_dtype = static_cast<uint32_t>(DType::kI8);
   AlignedBuffer buffer(static_cast<std::size_t>(request_bytes(header)));
   const std::span<std::byte> message(buffer.data(), buffer.size());
-  const RequestParts parts = lay_out_request(header, message);
-  const int32_t counts[] = {1, 2}, rows[] = {1, 0, 1};
-  std::copy(std::begin(counts), std::end(counts), parts.expert_counts);
-  std::copy(std::begin(rows), std::end(rows), parts.row_token);
+  const RequestParts parts = lay_out_rows(header, message);
   for (int64_t t = 0; t < 2; ++t) {
     parts.scales[t] = 0.5F + static_cast<float>(t);
     for (int64_t i = 0; i < 5; ++i) parts.tokens.row<int8_t>(t)[i] = static_cast<int8_t>(10 * t - i);
@@ -74,10 +77,7 @@ TEST(Wire, AFastCombineCarriesWeightsAndAnswersByToken) {
   header.token_dtype = static_cast<uint32_t>(DType::kI8);
   AlignedBuffer buffer(static_cast<std::size_t>(request_bytes(header)));
   const std::span<std::byte> message(buffer.data(), buffer.size());
-  const RequestParts parts = lay_out_request(header, message);
-  const int32_t counts[] = {1, 2}, rows[] = {1, 0, 1};
-  std::copy(std::begin(counts), std::end(counts), parts.expert_counts);
-  std::copy(std::begin(rows), std::end(rows), parts.row_token);
+  const RequestParts parts = lay_out_rows(header, message);
   for (int64_t t = 0; t < 2; ++t) parts.scales[t] = 0.5F;
   for (int64_t r = 0; r < 3; ++r) parts.row_weights[r] = static_cast<float>(r) + 0.25F;
   write_header(header, message);
