@@ -161,6 +161,17 @@ void with_workers(const Shape& shape, int num_workers, int64_t max_tokens, Fn&& 
   for (std::thread& worker : workers) worker.join();
 }
 
+std::string run_with_workers(const Shape& shape, const Batch& batch, int num_workers) {
+  const int64_t num_tokens = batch.tokens.rows();
+  std::string bytes;
+  with_workers(shape, num_workers, num_tokens, [&](AllToAllTokenDispatcher& dispatcher) {
+    Matrix out(shape.dtype, num_tokens, shape.hidden_dim);
+    dispatcher.combine(dispatcher.dispatch(batch.at(1)), out.view());
+    bytes = bytes_of(out.view());
+  });
+  return bytes;
+}
+
 TEST(TokenDispatcher, LocalEqualsThePlainSumOverExperts) {
   const Shape shape{.dtype = DType::kF32};
   const Batch batch = make_batch(shape, 5, Skew::kUniform);
@@ -197,12 +208,8 @@ TEST(TokenDispatcher, AnyNumberOfWorkersGivesTheBitsOfOneProcess) {
         const Batch batch = make_batch(shape, num_tokens, skew);
         const std::string expected = run_local(shape, batch, 1);
         for (const int num_workers : {1, 2, 3, 8}) {
-          with_workers(shape, num_workers, num_tokens, [&](AllToAllTokenDispatcher& dispatcher) {
-            Matrix out(shape.dtype, num_tokens, shape.hidden_dim);
-            DispatchHandle handle = dispatcher.dispatch(batch.at(1));
-            dispatcher.combine(std::move(handle), out.view());
-            EXPECT_EQ(bytes_of(out.view()), expected) << num_workers << " workers, " << num_tokens << " tokens";
-          });
+          EXPECT_EQ(run_with_workers(shape, batch, num_workers), expected)
+              << num_workers << " workers, " << num_tokens << " tokens";
         }
       }
     }
@@ -227,17 +234,6 @@ TEST(TokenDispatcher, CountsWhatTravels) {
     EXPECT_LE(count.transport_s, count.wait_s);
     EXPECT_EQ((count - count).bytes_out, 0);
   });
-}
-
-std::string run_with_workers(const Shape& shape, const Batch& batch, int num_workers) {
-  const int64_t num_tokens = batch.tokens.rows();
-  std::string bytes;
-  with_workers(shape, num_workers, num_tokens, [&](AllToAllTokenDispatcher& dispatcher) {
-    Matrix out(shape.dtype, num_tokens, shape.hidden_dim);
-    dispatcher.combine(dispatcher.dispatch(batch.at(1)), out.view());
-    bytes = bytes_of(out.view());
-  });
-  return bytes;
 }
 
 /// The values behind run_local's bytes, and the sum of magnitudes that bounds their rounding.
