@@ -12,6 +12,7 @@
 #include "runtime/base/error.h"
 #include "runtime/engine.h"
 #include "tests/support/prompt_run.h"
+#include "tests/support/source_folder.h"
 
 // What quantised weights cost in accuracy: every mode against the float32 run of the same checkpoint, on the checkpoint's golden
 // prompts with their continuations (golden.json, where the folder has one) and on prose. Prints one table:
@@ -31,7 +32,7 @@ using Logits = std::vector<std::vector<float>>;  // [tokens][vocab]
 
 namespace fs = std::filesystem;
 
-const fs::path kSource = FERRY_SOURCE_DIR;
+const fs::path kSource = test::source_folder();
 constexpr int64_t kMaxProse = 4096;  // tokens of a text
 
 struct Golden {

@@ -11,6 +11,7 @@
 #include "runtime/engine.h"
 #include "tests/support/completion.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/source_folder.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/tiny_model.h"
 
@@ -461,7 +462,7 @@ TEST_F(CoordinatorTest, StopStringsNeedATokenizer) {
 class DemoCoordinatorTest : public CoordinatorTest {
  protected:
   DemoCoordinatorTest() {
-    options_.model = std::filesystem::path(FERRY_SOURCE_DIR) / "launch" / "demo";
+    options_.model = test::source_folder() / "launch" / "demo";
     restart();
     prompt_ = engine_->tokenizer()->encode(
         "<|im_start|>user\nWhat does river mean?<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n");

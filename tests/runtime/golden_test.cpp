@@ -9,6 +9,7 @@
 
 #include "tests/support/completion.h"
 #include "tests/support/prompt_run.h"
+#include "tests/support/source_folder.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/tiny_model.h"
 
@@ -28,8 +29,8 @@ constexpr double kBf16Typical =
     0.5;  // likewise from bf16, for the median token: most tokens are not hit by a near tie of a router
 constexpr double kDemoMargin = 1e-3;  // of f32 logits
 
-const fs::path kGolden = fs::path(FERRY_SOURCE_DIR) / "tests" / "golden";
-const fs::path kDemo = fs::path(FERRY_SOURCE_DIR) / "launch" / "demo";
+const fs::path kGolden = test::source_folder() / "tests" / "golden";
+const fs::path kDemo = test::source_folder() / "launch" / "demo";
 
 json read_json(const fs::path& path) { return json::parse(std::ifstream(path)); }
 

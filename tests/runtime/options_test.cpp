@@ -4,6 +4,7 @@
 
 #include "runtime/version.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/source_folder.h"
 
 namespace ferry {
 namespace {
@@ -134,7 +135,7 @@ TEST(Options, NamedValues) {
 }
 
 TEST(Options, DemoNamesTheCheckpointThatComesWithFerry) {
-  EXPECT_EQ(accept({"serve", "--model", "demo"}).engine.model, std::filesystem::path(FERRY_SOURCE_DIR) / "launch" / "demo");
+  EXPECT_EQ(accept({"serve", "--model", "demo"}).engine.model, test::source_folder() / "launch" / "demo");
   EXPECT_EQ(accept({"serve", "--model", "./demo"}).engine.model, "./demo");
 }
 

@@ -6,13 +6,14 @@
 #include <fstream>
 
 #include "runtime/base/error.h"
+#include "tests/support/source_folder.h"
 
 namespace ferry {
 namespace {
 
 using Messages = std::vector<ChatMessage>;
 
-const std::filesystem::path kDemoDir = std::filesystem::path(FERRY_SOURCE_DIR) / "launch/demo";
+const std::filesystem::path kDemoDir = test::source_folder() / "launch/demo";
 
 /// A template of the form that Qwen3.5's have. `generation` is what follows the assistant header.
 std::string qwen_template(const std::string& generation,

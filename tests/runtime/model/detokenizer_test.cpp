@@ -8,6 +8,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/model/unicode_text.h"
+#include "tests/support/source_folder.h"
 
 namespace ferry {
 namespace {
@@ -16,7 +17,7 @@ using nlohmann::json;
 using Ids = std::vector<TokenId>;
 
 const Tokenizer& demo_tokenizer() {
-  static const Tokenizer tokenizer = Tokenizer::load(std::filesystem::path(FERRY_SOURCE_DIR) / "launch/demo");
+  static const Tokenizer tokenizer = Tokenizer::load(test::source_folder() / "launch/demo");
   return tokenizer;
 }
 
@@ -62,7 +63,7 @@ Streamed cut_at_stop(const std::string& text, const std::vector<std::string>& st
 }
 
 TEST(Detokenizer, PiecesAddUpToDecode) {
-  std::ifstream file(std::filesystem::path(FERRY_SOURCE_DIR) / "tests/golden/tokenizer_cases.json");
+  std::ifstream file(test::source_folder() / "tests/golden/tokenizer_cases.json");
   const json cases = json::parse(file);
   for (const json& entry : cases["decode"]) {
     const Ids ids = entry["ids"].get<Ids>();

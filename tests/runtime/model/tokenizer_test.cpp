@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "runtime/base/error.h"
+#include "tests/support/source_folder.h"
 
 namespace ferry {
 namespace {
@@ -16,7 +17,7 @@ namespace {
 using nlohmann::json;
 using Ids = std::vector<TokenId>;
 
-const std::filesystem::path kSourceDir = FERRY_SOURCE_DIR;
+const std::filesystem::path kSourceDir = test::source_folder();
 
 json read_json(const std::filesystem::path& path) {
   std::ifstream file(path);
