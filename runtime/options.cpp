@@ -2,7 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
+#include <cstdlib>
 #include <functional>
 #include <limits>
 #include <optional>
@@ -10,7 +10,9 @@
 
 #include "runtime/base/error.h"
 #include "runtime/build_info.h"
+#include "runtime/option_checks.h"
 #include "runtime/schedule/scheduler.h"
+#include "runtime/server_options.h"
 #include "runtime/version.h"
 
 namespace ferry {
@@ -20,63 +22,6 @@ constexpr int64_t kMaxSeqs = 65536;  // of --max-seqs and of a bench's batch
 
 /// The folder of the demo checkpoint: beside the sources this program was built from, or named by the installation.
 std::filesystem::path demo_checkpoint() { return std::filesystem::path(build_info::kSourceDir) / "launch" / "demo"; }
-
-/// "'x'; allowed: …": CLI11 puts the option's name in front of what a validator returns.
-std::string complaint(const std::string& value, const std::string& allowed) { return "'" + value + "'; allowed: " + allowed; }
-
-/// The whole of `text` as a number; nothing if it is anything else or does not fit.
-template <class Number>
-std::optional<Number> parse_number(const std::string& text) {
-  Number value{};
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || stop != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
-CLI::Validator integer_in(int64_t lowest, int64_t highest) {
-  const std::string allowed = std::to_string(lowest) + " to " + std::to_string(highest);
-  return {[=](std::string& text) {
-            const std::optional<int64_t> value = parse_number<int64_t>(text);
-            return value && *value >= lowest && *value <= highest ? std::string() : complaint(text, allowed);
-          },
-          "[" + allowed + "]"};
-}
-
-/// `allowed` says the range in words.
-CLI::Validator number_in(double lowest, double highest, const std::string& allowed) {
-  return {[=](std::string& text) {
-            const std::optional<double> value = parse_number<double>(text);
-            return value && *value >= lowest && *value <= highest ? std::string() : complaint(text, allowed);
-          },
-          "[" + allowed + "]"};
-}
-
-CLI::Validator one_of(const std::vector<std::string>& names) {
-  std::string allowed;
-  for (const std::string& name : names) allowed += (allowed.empty() ? "" : ", ") + name;
-  return {[=](std::string& text) {
-            return std::find(names.begin(), names.end(), text) != names.end() ? std::string() : complaint(text, allowed);
-          },
-          ""};
-}
-
-/// Bytes with an optional unit, turned into a plain number.
-CLI::Validator size_in(int64_t lowest, int64_t highest, const std::string& allowed) {
-  return {[=](std::string& text) {
-            if (text.empty() || text.front() < '0' || text.front() > '9') return complaint(text, allowed);
-            std::string bytes = text;
-            try {
-              if (!CLI::AsSizeValue(false)(bytes).empty()) return complaint(text, allowed);
-            } catch (const CLI::Error&) {
-              return complaint(text, allowed);
-            }
-            const std::optional<int64_t> value = parse_number<int64_t>(bytes);
-            if (!value || *value < lowest || *value > highest) return complaint(text, allowed);
-            text = bytes;
-            return std::string();
-          },
-          "[" + allowed + "]"};
-}
 
 /// An option whose values are names of an enumeration.
 template <class Enum>
@@ -348,16 +293,7 @@ ParseResult parse_options(int argc, const char* const* argv) {
     return sub;
   };
   CLI::App* serve = add_command("serve", "serve over gRPC", Command::kServe);
-  serve->add_option("--grpc", options.serve.grpc_address,
-                    "HOST:PORT to serve gRPC on; port 0 chooses one; default 127.0.0.1:50051");
-  serve->add_option("--http", options.serve.http_address,
-                    "HOST:PORT for POST /start_profile and /stop_profile, or off; default 127.0.0.1:8000");
-  serve->add_option_function<std::string>(
-      "--trace-dir", [&options](const std::string& folder) { options.serve.trace_dir = folder; },
-      "folder for captures that name none (default traces); if given, also for the last steps before a rank was lost");
-  serve
-      ->add_option("--drain-timeout", options.serve.drain_timeout_s, "seconds that open requests get after SIGTERM; default 30")
-      ->check(number_in(0.0, 86400.0, "0 to 86400 seconds"));
+  add_serve_options(*serve, options.serve);
   CLI::App* generate = add_command("generate", "one completion", Command::kGenerate);
   add_generate(*generate, options.generate);
   add_trace(*generate, options.engine.trace);
@@ -393,6 +329,10 @@ ParseResult parse_options(int argc, const char* const* argv) {
     e.token_budget = std::max(e.token_budget, e.max_seqs + std::min<int64_t>(e.prefill_chunk, 64));
   }
   if (const std::string complaint = check_together(options.engine); !complaint.empty()) return refuse(complaint);
+  if (options.command == Command::kServe) {
+    if (const char* key = std::getenv("FERRY_API_KEY")) options.serve.access.api_key = key;
+    if (const std::string complaint = check_together(options.serve); !complaint.empty()) return refuse(complaint);
+  }
   return {.options = std::move(options), .message = "", .exit_code = 0};
 }
 

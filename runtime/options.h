@@ -7,9 +7,11 @@
 #include <vector>
 
 #include "moe/combine_mode.h"
+#include "runtime/access_options.h"
 #include "runtime/base/types.h"
 #include "runtime/model/quantization.h"
 #include "runtime/schedule/request.h"
+#include "runtime/server_limits.h"
 
 namespace ferry {
 
@@ -59,8 +61,10 @@ struct GenerateOptions {
 struct ServeOptions {
   std::string grpc_address = "127.0.0.1:50051";
   std::string http_address = "127.0.0.1:8000";     // "off": no HTTP
-  std::optional<std::filesystem::path> trace_dir;  // for captures that name no folder, and for a lost rank's last steps
+  std::optional<std::filesystem::path> trace_dir;  // that captures stay below; if given, also for a lost rank's last steps
   double drain_timeout_s = 30;
+  AccessOptions access;
+  ServerLimits limits;
 };
 
 struct DumpOptions {

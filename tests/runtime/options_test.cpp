@@ -70,6 +70,45 @@ TEST(Options, TraceAndClockSkew) {
   EXPECT_EQ(options.engine.clock_skew.drift_ppm, 40.5);
 }
 
+TEST(Options, LimitsOfThePortsAreOptionsWithRanges) {
+  const ServerLimits limits = accept(line("serve", {"--http-body-bytes", "2MiB", "--http-headers", "50", "--grpc-streams", "7",
+                                                    "--http-idle-seconds", "0.5", "--stop-bytes", "10"}))
+                                  .serve.limits;
+  EXPECT_EQ(limits.http_body_bytes, 2 << 20);
+  EXPECT_EQ(limits.http_headers, 50);
+  EXPECT_EQ(limits.grpc_streams, 7);
+  EXPECT_EQ(limits.http_idle_s, 0.5);
+  EXPECT_EQ(limits.stop_bytes, 10);
+  refuse(line("serve", {"--http-body-bytes", "2GiB"}), {"--http-body-bytes", "'2GiB'", "1KiB to 1GiB"});
+  refuse(line("serve", {"--http-headers", "7"}), {"--http-headers", "'7'", "8 to 10000"});
+  refuse(line("serve", {"--http-idle-seconds", "0"}), {"--http-idle-seconds", "0.1 to 86400"});
+  const std::string help = parse({"serve", "--help"}).message;
+  for (const char* text : {"--http-header-bytes", "--grpc-connections", "default 16MiB", "--prompt-bytes", "--api-key-file"})
+    EXPECT_NE(help.find(text), std::string::npos) << text;
+}
+
+TEST(Options, AccessOfServe) {
+  const AccessOptions access = accept(line("serve", {"--api-key-file", "k", "--tls-cert", "c", "--tls-key", "p",
+                                                     "--tls-client-ca", "a", "--allowed-host", "one", "--allowed-host", "two"}))
+                                   .serve.access;
+  EXPECT_EQ(access.api_key_file, "k");
+  EXPECT_EQ(access.tls_client_ca, "a");
+  EXPECT_EQ(access.allowed_hosts, (std::vector<std::string>{"one", "two"}));
+  refuse(line("serve", {"--tls-cert", "c"}), {"--tls-cert", "--tls-key", "both"});
+  refuse(line("serve", {"--tls-key", "c"}), {"--tls-key", "--tls-cert", "both"});
+  refuse(line("serve", {"--tls-client-ca", "c"}), {"--tls-client-ca", "--tls-cert"});
+}
+
+TEST(Options, OneKeyMayComeFromTheEnvironment) {
+  ASSERT_EQ(setenv("FERRY_API_KEY", "a-secret-key", 1), 0);
+  EXPECT_EQ(accept(line("serve", {})).serve.access.api_key, "a-secret-key");
+  ASSERT_EQ(setenv("FERRY_API_KEY", "", 1), 0);
+  refuse(line("serve", {}), {"FERRY_API_KEY", "no such variable"});
+  EXPECT_FALSE(accept(line("generate", {})).serve.access.api_key.has_value());
+  ASSERT_EQ(unsetenv("FERRY_API_KEY"), 0);
+  EXPECT_FALSE(accept(line("serve", {})).serve.access.api_key.has_value());
+}
+
 TEST(Options, DefaultsOfServe) {
   const Options options = accept(line("serve", {}));
   EXPECT_EQ(options.command, Command::kServe);

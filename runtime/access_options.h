@@ -1,0 +1,19 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ferry {
+
+/// Who may use the ports of `ferry serve`, as asked for: file names, not contents (runtime/server/access.h reads them).
+struct AccessOptions {
+  std::filesystem::path api_key_file;       // one key a line; empty: none
+  std::optional<std::string> api_key;       // from the environment (FERRY_API_KEY); valid beside those of the file
+  std::filesystem::path tls_cert, tls_key;  // PEM, both or neither; neither: no TLS
+  std::filesystem::path tls_client_ca;      // PEM; given: clients must show a certificate that it signed
+  std::vector<std::string> allowed_hosts;   // names of this server beyond loopback and the bound address, for HTTP's Host
+};
+
+}  // namespace ferry

@@ -1,0 +1,131 @@
+#include "runtime/server/access.h"
+
+#include <arpa/inet.h>
+#include <openssl/crypto.h>
+#include <openssl/sha.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "runtime/base/error.h"
+#include "runtime/model/json_file.h"
+#include "runtime/server/host_port.h"
+
+namespace ferry {
+namespace {
+
+constexpr std::size_t kMaxKeys = 1024;
+
+bool is_key(std::string_view text) {
+  const auto is_visible = [](char c) { return c > ' ' && c <= '~'; };
+  return text.size() >= ApiKeys::kMinBytes && text.size() <= ApiKeys::kMaxBytes &&
+         std::all_of(text.begin(), text.end(), is_visible);
+}
+
+/// Runs `read` and puts the option's name in front of what it throws.
+template <class Read>
+auto named(const char* option, Read&& read) {
+  try {
+    return read();
+  } catch (const Error& error) {
+    throw Error(error.code(), std::string(option) + ": " + error.what());
+  }
+}
+
+/// The lines of a key file; empty ones and those that begin with '#' are none.
+std::vector<std::string> key_lines(const std::string& text) {
+  std::vector<std::string> lines;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    std::string line = text.substr(begin, end - begin);
+    if (!line.empty() && line.back() == '\r') line.pop_back();
+    if (!line.empty() && line.front() != '#') lines.push_back(std::move(line));
+    begin = end + 1;
+  }
+  return lines;
+}
+
+std::string read_pem(const char* option, const std::filesystem::path& path) {
+  return named(option, [&] {
+    std::string text = read_text_file(path);
+    if (text.find("-----BEGIN ") == std::string::npos) throw_invalid(path.string() + ": holds no PEM block");
+    return text;
+  });
+}
+
+}  // namespace
+
+ApiKeys::ApiKeys(const std::vector<std::string>& keys) {
+  if (keys.size() > kMaxKeys)
+    throw_invalid(std::to_string(keys.size()) + " keys; allowed: at most " + std::to_string(kMaxKeys));
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (!is_key(keys[i])) {
+      throw_invalid("key " + std::to_string(i + 1) + " has " + std::to_string(keys[i].size()) + " bytes; allowed: " +
+                    std::to_string(kMinBytes) + " to " + std::to_string(kMaxBytes) + " printable characters without spaces");
+    }
+    digests_.push_back(digest_of(keys[i]));
+  }
+}
+
+ApiKeys::Digest ApiKeys::digest_of(std::string_view text) {
+  Digest digest{};
+  SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest.data());
+  return digest;
+}
+
+std::optional<int> ApiKeys::find(std::string_view presented) const {
+  // Digests have one length, and all of them are compared: time tells neither how much of a key was right nor which it was.
+  const Digest digest = digest_of(presented.substr(0, kMaxBytes + 1));
+  int found = -1;
+  for (std::size_t i = 0; i < digests_.size(); ++i) {
+    const int is_equal = CRYPTO_memcmp(digest.data(), digests_[i].data(), digest.size()) == 0;
+    found = is_equal * static_cast<int>(i) + (1 - is_equal) * found;
+  }
+  return found < 0 ? std::nullopt : std::optional(found);
+}
+
+Access load_access(const AccessOptions& options) {
+  Access access;
+  std::vector<std::string> keys;
+  if (options.api_key) {
+    named("FERRY_API_KEY", [&] { return ApiKeys({*options.api_key}); });
+    keys.push_back(*options.api_key);
+  }
+  if (!options.api_key_file.empty()) {
+    named("--api-key-file", [&] {
+      const std::vector<std::string> lines = key_lines(read_text_file(options.api_key_file));
+      if (lines.empty()) throw_invalid(options.api_key_file.string() + " holds no key; allowed: one key a line");
+      ApiKeys{lines};
+      keys.insert(keys.end(), lines.begin(), lines.end());
+      return 0;
+    });
+  }
+  access.keys = ApiKeys(keys);
+  if (!options.tls_cert.empty()) {
+    access.tls = TlsIdentity{.certificate_chain = read_pem("--tls-cert", options.tls_cert),
+                             .private_key = read_pem("--tls-key", options.tls_key),
+                             .client_ca = {}};
+    if (!options.tls_client_ca.empty()) access.tls->client_ca = read_pem("--tls-client-ca", options.tls_client_ca);
+  }
+  for (std::string host : options.allowed_hosts) {
+    std::transform(host.begin(), host.end(), host.begin(), [](unsigned char c) { return std::tolower(c); });
+    access.allowed_hosts.push_back(std::move(host));
+  }
+  return access;
+}
+
+bool is_loopback_host(std::string_view host) {
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  in_addr address{};  // not by its beginning: 127.example.org is somebody's name
+  const bool is_ipv4 = inet_pton(AF_INET, std::string(host).c_str(), &address) == 1;
+  return host == "localhost" || host == "::1" || (is_ipv4 && ntohl(address.s_addr) >> 24 == 127);
+}
+
+std::optional<std::string> open_port_warning(const std::string& port, const std::string& address, const Access& access) {
+  const std::string host = parse_host_port(port, address).host;
+  const bool is_guarded = !access.keys.empty() || (access.tls && !access.tls->client_ca.empty());
+  if (is_guarded || is_loopback_host(host)) return std::nullopt;
+  return "the " + port + " port " + address + " is open to the network and asks for no key; --api-key-file sets keys";
+}
+
+}  // namespace ferry

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/access_options.h"
+
+// Who may use the ports: API keys and TLS, read once at start and then the same for HTTP and gRPC.
+
+namespace ferry {
+
+/// The keys that open the ports. Only their digests are kept. Any thread may ask.
+class ApiKeys {
+ public:
+  static constexpr std::size_t kMinBytes = 8, kMaxBytes = 512;  // of a key: printable ASCII without spaces
+
+  ApiKeys() = default;
+  /// Throws Error{kInvalidArgument} that says which key (by number, never by content) is not one.
+  explicit ApiKeys(const std::vector<std::string>& keys);
+
+  /// Without any key the ports are open.
+  bool empty() const { return digests_.empty(); }
+  /// Which key `presented` is: its place in the list, which names the caller. Takes the same time whether and where it is found.
+  std::optional<int> find(std::string_view presented) const;
+
+ private:
+  using Digest = std::array<unsigned char, 32>;
+  static Digest digest_of(std::string_view text);
+  std::vector<Digest> digests_;
+};
+
+/// Contents of PEM files.
+struct TlsIdentity {
+  std::string certificate_chain;
+  std::string private_key;
+  std::string client_ca;  // empty: clients need no certificate
+};
+
+struct Access {
+  ApiKeys keys;
+  std::optional<TlsIdentity> tls;          // absent: plain text
+  std::vector<std::string> allowed_hosts;  // lower case
+};
+
+/// Reads what `options` names. Throws Error with the option's name for a file that cannot be read or holds no key.
+Access load_access(const AccessOptions& options);
+
+/// Whether `host` (a name, or an address with or without brackets) reaches this machine only.
+bool is_loopback_host(std::string_view host);
+
+/// One line for whoever opens a port to the network without a key: `port` is "http" or "grpc", `address` HOST:PORT. Absent if the
+/// address is loopback, or callers need a key or a certificate.
+std::optional<std::string> open_port_warning(const std::string& port, const std::string& address, const Access& access);
+
+}  // namespace ferry

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+
+namespace ferry {
+
+/// What a stranger may take of the coordinator, on both ports. Every bound holds before the bytes are read or kept. The options of
+/// `ferry serve` have the same names.
+struct ServerLimits {
+  // HTTP
+  int64_t http_body_bytes = int64_t{16} << 20;         // of one request
+  int64_t http_total_body_bytes = int64_t{256} << 20;  // of all requests that are being received or answered
+  int64_t http_header_bytes = int64_t{16} << 10;       // request line and headers
+  int64_t http_headers = 100;                          // of one request
+  int64_t http_connections = 1024;                     // fewer where the system gives fewer descriptors
+  double http_header_s = 10;                           // for TLS's handshake, then for request line and headers
+  double http_body_s = 60;                             // for the body, from the headers' end
+  double http_write_s = 30;                            // for a client to take an answer
+  double http_idle_s = 60;                             // between two requests of a connection
+  // gRPC
+  int64_t grpc_message_bytes = int64_t{64} << 20;   // of one message, either way
+  int64_t grpc_metadata_bytes = int64_t{16} << 10;  // headers of one call
+  int64_t grpc_memory_bytes = int64_t{512} << 20;   // buffers of all connections
+  int64_t grpc_connections = 1024;                  // fewer where the system gives fewer descriptors
+  int64_t grpc_streams = 256;                       // calls at once on one connection
+  double grpc_idle_s = 300;                         // without a call, until a connection is closed
+  // Of one request for tokens, whatever port it came through
+  int64_t prompt_bytes = int64_t{4} << 20;  // text, or messages together
+  int64_t stop_strings = 16;
+  int64_t stop_bytes = 1024;  // of one stop string
+};
+
+}  // namespace ferry
