@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# The whole check, the same here and in CI: builds release, asan and tsan and runs their tests.
+# The whole check, the same here and in CI: the sources' form, then release, asan and tsan, built and tested.
+#   format   clang-format on every C++ file
 #   release  everything
-#   asan     everything, with AddressSanitizer and UndefinedBehaviorSanitizer
-#   tsan     what has threads and no foreign runtime: base, moe, schedule, comm
-# Ends with one line per preset; the exit code is non-zero if a build or a test failed.
+#   asan     everything but whole jobs that only compare answers, with AddressSanitizer and UndefinedBehaviorSanitizer
+#   tsan     what has threads: base, moe, schedule, comm, the coordinator and its servers
+# Ends with where the time went and one line per part; the exit code is non-zero if a build or a test failed.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
@@ -11,29 +12,63 @@ launch/setup.sh --no-build || exit 1
 logs=build/test-logs
 mkdir -p "$logs"
 summary=()
+times=()
 failed=0
 
-for preset in release asan tsan; do
-  start=$SECONDS
-  target=all
-  [ "$preset" != tsan ] || target=thread_tests
+# part NAME COMMAND...: one part that is no preset; its output is shown if it fails.
+part() {
+  local name="$1" start=$SECONDS verdict=passed
+  shift
+  if ! "$@" >"$logs/$name.log" 2>&1; then
+    tail -n 60 "$logs/$name.log"
+    verdict="FAILED, see $logs/$name.log"
+    failed=1
+  fi
+  summary+=("$name: $verdict ($((SECONDS - start)) s)")
+}
+
+# What took longest in a preset: objects and links by ninja's log since the second in which the build began, tests by ctest's.
+slowest() {
+  local preset="$1"
+  times+=("$preset, slowest to build (s):"
+    "$(awk 'NR > 1 && !seen[$4]++ { printf "%8.1f %s\n", ($2 - $1) / 1000, $4 }' <(tac "build/$preset/.ninja_log") | sort -rn | head -n 8)"
+    "$preset, slowest tests (s):"
+    "$(sed -nE 's/^ *[0-9]+\/[0-9]+ Test +#[0-9]+: ([^ ]+) .* ([0-9.]+) sec.*/\2 \1/p' "$logs/$preset-ctest.log" \
+      | sort -rn | head -n 8 | awk '{ printf "%8.1f %s\n", $1, $2 }')")
+}
+
+# one_preset NAME TARGET: builds and tests a preset.
+one_preset() {
+  local preset="$1" target="$2" start=$SECONDS built status=0 result skipped
   if ! { cmake --preset "$preset" && cmake --build --preset "$preset" -j 2 --target "$target"; } >"$logs/$preset-build.log" 2>&1; then
     tail -n 60 "$logs/$preset-build.log"
     summary+=("$preset: BUILD FAILED, see $logs/$preset-build.log")
     failed=1
-    continue
+    return
   fi
   built=$SECONDS
-  status=0
   ctest --preset "$preset" 2>&1 | tee "$logs/$preset-ctest.log" || status=$?
   [ "$status" = 0 ] || failed=1
   result="$(grep -E 'tests passed|No tests were found' "$logs/$preset-ctest.log" | tail -n 1)"
   summary+=("$preset: ${result:-ctest gave no summary, exit code $status} (build $((built - start)) s, tests $((SECONDS - built)) s)")
   skipped="$(sed -n '/The following tests did not run/,/^$/p' "$logs/$preset-ctest.log" | grep -c Skipped || true)"
   [ "$skipped" = 0 ] || summary+=("  $skipped skipped")
-done
+  slowest "$preset"
+}
+
+every_file_is_formatted() {
+  git ls-files -co --exclude-standard '*.h' '*.cpp' | xargs -P 2 -n 40 clang-format --dry-run --Werror
+}
+
+part format every_file_is_formatted
+one_preset release all
+one_preset asan all
+one_preset tsan thread_tests
 
 echo
-echo "== Summary"
+echo "== Where the time went"
+printf '%s\n' "${times[@]}"
+echo
+echo "== Summary ($((SECONDS / 60)) min $((SECONDS % 60)) s)"
 printf '%s\n' "${summary[@]}"
 exit "$failed"

@@ -18,7 +18,6 @@ namespace ferry {
 namespace {
 
 constexpr int64_t kBlockTokens = 16;              // of a KV block
-constexpr std::chrono::minutes kLoadTimeout{30};  // for the slowest rank to load its weights
 
 std::chrono::milliseconds to_milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3));

@@ -25,6 +25,8 @@
 
 namespace ferry {
 
+inline constexpr std::chrono::minutes kLoadTimeout{30};  // for the slowest rank to load its weights
+
 /// Threads, chosen kernels and matrix product of a rank.
 struct ComputeResources {
   ComputeResources(const EngineOptions& options, const Cluster& cluster, DType dtype);

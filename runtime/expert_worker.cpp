@@ -17,7 +17,6 @@ namespace ferry {
 namespace {
 
 constexpr Rank kSource{0};
-constexpr std::chrono::minutes kLoadTimeout{30};
 // An idle coordinator says every Engine::kKeepAlivePeriod that it is alive; several missed ones mean that it hangs.
 constexpr int kMissedKeepAlives = 3;
 

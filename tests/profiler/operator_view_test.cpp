@@ -15,7 +15,14 @@ using test::text;
 TEST(OperatorViewTest, TimesAndRooflineByHand) {
   test::SmallCapture small(2, 10000);
   CaptureInfo& info = small.capture.info;
-  info.model = {.dtype_bytes = 2, .weight_bytes = 2, .mixer_bytes = 2, .shared_bytes = 2, .head_bytes = 2, .hidden_dim = 8, .num_heads = 2, .head_dim = 5};
+  info.model = {.dtype_bytes = 2,
+                .weight_bytes = 2,
+                .mixer_bytes = 2,
+                .shared_bytes = 2,
+                .head_bytes = 2,
+                .hidden_dim = 8,
+                .num_heads = 2,
+                .head_dim = 5};
   info.flops_per_s = 1e9;
   info.read_bytes_per_s = 1e9;
   small.step(0, Phase::kDecode, 0, 9000, 1, 1);

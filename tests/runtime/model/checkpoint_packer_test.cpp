@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 using test::expect_error;
 using test::TinyModel;
 
-const std::string kLayers = "model.language_model.layers.";
+const std::string kLayerPrefix = "model.language_model.layers.";
 constexpr const char* kMixed = "experts=w4a8,lm_head=w8a8";
 
 /// Widths that groups of 32 divide, 64 not always.
@@ -84,14 +84,14 @@ TEST_F(PackerTest, KeepsWhatIsNotQuantisedAndReplacesTheRest) {
   for (int layer = 0; layer < 3; ++layer) {
     for (int e = 0; e < 11; ++e) {
       for (const char* part : {".gate_up_proj.panels", ".down_proj.panels"})
-        expected.insert(kLayers + std::to_string(layer) + ".mlp.experts." + std::to_string(e) + part);
+        expected.insert(kLayerPrefix + std::to_string(layer) + ".mlp.experts." + std::to_string(e) + part);
     }
   }
   std::set<std::string> names;
   for (const std::string_view name : checkpoint.names()) names.emplace(name);
   EXPECT_EQ(names, expected);
   EXPECT_EQ(checkpoint.find("lm_head.panels")->note, "w8a8 [97, 96]");
-  EXPECT_EQ(checkpoint.find(kLayers + "1.mlp.experts.7.gate_up_proj.panels")->note, "w4a8:32 [64, 96] gated");
+  EXPECT_EQ(checkpoint.find(kLayerPrefix + "1.mlp.experts.7.gate_up_proj.panels")->note, "w4a8:32 [64, 96] gated");
   for (const char* file : {"config.json", "generation_config.json"}) EXPECT_EQ(read(to_ / file), read(from_ / file));
   load();
 }
@@ -148,7 +148,7 @@ TEST_F(PackerTest, BadInputLeavesNothing) {
   const TinyModel good(kSizes);
   expect_refused(TinyModel(), "w4a8", {"tensor", "72 elements", "w4a8:32"});
   TinyModel bad = good;
-  bad.tensors.at(kLayers + "1.mlp.experts.down_proj").set(5, std::numeric_limits<float>::quiet_NaN());
+  bad.tensors.at(kLayerPrefix + "1.mlp.experts.down_proj").set(5, std::numeric_limits<float>::quiet_NaN());
   expect_refused(bad, "w8a8", {"layers.1.mlp.experts.down_proj", "nan at row 0, column 5"});
   bad = good;
   bad.tensors.erase("lm_head.weight");
@@ -194,7 +194,7 @@ TEST_F(PackerTest, ARankReadsItsOwnExpertsOnly) {
   if (cpu_matmul_names().empty()) GTEST_SKIP() << "no own kernels for this processor";
   pack(TinyModel(kSizes), "w8a8");
   const fs::path path = to_ / "model-00001-of-00001.safetensors";
-  const std::string name = kLayers + "1.mlp.experts.5.down_proj.panels";  // of 11 the first rank holds 0 to 5
+  const std::string name = kLayerPrefix + "1.mlp.experts.5.down_proj.panels";  // of 11 the first rank holds 0 to 5
   int64_t end = 0;                                                        // of the tensor in the file
   {
     const SafetensorsFile file(path);
