@@ -19,7 +19,7 @@ namespace {
 
 namespace pb = perfetto::protos;
 
-pb::Trace written_trace(const ReportInput& input) {
+pb::Trace written(const ReportInput& input) {
   std::ostringstream out;
   write_perfetto_trace(input, out);
   pb::Trace trace;
@@ -142,7 +142,7 @@ std::size_t num_drawn(const Timeline& timeline) {
 
 TEST(PerfettoTrace, HoldsEverySliceOfTheTimelineOnce) {
   const ReportInput input(make_made_capture({.world_size = 3, .num_layers = 3}));
-  const TraceReader reader(written_trace(input));
+  const TraceReader reader(written(input));
   ASSERT_EQ(reader.slices.size(), input.timeline.slices.size());
   std::multiset<std::tuple<std::string, int64_t, int64_t>> expected, got;
   for (const Slice& slice : input.timeline.slices) {
@@ -155,7 +155,7 @@ TEST(PerfettoTrace, HoldsEverySliceOfTheTimelineOnce) {
 }
 
 TEST(PerfettoTrace, SlicesOfATrackAreDisjointOrNested) {
-  const TraceReader reader(written_trace(ReportInput(make_made_capture({.world_size = 4, .slow_rank = 2, .slow_factor = 3}))));
+  const TraceReader reader(written(ReportInput(make_made_capture({.world_size = 4, .slow_rank = 2, .slow_factor = 3}))));
   std::map<uint64_t, std::vector<ReadSlice>> by_track;
   for (const ReadSlice& slice : reader.slices) by_track[slice.track].push_back(slice);
   std::size_t deepest = 0;
@@ -177,7 +177,7 @@ TEST(PerfettoTrace, SlicesOfATrackAreDisjointOrNested) {
 
 TEST(PerfettoTrace, ProcessIsTheRankAndEveryLaneHasATrack) {
   const ReportInput input(make_made_capture({.world_size = 3, .clock_bound_ns = 4200}));
-  const TraceReader reader(written_trace(input));
+  const TraceReader reader(written(input));
   std::map<int32_t, pb::TrackDescriptor> processes;
   std::set<std::pair<int32_t, std::string>> threads;
   std::multiset<std::string> others;
@@ -205,7 +205,7 @@ TEST(PerfettoTrace, ProcessIsTheRankAndEveryLaneHasATrack) {
 }
 
 TEST(PerfettoTrace, SlicesSayWhatTheyAre) {
-  const TraceReader reader(written_trace(ReportInput(make_made_capture({.num_prefill_steps = 1, .num_decode_steps = 2}))));
+  const TraceReader reader(written(ReportInput(make_made_capture({.num_prefill_steps = 1, .num_decode_steps = 2}))));
   const auto find = [&](const std::string& name, const std::string& phase) -> ReadSlice {
     for (const ReadSlice& slice : reader.slices) {
       if (slice.name == name && slice.args.count("phase") != 0 && slice.args.at("phase") == phase) return slice;
@@ -234,7 +234,7 @@ TEST(PerfettoTrace, SlicesSayWhatTheyAre) {
 TEST(PerfettoTrace, EveryArrowGoesFromDispatchOverExpertsToCombine) {
   const ReportInput input(make_made_capture({.world_size = 4}));
   ASSERT_GT(input.timeline.flows.size(), 10U);
-  const TraceReader reader(written_trace(input));
+  const TraceReader reader(written(input));
   std::map<uint64_t, std::vector<ReadSlice>> ends;
   std::map<uint64_t, int> num_last;
   for (const ReadSlice& slice : reader.slices) {
@@ -259,7 +259,7 @@ TEST(PerfettoTrace, EveryArrowGoesFromDispatchOverExpertsToCombine) {
 
 TEST(PerfettoTrace, CountersAreThoseOfTheTimeline) {
   const ReportInput input(make_made_capture({.world_size = 3}));
-  const TraceReader reader(written_trace(input));
+  const TraceReader reader(written(input));
   std::size_t num_samples = 0;
   std::map<std::string, std::size_t> by_name;
   for (const auto& [track, samples] : reader.samples) {
@@ -280,7 +280,7 @@ TEST(PerfettoTrace, LossIsSaidAndTheRestStillReads) {
   Capture capture = make_made_capture({});
   capture.ranks[1].threads[0].num_lost = 17;
   const ReportInput input(std::move(capture));
-  const TraceReader reader(written_trace(input));
+  const TraceReader reader(written(input));
   EXPECT_EQ(reader.num_losses, 1);
   EXPECT_THAT(reader.instants, testing::ElementsAre("spans lost"));
   EXPECT_EQ(reader.slices.size(), input.timeline.slices.size());
@@ -290,12 +290,12 @@ TEST(PerfettoTrace, AnEmptyRankIsNoObstacle) {
   Capture capture = make_made_capture({.world_size = 3});
   capture.ranks[2].threads.clear();
   const ReportInput input(std::move(capture));
-  const TraceReader reader(written_trace(input));
+  const TraceReader reader(written(input));
   EXPECT_EQ(reader.slices.size(), input.timeline.slices.size());
 }
 
 TEST(PerfettoTrace, ClockIsTiedToTheTimeOfDay) {
-  const pb::Trace trace = written_trace(ReportInput(make_made_capture({})));
+  const pb::Trace trace = written(ReportInput(make_made_capture({})));
   ASSERT_TRUE(trace.packet(0).has_clock_snapshot());
   const pb::ClockSnapshot& snapshot = trace.packet(0).clock_snapshot();
   EXPECT_EQ(snapshot.primary_trace_clock(), pb::BUILTIN_CLOCK_MONOTONIC);
