@@ -1,6 +1,5 @@
 #include "comm/failure_latch.h"
 
-#include "comm/group.h"
 #include "runtime/base/check.h"
 
 namespace ferry {
@@ -13,8 +12,9 @@ void check_op(const OpInfo& info, Rank self, int size) {
 
 std::string describe(const OpInfo& info) {
   const bool is_send = info.kind == OpInfo::Kind::kSend;
-  return std::string(is_send ? "send of " : "recv of at most ") + std::to_string(info.bytes) + " bytes " +
-         (is_send ? "to" : "from") + " rank " + std::to_string(info.peer.value) + " (tag " + std::to_string(info.tag) + ")";
+  const char* what = is_send ? "send of " : info.fit == Fit::kExact ? "recv of " : "recv of at most ";
+  return what + std::to_string(info.bytes) + " bytes " + (is_send ? "to" : "from") + " rank " +
+         std::to_string(info.peer.value) + " (tag " + std::to_string(info.tag) + ")";
 }
 
 bool FailureLatch::set(ErrorCode code, Rank rank, const std::string& reason) {
@@ -41,6 +41,12 @@ void FailureLatch::throw_if_set() const {
   if (!is_set()) return;
   const std::scoped_lock lock(mutex_);
   throw Error(code_, message_);
+}
+
+void FailureLatch::require_fit(const OpInfo& info, std::size_t bytes) {
+  if (info.fit == Fit::kExact ? bytes == info.bytes : bytes <= info.bytes) return;
+  set(ErrorCode::kInternal, info.peer, "sent " + std::to_string(bytes) + " bytes for the " + describe(info));
+  throw_if_set();
 }
 
 }  // namespace ferry

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <string>
 
+#include "comm/group.h"
 #include "runtime/base/error.h"
 #include "runtime/base/types.h"
 
@@ -19,7 +20,8 @@ struct OpInfo {
   Kind kind = Kind::kSend;
   Rank peer;
   int tag = 0;
-  std::size_t bytes = 0;  // of the caller's memory; what arrives may be less
+  std::size_t bytes = 0;  // of the caller's memory
+  Fit fit = Fit::kExact;  // of a receive
 };
 
 /// Checks what every transport asks of isend and irecv: a peer that exists and is not `self`, and a tag below kNumInnerTags.
@@ -42,6 +44,8 @@ class FailureLatch {
   std::string message() const;
   /// Throws the first failure as Error, if there is one.
   void throw_if_set() const;
+  /// Fails and throws unless a message of `bytes` fits the receive.
+  void require_fit(const OpInfo& info, std::size_t bytes);
 
  private:
   std::atomic<bool> is_set_{false};

@@ -44,7 +44,7 @@ void Group::group_start() {
 }
 
 // When posting fails, the caller unwinds and frees the memory of what was posted before, so that must go first.
-void Group::post(const std::function<std::unique_ptr<PendingOp>()>& start) {
+void Group::post(const std::function<Posted()>& start) {
   try {
     group_ops_.push_back(start());
   } catch (...) {
@@ -57,29 +57,38 @@ void Group::post(const std::function<std::unique_ptr<PendingOp>()>& start) {
 void Group::send(std::span<const std::byte> data, Rank to, int tag) {
   FERRY_CHECK(in_group_) << " send outside group_start and group_end";
   check_peer(*this, to, tag);
-  post([&] { return isend(data, to, tag); });
+  post([&] { return Posted{isend(data, to, tag), false, nullptr}; });
 }
 
-void Group::recv(std::span<std::byte> data, Rank from, int tag) {
+void Group::recv(std::span<std::byte> data, Rank from, int tag, std::size_t* received) {
   FERRY_CHECK(in_group_) << " recv outside group_start and group_end";
   check_peer(*this, from, tag);
-  post([&] { return irecv(data, from, tag); });
+  const Fit fit = received == nullptr ? Fit::kExact : Fit::kUpTo;
+  post([&] { return Posted{irecv(data, from, tag, fit), true, received}; });
 }
 
 void Group::group_end(Deadline deadline) {
   FERRY_CHECK(in_group_) << " group_end without group_start";
   in_group_ = false;
   // A local, so that a throw drops the unfinished operations: the group has failed and will not touch their memory again.
-  Ops ops = std::move(group_ops_);
+  const std::vector<Posted> ops = std::move(group_ops_);
   group_ops_.clear();
-  wait_all(ops, deadline);
+  for (const Posted& posted : ops) {
+    if (!posted.is_recv) continue;
+    const std::size_t bytes = wait(*posted.op, deadline);
+    if (posted.received != nullptr) *posted.received = bytes;
+  }
+  // Last, as a peer's receive of them may be what it waits for first.
+  for (const Posted& posted : ops) {
+    if (!posted.is_recv) wait(*posted.op, deadline);
+  }
 }
 
 // Everyone tells everyone, so that each rank's deadline names the rank that is silent and not the one that waits for it.
 void Group::barrier(Deadline deadline) {
   Ops ops;
   for (int r = 0; r < size(); ++r) {
-    if (Rank{r} != rank()) ops.push_back(irecv({}, Rank{r}, kBarrierTag));
+    if (Rank{r} != rank()) ops.push_back(irecv({}, Rank{r}, kBarrierTag, Fit::kExact));
   }
   for (int r = 0; r < size(); ++r) {
     if (Rank{r} != rank()) ops.push_back(isend({}, Rank{r}, kBarrierTag));
@@ -91,7 +100,7 @@ void Group::broadcast(std::span<std::byte> data, Rank root, Deadline deadline) {
   FERRY_CHECK(root.value >= 0 && root.value < size()) << " root " << root.value << " of " << size();
   Ops ops;
   if (rank() != root) {
-    ops.push_back(irecv(data, root, kBroadcastTag));
+    ops.push_back(irecv(data, root, kBroadcastTag, Fit::kExact));
   } else {
     for (int r = 0; r < size(); ++r) {
       if (Rank{r} != rank()) ops.push_back(isend(data, Rank{r}, kBroadcastTag));
@@ -109,7 +118,7 @@ void Group::all_gather(std::span<const std::byte> data, std::span<std::byte> out
     if (Rank{r} == rank()) {
       copy_bytes(data, part.data());
     } else {
-      ops.push_back(irecv(part, Rank{r}, kAllGatherTag));
+      ops.push_back(irecv(part, Rank{r}, kAllGatherTag, Fit::kExact));
     }
   }
   for (int r = 0; r < size(); ++r) {
@@ -133,7 +142,7 @@ void Group::all_to_all_v(const AllToAllV& args, Deadline deadline) {
   const auto self = static_cast<std::size_t>(rank().value);
   for (std::size_t r = 0; r < num_ranks; ++r) {
     const auto part = slice(args.recv, args.recv_offsets[r], args.recv_counts[r]);
-    if (r != self) ops.push_back(irecv(part, Rank{static_cast<int>(r)}, kAllToAllTag));
+    if (r != self) ops.push_back(irecv(part, Rank{static_cast<int>(r)}, kAllToAllTag, Fit::kUpTo));
   }
   for (std::size_t r = 0; r < num_ranks; ++r) {
     const auto part = slice(args.send, args.send_offsets[r], args.send_counts[r]);
@@ -158,7 +167,7 @@ void Group::all_reduce_sum(std::span<float> data, Deadline deadline) {
     for (int r = 1; r < size(); ++r) {
       auto& part = parts[static_cast<std::size_t>(r)];
       part.resize(data.size());
-      ops.push_back(irecv(std::as_writable_bytes(std::span(part)), Rank{r}, kReduceTag));
+      ops.push_back(irecv(std::as_writable_bytes(std::span(part)), Rank{r}, kReduceTag, Fit::kExact));
     }
     wait_all(ops, deadline);
     for (int r = 1; r < size(); ++r) {

@@ -29,13 +29,18 @@ class PendingOp {
   virtual ~PendingOp() = default;
 };
 
+/// What a receive takes: messages of up to its size, or of its size alone. Who knows the size says so: over gloo the whole of a
+/// message of more than 64 KiB then arrives while nobody waits for it.
+enum class Fit { kUpTo, kExact };
+
 /// One member's handle on a set of processes that exchange messages.
 ///
 /// Threads: one thread at a time may call anything but abort(), async_error() and fail(), which any thread may call at any
 /// time. Errors: a lost or silent peer is Error{kUnavailable} or, at a deadline, Error{kDeadlineExceeded}; both name the
-/// rank. After either the group is only good for abort() and destruction. What abort() interrupts throws Error{kCancelled}.
+/// rank. A message that does not fit its receive is Error{kInternal} that names the rank and both sizes. After any of them the group is only good for abort() and destruction. What abort() interrupts throws
+/// Error{kCancelled}.
 /// Messages between two ranks with one tag arrive in the order they were sent; with different tags they may be received in any
-/// order. A rank does not send to itself. A message that is larger than its receive is a broken protocol and ends the process.
+/// order. A rank does not send to itself.
 ///
 /// Destruction is a clean goodbye that no peer takes for a death. It does not wait for what is still on its way to a peer: end
 /// with a barrier.
@@ -50,12 +55,16 @@ class Group {
   virtual Rank rank() const = 0;
   virtual int size() const = 0;
 
-  /// Posts without waiting; the memory must stay untouched until wait(). A receive may be larger than what is sent.
+  /// Posts without waiting; the memory must stay untouched until wait(). A send may end only when its receive is waited for.
   virtual std::unique_ptr<PendingOp> isend(std::span<const std::byte> data, Rank to, int tag) = 0;
-  virtual std::unique_ptr<PendingOp> irecv(std::span<std::byte> data, Rank from, int tag) = 0;
+  virtual std::unique_ptr<PendingOp> irecv(std::span<std::byte> data, Rank from, int tag, Fit fit) = 0;
 
-  /// Returns when `op` is done. Gives the core away while it waits.
-  virtual void wait(PendingOp& op, Deadline deadline) = 0;
+  /// Returns when `op` is done: the bytes of the message, which may be fewer than its receive has room for. What lies behind them
+  /// is unspecified. Gives the core away while it waits.
+  virtual std::size_t wait(PendingOp& op, Deadline deadline) = 0;
+
+  /// The clock that deadlines are taken from.
+  virtual Deadline now() const { return std::chrono::steady_clock::now(); }
 
   /// Marks the group as failed because of `rank`: every wait, now and later, throws Error{kUnavailable} with `reason`.
   virtual void fail(Rank rank, const std::string& reason) = 0;
@@ -67,10 +76,11 @@ class Group {
   // NCCL's vocabulary on top of the above (comm/group.cpp). Every rank of the group calls the collectives in the same order.
 
   /// send and recv are posted at once and belong to the open group; there is no send or recv outside of one. The memory
-  /// must live until group_end returns, or until one of the three throws, which drops all that was posted.
+  /// must live until group_end returns, or until one of the three throws, which drops all that was posted. The message must have
+  /// data.size() bytes, or, if `received` is given, as many at most: that is its length when group_end returns.
   void group_start();
   void send(std::span<const std::byte> data, Rank to, int tag);
-  void recv(std::span<std::byte> data, Rank from, int tag);
+  void recv(std::span<std::byte> data, Rank from, int tag, std::size_t* received = nullptr);
   void group_end(Deadline deadline);
   /// Returns after every rank has called it.
   void barrier(Deadline deadline);
@@ -91,11 +101,17 @@ class Group {
   void all_reduce_sum(std::span<float> data, Deadline deadline);
 
  private:
-  void post(const std::function<std::unique_ptr<PendingOp>()>& start);
+  struct Posted {
+    std::unique_ptr<PendingOp> op;
+    bool is_recv = false;
+    std::size_t* received = nullptr;
+  };
+
+  void post(const std::function<Posted()>& start);
   void wait_all(std::vector<std::unique_ptr<PendingOp>>& ops, Deadline deadline);
 
   bool in_group_ = false;
-  std::vector<std::unique_ptr<PendingOp>> group_ops_;
+  std::vector<Posted> group_ops_;
 };
 
 }  // namespace ferry

@@ -1,7 +1,7 @@
 #include "comm/local_group.h"
 
+#include <algorithm>
 #include <condition_variable>
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <tuple>
@@ -59,8 +59,8 @@ class LocalGroup final : public Group {
     return std::make_unique<LocalOp>(info, std::span<std::byte>(), 0);
   }
 
-  std::unique_ptr<PendingOp> irecv(std::span<std::byte> data, Rank from, int tag) override {
-    const OpInfo info{OpInfo::Kind::kRecv, from, tag, data.size()};
+  std::unique_ptr<PendingOp> irecv(std::span<std::byte> data, Rank from, int tag, Fit fit) override {
+    const OpInfo info{OpInfo::Kind::kRecv, from, tag, data.size(), fit};
     check_op(info, rank_, size_);
     failure_.throw_if_set();
     const std::scoped_lock lock(hub_->mutex);
@@ -68,11 +68,11 @@ class LocalGroup final : public Group {
     return std::make_unique<LocalOp>(info, data, channel.num_posted++);
   }
 
-  void wait(PendingOp& pending, Deadline deadline) override {
+  std::size_t wait(PendingOp& pending, Deadline deadline) override {
     auto& op = dynamic_cast<LocalOp&>(pending);
     std::unique_lock lock(hub_->mutex);
     failure_.throw_if_set();
-    if (op.info.kind == OpInfo::Kind::kSend) return;
+    if (op.info.kind == OpInfo::Kind::kSend) return op.info.bytes;
     Channel& channel = hub_->channels[{op.info.peer.value, rank_.value, op.info.tag}];
     const auto can_go_on = [&] {
       return channel.messages.contains(op.number) || failure_.is_set() || hub_->has_left[peer_idx(op)];
@@ -83,9 +83,11 @@ class LocalGroup final : public Group {
       failure_.set(ErrorCode::kUnavailable, op.info.peer, "left the group before the " + describe(op.info));
     }
     failure_.throw_if_set();
-    FERRY_CHECK_LE(message->second.size(), op.data.size());
-    if (!message->second.empty()) std::memcpy(op.data.data(), message->second.data(), message->second.size());
+    failure_.require_fit(op.info, message->second.size());
+    const std::vector<std::byte> bytes = std::move(message->second);
     channel.messages.erase(message);
+    std::copy(bytes.begin(), bytes.end(), op.data.begin());
+    return bytes.size();
   }
 
   void fail(Rank rank, const std::string& reason) override {

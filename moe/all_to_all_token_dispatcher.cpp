@@ -116,7 +116,7 @@ DispatchHandle AllToAllTokenDispatcher::dispatch(const DispatchArgs& args) {
     const Span span(Zone::kDispatch, exchange.header.num_rows, worker.value);
     fill_request(slot.plan.ranks[w], args.tokens, exchange);
     exchange.posted = now_ticks();
-    exchange.receive = group_.irecv(exchange.reply, worker, kReplyTag);
+    exchange.receive = group_.irecv(exchange.reply, worker, kReplyTag, Fit::kExact);
     exchange.send = group_.isend(exchange.request, worker, kRequestTag);
   }
   slot.posted = std::chrono::steady_clock::now();

@@ -94,7 +94,7 @@ class ExpertWorker {
   }
 
   void post_receive(Inbox& inbox) {
-    inbox.receive = cluster_.group()->irecv({inbox.bytes.data(), inbox.bytes.size()}, kSource, kRequestTag);
+    inbox.receive = cluster_.group()->irecv({inbox.bytes.data(), inbox.bytes.size()}, kSource, kRequestTag, Fit::kUpTo);
   }
 
   /// `begun` and `arrived`: ticks between which the request was awaited.

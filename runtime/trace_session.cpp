@@ -212,7 +212,7 @@ void TraceSession::sample_clocks(int count) {
 /// One command and its reply; a piece of the capture that comes along is appended to `piece`.
 TraceReply TraceSession::command(Peer& peer, TraceCommand command, std::vector<std::byte>* piece) {
   const Deadline deadline = Clock::now() + timeout_;
-  const std::unique_ptr<PendingOp> receive = group_->irecv(receive_, peer.rank, kTraceReplyTag);
+  const std::unique_ptr<PendingOp> receive = group_->irecv(receive_, peer.rank, kTraceReplyTag, Fit::kUpTo);
   const std::unique_ptr<PendingOp> send = group_->isend(std::as_bytes(std::span(&command, 1)), peer.rank, kRequestTag);
   group_->wait(*receive, deadline);
   group_->wait(*send, deadline);

@@ -6,8 +6,10 @@
 #include <gloo/transport/unbound_buffer.h>
 
 #include <algorithm>
+#include <array>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "comm/failure_latch.h"
 #include "comm/gloo/gloo_mesh.h"
@@ -19,15 +21,38 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A slot of gloo is our tag: gloo keeps the order of messages per pair and slot, and lets a receive be larger than its message.
+using UnboundBuffer = gloo::transport::UnboundBuffer;
+
+// gloo tells nobody how long a message was, and ends the process when one is larger than its receive. So a message travels as a
+// frame, its length and first bytes, for which every receive has room, and what is longer follows as a second message of gloo's.
+// Frames have their tag as their slot, where gloo keeps the order. The second message's slot tells tag, number and length: a
+// receive of an exact size is posted with its frame, and only a message of that size will ever be written to it; any other receive
+// posts it once the frame has told the length.
+constexpr std::size_t kFrameBytes = std::size_t{64} << 10;
+
+struct Frame {
+  uint64_t message_bytes;
+  std::array<std::byte, kFrameBytes> bytes;
+};
+
+// Of the second part of the number-th message with a tag from one rank to another.
+uint64_t rest_slot(int tag, uint32_t number, uint64_t message_bytes) {
+  static_assert(Group::kNumInnerTags <= 1 << 11);
+  FERRY_CHECK_LT(message_bytes, uint64_t{1} << 40);
+  return uint64_t{1} << 63 | static_cast<uint64_t>(tag) << 52 | uint64_t{number & 0xfffU} << 40 | message_bytes;
+}
+
 struct GlooOp : PendingOp {
-  GlooOp(const OpInfo& op_info, std::unique_ptr<gloo::transport::UnboundBuffer> memory)
-      : info(op_info), buffer(std::move(memory)) {}
+  GlooOp(const OpInfo& op_info, std::byte* op_memory) : info(op_info), memory(op_memory) {}
 
   bool is_recv() const { return info.kind == OpInfo::Kind::kRecv; }
 
   const OpInfo info;
-  const std::unique_ptr<gloo::transport::UnboundBuffer> buffer;
+  std::byte* const memory;       // the caller's, only read by a send
+  uint32_t number = 0;           // of the message, among those of its peer, tag and direction
+  std::unique_ptr<Frame> frame;  // before the buffers, which use it
+  std::unique_ptr<UnboundBuffer> frame_buffer;
+  std::unique_ptr<UnboundBuffer> rest_buffer;  // null while nothing but the frame is expected
 };
 
 // Rounded up, so that gloo's wait never ends before the deadline.
@@ -50,7 +75,9 @@ class GlooGroup final : public Group {
       : rank_(rank),
         size_(size),
         context_(std::move(context)),
-        watch_(context_, all_peers(rank, size), [this](Rank lost, const std::string& why) { lose(lost, why); }) {}
+        watch_(context_, all_peers(rank, size), [this](Rank lost, const std::string& why) { lose(lost, why); }) {
+    for (auto& numbers : numbers_) numbers.resize(static_cast<std::size_t>(size * kNumInnerTags));
+  }
   ~GlooGroup() override { watch_.stop(failure_.is_set() ? PeerWatch::Goodbye::kSkip : PeerWatch::Goodbye::kSay); }
 
   const char* name() const override { return "gloo"; }
@@ -59,36 +86,36 @@ class GlooGroup final : public Group {
 
   std::unique_ptr<PendingOp> isend(std::span<const std::byte> data, Rank to, int tag) override {
     // gloo has one buffer type for both directions and only reads this one.
-    return start({OpInfo::Kind::kSend, to, tag, data.size()}, const_cast<std::byte*>(data.data()));
+    auto op = make_op({OpInfo::Kind::kSend, to, tag, data.size()}, const_cast<std::byte*>(data.data()));
+    const std::size_t framed = std::min(data.size(), kFrameBytes);
+    op->frame->message_bytes = data.size();
+    std::copy_n(data.begin(), framed, op->frame->bytes.begin());
+    start(*op, [&] {
+      op->frame_buffer = context_->createUnboundBuffer(op->frame.get(), sizeof(uint64_t) + framed);
+      op->frame_buffer->send(to.value, static_cast<uint64_t>(tag));
+      if (data.size() == framed) return;
+      op->rest_buffer = context_->createUnboundBuffer(op->memory + framed, data.size() - framed);
+      op->rest_buffer->send(to.value, rest_slot(tag, op->number, data.size()));
+    });
+    return op;
   }
 
-  std::unique_ptr<PendingOp> irecv(std::span<std::byte> data, Rank from, int tag) override {
-    return start({OpInfo::Kind::kRecv, from, tag, data.size()}, data.data());
+  std::unique_ptr<PendingOp> irecv(std::span<std::byte> data, Rank from, int tag, Fit fit) override {
+    auto op = make_op({OpInfo::Kind::kRecv, from, tag, data.size(), fit}, data.data());
+    start(*op, [&] {
+      op->frame_buffer = context_->createUnboundBuffer(op->frame.get(), sizeof(Frame));
+      op->frame_buffer->recv(from.value, static_cast<uint64_t>(tag));
+      if (fit == Fit::kExact && data.size() > kFrameBytes) post_rest(*op, data.size());
+    });
+    return op;
   }
 
-  void wait(PendingOp& pending, Deadline deadline) override {
+  std::size_t wait(PendingOp& pending, Deadline deadline) override {
     auto& op = dynamic_cast<GlooOp&>(pending);
-    begin_wait(op, deadline);
-    bool is_done = false;
-    std::string error_text;
-    try {
-      is_done =
-          op.is_recv() ? op.buffer->waitRecv(nullptr, time_left(deadline)) : op.buffer->waitSend(nullptr, time_left(deadline));
-    } catch (const std::exception& error) {
-      error_text = gloo_error_text(error);
-    }
-    const std::scoped_lock lock(wait_mutex_);
-    waiting_op_ = nullptr;
-    if (is_done) return;
-    if (!error_text.empty()) {
-      if (std::chrono::steady_clock::now() >= deadline) {
-        failure_.set_deadline_exceeded(op.info);
-      } else {
-        failure_.set(ErrorCode::kUnavailable, op.info.peer, describe(op.info) + " failed: " + error_text);
-      }
-    }
-    FERRY_CHECK(failure_.is_set()) << " the wait for the " << describe(op.info) << " ended without a reason";
-    failure_.throw_if_set();
+    wait(op, *op.frame_buffer, deadline);
+    if (op.is_recv()) take_frame(op);
+    if (op.rest_buffer != nullptr) wait(op, *op.rest_buffer, deadline);
+    return op.is_recv() ? static_cast<std::size_t>(op.frame->message_bytes) : op.info.bytes;
   }
 
   void fail(Rank rank, const std::string& reason) override { lose(rank, reason); }
@@ -105,38 +132,79 @@ class GlooGroup final : public Group {
   }
 
  private:
-  std::unique_ptr<PendingOp> start(const OpInfo& info, std::byte* memory) {
+  std::unique_ptr<GlooOp> make_op(const OpInfo& info, std::byte* memory) {
     check_op(info, rank_, size_);
     failure_.throw_if_set();
-    auto op = std::make_unique<GlooOp>(info, context_->createUnboundBuffer(memory, info.bytes));
-    try {
-      const auto slot = static_cast<uint64_t>(info.tag);
-      if (op->is_recv()) {
-        op->buffer->recv(info.peer.value, slot);
-      } else {
-        op->buffer->send(info.peer.value, slot);
-      }
-    } catch (const std::exception& error) {
-      failure_.set(ErrorCode::kUnavailable, info.peer, describe(info) + " failed: " + gloo_error_text(error));
-      failure_.throw_if_set();
-    }
+    auto op = std::make_unique<GlooOp>(info, memory);
+    op->number =
+        numbers_[static_cast<std::size_t>(info.kind)][static_cast<std::size_t>(info.peer.value * kNumInnerTags + info.tag)]++;
+    op->frame = std::make_unique_for_overwrite<Frame>();
     return op;
   }
 
-  void begin_wait(GlooOp& op, Deadline deadline) {
+  /// Runs `call`, whose exceptions are failures of `op`.
+  template <class Call>
+  void start(const GlooOp& op, Call&& call) {
+    try {
+      call();
+    } catch (const std::exception& error) {
+      failure_.set(ErrorCode::kUnavailable, op.info.peer, describe(op.info) + " failed: " + gloo_error_text(error));
+      failure_.throw_if_set();
+    }
+  }
+
+  void post_rest(GlooOp& op, std::size_t message_bytes) {
+    op.rest_buffer = context_->createUnboundBuffer(op.memory + kFrameBytes, message_bytes - kFrameBytes);
+    op.rest_buffer->recv(op.info.peer.value, rest_slot(op.info.tag, op.number, message_bytes));
+  }
+
+  /// Copies what the received frame holds and asks for the rest.
+  void take_frame(GlooOp& op) {
+    const uint64_t bytes = op.frame->message_bytes;
+    failure_.require_fit(op.info, bytes);
+    std::copy_n(op.frame->bytes.begin(), std::min<std::size_t>(bytes, kFrameBytes), op.memory);
+    if (bytes > kFrameBytes && op.rest_buffer == nullptr) start(op, [&] { post_rest(op, bytes); });
+  }
+
+  /// Waits for one of the op's buffers.
+  void wait(const GlooOp& op, UnboundBuffer& buffer, Deadline deadline) {
+    begin_wait(op, buffer, deadline);
+    bool is_done = false;
+    std::string error_text;
+    try {
+      is_done = op.is_recv() ? buffer.waitRecv(nullptr, time_left(deadline)) : buffer.waitSend(nullptr, time_left(deadline));
+    } catch (const std::exception& error) {
+      error_text = gloo_error_text(error);
+    }
+    const std::scoped_lock lock(wait_mutex_);
+    waiting_buffer_ = nullptr;
+    if (is_done) return;
+    if (!error_text.empty()) {
+      if (std::chrono::steady_clock::now() >= deadline) {
+        failure_.set_deadline_exceeded(op.info);
+      } else {
+        failure_.set(ErrorCode::kUnavailable, op.info.peer, describe(op.info) + " failed: " + error_text);
+      }
+    }
+    FERRY_CHECK(failure_.is_set()) << " the wait for the " << describe(op.info) << " ended without a reason";
+    failure_.throw_if_set();
+  }
+
+  void begin_wait(const GlooOp& op, UnboundBuffer& buffer, Deadline deadline) {
     const std::scoped_lock lock(wait_mutex_);
     failure_.throw_if_set();
-    waiting_op_ = &op;
+    waiting_buffer_ = &buffer;
+    waiting_for_recv_ = op.is_recv();
     waiting_deadline_ = deadline;
   }
 
   // Ends the current wait, if there is one, without closing connections. Under wait_mutex_, after failure_ was set.
   void wake() {
-    if (waiting_op_ == nullptr) return;
-    if (waiting_op_->is_recv()) {
-      waiting_op_->buffer->abortWaitRecv();
+    if (waiting_buffer_ == nullptr) return;
+    if (waiting_for_recv_) {
+      waiting_buffer_->abortWaitRecv();
     } else {
-      waiting_op_->buffer->abortWaitSend();
+      waiting_buffer_->abortWaitSend();
     }
   }
 
@@ -144,7 +212,7 @@ class GlooGroup final : public Group {
   // leave: then the waiting thread reports what really happened.
   void lose(Rank rank, const std::string& reason) {
     const std::scoped_lock lock(wait_mutex_);
-    if (waiting_op_ != nullptr && std::chrono::steady_clock::now() >= waiting_deadline_) return;
+    if (waiting_buffer_ != nullptr && std::chrono::steady_clock::now() >= waiting_deadline_) return;
     failure_.set(ErrorCode::kUnavailable, rank, reason);
     wake();
   }
@@ -152,8 +220,10 @@ class GlooGroup final : public Group {
   const Rank rank_;
   const int size_;
   FailureLatch failure_;
-  std::mutex wait_mutex_;         // guards the two below
-  GlooOp* waiting_op_ = nullptr;  // what wait() is in, else null
+  std::array<std::vector<uint32_t>, 2> numbers_;  // [send, receive][rank, tag] of the next message
+  std::mutex wait_mutex_;                         // guards the three below
+  UnboundBuffer* waiting_buffer_ = nullptr;       // what wait() is in, else null
+  bool waiting_for_recv_ = false;
   Deadline waiting_deadline_;
   const std::shared_ptr<gloo::transport::Context> context_;  // shared with the watch and with every buffer
   PeerWatch watch_;                                          // last: its threads use all of the above

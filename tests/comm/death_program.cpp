@@ -58,7 +58,7 @@ void exchange_for_ever(Group& group) {
 
 void wait_for_ever(Group& group) {
   std::vector<std::byte> inbox(33);
-  group.wait(*group.irecv(inbox, Rank{group.rank() == Rank{0} ? 1 : 0}, 1), in_seconds(60));
+  group.wait(*group.irecv(inbox, Rank{group.rank() == Rank{0} ? 1 : 0}, 1, Fit::kUpTo), in_seconds(60));
 }
 
 // Waits until every other survivor has reported, so that none takes this one's end for the death that it should see.

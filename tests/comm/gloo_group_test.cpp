@@ -33,7 +33,7 @@ TEST(GlooGroup, APeerThatLeavesIsNotADeath) {
       suite::expect_same(got, suite::pattern(33, other.value), "the exchange of the two that stayed");
       EXPECT_EQ(group->async_error(), "");
       suite::expect_error(ErrorCode::kUnavailable, "rank 1",
-                          [&] { group->wait(*group->irecv(got, Rank{1}, 1), suite::in_seconds(60)); });
+                          [&] { group->wait(*group->irecv(got, Rank{1}, 1, Fit::kUpTo), suite::in_seconds(60)); });
     }
     local.barrier(suite::in_seconds(30));
   });
@@ -47,7 +47,7 @@ TEST(GlooGroup, AWaitForAnotherRankNamesTheLostOne) {
     if (group->rank() == Rank{0}) {
       suite::Bytes got(33);
       suite::expect_error(ErrorCode::kUnavailable, "rank 2",
-                          [&] { group->wait(*group->irecv(got, Rank{1}, 1), suite::in_seconds(60)); });
+                          [&] { group->wait(*group->irecv(got, Rank{1}, 1, Fit::kUpTo), suite::in_seconds(60)); });
     }
     local.barrier(suite::in_seconds(30));
   });

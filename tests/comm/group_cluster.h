@@ -23,6 +23,7 @@ struct GroupCluster {
 
   std::string name;
   bool notices_departure = true;  // whether waiting for a rank that aborted fails before the deadline
+  bool survives_overflow = true;  // whether a large message for a smaller receive is an Error
   /// Calls the body once for each rank that lives in this process, with a fresh group, and returns when the ranks of all
   /// processes are done.
   std::function<void(const Body&)> run;

@@ -40,12 +40,12 @@ TEST_P(GroupSuite, KeepsOrderWithinATagAndSeparatesTags) {
     // The message that was sent last is received first: it has a tag of its own.
     const int from = suite::previous(group).value;
     suite::Bytes got(7);
-    group.wait(*group.irecv(got, Rank{from}, 1023), suite::in_seconds(30));
+    group.wait(*group.irecv(got, Rank{from}, 1023, Fit::kUpTo), suite::in_seconds(30));
     suite::expect_same(got, suite::pattern(7, from * 100 + 50), "the message with the other tag");
     // Receives that are all posted before the first wait, and waited for from the last to the first.
     std::vector<suite::Bytes> received(kNumMessages, suite::Bytes(33));
     std::vector<std::unique_ptr<PendingOp>> receives;
-    for (auto& memory : received) receives.push_back(group.irecv(memory, Rank{from}, 3));
+    for (auto& memory : received) receives.push_back(group.irecv(memory, Rank{from}, 3, Fit::kUpTo));
     for (int i = kNumMessages - 1; i >= 0; --i) group.wait(*receives[static_cast<std::size_t>(i)], suite::in_seconds(30));
     for (int i = 0; i < kNumMessages; ++i) {
       suite::expect_same(received[static_cast<std::size_t>(i)], suite::pattern(33, from * 100 + i),
@@ -55,20 +55,100 @@ TEST_P(GroupSuite, KeepsOrderWithinATagAndSeparatesTags) {
   });
 }
 
-TEST_P(GroupSuite, AReceiveMayBeLargerThanItsMessage) {
+TEST_P(GroupSuite, AReceiveTellsTheLengthOfItsMessage) {
   run([](Group& group) {
     if (group.size() == 1) return;
-    for (const std::size_t size : {0, 1, 33, 100003}) {
+    for (const std::size_t size : {0, 1, 33, 65535, 65536, 65537, 100003, 2000003}) {
       const suite::Bytes sent = suite::pattern(size, group.rank().value);
       suite::Bytes got(size + 1001, std::byte{0xee});
+      std::size_t received = 12345;
       group.group_start();
       group.send(sent, suite::next(group), 5);
-      group.recv(got, suite::previous(group), 5);
+      group.recv(got, suite::previous(group), 5, &received);
       group.group_end(suite::in_seconds(30));
-      suite::Bytes want = suite::pattern(size, suite::previous(group).value);
-      want.resize(got.size(), std::byte{0xee});
-      suite::expect_same(got, want, "the receive of " + std::to_string(size) + " bytes");
+      EXPECT_EQ(received, size);
+      got.resize(size);
+      suite::expect_same(got, suite::pattern(size, suite::previous(group).value),
+                         "the receive of " + std::to_string(size) + " bytes");
     }
+  });
+}
+
+// A buffer that is used again still holds the message before, which must not count as part of a shorter one.
+TEST_P(GroupSuite, AShortMessageAfterALongOneIsShort) {
+  run([](Group& group) {
+    if (group.size() == 1) return;
+    suite::Bytes memory(200003);
+    for (const std::size_t size : {200003, 33, 0, 70001, 200003, 1}) {
+      const suite::Bytes sent = suite::pattern(size, group.rank().value);
+      const auto receive = group.irecv(memory, suite::previous(group), 8, Fit::kUpTo);
+      const auto send = group.isend(sent, suite::next(group), 8);
+      EXPECT_EQ(group.wait(*receive, suite::in_seconds(30)), size);
+      EXPECT_EQ(group.wait(*send, suite::in_seconds(30)), size);
+    }
+  });
+}
+
+TEST_P(GroupSuite, AMessageLargerThanItsReceiveNamesTheRankAndBothSizes) {
+  for (const std::size_t size : {34, 70001}) {
+    if (size > 4096 && !GetParam().survives_overflow) continue;
+    run([size](Group& group) {
+      if (group.size() == 1) return;
+      const suite::Bytes sent(size);
+      if (group.rank() == suite::last(group)) {
+        const auto send = group.isend(sent, Rank{0}, 4);
+        try {
+          group.wait(*send, suite::in_seconds(1));
+        } catch (const Error&) {  // rank 0 never asked for the rest of it
+        }
+      } else if (group.rank() == Rank{0}) {
+        suite::Bytes small(33);
+        const auto receive = group.irecv(small, suite::last(group), 4, Fit::kUpTo);
+        const std::string what =
+            suite::rank_name(suite::last(group)) + ": sent " + std::to_string(size) + " bytes for the recv of at most 33 bytes";
+        suite::expect_error(ErrorCode::kInternal, what, [&] { group.wait(*receive, suite::in_seconds(30)); });
+        suite::expect_error(ErrorCode::kInternal, what, [&] { group.barrier(suite::in_seconds(30)); });
+      }
+    });
+  }
+}
+
+TEST_P(GroupSuite, AReceiveOfAnExactSizeRefusesAnyOther) {
+  for (const auto& [sent_bytes, expected] :
+       {std::pair(33, 34), std::pair(70001, 70002), std::pair(70002, 70001), std::pair(33, 70001)}) {
+    if (sent_bytes > std::max(expected, 4096) && !GetParam().survives_overflow) continue;
+    run([sent_bytes = static_cast<std::size_t>(sent_bytes), expected = static_cast<std::size_t>(expected)](Group& group) {
+      if (group.size() == 1) return;
+      if (group.rank() == suite::last(group)) {
+        const suite::Bytes sent(sent_bytes);
+        const auto send = group.isend(sent, Rank{0}, 4);
+        try {
+          group.wait(*send, suite::in_seconds(1));
+        } catch (const Error&) {  // not all of it was wanted
+        }
+      } else if (group.rank() == Rank{0}) {
+        suite::Bytes got(expected);
+        const auto receive = group.irecv(got, suite::last(group), 4, Fit::kExact);
+        suite::expect_error(ErrorCode::kInternal,
+                            suite::rank_name(suite::last(group)) + ": sent " + std::to_string(sent_bytes) +
+                                " bytes for the recv of " + std::to_string(expected) + " bytes",
+                            [&] { group.wait(*receive, suite::in_seconds(30)); });
+      }
+    });
+  }
+}
+
+TEST_P(GroupSuite, APartOfAnotherSizeThanACollectivesIsRefused) {
+  run([](Group& group) {
+    if (group.size() == 1) return;
+    const std::size_t size = group.rank() == suite::last(group) ? 7 : 8;
+    suite::Bytes all(size * static_cast<std::size_t>(group.size()));
+    if (group.rank() != Rank{0}) {
+      EXPECT_THROW(group.all_gather(suite::Bytes(size), all, suite::in_seconds(2)), Error) << size;
+      return;
+    }
+    suite::expect_error(ErrorCode::kInternal, suite::rank_name(suite::last(group)) + ": sent 7 bytes for the recv of 8 bytes",
+                        [&] { group.all_gather(suite::Bytes(size), all, suite::in_seconds(30)); });
   });
 }
 
@@ -220,7 +300,7 @@ TEST_P(GroupSuite, ADeadlineNamesTheSilentRank) {
     if (group.size() == 1 || group.rank() != Rank{0}) return;
     const std::string silent = suite::rank_name(suite::last(group));
     suite::Bytes memory(33);
-    const auto op = group.irecv(memory, suite::last(group), 4);
+    const auto op = group.irecv(memory, suite::last(group), 4, Fit::kUpTo);
     const Deadline deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
     suite::expect_error(ErrorCode::kDeadlineExceeded, silent, [&] { group.wait(*op, deadline); });
     EXPECT_GE(std::chrono::steady_clock::now(), deadline);
@@ -253,7 +333,7 @@ TEST_P(GroupSuite, FailWakesAWaiter) {
   run([](Group& group) {
     if (group.size() == 1 || group.rank() != Rank{0}) return;
     suite::Bytes memory(33);
-    const auto op = group.irecv(memory, suite::last(group), 4);
+    const auto op = group.irecv(memory, suite::last(group), 4, Fit::kUpTo);
     std::thread notices_death([&group] {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
       group.fail(suite::last(group), "struck by lightning");
@@ -263,7 +343,7 @@ TEST_P(GroupSuite, FailWakesAWaiter) {
     notices_death.join();
     EXPECT_EQ(group.async_error(), suite::rank_name(suite::last(group)) + ": struck by lightning");
     suite::expect_error(ErrorCode::kUnavailable, "struck by lightning",
-                        [&] { (void)group.irecv(memory, suite::last(group), 4); });
+                        [&] { (void)group.irecv(memory, suite::last(group), 4, Fit::kUpTo); });
   });
 }
 
@@ -271,7 +351,7 @@ TEST_P(GroupSuite, AbortWakesAWaiter) {
   run([](Group& group) {
     if (group.size() == 1 || group.rank() != Rank{0}) return;
     suite::Bytes memory(33);
-    const auto op = group.irecv(memory, suite::last(group), 4);
+    const auto op = group.irecv(memory, suite::last(group), 4, Fit::kUpTo);
     std::thread gives_up([&group] {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
       group.abort();
@@ -290,7 +370,7 @@ TEST_P(GroupSuite, TheAbortOfAPeerIsNoticed) {
     if (group.rank() != Rank{0}) return;
     suite::Bytes memory(33);
     suite::expect_error(ErrorCode::kUnavailable, suite::rank_name(suite::last(group)),
-                        [&] { group.wait(*group.irecv(memory, suite::last(group), 4), suite::in_seconds(60)); });
+                        [&] { group.wait(*group.irecv(memory, suite::last(group), 4, Fit::kUpTo), suite::in_seconds(60)); });
   });
 }
 

@@ -17,10 +17,10 @@ TEST(LocalGroup, MessagesOfARankThatLeftStillArrive) {
   groups[1]->wait(*groups[1]->isend(sent, Rank{0}, 2), suite::in_seconds(30));
   groups[1].reset();
   suite::Bytes got(33);
-  groups[0]->wait(*groups[0]->irecv(got, Rank{1}, 2), suite::in_seconds(30));
+  groups[0]->wait(*groups[0]->irecv(got, Rank{1}, 2, Fit::kUpTo), suite::in_seconds(30));
   suite::expect_same(got, sent, "the last message");
   suite::expect_error(ErrorCode::kUnavailable, "rank 1",
-                      [&] { groups[0]->wait(*groups[0]->irecv(got, Rank{1}, 2), suite::in_seconds(60)); });
+                      [&] { groups[0]->wait(*groups[0]->irecv(got, Rank{1}, 2, Fit::kUpTo), suite::in_seconds(60)); });
 }
 
 // Counts its operations and refuses the third: the caller's memory may go as soon as the exception leaves.
@@ -30,8 +30,8 @@ class RefusingGroup final : public Group {
   Rank rank() const override { return Rank{0}; }
   int size() const override { return 2; }
   std::unique_ptr<PendingOp> isend(std::span<const std::byte>, Rank, int) override { return start(); }
-  std::unique_ptr<PendingOp> irecv(std::span<std::byte>, Rank, int) override { return start(); }
-  void wait(PendingOp&, Deadline) override { throw Error(ErrorCode::kUnavailable, "refused"); }
+  std::unique_ptr<PendingOp> irecv(std::span<std::byte>, Rank, int, Fit) override { return start(); }
+  std::size_t wait(PendingOp&, Deadline) override { throw Error(ErrorCode::kUnavailable, "refused"); }
   void fail(Rank, const std::string&) override {}
   std::string async_error() const override { return {}; }
   void abort() override {}
@@ -72,10 +72,8 @@ TEST(LocalGroupDeathTest, BrokenProtocolsEndTheProcess) {
   auto groups = make_local_groups(2);
   const suite::Bytes sent(34);
   suite::Bytes small(33);
-  (void)groups[1]->isend(sent, Rank{0}, 2);
-  EXPECT_DEATH(groups[0]->wait(*groups[0]->irecv(small, Rank{1}, 2), suite::in_seconds(30)), "34 vs 33");
-  EXPECT_DEATH((void)groups[0]->irecv(small, Rank{2}, 2), "rank 2");
-  EXPECT_DEATH((void)groups[0]->irecv(small, Rank{0}, 2), "with itself");
+  EXPECT_DEATH((void)groups[0]->irecv(small, Rank{2}, 2, Fit::kUpTo), "rank 2");
+  EXPECT_DEATH((void)groups[0]->irecv(small, Rank{0}, 2, Fit::kUpTo), "with itself");
   EXPECT_DEATH(groups[0]->send(sent, Rank{1}, 2), "outside group_start");
   groups[0]->group_start();
   EXPECT_DEATH(groups[0]->send(sent, Rank{1}, Group::kNumTags), "tag 1024");

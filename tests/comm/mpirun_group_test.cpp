@@ -23,7 +23,7 @@ Group* control = nullptr;       // meets at the end of each test; the tests' own
 GroupCluster process_cluster(const std::string& name) {
   GroupCluster cluster;
   cluster.name = name;
-  cluster.notices_departure = name == "gloo";
+  cluster.notices_departure = cluster.survives_overflow = name == "gloo";
   cluster.run = [is_gloo = name == "gloo"](const GroupCluster::Body& body) {
     const auto group = is_gloo ? make_gloo_group(*control, {}) : make_mpi_group(*runtime);
     try {

@@ -130,7 +130,7 @@ void serve_experts(Group& group, const Shape& shape, int64_t max_tokens, const E
   AlignedBuffer request(static_cast<std::size_t>(replies.max_request_bytes()));
   AlignedBuffer reply(static_cast<std::size_t>(replies.max_reply_bytes()));
   while (true) {
-    const auto receive = group.irecv({request.data(), request.size()}, Rank{0}, kRequestTag);
+    const auto receive = group.irecv({request.data(), request.size()}, Rank{0}, kRequestTag, Fit::kUpTo);
     group.wait(*receive, std::chrono::steady_clock::now() + std::chrono::seconds(60));
     const std::span<const std::byte> message(request.data(), request.size());
     if (read_header(message).kind == WireKind::kShutDown) return;
