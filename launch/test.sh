@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# The whole check, the same here and in CI: the sources' form, then release, asan and tsan, built and tested.
+# The whole check, the same here and in CI: the sources' form, then release, asan and tsan, built and tested, then the fuzz targets.
 #   format   clang-format on every C++ file
 #   release  everything
 #   asan     everything but whole jobs that only compare answers, with AddressSanitizer and UndefinedBehaviorSanitizer
 #   tsan     what has threads: base, moe, schedule, comm, the coordinator and its servers
+#   fuzz     every fuzz target for 20 s (launch/fuzz.sh)
 # Ends with where the time went and one line per part; the exit code is non-zero if a build or a test failed.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
@@ -64,6 +65,7 @@ part format every_file_is_formatted
 one_preset release all
 one_preset asan all
 one_preset tsan thread_tests
+part fuzz launch/fuzz.sh 20
 
 echo
 echo "== Where the time went"

@@ -68,6 +68,11 @@ struct Qwen35Model::Buffers {
     }
     conv_states.resize(static_cast<std::size_t>(limits.max_sequences));
     delta_states.resize(static_cast<std::size_t>(limits.max_sequences));
+    for (MicroBatch& batch : micro_batches) {
+      batch.sequences.reserve(static_cast<std::size_t>(limits.max_sequences));
+      batch.block_tables.reserve(static_cast<std::size_t>(limits.max_sequences));
+      batch.state_slots.reserve(static_cast<std::size_t>(limits.max_sequences));
+    }
   }
 
   Matrix hidden;     // [T, hidden_dim] the residual stream
@@ -95,6 +100,7 @@ struct Qwen35Model::Buffers {
   CodeBuffer normed_codes, inner_codes;
   // Head
   Matrix last_hidden, logits;  // [R, hidden_dim], [R, vocab]
+  std::array<MicroBatch, 2> micro_batches;
 };
 
 /// What the layers of one step share.
@@ -136,7 +142,8 @@ ConstMatrixView Qwen35Model::forward(const StepInput& input, KvCache& kv_cache, 
   FERRY_CHECK_EQ(static_cast<int64_t>(input.positions.size()), 3 * num_tokens);
   const Step step{input, kv_cache, recurrent_state, dispatcher, tap};
   // A tap sees the rows of a step together.
-  const std::vector<MicroBatch> batches = make_micro_batches(input, tap == nullptr ? limits_.min_micro_batch : 0);
+  const std::span<const MicroBatch> batches =
+      make_micro_batches(input, tap == nullptr ? limits_.min_micro_batch : 0, buffers_->micro_batches);
   std::array<DispatchHandle, TokenDispatcher::kMaxInFlight> routed;  // by micro-batch
 
   embed(context_, {.table = weights_.embed_tokens, .ids = input.token_ids, .out = buffers_->hidden.top(num_tokens)});

@@ -21,8 +21,12 @@ int64_t find_cut(const StepInput& input) {
   return best;
 }
 
-MicroBatch take_rows(const StepInput& input, int64_t begin, int64_t end) {
-  MicroBatch batch{.first_row = begin, .num_tokens = end - begin, .sequences = {}, .block_tables = {}, .state_slots = {}};
+void take_rows(const StepInput& input, int64_t begin, int64_t end, MicroBatch& batch) {
+  batch.first_row = begin;
+  batch.num_tokens = end - begin;
+  batch.sequences.clear();
+  batch.block_tables.clear();
+  batch.state_slots.clear();
   for (std::size_t s = 0; s < input.sequences.size(); ++s) {
     const SequenceSpan& whole = input.sequences[s];
     const int64_t first = std::max(begin, whole.first_row), last = std::min(end, whole.first_row + whole.num_tokens);
@@ -32,21 +36,19 @@ MicroBatch take_rows(const StepInput& input, int64_t begin, int64_t end) {
     batch.block_tables.push_back(input.block_tables[s]);
     batch.state_slots.push_back(input.state_slots[s]);
   }
-  return batch;
 }
 
 }  // namespace
 
-std::vector<MicroBatch> make_micro_batches(const StepInput& input, int64_t min_rows) {
+std::span<const MicroBatch> make_micro_batches(const StepInput& input, int64_t min_rows, std::array<MicroBatch, 2>& batches) {
   const auto num_tokens = static_cast<int64_t>(input.token_ids.size());
   const int64_t cut = min_rows > 0 && num_tokens >= 2 * min_rows ? find_cut(input) : 0;
-  std::vector<MicroBatch> batches;
   if (cut < min_rows || num_tokens - cut < min_rows || cut == 0) {
-    batches.push_back(take_rows(input, 0, num_tokens));
-  } else {
-    batches.push_back(take_rows(input, 0, cut));
-    batches.push_back(take_rows(input, cut, num_tokens));
+    take_rows(input, 0, num_tokens, batches[0]);
+    return std::span(batches).first(1);
   }
+  take_rows(input, 0, cut, batches[0]);
+  take_rows(input, cut, num_tokens, batches[1]);
   return batches;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -35,6 +36,8 @@ struct MicroBatch {
 /// The cut lies between two sequences or within a prompt's piece, behind a multiple of delta_chunk of its rows and before at least
 /// two more: there the DeltaNet's chunk form cuts anyway, and a single row would take the recurrent form instead. So no bit of
 /// any row depends on it. The second half of a piece comes after the first in every layer, whose keys and state it needs.
-std::vector<MicroBatch> make_micro_batches(const StepInput& input, int64_t min_rows);
+///
+/// They are written into `batches`, which the caller keeps from step to step so that nothing is allocated; returns those in use.
+std::span<const MicroBatch> make_micro_batches(const StepInput& input, int64_t min_rows, std::array<MicroBatch, 2>& batches);
 
 }  // namespace ferry

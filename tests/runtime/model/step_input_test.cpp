@@ -16,14 +16,16 @@ struct MadeStep {
     }
   }
   std::vector<MicroBatch> cut(int64_t min_rows, int64_t delta_chunk = 64) const {
-    return make_micro_batches({.token_ids = token_ids,
-                               .positions = {},
-                               .sequences = sequences,
-                               .block_tables = tables,
-                               .state_slots = slots,
-                               .logit_rows = {},
-                               .delta_chunk = delta_chunk},
-                              min_rows);
+    std::array<MicroBatch, 2> batches;
+    const auto used = make_micro_batches({.token_ids = token_ids,
+                                          .positions = {},
+                                          .sequences = sequences,
+                                          .block_tables = tables,
+                                          .state_slots = slots,
+                                          .logit_rows = {},
+                                          .delta_chunk = delta_chunk},
+                                         min_rows, batches);
+    return {used.begin(), used.end()};
   }
   /// Rows of the first half, or 0 if the step stays whole.
   int64_t first_half(int64_t min_rows, int64_t delta_chunk = 64) const {

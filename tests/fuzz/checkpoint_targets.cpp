@@ -1,0 +1,111 @@
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/check.h"
+#include "runtime/model/chat_template.h"
+#include "runtime/model/config.h"
+#include "runtime/model/json_file.h"
+#include "runtime/model/safetensors.h"
+#include "runtime/model/tokenizer.h"
+#include "runtime/model/tokenizer_file.h"
+#include "tests/fuzz/memory_folder.h"
+#include "tests/fuzz/small_tokenizer.h"
+#include "tests/fuzz/targets.h"
+
+// The files of a checkpoint.
+
+namespace ferry::fuzz {
+namespace {
+
+/// Touches every view that the reader handed out: AddressSanitizer and the mapping's end tell whether it may be.
+void touch(const TensorInfo& tensor) {
+  FERRY_CHECK_GE(tensor.bytes, 0);
+  if (tensor.bytes == 0) return;
+  [[maybe_unused]] static volatile unsigned sink;
+  sink = std::to_integer<unsigned>(tensor.data[0]) + std::to_integer<unsigned>(tensor.data[tensor.bytes - 1]);
+  FERRY_CHECK(!tensor.shape_string().empty());
+}
+
+/// A small config.json that load_config accepts.
+constexpr std::string_view kSmallConfig = R"({
+  "architectures": ["Qwen3_5MoeForConditionalGeneration"], "model_type": "qwen3_5_moe", "dtype": "bfloat16",
+  "text_config": {"model_type": "qwen3_5_moe_text", "hidden_size": 32, "num_hidden_layers": 2, "vocab_size": 8000,
+    "max_position_embeddings": 256, "rms_norm_eps": 1e-6, "hidden_act": "silu",
+    "layer_types": ["linear_attention", "full_attention"],
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "attn_output_gate": true, "attention_bias": false,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1]},
+    "linear_conv_kernel_dim": 4, "linear_key_head_dim": 8, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+    "linear_value_head_dim": 8, "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
+    "shared_expert_intermediate_size": 16, "norm_topk_prob": true, "tie_word_embeddings": false}})";
+
+}  // namespace
+
+void read_json(Input input) {
+  const nlohmann::json value = parse_json(text_of(input), "input", DuplicateKeys::kRefuse);
+  FERRY_CHECK_LE(shown(value).size(), 200U);
+}
+
+void read_config(Input input) {
+  static const MemoryFolder folder;
+  folder.write("config.json", text_of(input));
+  const ModelConfig config = load_config(folder.path());
+  FERRY_CHECK_EQ(config.num_layers_of(LayerKind::kLinearAttention) + config.num_layers_of(LayerKind::kFullAttention),
+                 config.num_layers());
+  FERRY_CHECK_LE(config.moe.top_k, config.moe.num_experts);
+}
+
+void read_generation_config(Input input) {
+  static const MemoryFolder folder;
+  folder.write("config.json", kSmallConfig);
+  folder.write("generation_config.json", text_of(input));
+  load_config(folder.path());
+}
+
+void read_index(Input input) {
+  static const MemoryFolder folder;
+  static const bool has_weights = [] {
+    const std::string header = R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})";
+    const char size[8] = {static_cast<char>(header.size()), 0, 0, 0, 0, 0, 0, 0};
+    folder.write("model-1.safetensors", std::string(size, 8) + header + "xy");
+    return true;
+  }();
+  FERRY_CHECK(has_weights);
+  folder.write("model.safetensors.index.json", text_of(input));
+  const Checkpoint checkpoint = Checkpoint::open(folder.path());
+  for (const std::string_view name : checkpoint.names()) touch(*checkpoint.find(name));
+}
+
+void read_safetensors(Input input) {
+  static const MemoryFolder folder;
+  folder.write("model.safetensors", text_of(input));
+  const SafetensorsFile file(folder.path() / "model.safetensors");
+  for (const TensorInfo& tensor : file.tensors()) {
+    touch(tensor);
+    FERRY_CHECK(file.find(tensor.name) == &tensor);
+  }
+}
+
+void read_tokenizer(Input input) {
+  static const MemoryFolder folder;
+  folder.write("tokenizer.json", text_of(input));
+  const Tokenizer tokenizer = Tokenizer::load(folder.path());
+  const std::string text = "The river's 12 stones\n<|im_end|>";
+  for (const TokenId token : tokenizer.encode(text)) FERRY_CHECK(token >= 0 && token < tokenizer.size());
+}
+
+void read_tokenizer_config(Input input) {
+  static const MemoryFolder folder;
+  static const std::string tokenizer_json = small_tokenizer_json();
+  folder.write("tokenizer.json", tokenizer_json);
+  folder.write("tokenizer_config.json", text_of(input));
+  const TokenizerFile file = read_tokenizer_file(folder.path());
+  for (const AddedToken& token : file.added_tokens) FERRY_CHECK(token.token_id >= 0 && token.token_id <= kMaxTokenId);
+  ChatTemplate::load(folder.path());
+}
+
+void read_chat_template(Input input) {
+  const ChatTemplate chat = ChatTemplate::parse(text_of(input));
+  const ChatMessage messages[] = {{"user", "a"}, {"assistant", "<think>b</think>c"}, {"user", "d"}};
+  FERRY_CHECK(!chat.render(messages, Thinking::kDefault).empty());
+}
+
+}  // namespace ferry::fuzz

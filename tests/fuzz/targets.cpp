@@ -1,0 +1,26 @@
+#include "tests/fuzz/targets.h"
+
+namespace ferry::fuzz {
+
+std::span<const Target> all_targets() {
+  static constexpr Target kTargets[] = {
+      {"json", read_json},
+      {"config", read_config},
+      {"generation_config", read_generation_config},
+      {"index", read_index},
+      {"safetensors", read_safetensors},
+      {"tokenizer", read_tokenizer},
+      {"tokenizer_config", read_tokenizer_config},
+      {"chat_template", read_chat_template},
+      {"regex", translate_regex},
+      {"split", split_text},
+      {"detokenizer", detokenize},
+      {"chat", render_chat},
+      {"wire_request", parse_request_message},
+      {"capture", decode_capture},
+      {"options", parse_command_line},
+  };
+  return kTargets;
+}
+
+}  // namespace ferry::fuzz

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+// What of Ferry reads bytes of strangers, each reader as one function over any bytes. libFuzzer drives them (fuzz_main.cpp, built
+// by the preset `fuzz`), and a plain test runs them over corpus/NAME (corpus_test.cpp): seeds, and every input that once
+// found something.
+
+namespace ferry::fuzz {
+
+using Input = std::span<const uint8_t>;
+
+/// A reader under test. It returns, or throws Error as the reader's contract has it; anything else (another exception, a
+/// failed check, a sanitizer's report) is a finding.
+struct Target {
+  const char* name;  // also of the folder of its inputs
+  void (*run)(Input input);
+};
+
+std::span<const Target> all_targets();
+
+inline std::string_view text_of(Input input) { return {reinterpret_cast<const char*>(input.data()), input.size()}; }
+
+// checkpoint_targets.cpp
+void read_json(Input input);
+void read_config(Input input);
+void read_generation_config(Input input);
+void read_index(Input input);
+void read_safetensors(Input input);
+void read_tokenizer(Input input);
+void read_tokenizer_config(Input input);
+void read_chat_template(Input input);
+
+// text_targets.cpp
+void translate_regex(Input input);
+void split_text(Input input);
+void detokenize(Input input);
+void render_chat(Input input);
+
+// wire_targets.cpp
+void parse_request_message(Input input);
+void decode_capture(Input input);
+void parse_command_line(Input input);
+
+}  // namespace ferry::fuzz
