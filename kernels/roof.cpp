@@ -4,7 +4,7 @@
 #include <atomic>
 #include <chrono>
 
-#include "kernels/roof_probe.h"
+#include "kernels/cpu/weight_arena.h"
 #include "runtime/base/check.h"
 
 namespace ferry {
@@ -12,36 +12,88 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kPasses = 6;
-constexpr std::chrono::milliseconds kMultiplyTime{20};
+constexpr int kReadPasses = 2;
+constexpr int kMultiplyPasses = 30;  // many short ones: of a busy host's few are undisturbed
+constexpr std::chrono::milliseconds kMultiplyTime{4};
+constexpr std::size_t kPageBytes = 4096;
+constexpr std::size_t kPieceBytes = std::size_t{1} << 20;        // of memory; less where there is less than a few a thread
+constexpr std::size_t kFewestBytesRead = std::size_t{64} << 20;  // of a pass, so that starting the threads does not count
+constexpr std::size_t kPiecesPerThread = 8;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+std::size_t round_down(std::size_t bytes, std::size_t unit) { return bytes / unit * unit; }
 
 }  // namespace
 
 RoofProbe::RoofProbe(ThreadPool& pool, std::size_t stream_bytes)
-    : pool_(pool), stream_bytes_(stream_bytes), stream_(stream_bytes) {}
+    : pool_(pool), stream_bytes_(stream_bytes), stream_(WeightArena().allocate(stream_bytes)) {
+  pool_.parallel_for(static_cast<int64_t>((stream_bytes_ + kPieceBytes - 1) / kPieceBytes), [&](int64_t piece, int) {
+    const std::size_t begin = static_cast<std::size_t>(piece) * kPieceBytes;
+    for (std::size_t at = begin; at < std::min(begin + kPieceBytes, stream_bytes_); at += kPageBytes)
+      *reinterpret_cast<volatile std::byte*>(stream_.get() + at) = std::byte{0};
+  });
+}
 
-double RoofProbe::read_bytes_per_s() {
-  const auto threads = static_cast<std::size_t>(pool_.num_threads());
-  const std::size_t bytes_each = stream_bytes_ / threads / 4096 * 4096;
-  std::atomic<uint64_t> checksum{0};
+/// What can be shared out evenly: at least one unit for each thread.
+std::size_t RoofProbe::usable_bytes(std::size_t num_bytes) const {
+  const std::size_t unit = static_cast<std::size_t>(pool_.num_threads()) * kReadUnitBytes;
+  FERRY_CHECK_GE(stream_bytes_, unit);
+  return std::max(round_down(std::min(num_bytes, stream_bytes_), unit), unit);
+}
+
+double RoofProbe::read_bytes_per_s(std::size_t num_bytes) {
   double best = 0;
-  for (int pass = 0; pass < kPasses; ++pass) {
-    const auto start = Clock::now();
-    pool_.parallel_for(pool_.num_threads(), [&](int64_t part, int) {
-      checksum += read_stream(stream_.data() + static_cast<std::size_t>(part) * bytes_each, bytes_each);
-    });
-    best = std::max(best, static_cast<double>(threads * bytes_each) / seconds_since(start));
+  for (int pass = 0; pass < kReadPasses; ++pass) {
+    for (const ReadSharing sharing : {ReadSharing::kParts, ReadSharing::kPieces}) {
+      for (const ReadPattern pattern : kReadPatterns) best = std::max(best, read_bytes_per_s(num_bytes, sharing, pattern));
+    }
   }
-  FERRY_CHECK(checksum == 0) << " the stream is all zeros";
   return best;
 }
 
+double RoofProbe::read_bytes_per_s(std::size_t num_bytes, ReadSharing sharing, ReadPattern pattern) {
+  const std::size_t bytes = usable_bytes(num_bytes);
+  const auto rounds = static_cast<int64_t>((kFewestBytesRead + bytes - 1) / bytes);
+  const double seconds =
+      sharing == ReadSharing::kParts ? time_parts(bytes, rounds, pattern) : time_pieces(bytes, rounds, pattern);
+  return static_cast<double>(bytes) * static_cast<double>(rounds) / seconds;
+}
+
+double RoofProbe::time_parts(std::size_t num_bytes, int64_t rounds, ReadPattern pattern) {
+  const std::size_t part_bytes = num_bytes / static_cast<std::size_t>(pool_.num_threads());
+  std::atomic<uint64_t> checksum{0};
+  const auto start = Clock::now();
+  pool_.parallel_for(pool_.num_threads(), [&](int64_t part, int) {
+    const std::byte* data = stream_.get() + static_cast<std::size_t>(part) * part_bytes;
+    uint64_t sum = 0;
+    for (int64_t r = 0; r < rounds; ++r) sum += read_stream(data, part_bytes, pattern);
+    checksum += sum;
+  });
+  const double seconds = seconds_since(start);
+  FERRY_CHECK(checksum == 0) << " the stream is all zeros";
+  return seconds;
+}
+
+double RoofProbe::time_pieces(std::size_t num_bytes, int64_t rounds, ReadPattern pattern) {
+  const std::size_t share = num_bytes / static_cast<std::size_t>(pool_.num_threads()) / kPiecesPerThread;
+  const std::size_t piece_bytes = std::clamp(round_down(share, kReadUnitBytes), kReadUnitBytes, kPieceBytes);
+  const auto num_pieces = static_cast<int64_t>((num_bytes + piece_bytes - 1) / piece_bytes);
+  std::atomic<uint64_t> checksum{0};
+  const auto start = Clock::now();
+  pool_.parallel_for(rounds * num_pieces, [&](int64_t task, int) {
+    const std::size_t begin = static_cast<std::size_t>(task % num_pieces) * piece_bytes;
+    checksum += read_stream(stream_.get() + begin, std::min(piece_bytes, num_bytes - begin), pattern);
+  });
+  const double seconds = seconds_since(start);
+  FERRY_CHECK(checksum == 0) << " the stream is all zeros";
+  return seconds;
+}
+
 double RoofProbe::flops_per_s(DType dtype, std::string_view matmul) {
-  constexpr int64_t kRounds = 20000;
+  constexpr int64_t kRounds = 2000;
   double best = 0;
-  for (int pass = 0; pass < kPasses; ++pass) {
+  for (int pass = 0; pass < kMultiplyPasses; ++pass) {
     std::atomic<double> operations{0};
     const auto start = Clock::now();
     pool_.parallel_for(pool_.num_threads(), [&](int64_t, int) {

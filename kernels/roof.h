@@ -1,33 +1,50 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <string_view>
 
-#include "runtime/base/aligned_buffer.h"
+#include "kernels/roof_probe.h"
 #include "runtime/base/thread_pool.h"
 #include "runtime/base/types.h"
 
 namespace ferry {
 
+/// How the threads share what they read together.
+enum class ReadSharing : uint8_t {
+  kParts,   // a part each, the same one in every round: what fits a core's own cache stays there
+  kPieces,  // pieces, each taken by whoever is free: no thread waits for one that lost its core
+};
+
 /// Measures what the machine can do at best with the threads of `pool`. On a shared host that moves, so a benchmark probes
 /// right before and right after what it times.
 class RoofProbe {
  public:
-  static constexpr std::size_t kStreamBytes = std::size_t{512} << 20;  // far larger than the caches
+  static constexpr std::size_t kStreamBytes = std::size_t{1} << 30;  // far larger than the caches
 
-  /// Allocates and touches the stream.
+  /// Takes the stream's memory, in huge pages where the system has them, and touches it with the threads that will read it.
+  /// Throws Error{kResourceExhausted} if the system refuses.
   explicit RoofProbe(ThreadPool& pool, std::size_t stream_bytes = kStreamBytes);
 
-  /// Bytes per second from memory, one forward stream a thread; the best of a few passes (about 0.2 s).
-  double read_bytes_per_s();
+  /// Bytes per second of reading `num_bytes` (at most the stream) again and again: the best of all ways to share and to walk,
+  /// a few passes each, which take turns (about half a second). A step that reads as many bytes cannot be faster; where they
+  /// fit a cache, this reads from that cache as the step may.
+  double read_bytes_per_s(std::size_t num_bytes = kStreamBytes);
+  /// One way by itself, one pass.
+  double read_bytes_per_s(std::size_t num_bytes, ReadSharing sharing, ReadPattern pattern);
+
   /// Multiply-adds in registers, two operations each, with factors of `dtype`, kI8 among them, and the instructions of `matmul`
   /// (see multiply_unit; about 0.1 s).
   double flops_per_s(DType dtype, std::string_view matmul = "");
 
  private:
+  std::size_t usable_bytes(std::size_t num_bytes) const;
+  double time_parts(std::size_t num_bytes, int64_t rounds, ReadPattern pattern);
+  double time_pieces(std::size_t num_bytes, int64_t rounds, ReadPattern pattern);
+
   ThreadPool& pool_;
   std::size_t stream_bytes_;
-  AlignedBuffer stream_;
+  std::shared_ptr<std::byte> stream_;
 };
 
 }  // namespace ferry

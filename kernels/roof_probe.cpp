@@ -7,41 +7,66 @@
 #include <numeric>
 
 #include "kernels/cpu_features.h"
+#include "runtime/base/check.h"
 
-// Every function is compiled for the instruction set that it names, and is called only where the processor has it.
+// Every function is compiled for the instruction set that it names, and is called only where the processor has it. This file is
+// compiled with full optimisation in every build: sums that lie in memory would measure the memory.
 
 namespace ferry {
 namespace {
 
+constexpr std::size_t kLineBytes = 64;
 constexpr std::size_t kPrefetchBytes = 4096;  // one page ahead: the hardware's prefetcher stops at its end
-constexpr std::size_t kBlockBytes = 512;
+constexpr std::size_t kLinesInTurn = kReadUnitBytes / kLineBytes;
+static_assert(kLinesInTurn == 8);
 
-// Keeps `value` in a register and unknown to the optimiser.
+/// Makes `value` unknown to the optimiser, which then neither computes with it nor takes two such values for the same one. Costs
+/// no instruction.
 template <class T>
 [[gnu::always_inline]] inline void keep(T& value) {
   asm volatile("" : "+v"(value));
 }
 
+// Each reads `kLinesInTurn` lines a turn, a share of them from each of kStreams places that lie `apart` bytes from one another.
+
+template <std::size_t kStreams, bool kPrefetch>
 __attribute__((target("avx512f"))) uint64_t read_stream_avx512(const std::byte* data, std::size_t bytes) {
-  __m512i sums[8] = {};
-  for (std::size_t at = 0; at < bytes; at += kBlockBytes) {
-    for (std::size_t i = 0; i < 8; ++i) _mm_prefetch(data + at + kPrefetchBytes + 64 * i, _MM_HINT_T1);
-    for (std::size_t i = 0; i < 8; ++i) sums[i] = _mm512_xor_si512(sums[i], _mm512_load_si512(data + at + 64 * i));
+  constexpr std::size_t kLines = kLinesInTurn / kStreams;
+  const std::size_t apart = bytes / kStreams;
+  __m512i sums[kLinesInTurn] = {};
+  for (std::size_t at = 0; at < apart; at += kLines * kLineBytes) {
+    for (std::size_t s = 0; s < kStreams; ++s) {
+      for (std::size_t i = 0; i < kLines; ++i) {
+        const std::byte* line = data + s * apart + at + i * kLineBytes;
+        if constexpr (kPrefetch) _mm_prefetch(line + kPrefetchBytes, _MM_HINT_T1);
+        __m512i& sum = sums[s * kLines + i];
+        sum = _mm512_xor_si512(sum, _mm512_load_si512(line));
+      }
+    }
   }
-  for (std::size_t i = 1; i < 8; ++i) sums[0] = _mm512_xor_si512(sums[0], sums[i]);
+  for (std::size_t i = 1; i < kLinesInTurn; ++i) sums[0] = _mm512_xor_si512(sums[0], sums[i]);
   std::array<uint64_t, 8> words;
   _mm512_storeu_si512(words.data(), sums[0]);
   return std::accumulate(words.begin(), words.end(), uint64_t{0});
 }
 
+template <std::size_t kStreams, bool kPrefetch>
 __attribute__((target("avx2"))) uint64_t read_stream_avx2(const std::byte* data, std::size_t bytes) {
-  __m256i sums[8] = {};
-  for (std::size_t at = 0; at < bytes; at += kBlockBytes) {
-    for (std::size_t i = 0; i < kBlockBytes / 64; ++i) _mm_prefetch(data + at + kPrefetchBytes + 64 * i, _MM_HINT_T1);
-    for (std::size_t i = 0; i < kBlockBytes / 32; ++i)
-      sums[i % 8] = _mm256_xor_si256(sums[i % 8], _mm256_load_si256(reinterpret_cast<const __m256i*>(data + at + 32 * i)));
+  constexpr std::size_t kLines = kLinesInTurn / kStreams;
+  const std::size_t apart = bytes / kStreams;
+  __m256i sums[kLinesInTurn] = {};
+  for (std::size_t at = 0; at < apart; at += kLines * kLineBytes) {
+    for (std::size_t s = 0; s < kStreams; ++s) {
+      for (std::size_t i = 0; i < kLines; ++i) {
+        const std::byte* line = data + s * apart + at + i * kLineBytes;
+        if constexpr (kPrefetch) _mm_prefetch(line + kPrefetchBytes, _MM_HINT_T1);
+        const auto* halves = reinterpret_cast<const __m256i*>(line);
+        __m256i& sum = sums[s * kLines + i];
+        sum = _mm256_xor_si256(sum, _mm256_xor_si256(_mm256_load_si256(halves), _mm256_load_si256(halves + 1)));
+      }
+    }
   }
-  for (std::size_t i = 1; i < 8; ++i) sums[0] = _mm256_xor_si256(sums[0], sums[i]);
+  for (std::size_t i = 1; i < kLinesInTurn; ++i) sums[0] = _mm256_xor_si256(sums[0], sums[i]);
   std::array<uint64_t, 4> words;
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(words.data()), sums[0]);
   return std::accumulate(words.begin(), words.end(), uint64_t{0});
@@ -49,18 +74,28 @@ __attribute__((target("avx2"))) uint64_t read_stream_avx2(const std::byte* data,
 
 uint64_t read_stream_plain(const std::byte* data, std::size_t bytes) {
   std::array<uint64_t, 8> sums{};
-  for (std::size_t at = 0; at < bytes; at += 64) {
+  for (std::size_t at = 0; at < bytes; at += kLineBytes) {
     for (std::size_t i = 0; i < sums.size(); ++i) sums[i] ^= *reinterpret_cast<const uint64_t*>(data + at + 8 * i);
   }
   return std::accumulate(sums.begin(), sums.end(), uint64_t{0});
 }
 
-// Chains enough to hide the latency of a multiply-add on two ports.
+template <std::size_t kStreams, bool kPrefetch>
+uint64_t read_stream_widest(const std::byte* data, std::size_t bytes) {
+  if (has_avx512()) return read_stream_avx512<kStreams, kPrefetch>(data, bytes);
+  if (has_avx2()) return read_stream_avx2<kStreams, kPrefetch>(data, bytes);
+  return read_stream_plain(data, bytes);
+}
+
+// Chains enough to hide the latency of a multiply-add on two ports. They must differ for the optimiser, or it keeps one of
+// those that start equal and the count is a multiple of what was done; so every sum starts as a value that it does not know.
+// Likewise a product that chains have in common would be computed once: keep() between them makes its factor another.
 constexpr int kChains = 12;
 
 __attribute__((target("avx512f"))) double multiply_avx512(int64_t rounds) {
   __m512 sums[kChains] = {};
   __m512 x = _mm512_set1_ps(1e-3f), y = _mm512_set1_ps(1e-3f);
+  for (__m512& sum : sums) keep(sum);
   for (int64_t r = 0; r < rounds; ++r) {
     keep(x);
     keep(y);
@@ -73,6 +108,7 @@ __attribute__((target("avx512f"))) double multiply_avx512(int64_t rounds) {
 __attribute__((target("avx2,fma"))) double multiply_avx2(int64_t rounds) {
   __m256 sums[kChains] = {};
   __m256 x = _mm256_set1_ps(1e-3f), y = _mm256_set1_ps(1e-3f);
+  for (__m256& sum : sums) keep(sum);
   for (int64_t r = 0; r < rounds; ++r) {
     keep(x);
     keep(y);
@@ -85,6 +121,7 @@ __attribute__((target("avx2,fma"))) double multiply_avx2(int64_t rounds) {
 __attribute__((target("avx512f,avx512bf16"))) double multiply_avx512_bf16(int64_t rounds) {
   __m512 sums[kChains] = {};
   __m512i x = _mm512_set1_epi32(0x3a833a83), y = x;
+  for (__m512& sum : sums) keep(sum);
   for (int64_t r = 0; r < rounds; ++r) {
     keep(x);
     keep(y);
@@ -97,6 +134,7 @@ __attribute__((target("avx512f,avx512bf16"))) double multiply_avx512_bf16(int64_
 __attribute__((target("avx512f,avx512vnni"))) double multiply_avx512_vnni(int64_t rounds) {
   __m512i sums[kChains] = {};
   __m512i x = _mm512_set1_epi8(1), y = x;
+  for (__m512i& sum : sums) keep(sum);
   for (int64_t r = 0; r < rounds; ++r) {
     keep(x);
     keep(y);
@@ -109,15 +147,16 @@ __attribute__((target("avx512f,avx512vnni"))) double multiply_avx512_vnni(int64_
 __attribute__((target("avx2"))) double multiply_avx2_int8(int64_t rounds) {
   __m256i sums[kChains] = {};
   __m256i x = _mm256_set1_epi8(1), y = x, ones = _mm256_set1_epi16(1);
+  for (__m256i& sum : sums) keep(sum);
   for (int64_t r = 0; r < rounds; ++r) {
-    keep(x);
-    keep(y);
-    for (__m256i& sum : sums) sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(x, y), ones));
+    for (__m256i& sum : sums) {
+      keep(x);
+      sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(x, y), ones));
+    }
   }
   for (__m256i& sum : sums) keep(sum);
   return 2.0 * 32 * kChains * static_cast<double>(rounds);
 }
-
 /// Four accumulator tiles of 16 x 16 sums, two tiles of 16 rows of 64 bytes a side: as a matrix product would use them.
 template <bool kInt8>
 __attribute__((target("amx-tile,amx-bf16,amx-int8"))) double multiply_amx(int64_t rounds) {
@@ -184,19 +223,26 @@ double multiply_plain(int64_t rounds) {
   float sums[4] = {};
   float x = 1e-3f;
   for (int64_t r = 0; r < rounds; ++r) {
-    keep(x);
-    for (float& sum : sums) sum += x * x;
+    for (float& sum : sums) {
+      keep(x);
+      sum += x * x;
+      keep(sum);
+    }
   }
-  for (float& sum : sums) keep(sum);
   return 2.0 * 4 * static_cast<double>(rounds);
 }
 
 }  // namespace
 
-uint64_t read_stream(const std::byte* data, std::size_t bytes) {
-  if (has_avx512()) return read_stream_avx512(data, bytes);
-  if (has_avx2()) return read_stream_avx2(data, bytes);
-  return read_stream_plain(data, bytes);
+uint64_t read_stream(const std::byte* data, std::size_t bytes, ReadPattern pattern) {
+  FERRY_CHECK_EQ(bytes % kReadUnitBytes, std::size_t{0});
+  switch (pattern) {
+    case ReadPattern::kOneStream: return read_stream_widest<1, false>(data, bytes);
+    case ReadPattern::kOneStreamPrefetched: return read_stream_widest<1, true>(data, bytes);
+    case ReadPattern::kFourStreams: return read_stream_widest<4, false>(data, bytes);
+    case ReadPattern::kFourStreamsPrefetched: return read_stream_widest<4, true>(data, bytes);
+  }
+  return 0;
 }
 
 double multiply_in_registers(DType dtype, int64_t rounds, std::string_view matmul) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -11,9 +12,18 @@
 
 namespace ferry {
 
-/// Reads `data` once from front to back with the widest loads and a prefetch ahead of them. `data` is aligned to 64 bytes,
-/// `bytes` a multiple of 512. Returns a checksum (the loads must have a use).
-uint64_t read_stream(const std::byte* data, std::size_t bytes);
+/// How a thread walks over what it reads. Which one is fastest depends on the processor, on what else uses it, and on whether
+/// the bytes lie in memory or in a cache.
+enum class ReadPattern : uint8_t { kOneStream, kOneStreamPrefetched, kFourStreams, kFourStreamsPrefetched };
+inline constexpr std::array kReadPatterns = {ReadPattern::kOneStream, ReadPattern::kOneStreamPrefetched,
+                                             ReadPattern::kFourStreams, ReadPattern::kFourStreamsPrefetched};
+
+/// read_stream takes multiples of this.
+inline constexpr std::size_t kReadUnitBytes = 512;
+
+/// Reads every word of `data` once with the widest loads. `data` is aligned to 64 bytes, `bytes` a multiple of kReadUnitBytes.
+/// Returns a checksum (the loads must have a use).
+uint64_t read_stream(const std::byte* data, std::size_t bytes, ReadPattern pattern);
 
 /// Multiplies and adds in registers `rounds` times and returns the number of operations done (a multiply-add is two).
 /// `dtype` is what the factors are; sums are float32, of kI8 int32. Uses the unit that

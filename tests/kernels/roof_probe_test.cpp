@@ -3,21 +3,26 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "kernels/matmul.h"
+#include "kernels/roof.h"
 #include "runtime/base/aligned_buffer.h"
+#include "tests/support/multiply_bound.h"
 
 namespace ferry {
 namespace {
 
-TEST(RoofProbe, ReadsEveryWordOfTheStream) {
-  constexpr std::size_t kBytes = 16384;
+TEST(RoofProbe, EveryPatternReadsEveryWordOfTheStream) {
+  constexpr std::size_t kBytes = 4096;
   AlignedBuffer stream(kBytes);
-  EXPECT_EQ(read_stream(stream.data(), kBytes), 0U);
-  for (std::size_t word = 0; word < kBytes / sizeof(uint64_t); ++word) {
-    stream.as<uint64_t>()[word] = word + 1;
-    EXPECT_EQ(read_stream(stream.data(), kBytes), word + 1);
-    stream.as<uint64_t>()[word] = 0;
+  for (const ReadPattern pattern : kReadPatterns) {
+    EXPECT_EQ(read_stream(stream.data(), kBytes, pattern), 0U);
+    for (std::size_t word = 0; word < kBytes / sizeof(uint64_t); ++word) {
+      stream.as<uint64_t>()[word] = word + 1;
+      EXPECT_EQ(read_stream(stream.data(), kBytes, pattern), word + 1);
+      stream.as<uint64_t>()[word] = 0;
+    }
   }
 }
 
@@ -40,6 +45,49 @@ TEST(RoofProbe, TheUnitIsTheOneOfTheKernelsInUse) {
     EXPECT_GT(multiply_in_registers(DType::kI8, 1, matmul), 0);
   }
   EXPECT_STREQ(multiply_unit(DType::kI8, "ref"), "scalar");
+}
+
+/// The units of all kernels that this processor has, and of none.
+TEST(RoofProbe, NoUnitIsFasterThanItsInstructionsAllow) {
+  std::vector<std::string> kernels = cpu_matmul_names();
+  kernels.emplace_back("ref");
+  for (const std::string& matmul : kernels) {
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kI8}) {
+      const std::string unit = multiply_unit(dtype, matmul);
+      const double per_cycle = most_operations_per_cycle(unit);
+      ASSERT_GT(per_cycle, 0) << unit;
+      const MultiplyRates rates = measure_multiply_rates(dtype, matmul, 25);
+      EXPECT_LE(rates.probe_per_s, kRateTolerance * per_cycle * rates.cycles_per_s) << unit << ", operations a second";
+      EXPECT_TRUE(is_possible(rates, unit)) << unit << " " << rates.probe_per_s << ", in assembly " << rates.assembly_per_s;
+      EXPECT_GE(rates.probe_per_s, 0.5 * rates.assembly_per_s) << unit << " is far from what its instructions reach";
+    }
+  }
+}
+
+TEST(RoofProbe, AnImpossibleRateIsTold) {
+  const double possible = most_operations_per_cycle("avx512_fma") * 3e9;
+  EXPECT_TRUE(is_possible({.cycles_per_s = 3e9, .probe_per_s = possible, .assembly_per_s = possible}, "avx512_fma"));
+  EXPECT_FALSE(is_possible({.cycles_per_s = 3e9, .probe_per_s = 1.5 * possible, .assembly_per_s = 2 * possible}, "avx512_fma"));
+  EXPECT_FALSE(is_possible({.cycles_per_s = 3e9, .probe_per_s = possible, .assembly_per_s = 0.5 * possible}, "avx512_fma"));
+}
+
+TEST(RoofProbe, AChainOfAdditionsCountsWhatItDoes) {
+  EXPECT_EQ(add_in_chain(16), 16);
+  EXPECT_EQ(add_in_chain(1'000'000), 1'000'000);
+}
+
+/// Each way to read by itself is one pass, and the roof is the best of many: it may not lie below one of them by more than the
+/// host's unrest.
+TEST(Roof, TheReadRoofIsThatOfTheFastestWayToRead) {
+  ThreadPool pool(2);
+  RoofProbe roof(pool, std::size_t{4} << 20);
+  for (const std::size_t bytes : {std::size_t{1}, std::size_t{100'000}, std::size_t{4} << 20, std::size_t{1} << 30}) {
+    const double best = roof.read_bytes_per_s(bytes);
+    EXPECT_GT(best, 0);
+    for (const ReadSharing sharing : {ReadSharing::kParts, ReadSharing::kPieces}) {
+      for (const ReadPattern pattern : kReadPatterns) EXPECT_LE(roof.read_bytes_per_s(bytes, sharing, pattern), 2 * best);
+    }
+  }
 }
 
 }  // namespace
