@@ -3,7 +3,8 @@
 #   format   clang-format on every C++ file
 #   release  everything
 #   asan     everything but whole jobs that only compare answers, with AddressSanitizer and UndefinedBehaviorSanitizer
-#   tsan     what has threads: base, moe, schedule, comm, the coordinator and its servers
+#   tsan     what has threads: base, moe, schedule, comm, the coordinator; not gRPC, whose library is not instrumented
+#   lint     clang-tidy, with the checks that .clang-tidy names, on what ranks exchange and share: the rest would take ten minutes
 #   fuzz     every fuzz target for 20 s (launch/fuzz.sh)
 # Ends with where the time went and one line per part; the exit code is non-zero if a build or a test failed.
 set -uo pipefail
@@ -65,6 +66,7 @@ part format every_file_is_formatted
 one_preset release all
 one_preset asan all
 one_preset tsan thread_tests
+part lint tests/tidy/lint.py build/release /moe/ /comm/ /runtime/base/ /runtime/schedule/
 part fuzz launch/fuzz.sh 20
 
 echo
