@@ -17,7 +17,7 @@
 namespace ferry {
 namespace {
 
-constexpr int64_t kBlockTokens = 16;              // of a KV block
+constexpr int64_t kBlockTokens = 16;  // of a KV block
 
 std::chrono::milliseconds to_milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3));

@@ -195,7 +195,7 @@ TEST_F(PackerTest, ARankReadsItsOwnExpertsOnly) {
   pack(TinyModel(kSizes), "w8a8");
   const fs::path path = to_ / "model-00001-of-00001.safetensors";
   const std::string name = kLayerPrefix + "1.mlp.experts.5.down_proj.panels";  // of 11 the first rank holds 0 to 5
-  int64_t end = 0;                                                        // of the tensor in the file
+  int64_t end = 0;                                                             // of the tensor in the file
   {
     const SafetensorsFile file(path);
     const std::string whole = read(path);
