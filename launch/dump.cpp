@@ -128,8 +128,9 @@ void run_prompt(Engine& engine, const std::vector<TokenId>& ids, TapCollector& t
 
 int run_dump(const Options& options, Cluster& cluster) {
   Engine engine(options.engine, cluster, Engine::LogitRows::kAll);
-  validate_request({.id = {}, .prompt = options.dump.token_ids, .sampling = {}, .deadline = std::nullopt},
-                   engine.scheduler_options());
+  Request request;
+  request.prompt = options.dump.token_ids;
+  validate_request(request, engine.scheduler_options());
   TapCollector taps;
   const Tap tap = make_tap(taps, engine.config().moe.top_k);
   run_prompt(engine, options.dump.token_ids, taps, options.dump.taps ? &tap : nullptr);

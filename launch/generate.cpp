@@ -133,11 +133,10 @@ int run_generate(const Options& options, Cluster& cluster) {
   const Cluster::LossWatch watch(cluster, [&](const std::string& reason) { coordinator.fail(reason); });
   if (!trace.empty()) coordinator.between_steps([&](Engine& e) { start_trace(e, options); });
   const auto arrival = std::chrono::steady_clock::now();
-  Request request{.id = {},
-                  .prompt = encode_input(options, engine),
-                  .sampling = options.generate.sampling,
-                  .deadline = std::nullopt,
-                  .arrival = arrival};
+  Request request;
+  request.arrival = arrival;
+  request.prompt = encode_input(options, engine);
+  request.sampling = options.generate.sampling;
   coordinator.submit(std::move(request), [&](const GenerateEvent& event) { completion.receive(event); });
   const GenerateEvent& last = completion.wait();
   std::optional<Capture> capture;

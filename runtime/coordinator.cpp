@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <deque>
 #include <future>
+#include <map>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -12,6 +13,7 @@
 
 #include "profiler/span.h"
 #include "runtime/base/check.h"
+#include "runtime/base/random_id.h"
 #include "runtime/engine.h"
 #include "runtime/model/detokenizer.h"
 #include "runtime/request_trace.h"
@@ -29,7 +31,12 @@ int64_t elapsed_ns(Clock::time_point from, std::optional<Clock::time_point> to) 
 struct Stream {
   EventSink sink;
   std::optional<Detokenizer> detokenizer;  // absent without a tokenizer
+  Sequence* sequence = nullptr;            // null until the scheduler has it
 };
+
+using OwnerAndId = std::pair<std::string, std::string>;
+
+OwnerAndId name_of(const Request& request) { return {request.owner, request.id}; }
 
 /// Locks `mutex`; a wait for it is in the trace.
 std::unique_lock<std::mutex> lock_traced(std::mutex& mutex) {
@@ -80,8 +87,9 @@ class Coordinator::Impl {
     thread_.join();
   }
 
-  void submit(Request request, EventSink sink);
-  bool abort(const std::string& request_id);
+  RequestNumber submit(Request request, EventSink sink);
+  bool abort(RequestNumber number);
+  bool abort(const std::string& owner, const std::string& request_id);
   void drain(std::chrono::milliseconds timeout);
   void fail(const std::string& reason);
   void between_steps(const std::function<void(Engine&)>& action);
@@ -97,6 +105,7 @@ class Coordinator::Impl {
     return load;
   }
   const ModelInfo& model_info() const { return engine_.model_info(); }
+  int64_t max_prompt_tokens() const { return sequence_capacity(engine_.scheduler_options()) - 1; }
   std::optional<Error> failure() const {
     const std::scoped_lock lock(mutex_);
     return failure_;
@@ -112,6 +121,7 @@ class Coordinator::Impl {
   void wait_for_work(std::unique_lock<std::mutex>& lock);
   void run_actions(std::unique_lock<std::mutex>& lock);
   void step();
+  void name(Request& request);
   bool trace(bool ran_step);
   void publish(const StepPlan& plan, std::span<const TokenId> sampled);
   void publish_finished();
@@ -127,9 +137,10 @@ class Coordinator::Impl {
   std::condition_variable wake_;  // the engine's thread: work arrived
   std::condition_variable done_;  // drain: a request ended
   std::deque<Submission> inbox_;
-  std::set<std::string> open_ids_;  // accepted, last event not yet begun
-  int64_t num_open_ = 0;            // accepted, last event not yet told
-  std::vector<std::string> aborts_;
+  std::map<OwnerAndId, RequestNumber> open_names_;         // accepted, last event not yet begun
+  std::set<RequestNumber> open_numbers_;                   // of the same
+  int64_t num_open_ = 0;                                   // accepted, last event not yet told
+  std::set<RequestNumber> aborts_;                         // of open ones
   std::deque<std::packaged_task<void(Engine&)>> actions_;  // for between steps
   std::function<void(Capture)> on_capture_;
   std::string lost_reason_;  // set by fail()
@@ -139,24 +150,22 @@ class Coordinator::Impl {
   std::optional<Error> failure_;  // the same, once every request has heard of it
   std::function<void()> on_failure_;
   EngineLoad load_;
-  int64_t next_id_ = 0;
+  uint64_t next_number_ = 0;
 
   // Of the engine's thread alone.
   Scheduler scheduler_;
-  std::unordered_map<const Sequence*, Stream> streams_;
-  std::unordered_map<std::string, Stream> unplanned_;  // queued, sequence not seen yet: by request id
+  std::unordered_map<RequestNumber, Stream> streams_;
   RequestTrace request_trace_;
   std::thread thread_;
 };
 
-void Coordinator::Impl::submit(Request request, EventSink sink) {
+RequestNumber Coordinator::Impl::submit(Request request, EventSink sink) {
   validate_request(request, engine_.scheduler_options());
   if (!request.sampling.stop.empty()) engine_.require_tokenizer();
   Stream stream{std::move(sink), std::nullopt};
   if (engine_.tokenizer() != nullptr) {
     stream.detokenizer.emplace(*engine_.tokenizer(), request.sampling.stop, SpecialTokens::kSkip);  // refuses bad stop strings
   }
-  const bool is_nameless = request.id.empty();
   const std::scoped_lock lock(mutex_);
   if (refusal_) throw *refusal_;
   if (draining_ || stop_) throw Error(ErrorCode::kUnavailable, "the server is shutting down and takes no more requests");
@@ -166,23 +175,42 @@ void Coordinator::Impl::submit(Request request, EventSink sink) {
                                                    " requests wait; allowed: --max-waiting " +
                                                    std::to_string(load_.max_waiting_requests));
   }
-  if (is_nameless) {
-    do request.id = "request-" + std::to_string(next_id_++);
-    while (open_ids_.contains(request.id));
-  }
-  if (!open_ids_.insert(request.id).second)
-    throw_invalid("request_id '" + request.id + "' belongs to an open request; allowed: a new one, or none");
+  name(request);
+  const RequestNumber number = request.number;
   ++num_open_;
   const Clock::time_point now = Clock::now();
   const Clock::time_point arrival = std::min(request.arrival.value_or(now), now);
   inbox_.push_back({std::move(request), std::move(stream), arrival, now});
   wake_.notify_one();
+  return number;
 }
 
-bool Coordinator::Impl::abort(const std::string& request_id) {
+/// Enters `request` among the open ones under the next number and its id, a new one if it has none. Needs mutex_.
+void Coordinator::Impl::name(Request& request) {
+  request.number = RequestNumber{next_number_++};
+  const bool is_nameless = request.id.empty();
+  if (is_nameless) request.id = random_id();
+  while (!open_names_.emplace(name_of(request), request.number).second) {
+    if (!is_nameless)
+      throw_invalid("request_id '" + request.id + "' belongs to another open request of yours; allowed: a new one, or none");
+    request.id = random_id();
+  }
+  open_numbers_.insert(request.number);
+}
+
+bool Coordinator::Impl::abort(RequestNumber number) {
   const std::scoped_lock lock(mutex_);
-  if (!open_ids_.contains(request_id)) return false;
-  aborts_.push_back(request_id);
+  if (!open_numbers_.contains(number)) return false;
+  aborts_.insert(number);
+  wake_.notify_one();
+  return true;
+}
+
+bool Coordinator::Impl::abort(const std::string& owner, const std::string& request_id) {
+  const std::scoped_lock lock(mutex_);
+  const auto named = open_names_.find({owner, request_id});
+  if (named == open_names_.end()) return false;
+  aborts_.insert(named->second);
   wake_.notify_one();
   return true;
 }
@@ -191,7 +219,7 @@ void Coordinator::Impl::drain(std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
   draining_ = true;
   if (done_.wait_for(lock, timeout, [&] { return num_open_ == 0; })) return;
-  aborts_.assign(open_ids_.begin(), open_ids_.end());
+  aborts_ = open_numbers_;
   wake_.notify_one();
   done_.wait(lock, [&] { return num_open_ == 0; });
 }
@@ -244,13 +272,17 @@ bool Coordinator::Impl::take_submissions() {
     wait_for_work(lock);
   }
   for (Submission& submission : inbox_) {
-    request_trace_.queued(submission.request, submission.arrival, submission.queued);
-    unplanned_.emplace(submission.request.id, std::move(submission.stream));
-    FERRY_CHECK(scheduler_.add(std::move(submission.request), submission.arrival) == Admission::kQueued);
+    Stream& stream = streams_.emplace(submission.request.number, std::move(submission.stream)).first->second;
+    stream.sequence = scheduler_.add(std::move(submission.request), submission.arrival);
+    FERRY_CHECK(stream.sequence != nullptr);
+    request_trace_.queued(*stream.sequence, submission.queued);
   }
   load_.waiting_requests += static_cast<int32_t>(inbox_.size());
   inbox_.clear();
-  for (const std::string& id : aborts_) scheduler_.abort(id);
+  for (const RequestNumber number : aborts_) {
+    const auto stream = streams_.find(number);
+    if (stream != streams_.end()) scheduler_.abort(*stream->second.sequence);
+  }
   aborts_.clear();
   return true;
 }
@@ -321,10 +353,7 @@ void Coordinator::Impl::publish(const StepPlan& plan, std::span<const TokenId> s
     const TokenId token = sampled[next++];
     Sequence& sequence = *entry.sequence;
     if (token == kNoToken) continue;
-    Stream& stream =
-        streams_.contains(&sequence)
-            ? streams_.at(&sequence)
-            : streams_.emplace(&sequence, std::move(unplanned_.extract(sequence.request.id).mapped())).first->second;
+    Stream& stream = streams_.at(sequence.request.number);
     GenerateEvent event{.token_ids = {token}};
     if (stream.detokenizer && !sequence.ends_with_stop_id) {
       event.text = stream.detokenizer->push(token);
@@ -337,11 +366,11 @@ void Coordinator::Impl::publish(const StepPlan& plan, std::span<const TokenId> s
 void Coordinator::Impl::publish_finished() {
   for (const std::unique_ptr<Sequence>& sequence : scheduler_.take_finished()) {
     request_trace_.finished(*sequence);
-    auto known = streams_.extract(sequence.get());
-    Stream stream = known ? std::move(known.mapped()) : std::move(unplanned_.extract(sequence->request.id).mapped());
+    Stream stream = std::move(streams_.extract(sequence->request.number).mapped());
     GenerateEvent event{.finish_reason = sequence->finish_reason,
                         .prompt_tokens = static_cast<int32_t>(sequence->num_prompt()),
                         .completion_tokens = static_cast<int32_t>(sequence->num_generated())};
+    event.request_id = sequence->request.id;
     if (stream.detokenizer) event.text = stream.detokenizer->finish();
     event.timings = {.queue_ns = elapsed_ns(sequence->arrival, sequence->first_scheduled),
                      .first_token_ns = elapsed_ns(sequence->arrival, sequence->first_token),
@@ -352,8 +381,9 @@ void Coordinator::Impl::publish_finished() {
     }
     {
       const std::scoped_lock lock(mutex_);  // who hears the last event may use the id again
-      open_ids_.erase(sequence->request.id);
-      std::erase(aborts_, sequence->request.id);
+      open_names_.erase(name_of(sequence->request));
+      open_numbers_.erase(sequence->request.number);
+      aborts_.erase(sequence->request.number);
     }
     stream.sink(event);
     const std::scoped_lock lock(mutex_);
@@ -385,7 +415,11 @@ void Coordinator::Impl::end_inbox(const GenerateEvent& event) {
     const std::scoped_lock lock(mutex_);
     inbox.swap(inbox_);
   }
-  for (Submission& submission : inbox) submission.stream.sink(event);
+  for (Submission& submission : inbox) {
+    GenerateEvent last = event;
+    last.request_id = submission.request.id;
+    submission.stream.sink(last);
+  }
 }
 
 /// Whoever waits for one hears that it will not happen.
@@ -416,12 +450,16 @@ void Coordinator::Impl::fail_all(const std::exception& cause) {
   }
   GenerateEvent event{.finish_reason = FinishReason::kError};
   event.error = error;
-  for (auto& [sequence, stream] : streams_) stream.sink(event);
-  for (auto& [id, stream] : unplanned_) stream.sink(event);
+  for (auto& [number, stream] : streams_) {
+    GenerateEvent last = event;
+    if (stream.sequence != nullptr) last.request_id = stream.sequence->request.id;
+    stream.sink(last);
+  }
   end_inbox(event);
   drop_actions();
   const std::scoped_lock lock(mutex_);
-  open_ids_.clear();
+  open_names_.clear();
+  open_numbers_.clear();
   num_open_ = 0;
   failure_ = error;
   done_.notify_all();
@@ -431,11 +469,15 @@ void Coordinator::between_steps(const std::function<void(Engine&)>& action) { im
 void Coordinator::set_on_capture(std::function<void(Capture)> on_capture) { impl_->set_on_capture(std::move(on_capture)); }
 Coordinator::Coordinator(Engine& engine) : impl_(std::make_unique<Impl>(engine)) {}
 Coordinator::~Coordinator() = default;
-void Coordinator::submit(Request request, EventSink sink) { impl_->submit(std::move(request), std::move(sink)); }
-bool Coordinator::abort(const std::string& request_id) { return impl_->abort(request_id); }
+RequestNumber Coordinator::submit(Request request, EventSink sink) {
+  return impl_->submit(std::move(request), std::move(sink));
+}
+bool Coordinator::abort(RequestNumber number) { return impl_->abort(number); }
+bool Coordinator::abort(const std::string& owner, const std::string& request_id) { return impl_->abort(owner, request_id); }
 void Coordinator::drain(std::chrono::milliseconds timeout) { impl_->drain(timeout); }
 void Coordinator::fail(const std::string& reason) { impl_->fail(reason); }
 EngineLoad Coordinator::load() const { return impl_->load(); }
+int64_t Coordinator::max_prompt_tokens() const { return impl_->max_prompt_tokens(); }
 const ModelInfo& Coordinator::model_info() const { return impl_->model_info(); }
 std::optional<Error> Coordinator::failure() const { return impl_->failure(); }
 void Coordinator::set_on_failure(std::function<void()> on_failure) { impl_->set_on_failure(std::move(on_failure)); }

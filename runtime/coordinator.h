@@ -28,6 +28,7 @@ struct GenerateEvent {
   std::string text;                // new text; always whole UTF-8 characters
   FinishReason finish_reason = FinishReason::kNone;
   // With the last event only:
+  std::string request_id;  // what the owner or the coordinator called it
   int32_t prompt_tokens = 0;
   int32_t completion_tokens = 0;
   RequestTimings timings;
@@ -59,12 +60,15 @@ class Coordinator {
   /// Stops at once; open requests end with kAborted.
   ~Coordinator();
 
-  /// Accepts a request. Throws Error{kInvalidArgument} for a bad prompt or parameters, {kResourceExhausted} when the queue is
-  /// full, {kUnavailable} when draining or failed.
-  void submit(Request request, EventSink sink);
+  /// Accepts a request, perhaps after its first events were told. One without an id gets one that cannot be guessed. Throws
+  /// Error{kInvalidArgument} for a bad prompt or parameters and for an id that its owner has given to another open request,
+  /// {kResourceExhausted} when the queue is full, {kUnavailable} when draining or failed.
+  RequestNumber submit(Request request, EventSink sink);
 
-  /// Ends a request before its next step; false if no such request is open.
-  bool abort(const std::string& request_id);
+  /// Ends a request before its next step; false if it is not open (any more).
+  bool abort(RequestNumber number);
+  /// The same for the request that `owner` calls `request_id`; other owners' requests are out of its reach.
+  bool abort(const std::string& owner, const std::string& request_id);
 
   /// Accepts nothing more and returns when the open requests are done or `timeout` has passed (then they are aborted).
   void drain(std::chrono::milliseconds timeout);
@@ -80,6 +84,8 @@ class Coordinator {
 
   EngineLoad load() const;
   const ModelInfo& model_info() const;
+  /// What a prompt may have at most; a longer one is refused.
+  int64_t max_prompt_tokens() const;
 
   /// Why the engine stopped for good (a lost worker), empty while healthy. Every open request has its last event by then.
   std::optional<Error> failure() const;

@@ -181,7 +181,8 @@ void Engine::plan_caches(const EngineOptions& options) {
                         .block_tokens = kBlockTokens,
                         .max_context = plan.max_context,
                         .vocab_size = config_.vocab_size,
-                        .stop_token_ids = config_.generation.stop_token_ids};
+                        .stop_token_ids = config_.generation.stop_token_ids,
+                        .placeholders = config_.placeholders};
   Scheduler check(scheduler_options_);  // refuses limits that contradict each other before anything large is allocated
   kv_cache_ = std::make_unique<KvCache>(kv);
   recurrent_state_ = std::make_unique<RecurrentState>(state);

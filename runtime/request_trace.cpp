@@ -22,18 +22,18 @@ uint64_t RequestTrace::ticks_of(TimePoint time) {
   return to_ticks(line_, time);
 }
 
-void RequestTrace::queued(const Request& request, TimePoint arrival, TimePoint queued) {
-  Life& life = lives_[request.id];
+void RequestTrace::queued(const Sequence& sequence, TimePoint queued) {
+  Life& life = lives_[sequence.request.number];
   life.number = next_number_++;
-  const uint64_t begin = ticks_of(arrival);
+  const uint64_t begin = ticks_of(sequence.arrival);
   life.queued = std::max(begin, ticks_of(queued));
-  record_span(Zone::kRequestTokenize, begin, life.queued, life.number, static_cast<uint32_t>(request.prompt.size()));
+  record_span(Zone::kRequestTokenize, begin, life.queued, life.number, static_cast<uint32_t>(sequence.num_prompt()));
 }
 
 void RequestTrace::computed(const StepPlan& plan, uint64_t begin, uint64_t end) {
   for (const StepEntry& entry : plan.entries) {
     const Sequence& sequence = *entry.sequence;
-    const auto found = lives_.find(sequence.request.id);
+    const auto found = lives_.find(sequence.request.number);
     if (found == lives_.end()) continue;
     Life& life = found->second;
     const auto prompt = static_cast<uint32_t>(sequence.num_prompt());
@@ -50,7 +50,7 @@ void RequestTrace::computed(const StepPlan& plan, uint64_t begin, uint64_t end) 
 }
 
 void RequestTrace::finished(const Sequence& sequence) {
-  const auto found = lives_.find(sequence.request.id);
+  const auto found = lives_.find(sequence.request.number);
   if (found == lives_.end()) return;
   const Life life = found->second;
   lives_.erase(found);

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <unordered_map>
 
 #include "profiler/tick_clock.h"
@@ -17,8 +16,8 @@ class RequestTrace {
 
   RequestTrace();
 
-  /// It arrived, and was handed over at `queued`.
-  void queued(const Request& request, TimePoint arrival, TimePoint queued);
+  /// It arrived (sequence.arrival), and was handed over at `queued`.
+  void queued(const Sequence& sequence, TimePoint queued);
   /// A step of this plan was computed from `begin` to `end`, and its tokens were committed.
   void computed(const StepPlan& plan, uint64_t begin, uint64_t end);
   void finished(const Sequence& sequence);
@@ -34,7 +33,7 @@ class RequestTrace {
   TickLine line_;
   TimePoint line_age_;
   uint32_t next_number_ = 0;
-  std::unordered_map<std::string, Life> lives_;  // by request id
+  std::unordered_map<RequestNumber, Life> lives_;
 };
 
 }  // namespace ferry

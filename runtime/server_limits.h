@@ -18,14 +18,15 @@ struct ServerLimits {
   double http_write_s = 30;                            // for a client to take an answer
   double http_idle_s = 60;                             // between two requests of a connection
   // gRPC
-  int64_t grpc_message_bytes = int64_t{64} << 20;   // of one message, either way
+  int64_t grpc_message_bytes = int64_t{64} << 20;   // of one message, either way; less where no request can need so much
   int64_t grpc_metadata_bytes = int64_t{16} << 10;  // headers of one call
-  int64_t grpc_memory_bytes = int64_t{512} << 20;   // buffers of all connections
+  int64_t grpc_memory_bytes = int64_t{512} << 20;   // buffers of all connections; as much again for messages of open calls
   int64_t grpc_connections = 1024;                  // fewer where the system gives fewer descriptors
   int64_t grpc_streams = 256;                       // calls at once on one connection
   double grpc_idle_s = 300;                         // without a call, until a connection is closed
   // Of one request for tokens, whatever port it came through
   int64_t prompt_bytes = int64_t{4} << 20;  // text, or messages together
+  int64_t chat_messages = 1024;             // of one conversation
   int64_t stop_strings = 16;
   int64_t stop_bytes = 1024;  // of one stop string
 };

@@ -40,6 +40,7 @@ constexpr WholeLimit kWholeLimits[] = {
     {"--grpc-connections", &L::grpc_connections, Unit::kCount, 1, 60000, "gRPC connections"},
     {"--grpc-streams", &L::grpc_streams, Unit::kCount, 1, 10000, "calls at once on one gRPC connection"},
     {"--prompt-bytes", &L::prompt_bytes, Unit::kBytes, 1, kGiB, "of one prompt's text, or its messages together"},
+    {"--chat-messages", &L::chat_messages, Unit::kCount, 1, 1 << 20, "messages of one conversation"},
     {"--stop-strings", &L::stop_strings, Unit::kCount, 0, 1024, "stop strings of one request"},
     {"--stop-bytes", &L::stop_bytes, Unit::kBytes, 1, 64 * kKiB, "of one stop string"},
 };

@@ -12,6 +12,7 @@ namespace {
 
 // Tokens; up to here rescanning a short array for the best pair is quicker than keeping a heap of pairs.
 constexpr size_t kMaxScanTokens = 40;
+constexpr uint32_t kMergesPerCheckIn = 1 << 12;
 
 uint64_t pair_key(TokenId left, TokenId right) {
   return (static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32) | static_cast<uint32_t>(right);
@@ -41,13 +42,13 @@ const BytePairMerges::Slot& BytePairMerges::find(TokenId left, TokenId right) co
   return slots_[slot_index(pair_key(left, right))];
 }
 
-void BytePairMerges::apply(std::vector<TokenId>& token_ids, size_t begin) const {
+void BytePairMerges::apply(std::vector<TokenId>& token_ids, size_t begin, const std::function<void()>& check_in) const {
   const size_t num_tokens = token_ids.size() - begin;
   if (num_tokens < 2) return;
   if (num_tokens <= kMaxScanTokens) {
     apply_by_scan(token_ids, begin);
   } else {
-    apply_by_heap(token_ids, begin);
+    apply_by_heap(token_ids, begin, check_in);
   }
 }
 
@@ -73,7 +74,7 @@ void BytePairMerges::apply_by_scan(std::vector<TokenId>& token_ids, size_t begin
   token_ids.resize(begin + num_tokens);
 }
 
-void BytePairMerges::apply_by_heap(std::vector<TokenId>& token_ids, size_t begin) const {
+void BytePairMerges::apply_by_heap(std::vector<TokenId>& token_ids, size_t begin, const std::function<void()>& check_in) const {
   const size_t num_tokens = token_ids.size() - begin;
   FERRY_CHECK_LT(num_tokens, size_t{UINT32_MAX});
   const auto end = static_cast<uint32_t>(num_tokens);
@@ -95,7 +96,8 @@ void BytePairMerges::apply_by_heap(std::vector<TokenId>& token_ids, size_t begin
     heap.push_back((uint64_t{pairs[i].rank} << 32) | i);
     std::push_heap(heap.begin(), heap.end(), std::greater<>());
   };
-  while (!heap.empty()) {
+  for (uint32_t num_popped = 1; !heap.empty(); ++num_popped) {
+    if (check_in && num_popped % kMergesPerCheckIn == 0) check_in();
     const auto rank = static_cast<uint32_t>(heap.front() >> 32);
     const auto i = static_cast<uint32_t>(heap.front());
     std::pop_heap(heap.begin(), heap.end(), std::greater<>());

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "runtime/base/types.h"
@@ -21,8 +22,10 @@ class BytePairMerges {
   void add(TokenId left, TokenId right, TokenId merged);
 
   /// Applies the merges to token_ids[begin ‥ end), which are the tokens of the single bytes of one piece: again and again the
-  /// pair with the lowest rank, the leftmost first. Shortens the vector. Time is n log n in the number of bytes.
-  void apply(std::vector<TokenId>& token_ids, size_t begin) const;
+  /// pair with the lowest rank, the leftmost first. Shortens the vector. Time is n log n in the number of bytes, and so long a
+  /// piece as 41 bytes takes up to 48 bytes of memory for each. `check_in` (if there is one) is called every few thousand
+  /// merges; what it throws ends the work, with the vector half done.
+  void apply(std::vector<TokenId>& token_ids, size_t begin, const std::function<void()>& check_in = {}) const;
 
  private:
   static constexpr uint32_t kNoRank = UINT32_MAX;  // of two tokens that do not merge
@@ -36,7 +39,7 @@ class BytePairMerges {
   const Slot& find(TokenId left, TokenId right) const;
   size_t slot_index(uint64_t key) const;
   void apply_by_scan(std::vector<TokenId>& token_ids, size_t begin) const;
-  void apply_by_heap(std::vector<TokenId>& token_ids, size_t begin) const;
+  void apply_by_heap(std::vector<TokenId>& token_ids, size_t begin, const std::function<void()>& check_in) const;
 
   std::vector<Slot> slots_;  // a power of two of them, at most half of them filled
   uint64_t index_mask_ = 0;

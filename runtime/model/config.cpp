@@ -182,6 +182,17 @@ GenerationDefaults read_generation(const std::filesystem::path& dir, const Field
   return g;
 }
 
+/// Of a checkpoint that sees: what a prompt has around and in the place of a picture.
+std::vector<NamedTokenId> read_placeholders(const Fields& top, int64_t vocab_size) {
+  std::vector<NamedTokenId> placeholders;
+  for (const char* key : {"image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id"}) {
+    std::vector<TokenId> ids;
+    append_ids(top, key, vocab_size, ids);
+    for (const TokenId id : ids) placeholders.push_back({.name = key, .id = id});
+  }
+  return placeholders;
+}
+
 DType read_dtype(const Fields& top, const Fields& text) {
   for (const Fields* fields : {&text, &top}) {
     for (const char* key : {"dtype", "torch_dtype"}) {
@@ -231,6 +242,7 @@ ModelConfig load_config(const std::filesystem::path& checkpoint_dir) {
   config.deltanet = read_deltanet(text);
   config.moe = read_moe(text);
   config.generation = read_generation(checkpoint_dir, text, config.vocab_size);
+  config.placeholders = read_placeholders(top, config.vocab_size);
   return config;
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/named_token_id.h"
 #include "runtime/base/types.h"
 
 namespace ferry {
@@ -67,6 +68,7 @@ struct ModelConfig {
   DeltaNetConfig deltanet;
   MoeConfig moe;
   GenerationDefaults generation;
+  std::vector<NamedTokenId> placeholders;  // ids that stand for pictures and videos in a prompt
 
   int64_t num_layers() const { return static_cast<int64_t>(layers.size()); }
   int64_t num_layers_of(LayerKind kind) const;

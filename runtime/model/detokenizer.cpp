@@ -9,9 +9,9 @@
 namespace ferry {
 namespace {
 
-std::vector<size_t> border_lengths(std::string_view pattern) {
-  std::vector<size_t> border(pattern.size(), 0);
-  size_t length = 0;
+std::vector<uint32_t> border_lengths(std::string_view pattern) {
+  std::vector<uint32_t> border(pattern.size(), 0);
+  uint32_t length = 0;
   for (size_t i = 1; i < pattern.size(); ++i) {
     while (length > 0 && pattern[i] != pattern[length]) length = border[length - 1];
     if (pattern[i] == pattern[length]) ++length;
@@ -27,7 +27,9 @@ Detokenizer::Detokenizer(const Tokenizer& tokenizer, std::vector<std::string> st
   for (std::string& stop : stop_strings) {
     if (stop.empty()) throw_invalid("stop: a stop string is empty, it must have at least one character");
     if (!is_utf8(stop)) throw_invalid("stop: a stop string is not well-formed UTF-8");
-    std::vector<size_t> border = border_lengths(stop);
+    if (stop.size() > INT32_MAX)
+      throw_invalid("stop: a stop string has " + std::to_string(stop.size()) + " bytes; allowed: 2147483647");
+    std::vector<uint32_t> border = border_lengths(stop);
     stops_.push_back({std::move(stop), std::move(border), 0});
   }
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,7 +28,8 @@ namespace ferry {
 /// One thread at a time. The tokenizer must outlive the detokenizer.
 class Detokenizer {
  public:
-  /// Throws Error{kInvalidArgument} for a stop string that is empty or not UTF-8.
+  /// Throws Error{kInvalidArgument} for a stop string that is empty, not UTF-8 or longer than 2^31 bytes. Each byte of one takes
+  /// 5 bytes of memory.
   Detokenizer(const Tokenizer& tokenizer, std::vector<std::string> stop_strings, SpecialTokens special);
 
   /// Takes the next token; returns the text that became safe to show, often empty. After a stop string: always empty.
@@ -43,8 +45,8 @@ class Detokenizer {
   /// A stop string and how much of it the text ends with: a Knuth-Morris-Pratt automaton, so that each byte costs O(1).
   struct StopMatcher {
     std::string pattern;
-    std::vector<size_t> border;  // [pattern.size()], longest proper border of the first i + 1 bytes
-    size_t num_matched = 0;      // bytes of `pattern` that the text so far ends with
+    std::vector<uint32_t> border;  // [pattern.size()], longest proper border of the first i + 1 bytes
+    size_t num_matched = 0;        // bytes of `pattern` that the text so far ends with
 
     void feed(char c);
   };

@@ -37,6 +37,9 @@ constexpr std::string_view kNewerNumbers =
 // white space is walked back once.
 constexpr uint64_t kMatchLimitBase = 10'000'000;
 constexpr uint64_t kMatchLimitPerByte = 16;
+// Memory that the interpreter may take for its backtracking positions, which are some 100 bytes each.
+constexpr uint64_t kHeapLimitBaseKib = 20 << 10;
+constexpr uint64_t kHeapLimitPerByte = 256;
 
 std::string_view newer_members(std::string_view property) {
   if (property == "L") return kNewerLetters;
@@ -198,6 +201,9 @@ class Matcher {
     const uint64_t limit = kMatchLimitBase + kMatchLimitPerByte * text.size();
     pcre2_set_match_limit(context_.get(),
                           static_cast<uint32_t>(std::min<uint64_t>(limit, std::numeric_limits<uint32_t>::max())));
+    const uint64_t heap_kib = kHeapLimitBaseKib + kHeapLimitPerByte * text.size() / 1024;
+    pcre2_set_heap_limit(context_.get(),
+                         static_cast<uint32_t>(std::min<uint64_t>(heap_kib, std::numeric_limits<uint32_t>::max())));
   }
 
   /// Finds the next match at or after `from`; false if there is none.
@@ -256,12 +262,11 @@ PreTokenizer::~PreTokenizer() = default;
 PreTokenizer::PreTokenizer(PreTokenizer&&) noexcept = default;
 PreTokenizer& PreTokenizer::operator=(PreTokenizer&&) noexcept = default;
 
-std::vector<std::string_view> PreTokenizer::split(std::string_view text) const {
-  std::vector<std::string_view> pieces;
-  if (text.empty()) return pieces;
+void PreTokenizer::split(std::string_view text, const std::function<void(std::string_view)>& take) const {
+  if (text.empty()) return;
   Matcher matcher(regex_->code.get(), text);
   const auto add_piece = [&](size_t begin, size_t end) {
-    if (begin < end) pieces.push_back(text.substr(begin, end - begin));
+    if (begin < end) take(text.substr(begin, end - begin));
   };
   size_t done = 0;  // everything before is in a piece
   size_t from = 0;
@@ -275,7 +280,6 @@ std::vector<std::string_view> PreTokenizer::split(std::string_view text) const {
     if (match_begin == match_end && from < text.size()) from += next_utf8(text.substr(from)).num_bytes;
   }
   add_piece(done, text.size());
-  return pieces;
 }
 
 }  // namespace ferry

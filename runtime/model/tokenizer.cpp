@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "runtime/base/check.h"
+#include "runtime/base/error.h"
 #include "runtime/model/byte_pair_merges.h"
 #include "runtime/model/pre_tokenizer.h"
 #include "runtime/model/tokenizer_file.h"
@@ -48,6 +49,9 @@ class AddedTokenFinder {
   std::array<Range, 256> by_first_byte_;  // positions in tokens_
 };
 
+constexpr size_t kBytesPerCheckIn = 1 << 14;   // of text: some milliseconds
+constexpr size_t kTokensPerCheckIn = 1 << 12;  // where text is little but added tokens
+
 BytePairMerges make_merges(const std::vector<MergeRule>& rules) {
   BytePairMerges merges(rules.size());
   for (const MergeRule& rule : rules) merges.add(rule.left, rule.right, rule.merged);
@@ -67,10 +71,13 @@ struct Tokenizer::Data {
 
   void add_token(TokenId token_id, std::string_view token_text, bool special);
   /// Appends the ids of text without added tokens.
-  void encode_plain(std::string_view text, std::vector<TokenId>& out) const;
+  void encode_plain(std::string_view text, const EncodeLimits& limits, std::vector<TokenId>& out) const;
+  /// Ends the encoding if `num_bytes` more bytes of composed text after `num_tokens` tokens cannot fit any more.
+  void check_room(size_t num_tokens, size_t num_bytes, const EncodeLimits& limits) const;
 
   std::string bytes;                                  // of all tokens
   std::vector<Token> tokens;                          // [size()]; ids that do not exist have no bytes
+  size_t longest_token = 1;                           // bytes
   std::unordered_map<std::string_view, TokenId> ids;  // views of `bytes`
   std::vector<TokenId> byte_tokens;                   // [256]
   bool normalize_nfc = false;
@@ -109,16 +116,33 @@ void Tokenizer::Data::add_token(TokenId token_id, std::string_view token_text, b
   const size_t begin = bytes.size();
   bytes.append(token_text);
   tokens[static_cast<size_t>(token_id)] = {begin, token_text.size(), special};
+  longest_token = std::max(longest_token, token_text.size());
   ids.emplace(std::string_view(bytes).substr(begin), token_id);
 }
 
-void Tokenizer::Data::encode_plain(std::string_view text, std::vector<TokenId>& out) const {
+void Tokenizer::Data::check_room(size_t num_tokens, size_t num_bytes, const EncodeLimits& limits) const {
+  const size_t num_more = num_bytes / longest_token + (num_bytes % longest_token == 0 ? 0 : 1);
+  if (num_tokens > limits.max_tokens || num_more > limits.max_tokens - num_tokens) {
+    throw_invalid("the prompt's text has more than " + std::to_string(limits.max_tokens) +
+                  " tokens; allowed: at most so many, by the context's length and the cache's");
+  }
+}
+
+void Tokenizer::Data::encode_plain(std::string_view text, const EncodeLimits& limits, std::vector<TokenId>& out) const {
   const std::string composed = normalize_nfc ? to_nfc(text) : std::string(text);
-  for (const std::string_view piece : pre_tokenizer.split(composed)) {
+  check_room(out.size(), composed.size(), limits);
+  size_t num_unchecked = 0;  // bytes since the last check-in
+  pre_tokenizer.split(composed, [&](std::string_view piece) {
+    check_room(out.size(), piece.size(), limits);
     const size_t begin = out.size();
     for (const char c : piece) out.push_back(byte_tokens[static_cast<uint8_t>(c)]);
-    merges.apply(out, begin);
-  }
+    merges.apply(out, begin, limits.check_in);
+    check_room(out.size(), 0, limits);
+    num_unchecked += piece.size();
+    if (num_unchecked < kBytesPerCheckIn || !limits.check_in) return;
+    limits.check_in();
+    num_unchecked = 0;
+  });
 }
 
 Tokenizer::Tokenizer(std::unique_ptr<const Data> data) : data_(std::move(data)) {}
@@ -130,7 +154,7 @@ Tokenizer Tokenizer::load(const std::filesystem::path& checkpoint_dir) {
   return Tokenizer(std::make_unique<const Data>(read_tokenizer_file(checkpoint_dir)));
 }
 
-std::vector<TokenId> Tokenizer::encode(std::string_view text) const {
+std::vector<TokenId> Tokenizer::encode(std::string_view text, const EncodeLimits& limits) const {
   const std::string repaired = is_utf8(text) ? std::string() : repair_utf8(text);
   if (!repaired.empty()) text = repaired;
   std::vector<TokenId> token_ids;
@@ -138,13 +162,17 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text) const {
   for (size_t from = 0; from < text.size();) {
     size_t at = 0;
     const AddedToken* const added = data_->added_tokens.find(text, from, at);
-    data_->encode_plain(text.substr(from, at - from), token_ids);
+    data_->encode_plain(text.substr(from, at - from), limits, token_ids);
     if (added == nullptr) break;
+    data_->check_room(token_ids.size() + 1, 0, limits);
+    if (limits.check_in && token_ids.size() % kTokensPerCheckIn == 0) limits.check_in();
     token_ids.push_back(added->token_id);
     from = at + added->content.size();
   }
   return token_ids;
 }
+
+size_t Tokenizer::longest_token_bytes() const { return data_->longest_token; }
 
 std::string Tokenizer::decode(std::span<const TokenId> token_ids, SpecialTokens special) const {
   std::string bytes;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -15,6 +16,12 @@ namespace ferry {
 
 /// Whether text made from token ids shows the special ones, such as <|im_end|>.
 enum class SpecialTokens { kKeep, kSkip };
+
+/// What ends the encoding of a text before the text's end.
+struct EncodeLimits {
+  size_t max_tokens = SIZE_MAX;    // of the whole text; one more is an error, found as soon as it is certain
+  std::function<void()> check_in;  // called now and then, every few milliseconds; what it throws ends the encoding
+};
 
 /// The checkpoint's tokenizer: byte-level BPE as Qwen's tokenizer.json describes it, with the ids of Hugging Face's
 /// `tokenizers` (0.23) for every text.
@@ -40,8 +47,12 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
 
   /// The token ids of `text`; empty for empty text. Time is n log n at worst, whatever the text. Throws
-  /// Error{kResourceExhausted} if the regex engine reaches a limit.
-  std::vector<TokenId> encode(std::string_view text) const;
+  /// Error{kInvalidArgument} for more than limits.max_tokens, {kResourceExhausted} if the regex engine reaches a limit, and what
+  /// limits.check_in throws.
+  std::vector<TokenId> encode(std::string_view text, const EncodeLimits& limits = {}) const;
+
+  /// The bytes of the longest token: text of more bytes than this times n, once composed, has more than n tokens.
+  size_t longest_token_bytes() const;
 
   /// The text of `token_ids`: their bytes put together, then each maximal malformed UTF-8 subpart replaced by U+FFFD. Ids that
   /// name no token (padding rows of lm_head) add nothing.

@@ -22,9 +22,14 @@ struct SamplingParams {
   std::vector<std::string> stop;        // strings that end the text; not part of it
 };
 
+/// Names an accepted request inside the process; never given twice.
+enum class RequestNumber : uint64_t {};
+
 /// A completion to make. `prompt` is never empty and fits the context (checked when it enters).
 struct Request {
-  std::string id;
+  std::string id;          // what its owner calls it, unique among that owner's open requests; empty: one is made up
+  std::string owner;       // who may end it by its id: the same string; empty: this process
+  RequestNumber number{};  // given when it is accepted
   std::vector<TokenId> prompt;
   SamplingParams sampling;
   std::optional<std::chrono::steady_clock::time_point> deadline;

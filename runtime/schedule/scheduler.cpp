@@ -38,6 +38,17 @@ SchedulerOptions validated(SchedulerOptions options) {
 
 bool holds(std::span<const TokenId> ids, TokenId id) { return std::find(ids.begin(), ids.end(), id) != ids.end(); }
 
+/// The model has never seen these ids without a picture in their place, so its answer would mean nothing.
+void refuse_placeholders(std::span<const TokenId> prompt, std::span<const NamedTokenId> placeholders) {
+  for (std::size_t i = 0; i < prompt.size(); ++i) {
+    for (const NamedTokenId& placeholder : placeholders) {
+      if (prompt[i] != placeholder.id) continue;
+      throw_invalid("prompt[" + std::to_string(i) + "] is " + std::to_string(placeholder.id) + ", the " + placeholder.name +
+                    " of config.json, and there is no picture or video in its place; allowed: text");
+    }
+  }
+}
+
 }  // namespace
 
 int64_t prefill_quantum(int64_t prefill_chunk) { return std::min(prefill_chunk, kMaxPrefillQuantum); }
@@ -75,6 +86,7 @@ void validate_request(const Request& request, const SchedulerOptions& options) {
                   "; allowed: token ids 0 to " + std::to_string(options.vocab_size - 1));
   };
   require_ids("prompt", request.prompt);
+  refuse_placeholders(request.prompt, options.placeholders);
   validate_sampling(request.sampling);
   require_ids("stop_token_ids", request.sampling.stop_token_ids);
 }
@@ -87,12 +99,8 @@ Scheduler::Scheduler(SchedulerOptions options) : options_(validated(std::move(op
   plan_.entries.reserve(max_running);
 }
 
-Admission Scheduler::add(Request request, TimePoint arrival) {
-  const auto has_id = [&](const std::unique_ptr<Sequence>& open) { return open->request.id == request.id; };
-  if (std::any_of(running_.begin(), running_.end(), has_id) || std::any_of(waiting_.begin(), waiting_.end(), has_id)) {
-    throw_invalid("request id '" + request.id + "' is in use by an open request; allowed: an id of its own");
-  }
-  if (std::ssize(waiting_) >= options_.max_waiting) return Admission::kQueueFull;
+Sequence* Scheduler::add(Request request, TimePoint arrival) {
+  if (std::ssize(waiting_) >= options_.max_waiting) return nullptr;
 
   const auto num_prompt = static_cast<int64_t>(request.prompt.size());
   const int64_t room = sequence_capacity(options_) - num_prompt;
@@ -105,18 +113,10 @@ Admission Scheduler::add(Request request, TimePoint arrival) {
   sequence->request = std::move(request);
   sequence->arrival = arrival;
   waiting_.push_back(std::move(sequence));
-  return Admission::kQueued;
+  return waiting_.back().get();
 }
 
-bool Scheduler::abort(std::string_view id) {
-  const auto mark = [&](auto& sequences) {
-    const auto it = std::find_if(sequences.begin(), sequences.end(), [&](const auto& open) { return open->request.id == id; });
-    if (it == sequences.end()) return false;
-    (*it)->abort_requested = true;
-    return true;
-  };
-  return mark(running_) || mark(waiting_);
-}
+void Scheduler::abort(Sequence& sequence) { sequence.abort_requested = true; }
 
 const StepPlan& Scheduler::plan(TimePoint now) {
   FERRY_CHECK(!plan_is_open_) << "step " << plan_.step_idx << " was planned but not committed";

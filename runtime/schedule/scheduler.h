@@ -4,9 +4,9 @@
 #include <deque>
 #include <memory>
 #include <span>
-#include <string_view>
 #include <vector>
 
+#include "runtime/base/named_token_id.h"
 #include "runtime/schedule/block_allocator.h"
 #include "runtime/schedule/step_plan.h"
 
@@ -31,15 +31,16 @@ inline constexpr int64_t kMaxPrefillQuantum = 64;  // tokens; the longest piece 
 
 /// Limits of the engine, fixed at start.
 struct SchedulerOptions {
-  int64_t max_running = 16;             // sequences; slots of the recurrent state; >= 1
-  int64_t max_waiting = 256;            // requests; >= 1
-  int64_t token_budget = 1024;          // rows of a step; >= max_running + prefill_quantum(prefill_chunk)
-  int64_t prefill_chunk = 512;          // most tokens of one prompt in a step; 1 ‥ 64 or a multiple of 64
-  int64_t num_blocks = 0;               // KV blocks; >= 1
-  int64_t block_tokens = 16;            // tokens a block; >= 1
-  int64_t max_context = 0;              // tokens of prompt and completion together; >= 1
-  int64_t vocab_size = 0;               // ids a prompt may use are [0, vocab_size); >= 1
-  std::vector<TokenId> stop_token_ids;  // of the checkpoint
+  int64_t max_running = 16;                // sequences; slots of the recurrent state; >= 1
+  int64_t max_waiting = 256;               // requests; >= 1
+  int64_t token_budget = 1024;             // rows of a step; >= max_running + prefill_quantum(prefill_chunk)
+  int64_t prefill_chunk = 512;             // most tokens of one prompt in a step; 1 ‥ 64 or a multiple of 64
+  int64_t num_blocks = 0;                  // KV blocks; >= 1
+  int64_t block_tokens = 16;               // tokens a block; >= 1
+  int64_t max_context = 0;                 // tokens of prompt and completion together; >= 1
+  int64_t vocab_size = 0;                  // ids a prompt may use are [0, vocab_size); >= 1
+  std::vector<TokenId> stop_token_ids;     // of the checkpoint
+  std::vector<NamedTokenId> placeholders;  // ids that stand for pictures and videos, which a prompt may not hold
 };
 
 /// What load reports show.
@@ -49,8 +50,6 @@ struct SchedulerLoad {
   int64_t num_used_blocks = 0;
   int64_t num_total_blocks = 0;
 };
-
-enum class Admission { kQueued, kQueueFull };
 
 /// Tokens of the unit in which prompts are cut: min(prefill_chunk, 64).
 int64_t prefill_quantum(int64_t prefill_chunk);
@@ -70,7 +69,7 @@ int64_t next_prefill_piece(int64_t num_prompt, int64_t num_computed, int64_t pre
 int64_t sequence_capacity(const SchedulerOptions& options);
 
 /// Throws Error{kInvalidArgument} if `request` could never run: empty prompt, prompt that leaves no room for one token, id
-/// outside the vocabulary, bad sampling parameters. A max_tokens that is larger than the room is fine: add() clips it.
+/// outside the vocabulary or standing for a picture, bad sampling parameters. A max_tokens that is larger than the room is fine: add() clips it.
 void validate_request(const Request& request, const SchedulerOptions& options);
 
 /// Not thread-safe: the engine's thread owns it.
@@ -83,11 +82,11 @@ class Scheduler {
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  /// Queues a request that passed validate_request. Throws Error{kInvalidArgument} if its id is that of an open one.
-  Admission add(Request request, TimePoint arrival);
+  /// Queues a request that passed validate_request; null if the queue is full.
+  Sequence* add(Request request, TimePoint arrival);
 
-  /// Marks an open request: the next plan drops it. False if none has this id.
-  bool abort(std::string_view id);
+  /// Marks an open sequence: the next plan drops it.
+  void abort(Sequence& sequence);
 
   /// Drops what was aborted or is late (its memory is free within this call), then fills the step. Without rows when nothing
   /// is open. The plan and its sequences stay valid until the next call; one with rows must be committed or abandoned by

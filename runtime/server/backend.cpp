@@ -4,15 +4,41 @@
 
 namespace ferry {
 
-std::vector<TokenId> CoordinatorBackend::encode_text(std::string_view text) const { return tokenizer_.encode(text); }
+namespace {
 
-std::vector<TokenId> CoordinatorBackend::encode_chat(std::span<const ChatMessage> messages, Thinking thinking) const {
-  return tokenizer_.encode(chat_template_.render(messages, thinking));
+constexpr int64_t kBytesPerComposedByte = 3;  // composing (NFC) makes text up to three times shorter
+
+}  // namespace
+
+PromptBounds CoordinatorBackend::prompt_bounds() const {
+  const int64_t max_tokens = coordinator_.max_prompt_tokens();
+  const auto token_bytes = static_cast<int64_t>(tokenizer_.longest_token_bytes());
+  return {.max_tokens = max_tokens, .max_bytes = max_tokens * token_bytes * kBytesPerComposedByte};
 }
 
-void CoordinatorBackend::submit(Request request, EventSink sink) { coordinator_.submit(std::move(request), std::move(sink)); }
+std::vector<TokenId> CoordinatorBackend::encode(std::string_view text, const std::function<void()>& check_in) const {
+  return tokenizer_.encode(text,
+                           {.max_tokens = static_cast<std::size_t>(coordinator_.max_prompt_tokens()), .check_in = check_in});
+}
 
-bool CoordinatorBackend::abort(const std::string& request_id) { return coordinator_.abort(request_id); }
+std::vector<TokenId> CoordinatorBackend::encode_text(std::string_view text, const std::function<void()>& check_in) const {
+  return encode(text, check_in);
+}
+
+std::vector<TokenId> CoordinatorBackend::encode_chat(std::span<const ChatMessage> messages, Thinking thinking,
+                                                     const std::function<void()>& check_in) const {
+  return encode(chat_template_.render(messages, thinking), check_in);
+}
+
+RequestNumber CoordinatorBackend::submit(Request request, EventSink sink) {
+  return coordinator_.submit(std::move(request), std::move(sink));
+}
+
+bool CoordinatorBackend::abort(RequestNumber number) { return coordinator_.abort(number); }
+
+bool CoordinatorBackend::abort(const std::string& owner, const std::string& request_id) {
+  return coordinator_.abort(owner, request_id);
+}
 
 EngineLoad CoordinatorBackend::load() const { return coordinator_.load(); }
 

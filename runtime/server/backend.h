@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,18 +13,28 @@
 
 namespace ferry {
 
+/// What a prompt may have at most.
+struct PromptBounds {
+  int64_t max_tokens = 0;
+  int64_t max_bytes = 0;  // of text; what is longer has more tokens for sure
+};
+
 /// What a server needs from the rest of the program, whatever protocol it speaks. Any thread may call any method.
 class Backend {
  public:
   virtual ~Backend() = default;
 
-  /// Both throw Error{kInvalidArgument}: no messages, a role that the template does not know.
-  virtual std::vector<TokenId> encode_text(std::string_view text) const = 0;
-  virtual std::vector<TokenId> encode_chat(std::span<const ChatMessage> messages, Thinking thinking) const = 0;
+  virtual PromptBounds prompt_bounds() const = 0;
+  /// Both throw Error{kInvalidArgument}: too many tokens, no messages, a role that the template does not know. They take time, and
+  /// call `check_in` (which may be empty) now and then; what it throws ends them.
+  virtual std::vector<TokenId> encode_text(std::string_view text, const std::function<void()>& check_in) const = 0;
+  virtual std::vector<TokenId> encode_chat(std::span<const ChatMessage> messages, Thinking thinking,
+                                           const std::function<void()>& check_in) const = 0;
 
   // As Coordinator's methods of the same names.
-  virtual void submit(Request request, EventSink sink) = 0;
-  virtual bool abort(const std::string& request_id) = 0;
+  virtual RequestNumber submit(Request request, EventSink sink) = 0;
+  virtual bool abort(RequestNumber number) = 0;
+  virtual bool abort(const std::string& owner, const std::string& request_id) = 0;
   virtual EngineLoad load() const = 0;
   virtual const ModelInfo& model_info() const = 0;
 };
@@ -34,14 +45,19 @@ class CoordinatorBackend : public Backend {
   CoordinatorBackend(Coordinator& coordinator, const Tokenizer& tokenizer, const ChatTemplate& chat_template)
       : coordinator_(coordinator), tokenizer_(tokenizer), chat_template_(chat_template) {}
 
-  std::vector<TokenId> encode_text(std::string_view text) const override;
-  std::vector<TokenId> encode_chat(std::span<const ChatMessage> messages, Thinking thinking) const override;
-  void submit(Request request, EventSink sink) override;
-  bool abort(const std::string& request_id) override;
+  PromptBounds prompt_bounds() const override;
+  std::vector<TokenId> encode_text(std::string_view text, const std::function<void()>& check_in) const override;
+  std::vector<TokenId> encode_chat(std::span<const ChatMessage> messages, Thinking thinking,
+                                   const std::function<void()>& check_in) const override;
+  RequestNumber submit(Request request, EventSink sink) override;
+  bool abort(RequestNumber number) override;
+  bool abort(const std::string& owner, const std::string& request_id) override;
   EngineLoad load() const override;
   const ModelInfo& model_info() const override;
 
  private:
+  std::vector<TokenId> encode(std::string_view text, const std::function<void()>& check_in) const;
+
   Coordinator& coordinator_;
   const Tokenizer& tokenizer_;
   const ChatTemplate& chat_template_;

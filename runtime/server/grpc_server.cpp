@@ -4,16 +4,30 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/resource_quota.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <mutex>
+#include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/server/connection_acceptor.h"
+#include "runtime/server/descriptor_limit.h"
 #include "runtime/server/generate_service.h"
-#include "runtime/server/host_port.h"
 #include "runtime/server/profile_service.h"
 
 namespace ferry {
 namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr milliseconds kHandshakeTimeout = seconds(10);    // of TLS and of HTTP/2's first frame
+constexpr milliseconds kKeepAlivePeriod = seconds(60);     // without a word from a client, until it is asked for one
+constexpr milliseconds kKeepAliveTimeout = seconds(20);    // for its answer
+constexpr milliseconds kShortestPingPeriod = seconds(10);  // of a client's pings; one that pings more often is cut off
+constexpr int kMaxBlockingThreads = 16;                    // of the services whose methods block: Profile and reflection
 
 /// Keeps gRPC's own log quiet for a while: what it would say is in the Error that follows.
 class QuietLog {
@@ -26,62 +40,113 @@ class QuietLog {
   QuietLog& operator=(const QuietLog&) = delete;
 };
 
+/// Decides for one server whether it has reflection; linked in, gRPC's library adds it to all.
+class Reflection final : public grpc::ServerBuilderOption {
+ public:
+  explicit Reflection(bool is_wanted) : is_wanted_(is_wanted) {}
+  void UpdateArguments(grpc::ChannelArguments*) override {}
+  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override {
+    auto own = std::make_unique<grpc::reflection::ProtoServerReflectionPlugin>();
+    std::erase_if(*plugins, [&](const auto& plugin) { return plugin->name() == own->name(); });
+    if (is_wanted_) plugins->push_back(std::move(own));
+  }
+
+ private:
+  const bool is_wanted_;
+};
+
+std::shared_ptr<grpc::ServerCredentials> credentials_of(const std::optional<TlsIdentity>& tls) {
+  if (!tls) return grpc::InsecureServerCredentials();
+  const bool wants_client = !tls->client_ca.empty();
+  grpc::SslServerCredentialsOptions options(wants_client ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
+                                                         : GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE);
+  options.pem_root_certs = tls->client_ca;
+  options.pem_key_cert_pairs.push_back({tls->private_key, tls->certificate_chain});
+  return grpc::SslServerCredentials(options);
+}
+
+int to_ms(double duration_s) { return static_cast<int>(std::min(duration_s * 1e3, 1e9)); }
+
+/// What a connection may cost and how long it may be silent.
+void bound_connections(grpc::ServerBuilder& builder, const ServerLimits& limits) {
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, static_cast<int>(limits.grpc_metadata_bytes));
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, static_cast<int>(limits.grpc_streams));
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, to_ms(limits.grpc_idle_s));
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, static_cast<int>(kHandshakeTimeout.count()));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, static_cast<int>(kKeepAlivePeriod.count()));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, static_cast<int>(kKeepAliveTimeout.count()));
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                             static_cast<int>(kShortestPingPeriod.count()));
+  grpc::ResourceQuota quota("ferry");
+  quota.Resize(static_cast<std::size_t>(limits.grpc_memory_bytes));
+  quota.SetMaxThreads(kMaxBlockingThreads);
+  builder.SetResourceQuota(quota);
+}
+
 }  // namespace
 
 class GrpcServer::Impl {
  public:
-  Impl(const GrpcServerOptions& options, Backend& backend, ProfileControl* profile) : service_(make_generate_service(backend)) {
-    const std::string host = parse_host_port("grpc", options.address).host;
+  Impl(const GrpcServerOptions& options, Backend& backend, ProfileControl* profile)
+      : keys_(options.access.keys),
+        acceptor_("grpc", options.address, static_cast<int>(affordable_connections(options.limits.grpc_connections))),
+        service_(make_generate_service(backend, options.limits, keys_)) {
     grpc::EnableDefaultHealthCheckService(true);
-    static std::once_flag reflection_once;  // the plugin registers itself for all servers to come
-    std::call_once(reflection_once, [] { grpc::reflection::InitProtoReflectionServerBuilderPlugin(); });
-
     grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // an address in use must be an error, not a shared port
-    builder.SetMaxReceiveMessageSize(options.max_message_bytes);
-    builder.SetMaxSendMessageSize(options.max_message_bytes);
-    builder.AddListeningPort(options.address, grpc::InsecureServerCredentials(), &port);
+    const auto max_message = static_cast<int>(longest_request(backend, options.limits));
+    builder.SetMaxReceiveMessageSize(max_message);
+    builder.SetMaxSendMessageSize(static_cast<int>(options.limits.grpc_message_bytes));
+    bound_connections(builder, options.limits);
+    using Type = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
+    connections_ = builder.experimental().AddExternalConnectionAcceptor(Type::FROM_FD, credentials_of(options.access.tls));
     builder.RegisterService(service_.get());
     if (profile != nullptr) {
-      profile_service_ = make_profile_service(*profile);
+      profile_service_ = make_profile_service(*profile, keys_);
       builder.RegisterService(profile_service_.get());
     }
+    builder.SetOption(std::make_unique<Reflection>(keys_.empty()));
     {
       const QuietLog quiet;
       server_ = builder.BuildAndStart();
     }
-    if (server_ == nullptr || port == 0) {
-      throw Error(ErrorCode::kFailedPrecondition,
-                  "cannot serve grpc on " + options.address + ": the address is in use or does not belong to this host");
-    }
-    address_ = host + ":" + std::to_string(port);
-    server_->GetHealthCheckService()->SetServingStatus(kInferenceServiceName, true);
+    if (server_ == nullptr) throw Error(ErrorCode::kFailedPrecondition, "cannot serve grpc on " + options.address);
+    set_serving(true);
+    acceptor_.start([this](int fd) { hand_over(fd); });
   }
 
-  ~Impl() {
-    if (server_ != nullptr) shutdown(std::chrono::milliseconds(0));
-  }
+  ~Impl() { shutdown(milliseconds(0)); }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  const std::string& address() const { return address_; }
+  const std::string& address() const { return acceptor_.address(); }
 
-  void set_not_serving() { server_->GetHealthCheckService()->SetServingStatus(false); }
+  void set_serving(bool is_serving) {
+    server_->GetHealthCheckService()->SetServingStatus(is_serving);
+    server_->GetHealthCheckService()->SetServingStatus(kInferenceServiceName, is_serving);
+  }
 
-  void shutdown(std::chrono::milliseconds grace) {
+  void shutdown(milliseconds grace) {
     const std::lock_guard lock(shutdown_mutex_);
     if (is_shut_down_) return;
     is_shut_down_ = true;
+    acceptor_.stop();
     server_->Shutdown(std::chrono::system_clock::now() + grace);
     server_->Wait();
   }
 
  private:
+  void hand_over(int fd) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.fd = fd;
+    connections_->HandleNewConnection(&connection);
+  }
+
+  const ApiKeys keys_;
+  ConnectionAcceptor acceptor_;
   std::shared_ptr<grpc::Service> service_;  // shared_ptr for its deleter: grpc::Service is incomplete where it is made known
   std::shared_ptr<grpc::Service> profile_service_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
   std::unique_ptr<grpc::Server> server_;  // destroyed before the services
-  std::string address_;
   std::mutex shutdown_mutex_;
   bool is_shut_down_ = false;
 };
@@ -90,7 +155,7 @@ GrpcServer::GrpcServer(const GrpcServerOptions& options, Backend& backend, Profi
     : impl_(std::make_unique<Impl>(options, backend, profile)) {}
 GrpcServer::~GrpcServer() = default;
 const std::string& GrpcServer::address() const { return impl_->address(); }
-void GrpcServer::set_not_serving() { impl_->set_not_serving(); }
+void GrpcServer::set_serving(bool is_serving) { impl_->set_serving(is_serving); }
 void GrpcServer::shutdown(std::chrono::milliseconds grace) { impl_->shutdown(grace); }
 
 }  // namespace ferry

@@ -4,18 +4,24 @@
 #include <memory>
 #include <string>
 
+#include "runtime/server/access.h"
 #include "runtime/server/backend.h"
+#include "runtime/server_limits.h"
 
 namespace ferry {
 
 struct GrpcServerOptions {
   std::string address = "127.0.0.1:50051";  // HOST:PORT; port 0 lets the system choose one
-  int max_message_bytes = 64 << 20;         // of one request or response
+  ServerLimits limits;
+  Access access;  // keys and TLS
 };
 
 class ProfileControl;
 
-/// Serves ferry.v1.Inference, ferry.v1.Profile (if there is one), grpc.health.v1 and server reflection on one address, without TLS.
+/// Serves ferry.v1.Inference, ferry.v1.Profile (if there is one), grpc.health.v1 and server reflection on one address.
+///
+/// With API keys every method but health checks needs one, and there is no reflection: it would tell anybody, and cost a thread for
+/// each that asks. Connections are accepted by a ConnectionAcceptor, so that running out of descriptors passes.
 ///
 /// Any thread may call any method. `backend` and `profile` must outlive the server.
 class GrpcServer {
@@ -31,8 +37,9 @@ class GrpcServer {
   /// HOST:PORT with the port that is really used.
   const std::string& address() const;
 
-  /// Health checks say NOT_SERVING from now on: the engine drains or has failed. Calls are still answered.
-  void set_not_serving();
+  /// What health checks say, SERVING (as at first) or NOT_SERVING: the engine is late, drains or has failed. Calls are answered all
+  /// the same.
+  void set_serving(bool is_serving);
 
   /// Takes no more calls, waits until the open ones are done, cancels them after `grace`, and stops.
   void shutdown(std::chrono::milliseconds grace);

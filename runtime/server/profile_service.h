@@ -2,6 +2,8 @@
 
 #include <memory>
 
+#include "runtime/server/access.h"
+
 namespace grpc {
 class Service;
 }
@@ -13,8 +15,8 @@ class ProfileControl;
 /// Its fully qualified name, as health checks and reflection have it.
 inline constexpr const char* kProfileServiceName = "ferry.v1.Profile";
 
-/// The ferry.v1.Profile service (proto/ferry/v1/profile.proto): only translates. `control` must outlive the server that it is
-/// registered with.
-std::shared_ptr<grpc::Service> make_profile_service(ProfileControl& control);
+/// The ferry.v1.Profile service (proto/ferry/v1/profile.proto): only translates. Without a valid key (if there are keys) every
+/// method is UNAUTHENTICATED. `control` and `keys` must outlive the server that it is registered with.
+std::shared_ptr<grpc::Service> make_profile_service(ProfileControl& control, const ApiKeys& keys);
 
 }  // namespace ferry

@@ -45,10 +45,10 @@ void translate_regex(Input input) {
   const PreTokenizer splitter{std::string(text_of(input))};
   const std::string_view text = "The river's 12 stones,\n\n  and more \u00e9\u4e2d\u3000x";
   std::string joined;
-  for (const std::string_view piece : splitter.split(text)) {
+  splitter.split(text, [&](std::string_view piece) {
     FERRY_CHECK(!piece.empty());
     joined += piece;
-  }
+  });
   FERRY_CHECK(joined == text);
 }
 

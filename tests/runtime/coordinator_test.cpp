@@ -6,6 +6,7 @@
 #include <future>
 #include <limits>
 #include <optional>
+#include <set>
 #include <thread>
 
 #include "runtime/engine.h"
@@ -217,19 +218,65 @@ TEST_F(CoordinatorTest, IdsBelongToOneOpenRequest) {
   complete(*coordinator_, second);
 }
 
-/// Ids that the coordinator makes up must not collide with those of callers.
-TEST_F(CoordinatorTest, RequestsWithoutAnIdGetAFreeOne) {
+TEST_F(CoordinatorTest, RequestsWithoutAnIdGetOneThatCannotBeGuessed) {
+  start();
+  std::set<std::string> ids;
+  for (const auto& completion : complete_all(*coordinator_, std::vector<Request>(23, make_request({5}, 3)))) {
+    EXPECT_EQ(completion->tokens.size(), 3U);
+    EXPECT_EQ(completion->last.request_id.size(), 32U) << "128 bits in hexadecimal digits";
+    ids.insert(completion->last.request_id);
+  }
+  EXPECT_EQ(ids.size(), 23U);
+}
+
+/// An id belongs to whoever gave it: another owner may use the same one, and nobody else can end the request by it.
+TEST_F(CoordinatorTest, IdsAreAnOwnersOwn) {
+  options_.max_seqs = 1;
   start();
   HeldRequest held(*coordinator_, make_request(tokens_from(1, 4), 6));
-  std::vector<std::unique_ptr<Completion>> completions;
-  for (const char* id : {"request-1", "request-2", "request-0", "", "", ""}) {
-    Request request = make_request({5}, 3);
-    request.id = id;
-    completions.push_back(std::make_unique<Completion>());
-    coordinator_->submit(request, completions.back()->sink());
-  }
+  Request request = make_request({5}, 3);
+  request.id = "job";
+  request.owner = "anna";
+  Completion annas, bobs;
+  const RequestNumber annas_number = coordinator_->submit(request, annas.sink());
+  request.owner = "bob";
+  EXPECT_NE(coordinator_->submit(request, bobs.sink()), annas_number);
+  EXPECT_FALSE(coordinator_->abort("", "job"));
+  EXPECT_FALSE(coordinator_->abort("carl", "job"));
+  EXPECT_FALSE(coordinator_->abort("anna", HeldRequest::kId));
+  EXPECT_TRUE(coordinator_->abort("anna", "job"));
   held.finish();
-  for (const auto& completion : completions) EXPECT_EQ(completion->wait().tokens.size(), completions.front()->tokens.size());
+  EXPECT_EQ(annas.wait().last.finish_reason, FinishReason::kAborted);
+  EXPECT_EQ(annas.last.request_id, "job");
+  EXPECT_EQ(bobs.wait().last.finish_reason, FinishReason::kLength);
+  EXPECT_FALSE(coordinator_->abort(annas_number)) << "it has ended";
+}
+
+TEST_F(CoordinatorTest, AbortByNumberReachesExactlyThatRequest) {
+  options_.max_seqs = 1;
+  start();
+  HeldRequest held(*coordinator_, make_request(tokens_from(1, 4), 6));
+  Completion first, second;
+  const RequestNumber number = coordinator_->submit(make_request({5}, 3), first.sink());
+  coordinator_->submit(make_request({5}, 3), second.sink());
+  for (int i = 0; i < 1000; ++i) EXPECT_TRUE(coordinator_->abort(number));
+  held.finish();
+  EXPECT_EQ(first.wait().last.finish_reason, FinishReason::kAborted);
+  EXPECT_EQ(second.wait().last.finish_reason, FinishReason::kLength);
+}
+
+TEST_F(CoordinatorTest, RefusesPlaceholdersOfPictures) {
+  start();
+  const NamedTokenId image = {.name = "image_token_id", .id = 6};
+  SchedulerOptions limits = engine_->scheduler_options();
+  EXPECT_TRUE(limits.placeholders.empty()) << "this model cannot see";
+  limits.placeholders = {{.name = "vision_start_token_id", .id = 5}, image};
+  expect_error(
+      [&] {
+        validate_request(make_request({7, 8, 6, 7}, 3), limits);
+      },
+      ErrorCode::kInvalidArgument, {"prompt[2]", "6", "image_token_id", "no picture"});
+  validate_request(make_request({7, 8, 4}, 3), limits);
 }
 
 TEST_F(CoordinatorTest, Abort) {
@@ -240,9 +287,9 @@ TEST_F(CoordinatorTest, Abort) {
   waiting.id = "waiting";
   Completion waiting_completion;
   coordinator_->submit(waiting, waiting_completion.sink());
-  EXPECT_FALSE(coordinator_->abort("nobody"));
-  EXPECT_TRUE(coordinator_->abort("waiting"));
-  EXPECT_TRUE(coordinator_->abort(HeldRequest::kId));
+  EXPECT_FALSE(coordinator_->abort("", "nobody"));
+  EXPECT_TRUE(coordinator_->abort("", "waiting"));
+  EXPECT_TRUE(coordinator_->abort("", HeldRequest::kId));
   const Completion& completion = held.finish();
   EXPECT_EQ(completion.last.finish_reason, FinishReason::kAborted);
   EXPECT_EQ(completion.tokens.size(), 2U);
@@ -250,7 +297,7 @@ TEST_F(CoordinatorTest, Abort) {
   EXPECT_EQ(waiting_completion.wait().last.finish_reason, FinishReason::kAborted);
   EXPECT_EQ(waiting_completion.last.completion_tokens, 0);
   EXPECT_EQ(complete(*coordinator_, waiting)->tokens.size(), 3U);
-  EXPECT_FALSE(coordinator_->abort("waiting")) << "it has ended";
+  EXPECT_FALSE(coordinator_->abort("", "waiting")) << "it has ended";
 }
 
 TEST_F(CoordinatorTest, Deadlines) {
@@ -398,7 +445,7 @@ TEST_F(CoordinatorTest, FailureEndsEveryRequestAndRefusesLaterOnes) {
   EXPECT_EQ(coordinator_->failure()->code(), ErrorCode::kUnavailable);
   expect_error([&] { coordinator_->submit(make_request({7}, 3), [](const GenerateEvent&) {}); }, ErrorCode::kUnavailable,
                {"rank 2 is gone"});
-  EXPECT_FALSE(coordinator_->abort(HeldRequest::kId));
+  EXPECT_FALSE(coordinator_->abort("", HeldRequest::kId));
   coordinator_->drain(test::kCompletionTimeout);
 }
 

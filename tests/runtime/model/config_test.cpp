@@ -42,6 +42,19 @@ class ConfigTest : public testing::Test {
   test::TempFolder dir_;
 };
 
+TEST_F(ConfigTest, KnowsTheIdsThatStandForPictures) {
+  EXPECT_TRUE(load().placeholders.empty());
+  model_.config["image_token_id"] = 17;
+  model_.config["vision_end_token_id"] = 96;
+  const std::vector<NamedTokenId> placeholders = load().placeholders;
+  ASSERT_EQ(placeholders.size(), 2U);
+  EXPECT_EQ(placeholders[0].name, "image_token_id");
+  EXPECT_EQ(placeholders[0].id, 17);
+  EXPECT_EQ(placeholders[1].id, 96);
+  model_.config["video_token_id"] = 97;
+  expect_refused({"config.json", "video_token_id", "97", "0 to 96"});
+}
+
 TEST_F(ConfigTest, ReadsEveryField) {
   model_.generation = {{"eos_token_id", {5, 7, 5}}, {"do_sample", true}, {"temperature", 0.7}, {"top_p", 0.8}, {"top_k", 20}};
   const ModelConfig config = load();

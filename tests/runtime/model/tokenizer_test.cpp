@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "runtime/base/error.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/source_folder.h"
 
 namespace ferry {
@@ -135,6 +137,66 @@ TEST(Tokenizer, RoundTripsLongTextWithoutSpaces) {
     const Ids ids = tokenizer.encode(text);
     EXPECT_LE(ids.size(), text.size());
     EXPECT_EQ(tokenizer.decode(ids, SpecialTokens::kKeep), text);
+  }
+}
+
+/// Text made to be slow: long runs of one kind, and what makes a regex or a sort start over. Each must cost little more than as
+/// much prose, or a few requests would hold a server up.
+TEST(Tokenizer, NoTextIsMuchSlowerThanItsLengthSays) {
+  const Tokenizer& tokenizer = demo_tokenizer();
+  const std::vector<std::string> units = {"a",
+                                          " ",
+                                          "\n",
+                                          " \n",
+                                          "\r\n ",
+                                          "!",
+                                          "<",
+                                          "<|",
+                                          "'",
+                                          "1",
+                                          "\xCC\x81",
+                                          "a\xCC\x81",
+                                          "\xCC\x96\xCC\x81",
+                                          "\xE1\x84\x80\xE1\x85\xA1\xE1\x86\xA8",
+                                          "\xE3\x80\x80",
+                                          "\xFF",
+                                          "<|im_end|>"};
+  for (const std::string& unit : units) {
+    std::string text;
+    while (text.size() < 1 << 20) text += unit;
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_GT(tokenizer.encode(text).size(), 0U);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60)) << "a MiB of '" << unit << "'";
+  }
+}
+
+TEST(Tokenizer, StopsWhereTheTokensAreTooMany) {
+  const Tokenizer& tokenizer = demo_tokenizer();
+  const std::string text = "The quick brown fox <|im_end|> jumps over the lazy dog";
+  const Ids all = tokenizer.encode(text);
+  EXPECT_EQ(tokenizer.encode(text, {.max_tokens = all.size()}), all);
+  for (const size_t few : {all.size() - 1, size_t{1}, size_t{0}}) {
+    test::expect_error([&] { tokenizer.encode(text, {.max_tokens = few}); }, ErrorCode::kInvalidArgument,
+                       {"more than " + std::to_string(few) + " tokens"});
+  }
+  // What cannot fit by its bytes alone is not even cut into pieces: nobody is asked whether to go on.
+  const std::string long_text(1000 * tokenizer.longest_token_bytes(), 'x');
+  test::expect_error([&] { tokenizer.encode(long_text, {.max_tokens = 999, .check_in = [] { FAIL() << "worked on"; }}); },
+                     ErrorCode::kInvalidArgument, {"more than 999 tokens"});
+}
+
+TEST(Tokenizer, AsksNowAndThenWhetherToGoOn) {
+  const Tokenizer& tokenizer = demo_tokenizer();
+  struct Enough {};
+  std::string prose, specials;
+  while (prose.size() < 1 << 20) prose += "the ferry crosses the river ";
+  while (specials.size() < 1 << 20) specials += "<|im_end|>";
+  for (const std::string& text : {prose, specials, std::string(1 << 20, 'a')}) {
+    int num_asked = 0;
+    const auto check_in = [&] {
+      if (++num_asked == 5) throw Enough();
+    };
+    EXPECT_THROW(tokenizer.encode(text, {.check_in = check_in}), Enough) << text.substr(0, 20);
   }
 }
 

@@ -53,6 +53,7 @@ class Stream {
 
  private:
   struct Open {
+    Sequence* sequence = nullptr;
     int64_t arrival_idx = 0;
     int64_t num_prompt = 0;
     int32_t max_tokens = 0;
@@ -93,9 +94,9 @@ class Stream {
     open.max_tokens = static_cast<int32_t>(std::min<int64_t>(request.sampling.max_tokens, capacity - num_prompt));
     open.deadline = request.deadline;
     const std::string id = request.id;
-    const Admission admission = scheduler_.add(std::move(request), now_);
-    EXPECT_EQ(admission == Admission::kQueueFull, was_full);
-    if (admission == Admission::kQueued) open_[id] = open;
+    open.sequence = scheduler_.add(std::move(request), now_);
+    EXPECT_EQ(open.sequence == nullptr, was_full);
+    if (open.sequence != nullptr) open_[id] = open;
     ++num_sent_;
   }
 
@@ -103,7 +104,7 @@ class Stream {
     if (open_.empty()) return;
     auto it = open_.begin();
     std::advance(it, pick(0, std::ssize(open_) - 1));
-    EXPECT_TRUE(scheduler_.abort(it->first));
+    scheduler_.abort(*it->second.sequence);
     it->second.must_drop = true;
   }
 

@@ -84,7 +84,7 @@ TEST(NextPrefillPiece, ALoneLastTokenIsAPieceOfItsOwn) {
 
 TEST(Scheduler, RunsOneRequestFromPromptToLength) {
   Scheduler scheduler(options_of());
-  ASSERT_EQ(scheduler.add(request_of("a", 150, 3), at(5)), Admission::kQueued);
+  ASSERT_NE(scheduler.add(request_of("a", 150, 3), at(5)), nullptr);
   EXPECT_EQ(scheduler.load().num_waiting, 1);
   EXPECT_EQ(run_step(scheduler, at(10)), "a:0+128");
   EXPECT_EQ(scheduler.load().num_running, 1);
@@ -156,11 +156,11 @@ TEST(Scheduler, AdmitsStrictlyInOrder) {
 
 TEST(Scheduler, LimitsSlotsAndQueue) {
   Scheduler scheduler(options_of());
-  for (const char* id : {"a", "b", "c", "d"}) EXPECT_EQ(scheduler.add(request_of(id, 9), at(0)), Admission::kQueued);
-  EXPECT_EQ(scheduler.add(request_of("e", 9), at(0)), Admission::kQueueFull);
+  for (const char* id : {"a", "b", "c", "d"}) EXPECT_NE(scheduler.add(request_of(id, 9), at(0)), nullptr);
+  EXPECT_EQ(scheduler.add(request_of("e", 9), at(0)), nullptr);
   EXPECT_EQ(run_step(scheduler), "a:0+9* b:0+9* c:0+9*");
   EXPECT_EQ(scheduler.load().num_waiting, 1);
-  EXPECT_EQ(scheduler.add(request_of("e", 9), at(0)), Admission::kQueued);
+  EXPECT_NE(scheduler.add(request_of("e", 9), at(0)), nullptr);
 }
 
 TEST(Scheduler, StopsAtStopIds) {
@@ -206,13 +206,12 @@ TEST(Scheduler, AbortFreesMemoryForTheSamePlan) {
   SchedulerOptions options = options_of();
   options.max_running = 1;
   Scheduler scheduler(options);
-  scheduler.add(request_of("a", 9), at(0));
-  scheduler.add(request_of("b", 9), at(0));
+  Sequence* const a = scheduler.add(request_of("a", 9), at(0));
+  Sequence* const b = scheduler.add(request_of("b", 9), at(0));
   scheduler.add(request_of("c", 9), at(0));
   run_step(scheduler);
-  EXPECT_FALSE(scheduler.abort("x"));
-  EXPECT_TRUE(scheduler.abort("a"));
-  EXPECT_TRUE(scheduler.abort("b"));
+  scheduler.abort(*a);
+  scheduler.abort(*b);
   const StepPlan& plan = scheduler.plan(at(3));
   ASSERT_EQ(plan.finished.size(), 2U);
   EXPECT_EQ(plan.finished[0]->request.id, "a");
@@ -220,7 +219,6 @@ TEST(Scheduler, AbortFreesMemoryForTheSamePlan) {
   EXPECT_EQ(plan.finished[1]->request.id, "b");
   ASSERT_EQ(plan.entries.size(), 1U);
   EXPECT_EQ(plan.entries[0].sequence->request.id, "c");
-  EXPECT_FALSE(scheduler.abort("a"));
   EXPECT_EQ(scheduler.take_finished().size(), 2U);
 }
 
@@ -296,14 +294,6 @@ TEST(Scheduler, ClipsMaxTokensToTheContext) {
   ASSERT_EQ(finished.size(), 1U);
   EXPECT_EQ(finished[0]->num_generated(), 3);
   EXPECT_EQ(finished[0]->finish_reason, FinishReason::kLength);
-}
-
-TEST(Scheduler, RefusesAnIdThatIsInUse) {
-  Scheduler scheduler(options_of());
-  scheduler.add(request_of("a", 9, 1), at(0));
-  EXPECT_NE(error_of([&] { scheduler.add(request_of("a", 9), at(0)); }).find("'a' is in use"), std::string::npos);
-  run_step(scheduler);
-  EXPECT_EQ(scheduler.add(request_of("a", 9), at(0)), Admission::kQueued);
 }
 
 TEST(ValidateRequest, NamesWhatItRefuses) {

@@ -1,0 +1,152 @@
+#include "runtime/server/generate_messages.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "runtime/server/status.h"
+
+namespace ferry {
+namespace {
+
+constexpr std::size_t kRequestIdBytesMax = 128;
+constexpr int64_t kTokenIdBytesMax = 5;       // of one id as protobuf writes it
+constexpr int64_t kFramingBytes = 64 << 10;   // of a request beside prompt and stop strings: ids that stop, field headers
+constexpr int64_t kMessageFramingBytes = 16;  // of one chat message beside its content: field headers and the role
+
+[[noreturn]] void refuse_size(const std::string& what, int64_t size, const std::string& unit, int64_t allowed) {
+  throw_invalid(what + " has " + std::to_string(size) + " " + unit + "; allowed: at most " + std::to_string(allowed));
+}
+
+int64_t prompt_bytes_of(const v1::GenerateRequest& message) {
+  if (message.input_case() == v1::GenerateRequest::kText) return std::ssize(message.text());
+  int64_t num_bytes = 0;
+  for (const v1::ChatMessage& turn : message.chat().messages())
+    num_bytes += std::ssize(turn.role()) + std::ssize(turn.content());
+  return num_bytes;
+}
+
+/// Ids appear in error messages, logs and traces.
+void check_request_id(const std::string& id) {
+  if (id.size() > kRequestIdBytesMax)
+    refuse_size("request_id", std::ssize(id), "bytes", static_cast<int64_t>(kRequestIdBytesMax));
+  const auto bad = std::find_if(id.begin(), id.end(), [](char c) { return c < '!' || c > '~'; });
+  if (bad == id.end()) return;
+  throw_invalid("request_id has a byte of value " + std::to_string(static_cast<unsigned char>(*bad)) + " at position " +
+                std::to_string(bad - id.begin()) + "; allowed: printable ASCII without spaces");
+}
+
+std::vector<TokenId> encode_chat(const Backend& backend, const v1::Chat& chat, const std::function<void()>& check_in) {
+  if (chat.messages().empty()) throw_invalid("chat.messages is empty, at least one message is needed");
+  std::vector<ChatMessage> messages;
+  for (const v1::ChatMessage& message : chat.messages()) {
+    ChatMessage& added = messages.emplace_back();
+    added.role = message.role();
+    added.content = message.content();
+  }
+  switch (chat.thinking()) {
+    case v1::Chat::THINKING_UNSPECIFIED: return backend.encode_chat(messages, Thinking::kDefault, check_in);
+    case v1::Chat::THINKING_ON: return backend.encode_chat(messages, Thinking::kOn, check_in);
+    case v1::Chat::THINKING_OFF: return backend.encode_chat(messages, Thinking::kOff, check_in);
+    default:
+      throw_invalid("chat.thinking is " + std::to_string(chat.thinking()) + ", allowed are 0 (default), 1 (on) and 2 (off)");
+  }
+}
+
+v1::Completion::FinishReason finish_reason_of(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop: return v1::Completion::FINISH_REASON_STOP;
+    case FinishReason::kLength: return v1::Completion::FINISH_REASON_LENGTH;
+    case FinishReason::kAborted: return v1::Completion::FINISH_REASON_ABORTED;
+    case FinishReason::kDeadline: return v1::Completion::FINISH_REASON_DEADLINE;
+    case FinishReason::kNone:
+    case FinishReason::kError: break;
+  }
+  return v1::Completion::FINISH_REASON_UNSPECIFIED;
+}
+
+}  // namespace
+
+void check_bounds(const v1::GenerateRequest& message, const ServerLimits& limits) {
+  check_request_id(message.request_id());
+  const int64_t num_bytes = prompt_bytes_of(message);
+  if (num_bytes > limits.prompt_bytes) {
+    refuse_size(message.input_case() == v1::GenerateRequest::kText ? "text" : "chat", num_bytes, "bytes", limits.prompt_bytes);
+  }
+  if (message.chat().messages_size() > limits.chat_messages)
+    refuse_size("chat", message.chat().messages_size(), "messages", limits.chat_messages);
+  const auto& stops = message.sampling().stop();
+  if (stops.size() > limits.stop_strings) refuse_size("stop", stops.size(), "strings", limits.stop_strings);
+  for (int i = 0; i < stops.size(); ++i) {
+    if (std::ssize(stops[i]) > limits.stop_bytes)
+      refuse_size("stop[" + std::to_string(i) + "]", std::ssize(stops[i]), "bytes", limits.stop_bytes);
+  }
+}
+
+int64_t longest_message(const ServerLimits& limits, const PromptBounds& bounds) {
+  const int64_t chat_framing = limits.chat_messages * kMessageFramingBytes;
+  const int64_t prompt = std::max(limits.prompt_bytes + chat_framing, bounds.max_tokens * kTokenIdBytesMax);
+  const int64_t needed = prompt + limits.stop_strings * (limits.stop_bytes + kMessageFramingBytes) + kFramingBytes;
+  return std::min(needed, limits.grpc_message_bytes);
+}
+
+std::vector<TokenId> prompt_of(const Backend& backend, const v1::GenerateRequest& message,
+                               const std::function<void()>& check_in) {
+  switch (message.input_case()) {
+    case v1::GenerateRequest::kText: return backend.encode_text(message.text(), check_in);
+    case v1::GenerateRequest::kChat: return encode_chat(backend, message.chat(), check_in);
+    case v1::GenerateRequest::kTokenIds: return {message.token_ids().ids().begin(), message.token_ids().ids().end()};
+    case v1::GenerateRequest::INPUT_NOT_SET: break;
+  }
+  throw_invalid("the request has no input, one of text, chat and token_ids is needed");
+}
+
+SamplingParams sampling_of(const v1::Sampling& sampling) {
+  SamplingParams params;
+  if (sampling.has_temperature()) params.temperature = sampling.temperature();
+  if (sampling.has_top_p()) params.top_p = sampling.top_p();
+  if (sampling.has_top_k()) params.top_k = sampling.top_k();
+  if (sampling.has_seed()) params.seed = sampling.seed();
+  if (sampling.has_max_tokens()) params.max_tokens = sampling.max_tokens();
+  params.ignore_eos = sampling.ignore_eos();
+  params.stop_token_ids.assign(sampling.stop_token_ids().begin(), sampling.stop_token_ids().end());
+  params.stop.assign(sampling.stop().begin(), sampling.stop().end());
+  return params;
+}
+
+v1::GenerateResponse to_response(const GenerateEvent& event) {
+  constexpr int64_t kNsPerUs = 1000;
+  v1::GenerateResponse response;
+  response.mutable_token_ids()->Add(event.token_ids.begin(), event.token_ids.end());
+  response.set_text(event.text);
+  if (event.finish_reason == FinishReason::kNone) return response;
+  v1::Completion& completion = *response.mutable_completion();
+  completion.set_finish_reason(finish_reason_of(event.finish_reason));
+  completion.set_prompt_tokens(event.prompt_tokens);
+  completion.set_completion_tokens(event.completion_tokens);
+  completion.mutable_timings()->set_queue_us(event.timings.queue_ns / kNsPerUs);
+  completion.mutable_timings()->set_first_token_us(event.timings.first_token_ns / kNsPerUs);
+  completion.mutable_timings()->set_total_us(event.timings.total_ns / kNsPerUs);
+  completion.set_request_id(event.request_id);
+  return response;
+}
+
+void append(v1::GenerateResponse& response, v1::GenerateResponse next) {
+  response.mutable_token_ids()->MergeFrom(next.token_ids());
+  response.mutable_text()->append(next.text());
+  if (next.has_completion()) response.mutable_completion()->Swap(next.mutable_completion());
+}
+
+grpc::Status status_of(const GenerateEvent& event) {
+  switch (event.finish_reason) {
+    case FinishReason::kAborted: return {grpc::StatusCode::CANCELLED, "request '" + event.request_id + "' was aborted"};
+    case FinishReason::kDeadline:
+      return {grpc::StatusCode::DEADLINE_EXCEEDED, "the deadline of request '" + event.request_id + "' passed after " +
+                                                       std::to_string(event.completion_tokens) + " tokens"};
+    case FinishReason::kError:
+      return event.error ? to_status(*event.error) : grpc::Status(grpc::StatusCode::INTERNAL, "the engine failed");
+    default: return grpc::Status::OK;
+  }
+}
+
+}  // namespace ferry

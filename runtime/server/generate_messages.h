@@ -1,0 +1,36 @@
+#pragma once
+
+#include <grpcpp/support/status.h>
+
+#include <vector>
+
+#include "ferry/v1/inference.pb.h"
+#include "runtime/server/backend.h"
+#include "runtime/server_limits.h"
+
+// What the messages of ferry.v1.Inference/Generate mean to the coordinator, and the other way round.
+
+namespace ferry {
+
+/// Refuses what is too large before anything is made of it. Throws Error{kInvalidArgument} that names the field, its size and what
+/// is allowed.
+void check_bounds(const v1::GenerateRequest& message, const ServerLimits& limits);
+
+/// The most bytes that a request within `limits` and `bounds` can have: what is longer need not be received.
+int64_t longest_message(const ServerLimits& limits, const PromptBounds& bounds);
+
+/// The prompt's tokens. Takes time: milliseconds for 10 kB of text. Throws as Backend::encode_text and encode_chat do.
+std::vector<TokenId> prompt_of(const Backend& backend, const v1::GenerateRequest& message,
+                               const std::function<void()>& check_in);
+
+SamplingParams sampling_of(const v1::Sampling& sampling);
+
+v1::GenerateResponse to_response(const GenerateEvent& event);
+
+/// Puts `next` behind `response`, as one message that means both.
+void append(v1::GenerateResponse& response, v1::GenerateResponse next);
+
+/// The status of a stream whose request ended with `event`.
+grpc::Status status_of(const GenerateEvent& event);
+
+}  // namespace ferry

@@ -1,0 +1,45 @@
+#include "runtime/server/task_pool.h"
+
+#include <utility>
+
+namespace ferry {
+
+TaskPool::TaskPool(std::size_t num_threads, std::size_t max_waiting) : max_waiting_(max_waiting) {
+  for (std::size_t i = 0; i < num_threads; ++i) threads_.emplace_back([this] { work(); });
+}
+
+TaskPool::~TaskPool() {
+  {
+    const std::scoped_lock lock(mutex_);
+    is_leaving_ = true;
+  }
+  changed_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+bool TaskPool::try_run(std::function<void()> task) {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (waiting_.size() >= max_waiting_) return false;
+    waiting_.push_back(std::move(task));
+  }
+  changed_.notify_one();
+  return true;
+}
+
+void TaskPool::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return is_leaving_ || !waiting_.empty(); });
+    if (waiting_.empty()) return;
+    {
+      const std::function<void()> task = std::move(waiting_.front());
+      waiting_.pop_front();
+      lock.unlock();
+      task();
+    }
+    lock.lock();
+  }
+}
+
+}  // namespace ferry

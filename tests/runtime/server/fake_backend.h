@@ -1,0 +1,153 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "runtime/base/error.h"
+#include "runtime/server/backend.h"
+
+namespace ferry::test {
+
+/// An engine that does what the test says: it keeps the sinks and hands out events when told to.
+class FakeBackend : public Backend {
+ public:
+  FakeBackend() {
+    info_.name = "fake";
+    info_.architecture = "FakeForCausalLM";
+    info_.dtype = DType::kF32;
+    info_.vocab_size = 1009;
+    info_.context_length = 77;
+    info_.num_expert_workers = 2;
+    info_.transport = "local";
+    info_.generation.stop_token_ids = {3, 5};
+    info_.generation.temperature = 0.7;
+  }
+
+  PromptBounds prompt_bounds() const override { return {.max_tokens = 100'000, .max_bytes = 300'000}; }
+  std::vector<TokenId> encode_text(std::string_view text, const std::function<void()>& check_in) const override {
+    if (text == kEndlessText) ++num_endless_;
+    while (text == kEndlessText) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      check_in();
+    }
+    return {text.begin(), text.end()};
+  }
+  std::vector<TokenId> encode_chat(std::span<const ChatMessage> messages, Thinking thinking,
+                                   const std::function<void()>&) const override {
+    std::vector<TokenId> ids = {static_cast<TokenId>(thinking)};
+    for (const ChatMessage& message : messages) {
+      if (message.role != "user") throw_invalid("role '" + message.role + "' is unknown, allowed is user");
+      ids.insert(ids.end(), message.content.begin(), message.content.end());
+    }
+    return ids;
+  }
+  RequestNumber submit(Request request, EventSink sink) override {
+    const std::lock_guard lock(mutex_);
+    if (refusal_) throw *refusal_;
+    if (request.id.empty()) request.id = "made-up";
+    request.number = RequestNumber{++num_submitted_};
+    last_ = request;
+    open_[request.id] = {request, std::move(sink)};
+    changed_.notify_all();
+    return request.number;
+  }
+  bool abort(RequestNumber number) override {
+    return abort_where([&](const Request& request) { return request.number == number; });
+  }
+  bool abort(const std::string& owner, const std::string& request_id) override {
+    return abort_where([&](const Request& request) { return request.owner == owner && request.id == request_id; });
+  }
+  EngineLoad load() const override {
+    EngineLoad load;
+    load.running_requests = 3;
+    load.max_running_requests = 5;
+    load.max_waiting_requests = 11;
+    load.balancedness = 0.5;
+    return load;
+  }
+  const ModelInfo& model_info() const override { return info_; }
+
+  void refuse(const Error& error) {
+    const std::lock_guard lock(mutex_);
+    refusal_ = error;
+  }
+  /// The request `id` (the only one if empty), once it has arrived.
+  Request wait_for_request(const std::string& id = "") {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(
+        changed_.wait_for(lock, std::chrono::seconds(20), [&] { return id.empty() ? !open_.empty() : open_.count(id) > 0; }));
+    return last_;
+  }
+  bool wait_for_abort(const std::string& id) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::seconds(20),
+                             [&] { return std::find(aborted_.begin(), aborted_.end(), id) != aborted_.end(); });
+  }
+  void send(const std::string& id, const GenerateEvent& event) {
+    EventSink sink;
+    {
+      const std::lock_guard lock(mutex_);
+      sink = open_.at(id).sink;
+      if (event.finish_reason != FinishReason::kNone) open_.erase(id);
+    }
+    GenerateEvent named = event;
+    if (event.finish_reason != FinishReason::kNone) named.request_id = id;
+    sink(named);
+  }
+
+  /// Prompts whose making does not end by itself, so far.
+  int num_endless() const { return num_endless_; }
+  static constexpr const char* kEndlessText = "endless";
+
+ private:
+  struct Open {
+    Request request;
+    EventSink sink;
+  };
+
+  template <class Predicate>
+  bool abort_where(Predicate&& is_meant) {
+    const std::lock_guard lock(mutex_);
+    const auto open =
+        std::find_if(open_.begin(), open_.end(), [&](const auto& entry) { return is_meant(entry.second.request); });
+    if (open == open_.end()) return false;
+    aborted_.push_back(open->first);
+    changed_.notify_all();
+    return true;
+  }
+
+  ModelInfo info_;
+  mutable std::atomic<int> num_endless_ = 0;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, Open> open_;  // by request id
+  uint64_t num_submitted_ = 0;
+  std::vector<std::string> aborted_;
+  std::optional<Error> refusal_;
+  Request last_;
+};
+
+inline GenerateEvent some_tokens(std::vector<TokenId> ids, const std::string& text) {
+  GenerateEvent event;
+  event.token_ids = std::move(ids);
+  event.text = text;
+  return event;
+}
+
+inline GenerateEvent last_event(FinishReason reason) {
+  GenerateEvent event;
+  event.finish_reason = reason;
+  event.prompt_tokens = 2;
+  event.completion_tokens = 4;
+  event.timings = {1'000, 2'000'000, 3'000'999};
+  return event;
+}
+
+}  // namespace ferry::test

@@ -1,0 +1,346 @@
+#include <arpa/inet.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <future>
+#include <thread>
+
+#include "ferry/v1/inference.grpc.pb.h"
+#include "runtime/server/grpc_server.h"
+#include "tests/runtime/server/fake_backend.h"
+#include "tests/support/certificate.h"
+#include "tests/support/few_descriptors.h"
+
+// What strangers can do to the gRPC port, and what they cannot.
+
+namespace ferry {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using test::FakeBackend;
+using test::last_event;
+using test::some_tokens;
+using Stub = v1::Inference::Stub;
+
+constexpr const char* kKeyA = "key-of-anna-1";
+constexpr const char* kKeyB = "key-of-bob-22";
+
+/// A connection of its own, whatever others there are.
+std::shared_ptr<grpc::Channel> connect_to(
+    const std::string& address,
+    const std::shared_ptr<grpc::ChannelCredentials>& credentials = grpc::InsecureChannelCredentials()) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 200);
+  return grpc::CreateCustomChannel(address, credentials, arguments);
+}
+
+std::unique_ptr<grpc::ClientContext> context_of(seconds limit = seconds(30)) {
+  auto context = std::make_unique<grpc::ClientContext>();
+  context->set_deadline(std::chrono::system_clock::now() + limit);
+  return context;
+}
+
+grpc::Status get_load(Stub& stub, grpc::ClientContext& context) {
+  v1::GetLoadResponse response;
+  return stub.GetLoad(&context, {}, &response);
+}
+
+grpc::Status get_load(Stub& stub) { return get_load(stub, *context_of()); }
+
+/// Calls `method` with an empty message; `answer` gets the raw one.
+grpc::Status call(const std::shared_ptr<grpc::Channel>& channel, const std::string& method, std::string* answer = nullptr) {
+  grpc::GenericStub stub(channel);
+  const auto context = context_of();
+  const grpc::Slice nothing("");
+  const grpc::ByteBuffer request(&nothing, 1);
+  grpc::ByteBuffer response;
+  std::promise<grpc::Status> done;
+  stub.UnaryCall(context.get(), method, {}, &request, &response, [&](grpc::Status status) { done.set_value(status); });
+  const grpc::Status status = done.get_future().get();
+  grpc::Slice slice;
+  if (answer != nullptr && status.ok() && response.DumpToSingleSlice(&slice).ok())
+    answer->assign(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  return status;
+}
+
+v1::GenerateRequest text_request(const std::string& text, const std::string& id = "") {
+  v1::GenerateRequest request;
+  request.set_text(text);
+  request.set_request_id(id);
+  return request;
+}
+
+/// A Generate call that is under way.
+struct Call {
+  Call(Stub& stub, const v1::GenerateRequest& request, const std::string& key = "", seconds limit = seconds(30))
+      : context(context_of(limit)) {
+    if (!key.empty()) context->AddMetadata("x-api-key", key);
+    stream = stub.Generate(context.get(), request);
+  }
+  grpc::Status finish() {
+    v1::GenerateResponse response;
+    while (stream->Read(&response)) {
+      num_tokens += response.token_ids_size();
+      ++num_messages;
+    }
+    return stream->Finish();
+  }
+
+  std::unique_ptr<grpc::ClientContext> context;
+  std::unique_ptr<grpc::ClientReader<v1::GenerateResponse>> stream;
+  int num_tokens = 0, num_messages = 0;
+};
+
+class GrpcDoorTest : public testing::Test {
+ protected:
+  void start() {
+    options_.address = "127.0.0.1:0";
+    server_.emplace(options_, backend_);
+    channel_ = connect_to(server_->address());
+    stub_ = v1::Inference::NewStub(channel_);
+  }
+  grpc::Status generate(const v1::GenerateRequest& request) { return Call(*stub_, request).finish(); }
+  bool abort(Stub& stub, const std::string& id, const std::string& key = "") {
+    v1::AbortRequest request;
+    v1::AbortResponse response;
+    request.set_request_id(id);
+    const auto context = context_of();
+    if (!key.empty()) context->AddMetadata("authorization", "Bearer " + key);
+    const grpc::Status status = stub.Abort(context.get(), request, &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return response.found();
+  }
+  void wait_for_endless(int count) {
+    const auto limit = std::chrono::steady_clock::now() + seconds(20);
+    while (backend_.num_endless() < count && std::chrono::steady_clock::now() < limit)
+      std::this_thread::sleep_for(milliseconds(1));
+    EXPECT_EQ(backend_.num_endless(), count);
+  }
+
+  FakeBackend backend_;
+  GrpcServerOptions options_;
+  std::optional<GrpcServer> server_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<Stub> stub_;
+};
+
+TEST_F(GrpcDoorTest, PromptsThatTakeLongHoldNobodyUp) {
+  start();
+  std::vector<std::unique_ptr<Call>> calls;
+  for (int i = 0; i < 2 + 64; ++i) calls.push_back(std::make_unique<Call>(*stub_, text_request(FakeBackend::kEndlessText)));
+  wait_for_endless(2);
+  EXPECT_TRUE(get_load(*stub_).ok());
+  EXPECT_TRUE(call(channel_, "/grpc.health.v1.Health/Check").ok());
+  for (auto& one : calls) one->context->TryCancel();
+  for (auto& one : calls) EXPECT_EQ(one->finish().error_code(), grpc::StatusCode::CANCELLED);
+  std::thread engine([&] {
+    backend_.wait_for_request("after");
+    backend_.send("after", last_event(FinishReason::kStop));
+  });
+  EXPECT_TRUE(generate(text_request("hi", "after")).ok()) << "the threads are free again";
+  engine.join();
+}
+
+TEST_F(GrpcDoorTest, ThePromptQueueIsBounded) {
+  start();
+  std::vector<std::unique_ptr<Call>> calls;
+  for (int i = 0; i < 2 + 64 + 30; ++i)
+    calls.push_back(std::make_unique<Call>(*stub_, text_request(FakeBackend::kEndlessText), "", seconds(3)));
+  int num_exhausted = 0, num_late = 0;
+  while (!calls.empty()) {  // the refused ones first: they came last
+    const grpc::StatusCode code = calls.back()->finish().error_code();
+    calls.pop_back();
+    num_exhausted += code == grpc::StatusCode::RESOURCE_EXHAUSTED ? 1 : 0;
+    num_late += code == grpc::StatusCode::DEADLINE_EXCEEDED ? 1 : 0;
+  }
+  EXPECT_GE(num_exhausted, 15) << "of some 30 for which there is no room";
+  EXPECT_EQ(num_exhausted + num_late, 96);
+}
+
+TEST_F(GrpcDoorTest, ACallsDeadlineEndsTheMakingOfItsPrompt) {
+  start();
+  EXPECT_EQ(Call(*stub_, text_request(FakeBackend::kEndlessText), "", seconds(1)).finish().error_code(),
+            grpc::StatusCode::DEADLINE_EXCEEDED);
+  wait_for_endless(1);
+  server_->shutdown(seconds(20));  // would wait for it
+}
+
+TEST_F(GrpcDoorTest, WhatIsTooLargeIsRefusedByName) {
+  options_.limits.chat_messages = 3;
+  options_.limits.stop_strings = 2;
+  options_.limits.stop_bytes = 10;
+  start();
+  const auto refuse = [&](const v1::GenerateRequest& request, const std::string& part) {
+    const grpc::Status status = generate(request);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_NE(status.error_message().find(part), std::string::npos) << status.error_message();
+  };
+  refuse(text_request(std::string(300'001, 'a')), "text has 300001 bytes; allowed: at most 300000");
+  v1::GenerateRequest request;
+  for (int i = 0; i < 4; ++i) request.mutable_chat()->add_messages()->set_role("user");
+  refuse(request, "chat has 4 messages; allowed: at most 3");
+  request.mutable_chat()->mutable_messages()->RemoveLast();
+  for (v1::ChatMessage& message : *request.mutable_chat()->mutable_messages()) message.set_content(std::string(100'000, 'a'));
+  refuse(request, "chat has 300012 bytes");
+  request = text_request("hi");
+  request.mutable_sampling()->add_stop("0123456789a");
+  refuse(request, "stop[0] has 11 bytes; allowed: at most 10");
+  for (int i = 0; i < 2; ++i) request.mutable_sampling()->add_stop("x");
+  refuse(request, "stop has 3 strings; allowed: at most 2");
+  refuse(text_request("hi", "a b"), "value 32 at position 1");
+  refuse(text_request("hi", "a\n"), "value 10 at position 1");
+  EXPECT_EQ(generate(text_request(std::string(2'000'000, 'a'))).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED)
+      << "it need not even be received";
+}
+
+TEST_F(GrpcDoorTest, MetadataIsBounded) {
+  start();
+  const auto large = context_of();
+  large->AddMetadata("x-large", std::string(100'000, 'a'));
+  EXPECT_FALSE(get_load(*stub_, *large).ok());
+  const auto many = context_of();
+  for (int i = 0; i < 3000; ++i) many->AddMetadata("x-" + std::to_string(i), "a");
+  EXPECT_FALSE(get_load(*stub_, *many).ok());
+  EXPECT_TRUE(get_load(*stub_).ok());
+}
+
+TEST_F(GrpcDoorTest, ARequestIsItsConnectionsOwn) {
+  start();
+  Call call(*stub_, text_request("hi", "r1"));
+  backend_.wait_for_request("r1");
+  const std::unique_ptr<Stub> stranger = v1::Inference::NewStub(connect_to(server_->address()));
+  EXPECT_FALSE(abort(*stranger, "r1"));
+  EXPECT_TRUE(abort(*stub_, "r1"));
+  backend_.send("r1", last_event(FinishReason::kAborted));
+  EXPECT_EQ(call.finish().error_code(), grpc::StatusCode::CANCELLED);
+}
+
+TEST_F(GrpcDoorTest, WithKeysARequestIsItsKeysOwn) {
+  options_.access.keys = ApiKeys({kKeyA, kKeyB});
+  start();
+  Call call(*stub_, text_request("hi", "r1"), kKeyA);
+  backend_.wait_for_request("r1");
+  EXPECT_FALSE(abort(*stub_, "r1", kKeyB)) << "the same connection, another key";
+  const std::unique_ptr<Stub> elsewhere = v1::Inference::NewStub(connect_to(server_->address()));
+  EXPECT_TRUE(abort(*elsewhere, "r1", kKeyA));
+  backend_.send("r1", last_event(FinishReason::kAborted));
+  EXPECT_EQ(call.finish().error_code(), grpc::StatusCode::CANCELLED);
+}
+
+TEST_F(GrpcDoorTest, WithKeysOnlyHealthIsOpen) {
+  options_.access.keys = ApiKeys({kKeyA, kKeyB});
+  start();
+  for (const char* method : {"Generate", "GetModelInfo", "GetLoad", "Abort"}) {
+    EXPECT_EQ(call(channel_, std::string("/ferry.v1.Inference/") + method).error_code(), grpc::StatusCode::UNAUTHENTICATED)
+        << method;
+  }
+  EXPECT_EQ(Call(*stub_, text_request("hi")).finish().error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_TRUE(call(channel_, "/grpc.health.v1.Health/Check").ok());
+  EXPECT_EQ(call(channel_, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo").error_code(),
+            grpc::StatusCode::UNIMPLEMENTED);
+  const auto load_with = [&](const std::string& name, const std::string& value) {
+    const auto context = context_of();
+    context->AddMetadata(name, value);
+    return get_load(*stub_, *context).error_code();
+  };
+  EXPECT_EQ(load_with("x-api-key", kKeyB), grpc::StatusCode::OK);
+  EXPECT_EQ(load_with("authorization", std::string("Bearer ") + kKeyA), grpc::StatusCode::OK);
+  EXPECT_EQ(load_with("authorization", std::string("bearer ") + kKeyA), grpc::StatusCode::OK);
+  for (const std::string wrong : {"", "Bearer", "Bearer ", "Bearer wrong-key-1", kKeyA, "Basic key-of-anna-1"})
+    EXPECT_EQ(load_with("authorization", wrong), grpc::StatusCode::UNAUTHENTICATED) << wrong;
+  EXPECT_EQ(load_with("x-api-key", std::string(kKeyA) + "x"), grpc::StatusCode::UNAUTHENTICATED);
+}
+
+TEST_F(GrpcDoorTest, WithoutKeysThereIsReflection) {
+  start();
+  EXPECT_NE(call(channel_, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo").error_code(),
+            grpc::StatusCode::UNIMPLEMENTED);
+}
+
+TEST_F(GrpcDoorTest, HealthFollowsSetServing) {
+  start();
+  const std::string serving = "\x08\x01", not_serving = "\x08\x02";  // field 1: the status
+  const auto health = [&] {
+    std::string answer;
+    EXPECT_TRUE(call(channel_, "/grpc.health.v1.Health/Check", &answer).ok());
+    return answer;
+  };
+  EXPECT_EQ(health(), serving);
+  server_->set_serving(false);
+  EXPECT_EQ(health(), not_serving);
+  EXPECT_TRUE(get_load(*stub_).ok()) << "calls are still answered";
+  server_->set_serving(true);
+  EXPECT_EQ(health(), serving);
+}
+
+/// The reader takes nothing while a long answer is made: what waits is merged, in order, and costs the engine no time.
+TEST_F(GrpcDoorTest, AnAnswerThatNobodyReadsWaitsInOneMessage) {
+  constexpr int kEvents = 200'003;
+  start();
+  Call call(*stub_, text_request("hi", "r1"));
+  backend_.wait_for_request("r1");
+  for (int i = 0; i < kEvents; ++i) backend_.send("r1", some_tokens({i}, "token"));
+  backend_.send("r1", last_event(FinishReason::kStop));
+  EXPECT_TRUE(call.finish().ok());
+  EXPECT_EQ(call.num_tokens, kEvents);
+  EXPECT_LT(call.num_messages, kEvents / 2);
+}
+
+TEST_F(GrpcDoorTest, GoesOnAfterTheProcessHadNoDescriptorsLeft) {
+  start();
+  EXPECT_TRUE(get_load(*stub_).ok());
+  const int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  {
+    const test::NoDescriptors none;
+    const std::string& address = server_->address();
+    sockaddr_in place{};
+    place.sin_family = AF_INET;
+    place.sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+    place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(connect(client, reinterpret_cast<const sockaddr*>(&place), sizeof(place)), 0);
+    std::this_thread::sleep_for(milliseconds(300));
+    EXPECT_TRUE(get_load(*stub_).ok()) << "open connections go on";
+  }
+  const std::unique_ptr<Stub> newcomer = v1::Inference::NewStub(connect_to(server_->address()));
+  EXPECT_TRUE(get_load(*newcomer).ok());
+  close(client);
+}
+
+TEST_F(GrpcDoorTest, IdleConnectionsAreClosedAndMakeRoom) {
+  options_.limits.grpc_connections = 1;
+  options_.limits.grpc_idle_s = 0.3;
+  start();
+  EXPECT_TRUE(get_load(*stub_).ok());
+  EXPECT_TRUE(channel_->WaitForStateChange(GRPC_CHANNEL_READY, std::chrono::system_clock::now() + seconds(20)));
+  const std::unique_ptr<Stub> newcomer = v1::Inference::NewStub(connect_to(server_->address()));
+  const auto context = context_of();
+  context->set_wait_for_ready(true);
+  EXPECT_TRUE(get_load(*newcomer, *context).ok());
+}
+
+TEST_F(GrpcDoorTest, TlsAndMutualTls) {
+  const test::Certificate own = test::make_certificate("localhost"), stranger = test::make_certificate("localhost");
+  options_.access.tls = TlsIdentity{.certificate_chain = own.certificate, .private_key = own.key, .client_ca = ""};
+  start();
+  const auto load_with = [&](const std::string& roots, const test::Certificate& client) {
+    grpc::SslCredentialsOptions ssl{
+        .pem_root_certs = roots, .pem_private_key = client.key, .pem_cert_chain = client.certificate};
+    const std::unique_ptr<Stub> stub = v1::Inference::NewStub(connect_to(server_->address(), grpc::SslCredentials(ssl)));
+    return get_load(*stub).ok();
+  };
+  EXPECT_TRUE(load_with(own.certificate, {}));
+  EXPECT_FALSE(load_with(stranger.certificate, {})) << "the client does not know this server";
+  EXPECT_FALSE(get_load(*stub_).ok()) << "plain text";
+  server_.reset();
+  options_.access.tls->client_ca = own.certificate;
+  start();
+  EXPECT_TRUE(load_with(own.certificate, own));
+  EXPECT_FALSE(load_with(own.certificate, {}));
+  EXPECT_FALSE(load_with(own.certificate, stranger));
+}
+
+}  // namespace
+}  // namespace ferry
