@@ -5,35 +5,68 @@
 #
 # It adds to a plain mpirun:
 #   - the flags that Ferry needs: a dead worker must not take the job with it (--enable-recovery), ranks may share cores;
-#   - TERM, INT and HUP go to the coordinator alone, which drains and then ends its workers; a second signal ends everything;
+#   - no port but those that Ferry serves on can be reached: on one host MPI goes through shared memory alone, on several hosts mpirun,
+#     its daemons and MPI listen on the interface that COMMAND's --net-interface names (on all of them if it names none);
+#   - TERM, INT and HUP go to the coordinator alone, which drains and then ends its workers; a second signal ends everything,
+#     a third one at once;
 #   - the exit code is the coordinator's (mpirun itself reports 0 under --enable-recovery);
-#   - ranks that outlive the coordinator by 10 seconds are ended.
+#   - ranks that outlive the coordinator by 5 seconds are ended, also stopped ones; shared memory that killed jobs left is removed.
 set -euo pipefail
 
-# Runs as a rank: rank 0 leaves its process id and its exit code behind, the others just run.
-if [ "${1:-}" = --as-rank ]; then
-  state="$2"
-  shift 2
-  if [ "${OMPI_COMM_WORLD_RANK:-0}" != 0 ] || [ ! -d "$state" ]; then exec "$@"; fi
-  "$@" <&0 &
-  coordinator=$!
-  trap : TERM # mpirun signals the whole process group; stay for the exit code
-  echo "$coordinator" >"$state/pid.new" && mv "$state/pid.new" "$state/pid"
-  status=0
-  wait "$coordinator" || status=$?
-  while kill -0 "$coordinator" 2>/dev/null; do
+self="$(cd "$(dirname "$0")" && pwd)/$(basename "$0")"
+listen_on=libferry_listen_on.so # beside COMMAND: makes Open MPI listen where FERRY_LISTEN_ON says
+
+# What a rank tells this script is in the names of empty files: they can be made on a full disk, too.
+note() { : >"$1/$2"; }
+noted() { # FOLDER KIND: puts the value that was noted, or nothing, into $noted (no subshell: bash 5.2 breaks when a trap interrupts one)
+  local file
+  noted=""
+  for file in "$1/$2".*; do
+    if [ -e "$file" ]; then noted="${file##*.}"; fi
+  done
+}
+
+case "${1:-}" in
+  --as-rank) # Runs as a rank: rank 0 leaves its process id and its exit code behind, the others just run.
+    state="$2"
+    shift 2
+    [ "${FERRY_LISTEN_ON:-none}" != none ] || unset LD_PRELOAD
+    if [ "${OMPI_COMM_WORLD_RANK:-0}" != 0 ] || [ ! -d "$state" ]; then exec "$@"; fi
+    note "$state" "job.${OMPI_MCA_ess_base_jobid:-${PMIX_NAMESPACE:-0}}" || true
+    "$@" <&0 &
+    coordinator=$!
+    trap : TERM # mpirun signals the whole process group; stay for the exit code
+    note "$state" "pid.$coordinator" || true
     status=0
     wait "$coordinator" || status=$?
-  done
-  echo "$status" >"$state/status.new" && mv "$state/status.new" "$state/status"
-  exit "$status"
-fi
+    while kill -0 "$coordinator" 2>/dev/null; do
+      status=0
+      wait "$coordinator" || status=$?
+    done
+    note "$state" "status.$status" || true
+    exit "$status"
+    ;;
+  --as-daemon) # Runs mpirun's daemon on another host.
+    interface="$2" library="$3"
+    shift 3
+    if [ -r "$library" ]; then export FERRY_LISTEN_ON="$interface" LD_PRELOAD="$library"; fi
+    exec orted "$@"
+    ;;
+esac
 
 options=()
 binding=(--bind-to none)
+one_host=yes
+if [ -n "${SLURM_JOB_ID:-}${PBS_NODEFILE:-}${LSB_HOSTS:-}${PE_HOSTFILE:-}" ]; then one_host=no; fi
 while [ $# -gt 0 ]; do
   case "$1" in
-    -np | -n | --np | --host | -host | --hostfile | -hostfile | --map-by | -map-by | -x)
+    --host | -host | --hostfile | -hostfile)
+      [ $# -ge 2 ] || break
+      one_host=no
+      options+=("$1" "$2")
+      shift 2
+      ;;
+    -np | -n | --np | --map-by | -map-by | -x)
       [ $# -ge 2 ] || break
       options+=("$1" "$2")
       shift 2
@@ -60,19 +93,96 @@ if [ $# -eq 0 ]; then
   exit 2
 fi
 
-if [ "$(id -u)" = 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
-self="$(cd "$(dirname "$0")" && pwd)/$(basename "$0")"
-state="$(mktemp -d "${TMPDIR:-/tmp}/ferry-job.XXXXXX")"
+# The interface that COMMAND's --net-interface names.
+net_interface() {
+  local before=""
+  for word in "$@"; do
+    if [ "$before" = --net-interface ]; then echo "$word"; fi
+    case "$word" in --net-interface=*) echo "${word#*=}" ;; esac
+    before="$word"
+  done
+}
+
+# Open MPI hangs where it cannot open a file.
+descriptors=128
+ulimit -Sn "$(ulimit -Hn)" 2>/dev/null || true
+if [ "$(ulimit -Sn)" != unlimited ] && [ "$(ulimit -Sn)" -lt "$descriptors" ]; then
+  echo "launch/mpirun.sh: ulimit -n is $(ulimit -Sn) open files; allowed: $descriptors or more" >&2
+  exit 1
+fi
+
+# Where mpirun, its daemons and MPI listen. An --mca of the user's own comes later on the command line and wins.
+transport=()
+preload=()
+library="$(cd "$(dirname "$(command -v "$1" || echo "$1")")" 2>/dev/null && pwd)/$listen_on"
+if [ "$one_host" = yes ]; then
+  transport=(--mca pml ob1 --mca btl self,vader --mca oob_tcp_if_include lo)
+  if [ -r "$library" ]; then preload=(env FERRY_LISTEN_ON=none LD_PRELOAD="$library"); fi
+else
+  interface="$(net_interface "$@" | tail -1)"
+  if [ -n "$interface" ]; then
+    transport=(--mca pml ob1 --mca btl self,vader,tcp)
+    case "$interface" in # Open MPI takes names and networks; ranks get by LD_PRELOAD what it does not offer
+      *[.:]*) ;;
+      *) transport+=(--mca oob_tcp_if_include "$interface" --mca btl_tcp_if_include "$interface") ;;
+    esac
+    if [ -r "$library" ]; then
+      transport+=(--mca orte_launch_agent "$self --as-daemon $interface $library" -x LD_PRELOAD -x FERRY_LISTEN_ON)
+      preload=(env FERRY_LISTEN_ON="$interface" LD_PRELOAD="$library")
+    fi
+  fi
+fi
+
+# A folder for the notes, wherever one can be made.
+state=""
+for folder in "${TMPDIR:-/tmp}" /dev/shm /run; do
+  state="$(mktemp -d "$folder/ferry-job.XXXXXX" 2>/dev/null)" && note "$state" works 2>/dev/null && break
+  state=""
+done
+if [ -z "$state" ]; then
+  echo "launch/mpirun.sh: cannot make a folder in ${TMPDIR:-/tmp}, /dev/shm or /run; set TMPDIR to one with room" >&2
+  exit 1
+fi
+
+# Open MPI leaves its segments behind when its processes are killed: those of this job, and old ones that nobody has mapped.
+segments="/dev/shm/vader_segment.$(uname -n | cut -d. -f1).$(id -u)"
+remove_segments() {
+  noted "$state" job
+  case "$noted" in "" | *[!0-9]*) return 0 ;; esac
+  rm -f -- "$segments.$(printf %x "$noted")".*
+}
+remove_old_segments() {
+  local segment
+  find /dev/shm -maxdepth 1 -user "$(id -u)" -name "${segments##*/}.*" -mmin +2 2>/dev/null | while read -r segment; do
+    grep -qsF -- "$segment" /proc/[0-9]*/maps || rm -f -- "$segment"
+  done
+}
 mpirun_pid=""
-trap 'rm -rf "$state"' EXIT
+trap 'remove_segments; rm -rf "$state"' EXIT
+remove_old_segments
+
+# Ends this host's part of the job but for process $1: mpirun has a session of its own.
+kill_session() {
+  local stat pid fields session
+  for stat in /proc/[0-9]*/stat; do
+    { read -r pid fields <"$stat"; } 2>/dev/null || continue
+    fields="${fields##*) }" # state, parent, group, session, …
+    read -r _ _ _ session _ <<<"$fields"
+    if [ "$session" = "$mpirun_pid" ] && [ "$pid" != "$1" ]; then kill -KILL "$pid" 2>/dev/null || true; fi
+  done
+}
 
 signals=0
 on_signal() {
+  local noted
   signals=$((signals + 1))
-  if [ "$signals" = 1 ] && [ -f "$state/pid" ]; then
-    kill -TERM "$(cat "$state/pid")" 2>/dev/null || true
-  elif [ -n "$mpirun_pid" ]; then
+  noted "$state" pid
+  if [ "$signals" = 1 ] && [ -n "$noted" ]; then
+    kill -TERM "$noted" 2>/dev/null || true
+  elif [ -n "$mpirun_pid" ] && [ "$signals" -le 2 ]; then
     kill -TERM "$mpirun_pid" 2>/dev/null || true
+  elif [ -n "$mpirun_pid" ]; then
+    kill_session none
   fi
 }
 trap on_signal TERM INT HUP
@@ -83,26 +193,35 @@ without_pmix_noise() {
   exec sed -u '/PMIX ERROR: BAD-PARAM in file .*pmix_event_notification/d'
 }
 
+if [ "$(id -u)" = 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
 # A session of its own: Ctrl-C must reach this script only.
-setsid mpirun --enable-recovery "${binding[@]}" --oversubscribe --mca mpi_yield_when_idle 1 "${options[@]}" \
-  "$self" --as-rank "$state" "$@" <&0 2> >(without_pmix_noise >&2) &
+"${preload[@]}" setsid mpirun --enable-recovery "${binding[@]}" --oversubscribe --mca mpi_yield_when_idle 1 "${transport[@]}" \
+  "${options[@]}" "$self" --as-rank "$state" "$@" <&0 2> >(without_pmix_noise >&2) &
 mpirun_pid=$!
 
-ticks_left=100 # of 0.1 s, from the coordinator's end
+ticks=0 # of 0.1 s, since the coordinator's end
 while kill -0 "$mpirun_pid" 2>/dev/null; do
   sleep 0.1 &
   wait $! || true
-  if [ -f "$state/status" ]; then
-    ticks_left=$((ticks_left - 1))
-    if [ "$ticks_left" = 0 ]; then
+  noted "$state" status
+  [ -n "$noted" ] || continue
+  ticks=$((ticks + 1))
+  case "$ticks" in
+    50)
       echo "launch/mpirun.sh: ranks outlive the coordinator, ending them" >&2
+      kill_session "$mpirun_pid"
       kill -TERM "$mpirun_pid" 2>/dev/null || true
-    elif [ "$ticks_left" = -50 ]; then
-      kill -KILL -- "-$mpirun_pid" 2>/dev/null || true
-    fi
-  fi
+      ;;
+    70) kill_session none ;;
+  esac
 done
 status=0
-wait "$mpirun_pid" || status=$?
-if [ -f "$state/status" ]; then status="$(cat "$state/status")"; fi
+wait "$mpirun_pid" 2>/dev/null || status=$?
+noted "$state" status
+if [ -n "$noted" ]; then exit "$noted"; fi
+noted "$state" pid
+if [ "$status" = 0 ] && { [ "$one_host" = yes ] || [ -n "$noted" ]; }; then
+  echo "launch/mpirun.sh: the coordinator ended without telling its exit code" >&2
+  status=1
+fi
 exit "$status"

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "runtime/base/check.h"
 #include "runtime/base/error.h"
@@ -179,7 +180,7 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : path_(path
   map_file();
   try {
     read_tensors();
-    check_overlaps();
+    check_coverage();
   } catch (...) {
     ::munmap(const_cast<std::byte*>(data_), static_cast<std::size_t>(size_));
     throw;
@@ -236,18 +237,31 @@ void SafetensorsFile::read_tensors() {
   }
 }
 
-void SafetensorsFile::check_overlaps() const {
+void SafetensorsFile::check_coverage() const {
   std::vector<const TensorInfo*> by_address;
-  for (const TensorInfo& tensor : tensors_) {
-    if (tensor.bytes > 0) by_address.push_back(&tensor);
+  for (const TensorInfo& tensor : tensors_) by_address.push_back(&tensor);
+  const auto end_of = [](const TensorInfo* tensor) { return tensor->data + tensor->bytes; };
+  std::sort(by_address.begin(), by_address.end(), [&](const TensorInfo* a, const TensorInfo* b) {
+    return std::pair(a->data, end_of(a)) < std::pair(b->data, end_of(b));
+  });
+  const std::byte* covered = data_ + kLengthBytes + header().size();
+  const TensorInfo* before = nullptr;
+  for (const TensorInfo* tensor : by_address) {
+    if (tensor->data < covered) {
+      throw_invalid(path_ + ": tensors " + in_quotes(before->name) + " and " + in_quotes(tensor->name) + " overlap by " +
+                    std::to_string(covered - tensor->data) + " bytes");
+    }
+    if (tensor->data > covered) {
+      throw_invalid(path_ + ": " + std::to_string(tensor->data - covered) + " bytes before tensor " + in_quotes(tensor->name) +
+                    " belong to none; allowed: tensors back to back");
+    }
+    covered = end_of(tensor);
+    before = tensor;
   }
-  std::sort(by_address.begin(), by_address.end(), [](const TensorInfo* a, const TensorInfo* b) { return a->data < b->data; });
-  for (std::size_t i = 1; i < by_address.size(); ++i) {
-    const TensorInfo& before = *by_address[i - 1];
-    const TensorInfo& after = *by_address[i];
-    if (before.data + before.bytes <= after.data) continue;
-    throw_invalid(path_ + ": tensors " + in_quotes(before.name) + " and " + in_quotes(after.name) + " overlap by " +
-                  std::to_string(before.data + before.bytes - after.data) + " bytes");
+  const int64_t left = data_ + size_ - covered;
+  if (left > 0) {
+    throw_invalid(path_ + ": " + std::to_string(left) +
+                  " bytes after the last tensor belong to none; allowed: a file that ends with its last tensor");
   }
 }
 

@@ -16,7 +16,8 @@
 //   header: {"name": {"dtype": "BF16", "shape": [2, 3], "data_offsets": [begin, end]}, "__metadata__": {...}}
 //
 // Format: https://github.com/huggingface/safetensors, "Format" in its README. Everything that a header says is checked before
-// any of it is used; a file from a stranger can be refused but cannot make a reader leave the mapped bytes.
+// any of it is used; a file from a stranger can be refused but cannot make a reader leave the mapped bytes. As the format asks,
+// every byte of data belongs to exactly one tensor: no holes, no overlaps, nothing behind the last one.
 
 namespace ferry {
 
@@ -84,7 +85,7 @@ class SafetensorsFile {
   void map_file();
   std::string_view header() const;
   void read_tensors();
-  void check_overlaps() const;
+  void check_coverage() const;
 
   std::string path_;
   const std::byte* data_ = nullptr;  // [size_] the whole file

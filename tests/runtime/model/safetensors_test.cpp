@@ -145,15 +145,38 @@ TEST_F(SafetensorsTest, RefusesMalformedTensors) {
   }
 }
 
-TEST_F(SafetensorsTest, RefusesDuplicatesAndOverlapsButNotHoles) {
+TEST_F(SafetensorsTest, RefusesDuplicatesOverlapsAndHoles) {
   const auto two = [](const std::string& b, const std::string& offsets) {
     return R"({"a":)" + tensor_entry("U8", "[5]", "[0,5]") + ",\"" + b + "\":" + tensor_entry("U8", "[5]", offsets) + "}";
   };
   expect_error([&] { SafetensorsFile file(write_raw(two("a", "[5,10]"), 16)); }, ErrorCode::kInvalidArgument, {"'a'", "twice"});
   expect_error([&] { SafetensorsFile file(write_raw(two("b", "[3,8]"), 16)); }, ErrorCode::kInvalidArgument,
                {"'a' and 'b'", "overlap by 2 bytes"});
-  const SafetensorsFile file(write_raw(two("b", "[7,12]"), 16));
-  EXPECT_EQ(file.find("b")->data[0], std::byte{7});
+  expect_error([&] { SafetensorsFile file(write_raw(two("b", "[7,12]"), 12)); }, ErrorCode::kInvalidArgument,
+               {"2 bytes before tensor 'b'", "back to back"});
+  const SafetensorsFile file(write_raw(two("b", "[5,10]"), 10));
+  EXPECT_EQ(file.find("b")->data[0], std::byte{5});
+}
+
+TEST_F(SafetensorsTest, EveryByteBelongsToATensor) {
+  const auto refuse = [&](const std::string& header, int64_t data_bytes, const std::vector<std::string>& parts) {
+    expect_error([&] { SafetensorsFile file(write_raw(header, data_bytes)); }, ErrorCode::kInvalidArgument, parts);
+  };
+  const std::string one = R"({"a":)" + tensor_entry("U8", "[5]", "[0,5]") + "}";
+  EXPECT_EQ(SafetensorsFile(write_raw(one, 5)).tensors().size(), 1U);
+  refuse(one, 6, {"1 bytes after the last tensor"});
+  refuse(one, 4096, {"4091 bytes after the last tensor"});
+  refuse(R"({"a":)" + tensor_entry("U8", "[5]", "[3,8]") + "}", 8, {"3 bytes before tensor 'a'"});
+  refuse("{}", 1, {"1 bytes after the last tensor"});
+  refuse(R"({"__metadata__":{}})", 1, {"1 bytes after the last tensor"});
+  EXPECT_TRUE(SafetensorsFile(write_raw("{}", 0)).tensors().empty());
+  // A tensor without elements stands between two others or at an end, never inside one.
+  const auto with_empty = [&](const std::string& at) {
+    return R"({"a":)" + tensor_entry("U8", "[5]", "[0,5]") + R"(,"e":)" + tensor_entry("U8", "[0]", "[" + at + "," + at + "]") + "}";
+  };
+  EXPECT_EQ(SafetensorsFile(write_raw(with_empty("0"), 5)).tensors().size(), 2U);
+  EXPECT_EQ(SafetensorsFile(write_raw(with_empty("5"), 5)).tensors().size(), 2U);
+  refuse(with_empty("3"), 5, {"'a' and 'e' overlap by 2 bytes"});
 }
 
 TEST_F(SafetensorsTest, RefusesMalformedFiles) {

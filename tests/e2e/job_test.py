@@ -1,0 +1,154 @@
+"""Attacks on the job as a whole: stray connections, a worker that stands still, a full disk, tiny limits, killed jobs."""
+
+import os
+import pathlib
+import re
+import resource
+import signal
+import socket
+import subprocess
+import unittest
+
+import ferry_job
+from ferry_job import FERRY, ROOT, OpenCall, endless_request, wait_until
+
+PEER_TIMEOUT = 4.0
+END_SECONDS = 40.0  # from a stall to the end of the job, far above peer timeout and a few seconds
+TRANSPORTS = ("mpi", "gloo")
+MPIRUN = str(ROOT / "launch/mpirun.sh")
+GENERATE = [FERRY, "generate", "--model", "demo", "--memory", "64MiB", "--prompt", "The kernel", "--max-tokens", "2"]
+
+
+def listeners(process_id):
+    """[(address, port)] on which the process listens for TCP connections."""
+    inodes = set()
+    for entry in pathlib.Path(f"/proc/{process_id}/fd").iterdir():
+        try:
+            found = re.fullmatch(r"socket:\[(\d+)\]", os.readlink(entry))
+        except OSError:
+            continue
+        if found:
+            inodes.add(found[1])
+    result = []
+    for table, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
+        for line in pathlib.Path(f"/proc/{process_id}/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] != "0A" or fields[9] not in inodes:
+                continue
+            address, port = fields[1].split(":")
+            words = [bytes.fromhex(address[i : i + 8])[::-1] for i in range(0, len(address), 8)]
+            result.append((socket.inet_ntop(family, b"".join(words)), int(port, 16)))
+    return result
+
+
+def launcher_of(job):
+    """The process id of the job's mpirun."""
+    children = pathlib.Path(f"/proc/{job.process.pid}/task/{job.process.pid}/children").read_text().split()
+    return next(int(p) for p in children if pathlib.Path(f"/proc/{p}/comm").read_text().strip() == "mpirun")
+
+
+def connect(address, port):
+    host = "::1" if address in ("::1", "::") else "127.0.0.1"
+    return socket.create_connection((host, port), timeout=0.5)
+
+
+def pester(address, port):
+    """Stray connections to a port: the ones to hold on to."""
+    held = []
+    for data in (b"", bytes(8), bytes(12), b"OMPI" + bytes(4), os.urandom(12), os.urandom(4096), None):
+        try:
+            stray = connect(address, port)
+            if data is None:
+                stray.close()
+            else:
+                stray.sendall(data)
+                held.append(stray)
+        except OSError:
+            continue  # refused, which is fine
+    return held
+
+
+class StrayConnectionTest(ferry_job.JobTest):
+    def test_no_rank_has_a_port_but_its_services_and_strays_do_no_harm(self):
+        for transport in TRANSPORTS:
+            with self.subTest(transport):
+                self.check(transport)
+
+    def check(self, transport):
+        job = self.start(ranks=3, transport=transport)
+        served = {int(job.http_address.rsplit(":", 1)[1]), int(job._address.rsplit(":", 1)[1])}
+        ranks = job.ranks()
+        self.assertEqual({port for _, port in listeners(ranks[0])}, served)
+        self.assertEqual(listeners(ranks[1]) + listeners(ranks[2]), [])
+        launcher = listeners(launcher_of(job))
+        self.assertTrue(launcher)
+        for address, _ in launcher:
+            self.assertIn(address, ("127.0.0.1", "::1"))
+        call = OpenCall(job, endless_request(max_tokens=400))
+        at_ranks = [stray for at in listeners(ranks[0]) for stray in pester(*at)]
+        at_launcher = [stray for at in launcher for stray in pester(*at)]
+        self.assertTrue(call.wait())
+        self.assertIsNone(call.error)
+        self.assertEqual(job.health(), "SERVING")
+        for stray in at_launcher:  # PMIx listens on loopback and waits for whoever connects: see the README's limits
+            stray.close()
+        self.assertEqual(job.stop(), 0, job.log())
+        for stray in at_ranks:
+            stray.close()
+
+
+class StoppedWorkerTest(ferry_job.JobTest):
+    def test_a_stopped_worker_ends_the_job(self):
+        job = self.start("--peer-timeout", str(PEER_TIMEOUT), ranks=3, transport="mpi")
+        call = OpenCall(job, endless_request())
+        self.assertTrue(call.wait_for_token(), call.error)
+        os.kill(job.ranks()[2], signal.SIGSTOP)
+        self.assertTrue(call.wait(END_SECONDS), "the client was not told")
+        self.assertEqual(job.wait(END_SECONDS), 1, job.log())
+        self.assertIn("error: rank 2: silent", job.log())
+        self.assert_no_ranks_left(job, 5)
+
+
+class LimitTest(unittest.TestCase):
+    def launch(self, limit, value):
+        def set_limit():
+            resource.setrlimit(limit, (value, value))
+
+        command = [MPIRUN, "-np", "2", *GENERATE]
+        return subprocess.run(command, capture_output=True, text=True, timeout=150, preexec_fn=set_limit)
+
+    def test_too_few_files_are_an_error(self):
+        for allowed in (16, 24, 100):
+            done = self.launch(resource.RLIMIT_NOFILE, allowed)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(f"ulimit -n is {allowed}", done.stderr)
+
+    def test_a_full_disk_hides_no_end(self):
+        """In a mount namespace whose /tmp has no room left."""
+        script = (
+            "mount -t tmpfs -o size=64k tmpfs /tmp && head -c 1m /dev/zero >/tmp/full 2>/dev/null; "
+            f"exec {MPIRUN} -np 2 {FERRY} generate --model /no/such/folder --prompt x"
+        )
+        done = subprocess.run(["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, timeout=150)
+        if "unshare" in done.stderr or "mount:" in done.stderr:
+            self.skipTest("no mount namespaces here")
+        self.assertNotEqual(done.returncode, 0, done.stderr)
+
+
+class LeftoverTest(ferry_job.JobTest):
+    def test_a_killed_job_leaves_no_shared_memory(self):
+        before = set(os.listdir("/dev/shm"))
+        job = self.start(ranks=2, transport="mpi")
+        segments = {name for name in os.listdir("/dev/shm") if name.startswith("vader_segment")} - before
+        self.assertTrue(segments)
+        for process_id in [launcher_of(job), *job.ranks().values()]:
+            try:
+                os.kill(process_id, signal.SIGKILL)
+            except ProcessLookupError:
+                pass  # it followed another one
+        self.assertIsNotNone(job.wait(END_SECONDS))
+        self.assertTrue(wait_until(lambda: not segments & set(os.listdir("/dev/shm")), 10))
+
+
+if __name__ == "__main__":
+    ferry_job.main()
