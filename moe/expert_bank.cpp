@@ -31,10 +31,4 @@ void ExpertBank::set(int64_t layer, int64_t local_expert, std::unique_ptr<Packed
   owned_[slot + 1] = std::move(down);
 }
 
-int64_t ExpertBank::packed_bytes() const {
-  int64_t bytes = 0;
-  for (const auto& matrix : owned_) bytes += matrix == nullptr ? 0 : matrix->packed_bytes();
-  return bytes;
-}
-
 }  // namespace ferry

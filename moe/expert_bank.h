@@ -33,7 +33,6 @@ class ExpertBank {
   bool is_quantized() const { return type_.is_quantized(); }
   /// What a token's row is when it reaches the experts: values of the run's dtype, or codes.
   DType row_dtype(DType run_dtype) const { return is_quantized() ? DType::kI8 : run_dtype; }
-  int64_t packed_bytes() const;
 
  private:
   int64_t num_local_experts_;

@@ -50,11 +50,6 @@ class Fields {
     if (!at(key).is_boolean()) fail(key, "true or false");
     return at(key).get<bool>();
   }
-  std::string string_or(const char* key, const std::string& fallback) const {
-    if (!has(key)) return fallback;
-    if (!at(key).is_string()) fail(key, "a string");
-    return at(key).get<std::string>();
-  }
   /// Refuses every value but the allowed ones; an absent key is fine.
   void expect(const char* key, std::initializer_list<json> allowed) const {
     if (!has(key) || std::find(allowed.begin(), allowed.end(), at(key)) != allowed.end()) return;
