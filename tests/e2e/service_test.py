@@ -134,6 +134,12 @@ class ServiceTest(ferry_job.JobTest):
             "top_k below 0": sampling(top_k=-1),
             "max_tokens 0": sampling(max_tokens=0),
             "max_tokens below 0": sampling(max_tokens=-3),
+            "id of a picture": ids_request([5, 6092]),
+            "a picture's place in text": text_request("What is <|image_pad|> this?"),
+            "a video's place in a chat": ferry_job.chat_request("<|vision_start|><|video_pad|><|vision_end|>"),
+            "stop string of many bytes": sampling(stop=["x" * 1025]),
+            "many stop strings": sampling(stop=["x"] * 17),
+            "request_id with a line break": pb.GenerateRequest(text="hello", request_id="a\nb"),
             "long request_id": pb.GenerateRequest(text="hello", request_id="x" * 129),
         }
         for name, request in bad.items():
