@@ -28,4 +28,8 @@ const char* phase_name(Phase phase) {
   return "";
 }
 
+std::string work_name(Phase phase, int64_t size) {
+  return phase_name(phase) + std::string(phase == Phase::kPrefill ? " " : " ×") + std::to_string(size);
+}
+
 }  // namespace ferry

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 // What can be recorded: one closed list, known at compile time, so that a record carries a number and no string ever enters a
 // ring. Operators carry the names that readers of Ascend profiles know (GroupedMatmul, MoeGatingTopK, …).
@@ -16,6 +17,7 @@ enum class ZoneKind : uint8_t {
   kTransfer,  // a message in flight, from its post to the completion that this rank sees; overlaps whatever the thread does
   kRequest,   // a stage in a request's life; overlaps other requests
   kCounter,   // a value at a moment: begin == end
+  kSection,   // what the program does its steps for, or what it does instead of steps; holds many of them
 };
 
 /// The row of the layer table that a span's time goes to.
@@ -110,7 +112,8 @@ enum class TraceLevel : int8_t {
   X(kRunningRequests, "running_requests", kCounter, kOther, 0, "value", "")                               \
   X(kWaitingRequests, "waiting_requests", kCounter, kOther, 0, "value", "")                               \
   X(kUsedKvBlocks, "used_kv_blocks", kCounter, kOther, 0, "value", "")                                    \
-  X(kRankRows, "rank_rows", kCounter, kExperts, 0, "value", "peer")
+  X(kRankRows, "rank_rows", kCounter, kExperts, 0, "value", "peer")                                       \
+  X(kSection, "section", kSection, kOther, 0, "size", "section")
 
 enum class Zone : uint8_t {
 #define FERRY_ZONE_ENUMERATOR(id, name, kind, part, level, a, b) id,
@@ -147,5 +150,22 @@ constexpr uint32_t pack_plan(Phase phase, uint32_t num_sequences) {
 }
 constexpr Phase plan_phase(uint32_t plan) { return static_cast<Phase>(plan >> 24); }
 constexpr uint32_t plan_sequences(uint32_t plan) { return plan & 0xffffff; }
+
+/// What a kSection is about. Steps of a section are counted apart from those of others.
+enum class SectionRole : uint8_t {
+  kMeasured,  // steps of one phase and size, which somebody times
+  kWarmUp,    // the same before the clock runs
+  kAside,     // no steps at all: the program is busy with itself, nobody waits
+};
+/// Argument b of a kSection; a is its size: tokens of a prompt, sequences of a decode.
+constexpr uint32_t pack_section(SectionRole role, Phase phase) {
+  return static_cast<uint32_t>(role) << 8 | static_cast<uint32_t>(phase);
+}
+constexpr SectionRole section_role(uint32_t section) { return static_cast<SectionRole>(section >> 8); }
+constexpr Phase section_phase(uint32_t section) { return static_cast<Phase>(section & 0xff); }
+
+/// "prefill 64", "decode ×4", "mixed ×4": what is computed at once, as people say it. `size` is tokens of a prefill, else
+/// sequences.
+std::string work_name(Phase phase, int64_t size);
 
 }  // namespace ferry

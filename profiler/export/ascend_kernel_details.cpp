@@ -4,6 +4,8 @@
 #include <vector>
 
 #include "profiler/export/ascend_rank.h"
+#include "profiler/export/ascend_shapes.h"
+#include "profiler/report/step_slices.h"
 
 namespace ferry {
 namespace {
@@ -25,51 +27,11 @@ std::vector<Row> sort_rows(const AscendRank& rank, const std::vector<AscendKerne
   return rows;
 }
 
-/// Width of an operator's first input, so that with its rows its shape is known; 0 if the record does not tell.
-int64_t input_width(Zone zone, const ModelFacts& model) {
-  switch (zone) {
-    case Zone::kInputNorm:
-    case Zone::kPostAttentionNorm:
-    case Zone::kAdd:
-    case Zone::kInProjQkv:
-    case Zone::kInProjZ:
-    case Zone::kInProjB:
-    case Zone::kInProjA:
-    case Zone::kQProj:
-    case Zone::kKProj:
-    case Zone::kVProj:
-    case Zone::kRouter:
-    case Zone::kInitRouting:
-    case Zone::kDispatch:
-    case Zone::kPermute:
-    case Zone::kGroupedGateUp:
-    case Zone::kCombine:
-    case Zone::kSharedGateUp:
-    case Zone::kSharedGate:
-    case Zone::kSharedMerge:
-    case Zone::kGatherRows:
-    case Zone::kFinalNorm:
-    case Zone::kLmHead: return model.hidden_dim;
-    case Zone::kGroupedDown: return model.intermediate_dim;
-    case Zone::kSharedDown: return model.shared_intermediate_dim;
-    case Zone::kCausalConv1d: return model.conv_channels;
-    case Zone::kGatedNorm:
-    case Zone::kOutProj: return model.num_v_heads * model.v_dim;
-    case Zone::kOProj:
-    case Zone::kSigmoidGate: return model.num_heads * model.head_dim;
-    case Zone::kGatingTopK: return model.num_experts;
-    case Zone::kSample: return model.vocab_size;
-    default: return 0;
-  }
-}
-
-const char* data_type(const ModelFacts& model) { return model.dtype == "f32" ? "FLOAT" : "DT_BF16"; }
-
 std::string step_text(uint32_t step) { return step == kNoStep ? "" : std::to_string(step); }
 
 class KernelDetails {
  public:
-  KernelDetails(const AscendRank& rank, TextFile& out) : rank_(rank), out_(out) {}
+  KernelDetails(const AscendRank& rank, TextFile& out) : rank_(rank), out_(out), steps_(rank.input.timeline) {}
 
   void write(const std::vector<AscendKernel>& kernels) {
     // The columns from aicore_time(us) on are free: readers list them as they are called here.
@@ -105,16 +67,34 @@ class KernelDetails {
     out_ << zone_info(slice.zone).name << "," << operator_type(slice.zone) << ",static," << core << ",";
     write_times(slice.begin_ns, kernel.work_ns, kernel.gap_ns);
     out_ << int64_t{std::max(rank_.capture.num_threads, 1)} << ",0,NO,";
-    if (const int64_t width = input_width(slice.zone, model); width > 0) {
-      out_ << R"(""")" << int64_t{slice.a} << "," << width << R"(""",)" << data_type(model) << ",ND,";
-    } else {
-      out_ << ",,,";  // readers take apart anything else
-    }
-    out_ << ",,,N/A,";
+    const KernelShapes shapes = kernel_shapes(model, slice.zone, slice.a, slice.b, num_sequences(slice));
+    write_tensors(shapes.inputs);
+    write_tensors(shapes.outputs);
+    out_ << "N/A,";
     const bool is_vector = core == "AI_VECTOR_CORE";
     out_.scaled(is_vector ? 0 : kernel.work_ns, 3) << ",";
     out_.scaled(is_vector ? kernel.work_ns : 0, 3) << ",";
     write_place(slice);
+  }
+
+  /// Shapes, data types and formats; all empty if nothing is known: readers take apart anything else.
+  void write_tensors(const std::vector<TensorShape>& tensors) {
+    std::string shapes, types, formats;
+    for (const TensorShape& tensor : tensors) {
+      const char* const separator = shapes.empty() ? "" : ";";
+      std::string dims;
+      for (const int64_t dim : tensor.dims) dims += (dims.empty() ? "" : ",") + std::to_string(dim);
+      shapes += separator + dims;
+      types += separator + std::string(tensor.type);
+      formats += separator + std::string("ND");
+    }
+    if (!tensors.empty()) shapes = R"(""")" + shapes + R"(""")";
+    out_ << shapes << "," << types << "," << formats << ",";
+  }
+
+  int64_t num_sequences(const Slice& slice) const {
+    const int32_t step = steps_.find(slice.step);
+    return step < 0 ? 1 : rank_.input.timeline.steps[static_cast<std::size_t>(step)].num_sequences;
   }
 
   /// Layer, layer type, phase and part, as the trace says them.
@@ -141,6 +121,7 @@ class KernelDetails {
 
   const AscendRank& rank_;
   TextFile& out_;
+  const StepIndex steps_;
   int64_t task_ = 0;
   std::vector<TraceArg> args_;
 };

@@ -71,6 +71,7 @@ std::string operator_type(Zone zone) {
 const char* accelerator_core(Zone zone) {
   const std::string type = operator_type(zone);
   if (type == "MatMul" || type == "GroupedMatmul") return "AI_CORE";
+  if (type == "MatMulSwiglu" || type == "GroupedMatmulSwiglu") return "MIX_AIC";
   if (zone == Zone::kAttention || zone == Zone::kRecurrentDeltaRule || zone == Zone::kChunkDeltaRule) return "MIX_AIC";
   return "AI_VECTOR_CORE";
 }

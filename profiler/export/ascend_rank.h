@@ -38,7 +38,8 @@ std::vector<AscendKernel> find_kernels(const AscendRank& rank);
 
 /// The operator's type is its name up to the first '.'.
 std::string operator_type(Zone zone);
-/// The unit that would run it: "AI_CORE" for matrix products, "MIX_AIC" for attention, "AI_VECTOR_CORE" for the rest.
+/// The unit that would run it: "AI_CORE" for matrix products, "MIX_AIC" for what multiplies matrices and does more with the result
+/// (products with SwiGLU, attention, the delta rule), "AI_VECTOR_CORE" for the rest.
 const char* accelerator_core(Zone zone);
 
 /// "hcom_alltoallv__dispatch_<layer>": the same on all ranks, once a step.

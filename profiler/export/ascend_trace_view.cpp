@@ -45,7 +45,7 @@ IntervalSet cut_at_steps(const IntervalSet& intervals, const std::vector<StepInf
 
 class TraceView {
  public:
-  TraceView(const AscendRank& rank, TextFile& out) : rank_(rank), out_(out) {}
+  TraceView(const AscendRank& rank, TextFile& out) : rank_(rank), out_(out), arrows_(find_arrow_ends(rank.input.timeline)) {}
 
   void write() {
     out_ << "[";
@@ -117,6 +117,9 @@ class TraceView {
     }
   }
 
+  void write_flow_end(std::string_view name, std::string_view category, bool is_start, int64_t id, TraceProcess process,
+                      int64_t tid, int64_t at_ns);
+  void write_flows(int32_t slice, int64_t stream);
   void write_steps();
   void write_threads();
   void write_thread(int32_t lane, int64_t stream);
@@ -131,7 +134,9 @@ class TraceView {
 
   const AscendRank& rank_;
   TextFile& out_;
+  const std::vector<ArrowEnd> arrows_;
   bool is_first_ = true;
+  int64_t num_launches_ = 0;
   std::vector<TraceArg> args_;
 };
 
@@ -144,6 +149,31 @@ void TraceView::write_steps() {
     out_ << R"("step":)" << int64_t{step.step} << R"(,"phase":")" << phase_name(step.phase) << R"(","tokens":)"
          << step.num_tokens << R"(,"sequences":)" << step.num_sequences;
     end_slice();
+  }
+}
+
+/// An arrow's end lies in a slice that is written before it.
+void TraceView::write_flow_end(std::string_view name, std::string_view category, bool is_start, int64_t id,
+                               TraceProcess process, int64_t tid, int64_t at_ns) {
+  start_event() << R"({"name":")" << name << R"(","cat":")" << category << R"(","id":)" << id << R"(,"pid":)" << pid_of(process)
+                << R"(,"tid":)" << tid << R"(,"ts":)";
+  out_.scaled(at_ns + kTraceStartNs, 3) << (is_start ? R"(,"ph":"s"})" : R"(,"ph":"f","bp":"e"})");
+}
+
+/// From the coordinator's step to each operator in it, under the names by which readers find what an operator belongs to; and
+/// from a dispatch to the combine that needs its experts' rows. Nothing is drawn to an empty slice.
+void TraceView::write_flows(int32_t slice, int64_t stream) {
+  const int64_t begin_ns = slice_at(slice).begin_ns;
+  if (slice_at(slice).duration_ns() == 0) return;
+  if (timeline().step_at(begin_ns) != nullptr) {
+    ++num_launches_;
+    write_flow_end("torch_to_npu", "async_npu", true, num_launches_, TraceProcess::kCann, kStepsTid, begin_ns);
+    write_flow_end("torch_to_npu", "async_npu", false, num_launches_, TraceProcess::kHardware, stream, begin_ns);
+  }
+  for (const ArrowEnd& arrow : arrow_ends_of(arrows_, slice)) {
+    if (arrow.role == ArrowEnd::Role::kStep) continue;  // the worker's end is in the worker's file
+    write_flow_end("dispatch_to_combine", "moe", arrow.role == ArrowEnd::Role::kStart, static_cast<int64_t>(arrow.id),
+                   TraceProcess::kHardware, stream, begin_ns);
   }
 }
 
@@ -163,7 +193,7 @@ void TraceView::write_thread(int32_t lane, int64_t stream) {
   for (int32_t i = first; i < last; ++i) {
     const ZoneKind kind = zone_info(slice_at(i).zone).kind;
     has_operators |= kind == ZoneKind::kCompute;
-    has_rest |= kind != ZoneKind::kCompute && kind != ZoneKind::kStep;
+    has_rest |= kind != ZoneKind::kCompute && kind != ZoneKind::kStep && kind != ZoneKind::kSection;
   }
   if (has_rest) describe_thread(TraceProcess::kCann, tid, lane_at(lane).name, stream + 1);
   if (has_operators) describe_thread(TraceProcess::kHardware, stream, "Stream " + std::to_string(stream), stream);
@@ -176,13 +206,13 @@ void TraceView::write_thread(int32_t lane, int64_t stream) {
           << R"("Model Id":0,"Task Type":")" << accelerator_core(slice.zone) << R"(","Physic Stream Id":)" << stream
           << R"(,"Task Id":)" << i - first;
       write_args(slice, false);
-    } else if (info.kind != ZoneKind::kStep) {
+      end_slice();
+      write_flows(i, stream);
+    } else if (info.kind != ZoneKind::kStep && info.kind != ZoneKind::kSection) {
       start_slice(std::string(host_level(info.kind)) + "@" + info.name, TraceProcess::kCann, tid, when);
       write_args(slice, true);
-    } else {
-      continue;  // they have a lane of their own
-    }
-    end_slice();
+      end_slice();
+    }  // steps have a lane of their own
   }
 }
 

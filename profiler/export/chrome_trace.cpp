@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "profiler/export/outline.h"
 #include "profiler/export/trace_facts.h"
 #include "runtime/base/error.h"
 
@@ -19,6 +20,9 @@ constexpr int64_t kFirstLaneTid = int64_t{1} << 22;
 constexpr const char* kArrowName = "moe";
 
 int64_t tid_of(const Lane& lane) { return lane.kind == Lane::Kind::kThread ? lane.tid : kFirstLaneTid + lane.tid; }
+
+/// Of an overview lane; lanes of a rank have numbers from 1000 on.
+int64_t overview_tid(std::size_t lane_idx) { return kFirstLaneTid + static_cast<int64_t>(lane_idx); }
 
 /// A quoted JSON string. Braces become parentheses: MindStudio Insight counts them without regard to strings.
 std::string quoted(std::string text) {
@@ -68,14 +72,16 @@ class EventLines {
 class TraceWriter {
  public:
   TraceWriter(const ReportInput& input, std::ostream& out)
-      : input_(input), out_(out), facts_(input), lines_(out), arrows_(find_arrow_ends(input.timeline)) {}
+      : input_(input), out_(out), facts_(input), outline_(input), lines_(out), arrows_(find_arrow_ends(input.timeline)) {}
 
   void write() {
     write_header();
     for (const RankCapture& rank : input_.capture.ranks) describe_rank(rank);
     for (std::size_t i = 0; i < timeline().lanes.size(); ++i) describe_lane(i);
+    for (std::size_t i = 0; i < outline_.overview().size(); ++i) describe_overview_lane(i);
     for (const CounterSample& sample : timeline().counters) write_sample(sample);
-    for (std::size_t i = 0; i < timeline().slices.size(); ++i) write_slice(static_cast<int32_t>(i));
+    for (std::size_t i = 0; i < timeline().lanes.size(); ++i) write_lane(static_cast<int32_t>(i));
+    for (std::size_t i = 0; i < outline_.overview().size(); ++i) write_overview_lane(i);
     out_ << "\n]}\n";
   }
 
@@ -112,6 +118,45 @@ class TraceWriter {
         .end();
   }
 
+  /// Above the rank's other lanes.
+  void describe_overview_lane(std::size_t lane_idx) {
+    const Outline::OverviewLane& lane = outline_.overview()[lane_idx];
+    (start_metadata("thread_name", lane.rank, overview_tid(lane_idx), "name") << quoted(lane.name) << "}}").end();
+    (start_metadata("thread_sort_index", lane.rank, overview_tid(lane_idx), "sort_index")
+     << static_cast<int64_t>(lane_idx) - static_cast<int64_t>(outline_.overview().size()) << "}}")
+        .end();
+  }
+
+  void write_overview_lane(std::size_t lane_idx) {
+    const Outline::OverviewLane& lane = outline_.overview()[lane_idx];
+    for (const OutlineSlice& slice : lane.slices) write_outline(slice, lane.rank, overview_tid(lane_idx));
+  }
+
+  void write_lane(int32_t lane_idx) {
+    const Lane& lane = timeline().lanes[static_cast<std::size_t>(lane_idx)];
+    for (const DrawnSlice& slice : outline_.draw(lane_idx)) {
+      if (slice.outline == nullptr) {
+        write_slice(slice.slice);
+      } else {
+        write_outline(*slice.outline, lane.rank, tid_of(lane));
+      }
+    }
+  }
+
+  void write_outline(const OutlineSlice& slice, int32_t rank, int64_t tid) {
+    start_slice(slice.name, slice.category(), rank, tid, slice.begin_ns, slice.end_ns) << "}}";
+    lines_.end();
+  }
+
+  /// An event up to its arguments.
+  EventLines& start_slice(std::string_view name, std::string_view category, int32_t rank, int64_t tid, int64_t begin_ns,
+                          int64_t end_ns) {
+    lines_ << R"({"ph":"X","name":")" << name << R"(","cat":")" << category << R"(","pid":)" << rank << R"(,"tid":)" << tid
+           << R"(,"ts":)";
+    lines_.microseconds(begin_ns + kTraceStartNs) << R"(,"dur":)";
+    return lines_.microseconds(end_ns - begin_ns) << R"(,"args":{)";
+  }
+
   void write_sample(const CounterSample& sample) {
     lines_ << R"({"ph":"C","name":")" << facts_.counter_rows()[facts_.row_of(sample)].name << R"(","pid":)" << sample.rank
            << R"(,"tid":0,"ts":)";
@@ -124,10 +169,7 @@ class TraceWriter {
     const Slice& slice = timeline().slices[static_cast<std::size_t>(slice_idx)];
     const Lane& lane = timeline().lanes[static_cast<std::size_t>(slice.lane)];
     const ZoneInfo& info = zone_info(slice.zone);
-    lines_ << R"({"ph":"X","name":")" << info.name << R"(","cat":")" << category_name(info.kind) << R"(","pid":)" << lane.rank
-           << R"(,"tid":)" << tid_of(lane) << R"(,"ts":)";
-    lines_.microseconds(slice.begin_ns + kTraceStartNs) << R"(,"dur":)";
-    lines_.microseconds(slice.duration_ns()) << R"(,"args":{)";
+    start_slice(outline_.slice_name(slice), category_name(info.kind), lane.rank, tid_of(lane), slice.begin_ns, slice.end_ns);
     facts_.fill_args(slice, args_);
     std::string_view separator;
     for (const TraceArg& arg : args_) {
@@ -143,9 +185,7 @@ class TraceWriter {
     if (info.kind == ZoneKind::kCompute || info.kind == ZoneKind::kTransfer) lines_ << R"(,"stream":)" << tid_of(lane);
     lines_ << "}}";
     lines_.end();
-    for (; next_arrow_ < arrows_.size() && arrows_[next_arrow_].slice == slice_idx; ++next_arrow_) {
-      write_arrow_end(arrows_[next_arrow_], slice, lane);
-    }
+    for (const ArrowEnd& arrow : arrow_ends_of(arrows_, slice_idx)) write_arrow_end(arrow, slice, lane);
   }
 
   void write_arrow_end(const ArrowEnd& arrow, const Slice& slice, const Lane& lane) {
@@ -168,9 +208,9 @@ class TraceWriter {
   const ReportInput& input_;
   std::ostream& out_;
   const TraceFacts facts_;
+  const Outline outline_;
   EventLines lines_;
   const std::vector<ArrowEnd> arrows_;
-  std::size_t next_arrow_ = 0;
   std::vector<TraceArg> args_;
   std::unordered_map<const char*, std::string> quoted_texts_;  // by address: they are few and shared by all slices
 };

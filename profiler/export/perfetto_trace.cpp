@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "profiler/export/outline.h"
 #include "profiler/export/perfetto.pb.h"
 #include "profiler/export/trace_facts.h"
 #include "runtime/base/check.h"
@@ -144,6 +145,7 @@ class TraceWriter {
   TraceWriter(const ReportInput& input, std::ostream& out)
       : input_(input),
         facts_(input),
+        outline_(input),
         stream_(out),
         main_(stream_, kMainSequence, 0),
         arrows_(find_arrow_ends(input.timeline)) {}
@@ -151,21 +153,25 @@ class TraceWriter {
   void write() {
     write_clocks();
     describe_root();
+    describe_overview();
     for (const RankCapture& rank : input_.capture.ranks) describe_rank(rank);
     for (std::size_t i = 0; i < timeline().lanes.size(); ++i) describe_lane(i);
     for (std::size_t i = 0; i < facts_.counter_rows().size(); ++i) describe_counter(i);
     for (const CounterSample& sample : timeline().counters) write_sample(sample);
     for (std::size_t i = 0; i < timeline().lanes.size(); ++i) write_lane(i);
+    for (std::size_t i = 0; i < outline_.overview().size(); ++i) write_overview_lane(i);
   }
 
  private:
   const Timeline& timeline() const { return input_.timeline; }
 
-  // Track ids: 0 is the root, then come ranks, a group of counters for each rank, lanes, counters.
+  // Track ids: 0 is the root, then come ranks, a group of counters for each rank, lanes, counters, the overview and its lanes.
   static uint64_t rank_track(int32_t rank) { return static_cast<uint64_t>(rank) + 1; }
   uint64_t counter_group_track(int32_t rank) const { return input_.capture.ranks.size() + rank_track(rank); }
   uint64_t lane_track(std::size_t lane) const { return 2 * input_.capture.ranks.size() + lane + 1; }
   uint64_t counter_track(std::size_t row) const { return lane_track(timeline().lanes.size() + row); }
+  uint64_t overview_track() const { return counter_track(facts_.counter_rows().size()); }
+  uint64_t overview_lane_track(std::size_t lane) const { return overview_track() + 1 + lane; }
 
   /// Ties the trace's clock to the time of day.
   void write_clocks() {
@@ -187,6 +193,25 @@ class TraceWriter {
     track.set_process_ordering(pb::TrackDescriptor::PROCESS_ORDERING_EXPLICIT);
     track.set_thread_ordering(pb::TrackDescriptor::THREAD_ORDERING_EXPLICIT);
     main_.write();
+  }
+
+  /// Viewers fold ranks and order them as they like; what stands above them is open and in order.
+  void describe_overview() {
+    pb::TrackDescriptor& group = *main_.start(0).mutable_track_descriptor();
+    group.set_uuid(overview_track());
+    group.set_name("overview");
+    group.set_sibling_order_rank(-1);
+    group.set_child_ordering(pb::TrackDescriptor::EXPLICIT);
+    main_.write();
+    for (std::size_t i = 0; i < outline_.overview().size(); ++i) {
+      pb::TrackDescriptor& track = *main_.start(0).mutable_track_descriptor();
+      track.set_uuid(overview_lane_track(i));
+      track.set_parent_uuid(overview_track());
+      track.set_name(outline_.overview()[i].name);
+      track.set_sibling_order_rank(static_cast<int32_t>(i));
+      track.set_sibling_merge_behavior(pb::TrackDescriptor::SIBLING_MERGE_BEHAVIOR_NONE);
+      main_.write();
+    }
   }
 
   void describe_rank(const RankCapture& rank) {
@@ -255,7 +280,6 @@ class TraceWriter {
       sequence.write();
       sequence.note_loss();
     }
-    const auto [first, last] = timeline().lane_range(static_cast<int32_t>(lane_idx));
     std::vector<int64_t> open_ends;  // of the slices around the next one
     const auto close_until = [&](int64_t now_ns) {
       for (; !open_ends.empty() && open_ends.back() <= now_ns; open_ends.pop_back()) {
@@ -263,27 +287,44 @@ class TraceWriter {
         sequence.write();
       }
     };
-    for (int32_t i = first; i < last; ++i) {
-      const Slice& slice = timeline().slices[static_cast<std::size_t>(i)];
+    for (const DrawnSlice& slice : outline_.draw(static_cast<int32_t>(lane_idx))) {
       close_until(slice.begin_ns);
-      FERRY_CHECK(open_ends.empty() || slice.end_ns <= open_ends.back()) << " slice " << i << " of lane " << lane.name;
-      write_begin(sequence, i);
+      FERRY_CHECK(open_ends.empty() || slice.end_ns <= open_ends.back()) << " slice " << slice.slice << " of " << lane.name;
+      if (slice.outline == nullptr) {
+        write_begin(sequence, slice.slice);
+      } else {
+        write_begin(sequence, *slice.outline);
+      }
       open_ends.push_back(slice.end_ns);
     }
     close_until(INT64_MAX);
   }
 
-  /// Slices must come in ascending order, as lanes hold them: so do arrows_.
+  void write_overview_lane(std::size_t lane_idx) {
+    const auto id = kMainSequence + 1 + static_cast<uint32_t>(timeline().lanes.size() + lane_idx);
+    Sequence sequence(stream_, id, overview_lane_track(lane_idx));
+    for (const OutlineSlice& slice : outline_.overview()[lane_idx].slices) {
+      write_begin(sequence, slice);
+      sequence.start(slice.end_ns).mutable_track_event()->set_type(pb::TrackEvent::TYPE_SLICE_END);
+      sequence.write();
+    }
+  }
+
+  static void write_begin(Sequence& sequence, const OutlineSlice& slice) {
+    sequence.start(slice.begin_ns).mutable_track_event()->set_type(pb::TrackEvent::TYPE_SLICE_BEGIN);
+    sequence.set_name(slice.name, slice.category());
+    sequence.write();
+  }
+
   void write_begin(Sequence& sequence, int32_t slice_idx) {
     const Slice& slice = timeline().slices[static_cast<std::size_t>(slice_idx)];
     const ZoneInfo& info = zone_info(slice.zone);
     pb::TrackEvent& event = *sequence.start(slice.begin_ns).mutable_track_event();
     event.set_type(pb::TrackEvent::TYPE_SLICE_BEGIN);
-    sequence.set_name(info.name, category_name(info.kind));
+    sequence.set_name(outline_.slice_name(slice), category_name(info.kind));
     facts_.fill_args(slice, args_);
     for (const TraceArg& arg : args_) sequence.add_arg(arg);
-    for (; next_arrow_ < arrows_.size() && arrows_[next_arrow_].slice == slice_idx; ++next_arrow_) {
-      const ArrowEnd& arrow = arrows_[next_arrow_];
+    for (const ArrowEnd& arrow : arrow_ends_of(arrows_, slice_idx)) {
       if (arrow.role == ArrowEnd::Role::kEnd) {
         event.add_terminating_flow_ids(arrow.id);
       } else {
@@ -295,10 +336,10 @@ class TraceWriter {
 
   const ReportInput& input_;
   const TraceFacts facts_;
+  const Outline outline_;
   PacketStream stream_;
   Sequence main_;
   const std::vector<ArrowEnd> arrows_;
-  std::size_t next_arrow_ = 0;
   std::vector<TraceArg> args_;
 };
 

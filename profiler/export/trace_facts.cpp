@@ -23,6 +23,7 @@ const char* category_name(ZoneKind kind) {
     case ZoneKind::kTransfer: return "comm";
     case ZoneKind::kRequest: return "request";
     case ZoneKind::kCounter: return "counter";
+    case ZoneKind::kSection: return "section";
   }
   return "";
 }
@@ -42,6 +43,12 @@ std::vector<ArrowEnd> find_arrow_ends(const Timeline& timeline) {
   std::sort(ends.begin(), ends.end(),
             [](const ArrowEnd& x, const ArrowEnd& y) { return std::tuple(x.slice, x.id) < std::tuple(y.slice, y.id); });
   return ends;
+}
+
+std::span<const ArrowEnd> arrow_ends_of(const std::vector<ArrowEnd>& ends, int32_t slice) {
+  const auto first = std::partition_point(ends.begin(), ends.end(), [&](const ArrowEnd& e) { return e.slice < slice; });
+  const auto last = std::partition_point(first, ends.end(), [&](const ArrowEnd& e) { return e.slice == slice; });
+  return {first, last};
 }
 
 TraceFacts::TraceFacts(const ReportInput& input) : input_(input) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,9 @@ struct ArrowEnd {
 /// The ends of all arrows that can be drawn, by slice, then id. Viewers take an arrow's ends in the order of time and look for
 /// the slice that is open then, so one whose slices begin in another order (by the clocks' error) or are empty is left out.
 std::vector<ArrowEnd> find_arrow_ends(const Timeline& timeline);
+
+/// Those at one slice.
+std::span<const ArrowEnd> arrow_ends_of(const std::vector<ArrowEnd>& ends, int32_t slice);
 
 /// A row of counter samples: one counter of one rank.
 struct CounterRow {

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <map>
 
@@ -11,22 +10,20 @@
 namespace ferry {
 namespace {
 
-using Key = std::pair<std::size_t, std::string>;     // phase, name
+using Key = std::pair<std::string, std::string>;     // group of steps, name
 using Samples = std::map<Key, std::vector<double>>;  // us, one for every step of the phase
 
 /// Collects one number per step of a phase; what a step does not have is 0 in it.
 class StepSamples {
  public:
-  explicit StepSamples(const Timeline& timeline) : timeline_(timeline), index_(timeline) {
-    std::array<std::size_t, kNumPhases> next{};
-    for (const StepInfo& step : timeline.steps) place_.push_back(next[phase_index(step)]++);
-    counts_ = next;
+  explicit StepSamples(const Timeline& timeline) : timeline_(timeline), index_(timeline), groups_(step_groups(timeline)) {
+    for (const StepInfo& step : timeline.steps) place_.push_back(counts_[group_index(step)]++);
   }
 
   void add(std::size_t step, const char* name, int64_t ns) {
-    const std::size_t phase = phase_index(timeline_.steps[step]);
-    std::vector<double>& samples = samples_[phase][name];
-    if (samples.empty()) samples.resize(counts_[phase]);
+    const std::size_t group = group_index(timeline_.steps[step]);
+    std::vector<double>& samples = samples_[group][name];
+    if (samples.empty()) samples.resize(counts_[group]);
     samples[place_[step]] += to_us(ns);
   }
   void add_numbered(uint32_t number, const char* name, int64_t ns) {
@@ -36,9 +33,9 @@ class StepSamples {
 
   Samples take() const {
     Samples all;
-    for (std::size_t p = 0; p < kNumPhases; ++p) {
-      for (const auto& [name, samples] : samples_[p]) {
-        std::vector<double>& merged = all[{p, name}];  // the same text may have had two addresses
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+      for (const auto& [name, samples] : samples_[g]) {
+        std::vector<double>& merged = all[{groups_[g], name}];  // the same text may have had two addresses
         merged.resize(samples.size());
         for (std::size_t i = 0; i < samples.size(); ++i) merged[i] += samples[i];
       }
@@ -49,9 +46,12 @@ class StepSamples {
  private:
   const Timeline& timeline_;
   const StepIndex index_;
-  std::vector<std::size_t> place_;  // of each step among its phase's
-  std::array<std::size_t, kNumPhases> counts_{};
-  std::array<std::map<const char*, std::vector<double>>, kNumPhases> samples_;  // by address: names are constants
+  const std::vector<std::string> groups_;
+  std::vector<std::size_t> place_;  // of each step among its group's
+  std::vector<std::size_t> counts_ = std::vector<std::size_t>(groups_.size(), 0);
+  // By group, then by address: names are constants.
+  std::vector<std::map<const char*, std::vector<double>>> samples_ =
+      std::vector<std::map<const char*, std::vector<double>>>(groups_.size());
 };
 
 Samples sample_phases(const ReportInput& input) {
@@ -128,12 +128,9 @@ Table compare(const char* id, const char* title, const char* name, const Samples
       return samples.empty() ? 0.0 : *std::min_element(samples.begin(), samples.end());
     };
     const std::optional<Welch> test = welch_test(x, y);
-    std::vector<Table::Cell> row = {key.second,
-                                    phase_name(kPhases[key.first]),
-                                    static_cast<int64_t>(x.size()),
-                                    static_cast<int64_t>(y.size()),
-                                    side_cell(x, x_mean),
-                                    side_cell(y, y_mean)};
+    std::vector<Table::Cell> row = {
+        key.second,           key.first,           static_cast<int64_t>(x.size()), static_cast<int64_t>(y.size()),
+        side_cell(x, x_mean), side_cell(y, y_mean)};
     const bool has_both = !x.empty() && !y.empty();
     row.push_back(cell_if(has_both, delta));
     row.push_back(ratio_cell(has_both ? delta : 0, has_both ? x_mean : 0));

@@ -10,7 +10,7 @@
 namespace ferry {
 namespace {
 
-/// A layer's time over the steps of one phase, on the coordinator's step lane. In ns.
+/// A layer's time over the steps of one group, on the coordinator's step lane. In ns.
 struct LayerTime {
   std::array<int64_t, kNumParts> parts{};
   int64_t wait = 0;
@@ -24,12 +24,16 @@ struct LayerTime {
   }
 };
 
-/// Walks over the steps and hands each one's layers to their phase. Layer -1 is at index 0.
+/// Walks over the steps and hands each one's layers to their group. Layer -1 is at index 0.
 class LayerTimes {
  public:
   explicit LayerTimes(const ReportInput& input)
-      : input_(input), num_rows_(static_cast<std::size_t>(count_layers(input)) + 1), current_(num_rows_), windows_(num_rows_) {
-    for (auto& phase : phases_) phase.resize(num_rows_);
+      : input_(input),
+        num_rows_(static_cast<std::size_t>(count_layers(input)) + 1),
+        groups_(step_groups(input.timeline).size()),
+        current_(num_rows_),
+        windows_(num_rows_) {
+    for (auto& group : groups_) group.resize(num_rows_);
     for_each_step_slice(input.timeline, [&](std::size_t step, const Slice& slice) {
       if (step != step_ || !is_open_) {
         close_step();
@@ -42,14 +46,14 @@ class LayerTimes {
     add_worker_experts();
   }
 
-  const std::vector<LayerTime>& phase(std::size_t p) const { return phases_[p]; }
+  const std::vector<LayerTime>& group(std::size_t g) const { return groups_[g]; }
 
  private:
   static std::size_t row_of(const Slice& slice) { return slice.layer < 0 ? 0 : static_cast<std::size_t>(slice.layer) + 1; }
 
   void add(const Slice& slice) {
     const std::size_t row = row_of(slice);
-    phases_[phase_index(input_.timeline.steps[step_])][row].add(slice);
+    groups_[group_index(input_.timeline.steps[step_])][row].add(slice);
     current_[row] += slice.self_ns;
     Interval& window = windows_[row];
     window = window.end == 0 ? Interval{slice.begin_ns, slice.end_ns}
@@ -60,7 +64,7 @@ class LayerTimes {
   void close_step() {
     if (!is_open_) return;
     const StepInfo& step = input_.timeline.steps[step_];
-    std::vector<LayerTime>& rows = phases_[phase_index(step)];
+    std::vector<LayerTime>& rows = groups_[group_index(step)];
     int64_t rest_ns = break_down(input_.activity[0], {step.begin_ns, step.end_ns}).exposed;
     for (std::size_t row = num_rows_; row-- > 0;) {
       int64_t exposed_ns = rest_ns;
@@ -95,14 +99,14 @@ class LayerTimes {
       for (std::size_t i = 0; i < own.size(); ++i) slowest[i] = std::max(slowest[i], own[i]);
     }
     for (std::size_t i = 0; i < slowest.size(); ++i)
-      phases_[phase_index(timeline.steps[i / num_rows_])][i % num_rows_].worker_experts += slowest[i];
+      groups_[group_index(timeline.steps[i / num_rows_])][i % num_rows_].worker_experts += slowest[i];
   }
 
   const ReportInput& input_;
   const std::size_t num_rows_;
-  std::array<std::vector<LayerTime>, kNumPhases> phases_;
-  std::vector<int64_t> current_;   // of the open step, by row
-  std::vector<Interval> windows_;  // likewise; end 0: nothing yet
+  std::vector<std::vector<LayerTime>> groups_;  // of steps, as step_groups() has them
+  std::vector<int64_t> current_;                // of the open step, by row
+  std::vector<Interval> windows_;               // likewise; end 0: nothing yet
   std::size_t step_ = 0;
   bool is_open_ = false;
 };
@@ -152,13 +156,14 @@ Table make_layer_view(const ReportInput& input) {
 
   const LayerTimes times(input);
   const auto counts = count_steps(input.timeline);
-  for (std::size_t p = 0; p < kNumPhases; ++p) {
-    const auto steps = static_cast<double>(counts[p]);
-    const std::vector<LayerTime>& rows = times.phase(p);
-    for (std::size_t row = 0; row < rows.size() && counts[p] > 0; ++row) {
+  const std::vector<std::string> groups = step_groups(input.timeline);
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    const auto steps = static_cast<double>(counts[g]);
+    const std::vector<LayerTime>& rows = times.group(g);
+    for (std::size_t row = 0; row < rows.size() && counts[g] > 0; ++row) {
       const LayerTime& time = rows[row];
       std::vector<Table::Cell> cells = {static_cast<int64_t>(row) - 1, layer_type_name(input.capture.info.model, row),
-                                        phase_name(kPhases[p])};
+                                        groups[g]};
       int64_t total_ns = time.wait;
       for (const int64_t part_ns : time.parts) {
         total_ns += part_ns;
@@ -193,24 +198,25 @@ Table make_layer_type_view(const ReportInput& input) {
     int64_t self = 0, wait = 0;
   };
   const std::size_t num_types = std::size(kLayerTypes);
-  std::vector<TypeTime> times(kNumPhases * num_types);
-  std::array<int64_t, kNumPhases> phase_ns{};
-  for (const StepInfo& step : timeline.steps) phase_ns[phase_index(step)] += step.end_ns - step.begin_ns;
+  const std::vector<std::string> groups = step_groups(timeline);
+  std::vector<TypeTime> times(groups.size() * num_types);
+  std::vector<int64_t> group_ns(groups.size(), 0);
+  for (const StepInfo& step : timeline.steps) group_ns[group_index(step)] += step.end_ns - step.begin_ns;
   for_each_step_slice(timeline, [&](std::size_t step, const Slice& slice) {
     const std::string type = layer_type_of(slice.zone);
     const auto at = static_cast<std::size_t>(std::find(std::begin(kLayerTypes), std::end(kLayerTypes), type) - kLayerTypes);
-    TypeTime& time = times[phase_index(timeline.steps[step]) * num_types + at];
+    TypeTime& time = times[group_index(timeline.steps[step]) * num_types + at];
     time.self += slice.self_ns;
     if (zone_info(slice.zone).kind == ZoneKind::kWait) time.wait += slice.self_ns;
   });
   const std::vector<std::string>& types = input.capture.info.model.layer_types;
   const auto counts = count_steps(timeline);
-  for (std::size_t p = 0; p < kNumPhases; ++p) {
+  for (std::size_t g = 0; g < groups.size(); ++g) {
     for (std::size_t t = 0; t < num_types; ++t) {
-      const TypeTime& time = times[p * num_types + t];
-      if (counts[p] == 0 || time.self == 0) continue;
+      const TypeTime& time = times[g * num_types + t];
+      if (counts[g] == 0 || time.self == 0) continue;
       const std::string type = kLayerTypes[t];
-      const auto steps = static_cast<double>(counts[p]);
+      const auto steps = static_cast<double>(counts[g]);
       Table::Cell count, each;
       if (type == "moe" || type == "linear_attention" || type == "full_attention") {
         const auto per_step = static_cast<double>(type == "moe" ? static_cast<std::ptrdiff_t>(types.size())
@@ -218,8 +224,8 @@ Table make_layer_type_view(const ReportInput& input) {
         count = per_step;
         each = ratio_cell(to_us(time.self) / steps, per_step);
       }
-      table.rows.push_back({type, phase_name(kPhases[p]), count, to_us(time.self) / steps, each,
-                            static_cast<double>(time.self) / static_cast<double>(phase_ns[p]), to_us(time.wait) / steps});
+      table.rows.push_back({type, groups[g], count, to_us(time.self) / steps, each,
+                            static_cast<double>(time.self) / static_cast<double>(group_ns[g]), to_us(time.wait) / steps});
     }
   }
   return table;

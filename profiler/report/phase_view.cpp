@@ -1,4 +1,5 @@
-#include <array>
+#include <string>
+#include <vector>
 
 #include "profiler/report/step_slices.h"
 #include "profiler/report/views.h"
@@ -22,7 +23,7 @@ struct PhaseSums {
   }
 };
 
-std::vector<Table::Cell> make_row(const char* name, const PhaseSums& sums, int64_t wall_ns) {
+std::vector<Table::Cell> make_row(const std::string& name, const PhaseSums& sums, int64_t wall_ns) {
   const auto steps = static_cast<double>(sums.steps);
   const Breakdown& time = sums.time;
   return {name,
@@ -47,7 +48,9 @@ Table make_phase_view(const ReportInput& input) {
       .title = "Phases",
       .note =
           "The coordinator's wall time; computing + exposed + free = wall. Starved: no step runs although a request waits; "
-          "idle: none waits. A step that began before the capture is in no row.",
+          "idle: none waits; aside: the program was busy with itself, as a benchmark that measures the roofs is. Steps that a "
+          "benchmark warms up with, and those of each size, are rows of their own. A step that began before the capture is in "
+          "no row.",
       .columns = {{"phase"},
                   {"steps"},
                   {"tokens"},
@@ -62,23 +65,29 @@ Table make_phase_view(const ReportInput& input) {
                   {"free_us", 3}}};
   const Timeline& timeline = input.timeline;
   const RankActivity& activity = input.activity.at(0);
-  std::array<PhaseSums, kNumPhases> phases;
+  const std::vector<std::string> groups = step_groups(timeline);
+  std::vector<PhaseSums> sums_of(groups.size());
   for (const StepInfo& step : timeline.steps) {
-    PhaseSums& sums = phases[phase_index(step)];
+    PhaseSums& sums = sums_of[group_index(step)];
     ++sums.steps;
     sums.tokens += step.num_tokens;
     sums.sequences += step.num_sequences;
     sums.add(break_down(activity, {step.begin_ns, step.end_ns}));
   }
   const IntervalSet gaps = find_gaps(input), waiting = find_waiting(input);
-  PhaseSums starved, idle;
+  PhaseSums starved, idle, aside;
+  for (const Interval& stretch : find_asides(timeline)) aside.add(break_down(activity, stretch));
   for (const Interval& gap : intersect(gaps, waiting)) starved.add(break_down(activity, gap));
   for (const Interval& gap : subtract(gaps, waiting)) idle.add(break_down(activity, gap));
 
   const int64_t wall_ns = timeline.end_ns - timeline.begin_ns;
-  for (std::size_t p = 0; p < phases.size(); ++p) table.rows.push_back(make_row(phase_name(kPhases[p]), phases[p], wall_ns));
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    const bool is_phase = g < kNumPhases && timeline.sections.empty();
+    if (is_phase || sums_of[g].steps > 0) table.rows.push_back(make_row(groups[g], sums_of[g], wall_ns));
+  }
   table.rows.push_back(make_row("starved", starved, wall_ns));
   table.rows.push_back(make_row("idle", idle, wall_ns));
+  if (aside.time.window > 0) table.rows.push_back(make_row("aside", aside, wall_ns));
   return table;
 }
 

@@ -29,9 +29,16 @@ int32_t StepIndex::find(uint32_t step) const {
   return at != steps_.end() && at->first == step ? at->second : -1;
 }
 
-std::array<int64_t, kNumPhases> count_steps(const Timeline& timeline) {
-  std::array<int64_t, kNumPhases> counts{};
-  for (const StepInfo& step : timeline.steps) ++counts[phase_index(step)];
+std::vector<std::string> step_groups(const Timeline& timeline) {
+  std::vector<std::string> names;
+  for (const Phase phase : kPhases) names.emplace_back(phase_name(phase));
+  for (const SectionInfo& section : timeline.sections) names.push_back(section.name());
+  return names;
+}
+
+std::vector<int64_t> count_steps(const Timeline& timeline) {
+  std::vector<int64_t> counts(kNumPhases + timeline.sections.size(), 0);
+  for (const StepInfo& step : timeline.steps) ++counts[group_index(step)];
   return counts;
 }
 

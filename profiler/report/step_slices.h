@@ -49,7 +49,14 @@ class StepIndex {
 inline std::size_t phase_index(const StepInfo& step) {
   return step.phase <= Phase::kMixed ? static_cast<std::size_t>(step.phase) : static_cast<std::size_t>(Phase::kMixed);
 }
-std::array<int64_t, kNumPhases> count_steps(const Timeline& timeline);
+
+/// How views group steps: by phase, and those of a section by section. The phases come first, then timeline.sections.
+std::vector<std::string> step_groups(const Timeline& timeline);
+inline std::size_t group_index(const StepInfo& step) {
+  return step.section < 0 ? phase_index(step) : static_cast<std::size_t>(kNumPhases + step.section);
+}
+/// Steps by group.
+std::vector<int64_t> count_steps(const Timeline& timeline);
 /// Sum of the lengths of all steps, in ns.
 int64_t total_step_ns(const Timeline& timeline);
 

@@ -62,13 +62,14 @@ Table make_step_view(const ReportInput& input) {
                           {"preparing_us", 3},
                           {"clock_bound_us", 3}}};
   const std::vector<RankWaits> waits = find_waits(input);
+  const std::vector<std::string> groups = step_groups(input.timeline);
   for (const StepInfo& step : input.timeline.steps) {
     const Interval window{step.begin_ns, step.end_ns};
     for (std::size_t r = 0; r < input.activity.size(); ++r) {
       const Breakdown b = break_down(input.activity[r], window);
       const int64_t bubble_ns = total(clip(waits[r].waiting, window));
       table.rows.push_back(
-          {static_cast<int64_t>(step.step), static_cast<int64_t>(r), phase_name(kPhases[phase_index(step)]), step.num_tokens,
+          {static_cast<int64_t>(step.step), static_cast<int64_t>(r), groups[group_index(step)], step.num_tokens,
            step.num_sequences, us_cell(step.begin_ns), us_cell(b.window), us_cell(b.computing), us_cell(b.exposed),
            us_cell(b.overlapped), us_cell(b.communication), us_cell(b.free), us_cell(b.window - bubble_ns), us_cell(bubble_ns),
            us_cell(preparing_ns(waits[r].working, window)), clock_bound_ns(input, static_cast<int32_t>(r), 0) / 1e3});

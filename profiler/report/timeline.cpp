@@ -86,6 +86,7 @@ class TimelineBuilder {
     find_bounds();
     for (const RankCapture& rank : capture_.ranks) add_rank(rank);
     finish_requests();
+    place_sections();
     connect();
     std::stable_sort(timeline_.counters.begin(), timeline_.counters.end(),
                      [](const CounterSample& x, const CounterSample& y) { return x.at_ns < y.at_ns; });
@@ -101,6 +102,8 @@ class TimelineBuilder {
   void add_step(const Placed& placed);
   void add_transfer_lanes(int32_t rank, std::map<std::pair<bool, int32_t>, std::vector<std::vector<Slice>>>& transfers);
   void note_request(const Placed& placed);
+  void add_section(const Slice& slice);
+  void place_sections();
   void finish_requests();
   void connect();
   void pair_messages();
@@ -162,6 +165,7 @@ void TimelineBuilder::add_rank(const RankCapture& rank) {
           requests[slice.a].push_back(slice);
           note_request(placed);
           break;
+        case ZoneKind::kSection: add_section(slice); break;
         case ZoneKind::kStep:
           add_step(placed);
           on_thread.push_back(slice);
@@ -239,6 +243,31 @@ void TimelineBuilder::note_request(const Placed& placed) {
       request.finish_reason = slice.b < std::size(kFinishReasons) ? kFinishReasons[slice.b] : "";
       break;
     default: FERRY_CHECK(false) << " zone " << zone_info(slice.zone).name;
+  }
+}
+
+void TimelineBuilder::add_section(const Slice& slice) {
+  if (slice.duration_ns() <= 0) return;
+  std::vector<SectionInfo>& sections = timeline_.sections;
+  const SectionRole role = section_role(slice.b);
+  const Phase phase = section_phase(slice.b);
+  auto section = std::find_if(sections.begin(), sections.end(), [&](const SectionInfo& s) {
+    return s.role == role && s.phase == phase && s.size == int64_t{slice.a};
+  });
+  if (section == sections.end())
+    section = sections.insert(section, {.role = role, .phase = phase, .size = slice.a, .stretches = {}});
+  section->stretches = unite(section->stretches, {{slice.begin_ns, slice.end_ns}});
+}
+
+/// Puts sections in order and gives each step the one that it began in.
+void TimelineBuilder::place_sections() {
+  std::vector<SectionInfo>& sections = timeline_.sections;
+  std::sort(sections.begin(), sections.end(),
+            [](const SectionInfo& x, const SectionInfo& y) { return x.stretches.front().begin < y.stretches.front().begin; });
+  for (StepInfo& step : timeline_.steps) {
+    for (std::size_t s = 0; s < sections.size(); ++s) {
+      if (!clip(sections[s].stretches, {step.begin_ns, step.begin_ns + 1}).empty()) step.section = static_cast<int32_t>(s);
+    }
   }
 }
 
@@ -332,6 +361,11 @@ const StepInfo* Timeline::step_at(int64_t at_ns) const {
   if (after == steps.begin()) return nullptr;
   const StepInfo& step = *(after - 1);
   return at_ns < step.end_ns ? &step : nullptr;
+}
+
+std::string SectionInfo::name() const {
+  if (role == SectionRole::kAside) return "aside";
+  return work_name(phase, size) + (role == SectionRole::kWarmUp ? " warm-up" : "");
 }
 
 Timeline make_timeline(const Capture& capture) { return TimelineBuilder(capture).build(); }

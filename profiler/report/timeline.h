@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "profiler/capture.h"
+#include "profiler/report/intervals.h"
 
 // A capture made readable: one time for all ranks, lanes on which nothing overlaps, steps, requests, and the messages that
 // connect ranks. Times are nanoseconds of the coordinator's clock since the capture's first moment.
@@ -46,6 +47,21 @@ struct StepInfo {
   Phase phase = Phase::kDecode;
   int64_t begin_ns = 0, end_ns = 0;
   int64_t num_tokens = 0, num_sequences = 0;
+  int32_t section = -1;  // index into Timeline::sections, -1: of none
+
+  /// "prefill 64", "decode ×4".
+  std::string name() const { return work_name(phase, phase == Phase::kPrefill ? num_tokens : num_sequences); }
+};
+
+/// What a program says of a stretch of its steps (zones.h). Stretches of the same kind are one section.
+struct SectionInfo {
+  SectionRole role = SectionRole::kMeasured;
+  Phase phase = Phase::kDecode;
+  int64_t size = 0;
+  IntervalSet stretches;
+
+  /// "decode ×4", "decode ×4 warm-up", "aside".
+  std::string name() const;
 };
 
 /// An arrow: dispatch on the coordinator -> experts on a worker -> combine on the coordinator. Indices into Timeline::slices.
@@ -90,10 +106,11 @@ struct CounterSample {
 };
 
 struct Timeline {
-  int64_t begin_ns = 0, end_ns = 0;  // of the capture; begin_ns is 0
-  std::vector<Lane> lanes;           // by rank; a rank's threads first
-  std::vector<Slice> slices;         // by lane, then begin
-  std::vector<StepInfo> steps;       // ascending
+  int64_t begin_ns = 0, end_ns = 0;   // of the capture; begin_ns is 0
+  std::vector<Lane> lanes;            // by rank; a rank's threads first
+  std::vector<Slice> slices;          // by lane, then begin
+  std::vector<StepInfo> steps;        // ascending
+  std::vector<SectionInfo> sections;  // by their first moment
   std::vector<Flow> flows;
   std::vector<Message> messages;         // those whose both ends are in the capture
   std::vector<RequestInfo> requests;     // by arrival

@@ -27,7 +27,16 @@ IntervalSet find_gaps(const ReportInput& input) {
       if (slice.zone == Zone::kStep) steps.push_back({slice.begin_ns, slice.end_ns});
     }
   }
-  return subtract({{timeline.begin_ns, timeline.end_ns}}, make_interval_set(std::move(steps)));
+  const IntervalSet busy = unite(make_interval_set(std::move(steps)), find_asides(timeline));
+  return subtract({{timeline.begin_ns, timeline.end_ns}}, busy);
+}
+
+IntervalSet find_asides(const Timeline& timeline) {
+  IntervalSet asides;
+  for (const SectionInfo& section : timeline.sections) {
+    if (section.role == SectionRole::kAside) asides = unite(asides, section.stretches);
+  }
+  return asides;
 }
 
 const char* WaitReasons::worst() const {

@@ -13,8 +13,11 @@ namespace ferry {
 /// When at least one request was queued and not yet scheduled.
 IntervalSet find_waiting(const ReportInput& input);
 
-/// The capture without the coordinator's steps, those that began before it included.
+/// The capture without the coordinator's steps, those that began before it included, and without find_asides().
 IntervalSet find_gaps(const ReportInput& input);
+
+/// When the program was busy with itself instead of steps, as a benchmark is that measures the machine.
+IntervalSet find_asides(const Timeline& timeline);
 
 /// Time with waiting requests by what they waited for, in ns: a slot (as many sequences run as may), KV blocks (a slot is free,
 /// but fewer blocks than a running sequence holds), or a step (neither is short: none was planned yet).

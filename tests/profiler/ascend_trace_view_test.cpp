@@ -33,6 +33,10 @@ class Trace {
     for (const json& event : events) {
       if (event.at("ph") == "M") continue;
       const std::string process = processes.at(event.at("pid"));
+      if (event.at("ph") == "s" || event.at("ph") == "f") {
+        flows.push_back({process, event});
+        continue;
+      }
       pids[process] = event.at("pid");
       lanes[process][event.at("ph") == "C" ? "" : threads.at({event.at("pid"), event.at("tid")})].push_back(event);
     }
@@ -40,6 +44,7 @@ class Trace {
 
   std::map<std::string, std::map<std::string, std::vector<json>>> lanes;
   std::map<std::string, int64_t> pids;
+  std::vector<std::pair<std::string, json>> flows;  // ends of arrows, with their process
 };
 
 std::vector<Capture> various_captures() {
@@ -185,6 +190,31 @@ TEST(AscendTraceView, EverySliceIsDrawnOnce) {
     };
     EXPECT_LE(count("Communication", is_message), expected[ZoneKind::kTransfer]);
     EXPECT_GE(count("Communication", is_message) + count("Communication", is_wait), expected[ZoneKind::kTransfer]);
+  }
+}
+
+TEST(AscendTraceView, ArrowsLeadFromStepsToOperatorsAndFromDispatchToCombine) {
+  const ReportInput input(make_made_capture({.world_size = 3}));
+  const AscendFolders folders(input);
+  for (int32_t r = 0; r < 3; ++r) {
+    const Trace trace(folders.json(r, "trace_view.json"));
+    std::map<int64_t, std::vector<std::string>> operators;  // by begin
+    for (const auto& [lane, events] : trace.lanes.at("Ascend Hardware")) {
+      for (const json& event : events) operators[ns(event.at("ts"))].push_back(event.at("name"));
+    }
+    std::map<std::string, int> ends;
+    for (const auto& [process, flow] : trace.flows) {
+      const std::string cat = flow.at("cat"), side = flow.at("ph");
+      ++ends[cat + " " + side];
+      EXPECT_EQ(process, cat == "async_npu" && side == "s" ? "CANN" : "Ascend Hardware") << flow;
+      if (process == "CANN") continue;
+      const char* const name = cat == "async_npu" ? "" : side == "s" ? "MoeDistributeDispatch" : "MoeTokenUnpermute";
+      EXPECT_THAT(operators[ns(flow.at("ts"))], testing::Contains(testing::StartsWith(name))) << flow;
+    }
+    EXPECT_GT(ends["async_npu s"], 10);
+    EXPECT_EQ(ends["async_npu s"], ends["async_npu f"]);
+    EXPECT_EQ(ends["moe s"], ends["moe f"]);
+    EXPECT_EQ(ends["moe s"] > 0, r == 0) << "a worker holds neither end";
   }
 }
 

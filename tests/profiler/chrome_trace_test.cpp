@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "profiler/export/outline.h"
 #include "profiler/export/trace_facts.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/made_capture.h"
@@ -89,12 +90,16 @@ TEST(ChromeTrace, OnlyPhasesThatAllReadersKnowAndTimesWithThreeDecimals) {
 
 TEST(ChromeTrace, HoldsEverySliceOfTheTimelineOnce) {
   const ReportInput input(make_made_capture({.world_size = 4, .num_layers = 3}));
+  const Outline outline(input);
   const json trace = json::parse(written(input));
   std::multiset<std::tuple<std::string, int64_t, int64_t>> expected, got;
   for (const Slice& slice : input.timeline.slices) {
-    expected.insert({zone_info(slice.zone).name, slice.begin_ns + kTraceStartNs, slice.duration_ns()});
+    expected.insert({std::string(outline.slice_name(slice)), slice.begin_ns + kTraceStartNs, slice.duration_ns()});
   }
-  for (const json& event : events_of(trace, "X")) got.insert({event.at("name"), ns(event.at("ts")), ns(event.at("dur"))});
+  for (const json& event : events_of(trace, "X")) {
+    if (event.at("cat") == "outline" || event.at("cat") == "overview") continue;
+    got.insert({event.at("name"), ns(event.at("ts")), ns(event.at("dur"))});
+  }
   EXPECT_EQ(got, expected);
   EXPECT_EQ(events_of(trace, "C").size(), input.timeline.counters.size());
 }
@@ -105,7 +110,7 @@ TEST(ChromeTrace, SlicesOfALaneAreDisjointOrNested) {
   const ReportInput input(std::move(capture));
   std::map<Place, std::vector<json>> lanes;
   for (const json& event : events_of(json::parse(written(input)), "X")) lanes[place_of(event)].push_back(event);
-  EXPECT_EQ(lanes.size(), input.timeline.lanes.size());
+  EXPECT_EQ(lanes.size(), input.timeline.lanes.size() + Outline(input).overview().size());
   for (const auto& [place, slices] : lanes) {
     std::vector<int64_t> ends;
     int64_t last_begin = 0;
@@ -180,8 +185,8 @@ TEST(ChromeTrace, ProcessIsTheRankAndLanesAreNamedInOrder) {
   EXPECT_EQ(said["process_sort_index"][Place(2, 0)], 2);
   EXPECT_EQ(said["thread_name"][Place(0, 5000)], "engine");
   EXPECT_EQ(said["thread_name"][Place(2, 5002)], "experts (9 spans lost)");
-  EXPECT_EQ(said["thread_name"].size(), input.timeline.lanes.size());
-  EXPECT_EQ(said["thread_sort_index"].size(), input.timeline.lanes.size());
+  EXPECT_EQ(said["thread_name"].size(), input.timeline.lanes.size() + Outline(input).overview().size());
+  EXPECT_EQ(said["thread_sort_index"].size(), input.timeline.lanes.size() + Outline(input).overview().size());
 }
 
 TEST(ChromeTrace, ArgsOfAZoneAreAlwaysTheSame) {
@@ -190,13 +195,17 @@ TEST(ChromeTrace, ArgsOfAZoneAreAlwaysTheSame) {
   for (const json& event : events_of(trace, "X")) {
     std::set<std::string> own;
     for (const auto& [key, value] : event.at("args").items()) own.insert(key);
+    if (event.at("cat") == "outline" || event.at("cat") == "overview") {
+      EXPECT_TRUE(own.empty()) << event;
+      continue;
+    }
     const auto [known, is_new] = keys.emplace(event.at("name"), own);
     EXPECT_EQ(known->second, own) << event;
     const bool has_stream = event.at("cat") == "comp" || event.at("cat") == "comm";
     EXPECT_EQ(own.contains("stream"), has_stream) << event;
   }
   EXPECT_THAT(keys.at("MatMul.router"), testing::ElementsAre("layer", "layer_type", "part", "phase", "rows", "step", "stream"));
-  EXPECT_THAT(keys.at("step"), testing::ElementsAre("part", "phase", "sequences", "step", "tokens"));
+  EXPECT_THAT(keys.at("prefill 24"), testing::ElementsAre("part", "phase", "sequences", "step", "tokens"));
 }
 
 TEST(ChromeTrace, NoBraceGetsIntoAString) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "profiler/export/outline.h"
 #include "profiler/export/perfetto.pb.h"
 #include "profiler/export/trace_facts.h"
 #include "tests/support/expect_error.h"
@@ -140,15 +141,25 @@ std::size_t num_drawn(const Timeline& timeline) {
   }));
 }
 
+/// Those that were recorded: the outline and the overview are left out.
+std::vector<ReadSlice> recorded(const TraceReader& reader) {
+  std::vector<ReadSlice> slices;
+  for (const ReadSlice& slice : reader.slices) {
+    if (slice.category != "outline" && slice.category != "overview") slices.push_back(slice);
+  }
+  return slices;
+}
+
 TEST(PerfettoTrace, HoldsEverySliceOfTheTimelineOnce) {
   const ReportInput input(make_made_capture({.world_size = 3, .num_layers = 3}));
+  const Outline outline(input);
   const TraceReader reader(written(input));
-  ASSERT_EQ(reader.slices.size(), input.timeline.slices.size());
+  ASSERT_EQ(recorded(reader).size(), input.timeline.slices.size());
   std::multiset<std::tuple<std::string, int64_t, int64_t>> expected, got;
   for (const Slice& slice : input.timeline.slices) {
-    expected.insert({zone_info(slice.zone).name, slice.begin_ns + kTraceStartNs, slice.end_ns + kTraceStartNs});
+    expected.insert({std::string(outline.slice_name(slice)), slice.begin_ns + kTraceStartNs, slice.end_ns + kTraceStartNs});
   }
-  for (const ReadSlice& slice : reader.slices) {
+  for (const ReadSlice& slice : recorded(reader)) {
     got.insert({slice.name, static_cast<int64_t>(slice.begin), static_cast<int64_t>(slice.end)});
   }
   EXPECT_EQ(got, expected);
@@ -172,7 +183,7 @@ TEST(PerfettoTrace, SlicesOfATrackAreDisjointOrNested) {
       around.push_back(slice);
     }
   }
-  EXPECT_GE(deepest, 1U);
+  EXPECT_GE(deepest, 3U);  // step, layer, part, operator
 }
 
 TEST(PerfettoTrace, ProcessIsTheRankAndEveryLaneHasATrack) {
@@ -200,7 +211,7 @@ TEST(PerfettoTrace, ProcessIsTheRankAndEveryLaneHasATrack) {
   EXPECT_THAT(threads, testing::ElementsAre(std::pair(0, "engine"), std::pair(1, "experts"), std::pair(2, "experts")));
   std::size_t num_others = 0;
   for (const Lane& lane : input.timeline.lanes) num_others += lane.kind == Lane::Kind::kThread ? 0 : 1;
-  EXPECT_EQ(others.size(), num_others);
+  EXPECT_EQ(others.size(), num_others + 1 + 3);  // the overview: a phase and the ranks
   EXPECT_TRUE(others.contains("to rank 2"));
 }
 
@@ -215,7 +226,7 @@ TEST(PerfettoTrace, SlicesSayWhatTheyAre) {
   };
   using testing::Pair;
   using testing::UnorderedElementsAre;
-  const ReadSlice step = find("step", "prefill");
+  const ReadSlice step = find("prefill 24", "prefill");
   EXPECT_EQ(step.category, "step");
   EXPECT_THAT(step.args, UnorderedElementsAre(Pair("step", "0"), Pair("phase", "prefill"), Pair("part", "other"),
                                               Pair("tokens", "24"), Pair("sequences", "1")));
@@ -257,6 +268,20 @@ TEST(PerfettoTrace, EveryArrowGoesFromDispatchOverExpertsToCombine) {
   }
 }
 
+TEST(PerfettoTrace, TheOverviewStandsFirstAndInOrder) {
+  const TraceReader reader(written(ReportInput(make_made_capture({.world_size = 4}))));
+  std::map<int32_t, std::string> lanes;
+  for (const auto& [uuid, track] : reader.tracks) {
+    if (!track.has_parent_uuid() || reader.tracks.at(track.parent_uuid()).name() != "overview") continue;
+    lanes[track.sibling_order_rank()] = track.name();
+    EXPECT_LT(reader.tracks.at(track.parent_uuid()).sibling_order_rank(), 0);
+    EXPECT_FALSE(reader.tracks.at(track.parent_uuid()).has_parent_uuid()) << "ranks are folded, the overview is not";
+  }
+  using testing::Pair;
+  EXPECT_THAT(lanes, testing::ElementsAre(Pair(0, "phase"), Pair(1, "rank 0 coordinator"), Pair(2, "rank 1 worker"),
+                                          Pair(3, "rank 2 worker"), Pair(4, "rank 3 worker")));
+}
+
 TEST(PerfettoTrace, CountersAreThoseOfTheTimeline) {
   const ReportInput input(make_made_capture({.world_size = 3}));
   const TraceReader reader(written(input));
@@ -283,7 +308,7 @@ TEST(PerfettoTrace, LossIsSaidAndTheRestStillReads) {
   const TraceReader reader(written(input));
   EXPECT_EQ(reader.num_losses, 1);
   EXPECT_THAT(reader.instants, testing::ElementsAre("spans lost"));
-  EXPECT_EQ(reader.slices.size(), input.timeline.slices.size());
+  EXPECT_EQ(recorded(reader).size(), input.timeline.slices.size());
 }
 
 TEST(PerfettoTrace, AnEmptyRankIsNoObstacle) {
@@ -291,7 +316,7 @@ TEST(PerfettoTrace, AnEmptyRankIsNoObstacle) {
   capture.ranks[2].threads.clear();
   const ReportInput input(std::move(capture));
   const TraceReader reader(written(input));
-  EXPECT_EQ(reader.slices.size(), input.timeline.slices.size());
+  EXPECT_EQ(recorded(reader).size(), input.timeline.slices.size());
 }
 
 TEST(PerfettoTrace, ClockIsTiedToTheTimeOfDay) {

@@ -50,6 +50,41 @@ TEST(PhaseViewTest, ARequestThatIsNeverScheduledStarvesToTheEnd) {
   EXPECT_EQ(ns(table, row_with(table, {{"phase", "starved"}}), "wall_us"), 700);
 }
 
+/// A benchmark: it measures roofs [0, 1000), warms up with a step and times two, and again with four sequences.
+test::SmallCapture benchmark() {
+  test::SmallCapture small(1, 3000);
+  const auto section = [&](SectionRole role, Phase phase, uint32_t size, uint64_t begin, uint64_t end) {
+    small.span(0, Zone::kSection, begin, end, size, pack_section(role, phase));
+  };
+  section(SectionRole::kAside, Phase::kDecode, 0, 0, 1000);
+  section(SectionRole::kWarmUp, Phase::kDecode, 1, 1000, 1200);
+  section(SectionRole::kMeasured, Phase::kDecode, 1, 1200, 1500);
+  section(SectionRole::kMeasured, Phase::kDecode, 4, 2000, 2400);
+  section(SectionRole::kAside, Phase::kDecode, 0, 2500, 3000);
+  small.step(0, Phase::kDecode, 1000, 1190, 1, 1);
+  small.step(1, Phase::kDecode, 1200, 1300, 1, 1);
+  small.step(2, Phase::kDecode, 1310, 1430, 1, 1);
+  small.step(3, Phase::kDecode, 2000, 2390, 4, 4);
+  return small;
+}
+
+TEST(PhaseViewTest, WarmUpAndSizesAreRowsOfTheirOwnAndMeasuringIsNoGap) {
+  const ReportInput input(benchmark().capture);
+  const Table table = make_phase_view(input);
+  EXPECT_EQ(ns(table, row_with(table, {{"phase", "decode ×1 warm-up"}}), "wall_us"), 190);
+  EXPECT_EQ(number(table, row_with(table, {{"phase", "decode ×1"}}), "steps"), 2);
+  EXPECT_EQ(ns(table, row_with(table, {{"phase", "decode ×1"}}), "wall_us"), 220);
+  EXPECT_EQ(ns(table, row_with(table, {{"phase", "decode ×4"}}), "wall_us"), 390);
+  EXPECT_EQ(ns(table, row_with(table, {{"phase", "aside"}}), "wall_us"), 1500);
+  EXPECT_EQ(ns(table, row_with(table, {{"phase", "idle"}}), "wall_us"), 3000 - 1500 - 190 - 220 - 390);
+  EXPECT_EQ(table.rows.size(), 6U);  // and "starved"
+
+  const Table layers = make_layer_view(input);
+  EXPECT_EQ(ns(layers, row_with(layers, {{"phase", "decode ×1"}}), "total_us"), 110);
+  const Table gaps = make_free_view(input);
+  for (std::size_t r = 0; r < gaps.rows.size(); ++r) EXPECT_LT(ns(gaps, r, "length_us"), 1000);
+}
+
 TEST(PhaseViewTest, RowsAddUpToTheCapture) {
   for (const MadeRun& run : {MadeRun{}, MadeRun{.world_size = 1}, MadeRun{.world_size = 5, .num_decode_steps = 11}}) {
     const ReportInput input(make_made_capture(run));
