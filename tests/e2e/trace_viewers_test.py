@@ -60,14 +60,16 @@ class TraceViewersTest(unittest.TestCase):
         cls.trace = json.loads((cls.folder / "trace.json").read_text())
         cls.events = cls.trace["traceEvents"]
         cls.slices = [event for event in cls.events if event["ph"] == "X"]
-        cls.num_of = collections.Counter((event["pid"], event["name"]) for event in cls.slices)
+        of_ranks = (event for event in cls.slices if event["cat"] != "overview")
+        cls.num_of = collections.Counter((event["pid"], event["name"]) for event in of_ranks)
+        cls.num_of_phase = collections.Counter(event["args"]["phase"] for event in cls.slices if event["cat"] == "step")
 
     def test_json_is_of_all_ranks(self):
         self.assertEqual({event["pid"] for event in self.slices}, set(range(NUM_RANKS)))
         for rank in range(1, NUM_RANKS):
             self.assertGreater(self.num_of[rank, "MoeExperts"], 0)
             self.assertGreater(self.num_of[rank, "hcom_alltoallv.dispatch.receive"], 0)
-        for name in ("step", "MoeGatingTopK", "MoeTokenUnpermute"):
+        for name in ("prefill 37", "decode ×3", "decode ×3 warm-up", "layer 3", "attention", "DeltaNet", "MoeTokenUnpermute"):
             self.assertGreater(self.num_of[0, name], 0, name)
 
     def test_protoc_decodes_every_packet(self):
@@ -104,7 +106,7 @@ class TraceViewersTest(unittest.TestCase):
                     select track.id, upid from thread_track track join thread using(utid)"""
         rows = ui.query(
             f"select pid, slice.name name, count(*) n from slice join ({tracks}) track on slice.track_id = track.id "
-            "join process using(upid) where slice.category != 'loss' group by 1, 2"
+            "join process using(upid) where slice.category not in ('loss', 'overview') group by 1, 2"
         )
         self.assertEqual({(row["pid"], row["name"]): row["n"] for row in rows}, dict(self.num_of))
         num_arrows = sum(event["ph"] == "s" for event in self.events)
@@ -118,23 +120,38 @@ class TraceViewersTest(unittest.TestCase):
         with self.open_ui("trace.pftrace") as ui:
             self.check_ui(ui)
             phases = ui.query(
-                "select extract_arg(arg_set_id, 'debug.phase') phase, count(*) n from slice where name = 'step' group by 1"
+                "select extract_arg(arg_set_id, 'debug.phase') phase, count(*) n from slice where category = 'step' group by 1"
             )
-            expected = collections.Counter(event["args"]["phase"] for event in self.slices if event["name"] == "step")
-            self.assertEqual({row["phase"]: row["n"] for row in phases}, dict(expected))
+            self.assertEqual({row["phase"]: row["n"] for row in phases}, dict(self.num_of_phase))
+            self.check_overview(ui)
             total = ui.query("select sum(dur) ns from slice where category = 'comm'")[0]["ns"]
             self.assertEqual(total, round(sum(e["dur"] * 1000 for e in self.slices if e["cat"] == "comm")))
             self.take_picture(ui)
 
+    def check_overview(self, ui):
+        """Above all ranks, in order: what is computed, and when each rank computes or waits."""
+        lanes = ui.query(
+            """select track.name name, group_concat(distinct slice.name) states from slice join track on slice.track_id = track.id
+               where slice.category = 'overview' group by track.id order by track.id"""
+        )
+        states = {row["name"]: set(row["states"].split(",")) for row in lanes}
+        self.assertEqual(len(states), 1 + NUM_RANKS)
+        self.assertLessEqual({"prefill 37", "decode ×3", "decode ×3 warm-up", "aside"}, states["phase"])
+        self.assertLessEqual({"computes", "waits for rank 1"}, states["rank 0 coordinator"])
+        for rank in range(1, NUM_RANKS):
+            self.assertLessEqual({"computes", "waits for rows"}, states[f"rank {rank} worker"])
+        shown = " ".join(ui.shown_text().split())
+        self.assertLess(shown.index("rank 0 coordinator"), shown.index("rank 1 worker"))
+
     def take_picture(self, ui):
         """The shortest of the largest decode steps, with all ranks unfolded and the arrows of one dispatch."""
         step = ui.query(
-            """select ts, dur from slice where name = 'step' and extract_arg(arg_set_id, 'debug.phase') = 'decode'
+            """select ts, dur from slice where category = 'step' and extract_arg(arg_set_id, 'debug.phase') = 'decode'
                order by extract_arg(arg_set_id, 'debug.sequences') desc, dur limit 1"""
         )[0]
         end = step["ts"] + step["dur"]
         experts = ui.query(f"select id from slice where name = 'MoeExperts' and ts > {step['ts']} and ts < {end} order by ts limit 1")
-        ui.show(step["ts"], end, ("rank ",), experts[0]["id"])
+        ui.show(step["ts"], end, ("overview", "rank "), experts[0]["id"])
         picture = pathlib.Path(os.environ.get("FERRY_SCREENSHOT", self.scratch / "timeline.png"))
         ui.screenshot(picture)
         self.assertEqual(picture.read_bytes()[:4], b"\x89PNG")

@@ -2,6 +2,9 @@
 
 const LAYER_FACTS = /^(layer|layer_type|type|phase|steps?|num_steps|count|calls)$/;
 
+/** What is shown first; a benchmark's phases have sizes: "decode ×4", "decode ×4 warm-up". */
+const isDecode = (phase) => /^decode(?!.*warm-up)/.test(phase);
+
 /** {rows: [layer label], columns: [part], cells[row][part] in us} of the rows of one phase; wide or long tables alike. */
 function layerGrid(table, rows, at) {
   const label = (row) =>
@@ -39,7 +42,7 @@ function drawLayers(table) {
       table.pick({layer: [/^layer$/, /^layer/], type: [/^(layer_)?type$/], part: [/^part$/], phase: [/^phase$/]}, ["layer"]);
   if (!at || table.rows.length === 0) return null;
   const phases = at.phase >= 0 ? [...groupRows(table.rows, at.phase)] : [["", table.rows]];
-  phases.sort(([a], [b]) => (b === "decode") - (a === "decode"));
+  phases.sort(([a], [b]) => isDecode(b) - isDecode(a));
   const place = h("div");
   const show = (rows, phase) => {
     const grid = layerGrid(table, rows, at);
@@ -85,7 +88,7 @@ function drawLayerTypes(table) {
   if (!at || table.rows.length === 0) return null;
   const unit = microseconds(table.columns[at.time]);
   const phases = at.phase >= 0 ? [...groupRows(table.rows, at.phase)] : [["", table.rows]];
-  phases.sort(([a], [b]) => (b === "decode") - (a === "decode"));
+  phases.sort(([a], [b]) => isDecode(b) - isDecode(a));
   const place = h("div");
   const show = ([phase, rows]) => place.replaceChildren(makeBars({
     label: `Time per ${phase} step by kind of layer`.replace("  ", " "),

@@ -8,6 +8,8 @@ const PHASE_SWATCH = {
   decode: "--kind-3",
   mixed: "--kind-5"
 };
+/** A benchmark's phases have sizes: "decode ×4". */
+const swatchOf = (phase) => PHASE_SWATCH[String(phase).split(" ")[0]];
 
 class StepChart {
   constructor(table, rows, at) {
@@ -38,11 +40,11 @@ class StepChart {
     this.readout = makeReadout("Point at a step, or focus the chart and use the arrow keys.");
     this.redraw = drawWith(this.box, (width) => this.draw(width));
     this.listen();
-    const phases = at.phase >= 0 ? [...groupRows(rows, at.phase).keys()].filter((phase) => PHASE_SWATCH[phase]) : [];
+    const phases = at.phase >= 0 ? [...groupRows(rows, at.phase).keys()].filter((phase) => swatchOf(phase)) : [];
     this.element =
         h("div", {},
           makeLegend(
-              [...TIME_PARTS, ...phases.map((phase) => ({label: `${phase} (strip)`, swatch: `var(${PHASE_SWATCH[phase]})`}))]),
+              [...TIME_PARTS, ...phases.map((phase) => ({label: `${phase} (strip)`, swatch: `var(${swatchOf(phase)})`}))]),
           this.box, this.readout.element,
           this.isCapped ?
               h("p", {class: "note"}, `Columns with a notch go beyond the chart; the longest step took ${duration(most)}.`) :
@@ -99,7 +101,7 @@ class StepChart {
     if (this.at.phase < 0) return;
     this.steps.forEach((_, i) => {
       const row = this.columns.map((columns) => columns[i]).find(Boolean);
-      const swatch = PHASE_SWATCH[row?.row[this.at.phase]];
+      const swatch = swatchOf(row?.row[this.at.phase]);
       if (!swatch) return;
       context.fillStyle = color(swatch);
       const [x, breadth] = this.span(i);
