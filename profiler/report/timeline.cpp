@@ -113,6 +113,7 @@ class TimelineBuilder {
   int64_t origin_ns_ = 0;
   std::unordered_map<uint32_t, RequestInfo> requests_;
   std::map<TransferKey, Slice> transfers_;
+  std::map<std::pair<uint32_t, uint32_t>, std::vector<Interval>> sections_;  // by the span's a and b
 };
 
 void TimelineBuilder::find_bounds() {
@@ -247,27 +248,28 @@ void TimelineBuilder::note_request(const Placed& placed) {
 }
 
 void TimelineBuilder::add_section(const Slice& slice) {
-  if (slice.duration_ns() <= 0) return;
-  std::vector<SectionInfo>& sections = timeline_.sections;
-  const SectionRole role = section_role(slice.b);
-  const Phase phase = section_phase(slice.b);
-  auto section = std::find_if(sections.begin(), sections.end(), [&](const SectionInfo& s) {
-    return s.role == role && s.phase == phase && s.size == int64_t{slice.a};
-  });
-  if (section == sections.end())
-    section = sections.insert(section, {.role = role, .phase = phase, .size = slice.a, .stretches = {}});
-  section->stretches = unite(section->stretches, {{slice.begin_ns, slice.end_ns}});
+  if (slice.duration_ns() > 0) sections_[{slice.a, slice.b}].push_back({slice.begin_ns, slice.end_ns});
 }
 
 /// Puts sections in order and gives each step the one that it began in.
 void TimelineBuilder::place_sections() {
-  std::vector<SectionInfo>& sections = timeline_.sections;
-  std::sort(sections.begin(), sections.end(),
+  for (auto& [what, stretches] : sections_) {
+    timeline_.sections.push_back({.role = section_role(what.second),
+                                  .phase = section_phase(what.second),
+                                  .size = what.first,
+                                  .stretches = make_interval_set(std::move(stretches))});
+  }
+  std::sort(timeline_.sections.begin(), timeline_.sections.end(),
             [](const SectionInfo& x, const SectionInfo& y) { return x.stretches.front().begin < y.stretches.front().begin; });
+  std::vector<std::pair<Interval, int32_t>> stretches;  // of all sections, by begin
+  for (std::size_t s = 0; s < timeline_.sections.size(); ++s) {
+    for (const Interval& stretch : timeline_.sections[s].stretches) stretches.emplace_back(stretch, static_cast<int32_t>(s));
+  }
+  std::sort(stretches.begin(), stretches.end(), [](const auto& x, const auto& y) { return x.first.begin < y.first.begin; });
   for (StepInfo& step : timeline_.steps) {
-    for (std::size_t s = 0; s < sections.size(); ++s) {
-      if (!clip(sections[s].stretches, {step.begin_ns, step.begin_ns + 1}).empty()) step.section = static_cast<int32_t>(s);
-    }
+    const auto next = std::partition_point(stretches.begin(), stretches.end(),
+                                           [&](const auto& stretch) { return stretch.first.begin <= step.begin_ns; });
+    if (next != stretches.begin() && step.begin_ns < std::prev(next)->first.end) step.section = std::prev(next)->second;
   }
 }
 

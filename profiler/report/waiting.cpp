@@ -32,11 +32,11 @@ IntervalSet find_gaps(const ReportInput& input) {
 }
 
 IntervalSet find_asides(const Timeline& timeline) {
-  IntervalSet asides;
+  std::vector<Interval> asides;
   for (const SectionInfo& section : timeline.sections) {
-    if (section.role == SectionRole::kAside) asides = unite(asides, section.stretches);
+    if (section.role == SectionRole::kAside) asides.insert(asides.end(), section.stretches.begin(), section.stretches.end());
   }
-  return asides;
+  return make_interval_set(std::move(asides));
 }
 
 const char* WaitReasons::worst() const {
