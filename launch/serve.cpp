@@ -1,6 +1,9 @@
+#include <atomic>
 #include <csignal>
 #include <cstdio>
+#include <optional>
 #include <thread>
+#include <utility>
 
 #include "launch/commands.h"
 #include "runtime/base/error.h"
@@ -8,10 +11,13 @@
 #include "runtime/engine.h"
 #include "runtime/model/chat_template.h"
 #include "runtime/server/access.h"
+#include "runtime/server/capture_source.h"
 #include "runtime/server/descriptor_limit.h"
 #include "runtime/server/grpc_server.h"
-#include "runtime/server/http_server.h"
+#include "runtime/server/health_route.h"
+#include "runtime/server/http/http_server.h"
 #include "runtime/server/profile_control.h"
+#include "runtime/server/profile_routes.h"
 
 namespace ferry {
 namespace {
@@ -31,10 +37,30 @@ bool wait_for_signal(const Coordinator& coordinator) {
   return false;
 }
 
+/// Nothing if HTTP is off.
+std::optional<HttpServer> open_http(const ServeOptions& options, const Access& access, ProfileControl& profile,
+                                    const std::atomic<bool>& is_serving) {
+  if (options.http_address == "off") return std::nullopt;
+  HttpRouter router;
+  add_health_route(router, [&is_serving] {
+    return is_serving ? std::nullopt : std::optional<std::string>("the engine takes no requests: it drains, or has failed");
+  });
+  add_profile_routes(router, profile);
+  return std::optional<HttpServer>(std::in_place, HttpServerOptions{.address = options.http_address, .limits = options.limits},
+                                   access, std::move(router));
+}
+
+/// Says where a port is, and if anybody may use it.
+void announce(const char* port, const std::string& address, const Access& access) {
+  if (const auto warning = open_port_warning(port, address, access))
+    std::fprintf(stderr, "ferry: warning: %s\n", warning->c_str());
+  std::fprintf(stderr, "ferry: serving %s on %s\n", port, address.c_str());
+}
+
 }  // namespace
 
 int run_serve(const Options& options, Cluster& cluster) {
-  const Access access = load_access(options.serve.access);
+  const Access access = load_access(options.serve.access);  // before the weights, which take long
   raise_descriptor_limit();
   Engine engine(options.engine, cluster);
   const Tokenizer& tokenizer = engine.require_tokenizer();
@@ -42,19 +68,22 @@ int run_serve(const Options& options, Cluster& cluster) {
   Coordinator coordinator(engine);
   const Cluster::LossWatch watch(cluster, [&](const std::string& reason) { coordinator.fail(reason); });
   CoordinatorBackend backend(coordinator, tokenizer, chat_template);
-  ProfileControl profile(coordinator, options.serve.trace_dir.value_or("traces"), options.serve.trace_dir.has_value());
+  CoordinatorCaptures captures(coordinator);
+  ProfileControl profile(captures, options.serve.trace_dir.value_or("traces"), options.serve.trace_dir.has_value());
   GrpcServer server({.address = options.serve.grpc_address, .limits = options.serve.limits, .access = access}, backend,
                     &profile);
-  std::optional<HttpServer> http;
-  if (options.serve.http_address != "off") http.emplace(options.serve.http_address, profile);
-  coordinator.set_on_failure([&] { server.set_serving(false); });
-  if (http) std::fprintf(stderr, "ferry: serving http on %s\n", http->address().c_str());
-  std::fprintf(stderr, "ferry: serving grpc on %s\n", server.address().c_str());
-  if (const auto warning = open_port_warning("grpc", server.address(), access))
-    std::fprintf(stderr, "ferry: warning: %s\n", warning->c_str());
+  std::atomic<bool> is_serving = true;
+  const std::optional<HttpServer> http = open_http(options.serve, access, profile, is_serving);
+  const auto stop_serving = [&] {
+    is_serving = false;
+    server.set_serving(false);
+  };
+  coordinator.set_on_failure(stop_serving);
+  if (http) announce("http", http->address(), access);
+  announce("grpc", server.address(), access);
 
   const bool asked_to_leave = wait_for_signal(coordinator);
-  server.set_serving(false);
+  stop_serving();
   if (asked_to_leave) {
     std::fprintf(stderr, "ferry: draining\n");
     coordinator.drain(std::chrono::milliseconds(static_cast<int64_t>(options.serve.drain_timeout_s * 1e3)));

@@ -27,7 +27,7 @@ packages=(
   libopenmpi-dev openmpi-bin libgloo-dev libdnnl-dev ocl-icd-opencl-dev opencl-headers
   libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libgrpc++-dev
   libgtest-dev libgmock-dev
-  nlohmann-json3-dev libpcre2-dev libutf8proc-dev libcli11-dev libcpp-httplib-dev libssl-dev openssl
+  nlohmann-json3-dev libpcre2-dev libutf8proc-dev libcli11-dev libboost-dev libssl-dev openssl
   python3 python3-venv iproute2
 )
 missing=()

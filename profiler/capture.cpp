@@ -9,6 +9,7 @@
 
 #include "profiler/write_file.h"
 #include "runtime/base/error.h"
+#include "runtime/base/json.h"
 
 namespace ferry {
 
@@ -29,6 +30,10 @@ namespace {
 // A rank's file: magic, format, bytes of the JSON header, the header, and the threads' records one after another.
 constexpr char kMagic[8] = {'F', 'E', 'R', 'R', 'Y', 'S', 'P', 'N'};
 constexpr uint32_t kFormat = 1;
+
+// Token counts by layer and expert are the most that stands in either: some ten thousand numbers.
+constexpr JsonLimits kCaptureJson{.depth = 6, .bytes = int64_t{64} << 20, .values = int64_t{1} << 23};
+constexpr int64_t kRankFileBytesMax = int64_t{16} << 30;
 
 struct Preamble {
   char magic[8];
@@ -98,16 +103,6 @@ std::vector<SpanRecord> take_records(std::span<const std::byte>& rest, uint64_t 
 
 std::string system_reason() { return std::error_code(errno, std::generic_category()).message(); }
 
-std::vector<std::byte> read_file(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) throw Error(ErrorCode::kNotFound, "cannot read " + path.string() + ": " + system_reason());
-  std::vector<std::byte> bytes(static_cast<std::size_t>(file.tellg()));
-  file.seekg(0);
-  file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-  if (!file) throw Error(ErrorCode::kUnavailable, "cannot read " + path.string() + ": " + system_reason());
-  return bytes;
-}
-
 std::filesystem::path rank_file(const std::filesystem::path& directory, int32_t rank) {
   return directory / ("rank-" + std::to_string(rank) + ".spans");
 }
@@ -165,7 +160,7 @@ RankCapture decode_rank_capture(std::span<const std::byte> bytes, const std::str
   const auto* text = reinterpret_cast<const char*>(rest.data());
   rest = rest.subspan(preamble.header_bytes);
   try {
-    const json header = json::parse(text, text + preamble.header_bytes);
+    const json header = parse_json({text, preamble.header_bytes}, source, kCaptureJson);
     RankCapture capture = from_header(header);
     for (const json& thread : header.at("threads")) {
       capture.threads.push_back({.name = thread.at("name"),
@@ -215,17 +210,16 @@ void write_capture(const std::filesystem::path& directory, const Capture& captur
 Capture read_capture(const std::filesystem::path& directory) {
   Capture capture;
   const std::filesystem::path info_path = directory / "capture.json";
-  const std::vector<std::byte> text = read_file(info_path);
   try {
-    const auto* begin = reinterpret_cast<const char*>(text.data());
-    capture.info = json::parse(begin, begin + text.size()).get<CaptureInfo>();
+    capture.info = read_json_file(info_path, kCaptureJson).get<CaptureInfo>();
   } catch (const json::exception& error) {
     throw damaged(info_path.string(), error.what());
   }
   check_info(capture.info, info_path.string());
   for (int32_t r = 0; r < capture.info.world_size; ++r) {
     const std::filesystem::path path = rank_file(directory, r);
-    capture.ranks.push_back(decode_rank_capture(read_file(path), path.string()));
+    const std::string bytes = read_text_file(path, kRankFileBytesMax);
+    capture.ranks.push_back(decode_rank_capture(std::as_bytes(std::span(bytes)), path.string()));
     if (capture.ranks.back().rank != r) throw damaged(path.string(), "rank " + std::to_string(capture.ranks.back().rank));
   }
   return capture;

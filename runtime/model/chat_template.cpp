@@ -5,7 +5,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/error.h"
-#include "runtime/model/json_file.h"
+#include "runtime/base/json.h"
 #include "runtime/model/unicode_text.h"
 
 namespace ferry {

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/error.h"
-#include "runtime/model/json_file.h"
+#include "runtime/base/json.h"
 
 namespace ferry {
 namespace {

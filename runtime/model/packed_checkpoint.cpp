@@ -8,7 +8,8 @@
 #include "kernels/cpu/panel_layout.h"
 #include "profiler/write_file.h"
 #include "runtime/base/error.h"
-#include "runtime/model/json_file.h"
+#include "runtime/base/json.h"
+#include "runtime/base/quoting.h"
 
 namespace ferry {
 namespace {
@@ -50,7 +51,7 @@ std::optional<Quantization> read_packed_mark(const std::filesystem::path& dir) {
   const std::filesystem::path path = dir / kPackedMark;
   if (!std::filesystem::exists(path)) return std::nullopt;
   const std::string name = path.string();
-  const Json mark = read_json_file(path, DuplicateKeys::kRefuse);
+  const Json mark = read_json_file(path, kNoDuplicates);
   if (!mark.is_object()) throw_invalid(name + ": is " + shown(mark) + "; allowed: an object");
   const Json& format = field(mark, "format", name);
   if (format != kFormat) throw_invalid(name + ": format is " + shown(format) + "; allowed: \"" + kFormat + "\"");

@@ -16,7 +16,8 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/error.h"
-#include "runtime/model/json_file.h"
+#include "runtime/base/json.h"
+#include "runtime/base/quoting.h"
 
 namespace ferry {
 namespace {
@@ -85,9 +86,6 @@ std::string join(std::span<const int64_t> shape) {
   return result + (shape.size() > kShownMax ? ", …]" : "]");
 }
 
-/// A copy of `value` for a message.
-std::string quoted(const Json& value) { return in_quotes(value.dump(-1, ' ', false, Json::error_handler_t::replace)); }
-
 const Json& member(const Json& entry, const char* key, const std::string& where) {
   const auto it = entry.find(key);
   if (it == entry.end()) throw_invalid(where + ": no '" + key + "' in the header");
@@ -98,7 +96,7 @@ const Json& member(const Json& entry, const char* key, const std::string& where)
 TensorInfo parse_tensor(const std::string& name, const Json& entry, const std::byte* data, int64_t data_bytes,
                         const std::string& path) {
   const std::string where = path + ": tensor " + in_quotes(name);
-  if (!entry.is_object()) throw_invalid(where + ": header entry is " + quoted(entry) + ", not an object");
+  if (!entry.is_object()) throw_invalid(where + ": header entry is " + shown(entry) + ", not an object");
   TensorInfo tensor;
   tensor.name = name;
   tensor.file = path;
@@ -106,26 +104,25 @@ TensorInfo parse_tensor(const std::string& name, const Json& entry, const std::b
   const Json& dtype = member(entry, "dtype", where);
   const auto type = dtype.is_string() ? parse_stored_type(dtype.get<std::string>()) : std::nullopt;
   if (!type)
-    throw_invalid(where + ": unknown dtype " + quoted(dtype) + ", known are F64 F32 F16 BF16 F8_* C64 I64‥I8 U64‥U8 BOOL");
+    throw_invalid(where + ": unknown dtype " + shown(dtype) + ", known are F64 F32 F16 BF16 F8_* C64 I64‥I8 U64‥U8 BOOL");
   tensor.dtype = *type;
 
   const Json& shape = member(entry, "shape", where);
-  if (!shape.is_array()) throw_invalid(where + ": shape " + quoted(shape) + " is not an array");
+  if (!shape.is_array()) throw_invalid(where + ": shape " + shown(shape) + " is not an array");
   for (const Json& extent : shape) {
     const auto count = as_count(extent);
-    if (!count)
-      throw_invalid(where + ": shape " + quoted(shape) + " holds " + quoted(extent) + ", not an integer in [0, 2^63)");
+    if (!count) throw_invalid(where + ": shape " + shown(shape) + " holds " + shown(extent) + ", not an integer in [0, 2^63)");
     tensor.shape.push_back(*count);
   }
   const auto bytes = tensor_bytes(tensor.shape, stored_type_bytes(*type));
-  if (!bytes) throw_invalid(where + ": shape " + quoted(shape) + " overflows 2^63 bytes");
+  if (!bytes) throw_invalid(where + ": shape " + shown(shape) + " overflows 2^63 bytes");
   tensor.bytes = *bytes;
 
   const Json& offsets = member(entry, "data_offsets", where);
   const bool is_pair = offsets.is_array() && offsets.size() == 2;
   const auto begin = is_pair ? as_count(offsets[0]) : std::nullopt;
   const auto end = is_pair ? as_count(offsets[1]) : std::nullopt;
-  if (!begin || !end || *begin > *end) throw_invalid(where + ": data_offsets " + quoted(offsets) + " is not [begin, end]");
+  if (!begin || !end || *begin > *end) throw_invalid(where + ": data_offsets " + shown(offsets) + " is not [begin, end]");
   if (*end > data_bytes) {
     throw_invalid(where + ": data_offsets end at " + std::to_string(*end) + ", but the file holds " +
                   std::to_string(data_bytes) + " bytes of data; is it truncated?");
@@ -147,7 +144,7 @@ std::string note_on(const std::string& name, const Json& metadata) {
 /// The file in `dir` that an index entry names; refuses names that would lead out of the folder. Symbolic links are
 /// followed: a Hugging Face cache consists of them.
 std::filesystem::path shard_path(const std::filesystem::path& dir, const Json& value, const std::string& where) {
-  if (!value.is_string()) throw_invalid(where + ": file is " + quoted(value) + ", not a string");
+  if (!value.is_string()) throw_invalid(where + ": file is " + shown(value) + ", not a string");
   const auto& name = value.get_ref<const std::string&>();
   const std::filesystem::path relative(name);
   const bool leaves = relative.is_absolute() || std::find(relative.begin(), relative.end(), "..") != relative.end();
@@ -226,7 +223,7 @@ std::string_view SafetensorsFile::header() const {
 
 void SafetensorsFile::read_tensors() {
   const std::string_view text = header();
-  const Json root = parse_json(text, path_, DuplicateKeys::kRefuse);
+  const Json root = parse_json(text, path_, kNoDuplicates);
   if (!root.is_object()) throw_invalid(path_ + ": header is not a JSON object");
   const int64_t data_begin = kLengthBytes + static_cast<int64_t>(text.size());
   const auto metadata = root.find("__metadata__");
@@ -280,7 +277,7 @@ Checkpoint Checkpoint::open(const std::filesystem::path& dir) {
     for (const TensorInfo& tensor : checkpoint.files_[0]->tensors()) checkpoint.tensors_.emplace(tensor.name, &tensor);
     return checkpoint;
   }
-  const Json index = read_json_file(index_path, DuplicateKeys::kRefuse);
+  const Json index = read_json_file(index_path, kNoDuplicates);
   const auto weight_map = index.is_object() ? index.find("weight_map") : index.end();
   if (weight_map == index.end() || !weight_map->is_object()) throw_invalid(index_path.string() + ": no object 'weight_map'");
   std::map<std::filesystem::path, const SafetensorsFile*> opened;

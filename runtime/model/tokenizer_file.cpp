@@ -7,7 +7,7 @@
 #include <unordered_set>
 
 #include "runtime/base/error.h"
-#include "runtime/model/json_file.h"
+#include "runtime/base/json.h"
 #include "runtime/model/unicode_text.h"
 
 namespace ferry {

@@ -8,13 +8,14 @@
 #include <cctype>
 
 #include "runtime/base/error.h"
-#include "runtime/model/json_file.h"
+#include "runtime/base/text_file.h"
 #include "runtime/server/host_port.h"
 
 namespace ferry {
 namespace {
 
 constexpr std::size_t kMaxKeys = 1024;
+constexpr int64_t kMaxFileBytes = int64_t{1} << 20;
 
 bool is_key(std::string_view text) {
   const auto is_visible = [](char c) { return c > ' ' && c <= '~'; };
@@ -47,7 +48,7 @@ std::vector<std::string> key_lines(const std::string& text) {
 
 std::string read_pem(const char* option, const std::filesystem::path& path) {
   return named(option, [&] {
-    std::string text = read_text_file(path);
+    std::string text = read_text_file(path, kMaxFileBytes);
     if (text.find("-----BEGIN ") == std::string::npos) throw_invalid(path.string() + ": holds no PEM block");
     return text;
   });
@@ -93,7 +94,7 @@ Access load_access(const AccessOptions& options) {
   }
   if (!options.api_key_file.empty()) {
     named("--api-key-file", [&] {
-      const std::vector<std::string> lines = key_lines(read_text_file(options.api_key_file));
+      const std::vector<std::string> lines = key_lines(read_text_file(options.api_key_file, kMaxFileBytes));
       if (lines.empty()) throw_invalid(options.api_key_file.string() + " holds no key; allowed: one key a line");
       ApiKeys{lines};
       keys.insert(keys.end(), lines.begin(), lines.end());

@@ -11,7 +11,6 @@
 
 #include "profiler/export/capture_files.h"
 #include "runtime/base/error.h"
-#include "runtime/engine.h"
 
 namespace ferry {
 namespace {
@@ -54,14 +53,14 @@ TraceLevel parse_trace_level(int64_t level) {
   return static_cast<TraceLevel>(level);
 }
 
-ProfileControl::ProfileControl(Coordinator& coordinator, std::filesystem::path default_directory, bool keep_last_steps)
-    : coordinator_(coordinator), default_directory_(std::move(default_directory)), keep_last_steps_(keep_last_steps) {
-  coordinator_.set_on_capture([this](Capture capture) { receive(std::move(capture)); });
+ProfileControl::ProfileControl(CaptureSource& source, std::filesystem::path root, bool keep_last_steps)
+    : source_(source), folder_(std::move(root)), keep_last_steps_(keep_last_steps) {
+  source_.set_on_capture([this](Capture capture) { receive(std::move(capture)); });
   writer_ = std::thread([this] { run_writer(); });
 }
 
 ProfileControl::~ProfileControl() {
-  coordinator_.set_on_capture({});
+  source_.set_on_capture({});
   {
     const std::scoped_lock lock(mutex_);
     is_leaving_ = true;
@@ -78,8 +77,7 @@ std::filesystem::path ProfileControl::begin(const std::filesystem::path& directo
                                                     ? "a capture is running already, into " + status_.directory.string()
                                                     : "a capture is still being written to " + status_.directory.string());
   }
-  const std::filesystem::path folder = directory.empty() ? default_directory_ / time_name() : directory;
-  prepare_capture_folder(folder);
+  std::filesystem::path folder = folder_.claim(directory.empty() ? std::filesystem::path(time_name()) : directory);
   status_ = {.state = State::kRecording, .directory = folder, .error = {}};
   return folder;
 }
@@ -88,10 +86,7 @@ std::filesystem::path ProfileControl::start(const TracePlan& plan, const std::fi
   check_plan(plan);
   const std::filesystem::path folder = begin(directory);
   try {
-    coordinator_.between_steps([&](Engine& engine) {
-      engine.trace().set_command("serve");
-      engine.trace().start(plan);
-    });
+    source_.start(plan);
   } catch (const Error& error) {
     const std::scoped_lock lock(mutex_);
     status_ = {.state = State::kIdle, .directory = folder, .error = error.what()};
@@ -106,7 +101,7 @@ std::filesystem::path ProfileControl::stop(bool wait) {
     if (status_.state == State::kIdle) throw Error(ErrorCode::kFailedPrecondition, "no capture is running; start one first");
   }
   try {
-    coordinator_.between_steps([](Engine& engine) { engine.trace().stop(); });
+    source_.stop();
   } catch (const Error& error) {
     // It may have ended by itself after its number of steps.
     if (error.code() != ErrorCode::kFailedPrecondition) throw;
@@ -118,7 +113,7 @@ std::filesystem::path ProfileControl::stop(bool wait) {
 std::filesystem::path ProfileControl::save(const std::filesystem::path& directory, bool wait) {
   const std::filesystem::path folder = begin(directory);
   try {
-    coordinator_.between_steps([](Engine& engine) { engine.trace().save_snapshot(); });
+    source_.save_snapshot();
   } catch (const Error& error) {
     const std::scoped_lock lock(mutex_);
     status_ = {.state = State::kIdle, .directory = folder, .error = error.what()};
@@ -149,7 +144,7 @@ void ProfileControl::receive(Capture capture) {
   const std::scoped_lock lock(mutex_);
   if (status_.state == State::kIdle) {  // nobody asked: a rank was lost
     if (!keep_last_steps_) return;
-    status_.directory = default_directory_ / ("lost-" + time_name());
+    status_.directory = folder_.root() / ("lost-" + time_name());
   }
   status_.state = State::kWriting;
   pending_ = std::move(capture);

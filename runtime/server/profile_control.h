@@ -8,8 +8,8 @@
 #include <string>
 #include <thread>
 
-#include "runtime/coordinator.h"
-#include "runtime/trace_session.h"
+#include "runtime/server/capture_source.h"
+#include "runtime/server/trace_folder.h"
 
 namespace ferry {
 
@@ -27,16 +27,16 @@ class ProfileControl {
     std::string error;                // why the last one could not be written
   };
 
-  /// Captures that name no folder get a new one under `default_directory`. With `keep_last_steps` a lost rank leaves the
-  /// coordinator's last steps there, too. The coordinator must outlive this.
-  ProfileControl(Coordinator& coordinator, std::filesystem::path default_directory, bool keep_last_steps);
+  /// All captures stay below `root`; those that name no folder get a new one. With `keep_last_steps` a lost rank leaves the
+  /// coordinator's last steps there, too. The source must outlive this.
+  ProfileControl(CaptureSource& source, std::filesystem::path root, bool keep_last_steps);
   /// Waits until what is being written is written.
   ~ProfileControl();
   ProfileControl(const ProfileControl&) = delete;
   ProfileControl& operator=(const ProfileControl&) = delete;
 
   /// Begins a capture into `directory` (empty: a new one) and returns the folder. Throws Error{kFailedPrecondition} if one runs
-  /// or is being written, or the folder cannot be used; {kInvalidArgument} for a plan out of range.
+  /// or is being written, or the folder cannot be used; {kInvalidArgument} for a plan out of range or a folder outside of the root (see TraceFolder).
   std::filesystem::path start(const TracePlan& plan, const std::filesystem::path& directory);
   /// Ends it; `wait` until it is written. Throws Error{kFailedPrecondition} if none runs, and with `wait` what the writing threw.
   std::filesystem::path stop(bool wait);
@@ -51,8 +51,8 @@ class ProfileControl {
   void run_writer();
   void write(Capture capture);
 
-  Coordinator& coordinator_;
-  const std::filesystem::path default_directory_;
+  CaptureSource& source_;
+  const TraceFolder folder_;
   const bool keep_last_steps_;
   mutable std::mutex mutex_;  // guards everything below
   std::condition_variable changed_;

@@ -1,9 +1,9 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/check.h"
+#include "runtime/base/json.h"
 #include "runtime/model/chat_template.h"
 #include "runtime/model/config.h"
-#include "runtime/model/json_file.h"
 #include "runtime/model/safetensors.h"
 #include "runtime/model/tokenizer.h"
 #include "runtime/model/tokenizer_file.h"
@@ -40,7 +40,7 @@ constexpr std::string_view kSmallConfig = R"({
 }  // namespace
 
 void read_json(Input input) {
-  const nlohmann::json value = parse_json(text_of(input), "input", DuplicateKeys::kRefuse);
+  const nlohmann::json value = parse_json(text_of(input), "input", kNoDuplicates);
   FERRY_CHECK_LE(shown(value).size(), 200U);
 }
 

@@ -39,7 +39,8 @@ QUARANTINE = {
     r"(oneapi/dnnl/)?dnnl.*": [r"kernels/onednn/.*"],
     r"vulkan/.*|volk\.h": [r"kernels/vulkan/.*"],
     r"grpc/.*|grpcpp/.*|.*\.pb\.h": [r"runtime/server/.*", r"launch/.*", r"tests/runtime/server/.*", r"(tests/)?profiler/.*"],
-    r"httplib\.h": [r"runtime/server/.*", r"tests/runtime/server/.*"],
+    r"boost/.*": [r"runtime/server/http/.*", r"tests/runtime/server/.*"],
+    r"openssl/.*": [r"runtime/server/.*", r"tests/runtime/server/.*", r"tests/support/certificate\.cpp"],
 }
 
 # (pattern over code without comments and strings, why, path pattern of files where it is allowed)
@@ -48,6 +49,7 @@ BANNED_CODE = [
     (r"(?<!= )(?<!=)\bdelete\b", "raw delete", r"tests/support/allocation_count\.cpp"),
     (r"\busing\s+namespace\b", "using namespace", None),
     (r"\bstd::endl\b", "std::endl; write '\\n'", None),
+    (r"\b\w*json::(sax_)?(parse|accept|from_\w+)\b", "JSON from outside; read it with runtime/base/json.h", r"runtime/base/json\.cpp|tests/.*"),
     (r"\bgetenv\b", "getenv; options come from the command line", r"comm/mpi/.*|runtime/options\.cpp|launch/listen_on\.cpp"),
 ]
 BANNED_TEXT = re.compile(r"\b(TODO|FIXME|XXX)\b")

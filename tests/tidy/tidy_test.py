@@ -53,6 +53,8 @@ class TidyTest(unittest.TestCase):
         self.expect("raw delete", "moe/ok.cpp", "void f(int* p) { delete p; }\n")
         self.expect("using namespace", "moe/ok.cpp", "using namespace std;\n")
         self.expect("endl", "moe/ok.cpp", "void f() { std::cout << std::endl; }\n")
+        self.expect("runtime/base/json.h", "moe/ok.cpp", "auto x = nlohmann::json::parse(text);\n")
+        self.assertEqual(violations("tests/ok.cpp", "auto x = json::parse(text);\n"), [])
         self.expect("getenv", "moe/ok.cpp", 'auto x = std::getenv("A");\n')
         self.assertEqual(violations("comm/mpi/ok.cpp", 'auto x = std::getenv("A");\n'), [])
         self.expect("TODO", "moe/ok.cpp", "// TODO: more\n")

@@ -1,4 +1,4 @@
-#include "runtime/model/json_file.h"
+#include "runtime/base/json.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/error.h"
+#include "runtime/base/quoting.h"
 
 namespace ferry {
 namespace {
@@ -29,8 +30,7 @@ class JsonFileTest : public testing::Test {
     return path;
   }
 
-  const std::filesystem::path dir_ =
-      std::filesystem::temp_directory_path() / ("ferry_json_file_test_" + std::to_string(::getpid()));
+  const std::filesystem::path dir_ = std::filesystem::temp_directory_path() / ("ferry_json_test_" + std::to_string(::getpid()));
 };
 
 /// The code and message of the Error that `call` throws.
@@ -79,8 +79,8 @@ TEST_F(JsonFileTest, RefusesAFileOfGigabytesBeforeReadingIt) {
 
 TEST(ParseJson, RefusesWhatIsNoJson) {
   for (const char* text : {"", "{", "[1,]", "nul", "\xff", "{\"a\":1} x", "1e999999", "\"\\"}) {
-    for (const DuplicateKeys duplicates : {DuplicateKeys::kLastWins, DuplicateKeys::kRefuse}) {
-      const auto [code, message] = error_of([&] { parse_json(text, "f.json", duplicates); });
+    for (const JsonLimits& limits : {JsonLimits{}, kNoDuplicates}) {
+      const auto [code, message] = error_of([&] { parse_json(text, "f.json", limits); });
       EXPECT_EQ(code, ErrorCode::kInvalidArgument) << text;
       EXPECT_TRUE(message.starts_with("f.json: not valid JSON: ")) << message;
     }
@@ -88,29 +88,43 @@ TEST(ParseJson, RefusesWhatIsNoJson) {
 }
 
 TEST(ParseJson, RefusesDepth) {
-  EXPECT_EQ(parse_json(nested(16), "f", DuplicateKeys::kRefuse).size(), 1U);
-  EXPECT_EQ(parse_json("[" + nested(15) + "," + nested(15) + "]", "f", DuplicateKeys::kLastWins).size(), 2U);
+  EXPECT_EQ(parse_json(nested(16), "f", kNoDuplicates).size(), 1U);
+  EXPECT_EQ(parse_json("[" + nested(15) + "," + nested(15) + "]", "f", {}).size(), 2U);
   for (const int depth : {17, 100000}) {
     for (const std::string& text : {nested(depth), nested(depth).substr(0, static_cast<std::size_t>(depth))}) {
-      const auto [code, message] = error_of([&] { parse_json(text, "f", DuplicateKeys::kLastWins); });
+      const auto [code, message] = error_of([&] { parse_json(text, "f", {}); });
       EXPECT_EQ(code, ErrorCode::kInvalidArgument);
       EXPECT_EQ(message, "f: JSON is nested deeper than 16");
     }
   }
   const std::string in_a_string = "[\"\\\\\\\"" + std::string(100, '[') + "\"]";
-  EXPECT_EQ(parse_json(in_a_string, "f", DuplicateKeys::kLastWins)[0].get<std::string>().size(), 102U);
+  EXPECT_EQ(parse_json(in_a_string, "f", {})[0].get<std::string>().size(), 102U);
+}
+
+TEST(ParseJson, RefusesBytesAndValuesBeyondTheLimits) {
+  EXPECT_EQ(parse_json("[1,2,3]", "f", {.bytes = 7, .values = 4}).size(), 3U);
+  EXPECT_EQ(error_of([&] { parse_json("[1,2,3]", "f", {.bytes = 6}); }).second, "f: JSON has 7 bytes; allowed: at most 6");
+  for (const char* text : {"[1,2,3]", "[[[1]]]", R"({"a":1,"b":2,"c":3})"})
+    EXPECT_EQ(error_of([&] { parse_json(text, "f", {.values = 3}); }).second, "f: JSON has more values than 3") << text;
+  EXPECT_EQ(parse_json(R"([",,,,[[[["])", "f", {.values = 2}).size(), 1U);  // in a string they are text
 }
 
 TEST(ParseJson, KeysThatOccurTwice) {
   const char* text = R"({"b": {"a": 1}, "a": {"a": 1, "a": 2}})";
-  EXPECT_EQ(parse_json(text, "f", DuplicateKeys::kLastWins)["a"]["a"], 2);
-  EXPECT_EQ(error_of([&] { parse_json(text, "f", DuplicateKeys::kRefuse); }).second, "f: key 'a' occurs twice");
-  EXPECT_NO_THROW(parse_json(R"([{"a": 1}, {"a": {"a": 1}}])", "f", DuplicateKeys::kRefuse));
+  EXPECT_EQ(parse_json(text, "f", {})["a"]["a"], 2);
+  EXPECT_EQ(error_of([&] { parse_json(text, "f", kNoDuplicates); }).second, "f: key 'a' occurs twice");
+  EXPECT_NO_THROW(parse_json(R"([{"a": 1}, {"a": {"a": 1}}])", "f", kNoDuplicates));
 }
 
 TEST(Shown, IsShortAndOnOneLine) {
   EXPECT_EQ(shown(json("a\nb")), R"("a\nb")");
   EXPECT_EQ(shown(json(std::string(200, 'x'))), "\"" + std::string(116, 'x') + "...");
+  EXPECT_EQ(shown(json::array({1, {{"k", "v"}}, nullptr})), R"([1,{"k":"v"},null])");
+  EXPECT_EQ(shown(json::array()), "[]");
+  EXPECT_EQ(shown(json(std::vector<int>(1'000'000, 7))).size(), 120U);
+  EXPECT_EQ(shown(json(std::string(115, 'x') + "\u00e4")), "\"" + std::string(115, 'x') + "\u00e4\"");
+  EXPECT_EQ(shown(json(std::string(115, 'x') + "\u00e4\u00e4\u00e4")), "\"" + std::string(115, 'x') + "...");
+  EXPECT_EQ(in_quotes(std::string(119, 'x') + "\u00e4"), "'" + std::string(119, 'x') + "…'");
   EXPECT_EQ(in_quotes("a\nb"), "'a?b'");
   EXPECT_EQ(in_quotes(std::string(200, 'x')), "'" + std::string(120, 'x') + "…'");
 }

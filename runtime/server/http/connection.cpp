@@ -1,0 +1,302 @@
+#include "runtime/server/http/connection.h"
+
+#include <algorithm>
+#include <array>
+#include <boost/asio/dispatch.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/beast/core.hpp>
+#include <boost/beast/http.hpp>
+#include <boost/beast/ssl.hpp>
+#include <cctype>
+#include <chrono>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace ferry {
+namespace {
+
+namespace beast = boost::beast;
+namespace http = beast::http;
+namespace net = boost::asio;
+using boost::system::error_code;
+using tcp = net::ip::tcp;
+
+constexpr std::size_t kFirstRead = 4096;                    // bytes asked for while idle
+constexpr std::size_t kBodyPiece = 16 << 10;                // bytes of a body at a time
+constexpr std::chrono::seconds kLinger{2};                  // for a refused client to read why, and for TLS's farewell
+constexpr std::size_t kLingerBytes = std::size_t{1} << 20;  // of a refused body that are read and thrown away meanwhile
+
+std::chrono::nanoseconds to_duration(double seconds) { return std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9)); }
+
+std::string to_lower(beast::string_view text) {
+  std::string result(text);
+  std::transform(result.begin(), result.end(), result.begin(), [](unsigned char c) { return std::tolower(c); });
+  return result;
+}
+
+/// What a request that cannot be read is answered; nothing where the client is gone or too slow.
+std::optional<HttpResponse> answer_to(const error_code& error, const ServerLimits& limits) {
+  if (error == http::error::body_limit)
+    return http_error(413, "the body is too long; allowed: " + std::to_string(limits.http_body_bytes) + " bytes");
+  if (error == http::error::header_limit || error == http::error::buffer_overflow)
+    return http_error(431, "the headers are too long; allowed: " + std::to_string(limits.http_header_bytes) + " bytes");
+  const bool is_bad = error.category() == make_error_code(http::error::bad_method).category() &&
+                      error != http::error::end_of_stream && error != http::error::partial_message;
+  return is_bad ? std::optional(http_error(400, "this is no HTTP request: " + error.message())) : std::nullopt;
+}
+
+/// "10.0.0.5" also where it is mapped into IPv6.
+std::string local_address_of(const tcp::socket& socket) {
+  error_code error;
+  const tcp::endpoint endpoint = socket.local_endpoint(error);
+  if (error) return "";
+  const net::ip::address address = endpoint.address();
+  if (address.is_v6() && address.to_v6().is_v4_mapped())
+    return net::ip::make_address_v4(net::ip::v4_mapped, address.to_v6()).to_string();
+  return address.to_string();
+}
+
+/// Stream is a beast::tcp_stream, or one of TLS around it. Handlers run on the I/O thread.
+template <class Stream>
+class Connection final : public HttpConnection, public std::enable_shared_from_this<Connection<Stream>> {
+ public:
+  static constexpr bool kIsTls = !std::is_same_v<Stream, beast::tcp_stream>;
+
+  template <class... Arguments>
+  explicit Connection(HttpShared& shared, tcp::socket socket, Arguments&... arguments)
+      : shared_(shared),
+        local_address_(local_address_of(socket)),
+        stream_(std::move(socket), arguments...),
+        buffer_(static_cast<std::size_t>(shared.limits.http_header_bytes) + kBodyPiece) {}
+
+  void start() {
+    entry_ = shared_.table.add(this->weak_from_this());
+    if constexpr (kIsTls) {
+      shared_.table.set_phase(*entry_, ConnectionPhase::kHeader);
+      set_deadline(shared_.limits.http_header_s);
+      stream_.async_handshake(net::ssl::stream_base::server, bind(&Connection::on_handshake));
+    } else {
+      wait_for_request(shared_.limits.http_header_s);
+    }
+  }
+
+  void close() override {
+    if (!entry_) return;
+    shared_.table.remove(*entry_);
+    entry_.reset();
+    give_body_bytes();
+    tcp_stream().close();
+  }
+
+ private:
+  beast::tcp_stream& tcp_stream() { return beast::get_lowest_layer(stream_); }
+  void set_deadline(double seconds) { tcp_stream().expires_after(to_duration(seconds)); }
+
+  /// `method` as a completion handler that keeps this alive and is not called once the connection is closed.
+  template <class... Rest>
+  auto bind(void (Connection::*method)(error_code, Rest...)) {
+    return [self = this->shared_from_this(), method](error_code error, Rest... rest) {
+      if (self->entry_) (self.get()->*method)(error, rest...);
+    };
+  }
+
+  void on_handshake(error_code error) {
+    if (error) return close();
+    wait_for_request(shared_.limits.http_header_s);
+  }
+
+  void wait_for_request(double seconds) {
+    if (shared_.is_stopping) return close();
+    if (buffer_.size() > 0) return read_header();
+    shared_.table.set_phase(*entry_, ConnectionPhase::kIdle);
+    set_deadline(seconds);
+    stream_.async_read_some(buffer_.prepare(kFirstRead), bind(&Connection::on_first_bytes));
+  }
+
+  void on_first_bytes(error_code error, std::size_t num_bytes) {
+    if (error) return close();
+    buffer_.commit(num_bytes);
+    read_header();
+  }
+
+  void read_header() {
+    shared_.table.set_phase(*entry_, ConnectionPhase::kHeader);
+    set_deadline(shared_.limits.http_header_s);
+    parser_.emplace();
+    parser_->header_limit(static_cast<std::uint32_t>(shared_.limits.http_header_bytes));
+    parser_->body_limit(static_cast<std::uint64_t>(shared_.limits.http_body_bytes));
+    http::async_read_header(stream_, buffer_, *parser_, bind(&Connection::on_header));
+  }
+
+  void on_header(error_code error, std::size_t) {
+    if (error) return refuse_unread(answer_to(error, shared_.limits));
+    take_head();
+    if (static_cast<int64_t>(request_.headers.size()) > shared_.limits.http_headers) {
+      return refuse_unread(http_error(
+          431, std::to_string(request_.headers.size()) + " headers; allowed: " + std::to_string(shared_.limits.http_headers)));
+    }
+    HttpGate::Verdict verdict = shared_.gate.judge(request_);
+    if (verdict.refusal) {
+      if (parser_->is_done()) return write(std::move(*verdict.refusal));
+      return refuse_unread(std::move(verdict.refusal));
+    }
+    route_ = verdict.route;
+    request_.caller = verdict.caller;
+    if (parser_->is_done()) return answer();
+    read_body();
+  }
+
+  /// Line and headers of the request, from the parser.
+  void take_head() {
+    const auto& message = parser_->get();
+    request_ = {};
+    request_.method = std::string(message.method_string());
+    const std::string target(message.target());
+    const std::size_t question = std::min(target.find('?'), target.size());
+    request_.path = target.substr(0, question);
+    request_.query = target.substr(std::min(question + 1, target.size()));
+    for (const auto& field : message) request_.headers.emplace_back(to_lower(field.name_string()), std::string(field.value()));
+    request_.local_address = local_address_;
+    request_.has_body = parser_->chunked() || parser_->content_length().value_or(0) > 0;
+    is_head_ = message.method() == http::verb::head;
+    keep_alive_ = message.keep_alive();
+  }
+
+  void read_body() {
+    shared_.table.set_phase(*entry_, ConnectionPhase::kBody);
+    set_deadline(shared_.limits.http_body_s);
+    const bool is_asked = to_lower(parser_->get()[http::field::expect]) == "100-continue";
+    if (!is_asked) return read_piece();
+    static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+    net::async_write(stream_, net::buffer(kContinue.data(), kContinue.size()), bind(&Connection::on_continue));
+  }
+
+  void on_continue(error_code error, std::size_t) {
+    if (error) return close();
+    read_piece();
+  }
+
+  void read_piece() {
+    auto& body = parser_->get().body();
+    body.data = piece_.data();
+    body.size = piece_.size();
+    http::async_read(stream_, buffer_, *parser_, bind(&Connection::on_piece));
+  }
+
+  void on_piece(error_code error, std::size_t) {
+    if (error && error != http::error::need_buffer) return refuse_unread(answer_to(error, shared_.limits));
+    const std::size_t num_bytes = piece_.size() - parser_->get().body().size;
+    if (!shared_.table.take_body_bytes(static_cast<int64_t>(num_bytes), *entry_))
+      return refuse_unread(http_error(503, "too many bodies at once; try again"));
+    body_bytes_ += static_cast<int64_t>(num_bytes);
+    request_.body.append(piece_.data(), num_bytes);
+    if (parser_->is_done()) return answer();
+    read_piece();
+  }
+
+  void answer() {
+    shared_.table.set_phase(*entry_, ConnectionPhase::kAnswer);
+    tcp_stream().expires_never();
+    const auto executor = tcp_stream().get_executor();
+    HttpReply reply([self = this->shared_from_this(), executor](HttpResponse response) {
+      net::post(executor, [self, response = std::move(response)]() mutable {
+        if (self->entry_) self->write(std::move(response));
+      });
+    });
+    shared_.dispatch(*route_, std::move(request_), std::move(reply));
+  }
+
+  /// Answers a request whose rest was not read, and ends the connection. Without an answer it just ends.
+  void refuse_unread(std::optional<HttpResponse> response) {
+    if (!response) return close();
+    is_lingering_ = true;
+    write(std::move(*response));
+  }
+
+  void write(HttpResponse response) {
+    shared_.table.set_phase(*entry_, ConnectionPhase::kAnswer);
+    set_deadline(shared_.limits.http_write_s);
+    keep_alive_ = keep_alive_ && !is_lingering_ && !shared_.is_stopping;
+    response_.emplace(static_cast<http::status>(response.status), 11U);
+    response_->set(http::field::content_type, "application/json");
+    for (const auto& [name, value] : response.headers) response_->set(name, value);
+    response_->keep_alive(keep_alive_);
+    response_->content_length(response.body.size());
+    if (!is_head_) response_->body() = std::move(response.body);
+    http::async_write(stream_, *response_, bind(&Connection::on_written));
+  }
+
+  void on_written(error_code error, std::size_t) {
+    response_.reset();
+    give_body_bytes();
+    is_head_ = false;
+    if (error) return close();
+    if (is_lingering_) return linger();
+    if (keep_alive_) return wait_for_request(shared_.limits.http_idle_s);
+    say_goodbye();
+  }
+
+  /// Closing with bytes unread would make the system take the answer back from the client: what it still sends is read for a while.
+  void linger() {
+    if constexpr (!kIsTls) {
+      error_code ignored;
+      tcp_stream().socket().shutdown(tcp::socket::shutdown_send, ignored);
+    }
+    shared_.table.set_phase(*entry_, ConnectionPhase::kIdle);  // the first to make room
+    tcp_stream().expires_after(kLinger);
+    discard();
+  }
+
+  void discard() { stream_.async_read_some(net::buffer(piece_), bind(&Connection::on_discarded)); }
+
+  void on_discarded(error_code error, std::size_t num_bytes) {
+    num_discarded_ += num_bytes;
+    if (error || num_discarded_ > kLingerBytes) return close();
+    discard();
+  }
+
+  void say_goodbye() {
+    if constexpr (kIsTls) {
+      shared_.table.set_phase(*entry_, ConnectionPhase::kIdle);
+      tcp_stream().expires_after(kLinger);
+      stream_.async_shutdown(bind(&Connection::on_goodbye));
+    } else {
+      close();
+    }
+  }
+
+  void on_goodbye(error_code) { close(); }
+
+  void give_body_bytes() { shared_.table.give_body_bytes(std::exchange(body_bytes_, 0)); }
+
+  HttpShared& shared_;
+  const std::string local_address_;
+  Stream stream_;
+  beast::flat_buffer buffer_;  // read, not yet parsed; bounds what a client can send ahead
+  std::optional<http::request_parser<http::buffer_body>> parser_;
+  std::optional<http::response<http::string_body>> response_;
+  std::array<char, kBodyPiece> piece_;
+  std::optional<ConnectionTable::Entry> entry_;  // while open
+  HttpRequest request_;
+  const HttpRoute* route_ = nullptr;
+  int64_t body_bytes_ = 0;  // taken from the table
+  std::size_t num_discarded_ = 0;
+  bool is_head_ = false;
+  bool keep_alive_ = false;
+  bool is_lingering_ = false;
+};
+
+}  // namespace
+
+void start_http_connection(tcp::socket socket, HttpShared& shared) {
+  error_code ignored;
+  socket.set_option(tcp::no_delay(true), ignored);
+  if (shared.tls == nullptr) {
+    std::make_shared<Connection<beast::tcp_stream>>(shared, std::move(socket))->start();
+  } else {
+    std::make_shared<Connection<beast::ssl_stream<beast::tcp_stream>>>(shared, std::move(socket), *shared.tls)->start();
+  }
+}
+
+}  // namespace ferry

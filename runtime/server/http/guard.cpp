@@ -1,0 +1,111 @@
+#include "runtime/server/http/guard.h"
+
+#include <algorithm>
+#include <cctype>
+#include <string_view>
+#include <utility>
+
+#include "runtime/base/quoting.h"
+
+namespace ferry {
+namespace {
+
+std::string lower_case(std::string_view text) {
+  std::string result(text);
+  std::transform(result.begin(), result.end(), result.begin(), [](unsigned char c) { return std::tolower(c); });
+  return result;
+}
+
+std::string without_brackets(const std::string& host) {
+  return host.size() > 2 && host.front() == '[' && host.back() == ']' ? host.substr(1, host.size() - 2) : host;
+}
+
+/// "name" of "Name:8000", "::1" of "[::1]:8000".
+std::string host_name(std::string_view host_header) {
+  const std::string host = lower_case(host_header);
+  const std::size_t bracket = host.find(']'), colon = host.find(':', bracket == std::string::npos ? 0 : bracket);
+  return without_brackets(host.substr(0, colon));
+}
+
+/// The key that a request carries, empty if none.
+std::string_view presented_key(const HttpRequest& request) {
+  constexpr std::string_view kScheme = "bearer ";
+  if (const auto header = request.header("authorization")) {
+    const bool is_bearer = lower_case(header->substr(0, kScheme.size())) == kScheme;
+    if (is_bearer) return header->substr(kScheme.size());
+  }
+  return request.header("x-api-key").value_or(std::string_view());
+}
+
+bool is_json(std::string_view content_type) {
+  std::string type = lower_case(content_type.substr(0, content_type.find(';')));
+  while (!type.empty() && type.back() == ' ') type.pop_back();
+  return type == "application/json";
+}
+
+/// What may not come twice: which of them would count?
+std::optional<HttpResponse> check_single(const HttpRequest& request) {
+  for (const char* name : {"host", "origin", "content-type", "authorization", "x-api-key"}) {
+    if (request.count(name) > 1) return http_error(400, "header " + std::string(name) + " occurs twice; allowed: once");
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+HttpGate::HttpGate(const Access& access, const HttpRouter& router, std::string bound_host)
+    : access_(access), router_(router), bound_host_(without_brackets(lower_case(bound_host))) {}
+
+std::optional<HttpResponse> HttpGate::check_host(const HttpRequest& request) const {
+  const auto header = request.header("host");
+  if (!header) return http_error(400, "header Host is missing");
+  const std::string host = host_name(*header);
+  const auto& allowed = access_.allowed_hosts;
+  if (is_loopback_host(host) || host == bound_host_ || host == request.local_address) return std::nullopt;
+  if (std::find(allowed.begin(), allowed.end(), host) != allowed.end()) return std::nullopt;
+  return http_error(403, "Host is " + in_quotes(host) + "; allowed: loopback, the server's address, names of --allowed-host");
+}
+
+std::optional<HttpResponse> HttpGate::check_origin(const HttpRequest& request) const {
+  if (const auto origin = request.header("origin")) {
+    const std::string host = lower_case(request.header("host").value_or(""));
+    const std::string given = lower_case(*origin);
+    if (given != "http://" + host && given != "https://" + host)
+      return http_error(403, "Origin is " + in_quotes(*origin) + "; allowed: none, or this server's");
+  }
+  const std::string site = lower_case(request.header("sec-fetch-site").value_or("none"));
+  if (site != "none" && site != "same-origin") return http_error(403, "a page of another site may not ask this");
+  return std::nullopt;
+}
+
+HttpGate::Verdict HttpGate::judge(const HttpRequest& request) const {
+  const auto refuse = [](HttpResponse response) {
+    return Verdict{.route = nullptr, .caller = {}, .refusal = std::move(response)};
+  };
+  const HttpRoute* route = router_.find(request.method, request.path);
+  Verdict verdict{.route = route, .caller = access_.keys.find(presented_key(request)), .refusal = {}};
+  if (route == nullptr || route->guard == HttpGuard::kGuarded) {
+    if (auto refusal = check_single(request)) return refuse(std::move(*refusal));
+    if (auto refusal = check_host(request)) return refuse(std::move(*refusal));
+    if (auto refusal = check_origin(request)) return refuse(std::move(*refusal));
+    if (!access_.keys.empty() && !verdict.caller) {
+      HttpResponse refusal =
+          http_error(401, "a key is missing or wrong; allowed: Authorization: Bearer KEY, or x-api-key: KEY");
+      refusal.headers.emplace_back("WWW-Authenticate", "Bearer");
+      return refuse(std::move(refusal));
+    }
+  }
+  if (route == nullptr) {
+    const std::string methods = router_.methods(request.path);
+    if (methods.empty()) return refuse(http_error(404, "there is nothing at " + in_quotes(request.path)));
+    HttpResponse refusal = http_error(405, "method is " + in_quotes(request.method) + "; allowed: " + methods);
+    refusal.headers.emplace_back("Allow", methods);
+    return refuse(std::move(refusal));
+  }
+  const auto type = request.header("content-type");
+  if ((type || request.has_body) && !is_json(type.value_or("")))
+    return refuse(http_error(415, "Content-Type is " + in_quotes(type.value_or("")) + "; allowed: application/json"));
+  return verdict;
+}
+
+}  // namespace ferry

@@ -1,0 +1,134 @@
+#include "runtime/server/http/http_server.h"
+
+#include <atomic>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <chrono>
+#include <exception>
+#include <future>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "runtime/base/error.h"
+#include "runtime/server/descriptor_limit.h"
+#include "runtime/server/host_port.h"
+#include "runtime/server/http/connection.h"
+#include "runtime/server/http/guard.h"
+#include "runtime/server/http/listener.h"
+#include "runtime/server/http/tls_context.h"
+
+namespace ferry {
+namespace {
+
+namespace net = boost::asio;
+
+constexpr int kHandlerThreads = 4;
+constexpr int kMaxBlocking = 64;                       // requests with blocking handlers, running and waiting
+constexpr std::chrono::milliseconds kStopGrace{1000};  // for last answers to leave
+
+HttpResponse run_blocking(const BlockingHttpHandler& handler, const HttpRequest& request) {
+  try {
+    return handler(request);
+  } catch (const Error& error) {
+    return http_error(error);
+  } catch (const std::exception& error) {  // not only Error: memory may run out
+    return http_error(500, error.what());
+  }
+}
+
+}  // namespace
+
+class HttpServer::Impl {
+ public:
+  Impl(const HttpServerOptions& options, const Access& access, HttpRouter router)
+      : limits_(options.limits),
+        router_(std::move(router)),
+        to_(parse_host_port("http", options.address)),
+        gate_(access, router_, to_.host),
+        table_(affordable_connections(limits_.http_connections), limits_.http_total_body_bytes),
+        shared_{.limits = limits_, .gate = gate_, .table = table_, .dispatch = {}},
+        handlers_(kHandlerThreads) {
+    if (access.tls) {
+      tls_.emplace(make_tls_context(*access.tls));
+      shared_.tls = &*tls_;
+    }
+    shared_.dispatch = [this](const HttpRoute& route, HttpRequest request, HttpReply reply) {
+      dispatch(route, std::move(request), std::move(reply));
+    };
+    listener_.emplace(io_, to_, shared_);
+    address_ = to_.host + ":" + std::to_string(listener_->port());
+    listener_->accept();
+    thread_ = std::thread([this] { io_.run(); });
+  }
+
+  ~Impl() {
+    std::promise<void> has_stopped_accepting;
+    net::post(io_, [&] {
+      listener_->close();
+      shared_.is_stopping = true;
+      table_.close_waiting();
+      has_stopped_accepting.set_value();
+    });
+    has_stopped_accepting.get_future().wait();  // from here on nothing more reaches the handlers
+    handlers_.join();
+    net::steady_timer grace(io_);
+    net::post(io_, [&] {
+      stay_.reset();
+      end_when_empty(grace, std::chrono::steady_clock::now() + kStopGrace);
+    });
+    thread_.join();
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  const std::string& address() const { return address_; }
+
+ private:
+  void dispatch(const HttpRoute& route, HttpRequest request, HttpReply reply) {
+    if (route.handler) return route.handler(std::move(request), std::move(reply));
+    if (num_blocking_.fetch_add(1) >= kMaxBlocking) {
+      num_blocking_.fetch_sub(1);
+      return reply.send(http_error(503, "too many requests wait; try again"));
+    }
+    net::post(handlers_, [this, &route, request = std::move(request), reply = std::move(reply)]() mutable {
+      HttpResponse response = run_blocking(route.blocking, request);
+      num_blocking_.fetch_sub(1);
+      reply.send(std::move(response));
+    });
+  }
+
+  /// Connections end by themselves once their answers are out; those whose clients do not take them are closed.
+  void end_when_empty(net::steady_timer& timer, std::chrono::steady_clock::time_point deadline) {
+    table_.close_waiting();
+    if (std::chrono::steady_clock::now() >= deadline) table_.close_all();
+    if (table_.empty()) return;
+    timer.expires_after(std::chrono::milliseconds(5));
+    timer.async_wait([this, &timer, deadline](boost::system::error_code) { end_when_empty(timer, deadline); });
+  }
+
+  const ServerLimits limits_;
+  const HttpRouter router_;
+  const HostPort to_;
+  const HttpGate gate_;
+  ConnectionTable table_;
+  HttpShared shared_;
+  std::optional<net::ssl::context> tls_;
+  net::io_context io_{1};
+  net::executor_work_guard<net::io_context::executor_type> stay_{io_.get_executor()};
+  std::optional<HttpListener> listener_;
+  std::string address_;
+  std::atomic<int> num_blocking_{0};
+  net::thread_pool handlers_;
+  std::thread thread_;
+};
+
+HttpServer::HttpServer(const HttpServerOptions& options, const Access& access, HttpRouter router)
+    : impl_(std::make_unique<Impl>(options, access, std::move(router))) {}
+HttpServer::~HttpServer() = default;
+const std::string& HttpServer::address() const { return impl_->address(); }
+
+}  // namespace ferry

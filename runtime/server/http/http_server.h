@@ -1,0 +1,39 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "runtime/server/access.h"
+#include "runtime/server/http/router.h"
+#include "runtime/server_limits.h"
+
+namespace ferry {
+
+struct HttpServerOptions {
+  std::string address = "127.0.0.1:8000";  // HOST:PORT; port 0 lets the system choose one
+  ServerLimits limits;                     // those that begin with http_
+};
+
+/// HTTP/1.1, with TLS if `access` says so. One thread does all input and output, four run the handlers that may block; clients that
+/// are slow or silent cost a connection each, until a deadline or until it is needed for somebody else.
+///
+/// Any thread may call any method. `access` must outlive the server.
+class HttpServer {
+ public:
+  /// Listens when it returns. Throws Error{kInvalidArgument} for an address that is not HOST:PORT and for TLS files that cannot
+  /// be used, Error{kFailedPrecondition} if it cannot be listened on.
+  HttpServer(const HttpServerOptions& options, const Access& access, HttpRouter router);
+  /// Stops; open calls are answered first.
+  ~HttpServer();
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+
+  /// HOST:PORT with the port that is really used.
+  const std::string& address() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ferry

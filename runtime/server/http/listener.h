@@ -1,0 +1,38 @@
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <string>
+
+#include "runtime/server/host_port.h"
+#include "runtime/server/http/connection.h"
+
+namespace ferry {
+
+/// Accepts connections until it is closed, whatever happens: a failure to accept (descriptors or memory have run out) is tried
+/// again after a moment, and if it stays a connection that waits is closed. Above the table's limit each new one takes the place of the one that
+/// waits longest; where all have answers to come, the new one is closed. Used by the I/O thread, after the constructor.
+class HttpListener {
+ public:
+  /// Listens when it returns. Throws Error{kFailedPrecondition} if `to` cannot be listened on.
+  HttpListener(boost::asio::io_context& io, const HostPort& to, HttpShared& shared);
+  HttpListener(const HttpListener&) = delete;
+  HttpListener& operator=(const HttpListener&) = delete;
+
+  int port() const { return port_; }
+  void accept();
+  void close();
+
+ private:
+  void take_one();
+  void accept_later();
+
+  HttpShared& shared_;
+  boost::asio::ip::tcp::acceptor acceptor_;
+  boost::asio::steady_timer retry_;
+  int port_ = 0;
+  int num_failures_ = 0;  // to accept, one after the other
+};
+
+}  // namespace ferry

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace ferry::test {
+
+/// A TCP client that sends any bytes at all. Every read ends after a generous while, as if the server had closed.
+class RawClient {
+ public:
+  /// Not connected.
+  RawClient() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    const timeval patience{60, 0};
+    ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    ::setsockopt(fd_, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+  }
+  /// Connected to HOST:PORT of the IPv4 loopback.
+  explicit RawClient(const std::string& address) : RawClient() { connect(address); }
+  ~RawClient() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  RawClient(RawClient&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  RawClient& operator=(RawClient&&) = delete;
+
+  void connect(const std::string& address) {
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ASSERT_EQ(::connect(fd_, reinterpret_cast<const sockaddr*>(&to), sizeof to), 0) << address;
+  }
+
+  /// False once the server has closed.
+  bool send(std::string_view bytes) {
+    while (!bytes.empty()) {
+      const ssize_t count = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (count <= 0) return false;
+      bytes.remove_prefix(static_cast<std::size_t>(count));
+    }
+    return true;
+  }
+
+  /// All that comes until the server closes.
+  std::string read_all() {
+    std::string text;
+    char piece[4096];
+    for (ssize_t count = 0; (count = ::recv(fd_, piece, sizeof piece, 0)) > 0;)
+      text.append(piece, static_cast<std::size_t>(count));
+    return text;
+  }
+
+  /// One answer with its body; shorter if the server closes meanwhile.
+  std::string read_answer() {
+    std::string text;
+    std::size_t end = std::string::npos;
+    while ((end = text.find("\r\n\r\n")) == std::string::npos) {
+      char next = 0;
+      if (::recv(fd_, &next, 1, 0) != 1) return text;
+      text += next;
+    }
+    const std::size_t length = text.find("Content-Length: ");
+    if (length == std::string::npos) return text;
+    std::string body(static_cast<std::size_t>(std::stoi(text.substr(length + 16))), '\0');
+    if (!body.empty() && ::recv(fd_, body.data(), body.size(), MSG_WAITALL) != static_cast<ssize_t>(body.size())) return text;
+    return text + body;
+  }
+
+  /// Sends a request with a body, if it is not empty, and reads the answer.
+  std::string ask(const std::string& line, const std::string& body = "", const std::string& headers = "") {
+    std::string text = line + " HTTP/1.1\r\nHost: localhost\r\n" + headers;
+    if (!body.empty()) text += "Content-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) + "\r\n";
+    send(text + "\r\n" + body);
+    return read_answer();
+  }
+
+ private:
+  int fd_;
+};
+
+/// The status of an answer, 0 if it is none.
+inline int status_of(const std::string& answer) { return answer.starts_with("HTTP/1.1 ") ? std::stoi(answer.substr(9, 3)) : 0; }
+
+}  // namespace ferry::test

@@ -1,0 +1,125 @@
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/read.hpp>
+#include <boost/asio/ssl.hpp>
+#include <boost/asio/write.hpp>
+#include <cstdlib>
+
+#include "runtime/server/health_route.h"
+#include "runtime/server/http/http_server.h"
+#include "tests/runtime/server/http/raw_client.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temp_folder.h"
+
+namespace ferry {
+namespace {
+
+namespace fs = std::filesystem;
+namespace net = boost::asio;
+
+/// Certificates made by the openssl program: a signer, and a server's, a client's and a stranger's.
+class TlsTest : public ::testing::Test {
+ protected:
+  TlsTest() {
+    make_signer("ca");
+    make_signer("stranger_ca");
+    make_signed("server", "ca");
+    make_signed("client", "ca");
+    make_signed("stranger", "stranger_ca");
+  }
+
+  fs::path cert(const std::string& name) const { return temp_.path() / (name + ".crt"); }
+  fs::path key(const std::string& name) const { return temp_.path() / (name + ".key"); }
+
+  void serve(const AccessOptions& options) {
+    access_ = load_access(options);
+    HttpRouter router;
+    add_health_route(router, [] { return std::nullopt; });
+    server_.emplace(HttpServerOptions{.address = "127.0.0.1:0", .limits = {}}, access_, std::move(router));
+  }
+
+  /// What the server answers to a client of TLS that shows `name`'s certificate, if there is a name; empty if it does not answer.
+  std::string ask(const std::string& name, int version = TLS1_3_VERSION) {
+    net::ssl::context context(net::ssl::context::tls_client);
+    SSL_CTX_set_max_proto_version(context.native_handle(), version);
+    SSL_CTX_set_min_proto_version(context.native_handle(), version);
+    context.load_verify_file(cert("ca").string());
+    context.set_verify_mode(net::ssl::verify_peer);
+    if (!name.empty()) {
+      context.use_certificate_chain_file(cert(name).string());
+      context.use_private_key_file(key(name).string(), net::ssl::context::pem);
+    }
+    net::io_context io;
+    net::ssl::stream<net::ip::tcp::socket> stream(io, context);
+    const std::string& address = server_->address();
+    const auto port = static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
+    boost::system::error_code error;
+    stream.lowest_layer().connect({net::ip::make_address("127.0.0.1"), port}, error);
+    if (!error) stream.handshake(net::ssl::stream_base::client, error);
+    const std::string request = "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    if (!error) net::write(stream, net::buffer(request), error);
+    std::string answer;
+    if (!error) net::read(stream, net::dynamic_buffer(answer), error);
+    return answer;
+  }
+
+  const test::TempFolder temp_;
+  Access access_;
+  std::optional<HttpServer> server_;
+
+ private:
+  void run(const std::string& arguments) const {
+    const std::string command = "cd " + temp_.path().string() + " && openssl " + arguments + " 2>openssl.log";
+    ASSERT_EQ(std::system(command.c_str()), 0) << command;
+  }
+  void make_signer(const std::string& name) const {
+    run("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=" + name + " -keyout " + name +
+        ".key -out " + name + ".crt");
+  }
+  void make_signed(const std::string& name, const std::string& signer) const {
+    run("req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=" + name + " -keyout " + name + ".key -out " + name +
+        ".csr");
+    run("x509 -req -days 2 -in " + name + ".csr -CA " + signer + ".crt -CAkey " + signer + ".key -CAcreateserial -out " + name +
+        ".crt");
+  }
+};
+
+TEST_F(TlsTest, AnswersUnderTls) {
+  serve({.tls_cert = cert("server"), .tls_key = key("server")});
+  EXPECT_EQ(test::status_of(ask("")), 200);
+  EXPECT_EQ(test::status_of(ask("", TLS1_2_VERSION)), 200);
+  EXPECT_EQ(ask("", TLS1_1_VERSION), "");
+  test::RawClient plain(server_->address());
+  plain.send("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  EXPECT_EQ(test::status_of(plain.read_all()), 0);
+  EXPECT_EQ(test::status_of(ask("")), 200);
+}
+
+TEST_F(TlsTest, ClientsMustShowACertificateIfAskedFor) {
+  serve({.tls_cert = cert("server"), .tls_key = key("server"), .tls_client_ca = cert("ca")});
+  EXPECT_EQ(test::status_of(ask("client")), 200);
+  EXPECT_EQ(test::status_of(ask("client", TLS1_2_VERSION)), 200);
+  EXPECT_EQ(ask(""), "");
+  EXPECT_EQ(ask("stranger"), "");
+}
+
+TEST_F(TlsTest, ClientsThatNeverShakeHandsAreClosed) {
+  access_ = load_access({.tls_cert = cert("server"), .tls_key = key("server")});
+  HttpServerOptions options{.address = "127.0.0.1:0", .limits = {}};
+  options.limits.http_header_s = 0.5;
+  server_.emplace(options, access_, HttpRouter());
+  EXPECT_EQ(test::RawClient(server_->address()).read_all(), "");
+}
+
+TEST_F(TlsTest, FilesThatDoNotFitAreRefused) {
+  const auto refuse = [&](const AccessOptions& options, const std::string& option) {
+    test::expect_error([&] { serve(options); }, ErrorCode::kInvalidArgument, {option});
+  };
+  refuse({.tls_cert = key("server"), .tls_key = key("server")}, "--tls-cert");
+  refuse({.tls_cert = cert("server"), .tls_key = cert("server")}, "--tls-key");
+  refuse({.tls_cert = cert("server"), .tls_key = key("client")}, "--tls-key");
+  refuse({.tls_cert = cert("server"), .tls_key = key("server"), .tls_client_ca = key("ca")}, "--tls-client-ca");
+}
+
+}  // namespace
+}  // namespace ferry
