@@ -9,8 +9,10 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <cstddef>
 #include <cstdio>
+#include <cstring>
 #include <ctime>
 #include <numeric>
 
@@ -44,6 +46,20 @@ std::vector<int> ranks_in(MPI_Comm host, MPI_Comm job) {
 
 constexpr std::size_t kNameBytes = 64;
 
+/// Makes the file `name` of `bytes` zeros that exist: memory that is missing is an error here and not a SIGBUS where it is touched.
+/// -1 and a line on stderr where the system has no room.
+int make_shared_file(const char* name, std::size_t bytes) {
+  const int file = shm_open(name, O_RDWR | O_CREAT | O_EXCL, S_IRUSR | S_IWUSR);
+  const int error = file < 0 ? errno : posix_fallocate(file, 0, static_cast<off_t>(bytes));
+  if (error == 0) return file;
+  std::fprintf(stderr, "ferry: no shared memory to wake neighbours with (%zu bytes in /dev/shm: %s); they look now and then\n", bytes,
+               std::strerror(error));
+  if (file < 0) return -1;
+  close(file);
+  shm_unlink(name);
+  return -1;
+}
+
 /// `bytes` zeros that the ranks of `host` share, from its rank 0; null where the system gives none. Collective. No MPI window: at its
 /// end MPI waits for all ranks to free one together, also for those that have died.
 void* map_shared(MPI_Comm host, std::size_t bytes) {
@@ -53,19 +69,13 @@ void* map_shared(MPI_Comm host, std::size_t bytes) {
   std::snprintf(name.data(), name.size(), "/ferry-%d-%lld", static_cast<int>(getpid()),
                 static_cast<long long>(std::chrono::steady_clock::now().time_since_epoch().count()));
   int file = -1;
-  if (rank == 0) {
-    file = shm_open(name.data(), O_RDWR | O_CREAT | O_EXCL, S_IRUSR | S_IWUSR);
-    if (file >= 0 && ftruncate(file, static_cast<off_t>(bytes)) != 0) {
-      close(file);
-      file = -1;
-    }
-  }
+  if (rank == 0 && (file = make_shared_file(name.data(), bytes)) < 0) name[0] = '\0';
   MPI_Bcast(name.data(), static_cast<int>(name.size()), MPI_CHAR, 0, host);
-  if (rank != 0) file = shm_open(name.data(), O_RDWR, 0);
+  if (rank != 0 && name[0] != '\0') file = shm_open(name.data(), O_RDWR, 0);
   void* memory = file < 0 ? MAP_FAILED : mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (file >= 0) close(file);
   MPI_Barrier(host);
-  if (rank == 0) shm_unlink(name.data());
+  if (rank == 0 && name[0] != '\0') shm_unlink(name.data());
   return memory == MAP_FAILED ? nullptr : memory;
 }
 

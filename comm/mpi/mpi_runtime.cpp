@@ -1,4 +1,5 @@
 #include <mpi.h>
+#include <sys/resource.h>
 
 #include <array>
 #include <cstdlib>
@@ -10,6 +11,32 @@ namespace ferry {
 namespace {
 
 bool is_set(const char* variable) { return std::getenv(variable) != nullptr; }  // NOLINT(concurrency-mt-unsafe)
+
+/// The value of a variable that holds a count; -1 without one.
+int count_in(const char* variable) {
+  return is_set(variable) ? std::atoi(std::getenv(variable)) : -1;  // NOLINT(concurrency-mt-unsafe)
+}
+
+/// Open MPI 4.1 listens for TCP connections on every address of the host unless told otherwise, and a few stray bytes on such a port
+/// block it for good. Ranks of one host need none. What somebody has chosen stays. (launch/mpirun.sh says the same to mpirun.)
+void keep_to_shared_memory() {
+  const int size = count_in("OMPI_COMM_WORLD_SIZE");
+  const bool one_host = size > 0 && count_in("OMPI_COMM_WORLD_LOCAL_SIZE") == size;
+  if (!one_host || is_set("OMPI_MCA_btl") || is_set("OMPI_MCA_pml")) return;
+  setenv("OMPI_MCA_pml", "ob1", 0);          // NOLINT(concurrency-mt-unsafe)
+  setenv("OMPI_MCA_btl", "self,vader", 0);  // NOLINT(concurrency-mt-unsafe)
+}
+
+/// MPI waits for ever where it cannot open a file. The limit is raised as far as the process may.
+void require_descriptors() {
+  constexpr rlim_t kEnough = 64;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= kEnough) return;
+  limit.rlim_cur = limit.rlim_max;
+  if (limit.rlim_cur >= kEnough && setrlimit(RLIMIT_NOFILE, &limit) == 0) return;
+  throw Error(ErrorCode::kResourceExhausted, "[mpi] this process may have " + std::to_string(limit.rlim_cur) +
+                                                 " files open (ulimit -n); a rank of a job needs " + std::to_string(kEnough));
+}
 
 void check_start(int result, const char* what) {
   if (result != MPI_SUCCESS) {
@@ -37,6 +64,8 @@ MpiRuntime::MpiRuntime() {
   int was_initialized = 0;
   MPI_Initialized(&was_initialized);
   if (was_initialized != 0) throw Error(ErrorCode::kFailedPrecondition, "[mpi] MPI is already initialized in this process");
+  require_descriptors();
+  keep_to_shared_memory();
   int provided = MPI_THREAD_SINGLE;
   check_start(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
   if (provided < MPI_THREAD_SERIALIZED) {
