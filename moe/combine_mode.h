@@ -5,7 +5,7 @@
 namespace ferry {
 
 /// Who adds up the rows of a token's experts.
-enum class CombineMode : uint32_t {
+enum class CombineMode : uint8_t {
   /// The coordinator, in top-k slot order: every chosen expert's row comes back, and where experts live changes no bit.
   kExact = 0,
   /// Each worker its own experts' rows, in the order of experts, rounded once to the run's dtype; the coordinator adds one row per

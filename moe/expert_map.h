@@ -16,6 +16,7 @@ class ExpertMap {
   /// longer.
   static ExpertMap contiguous(int64_t num_experts, std::span<const Rank> ranks);
 
+  /// Of a job's first map 1.
   uint32_t epoch() const { return epoch_; }
   int64_t num_logical() const { return static_cast<int64_t>(copies_.size()); }
   int64_t num_physical() const { return static_cast<int64_t>(logical_.size()); }
@@ -38,7 +39,7 @@ class ExpertMap {
  private:
   ExpertMap() = default;
 
-  uint32_t epoch_ = 0;
+  uint32_t epoch_ = 1;
   std::vector<Rank> ranks_;
   std::vector<LogicalExpertId> logical_;                      // [num_physical]
   std::vector<int32_t> rank_idx_;                             // [num_physical]

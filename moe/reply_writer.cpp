@@ -8,46 +8,54 @@
 #include "runtime/base/error.h"
 
 namespace ferry {
+namespace {
+
+WorkerShape shape_of(const ExpertBank& bank, const ReplyWriter::Options& options) {
+  const WorkerShape shape{.map_epoch = options.map_epoch,
+                          .num_layers = bank.num_layers(),
+                          .num_local_experts = bank.num_local_experts(),
+                          .hidden_dim = bank.dims().hidden_dim,
+                          .dtype = options.dtype,
+                          .token_dtype = bank.row_dtype(options.dtype),
+                          .combine = options.combine,
+                          .max_tokens = options.max_tokens,
+                          .rows_per_token = std::min(options.top_k, bank.num_local_experts())};
+  require_wire_limits(shape);
+  return shape;
+}
+
+}  // namespace
 
 ReplyWriter::ReplyWriter(const ExpertBank& bank, MatmulBackend& matmul, KernelContext context, const Options& options)
-    : bank_(bank),
-      context_(context),
-      options_(options),
-      slots_per_token_(std::min(options.top_k, bank.num_local_experts())),
-      ffn_(bank, matmul, context, options.dtype, options.max_tokens * slots_per_token_) {
+    : context_(context),
+      shape_(shape_of(bank, options)),
+      ffn_(bank, matmul, context, options.dtype, shape_.max_tokens * shape_.rows_per_token) {
   if (options.combine == CombineMode::kExact) return;
-  const int64_t max_rows = options.max_tokens * slots_per_token_;
-  rows_ = Matrix(options.dtype, max_rows, bank.dims().hidden_dim);
+  const int64_t max_rows = shape_.max_tokens * shape_.rows_per_token;
+  rows_ = Matrix(options.dtype, max_rows, shape_.hidden_dim);
   slot_rows_.resize(static_cast<std::size_t>(max_rows));
   slot_weights_.resize(static_cast<std::size_t>(max_rows));
   num_slots_.resize(static_cast<std::size_t>(options.max_tokens));
 }
 
-WireHeader ReplyWriter::largest_header() const {
-  return {.dtype = static_cast<uint32_t>(options_.dtype),
-          .num_tokens = static_cast<int32_t>(options_.max_tokens),
-          .num_rows = static_cast<int32_t>(options_.max_tokens * slots_per_token_),
-          .num_local_experts = static_cast<int32_t>(bank_.num_local_experts()),
-          .hidden_dim = static_cast<int32_t>(bank_.dims().hidden_dim),
-          .token_dtype = static_cast<uint32_t>(bank_.row_dtype(options_.dtype)),
-          .combine = options_.combine};
-}
-
-int64_t ReplyWriter::max_request_bytes() const { return request_bytes(largest_header()); }
-int64_t ReplyWriter::max_reply_bytes() const { return reply_bytes(largest_header()); }
-
 std::span<const std::byte> ReplyWriter::write(const RequestView& request, std::span<std::byte> reply) {
   const auto start = std::chrono::steady_clock::now();
-  WireHeader header = request.header;
-  if (header.combine != options_.combine)
-    throw Error(ErrorCode::kInternal, "an expert request combines otherwise than this rank");
-  if (header.num_tokens > options_.max_tokens)
-    throw Error(ErrorCode::kInternal, "an expert request has " + std::to_string(header.num_tokens) +
-                                          " tokens; allowed: up to " + std::to_string(options_.max_tokens));
-  header.kind = WireKind::kReply;
+  // What this rank holds, and of the request what it is an answer to.
+  WireHeader header{.kind = WireKind::kReply,
+                    .map_epoch = shape_.map_epoch,
+                    .step = request.header.step,
+                    .layer = request.header.layer,
+                    .num_tokens = request.header.num_tokens,
+                    .num_rows = request.header.num_rows,
+                    .num_local_experts = static_cast<int32_t>(shape_.num_local_experts),
+                    .hidden_dim = static_cast<int32_t>(shape_.hidden_dim),
+                    .dtype = shape_.dtype,
+                    .token_dtype = shape_.token_dtype,
+                    .combine = shape_.combine,
+                    .micro_batch = request.header.micro_batch};
   const MatrixView out = lay_out_reply(header, reply);
   const ExpertRows rows{.tokens = request.tokens, .row_token = request.row_token, .expert_counts = request.expert_counts};
-  if (options_.combine == CombineMode::kExact) {
+  if (shape_.combine == CombineMode::kExact) {
     ffn_.run(header.layer, rows, out);
   } else {
     const MatrixView by_expert = rows_.top(header.num_rows);
@@ -63,20 +71,22 @@ std::span<const std::byte> ReplyWriter::write(const RequestView& request, std::s
 void ReplyWriter::add_up(const RequestView& request, ConstMatrixView rows, MatrixView out) {
   const auto num_tokens = static_cast<std::size_t>(request.header.num_tokens);
   const std::span<const std::byte*> slot_rows =
-      std::span(slot_rows_).first(num_tokens * static_cast<std::size_t>(slots_per_token_));
+      std::span(slot_rows_).first(num_tokens * static_cast<std::size_t>(shape_.rows_per_token));
   std::ranges::fill(slot_rows, nullptr);
   std::fill_n(num_slots_.begin(), num_tokens, 0);
   for (std::size_t r = 0; r < request.row_token.size(); ++r) {
     const auto token = static_cast<std::size_t>(request.row_token[r]);
-    if (num_slots_[token] == slots_per_token_) {
-      throw Error(ErrorCode::kInternal, "an expert request has more than " + std::to_string(slots_per_token_) +
+    if (num_slots_[token] == shape_.rows_per_token) {
+      throw Error(ErrorCode::kInternal, "an expert request has more than " + std::to_string(shape_.rows_per_token) +
                                             " rows of token " + std::to_string(token));
     }
-    const std::size_t slot = token * static_cast<std::size_t>(slots_per_token_) + static_cast<std::size_t>(num_slots_[token]++);
+    const std::size_t slot =
+        token * static_cast<std::size_t>(shape_.rows_per_token) + static_cast<std::size_t>(num_slots_[token]++);
     slot_rows[slot] = rows.row_bytes(static_cast<int64_t>(r));
     slot_weights_[slot] = request.row_weights[r];
   }
-  combine(context_, {.slot_rows = slot_rows, .slot_weights = slot_weights_.data(), .num_slots = slots_per_token_, .out = out});
+  combine(context_,
+          {.slot_rows = slot_rows, .slot_weights = slot_weights_.data(), .num_slots = shape_.rows_per_token, .out = out});
 }
 
 }  // namespace ferry

@@ -27,6 +27,7 @@ struct DispatchArgs {
   std::span<const int32_t> topk_idx;    // [num_tokens * top_k] logical experts
   std::span<const float> topk_weights;  // [num_tokens * top_k] of their rows in the sum; must stay untouched until combine
   int64_t top_k = 0;
+  uint8_t micro_batch = 0;  // of the layer's one or two
 };
 
 /// One dispatch on its way; combine consumes it. Up to TokenDispatcher::kMaxInFlight may be open, so that two micro-batches
@@ -64,8 +65,8 @@ struct TransportCount {
   }
 };
 
-/// One thread at a time. Errors: a lost or silent worker is Error{kUnavailable} or {kDeadlineExceeded} naming the rank; the
-/// dispatcher is of no use afterwards.
+/// One thread at a time. Errors: a lost or silent worker is Error{kUnavailable} or {kDeadlineExceeded} naming the rank, an answer to
+/// something else Error{kInternal}; the dispatcher is of no use afterwards.
 class TokenDispatcher {
  public:
   static constexpr int kMaxInFlight = 2;

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "kernels/matmul.h"
 #include "moe/combine_mode.h"
@@ -15,41 +16,71 @@
 //   reply     WireHeader | pad to 64 | rows T [num_rows, hidden_dim], in the order of row_token; of a fast combine [num_tokens,
 //             hidden_dim], in the order of tokens
 //
-// All integers are little-endian, as every supported host is.
+// All integers are little-endian, as every supported host is. Both ends know by themselves which experts the worker holds, under
+// which epoch of the expert map, and how wide rows are: each writes what it holds and checks what the other wrote against it. A
+// message that does not agree, or is shorter or longer than its header says, is Error{kInternal}.
 
 namespace ferry {
 
 constexpr uint32_t kWireMagic = 0x59525246;  // "FRRY"
+constexpr uint16_t kWireVersion = 2;         // of all messages between ranks; changes with their layout
 constexpr int kRequestTag = 1;
 constexpr int kReplyTag = 2;
 constexpr int64_t kWireAlignment = 64;  // bytes; rows start at a cache line
 
-enum class WireKind : uint32_t { kRows = 1, kKeepAlive = 2, kShutDown = 3, kReply = 4, kTrace = 5, kTraceReply = 6 };
+enum class WireKind : uint16_t { kRows = 1, kKeepAlive = 2, kShutDown = 3, kReply = 4, kTrace = 5, kTraceReply = 6 };
 
 struct WireHeader {
   uint32_t magic = kWireMagic;
+  uint16_t version = kWireVersion;
   WireKind kind = WireKind::kRows;
-  uint32_t map_epoch = 0;
-  uint32_t dtype = 0;  // DType T of the rows that come back
+  uint32_t map_epoch = 0;  // of the sender's expert map
+  uint32_t checksum = 0;   // 0: none
   int64_t step = 0;
   int32_t layer = 0;
   int32_t num_tokens = 0;
   int32_t num_rows = 0;
   int32_t num_local_experts = 0;
   int32_t hidden_dim = 0;
-  uint32_t token_dtype = 0;  // DType of the tokens that go out: T, or i8 where the experts are quantised
-  int64_t compute_ns = 0;    // of a reply: how long the worker computed
+  DType dtype = DType::kF32;        // T, of the rows that come back
+  DType token_dtype = DType::kF32;  // of the tokens that go out: T, or i8 where the experts are quantised
   CombineMode combine = CombineMode::kExact;
-  int32_t micro_batch = 0;  // of the layer: 0 or 1
+  uint8_t micro_batch = 0;  // of the layer: 0 or 1
+  int64_t compute_ns = 0;   // of a reply: how long the worker computed
 };
-static_assert(sizeof(WireHeader) == 64);
+static_assert(sizeof(WireHeader) == 56);
+
+/// What a worker holds and was sized for.
+struct WorkerShape {
+  uint32_t map_epoch = 0;
+  int64_t num_layers = 0;
+  int64_t num_local_experts = 0;
+  int64_t hidden_dim = 0;
+  DType dtype = DType::kF32;
+  DType token_dtype = DType::kF32;
+  CombineMode combine = CombineMode::kExact;
+  int64_t max_tokens = 0;      // of a request
+  int64_t rows_per_token = 0;  // at most: experts of one token that can be here
+};
+
+// Within these, which every WorkerShape keeps, no size of a message overflows.
+constexpr int64_t kMaxWireTokens = int64_t{1} << 20;
+constexpr int64_t kMaxWireRows = int64_t{1} << 30;
+constexpr int64_t kMaxWireExperts = int64_t{1} << 20;
+constexpr int64_t kMaxWireHidden = int64_t{1} << 20;
+
+/// Throws Error{kInvalidArgument} for a shape beyond the limits.
+void require_wire_limits(const WorkerShape& shape);
 
 /// Rows of the reply to a request with these counts.
 int64_t num_reply_rows(const WireHeader& header);
 
-/// Bytes of a request or a reply with the header's counts.
+/// Bytes of a request or a reply with the header's counts, which are within the limits.
 int64_t request_bytes(const WireHeader& header);
 int64_t reply_bytes(const WireHeader& header);
+/// Bytes of the largest request and reply of a worker.
+int64_t max_request_bytes(const WorkerShape& shape);
+int64_t max_reply_bytes(const WorkerShape& shape);
 
 /// The parts of a request inside its bytes.
 struct RequestView {
@@ -71,11 +102,18 @@ struct RequestParts {
 RequestParts lay_out_request(const WireHeader& header, std::span<std::byte> message);
 MatrixView lay_out_reply(const WireHeader& header, std::span<std::byte> message);
 
-WireHeader read_header(std::span<const std::byte> message);
 void write_header(const WireHeader& header, std::span<std::byte> message);
 
-/// Views a received request. A worker trusts nothing: counts, indices and sizes are checked against each other and against
-/// the buffer, and a mismatch throws Error{kInternal}. `message` is 64-byte aligned.
-RequestView parse_request(std::span<const std::byte> message);
+/// The header of a message as it was received: long enough for one, of this protocol's version, of a known kind and from a sender
+/// whose expert map has `map_epoch`. A keep-alive or a goodbye is nothing but its header.
+WireHeader read_header(std::span<const std::byte> message, uint32_t map_epoch);
+
+/// Views a received request. A worker trusts nothing: every field is checked against what it holds, counts and indices against
+/// each other, and the length against them. Rows of one expert are of different tokens, in their order. Values of tokens, scales
+/// and weights may be anything: they end in the rows of their own token. `message` is 64-byte aligned.
+RequestView parse_request(std::span<const std::byte> message, const WorkerShape& shape);
+
+/// Checks what `worker` answered to `request` and returns the reply's header. The Error names the rank.
+WireHeader parse_reply(std::span<const std::byte> message, const WireHeader& request, Rank worker);
 
 }  // namespace ferry

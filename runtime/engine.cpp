@@ -6,8 +6,8 @@
 #include <cstdio>
 #include <functional>
 
-#include "moe/all_to_all_token_dispatcher.h"
 #include "moe/local_token_dispatcher.h"
+#include "moe/remote_token_dispatcher.h"
 #include "profiler/span.h"
 #include "runtime/base/available_memory.h"
 #include "runtime/base/error.h"
@@ -208,9 +208,9 @@ void Engine::make_dispatcher(const EngineOptions& options) {
         LocalTokenDispatcher::Options{.max_tokens = max_tokens, .top_k = config_.moe.top_k, .dtype = dtype_});
     return;
   }
-  dispatcher_ = std::make_unique<AllToAllTokenDispatcher>(
+  dispatcher_ = std::make_unique<RemoteTokenDispatcher>(
       *cluster_.group(), make_expert_map(config_, cluster_), compute_->context,
-      AllToAllTokenDispatcher::Options{.num_layers = config_.num_layers(),
+      RemoteTokenDispatcher::Options{.num_layers = config_.num_layers(),
                                        .hidden_dim = config_.hidden_dim,
                                        .max_tokens = max_tokens,
                                        .top_k = config_.moe.top_k,

@@ -44,16 +44,16 @@ class ExpertWorker {
     for (std::size_t at = 0;; at = 1 - at) {
       Inbox& inbox = inboxes_[at];
       const uint64_t begun = now_ticks();
-      cluster_.group()->wait(*inbox.receive, std::chrono::steady_clock::now() + idle_timeout_);
+      const std::size_t num_received = cluster_.group()->wait(*inbox.receive, deadline());
       inbox.receive.reset();
       const uint64_t arrived = now_ticks();
-      const std::span<const std::byte> message(inbox.bytes.data(), inbox.bytes.size());
-      const WireKind kind = read_header(message).kind;
+      const std::span<const std::byte> message(inbox.bytes.data(), num_received);
+      const WireKind kind = read_header(message, replies_->shape().map_epoch).kind;
       if (kind == WireKind::kShutDown) return;
       post_receive(inboxes_[1 - at]);  // a goodbye comes at the latest
       switch (kind) {
-        case WireKind::kRows: answer(parse_request(message), begun, arrived); break;
-        case WireKind::kTrace: send(trace_->obey(message), kTraceReplyTag); break;
+        case WireKind::kRows: answer(parse_request(message, replies_->shape()), begun, arrived); break;
+        case WireKind::kTrace: send(trace_->answer(message), kTraceReplyTag); break;
         case WireKind::kKeepAlive:
         case WireKind::kShutDown: break;
         case WireKind::kReply:
@@ -81,13 +81,17 @@ class ExpertWorker {
     bank_ = std::make_unique<ExpertBank>(
         load_experts(*checkpoint_, config_, map, rank_idx, *compute_->matmul, compute_->pool, load_options));
 
-    const ReplyWriter::Options reply_options{
-        .max_tokens = options.token_budget, .top_k = config_.moe.top_k, .dtype = dtype, .combine = options.combine};
+    const ReplyWriter::Options reply_options{.map_epoch = map.epoch(),
+                                             .max_tokens = options.token_budget,
+                                             .top_k = config_.moe.top_k,
+                                             .dtype = dtype,
+                                             .combine = options.combine};
     replies_ = std::make_unique<ReplyWriter>(*bank_, *compute_->matmul, compute_->context, reply_options);
     for (Inbox& inbox : inboxes_)
-      inbox.bytes = AlignedBuffer(std::max(static_cast<std::size_t>(replies_->max_request_bytes()), sizeof(TraceCommand)));
-    reply_ = AlignedBuffer(static_cast<std::size_t>(replies_->max_reply_bytes()));
-    trace_ = std::make_unique<TraceWorker>(cluster_.rank(), compute_->pool.num_threads(), options.clock_skew);
+      inbox.bytes =
+          AlignedBuffer(std::max(static_cast<std::size_t>(max_request_bytes(replies_->shape())), sizeof(TraceCommand)));
+    reply_ = AlignedBuffer(static_cast<std::size_t>(max_reply_bytes(replies_->shape())));
+    trace_ = std::make_unique<TraceWorker>(cluster_.rank(), compute_->pool.num_threads(), options.clock_skew, map.epoch());
     const std::chrono::milliseconds peer_timeout(static_cast<int64_t>(options.peer_timeout_s * 1e3));
     idle_timeout_ = std::max<std::chrono::milliseconds>(peer_timeout, kMissedKeepAlives * Engine::kKeepAlivePeriod);
     idle_timeout_ += peer_timeout;  // a step may itself wait that long for another worker
@@ -120,8 +124,10 @@ class ExpertWorker {
 
   void send(std::span<const std::byte> message, int tag) {
     const std::unique_ptr<PendingOp> pending = cluster_.group()->isend(message, kSource, tag);
-    cluster_.group()->wait(*pending, std::chrono::steady_clock::now() + idle_timeout_);
+    cluster_.group()->wait(*pending, deadline());
   }
+
+  Deadline deadline() const { return cluster_.group()->now() + idle_timeout_; }
 
   Cluster& cluster_;
   ModelConfig config_;

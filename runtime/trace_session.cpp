@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "profiler/recorder.h"
-#include "runtime/base/check.h"
 #include "runtime/base/error.h"
 
 namespace ferry {
@@ -211,15 +210,15 @@ void TraceSession::sample_clocks(int count) {
 
 /// One command and its reply; a piece of the capture that comes along is appended to `piece`.
 TraceReply TraceSession::command(Peer& peer, TraceCommand command, std::vector<std::byte>* piece) {
-  const Deadline deadline = Clock::now() + timeout_;
+  command.header.map_epoch = dispatcher_.expert_map().epoch();
+  command.number = ++num_commands_;
+  const Deadline deadline = group_->now() + timeout_;
   const std::unique_ptr<PendingOp> receive = group_->irecv(receive_, peer.rank, kTraceReplyTag, Fit::kUpTo);
   const std::unique_ptr<PendingOp> send = group_->isend(std::as_bytes(std::span(&command, 1)), peer.rank, kRequestTag);
-  group_->wait(*receive, deadline);
+  const std::size_t num_received = group_->wait(*receive, deadline);
   group_->wait(*send, deadline);
-  const auto reply = read_trace_message<TraceReply>(receive_);
-  FERRY_CHECK(reply.header.kind == WireKind::kTraceReply);
+  const TraceReply reply = parse_trace_reply(std::span(receive_).first(num_received), command, peer.rank);
   if (piece != nullptr) {
-    FERRY_CHECK(reply.num_bytes >= 0 && reply.num_bytes <= kTracePieceBytes) << reply.num_bytes << " bytes";
     const auto bytes = std::span(receive_).subspan(sizeof reply, static_cast<std::size_t>(reply.num_bytes));
     piece->insert(piece->end(), bytes.begin(), bytes.end());
   }

@@ -89,6 +89,7 @@ class TraceSession {
   int64_t steps_left_ = 0;  // of the delay, then of the recording
   std::chrono::steady_clock::time_point last_clock_sample_;
   Capture capture_;
+  int64_t num_commands_ = 0;
   std::vector<std::byte> receive_;  // a reply
 };
 

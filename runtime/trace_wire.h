@@ -2,18 +2,19 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 
 #include "moe/wire.h"
 
 // How the coordinator rules the recorders of other ranks: a command where an expert worker expects rows, and one reply each.
-// Commands are sent between steps only, so that all ranks change at the same step boundary.
+// Commands are sent between steps only, so that all ranks change at the same step boundary. Both ends check what they receive.
 
 namespace ferry {
 
 constexpr int kTraceReplyTag = 3;
-constexpr int64_t kTracePieceBytes = int64_t{1} << 20;  // of a capture, in one reply
+constexpr int64_t kTracePieceBytes = int64_t{1} << 20;      // of a capture, in one reply
+constexpr int64_t kMaxRankCaptureBytes = int64_t{1} << 34;  // that a rank may hand over
+constexpr int64_t kMaxTraceMemoryBytes = int64_t{4} << 30;  // of spans that a rank may be told to keep
 
 struct TraceCommand {
   enum class Op : int32_t {
@@ -26,6 +27,7 @@ struct TraceCommand {
   WireHeader header{.kind = WireKind::kTrace};
   Op op = Op::kReadClock;
   int32_t level = 0;
+  int64_t number = 0;  // of the command; its reply has the same
   int64_t max_bytes = 0;
   int64_t offset = 0;
 };
@@ -33,17 +35,16 @@ struct TraceCommand {
 /// Followed by num_bytes bytes if it answers kFetch.
 struct TraceReply {
   WireHeader header{.kind = WireKind::kTraceReply};
+  int64_t number = 0;
   int64_t clock_ns = 0;  // the rank's CLOCK_MONOTONIC as it answered
   int64_t num_bytes = 0;
   char boot_id[64] = {};
   char complaint[128] = {};  // why it failed; empty if it did not
 };
 
-template <class Message>
-Message read_trace_message(std::span<const std::byte> bytes) {
-  Message message;
-  std::memcpy(&message, bytes.data(), sizeof message);
-  return message;
-}
+/// Throws Error{kInternal} for anything but a whole command with values in range.
+TraceCommand parse_trace_command(std::span<const std::byte> message, uint32_t map_epoch);
+/// What `worker` answered to `command`. The Error names the rank.
+TraceReply parse_trace_reply(std::span<const std::byte> message, const TraceCommand& command, Rank worker);
 
 }  // namespace ferry

@@ -317,7 +317,8 @@ DispatchHandle Qwen35Model::begin_moe(const Step& step, const MicroBatch& batch,
                                                     .tokens = sends_codes ? x.codes : MatmulRows{x.values},
                                                     .topk_idx = topk_idx,
                                                     .topk_weights = topk_weights,
-                                                    .top_k = top_k});
+                                                    .top_k = top_k,
+                                                    .micro_batch = static_cast<uint8_t>(batch.first_row == 0 ? 0 : 1)});
   const MatrixView activated = rows_of(b.shared_activated, batch);
   linear(Zone::kSharedGateUp, x, *w.shared_gate_up, activated);
   linear(Zone::kSharedDown, activations(activated, b.inner_codes, batch, is_quantized), *w.shared_down,

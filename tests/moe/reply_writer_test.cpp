@@ -15,13 +15,13 @@ constexpr int64_t kHidden = 4, kIntermediate = 2, kTopK = 2;
 
 /// Two experts of ones, one layer, f32.
 struct OneRank {
-  explicit OneRank(CombineMode combine)
+  explicit OneRank(CombineMode combine, int64_t top_k = kTopK)
       : matmul(make_cpu_matmul("")),
         bank(1, 2, {kHidden, kIntermediate}, plain_weights(DType::kF32)),
         writer(pack(), *matmul, {.pool = &pool, .ops = available_op_tables().front()},
-               {.max_tokens = 3, .top_k = kTopK, .dtype = DType::kF32, .combine = combine}),
-        request(static_cast<std::size_t>(writer.max_request_bytes())),
-        reply(static_cast<std::size_t>(writer.max_reply_bytes())) {}
+               {.map_epoch = 5, .max_tokens = 3, .top_k = top_k, .dtype = DType::kF32, .combine = combine}),
+        request(static_cast<std::size_t>(max_request_bytes(writer.shape()))),
+        reply(static_cast<std::size_t>(max_reply_bytes(writer.shape()))) {}
 
   const ExpertBank& pack() {
     Matrix gate_up(DType::kF32, 2 * kIntermediate, kHidden), down(DType::kF32, kHidden, kIntermediate);
@@ -32,24 +32,25 @@ struct OneRank {
   }
 
   /// Token 0 has both experts, token 1 the second one.
-  std::span<const std::byte> answer(CombineMode combine, const std::vector<int32_t>& row_token = {0, 0, 1}) {
-    const WireHeader header{.dtype = static_cast<uint32_t>(DType::kF32),
+  std::span<const std::byte> answer(CombineMode combine, const std::vector<int32_t>& row_token = {0, 0, 1},
+                                    int32_t rows_of_second = 2) {
+    const WireHeader header{.map_epoch = 5,
                             .num_tokens = 2,
-                            .num_rows = 3,
+                            .num_rows = 1 + rows_of_second,
                             .num_local_experts = 2,
                             .hidden_dim = kHidden,
-                            .token_dtype = static_cast<uint32_t>(DType::kF32),
                             .combine = combine};
-    const std::span<std::byte> message(request.data(), request.size());
+    const std::span<std::byte> message(request.data(), static_cast<std::size_t>(request_bytes(header)));
     const RequestParts parts = lay_out_request(header, message);
     parts.expert_counts[0] = 1;
-    parts.expert_counts[1] = 2;
+    parts.expert_counts[1] = rows_of_second;
     std::copy(row_token.begin(), row_token.end(), parts.row_token);
     std::fill_n(parts.tokens.row<float>(0), kHidden, 1.0F);
     std::fill_n(parts.tokens.row<float>(1), kHidden, 2.0F);
-    for (int64_t r = 0; parts.row_weights != nullptr && r < 3; ++r) parts.row_weights[r] = static_cast<float>(1 << r);
+    for (int64_t r = 0; parts.row_weights != nullptr && r < header.num_rows; ++r)
+      parts.row_weights[r] = static_cast<float>(1 << r);
     write_header(header, message);
-    return writer.write(parse_request(message), {reply.data(), reply.size()});
+    return writer.write(parse_request(message, writer.shape()), {reply.data(), reply.size()});
   }
 
   ThreadPool pool{1};
@@ -72,11 +73,11 @@ void expect_refusal(const std::function<void()>& call, const char* what) {
 TEST(ReplyWriter, FastAddsATokensRowsWithTheirWeights) {
   OneRank exact(CombineMode::kExact), fast(CombineMode::kFast);
   const std::span<const std::byte> rows = exact.answer(CombineMode::kExact), sums = fast.answer(CombineMode::kFast);
-  EXPECT_EQ(read_header(rows).kind, WireKind::kReply);
-  EXPECT_EQ(read_header(sums).kind, WireKind::kReply);
-  EXPECT_GE(read_header(sums).compute_ns, 0);
-  const MatrixView row = lay_out_reply(read_header(rows), {exact.reply.data(), exact.reply.size()});
-  const MatrixView sum = lay_out_reply(read_header(sums), {fast.reply.data(), fast.reply.size()});
+  EXPECT_EQ(read_header(rows, 5).kind, WireKind::kReply);
+  EXPECT_EQ(read_header(sums, 5).kind, WireKind::kReply);
+  EXPECT_GE(read_header(sums, 5).compute_ns, 0);
+  const MatrixView row = lay_out_reply(read_header(rows, 5), {exact.reply.data(), exact.reply.size()});
+  const MatrixView sum = lay_out_reply(read_header(sums, 5), {fast.reply.data(), fast.reply.size()});
   ASSERT_EQ(row.rows, 3);
   ASSERT_EQ(sum.rows, 2);
   EXPECT_EQ(sum.row<float>(0)[0], 1 * row.row<float>(0)[0] + 2 * row.row<float>(1)[0]);
@@ -86,8 +87,22 @@ TEST(ReplyWriter, FastAddsATokensRowsWithTheirWeights) {
 
 TEST(ReplyWriter, RefusesWhatItWasNotMadeFor) {
   OneRank fast(CombineMode::kFast);
-  expect_refusal([&] { fast.answer(CombineMode::kExact); }, "combines otherwise");
-  expect_refusal([&] { fast.answer(CombineMode::kFast, {0, 0, 0}); }, "more than 2 rows of token 0");
+  expect_refusal([&] { fast.answer(CombineMode::kExact); }, "way to combine 0; allowed: 1");
+  // The second expert's two rows are of one token.
+  expect_refusal([&] { fast.answer(CombineMode::kFast, {0, 0, 0}); }, "token of a row 0; allowed: 1 to 1");
+}
+
+TEST(ReplyWriter, RefusesMoreRowsOfATokenThanItHasExperts) {
+  OneRank fast(CombineMode::kFast, 1);
+  expect_refusal([&] { fast.answer(CombineMode::kFast); }, "number of rows 3; allowed: 2 to 2");
+  expect_refusal([&] { fast.answer(CombineMode::kFast, {0, 0}, 1); }, "more than 1 rows of token 0");
+}
+
+TEST(ReplyWriter, RefusesSizesThatNoMessageHas) {
+  WorkerShape shape{.num_layers = 1, .num_local_experts = 2, .hidden_dim = 4, .max_tokens = 1 << 20, .rows_per_token = 1 << 10};
+  require_wire_limits(shape);
+  shape.rows_per_token += 1;
+  EXPECT_THROW(require_wire_limits(shape), Error);
 }
 
 }  // namespace

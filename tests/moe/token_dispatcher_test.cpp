@@ -1,14 +1,15 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <random>
 #include <thread>
 
 #include "comm/local_group.h"
 #include "kernels/op_table.h"
-#include "moe/all_to_all_token_dispatcher.h"
 #include "moe/local_token_dispatcher.h"
+#include "moe/remote_token_dispatcher.h"
 #include "moe/reply_writer.h"
 #include "runtime/base/error.h"
 #include "tests/moe/moe_cases.h"
@@ -126,15 +127,20 @@ void serve_experts(Group& group, const Shape& shape, int64_t max_tokens, const E
   RankParts parts(1);
   const ExpertBank bank = make_bank(shape, *parts.matmul, map, group.rank().value - 1);
   ReplyWriter replies(bank, *parts.matmul, parts.context,
-                      {.max_tokens = max_tokens, .top_k = shape.top_k, .dtype = shape.dtype, .combine = shape.combine});
-  AlignedBuffer request(static_cast<std::size_t>(replies.max_request_bytes()));
-  AlignedBuffer reply(static_cast<std::size_t>(replies.max_reply_bytes()));
+                      {.map_epoch = map.epoch(),
+                       .max_tokens = max_tokens,
+                       .top_k = shape.top_k,
+                       .dtype = shape.dtype,
+                       .combine = shape.combine});
+  AlignedBuffer request(static_cast<std::size_t>(max_request_bytes(replies.shape())));
+  AlignedBuffer reply(static_cast<std::size_t>(max_reply_bytes(replies.shape())));
   while (true) {
     const auto receive = group.irecv({request.data(), request.size()}, Rank{0}, kRequestTag, Fit::kUpTo);
-    group.wait(*receive, std::chrono::steady_clock::now() + std::chrono::seconds(60));
-    const std::span<const std::byte> message(request.data(), request.size());
-    if (read_header(message).kind == WireKind::kShutDown) return;
-    const auto send = group.isend(replies.write(parse_request(message), {reply.data(), reply.size()}), Rank{0}, kReplyTag);
+    const std::size_t bytes = group.wait(*receive, std::chrono::steady_clock::now() + std::chrono::seconds(60));
+    const std::span<const std::byte> message(request.data(), bytes);
+    if (read_header(message, map.epoch()).kind == WireKind::kShutDown) return;
+    const auto send =
+        group.isend(replies.write(parse_request(message, replies.shape()), {reply.data(), reply.size()}), Rank{0}, kReplyTag);
     group.wait(*send, std::chrono::steady_clock::now() + std::chrono::seconds(60));
   }
 }
@@ -148,14 +154,14 @@ void with_workers(const Shape& shape, int num_workers, int64_t max_tokens, Fn&& 
   for (int w = 1; w <= num_workers; ++w)
     workers.emplace_back([&, w] { serve_experts(*groups[static_cast<std::size_t>(w)], shape, max_tokens, map); });
   RankParts parts(2);
-  AllToAllTokenDispatcher dispatcher(*groups[0], map, parts.context,
-                                     {.num_layers = shape.num_layers,
-                                      .hidden_dim = shape.hidden_dim,
-                                      .max_tokens = max_tokens,
-                                      .top_k = shape.top_k,
-                                      .dtype = shape.dtype,
-                                      .row_dtype = shape.row_dtype(),
-                                      .combine = shape.combine});
+  RemoteTokenDispatcher dispatcher(*groups[0], map, parts.context,
+                                   {.num_layers = shape.num_layers,
+                                    .hidden_dim = shape.hidden_dim,
+                                    .max_tokens = max_tokens,
+                                    .top_k = shape.top_k,
+                                    .dtype = shape.dtype,
+                                    .row_dtype = shape.row_dtype(),
+                                    .combine = shape.combine});
   coordinate(dispatcher);
   dispatcher.shut_down();
   for (std::thread& worker : workers) worker.join();
@@ -164,7 +170,7 @@ void with_workers(const Shape& shape, int num_workers, int64_t max_tokens, Fn&& 
 std::string run_with_workers(const Shape& shape, const Batch& batch, int num_workers) {
   const int64_t num_tokens = batch.tokens.rows();
   std::string bytes;
-  with_workers(shape, num_workers, num_tokens, [&](AllToAllTokenDispatcher& dispatcher) {
+  with_workers(shape, num_workers, num_tokens, [&](RemoteTokenDispatcher& dispatcher) {
     Matrix out(shape.dtype, num_tokens, shape.hidden_dim);
     dispatcher.combine(dispatcher.dispatch(batch.at(1)), out.view());
     bytes = bytes_of(out.view());
@@ -219,7 +225,7 @@ TEST(TokenDispatcher, AnyNumberOfWorkersGivesTheBitsOfOneProcess) {
 TEST(TokenDispatcher, CountsWhatTravels) {
   const Shape shape;
   const Batch batch = make_batch(shape, 9, Skew::kUniform);
-  with_workers(shape, 3, 9, [&](AllToAllTokenDispatcher& dispatcher) {
+  with_workers(shape, 3, 9, [&](RemoteTokenDispatcher& dispatcher) {
     Matrix out(shape.dtype, 9, shape.hidden_dim);
     for (int i = 0; i < 2; ++i) {
       dispatcher.combine(dispatcher.dispatch(batch.at(1)), out.view());
@@ -282,7 +288,7 @@ TEST(TokenDispatcher, FastCombineOfATokenDoesNotDependOnItsNeighbours) {
 TEST(TokenDispatcher, FastCombineReturnsOneRowPerTokenAndWorker) {
   const Shape shape{.combine = CombineMode::kFast};
   const Batch batch = make_batch(shape, 9, Skew::kUniform);
-  with_workers(shape, 2, 9, [&](AllToAllTokenDispatcher& dispatcher) {
+  with_workers(shape, 2, 9, [&](RemoteTokenDispatcher& dispatcher) {
     Matrix out(shape.dtype, 9, shape.hidden_dim);
     dispatcher.combine(dispatcher.dispatch(batch.at(1)), out.view());
     EXPECT_LE(dispatcher.transport_count().bytes_in, 2 * (9 * shape.hidden_dim * dtype_bytes(shape.dtype) + 128));
@@ -293,7 +299,7 @@ TEST(TokenDispatcher, TwoDispatchesMayBeInFlight) {
   const Shape shape;
   const Batch batch = make_batch(shape, 9, Skew::kUniform);
   const std::string first = run_local(shape, batch, 0), second = run_local(shape, batch, 1);
-  with_workers(shape, 3, 9, [&](AllToAllTokenDispatcher& dispatcher) {
+  with_workers(shape, 3, 9, [&](RemoteTokenDispatcher& dispatcher) {
     for (int round = 0; round < 5; ++round) {
       Matrix a(shape.dtype, 9, shape.hidden_dim), b(shape.dtype, 9, shape.hidden_dim);
       DispatchHandle one = dispatcher.dispatch(batch.at(0));
@@ -312,14 +318,14 @@ TEST(TokenDispatcher, ASilentWorkerIsNamedAtTheDeadline) {
   const auto groups = make_local_groups(3);
   RankParts parts(1);
   const Batch batch = make_batch(shape, 2, Skew::kUniform);
-  AllToAllTokenDispatcher dispatcher(*groups[0], ExpertMap::contiguous(shape.num_experts, worker_ranks(2)), parts.context,
-                                     {.num_layers = 2,
-                                      .hidden_dim = shape.hidden_dim,
-                                      .max_tokens = 2,
-                                      .top_k = shape.top_k,
-                                      .dtype = shape.dtype,
-                                      .row_dtype = shape.row_dtype(),
-                                      .timeout = std::chrono::milliseconds(50)});
+  RemoteTokenDispatcher dispatcher(*groups[0], ExpertMap::contiguous(shape.num_experts, worker_ranks(2)), parts.context,
+                                   {.num_layers = 2,
+                                    .hidden_dim = shape.hidden_dim,
+                                    .max_tokens = 2,
+                                    .top_k = shape.top_k,
+                                    .dtype = shape.dtype,
+                                    .row_dtype = shape.row_dtype(),
+                                    .timeout = std::chrono::milliseconds(50)});
   Matrix out(shape.dtype, 2, shape.hidden_dim);
   DispatchHandle handle = dispatcher.dispatch(batch.at(0));
   try {
@@ -328,6 +334,70 @@ TEST(TokenDispatcher, ASilentWorkerIsNamedAtTheDeadline) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
     EXPECT_NE(std::string(error.what()).find("rank 1"), std::string::npos) << error.what();
+  }
+}
+
+/// One worker that answers the first request with `damage` done to its header.
+void answer_wrongly(Group& group, const Shape& shape, const std::function<void(WireHeader&)>& damage) {
+  RankParts parts(1);
+  const ExpertMap map = ExpertMap::contiguous(shape.num_experts, worker_ranks(1));
+  const ExpertBank bank = make_bank(shape, *parts.matmul, map, 0);
+  ReplyWriter replies(bank, *parts.matmul, parts.context,
+                      {.map_epoch = map.epoch(), .max_tokens = 2, .top_k = shape.top_k, .dtype = shape.dtype});
+  AlignedBuffer request(static_cast<std::size_t>(max_request_bytes(replies.shape())));
+  AlignedBuffer reply(static_cast<std::size_t>(max_reply_bytes(replies.shape())));
+  const Deadline deadline = group.now() + std::chrono::seconds(60);
+  const auto receive = group.irecv({request.data(), request.size()}, Rank{0}, kRequestTag, Fit::kUpTo);
+  const std::size_t bytes = group.wait(*receive, deadline);
+  const std::span<const std::byte> answer =
+      replies.write(parse_request({request.data(), bytes}, replies.shape()), {reply.data(), reply.size()});
+  WireHeader header = read_header(answer, map.epoch());
+  damage(header);
+  write_header(header, {reply.data(), reply.size()});
+  group.wait(*group.isend(answer, Rank{0}, kReplyTag), deadline);
+}
+
+TEST(TokenDispatcher, AnAnswerToSomethingElseIsAnErrorThatNamesTheRank) {
+  const Shape shape;
+  const Batch batch = make_batch(shape, 2, Skew::kUniform);
+  const std::vector<std::pair<std::string, std::function<void(WireHeader&)>>> cases = {
+      {"epoch of the expert map 2; allowed: 1", [](WireHeader& h) { h.map_epoch = 2; }},
+      {"protocol version", [](WireHeader& h) { h.version = 1; }},
+      {"kind", [](WireHeader& h) { h.kind = WireKind::kRows; }},
+      {"step", [](WireHeader& h) { h.step = 8; }},
+      {"layer", [](WireHeader& h) { h.layer = 0; }},
+      {"micro-batch 0; allowed: 1", [](WireHeader& h) { h.micro_batch = 0; }},
+      {"number of tokens", [](WireHeader& h) { h.num_tokens = 1; }},
+      {"number of rows", [](WireHeader& h) { h.num_rows = -1; }},
+      {"number of experts", [](WireHeader& h) { h.num_local_experts = 7; }},
+      {"width", [](WireHeader& h) { h.hidden_dim = 1; }},
+      {"dtype", [](WireHeader& h) { h.dtype = DType::kF32; }},
+      {"way to combine", [](WireHeader& h) { h.combine = CombineMode::kFast; }},
+  };
+  for (const auto& [what, damage] : cases) {
+    const auto groups = make_local_groups(2);
+    std::thread worker([&, &change = damage] { answer_wrongly(*groups[1], shape, change); });
+    RankParts parts(1);
+    RemoteTokenDispatcher dispatcher(*groups[0], ExpertMap::contiguous(shape.num_experts, worker_ranks(1)), parts.context,
+                                     {.num_layers = 2,
+                                      .hidden_dim = shape.hidden_dim,
+                                      .max_tokens = 2,
+                                      .top_k = shape.top_k,
+                                      .dtype = shape.dtype,
+                                      .row_dtype = shape.row_dtype()});
+    dispatcher.begin_step(7);
+    Matrix out(shape.dtype, 2, shape.hidden_dim);
+    DispatchArgs args = batch.at(1);
+    args.micro_batch = 1;
+    try {
+      dispatcher.combine(dispatcher.dispatch(args), out.view());
+      ADD_FAILURE() << what;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInternal);
+      EXPECT_EQ(std::string(error.what()).rfind("rank 1: ", 0), 0U) << error.what();
+      EXPECT_NE(std::string(error.what()).find(what), std::string::npos) << error.what();
+    }
+    worker.join();
   }
 }
 

@@ -1,4 +1,4 @@
-#include "moe/all_to_all_token_dispatcher.h"
+#include "moe/remote_token_dispatcher.h"
 
 #include <algorithm>
 #include <cstring>
@@ -10,7 +10,7 @@
 
 namespace ferry {
 
-AllToAllTokenDispatcher::AllToAllTokenDispatcher(Group& group, ExpertMap map, KernelContext context, const Options& options)
+RemoteTokenDispatcher::RemoteTokenDispatcher(Group& group, ExpertMap map, KernelContext context, const Options& options)
     : group_(group),
       map_(std::move(map)),
       context_(context),
@@ -37,12 +37,12 @@ AllToAllTokenDispatcher::AllToAllTokenDispatcher(Group& group, ExpertMap map, Ke
   if (is_fast) ones_.assign(static_cast<std::size_t>(max_sent), 1.0F);
 }
 
-AllToAllTokenDispatcher::~AllToAllTokenDispatcher() {
+RemoteTokenDispatcher::~RemoteTokenDispatcher() {
   const bool unfinished = std::any_of(in_flight_.begin(), in_flight_.end(), [](const InFlight& slot) { return slot.open; });
   if (unfinished) group_.abort();  // its buffers are about to go
 }
 
-void AllToAllTokenDispatcher::lay_out(InFlight& slot, const DispatchArgs& args) {
+void RemoteTokenDispatcher::lay_out(InFlight& slot, const DispatchArgs& args) {
   std::byte* request = slot.requests.data();
   std::byte* reply = slot.replies.data();
   const auto place = [](std::byte*& next, int64_t bytes) {
@@ -54,16 +54,16 @@ void AllToAllTokenDispatcher::lay_out(InFlight& slot, const DispatchArgs& args) 
     const RankRows& rows = slot.plan.ranks[w];
     Exchange& exchange = slot.workers[w];
     exchange.header = {.map_epoch = map_.epoch(),
-                       .dtype = static_cast<uint32_t>(options_.dtype),
                        .step = step_,
                        .layer = static_cast<int32_t>(args.layer),
                        .num_tokens = static_cast<int32_t>(rows.token_idx.size()),
                        .num_rows = static_cast<int32_t>(rows.row_token.size()),
                        .num_local_experts = static_cast<int32_t>(rows.expert_counts.size()),
                        .hidden_dim = static_cast<int32_t>(options_.hidden_dim),
-                       .token_dtype = static_cast<uint32_t>(options_.row_dtype),
+                       .dtype = options_.dtype,
+                       .token_dtype = options_.row_dtype,
                        .combine = options_.combine,
-                       .micro_batch = check_context().micro_batch};
+                       .micro_batch = args.micro_batch};
     exchange.request = place(request, request_bytes(exchange.header));
     exchange.reply = place(reply, reply_bytes(exchange.header));
   }
@@ -71,7 +71,7 @@ void AllToAllTokenDispatcher::lay_out(InFlight& slot, const DispatchArgs& args) 
   FERRY_CHECK_LE(reply, slot.replies.data() + slot.replies.size());
 }
 
-void AllToAllTokenDispatcher::fill_request(const RankRows& rows, const MatmulRows& tokens, Exchange& exchange) {
+void RemoteTokenDispatcher::fill_request(const RankRows& rows, const MatmulRows& tokens, Exchange& exchange) {
   write_header(exchange.header, exchange.request);
   const RequestParts parts = lay_out_request(exchange.header, exchange.request);
   std::copy(rows.expert_counts.begin(), rows.expert_counts.end(), parts.expert_counts);
@@ -84,7 +84,7 @@ void AllToAllTokenDispatcher::fill_request(const RankRows& rows, const MatmulRow
 }
 
 /// Tells the workers by how much each row counts.
-void AllToAllTokenDispatcher::send_weights(InFlight& slot) {
+void RemoteTokenDispatcher::send_weights(InFlight& slot) {
   for (std::size_t i = 0; i < slot.plan.slots.size(); ++i) {
     const SlotRow at = slot.plan.slots[i];
     Exchange& exchange = slot.workers[static_cast<std::size_t>(at.rank_idx)];
@@ -92,7 +92,7 @@ void AllToAllTokenDispatcher::send_weights(InFlight& slot) {
   }
 }
 
-DispatchHandle AllToAllTokenDispatcher::dispatch(const DispatchArgs& args) {
+DispatchHandle RemoteTokenDispatcher::dispatch(const DispatchArgs& args) {
   FERRY_CHECK(args.tokens.x.dtype == options_.row_dtype);
   FERRY_CHECK_EQ(args.tokens.x.cols, row_cols(options_.row_dtype, options_.hidden_dim));
   FERRY_CHECK_LE(args.tokens.x.rows, options_.max_tokens);
@@ -124,7 +124,7 @@ DispatchHandle AllToAllTokenDispatcher::dispatch(const DispatchArgs& args) {
 }
 
 /// Waits for a worker's reply; by then its request has long left.
-void AllToAllTokenDispatcher::await(Exchange& exchange, Rank worker) {
+WireHeader RemoteTokenDispatcher::await(Exchange& exchange, Rank worker) {
   {
     const Span span(Zone::kWaitCombine, 0, worker.value);
     group_.wait(*exchange.receive, deadline());
@@ -134,23 +134,17 @@ void AllToAllTokenDispatcher::await(Exchange& exchange, Rank worker) {
   group_.wait(*exchange.send, deadline());
   record_span(Zone::kDispatchSend, exchange.posted, now_ticks(), static_cast<uint32_t>(exchange.request.size()), peer);
   record_value(Zone::kRankRows, exchange.header.num_rows, peer);
+  return parse_reply(exchange.reply, exchange.header, worker);
 }
 
 /// Receives every worker's reply and counts what that cost.
-void AllToAllTokenDispatcher::await_all(InFlight& slot) {
+void RemoteTokenDispatcher::await_all(InFlight& slot) {
   using Seconds = std::chrono::duration<double>;
   const auto start = std::chrono::steady_clock::now();
   double slowest_s = 0;
   for (std::size_t w = 0; w < slot.workers.size(); ++w) {
     Exchange& exchange = slot.workers[w];
-    await(exchange, map_.ranks()[w]);
-    const WireHeader got = read_header(exchange.reply);
-    FERRY_CHECK(got.kind == WireKind::kReply);
-    FERRY_CHECK_EQ(got.map_epoch, exchange.header.map_epoch);
-    FERRY_CHECK_EQ(got.step, exchange.header.step);
-    FERRY_CHECK_EQ(got.layer, exchange.header.layer);
-    FERRY_CHECK_EQ(got.micro_batch, exchange.header.micro_batch);
-    FERRY_CHECK_EQ(got.num_rows, exchange.header.num_rows);
+    const WireHeader got = await(exchange, map_.ranks()[w]);
     exchange.receive.reset();
     exchange.send.reset();
     slowest_s = std::max(slowest_s, static_cast<double>(got.compute_ns) * 1e-9);
@@ -164,7 +158,7 @@ void AllToAllTokenDispatcher::await_all(InFlight& slot) {
   transport_.transport_s += std::clamp(under_way_s, 0.0, wait_s);
 }
 
-void AllToAllTokenDispatcher::combine(DispatchHandle handle, MatrixView out) {
+void RemoteTokenDispatcher::combine(DispatchHandle handle, MatrixView out) {
   InFlight& slot = in_flight_.at(static_cast<std::size_t>(handle.release()));
   FERRY_CHECK(slot.open);
   await_all(slot);
@@ -177,7 +171,7 @@ void AllToAllTokenDispatcher::combine(DispatchHandle handle, MatrixView out) {
 }
 
 /// Sums a token's rows in slot order.
-void AllToAllTokenDispatcher::add_experts(InFlight& slot, MatrixView out) {
+void RemoteTokenDispatcher::add_experts(InFlight& slot, MatrixView out) {
   for (std::size_t i = 0; i < slot.plan.slots.size(); ++i) {
     const SlotRow at = slot.plan.slots[i];
     Exchange& exchange = slot.workers[static_cast<std::size_t>(at.rank_idx)];
@@ -190,7 +184,7 @@ void AllToAllTokenDispatcher::add_experts(InFlight& slot, MatrixView out) {
 }
 
 /// Sums what the workers have added up for a token, in the order of ranks.
-void AllToAllTokenDispatcher::add_workers(InFlight& slot, MatrixView out) {
+void RemoteTokenDispatcher::add_workers(InFlight& slot, MatrixView out) {
   const auto slots = static_cast<std::size_t>(workers_per_token_);
   const std::span<const std::byte*> slot_rows = std::span(slot_rows_).first(static_cast<std::size_t>(out.rows) * slots);
   std::ranges::fill(slot_rows, nullptr);
@@ -205,7 +199,7 @@ void AllToAllTokenDispatcher::add_workers(InFlight& slot, MatrixView out) {
   ferry::combine(context_, {.slot_rows = slot_rows, .slot_weights = ones_.data(), .num_slots = workers_per_token_, .out = out});
 }
 
-void AllToAllTokenDispatcher::send_control(WireKind kind) {
+void RemoteTokenDispatcher::send_control(WireKind kind) {
   const WireHeader header{.kind = kind, .map_epoch = map_.epoch(), .step = step_};
   std::vector<std::byte> message(sizeof(WireHeader));
   write_header(header, message);

@@ -13,9 +13,9 @@
 
 namespace ferry {
 
-/// Experts on other ranks. Every worker gets one message per layer, also when none of its experts was chosen, and sends one
+/// Experts on other ranks, around this one like a star. Every worker gets one message per layer, also when none of its experts was chosen, and sends one
 /// back; the buffers for both are sized at start.
-class AllToAllTokenDispatcher final : public TokenDispatcher {
+class RemoteTokenDispatcher final : public TokenDispatcher {
  public:
   struct Options {
     int64_t num_layers = 0;
@@ -28,8 +28,8 @@ class AllToAllTokenDispatcher final : public TokenDispatcher {
     std::chrono::milliseconds timeout{30000};  // for a worker to answer
   };
   /// `group` carries the messages and outlives this.
-  AllToAllTokenDispatcher(Group& group, ExpertMap map, KernelContext context, const Options& options);
-  ~AllToAllTokenDispatcher() override;
+  RemoteTokenDispatcher(Group& group, ExpertMap map, KernelContext context, const Options& options);
+  ~RemoteTokenDispatcher() override;
 
   void begin_step(int64_t step) override { step_ = step; }
   DispatchHandle dispatch(const DispatchArgs& args) override;
@@ -60,13 +60,13 @@ class AllToAllTokenDispatcher final : public TokenDispatcher {
 
   void send_control(WireKind kind);
   void lay_out(InFlight& slot, const DispatchArgs& args);
-  void await(Exchange& exchange, Rank worker);
+  WireHeader await(Exchange& exchange, Rank worker);
   void await_all(InFlight& slot);
   static void fill_request(const RankRows& rows, const MatmulRows& tokens, Exchange& exchange);
   void send_weights(InFlight& slot);
   void add_experts(InFlight& slot, MatrixView out);
   void add_workers(InFlight& slot, MatrixView out);
-  Deadline deadline() const { return std::chrono::steady_clock::now() + options_.timeout; }
+  Deadline deadline() const { return group_.now() + options_.timeout; }
 
   Group& group_;
   ExpertMap map_;
