@@ -63,9 +63,9 @@ void block_termination_signals() {
 /// A failed rank does not wait for others, which may be gone: it leaves and they notice.
 int fail(Cluster& cluster, const char* message, int exit_code) {
   if (cluster.is_coordinator() || !cluster.coordinator_tells()) complain(cluster.rank().value, message);
-  cluster.linger();
+  cluster.await_coordinators_end();
   cluster.abandon();
-  cluster.quick_exit_if_abandoned(exit_code);
+  cluster.exit_if_abandoned(exit_code);
   return exit_code;
 }
 
@@ -88,7 +88,7 @@ int run(const Options& options) {
   if (!cluster->is_coordinator() || options.command == Command::kServe) block_termination_signals();
   try {
     const int exit_code = run_command(options, *cluster);
-    cluster->quick_exit_if_abandoned(exit_code);
+    cluster->exit_if_abandoned(exit_code);
     return exit_code;
   } catch (const Error& error) {
     return fail(*cluster, error.what(), exit_code_of(error));

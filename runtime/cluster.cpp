@@ -1,12 +1,7 @@
 #include "runtime/cluster.h"
 
-#include <sched.h>
-
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <mutex>
 #include <new>
 #include <optional>
 #include <utility>
@@ -15,62 +10,16 @@
 #include "comm/gloo/gloo_group.h"
 #include "runtime/base/check.h"
 #include "runtime/base/error.h"
+#include "runtime/cluster/handshake.h"
+#include "runtime/version.h"
 
 namespace ferry {
 namespace {
 
-constexpr std::size_t kGreetingBytes = 256;
-constexpr std::size_t kReportBytes = 1100;  // an Error's line, or terms
 constexpr std::chrono::seconds kStartTimeout{60};
 constexpr std::chrono::seconds kLeaveTimeout{2};         // for all ranks to hear that they leave
 constexpr std::chrono::milliseconds kExitTimeout{4000};  // from a loss to the end of this process
-constexpr std::chrono::seconds kLingerTimeout{3};        // for the coordinator to tell its clients and go
-constexpr int64_t kMicroBatchRows = 256;                 // of fewer rows, reading the weights twice costs what overlapping wins
-
-/// Every rank's text of less than `record_bytes`, by rank.
-std::vector<std::string> gather_texts(Group& group, const std::string& text, std::size_t record_bytes, Deadline deadline) {
-  std::vector<std::byte> mine(record_bytes), all(record_bytes * static_cast<std::size_t>(group.size()));
-  std::memcpy(mine.data(), text.data(), std::min(text.size(), record_bytes - 1));
-  group.all_gather(mine, all, deadline);
-  std::vector<std::string> texts;
-  for (std::size_t begin = 0; begin < all.size(); begin += record_bytes)
-    texts.emplace_back(reinterpret_cast<const char*>(all.data() + begin));
-  return texts;
-}
-
-/// Ends the process if MPI does not start in time.
-class StartGuard {
- public:
-  StartGuard() : thread_([this] { watch(); }) {}
-  /// MPI has started.
-  ~StartGuard() {
-    {
-      const std::scoped_lock lock(mutex_);
-      has_started_ = true;
-    }
-    started_.notify_all();
-    thread_.join();
-  }
-  StartGuard(const StartGuard&) = delete;
-  StartGuard& operator=(const StartGuard&) = delete;
-
- private:
-  void watch() {
-    std::unique_lock lock(mutex_);
-    if (started_.wait_for(lock, kStartTimeout, [this] { return has_started_; })) return;
-    if (MpiRuntime::launch_rank() == 0) {
-      std::fprintf(stderr, "ferry: error: not all ranks came within %lld s; each needs this program and valid options\n",
-                   static_cast<long long>(kStartTimeout.count()));
-    }
-    std::fflush(nullptr);
-    std::_Exit(EXIT_FAILURE);
-  }
-
-  std::mutex mutex_;
-  std::condition_variable started_;
-  bool has_started_ = false;
-  std::thread thread_;
-};
+constexpr std::chrono::seconds kNoticeTimeout{3};        // for the coordinator to tell its clients and go
 
 const char* transport_name(TransportKind kind) {
   switch (kind) {
@@ -81,76 +30,34 @@ const char* transport_name(TransportKind kind) {
   return "";
 }
 
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
-
-/// The first line of `text` that is not in `other` at the same place.
-std::string first_other_line(const std::string& text, const std::string& other) {
-  const auto at =
-      static_cast<std::size_t>(std::mismatch(text.begin(), text.end(), other.begin(), other.end()).first - text.begin());
-  const std::size_t begin = at == 0 ? 0 : text.rfind('\n', at - 1) + 1;  // npos + 1 is 0
-  return text.substr(begin, text.find('\n', at) - begin);
-}
-
-Error disagreement(std::size_t rank, const std::string& theirs, const std::string& ours) {
-  return {ErrorCode::kInvalidArgument, "rank " + std::to_string(rank) + " has " + theirs + ", the coordinator " + ours +
-                                           "; allowed: the same on every rank"};
-}
-
-/// A rank's report is a letter for the error's code and its message, or a line break and its terms.
-std::string report_of(const std::optional<Error>& complaint, const std::vector<std::string>& terms) {
-  if (complaint) return static_cast<char>('A' + static_cast<int>(complaint->code())) + std::string(complaint->what());
-  std::string report = "\n";
-  for (const std::string& line : terms) report += line + "\n";
-  return report;
-}
-
-/// What is wrong with the ranks' reports, if anything.
-std::optional<Error> judge(const std::vector<std::string>& reports) {
-  for (std::size_t r = 0; r < reports.size(); ++r) {
-    if (reports[r][0] == '\n') continue;
-    return Error(static_cast<ErrorCode>(reports[r][0] - 'A'),
-                 (r == 0 ? "" : "rank " + std::to_string(r) + ": ") + reports[r].substr(1));
-  }
-  for (std::size_t r = 1; r < reports.size(); ++r) {
-    if (reports[r] != reports[0])
-      return disagreement(r, first_other_line(reports[r], reports[0]), first_other_line(reports[0], reports[r]));
-  }
-  return std::nullopt;
-}
-
-/// The cores that this process may run on, empty if the system does not say.
-const cpu_set_t& own_cores() {
-  static const cpu_set_t cores = [] {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    sched_getaffinity(0, sizeof set, &set);
-    return set;
-  }();
-  return cores;
-}
-
-/// The same for ranks of one host that may run on the same cores.
-std::string place_name(const std::string& host) {
-  const std::string_view cores(reinterpret_cast<const char*>(&own_cores()), sizeof(cpu_set_t));
-  return host + " " + std::to_string(std::hash<std::string_view>()(cores));
-}
-
 /// Waits a moment until all ranks are here, so that none takes one that leaves for a lost one.
 void leave_together(Group& group) {
   try {
-    group.barrier(std::chrono::steady_clock::now() + kLeaveTimeout);
+    group.barrier(group.now() + kLeaveTimeout);
   } catch (const Error&) {  // one has left already, so all know
   }
 }
 
 }  // namespace
 
-int available_cores() { return std::max(1, CPU_COUNT(&own_cores())); }
+Cluster::Cluster(std::unique_ptr<Group> group) : rank_(group->rank()), size_(group->size()), group_(std::move(group)) {
+  cores_ = {.cores = available_cores(),
+            .is_coordinator = is_coordinator(),
+            .has_workers = size_ > 1,
+            .ranks_on_cores = size_,
+            .coordinator_on_cores = true};
+  if (size_ == 1) group_.reset();
+}
 
 Cluster::Cluster(const EngineOptions& options) {
+  cores_.cores = available_cores();
   if (!MpiRuntime::launched_by_mpirun()) return;
   {
-    const StartGuard guard;
+    ExitGuard start;  // MPI waits for all ranks without a deadline
+    start.end_within(kStartTimeout, MpiRuntime::launch_rank() != 0
+                                        ? ""
+                                        : "ferry: error: not all ranks came within " + std::to_string(kStartTimeout.count()) +
+                                              " s; each needs this program and valid options");
     mpi_ = std::make_unique<MpiRuntime>();
   }
   rank_ = mpi_->rank();
@@ -166,25 +73,28 @@ Cluster::Cluster(const EngineOptions& options) {
   }
 }
 
-/// Ranks with different transports would wait for each other for ever.
-void Cluster::check_greetings(const std::vector<std::string>& greetings, Group& group) {
-  for (std::size_t r = 1; r < greetings.size(); ++r) {
-    if (first_line(greetings[r]) == first_line(greetings[0])) continue;
+/// Ranks with different transports would wait for each other for ever, and those of another program misread each other.
+void Cluster::greet(Group& group, const EngineOptions& options) {
+  const HandshakeReport own{.complaint = {},
+                            .terms = {program_identity(), std::string("--transport ") + transport_name(options.transport)},
+                            .place = place_name(mpi_->host_name())};
+  const std::vector<HandshakeReport> reports = exchange_reports(group, own, group.now() + kStartTimeout);
+  if (const std::optional<Error> disagreement = find_disagreement(reports)) {
     leave_together(group);
-    if (!is_coordinator()) std::_Exit(EXIT_FAILURE);  // the coordinator says why
-    throw disagreement(r, first_line(greetings[r]), first_line(greetings[0]));
+    if (!is_coordinator()) exit_now(EXIT_FAILURE);  // the coordinator says why
+    throw *disagreement;
   }
+  const auto shares_cores = [&](const HandshakeReport& other) { return other.place == own.place; };
+  cores_ = {.cores = available_cores(),
+            .is_coordinator = is_coordinator(),
+            .has_workers = true,
+            .ranks_on_cores = static_cast<int>(std::ranges::count_if(reports, shares_cores)),
+            .coordinator_on_cores = shares_cores(reports[0])};
 }
 
 void Cluster::join(const EngineOptions& options) {
   std::unique_ptr<Group> mpi_group = make_mpi_group(*mpi_);
-  const std::string greeting =
-      std::string("--transport ") + transport_name(options.transport) + "\n" + place_name(mpi_->host_name());
-  const std::vector<std::string> greetings =
-      gather_texts(*mpi_group, greeting, kGreetingBytes, std::chrono::steady_clock::now() + kStartTimeout);
-  check_greetings(greetings, *mpi_group);
-  ranks_on_cores_ = static_cast<int>(std::count(greetings.begin(), greetings.end(), greeting));
-  coordinator_on_cores_ = greetings[0] == greeting;
+  greet(*mpi_group, options);
   const GlooOptions gloo{.net_interface = options.net_interface};
   const bool one_host = mpi_->local_size() == size_;
   const bool use_gloo = options.transport == TransportKind::kGloo || (options.transport == TransportKind::kAuto && !one_host);
@@ -199,35 +109,19 @@ void Cluster::join(const EngineOptions& options) {
       std::make_unique<LivenessMonitor>(bootstrap, gloo, [this](Rank lost, const std::string& reason) { lose(lost, reason); });
 }
 
+/// A lost rank ends the job. Should the thread that talks to MPI not come back to see it (Open MPI's TCP transport can block
+/// for good inside MPI_Test when a connection breaks in mid-message), the guard ends the process.
 void Cluster::lose(Rank lost, const std::string& reason) {
   group_->fail(lost, reason);
-  const std::scoped_lock lock(mutex_);
-  if (!lost_reason_.empty()) return;
-  lost_reason_ = "rank " + std::to_string(lost.value) + ": " + reason;
-  lost_.notify_all();
-  if (on_lost_) on_lost_(lost_reason_);
-  exit_guard_ = std::thread([this] { guard_exit(); });
-}
-
-/// A lost rank ends the job. Should the thread that talks to MPI not come back to see it (Open MPI's TCP transport can block
-/// for good inside MPI_Test when a connection breaks in mid-message), the process ends here.
-void Cluster::guard_exit() {
-  std::unique_lock lock(mutex_);
-  if (left_.wait_for(lock, kExitTimeout, [this] { return is_leaving_; })) return;
-  std::fprintf(stderr, "ferry: rank %d leaves without cleaning up: %s\n", rank_.value, lost_reason_.c_str());
-  std::fflush(nullptr);
-  std::_Exit(EXIT_FAILURE);
+  const std::string who = "rank " + std::to_string(lost.value) + ": " + reason;
+  if (!losses_.report(who)) return;
+  exit_guard_.end_within(kExitTimeout, "ferry: rank " + std::to_string(rank_.value) + " leaves without cleaning up: " + who);
 }
 
 /// From here on nobody is told of losses, and this process is free to end.
 void Cluster::end_watch() {
   liveness_.reset();
-  {
-    const std::scoped_lock lock(mutex_);
-    is_leaving_ = true;
-  }
-  left_.notify_all();
-  if (exit_guard_.joinable()) exit_guard_.join();
+  exit_guard_.leave();
 }
 
 Cluster::~Cluster() {
@@ -236,65 +130,44 @@ Cluster::~Cluster() {
   if (abandoned_ && group_ != nullptr) group_->abort();
 }
 
-int Cluster::default_threads() const {
-  const int cores = available_cores();
-  if (is_coordinator()) return cores;
-  const int workers = ranks_on_cores_ - (coordinator_on_cores_ ? 1 : 0);
-  return std::clamp(2 * cores / std::max(1, workers), 1, cores);
+Cluster::LossWatch::LossWatch(Cluster& cluster, LossNotice::Listener on_lost) : cluster_(cluster) {
+  cluster_.losses_.listen(std::move(on_lost));
 }
 
-int64_t Cluster::default_micro_batch() const { return group_ == nullptr || ranks_on_cores_ > 1 ? 0 : kMicroBatchRows; }
-
-std::chrono::microseconds Cluster::thread_spin() const { return std::chrono::microseconds(ranks_on_cores_ > 1 ? 0 : 50); }
-
-Cluster::LossWatch::LossWatch(Cluster& cluster, std::function<void(const std::string&)> on_lost) : cluster_(cluster) {
-  const std::scoped_lock lock(cluster_.mutex_);
-  cluster_.on_lost_ = std::move(on_lost);
-  if (!cluster_.lost_reason_.empty()) cluster_.on_lost_(cluster_.lost_reason_);
-}
-
-Cluster::LossWatch::~LossWatch() {
-  const std::scoped_lock lock(cluster_.mutex_);
-  cluster_.on_lost_ = {};
-}
+Cluster::LossWatch::~LossWatch() { cluster_.losses_.listen({}); }
 
 void Cluster::agree(const std::function<Terms()>& prepare, std::chrono::milliseconds timeout) {
-  Terms terms;
-  std::optional<Error> complaint;
+  HandshakeReport own;
   try {
-    terms = prepare();
+    own.terms = prepare();
   } catch (const Error& error) {
-    complaint = error;
+    own.complaint = error;
   } catch (const std::bad_alloc&) {
-    complaint = Error(ErrorCode::kResourceExhausted, "out of memory while loading");
+    own.complaint = Error(ErrorCode::kResourceExhausted, "out of memory while loading");
   } catch (const std::exception& error) {
-    complaint = Error(ErrorCode::kInternal, error.what());
+    own.complaint = Error(ErrorCode::kInternal, error.what());
   }
   if (group_ == nullptr) {
-    if (complaint) throw *complaint;
+    if (own.complaint) throw *own.complaint;
     return;
   }
-  const std::vector<std::string> reports =
-      gather_texts(*group_, report_of(complaint, terms), kReportBytes, std::chrono::steady_clock::now() + timeout);
-  const std::optional<Error> verdict = judge(reports);
-  if (!verdict) return;
+  const std::vector<HandshakeReport> reports = exchange_reports(*group_, own, group_->now() + timeout);
+  const std::optional<Error> disagreement = find_disagreement(reports);
+  if (!disagreement) return;
   coordinator_tells_ = true;
   leave_together(*group_);
-  throw *verdict;
+  throw *disagreement;
 }
 
-void Cluster::linger() const {
+void Cluster::await_coordinators_end() const {
   if (is_coordinator() || group_ == nullptr || group_->async_error().empty()) return;
-  std::unique_lock lock(mutex_);
-  lost_.wait_for(lock, kLingerTimeout, [this] { return !lost_reason_.empty(); });  // a worker's monitor watches rank 0 alone
+  losses_.wait_for(kNoticeTimeout);  // a worker's monitor watches rank 0 alone
 }
 
 void Cluster::abandon() { abandoned_ = true; }
 
-void Cluster::quick_exit_if_abandoned(int exit_code) {
-  if (!abandoned_ || mpi_ == nullptr) return;
-  std::fflush(nullptr);
-  std::_Exit(exit_code);
+void Cluster::exit_if_abandoned(int exit_code) const {
+  if (abandoned_ && mpi_ != nullptr) exit_now(exit_code);
 }
 
 }  // namespace ferry

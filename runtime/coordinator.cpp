@@ -295,7 +295,7 @@ void Coordinator::Impl::wait_for_work(std::unique_lock<std::mutex>& lock) {
   lock.lock();
   if (is_fetching || !inbox_.empty() || !aborts_.empty() || !actions_.empty() || stop_ || !lost_reason_.empty()) return;
   const Span span(Zone::kIdle);
-  if (wake_.wait_for(lock, Engine::kKeepAlivePeriod) == std::cv_status::no_timeout) return;
+  if (wake_.wait_for(lock, kKeepAlivePeriod) == std::cv_status::no_timeout) return;
   lock.unlock();
   engine_.keep_alive();
   lock.lock();

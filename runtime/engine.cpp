@@ -1,7 +1,5 @@
 #include "runtime/engine.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <functional>
@@ -19,10 +17,6 @@ namespace {
 
 constexpr int64_t kBlockTokens = 16;  // of a KV block
 
-std::chrono::milliseconds to_milliseconds(double seconds) {
-  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3));
-}
-
 /// Runs `allocate`, whose buffers have a row for every token of a step: if they do not fit, the option to change is known.
 void name_token_budget(const EngineOptions& options, const std::function<void()>& allocate) {
   try {
@@ -34,50 +28,10 @@ void name_token_budget(const EngineOptions& options, const std::function<void()>
 
 }  // namespace
 
-ComputeResources::ComputeResources(const EngineOptions& options, const Cluster& cluster, DType dtype)
-    : pool(options.threads > 0 ? options.threads : cluster.default_threads(), cluster.thread_spin(), &pool_trace) {
-  recorder().set_idle_level(options.profile == "off" ? TraceLevel::kOff : static_cast<TraceLevel>(options.profile[0] - '0'));
-  const OpTable& table = select_op_table(options.kernels);
-  context = {.pool = &pool, .ops = &table};
-  matmul = select_matmul(options.matmul, dtype, table.name);
-}
-
-ExpertMap make_expert_map(const ModelConfig& config, const Cluster& cluster) {
-  std::vector<Rank> ranks;
-  for (int32_t r = cluster.num_workers() > 0 ? 1 : 0; r < cluster.size(); ++r) ranks.push_back({r});
-  return ExpertMap::contiguous(config.moe.num_experts, ranks);
-}
-
-Cluster::Terms make_terms(const EngineOptions& options, const ModelConfig& config, const Quantization& quantization) {
-  const MoeConfig& moe = config.moe;
-  return {std::string("--dtype ") + dtype_name(options.dtype.value_or(config.dtype)),
-          "--token-budget " + std::to_string(options.token_budget),
-          std::string("--combine ") + (options.combine == CombineMode::kFast ? "fast" : "exact"),
-          "--quantize " + quantization_name(quantization),
-          "a config.json with " + std::to_string(config.num_layers()) + " layers of width " +
-              std::to_string(config.hidden_dim) + " and " + std::to_string(moe.num_experts) + " experts of width " +
-              std::to_string(moe.intermediate_dim) + ", " + std::to_string(moe.top_k) + " per token"};
-}
-
-LoadOptions make_load_options(const EngineOptions& options, DType dtype) {
-  LoadOptions load{.dtype = dtype,
-                   .weights = plan_weights(options.model, options.quantization),
-                   .check_finite = options.check_weights,
-                   .progress = {}};
-  if (isatty(STDERR_FILENO) == 0) return load;
-  load.progress = [total = int64_t{0}, start = std::chrono::steady_clock::now()](int64_t bytes) mutable {
-    total += bytes;
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    if (seconds > 0.5)
-      std::fprintf(stderr, "\rferry: packed %.2f GB in %.1f s\033[K", static_cast<double>(total) * 1e-9, seconds);
-  };
-  return load;
-}
-
 Engine::Engine(const EngineOptions& options, Cluster& cluster, LogitRows logit_rows) : cluster_(cluster) {
   const auto prepare = [&] {
     load(options, logit_rows);
-    return make_terms(options, config_, weights_.quantization);
+    return make_terms(options, config_, weights_.quantization, *compute_);
   };
   cluster.agree(prepare, kLoadTimeout);
   name_token_budget(options, [&] { make_dispatcher(options); });
@@ -211,13 +165,13 @@ void Engine::make_dispatcher(const EngineOptions& options) {
   dispatcher_ = std::make_unique<RemoteTokenDispatcher>(
       *cluster_.group(), make_expert_map(config_, cluster_), compute_->context,
       RemoteTokenDispatcher::Options{.num_layers = config_.num_layers(),
-                                       .hidden_dim = config_.hidden_dim,
-                                       .max_tokens = max_tokens,
-                                       .top_k = config_.moe.top_k,
-                                       .dtype = dtype_,
-                                       .row_dtype = weights_.quantization.experts ? DType::kI8 : dtype_,
-                                       .combine = options.combine,
-                                       .timeout = to_milliseconds(options.peer_timeout_s)});
+                                     .hidden_dim = config_.hidden_dim,
+                                     .max_tokens = max_tokens,
+                                     .top_k = config_.moe.top_k,
+                                     .dtype = dtype_,
+                                     .row_dtype = weights_.quantization.experts ? DType::kI8 : dtype_,
+                                     .combine = options.combine,
+                                     .timeout = to_milliseconds(options.peer_timeout_s)});
 }
 
 CaptureInfo Engine::describe_run() const {

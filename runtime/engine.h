@@ -7,8 +7,6 @@
 #include <vector>
 
 #include "kernels/matmul.h"
-#include "kernels/op_table.h"
-#include "kernels/ops.h"
 #include "runtime/cluster.h"
 #include "runtime/model/config.h"
 #include "runtime/model/qwen3_5.h"
@@ -16,7 +14,7 @@
 #include "runtime/model/tokenizer.h"
 #include "runtime/model_info.h"
 #include "runtime/options.h"
-#include "runtime/pool_trace.h"
+#include "runtime/rank_setup.h"
 #include "runtime/schedule/sampler.h"
 #include "runtime/schedule/scheduler.h"
 #include "runtime/state/kv_cache.h"
@@ -24,29 +22,6 @@
 #include "runtime/trace_session.h"
 
 namespace ferry {
-
-inline constexpr std::chrono::minutes kLoadTimeout{30};  // for the slowest rank to load its weights
-
-/// Threads, chosen kernels and matrix product of a rank.
-struct ComputeResources {
-  ComputeResources(const EngineOptions& options, const Cluster& cluster, DType dtype);
-
-  PoolTrace pool_trace;
-  ThreadPool pool;
-  KernelContext context;
-  std::unique_ptr<MatmulBackend> matmul;
-};
-
-/// Which ranks hold the routed experts: the workers, or this process when it is alone. Throws Error if there are more workers
-/// than experts.
-ExpertMap make_expert_map(const ModelConfig& config, const Cluster& cluster);
-
-/// What a worker and the coordinator must have in common, or the rows between them would be misread.
-Cluster::Terms make_terms(const EngineOptions& options, const ModelConfig& config, const Quantization& quantization);
-
-/// Says on stderr how loading goes; one line, rewritten in place on a terminal. Throws Error for a folder of packed weights that
-/// holds other ones than options ask for.
-LoadOptions make_load_options(const EngineOptions& options, DType dtype);
 
 /// Rank 0's inner half: model, caches and dispatcher, and the step that drives them. Made by one thread and used by one at a
 /// time.
@@ -94,7 +69,6 @@ class Engine {
 
   /// Call while no step runs, at least every kKeepAlivePeriod.
   void keep_alive() { dispatcher_->keep_alive(); }
-  static constexpr std::chrono::seconds kKeepAlivePeriod{5};
 
   /// The cluster lost a rank: the destructor will not wait for anyone.
   void abandon();

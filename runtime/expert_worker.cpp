@@ -10,14 +10,14 @@
 #include "moe/reply_writer.h"
 #include "profiler/span.h"
 #include "runtime/base/error.h"
-#include "runtime/engine.h"
+#include "runtime/rank_setup.h"
 #include "runtime/trace_worker.h"
 
 namespace ferry {
 namespace {
 
 constexpr Rank kSource{0};
-// An idle coordinator says every Engine::kKeepAlivePeriod that it is alive; several missed ones mean that it hangs.
+// An idle coordinator says every kKeepAlivePeriod that it is alive; several missed ones mean that it hangs.
 constexpr int kMissedKeepAlives = 3;
 
 class ExpertWorker {
@@ -25,7 +25,7 @@ class ExpertWorker {
   ExpertWorker(const EngineOptions& options, Cluster& cluster) : cluster_(cluster) {
     const auto prepare = [&] {
       load(options);
-      return make_terms(options, config_, quantization_);
+      return make_terms(options, config_, quantization_, *compute_);
     };
     cluster.agree(prepare, kLoadTimeout);
   }
@@ -92,8 +92,8 @@ class ExpertWorker {
           AlignedBuffer(std::max(static_cast<std::size_t>(max_request_bytes(replies_->shape())), sizeof(TraceCommand)));
     reply_ = AlignedBuffer(static_cast<std::size_t>(max_reply_bytes(replies_->shape())));
     trace_ = std::make_unique<TraceWorker>(cluster_.rank(), compute_->pool.num_threads(), options.clock_skew, map.epoch());
-    const std::chrono::milliseconds peer_timeout(static_cast<int64_t>(options.peer_timeout_s * 1e3));
-    idle_timeout_ = std::max<std::chrono::milliseconds>(peer_timeout, kMissedKeepAlives * Engine::kKeepAlivePeriod);
+    const std::chrono::milliseconds peer_timeout = to_milliseconds(options.peer_timeout_s);
+    idle_timeout_ = std::max<std::chrono::milliseconds>(peer_timeout, kMissedKeepAlives * kKeepAlivePeriod);
     idle_timeout_ += peer_timeout;  // a step may itself wait that long for another worker
   }
 

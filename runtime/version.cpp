@@ -1,5 +1,12 @@
 #include "runtime/version.h"
 
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <vector>
+
 #include "comm/gloo/gloo_group.h"
 #include "comm/mpi/mpi_group.h"
 #include "kernels/matmul.h"
@@ -9,6 +16,23 @@
 namespace ferry {
 
 const char* version_number() { return build_info::kVersion; }
+
+std::string program_identity() {
+  std::ifstream file("/proc/self/exe", std::ios::binary);
+  std::vector<char> block(std::size_t{1} << 20);
+  uint64_t hash = 0xcbf29ce484222325;
+  while (file.read(block.data(), static_cast<std::streamsize>(block.size())), file.gcount() > 0) {
+    const auto size = static_cast<std::size_t>(file.gcount());
+    for (std::size_t i = 0; i + sizeof(uint64_t) <= size; i += sizeof(uint64_t)) {
+      uint64_t word = 0;
+      std::memcpy(&word, &block[i], sizeof word);
+      hash = (hash ^ word) * 0x100000001b3;
+    }
+  }
+  std::array<char, 17> digits{};
+  std::snprintf(digits.data(), digits.size(), "%016llx", static_cast<unsigned long long>(hash));
+  return std::string("ferry ") + build_info::kVersion + " (build " + digits.data() + ")";
+}
 
 std::string version_text() {
   std::string kernels;

@@ -17,6 +17,8 @@ std::span<const Target> all_targets() {
       {"detokenizer", detokenize},
       {"chat", render_chat},
       {"wire_request", parse_request_message},
+      {"handshake", parse_handshake},
+      {"trace_message", parse_trace_message},
       {"capture", decode_capture},
       {"options", parse_command_line},
   };

@@ -41,6 +41,8 @@ void render_chat(Input input);
 
 // wire_targets.cpp
 void parse_request_message(Input input);
+void parse_handshake(Input input);
+void parse_trace_message(Input input);
 void decode_capture(Input input);
 void parse_command_line(Input input);
 

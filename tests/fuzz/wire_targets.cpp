@@ -6,7 +6,9 @@
 #include "profiler/capture.h"
 #include "runtime/base/aligned_buffer.h"
 #include "runtime/base/check.h"
+#include "runtime/cluster/handshake.h"
 #include "runtime/options.h"
+#include "runtime/trace_wire.h"
 #include "tests/fuzz/targets.h"
 
 // What comes from other ranks, from a capture's folder and from the command line.
@@ -14,15 +16,43 @@
 namespace ferry::fuzz {
 
 void parse_request_message(Input input) {
-  if (input.size() < sizeof(WireHeader)) return;
+  const WorkerShape shape{.map_epoch = 1,
+                          .num_layers = 4,
+                          .num_local_experts = 2,
+                          .hidden_dim = 5,
+                          .dtype = DType::kBF16,
+                          .token_dtype = DType::kI8,
+                          .combine = CombineMode::kFast,
+                          .max_tokens = 64,
+                          .rows_per_token = 2};
   AlignedBuffer message(input.size());
-  std::memcpy(message.data(), input.data(), input.size());
-  const RequestView view = parse_request({message.data(), message.size()});
+  if (!input.empty()) std::memcpy(message.data(), input.data(), input.size());
+  const RequestView view = parse_request({message.data(), message.size()}, shape);
   int64_t num_rows = 0;
   for (const int32_t count : view.expert_counts) num_rows += count;
   FERRY_CHECK_EQ(num_rows, static_cast<int64_t>(view.row_token.size()));
   for (const int32_t token : view.row_token) FERRY_CHECK(token >= 0 && token < view.header.num_tokens);
   FERRY_CHECK_LE(view.tokens.x.rows * view.tokens.x.cols, static_cast<int64_t>(input.size()));
+  FERRY_CHECK_LE(reply_bytes(view.header), max_reply_bytes(shape));
+}
+
+void parse_handshake(Input input) {
+  const HandshakeReport report = decode_report(std::as_bytes(input), Rank{1});
+  const std::vector<std::byte> bytes = encode_report(report);
+  FERRY_CHECK(bytes.size() == input.size() || report.complaint.has_value());  // an Error's text is made one line
+}
+
+/// A trace command, or a trace reply to a command that fetches.
+void parse_trace_message(Input input) {
+  const auto bytes = std::as_bytes(input);
+  TraceCommand fetch{.op = TraceCommand::Op::kFetch, .number = 1};
+  fetch.header.map_epoch = 1;
+  if (bytes.size() <= sizeof(TraceCommand)) {
+    parse_trace_command(bytes, 1);
+  } else {
+    FERRY_CHECK_EQ(static_cast<int64_t>(sizeof(TraceReply)) + parse_trace_reply(bytes, fetch, Rank{1}).num_bytes,
+                   static_cast<int64_t>(bytes.size()));
+  }
 }
 
 void decode_capture(Input input) {

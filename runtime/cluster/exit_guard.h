@@ -1,0 +1,36 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace ferry {
+
+/// Ends the process at once, past exit handlers and destructors, which could wait for a lost rank. What was printed is written out.
+[[noreturn]] void exit_now(int exit_code);
+
+/// Sees to it that a process which should end does end, whatever its other threads are stuck in. Any thread may call anything.
+class ExitGuard {
+ public:
+  ExitGuard() = default;
+  /// leave().
+  ~ExitGuard();
+  ExitGuard(const ExitGuard&) = delete;
+  ExitGuard& operator=(const ExitGuard&) = delete;
+
+  /// Unless leave() comes within `limit`, prints `line` (if it is not empty) to stderr and ends the process with failure. The first
+  /// call counts.
+  void end_within(std::chrono::milliseconds limit, const std::string& line);
+  /// From here on the process ends by itself. Returns when the guard's thread has ended.
+  void leave();
+
+ private:
+  std::mutex mutex_;  // guards all below
+  std::condition_variable left_;
+  bool has_left_ = false;
+  std::thread thread_;  // started by end_within
+};
+
+}  // namespace ferry

@@ -1,0 +1,136 @@
+#include "runtime/cluster/handshake.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+namespace ferry {
+namespace {
+
+constexpr uint32_t kMagic = 0x59525247;
+constexpr uint32_t kVersion = 1;
+constexpr uint32_t kMaxStrings = 256;
+
+void put(std::vector<std::byte>& bytes, uint32_t value) {
+  const auto raw = std::as_bytes(std::span(&value, 1));
+  bytes.insert(bytes.end(), raw.begin(), raw.end());
+}
+
+void put(std::vector<std::byte>& bytes, const std::string& text) {
+  put(bytes, static_cast<uint32_t>(text.size()));
+  const auto raw = std::as_bytes(std::span(text));
+  bytes.insert(bytes.end(), raw.begin(), raw.end());
+}
+
+class ReportReader {
+ public:
+  ReportReader(std::span<const std::byte> bytes, Rank rank) : bytes_(bytes), rank_(rank) {}
+
+  uint32_t number(const char* what, uint32_t least, uint32_t most) {
+    uint32_t value = 0;
+    require(bytes_.size() >= sizeof value, std::string("ends before its ") + what);
+    std::memcpy(&value, bytes_.data(), sizeof value);
+    bytes_ = bytes_.subspan(sizeof value);
+    require(value >= least && value <= most, std::string(what) + " " + std::to_string(value) +
+                                                 "; allowed: " + std::to_string(least) + " to " + std::to_string(most));
+    return value;
+  }
+  std::string text() {
+    const uint32_t size = number("text's length", 0, kMaxReportBytes);
+    require(size <= bytes_.size(), "ends within a text");
+    const std::string text(reinterpret_cast<const char*>(bytes_.data()), size);
+    bytes_ = bytes_.subspan(size);
+    return text;
+  }
+  void end() const { require(bytes_.empty(), "goes on behind its last text"); }
+  void require(bool ok, const std::string& what) const {
+    if (!ok) throw Error(ErrorCode::kInternal, "rank " + std::to_string(rank_.value) + "'s handshake: " + what);
+  }
+
+ private:
+  std::span<const std::byte> bytes_;
+  Rank rank_;
+};
+
+const std::string& term(const HandshakeReport& report, std::size_t at) {
+  static const std::string kNothing = "nothing";
+  return at < report.terms.size() ? report.terms[at] : kNothing;
+}
+
+}  // namespace
+
+std::vector<std::byte> encode_report(const HandshakeReport& report) {
+  std::vector<std::byte> bytes;
+  put(bytes, kMagic);
+  put(bytes, kVersion);
+  put(bytes, report.complaint ? 1 + static_cast<uint32_t>(report.complaint->code()) : 0);
+  if (report.complaint) {
+    put(bytes, 1);
+    put(bytes, std::string(report.complaint->what()));
+  } else {
+    put(bytes, static_cast<uint32_t>(1 + report.terms.size()));
+    put(bytes, report.place);
+    for (const std::string& line : report.terms) put(bytes, line);
+  }
+  if (bytes.size() > kMaxReportBytes || report.terms.size() >= kMaxStrings)
+    throw_invalid("the terms of this rank have " + std::to_string(bytes.size()) + " bytes; allowed: up to " +
+                  std::to_string(kMaxReportBytes));
+  return bytes;
+}
+
+HandshakeReport decode_report(std::span<const std::byte> bytes, Rank rank) {
+  ReportReader reader(bytes, rank);
+  reader.number("mark", kMagic, kMagic);
+  reader.number("version", kVersion, kVersion);
+  const uint32_t status = reader.number("error code", 0, 1 + static_cast<uint32_t>(ErrorCode::kUnavailable));
+  const uint32_t num_strings = reader.number("number of texts", 1, status == 0 ? kMaxStrings : 1);
+  HandshakeReport report;
+  if (status != 0) {
+    report.complaint = Error(static_cast<ErrorCode>(status - 1), reader.text());
+  } else {
+    report.place = reader.text();
+    for (uint32_t i = 1; i < num_strings; ++i) report.terms.push_back(reader.text());
+  }
+  reader.end();
+  return report;
+}
+
+std::vector<HandshakeReport> exchange_reports(Group& group, const HandshakeReport& own, Deadline deadline) {
+  const auto num_ranks = static_cast<std::size_t>(group.size());
+  std::vector<std::byte> mine = encode_report(own);
+  const uint64_t size = mine.size();
+  std::vector<uint64_t> sizes(num_ranks);
+  group.all_gather(std::as_bytes(std::span(&size, 1)), std::as_writable_bytes(std::span(sizes)), deadline);
+  for (std::size_t r = 0; r < num_ranks; ++r) {
+    if (sizes[r] > kMaxReportBytes)
+      throw Error(ErrorCode::kInternal, "rank " + std::to_string(r) + "'s handshake has " + std::to_string(sizes[r]) +
+                                            " bytes; allowed: up to " + std::to_string(kMaxReportBytes));
+  }
+  const std::size_t largest = *std::max_element(sizes.begin(), sizes.end());
+  mine.resize(largest);
+  std::vector<std::byte> all(largest * num_ranks);
+  group.all_gather(mine, all, deadline);
+  std::vector<HandshakeReport> reports;
+  for (std::size_t r = 0; r < num_ranks; ++r)
+    reports.push_back(decode_report(std::span(all).subspan(r * largest, sizes[r]), Rank{static_cast<int32_t>(r)}));
+  return reports;
+}
+
+std::optional<Error> find_disagreement(std::span<const HandshakeReport> reports) {
+  for (std::size_t r = 0; r < reports.size(); ++r) {
+    const std::optional<Error>& complaint = reports[r].complaint;
+    if (complaint) return Error(complaint->code(), (r == 0 ? "" : "rank " + std::to_string(r) + ": ") + complaint->what());
+  }
+  for (std::size_t r = 1; r < reports.size(); ++r) {
+    const std::size_t num_terms = std::max(reports[r].terms.size(), reports[0].terms.size());
+    for (std::size_t i = 0; i < num_terms; ++i) {
+      const std::string &theirs = term(reports[r], i), &ours = term(reports[0], i);
+      if (theirs == ours) continue;
+      return Error(ErrorCode::kInvalidArgument, "rank " + std::to_string(r) + " has " + theirs + ", the coordinator " + ours +
+                                                    "; allowed: the same on every rank");
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace ferry

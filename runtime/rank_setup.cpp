@@ -1,0 +1,61 @@
+#include "runtime/rank_setup.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "profiler/recorder.h"
+#include "runtime/base/error.h"
+
+namespace ferry {
+
+std::chrono::milliseconds to_milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3));
+}
+
+ComputeResources::ComputeResources(const EngineOptions& options, const Cluster& cluster, DType dtype)
+    : pool(options.threads > 0 ? options.threads : cluster.default_threads(), cluster.thread_spin(), &pool_trace) {
+  recorder().set_idle_level(options.profile == "off" ? TraceLevel::kOff : static_cast<TraceLevel>(options.profile[0] - '0'));
+  const OpTable& table = select_op_table(options.kernels);
+  context = {.pool = &pool, .ops = &table};
+  matmul = select_matmul(options.matmul, dtype, table.name);
+}
+
+ExpertMap make_expert_map(const ModelConfig& config, const Cluster& cluster) {
+  std::vector<Rank> ranks;
+  for (int32_t r = cluster.num_workers() > 0 ? 1 : 0; r < cluster.size(); ++r) ranks.push_back({r});
+  return ExpertMap::contiguous(config.moe.num_experts, ranks);
+}
+
+Cluster::Terms make_terms(const EngineOptions& options, const ModelConfig& config, const Quantization& quantization,
+                          const ComputeResources& compute) {
+  const MoeConfig& moe = config.moe;
+  return {std::string("--dtype ") + dtype_name(options.dtype.value_or(config.dtype)),
+          "--token-budget " + std::to_string(options.token_budget),
+          std::string("--combine ") + (options.combine == CombineMode::kFast ? "fast" : "exact"),
+          "--quantize " + quantization_name(quantization),
+          std::string("--kernels ") + compute.context.ops->name,
+          std::string("--matmul ") + compute.matmul->name(),
+          "a config.json with " + std::to_string(config.num_layers()) + " layers of width " +
+              std::to_string(config.hidden_dim) + " and " + std::to_string(moe.num_experts) + " experts of width " +
+              std::to_string(moe.intermediate_dim) + ", " + std::to_string(moe.top_k) + " per token"};
+}
+
+LoadOptions make_load_options(const EngineOptions& options, DType dtype) {
+  LoadOptions load{.dtype = dtype,
+                   .weights = plan_weights(options.model, options.quantization),
+                   .check_finite = options.check_weights,
+                   .progress = {}};
+  if (isatty(STDERR_FILENO) == 0) return load;
+  load.progress = [total = int64_t{0}, start = std::chrono::steady_clock::now()](int64_t bytes) mutable {
+    total += bytes;
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (seconds > 0.5)
+      std::fprintf(stderr, "\rferry: packed %.2f GB in %.1f s\033[K", static_cast<double>(total) * 1e-9, seconds);
+  };
+  return load;
+}
+
+}  // namespace ferry

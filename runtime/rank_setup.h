@@ -1,0 +1,46 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include "kernels/matmul.h"
+#include "kernels/op_table.h"
+#include "moe/expert_map.h"
+#include "runtime/cluster.h"
+#include "runtime/model/config.h"
+#include "runtime/model/qwen3_5_weights.h"
+#include "runtime/options.h"
+#include "runtime/pool_trace.h"
+
+// What coordinator and expert workers set up alike before they work together.
+
+namespace ferry {
+
+constexpr std::chrono::minutes kLoadTimeout{30};     // for the slowest rank to load its weights
+constexpr std::chrono::seconds kKeepAlivePeriod{5};  // an idle coordinator says that it is alive at least so often
+
+std::chrono::milliseconds to_milliseconds(double seconds);
+
+/// Threads, chosen kernels and matrix product of a rank.
+struct ComputeResources {
+  ComputeResources(const EngineOptions& options, const Cluster& cluster, DType dtype);
+
+  PoolTrace pool_trace;
+  ThreadPool pool;
+  KernelContext context;
+  std::unique_ptr<MatmulBackend> matmul;
+};
+
+/// Which ranks hold the routed experts: the workers, or this process when it is alone. Throws Error if there are more workers
+/// than experts.
+ExpertMap make_expert_map(const ModelConfig& config, const Cluster& cluster);
+
+/// What a worker and the coordinator must have in common, or the rows between them would be misread, or computed differently.
+Cluster::Terms make_terms(const EngineOptions& options, const ModelConfig& config, const Quantization& quantization,
+                          const ComputeResources& compute);
+
+/// Says on stderr how loading goes; one line, rewritten in place on a terminal. Throws Error for a folder of packed weights that
+/// holds other ones than options ask for.
+LoadOptions make_load_options(const EngineOptions& options, DType dtype);
+
+}  // namespace ferry

@@ -1,0 +1,61 @@
+#include "runtime/cluster/exit_guard.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/cluster/loss_notice.h"
+
+namespace ferry {
+namespace {
+
+using std::chrono::hours;
+using std::chrono::milliseconds;
+
+TEST(ExitGuardDeathTest, EndsAProcessThatIsStuck) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const auto stuck = [] {
+    ExitGuard guard;
+    guard.end_within(milliseconds(10), "ferry: rank 3 is gone");
+    guard.end_within(hours(1), "a later call does not count");
+    std::this_thread::sleep_for(hours(1));
+  };
+  EXPECT_EXIT(stuck(), testing::ExitedWithCode(EXIT_FAILURE), "ferry: rank 3 is gone");
+  EXPECT_EXIT(exit_now(7), testing::ExitedWithCode(7), "");
+}
+
+TEST(ExitGuard, LeavesAProcessThatEndsAlone) {
+  ExitGuard unused, guard;
+  guard.end_within(hours(1), "never");
+  guard.leave();
+  guard.end_within(milliseconds(0), "it has left already");
+  std::this_thread::sleep_for(milliseconds(20));
+}
+
+TEST(LossNotice, TheFirstLossIsToldOnce) {
+  LossNotice losses;
+  std::vector<std::string> heard;
+  EXPECT_FALSE(losses.wait_for(milliseconds(0)));
+  losses.listen([&](const std::string& reason) { heard.push_back(reason); });
+  EXPECT_TRUE(losses.report("rank 2: gone"));
+  EXPECT_FALSE(losses.report("rank 1: gone too"));
+  EXPECT_EQ(heard, std::vector<std::string>{"rank 2: gone"});
+  EXPECT_TRUE(losses.wait_for(milliseconds(0)));
+}
+
+TEST(LossNotice, ALateListenerHearsOfItAtOnceAndNobodyAfterTheEnd) {
+  LossNotice losses;
+  int num_calls = 0;
+  losses.listen([&](const std::string&) { ++num_calls; });
+  losses.listen({});
+  losses.report("rank 2: gone");
+  EXPECT_EQ(num_calls, 0);
+  losses.listen([&](const std::string& reason) { num_calls += reason == "rank 2: gone" ? 1 : 100; });
+  EXPECT_EQ(num_calls, 1);
+}
+
+}  // namespace
+}  // namespace ferry
