@@ -95,7 +95,8 @@ TEST(TraceWorker, SaysThatThereIsNoSuchPiece) {
   const TraceReply reply = parse_trace_reply(worker.answer(bytes_of(command)), command, Rank{1});
   EXPECT_STREQ(reply.complaint, "a piece of no capture was asked for");
   EXPECT_EQ(reply.num_bytes, 0);
-  expect_refusal("at least", [&] { worker.answer(std::span(bytes_of(command)).first(40)); });
+  const std::vector<std::byte> whole = bytes_of(command);
+  expect_refusal("at least", [&] { worker.answer(std::span(whole).first(40)); });
 }
 
 }  // namespace
