@@ -223,16 +223,19 @@ ConstMatrixView Engine::forward(const StepInput& input, const Tap* tap) {
   return model_->forward(input, *kv_cache_, *recurrent_state_, *dispatcher_, tap);
 }
 
-std::span<const TokenId> Engine::run_step(const StepPlan& plan) {
+ConstMatrixView Engine::compute(const StepPlan& plan) {
   fill_input(plan);
-  const ConstMatrixView logits = forward({.token_ids = token_ids_,
-                                          .positions = positions_,
-                                          .sequences = spans_,
-                                          .block_tables = block_tables_,
-                                          .state_slots = slots_,
-                                          .logit_rows = logit_rows_,
-                                          .delta_chunk = prefill_quantum(scheduler_options_.prefill_chunk)});
-  sample_rows(plan, logits);
+  return forward({.token_ids = token_ids_,
+                  .positions = positions_,
+                  .sequences = spans_,
+                  .block_tables = block_tables_,
+                  .state_slots = slots_,
+                  .logit_rows = logit_rows_,
+                  .delta_chunk = prefill_quantum(scheduler_options_.prefill_chunk)});
+}
+
+std::span<const TokenId> Engine::run_step(const StepPlan& plan) {
+  sample_rows(plan, compute(plan));
   return sampled_;
 }
 

@@ -20,6 +20,16 @@ constexpr Rank kSource{0};
 // An idle coordinator says every kKeepAlivePeriod that it is alive; several missed ones mean that it hangs.
 constexpr int kMissedKeepAlives = 3;
 
+/// A message that cannot be read is its sender's fault, and the Error says whose.
+template <class Read>
+auto blame_source(Read&& read) {
+  try {
+    return read();
+  } catch (const Error& error) {
+    throw Error(error.code(), "rank " + std::to_string(kSource.value) + ": " + error.what());
+  }
+}
+
 class ExpertWorker {
  public:
   ExpertWorker(const EngineOptions& options, Cluster& cluster) : cluster_(cluster) {
@@ -48,16 +58,18 @@ class ExpertWorker {
       inbox.receive.reset();
       const uint64_t arrived = now_ticks();
       const std::span<const std::byte> message(inbox.bytes.data(), num_received);
-      const WireKind kind = read_header(message, replies_->shape().map_epoch).kind;
+      const WireKind kind = blame_source([&] { return read_header(message, replies_->shape().map_epoch).kind; });
       if (kind == WireKind::kShutDown) return;
       post_receive(inboxes_[1 - at]);  // a goodbye comes at the latest
       switch (kind) {
-        case WireKind::kRows: answer(parse_request(message, replies_->shape()), begun, arrived); break;
-        case WireKind::kTrace: send(trace_->answer(message), kTraceReplyTag); break;
+        case WireKind::kRows:
+          answer(blame_source([&] { return parse_request(message, replies_->shape()); }), begun, arrived);
+          break;
+        case WireKind::kTrace: send(blame_source([&] { return trace_->answer(message); }), kTraceReplyTag); break;
         case WireKind::kKeepAlive:
         case WireKind::kShutDown: break;
         case WireKind::kReply:
-        case WireKind::kTraceReply: throw Error(ErrorCode::kInternal, "an expert worker received a reply");
+        case WireKind::kTraceReply: throw Error(ErrorCode::kInternal, "rank 0: sent an expert worker a reply");
       }
     }
   }
@@ -119,7 +131,7 @@ class ExpertWorker {
 
   std::span<const std::byte> compute(const RequestView& request) {
     const Span span(Zone::kExperts, request.header.num_rows, kSource.value);
-    return replies_->write(request, {reply_.data(), reply_.size()});
+    return blame_source([&] { return replies_->write(request, {reply_.data(), reply_.size()}); });
   }
 
   void send(std::span<const std::byte> message, int tag) {

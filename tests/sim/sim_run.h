@@ -1,0 +1,33 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "comm/faulty/event_log.h"
+#include "comm/faulty/faulty_network.h"
+#include "tests/sim/sim_plan.h"
+#include "tests/sim/workload.h"
+
+namespace ferry::sim {
+
+/// What became of a run.
+struct SimResult {
+  std::vector<std::string> failures;         // what must not be; empty if the run was right
+  std::vector<std::vector<TokenId>> tokens;  // [requests]
+  bool is_whole = false;                     // every request that was not given up got its whole answer
+  std::map<std::string, int64_t> errors;     // that ended ranks, by code
+  std::array<int64_t, kNumFaultKinds> num_faults{};
+  int64_t num_messages = 0;
+  Duration elapsed{0};  // virtual
+  uint64_t log_hash = 0;
+};
+
+/// Plays one job: a coordinator and its workers on a faulty network, from the handshake to the last goodbye. Beside what goes into
+/// `log` nothing of a run depends on real time.
+SimResult play(const SimPlan& plan, const Workload& workload, RankThreads& threads, EventLog& log,
+               FaultyNetwork::Bug bug = FaultyNetwork::Bug::kNone);
+
+}  // namespace ferry::sim
