@@ -7,6 +7,12 @@
 
 namespace ferry {
 
+namespace {
+
+constexpr std::chrono::hours kLongestWait{1};  // loading may take half an hour
+
+}  // namespace
+
 /// Holds the contract of comm/group.h against its users: a send's memory does not change under way, and what is unfinished is
 /// dropped only after a failure.
 struct FaultyGroup::Op : PendingOp {
@@ -62,6 +68,7 @@ bool FaultyGroup::is_done(const Op& op) {
 std::size_t FaultyGroup::wait(PendingOp& pending, Deadline deadline) {
   auto& op = dynamic_cast<Op&>(pending);
   failure_.throw_if_set();
+  FERRY_CHECK(deadline - network_.time_.now() <= kLongestWait) << describe(op.info) << " has no deadline to speak of";
   if (network_.bug_ == FaultyNetwork::Bug::kNoDeadlines) deadline = Deadline::max();
   const bool in_time = network_.time_.wait(rank_, deadline, [&] { return failure_.is_set() || is_done(op); });
   if (!in_time && failure_.set_deadline_exceeded(op.info))

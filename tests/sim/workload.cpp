@@ -52,6 +52,7 @@ Workload::Workload(std::filesystem::path dir) : dir_(std::move(dir)) {
 EngineOptions Workload::options(const SimPlan& plan) const {
   EngineOptions options;
   options.model = dir_;
+  options.dtype = DType::kF32;  // rounds least: another order of a sum shows
   options.threads = 1;
   options.combine = plan.combine;
   options.profile = "off";
