@@ -70,6 +70,27 @@ ConstMatrixView BenchDriver::decode(int64_t batch, int64_t past) {
   return forward(Phase::kDecode, spans, logit_rows, slots);
 }
 
+int64_t BenchDriver::count_experts_read(const std::function<void()>& steps) {
+  is_counting_ = true;
+  num_experts_read_ = 0;
+  steps();
+  is_counting_ = false;
+  return num_experts_read_;
+}
+
+/// [layers x experts] rows since start.
+std::vector<int64_t> BenchDriver::expert_rows() {
+  const ExpertLoad& load = engine_.dispatcher().expert_load();
+  std::vector<int64_t> rows;
+  for (int64_t l = 0; l < load.num_layers(); ++l) rows.insert(rows.end(), load.layer(l).begin(), load.layer(l).end());
+  return rows;
+}
+
+void BenchDriver::note_experts(const std::vector<int64_t>& rows_before) {
+  const std::vector<int64_t> rows = expert_rows();
+  for (std::size_t i = 0; i < rows.size(); ++i) num_experts_read_ += rows[i] > rows_before[i] ? 1 : 0;
+}
+
 void BenchDriver::end_requests() {
   for (TracedRequest& request : requests_) end_request(request);
 }
@@ -91,6 +112,7 @@ void BenchDriver::add_rows(int64_t s, int64_t past, int64_t count) {
 
 ConstMatrixView BenchDriver::forward(Phase phase, const std::vector<SequenceSpan>& spans,
                                      const std::vector<int32_t>& logit_rows, const std::vector<int32_t>& slots) {
+  const std::vector<int64_t> rows_before = is_counting_ ? expert_rows() : std::vector<int64_t>();
   const uint64_t begin = now_ticks();
   std::vector<TokenId> ids;
   std::vector<int32_t> positions;
@@ -108,6 +130,7 @@ ConstMatrixView BenchDriver::forward(Phase phase, const std::vector<SequenceSpan
                                                   .logit_rows = logit_rows,
                                                   .delta_chunk = prefill_quantum(engine_.scheduler_options().prefill_chunk)});
   const uint64_t end = now_ticks();
+  if (is_counting_) note_experts(rows_before);
   for (std::size_t i = 0; i < slots.size(); ++i) {
     const TracedRequest& request = requests_[static_cast<std::size_t>(slots[i])];
     record_span(Zone::kRequestStep, begin, end, request.number, static_cast<uint32_t>(spans[i].num_tokens));

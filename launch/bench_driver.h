@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "runtime/engine.h"
@@ -23,6 +24,10 @@ class BenchDriver {
   /// One token of each of the sequences 0 ‥ batch-1, which all hold `past` tokens.
   ConstMatrixView decode(int64_t batch, int64_t past);
 
+  /// Runs `steps`, which calls the methods above, and returns how many experts the steps read: over all steps and layers, the
+  /// distinct ones that were given rows.
+  int64_t count_experts_read(const std::function<void()>& steps);
+
   /// Every request that is still open finishes now.
   void end_requests();
 
@@ -42,12 +47,16 @@ class BenchDriver {
   ConstMatrixView forward(Phase phase, const std::vector<SequenceSpan>& spans, const std::vector<int32_t>& logit_rows,
                           const std::vector<int32_t>& slots);
   void end_request(TracedRequest& request);
+  void note_experts(const std::vector<int64_t>& rows_before);
+  std::vector<int64_t> expert_rows();
 
   Engine& engine_;
   int64_t blocks_per_sequence_ = 0;
   std::vector<int32_t> blocks_;
   std::vector<Row> rows_;
   std::vector<TracedRequest> requests_;  // by slot
+  bool is_counting_ = false;
+  int64_t num_experts_read_ = 0;
 };
 
 }  // namespace ferry

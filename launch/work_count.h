@@ -2,39 +2,36 @@
 
 #include <cstdint>
 
+#include "launch/roof_share.h"
 #include "runtime/model/config.h"
 #include "runtime/model/quantization.h"
 
 namespace ferry {
 
-/// Bytes and operations that the shapes of a model ask for at least, with uniform routing. A multiply-add is two operations.
+/// What the coordinator must read and compute at least, from the shapes of a model and from how many experts its tokens really
+/// went to. With workers the routed experts are theirs and count nothing here.
 class WorkCount {
  public:
-  WorkCount(const ModelConfig& config, const Quantization& quantization, DType dtype);
+  enum class Experts : uint8_t { kHere, kOnWorkers };
+  WorkCount(const ModelConfig& config, const Quantization& quantization, DType dtype, Experts experts);
 
-  struct Work {
-    double bytes = 0;
-    double flops = 0;
-  };
+  /// `num_experts_read`: over all layers, and over all pieces of a prompt, the distinct experts that were given rows.
+  ///
   /// A decode step of `batch` sequences that hold `past` tokens: weights that are touched once, DeltaNet states read and written,
   /// keys and values read.
-  Work decode_step(int64_t batch, double past) const;
+  Work decode_step(int64_t batch, double past, double num_experts_read) const;
   /// A prompt of `length` tokens in pieces of `chunk`; each piece reads the weights that it touches.
-  Work prompt(int64_t length, int64_t chunk) const;
+  Work prompt(int64_t length, int64_t chunk, double num_experts_read) const;
 
  private:
-  double experts_hit(double tokens) const;
-  double layers_bytes(double tokens) const;
-  double token_flops(double keys) const;
+  Work rows(double tokens, double keys) const;
 
-  const ModelConfig& config_;
-  double trunk_bytes_ = 0;   // of the layers without routed experts
+  Work step_;                // bytes of a step whatever its rows, operations of a row; without lm_head
+  Work head_;                // likewise, of lm_head
   double expert_bytes_ = 0;  // of one routed expert
-  double head_bytes_ = 0;
-  double state_bytes_ = 0;  // DeltaNet and convolution state of a sequence, read and written
-  double kv_bytes_ = 0;     // keys and values of one token
-  double trunk_flops_ = 0;  // of a token: projections, shared and routed experts, the delta rule
-  double head_flops_ = 0;
+  double state_bytes_ = 0;   // DeltaNet and convolution state of a sequence, read and written
+  double kv_bytes_ = 0;      // keys and values of one token
+  double key_flops_ = 0;     // of a row and a key that it attends to
 };
 
 }  // namespace ferry

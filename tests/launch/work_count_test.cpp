@@ -1,0 +1,61 @@
+#include "launch/work_count.h"
+
+#include <gtest/gtest.h>
+
+namespace ferry {
+namespace {
+
+/// One layer of each kind; every dimension a number of its own.
+ModelConfig small_config() {
+  ModelConfig c;
+  c.vocab_size = 100;
+  c.hidden_dim = 10;
+  c.layers = {LayerKind::kLinearAttention, LayerKind::kFullAttention};
+  c.attention.num_heads = 2;
+  c.attention.num_kv_heads = 1;
+  c.attention.head_dim = 4;
+  c.moe = {.num_experts = 8, .top_k = 2, .intermediate_dim = 5, .shared_intermediate_dim = 3};
+  return c;
+}
+
+TEST(WorkCount, AStepReadsTheExpertsThatItsRowsWentTo) {
+  const WorkCount count(small_config(), {}, DType::kBF16, WorkCount::Experts::kHere);
+  const Work one = count.decode_step(4, 7, 5), more = count.decode_step(4, 7, 6);
+  EXPECT_DOUBLE_EQ(more.bytes - one.bytes, 3 * 10 * 5 * 2);
+  EXPECT_DOUBLE_EQ(more.flops, one.flops);
+}
+
+TEST(WorkCount, ExpertsOnWorkersAreNotTheCoordinatorsWork) {
+  const WorkCount alone(small_config(), {}, DType::kBF16, WorkCount::Experts::kHere);
+  const WorkCount with_workers(small_config(), {}, DType::kBF16, WorkCount::Experts::kOnWorkers);
+  const Work all = alone.decode_step(3, 7, 5), own = with_workers.decode_step(3, 7, 5);
+  EXPECT_DOUBLE_EQ(all.bytes - own.bytes, 5 * 3 * 10 * 5 * 2);
+  EXPECT_DOUBLE_EQ(all.flops - own.flops, 3 * 2 * (2 * 2) * 3 * 10 * 5);  // rows, layers, top 2 multiply-adds
+}
+
+TEST(WorkCount, QuantisedFactorsAreCountedApart) {
+  const Quantization experts = parse_quantization("experts=w8a8");
+  const Work plain = WorkCount(small_config(), {}, DType::kBF16, WorkCount::Experts::kHere).decode_step(1, 0, 4);
+  const Work codes = WorkCount(small_config(), experts, DType::kBF16, WorkCount::Experts::kHere).decode_step(1, 0, 4);
+  EXPECT_EQ(plain.code_flops, 0);
+  EXPECT_DOUBLE_EQ(codes.code_flops, 2 * (2 * 2) * 3 * 10 * 5);
+  EXPECT_DOUBLE_EQ(codes.all_flops(), plain.all_flops());
+  EXPECT_LT(codes.bytes, plain.bytes);
+}
+
+TEST(WorkCount, AttentionReadsItsCache) {
+  const WorkCount count(small_config(), {}, DType::kBF16, WorkCount::Experts::kHere);
+  const Work near = count.decode_step(2, 10, 4), far = count.decode_step(2, 11, 4);
+  EXPECT_DOUBLE_EQ(far.bytes - near.bytes, 2 * 2 * 4 * 2);  // sequences, key and value, head_dim, bytes
+  EXPECT_DOUBLE_EQ(far.flops - near.flops, 2 * 4 * 2 * 4);  // sequences, 4 operations an element of the queries
+}
+
+TEST(WorkCount, APromptInPiecesReadsItsWeightsForEach) {
+  const WorkCount count(small_config(), {}, DType::kBF16, WorkCount::Experts::kHere);
+  const Work whole = count.prompt(64, 64, 10), halves = count.prompt(64, 32, 10);
+  EXPECT_GT(halves.bytes, whole.bytes);
+  EXPECT_DOUBLE_EQ(halves.flops, whole.flops);
+}
+
+}  // namespace
+}  // namespace ferry
