@@ -193,7 +193,7 @@ void TraceView::write_thread(int32_t lane, int64_t stream) {
   for (int32_t i = first; i < last; ++i) {
     const ZoneKind kind = zone_info(slice_at(i).zone).kind;
     has_operators |= kind == ZoneKind::kCompute;
-    has_rest |= kind != ZoneKind::kCompute && kind != ZoneKind::kStep && kind != ZoneKind::kSection;
+    has_rest |= kind != ZoneKind::kCompute && kind != ZoneKind::kStep;
   }
   if (has_rest) describe_thread(TraceProcess::kCann, tid, lane_at(lane).name, stream + 1);
   if (has_operators) describe_thread(TraceProcess::kHardware, stream, "Stream " + std::to_string(stream), stream);
@@ -208,7 +208,7 @@ void TraceView::write_thread(int32_t lane, int64_t stream) {
       write_args(slice, false);
       end_slice();
       write_flows(i, stream);
-    } else if (info.kind != ZoneKind::kStep && info.kind != ZoneKind::kSection) {
+    } else if (info.kind != ZoneKind::kStep) {
       start_slice(std::string(host_level(info.kind)) + "@" + info.name, TraceProcess::kCann, tid, when);
       write_args(slice, true);
       end_slice();

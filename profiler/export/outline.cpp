@@ -21,14 +21,8 @@ const char* part_title(Part part) {
 constexpr int kRecordedDepth = 6;
 
 /// Outer first where two begin and end together.
-int depth_of(const Slice& slice) {
-  switch (zone_info(slice.zone).kind) {
-    case ZoneKind::kSection: return 0;
-    case ZoneKind::kStep: return 1;
-    default: return kRecordedDepth;
-  }
-}
-int depth_of(const OutlineSlice& outline) { return 2 + static_cast<int>(outline.level); }
+int depth_of(const Slice& slice) { return slice.zone == Zone::kStep ? 0 : kRecordedDepth; }
+int depth_of(const OutlineSlice& outline) { return 1 + static_cast<int>(outline.level); }
 
 bool is_wait(const Slice& slice) { return zone_info(slice.zone).kind == ZoneKind::kWait; }
 
@@ -105,11 +99,6 @@ std::string wait_title(const Slice& slice) {
 
 Outline::Outline(const ReportInput& input) : input_(input), around_(input.timeline.lanes.size()) {
   for (const StepInfo& step : input.timeline.steps) step_names_[step.step] = keep(step.name());
-  for (const Slice& slice : input.timeline.slices) {
-    if (slice.zone != Zone::kSection) continue;
-    const SectionInfo section{.role = section_role(slice.b), .phase = section_phase(slice.b), .size = slice.a, .stretches = {}};
-    section_names_[{slice.a, slice.b}] = keep(section.name());
-  }
   for (std::size_t l = 0; l < input.timeline.lanes.size(); ++l) {
     if (input.timeline.lanes[l].kind == Lane::Kind::kThread) outline_lane(static_cast<int32_t>(l));
   }
@@ -118,7 +107,6 @@ Outline::Outline(const ReportInput& input) : input_(input), around_(input.timeli
 }
 
 std::string_view Outline::slice_name(const Slice& slice) const {
-  if (slice.zone == Zone::kSection) return section_names_.at({slice.a, slice.b});
   const auto step = slice.zone == Zone::kStep ? step_names_.find(slice.step) : step_names_.end();
   return step != step_names_.end() ? step->second : std::string_view(zone_info(slice.zone).name);
 }
@@ -130,14 +118,15 @@ void Outline::outline_lane(int32_t lane) {
   const auto begin = input_.timeline.slices.begin() + first, end = input_.timeline.slices.begin() + last;
   const bool has_steps = std::any_of(begin, end, [](const Slice& slice) { return slice.zone == Zone::kStep; });
   LaneOutline outline(around_[static_cast<std::size_t>(lane)]);
-  std::vector<int64_t> frame_ends;  // of the section and the step around the next slice
+  int64_t step_end_ns = -1;  // of the step around the next slice
   int64_t held_until_ns = -1;
   for (auto slice = begin; slice != end; ++slice) {
-    const bool is_frame = depth_of(*slice) < kRecordedDepth;
-    if (is_frame || (!frame_ends.empty() && frame_ends.back() <= slice->begin_ns)) outline.close();
-    while (!frame_ends.empty() && frame_ends.back() <= slice->begin_ns) frame_ends.pop_back();
-    if (is_frame) frame_ends.push_back(slice->end_ns);
-    if (is_frame || slice->begin_ns < held_until_ns) continue;
+    const bool is_step = slice->zone == Zone::kStep;
+    if (is_step || (step_end_ns >= 0 && step_end_ns <= slice->begin_ns)) {
+      outline.close();
+      step_end_ns = is_step ? slice->end_ns : -1;
+    }
+    if (is_step || slice->begin_ns < held_until_ns) continue;
     held_until_ns = slice->end_ns;
     const auto step = has_steps ? step_names_.end() : step_names_.find(slice->step);
     outline.add(*slice, step == step_names_.end() ? std::string_view() : step->second,

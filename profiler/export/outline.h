@@ -50,7 +50,7 @@ class Outline {
   /// every rank when it "computes", "waits for rank 2", "waits for rows", "waits for a send".
   const std::vector<OverviewLane>& overview() const { return overview_; }
 
-  /// "prefill 64" of a step, "decode ×4 warm-up" of a section, else the zone's name.
+  /// "prefill 64" of a step, else the zone's name.
   std::string_view slice_name(const Slice& slice) const;
 
  private:
@@ -62,8 +62,7 @@ class Outline {
   const ReportInput& input_;
   std::set<std::string> names_;
   std::map<uint32_t, std::string_view> step_names_;
-  std::map<std::pair<uint32_t, uint32_t>, std::string_view> section_names_;  // by the span's a and b
-  std::vector<std::vector<OutlineSlice>> around_;                            // by lane
+  std::vector<std::vector<OutlineSlice>> around_;  // by lane
   std::vector<OverviewLane> overview_;
 };
 
