@@ -7,6 +7,7 @@
 #include <string>
 
 #include "launch/commands.h"
+#include "launch/output.h"
 #include "runtime/base/error.h"
 #include "runtime/expert_worker.h"
 
@@ -88,6 +89,7 @@ int run(const Options& options) {
   if (!cluster->is_coordinator() || options.command == Command::kServe) block_termination_signals();
   try {
     const int exit_code = run_command(options, *cluster);
+    ferry::finish_output();
     cluster->exit_if_abandoned(exit_code);
     return exit_code;
   } catch (const Error& error) {
@@ -103,7 +105,9 @@ int run(const Options& options) {
 int run_on_files(const Options& options) {
   if (ferry::MpiRuntime::launch_rank() != 0) return 0;
   try {
-    return options.command == Command::kQuantize ? ferry::run_quantize(options) : ferry::run_trace(options.trace);
+    const int exit_code = options.command == Command::kQuantize ? ferry::run_quantize(options) : ferry::run_trace(options.trace);
+    ferry::finish_output();
+    return exit_code;
   } catch (const Error& error) {
     complain(0, error.what());
     return exit_code_of(error);
@@ -116,6 +120,18 @@ int run_on_files(const Options& options) {
   }
 }
 
+/// Help or version; the exit code.
+int print(const std::string& text) {
+  std::fputs(text.c_str(), stdout);
+  try {
+    ferry::finish_output();
+  } catch (const Error& error) {
+    complain(0, error.what());
+    return exit_code_of(error);
+  }
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -124,9 +140,8 @@ int main(int argc, char** argv) {
     const Command command = parsed.options->command;
     return command == Command::kTrace || command == Command::kQuantize ? run_on_files(*parsed.options) : run(*parsed.options);
   }
-  if (parsed.exit_code == 0) {
-    std::fputs(parsed.message.c_str(), stdout);
-  } else if (ferry::MpiRuntime::launch_rank() == 0) {
+  if (parsed.exit_code == 0) return print(parsed.message);
+  if (ferry::MpiRuntime::launch_rank() == 0) {
     std::fprintf(stderr, "ferry: error: %s\n", parsed.message.c_str());
   }
   return parsed.exit_code;

@@ -1,6 +1,6 @@
-#include <atomic>
 #include <csignal>
 #include <cstdio>
+#include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -37,14 +37,47 @@ bool wait_for_signal(const Coordinator& coordinator) {
   return false;
 }
 
+/// What health checks say: an engine that goes on serves, until it drains or has failed. Any thread may call any method.
+class ServingState {
+ public:
+  void set_server(GrpcServer* server) {
+    const std::scoped_lock lock(mutex_);
+    server_ = server;
+  }
+  /// `complaint`: why the engine is overdue, nothing if it goes on.
+  void set_overdue(std::optional<std::string> complaint) {
+    const std::scoped_lock lock(mutex_);
+    if (!has_ended_) tell(std::move(complaint));
+  }
+  void end() {
+    const std::scoped_lock lock(mutex_);
+    has_ended_ = true;
+    tell("the engine takes no requests: it drains, or has failed");
+  }
+  /// Why nothing is served, nothing while it is.
+  std::optional<std::string> complaint() const {
+    const std::scoped_lock lock(mutex_);
+    return complaint_;
+  }
+
+ private:
+  void tell(std::optional<std::string> complaint) {
+    complaint_ = std::move(complaint);
+    if (server_ != nullptr) server_->set_serving(!complaint_);
+  }
+
+  mutable std::mutex mutex_;
+  std::optional<std::string> complaint_;
+  bool has_ended_ = false;
+  GrpcServer* server_ = nullptr;
+};
+
 /// Nothing if HTTP is off.
 std::optional<HttpServer> open_http(const ServeOptions& options, const Access& access, ProfileControl& profile,
-                                    const std::atomic<bool>& is_serving) {
+                                    const ServingState& state) {
   if (options.http_address == "off") return std::nullopt;
   HttpRouter router;
-  add_health_route(router, [&is_serving] {
-    return is_serving ? std::nullopt : std::optional<std::string>("the engine takes no requests: it drains, or has failed");
-  });
+  add_health_route(router, [&state] { return state.complaint(); });
   add_profile_routes(router, profile);
   return std::optional<HttpServer>(std::in_place, HttpServerOptions{.address = options.http_address, .limits = options.limits},
                                    access, std::move(router));
@@ -72,23 +105,22 @@ int run_serve(const Options& options, Cluster& cluster) {
   ProfileControl profile(captures, options.serve.trace_dir.value_or("traces"), options.serve.trace_dir.has_value());
   GrpcServer server({.address = options.serve.grpc_address, .limits = options.serve.limits, .access = access}, backend,
                     &profile);
-  std::atomic<bool> is_serving = true;
-  const std::optional<HttpServer> http = open_http(options.serve, access, profile, is_serving);
-  const auto stop_serving = [&] {
-    is_serving = false;
-    server.set_serving(false);
-  };
-  coordinator.set_on_failure(stop_serving);
+  ServingState state;
+  state.set_server(&server);
+  const std::optional<HttpServer> http = open_http(options.serve, access, profile, state);
+  coordinator.set_on_failure([&] { state.end(); });
+  engine.watch().set_on_change([&](bool) { state.set_overdue(engine.watch().complaint()); });
   if (http) announce("http", http->address(), access);
   announce("grpc", server.address(), access);
 
   const bool asked_to_leave = wait_for_signal(coordinator);
-  stop_serving();
+  state.end();
   if (asked_to_leave) {
     std::fprintf(stderr, "ferry: draining\n");
     coordinator.drain(std::chrono::milliseconds(static_cast<int64_t>(options.serve.drain_timeout_s * 1e3)));
   }
   coordinator.set_on_failure({});
+  engine.watch().set_on_change({});
   server.shutdown(kFailureGrace);
   const std::optional<Error> failure = coordinator.failure();
   if (failure) throw *failure;

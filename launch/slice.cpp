@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "kernels/tensor.h"
+#include "profiler/write_file.h"
 #include "runtime/base/error.h"
 #include "runtime/base/thread_pool.h"
 #include "runtime/model/safetensors_writer.h"
@@ -164,7 +164,7 @@ void write_config(const fs::path& dir, int64_t num_layers) {
                               {"num_experts_per_tok", kTopK},
                               {"layer_types", layer_types},
                               {"dtype", "bfloat16"}}}};
-  std::ofstream(dir / "config.json") << config.dump(1) << '\n';
+  write_file(dir / "config.json", [&](std::ostream& out) { out << config.dump(1) << '\n'; });
 }
 
 void write_slice(const fs::path& dir, int64_t num_layers) {
@@ -186,7 +186,7 @@ void write_slice(const fs::path& dir, int64_t num_layers) {
     const std::string file = "layer" + std::to_string(l) + ".safetensors";
     shard(file, 100 + static_cast<uint64_t>(l), [l](Shard& s) { add_layer(s, l); });
   }
-  std::ofstream(dir / "model.safetensors.index.json") << index.dump(1) << '\n';
+  write_file(dir / "model.safetensors.index.json", [&](std::ostream& out) { out << index.dump(1) << '\n'; });
   write_config(dir, num_layers);  // last: without it the folder is no checkpoint
 }
 

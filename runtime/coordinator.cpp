@@ -1,5 +1,7 @@
 #include "runtime/coordinator.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
@@ -249,6 +251,8 @@ void Coordinator::Impl::between_steps(const std::function<void(Engine&)>& action
 
 void Coordinator::Impl::run() {
   recorder().register_thread("engine");
+  pthread_setname_np(pthread_self(), "engine");
+  const Progress::Scope computing(engine_.progress(), Progress::Activity::kComputing);
   try {
     while (take_submissions()) step();
     scheduler_.finish_all(FinishReason::kAborted, Clock::now());
@@ -295,7 +299,10 @@ void Coordinator::Impl::wait_for_work(std::unique_lock<std::mutex>& lock) {
   lock.lock();
   if (is_fetching || !inbox_.empty() || !aborts_.empty() || !actions_.empty() || stop_ || !lost_reason_.empty()) return;
   const Span span(Zone::kIdle);
-  if (wake_.wait_for(lock, kKeepAlivePeriod) == std::cv_status::no_timeout) return;
+  for (auto slept = Engine::kIdleTick; slept <= kKeepAlivePeriod; slept += Engine::kIdleTick) {
+    const Progress::Scope idle(engine_.progress(), Progress::Activity::kIdle);
+    if (wake_.wait_for(lock, Engine::kIdleTick) == std::cv_status::no_timeout) return;
+  }
   lock.unlock();
   engine_.keep_alive();
   lock.lock();

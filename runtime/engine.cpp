@@ -34,9 +34,12 @@ Engine::Engine(const EngineOptions& options, Cluster& cluster, LogitRows logit_r
     return make_terms(options, config_, weights_.quantization, *compute_);
   };
   cluster.agree(prepare, kLoadTimeout);
+  if (cluster.group() != nullptr) group_.emplace(*cluster.group(), progress_);
   name_token_budget(options, [&] { make_dispatcher(options); });
-  trace_ = std::make_unique<TraceSession>(cluster.group(), *dispatcher_, describe_run(), pool().num_threads(),
-                                          to_milliseconds(options.peer_timeout_s));
+  const std::chrono::milliseconds peer_timeout = to_milliseconds(options.peer_timeout_s);
+  trace_ = std::make_unique<TraceSession>(group_ ? &*group_ : nullptr, *dispatcher_, describe_run(), pool().num_threads(),
+                                          peer_timeout);
+  watch_ = std::make_unique<EngineWatch>(progress_, pool(), peer_timeout, end_process);
 }
 
 Engine::~Engine() {
@@ -163,7 +166,7 @@ void Engine::make_dispatcher(const EngineOptions& options) {
     return;
   }
   dispatcher_ = std::make_unique<RemoteTokenDispatcher>(
-      *cluster_.group(), make_expert_map(config_, cluster_), compute_->context,
+      *group_, make_expert_map(config_, cluster_), compute_->context,
       RemoteTokenDispatcher::Options{.num_layers = config_.num_layers(),
                                      .hidden_dim = config_.hidden_dim,
                                      .max_tokens = max_tokens,
@@ -218,6 +221,7 @@ CaptureInfo Engine::describe_run() const {
 void Engine::set_roofs(double read_bytes_per_s, double flops_per_s) { trace_->set_roofs(read_bytes_per_s, flops_per_s); }
 
 ConstMatrixView Engine::forward(const StepInput& input, const Tap* tap) {
+  const Progress::Scope computing(progress_, Progress::Activity::kComputing);
   check_context().step = step_idx_;
   dispatcher_->begin_step(step_idx_++);
   return model_->forward(input, *kv_cache_, *recurrent_state_, *dispatcher_, tap);

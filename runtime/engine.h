@@ -8,6 +8,7 @@
 
 #include "kernels/matmul.h"
 #include "runtime/cluster.h"
+#include "runtime/engine_watch.h"
 #include "runtime/model/config.h"
 #include "runtime/model/qwen3_5.h"
 #include "runtime/model/safetensors.h"
@@ -20,6 +21,7 @@
 #include "runtime/state/kv_cache.h"
 #include "runtime/state/recurrent_state.h"
 #include "runtime/trace_session.h"
+#include "runtime/watched_group.h"
 
 namespace ferry {
 
@@ -73,6 +75,13 @@ class Engine {
   /// Call while no step runs, at least every kKeepAlivePeriod.
   void keep_alive() { dispatcher_->keep_alive(); }
 
+  /// Marks of the thread that steps: whoever owns the steps says what it is at between them. An idle one says so anew every
+  /// kIdleTick.
+  Progress& progress() { return progress_; }
+  static constexpr std::chrono::milliseconds kIdleTick{250};
+  /// Looks at those marks from its own thread for as long as the engine lives; a dead engine ends the process.
+  EngineWatch& watch() { return *watch_; }
+
   /// The cluster lost a rank: the destructor will not wait for anyone.
   void abandon();
 
@@ -86,6 +95,8 @@ class Engine {
   void sample_rows(const StepPlan& plan, ConstMatrixView logits);
 
   Cluster& cluster_;
+  Progress progress_;
+  std::optional<WatchedGroup> group_;  // the cluster's, where it has one
   ModelConfig config_;
   DType dtype_ = DType::kF32;
   ModelInfo model_info_;
@@ -103,6 +114,7 @@ class Engine {
   std::unique_ptr<RecurrentState> recurrent_state_;
   std::unique_ptr<Qwen35Model> model_;
   std::unique_ptr<SamplerScratch> sampler_scratch_;
+  std::unique_ptr<EngineWatch> watch_;
   int64_t step_idx_ = 0;
   bool abandoned_ = false;
 

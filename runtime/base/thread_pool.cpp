@@ -64,6 +64,12 @@ void ThreadPool::parallel_for(int64_t num_tasks, TaskRef task) {
   task_ = nullptr;
 }
 
+uint64_t ThreadPool::progress() const {
+  const Offer offer = offer_.load(std::memory_order_relaxed);
+  constexpr uint64_t kSpread = 0x9e3779b97f4a7c15;  // tells a task taken from a task done
+  return ((uint64_t{offer.generation} << 32) | offer.num_left) + kSpread * num_unfinished_.load(std::memory_order_relaxed);
+}
+
 /// Runs one task of the open call as thread `thread_idx`; false if none is left.
 bool ThreadPool::run_task(int thread_idx) {
   Offer offer = offer_.load(std::memory_order_acquire);

@@ -56,6 +56,10 @@ class ThreadPool {
 
   int num_threads() const { return num_threads_; }
 
+  /// Another value than before whenever a thread other than the caller of parallel_for, or beside it, took a task or was done with
+  /// one. Any thread may ask.
+  uint64_t progress() const;
+
   /// Runs task(0 ‥ num_tasks-1, thread_idx) and returns when all are done. Tasks must not throw.
   void parallel_for(int64_t num_tasks, TaskRef task);
 

@@ -1,0 +1,122 @@
+#include "runtime/engine_watch.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+namespace ferry {
+namespace {
+
+using Activity = Progress::Activity;
+
+constexpr std::chrono::milliseconds kCpuTick{1};  // of the engine's thread on a core: it moves
+
+std::string in_seconds(double seconds) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.1f s", seconds);
+  return text.data();
+}
+
+std::string describe(const Progress::Sight& sight) {
+  const std::string message =
+      std::to_string(sight.message.bytes) + " bytes and rank " + std::to_string(sight.message.peer.value);
+  switch (sight.activity) {
+    case Activity::kElsewhere: return "it is not running";
+    case Activity::kIdle: return "it is idle and does not wake up";
+    case Activity::kComputing: return "it is computing, but nothing moves";
+    case Activity::kPosting: return "it is stuck in the transport, posting a message of " + message;
+    case Activity::kAwaiting: return "it waits for a message of up to " + message;
+  }
+  return "";
+}
+
+}  // namespace
+
+bool ProgressRule::has_moved(const Progress::Sight& sight, uint64_t pool) const {
+  if (sight.num_marks != last_sight_.num_marks || sight.activity == Activity::kElsewhere) return true;
+  return sight.activity == Activity::kComputing && (pool != last_pool_ || sight.cpu_time - last_sight_.cpu_time >= kCpuTick);
+}
+
+std::chrono::nanoseconds ProgressRule::allowance(const Progress::Sight& sight) const {
+  if (sight.activity != Activity::kAwaiting) return std::min<std::chrono::nanoseconds>(kSlack, peer_timeout_);
+  return sight.usual ? std::min(kSlack + kUsualFactor * *sight.usual, peer_timeout_) : peer_timeout_;
+}
+
+ProgressRule::Verdict ProgressRule::look(Time now, const Progress::Sight& sight, uint64_t pool) {
+  const bool is_first = !last_look_;
+  const auto passed = is_first ? std::chrono::nanoseconds(0) : now - *last_look_;
+  const bool moved = is_first || has_moved(sight, pool);
+  still_ = moved ? std::chrono::nanoseconds(0) : still_ + std::min<std::chrono::nanoseconds>(passed, kLongestLook);
+  last_look_ = now;
+  last_sight_ = sight;
+  last_pool_ = pool;
+  if (still_ >= peer_timeout_ + kGrace) return Verdict::kDead;
+  return still_ >= allowance(sight) ? Verdict::kOverdue : Verdict::kGoesOn;
+}
+
+EngineWatch::EngineWatch(const Progress& progress, const ThreadPool& pool, std::chrono::milliseconds peer_timeout,
+                         std::function<void(const std::string&)> on_dead)
+    : progress_(progress),
+      pool_(pool),
+      on_dead_(std::move(on_dead)),
+      peer_timeout_s_(std::chrono::duration<double>(peer_timeout).count()),
+      rule_(peer_timeout),
+      thread_([this] { run(); }) {}
+
+EngineWatch::~EngineWatch() {
+  {
+    const std::scoped_lock lock(mutex_);
+    is_stopping_ = true;
+  }
+  stopped_.notify_all();
+  thread_.join();
+}
+
+std::optional<std::string> EngineWatch::complaint() const {
+  const std::scoped_lock lock(mutex_);
+  return complaint_;
+}
+
+void EngineWatch::set_on_change(std::function<void(bool)> on_change) {
+  const std::scoped_lock lock(on_change_mutex_);
+  on_change_ = std::move(on_change);
+}
+
+void EngineWatch::run() {
+  std::unique_lock lock(mutex_);
+  while (!stopped_.wait_for(lock, kPeriod, [this] { return is_stopping_; })) {
+    lock.unlock();
+    look();
+    lock.lock();
+  }
+}
+
+void EngineWatch::look() {
+  const Progress::Sight sight = progress_.look();
+  const ProgressRule::Verdict verdict = rule_.look(std::chrono::steady_clock::now(), sight, pool_.progress());
+  const bool goes_on = verdict == ProgressRule::Verdict::kGoesOn;
+  std::optional<std::string> reason;  // made when it is needed: looking allocates nothing
+  if (!goes_on) {
+    reason = "the engine has not gone on for " + in_seconds(std::chrono::duration<double>(rule_.still()).count()) + ": " +
+             describe(sight);
+  }
+  if (verdict == ProgressRule::Verdict::kDead) on_dead_(*reason + "; --peer-timeout allows " + in_seconds(peer_timeout_s_));
+  bool has_changed = false;
+  {
+    const std::scoped_lock lock(mutex_);
+    has_changed = complaint_.has_value() == goes_on;
+    complaint_ = std::move(reason);
+  }
+  const std::scoped_lock lock(on_change_mutex_);
+  if (has_changed && on_change_) on_change_(goes_on);
+}
+
+void end_process(const std::string& line) {
+  std::fprintf(stderr, "ferry: error: %s\n", line.c_str());
+  std::fflush(stderr);
+  std::_Exit(EXIT_FAILURE);
+}
+
+}  // namespace ferry
