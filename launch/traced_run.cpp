@@ -11,7 +11,6 @@ namespace ferry {
 
 void start_trace(Engine& engine, const Options& options) {
   recorder().register_thread("engine");
-  engine.trace().set_command(options.command == Command::kBench ? "bench" : "generate");
   engine.trace().start({.level = options.engine.profile == "2" ? TraceLevel::kThreads : TraceLevel::kOperators});
 }
 

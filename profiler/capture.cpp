@@ -203,7 +203,7 @@ void write_capture(const std::filesystem::path& directory, const Capture& captur
       out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
     });
   }
-  const std::string info = json(capture.info).dump(1) + "\n";
+  const std::string info = json(capture.info).dump(1, ' ', false, json::error_handler_t::replace) + "\n";
   write_file(directory / "capture.json", [&](std::ostream& out) { out << info; });  // last: a folder with it is complete
 }
 

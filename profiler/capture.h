@@ -80,7 +80,7 @@ struct ModelFacts {
 /// What the coordinator knows of the run.
 struct CaptureInfo {
   std::string version;    // of Ferry
-  std::string command;    // "serve", "bench", "generate"
+  std::string command;    // line that started the coordinator
   std::string transport;  // "local", "mpi", "gloo"
   TraceLevel level = TraceLevel::kOperators;
   int32_t world_size = 1;

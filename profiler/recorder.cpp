@@ -82,6 +82,7 @@ void Recorder::register_thread(const std::string& name) {
     threads_.back()->tid = gettid();
     threads_.back()->buffer = std::make_unique<TraceBuffer>(kRingRecords);
     detail::trace_buffer = threads_.back()->buffer.get();
+    num_registrations_.fetch_add(1, std::memory_order_release);
   }
   for (const std::unique_ptr<ThreadTrace>& thread : threads_) {
     if (thread->buffer.get() == detail::trace_buffer) thread->name = name;
@@ -164,15 +165,30 @@ RankCapture Recorder::snapshot() const {
   const std::scoped_lock lock(mutex_);
   RankCapture capture = describe();
   capture.end = now_ticks();
-  capture.begin = capture.end;
+  uint64_t held_since = 0, earliest = capture.end;
   for (const std::unique_ptr<ThreadTrace>& thread : threads_) {
     ThreadCapture kept{.name = thread->name, .tid = thread->tid, .num_lost = 0, .records = {}};
-    thread->buffer->read(0, kept.records, kept.num_lost);
-    for (const SpanRecord& record : kept.records) capture.begin = std::min(capture.begin, record.begin);
+    uint64_t num_overwritten = 0;
+    thread->buffer->read(0, kept.records, num_overwritten);
+    // Records are written as spans end: what ended before the oldest one is gone.
+    if (num_overwritten > 0) held_since = std::max(held_since, kept.records.empty() ? capture.end : kept.records.front().end);
+    for (const SpanRecord& record : kept.records) earliest = std::min(earliest, record.begin);
     capture.threads.push_back(std::move(kept));
   }
+  capture.begin = held_since > 0 ? held_since : earliest;
   return capture;
 }
+
+std::vector<int64_t> Recorder::thread_ids() const {
+  const std::scoped_lock lock(mutex_);
+  std::vector<int64_t> ids;
+  for (const std::unique_ptr<ThreadTrace>& thread : threads_) {
+    if (!thread->is_retired) ids.push_back(thread->tid);
+  }
+  return ids;
+}
+
+uint64_t Recorder::held_since() { return detail::trace_buffer == nullptr ? 0 : detail::trace_buffer->held_since(); }
 
 /// Everything but the spans and the time they cover.
 RankCapture Recorder::describe() const {

@@ -60,8 +60,16 @@ class Recorder {
   RankCapture stop();
   bool is_capturing() const;
 
-  /// What the rings hold now, whether a capture runs or not.
+  /// What the rings hold now, whether a capture runs or not: from the moment on since which every thread's ring holds everything.
+  /// What was overwritten before it is no loss.
   RankCapture snapshot() const;
+
+  /// The system's ids of the threads that are registered, and how often one came: a change means new ids.
+  std::vector<int64_t> thread_ids() const;
+  uint64_t num_registrations() const { return num_registrations_.load(std::memory_order_acquire); }
+
+  /// The moment from which the calling thread's ring holds everything; 0 if nothing is overwritten yet or it has none.
+  static uint64_t held_since();
 
   /// Ticks <-> CLOCK_MONOTONIC, as of now.
   TickLine ticks() const { return calibration_.line(); }
@@ -86,6 +94,7 @@ class Recorder {
   RankCapture describe() const;
 
   const TickCalibration calibration_;
+  std::atomic<uint64_t> num_registrations_{0};
   mutable std::mutex mutex_;  // guards everything below
   std::vector<std::unique_ptr<ThreadTrace>> threads_;
   TraceLevel idle_level_ = TraceLevel::kOff;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstddef>
 
 #include "runtime/base/check.h"
 
@@ -21,6 +22,13 @@ void TraceBuffer::push(const SpanRecord& record) noexcept {
   std::atomic_thread_fence(std::memory_order_release);
   for (std::size_t i = 0; i < kWords; ++i) slot[i].store(words[i], std::memory_order_relaxed);
   num_written_.store(number + 1, std::memory_order_release);
+}
+
+uint64_t TraceBuffer::held_since() const {
+  const uint64_t written = num_written_.load(std::memory_order_relaxed);
+  if (written <= capacity()) return 0;
+  constexpr std::size_t kEndWord = offsetof(SpanRecord, end) / sizeof(uint64_t);
+  return words_[(written & mask_) * kWords + kEndWord].load(std::memory_order_relaxed);
 }
 
 uint64_t TraceBuffer::read(uint64_t first, std::vector<SpanRecord>& out, uint64_t& num_lost) const {

@@ -26,6 +26,9 @@ class TraceBuffer {
   uint64_t num_written() const { return num_written_.load(std::memory_order_acquire); }
   std::size_t capacity() const { return mask_ + 1; }
 
+  /// The owning thread only: the end of the oldest span that is still there if older ones are overwritten, else 0.
+  uint64_t held_since() const;
+
   /// Appends the records from number `first` up to the newest to `out`, without those that are overwritten already or
   /// meanwhile. Returns the number behind the last one looked at; `num_lost` grows by what was missed.
   uint64_t read(uint64_t first, std::vector<SpanRecord>& out, uint64_t& num_lost) const;

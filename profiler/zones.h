@@ -113,7 +113,10 @@ enum class TraceLevel : int8_t {
   X(kWaitingRequests, "waiting_requests", kCounter, kOther, 0, "value", "")                               \
   X(kUsedKvBlocks, "used_kv_blocks", kCounter, kOther, 0, "value", "")                                    \
   X(kRankRows, "rank_rows", kCounter, kExperts, 0, "value", "peer")                                       \
-  X(kSection, "section", kSection, kOther, 0, "size", "section")
+  X(kSection, "section", kSection, kOther, 0, "size", "section")                                          \
+  X(kCoreWait, "wait.core_us", kCounter, kOther, 0, "value", "thread")                                    \
+  X(kPreemptions, "preemptions", kCounter, kOther, 0, "value", "")                                        \
+  X(kNotRunning, "not_running", kWait, kOther, 0, "core_wait_us", "")
 
 enum class Zone : uint8_t {
 #define FERRY_ZONE_ENUMERATOR(id, name, kind, part, level, a, b) id,

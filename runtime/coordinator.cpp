@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "profiler/run_account.h"
 #include "profiler/span.h"
 #include "runtime/base/check.h"
 #include "runtime/base/random_id.h"
@@ -158,6 +159,7 @@ class Coordinator::Impl {
   Scheduler scheduler_;
   std::unordered_map<RequestNumber, Stream> streams_;
   RequestTrace request_trace_;
+  RunAccount run_account_;
   std::thread thread_;
 };
 
@@ -348,7 +350,11 @@ void Coordinator::Impl::step() {
   }
   publish_finished();
   update_load(*plan);
-  if (has_rows) record_step(*plan, begin);
+  if (has_rows) {
+    run_account_.record_own();
+    run_account_.record_others();
+    record_step(*plan, begin);
+  }
   trace(has_rows);
 }
 

@@ -9,6 +9,7 @@
 #include "profiler/span.h"
 #include "runtime/base/available_memory.h"
 #include "runtime/base/error.h"
+#include "runtime/command_line.h"
 #include "runtime/state/memory_plan.h"
 #include "runtime/version.h"
 
@@ -181,6 +182,7 @@ CaptureInfo Engine::describe_run() const {
   const AttentionConfig& a = config_.attention;
   const DeltaNetConfig& d = config_.deltanet;
   CaptureInfo info{.version = version_number(),
+                   .command = command_line(),
                    .transport = cluster_.transport(),
                    .world_size = cluster_.size(),
                    .model = {.name = config_.name,

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "moe/reply_writer.h"
+#include "profiler/run_account.h"
 #include "profiler/span.h"
 #include "runtime/base/error.h"
 #include "runtime/rank_setup.h"
@@ -115,6 +116,7 @@ class ExpertWorker {
 
   /// `begun` and `arrived`: ticks between which the request was awaited.
   void answer(const RequestView& request, uint64_t begun, uint64_t arrived) {
+    if (check_context().step != request.header.step) close_step();
     check_context().step = request.header.step;
     check_context().layer = request.header.layer;
     check_context().micro_batch = request.header.micro_batch;
@@ -127,6 +129,13 @@ class ExpertWorker {
     const uint64_t left = now_ticks();
     record_span(Zone::kWaitSend, sent, left, 0, kSource.value);
     record_span(Zone::kCombineSend, sent, left, static_cast<uint32_t>(message.size()), kSource.value);
+    run_account_.record_own();  // the coordinator has its rows: nobody waits for this
+  }
+
+  /// The rows of another step have come: what the last one's threads waited for is known.
+  void close_step() {
+    check_context().layer = kNoLayer;
+    run_account_.record_others();
   }
 
   std::span<const std::byte> compute(const RequestView& request) {
@@ -149,6 +158,7 @@ class ExpertWorker {
   std::unique_ptr<ExpertBank> bank_;
   std::unique_ptr<ReplyWriter> replies_;
   std::unique_ptr<TraceWorker> trace_;
+  RunAccount run_account_;
   std::array<Inbox, 2> inboxes_;
   AlignedBuffer reply_;
   std::chrono::milliseconds idle_timeout_{};

@@ -6,6 +6,7 @@
 #include "kernels/matmul.h"
 #include "kernels/op_table.h"
 #include "moe/expert_map.h"
+#include "profiler/run_watch.h"
 #include "runtime/cluster.h"
 #include "runtime/model/config.h"
 #include "runtime/model/qwen3_5_weights.h"
@@ -25,6 +26,7 @@ std::chrono::milliseconds to_milliseconds(double seconds);
 struct ComputeResources {
   ComputeResources(const EngineOptions& options, const Cluster& cluster, DType dtype);
 
+  RunWatch watch;
   PoolTrace pool_trace;
   ThreadPool pool;
   KernelContext context;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "profiler/capture_window.h"
 #include "profiler/recorder.h"
 #include "runtime/base/error.h"
 
@@ -25,7 +26,12 @@ int64_t epoch_ns() {
 
 TraceSession::TraceSession(Group* group, const TokenDispatcher& dispatcher, CaptureInfo info, int32_t num_threads,
                            std::chrono::milliseconds timeout)
-    : group_(group), dispatcher_(dispatcher), info_(std::move(info)), num_threads_(num_threads), timeout_(timeout) {
+    : group_(group),
+      dispatcher_(dispatcher),
+      info_(std::move(info)),
+      num_threads_(num_threads),
+      timeout_(timeout),
+      marks_(dispatcher.expert_load()) {
   receive_.resize(sizeof(TraceReply) + static_cast<std::size_t>(kTracePieceBytes));
   for (int r = 1; group != nullptr && r < group->size(); ++r)
     peers_.push_back({.rank = {r}, .boot_id = {}, .exchanges = {}, .bytes = {}, .num_bytes = 0, .complaint = {}});
@@ -50,6 +56,7 @@ void TraceSession::set_roofs(double read_bytes_per_s, double flops_per_s) {
 
 /// A capture without spans: of this run, from now on.
 void TraceSession::describe() {
+  is_snapshot_ = false;
   capture_ = {.info = info_, .ranks = {}};
   capture_.info.level = TraceLevel::kSteps;
   capture_.info.start_epoch_ns = epoch_ns();
@@ -89,6 +96,7 @@ void TraceSession::stop() {
 void TraceSession::save_snapshot() {
   if (state_ != State::kIdle) throw Error(ErrorCode::kFailedPrecondition, "a capture is running; stop it first");
   describe();
+  is_snapshot_ = true;
   for (Peer& peer : peers_) {
     peer.exchanges.clear();
     const TraceReply reply = command(peer, {.op = TraceCommand::Op::kSnapshot});
@@ -107,6 +115,7 @@ void TraceSession::abandon_workers() {
     begin_fetching(recorder().stop());
   } else if (state_ == State::kIdle || state_ == State::kDelayed) {
     describe();
+    is_snapshot_ = true;
     begin_fetching(recorder().snapshot());
   }
   if (state_ == State::kFetching) finish();
@@ -121,6 +130,7 @@ void TraceSession::begin_fetching(RankCapture own) {
 }
 
 bool TraceSession::work(bool ran_step) {
+  if (ran_step && !(is_snapshot_ && state_ == State::kFetching)) marks_.note(dispatcher_.expert_load(), Recorder::held_since());
   switch (state_) {
     case State::kIdle: return false;
     case State::kComplete: return false;
@@ -162,7 +172,29 @@ void TraceSession::finish() {
     }
     std::vector<std::byte>().swap(peer.bytes);
   }
+  if (is_snapshot_) cut_to_held_steps();
   state_ = State::kComplete;
+}
+
+/// The counts of experts are known where a mark was set, so the window begins at the first mark that all ranks' rings reach back to.
+void TraceSession::cut_to_held_steps() {
+  const LoadMarks::Mark mark = marks_.first_from(find_common_begin(capture_));
+  const std::optional<CaptureWindow> window = find_window(capture_, mark.ticks);
+  for (std::size_t l = 0; l < capture_.info.expert_tokens.size(); ++l) {
+    std::vector<int64_t>& tokens = capture_.info.expert_tokens[l];
+    for (std::size_t e = 0; e < tokens.size(); ++e) tokens[e] -= window ? mark.tokens[l * tokens.size() + e] : tokens[e];
+  }
+  if (window) {
+    const RankCapture& own = capture_.ranks.front();
+    capture_.info.start_epoch_ns -= own.ticks.to_ns(own.end) - window->begin_ns;  // described when the rings were read
+    cut_to(*window, capture_);
+    return;
+  }
+  for (RankCapture& rank : capture_.ranks) {  // no step: what is older than the ranks' common time says nothing
+    for (ThreadCapture& thread : rank.threads) thread.records.clear();
+    rank.begin = rank.end;
+    rank.num_preemptions = 0;
+  }
 }
 
 /// The rank's capture on the coordinator's time; without threads if it could not be had.

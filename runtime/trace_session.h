@@ -10,6 +10,7 @@
 #include "moe/token_dispatcher.h"
 #include "profiler/capture.h"
 #include "profiler/clock_sync.h"
+#include "runtime/load_marks.h"
 #include "runtime/trace_wire.h"
 
 namespace ferry {
@@ -37,7 +38,8 @@ class TraceSession {
   /// Ends the capture that runs (or was still waiting for its steps, which gives an empty one). Throws
   /// Error{kFailedPrecondition} if there is none.
   void stop();
-  /// Takes what every rank's rings hold: the last steps, at the levels that were on.
+  /// Takes the last steps, at the levels that were on: those that every rank's rings still hold, and no other. Their expert counts
+  /// and preemptions are their own.
   void save_snapshot();
   /// For the moment after a loss: ends what runs, or takes the last steps, with this rank's spans alone.
   void abandon_workers();
@@ -47,7 +49,6 @@ class TraceSession {
   bool work(bool ran_step);
 
   /// Of this run, for captures that start from now on.
-  void set_command(const std::string& command) { info_.command = command; }
   void set_roofs(double read_bytes_per_s, double flops_per_s);
 
   bool is_recording() const { return state_ == State::kRecording; }
@@ -74,6 +75,7 @@ class TraceSession {
   void finish();
   RankCapture decode(const Peer& peer) const;
   void sample_clocks(int count);
+  void cut_to_held_steps();
   TraceReply command(Peer& peer, TraceCommand command, std::vector<std::byte>* piece = nullptr);
   std::vector<std::vector<int64_t>> count_since(const std::vector<std::vector<int64_t>>& then) const;
   std::vector<std::vector<int64_t>> expert_tokens() const;
@@ -84,6 +86,8 @@ class TraceSession {
   const int32_t num_threads_;
   const std::chrono::milliseconds timeout_;
   std::vector<Peer> peers_;
+  LoadMarks marks_;
+  bool is_snapshot_ = false;  // of capture_
   State state_ = State::kIdle;
   TracePlan plan_;
   int64_t steps_left_ = 0;  // of the delay, then of the recording

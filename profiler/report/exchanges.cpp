@@ -4,10 +4,11 @@
 #include <tuple>
 
 #include "profiler/report/statistics.h"
-#include "profiler/report/step_slices.h"
 
 namespace ferry {
 namespace {
+
+constexpr int64_t kWaitedNs = 2000;  // a shorter wait may be no more than a look
 
 using Key = std::pair<ExchangeId, int32_t>;  // and worker
 
@@ -38,158 +39,97 @@ Exchanges pair_up(const std::vector<Half>& halves) {
     const auto& [id, worker] = halves[i].key;
     if (exchanges.list.empty() || exchanges.list.back().id != id) {
       const std::size_t at = exchanges.replies.size();
-      exchanges.list.push_back({id, dispatch.send_begin_ns, at, at});
+      exchanges.list.push_back({.id = id, .begin_ns = dispatch.send_begin_ns, .first = at, .last = at});
     }
     Exchange& exchange = exchanges.list.back();
     exchange.begin_ns = std::min(exchange.begin_ns, dispatch.send_begin_ns);
+    exchange.done_ns = std::max(exchange.done_ns, combine.receive_end_ns);
     ++exchange.last;
-    exchanges.replies.push_back({.rank = worker, .arrived_ns = dispatch.receive_end_ns, .posted_ns = combine.send_begin_ns});
+    exchanges.replies.push_back({.rank = worker,
+                                 .dispatched_ns = dispatch.send_begin_ns,
+                                 .arrived_ns = dispatch.receive_end_ns,
+                                 .posted_ns = combine.send_begin_ns,
+                                 .seen_ns = combine.receive_end_ns,
+                                 .rows = combine.bytes});
     ++i;
   }
+  for (Exchange& exchange : exchanges.list) exchange.ready_ns = exchange.begin_ns;
   return exchanges;
 }
 
-void add_slice(Exchanges& exchanges, const Slice& slice, int32_t rank) {
-  if (rank == 0) {
-    if (slice.zone != Zone::kWaitCombine) return;
-    Reply* reply = exchanges.find(exchange_of(slice), static_cast<int32_t>(slice.b));
-    if (reply != nullptr) reply->waited_ns += slice.duration_ns();
-    return;
+/// Index into `list`, or its size.
+std::size_t find(const std::vector<Exchange>& list, const ExchangeId& id) {
+  const auto at =
+      std::lower_bound(list.begin(), list.end(), id, [](const Exchange& e, const ExchangeId& key) { return e.id < key; });
+  return at != list.end() && at->id == id ? static_cast<std::size_t>(at - list.begin()) : list.size();
+}
+
+Reply* find_reply(Exchanges& exchanges, const Exchange& exchange, int32_t rank) {
+  for (std::size_t i = exchange.first; i < exchange.last; ++i) {
+    if (exchanges.replies[i].rank == rank) return &exchanges.replies[i];
   }
-  const auto zone = std::find(std::begin(kWorkZones), std::end(kWorkZones), slice.zone);
-  if (zone == std::end(kWorkZones)) return;
-  Reply* reply = exchanges.find(exchange_of(slice), rank);
-  if (reply == nullptr) return;
-  reply->work[static_cast<std::size_t>(zone - kWorkZones)] += slice.self_ns;
-  if (slice.zone == Zone::kGroupedGateUp) reply->rows += slice.a;
+  return nullptr;
 }
 
-/// Rank's value above the median of the others'.
-template <class Get>
-int64_t excess_over_others(std::span<const Reply> replies, const Reply& one, Get&& get) {
-  std::vector<double> others;
-  for (const Reply& reply : replies) {
-    if (&reply != &one) others.push_back(static_cast<double>(get(reply)));
+void add_wait(Exchanges& exchanges, const Slice& slice) {
+  const std::size_t at = find(exchanges.list, exchange_of(slice));
+  if (at == exchanges.list.size()) return;
+  Exchange& exchange = exchanges.list[at];
+  const bool is_first = exchange.ready_ns == exchange.begin_ns;
+  exchange.ready_ns = is_first ? slice.begin_ns : std::min(exchange.ready_ns, slice.begin_ns);
+  Reply* reply = find_reply(exchanges, exchange, static_cast<int32_t>(slice.b));
+  if (reply != nullptr) reply->waited_ns += slice.duration_ns();
+}
+
+/// Rows in the place of bytes, in exchanges of which every worker's are recorded.
+void count_rows(const Timeline& timeline, Exchanges& exchanges) {
+  std::vector<int64_t> rows(exchanges.replies.size(), -1);
+  for (const CounterSample& sample : timeline.counters) {
+    if (sample.zone != Zone::kRankRows || sample.rank != 0) continue;
+    const std::size_t at = find(exchanges.list, sample.at);
+    if (at == exchanges.list.size()) continue;
+    const Reply* reply = find_reply(exchanges, exchanges.list[at], static_cast<int32_t>(sample.b));
+    if (reply != nullptr) rows[static_cast<std::size_t>(reply - exchanges.replies.data())] = sample.value;
   }
-  return get(one) - static_cast<int64_t>(median(std::move(others)));
+  for (const Exchange& exchange : exchanges.list) {
+    const auto first = rows.begin() + static_cast<std::ptrdiff_t>(exchange.first);
+    const auto last = rows.begin() + static_cast<std::ptrdiff_t>(exchange.last);
+    if (std::find(first, last, -1) != last) continue;
+    for (std::size_t i = exchange.first; i < exchange.last; ++i) exchanges.replies[i].rows = rows[i];
+  }
 }
 
-std::span<const Reply> replies_of(const Exchanges& exchanges, const Exchange& exchange) {
-  return std::span(exchanges.replies).subspan(exchange.first, exchange.last - exchange.first);
-}
-
-/// Counts the votes of one step's exchanges.
-void close_step(std::vector<StragglerTally>& tallies, std::vector<int64_t>& votes) {
-  const auto most = std::max_element(votes.begin(), votes.end());
-  if (*most > 0) ++tallies[static_cast<std::size_t>(most - votes.begin())].steps_last;
-  for (StragglerTally& tally : tallies) ++tally.steps;
-  std::fill(votes.begin(), votes.end(), 0);
-}
-
-void add_vote(StragglerTally& tally, const Lateness& late, std::span<const Reply> replies) {
-  ++tally.votes;
-  tally.late_ns += late.late_ns;
-  tally.max_late_ns = std::max(tally.max_late_ns, late.late_ns);
-  tally.elapsed_ns += late.elapsed_ns;
-  for (std::size_t cause = 0; cause < kNumCauses; ++cause) tally.excess[cause] += late.excess[cause];
-  for (const Reply& reply : replies) {
-    const auto rows = static_cast<double>(reply.rows);
-    if (&reply == late.last) {
-      tally.rows += rows;
-    } else {
-      tally.other_rows += rows / static_cast<double>(replies.size() - 1);
-    }
+void find_usual_back(std::size_t num_ranks, Exchanges& exchanges) {
+  std::vector<std::vector<double>> backs(num_ranks);
+  for (const Reply& reply : exchanges.replies) {
+    if (reply.waited_ns >= kWaitedNs)
+      backs.at(static_cast<std::size_t>(reply.rank)).push_back(static_cast<double>(reply.seen_ns - reply.posted_ns));
+  }
+  std::vector<double> all;
+  for (const std::vector<double>& values : backs) all.insert(all.end(), values.begin(), values.end());
+  const double usual = median(std::move(all));  // of ranks that were never waited for
+  for (std::vector<double>& values : backs) {
+    const double own = values.empty() ? usual : median(std::move(values));
+    exchanges.usual_back_ns.push_back(std::max<int64_t>(static_cast<int64_t>(own), 0));
+  }
+  for (Reply& reply : exchanges.replies) {
+    const int64_t usual_ns = exchanges.usual_back_ns[static_cast<std::size_t>(reply.rank)];
+    reply.back_ns = reply.waited_ns >= kWaitedNs ? reply.seen_ns : std::min(reply.posted_ns + usual_ns, reply.seen_ns);
+    reply.back_ns = std::max(reply.back_ns, reply.posted_ns);
   }
 }
 
 }  // namespace
 
-const char* cause_name(std::size_t cause) {
-  if (cause == kOtherWork) return "outside its operators";
-  if (cause == kLateStart) return "late start";
-  return zone_info(kWorkZones[cause]).name;
-}
-
-Reply* Exchanges::find(const ExchangeId& id, int32_t rank) {
-  const auto at =
-      std::lower_bound(list.begin(), list.end(), id, [](const Exchange& e, const ExchangeId& key) { return e.id < key; });
-  if (at == list.end() || at->id != id) return nullptr;
-  for (std::size_t i = at->first; i < at->last; ++i) {
-    if (replies[i].rank == rank) return &replies[i];
-  }
-  return nullptr;
-}
-
 Exchanges find_exchanges(const ReportInput& input) {
   const Timeline& timeline = input.timeline;
   Exchanges exchanges = pair_up(sort_messages(timeline));
   for (const Slice& slice : timeline.slices) {
-    if (slice.layer >= 0) add_slice(exchanges, slice, timeline.lanes[static_cast<std::size_t>(slice.lane)].rank);
+    if (slice.zone == Zone::kWaitCombine && slice.layer >= 0) add_wait(exchanges, slice);
   }
-  for (Reply& reply : exchanges.replies) {
-    int64_t rest_ns = reply.posted_ns - reply.arrived_ns;
-    for (std::size_t zone = 0; zone < kNumWorkZones; ++zone) rest_ns -= reply.work[zone];
-    reply.work[kOtherWork] = std::max<int64_t>(rest_ns, 0);
-  }
+  count_rows(timeline, exchanges);
+  find_usual_back(input.capture.ranks.size(), exchanges);
   return exchanges;
-}
-
-Lateness find_last(const ReportInput& input, const Exchanges& exchanges, const Exchange& exchange) {
-  constexpr double kMinShare = 0.05;
-  Lateness late;
-  const std::span<const Reply> replies = replies_of(exchanges, exchange);
-  if (replies.size() < 2) return late;
-  const auto last = std::max_element(replies.begin(), replies.end(),
-                                     [](const Reply& x, const Reply& y) { return x.posted_ns < y.posted_ns; });
-  late.last = &*last;
-  late.late_ns = excess_over_others(replies, *last, [](const Reply& r) { return r.posted_ns; });
-  late.elapsed_ns = last->posted_ns - exchange.begin_ns;
-  for (const Reply& reply : replies) late.bound_ns = std::max(late.bound_ns, clock_bound_ns(input, last->rank, reply.rank));
-  const auto late_ns = static_cast<double>(late.late_ns);
-  late.has_vote = late_ns > late.bound_ns && late_ns > kMinShare * static_cast<double>(late.elapsed_ns);
-  if (!late.has_vote) return late;
-  for (std::size_t cause = 0; cause <= kOtherWork; ++cause)
-    late.excess[cause] = excess_over_others(replies, *last, [cause](const Reply& r) { return r.work[cause]; });
-  late.excess[kLateStart] = excess_over_others(replies, *last, [](const Reply& r) { return r.arrived_ns; });
-  return late;
-}
-
-std::size_t StragglerTally::cause() const {
-  return static_cast<std::size_t>(std::max_element(excess.begin(), excess.end()) - excess.begin());
-}
-
-std::vector<StragglerTally> tally_stragglers(const ReportInput& input) {
-  const std::size_t num_ranks = input.capture.ranks.size();
-  if (num_ranks < 3) return {};
-  const Exchanges exchanges = find_exchanges(input);
-  std::vector<StragglerTally> tallies(num_ranks - 1);
-  for (std::size_t w = 0; w < tallies.size(); ++w) {
-    tallies[w].rank = static_cast<int32_t>(w) + 1;
-    for (std::size_t other = 1; other < num_ranks; ++other)
-      tallies[w].bound_ns = std::max(tallies[w].bound_ns, clock_bound_ns(input, tallies[w].rank, static_cast<int32_t>(other)));
-  }
-  std::vector<int64_t> step_votes(tallies.size(), 0);
-  for (std::size_t i = 0; i < exchanges.list.size(); ++i) {
-    const Exchange& exchange = exchanges.list[i];
-    const std::span<const Reply> replies = replies_of(exchanges, exchange);
-    for (const Reply& reply : replies) {
-      StragglerTally& tally = tallies.at(static_cast<std::size_t>(reply.rank) - 1);
-      ++tally.collectives;
-      tally.waited_ns += reply.waited_ns;
-      tally.work_ns += static_cast<double>(reply.posted_ns - reply.arrived_ns);
-    }
-    const Lateness late = find_last(input, exchanges, exchange);
-    if (late.has_vote) {
-      const std::size_t w = static_cast<std::size_t>(late.last->rank) - 1;
-      ++step_votes[w];
-      add_vote(tallies[w], late, replies);
-    }
-    if (i + 1 == exchanges.list.size() || exchanges.list[i + 1].id.step != exchange.id.step) close_step(tallies, step_votes);
-  }
-  for (StragglerTally& tally : tallies) {
-    if (tally.collectives > 0) tally.work_ns /= static_cast<double>(tally.collectives);
-  }
-  return tallies;
 }
 
 }  // namespace ferry

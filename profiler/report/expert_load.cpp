@@ -5,39 +5,31 @@
 #include <set>
 #include <tuple>
 
-#include "profiler/report/exchanges.h"
 #include "profiler/report/step_slices.h"
 
 namespace ferry {
 namespace {
 
 /// Fills in what the ranks of the experts spent and made others wait, a step.
-void add_times(const ReportInput& input, std::vector<HotExpert>& hot) {
+void add_times(const ReportInput& input, const LostTime& lost, std::vector<HotExpert>& hot) {
   const Timeline& timeline = input.timeline;
   const auto steps = static_cast<double>(timeline.steps.size());
   if (steps == 0) return;
-  for (const Slice& slice : timeline.slices) {
-    if (slice.zone != Zone::kGroupedGateUp && slice.zone != Zone::kGroupedDown) continue;
-    const int32_t rank = timeline.lanes[static_cast<std::size_t>(slice.lane)].rank;
-    for (HotExpert& expert : hot) {
-      if (expert.rank == rank && expert.layer == slice.layer) expert.grouped_us += to_us(slice.self_ns) / steps;
-    }
+  for (HotExpert& expert : hot) {
+    const std::vector<int64_t>& saved_ns = lost.ranks.at(static_cast<std::size_t>(expert.rank)).more_rows_ns;
+    const auto layer = static_cast<std::size_t>(expert.layer);
+    if (layer < saved_ns.size()) expert.saved_us = to_us(saved_ns[layer]) / steps;
   }
-  const Exchanges exchanges = find_exchanges(input);
-  for (const Exchange& exchange : exchanges.list) {
+  for (const Slice& slice : timeline.slices) {
+    const int32_t rank = timeline.lanes[static_cast<std::size_t>(slice.lane)].rank;
+    const bool is_grouped = slice.zone == Zone::kGroupedGateUp || slice.zone == Zone::kGroupedDown;
+    const bool is_wait = slice.zone == Zone::kWaitCombine && rank == 0;
+    if (!is_grouped && !is_wait) continue;
     for (HotExpert& expert : hot) {
-      if (expert.layer != exchange.id.layer) continue;
-      const auto first = exchanges.replies.begin() + static_cast<std::ptrdiff_t>(exchange.first);
-      const auto last = exchanges.replies.begin() + static_cast<std::ptrdiff_t>(exchange.last);
-      const auto own = std::find_if(first, last, [&](const Reply& reply) { return reply.rank == expert.rank; });
-      if (own == last) continue;
-      expert.coordinator_wait_us += to_us(own->waited_ns) / steps;
-      for (auto other = first; other != last; ++other) {
-        const double bound_ns = clock_bound_ns(input, own->rank, other->rank);
-        const int64_t wait_ns = own->posted_ns - other->posted_ns;
-        if (static_cast<double>(wait_ns) > bound_ns) expert.others_wait_us += to_us(wait_ns) / steps;
-        expert.bound_us = std::max(expert.bound_us, bound_ns / 1e3);
-      }
+      if (expert.layer != slice.layer) continue;
+      if (is_grouped && expert.rank == rank) expert.grouped_us += to_us(slice.self_ns) / steps;
+      if (is_wait && expert.rank == static_cast<int32_t>(slice.b))
+        expert.coordinator_wait_us += to_us(slice.duration_ns()) / steps;
     }
   }
 }
@@ -64,7 +56,7 @@ RankLoad find_rank_load(const CaptureInfo& info, std::size_t layer) {
   return load;
 }
 
-std::vector<HotExpert> find_hot_experts(const ReportInput& input, std::size_t count) {
+std::vector<HotExpert> find_hot_experts(const ReportInput& input, const LostTime& lost, std::size_t count) {
   const CaptureInfo& info = input.capture.info;
   std::vector<HotExpert> hot;
   for (std::size_t layer = 0; layer < info.expert_tokens.size(); ++layer) {
@@ -92,9 +84,13 @@ std::vector<HotExpert> find_hot_experts(const ReportInput& input, std::size_t co
     const RankLoad load = find_rank_load(info, static_cast<std::size_t>(expert.layer));
     const auto at = std::lower_bound(load.ranks.begin(), load.ranks.end(), expert.rank) - load.ranks.begin();
     const double mean_rank = static_cast<double>(load.total) / static_cast<double>(load.ranks.size());
-    expert.rank_over_mean = static_cast<double>(load.tokens[static_cast<std::size_t>(at)]) / mean_rank;
+    const auto rank_tokens = static_cast<double>(load.tokens[static_cast<std::size_t>(at)]);
+    const auto mean_tokens = static_cast<double>(load.total) / static_cast<double>(info.expert_rank.size());
+    expert.rank_over_mean = rank_tokens / mean_rank;
+    if (rank_tokens > mean_rank)
+      expert.extra_share = (static_cast<double>(expert.tokens) - mean_tokens) / (rank_tokens - mean_rank);
   }
-  add_times(input, hot);
+  add_times(input, lost, hot);
   return hot;
 }
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "profiler/report/report_input.h"
+#include "profiler/report/lost_time.h"
 
 namespace ferry {
 
@@ -22,16 +22,16 @@ RankLoad find_rank_load(const CaptureInfo& info, std::size_t layer);
 struct HotExpert {
   int32_t layer = 0, expert = 0, rank = 0;
   int64_t tokens = 0;
-  double layer_share = 0;          // of the layer's rows
-  double over_mean = 0;            // times the mean expert's
-  double rank_over_mean = 0;       // its rank's rows in the layer over the mean rank's
-  double grouped_us = 0;           // a step: GroupedMatmul of that rank in that layer
+  double layer_share = 0;     // of the layer's rows
+  double over_mean = 0;       // times the mean expert's
+  double rank_over_mean = 0;  // its rank's rows in the layer over the mean rank's
+  double extra_share = 0;     // its rows above the mean expert's over its rank's above the mean rank's; 0 if the rank has none
+  double grouped_us = 0;      // a step: GroupedMatmul of that rank in that layer
   double coordinator_wait_us = 0;  // a step: the coordinator waits for that rank's reply
-  double others_wait_us = 0;       // a step: sum over the other workers that answered before it, beyond the clock bound
-  double bound_us = 0;
+  double saved_us = 0;             // a step: it would be shorter by so much if that rank had no more rows there than the others
 };
 
 /// The `count` hottest of all (layer, expert), hottest first. Empty if the capture has no expert counts.
-std::vector<HotExpert> find_hot_experts(const ReportInput& input, std::size_t count);
+std::vector<HotExpert> find_hot_experts(const ReportInput& input, const LostTime& lost, std::size_t count);
 
 }  // namespace ferry

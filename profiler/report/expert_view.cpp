@@ -71,29 +71,28 @@ Table make_balance_view(const ReportInput& input) {
 
 Table make_hot_expert_view(const ReportInput& input) {
   constexpr std::size_t kShown = 10;
-  Table table{.id = "hot_expert",
-              .title = "Hot experts",
-              .note =
-                  "The experts with the largest shares of their layer, what their rank spends there and who waits for it. "
-                  "Times are a step: GroupedMatmul of that rank and layer; the coordinator's wait for that rank; the sum of "
-                  "the other workers' waits (they answered earlier). " +
-                  clock_note(input),
-              .columns = {{"layer"},
-                          {"expert"},
-                          {"rank"},
-                          {"tokens"},
-                          {"layer_share", 4},
-                          {"over_mean", 3},
-                          {"rank_over_mean", 3},
-                          {"grouped_matmul_us", 3},
-                          {"coordinator_wait_us", 3},
-                          {"others_wait_us", 3},
-                          {"clock_bound_us", 3}}};
-  for (const HotExpert& expert : find_hot_experts(input, kShown)) {
+  Table table{
+      .id = "hot_expert",
+      .title = "Hot experts",
+      .note =
+          "The experts with the largest shares of their layer, what their rank spends there and what that costs. "
+          "Times are a step: GroupedMatmul of that rank and layer; the coordinator's wait for that rank; saved: how much "
+          "shorter the step would be if the rank had no more rows in that layer than the others. " +
+          clock_note(input),
+      .columns = {{"layer"},
+                  {"expert"},
+                  {"rank"},
+                  {"tokens"},
+                  {"layer_share", 4},
+                  {"over_mean", 3},
+                  {"rank_over_mean", 3},
+                  {"grouped_matmul_us", 3},
+                  {"coordinator_wait_us", 3},
+                  {"saved_us", 3}}};
+  for (const HotExpert& expert : find_hot_experts(input, find_lost_time(input), kShown)) {
     table.rows.push_back({static_cast<int64_t>(expert.layer), static_cast<int64_t>(expert.expert),
                           static_cast<int64_t>(expert.rank), expert.tokens, expert.layer_share, expert.over_mean,
-                          expert.rank_over_mean, expert.grouped_us, expert.coordinator_wait_us, expert.others_wait_us,
-                          expert.bound_us});
+                          expert.rank_over_mean, expert.grouped_us, expert.coordinator_wait_us, expert.saved_us});
   }
   return table;
 }

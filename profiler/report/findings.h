@@ -11,9 +11,14 @@ namespace ferry {
 struct Finding {
   enum class Severity { kInfo, kNotice, kProblem };
   Severity severity = Severity::kInfo;
-  std::string kind;   // "straggler", "hot_expert", "starved", "lost_records", "clock", …: stable, for scripts
+  std::string
+      kind;  // "stopped", "no_core", "slow_link", "uneven_rows", "hot_expert", "slow_rank", "starved", …: stable, for scripts
   std::string text;   // one sentence with numbers and units
   std::string table;  // id of the table that shows it
+  // Of those that name a rank by what it costs:
+  int32_t rank = -1;
+  double saved_ms = 0;     // by which the capture's steps would be shorter without it
+  double saved_share = 0;  // of the time in steps
 };
 
 /// Worst first. Says so when nothing stands out.

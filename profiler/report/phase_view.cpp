@@ -1,6 +1,7 @@
 #include <string>
 #include <vector>
 
+#include "profiler/report/lost_time.h"
 #include "profiler/report/step_slices.h"
 #include "profiler/report/views.h"
 #include "profiler/report/waiting.h"
@@ -12,6 +13,7 @@ namespace {
 struct PhaseSums {
   int64_t steps = 0, tokens = 0, sequences = 0;
   Breakdown time;
+  WaitParts waits;
 
   void add(const Breakdown& b) {
     time.window += b.window;
@@ -37,7 +39,10 @@ std::vector<Table::Cell> make_row(const std::string& name, const PhaseSums& sums
           us_cell(time.computing),
           us_cell(time.exposed),
           us_cell(time.overlapped),
-          us_cell(time.free)};
+          us_cell(time.free),
+          us_cell(sums.waits.experts),
+          us_cell(sums.waits.wire),
+          us_cell(sums.waits.not_running)};
 }
 
 }  // namespace
@@ -50,7 +55,8 @@ Table make_phase_view(const ReportInput& input) {
           "The coordinator's wall time; computing + exposed + free = wall. Starved: no step runs although a request waits; "
           "idle: none waits; aside: the program was busy with itself, as a benchmark that measures the roofs is. Steps that a "
           "benchmark warms up with, and those of each size, are rows of their own. A step that began before the capture is in "
-          "no row.",
+          "no row. waits: of the coordinator for replies, by what the last worker's was waiting for then: its experts, the wire, "
+          "or that it ran at all.",
       .columns = {{"phase"},
                   {"steps"},
                   {"tokens"},
@@ -62,13 +68,19 @@ Table make_phase_view(const ReportInput& input) {
                   {"computing_us", 3},
                   {"exposed_us", 3},
                   {"overlapped_us", 3},
-                  {"free_us", 3}}};
+                  {"free_us", 3},
+                  {"waits_experts_us", 3},
+                  {"waits_wire_us", 3},
+                  {"waits_not_running_us", 3}}};
+  const LostTime lost = find_lost_time(input);
   const Timeline& timeline = input.timeline;
   const RankActivity& activity = input.activity.at(0);
   const std::vector<std::string> groups = step_groups(timeline);
   std::vector<PhaseSums> sums_of(groups.size());
-  for (const StepInfo& step : timeline.steps) {
+  for (std::size_t s = 0; s < timeline.steps.size(); ++s) {
+    const StepInfo& step = timeline.steps[s];
     PhaseSums& sums = sums_of[group_index(step)];
+    sums.waits.add(lost.waits[s]);
     ++sums.steps;
     sums.tokens += step.num_tokens;
     sums.sequences += step.num_sequences;

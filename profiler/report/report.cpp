@@ -41,10 +41,16 @@ std::string make_report_json(const std::vector<Finding>& findings, const std::ve
   using nlohmann::ordered_json;
   ordered_json found = ordered_json::array(), shown = ordered_json::array();
   for (const Finding& finding : findings) {
-    found.push_back({{"severity", severity_name(finding.severity)},
-                     {"kind", finding.kind},
-                     {"text", finding.text},
-                     {"table", finding.table}});
+    ordered_json one = {{"severity", severity_name(finding.severity)},
+                        {"kind", finding.kind},
+                        {"text", finding.text},
+                        {"table", finding.table}};
+    if (finding.rank >= 0) {
+      one["rank"] = finding.rank;
+      one["saved_ms"] = finding.saved_ms;
+      one["saved_share"] = finding.saved_share;
+    }
+    found.push_back(std::move(one));
   }
   for (const Table& table : tables) shown.push_back(to_json(table));
   const ordered_json report = {{"findings", std::move(found)}, {"tables", std::move(shown)}};
@@ -52,8 +58,7 @@ std::string make_report_json(const std::vector<Finding>& findings, const std::ve
 }
 
 std::string make_title(const CaptureInfo& info) {
-  return "Ferry " + info.command + ": " + info.model.name + ", " + std::to_string(info.world_size) +
-         (info.world_size == 1 ? " rank" : " ranks");
+  return "Ferry: " + info.model.name + ", " + std::to_string(info.world_size) + (info.world_size == 1 ? " rank" : " ranks");
 }
 
 void write_text(const std::filesystem::path& path, const std::string& text) {

@@ -84,8 +84,10 @@ Table make_request_view(const ReportInput& input) {
       .note =
           "TTFT = tokenize + queue + the prefill columns, from arrival (before tokenization); total = TTFT + the decode "
           "columns. computing, exposed, free: the coordinator's time in the request's own steps; stall: steps that "
-          "ran without it; between: no step ran. Empty: outside the capture.",
+          "ran without it; between: no step ran. Empty: outside the capture, which requests that began before "
+          "it reach into.",
       .columns = {{"request"},
+                  {"began"},
                   {"prompt_tokens"},
                   {"new_tokens"},
                   {"own_steps"},
@@ -101,8 +103,11 @@ Table make_request_view(const ReportInput& input) {
 
   const StageDivider divider(input);
   for (const RequestInfo& request : input.timeline.requests) {
+    Table::Cell num_prompt;
+    if (request.num_prompt > 0) num_prompt = request.num_prompt;
     std::vector<Table::Cell> row = {static_cast<int64_t>(request.request),
-                                    request.num_prompt,
+                                    request.arrival_ns ? "inside" : "before",
+                                    num_prompt,
                                     request.num_generated,
                                     static_cast<int64_t>(request.steps.size()),
                                     moment_cell(request.arrival_ns),

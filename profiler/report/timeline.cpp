@@ -155,7 +155,9 @@ void TimelineBuilder::add_rank(const RankCapture& rank) {
       if (!place(rank, time, record, placed)) continue;
       const Slice& slice = placed.slice;
       switch (zone_info(slice.zone).kind) {
-        case ZoneKind::kCounter: timeline_.counters.push_back({rank.rank, slice.zone, slice.b, slice.begin_ns, slice.a}); break;
+        case ZoneKind::kCounter:
+          timeline_.counters.push_back({rank.rank, slice.zone, slice.b, slice.begin_ns, slice.a, exchange_of(slice)});
+          break;
         case ZoneKind::kTransfer: {
           const bool is_receive = slice.zone == Zone::kDispatchReceive || slice.zone == Zone::kCombineReceive;
           transfers[{is_receive, static_cast<int32_t>(slice.b)}].push_back({slice});

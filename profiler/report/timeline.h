@@ -103,6 +103,7 @@ struct CounterSample {
   uint32_t b = 0;  // what the zone's b_name says (a peer), else 0
   int64_t at_ns = 0;
   int64_t value = 0;
+  ExchangeId at;  // where it was counted; kNoStep and kNoLayer outside
 };
 
 struct Timeline {

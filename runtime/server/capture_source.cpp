@@ -9,7 +9,6 @@ namespace ferry {
 
 void CoordinatorCaptures::start(const TracePlan& plan) {
   coordinator_.between_steps([&](Engine& engine) {
-    engine.trace().set_command("serve");
     engine.trace().start(plan);
   });
 }

@@ -11,7 +11,6 @@ namespace ferry {
 namespace {
 
 using testing::HasSubstr;
-using testing::Not;
 
 /// A made run whose recording is free, so that only what the test changes is found.
 Capture quiet(const MadeRun& run) {
@@ -47,76 +46,70 @@ TEST(FindingsTest, AQuietRunHasNoneAndSaysSo) {
   }
 }
 
-TEST(FindingsTest, NamesASlowRank) {
+TEST(FindingsTest, NamesASlowRankAndWhatItCosts) {
   const std::vector<Finding> findings =
       find_in(quiet({.world_size = 4, .num_prefill_steps = 9, .num_decode_steps = 0, .slow_rank = 2, .slow_factor = 4}));
-  const Finding* found = find_kind(findings, "straggler");
+  const Finding* found = find_kind(findings, "slow_rank");
   ASSERT_NE(found, nullptr) << all_texts(findings);
   EXPECT_EQ(found->severity, Finding::Severity::kProblem);
   EXPECT_EQ(found->table, "straggler");
-  EXPECT_THAT(found->text, HasSubstr("Rank 2 (beta) answers last in 100 % of the layers"));
-  EXPECT_THAT(found->text, HasSubstr("GroupedMatmulSwiglu"));
-  EXPECT_THAT(found->text, HasSubstr("the rank itself is slow"));
-  EXPECT_THAT(found->text, HasSubstr("clock bound 0.000 us"));
+  EXPECT_EQ(found->rank, 2);
+  EXPECT_GT(found->saved_ms, 0);
+  EXPECT_THAT(found->text, HasSubstr("Rank 2 (beta) is last in 100 % of the exchanges"));
+  EXPECT_THAT(found->text, HasSubstr("ms less"));
 }
 
 TEST(FindingsTest, ASlowRankBelowTheClockBoundIsNotAccused) {
   const MadeRun run{.world_size = 4, .num_prefill_steps = 9, .slow_rank = 2, .slow_factor = 4, .clock_bound_ns = 1e6};
-  EXPECT_EQ(find_kind(find_in(quiet(run)), "straggler"), nullptr);
+  EXPECT_EQ(find_kind(find_in(quiet(run)), "slow_rank"), nullptr);
 }
 
-TEST(FindingsTest, ARankThatDoesNotRunAllTheTimeIsLateToStart) {
-  test::SmallCapture small(3, 9000);
-  for (const uint32_t s : {0U, 1U, 2U}) {
-    const uint64_t t = 3000 * s;
-    small.step(s, Phase::kDecode, t, t + 2900, 1, 1);
-    // Rank 1 is a little late in a layer of each step, rank 2 much in the other.
-    small.exchange(1, {s, 0}, t + 10, t + 20, t + 200, t + 400, 9).exchange(2, {s, 0}, t + 10, t + 20, t + 150, t + 410, 9);
-    small.exchange(1, {s, 1}, t + 510, t + 520, t + 600, t + 700, 9)
-        .exchange(2, {s, 1}, t + 510, t + 2000, t + 2090, t + 2100, 9);
+/// Rank 2 has three times the rows of rank 1 in layer 0 of every step, `work` ns for them and the other 300.
+test::SmallCapture uneven(uint64_t work) {
+  test::SmallCapture small(3, 90'000);
+  for (uint32_t s = 0; s < 20; ++s) {
+    const uint64_t t = 4000 * s;
+    small.step(s, Phase::kDecode, t, t + 3900, 1, 1);
+    small.exchange(1, {s, 0}, t + 10, t + 20, t + 320, t + 400, 30, 3000);
+    small.exchange(2, {s, 0}, t + 10, t + 20, t + 20 + work, t + 1990, 90, 9000);
   }
-  const std::vector<Finding> findings = find_in(small.capture);
-  const Finding* found = find_kind(findings, "straggler");
-  ASSERT_NE(found, nullptr) << all_texts(findings);
-  EXPECT_THAT(found->text, HasSubstr("Rank 2 (host-2) answers last in 50 % of the layers"));
-  EXPECT_THAT(found->text, HasSubstr("its rows reach it 1.5 us a layer after the others'"));
-  EXPECT_THAT(all_texts(findings), Not(HasSubstr("Rank 1")));
-}
-
-TEST(FindingsTest, UnevenRowsAreNotTheRanksFault) {
-  test::SmallCapture small(3, 9000);
-  for (const uint32_t s : {0U, 1U, 2U}) {
-    small.step(s, Phase::kDecode, 3000 * s, 3000 * s + 2900, 1, 1);
-    small.exchange(1, {s, 0}, 3000 * s + 10, 3000 * s + 20, 3000 * s + 320, 3000 * s + 400, 30);
-    small.exchange(2, {s, 0}, 3000 * s + 10, 3000 * s + 20, 3000 * s + 920, 3000 * s + 990, 90);
-  }
-  const std::vector<Finding> findings = find_in(small.capture);
-  const Finding* found = find_kind(findings, "straggler");
-  ASSERT_NE(found, nullptr) << all_texts(findings);
-  EXPECT_THAT(found->text, HasSubstr("Rank 2"));
-  EXPECT_THAT(found->text, HasSubstr("3.00 times their rows, so the load is uneven"));
-}
-
-TEST(FindingsTest, NamesAHotExpert) {
-  const std::vector<Finding> findings =
-      find_in(quiet({.world_size = 3, .num_prefill_steps = 9, .num_decode_steps = 0, .hot_expert = 6}));
-  const Finding* found = find_kind(findings, "hot_expert");
-  ASSERT_NE(found, nullptr) << all_texts(findings);
-  EXPECT_EQ(found->severity, Finding::Severity::kProblem);
-  EXPECT_THAT(found->text, HasSubstr("Expert 6 of layer 1 (rank 2) takes 56."));
-  EXPECT_THAT(found->text, HasSubstr("4.5 times the mean"));
-  EXPECT_THAT(found->text, HasSubstr("GroupedMatmul takes"));
-  EXPECT_THAT(found->text, HasSubstr("clock bound"));
-}
-
-TEST(FindingsTest, FewRowsProveNoHotExpert) {
-  test::SmallCapture small(3, 100);
   small.capture.info.model.top_k = 2;
   small.capture.info.expert_rank = {1, 1, 1, 1, 2, 2, 2, 2};
-  small.capture.info.expert_tokens = {{4, 1, 1, 0, 0, 1, 1, 0}};
-  EXPECT_EQ(find_kind(find_in(small.capture), "hot_expert"), nullptr);
-  for (int64_t& tokens : small.capture.info.expert_tokens[0]) tokens *= 100;
-  EXPECT_NE(find_kind(find_in(small.capture), "hot_expert"), nullptr);
+  small.capture.info.expert_tokens = {{150, 150, 150, 150, 1350, 150, 150, 150}};
+  return small;
+}
+
+TEST(FindingsTest, NamesAHotExpertOnlyWhereItsRowsAreWaitedFor) {
+  const std::vector<Finding> findings = find_in(uneven(900).capture);
+  const Finding* found = find_kind(findings, "hot_expert");
+  ASSERT_NE(found, nullptr) << all_texts(findings);
+  EXPECT_EQ(found->rank, 2);
+  EXPECT_NEAR(found->saved_ms, 20 * 600 / 1e6, 1e-6);
+  EXPECT_THAT(found->text, HasSubstr("Expert 4 of layer 0 (rank 2) takes 56.2 %"));
+  EXPECT_THAT(found->text, HasSubstr("4.5 times the mean"));
+  EXPECT_EQ(find_kind(find_in(uneven(300).capture), "hot_expert"), nullptr) << "nobody waits for its rows";
+}
+
+TEST(FindingsTest, UnevenRowsWithoutAHotExpertAreTheLoadsFault) {
+  test::SmallCapture small = uneven(900);
+  small.capture.info.expert_tokens = {{150, 150, 150, 150, 450, 450, 450, 450}};
+  const std::vector<Finding> findings = find_in(small.capture);
+  const Finding* found = find_kind(findings, "uneven_rows");
+  ASSERT_NE(found, nullptr) << all_texts(findings);
+  EXPECT_THAT(found->text, HasSubstr("3.00 times the other workers' rows"));
+  EXPECT_EQ(find_kind(findings, "hot_expert"), nullptr);
+}
+
+TEST(FindingsTest, ExposedTimeIsDividedByWhatTheLastWorkerDid) {
+  test::SmallCapture small(2, 1'000'000);
+  small.step(0, Phase::kDecode, 0, 1'000'000, 1, 1);
+  small.exchange(1, {0, 0}, 100'000, 200'000, 500'000, 900'000, 1).span(0, Zone::kWaitCombine, 100'000, 900'000, 0, 1, {0, 0});
+  small.span(1, Zone::kNotRunning, 100'000, 200'000, 0);
+  const std::vector<Finding> findings = find_in(small.capture);
+  const Finding* found = find_kind(findings, "exposed_communication");
+  ASSERT_NE(found, nullptr) << all_texts(findings);
+  EXPECT_THAT(found->text, HasSubstr("38 % of that while remote experts compute"));
+  EXPECT_THAT(found->text, HasSubstr("50 % while rows and replies are on the wire, 12 % while a worker does not run"));
 }
 
 /// Six requests of which one runs at a time, each 100 us in two steps, while the others wait.

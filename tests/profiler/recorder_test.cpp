@@ -137,7 +137,10 @@ TEST_F(RecorderTest, TheFlightRecorderHasTheLastSteps) {
   const ThreadCapture& thread = *thread_named(capture, "test");
   EXPECT_GE(thread.records.size(), Recorder::kRingRecords - 1);
   EXPECT_EQ(thread.records.back().a, Recorder::kRingRecords + 99);
-  EXPECT_LE(capture.begin, thread.records.front().begin);
+  EXPECT_EQ(thread.num_lost, 0U) << "what was overwritten is no loss";
+  EXPECT_GE(capture.begin, thread.records.front().end) << "what ended before may be gone";
+  EXPECT_LE(capture.begin, thread.records.back().end);
+  EXPECT_LE(Recorder::held_since(), thread.records.front().end);
 }
 
 TEST_F(RecorderTest, ManyThreadsRecordWhileCapturesComeAndGo) {

@@ -57,12 +57,12 @@ TEST(ReportPage, EmbedsTablesAsTheyAre) {
 }
 
 TEST(ReportPage, EmbedsFindingsInTheirOrder) {
-  const std::vector<Finding> findings = {{Finding::Severity::kProblem, "straggler", "Rank 2 is late.", "straggler"},
+  const std::vector<Finding> findings = {{Finding::Severity::kProblem, "slow_rank", "Rank 2 is late.", "straggler"},
                                          {Finding::Severity::kNotice, "starved", "Nothing ran.", "phase"},
                                          {Finding::Severity::kInfo, "clock", "Clocks agree.", "run"}};
   const ordered_json data = read_data(make_report_page("a run", findings, {}));
   EXPECT_EQ(data["findings"], ordered_json::parse(R"([
-    {"severity": "problem", "kind": "straggler", "text": "Rank 2 is late.", "table": "straggler"},
+    {"severity": "problem", "kind": "slow_rank", "text": "Rank 2 is late.", "table": "straggler"},
     {"severity": "notice", "kind": "starved", "text": "Nothing ran.", "table": "phase"},
     {"severity": "info", "kind": "clock", "text": "Clocks agree.", "table": "run"}])"));
   EXPECT_TRUE(data["tables"].empty());

@@ -54,9 +54,9 @@ TEST(ReportTest, WritesTextJsonPageAndCsv) {
   write_report(folder.path(), input);
   const std::string text = read(folder.path() / "report.txt");
   EXPECT_LT(text.find("Rank 3"), text.find("Phases"));  // findings come first
-  EXPECT_THAT(text, HasSubstr("Stragglers\n"));
+  EXPECT_THAT(text, HasSubstr("Who is waited for\n"));
   const nlohmann::json json = nlohmann::json::parse(read(folder.path() / "report.json"));
-  EXPECT_EQ(json.at("findings").at(0).at("kind"), "straggler");
+  EXPECT_EQ(json.at("findings").at(0).at("kind"), "slow_rank");
   EXPECT_EQ(json.at("tables").size(), make_views(input).size());
   EXPECT_THAT(read(folder.path() / "report.html"), HasSubstr("made"));
   for (const Table& table : make_views(input)) EXPECT_EQ(read(folder.path() / "csv" / (table.id + ".csv")), to_csv(table));

@@ -21,30 +21,27 @@ function drawStragglers(table) {
   const at = table.pick(
       {
         rank: [/^rank/],
-        votes: [/^votes?$/, /votes/],
-        lateness: [/mean_late/, /late/],
-        share: [/share/],
+        saved: [/^saved_us$/],
+        last: [/^last$/],
         cause: [/^cause/],
       },
-      ["rank", "votes"]);
+      ["rank", "saved"]);
   if (!at) return null;
   const rows = table.rows.map((row) => {
-    const late = at.lateness >= 0 && row[at.lateness] !== null ?
-        duration(row[at.lateness] * microseconds(table.columns[at.lateness])) :
-        null;
+    const saved = (row[at.saved] ?? 0) * microseconds(table.columns[at.saved]);
     const cause = at.cause >= 0 && row[at.cause] ? String(row[at.cause]) : "";
     return {
       name: `rank ${row[at.rank]}`,
       note: cause,
-      values: [row[at.votes] ?? 0],
-      total: `${row[at.votes] ?? 0} votes`,
+      values: [saved],
+      total: duration(saved),
       tell: [
-        `Rank ${row[at.rank]}`, `${row[at.votes] ?? 0} votes`, late ? `late by ${late} on average` : null, cause || null
+        `Rank ${row[at.rank]}`, `${duration(saved)} of a step`, at.last >= 0 ? `last in ${row[at.last]} exchanges` : null, cause || null
       ].filter(Boolean),
     };
   });
   return rows.some(({values}) => values[0] > 0) ?
-      makeBars({label: "Votes by rank", parts: [{label: "votes", swatch: "var(--exposed)"}], rows}) :
+      makeBars({label: "Time that a step would save, by rank", parts: [{label: "saved", swatch: "var(--exposed)"}], rows}) :
       null;
 }
 

@@ -1,0 +1,78 @@
+#include "profiler/run_account.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <utility>
+
+#include "profiler/span.h"
+
+namespace ferry {
+namespace {
+
+constexpr int64_t kMinDelayNs = 10'000;  // waking up takes that long without any rival
+
+}  // namespace
+
+DelayCounter::DelayCounter(int64_t tid) : tid_(tid) {
+  const std::string path = "/proc/self/task/" + std::to_string(tid) + "/schedstat";
+  file_ = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  last_ns_ = read_ns();
+}
+
+DelayCounter::~DelayCounter() {
+  if (file_ >= 0) close(file_);
+}
+
+DelayCounter::DelayCounter(DelayCounter&& other) noexcept
+    : tid_(other.tid_), file_(std::exchange(other.file_, -1)), last_ns_(other.last_ns_) {}
+
+int64_t DelayCounter::read_ns() const {
+  char text[96];
+  const ssize_t size = file_ < 0 ? -1 : pread(file_, text, sizeof text - 1, 0);
+  if (size <= 0) return last_ns_;
+  text[size] = '\0';
+  long long on_core_ns = 0, delay_ns = 0;
+  return std::sscanf(text, "%lld %lld", &on_core_ns, &delay_ns) == 2 ? delay_ns : last_ns_;
+}
+
+int64_t DelayCounter::take_ns() {
+  const int64_t now_ns = read_ns();
+  return now_ns - std::exchange(last_ns_, now_ns);
+}
+
+void RunAccount::record(DelayCounter& counter) {
+  const int64_t delay_ns = counter.take_ns();
+  if (delay_ns >= kMinDelayNs) record_value(Zone::kCoreWait, delay_ns / 1000, static_cast<uint32_t>(counter.tid()));
+}
+
+void RunAccount::record_own() {
+  if (!is_traced(Zone::kCoreWait)) return;
+  if (own_.empty()) own_.emplace_back(gettid());
+  record(own_.front());
+}
+
+void RunAccount::record_others() {
+  if (!is_traced(Zone::kCoreWait)) return;
+  follow_threads();
+  for (DelayCounter& counter : others_) record(counter);
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const int64_t before = std::exchange(preemptions_, usage.ru_nivcsw);
+  if (before >= 0 && preemptions_ > before) record_value(Zone::kPreemptions, preemptions_ - before);
+}
+
+/// Counts threads that were registered since the last time, too.
+void RunAccount::follow_threads() {
+  const uint64_t num_registrations = recorder().num_registrations();
+  if (num_registrations == threads_seen_) return;
+  threads_seen_ = num_registrations;
+  others_.clear();
+  for (const int64_t tid : recorder().thread_ids()) {
+    if (tid != gettid()) others_.emplace_back(tid);
+  }
+}
+
+}  // namespace ferry

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+// Whether a rank's threads had a core. The kernel's word for time that a thread was ready and waited for one is the run-queue delay
+// (/proc/self/task/TID/schedstat); for cores taken away, involuntary context switches. Neither counts a process that was stopped:
+// RunWatch (profiler/run_watch.h) notices that.
+
+namespace ferry {
+
+/// Counts one thread's run-queue delay.
+class DelayCounter {
+ public:
+  /// Of thread `tid` of this process. Where the kernel keeps no such statistics the delay stays 0.
+  explicit DelayCounter(int64_t tid);
+  ~DelayCounter();
+  DelayCounter(DelayCounter&& other) noexcept;
+  DelayCounter& operator=(DelayCounter&&) = delete;
+
+  int64_t tid() const { return tid_; }
+  /// Nanoseconds since the last call. Takes 1 us.
+  int64_t take_ns();
+
+ private:
+  int64_t read_ns() const;
+
+  int64_t tid_;
+  int file_;
+  int64_t last_ns_ = 0;
+};
+
+/// Records wait.core and preemptions of this process's threads where the trace's level asks for them. Used by the thread that
+/// steps, which records with its own step and layer.
+class RunAccount {
+ public:
+  /// What the calling thread waited for a core since the last call. A microsecond's work: for every exchange of a worker.
+  void record_own();
+  /// The same of every other registered thread, and the preemptions of all. A microsecond for each: once a step.
+  void record_others();
+
+ private:
+  void follow_threads();
+  static void record(DelayCounter& counter);
+
+  std::vector<DelayCounter> own_, others_;  // own_: one, made on the thread it counts
+  uint64_t threads_seen_ = 0;               // Recorder::num_registrations() when others_ was made
+  int64_t preemptions_ = -1;                // of the process; -1: not yet asked
+};
+
+}  // namespace ferry

@@ -1,0 +1,71 @@
+#include "profiler/run_account.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
+
+#include "profiler/recorder.h"
+#include "profiler/run_watch.h"
+#include "profiler/span.h"
+
+namespace ferry {
+namespace {
+
+/// A child that stops this process for `stop`, without help of anything that a stopped process would do.
+void be_stopped(std::chrono::milliseconds stop) {
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  if (child == 0) {
+    kill(parent, SIGSTOP);
+    usleep(static_cast<useconds_t>(std::chrono::microseconds(stop).count()));
+    kill(parent, SIGCONT);
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+}
+
+TEST(RunWatchTest, NoticesThatTheProcessWasStopped) {
+  recorder().set_idle_level(TraceLevel::kSteps);
+  {
+    const RunWatch watch;
+    std::this_thread::sleep_for(std::chrono::milliseconds(150));  // it looks often from now on
+    be_stopped(std::chrono::milliseconds(80));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    const RankCapture capture = recorder().snapshot();
+    double longest_ms = 0, core_wait_ms = 0;
+    for (const ThreadCapture& thread : capture.threads) {
+      for (const SpanRecord& record : thread.records) {
+        if (record.zone != Zone::kNotRunning) continue;
+        const double ms = static_cast<double>(record.end - record.begin) * capture.ticks.ns_per_tick / 1e6;
+        if (ms > longest_ms) core_wait_ms = record.a / 1e3;
+        longest_ms = std::max(longest_ms, ms);
+      }
+    }
+    EXPECT_GE(longest_ms, 70);
+    EXPECT_LT(core_wait_ms, longest_ms) << "a stop is no wait for a core";
+  }
+  recorder().set_idle_level(TraceLevel::kOff);
+}
+
+TEST(DelayCounterTest, AThreadThatIsUnknownWaitsForNothing) {
+  DelayCounter counter(1 << 30);
+  EXPECT_EQ(counter.take_ns(), 0);
+}
+
+TEST(DelayCounterTest, CountsOnlySinceTheLastCall) {
+  DelayCounter counter(gettid());
+  EXPECT_GE(counter.take_ns(), 0);
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_GE(counter.take_ns(), 0);
+  while (std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(20)) std::this_thread::yield();
+  const std::chrono::nanoseconds waited(counter.take_ns());
+  EXPECT_LE(waited, std::chrono::steady_clock::now() - begin);
+}
+
+}  // namespace
+}  // namespace ferry
