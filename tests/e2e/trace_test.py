@@ -247,6 +247,34 @@ class ServedTest(Folder, ferry_job.JobTest):
         self.assertEqual(self.profile.GetStatus(profile.GetProfileStatusRequest()).output_dir, saved.output_dir)
         self.assert_alive()
 
+    def test_a_saved_profile_has_the_numbers_of_its_own_steps(self):
+        job = self.serve(ranks=3)
+        long = OpenCall(job, endless_request(max_tokens=8000))
+        self.assertTrue(long.wait_for_token())
+        self.assertTrue(wait_until(lambda: len(long.token_ids) > 2500 or long.ended_at is not None, 120))  # every ring is full
+        counted = self.folder / "counted"
+        self.profile.Start(profile.StartProfileRequest(output_dir=str(counted), num_steps=40, level=0))
+        self.assertTrue(wait_until(self.is_idle, 60))
+        saved = pathlib.Path(self.profile.Save(profile.SaveProfileRequest(wait=True)).output_dir)
+        long.cancel()
+        run = run_facts(saved)
+        self.assertEqual((run["unpaired_transfers"], run["lost_records"]), ("0", "0"))
+        self.assertIn(" serve ", run["command"])
+        self.assertFalse([finding for finding in findings(saved) if finding["kind"] == "lost_records"])
+        steps = table(saved, "step")
+        self.assertLess(float(run["wall_s"]), 1.5e-6 * sum(float(row["window_us"]) for row in steps if row["rank"] == "0"))
+        # Every token goes to 8 experts in each of 8 layers.
+        routed = sum(int(row["tokens"]) for row in table(saved, "expert"))
+        self.assertEqual(routed, 64 * int(run["step_tokens"]))
+        self.assertEqual([row["began"] for row in table(saved, "request")], ["before"])
+        fresh = {(row["step"], row["rank"]): row for row in table(counted, "step")}
+        again = [row for row in steps if (row["step"], row["rank"]) in fresh]
+        self.assertEqual(len(again), len(fresh))
+        for row in again:
+            other = fresh[row["step"], row["rank"]]
+            for name in ("window_us", "computing_us", "exposed_us", "free_us"):
+                self.assertAlmostEqual(float(row[name]), float(other[name]), delta=0.01, msg=(name, row, other))
+
     def is_idle(self):
         status = self.profile.GetStatus(profile.GetProfileStatusRequest())
         return status.state == profile.GetProfileStatusResponse.STATE_IDLE
@@ -312,7 +340,7 @@ class ServedTest(Folder, ferry_job.JobTest):
         self.assertEqual(len(starved), 1, findings(folder))
         self.assertIn("slot", starved[0]["text"])
 
-    def test_a_slow_rank_is_named(self):
+    def test_a_stopped_rank_is_named(self):
         job = self.serve(ranks=4)
         folder = self.folder / "slow"
         victim = job.ranks()[2]
@@ -334,11 +362,11 @@ class ServedTest(Folder, ferry_job.JobTest):
             stop.set()
             thread.join()
         self.assertEqual(self.post("/stop_profile", {"wait": True})[0], 200)
-        named = [finding["text"] for finding in findings(folder) if finding["kind"] == "straggler"]
-        self.assertEqual(len(named), 1, findings(folder))
-        self.assertIn("Rank 2", named[0])
+        named = [finding for finding in findings(folder) if finding["kind"] == "stopped"]
+        self.assertEqual([finding["rank"] for finding in named], [2], findings(folder))
+        self.assertGreater(named[0]["saved_ms"], 8)
 
-    def test_a_hot_expert_is_named(self):
+    def test_a_hot_expert_is_shown(self):
         model = self.folder / "hot"
         shutil.copytree(DEMO, model)
         layer, expert = 3, 7
@@ -349,8 +377,11 @@ class ServedTest(Folder, ferry_job.JobTest):
         for question in ("What does river mean?", "What does courage mean?", "What does bridge mean?"):
             job.generate(ferry_job.chat_request(question, max_tokens=30, ignore_eos=True))
         self.assertEqual(self.post("/stop_profile", {"wait": True})[0], 200)
-        hot = [finding["text"] for finding in findings(folder) if finding["kind"] == "hot_expert"]
-        self.assertTrue(any(f"Expert {expert} of layer {layer} (rank 1)" in text for text in hot), findings(folder))
+        hottest = table(folder, "hot_expert")[0]
+        self.assertEqual((hottest["layer"], hottest["expert"], hottest["rank"]), (str(layer), str(expert), "1"))
+        # Whether anybody waits for its few rows depends on the machine; a finding that says so names the right rank.
+        named = [finding for finding in findings(folder) if finding["kind"] == "hot_expert"]
+        self.assertTrue(all(finding["rank"] == 1 for finding in named), named)
 
 
 def outdo_expert(model, layer, expert, other, factor):
