@@ -104,7 +104,7 @@ TEST(LostTimeTest, AStopWhileAnotherIsLastAnywayCostsNothing) {
   race.quiet_steps(10);
   race.step({.arrived = 5, .replied = 9'000}, {.dispatched = 1, .arrived = 6, .replied = 8'000});
   race.not_running(2, 10, 7'900);
-  EXPECT_EQ(race.find().ranks[2].total(), 0);
+  EXPECT_EQ(race.find().ranks[2].at(Loss::kStopped), 0);
 }
 
 TEST(LostTimeTest, ACoordinatorThatIsStoppedWhileItWaitsIsChargedAndNotItsWorkers) {
