@@ -149,11 +149,11 @@ TEST(Timeline, MicroBatchesOfALayerHaveMessagesAndArrowsOfTheirOwn) {
     for (const int32_t slice : {flow.dispatch, flow.experts, flow.combine})
       EXPECT_EQ(timeline.slices.at(static_cast<std::size_t>(slice)).micro_batch, flow.micro_batch);
   }
-  Exchanges exchanges = find_exchanges(ReportInput(small.capture));
+  const Exchanges exchanges = find_exchanges(ReportInput(small.capture));
   ASSERT_EQ(exchanges.list.size(), 2U);
   EXPECT_EQ(exchanges.list[1].id, (ExchangeId{0, 3, 1}));
-  ASSERT_NE(exchanges.find({0, 3, 1}, 1), nullptr);
-  EXPECT_EQ(exchanges.find({0, 3, 1}, 1)->posted_ns, 600);
+  ASSERT_EQ(exchanges.replies_of(exchanges.list[1]).size(), 1U);
+  EXPECT_EQ(exchanges.replies_of(exchanges.list[1])[0].posted_ns, 600);
 }
 
 TEST(Breakdown, WaitsInsideAnOperatorAreNotItsTime) {
