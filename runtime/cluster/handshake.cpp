@@ -11,15 +11,15 @@ constexpr uint32_t kMagic = 0x59525247;
 constexpr uint32_t kVersion = 1;
 constexpr uint32_t kMaxStrings = 256;
 
-void put(std::vector<std::byte>& bytes, uint32_t value) {
-  const auto raw = std::as_bytes(std::span(&value, 1));
-  bytes.insert(bytes.end(), raw.begin(), raw.end());
+void put(std::vector<std::byte>& bytes, std::span<const std::byte> raw) {
+  for (const std::byte byte : raw) bytes.push_back(byte);  // g++ 12 is wrong about insert here
 }
+
+void put(std::vector<std::byte>& bytes, uint32_t value) { put(bytes, std::as_bytes(std::span(&value, 1))); }
 
 void put(std::vector<std::byte>& bytes, const std::string& text) {
   put(bytes, static_cast<uint32_t>(text.size()));
-  const auto raw = std::as_bytes(std::span(text));
-  bytes.insert(bytes.end(), raw.begin(), raw.end());
+  put(bytes, std::as_bytes(std::span(text)));
 }
 
 class ReportReader {

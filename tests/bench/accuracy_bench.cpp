@@ -32,7 +32,7 @@ using Logits = std::vector<std::vector<float>>;  // [tokens][vocab]
 
 namespace fs = std::filesystem;
 
-const fs::path kSource = test::source_folder();
+const fs::path kSource = ferry::test::source_folder();
 constexpr int64_t kMaxProse = 4096;  // tokens of a text
 
 struct Golden {
