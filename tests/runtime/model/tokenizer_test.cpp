@@ -188,10 +188,11 @@ TEST(Tokenizer, StopsWhereTheTokensAreTooMany) {
 TEST(Tokenizer, AsksNowAndThenWhetherToGoOn) {
   const Tokenizer& tokenizer = demo_tokenizer();
   struct Enough {};
-  std::string prose, specials;
+  std::string prose, specials, word;
   while (prose.size() < 1 << 20) prose += "the ferry crosses the river ";
   while (specials.size() < 1 << 20) specials += "<|im_end|>";
-  for (const std::string& text : {prose, specials, std::string(1 << 20, 'a')}) {
+  while (word.size() < 1 << 20) word += "theferrycrossestheriver";
+  for (const std::string& text : {prose, specials, word}) {
     int num_asked = 0;
     const auto check_in = [&] {
       if (++num_asked == 5) throw Enough();

@@ -94,7 +94,12 @@ class FakeBackend : public Backend {
     EventSink sink;
     {
       const std::lock_guard lock(mutex_);
-      sink = open_.at(id).sink;
+      const auto open = open_.find(id);
+      if (open == open_.end()) {
+        ADD_FAILURE() << "request " << id << " is not open";
+        return;
+      }
+      sink = open->second.sink;
       if (event.finish_reason != FinishReason::kNone) open_.erase(id);
     }
     GenerateEvent named = event;
