@@ -105,7 +105,8 @@ int run(const Options& options) {
 int run_on_files(const Options& options) {
   if (ferry::MpiRuntime::launch_rank() != 0) return 0;
   try {
-    const int exit_code = options.command == Command::kQuantize ? ferry::run_quantize(options) : ferry::run_trace(options.trace);
+    const int exit_code =
+        options.command == Command::kQuantize ? ferry::run_quantize(options) : ferry::run_trace(options.trace);
     ferry::finish_output();
     return exit_code;
   } catch (const Error& error) {

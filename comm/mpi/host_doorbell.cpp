@@ -52,8 +52,8 @@ int make_shared_file(const char* name, std::size_t bytes) {
   const int file = shm_open(name, O_RDWR | O_CREAT | O_EXCL, S_IRUSR | S_IWUSR);
   const int error = file < 0 ? errno : posix_fallocate(file, 0, static_cast<off_t>(bytes));
   if (error == 0) return file;
-  std::fprintf(stderr, "ferry: no shared memory to wake neighbours with (%zu bytes in /dev/shm: %s); they look now and then\n", bytes,
-               std::strerror(error));
+  std::fprintf(stderr, "ferry: no shared memory to wake neighbours with (%zu bytes in /dev/shm: %s); they look now and then\n",
+               bytes, std::strerror(error));
   if (file < 0) return -1;
   close(file);
   shm_unlink(name);

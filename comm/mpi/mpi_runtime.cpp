@@ -23,7 +23,7 @@ void keep_to_shared_memory() {
   const int size = count_in("OMPI_COMM_WORLD_SIZE");
   const bool one_host = size > 0 && count_in("OMPI_COMM_WORLD_LOCAL_SIZE") == size;
   if (!one_host || is_set("OMPI_MCA_btl") || is_set("OMPI_MCA_pml")) return;
-  setenv("OMPI_MCA_pml", "ob1", 0);          // NOLINT(concurrency-mt-unsafe)
+  setenv("OMPI_MCA_pml", "ob1", 0);         // NOLINT(concurrency-mt-unsafe)
   setenv("OMPI_MCA_btl", "self,vader", 0);  // NOLINT(concurrency-mt-unsafe)
 }
 

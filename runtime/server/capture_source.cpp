@@ -8,9 +8,7 @@
 namespace ferry {
 
 void CoordinatorCaptures::start(const TracePlan& plan) {
-  coordinator_.between_steps([&](Engine& engine) {
-    engine.trace().start(plan);
-  });
+  coordinator_.between_steps([&](Engine& engine) { engine.trace().start(plan); });
 }
 
 void CoordinatorCaptures::stop() {

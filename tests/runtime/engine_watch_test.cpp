@@ -73,8 +73,8 @@ TEST(ProgressRule, ComputingMayTakeMinutesWhileAnythingMoves) {
   Watched watched;
   watched.enter(Activity::kComputing);
   for (int i = 0; i < 6000; ++i) {
-    if (i % 10 == 0 && i < 3000) ++watched.pool;                                 // a task a second
-    if (i % 10 == 0 && i >= 3000) watched.sight.cpu_time += milliseconds(3);     // or the engine's thread on a core
+    if (i % 10 == 0 && i < 3000) ++watched.pool;                              // a task a second
+    if (i % 10 == 0 && i >= 3000) watched.sight.cpu_time += milliseconds(3);  // or the engine's thread on a core
     ASSERT_EQ(watched.look(), Verdict::kGoesOn) << i;
   }
   EXPECT_LT(watched.lasts(Verdict::kGoesOn), seconds(2));

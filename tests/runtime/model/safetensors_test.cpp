@@ -172,7 +172,8 @@ TEST_F(SafetensorsTest, EveryByteBelongsToATensor) {
   EXPECT_TRUE(SafetensorsFile(write_raw("{}", 0)).tensors().empty());
   // A tensor without elements stands between two others or at an end, never inside one.
   const auto with_empty = [&](const std::string& at) {
-    return R"({"a":)" + tensor_entry("U8", "[5]", "[0,5]") + R"(,"e":)" + tensor_entry("U8", "[0]", "[" + at + "," + at + "]") + "}";
+    return R"({"a":)" + tensor_entry("U8", "[5]", "[0,5]") + R"(,"e":)" + tensor_entry("U8", "[0]", "[" + at + "," + at + "]") +
+           "}";
   };
   EXPECT_EQ(SafetensorsFile(write_raw(with_empty("0"), 5)).tensors().size(), 2U);
   EXPECT_EQ(SafetensorsFile(write_raw(with_empty("5"), 5)).tensors().size(), 2U);
