@@ -111,23 +111,36 @@ if [ "$(ulimit -Sn)" != unlimited ] && [ "$(ulimit -Sn)" -lt "$descriptors" ]; t
   exit 1
 fi
 
-# Where mpirun, its daemons and MPI listen. An --mca of the user's own comes later on the command line and wins.
+# mca KEY VALUE: sets one of Open MPI's parameters, unless the user did: it refuses one that is given twice.
 transport=()
+mca() {
+  case " ${options[*]-} " in *"mca $1 "*) ;; *) transport+=(--mca "$1" "$2") ;; esac
+}
+
+# Where mpirun, its daemons and MPI listen.
 preload=()
+mca mpi_yield_when_idle 1
 library="$(cd "$(dirname "$(command -v "$1" || echo "$1")")" 2>/dev/null && pwd)/$listen_on"
 if [ "$one_host" = yes ]; then
-  transport=(--mca pml ob1 --mca btl self,vader --mca oob_tcp_if_include lo)
+  mca pml ob1
+  mca btl self,vader
+  mca oob_tcp_if_include lo
   if [ -r "$library" ]; then preload=(env FERRY_LISTEN_ON=none LD_PRELOAD="$library"); fi
 else
   interface="$(net_interface "$@" | tail -1)"
   if [ -n "$interface" ]; then
-    transport=(--mca pml ob1 --mca btl self,vader,tcp)
+    mca pml ob1
+    mca btl self,vader,tcp
     case "$interface" in # Open MPI takes names and networks; ranks get by LD_PRELOAD what it does not offer
       *[.:]*) ;;
-      *) transport+=(--mca oob_tcp_if_include "$interface" --mca btl_tcp_if_include "$interface") ;;
+      *)
+        mca oob_tcp_if_include "$interface"
+        mca btl_tcp_if_include "$interface"
+        ;;
     esac
     if [ -r "$library" ]; then
-      transport+=(--mca orte_launch_agent "$self --as-daemon $interface $library" -x LD_PRELOAD -x FERRY_LISTEN_ON)
+      mca orte_launch_agent "$self --as-daemon $interface $library"
+      transport+=(-x LD_PRELOAD -x FERRY_LISTEN_ON)
       preload=(env FERRY_LISTEN_ON="$interface" LD_PRELOAD="$library")
     fi
   fi
@@ -195,7 +208,7 @@ without_pmix_noise() {
 
 if [ "$(id -u)" = 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
 # A session of its own: Ctrl-C must reach this script only.
-"${preload[@]}" setsid mpirun --enable-recovery "${binding[@]}" --oversubscribe --mca mpi_yield_when_idle 1 "${transport[@]}" \
+"${preload[@]}" setsid mpirun --enable-recovery "${binding[@]}" --oversubscribe "${transport[@]}" \
   "${options[@]}" "$self" --as-rank "$state" "$@" <&0 2> >(without_pmix_noise >&2) &
 mpirun_pid=$!
 

@@ -2,15 +2,14 @@
 
 import os
 import pathlib
-import re
 import resource
 import signal
-import socket
 import subprocess
 import unittest
 
 import ferry_job
 from ferry_job import FERRY, ROOT, OpenCall, endless_request, wait_until
+from sockets import connect, listeners
 
 PEER_TIMEOUT = 4.0
 END_SECONDS = 40.0  # from a stall to the end of the job, far above peer timeout and a few seconds
@@ -19,37 +18,10 @@ MPIRUN = str(ROOT / "launch/mpirun.sh")
 GENERATE = [FERRY, "generate", "--model", "demo", "--memory", "64MiB", "--prompt", "The kernel", "--max-tokens", "2"]
 
 
-def listeners(process_id):
-    """[(address, port)] on which the process listens for TCP connections."""
-    inodes = set()
-    for entry in pathlib.Path(f"/proc/{process_id}/fd").iterdir():
-        try:
-            found = re.fullmatch(r"socket:\[(\d+)\]", os.readlink(entry))
-        except OSError:
-            continue
-        if found:
-            inodes.add(found[1])
-    result = []
-    for table, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
-        for line in pathlib.Path(f"/proc/{process_id}/net/{table}").read_text().splitlines()[1:]:
-            fields = line.split()
-            if fields[3] != "0A" or fields[9] not in inodes:
-                continue
-            address, port = fields[1].split(":")
-            words = [bytes.fromhex(address[i : i + 8])[::-1] for i in range(0, len(address), 8)]
-            result.append((socket.inet_ntop(family, b"".join(words)), int(port, 16)))
-    return result
-
-
 def launcher_of(job):
     """The process id of the job's mpirun."""
     children = pathlib.Path(f"/proc/{job.process.pid}/task/{job.process.pid}/children").read_text().split()
     return next(int(p) for p in children if pathlib.Path(f"/proc/{p}/comm").read_text().strip() == "mpirun")
-
-
-def connect(address, port):
-    host = "::1" if address in ("::1", "::") else "127.0.0.1"
-    return socket.create_connection((host, port), timeout=0.5)
 
 
 def pester(address, port):

@@ -52,7 +52,7 @@ class SafetensorsTest : public testing::Test {
 
 /// Runs `fn`, which must throw an Error with `code` whose one-line message holds every string of `parts`.
 template <class Fn>
-void expect_error(Fn&& fn, ErrorCode code, const std::vector<std::string>& parts) {
+void expect_refusal(Fn&& fn, ErrorCode code, const std::vector<std::string>& parts) {
   try {
     fn();
   } catch (const Error& e) {
@@ -141,7 +141,7 @@ TEST_F(SafetensorsTest, RefusesMalformedTensors) {
     const fs::path path = write_raw(R"({"x":)" + c.entry + "}", 16);
     std::vector<std::string> parts = c.parts;
     parts.push_back(path.string());
-    expect_error([&] { SafetensorsFile file(path); }, ErrorCode::kInvalidArgument, parts);
+    expect_refusal([&] { SafetensorsFile file(path); }, ErrorCode::kInvalidArgument, parts);
   }
 }
 
@@ -149,18 +149,19 @@ TEST_F(SafetensorsTest, RefusesDuplicatesOverlapsAndHoles) {
   const auto two = [](const std::string& b, const std::string& offsets) {
     return R"({"a":)" + tensor_entry("U8", "[5]", "[0,5]") + ",\"" + b + "\":" + tensor_entry("U8", "[5]", offsets) + "}";
   };
-  expect_error([&] { SafetensorsFile file(write_raw(two("a", "[5,10]"), 16)); }, ErrorCode::kInvalidArgument, {"'a'", "twice"});
-  expect_error([&] { SafetensorsFile file(write_raw(two("b", "[3,8]"), 16)); }, ErrorCode::kInvalidArgument,
-               {"'a' and 'b'", "overlap by 2 bytes"});
-  expect_error([&] { SafetensorsFile file(write_raw(two("b", "[7,12]"), 12)); }, ErrorCode::kInvalidArgument,
-               {"2 bytes before tensor 'b'", "back to back"});
+  expect_refusal([&] { SafetensorsFile file(write_raw(two("a", "[5,10]"), 16)); }, ErrorCode::kInvalidArgument,
+                 {"'a'", "twice"});
+  expect_refusal([&] { SafetensorsFile file(write_raw(two("b", "[3,8]"), 16)); }, ErrorCode::kInvalidArgument,
+                 {"'a' and 'b'", "overlap by 2 bytes"});
+  expect_refusal([&] { SafetensorsFile file(write_raw(two("b", "[7,12]"), 12)); }, ErrorCode::kInvalidArgument,
+                 {"2 bytes before tensor 'b'", "back to back"});
   const SafetensorsFile file(write_raw(two("b", "[5,10]"), 10));
   EXPECT_EQ(file.find("b")->data[0], std::byte{5});
 }
 
 TEST_F(SafetensorsTest, EveryByteBelongsToATensor) {
   const auto refuse = [&](const std::string& header, int64_t data_bytes, const std::vector<std::string>& parts) {
-    expect_error([&] { SafetensorsFile file(write_raw(header, data_bytes)); }, ErrorCode::kInvalidArgument, parts);
+    expect_refusal([&] { SafetensorsFile file(write_raw(header, data_bytes)); }, ErrorCode::kInvalidArgument, parts);
   };
   const std::string one = R"({"a":)" + tensor_entry("U8", "[5]", "[0,5]") + "}";
   EXPECT_EQ(SafetensorsFile(write_raw(one, 5)).tensors().size(), 1U);
@@ -182,7 +183,7 @@ TEST_F(SafetensorsTest, EveryByteBelongsToATensor) {
 
 TEST_F(SafetensorsTest, RefusesMalformedFiles) {
   const auto refuse = [&](const fs::path& path, const std::vector<std::string>& parts) {
-    expect_error([&] { SafetensorsFile file(path); }, ErrorCode::kInvalidArgument, parts);
+    expect_refusal([&] { SafetensorsFile file(path); }, ErrorCode::kInvalidArgument, parts);
   };
   const auto with_length = [&](uint64_t length, const std::string& rest) {
     return write_text("x.safetensors", std::string(reinterpret_cast<const char*>(&length), 8) + rest);
@@ -208,7 +209,7 @@ TEST_F(SafetensorsTest, RefusesMalformedFiles) {
   refuse(dir_, {"not a regular file"});
   ASSERT_EQ(::mkfifo((dir_ / "fifo").c_str(), 0600), 0);
   refuse(dir_ / "fifo", {"not a regular file"});
-  expect_error([&] { SafetensorsFile file(dir_ / "missing"); }, ErrorCode::kNotFound, {"missing", "No such file"});
+  expect_refusal([&] { SafetensorsFile file(dir_ / "missing"); }, ErrorCode::kNotFound, {"missing", "No such file"});
 }
 
 TEST_F(SafetensorsTest, EveryTruncationIsRefused) {
@@ -217,7 +218,7 @@ TEST_F(SafetensorsTest, EveryTruncationIsRefused) {
   const std::string whole = read_all(write_raw(header, 17));
   for (std::size_t bytes = 0; bytes < whole.size(); ++bytes) {
     const fs::path path = write_text("cut.safetensors", whole.substr(0, bytes));
-    expect_error([&] { SafetensorsFile file(path); }, ErrorCode::kInvalidArgument, {"cut.safetensors"});
+    expect_refusal([&] { SafetensorsFile file(path); }, ErrorCode::kInvalidArgument, {"cut.safetensors"});
   }
   EXPECT_EQ(SafetensorsFile(write_text("cut.safetensors", whole)).tensors().size(), 2U);
 }
@@ -251,10 +252,10 @@ TEST_F(SafetensorsTest, WriteThenReadGivesTheSameTensors) {
 TEST_F(SafetensorsTest, WriteFailuresAreErrors) {
   const std::vector<std::byte> data(1 << 16);
   const std::vector<TensorToWrite> tensors = {{"x", StoredType::kU8, {1 << 16}, data}};
-  expect_error([&] { write_safetensors(dir_ / "no" / "such", tensors); }, ErrorCode::kFailedPrecondition,
-               {(dir_ / "no" / "such").string(), "No such file"});
+  expect_refusal([&] { write_safetensors(dir_ / "no" / "such", tensors); }, ErrorCode::kFailedPrecondition,
+                 {(dir_ / "no" / "such").string(), "No such file"});
   fs::create_directory(dir_ / "folder");
-  expect_error([&] { write_safetensors(dir_ / "folder", tensors); }, ErrorCode::kFailedPrecondition, {"folder"});
+  expect_refusal([&] { write_safetensors(dir_ / "folder", tensors); }, ErrorCode::kFailedPrecondition, {"folder"});
   EXPECT_EQ(std::distance(fs::directory_iterator(dir_), {}), 1) << "a temporary file was left behind";
 }
 
@@ -267,8 +268,8 @@ TEST_F(SafetensorsTest, AFullDiskIsAnErrorAndLeavesTheOldFile) {
   const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
   const rlimit limit{5000, old_limit.rlim_max};  // bytes that a file may have, in place of a disk that is full
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
-  expect_error([&] { write_safetensors(dir_ / "out.safetensors", tensors); }, ErrorCode::kResourceExhausted,
-               {"out.safetensors"});
+  expect_refusal([&] { write_safetensors(dir_ / "out.safetensors", tensors); }, ErrorCode::kResourceExhausted,
+                 {"out.safetensors"});
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &old_limit), 0);
   std::signal(SIGXFSZ, old_handler);
   EXPECT_EQ(read_all(dir_ / "out.safetensors"), "old");
@@ -303,18 +304,18 @@ TEST_F(CheckpointTest, OpensASingleFileByItsUsualNameOrAlone) {
   write_one("weights.safetensors", "a");
   EXPECT_NE(Checkpoint::open(dir_).find("a"), nullptr);
   write_one("more.safetensors", "b");
-  expect_error([&] { Checkpoint::open(dir_); }, ErrorCode::kNotFound, {dir_.string(), "2 *.safetensors"});
+  expect_refusal([&] { Checkpoint::open(dir_); }, ErrorCode::kNotFound, {dir_.string(), "2 *.safetensors"});
   write_one("model.safetensors", "c");
   EXPECT_EQ(Checkpoint::open(dir_).names(), (std::vector<std::string_view>{"c"}));
 }
 
 TEST_F(CheckpointTest, RefusesBadFolders) {
-  expect_error([&] { Checkpoint::open(dir_ / "missing"); }, ErrorCode::kNotFound, {"missing"});
-  expect_error([&] { Checkpoint::open(dir_); }, ErrorCode::kNotFound, {"0 *.safetensors"});
+  expect_refusal([&] { Checkpoint::open(dir_ / "missing"); }, ErrorCode::kNotFound, {"missing"});
+  expect_refusal([&] { Checkpoint::open(dir_); }, ErrorCode::kNotFound, {"0 *.safetensors"});
   write_one("1.safetensors", "a");
   const auto refuse = [&](const std::string& weight_map, ErrorCode code, const std::vector<std::string>& parts) {
     write_index(weight_map);
-    expect_error([&] { Checkpoint::open(dir_); }, code, parts);
+    expect_refusal([&] { Checkpoint::open(dir_); }, code, parts);
   };
   refuse(R"({"a":"2.safetensors"})", ErrorCode::kNotFound, {"2.safetensors"});
   refuse(R"({"a":"1.safetensors","b":"1.safetensors"})", ErrorCode::kInvalidArgument, {"'b'", "1.safetensors"});
@@ -329,7 +330,7 @@ TEST_F(CheckpointTest, RefusesBadFolders) {
   refuse(R"([])", ErrorCode::kInvalidArgument, {"weight_map"});
   refuse(R"({"a")", ErrorCode::kInvalidArgument, {"JSON"});
   write_text("model.safetensors.index.json", "[]");
-  expect_error([&] { Checkpoint::open(dir_); }, ErrorCode::kInvalidArgument, {"weight_map"});
+  expect_refusal([&] { Checkpoint::open(dir_); }, ErrorCode::kInvalidArgument, {"weight_map"});
 }
 
 /// Pages of [begin, begin + bytes) that this process has mapped (bit 63 of pagemap's u64 per page), -1 where unknown.
