@@ -47,6 +47,12 @@ TEST(RoofProbe, TheUnitIsTheOneOfTheKernelsInUse) {
   EXPECT_STREQ(multiply_unit(DType::kI8, "ref"), "scalar");
 }
 
+#ifdef __SANITIZE_ADDRESS__
+constexpr bool kIsInstrumented = true;  // the probes then do more than multiply
+#else
+constexpr bool kIsInstrumented = false;
+#endif
+
 /// The units of all kernels that this processor has, and of none.
 TEST(RoofProbe, NoUnitIsFasterThanItsInstructionsAllow) {
   std::vector<std::string> kernels = cpu_matmul_names();
@@ -59,6 +65,7 @@ TEST(RoofProbe, NoUnitIsFasterThanItsInstructionsAllow) {
       const MultiplyRates rates = measure_multiply_rates(dtype, matmul, 25);
       EXPECT_LE(rates.probe_per_s, kRateTolerance * per_cycle * rates.cycles_per_s) << unit << ", operations a second";
       EXPECT_TRUE(is_possible(rates, unit)) << unit << " " << rates.probe_per_s << ", in assembly " << rates.assembly_per_s;
+      if (kIsInstrumented) continue;
       EXPECT_GE(rates.probe_per_s, 0.5 * rates.assembly_per_s) << unit << " is far from what its instructions reach";
     }
   }
