@@ -164,13 +164,15 @@ CLI::Option* add_token_ids(CLI::App& app, std::vector<TokenId>& ids) {
 }
 
 void add_generate(CLI::App& app, GenerateOptions& o) {
-  auto* input = app.add_option_group("input", "what to complete, exactly one of these");
-  input->add_option_function<std::string>(
-      "--prompt", [&o](const std::string& text) { o.prompt = text; }, "text to continue");
-  input->add_option_function<std::string>(
-      "--chat", [&o](const std::string& text) { o.chat = text; }, "a user's message to answer");
-  add_token_ids(*input, o.token_ids);
-  input->require_option(1);
+  // No group of CLI11's own: its group is a subcommand named "", and an empty argument would call it again and again.
+  const std::string group = "What to complete, exactly one of these";
+  app.add_option_function<std::string>(
+         "--prompt", [&o](const std::string& text) { o.prompt = text; }, "text to continue")
+      ->group(group);
+  app.add_option_function<std::string>(
+         "--chat", [&o](const std::string& text) { o.chat = text; }, "a user's message to answer")
+      ->group(group);
+  add_token_ids(app, o.token_ids)->group(group);
   using Mode = GenerateOptions::ThinkingMode;
   add_choice<Mode>(
       app, "--thinking", {{"default", Mode::kDefault}, {"on", Mode::kOn}, {"off", Mode::kOff}},
@@ -264,6 +266,14 @@ ParseResult refuse_command(const CLI::App& app, int argc, const char* const* arg
   return refuse(given + "; allowed: " + allowed + " (ferry --help)");
 }
 
+/// Arguments that no option of the command takes. CLI11's own words do not show an empty one.
+ParseResult refuse_extras(const CLI::App& app) {
+  std::string given;
+  for (const CLI::App* at = &app; at != nullptr; at = at->get_subcommands().empty() ? nullptr : at->get_subcommands().front())
+    for (const std::string& argument : at->remaining()) given += (given.empty() ? "'" : ", '") + argument + "'";
+  return refuse("not expected: " + given);
+}
+
 /// What no single option can tell. Empty if all is well.
 std::string check_together(const EngineOptions& o) {
   const std::string chunk = std::to_string(o.prefill_chunk);
@@ -275,6 +285,12 @@ std::string check_together(const EngineOptions& o) {
   return "--token-budget: " +
          complaint(std::to_string(o.token_budget), "at least " + std::to_string(least) + ", a row for each of --max-seqs " +
                                                        std::to_string(o.max_seqs) + " and a piece of --prefill-chunk " + chunk);
+}
+
+std::string check_together(const GenerateOptions& o) {
+  const int num_inputs = o.prompt.has_value() + o.chat.has_value() + !o.token_ids.empty();
+  if (num_inputs == 1) return "";
+  return "exactly one of --prompt, --chat, --token-ids is required; " + std::to_string(num_inputs) + " were given";
 }
 
 }  // namespace
@@ -315,6 +331,8 @@ ParseResult parse_options(int argc, const char* const* argv) {
     return {.options = std::nullopt, .message = version_text(), .exit_code = 0};
   } catch (const CLI::ArgumentMismatch& error) {
     return refuse(reword(error.what()));
+  } catch (const CLI::ExtrasError&) {
+    return app.get_subcommands().empty() ? refuse_command(app, argc, argv) : refuse_extras(app);
   } catch (const CLI::ParseError& error) {
     return app.get_subcommands().empty() ? refuse_command(app, argc, argv) : refuse(error.what());
   }
@@ -329,6 +347,9 @@ ParseResult parse_options(int argc, const char* const* argv) {
     e.token_budget = std::max(e.token_budget, e.max_seqs + std::min<int64_t>(e.prefill_chunk, 64));
   }
   if (const std::string complaint = check_together(options.engine); !complaint.empty()) return refuse(complaint);
+  if (options.command == Command::kGenerate) {
+    if (const std::string complaint = check_together(options.generate); !complaint.empty()) return refuse(complaint);
+  }
   if (options.command == Command::kServe) {
     if (const char* key = std::getenv("FERRY_API_KEY")) options.serve.access.api_key = key;
     if (const std::string complaint = check_together(options.serve); !complaint.empty()) return refuse(complaint);

@@ -234,6 +234,16 @@ TEST(Options, GenerateNeedsOneInput) {
   EXPECT_EQ(accept({"generate", "--model", "m", "--prompt", ""}).generate.prompt, "");
 }
 
+TEST(Options, AnEmptyArgumentIsRefused) {
+  for (const std::string command : {"generate", "serve", "bench", "dump", "quantize", "trace"}) {
+    refuse({command, "", "--model", "m"}, {});
+    refuse({command, "--model", "m", "", "--threads", "1", ""}, {});
+  }
+  refuse({"generate", "--model", "m", "--prompt", "a", "x", ""}, {"not expected: 'x', ''"});
+  refuse({"", "generate", "--model", "m", "--prompt", "a"}, {"not expected: ''"});
+  refuse({""}, {"'' is not a command"});
+}
+
 TEST(Options, TokenIds) {
   EXPECT_EQ(accept({"generate", "--model", "m", "--token-ids", "3, 0,2147483647"}).generate.token_ids,
             (std::vector<TokenId>{3, 0, 2147483647}));
