@@ -57,17 +57,21 @@ std::optional<CaptureWindow> find_window(const Capture& capture, uint64_t begin)
   for (const SpanRecord& step : find_steps(coordinator)) {
     const int64_t step_end_ns = to_ns(coordinator, step.end);
     if (step.begin < begin || step_end_ns > end_ns) continue;
-    if (!window) window = CaptureWindow{.first_step = step.step, .begin_ns = to_ns(coordinator, step.begin)};
+    if (!window) {
+      window = CaptureWindow{.first_step = step.step, .begin_ns = to_ns(coordinator, step.begin), .begin_ticks = step.begin};
+    }
     window->last_step = step.step;
     window->end_ns = step_end_ns;
+    window->end_ticks = step.end;
   }
   return window;
 }
 
 void cut_to(const CaptureWindow& window, Capture& capture) {
   for (RankCapture& rank : capture.ranks) {
-    rank.begin = to_rank_ticks(rank, window.begin_ns - bound_ns(rank));
-    rank.end = to_rank_ticks(rank, window.end_ns + bound_ns(rank));
+    const bool is_coordinator = &rank == &capture.ranks.front();
+    rank.begin = is_coordinator ? window.begin_ticks : to_rank_ticks(rank, window.begin_ns - bound_ns(rank));
+    rank.end = is_coordinator ? window.end_ticks : to_rank_ticks(rank, window.end_ns + bound_ns(rank));
     rank.num_preemptions = 0;
     for (ThreadCapture& thread : rank.threads) {
       std::erase_if(thread.records, [&](const SpanRecord& record) { return !is_inside(window, rank, record); });

@@ -91,6 +91,18 @@ TEST(CaptureWindowTest, BeginsAtAStepNotBeforeTheMomentAsked) {
   EXPECT_FALSE(find_window(capture, capture.ranks[0].end).has_value());
 }
 
+TEST(CaptureWindowTest, NoStepIsLostToTheRoundingOfTicks) {
+  for (uint32_t first = 0; first < 40; ++first) {
+    test::SmallCapture small(2, 1'000'000);
+    for (RankCapture& rank : small.capture.ranks) rank.ticks.ns_per_tick = 0.3713;
+    for (uint32_t s = 0; s < 50; ++s) small.step(s, Phase::kDecode, 1001 * s + 1, 1001 * s + 1000, 1, 1);
+    const std::optional<CaptureWindow> window = save(small.capture, 1001 * first);
+    ASSERT_TRUE(window.has_value());
+    EXPECT_EQ(window->first_step, first);
+    EXPECT_EQ(ReportInput(small.capture).timeline.steps.size(), 50 - first);
+  }
+}
+
 TEST(CaptureWindowTest, ALostRankDoesNotNarrowIt) {
   Capture capture = make_made_capture({.world_size = 3});
   capture.ranks[2].threads.clear();
