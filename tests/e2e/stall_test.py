@@ -1,6 +1,8 @@
 """What health says of a job that stands still, and how it ends; results and shared memory that cannot be written."""
 
+import ctypes
 import os
+import pathlib
 import signal
 import subprocess
 import tempfile
@@ -15,6 +17,25 @@ PEER_TIMEOUT = 4.0
 END_SECONDS = 40.0  # from a stall to the end of the job, far above peer timeout and a few seconds
 MPIRUN = str(ROOT / "launch/mpirun.sh")
 GENERATE = [FERRY, "generate", "--model", "demo", "--memory", "64MiB", "--prompt", "The kernel", "--max-tokens", "2"]
+
+
+class StoppedThread:
+    """A thread of another process that stands still while all others go on, as under a debugger."""
+
+    SEIZE, INTERRUPT, ALL_CHILDREN = 0x4206, 0x4207, 0x40000000  # of ptrace(2) and waitpid(2)
+
+    def __init__(self, process_id, name):
+        tasks = pathlib.Path(f"/proc/{process_id}/task").iterdir()
+        (self.thread_id,) = (int(task.name) for task in tasks if (task / "comm").read_text() == name + "\n")
+        ptrace = ctypes.CDLL(None, use_errno=True).ptrace
+        for request in (self.SEIZE, self.INTERRUPT):
+            if ptrace(request, self.thread_id, None, None) != 0:
+                raise OSError(ctypes.get_errno(), "ptrace")
+        os.waitpid(self.thread_id, self.ALL_CHILDREN)
+
+    def has_ended(self):
+        """To be asked until it says so: without it the system keeps the process."""
+        return os.waitpid(self.thread_id, self.ALL_CHILDREN | os.WNOHANG)[0] == self.thread_id
 
 
 class StallTest(ferry_job.JobTest):
@@ -48,6 +69,18 @@ class StallTest(ferry_job.JobTest):
         self.assertTrue(wait_until(lambda: job.health() == "SERVING", OVERDUE_SECONDS), job.log())
         call.cancel()
         self.assertEqual(job.stop(), 0, job.log())
+
+    def test_an_engine_that_stands_still_ends_the_process(self):
+        job, call = self.start_busy("mpi", ranks=1)
+        try:
+            engine = StoppedThread(job.ranks()[0], "engine")
+        except PermissionError:
+            self.skipTest("no thread of another process can be stopped here")
+        self.assertTrue(wait_until(lambda: job.health() != "SERVING", OVERDUE_SECONDS), job.log())
+        self.assertTrue(wait_until(engine.has_ended, END_SECONDS), job.log())
+        self.assertTrue(call.wait(END_SECONDS), "the client was not told")
+        self.assertEqual(job.wait(END_SECONDS), 1, job.log())
+        self.assertIn("not gone on", job.log())
 
     def test_mpi_that_blocks_ends_the_job(self):
         """Over TCP, which nobody has to use on one host, a few stray bytes block Open MPI for good."""
