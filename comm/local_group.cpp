@@ -124,6 +124,7 @@ std::vector<std::unique_ptr<Group>> make_local_groups(int size) {
   FERRY_CHECK_GE(size, 1);
   const auto hub = std::make_shared<Hub>(size);
   std::vector<std::unique_ptr<Group>> groups;
+  groups.reserve(static_cast<std::size_t>(size));
   for (int r = 0; r < size; ++r) groups.push_back(std::make_unique<LocalGroup>(hub, Rank{r}, size));
   return groups;
 }

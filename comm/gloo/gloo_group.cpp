@@ -76,7 +76,7 @@ class GlooGroup final : public Group {
         size_(size),
         context_(std::move(context)),
         watch_(context_, all_peers(rank, size), [this](Rank lost, const std::string& why) { lose(lost, why); }) {
-    for (auto& numbers : numbers_) numbers.resize(static_cast<std::size_t>(size * kNumInnerTags));
+    for (auto& numbers : numbers_) numbers.resize(static_cast<std::size_t>(size) * kNumInnerTags);
   }
   ~GlooGroup() override { watch_.stop(failure_.is_set() ? PeerWatch::Goodbye::kSkip : PeerWatch::Goodbye::kSay); }
 
@@ -136,8 +136,8 @@ class GlooGroup final : public Group {
     check_op(info, rank_, size_);
     failure_.throw_if_set();
     auto op = std::make_unique<GlooOp>(info, memory);
-    op->number =
-        numbers_[static_cast<std::size_t>(info.kind)][static_cast<std::size_t>(info.peer.value * kNumInnerTags + info.tag)]++;
+    const std::size_t stream = static_cast<std::size_t>(info.peer.value) * kNumInnerTags + static_cast<std::size_t>(info.tag);
+    op->number = numbers_[static_cast<std::size_t>(info.kind)][stream]++;
     op->frame = std::make_unique_for_overwrite<Frame>();
     return op;
   }

@@ -139,7 +139,8 @@ std::shared_ptr<Context> connect_mesh(Group& bootstrap, std::span<const Rank> pe
   const std::vector<WireAddress> addresses = exchange_addresses(bootstrap, peers, context.get(), deadline);
   if (own_error) std::rethrow_exception(own_error);
   for (const Rank peer : peers) {
-    connect_pair(*context, peer, addresses[static_cast<std::size_t>(peer.value * bootstrap.size() + bootstrap.rank().value)]);
+    const int pair = peer.value * bootstrap.size() + bootstrap.rank().value;
+    connect_pair(*context, peer, addresses[static_cast<std::size_t>(pair)]);
   }
   return context;
 }

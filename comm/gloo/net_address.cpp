@@ -40,7 +40,7 @@ std::string interface_address(const std::string& name) {
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);
   std::string found;
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    const std::string address = entry->ifa_name == name ? numeric_address(entry->ifa_addr) : std::string();
+    std::string address = entry->ifa_name == name ? numeric_address(entry->ifa_addr) : std::string();
     if (address.empty()) continue;
     if (entry->ifa_addr->sa_family == AF_INET) return address;
     if (found.empty() && !address.starts_with("fe80")) found = address;  // a link-local address needs a scope to be reached
@@ -91,7 +91,7 @@ std::string choose_net_address(const std::string& net_interface, bool all_on_thi
   if (net_interface.empty()) {
     std::array<char, 256> host{};
     gethostname(host.data(), host.size() - 1);
-    const std::string address = resolve(host.data());
+    std::string address = resolve(host.data());
     if (address.empty() || is_loopback(address) || !is_own_address(address)) {
       throw_invalid(
           "[gloo] this host's name '" + std::string(host.data()) + "' resolves to '" + address +
