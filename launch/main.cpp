@@ -78,6 +78,7 @@ int fail(Cluster& cluster, const char* message, int exit_code) {
 }
 
 int run(const Options& options) {
+  if (options.command == Command::kServe) ferry::outlive_readers();
   std::unique_ptr<Cluster> cluster;
   try {
     cluster = std::make_unique<Cluster>(options.engine);
@@ -136,6 +137,7 @@ int print(const std::string& text) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  ferry::prepare_output();
   const ferry::ParseResult parsed = ferry::parse_options(argc, argv);
   if (parsed.options) {
     const Command command = parsed.options->command;

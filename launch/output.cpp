@@ -1,6 +1,10 @@
 #include "launch/output.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -8,6 +12,17 @@
 #include "runtime/base/error.h"
 
 namespace ferry {
+
+void prepare_output() {
+  std::signal(SIGXFSZ, SIG_IGN);
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(stream, F_GETFD) >= 0 || errno != EBADF) continue;
+    const int wrong_way = stream == STDIN_FILENO ? O_WRONLY : O_RDONLY;
+    if (::open("/dev/null", wrong_way) < 0) return;  // gets the lowest free number, which is this stream's
+  }
+}
+
+void outlive_readers() { std::signal(SIGPIPE, SIG_IGN); }
 
 void finish_output() {
   errno = 0;

@@ -5,7 +5,7 @@
 #   asan     everything but whole jobs that only compare answers, with AddressSanitizer and UndefinedBehaviorSanitizer
 #   tsan     what has threads: base, moe, schedule, comm, the coordinator; not gRPC, whose library is not instrumented
 #   lint     clang-tidy, with the checks that .clang-tidy names, on what ranks exchange and share: the rest would take ten minutes
-#   fuzz     every fuzz target for 20 s (launch/fuzz.sh)
+#   fuzz     every fuzz target for 15 s (launch/fuzz.sh)
 # Ends with where the time went and one line per part; the exit code is non-zero if a build or a test failed.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
@@ -22,7 +22,7 @@ part() {
   local name="$1" start=$SECONDS verdict=passed
   shift
   if ! "$@" >"$logs/$name.log" 2>&1; then
-    tail -n 60 "$logs/$name.log"
+    tail -n 200 "$logs/$name.log"
     verdict="FAILED, see $logs/$name.log"
     failed=1
   fi
@@ -67,7 +67,7 @@ one_preset release all
 one_preset asan all
 one_preset tsan thread_tests
 part lint tests/tidy/lint.py build/release /moe/ /comm/ /runtime/base/ /runtime/schedule/
-part fuzz launch/fuzz.sh 20
+part fuzz launch/fuzz.sh 15
 
 echo
 echo "== Where the time went"

@@ -6,6 +6,8 @@
 #include <functional>
 #include <limits>
 #include <optional>
+#include <span>
+#include <string_view>
 #include <utility>
 
 #include "runtime/base/error.h"
@@ -189,27 +191,30 @@ void add_bench(CLI::App& app, BenchOptions& o) {
   app.add_flag("--json", o.json, "print one JSON object");
 }
 
-void add_quantize_command(CLI::App& app, Options& options) {
-  CLI::App* quantize = app.add_subcommand(
-      "quantize", "write a checkpoint folder whose weights are quantised and packed, so that later starts only map them");
-  add_model_options(*quantize, options.engine);
-  add_quantize(*quantize, options.engine,
+void add_dump(CLI::App& app, DumpOptions& o) {
+  add_token_ids(app, o.token_ids)->required();
+  app.add_option("--out", o.out, "safetensors file to write")->required();
+  app.add_flag("--taps", o.taps, "also hidden.K, layers.N.topk_ids, layers.N.topk_weights, recurrent_state.N");
+}
+
+void add_quantize_options(CLI::App& app, Options& options) {
+  add_model_options(app, options.engine);
+  add_quantize(app, options.engine,
                "w8a8, w4a8 or w4a8:GROUP, or by part (experts, shared, mixers, lm_head) as in experts=w4a8,lm_head=w8a8")
       ->required();
-  quantize->add_option("--out", options.quantize.out, "folder to write, new or empty")->required();
-  quantize->callback([&options] {
+  app.add_option("--out", options.quantize.out, "folder to write, new or empty")->required();
+  app.callback([&options] {
     options.command = Command::kQuantize;
     if (!options.engine.quantization->any())
       throw CLI::ValidationError("--quantize", complaint("none", "w8a8, w4a8, w4a8:GROUP or by part; one part at least"));
   });
 }
 
-void add_trace_command(CLI::App& app, Options& options) {
+void add_trace_actions(CLI::App& app, Options& options) {
   using Action = TraceOptions::Action;
-  CLI::App* trace = app.add_subcommand("trace", "what can be made of captures: report, export, diff, merge");
-  trace->require_subcommand(1);
+  app.require_subcommand(1);
   const auto add = [&](const char* name, const char* help, Action action) {
-    CLI::App* sub = trace->add_subcommand(name, help);
+    CLI::App* sub = app.add_subcommand(name, help);
     sub->callback([&options, action] {
       options.command = Command::kTrace;
       options.trace.action = action;
@@ -293,6 +298,40 @@ std::string check_together(const GenerateOptions& o) {
   return "exactly one of --prompt, --chat, --token-ids is required; " + std::to_string(num_inputs) + " were given";
 }
 
+/// All commands, but options only for those whose name occurs in `arguments`: making them takes longer than parsing.
+void add_commands(CLI::App& app, Options& options, std::span<const char* const> arguments) {
+  const auto add = [&](const char* name, const char* help, const std::function<void(CLI::App&)>& add_options) {
+    CLI::App* sub = app.add_subcommand(name, help);
+    const bool occurs = std::any_of(arguments.begin(), arguments.end(),
+                                    [&](const char* argument) { return std::string_view(argument) == name; });
+    if (occurs) add_options(*sub);
+  };
+  const auto add_engine_command = [&](const char* name, const char* help, Command command, auto add_own_options) {
+    add(name, help, [&](CLI::App& sub) {
+      add_engine_options(sub, options.engine);
+      add_own_options(sub);
+      sub.callback([&options, command] { options.command = command; });
+    });
+  };
+  add_engine_command("serve", "serve over gRPC", Command::kServe,
+                     [&](CLI::App& sub) { add_serve_options(sub, options.serve); });
+  add_engine_command("generate", "one completion", Command::kGenerate, [&](CLI::App& sub) {
+    add_generate(sub, options.generate);
+    add_trace(sub, options.engine.trace);
+  });
+  add_engine_command("dump", "logits and, with --taps, hidden states, routing and DeltaNet states of a prompt", Command::kDump,
+                     [&](CLI::App& sub) { add_dump(sub, options.dump); });
+  add_engine_command("bench", "prefill and decode speed beside the machine's measured roof", Command::kBench,
+                     [&](CLI::App& sub) {
+                       add_bench(sub, options.bench);
+                       add_trace(sub, options.engine.trace);
+                     });
+  add("quantize", "write a checkpoint folder whose weights are quantised and packed, so that later starts only map them",
+      [&](CLI::App& sub) { add_quantize_options(sub, options); });
+  add("trace", "what can be made of captures: report, export, diff, merge",
+      [&](CLI::App& sub) { add_trace_actions(sub, options); });
+}
+
 }  // namespace
 
 ParseResult parse_options(int argc, const char* const* argv) {
@@ -302,27 +341,7 @@ ParseResult parse_options(int argc, const char* const* argv) {
   app.name("ferry");
   app.set_version_flag("--version", "ferry", "print the version, the instruction sets and the libraries in use");
   app.require_subcommand(1);
-  const auto add_command = [&](const char* name, const char* help, Command command) {
-    CLI::App* sub = app.add_subcommand(name, help);
-    add_engine_options(*sub, options.engine);
-    sub->callback([&options, command] { options.command = command; });
-    return sub;
-  };
-  CLI::App* serve = add_command("serve", "serve over gRPC", Command::kServe);
-  add_serve_options(*serve, options.serve);
-  CLI::App* generate = add_command("generate", "one completion", Command::kGenerate);
-  add_generate(*generate, options.generate);
-  add_trace(*generate, options.engine.trace);
-  CLI::App* dump =
-      add_command("dump", "logits and, with --taps, hidden states, routing and DeltaNet states of a prompt", Command::kDump);
-  add_token_ids(*dump, options.dump.token_ids)->required();
-  dump->add_option("--out", options.dump.out, "safetensors file to write")->required();
-  dump->add_flag("--taps", options.dump.taps, "also hidden.K, layers.N.topk_ids, layers.N.topk_weights, recurrent_state.N");
-  CLI::App* bench = add_command("bench", "prefill and decode speed beside the machine's measured roof", Command::kBench);
-  add_bench(*bench, options.bench);
-  add_trace(*bench, options.engine.trace);
-  add_quantize_command(app, options);
-  add_trace_command(app, options);
+  add_commands(app, options, {argv, static_cast<std::size_t>(argc)});
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {

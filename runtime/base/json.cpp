@@ -15,9 +15,10 @@ using nlohmann::json;
 
 constexpr std::size_t kShownMax = 120;  // bytes of a value in a message
 
+/// Sizes, and that the parser will see all of the text: it takes a NUL byte for the end.
 /// Brackets and commas are counted before parsing: a parser with callbacks would need twice the time for a large tokenizer, and
 /// what stands in memory by then is the text alone.
-void check_size(std::string_view text, const std::string& name, const JsonLimits& limits) {
+void check_text(std::string_view text, const std::string& name, const JsonLimits& limits) {
   const auto refuse = [&](const std::string& what, int64_t most) {
     throw_invalid(name + ": JSON " + what + " " + std::to_string(most));
   };
@@ -30,6 +31,7 @@ void check_size(std::string_view text, const std::string& name, const JsonLimits
     const char c = text[i];
     if (in_string && c == '\\') ++i;  // whatever follows, it does not end the string
     if (c == '"') in_string = !in_string;
+    if (c == '\0') throw_invalid(name + ": JSON has a NUL byte at position " + std::to_string(i));
     if (in_string) continue;
     if (c == '[' || c == '{') ++depth;
     if (c == ']' || c == '}') --depth;
@@ -75,7 +77,7 @@ void append_shown(const json& value, std::string& out) {
 }  // namespace
 
 json parse_json(std::string_view text, const std::string& name, const JsonLimits& limits) {
-  check_size(text, name, limits);
+  check_text(text, name, limits);
   try {
     if (limits.duplicates == DuplicateKeys::kLastWins) return json::parse(text.begin(), text.end());
     return parse_unique(text, name, limits.depth);

@@ -12,6 +12,7 @@ namespace {
 
 using nlohmann::json;
 
+constexpr std::size_t kMaxIds = 1024;          // of one list, each compared with all others
 constexpr int64_t kMaxDim = int64_t{1} << 24;  // far above any real width; keeps products of widths within int64
 
 json read_json(const std::filesystem::path& path) {
@@ -152,6 +153,7 @@ MoeConfig read_moe(const Fields& text) {
 void append_ids(const Fields& from, const char* key, int64_t vocab_size, std::vector<TokenId>& ids) {
   if (!from.has(key)) return;
   const json& value = from.at(key);
+  if (value.is_array() && value.size() > kMaxIds) from.fail(key, "at most " + std::to_string(kMaxIds) + " token ids");
   for (const json& id : value.is_array() ? value : json::array({value})) {
     if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() >= vocab_size) {
       from.fail(key, "token ids from 0 to " + std::to_string(vocab_size - 1));
@@ -159,22 +161,6 @@ void append_ids(const Fields& from, const char* key, int64_t vocab_size, std::ve
     const auto token = id.get<TokenId>();
     if (std::find(ids.begin(), ids.end(), token) == ids.end()) ids.push_back(token);
   }
-}
-
-GenerationDefaults read_generation(const std::filesystem::path& dir, const Fields& text, int64_t vocab_size) {
-  GenerationDefaults g;
-  const std::filesystem::path path = dir / "generation_config.json";
-  if (std::filesystem::exists(path)) {
-    const json object = read_json(path);
-    const Fields fields(object, "generation_config.json");
-    append_ids(fields, "eos_token_id", vocab_size, g.stop_token_ids);
-    g.do_sample = fields.boolean_or("do_sample", false);
-    if (fields.has("temperature")) g.temperature = fields.number("temperature", -1e-9, 1e6);
-    if (fields.has("top_p")) g.top_p = fields.number("top_p", 0.0, 1.0);
-    if (fields.has("top_k")) g.top_k = fields.integer("top_k", 0, kMaxDim);
-  }
-  if (g.stop_token_ids.empty()) append_ids(text, "eos_token_id", vocab_size, g.stop_token_ids);
-  return g;
 }
 
 /// Of a checkpoint that sees: what a prompt has around and in the place of a picture.
@@ -202,6 +188,18 @@ DType read_dtype(const Fields& top, const Fields& text) {
 }  // namespace
 
 int64_t ModelConfig::num_layers_of(LayerKind kind) const { return std::count(layers.begin(), layers.end(), kind); }
+
+GenerationDefaults read_generation_config(const std::filesystem::path& path, int64_t vocab_size) {
+  const json object = read_json(path);
+  const Fields fields(object, "generation_config.json");
+  GenerationDefaults g;
+  append_ids(fields, "eos_token_id", vocab_size, g.stop_token_ids);
+  g.do_sample = fields.boolean_or("do_sample", false);
+  if (fields.has("temperature")) g.temperature = fields.number("temperature", -1e-9, 1e6);
+  if (fields.has("top_p")) g.top_p = fields.number("top_p", 0.0, 1.0);
+  if (fields.has("top_k")) g.top_k = fields.integer("top_k", 0, kMaxDim);
+  return g;
+}
 
 ModelConfig load_config(const std::filesystem::path& checkpoint_dir) {
   if (!std::filesystem::is_directory(checkpoint_dir)) {
@@ -236,7 +234,10 @@ ModelConfig load_config(const std::filesystem::path& checkpoint_dir) {
   config.attention = read_attention(text);
   config.deltanet = read_deltanet(text);
   config.moe = read_moe(text);
-  config.generation = read_generation(checkpoint_dir, text, config.vocab_size);
+  const std::filesystem::path generation = checkpoint_dir / "generation_config.json";
+  if (std::filesystem::exists(generation)) config.generation = read_generation_config(generation, config.vocab_size);
+  if (config.generation.stop_token_ids.empty())
+    append_ids(text, "eos_token_id", config.vocab_size, config.generation.stop_token_ids);
   config.placeholders = read_placeholders(top, config.vocab_size);
   return config;
 }

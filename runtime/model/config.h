@@ -78,4 +78,7 @@ struct ModelConfig {
 /// Throws Error naming the key, its value and what is allowed.
 ModelConfig load_config(const std::filesystem::path& checkpoint_dir);
 
+/// generation_config.json alone, with errors as load_config's; `vocab_size` bounds its ids.
+GenerationDefaults read_generation_config(const std::filesystem::path& path, int64_t vocab_size);
+
 }  // namespace ferry

@@ -259,7 +259,13 @@ TokenizerFile read_tokenizer_file(const std::filesystem::path& checkpoint_dir) {
   read_vocabulary(member(root, "model"), file);
   read_added_tokens(root, file);
   const std::filesystem::path config_path = checkpoint_dir / "tokenizer_config.json";
-  if (std::filesystem::exists(config_path)) read_config_added_tokens(read_json_file(config_path), file);
+  if (std::filesystem::exists(config_path)) return with_tokenizer_config(std::move(file), config_path);
+  check_added_ids(file);
+  return file;
+}
+
+TokenizerFile with_tokenizer_config(TokenizerFile file, const std::filesystem::path& config_path) {
+  read_config_added_tokens(read_json_file(config_path), file);
   check_added_ids(file);
   return file;
 }

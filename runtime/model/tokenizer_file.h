@@ -45,4 +45,7 @@ inline constexpr TokenId kMaxTokenId = (1 << 24) - 1;  // a larger id is taken f
 /// Reads tokenizer.json and tokenizer_config.json; errors as Tokenizer::load.
 TokenizerFile read_tokenizer_file(const std::filesystem::path& checkpoint_dir);
 
+/// `file` with the added tokens of a tokenizer_config.json, which may not contradict it.
+TokenizerFile with_tokenizer_config(TokenizerFile file, const std::filesystem::path& config_path);
+
 }  // namespace ferry

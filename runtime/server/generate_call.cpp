@@ -3,7 +3,8 @@
 #include <chrono>
 #include <utility>
 
-#include "runtime/server/generate_messages.h"
+#include "runtime/server/generate_request.h"
+#include "runtime/server/generate_response.h"
 #include "runtime/server/status.h"
 
 namespace ferry {

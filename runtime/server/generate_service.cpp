@@ -8,7 +8,7 @@
 #include "ferry/v1/inference.grpc.pb.h"
 #include "runtime/server/caller.h"
 #include "runtime/server/generate_call.h"
-#include "runtime/server/generate_messages.h"
+#include "runtime/server/generate_request.h"
 
 namespace ferry {
 namespace {

@@ -11,11 +11,11 @@
 
 #include "profiler/export/capture_files.h"
 #include "runtime/base/error.h"
+#include "runtime/server/profile_request.h"
 
 namespace ferry {
 namespace {
 
-constexpr int64_t kMaxBytes = int64_t{4} << 30;
 constexpr int kWriterNice = 10;  // files give way to steps
 
 /// "20261122T031500.123", of the local clock.
@@ -31,27 +31,12 @@ std::string time_name() {
   return name;
 }
 
-void check_plan(const TracePlan& plan) {
-  const auto require = [](bool ok, const char* field, int64_t value, const std::string& allowed) {
-    if (!ok) throw_invalid(std::string(field) + " is " + std::to_string(value) + "; allowed: " + allowed);
-  };
-  require(plan.delay_steps >= 0, "start_step", plan.delay_steps, "0 or more");
-  require(plan.num_steps >= 0, "num_steps", plan.num_steps, "0 (until it is stopped) or more");
-  require(plan.max_bytes >= 1024 && plan.max_bytes <= kMaxBytes, "max_bytes", plan.max_bytes,
-          "1024 to " + std::to_string(kMaxBytes));
-}
-
 /// Whether a rank was lost before it could hand in its part.
 bool is_partial(const Capture& capture) {
   return std::any_of(capture.ranks.begin(), capture.ranks.end(), [](const RankCapture& rank) { return rank.threads.empty(); });
 }
 
 }  // namespace
-
-TraceLevel parse_trace_level(int64_t level) {
-  if (level < 0 || level > 2) throw_invalid("level is " + std::to_string(level) + "; allowed: 0, 1, 2");
-  return static_cast<TraceLevel>(level);
-}
 
 ProfileControl::ProfileControl(CaptureSource& source, std::filesystem::path root, bool keep_last_steps)
     : source_(source), folder_(std::move(root)), keep_last_steps_(keep_last_steps) {

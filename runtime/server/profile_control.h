@@ -13,9 +13,6 @@
 
 namespace ferry {
 
-/// 0, 1 or 2 as a level to record at; throws Error{kInvalidArgument} for anything else.
-TraceLevel parse_trace_level(int64_t level);
-
 /// Captures of a running server, whatever protocol asks for them. Recording and collecting happen on the engine's thread between
 /// steps; files are written by a thread of this object's own, at low priority. Any thread may call any method.
 class ProfileControl {

@@ -7,6 +7,7 @@
 #include "ferry/v1/profile.grpc.pb.h"
 #include "runtime/server/caller.h"
 #include "runtime/server/profile_control.h"
+#include "runtime/server/profile_request.h"
 #include "runtime/server/status.h"
 
 namespace ferry {

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import tempfile
 import unittest
+import urllib.request
 
 import ferry_job
 from ferry_job import FERRY, ROOT, OpenCall, endless_request, wait_until
@@ -99,6 +100,39 @@ class LimitTest(unittest.TestCase):
                 done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120)
                 self.assertNotEqual(done.returncode, 0)
                 self.assertEqual(done.stderr.count("cannot write the result"), 1, done.stderr)
+
+    def test_a_file_beyond_its_limit_is_an_error(self):
+        with tempfile.TemporaryDirectory() as folder:
+            script = f"ulimit -f 1; exec {FERRY} dump --model demo --token-ids 1,2 --out {folder}/dump"
+            done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("File too large", done.stderr)
+
+    def test_a_server_outlives_who_reads_its_log(self):
+        with tempfile.TemporaryDirectory() as folder:
+            command = [FERRY, "serve", "--model", "demo", "--threads", "1", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+            server = subprocess.Popen([*command, "--trace-dir", folder], stderr=subprocess.PIPE, text=True)
+            self.addCleanup(server.kill)
+            address = server.stderr.readline().split()[-1]
+            server.stderr.close()
+            for path in ("start_profile", "stop_profile"):
+                body = b"{}" if path == "start_profile" else b'{"wait": true}'
+                request = urllib.request.Request(f"http://{address}/{path}", body, {"Content-Type": "application/json"})
+                self.assertEqual(urllib.request.urlopen(request, timeout=60).status, 200)
+            self.assertEqual(urllib.request.urlopen(f"http://{address}/health", timeout=60).status, 200)
+            server.terminate()
+            self.assertEqual(server.wait(60), 0)
+
+    def test_nothing_takes_the_number_of_a_closed_stream(self):
+        script = f"exec {FERRY} serve --model demo --threads 1 --grpc 127.0.0.1:0 --http 127.0.0.1:0 <&- >&- 2>&-"
+        server = subprocess.Popen(["sh", "-c", script])
+        self.addCleanup(server.kill)
+        fds = pathlib.Path(f"/proc/{server.pid}/fd")
+        is_up = lambda: any(os.readlink(fd).startswith("socket:") for fd in fds.iterdir())
+        self.assertTrue(wait_until(is_up, 60))
+        self.assertEqual([os.readlink(fds / stream) for stream in ("1", "2")], ["/dev/null"] * 2)
+        server.terminate()
+        self.assertEqual(server.wait(60), 0)
 
     def test_full_shared_memory_is_no_bus_error(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -25,18 +25,6 @@ void touch(const TensorInfo& tensor) {
   FERRY_CHECK(!tensor.shape_string().empty());
 }
 
-/// A small config.json that load_config accepts.
-constexpr std::string_view kSmallConfig = R"({
-  "architectures": ["Qwen3_5MoeForConditionalGeneration"], "model_type": "qwen3_5_moe", "dtype": "bfloat16",
-  "text_config": {"model_type": "qwen3_5_moe_text", "hidden_size": 32, "num_hidden_layers": 2, "vocab_size": 8000,
-    "max_position_embeddings": 256, "rms_norm_eps": 1e-6, "hidden_act": "silu",
-    "layer_types": ["linear_attention", "full_attention"],
-    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "attn_output_gate": true, "attention_bias": false,
-    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1]},
-    "linear_conv_kernel_dim": 4, "linear_key_head_dim": 8, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
-    "linear_value_head_dim": 8, "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
-    "shared_expert_intermediate_size": 16, "norm_topk_prob": true, "tie_word_embeddings": false}})";
-
 }  // namespace
 
 void read_json(Input input) {
@@ -55,9 +43,10 @@ void read_config(Input input) {
 
 void read_generation_config(Input input) {
   static const MemoryFolder folder;
-  folder.write("config.json", kSmallConfig);
+  constexpr int64_t kVocabSize = 8000;
   folder.write("generation_config.json", text_of(input));
-  load_config(folder.path());
+  const GenerationDefaults defaults = ferry::read_generation_config(folder.path() / "generation_config.json", kVocabSize);
+  for (const TokenId id : defaults.stop_token_ids) FERRY_CHECK(id >= 0 && id < kVocabSize);
 }
 
 void read_index(Input input) {
@@ -94,10 +83,12 @@ void read_tokenizer(Input input) {
 
 void read_tokenizer_config(Input input) {
   static const MemoryFolder folder;
-  static const std::string tokenizer_json = small_tokenizer_json();
-  folder.write("tokenizer.json", tokenizer_json);
+  static const TokenizerFile tokenizer = [] {
+    folder.write("tokenizer.json", small_tokenizer_json());
+    return read_tokenizer_file(folder.path());
+  }();
   folder.write("tokenizer_config.json", text_of(input));
-  const TokenizerFile file = read_tokenizer_file(folder.path());
+  const TokenizerFile file = with_tokenizer_config(tokenizer, folder.path() / "tokenizer_config.json");
   for (const AddedToken& token : file.added_tokens) FERRY_CHECK(token.token_id >= 0 && token.token_id <= kMaxTokenId);
   ChatTemplate::load(folder.path());
 }

@@ -28,4 +28,9 @@ void MemoryFolder::write(const std::string& name, std::string_view content) cons
   FERRY_CHECK(file.good()) << "cannot write " << (path_ / name).string();
 }
 
+void MemoryFolder::clear() const {
+  for (const std::filesystem::directory_entry& entry : std::filesystem::directory_iterator(path_))
+    std::filesystem::remove_all(entry.path());
+}
+
 }  // namespace ferry::fuzz

@@ -18,6 +18,8 @@ class MemoryFolder {
 
   const std::filesystem::path& path() const { return path_; }
   void write(const std::string& name, std::string_view content) const;
+  /// Removes what is in it.
+  void clear() const;
 
  private:
   std::filesystem::path path_;

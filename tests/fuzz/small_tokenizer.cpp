@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tests/fuzz/memory_folder.h"
+
 namespace ferry::fuzz {
 namespace {
 
@@ -54,6 +56,15 @@ std::string small_tokenizer_json() {
                      {"decoder", byte_level},
                      {"model", {{"type", "BPE"}, {"byte_fallback", false}, {"vocab", vocabulary}, {"merges", merges}}}};
   return root.dump();
+}
+
+const Tokenizer& small_tokenizer() {
+  static const Tokenizer tokenizer = [] {
+    const MemoryFolder folder;
+    folder.write("tokenizer.json", small_tokenizer_json());
+    return Tokenizer::load(folder.path());
+  }();
+  return tokenizer;
 }
 
 }  // namespace ferry::fuzz

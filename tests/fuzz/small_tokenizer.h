@@ -2,9 +2,13 @@
 
 #include <string>
 
+#include "runtime/model/tokenizer.h"
+
 namespace ferry::fuzz {
 
 /// A whole tokenizer.json: the 256 bytes, ten merges, Qwen's regex and three added tokens.
 std::string small_tokenizer_json();
+/// Loaded from it, once.
+const Tokenizer& small_tokenizer();
 
 }  // namespace ferry::fuzz

@@ -17,10 +17,15 @@ std::span<const Target> all_targets() {
       {"detokenizer", detokenize},
       {"chat", render_chat},
       {"wire_request", parse_request_message},
+      {"wire_reply", parse_reply_message},
       {"handshake", parse_handshake},
       {"trace_message", parse_trace_message},
       {"capture", decode_capture},
       {"options", parse_command_line},
+      {"http_head", judge_http_head},
+      {"profile_body", parse_profile_body},
+      {"trace_folder", claim_trace_folder},
+      {"generate_request", take_generate_request},
   };
   return kTargets;
 }

@@ -41,9 +41,16 @@ void render_chat(Input input);
 
 // wire_targets.cpp
 void parse_request_message(Input input);
+void parse_reply_message(Input input);
 void parse_handshake(Input input);
 void parse_trace_message(Input input);
 void decode_capture(Input input);
 void parse_command_line(Input input);
+
+// server_targets.cpp
+void judge_http_head(Input input);
+void parse_profile_body(Input input);
+void claim_trace_folder(Input input);
+void take_generate_request(Input input);
 
 }  // namespace ferry::fuzz

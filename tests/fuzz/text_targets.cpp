@@ -8,7 +8,6 @@
 #include "runtime/model/pre_tokenizer.h"
 #include "runtime/model/tokenizer.h"
 #include "runtime/model/unicode_text.h"
-#include "tests/fuzz/memory_folder.h"
 #include "tests/fuzz/small_tokenizer.h"
 #include "tests/fuzz/targets.h"
 
@@ -16,15 +15,6 @@
 
 namespace ferry::fuzz {
 namespace {
-
-const Tokenizer& small_tokenizer() {
-  static const Tokenizer tokenizer = [] {
-    const MemoryFolder folder;
-    folder.write("tokenizer.json", small_tokenizer_json());
-    return Tokenizer::load(folder.path());
-  }();
-  return tokenizer;
-}
 
 /// `input` cut at its zero bytes.
 std::vector<std::string> fields_of(Input input) {

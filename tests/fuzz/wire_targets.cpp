@@ -36,6 +36,22 @@ void parse_request_message(Input input) {
   FERRY_CHECK_LE(reply_bytes(view.header), max_reply_bytes(shape));
 }
 
+/// Answers to a request of rows.
+void parse_reply_message(Input input) {
+  static constexpr WireHeader kRequest{.map_epoch = 1,
+                                       .step = 7,
+                                       .layer = 2,
+                                       .num_tokens = 2,
+                                       .num_rows = 3,
+                                       .num_local_experts = 2,
+                                       .hidden_dim = 5,
+                                       .dtype = DType::kBF16,
+                                       .token_dtype = DType::kBF16};
+  const WireHeader reply = parse_reply(std::as_bytes(input), kRequest, Rank{1});
+  FERRY_CHECK_EQ(reply_bytes(reply), static_cast<int64_t>(input.size()));
+  FERRY_CHECK_EQ(num_reply_rows(reply), num_reply_rows(kRequest));
+}
+
 void parse_handshake(Input input) {
   const HandshakeReport report = decode_report(std::as_bytes(input), Rank{1});
   const std::vector<std::byte> bytes = encode_report(report);

@@ -38,8 +38,9 @@ QUARANTINE = {
     r"gloo/.*": [r"comm/gloo/[^/]*\.cpp"],
     r"(oneapi/dnnl/)?dnnl.*": [r"kernels/onednn/.*"],
     r"vulkan/.*|volk\.h": [r"kernels/vulkan/.*"],
-    r"grpc/.*|grpcpp/.*|.*\.pb\.h": [r"runtime/server/.*", r"launch/.*", r"tests/runtime/server/.*", r"(tests/)?profiler/.*"],
-    r"boost/.*": [r"runtime/server/http/.*", r"tests/runtime/server/.*"],
+    r"grpc/.*|grpcpp/.*|.*\.pb\.h": [r"runtime/server/.*", r"launch/.*", r"tests/runtime/server/.*", r"(tests/)?profiler/.*",
+                                    r"tests/fuzz/server_targets\.cpp"],
+    r"boost/.*": [r"runtime/server/http/.*", r"tests/runtime/server/.*", r"tests/fuzz/server_targets\.cpp"],
     r"openssl/.*": [r"runtime/server/.*", r"tests/runtime/server/.*", r"tests/support/certificate\.cpp"],
 }
 

@@ -7,11 +7,12 @@
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <boost/beast/ssl.hpp>
-#include <cctype>
 #include <chrono>
 #include <optional>
 #include <string>
 #include <utility>
+
+#include "runtime/server/http/request_head.h"
 
 namespace ferry {
 namespace {
@@ -28,12 +29,6 @@ constexpr std::chrono::seconds kLinger{2};                  // for a refused cli
 constexpr std::size_t kLingerBytes = std::size_t{1} << 20;  // of a refused body that are read and thrown away meanwhile
 
 std::chrono::nanoseconds to_duration(double seconds) { return std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9)); }
-
-std::string to_lower(beast::string_view text) {
-  std::string result(text);
-  std::transform(result.begin(), result.end(), result.begin(), [](unsigned char c) { return std::tolower(c); });
-  return result;
-}
 
 /// What a request that cannot be read is answered; nothing where the client is gone or too slow.
 std::optional<HttpResponse> answer_to(const error_code& error, const ServerLimits& limits) {
@@ -124,18 +119,16 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     shared_.table.set_phase(*entry_, ConnectionPhase::kHeader);
     set_deadline(shared_.limits.http_header_s);
     parser_.emplace();
-    parser_->header_limit(static_cast<std::uint32_t>(shared_.limits.http_header_bytes));
-    parser_->body_limit(static_cast<std::uint64_t>(shared_.limits.http_body_bytes));
+    set_limits(*parser_, shared_.limits);
     http::async_read_header(stream_, buffer_, *parser_, bind(&Connection::on_header));
   }
 
   void on_header(error_code error, std::size_t) {
     if (error) return refuse_unread(answer_to(error, shared_.limits));
-    take_head();
-    if (static_cast<int64_t>(request_.headers.size()) > shared_.limits.http_headers) {
-      return refuse_unread(http_error(
-          431, std::to_string(request_.headers.size()) + " headers; allowed: " + std::to_string(shared_.limits.http_headers)));
-    }
+    is_head_ = parser_->get().method() == http::verb::head;
+    keep_alive_ = parser_->get().keep_alive();
+    if (std::optional<HttpResponse> refusal = check_head(*parser_, shared_.limits)) return refuse_unread(std::move(refusal));
+    request_ = read_head(*parser_, local_address_);
     HttpGate::Verdict verdict = shared_.gate.judge(request_);
     if (verdict.refusal) {
       if (parser_->is_done()) return write(std::move(*verdict.refusal));
@@ -147,26 +140,10 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     read_body();
   }
 
-  /// Line and headers of the request, from the parser.
-  void take_head() {
-    const auto& message = parser_->get();
-    request_ = {};
-    request_.method = std::string(message.method_string());
-    const std::string target(message.target());
-    const std::size_t question = std::min(target.find('?'), target.size());
-    request_.path = target.substr(0, question);
-    request_.query = target.substr(std::min(question + 1, target.size()));
-    for (const auto& field : message) request_.headers.emplace_back(to_lower(field.name_string()), std::string(field.value()));
-    request_.local_address = local_address_;
-    request_.has_body = parser_->chunked() || parser_->content_length().value_or(0) > 0;
-    is_head_ = message.method() == http::verb::head;
-    keep_alive_ = message.keep_alive();
-  }
-
   void read_body() {
     shared_.table.set_phase(*entry_, ConnectionPhase::kBody);
     set_deadline(shared_.limits.http_body_s);
-    const bool is_asked = to_lower(parser_->get()[http::field::expect]) == "100-continue";
+    const bool is_asked = beast::iequals(parser_->get()[http::field::expect], "100-continue");
     if (!is_asked) return read_piece();
     static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
     net::async_write(stream_, net::buffer(kContinue.data(), kContinue.size()), bind(&Connection::on_continue));
@@ -274,7 +251,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   const std::string local_address_;
   Stream stream_;
   beast::flat_buffer buffer_;  // read, not yet parsed; bounds what a client can send ahead
-  std::optional<http::request_parser<http::buffer_body>> parser_;
+  std::optional<HttpParser> parser_;
   std::optional<http::response<http::string_body>> response_;
   std::array<char, kBodyPiece> piece_;
   std::optional<ConnectionTable::Entry> entry_;  // while open

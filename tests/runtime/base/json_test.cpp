@@ -116,6 +116,14 @@ TEST(ParseJson, KeysThatOccurTwice) {
   EXPECT_NO_THROW(parse_json(R"([{"a": 1}, {"a": {"a": 1}}])", "f", kNoDuplicates));
 }
 
+TEST(ParseJson, ANulByteEndsNothing) {
+  for (const std::string& text : {std::string("{}\0", 3), std::string("{}\0garbage", 10), std::string("[1,\0]", 5),
+                                  std::string("[\"a\0b\"]", 7), std::string(1, '\0')})
+    EXPECT_NE(error_of([&] { parse_json(text, "f", {}); }).second.find("f: JSON has a NUL byte at position "),
+              std::string::npos);
+  EXPECT_EQ(parse_json("[\"a\\u0000b\"]", "f", {})[0], std::string("a\0b", 3));
+}
+
 TEST(Shown, IsShortAndOnOneLine) {
   EXPECT_EQ(shown(json("a\nb")), R"("a\nb")");
   EXPECT_EQ(shown(json(std::string(200, 'x'))), "\"" + std::string(116, 'x') + "...");

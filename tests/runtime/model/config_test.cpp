@@ -231,6 +231,7 @@ TEST_F(ConfigTest, GenerationConfig) {
   expect_refused_generation({{"eos_token_id", {3, -1}}},
                             {"generation_config.json", "eos_token_id", "[3,-1]", "token ids from 0 to 96"});
   expect_refused_generation({{"eos_token_id", "</s>"}}, {"generation_config.json", "eos_token_id", "token ids"});
+  expect_refused_generation({{"eos_token_id", std::vector<int>(1025, 7)}}, {"eos_token_id", "[7,7,", "at most 1024 token ids"});
   expect_refused_generation({{"temperature", "hot"}}, {"generation_config.json", "temperature", "\"hot\"", "number"});
   expect_refused_generation({{"top_p", 1.5}}, {"generation_config.json", "top_p", "1.5", "at most 1"});
   expect_refused_generation({{"top_k", -4}}, {"generation_config.json", "top_k", "-4", "from 0"});

@@ -1,14 +1,13 @@
 #pragma once
 
-#include <grpcpp/support/status.h>
-
+#include <functional>
 #include <vector>
 
 #include "ferry/v1/inference.pb.h"
 #include "runtime/server/backend.h"
 #include "runtime/server_limits.h"
 
-// What the messages of ferry.v1.Inference/Generate mean to the coordinator, and the other way round.
+// What a request of ferry.v1.Inference/Generate means to the coordinator.
 
 namespace ferry {
 
@@ -24,13 +23,5 @@ std::vector<TokenId> prompt_of(const Backend& backend, const v1::GenerateRequest
                                const std::function<void()>& check_in);
 
 SamplingParams sampling_of(const v1::Sampling& sampling);
-
-v1::GenerateResponse to_response(const GenerateEvent& event);
-
-/// Puts `next` behind `response`, as one message that means both.
-void append(v1::GenerateResponse& response, v1::GenerateResponse next);
-
-/// The status of a stream whose request ended with `event`.
-grpc::Status status_of(const GenerateEvent& event);
 
 }  // namespace ferry

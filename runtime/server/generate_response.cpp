@@ -1,0 +1,59 @@
+#include "runtime/server/generate_response.h"
+
+#include <string>
+
+#include "runtime/server/status.h"
+
+namespace ferry {
+namespace {
+
+v1::Completion::FinishReason finish_reason_of(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop: return v1::Completion::FINISH_REASON_STOP;
+    case FinishReason::kLength: return v1::Completion::FINISH_REASON_LENGTH;
+    case FinishReason::kAborted: return v1::Completion::FINISH_REASON_ABORTED;
+    case FinishReason::kDeadline: return v1::Completion::FINISH_REASON_DEADLINE;
+    case FinishReason::kNone:
+    case FinishReason::kError: break;
+  }
+  return v1::Completion::FINISH_REASON_UNSPECIFIED;
+}
+
+}  // namespace
+
+v1::GenerateResponse to_response(const GenerateEvent& event) {
+  constexpr int64_t kNsPerUs = 1000;
+  v1::GenerateResponse response;
+  response.mutable_token_ids()->Add(event.token_ids.begin(), event.token_ids.end());
+  response.set_text(event.text);
+  if (event.finish_reason == FinishReason::kNone) return response;
+  v1::Completion& completion = *response.mutable_completion();
+  completion.set_finish_reason(finish_reason_of(event.finish_reason));
+  completion.set_prompt_tokens(event.prompt_tokens);
+  completion.set_completion_tokens(event.completion_tokens);
+  completion.mutable_timings()->set_queue_us(event.timings.queue_ns / kNsPerUs);
+  completion.mutable_timings()->set_first_token_us(event.timings.first_token_ns / kNsPerUs);
+  completion.mutable_timings()->set_total_us(event.timings.total_ns / kNsPerUs);
+  completion.set_request_id(event.request_id);
+  return response;
+}
+
+void append(v1::GenerateResponse& response, v1::GenerateResponse next) {
+  response.mutable_token_ids()->MergeFrom(next.token_ids());
+  response.mutable_text()->append(next.text());
+  if (next.has_completion()) response.mutable_completion()->Swap(next.mutable_completion());
+}
+
+grpc::Status status_of(const GenerateEvent& event) {
+  switch (event.finish_reason) {
+    case FinishReason::kAborted: return {grpc::StatusCode::CANCELLED, "request '" + event.request_id + "' was aborted"};
+    case FinishReason::kDeadline:
+      return {grpc::StatusCode::DEADLINE_EXCEEDED, "the deadline of request '" + event.request_id + "' passed after " +
+                                                       std::to_string(event.completion_tokens) + " tokens"};
+    case FinishReason::kError:
+      return event.error ? to_status(*event.error) : grpc::Status(grpc::StatusCode::INTERNAL, "the engine failed");
+    default: return grpc::Status::OK;
+  }
+}
+
+}  // namespace ferry

@@ -1,0 +1,61 @@
+#include "runtime/server/http/request_head.h"
+
+#include <algorithm>
+#include <cctype>
+#include <iterator>
+
+#include "runtime/base/quoting.h"
+
+namespace ferry {
+namespace {
+
+namespace beast = boost::beast;
+namespace http = beast::http;
+
+std::string to_lower(beast::string_view text) {
+  std::string result(text);
+  std::transform(result.begin(), result.end(), result.begin(), [](unsigned char c) { return std::tolower(c); });
+  return result;
+}
+
+/// Beast takes a body whose last coding is not "chunked" for none, and what it holds for the next request.
+std::optional<HttpResponse> check_framing(const HttpParser& parser) {
+  constexpr unsigned kHttp11 = 11;
+  const auto& message = parser.get();
+  const auto coding = message.find(http::field::transfer_encoding);
+  if (coding == message.end()) return std::nullopt;
+  const std::string value(coding->value());
+  if (to_lower(value) != "chunked") return http_error(501, "Transfer-Encoding is " + in_quotes(value) + "; allowed: chunked");
+  if (message.version() < kHttp11) return http_error(400, "Transfer-Encoding comes with HTTP/1.0; allowed: with HTTP/1.1");
+  return std::nullopt;
+}
+
+}  // namespace
+
+void set_limits(HttpParser& parser, const ServerLimits& limits) {
+  parser.header_limit(static_cast<std::uint32_t>(limits.http_header_bytes));
+  parser.body_limit(static_cast<std::uint64_t>(limits.http_body_bytes));
+}
+
+std::optional<HttpResponse> check_head(const HttpParser& parser, const ServerLimits& limits) {
+  const auto num_headers = std::distance(parser.get().begin(), parser.get().end());
+  if (num_headers > limits.http_headers)
+    return http_error(431, std::to_string(num_headers) + " headers; allowed: " + std::to_string(limits.http_headers));
+  return check_framing(parser);
+}
+
+HttpRequest read_head(const HttpParser& parser, const std::string& local_address) {
+  const auto& message = parser.get();
+  HttpRequest request;
+  request.method = std::string(message.method_string());
+  const std::string target(message.target());
+  const std::size_t question = std::min(target.find('?'), target.size());
+  request.path = target.substr(0, question);
+  request.query = target.substr(std::min(question + 1, target.size()));
+  for (const auto& field : message) request.headers.emplace_back(to_lower(field.name_string()), std::string(field.value()));
+  request.local_address = local_address;
+  request.has_body = parser.chunked() || parser.content_length().value_or(0) > 0;
+  return request;
+}
+
+}  // namespace ferry

@@ -1,0 +1,146 @@
+#include <boost/asio/buffer.hpp>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ferry/v1/inference.pb.h"
+#include "runtime/base/check.h"
+#include "runtime/base/error.h"
+#include "runtime/model/detokenizer.h"
+#include "runtime/model/unicode_text.h"
+#include "runtime/schedule/scheduler.h"
+#include "runtime/server/generate_request.h"
+#include "runtime/server/http/guard.h"
+#include "runtime/server/http/request_head.h"
+#include "runtime/server/profile_request.h"
+#include "runtime/server/trace_folder.h"
+#include "tests/fuzz/memory_folder.h"
+#include "tests/fuzz/small_tokenizer.h"
+#include "tests/fuzz/targets.h"
+
+// What clients of `ferry serve` send, behind the libraries that speak HTTP and gRPC.
+
+namespace ferry::fuzz {
+namespace {
+
+const HttpRouter& small_router() {
+  static const HttpRouter router = [] {
+    HttpRouter made;
+    made.add("POST", "/do", {.handler = {}, .blocking = [](const HttpRequest&) { return HttpResponse{}; }});
+    made.add("GET", "/health", {.handler = {}, .blocking = {}, .guard = HttpGuard::kOpen});
+    return made;
+  }();
+  return router;
+}
+
+/// Tokenizes, and takes nothing.
+class TextBackend final : public Backend {
+ public:
+  PromptBounds prompt_bounds() const override { return {.max_tokens = 4096, .max_bytes = 8192}; }
+  std::vector<TokenId> encode_text(std::string_view text, const std::function<void()>&) const override {
+    return small_tokenizer().encode(text);
+  }
+  std::vector<TokenId> encode_chat(std::span<const ChatMessage> messages, Thinking thinking,
+                                   const std::function<void()>&) const override {
+    static const ChatTemplate chat = ChatTemplate::parse(
+        R"({%- for m in messages %}{{- '<|im_start|>' + m.role + '\n' }}{{- m.content }}{{- '<|im_end|>\n' }}{%- endfor %})"
+        R"({%- if add_generation_prompt %}{{- '<|im_start|>assistant\n<think>\n\n</think>\n\n' }}{%- endif %})");
+    return small_tokenizer().encode(chat.render(messages, thinking));
+  }
+  RequestNumber submit(Request, EventSink) override { throw Error(ErrorCode::kUnavailable, "nothing is served"); }
+  bool abort(RequestNumber) override { return false; }
+  bool abort(const std::string&, const std::string&) override { return false; }
+  EngineLoad load() const override { return {}; }
+  const ModelInfo& model_info() const override {
+    static const ModelInfo info;
+    return info;
+  }
+};
+
+/// What answers to a request have to do: texts that may end at its stop strings.
+void answer(const Request& request) {
+  Detokenizer detokenizer(small_tokenizer(), request.sampling.stop, SpecialTokens::kSkip);
+  std::string text;
+  for (const TokenId token : request.prompt) {
+    if (detokenizer.stopped()) break;
+    text += detokenizer.push(token);
+  }
+  text += detokenizer.finish();
+  FERRY_CHECK(is_utf8(text));
+  for (const std::string& stop : request.sampling.stop) FERRY_CHECK(text.find(stop) == std::string::npos);
+}
+
+}  // namespace
+
+/// A head that reaches a guarded route has one Host and one idea of where its body ends; a gate with keys lets through no more.
+void judge_http_head(Input input) {
+  static const ServerLimits limits;
+  static const Access open, keyed{.keys = ApiKeys({"open-sesame"}), .tls = {}, .allowed_hosts = {"ferry.example"}};
+  static const HttpGate open_gate(open, small_router(), "127.0.0.1"), keyed_gate(keyed, small_router(), "0.0.0.0");
+  HttpParser parser;
+  set_limits(parser, limits);
+  boost::system::error_code error;
+  parser.put(boost::asio::buffer(input.data(), input.size()), error);
+  if (!parser.is_header_done() || check_head(parser, limits)) return;
+  const HttpRequest request = read_head(parser, "10.1.2.3");
+  FERRY_CHECK(!parser.chunked() || (!parser.content_length() && request.count("content-length") == 0));
+  FERRY_CHECK(parser.chunked() || request.count("transfer-encoding") == 0);
+  for (const HttpGate* gate : {&open_gate, &keyed_gate}) {
+    const HttpGate::Verdict verdict = gate->judge(request);
+    FERRY_CHECK((verdict.route == nullptr) == verdict.refusal.has_value());
+    FERRY_CHECK(!verdict.refusal || (verdict.refusal->status >= 400 && verdict.refusal->body.starts_with("{\"error\":")));
+    if (verdict.route == nullptr || verdict.route->guard == HttpGuard::kOpen) continue;
+    FERRY_CHECK(request.count("host") == 1 && request.method == "POST" && request.path == "/do");
+    FERRY_CHECK(gate == &open_gate || verdict.caller.has_value());
+  }
+}
+
+/// The first byte tells which body it is.
+void parse_profile_body(Input input) {
+  if (input.empty()) return;
+  const std::string_view body = text_of(input).substr(1);
+  if (input[0] % 2 == 1) {
+    parse_stop_profile(body);
+    return;
+  }
+  const StartProfile start = parse_start_profile(body);
+  check_plan(start.plan);
+  FERRY_CHECK(start.plan.delay_steps >= 0 && start.plan.num_steps >= 0 && start.plan.max_bytes > 0);
+}
+
+/// Whatever is asked for lies below the root, and what lies beside the root stays as it is.
+void claim_trace_folder(Input input) {
+  static const MemoryFolder root, outside;
+  static const TraceFolder folder(root.path());
+  std::filesystem::create_directory_symlink(outside.path(), root.path() / "link");
+  std::filesystem::create_directory(root.path() / "a");
+  std::string claimed;
+  try {
+    claimed = folder.claim(text_of(input)).lexically_normal().string();
+  } catch (const Error&) {
+    root.clear();
+    throw;
+  }
+  FERRY_CHECK(claimed.starts_with(root.path().string() + "/") && std::filesystem::is_directory(claimed));
+  FERRY_CHECK(std::filesystem::is_empty(outside.path()));
+  root.clear();
+}
+
+/// A message as protobuf writes it, up to the request that the scheduler takes and the stop strings that its answer may hold.
+void take_generate_request(Input input) {
+  static const ServerLimits limits{.prompt_bytes = 4096};
+  static const SchedulerOptions options{.num_blocks = 64, .max_context = 512, .vocab_size = small_tokenizer().size()};
+  static const TextBackend backend;
+  v1::GenerateRequest message;
+  if (!message.ParseFromArray(input.data(), static_cast<int>(input.size()))) return;
+  check_bounds(message, limits);
+  Request request;
+  request.id = message.request_id();
+  request.prompt = prompt_of(backend, message, {});
+  request.sampling = sampling_of(message.sampling());
+  validate_request(request, options);
+  answer(request);
+}
+
+}  // namespace ferry::fuzz
