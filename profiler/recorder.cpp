@@ -188,6 +188,13 @@ std::vector<int64_t> Recorder::thread_ids() const {
   return ids;
 }
 
+uint64_t Recorder::last_end(uint64_t limit) const {
+  const std::scoped_lock lock(mutex_);
+  uint64_t last = 0;
+  for (const std::unique_ptr<ThreadTrace>& thread : threads_) last = std::max(last, thread->buffer->last_end(limit));
+  return last;
+}
+
 uint64_t Recorder::held_since() { return detail::trace_buffer == nullptr ? 0 : detail::trace_buffer->held_since(); }
 
 /// Everything but the spans and the time they cover.

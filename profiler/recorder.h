@@ -68,6 +68,9 @@ class Recorder {
   std::vector<int64_t> thread_ids() const;
   uint64_t num_registrations() const { return num_registrations_.load(std::memory_order_acquire); }
 
+  /// The last moment up to `limit` (ticks, of the last second) at which any thread's span ended; 0 if the rings know of none.
+  uint64_t last_end(uint64_t limit) const;
+
   /// The moment from which the calling thread's ring holds everything; 0 if nothing is overwritten yet or it has none.
   static uint64_t held_since();
 

@@ -4,7 +4,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <cstdio>
+#include <algorithm>
+#include <charconv>
 #include <utility>
 
 #include "profiler/span.h"
@@ -31,11 +32,13 @@ DelayCounter::DelayCounter(DelayCounter&& other) noexcept
 
 int64_t DelayCounter::read_ns() const {
   char text[96];
-  const ssize_t size = file_ < 0 ? -1 : pread(file_, text, sizeof text - 1, 0);
+  const ssize_t size = file_ < 0 ? -1 : pread(file_, text, sizeof text, 0);
   if (size <= 0) return last_ns_;
-  text[size] = '\0';
-  long long on_core_ns = 0, delay_ns = 0;
-  return std::sscanf(text, "%lld %lld", &on_core_ns, &delay_ns) == 2 ? delay_ns : last_ns_;
+  const char* end = text + size;
+  const char* delay = std::find(static_cast<const char*>(text), end, ' ');  // behind the time on a core
+  int64_t delay_ns = last_ns_;
+  if (delay != end) std::from_chars(delay + 1, end, delay_ns);
+  return delay_ns;
 }
 
 int64_t DelayCounter::take_ns() {
@@ -49,7 +52,7 @@ void RunAccount::record(DelayCounter& counter) {
 }
 
 void RunAccount::record_own() {
-  if (!is_traced(Zone::kCoreWait)) return;
+  if (!is_traced(Zone::kCoreWait) || !own_pace_.take_turn(std::chrono::steady_clock::now(), 1)) return;
   if (own_.empty()) own_.emplace_back(gettid());
   record(own_.front());
 }
@@ -57,11 +60,14 @@ void RunAccount::record_own() {
 void RunAccount::record_others() {
   if (!is_traced(Zone::kCoreWait)) return;
   follow_threads();
+  if (!others_pace_.take_turn(std::chrono::steady_clock::now(), others_.size() + 1)) return;
+  const int layer = std::exchange(check_context().layer, kNoLayer);
   for (DelayCounter& counter : others_) record(counter);
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   const int64_t before = std::exchange(preemptions_, usage.ru_nivcsw);
   if (before >= 0 && preemptions_ > before) record_value(Zone::kPreemptions, preemptions_ - before);
+  check_context().layer = layer;
 }
 
 /// Counts threads that were registered since the last time, too.

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -9,6 +11,24 @@
 // RunWatch (profiler/run_watch.h) notices that.
 
 namespace ferry {
+
+/// Keeps readings of counters to half a percent of the time. A wait for a core that counts makes its step so long that the reading
+/// at its end is due.
+class ReadingPace {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  static constexpr std::chrono::microseconds kPerCounter{100};  // a reading takes half a microsecond
+
+  /// Whether `num_counters` are to be read now; if so, the next ones are due later.
+  bool take_turn(Time now, std::size_t num_counters) {
+    if (now < due_) return false;
+    due_ = now + num_counters * kPerCounter;
+    return true;
+  }
+
+ private:
+  Time due_{};
+};
 
 /// Counts one thread's run-queue delay.
 class DelayCounter {
@@ -20,7 +40,7 @@ class DelayCounter {
   DelayCounter& operator=(DelayCounter&&) = delete;
 
   int64_t tid() const { return tid_; }
-  /// Nanoseconds since the last call. Takes 1 us.
+  /// Nanoseconds since the last call.
   int64_t take_ns();
 
  private:
@@ -35,9 +55,9 @@ class DelayCounter {
 /// steps, which records with its own step and layer.
 class RunAccount {
  public:
-  /// What the calling thread waited for a core since the last call. A microsecond's work: for every exchange of a worker.
+  /// What the calling thread waited for a core since the last reading, if one is due: for every exchange of a worker.
   void record_own();
-  /// The same of every other registered thread, and the preemptions of all. A microsecond for each: once a step.
+  /// The same of every other registered thread, and the preemptions of all, as of the step and no layer.
   void record_others();
 
  private:
@@ -45,6 +65,7 @@ class RunAccount {
   static void record(DelayCounter& counter);
 
   std::vector<DelayCounter> own_, others_;  // own_: one, made on the thread it counts
+  ReadingPace own_pace_, others_pace_;
   uint64_t threads_seen_ = 0;               // Recorder::num_registrations() when others_ was made
   int64_t preemptions_ = -1;                // of the process; -1: not yet asked
 };

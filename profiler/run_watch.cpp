@@ -1,5 +1,6 @@
 #include "profiler/run_watch.h"
 
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "profiler/run_account.h"
@@ -11,6 +12,15 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kOffPeriod{100};  // while nothing is recorded
+
+/// When a stop began that was noticed between two looks, `gap` apart. That was during the sleep, after the last sign of life; if there
+/// was none, half of the sleep is the best guess.
+uint64_t find_stop(uint64_t looked, uint64_t woke, Clock::duration gap) {
+  const double slept_share = std::chrono::duration<double>(RunWatch::kPeriod + RunWatch::kSlack) / gap;
+  const auto slept = static_cast<uint64_t>(static_cast<double>(woke - looked) * slept_share);
+  const uint64_t sign_of_life = recorder().last_end(looked + slept);
+  return sign_of_life > looked ? sign_of_life : looked + slept / 2;
+}
 
 }  // namespace
 
@@ -27,6 +37,7 @@ RunWatch::~RunWatch() {
 
 void RunWatch::run() {
   recorder().register_thread("watch");
+  prctl(PR_SET_TIMERSLACK, std::chrono::nanoseconds(kSlack).count());
   DelayCounter delay(gettid());
   std::unique_lock lock(mutex_);
   while (!is_leaving_) {
@@ -36,12 +47,9 @@ void RunWatch::run() {
     leave_.wait_for(lock, is_on ? kPeriod : kOffPeriod);
     const Clock::duration gap = Clock::now() - looked;
     const uint64_t end = now_ticks();
-    const int64_t core_wait_us = delay.take_ns() / 1000;
-    if (!is_on || gap < kMinGap) continue;
-    // It stopped at any moment of the sleep: half of it is the best guess.
-    const double slept_share = 0.5 * std::chrono::duration<double>(kPeriod) / std::chrono::duration<double>(gap);
-    record_span(Zone::kNotRunning, begin + static_cast<uint64_t>(static_cast<double>(end - begin) * slept_share), end,
-                static_cast<uint32_t>(core_wait_us));
+    const std::chrono::nanoseconds core_wait(delay.take_ns());
+    if (!is_on || gap - core_wait < kMinGap) continue;
+    record_span(Zone::kNotRunning, find_stop(begin, end, gap), end, static_cast<uint32_t>(core_wait.count() / 1000));
   }
 }
 

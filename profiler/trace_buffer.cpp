@@ -27,8 +27,21 @@ void TraceBuffer::push(const SpanRecord& record) noexcept {
 uint64_t TraceBuffer::held_since() const {
   const uint64_t written = num_written_.load(std::memory_order_relaxed);
   if (written <= capacity()) return 0;
+  return end_of(written);
+}
+
+uint64_t TraceBuffer::last_end(uint64_t limit) const {
+  const uint64_t written = num_written();
+  const uint64_t oldest = written > capacity() ? written - capacity() : 0;
+  for (uint64_t number = written; number > oldest; --number) {
+    if (const uint64_t end = end_of(number - 1); end <= limit) return end;
+  }
+  return 0;
+}
+
+uint64_t TraceBuffer::end_of(uint64_t number) const {
   constexpr std::size_t kEndWord = offsetof(SpanRecord, end) / sizeof(uint64_t);
-  return words_[(written & mask_) * kWords + kEndWord].load(std::memory_order_relaxed);
+  return words_[(number & mask_) * kWords + kEndWord].load(std::memory_order_relaxed);
 }
 
 uint64_t TraceBuffer::read(uint64_t first, std::vector<SpanRecord>& out, uint64_t& num_lost) const {

@@ -29,12 +29,18 @@ class TraceBuffer {
   /// The owning thread only: the end of the oldest span that is still there if older ones are overwritten, else 0.
   uint64_t held_since() const;
 
+  /// Any thread: the end of the newest record that ended by `limit`, 0 if there is none. For moments that the ring holds many times
+  /// over: what is overwritten meanwhile is not told from what stands.
+  uint64_t last_end(uint64_t limit) const;
+
   /// Appends the records from number `first` up to the newest to `out`, without those that are overwritten already or
   /// meanwhile. Returns the number behind the last one looked at; `num_lost` grows by what was missed.
   uint64_t read(uint64_t first, std::vector<SpanRecord>& out, uint64_t& num_lost) const;
 
  private:
   static constexpr std::size_t kWords = sizeof(SpanRecord) / sizeof(uint64_t);
+
+  uint64_t end_of(uint64_t number) const;
 
   const std::size_t mask_;
   std::unique_ptr<std::atomic<uint64_t>[]> words_;  // [capacity][kWords]

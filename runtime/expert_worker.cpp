@@ -116,7 +116,6 @@ class ExpertWorker {
 
   /// `begun` and `arrived`: ticks between which the request was awaited.
   void answer(const RequestView& request, uint64_t begun, uint64_t arrived) {
-    if (check_context().step != request.header.step) close_step();
     check_context().step = request.header.step;
     check_context().layer = request.header.layer;
     check_context().micro_batch = request.header.micro_batch;
@@ -130,11 +129,6 @@ class ExpertWorker {
     record_span(Zone::kWaitSend, sent, left, 0, kSource.value);
     record_span(Zone::kCombineSend, sent, left, static_cast<uint32_t>(message.size()), kSource.value);
     run_account_.record_own();  // the coordinator has its rows: nobody waits for this
-  }
-
-  /// The rows of another step have come: what the last one's threads waited for is known.
-  void close_step() {
-    check_context().layer = kNoLayer;
     run_account_.record_others();
   }
 

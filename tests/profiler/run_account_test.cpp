@@ -5,7 +5,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <set>
 #include <thread>
 
 #include "profiler/recorder.h"
@@ -50,6 +53,52 @@ TEST(RunWatchTest, NoticesThatTheProcessWasStopped) {
     EXPECT_LT(core_wait_ms, longest_ms) << "a stop is no wait for a core";
   }
   recorder().set_idle_level(TraceLevel::kOff);
+}
+
+/// Whether a stop of this process, whose only work is to record every millisecond, is said to begin where the records end.
+bool stop_begins_with_the_silence() {
+  const RunWatch watch;
+  std::this_thread::sleep_for(std::chrono::milliseconds(150));
+  std::atomic<bool> is_done{false};
+  std::thread worker([&] {
+    recorder().register_thread("worker");
+    while (!is_done) {
+      record_value(Zone::kRankRows, 1);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  be_stopped(std::chrono::milliseconds(60));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const RankCapture capture = recorder().snapshot();  // before the worker's ring goes with it
+  is_done = true;
+  worker.join();
+  std::set<uint64_t> signs_of_life, stops;
+  for (const ThreadCapture& thread : capture.threads) {
+    for (const SpanRecord& record : thread.records) {
+      if (record.zone == Zone::kRankRows) signs_of_life.insert(record.end);
+      if (record.zone == Zone::kNotRunning) stops.insert(record.begin);
+    }
+  }
+  return std::ranges::any_of(stops, [&](uint64_t begin) { return signs_of_life.contains(begin); });
+}
+
+TEST(RunWatchTest, AStopBeginsAtTheLastSignOfLife) {
+  recorder().set_idle_level(TraceLevel::kSteps);
+  bool is_found = false;  // on a busy machine the worker may be silent before the stop
+  for (int i = 0; i < 20 && !is_found; ++i) is_found = stop_begins_with_the_silence();
+  EXPECT_TRUE(is_found);
+  recorder().set_idle_level(TraceLevel::kOff);
+}
+
+TEST(ReadingPaceTest, MoreCountersAreReadLessOften) {
+  ReadingPace pace;
+  const ReadingPace::Time begin{std::chrono::seconds(1)};
+  EXPECT_TRUE(pace.take_turn(begin, 1)) << "the first";
+  EXPECT_FALSE(pace.take_turn(begin + ReadingPace::kPerCounter / 2, 1));
+  EXPECT_TRUE(pace.take_turn(begin + ReadingPace::kPerCounter, 16));
+  EXPECT_FALSE(pace.take_turn(begin + 16 * ReadingPace::kPerCounter, 16)) << "16 were read one turn later";
+  EXPECT_TRUE(pace.take_turn(begin + 17 * ReadingPace::kPerCounter, 16));
 }
 
 TEST(DelayCounterTest, AThreadThatIsUnknownWaitsForNothing) {

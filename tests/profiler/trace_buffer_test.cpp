@@ -53,6 +53,16 @@ TEST(TraceBuffer, CountsExactlyWhatWasOverwritten) {
   for (const SpanRecord& record : records) expect_numbered(record);
 }
 
+TEST(TraceBuffer, KnowsTheLastEndUpToAMoment) {
+  TraceBuffer ring(8);
+  EXPECT_EQ(ring.last_end(1000), 0U) << "nothing was written";
+  for (uint64_t n = 1; n < 21; ++n) ring.push(numbered(n));
+  EXPECT_EQ(ring.last_end(1000), 60U);
+  EXPECT_EQ(ring.last_end(60), 60U);
+  EXPECT_EQ(ring.last_end(59), 57U);
+  EXPECT_EQ(ring.last_end(38), 0U) << "what ended by then is overwritten";
+}
+
 TEST(TraceBuffer, ReaderBesideAWriterMissesNothingUncountedAndSeesNothingTorn) {
   constexpr uint64_t kWritten = 200'000;
   TraceBuffer ring(64);
