@@ -81,13 +81,23 @@ while [ $# -gt 0 ]; do
       options+=("$1" "$2" "$3")
       shift 3
       ;;
-    -h | --help | -*)
+    -h | --help)
       sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "$0" >&2
       exit 2
       ;;
     *) break ;;
   esac
 done
+case "${1:-}" in
+  -np | -n | --np | --map-by | -map-by | -x | --bind-to | -bind-to | --mca | -mca | --host | -host | --hostfile | -hostfile)
+    echo "launch/mpirun.sh: $1: a value is missing; try --help" >&2
+    exit 2
+    ;;
+  -*)
+    echo "launch/mpirun.sh: $1 is not known here; try --help" >&2
+    exit 2
+    ;;
+esac
 if [ $# -eq 0 ]; then
   echo "launch/mpirun.sh: no command given; try --help" >&2
   exit 2

@@ -16,6 +16,7 @@
 #include "runtime/server/grpc_server.h"
 #include "runtime/server/health_route.h"
 #include "runtime/server/http/http_server.h"
+#include "runtime/server/http/tls_check.h"
 #include "runtime/server/profile_control.h"
 #include "runtime/server/profile_routes.h"
 
@@ -94,6 +95,7 @@ void announce(const char* port, const std::string& address, const Access& access
 
 int run_serve(const Options& options, Cluster& cluster) {
   const Access access = load_access(options.serve.access);  // before the weights, which take long
+  check_tls(access);
   raise_descriptor_limit();
   Engine engine(options.engine, cluster);
   const Tokenizer& tokenizer = engine.require_tokenizer();

@@ -248,8 +248,10 @@ std::string reword(const std::string& text) {
     return name + ": a value is missing" + (has_range ? "; allowed: " + text.substr(begin + 2, end - begin - 2) : "");
   }
   const std::size_t received = text.find(" required but received ");
-  if (received != std::string::npos) return name + ": given " + text.substr(text.rfind(' ') + 1) + " times; allowed: once";
-  return text;
+  if (received == std::string::npos || name.size() + 2 > received) return text;
+  const std::string given = text.substr(text.rfind(' ') + 1), bound = text.substr(name.size() + 2, received - name.size() - 2);
+  if (bound.starts_with("At least ")) return name + ": " + given + " given; allowed: " + bound.substr(9) + " or more";
+  return name + ": given " + given + " times; allowed: once";
 }
 
 /// "a\nb" as one line: CLI11 joins several complaints by newlines.

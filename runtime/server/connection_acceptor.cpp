@@ -88,7 +88,7 @@ ino_t inode_of(int fd) {
 }  // namespace
 
 ConnectionAcceptor::ConnectionAcceptor(const std::string& what, const std::string& address, int max_open)
-    : max_open_(max_open) {
+    : max_open_(max_open), max_open_per_host_(max_open - max_open / 4) {
   wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (wake_ < 0) refuse(what, address, std::strerror(errno));
   try {
@@ -163,22 +163,44 @@ void ConnectionAcceptor::accept_from(int listener) {
       lacks_resources_ |= std::find(kResourceErrors.begin(), kResourceErrors.end(), errno) != kResourceErrors.end();
       return;  // also for a connection that was gone before it was accepted: the next turn takes the others
     }
-    if (count_open() >= max_open_) {
+    const Host host = host_of(fd);
+    if (!has_room_for(host)) {
       close(fd);
       continue;
     }
     const int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    handed_over_.push_back({.fd = fd, .inode = inode_of(fd)});
+    handed_over_.push_back({.fd = fd, .inode = inode_of(fd), .host = host});
     take_(fd);
   }
 }
 
-/// Closed ones are only looked for when there seem to be too many.
-int ConnectionAcceptor::count_open() {
-  if (static_cast<int>(handed_over_.size()) < max_open_) return static_cast<int>(handed_over_.size());
+ConnectionAcceptor::Host ConnectionAcceptor::host_of(int fd) {
+  sockaddr_storage storage{};
+  socklen_t size = sizeof(storage);
+  Host host{};
+  getpeername(fd, reinterpret_cast<sockaddr*>(&storage), &size);  // if it fails the peer is gone: any host will do
+  if (storage.ss_family == AF_INET) {
+    host[10] = host[11] = 0xFF;
+    std::memcpy(&host[12], &reinterpret_cast<sockaddr_in&>(storage).sin_addr, 4);
+  } else if (storage.ss_family == AF_INET6) {
+    const in6_addr& address = reinterpret_cast<sockaddr_in6&>(storage).sin6_addr;
+    std::memcpy(host.data(), &address, IN6_IS_ADDR_V4MAPPED(&address) ? host.size() : host.size() / 2);
+  }
+  return host;
+}
+
+/// Closed connections are only looked for when there seem to be too many.
+bool ConnectionAcceptor::has_room_for(const Host& host) {
+  if (!seems_full_for(host)) return true;
   std::erase_if(handed_over_, [](const Connection& connection) { return inode_of(connection.fd) != connection.inode; });
-  return static_cast<int>(handed_over_.size());
+  return !seems_full_for(host);
+}
+
+bool ConnectionAcceptor::seems_full_for(const Host& host) const {
+  const auto num_of_host =
+      std::count_if(handed_over_.begin(), handed_over_.end(), [&](const Connection& each) { return each.host == host; });
+  return static_cast<int>(handed_over_.size()) >= max_open_ || num_of_host >= max_open_per_host_;
 }
 
 }  // namespace ferry

@@ -2,6 +2,8 @@
 
 #include <sys/types.h>
 
+#include <array>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <thread>
@@ -21,7 +23,8 @@ class ConnectionAcceptor {
   using Taker = std::function<void(int fd)>;
 
   /// Listens on `address` (HOST:PORT, the port may be 0) when it returns; takes nothing before start(). Connections beyond
-  /// `max_open` at once are closed as they come. `what` names the service in errors. Throws Error{kInvalidArgument} for an
+  /// `max_open` at once are closed as they come, and those of one host beyond three quarters of them: somebody who opens all that
+  /// he can leaves room for others. `what` names the service in errors. Throws Error{kInvalidArgument} for an
   /// address that is not HOST:PORT, {kFailedPrecondition} if it cannot be listened on.
   ConnectionAcceptor(const std::string& what, const std::string& address, int max_open);
   /// As stop().
@@ -37,10 +40,14 @@ class ConnectionAcceptor {
   void stop();
 
  private:
+  /// A host, by its address: all of IPv4's, mapped into IPv6, or the first half of IPv6's, of which a host has the rest.
+  using Host = std::array<uint8_t, 16>;
+
   /// A socket that was handed over. Its number may be used again once it is closed, its inode is not.
   struct Connection {
     int fd = -1;
     ino_t inode = 0;
+    Host host{};
   };
 
   void listen_on(const std::string& what, const std::string& address);
@@ -50,9 +57,11 @@ class ConnectionAcceptor {
   bool wait_for_connection();
   /// Waits a little for file descriptors or memory to become free; false when it is time to leave.
   bool wait_for_resources() const;
-  int count_open();
+  static Host host_of(int fd);
+  bool has_room_for(const Host& host);
+  bool seems_full_for(const Host& host) const;
 
-  const int max_open_;
+  const int max_open_, max_open_per_host_;
   std::string address_;
   std::vector<int> listeners_;
   int wake_ = -1;  // an eventfd, readable when it is time to leave

@@ -50,6 +50,14 @@ class BadInputTest(unittest.TestCase):
         self.assertEqual(ranks_left, {})
 
 
+class LauncherTest(unittest.TestCase):
+    def test_its_own_options(self):
+        says = {"-np": "-np: a value is missing", "--mca": "--mca: a value is missing", "--frob": "--frob is not known here"}
+        for option, complaint in says.items():
+            done = subprocess.run([ROOT / "launch/mpirun.sh", option], capture_output=True, text=True, timeout=SECONDS)
+            self.assertEqual((done.returncode, done.stderr), (2, f"launch/mpirun.sh: {complaint}; try --help\n"))
+
+
 class CommandLineTest(BadInputTest):
     def test_options(self):
         ids = lambda text: ("generate", "--model", "demo", "--token-ids", text)

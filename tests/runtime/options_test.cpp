@@ -234,6 +234,12 @@ TEST(Options, GenerateNeedsOneInput) {
   EXPECT_EQ(accept({"generate", "--model", "m", "--prompt", ""}).generate.prompt, "");
 }
 
+TEST(Options, TooFewFolders) {
+  refuse({"trace", "diff", "a"}, {"BEFORE AFTER: 1 given; allowed: 2 or more"});
+  refuse({"trace", "merge", "a", "--out", "c"}, {"DIRS: 1 given; allowed: 2 or more"});
+  refuse({"trace", "diff", "a", "b", "c"}, {"not expected: 'c'"});
+}
+
 TEST(Options, AnEmptyArgumentIsRefused) {
   for (const std::string command : {"generate", "serve", "bench", "dump", "quantize", "trace"}) {
     refuse({command, "", "--model", "m"}, {});

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "runtime/base/error.h"
+#include "runtime/server/http/tls_check.h"
 
 namespace ferry {
 namespace {
@@ -40,6 +41,10 @@ ssl::context make_tls_context(const TlsIdentity& identity) {
   SSL_CTX_set_session_cache_mode(context.native_handle(), SSL_SESS_CACHE_OFF);
   context.set_options(SSL_OP_NO_TICKET);
   return context;
+}
+
+void check_tls(const Access& access) {
+  if (access.tls) make_tls_context(*access.tls);
 }
 
 }  // namespace ferry

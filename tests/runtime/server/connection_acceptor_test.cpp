@@ -29,7 +29,12 @@ class Socket {
   Socket(const Socket&) = delete;
   Socket& operator=(const Socket&) = delete;
 
-  void connect_to(const std::string& address) const {
+  /// `from` is an address of the loopback network.
+  void connect_to(const std::string& address, in_addr_t from = INADDR_LOOPBACK) const {
+    sockaddr_in own{};
+    own.sin_family = AF_INET;
+    own.sin_addr.s_addr = htonl(from);
+    EXPECT_EQ(bind(fd_, reinterpret_cast<const sockaddr*>(&own), sizeof(own)), 0);
     sockaddr_in place{};
     place.sin_family = AF_INET;
     place.sin_port = htons(static_cast<uint16_t>(parse_host_port("test", address).port));
@@ -76,6 +81,24 @@ class Connections {
   std::condition_variable changed_;
   std::vector<int> fds_;
 };
+
+TEST(ConnectionAcceptor, OneHostLeavesRoomForOthers) {
+  Connections connections;
+  ConnectionAcceptor acceptor("test", "127.0.0.1:0", 4);
+  acceptor.start(connections.taker());
+  std::vector<Socket> greedy(5);
+  for (const Socket& socket : greedy) socket.connect_to(acceptor.address());
+  EXPECT_TRUE(greedy[3].is_closed_within(seconds(20)));
+  EXPECT_TRUE(greedy[4].is_closed_within(seconds(20)));
+  const Socket other;
+  other.connect_to(acceptor.address(), INADDR_LOOPBACK + 1);
+  EXPECT_TRUE(connections.wait_for(4));
+  EXPECT_FALSE(other.is_closed_within(seconds(0)));
+  connections.close_all();  // and takes its own again when it lets go of some
+  const Socket again;
+  again.connect_to(acceptor.address());
+  EXPECT_TRUE(connections.wait_for(1));
+}
 
 TEST(ConnectionAcceptor, HandsConnectionsOverUntilItStops) {
   Connections connections;

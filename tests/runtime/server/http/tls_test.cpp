@@ -7,6 +7,7 @@
 
 #include "runtime/server/health_route.h"
 #include "runtime/server/http/http_server.h"
+#include "runtime/server/http/tls_check.h"
 #include "tests/runtime/server/http/raw_client.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"
@@ -114,6 +115,8 @@ TEST_F(TlsTest, ClientsThatNeverShakeHandsAreClosed) {
 TEST_F(TlsTest, FilesThatDoNotFitAreRefused) {
   const auto refuse = [&](const AccessOptions& options, const std::string& option) {
     test::expect_error([&] { serve(options); }, ErrorCode::kInvalidArgument, {option});
+    test::expect_error([&] { check_tls(load_access(options)); }, ErrorCode::kInvalidArgument,
+                       {option});  // without an HTTP port
   };
   refuse({.tls_cert = key("server"), .tls_key = key("server")}, "--tls-cert");
   refuse({.tls_cert = cert("server"), .tls_key = cert("server")}, "--tls-key");
