@@ -251,7 +251,9 @@ std::string reword(const std::string& text) {
   if (received == std::string::npos || name.size() + 2 > received) return text;
   const std::string given = text.substr(text.rfind(' ') + 1), bound = text.substr(name.size() + 2, received - name.size() - 2);
   if (bound.starts_with("At least ")) return name + ": " + given + " given; allowed: " + bound.substr(9) + " or more";
-  return name + ": given " + given + " times; allowed: once";
+  const std::string most = bound.substr(bound.rfind(' ') + 1);
+  if (most == "1") return name + ": given " + given + " times; allowed: once";
+  return name + ": " + given + " given; allowed: at most " + most;
 }
 
 /// "a\nb" as one line: CLI11 joins several complaints by newlines.

@@ -234,10 +234,11 @@ TEST(Options, GenerateNeedsOneInput) {
   EXPECT_EQ(accept({"generate", "--model", "m", "--prompt", ""}).generate.prompt, "");
 }
 
-TEST(Options, TooFewFolders) {
+TEST(Options, TooFewFoldersOrTooMany) {
   refuse({"trace", "diff", "a"}, {"BEFORE AFTER: 1 given; allowed: 2 or more"});
   refuse({"trace", "merge", "a", "--out", "c"}, {"DIRS: 1 given; allowed: 2 or more"});
-  refuse({"trace", "diff", "a", "b", "c"}, {"not expected: 'c'"});
+  refuse({"trace", "diff", "a", "b", "c"}, {"BEFORE AFTER: 3 given; allowed: at most 2"});
+  refuse({"trace", "report", "a", "b"}, {"DIR: given 2 times; allowed: once"});
 }
 
 TEST(Options, AnEmptyArgumentIsRefused) {
