@@ -66,8 +66,8 @@ class RunAccount {
 
   std::vector<DelayCounter> own_, others_;  // own_: one, made on the thread it counts
   ReadingPace own_pace_, others_pace_;
-  uint64_t threads_seen_ = 0;               // Recorder::num_registrations() when others_ was made
-  int64_t preemptions_ = -1;                // of the process; -1: not yet asked
+  uint64_t threads_seen_ = 0;  // Recorder::num_registrations() when others_ was made
+  int64_t preemptions_ = -1;   // of the process; -1: not yet asked
 };
 
 }  // namespace ferry
