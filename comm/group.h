@@ -30,7 +30,7 @@ class PendingOp {
 };
 
 /// What a receive takes: messages of up to its size, or of its size alone. Who knows the size says so: over gloo the whole of a
-/// message of more than 64 KiB then arrives while nobody waits for it.
+/// message of more than 64 KiB then arrives while nobody waits for it; one of up to its size does so if the one before was as long.
 enum class Fit { kUpTo, kExact };
 
 /// One member's handle on a set of processes that exchange messages.

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "comm/failure_latch.h"
+#include "comm/gloo/frame_taker.h"
 #include "comm/gloo/gloo_mesh.h"
 #include "comm/gloo/peer_watch.h"
 #include "runtime/base/check.h"
@@ -27,7 +28,8 @@ using UnboundBuffer = gloo::transport::UnboundBuffer;
 // frame, its length and first bytes, for which every receive has room, and what is longer follows as a second message of gloo's.
 // Frames have their tag as their slot, where gloo keeps the order. The second message's slot tells tag, number and length: a
 // receive of an exact size is posted with its frame, and only a message of that size will ever be written to it; any other receive
-// posts it once the frame has told the length.
+// posts it once the frame has told the length. gloo moves nothing of a message whose receive is not posted, so after a long message
+// a FrameTaker looks out for the next one's frame while its receiver is busy.
 constexpr std::size_t kFrameBytes = std::size_t{64} << 10;
 
 struct Frame {
@@ -43,12 +45,20 @@ uint64_t rest_slot(int tag, uint32_t number, uint64_t message_bytes) {
 }
 
 struct GlooOp : PendingOp {
-  GlooOp(const OpInfo& op_info, std::byte* op_memory) : info(op_info), memory(op_memory) {}
+  GlooOp(const OpInfo& op_info, std::byte* op_memory, FrameTaker& frame_taker)
+      : info(op_info), memory(op_memory), taker(frame_taker) {}
+  GlooOp(const GlooOp&) = delete;
+  GlooOp& operator=(const GlooOp&) = delete;
+  ~GlooOp() override {
+    if (frame_buffer != nullptr) taker.release(*frame_buffer);
+  }
 
   bool is_recv() const { return info.kind == OpInfo::Kind::kRecv; }
 
   const OpInfo info;
   std::byte* const memory;       // the caller's, only read by a send
+  FrameTaker& taker;             // the group's
+  bool has_frame = false;        // of a receive: what its frame says is done. The taker's until it has released it
   uint32_t number = 0;           // of the message, among those of its peer, tag and direction
   std::unique_ptr<Frame> frame;  // before the buffers, which use it
   std::unique_ptr<UnboundBuffer> frame_buffer;
@@ -77,6 +87,7 @@ class GlooGroup final : public Group {
         context_(std::move(context)),
         watch_(context_, all_peers(rank, size), [this](Rank lost, const std::string& why) { lose(lost, why); }) {
     for (auto& numbers : numbers_) numbers.resize(static_cast<std::size_t>(size) * kNumInnerTags);
+    was_long_.resize(static_cast<std::size_t>(size) * kNumInnerTags);
   }
   ~GlooGroup() override { watch_.stop(failure_.is_set() ? PeerWatch::Goodbye::kSkip : PeerWatch::Goodbye::kSay); }
 
@@ -107,15 +118,23 @@ class GlooGroup final : public Group {
       op->frame_buffer->recv(from.value, static_cast<uint64_t>(tag));
       if (fit == Fit::kExact && data.size() > kFrameBytes) post_rest(*op, data.size());
     });
+    if (fit == Fit::kUpTo && was_long_[stream_of(op->info)])
+      taker_.take(*op->frame_buffer, [this, &receive = *op] { take_early(receive); });
     return op;
   }
 
   std::size_t wait(PendingOp& pending, Deadline deadline) override {
     auto& op = dynamic_cast<GlooOp&>(pending);
-    wait(op, *op.frame_buffer, deadline);
-    if (op.is_recv()) take_frame(op);
+    taker_.release(*op.frame_buffer);
+    if (!op.has_frame) {
+      wait(op, *op.frame_buffer, deadline);
+      if (op.is_recv()) take_frame(op);
+    }
     if (op.rest_buffer != nullptr) wait(op, *op.rest_buffer, deadline);
-    return op.is_recv() ? static_cast<std::size_t>(op.frame->message_bytes) : op.info.bytes;
+    if (!op.is_recv()) return op.info.bytes;
+    const auto bytes = static_cast<std::size_t>(op.frame->message_bytes);
+    was_long_[stream_of(op.info)] = bytes > kFrameBytes;
+    return bytes;
   }
 
   void fail(Rank rank, const std::string& reason) override { lose(rank, reason); }
@@ -132,12 +151,15 @@ class GlooGroup final : public Group {
   }
 
  private:
+  static std::size_t stream_of(const OpInfo& info) {
+    return static_cast<std::size_t>(info.peer.value) * kNumInnerTags + static_cast<std::size_t>(info.tag);
+  }
+
   std::unique_ptr<GlooOp> make_op(const OpInfo& info, std::byte* memory) {
     check_op(info, rank_, size_);
     failure_.throw_if_set();
-    auto op = std::make_unique<GlooOp>(info, memory);
-    const std::size_t stream = static_cast<std::size_t>(info.peer.value) * kNumInnerTags + static_cast<std::size_t>(info.tag);
-    op->number = numbers_[static_cast<std::size_t>(info.kind)][stream]++;
+    auto op = std::make_unique<GlooOp>(info, memory, taker_);
+    op->number = numbers_[static_cast<std::size_t>(info.kind)][stream_of(info)]++;
     op->frame = std::make_unique_for_overwrite<Frame>();
     return op;
   }
@@ -164,6 +186,16 @@ class GlooGroup final : public Group {
     failure_.require_fit(op.info, bytes);
     std::copy_n(op.frame->bytes.begin(), std::min<std::size_t>(bytes, kFrameBytes), op.memory);
     if (bytes > kFrameBytes && op.rest_buffer == nullptr) start(op, [&] { post_rest(op, bytes); });
+  }
+
+  /// On the taker's thread. What fails has set failure_, and the op's wait throws it.
+  void take_early(GlooOp& op) {
+    try {
+      take_frame(op);
+      op.has_frame = true;
+    } catch (const Error&) {
+      FERRY_CHECK(failure_.is_set());
+    }
   }
 
   /// Waits for one of the op's buffers.
@@ -221,12 +253,14 @@ class GlooGroup final : public Group {
   const int size_;
   FailureLatch failure_;
   std::array<std::vector<uint32_t>, 2> numbers_;  // [send, receive][rank, tag] of the next message
+  std::vector<bool> was_long_;                    // [rank, tag] whether the last message received was longer than a frame
   std::mutex wait_mutex_;                         // guards the three below
   UnboundBuffer* waiting_buffer_ = nullptr;       // what wait() is in, else null
   bool waiting_for_recv_ = false;
   Deadline waiting_deadline_;
   const std::shared_ptr<gloo::transport::Context> context_;  // shared with the watch and with every buffer
-  PeerWatch watch_;                                          // last: its threads use all of the above
+  FrameTaker taker_;
+  PeerWatch watch_;  // last: its threads use all of the above
 };
 
 }  // namespace

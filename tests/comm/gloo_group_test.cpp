@@ -2,6 +2,10 @@
 
 #include <sys/socket.h>
 
+#include <chrono>
+#include <string>
+#include <thread>
+
 #include "tests/comm/group_suite.h"
 #include "tests/comm/thread_cluster.h"
 
@@ -62,6 +66,96 @@ TEST(GlooGroup, BindsToAnInterfaceOrAddress) {
       local.barrier(suite::in_seconds(30));
     });
   }
+}
+
+constexpr std::size_t kLongBytes = 5'000'000;
+
+/// Rank 0 has received a long message from rank 1, and waits for none.
+void begin_with_a_long_message(Group& group, suite::Bytes& room) {
+  if (group.rank() == Rank{1}) {
+    const suite::Bytes first = suite::pattern(kLongBytes, 1);
+    group.wait(*group.isend(first, Rank{0}, 3), suite::in_seconds(30));
+  } else {
+    EXPECT_EQ(group.wait(*group.irecv(room, Rank{1}, 3, Fit::kUpTo), suite::in_seconds(30)), kLongBytes);
+  }
+}
+
+TEST(GlooGroup, ALongMessageArrivesWhileItsReceiverIsBusy) {
+  run_on_threads(2, [](Group& local) {
+    const std::unique_ptr<Group> group = connect_default(local);
+    suite::Bytes room(2 * kLongBytes);
+    begin_with_a_long_message(*group, room);
+    if (group->rank() == Rank{1}) {
+      const suite::Bytes sent = suite::pattern(kLongBytes, 2);
+      group->wait(*group->isend(sent, Rank{0}, 3), suite::in_seconds(30));
+      local.barrier(suite::in_seconds(30));
+    } else {
+      const std::unique_ptr<PendingOp> receive = group->irecv(room, Rank{1}, 3, Fit::kUpTo);
+      local.barrier(suite::in_seconds(30));  // only a message that has left lets rank 1 come here
+      EXPECT_EQ(group->wait(*receive, suite::in_seconds(30)), kLongBytes);
+      room.resize(kLongBytes);
+      suite::expect_same(room, suite::pattern(kLongBytes, 2), "the second message");
+    }
+    local.barrier(suite::in_seconds(30));
+  });
+}
+
+// The receiver comes back to its receives before, while and after their frames are taken.
+TEST(GlooGroup, LongAndShortMessagesInTurnAreReceivedWhole) {
+  run_on_threads(2, [](Group& local) {
+    const std::unique_ptr<Group> group = connect_default(local);
+    suite::Bytes room(2 * kLongBytes);
+    for (int i = 0; i < 200; ++i) {
+      const std::size_t bytes = i % 3 == 2 ? 100 : 70'000 + 1000 * static_cast<std::size_t>(i);
+      if (group->rank() == Rank{1}) {
+        if (i % 4 == 1) std::this_thread::sleep_for(std::chrono::microseconds(50 * (i % 16)));
+        const suite::Bytes sent = suite::pattern(bytes, i);
+        group->wait(*group->isend(sent, Rank{0}, 3), suite::in_seconds(30));
+      } else {
+        const std::unique_ptr<PendingOp> receive = group->irecv(room, Rank{1}, 3, Fit::kUpTo);
+        if (i % 4 == 2) std::this_thread::sleep_for(std::chrono::microseconds(50 * (i % 16)));
+        ASSERT_EQ(group->wait(*receive, suite::in_seconds(30)), bytes);
+        suite::expect_same(suite::Bytes(room.begin(), room.begin() + static_cast<std::ptrdiff_t>(bytes)),
+                           suite::pattern(bytes, i), "message " + std::to_string(i));
+      }
+    }
+    local.barrier(suite::in_seconds(30));
+  });
+}
+
+TEST(GlooGroup, AMessageThatIsTooLongIsRefusedByWhoWaitsThoughItsFrameWasTakenEarly) {
+  run_on_threads(2, [](Group& local) {
+    const std::unique_ptr<Group> group = connect_default(local);
+    suite::Bytes room(kLongBytes);
+    begin_with_a_long_message(*group, room);
+    if (group->rank() == Rank{1}) {
+      const suite::Bytes sent = suite::pattern(kLongBytes + 1, 2);
+      const std::unique_ptr<PendingOp> send = group->isend(sent, Rank{0}, 3);
+      local.barrier(suite::in_seconds(30));
+      group->abort();
+    } else {
+      const std::unique_ptr<PendingOp> receive = group->irecv(room, Rank{1}, 3, Fit::kUpTo);
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      suite::expect_error(ErrorCode::kInternal, "sent 5000001 bytes", [&] { group->wait(*receive, suite::in_seconds(30)); });
+      local.barrier(suite::in_seconds(30));
+    }
+    local.barrier(suite::in_seconds(30));
+  });
+}
+
+TEST(GlooGroup, AReceiveWhoseFrameIsAwaitedMayBeGivenUp) {
+  run_on_threads(2, [](Group& local) {
+    const std::unique_ptr<Group> group = connect_default(local);
+    suite::Bytes room(kLongBytes);
+    begin_with_a_long_message(*group, room);
+    if (group->rank() == Rank{0}) {
+      std::unique_ptr<PendingOp> receive = group->irecv(room, Rank{1}, 3, Fit::kUpTo);
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      group->abort();
+      receive.reset();
+    }
+    local.barrier(suite::in_seconds(30));
+  });
 }
 
 // Both ranks learn at once, also the one whose own address is fine.
