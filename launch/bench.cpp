@@ -164,8 +164,8 @@ class Bench {
   void check_limits() const;
   DType factor_dtype() const;
   Roofs probe_roofs(double step_bytes);
-  template <class Fn>
-  Measured measure(Phase phase, int64_t size, double num_steps, double tokens, const Work& work, Fn&& run);
+  template <class WarmUp, class Fn>
+  Measured measure(Phase phase, int64_t size, double num_steps, double tokens, const Work& work, WarmUp&& warm_up, Fn&& run);
   void note_impossible(Phase phase, int64_t size, const Measured& m);
   void run_prefill(int64_t length);
   void run_decode(int64_t batch);
@@ -212,13 +212,19 @@ Roofs Bench::probe_roofs(double step_bytes) {
           roof_.flops_per_s(DType::kI8, matmul)};
 }
 
-/// Times `run`, which computes `tokens` tokens in `num_steps` steps that take `work` together. A share that is impossible may
-/// be the host's doing, slow while the roofs were taken and fast again: they are measured some times more then.
-template <class Fn>
-Measured Bench::measure(Phase phase, int64_t size, double num_steps, double tokens, const Work& work, Fn&& run) {
+/// Times `run`, which computes `tokens` tokens in `num_steps` steps that take `work` together. `warm_up` comes before it and after the
+/// roofs, whose probe leaves other clocks and caches behind than steps do. A share that is impossible may be the host's doing, slow
+/// while the roofs were taken and fast again: they are measured some times more then.
+template <class WarmUp, class Fn>
+Measured Bench::measure(Phase phase, int64_t size, double num_steps, double tokens, const Work& work, WarmUp&& warm_up,
+                        Fn&& run) {
   constexpr int kMostProbes = 6;
   const double step_bytes = work.bytes / num_steps;
   Measured m{.tokens_per_s = {}, .work = work * (1 / tokens), .roofs = probe_roofs(step_bytes), .transport = {}};
+  {
+    const Span section(Zone::kSection, size, pack_section(SectionRole::kWarmUp, phase));
+    warm_up();
+  }
   const TransportCount count_before = engine_.dispatcher().transport_count();
   {
     const Span section(Zone::kSection, size, pack_section(SectionRole::kMeasured, phase));
@@ -251,7 +257,7 @@ void Bench::run_prefill(int64_t length) {
   const int64_t chunk = engine_.scheduler_options().prefill_chunk;
   const Work work = work_.prompt(length, chunk, static_cast<double>(num_experts_read));
   const auto num_steps = static_cast<double>((length + chunk - 1) / chunk);
-  const Measured m = measure(Phase::kPrefill, length, num_steps, static_cast<double>(length), work, prefill);
+  const Measured m = measure(Phase::kPrefill, length, num_steps, static_cast<double>(length), work, prefill, prefill);
   if (!o_.json) print_row("prefill", length, m);
   prefill_.push_back(row_json("prompt_tokens", length, m));
 }
@@ -262,19 +268,20 @@ void Bench::run_decode(int64_t batch) {
     for (int64_t s = 0; s < batch; ++s) driver_.prompt(s, kDecodePrompt);
   }
   const int64_t warm_up_steps = std::min(o_.decode_tokens, kWarmUpSteps);
+  const auto decode = [&](int64_t num_steps) {
+    for (int64_t i = 0; i < num_steps; ++i) driver_.decode(batch, kDecodePrompt + i);
+  };
   int64_t num_experts_read = 0;
   {
     const Span section(Zone::kSection, batch, pack_section(SectionRole::kWarmUp, Phase::kDecode));
-    num_experts_read = driver_.count_experts_read([&] {
-      for (int64_t i = 0; i < warm_up_steps; ++i) driver_.decode(batch, kDecodePrompt + i);
-    });
+    num_experts_read = driver_.count_experts_read([&] { decode(warm_up_steps); });
   }
   const double experts_a_step = static_cast<double>(num_experts_read) / static_cast<double>(warm_up_steps);
   const auto num_steps = static_cast<double>(o_.decode_tokens);
   const Work work = work_.decode_step(batch, static_cast<double>(kDecodePrompt) + num_steps / 2, experts_a_step) * num_steps;
-  const Measured m = measure(Phase::kDecode, batch, num_steps, static_cast<double>(batch) * num_steps, work, [&] {
-    for (int64_t i = 0; i < o_.decode_tokens; ++i) driver_.decode(batch, kDecodePrompt + i);
-  });
+  const Measured m = measure(
+      Phase::kDecode, batch, num_steps, static_cast<double>(batch) * num_steps, work, [&] { decode(warm_up_steps); },
+      [&] { decode(o_.decode_tokens); });
   driver_.end_requests();
   if (!o_.json) print_row("decode", batch, m);
   decode_.push_back(row_json("sequences", batch, m));
