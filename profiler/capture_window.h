@@ -9,10 +9,9 @@ namespace ferry {
 
 /// Steps that a capture holds wholly, on every rank that handed something in.
 struct CaptureWindow {
-  uint32_t first_step = 0, last_step = 0;  // inclusive
-  int64_t begin_ns = 0, end_ns = 0;        // coordinator's clock: the first step's begin, the last one's end
-  uint64_t begin_ticks = 0,
-           end_ticks = 0;  // the same as the coordinator's own ticks: nanoseconds back to ticks are off by a few
+  uint32_t first_step = 0, last_step = 0;   // inclusive
+  int64_t begin_ns = 0, end_ns = 0;         // coordinator's clock: the first step's begin, the last one's end
+  uint64_t begin_ticks = 0, end_ticks = 0;  // the same, exactly: the coordinator's own ticks
 };
 
 /// The moment, in ticks of the coordinator, from which on every rank holds all it recorded: the latest of their begins.

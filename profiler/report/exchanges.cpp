@@ -1,6 +1,7 @@
 #include "profiler/report/exchanges.h"
 
 #include <algorithm>
+#include <limits>
 #include <tuple>
 
 #include "profiler/report/statistics.h"
@@ -8,7 +9,7 @@
 namespace ferry {
 namespace {
 
-constexpr int64_t kWaitedNs = 2000;  // a shorter wait may be no more than a look
+constexpr int64_t kLookNs = 20'000;  // a shorter wait may be no more than a look
 
 using Key = std::pair<ExchangeId, int32_t>;  // and worker
 
@@ -47,14 +48,29 @@ Exchanges pair_up(const std::vector<Half>& halves) {
     ++exchange.last;
     exchanges.replies.push_back({.rank = worker,
                                  .dispatched_ns = dispatch.send_begin_ns,
+                                 .free_ns = dispatch.send_begin_ns,
                                  .arrived_ns = dispatch.receive_end_ns,
                                  .posted_ns = combine.send_begin_ns,
                                  .seen_ns = combine.receive_end_ns,
+                                 .wait_ns = combine.receive_end_ns,
                                  .rows = combine.bytes});
     ++i;
   }
   for (Exchange& exchange : exchanges.list) exchange.ready_ns = exchange.begin_ns;
   return exchanges;
+}
+
+/// A layer's second micro-batch may be posted while the worker still computes the first.
+void find_free_moments(std::size_t num_ranks, Exchanges& exchanges) {
+  std::vector<Reply*> in_turn;
+  for (Reply& reply : exchanges.replies) in_turn.push_back(&reply);
+  std::stable_sort(in_turn.begin(), in_turn.end(), [](const Reply* x, const Reply* y) { return x->posted_ns < y->posted_ns; });
+  std::vector<int64_t> replied_ns(num_ranks, std::numeric_limits<int64_t>::min());
+  for (Reply* reply : in_turn) {
+    int64_t& before_ns = replied_ns.at(static_cast<std::size_t>(reply->rank));
+    reply->free_ns = std::clamp(before_ns, reply->dispatched_ns, std::max(reply->dispatched_ns, reply->arrived_ns));
+    before_ns = reply->posted_ns;
+  }
 }
 
 /// Index into `list`, or its size.
@@ -78,7 +94,7 @@ void add_wait(Exchanges& exchanges, const Slice& slice) {
   const bool is_first = exchange.ready_ns == exchange.begin_ns;
   exchange.ready_ns = is_first ? slice.begin_ns : std::min(exchange.ready_ns, slice.begin_ns);
   Reply* reply = find_reply(exchanges, exchange, static_cast<int32_t>(slice.b));
-  if (reply != nullptr) reply->waited_ns += slice.duration_ns();
+  if (reply != nullptr) reply->wait_ns = std::min(reply->wait_ns, slice.begin_ns);
 }
 
 /// Rows in the place of bytes, in exchanges of which every worker's are recorded.
@@ -99,22 +115,27 @@ void count_rows(const Timeline& timeline, Exchanges& exchanges) {
   }
 }
 
+/// Whether the coordinator waited for it all the way.
+bool was_awaited(const Reply& reply) { return reply.posted_ns >= reply.wait_ns && reply.seen_ns > reply.wait_ns; }
+
 void find_usual_back(std::size_t num_ranks, Exchanges& exchanges) {
-  std::vector<std::vector<double>> backs(num_ranks);
+  std::vector<std::vector<double>> backs(num_ranks), there(num_ranks);
   for (const Reply& reply : exchanges.replies) {
-    if (reply.waited_ns >= kWaitedNs)
-      backs.at(static_cast<std::size_t>(reply.rank)).push_back(static_cast<double>(reply.seen_ns - reply.posted_ns));
+    const auto rank = static_cast<std::size_t>(reply.rank);
+    there.at(rank).push_back(static_cast<double>(reply.arrived_ns - reply.free_ns));
+    if (was_awaited(reply)) backs.at(rank).push_back(static_cast<double>(reply.seen_ns - reply.posted_ns));
   }
-  std::vector<double> all;
-  for (const std::vector<double>& values : backs) all.insert(all.end(), values.begin(), values.end());
-  const double usual = median(std::move(all));  // of ranks that were never waited for
-  for (std::vector<double>& values : backs) {
-    const double own = values.empty() ? usual : median(std::move(values));
-    exchanges.usual_back_ns.push_back(std::max<int64_t>(static_cast<int64_t>(own), 0));
+  double nearest = std::numeric_limits<double>::max();
+  for (const std::vector<double>& values : backs) nearest = values.empty() ? nearest : std::min(nearest, median(values));
+  for (std::size_t r = 0; r < num_ranks; ++r) {
+    // The replies of a rank that was never waited for are taken to need what its rows do, and no more than the nearest rank's.
+    const double usual = backs[r].empty() ? std::min(nearest, median(std::move(there[r]))) : median(std::move(backs[r]));
+    exchanges.usual_back_ns.push_back(std::max<int64_t>(static_cast<int64_t>(usual), 0));
   }
   for (Reply& reply : exchanges.replies) {
     const int64_t usual_ns = exchanges.usual_back_ns[static_cast<std::size_t>(reply.rank)];
-    reply.back_ns = reply.waited_ns >= kWaitedNs ? reply.seen_ns : std::min(reply.posted_ns + usual_ns, reply.seen_ns);
+    const bool is_known = was_awaited(reply) || reply.seen_ns - reply.wait_ns >= std::max(usual_ns, kLookNs);
+    reply.back_ns = is_known ? reply.seen_ns : std::min(reply.posted_ns + usual_ns, reply.seen_ns);
     reply.back_ns = std::max(reply.back_ns, reply.posted_ns);
   }
 }
@@ -124,6 +145,7 @@ void find_usual_back(std::size_t num_ranks, Exchanges& exchanges) {
 Exchanges find_exchanges(const ReportInput& input) {
   const Timeline& timeline = input.timeline;
   Exchanges exchanges = pair_up(sort_messages(timeline));
+  find_free_moments(input.capture.ranks.size(), exchanges);
   for (const Slice& slice : timeline.slices) {
     if (slice.zone == Zone::kWaitCombine && slice.layer >= 0) add_wait(exchanges, slice);
   }

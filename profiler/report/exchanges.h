@@ -15,15 +15,16 @@ namespace ferry {
 struct Reply {
   int32_t rank = 0;
   int64_t dispatched_ns = 0;  // the coordinator posted its rows
+  int64_t free_ns = 0;        // then, or when it had replied to those before: what lies between is no way, but work on others
   int64_t arrived_ns = 0;     // they were there
   int64_t posted_ns = 0;      // it posted its reply
   int64_t seen_ns = 0;        // the coordinator took the reply in: replies are taken in the order of ranks
-  int64_t waited_ns = 0;      // the coordinator waited for it, own clock
+  int64_t wait_ns = 0;        // the coordinator began to wait for it; seen_ns if it did not
   int64_t back_ns = 0;        // the reply was back, wherever the coordinator was: posted_ns ‥ seen_ns
   int64_t rows = 0;           // that its experts computed; the bytes of its reply where rows were not recorded
 
   int64_t work_ns() const { return posted_ns - arrived_ns; }
-  int64_t way_ns() const { return arrived_ns - dispatched_ns + back_ns - posted_ns; }
+  int64_t way_ns() const { return arrived_ns - free_ns + back_ns - posted_ns; }
 };
 
 struct Exchange {
@@ -46,8 +47,9 @@ struct Exchanges {
 
 /// Exchanges of which both messages with a worker are in the capture.
 ///
-/// When a reply was back is known where the coordinator was waiting for it just then. Otherwise it is taken to have travelled as long as
-/// that worker's replies usually do.
+/// When a reply was back is known where the coordinator waited for it already as it was posted, and where it waited for longer than the
+/// whole way usually takes. Otherwise the wait may have been no more than taking it in, and the reply is taken to have travelled as
+/// long as that worker's replies usually do.
 Exchanges find_exchanges(const ReportInput& input);
 
 }  // namespace ferry

@@ -43,13 +43,14 @@ std::vector<IntervalSet> find_stops(const ReportInput& input) {
 /// longest in the step. A wait is used up as it is charged, so that none counts twice.
 class CoreWaits {
  public:
-  explicit CoreWaits(const ReportInput& input) {
+  explicit CoreWaits(const ReportInput& input) : late_ns_(input.capture.ranks.size()) {
     std::map<std::tuple<int32_t, uint32_t, uint32_t>, int64_t> by_thread;  // rank, step, thread
     for (const CounterSample& sample : input.timeline.counters) {
       if (sample.zone != Zone::kCoreWait || sample.at.step == kNoStep) continue;
       const int64_t ns = sample.value * 1000;
       if (sample.rank > 0 && sample.at.layer >= 0) {
-        exchanges_[{sample.rank, sample.at}] += ns;
+        Wait& wait = exchanges_[{sample.rank, sample.at}];
+        wait = {.ns = wait.ns + ns, .counted_ns = sample.at_ns};
       } else {
         by_thread[{sample.rank, sample.at.step, sample.b}] += ns;
       }
@@ -64,14 +65,27 @@ class CoreWaits {
   int64_t& in_step(int32_t rank, uint32_t step) { return steps_[{rank, step}]; }
   int64_t total_of(int32_t rank) const {
     int64_t sum = 0;
-    for (const auto& [key, ns] : exchanges_) sum += key.first == rank ? ns : 0;
+    for (const auto& [key, wait] : exchanges_) sum += key.first == rank ? wait.ns : 0;
     for (const auto& [key, ns] : steps_) sum += key.first == rank ? ns : 0;
     return sum;
   }
-  /// Takes up to `ns` from what a worker waited in the exchange and returns it.
+  /// Takes up to `ns` from what held a worker up in the exchange and returns it.
   int64_t take(int32_t rank, const ExchangeId& exchange, int64_t ns) {
-    const int64_t own = take_from(exchanges_[{rank, exchange}], ns);
-    return own + take_from(in_step(rank, exchange.step), ns - own);
+    int64_t taken = take_from(late_ns_.at(static_cast<std::size_t>(rank)), ns);
+    taken += take_from(exchanges_[{rank, exchange}].ns, ns - taken);
+    return taken + take_from(in_step(rank, exchange.step), ns - taken);
+  }
+  /// A worker counts after its reply, so some of an exchange's wait may be later than the reply. The next exchange has that.
+  void pass_on(const Reply& reply, const ExchangeId& exchange) {
+    int64_t& late_ns = late_ns_.at(static_cast<std::size_t>(reply.rank));
+    const auto found = exchanges_.find({reply.rank, exchange});
+    if (found == exchanges_.end()) {
+      late_ns = 0;
+      return;
+    }
+    Wait& wait = found->second;
+    late_ns = std::clamp<int64_t>(wait.counted_ns - reply.posted_ns, 0, wait.ns);
+    wait.ns -= late_ns;
   }
   static int64_t take_from(int64_t& waited, int64_t ns) {
     const int64_t taken = std::clamp<int64_t>(ns, 0, waited);
@@ -80,8 +94,14 @@ class CoreWaits {
   }
 
  private:
-  std::map<std::pair<int32_t, ExchangeId>, int64_t> exchanges_;
+  struct Wait {
+    int64_t ns = 0;
+    int64_t counted_ns = 0;  // the moment
+  };
+
+  std::map<std::pair<int32_t, ExchangeId>, Wait> exchanges_;
   std::map<std::pair<int32_t, uint32_t>, int64_t> steps_;
+  std::vector<int64_t> late_ns_;  // [num_ranks] waited since the last reply was posted
 };
 
 class LostTimeFinder {
@@ -117,15 +137,17 @@ class LostTimeFinder {
       if (step >= 0) look_at(exchange, static_cast<std::size_t>(step));
     }
     for (std::size_t s = 0; s < input_.timeline.steps.size(); ++s) charge_coordinator(s);
+    find_usual();
     return std::move(found_);
   }
 
  private:
   void look_at(const Exchange& exchange, std::size_t step);
   void correct_for_coordinator(const Exchange& exchange, std::size_t step);
-  void charge_worker(const Exchange& exchange, const Reply& last, int64_t lost_ns);
+  void charge_worker(const Exchange& exchange, std::size_t step, const Reply& last, int64_t lost_ns);
   void divide_wait(const Exchange& exchange, const Reply& last, int64_t no_core_ns, WaitParts& parts) const;
   void charge_coordinator(std::size_t step);
+  void find_usual();
 
   RankLoss& rank(int32_t r) { return found_.ranks[static_cast<std::size_t>(r)]; }
   const IntervalSet& stops_of(int32_t r) const { return stops_[static_cast<std::size_t>(r)]; }
@@ -139,11 +161,12 @@ class LostTimeFinder {
   CoreWaits core_waits_;
   const StepIndex steps_;
   LostTime found_;
+  std::map<std::pair<int32_t, std::size_t>, std::array<int64_t, kNumLosses>> lost_in_step_;  // of a worker
   std::vector<int64_t> stop_in_exchanges_;  // [step] the coordinator's stops that exchanges have dealt with
   int64_t dealt_until_ns_ = 0;              // exchanges overlap where a layer has two micro-batches
 };
 
-/// A reply that waits for a coordinator that does not run is back all the same; the coordinator is charged with what that cost.
+/// Rows and replies that wait for a coordinator that does not run are there all the same; it is charged with what that cost.
 void LostTimeFinder::correct_for_coordinator(const Exchange& exchange, std::size_t step) {
   const IntervalSet& stops = stops_of(0);
   int64_t& core_wait_ns = core_waits_.in_step(0, exchange.id.step);
@@ -154,6 +177,10 @@ void LostTimeFinder::correct_for_coordinator(const Exchange& exchange, std::size
     const int64_t taken_ns = std::clamp<int64_t>(reply.back_ns - usual_ns, 0, core_wait_ns);
     reply.back_ns -= taken_ns;
     held_up_ns = std::max(held_up_ns, taken_ns);
+    // A large message needs both ends: its rows may stay with a coordinator that is stopped after it posted them.
+    const int64_t held_rows_ns = overlap(stops, reply.dispatched_ns, reply.arrived_ns);
+    for (int64_t* ns : {&reply.arrived_ns, &reply.posted_ns, &reply.back_ns}) *ns -= held_rows_ns;
+    reply.free_ns = std::min(reply.free_ns, reply.arrived_ns);
     all_back_ns = std::max(all_back_ns, reply.back_ns - overlap(stops, exchange.begin_ns, reply.dispatched_ns));
   }
   core_wait_ns -= held_up_ns;
@@ -185,18 +212,18 @@ void LostTimeFinder::look_at(const Exchange& exchange, std::size_t step) {
   }
   const int64_t no_core_before = rank(last->rank).at(Loss::kNoCore);
   const int64_t lost_ns = last->back_ns - second_ns;
-  if (static_cast<double>(lost_ns) > bound_ns && lost_ns > 0) charge_worker(exchange, *last, lost_ns);
+  if (static_cast<double>(lost_ns) > bound_ns && lost_ns > 0) charge_worker(exchange, step, *last, lost_ns);
   divide_wait(exchange, *last, rank(last->rank).at(Loss::kNoCore) - no_core_before, found_.waits[step]);
+  for (const Reply& reply : replies) core_waits_.pass_on(reply, exchange.id);
 }
 
 /// First what the system says: it was stopped, it had no core. What is left goes where it stands out against the others.
-void LostTimeFinder::charge_worker(const Exchange& exchange, const Reply& last, int64_t lost_ns) {
+void LostTimeFinder::charge_worker(const Exchange& exchange, std::size_t step, const Reply& last, int64_t lost_ns) {
   const std::span<const Reply> replies = exchanges_.replies_of(exchange);
   RankLoss& loss = rank(last.rank);
   const auto charge = [&](Loss cause, int64_t ns) {
     loss.ns[static_cast<std::size_t>(cause)] += ns;
-    int64_t& largest_ns = loss.largest_ns[static_cast<std::size_t>(cause)];
-    largest_ns = std::max(largest_ns, ns);
+    lost_in_step_[{last.rank, step}][static_cast<std::size_t>(cause)] += ns;
   };
   ++loss.last;
   const int64_t stopped_ns = std::min(lost_ns, overlap(stops_of(last.rank), last.dispatched_ns, last.back_ns));
@@ -225,8 +252,10 @@ void LostTimeFinder::charge_worker(const Exchange& exchange, const Reply& last, 
        {Loss::kOrder, std::max<int64_t>(last.dispatched_ns - others([](const Reply& r) { return r.dispatched_ns; }), 0)}}};
   double sum = 0;
   for (const auto& [cause, ns] : parts) sum += static_cast<double>(ns);
+  // Where two micro-batches are under way, a worker that is behind with the first is later with the second than that one costs.
+  const double share = sum > 0 ? std::min(static_cast<double>(left_ns) / sum, 1.0) : 0;
   for (const auto& [cause, ns] : parts) {
-    const auto charged_ns = sum > 0 ? static_cast<int64_t>(static_cast<double>(left_ns) * static_cast<double>(ns) / sum) : 0;
+    const auto charged_ns = static_cast<int64_t>(share * static_cast<double>(ns));
     charge(cause, charged_ns);
     if (cause == Loss::kMoreRows) loss.more_rows_ns.at(static_cast<std::size_t>(exchange.id.layer)) += charged_ns;
   }
@@ -241,13 +270,35 @@ void LostTimeFinder::divide_wait(const Exchange& exchange, const Reply& last, in
     parts.not_running += stopped_ns;
     return std::max<int64_t>(to - from, 0) - stopped_ns;
   };
-  int64_t wire_ns = within(last.posted_ns, last.back_ns) + within(last.dispatched_ns, last.arrived_ns);
-  int64_t experts_ns = within(last.arrived_ns, last.posted_ns);
+  int64_t wire_ns = within(last.posted_ns, last.back_ns) + within(last.free_ns, last.arrived_ns);
+  int64_t experts_ns = within(last.arrived_ns, last.posted_ns) + within(last.dispatched_ns, last.free_ns);
   parts.taking += std::max<int64_t>(exchange.done_ns - std::max(last.back_ns, exchange.ready_ns), 0);
   const int64_t from_wire = CoreWaits::take_from(wire_ns, no_core_ns);
   parts.not_running += from_wire + CoreWaits::take_from(experts_ns, no_core_ns - from_wire);
   parts.wire += wire_ns;
   parts.experts += experts_ns;
+}
+
+/// What a hiccup of the machine costs lies in a few steps, however many exchanges these have; what a rank costs comes again.
+void LostTimeFinder::find_usual() {
+  constexpr double kWorst = 0.1;  // of the time in steps
+  const std::vector<StepInfo>& steps = input_.timeline.steps;
+  for (RankLoss& loss : found_.ranks) {
+    for (std::size_t cause = 0; cause < kNumLosses; ++cause) {
+      std::vector<std::pair<int64_t, int64_t>> by_step;  // lost, length
+      for (auto at = lost_in_step_.lower_bound({loss.rank, 0}); at != lost_in_step_.end() && at->first.first == loss.rank;
+           ++at) {
+        const StepInfo& step = steps[at->first.second];
+        by_step.emplace_back(at->second[cause], step.end_ns - step.begin_ns);
+      }
+      std::sort(by_step.rbegin(), by_step.rend());
+      auto left_ns = static_cast<int64_t>(kWorst * static_cast<double>(total_step_ns(input_.timeline)));
+      for (const auto& [lost_ns, length_ns] : by_step) {
+        if (left_ns <= 0) loss.usual_ns[cause] += lost_ns;
+        left_ns -= length_ns;
+      }
+    }
+  }
 }
 
 /// Outside exchanges nothing hides what the coordinator misses.

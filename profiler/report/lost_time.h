@@ -26,15 +26,15 @@ const char* loss_name(Loss loss);  // "stopped", "no core", …
 
 struct RankLoss {
   int32_t rank = 0;
-  int64_t exchanges = 0, last = 0;               // it had a part in; it was last in
-  std::array<int64_t, kNumLosses> ns{};          // saved if it had not been, by cause
-  std::array<int64_t, kNumLosses> largest_ns{};  // of that, the most in one exchange
-  std::vector<int64_t> more_rows_ns;             // [layer] of kMoreRows
-  std::vector<int64_t> stops_ns;                 // length of each stop that touches a step
-  int64_t core_wait_ns = 0;                      // of the thread that waited most, within steps
-  int64_t preemptions = 0;                       // of all its threads, within the capture
-  int64_t rows = 0;                              // in exchanges that it was last in
-  double other_rows = 0;                         // of the others there, mean
+  int64_t exchanges = 0, last = 0;             // it had a part in; it was last in
+  std::array<int64_t, kNumLosses> ns{};        // saved if it had not been, by cause
+  std::array<int64_t, kNumLosses> usual_ns{};  // of that, outside the steps that cost most: a tenth of the time in steps
+  std::vector<int64_t> more_rows_ns;           // [layer] of kMoreRows
+  std::vector<int64_t> stops_ns;               // length of each stop that touches a step
+  int64_t core_wait_ns = 0;                    // of the thread that waited most, within steps
+  int64_t preemptions = 0;                     // of all its threads, within the capture
+  int64_t rows = 0;                            // in exchanges that it was last in
+  double other_rows = 0;                       // of the others there, mean
 
   int64_t at(Loss loss) const { return ns[static_cast<std::size_t>(loss)]; }
   int64_t total() const;

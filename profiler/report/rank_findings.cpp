@@ -101,7 +101,7 @@ bool RankFindings::is_habit(const RankLoss& loss, Loss cause) const {
   for (const RankLoss& other : lost_.ranks) {
     if (other.rank != 0 && other.rank != loss.rank) runner_up_ns = std::max(runner_up_ns, other.at(cause));
   }
-  const int64_t usual_ns = loss.at(cause) - loss.largest_ns[static_cast<std::size_t>(cause)];  // one long stall is no habit
+  const int64_t usual_ns = loss.usual_ns[static_cast<std::size_t>(cause)];
   return share(usual_ns) >= kMinComparedShare &&
          static_cast<double>(usual_ns) >= kOverRunnerUp * static_cast<double>(runner_up_ns);
 }

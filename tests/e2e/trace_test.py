@@ -350,27 +350,28 @@ class ServedTest(Folder, ferry_job.JobTest):
         job = self.serve(ranks=4)
         folder = self.folder / "slow"
         victim = job.ranks()[2]
-        stop = threading.Event()
-
-        def hold_up():
-            while not stop.is_set():
-                os.kill(victim, signal.SIGSTOP)
-                time.sleep(0.008)
-                os.kill(victim, signal.SIGCONT)
-                time.sleep(0.002)
-
+        call = OpenCall(job, endless_request(max_tokens=8000))  # of seconds
+        self.assertTrue(call.wait_for_token(), call.error)
         self.post("/start_profile", {"output_dir": str(folder)})
-        thread = threading.Thread(target=hold_up)
-        thread.start()
-        try:
-            job.generate(endless_request(max_tokens=40))
-        finally:
-            stop.set()
-            thread.join()
+        stopped_ms = 0
+        for _ in range(6):
+            time.sleep(0.05)
+            begin = time.monotonic()
+            os.kill(victim, signal.SIGSTOP)
+            time.sleep(0.03)
+            os.kill(victim, signal.SIGCONT)
+            stopped_ms += 1e3 * (time.monotonic() - begin)
+        time.sleep(0.05)
         self.assertEqual(self.post("/stop_profile", {"wait": True})[0], 200)
+        call.cancel()
         named = [finding for finding in findings(folder) if finding["kind"] == "stopped"]
-        self.assertEqual([finding["rank"] for finding in named], [2], findings(folder))
-        self.assertGreater(named[0]["saved_ms"], 8)
+        self.assertTrue(named, findings(folder))
+        # A machine that pauses as a whole stops the others as well, for less long.
+        worst = max(named, key=lambda finding: finding["saved_ms"])
+        self.assertEqual(worst["rank"], 2, named)
+        # Ranks that wait for a core meanwhile hide some of it.
+        self.assertGreater(worst["saved_ms"], 0.3 * stopped_ms, worst)
+        self.assertLess(worst["saved_ms"], 1.5 * stopped_ms, worst)
 
     def test_a_hot_expert_is_shown(self):
         model = self.folder / "hot"

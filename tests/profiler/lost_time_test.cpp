@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "profiler/report/rank_findings.h"
+#include "profiler/report/step_slices.h"
 #include "profiler/report/views.h"
 #include "tests/support/made_capture.h"
 #include "tests/support/small_capture.h"
@@ -23,12 +24,13 @@ class Race {
  public:
   Race() : small(3, 0) {}
 
-  /// Rows to both workers; `ready_us`: the coordinator begins to wait; `held_us`: it takes the first reply so much later.
-  void step(const Part& one, const Part& two, uint64_t ready_us = 20, uint64_t held_us = 0) {
+  /// Rows to both workers; `ready_us`: the coordinator begins to wait; `held_us`: it takes the first reply so much later, and the
+  /// second `taking_us` after it was there.
+  void step(const Part& one, const Part& two, uint64_t ready_us = 20, uint64_t held_us = 0, uint64_t taking_us = 0) {
     const test::SmallCapture::Where where{number_, 0, 0};
     const uint64_t back_one = (one.replied + 5) * kUs, back_two = (two.replied + 5) * kUs;
     const uint64_t seen_one = begin() + std::max(ready_us * kUs, back_one) + held_us * kUs;
-    const uint64_t seen_two = std::max(seen_one, begin() + back_two);
+    const uint64_t seen_two = std::max(seen_one, begin() + back_two) + taking_us * kUs;
     add(1, one, begin() + ready_us * kUs, seen_one, where);
     add(2, two, seen_one, seen_two, where);
     end_ = seen_two + 20 * kUs;
@@ -44,8 +46,10 @@ class Race {
   void not_running(int32_t rank, uint64_t from_us, uint64_t to_us, uint32_t core_wait_us = 0) {
     small.span(rank, Zone::kNotRunning, last_begin_ + from_us * kUs, last_begin_ + to_us * kUs, core_wait_us);
   }
-  void core_wait(int32_t rank, uint32_t us, int16_t layer) {
-    small.span(rank, Zone::kCoreWait, last_begin_, last_begin_, us, 7, {number_ - 1, layer, 0});
+  /// In the last step; counted `at_us` after its begin.
+  void core_wait(int32_t rank, uint32_t us, int16_t layer, uint64_t at_us = 0) {
+    const uint64_t at = last_begin_ + at_us * kUs;
+    small.span(rank, Zone::kCoreWait, at, at, us, 7, {number_ - 1, layer, 0});
   }
   LostTime find() { return find_lost_time(ReportInput(small.capture)); }
   std::string findings() {
@@ -141,6 +145,89 @@ TEST(LostTimeTest, AWorkerWithoutACoreIsNeitherStoppedNorSlow) {
   EXPECT_EQ(race.findings(), "no_core 2;");
 }
 
+TEST(LostTimeTest, AWorkerThatLosesItsCoreAfterItsReplyIsLateInTheNextExchange) {
+  Race race;
+  for (int i = 0; i < 20; ++i) {
+    race.step({}, {.dispatched = 1, .arrived = 6, .replied = 46});
+    race.core_wait(2, 3'900, 0, 3'970);  // counted when it had a core again
+    race.step({}, {.dispatched = 1, .arrived = 3'906, .replied = 3'946});
+    race.core_wait(2, 20, 0, 3'950);
+  }
+  const LostTime lost = race.find();
+  EXPECT_NEAR(static_cast<double>(lost.ranks[2].at(Loss::kNoCore)), 20 * 3'900e3, 20 * 20e3);
+  EXPECT_LE(lost.ranks[2].at(Loss::kLink), 20 * 20'000);
+  EXPECT_EQ(race.findings(), "no_core 2;");
+}
+
+TEST(LostTimeTest, WhoIsTakenInLastIsNotLastForThat) {
+  Race race;
+  race.quiet_steps(20);
+  for (int i = 0; i < 40; ++i)
+    race.step({.arrived = 5, .replied = 345}, {.dispatched = 1, .arrived = 6, .replied = 46}, 20, 0, 6);
+  const LostTime lost = race.find();
+  EXPECT_NEAR(static_cast<double>(lost.ranks[1].at(Loss::kSlow)), 40 * 300e3, 40 * 10e3) << "taken in first, 300 us late";
+  EXPECT_LE(lost.ranks[2].total(), 20 * 2000) << "back for long when it is taken in";
+  EXPECT_EQ(race.findings(), "slow_rank 1;");
+}
+
+TEST(LostTimeTest, RowsThatStayWithAStoppedCoordinatorAreItsOwnFault) {
+  Race race;
+  race.quiet_steps(20);
+  for (int stop = 0; stop < 4; ++stop) {
+    // The first worker's rows were there before the stop, the second one's need the coordinator to be sent.
+    race.step({}, {.dispatched = 1, .arrived = 30'006, .replied = 30'046});
+    race.not_running(0, 20, 30'020);
+    race.quiet_steps(20);
+  }
+  const LostTime lost = race.find();
+  EXPECT_NEAR(static_cast<double>(lost.ranks[0].at(Loss::kStopped)), 4 * 30e6, 4 * 1e5);
+  EXPECT_LE(lost.ranks[1].total() + lost.ranks[2].total(), 1'000'000);
+  EXPECT_EQ(race.findings(), "stopped 0;");
+}
+
+TEST(LostTimeTest, AHiccupOfManyExchangesIsNoHabitEither) {
+  test::SmallCapture small(3, 400'000'000);
+  uint64_t t = 1000;
+  for (uint32_t s = 0; s < 400; ++s) {
+    const bool is_hiccup = s >= 100 && s < 104;  // of the way to worker 1
+    const uint64_t begin = t;
+    for (int16_t layer = 0; layer < 8; ++layer) {
+      const uint64_t way = (is_hiccup ? 1'000 : 5) * kUs;
+      small.exchange(1, {s, layer}, t, t + way, t + way + 40 * kUs, t + way + 45 * kUs, 8);
+      small.exchange(2, {s, layer}, t, t + 5 * kUs, t + 45 * kUs, t + way + 46 * kUs, 8);
+      t += way + 50 * kUs;
+    }
+    small.step(s, Phase::kDecode, begin, t, 1, 1);
+  }
+  const ReportInput input(small.capture);
+  const LostTime lost = find_lost_time(input);
+  EXPECT_NEAR(static_cast<double>(lost.ranks[1].at(Loss::kLink)), 32 * 995e3, 32 * 10e3) << "counted";
+  EXPECT_TRUE(find_costly_ranks(input, lost).empty()) << "but nobody's fault";
+}
+
+TEST(LostTimeTest, OfTwoMicroBatchesOnlyTheWorkIsCharged) {
+  // Worker 2 takes 900 us for what worker 1 does in 500, and begins with the second half when it is done with the first.
+  test::SmallCapture small(3, 100'000'000);
+  uint64_t t = 1000;
+  for (uint32_t s = 0; s < 20; ++s) {
+    const uint64_t begin = t;
+    const auto at = [&](uint64_t us) { return begin + us * kUs; };
+    small.exchange(1, {s, 0, 0}, at(0), at(5), at(505), at(510), 8).exchange(2, {s, 0, 0}, at(0), at(5), at(905), at(910), 8);
+    small.exchange(1, {s, 0, 1}, at(20), at(506), at(1006), at(1011), 8);
+    small.exchange(2, {s, 0, 1}, at(20), at(906), at(1806), at(1811), 8);
+    small.span(0, Zone::kWaitCombine, at(30), at(510), 0, 1, {s, 0, 0})
+        .span(0, Zone::kWaitCombine, at(511), at(910), 0, 2, {s, 0, 0});
+    small.span(0, Zone::kWaitCombine, at(920), at(1011), 0, 1, {s, 0, 1});
+    small.span(0, Zone::kWaitCombine, at(1012), at(1811), 0, 2, {s, 0, 1});
+    t = at(1820);
+    small.step(s, Phase::kPrefill, begin, t, 8, 1);
+  }
+  const LostTime lost = find_lost_time(ReportInput(small.capture));
+  EXPECT_NEAR(static_cast<double>(lost.ranks[2].at(Loss::kSlow)), 20 * 2 * 400e3, 20 * 20e3);
+  EXPECT_LE(lost.ranks[2].at(Loss::kLink), 20 * 2000) << "its second half waited for its first, not on the wire";
+  EXPECT_GE(lost.waits[0].experts, 1'600'000);
+}
+
 TEST(LostTimeTest, ACoordinatorWithoutACoreTakesRepliesInLate) {
   Race race;
   race.quiet_steps(40);
@@ -204,6 +291,34 @@ TEST(LostTimeTest, ClocksThatDifferChangeNothing) {
   EXPECT_GT(lost.ranks[2].at(Loss::kSlow), 0);
   for (std::size_t r = 0; r < lost.ranks.size(); ++r) {
     EXPECT_NEAR(static_cast<double>(lost.ranks[r].total()), static_cast<double>(moved.ranks[r].total()), 2000);
+  }
+}
+
+/// Whether findings name `kind` on `rank` alone, as large as `run` is longer than `control`.
+void expect_named(const MadeRun& run, const MadeRun& control, const std::string& kind, int32_t rank) {
+  const ReportInput planted(make_made_capture(run)), without(make_made_capture(control));
+  const double truth_ms = static_cast<double>(total_step_ns(planted.timeline) - total_step_ns(without.timeline)) / 1e6;
+  const std::vector<Finding> findings = find_costly_ranks(planted, find_lost_time(planted));
+  ASSERT_EQ(findings.size(), 1U) << kind;
+  EXPECT_EQ(findings[0].kind, kind);
+  EXPECT_EQ(findings[0].rank, rank);
+  EXPECT_NEAR(findings[0].saved_ms, truth_ms, 0.1 * truth_ms) << kind;
+  EXPECT_TRUE(find_costly_ranks(without, find_lost_time(without)).empty()) << kind;
+}
+
+TEST(PlantedCausesTest, AreNamedWithTheTimeThatTheyCost) {
+  for (int32_t world_size = 3; world_size <= 6; ++world_size) {
+    for (int64_t rank = 1; rank < world_size; ++rank) {
+      MadeRun run{.world_size = world_size, .num_prefill_steps = 6, .num_decode_steps = 20};
+      const MadeRun quiet = run;
+      run.far_rank = rank;
+      run.far_us = 40;
+      expect_named(run, quiet, "slow_link", static_cast<int32_t>(rank));
+      run = quiet;
+      run.slow_rank = rank;
+      run.slow_factor = 5;
+      expect_named(run, quiet, "slow_rank", static_cast<int32_t>(rank));
+    }
   }
 }
 

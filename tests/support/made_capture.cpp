@@ -199,7 +199,7 @@ class Maker {
     op(Zone::kSharedDown, 3, rows);
     for (int32_t w = 1; w < run_.world_size; ++w) {
       const auto at = static_cast<std::size_t>(w);
-      const int64_t arrival = std::max(now_, ready[at] + 2 * kUs);
+      const int64_t arrival = std::max(now_, ready[at] + way(w));
       span(0, Zone::kWaitCombine, now_, arrival, 0, static_cast<uint32_t>(w), step_, layer_);
       now_ = arrival;
       const auto bytes = static_cast<uint32_t>(48 + rank_rows[at] * 128);
@@ -211,10 +211,12 @@ class Maker {
     op(Zone::kSharedMerge, 1, rows);
   }
 
+  int64_t way(int32_t w) const { return (w == run_.far_rank ? 2 + run_.far_us : 2) * kUs; }
+
   /// What worker `w` does with a message posted at `posted`; returns when its reply is posted.
   int64_t work(int32_t w, int64_t posted, int64_t rows) {
     const auto a = static_cast<uint32_t>(rows), bytes = static_cast<uint32_t>(48 + rows * 128);
-    const int64_t arrival = posted + 2 * kUs;
+    const int64_t arrival = posted + way(w);
     const int64_t waits_from = posted - 3 * kUs;
     span(w, Zone::kDispatchReceive, waits_from, arrival, bytes, 0, step_, layer_);
     span(w, Zone::kWaitDispatch, waits_from, arrival, 0, 0, step_, layer_);

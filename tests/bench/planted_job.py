@@ -1,0 +1,166 @@
+"""A served job for planted_causes.py: pinned ranks, a steady load, and what its profiles say."""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import tempfile
+import threading
+import time
+import urllib.request
+import uuid
+
+from steady_load import Load
+
+START_SECONDS = 120
+PARTS = ("experts", "wire", "not_running")  # of the coordinator's waits, as the phase table divides them
+
+
+def cores_of_ranks(ranks, threads):
+    """[ranks] sets of cores that no two share, or None where there are too few.
+
+    Every rank has a core for its helpers (the recorder, the watch), the coordinator one more for its servers.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < ranks * (threads + 1) + 2:
+        return None
+    cores = cores[1:]  # the first is for this program and the system
+    sets = [cores[: threads + 2]]
+    for r in range(1, ranks):
+        first = threads + 2 + (r - 1) * (threads + 1)
+        sets.append(cores[first : first + threads + 1])
+    return sets
+
+
+class Job:
+    """`ferry serve` with its load, up when the constructor returns."""
+
+    def __init__(self, options, model, ranks, transport="auto", load=(8, 16, 400), arguments=()):
+        self.options, self._id = options, uuid.uuid4().hex
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="ferry-causes-"))
+        environment = {**os.environ, "FERRY_CAUSES_JOB": self._id, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        if options.prefix:
+            libraries = [f"{options.prefix}/lib", f"{options.prefix}/usr/lib/x86_64-linux-gnu", environment.get("LD_LIBRARY_PATH", "")]
+            environment["LD_LIBRARY_PATH"] = ":".join(filter(None, libraries))
+        command = [*options.launcher.split(), "-np", str(ranks), options.ferry, "serve", "--model", str(model)]
+        command += ["--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--memory", "512MiB", "--threads", str(options.threads)]
+        command += ["--transport", transport, "--trace-dir", str(self.folder / "traces"), *arguments]
+        self.log, self._addresses, self._is_up = [], {}, threading.Event()
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+        )
+        threading.Thread(target=self._listen, daemon=True).start()
+        if not self._is_up.wait(START_SECONDS) or len(self._addresses) < 2:
+            self.end()
+            raise RuntimeError(f"{' '.join(command)} did not come up:\n{''.join(self.log)}")
+        self.pids = self._find_ranks()
+        self.cores = cores_of_ranks(ranks, options.threads)
+        if self.cores:
+            for rank, pid in self.pids.items():
+                for thread in self._threads(pid):
+                    os.sched_setaffinity(thread, self.cores[rank])
+        self.load = Load(self._addresses["grpc"], *load)
+        time.sleep(1.0)
+
+    def _listen(self):
+        for line in self.process.stdout:
+            self.log.append(line)
+            found = re.search(r"ferry: serving (http|grpc) on (\S+)", line)
+            if found:
+                self._addresses[found[1]] = found[2]
+                if len(self._addresses) == 2:
+                    self._is_up.set()
+        self._is_up.set()
+
+    def _find_ranks(self):
+        ranks = {}
+        for entry in pathlib.Path("/proc").iterdir():
+            try:
+                if not entry.name.isdigit() or not os.readlink(entry / "exe").endswith("/" + pathlib.Path(self.options.ferry).name):
+                    continue
+                environment = (entry / "environ").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if f"FERRY_CAUSES_JOB={self._id}".encode() in environment:
+                number = [e for e in environment if e.startswith(b"OMPI_COMM_WORLD_RANK=")]
+                ranks[int(number[0].split(b"=")[1]) if number else 0] = int(entry.name)
+        return ranks
+
+    @staticmethod
+    def _threads(pid):
+        return [int(entry.name) for entry in pathlib.Path(f"/proc/{pid}/task").iterdir()]
+
+    def threads_of(self, rank):
+        return self._threads(self.pids[rank])
+
+    def cores_of(self, rank):
+        return self.cores[rank] if self.cores else sorted(os.sched_getaffinity(self.pids[rank]))
+
+    def _post(self, path, body):
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(f"http://{self._addresses['http']}{path}", json.dumps(body).encode(), headers)
+        with urllib.request.urlopen(request, timeout=120) as response:
+            return json.load(response)
+
+    def capture(self, keep=None):
+        """Takes a profile of `--seconds` and returns what it says; its records are copied to the folder `keep`."""
+        self._post("/start_profile", {"level": self.options.level, "max_bytes": 64 << 20})
+        time.sleep(self.options.seconds)
+        folder = pathlib.Path(self._post("/stop_profile", {"wait": True})["output_dir"])
+        if keep is not None:
+            keep.mkdir(parents=True)
+            for file in (folder / "capture.json", *folder.glob("*.spans")):
+                shutil.copy(file, keep)
+        report = Report(folder)
+        shutil.rmtree(folder)
+        return report
+
+    def end(self):
+        if hasattr(self, "load"):
+            self.load.close()
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            for pid in self._find_ranks().values():
+                os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def rows_of(tables, name):
+    names = [column["name"] if isinstance(column, dict) else column for column in tables[name]["columns"]]
+    return [dict(zip(names, row)) for row in tables[name]["rows"]]
+
+
+class Report:
+    """What a capture's folder says about its steps and whom it blames."""
+
+    def __init__(self, folder):
+        data = json.loads((folder / "report.json").read_text())
+        tables = {t["id"]: t for t in data["tables"]}
+        self.steps_ms = {}  # (phase, tokens): every step's milliseconds
+        for row in rows_of(tables, "step"):
+            if row["rank"] == 0:
+                self.steps_ms.setdefault((row["phase"], row["tokens"]), []).append(row["window_us"] / 1e3)
+        phases = [row for row in rows_of(tables, "phase") if row["steps"]]
+        self.parts_ms = {part: sum(row[f"waits_{part}_us"] for row in phases) / 1e3 for part in PARTS}
+        self.findings = [f for f in data["findings"] if "rank" in f]
+        self.experts = rows_of(tables, "expert")
+        with open(folder / "rank-0.spans", "rb") as file:
+            preamble = file.read(24)
+            header = json.loads(file.read(struct.unpack_from("<Q", preamble, 16)[0]))
+        ticks = header["ticks"]
+        at = [(ticks["base_ns"] + (header[end] - ticks["base_ticks"]) * ticks["ns_per_tick"]) / 1e9 for end in ("begin", "end")]
+        self.begin, self.end = at  # time.monotonic()
+
+    def num_steps(self):
+        return sum(len(steps) for steps in self.steps_ms.values())
+
+    def total_ms(self):
+        return sum(sum(steps) for steps in self.steps_ms.values())
