@@ -195,43 +195,65 @@ void read_vocabulary(const json& model, TokenizerFile& file) {
   read_merges(member(model, "merges"), ids, file);
 }
 
-/// Adds one added token; saying the same thing twice is fine, also in two files.
-void add_added_token(const json& entry, TokenId token_id, TokenizerFile& file) {
-  const json& content = member(entry, "content");
-  if (!content.is_string() || content.get_ref<const std::string&>().empty()) {
-    throw_invalid("tokenizer files: the added token " + std::to_string(token_id) + " has no content");
+/// The added tokens of a file, by id and by content: lists of some have hundreds of thousands.
+class AddedTokens {
+ public:
+  explicit AddedTokens(TokenizerFile& file) : tokens_(file.added_tokens) {
+    for (std::size_t i = 0; i < tokens_.size(); ++i) index(i);
   }
-  for (const char* option : {"lstrip", "rstrip", "single_word", "normalized"}) {
-    if (!is_off(member(entry, option)))
-      refuse("the added token " + shown(content) + " has " + option + " set, which is not supported");
-  }
-  const auto& text = content.get_ref<const std::string&>();
-  for (const AddedToken& known : file.added_tokens) {
-    if (known.token_id == token_id && known.content == text) return;
-    if (known.token_id == token_id || known.content == text) {
-      throw_invalid("tokenizer files: added token " + shown(content) + " with id " + std::to_string(token_id) +
-                    " contradicts '" + known.content + "' with id " + std::to_string(known.token_id));
+
+  /// Saying the same thing twice is fine, also in two files.
+  void add(const json& entry, TokenId token_id) {
+    const json& content = member(entry, "content");
+    if (!content.is_string() || content.get_ref<const std::string&>().empty()) {
+      throw_invalid("tokenizer files: the added token " + std::to_string(token_id) + " has no content");
     }
+    for (const char* option : {"lstrip", "rstrip", "single_word", "normalized"}) {
+      if (!is_off(member(entry, option)))
+        refuse("the added token " + shown(content) + " has " + option + " set, which is not supported");
+    }
+    const auto& text = content.get_ref<const std::string&>();
+    const auto same_id = by_id_.find(token_id);
+    const auto same_content = by_content_.find(text);
+    if (same_id == by_id_.end() && same_content == by_content_.end()) {
+      tokens_.push_back({token_id, text, !is_off(member(entry, "special"))});
+      return index(tokens_.size() - 1);
+    }
+    const AddedToken& known = tokens_[same_id != by_id_.end() ? same_id->second : same_content->second];
+    if (known.token_id == token_id && known.content == text) return;
+    throw_invalid("tokenizer files: added token " + shown(content) + " with id " + std::to_string(token_id) + " contradicts '" +
+                  known.content + "' with id " + std::to_string(known.token_id));
   }
-  file.added_tokens.push_back({token_id, text, !is_off(member(entry, "special"))});
-}
+
+ private:
+  void index(std::size_t i) {
+    by_id_.emplace(tokens_[i].token_id, i);
+    by_content_.emplace(tokens_[i].content, i);
+  }
+
+  std::vector<AddedToken>& tokens_;
+  std::unordered_map<TokenId, std::size_t> by_id_;
+  std::unordered_map<std::string, std::size_t> by_content_;
+};
 
 void read_added_tokens(const json& root, TokenizerFile& file) {
   const json& list = member(root, "added_tokens");
   if (list.is_null()) return;
   if (!list.is_array()) throw_invalid("tokenizer.json: added_tokens must be a list");
-  for (const json& entry : list) add_added_token(entry, checked_id(member(entry, "id"), shown(entry)), file);
+  AddedTokens tokens(file);
+  for (const json& entry : list) tokens.add(entry, checked_id(member(entry, "id"), shown(entry)));
 }
 
 void read_config_added_tokens(const json& config, TokenizerFile& file) {
   const json& decoder = member(config, "added_tokens_decoder");
   if (decoder.is_null()) return;
   if (!decoder.is_object()) throw_invalid("tokenizer_config.json: added_tokens_decoder must be an object");
+  AddedTokens tokens(file);
   for (const auto& [key, entry] : decoder.items()) {
     const bool is_number = !key.empty() && key.size() <= 9 && key.find_first_not_of("0123456789") == std::string::npos;
     if (!is_number)
       throw_invalid("tokenizer_config.json: added_tokens_decoder has the key '" + key + "', which is no token id");
-    add_added_token(entry, checked_id(json(std::stol(key)), key), file);
+    tokens.add(entry, checked_id(json(std::stol(key)), key));
   }
 }
 

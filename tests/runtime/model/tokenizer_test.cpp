@@ -234,6 +234,17 @@ TEST(Tokenizer, TakesFurtherAddedTokensFromTheConfig) {
   EXPECT_EQ(tokenizer.decode(Ids{6105, 6200, 6150}, SpecialTokens::kSkip), "</think>");
 }
 
+TEST(Tokenizer, TakesManyAddedTokens) {
+  constexpr int kMany = 50'000;  // each compared with each would take a minute under a sanitizer
+  const auto add_many = [](json& root) {
+    for (int i = 0; i < kMany; ++i)
+      root["added_tokens"].push_back({{"id", 10'000 + i}, {"content", "<" + std::to_string(i) + ">"}});
+  };
+  EXPECT_EQ(load_changed(add_many).size(), 10'000 + kMany);
+  const json config = {{"added_tokens_decoder", {{"10001", {{"content", "<2>"}}}}}};
+  EXPECT_NE(load_error(add_many, config).find("contradicts '<1>' with id 10001"), std::string::npos);
+}
+
 TEST(Tokenizer, RefusesOtherKinds) {
   const std::vector<std::pair<const char*, std::function<void(json&)>>> changes = {
       {"'WordPiece'", [](json& root) { root["model"]["type"] = "WordPiece"; }},
