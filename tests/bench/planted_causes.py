@@ -7,14 +7,15 @@
 A job serves the demo checkpoint under a steady load (this program's own gRPC client; nothing but Python's standard library is needed).
 For every run one cause acts while a profile is taken; quiet runs in between have none. A run is right if a finding has the cause's
 class and rank and its size is within 20 % of the truth: for stops the time that the process was stopped within the profile, for the
-others the time that the profile's steps took longer than steps of as many tokens in the same job's quiet runs. A finding that names
-any other rank blames an innocent. The coordinator's waits are scored with it: of the parts that the phase table divides them into, the
-cause's own must grow by the truth and the others by nothing, within the same 20 %.
+others the time that the profile's steps took longer than steps of as many tokens in the same job's quiet runs (for loud_expert: than
+with threads enough for the hot rank). A finding that names any other rank blames an innocent. The coordinator's waits are scored with
+it: of the parts that the phase table divides them into, the cause's own must grow by the truth and the others by nothing, within the
+same 20 %.
 
 Causes: stop_worker, stop_coordinator (SIGSTOP for 30 of every 150 ms), nice (a worker at nice 19 beside busy loops on its cores), busy
-(busy loops on a worker's cores), slow_link (tc htb, in a network namespace of its own; needs root), loud_expert (an expert whose router
-rows make most tokens choose it, among wide experts on many ranks: it is no more than one of the experts that a token chooses, so it
-outweighs only a rank that has few). Every rank is pinned to cores of its own where there are enough.
+(busy loops on a worker's cores), slow_link (tc htb, in a network namespace of its own; needs root), loud_expert (in every layer three
+of a rank's experts whose router rows make most tokens choose them, among wide experts on many ranks: a loud expert is no more than one
+of those that a token chooses, so it outweighs only a rank that has few). Every rank is pinned to cores of its own where there are enough.
 """
 
 import argparse
@@ -42,7 +43,7 @@ KINDS = {  # the finding that names the cause, and the part of the coordinator's
     "loud_expert": ("hot_expert", "experts"),
 }
 VICTIM = 2  # the worker that causes act on
-WIDER = 16  # the experts of loud_expert
+WIDER, LOUD = 16, 3  # of loud_expert: how much wider experts are, how many in a layer are loud
 
 
 class Quiet:
@@ -153,7 +154,7 @@ class Trial:
 
 
 def run_planted(options, causes, scores):
-    job = Job(options, options.model, options.ranks)
+    job = Job(options, options.model, [options.threads] * options.ranks)
     plants = {
         "stop_worker": lambda: Stops(job.pids[VICTIM]),
         "stop_coordinator": lambda: Stops(job.pids[0]),
@@ -177,7 +178,7 @@ def run_planted(options, causes, scores):
 def run_slow_link(options, scores):
     """In this process's own network namespace: see main()."""
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-    job = Job(options, options.model, options.ranks, transport="gloo")
+    job = Job(options, options.model, [options.threads] * options.ranks, transport="gloo")
     trial = Trial(scores, job, "quiet, gloo")
     try:
         for run in range(options.runs):
@@ -189,30 +190,48 @@ def run_slow_link(options, scores):
 
 
 def run_loud_expert(options, scores):
-    """Prompts, wide experts and slow products: where the coordinator's own work bounds a step, a hot expert costs nothing."""
+    """Prompts, wide experts and slow products: where the coordinator's own work bounds a step, a hot expert costs nothing.
+
+    The measure is the same routing with so many threads for the hot rank that it is not the last: without the loud expert other
+    ranks would have other rows.
+    """
     load, products = (1, 512, 1), ("--matmul", "avx2")
+    threads = [options.threads] * options.loud_ranks
+    relieved = [4 * count if rank == VICTIM else count for rank, count in enumerate(threads)]
     with tempfile.TemporaryDirectory(prefix="ferry-loud-") as folder:
         model = pathlib.Path(folder) / "model"
         make_wide(ROOT / "launch/demo" if options.model == "demo" else pathlib.Path(options.model), model, WIDER)
-        job = Job(options, model, options.loud_ranks, load=load, arguments=products)
-        trial = Trial(scores, job, "quiet, prefill")
+        job = Job(options, model, threads, load=load, arguments=products)
         try:
-            for _ in range(4):
-                report = trial.quiet_run()
+            report = Trial(scores, job, "quiet, prefill").quiet_run()
         finally:
             job.end()
-        experts = {}
-        for layer in {row["layer"] for row in report.experts}:
-            rows = [row for row in report.experts if row["layer"] == layer]
-            loud = min((row for row in rows if row["rank"] == VICTIM), key=lambda row: row["tokens"])
-            experts[layer] = (loud["expert"], max(rows, key=lambda row: row["tokens"])["expert"])
-        make_loud(model, experts)
-        trial._job = Job(options, model, options.loud_ranks, load=load, arguments=products)
+        make_loud(model, choose_loud(report))
+        job = Job(options, model, relieved, load=load, arguments=products)
+        trial = Trial(scores, job, "loud, relieved")
+        try:
+            for _ in range(4):
+                trial.quiet_run()
+        finally:
+            job.end()
+        job = Job(options, model, threads, load=load, arguments=products)
+        trial.go_on_with(job)
         try:
             for _ in range(options.runs):
                 trial.planted_run("loud_expert", Nothing)
         finally:
-            trial._job.end()
+            job.end()
+
+
+def choose_loud(report):
+    """{layer: [(loud, popular)]}: the victim's experts that are chosen least, with the layer's most popular ones."""
+    chosen = {}
+    for layer in {row["layer"] for row in report.experts}:
+        rows = sorted((row for row in report.experts if row["layer"] == layer), key=lambda row: row["tokens"])
+        loud = [row["expert"] for row in rows if row["rank"] == VICTIM][:LOUD]
+        popular = [row["expert"] for row in reversed(rows) if row["expert"] not in loud][:LOUD]
+        chosen[layer] = list(zip(loud, popular))
+    return chosen
 
 
 def parse_options():

@@ -20,34 +20,35 @@ START_SECONDS = 120
 PARTS = ("experts", "wire", "not_running")  # of the coordinator's waits, as the phase table divides them
 
 
-def cores_of_ranks(ranks, threads):
-    """[ranks] sets of cores that no two share, or None where there are too few.
+def cores_of_ranks(threads):
+    """Sets of cores that no two ranks share, given every rank's threads, or None where there are too few.
 
     Every rank has a core for its helpers (the recorder, the watch), the coordinator one more for its servers.
     """
-    cores = sorted(os.sched_getaffinity(0))
-    if len(cores) < ranks * (threads + 1) + 2:
+    cores = sorted(os.sched_getaffinity(0))[1:]  # the first is for this program and the system
+    counts = [num_threads + (2 if rank == 0 else 1) for rank, num_threads in enumerate(threads)]
+    if len(cores) < sum(counts):
         return None
-    cores = cores[1:]  # the first is for this program and the system
-    sets = [cores[: threads + 2]]
-    for r in range(1, ranks):
-        first = threads + 2 + (r - 1) * (threads + 1)
-        sets.append(cores[first : first + threads + 1])
-    return sets
+    firsts = [sum(counts[:rank]) for rank in range(len(counts))]
+    return [cores[first : first + count] for first, count in zip(firsts, counts)]
 
 
 class Job:
-    """`ferry serve` with its load, up when the constructor returns."""
+    """`ferry serve` with its load, up when the constructor returns. `threads` are every rank's."""
 
-    def __init__(self, options, model, ranks, transport="auto", load=(8, 16, 400), arguments=()):
+    def __init__(self, options, model, threads, transport="auto", load=(8, 16, 400), arguments=()):
         self.options, self._id = options, uuid.uuid4().hex
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="ferry-causes-"))
+        start = self.folder / "rank.sh"
+        cases = "".join(f"{rank}) threads={count} ;; " for rank, count in enumerate(threads))
+        start.write_text(f'#!/bin/sh\ncase "$OMPI_COMM_WORLD_RANK" in {cases}esac\nexec "$@" --threads "$threads"\n')
+        start.chmod(0o755)
         environment = {**os.environ, "FERRY_CAUSES_JOB": self._id, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         if options.prefix:
             libraries = [f"{options.prefix}/lib", f"{options.prefix}/usr/lib/x86_64-linux-gnu", environment.get("LD_LIBRARY_PATH", "")]
             environment["LD_LIBRARY_PATH"] = ":".join(filter(None, libraries))
-        command = [*options.launcher.split(), "-np", str(ranks), options.ferry, "serve", "--model", str(model)]
-        command += ["--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--memory", "512MiB", "--threads", str(options.threads)]
+        command = [*options.launcher.split(), "-np", str(len(threads)), str(start), options.ferry, "serve", "--model", str(model)]
+        command += ["--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--memory", "512MiB"]
         command += ["--transport", transport, "--trace-dir", str(self.folder / "traces"), *arguments]
         self.log, self._addresses, self._is_up = [], {}, threading.Event()
         self.process = subprocess.Popen(
@@ -58,7 +59,7 @@ class Job:
             self.end()
             raise RuntimeError(f"{' '.join(command)} did not come up:\n{''.join(self.log)}")
         self.pids = self._find_ranks()
-        self.cores = cores_of_ranks(ranks, options.threads)
+        self.cores = cores_of_ranks(threads)
         if self.cores:
             for rank, pid in self.pids.items():
                 for thread in self._threads(pid):

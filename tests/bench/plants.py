@@ -138,7 +138,7 @@ def make_wide(model, target, times):
 
 
 def make_loud(model, experts, factor=8.0):
-    """Changes `model`: in every layer the expert of `experts` (layer: (loud, popular)) gets `popular`'s router row, louder."""
+    """Changes `model`: the experts of `experts` ({layer: [(loud, popular)]}) get the router rows of popular ones, louder."""
     for path in pathlib.Path(model).glob("*.safetensors"):
         data = bytearray(path.read_bytes())
         (header_bytes,) = struct.unpack_from("<Q", data)
@@ -146,11 +146,11 @@ def make_loud(model, experts, factor=8.0):
             found = re.search(r"language_model\.layers\.(\d+)\.mlp\.gate\.weight$", name)
             if not found or int(found[1]) not in experts:
                 continue
-            loud, popular = experts[int(found[1])]
             columns, first = entry["shape"][1], 8 + header_bytes + entry["data_offsets"][0]
-            row = data[first + 2 * columns * popular : first + 2 * columns * (popular + 1)]
-            for i in range(0, len(row), 2):
-                (value,) = struct.unpack("<f", b"\0\0" + row[i : i + 2])
-                row[i : i + 2] = struct.pack("<f", value * factor)[2:]
-            data[first + 2 * columns * loud : first + 2 * columns * (loud + 1)] = row
+            for loud, popular in experts[int(found[1])]:
+                row = data[first + 2 * columns * popular : first + 2 * columns * (popular + 1)]
+                for i in range(0, len(row), 2):
+                    (value,) = struct.unpack("<f", b"\0\0" + row[i : i + 2])
+                    row[i : i + 2] = struct.pack("<f", value * factor)[2:]
+                data[first + 2 * columns * loud : first + 2 * columns * (loud + 1)] = row
         path.write_bytes(data)
