@@ -128,8 +128,14 @@ class LimitTest(unittest.TestCase):
         server = subprocess.Popen(["sh", "-c", script])
         self.addCleanup(server.kill)
         fds = pathlib.Path(f"/proc/{server.pid}/fd")
-        is_up = lambda: any(os.readlink(fd).startswith("socket:") for fd in fds.iterdir())
-        self.assertTrue(wait_until(is_up, 60))
+
+        def has_a_socket():
+            try:
+                return any(os.readlink(fd).startswith("socket:") for fd in fds.iterdir())
+            except FileNotFoundError:  # closed meanwhile
+                return False
+
+        self.assertTrue(wait_until(has_a_socket, 60))
         self.assertEqual([os.readlink(fds / stream) for stream in ("1", "2")], ["/dev/null"] * 2)
         server.terminate()
         self.assertEqual(server.wait(60), 0)
