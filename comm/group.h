@@ -37,8 +37,8 @@ enum class Fit { kUpTo, kExact };
 ///
 /// Threads: one thread at a time may call anything but abort(), async_error() and fail(), which any thread may call at any
 /// time. Errors: a lost or silent peer is Error{kUnavailable} or, at a deadline, Error{kDeadlineExceeded}; both name the
-/// rank. A message that does not fit its receive is Error{kInternal} that names the rank and both sizes. After any of them the group is only good for abort() and destruction. What abort() interrupts throws
-/// Error{kCancelled}.
+/// rank. A message that does not fit its receive is Error{kInternal} that names the rank and both sizes. After any of them the
+/// group is only good for abort() and destruction. What abort() interrupts throws Error{kCancelled}.
 /// Messages between two ranks with one tag arrive in the order they were sent; with different tags they may be received in any
 /// order. A rank does not send to itself.
 ///

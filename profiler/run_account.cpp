@@ -13,6 +13,8 @@
 namespace ferry {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr int64_t kMinDelayNs = 10'000;  // waking up takes that long without any rival
 
 }  // namespace
@@ -52,15 +54,19 @@ void RunAccount::record(DelayCounter& counter) {
 }
 
 void RunAccount::record_own() {
-  if (!is_traced(Zone::kCoreWait) || !own_pace_.take_turn(std::chrono::steady_clock::now(), 1)) return;
+  if (!is_traced(Zone::kCoreWait)) return;
+  const Clock::time_point begin = Clock::now();
+  if (!own_pace_.is_due(begin)) return;
   if (own_.empty()) own_.emplace_back(gettid());
   record(own_.front());
+  own_pace_.took(begin, Clock::now());
 }
 
 void RunAccount::record_others() {
   if (!is_traced(Zone::kCoreWait)) return;
   follow_threads();
-  if (!others_pace_.take_turn(std::chrono::steady_clock::now(), others_.size() + 1)) return;
+  const Clock::time_point begin = Clock::now();
+  if (!others_pace_.is_due(begin)) return;
   const int layer = std::exchange(check_context().layer, kNoLayer);
   for (DelayCounter& counter : others_) record(counter);
   rusage usage{};
@@ -68,6 +74,7 @@ void RunAccount::record_others() {
   const int64_t before = std::exchange(preemptions_, usage.ru_nivcsw);
   if (before >= 0 && preemptions_ > before) record_value(Zone::kPreemptions, preemptions_ - before);
   check_context().layer = layer;
+  others_pace_.took(begin, Clock::now());
 }
 
 /// Counts threads that were registered since the last time, too.

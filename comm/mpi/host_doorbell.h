@@ -32,7 +32,8 @@ class HostDoorbell {
     Bell& bell_;
   };
 
-  /// Collective over all ranks of the job, with MPI running. Where the system gives no memory to share, rings do nothing and waits last until their limit.
+  /// Collective over all ranks of the job, with MPI running. Where the system gives no memory to share, rings do nothing and waits
+  /// last until their limit.
   explicit HostDoorbell(Rank rank);
   ~HostDoorbell();
   HostDoorbell(const HostDoorbell&) = delete;

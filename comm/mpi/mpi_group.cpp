@@ -28,8 +28,7 @@ constexpr microseconds kShortestSleep{20};
 constexpr microseconds kLongestSleep{500};
 constexpr int kSleepShare = 8;
 
-constexpr std::size_t kEagerBytes =
-    4096;  // up to here, Open MPI sends a message without asking, and cuts it to fit its receive
+constexpr std::size_t kEagerBytes = 4096;  // up to here Open MPI sends without asking, and cuts what does not fit its receive
 
 std::string mpi_error_text(int result) {
   std::array<char, MPI_MAX_ERROR_STRING> text{};

@@ -91,14 +91,18 @@ TEST(RunWatchTest, AStopBeginsAtTheLastSignOfLife) {
   recorder().set_idle_level(TraceLevel::kOff);
 }
 
-TEST(ReadingPaceTest, MoreCountersAreReadLessOften) {
+TEST(ReadingPaceTest, WhatTakesLongIsReadLessOften) {
+  using std::chrono::microseconds;
   ReadingPace pace;
   const ReadingPace::Time begin{std::chrono::seconds(1)};
-  EXPECT_TRUE(pace.take_turn(begin, 1)) << "the first";
-  EXPECT_FALSE(pace.take_turn(begin + ReadingPace::kPerCounter / 2, 1));
-  EXPECT_TRUE(pace.take_turn(begin + ReadingPace::kPerCounter, 16));
-  EXPECT_FALSE(pace.take_turn(begin + 16 * ReadingPace::kPerCounter, 16)) << "16 were read one turn later";
-  EXPECT_TRUE(pace.take_turn(begin + 17 * ReadingPace::kPerCounter, 16));
+  EXPECT_TRUE(pace.is_due(begin)) << "the first";
+  pace.took(begin, begin + microseconds(10));
+  EXPECT_FALSE(pace.is_due(begin + microseconds(2009)));
+  EXPECT_TRUE(pace.is_due(begin + microseconds(2010)));
+  const ReadingPace::Time held_up = begin + std::chrono::seconds(3);
+  pace.took(begin, held_up);
+  EXPECT_FALSE(pace.is_due(held_up + ReadingPace::kLongest - microseconds(1)));
+  EXPECT_TRUE(pace.is_due(held_up + ReadingPace::kLongest));
 }
 
 TEST(DelayCounterTest, AThreadThatIsUnknownWaitsForNothing) {
