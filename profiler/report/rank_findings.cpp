@@ -45,6 +45,7 @@ class RankFindings {
   void find_link(const RankLoss& loss);
   void find_slow(const RankLoss& loss);
   void find_rows(const RankLoss& loss);
+  std::vector<HotExpert> find_explaining(const RankLoss& loss) const;
   bool is_habit(const RankLoss& loss, Loss cause) const;
   void add(const RankLoss& loss, const char* kind, int64_t saved_ns, const std::string& what, const char* table = "straggler");
 
@@ -137,16 +138,25 @@ bool is_hot(const HotExpert& expert, const ModelFacts& model, std::size_t num_ex
   return threshold > 1.2 && expert.over_mean >= threshold && tokens - mean_tokens >= kSigmas * std::sqrt(mean_tokens);
 }
 
-/// Rows above the others' are a hot expert's where it has most of those that its rank has too many.
-void RankFindings::find_rows(const RankLoss& loss) {
-  constexpr std::size_t kCandidates = 256, kNamed = 3;
+/// The rank's hot experts, in layers where they have most of the rows that the rank has too many.
+std::vector<HotExpert> RankFindings::find_explaining(const RankLoss& loss) const {
+  constexpr std::size_t kCandidates = 256;
   constexpr double kExplains = 0.5;
-  if (!is_habit(loss, Loss::kMoreRows)) return;
   const CaptureInfo& info = input_.capture.info;
   std::vector<HotExpert> hot = find_hot_experts(input_, lost_, kCandidates);
-  std::erase_if(hot, [&](const HotExpert& e) {
-    return e.rank != loss.rank || e.extra_share < kExplains || !is_hot(e, info.model, info.expert_rank.size());
-  });
+  std::erase_if(hot,
+                [&](const HotExpert& e) { return e.rank != loss.rank || !is_hot(e, info.model, info.expert_rank.size()); });
+  std::vector<double> layer_share(info.expert_tokens.size());
+  for (const HotExpert& e : hot) layer_share[static_cast<std::size_t>(e.layer)] += e.extra_share;
+  std::erase_if(hot, [&](const HotExpert& e) { return layer_share[static_cast<std::size_t>(e.layer)] < kExplains; });
+  return hot;
+}
+
+/// Rows above the others' are hot experts' fault where those explain them, else the load's.
+void RankFindings::find_rows(const RankLoss& loss) {
+  constexpr std::size_t kNamed = 3;
+  if (!is_habit(loss, Loss::kMoreRows)) return;
+  std::vector<HotExpert> hot = find_explaining(loss);
   std::vector<bool> is_explained(loss.more_rows_ns.size(), false);
   int64_t explained_ns = 0;
   for (const HotExpert& e : hot) {

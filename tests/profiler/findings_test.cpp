@@ -90,6 +90,17 @@ TEST(FindingsTest, NamesAHotExpertOnlyWhereItsRowsAreWaitedFor) {
   EXPECT_EQ(find_kind(find_in(uneven(300).capture), "hot_expert"), nullptr) << "nobody waits for its rows";
 }
 
+TEST(FindingsTest, HotExpertsOfOneRankExplainItsRowsTogether) {
+  test::SmallCapture small = uneven(900);
+  small.capture.info.expert_rank = {1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2};
+  small.capture.info.expert_tokens = {{50, 50, 50, 50, 50, 50, 50, 50, 450, 450, 450, 450, 50, 50, 50, 50}};
+  const std::vector<Finding> findings = find_in(small.capture);
+  const Finding* found = find_kind(findings, "hot_expert");
+  ASSERT_NE(found, nullptr) << all_texts(findings);
+  EXPECT_EQ(found->rank, 2);
+  EXPECT_THAT(found->text, HasSubstr("and 1 more of this rank are as hot"));
+}
+
 TEST(FindingsTest, UnevenRowsWithoutAHotExpertAreTheLoadsFault) {
   test::SmallCapture small = uneven(900);
   small.capture.info.expert_tokens = {{150, 150, 150, 150, 450, 450, 450, 450}};
