@@ -28,11 +28,11 @@ class Completion {
         EXPECT_FALSE(is_done_) << "an event after the last one";
         tokens.insert(tokens.end(), event.token_ids.begin(), event.token_ids.end());
         text += event.text;
-        is_done_ = event.finish_reason != FinishReason::kNone;
-        if (is_done_) last = event;
+        if (event.finish_reason != FinishReason::kNone) last = event;
       }
       if (on_event) on_event(*this);
-      const std::scoped_lock lock(mutex_);
+      const std::scoped_lock lock(mutex_);  // the last that happens: who waits may destroy this then
+      is_done_ = event.finish_reason != FinishReason::kNone;
       if (is_done_) done_.notify_all();
     };
   }
