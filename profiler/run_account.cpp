@@ -59,7 +59,7 @@ void RunAccount::record_own() {
   if (!own_pace_.is_due(begin)) return;
   if (own_.empty()) own_.emplace_back(gettid());
   record(own_.front());
-  own_pace_.took(begin, Clock::now());
+  own_pace_.took(begin, Clock::now(), 1);
 }
 
 void RunAccount::record_others() {
@@ -74,7 +74,7 @@ void RunAccount::record_others() {
   const int64_t before = std::exchange(preemptions_, usage.ru_nivcsw);
   if (before >= 0 && preemptions_ > before) record_value(Zone::kPreemptions, preemptions_ - before);
   check_context().layer = layer;
-  others_pace_.took(begin, Clock::now());
+  others_pace_.took(begin, Clock::now(), others_.size() + 1);
 }
 
 /// Counts threads that were registered since the last time, too.

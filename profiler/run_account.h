@@ -13,18 +13,18 @@
 
 namespace ferry {
 
-/// Keeps readings of counters to half a percent of the time, by what the last one took: half a microsecond a counter on bare
-/// metal, ten times as much where system calls are emulated. A wait for a core that counts makes its step so long that the reading at
-/// its end is due.
+/// Keeps readings of counters to half a percent of the time, by what the last one took (half a microsecond a counter where that was
+/// measured). A wait for a core that counts makes its step so long that the reading at its end is due. A reading that was itself
+/// held up, and took more than kMostPerCounter for each, does not put off the next one.
 class ReadingPace {
  public:
   using Time = std::chrono::steady_clock::time_point;
   static constexpr int kShare = 200;
-  static constexpr std::chrono::milliseconds kLongest{10};  // between readings, though one was held up for long
+  static constexpr std::chrono::microseconds kMostPerCounter{20};
 
   bool is_due(Time now) const { return now >= due_; }
-  void took(Time begin, Time end) {
-    due_ = end + std::min<std::chrono::steady_clock::duration>(kShare * (end - begin), kLongest);
+  void took(Time begin, Time end, std::size_t num_counters) {
+    due_ = end + kShare * std::min<std::chrono::steady_clock::duration>(end - begin, num_counters * kMostPerCounter);
   }
 
  private:

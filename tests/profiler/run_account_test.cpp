@@ -96,13 +96,15 @@ TEST(ReadingPaceTest, WhatTakesLongIsReadLessOften) {
   ReadingPace pace;
   const ReadingPace::Time begin{std::chrono::seconds(1)};
   EXPECT_TRUE(pace.is_due(begin)) << "the first";
-  pace.took(begin, begin + microseconds(10));
+  pace.took(begin, begin + microseconds(10), 1);
   EXPECT_FALSE(pace.is_due(begin + microseconds(2009)));
   EXPECT_TRUE(pace.is_due(begin + microseconds(2010)));
   const ReadingPace::Time held_up = begin + std::chrono::seconds(3);
-  pace.took(begin, held_up);
-  EXPECT_FALSE(pace.is_due(held_up + ReadingPace::kLongest - microseconds(1)));
-  EXPECT_TRUE(pace.is_due(held_up + ReadingPace::kLongest));
+  pace.took(begin, held_up, 2);
+  EXPECT_FALSE(pace.is_due(held_up + microseconds(7999)));
+  EXPECT_TRUE(pace.is_due(held_up + microseconds(8000)));
+  pace.took(begin, begin + microseconds(1000), 1000);
+  EXPECT_FALSE(pace.is_due(begin + microseconds(200'999))) << "many threads are no hold-up";
 }
 
 TEST(DelayCounterTest, AThreadThatIsUnknownWaitsForNothing) {
