@@ -143,9 +143,9 @@ MultiplyRates measure_multiply_rates(DType dtype, std::string_view matmul, int n
   return best;
 }
 
-bool is_possible(const MultiplyRates& rates, std::string_view unit) {
-  if (rates.probe_per_s > kRateTolerance * most_operations_per_cycle(unit) * rates.cycles_per_s) return false;
-  return rates.assembly_per_s == 0 || rates.probe_per_s <= kRateTolerance * rates.assembly_per_s;
+bool is_possible(const MultiplyRates& rates, std::string_view unit, double tolerance) {
+  if (rates.probe_per_s > tolerance * most_operations_per_cycle(unit) * rates.cycles_per_s) return false;
+  return rates.assembly_per_s == 0 || rates.probe_per_s <= tolerance * rates.assembly_per_s;
 }
 
 }  // namespace ferry

@@ -36,7 +36,8 @@ MultiplyRates measure_multiply_rates(DType dtype, std::string_view matmul, int n
 /// How far a measured rate may lie above what bounds it: clocks of cores move between tries.
 inline constexpr double kRateTolerance = 1.10;
 
-/// Whether the probe's rate is possible: within the bound by cycles, and within the second probe's rate.
-bool is_possible(const MultiplyRates& rates, std::string_view unit);
+/// Whether the probe's rate is possible: within `tolerance` times the bound by cycles, and times the second probe's rate if there
+/// is one.
+bool is_possible(const MultiplyRates& rates, std::string_view unit, double tolerance = kRateTolerance);
 
 }  // namespace ferry
