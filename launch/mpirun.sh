@@ -10,7 +10,8 @@
 #   - TERM, INT and HUP go to the coordinator alone, which drains and then ends its workers; a second signal ends everything,
 #     a third one at once;
 #   - the exit code is the coordinator's (mpirun itself reports 0 under --enable-recovery);
-#   - ranks that outlive the coordinator by 5 seconds are ended, also stopped ones; shared memory that killed jobs left is removed.
+#   - ranks that outlive the coordinator by 5 seconds are ended, also stopped ones, and the job ends if this script is killed;
+#     what killed jobs left in shared memory and in temporary folders is removed.
 set -euo pipefail
 
 self="$(cd "$(dirname "$0")" && pwd)/$(basename "$0")"
@@ -159,7 +160,7 @@ fi
 # A folder for the notes, wherever one can be made.
 state=""
 for folder in "${TMPDIR:-/tmp}" /dev/shm /run; do
-  state="$(mktemp -d "$folder/ferry-job.XXXXXX" 2>/dev/null)" && note "$state" works 2>/dev/null && break
+  state="$(mktemp -d "$folder/ferry-job.XXXXXX" 2>/dev/null)" && note "$state" "script.$$" 2>/dev/null && break
   state=""
 done
 if [ -z "$state" ]; then
@@ -180,9 +181,18 @@ remove_old_segments() {
     grep -qsF -- "$segment" /proc/[0-9]*/maps || rm -f -- "$segment"
   done
 }
+remove_old_notes() { # of scripts that were killed
+  local folder
+  for folder in "${state%.*}".*; do
+    noted "$folder" script
+    case "$noted" in "" | *[!0-9]*) continue ;; esac
+    if [ -O "$folder" ] && ! kill -0 "$noted" 2>/dev/null; then rm -rf -- "$folder"; fi
+  done
+}
 mpirun_pid=""
 trap 'remove_segments; rm -rf "$state"' EXIT
 remove_old_segments
+remove_old_notes
 
 # Ends this host's part of the job but for process $1: mpirun has a session of its own.
 kill_session() {
@@ -217,8 +227,8 @@ without_pmix_noise() {
 }
 
 if [ "$(id -u)" = 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
-# A session of its own: Ctrl-C must reach this script only.
-"${preload[@]}" setsid mpirun --enable-recovery "${binding[@]}" --oversubscribe "${transport[@]}" \
+# A session of its own: Ctrl-C must reach this script only. TERM for mpirun, which ends the job, if this script is killed.
+"${preload[@]}" setsid setpriv --pdeathsig TERM mpirun --enable-recovery "${binding[@]}" --oversubscribe "${transport[@]}" \
   "${options[@]}" "$self" --as-rank "$state" "$@" <&0 2> >(without_pmix_noise >&2) &
 mpirun_pid=$!
 

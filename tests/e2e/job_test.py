@@ -24,6 +24,15 @@ def launcher_of(job):
     return next(int(p) for p in children if pathlib.Path(f"/proc/{p}/comm").read_text().strip() == "mpirun")
 
 
+def notes_of(job):
+    """The name of the folder in which the job's script has its notes: an argument of the processes that it starts as ranks."""
+    for child in pathlib.Path(f"/proc/{launcher_of(job)}/task/{launcher_of(job)}/children").read_text().split():
+        words = pathlib.Path(f"/proc/{child}/cmdline").read_text().split("\0")
+        if "--as-rank" in words:
+            return pathlib.Path(words[words.index("--as-rank") + 1])
+    raise AssertionError("no rank is the child of mpirun")
+
+
 def pester(address, port):
     """Stray connections to a port: the ones to hold on to."""
     held = []
@@ -120,6 +129,16 @@ class LeftoverTest(ferry_job.JobTest):
                 pass  # it followed another one
         self.assertIsNotNone(job.wait(END_SECONDS))
         self.assertTrue(wait_until(lambda: not segments & set(os.listdir("/dev/shm")), 10))
+
+    def test_a_job_ends_with_its_killed_script_and_the_next_one_tidies_up(self):
+        job = self.start(ranks=3)
+        notes = notes_of(job)
+        self.assertTrue(notes.is_dir())
+        job.process.kill()
+        job.wait(END_SECONDS)
+        self.assert_no_ranks_left(job, END_SECONDS)
+        self.start(ranks=2).stop()
+        self.assertFalse(notes.exists())
 
 
 if __name__ == "__main__":
