@@ -15,7 +15,7 @@
 namespace ferry {
 namespace {
 
-/// Gathers a completion's events; the last one wakes the waiting main thread.
+/// Gathers a completion's events from the engine's thread, which it never keeps waiting; the main thread waits for them.
 class Completion {
  public:
   explicit Completion(bool stream_text) : stream_text_(stream_text) {}
@@ -24,20 +24,26 @@ class Completion {
     const std::scoped_lock lock(mutex_);
     token_ids_.insert(token_ids_.end(), event.token_ids.begin(), event.token_ids.end());
     text_ += event.text;
-    if (stream_text_) {
-      std::fwrite(event.text.data(), 1, event.text.size(), stdout);
-      std::fflush(stdout);
-    }
-    if (event.finish_reason == FinishReason::kNone) return;
-    last_ = event;
-    finished_ = true;
-    done_.notify_all();
+    finished_ = event.finish_reason != FinishReason::kNone;
+    if (finished_) last_ = event;
+    news_.notify_one();
   }
 
-  /// The last event; throws its error.
+  /// Writes the text as it comes, if it is streamed: whoever reads may take his time. Returns the last event; throws its error.
   const GenerateEvent& wait() {
+    std::size_t num_written = 0;
     std::unique_lock lock(mutex_);
-    done_.wait(lock, [&] { return finished_; });
+    while (true) {
+      news_.wait(lock, [&] { return finished_ || text_.size() > num_written; });
+      const std::string text = stream_text_ ? text_.substr(num_written) : std::string();
+      num_written = text_.size();
+      const bool is_last = finished_;
+      lock.unlock();
+      std::fwrite(text.data(), 1, text.size(), stdout);
+      std::fflush(stdout);
+      lock.lock();
+      if (is_last) break;
+    }
     if (last_.error) throw *last_.error;
     return last_;
   }
@@ -47,7 +53,7 @@ class Completion {
  private:
   const bool stream_text_;
   std::mutex mutex_;
-  std::condition_variable done_;
+  std::condition_variable news_;
   bool finished_ = false;
   GenerateEvent last_;
   std::vector<TokenId> token_ids_;

@@ -73,8 +73,7 @@ int fail(Cluster& cluster, const char* message, int exit_code) {
 /// Ends the process past the exit handlers of MPI, which may wait for other ranks.
 [[noreturn]] void leave_unjoined(const char* message, int exit_code) {
   complain(ferry::MpiRuntime::launch_rank(), message);
-  std::fflush(nullptr);
-  std::_Exit(exit_code);
+  ferry::exit_now(exit_code);
 }
 
 int run(const Options& options) {

@@ -41,10 +41,8 @@ bool wait_for_signal(const Coordinator& coordinator) {
 /// What health checks say: an engine that goes on serves, until it drains or has failed. Any thread may call any method.
 class ServingState {
  public:
-  void set_server(GrpcServer* server) {
-    const std::scoped_lock lock(mutex_);
-    server_ = server;
-  }
+  explicit ServingState(GrpcServer& server) : server_(server) {}
+
   /// `complaint`: why the engine is overdue, nothing if it goes on.
   void set_overdue(std::optional<std::string> complaint) {
     const std::scoped_lock lock(mutex_);
@@ -64,13 +62,13 @@ class ServingState {
  private:
   void tell(std::optional<std::string> complaint) {
     complaint_ = std::move(complaint);
-    if (server_ != nullptr) server_->set_serving(!complaint_);
+    server_.set_serving(!complaint_);
   }
 
+  GrpcServer& server_;
   mutable std::mutex mutex_;
   std::optional<std::string> complaint_;
   bool has_ended_ = false;
-  GrpcServer* server_ = nullptr;
 };
 
 /// Nothing if HTTP is off.
@@ -107,11 +105,11 @@ int run_serve(const Options& options, Cluster& cluster) {
   ProfileControl profile(captures, options.serve.trace_dir.value_or("traces"), options.serve.trace_dir.has_value());
   GrpcServer server({.address = options.serve.grpc_address, .limits = options.serve.limits, .access = access}, backend,
                     &profile);
-  ServingState state;
-  state.set_server(&server);
+  ServingState state(server);
   const std::optional<HttpServer> http = open_http(options.serve, access, profile, state);
   coordinator.set_on_failure([&] { state.end(); });
-  engine.watch().set_on_change([&](bool) { state.set_overdue(engine.watch().complaint()); });
+  engine.watch().set_on_change([&](const std::optional<std::string>& complaint) { state.set_overdue(complaint); });
+  state.set_overdue(engine.watch().complaint());
   if (http) announce("http", http->address(), access);
   announce("grpc", server.address(), access);
 

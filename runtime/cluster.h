@@ -42,13 +42,9 @@ class Cluster {
   const char* transport() const { return group_ == nullptr ? "local" : group_->name(); }
 
   /// How this rank uses its cores where the user did not say.
-  const CorePolicy& core_policy() const { return cores_; }
   int default_threads() const { return cores_.default_threads(); }
   int64_t default_micro_batch() const { return cores_.default_micro_batch(); }
   std::chrono::microseconds thread_spin() const { return cores_.thread_spin(); }
-
-  /// Ends the process where its threads are stuck.
-  ExitGuard& exit_guard() { return exit_guard_; }
 
   /// While it lives, a lost rank is told to `on_lost`, from another thread and at most once; the reason names the rank. One
   /// at a time.

@@ -122,6 +122,7 @@ class Coordinator::Impl {
   void run();
   bool take_submissions();
   void wait_for_work(std::unique_lock<std::mutex>& lock);
+  bool has_news() const;
   void run_actions(std::unique_lock<std::mutex>& lock);
   void step();
   void name(Request& request);
@@ -158,6 +159,7 @@ class Coordinator::Impl {
   // Of the engine's thread alone.
   Scheduler scheduler_;
   std::unordered_map<RequestNumber, Stream> streams_;
+  std::vector<std::unique_ptr<Sequence>> finishing_;  // kept until their streams have heard of it, or of a failure meanwhile
   RequestTrace request_trace_;
   RunAccount run_account_;
   std::thread thread_;
@@ -179,14 +181,18 @@ RequestNumber Coordinator::Impl::submit(Request request, EventSink sink) {
                                                    " requests wait; allowed: --max-waiting " +
                                                    std::to_string(load_.max_waiting_requests));
   }
-  name(request);
-  const RequestNumber number = request.number;
-  ++num_open_;
   const Clock::time_point now = Clock::now();
   const Clock::time_point arrival = std::min(request.arrival.value_or(now), now);
   inbox_.push_back({std::move(request), std::move(stream), arrival, now});
+  try {
+    name(inbox_.back().request);
+  } catch (...) {
+    inbox_.pop_back();
+    throw;
+  }
+  ++num_open_;
   wake_.notify_one();
-  return number;
+  return inbox_.back().request.number;
 }
 
 /// Enters `request` among the open ones under the next number and its id, a new one if it has none. Needs mutex_.
@@ -199,7 +205,12 @@ void Coordinator::Impl::name(Request& request) {
       throw_invalid("request_id '" + request.id + "' belongs to another open request of yours; allowed: a new one, or none");
     request.id = random_id();
   }
-  open_numbers_.insert(request.number);
+  try {
+    open_numbers_.insert(request.number);
+  } catch (...) {
+    open_names_.erase(name_of(request));
+    throw;
+  }
 }
 
 bool Coordinator::Impl::abort(RequestNumber number) {
@@ -277,14 +288,16 @@ bool Coordinator::Impl::take_submissions() {
     if (!inbox_.empty() || !aborts_.empty() || load.num_running + load.num_waiting > 0) break;
     wait_for_work(lock);
   }
-  for (Submission& submission : inbox_) {
-    Stream& stream = streams_.emplace(submission.request.number, std::move(submission.stream)).first->second;
+  while (!inbox_.empty()) {
+    Stream& stream = streams_[inbox_.front().request.number];  // may run out of memory: nothing has moved yet
+    Submission submission = std::move(inbox_.front());
+    inbox_.pop_front();
+    stream = std::move(submission.stream);
     stream.sequence = scheduler_.add(std::move(submission.request), submission.arrival);
     FERRY_CHECK(stream.sequence != nullptr);
     request_trace_.queued(*stream.sequence, submission.queued);
+    ++load_.waiting_requests;
   }
-  load_.waiting_requests += static_cast<int32_t>(inbox_.size());
-  inbox_.clear();
   for (const RequestNumber number : aborts_) {
     const auto stream = streams_.find(number);
     if (stream != streams_.end()) scheduler_.abort(*stream->second.sequence);
@@ -299,15 +312,20 @@ void Coordinator::Impl::wait_for_work(std::unique_lock<std::mutex>& lock) {
   check_context().step = -1;
   const bool is_fetching = trace(false);
   lock.lock();
-  if (is_fetching || !inbox_.empty() || !aborts_.empty() || !actions_.empty() || stop_ || !lost_reason_.empty()) return;
+  if (is_fetching || has_news()) return;
   const Span span(Zone::kIdle);
   for (auto slept = Engine::kIdleTick; slept <= kKeepAlivePeriod; slept += Engine::kIdleTick) {
     const Progress::Scope idle(engine_.progress(), Progress::Activity::kIdle);
-    if (wake_.wait_for(lock, Engine::kIdleTick) == std::cv_status::no_timeout) return;
+    if (wake_.wait_for(lock, Engine::kIdleTick, [this] { return has_news(); })) return;
   }
   lock.unlock();
   engine_.keep_alive();
   lock.lock();
+}
+
+/// Whether callers left something for the engine's thread. Needs mutex_.
+bool Coordinator::Impl::has_news() const {
+  return !inbox_.empty() || !aborts_.empty() || !actions_.empty() || stop_ || !lost_reason_.empty();
 }
 
 void Coordinator::Impl::run_actions(std::unique_lock<std::mutex>& lock) {
@@ -377,9 +395,12 @@ void Coordinator::Impl::publish(const StepPlan& plan, std::span<const TokenId> s
 }
 
 void Coordinator::Impl::publish_finished() {
-  for (const std::unique_ptr<Sequence>& sequence : scheduler_.take_finished()) {
+  finishing_ = scheduler_.take_finished();
+  for (const std::unique_ptr<Sequence>& sequence : finishing_) {
     request_trace_.finished(*sequence);
-    Stream stream = std::move(streams_.extract(sequence->request.number).mapped());
+    const auto open = streams_.find(sequence->request.number);
+    FERRY_CHECK(open != streams_.end());
+    Stream& stream = open->second;
     GenerateEvent event{.finish_reason = sequence->finish_reason,
                         .prompt_tokens = static_cast<int32_t>(sequence->num_prompt()),
                         .completion_tokens = static_cast<int32_t>(sequence->num_generated())};
@@ -399,10 +420,12 @@ void Coordinator::Impl::publish_finished() {
       aborts_.erase(sequence->request.number);
     }
     stream.sink(event);
+    streams_.erase(open);
     const std::scoped_lock lock(mutex_);
     --num_open_;
     done_.notify_all();
   }
+  finishing_.clear();
 }
 
 void Coordinator::Impl::update_load(const StepPlan& plan) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 
 #include "moe/local_token_dispatcher.h"
@@ -9,6 +10,7 @@
 #include "profiler/span.h"
 #include "runtime/base/available_memory.h"
 #include "runtime/base/error.h"
+#include "runtime/cluster/exit_guard.h"
 #include "runtime/command_line.h"
 #include "runtime/state/memory_plan.h"
 #include "runtime/version.h"
@@ -40,7 +42,8 @@ Engine::Engine(const EngineOptions& options, Cluster& cluster, LogitRows logit_r
   const std::chrono::milliseconds peer_timeout = to_milliseconds(options.peer_timeout_s);
   trace_ = std::make_unique<TraceSession>(group_ ? &*group_ : nullptr, *dispatcher_, describe_run(), pool().num_threads(),
                                           peer_timeout);
-  watch_ = std::make_unique<EngineWatch>(progress_, pool(), peer_timeout, end_process);
+  watch_ = std::make_unique<EngineWatch>(progress_, pool(), peer_timeout,
+                                         [](const std::string& line) { exit_now(EXIT_FAILURE, "ferry: error: " + line); });
 }
 
 Engine::~Engine() {

@@ -79,7 +79,7 @@ std::optional<std::string> EngineWatch::complaint() const {
   return complaint_;
 }
 
-void EngineWatch::set_on_change(std::function<void(bool)> on_change) {
+void EngineWatch::set_on_change(OnChange on_change) {
   const std::scoped_lock lock(on_change_mutex_);
   on_change_ = std::move(on_change);
 }
@@ -107,16 +107,10 @@ void EngineWatch::look() {
   {
     const std::scoped_lock lock(mutex_);
     has_changed = complaint_.has_value() == goes_on;
-    complaint_ = std::move(reason);
+    complaint_ = reason;
   }
   const std::scoped_lock lock(on_change_mutex_);
-  if (has_changed && on_change_) on_change_(goes_on);
-}
-
-void end_process(const std::string& line) {
-  std::fprintf(stderr, "ferry: error: %s\n", line.c_str());
-  std::fflush(stderr);
-  std::_Exit(EXIT_FAILURE);
+  if (has_changed && on_change_) on_change_(reason);
 }
 
 }  // namespace ferry

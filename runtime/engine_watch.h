@@ -58,7 +58,8 @@ class EngineWatch {
  public:
   static constexpr std::chrono::milliseconds kPeriod{100};
 
-  /// Both arguments outlive this. `on_dead` is called once, with one line, and should end the process.
+  /// `progress` and `pool` outlive this. `on_dead` is called with one line at every look at a dead engine, and should end the
+  /// process.
   EngineWatch(const Progress& progress, const ThreadPool& pool, std::chrono::milliseconds peer_timeout,
               std::function<void(const std::string& line)> on_dead);
   ~EngineWatch();
@@ -67,9 +68,10 @@ class EngineWatch {
 
   /// Why the engine is overdue; nothing while it goes on. Any thread; does not wait.
   std::optional<std::string> complaint() const;
-  /// Called on the watch's thread whenever the engine becomes overdue (false) or goes on again (true). When setting another one (or
-  /// none) returns, the old one is not running.
-  void set_on_change(std::function<void(bool goes_on)> on_change);
+  /// Called on the watch's thread whenever the engine becomes overdue, with the reason, or goes on again, with none. When setting
+  /// another one (or none) returns, the old one is not running.
+  using OnChange = std::function<void(const std::optional<std::string>& complaint)>;
+  void set_on_change(OnChange on_change);
 
  private:
   void run();
@@ -86,11 +88,8 @@ class EngineWatch {
   bool is_stopping_ = false;
   std::optional<std::string> complaint_;
   std::mutex on_change_mutex_;  // guards on_change_ alone, also while it runs
-  std::function<void(bool)> on_change_;
+  OnChange on_change_;
   std::thread thread_;
 };
-
-/// Says why and ends the process, past all that could wait for the engine: what an EngineWatch of a program does about a dead one.
-[[noreturn]] void end_process(const std::string& line);
 
 }  // namespace ferry

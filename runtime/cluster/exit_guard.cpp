@@ -1,12 +1,22 @@
 #include "runtime/cluster/exit_guard.h"
 
+#include <signal.h>
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
 
 namespace ferry {
 
-void exit_now(int exit_code) {
+void exit_now(int exit_code, std::string_view line) {
+  signal(SIGALRM, SIG_DFL);
+  sigset_t alarm_only;
+  sigemptyset(&alarm_only);
+  sigaddset(&alarm_only, SIGALRM);
+  pthread_sigmask(SIG_UNBLOCK, &alarm_only, nullptr);
+  alarm(static_cast<unsigned>(kWriteOut.count()));
+  if (!line.empty()) std::fprintf(stderr, "%.*s\n", static_cast<int>(line.size()), line.data());
   std::fflush(nullptr);
   std::_Exit(exit_code);
 }
@@ -19,8 +29,7 @@ void ExitGuard::end_within(std::chrono::milliseconds limit, const std::string& l
   thread_ = std::thread([this, limit, line] {
     std::unique_lock guard(mutex_);
     if (left_.wait_for(guard, limit, [this] { return has_left_; })) return;
-    if (!line.empty()) std::fprintf(stderr, "%s\n", line.c_str());
-    exit_now(EXIT_FAILURE);
+    exit_now(EXIT_FAILURE, line);
   });
 }
 

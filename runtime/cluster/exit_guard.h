@@ -4,12 +4,16 @@
 #include <condition_variable>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 
 namespace ferry {
 
-/// Ends the process at once, past exit handlers and destructors, which could wait for a lost rank. What was printed is written out.
-[[noreturn]] void exit_now(int exit_code);
+/// Ends the process past exit handlers and destructors, which could wait for a lost rank. `line` goes to stderr, if it is not empty,
+/// and what was printed is written out; where a thread is stuck in a write, which keeps its file locked, SIGALRM ends the process
+/// after kWriteOut instead.
+[[noreturn]] void exit_now(int exit_code, std::string_view line = {});
+constexpr std::chrono::seconds kWriteOut{2};
 
 /// Sees to it that a process which should end does end, whatever its other threads are stuck in. Any thread may call anything.
 class ExitGuard {

@@ -95,9 +95,22 @@ HandshakeReport decode_report(std::span<const std::byte> bytes, Rank rank) {
   return report;
 }
 
+namespace {
+
+/// The report, or that it cannot be sent: the others must hear of it rather than wait.
+std::vector<std::byte> encode_own(const HandshakeReport& own) {
+  try {
+    return encode_report(own);
+  } catch (const Error& error) {
+    return encode_report({.complaint = error, .terms = {}, .place = {}});
+  }
+}
+
+}  // namespace
+
 std::vector<HandshakeReport> exchange_reports(Group& group, const HandshakeReport& own, Deadline deadline) {
   const auto num_ranks = static_cast<std::size_t>(group.size());
-  std::vector<std::byte> mine = encode_report(own);
+  std::vector<std::byte> mine = encode_own(own);
   const uint64_t size = mine.size();
   std::vector<uint64_t> sizes(num_ranks);
   group.all_gather(std::as_bytes(std::span(&size, 1)), std::as_writable_bytes(std::span(sizes)), deadline);

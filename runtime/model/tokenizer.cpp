@@ -49,8 +49,7 @@ class AddedTokenFinder {
   std::array<Range, 256> by_first_byte_;  // positions in tokens_
 };
 
-constexpr size_t kBytesPerCheckIn = 1 << 14;   // of text: some milliseconds
-constexpr size_t kTokensPerCheckIn = 1 << 12;  // where text is little but added tokens
+constexpr size_t kBytesPerCheckIn = 1 << 14;  // of text: some milliseconds
 
 BytePairMerges make_merges(const std::vector<MergeRule>& rules) {
   BytePairMerges merges(rules.size());
@@ -59,6 +58,22 @@ BytePairMerges make_merges(const std::vector<MergeRule>& rules) {
 }
 
 }  // namespace
+
+/// Calls a caller's check-in every kBytesPerCheckIn bytes of a text, wherever in it they are.
+class Tokenizer::CheckIn {
+ public:
+  explicit CheckIn(const EncodeLimits& limits) : limits_(limits) {}
+  void pass(size_t num_bytes) {
+    num_unchecked_ += num_bytes;
+    if (num_unchecked_ < kBytesPerCheckIn || !limits_.check_in) return;
+    limits_.check_in();
+    num_unchecked_ = 0;
+  }
+
+ private:
+  const EncodeLimits& limits_;
+  size_t num_unchecked_ = 0;
+};
 
 struct Tokenizer::Data {
   explicit Data(TokenizerFile file);
@@ -71,7 +86,7 @@ struct Tokenizer::Data {
 
   void add_token(TokenId token_id, std::string_view token_text, bool special);
   /// Appends the ids of text without added tokens.
-  void encode_plain(std::string_view text, const EncodeLimits& limits, std::vector<TokenId>& out) const;
+  void encode_plain(std::string_view text, const EncodeLimits& limits, CheckIn& check_in, std::vector<TokenId>& out) const;
   /// Ends the encoding if `num_bytes` more bytes of composed text after `num_tokens` tokens cannot fit any more.
   void check_room(size_t num_tokens, size_t num_bytes, const EncodeLimits& limits) const;
 
@@ -128,20 +143,17 @@ void Tokenizer::Data::check_room(size_t num_tokens, size_t num_bytes, const Enco
   }
 }
 
-void Tokenizer::Data::encode_plain(std::string_view text, const EncodeLimits& limits, std::vector<TokenId>& out) const {
+void Tokenizer::Data::encode_plain(std::string_view text, const EncodeLimits& limits, CheckIn& check_in,
+                                   std::vector<TokenId>& out) const {
   const std::string composed = normalize_nfc ? to_nfc(text) : std::string(text);
   check_room(out.size(), composed.size(), limits);
-  size_t num_unchecked = 0;  // bytes since the last check-in
   pre_tokenizer.split(composed, [&](std::string_view piece) {
     check_room(out.size(), piece.size(), limits);
     const size_t begin = out.size();
     for (const char c : piece) out.push_back(byte_tokens[static_cast<uint8_t>(c)]);
     merges.apply(out, begin, limits.check_in);
     check_room(out.size(), 0, limits);
-    num_unchecked += piece.size();
-    if (num_unchecked < kBytesPerCheckIn || !limits.check_in) return;
-    limits.check_in();
-    num_unchecked = 0;
+    check_in.pass(piece.size());
   });
 }
 
@@ -159,13 +171,14 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, const EncodeLimits
   if (!repaired.empty()) text = repaired;
   std::vector<TokenId> token_ids;
   token_ids.reserve(text.size() / 3 + 8);
+  CheckIn check_in(limits);
   for (size_t from = 0; from < text.size();) {
     size_t at = 0;
     const AddedToken* const added = data_->added_tokens.find(text, from, at);
-    data_->encode_plain(text.substr(from, at - from), limits, token_ids);
+    data_->encode_plain(text.substr(from, at - from), limits, check_in, token_ids);
     if (added == nullptr) break;
     data_->check_room(token_ids.size() + 1, 0, limits);
-    if (limits.check_in && token_ids.size() % kTokensPerCheckIn == 0) limits.check_in();
+    check_in.pass(added->content.size());
     token_ids.push_back(added->token_id);
     from = at + added->content.size();
   }

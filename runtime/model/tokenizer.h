@@ -73,6 +73,7 @@ class Tokenizer {
 
  private:
   struct Data;
+  class CheckIn;
   explicit Tokenizer(std::unique_ptr<const Data> data);
   std::unique_ptr<const Data> data_;
 };

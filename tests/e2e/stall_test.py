@@ -1,11 +1,15 @@
 """What health says of a job that stands still, and how it ends; results and shared memory that cannot be written."""
 
+import array
 import ctypes
+import fcntl
 import os
 import pathlib
 import signal
 import subprocess
 import tempfile
+import termios
+import time
 import unittest
 import urllib.request
 
@@ -107,6 +111,30 @@ class LimitTest(unittest.TestCase):
             done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=120)
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertIn("File too large", done.stderr)
+
+    def test_a_completion_waits_for_its_reader(self):
+        """The text fills a small pipe that nobody reads for longer than an engine may stand still."""
+        peer_timeout = 1.0
+        words = [*GENERATE[:-4], "--threads", "1", "--peer-timeout", str(peer_timeout), "--token-ids", "11,21,31", "--ignore-eos"]
+        expected = subprocess.run([*words, "--max-tokens", "4000"], capture_output=True, timeout=120).stdout
+        read, write = os.pipe()
+        room = fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 4096)
+        self.assertGreater(len(expected), room + room // 2)
+        process = subprocess.Popen([*words, "--max-tokens", "4000"], stdout=write, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.kill)
+        os.close(write)
+        waiting = array.array("i", [0])
+
+        def is_full():
+            fcntl.ioctl(read, termios.FIONREAD, waiting)
+            return waiting[0] > room - 200
+
+        self.assertTrue(wait_until(is_full, 60))
+        time.sleep(peer_timeout + 4)
+        with open(read, "rb") as pipe:
+            self.assertEqual(pipe.read(), expected)
+        self.assertEqual(process.wait(60), 0, process.stderr.read())
+        process.stderr.close()
 
     def test_a_server_outlives_who_reads_its_log(self):
         with tempfile.TemporaryDirectory() as folder:

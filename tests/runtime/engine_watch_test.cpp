@@ -206,7 +206,8 @@ TEST(EngineWatch, TellsOfAStallAndOfItsEndAndOfADeadEngine) {
     line = text;
     is_dead = true;
   });
-  watch.set_on_change([&](bool goes_on) { ++(goes_on ? num_recovered : num_overdue); });
+  watch.set_on_change(
+      [&](const std::optional<std::string>& complaint) { ++(complaint.has_value() ? num_overdue : num_recovered); });
   const auto wait_for = [](const std::atomic<int>& count) {
     while (count == 0) std::this_thread::sleep_for(milliseconds(5));
   };

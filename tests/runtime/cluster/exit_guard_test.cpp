@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <thread>
@@ -25,6 +27,23 @@ TEST(ExitGuardDeathTest, EndsAProcessThatIsStuck) {
   };
   EXPECT_EXIT(stuck(), testing::ExitedWithCode(EXIT_FAILURE), "ferry: rank 3 is gone");
   EXPECT_EXIT(exit_now(7), testing::ExitedWithCode(7), "");
+  EXPECT_EXIT(exit_now(7, "why"), testing::ExitedWithCode(7), "why");
+}
+
+TEST(ExitGuardDeathTest, EndsAProcessThatIsStuckInAWrite) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const auto stuck = [] {
+    std::thread([] {
+      flockfile(stdout);  // as a write to a pipe does that nobody reads
+      std::this_thread::sleep_for(hours(1));
+    }).detach();
+    while (ftrylockfile(stdout) == 0) {
+      funlockfile(stdout);
+      std::this_thread::yield();
+    }
+    exit_now(EXIT_FAILURE, "ferry: rank 3 is gone");
+  };
+  EXPECT_EXIT(stuck(), testing::KilledBySignal(SIGALRM), "ferry: rank 3 is gone");
 }
 
 TEST(ExitGuard, LeavesAProcessThatEndsAlone) {

@@ -80,6 +80,20 @@ TEST(Handshake, EveryRankLearnsEveryReport) {
   for (std::thread& rank : ranks) rank.join();
 }
 
+TEST(Handshake, TermsThatCannotBeSentAreAComplaintOnEveryRank) {
+  const auto groups = make_local_groups(2);
+  const auto exchange = [&](std::size_t rank, std::size_t num_bytes) {
+    const auto reports =
+        exchange_reports(*groups[rank], terms({std::string(num_bytes, 'x')}), groups[rank]->now() + std::chrono::seconds(30));
+    EXPECT_FALSE(reports.at(0).complaint);
+    ASSERT_TRUE(reports.at(1).complaint);
+    EXPECT_NE(std::string(reports[1].complaint->what()).find("allowed: up to 65536"), std::string::npos);
+  };
+  std::thread other([&] { exchange(1, 70000); });
+  exchange(0, 10);
+  other.join();
+}
+
 TEST(Handshake, ASilentRankIsNamed) {
   const auto groups = make_local_groups(2);
   expect_error(ErrorCode::kDeadlineExceeded, "rank 1",

@@ -188,11 +188,12 @@ TEST(Tokenizer, StopsWhereTheTokensAreTooMany) {
 TEST(Tokenizer, AsksNowAndThenWhetherToGoOn) {
   const Tokenizer& tokenizer = demo_tokenizer();
   struct Enough {};
-  std::string prose, specials, word;
+  std::string prose, specials, word, mixed;
   while (prose.size() < 1 << 20) prose += "the ferry crosses the river ";
   while (specials.size() < 1 << 20) specials += "<|im_end|>";
   while (word.size() < 1 << 20) word += "theferrycrossestheriver";
-  for (const std::string& text : {prose, specials, word}) {
+  while (mixed.size() < 1 << 20) mixed += "a<|im_end|>";
+  for (const std::string& text : {prose, specials, word, mixed}) {
     int num_asked = 0;
     const auto check_in = [&] {
       if (++num_asked == 5) throw Enough();
