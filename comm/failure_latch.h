@@ -9,20 +9,10 @@
 #include "runtime/base/error.h"
 #include "runtime/base/types.h"
 
-// What every transport behind comm/group.h shares: the description of an operation for error messages, and the latch that
-// turns the first failure of a group into the error of every wait.
+// What every transport behind comm/group.h shares: the check of an operation, its description for error messages, and the latch
+// that turns the first failure of a group into the error of every wait.
 
 namespace ferry {
-
-/// What an operation moves and with whom.
-struct OpInfo {
-  enum class Kind { kSend, kRecv };
-  Kind kind = Kind::kSend;
-  Rank peer;
-  int tag = 0;
-  std::size_t bytes = 0;  // of the caller's memory
-  Fit fit = Fit::kExact;  // of a receive
-};
 
 /// Checks what every transport asks of isend and irecv: a peer that exists and is not `self`, and a tag below kNumInnerTags.
 void check_op(const OpInfo& info, Rank self, int size);

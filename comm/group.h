@@ -12,7 +12,7 @@
 #include "runtime/base/types.h"
 
 // The whole contract between Ferry and a transport. Names and shapes are NCCL's: point-to-point send and recv gathered between
-// group_start and group_end, collectives, abort, asynchronous errors. Behind it: threads of one process (local/), MPI and gloo.
+// group_start and group_end, collectives, abort, asynchronous errors. Behind it: threads of one process, MPI and gloo.
 //
 //   group.group_start();
 //   for (Rank worker : workers) { group.send(request[worker], worker, tag); group.recv(reply[worker], worker, tag); }
@@ -22,16 +22,33 @@ namespace ferry {
 
 using Deadline = std::chrono::steady_clock::time_point;
 
+/// What a receive takes: messages of up to its size, or of its size alone. Who knows the size says so: over gloo the whole of a
+/// message of more than 64 KiB then arrives while nobody waits for it; one of up to its size does so if the one before was as long.
+enum class Fit { kUpTo, kExact };
+
+/// What an operation moves and with whom.
+struct OpInfo {
+  enum class Kind { kSend, kRecv };
+  Kind kind = Kind::kSend;
+  Rank peer;
+  int tag = 0;
+  std::size_t bytes = 0;  // of the caller's memory
+  Fit fit = Fit::kExact;  // of a receive
+};
+
 /// A posted receive or send. Destroying an unfinished one is allowed only after abort() or after a wait has thrown; nothing is
 /// written to its memory from then on. It must not outlive its group.
 class PendingOp {
  public:
   virtual ~PendingOp() = default;
-};
+  PendingOp(const PendingOp&) = delete;
+  PendingOp& operator=(const PendingOp&) = delete;
 
-/// What a receive takes: messages of up to its size, or of its size alone. Who knows the size says so: over gloo the whole of a
-/// message of more than 64 KiB then arrives while nobody waits for it; one of up to its size does so if the one before was as long.
-enum class Fit { kUpTo, kExact };
+  const OpInfo info;
+
+ protected:
+  explicit PendingOp(const OpInfo& op_info) : info(op_info) {}
+};
 
 /// One member's handle on a set of processes that exchange messages.
 ///

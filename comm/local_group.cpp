@@ -31,9 +31,8 @@ struct Hub {
 
 struct LocalOp : PendingOp {
   LocalOp(const OpInfo& op_info, std::span<std::byte> memory, uint64_t message_number)
-      : info(op_info), data(memory), number(message_number) {}
+      : PendingOp(op_info), data(memory), number(message_number) {}
 
-  const OpInfo info;
   const std::span<std::byte> data;  // where a receive puts its message
   const uint64_t number;
 };

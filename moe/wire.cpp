@@ -160,6 +160,7 @@ WireHeader read_header(std::span<const std::byte> message, uint32_t map_epoch) {
   check.within("kind", static_cast<int64_t>(header.kind), static_cast<int64_t>(WireKind::kRows),
                static_cast<int64_t>(WireKind::kTraceReply));
   check.equal("epoch of the expert map", header.map_epoch, map_epoch);
+  check.equal("reserved field", header.reserved, 0);
   if (header.kind == WireKind::kKeepAlive || header.kind == WireKind::kShutDown)
     check.equal("bytes", static_cast<int64_t>(message.size()), static_cast<int64_t>(sizeof(WireHeader)));
   return header;
@@ -195,6 +196,7 @@ WireHeader parse_reply(std::span<const std::byte> message, const WireHeader& req
   check.equal("number of experts", h.num_local_experts, request.num_local_experts);
   check.equal("width", h.hidden_dim, request.hidden_dim);
   check.equal("dtype", static_cast<int64_t>(h.dtype), static_cast<int64_t>(request.dtype));
+  check.equal("dtype of tokens", static_cast<int64_t>(h.token_dtype), static_cast<int64_t>(request.token_dtype));
   check.equal("way to combine", static_cast<int64_t>(h.combine), static_cast<int64_t>(request.combine));
   check.equal("bytes", static_cast<int64_t>(message.size()), reply_bytes(request));
   return h;

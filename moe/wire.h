@@ -35,7 +35,7 @@ struct WireHeader {
   uint16_t version = kWireVersion;
   WireKind kind = WireKind::kRows;
   uint32_t map_epoch = 0;  // of the sender's expert map
-  uint32_t checksum = 0;   // 0: none
+  uint32_t reserved = 0;   // keeps the layout
   int64_t step = 0;
   int32_t layer = 0;
   int32_t num_tokens = 0;

@@ -51,7 +51,7 @@ std::optional<CaptureWindow> find_window(const Capture& capture, uint64_t begin)
   const RankCapture& coordinator = capture.ranks.front();
   int64_t end_ns = to_ns(coordinator, coordinator.end);
   for (const RankCapture& rank : capture.ranks) {
-    if (!rank.threads.empty()) end_ns = std::min(end_ns, to_ns(rank, rank.end) + bound_ns(rank));
+    if (!rank.threads.empty()) end_ns = std::min(end_ns, to_ns(rank, rank.end) - bound_ns(rank));
   }
   std::optional<CaptureWindow> window;
   for (const SpanRecord& step : find_steps(coordinator)) {

@@ -74,12 +74,13 @@ Recorder::~Recorder() {
   if (drainer_.joinable()) stop();
 }
 
-void Recorder::register_thread(const std::string& name) {
+void Recorder::register_thread(const std::string& name, ThreadRole role) {
   thread_local Registration registration;
   const std::scoped_lock lock(mutex_);
   if (detail::trace_buffer == nullptr) {
     threads_.push_back(std::make_unique<ThreadTrace>());
     threads_.back()->tid = gettid();
+    threads_.back()->role = role;
     threads_.back()->buffer = std::make_unique<TraceBuffer>(kRingRecords);
     detail::trace_buffer = threads_.back()->buffer.get();
     num_registrations_.fetch_add(1, std::memory_order_release);
@@ -183,7 +184,7 @@ std::vector<int64_t> Recorder::thread_ids() const {
   const std::scoped_lock lock(mutex_);
   std::vector<int64_t> ids;
   for (const std::unique_ptr<ThreadTrace>& thread : threads_) {
-    if (!thread->is_retired) ids.push_back(thread->tid);
+    if (!thread->is_retired && thread->role == ThreadRole::kWorks) ids.push_back(thread->tid);
   }
   return ids;
 }

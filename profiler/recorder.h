@@ -47,8 +47,10 @@ class Recorder {
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
+  /// What a thread does for the program. One that only watches it is late without anybody waiting.
+  enum class ThreadRole { kWorks, kWatches };
   /// From here to its end the calling thread's spans are recorded, under this name. Again: renames it.
-  void register_thread(const std::string& name);
+  void register_thread(const std::string& name, ThreadRole role = ThreadRole::kWorks);
 
   /// What is recorded while no capture runs: kSteps feeds the flight recorder, kOff nothing.
   void set_idle_level(TraceLevel level);
@@ -64,7 +66,7 @@ class Recorder {
   /// What was overwritten before it is no loss.
   RankCapture snapshot() const;
 
-  /// The system's ids of the threads that are registered, and how often one came: a change means new ids.
+  /// The system's ids of the threads that are registered and work, and how often one came: a change means new ids.
   std::vector<int64_t> thread_ids() const;
   uint64_t num_registrations() const { return num_registrations_.load(std::memory_order_acquire); }
 
@@ -84,6 +86,7 @@ class Recorder {
   struct ThreadTrace {
     std::string name;
     int64_t tid = 0;
+    ThreadRole role = ThreadRole::kWorks;
     std::unique_ptr<TraceBuffer> buffer;
     bool is_retired = false;
     // Of the capture that runs.

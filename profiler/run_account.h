@@ -13,13 +13,13 @@
 
 namespace ferry {
 
-/// Keeps readings of counters to half a percent of the time, by what the last one took (half a microsecond a counter where that was
-/// measured). A wait for a core that counts makes its step so long that the reading at its end is due. A reading that was itself
+/// Keeps readings of counters to a quarter of a percent of the time, by what the last one took (half a microsecond a counter where
+/// that was measured); a thread has two of them. A wait for a core that counts makes its step so long that the reading at its end is due. A reading that was itself
 /// held up, and took more than kMostPerCounter for each, does not put off the next one.
 class ReadingPace {
  public:
   using Time = std::chrono::steady_clock::time_point;
-  static constexpr int kShare = 200;
+  static constexpr int kShare = 400;
   static constexpr std::chrono::microseconds kMostPerCounter{20};
 
   bool is_due(Time now) const { return now >= due_; }

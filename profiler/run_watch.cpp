@@ -36,7 +36,7 @@ RunWatch::~RunWatch() {
 }
 
 void RunWatch::run() {
-  recorder().register_thread("watch");
+  recorder().register_thread("watch", Recorder::ThreadRole::kWatches);
   prctl(PR_SET_TIMERSLACK, std::chrono::nanoseconds(kSlack).count());
   DelayCounter delay(gettid());
   std::unique_lock lock(mutex_);

@@ -57,9 +57,6 @@ class Span {
   Span(const Span&) = delete;
   Span& operator=(const Span&) = delete;
 
-  void set_a(int64_t a) { a_ = static_cast<uint32_t>(a); }
-  void set_b(int64_t b) { b_ = static_cast<uint32_t>(b); }
-
  private:
   TraceBuffer* ring_ = nullptr;
   Zone zone_{};

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include "comm/failure_latch.h"
+
 namespace ferry {
 namespace {
 
@@ -20,14 +22,12 @@ std::string in_seconds(double seconds) {
 }
 
 std::string describe(const Progress::Sight& sight) {
-  const std::string message =
-      std::to_string(sight.message.bytes) + " bytes and rank " + std::to_string(sight.message.peer.value);
   switch (sight.activity) {
     case Activity::kElsewhere: return "it is not running";
     case Activity::kIdle: return "it is idle and does not wake up";
     case Activity::kComputing: return "it is computing, but nothing moves";
-    case Activity::kPosting: return "it is stuck in the transport, posting a message of " + message;
-    case Activity::kAwaiting: return "it waits for a message of up to " + message;
+    case Activity::kPosting: return "it is stuck in the transport, posting the " + ferry::describe(sight.op);
+    case Activity::kAwaiting: return "it waits for the " + ferry::describe(sight.op);
   }
   return "";
 }

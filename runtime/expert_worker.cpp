@@ -128,7 +128,7 @@ class ExpertWorker {
     const uint64_t left = now_ticks();
     record_span(Zone::kWaitSend, sent, left, 0, kSource.value);
     record_span(Zone::kCombineSend, sent, left, static_cast<uint32_t>(message.size()), kSource.value);
-    run_account_.record_own();  // the coordinator has its rows: nobody waits for this
+    run_account_.record_own();  // the coordinator has its rows: nobody waits for these any more
     run_account_.record_others();
   }
 

@@ -8,27 +8,20 @@
 #include <optional>
 #include <vector>
 
-#include "runtime/base/types.h"
+#include "comm/group.h"
 
 namespace ferry {
-
-/// A message between ranks, as it concerns who waits for it.
-struct AwaitedMessage {
-  Rank peer{-1};
-  int tag = 0;
-  std::size_t bytes = 0;
-};
 
 /// How long waits for messages usually take, by tag and size: a message's bytes say how many rows its sender had to compute. Sizes
 /// are counted in powers of two.
 class WaitTimes {
  public:
   WaitTimes();
-  /// A wait for `message` took `took`. The longest one counts and fades by a sixteenth with each shorter one; a much longer one at
+  /// A wait for `op` took `took`. The longest one counts and fades by a sixteenth with each shorter one; a much longer one at
   /// most doubles it (beyond kUnit), so that a single stall is not taken for the usual.
-  void learn(const AwaitedMessage& message, std::chrono::nanoseconds took);
+  void learn(const OpInfo& op, std::chrono::nanoseconds took);
   /// The usual time for messages of this tag and size; nothing if none was awaited yet.
-  std::optional<std::chrono::nanoseconds> usual(const AwaitedMessage& message) const;
+  std::optional<std::chrono::nanoseconds> usual(const OpInfo& op) const;
 
   static constexpr std::chrono::milliseconds kUnit{250};
 
@@ -38,7 +31,7 @@ class WaitTimes {
     int size = 0;  // log2 of the bytes
     std::chrono::nanoseconds longest{0};
   };
-  const Entry* find(const AwaitedMessage& message) const;
+  const Entry* find(const OpInfo& op) const;
 
   std::vector<Entry> entries_;  // a few dozens; no more than there is room for at the start
 };
@@ -59,7 +52,7 @@ class Progress {
   /// The thread is at `activity` while this lives, then again at what it was at before. The end of a wait is learnt from.
   class Scope {
    public:
-    Scope(Progress& progress, Activity activity, AwaitedMessage message = {});
+    Scope(Progress& progress, Activity activity, const OpInfo& op = {});
     ~Scope();
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
@@ -67,13 +60,13 @@ class Progress {
    private:
     Progress& progress_;
     const Activity before_;
-    const AwaitedMessage message_before_;
-    const std::chrono::steady_clock::time_point begun_;
+    const OpInfo op_before_;
+    const std::chrono::steady_clock::time_point begun_;  // of kAwaiting
   };
 
   struct Sight {
     Activity activity = Activity::kElsewhere;
-    AwaitedMessage message;                         // of kPosting and kAwaiting
+    OpInfo op;                                      // of kPosting and kAwaiting
     uint64_t num_marks = 0;                         // scopes begun and ended
     std::optional<std::chrono::nanoseconds> usual;  // of kAwaiting: how long such a wait takes
     std::chrono::nanoseconds cpu_time{0};           // that the engine's thread had so far
@@ -83,7 +76,7 @@ class Progress {
  private:
   mutable std::mutex mutex_;  // guards all below
   Activity activity_ = Activity::kElsewhere;
-  AwaitedMessage message_;
+  OpInfo op_;
   uint64_t num_marks_ = 0;
   WaitTimes wait_times_;
   std::optional<clockid_t> cpu_clock_;  // of the thread that left kElsewhere last

@@ -51,7 +51,6 @@ class TraceSession {
   /// Of this run, for captures that start from now on.
   void set_roofs(double read_bytes_per_s, double flops_per_s);
 
-  bool is_recording() const { return state_ == State::kRecording; }
   bool is_idle() const { return state_ == State::kIdle; }
   /// The capture, once, when it is complete.
   std::optional<Capture> take();

@@ -8,8 +8,7 @@
 
 namespace ferry {
 
-/// A group whose user leaves marks in a Progress: which message it posts or waits for. Otherwise the group that it stands for; its
-/// operations must be waited for here.
+/// A group whose user leaves marks in a Progress: which message it posts or waits for. Otherwise the group that it stands for.
 class WatchedGroup final : public Group {
  public:
   /// Both outlive this.

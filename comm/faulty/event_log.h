@@ -3,7 +3,6 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
-#include <vector>
 
 namespace ferry {
 
@@ -17,12 +16,10 @@ class EventLog {
   /// was recorded in real time.
   void add(std::chrono::nanoseconds time, const std::string& line, const std::string& detail = {});
 
-  const std::vector<std::string>& lines() const { return lines_; }
   uint64_t hash() const { return hash_; }
 
  private:
-  Echo echo_;  // kStderr: also says each line at once, so that a crash shows what came before it
-  std::vector<std::string> lines_;
+  Echo echo_;                            // kStderr: also says each line at once, so that a crash shows what came before it
   uint64_t hash_ = 0xcbf29ce484222325U;  // FNV-1a of all lines without details
 };
 

@@ -16,11 +16,10 @@ constexpr std::chrono::hours kLongestWait{1};  // loading may take half an hour
 /// Holds the contract of comm/group.h against its users: a send's memory does not change under way, and what is unfinished is
 /// dropped only after a failure.
 struct FaultyGroup::Op : PendingOp {
-  Op(const FailureLatch& group_failure, const OpInfo& op_info) : failure(group_failure), info(op_info) {}
+  Op(const FailureLatch& group_failure, const OpInfo& op_info) : PendingOp(op_info), failure(group_failure) {}
   ~Op() override { FERRY_CHECK(is_finished || failure.is_set()) << describe(info) << " is dropped while it is under way"; }
 
   const FailureLatch& failure;
-  const OpInfo info;
   bool is_finished = false;
   // Of a send.
   std::span<const std::byte> sent;

@@ -46,19 +46,21 @@ uint64_t rest_slot(int tag, uint32_t number, uint64_t message_bytes) {
 
 struct GlooOp : PendingOp {
   GlooOp(const OpInfo& op_info, std::byte* op_memory, FrameTaker& frame_taker)
-      : info(op_info), memory(op_memory), taker(frame_taker) {}
-  GlooOp(const GlooOp&) = delete;
-  GlooOp& operator=(const GlooOp&) = delete;
-  ~GlooOp() override {
-    if (frame_buffer != nullptr) taker.release(*frame_buffer);
+      : PendingOp(op_info), memory(op_memory), taker(frame_taker) {}
+  ~GlooOp() override { take_back(); }
+
+  /// From here on the taker leaves the frame alone.
+  void take_back() {
+    if (is_with_taker) taker.release(*frame_buffer);
+    is_with_taker = false;
   }
 
   bool is_recv() const { return info.kind == OpInfo::Kind::kRecv; }
 
-  const OpInfo info;
   std::byte* const memory;       // the caller's, only read by a send
   FrameTaker& taker;             // the group's
-  bool has_frame = false;        // of a receive: what its frame says is done. The taker's until it has released it
+  bool is_with_taker = false;    // which may take the frame meanwhile
+  bool has_frame = false;        // of a receive: what its frame says is done. The taker's until it is taken back
   uint32_t number = 0;           // of the message, among those of its peer, tag and direction
   std::unique_ptr<Frame> frame;  // before the buffers, which use it
   std::unique_ptr<UnboundBuffer> frame_buffer;
@@ -118,19 +120,20 @@ class GlooGroup final : public Group {
       op->frame_buffer->recv(from.value, static_cast<uint64_t>(tag));
       if (fit == Fit::kExact && data.size() > kFrameBytes) post_rest(*op, data.size());
     });
-    if (fit == Fit::kUpTo && was_long_[stream_of(op->info)])
-      taker_.take(*op->frame_buffer, [this, &receive = *op] { take_early(receive); });
+    op->is_with_taker = fit == Fit::kUpTo && was_long_[stream_of(op->info)];
+    if (op->is_with_taker) taker_.take(*op->frame_buffer, [this, &receive = *op] { take_early(receive); });
     return op;
   }
 
   std::size_t wait(PendingOp& pending, Deadline deadline) override {
     auto& op = dynamic_cast<GlooOp&>(pending);
-    taker_.release(*op.frame_buffer);
+    op.take_back();
+    failure_.throw_if_set();  // also where the taker has left nothing to wait for
     if (!op.has_frame) {
-      wait(op, *op.frame_buffer, deadline);
+      wait_for_buffer(op, *op.frame_buffer, deadline);
       if (op.is_recv()) take_frame(op);
     }
-    if (op.rest_buffer != nullptr) wait(op, *op.rest_buffer, deadline);
+    if (op.rest_buffer != nullptr) wait_for_buffer(op, *op.rest_buffer, deadline);
     if (!op.is_recv()) return op.info.bytes;
     const auto bytes = static_cast<std::size_t>(op.frame->message_bytes);
     was_long_[stream_of(op.info)] = bytes > kFrameBytes;
@@ -188,18 +191,19 @@ class GlooGroup final : public Group {
     if (bytes > kFrameBytes && op.rest_buffer == nullptr) start(op, [&] { post_rest(op, bytes); });
   }
 
-  /// On the taker's thread. What fails has set failure_, and the op's wait throws it.
+  /// On the taker's thread. What fails has set failure_, which every wait throws, also the one that the group's thread is in.
   void take_early(GlooOp& op) {
     try {
       take_frame(op);
       op.has_frame = true;
     } catch (const Error&) {
       FERRY_CHECK(failure_.is_set());
+      const std::scoped_lock lock(wait_mutex_);
+      wake();
     }
   }
 
-  /// Waits for one of the op's buffers.
-  void wait(const GlooOp& op, UnboundBuffer& buffer, Deadline deadline) {
+  void wait_for_buffer(const GlooOp& op, UnboundBuffer& buffer, Deadline deadline) {
     begin_wait(op, buffer, deadline);
     bool is_done = false;
     std::string error_text;

@@ -21,8 +21,8 @@ struct GlooOptions {
 /// Throws Error{kInvalidArgument} for an unusable net_interface and Error{kUnavailable} or {kDeadlineExceeded} for a rank that
 /// cannot be reached. Makes the process ignore SIGPIPE if it would die of it.
 ///
-/// A message of more than 64 KiB for a receive of Fit::kUpTo costs a round trip more: what is above is sent once the receiver, in
-/// its wait(), knows the length and asks for it.
+/// A message of more than 64 KiB for a receive of Fit::kUpTo costs a round trip more: what is above is sent once the receiver
+/// knows the length and asks for it, in its wait(), or while it is busy if the message before was as long.
 ///
 /// A deadline that passes in wait() closes all connections of the group (gloo knows no milder way): peers then see this rank as
 /// lost. The death of any peer fails the whole group, whomever the current wait is for, so that the error names the dead rank.

@@ -50,7 +50,12 @@ constexpr std::size_t kNameBytes = 64;
 /// -1 and a line on stderr where the system has no room.
 int make_shared_file(const char* name, std::size_t bytes) {
   const int file = shm_open(name, O_RDWR | O_CREAT | O_EXCL, S_IRUSR | S_IWUSR);
-  const int error = file < 0 ? errno : posix_fallocate(file, 0, static_cast<off_t>(bytes));
+  int error = errno;
+  if (file >= 0) {
+    do {
+      error = posix_fallocate(file, 0, static_cast<off_t>(bytes));
+    } while (error == EINTR);
+  }
   if (error == 0) return file;
   std::fprintf(stderr, "ferry: no shared memory to wake neighbours with (%zu bytes in /dev/shm: %s); they look now and then\n",
                bytes, std::strerror(error));
@@ -68,8 +73,8 @@ void* map_shared(MPI_Comm host, std::size_t bytes) {
   std::array<char, kNameBytes> name{};
   std::snprintf(name.data(), name.size(), "/ferry-%d-%lld", static_cast<int>(getpid()),
                 static_cast<long long>(std::chrono::steady_clock::now().time_since_epoch().count()));
-  int file = -1;
-  if (rank == 0 && (file = make_shared_file(name.data(), bytes)) < 0) name[0] = '\0';
+  int file = rank == 0 ? make_shared_file(name.data(), bytes) : -1;
+  if (rank == 0 && file < 0) name[0] = '\0';
   MPI_Bcast(name.data(), static_cast<int>(name.size()), MPI_CHAR, 0, host);
   if (rank != 0 && name[0] != '\0') file = shm_open(name.data(), O_RDWR, 0);
   void* memory = file < 0 ? MAP_FAILED : mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);

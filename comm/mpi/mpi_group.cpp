@@ -44,9 +44,7 @@ bool mpi_is_usable() {
 }
 
 struct MpiOp : PendingOp {
-  MpiOp(const OpInfo& op_info, std::vector<MpiOp*>& unfinished_sends) : info(op_info), sends(unfinished_sends) {}
-  MpiOp(const MpiOp&) = delete;
-  MpiOp& operator=(const MpiOp&) = delete;
+  MpiOp(const OpInfo& op_info, std::vector<MpiOp*>& unfinished_sends) : PendingOp(op_info), sends(unfinished_sends) {}
 
   // An unfinished receive is withdrawn, so that a late message is not written to memory that its owner has freed.
   ~MpiOp() override {
@@ -58,7 +56,6 @@ struct MpiOp : PendingOp {
 
   bool is_send() const { return info.kind == OpInfo::Kind::kSend; }
 
-  const OpInfo info;
   std::vector<MpiOp*>& sends;  // the group's
   MPI_Request request = MPI_REQUEST_NULL;
   std::size_t num_moved = 0;  // bytes, once it is done

@@ -32,8 +32,8 @@ void require_descriptors() {
   constexpr rlim_t kEnough = 64;
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= kEnough) return;
-  limit.rlim_cur = limit.rlim_max;
-  if (limit.rlim_cur >= kEnough && setrlimit(RLIMIT_NOFILE, &limit) == 0) return;
+  const rlimit raised{limit.rlim_max, limit.rlim_max};
+  if (raised.rlim_cur >= kEnough && setrlimit(RLIMIT_NOFILE, &raised) == 0) return;
   throw Error(ErrorCode::kResourceExhausted, "[mpi] this process may have " + std::to_string(limit.rlim_cur) +
                                                  " files open (ulimit -n); a rank of a job needs " + std::to_string(kEnough));
 }

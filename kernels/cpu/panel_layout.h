@@ -53,7 +53,6 @@ constexpr int64_t panel_bytes(WeightType type, int64_t k) {
 struct PanelColumns {
   int64_t n;      // rows of W
   bool is_gated;  // rows 0 ‥ n/2-1 are gates, the rest their ups
-  int64_t per_half() const { return is_gated ? n / 2 : n; }
   int64_t num_panels() const { return is_gated ? (n / 2 + kHalfCols - 1) / kHalfCols : (n + kPanelCols - 1) / kPanelCols; }
   /// The row of W in `lane` of a half, or -1 for padding.
   int64_t row_of(int64_t panel, int64_t half, int64_t lane) const {

@@ -14,7 +14,7 @@ namespace ferry {
 /// The files' times are the timeline's plus this: readers drop what happens at 0.
 inline constexpr int64_t kTraceStartNs = 1'000'000;
 
-/// "step", "comp", "host", "wait", "comm", "request", "counter": what viewers colour by and queries select.
+/// "step", "section", "comp", "host", "wait", "comm", "request", "counter": what viewers colour by and queries select.
 const char* category_name(ZoneKind kind);
 
 /// One thing said about a slice: a number, or a text if there is one. Names and texts live as long as the report's input.

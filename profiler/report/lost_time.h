@@ -47,7 +47,6 @@ struct WaitParts {
   int64_t not_running = 0;  // it was stopped or waited for a core
   int64_t taking = 0;       // it was back: the coordinator took replies in, or did not run itself
 
-  int64_t total() const { return experts + wire + not_running + taking; }
   void add(const WaitParts& other);
 };
 

@@ -55,9 +55,8 @@ Table make_phase_view(const ReportInput& input) {
           "The coordinator's wall time; computing + exposed + free = wall. Starved: no step runs although a request waits; "
           "idle: none waits; aside: the program was busy with itself, as a benchmark that measures the roofs is. Steps that a "
           "benchmark warms up with, and those of each size, are rows of their own. A step that began before the capture is in "
-          "no row. waits: of the coordinator for replies, by what the last worker's was waiting for then: its experts, the "
-          "wire, "
-          "or that it ran at all.",
+          "no row. waits: of the coordinator for replies, by what the last reply was waiting for: its experts, the wire, or "
+          "that its worker ran at all.",
       .columns = {{"phase"},
                   {"steps"},
                   {"tokens"},

@@ -46,12 +46,6 @@ double incomplete_beta(double a, double b, double x) {
   return x < (a + 1) / (a + b + 2) ? front * beta_fraction(a, b, x) / a : 1 - front * beta_fraction(b, a, 1 - x) / b;
 }
 
-std::string describe(const char* test, double value, double limit) {
-  char text[80];
-  std::snprintf(text, sizeof text, "%s %.2f %s %.2f", test, value, value > limit ? ">" : "<=", limit);
-  return text;
-}
-
 }  // namespace
 
 double mean(std::span<const double> values) {
@@ -96,25 +90,6 @@ std::optional<Welch> welch_test(std::span<const double> before, std::span<const 
   test.degrees = (x + y) * (x + y) / (x * x / (m - 1) + y * y / (n - 1));
   test.p = incomplete_beta(test.degrees / 2, 0.5, test.degrees / (test.degrees + test.t * test.t));
   return test;
-}
-
-std::optional<OutlierTest> test_largest(std::vector<double> values) {
-  // Dixon's r10 for 3, 4, … values: Rorabacher, Analytical Chemistry 63 (1991), the two-sided 99 % column.
-  constexpr double kDixon[] = {.994, .926, .821, .740, .680, .634, .598, .568, .542, .522, .503, .488, .475, .463,
-                               .452, .442, .433, .425, .418, .411, .404, .399, .393, .388, .384, .380, .376, .372};
-  if (values.size() < 3) return std::nullopt;
-  std::sort(values.begin(), values.end());
-  const double smallest = values.front(), largest = values.back();
-  if (largest <= smallest) return std::nullopt;
-  values.pop_back();
-  const std::size_t row = values.size() - 2;
-  if (row < std::size(kDixon)) {
-    const double q = (largest - values.back()) / (largest - smallest);
-    return OutlierTest{q > kDixon[row], describe("Dixon Q", q, kDixon[row])};
-  }
-  const double sigma = std::sqrt(squares(values) / static_cast<double>(values.size() - 1));
-  const double distance = sigma > 0 ? (largest - mean(values)) / sigma : 1e3;
-  return OutlierTest{distance > 3, describe("sigma", distance, 3)};
 }
 
 }  // namespace ferry

@@ -29,13 +29,4 @@ struct Welch {
 /// Absent with fewer than two values on a side, or if neither side varies at all.
 std::optional<Welch> welch_test(std::span<const double> before, std::span<const double> after);
 
-/// Whether the largest of some values is no member of the family: Dixon's Q at 99.5 % one-sided (3 to 30 values), the other
-/// values' mean + 3 sigma above.
-struct OutlierTest {
-  bool is_outlier = false;
-  std::string text;  // "Dixon Q 0.99 > 0.93"
-};
-/// Absent with fewer than three values or if all are equal.
-std::optional<OutlierTest> test_largest(std::vector<double> values);
-
 }  // namespace ferry

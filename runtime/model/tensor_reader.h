@@ -60,8 +60,6 @@ class TensorReader {
                            const std::optional<WeightType>& quantized = std::nullopt, WeightUse use = WeightUse::kPlain);
   /// Whether the quantised matrices are in panels.
   bool in_panels() const { return in_panels_; }
-  /// Marks without reading.
-  void mark_used(const std::string& name) { used_.insert(name); }
   bool is_used(std::string_view name) const { return used_.contains(std::string(name)); }
 
   /// The values as f32; exact for both stored types.

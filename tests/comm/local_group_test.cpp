@@ -41,7 +41,7 @@ class RefusingGroup final : public Group {
 
  private:
   struct CountedOp : PendingOp {
-    explicit CountedOp(int* count) : num_alive(count) { ++*num_alive; }
+    explicit CountedOp(int* count) : PendingOp({}), num_alive(count) { ++*num_alive; }
     ~CountedOp() override { --*num_alive; }
     int* num_alive;
   };

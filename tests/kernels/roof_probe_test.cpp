@@ -89,11 +89,17 @@ TEST(Roof, TheReadRoofIsThatOfTheFastestWayToRead) {
   ThreadPool pool(2);
   RoofProbe roof(pool, std::size_t{4} << 20);
   for (const std::size_t bytes : {std::size_t{1}, std::size_t{100'000}, std::size_t{4} << 20, std::size_t{1} << 30}) {
-    const double best = roof.read_bytes_per_s(bytes);
-    EXPECT_GT(best, 0);
-    for (const ReadSharing sharing : {ReadSharing::kParts, ReadSharing::kPieces}) {
-      for (const ReadPattern pattern : kReadPatterns) EXPECT_LE(roof.read_bytes_per_s(bytes, sharing, pattern), 2 * best);
+    bool is_best = false;  // unless a neighbour leaves between the two
+    for (int i = 0; i < 20 && !is_best; ++i) {
+      const double best = roof.read_bytes_per_s(bytes);
+      ASSERT_GT(best, 0);
+      is_best = true;
+      for (const ReadSharing sharing : {ReadSharing::kParts, ReadSharing::kPieces}) {
+        for (const ReadPattern pattern : kReadPatterns)
+          is_best = is_best && roof.read_bytes_per_s(bytes, sharing, pattern) <= 2 * best;
+      }
     }
+    EXPECT_TRUE(is_best) << bytes;
   }
 }
 

@@ -49,25 +49,5 @@ TEST(StatisticsTest, WelchNeedsValuesThatVary) {
   EXPECT_FALSE(welch_test(std::vector<double>{1, 1}, std::vector<double>{1, 1}).has_value());
 }
 
-TEST(StatisticsTest, DixonTellsAnOutlierFromSpread) {
-  const auto clear = test_largest({10, 11, 10.5, 10.2, 90});
-  ASSERT_TRUE(clear.has_value());
-  EXPECT_TRUE(clear->is_outlier) << clear->text;
-  const auto spread = test_largest({10, 30, 50, 70, 90});
-  ASSERT_TRUE(spread.has_value());
-  EXPECT_FALSE(spread->is_outlier) << spread->text;
-  EXPECT_FALSE(test_largest({1, 2}).has_value());
-  EXPECT_FALSE(test_largest({5, 5, 5}).has_value());
-}
-
-TEST(StatisticsTest, SigmaAboveThirtyValues) {
-  std::vector<double> values;
-  for (int i = 0; i < 41; ++i) values.push_back(100 + i % 3);
-  values.push_back(103);
-  EXPECT_FALSE(test_largest(values)->is_outlier);
-  values.back() = 150;
-  EXPECT_TRUE(test_largest(values)->is_outlier);
-}
-
 }  // namespace
 }  // namespace ferry

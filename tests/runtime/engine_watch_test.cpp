@@ -143,7 +143,7 @@ TEST(WaitTimes, AreKeptByTagAndSize) {
 
 TEST(WaitTimes, FollowTheLongestAndForgetAStall) {
   WaitTimes times;
-  const AwaitedMessage message{.tag = 1, .bytes = 64};
+  const OpInfo message{.peer = Rank{1}, .tag = 1, .bytes = 64};
   times.learn(message, milliseconds(10));
   times.learn(message, seconds(60));
   EXPECT_LT(*times.usual(message), milliseconds(300));
@@ -161,7 +161,7 @@ TEST(Progress, ScopesNestAndCount) {
     {
       const Progress::Scope posting(progress, Activity::kPosting, {.peer = Rank{2}, .tag = 1, .bytes = 77});
       EXPECT_EQ(progress.look().activity, Activity::kPosting);
-      EXPECT_EQ(progress.look().message.bytes, 77U);
+      EXPECT_EQ(progress.look().op.bytes, 77U);
     }
     EXPECT_EQ(progress.look().activity, Activity::kComputing);
     EXPECT_EQ(progress.look().num_marks, 3U);
@@ -179,9 +179,9 @@ TEST(WatchedGroup, MarksWaitsAndCarriesMessages) {
   std::atomic<bool> has_looked{false};
   std::thread peer([&] {
     while (progress.look().activity != Activity::kAwaiting) std::this_thread::yield();
-    EXPECT_EQ(progress.look().message.peer, Rank{1});
-    EXPECT_EQ(progress.look().message.tag, 5);
-    EXPECT_EQ(progress.look().message.bytes, 8U);
+    EXPECT_EQ(progress.look().op.peer, Rank{1});
+    EXPECT_EQ(progress.look().op.tag, 5);
+    EXPECT_EQ(progress.look().op.bytes, 8U);
     has_looked = true;
     const auto send = groups[1]->isend(out, Rank{0}, 5);
     groups[1]->wait(*send, std::chrono::steady_clock::now() + seconds(60));
@@ -216,7 +216,8 @@ TEST(EngineWatch, TellsOfAStallAndOfItsEndAndOfADeadEngine) {
     const Progress::Scope posting(progress, Activity::kPosting, {.peer = Rank{3}, .tag = 1, .bytes = 55});
     wait_for(num_overdue);
     ASSERT_TRUE(watch.complaint());
-    EXPECT_NE(watch.complaint()->find("55 bytes and rank 3"), std::string::npos) << *watch.complaint();
+    EXPECT_NE(watch.complaint()->find("posting the send of 55 bytes to rank 3 (tag 1)"), std::string::npos)
+        << *watch.complaint();
   }
   wait_for(num_recovered);
   EXPECT_FALSE(watch.complaint());

@@ -1,8 +1,5 @@
 #include "runtime/server/http/http_server.h"
 
-#include <fcntl.h>
-#include <sys/resource.h>
-
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -14,6 +11,7 @@
 #include "runtime/server/health_route.h"
 #include "tests/runtime/server/http/raw_client.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/few_descriptors.h"
 
 namespace ferry {
 namespace {
@@ -316,22 +314,15 @@ TEST_F(HttpServerTest, AcceptsAgainAfterDescriptorsHaveRunOut) {
   serve();
   expect_alive();
   std::vector<RawClient> clients(3);
-  rlimit before{};
-  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-  rlimit few = before;
-  few.rlim_cur = 400;
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
-  std::vector<int> taken;
-  for (int fd = 0; (fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0;) taken.push_back(fd);
-  EXPECT_EQ(errno, EMFILE);
-  for (RawClient& one : clients) {
-    one.connect(server_->address());
-    one.send("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  {
+    const test::NoDescriptors none;
+    for (RawClient& one : clients) {
+      one.connect(server_->address());
+      one.send("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // so that accepting fails
   }
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // so that accepting fails
-  for (const int fd : taken) ::close(fd);
   for (RawClient& one : clients) EXPECT_EQ(status_of(one.read_answer()), 200);
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
   expect_alive();
 }
 
