@@ -171,6 +171,7 @@ void TraceSession::finish() {
       capture_.ranks.push_back(decode(peer));
     }
     std::vector<std::byte>().swap(peer.bytes);
+    std::vector<ClockExchange>().swap(peer.exchanges);
   }
   if (is_snapshot_) cut_to_held_steps();
   state_ = State::kComplete;
@@ -235,7 +236,7 @@ void TraceSession::sample_clocks(int count) {
     for (int i = 0; i < count; ++i) {
       const int64_t sent_ns = now_ns();
       const TraceReply reply = command(peer, {.op = TraceCommand::Op::kReadClock});
-      peer.exchanges.push_back({.sent_ns = sent_ns, .rank_ns = reply.clock_ns, .received_ns = now_ns()});
+      keep_exchange(peer.exchanges, {.sent_ns = sent_ns, .rank_ns = reply.clock_ns, .received_ns = now_ns()});
     }
   }
 }
