@@ -43,7 +43,7 @@ TEST_F(RecorderMemoryTest, ACaptureTakesWhatItsSpansNeed) {
 TEST_F(RecorderMemoryTest, SpansThatHaveNoMemoryAreCounted) {
   constexpr int64_t kSpans = 5000;
   recorder().start({});
-  const test::LittleMemory little(kChunkBytes - 1);
+  const test::LittleMemory little(kChunkBytes - 1, test::Whose::kAllThreads);
   record_spans(kSpans);
   const RankCapture capture = recorder().stop();
   for (const ThreadCapture& thread : capture.threads) {

@@ -2,6 +2,7 @@
 
 #include <malloc.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <limits>
@@ -14,11 +15,12 @@ constexpr int64_t kNoBound = std::numeric_limits<int64_t>::max();
 std::atomic<int64_t> g_num_allocations = 0;
 std::atomic<int64_t> g_num_live_bytes = 0;
 std::atomic<int64_t> g_most_bytes = kNoBound;
+thread_local constinit int64_t t_most_bytes = kNoBound;  // of this thread
 
 void* allocate(std::size_t bytes, std::size_t alignment) {
   g_num_allocations.fetch_add(1, std::memory_order_relaxed);
   const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
-  const bool fits = static_cast<int64_t>(bytes) <= g_most_bytes.load(std::memory_order_relaxed);
+  const bool fits = static_cast<int64_t>(bytes) <= std::min(t_most_bytes, g_most_bytes.load(std::memory_order_relaxed));
   void* memory = fits ? std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded) : nullptr;
   if (memory == nullptr) throw std::bad_alloc();
   g_num_live_bytes.fetch_add(static_cast<int64_t>(malloc_usable_size(memory)), std::memory_order_relaxed);
@@ -47,7 +49,16 @@ namespace ferry::test {
 int64_t num_allocations() { return g_num_allocations.load(); }
 int64_t num_live_bytes() { return g_num_live_bytes.load(); }
 
-LittleMemory::LittleMemory(int64_t most_bytes) { g_most_bytes = most_bytes; }
-LittleMemory::~LittleMemory() { g_most_bytes = kNoBound; }
+LittleMemory::LittleMemory(int64_t most_bytes, Whose whose) {
+  if (whose == Whose::kThisThreads) {
+    t_most_bytes = most_bytes;
+  } else {
+    g_most_bytes = most_bytes;
+  }
+}
+LittleMemory::~LittleMemory() {
+  t_most_bytes = kNoBound;
+  g_most_bytes = kNoBound;
+}
 
 }  // namespace ferry::test

@@ -10,10 +10,12 @@ int64_t num_allocations();
 /// What is allocated at the moment.
 int64_t num_live_bytes();
 
-/// While it lives, operator new has no memory for more than `most_bytes` at once, in any thread.
+enum class Whose { kThisThreads, kAllThreads };
+
+/// While it lives, operator new has no memory for more than `most_bytes` at once. One at a time.
 class LittleMemory {
  public:
-  explicit LittleMemory(int64_t most_bytes);
+  explicit LittleMemory(int64_t most_bytes, Whose whose = Whose::kThisThreads);
   ~LittleMemory();
   LittleMemory(const LittleMemory&) = delete;
   LittleMemory& operator=(const LittleMemory&) = delete;
