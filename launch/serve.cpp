@@ -121,6 +121,7 @@ int run_serve(const Options& options, Cluster& cluster) {
   }
   coordinator.set_on_failure({});
   engine.watch().set_on_change({});
+  profile.leave();  // calls that wait for files would keep the servers from stopping
   server.shutdown(kFailureGrace);
   const std::optional<Error> failure = coordinator.failure();
   if (failure) throw *failure;

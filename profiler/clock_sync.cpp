@@ -104,6 +104,15 @@ void obey_causality(const RankCapture& coordinator, RankCapture& rank) {
   rank.alignment.bound_ns += std::abs(static_cast<double>(shift));
 }
 
+void keep_exchange(std::vector<ClockExchange>& exchanges, const ClockExchange& exchange) {
+  if (exchanges.size() >= kMaxExchanges) {
+    const std::size_t num_kept = (exchanges.size() + 1) / 2;
+    for (std::size_t i = 1; i < num_kept; ++i) exchanges[i] = exchanges[2 * i];
+    exchanges.resize(num_kept);
+  }
+  exchanges.push_back(exchange);
+}
+
 double ClockExchange::offset_ns() const {
   return static_cast<double>(sent_ns - rank_ns) + static_cast<double>(received_ns - sent_ns) / 2;
 }

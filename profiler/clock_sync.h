@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -22,6 +23,11 @@ struct ClockExchange {
   /// Coordinator's clock minus the rank's, if the answer was halfway.
   double offset_ns() const;
 };
+
+/// How many exchanges of a capture are kept at most; what is dropped when there are more is spread over its time.
+constexpr std::size_t kMaxExchanges = 4096;
+/// Appends `exchange` to the earlier ones, of which every second one goes first if there are kMaxExchanges.
+void keep_exchange(std::vector<ClockExchange>& exchanges, const ClockExchange& exchange);
 
 /// The line through the quickest exchanges, and how far from it the truth can be: half their round trip plus what they stray.
 /// With exchanges in one burst only the drift is taken to be 0. Needs at least one exchange.

@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <exception>
 #include <fstream>
 #include <iterator>
+#include <new>
 #include <utility>
 
 #include "profiler/span.h"
@@ -55,6 +57,16 @@ double measure_span_cost() {
   return static_cast<double>(now_ticks() - begin) / kSpans;  // in ticks; the caller knows their length
 }
 
+/// False if there is no memory.
+bool add_chunk(std::vector<std::vector<SpanRecord>>& chunks, std::size_t num_records) try {
+  std::vector<SpanRecord> chunk;
+  chunk.reserve(num_records);
+  chunks.push_back(std::move(chunk));
+  return true;
+} catch (const std::bad_alloc&) {
+  return false;
+}
+
 }  // namespace
 
 std::string kernel_boot_id() {
@@ -71,7 +83,7 @@ Recorder& recorder() {
 
 Recorder::~Recorder() {
   detail::trace_level = static_cast<int8_t>(TraceLevel::kOff);
-  if (drainer_.joinable()) stop();
+  discard();
 }
 
 void Recorder::register_thread(const std::string& name, ThreadRole role) {
@@ -117,8 +129,9 @@ void Recorder::start(const CaptureOptions& options) {
     thread->num_lost = 0;
     thread->chunks.clear();
   }
+  drained_.reserve(kRingRecords);
+  drainer_ = std::thread([this] { run_drain(); });  // waits for the lock; from here on nothing throws
   is_capturing_ = true;
-  drainer_ = std::thread([this] { run_drain(); });
   begin_ = now_ticks();
   detail::trace_level = static_cast<int8_t>(std::max(options.level, idle_level_));
 }
@@ -126,35 +139,65 @@ void Recorder::start(const CaptureOptions& options) {
 RankCapture Recorder::stop() {
   std::thread drainer;
   RankCapture capture;
+  std::exception_ptr failure;
   {
     const std::scoped_lock lock(mutex_);
     if (!is_capturing_) throw Error(ErrorCode::kFailedPrecondition, "no capture is running; start one first");
-    detail::trace_level = static_cast<int8_t>(idle_level_);
-    capture = describe();
-    capture.begin = begin_;
-    capture.end = now_ticks();
-    drain();
-    is_capturing_ = false;
-    for (const std::unique_ptr<ThreadTrace>& thread : threads_) {
-      ThreadCapture kept{.name = thread->name, .tid = thread->tid, .num_lost = thread->num_lost, .records = {}};
-      std::size_t num_records = 0;
-      for (const auto& chunk : thread->chunks) num_records += chunk.size();
-      kept.records.reserve(num_records);
-      for (auto& chunk : thread->chunks) {
-        kept.records.insert(kept.records.end(), chunk.begin(), chunk.end());
-        std::vector<SpanRecord>().swap(chunk);
-      }
-      thread->chunks.clear();
-      // A thread that was interrupted while it wrote a span may have come in just now with an old one.
-      std::erase_if(kept.records, [&](const SpanRecord& record) { return record.end < begin_; });
-      capture.threads.push_back(std::move(kept));
+    try {
+      capture = collect();
+    } catch (...) {  // memory ran out
+      failure = std::current_exception();
     }
-    std::erase_if(threads_, [](const auto& thread) { return thread->is_retired; });
-    drainer.swap(drainer_);
+    drainer = end_capture();
   }
   stopped_.notify_all();
   drainer.join();
+  if (failure) std::rethrow_exception(failure);
   return capture;
+}
+
+void Recorder::discard() noexcept {
+  std::thread drainer;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (!is_capturing_) return;
+    drainer = end_capture();
+  }
+  stopped_.notify_all();
+  drainer.join();
+}
+
+/// The capture until now, moved out of the recorder's memory. Under mutex_.
+RankCapture Recorder::collect() {
+  detail::trace_level = static_cast<int8_t>(idle_level_);
+  RankCapture capture = describe();
+  capture.begin = begin_;
+  capture.end = now_ticks();
+  drain();
+  for (const std::unique_ptr<ThreadTrace>& thread : threads_) {
+    ThreadCapture kept{.name = thread->name, .tid = thread->tid, .num_lost = thread->num_lost, .records = {}};
+    std::size_t num_records = 0;
+    for (const auto& chunk : thread->chunks) num_records += chunk.size();
+    kept.records.reserve(num_records);
+    for (auto& chunk : thread->chunks) {
+      kept.records.insert(kept.records.end(), chunk.begin(), chunk.end());
+      std::vector<SpanRecord>().swap(chunk);
+    }
+    // A thread that was interrupted while it wrote a span may have come in just now with an old one.
+    std::erase_if(kept.records, [&](const SpanRecord& record) { return record.end < begin_; });
+    capture.threads.push_back(std::move(kept));
+  }
+  return capture;
+}
+
+/// From here on none runs. Under mutex_; the caller wakes the thread that is returned and joins it without the lock.
+std::thread Recorder::end_capture() noexcept {
+  detail::trace_level = static_cast<int8_t>(idle_level_);
+  is_capturing_ = false;
+  for (const std::unique_ptr<ThreadTrace>& thread : threads_) std::vector<std::vector<SpanRecord>>().swap(thread->chunks);
+  std::vector<SpanRecord>().swap(drained_);
+  std::erase_if(threads_, [](const auto& thread) { return thread->is_retired; });
+  return std::exchange(drainer_, {});
 }
 
 bool Recorder::is_capturing() const {
@@ -222,15 +265,29 @@ void Recorder::run_drain() {
 void Recorder::drain() {
   for (const std::unique_ptr<ThreadTrace>& thread : threads_) {
     if (thread->next == thread->buffer->num_written()) continue;
-    std::vector<SpanRecord> records;
-    thread->next = thread->buffer->read(thread->next, records, thread->num_lost);
-    const int64_t room = (options_.max_bytes - held_bytes_) / static_cast<int64_t>(sizeof(SpanRecord));
-    const auto kept = std::min<std::size_t>(records.size(), static_cast<std::size_t>(std::max<int64_t>(room, 0)));
-    thread->num_lost += records.size() - kept;
-    records.resize(kept);
-    held_bytes_ += static_cast<int64_t>(kept * sizeof(SpanRecord));
-    if (kept > 0) thread->chunks.push_back(std::move(records));
+    drained_.clear();
+    thread->next = thread->buffer->read(thread->next, drained_, thread->num_lost);
+    thread->num_lost += drained_.size() - keep(*thread, drained_);
   }
+}
+
+/// Appends `records` to the thread's chunks as long as there is room; how many it were. Under mutex_.
+std::size_t Recorder::keep(ThreadTrace& thread, std::span<const SpanRecord> records) {
+  const int64_t room = std::max<int64_t>(options_.max_bytes - held_bytes_, 0) / static_cast<int64_t>(sizeof(SpanRecord));
+  std::size_t num_kept = std::min(records.size(), static_cast<std::size_t>(room));
+  std::span<const SpanRecord> left = records.first(num_kept);
+  while (!left.empty()) {
+    if (thread.chunks.empty() || thread.chunks.back().size() == thread.chunks.back().capacity()) {
+      if (!add_chunk(thread.chunks, std::min(kChunkRecords, static_cast<std::size_t>(room)))) break;
+    }
+    std::vector<SpanRecord>& chunk = thread.chunks.back();
+    const auto next = left.first(std::min(left.size(), chunk.capacity() - chunk.size()));
+    chunk.insert(chunk.end(), next.begin(), next.end());
+    left = left.subspan(next.size());
+  }
+  num_kept -= left.size();
+  held_bytes_ += static_cast<int64_t>(num_kept * sizeof(SpanRecord));
+  return num_kept;
 }
 
 }  // namespace ferry

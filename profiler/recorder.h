@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -25,7 +26,8 @@ extern thread_local constinit TraceBuffer* trace_buffer;
 
 /// What this process records, one for all its threads. Every registered thread has a ring that always holds its latest spans
 /// (the flight recorder). While a capture runs, a thread of the recorder's own moves them to memory of a fixed bound, so that
-/// a capture can be longer than the rings; what does not fit is counted.
+/// a capture can be longer than the rings; what does not fit is counted. Beside the spans it takes up to 64 KiB a thread and the
+/// size of one ring.
 ///
 ///   recorder().register_thread("engine");
 ///   recorder().start({.level = TraceLevel::kOperators});
@@ -35,7 +37,8 @@ extern thread_local constinit TraceBuffer* trace_buffer;
 /// Any thread may call any method.
 class Recorder {
  public:
-  static constexpr std::size_t kRingRecords = std::size_t{1} << 16;  // 2 MiB a thread
+  static constexpr std::size_t kRingRecords = std::size_t{1} << 16;   // 2 MiB a thread
+  static constexpr std::size_t kChunkRecords = std::size_t{1} << 11;  // 64 KiB, by which a capture's memory grows
 
   struct CaptureOptions {
     TraceLevel level = TraceLevel::kOperators;
@@ -55,11 +58,14 @@ class Recorder {
   /// What is recorded while no capture runs: kSteps feeds the flight recorder, kOff nothing.
   void set_idle_level(TraceLevel level);
 
-  /// Begins a capture. Throws Error{kFailedPrecondition} if one runs.
+  /// Begins a capture. Throws Error{kFailedPrecondition} if one runs, and what the system throws that has no memory or no thread
+  /// for it; then none runs.
   void start(const CaptureOptions& options);
   /// Ends the capture and hands it over; rank, alignment and expert counts are the caller's to fill in. Throws
-  /// Error{kFailedPrecondition} if none runs.
+  /// Error{kFailedPrecondition} if none runs, and std::bad_alloc if there is no memory for it; then it is given up.
   RankCapture stop();
+  /// Ends the capture, if one runs, and gives up what it holds.
+  void discard() noexcept;
   bool is_capturing() const;
 
   /// What the rings hold now, whether a capture runs or not: from the moment on since which every thread's ring holds everything.
@@ -92,11 +98,14 @@ class Recorder {
     // Of the capture that runs.
     uint64_t next = 0;  // number of the first record not yet moved
     uint64_t num_lost = 0;
-    std::vector<std::vector<SpanRecord>> chunks;
+    std::vector<std::vector<SpanRecord>> chunks;  // of up to kChunkRecords each, full but the last
   };
 
   void run_drain();
   void drain();
+  std::size_t keep(ThreadTrace& thread, std::span<const SpanRecord> records);
+  RankCapture collect();
+  std::thread end_capture() noexcept;
   RankCapture describe() const;
 
   const TickCalibration calibration_;
@@ -107,6 +116,7 @@ class Recorder {
   bool is_capturing_ = false;
   CaptureOptions options_;
   int64_t held_bytes_ = 0;
+  std::vector<SpanRecord> drained_;  // of one ring; has room for all it can hold
   uint64_t begin_ = 0;
   int64_t preemptions_at_begin_ = 0;
   double span_cost_ns_ = 0;

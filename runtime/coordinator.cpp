@@ -96,9 +96,10 @@ class Coordinator::Impl {
   void drain(std::chrono::milliseconds timeout);
   void fail(const std::string& reason);
   void between_steps(const std::function<void(Engine&)>& action);
-  void set_on_capture(std::function<void(Capture)> on_capture) {
+  void set_on_capture(std::function<void(Capture)> on_capture, std::function<void(const std::string&)> on_give_up) {
     const std::scoped_lock lock(mutex_);
     on_capture_ = std::move(on_capture);
+    on_give_up_ = std::move(on_give_up);
   }
 
   EngineLoad load() const {
@@ -147,7 +148,8 @@ class Coordinator::Impl {
   std::set<RequestNumber> aborts_;                         // of open ones
   std::deque<std::packaged_task<void(Engine&)>> actions_;  // for between steps
   std::function<void(Capture)> on_capture_;
-  std::string lost_reason_;  // set by fail()
+  std::function<void(const std::string&)> on_give_up_;  // of captures
+  std::string lost_reason_;                             // set by fail()
   bool draining_ = false;
   bool stop_ = false;
   std::optional<Error> refusal_;  // the failure, from the moment it happens
@@ -338,9 +340,13 @@ void Coordinator::Impl::run_actions(std::unique_lock<std::mutex>& lock) {
   }
 }
 
-/// Lets a capture take its turn; hands a finished one over. True while it wants more turns.
+/// Lets a capture take its turn; hands a finished one over, or says why there will be none. True while it wants more turns.
 bool Coordinator::Impl::trace(bool ran_step) {
   const bool wants_more = engine_.trace().work(ran_step);
+  if (const std::optional<std::string> why = engine_.trace().take_complaint()) {
+    const std::scoped_lock lock(mutex_);
+    if (on_give_up_) on_give_up_(*why);
+  }
   if (std::optional<Capture> capture = engine_.trace().take()) {
     const std::scoped_lock lock(mutex_);
     if (on_capture_) on_capture_(std::move(*capture));
@@ -470,7 +476,9 @@ void Coordinator::Impl::save_trace() {
   try {
     engine_.trace().abandon_workers();
     trace(false);
-  } catch (const std::exception&) {
+  } catch (const std::exception& error) {
+    const std::scoped_lock lock(mutex_);
+    if (on_give_up_) on_give_up_(error.what());
   }
 }
 
@@ -502,7 +510,9 @@ void Coordinator::Impl::fail_all(const std::exception& cause) {
 }
 
 void Coordinator::between_steps(const std::function<void(Engine&)>& action) { impl_->between_steps(action); }
-void Coordinator::set_on_capture(std::function<void(Capture)> on_capture) { impl_->set_on_capture(std::move(on_capture)); }
+void Coordinator::set_on_capture(std::function<void(Capture)> on_capture, std::function<void(const std::string&)> on_give_up) {
+  impl_->set_on_capture(std::move(on_capture), std::move(on_give_up));
+}
 Coordinator::Coordinator(Engine& engine) : impl_(std::make_unique<Impl>(engine)) {}
 Coordinator::~Coordinator() = default;
 RequestNumber Coordinator::submit(Request request, EventSink sink) {

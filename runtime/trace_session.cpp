@@ -46,7 +46,17 @@ void TraceSession::start(const TracePlan& plan) {
   plan_ = plan;
   steps_left_ = plan.delay_steps;
   state_ = State::kDelayed;
-  if (steps_left_ == 0) begin_recording();
+  if (steps_left_ > 0) return;
+  try {
+    begin_recording();
+  } catch (const Error&) {
+    recorder().discard();
+    state_ = State::kIdle;
+    throw;
+  } catch (const std::exception&) {
+    give_up();
+    throw;
+  }
 }
 
 void TraceSession::set_roofs(double read_bytes_per_s, double flops_per_s) {
@@ -80,8 +90,21 @@ void TraceSession::begin_recording() {
 }
 
 void TraceSession::stop() {
-  if (state_ == State::kDelayed) begin_recording();
-  if (state_ != State::kRecording) throw Error(ErrorCode::kFailedPrecondition, "no capture is running; start one first");
+  if (state_ != State::kDelayed && state_ != State::kRecording)
+    throw Error(ErrorCode::kFailedPrecondition, "no capture is running; start one first");
+  try {
+    if (state_ == State::kDelayed) begin_recording();
+    end_recording();
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    give_up();
+    complaint_ = error.what();
+    throw;
+  }
+}
+
+void TraceSession::end_recording() {
   sample_clocks(kClockSamplesAtEnds);
   RankCapture own = recorder().stop();
   for (Peer& peer : peers_) {
@@ -95,6 +118,17 @@ void TraceSession::stop() {
 
 void TraceSession::save_snapshot() {
   if (state_ != State::kIdle) throw Error(ErrorCode::kFailedPrecondition, "a capture is running; stop it first");
+  try {
+    begin_snapshot();
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception&) {
+    give_up();
+    throw;
+  }
+}
+
+void TraceSession::begin_snapshot() {
   describe();
   is_snapshot_ = true;
   for (Peer& peer : peers_) {
@@ -130,6 +164,32 @@ void TraceSession::begin_fetching(RankCapture own) {
 }
 
 bool TraceSession::work(bool ran_step) {
+  try {
+    return advance(ran_step);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {  // a capture is not worth the engine
+    give_up();
+    complaint_ = error.what();
+    return false;
+  }
+}
+
+/// Ends the capture on all ranks, and frees what they hold of it.
+void TraceSession::give_up() {
+  recorder().discard();
+  state_ = State::kIdle;
+  capture_ = {};
+  for (Peer& peer : peers_) free_memory(peer);
+  for (Peer& peer : peers_) command(peer, {.op = TraceCommand::Op::kDiscard});
+}
+
+void TraceSession::free_memory(Peer& peer) {
+  std::vector<std::byte>().swap(peer.bytes);
+  std::vector<ClockExchange>().swap(peer.exchanges);
+}
+
+bool TraceSession::advance(bool ran_step) {
   if (ran_step && !(is_snapshot_ && state_ == State::kFetching)) marks_.note(dispatcher_.expert_load(), Recorder::held_since());
   switch (state_) {
     case State::kIdle: return false;
@@ -139,7 +199,7 @@ bool TraceSession::work(bool ran_step) {
       return false;
     case State::kRecording:
       if (ran_step && plan_.num_steps > 0 && --steps_left_ <= 0) {
-        stop();
+        end_recording();
         return true;
       }
       if (Clock::now() - last_clock_sample_ >= kClockPeriod) sample_clocks(kClockSamplesBetween);
@@ -166,11 +226,11 @@ void TraceSession::finish() {
   for (Peer& peer : peers_) {
     try {
       capture_.ranks.push_back(decode(peer));
-    } catch (const Error& error) {  // a capture is not worth the engine
+    } catch (const std::exception& error) {  // the other ranks' parts are worth having
       peer.complaint = error.what();
       capture_.ranks.push_back(decode(peer));
     }
-    std::vector<std::byte>().swap(peer.bytes);
+    free_memory(peer);
   }
   if (is_snapshot_) cut_to_held_steps();
   state_ = State::kComplete;
@@ -235,7 +295,7 @@ void TraceSession::sample_clocks(int count) {
     for (int i = 0; i < count; ++i) {
       const int64_t sent_ns = now_ns();
       const TraceReply reply = command(peer, {.op = TraceCommand::Op::kReadClock});
-      peer.exchanges.push_back({.sent_ns = sent_ns, .rank_ns = reply.clock_ns, .received_ns = now_ns()});
+      keep_exchange(peer.exchanges, {.sent_ns = sent_ns, .rank_ns = reply.clock_ns, .received_ns = now_ns()});
     }
   }
 }

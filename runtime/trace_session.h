@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/group.h"
@@ -26,17 +27,19 @@ struct TracePlan {
 /// Rank 0's side of captures: starts and stops all ranks between the same two steps, then fetches what they recorded, a piece
 /// at a time so that steps go on meanwhile, and brings the clocks together.
 ///
-/// Used by the thread that steps the engine, between steps. Errors of the group are thrown as they are: a rank is lost.
+/// Used by the thread that steps the engine, between steps. Errors of the group are thrown as they are: a rank is lost. Whatever
+/// else goes wrong (memory or threads run out) ends the capture on all ranks, and nothing more.
 class TraceSession {
  public:
   /// `group` is null when this process is alone.
   TraceSession(Group* group, const TokenDispatcher& dispatcher, CaptureInfo info, int32_t num_threads,
                std::chrono::milliseconds timeout);
 
-  /// Throws Error{kFailedPrecondition} while another capture runs, waits for its steps or is being fetched.
+  /// Throws Error{kFailedPrecondition} while another capture runs, waits for its steps or is being fetched. Once it has thrown,
+  /// nothing was started.
   void start(const TracePlan& plan);
   /// Ends the capture that runs (or was still waiting for its steps, which gives an empty one). Throws
-  /// Error{kFailedPrecondition} if there is none.
+  /// Error{kFailedPrecondition} if there is none. If it throws anything but an Error, the capture is given up.
   void stop();
   /// Takes the last steps, at the levels that were on: those that every rank's rings still hold, and no other. Their expert counts
   /// and preemptions are their own.
@@ -45,7 +48,7 @@ class TraceSession {
   void abandon_workers();
 
   /// Between steps, and again and again while none runs: does a small piece of what is pending. `ran_step` says whether a
-  /// step was run since the last call. True while more is to be fetched.
+  /// step was run since the last call. True while more is to be fetched. Throws Errors of the group only.
   bool work(bool ran_step);
 
   /// Of this run, for captures that start from now on.
@@ -54,6 +57,8 @@ class TraceSession {
   bool is_idle() const { return state_ == State::kIdle; }
   /// The capture, once, when it is complete.
   std::optional<Capture> take();
+  /// Why a capture that had started was given up, once; nothing if none was.
+  std::optional<std::string> take_complaint() { return std::exchange(complaint_, std::nullopt); }
 
  private:
   enum class State { kIdle, kDelayed, kRecording, kFetching, kComplete };
@@ -69,6 +74,11 @@ class TraceSession {
 
   void describe();
   void begin_recording();
+  void end_recording();
+  void begin_snapshot();
+  bool advance(bool ran_step);
+  void give_up();
+  static void free_memory(Peer& peer);
   void begin_fetching(RankCapture own);
   void fetch_piece(Peer& peer);
   void finish();
@@ -92,6 +102,7 @@ class TraceSession {
   int64_t steps_left_ = 0;  // of the delay, then of the recording
   std::chrono::steady_clock::time_point last_clock_sample_;
   Capture capture_;
+  std::optional<std::string> complaint_;  // about the last capture, not yet taken
   int64_t num_commands_ = 0;
   std::vector<std::byte> receive_;  // a reply
 };

@@ -40,7 +40,7 @@ TraceCommand parse_trace_command(std::span<const std::byte> message, uint32_t ma
   const auto command = read_fixed_part<TraceCommand>(message, map_epoch, WireKind::kTrace);
   require("bytes of a trace command", static_cast<int64_t>(message.size()), sizeof command, sizeof command);
   require("trace command", static_cast<int64_t>(command.op), static_cast<int64_t>(TraceCommand::Op::kStart),
-          static_cast<int64_t>(TraceCommand::Op::kReadClock));
+          static_cast<int64_t>(TraceCommand::Op::kDiscard));
   require("trace level", command.level, static_cast<int64_t>(TraceLevel::kOff), static_cast<int64_t>(TraceLevel::kThreads));
   require("memory for a trace", command.max_bytes, 0, kMaxTraceMemoryBytes);
   require("offset in a capture", command.offset, 0, kMaxRankCaptureBytes);

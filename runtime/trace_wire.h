@@ -23,6 +23,7 @@ struct TraceCommand {
     kSnapshot = 3,  // the same with what the rings hold
     kFetch = 4,     // bytes from `offset`, up to kTracePieceBytes
     kReadClock = 5,
+    kDiscard = 6,  // the capture that runs, and what is kept for kFetch
   };
   WireHeader header{.kind = WireKind::kTrace};
   Op op = Op::kReadClock;

@@ -33,7 +33,7 @@ std::span<const std::byte> TraceWorker::answer(std::span<const std::byte> messag
     run(command, reply);
   } catch (const std::exception& error) {  // memory may run out; the job goes on without this rank's part
     std::snprintf(reply.complaint, sizeof reply.complaint, "%s", error.what());
-    encoded_.clear();
+    std::vector<std::byte>().swap(encoded_);
   }
   reply.clock_ns = clock_ns(monotonic_ns());
   std::snprintf(reply.boot_id, sizeof reply.boot_id, "%s", boot_id_.c_str());
@@ -62,6 +62,10 @@ void TraceWorker::run(const TraceCommand& command, TraceReply& reply) {
       return;
     }
     case TraceCommand::Op::kReadClock: break;
+    case TraceCommand::Op::kDiscard:
+      recorder().discard();
+      std::vector<std::byte>().swap(encoded_);
+      break;
   }
   reply.num_bytes = static_cast<int64_t>(encoded_.size());
 }

@@ -19,8 +19,9 @@ void CoordinatorCaptures::save_snapshot() {
   coordinator_.between_steps([](Engine& engine) { engine.trace().save_snapshot(); });
 }
 
-void CoordinatorCaptures::set_on_capture(std::function<void(Capture)> on_capture) {
-  coordinator_.set_on_capture(std::move(on_capture));
+void CoordinatorCaptures::set_on_capture(std::function<void(Capture)> on_capture,
+                                         std::function<void(const std::string&)> on_give_up) {
+  coordinator_.set_on_capture(std::move(on_capture), std::move(on_give_up));
 }
 
 }  // namespace ferry

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 
 #include "profiler/capture.h"
 #include "runtime/trace_session.h"
@@ -14,12 +15,15 @@ class CaptureSource {
  public:
   virtual ~CaptureSource() = default;
 
-  // As TraceSession's; also Error{kUnavailable} once the engine has failed or stops.
+  // As TraceSession's; also Error{kUnavailable} once the engine has failed or stops. A capture that start() or save_snapshot()
+  // began without throwing ends with one of set_on_capture()'s calls.
   virtual void start(const TracePlan& plan) = 0;
   virtual void stop() = 0;
   virtual void save_snapshot() = 0;
-  /// Who gets finished captures; must be quick. When setting another one (or none) returns, the old one is not running.
-  virtual void set_on_capture(std::function<void(Capture)> on_capture) = 0;
+  /// Who gets finished captures, and who hears why one was given up; must be quick. When setting others (or none) returns, the
+  /// old ones are not running.
+  virtual void set_on_capture(std::function<void(Capture)> on_capture,
+                              std::function<void(const std::string& why)> on_give_up) = 0;
 };
 
 /// The real one. The coordinator must outlive it.
@@ -30,7 +34,7 @@ class CoordinatorCaptures : public CaptureSource {
   void start(const TracePlan& plan) override;
   void stop() override;
   void save_snapshot() override;
-  void set_on_capture(std::function<void(Capture)> on_capture) override;
+  void set_on_capture(std::function<void(Capture)> on_capture, std::function<void(const std::string& why)> on_give_up) override;
 
  private:
   Coordinator& coordinator_;

@@ -39,100 +39,141 @@ bool is_partial(const Capture& capture) {
 }  // namespace
 
 ProfileControl::ProfileControl(CaptureSource& source, std::filesystem::path root, bool keep_last_steps)
-    : source_(source), folder_(std::move(root)), keep_last_steps_(keep_last_steps) {
-  source_.set_on_capture([this](Capture capture) { receive(std::move(capture)); });
+    : source_(source), folder_(std::move(root)), keep_last_steps_(keep_last_steps), shown_(std::make_shared<Job>()) {
+  complete_.reserve(2);  // receive() is on the engine's thread
+  source_.set_on_capture([this](Capture capture) { receive(std::move(capture)); },
+                         [this](const std::string& why) {
+                           std::fprintf(stderr, "ferry: the capture was given up: %s\n", why.c_str());
+                           give_up(why);
+                         });
   writer_ = std::thread([this] { run_writer(); });
 }
 
 ProfileControl::~ProfileControl() {
-  source_.set_on_capture({});
+  source_.set_on_capture({}, {});
   {
     const std::scoped_lock lock(mutex_);
-    is_leaving_ = true;
+    is_leaving_ = is_ending_ = true;
   }
   changed_.notify_all();
   writer_.join();
 }
 
-/// Takes the folder for a capture that is about to begin.
-std::filesystem::path ProfileControl::begin(const std::filesystem::path& directory) {
-  const std::scoped_lock lock(mutex_);
-  if (status_.state != State::kIdle) {
-    throw Error(ErrorCode::kFailedPrecondition, status_.state == State::kRecording
-                                                    ? "a capture is running already, into " + status_.directory.string()
-                                                    : "a capture is still being written to " + status_.directory.string());
+void ProfileControl::leave() {
+  {
+    const std::scoped_lock lock(mutex_);
+    is_leaving_ = true;
   }
-  std::filesystem::path folder = folder_.claim(directory.empty() ? std::filesystem::path(time_name()) : directory);
-  status_ = {.state = State::kRecording, .directory = folder, .error = {}};
-  return folder;
+  changed_.notify_all();
+}
+
+/// Takes the folder for a capture that is about to begin.
+std::shared_ptr<ProfileControl::Job> ProfileControl::begin(const std::filesystem::path& directory) {
+  const std::scoped_lock lock(mutex_);
+  if (is_leaving_) throw Error(ErrorCode::kUnavailable, "the server is shutting down and begins no more captures");
+  if (state_ != State::kIdle) {
+    throw Error(ErrorCode::kFailedPrecondition, state_ == State::kRecording
+                                                    ? "a capture is running already, into " + shown_->directory.string()
+                                                    : "a capture is still being written to " + shown_->directory.string());
+  }
+  const auto job = std::make_shared<Job>();
+  job->directory = folder_.claim(directory.empty() ? std::filesystem::path(time_name()) : directory);
+  state_ = State::kRecording;
+  is_awaited_ = true;
+  shown_ = asked_ = job;
+  return job;
 }
 
 std::filesystem::path ProfileControl::start(const TracePlan& plan, const std::filesystem::path& directory) {
   check_plan(plan);
-  const std::filesystem::path folder = begin(directory);
+  const std::scoped_lock asking(asking_);
+  const std::shared_ptr<Job> job = begin(directory);
   try {
     source_.start(plan);
-  } catch (const Error& error) {
-    const std::scoped_lock lock(mutex_);
-    status_ = {.state = State::kIdle, .directory = folder, .error = error.what()};
+  } catch (const std::exception& error) {  // not only Error: memory or threads may run out
+    give_up(error.what());
     throw;
   }
-  return folder;
+  return job->directory;
 }
 
 std::filesystem::path ProfileControl::stop(bool wait) {
+  std::shared_ptr<Job> job;
   {
-    const std::scoped_lock lock(mutex_);
-    if (status_.state == State::kIdle) throw Error(ErrorCode::kFailedPrecondition, "no capture is running; start one first");
+    const std::scoped_lock asking(asking_);
+    bool is_awaited = false;
+    {
+      const std::scoped_lock lock(mutex_);
+      job = asked_;
+      is_awaited = is_awaited_;
+      if (job == nullptr || job->has_ended)
+        throw Error(ErrorCode::kFailedPrecondition, "no capture is running; start one first");
+    }
+    try {
+      if (is_awaited) source_.stop();
+    } catch (const Error& error) {
+      // It may have ended by itself after its number of steps.
+      if (error.code() != ErrorCode::kFailedPrecondition) throw;
+    }
   }
-  try {
-    source_.stop();
-  } catch (const Error& error) {
-    // It may have ended by itself after its number of steps.
-    if (error.code() != ErrorCode::kFailedPrecondition) throw;
-  }
-  std::unique_lock lock(mutex_);
-  return end(lock, wait);
+  return end(job, wait);
 }
 
 std::filesystem::path ProfileControl::save(const std::filesystem::path& directory, bool wait) {
-  const std::filesystem::path folder = begin(directory);
-  try {
-    source_.save_snapshot();
-  } catch (const Error& error) {
-    const std::scoped_lock lock(mutex_);
-    status_ = {.state = State::kIdle, .directory = folder, .error = error.what()};
-    throw;
+  std::shared_ptr<Job> job;
+  {
+    const std::scoped_lock asking(asking_);
+    job = begin(directory);
+    try {
+      source_.save_snapshot();
+    } catch (const std::exception& error) {
+      give_up(error.what());
+      throw;
+    }
   }
-  std::unique_lock lock(mutex_);
-  return end(lock, wait);
+  return end(job, wait);
 }
 
-/// The capture has ended; under mutex_.
-std::filesystem::path ProfileControl::end(std::unique_lock<std::mutex>& lock, bool wait) {
-  if (status_.state == State::kRecording) status_.state = State::kWriting;
-  const std::filesystem::path folder = status_.directory;
+/// The job's capture has ended; its folder.
+std::filesystem::path ProfileControl::end(const std::shared_ptr<Job>& job, bool wait) {
+  std::unique_lock lock(mutex_);
+  if (job == asked_ && is_awaited_) state_ = State::kWriting;
   if (wait) {
-    changed_.wait(lock, [this] { return status_.state == State::kIdle || is_leaving_; });
-    if (!status_.error.empty()) throw Error(ErrorCode::kFailedPrecondition, status_.error);
+    changed_.wait(lock, [&] { return job->has_ended || is_leaving_; });
+    if (!job->has_ended)
+      throw Error(ErrorCode::kUnavailable,
+                  "the server is shutting down; nobody waits for the capture in " + job->directory.string());
+    if (!job->error.empty()) throw Error(ErrorCode::kFailedPrecondition, job->error);
   }
-  return folder;
+  return job->directory;
 }
 
 ProfileControl::Status ProfileControl::status() const {
   const std::scoped_lock lock(mutex_);
-  return status_;
+  return {.state = state_, .directory = shown_->directory, .error = shown_->error};
 }
 
 /// On the engine's thread.
 void ProfileControl::receive(Capture capture) {
   const std::scoped_lock lock(mutex_);
-  if (status_.state == State::kIdle) {  // nobody asked: a rank was lost
+  std::shared_ptr<Job> job = asked_;
+  if (!std::exchange(is_awaited_, false)) {  // nobody asked: a rank was lost, perhaps while the last capture is being written
     if (!keep_last_steps_) return;
-    status_.directory = folder_.root() / ("lost-" + time_name());
+    job = std::make_shared<Job>();
+    job->directory = folder_.root() / ("lost-" + time_name());
   }
-  status_.state = State::kWriting;
-  pending_ = std::move(capture);
+  state_ = State::kWriting;
+  complete_.push_back({.job = std::move(job), .capture = std::move(capture)});
+  changed_.notify_all();
+}
+
+/// The source could not begin or complete what was asked for. On any thread.
+void ProfileControl::give_up(const std::string& why) {
+  const std::scoped_lock lock(mutex_);
+  if (!std::exchange(is_awaited_, false)) return;
+  asked_->error = why;
+  asked_->has_ended = true;
+  state_ = State::kIdle;
   changed_.notify_all();
 }
 
@@ -140,21 +181,20 @@ void ProfileControl::run_writer() {
   setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kWriterNice);
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return pending_.has_value() || is_leaving_; });
-    if (!pending_) return;
-    Capture capture = *std::exchange(pending_, std::nullopt);
+    changed_.wait(lock, [this] { return !complete_.empty() || is_ending_; });
+    if (complete_.empty()) return;
+    Complete next = std::move(complete_.front());
+    complete_.erase(complete_.begin());
+    shown_ = next.job;
     lock.unlock();
-    write(std::move(capture));
+    write(std::move(next));
     lock.lock();
   }
 }
 
-void ProfileControl::write(Capture capture) {
-  std::filesystem::path directory;
-  {
-    const std::scoped_lock lock(mutex_);
-    directory = status_.directory;
-  }
+void ProfileControl::write(Complete complete) {
+  Capture& capture = complete.capture;
+  const std::filesystem::path& directory = complete.job->directory;  // does not change any more
   std::string error;
   try {
     if (is_partial(capture)) {  // this process is about to end: the rest can be made from the capture
@@ -169,7 +209,9 @@ void ProfileControl::write(Capture capture) {
     std::fprintf(stderr, "ferry: the capture was not written: %s\n", e.what());
   }
   const std::scoped_lock lock(mutex_);
-  status_ = {.state = State::kIdle, .directory = directory, .error = error};
+  complete.job->error = std::move(error);
+  complete.job->has_ended = true;
+  if (complete_.empty()) state_ = State::kIdle;
   changed_.notify_all();
 }
 

@@ -7,13 +7,13 @@
 #include "runtime/base/error.h"
 #include "runtime/base/json.h"
 #include "runtime/base/quoting.h"
+#include "runtime/trace_wire.h"
 
 namespace ferry {
 namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kMaxBytes = int64_t{4} << 30;
 constexpr JsonLimits kBodyLimits{.depth = 4, .bytes = 1 << 16, .values = 64, .duplicates = DuplicateKeys::kRefuse};
 
 /// The body as an object; an empty one is {}. Throws for anything else, and for fields that are not `allowed`.
@@ -83,8 +83,8 @@ void check_plan(const TracePlan& plan) {
   };
   require(plan.delay_steps >= 0, "start_step", plan.delay_steps, "0 or more");
   require(plan.num_steps >= 0, "num_steps", plan.num_steps, "0 (until it is stopped) or more");
-  require(plan.max_bytes >= 1024 && plan.max_bytes <= kMaxBytes, "max_bytes", plan.max_bytes,
-          "1024 to " + std::to_string(kMaxBytes));
+  require(plan.max_bytes >= 1024 && plan.max_bytes <= kMaxTraceMemoryBytes, "max_bytes", plan.max_bytes,
+          "1024 to " + std::to_string(kMaxTraceMemoryBytes));
 }
 
 }  // namespace ferry

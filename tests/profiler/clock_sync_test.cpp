@@ -130,5 +130,17 @@ TEST(ObeyCausality, MovesAClockThatIsOffByMoreThanMessagesTake) {
   }
 }
 
+TEST(ClockSync, ExchangesOfALongCaptureAreThinnedOut) {
+  std::vector<ClockExchange> exchanges;
+  for (int64_t i = 0; i < 50'000; ++i) {
+    keep_exchange(exchanges, {.sent_ns = i, .rank_ns = i, .received_ns = i + 1});
+    ASSERT_LE(exchanges.size(), kMaxExchanges);
+    ASSERT_EQ(exchanges.back().sent_ns, i) << "the newest is there";
+  }
+  EXPECT_GE(exchanges.size(), kMaxExchanges / 2);
+  EXPECT_EQ(exchanges.front().sent_ns, 0) << "and the oldest";
+  for (std::size_t i = 1; i < exchanges.size(); ++i) ASSERT_LT(exchanges[i - 1].sent_ns, exchanges[i].sent_ns);
+}
+
 }  // namespace
 }  // namespace ferry

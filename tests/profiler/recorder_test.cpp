@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <system_error>
 #include <thread>
 
 #include "profiler/span.h"
 #include "runtime/base/error.h"
+#include "tests/support/no_threads.h"
 
 namespace ferry {
 namespace {
@@ -74,6 +76,28 @@ TEST_F(RecorderTest, RefusesASecondStartAndAStopWithoutOne) {
   EXPECT_THROW(recorder().start({}), Error);
   { const Span span(Zone::kStep); }
   EXPECT_EQ(thread_named(recorder().stop(), "test")->records.size(), 1U) << "the refused start did no harm";
+}
+
+TEST_F(RecorderTest, WithoutAThreadForItNoCaptureBegins) {
+  {
+    const test::NoThreads no_threads;
+    EXPECT_THROW(recorder().start({}), std::system_error);
+  }
+  EXPECT_FALSE(recorder().is_capturing());
+  recorder().start({});
+  { const Span span(Zone::kStep); }
+  EXPECT_EQ(thread_named(recorder().stop(), "test")->records.size(), 1U);
+}
+
+TEST_F(RecorderTest, DiscardEndsACaptureIfOneRuns) {
+  recorder().start({});
+  { const Span span(Zone::kStep, 1); }
+  recorder().discard();
+  EXPECT_FALSE(recorder().is_capturing());
+  recorder().discard();
+  { const Span span(Zone::kStep, 2); }  // the idle level is off
+  recorder().start({});
+  EXPECT_TRUE(thread_named(recorder().stop(), "test")->records.empty());
 }
 
 TEST_F(RecorderTest, HoldsMoreThanItsRing) {

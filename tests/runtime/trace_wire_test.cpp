@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "profiler/recorder.h"
 #include "runtime/base/error.h"
 #include "runtime/trace_worker.h"
 
@@ -41,7 +42,7 @@ TEST(TraceWire, ADamagedCommandIsRefused) {
       {"epoch", [](TraceCommand& c) { c.header.map_epoch = 2; }},
       {"kind of a trace message 1", [](TraceCommand& c) { c.header.kind = WireKind::kRows; }},
       {"trace command 0", [](TraceCommand& c) { c.op = static_cast<TraceCommand::Op>(0); }},
-      {"trace command 6", [](TraceCommand& c) { c.op = static_cast<TraceCommand::Op>(6); }},
+      {"trace command 7", [](TraceCommand& c) { c.op = static_cast<TraceCommand::Op>(7); }},
       {"trace level 3", [](TraceCommand& c) { c.level = 3; }},
       {"memory for a trace -1", [](TraceCommand& c) { c.max_bytes = -1; }},
       {"memory for a trace", [](TraceCommand& c) { c.max_bytes = INT64_MAX; }},
@@ -97,6 +98,23 @@ TEST(TraceWorker, SaysThatThereIsNoSuchPiece) {
   EXPECT_EQ(reply.num_bytes, 0);
   const std::vector<std::byte> whole = bytes_of(command);
   expect_refusal("at least", [&] { worker.answer(std::span(whole).first(40)); });
+}
+
+TEST(TraceWorker, DiscardsWhatItRecordsAndKeeps) {
+  TraceWorker worker(Rank{1}, 2, {}, 1);
+  const auto ask = [&](TraceCommand::Op op) {
+    const TraceCommand command = command_of(op);
+    return parse_trace_reply(worker.answer(bytes_of(command)), command, Rank{1});
+  };
+  EXPECT_STREQ(ask(TraceCommand::Op::kStart).complaint, "");
+  EXPECT_STREQ(ask(TraceCommand::Op::kDiscard).complaint, "");
+  EXPECT_FALSE(recorder().is_capturing());
+  EXPECT_STREQ(ask(TraceCommand::Op::kStart).complaint, "");
+  EXPECT_GT(ask(TraceCommand::Op::kStop).num_bytes, 0);
+  const TraceReply discarded = ask(TraceCommand::Op::kDiscard);
+  EXPECT_STREQ(discarded.complaint, "");
+  EXPECT_EQ(discarded.num_bytes, 0);
+  EXPECT_EQ(ask(TraceCommand::Op::kFetch).num_bytes, 0);
 }
 
 }  // namespace

@@ -1,19 +1,35 @@
 #include "tests/support/allocation_count.h"
 
+#include <malloc.h>
+
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <limits>
 #include <new>
 
 namespace {
 
+constexpr int64_t kNoBound = std::numeric_limits<int64_t>::max();
+
 std::atomic<int64_t> g_num_allocations = 0;
+std::atomic<int64_t> g_num_live_bytes = 0;
+std::atomic<int64_t> g_most_bytes = kNoBound;
+thread_local constinit int64_t t_most_bytes = kNoBound;  // of this thread
 
 void* allocate(std::size_t bytes, std::size_t alignment) {
   g_num_allocations.fetch_add(1, std::memory_order_relaxed);
   const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
-  void* memory = std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded);
+  const bool fits = static_cast<int64_t>(bytes) <= std::min(t_most_bytes, g_most_bytes.load(std::memory_order_relaxed));
+  void* memory = fits ? std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded) : nullptr;
   if (memory == nullptr) throw std::bad_alloc();
+  g_num_live_bytes.fetch_add(static_cast<int64_t>(malloc_usable_size(memory)), std::memory_order_relaxed);
   return memory;
+}
+
+void release(void* memory) {
+  g_num_live_bytes.fetch_sub(static_cast<int64_t>(malloc_usable_size(memory)), std::memory_order_relaxed);
+  std::free(memory);
 }
 
 }  // namespace
@@ -23,13 +39,26 @@ void* operator new(std::size_t bytes) { return allocate(bytes, __STDCPP_DEFAULT_
 void* operator new(std::size_t bytes, std::align_val_t alignment) {
   return allocate(bytes, static_cast<std::size_t>(alignment));
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory) noexcept { release(memory); }
+void operator delete(void* memory, std::size_t) noexcept { release(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { release(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { release(memory); }
 
 namespace ferry::test {
 
 int64_t num_allocations() { return g_num_allocations.load(); }
+int64_t num_live_bytes() { return g_num_live_bytes.load(); }
+
+LittleMemory::LittleMemory(int64_t most_bytes, Whose whose) {
+  if (whose == Whose::kThisThreads) {
+    t_most_bytes = most_bytes;
+  } else {
+    g_most_bytes = most_bytes;
+  }
+}
+LittleMemory::~LittleMemory() {
+  t_most_bytes = kNoBound;
+  g_most_bytes = kNoBound;
+}
 
 }  // namespace ferry::test

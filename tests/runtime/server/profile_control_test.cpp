@@ -1,7 +1,12 @@
 #include "runtime/server/profile_control.h"
 
 #include <atomic>
+#include <chrono>
+#include <future>
+#include <new>
+#include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "runtime/server/http/http_server.h"
@@ -17,45 +22,70 @@ namespace {
 using test::RawClient;
 using test::status_of;
 
-/// Captures of two steps, complete when they are stopped, as an engine would give them.
+/// Two steps of `num_ranks` ranks, of which all but the first are lost.
+Capture make_capture(int num_ranks) {
+  test::SmallCapture made(num_ranks, 1000);
+  made.step(0, Phase::kDecode, 100, 200, 1, 1).step(1, Phase::kDecode, 300, 400, 1, 1);
+  for (int r = 1; r < num_ranks; ++r) made.capture.ranks[static_cast<std::size_t>(r)].threads.clear();
+  return std::move(made.capture);
+}
+
+/// Captures as an engine would give them, complete when they are stopped.
 class MadeCaptures : public CaptureSource {
  public:
   void start(const TracePlan& plan) override {
+    if (at_start) at_start();
     const std::scoped_lock lock(mutex_);
     if (is_running_) throw Error(ErrorCode::kFailedPrecondition, "a capture is running");
     is_running_ = true;
     last_plan_ = plan;
   }
   void stop() override {
-    const std::scoped_lock lock(mutex_);
-    if (!std::exchange(is_running_, false)) throw Error(ErrorCode::kFailedPrecondition, "no capture is running");
-    give();
+    {
+      const std::scoped_lock lock(mutex_);
+      ++num_stops_;
+      if (!std::exchange(is_running_, false)) throw Error(ErrorCode::kFailedPrecondition, "no capture is running");
+    }
+    if (completes) complete();
   }
   void save_snapshot() override {
-    const std::scoped_lock lock(mutex_);
-    if (is_running_) throw Error(ErrorCode::kFailedPrecondition, "a capture is running");
-    give();
+    if (at_start) at_start();
+    complete();
   }
-  void set_on_capture(std::function<void(Capture)> on_capture) override {
+  void set_on_capture(std::function<void(Capture)> on_capture, std::function<void(const std::string&)> on_give_up) override {
     const std::scoped_lock lock(mutex_);
     on_capture_ = std::move(on_capture);
+    on_give_up_ = std::move(on_give_up);
+  }
+
+  void complete(int num_ranks = 1) {
+    const std::scoped_lock lock(mutex_);
+    if (on_capture_) on_capture_(make_capture(num_ranks));
+  }
+  void give_up(const std::string& why) {
+    const std::scoped_lock lock(mutex_);
+    on_give_up_(why);
   }
   TracePlan last_plan() {
     const std::scoped_lock lock(mutex_);
     return last_plan_;
   }
-
- private:
-  void give() {
-    test::SmallCapture made(1, 1000);
-    made.step(0, Phase::kDecode, 100, 200, 1, 1).step(1, Phase::kDecode, 300, 400, 1, 1);
-    if (on_capture_) on_capture_(std::move(made.capture));
+  int num_stops() {
+    const std::scoped_lock lock(mutex_);
+    return num_stops_;
   }
 
+  // Set while nobody asks.
+  std::function<void()> at_start;  // of a capture or a snapshot
+  bool completes = true;           // when stopped
+
+ private:
   std::mutex mutex_;
   bool is_running_ = false;
+  int num_stops_ = 0;
   TracePlan last_plan_;
   std::function<void(Capture)> on_capture_;
+  std::function<void(const std::string&)> on_give_up_;
 };
 
 class ProfileControlTest : public ::testing::Test {
@@ -151,6 +181,106 @@ TEST_F(ProfileControlTest, AnyThreadMayAsk) {
   server_.reset();
   if (control_.status().state == ProfileControl::State::kRecording) num_stopped += !control_.stop(true).empty();
   EXPECT_GT(num_stopped, 0);
+}
+
+/// Captures below a folder, without a server.
+class CaptureJobsTest : public ::testing::Test {
+ protected:
+  ~CaptureJobsTest() override {
+    if (control_) control_->leave();  // whoever still waits is a failure's
+  }
+
+  /// What stop(true) says on a thread of its own, once the source has been asked to stop.
+  std::future<std::filesystem::path> stop_elsewhere() {
+    const int num_before = captures_.num_stops();
+    auto stopped = std::async(std::launch::async, [this] { return control_->stop(true); });
+    while (captures_.num_stops() == num_before) std::this_thread::yield();
+    return stopped;
+  }
+  std::size_t num_lost_folders() const {
+    std::size_t count = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(root_))
+      count += entry.path().filename().string().starts_with("lost-");
+    return count;
+  }
+
+  const test::TempFolder temp_;
+  const std::filesystem::path root_ = temp_.path() / "traces";
+  MadeCaptures captures_;
+  std::optional<ProfileControl> control_{std::in_place, captures_, root_, true};
+};
+
+constexpr std::chrono::seconds kLongTime{60};
+
+TEST_F(CaptureJobsTest, ALossLeavesAloneWhatIsBeingWritten) {
+  control_->start({}, "one");
+  control_->stop(false);
+  captures_.complete(2);  // nobody asked: a rank was lost
+  control_.reset();       // all is written
+  EXPECT_TRUE(std::filesystem::exists(root_ / "one" / "report.txt"));
+  EXPECT_EQ(read_capture(root_ / "one").ranks.size(), 1U);
+  EXPECT_EQ(num_lost_folders(), 1U);
+}
+
+TEST_F(CaptureJobsTest, AStartThatFailsForAnyReasonIsOver) {
+  captures_.at_start = [] { throw std::bad_alloc(); };
+  EXPECT_THROW(control_->start({}, "one"), std::bad_alloc);
+  EXPECT_EQ(control_->status().state, ProfileControl::State::kIdle);
+  EXPECT_NE(control_->status().error, "");
+  EXPECT_THROW(control_->save("two", true), std::bad_alloc);
+  EXPECT_EQ(control_->status().state, ProfileControl::State::kIdle);
+  captures_.at_start = {};
+  EXPECT_EQ(control_->save("three", true), root_ / "three");
+  EXPECT_EQ(control_->status().error, "");
+}
+
+TEST_F(CaptureJobsTest, ACaptureThatIsGivenUpIsOver) {
+  control_->start({}, "one");
+  captures_.give_up("no memory");
+  EXPECT_EQ(control_->status().state, ProfileControl::State::kIdle);
+  EXPECT_EQ(control_->status().error, "no memory");
+  captures_.give_up("nothing runs");
+  EXPECT_EQ(control_->status().error, "no memory");
+  EXPECT_THROW(control_->stop(true), Error);
+}
+
+TEST_F(CaptureJobsTest, WhoWaitsHearsOfTheirOwnCapture) {
+  for (const std::string name : {"one", "two", "three"}) {
+    captures_.completes = false;
+    control_->start({}, name);
+    auto stopped = stop_elsewhere();
+    captures_.give_up("no memory");
+    control_->start({}, name + "-again");  // perhaps before the other thread wakes up
+    ASSERT_EQ(stopped.wait_for(kLongTime), std::future_status::ready);
+    test::expect_error([&] { stopped.get(); }, ErrorCode::kFailedPrecondition, {"no memory"});
+    captures_.completes = true;
+    EXPECT_EQ(control_->stop(true), root_ / (name + "-again"));
+  }
+}
+
+TEST_F(CaptureJobsTest, AStopDuringAStartStopsWhatStarts) {
+  std::future<std::filesystem::path> stopped;
+  captures_.at_start = [&] {
+    stopped = std::async(std::launch::async, [this] { return control_->stop(true); });
+    stopped.wait_for(std::chrono::milliseconds(50));  // it comes to where it waits
+  };
+  control_->start({}, "one");
+  ASSERT_EQ(stopped.wait_for(kLongTime), std::future_status::ready);
+  EXPECT_EQ(stopped.get(), root_ / "one");
+  EXPECT_TRUE(std::filesystem::exists(root_ / "one" / "report.txt"));
+}
+
+TEST_F(CaptureJobsTest, NobodyWaitsWhenTheServerLeaves) {
+  captures_.completes = false;
+  control_->start({}, "one");
+  auto stopped = stop_elsewhere();
+  control_->leave();
+  ASSERT_EQ(stopped.wait_for(kLongTime), std::future_status::ready);
+  test::expect_error([&] { stopped.get(); }, ErrorCode::kUnavailable, {"shutting down"});
+  captures_.complete();
+  while (control_->status().state != ProfileControl::State::kIdle) std::this_thread::yield();
+  EXPECT_TRUE(std::filesystem::exists(root_ / "one" / "report.txt")) << "what is complete is written";
+  test::expect_error([&] { control_->start({}, "two"); }, ErrorCode::kUnavailable, {"shutting down"});
 }
 
 }  // namespace
