@@ -29,14 +29,31 @@ namespace net = boost::asio;
 constexpr int kHandlerThreads = 4;
 constexpr int kMaxBlocking = 64;                       // requests with blocking handlers, running and waiting
 constexpr std::chrono::milliseconds kStopGrace{1000};  // for last answers to leave
+constexpr std::chrono::milliseconds kMemoryPause{20};  // after the I/O thread found no memory
 
-HttpResponse run_blocking(const BlockingHttpHandler& handler, const HttpRequest& request) {
+/// One of the kMaxBlocking places, given back when it goes.
+struct GiveBack {
+  void operator()(std::atomic<int>* num_taken) const { num_taken->fetch_sub(1); }
+};
+using Place = std::unique_ptr<std::atomic<int>, GiveBack>;
+
+HttpResponse answer_of(const BlockingHttpHandler& handler, const HttpRequest& request) {
   try {
     return handler(request);
   } catch (const Error& error) {
     return http_error(error);
   } catch (const std::exception& error) {  // not only Error: memory may run out
     return http_error(500, error.what());
+  }
+}
+
+/// The place is free before the client has its answer.
+void run_blocking(const BlockingHttpHandler& handler, const HttpRequest& request, HttpReply reply, Place place) {
+  try {
+    HttpResponse response = answer_of(handler, request);
+    place.reset();
+    reply.send(std::move(response));
+  } catch (const std::exception&) {  // no memory for an answer: the reply says what it can when it goes
   }
 }
 
@@ -61,8 +78,7 @@ class HttpServer::Impl {
     };
     listener_.emplace(io_, to_, shared_);
     address_ = to_.host + ":" + std::to_string(listener_->port());
-    listener_->accept();
-    thread_ = std::thread([this] { io_.run(); });
+    thread_ = std::thread([this] { run(); });
   }
 
   ~Impl() {
@@ -88,16 +104,26 @@ class HttpServer::Impl {
   const std::string& address() const { return address_; }
 
  private:
+  /// The I/O thread. What throws here has found no memory to accept with, or for a new connection; others go on.
+  void run() {
+    while (true) {
+      try {
+        listener_->accept();
+        io_.run();
+        return;
+      } catch (const std::exception&) {
+        std::this_thread::sleep_for(kMemoryPause);
+      }
+    }
+  }
+
   void dispatch(const HttpRoute& route, HttpRequest request, HttpReply reply) {
     if (route.handler) return route.handler(std::move(request), std::move(reply));
-    if (num_blocking_.fetch_add(1) >= kMaxBlocking) {
-      num_blocking_.fetch_sub(1);
-      return reply.send(http_error(503, "too many requests wait; try again"));
-    }
-    net::post(handlers_, [this, &route, request = std::move(request), reply = std::move(reply)]() mutable {
-      HttpResponse response = run_blocking(route.blocking, request);
-      num_blocking_.fetch_sub(1);
-      reply.send(std::move(response));
+    const bool has_place = num_blocking_.fetch_add(1) < kMaxBlocking;
+    Place place(&num_blocking_);
+    if (!has_place) return reply.send(http_error(503, "too many requests wait; try again"));
+    net::post(handlers_, [&route, request = std::move(request), reply = std::move(reply), place = std::move(place)]() mutable {
+      run_blocking(route.blocking, request, std::move(reply), std::move(place));
     });
   }
 

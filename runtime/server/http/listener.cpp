@@ -38,10 +38,15 @@ HttpListener::HttpListener(boost::asio::io_context& io, const HostPort& to, Http
 }
 
 void HttpListener::accept() {
+  if (is_waiting_ || !acceptor_.is_open()) return;
   // Not async_accept: without descriptors it fails at once, though nobody may be waiting.
-  acceptor_.async_wait(tcp::acceptor::wait_read, [this](error_code) {
-    if (acceptor_.is_open()) take_one();
-  });
+  acceptor_.async_wait(tcp::acceptor::wait_read, [this](error_code) { on_wait(); });
+  is_waiting_ = true;
+}
+
+void HttpListener::on_wait() {
+  is_waiting_ = false;
+  if (acceptor_.is_open()) take_one();
 }
 
 void HttpListener::take_one() {
@@ -60,9 +65,8 @@ void HttpListener::take_one() {
 
 void HttpListener::accept_later() {
   retry_.expires_after(kRetryPause);
-  retry_.async_wait([this](error_code) {
-    if (acceptor_.is_open()) take_one();
-  });
+  retry_.async_wait([this](error_code) { on_wait(); });
+  is_waiting_ = true;
 }
 
 void HttpListener::close() {

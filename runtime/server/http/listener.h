@@ -21,10 +21,12 @@ class HttpListener {
   HttpListener& operator=(const HttpListener&) = delete;
 
   int port() const { return port_; }
+  /// Goes on accepting, if it does not. After an exception on the I/O thread (memory has run out) it is called again.
   void accept();
   void close();
 
  private:
+  void on_wait();
   void take_one();
   void accept_later();
 
@@ -32,7 +34,8 @@ class HttpListener {
   boost::asio::ip::tcp::acceptor acceptor_;
   boost::asio::steady_timer retry_;
   int port_ = 0;
-  int num_failures_ = 0;  // to accept, one after the other
+  bool is_waiting_ = false;  // for a connection, or for the next try
+  int num_failures_ = 0;     // to accept, one after the other
 };
 
 }  // namespace ferry
