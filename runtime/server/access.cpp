@@ -5,9 +5,9 @@
 #include <openssl/sha.h>
 
 #include <algorithm>
-#include <cctype>
 
 #include "runtime/base/error.h"
+#include "runtime/base/lower_case.h"
 #include "runtime/base/text_file.h"
 #include "runtime/server/host_port.h"
 
@@ -108,11 +108,14 @@ Access load_access(const AccessOptions& options) {
                              .client_ca = {}};
     if (!options.tls_client_ca.empty()) access.tls->client_ca = read_pem("--tls-client-ca", options.tls_client_ca);
   }
-  for (std::string host : options.allowed_hosts) {
-    std::transform(host.begin(), host.end(), host.begin(), [](unsigned char c) { return std::tolower(c); });
-    access.allowed_hosts.push_back(std::move(host));
-  }
+  for (const std::string& host : options.allowed_hosts) access.allowed_hosts.push_back(lower_case(host));
   return access;
+}
+
+std::string_view presented_key(std::string_view authorization, std::string_view x_api_key) {
+  constexpr std::string_view kScheme = "bearer ";
+  const bool is_bearer = lower_case(authorization.substr(0, kScheme.size())) == kScheme;
+  return is_bearer ? authorization.substr(kScheme.size()) : x_api_key;
 }
 
 bool is_loopback_host(std::string_view host) {

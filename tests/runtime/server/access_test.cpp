@@ -61,6 +61,15 @@ TEST_F(AccessTest, AKeyThatIsNoneIsRefusedWithoutShowingIt) {
   EXPECT_THROW(load_access({.api_key_file = {}, .api_key = "short"}), Error);
 }
 
+TEST_F(AccessTest, ABearerIsTheKeyAndElseXApiKey) {
+  EXPECT_EQ(presented_key("Bearer a", ""), "a");
+  EXPECT_EQ(presented_key("bEARER a", "b"), "a");
+  EXPECT_EQ(presented_key("Bearer ", "b"), "");
+  EXPECT_EQ(presented_key("Basic a", "b"), "b");
+  EXPECT_EQ(presented_key("a", ""), "");
+  EXPECT_EQ(presented_key("", "b"), "b");
+}
+
 TEST_F(AccessTest, TlsFilesAreReadAndMustBePem) {
   const fs::path pem = write("pem", "-----BEGIN CERTIFICATE-----\n"), other = write("other", "text");
   const Access access =
