@@ -106,7 +106,8 @@ void add_access(CLI::App& app, AccessOptions& access) {
   add("--tls-key", access.tls_key, "PEM file of the certificate's private key");
   add("--tls-client-ca", access.tls_client_ca, "PEM file of who signs clients' certificates; given, clients must show one");
   app.add_option("--allowed-host", access.allowed_hosts,
-                 "name that HTTP requests may give as their Host, beside loopback and the address; may be given several times")
+                 "name, without port, that HTTP requests may give as their Host, beside loopback and the address; may be given "
+                 "several times")
       ->group(group);
 }
 

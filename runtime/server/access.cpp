@@ -8,6 +8,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/lower_case.h"
+#include "runtime/base/quoting.h"
 #include "runtime/base/text_file.h"
 #include "runtime/server/host_port.h"
 
@@ -44,6 +45,15 @@ std::vector<std::string> key_lines(const std::string& text) {
     begin = end + 1;
   }
   return lines;
+}
+
+/// `host` as HTTP's Host is compared with it: without port and brackets, which would never match.
+std::string allowed_host(const std::string& host) {
+  in6_addr unused{};
+  const bool has_port = host.find(':') != std::string::npos && inet_pton(AF_INET6, host.c_str(), &unused) != 1;
+  if (host.empty() || has_port || host.find_first_of("[]") != std::string::npos)
+    throw_invalid("--allowed-host: " + in_quotes(host) + "; allowed: a name or an address, without port and brackets");
+  return lower_case(host);
 }
 
 std::string read_pem(const char* option, const std::filesystem::path& path) {
@@ -108,7 +118,7 @@ Access load_access(const AccessOptions& options) {
                              .client_ca = {}};
     if (!options.tls_client_ca.empty()) access.tls->client_ca = read_pem("--tls-client-ca", options.tls_client_ca);
   }
-  for (const std::string& host : options.allowed_hosts) access.allowed_hosts.push_back(lower_case(host));
+  for (const std::string& host : options.allowed_hosts) access.allowed_hosts.push_back(allowed_host(host));
   return access;
 }
 

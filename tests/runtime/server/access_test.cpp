@@ -86,6 +86,14 @@ TEST_F(AccessTest, TlsFilesAreReadAndMustBePem) {
   }
 }
 
+TEST_F(AccessTest, AnAllowedHostThatCouldNeverMatchIsRefused) {
+  for (const char* host : {"name:8000", "[::1]", "[::1]:8000", "10.0.0.1:80", ":", ""})
+    test::expect_error([&] { load_access({.allowed_hosts = {host}}); }, ErrorCode::kInvalidArgument,
+                       {"--allowed-host", host, "allowed: a name or an address, without port and brackets"});
+  EXPECT_EQ(load_access({.allowed_hosts = {"2001:DB8::1", "10.0.0.1"}}).allowed_hosts,
+            (std::vector<std::string>{"2001:db8::1", "10.0.0.1"}));
+}
+
 TEST_F(AccessTest, OnlyThisMachineIsLoopback) {
   for (const char* host : {"localhost", "127.0.0.1", "127.8.9.10", "::1", "[::1]"}) EXPECT_TRUE(is_loopback_host(host)) << host;
   for (const char* host :
