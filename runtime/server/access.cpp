@@ -128,10 +128,10 @@ std::string_view presented_key(std::string_view authorization, std::string_view 
   return is_bearer ? authorization.substr(kScheme.size()) : x_api_key;
 }
 
-bool is_loopback_host(std::string_view host) {
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+bool is_loopback_host(const std::string& given) {
+  const std::string host = without_brackets(given);
   in_addr address{};  // not by its beginning: 127.example.org is somebody's name
-  const bool is_ipv4 = inet_pton(AF_INET, std::string(host).c_str(), &address) == 1;
+  const bool is_ipv4 = inet_pton(AF_INET, host.c_str(), &address) == 1;
   return host == "localhost" || host == "::1" || (is_ipv4 && ntohl(address.s_addr) >> 24 == 127);
 }
 

@@ -6,13 +6,10 @@
 
 #include "runtime/base/lower_case.h"
 #include "runtime/base/quoting.h"
+#include "runtime/server/host_port.h"
 
 namespace ferry {
 namespace {
-
-std::string without_brackets(const std::string& host) {
-  return host.size() > 2 && host.front() == '[' && host.back() == ']' ? host.substr(1, host.size() - 2) : host;
-}
 
 /// "name" of "Name:8000", "::1" of "[::1]:8000".
 std::string host_name(std::string_view host_header) {

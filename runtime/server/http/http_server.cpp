@@ -9,6 +9,7 @@
 #include <chrono>
 #include <exception>
 #include <future>
+#include <list>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -20,6 +21,7 @@
 #include "runtime/server/http/guard.h"
 #include "runtime/server/http/listener.h"
 #include "runtime/server/http/tls_context.h"
+#include "runtime/server/listeners.h"
 
 namespace ferry {
 namespace {
@@ -64,8 +66,7 @@ class HttpServer::Impl {
   Impl(const HttpServerOptions& options, const Access& access, HttpRouter router)
       : limits_(options.limits),
         router_(std::move(router)),
-        to_(parse_host_port("http", options.address)),
-        gate_(access, router_, to_.host),
+        gate_(access, router_, parse_host_port("http", options.address).host),
         table_(affordable_connections(limits_.http_connections), limits_.http_total_body_bytes),
         shared_{.limits = limits_, .gate = gate_, .table = table_, .dispatch = {}},
         handlers_(kHandlerThreads) {
@@ -76,15 +77,16 @@ class HttpServer::Impl {
     shared_.dispatch = [this](const HttpRoute& route, HttpRequest request, HttpReply reply) {
       dispatch(route, std::move(request), std::move(reply));
     };
-    listener_.emplace(io_, to_, shared_);
-    address_ = to_.host + ":" + std::to_string(listener_->port());
+    Listeners listeners = open_listeners("http", options.address);
+    for (FileDescriptor& socket : listeners.sockets) listeners_.emplace_back(io_, std::move(socket), shared_);
+    address_ = std::move(listeners.address);
     thread_ = std::thread([this] { run(); });
   }
 
   ~Impl() {
     std::promise<void> has_stopped_accepting;
     net::post(io_, [&] {
-      listener_->close();
+      for (HttpListener& listener : listeners_) listener.close();
       shared_.is_stopping = true;
       table_.close_waiting();
       has_stopped_accepting.set_value();
@@ -108,7 +110,7 @@ class HttpServer::Impl {
   void run() {
     while (true) {
       try {
-        listener_->accept();
+        for (HttpListener& listener : listeners_) listener.accept();
         io_.run();
         return;
       } catch (const std::exception&) {
@@ -138,14 +140,13 @@ class HttpServer::Impl {
 
   const ServerLimits limits_;
   const HttpRouter router_;
-  const HostPort to_;
   const HttpGate gate_;
   ConnectionTable table_;
   HttpShared shared_;
   std::optional<net::ssl::context> tls_;
   net::io_context io_{1};
   net::executor_work_guard<net::io_context::executor_type> stay_{io_.get_executor()};
-  std::optional<HttpListener> listener_;
+  std::list<HttpListener> listeners_;  // one for each address of the host
   std::string address_;
   std::atomic<int> num_blocking_{0};
   net::thread_pool handlers_;

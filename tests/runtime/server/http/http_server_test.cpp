@@ -374,6 +374,8 @@ TEST_F(HttpServerTest, AddressesThatCannotBeUsed) {
   };
   test::expect_error([&] { open(server_->address()); }, ErrorCode::kFailedPrecondition, {"cannot serve http on", "in use"});
   test::expect_error([&] { open("192.0.2.1:0"); }, ErrorCode::kFailedPrecondition, {"192.0.2.1:0"});
+  const std::string no_name = std::string(70, 'x') + ":0";  // too long for a name: nobody need be asked
+  test::expect_error([&] { open(no_name); }, ErrorCode::kFailedPrecondition, {"http", no_name, "the host is not found"});
   test::expect_error([&] { open("localhost"); }, ErrorCode::kInvalidArgument, {"http address 'localhost'"});
 }
 
