@@ -152,7 +152,6 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
       return refuse_unread(std::move(verdict.refusal));
     }
     route_ = verdict.route;
-    request_.caller = verdict.caller;
     if (parser_->is_done()) return answer();
     read_body();
   }

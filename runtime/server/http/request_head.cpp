@@ -1,6 +1,5 @@
 #include "runtime/server/http/request_head.h"
 
-#include <algorithm>
 #include <iterator>
 
 #include "runtime/base/lower_case.h"
@@ -43,9 +42,7 @@ HttpRequest read_head(const HttpParser& parser, const std::string& local_address
   HttpRequest request;
   request.method = std::string(message.method_string());
   const std::string target(message.target());
-  const std::size_t question = std::min(target.find('?'), target.size());
-  request.path = target.substr(0, question);
-  request.query = target.substr(std::min(question + 1, target.size()));
+  request.path = target.substr(0, target.find('?'));
   for (const auto& field : message)
     request.headers.emplace_back(lower_case(std::string(field.name_string())), std::string(field.value()));
   request.local_address = local_address;
