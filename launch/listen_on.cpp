@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 
@@ -16,7 +17,9 @@
 //   an address   to this address
 //   a name       to the address of this interface (the first one of the family that is asked for)
 //
-// Without the variable, or where the host has no such interface, nothing changes.
+// An IPv6 socket for which there is no such address (the address is of IPv4, the interface has none of IPv6) is bound to ::1, where
+// the host has that: it would be open to everybody, and nobody of the job comes there. An IPv4 one stays as it is then, as all do
+// without the variable.
 
 namespace {
 
@@ -24,16 +27,17 @@ const char* listen_on() { return std::getenv("FERRY_LISTEN_ON"); }
 
 bool is_none() { return listen_on() != nullptr && std::strcmp(listen_on(), "none") == 0; }
 
-/// Replaces the "any" in `address` by the address that is wanted; false where there is none.
-bool name_address(sockaddr_storage& address) {
+/// Replaces the "any" in `address` by loopback.
+void name_loopback(sockaddr_storage& address) {
+  if (address.ss_family == AF_INET) reinterpret_cast<sockaddr_in*>(&address)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (address.ss_family == AF_INET6) reinterpret_cast<sockaddr_in6*>(&address)->sin6_addr = in6addr_loopback;
+}
+
+/// Replaces it by what FERRY_LISTEN_ON says, an address or an interface; false where that has no address of this family.
+bool name_wanted(sockaddr_storage& address) {
   auto* v4 = reinterpret_cast<sockaddr_in*>(&address);
   auto* v6 = reinterpret_cast<sockaddr_in6*>(&address);
   const bool is_v4 = address.ss_family == AF_INET;
-  if (is_none()) {
-    v4->sin_addr.s_addr = is_v4 ? htonl(INADDR_LOOPBACK) : v4->sin_addr.s_addr;
-    if (!is_v4) v6->sin6_addr = in6addr_loopback;
-    return true;
-  }
   void* place = is_v4 ? static_cast<void*>(&v4->sin_addr) : static_cast<void*>(&v6->sin6_addr);
   if (inet_pton(address.ss_family, listen_on(), place) == 1) return true;
   ifaddrs* list = nullptr;
@@ -76,7 +80,11 @@ extern "C" __attribute__((visibility("default"))) int bind(int socket, const soc
   if (!is_tcp || listen_on() == nullptr || address == nullptr || !is_any(address, bytes)) return next(socket, address, bytes);
   sockaddr_storage wanted{};
   std::memcpy(&wanted, address, bytes < sizeof wanted ? bytes : sizeof wanted);
-  if (!name_address(wanted)) return next(socket, address, bytes);
+  const bool is_placed = !is_none() && name_wanted(wanted);
+  if (!is_placed && !is_none() && address->sa_family == AF_INET) return next(socket, address, bytes);
+  if (!is_placed) name_loopback(wanted);
   if (is_none()) drop_all_packets(socket);
-  return next(socket, reinterpret_cast<const sockaddr*>(&wanted), bytes);
+  const int result = next(socket, reinterpret_cast<const sockaddr*>(&wanted), bytes);
+  const bool lacks_loopback = result != 0 && errno == EADDRNOTAVAIL && !is_placed;  // and so has no IPv6 at all
+  return lacks_loopback ? next(socket, address, bytes) : result;
 }

@@ -106,7 +106,8 @@ void add_access(CLI::App& app, AccessOptions& access) {
   add("--tls-key", access.tls_key, "PEM file of the certificate's private key");
   add("--tls-client-ca", access.tls_client_ca, "PEM file of who signs clients' certificates; given, clients must show one");
   app.add_option("--allowed-host", access.allowed_hosts,
-                 "name that HTTP requests may give as their Host, beside loopback and the address; may be given several times")
+                 "name, without port, that HTTP requests may give as their Host, beside loopback and the address; may be given "
+                 "several times")
       ->group(group);
 }
 
@@ -115,7 +116,7 @@ void add_access(CLI::App& app, AccessOptions& access) {
 void add_serve_options(CLI::App& app, ServeOptions& options) {
   app.add_option("--grpc", options.grpc_address, "HOST:PORT to serve gRPC on; port 0 chooses one; default 127.0.0.1:50051");
   app.add_option("--http", options.http_address,
-                 "HOST:PORT for POST /start_profile and /stop_profile, or off; default 127.0.0.1:8000");
+                 "HOST:PORT for GET /health, POST /start_profile and /stop_profile, or off; default 127.0.0.1:8000");
   app.add_option_function<std::string>(
       "--trace-dir", [&options](const std::string& folder) { options.trace_dir = folder; },
       "folder that all captures stay below (default traces); if given, also for the last steps before a rank was lost");

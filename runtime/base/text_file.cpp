@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "runtime/base/error.h"
+#include "runtime/base/file_descriptor.h"
 
 namespace ferry {
 namespace {
@@ -15,20 +16,6 @@ namespace {
 [[noreturn]] void throw_system(ErrorCode code, const char* what, const std::filesystem::path& path) {
   throw Error(code, what + path.string() + ": " + std::strerror(errno));
 }
-
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  ~FileDescriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 }  // namespace
 

@@ -5,9 +5,10 @@
 #include <openssl/sha.h>
 
 #include <algorithm>
-#include <cctype>
 
 #include "runtime/base/error.h"
+#include "runtime/base/lower_case.h"
+#include "runtime/base/quoting.h"
 #include "runtime/base/text_file.h"
 #include "runtime/server/host_port.h"
 
@@ -44,6 +45,15 @@ std::vector<std::string> key_lines(const std::string& text) {
     begin = end + 1;
   }
   return lines;
+}
+
+/// `host` as HTTP's Host is compared with it: without port and brackets, which would never match.
+std::string allowed_host(const std::string& host) {
+  in6_addr unused{};
+  const bool has_port = host.find(':') != std::string::npos && inet_pton(AF_INET6, host.c_str(), &unused) != 1;
+  if (host.empty() || has_port || host.find_first_of("[]") != std::string::npos)
+    throw_invalid("--allowed-host: " + in_quotes(host) + "; allowed: a name or an address, without port and brackets");
+  return lower_case(host);
 }
 
 std::string read_pem(const char* option, const std::filesystem::path& path) {
@@ -108,17 +118,20 @@ Access load_access(const AccessOptions& options) {
                              .client_ca = {}};
     if (!options.tls_client_ca.empty()) access.tls->client_ca = read_pem("--tls-client-ca", options.tls_client_ca);
   }
-  for (std::string host : options.allowed_hosts) {
-    std::transform(host.begin(), host.end(), host.begin(), [](unsigned char c) { return std::tolower(c); });
-    access.allowed_hosts.push_back(std::move(host));
-  }
+  for (const std::string& host : options.allowed_hosts) access.allowed_hosts.push_back(allowed_host(host));
   return access;
 }
 
-bool is_loopback_host(std::string_view host) {
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+std::string_view presented_key(std::string_view authorization, std::string_view x_api_key) {
+  constexpr std::string_view kScheme = "bearer ";
+  const bool is_bearer = lower_case(authorization.substr(0, kScheme.size())) == kScheme;
+  return is_bearer ? authorization.substr(kScheme.size()) : x_api_key;
+}
+
+bool is_loopback_host(const std::string& given) {
+  const std::string host = without_brackets(given);
   in_addr address{};  // not by its beginning: 127.example.org is somebody's name
-  const bool is_ipv4 = inet_pton(AF_INET, std::string(host).c_str(), &address) == 1;
+  const bool is_ipv4 = inet_pton(AF_INET, host.c_str(), &address) == 1;
   return host == "localhost" || host == "::1" || (is_ipv4 && ntohl(address.s_addr) >> 24 == 127);
 }
 

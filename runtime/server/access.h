@@ -49,8 +49,12 @@ struct Access {
 /// Reads what `options` names. Throws Error with the option's name for a file that cannot be read or holds no key.
 Access load_access(const AccessOptions& options);
 
+/// The key that a caller presents, empty if none: what follows "Bearer ", in whatever case that is written, in `authorization`, or
+/// else `x_api_key`. Both as sent, empty where absent.
+std::string_view presented_key(std::string_view authorization, std::string_view x_api_key);
+
 /// Whether `host` (a name, or an address with or without brackets) reaches this machine only.
-bool is_loopback_host(std::string_view host);
+bool is_loopback_host(const std::string& host);
 
 /// One line for whoever opens a port to the network without a key: `port` is "http" or "grpc", `address` HOST:PORT. Absent if the
 /// address is loopback, or callers need a key or a certificate.

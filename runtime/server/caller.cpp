@@ -3,31 +3,26 @@
 #include <grpcpp/server_context.h>
 
 #include <optional>
+#include <string>
 #include <string_view>
+#include <utility>
 
 namespace ferry {
 namespace {
 
-constexpr std::string_view kBearer = "bearer ";
-
-std::string_view text_of(grpc::string_ref text) { return {text.data(), text.size()}; }
-
-/// What follows "Bearer ", in whatever case that is written; empty if it is not there.
-std::string_view bearer_of(std::string_view authorization) {
-  if (authorization.size() <= kBearer.size()) return {};
-  for (std::size_t i = 0; i < kBearer.size(); ++i) {
-    const char c = authorization[i];
-    const char lower = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-    if (lower != kBearer[i]) return {};
-  }
-  return authorization.substr(kBearer.size());
+/// The first value of `name`, empty if there is none.
+std::string_view metadata_of(const grpc::ServerContextBase& context, const char* name) {
+  const auto found = context.client_metadata().find(name);
+  if (found == context.client_metadata().end()) return {};
+  return {found->second.data(), found->second.size()};
 }
 
-/// The key that a call presents; empty if none. Of several only the first counts, so that nobody tries many at once.
-std::string_view presented_key(const grpc::ServerContextBase& context) {
-  const auto& metadata = context.client_metadata();
-  if (const auto it = metadata.find("x-api-key"); it != metadata.end()) return text_of(it->second);
-  if (const auto it = metadata.find("authorization"); it != metadata.end()) return bearer_of(text_of(it->second));
+/// What may not come twice: which of them would count?
+grpc::Status check_single(const grpc::ServerContextBase& context) {
+  for (const char* name : {"authorization", "x-api-key"}) {
+    if (context.client_metadata().count(name) > 1)
+      return {grpc::StatusCode::INVALID_ARGUMENT, "metadata " + std::string(name) + " occurs twice; allowed: once"};
+  }
   return {};
 }
 
@@ -35,8 +30,9 @@ std::string_view presented_key(const grpc::ServerContextBase& context) {
 
 Caller identify_caller(const grpc::ServerContextBase& context, const ApiKeys& keys) {
   if (keys.empty()) return {.status = {}, .owner = "connection " + context.peer()};
-  if (const std::optional<int> key = keys.find(presented_key(context)))
-    return {.status = {}, .owner = "key " + std::to_string(*key)};
+  if (grpc::Status status = check_single(context); !status.ok()) return {.status = std::move(status), .owner = {}};
+  const std::string_view key = presented_key(metadata_of(context, "authorization"), metadata_of(context, "x-api-key"));
+  if (const std::optional<int> index = keys.find(key)) return {.status = {}, .owner = "key " + std::to_string(*index)};
   return {.status = {grpc::StatusCode::UNAUTHENTICATED,
                      "this server needs an API key: metadata 'authorization: Bearer KEY' or 'x-api-key: KEY'"},
           .owner = {}};

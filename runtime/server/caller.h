@@ -14,7 +14,7 @@ namespace ferry {
 
 /// Who makes a gRPC call, as far as the server can tell.
 struct Caller {
-  grpc::Status status;  // UNAUTHENTICATED without a valid key where one is needed
+  grpc::Status status;  // where a key is needed: UNAUTHENTICATED without a valid one, INVALID_ARGUMENT for one given twice
   std::string owner;    // of the requests that it makes: its key, or else its connection
 };
 

@@ -9,9 +9,12 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/base/file_descriptor.h"
+#include "runtime/server/listeners.h"
+
 namespace ferry {
 
-/// Accepts TCP connections on one address, on a thread of its own, and hands each one over as a file descriptor.
+/// Accepts TCP connections on one HOST:PORT, on a thread of its own, and hands each one over as a file descriptor.
 ///
 /// It stands in for the accept loops of server libraries, which give up for good, or spin, when the process has no file
 /// descriptor left (gRPC 1.51 never accepts again after one failed accept). This one waits and goes on, and knows how many of
@@ -33,7 +36,7 @@ class ConnectionAcceptor {
   ConnectionAcceptor& operator=(const ConnectionAcceptor&) = delete;
 
   /// HOST:PORT with the port that is really used.
-  const std::string& address() const { return address_; }
+  const std::string& address() const { return listeners_.address; }
 
   void start(Taker take);
   /// Closes the listening sockets; connections that were handed over stay. When it returns, the taker is not running.
@@ -50,7 +53,6 @@ class ConnectionAcceptor {
     Host host{};
   };
 
-  void listen_on(const std::string& what, const std::string& address);
   void run();
   void accept_from(int listener);
   /// Waits until a listener is readable; false when it is time to leave.
@@ -62,9 +64,8 @@ class ConnectionAcceptor {
   bool seems_full_for(const Host& host) const;
 
   const int max_open_, max_open_per_host_;
-  std::string address_;
-  std::vector<int> listeners_;
-  int wake_ = -1;  // an eventfd, readable when it is time to leave
+  Listeners listeners_;
+  FileDescriptor wake_;  // an eventfd, readable when it is time to leave
   Taker take_;
   std::vector<Connection> handed_over_;  // of the acceptor's thread; may hold some that are closed
   bool lacks_resources_ = false;

@@ -20,4 +20,8 @@ HostPort parse_host_port(const std::string& what, const std::string& address) {
   return {host, number};
 }
 
+std::string without_brackets(const std::string& host) {
+  return host.size() > 2 && host.front() == '[' && host.back() == ']' ? host.substr(1, host.size() - 2) : host;
+}
+
 }  // namespace ferry

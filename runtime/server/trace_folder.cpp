@@ -2,17 +2,16 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <iterator>
 #include <system_error>
-#include <utility>
 
 #include "profiler/capture.h"
 #include "runtime/base/error.h"
+#include "runtime/base/file_descriptor.h"
 #include "runtime/base/quoting.h"
 
 namespace ferry {
@@ -23,31 +22,14 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMaxPathBytes = 1024;
 constexpr std::ptrdiff_t kMaxParts = 16;
 
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
 /// Makes `part` in the open folder `parent`, unless it is there, and opens it: not through a link.
-Descriptor enter(const Descriptor& parent, const fs::path& part, const fs::path& whole) {
+FileDescriptor enter(const FileDescriptor& parent, const fs::path& part, const fs::path& whole) {
   const auto refuse = [&](ErrorCode code) {
     throw Error(code, "output_dir " + in_quotes(whole.string()) + ": " + in_quotes(part.string()) +
                           " cannot be used: " + std::strerror(errno));
   };
   if (::mkdirat(parent.get(), part.c_str(), 0777) != 0 && errno != EEXIST) refuse(ErrorCode::kFailedPrecondition);
-  Descriptor folder(::openat(parent.get(), part.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  FileDescriptor folder(::openat(parent.get(), part.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (folder.get() >= 0) return folder;
   struct stat status {};
   const bool is_link = ::fstatat(parent.get(), part.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(status.st_mode);
@@ -97,7 +79,7 @@ fs::path TraceFolder::claim(const fs::path& asked) const {
   const fs::path inside = relative(asked);
   std::error_code code;
   fs::create_directories(root_, code);
-  Descriptor folder(::open(root_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  FileDescriptor folder(::open(root_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (folder.get() < 0)
     throw Error(ErrorCode::kFailedPrecondition, "--trace-dir " + root_.string() + " cannot be opened: " + std::strerror(errno));
   fs::path path = root_;

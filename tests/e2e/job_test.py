@@ -4,7 +4,9 @@ import os
 import pathlib
 import resource
 import signal
+import socket
 import subprocess
+import sys
 import unittest
 
 import ferry_job
@@ -76,6 +78,30 @@ class StrayConnectionTest(ferry_job.JobTest):
         self.assertEqual(job.stop(), 0, job.log())
         for stray in at_ranks:
             stray.close()
+
+
+class ListenOnTest(unittest.TestCase):
+    """The library that mpirun's daemons preload."""
+
+    BIND = "import socket; s = socket.socket(socket.{0}); s.bind(('{1}', 0)); print(s.getsockname()[0])"
+
+    def bound(self, listen_on, family, address):
+        library = pathlib.Path(FERRY).with_name("libferry_listen_on.so")
+        environment = {**os.environ, "LD_PRELOAD": str(library), "FERRY_LISTEN_ON": listen_on}
+        command = [sys.executable, "-c", self.BIND.format(family, address)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+        return done.stdout.strip()
+
+    def test_what_has_no_such_address_is_not_open(self):
+        try:
+            socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+        except OSError:
+            self.skipTest("no IPv6 here")
+        for listen_on in ("127.0.0.2", "none", "no-such-interface"):
+            self.assertEqual(self.bound(listen_on, "AF_INET6", "::"), "::1", listen_on)
+        self.assertEqual(self.bound("127.0.0.2", "AF_INET", "0.0.0.0"), "127.0.0.2")
+        self.assertEqual(self.bound("127.0.0.2", "AF_INET", "127.0.0.1"), "127.0.0.1")
+        self.assertEqual(self.bound("no-such-interface", "AF_INET", "0.0.0.0"), "0.0.0.0")
 
 
 class StoppedWorkerTest(ferry_job.JobTest):

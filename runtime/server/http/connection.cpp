@@ -8,6 +8,7 @@
 #include <boost/beast/http.hpp>
 #include <boost/beast/ssl.hpp>
 #include <chrono>
+#include <exception>
 #include <optional>
 #include <string>
 #include <utility>
@@ -67,13 +68,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
 
   void start() {
     entry_ = shared_.table.add(this->weak_from_this());
-    if constexpr (kIsTls) {
-      shared_.table.set_phase(*entry_, ConnectionPhase::kHeader);
-      set_deadline(shared_.limits.http_header_s);
-      stream_.async_handshake(net::ssl::stream_base::server, bind(&Connection::on_handshake));
-    } else {
-      wait_for_request(shared_.limits.http_header_s);
-    }
+    guarded([this] { wait_for_client(); });
   }
 
   void close() override {
@@ -88,12 +83,34 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   beast::tcp_stream& tcp_stream() { return beast::get_lowest_layer(stream_); }
   void set_deadline(double seconds) { tcp_stream().expires_after(to_duration(seconds)); }
 
+  /// Runs `step` unless the connection is closed. Where it throws (memory may run out) nothing may be pending that would go on,
+  /// so the connection is closed, and all others stay.
+  template <class Step>
+  void guarded(Step&& step) {
+    if (!entry_) return;
+    try {
+      step();
+    } catch (const std::exception&) {
+      close();
+    }
+  }
+
   /// `method` as a completion handler that keeps this alive and is not called once the connection is closed.
   template <class... Rest>
   auto bind(void (Connection::*method)(error_code, Rest...)) {
     return [self = this->shared_from_this(), method](error_code error, Rest... rest) {
-      if (self->entry_) (self.get()->*method)(error, rest...);
+      self->guarded([&] { (self.get()->*method)(error, rest...); });
     };
+  }
+
+  void wait_for_client() {
+    if constexpr (kIsTls) {
+      shared_.table.set_phase(*entry_, ConnectionPhase::kHeader);
+      set_deadline(shared_.limits.http_header_s);
+      stream_.async_handshake(net::ssl::stream_base::server, bind(&Connection::on_handshake));
+    } else {
+      wait_for_request(shared_.limits.http_header_s);
+    }
   }
 
   void on_handshake(error_code error) {
@@ -135,7 +152,6 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
       return refuse_unread(std::move(verdict.refusal));
     }
     route_ = verdict.route;
-    request_.caller = verdict.caller;
     if (parser_->is_done()) return answer();
     read_body();
   }
@@ -177,9 +193,8 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     tcp_stream().expires_never();
     const auto executor = tcp_stream().get_executor();
     HttpReply reply([self = this->shared_from_this(), executor](HttpResponse response) {
-      net::post(executor, [self, response = std::move(response)]() mutable {
-        if (self->entry_) self->write(std::move(response));
-      });
+      net::post(executor,
+                [self, response = std::move(response)]() mutable { self->guarded([&] { self->write(std::move(response)); }); });
     });
     shared_.dispatch(*route_, std::move(request_), std::move(reply));
   }

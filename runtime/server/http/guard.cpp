@@ -1,24 +1,15 @@
 #include "runtime/server/http/guard.h"
 
 #include <algorithm>
-#include <cctype>
 #include <string_view>
 #include <utility>
 
+#include "runtime/base/lower_case.h"
 #include "runtime/base/quoting.h"
+#include "runtime/server/host_port.h"
 
 namespace ferry {
 namespace {
-
-std::string lower_case(std::string_view text) {
-  std::string result(text);
-  std::transform(result.begin(), result.end(), result.begin(), [](unsigned char c) { return std::tolower(c); });
-  return result;
-}
-
-std::string without_brackets(const std::string& host) {
-  return host.size() > 2 && host.front() == '[' && host.back() == ']' ? host.substr(1, host.size() - 2) : host;
-}
 
 /// "name" of "Name:8000", "::1" of "[::1]:8000".
 std::string host_name(std::string_view host_header) {
@@ -28,13 +19,8 @@ std::string host_name(std::string_view host_header) {
 }
 
 /// The key that a request carries, empty if none.
-std::string_view presented_key(const HttpRequest& request) {
-  constexpr std::string_view kScheme = "bearer ";
-  if (const auto header = request.header("authorization")) {
-    const bool is_bearer = lower_case(header->substr(0, kScheme.size())) == kScheme;
-    if (is_bearer) return header->substr(kScheme.size());
-  }
-  return request.header("x-api-key").value_or(std::string_view());
+std::string_view key_of(const HttpRequest& request) {
+  return presented_key(request.header("authorization").value_or(""), request.header("x-api-key").value_or(""));
 }
 
 bool is_json(std::string_view content_type) {
@@ -83,7 +69,7 @@ HttpGate::Verdict HttpGate::judge(const HttpRequest& request) const {
     return Verdict{.route = nullptr, .caller = {}, .refusal = std::move(response)};
   };
   const HttpRoute* route = router_.find(request.method, request.path);
-  Verdict verdict{.route = route, .caller = access_.keys.find(presented_key(request)), .refusal = {}};
+  Verdict verdict{.route = route, .caller = access_.keys.find(key_of(request)), .refusal = {}};
   if (route == nullptr || route->guard == HttpGuard::kGuarded) {
     if (auto refusal = check_single(request)) return refuse(std::move(*refusal));
     if (auto refusal = check_host(request)) return refuse(std::move(*refusal));

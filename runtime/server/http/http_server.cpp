@@ -9,6 +9,7 @@
 #include <chrono>
 #include <exception>
 #include <future>
+#include <list>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -20,6 +21,7 @@
 #include "runtime/server/http/guard.h"
 #include "runtime/server/http/listener.h"
 #include "runtime/server/http/tls_context.h"
+#include "runtime/server/listeners.h"
 
 namespace ferry {
 namespace {
@@ -29,14 +31,31 @@ namespace net = boost::asio;
 constexpr int kHandlerThreads = 4;
 constexpr int kMaxBlocking = 64;                       // requests with blocking handlers, running and waiting
 constexpr std::chrono::milliseconds kStopGrace{1000};  // for last answers to leave
+constexpr std::chrono::milliseconds kMemoryPause{20};  // after the I/O thread found no memory
 
-HttpResponse run_blocking(const BlockingHttpHandler& handler, const HttpRequest& request) {
+/// One of the kMaxBlocking places, given back when it goes.
+struct GiveBack {
+  void operator()(std::atomic<int>* num_taken) const { num_taken->fetch_sub(1); }
+};
+using Place = std::unique_ptr<std::atomic<int>, GiveBack>;
+
+HttpResponse answer_of(const BlockingHttpHandler& handler, const HttpRequest& request) {
   try {
     return handler(request);
   } catch (const Error& error) {
     return http_error(error);
   } catch (const std::exception& error) {  // not only Error: memory may run out
     return http_error(500, error.what());
+  }
+}
+
+/// The place is free before the client has its answer.
+void run_blocking(const BlockingHttpHandler& handler, const HttpRequest& request, HttpReply reply, Place place) {
+  try {
+    HttpResponse response = answer_of(handler, request);
+    place.reset();
+    reply.send(std::move(response));
+  } catch (const std::exception&) {  // no memory for an answer: the reply says what it can when it goes
   }
 }
 
@@ -47,8 +66,7 @@ class HttpServer::Impl {
   Impl(const HttpServerOptions& options, const Access& access, HttpRouter router)
       : limits_(options.limits),
         router_(std::move(router)),
-        to_(parse_host_port("http", options.address)),
-        gate_(access, router_, to_.host),
+        gate_(access, router_, parse_host_port("http", options.address).host),
         table_(affordable_connections(limits_.http_connections), limits_.http_total_body_bytes),
         shared_{.limits = limits_, .gate = gate_, .table = table_, .dispatch = {}},
         handlers_(kHandlerThreads) {
@@ -59,16 +77,16 @@ class HttpServer::Impl {
     shared_.dispatch = [this](const HttpRoute& route, HttpRequest request, HttpReply reply) {
       dispatch(route, std::move(request), std::move(reply));
     };
-    listener_.emplace(io_, to_, shared_);
-    address_ = to_.host + ":" + std::to_string(listener_->port());
-    listener_->accept();
-    thread_ = std::thread([this] { io_.run(); });
+    Listeners listeners = open_listeners("http", options.address);
+    for (FileDescriptor& socket : listeners.sockets) listeners_.emplace_back(io_, std::move(socket), shared_);
+    address_ = std::move(listeners.address);
+    thread_ = std::thread([this] { run(); });
   }
 
   ~Impl() {
     std::promise<void> has_stopped_accepting;
     net::post(io_, [&] {
-      listener_->close();
+      for (HttpListener& listener : listeners_) listener.close();
       shared_.is_stopping = true;
       table_.close_waiting();
       has_stopped_accepting.set_value();
@@ -88,16 +106,26 @@ class HttpServer::Impl {
   const std::string& address() const { return address_; }
 
  private:
+  /// The I/O thread. What throws here has found no memory to accept with, or for a new connection; others go on.
+  void run() {
+    while (true) {
+      try {
+        for (HttpListener& listener : listeners_) listener.accept();
+        io_.run();
+        return;
+      } catch (const std::exception&) {
+        std::this_thread::sleep_for(kMemoryPause);
+      }
+    }
+  }
+
   void dispatch(const HttpRoute& route, HttpRequest request, HttpReply reply) {
     if (route.handler) return route.handler(std::move(request), std::move(reply));
-    if (num_blocking_.fetch_add(1) >= kMaxBlocking) {
-      num_blocking_.fetch_sub(1);
-      return reply.send(http_error(503, "too many requests wait; try again"));
-    }
-    net::post(handlers_, [this, &route, request = std::move(request), reply = std::move(reply)]() mutable {
-      HttpResponse response = run_blocking(route.blocking, request);
-      num_blocking_.fetch_sub(1);
-      reply.send(std::move(response));
+    const bool has_place = num_blocking_.fetch_add(1) < kMaxBlocking;
+    Place place(&num_blocking_);
+    if (!has_place) return reply.send(http_error(503, "too many requests wait; try again"));
+    net::post(handlers_, [&route, request = std::move(request), reply = std::move(reply), place = std::move(place)]() mutable {
+      run_blocking(route.blocking, request, std::move(reply), std::move(place));
     });
   }
 
@@ -112,14 +140,13 @@ class HttpServer::Impl {
 
   const ServerLimits limits_;
   const HttpRouter router_;
-  const HostPort to_;
   const HttpGate gate_;
   ConnectionTable table_;
   HttpShared shared_;
   std::optional<net::ssl::context> tls_;
   net::io_context io_{1};
   net::executor_work_guard<net::io_context::executor_type> stay_{io_.get_executor()};
-  std::optional<HttpListener> listener_;
+  std::list<HttpListener> listeners_;  // one for each address of the host
   std::string address_;
   std::atomic<int> num_blocking_{0};
   net::thread_pool handlers_;

@@ -1,9 +1,9 @@
 #include "runtime/server/http/listener.h"
 
+#include <sys/socket.h>
+
 #include <chrono>
 #include <utility>
-
-#include "runtime/base/error.h"
 
 namespace ferry {
 namespace {
@@ -13,35 +13,32 @@ using tcp = boost::asio::ip::tcp;
 
 constexpr std::chrono::milliseconds kRetryPause{20};
 
+tcp protocol_of(const FileDescriptor& socket) {
+  int domain = AF_INET;
+  socklen_t size = sizeof domain;
+  getsockopt(socket.get(), SOL_SOCKET, SO_DOMAIN, &domain, &size);
+  return domain == AF_INET6 ? tcp::v6() : tcp::v4();
+}
+
 }  // namespace
 
-HttpListener::HttpListener(boost::asio::io_context& io, const HostPort& to, HttpShared& shared)
+HttpListener::HttpListener(boost::asio::io_context& io, FileDescriptor socket, HttpShared& shared)
     : shared_(shared), acceptor_(io), retry_(io) {
-  const bool is_bracketed = to.host.front() == '[' && to.host.back() == ']';
-  const std::string host = is_bracketed ? to.host.substr(1, to.host.size() - 2) : to.host;
-  const auto refuse = [&](const error_code& error) {
-    throw Error(ErrorCode::kFailedPrecondition, "cannot serve http on " + to.host + ":" + std::to_string(to.port) +
-                                                    ": the address is in use or does not belong to this host (" +
-                                                    error.message() + ")");
-  };
-  error_code error;
-  const auto found = tcp::resolver(io).resolve(host, std::to_string(to.port), tcp::resolver::passive, error);
-  if (error || found.empty()) refuse(error);
-  const tcp::endpoint endpoint = found.begin()->endpoint();
-  acceptor_.open(endpoint.protocol(), error);
-  if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
-  if (!error) acceptor_.bind(endpoint, error);
-  if (!error) acceptor_.listen(tcp::acceptor::max_listen_connections, error);
-  if (!error) acceptor_.non_blocking(true, error);
-  if (error) refuse(error);
-  port_ = acceptor_.local_endpoint().port();
+  acceptor_.assign(protocol_of(socket), socket.get());
+  socket.release();
+  acceptor_.non_blocking(true);
 }
 
 void HttpListener::accept() {
+  if (is_waiting_ || !acceptor_.is_open()) return;
   // Not async_accept: without descriptors it fails at once, though nobody may be waiting.
-  acceptor_.async_wait(tcp::acceptor::wait_read, [this](error_code) {
-    if (acceptor_.is_open()) take_one();
-  });
+  acceptor_.async_wait(tcp::acceptor::wait_read, [this](error_code) { on_wait(); });
+  is_waiting_ = true;
+}
+
+void HttpListener::on_wait() {
+  is_waiting_ = false;
+  if (acceptor_.is_open()) take_one();
 }
 
 void HttpListener::take_one() {
@@ -60,9 +57,8 @@ void HttpListener::take_one() {
 
 void HttpListener::accept_later() {
   retry_.expires_after(kRetryPause);
-  retry_.async_wait([this](error_code) {
-    if (acceptor_.is_open()) take_one();
-  });
+  retry_.async_wait([this](error_code) { on_wait(); });
+  is_waiting_ = true;
 }
 
 void HttpListener::close() {

@@ -1,6 +1,7 @@
 #include "runtime/server/http/message.h"
 
 #include <algorithm>
+#include <exception>
 #include <nlohmann/json.hpp>
 
 namespace ferry {
@@ -41,7 +42,11 @@ HttpResponse http_error(int status, std::string_view message) {
 HttpResponse http_error(const Error& error) { return http_error(status_of(error.code()), error.what()); }
 
 HttpReply::~HttpReply() {
-  if (send_) send(http_error(500, "the request was dropped"));
+  if (!send_) return;
+  try {
+    send(http_error(500, "the request was dropped"));
+  } catch (const std::exception&) {  // without memory for an answer the client waits until the server stops
+  }
 }
 
 void HttpReply::send(HttpResponse response) {

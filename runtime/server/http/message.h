@@ -1,7 +1,6 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,12 +14,11 @@ namespace ferry {
 /// What a client asked. It has passed the server's bounds.
 struct HttpRequest {
   std::string method;                                        // "GET", as sent
-  std::string path, query;                                   // of the target, parted by its first '?', not decoded
+  std::string path;                                          // of the target, up to its first '?', not decoded
   std::vector<std::pair<std::string, std::string>> headers;  // names in lower case, in the order sent
   std::string body;
   std::string local_address;  // of this end of the connection, without port
   bool has_body = false;      // announced, if only with 0 bytes to come
-  std::optional<int> caller;  // which API key came with it; see ApiKeys::find
 
   /// The first header of this lower-case name.
   std::optional<std::string_view> header(std::string_view name) const;

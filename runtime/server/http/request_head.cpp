@@ -1,9 +1,8 @@
 #include "runtime/server/http/request_head.h"
 
-#include <algorithm>
-#include <cctype>
 #include <iterator>
 
+#include "runtime/base/lower_case.h"
 #include "runtime/base/quoting.h"
 
 namespace ferry {
@@ -12,12 +11,6 @@ namespace {
 namespace beast = boost::beast;
 namespace http = beast::http;
 
-std::string to_lower(beast::string_view text) {
-  std::string result(text);
-  std::transform(result.begin(), result.end(), result.begin(), [](unsigned char c) { return std::tolower(c); });
-  return result;
-}
-
 /// Beast takes a body whose last coding is not "chunked" for none, and what it holds for the next request.
 std::optional<HttpResponse> check_framing(const HttpParser& parser) {
   constexpr unsigned kHttp11 = 11;
@@ -25,7 +18,7 @@ std::optional<HttpResponse> check_framing(const HttpParser& parser) {
   const auto coding = message.find(http::field::transfer_encoding);
   if (coding == message.end()) return std::nullopt;
   const std::string value(coding->value());
-  if (to_lower(value) != "chunked") return http_error(501, "Transfer-Encoding is " + in_quotes(value) + "; allowed: chunked");
+  if (lower_case(value) != "chunked") return http_error(501, "Transfer-Encoding is " + in_quotes(value) + "; allowed: chunked");
   if (message.version() < kHttp11) return http_error(400, "Transfer-Encoding comes with HTTP/1.0; allowed: with HTTP/1.1");
   return std::nullopt;
 }
@@ -49,10 +42,9 @@ HttpRequest read_head(const HttpParser& parser, const std::string& local_address
   HttpRequest request;
   request.method = std::string(message.method_string());
   const std::string target(message.target());
-  const std::size_t question = std::min(target.find('?'), target.size());
-  request.path = target.substr(0, question);
-  request.query = target.substr(std::min(question + 1, target.size()));
-  for (const auto& field : message) request.headers.emplace_back(to_lower(field.name_string()), std::string(field.value()));
+  request.path = target.substr(0, target.find('?'));
+  for (const auto& field : message)
+    request.headers.emplace_back(lower_case(std::string(field.name_string())), std::string(field.value()));
   request.local_address = local_address;
   request.has_body = parser.chunked() || parser.content_length().value_or(0) > 0;
   return request;

@@ -61,6 +61,15 @@ TEST_F(AccessTest, AKeyThatIsNoneIsRefusedWithoutShowingIt) {
   EXPECT_THROW(load_access({.api_key_file = {}, .api_key = "short"}), Error);
 }
 
+TEST_F(AccessTest, ABearerIsTheKeyAndElseXApiKey) {
+  EXPECT_EQ(presented_key("Bearer a", ""), "a");
+  EXPECT_EQ(presented_key("bEARER a", "b"), "a");
+  EXPECT_EQ(presented_key("Bearer ", "b"), "");
+  EXPECT_EQ(presented_key("Basic a", "b"), "b");
+  EXPECT_EQ(presented_key("a", ""), "");
+  EXPECT_EQ(presented_key("", "b"), "b");
+}
+
 TEST_F(AccessTest, TlsFilesAreReadAndMustBePem) {
   const fs::path pem = write("pem", "-----BEGIN CERTIFICATE-----\n"), other = write("other", "text");
   const Access access =
@@ -75,6 +84,14 @@ TEST_F(AccessTest, TlsFilesAreReadAndMustBePem) {
   } catch (const Error& error) {
     test::expect_one_line_with(error.what(), {"--tls-key", "other", "PEM"});
   }
+}
+
+TEST_F(AccessTest, AnAllowedHostThatCouldNeverMatchIsRefused) {
+  for (const char* host : {"name:8000", "[::1]", "[::1]:8000", "10.0.0.1:80", ":", ""})
+    test::expect_error([&] { load_access({.allowed_hosts = {host}}); }, ErrorCode::kInvalidArgument,
+                       {"--allowed-host", host, "allowed: a name or an address, without port and brackets"});
+  EXPECT_EQ(load_access({.allowed_hosts = {"2001:DB8::1", "10.0.0.1"}}).allowed_hosts,
+            (std::vector<std::string>{"2001:db8::1", "10.0.0.1"}));
 }
 
 TEST_F(AccessTest, OnlyThisMachineIsLoopback) {

@@ -263,6 +263,20 @@ TEST_F(GrpcDoorTest, WithKeysOnlyHealthIsOpen) {
   EXPECT_EQ(load_with("x-api-key", std::string(kKeyA) + "x"), grpc::StatusCode::UNAUTHENTICATED);
 }
 
+TEST_F(GrpcDoorTest, OfTwoWaysToSayAKeyTheBearerCountsAndNoneMayBeSaidTwice) {
+  options_.access.keys = ApiKeys({kKeyA, kKeyB});
+  start();
+  const auto load_with = [&](const std::vector<std::pair<std::string, std::string>>& metadata) {
+    const auto context = context_of();
+    for (const auto& [name, value] : metadata) context->AddMetadata(name, value);
+    return get_load(*stub_, *context).error_code();
+  };
+  EXPECT_EQ(load_with({{"authorization", std::string("Bearer ") + kKeyA}, {"x-api-key", "wrong-key-1"}}), grpc::StatusCode::OK);
+  EXPECT_EQ(load_with({{"authorization", "Bearer wrong-key-1"}, {"x-api-key", kKeyA}}), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(load_with({{"authorization", "Basic wrong-key-1"}, {"x-api-key", kKeyA}}), grpc::StatusCode::OK);
+  EXPECT_EQ(load_with({{"x-api-key", kKeyA}, {"x-api-key", "wrong-key-1"}}), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
 TEST_F(GrpcDoorTest, WithoutKeysThereIsReflection) {
   start();
   EXPECT_NE(call(channel_, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo").error_code(),

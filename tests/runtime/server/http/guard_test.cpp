@@ -20,12 +20,10 @@ class HttpGateTest : public ::testing::Test {
     const HttpGate gate(access_, router_, bound_host_);
     const HttpGate::Verdict verdict = gate.judge({.method = method,
                                                   .path = path,
-                                                  .query = {},
                                                   .headers = headers,
                                                   .body = {},
                                                   .local_address = local_address_,
-                                                  .has_body = has_body,
-                                                  .caller = {}});
+                                                  .has_body = has_body});
     caller_ = verdict.caller;
     EXPECT_NE(verdict.route == nullptr, !verdict.refusal);
     return verdict.refusal ? verdict.refusal->status : 200;

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <future>
 #include <mutex>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -49,7 +50,8 @@ class HttpServerTest : public ::testing::Test {
  protected:
   HttpServerTest() { options_.address = "127.0.0.1:0"; }
 
-  /// Serves /health, POST /echo (the body comes back), POST /wait (until barrier_ opens), POST /fail and POST /drop.
+  /// Serves /health, POST /echo (the body comes back), POST /wait (until barrier_ opens), POST /fail, POST /drop, and POST /throw
+  /// (which throws on the I/O thread).
   void serve(const Access& access = {}) {
     access_ = access;
     HttpRouter router;
@@ -63,6 +65,8 @@ class HttpServerTest : public ::testing::Test {
       return HttpResponse{.status = 200, .body = "waited"};
     });
     add("/fail", [](const HttpRequest&) -> HttpResponse { throw Error(ErrorCode::kUnavailable, "nobody is there"); });
+    router.add("POST", "/throw",
+               {.handler = [](const HttpRequest&, const HttpReply&) { throw std::bad_alloc(); }, .blocking = {}});
     router.add("POST", "/drop", {.handler = [](const HttpRequest&, const HttpReply&) {}, .blocking = {}});
     server_.emplace(options_, access_, std::move(router));
   }
@@ -272,6 +276,21 @@ TEST_F(HttpServerTest, BodiesTogetherAreBounded) {
   EXPECT_TRUE(client().ask("POST /echo", body).ends_with(body));
 }
 
+TEST_F(HttpServerTest, WhatThrowsOnTheIoThreadEndsItsConnectionAlone) {
+  options_.limits.http_connections = 2;
+  options_.limits.http_total_body_bytes = 100'000;
+  serve();
+  RawClient other = client();
+  EXPECT_EQ(status_of(other.ask("GET /health")), 200);
+  const std::string body(60'000, ' ');
+  for (int i = 0; i < 3; ++i) {  // each gives its place and its bytes back
+    RawClient one = client();
+    EXPECT_EQ(one.ask("POST /throw", body), "");
+  }
+  EXPECT_EQ(status_of(other.ask("GET /health")), 200) << "it was closed, too";
+  EXPECT_TRUE(client().ask("POST /echo", body).ends_with(body));
+}
+
 TEST_F(HttpServerTest, BlockedHandlersHoldUpNeitherHealthNorTheEnd) {
   serve();
   std::vector<RawClient> blocked;
@@ -346,6 +365,8 @@ TEST_F(HttpServerTest, AddressesThatCannotBeUsed) {
   };
   test::expect_error([&] { open(server_->address()); }, ErrorCode::kFailedPrecondition, {"cannot serve http on", "in use"});
   test::expect_error([&] { open("192.0.2.1:0"); }, ErrorCode::kFailedPrecondition, {"192.0.2.1:0"});
+  const std::string no_name = std::string(70, 'x') + ":0";  // too long for a name: nobody need be asked
+  test::expect_error([&] { open(no_name); }, ErrorCode::kFailedPrecondition, {"http", no_name, "the host is not found"});
   test::expect_error([&] { open("localhost"); }, ErrorCode::kInvalidArgument, {"http address 'localhost'"});
 }
 

@@ -34,7 +34,6 @@ TEST_F(RequestHeadTest, ReadsLineAndHeaders) {
   const HttpRequest request = read_head(*parser_, "10.1.2.3");
   EXPECT_EQ(request.method, "PUT");
   EXPECT_EQ(request.path, "/a");
-  EXPECT_EQ(request.query, "b?c=d");
   EXPECT_EQ(request.header("x-some"), "Thing");
   EXPECT_EQ(request.count("x-some"), 2);
   EXPECT_EQ(request.local_address, "10.1.2.3");
