@@ -23,7 +23,8 @@ namespace ferry {
 using Deadline = std::chrono::steady_clock::time_point;
 
 /// What a receive takes: messages of up to its size, or of its size alone. Who knows the size says so: over gloo the whole of a
-/// message of more than 64 KiB then arrives while nobody waits for it; one of up to its size does so if the one before was as long.
+/// message of more than 64 KiB then arrives while nobody waits for it; one of up to its size does so if the one before was as
+/// long.
 enum class Fit { kUpTo, kExact };
 
 /// What an operation moves and with whom.
@@ -76,8 +77,8 @@ class Group {
   virtual std::unique_ptr<PendingOp> isend(std::span<const std::byte> data, Rank to, int tag) = 0;
   virtual std::unique_ptr<PendingOp> irecv(std::span<std::byte> data, Rank from, int tag, Fit fit) = 0;
 
-  /// Returns when `op` is done: the bytes of the message, which may be fewer than its receive has room for. What lies behind them
-  /// is unspecified. Gives the core away while it waits.
+  /// Returns when `op` is done: the bytes of the message, which may be fewer than its receive has room for. What lies behind
+  /// them is unspecified. Gives the core away while it waits.
   virtual std::size_t wait(PendingOp& op, Deadline deadline) = 0;
 
   /// The clock that deadlines are taken from.
@@ -93,8 +94,8 @@ class Group {
   // NCCL's vocabulary on top of the above (comm/group.cpp). Every rank of the group calls the collectives in the same order.
 
   /// send and recv are posted at once and belong to the open group; there is no send or recv outside of one. The memory
-  /// must live until group_end returns, or until one of the three throws, which drops all that was posted. The message must have
-  /// data.size() bytes, or, if `received` is given, as many at most: that is its length when group_end returns.
+  /// must live until group_end returns, or until one of the three throws, which drops all that was posted. The message must
+  /// have data.size() bytes, or, if `received` is given, as many at most: that is its length when group_end returns.
   void group_start();
   void send(std::span<const std::byte> data, Rank to, int tag);
   void recv(std::span<std::byte> data, Rank from, int tag, std::size_t* received = nullptr);

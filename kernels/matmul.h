@@ -74,15 +74,15 @@ class MatmulBackend {
   virtual ~MatmulBackend() = default;
   virtual const char* name() const = 0;
 
-  /// Packs `weights` [n, k], whose dtype is the run's. Thread-safe without a pool: experts are packed in parallel. The threads of a
-  /// pool may share one large matrix.
+  /// Packs `weights` [n, k], whose dtype is the run's. Thread-safe without a pool: experts are packed in parallel. The threads
+  /// of a pool may share one large matrix.
   virtual std::unique_ptr<PackedMatrix> pack(ConstMatrixView weights, WeightUse use = WeightUse::kPlain,
                                              ThreadPool* pool = nullptr) = 0;
   virtual std::unique_ptr<PackedMatrix> pack(const QuantizedMatrix& weights, WeightUse use = WeightUse::kPlain,
                                              ThreadPool* pool = nullptr) = 0;
   /// A matrix [n, k] whose panels (cpu/panel_layout.h) are packed already: they are borrowed, must outlive the result, begin at
-  /// a multiple of 64 bytes and be as many as the shape asks for. Thread-safe. Throws Error{kInvalidArgument} in implementations
-  /// that have another layout.
+  /// a multiple of 64 bytes and be as many as the shape asks for. Thread-safe. Throws Error{kInvalidArgument} in
+  /// implementations that have another layout.
   virtual std::unique_ptr<PackedMatrix> adopt(int64_t n, int64_t k, WeightType type, WeightUse use,
                                               std::span<const std::byte> panels);
 

@@ -137,8 +137,8 @@ struct DeltaGatesArgs {
 /// 1e-6 inside the root) and q scaled by k_dim^-0.5:
 ///   S <- e^decay S;  delta = beta (v - S^T k);  S <- S + k delta^T;  o = T(S^T q)
 /// Sequences with one token use this recurrence; longer ones the chunk-parallel form over pieces of `chunk` tokens counted
-/// from the sequence's first row in this step. Value head h reads key head h / (num_v_heads / num_k_heads). Denormals may count as
-/// zeros.
+/// from the sequence's first row in this step. Value head h reads key head h / (num_v_heads / num_k_heads). Denormals may count
+/// as zeros.
 struct GatedDeltaRuleArgs {
   ConstMatrixView qkv;  // [T, 2 * num_k_heads * k_dim + num_v_heads * v_dim]: all q, all k, all v
   const float* decay;   // [T, num_v_heads]
@@ -188,9 +188,9 @@ struct SharedExpertMergeArgs {
   MatrixView out;          // [T, hidden], may be routed
 };
 
-/// scales[r] = max_k |x[r, k]| / 127; codes[r, k] = x[r, k] / scale to the nearest integer, ties to even, columns behind x's last
-/// are zeros. A row whose scale would not be a normal number becomes zeros with scale 0; one with a NaN or an infinity becomes
-/// zeros with scale NaN.
+/// scales[r] = max_k |x[r, k]| / 127; codes[r, k] = x[r, k] / scale to the nearest integer, ties to even, columns behind x's
+/// last are zeros. A row whose scale would not be a normal number becomes zeros with scale 0; one with a NaN or an infinity
+/// becomes zeros with scale NaN.
 struct QuantizeRowsArgs {
   Zone zone = Zone::kQuantizeRows;
   ConstMatrixView x;  // [rows, k]

@@ -24,8 +24,8 @@ void read_row(ConstMatrixView weights, int64_t r, std::vector<float>& row) {
   });
 }
 
-/// The largest magnitude. Magnitudes order as their bits do, and integers let the compiler use vectors. Throws Error{kInvalidArgument}
-/// for a value that is not finite.
+/// The largest magnitude. Magnitudes order as their bits do, and integers let the compiler use vectors. Throws
+/// Error{kInvalidArgument} for a value that is not finite.
 float largest_magnitude(const std::vector<float>& row, int64_t r) {
   constexpr int32_t kMagnitude = 0x7fffffff, kInfinity = 0x7f800000;
   int32_t largest = 0;

@@ -33,8 +33,9 @@ void check_quantizable(int64_t k, WeightType type);
 /// zero point that leave the least square error are searched: ranges shrunk step by step, the scale then fitted to the codes.
 /// Rows or groups whose scale would not be a normal float become zeros.
 ///
-/// Throws Error{kInvalidArgument} for a weight that is not finite (named by row and column) and as check_quantizable does. The same
-/// bits on every processor and with any number of threads. Uses the threads of `pool` if there is one; thread-safe without.
+/// Throws Error{kInvalidArgument} for a weight that is not finite (named by row and column) and as check_quantizable does. The
+/// same bits on every processor and with any number of threads. Uses the threads of `pool` if there is one; thread-safe
+/// without.
 QuantizedMatrix quantize_weights(ConstMatrixView weights, WeightType type, ThreadPool* pool = nullptr);
 
 /// Rows as int8 with a scale each: x[r, k] ~ scales[r] * values[r, k], -127 ‥ 127. Columns from k up to the next multiple of

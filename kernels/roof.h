@@ -27,8 +27,8 @@ class RoofProbe {
   explicit RoofProbe(ThreadPool& pool, std::size_t stream_bytes = kStreamBytes);
 
   /// Bytes per second of reading `num_bytes` (at most the stream) again and again: the best of all ways to share and to walk,
-  /// two passes each, which take turns: sixteen passes over at least 64 MiB. A step that reads as many bytes cannot be faster; where they
-  /// fit a cache, this reads from that cache as the step may.
+  /// two passes each, which take turns: sixteen passes over at least 64 MiB. A step that reads as many bytes cannot be faster;
+  /// where they fit a cache, this reads from that cache as the step may.
   double read_bytes_per_s(std::size_t num_bytes = kStreamBytes);
   /// One way by itself, one pass.
   double read_bytes_per_s(std::size_t num_bytes, ReadSharing sharing, ReadPattern pattern);

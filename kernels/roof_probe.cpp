@@ -20,8 +20,8 @@ constexpr std::size_t kPrefetchBytes = 4096;  // one page ahead: the hardware's 
 constexpr std::size_t kLinesInTurn = kReadUnitBytes / kLineBytes;
 static_assert(kLinesInTurn == 8);
 
-/// Makes `value` unknown to the optimiser, which then neither computes with it nor takes two such values for the same one. Costs
-/// no instruction.
+/// Makes `value` unknown to the optimiser, which then neither computes with it nor takes two such values for the same one.
+/// Costs no instruction.
 template <class T>
 [[gnu::always_inline]] inline void keep(T& value) {
   asm volatile("" : "+v"(value));

@@ -212,9 +212,9 @@ Roofs Bench::probe_roofs(double step_bytes) {
           roof_.flops_per_s(DType::kI8, matmul)};
 }
 
-/// Times `run`, which computes `tokens` tokens in `num_steps` steps that take `work` together. `warm_up` comes before it and after the
-/// roofs, whose probe leaves other clocks and caches behind than steps do. A share that is impossible may be the host's doing, slow
-/// while the roofs were taken and fast again: they are measured some times more then.
+/// Times `run`, which computes `tokens` tokens in `num_steps` steps that take `work` together. `warm_up` comes before it and
+/// after the roofs, whose probe leaves other clocks and caches behind than steps do. A share that is impossible may be the
+/// host's doing, slow while the roofs were taken and fast again: they are measured some times more then.
 template <class WarmUp, class Fn>
 Measured Bench::measure(Phase phase, int64_t size, double num_steps, double tokens, const Work& work, WarmUp&& warm_up,
                         Fn&& run) {

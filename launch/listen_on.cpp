@@ -9,17 +9,17 @@
 #include <cstdlib>
 #include <cstring>
 
-// A library that launch/mpirun.sh preloads into mpirun and its daemons (and, on several hosts, into the ranks). Open MPI 4.1 listens on
-// every address of a host, whatever its options say, and a few stray bytes on such a port lock it up. What would be bound to every
-// address is bound here to where FERRY_LISTEN_ON says:
+// A library that launch/mpirun.sh preloads into mpirun and its daemons (and, on several hosts, into the ranks). Open MPI 4.1
+// listens on every address of a host, whatever its options say, and a few stray bytes on such a port lock it up. What would be
+// bound to every address is bound here to where FERRY_LISTEN_ON says:
 //
 //   none         to loopback, and every packet is dropped: a job on one host needs none of these ports
 //   an address   to this address
 //   a name       to the address of this interface (the first one of the family that is asked for)
 //
-// An IPv6 socket for which there is no such address (the address is of IPv4, the interface has none of IPv6) is bound to ::1, where
-// the host has that: it would be open to everybody, and nobody of the job comes there. An IPv4 one stays as it is then, as all do
-// without the variable.
+// An IPv6 socket for which there is no such address (the address is of IPv4, the interface has none of IPv6) is bound to ::1,
+// where the host has that: it would be open to everybody, and nobody of the job comes there. An IPv4 one stays as it is then,
+// as all do without the variable.
 
 namespace {
 

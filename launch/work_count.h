@@ -17,8 +17,8 @@ class WorkCount {
 
   /// `num_experts_read`: over all layers, and over all pieces of a prompt, the distinct experts that were given rows.
   ///
-  /// A decode step of `batch` sequences that hold `past` tokens: weights that are touched once, DeltaNet states read and written,
-  /// keys and values read.
+  /// A decode step of `batch` sequences that hold `past` tokens: weights that are touched once, DeltaNet states read and
+  /// written, keys and values read.
   Work decode_step(int64_t batch, double past, double num_experts_read) const;
   /// A prompt of `length` tokens in pieces of `chunk`; each piece reads the weights that it touches.
   Work prompt(int64_t length, int64_t chunk, double num_experts_read) const;

@@ -16,8 +16,8 @@ struct ExpertDims {
 };
 
 /// The routed experts that live on this rank: for every layer and local expert gate_up [2 * intermediate_dim, hidden_dim]
-/// (gated: gate rows, then up rows) and down [hidden_dim, intermediate_dim], packed. Filled while loading (distinct entries from any
-/// thread), then read only.
+/// (gated: gate rows, then up rows) and down [hidden_dim, intermediate_dim], packed. Filled while loading (distinct entries
+/// from any thread), then read only.
 class ExpertBank {
  public:
   /// `type` is that of every matrix.

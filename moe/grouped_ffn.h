@@ -16,8 +16,8 @@ struct ExpertRows {
   std::span<const int32_t> expert_counts;  // [num_local_experts] sum = num_rows
 };
 
-/// permute -> grouped matmul gate+up with SwiGLU -> grouped matmul down, on one rank; rows of quantised experts are quantised again
-/// in between. Owns its intermediate rows, sized at start.
+/// permute -> grouped matmul gate+up with SwiGLU -> grouped matmul down, on one rank; rows of quantised experts are quantised
+/// again in between. Owns its intermediate rows, sized at start.
 class GroupedFfn {
  public:
   /// `max_rows` is the largest sum of expert_counts that a step may bring.

@@ -13,8 +13,8 @@
 
 namespace ferry {
 
-/// Experts on other ranks, around this one like a star. Every worker gets one message per layer, also when none of its experts was
-/// chosen, and sends one back; the buffers for both are sized at start.
+/// Experts on other ranks, around this one like a star. Every worker gets one message per layer, also when none of its experts
+/// was chosen, and sends one back; the buffers for both are sized at start.
 class RemoteTokenDispatcher final : public TokenDispatcher {
  public:
   struct Options {

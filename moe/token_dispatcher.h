@@ -16,8 +16,8 @@
 //   dispatcher.combine(handle, routed)                   // results come back, added in slot order in fp32
 //   out = routed + sigmoid(gate . x) * shared
 //
-// The in-process and the distributed dispatchers run the same kernels on the same rows, so their results have the same bits (with
-// CombineMode::kFast the workers add up their own rows first, and rounding differs).
+// The in-process and the distributed dispatchers run the same kernels on the same rows, so their results have the same bits
+// (with CombineMode::kFast the workers add up their own rows first, and rounding differs).
 
 namespace ferry {
 
@@ -65,8 +65,8 @@ struct TransportCount {
   }
 };
 
-/// One thread at a time. Errors: a lost or silent worker is Error{kUnavailable} or {kDeadlineExceeded} naming the rank, an answer to
-/// something else Error{kInternal}; the dispatcher is of no use afterwards.
+/// One thread at a time. Errors: a lost or silent worker is Error{kUnavailable} or {kDeadlineExceeded} naming the rank, an
+/// answer to something else Error{kInternal}; the dispatcher is of no use afterwards.
 class TokenDispatcher {
  public:
   static constexpr int kMaxInFlight = 2;

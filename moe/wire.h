@@ -10,15 +10,15 @@
 
 // What travels between a source of tokens (a coordinator) and an expert worker: one message each way per worker and layer.
 //
-//   request   WireHeader | expert_counts i32 [num_local_experts] | row_token i32 [num_rows] | scales f32 [num_tokens], of codes |
-//             row_weights f32 [num_rows], of a fast combine | pad to 64 |
+//   request   WireHeader | expert_counts i32 [num_local_experts] | row_token i32 [num_rows] |
+//             scales f32 [num_tokens], of codes | row_weights f32 [num_rows], of a fast combine | pad to 64 |
 //             tokens [num_tokens, hidden_dim] T, or codes i8 [num_tokens, quantized_cols(hidden_dim)]
 //   reply     WireHeader | pad to 64 | rows T [num_rows, hidden_dim], in the order of row_token; of a fast combine [num_tokens,
 //             hidden_dim], in the order of tokens
 //
-// All integers are little-endian, as every supported host is. Both ends know by themselves which experts the worker holds, under
-// which epoch of the expert map, and how wide rows are: each writes what it holds and checks what the other wrote against it. A
-// message that does not agree, or is shorter or longer than its header says, is Error{kInternal}.
+// All integers are little-endian, as every supported host is. Both ends know by themselves which experts the worker holds,
+// under which epoch of the expert map, and how wide rows are: each writes what it holds and checks what the other wrote against
+// it. A message that does not agree, or is shorter or longer than its header says, is Error{kInternal}.
 
 namespace ferry {
 
@@ -104,13 +104,13 @@ MatrixView lay_out_reply(const WireHeader& header, std::span<std::byte> message)
 
 void write_header(const WireHeader& header, std::span<std::byte> message);
 
-/// The header of a message as it was received: long enough for one, of this protocol's version, of a known kind and from a sender
-/// whose expert map has `map_epoch`. A keep-alive or a goodbye is nothing but its header.
+/// The header of a message as it was received: long enough for one, of this protocol's version, of a known kind and from a
+/// sender whose expert map has `map_epoch`. A keep-alive or a goodbye is nothing but its header.
 WireHeader read_header(std::span<const std::byte> message, uint32_t map_epoch);
 
 /// Views a received request. A worker trusts nothing: every field is checked against what it holds, counts and indices against
-/// each other, and the length against them. Rows of one expert are of different tokens, in their order. Values of tokens, scales
-/// and weights may be anything: they end in the rows of their own token. `message` is 64-byte aligned.
+/// each other, and the length against them. Rows of one expert are of different tokens, in their order. Values of tokens,
+/// scales and weights may be anything: they end in the rows of their own token. `message` is 64-byte aligned.
 RequestView parse_request(std::span<const std::byte> message, const WorkerShape& shape);
 
 /// Checks what `worker` answered to `request` and returns the reply's header. The Error names the rank.

@@ -21,8 +21,8 @@ uint64_t find_common_begin(const Capture& capture);
 /// A rank's own time is RankCapture::begin to end, as Recorder::snapshot() sets them.
 std::optional<CaptureWindow> find_window(const Capture& capture, uint64_t begin);
 
-/// Cuts every rank to `window`: its begin and end, its records (those of a step by the step's number, so that no message loses its
-/// other end to a clock's error), its preemptions. What began before and reaches into the window is kept.
+/// Cuts every rank to `window`: its begin and end, its records (those of a step by the step's number, so that no message loses
+/// its other end to a clock's error), its preemptions. What began before and reaches into the window is kept.
 void cut_to(const CaptureWindow& window, Capture& capture);
 
 }  // namespace ferry

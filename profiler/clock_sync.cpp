@@ -49,8 +49,8 @@ void for_each_transfer(const RankCapture& rank, Zone zone, int32_t peer, Fn&& fn
   }
 }
 
-/// The largest of (begin of a send - end of its receive) over all messages, on the coordinator's time; by so much the receiver's
-/// clock is early at least.
+/// The largest of (begin of a send - end of its receive) over all messages, on the coordinator's time; by so much the
+/// receiver's clock is early at least.
 int64_t largest_advance_ns(const RankCapture& sender, Zone send, const RankCapture& receiver, Zone receive) {
   const auto time = [](const RankCapture& rank, uint64_t ticks) {
     return rank.alignment.to_coordinator_ns(rank.ticks.to_ns(ticks));

@@ -37,9 +37,9 @@ ClockAlignment fit_clock(std::span<const ClockExchange> exchanges);
 /// There are thousands, all over the capture, where a burst of questions can meet a busy moment.
 std::vector<ClockExchange> find_exchanges(const RankCapture& coordinator, const RankCapture& rank);
 
-/// The messages between two ranks know the offset, too: none arrives before it was sent. Moves the rank's alignment by as little
-/// as makes that so for all of them (halfway where they contradict each other), and widens its bound by as much. Exchanges on
-/// a busy host can be off by more than a message takes.
+/// The messages between two ranks know the offset, too: none arrives before it was sent. Moves the rank's alignment by as
+/// little as makes that so for all of them (halfway where they contradict each other), and widens its bound by as much.
+/// Exchanges on a busy host can be off by more than a message takes.
 void obey_causality(const RankCapture& coordinator, RankCapture& rank);
 
 }  // namespace ferry

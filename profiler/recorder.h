@@ -26,8 +26,8 @@ extern thread_local constinit TraceBuffer* trace_buffer;
 
 /// What this process records, one for all its threads. Every registered thread has a ring that always holds its latest spans
 /// (the flight recorder). While a capture runs, a thread of the recorder's own moves them to memory of a fixed bound, so that
-/// a capture can be longer than the rings; what does not fit is counted. Beside the spans it takes up to 64 KiB a thread and the
-/// size of one ring.
+/// a capture can be longer than the rings; what does not fit is counted. Beside the spans it takes up to 64 KiB a thread and
+/// the size of one ring.
 ///
 ///   recorder().register_thread("engine");
 ///   recorder().start({.level = TraceLevel::kOperators});
@@ -58,8 +58,8 @@ class Recorder {
   /// What is recorded while no capture runs: kSteps feeds the flight recorder, kOff nothing.
   void set_idle_level(TraceLevel level);
 
-  /// Begins a capture. Throws Error{kFailedPrecondition} if one runs, and what the system throws that has no memory or no thread
-  /// for it; then none runs.
+  /// Begins a capture. Throws Error{kFailedPrecondition} if one runs, and what the system throws that has no memory or no
+  /// thread for it; then none runs.
   void start(const CaptureOptions& options);
   /// Ends the capture and hands it over; rank, alignment and expert counts are the caller's to fill in. Throws
   /// Error{kFailedPrecondition} if none runs, and std::bad_alloc if there is no memory for it; then it is given up.
@@ -68,8 +68,8 @@ class Recorder {
   void discard() noexcept;
   bool is_capturing() const;
 
-  /// What the rings hold now, whether a capture runs or not: from the moment on since which every thread's ring holds everything.
-  /// What was overwritten before it is no loss.
+  /// What the rings hold now, whether a capture runs or not: from the moment on since which every thread's ring holds
+  /// everything. What was overwritten before it is no loss.
   RankCapture snapshot() const;
 
   /// The system's ids of the threads that are registered and work, and how often one came: a change means new ids.

@@ -7,15 +7,16 @@
 #include <string>
 #include <vector>
 
-// Whether a rank's threads had a core. The kernel's word for time that a thread was ready and waited for one is the run-queue delay
-// (/proc/self/task/TID/schedstat); for cores taken away, involuntary context switches. Neither counts a process that was stopped:
-// RunWatch (profiler/run_watch.h) notices that.
+// Whether a rank's threads had a core. The kernel's word for time that a thread was ready and waited for one is the run-queue
+// delay (/proc/self/task/TID/schedstat); for cores taken away, involuntary context switches. Neither counts a process that was
+// stopped: RunWatch (profiler/run_watch.h) notices that.
 
 namespace ferry {
 
-/// Keeps readings of counters to a quarter of a percent of the time, by what the last one took (half a microsecond a counter where
-/// that was measured); a thread has two of them. A wait for a core that counts makes its step so long that the reading at its end is due. A reading that was itself
-/// held up, and took more than kMostPerCounter for each, does not put off the next one.
+/// Keeps readings of counters to a quarter of a percent of the time, by what the last one took (half a microsecond a counter
+/// where that was measured); a thread has two of them. A wait for a core that counts makes its step so long that the reading at
+/// its end is due. A reading that was itself held up, and took more than kMostPerCounter for each, does not put off the next
+/// one.
 class ReadingPace {
  public:
   using Time = std::chrono::steady_clock::time_point;

@@ -13,8 +13,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kOffPeriod{100};  // while nothing is recorded
 
-/// When a stop began that was noticed between two looks, `gap` apart. That was during the sleep, after the last sign of life; if there
-/// was none, half of the sleep is the best guess.
+/// When a stop began that was noticed between two looks, `gap` apart. That was during the sleep, after the last sign of life;
+/// if there was none, half of the sleep is the best guess.
 uint64_t find_stop(uint64_t looked, uint64_t woke, Clock::duration gap) {
   const double slept_share = std::chrono::duration<double>(RunWatch::kPeriod + RunWatch::kSlack) / gap;
   const auto slept = static_cast<uint64_t>(static_cast<double>(woke - looked) * slept_share);

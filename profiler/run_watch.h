@@ -7,11 +7,12 @@
 
 namespace ferry {
 
-/// Notices when this process as a whole did not run: stopped by a signal or a debugger, a paused container or virtual machine. A
-/// thread of its own looks at the clock every kPeriod, or a little later when the system has a timer's interrupt anyway: a wake of
-/// its own takes some 40 us from the threads that compute where a hypervisor has its hand in timers. Where it comes late, and not
-/// for want of a core, it records not_running from the last moment at which any thread recorded something, with what it waited for a
-/// core itself. Stops of kMinGap are always noticed, shorter ones sometimes. While nothing is recorded it hardly wakes.
+/// Notices when this process as a whole did not run: stopped by a signal or a debugger, a paused container or virtual machine.
+/// A thread of its own looks at the clock every kPeriod, or a little later when the system has a timer's interrupt anyway: a
+/// wake of its own takes some 40 us from the threads that compute where a hypervisor has its hand in timers. Where it comes
+/// late, and not for want of a core, it records not_running from the last moment at which any thread recorded something, with
+/// what it waited for a core itself. Stops of kMinGap are always noticed, shorter ones sometimes. While nothing is recorded it
+/// hardly wakes.
 class RunWatch {
  public:
   static constexpr std::chrono::milliseconds kPeriod{10};

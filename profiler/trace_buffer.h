@@ -29,8 +29,8 @@ class TraceBuffer {
   /// The owning thread only: the end of the oldest span that is still there if older ones are overwritten, else 0.
   uint64_t held_since() const;
 
-  /// Any thread: the end of the newest record that ended by `limit`, 0 if there is none. For moments that the ring holds many times
-  /// over: what is overwritten meanwhile is not told from what stands.
+  /// Any thread: the end of the newest record that ended by `limit`, 0 if there is none. For moments that the ring holds many
+  /// times over: what is overwritten meanwhile is not told from what stands.
   uint64_t last_end(uint64_t limit) const;
 
   /// Appends the records from number `first` up to the newest to `out`, without those that are overwritten already or

@@ -79,8 +79,8 @@ class Coordinator {
   /// Runs `action` on the engine's thread between two steps and returns when it is done, with its exception if it threw one.
   /// Throws Error{kUnavailable} if the engine has failed or stops before.
   void between_steps(const std::function<void(Engine&)>& action);
-  /// Who gets finished captures (Engine::trace()) and who hears why one was given up, on the engine's thread; must be quick. Set
-  /// before the first one starts. When setting others (or none) returns, the old ones are not running.
+  /// Who gets finished captures (Engine::trace()) and who hears why one was given up, on the engine's thread; must be quick.
+  /// Set before the first one starts. When setting others (or none) returns, the old ones are not running.
   void set_on_capture(std::function<void(Capture)> on_capture, std::function<void(const std::string& why)> on_give_up);
 
   EngineLoad load() const;

@@ -55,8 +55,8 @@ class Engine {
   TokenDispatcher& dispatcher() { return *dispatcher_; }
   RecurrentState& recurrent_state() { return *recurrent_state_; }
 
-  /// Computes the plan's rows. Logits [num_samples, vocab] of the entries that sample, in order, valid until the next call. Throws
-  /// Error if a worker is lost.
+  /// Computes the plan's rows. Logits [num_samples, vocab] of the entries that sample, in order, valid until the next call.
+  /// Throws Error if a worker is lost.
   ConstMatrixView compute(const StepPlan& plan);
   /// Computes the plan's rows and samples; one token per sampling entry, in order, valid until the next call. Throws Error if
   /// a worker is lost.

@@ -16,15 +16,15 @@ namespace ferry {
 /// Whether the engine goes on, judged from looks at it. Pure: time is an argument.
 ///
 /// Computing is not waiting. What computes goes on as long as anything moves: a scope of Progress begins or ends, a task of the
-/// pool is taken or done, or the engine's thread gets time on a core; a step may so take minutes. What waits moves nothing, so it
-/// has an allowance:
+/// pool is taken or done, or the engine's thread gets time on a core; a step may so take minutes. What waits moves nothing, so
+/// it has an allowance:
 ///
 ///   idle, computing, posting   kSlack in which nothing moves
-///   awaiting a message         kSlack and kUsualFactor times what waits for such a message of as many bytes (that is, rows) usually
-///                              take, at most the peer timeout; the peer timeout for a size that was never awaited
+///   awaiting a message         kSlack and kUsualFactor times what waits for such a message of as many bytes (that is, rows)
+///                              usually take, at most the peer timeout; the peer timeout for a size that was never awaited
 ///
-/// Beyond it the engine is overdue. When nothing has moved for the peer timeout and kGrace, it is dead: a wait would have ended at
-/// its own deadline.
+/// Beyond it the engine is overdue. When nothing has moved for the peer timeout and kGrace, it is dead: a wait would have ended
+/// at its own deadline.
 class ProgressRule {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -68,8 +68,8 @@ class EngineWatch {
 
   /// Why the engine is overdue; nothing while it goes on. Any thread; does not wait.
   std::optional<std::string> complaint() const;
-  /// Called on the watch's thread whenever the engine becomes overdue, with the reason, or goes on again, with none. When setting
-  /// another one (or none) returns, the old one is not running.
+  /// Called on the watch's thread whenever the engine becomes overdue, with the reason, or goes on again, with none. When
+  /// setting another one (or none) returns, the old one is not running.
   using OnChange = std::function<void(const std::optional<std::string>& complaint)>;
   void set_on_change(OnChange on_change);
 

@@ -10,8 +10,8 @@
 namespace ferry {
 
 /// How many rows each expert had been given at moments between steps, so that the rows of the last steps can be told from those
-/// since the start. Memory is bounded: where marks of every step do not fit, they are set every second, fourth, … step. Used by the
-/// thread that steps; allocates at construction only.
+/// since the start. Memory is bounded: where marks of every step do not fit, they are set every second, fourth, … step. Used by
+/// the thread that steps; allocates at construction only.
 class LoadMarks {
  public:
   struct Mark {

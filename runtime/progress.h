@@ -12,8 +12,8 @@
 
 namespace ferry {
 
-/// How long waits for messages usually take, by tag and size: a message's bytes say how many rows its sender had to compute. Sizes
-/// are counted in powers of two.
+/// How long waits for messages usually take, by tag and size: a message's bytes say how many rows its sender had to compute.
+/// Sizes are counted in powers of two.
 class WaitTimes {
  public:
   WaitTimes();

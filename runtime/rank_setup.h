@@ -41,8 +41,8 @@ ExpertMap make_expert_map(const ModelConfig& config, const Cluster& cluster);
 Cluster::Terms make_terms(const EngineOptions& options, const ModelConfig& config, const Quantization& quantization,
                           const ComputeResources& compute);
 
-/// Says on stderr how loading goes; one line, rewritten in place on a terminal. Throws Error for a folder of packed weights that
-/// holds other ones than options ask for.
+/// Says on stderr how loading goes; one line, rewritten in place on a terminal. Throws Error for a folder of packed weights
+/// that holds other ones than options ask for.
 LoadOptions make_load_options(const EngineOptions& options, DType dtype);
 
 }  // namespace ferry

@@ -8,8 +8,8 @@
 
 namespace ferry {
 
-/// Writes the stages of requests into the trace: tokenize, queue, prefill, decode, and the steps they took part in. Neighbouring
-/// stages share a moment to the tick, so that a request's parts add up. Used by the engine's thread.
+/// Writes the stages of requests into the trace: tokenize, queue, prefill, decode, and the steps they took part in.
+/// Neighbouring stages share a moment to the tick, so that a request's parts add up. Used by the engine's thread.
 class RequestTrace {
  public:
   using TimePoint = Sequence::TimePoint;

@@ -4,8 +4,8 @@
 
 namespace ferry {
 
-/// What a stranger may take of the coordinator, on both ports. Every bound holds before the bytes are read or kept. The options of
-/// `ferry serve` have the same names.
+/// What a stranger may take of the coordinator, on both ports. Every bound holds before the bytes are read or kept. The options
+/// of `ferry serve` have the same names.
 struct ServerLimits {
   // HTTP
   int64_t http_body_bytes = int64_t{16} << 20;         // of one request

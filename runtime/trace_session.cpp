@@ -236,7 +236,8 @@ void TraceSession::finish() {
   state_ = State::kComplete;
 }
 
-/// The counts of experts are known where a mark was set, so the window begins at the first mark that all ranks' rings reach back to.
+/// The counts of experts are known where a mark was set, so the window begins at the first mark that all ranks' rings reach
+/// back to.
 void TraceSession::cut_to_held_steps() {
   const LoadMarks::Mark mark = marks_.first_from(find_common_begin(capture_));
   const std::optional<CaptureWindow> window = find_window(capture_, mark.ticks);

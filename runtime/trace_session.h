@@ -27,8 +27,8 @@ struct TracePlan {
 /// Rank 0's side of captures: starts and stops all ranks between the same two steps, then fetches what they recorded, a piece
 /// at a time so that steps go on meanwhile, and brings the clocks together.
 ///
-/// Used by the thread that steps the engine, between steps. Errors of the group are thrown as they are: a rank is lost. Whatever
-/// else goes wrong (memory or threads run out) ends the capture on all ranks, and nothing more.
+/// Used by the thread that steps the engine, between steps. Errors of the group are thrown as they are: a rank is lost.
+/// Whatever else goes wrong (memory or threads run out) ends the capture on all ranks, and nothing more.
 class TraceSession {
  public:
   /// `group` is null when this process is alone.
@@ -41,8 +41,8 @@ class TraceSession {
   /// Ends the capture that runs (or was still waiting for its steps, which gives an empty one). Throws
   /// Error{kFailedPrecondition} if there is none. If it throws anything but an Error, the capture is given up.
   void stop();
-  /// Takes the last steps, at the levels that were on: those that every rank's rings still hold, and no other. Their expert counts
-  /// and preemptions are their own.
+  /// Takes the last steps, at the levels that were on: those that every rank's rings still hold, and no other. Their expert
+  /// counts and preemptions are their own.
   void save_snapshot();
   /// For the moment after a loss: ends what runs, or takes the last steps, with this rank's spans alone.
   void abandon_workers();

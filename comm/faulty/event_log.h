@@ -6,14 +6,15 @@
 
 namespace ferry {
 
-/// What happened in a simulated run, a line each. Two runs of one seed have the same lines but for details, and so the same hash.
+/// What happened in a simulated run, a line each. Two runs of one seed have the same lines but for details, and so the same
+/// hash.
 class EventLog {
  public:
   enum class Echo { kOff, kStderr };
   explicit EventLog(Echo echo = Echo::kOff) : echo_(echo) {}
 
-  /// `time` since the run's start. `detail` stands behind the line but is not part of the hash: an Error's text may hold sizes of what
-  /// was recorded in real time.
+  /// `time` since the run's start. `detail` stands behind the line but is not part of the hash: an Error's text may hold sizes
+  /// of what was recorded in real time.
   void add(std::chrono::nanoseconds time, const std::string& line, const std::string& detail = {});
 
   uint64_t hash() const { return hash_; }

@@ -17,9 +17,9 @@
 #include "comm/faulty/virtual_time.h"
 #include "comm/group.h"
 
-// An in-memory network with the behaviour of the real transports, good and bad. Messages between two ranks with one tag arrive in
-// order; a send ends at once, when its message arrives or when its receive is waited for; a broken connection or a dead rank is
-// told to those who watch it, a partition or a stopped rank is noticed by deadlines alone.
+// An in-memory network with the behaviour of the real transports, good and bad. Messages between two ranks with one tag arrive
+// in order; a send ends at once, when its message arrives or when its receive is waited for; a broken connection or a dead rank
+// is told to those who watch it, a partition or a stopped rank is noticed by deadlines alone.
 
 namespace ferry {
 

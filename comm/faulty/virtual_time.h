@@ -14,8 +14,8 @@
 #include "runtime/base/types.h"
 
 // Ranks as threads of which exactly one runs at a time, and a clock that stands still while it does. A rank gives its turn away
-// only by waiting; when all wait, the clock jumps to the next event or deadline. So a run depends on its seed alone, and an hour
-// of silence takes no time.
+// only by waiting; when all wait, the clock jumps to the next event or deadline. So a run depends on its seed alone, and an
+// hour of silence takes no time.
 
 namespace ferry {
 

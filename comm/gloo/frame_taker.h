@@ -11,8 +11,8 @@ class UnboundBuffer;
 
 namespace ferry {
 
-/// Waits for a receive's first part in place of a thread that is busy, so that what follows can be asked for as soon as it is there.
-/// One receive at a time; its thread starts with the first one.
+/// Waits for a receive's first part in place of a thread that is busy, so that what follows can be asked for as soon as it is
+/// there. One receive at a time; its thread starts with the first one.
 class FrameTaker {
  public:
   FrameTaker() = default;
@@ -20,12 +20,12 @@ class FrameTaker {
   FrameTaker(const FrameTaker&) = delete;
   FrameTaker& operator=(const FrameTaker&) = delete;
 
-  /// Begins to wait for `frame`, which lives until it is released. `on_arrival` runs on the taker's thread and must not throw. Does
-  /// nothing while another frame is awaited.
+  /// Begins to wait for `frame`, which lives until it is released. `on_arrival` runs on the taker's thread and must not throw.
+  /// Does nothing while another frame is awaited.
   void take(gloo::transport::UnboundBuffer& frame, std::function<void()> on_arrival);
 
-  /// Ends the wait for `frame`, if there is one: from then on on_arrival has run or never will. gloo's error of a lost peer ends a wait
-  /// as well; who waits for the frame then gets it.
+  /// Ends the wait for `frame`, if there is one: from then on on_arrival has run or never will. gloo's error of a lost peer
+  /// ends a wait as well; who waits for the frame then gets it.
   void release(gloo::transport::UnboundBuffer& frame);
 
  private:

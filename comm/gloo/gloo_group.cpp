@@ -25,11 +25,11 @@ using std::chrono::milliseconds;
 using UnboundBuffer = gloo::transport::UnboundBuffer;
 
 // gloo tells nobody how long a message was, and ends the process when one is larger than its receive. So a message travels as a
-// frame, its length and first bytes, for which every receive has room, and what is longer follows as a second message of gloo's.
-// Frames have their tag as their slot, where gloo keeps the order. The second message's slot tells tag, number and length: a
-// receive of an exact size is posted with its frame, and only a message of that size will ever be written to it; any other receive
-// posts it once the frame has told the length. gloo moves nothing of a message whose receive is not posted, so after a long message
-// a FrameTaker looks out for the next one's frame while its receiver is busy.
+// frame, its length and first bytes, for which every receive has room, and what is longer follows as a second message of
+// gloo's. Frames have their tag as their slot, where gloo keeps the order. The second message's slot tells tag, number and
+// length: a receive of an exact size is posted with its frame, and only a message of that size will ever be written to it; any
+// other receive posts it once the frame has told the length. gloo moves nothing of a message whose receive is not posted, so
+// after a long message a FrameTaker looks out for the next one's frame while its receiver is busy.
 constexpr std::size_t kFrameBytes = std::size_t{64} << 10;
 
 struct Frame {

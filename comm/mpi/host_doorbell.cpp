@@ -46,7 +46,8 @@ std::vector<int> ranks_in(MPI_Comm host, MPI_Comm job) {
 
 constexpr std::size_t kNameBytes = 64;
 
-/// Makes the file `name` of `bytes` zeros that exist: memory that is missing is an error here and not a SIGBUS where it is touched.
+/// Makes the file `name` of `bytes` zeros that exist: memory that is missing is an error here and not a SIGBUS where it is
+/// touched.
 /// -1 and a line on stderr where the system has no room.
 int make_shared_file(const char* name, std::size_t bytes) {
   const int file = shm_open(name, O_RDWR | O_CREAT | O_EXCL, S_IRUSR | S_IWUSR);
@@ -65,8 +66,8 @@ int make_shared_file(const char* name, std::size_t bytes) {
   return -1;
 }
 
-/// `bytes` zeros that the ranks of `host` share, from its rank 0; null where the system gives none. Collective. No MPI window: at its
-/// end MPI waits for all ranks to free one together, also for those that have died.
+/// `bytes` zeros that the ranks of `host` share, from its rank 0; null where the system gives none. Collective. No MPI window:
+/// at its end MPI waits for all ranks to free one together, also for those that have died.
 void* map_shared(MPI_Comm host, std::size_t bytes) {
   int rank = 0;
   MPI_Comm_rank(host, &rank);

@@ -9,11 +9,12 @@
 
 namespace ferry {
 
-/// Lets the ranks of one host sleep until a neighbour has news for them. MPI can only poll, and a rank that polls takes the core
-/// from those who compute. Each rank has a counter in memory that its host's ranks share; a ring adds 1 and wakes its owner (futex).
+/// Lets the ranks of one host sleep until a neighbour has news for them. MPI can only poll, and a rank that polls takes the
+/// core from those who compute. Each rank has a counter in memory that its host's ranks share; a ring adds 1 and wakes its
+/// owner (futex).
 ///
-/// A bell says "look again", nothing more: a rank looks, and sleeps only if nobody has rung since before it looked. Ranks of other
-/// hosts cannot be rung, and MPI may have news without anyone calling it, so every sleep has a limit.
+/// A bell says "look again", nothing more: a rank looks, and sleeps only if nobody has rung since before it looked. Ranks of
+/// other hosts cannot be rung, and MPI may have news without anyone calling it, so every sleep has a limit.
 ///
 /// Threads: ring() and count() from any thread at any time; wait() from one.
 class HostDoorbell {
@@ -32,8 +33,8 @@ class HostDoorbell {
     Bell& bell_;
   };
 
-  /// Collective over all ranks of the job, with MPI running. Where the system gives no memory to share, rings do nothing and waits
-  /// last until their limit.
+  /// Collective over all ranks of the job, with MPI running. Where the system gives no memory to share, rings do nothing and
+  /// waits last until their limit.
   explicit HostDoorbell(Rank rank);
   ~HostDoorbell();
   HostDoorbell(const HostDoorbell&) = delete;

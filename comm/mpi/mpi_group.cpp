@@ -17,12 +17,13 @@ namespace {
 using std::chrono::microseconds;
 using Clock = std::chrono::steady_clock;
 
-// How a wait gives its core away: for a moment to whoever is ready to run, then by sleeping until a rank of this host rings. What
-// nobody rings for (other hosts) is looked for after an eighth of what was waited so far, so it is noticed at most an eighth late.
+// How a wait gives its core away: for a moment to whoever is ready to run, then by sleeping until a rank of this host rings.
+// What nobody rings for (other hosts) is looked for after an eighth of what was waited so far, so it is noticed at most an
+// eighth late.
 //
-// Where the system forbids MPI to copy from another process's memory (many containers do), a large message passes through shared
-// memory piece by piece, and both ends have to call MPI for every piece. So who waits with a message of its own under way to a
-// rank that waits as well stays awake, and keeps the other awake.
+// Where the system forbids MPI to copy from another process's memory (many containers do), a large message passes through
+// shared memory piece by piece, and both ends have to call MPI for every piece. So who waits with a message of its own under
+// way to a rank that waits as well stays awake, and keeps the other awake.
 constexpr microseconds kYieldFor{20};
 constexpr microseconds kShortestSleep{20};
 constexpr microseconds kLongestSleep{500};
@@ -182,7 +183,8 @@ class MpiGroup final : public Group {
     int error_class = MPI_SUCCESS;
     MPI_Error_class(result, &error_class);
     if (error_class == MPI_ERR_TRUNCATE) {
-      // Open MPI 4.1 copies the whole of a large message from a process of this host before it finds that the receive is smaller.
+      // Open MPI 4.1 copies the whole of a large message from a process of this host before it finds that the receive is
+      // smaller.
       FERRY_CHECK_LE(received_bytes(status), kEagerBytes) << "may have been written to the memory of the " << describe(op.info);
       failure_.require_fit(op.info, received_bytes(status));
     }

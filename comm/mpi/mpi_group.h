@@ -54,8 +54,8 @@ inline constexpr std::size_t kMaxMpiMessageBytes = 0x7fffffff;  // MPI counts ar
 /// All ranks of the job, on a communicator of its own. Collective: every rank makes its groups in the same order. wait() polls
 /// and sleeps between polls until a rank of the same host has posted or received something; fail() and abort() end it at once.
 ///
-/// Limit: a message of more than 4 KiB that is larger than its receive ends the process, since Open MPI 4.1 has by then written it
-/// past the receive's end (shared memory with single copy).
+/// Limit: a message of more than 4 KiB that is larger than its receive ends the process, since Open MPI 4.1 has by then written
+/// it past the receive's end (shared memory with single copy).
 ///
 /// Limit: over TCP, Open MPI 4.1 can lock itself up inside MPI_Test when a peer's connection breaks in the middle of a message
 /// (btl_tcp takes its endpoint's lock twice). No deadline ends that. Use gloo between hosts, or let the owner of the

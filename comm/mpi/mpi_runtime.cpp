@@ -17,8 +17,9 @@ int count_in(const char* variable) {
   return is_set(variable) ? std::atoi(std::getenv(variable)) : -1;  // NOLINT(concurrency-mt-unsafe)
 }
 
-/// Open MPI 4.1 listens for TCP connections on every address of the host unless told otherwise, and a few stray bytes on such a port
-/// block it for good. Ranks of one host need none. What somebody has chosen stays. (launch/mpirun.sh says the same to mpirun.)
+/// Open MPI 4.1 listens for TCP connections on every address of the host unless told otherwise, and a few stray bytes on such a
+/// port block it for good. Ranks of one host need none. What somebody has chosen stays. (launch/mpirun.sh says the same to
+/// mpirun.)
 void keep_to_shared_memory() {
   const int size = count_in("OMPI_COMM_WORLD_SIZE");
   const bool one_host = size > 0 && count_in("OMPI_COMM_WORLD_LOCAL_SIZE") == size;

@@ -5,8 +5,8 @@
 #include "kernels/cpu/integer_matmul.h"
 #include "kernels/cpu/row_packer.h"
 
-// Products with AMX tiles: 16 rows of 64 bytes each. A tile of x comes straight from its rows, a tile of weights is 16 lines of one
-// half of a panel, and up to 32 rows x 2 halves of sums stay in four tiles while k passes.
+// Products with AMX tiles: 16 rows of 64 bytes each. A tile of x comes straight from its rows, a tile of weights is 16 lines of
+// one half of a panel, and up to 32 rows x 2 halves of sums stay in four tiles while k passes.
 //
 // The instructions round fp32 sums to nearest even, treat denormals as zeros and sum every row by itself, in ascending k, so a
 // row's result does not depend on how many there are.
@@ -126,8 +126,8 @@ template <class Type, bool kTwo>
   Type::template multiply<kTwo>();
 }
 
-/// sums = rows x panel. A panel's first tile of rows streams it from memory; the next ones find it in the second-level cache, where
-/// nothing needs to be asked for ahead.
+/// sums = rows x panel. A panel's first tile of rows streams it from memory; the next ones find it in the second-level cache,
+/// where nothing needs to be asked for ahead.
 template <class Type, bool kTwo, bool kStreams>
 void multiply_panel(const TileRows& x, const std::byte* panel, int64_t num_steps, void* sums) {
   zero_sums<kTwo>();
@@ -148,8 +148,8 @@ void multiply_panel(int64_t rows, bool streams, const TileRows& x, const std::by
   }
 }
 
-/// Two tiles of codes unfolded from an int4 panel, [16 words][2 halves][64]. Groups of 32 fill half a tile; the other half is zeros,
-/// whatever x holds there.
+/// Two tiles of codes unfolded from an int4 panel, [16 words][2 halves][64]. Groups of 32 fill half a tile; the other half is
+/// zeros, whatever x holds there.
 class UnfoldedCodes {
  public:
   explicit UnfoldedCodes(int64_t group_size) : is_half_(group_size == kTileBytes / 2) {

@@ -3,7 +3,8 @@
 #include "kernels/cpu/scratch.h"
 #include "kernels/cpu/tile_matmul.h"
 
-// f32 and bf16 products with fused multiply-adds on fp32 values: every sum takes its products in ascending k, one rounding each.
+// f32 and bf16 products with fused multiply-adds on fp32 values: every sum takes its products in ascending k, one rounding
+// each.
 
 namespace ferry::FERRY_ISA_NAMESPACE {
 namespace {

@@ -75,8 +75,8 @@ class Group {
     return {scales, zero_points > kMaxCode ? Lanes{} + kMaxCode : zero_points};
   }
 
-  /// For every choice the nearest codes c, counted from the zero point, then the scale s that suits these codes best: the square
-  /// error is sum w^2 - s (2 sum wc - s sum c^2), least at s = sum wc / sum c^2. Returns the pair with the least error.
+  /// For every choice the nearest codes c, counted from the zero point, then the scale s that suits these codes best: the
+  /// square error is sum w^2 - s (2 sum wc - s sum c^2), least at s = sum wc / sum c^2. Returns the pair with the least error.
   Choice best_of(const Choices& choices) const {
     const Lanes inverses = 1.0f / choices.scales, offsets = kRoundingShift + choices.zero_points;
     Lanes products{}, squares{};

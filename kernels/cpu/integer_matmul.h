@@ -13,8 +13,8 @@
 //   sum_k x w = scale * (sum_k x code - zero point * sum_k x),
 // and a kernel needs the sums of a row's codes: over all of k (int8) or over each group (int4).
 //
-// int4, for each group in ascending order: sum = fma(scale, float(dot) - zero * float(x_sum), sum). The difference is exact: its
-// terms are integers below 2^24.
+// int4, for each group in ascending order: sum = fma(scale, float(dot) - zero * float(x_sum), sum). The difference is exact:
+// its terms are integers below 2^24.
 
 namespace ferry::FERRY_ISA_NAMESPACE {
 
@@ -41,8 +41,8 @@ struct IntegerTile {
   return sum;
 }
 
-/// Calls run(rows, tile) for every tile of at most kTileRows rows and every panel, and finishes each. begin(row, rows) is called
-/// before a tile's first panel and says where its rows lie; end_panel(row + rows, panel) after every panel.
+/// Calls run(rows, tile) for every tile of at most kTileRows rows and every panel, and finishes each. begin(row, rows) is
+/// called before a tile's first panel and says where its rows lie; end_panel(row + rows, panel) after every panel.
 template <int kTileRows, class Begin, class Run, class EndPanel>
 [[gnu::always_inline]] inline void for_each_integer_tile(const MatmulBlock& block, Begin begin, Run run, EndPanel end_panel) {
   const int64_t k = padded_k(block.type.format, block.k);

@@ -6,8 +6,8 @@
 #include "kernels/quantize.h"
 #include "kernels/tensor.h"
 
-// Weights into panels (panel_layout.h). `to` holds num_panels * panel_bytes zeroed bytes. The threads of `pool` share the panels if
-// there is one.
+// Weights into panels (panel_layout.h). `to` holds num_panels * panel_bytes zeroed bytes. The threads of `pool` share the
+// panels if there is one.
 
 namespace ferry {
 

@@ -8,8 +8,8 @@
 // How the own kernels hold a weight matrix W [n, k]. One layout a format, whatever the instruction set: a file of packed
 // weights serves every processor.
 //
-// Columns of the product (rows of W) come in panels of 32, two halves of 16. A panel is one forward stream of lines of 64 bytes;
-// a line holds one 32-bit word for each column of a half, and lines alternate between the halves:
+// Columns of the product (rows of W) come in panels of 32, two halves of 16. A panel is one forward stream of lines of 64
+// bytes; a line holds one 32-bit word for each column of a half, and lines alternate between the halves:
 //
 //   format   a word holds           k is padded to   behind the lines of a panel
 //   f32      1 element              1

@@ -11,8 +11,9 @@
 namespace ferry::FERRY_ISA_NAMESPACE {
 
 /// Copies the rows of a tile next to each other, [k / 64 bytes][kTileRows][64 bytes], so that a kernel finds them at constant
-/// distances. Rows of x often lie a power of two apart and then meet in few sets of a cache: 12 rows of 4 KiB are all in one set of
-/// the first level, which has 8 to 12 ways. Blocks of less than kFewPanels panels are not worth a copy, nor is a single row.
+/// distances. Rows of x often lie a power of two apart and then meet in few sets of a cache: 12 rows of 4 KiB are all in one
+/// set of the first level, which has 8 to 12 ways. Blocks of less than kFewPanels panels are not worth a copy, nor is a single
+/// row.
 template <int64_t kTileRows, int64_t kFewPanels>
 class RowPacker {
  public:

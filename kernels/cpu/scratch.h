@@ -9,8 +9,8 @@ namespace ferry {
 
 enum class Scratch { kMain, kRows };
 
-/// The calling thread's buffer `which`: at least `num_floats` floats at a 64-byte boundary, with whatever the last user left in it.
-/// A second call for it on the same thread takes the first one's memory back.
+/// The calling thread's buffer `which`: at least `num_floats` floats at a 64-byte boundary, with whatever the last user left in
+/// it. A second call for it on the same thread takes the first one's memory back.
 float* thread_scratch(int64_t num_floats, Scratch which = Scratch::kMain);
 
 /// `count` rounded up to whole vectors of 16 floats.

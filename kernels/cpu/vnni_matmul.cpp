@@ -9,7 +9,8 @@
 namespace ferry::FERRY_ISA_NAMESPACE {
 namespace {
 
-/// sums += products. In assembler, as g++ 12 moves the sums of a tile through memory around the intrinsic (a third of the speed).
+/// sums += products. In assembler, as g++ 12 moves the sums of a tile through memory around the intrinsic (a third of the
+/// speed).
 [[gnu::always_inline]] inline void add_products(__m512i& sums, __m512i codes, __m512i x) {
   asm("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(codes), "v"(x));
 }

@@ -10,8 +10,8 @@
 #include "profiler/export/trace_facts.h"
 #include "profiler/report/report_input.h"
 
-// One rank's `…_ascend_pt` folder while it is written. The mapping: a thread that computes is a stream of the device, everything
-// else that a thread does is the host's, messages are HCCL's, and the device is the process.
+// One rank's `…_ascend_pt` folder while it is written. The mapping: a thread that computes is a stream of the device,
+// everything else that a thread does is the host's, messages are HCCL's, and the device is the process.
 
 namespace ferry {
 
@@ -38,8 +38,8 @@ std::vector<AscendKernel> find_kernels(const AscendRank& rank);
 
 /// The operator's type is its name up to the first '.'.
 std::string operator_type(Zone zone);
-/// The unit that would run it: "AI_CORE" for matrix products, "MIX_AIC" for what multiplies matrices and does more with the result
-/// (products with SwiGLU, attention, the delta rule), "AI_VECTOR_CORE" for the rest.
+/// The unit that would run it: "AI_CORE" for matrix products, "MIX_AIC" for what multiplies matrices and does more with the
+/// result (products with SwiGLU, attention, the delta rule), "AI_VECTOR_CORE" for the rest.
 const char* accelerator_core(Zone zone);
 
 /// "hcom_alltoallv__dispatch_<layer>": the same on all ranks, once a step.

@@ -19,7 +19,8 @@ struct KernelShapes {
 };
 
 /// Of one span with arguments `a` and `b`, in a step of `num_sequences`. Empty where the span does not tell. A step's keys are
-/// known as `b` thousands of rows times keys (profiler/report/operator_cost.h), so the length of attention's cache is rounded likewise.
+/// known as `b` thousands of rows times keys (profiler/report/operator_cost.h), so the length of attention's cache is rounded
+/// likewise.
 KernelShapes kernel_shapes(const ModelFacts& model, Zone zone, uint32_t a, uint32_t b, int64_t num_sequences);
 
 }  // namespace ferry

@@ -5,8 +5,8 @@
 
 #include "profiler/report/report_input.h"
 
-// The exchanges between the coordinator and its workers seen as collectives, as communication libraries log them: every layer of
-// every step dispatches rows and combines results, once for each micro-batch.
+// The exchanges between the coordinator and its workers seen as collectives, as communication libraries log them: every layer
+// of every step dispatches rows and combines results, once for each micro-batch.
 
 namespace ferry {
 

@@ -111,8 +111,8 @@ std::string_view Outline::slice_name(const Slice& slice) const {
   return step != step_names_.end() ? step->second : std::string_view(zone_info(slice.zone).name);
 }
 
-/// Steps (where the lane has none of its own), layers and parts as runs of the slices that no operator, wait or other work holds.
-/// A wait belongs to its layer but to no part: it is to be seen.
+/// Steps (where the lane has none of its own), layers and parts as runs of the slices that no operator, wait or other work
+/// holds. A wait belongs to its layer but to no part: it is to be seen.
 void Outline::outline_lane(int32_t lane) {
   const auto [first, last] = input_.timeline.lane_range(lane);
   const auto begin = input_.timeline.slices.begin() + first, end = input_.timeline.slices.begin() + last;

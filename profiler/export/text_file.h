@@ -8,7 +8,8 @@
 
 namespace ferry {
 
-/// `text` as a JSON string with its quotes. Braces become parentheses: MindStudio Insight counts them without regard to strings.
+/// `text` as a JSON string with its quotes. Braces become parentheses: MindStudio Insight counts them without regard to
+/// strings.
 std::string quoted_json(std::string_view text);
 
 /// A text file that is written from front to back. Numbers that are counted (ns, bytes) are printed exactly in larger units.

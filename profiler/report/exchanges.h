@@ -6,8 +6,8 @@
 
 #include "profiler/report/report_input.h"
 
-// Dispatch and combine of one layer (and micro-batch) in one step, seen as a race of the workers and the coordinator: who got its rows
-// when, whose reply was back when, when the coordinator was ready to combine.
+// Dispatch and combine of one layer (and micro-batch) in one step, seen as a race of the workers and the coordinator: who got
+// its rows when, whose reply was back when, when the coordinator was ready to combine.
 
 namespace ferry {
 
@@ -47,9 +47,9 @@ struct Exchanges {
 
 /// Exchanges of which both messages with a worker are in the capture.
 ///
-/// When a reply was back is known where the coordinator waited for it already as it was posted, and where it waited for longer than the
-/// whole way usually takes. Otherwise the wait may have been no more than taking it in, and the reply is taken to have travelled as
-/// long as that worker's replies usually do.
+/// When a reply was back is known where the coordinator waited for it already as it was posted, and where it waited for longer
+/// than the whole way usually takes. Otherwise the wait may have been no more than taking it in, and the reply is taken to have
+/// travelled as long as that worker's replies usually do.
 Exchanges find_exchanges(const ReportInput& input);
 
 }  // namespace ferry

@@ -39,8 +39,8 @@ std::vector<IntervalSet> find_stops(const ReportInput& input) {
   return stops;
 }
 
-/// What threads waited for cores: a worker's own thread by exchange; of the others, and of the coordinator's, the one that waited
-/// longest in the step. A wait is used up as it is charged, so that none counts twice.
+/// What threads waited for cores: a worker's own thread by exchange; of the others, and of the coordinator's, the one that
+/// waited longest in the step. A wait is used up as it is charged, so that none counts twice.
 class CoreWaits {
  public:
   explicit CoreWaits(const ReportInput& input) : late_ns_(input.capture.ranks.size()) {

@@ -6,9 +6,9 @@
 
 #include "profiler/report/exchanges.h"
 
-// What each rank cost: the time by which steps would have been shorter if it had not been the last. In an exchange that is the moment
-// at which the last reply was back (or the coordinator ready) minus that of the second-last; a party that others would have waited
-// for anyway costs nothing, however slow it was.
+// What each rank cost: the time by which steps would have been shorter if it had not been the last. In an exchange that is the
+// moment at which the last reply was back (or the coordinator ready) minus that of the second-last; a party that others would
+// have waited for anyway costs nothing, however slow it was.
 
 namespace ferry {
 

@@ -5,8 +5,9 @@
 
 namespace ferry {
 
-/// Bytes that this process can still be given before the system runs out of memory: what the kernel counts as available, or what
-/// the limit of the process's control group (version 2) leaves, whichever is less. The largest int64_t where neither is known.
+/// Bytes that this process can still be given before the system runs out of memory: what the kernel counts as available, or
+/// what the limit of the process's control group (version 2) leaves, whichever is less. The largest int64_t where neither is
+/// known.
 ///
 /// Linux hands out more memory than it has and kills a process that then uses it; asking first makes that an error with a name.
 int64_t available_memory_bytes();

@@ -32,8 +32,8 @@ class ThreadPoolObserver {
   virtual ~ThreadPoolObserver() = default;
   /// A thread of the pool has started; the caller's own, number 0, is not reported.
   virtual void thread_started(int thread_idx) = 0;
-  /// Around a thread's share of a parallel_for that more than one thread may work on. A thread that comes too late to get a task
-  /// begins a share and does not end it.
+  /// Around a thread's share of a parallel_for that more than one thread may work on. A thread that comes too late to get a
+  /// task begins a share and does not end it.
   virtual void share_begins() = 0;
   virtual void share_ends(int64_t num_tasks) = 0;
 };
@@ -56,15 +56,16 @@ class ThreadPool {
 
   int num_threads() const { return num_threads_; }
 
-  /// Another value than before whenever a thread other than the caller of parallel_for, or beside it, took a task or was done with
-  /// one. Any thread may ask.
+  /// Another value than before whenever a thread other than the caller of parallel_for, or beside it, took a task or was done
+  /// with one. Any thread may ask.
   uint64_t progress() const;
 
   /// Runs task(0 ‥ num_tasks-1, thread_idx) and returns when all are done. Tasks must not throw.
   void parallel_for(int64_t num_tasks, TaskRef task);
 
  private:
-  /// A call and how many of its tasks nobody has taken yet, in one word: a late thread can then take none of a call that is over.
+  /// A call and how many of its tasks nobody has taken yet, in one word: a late thread can then take none of a call that is
+  /// over.
   struct Offer {
     uint32_t generation;
     uint32_t num_left;

@@ -23,8 +23,8 @@ struct CorePolicy {
   /// The coordinator takes all cores that it may run on, as workers compute while it waits. A worker takes twice its share: the
   /// busiest worker of a layer then goes on with the cores of those that are done.
   int default_threads() const;
-  /// Rows of half a step from which it is computed in two micro-batches, 0 for never: where workers have cores of their own, they
-  /// compute the experts of one while the coordinator runs the attention of the other.
+  /// Rows of half a step from which it is computed in two micro-batches, 0 for never: where workers have cores of their own,
+  /// they compute the experts of one while the coordinator runs the attention of the other.
   int64_t default_micro_batch() const;
   /// How long idle pool threads may spin: not at all where ranks share cores.
   std::chrono::microseconds thread_spin() const;

@@ -9,9 +9,9 @@
 
 namespace ferry {
 
-/// Ends the process past exit handlers and destructors, which could wait for a lost rank. `line` goes to stderr, if it is not empty,
-/// and what was printed is written out; where a thread is stuck in a write, which keeps its file locked, SIGALRM ends the process
-/// after kWriteOut instead.
+/// Ends the process past exit handlers and destructors, which could wait for a lost rank. `line` goes to stderr, if it is not
+/// empty, and what was printed is written out; where a thread is stuck in a write, which keeps its file locked, SIGALRM ends
+/// the process after kWriteOut instead.
 [[noreturn]] void exit_now(int exit_code, std::string_view line = {});
 constexpr std::chrono::seconds kWriteOut{2};
 
@@ -24,8 +24,8 @@ class ExitGuard {
   ExitGuard(const ExitGuard&) = delete;
   ExitGuard& operator=(const ExitGuard&) = delete;
 
-  /// Unless leave() comes within `limit`, prints `line` (if it is not empty) to stderr and ends the process with failure. The first
-  /// call counts.
+  /// Unless leave() comes within `limit`, prints `line` (if it is not empty) to stderr and ends the process with failure. The
+  /// first call counts.
   void end_within(std::chrono::milliseconds limit, const std::string& line);
   /// From here on the process ends by itself. Returns when the guard's thread has ended.
   void leave();

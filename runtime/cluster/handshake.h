@@ -27,10 +27,12 @@ std::vector<std::byte> encode_report(const HandshakeReport& report);
 /// Throws Error{kInternal} that names `rank` for anything else.
 HandshakeReport decode_report(std::span<const std::byte> bytes, Rank rank);
 
-/// Every rank's report, by rank; that of a rank whose terms are too long is a complaint about them. Collective; waits until `deadline` for the slowest, and the Error names the rank.
+/// Every rank's report, by rank; that of a rank whose terms are too long is a complaint about them. Collective; waits until
+/// `deadline` for the slowest, and the Error names the rank.
 std::vector<HandshakeReport> exchange_reports(Group& group, const HandshakeReport& own, Deadline deadline);
 
-/// Why these ranks cannot work together, if so: the first complaint, or the first of a rank's terms that is not the coordinator's.
+/// Why these ranks cannot work together, if so: the first complaint, or the first of a rank's terms that is not the
+/// coordinator's.
 std::optional<Error> find_disagreement(std::span<const HandshakeReport> reports);
 
 }  // namespace ferry

@@ -15,8 +15,8 @@ class LossNotice {
 
   /// Keeps the first reason and calls the listener; later ones do nothing. True for the first.
   bool report(const std::string& reason);
-  /// From here on `listener` hears of the loss, at once if it was reported before. One at a time; an empty one ends it, and none
-  /// is being called when this returns. A listener must not call this object.
+  /// From here on `listener` hears of the loss, at once if it was reported before. One at a time; an empty one ends it, and
+  /// none is being called when this returns. A listener must not call this object.
   void listen(Listener listener);
   /// Returns whether a loss was reported before `limit` passed.
   bool wait_for(std::chrono::milliseconds limit) const;

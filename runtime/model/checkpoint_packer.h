@@ -25,12 +25,12 @@ struct PackSummary {
 };
 
 /// Writes the checkpoint `from` as a folder of packed weights (packed_checkpoint.h) `to`, which must not be there or be empty.
-/// Matrices are quantised piece by piece on `pool`, so some 100 MB of memory do for any model. Panels have the bits that loading
-/// `from` with the same quantisation in the same dtype gives. Tensors that are not quantised, among them those of other parts
-/// such as a vision tower, and the configuration, tokenizer and chat template are copied as they are.
+/// Matrices are quantised piece by piece on `pool`, so some 100 MB of memory do for any model. Panels have the bits that
+/// loading `from` with the same quantisation in the same dtype gives. Tensors that are not quantised, among them those of other
+/// parts such as a vision tower, and the configuration, tokenizer and chat template are copied as they are.
 ///
-/// Throws Error{kInvalidArgument} for a checkpoint that load_trunk would refuse, one that is packed already, weights that are not
-/// finite and a folder with something in it; Error{kResourceExhausted} for a full disk; Error{kFailedPrecondition} or
+/// Throws Error{kInvalidArgument} for a checkpoint that load_trunk would refuse, one that is packed already, weights that are
+/// not finite and a folder with something in it; Error{kResourceExhausted} for a full disk; Error{kFailedPrecondition} or
 /// Error{kUnavailable} if something cannot be written. Then nothing is left of what was written.
 PackSummary pack_checkpoint(const std::filesystem::path& from, const std::filesystem::path& to, ThreadPool& pool,
                             const PackOptions& options);

@@ -28,7 +28,8 @@ namespace ferry {
 /// One thread at a time. The tokenizer must outlive the detokenizer.
 class Detokenizer {
  public:
-  /// Throws Error{kInvalidArgument} for a stop string that is empty, not UTF-8 or longer than 2^31 bytes. Each byte of one takes
+  /// Throws Error{kInvalidArgument} for a stop string that is empty, not UTF-8 or longer than 2^31 bytes. Each byte of one
+  /// takes
   /// 5 bytes of memory.
   Detokenizer(const Tokenizer& tokenizer, std::vector<std::string> stop_strings, SpecialTokens special);
 

@@ -8,8 +8,8 @@
 
 namespace ferry {
 
-/// Which matrices of a model are held as integers, and how; the others are as the run's dtype. Router, in_proj_a, in_proj_b, the
-/// shared expert's gate, norms and convolutions always stay.
+/// Which matrices of a model are held as integers, and how; the others are as the run's dtype. Router, in_proj_a, in_proj_b,
+/// the shared expert's gate, norms and convolutions always stay.
 struct Quantization {
   std::optional<WeightType> experts;  // routed
   std::optional<WeightType> shared;   // the shared experts

@@ -21,11 +21,11 @@ struct TensorToWrite {
   std::span<const std::byte> data;  // product of shape * element size bytes
 };
 
-/// A safetensors file whose data arrive piece by piece: nothing of them is kept. The file appears under its path only when it is
-/// committed; until then it is a temporary neighbour, which goes with the writer.
+/// A safetensors file whose data arrive piece by piece: nothing of them is kept. The file appears under its path only when it
+/// is committed; until then it is a temporary neighbour, which goes with the writer.
 ///
-/// Data begin at a multiple of kDataAlignment bytes. One thread at a time. All throw Error{kResourceExhausted} on a full disk and
-/// Error{kFailedPrecondition} if the path cannot be written.
+/// Data begin at a multiple of kDataAlignment bytes. One thread at a time. All throw Error{kResourceExhausted} on a full disk
+/// and Error{kFailedPrecondition} if the path cannot be written.
 class SafetensorsWriter {
  public:
   static constexpr int64_t kDataAlignment = 64;  // bytes, of the first tensor's data in the file

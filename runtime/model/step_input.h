@@ -30,14 +30,16 @@ struct MicroBatch {
   std::vector<int32_t> state_slots;
 };
 
-/// The step as one micro-batch, or as two if each gets at least `min_rows` rows (0: always one). While workers compute the experts
-/// of one, the coordinator runs the attention of the other.
+/// The step as one micro-batch, or as two if each gets at least `min_rows` rows (0: always one). While workers compute the
+/// experts of one, the coordinator runs the attention of the other.
 ///
-/// The cut lies between two sequences or within a prompt's piece, behind a multiple of delta_chunk of its rows and before at least
-/// two more: there the DeltaNet's chunk form cuts anyway, and a single row would take the recurrent form instead. So no bit of
-/// any row depends on it. The second half of a piece comes after the first in every layer, whose keys and state it needs.
+/// The cut lies between two sequences or within a prompt's piece, behind a multiple of delta_chunk of its rows and before at
+/// least two more: there the DeltaNet's chunk form cuts anyway, and a single row would take the recurrent form instead. So no
+/// bit of any row depends on it. The second half of a piece comes after the first in every layer, whose keys and state it
+/// needs.
 ///
-/// They are written into `batches`, which the caller keeps from step to step so that nothing is allocated; returns those in use.
+/// They are written into `batches`, which the caller keeps from step to step so that nothing is allocated; returns those in
+/// use.
 std::span<const MicroBatch> make_micro_batches(const StepInput& input, int64_t min_rows, std::array<MicroBatch, 2>& batches);
 
 }  // namespace ferry

@@ -47,8 +47,8 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
 
   /// The token ids of `text`; empty for empty text. Time is n log n at worst, whatever the text. Throws
-  /// Error{kInvalidArgument} for more than limits.max_tokens, {kResourceExhausted} if the regex engine reaches a limit, and what
-  /// limits.check_in throws.
+  /// Error{kInvalidArgument} for more than limits.max_tokens, {kResourceExhausted} if the regex engine reaches a limit, and
+  /// what limits.check_in throws.
   std::vector<TokenId> encode(std::string_view text, const EncodeLimits& limits = {}) const;
 
   /// The bytes of the longest token: text of more bytes than this times n, once composed, has more than n tokens.

@@ -69,7 +69,8 @@ int64_t next_prefill_piece(int64_t num_prompt, int64_t num_computed, int64_t pre
 int64_t sequence_capacity(const SchedulerOptions& options);
 
 /// Throws Error{kInvalidArgument} if `request` could never run: empty prompt, prompt that leaves no room for one token, id
-/// outside the vocabulary or standing for a picture, bad sampling parameters. A max_tokens that is larger than the room is fine: add() clips it.
+/// outside the vocabulary or standing for a picture, bad sampling parameters. A max_tokens that is larger than the room is
+/// fine: add() clips it.
 void validate_request(const Request& request, const SchedulerOptions& options);
 
 /// Not thread-safe: the engine's thread owns it.

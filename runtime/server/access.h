@@ -24,7 +24,8 @@ class ApiKeys {
 
   /// Without any key the ports are open.
   bool empty() const { return digests_.empty(); }
-  /// Which key `presented` is: its place in the list, which names the caller. Takes the same time whether and where it is found.
+  /// Which key `presented` is: its place in the list, which names the caller. Takes the same time whether and where it is
+  /// found.
   std::optional<int> find(std::string_view presented) const;
 
  private:
@@ -49,15 +50,15 @@ struct Access {
 /// Reads what `options` names. Throws Error with the option's name for a file that cannot be read or holds no key.
 Access load_access(const AccessOptions& options);
 
-/// The key that a caller presents, empty if none: what follows "Bearer ", in whatever case that is written, in `authorization`, or
-/// else `x_api_key`. Both as sent, empty where absent.
+/// The key that a caller presents, empty if none: what follows "Bearer ", in whatever case that is written, in `authorization`,
+/// or else `x_api_key`. Both as sent, empty where absent.
 std::string_view presented_key(std::string_view authorization, std::string_view x_api_key);
 
 /// Whether `host` (a name, or an address with or without brackets) reaches this machine only.
 bool is_loopback_host(const std::string& host);
 
-/// One line for whoever opens a port to the network without a key: `port` is "http" or "grpc", `address` HOST:PORT. Absent if the
-/// address is loopback, or callers need a key or a certificate.
+/// One line for whoever opens a port to the network without a key: `port` is "http" or "grpc", `address` HOST:PORT. Absent if
+/// the address is loopback, or callers need a key or a certificate.
 std::optional<std::string> open_port_warning(const std::string& port, const std::string& address, const Access& access);
 
 }  // namespace ferry

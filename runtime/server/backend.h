@@ -25,8 +25,8 @@ class Backend {
   virtual ~Backend() = default;
 
   virtual PromptBounds prompt_bounds() const = 0;
-  /// Both throw Error{kInvalidArgument}: too many tokens, no messages, a role that the template does not know. They take time, and
-  /// call `check_in` (which may be empty) now and then; what it throws ends them.
+  /// Both throw Error{kInvalidArgument}: too many tokens, no messages, a role that the template does not know. They take time,
+  /// and call `check_in` (which may be empty) now and then; what it throws ends them.
   virtual std::vector<TokenId> encode_text(std::string_view text, const std::function<void()>& check_in) const = 0;
   virtual std::vector<TokenId> encode_chat(std::span<const ChatMessage> messages, Thinking thinking,
                                            const std::function<void()>& check_in) const = 0;

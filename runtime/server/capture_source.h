@@ -10,7 +10,8 @@ namespace ferry {
 
 class Coordinator;
 
-/// What takes captures: the engine of a running server, as its TraceSession does between two steps. Any thread may call any method.
+/// What takes captures: the engine of a running server, as its TraceSession does between two steps. Any thread may call any
+/// method.
 class CaptureSource {
  public:
   virtual ~CaptureSource() = default;

@@ -26,8 +26,8 @@ class ConnectionAcceptor {
   using Taker = std::function<void(int fd)>;
 
   /// Listens on `address` (HOST:PORT, the port may be 0) when it returns; takes nothing before start(). Connections beyond
-  /// `max_open` at once are closed as they come, and those of one host beyond three quarters of them: somebody who opens all that
-  /// he can leaves room for others. `what` names the service in errors. Throws Error{kInvalidArgument} for an
+  /// `max_open` at once are closed as they come, and those of one host beyond three quarters of them: somebody who opens all
+  /// that he can leaves room for others. `what` names the service in errors. Throws Error{kInvalidArgument} for an
   /// address that is not HOST:PORT, {kFailedPrecondition} if it cannot be listened on.
   ConnectionAcceptor(const std::string& what, const std::string& address, int max_open);
   /// As stop().

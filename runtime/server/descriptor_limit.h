@@ -4,8 +4,8 @@
 
 namespace ferry {
 
-/// Raises this process's soft limit of open descriptors towards the hard one, as far as the ports can use it. Call it once, before
-/// the servers are made.
+/// Raises this process's soft limit of open descriptors towards the hard one, as far as the ports can use it. Call it once,
+/// before the servers are made.
 void raise_descriptor_limit();
 
 /// How many connections one of the two ports may hold: `wanted`, or less where descriptors are few, since half of what remains

@@ -42,9 +42,9 @@ struct GenerateContext {
 /// One Generate call. Several parties hold it: gRPC until OnDone (through self_), a tokenizer's thread until the request is
 /// submitted, the coordinator until the request's last event (through the sink), and whoever is running one of its methods.
 ///
-/// gRPC's thread only looks at sizes; the prompt is made on a thread of the pool. From then on the engine's thread brings events.
-/// At most one message is being written and one waits, into which later events are merged: a caller who does not read costs the
-/// ids and the text of its answer, which max_tokens and the context bound. The status follows the last message.
+/// gRPC's thread only looks at sizes; the prompt is made on a thread of the pool. From then on the engine's thread brings
+/// events. At most one message is being written and one waits, into which later events are merged: a caller who does not read
+/// costs the ids and the text of its answer, which max_tokens and the context bound. The status follows the last message.
 class GenerateCall : public grpc::ServerWriteReactor<v1::GenerateResponse>, public std::enable_shared_from_this<GenerateCall> {
  public:
   explicit GenerateCall(GenerateContext& shared) : shared_(shared), open_calls_(shared.open_calls) {}

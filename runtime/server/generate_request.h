@@ -11,8 +11,8 @@
 
 namespace ferry {
 
-/// Refuses what is too large before anything is made of it. Throws Error{kInvalidArgument} that names the field, its size and what
-/// is allowed.
+/// Refuses what is too large before anything is made of it. Throws Error{kInvalidArgument} that names the field, its size and
+/// what is allowed.
 void check_bounds(const v1::GenerateRequest& message, const ServerLimits& limits);
 
 /// The most bytes that a request within `limits` and `bounds` can have: what is longer need not be received.

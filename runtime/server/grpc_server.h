@@ -20,8 +20,8 @@ class ProfileControl;
 
 /// Serves ferry.v1.Inference, ferry.v1.Profile (if there is one), grpc.health.v1 and server reflection on one address.
 ///
-/// With API keys every method but health checks needs one, and there is no reflection: it would tell anybody, and cost a thread for
-/// each that asks. Connections are accepted by a ConnectionAcceptor, so that running out of descriptors passes.
+/// With API keys every method but health checks needs one, and there is no reflection: it would tell anybody, and cost a thread
+/// for each that asks. Connections are accepted by a ConnectionAcceptor, so that running out of descriptors passes.
 ///
 /// Any thread may call any method. `backend` and `profile` must outlive the server.
 class GrpcServer {
@@ -37,8 +37,8 @@ class GrpcServer {
   /// HOST:PORT with the port that is really used.
   const std::string& address() const;
 
-  /// What health checks say, SERVING (as at first) or NOT_SERVING: the engine is late, drains or has failed. Calls are answered all
-  /// the same.
+  /// What health checks say, SERVING (as at first) or NOT_SERVING: the engine is late, drains or has failed. Calls are answered
+  /// all the same.
   void set_serving(bool is_serving);
 
   /// Takes no more calls, waits until the open ones are done, cancels them after `grace`, and stops.

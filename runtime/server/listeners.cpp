@@ -71,8 +71,8 @@ FileDescriptor open_listener(sockaddr_storage place, int port) {
 
 bool is_same(const sockaddr_storage& a, const sockaddr_storage& b) { return std::memcmp(&a, &b, sizeof(a)) == 0; }
 
-/// Listens on each of `found` that this machine owns, on `port`, or if that is 0 on the one that the first gets. Returns 0, or why
-/// it is on none or one of them is in use.
+/// Listens on each of `found` that this machine owns, on `port`, or if that is 0 on the one that the first gets. Returns 0, or
+/// why it is on none or one of them is in use.
 int listen_on_each(const std::vector<sockaddr_storage>& found, int port, std::vector<FileDescriptor>& sockets) {
   int error = 0;
   for (auto next = found.begin(); next != found.end(); ++next) {

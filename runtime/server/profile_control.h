@@ -13,8 +13,8 @@
 
 namespace ferry {
 
-/// Captures of a running server, whatever protocol asks for them. Recording and collecting happen on the engine's thread between
-/// steps; files are written by a thread of this object's own, at low priority. Any thread may call any method.
+/// Captures of a running server, whatever protocol asks for them. Recording and collecting happen on the engine's thread
+/// between steps; files are written by a thread of this object's own, at low priority. Any thread may call any method.
 class ProfileControl {
  public:
   enum class State { kIdle, kRecording, kWriting };
@@ -33,10 +33,11 @@ class ProfileControl {
   ProfileControl& operator=(const ProfileControl&) = delete;
 
   /// Begins a capture into `directory` (empty: a new one) and returns the folder. Throws Error{kFailedPrecondition} if one runs
-  /// or is being written, or the folder cannot be used; {kInvalidArgument} for a plan out of range or a folder outside of the root (see TraceFolder).
+  /// or is being written, or the folder cannot be used; {kInvalidArgument} for a plan out of range or a folder outside of the
+  /// root (see TraceFolder).
   std::filesystem::path start(const TracePlan& plan, const std::filesystem::path& directory);
-  /// Ends it; `wait` until it is written. Throws Error{kFailedPrecondition} if none runs, and with `wait` what the writing threw
-  /// or {kUnavailable} if leave() comes first.
+  /// Ends it; `wait` until it is written. Throws Error{kFailedPrecondition} if none runs, and with `wait` what the writing
+  /// threw or {kUnavailable} if leave() comes first.
   std::filesystem::path stop(bool wait);
   /// Writes what the flight recorders hold.
   std::filesystem::path save(const std::filesystem::path& directory, bool wait);

@@ -6,8 +6,8 @@
 
 #include "runtime/trace_session.h"
 
-// What clients write when they ask for a capture. Errors are Error{kInvalidArgument} that names the field, its value and what is
-// allowed.
+// What clients write when they ask for a capture. Errors are Error{kInvalidArgument} that names the field, its value and what
+// is allowed.
 
 namespace ferry {
 

@@ -5,8 +5,8 @@
 #include "runtime/base/error.h"
 #include "tests/fuzz/targets.h"
 
-// One program for all targets: `ferry_fuzz --target=NAME [libFuzzer's options] [folders]`, `ferry_fuzz --list`. libFuzzer ignores
-// what begins with two dashes.
+// One program for all targets: `ferry_fuzz --target=NAME [libFuzzer's options] [folders]`, `ferry_fuzz --list`. libFuzzer
+// ignores what begins with two dashes.
 
 namespace {
 

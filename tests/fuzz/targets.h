@@ -4,8 +4,8 @@
 #include <span>
 #include <string_view>
 
-// What of Ferry reads bytes of strangers, each reader as one function over any bytes. libFuzzer drives them (fuzz_main.cpp, built
-// by the preset `fuzz`), and a plain test runs them over corpus/NAME (corpus_test.cpp): seeds, and every input that once
+// What of Ferry reads bytes of strangers, each reader as one function over any bytes. libFuzzer drives them (fuzz_main.cpp,
+// built by the preset `fuzz`), and a plain test runs them over corpus/NAME (corpus_test.cpp): seeds, and every input that once
 // found something.
 
 namespace ferry::fuzz {

@@ -59,7 +59,8 @@ TEST(AscendKernelDetails, DurationsAddUpToWhatTheRankComputed) {
   }
 }
 
-/// One thread with an operator of 100 us that holds another of 20 us and waits of 30 us, one of them inside the inner one's wait.
+/// One thread with an operator of 100 us that holds another of 20 us and waits of 30 us, one of them inside the inner one's
+/// wait.
 Capture nested_capture() {
   Capture capture;
   RankCapture rank{.host = "h", .pid = 5, .num_threads = 3, .begin = 0, .end = 1'000'000};

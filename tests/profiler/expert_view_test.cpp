@@ -68,8 +68,8 @@ TEST(HotExpertViewTest, JoinsExpertRankOperatorAndWaits) {
   EXPECT_DOUBLE_EQ(number(table, 0, "rank_over_mean"), 1.6);
   EXPECT_EQ(ns(table, 0, "grouped_matmul_us"), 250);    // 400 and 100 in two steps
   EXPECT_EQ(ns(table, 0, "coordinator_wait_us"), 150);  // 300 in two steps
-  // In step 0 the coordinator is ready at 300, rank 2's reply there at 360 and rank 1's at 550: its four times as many rows explain
-  // those 190. The 20 of step 1 are below the clocks' bound.
+  // In step 0 the coordinator is ready at 300, rank 2's reply there at 360 and rank 1's at 550: its four times as many rows
+  // explain those 190. The 20 of step 1 are below the clocks' bound.
   EXPECT_EQ(ns(table, 0, "saved_us"), 95);
   EXPECT_EQ(number(table, 1, "layer"), 0);  // 35 of 80
   EXPECT_EQ(number(table, 1, "expert"), 3);

@@ -24,8 +24,8 @@ class Race {
  public:
   Race() : small(3, 0) {}
 
-  /// Rows to both workers; `ready_us`: the coordinator begins to wait; `held_us`: it takes the first reply so much later, and the
-  /// second `taking_us` after it was there.
+  /// Rows to both workers; `ready_us`: the coordinator begins to wait; `held_us`: it takes the first reply so much later, and
+  /// the second `taking_us` after it was there.
   void step(const Part& one, const Part& two, uint64_t ready_us = 20, uint64_t held_us = 0, uint64_t taking_us = 0) {
     const test::SmallCapture::Where where{number_, 0, 0};
     const uint64_t back_one = (one.replied + 5) * kUs, back_two = (two.replied + 5) * kUs;

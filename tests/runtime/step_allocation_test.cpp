@@ -12,7 +12,8 @@
 #include "tests/support/temp_folder.h"
 #include "tests/support/tiny_model.h"
 
-// Everything that a step writes is sized at start: planning, computing, sampling and committing a decode step allocates nothing.
+// Everything that a step writes is sized at start: planning, computing, sampling and committing a decode step allocates
+// nothing.
 
 namespace ferry {
 namespace {

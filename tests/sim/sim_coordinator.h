@@ -19,8 +19,8 @@ struct Outcome {
   int num_ends = 0;  // last events: exactly one is right
 };
 
-/// Rank 0 as runtime/coordinator.cpp runs it, in virtual time and on the thread that plays the rank: takes requests as they come,
-/// steps, says now and then that it is alive, and tells every open request when the engine fails.
+/// Rank 0 as runtime/coordinator.cpp runs it, in virtual time and on the thread that plays the rank: takes requests as they
+/// come, steps, says now and then that it is alive, and tells every open request when the engine fails.
 class SimCoordinator {
  public:
   /// Waits until a time has come or the group has failed.

@@ -25,8 +25,8 @@ struct SimResult {
   uint64_t log_hash = 0;
 };
 
-/// Plays one job: a coordinator and its workers on a faulty network, from the handshake to the last goodbye. Beside what goes into
-/// `log` nothing of a run depends on real time.
+/// Plays one job: a coordinator and its workers on a faulty network, from the handshake to the last goodbye. Beside what goes
+/// into `log` nothing of a run depends on real time.
 SimResult play(const SimPlan& plan, const Workload& workload, RankThreads& threads, EventLog& log,
                FaultyNetwork::Bug bug = FaultyNetwork::Bug::kNone);
 

@@ -25,8 +25,8 @@ class Workload {
   EngineOptions options(const SimPlan& plan) const;
   Request request(int prompt_idx, int32_t max_tokens) const;
 
-  /// The kMaxTokens tokens that follow each prompt in one process. With a fast combine rounding depends on the number of workers:
-  /// there, what a run without faults gives.
+  /// The kMaxTokens tokens that follow each prompt in one process. With a fast combine rounding depends on the number of
+  /// workers: there, what a run without faults gives.
   /// Null before learn_answers().
   const std::vector<TokenId>* answer(const SimPlan& plan, int prompt_idx) const;
   /// `learn` plays a plan without faults and returns all prompts' tokens.
@@ -41,8 +41,8 @@ class Workload {
   std::map<int, std::vector<std::vector<TokenId>>> fast_;  // by number of workers
 };
 
-/// Plans a step, computes it and commits it. Each token is a hash of its logits: one wrong bit in them changes it, and with it all
-/// that follow. False if there was nothing to compute.
+/// Plans a step, computes it and commits it. Each token is a hash of its logits: one wrong bit in them changes it, and with it
+/// all that follow. False if there was nothing to compute.
 bool run_step(Engine& engine, Scheduler& scheduler, Scheduler::TimePoint now);
 
 }  // namespace ferry::sim

@@ -10,8 +10,8 @@
 
 namespace ferry {
 
-/// Operations that the unit called `unit` (multiply_unit) does in a cycle of one core at most, whoever made the processor: those
-/// of an instruction times the ports that can take it. 0 for an unknown unit.
+/// Operations that the unit called `unit` (multiply_unit) does in a cycle of one core at most, whoever made the processor:
+/// those of an instruction times the ports that can take it. 0 for an unknown unit.
 double most_operations_per_cycle(std::string_view unit);
 
 /// Does about `num_additions` additions of which each needs the result of the one before, so that each takes a cycle. Returns
@@ -28,16 +28,16 @@ struct MultiplyRates {
   double probe_per_s = 0;     // operations, multiply_in_registers
   double assembly_per_s = 0;  // operations, multiply_in_assembly
 };
-/// What one thread reaches, the best of `num_tries` tries. They take turns, so that all see the same clock of the core. On a host
-/// whose neighbours disturb one rate and not the other there are more, until the rates agree or twenty times as many are done:
-/// a rate that is impossible does not become possible by it.
+/// What one thread reaches, the best of `num_tries` tries. They take turns, so that all see the same clock of the core. On a
+/// host whose neighbours disturb one rate and not the other there are more, until the rates agree or twenty times as many are
+/// done: a rate that is impossible does not become possible by it.
 MultiplyRates measure_multiply_rates(DType dtype, std::string_view matmul, int num_tries);
 
 /// How far a measured rate may lie above what bounds it: clocks of cores move between tries.
 inline constexpr double kRateTolerance = 1.10;
 
-/// Whether the probe's rate is possible: within `tolerance` times the bound by cycles, and times the second probe's rate if there
-/// is one.
+/// Whether the probe's rate is possible: within `tolerance` times the bound by cycles, and times the second probe's rate if
+/// there is one.
 bool is_possible(const MultiplyRates& rates, std::string_view unit, double tolerance = kRateTolerance);
 
 }  // namespace ferry

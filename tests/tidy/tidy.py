@@ -12,6 +12,7 @@ import subprocess
 import sys
 
 FILE_LINES_MAX = 800
+COMMENT_COLUMNS_MAX = 128  # clang-format keeps code to as many and leaves comments alone
 FILE_LINES_P90_MAX = 400
 FUNCTION_LINES_MAX = 70
 LONG_FUNCTIONS = "tests/tidy/long_functions.txt"  # "path function lines": what is longer than allowed, and may only shrink
@@ -138,6 +139,7 @@ class Tree:
     def check(self):
         self.check_file_sizes()
         self.check_function_sizes()
+        self.check_comment_widths()
         self.check_includes()
         self.check_words()
         self.check_dead_files()
@@ -173,6 +175,12 @@ class Tree:
         for (path, name), lines in allowed.items():
             if seen.get((path, name), 0) < lines:
                 self.report(LONG_FUNCTIONS, 1, f"{path} {name} has {seen.get((path, name), 'no more than 70')} lines now: lower or drop its entry")
+
+    def check_comment_widths(self):
+        for path, text in self.cpp_files().items():
+            for number, line in enumerate(text.splitlines(), 1):
+                if len(line) > COMMENT_COLUMNS_MAX and re.search(r"(^|\s)//", line):
+                    self.report(path, number, f"a comment of {len(line)} columns, at most {COMMENT_COLUMNS_MAX} are allowed")
 
     def includes(self, path):
         for number, line in enumerate(self.files[path].splitlines(), 1):

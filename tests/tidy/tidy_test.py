@@ -29,6 +29,7 @@ class TidyTest(unittest.TestCase):
 
     def test_sizes(self):
         self.expect("801 lines", "kernels/ok.cpp", "\n" * 801)
+        self.expect("a comment of 129 columns", "kernels/ok.cpp", "// " + "x" * 126 + "\n")
         self.expect("function f has 71 lines", "kernels/ok.cpp", "namespace ferry {\nvoid f(int a = g({1})) {\n" + "  ;\n" * 69 + "}\n}\n")
         self.assertEqual(violations("kernels/ok.cpp", "namespace ferry {\nvoid f() {\n" + "  ;\n" * 68 + "}\n}\n"), [])
         self.assertEqual(violations("kernels/ok.cpp", "class A {\n" + "  int f() { return 1; }\n" * 90 + "};\n"), [])

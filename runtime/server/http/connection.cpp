@@ -229,7 +229,8 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     say_goodbye();
   }
 
-  /// Closing with bytes unread would make the system take the answer back from the client: what it still sends is read for a while.
+  /// Closing with bytes unread would make the system take the answer back from the client: what it still sends is read for a
+  /// while.
   void linger() {
     if constexpr (!kIsTls) {
       error_code ignored;

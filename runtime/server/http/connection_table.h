@@ -41,8 +41,8 @@ class ConnectionTable {
   bool empty() const { return num_connections() == 0; }
   int64_t num_connections() const;
   bool is_full() const { return num_connections() >= max_connections_; }
-  /// Closes the connection that keeps the server waiting longest: of the idle ones, else of those in their headers, else of those
-  /// in their bodies. False if every one has an answer to come.
+  /// Closes the connection that keeps the server waiting longest: of the idle ones, else of those in their headers, else of
+  /// those in their bodies. False if every one has an answer to come.
   bool close_longest_waiting();
   /// Closes all that have no answer to come.
   void close_waiting();

@@ -13,11 +13,11 @@ namespace ferry {
 ///
 ///   name this server as its Host: loopback, the bound host, the address it came to, or an allowed name (a page whose own name
 ///     was made to point here would name itself);
-///   not come from a page of another site: an Origin must be this server's, Sec-Fetch-Site must not say otherwise. Browsers send
-///     Origin with every POST, with a body or without;
+///   not come from a page of another site: an Origin must be this server's, Sec-Fetch-Site must not say otherwise. Browsers
+///     send Origin with every POST, with a body or without;
 ///   carry a key, if there are any: `Authorization: Bearer KEY` or `x-api-key: KEY`;
-///   be of a known path and method, and say Content-Type: application/json if it has a body (which a page of another site cannot
-///     send without asking first, and nobody here answers that question).
+///   be of a known path and method, and say Content-Type: application/json if it has a body (which a page of another site
+///     cannot send without asking first, and nobody here answers that question).
 class HttpGate {
  public:
   /// Both must outlive this. `bound_host` as in HOST:PORT.

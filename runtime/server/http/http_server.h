@@ -14,8 +14,8 @@ struct HttpServerOptions {
   ServerLimits limits;                     // those that begin with http_
 };
 
-/// HTTP/1.1, with TLS if `access` says so. One thread does all input and output, four run the handlers that may block; clients that
-/// are slow or silent cost a connection each, until a deadline or until it is needed for somebody else.
+/// HTTP/1.1, with TLS if `access` says so. One thread does all input and output, four run the handlers that may block; clients
+/// that are slow or silent cost a connection each, until a deadline or until it is needed for somebody else.
 ///
 /// Any thread may call any method. `access` must outlive the server.
 class HttpServer {

@@ -9,10 +9,10 @@
 
 namespace ferry {
 
-/// Accepts connections of one socket until it is closed, whatever happens: a failure to accept (descriptors or memory have run out)
-/// is tried again after a moment, and if it stays a connection that waits is closed. Above the table's limit each new one takes the
-/// place of the one that waits longest; where all have answers to come, the new one is closed. Used by the I/O thread, after the
-/// constructor.
+/// Accepts connections of one socket until it is closed, whatever happens: a failure to accept (descriptors or memory have run
+/// out) is tried again after a moment, and if it stays a connection that waits is closed. Above the table's limit each new one
+/// takes the place of the one that waits longest; where all have answers to come, the new one is closed. Used by the I/O
+/// thread, after the constructor.
 class HttpListener {
  public:
   /// `socket` listens; see open_listeners.

@@ -37,8 +37,8 @@ HttpResponse http_error(int status, std::string_view message);
 /// The status that an Error's code stands for, with its message.
 HttpResponse http_error(const Error& error);
 
-/// The right to answer one request, once, from any thread. Dropped without an answer it sends status 500, so that no client waits
-/// for nothing. Must not outlive the server.
+/// The right to answer one request, once, from any thread. Dropped without an answer it sends status 500, so that no client
+/// waits for nothing. Must not outlive the server.
 class HttpReply {
  public:
   explicit HttpReply(std::function<void(HttpResponse)> send) : send_(std::move(send)) {}

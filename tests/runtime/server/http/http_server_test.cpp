@@ -50,8 +50,8 @@ class HttpServerTest : public ::testing::Test {
  protected:
   HttpServerTest() { options_.address = "127.0.0.1:0"; }
 
-  /// Serves /health, POST /echo (the body comes back), POST /wait (until barrier_ opens), POST /fail, POST /drop, and POST /throw
-  /// (which throws on the I/O thread).
+  /// Serves /health, POST /echo (the body comes back), POST /wait (until barrier_ opens), POST /fail, POST /drop, and POST
+  /// /throw (which throws on the I/O thread).
   void serve(const Access& access = {}) {
     access_ = access;
     HttpRouter router;

@@ -39,7 +39,8 @@ class TlsTest : public ::testing::Test {
     server_.emplace(HttpServerOptions{.address = "127.0.0.1:0", .limits = {}}, access_, std::move(router));
   }
 
-  /// What the server answers to a client of TLS that shows `name`'s certificate, if there is a name; empty if it does not answer.
+  /// What the server answers to a client of TLS that shows `name`'s certificate, if there is a name; empty if it does not
+  /// answer.
   std::string ask(const std::string& name, int version = TLS1_3_VERSION) {
     net::ssl::context context(net::ssl::context::tls_client);
     SSL_CTX_set_max_proto_version(context.native_handle(), version);
