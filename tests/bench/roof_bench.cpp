@@ -22,7 +22,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kQuickBytes = std::size_t{8} << 20;
-constexpr double kQuickTolerance = 1.5;  // clocks move between few tries; merged chains of multiply-adds are off by a factor of 2
+constexpr double kQuickTolerance = 1.5;  // clocks move between few tries; merged chains would be off by a factor of 2
 constexpr double kReadTolerance = 1.10;  // the second read probe may be faster than the roof by this: hosts move
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
