@@ -7,6 +7,12 @@
 # Writes DIR/*.json, DIR/table.md and DIR/roofline.svg. Needs 9 GB of disk for the checkpoint (made once, in build/slice), 12 GB of
 # memory and about 20 minutes.
 set -euo pipefail
+case "${1:-}" in
+  -h | --help)
+    sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "$0"
+    exit 0
+    ;;
+esac
 cd "$(dirname "$0")/.."
 
 results="${1:-build/bench}"

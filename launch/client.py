@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Asks a running Ferry server one question and prints the answer as it comes.
 
-Usage: client.py QUESTION [HOST:PORT]      (default 127.0.0.1:50051)
+Usage: client.py QUESTION [HOST:PORT]      (default 127.0.0.1:50051; no TLS, no API key)
 
 Needs grpcio and grpcio-tools, which launch/setup.sh puts into .venv. The stubs are made from proto/ on the fly.
 """
@@ -10,14 +10,16 @@ import pathlib
 import sys
 import tempfile
 
-import grpc
-from grpc_tools import protoc
+try:
+    import grpc
+    from grpc_tools import protoc
+except ImportError as missing:
+    sys.exit(f"client.py: {missing}; run it with .venv/bin/python, which launch/setup.sh makes")
 
 PROTO = pathlib.Path(__file__).resolve().parents[1] / "proto"
 
 
-def load_stubs():
-    folder = tempfile.mkdtemp(prefix="ferry-stubs-")
+def load_stubs(folder):
     if protoc.main(["protoc", f"-I{PROTO}", f"--python_out={folder}", f"--grpc_python_out={folder}", "ferry/v1/inference.proto"]) != 0:
         sys.exit("client.py: proto/ferry/v1/inference.proto does not compile")
     sys.path.insert(0, folder)
@@ -27,9 +29,10 @@ def load_stubs():
 
 
 def main():
-    if len(sys.argv) not in (2, 3):
+    if len(sys.argv) not in (2, 3) or sys.argv[1] in ("-h", "--help"):
         sys.exit(__doc__)
-    pb, pb_grpc = load_stubs()
+    with tempfile.TemporaryDirectory(prefix="ferry-stubs-") as folder:
+        pb, pb_grpc = load_stubs(folder)
     address = sys.argv[2] if len(sys.argv) == 3 else "127.0.0.1:50051"
     stub = pb_grpc.InferenceStub(grpc.insecure_channel(address))
     request = pb.GenerateRequest(chat=pb.Chat(messages=[pb.ChatMessage(role="user", content=sys.argv[1])]))

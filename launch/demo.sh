@@ -2,6 +2,12 @@
 # Builds Ferry if need be and lets the checkpoint in launch/demo/ answer a question and continue a sentence, with a
 # coordinator and two expert workers on this machine. Speed and balance are printed by `ferry generate` itself.
 set -euo pipefail
+case "${1:-}" in
+  -h | --help)
+    sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "$0"
+    exit 0
+    ;;
+esac
 cd "$(dirname "$0")/.."
 
 launch/setup.sh --no-build

@@ -104,6 +104,11 @@ if [ $# -eq 0 ]; then
   exit 2
 fi
 
+if ! command -v -- "$1" >/dev/null; then
+  echo "launch/mpirun.sh: no program '$1' here; launch/demo.sh builds build/release/launch/ferry" >&2
+  exit 127
+fi
+
 # The interface that COMMAND's --net-interface names.
 net_interface() {
   local before=""

@@ -1,10 +1,12 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <functional>
 
 #include "launch/commands.h"
+#include "runtime/base/error.h"
 #include "runtime/model/checkpoint_packer.h"
 #include "runtime/model/config.h"
 
@@ -14,11 +16,19 @@ namespace {
 constexpr double kGb = 1e-9;                           // GB of a byte
 constexpr std::chrono::milliseconds kTellPeriod{200};  // between two progress lines
 
-/// One line on stderr, rewritten in place; none where nobody looks.
+volatile std::sig_atomic_t interrupting_signal = 0;  // 0: none came
+
+void note_signal(int signal) { interrupting_signal = signal; }
+
+/// Tells in one line on stderr, rewritten in place, where somebody looks. A signal to end throws Error{kCancelled} here, so
+/// that what was written goes again.
 std::function<void(int64_t, int64_t)> make_progress() {
-  if (isatty(STDERR_FILENO) == 0) return {};
+  std::signal(SIGINT, note_signal);
+  std::signal(SIGTERM, note_signal);
   const auto start = std::chrono::steady_clock::now();
-  return [start, told = start](int64_t done, int64_t total) mutable {
+  return [start, told = start, is_watched = isatty(STDERR_FILENO) != 0](int64_t done, int64_t total) mutable {
+    if (interrupting_signal != 0) throw Error(ErrorCode::kCancelled, "interrupted: nothing was written");
+    if (!is_watched) return;
     const auto now = std::chrono::steady_clock::now();
     if (now - told < kTellPeriod && done != total) return;
     told = now;

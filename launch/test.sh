@@ -8,6 +8,12 @@
 #   fuzz     every fuzz target for 15 s (launch/fuzz.sh)
 # Ends with where the time went and one line per part; the exit code is non-zero if a build or a test failed.
 set -uo pipefail
+case "${1:-}" in
+  -h | --help)
+    sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "$0"
+    exit 0
+    ;;
+esac
 cd "$(dirname "$0")/.." || exit 1
 
 launch/setup.sh --no-build || exit 1

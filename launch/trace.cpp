@@ -15,17 +15,26 @@ namespace {
 
 void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
 
+/// For tables, which a merged capture has none of.
+Capture read_one_run(const std::filesystem::path& directory) {
+  Capture capture = read_capture(directory);
+  if (is_merged(capture))
+    throw_invalid(directory.string() +
+                  " holds several runs, merged; allowed: a capture of one run, such as those it was made of");
+  return capture;
+}
+
 /// Tables and timelines of a capture, beside it; the tables also here.
 void report(const std::filesystem::path& directory) {
-  const ReportInput input(read_capture(directory));
+  const ReportInput input(read_one_run(directory));
   write_report(directory, input);
   print(make_report_text(find_problems(input), make_views(input)));
 }
 
 void compare(const std::filesystem::path& before, const std::filesystem::path& after) {
-  const ReportInput a(read_capture(before)), b(read_capture(after));
+  const ReportInput a(read_one_run(before)), b(read_one_run(after));
   print("Before: " + before.string() + "\nAfter: " + after.string() + "\n\n");
-  for (const Table& table : compare_captures(a, b)) print(to_text(table) + "\n");
+  for (const Table& table : compare_captures(a, b)) print(to_text(table, /*max_rows=*/table.rows.size()) + "\n");
 }
 
 void merge(const TraceOptions& options) {
@@ -33,7 +42,7 @@ void merge(const TraceOptions& options) {
   for (const std::filesystem::path& directory : options.captures) captures.push_back(read_capture(directory));
   prepare_capture_folder(options.out);
   write_capture_files(options.out, merge_captures(std::move(captures)));
-  print("merged capture in " + options.out.string() + "\n");
+  print("ferry: merged timelines in " + options.out.string() + "; tables are those of each run\n");
 }
 
 }  // namespace

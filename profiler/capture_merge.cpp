@@ -9,6 +9,8 @@
 namespace ferry {
 namespace {
 
+constexpr const char* kMerged = "merge";  // in place of a run's command line
+
 /// Where a capture's clock stands: wall time minus CLOCK_MONOTONIC of its coordinator.
 int64_t wall_offset_ns(const Capture& capture) {
   const RankCapture& coordinator = capture.ranks.front();
@@ -75,8 +77,10 @@ Capture merge_captures(std::vector<Capture> captures) {
     for (RankCapture& rank : next.ranks) merged.ranks.push_back(std::move(rank));
   }
   merged.info.world_size = static_cast<int32_t>(merged.ranks.size());
-  merged.info.command = "merge";
+  merged.info.command = kMerged;
   return merged;
 }
+
+bool is_merged(const Capture& capture) { return capture.info.command == kMerged; }
 
 }  // namespace ferry

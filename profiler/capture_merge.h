@@ -11,6 +11,9 @@ namespace ferry {
 /// wall clocks, which is stated as a bound of kWallClockBoundNs. The model's facts and expert counts are the first one's.
 Capture merge_captures(std::vector<Capture> captures);
 
+/// Whether a capture was made so. Tables account for steps by one coordinator and its workers, so there are none of it.
+bool is_merged(const Capture& capture);
+
 /// What synchronised wall clocks can be trusted to.
 inline constexpr double kWallClockBoundNs = 50e6;
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "profiler/capture_merge.h"
 #include "profiler/export/ascend_profile.h"
 #include "profiler/export/chrome_trace.h"
 #include "profiler/export/perfetto_trace.h"
@@ -20,7 +21,7 @@ std::size_t count_spans(const Capture& capture) {
 }
 
 void write_compact(const std::filesystem::path& directory, const ReportInput& input) {
-  write_report(directory, input);
+  if (!is_merged(input.capture)) write_report(directory, input);
   write_file(directory / "trace.pftrace", [&](std::ostream& out) { write_perfetto_trace(input, out); });
 }
 

@@ -63,10 +63,17 @@ class CoreWaits {
 
   /// Of the coordinator in a step, or of a worker's other threads.
   int64_t& in_step(int32_t rank, uint32_t step) { return steps_[{rank, step}]; }
-  int64_t total_of(int32_t rank) const {
+  /// Within steps. A counter tells of all since it was read last, also of what lies between two steps, so a step's wait is at
+  /// most its length.
+  int64_t total_of(int32_t rank, const std::vector<StepInfo>& steps) const {
+    std::map<uint32_t, int64_t> by_step;
+    for (const auto& [key, wait] : exchanges_) by_step[key.second.step] += key.first == rank ? wait.ns : 0;
+    for (const auto& [key, ns] : steps_) by_step[key.second] += key.first == rank ? ns : 0;
     int64_t sum = 0;
-    for (const auto& [key, wait] : exchanges_) sum += key.first == rank ? wait.ns : 0;
-    for (const auto& [key, ns] : steps_) sum += key.first == rank ? ns : 0;
+    for (const StepInfo& step : steps) {
+      const auto found = by_step.find(step.step);
+      if (found != by_step.end()) sum += std::min(found->second, step.end_ns - step.begin_ns);
+    }
     return sum;
   }
   /// Takes up to `ns` from what held a worker up in the exchange and returns it.
@@ -118,7 +125,7 @@ class LostTimeFinder {
     for (std::size_t r = 0; r < input.capture.ranks.size(); ++r) {
       RankLoss loss{.rank = static_cast<int32_t>(r)};
       loss.more_rows_ns.resize(static_cast<std::size_t>(count_layers(input)));
-      loss.core_wait_ns = core_waits_.total_of(loss.rank);
+      loss.core_wait_ns = core_waits_.total_of(loss.rank, steps);
       for (const Interval& stop : stops_[r]) {
         const auto after = std::upper_bound(steps.begin(), steps.end(), stop.begin,
                                             [](int64_t at, const StepInfo& step) { return at < step.end_ns; });

@@ -91,8 +91,8 @@ void RankFindings::find_no_core(const RankLoss& loss) {
   if (saved_ns <= 0 || share(saved_ns) < kMinShare) return;
   add(loss, "no_core", saved_ns,
       format(
-          "%s was ready and had no core for %.1f ms (%.0f %% of the time in steps; %lld preemptions): something else runs on "
-          "its cores.",
+          "%s was ready and had no core for %.1f ms (%.0f %% of the time in steps; %lld preemptions): other work runs on its "
+          "cores, of another program or of ranks that share them.",
           name(loss).c_str(), to_ms(loss.core_wait_ns), 100 * share(loss.core_wait_ns), whole(loss.preemptions)));
 }
 
@@ -120,8 +120,7 @@ void RankFindings::find_slow(const RankLoss& loss) {
   if (!is_habit(loss, Loss::kSlow)) return;
   add(loss, "slow_rank", loss.at(Loss::kSlow),
       format("%s is last in %.0f %% of the exchanges because it takes longer than the other workers for the same rows (it has "
-             "%.2f "
-             "times theirs), %.1f us an exchange: its processor or memory is slower or shared.",
+             "%.2f times theirs), %.1f us an exchange: its processor or memory is slower or shared.",
              name(loss).c_str(), 100 * static_cast<double>(loss.last) / static_cast<double>(loss.exchanges),
              loss.other_rows > 0 ? static_cast<double>(loss.rows) / loss.other_rows : 1.0,
              to_us(loss.at(Loss::kSlow)) / static_cast<double>(loss.last)));

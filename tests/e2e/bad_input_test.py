@@ -51,6 +51,12 @@ class BadInputTest(unittest.TestCase):
 
 
 class LauncherTest(unittest.TestCase):
+    def test_a_program_that_is_not_there(self):
+        for program in ("no/such/ferry", "launch/no-such-ferry", "no-such-ferry"):
+            done = subprocess.run([str(ROOT / "launch/mpirun.sh"), "-np", "2", program], capture_output=True, text=True, timeout=SECONDS)
+            self.assertEqual(done.returncode, 127)
+            self.assertIn(f"no program '{program}'", done.stderr)
+
     def test_its_own_options(self):
         says = {"-np": "-np: a value is missing", "--mca": "--mca: a value is missing", "--frob": "--frob is not known here"}
         for option, complaint in says.items():
@@ -109,6 +115,25 @@ class CommandLineTest(BadInputTest):
                 self.refuse((FERRY, "dump", "--model", "demo", "--memory", "64MiB", "--token-ids", "1", "--out", out), str(out), code=1)
             self.assertTrue(stat.S_ISFIFO(fifo.stat().st_mode))
             self.assertEqual(list(pathlib.Path(folder).iterdir()), [fifo])
+
+
+class InterruptTest(unittest.TestCase):
+    def test_an_interrupted_quantisation_leaves_nothing(self):
+        command = [FERRY, "quantize", "--model", "demo", "--quantize", "w4a8", "--threads", "1", "--out"]
+        for _ in range(5):  # on a busy machine it may be done before it hears
+            with tempfile.TemporaryDirectory() as folder:
+                out = pathlib.Path(folder) / "packed"
+                process = subprocess.Popen([*command, str(out)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+                self.assertTrue(wait_until(out.exists, SECONDS))
+                process.send_signal(signal.SIGINT)
+                _, said = process.communicate(timeout=SECONDS)
+                if process.returncode == 0:
+                    continue
+                self.assertEqual(process.returncode, 1, said)
+                self.assertIn("interrupted", said)
+                self.assertFalse(out.exists())
+                return
+        self.fail("it was never interrupted")
 
 
 class CheckpointTest(BadInputTest):
