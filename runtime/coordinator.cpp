@@ -372,8 +372,8 @@ void Coordinator::Impl::step() {
     const Span span(Zone::kPublish, plan->num_samples);
     publish(*plan, sampled);
   }
+  update_load(*plan);  // first: who hears that a request has ended finds it gone from the load
   publish_finished();
-  update_load(*plan);
   if (has_rows) {
     run_account_.record_own();
     run_account_.record_others();
