@@ -7,6 +7,7 @@
 
 #include "launch/commands.h"
 #include "runtime/base/error.h"
+#include "runtime/cluster/exit_guard.h"
 #include "runtime/coordinator.h"
 #include "runtime/engine.h"
 #include "runtime/model/chat_template.h"
@@ -25,6 +26,7 @@ namespace {
 
 constexpr timespec kPollPeriod{0, 50'000'000};           // between looks at the engine's health
 constexpr std::chrono::milliseconds kFailureGrace{500};  // for last messages to leave after a failure
+constexpr std::chrono::seconds kServersStart{20};        // which takes milliseconds
 
 /// Waits for SIGTERM or SIGINT (true) or for the engine's failure (false). Both signals are blocked in every thread.
 bool wait_for_signal(const Coordinator& coordinator) {
@@ -102,6 +104,8 @@ int run_serve(const Options& options, Cluster& cluster) {
   const Cluster::LossWatch watch(cluster, [&](const std::string& reason) { coordinator.fail(reason); });
   CoordinatorBackend backend(coordinator, tokenizer, chat_template);
   CoordinatorCaptures captures(coordinator);
+  ExitGuard starting;  // libraries that get no memory or thread half-way may wait for themselves for ever
+  starting.end_within(kServersStart, "ferry: error: the ports are not open after 20 s: memory or threads may have run out");
   ProfileControl profile(captures, options.serve.trace_dir.value_or("traces"), options.serve.trace_dir.has_value());
   GrpcServer server({.address = options.serve.grpc_address, .limits = options.serve.limits, .access = access}, backend,
                     &profile);
@@ -112,6 +116,7 @@ int run_serve(const Options& options, Cluster& cluster) {
   state.set_overdue(engine.watch().complaint());
   if (http) announce("http", http->address(), access);
   announce("grpc", server.address(), access);
+  starting.leave();
 
   const bool asked_to_leave = wait_for_signal(coordinator);
   state.end();

@@ -5,10 +5,17 @@
 namespace ferry {
 
 TaskPool::TaskPool(std::size_t num_threads, std::size_t max_waiting) : max_waiting_(max_waiting) {
-  for (std::size_t i = 0; i < num_threads; ++i) threads_.emplace_back([this] { work(); });
+  try {
+    for (std::size_t i = 0; i < num_threads; ++i) threads_.emplace_back([this] { work(); });
+  } catch (...) {
+    leave();
+    throw;
+  }
 }
 
-TaskPool::~TaskPool() {
+TaskPool::~TaskPool() { leave(); }
+
+void TaskPool::leave() {
   {
     const std::scoped_lock lock(mutex_);
     is_leaving_ = true;

@@ -14,6 +14,7 @@ namespace ferry {
 /// them. Any thread may call any method.
 class TaskPool {
  public:
+  /// Throws std::system_error where the system gives no thread.
   TaskPool(std::size_t num_threads, std::size_t max_waiting);
   /// Runs what is still queued.
   ~TaskPool();
@@ -25,6 +26,7 @@ class TaskPool {
 
  private:
   void work();
+  void leave();
 
   const std::size_t max_waiting_;
   std::mutex mutex_;  // guards what follows
