@@ -27,7 +27,7 @@ void write_compact(const std::filesystem::path& directory, const ReportInput& in
 
 void write_text_timelines(const std::filesystem::path& directory, const ReportInput& input) {
   write_file(directory / "trace.json", [&](std::ostream& out) { write_chrome_trace(input, out); });
-  write_ascend_profiles(input, directory);
+  if (!is_merged(input.capture)) write_ascend_profiles(input, directory);  // which account for steps
 }
 
 }  // namespace

@@ -241,6 +241,18 @@ TEST(LostTimeTest, ACoordinatorWithoutACoreTakesRepliesInLate) {
   EXPECT_EQ(race.findings(), "no_core 0;");
 }
 
+/// A counter that is read after a pause between two steps tells of the pause, too.
+TEST(LostTimeTest, AStepWaitsForACoreForAsLongAsItLastsAtMost) {
+  Race race;
+  race.step({}, {.dispatched = 1, .arrived = 6, .replied = 3'046});
+  race.core_wait(2, 2'000, 0, 3'050);
+  race.core_wait(1, 500'000, kNoLayer);
+  const LostTime lost = race.find();
+  const StepInfo step = ReportInput(race.small.capture).timeline.steps.at(0);
+  EXPECT_EQ(lost.ranks[2].core_wait_ns, 2 * kMs);
+  EXPECT_EQ(lost.ranks[1].core_wait_ns, step.end_ns - step.begin_ns);
+}
+
 TEST(LostTimeTest, ASlowLinkASlowRankAndUnevenRowsAreToldApart) {
   Race link, slow, rows;
   for (int i = 0; i < 20; ++i) {
