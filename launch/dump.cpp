@@ -5,8 +5,8 @@
 
 #include "launch/commands.h"
 #include "runtime/base/error.h"
+#include "runtime/checkpoint/safetensors_writer.h"
 #include "runtime/engine.h"
-#include "runtime/model/safetensors_writer.h"
 
 namespace ferry {
 namespace {

@@ -10,7 +10,7 @@
 #include "runtime/base/error.h"
 #include "runtime/coordinator.h"
 #include "runtime/engine.h"
-#include "runtime/model/chat_template.h"
+#include "runtime/text/chat_template.h"
 
 namespace ferry {
 namespace {

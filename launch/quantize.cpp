@@ -7,8 +7,9 @@
 
 #include "launch/commands.h"
 #include "runtime/base/error.h"
-#include "runtime/model/checkpoint_packer.h"
+#include "runtime/checkpoint/checkpoint_packer.h"
 #include "runtime/model/config.h"
+#include "runtime/model/qwen3_5_weights.h"
 
 namespace ferry {
 namespace {
@@ -46,7 +47,7 @@ int run_quantize(const Options& options) {
   const DType dtype = engine.dtype ? *engine.dtype : load_config(engine.model).dtype;
   ThreadPool pool(engine.threads > 0 ? engine.threads : available_cores());
   const PackSummary summary =
-      pack_checkpoint(engine.model, options.quantize.out, pool,
+      pack_checkpoint(engine.model, options.quantize.out, quantized_matrices(engine.model, *engine.quantization), pool,
                       {.dtype = dtype, .quantization = *engine.quantization, .progress = make_progress()});
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
   std::printf("ferry: %s holds %s: %.2f GB made of %.2f GB in %.1f s\n", options.quantize.out.c_str(),

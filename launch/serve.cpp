@@ -10,7 +10,6 @@
 #include "runtime/cluster/exit_guard.h"
 #include "runtime/coordinator.h"
 #include "runtime/engine.h"
-#include "runtime/model/chat_template.h"
 #include "runtime/server/access.h"
 #include "runtime/server/capture_source.h"
 #include "runtime/server/descriptor_limit.h"
@@ -20,6 +19,7 @@
 #include "runtime/server/http/tls_check.h"
 #include "runtime/server/profile_control.h"
 #include "runtime/server/profile_routes.h"
+#include "runtime/text/chat_template.h"
 
 namespace ferry {
 namespace {

@@ -13,7 +13,7 @@
 #include "profiler/write_file.h"
 #include "runtime/base/error.h"
 #include "runtime/base/thread_pool.h"
-#include "runtime/model/safetensors_writer.h"
+#include "runtime/checkpoint/safetensors_writer.h"
 
 // ferry_slice: a checkpoint with the layer shapes and the vocabulary of Qwen3.5-35B-A3B but few layers and random weights, to
 // measure on: what a token costs depends on shapes alone.

@@ -3,8 +3,8 @@
 #include <cstdint>
 
 #include "launch/roof_share.h"
+#include "runtime/checkpoint/quantization.h"
 #include "runtime/model/config.h"
-#include "runtime/model/quantization.h"
 
 namespace ferry {
 

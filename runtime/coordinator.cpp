@@ -18,8 +18,8 @@
 #include "runtime/base/check.h"
 #include "runtime/base/random_id.h"
 #include "runtime/engine.h"
-#include "runtime/model/detokenizer.h"
-#include "runtime/request_trace.h"
+#include "runtime/text/detokenizer.h"
+#include "runtime/trace/request_trace.h"
 
 namespace ferry {
 namespace {

@@ -7,12 +7,11 @@
 #include <vector>
 
 #include "kernels/matmul.h"
+#include "runtime/checkpoint/safetensors.h"
 #include "runtime/cluster.h"
 #include "runtime/engine_watch.h"
 #include "runtime/model/config.h"
 #include "runtime/model/qwen3_5.h"
-#include "runtime/model/safetensors.h"
-#include "runtime/model/tokenizer.h"
 #include "runtime/model_info.h"
 #include "runtime/options.h"
 #include "runtime/rank_setup.h"
@@ -20,7 +19,8 @@
 #include "runtime/schedule/scheduler.h"
 #include "runtime/state/kv_cache.h"
 #include "runtime/state/recurrent_state.h"
-#include "runtime/trace_session.h"
+#include "runtime/text/tokenizer.h"
+#include "runtime/trace/trace_session.h"
 #include "runtime/watched_group.h"
 
 namespace ferry {

@@ -12,7 +12,7 @@
 #include "profiler/span.h"
 #include "runtime/base/error.h"
 #include "runtime/rank_setup.h"
-#include "runtime/trace_worker.h"
+#include "runtime/trace/trace_worker.h"
 
 namespace ferry {
 namespace {

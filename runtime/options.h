@@ -9,21 +9,15 @@
 #include "moe/combine_mode.h"
 #include "runtime/access_options.h"
 #include "runtime/base/types.h"
-#include "runtime/model/quantization.h"
+#include "runtime/checkpoint/quantization.h"
 #include "runtime/schedule/request.h"
 #include "runtime/server_limits.h"
+#include "runtime/trace/clock_skew.h"
 
 namespace ferry {
 
 enum class Command { kServe, kGenerate, kDump, kBench, kQuantize, kTrace };
 enum class TransportKind { kAuto, kMpi, kGloo };
-
-/// Makes a rank's clock differ from its host's, to test how captures are aligned.
-struct ClockSkew {
-  int32_t rank = -1;      // none
-  int64_t offset_ns = 0;  // the rank's clock minus the host's
-  double drift_ppm = 0;
-};
 
 /// What every rank of a job needs; the same command line reaches all of them. Parsed and checked once, in parse_options.
 struct EngineOptions {

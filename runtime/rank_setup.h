@@ -11,7 +11,7 @@
 #include "runtime/model/config.h"
 #include "runtime/model/qwen3_5_weights.h"
 #include "runtime/options.h"
-#include "runtime/pool_trace.h"
+#include "runtime/trace/pool_trace.h"
 
 // What coordinator and expert workers set up alike before they work together.
 

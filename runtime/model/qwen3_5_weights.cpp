@@ -7,7 +7,7 @@
 
 #include "runtime/base/available_memory.h"
 #include "runtime/base/error.h"
-#include "runtime/model/tensor_reader.h"
+#include "runtime/checkpoint/tensor_reader.h"
 
 // Names and shapes: Qwen3.5-MoE checkpoints as released (experts packed per layer) and as transformers 5.17 saves them (one
 // tensor per expert and projection).
@@ -274,6 +274,12 @@ std::vector<StoredMatrix> find_quantized(const Checkpoint& checkpoint, const Mod
     }
   }
   return found;
+}
+
+FindMatrices quantized_matrices(const std::filesystem::path& dir, const Quantization& quantization) {
+  return [dir, quantization](const Checkpoint& checkpoint, TensorReader& reader) {
+    return find_quantized(checkpoint, load_config(dir), quantization, reader);
+  };
 }
 
 }  // namespace ferry

@@ -9,11 +9,12 @@
 #include "kernels/matmul.h"
 #include "moe/expert_bank.h"
 #include "moe/expert_map.h"
+#include "runtime/checkpoint/checkpoint_packer.h"
+#include "runtime/checkpoint/packed_checkpoint.h"
+#include "runtime/checkpoint/quantization.h"
+#include "runtime/checkpoint/safetensors.h"
+#include "runtime/checkpoint/tensor_reader.h"
 #include "runtime/model/config.h"
-#include "runtime/model/packed_checkpoint.h"
-#include "runtime/model/quantization.h"
-#include "runtime/model/safetensors.h"
-#include "runtime/model/tensor_reader.h"
 
 // The weights of a Qwen3.5-MoE text decoder, one field a tensor, with the shape that the forward pass sees. Matrices are packed
 // for the chosen matrix product; vectors are small and held in f32 (exact for bf16 values). Checkpoint names are in the .cpp,
@@ -92,5 +93,8 @@ ExpertBank load_experts(const Checkpoint& checkpoint, const ModelConfig& config,
 /// its down. Throws as load_trunk does, and for rows that cannot be quantised. `reader` reads `checkpoint`.
 std::vector<StoredMatrix> find_quantized(const Checkpoint& checkpoint, const ModelConfig& config,
                                          const Quantization& quantization, TensorReader& reader);
+
+/// find_quantized() of the checkpoint in `dir`, whose config is read when it is called: for pack_checkpoint.
+FindMatrices quantized_matrices(const std::filesystem::path& dir, const Quantization& quantization);
 
 }  // namespace ferry

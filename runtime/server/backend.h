@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "runtime/coordinator.h"
-#include "runtime/model/chat_template.h"
-#include "runtime/model/tokenizer.h"
 #include "runtime/model_info.h"
+#include "runtime/text/chat_template.h"
+#include "runtime/text/tokenizer.h"
 
 namespace ferry {
 

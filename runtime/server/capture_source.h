@@ -4,7 +4,7 @@
 #include <string>
 
 #include "profiler/capture.h"
-#include "runtime/trace_session.h"
+#include "runtime/trace/trace_session.h"
 
 namespace ferry {
 

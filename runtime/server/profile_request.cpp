@@ -7,7 +7,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/json.h"
 #include "runtime/base/quoting.h"
-#include "runtime/trace_wire.h"
+#include "runtime/trace/trace_wire.h"
 
 namespace ferry {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "runtime/trace_session.h"
+#include "runtime/trace/trace_session.h"
 
 // What clients write when they ask for a capture. Errors are Error{kInvalidArgument} that names the field, its value and what
 // is allowed.

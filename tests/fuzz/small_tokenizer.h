@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "runtime/model/tokenizer.h"
+#include "runtime/text/tokenizer.h"
 
 namespace ferry::fuzz {
 

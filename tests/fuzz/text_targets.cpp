@@ -3,11 +3,11 @@
 #include <vector>
 
 #include "runtime/base/check.h"
-#include "runtime/model/chat_template.h"
-#include "runtime/model/detokenizer.h"
-#include "runtime/model/pre_tokenizer.h"
-#include "runtime/model/tokenizer.h"
-#include "runtime/model/unicode_text.h"
+#include "runtime/text/chat_template.h"
+#include "runtime/text/detokenizer.h"
+#include "runtime/text/pre_tokenizer.h"
+#include "runtime/text/tokenizer.h"
+#include "runtime/text/unicode_text.h"
 #include "tests/fuzz/small_tokenizer.h"
 #include "tests/fuzz/targets.h"
 

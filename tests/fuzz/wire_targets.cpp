@@ -8,7 +8,7 @@
 #include "runtime/base/check.h"
 #include "runtime/cluster/handshake.h"
 #include "runtime/options.h"
-#include "runtime/trace_wire.h"
+#include "runtime/trace/trace_wire.h"
 #include "tests/fuzz/targets.h"
 
 // What comes from other ranks, from a capture's folder and from the command line.

@@ -6,7 +6,7 @@
 #include <limits>
 #include <random>
 
-#include "runtime/model/checkpoint_packer.h"
+#include "runtime/checkpoint/checkpoint_packer.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/prompt_run.h"
 #include "tests/support/temp_folder.h"
@@ -144,7 +144,9 @@ TEST_F(EngineTest, PackedFoldersGiveTheSameBitsAsQuantisingAtLoad) {
   for (const char* text : {"w8a8", "w4a8", "experts=w4a8,lm_head=w8a8"}) {
     const test::TempFolder packed;
     ThreadPool pool(2);
-    pack_checkpoint(dir_.path(), packed.path(), pool, {.dtype = DType::kBF16, .quantization = parse_quantization(text)});
+    const Quantization quantization = parse_quantization(text);
+    pack_checkpoint(dir_.path(), packed.path(), quantized_matrices(dir_.path(), quantization), pool,
+                    {.dtype = DType::kBF16, .quantization = quantization});
     EngineOptions at_load = options_, mapped = options_;
     at_load.quantization = parse_quantization(text);
     mapped.model = packed.path();

@@ -10,7 +10,7 @@
 #include "runtime/base/error.h"
 #include "runtime/cluster.h"
 #include "runtime/expert_worker.h"
-#include "runtime/trace_wire.h"
+#include "runtime/trace/trace_wire.h"
 #include "tests/sim/sim_coordinator.h"
 
 namespace ferry::sim {

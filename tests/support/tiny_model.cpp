@@ -7,7 +7,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/types.h"
-#include "runtime/model/safetensors_writer.h"
+#include "runtime/checkpoint/safetensors_writer.h"
 
 namespace ferry::test {
 namespace {

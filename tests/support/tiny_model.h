@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/model/safetensors.h"
+#include "runtime/checkpoint/safetensors.h"
 
 // A small random Qwen3.5-MoE checkpoint: made in memory, damaged at will, written to a folder.
 

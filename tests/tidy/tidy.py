@@ -26,10 +26,15 @@ ARROWS = {
     "moe": ["kernels", "comm", "profiler"],
     "runtime/state": ["kernels", "profiler"],
     "runtime/schedule": [],
-    "runtime/model": ["kernels", "moe", "runtime/state", "runtime/schedule", "profiler"],
-    "runtime": ["kernels", "comm", "moe", "profiler", "runtime/state", "runtime/schedule", "runtime/model"],
-    "runtime/server": ["runtime", "runtime/model", "runtime/schedule", "ferry", "profiler"],
-    "launch": ["launch", "runtime", "runtime/model", "runtime/schedule", "runtime/server", "moe", "kernels", "comm", "profiler"],
+    "runtime/checkpoint": ["kernels", "profiler"],
+    "runtime/text": [],
+    "runtime/model": ["kernels", "moe", "runtime/checkpoint", "runtime/state", "runtime/schedule", "profiler"],
+    "runtime/trace": ["comm", "moe", "profiler", "runtime/schedule"],
+    "runtime": ["kernels", "comm", "moe", "profiler", "runtime/state", "runtime/schedule", "runtime/checkpoint", "runtime/text",
+                "runtime/model", "runtime/trace"],
+    "runtime/server": ["runtime", "runtime/text", "runtime/schedule", "runtime/trace", "ferry", "profiler"],
+    "launch": ["launch", "runtime", "runtime/checkpoint", "runtime/text", "runtime/model", "runtime/schedule", "runtime/server",
+               "runtime/trace", "moe", "kernels", "comm", "profiler"],
 }
 GENERATED = ("ferry/", "build_info.h", "runtime/build_info.h", "profiler/export/perfetto.pb.h")  # includes of files that the build makes
 

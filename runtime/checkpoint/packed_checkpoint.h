@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "kernels/matmul.h"
+#include "kernels/weight_format.h"
+#include "runtime/checkpoint/quantization.h"
+#include "runtime/checkpoint/safetensors.h"
+
+// The folder that `ferry quantize` writes: a checkpoint whose quantised matrices are packed already, so that a start maps them
+// and copies nothing.
+//
+//   ferry.json                      the mark: version of the layout and what is quantised; written last
+//   NAME.panels                     U8 [panels, bytes of a panel], the panels of one matrix (kernels/cpu/panel_layout.h)
+//   __metadata__["NAME.panels"]     panels_note(), such as "w4a8:64 [1024, 2048] gated"
+//   all else                        as in the checkpoint it was made of
+//
+// NAME is the matrix's without ".weight"; rows that the model stacks are one matrix: "….mlp.shared_expert.gate_up_proj",
+// "….mlp.experts.E.gate_up_proj" and "….mlp.experts.E.down_proj", one for every expert however they were stored. Panels stand
+// first in a file and each is a multiple of 64 bytes, so all of them are aligned where the file is mapped.
+
+namespace ferry {
+
+/// Of the layout of panels and of the names.
+inline constexpr int64_t kPackedVersion = 1;
+inline constexpr const char* kPackedMark = "ferry.json";
+
+/// What is quantised in `dir`; nothing if it has no mark. Throws Error{kInvalidArgument} for a mark that is malformed or has
+/// another version.
+std::optional<Quantization> read_packed_mark(const std::filesystem::path& dir);
+/// Throws Error{kUnavailable} if the file cannot be written.
+void write_packed_mark(const std::filesystem::path& dir, const Quantization& quantization);
+
+/// How the matrices of a checkpoint folder are to be held.
+struct WeightPlan {
+  Quantization quantization;
+  bool in_panels = false;  // the folder holds the quantised ones in panels
+};
+
+/// `asked` is what the command line says, if anything: none is asked by default, and a packed folder decides by itself. Throws
+/// Error{kInvalidArgument} if a packed folder holds anything but what was asked for.
+WeightPlan plan_weights(const std::filesystem::path& dir, const std::optional<Quantization>& asked);
+
+/// A quantised matrix [n, k] in panels; int4 with its group size.
+struct PanelShape {
+  int64_t n = 0;
+  int64_t k = 0;
+  WeightType type;
+  WeightUse use = WeightUse::kPlain;
+
+  int64_t num_panels() const;
+  int64_t panel_bytes() const;
+  int64_t bytes() const { return num_panels() * panel_bytes(); }
+};
+
+std::string panels_name(const std::string& matrix);
+std::string panels_note(const PanelShape& shape);
+
+/// Throws Error{kInvalidArgument} that names tensor, value and what is allowed if `tensor` does not hold such panels.
+void check_panels(const TensorInfo& tensor, const PanelShape& shape);
+/// Throws Error{kInvalidArgument} that names panel and column of a scale that is not finite.
+void check_panels_finite(const TensorInfo& tensor, const PanelShape& shape);
+
+}  // namespace ferry

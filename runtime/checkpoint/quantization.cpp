@@ -1,0 +1,77 @@
+#include "runtime/checkpoint/quantization.h"
+
+#include <array>
+#include <utility>
+
+#include "runtime/base/error.h"
+
+namespace ferry {
+namespace {
+
+constexpr const char* kAllowed =
+    "none, w8a8, w4a8, w4a8:G with groups of G = 32, 64, 128 or 256, or PART=TYPE,… with the parts experts, shared, mixers, "
+    "lm_head";
+
+using Part = std::optional<WeightType> Quantization::*;
+constexpr std::array<std::pair<std::string_view, Part>, 4> kParts = {{{"experts", &Quantization::experts},
+                                                                      {"shared", &Quantization::shared},
+                                                                      {"mixers", &Quantization::mixers},
+                                                                      {"lm_head", &Quantization::lm_head}}};
+
+[[noreturn]] void refuse(std::string_view text) {
+  throw_invalid("--quantize is '" + std::string(text) + "'; allowed: " + kAllowed);
+}
+
+std::optional<WeightType> parse_type(std::string_view text, std::string_view whole) {
+  if (text == "none") return std::nullopt;
+  const std::optional<WeightType> type = parse_quantized_type(text);
+  if (!type) refuse(whole);
+  return type;
+}
+
+std::string type_name(const std::optional<WeightType>& type) {
+  if (!type) return "none";
+  return type->format == WeightFormat::kInt4 && type->group_size == 0 ? "w4a8" : weight_type_name(*type);
+}
+
+}  // namespace
+
+double bytes_per_weight(const std::optional<WeightType>& type, DType dtype) {
+  if (!type) return static_cast<double>(dtype_bytes(dtype));
+  if (type->format == WeightFormat::kInt8) return 1.0;
+  const int32_t group_size = type->group_size == 0 ? kDefaultGroupSize : type->group_size;
+  return 0.5 + 2.0 / group_size;
+}
+
+Quantization parse_quantization(std::string_view text) {
+  Quantization out;
+  if (text.find('=') == std::string_view::npos) {
+    const std::optional<WeightType> type = parse_type(text, text);
+    for (const auto& [name, part] : kParts) out.*part = type;
+    return out;
+  }
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::string_view item = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(item.size() + 1, rest.size()));
+    const std::size_t equals = item.find('=');
+    bool is_known = false;
+    for (const auto& [name, part] : kParts) {
+      if (equals == std::string_view::npos || item.substr(0, equals) != name) continue;
+      out.*part = parse_type(item.substr(equals + 1), text);
+      is_known = true;
+    }
+    if (!is_known) refuse(text);
+  }
+  return out;
+}
+
+std::string quantization_name(const Quantization& q) {
+  if (q.experts == q.shared && q.experts == q.mixers && q.experts == q.lm_head) return type_name(q.experts);
+  std::string text;
+  for (const auto& [name, part] : kParts) {
+    if (q.*part) text += (text.empty() ? "" : ",") + std::string(name) + "=" + type_name(q.*part);
+  }
+  return text;
+}
+
+}  // namespace ferry

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "kernels/matmul.h"
+#include "runtime/checkpoint/packed_checkpoint.h"
+#include "runtime/checkpoint/safetensors.h"
+
+namespace ferry {
+
+/// Some rows of a stored matrix.
+struct StoredRows {
+  const TensorInfo* tensor = nullptr;
+  int64_t first_row = 0;  // of the tensor seen as [product of the leading dims, cols]
+  int64_t rows = 0;
+  int64_t cols = 0;
+};
+
+/// A matrix of the model and where the checkpoint has it: rows to stack and pack, or panels.
+struct StoredMatrix {
+  std::string name;  // of its panels, without a suffix
+  int64_t n = 0;
+  int64_t k = 0;
+  WeightUse use = WeightUse::kPlain;
+  std::optional<WeightType> quantized;  // absent: as the run's dtype; int4 with its group size
+  std::vector<StoredRows> pieces;       // [n, k] together; empty if there are panels
+  const TensorInfo* panels = nullptr;
+
+  /// Of the checkpoint.
+  int64_t stored_bytes() const;
+  /// What a packed copy takes; none of panels, which stay in the file.
+  int64_t packed_bytes(DType dtype) const;
+  /// Of a quantised one.
+  PanelShape panel_shape() const { return {n, k, *quantized, use}; }
+};
+
+/// Reads tensors by name with their shape and type checked, converted to the run's dtype, and remembers which were used.
+///
+/// Errors: Error{kInvalidArgument} naming tensor, file, what it has and what is expected.
+class TensorReader {
+ public:
+  /// `in_panels`: the checkpoint holds its quantised matrices in panels.
+  TensorReader(const Checkpoint& checkpoint, DType dtype, bool check_finite, bool in_panels = false)
+      : checkpoint_(checkpoint), dtype_(dtype), check_finite_(check_finite), in_panels_(in_panels) {}
+
+  DType dtype() const { return dtype_; }
+  bool has(const std::string& name) const { return checkpoint_.find(name) != nullptr; }
+
+  /// The tensor, checked and marked as used. Not thread-safe; everything below is.
+  StoredRows find(const std::string& name, const std::vector<int64_t>& shape);
+  /// The matrix `name` [n, k]: `tensors`, each with an equal share of the rows, or the panels. Not thread-safe either.
+  StoredMatrix find_matrix(const std::string& name, int64_t n, int64_t k, const std::vector<std::string>& tensors,
+                           const std::optional<WeightType>& quantized = std::nullopt, WeightUse use = WeightUse::kPlain);
+  /// Likewise, of rows that are found already.
+  StoredMatrix find_matrix(const std::string& name, std::vector<StoredRows> pieces,
+                           const std::optional<WeightType>& quantized = std::nullopt, WeightUse use = WeightUse::kPlain);
+  /// Whether the quantised matrices are in panels.
+  bool in_panels() const { return in_panels_; }
+  bool is_used(std::string_view name) const { return used_.contains(std::string(name)); }
+
+  /// The values as f32; exact for both stored types.
+  std::vector<float> read_vector(const StoredRows& stored) const;
+  /// The type the tensor is stored in.
+  static DType stored_dtype(const StoredRows& stored);
+  /// Dense [sum of rows, cols] in the run's dtype: the pieces stacked.
+  Matrix read_matrix(const std::vector<StoredRows>& pieces) const;
+  /// The mapped rows themselves, where type and alignment allow; otherwise a view of `copy`, which is filled.
+  ConstMatrixView view_or_copy(const StoredRows& stored, Matrix& copy) const;
+  /// Packs and gives the file pages back; panels are mapped and stay in the file, which must outlive the result. The threads of
+  /// `pool` share the work if there is one.
+  std::unique_ptr<PackedMatrix> pack(MatmulBackend& matmul, const StoredMatrix& matrix, ThreadPool* pool = nullptr) const;
+  /// Gives the pages of rows that were read back to the system.
+  void drop_pages(const std::vector<StoredRows>& pieces) const;
+
+ private:
+  std::unique_ptr<PackedMatrix> adopt(MatmulBackend& matmul, const StoredMatrix& matrix) const;
+  void check_values(const StoredRows& stored) const;
+
+  const Checkpoint& checkpoint_;
+  DType dtype_;
+  bool check_finite_;
+  bool in_panels_;
+  std::set<std::string> used_;
+};
+
+}  // namespace ferry

@@ -1,0 +1,64 @@
+#include "runtime/trace/request_trace.h"
+
+#include <algorithm>
+
+#include "profiler/span.h"
+
+namespace ferry {
+namespace {
+
+constexpr std::chrono::seconds kLineLifetime{1};  // a line of ticks stays good to nanoseconds for so long
+
+}  // namespace
+
+RequestTrace::RequestTrace() : line_(recorder().ticks()), line_age_(std::chrono::steady_clock::now()) {}
+
+uint64_t RequestTrace::ticks_of(TimePoint time) {
+  const auto now = std::chrono::steady_clock::now();
+  if (now - line_age_ > kLineLifetime) {
+    line_ = recorder().ticks();
+    line_age_ = now;
+  }
+  return to_ticks(line_, time);
+}
+
+void RequestTrace::queued(const Sequence& sequence, TimePoint queued) {
+  Life& life = lives_[sequence.request.number];
+  life.number = next_number_++;
+  const uint64_t begin = ticks_of(sequence.arrival);
+  life.queued = std::max(begin, ticks_of(queued));
+  record_span(Zone::kRequestTokenize, begin, life.queued, life.number, static_cast<uint32_t>(sequence.num_prompt()));
+}
+
+void RequestTrace::computed(const StepPlan& plan, uint64_t begin, uint64_t end) {
+  for (const StepEntry& entry : plan.entries) {
+    const Sequence& sequence = *entry.sequence;
+    const auto found = lives_.find(sequence.request.number);
+    if (found == lives_.end()) continue;
+    Life& life = found->second;
+    const auto prompt = static_cast<uint32_t>(sequence.num_prompt());
+    if (life.scheduled == 0 && sequence.first_scheduled) {
+      life.scheduled = std::max(life.queued, ticks_of(*sequence.first_scheduled));
+      record_span(Zone::kRequestQueue, life.queued, life.scheduled, life.number, prompt);
+    }
+    record_span(Zone::kRequestStep, begin, end, life.number, static_cast<uint32_t>(entry.num_tokens));
+    if (life.first_token == 0 && sequence.first_token) {
+      life.first_token = std::max(end, ticks_of(*sequence.first_token));
+      record_span(Zone::kRequestPrefill, life.scheduled, life.first_token, life.number, prompt);
+    }
+  }
+}
+
+void RequestTrace::finished(const Sequence& sequence) {
+  const auto found = lives_.find(sequence.request.number);
+  if (found == lives_.end()) return;
+  const Life life = found->second;
+  lives_.erase(found);
+  if (!sequence.finished) return;
+  const uint64_t end = std::max({life.queued, life.first_token, ticks_of(*sequence.finished)});
+  if (life.first_token != 0)
+    record_span(Zone::kRequestDecode, life.first_token, end, life.number, static_cast<uint32_t>(sequence.num_generated()));
+  record_span(Zone::kRequestFinish, end, end, life.number, static_cast<uint32_t>(sequence.finish_reason));
+}
+
+}  // namespace ferry

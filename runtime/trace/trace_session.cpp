@@ -1,0 +1,337 @@
+#include "runtime/trace/trace_session.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "profiler/capture_window.h"
+#include "profiler/recorder.h"
+#include "runtime/base/error.h"
+
+namespace ferry {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kClockSamplesAtEnds = 64;
+constexpr int kClockSamplesBetween = 8;
+constexpr std::chrono::seconds kClockPeriod{10};
+
+int64_t now_ns() { return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count(); }
+
+int64_t epoch_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+TraceSession::TraceSession(Group* group, const TokenDispatcher& dispatcher, CaptureInfo info, int32_t num_threads,
+                           std::chrono::milliseconds timeout)
+    : group_(group),
+      dispatcher_(dispatcher),
+      info_(std::move(info)),
+      num_threads_(num_threads),
+      timeout_(timeout),
+      marks_(dispatcher.expert_load()) {
+  receive_.resize(sizeof(TraceReply) + static_cast<std::size_t>(kTracePieceBytes));
+  for (int r = 1; group != nullptr && r < group->size(); ++r)
+    peers_.push_back({.rank = {r}, .boot_id = {}, .exchanges = {}, .bytes = {}, .num_bytes = 0, .complaint = {}});
+}
+
+void TraceSession::start(const TracePlan& plan) {
+  if (state_ != State::kIdle) {
+    throw Error(ErrorCode::kFailedPrecondition, state_ == State::kFetching
+                                                    ? "the last capture is still being collected; try again in a moment"
+                                                    : "a capture is running already; stop it first");
+  }
+  plan_ = plan;
+  steps_left_ = plan.delay_steps;
+  state_ = State::kDelayed;
+  if (steps_left_ > 0) return;
+  try {
+    begin_recording();
+  } catch (const Error&) {
+    recorder().discard();
+    state_ = State::kIdle;
+    throw;
+  } catch (const std::exception&) {
+    give_up();
+    throw;
+  }
+}
+
+void TraceSession::set_roofs(double read_bytes_per_s, double flops_per_s) {
+  info_.read_bytes_per_s = read_bytes_per_s;
+  info_.flops_per_s = flops_per_s;
+}
+
+/// A capture without spans: of this run, from now on.
+void TraceSession::describe() {
+  is_snapshot_ = false;
+  capture_ = {.info = info_, .ranks = {}};
+  capture_.info.level = TraceLevel::kSteps;
+  capture_.info.start_epoch_ns = epoch_ns();
+  capture_.info.expert_tokens = expert_tokens();
+}
+
+void TraceSession::begin_recording() {
+  describe();
+  capture_.info.level = plan_.level;
+  for (Peer& peer : peers_) {
+    peer.exchanges.clear();
+    const TraceReply reply = command(
+        peer, {.op = TraceCommand::Op::kStart, .level = static_cast<int32_t>(plan_.level), .max_bytes = plan_.max_bytes});
+    peer.complaint = reply.complaint;
+    peer.boot_id = reply.boot_id;
+  }
+  recorder().start({.level = plan_.level, .max_bytes = plan_.max_bytes});
+  sample_clocks(kClockSamplesAtEnds);
+  steps_left_ = plan_.num_steps;
+  state_ = State::kRecording;
+}
+
+void TraceSession::stop() {
+  if (state_ != State::kDelayed && state_ != State::kRecording)
+    throw Error(ErrorCode::kFailedPrecondition, "no capture is running; start one first");
+  try {
+    if (state_ == State::kDelayed) begin_recording();
+    end_recording();
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    give_up();
+    complaint_ = error.what();
+    throw;
+  }
+}
+
+void TraceSession::end_recording() {
+  sample_clocks(kClockSamplesAtEnds);
+  RankCapture own = recorder().stop();
+  for (Peer& peer : peers_) {
+    const TraceReply reply = command(peer, {.op = TraceCommand::Op::kStop});
+    if (peer.complaint.empty()) peer.complaint = reply.complaint;
+    peer.num_bytes = static_cast<std::size_t>(reply.num_bytes);
+  }
+  capture_.info.expert_tokens = count_since(capture_.info.expert_tokens);
+  begin_fetching(std::move(own));
+}
+
+void TraceSession::save_snapshot() {
+  if (state_ != State::kIdle) throw Error(ErrorCode::kFailedPrecondition, "a capture is running; stop it first");
+  try {
+    begin_snapshot();
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception&) {
+    give_up();
+    throw;
+  }
+}
+
+void TraceSession::begin_snapshot() {
+  describe();
+  is_snapshot_ = true;
+  for (Peer& peer : peers_) {
+    peer.exchanges.clear();
+    const TraceReply reply = command(peer, {.op = TraceCommand::Op::kSnapshot});
+    peer.complaint = reply.complaint;
+    peer.boot_id = reply.boot_id;
+    peer.num_bytes = static_cast<std::size_t>(reply.num_bytes);
+  }
+  sample_clocks(kClockSamplesAtEnds);
+  begin_fetching(recorder().snapshot());
+}
+
+void TraceSession::abandon_workers() {
+  for (Peer& peer : peers_) peer.complaint = "lost";
+  if (state_ == State::kRecording) {
+    capture_.info.expert_tokens = count_since(capture_.info.expert_tokens);
+    begin_fetching(recorder().stop());
+  } else if (state_ == State::kIdle || state_ == State::kDelayed) {
+    describe();
+    is_snapshot_ = true;
+    begin_fetching(recorder().snapshot());
+  }
+  if (state_ == State::kFetching) finish();
+}
+
+void TraceSession::begin_fetching(RankCapture own) {
+  own.rank = 0;
+  own.num_threads = num_threads_;
+  capture_.ranks.push_back(std::move(own));
+  for (Peer& peer : peers_) peer.bytes.clear();
+  state_ = State::kFetching;
+}
+
+bool TraceSession::work(bool ran_step) {
+  try {
+    return advance(ran_step);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {  // a capture is not worth the engine
+    give_up();
+    complaint_ = error.what();
+    return false;
+  }
+}
+
+/// Ends the capture on all ranks, and frees what they hold of it.
+void TraceSession::give_up() {
+  recorder().discard();
+  state_ = State::kIdle;
+  capture_ = {};
+  for (Peer& peer : peers_) free_memory(peer);
+  for (Peer& peer : peers_) command(peer, {.op = TraceCommand::Op::kDiscard});
+}
+
+void TraceSession::free_memory(Peer& peer) {
+  std::vector<std::byte>().swap(peer.bytes);
+  std::vector<ClockExchange>().swap(peer.exchanges);
+}
+
+bool TraceSession::advance(bool ran_step) {
+  if (ran_step && !(is_snapshot_ && state_ == State::kFetching)) marks_.note(dispatcher_.expert_load(), Recorder::held_since());
+  switch (state_) {
+    case State::kIdle: return false;
+    case State::kComplete: return false;
+    case State::kDelayed:
+      if (ran_step && --steps_left_ <= 0) begin_recording();
+      return false;
+    case State::kRecording:
+      if (ran_step && plan_.num_steps > 0 && --steps_left_ <= 0) {
+        end_recording();
+        return true;
+      }
+      if (Clock::now() - last_clock_sample_ >= kClockPeriod) sample_clocks(kClockSamplesBetween);
+      return false;
+    case State::kFetching: break;
+  }
+  for (Peer& peer : peers_) {
+    if (peer.complaint.empty() && peer.bytes.size() < peer.num_bytes) {
+      fetch_piece(peer);
+      return true;
+    }
+  }
+  finish();
+  return false;
+}
+
+void TraceSession::fetch_piece(Peer& peer) {
+  const TraceReply reply =
+      command(peer, {.op = TraceCommand::Op::kFetch, .offset = static_cast<int64_t>(peer.bytes.size())}, &peer.bytes);
+  if (reply.complaint[0] != '\0' || reply.num_bytes == 0) peer.complaint = std::string("not handed over: ") + reply.complaint;
+}
+
+void TraceSession::finish() {
+  for (Peer& peer : peers_) {
+    try {
+      capture_.ranks.push_back(decode(peer));
+    } catch (const std::exception& error) {  // the other ranks' parts are worth having
+      peer.complaint = error.what();
+      capture_.ranks.push_back(decode(peer));
+    }
+    free_memory(peer);
+  }
+  if (is_snapshot_) cut_to_held_steps();
+  state_ = State::kComplete;
+}
+
+/// The counts of experts are known where a mark was set, so the window begins at the first mark that all ranks' rings reach
+/// back to.
+void TraceSession::cut_to_held_steps() {
+  const LoadMarks::Mark mark = marks_.first_from(find_common_begin(capture_));
+  const std::optional<CaptureWindow> window = find_window(capture_, mark.ticks);
+  for (std::size_t l = 0; l < capture_.info.expert_tokens.size(); ++l) {
+    std::vector<int64_t>& tokens = capture_.info.expert_tokens[l];
+    for (std::size_t e = 0; e < tokens.size(); ++e) tokens[e] -= window ? mark.tokens[l * tokens.size() + e] : tokens[e];
+  }
+  if (window) {
+    const RankCapture& own = capture_.ranks.front();
+    capture_.info.start_epoch_ns -= own.ticks.to_ns(own.end) - window->begin_ns;  // described when the rings were read
+    cut_to(*window, capture_);
+    return;
+  }
+  for (RankCapture& rank : capture_.ranks) {  // no step: what is older than the ranks' common time says nothing
+    for (ThreadCapture& thread : rank.threads) thread.records.clear();
+    rank.begin = rank.end;
+    rank.num_preemptions = 0;
+  }
+}
+
+/// The rank's capture on the coordinator's time; without threads if it could not be had.
+RankCapture TraceSession::decode(const Peer& peer) const {
+  const RankCapture& own = capture_.ranks.front();
+  if (!peer.complaint.empty()) {
+    return {.rank = peer.rank.value,
+            .host = "(" + peer.complaint + ")",
+            .boot_id = peer.boot_id,
+            .ticks = own.ticks,
+            .begin = own.begin,
+            .end = own.end};
+  }
+  RankCapture capture = decode_rank_capture(peer.bytes, "rank " + std::to_string(peer.rank.value));
+  if (peer.boot_id == own.boot_id) {
+    if (ticks_are_tsc()) capture.ticks = own.ticks;  // one counter for the whole host
+  } else if (!peer.exchanges.empty()) {
+    std::vector<ClockExchange> exchanges = find_exchanges(own, capture);
+    exchanges.insert(exchanges.end(), peer.exchanges.begin(), peer.exchanges.end());
+    capture.alignment = fit_clock(exchanges);
+    obey_causality(own, capture);
+  }
+  return capture;
+}
+
+std::optional<Capture> TraceSession::take() {
+  if (state_ != State::kComplete) return std::nullopt;
+  state_ = State::kIdle;
+  return std::exchange(capture_, {});
+}
+
+/// Asks the ranks of other hosts for their time; on this host there is nothing to learn.
+void TraceSession::sample_clocks(int count) {
+  last_clock_sample_ = Clock::now();
+  const std::string own_boot_id = peers_.empty() ? "" : kernel_boot_id();
+  for (Peer& peer : peers_) {
+    if (peer.boot_id == own_boot_id) continue;
+    for (int i = 0; i < count; ++i) {
+      const int64_t sent_ns = now_ns();
+      const TraceReply reply = command(peer, {.op = TraceCommand::Op::kReadClock});
+      keep_exchange(peer.exchanges, {.sent_ns = sent_ns, .rank_ns = reply.clock_ns, .received_ns = now_ns()});
+    }
+  }
+}
+
+/// One command and its reply; a piece of the capture that comes along is appended to `piece`.
+TraceReply TraceSession::command(Peer& peer, TraceCommand command, std::vector<std::byte>* piece) {
+  command.header.map_epoch = dispatcher_.expert_map().epoch();
+  command.number = ++num_commands_;
+  const Deadline deadline = group_->now() + timeout_;
+  const std::unique_ptr<PendingOp> receive = group_->irecv(receive_, peer.rank, kTraceReplyTag, Fit::kUpTo);
+  const std::unique_ptr<PendingOp> send = group_->isend(std::as_bytes(std::span(&command, 1)), peer.rank, kRequestTag);
+  const std::size_t num_received = group_->wait(*receive, deadline);
+  group_->wait(*send, deadline);
+  const TraceReply reply = parse_trace_reply(std::span(receive_).first(num_received), command, peer.rank);
+  if (piece != nullptr) {
+    const auto bytes = std::span(receive_).subspan(sizeof reply, static_cast<std::size_t>(reply.num_bytes));
+    piece->insert(piece->end(), bytes.begin(), bytes.end());
+  }
+  return reply;
+}
+
+/// [layer][expert] rows since `then`.
+std::vector<std::vector<int64_t>> TraceSession::count_since(const std::vector<std::vector<int64_t>>& then) const {
+  std::vector<std::vector<int64_t>> tokens = expert_tokens();
+  for (std::size_t l = 0; l < tokens.size(); ++l) {
+    for (std::size_t e = 0; e < tokens[l].size(); ++e) tokens[l][e] -= then[l][e];
+  }
+  return tokens;
+}
+
+std::vector<std::vector<int64_t>> TraceSession::expert_tokens() const {
+  std::vector<std::vector<int64_t>> tokens;
+  const ExpertLoad& load = dispatcher_.expert_load();
+  for (int64_t l = 0; l < load.num_layers(); ++l) tokens.emplace_back(load.layer(l).begin(), load.layer(l).end());
+  return tokens;
+}
+
+}  // namespace ferry

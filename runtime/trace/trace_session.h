@@ -1,0 +1,110 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "comm/group.h"
+#include "moe/token_dispatcher.h"
+#include "profiler/capture.h"
+#include "profiler/clock_sync.h"
+#include "runtime/trace/load_marks.h"
+#include "runtime/trace/trace_wire.h"
+
+namespace ferry {
+
+/// When to record, and how much.
+struct TracePlan {
+  TraceLevel level = TraceLevel::kOperators;
+  int64_t max_bytes = int64_t{16} << 20;  // of spans, per rank: half a million
+  int64_t delay_steps = 0;                // steps to let pass first
+  int64_t num_steps = 0;                  // then record so many; 0: until stop()
+};
+
+/// Rank 0's side of captures: starts and stops all ranks between the same two steps, then fetches what they recorded, a piece
+/// at a time so that steps go on meanwhile, and brings the clocks together.
+///
+/// Used by the thread that steps the engine, between steps. Errors of the group are thrown as they are: a rank is lost.
+/// Whatever else goes wrong (memory or threads run out) ends the capture on all ranks, and nothing more.
+class TraceSession {
+ public:
+  /// `group` is null when this process is alone.
+  TraceSession(Group* group, const TokenDispatcher& dispatcher, CaptureInfo info, int32_t num_threads,
+               std::chrono::milliseconds timeout);
+
+  /// Throws Error{kFailedPrecondition} while another capture runs, waits for its steps or is being fetched. Once it has thrown,
+  /// nothing was started.
+  void start(const TracePlan& plan);
+  /// Ends the capture that runs (or was still waiting for its steps, which gives an empty one). Throws
+  /// Error{kFailedPrecondition} if there is none. If it throws anything but an Error, the capture is given up.
+  void stop();
+  /// Takes the last steps, at the levels that were on: those that every rank's rings still hold, and no other. Their expert
+  /// counts and preemptions are their own.
+  void save_snapshot();
+  /// For the moment after a loss: ends what runs, or takes the last steps, with this rank's spans alone.
+  void abandon_workers();
+
+  /// Between steps, and again and again while none runs: does a small piece of what is pending. `ran_step` says whether a
+  /// step was run since the last call. True while more is to be fetched. Throws Errors of the group only.
+  bool work(bool ran_step);
+
+  /// Of this run, for captures that start from now on.
+  void set_roofs(double read_bytes_per_s, double flops_per_s);
+
+  bool is_idle() const { return state_ == State::kIdle; }
+  /// The capture, once, when it is complete.
+  std::optional<Capture> take();
+  /// Why a capture that had started was given up, once; nothing if none was.
+  std::optional<std::string> take_complaint() { return std::exchange(complaint_, std::nullopt); }
+
+ private:
+  enum class State { kIdle, kDelayed, kRecording, kFetching, kComplete };
+
+  struct Peer {
+    Rank rank;
+    std::string boot_id;
+    std::vector<ClockExchange> exchanges;  // empty on the coordinator's host
+    std::vector<std::byte> bytes;          // fetched so far
+    std::size_t num_bytes = 0;             // of the whole
+    std::string complaint;
+  };
+
+  void describe();
+  void begin_recording();
+  void end_recording();
+  void begin_snapshot();
+  bool advance(bool ran_step);
+  void give_up();
+  static void free_memory(Peer& peer);
+  void begin_fetching(RankCapture own);
+  void fetch_piece(Peer& peer);
+  void finish();
+  RankCapture decode(const Peer& peer) const;
+  void sample_clocks(int count);
+  void cut_to_held_steps();
+  TraceReply command(Peer& peer, TraceCommand command, std::vector<std::byte>* piece = nullptr);
+  std::vector<std::vector<int64_t>> count_since(const std::vector<std::vector<int64_t>>& then) const;
+  std::vector<std::vector<int64_t>> expert_tokens() const;
+
+  Group* const group_;
+  const TokenDispatcher& dispatcher_;
+  CaptureInfo info_;
+  const int32_t num_threads_;
+  const std::chrono::milliseconds timeout_;
+  std::vector<Peer> peers_;
+  LoadMarks marks_;
+  bool is_snapshot_ = false;  // of capture_
+  State state_ = State::kIdle;
+  TracePlan plan_;
+  int64_t steps_left_ = 0;  // of the delay, then of the recording
+  std::chrono::steady_clock::time_point last_clock_sample_;
+  Capture capture_;
+  std::optional<std::string> complaint_;  // about the last capture, not yet taken
+  int64_t num_commands_ = 0;
+  std::vector<std::byte> receive_;  // a reply
+};
+
+}  // namespace ferry
