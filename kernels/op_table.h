@@ -14,6 +14,7 @@ struct OpTable {
   void (*embed)(ThreadPool&, const EmbedArgs&);
   void (*rms_norm)(ThreadPool&, const RmsNormArgs&);
   void (*add)(ThreadPool&, const AddArgs&);
+  void (*multiply)(ThreadPool&, const MultiplyArgs&);
   void (*gated_rms_norm)(ThreadPool&, const GatedRmsNormArgs&);
   void (*rope)(ThreadPool&, const RopeArgs&);
   void (*kv_append)(ThreadPool&, const KvAppendArgs&);

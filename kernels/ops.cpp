@@ -53,6 +53,10 @@ void add(const KernelContext& ctx, const AddArgs& args) {
   const Span span(Zone::kAdd, args.out.rows);
   ctx.ops->add(*ctx.pool, args);
 }
+void multiply(const KernelContext& ctx, const MultiplyArgs& args) {
+  const Span span(args.zone, args.out.rows);
+  ctx.ops->multiply(*ctx.pool, args);
+}
 void gated_rms_norm(const KernelContext& ctx, const GatedRmsNormArgs& args) {
   const Span span(Zone::kGatedNorm, args.out.rows);
   ctx.ops->gated_rms_norm(*ctx.pool, args);
@@ -74,7 +78,7 @@ void sigmoid_gate(const KernelContext& ctx, const SigmoidGateArgs& args) {
   ctx.ops->sigmoid_gate(*ctx.pool, args);
 }
 void causal_conv1d(const KernelContext& ctx, const CausalConv1dArgs& args) {
-  const Span span(Zone::kCausalConv1d, args.out.rows, static_cast<int64_t>(args.sequences.size()));
+  const Span span(args.zone, args.out.rows, static_cast<int64_t>(args.sequences.size()));
   ctx.ops->causal_conv1d(*ctx.pool, args);
 }
 void delta_gates(const KernelContext& ctx, const DeltaGatesArgs& args) {

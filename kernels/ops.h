@@ -34,17 +34,25 @@ struct EmbedArgs {
   MatrixView out;                // [T, hidden] T; table values are converted
 };
 
-/// u = x; out = T(u / sqrt(mean(u^2) + eps) * (1 + weight)), per row.
+/// n = x / sqrt(mean(x^2) + eps), rounded to T if rounds_first; out = T(n * weight), per row.
 struct RmsNormArgs {
   Zone zone = Zone::kInputNorm;  // what the trace calls it
   ConstMatrixView x;             // [rows, cols]
-  const float* weight;           // [cols] stored as offset from one
+  const float* weight;           // [cols]
   float eps;
+  bool rounds_first = false;
   MatrixView out;  // [rows, cols] T, may be x
 };
 
 /// out = T(a + b)
 struct AddArgs {
+  ConstMatrixView a, b;  // [rows, cols]
+  MatrixView out;        // [rows, cols], may be a or b
+};
+
+/// out = T(a * b)
+struct MultiplyArgs {
+  Zone zone = Zone::kConvGate;
   ConstMatrixView a, b;  // [rows, cols]
   MatrixView out;        // [rows, cols], may be a or b
 };
@@ -113,12 +121,16 @@ struct SigmoidGateArgs {
   MatrixView out;        // [rows, cols], may be x
 };
 
-/// Depthwise causal convolution over time, then SiLU: y = T(sum_tau weight[ch, tau] * c_{t-K+1+tau}[ch]), out = T(silu(y)).
+enum class Activation : uint8_t { kNone, kSilu };
+
+/// Depthwise causal convolution over time: y = T(sum_tau weight[ch, tau] * c_{t-K+1+tau}[ch]); out = y, or T(silu(y)).
 /// Missing history is what `states` holds: the last K-1 inputs, oldest first, zeros for a new sequence; updated in place.
 struct CausalConv1dArgs {
+  Zone zone = Zone::kCausalConv1d;
   ConstMatrixView x;    // [T, channels]
   const float* weight;  // [channels, kernel]
   int64_t kernel;       // K >= 1
+  Activation activation = Activation::kSilu;
   std::span<const SequenceSpan> sequences;
   std::span<std::byte* const> states;  // per sequence [kernel - 1, channels] T
   MatrixView out;                      // [T, channels], not x
@@ -150,10 +162,16 @@ struct GatedDeltaRuleArgs {
   MatrixView out;                  // [T, num_v_heads * v_dim]
 };
 
-/// p = softmax(logits) in fp32; the top_k largest, descending, lower expert id first on ties; weights = T(p_k / sum p_k).
+/// p = softmax(logits) in fp32, or T(sigmoid(logits)). Experts are chosen by p + bias: the top_k largest, descending, lower
+/// expert id first on ties; weights = T(p_k / (sum p_k + sum_eps) * scale), without the division if they are not normalised.
 struct RouterTopkArgs {
   ConstMatrixView logits;  // [T, num_experts]
   int64_t top_k;
+  bool is_sigmoid = false;
+  const float* bias = nullptr;  // [num_experts], or none
+  bool is_normalised = true;
+  float sum_eps = 0;
+  float scale = 1;
   int32_t* topk_idx;    // [T, top_k]
   float* topk_weights;  // [T, top_k]
 };
@@ -201,6 +219,7 @@ struct QuantizeRowsArgs {
 void embed(const KernelContext& ctx, const EmbedArgs& args);
 void rms_norm(const KernelContext& ctx, const RmsNormArgs& args);
 void add(const KernelContext& ctx, const AddArgs& args);
+void multiply(const KernelContext& ctx, const MultiplyArgs& args);
 void gated_rms_norm(const KernelContext& ctx, const GatedRmsNormArgs& args);
 void rope(const KernelContext& ctx, const RopeArgs& args);
 void kv_append(const KernelContext& ctx, const KvAppendArgs& args);

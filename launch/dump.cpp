@@ -77,12 +77,12 @@ Tap make_tap(TapCollector& taps, int64_t top_k) {
           }};
 }
 
-/// recurrent_state.N [num_v_heads, k_dim, v_dim] of every DeltaNet layer N, from slot 0.
+/// recurrent_state.N [num_v_heads, k_dim, v_dim] of every gated delta layer N, from slot 0.
 void add_recurrent_states(Engine& engine, std::vector<TensorToWrite>& tensors) {
-  const DeltaNetConfig& d = engine.config().deltanet;
+  const RecurrentStateOptions& d = engine.recurrent_state().options();
   int state_layer = 0;
   for (int64_t l = 0; l < engine.config().num_layers(); ++l) {
-    if (engine.config().layers[static_cast<std::size_t>(l)] != LayerKind::kLinearAttention) continue;
+    if (engine.config().layers[static_cast<std::size_t>(l)].mixer != Mixer::kGatedDelta) continue;
     const float* state = engine.recurrent_state().delta(state_layer++, 0);
     const auto count = static_cast<std::size_t>(d.num_v_heads * d.k_dim * d.v_dim);
     tensors.push_back({.name = "recurrent_state." + std::to_string(l),

@@ -9,7 +9,7 @@
 #include "runtime/base/error.h"
 #include "runtime/checkpoint/checkpoint_packer.h"
 #include "runtime/model/config.h"
-#include "runtime/model/qwen3_5_weights.h"
+#include "runtime/model/weights_loader.h"
 
 namespace ferry {
 namespace {

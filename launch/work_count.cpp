@@ -17,10 +17,10 @@ Work operator+(const Work& x, const Work& y) { return {x.bytes + y.bytes, x.flop
 }  // namespace
 
 WorkCount::WorkCount(const ModelConfig& c, const Quantization& q, DType dtype, Experts experts) {
-  const DeltaNetConfig& n = c.deltanet;
-  const AttentionConfig& a = c.attention;
+  const GatedDeltaPlan& n = c.gated_delta;
+  const AttentionPlan& a = c.attention;
   const double plain = d(dtype_bytes(dtype)), hidden = d(c.hidden_dim), layers = d(c.num_layers());
-  const double linear = d(c.num_layers_of(LayerKind::kLinearAttention)), full = d(c.num_layers_of(LayerKind::kFullAttention));
+  const double linear = d(c.num_layers_of(Mixer::kGatedDelta)), full = d(c.num_layers_of(Mixer::kAttention));
   const double state = d(n.num_v_heads * n.k_dim * n.v_dim);
 
   const double delta_weights = hidden * d(n.conv_channels() + 2 * n.value_dim()), gate_weights = hidden * d(2 * n.num_v_heads);

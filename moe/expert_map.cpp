@@ -1,5 +1,6 @@
 #include "moe/expert_map.h"
 
+#include <algorithm>
 #include <string>
 
 #include "runtime/base/error.h"
@@ -8,7 +9,7 @@ namespace ferry {
 
 ExpertMap ExpertMap::contiguous(int64_t num_experts, std::span<const Rank> ranks) {
   const auto num_ranks = static_cast<int64_t>(ranks.size());
-  if (num_ranks < 1 || num_ranks > num_experts) {
+  if (num_ranks < 1 || num_ranks > std::max<int64_t>(num_experts, 1)) {
     throw_invalid(std::to_string(num_ranks) + " expert workers for " + std::to_string(num_experts) +
                   " experts; allowed: 1 to " + std::to_string(num_experts));
   }

@@ -7,11 +7,13 @@ const char* part_name(Part part) {
     case Part::kOther: return "other";
     case Part::kDeltaNet: return "deltanet";
     case Part::kAttention: return "attention";
+    case Part::kShortConv: return "short_conv";
     case Part::kRouter: return "router";
     case Part::kDispatch: return "dispatch";
     case Part::kExperts: return "experts";
     case Part::kCombine: return "combine";
     case Part::kSharedExpert: return "shared_expert";
+    case Part::kDenseFfn: return "dense_ffn";
     case Part::kNorm: return "norm";
     case Part::kHead: return "head";
     case Part::kSample: return "sample";

@@ -25,16 +25,18 @@ enum class Part : uint8_t {
   kOther,
   kDeltaNet,
   kAttention,
+  kShortConv,
   kRouter,
   kDispatch,
   kExperts,
   kCombine,
   kSharedExpert,
+  kDenseFfn,
   kNorm,
   kHead,
   kSample,
 };
-inline constexpr int kNumParts = 11;
+inline constexpr int kNumParts = 13;
 const char* part_name(Part part);  // "other", "deltanet", …
 
 /// How much is recorded. kSteps is always on: the flight recorder.
@@ -116,7 +118,13 @@ enum class TraceLevel : int8_t {
   X(kSection, "section", kSection, kOther, 0, "size", "section")                                          \
   X(kCoreWait, "wait.core_us", kCounter, kOther, 0, "value", "thread")                                    \
   X(kPreemptions, "preemptions", kCounter, kOther, 0, "value", "")                                        \
-  X(kNotRunning, "not_running", kWait, kOther, 0, "core_wait_us", "")
+  X(kNotRunning, "not_running", kWait, kOther, 0, "core_wait_us", "")                                     \
+  X(kConvInProj, "MatMul.conv_in_proj", kCompute, kShortConv, 1, "rows", "")                              \
+  X(kConvGate, "Mul.conv_gate", kCompute, kShortConv, 1, "rows", "")                                      \
+  X(kShortConv, "short_conv1d", kCompute, kShortConv, 1, "rows", "sequences")                             \
+  X(kConvOutProj, "MatMul.conv_out_proj", kCompute, kShortConv, 1, "rows", "")                            \
+  X(kDenseGateUp, "MatMulSwiglu.gate_up", kCompute, kDenseFfn, 1, "rows", "")                             \
+  X(kDenseDown, "MatMul.down", kCompute, kDenseFfn, 1, "rows", "")
 
 enum class Zone : uint8_t {
 #define FERRY_ZONE_ENUMERATOR(id, name, kind, part, level, a, b) id,

@@ -12,6 +12,7 @@
 #include "runtime/base/error.h"
 #include "runtime/cluster/exit_guard.h"
 #include "runtime/command_line.h"
+#include "runtime/model/cache_shapes.h"
 #include "runtime/state/memory_plan.h"
 #include "runtime/version.h"
 
@@ -76,12 +77,12 @@ void Engine::load(const EngineOptions& options, LogitRows logit_rows) {
   if (load_options.progress) std::fputc('\n', stderr);
   const int64_t max_sequences = scheduler_options_.max_running;
   name_token_budget(options, [&] {
-    model_ = std::make_unique<Qwen35Model>(
+    trunk_ = std::make_unique<Trunk>(
         config_, weights_, *compute_->matmul, compute_->context, dtype_,
-        Qwen35Model::Limits{.max_tokens = scheduler_options_.token_budget,
-                            .max_logit_rows = logit_rows == LogitRows::kAll ? scheduler_options_.token_budget : max_sequences,
-                            .max_sequences = max_sequences,
-                            .min_micro_batch = options.micro_batch.value_or(cluster_.default_micro_batch())});
+        Trunk::Limits{.max_tokens = scheduler_options_.token_budget,
+                      .max_logit_rows = logit_rows == LogitRows::kAll ? scheduler_options_.token_budget : max_sequences,
+                      .max_sequences = max_sequences,
+                      .min_micro_batch = options.micro_batch.value_or(cluster_.default_micro_batch())});
   });
   sampler_scratch_ = std::make_unique<SamplerScratch>(config_.vocab_size);
   logits_row_.resize(static_cast<std::size_t>(config_.vocab_size));
@@ -106,20 +107,8 @@ const Tokenizer& Engine::require_tokenizer() const {
 
 /// Shares --memory between KV blocks and state slots and fixes the scheduler's limits.
 void Engine::plan_caches(const EngineOptions& options) {
-  const AttentionConfig& a = config_.attention;
-  const DeltaNetConfig& d = config_.deltanet;
-  KvCacheOptions kv{.num_layers = static_cast<int>(config_.num_layers_of(LayerKind::kFullAttention)),
-                    .block_tokens = kBlockTokens,
-                    .num_kv_heads = a.num_kv_heads,
-                    .head_dim = a.head_dim,
-                    .dtype = dtype_};
-  RecurrentStateOptions state{.num_layers = static_cast<int>(config_.num_layers_of(LayerKind::kLinearAttention)),
-                              .conv_channels = d.conv_channels(),
-                              .conv_kernel = d.conv_kernel,
-                              .num_v_heads = d.num_v_heads,
-                              .k_dim = d.k_dim,
-                              .v_dim = d.v_dim,
-                              .dtype = dtype_};
+  KvCacheOptions kv = kv_cache_shape(config_, dtype_, kBlockTokens);
+  RecurrentStateOptions state = recurrent_state_shape(config_, dtype_);
   if (options.max_context.value_or(1) > config_.max_context) {
     throw_invalid("--max-context is " + std::to_string(*options.max_context) + "; allowed: 2 to the checkpoint's " +
                   std::to_string(config_.max_context));
@@ -148,7 +137,7 @@ void Engine::plan_caches(const EngineOptions& options) {
   kv_cache_ = std::make_unique<KvCache>(kv);
   recurrent_state_ = std::make_unique<RecurrentState>(state);
   model_info_ = {.name = config_.name,
-                 .architecture = config_.architecture,
+                 .architecture = config_.class_name,
                  .dtype = dtype_,
                  .vocab_size = config_.vocab_size,
                  .context_length = plan.max_context,
@@ -182,8 +171,8 @@ void Engine::make_dispatcher(const EngineOptions& options) {
 }
 
 CaptureInfo Engine::describe_run() const {
-  const AttentionConfig& a = config_.attention;
-  const DeltaNetConfig& d = config_.deltanet;
+  const AttentionPlan& a = config_.attention;
+  const GatedDeltaPlan& d = config_.gated_delta;
   CaptureInfo info{.version = version_number(),
                    .command = command_line(),
                    .transport = cluster_.transport(),
@@ -211,8 +200,7 @@ CaptureInfo Engine::describe_run() const {
                              .top_k = config_.moe.top_k,
                              .intermediate_dim = config_.moe.intermediate_dim,
                              .shared_intermediate_dim = config_.moe.shared_intermediate_dim}};
-  for (const LayerKind kind : config_.layers)
-    info.model.layer_types.push_back(kind == LayerKind::kLinearAttention ? "linear_attention" : "full_attention");
+  for (const LayerPlan& layer : config_.layers) info.model.layer_types.emplace_back(mixer_name(layer.mixer));
   info.max_running_requests = scheduler_options_.max_running;
   info.num_kv_blocks = scheduler_options_.num_blocks;
   const ExpertMap& map = dispatcher_->expert_map();
@@ -229,7 +217,7 @@ ConstMatrixView Engine::forward(const StepInput& input, const Tap* tap) {
   const Progress::Scope computing(progress_, Progress::Activity::kComputing);
   check_context().step = step_idx_;
   dispatcher_->begin_step(step_idx_++);
-  return model_->forward(input, *kv_cache_, *recurrent_state_, *dispatcher_, tap);
+  return trunk_->forward(input, *kv_cache_, *recurrent_state_, *dispatcher_, tap);
 }
 
 ConstMatrixView Engine::compute(const StepPlan& plan) {

@@ -11,7 +11,7 @@
 #include "runtime/cluster.h"
 #include "runtime/engine_watch.h"
 #include "runtime/model/config.h"
-#include "runtime/model/qwen3_5.h"
+#include "runtime/model/trunk.h"
 #include "runtime/model_info.h"
 #include "runtime/options.h"
 #include "runtime/rank_setup.h"
@@ -112,7 +112,7 @@ class Engine {
   std::unique_ptr<TraceSession> trace_;
   std::unique_ptr<KvCache> kv_cache_;
   std::unique_ptr<RecurrentState> recurrent_state_;
-  std::unique_ptr<Qwen35Model> model_;
+  std::unique_ptr<Trunk> trunk_;
   std::unique_ptr<SamplerScratch> sampler_scratch_;
   std::unique_ptr<EngineWatch> watch_;
   int64_t step_idx_ = 0;

@@ -26,12 +26,16 @@ ComputeResources::ComputeResources(const EngineOptions& options, const Cluster& 
 ExpertMap make_expert_map(const ModelConfig& config, const Cluster& cluster) {
   std::vector<Rank> ranks;
   for (int32_t r = cluster.num_workers() > 0 ? 1 : 0; r < cluster.size(); ++r) ranks.push_back({r});
+  if (config.moe.num_experts == 0 && cluster.num_workers() > 0) {
+    throw_invalid(std::to_string(cluster.num_workers()) + " expert workers for " + config.name +
+                  ", which is dense: it has no experts to share out; allowed: one process");
+  }
   return ExpertMap::contiguous(config.moe.num_experts, ranks);
 }
 
 Cluster::Terms make_terms(const EngineOptions& options, const ModelConfig& config, const Quantization& quantization,
                           const ComputeResources& compute) {
-  const MoeConfig& moe = config.moe;
+  const MoePlan& moe = config.moe;
   return {std::string("--dtype ") + dtype_name(options.dtype.value_or(config.dtype)),
           "--token-budget " + std::to_string(options.token_budget),
           std::string("--combine ") + (options.combine == CombineMode::kFast ? "fast" : "exact"),

@@ -9,7 +9,7 @@
 #include "profiler/run_watch.h"
 #include "runtime/cluster.h"
 #include "runtime/model/config.h"
-#include "runtime/model/qwen3_5_weights.h"
+#include "runtime/model/weights_loader.h"
 #include "runtime/options.h"
 #include "runtime/trace/pool_trace.h"
 
@@ -34,7 +34,7 @@ struct ComputeResources {
 };
 
 /// Which ranks hold the routed experts: the workers, or this process when it is alone. Throws Error if there are more workers
-/// than experts.
+/// than experts, or any for a model without experts.
 ExpertMap make_expert_map(const ModelConfig& config, const Cluster& cluster);
 
 /// What a worker and the coordinator must have in common, or the rows between them would be misread, or computed differently.

@@ -33,7 +33,7 @@ void transpose_weights(const float* weight, int64_t kernel, int64_t width, float
 }
 
 /// One token of one block. kKernel is the kernel where it is known at compile time, else 0.
-template <class T, int64_t kKernel>
+template <class T, int64_t kKernel, Activation kActivation>
 void convolve_token(const History<T>& history, int64_t time, const float* transposed, int64_t kernel, int64_t width, T* out) {
   const int64_t taps = kKernel > 0 ? kKernel : kernel;
   const T* inputs[kKernel > 0 ? kKernel : kMaxKernel];
@@ -44,7 +44,12 @@ void convolve_token(const History<T>& history, int64_t time, const float* transp
     for (int64_t tau = 0; tau < taps; ++tau) {
       sum = fma(load(transposed + tau * width + c, lanes), load(inputs[tau] + c, lanes), sum);
     }
-    store(out + c, silu(rounded<T>(sum)), lanes);
+    const F32x16 y = rounded<T>(sum);
+    if constexpr (kActivation == Activation::kSilu) {
+      store(out + c, silu(y), lanes);
+    } else {
+      store(out + c, y, lanes);
+    }
   });
 }
 
@@ -58,7 +63,7 @@ void update_state(const History<T>& history, T* state, int64_t num_tokens, int64
   }
 }
 
-template <class T, int64_t kKernel>
+template <class T, int64_t kKernel, Activation kActivation>
 void convolve_block(const CausalConv1dArgs& args, int64_t first_channel, int64_t width) {
   alignas(64) float transposed[kMaxWeights];
   transpose_weights<kKernel>(args.weight + first_channel * args.kernel, args.kernel, width, transposed);
@@ -70,7 +75,7 @@ void convolve_block(const CausalConv1dArgs& args, int64_t first_channel, int64_t
                              args.kernel - 1};
     for (int64_t time = 0; time < span.num_tokens; ++time) {
       T* out = row_of<T>(args.out, span.first_row + time) + first_channel;
-      convolve_token<T, kKernel>(history, time, transposed, args.kernel, width, out);
+      convolve_token<T, kKernel, kActivation>(history, time, transposed, args.kernel, width, out);
     }
     update_state(history, state, span.num_tokens, width);
   }
@@ -96,10 +101,12 @@ void causal_conv1d(ThreadPool& pool, const CausalConv1dArgs& args) {
       for (int64_t b = first; b < last; ++b) {
         const int64_t left = args.x.cols - b * block;
         const int64_t width = left < block ? left : block;
-        if (args.kernel == kUsualKernel) {
-          convolve_block<T, kUsualKernel>(args, b * block, width);
+        if (args.activation == Activation::kNone) {
+          convolve_block<T, 0, Activation::kNone>(args, b * block, width);
+        } else if (args.kernel == kUsualKernel) {
+          convolve_block<T, kUsualKernel, Activation::kSilu>(args, b * block, width);
         } else {
-          convolve_block<T, 0>(args, b * block, width);
+          convolve_block<T, 0, Activation::kSilu>(args, b * block, width);
         }
       }
     });

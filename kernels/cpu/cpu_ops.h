@@ -13,6 +13,7 @@ namespace ferry::FERRY_ISA_NAMESPACE {
 void embed(ThreadPool& pool, const EmbedArgs& args);
 void rms_norm(ThreadPool& pool, const RmsNormArgs& args);
 void add(ThreadPool& pool, const AddArgs& args);
+void multiply(ThreadPool& pool, const MultiplyArgs& args);
 void gated_rms_norm(ThreadPool& pool, const GatedRmsNormArgs& args);
 void rope(ThreadPool& pool, const RopeArgs& args);
 void kv_append(ThreadPool& pool, const KvAppendArgs& args);

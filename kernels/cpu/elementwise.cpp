@@ -15,6 +15,11 @@ void add_row(const T* a, const T* b, T* out, int64_t cols) {
 }
 
 template <class T>
+void multiply_row(const T* a, const T* b, T* out, int64_t cols) {
+  for_each_vector(cols, [=](int64_t i, auto lanes) { store(out + i, load(a + i, lanes) * load(b + i, lanes), lanes); });
+}
+
+template <class T>
 void sigmoid_gate_row(const T* x, const T* gate, T* out, int64_t cols) {
   for_each_vector(cols, [=](int64_t i, auto lanes) {
     store(out + i, load(x + i, lanes) * rounded<T>(sigmoid(load(gate + i, lanes))), lanes);
@@ -45,6 +50,18 @@ void add(ThreadPool& pool, const AddArgs& args) {
     parallel_rows(pool, args.out.rows, args.out.cols, [&](int64_t first, int64_t last) {
       for (int64_t r = first; r < last; ++r) {
         add_row(row_of<T>(args.a, r), row_of<T>(args.b, r), row_of<T>(args.out, r), args.out.cols);
+      }
+    });
+  });
+}
+
+void multiply(ThreadPool& pool, const MultiplyArgs& args) {
+  check_same_shape(args.a, args.out);
+  check_same_shape(args.b, args.out);
+  visit_dtype(args.out.dtype, [&]<class T>() {
+    parallel_rows(pool, args.out.rows, args.out.cols, [&](int64_t first, int64_t last) {
+      for (int64_t r = first; r < last; ++r) {
+        multiply_row(row_of<T>(args.a, r), row_of<T>(args.b, r), row_of<T>(args.out, r), args.out.cols);
       }
     });
   });

@@ -26,11 +26,20 @@ float inverse_rms(const T* x, int64_t cols, float eps) {
   return 1.0f / sqrtf(mean + eps);
 }
 
-template <class T>
+/// `N` is the type that the normed value is rounded to: T, or float where only the product is rounded.
+template <class T, class N>
 void rms_norm_row(const T* x, const float* weight, float eps, T* out, int64_t cols) {
   const float scale = inverse_rms(x, cols, eps);
   for_each_vector(cols, [=](int64_t i, auto lanes) {
-    store(out + i, load(x + i, lanes) * scale * (load(weight + i, lanes) + 1.0f), lanes);
+    store(out + i, rounded<N>(load(x + i, lanes) * scale) * load(weight + i, lanes), lanes);
+  });
+}
+
+template <class T, class N>
+void rms_norm_rows(ThreadPool& pool, const RmsNormArgs& args) {
+  parallel_rows(pool, args.x.rows, args.x.cols, [&](int64_t first, int64_t last) {
+    for (int64_t r = first; r < last; ++r)
+      rms_norm_row<T, N>(row_of<T>(args.x, r), args.weight, args.eps, row_of<T>(args.out, r), args.x.cols);
   });
 }
 
@@ -61,11 +70,11 @@ void gated_rms_norm_rows(ThreadPool& pool, const GatedRmsNormArgs& args) {
 void rms_norm(ThreadPool& pool, const RmsNormArgs& args) {
   check_same_shape(args.x, args.out);
   visit_dtype(args.out.dtype, [&]<class T>() {
-    parallel_rows(pool, args.x.rows, args.x.cols, [&](int64_t first, int64_t last) {
-      for (int64_t r = first; r < last; ++r) {
-        rms_norm_row(row_of<T>(args.x, r), args.weight, args.eps, row_of<T>(args.out, r), args.x.cols);
-      }
-    });
+    if (args.rounds_first) {
+      rms_norm_rows<T, T>(pool, args);
+    } else {
+      rms_norm_rows<T, float>(pool, args);
+    }
   });
 }
 

@@ -7,7 +7,7 @@ namespace ferry::FERRY_ISA_NAMESPACE {
 namespace {
 
 constexpr int64_t kMaxExperts = 4096;  // 16 KiB of probabilities on a task's stack
-constexpr float kTaken = -1.0f;        // below every probability: padding, and experts already chosen
+constexpr float kTaken = -INFINITY;    // below every choice: padding, and experts already chosen
 
 /// Widens the logits; a NaN becomes -infinity. Returns the largest.
 template <class T>
@@ -25,7 +25,7 @@ float read_logits(const T* logits, int64_t num_experts, float* values) {
   return result;
 }
 
-/// values <- softmax(values), padded to whole vectors with kTaken. Logits equal to the largest have e^0 = 1 even where they are
+/// values <- softmax(values). Logits equal to the largest have e^0 = 1 even where they are
 /// infinite, so the result never holds a NaN.
 void softmax(float* values, int64_t num_experts, float largest) {
   F32x16 sum(0.0f);
@@ -37,7 +37,13 @@ void softmax(float* values, int64_t num_experts, float largest) {
   });
   const float total = horizontal_sum(sum);
   for_each_vector(num_experts, [&](int64_t i, auto lanes) { store(values + i, load(values + i, lanes) / total, lanes); });
-  for (int64_t i = num_experts; i % kLanes != 0; ++i) values[i] = kTaken;
+}
+
+/// values <- T(sigmoid(values))
+template <class T>
+void sigmoids(float* values, int64_t num_experts) {
+  for_each_vector(num_experts,
+                  [&](int64_t i, auto lanes) { store(values + i, rounded<T>(sigmoid(load(values + i, lanes))), lanes); });
 }
 
 /// Index of the largest value, the lowest one on ties. `padded_size` is a multiple of 16.
@@ -68,19 +74,34 @@ int32_t index_of_largest(const float* values, int64_t padded_size) {
 }
 
 template <class T>
-void route_token(const T* logits, int64_t num_experts, int64_t top_k, int32_t* topk_idx, float* topk_weights) {
-  alignas(64) float values[kMaxExperts];
-  softmax(values, num_experts, read_logits(logits, num_experts, values));
-  const int64_t padded_size = (num_experts + kLanes - 1) / kLanes * kLanes;
-  float sum = 0.0f;
-  for (int64_t k = 0; k < top_k; ++k) {
-    const int32_t expert = index_of_largest(values, padded_size);
-    topk_idx[k] = expert;
-    topk_weights[k] = values[expert];
-    sum += values[expert];
-    values[expert] = kTaken;
+void route_token(const RouterTopkArgs& args, const T* logits, int32_t* topk_idx, float* topk_weights) {
+  const int64_t num_experts = args.logits.cols, padded_size = (num_experts + kLanes - 1) / kLanes * kLanes;
+  alignas(64) float scores[kMaxExperts];
+  alignas(64) float biased[kMaxExperts];  // what experts are chosen by, where that is not their score
+  const float largest = read_logits(logits, num_experts, scores);
+  if (args.is_sigmoid) {
+    sigmoids<T>(scores, num_experts);
+  } else {
+    softmax(scores, num_experts, largest);
   }
-  for (int64_t k = 0; k < top_k; ++k) topk_weights[k] = rounded<T>(topk_weights[k] / sum);
+  float* choice = scores;
+  if (args.bias != nullptr) {
+    choice = biased;
+    for (int64_t e = 0; e < num_experts; ++e) biased[e] = scores[e] + args.bias[e];
+  }
+  for (int64_t e = num_experts; e < padded_size; ++e) choice[e] = kTaken;
+  float sum = args.sum_eps;
+  for (int64_t k = 0; k < args.top_k; ++k) {
+    const int32_t expert = index_of_largest(choice, padded_size);
+    topk_idx[k] = expert;
+    topk_weights[k] = scores[expert];
+    sum += scores[expert];
+    choice[expert] = kTaken;
+  }
+  for (int64_t k = 0; k < args.top_k; ++k) {
+    const float weight = args.is_normalised ? topk_weights[k] / sum : topk_weights[k];
+    topk_weights[k] = rounded<T>(weight * args.scale);
+  }
 }
 
 }  // namespace
@@ -93,8 +114,7 @@ void router_topk(ThreadPool& pool, const RouterTopkArgs& args) {
   visit_dtype(args.logits.dtype, [&]<class T>() {
     parallel_rows(pool, args.logits.rows, num_experts * (args.top_k + 4), [&](int64_t first, int64_t last) {
       for (int64_t r = first; r < last; ++r) {
-        route_token(row_of<T>(args.logits, r), num_experts, args.top_k, args.topk_idx + r * args.top_k,
-                    args.topk_weights + r * args.top_k);
+        route_token(args, row_of<T>(args.logits, r), args.topk_idx + r * args.top_k, args.topk_weights + r * args.top_k);
       }
     });
   });

@@ -20,7 +20,8 @@ void convolve_channel(const CausalConv1dArgs& args, std::size_t sequence_idx, in
     for (int64_t tau = 0; tau < args.kernel; ++tau) {
       sum += args.weight[channel * args.kernel + tau] * to_float(inputs[static_cast<std::size_t>(t + tau)]);
     }
-    args.out.row<T>(span.first_row + t)[channel] = from_float<T>(silu(round_to<T>(sum)));
+    const float y = round_to<T>(sum);
+    args.out.row<T>(span.first_row + t)[channel] = from_float<T>(args.activation == Activation::kSilu ? silu(y) : y);
   }
   for (int64_t j = 0; j < num_past; ++j) state[j * args.x.cols] = inputs[static_cast<std::size_t>(span.num_tokens + j)];
 }

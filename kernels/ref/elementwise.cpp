@@ -19,6 +19,18 @@ void add(ThreadPool&, const AddArgs& args) {
   });
 }
 
+void multiply(ThreadPool&, const MultiplyArgs& args) {
+  check_same_shape(args.a, args.out);
+  check_same_shape(args.b, args.out);
+  visit_dtype(args.out.dtype, [&]<class T>() {
+    for (int64_t r = 0; r < args.out.rows; ++r) {
+      for (int64_t c = 0; c < args.out.cols; ++c) {
+        args.out.row<T>(r)[c] = from_float<T>(to_float(args.a.row<T>(r)[c]) * to_float(args.b.row<T>(r)[c]));
+      }
+    }
+  });
+}
+
 void sigmoid_gate(ThreadPool&, const SigmoidGateArgs& args) {
   check_same_shape(args.x, args.out);
   check_same_shape(args.gate, args.out);

@@ -21,7 +21,8 @@ void rms_norm(ThreadPool&, const RmsNormArgs& args) {
       const T* x = args.x.row<T>(r);
       const float scale = inverse_rms(x, args.x.cols, args.eps);
       for (int64_t c = 0; c < args.x.cols; ++c) {
-        args.out.row<T>(r)[c] = from_float<T>(to_float(x[c]) * scale * (1.0f + args.weight[c]));
+        const float normed = to_float(x[c]) * scale;
+        args.out.row<T>(r)[c] = from_float<T>((args.rounds_first ? round_to<T>(normed) : normed) * args.weight[c]);
       }
     }
   });

@@ -9,6 +9,7 @@ const OpTable kOpTable = {
     .embed = embed,
     .rms_norm = rms_norm,
     .add = add,
+    .multiply = multiply,
     .gated_rms_norm = gated_rms_norm,
     .rope = rope,
     .kv_append = kv_append,

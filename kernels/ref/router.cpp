@@ -9,6 +9,17 @@
 namespace ferry::ref {
 namespace {
 
+/// Sigmoid in fp32, rounded to the logits' type. A NaN counts as -infinity.
+template <class T>
+std::vector<float> sigmoids(const T* logits, int64_t num_experts) {
+  std::vector<float> values;
+  for (int64_t i = 0; i < num_experts; ++i) {
+    const float x = to_float(logits[i]);
+    values.push_back(std::isnan(x) ? 0.0f : round_to<T>(sigmoid(x)));
+  }
+  return values;
+}
+
 /// Softmax in fp32. A NaN counts as -infinity; a logit equal to the largest has e^0 = 1 even where both are infinite.
 template <class T>
 std::vector<float> softmax(const T* logits, int64_t num_experts) {
@@ -35,16 +46,20 @@ void router_topk(ThreadPool&, const RouterTopkArgs& args) {
   FERRY_CHECK_LE(args.top_k, num_experts);
   visit_dtype(args.logits.dtype, [&]<class T>() {
     for (int64_t r = 0; r < args.logits.rows; ++r) {
-      const std::vector<float> p = softmax(args.logits.row<T>(r), num_experts);
+      const T* logits = args.logits.row<T>(r);
+      const std::vector<float> p = args.is_sigmoid ? sigmoids(logits, num_experts) : softmax(logits, num_experts);
+      std::vector<float> choice = p;
+      for (std::size_t e = 0; args.bias != nullptr && e < p.size(); ++e) choice[e] += args.bias[e];
       std::vector<std::size_t> order(p.size());
       std::iota(order.begin(), order.end(), std::size_t{0});
-      std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return p[a] > p[b]; });
-      float sum = 0.0f;
+      std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return choice[a] > choice[b]; });
+      float sum = args.sum_eps;
       for (int64_t k = 0; k < args.top_k; ++k) sum += p[order[static_cast<std::size_t>(k)]];
       for (int64_t k = 0; k < args.top_k; ++k) {
         const std::size_t expert = order[static_cast<std::size_t>(k)];
         args.topk_idx[r * args.top_k + k] = static_cast<int32_t>(expert);
-        args.topk_weights[r * args.top_k + k] = round_to<T>(p[expert] / sum);
+        const float weight = args.is_normalised ? p[expert] / sum : p[expert];
+        args.topk_weights[r * args.top_k + k] = round_to<T>(weight * args.scale);
       }
     }
   });

@@ -128,11 +128,13 @@ const char* layer_type_of(Zone zone) {
   switch (zone_info(zone).part) {
     case Part::kDeltaNet: return "linear_attention";
     case Part::kAttention: return "full_attention";
+    case Part::kShortConv: return "short_conv";
     case Part::kRouter:
     case Part::kDispatch:
     case Part::kExperts:
     case Part::kCombine:
     case Part::kSharedExpert: return "moe";
+    case Part::kDenseFfn: return "dense";
     case Part::kNorm: return "norm";
     case Part::kHead: return "lm_head";
     case Part::kSample: return "sample";

@@ -20,7 +20,7 @@ struct PackOptions {
 };
 
 /// Finds, through a reader, every matrix of a checkpoint that is to be quantised, and refuses a checkpoint that is not the
-/// model's. The model knows them (quantized_matrices() in runtime/model/qwen3_5_weights.h).
+/// model's. The model knows them (quantized_matrices() in runtime/model/weights_loader.h).
 using FindMatrices = std::function<std::vector<StoredMatrix>(const Checkpoint& checkpoint, TensorReader& reader)>;
 
 /// What was done.

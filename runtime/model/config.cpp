@@ -1,19 +1,19 @@
 #include "runtime/model/config.h"
 
 #include <algorithm>
-#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/error.h"
 #include "runtime/base/json.h"
+#include "runtime/model/architectures/architecture.h"
+#include "runtime/model/config_fields.h"
 
 namespace ferry {
 namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMaxIds = 1024;          // of one list, each compared with all others
-constexpr int64_t kMaxDim = int64_t{1} << 24;  // far above any real width; keeps products of widths within int64
+constexpr std::size_t kMaxIds = 1024;  // of one list, each compared with all others
 
 json read_json(const std::filesystem::path& path) {
   json value = read_json_file(path);
@@ -21,136 +21,7 @@ json read_json(const std::filesystem::path& path) {
   return value;
 }
 
-/// Typed access to one JSON object with errors that name the key.
-class Fields {
- public:
-  Fields(const json& object, std::string where) : object_(object), where_(std::move(where)) {}
-
-  bool has(const char* key) const { return object_.contains(key) && !object_[key].is_null(); }
-  const json& at(const char* key) const {
-    if (!has(key)) throw_invalid(where_ + ": missing key '" + key + "'");
-    return object_[key];
-  }
-  int64_t integer(const char* key, int64_t min, int64_t max) const {
-    const json& value = at(key);
-    const int64_t number = value.is_number_integer() ? value.get<int64_t>() : std::numeric_limits<int64_t>::min();
-    if (number < min || number > max) fail(key, "an integer from " + std::to_string(min) + " to " + std::to_string(max));
-    return number;
-  }
-  int64_t integer_or(const char* key, int64_t fallback, int64_t min, int64_t max) const {
-    return has(key) ? integer(key, min, max) : fallback;
-  }
-  double number(const char* key, double above, double max) const {
-    const json& value = at(key);
-    const double x = value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN();
-    if (!(x > above && x <= max)) fail(key, "a number above " + std::to_string(above) + ", at most " + std::to_string(max));
-    return x;
-  }
-  bool boolean_or(const char* key, bool fallback) const {
-    if (!has(key)) return fallback;
-    if (!at(key).is_boolean()) fail(key, "true or false");
-    return at(key).get<bool>();
-  }
-  /// Refuses every value but the allowed ones; an absent key is fine.
-  void expect(const char* key, std::initializer_list<json> allowed) const {
-    if (!has(key) || std::find(allowed.begin(), allowed.end(), at(key)) != allowed.end()) return;
-    std::string list;
-    for (const json& value : allowed) list += (list.empty() ? "" : " or ") + value.dump();
-    fail(key, list);
-  }
-  [[noreturn]] void fail(const char* key, const std::string& allowed) const {
-    throw_invalid(where_ + ": " + key + " is " + shown(object_[key]) + "; allowed: " + allowed);
-  }
-
- private:
-  const json& object_;
-  std::string where_;
-};
-
-std::vector<LayerKind> read_layers(const Fields& text) {
-  const int64_t num_layers = text.integer("num_hidden_layers", 1, 4096);
-  std::vector<LayerKind> layers;
-  if (!text.has("layer_types")) {
-    const int64_t interval = text.integer_or("full_attention_interval", 4, 1, 4096);
-    for (int64_t i = 0; i < num_layers; ++i) {
-      layers.push_back((i + 1) % interval == 0 ? LayerKind::kFullAttention : LayerKind::kLinearAttention);
-    }
-    return layers;
-  }
-  const json& types = text.at("layer_types");
-  if (!types.is_array() || static_cast<int64_t>(types.size()) != num_layers) {
-    text.fail("layer_types", "a list of num_hidden_layers = " + std::to_string(num_layers) + " kinds");
-  }
-  for (const json& type : types) {
-    if (type == "linear_attention") {
-      layers.push_back(LayerKind::kLinearAttention);
-    } else if (type == "full_attention") {
-      layers.push_back(LayerKind::kFullAttention);
-    } else {
-      throw_invalid("config.json: layer_types has " + shown(type) + "; allowed: linear_attention, full_attention");
-    }
-  }
-  return layers;
-}
-
-AttentionConfig read_attention(const Fields& text) {
-  AttentionConfig a;
-  a.num_heads = text.integer("num_attention_heads", 1, 65536);
-  a.num_kv_heads = text.integer_or("num_key_value_heads", a.num_heads, 1, a.num_heads);
-  a.head_dim = text.integer_or("head_dim", 256, 1, 65536);
-  if (a.num_heads % a.num_kv_heads != 0) text.fail("num_key_value_heads", "a divisor of num_attention_heads");
-  text.expect("attention_bias", {false});
-  text.expect("attn_output_gate", {true});
-
-  if (!text.at("rope_parameters").is_object()) text.fail("rope_parameters", "an object");
-  const Fields rope(text.at("rope_parameters"), "config.json: rope_parameters");
-  rope.expect("rope_type", {"default"});
-  a.rope_theta = rope.number("rope_theta", 0.0, 1e30);
-  const Fields& partial = rope.has("partial_rotary_factor") ? rope : text;
-  const double factor = partial.has("partial_rotary_factor") ? partial.number("partial_rotary_factor", 0.0, 1.0) : 0.25;
-  a.rotary_dim = static_cast<int64_t>(static_cast<double>(a.head_dim) * factor);
-  if (a.rotary_dim < 2 || a.rotary_dim % 2 != 0) {
-    throw_invalid("config.json: head_dim x partial_rotary_factor is " + std::to_string(a.rotary_dim) +
-                  "; allowed: an even number, at least 2");
-  }
-  if (!rope.has("mrope_section")) return a;
-  const json& section = rope.at("mrope_section");
-  const bool three = section.is_array() && section.size() == 3 &&
-                     std::all_of(section.begin(), section.end(), [](const json& n) { return n.is_number_unsigned(); });
-  if (!three) rope.fail("mrope_section", "three counts");
-  for (std::size_t i = 0; i < 3; ++i) {
-    a.mrope_section[i] = static_cast<int64_t>(std::min(section[i].get<uint64_t>(), static_cast<uint64_t>(kMaxDim)));
-  }
-  if (a.mrope_section[0] + a.mrope_section[1] + a.mrope_section[2] != a.rotary_dim / 2) {
-    rope.fail("mrope_section", "three counts with the sum " + std::to_string(a.rotary_dim / 2) + " (half of the rotary width)");
-  }
-  return a;
-}
-
-DeltaNetConfig read_deltanet(const Fields& text) {
-  DeltaNetConfig d;
-  d.num_k_heads = text.integer("linear_num_key_heads", 1, 65536);
-  d.num_v_heads = text.integer("linear_num_value_heads", 1, 65536);
-  d.k_dim = text.integer("linear_key_head_dim", 1, 65536);
-  d.v_dim = text.integer("linear_value_head_dim", 1, 65536);
-  d.conv_kernel = text.integer_or("linear_conv_kernel_dim", 4, 1, 64);
-  if (d.num_v_heads % d.num_k_heads != 0) text.fail("linear_num_value_heads", "a multiple of linear_num_key_heads");
-  text.expect("output_gate_type", {"swish", "silu"});
-  return d;
-}
-
-MoeConfig read_moe(const Fields& text) {
-  MoeConfig m;
-  m.num_experts = text.integer("num_experts", 1, 65536);
-  m.top_k = text.integer("num_experts_per_tok", 1, m.num_experts);
-  m.intermediate_dim = text.integer("moe_intermediate_size", 1, kMaxDim);
-  m.shared_intermediate_dim = text.integer("shared_expert_intermediate_size", 1, kMaxDim);
-  text.expect("mlp_only_layers", {json::array()});
-  text.expect("norm_topk_prob", {true});
-  return m;
-}
-
-void append_ids(const Fields& from, const char* key, int64_t vocab_size, std::vector<TokenId>& ids) {
+void append_ids(const ConfigFields& from, const char* key, int64_t vocab_size, std::vector<TokenId>& ids) {
   if (!from.has(key)) return;
   const json& value = from.at(key);
   if (value.is_array() && value.size() > kMaxIds) from.fail(key, "at most " + std::to_string(kMaxIds) + " token ids");
@@ -164,7 +35,7 @@ void append_ids(const Fields& from, const char* key, int64_t vocab_size, std::ve
 }
 
 /// Of a checkpoint that sees: what a prompt has around and in the place of a picture.
-std::vector<NamedTokenId> read_placeholders(const Fields& top, int64_t vocab_size) {
+std::vector<NamedTokenId> read_placeholders(const ConfigFields& top, int64_t vocab_size) {
   std::vector<NamedTokenId> placeholders;
   for (const char* key : {"image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id"}) {
     std::vector<TokenId> ids;
@@ -174,8 +45,38 @@ std::vector<NamedTokenId> read_placeholders(const Fields& top, int64_t vocab_siz
   return placeholders;
 }
 
-DType read_dtype(const Fields& top, const Fields& text) {
-  for (const Fields* fields : {&text, &top}) {
+const Architecture& read_architecture(const ConfigFields& top) {
+  const json& type = top.at("model_type");
+  const Architecture* architecture = type.is_string() ? find_architecture(type.get_ref<const std::string&>()) : nullptr;
+  if (architecture == nullptr) top.fail("model_type", architecture_list());
+  return *architecture;
+}
+
+/// "qwen3_5_moe or qwen3_5_moe_text"
+std::string type_names(const Architecture& a) {
+  return a.model_type + (a.text_model_type != nullptr ? std::string(" or ") + a.text_model_type : "");
+}
+
+/// The fields of text_config, whose model_type is one of the architecture's.
+ConfigFields read_text(const ConfigFields& top, const Architecture& architecture) {
+  if (!top.has("text_config")) return top;
+  if (!top.at("text_config").is_object()) top.fail("text_config", "an object");
+  const ConfigFields text(top.at("text_config"), "config.json");
+  if (!text.has("model_type")) return text;
+  const json& type = text.at("model_type");
+  if (!type.is_string() || find_architecture(type.get_ref<const std::string&>()) != &architecture)
+    text.fail("model_type", type_names(architecture));
+  return text;
+}
+
+std::string read_class_name(const ConfigFields& top) {
+  if (!top.has("architectures")) return "";
+  const json& names = top.at("architectures");
+  return names.is_array() && !names.empty() && names[0].is_string() ? names[0].get<std::string>() : "";
+}
+
+DType read_dtype(const ConfigFields& top, const ConfigFields& text) {
+  for (const ConfigFields* fields : {&text, &top}) {
     for (const char* key : {"dtype", "torch_dtype"}) {
       if (!fields->has(key)) continue;
       fields->expect(key, {"float32", "bfloat16"});
@@ -187,11 +88,17 @@ DType read_dtype(const Fields& top, const Fields& text) {
 
 }  // namespace
 
-int64_t ModelConfig::num_layers_of(LayerKind kind) const { return std::count(layers.begin(), layers.end(), kind); }
+int64_t ModelConfig::num_layers_of(Mixer mixer) const {
+  return std::count_if(layers.begin(), layers.end(), [mixer](const LayerPlan& layer) { return layer.mixer == mixer; });
+}
+
+int64_t ModelConfig::num_layers_of(Ffn ffn) const {
+  return std::count_if(layers.begin(), layers.end(), [ffn](const LayerPlan& layer) { return layer.ffn == ffn; });
+}
 
 GenerationDefaults read_generation_config(const std::filesystem::path& path, int64_t vocab_size) {
   const json object = read_json(path);
-  const Fields fields(object, "generation_config.json");
+  const ConfigFields fields(object, "generation_config.json");
   GenerationDefaults g;
   append_ids(fields, "eos_token_id", vocab_size, g.stop_token_ids);
   g.do_sample = fields.boolean_or("do_sample", false);
@@ -206,34 +113,24 @@ ModelConfig load_config(const std::filesystem::path& checkpoint_dir) {
     throw Error(ErrorCode::kNotFound, "--model: '" + checkpoint_dir.string() + "' is not a checkpoint folder");
   }
   const json object = read_json(checkpoint_dir / "config.json");
-  const Fields top(object, "config.json");
-  top.expect("model_type", {"qwen3_5_moe", "qwen3_5_moe_text"});
-  if (!top.has("model_type")) throw_invalid("config.json: missing key 'model_type'");
+  const ConfigFields top(object, "config.json");
+  const Architecture& architecture = read_architecture(top);
   if (top.has("quantization_config"))
     throw_invalid("config.json: quantization_config is not supported; allowed: float32 and bfloat16 checkpoints");
-  if (top.has("text_config") && !top.at("text_config").is_object()) top.fail("text_config", "an object");
-  const json& text_object = top.has("text_config") ? top.at("text_config") : object;
-  const Fields text(text_object, "config.json");
-  text.expect("model_type", {"qwen3_5_moe", "qwen3_5_moe_text"});
+  const ConfigFields text = read_text(top, architecture);
   text.expect("hidden_act", {"silu"});
 
   ModelConfig config;
-  const std::filesystem::path canonical = std::filesystem::weakly_canonical(checkpoint_dir);
-  config.name = canonical.filename().string();
-  if (top.has("architectures") && top.at("architectures").is_array() && !top.at("architectures").empty() &&
-      top.at("architectures")[0].is_string()) {
-    config.architecture = top.at("architectures")[0].get<std::string>();
-  }
+  config.architecture = &architecture;
+  config.name = std::filesystem::weakly_canonical(checkpoint_dir).filename().string();
+  config.class_name = read_class_name(top);
   config.dtype = read_dtype(top, text);
   config.vocab_size = text.integer("vocab_size", 1, kMaxDim);
   config.hidden_dim = text.integer("hidden_size", 1, kMaxDim);
   config.max_context = text.integer_or("max_position_embeddings", 32768, 1, int64_t{1} << 30);
-  config.rms_norm_eps = text.has("rms_norm_eps") ? static_cast<float>(text.number("rms_norm_eps", 0.0, 1.0)) : 1e-6F;
+  config.norm.eps = text.has("rms_norm_eps") ? static_cast<float>(text.number("rms_norm_eps", 0.0, 1.0)) : 1e-6F;
   config.tie_word_embeddings = top.boolean_or("tie_word_embeddings", text.boolean_or("tie_word_embeddings", false));
-  config.layers = read_layers(text);
-  config.attention = read_attention(text);
-  config.deltanet = read_deltanet(text);
-  config.moe = read_moe(text);
+  architecture.read(text, config);
   const std::filesystem::path generation = checkpoint_dir / "generation_config.json";
   if (std::filesystem::exists(generation)) config.generation = read_generation_config(generation, config.vocab_size);
   if (config.generation.stop_token_ids.empty())

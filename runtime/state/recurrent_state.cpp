@@ -33,7 +33,7 @@ RecurrentState::RecurrentState(const RecurrentStateOptions& options)
   if (options.num_layers == 0) return;
   FERRY_CHECK(options.conv_channels >= 1 && options.conv_kernel >= 1)
       << options.conv_channels << " channels, kernel " << options.conv_kernel;
-  FERRY_CHECK(options.num_v_heads >= 1 && options.k_dim >= 1 && options.v_dim >= 1)
+  FERRY_CHECK(options.num_v_heads == 0 || (options.num_v_heads >= 1 && options.k_dim >= 1 && options.v_dim >= 1))
       << options.num_v_heads << " heads of " << options.k_dim << " x " << options.v_dim;
   const int64_t num_states = options.num_layers * options.num_slots;
   conv_ = AlignedBuffer(static_cast<std::size_t>(num_states * conv_bytes_));

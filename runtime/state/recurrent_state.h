@@ -9,20 +9,20 @@
 namespace ferry {
 
 struct RecurrentStateOptions {
-  int num_layers = 0;         // DeltaNet layers only; >= 0
+  int num_layers = 0;         // layers with such a state only; >= 0
   int64_t num_slots = 0;      // sequences that can run at once; >= 1
-  int64_t conv_channels = 0;  // 2 * num_k_heads * k_dim + num_v_heads * v_dim; >= 1
+  int64_t conv_channels = 0;  // >= 1
   int64_t conv_kernel = 4;    // taps of the causal convolution; >= 1
-  int64_t num_v_heads = 0;    // >= 1
+  int64_t num_v_heads = 0;    // of the delta rule; 0: the layers have none, and k_dim and v_dim are of no use
   int64_t k_dim = 0;          // >= 1
   int64_t v_dim = 0;          // >= 1
   DType dtype = DType::kF32;  // of the activations, hence of the convolution's history; the delta state is always fp32
 };
 
-/// What the DeltaNet layers remember of a sequence, however long it is. A running sequence owns one slot in every layer.
+/// What layers with a convolution, and perhaps a delta rule behind it, remember of a sequence, however long it is. A running sequence owns one slot in every layer.
 /// Allocated and zeroed at construction; every state starts at a 64-byte boundary.
 ///
-/// Layers are counted among the DeltaNet layers, not among all layers of the model. Distinct slots may be used by distinct
+/// Layers are counted among those with such a state, not among all layers of the model. Distinct slots may be used by distinct
 /// threads.
 class RecurrentState {
  public:
@@ -32,7 +32,7 @@ class RecurrentState {
   /// The last inputs of the convolution, oldest first: [conv_kernel - 1, conv_channels] dtype. May be null if conv_kernel is 1.
   std::byte* conv(int layer_idx, int64_t slot);
 
-  /// The delta rule's matrices: [num_v_heads, k_dim, v_dim] fp32.
+  /// The delta rule's matrices: [num_v_heads, k_dim, v_dim] fp32. Of no use without heads.
   float* delta(int layer_idx, int64_t slot);
 
   /// Makes the slot that of a new sequence: zeros in every layer.

@@ -36,8 +36,10 @@ void read_config(Input input) {
   static const MemoryFolder folder;
   folder.write("config.json", text_of(input));
   const ModelConfig config = load_config(folder.path());
-  FERRY_CHECK_EQ(config.num_layers_of(LayerKind::kLinearAttention) + config.num_layers_of(LayerKind::kFullAttention),
-                 config.num_layers());
+  int64_t num_layers = 0;
+  for (const Mixer mixer : {Mixer::kGatedDelta, Mixer::kAttention, Mixer::kShortConv})
+    num_layers += config.num_layers_of(mixer);
+  FERRY_CHECK_EQ(num_layers, config.num_layers());
   FERRY_CHECK_LE(config.moe.top_k, config.moe.num_experts);
 }
 

@@ -39,7 +39,7 @@ TEST_P(NormTest, RmsNormIsTheFormula) {
     for (int64_t c = 0; c < cols; ++c) sum += static_cast<double>(x.get(r, c)) * x.get(r, c);
     const double root = std::sqrt(sum / static_cast<double>(cols) + eps);
     for (int64_t c = 0; c < cols; ++c) {
-      const double expected = x.get(r, c) / root * (1.0 + weight[static_cast<std::size_t>(c)]);
+      const double expected = x.get(r, c) / root * weight[static_cast<std::size_t>(c)];
       EXPECT_NEAR(out.get(r, c), expected, std::abs(expected) * (is_f32() ? 1e-6 : 0.0040)) << r << ", " << c;
     }
   }
@@ -50,7 +50,7 @@ TEST_P(NormTest, RmsNormOfAHeadInsideARowInPlace) {
   const int64_t head_dim = 24, num_heads = 3;
   TestMatrix wide = TestMatrix(dtype(), 5, head_dim * num_heads).fill_random(5);
   const TestMatrix before = wide;
-  const std::vector<float> weight(static_cast<std::size_t>(head_dim), 0.0f);
+  const std::vector<float> weight(static_cast<std::size_t>(head_dim), 1.0f);
   const MatrixView head = wide.view().cols_from(head_dim, head_dim);
   TestMatrix expected(dtype(), 5, head_dim);
   table().rms_norm(pool_, {.x = head, .weight = weight.data(), .eps = 1e-6f, .out = expected.view()});

@@ -10,10 +10,11 @@ ModelConfig small_config() {
   ModelConfig c;
   c.vocab_size = 100;
   c.hidden_dim = 10;
-  c.layers = {LayerKind::kLinearAttention, LayerKind::kFullAttention};
+  c.layers = {{Mixer::kGatedDelta, Ffn::kMixtureOfExperts}, {Mixer::kAttention, Ffn::kMixtureOfExperts}};
   c.attention.num_heads = 2;
   c.attention.num_kv_heads = 1;
   c.attention.head_dim = 4;
+  c.attention.has_gate = true;
   c.moe = {.num_experts = 8, .top_k = 2, .intermediate_dim = 5, .shared_intermediate_dim = 3};
   return c;
 }

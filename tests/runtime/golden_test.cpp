@@ -143,7 +143,7 @@ void compare_trace(const SafetensorsFile& golden, const std::string& prompt, con
     expect_close(read_tensor<float>(golden, prompt + name), trace.values.at(name), prompt + name);
   }
   for (int64_t l = 0; l < config.num_layers(); ++l) {
-    if (config.layers[static_cast<std::size_t>(l)] != LayerKind::kLinearAttention) continue;
+    if (config.layers[static_cast<std::size_t>(l)].mixer != Mixer::kGatedDelta) continue;
     const std::string name = "recurrent_state." + std::to_string(l);
     expect_close(read_tensor<float>(golden, prompt + name), trace.values.at(name), prompt + name);
   }

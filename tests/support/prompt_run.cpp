@@ -95,11 +95,11 @@ PromptTrace trace_prompt(Engine& engine, std::span<const TokenId> tokens) {
   EngineDriver driver(engine);
   for (const std::vector<float>& row : driver.prompt(0, tokens, &tap)) append(trace.values["logits"], row);
   const ModelConfig& config = engine.config();
-  const auto state_floats =
-      static_cast<std::size_t>(config.deltanet.num_v_heads * config.deltanet.k_dim * config.deltanet.v_dim);
+  const RecurrentStateOptions& state_shape = engine.recurrent_state().options();
+  const auto state_floats = static_cast<std::size_t>(state_shape.num_v_heads * state_shape.k_dim * state_shape.v_dim);
   int state_layer = 0;
   for (std::size_t l = 0; l < config.layers.size(); ++l) {
-    if (config.layers[l] != LayerKind::kLinearAttention) continue;
+    if (config.layers[l].mixer != Mixer::kGatedDelta) continue;
     const float* state = engine.recurrent_state().delta(state_layer++, 0);
     trace.values["recurrent_state." + std::to_string(l)].assign(state, state + state_floats);
   }

@@ -11,7 +11,7 @@
 #include <set>
 
 #include "runtime/checkpoint/packed_checkpoint.h"
-#include "runtime/model/qwen3_5_weights.h"
+#include "runtime/model/weights_loader.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/tiny_model.h"

@@ -59,25 +59,28 @@ TEST_F(ConfigTest, ReadsEveryField) {
   model_.generation = {{"eos_token_id", {5, 7, 5}}, {"do_sample", true}, {"temperature", 0.7}, {"top_p", 0.8}, {"top_k", 20}};
   const ModelConfig config = load();
   EXPECT_EQ(config.name, dir_.path().filename().string());
-  EXPECT_EQ(config.architecture, "Qwen3_5MoeForConditionalGeneration");
+  EXPECT_EQ(config.class_name, "Qwen3_5MoeForConditionalGeneration");
   EXPECT_EQ(config.dtype, DType::kBF16);
   EXPECT_EQ(config.vocab_size, 97);
   EXPECT_EQ(config.hidden_dim, 72);
   EXPECT_EQ(config.max_context, 1024);
-  EXPECT_FLOAT_EQ(config.rms_norm_eps, 1e-6F);
+  EXPECT_FLOAT_EQ(config.norm.eps, 1e-6F);
   EXPECT_FALSE(config.tie_word_embeddings);
-  EXPECT_EQ(config.layers, (std::vector{LayerKind::kLinearAttention, LayerKind::kFullAttention, LayerKind::kLinearAttention}));
-  EXPECT_EQ(config.num_layers_of(LayerKind::kLinearAttention), 2);
+  const LayerPlan delta{Mixer::kGatedDelta, Ffn::kMixtureOfExperts}, attention{Mixer::kAttention, Ffn::kMixtureOfExperts};
+  EXPECT_EQ(config.layers, (std::vector{delta, attention, delta}));
+  EXPECT_EQ(config.num_layers_of(Mixer::kGatedDelta), 2);
+  EXPECT_TRUE(config.norm.is_offset);
+  EXPECT_TRUE(config.attention.has_gate);
   EXPECT_EQ(config.attention.num_heads, 4);
   EXPECT_EQ(config.attention.num_kv_heads, 2);
   EXPECT_EQ(config.attention.head_dim, 40);
   EXPECT_EQ(config.attention.rotary_dim, 10);
   EXPECT_EQ(config.attention.rope_theta, 1e7);
   EXPECT_EQ(config.attention.mrope_section, (std::array<int64_t, 3>{3, 1, 1}));
-  EXPECT_EQ(config.deltanet.num_k_heads, 2);
-  EXPECT_EQ(config.deltanet.num_v_heads, 4);
-  EXPECT_EQ(config.deltanet.conv_channels(), 2 * 40 + 112);
-  EXPECT_EQ(config.deltanet.conv_kernel, 4);
+  EXPECT_EQ(config.gated_delta.num_k_heads, 2);
+  EXPECT_EQ(config.gated_delta.num_v_heads, 4);
+  EXPECT_EQ(config.gated_delta.conv_channels(), 2 * 40 + 112);
+  EXPECT_EQ(config.gated_delta.conv_kernel, 4);
   EXPECT_EQ(config.moe.num_experts, 11);
   EXPECT_EQ(config.moe.top_k, 3);
   EXPECT_EQ(config.moe.intermediate_dim, 24);
@@ -98,7 +101,7 @@ TEST_F(ConfigTest, FlatLayoutOfATextCheckpoint) {
   EXPECT_EQ(config.hidden_dim, 72);
   EXPECT_EQ(config.dtype, DType::kF32);
   EXPECT_TRUE(config.tie_word_embeddings);
-  EXPECT_EQ(config.architecture, "");
+  EXPECT_EQ(config.class_name, "");
   EXPECT_EQ(config.generation.stop_token_ids, std::vector<TokenId>{1}) << "from config.json, without generation_config.json";
 }
 
@@ -116,11 +119,11 @@ TEST_F(ConfigTest, DefaultsOfAbsentKeys) {
   model_.config["torch_dtype"] = "float32";
   const ModelConfig config = load();
   for (int64_t i = 0; i < 9; ++i) {
-    EXPECT_EQ(config.layers[static_cast<std::size_t>(i)] == LayerKind::kFullAttention, i % 3 == 2) << "layer " << i;
+    EXPECT_EQ(config.layers[static_cast<std::size_t>(i)].mixer == Mixer::kAttention, i % 3 == 2) << "layer " << i;
   }
   EXPECT_EQ(config.max_context, 32768);
-  EXPECT_FLOAT_EQ(config.rms_norm_eps, 1e-6F);
-  EXPECT_EQ(config.deltanet.conv_kernel, 4);
+  EXPECT_FLOAT_EQ(config.norm.eps, 1e-6F);
+  EXPECT_EQ(config.gated_delta.conv_kernel, 4);
   EXPECT_EQ(config.attention.num_kv_heads, 4);
   EXPECT_EQ(config.attention.mrope_section, (std::array<int64_t, 3>{0, 0, 0}));
   EXPECT_EQ(config.dtype, DType::kF32);

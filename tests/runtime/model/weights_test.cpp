@@ -7,7 +7,7 @@
 #include <limits>
 #include <optional>
 
-#include "runtime/model/qwen3_5_weights.h"
+#include "runtime/model/weights_loader.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/tiny_model.h"
@@ -111,6 +111,12 @@ std::vector<float> rounded(std::vector<float> values) {
   return values;
 }
 
+/// What norms are multiplied with, of what is stored.
+std::vector<float> factors(std::vector<float> values) {
+  for (float& value : values) value = 1.0F + value;
+  return values;
+}
+
 void expect_refused(const TinyModel& model, const std::vector<std::string>& parts, bool check_finite = false) {
   Loaded loaded(model, {.dtype = DType::kBF16, .check_finite = check_finite, .progress = {}});
   expect_error([&] { loaded.trunk(); }, ErrorCode::kInvalidArgument, parts);
@@ -121,11 +127,11 @@ TEST(Weights, EveryTensorGoesToItsField) {
   Loaded loaded(model);
   const TrunkWeights trunk = loaded.trunk();
   EXPECT_EQ(loaded.values(trunk.lm_head), all_stored(model, "lm_head.weight"));
-  EXPECT_EQ(trunk.norm, all_stored(model, "model.language_model.norm.weight"));
+  EXPECT_EQ(trunk.norm, factors(all_stored(model, "model.language_model.norm.weight")));
   ASSERT_EQ(trunk.layers.size(), 3U);
-  EXPECT_EQ(trunk.layers[2].input_norm, all_stored(model, kLayers + "2.input_layernorm.weight"));
-  EXPECT_EQ(trunk.layers[2].post_attention_norm, all_stored(model, kLayers + "2.post_attention_layernorm.weight"));
-  const auto& deltanet = std::get<DeltaNetWeights>(trunk.layers[2].mixer);
+  EXPECT_EQ(trunk.layers[2].mixer_norm, factors(all_stored(model, kLayers + "2.input_layernorm.weight")));
+  EXPECT_EQ(trunk.layers[2].ffn_norm, factors(all_stored(model, kLayers + "2.post_attention_layernorm.weight")));
+  const auto& deltanet = std::get<GatedDeltaWeights>(trunk.layers[2].mixer);
   const std::string linear = kLayers + "2.linear_attn.";
   EXPECT_EQ(loaded.values(deltanet.in_proj_qkv), all_stored(model, linear + "in_proj_qkv.weight"));
   EXPECT_EQ(loaded.values(deltanet.in_proj_z), all_stored(model, linear + "in_proj_z.weight"));
@@ -142,9 +148,9 @@ TEST(Weights, EveryTensorGoesToItsField) {
   EXPECT_EQ(loaded.values(attention.k_proj), all_stored(model, self + "k_proj.weight"));
   EXPECT_EQ(loaded.values(attention.v_proj), all_stored(model, self + "v_proj.weight"));
   EXPECT_EQ(loaded.values(attention.o_proj), all_stored(model, self + "o_proj.weight"));
-  EXPECT_EQ(attention.q_norm, all_stored(model, self + "q_norm.weight"));
-  EXPECT_EQ(attention.k_norm, all_stored(model, self + "k_norm.weight"));
-  const MoeWeights& moe = trunk.layers[1].moe;
+  EXPECT_EQ(attention.q_norm, factors(all_stored(model, self + "q_norm.weight")));
+  EXPECT_EQ(attention.k_norm, factors(all_stored(model, self + "k_norm.weight")));
+  const auto& moe = std::get<MoeWeights>(trunk.layers[1].ffn);
   const std::string mlp = kLayers + "1.mlp.";
   std::vector<float> gate_up = all_stored(model, mlp + "shared_expert.gate_proj.weight");
   const std::vector<float> up = all_stored(model, mlp + "shared_expert.up_proj.weight");
@@ -181,7 +187,7 @@ TEST(Weights, Float32IsRoundedOnceForABfloat16RunAndVectorsAreKept) {
   Loaded loaded(model, {.dtype = DType::kBF16});
   const TrunkWeights trunk = loaded.trunk();
   const ExpertBank bank = loaded.experts();
-  const auto& deltanet = std::get<DeltaNetWeights>(trunk.layers[0].mixer);
+  const auto& deltanet = std::get<GatedDeltaWeights>(trunk.layers[0].mixer);
   const std::string linear = kLayers + "0.linear_attn.";
   EXPECT_EQ(deltanet.in_proj_qkv->type(), plain_weights(DType::kBF16));
   EXPECT_EQ(loaded.values(deltanet.in_proj_qkv), rounded(all_stored(model, linear + "in_proj_qkv.weight")));
@@ -194,9 +200,9 @@ TEST(Weights, Float32IsRoundedOnceForABfloat16RunAndVectorsAreKept) {
   EXPECT_EQ(deltanet.dt_bias, all_stored(model, linear + "dt_bias"));
   EXPECT_EQ(deltanet.norm, all_stored(model, linear + "norm.weight"));
   EXPECT_EQ(deltanet.norm_dtype, DType::kF32);
-  EXPECT_EQ(trunk.layers[0].input_norm, all_stored(model, kLayers + "0.input_layernorm.weight"));
+  EXPECT_EQ(trunk.layers[0].mixer_norm, factors(all_stored(model, kLayers + "0.input_layernorm.weight")));
   EXPECT_NE(rounded(deltanet.a_log), deltanet.a_log) << "the test needs values that bf16 cannot hold";
-  EXPECT_EQ(std::get<DeltaNetWeights>(Loaded(TinyModel()).trunk().layers[0].mixer).norm_dtype, DType::kBF16);
+  EXPECT_EQ(std::get<GatedDeltaWeights>(Loaded(TinyModel()).trunk().layers[0].mixer).norm_dtype, DType::kBF16);
 }
 
 TEST(Weights, Bfloat16IsWidenedForAFloat32Run) {

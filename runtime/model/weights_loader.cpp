@@ -1,4 +1,4 @@
-#include "runtime/model/qwen3_5_weights.h"
+#include "runtime/model/weights_loader.h"
 
 #include <algorithm>
 #include <atomic>
@@ -7,10 +7,7 @@
 
 #include "runtime/base/available_memory.h"
 #include "runtime/base/error.h"
-#include "runtime/checkpoint/tensor_reader.h"
-
-// Names and shapes: Qwen3.5-MoE checkpoints as released (experts packed per layer) and as transformers 5.17 saves them (one
-// tensor per expert and projection).
+#include "runtime/model/architectures/architecture.h"
 
 namespace ferry {
 namespace {
@@ -42,11 +39,9 @@ std::string text_prefix(const TensorReader& reader) {
   throw_invalid("checkpoint: tensor model.language_model.embed_tokens.weight (or model.embed_tokens.weight) is missing");
 }
 
-std::string experts_prefix(const std::string& prefix, int64_t layer) {
-  return prefix + "layers." + std::to_string(layer) + ".mlp.experts.";
-}
+std::string layer_prefix(const std::string& prefix, int64_t layer) { return prefix + "layers." + std::to_string(layer) + "."; }
 
-/// The matrices of every expert of a layer, whichever way they are stored.
+/// The matrices of every expert of a layer, whichever way they are stored; none of a dense layer.
 struct StoredExperts {
   std::vector<StoredMatrix> gate_up;  // [num_experts] of [2 * intermediate_dim, hidden_dim]
   std::vector<StoredMatrix> down;     // [num_experts] of [hidden_dim, intermediate_dim]
@@ -54,16 +49,19 @@ struct StoredExperts {
 
 StoredExperts find_experts(TensorReader& reader, const ModelConfig& config, const Quantization& quantization,
                            const std::string& prefix, int64_t layer) {
+  StoredExperts found;
+  if (config.layers[static_cast<std::size_t>(layer)].ffn != Ffn::kMixtureOfExperts) return found;
   const int64_t num_experts = config.moe.num_experts, hidden = config.hidden_dim, inter = config.moe.intermediate_dim;
-  const std::string experts = experts_prefix(prefix, layer);
+  const TensorNames::Moe& names = config.architecture->names.moe;
+  const std::string experts = layer_prefix(prefix, layer) + names.experts;
   const bool in_panels = quantization.experts && reader.in_panels();
-  const bool in_one = !in_panels && (reader.has(experts + "gate_up_proj") || !reader.has(experts + "0.gate_proj.weight"));
+  const bool in_one =
+      !in_panels && (reader.has(experts + names.packed_gate_up) || !reader.has(experts + "0." + names.expert.gate + ".weight"));
   StoredRows all_gate_up, all_down;
   if (in_one) {
-    all_gate_up = reader.find(experts + "gate_up_proj", {num_experts, 2 * inter, hidden});
-    all_down = reader.find(experts + "down_proj", {num_experts, hidden, inter});
+    all_gate_up = reader.find(experts + names.packed_gate_up, {num_experts, 2 * inter, hidden});
+    all_down = reader.find(experts + names.packed_down, {num_experts, hidden, inter});
   }
-  StoredExperts found;
   for (int64_t e = 0; e < num_experts; ++e) {
     const std::string name = experts + std::to_string(e) + ".", gate_up = name + "gate_up_proj", down = name + "down_proj";
     if (in_one) {
@@ -72,12 +70,21 @@ StoredExperts find_experts(TensorReader& reader, const ModelConfig& config, cons
       found.down.push_back(reader.find_matrix(down, {{all_down.tensor, e * hidden, hidden, inter}}, quantization.experts));
     } else {
       found.gate_up.push_back(reader.find_matrix(gate_up, 2 * inter, hidden,
-                                                 {name + "gate_proj.weight", name + "up_proj.weight"}, quantization.experts,
-                                                 WeightUse::kGated));
-      found.down.push_back(reader.find_matrix(down, hidden, inter, {name + "down_proj.weight"}, quantization.experts));
+                                                 {name + names.expert.gate + ".weight", name + names.expert.up + ".weight"},
+                                                 quantization.experts, WeightUse::kGated));
+      found.down.push_back(
+          reader.find_matrix(down, hidden, inter, {name + names.expert.down + ".weight"}, quantization.experts));
     }
   }
   return found;
+}
+
+/// Rows [first, first + count) of each of `num_heads` equal pieces of a stored matrix, one after another.
+std::vector<StoredRows> rows_of_heads(const StoredRows& merged, int64_t num_heads, int64_t first, int64_t count) {
+  const int64_t per_head = merged.rows / num_heads;
+  std::vector<StoredRows> pieces;
+  for (int64_t h = 0; h < num_heads; ++h) pieces.push_back({merged.tensor, h * per_head + first, count, merged.cols});
+  return pieces;
 }
 
 /// Collects the small vectors at once and the matrices as jobs.
@@ -85,16 +92,21 @@ class TrunkLoader {
  public:
   TrunkLoader(TensorReader& reader, const ModelConfig& config, const Quantization& quantization, std::string prefix,
               std::vector<PackJob>& jobs)
-      : reader_(reader), config_(config), quantization_(quantization), prefix_(std::move(prefix)), jobs_(jobs) {}
+      : reader_(reader),
+        config_(config),
+        names_(config.architecture->names),
+        quantization_(quantization),
+        prefix_(std::move(prefix)),
+        jobs_(jobs) {}
 
   /// All but the values of the embedding, whose place is returned.
   StoredRows load(TrunkWeights& trunk) {
     const StoredRows embedding = reader_.find(prefix_ + "embed_tokens.weight", {config_.vocab_size, config_.hidden_dim});
-    trunk.norm = vector(prefix_ + "norm.weight", {config_.hidden_dim});
+    trunk.norm = norm(prefix_ + names_.final_norm, config_.hidden_dim);
     load_head(trunk, embedding);
     trunk.layers.resize(config_.layers.size());
     for (std::size_t i = 0; i < config_.layers.size(); ++i)
-      load_layer(trunk.layers[i], config_.layers[i], prefix_ + "layers." + std::to_string(i) + ".");
+      load_layer(trunk.layers[i], config_.layers[i], layer_prefix(prefix_, static_cast<int64_t>(i)));
     return embedding;
   }
 
@@ -109,65 +121,134 @@ class TrunkLoader {
       throw_invalid("checkpoint: tensor lm_head.weight is missing and config.json does not tie the embeddings");
     }
   }
-  void load_layer(LayerWeights& layer, LayerKind kind, const std::string& name) {
-    layer.input_norm = vector(name + "input_layernorm.weight", {config_.hidden_dim});
-    layer.post_attention_norm = vector(name + "post_attention_layernorm.weight", {config_.hidden_dim});
-    if (kind == LayerKind::kLinearAttention) {
-      load_deltanet(layer.mixer.emplace<DeltaNetWeights>(), name + "linear_attn.");
-    } else {
-      load_attention(layer.mixer.emplace<AttentionWeights>(), name + "self_attn.");
+
+  void load_layer(LayerWeights& layer, const LayerPlan& plan, const std::string& at) {
+    layer.mixer_norm = norm(at + names_.mixer_norm, config_.hidden_dim);
+    layer.ffn_norm = norm(at + names_.ffn_norm, config_.hidden_dim);
+    switch (plan.mixer) {
+      case Mixer::kGatedDelta: load_gated_delta(layer.mixer.emplace<GatedDeltaWeights>(), at); break;
+      case Mixer::kAttention: load_attention(layer.mixer.emplace<AttentionWeights>(), at); break;
+      case Mixer::kShortConv: load_short_conv(layer.mixer.emplace<ShortConvWeights>(), at); break;
     }
-    load_moe(layer.moe, name + "mlp.");
+    if (plan.ffn == Ffn::kMixtureOfExperts) {
+      load_moe(layer.ffn.emplace<MoeWeights>(), at);
+    } else {
+      DenseWeights& w = layer.ffn.emplace<DenseWeights>();
+      gated_pair(w.gate_up, w.down, at, names_.dense, config_.dense.intermediate_dim);
+    }
   }
 
-  void load_deltanet(DeltaNetWeights& w, const std::string& name) {
-    const DeltaNetConfig& d = config_.deltanet;
-    matrix(w.in_proj_qkv, name + "in_proj_qkv", d.conv_channels(), config_.hidden_dim, quantization_.mixers);
-    matrix(w.in_proj_z, name + "in_proj_z", d.value_dim(), config_.hidden_dim, quantization_.mixers);
-    matrix(w.in_proj_b, name + "in_proj_b", d.num_v_heads, config_.hidden_dim);
-    matrix(w.in_proj_a, name + "in_proj_a", d.num_v_heads, config_.hidden_dim);
-    w.conv1d = vector(name + "conv1d.weight", {d.conv_channels(), 1, d.conv_kernel});
-    w.a_log = vector(name + "A_log", {d.num_v_heads});
-    w.dt_bias = vector(name + "dt_bias", {d.num_v_heads});
-    const StoredRows norm = reader_.find(name + "norm.weight", {d.v_dim});
+  void load_gated_delta(GatedDeltaWeights& w, const std::string& at) {
+    const GatedDeltaPlan& d = config_.gated_delta;
+    const TensorNames::GatedDelta& n = names_.gated_delta;
+    if (n.merged_qkvz != nullptr) {
+      load_merged(w, at);
+    } else {
+      matrix(w.in_proj_qkv, at + n.in_proj_qkv, d.conv_channels(), config_.hidden_dim, quantization_.mixers);
+      matrix(w.in_proj_z, at + n.in_proj_z, d.value_dim(), config_.hidden_dim, quantization_.mixers);
+      matrix(w.in_proj_b, at + n.in_proj_b, d.num_v_heads, config_.hidden_dim);
+      matrix(w.in_proj_a, at + n.in_proj_a, d.num_v_heads, config_.hidden_dim);
+    }
+    w.conv1d = vector(at + n.conv1d + ".weight", {d.conv_channels(), 1, d.conv_kernel});
+    w.a_log = vector(at + n.a_log, {d.num_v_heads});
+    w.dt_bias = vector(at + n.dt_bias, {d.num_v_heads});
+    const StoredRows norm = reader_.find(at + n.norm + ".weight", {d.v_dim});
     w.norm = reader_.read_vector(norm);
     w.norm_dtype = TensorReader::stored_dtype(norm);
-    matrix(w.out_proj, name + "out_proj", config_.hidden_dim, d.value_dim(), quantization_.mixers);
+    matrix(w.out_proj, at + n.out_proj, config_.hidden_dim, d.value_dim(), quantization_.mixers);
   }
 
-  void load_attention(AttentionWeights& w, const std::string& name) {
-    const AttentionConfig& a = config_.attention;
-    matrix(w.q_proj, name + "q_proj", 2 * a.num_heads * a.head_dim, config_.hidden_dim, quantization_.mixers);
-    matrix(w.k_proj, name + "k_proj", a.num_kv_heads * a.head_dim, config_.hidden_dim, quantization_.mixers);
-    matrix(w.v_proj, name + "v_proj", a.num_kv_heads * a.head_dim, config_.hidden_dim, quantization_.mixers);
-    w.q_norm = vector(name + "q_norm.weight", {a.head_dim});
-    w.k_norm = vector(name + "k_norm.weight", {a.head_dim});
-    matrix(w.o_proj, name + "o_proj", config_.hidden_dim, a.num_heads * a.head_dim, quantization_.mixers);
+  /// Projections whose rows lie by key head: of each q, k, v and z in one tensor, b and a in another.
+  void load_merged(GatedDeltaWeights& w, const std::string& at) {
+    const GatedDeltaPlan& d = config_.gated_delta;
+    const TensorNames::GatedDelta& n = names_.gated_delta;
+    const int64_t group = d.num_v_heads / d.num_k_heads, values = group * d.v_dim;  // of a key head
+    const bool in_panels = quantization_.mixers && reader_.in_panels();
+    if (in_panels) {
+      matrix(w.in_proj_qkv, at + n.in_proj_qkv, d.conv_channels(), config_.hidden_dim, quantization_.mixers);
+      matrix(w.in_proj_z, at + n.in_proj_z, d.value_dim(), config_.hidden_dim, quantization_.mixers);
+    } else {
+      const StoredRows qkvz =
+          reader_.find(at + n.merged_qkvz + ".weight", {d.conv_channels() + d.value_dim(), config_.hidden_dim});
+      std::vector<StoredRows> qkv = rows_of_heads(qkvz, d.num_k_heads, 0, d.k_dim);
+      for (const StoredRows& k : rows_of_heads(qkvz, d.num_k_heads, d.k_dim, d.k_dim)) qkv.push_back(k);
+      for (const StoredRows& v : rows_of_heads(qkvz, d.num_k_heads, 2 * d.k_dim, values)) qkv.push_back(v);
+      rows(w.in_proj_qkv, at + n.in_proj_qkv, std::move(qkv), quantization_.mixers);
+      rows(w.in_proj_z, at + n.in_proj_z, rows_of_heads(qkvz, d.num_k_heads, 2 * d.k_dim + values, values),
+           quantization_.mixers);
+    }
+    const StoredRows ba = reader_.find(at + n.merged_ba + ".weight", {2 * d.num_v_heads, config_.hidden_dim});
+    rows(w.in_proj_b, at + n.in_proj_b, rows_of_heads(ba, d.num_k_heads, 0, group));
+    rows(w.in_proj_a, at + n.in_proj_a, rows_of_heads(ba, d.num_k_heads, group, group));
   }
 
-  void load_moe(MoeWeights& w, const std::string& name) {
-    const int64_t shared = config_.moe.shared_intermediate_dim;
-    matrix(w.router, name + "gate", config_.moe.num_experts, config_.hidden_dim);
-    jobs_.push_back({reader_.find_matrix(name + "shared_expert.gate_up_proj", 2 * shared, config_.hidden_dim,
-                                         {name + "shared_expert.gate_proj.weight", name + "shared_expert.up_proj.weight"},
+  void load_attention(AttentionWeights& w, const std::string& at) {
+    const AttentionPlan& a = config_.attention;
+    const TensorNames::Attention& n = names_.attention;
+    matrix(w.q_proj, at + n.q_proj, a.q_proj_dim(), config_.hidden_dim, quantization_.mixers);
+    matrix(w.k_proj, at + n.k_proj, a.key_dim(), config_.hidden_dim, quantization_.mixers);
+    matrix(w.v_proj, at + n.v_proj, a.key_dim(), config_.hidden_dim, quantization_.mixers);
+    w.q_norm = norm(at + n.q_norm, a.head_dim);
+    w.k_norm = norm(at + n.k_norm, a.head_dim);
+    matrix(w.o_proj, at + n.o_proj, config_.hidden_dim, a.query_dim(), quantization_.mixers);
+  }
+
+  void load_short_conv(ShortConvWeights& w, const std::string& at) {
+    const ShortConvPlan& c = config_.short_conv;
+    const TensorNames::ShortConv& n = names_.short_conv;
+    matrix(w.in_proj, at + n.in_proj, 3 * c.channels, config_.hidden_dim, quantization_.mixers);
+    w.conv1d = vector(at + n.conv + ".weight", {c.channels, 1, c.conv_kernel});
+    matrix(w.out_proj, at + n.out_proj, config_.hidden_dim, c.channels, quantization_.mixers);
+  }
+
+  void load_moe(MoeWeights& w, const std::string& at) {
+    const MoePlan& m = config_.moe;
+    const TensorNames::Moe& n = names_.moe;
+    matrix(w.router, at + n.router, m.num_experts, config_.hidden_dim);
+    if (m.router.has_bias) w.bias = vector(at + n.bias, {m.num_experts});
+    if (m.shared_intermediate_dim == 0) return;
+    gated_pair(w.shared_gate_up, w.shared_down, at, n.shared, m.shared_intermediate_dim);
+    matrix(w.shared_expert_gate, at + n.shared_gate, 1, config_.hidden_dim);
+  }
+
+  /// A dense network that every token passes. Its stacked matrix is called like the gate's, with "gate_up_proj" at the end.
+  void gated_pair(PackedPtr& gate_up, PackedPtr& down, const std::string& at, const TensorNames::Ffn& n, int64_t width) {
+    const std::string gate = at + n.gate;
+    const std::string stacked = gate.substr(0, gate.rfind('.') + 1) + "gate_up_proj";
+    jobs_.push_back({reader_.find_matrix(stacked, 2 * width, config_.hidden_dim, {gate + ".weight", at + n.up + ".weight"},
                                          quantization_.shared, WeightUse::kGated),
-                     &w.shared_gate_up});
-    matrix(w.shared_down, name + "shared_expert.down_proj", config_.hidden_dim, shared, quantization_.shared);
-    matrix(w.shared_expert_gate, name + "shared_expert_gate", 1, config_.hidden_dim);
+                     &gate_up});
+    matrix(down, at + n.down, config_.hidden_dim, width, quantization_.shared);
   }
 
   std::vector<float> vector(const std::string& name, const std::vector<int64_t>& shape) {
     return reader_.read_vector(reader_.find(name, shape));
   }
 
+  /// As factors.
+  std::vector<float> norm(const std::string& name, int64_t width) {
+    std::vector<float> weight = vector(name + ".weight", {width});
+    if (config_.norm.is_offset) {
+      for (float& w : weight) w = 1.0F + w;
+    }
+    return weight;
+  }
+
   /// Queues the matrix `name` [rows, cols], stored as name.weight or in panels.
-  void matrix(PackedPtr& target, const std::string& name, int64_t rows, int64_t cols,
+  void matrix(PackedPtr& target, const std::string& name, int64_t num_rows, int64_t cols,
               const std::optional<WeightType>& quantized = std::nullopt) {
-    jobs_.push_back({reader_.find_matrix(name, rows, cols, {name + ".weight"}, quantized), &target});
+    jobs_.push_back({reader_.find_matrix(name, num_rows, cols, {name + ".weight"}, quantized), &target});
+  }
+
+  /// Queues the matrix `name` that stored rows make together.
+  void rows(PackedPtr& target, const std::string& name, std::vector<StoredRows> pieces,
+            const std::optional<WeightType>& quantized = std::nullopt) {
+    jobs_.push_back({reader_.find_matrix(name, std::move(pieces), quantized), &target});
   }
 
   TensorReader& reader_;
   const ModelConfig& config_;
+  const TensorNames& names_;
   const Quantization& quantization_;
   std::string prefix_;
   std::vector<PackJob>& jobs_;
@@ -226,23 +307,27 @@ ExpertBank load_experts(const Checkpoint& checkpoint, const ModelConfig& config,
 
   const std::span<const PhysicalExpertId> local = map.experts_of(rank_idx);
   const auto num_local = static_cast<int64_t>(local.size());
-  const StoredExperts& first = layers.front();  // all experts are of one shape
-  const int64_t expert_bytes =
-      first.gate_up.front().packed_bytes(options.dtype) + first.down.front().packed_bytes(options.dtype);
-  require_memory(
-      config.num_layers() * num_local * expert_bytes,
-      "this rank's " + std::to_string(num_local) + " of " + std::to_string(config.moe.num_experts) + " experts per layer");
+  std::vector<int64_t> sparse;  // layers that have experts
+  int64_t bytes = 0;            // of this rank's
+  for (int64_t layer = 0; layer < config.num_layers(); ++layer) {
+    const StoredExperts& stored = layers[static_cast<std::size_t>(layer)];
+    if (stored.down.empty()) continue;
+    sparse.push_back(layer);  // all experts of a layer are of one shape
+    bytes += num_local * (stored.gate_up.front().packed_bytes(options.dtype) + stored.down.front().packed_bytes(options.dtype));
+  }
+  require_memory(bytes, "this rank's " + std::to_string(num_local) + " of " + std::to_string(config.moe.num_experts) +
+                            " experts per layer");
   ExpertBank bank(config.num_layers(), num_local, {config.hidden_dim, config.moe.intermediate_dim},
                   quantization.experts.value_or(plain_weights(options.dtype)));
   const auto pack = [&](int64_t i) {
-    const int64_t layer = i / num_local, expert = i % num_local;
+    const int64_t layer = sparse[static_cast<std::size_t>(i / num_local)], expert = i % num_local;
     const auto logical = static_cast<std::size_t>(map.logical_of(local[static_cast<std::size_t>(expert)]).value);
     const StoredMatrix& gate_up = layers[static_cast<std::size_t>(layer)].gate_up[logical];
     const StoredMatrix& down = layers[static_cast<std::size_t>(layer)].down[logical];
     bank.set(layer, expert, reader.pack(matmul, gate_up), reader.pack(matmul, down));
     return gate_up.stored_bytes() + down.stored_bytes();
   };
-  run_jobs(pool, config.num_layers() * num_local, pack, options);
+  run_jobs(pool, std::ssize(sparse) * num_local, pack, options);
   return bank;
 }
 

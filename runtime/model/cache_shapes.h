@@ -1,0 +1,17 @@
+#pragma once
+
+#include "runtime/model/config.h"
+#include "runtime/state/kv_cache.h"
+#include "runtime/state/recurrent_state.h"
+
+// What a model's layers must remember of a sequence: all but the numbers of blocks and slots, which are the caller's.
+
+namespace ferry {
+
+/// Keys and values of the attention layers. `dtype` is the run's.
+KvCacheOptions kv_cache_shape(const ModelConfig& config, DType dtype, int64_t block_tokens);
+
+/// Histories of convolutions, and the delta rule's matrices where there are gated delta layers.
+RecurrentStateOptions recurrent_state_shape(const ModelConfig& config, DType dtype);
+
+}  // namespace ferry

@@ -1,0 +1,19 @@
+#include "runtime/model/ffn/dense.h"
+
+namespace ferry {
+
+DenseFfn::DenseFfn(const ModelConfig& config, const BlockLimits& limits)
+    : is_quantized_(limits.quantization.shared.has_value()),
+      activated_(limits.dtype, limits.max_tokens, config.dense.intermediate_dim) {
+  if (is_quantized_) codes_ = CodeBuffer(limits.max_tokens, config.dense.intermediate_dim);
+}
+
+void DenseFfn::run(const BlockStep& step, const DenseWeights& w, MatrixView out) {
+  const Products& products = step.products;
+  const MatrixView activated = rows_of(activated_, step.batch);
+  products.linear(Zone::kDenseGateUp, products.activations(step.normed, step.normed_codes, step.batch, is_quantized_),
+                  *w.gate_up, activated);
+  products.linear(Zone::kDenseDown, products.activations(activated, codes_, step.batch, is_quantized_), *w.down, out);
+}
+
+}  // namespace ferry

@@ -1,0 +1,22 @@
+#pragma once
+
+#include "runtime/model/block_step.h"
+#include "runtime/model/weights.h"
+
+namespace ferry {
+
+/// A feed-forward network that every token passes: down(silu(gate(x)) * up(x)). One thread at a time; run() allocates nothing.
+class DenseFfn {
+ public:
+  DenseFfn(const ModelConfig& config, const BlockLimits& limits);
+
+  /// out [batch's rows, hidden_dim]
+  void run(const BlockStep& step, const DenseWeights& w, MatrixView out);
+
+ private:
+  bool is_quantized_;
+  Matrix activated_;  // [T, intermediate_dim]
+  CodeBuffer codes_;
+};
+
+}  // namespace ferry

@@ -1,0 +1,71 @@
+#include "runtime/model/ffn/mixture_of_experts.h"
+
+#include <utility>
+
+namespace ferry {
+
+MixtureOfExperts::MixtureOfExperts(const ModelConfig& config, const BlockLimits& limits)
+    : plan_(config.moe), is_shared_quantized_(limits.quantization.shared.has_value()) {
+  const int64_t t = limits.max_tokens, shared = plan_.shared_intermediate_dim;
+  router_logits_ = Matrix(limits.dtype, t, plan_.num_experts);
+  topk_idx_.resize(static_cast<std::size_t>(t * plan_.top_k));
+  topk_weights_.resize(static_cast<std::size_t>(t * plan_.top_k));
+  if (shared == 0) return;
+  shared_activated_ = Matrix(limits.dtype, t, shared);
+  shared_out_ = Matrix(limits.dtype, t, config.hidden_dim);
+  shared_gate_ = Matrix(limits.dtype, t, 1);
+  if (is_shared_quantized_) shared_codes_ = CodeBuffer(t, shared);
+}
+
+DispatchHandle MixtureOfExperts::begin(const BlockStep& step, const MoeWeights& w, int64_t layer_idx,
+                                       TokenDispatcher& dispatcher) {
+  const MicroBatch& batch = step.batch;
+  const Products& products = step.products;
+  const bool sends_codes = dispatcher.row_dtype() == DType::kI8, needs_codes = w.shared_down != nullptr && is_shared_quantized_;
+  const Activations x = products.activations(step.normed, step.normed_codes, batch, sends_codes || needs_codes);
+  products.linear(Zone::kRouter, x, *w.router, rows_of(router_logits_, batch));
+  const auto first = static_cast<std::size_t>(batch.first_row * plan_.top_k),
+             count = static_cast<std::size_t>(batch.num_tokens * plan_.top_k);
+  const std::span<int32_t> topk_idx = std::span(topk_idx_).subspan(first, count);
+  const std::span<float> topk_weights = std::span(topk_weights_).subspan(first, count);
+  router_topk(products.context(), {.logits = rows_of(router_logits_, batch),
+                                   .top_k = plan_.top_k,
+                                   .is_sigmoid = plan_.router.score == RouterScore::kSigmoid,
+                                   .bias = w.bias.empty() ? nullptr : w.bias.data(),
+                                   .is_normalised = plan_.router.is_normalised,
+                                   .sum_eps = plan_.router.sum_eps,
+                                   .scale = plan_.router.scale,
+                                   .topk_idx = topk_idx.data(),
+                                   .topk_weights = topk_weights.data()});
+  if (step.tap != nullptr) step.tap->routing(layer_idx, topk_idx, topk_weights);
+
+  DispatchHandle routed = dispatcher.dispatch({.layer = layer_idx,
+                                               .tokens = sends_codes ? x.codes : MatmulRows{x.values},
+                                               .topk_idx = topk_idx,
+                                               .topk_weights = topk_weights,
+                                               .top_k = plan_.top_k,
+                                               .micro_batch = static_cast<uint8_t>(batch.first_row == 0 ? 0 : 1)});
+  if (w.shared_down != nullptr) run_shared(step, w, x);
+  return routed;
+}
+
+void MixtureOfExperts::run_shared(const BlockStep& step, const MoeWeights& w, const Activations& x) {
+  const MicroBatch& batch = step.batch;
+  const Products& products = step.products;
+  const MatrixView activated = rows_of(shared_activated_, batch);
+  products.linear(Zone::kSharedGateUp, x, *w.shared_gate_up, activated);
+  products.linear(Zone::kSharedDown, products.activations(activated, shared_codes_, batch, is_shared_quantized_),
+                  *w.shared_down, rows_of(shared_out_, batch));
+  products.linear(Zone::kSharedGate, x, *w.shared_expert_gate, rows_of(shared_gate_, batch));
+}
+
+void MixtureOfExperts::finish(const BlockStep& step, const MoeWeights& w, DispatchHandle routed, TokenDispatcher& dispatcher,
+                              MatrixView out) {
+  dispatcher.combine(std::move(routed), out);
+  if (w.shared_down == nullptr) return;
+  shared_expert_merge(
+      step.products.context(),
+      {.routed = out, .shared = rows_of(shared_out_, step.batch), .gate = rows_of(shared_gate_, step.batch), .out = out});
+}
+
+}  // namespace ferry

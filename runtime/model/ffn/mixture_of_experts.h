@@ -1,0 +1,35 @@
+#pragma once
+
+#include <vector>
+
+#include "moe/token_dispatcher.h"
+#include "runtime/model/block_step.h"
+#include "runtime/model/weights.h"
+
+namespace ferry {
+
+/// A mixture of experts: router, routed experts behind a TokenDispatcher, wherever they live, and a shared expert that works
+/// meanwhile, where the model has one. One thread at a time; allocates nothing after construction.
+class MixtureOfExperts {
+ public:
+  MixtureOfExperts(const ModelConfig& config, const BlockLimits& limits);
+
+  /// Router; the rows leave for their experts; the shared expert. `layer_idx` is the model's.
+  DispatchHandle begin(const BlockStep& step, const MoeWeights& w, int64_t layer_idx, TokenDispatcher& dispatcher);
+  /// out [batch's rows, hidden_dim] = routed experts + gated shared expert
+  void finish(const BlockStep& step, const MoeWeights& w, DispatchHandle routed, TokenDispatcher& dispatcher, MatrixView out);
+
+ private:
+  void run_shared(const BlockStep& step, const MoeWeights& w, const Activations& x);
+
+  const MoePlan& plan_;
+  bool is_shared_quantized_;
+  Matrix router_logits_;                  // [T, num_experts]
+  std::vector<int32_t> topk_idx_;         // [T, top_k]
+  std::vector<float> topk_weights_;       // [T, top_k]
+  Matrix shared_activated_, shared_out_;  // [T, shared], [T, hidden_dim]; empty without a shared expert
+  Matrix shared_gate_;                    // [T, 1]
+  CodeBuffer shared_codes_;
+};
+
+}  // namespace ferry

@@ -1,0 +1,100 @@
+#include "runtime/model/mixers/attention.h"
+
+#include <cmath>
+
+#include "profiler/span.h"
+
+namespace ferry {
+
+AttentionMixer::AttentionMixer(const ModelConfig& config, const BlockLimits& limits)
+    : plan_(config.attention), norm_(config.norm), dtype_(limits.dtype), is_quantized_(limits.quantization.mixers.has_value()) {
+  const int64_t t = limits.max_tokens;
+  if (plan_.has_gate) q_and_gate_ = Matrix(dtype_, t, plan_.q_proj_dim());
+  q_ = Matrix(dtype_, t, plan_.query_dim());
+  attention_out_ = Matrix(dtype_, t, plan_.query_dim());
+  k_ = Matrix(dtype_, t, plan_.key_dim());
+  v_ = Matrix(dtype_, t, plan_.key_dim());
+  cos_ = Matrix(DType::kF32, t, plan_.rotary_dim / 2);
+  sin_ = Matrix(DType::kF32, t, plan_.rotary_dim / 2);
+  if (is_quantized_) out_codes_ = CodeBuffer(t, plan_.query_dim());
+}
+
+/// cos and sin of position x theta^(-2j / rotary_dim), in fp32, rounded to the run's dtype. Interleaved M-RoPE: frequency j
+/// reads the height if j mod 3 is 1 (and j < 3 * section[1]), the width if it is 2 (and j < 3 * section[2]), else the time.
+void AttentionMixer::begin_step(const StepInput& input) {
+  const int64_t num_tokens = static_cast<int64_t>(input.token_ids.size()), half = plan_.rotary_dim / 2;
+  const Span span(Zone::kRopeTable, num_tokens);
+  for (int64_t j = 0; j < half; ++j) {
+    const float exponent = static_cast<float>(2 * j) / static_cast<float>(plan_.rotary_dim);
+    const float inv_freq = 1.0F / std::pow(static_cast<float>(plan_.rope_theta), exponent);
+    int64_t axis = 0;
+    for (const int64_t candidate : {1, 2}) {
+      if (j % 3 == candidate && j < 3 * plan_.mrope_section[static_cast<std::size_t>(candidate)]) axis = candidate;
+    }
+    for (int64_t t = 0; t < num_tokens; ++t) {
+      const float angle = static_cast<float>(input.positions[static_cast<std::size_t>(axis * num_tokens + t)]) * inv_freq;
+      float& cos = cos_.view().row<float>(t)[j];
+      float& sin = sin_.view().row<float>(t)[j];
+      cos = std::cos(angle);
+      sin = std::sin(angle);
+      if (dtype_ == DType::kBF16) {
+        cos = round_to<bfloat16>(cos);
+        sin = round_to<bfloat16>(sin);
+      }
+    }
+  }
+}
+
+/// q = rotated norm of `query` [T * num_heads, head_dim] rows, k likewise of itself.
+void AttentionMixer::norm_and_rotate(const BlockStep& step, const AttentionWeights& w, MatrixView query, MatrixView q,
+                                     MatrixView k) {
+  const KernelContext& context = step.products.context();
+  const MatrixView k_heads = k.split_rows(plan_.num_kv_heads);  // [T * num_kv_heads, head_dim]
+  rms_norm(context, {.zone = Zone::kQkNorm,
+                     .x = query,
+                     .weight = w.q_norm.data(),
+                     .eps = norm_.eps,
+                     .rounds_first = norm_.rounds_first,
+                     .out = q.split_rows(plan_.num_heads)});
+  rms_norm(context, {.zone = Zone::kQkNorm,
+                     .x = k_heads,
+                     .weight = w.k_norm.data(),
+                     .eps = norm_.eps,
+                     .rounds_first = norm_.rounds_first,
+                     .out = k_heads});
+  const float* cos = cos_.view().row<float>(step.batch.first_row);
+  const float* sin = sin_.view().row<float>(step.batch.first_row);
+  for (const MatrixView& rotated : {q, k})
+    rope(context, {.x = rotated, .head_dim = plan_.head_dim, .rotary_dim = plan_.rotary_dim, .cos = cos, .sin = sin});
+}
+
+void AttentionMixer::run(const BlockStep& step, const AttentionWeights& w, int kv_layer, MatrixView out) {
+  const MicroBatch& batch = step.batch;
+  const Products& products = step.products;
+  const KernelContext& context = products.context();
+  const MatrixView q = rows_of(q_, batch), k = rows_of(k_, batch), v = rows_of(v_, batch),
+                   attended = rows_of(attention_out_, batch);
+  const MatrixView projected = plan_.has_gate ? rows_of(q_and_gate_, batch) : q;
+  const Activations x = products.activations(step.normed, step.normed_codes, batch, is_quantized_);
+  products.linear(Zone::kQProj, x, *w.q_proj, projected);
+  products.linear(Zone::kKProj, x, *w.k_proj, k);
+  products.linear(Zone::kVProj, x, *w.v_proj, v);
+  const MatrixView head_rows = projected.split_rows(plan_.num_heads);  // [T * num_heads, head_dim, and as much of the gate]
+  norm_and_rotate(step, w, head_rows.cols_from(0, plan_.head_dim), q, k);
+
+  const KvLayerView cache = step.kv_cache.layer(kv_layer);
+  kv_append(context, {.k = k, .v = v, .cache = cache, .sequences = batch.sequences, .block_tables = batch.block_tables});
+  attention(context, {.q = q,
+                      .cache = cache,
+                      .sequences = batch.sequences,
+                      .block_tables = batch.block_tables,
+                      .num_heads = plan_.num_heads,
+                      .out = attended});
+  if (plan_.has_gate) {
+    const MatrixView heads = attended.split_rows(plan_.num_heads);
+    sigmoid_gate(context, {.x = heads, .gate = head_rows.cols_from(plan_.head_dim, plan_.head_dim), .out = heads});
+  }
+  products.linear(Zone::kOProj, products.activations(attended, out_codes_, batch, is_quantized_), *w.o_proj, out);
+}
+
+}  // namespace ferry

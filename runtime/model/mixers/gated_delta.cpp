@@ -1,0 +1,72 @@
+#include "runtime/model/mixers/gated_delta.h"
+
+namespace ferry {
+
+GatedDeltaMixer::GatedDeltaMixer(const ModelConfig& config, const BlockLimits& limits)
+    : plan_(config.gated_delta), norm_eps_(config.norm.eps), is_quantized_(limits.quantization.mixers.has_value()) {
+  const int64_t t = limits.max_tokens;
+  qkv_ = Matrix(limits.dtype, t, plan_.conv_channels());
+  conv_out_ = Matrix(limits.dtype, t, plan_.conv_channels());
+  z_ = Matrix(limits.dtype, t, plan_.value_dim());
+  delta_out_ = Matrix(limits.dtype, t, plan_.value_dim());
+  a_gate_ = Matrix(limits.dtype, t, plan_.num_v_heads);
+  b_gate_ = Matrix(limits.dtype, t, plan_.num_v_heads);
+  decay_ = Matrix(DType::kF32, t, plan_.num_v_heads);
+  beta_ = Matrix(DType::kF32, t, plan_.num_v_heads);
+  conv_states_.resize(static_cast<std::size_t>(limits.max_sequences));
+  delta_states_.resize(static_cast<std::size_t>(limits.max_sequences));
+  if (is_quantized_) out_codes_ = CodeBuffer(t, plan_.value_dim());
+}
+
+void GatedDeltaMixer::run(const BlockStep& step, const GatedDeltaWeights& w, int state_layer, MatrixView out) {
+  const MicroBatch& batch = step.batch;
+  const Products& products = step.products;
+  const KernelContext& context = products.context();
+  const std::size_t num_sequences = batch.sequences.size();
+  for (std::size_t s = 0; s < num_sequences; ++s) {
+    conv_states_[s] = step.recurrent_state.conv(state_layer, batch.state_slots[s]);
+    delta_states_[s] = step.recurrent_state.delta(state_layer, batch.state_slots[s]);
+  }
+  const Activations x = products.activations(step.normed, step.normed_codes, batch, is_quantized_);
+  products.linear(Zone::kInProjQkv, x, *w.in_proj_qkv, rows_of(qkv_, batch));
+  products.linear(Zone::kInProjZ, x, *w.in_proj_z, rows_of(z_, batch));
+  products.linear(Zone::kInProjB, x, *w.in_proj_b, rows_of(b_gate_, batch));
+  products.linear(Zone::kInProjA, x, *w.in_proj_a, rows_of(a_gate_, batch));
+  causal_conv1d(context, {.x = rows_of(qkv_, batch),
+                          .weight = w.conv1d.data(),
+                          .kernel = plan_.conv_kernel,
+                          .activation = Activation::kSilu,
+                          .sequences = batch.sequences,
+                          .states = std::span(conv_states_).first(num_sequences),
+                          .out = rows_of(conv_out_, batch)});
+  float* decay = decay_.view().row<float>(batch.first_row);
+  float* beta = beta_.view().row<float>(batch.first_row);
+  delta_gates(context, {.a = rows_of(a_gate_, batch),
+                        .b = rows_of(b_gate_, batch),
+                        .a_log = w.a_log.data(),
+                        .dt_bias = w.dt_bias.data(),
+                        .decay = decay,
+                        .beta = beta});
+  const MatrixView delta_out = rows_of(delta_out_, batch);
+  gated_delta_rule(context, {.qkv = rows_of(conv_out_, batch),
+                             .decay = decay,
+                             .beta = beta,
+                             .num_k_heads = plan_.num_k_heads,
+                             .num_v_heads = plan_.num_v_heads,
+                             .k_dim = plan_.k_dim,
+                             .v_dim = plan_.v_dim,
+                             .chunk = step.input.delta_chunk,
+                             .sequences = batch.sequences,
+                             .states = std::span(delta_states_).first(num_sequences),
+                             .out = delta_out});
+  const MatrixView heads = delta_out.split_rows(plan_.num_v_heads);  // [T * num_v_heads, v_dim]
+  gated_rms_norm(context, {.x = heads,
+                           .gate = rows_of(z_, batch).split_rows(plan_.num_v_heads),
+                           .weight = w.norm.data(),
+                           .weight_dtype = w.norm_dtype,
+                           .eps = norm_eps_,
+                           .out = heads});
+  products.linear(Zone::kOutProj, products.activations(delta_out, out_codes_, batch, is_quantized_), *w.out_proj, out);
+}
+
+}  // namespace ferry

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <vector>
+
+#include "runtime/model/block_step.h"
+#include "runtime/model/weights.h"
+
+namespace ferry {
+
+/// The gated DeltaNet mixer: projections, short convolution, gated delta rule, gated norm, output projection. One thread at a
+/// time; run() allocates nothing.
+class GatedDeltaMixer {
+ public:
+  GatedDeltaMixer(const ModelConfig& config, const BlockLimits& limits);
+
+  /// out [batch's rows, hidden_dim]; updates state layer `state_layer`.
+  void run(const BlockStep& step, const GatedDeltaWeights& w, int state_layer, MatrixView out);
+
+ private:
+  const GatedDeltaPlan& plan_;
+  float norm_eps_;
+  bool is_quantized_;
+  Matrix qkv_, conv_out_;                // [T, conv_channels]
+  Matrix z_, delta_out_;                 // [T, value_dim]
+  Matrix a_gate_, b_gate_;               // [T, num_v_heads]
+  Matrix decay_, beta_;                  // [T, num_v_heads] f32
+  std::vector<std::byte*> conv_states_;  // [num_sequences]
+  std::vector<float*> delta_states_;     // [num_sequences]
+  CodeBuffer out_codes_;
+};
+
+}  // namespace ferry

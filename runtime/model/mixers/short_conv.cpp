@@ -1,0 +1,37 @@
+#include "runtime/model/mixers/short_conv.h"
+
+namespace ferry {
+
+ShortConvMixer::ShortConvMixer(const ModelConfig& config, const BlockLimits& limits)
+    : plan_(config.short_conv), is_quantized_(limits.quantization.mixers.has_value()) {
+  bcx_ = Matrix(limits.dtype, limits.max_tokens, 3 * plan_.channels);
+  gated_ = Matrix(limits.dtype, limits.max_tokens, plan_.channels);
+  conv_out_ = Matrix(limits.dtype, limits.max_tokens, plan_.channels);
+  states_.resize(static_cast<std::size_t>(limits.max_sequences));
+  if (is_quantized_) out_codes_ = CodeBuffer(limits.max_tokens, plan_.channels);
+}
+
+void ShortConvMixer::run(const BlockStep& step, const ShortConvWeights& w, int state_layer, MatrixView out) {
+  const MicroBatch& batch = step.batch;
+  const Products& products = step.products;
+  const KernelContext& context = products.context();
+  const std::size_t num_sequences = batch.sequences.size();
+  for (std::size_t s = 0; s < num_sequences; ++s) states_[s] = step.recurrent_state.conv(state_layer, batch.state_slots[s]);
+  const MatrixView bcx = rows_of(bcx_, batch), gated = rows_of(gated_, batch), conv_out = rows_of(conv_out_, batch);
+  products.linear(Zone::kConvInProj, products.activations(step.normed, step.normed_codes, batch, is_quantized_), *w.in_proj,
+                  bcx);
+  const auto part = [&](int64_t i) { return bcx.cols_from(i * plan_.channels, plan_.channels); };
+  multiply(context, {.zone = Zone::kConvGate, .a = part(0), .b = part(2), .out = gated});
+  causal_conv1d(context, {.zone = Zone::kShortConv,
+                          .x = gated,
+                          .weight = w.conv1d.data(),
+                          .kernel = plan_.conv_kernel,
+                          .activation = Activation::kNone,
+                          .sequences = batch.sequences,
+                          .states = std::span(states_).first(num_sequences),
+                          .out = conv_out});
+  multiply(context, {.zone = Zone::kConvGate, .a = part(1), .b = conv_out, .out = conv_out});
+  products.linear(Zone::kConvOutProj, products.activations(conv_out, out_codes_, batch, is_quantized_), *w.out_proj, out);
+}
+
+}  // namespace ferry

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/matmul.h"
+#include "kernels/ops.h"
+#include "runtime/base/aligned_buffer.h"
+#include "runtime/model/step_input.h"
+
+namespace ferry {
+
+/// The micro-batch's rows of a step's intermediate.
+inline MatrixView rows_of(Matrix& step_rows, const MicroBatch& batch) {
+  return step_rows.view().rows_from(batch.first_row, batch.num_tokens);
+}
+
+/// Room for the codes of a step's rows, of several widths.
+class CodeBuffer {
+ public:
+  CodeBuffer() = default;
+  CodeBuffer(int64_t max_rows, int64_t max_cols);
+  /// [batch's rows, quantized_cols(cols)] i8
+  MatrixView codes(const MicroBatch& batch, int64_t cols);
+  /// [batch's rows]
+  float* scales(const MicroBatch& batch) { return scales_.data() + batch.first_row; }
+
+ private:
+  AlignedBuffer bytes_;
+  std::vector<float> scales_;
+};
+
+/// Rows as products take them: plain weights read values, quantised ones codes (empty where nothing needs them).
+struct Activations {
+  ConstMatrixView values;
+  MatmulRows codes;
+};
+
+/// The matrix products of a step, with what runs them. Borrows all of it.
+class Products {
+ public:
+  Products(MatmulBackend& matmul, const KernelContext& context) : matmul_(matmul), context_(context) {}
+
+  const KernelContext& context() const { return context_; }
+  /// The rows `x` of `batch`, with their codes in `buffer` if `is_quantized`.
+  Activations activations(ConstMatrixView x, CodeBuffer& buffer, const MicroBatch& batch, bool is_quantized) const;
+  /// out = x times weights, recorded as `zone`.
+  void linear(Zone zone, const Activations& x, const PackedMatrix& weights, MatrixView out) const;
+
+ private:
+  MatmulBackend& matmul_;
+  const KernelContext& context_;
+};
+
+}  // namespace ferry

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <vector>
+
+#include "moe/expert_bank.h"
+#include "moe/expert_map.h"
+#include "runtime/checkpoint/checkpoint_packer.h"
+#include "runtime/checkpoint/packed_checkpoint.h"
+#include "runtime/checkpoint/safetensors.h"
+#include "runtime/checkpoint/tensor_reader.h"
+#include "runtime/model/config.h"
+#include "runtime/model/weights.h"
+
+// From the tensors of a checkpoint, found by the names of its architecture, to packed weights.
+
+namespace ferry {
+
+/// How weights are read.
+struct LoadOptions {
+  DType dtype = DType::kBF16;                        // of the run; weights stored otherwise are converted
+  WeightPlan weights;                                // what is quantised, and whether it is packed already
+  bool check_finite = false;                         // refuse NaN and infinity, naming tensor and element
+  std::function<void(int64_t done_bytes)> progress;  // called now and then from the loading thread; may be empty
+};
+
+/// Reads everything but the routed experts. Throws Error{kInvalidArgument} for a tensor that is missing, has another shape or
+/// a type that is neither F32 nor BF16, or that nothing in the config accounts for (mtp.* and the vision tower aside).
+/// `checkpoint` must outlive the result (the embedding and panels stay in the mapped file). Calls pool.
+TrunkWeights load_trunk(const Checkpoint& checkpoint, const ModelConfig& config, MatmulBackend& matmul, ThreadPool& pool,
+                        const LoadOptions& options);
+
+/// Reads the routed experts of ranks()[rank_idx] and touches no other expert's pages; a dense layer has none in the bank. Throws
+/// as load_trunk does, and `checkpoint` must outlive the result likewise.
+ExpertBank load_experts(const Checkpoint& checkpoint, const ModelConfig& config, const ExpertMap& map, int32_t rank_idx,
+                        MatmulBackend& matmul, ThreadPool& pool, const LoadOptions& options);
+
+/// The matrices that `quantization` makes integers: the trunk's, then the experts' by layer, each expert's gates and ups before
+/// its down. Throws as load_trunk does, and for rows that cannot be quantised. `reader` reads `checkpoint`.
+std::vector<StoredMatrix> find_quantized(const Checkpoint& checkpoint, const ModelConfig& config,
+                                         const Quantization& quantization, TensorReader& reader);
+
+/// find_quantized() of the checkpoint in `dir`, whose config is read when it is called: for pack_checkpoint.
+FindMatrices quantized_matrices(const std::filesystem::path& dir, const Quantization& quantization);
+
+}  // namespace ferry
