@@ -12,7 +12,7 @@ namespace ferry {
 class ExpertLoad {
  public:
   ExpertLoad(int64_t num_layers, int64_t num_experts)
-      : num_experts_(num_experts), tokens_(static_cast<std::size_t>(num_layers * num_experts), 0) {}
+      : num_layers_(num_layers), num_experts_(num_experts), tokens_(static_cast<std::size_t>(num_layers * num_experts), 0) {}
 
   /// Adds topk_idx [num_tokens, top_k] of one layer's step.
   void record(int64_t layer, std::span<const int32_t> topk_idx);
@@ -21,9 +21,10 @@ class ExpertLoad {
   std::span<const int64_t> layer(int64_t layer) const {
     return std::span(tokens_).subspan(static_cast<std::size_t>(layer * num_experts_), static_cast<std::size_t>(num_experts_));
   }
-  int64_t num_layers() const { return static_cast<int64_t>(tokens_.size()) / num_experts_; }
+  int64_t num_layers() const { return num_layers_; }
 
  private:
+  int64_t num_layers_;
   int64_t num_experts_;
   std::vector<int64_t> tokens_;  // [num_layers, num_experts]
 };

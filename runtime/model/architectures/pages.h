@@ -7,5 +7,10 @@
 namespace ferry {
 
 extern const Architecture kQwen35Moe;
+extern const Architecture kQwen35;
+extern const Architecture kQwen3Next;
+extern const Architecture kQwen3Moe;
+extern const Architecture kLfm2;
+extern const Architecture kLfm2Moe;
 
 }  // namespace ferry

@@ -1,7 +1,7 @@
 #include <nlohmann/json.hpp>
 
+#include "runtime/model/architectures/common_keys.h"
 #include "runtime/model/architectures/pages.h"
-#include "runtime/model/architectures/qwen_keys.h"
 
 // Qwen3.5-MoE, text part: gated DeltaNet and gated attention, a mixture of experts with a shared one in every layer. Follows
 // transformers 5.17.0, models/qwen3_5_moe/modeling_qwen3_5_moe.py. Checkpoints are nested (text_config, tensors below
@@ -26,6 +26,7 @@ void read(const ConfigFields& text, ModelConfig& config) {
 
 }  // namespace
 
-const Architecture kQwen35Moe{.model_type = "qwen3_5_moe", .text_model_type = "qwen3_5_moe_text", .read = read, .names = {}};
+constinit const Architecture kQwen35Moe{
+    .model_type = "qwen3_5_moe", .text_model_type = "qwen3_5_moe_text", .read = read, .names = {}};
 
 }  // namespace ferry

@@ -171,7 +171,7 @@ TEST_F(ConfigTest, UnsupportedValues) {
   expect_refused_text("norm_topk_prob", false, {"allowed: true"});
   expect_refused_text("mlp_only_layers", json::array({0}), {"allowed: []"});
   expect_refused_text("output_gate_type", "sigmoid", {"allowed: \"swish\" or \"silu\""});
-  expect_refused_text("model_type", "llama", {"\"qwen3_5_moe_text\""});
+  expect_refused_text("model_type", "llama", {"qwen3_5_moe or qwen3_5_moe_text"});
   text()["layer_types"][1] = "sliding_attention";
   expect_refused({"config.json", "layer_types", "\"sliding_attention\"", "linear_attention, full_attention"});
 }
@@ -179,7 +179,7 @@ TEST_F(ConfigTest, UnsupportedValues) {
 TEST_F(ConfigTest, UnsupportedModels) {
   const json before = model_.config;
   model_.config["model_type"] = "llama";
-  expect_refused({"config.json", "model_type", "\"llama\"", "\"qwen3_5_moe\""});
+  expect_refused({"config.json", "model_type", "\"llama\"", "allowed: qwen3_5_moe, "});
   model_.config = before;
   model_.config["quantization_config"] = {{"quant_method", "fp8"}};
   expect_refused({"config.json", "quantization_config", "float32 and bfloat16"});

@@ -19,6 +19,9 @@ GatedDeltaPlan read_gated_delta(const ConfigFields& text);
 /// num_experts (or num_local_experts), num_experts_per_tok and moe_intermediate_size.
 MoePlan read_experts(const ConfigFields& text);
 
+/// num_hidden_layers
+int64_t read_num_layers(const ConfigFields& text);
+
 /// One mixer a layer, of num_hidden_layers: layer_types, each "full_attention" or `other_name`; if absent, every
 /// full_attention_interval-th is attention. `other` is what `other_name` stands for.
 std::vector<LayerPlan> read_layer_types(const ConfigFields& text, const char* other_name, Mixer other);

@@ -1,4 +1,4 @@
-#include "runtime/model/architectures/qwen_keys.h"
+#include "runtime/model/architectures/common_keys.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -78,8 +78,10 @@ MoePlan read_experts(const ConfigFields& text) {
   return m;
 }
 
+int64_t read_num_layers(const ConfigFields& text) { return text.integer("num_hidden_layers", 1, kMaxLayers); }
+
 std::vector<LayerPlan> read_layer_types(const ConfigFields& text, const char* other_name, Mixer other) {
-  const int64_t num_layers = text.integer("num_hidden_layers", 1, kMaxLayers);
+  const int64_t num_layers = read_num_layers(text);
   std::vector<LayerPlan> layers(static_cast<std::size_t>(num_layers));
   if (!text.has("layer_types")) {
     const int64_t interval = text.integer_or("full_attention_interval", 4, 1, kMaxLayers);
