@@ -17,6 +17,7 @@
 #include "profiler/span.h"
 #include "runtime/base/error.h"
 #include "runtime/engine.h"
+#include "runtime/model/operators.h"
 
 namespace ferry {
 namespace {
@@ -182,7 +183,7 @@ class Bench {
   RoofProbe roof_;
   BenchDriver long_driver_{engine_, longest()};
   BenchDriver driver_{engine_, kDecodePrompt + o_.decode_tokens + 1};
-  WorkCount work_{engine_.config(), engine_.quantization(), engine_.dtype(),
+  WorkCount work_{describe_operators(engine_.config(), engine_.quantization(), engine_.dtype()),
                   cluster_.num_workers() == 0 ? WorkCount::Experts::kHere : WorkCount::Experts::kOnWorkers};
   ordered_json prefill_ = ordered_json::array(), decode_ = ordered_json::array();
   std::optional<Capture> capture_;

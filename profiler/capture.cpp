@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 
+#include "profiler/operator_json.h"
 #include "profiler/write_file.h"
 #include "runtime/base/error.h"
 #include "runtime/base/json.h"
@@ -17,10 +18,7 @@ using nlohmann::json;
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TickLine, base_ticks, base_ns, ns_per_tick)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ClockAlignment, reference_ns, offset_ns, drift, bound_ns, num_samples)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ModelFacts, name, dtype, dtype_bytes, weight_bytes, mixer_bytes, shared_bytes, head_bytes,
-                                   expert_bytes, layer_types, hidden_dim, vocab_size, num_heads, num_kv_heads, head_dim,
-                                   num_k_heads, num_v_heads, k_dim, v_dim, conv_channels, conv_kernel, num_experts, top_k,
-                                   intermediate_dim, shared_intermediate_dim)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(ModelFacts, name, dtype, layer_types, top_k, operators)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(CaptureInfo, version, command, transport, level, world_size, start_epoch_ns, model,
                                    read_bytes_per_s, flops_per_s, max_running_requests, num_kv_blocks, expert_rank,
                                    expert_tokens)
@@ -32,7 +30,7 @@ constexpr char kMagic[8] = {'F', 'E', 'R', 'R', 'Y', 'S', 'P', 'N'};
 constexpr uint32_t kFormat = 1;
 
 // Token counts by layer and expert are the most that stands in either: some ten thousand numbers.
-constexpr JsonLimits kCaptureJson{.depth = 6, .bytes = int64_t{64} << 20, .values = int64_t{1} << 23};
+constexpr JsonLimits kCaptureJson{.depth = 10, .bytes = int64_t{64} << 20, .values = int64_t{1} << 23};
 constexpr int64_t kRankFileBytesMax = int64_t{16} << 30;
 
 struct Preamble {
@@ -212,7 +210,9 @@ Capture read_capture(const std::filesystem::path& directory) {
   const std::filesystem::path info_path = directory / "capture.json";
   try {
     capture.info = read_json_file(info_path, kCaptureJson).get<CaptureInfo>();
-  } catch (const json::exception& error) {
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
     throw damaged(info_path.string(), error.what());
   }
   check_info(capture.info, info_path.string());

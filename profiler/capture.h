@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "profiler/operator_facts.h"
 #include "profiler/span_record.h"
 
 // A capture as it is stored: what every rank recorded, untouched, and what is needed to read it. Everything that people look
@@ -60,21 +61,13 @@ struct RankCapture {
   std::vector<ThreadCapture> threads;
 };
 
-/// Shapes that the cost of operators follows from; the names are config.json's.
+/// What the model says of itself.
 struct ModelFacts {
   std::string name;
   std::string dtype;                     // "f32", "bf16": of activations
-  int64_t dtype_bytes = 2;               // of an activation
-  double weight_bytes = 2;               // of a weight that is never quantised; the next ones may be below 1
-  double mixer_bytes = 2;                // of a projection's weight, attention or DeltaNet
-  double shared_bytes = 2;               // of a shared expert's weight
-  double head_bytes = 2;                 // of lm_head's
-  double expert_bytes = 2;               // of a routed expert's weight
-  std::vector<std::string> layer_types;  // "linear_attention" or "full_attention"
-  int64_t hidden_dim = 0, vocab_size = 0;
-  int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;                                               // gated attention
-  int64_t num_k_heads = 0, num_v_heads = 0, k_dim = 0, v_dim = 0, conv_channels = 0, conv_kernel = 0;  // DeltaNet
-  int64_t num_experts = 0, top_k = 0, intermediate_dim = 0, shared_intermediate_dim = 0;
+  std::vector<std::string> layer_types;  // by layer, as the model calls its mixers: "linear_attention", …
+  int64_t top_k = 0;                     // experts of a token; 0: there are none
+  std::vector<OperatorFacts> operators;  // empty in captures of older versions: then no operator's cost is known
 };
 
 /// What the coordinator knows of the run.

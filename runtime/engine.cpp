@@ -13,6 +13,7 @@
 #include "runtime/cluster/exit_guard.h"
 #include "runtime/command_line.h"
 #include "runtime/model/cache_shapes.h"
+#include "runtime/model/operators.h"
 #include "runtime/state/memory_plan.h"
 #include "runtime/version.h"
 
@@ -171,35 +172,14 @@ void Engine::make_dispatcher(const EngineOptions& options) {
 }
 
 CaptureInfo Engine::describe_run() const {
-  const AttentionPlan& a = config_.attention;
-  const GatedDeltaPlan& d = config_.gated_delta;
   CaptureInfo info{.version = version_number(),
                    .command = command_line(),
                    .transport = cluster_.transport(),
                    .world_size = cluster_.size(),
                    .model = {.name = config_.name,
                              .dtype = dtype_name(dtype_),
-                             .dtype_bytes = dtype_bytes(dtype_),
-                             .weight_bytes = static_cast<double>(dtype_bytes(dtype_)),
-                             .mixer_bytes = bytes_per_weight(weights_.quantization.mixers, dtype_),
-                             .shared_bytes = bytes_per_weight(weights_.quantization.shared, dtype_),
-                             .head_bytes = bytes_per_weight(weights_.quantization.lm_head, dtype_),
-                             .expert_bytes = bytes_per_weight(weights_.quantization.experts, dtype_),
-                             .hidden_dim = config_.hidden_dim,
-                             .vocab_size = config_.vocab_size,
-                             .num_heads = a.num_heads,
-                             .num_kv_heads = a.num_kv_heads,
-                             .head_dim = a.head_dim,
-                             .num_k_heads = d.num_k_heads,
-                             .num_v_heads = d.num_v_heads,
-                             .k_dim = d.k_dim,
-                             .v_dim = d.v_dim,
-                             .conv_channels = d.conv_channels(),
-                             .conv_kernel = d.conv_kernel,
-                             .num_experts = config_.moe.num_experts,
                              .top_k = config_.moe.top_k,
-                             .intermediate_dim = config_.moe.intermediate_dim,
-                             .shared_intermediate_dim = config_.moe.shared_intermediate_dim}};
+                             .operators = describe_operators(config_, weights_.quantization, dtype_)}};
   for (const LayerPlan& layer : config_.layers) info.model.layer_types.emplace_back(mixer_name(layer.mixer));
   info.max_running_requests = scheduler_options_.max_running;
   info.num_kv_blocks = scheduler_options_.num_blocks;

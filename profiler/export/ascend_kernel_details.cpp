@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "profiler/export/ascend_rank.h"
-#include "profiler/export/ascend_shapes.h"
 #include "profiler/report/step_slices.h"
 
 namespace ferry {
@@ -61,15 +60,15 @@ class KernelDetails {
 
   void write_kernel(const AscendKernel& kernel) {
     const Slice& slice = rank_.input.timeline.slices[static_cast<std::size_t>(kernel.slice)];
-    const ModelFacts& model = rank_.input.capture.info.model;
     const std::string_view core = accelerator_core(slice.zone);
     start_row(slice.step, std::to_string(kernel.stream));
     out_ << zone_info(slice.zone).name << "," << operator_type(slice.zone) << ",static," << core << ",";
     write_times(slice.begin_ns, kernel.work_ns, kernel.gap_ns);
     out_ << int64_t{std::max(rank_.capture.num_threads, 1)} << ",0,NO,";
-    const KernelShapes shapes = kernel_shapes(model, slice.zone, slice.a, slice.b, num_sequences(slice));
-    write_tensors(shapes.inputs);
-    write_tensors(shapes.outputs);
+    const OperatorFacts* facts = find_operator(rank_.input.capture.info.model.operators, slice.zone);
+    const SpanCounts counts = SpanCounts::of(slice.zone, slice.a, slice.b, num_sequences(slice));
+    write_tensors(facts != nullptr ? facts->inputs : std::vector<TensorFacts>{}, counts);
+    write_tensors(facts != nullptr ? facts->outputs : std::vector<TensorFacts>{}, counts);
     out_ << "N/A,";
     const bool is_vector = core == "AI_VECTOR_CORE";
     out_.scaled(is_vector ? 0 : kernel.work_ns, 3) << ",";
@@ -78,14 +77,14 @@ class KernelDetails {
   }
 
   /// Shapes, data types and formats; all empty if nothing is known: readers take apart anything else.
-  void write_tensors(const std::vector<TensorShape>& tensors) {
+  void write_tensors(const std::vector<TensorFacts>& tensors, const SpanCounts& counts) {
     std::string shapes, types, formats;
-    for (const TensorShape& tensor : tensors) {
+    for (const TensorFacts& tensor : tensors) {
       const char* const separator = shapes.empty() ? "" : ";";
       std::string dims;
-      for (const int64_t dim : tensor.dims) dims += (dims.empty() ? "" : ",") + std::to_string(dim);
+      for (const TensorDim& dim : tensor.dims) dims += (dims.empty() ? "" : ",") + std::to_string(dim.of(counts));
       shapes += separator + dims;
-      types += separator + std::string(tensor.type);
+      types += separator + tensor.type;
       formats += separator + std::string("ND");
     }
     if (!tensors.empty()) shapes = R"(""")" + shapes + R"(""")";

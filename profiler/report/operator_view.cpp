@@ -1,12 +1,15 @@
 #include <algorithm>
 #include <array>
 
-#include "profiler/report/operator_cost.h"
 #include "profiler/report/step_slices.h"
 #include "profiler/report/views.h"
 
 namespace ferry {
 namespace {
+
+struct OperatorCost {
+  double flop = 0, bytes = 0;
+};
 
 struct OperatorTime {
   int64_t count = 0, total = 0, min = 0, max = 0;  // ns
@@ -32,9 +35,11 @@ std::vector<std::array<OperatorTime, kNumZones>> add_up(const ReportInput& input
     ++time.count;
     const int32_t step = index.find(slice.step);
     const int64_t sequences = step < 0 ? 1 : input.timeline.steps[static_cast<std::size_t>(step)].num_sequences;
-    const OperatorCost cost = operator_cost(input.capture.info.model, slice.zone, slice.a, slice.b, sequences);
-    time.cost.flop += cost.flop;
-    time.cost.bytes += cost.bytes;
+    const OperatorFacts* facts = find_operator(input.capture.info.model.operators, slice.zone);
+    if (facts == nullptr) continue;
+    const SpanCounts counts = SpanCounts::of(slice.zone, slice.a, slice.b, sequences);
+    time.cost.flop += facts->flop.of(counts);
+    time.cost.bytes += facts->bytes.of(counts);
   }
   return ranks;
 }

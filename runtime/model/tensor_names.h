@@ -3,8 +3,8 @@
 namespace ferry {
 
 /// Where a checkpoint has the tensors of its decoder, as data. Names of the model follow its prefix ("model." or
-/// "model.language_model."), names of a layer follow "layers.N.". A matrix or a norm ends in ".weight" beside; where that is not
-/// so, it is said. nullptr: the architecture has no such tensor.
+/// "model.language_model."), names of a layer follow "layers.N.". A matrix or a norm ends in ".weight" beside; where that is
+/// not so, it is said. nullptr: the architecture has no such tensor.
 struct TensorNames {
   const char* final_norm = "norm";
   const char* mixer_norm = "input_layernorm";

@@ -19,8 +19,8 @@ struct RecurrentStateOptions {
   DType dtype = DType::kF32;  // of the activations, hence of the convolution's history; the delta state is always fp32
 };
 
-/// What layers with a convolution, and perhaps a delta rule behind it, remember of a sequence, however long it is. A running sequence owns one slot in every layer.
-/// Allocated and zeroed at construction; every state starts at a 64-byte boundary.
+/// What layers with a convolution, and perhaps a delta rule behind it, remember of a sequence, however long it is. A running
+/// sequence owns one slot in every layer. Allocated and zeroed at construction; every state starts at a 64-byte boundary.
 ///
 /// Layers are counted among those with such a state, not among all layers of the model. Distinct slots may be used by distinct
 /// threads.

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "runtime/model/operators.h"
+
 namespace ferry {
 namespace {
 
@@ -10,6 +12,7 @@ ModelConfig small_config() {
   ModelConfig c;
   c.vocab_size = 100;
   c.hidden_dim = 10;
+  c.gated_delta = {.num_k_heads = 1, .num_v_heads = 2, .k_dim = 3, .v_dim = 5, .conv_kernel = 4};
   c.layers = {{Mixer::kGatedDelta, Ffn::kMixtureOfExperts}, {Mixer::kAttention, Ffn::kMixtureOfExperts}};
   c.attention.num_heads = 2;
   c.attention.num_kv_heads = 1;
@@ -19,16 +22,20 @@ ModelConfig small_config() {
   return c;
 }
 
+WorkCount count_of(WorkCount::Experts experts = WorkCount::Experts::kHere, const Quantization& quantization = {}) {
+  return {describe_operators(small_config(), quantization, DType::kBF16), experts};
+}
+
 TEST(WorkCount, AStepReadsTheExpertsThatItsRowsWentTo) {
-  const WorkCount count(small_config(), {}, DType::kBF16, WorkCount::Experts::kHere);
+  const WorkCount count = count_of();
   const Work one = count.decode_step(4, 7, 5), more = count.decode_step(4, 7, 6);
   EXPECT_DOUBLE_EQ(more.bytes - one.bytes, 3 * 10 * 5 * 2);
   EXPECT_DOUBLE_EQ(more.flops, one.flops);
 }
 
 TEST(WorkCount, ExpertsOnWorkersAreNotTheCoordinatorsWork) {
-  const WorkCount alone(small_config(), {}, DType::kBF16, WorkCount::Experts::kHere);
-  const WorkCount with_workers(small_config(), {}, DType::kBF16, WorkCount::Experts::kOnWorkers);
+  const WorkCount alone = count_of();
+  const WorkCount with_workers = count_of(WorkCount::Experts::kOnWorkers);
   const Work all = alone.decode_step(3, 7, 5), own = with_workers.decode_step(3, 7, 5);
   EXPECT_DOUBLE_EQ(all.bytes - own.bytes, 5 * 3 * 10 * 5 * 2);
   EXPECT_DOUBLE_EQ(all.flops - own.flops, 3 * 2 * (2 * 2) * 3 * 10 * 5);  // rows, layers, top 2 multiply-adds
@@ -36,8 +43,8 @@ TEST(WorkCount, ExpertsOnWorkersAreNotTheCoordinatorsWork) {
 
 TEST(WorkCount, QuantisedFactorsAreCountedApart) {
   const Quantization experts = parse_quantization("experts=w8a8");
-  const Work plain = WorkCount(small_config(), {}, DType::kBF16, WorkCount::Experts::kHere).decode_step(1, 0, 4);
-  const Work codes = WorkCount(small_config(), experts, DType::kBF16, WorkCount::Experts::kHere).decode_step(1, 0, 4);
+  const Work plain = count_of().decode_step(1, 0, 4);
+  const Work codes = count_of(WorkCount::Experts::kHere, experts).decode_step(1, 0, 4);
   EXPECT_EQ(plain.code_flops, 0);
   EXPECT_DOUBLE_EQ(codes.code_flops, 2 * (2 * 2) * 3 * 10 * 5);
   EXPECT_DOUBLE_EQ(codes.all_flops(), plain.all_flops());
@@ -45,14 +52,14 @@ TEST(WorkCount, QuantisedFactorsAreCountedApart) {
 }
 
 TEST(WorkCount, AttentionReadsItsCache) {
-  const WorkCount count(small_config(), {}, DType::kBF16, WorkCount::Experts::kHere);
+  const WorkCount count = count_of();
   const Work near = count.decode_step(2, 10, 4), far = count.decode_step(2, 11, 4);
   EXPECT_DOUBLE_EQ(far.bytes - near.bytes, 2 * 2 * 4 * 2);  // sequences, key and value, head_dim, bytes
   EXPECT_DOUBLE_EQ(far.flops - near.flops, 2 * 4 * 2 * 4);  // sequences, 4 operations an element of the queries
 }
 
 TEST(WorkCount, APromptInPiecesReadsItsWeightsForEach) {
-  const WorkCount count(small_config(), {}, DType::kBF16, WorkCount::Experts::kHere);
+  const WorkCount count = count_of();
   const Work whole = count.prompt(64, 64, 10), halves = count.prompt(64, 32, 10);
   EXPECT_GT(halves.bytes, whole.bytes);
   EXPECT_DOUBLE_EQ(halves.flops, whole.flops);

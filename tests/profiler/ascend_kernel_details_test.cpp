@@ -4,7 +4,6 @@
 #include <string>
 
 #include "profiler/export/ascend_rank.h"
-#include "profiler/export/ascend_shapes.h"
 #include "profiler/report/breakdown.h"
 #include "tests/profiler/ascend_folder.h"
 #include "tests/support/made_capture.h"
@@ -73,7 +72,8 @@ Capture nested_capture() {
        .records = {record(Zone::kCombine, 100, 200), record(Zone::kWaitCombine, 110, 140), record(Zone::kWaitLock, 115, 125),
                    record(Zone::kPermute, 150, 170), record(Zone::kAdd, 230, 235)}});
   capture.ranks.push_back(rank);
-  capture.info.model.hidden_dim = 64;
+  capture.info.model.operators = {
+      {.zone = Zone::kCombine, .inputs = {{"DT_BF16", {TensorDim::Kind::kRows, 64}}}, .outputs = {}}};
   return capture;
 }
 
@@ -106,69 +106,6 @@ TEST(AscendKernelDetails, TypesAndUnitsFollowFromTheOperator) {
   EXPECT_EQ(by_name.at("RmsNorm").at("Accelerator Core"), "AI_VECTOR_CORE");
   EXPECT_EQ(by_name.at("RmsNorm").at("Phase"), "prefill");
   EXPECT_EQ(by_name.at("hcom_alltoallv__combine_3").at("Type"), "hcom_alltoallv_");
-}
-
-ModelFacts shape_facts() {
-  return {.name = "m",
-          .dtype = "bf16",
-          .mixer_bytes = 1.02,
-          .expert_bytes = 0.56,
-          .hidden_dim = 64,
-          .vocab_size = 500,
-          .num_heads = 4,
-          .num_kv_heads = 2,
-          .head_dim = 16,
-          .num_k_heads = 2,
-          .num_v_heads = 6,
-          .k_dim = 8,
-          .v_dim = 12,
-          .conv_channels = 104,
-          .conv_kernel = 4,
-          .num_experts = 32,
-          .top_k = 8,
-          .intermediate_dim = 40,
-          .shared_intermediate_dim = 48};
-}
-
-std::string text_of(const std::vector<TensorShape>& tensors) {
-  std::string text;
-  for (const TensorShape& tensor : tensors) {
-    text += (text.empty() ? "" : "; ") + std::string(tensor.type);
-    for (const int64_t dim : tensor.dims) text += " " + std::to_string(dim);
-  }
-  return text;
-}
-
-TEST(AscendKernelDetails, ShapesHoldWeightsCachesAndStates) {
-  const ModelFacts model = shape_facts();
-  const auto inputs = [&](Zone zone, uint32_t a, uint32_t b, int64_t sequences = 1) {
-    return text_of(kernel_shapes(model, zone, a, b, sequences).inputs);
-  };
-  const auto outputs = [&](Zone zone, uint32_t a, uint32_t b) { return text_of(kernel_shapes(model, zone, a, b, 1).outputs); };
-  EXPECT_EQ(inputs(Zone::kQProj, 5, 0), "DT_BF16 5 64; INT8 64 128");  // with its gate
-  EXPECT_EQ(inputs(Zone::kRouter, 5, 0), "DT_BF16 5 64; DT_BF16 64 32");
-  EXPECT_EQ(inputs(Zone::kGroupedGateUp, 9, 3), "DT_BF16 9 64; INT4 3 64 80; INT32 3");
-  EXPECT_EQ(outputs(Zone::kGroupedGateUp, 9, 3), "DT_BF16 9 40");
-  EXPECT_EQ(inputs(Zone::kSharedGateUp, 9, 0), "DT_BF16 9 64; DT_BF16 64 96");
-  EXPECT_EQ(outputs(Zone::kSharedGateUp, 9, 0), "DT_BF16 9 48");
-  EXPECT_EQ(inputs(Zone::kAttention, 4, 2, 4), "DT_BF16 4 4 16; DT_BF16 2000 2 16; DT_BF16 2000 2 16");
-  EXPECT_EQ(inputs(Zone::kAttention, 100, 5, 1), "DT_BF16 100 4 16; DT_BF16 50 2 16; DT_BF16 50 2 16");
-  EXPECT_EQ(inputs(Zone::kRecurrentDeltaRule, 3, 3),
-            "DT_BF16 3 2 8; DT_BF16 3 2 8; DT_BF16 3 6 12; FLOAT 3 6; FLOAT 3 6; FLOAT 3 6 12 8");
-  EXPECT_EQ(inputs(Zone::kCausalConv1d, 3, 2), "DT_BF16 3 104; DT_BF16 104 4; DT_BF16 2 104 3");
-  EXPECT_EQ(inputs(Zone::kGatedNorm, 18, 0), "DT_BF16 18 12; DT_BF16 18 12; DT_BF16 12");
-  EXPECT_EQ(text_of(kernel_shapes({}, Zone::kRouter, 5, 0, 1).inputs), "");
-}
-
-/// What runs on a unit has shapes; messages and what a record does not tell have none.
-TEST(AscendKernelDetails, EveryOperatorOfTheModelHasShapes) {
-  for (int z = 0; z < kNumZones; ++z) {
-    const Zone zone = static_cast<Zone>(z);
-    if (zone_info(zone).kind != ZoneKind::kCompute || zone == Zone::kRopeTable) continue;
-    const KernelShapes shapes = kernel_shapes(shape_facts(), zone, 4, 2, 2);
-    EXPECT_FALSE(shapes.inputs.empty()) << zone_info(zone).name;
-    EXPECT_FALSE(shapes.outputs.empty()) << zone_info(zone).name;
-  }
 }
 
 TEST(AscendKernelDetails, HostTimesAreSummedByName) {

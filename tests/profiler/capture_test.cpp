@@ -44,6 +44,8 @@ TEST_F(CaptureFiles, ComeBackAsTheyWere) {
   for (std::size_t r = 0; r < capture.ranks.size(); ++r) expect_equal(capture.ranks[r], again.ranks[r]);
   EXPECT_EQ(again.info.expert_tokens, capture.info.expert_tokens);
   EXPECT_EQ(again.info.model.layer_types, capture.info.model.layer_types);
+  EXPECT_FALSE(again.info.model.operators.empty());
+  EXPECT_EQ(again.info.model.operators, capture.info.model.operators);
   EXPECT_EQ(again.info.transport, capture.info.transport);
 }
 

@@ -12,17 +12,15 @@ using test::number;
 using test::row_with;
 using test::text;
 
+/// [rows, 10] x [10, 8] in values of 2 bytes.
+OperatorFacts o_proj_facts() {
+  return {.zone = Zone::kOProj, .flop = {.per_row = 160}, .bytes = {.fixed = 160, .per_row = 36}, .inputs = {}, .outputs = {}};
+}
+
 TEST(OperatorViewTest, TimesAndRooflineByHand) {
   test::SmallCapture small(2, 10000);
   CaptureInfo& info = small.capture.info;
-  info.model = {.dtype_bytes = 2,
-                .weight_bytes = 2,
-                .mixer_bytes = 2,
-                .shared_bytes = 2,
-                .head_bytes = 2,
-                .hidden_dim = 8,
-                .num_heads = 2,
-                .head_dim = 5};
+  info.model.operators = {o_proj_facts()};
   info.flops_per_s = 1e9;
   info.read_bytes_per_s = 1e9;
   small.step(0, Phase::kDecode, 0, 9000, 1, 1);
@@ -52,7 +50,7 @@ TEST(OperatorViewTest, TimesAndRooflineByHand) {
 
 TEST(OperatorViewTest, WithoutRoofsThereIsNoBound) {
   test::SmallCapture small(1, 1000);
-  small.capture.info.model = {.hidden_dim = 8, .num_heads = 2, .head_dim = 5};
+  small.capture.info.model.operators = {o_proj_facts()};
   small.step(0, Phase::kDecode, 0, 900, 1, 1).span(0, Zone::kOProj, 100, 400, 1, 0, {0, 0});
   const ReportInput input(small.capture);
   const Table table = make_operator_view(input);

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "runtime/model/architectures/architecture.h"
 #include "tests/support/completion.h"
 #include "tests/support/prompt_run.h"
 #include "tests/support/source_folder.h"
@@ -22,7 +23,10 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr double kTolerance = 2e-4;  // of the largest magnitude: what fp32 rounding in another order may do
-constexpr double kNearTie = 1e-6;    // router logits closer than this may be ranked either way
+// Of qwen3_next: a few of its tokens leave a gated norm with next to nothing to norm. Against float64 transformers' own float32
+// is off by up to 6e-4 (state) and 3.8e-4 (logits) there, Ferry's by 2.6e-4 (logits).
+constexpr double kWideTolerance = 8e-4;
+constexpr double kNearTie = 1e-6;  // router logits closer than this may be ranked either way
 constexpr double kBf16Deviation =
     1.5;  // x transformers' own distance between bf16 and f32: as far as another bf16 run may be from either
 constexpr double kBf16Typical =
@@ -46,7 +50,8 @@ std::vector<T> read_tensor(const SafetensorsFile& file, const std::string& name)
   return values;
 }
 
-void expect_close(const std::vector<float>& expected, const std::vector<float>& actual, const std::string& what) {
+void expect_close(const std::vector<float>& expected, const std::vector<float>& actual, const std::string& what,
+                  double tolerance) {
   ASSERT_EQ(expected.size(), actual.size()) << what;
   double largest = 0, worst = 0;
   for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -54,7 +59,7 @@ void expect_close(const std::vector<float>& expected, const std::vector<float>& 
     const double error = std::abs(static_cast<double>(expected[i]) - actual[i]);
     worst = std::isfinite(error) ? std::max(worst, error) : INFINITY;
   }
-  EXPECT_LE(worst, kTolerance * largest) << what;
+  EXPECT_LE(worst, tolerance * largest) << what;
 }
 
 /// Root of the mean squared difference.
@@ -94,7 +99,8 @@ std::vector<Choice> choices_of_token(const std::vector<int32_t>& ids, const std:
 
 /// Experts as sets and their weights. Two sets may differ in one expert if the router can hardly tell the two apart: the
 /// difference of logits is the logarithm of the ratio of the weights. Returns the number of such tokens.
-int compare_routing(const std::vector<Choice>& expected, const std::vector<Choice>& actual, const std::string& what) {
+int compare_routing(const std::vector<Choice>& expected, const std::vector<Choice>& actual, const std::string& what,
+                    double tolerance) {
   std::vector<Choice> missing, extra;
   const auto is_in = [](const std::vector<Choice>& list, int32_t expert) {
     return std::any_of(list.begin(), list.end(), [&](const Choice& c) { return c.expert == expert; });
@@ -108,7 +114,7 @@ int compare_routing(const std::vector<Choice>& expected, const std::vector<Choic
   if (missing.empty()) {
     for (std::size_t k = 0; k < expected.size(); ++k) {
       EXPECT_EQ(expected[k].expert, actual[k].expert) << what;
-      EXPECT_NEAR(expected[k].weight, actual[k].weight, kTolerance) << what << ", expert " << expected[k].expert;
+      EXPECT_NEAR(expected[k].weight, actual[k].weight, tolerance) << what << ", expert " << expected[k].expert;
     }
     return 0;
   }
@@ -119,17 +125,19 @@ int compare_routing(const std::vector<Choice>& expected, const std::vector<Choic
 }
 
 void compare_all_routing(const SafetensorsFile& golden, const std::string& prompt, const test::PromptTrace& trace,
-                         std::size_t top_k) {
+                         const ModelConfig& config, double tolerance) {
+  const auto top_k = static_cast<std::size_t>(config.moe.top_k);
   int near_ties = 0;
   for (const auto& [layer, ids] : trace.topk_ids) {
-    const std::string name = prompt + "layers." + std::to_string(layer) + ".mlp.gate.";
+    const std::string name = prompt + "layers." + std::to_string(layer) + "." + config.architecture->names.moe.router + ".";
     const auto expected_ids = read_tensor<int32_t>(golden, name + "topk_ids");
     const auto expected_weights = read_tensor<float>(golden, name + "topk_weights");
     ASSERT_EQ(expected_ids.size(), ids.size()) << name;
     const std::vector<float>& weights = trace.values.at("layers." + std::to_string(layer) + ".topk_weights");
     for (std::size_t token = 0; token < ids.size() / top_k; ++token) {
-      near_ties += compare_routing(choices_of_token(expected_ids, expected_weights, token, top_k),
-                                   choices_of_token(ids, weights, token, top_k), name + " token " + std::to_string(token));
+      near_ties +=
+          compare_routing(choices_of_token(expected_ids, expected_weights, token, top_k),
+                          choices_of_token(ids, weights, token, top_k), name + " token " + std::to_string(token), tolerance);
     }
   }
   if (near_ties > 0) std::printf("%s %d tokens with a near tie are routed the other way\n", prompt.c_str(), near_ties);
@@ -137,19 +145,20 @@ void compare_all_routing(const SafetensorsFile& golden, const std::string& promp
 
 /// Everything that golden.safetensors holds about a prompt's text decoder.
 void compare_trace(const SafetensorsFile& golden, const std::string& prompt, const test::PromptTrace& trace,
-                   const ModelConfig& config) {
+                   const ModelConfig& config, double tolerance) {
+  const auto compare = [&](const std::string& name) {
+    expect_close(read_tensor<float>(golden, prompt + name), trace.values.at(name), prompt + name, tolerance);
+  };
   for (int64_t k = 0; k <= config.num_layers(); ++k) {
-    const std::string name = "hidden." + std::to_string(k);
-    expect_close(read_tensor<float>(golden, prompt + name), trace.values.at(name), prompt + name);
+    compare("hidden." + std::to_string(k));
   }
   for (int64_t l = 0; l < config.num_layers(); ++l) {
     if (config.layers[static_cast<std::size_t>(l)].mixer != Mixer::kGatedDelta) continue;
-    const std::string name = "recurrent_state." + std::to_string(l);
-    expect_close(read_tensor<float>(golden, prompt + name), trace.values.at(name), prompt + name);
+    compare("recurrent_state." + std::to_string(l));
   }
-  ASSERT_EQ(trace.topk_ids.size(), static_cast<std::size_t>(config.num_layers()));
-  compare_all_routing(golden, prompt, trace, static_cast<std::size_t>(config.moe.top_k));
-  expect_close(read_tensor<float>(golden, prompt + "logits"), trace.values.at("logits"), prompt + "logits");
+  ASSERT_EQ(trace.topk_ids.size(), static_cast<std::size_t>(config.num_layers_of(Ffn::kMixtureOfExperts)));
+  compare_all_routing(golden, prompt, trace, config, tolerance);
+  compare("logits");
 }
 
 EngineOptions engine_options(const fs::path& model) {
@@ -184,8 +193,9 @@ struct GoldenCase {
   int64_t prefill_chunk;
 };
 
-/// Every way to compute with a prompt in one piece and in pieces of 64, 7 and 1; the reference, which is slow and the same in
-/// all pieces, with pieces of 7 only where it multiplies for vector ops.
+/// Qwen3.5-MoE every way to compute with a prompt in one piece and in pieces of 64, 7 and 1; the reference, which is slow and the
+/// same in all pieces, with pieces of 7 only where it multiplies for vector ops. Its relatives share those ways: each in the
+/// fastest with the same pieces, and in the reference.
 std::vector<GoldenCase> golden_cases() {
   std::vector<GoldenCase> cases;
   for (const char* model : {"qwen3_5_moe", "qwen3_5_moe_wide"}) {
@@ -195,6 +205,10 @@ std::vector<GoldenCase> golden_cases() {
         cases.push_back({model, compute, chunk});
       }
     }
+  }
+  for (const char* model : {"qwen3_5", "qwen3_next", "qwen3_moe", "lfm2", "lfm2_moe"}) {
+    for (const int64_t chunk : {512, 64, 7, 1}) cases.push_back({model, {"auto", "auto"}, chunk});
+    cases.push_back({model, {"ref", "ref"}, 7});
   }
   return cases;
 }
@@ -217,10 +231,11 @@ TEST_P(Golden, EveryIntermediateAndTokenInFloat32) {
   const SafetensorsFile golden(dir / "golden.safetensors");
   const json prompts = read_json(dir / "golden.json").at("prompts");
   ASSERT_EQ(prompts.size(), 3U);
+  const double tolerance = GetParam().model == "qwen3_next" ? kWideTolerance : kTolerance;
   std::vector<Request> requests;
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     const auto ids = prompts[i].at("ids").get<std::vector<TokenId>>();
-    compare_trace(golden, "prompt" + std::to_string(i) + ".", test::trace_prompt(engine, ids), engine.config());
+    compare_trace(golden, "prompt" + std::to_string(i) + ".", test::trace_prompt(engine, ids), engine.config(), tolerance);
     requests.push_back(test::make_request(ids, 24));
     requests.back().sampling.ignore_eos = true;
   }
@@ -232,6 +247,28 @@ TEST_P(Golden, EveryIntermediateAndTokenInFloat32) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Golden, testing::ValuesIn(golden_cases()), case_name);
+
+/// Requests in one batch, greedy.
+class GoldenFamily : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(All, GoldenFamily, testing::Values("qwen3_5", "qwen3_next", "qwen3_moe", "lfm2", "lfm2_moe"),
+                         [](const auto& golden) { return std::string(golden.param); });
+
+TEST_P(GoldenFamily, ABatchGetsTheTokensOfTransformers) {
+  const fs::path dir = kGolden / GetParam();
+  const EngineOptions options = engine_options(dir);
+  Cluster cluster(options);
+  Engine engine(options, cluster);
+  Coordinator coordinator(engine);
+  const json prompts = read_json(dir / "golden.json").at("prompts");
+  std::vector<Request> requests;
+  for (std::size_t i = 0; i < 8; ++i) {
+    requests.push_back(test::make_request(prompts[i % 3].at("ids").get<std::vector<TokenId>>(), 24));
+    requests.back().sampling.ignore_eos = true;
+  }
+  const auto together = test::complete_all(coordinator, requests);
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    EXPECT_EQ(together[i]->tokens, prompts[i % 3].at("greedy").get<std::vector<TokenId>>()) << "request " << i;
+}
 
 class GoldenModel : public testing::TestWithParam<const char*> {
  protected:

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/model/operators.h"
+
 namespace ferry {
 namespace {
 
@@ -75,25 +77,18 @@ class Maker {
   static constexpr int64_t kEpoch = 77'000'000'000;  // ns; where the coordinator's clock stands
 
   ModelFacts model() const {
-    ModelFacts m{.name = "made",
-                 .dtype = "bf16",
-                 .hidden_dim = 64,
-                 .vocab_size = 1000,
-                 .num_heads = 4,
-                 .num_kv_heads = 2,
-                 .head_dim = 16,
-                 .num_k_heads = 2,
-                 .num_v_heads = 4,
-                 .k_dim = 16,
-                 .v_dim = 16,
-                 .conv_channels = 128,
-                 .conv_kernel = 4,
-                 .num_experts = kNumExperts,
-                 .top_k = kTopK,
-                 .intermediate_dim = 32,
-                 .shared_intermediate_dim = 32};
-    for (int32_t l = 0; l < run_.num_layers; ++l)
-      m.layer_types.push_back(is_attention(l) ? "full_attention" : "linear_attention");
+    ModelConfig c;
+    c.hidden_dim = 64;
+    c.vocab_size = 1000;
+    c.attention = {.num_heads = 4, .num_kv_heads = 2, .head_dim = 16, .rotary_dim = 4, .has_gate = true};
+    c.gated_delta = {.num_k_heads = 2, .num_v_heads = 4, .k_dim = 16, .v_dim = 16, .conv_kernel = 4};
+    c.moe = {.num_experts = kNumExperts, .top_k = kTopK, .intermediate_dim = 32, .shared_intermediate_dim = 32};
+    ModelFacts m{.name = "made", .dtype = "bf16", .top_k = kTopK};
+    for (int32_t l = 0; l < run_.num_layers; ++l) {
+      c.layers.push_back({is_attention(l) ? Mixer::kAttention : Mixer::kGatedDelta, Ffn::kMixtureOfExperts});
+      m.layer_types.emplace_back(mixer_name(c.layers.back().mixer));
+    }
+    m.operators = describe_operators(c, {}, DType::kBF16);
     return m;
   }
 

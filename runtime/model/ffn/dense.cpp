@@ -16,4 +16,9 @@ void DenseFfn::run(const BlockStep& step, const DenseWeights& w, MatrixView out)
   products.linear(Zone::kDenseDown, products.activations(activated, codes_, step.batch, is_quantized_), *w.down, out);
 }
 
+void DenseFfn::describe(const ModelConfig& config, OperatorList& list) {
+  list.gated_product(Zone::kDenseGateUp, config.hidden_dim, config.dense.intermediate_dim, list.quantization().shared);
+  list.product(Zone::kDenseDown, config.dense.intermediate_dim, config.hidden_dim, list.quantization().shared);
+}
+
 }  // namespace ferry

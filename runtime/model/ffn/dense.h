@@ -1,6 +1,7 @@
 #pragma once
 
 #include "runtime/model/block_step.h"
+#include "runtime/model/operator_list.h"
 #include "runtime/model/weights.h"
 
 namespace ferry {
@@ -12,6 +13,9 @@ class DenseFfn {
 
   /// out [batch's rows, hidden_dim]
   void run(const BlockStep& step, const DenseWeights& w, MatrixView out);
+
+  /// What its operators cost.
+  static void describe(const ModelConfig& config, OperatorList& list);
 
  private:
   bool is_quantized_;

@@ -3,6 +3,13 @@
 #include <utility>
 
 namespace ferry {
+namespace {
+
+double d(int64_t value) { return static_cast<double>(value); }
+
+constexpr auto kRows = OperatorList::kRows;
+
+}  // namespace
 
 MixtureOfExperts::MixtureOfExperts(const ModelConfig& config, const BlockLimits& limits)
     : plan_(config.moe), is_shared_quantized_(limits.quantization.shared.has_value()) {
@@ -66,6 +73,38 @@ void MixtureOfExperts::finish(const BlockStep& step, const MoeWeights& w, Dispat
   shared_expert_merge(
       step.products.context(),
       {.routed = out, .shared = rows_of(shared_out_, step.batch), .gate = rows_of(shared_gate_, step.batch), .out = out});
+}
+
+void MixtureOfExperts::describe(const ModelConfig& config, OperatorList& list) {
+  const MoePlan& p = config.moe;
+  const int64_t hidden = config.hidden_dim, width = p.intermediate_dim, shared = p.shared_intermediate_dim;
+  const double act = list.activation_bytes();
+  const Quantization& q = list.quantization();
+  list.product(Zone::kRouter, hidden, p.num_experts);
+  list.add({.zone = Zone::kGatingTopK,
+            .flop = {.per_row = 5 * d(p.num_experts)},
+            .bytes = {.per_row = d(p.num_experts) * act + 8 * d(p.top_k)},
+            .inputs = {list.activation({kRows, p.num_experts})},
+            .outputs = {OperatorList::fp32({kRows, p.top_k}), OperatorList::indices({kRows, p.top_k})}});
+  for (const Zone zone : {Zone::kInitRouting, Zone::kDispatch}) {  // a token goes out once for all of its rows: no cost is told
+    list.add({.zone = zone, .inputs = {list.activation({kRows, hidden})}, .outputs = {list.activation({kRows, hidden})}});
+  }
+  list.rows_per_token(p.top_k);
+  list.elementwise(Zone::kPermute, hidden, 0, 1);
+  list.grouped_product(Zone::kGroupedGateUp, hidden, 2 * width, width, q.experts);
+  list.quantize(Zone::kExpertQuantize, width);
+  list.grouped_product(Zone::kGroupedDown, width, hidden, hidden, q.experts);
+  list.rows_per_token(1);
+  list.add({.zone = Zone::kCombine,  // b slots become rows
+            .flop = {.per_b = 2 * d(hidden)},
+            .bytes = {.per_row = d(hidden) * act, .per_b = d(hidden) * act},
+            .inputs = {list.activation({OperatorList::kB, hidden})},
+            .outputs = {list.activation({kRows, hidden})}});
+  if (shared == 0) return;
+  list.gated_product(Zone::kSharedGateUp, hidden, shared, q.shared);
+  list.product(Zone::kSharedDown, shared, hidden, q.shared);
+  list.product(Zone::kSharedGate, hidden, 1);
+  list.elementwise(Zone::kSharedMerge, hidden, 2, 2);
 }
 
 }  // namespace ferry

@@ -4,6 +4,7 @@
 
 #include "moe/token_dispatcher.h"
 #include "runtime/model/block_step.h"
+#include "runtime/model/operator_list.h"
 #include "runtime/model/weights.h"
 
 namespace ferry {
@@ -18,6 +19,9 @@ class MixtureOfExperts {
   DispatchHandle begin(const BlockStep& step, const MoeWeights& w, int64_t layer_idx, TokenDispatcher& dispatcher);
   /// out [batch's rows, hidden_dim] = routed experts + gated shared expert
   void finish(const BlockStep& step, const MoeWeights& w, DispatchHandle routed, TokenDispatcher& dispatcher, MatrixView out);
+
+  /// What its operators cost, those of routed experts on other ranks included.
+  static void describe(const ModelConfig& config, OperatorList& list);
 
  private:
   void run_shared(const BlockStep& step, const MoeWeights& w, const Activations& x);

@@ -5,6 +5,13 @@
 #include "profiler/span.h"
 
 namespace ferry {
+namespace {
+
+double d(int64_t value) { return static_cast<double>(value); }
+
+constexpr auto kRows = OperatorList::kRows;
+
+}  // namespace
 
 AttentionMixer::AttentionMixer(const ModelConfig& config, const BlockLimits& limits)
     : plan_(config.attention), norm_(config.norm), dtype_(limits.dtype), is_quantized_(limits.quantization.mixers.has_value()) {
@@ -95,6 +102,36 @@ void AttentionMixer::run(const BlockStep& step, const AttentionWeights& w, int k
     sigmoid_gate(context, {.x = heads, .gate = head_rows.cols_from(plan_.head_dim, plan_.head_dim), .out = heads});
   }
   products.linear(Zone::kOProj, products.activations(attended, out_codes_, batch, is_quantized_), *w.o_proj, out);
+}
+
+void AttentionMixer::describe(const ModelConfig& config, OperatorList& list) {
+  const AttentionPlan& p = config.attention;
+  const int64_t hidden = config.hidden_dim;
+  const double act = list.activation_bytes();
+  const std::optional<WeightType>& type = list.quantization().mixers;
+  list.product(Zone::kQProj, hidden, p.q_proj_dim(), type);
+  list.product(Zone::kKProj, hidden, p.key_dim(), type);
+  list.product(Zone::kVProj, hidden, p.key_dim(), type);
+  constexpr double kNormFlop = 4, kSigmoidMulFlop = 4;  // an element, by convention
+  list.rows_per_token(p.num_heads);                     // and, by a span of its own, num_kv_heads
+  list.norm(Zone::kQkNorm, p.head_dim, kNormFlop);
+  if (p.has_gate) list.elementwise(Zone::kSigmoidGate, p.head_dim, kSigmoidMulFlop, 2);
+  list.rows_per_token(1);
+  list.elementwise(Zone::kRope, p.query_dim(), 0, 1);
+  const TensorFacts keys = list.activation({kRows, p.num_kv_heads, p.head_dim});
+  list.add({.zone = Zone::kKvAppend,
+            .bytes = {.per_row = 2 * 2 * d(p.key_dim()) * act},
+            .inputs = {keys, keys},
+            .outputs = {keys, keys}});
+  const TensorFacts query = list.activation({kRows, p.num_heads, p.head_dim}),
+                    cache = list.activation({OperatorList::kKeys, p.num_kv_heads, p.head_dim});
+  list.add({.zone = Zone::kAttention,
+            .factors = Factors::kValues,
+            .flop = {.per_b = 1000 * 4 * d(p.query_dim())},  // b is in thousands of rows times keys
+            .bytes = {.per_row = 2 * d(p.query_dim()) * act, .per_key = 2 * d(p.key_dim()) * act},
+            .inputs = {query, cache, cache},
+            .outputs = {query}});
+  list.product(Zone::kOProj, p.query_dim(), hidden, type);
 }
 
 }  // namespace ferry

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "runtime/model/block_step.h"
+#include "runtime/model/operator_list.h"
 #include "runtime/model/weights.h"
 
 namespace ferry {
@@ -15,6 +16,9 @@ class AttentionMixer {
   void begin_step(const StepInput& input);
   /// out [batch's rows, hidden_dim]; appends to cache layer `kv_layer`.
   void run(const BlockStep& step, const AttentionWeights& w, int kv_layer, MatrixView out);
+
+  /// What its operators cost.
+  static void describe(const ModelConfig& config, OperatorList& list);
 
  private:
   void norm_and_rotate(const BlockStep& step, const AttentionWeights& w, MatrixView query, MatrixView q, MatrixView k);

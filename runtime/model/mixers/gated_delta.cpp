@@ -1,6 +1,13 @@
 #include "runtime/model/mixers/gated_delta.h"
 
 namespace ferry {
+namespace {
+
+double d(int64_t value) { return static_cast<double>(value); }
+
+constexpr auto kRows = OperatorList::kRows, kB = OperatorList::kB;
+
+}  // namespace
 
 GatedDeltaMixer::GatedDeltaMixer(const ModelConfig& config, const BlockLimits& limits)
     : plan_(config.gated_delta), norm_eps_(config.norm.eps), is_quantized_(limits.quantization.mixers.has_value()) {
@@ -67,6 +74,40 @@ void GatedDeltaMixer::run(const BlockStep& step, const GatedDeltaWeights& w, int
                            .eps = norm_eps_,
                            .out = heads});
   products.linear(Zone::kOutProj, products.activations(delta_out, out_codes_, batch, is_quantized_), *w.out_proj, out);
+}
+
+void GatedDeltaMixer::describe(const ModelConfig& config, OperatorList& list) {
+  const GatedDeltaPlan& p = config.gated_delta;
+  const int64_t hidden = config.hidden_dim, channels = p.conv_channels(), value = p.value_dim(), heads = p.num_v_heads;
+  const double act = list.activation_bytes(), state = d(heads * p.k_dim * p.v_dim);
+  const std::optional<WeightType>& type = list.quantization().mixers;
+  list.product(Zone::kInProjQkv, hidden, channels, type);
+  list.product(Zone::kInProjZ, hidden, value, type);
+  list.product(Zone::kInProjB, hidden, heads);
+  list.product(Zone::kInProjA, hidden, heads);
+  list.convolution(Zone::kCausalConv1d, channels, p.conv_kernel);
+  const TensorFacts gate = list.activation({kRows, heads}), gate32 = OperatorList::fp32({kRows, heads});
+  list.add({.zone = Zone::kDeltaGates,
+            .flop = {.per_row = 10 * d(heads)},
+            .bytes = {.per_row = d(heads) * (2 * act + 2 * 4)},
+            .inputs = {gate, gate},
+            .outputs = {gate32, gate32}});
+  // What the recurrence needs, in the chunk form too: decay, S^T k, k delta^T, S^T q. The state is read and written once.
+  const TensorFacts key = list.activation({kRows, p.num_k_heads, p.k_dim}), values = list.activation({kRows, heads, p.v_dim});
+  const TensorFacts states = OperatorList::fp32({kB, heads, p.v_dim, p.k_dim});
+  for (const Zone zone : {Zone::kRecurrentDeltaRule, Zone::kChunkDeltaRule}) {
+    list.add({.zone = zone,
+              .factors = Factors::kValues,
+              .flop = {.per_row = 7 * state},
+              .bytes = {.per_row = d(channels + value) * act + 2 * 4 * d(heads), .per_b = 2 * 4 * state},
+              .inputs = {key, key, values, gate32, gate32, states},
+              .outputs = {values, states}});
+  }
+  constexpr double kGatedNormFlop = 8;  // an element, by convention
+  list.rows_per_token(heads);
+  list.elementwise(Zone::kGatedNorm, p.v_dim, kGatedNormFlop, 2);
+  list.rows_per_token(1);
+  list.product(Zone::kOutProj, value, hidden, type);
 }
 
 }  // namespace ferry

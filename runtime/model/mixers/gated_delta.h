@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "runtime/model/block_step.h"
+#include "runtime/model/operator_list.h"
 #include "runtime/model/weights.h"
 
 namespace ferry {
@@ -15,6 +16,9 @@ class GatedDeltaMixer {
 
   /// out [batch's rows, hidden_dim]; updates state layer `state_layer`.
   void run(const BlockStep& step, const GatedDeltaWeights& w, int state_layer, MatrixView out);
+
+  /// What its operators cost.
+  static void describe(const ModelConfig& config, OperatorList& list);
 
  private:
   const GatedDeltaPlan& plan_;

@@ -34,4 +34,13 @@ void ShortConvMixer::run(const BlockStep& step, const ShortConvWeights& w, int s
   products.linear(Zone::kConvOutProj, products.activations(conv_out, out_codes_, batch, is_quantized_), *w.out_proj, out);
 }
 
+void ShortConvMixer::describe(const ModelConfig& config, OperatorList& list) {
+  const ShortConvPlan& p = config.short_conv;
+  const std::optional<WeightType>& type = list.quantization().mixers;
+  list.product(Zone::kConvInProj, config.hidden_dim, 3 * p.channels, type);
+  list.elementwise(Zone::kConvGate, p.channels, 1, 2);
+  list.convolution(Zone::kShortConv, p.channels, p.conv_kernel);
+  list.product(Zone::kConvOutProj, p.channels, config.hidden_dim, type);
+}
+
 }  // namespace ferry

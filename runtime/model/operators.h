@@ -1,0 +1,15 @@
+#pragma once
+
+#include <vector>
+
+#include "profiler/operator_facts.h"
+#include "runtime/checkpoint/quantization.h"
+#include "runtime/model/config.h"
+
+namespace ferry {
+
+/// Every operator of a run of the model, with costs and shapes, as the files of its parts write them down. `dtype` is the
+/// run's. Captures carry the list, and the bench counts with it.
+std::vector<OperatorFacts> describe_operators(const ModelConfig& config, const Quantization& quantization, DType dtype);
+
+}  // namespace ferry
