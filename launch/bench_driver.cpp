@@ -31,7 +31,7 @@ int64_t BenchDriver::max_sequences() const {
 ConstMatrixView BenchDriver::prefill(int64_t s, int64_t past, int64_t count) {
   rows_.clear();
   add_rows(s, past, count);
-  return forward(Phase::kPrefill, {{0, count, past}}, {static_cast<int32_t>(count - 1)}, {static_cast<int32_t>(s)});
+  return forward(Phase::kPrefill);
 }
 
 ConstMatrixView BenchDriver::prompt(int64_t s, int64_t num_prompt) {
@@ -58,16 +58,11 @@ ConstMatrixView BenchDriver::prompt(int64_t s, int64_t num_prompt) {
 
 ConstMatrixView BenchDriver::decode(int64_t batch, int64_t past) {
   rows_.clear();
-  std::vector<SequenceSpan> spans;
-  std::vector<int32_t> logit_rows, slots;
   for (int64_t s = 0; s < batch; ++s) {
     add_rows(s, past, 1);
-    spans.push_back({s, 1, past});
-    logit_rows.push_back(static_cast<int32_t>(s));
-    slots.push_back(static_cast<int32_t>(s));
     ++requests_[static_cast<std::size_t>(s)].num_generated;
   }
-  return forward(Phase::kDecode, spans, logit_rows, slots);
+  return forward(Phase::kDecode);
 }
 
 int64_t BenchDriver::count_experts_read(const std::function<void()>& steps) {
@@ -106,37 +101,24 @@ void BenchDriver::end_request(TracedRequest& request) {
 
 void BenchDriver::add_rows(int64_t s, int64_t past, int64_t count) {
   const int64_t vocab = engine_.config().vocab_size;
-  for (int64_t i = past; i < past + count; ++i)
-    rows_.push_back({static_cast<TokenId>((s * 7919 + i * 104729 + 17) % vocab), static_cast<int32_t>(i)});
+  tokens_.clear();
+  for (int64_t i = past; i < past + count; ++i) tokens_.push_back(static_cast<TokenId>((s * 7919 + i * 104729 + 17) % vocab));
+  rows_.add(tokens_, past, blocks_.data() + s * blocks_per_sequence_, static_cast<int32_t>(s), StepRows::Logits::kLast);
 }
 
-ConstMatrixView BenchDriver::forward(Phase phase, const std::vector<SequenceSpan>& spans,
-                                     const std::vector<int32_t>& logit_rows, const std::vector<int32_t>& slots) {
+ConstMatrixView BenchDriver::forward(Phase phase) {
   const std::vector<int64_t> rows_before = is_counting_ ? expert_rows() : std::vector<int64_t>();
   const uint64_t begin = now_ticks();
-  std::vector<TokenId> ids;
-  std::vector<int32_t> positions;
-  std::vector<const int32_t*> tables;
-  for (const Row& row : rows_) ids.push_back(row.token);
-  for (int axis = 0; axis < 3; ++axis) {
-    for (const Row& row : rows_) positions.push_back(row.position);
-  }
-  for (const int32_t slot : slots) tables.push_back(blocks_.data() + slot * blocks_per_sequence_);
-  const ConstMatrixView logits = engine_.forward({.token_ids = ids,
-                                                  .positions = positions,
-                                                  .sequences = spans,
-                                                  .block_tables = tables,
-                                                  .state_slots = slots,
-                                                  .logit_rows = logit_rows,
-                                                  .delta_chunk = prefill_quantum(engine_.scheduler_options().prefill_chunk)});
+  const StepInput input = rows_.input(prefill_quantum(engine_.scheduler_options().prefill_chunk));
+  const ConstMatrixView logits = engine_.forward(input);
   const uint64_t end = now_ticks();
   if (is_counting_) note_experts(rows_before);
-  for (std::size_t i = 0; i < slots.size(); ++i) {
-    const TracedRequest& request = requests_[static_cast<std::size_t>(slots[i])];
-    record_span(Zone::kRequestStep, begin, end, request.number, static_cast<uint32_t>(spans[i].num_tokens));
+  for (std::size_t i = 0; i < input.state_slots.size(); ++i) {
+    const TracedRequest& request = requests_[static_cast<std::size_t>(input.state_slots[i])];
+    record_span(Zone::kRequestStep, begin, end, request.number, static_cast<uint32_t>(input.sequences[i].num_tokens));
   }
-  record_span(Zone::kStep, begin, end, static_cast<uint32_t>(ids.size()),
-              pack_plan(phase, static_cast<uint32_t>(slots.size())));
+  record_span(Zone::kStep, begin, end, static_cast<uint32_t>(input.token_ids.size()),
+              pack_plan(phase, static_cast<uint32_t>(input.state_slots.size())));
   engine_.trace().work(true);
   return logits;
 }

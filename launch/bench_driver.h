@@ -32,10 +32,6 @@ class BenchDriver {
   void end_requests();
 
  private:
-  struct Row {
-    TokenId token;
-    int32_t position;
-  };
   struct TracedRequest {
     uint32_t number = 0;
     bool is_open = false;
@@ -44,8 +40,7 @@ class BenchDriver {
   };
 
   void add_rows(int64_t s, int64_t past, int64_t count);
-  ConstMatrixView forward(Phase phase, const std::vector<SequenceSpan>& spans, const std::vector<int32_t>& logit_rows,
-                          const std::vector<int32_t>& slots);
+  ConstMatrixView forward(Phase phase);
   void end_request(TracedRequest& request);
   void note_experts(const std::vector<int64_t>& rows_before);
   std::vector<int64_t> expert_rows();
@@ -53,7 +48,8 @@ class BenchDriver {
   Engine& engine_;
   int64_t blocks_per_sequence_ = 0;
   std::vector<int32_t> blocks_;
-  std::vector<Row> rows_;
+  StepRows rows_;
+  std::vector<TokenId> tokens_;          // of the rows that are being added
   std::vector<TracedRequest> requests_;  // by slot
   bool is_counting_ = false;
   int64_t num_experts_read_ = 0;

@@ -98,27 +98,15 @@ void run_prompt(Engine& engine, const std::vector<TokenId>& ids, TapCollector& t
   const auto num_prompt = static_cast<int64_t>(ids.size());
   std::vector<int32_t> blocks(static_cast<std::size_t>((num_prompt + limits.block_tokens - 1) / limits.block_tokens));
   std::iota(blocks.begin(), blocks.end(), 0);
-  const int32_t* table = blocks.data();
   const int32_t slot = 0;
   engine.recurrent_state().reset(slot);
+  StepRows rows;
   for (int64_t done = 0; done < num_prompt;) {
     const int64_t piece = next_prefill_piece(num_prompt, done, limits.prefill_chunk, limits.token_budget);
-    const SequenceSpan span{.first_row = 0, .num_tokens = piece, .num_past = done};
-    std::vector<int32_t> positions(static_cast<std::size_t>(3 * piece)), rows(static_cast<std::size_t>(piece));
-    for (std::size_t axis = 0; axis < 3; ++axis) {
-      const auto begin = positions.begin() + static_cast<int64_t>(axis) * piece;
-      std::iota(begin, begin + piece, static_cast<int32_t>(done));
-    }
-    std::iota(rows.begin(), rows.end(), 0);
-    const ConstMatrixView logits =
-        engine.forward({.token_ids = std::span(ids).subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(piece)),
-                        .positions = positions,
-                        .sequences = {&span, 1},
-                        .block_tables = {&table, 1},
-                        .state_slots = {&slot, 1},
-                        .logit_rows = rows,
-                        .delta_chunk = prefill_quantum(limits.prefill_chunk)},
-                       tap);
+    rows.clear();
+    rows.add(std::span(ids).subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(piece)), done, blocks.data(), slot,
+             StepRows::Logits::kAll);
+    const ConstMatrixView logits = engine.forward(rows.input(prefill_quantum(limits.prefill_chunk)), tap);
     taps.add_matrix("logits", logits);
     done += piece;
   }

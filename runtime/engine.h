@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "kernels/matmul.h"
-#include "runtime/checkpoint/safetensors.h"
 #include "runtime/cluster.h"
 #include "runtime/engine_watch.h"
+#include "runtime/loaded_model.h"
 #include "runtime/model/config.h"
 #include "runtime/model/trunk.h"
 #include "runtime/model_info.h"
@@ -19,7 +19,6 @@
 #include "runtime/schedule/scheduler.h"
 #include "runtime/state/kv_cache.h"
 #include "runtime/state/recurrent_state.h"
-#include "runtime/text/tokenizer.h"
 #include "runtime/trace/trace_session.h"
 #include "runtime/watched_group.h"
 
@@ -44,12 +43,12 @@ class Engine {
   const ModelInfo& model_info() const { return model_info_; }
   const SchedulerOptions& scheduler_options() const { return scheduler_options_; }
   DType dtype() const { return dtype_; }
-  const Quantization& quantization() const { return weights_.quantization; }
+  const Quantization& quantization() const { return model_->weights.quantization; }
   ThreadPool& pool() { return compute_->pool; }
   MatmulBackend& matmul() { return *compute_->matmul; }
   const char* kernels_name() const { return compute_->context.ops->name; }
   /// Null if the checkpoint has no tokenizer that Ferry can read: then only token ids work.
-  const Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
+  const Tokenizer* tokenizer() const { return tokenizer_.tokenizer ? &*tokenizer_.tokenizer : nullptr; }
   /// For what needs text; throws Error{kFailedPrecondition} that says why there is no tokenizer.
   const Tokenizer& require_tokenizer() const;
   TokenDispatcher& dispatcher() { return *dispatcher_; }
@@ -87,10 +86,7 @@ class Engine {
 
  private:
   void load(const EngineOptions& options, LogitRows logit_rows);
-  void load_tokenizer(const EngineOptions& options);
-  void plan_caches(const EngineOptions& options);
   void make_dispatcher(const EngineOptions& options);
-  CaptureInfo describe_run() const;
   void fill_input(const StepPlan& plan);
   void sample_rows(const StepPlan& plan, ConstMatrixView logits);
 
@@ -101,13 +97,10 @@ class Engine {
   DType dtype_ = DType::kF32;
   ModelInfo model_info_;
   SchedulerOptions scheduler_options_;
-  std::optional<Tokenizer> tokenizer_;
-  std::string tokenizer_complaint_;   // why tokenizer_ is empty
+  LoadedTokenizer tokenizer_;
   int32_t vocab_size_effective_ = 0;  // ids above are padding rows of lm_head
   std::optional<ComputeResources> compute_;
-  std::optional<Checkpoint> checkpoint_;
-  TrunkWeights weights_;
-  std::optional<ExpertBank> local_experts_;
+  std::optional<LoadedModel> model_;
   std::unique_ptr<TokenDispatcher> dispatcher_;
   std::unique_ptr<TraceSession> trace_;
   std::unique_ptr<KvCache> kv_cache_;
@@ -118,13 +111,7 @@ class Engine {
   int64_t step_idx_ = 0;
   bool abandoned_ = false;
 
-  // The input of the current step; capacities are reached in the first steps and kept.
-  std::vector<TokenId> token_ids_;
-  std::vector<int32_t> positions_;  // [3, T]
-  std::vector<SequenceSpan> spans_;
-  std::vector<const int32_t*> block_tables_;
-  std::vector<int32_t> slots_;
-  std::vector<int32_t> logit_rows_;
+  StepRows rows_;  // of the current step
   std::vector<TokenId> sampled_;
   std::vector<float> logits_row_;  // [vocab]
 };

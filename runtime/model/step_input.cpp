@@ -40,6 +40,43 @@ void take_rows(const StepInput& input, int64_t begin, int64_t end, MicroBatch& b
 
 }  // namespace
 
+void StepRows::clear() {
+  token_ids_.clear();
+  positions_.clear();
+  sequences_.clear();
+  block_tables_.clear();
+  state_slots_.clear();
+  logit_rows_.clear();
+}
+
+void StepRows::add(std::span<const TokenId> tokens, int64_t num_past, const int32_t* block_table, int32_t state_slot,
+                   Logits logits) {
+  const auto first_row = static_cast<int64_t>(token_ids_.size()), num_tokens = static_cast<int64_t>(tokens.size());
+  token_ids_.insert(token_ids_.end(), tokens.begin(), tokens.end());
+  positions_.resize(token_ids_.size());
+  for (int64_t i = 0; i < num_tokens; ++i)
+    positions_[static_cast<std::size_t>(first_row + i)] = static_cast<int32_t>(num_past + i);
+  sequences_.push_back({first_row, num_tokens, num_past});
+  block_tables_.push_back(block_table);
+  state_slots_.push_back(state_slot);
+  const int64_t end_row = first_row + num_tokens;
+  for (int64_t row = logits == Logits::kAll ? first_row : end_row - 1; logits != Logits::kNone && row < end_row; ++row)
+    logit_rows_.push_back(static_cast<int32_t>(row));
+}
+
+StepInput StepRows::input(int64_t delta_chunk) {
+  const std::size_t num_rows = token_ids_.size();
+  positions_.resize(3 * num_rows);
+  for (std::size_t i = num_rows; i < positions_.size(); ++i) positions_[i] = positions_[i - num_rows];  // text: three alike
+  return {.token_ids = token_ids_,
+          .positions = positions_,
+          .sequences = sequences_,
+          .block_tables = block_tables_,
+          .state_slots = state_slots_,
+          .logit_rows = logit_rows_,
+          .delta_chunk = delta_chunk};
+}
+
 std::span<const MicroBatch> make_micro_batches(const StepInput& input, int64_t min_rows, std::array<MicroBatch, 2>& batches) {
   const auto num_tokens = static_cast<int64_t>(input.token_ids.size());
   const int64_t cut = min_rows > 0 && num_tokens >= 2 * min_rows ? find_cut(input) : 0;

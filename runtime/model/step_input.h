@@ -21,6 +21,28 @@ struct StepInput {
   int64_t delta_chunk = 64;              // piece of the DeltaNet's chunk form, tokens
 };
 
+/// Collects the rows of a step, sequence by sequence. Kept from step to step, so that nothing is allocated once it has seen the
+/// largest.
+class StepRows {
+ public:
+  enum class Logits : uint8_t { kNone, kLast, kAll };  // which of the rows that are added
+
+  void clear();
+  /// `tokens` follow the `num_past` that the sequence has in its caches: KV blocks `block_table`, which must stay where it is,
+  /// and a row of the recurrent state.
+  void add(std::span<const TokenId> tokens, int64_t num_past, const int32_t* block_table, int32_t state_slot, Logits logits);
+  /// Valid until the next clear() or add().
+  StepInput input(int64_t delta_chunk);
+
+ private:
+  std::vector<TokenId> token_ids_;
+  std::vector<int32_t> positions_;  // [T], then [3, T]
+  std::vector<SequenceSpan> sequences_;
+  std::vector<const int32_t*> block_tables_;
+  std::vector<int32_t> state_slots_;
+  std::vector<int32_t> logit_rows_;
+};
+
 /// Rows [first_row, first_row + num_tokens) of a step, which go through a layer together.
 struct MicroBatch {
   int64_t first_row = 0;

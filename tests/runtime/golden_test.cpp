@@ -24,8 +24,9 @@ using nlohmann::json;
 
 constexpr double kTolerance = 2e-4;  // of the largest magnitude: what fp32 rounding in another order may do
 
-/// Two models have tokens that leave a gated norm with next to nothing to norm. There float32 itself is further off: qwen3_next's
-/// logits differ from float64 by 3.8e-4 in transformers, by 2.6e-4 here; qwen3_5's by 2e-4 between the delta rule's two forms.
+/// Two models have tokens that leave a gated norm with next to nothing to norm. There float32 itself is further off:
+/// qwen3_next's logits differ from float64 by 3.8e-4 in transformers, by 2.6e-4 here; qwen3_5's by 2e-4 between the delta
+/// rule's two forms.
 double tolerance_of(const std::string& model) {
   if (model == "qwen3_next") return 8e-4;
   return model == "qwen3_5" ? 4e-4 : kTolerance;
@@ -198,8 +199,8 @@ struct GoldenCase {
 };
 
 /// Qwen3.5-MoE every way to compute with a prompt in one piece and in pieces of 64, 7 and 1; the reference, which is slow and
-/// the same in all pieces, with pieces of 7 only where it multiplies for vector ops. Its relatives share those ways: each in the
-/// fastest with the same pieces, and in the reference.
+/// the same in all pieces, with pieces of 7 only where it multiplies for vector ops. Its relatives share those ways: each in
+/// the fastest with the same pieces, and in the reference.
 std::vector<GoldenCase> golden_cases() {
   std::vector<GoldenCase> cases;
   for (const char* model : {"qwen3_5_moe", "qwen3_5_moe_wide"}) {

@@ -33,33 +33,13 @@ void EngineDriver::reset(int32_t sequence) {
 }
 
 std::vector<std::vector<float>> EngineDriver::step(std::span<const Piece> pieces, const Tap* tap) {
-  std::vector<TokenId> tokens;
-  std::vector<int32_t> positions, slots;
-  std::vector<SequenceSpan> spans;
-  std::vector<const int32_t*> tables;
+  StepRows rows;
   for (const Piece& piece : pieces) {
     const auto sequence = static_cast<std::size_t>(piece.sequence);
-    const auto count = static_cast<int64_t>(piece.tokens.size());
-    spans.push_back({static_cast<int64_t>(tokens.size()), count, num_past_[sequence]});
-    for (int64_t i = 0; i < count; ++i) positions.push_back(static_cast<int32_t>(num_past_[sequence] + i));
-    tokens.insert(tokens.end(), piece.tokens.begin(), piece.tokens.end());
-    slots.push_back(piece.sequence);
-    tables.push_back(blocks_[sequence].data());
-    num_past_[sequence] += count;
+    rows.add(piece.tokens, num_past_[sequence], blocks_[sequence].data(), piece.sequence, StepRows::Logits::kAll);
+    num_past_[sequence] += static_cast<int64_t>(piece.tokens.size());
   }
-  const std::size_t num_rows = tokens.size();
-  positions.resize(3 * num_rows);
-  for (std::size_t i = num_rows; i < positions.size(); ++i) positions[i] = positions[i - num_rows];
-  std::vector<int32_t> rows(num_rows);
-  std::iota(rows.begin(), rows.end(), 0);
-  const ConstMatrixView logits = engine_.forward({.token_ids = tokens,
-                                                  .positions = positions,
-                                                  .sequences = spans,
-                                                  .block_tables = tables,
-                                                  .state_slots = slots,
-                                                  .logit_rows = rows,
-                                                  .delta_chunk = prefill_quantum(engine_.scheduler_options().prefill_chunk)},
-                                                 tap);
+  const ConstMatrixView logits = engine_.forward(rows.input(prefill_quantum(engine_.scheduler_options().prefill_chunk)), tap);
   std::vector<std::vector<float>> result;
   for (int64_t r = 0; r < logits.rows; ++r) result.push_back(row_values(logits, r));
   return result;

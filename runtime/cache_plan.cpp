@@ -1,0 +1,49 @@
+#include "runtime/cache_plan.h"
+
+#include <string>
+
+#include "runtime/base/available_memory.h"
+#include "runtime/base/error.h"
+#include "runtime/model/cache_shapes.h"
+#include "runtime/state/memory_plan.h"
+
+namespace ferry {
+namespace {
+
+constexpr int64_t kBlockTokens = 16;  // of a KV block
+
+}  // namespace
+
+CachePlan plan_caches(const EngineOptions& options, const ModelConfig& config, DType dtype) {
+  CachePlan caches{.kv_cache = kv_cache_shape(config, dtype, kBlockTokens),
+                   .recurrent_state = recurrent_state_shape(config, dtype),
+                   .scheduler = {}};
+  if (options.max_context.value_or(1) > config.max_context) {
+    throw_invalid("--max-context is " + std::to_string(*options.max_context) + "; allowed: 2 to the checkpoint's " +
+                  std::to_string(config.max_context));
+  }
+  const MemoryPlan plan = plan_memory({.budget_bytes = options.memory_bytes,
+                                       .bytes_per_slot = RecurrentState::bytes_per_slot(caches.recurrent_state),
+                                       .bytes_per_block = KvCache::bytes_per_block(caches.kv_cache),
+                                       .block_tokens = kBlockTokens,
+                                       .max_sequences = options.max_seqs,
+                                       .max_context = options.max_context.value_or(config.max_context)});
+  require_memory(plan.bytes, "--memory " + std::to_string(options.memory_bytes) + ": the cache of " +
+                                 std::to_string(plan.num_blocks * kBlockTokens) + " tokens");
+  caches.kv_cache.num_blocks = plan.num_blocks;
+  caches.recurrent_state.num_slots = plan.num_slots;
+  caches.scheduler = {.max_running = plan.num_slots,
+                      .max_waiting = options.max_waiting,
+                      .token_budget = options.token_budget,
+                      .prefill_chunk = options.prefill_chunk,
+                      .num_blocks = plan.num_blocks,
+                      .block_tokens = kBlockTokens,
+                      .max_context = plan.max_context,
+                      .vocab_size = config.vocab_size,
+                      .stop_token_ids = config.generation.stop_token_ids,
+                      .placeholders = config.placeholders};
+  Scheduler check(caches.scheduler);  // refuses limits that contradict each other before anything large is allocated
+  return caches;
+}
+
+}  // namespace ferry

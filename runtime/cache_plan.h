@@ -1,0 +1,22 @@
+#pragma once
+
+#include "runtime/model/config.h"
+#include "runtime/options.h"
+#include "runtime/schedule/scheduler.h"
+#include "runtime/state/kv_cache.h"
+#include "runtime/state/recurrent_state.h"
+
+namespace ferry {
+
+/// How --memory is shared out, and the limits that the scheduler keeps because of it.
+struct CachePlan {
+  KvCacheOptions kv_cache;
+  RecurrentStateOptions recurrent_state;
+  SchedulerOptions scheduler;
+};
+
+/// `dtype` is the run's. Throws Error{kInvalidArgument} for options that contradict each other or the checkpoint, and
+/// Error{kResourceExhausted} if the machine has less memory than they ask for. Allocates nothing large.
+CachePlan plan_caches(const EngineOptions& options, const ModelConfig& config, DType dtype);
+
+}  // namespace ferry

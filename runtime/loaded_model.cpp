@@ -1,0 +1,28 @@
+#include "runtime/loaded_model.h"
+
+#include <cstdio>
+
+#include "runtime/base/error.h"
+
+namespace ferry {
+
+LoadedTokenizer load_tokenizer(const EngineOptions& options) {
+  try {
+    return {.tokenizer = Tokenizer::load(options.model), .complaint = ""};
+  } catch (const Error& error) {
+    return {.tokenizer = std::nullopt, .complaint = error.what()};
+  }
+}
+
+LoadedModel::LoadedModel(const EngineOptions& options, const Cluster& cluster, const ModelConfig& config, DType dtype,
+                         ComputeResources& compute)
+    : checkpoint(Checkpoint::open(options.model)) {
+  const LoadOptions load = make_load_options(options, dtype);
+  weights = load_trunk(checkpoint, config, *compute.matmul, compute.pool, load);
+  if (cluster.size() == 1) {
+    local_experts = load_experts(checkpoint, config, make_expert_map(config, cluster), 0, *compute.matmul, compute.pool, load);
+  }
+  if (load.progress) std::fputc('\n', stderr);
+}
+
+}  // namespace ferry

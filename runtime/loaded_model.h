@@ -1,0 +1,38 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "moe/expert_bank.h"
+#include "runtime/checkpoint/safetensors.h"
+#include "runtime/cluster.h"
+#include "runtime/model/config.h"
+#include "runtime/model/weights.h"
+#include "runtime/options.h"
+#include "runtime/rank_setup.h"
+#include "runtime/text/tokenizer.h"
+
+namespace ferry {
+
+/// The checkpoint's tokenizer, or why there is none that Ferry can read: then only token ids work.
+struct LoadedTokenizer {
+  std::optional<Tokenizer> tokenizer;
+  std::string complaint;  // why it is absent
+};
+
+LoadedTokenizer load_tokenizer(const EngineOptions& options);
+
+/// Rank 0's weights and what computes with them.
+struct LoadedModel {
+  /// Packs the weights, the routed experts' if this rank is alone. `config` is of `options.model` and, as `compute`, outlives
+  /// this. Throws Error for a bad checkpoint and where memory does not do. Tells on stderr how it goes.
+  LoadedModel(const EngineOptions& options, const Cluster& cluster, const ModelConfig& config, DType dtype,
+              ComputeResources& compute);
+
+  Checkpoint checkpoint;  // its files hold the embedding and panels
+  TrunkWeights weights;
+  std::optional<ExpertBank> local_experts;
+};
+
+}  // namespace ferry

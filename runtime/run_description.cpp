@@ -1,0 +1,44 @@
+#include "runtime/run_description.h"
+
+#include "runtime/command_line.h"
+#include "runtime/model/operators.h"
+#include "runtime/version.h"
+
+namespace ferry {
+
+ModelInfo describe_model(const ModelConfig& config, DType dtype, const SchedulerOptions& limits, const Cluster& cluster) {
+  return {.name = config.name,
+          .architecture = config.class_name,
+          .dtype = dtype,
+          .vocab_size = config.vocab_size,
+          .context_length = limits.max_context,
+          .num_layers = config.num_layers(),
+          .hidden_dim = config.hidden_dim,
+          .num_experts = config.moe.num_experts,
+          .experts_per_token = config.moe.top_k,
+          .num_expert_workers = cluster.num_workers(),
+          .transport = cluster.transport(),
+          .generation = config.generation};
+}
+
+CaptureInfo describe_run(const ModelConfig& config, DType dtype, const Quantization& quantization,
+                         const SchedulerOptions& limits, const ExpertMap& experts, const Cluster& cluster) {
+  CaptureInfo info{.version = version_number(),
+                   .command = command_line(),
+                   .transport = cluster.transport(),
+                   .world_size = cluster.size(),
+                   .model = {.name = config.name,
+                             .dtype = dtype_name(dtype),
+                             .top_k = config.moe.top_k,
+                             .operators = describe_operators(config, quantization, dtype)}};
+  for (const LayerPlan& layer : config.layers) info.model.layer_types.emplace_back(mixer_name(layer.mixer));
+  info.max_running_requests = limits.max_running;
+  info.num_kv_blocks = limits.num_blocks;
+  for (int32_t e = 0; e < experts.num_logical(); ++e) {
+    const PhysicalExpertId copy = experts.copies_of({e}).front();
+    info.expert_rank.push_back(experts.ranks()[static_cast<std::size_t>(experts.rank_idx_of(copy))].value);
+  }
+  return info;
+}
+
+}  // namespace ferry
