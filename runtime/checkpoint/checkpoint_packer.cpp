@@ -66,7 +66,10 @@ std::vector<OutputTensor> list_output(const Checkpoint& checkpoint, const std::v
   std::set<std::string_view> replaced;
   for (const StoredMatrix& matrix : matrices) {
     list.push_back({.name = panels_name(matrix.name), .matrix = &matrix});
-    for (const StoredRows& piece : matrix.pieces) replaced.insert(piece.tensor->name);
+    for (const StoredRows& piece : matrix.pieces) {
+      for (const TensorInfo* part : {piece.tensor, piece.scales, piece.zeros, piece.group_index})
+        if (part != nullptr) replaced.insert(part->name);
+    }
   }
   for (const std::string_view name : checkpoint.names()) {
     if (replaced.contains(name) && !name.ends_with("embed_tokens.weight")) continue;
@@ -101,7 +104,11 @@ std::string file_name(std::size_t number, std::size_t count) {
 void add_rows(const std::vector<StoredRows>& pieces, int64_t first, int64_t count, std::vector<StoredRows>& to) {
   for (const StoredRows& piece : pieces) {
     const int64_t begin = std::max<int64_t>(first, 0), end = std::min(first + count, piece.rows);
-    if (begin < end) to.push_back({piece.tensor, piece.first_row + begin, end - begin, piece.cols});
+    if (begin < end) {
+      to.push_back(piece);
+      to.back().first_row += begin;
+      to.back().rows = end - begin;
+    }
     first -= piece.rows;
   }
 }

@@ -1,5 +1,6 @@
 #include "runtime/checkpoint/tensor_reader.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -8,26 +9,22 @@
 namespace ferry {
 namespace {
 
+constexpr std::string_view kWeight = ".weight";
+
+/// "X" of "X.weight".
+std::string without_weight(const std::string& name) { return name.substr(0, name.size() - kWeight.size()); }
+
 const std::byte* first_byte(const StoredRows& stored) {
   return stored.tensor->data + stored.first_row * stored.cols * stored_type_bytes(stored.tensor->dtype);
 }
 
-template <class From>
-float load(const std::byte* data, int64_t i) {
-  From value;
-  std::memcpy(&value, data + i * static_cast<int64_t>(sizeof(From)), sizeof(From));
-  return to_float(value);
-}
-
-/// Calls fn(i, value as f32) for every element.
+/// Calls fn(row, values of the row) for every row.
 template <class Fn>
-void for_each_value(const StoredRows& stored, Fn&& fn) {
-  const std::byte* data = first_byte(stored);
-  const int64_t count = stored.rows * stored.cols;
-  if (stored.tensor->dtype == StoredType::kF32) {
-    for (int64_t i = 0; i < count; ++i) fn(i, load<float>(data, i));
-  } else {
-    for (int64_t i = 0; i < count; ++i) fn(i, load<bfloat16>(data, i));
+void for_each_row(const StoredRows& stored, Fn&& fn) {
+  std::vector<float> values(static_cast<std::size_t>(stored.cols));
+  for (int64_t r = 0; r < stored.rows; ++r) {
+    read_row(stored, r, values);
+    fn(r, values);
   }
 }
 
@@ -52,7 +49,7 @@ bool is_aligned(const std::byte* data, int64_t alignment) {
 int64_t StoredMatrix::stored_bytes() const {
   if (panels != nullptr) return panels->bytes;
   int64_t bytes = 0;
-  for (const StoredRows& piece : pieces) bytes += piece.rows * piece.cols * stored_type_bytes(piece.tensor->dtype);
+  for (const StoredRows& piece : pieces) bytes += piece.stored_bytes();
   return bytes;
 }
 
@@ -63,21 +60,76 @@ int64_t StoredMatrix::packed_bytes(DType dtype) const {
   return n * k / 2 + n * k / quantized->group_size * 2;
 }
 
-StoredRows TensorReader::find(const std::string& name, const std::vector<int64_t>& shape) {
+bool TensorReader::has(const std::string& name) const {
+  if (checkpoint_.find(name) != nullptr) return true;
+  return format_.kind == SourceFormat::Kind::kGptq && name.ends_with(kWeight) &&
+         checkpoint_.find(without_weight(name) + ".qweight") != nullptr;
+}
+
+/// The tensor, marked as used.
+const TensorInfo& TensorReader::take(const std::string& name, const std::vector<int64_t>& shape,
+                                     std::initializer_list<StoredType> types) {
   const TensorInfo* tensor = checkpoint_.find(name);
   if (tensor == nullptr) throw_invalid("checkpoint: tensor " + name + " is missing; expected shape " + shape_string(shape));
   if (tensor->shape != shape) {
     throw_invalid(std::string(tensor->file) + ": tensor " + name + " has shape " + tensor->shape_string() +
                   "; config.json asks for " + shape_string(shape));
   }
-  if (tensor->dtype != StoredType::kF32 && tensor->dtype != StoredType::kBF16) {
+  if (std::find(types.begin(), types.end(), tensor->dtype) == types.end()) {
+    std::string allowed;
+    for (const StoredType type : types) allowed += (allowed.empty() ? "" : ", ") + std::string(stored_type_name(type));
     throw_invalid(std::string(tensor->file) + ": tensor " + name + " has type " + stored_type_name(tensor->dtype) +
-                  "; allowed: F32, BF16");
+                  "; allowed: " + allowed);
   }
   used_.insert(name);
-  int64_t rows = 1;
-  for (std::size_t i = 0; i + 1 < shape.size(); ++i) rows *= shape[i];
-  return {tensor, 0, rows, shape.back()};
+  return *tensor;
+}
+
+StoredRows TensorReader::find(const std::string& name, const std::vector<int64_t>& shape) {
+  const bool is_gptq = checkpoint_.find(name) == nullptr && has(name);
+  if (is_gptq && shape.size() == 2) return find_gptq(without_weight(name), shape);
+  const bool may_be_fp8 = format_.kind == SourceFormat::Kind::kFp8Block && shape.size() >= 2;
+  const TensorInfo& tensor = may_be_fp8 ? take(name, shape, {StoredType::kF32, StoredType::kBF16, StoredType::kF8E4M3})
+                                        : take(name, shape, {StoredType::kF32, StoredType::kBF16});
+  StoredRows rows{.tensor = &tensor, .rows = 1, .cols = shape.back()};
+  for (std::size_t i = 0; i + 1 < shape.size(); ++i) rows.rows *= shape[i];
+  rows.matrix_rows = shape.size() >= 2 ? shape[shape.size() - 2] : 1;
+  return tensor.dtype == StoredType::kF8E4M3 ? find_fp8(tensor, name, rows) : rows;
+}
+
+/// With its scales: "X.weight_scale_inv", a factor in spite of its name.
+StoredRows TensorReader::find_fp8(const TensorInfo& tensor, const std::string& name, StoredRows rows) {
+  rows.format = format_;
+  std::vector<int64_t> shape = tensor.shape;
+  shape[shape.size() - 2] = (rows.matrix_rows + format_.block_rows - 1) / format_.block_rows;
+  shape.back() = (rows.cols + format_.block_cols - 1) / format_.block_cols;
+  rows.scales = &take(name + "_scale_inv", shape, {StoredType::kF32, StoredType::kBF16});
+  return rows;
+}
+
+StoredRows TensorReader::find_gptq(const std::string& base, const std::vector<int64_t>& shape) {
+  const int64_t n = shape[0], k = shape[1], groups = (k + format_.group_size - 1) / format_.group_size;
+  if (n % 8 != 0 || k % 8 != 0) {
+    throw_invalid("checkpoint: " + base + " is a matrix of shape " + shape_string(shape) +
+                  " in words of 8 codes; allowed: multiples of 8");
+  }
+  StoredRows rows{.tensor = &take(base + ".qweight", {k / 8, n}, {StoredType::kI32}),
+                  .rows = n,
+                  .cols = k,
+                  .format = format_,
+                  .matrix_rows = n,
+                  .scales = &take(base + ".scales", {groups, n}, {StoredType::kF16, StoredType::kBF16, StoredType::kF32}),
+                  .zeros = &take(base + ".qzeros", {groups, n / 8}, {StoredType::kI32}),
+                  .group_index = &take(base + ".g_idx", {k}, {StoredType::kI32})};
+  for (int64_t c = 0; c < k; ++c) {
+    int32_t group = 0;
+    std::memcpy(&group, rows.group_index->data + c * static_cast<int64_t>(sizeof(group)), sizeof(group));
+    if (group < 0 || group >= groups) {
+      throw_invalid(std::string(rows.group_index->file) + ": tensor " + base + ".g_idx has " + std::to_string(group) +
+                    " at column " + std::to_string(c) + "; allowed: 0 to " + std::to_string(groups - 1));
+    }
+  }
+  return rows;
 }
 
 StoredMatrix TensorReader::find_matrix(const std::string& name, int64_t n, int64_t k, const std::vector<std::string>& tensors,
@@ -121,47 +173,58 @@ DType TensorReader::stored_dtype(const StoredRows& stored) {
   return stored.tensor->dtype == StoredType::kF32 ? DType::kF32 : DType::kBF16;
 }
 
+void TensorReader::check_row(const StoredRows& stored, int64_t row, std::span<const float> values) const {
+  for (std::size_t c = 0; check_finite_ && c < values.size(); ++c) {
+    if (std::isfinite(values[c])) continue;
+    throw_invalid(std::string(stored.tensor->file) + ": tensor " + stored.tensor->name + " has " + std::to_string(values[c]) +
+                  " at row " + std::to_string(stored.first_row + row) + ", column " + std::to_string(c) +
+                  "; weights must be finite");
+  }
+}
+
 void TensorReader::check_values(const StoredRows& stored) const {
   if (!check_finite_) return;
-  for_each_value(stored, [&](int64_t i, float value) {
-    if (std::isfinite(value)) return;
-    throw_invalid(std::string(stored.tensor->file) + ": tensor " + stored.tensor->name + " has " + std::to_string(value) +
-                  " at row " + std::to_string(stored.first_row + i / stored.cols) + ", column " +
-                  std::to_string(i % stored.cols) + "; weights must be finite");
-  });
+  for_each_row(stored, [&](int64_t row, std::span<const float> values) { check_row(stored, row, values); });
 }
 
 std::vector<float> TensorReader::read_vector(const StoredRows& stored) const {
-  check_values(stored);
-  std::vector<float> values(static_cast<std::size_t>(stored.rows * stored.cols));
-  for_each_value(stored, [&](int64_t i, float value) { values[static_cast<std::size_t>(i)] = value; });
-  return values;
+  std::vector<float> all;
+  all.reserve(static_cast<std::size_t>(stored.rows * stored.cols));
+  for_each_row(stored, [&](int64_t row, std::span<const float> values) {
+    check_row(stored, row, values);
+    all.insert(all.end(), values.begin(), values.end());
+  });
+  return all;
 }
 
 Matrix TensorReader::read_matrix(const std::vector<StoredRows>& pieces) const {
   int64_t rows = 0;
   for (const StoredRows& piece : pieces) rows += piece.rows;
   Matrix matrix(dtype_, rows, pieces.front().cols);
-  int64_t row = 0;
+  int64_t first = 0;
   for (const StoredRows& piece : pieces) {
     FERRY_CHECK_EQ(piece.cols, matrix.cols());
-    check_values(piece);
     visit_dtype(dtype_, [&]<class T>() {
-      T* to = matrix.view().row<T>(row);
-      if (stored_dtype(piece) == dtype_) {
-        std::memcpy(to, first_byte(piece), static_cast<std::size_t>(piece.rows * piece.cols) * sizeof(T));
-      } else {
-        for_each_value(piece, [to](int64_t i, float value) { to[i] = from_float<T>(value); });
+      if (piece.is_plain() && stored_dtype(piece) == dtype_) {
+        check_values(piece);
+        std::memcpy(matrix.view().row<T>(first), first_byte(piece),
+                    static_cast<std::size_t>(piece.rows * piece.cols) * sizeof(T));
+        return;
       }
+      for_each_row(piece, [&](int64_t row, std::span<const float> values) {
+        check_row(piece, row, values);
+        T* to = matrix.view().row<T>(first + row);
+        for (std::size_t c = 0; c < values.size(); ++c) to[c] = from_float<T>(values[c]);
+      });
     });
-    row += piece.rows;
+    first += piece.rows;
   }
   return matrix;
 }
 
 ConstMatrixView TensorReader::view_or_copy(const StoredRows& stored, Matrix& copy) const {
   const DType dtype = stored_dtype(stored);
-  if (is_aligned(first_byte(stored), dtype_bytes(dtype))) {
+  if (stored.is_plain() && is_aligned(first_byte(stored), dtype_bytes(dtype))) {
     check_values(stored);
     return {first_byte(stored), dtype, stored.rows, stored.cols, stored.cols};
   }
@@ -185,7 +248,8 @@ std::unique_ptr<PackedMatrix> TensorReader::pack(MatmulBackend& matmul, const St
   const StoredRows& first = matrix.pieces.front();
   std::unique_ptr<PackedMatrix> packed;
   try {
-    if (matrix.pieces.size() == 1 && stored_dtype(first) == dtype_ && is_aligned(first_byte(first), dtype_bytes(dtype_))) {
+    if (matrix.pieces.size() == 1 && first.is_plain() && stored_dtype(first) == dtype_ &&
+        is_aligned(first_byte(first), dtype_bytes(dtype_))) {
       check_values(first);
       packed = pack_view({first_byte(first), dtype_, first.rows, first.cols, first.cols});
     } else {
@@ -201,8 +265,9 @@ std::unique_ptr<PackedMatrix> TensorReader::pack(MatmulBackend& matmul, const St
 
 void TensorReader::drop_pages(const std::vector<StoredRows>& pieces) const {
   for (const StoredRows& piece : pieces) {
-    const int64_t element = stored_type_bytes(piece.tensor->dtype);
-    checkpoint_.drop_pages(*piece.tensor, piece.first_row * piece.cols * element, piece.rows * piece.cols * element);
+    if (piece.format.kind == SourceFormat::Kind::kGptq) continue;  // rows are columns there: all pages hold some of each
+    const int64_t row_bytes = piece.cols * stored_type_bytes(piece.tensor->dtype);
+    checkpoint_.drop_pages(*piece.tensor, piece.first_row * row_bytes, piece.rows * row_bytes);
   }
 }
 

@@ -9,16 +9,9 @@
 #include "kernels/matmul.h"
 #include "runtime/checkpoint/packed_checkpoint.h"
 #include "runtime/checkpoint/safetensors.h"
+#include "runtime/checkpoint/stored_rows.h"
 
 namespace ferry {
-
-/// Some rows of a stored matrix.
-struct StoredRows {
-  const TensorInfo* tensor = nullptr;
-  int64_t first_row = 0;  // of the tensor seen as [product of the leading dims, cols]
-  int64_t rows = 0;
-  int64_t cols = 0;
-};
 
 /// A matrix of the model and where the checkpoint has it: rows to stack and pack, or panels.
 struct StoredMatrix {
@@ -48,9 +41,12 @@ class TensorReader {
       : checkpoint_(checkpoint), dtype_(dtype), check_finite_(check_finite), in_panels_(in_panels) {}
 
   DType dtype() const { return dtype_; }
-  bool has(const std::string& name) const { return checkpoint_.find(name) != nullptr; }
+  /// How matrices that are neither F32 nor BF16 are to be read. Without it they are refused.
+  void set_source_format(const SourceFormat& format) { format_ = format; }
+  /// Whether there is such a tensor, in whichever form: the codes of "X.weight" may be "X.qweight".
+  bool has(const std::string& name) const;
 
-  /// The tensor, checked and marked as used. Not thread-safe; everything below is.
+  /// The tensor, checked and marked as used, so its scales and zero points. Not thread-safe; everything below is.
   StoredRows find(const std::string& name, const std::vector<int64_t>& shape);
   /// The matrix `name` [n, k]: `tensors`, each with an equal share of the rows, or the panels. Not thread-safe either.
   StoredMatrix find_matrix(const std::string& name, int64_t n, int64_t k, const std::vector<std::string>& tensors,
@@ -77,13 +73,18 @@ class TensorReader {
   void drop_pages(const std::vector<StoredRows>& pieces) const;
 
  private:
+  const TensorInfo& take(const std::string& name, const std::vector<int64_t>& shape, std::initializer_list<StoredType> types);
+  StoredRows find_fp8(const TensorInfo& tensor, const std::string& name, StoredRows rows);
+  StoredRows find_gptq(const std::string& base, const std::vector<int64_t>& shape);
   std::unique_ptr<PackedMatrix> adopt(MatmulBackend& matmul, const StoredMatrix& matrix) const;
   void check_values(const StoredRows& stored) const;
+  void check_row(const StoredRows& stored, int64_t row, std::span<const float> values) const;
 
   const Checkpoint& checkpoint_;
   DType dtype_;
   bool check_finite_;
   bool in_panels_;
+  SourceFormat format_;
   std::set<std::string> used_;
 };
 

@@ -75,6 +75,26 @@ std::string read_class_name(const ConfigFields& top) {
   return names.is_array() && !names.empty() && names[0].is_string() ? names[0].get<std::string>() : "";
 }
 
+/// quantization_config: what is read, and what is refused with the formats that are.
+SourceFormat read_source_format(const ConfigFields& top) {
+  if (!top.has("quantization_config")) return {};
+  const ConfigFields q = top.object("quantization_config");
+  if (!q.has("quant_method") || (q.at("quant_method") != "fp8" && q.at("quant_method") != "gptq")) {
+    throw_invalid("config.json: quantization_config of " + (q.has("quant_method") ? shown(q.at("quant_method")) : "no method") +
+                  "; allowed: \"fp8\" in blocks, \"gptq\" of 4 bits, or plain float32 and bfloat16 weights");
+  }
+  if (q.at("quant_method") == "fp8") {
+    q.expect("fmt", {"e4m3"});
+    const std::vector<int64_t> block = q.integers("weight_block_size", kMaxDim, 2);
+    if (block.size() != 2 || block[0] < 1 || block[1] < 1) throw_invalid(q.where() + ": weight_block_size must be two sizes");
+    return {.kind = SourceFormat::Kind::kFp8Block, .block_rows = block[0], .block_cols = block[1]};
+  }
+  q.expect("bits", {4});
+  q.expect("checkpoint_format", {"gptq", "gptq_v2"});
+  const bool is_v2 = q.has("checkpoint_format") && q.at("checkpoint_format") == "gptq_v2";
+  return {.kind = SourceFormat::Kind::kGptq, .group_size = q.integer("group_size", 1, kMaxDim), .zero_offset = is_v2 ? 0 : 1};
+}
+
 DType read_dtype(const ConfigFields& top, const ConfigFields& text) {
   for (const ConfigFields* fields : {&text, &top}) {
     for (const char* key : {"dtype", "torch_dtype"}) {
@@ -115,13 +135,12 @@ ModelConfig load_config(const std::filesystem::path& checkpoint_dir) {
   const json object = read_json(checkpoint_dir / "config.json");
   const ConfigFields top(object, "config.json");
   const Architecture& architecture = read_architecture(top);
-  if (top.has("quantization_config"))
-    throw_invalid("config.json: quantization_config is not supported; allowed: float32 and bfloat16 checkpoints");
   const ConfigFields text = read_text(top, architecture);
   text.expect("hidden_act", {"silu"});
 
   ModelConfig config;
   config.architecture = &architecture;
+  config.source = read_source_format(top);
   config.name = std::filesystem::weakly_canonical(checkpoint_dir).filename().string();
   config.class_name = read_class_name(top);
   config.dtype = read_dtype(top, text);

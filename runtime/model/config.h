@@ -8,6 +8,7 @@
 
 #include "runtime/base/named_token_id.h"
 #include "runtime/base/types.h"
+#include "runtime/checkpoint/source_format.h"
 #include "runtime/model/layer_plan.h"
 
 namespace ferry {
@@ -31,6 +32,7 @@ struct ModelConfig {
   int64_t hidden_dim = 0;
   int64_t max_context = 0;  // tokens
   bool tie_word_embeddings = false;
+  SourceFormat source;  // of matrices that the checkpoint has quantised
   NormPlan norm;
   std::vector<LayerPlan> layers;
   AttentionPlan attention;     // of the layers that have it; so the other plans

@@ -41,6 +41,13 @@ std::string text_prefix(const TensorReader& reader) {
 
 std::string layer_prefix(const std::string& prefix, int64_t layer) { return prefix + "layers." + std::to_string(layer) + "."; }
 
+/// Rows [first, first + count) of `stored`.
+StoredRows rows_from(StoredRows stored, int64_t first, int64_t count) {
+  stored.first_row += first;
+  stored.rows = count;
+  return stored;
+}
+
 /// The matrices of every expert of a layer, whichever way they are stored; none of a dense layer.
 struct StoredExperts {
   std::vector<StoredMatrix> gate_up;  // [num_experts] of [2 * intermediate_dim, hidden_dim]
@@ -65,9 +72,9 @@ StoredExperts find_experts(TensorReader& reader, const ModelConfig& config, cons
   for (int64_t e = 0; e < num_experts; ++e) {
     const std::string name = experts + std::to_string(e) + ".", gate_up = name + "gate_up_proj", down = name + "down_proj";
     if (in_one) {
-      found.gate_up.push_back(reader.find_matrix(gate_up, {{all_gate_up.tensor, e * 2 * inter, 2 * inter, hidden}},
+      found.gate_up.push_back(reader.find_matrix(gate_up, {rows_from(all_gate_up, e * 2 * inter, 2 * inter)},
                                                  quantization.experts, WeightUse::kGated));
-      found.down.push_back(reader.find_matrix(down, {{all_down.tensor, e * hidden, hidden, inter}}, quantization.experts));
+      found.down.push_back(reader.find_matrix(down, {rows_from(all_down, e * hidden, hidden)}, quantization.experts));
     } else {
       found.gate_up.push_back(reader.find_matrix(gate_up, 2 * inter, hidden,
                                                  {name + names.expert.gate + ".weight", name + names.expert.up + ".weight"},
@@ -83,7 +90,7 @@ StoredExperts find_experts(TensorReader& reader, const ModelConfig& config, cons
 std::vector<StoredRows> rows_of_heads(const StoredRows& merged, int64_t num_heads, int64_t first, int64_t count) {
   const int64_t per_head = merged.rows / num_heads;
   std::vector<StoredRows> pieces;
-  for (int64_t h = 0; h < num_heads; ++h) pieces.push_back({merged.tensor, h * per_head + first, count, merged.cols});
+  for (int64_t h = 0; h < num_heads; ++h) pieces.push_back(rows_from(merged, h * per_head + first, count));
   return pieces;
 }
 
@@ -269,6 +276,7 @@ void refuse_unused(const Checkpoint& checkpoint, const TensorReader& reader) {
 TrunkWeights load_trunk(const Checkpoint& checkpoint, const ModelConfig& config, MatmulBackend& matmul, ThreadPool& pool,
                         const LoadOptions& options) {
   TensorReader reader(checkpoint, options.dtype, options.check_finite, options.weights.in_panels);
+  reader.set_source_format(config.source);
   const Quantization& quantization = options.weights.quantization;
   const std::string prefix = text_prefix(reader);
   TrunkWeights trunk;
@@ -299,6 +307,7 @@ TrunkWeights load_trunk(const Checkpoint& checkpoint, const ModelConfig& config,
 ExpertBank load_experts(const Checkpoint& checkpoint, const ModelConfig& config, const ExpertMap& map, int32_t rank_idx,
                         MatmulBackend& matmul, ThreadPool& pool, const LoadOptions& options) {
   TensorReader reader(checkpoint, options.dtype, options.check_finite, options.weights.in_panels);
+  reader.set_source_format(config.source);
   const Quantization& quantization = options.weights.quantization;
   const std::string prefix = text_prefix(reader);
   std::vector<StoredExperts> layers;
@@ -333,6 +342,7 @@ ExpertBank load_experts(const Checkpoint& checkpoint, const ModelConfig& config,
 
 std::vector<StoredMatrix> find_quantized(const Checkpoint& checkpoint, const ModelConfig& config,
                                          const Quantization& quantization, TensorReader& reader) {
+  reader.set_source_format(config.source);
   const std::string prefix = text_prefix(reader);
   TrunkWeights trunk;
   std::vector<PackJob> jobs;

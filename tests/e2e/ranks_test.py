@@ -44,6 +44,23 @@ class RanksTest(unittest.TestCase):
                 with self.subTest(workers=workers, transport=transport):
                     self.assertEqual(out.read_bytes(), expected)
 
+    def test_the_family_and_quantised_checkpoints_too(self):
+        ids = ",".join(str(5 + 13 * i % 300) for i in range(70))
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("qwen3_next", "qwen3_moe", "lfm2_moe", "fp8_qwen3_5_moe", "gptq_qwen3_5_moe"):
+                model, expected = ROOT / "tests/golden" / name, None
+                for workers, transport in ((0, "auto"), (1, "mpi"), (2, "gloo"), (3, "mpi"), (5, "gloo")):
+                    out = pathlib.Path(folder) / f"{name}-{workers}.safetensors"
+                    run(workers, transport, "dump", "--token-ids", ids, "--taps", "--out", out, model=model)
+                    expected = expected or out.read_bytes()
+                    with self.subTest(name, workers=workers, transport=transport):
+                        self.assertEqual(out.read_bytes(), expected)
+
+    def test_a_dense_model_says_why_workers_are_of_no_use(self):
+        for name in ("qwen3_5", "lfm2"):
+            with self.subTest(name), self.assertRaisesRegex(AssertionError, "dense: it has no experts"):
+                run(2, "mpi", "generate", "--token-ids", "1,2,3", model=ROOT / "tests/golden" / name)
+
     def test_hosts_that_forbid_copies_or_shared_memory_give_the_same_bytes(self):
         ids = ",".join(str(100 + 37 * i % 5900) for i in range(200))  # rows of several MPI fragments
         # Containers without CAP_SYS_PTRACE, and a /dev/shm that nobody may write to.

@@ -275,6 +275,53 @@ TEST_P(GoldenFamily, ABatchGetsTheTokensOfTransformers) {
     EXPECT_EQ(together[i]->tokens, prompts[i % 3].at("greedy").get<std::vector<TokenId>>()) << "request " << i;
 }
 
+/// Checkpoints that are quantised already, against transformers on the weights that they stand for.
+class GoldenFormat : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(All, GoldenFormat, testing::Values("fp8_qwen3_5", "fp8_qwen3_5_moe", "gptq_qwen3_5_moe"),
+                         [](const auto& golden) { return std::string(golden.param); });
+
+/// The experts that tokens go to, as sets; the golden data has no weights.
+void compare_experts(const SafetensorsFile& golden, const std::string& prompt, const test::PromptTrace& trace,
+                     const ModelConfig& config) {
+  for (const auto& [layer, ids] : trace.topk_ids) {
+    const std::string name = prompt + "layers." + std::to_string(layer) + ".mlp.gate.topk_ids";
+    auto expected = read_tensor<int32_t>(golden, name);
+    auto actual = ids;
+    ASSERT_EQ(expected.size(), actual.size()) << name;
+    for (auto* list : {&expected, &actual}) {
+      for (auto token = list->begin(); token != list->end(); token += config.moe.top_k)
+        std::sort(token, token + config.moe.top_k);
+    }
+    EXPECT_EQ(expected, actual) << name;
+  }
+}
+
+TEST_P(GoldenFormat, LogitsAndTokensInFloat32) {
+  const fs::path dir = kGolden / GetParam();
+  EngineOptions options = engine_options(dir);
+  options.dtype = DType::kF32;
+  Cluster cluster(options);
+  Engine engine(options, cluster, Engine::LogitRows::kAll);
+  const SafetensorsFile golden(dir / "golden.safetensors");
+  const json prompts = read_json(dir / "golden.json").at("prompts");
+  ASSERT_FALSE(prompts.empty());
+  std::vector<Request> requests;
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    const std::string prompt = "prompt" + std::to_string(i) + ".";
+    const auto ids = prompts[i].at("ids").get<std::vector<TokenId>>();
+    const test::PromptTrace trace = test::trace_prompt(engine, ids);
+    expect_close(read_tensor<float>(golden, prompt + "logits"), trace.values.at("logits"), prompt + "logits", kTolerance);
+    if (i == 1) compare_experts(golden, prompt, trace, engine.config());
+    requests.push_back(test::make_request(ids, static_cast<int32_t>(prompts[i].at("greedy").size())));
+    requests.back().sampling.ignore_eos = true;
+  }
+  Coordinator coordinator(engine);
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    EXPECT_EQ(test::complete(coordinator, requests[i])->tokens, prompts[i].at("greedy").get<std::vector<TokenId>>())
+        << "prompt " << i;
+  }
+}
+
 class GoldenModel : public testing::TestWithParam<const char*> {
  protected:
   const fs::path dir_ = kGolden / GetParam();

@@ -182,7 +182,13 @@ TEST_F(ConfigTest, UnsupportedModels) {
   expect_refused({"config.json", "model_type", "\"llama\"", "allowed: qwen3_5_moe, "});
   model_.config = before;
   model_.config["quantization_config"] = {{"quant_method", "fp8"}};
-  expect_refused({"config.json", "quantization_config", "float32 and bfloat16"});
+  expect_refused({"config.json", "quantization_config", "weight_block_size"});
+  model_.config["quantization_config"] = {{"quant_method", "fp8"}, {"weight_block_size", {128, 0}}};
+  expect_refused({"config.json", "quantization_config", "weight_block_size"});
+  model_.config["quantization_config"] = {{"quant_method", "awq"}};
+  expect_refused({"config.json", "quantization_config", "\"awq\"", "\"fp8\"", "\"gptq\"", "float32 and bfloat16"});
+  model_.config["quantization_config"] = {{"quant_method", "gptq"}, {"bits", 8}, {"group_size", 128}};
+  expect_refused({"config.json", "quantization_config", "bits is 8", "allowed: 4"});
   model_.config = before;
   model_.config["dtype"] = "float16";
   expect_refused({"config.json", "dtype", "\"float16\"", "\"float32\" or \"bfloat16\""});

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "runtime/checkpoint/safetensors.h"
+#include "runtime/checkpoint/source_format.h"
+
+namespace ferry {
+
+/// Some rows of a stored matrix [n, cols], or of a stack of them, and what their values follow from:
+///
+///   kPlain     F32 or BF16 as they are
+/// kFp8Block W[r, c] = e4m3(tensor[r, c]) * scales[r / block_rows, c / block_cols]; in a stack each matrix has its own blocks
+/// kGptq W[r, c] = scales[g, r] * (code(c, r) - zero(g, r) - zero_offset), g = group_index[c]; tensor I32 [cols / 8, n] has 8
+/// codes of 4 bits a word along the columns, zeros I32 [groups, n / 8] likewise along the rows, lowest first
+struct StoredRows {
+  const TensorInfo* tensor = nullptr;
+  int64_t first_row = 0;  // of the tensor seen as [product of the leading dims, cols]
+  int64_t rows = 0;
+  int64_t cols = 0;
+  SourceFormat format;
+  int64_t matrix_rows = 0;  // n
+  const TensorInfo* scales = nullptr;
+  const TensorInfo* zeros = nullptr;        // of kGptq
+  const TensorInfo* group_index = nullptr;  // likewise; I32 [cols]
+
+  bool is_plain() const { return format.kind == SourceFormat::Kind::kPlain; }
+  /// Of the checkpoint, scales aside.
+  int64_t stored_bytes() const;
+};
+
+/// Row `row` of `stored` as f32: values [cols].
+void read_row(const StoredRows& stored, int64_t row, std::span<float> values);
+
+}  // namespace ferry

@@ -1,0 +1,120 @@
+#include "runtime/checkpoint/stored_rows.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "kernels/tensor.h"
+
+namespace ferry {
+namespace {
+
+/// A tensor over bytes of its own.
+struct Made {
+  template <class T>
+  Made(StoredType type, std::vector<int64_t> dims, const std::vector<T>& values) : bytes(values.size() * sizeof(T)) {
+    std::memcpy(bytes.data(), values.data(), bytes.size());
+    info.dtype = type;
+    info.shape = std::move(dims);
+    info.data = bytes.data();
+    info.bytes = static_cast<int64_t>(bytes.size());
+  }
+  std::vector<std::byte> bytes;
+  TensorInfo info;
+};
+
+std::vector<float> row_of(const StoredRows& stored, int64_t row) {
+  std::vector<float> values(static_cast<std::size_t>(stored.cols));
+  read_row(stored, row, values);
+  return values;
+}
+
+TEST(StoredRows, CodesOf8BitsAreE4m3) {
+  std::vector<uint8_t> codes(256);
+  for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<uint8_t>(i);
+  const Made tensor(StoredType::kF8E4M3, {1, 256}, codes), scales(StoredType::kF32, {1, 2}, std::vector<float>{1, 1});
+  const StoredRows stored{.tensor = &tensor.info,
+                          .rows = 1,
+                          .cols = 256,
+                          .format = {.kind = SourceFormat::Kind::kFp8Block},
+                          .matrix_rows = 1,
+                          .scales = &scales.info};
+  const std::vector<float> values = row_of(stored, 0);
+  EXPECT_EQ(values[0x38], 1.0F);
+  EXPECT_EQ(values[0x7E], 448.0F);       // the largest
+  EXPECT_EQ(values[0x08], 0x1p-6F);      // the least that is normal
+  EXPECT_EQ(values[0x01], 0x1p-9F);      // the least of all
+  EXPECT_EQ(values[0x07], 7 * 0x1p-9F);  // the largest below normal
+  EXPECT_EQ(values[0x45], 2 * (1 + 5 / 8.0F));
+  EXPECT_TRUE(std::isnan(values[0x7F]) && std::isnan(values[0xFF]));
+  for (std::size_t i = 0; i < 127; ++i) {
+    EXPECT_LT(values[i], i + 1 < 127 ? values[i + 1] : INFINITY) << i;
+    EXPECT_EQ(values[i + 128], -values[i]) << i;
+  }
+}
+
+/// Blocks of 2 rows and 3 columns over a stack of two matrices of 3 rows and 4 columns: the last of each are smaller, and the
+/// second matrix begins with blocks of its own.
+TEST(StoredRows, EdgeBlocksAndStacksHaveScalesOfTheirOwn) {
+  const Made tensor(StoredType::kF8E4M3, {2, 3, 4}, std::vector<uint8_t>(24, 0x38));  // ones
+  std::vector<bfloat16> factors;
+  for (int i = 1; i <= 8; ++i) factors.push_back(from_float<bfloat16>(static_cast<float>(i)));
+  const Made scales(StoredType::kBF16, {2, 2, 2}, factors);
+  const StoredRows stored{.tensor = &tensor.info,
+                          .rows = 6,
+                          .cols = 4,
+                          .format = {.kind = SourceFormat::Kind::kFp8Block, .block_rows = 2, .block_cols = 3},
+                          .matrix_rows = 3,
+                          .scales = &scales.info};
+  const float expected[6][2] = {{1, 2}, {1, 2}, {3, 4}, {5, 6}, {5, 6}, {7, 8}};
+  for (int64_t r = 0; r < 6; ++r) {
+    const float left = expected[r][0], right = expected[r][1];
+    EXPECT_EQ(row_of(stored, r), (std::vector<float>{left, left, left, right})) << r;
+  }
+  StoredRows second = stored;  // a piece of the stack
+  second.first_row = 3;
+  second.rows = 3;
+  EXPECT_EQ(row_of(second, 2), row_of(stored, 5));
+}
+
+/// [8 rows, 16 columns], two groups of columns in an order of their own.
+TEST(StoredRows, GptqIsScaleTimesCodeMinusZero) {
+  constexpr int64_t kRows = 8, kCols = 16;
+  const auto code = [](int64_t r, int64_t c) { return static_cast<uint32_t>((3 * r + 5 * c) % 16); };
+  const auto zero = [](int64_t g, int64_t r) { return static_cast<uint32_t>((7 + g + r) % 16); };
+  std::vector<uint32_t> codes(kCols / 8 * kRows), zeros(2);
+  for (int64_t r = 0; r < kRows; ++r) {
+    for (int64_t c = 0; c < kCols; ++c) codes[static_cast<std::size_t>(c / 8 * kRows + r)] |= code(r, c) << (4 * (c % 8));
+    for (int64_t g = 0; g < 2; ++g) zeros[static_cast<std::size_t>(g)] |= zero(g, r) << (4 * r);
+  }
+  std::vector<uint16_t> scales;  // float16: 2^-2 and 1.5
+  for (int i = 0; i < 8; ++i) scales.push_back(0x3400);
+  for (int i = 0; i < 8; ++i) scales.push_back(0x3E00);
+  std::vector<int32_t> groups;
+  for (int64_t c = 0; c < kCols; ++c) groups.push_back(static_cast<int32_t>(c % 2));
+  const Made qweight(StoredType::kI32, {2, 8}, codes), qzeros(StoredType::kI32, {2, 1}, zeros),
+      factors(StoredType::kF16, {2, 8}, scales), index(StoredType::kI32, {16}, groups);
+  for (const int64_t offset : {1, 0}) {
+    const StoredRows stored{.tensor = &qweight.info,
+                            .rows = kRows,
+                            .cols = kCols,
+                            .format = {.kind = SourceFormat::Kind::kGptq, .zero_offset = offset},
+                            .matrix_rows = kRows,
+                            .scales = &factors.info,
+                            .zeros = &qzeros.info,
+                            .group_index = &index.info};
+    for (int64_t r = 0; r < kRows; ++r) {
+      const std::vector<float> values = row_of(stored, r);
+      for (int64_t c = 0; c < kCols; ++c) {
+        const float scale = c % 2 == 0 ? 0.25F : 1.5F;
+        const auto steps = static_cast<float>(static_cast<int64_t>(code(r, c)) - static_cast<int64_t>(zero(c % 2, r)) - offset);
+        EXPECT_EQ(values[static_cast<std::size_t>(c)], scale * steps) << r << ", " << c;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ferry
