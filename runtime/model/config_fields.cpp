@@ -68,7 +68,7 @@ void ConfigFields::expect(const char* key, std::initializer_list<json> allowed) 
 }
 
 void ConfigFields::fail(const char* key, const std::string& allowed) const {
-  throw_invalid(where_ + ": " + key + " is " + shown(object_[key]) + "; allowed: " + allowed);
+  throw_invalid(where_ + ": " + key + " is " + (has(key) ? shown(object_[key]) : "missing") + "; allowed: " + allowed);
 }
 
 }  // namespace ferry
