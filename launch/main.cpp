@@ -46,6 +46,7 @@ int run_command(const Options& options, Cluster& cluster) {
     case Command::kDump: return ferry::run_dump(options, cluster);
     case Command::kBench: return ferry::run_bench(options, cluster);
     case Command::kQuantize:
+    case Command::kTokenize:
     case Command::kTrace: break;  // have no job
   }
   return kExitFailure;
@@ -101,12 +102,20 @@ int run(const Options& options) {
   }
 }
 
+bool works_on_files(Command command) {
+  return command == Command::kQuantize || command == Command::kTokenize || command == Command::kTrace;
+}
+
+int run_file_command(const Options& options) {
+  if (options.command == Command::kQuantize) return ferry::run_quantize(options);
+  return options.command == Command::kTokenize ? ferry::run_tokenize(options) : ferry::run_trace(options.trace);
+}
+
 /// A command that works on files; under mpirun the first rank does it.
 int run_on_files(const Options& options) {
   if (ferry::MpiRuntime::launch_rank() != 0) return 0;
   try {
-    const int exit_code =
-        options.command == Command::kQuantize ? ferry::run_quantize(options) : ferry::run_trace(options.trace);
+    const int exit_code = run_file_command(options);
     ferry::finish_output();
     return exit_code;
   } catch (const Error& error) {
@@ -139,8 +148,7 @@ int main(int argc, char** argv) {
   ferry::prepare_output();
   const ferry::ParseResult parsed = ferry::parse_options(argc, argv);
   if (parsed.options) {
-    const Command command = parsed.options->command;
-    return command == Command::kTrace || command == Command::kQuantize ? run_on_files(*parsed.options) : run(*parsed.options);
+    return works_on_files(parsed.options->command) ? run_on_files(*parsed.options) : run(*parsed.options);
   }
   if (parsed.exit_code == 0) return print(parsed.message);
   if (ferry::MpiRuntime::launch_rank() == 0) {

@@ -77,13 +77,17 @@ void add_trace(CLI::App& app, std::filesystem::path& trace) {
   app.add_option("--trace", trace, "folder for a timeline of all ranks, with tables and a page; default: none");
 }
 
-/// What every command on a model takes.
-void add_model_options(CLI::App& app, EngineOptions& o) {
+void add_model(CLI::App& app, EngineOptions& o) {
   app.add_option_function<std::string>(
          "--model",
          [&o](const std::string& model) { o.model = model == "demo" ? demo_checkpoint() : std::filesystem::path(model); },
          "checkpoint folder, or 'demo' for the one that comes with Ferry")
       ->required();
+}
+
+/// What every command that reads weights takes.
+void add_model_options(CLI::App& app, EngineOptions& o) {
+  add_model(app, o);
   add_choice<DType>(
       app, "--dtype", {{"f32", DType::kF32}, {"bf16", DType::kBF16}}, [&o](DType dtype) { o.dtype = dtype; },
       "f32 or bf16; default: the checkpoint's");
@@ -210,6 +214,17 @@ void add_quantize_options(CLI::App& app, Options& options) {
   });
 }
 
+void add_tokenize(CLI::App& app, Options& options) {
+  TokenizeOptions& o = options.tokenize;
+  add_model(app, options.engine);
+  app.add_option_function<std::string>(
+      "--text", [&o](const std::string& text) { o.text = text; }, "text to cut into tokens; default: standard input");
+  app.add_option("--file", o.file, "file with such a text");
+  add_list<TokenId>(app, "--ids", o.ids, 0, std::numeric_limits<TokenId>::max(), "token ids such as 1,2,3 to make text of");
+  app.add_flag("--json", o.json, "print one JSON object");
+  app.callback([&options] { options.command = Command::kTokenize; });
+}
+
 void add_trace_actions(CLI::App& app, Options& options) {
   using Action = TraceOptions::Action;
   app.require_subcommand(1);
@@ -302,6 +317,12 @@ std::string check_together(const GenerateOptions& o) {
   return "exactly one of --prompt, --chat, --token-ids is required; " + std::to_string(num_inputs) + " were given";
 }
 
+std::string check_together(const TokenizeOptions& o) {
+  const int num_inputs = o.text.has_value() + !o.file.empty() + !o.ids.empty();
+  if (num_inputs <= 1) return "";
+  return "at most one of --text, --file, --ids is allowed; " + std::to_string(num_inputs) + " were given";
+}
+
 /// All commands, but options only for those whose name occurs in `arguments`: making them takes longer than parsing.
 void add_commands(CLI::App& app, Options& options, std::span<const char* const> arguments) {
   const auto add = [&](const char* name, const char* help, const std::function<void(CLI::App&)>& add_options) {
@@ -332,6 +353,7 @@ void add_commands(CLI::App& app, Options& options, std::span<const char* const> 
                      });
   add("quantize", "write a checkpoint folder whose weights are quantised and packed, so that later starts only map them",
       [&](CLI::App& sub) { add_quantize_options(sub, options); });
+  add("tokenize", "the tokens of a text, or the text of tokens", [&](CLI::App& sub) { add_tokenize(sub, options); });
   add("trace", "what can be made of captures: report, export, diff, merge",
       [&](CLI::App& sub) { add_trace_actions(sub, options); });
 }
@@ -372,6 +394,9 @@ ParseResult parse_options(int argc, const char* const* argv) {
   if (const std::string complaint = check_together(options.engine); !complaint.empty()) return refuse(complaint);
   if (options.command == Command::kGenerate) {
     if (const std::string complaint = check_together(options.generate); !complaint.empty()) return refuse(complaint);
+  }
+  if (options.command == Command::kTokenize) {
+    if (const std::string complaint = check_together(options.tokenize); !complaint.empty()) return refuse(complaint);
   }
   if (options.command == Command::kServe) {
     if (const char* key = std::getenv("FERRY_API_KEY")) options.serve.access.api_key = key;

@@ -16,7 +16,7 @@
 
 namespace ferry {
 
-enum class Command { kServe, kGenerate, kDump, kBench, kQuantize, kTrace };
+enum class Command { kServe, kGenerate, kDump, kBench, kQuantize, kTokenize, kTrace };
 enum class TransportKind { kAuto, kMpi, kGloo };
 
 /// What every rank of a job needs; the same command line reaches all of them. Parsed and checked once, in parse_options.
@@ -81,6 +81,14 @@ struct QuantizeOptions {
   std::filesystem::path out;  // folder
 };
 
+/// Of `ferry tokenize`; the model is in EngineOptions. At most one of the three; none: standard input.
+struct TokenizeOptions {
+  std::optional<std::string> text;
+  std::filesystem::path file;
+  std::vector<TokenId> ids;  // back to text
+  bool json = false;
+};
+
 struct TraceOptions {
   enum class Action { kReport, kExport, kDiff, kMerge } action = Action::kReport;
   std::vector<std::filesystem::path> captures;  // folders: one, for kDiff two, for kMerge two or more
@@ -95,6 +103,7 @@ struct Options {
   DumpOptions dump;
   BenchOptions bench;
   QuantizeOptions quantize;
+  TokenizeOptions tokenize;
   TraceOptions trace;
 };
 

@@ -286,6 +286,20 @@ TEST(Options, Quantize) {
   refuse({"quantize", "--quantize", "w8a8", "--out", "o"}, {"--model"});
 }
 
+TEST(Options, Tokenize) {
+  const Options options = accept({"tokenize", "--model", "m", "--ids", "1,2", "--json"});
+  EXPECT_EQ(options.command, Command::kTokenize);
+  EXPECT_EQ(options.engine.model, "m");
+  EXPECT_EQ(options.tokenize.ids, (std::vector<TokenId>{1, 2}));
+  EXPECT_TRUE(options.tokenize.json);
+  EXPECT_EQ(accept({"tokenize", "--model", "m", "--text", ""}).tokenize.text, "");
+  EXPECT_EQ(accept({"tokenize", "--model", "m", "--file", "f"}).tokenize.file, "f");
+  EXPECT_EQ(accept({"tokenize", "--model", "m"}).tokenize.text, std::nullopt);
+  refuse({"tokenize", "--model", "m", "--text", "a", "--file", "f"}, {"at most one of --text, --file, --ids", "2 were given"});
+  refuse({"tokenize", "--text", "a"}, {"--model"});
+  refuse({"tokenize", "--model", "m", "--ids", "x"}, {"--ids", "allowed: integers from 0"});
+}
+
 TEST(Options, Bench) {
   const BenchOptions defaults = accept(line("bench", {})).bench;
   EXPECT_EQ(defaults.prompt_lengths, std::vector<int64_t>{512});
