@@ -14,6 +14,7 @@ int run_dump(const Options& options, Cluster& cluster);
 int run_bench(const Options& options, Cluster& cluster);
 /// These work on files alone: they need no job.
 int run_quantize(const Options& options);
+int run_inspect(const Options& options);
 int run_tokenize(const Options& options);
 int run_trace(const TraceOptions& options);
 

@@ -46,6 +46,7 @@ int run_command(const Options& options, Cluster& cluster) {
     case Command::kDump: return ferry::run_dump(options, cluster);
     case Command::kBench: return ferry::run_bench(options, cluster);
     case Command::kQuantize:
+    case Command::kInspect:
     case Command::kTokenize:
     case Command::kTrace: break;  // have no job
   }
@@ -103,11 +104,13 @@ int run(const Options& options) {
 }
 
 bool works_on_files(Command command) {
-  return command == Command::kQuantize || command == Command::kTokenize || command == Command::kTrace;
+  using enum Command;
+  return command == kQuantize || command == kInspect || command == kTokenize || command == kTrace;
 }
 
 int run_file_command(const Options& options) {
   if (options.command == Command::kQuantize) return ferry::run_quantize(options);
+  if (options.command == Command::kInspect) return ferry::run_inspect(options);
   return options.command == Command::kTokenize ? ferry::run_tokenize(options) : ferry::run_trace(options.trace);
 }
 

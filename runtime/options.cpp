@@ -25,6 +25,11 @@ constexpr int64_t kMaxSeqs = 65536;  // of --max-seqs and of a bench's batch
 /// The folder of the demo checkpoint: beside the sources this program was built from, or named by the installation.
 std::filesystem::path demo_checkpoint() { return std::filesystem::path(build_info::kSourceDir) / "launch" / "demo"; }
 
+/// "demo" names the one that comes with Ferry.
+std::filesystem::path checkpoint_named(const std::string& model) {
+  return model == "demo" ? demo_checkpoint() : std::filesystem::path(model);
+}
+
 /// An option whose values are names of an enumeration.
 template <class Enum>
 CLI::Option* add_choice(CLI::App& app, const char* name, const std::vector<std::pair<std::string, Enum>>& choices,
@@ -79,8 +84,7 @@ void add_trace(CLI::App& app, std::filesystem::path& trace) {
 
 void add_model(CLI::App& app, EngineOptions& o) {
   app.add_option_function<std::string>(
-         "--model",
-         [&o](const std::string& model) { o.model = model == "demo" ? demo_checkpoint() : std::filesystem::path(model); },
+         "--model", [&o](const std::string& model) { o.model = checkpoint_named(model); },
          "checkpoint folder, or 'demo' for the one that comes with Ferry")
       ->required();
 }
@@ -212,6 +216,15 @@ void add_quantize_options(CLI::App& app, Options& options) {
     if (!options.engine.quantization->any())
       throw CLI::ValidationError("--quantize", complaint("none", "w8a8, w4a8, w4a8:GROUP or by part; one part at least"));
   });
+}
+
+void add_inspect(CLI::App& app, Options& options) {
+  app.add_option_function<std::string>(
+         "DIR", [&options](const std::string& model) { options.engine.model = checkpoint_named(model); },
+         "checkpoint folder, or 'demo' for the one that comes with Ferry")
+      ->required();
+  app.add_flag("--json", options.inspect.json, "print one JSON object");
+  app.callback([&options] { options.command = Command::kInspect; });
 }
 
 void add_tokenize(CLI::App& app, Options& options) {
@@ -353,6 +366,8 @@ void add_commands(CLI::App& app, Options& options, std::span<const char* const> 
                      });
   add("quantize", "write a checkpoint folder whose weights are quantised and packed, so that later starts only map them",
       [&](CLI::App& sub) { add_quantize_options(sub, options); });
+  add("inspect", "what a checkpoint holds, what memory its ranks need, what would be refused",
+      [&](CLI::App& sub) { add_inspect(sub, options); });
   add("tokenize", "the tokens of a text, or the text of tokens", [&](CLI::App& sub) { add_tokenize(sub, options); });
   add("trace", "what can be made of captures: report, export, diff, merge",
       [&](CLI::App& sub) { add_trace_actions(sub, options); });

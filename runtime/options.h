@@ -16,7 +16,7 @@
 
 namespace ferry {
 
-enum class Command { kServe, kGenerate, kDump, kBench, kQuantize, kTokenize, kTrace };
+enum class Command { kServe, kGenerate, kDump, kBench, kQuantize, kInspect, kTokenize, kTrace };
 enum class TransportKind { kAuto, kMpi, kGloo };
 
 /// What every rank of a job needs; the same command line reaches all of them. Parsed and checked once, in parse_options.
@@ -81,6 +81,11 @@ struct QuantizeOptions {
   std::filesystem::path out;  // folder
 };
 
+/// Of `ferry inspect`; the model is in EngineOptions.
+struct InspectOptions {
+  bool json = false;
+};
+
 /// Of `ferry tokenize`; the model is in EngineOptions. At most one of the three; none: standard input.
 struct TokenizeOptions {
   std::optional<std::string> text;
@@ -103,6 +108,7 @@ struct Options {
   DumpOptions dump;
   BenchOptions bench;
   QuantizeOptions quantize;
+  InspectOptions inspect;
   TokenizeOptions tokenize;
   TraceOptions trace;
 };

@@ -95,6 +95,21 @@ SourceFormat read_source_format(const ConfigFields& top) {
   return {.kind = SourceFormat::Kind::kGptq, .group_size = q.integer("group_size", 1, kMaxDim), .zero_offset = is_v2 ? 0 : 1};
 }
 
+/// A GGUF file, or a folder of nothing else.
+void refuse_gguf(const std::filesystem::path& path) {
+  std::error_code error;
+  bool is_gguf = path.extension() == ".gguf";
+  if (!is_gguf && std::filesystem::is_directory(path, error) && !std::filesystem::exists(path / "config.json", error)) {
+    for (const auto& entry : std::filesystem::directory_iterator(path, error)) is_gguf |= entry.path().extension() == ".gguf";
+  }
+  if (is_gguf) {
+    throw_invalid(
+        "--model: " + path.string() +
+        " is GGUF, which is not read; allowed: the folder of safetensors that it was made of (--quantize w4a8 or w8a8 "
+        "makes the weights as small)");
+  }
+}
+
 DType read_dtype(const ConfigFields& top, const ConfigFields& text) {
   for (const ConfigFields* fields : {&text, &top}) {
     for (const char* key : {"dtype", "torch_dtype"}) {
@@ -129,6 +144,7 @@ GenerationDefaults read_generation_config(const std::filesystem::path& path, int
 }
 
 ModelConfig load_config(const std::filesystem::path& checkpoint_dir) {
+  refuse_gguf(checkpoint_dir);
   if (!std::filesystem::is_directory(checkpoint_dir)) {
     throw Error(ErrorCode::kNotFound, "--model: '" + checkpoint_dir.string() + "' is not a checkpoint folder");
   }

@@ -286,6 +286,15 @@ TEST(Options, Quantize) {
   refuse({"quantize", "--quantize", "w8a8", "--out", "o"}, {"--model"});
 }
 
+TEST(Options, Inspect) {
+  const Options options = accept({"inspect", "m", "--json"});
+  EXPECT_EQ(options.command, Command::kInspect);
+  EXPECT_EQ(options.engine.model, "m");
+  EXPECT_TRUE(options.inspect.json);
+  refuse({"inspect"}, {"DIR", "required"});
+  refuse({"inspect", "m", "n"}, {"not expected: 'n'"});
+}
+
 TEST(Options, Tokenize) {
   const Options options = accept({"tokenize", "--model", "m", "--ids", "1,2", "--json"});
   EXPECT_EQ(options.command, Command::kTokenize);

@@ -1,0 +1,61 @@
+#include "runtime/model/footprint.h"
+
+#include <algorithm>
+
+#include "runtime/model/operators.h"
+
+namespace ferry {
+namespace {
+
+/// Weights of one layer's operator, from the shape of its second input; of an expert's for a grouped product. 0: not a product.
+int64_t matrix_weights(const OperatorFacts& facts) {
+  const bool is_product =
+      facts.factors != Factors::kNone && facts.inputs.size() >= 2 && zone_info(facts.zone).part != Part::kHead;
+  if (!is_product && facts.zone != Zone::kLmHead) return 0;
+  int64_t weights = 1;
+  for (const TensorDim& dim : facts.inputs[1].dims) {
+    if (dim.kind == TensorDim::Kind::kRows || dim.kind == TensorDim::Kind::kKeys) return 0;  // rows of a cache or a step
+    if (dim.kind == TensorDim::Kind::kFixed) weights *= dim.size;
+  }
+  return weights;
+}
+
+PartFootprint& part_of(std::vector<PartFootprint>& parts, Part part) {
+  const auto found = std::find_if(parts.begin(), parts.end(), [part](const PartFootprint& p) { return p.part == part; });
+  if (found != parts.end()) return *found;
+  return parts.emplace_back(PartFootprint{.part = part});
+}
+
+}  // namespace
+
+std::vector<PartFootprint> decoder_footprint(const ModelConfig& config, const Quantization& quantization, DType dtype) {
+  std::vector<PartFootprint> parts;
+  for (const OperatorFacts& facts : describe_operators(config, quantization, dtype)) {
+    const int64_t weights = matrix_weights(facts);
+    if (weights == 0) continue;
+    const bool is_routed = zone_info(facts.zone).part == Part::kExperts;
+    const int64_t copies = facts.num_layers * (is_routed ? config.moe.num_experts : 1);
+    PartFootprint& part = part_of(parts, zone_info(facts.zone).part);
+    part.parameters += copies * weights;
+    part.active_parameters += (is_routed ? facts.num_layers * config.moe.top_k : copies) * weights;
+    part.bytes += static_cast<double>(copies) * (is_routed ? facts.bytes.per_b : facts.bytes.fixed);
+  }
+  return parts;
+}
+
+int64_t embedding_parameters(const ModelConfig& config) { return config.vocab_size * config.hidden_dim; }
+
+RankFootprint rank_footprint(const ModelConfig& config, const Quantization& quantization, DType dtype, int64_t num_workers) {
+  RankFootprint ranks;
+  for (const PartFootprint& part : decoder_footprint(config, quantization, dtype)) {
+    if (part.part != Part::kExperts || num_workers == 0) {
+      ranks.coordinator_bytes += part.bytes;
+    } else {
+      const int64_t most = (config.moe.num_experts + num_workers - 1) / num_workers;
+      ranks.worker_bytes += part.bytes * static_cast<double>(most) / static_cast<double>(config.moe.num_experts);
+    }
+  }
+  return ranks;
+}
+
+}  // namespace ferry

@@ -1,0 +1,101 @@
+"""`ferry inspect` counts what the files hold, and says what it would refuse."""
+
+import json
+import math
+import os
+import pathlib
+import shutil
+import struct
+import subprocess
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FERRY = os.environ.get("FERRY_BINARY", str(ROOT / "build/release/launch/ferry"))
+GOLDEN = ROOT / "tests/golden"
+PLAIN = ("qwen3_5_moe", "qwen3_5_moe_wide", "qwen3_5", "qwen3_next", "qwen3_moe", "lfm2", "lfm2_moe")
+
+
+def run(*arguments):
+    return subprocess.run([FERRY, "inspect", *map(str, arguments)], capture_output=True, text=True, timeout=60)
+
+
+def inspect(folder):
+    done = run(folder, "--json")
+    if done.returncode != 0:
+        raise AssertionError(done.stderr)
+    return json.loads(done.stdout)
+
+
+def tensors(folder):
+    for file in folder.glob("model*.safetensors"):
+        with file.open("rb") as f:
+            header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+        for name, tensor in header.items():
+            if name != "__metadata__":
+                yield name, tensor
+
+
+class InspectTest(unittest.TestCase):
+    def test_parameters_are_those_of_the_files(self):
+        for name in PLAIN:
+            matrices = [
+                math.prod(tensor["shape"])
+                for tensor_name, tensor in tensors(GOLDEN / name)
+                if len(tensor["shape"]) > 1 and "conv" not in tensor_name.rsplit(".", 2)[-2]
+                and not tensor_name.startswith(("model.visual.", "mtp."))
+            ]
+            model = inspect(GOLDEN / name)
+            with self.subTest(name):
+                self.assertEqual(model["parameters"]["total"], sum(matrices))
+                self.assertLess(model["parameters"]["active"], model["parameters"]["total"] + model["experts"] + 10**5)
+
+    def test_bytes_are_those_of_the_files(self):
+        for name in (*PLAIN, "fp8_qwen3_5_moe", "gptq_qwen3_5_moe"):
+            stored = {}
+            for _, tensor in tensors(GOLDEN / name):
+                begin, end = tensor["data_offsets"]
+                stored[tensor["dtype"]] = stored.get(tensor["dtype"], 0) + end - begin
+            with self.subTest(name):
+                self.assertEqual(inspect(GOLDEN / name)["stored_bytes"], stored)
+
+    def test_ranks_share_the_experts_out(self):
+        for run_of in inspect(GOLDEN / "qwen3_next")["runs"]:
+            ranks = {rank["workers"]: rank for rank in run_of["ranks"]}
+            if run_of["refused"]:
+                self.assertFalse(ranks)
+                continue
+            alone, one, two = ranks[0], ranks[1], ranks[2]
+            self.assertEqual(alone["worker_bytes"], 0)
+            self.assertAlmostEqual(alone["coordinator_bytes"], one["coordinator_bytes"] + one["worker_bytes"], delta=1)
+            self.assertAlmostEqual(one["worker_bytes"], 2 * two["worker_bytes"], delta=1)
+
+    def test_dense_models_have_no_workers(self):
+        for run_of in inspect(GOLDEN / "lfm2")["runs"]:
+            self.assertLessEqual({rank["workers"] for rank in run_of["ranks"]}, {0})
+
+    def test_what_would_be_refused_is_said(self):
+        with tempfile.TemporaryDirectory() as folder:
+            copy = pathlib.Path(folder) / "copy"
+            shutil.copytree(GOLDEN / "lfm2_moe", copy)
+            config = json.loads((copy / "config.json").read_text())
+            for changes, words in (
+                ({"quantization_config": {"quant_method": "awq"}}, "awq"),
+                ({"model_type": "llama"}, "lfm2_moe"),
+                ({"conv_bias": True}, "conv_bias"),
+            ):
+                (copy / "config.json").write_text(json.dumps({**config, **changes}))
+                done = run(copy)
+                with self.subTest(words):
+                    self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1))
+                    self.assertIn(words, done.stderr)
+            (copy / "config.json").write_text(json.dumps({**config, "moe_intermediate_size": 31}))
+            self.assertIn("config.json asks for", inspect(copy)["runs"][0]["refused"])
+            gguf = pathlib.Path(folder) / "model.gguf"
+            gguf.write_bytes(b"GGUF")
+            for path in (gguf, folder):
+                self.assertIn("safetensors", run(path).stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
