@@ -11,8 +11,6 @@ constexpr std::array<const Architecture*, 6> kAll{&kQwen35Moe, &kQwen35, &kQwen3
 
 }  // namespace
 
-std::span<const Architecture* const> all_architectures() { return kAll; }
-
 const Architecture* find_architecture(std::string_view model_type) {
   for (const Architecture* architecture : kAll) {
     const char* text = architecture->text_model_type;

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <span>
 #include <string>
 #include <string_view>
 
@@ -19,9 +18,6 @@ struct Architecture {
   void (*read)(const ConfigFields& text, ModelConfig& config);
   TensorNames names;
 };
-
-/// Every architecture that Ferry serves.
-std::span<const Architecture* const> all_architectures();
 
 /// By config.json's model_type; nullptr if it is none of them.
 const Architecture* find_architecture(std::string_view model_type);
