@@ -8,6 +8,7 @@
 
 #include "kernels/tensor.h"
 #include "runtime/base/check.h"
+#include "runtime/base/error.h"
 
 namespace ferry {
 namespace {
@@ -84,6 +85,11 @@ void read_gptq(const StoredRows& stored, int64_t row, std::span<float> values) {
   const int64_t n = stored.matrix_rows, r = stored.first_row + row;
   for (int64_t c = 0; c < stored.cols; ++c) {
     const int64_t group = element<int32_t>(*stored.group_index, c);
+    if (group < 0 || group >= stored.scales->shape[0]) {
+      throw_invalid(std::string(stored.group_index->file) + ": tensor " + stored.group_index->name + " has " +
+                    std::to_string(group) + " at column " + std::to_string(c) + "; allowed: 0 to " +
+                    std::to_string(stored.scales->shape[0] - 1));
+    }
     const int64_t code = code_of(element<uint32_t>(*stored.tensor, c / kCodesOfWord * n + r), c);
     const int64_t zero =
         code_of(element<uint32_t>(*stored.zeros, group * (n / kCodesOfWord) + r / kCodesOfWord), r) + stored.format.zero_offset;

@@ -30,7 +30,7 @@ struct StoredRows {
   int64_t stored_bytes() const;
 };
 
-/// Row `row` of `stored` as f32: values [cols].
+/// Row `row` of `stored` as f32: values [cols]. Throws Error{kInvalidArgument} for a group index that names no group.
 void read_row(const StoredRows& stored, int64_t row, std::span<float> values);
 
 }  // namespace ferry

@@ -113,23 +113,14 @@ StoredRows TensorReader::find_gptq(const std::string& base, const std::vector<in
     throw_invalid("checkpoint: " + base + " is a matrix of shape " + shape_string(shape) +
                   " in words of 8 codes; allowed: multiples of 8");
   }
-  StoredRows rows{.tensor = &take(base + ".qweight", {k / 8, n}, {StoredType::kI32}),
-                  .rows = n,
-                  .cols = k,
-                  .format = format_,
-                  .matrix_rows = n,
-                  .scales = &take(base + ".scales", {groups, n}, {StoredType::kF16, StoredType::kBF16, StoredType::kF32}),
-                  .zeros = &take(base + ".qzeros", {groups, n / 8}, {StoredType::kI32}),
-                  .group_index = &take(base + ".g_idx", {k}, {StoredType::kI32})};
-  for (int64_t c = 0; c < k; ++c) {
-    int32_t group = 0;
-    std::memcpy(&group, rows.group_index->data + c * static_cast<int64_t>(sizeof(group)), sizeof(group));
-    if (group < 0 || group >= groups) {
-      throw_invalid(std::string(rows.group_index->file) + ": tensor " + base + ".g_idx has " + std::to_string(group) +
-                    " at column " + std::to_string(c) + "; allowed: 0 to " + std::to_string(groups - 1));
-    }
-  }
-  return rows;
+  return {.tensor = &take(base + ".qweight", {k / 8, n}, {StoredType::kI32}),
+          .rows = n,
+          .cols = k,
+          .format = format_,
+          .matrix_rows = n,
+          .scales = &take(base + ".scales", {groups, n}, {StoredType::kF16, StoredType::kBF16, StoredType::kF32}),
+          .zeros = &take(base + ".qzeros", {groups, n / 8}, {StoredType::kI32}),
+          .group_index = &take(base + ".g_idx", {k}, {StoredType::kI32})};
 }
 
 StoredMatrix TensorReader::find_matrix(const std::string& name, int64_t n, int64_t k, const std::vector<std::string>& tensors,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/tensor.h"
+#include "tests/support/expect_error.h"
 
 namespace ferry {
 namespace {
@@ -96,6 +97,22 @@ TEST(StoredRows, GptqIsScaleTimesCodeMinusZero) {
   for (int64_t c = 0; c < kCols; ++c) groups.push_back(static_cast<int32_t>(c % 2));
   const Made qweight(StoredType::kI32, {2, 8}, codes), qzeros(StoredType::kI32, {2, 1}, zeros),
       factors(StoredType::kF16, {2, 8}, scales), index(StoredType::kI32, {16}, groups);
+  const auto expect_refused = [&](const TensorInfo& bad_index) {
+    const StoredRows stored{.tensor = &qweight.info,
+                            .rows = kRows,
+                            .cols = kCols,
+                            .format = {.kind = SourceFormat::Kind::kGptq},
+                            .matrix_rows = kRows,
+                            .scales = &factors.info,
+                            .zeros = &qzeros.info,
+                            .group_index = &bad_index};
+    test::expect_error([&] { row_of(stored, 0); }, ErrorCode::kInvalidArgument, {"at column 3", "0 to 1"});
+  };
+  for (const int32_t bad : {2, -1}) {
+    groups[3] = bad;
+    const Made bad_index(StoredType::kI32, {16}, groups);
+    expect_refused(bad_index.info);
+  }
   for (const int64_t offset : {1, 0}) {
     const StoredRows stored{.tensor = &qweight.info,
                             .rows = kRows,
