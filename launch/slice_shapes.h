@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace ferry {
+
+/// A tensor to draw: nearly normal numbers.
+struct SliceTensor {
+  std::string name;
+  std::vector<int64_t> shape;
+  float deviation = 0.02F;
+  float mean = 0;
+};
+
+/// A file of them.
+struct SliceShard {
+  std::string file;
+  uint64_t seed = 0;
+  std::vector<SliceTensor> tensors;
+};
+
+/// A checkpoint with the layer shapes and the vocabulary of a released model, but few of its layers.
+struct Slice {
+  nlohmann::ordered_json config;  // config.json
+  std::vector<SliceShard> shards;
+};
+
+/// "35b", "122b" and "397b" (Qwen3.5), "next-80b" (Qwen3-Next), "lfm2-8b" (LFM2-8B-A1B).
+std::vector<std::string> slice_names();
+
+/// `name` is one of slice_names().
+Slice make_slice(const std::string& name, int64_t num_layers);
+
+}  // namespace ferry
