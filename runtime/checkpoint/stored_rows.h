@@ -8,12 +8,14 @@
 
 namespace ferry {
 
-/// Some rows of a stored matrix [n, cols], or of a stack of them, and what their values follow from:
+/// Some rows of a stored matrix [n, cols], or of a stack of them. What their values W[r, c] follow from:
 ///
-///   kPlain     F32 or BF16 as they are
-/// kFp8Block W[r, c] = e4m3(tensor[r, c]) * scales[r / block_rows, c / block_cols]; in a stack each matrix has its own blocks
-/// kGptq W[r, c] = scales[g, r] * (code(c, r) - zero(g, r) - zero_offset), g = group_index[c]; tensor I32 [cols / 8, n] has 8
-/// codes of 4 bits a word along the columns, zeros I32 [groups, n / 8] likewise along the rows, lowest first
+/// kPlain: F32 or BF16 as they are.
+///
+/// kFp8Block: e4m3(tensor[r, c]) * scales[r / block_rows, c / block_cols]; in a stack each matrix has its own blocks.
+///
+/// kGptq: scales[g, r] * (code(c, r) - zero(g, r) - zero_offset) with g = group_index[c]. tensor, I32 [cols / 8, n], has 8
+/// codes of 4 bits a word along the columns; zeros, I32 [groups, n / 8], likewise along the rows; lowest bits first.
 struct StoredRows {
   const TensorInfo* tensor = nullptr;
   int64_t first_row = 0;  // of the tensor seen as [product of the leading dims, cols]

@@ -20,6 +20,12 @@ int64_t matrix_weights(const OperatorFacts& facts) {
   return weights;
 }
 
+/// As an integer; what only a made-up config can ask for is cut off, so that no sum overflows.
+int64_t count(double parameters) {
+  constexpr double kMost = 1e16;
+  return static_cast<int64_t>(std::min(parameters, kMost));
+}
+
 PartFootprint& part_of(std::vector<PartFootprint>& parts, Part part) {
   const auto found = std::find_if(parts.begin(), parts.end(), [part](const PartFootprint& p) { return p.part == part; });
   if (found != parts.end()) return *found;
@@ -34,11 +40,12 @@ std::vector<PartFootprint> decoder_footprint(const ModelConfig& config, const Qu
     const int64_t weights = matrix_weights(facts);
     if (weights == 0) continue;
     const bool is_routed = zone_info(facts.zone).part == Part::kExperts;
-    const int64_t copies = facts.num_layers * (is_routed ? config.moe.num_experts : 1);
+    const double copies = static_cast<double>(facts.num_layers * (is_routed ? config.moe.num_experts : 1));
+    const double passed = is_routed ? static_cast<double>(facts.num_layers * config.moe.top_k) : copies;
     PartFootprint& part = part_of(parts, zone_info(facts.zone).part);
-    part.parameters += copies * weights;
-    part.active_parameters += (is_routed ? facts.num_layers * config.moe.top_k : copies) * weights;
-    part.bytes += static_cast<double>(copies) * (is_routed ? facts.bytes.per_b : facts.bytes.fixed);
+    part.parameters += count(copies * static_cast<double>(weights));
+    part.active_parameters += count(passed * static_cast<double>(weights));
+    part.bytes += copies * (is_routed ? facts.bytes.per_b : facts.bytes.fixed);
   }
   return parts;
 }

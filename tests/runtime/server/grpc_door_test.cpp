@@ -155,7 +155,7 @@ TEST_F(GrpcDoorTest, ThePromptQueueIsBounded) {
   start();
   std::vector<std::unique_ptr<Call>> calls;
   for (int i = 0; i < 2 + 64 + 30; ++i)
-    calls.push_back(std::make_unique<Call>(*stub_, text_request(FakeBackend::kEndlessText), "", seconds(10)));
+    calls.push_back(std::make_unique<Call>(*stub_, text_request(FakeBackend::kEndlessText), "", seconds(30)));
   int num_exhausted = 0, num_late = 0;
   while (!calls.empty()) {  // the refused ones first: they came last
     const grpc::StatusCode code = calls.back()->finish().error_code();
@@ -163,8 +163,7 @@ TEST_F(GrpcDoorTest, ThePromptQueueIsBounded) {
     num_exhausted += code == grpc::StatusCode::RESOURCE_EXHAUSTED ? 1 : 0;
     num_late += code == grpc::StatusCode::DEADLINE_EXCEEDED ? 1 : 0;
   }
-  // Some 30 have no room; on a busy machine the time of some of them ends before the server has seen them.
-  EXPECT_GE(num_exhausted, 1);
+  EXPECT_GE(num_exhausted, 15) << "of some 30 for which there is no room";
   EXPECT_EQ(num_exhausted + num_late, 96);
 }
 
