@@ -22,7 +22,7 @@ constexpr int64_t kMinDelayNs = 10'000;  // waking up takes that long without an
 DelayCounter::DelayCounter(int64_t tid) : tid_(tid) {
   const std::string path = "/proc/self/task/" + std::to_string(tid) + "/schedstat";
   file_ = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  last_ns_ = read_ns();
+  take_ns();
 }
 
 DelayCounter::~DelayCounter() {
@@ -30,7 +30,7 @@ DelayCounter::~DelayCounter() {
 }
 
 DelayCounter::DelayCounter(DelayCounter&& other) noexcept
-    : tid_(other.tid_), file_(std::exchange(other.file_, -1)), last_ns_(other.last_ns_) {}
+    : tid_(other.tid_), file_(std::exchange(other.file_, -1)), last_ns_(other.last_ns_), since_(other.since_) {}
 
 int64_t DelayCounter::read_ns() const {
   char text[96];
@@ -44,13 +44,15 @@ int64_t DelayCounter::read_ns() const {
 }
 
 int64_t DelayCounter::take_ns() {
+  since_ = now_ticks();
   const int64_t now_ns = read_ns();
   return now_ns - std::exchange(last_ns_, now_ns);
 }
 
 void RunAccount::record(DelayCounter& counter) {
+  const uint64_t since = counter.since();
   const int64_t delay_ns = counter.take_ns();
-  if (delay_ns >= kMinDelayNs) record_value(Zone::kCoreWait, delay_ns / 1000, static_cast<uint32_t>(counter.tid()));
+  if (delay_ns >= kMinDelayNs) record_counted(Zone::kCoreWait, since, delay_ns / 1000, static_cast<uint32_t>(counter.tid()));
 }
 
 void RunAccount::record_own() {

@@ -42,7 +42,9 @@ class DelayCounter {
   DelayCounter& operator=(DelayCounter&&) = delete;
 
   int64_t tid() const { return tid_; }
-  /// Nanoseconds since the last call.
+  /// The ticks of the last take_ns(), or of the construction.
+  uint64_t since() const { return since_; }
+  /// Nanoseconds since then.
   int64_t take_ns();
 
  private:
@@ -51,6 +53,7 @@ class DelayCounter {
   int64_t tid_;
   int file_;
   int64_t last_ns_ = 0;
+  uint64_t since_ = 0;
 };
 
 /// Records wait.core and preemptions of this process's threads where the trace's level asks for them. Used by the thread that

@@ -40,6 +40,12 @@ inline void record_value(Zone zone, int64_t value, uint32_t b = 0) {
   push_span(*detail::trace_buffer, zone, now, now, static_cast<uint32_t>(value), b);
 }
 
+/// What a counter counted from `since` (ticks) to now.
+inline void record_counted(Zone zone, uint64_t since, int64_t value, uint32_t b = 0) {
+  if (!is_traced(zone) || detail::trace_buffer == nullptr) return;
+  push_span(*detail::trace_buffer, zone, since, now_ticks(), static_cast<uint32_t>(value), b);
+}
+
 /// Records the time from its construction to its destruction. Step and layer are those of the end (check_context()).
 class Span {
  public:

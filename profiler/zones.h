@@ -16,7 +16,7 @@ enum class ZoneKind : uint8_t {
   kWait,      // the thread waits for a peer, a lock or work; never part of an operator's time
   kTransfer,  // a message in flight, from its post to the completion that this rank sees; overlaps whatever the thread does
   kRequest,   // a stage in a request's life; overlaps other requests
-  kCounter,   // a value at a moment: begin == end
+  kCounter,   // a value at its end; where begin is earlier, what was counted since
   kSection,   // what the program does its steps for, or what it does instead of steps; holds many of them
 };
 

@@ -39,18 +39,18 @@ std::vector<IntervalSet> find_stops(const ReportInput& input) {
   return stops;
 }
 
-/// What threads waited for cores: a worker's own thread by exchange; of the others, and of the coordinator's, the one that
-/// waited longest in the step. A wait is used up as it is charged, so that none counts twice.
+/// What threads waited for cores. A worker's own thread reads it about once a millisecond, so a reading tells of several
+/// exchanges; of the other threads, and of the coordinator's, the one that waited longest in the step counts. A wait is used up
+/// as it is charged, so that none counts twice.
 class CoreWaits {
  public:
-  explicit CoreWaits(const ReportInput& input) : late_ns_(input.capture.ranks.size()) {
+  explicit CoreWaits(const ReportInput& input) : readings_(input.capture.ranks.size()) {
     std::map<std::tuple<int32_t, uint32_t, uint32_t>, int64_t> by_thread;  // rank, step, thread
     for (const CounterSample& sample : input.timeline.counters) {
       if (sample.zone != Zone::kCoreWait || sample.at.step == kNoStep) continue;
       const int64_t ns = sample.value * 1000;
       if (sample.rank > 0 && sample.at.layer >= 0) {
-        Wait& wait = exchanges_[{sample.rank, sample.at}];
-        wait = {.ns = wait.ns + ns, .counted_ns = sample.at_ns};
+        add_reading(sample, ns);
       } else {
         by_thread[{sample.rank, sample.at.step, sample.b}] += ns;
       }
@@ -67,7 +67,7 @@ class CoreWaits {
   /// most its length.
   int64_t total_of(int32_t rank, const std::vector<StepInfo>& steps) const {
     std::map<uint32_t, int64_t> by_step;
-    for (const auto& [key, wait] : exchanges_) by_step[key.second.step] += key.first == rank ? wait.ns : 0;
+    for (const Reading& reading : readings_.at(static_cast<std::size_t>(rank))) by_step[reading.step] += reading.ns;
     for (const auto& [key, ns] : steps_) by_step[key.second] += key.first == rank ? ns : 0;
     int64_t sum = 0;
     for (const StepInfo& step : steps) {
@@ -76,23 +76,18 @@ class CoreWaits {
     }
     return sum;
   }
-  /// Takes up to `ns` from what held a worker up in the exchange and returns it.
-  int64_t take(int32_t rank, const ExchangeId& exchange, int64_t ns) {
-    int64_t taken = take_from(late_ns_.at(static_cast<std::size_t>(rank)), ns);
-    taken += take_from(exchanges_[{rank, exchange}].ns, ns - taken);
-    return taken + take_from(in_step(rank, exchange.step), ns - taken);
-  }
-  /// A worker counts after its reply, so some of an exchange's wait may be later than the reply. The next exchange has that.
-  void pass_on(const Reply& reply, const ExchangeId& exchange) {
-    int64_t& late_ns = late_ns_.at(static_cast<std::size_t>(reply.rank));
-    const auto found = exchanges_.find({reply.rank, exchange});
-    if (found == exchanges_.end()) {
-      late_ns = 0;
-      return;
+  /// Takes up to `ns` from what may have held a worker up between the dispatch and its reply, and returns it.
+  int64_t take(const Reply& reply, uint32_t step, int64_t ns) {
+    std::vector<Reading>& readings = readings_.at(static_cast<std::size_t>(reply.rank));
+    const auto first =
+        std::upper_bound(readings.begin(), readings.end(), reply.dispatched_ns,
+                         [](int64_t dispatched_ns, const Reading& reading) { return dispatched_ns < reading.at_ns; });
+    int64_t taken = 0;
+    for (auto reading = first; reading != readings.end() && reading->since_ns < reply.back_ns; ++reading) {
+      const int64_t within_ns = std::min(reading->at_ns, reply.back_ns) - std::max(reading->since_ns, reply.dispatched_ns);
+      taken += take_from(reading->ns, std::min(within_ns, ns - taken));
     }
-    Wait& wait = found->second;
-    late_ns = std::clamp<int64_t>(wait.counted_ns - reply.posted_ns, 0, wait.ns);
-    wait.ns -= late_ns;
+    return taken + take_from(in_step(reply.rank, step), ns - taken);
   }
   static int64_t take_from(int64_t& waited, int64_t ns) {
     const int64_t taken = std::clamp<int64_t>(ns, 0, waited);
@@ -101,14 +96,23 @@ class CoreWaits {
   }
 
  private:
-  struct Wait {
-    int64_t ns = 0;
-    int64_t counted_ns = 0;  // the moment
+  /// Of a worker's own thread.
+  struct Reading {
+    int64_t since_ns = 0, at_ns = 0;
+    int64_t ns = 0;  // waited between the two, not yet charged
+    uint32_t step = 0;
   };
 
-  std::map<std::pair<int32_t, ExchangeId>, Wait> exchanges_;
+  /// Captures that do not say since when a reading counts: since the one before.
+  void add_reading(const CounterSample& sample, int64_t ns) {
+    std::vector<Reading>& readings = readings_.at(static_cast<std::size_t>(sample.rank));
+    const int64_t before_ns = readings.empty() ? 0 : readings.back().at_ns;
+    const int64_t since_ns = sample.since_ns < sample.at_ns ? std::max(sample.since_ns, before_ns) : before_ns;
+    readings.push_back({.since_ns = since_ns, .at_ns = sample.at_ns, .ns = ns, .step = sample.at.step});
+  }
+
+  std::vector<std::vector<Reading>> readings_;  // [num_ranks] by time
   std::map<std::pair<int32_t, uint32_t>, int64_t> steps_;
-  std::vector<int64_t> late_ns_;  // [num_ranks] waited since the last reply was posted
 };
 
 class LostTimeFinder {
@@ -221,7 +225,6 @@ void LostTimeFinder::look_at(const Exchange& exchange, std::size_t step) {
   const int64_t lost_ns = last->back_ns - second_ns;
   if (static_cast<double>(lost_ns) > bound_ns && lost_ns > 0) charge_worker(exchange, step, *last, lost_ns);
   divide_wait(exchange, *last, rank(last->rank).at(Loss::kNoCore) - no_core_before, found_.waits[step]);
-  for (const Reply& reply : replies) core_waits_.pass_on(reply, exchange.id);
 }
 
 /// First what the system says: it was stopped, it had no core. What is left goes where it stands out against the others.
@@ -236,7 +239,7 @@ void LostTimeFinder::charge_worker(const Exchange& exchange, std::size_t step, c
   const int64_t stopped_ns = std::min(lost_ns, overlap(stops_of(last.rank), last.dispatched_ns, last.back_ns));
   charge(Loss::kStopped, stopped_ns);
   int64_t left_ns = lost_ns - stopped_ns;
-  const int64_t no_core_ns = core_waits_.take(last.rank, exchange.id, left_ns);
+  const int64_t no_core_ns = core_waits_.take(last, exchange.id.step, left_ns);
   charge(Loss::kNoCore, no_core_ns);
   left_ns -= no_core_ns;
 

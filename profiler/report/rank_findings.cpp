@@ -96,9 +96,11 @@ void RankFindings::find_no_core(const RankLoss& loss) {
           name(loss).c_str(), to_ms(loss.core_wait_ns), 100 * share(loss.core_wait_ns), whole(loss.preemptions)));
 }
 
-/// Whether the rank is late by this cause again and again, and no other worker is nearly as much.
+/// Whether the rank is late by this cause again and again, and no other worker is nearly as much. A rank that waits for cores
+/// may be late by that alone: only what is far beyond those waits is something else, because the transport's threads, which
+/// nobody counts, wait, too.
 bool RankFindings::is_habit(const RankLoss& loss, Loss cause) const {
-  int64_t runner_up_ns = 0;
+  int64_t runner_up_ns = cause == Loss::kMoreRows ? 0 : loss.core_wait_ns;
   for (const RankLoss& other : lost_.ranks) {
     if (other.rank != 0 && other.rank != loss.rank) runner_up_ns = std::max(runner_up_ns, other.at(cause));
   }

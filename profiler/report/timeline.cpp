@@ -156,7 +156,8 @@ void TimelineBuilder::add_rank(const RankCapture& rank) {
       const Slice& slice = placed.slice;
       switch (zone_info(slice.zone).kind) {
         case ZoneKind::kCounter:
-          timeline_.counters.push_back({rank.rank, slice.zone, slice.b, slice.begin_ns, slice.a, exchange_of(slice)});
+          timeline_.counters.push_back(
+              {rank.rank, slice.zone, slice.b, slice.begin_ns, slice.end_ns, slice.a, exchange_of(slice)});
           break;
         case ZoneKind::kTransfer: {
           const bool is_receive = slice.zone == Zone::kDispatchReceive || slice.zone == Zone::kCombineReceive;

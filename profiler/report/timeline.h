@@ -101,6 +101,7 @@ struct CounterSample {
   int32_t rank = 0;  // whose counter
   Zone zone = Zone::kRunningRequests;
   uint32_t b = 0;  // what the zone's b_name says (a peer), else 0
+  int64_t since_ns = 0;  // from when on it counted; at_ns of a value of the moment
   int64_t at_ns = 0;
   int64_t value = 0;
   ExchangeId at;  // where it was counted; kNoStep and kNoLayer outside

@@ -46,10 +46,10 @@ class Race {
   void not_running(int32_t rank, uint64_t from_us, uint64_t to_us, uint32_t core_wait_us = 0) {
     small.span(rank, Zone::kNotRunning, last_begin_ + from_us * kUs, last_begin_ + to_us * kUs, core_wait_us);
   }
-  /// In the last step; counted `at_us` after its begin.
-  void core_wait(int32_t rank, uint32_t us, int16_t layer, uint64_t at_us = 0) {
-    const uint64_t at = last_begin_ + at_us * kUs;
-    small.span(rank, Zone::kCoreWait, at, at, us, 7, {number_ - 1, layer, 0});
+  /// In the last step; counted `at_us` after its begin, since `since_us` or since the reading before.
+  void core_wait(int32_t rank, uint32_t us, int16_t layer, uint64_t at_us = 0, std::optional<uint64_t> since_us = {}) {
+    const uint64_t at = last_begin_ + at_us * kUs, since = last_begin_ + since_us.value_or(at_us) * kUs;
+    small.span(rank, Zone::kCoreWait, since, at, us, 7, {number_ - 1, layer, 0});
   }
   LostTime find() { return find_lost_time(ReportInput(small.capture)); }
   std::string findings() {
@@ -135,7 +135,7 @@ TEST(LostTimeTest, AWorkerWithoutACoreIsNeitherStoppedNorSlow) {
   Race race;
   for (int i = 0; i < 20; ++i) {
     race.step({}, {.dispatched = 1, .arrived = 2'006, .replied = 4'046});
-    race.core_wait(2, 4'000, 0);
+    race.core_wait(2, 4'000, 0, 4'050);
     race.not_running(2, 10, 4'000, 3'900);  // the watch had no core either
   }
   const LostTime lost = race.find();
@@ -157,6 +157,38 @@ TEST(LostTimeTest, AWorkerThatLosesItsCoreAfterItsReplyIsLateInTheNextExchange) 
   EXPECT_NEAR(static_cast<double>(lost.ranks[2].at(Loss::kNoCore)), 20 * 3'900e3, 20 * 20e3);
   EXPECT_LE(lost.ranks[2].at(Loss::kLink), 20 * 20'000);
   EXPECT_EQ(race.findings(), "no_core 2;");
+}
+
+TEST(LostTimeTest, AReadingTellsOfEveryExchangeSinceTheOneBefore) {
+  Race race;
+  for (int i = 0; i < 100; ++i) {
+    race.step({}, {.dispatched = 1, .arrived = 106, .replied = 146});
+    if (i % 5 == 4) race.core_wait(2, 5 * 100, 0, 150);
+  }
+  const LostTime lost = race.find();
+  EXPECT_NEAR(static_cast<double>(lost.ranks[2].at(Loss::kNoCore)), 100 * 100e3, 20 * 20e3);
+  EXPECT_LE(lost.ranks[2].at(Loss::kLink), 100 * 5'000);
+  EXPECT_EQ(race.findings(), "no_core 2;");
+}
+
+TEST(LostTimeTest, AWaitOutsideItsExchangesExcusesNoWorker) {
+  Race race;
+  for (int i = 0; i < 40; ++i) {
+    race.step({}, {.dispatched = 1, .arrived = 6, .replied = 46}, 1'000);  // the coordinator computes for longer
+    race.core_wait(2, 60, 0, 900, 500);                                    // while it had nothing to do
+    race.step({}, {.dispatched = 1, .arrived = 306, .replied = 346});
+  }
+  EXPECT_EQ(race.findings(), "slow_link 2;");
+}
+
+TEST(LostTimeTest, ALittleLateAndOftenWithoutACoreIsNoSlowLink) {
+  Race race;
+  for (int i = 0; i < 40; ++i) {
+    race.step({}, {.dispatched = 1, .arrived = 56, .replied = 96}, 20, 0, 0);
+    race.step({}, {.dispatched = 1, .arrived = 6, .replied = 46}, 1'000);
+    race.core_wait(2, 60, 0, 900, 500);
+  }
+  EXPECT_EQ(race.findings(), "");
 }
 
 TEST(LostTimeTest, WhoIsTakenInLastIsNotLastForThat) {
