@@ -7,6 +7,7 @@
 #include <string>
 
 #include "kernels/cpu/int4_search.h"
+#include "kernels/e4m3.h"
 #include "runtime/base/error.h"
 
 namespace ferry {
@@ -85,12 +86,13 @@ void check_quantizable(int64_t k, WeightType type) {
 
 float QuantizedMatrix::value(int64_t row, int64_t col) const {
   const auto group_idx = static_cast<std::size_t>(row * num_groups() + col / group);
-  const int code = codes[static_cast<std::size_t>(row * k + col)];
+  const uint8_t code = codes[static_cast<std::size_t>(row * k + col)];
+  if (type.format == WeightFormat::kE4M3) return scales[group_idx] * e4m3_value(code);
   return scales[group_idx] * static_cast<float>(code - zero_points[group_idx]);
 }
 
 QuantizedMatrix quantize_weights(ConstMatrixView weights, WeightType type, ThreadPool* pool) {
-  FERRY_CHECK(type.is_quantized());
+  FERRY_CHECK(type.is_integer() && !type.is_as_stored());
   check_quantizable(weights.cols, type);
   QuantizedMatrix out{.type = type, .n = weights.rows, .k = weights.cols, .group = type.group_size};
   if (type.format == WeightFormat::kInt8) out.group = out.k;

@@ -9,17 +9,18 @@
 
 namespace ferry {
 
-/// A weight matrix as integers: w[n, k] ~ scales[n, g] * (codes[n, k] - zero_points[n, g]), g = k / group.
+/// A weight matrix as codes. Integers: w[n, k] ~ scales[n, g] * (codes[n, k] - zero_points[n, g]), g = k / group. e4m3:
+/// w[n, k] = scales[n, g] * e4m3(codes[n, k]).
 struct QuantizedMatrix {
   WeightType type;
   int64_t n = 0;
   int64_t k = 0;
   int64_t group = 0;                 // elements of k that share a scale: type.group_size, of int8 all of k
-  std::vector<uint8_t> codes;        // [n, k] 0 ‥ 15 (int4) or 1 ‥ 255 (int8)
-  std::vector<float> scales;         // [n, k / group] >= 0
-  std::vector<uint8_t> zero_points;  // [n, k / group] 0 ‥ 15 (int4) or 128 (int8)
+  std::vector<uint8_t> codes;        // [n, k] 0 ‥ 15 (int4), 1 ‥ 255 (int8) or e4m3
+  std::vector<float> scales;         // [n, num_groups] finite; of int8 and of int4 that is not wide >= 0
+  std::vector<uint8_t> zero_points;  // [n, num_groups] 0 ‥ 15 (int4) or 128 (int8); empty of e4m3
 
-  int64_t num_groups() const { return k / group; }
+  int64_t num_groups() const { return (k + group - 1) / group; }  // the last one of e4m3 may be smaller
   /// The value that stands for w[row, col].
   float value(int64_t row, int64_t col) const;
 };

@@ -18,7 +18,7 @@ ExpertBank::ExpertBank(int64_t num_layers, int64_t num_local_experts, ExpertDims
 
 void ExpertBank::set(int64_t layer, int64_t local_expert, std::unique_ptr<PackedMatrix> gate_up,
                      std::unique_ptr<PackedMatrix> down) {
-  FERRY_CHECK(gate_up->type().is_quantized() == is_quantized() && down->type().is_quantized() == is_quantized());
+  FERRY_CHECK(gate_up->type().is_integer() == is_quantized() && down->type().is_integer() == is_quantized());
   FERRY_CHECK_EQ(gate_up->n(), 2 * dims_.intermediate_dim);
   FERRY_CHECK_EQ(gate_up->k(), dims_.hidden_dim);
   FERRY_CHECK_EQ(down->n(), dims_.hidden_dim);

@@ -30,7 +30,7 @@ class ExpertBank {
   int64_t num_layers() const { return static_cast<int64_t>(gate_up_.size()); }
   int64_t num_local_experts() const { return num_local_experts_; }
   const ExpertDims& dims() const { return dims_; }
-  bool is_quantized() const { return type_.is_quantized(); }
+  bool is_quantized() const { return type_.is_integer(); }
   /// What a token's row is when it reaches the experts: values of the run's dtype, or codes.
   DType row_dtype(DType run_dtype) const { return is_quantized() ? DType::kI8 : run_dtype; }
 

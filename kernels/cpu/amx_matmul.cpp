@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "kernels/cpu/e4m3_panels.h"
 #include "kernels/cpu/integer_matmul.h"
 #include "kernels/cpu/row_packer.h"
 
@@ -196,13 +197,14 @@ void multiply_int4_panel(int64_t rows, const IntegerTile& in) {
   alignas(64) int32_t dots[kBlockRows * kPanelCols];
   std::memset(in.sums, 0, static_cast<std::size_t>(rows * kSumStride));
   const std::byte* lines = in.panel;
-  for (int64_t g = 0; g < in.num_groups(); ++g, lines += kLineBytes) {
+  const int64_t word_bytes = group_word_bytes(in.type);
+  for (int64_t g = 0; g < in.num_groups(); ++g, lines += word_bytes) {
     zero_sums<kTwo>();
     for (int64_t k = g * in.group_size; k < (g + 1) * in.group_size; k += codes.step()) {
       add_step<Int8, kTwo>(in.x, k / kTileBytes, codes.template unfold<kStreams>(k, lines));
     }
     store_sums<kTwo>(dots);
-    const GroupWords words[2] = {load_group_words(lines), load_group_words(lines + kHalfCols * 2)};
+    const GroupWords words[2] = {load_group_words(in, lines, 0), load_group_words(in, lines, 1)};
     for (int64_t r = 0; r < rows; ++r) {
       const auto x_sum = static_cast<float>(in.x_sums[r * in.num_groups() + g]);
       for (int64_t h = 0; h < 2; ++h) {
@@ -248,6 +250,31 @@ void multiply_bf16(const MatmulBlock& block) {
     memory_barrier();
     for (int64_t p = 0; p < block.num_panels; ++p) {
       multiply_panel<Bf16>(rows, row == 0, x, block.panels + p * stride, packer.num_steps(), sums);
+      finish_tile(block, {sums, kPanelCols, row, rows, p});
+      packer.prefetch(row + rows, p);
+    }
+  });
+}
+
+void multiply_e4m3(const MatmulBlock& block) {
+  constexpr int64_t kStepElements = kTileBytes / 2;
+  TileUse tiles;
+  const TilePacker packer(block);
+  WidenedGroup widened;
+  alignas(64) float sums[kBlockRows * kPanelCols], group_sums[kBlockRows * kPanelCols];
+  const auto* lines = reinterpret_cast<const std::byte*>(widened.lines);
+  const int64_t stride = panel_bytes(block.type, block.k);
+  for_each_row_tile<kBlockRows>(block.num_rows, [&](int64_t row, int64_t rows) {
+    tiles.configure(rows);
+    const TileRows x = packer.begin(row, rows);
+    for (int64_t p = 0; p < block.num_panels; ++p) {
+      std::memset(sums, 0, static_cast<std::size_t>(rows * kSumStride));
+      for_each_group(block, block.panels + p * stride, [&](const CodedGroup& group) {
+        widen_group(group, widened);
+        memory_barrier();
+        multiply_panel<Bf16>(rows, false, x.from(group.first_k / kStepElements), lines, group.num_k / kStepElements, group_sums);
+        add_scaled(group, group_sums, sums, kPanelCols, rows);
+      });
       finish_tile(block, {sums, kPanelCols, row, rows, p});
       packer.prefetch(row + rows, p);
     }

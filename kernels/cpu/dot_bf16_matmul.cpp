@@ -1,5 +1,6 @@
 #include <immintrin.h>
 
+#include "kernels/cpu/e4m3_panels.h"
 #include "kernels/cpu/finish_tile.h"
 #include "kernels/cpu/row_packer.h"
 
@@ -16,7 +17,8 @@ namespace {
 
 // 12 rows x 2 halves are 24 sums; weights take two more of the 32 registers, one the pair of x.
 constexpr int kTileRows = 12;
-constexpr int64_t kStepPairs = kLineBytes / 4;  // pairs of k in 64 bytes of a row
+constexpr int64_t kStepPairs = kLineBytes / 4;     // pairs of k in 64 bytes of a row
+constexpr int64_t kStepElements = 2 * kStepPairs;  // elements
 using TilePacker = RowPacker<kTileRows, 0>;
 
 template <int kRows>
@@ -59,6 +61,28 @@ void multiply_bf16(const MatmulBlock& block) {
     const TileRows x = packer.begin(row, rows);
     for (int64_t p = 0; p < block.num_panels; ++p) {
       run_rows<DotTile, kTileRows>(rows, x, block.panels + p * stride, packer.num_steps(), static_cast<float*>(sums));
+      finish_tile(block, {sums, kPanelCols, row, rows, p});
+      packer.prefetch(row + rows, p);
+    }
+  });
+}
+
+void multiply_e4m3(const MatmulBlock& block) {
+  const TilePacker packer(block);
+  WidenedGroup widened;
+  alignas(64) float sums[kTileRows * kPanelCols], group_sums[kTileRows * kPanelCols];
+  const auto* lines = reinterpret_cast<const std::byte*>(widened.lines);
+  const int64_t stride = panel_bytes(block.type, block.k);
+  for_each_row_tile<kTileRows>(block.num_rows, [&](int64_t row, int64_t rows) {
+    const TileRows x = packer.begin(row, rows);
+    for (int64_t p = 0; p < block.num_panels; ++p) {
+      std::memset(sums, 0, sizeof(sums));
+      for_each_group(block, block.panels + p * stride, [&](const CodedGroup& group) {
+        widen_group(group, widened);
+        run_rows<DotTile, kTileRows>(rows, x.from(group.first_k / kStepElements), lines, group.num_k / kStepElements,
+                                     static_cast<float*>(group_sums));
+        add_scaled(group, group_sums, sums, kPanelCols, rows);
+      });
       finish_tile(block, {sums, kPanelCols, row, rows, p});
       packer.prefetch(row + rows, p);
     }

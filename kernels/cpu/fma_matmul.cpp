@@ -1,10 +1,11 @@
+#include "kernels/cpu/e4m3_panels.h"
 #include "kernels/cpu/finish_tile.h"
 #include "kernels/cpu/row_tiles.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/cpu/tile_matmul.h"
 
-// f32 and bf16 products with fused multiply-adds on fp32 values: every sum takes its products in ascending k, one rounding
-// each.
+// f32, bf16 and e4m3 products with fused multiply-adds on fp32 values: every sum takes its products in ascending k, one rounding
+// each; of e4m3 a sum for each group.
 
 namespace ferry::FERRY_ISA_NAMESPACE {
 namespace {
@@ -168,9 +169,45 @@ void multiply(const MatmulBlock& block) {
   }
 }
 
+/// Sums of some rows and one panel of codes, over all of k. `group_sums` has the shape of `sums`.
+template <class T>
+void sum_coded_panel(const MatmulBlock& block, int64_t first_row, int64_t num_rows, const std::byte* panel, float* x,
+                     float* sums, float* group_sums) {
+  WidenedGroup widened;
+  for (int64_t r = 0; r < num_rows; ++r) std::memset(sums + r * kSumStride, 0, kPanelCols * sizeof(float));
+  for_each_group(block, panel, [&](const CodedGroup& group) {
+    const int64_t left = block.k - group.first_k, num_k = left < group.num_k ? left : group.num_k;
+    for (int64_t r = 0; r < num_rows; ++r) {
+      widen_row(reinterpret_cast<const T*>(block.x + (first_row + r) * block.x_stride) + group.first_k, x + r * kXStride, num_k);
+    }
+    widen_group(group, widened);
+    for_each_row_tile<kTileRows>(num_rows, [&](int64_t row, int64_t rows) {
+      const SliceTile tile{x + row * kXStride, group_sums + row * kSumStride, num_k + num_k % 2, 0, true};
+      add_row_tile<bfloat16, kTileRows>(tile, rows, widened.lines, 1);
+    });
+    add_scaled(group, group_sums, sums, kSumStride, num_rows);
+  });
+}
+
+template <class T>
+void multiply_coded(const MatmulBlock& block) {
+  float* x = thread_scratch(kMaxRows * (kXStride + 2 * kSumStride));
+  float* sums = x + kMaxRows * kXStride;
+  const int64_t stride = panel_bytes(block.type, block.k);
+  for_each_row_tile<kMaxRows>(block.num_rows, [&](int64_t row, int64_t rows) {
+    for (int64_t p = 0; p < block.num_panels; ++p) {
+      sum_coded_panel<T>(block, row, rows, block.panels + p * stride, x, sums, sums + kMaxRows * kSumStride);
+      finish_tile(block, {sums, kSumStride, row, rows, p});
+    }
+  });
+}
+
 }  // namespace
 
 void multiply_f32(const MatmulBlock& block) { multiply<float>(block); }
 void multiply_bf16(const MatmulBlock& block) { multiply<bfloat16>(block); }
+void multiply_e4m3(const MatmulBlock& block) {
+  block.x_dtype == DType::kF32 ? multiply_coded<float>(block) : multiply_coded<bfloat16>(block);
+}
 
 }  // namespace ferry::FERRY_ISA_NAMESPACE

@@ -28,6 +28,7 @@ struct IntegerTile {
   const std::byte* panel;
   int64_t k;           // padded
   int64_t group_size;  // of int8: k
+  WeightType type;
   float* sums;         // [rows, 32], written
   bool is_first;       // the first rows that the panel meets: it comes from memory
 
@@ -57,7 +58,8 @@ template <int kTileRows, class Begin, class Run, class EndPanel>
     }
     const TileRows laid_out = begin(row, rows);
     for (int64_t p = 0; p < block.num_panels; ++p) {
-      run(rows, IntegerTile{laid_out, block.x_scales + row, x_sums, block.panels + p * stride, k, group_size, sums, row == 0});
+      run(rows, IntegerTile{laid_out, block.x_scales + row, x_sums, block.panels + p * stride, k, group_size, block.type, sums,
+                            row == 0});
       finish_tile(block, {sums, kPanelCols, row, rows, p});
       end_panel(row + rows, p);
     }
@@ -84,8 +86,22 @@ struct GroupWords {
   F32x16 zero_point;
 };
 
-/// Reads the group words of one half: 16 u16.
-[[gnu::always_inline]] inline GroupWords load_group_words(const std::byte* words) {
+/// Reads the group words of one half: 16 u32.
+[[gnu::always_inline]] inline GroupWords load_wide_group_words(const std::byte* words) {
+  GroupWords out;
+  for (int i = 0; i < kParts; ++i) {
+    RegU32 word;
+    std::memcpy(&word, words + i * static_cast<int64_t>(sizeof(word)), sizeof(word));
+    out.scale.part[i] = reinterpret_cast<RegF32>(word & ~0xfU);
+    out.zero_point.part[i] = __builtin_convertvector(reinterpret_cast<RegI32>(word & 0xfU), RegF32);
+  }
+  return out;
+}
+
+/// Those of half `half` of a panel: u16 or, in a wide panel, u32.
+[[gnu::always_inline]] inline GroupWords load_group_words(const IntegerTile& tile, const std::byte* line, int64_t half) {
+  if (tile.type.is_wide) return load_wide_group_words(line + half * kLineBytes);
+  const std::byte* words = line + half * kHalfCols * 2;
   GroupWords out;
   for (int i = 0; i < kParts; ++i) {
     const RegU32 word = detail::load_widened(reinterpret_cast<const bfloat16*>(words) + i * kRegisterLanes);

@@ -84,15 +84,15 @@ struct Int4Tile {
   static void run(const IntegerTile& in) {
     for (int i = 0; i < kRows * kPanelCols; i += kLanes) store(in.sums + i, F32x16(0.0f));
     const std::byte* lines = in.panel;
-    const int64_t num_groups = in.num_groups();
-    for (int64_t g = 0; g < num_groups; ++g, lines += kLineBytes) {
+    const int64_t num_groups = in.num_groups(), word_bytes = group_word_bytes(in.type);
+    for (int64_t g = 0; g < num_groups; ++g, lines += word_bytes) {
       __m256i acc[kRows][kQuarters];
       for (int r = 0; r < kRows; ++r) {
         for (__m256i& sum : acc[r]) sum = _mm256_setzero_si256();
       }
       dot_group(acc, in.x.data + g * in.group_size, in.x.stride, in.group_size, lines);
       for (int h = 0; h < 2; ++h) {
-        const GroupWords words = load_group_words(lines + h * kHalfCols * 2);
+        const GroupWords words = load_group_words(in, lines, h);
         for (int r = 0; r < kRows; ++r) {
           float* sums = in.sums + r * kPanelCols + h * kHalfCols;
           const auto x_sum = static_cast<float>(in.x_sums[r * num_groups + g]);

@@ -123,6 +123,7 @@ void CpuMatmul::add_blocks(const GroupedMatmulArgs& args, int64_t first_row, int
     for (int64_t part = 0; part < row_parts; ++part) {
       const int64_t row = first_row + num_rows * part / row_parts, end = first_row + num_rows * (part + 1) / row_parts;
       blocks_.push_back({.x = x.row_bytes(row),
+                         .x_dtype = x.dtype,
                          .x_stride = x.row_stride * dtype_bytes(x.dtype),
                          .x_scales = args.rows.scales == nullptr ? nullptr : args.rows.scales + row,
                          .panels = weights.panel(panel),
@@ -143,11 +144,12 @@ void CpuMatmul::add_blocks(const GroupedMatmulArgs& args, int64_t first_row, int
 void check_operands(const GroupedMatmulArgs& args, const PanelMatrix& weights) {
   const ConstMatrixView& x = args.rows.x;
   FERRY_CHECK_EQ(weights.out_cols(), args.out.cols);
-  if (weights.type().is_quantized()) {
+  if (weights.type().is_integer()) {
     FERRY_CHECK(x.dtype == DType::kI8 && args.rows.scales != nullptr) << " quantised weights multiply quantised rows";
     FERRY_CHECK_EQ(quantized_cols(weights.k()), x.cols);
   } else {
-    FERRY_CHECK(plain_weights(x.dtype) == weights.type() && x.dtype == args.out.dtype);
+    FERRY_CHECK(weights.type().format == WeightFormat::kE4M3 || plain_weights(x.dtype) == weights.type());
+    FERRY_CHECK(x.dtype != DType::kI8 && x.dtype == args.out.dtype);
     FERRY_CHECK_EQ(weights.k(), x.cols);
   }
 }
@@ -172,7 +174,7 @@ void CpuMatmul::grouped_matmul(ThreadPool& pool, const GroupedMatmulArgs& args) 
     row += num_rows;
   }
   FERRY_CHECK_EQ(row, args.rows.x.rows);
-  const MatmulKernels::BlockFn multiply = kernels_.of(format);
+  const MatmulKernels::BlockFn multiply = kernels_.of(format, args.rows.x.dtype);
   pool.parallel_for(static_cast<int64_t>(blocks_.size()),
                     [&](int64_t block_idx, int) { multiply(blocks_[static_cast<std::size_t>(block_idx)]); });
 }
@@ -181,11 +183,12 @@ void CpuMatmul::grouped_matmul(ThreadPool& pool, const GroupedMatmulArgs& args) 
 
 std::vector<MatmulKernels> available_matmul_kernels() {
   const MatmulKernels avx2{"avx2", cpu_avx2::multiply_f32, cpu_avx2::multiply_bf16, cpu_avx2::multiply_int8,
-                           cpu_avx2::multiply_int4};
+                           cpu_avx2::multiply_int4, cpu_avx2::multiply_e4m3, cpu_avx2::multiply_e4m3};
   MatmulKernels avx512 = avx2;
   avx512.name = "avx512";
   avx512.f32 = cpu_avx512::multiply_f32;
   avx512.bf16 = cpu_avx512::multiply_bf16;
+  avx512.e4m3 = avx512.e4m3_f32 = cpu_avx512::multiply_e4m3;
   MatmulKernels vnni = avx512;
   vnni.name = "avx512_vnni";
   vnni.int8 = cpu_avx512_vnni::multiply_int8;
@@ -193,8 +196,9 @@ std::vector<MatmulKernels> available_matmul_kernels() {
   MatmulKernels bf16 = vnni;
   bf16.name = "avx512_bf16";
   bf16.bf16 = cpu_avx512_bf16::multiply_bf16;
+  bf16.e4m3 = cpu_avx512_bf16::multiply_e4m3;
   const MatmulKernels amx{"amx", cpu_avx512::multiply_f32, cpu_amx::multiply_bf16, cpu_amx::multiply_int8,
-                          cpu_amx::multiply_int4};
+                          cpu_amx::multiply_int4, cpu_amx::multiply_e4m3, cpu_avx512::multiply_e4m3};
   std::vector<MatmulKernels> found;
   if (has_amx()) found.push_back(amx);
   if (has_avx512_bf16() && has_avx512_vnni()) found.push_back(bf16);

@@ -12,13 +12,15 @@
 //
 // Order of summation. f32 and bf16: a sum takes its products in a fixed order along k that depends on the kernel, never on the
 // rows of the block or on how a call was cut. int8: sums of codes are exact. int4: sums within a group are exact, groups are
-// added in ascending k. So quantised products have the same bits with every kernel.
+// added in ascending k. So integer products have the same bits with every kernel. e4m3: a sum for each group as of bf16 weights,
+// groups in ascending k.
 
 namespace ferry {
 
 /// Rows of x times neighbouring panels of one matrix.
 struct MatmulBlock {
-  const std::byte* x = nullptr;     // [num_rows, k] of the format's row type: f32, bf16, or int8 padded to kRowAlignment
+  const std::byte* x = nullptr;     // [num_rows, k] of x_dtype; int8 is padded to kRowAlignment
+  DType x_dtype = DType::kF32;      // that of plain weights, kI8 for integers, f32 or bf16 for e4m3
   int64_t x_stride = 0;             // bytes
   const float* x_scales = nullptr;  // [num_rows], for int8 rows
   const std::byte* panels = nullptr;
@@ -39,13 +41,16 @@ struct MatmulKernels {
 
   const char* name;  // "amx", "avx512_bf16", "avx512_vnni", "avx512", "avx2"
   BlockFn f32, bf16, int8, int4;
+  BlockFn e4m3;      // with rows of bf16
+  BlockFn e4m3_f32;  // with rows of f32
 
-  BlockFn of(WeightFormat format) const {
+  BlockFn of(WeightFormat format, DType x_dtype) const {
     switch (format) {
       case WeightFormat::kF32: return f32;
       case WeightFormat::kBF16: return bf16;
       case WeightFormat::kInt8: return int8;
       case WeightFormat::kInt4: return int4;
+      case WeightFormat::kE4M3: return x_dtype == DType::kF32 ? e4m3_f32 : e4m3;
     }
     return nullptr;
   }
@@ -57,15 +62,18 @@ std::vector<MatmulKernels> available_matmul_kernels();
 namespace cpu_avx2 {
 void multiply_f32(const MatmulBlock& block);
 void multiply_bf16(const MatmulBlock& block);
+void multiply_e4m3(const MatmulBlock& block);
 void multiply_int8(const MatmulBlock& block);
 void multiply_int4(const MatmulBlock& block);
 }  // namespace cpu_avx2
 namespace cpu_avx512 {
 void multiply_f32(const MatmulBlock& block);
 void multiply_bf16(const MatmulBlock& block);
+void multiply_e4m3(const MatmulBlock& block);
 }  // namespace cpu_avx512
 namespace cpu_avx512_bf16 {
 void multiply_bf16(const MatmulBlock& block);
+void multiply_e4m3(const MatmulBlock& block);
 }
 namespace cpu_avx512_vnni {
 void multiply_int8(const MatmulBlock& block);
@@ -73,6 +81,7 @@ void multiply_int4(const MatmulBlock& block);
 }  // namespace cpu_avx512_vnni
 namespace cpu_amx {
 void multiply_bf16(const MatmulBlock& block);
+void multiply_e4m3(const MatmulBlock& block);
 void multiply_int8(const MatmulBlock& block);
 void multiply_int4(const MatmulBlock& block);
 }  // namespace cpu_amx

@@ -63,18 +63,53 @@ uint32_t fold_codes(const uint8_t* codes) {
   return first | second << 4;
 }
 
+void write_group_word(WeightType type, float scale, uint8_t zero_point, int64_t col, std::byte* words) {
+  const auto scale_bits = std::bit_cast<uint32_t>(scale);
+  if (type.is_wide) {
+    const uint32_t word = make_wide_group_word(scale_bits, zero_point);
+    std::memcpy(words + col * 4, &word, sizeof(word));
+  } else {
+    const uint16_t word = make_group_word(scale_bits, zero_point);
+    std::memcpy(words + col * 2, &word, sizeof(word));
+  }
+}
+
 void pack_int4_panel(const QuantizedMatrix& w, const PanelColumns& columns, int64_t panel, std::byte* to) {
   for_each_column(columns, panel, [&](int64_t half, int64_t lane, int64_t row) {
     for (int64_t g = 0; g < w.num_groups(); ++g) {
-      std::byte* group = to + g * int4_group_bytes(w.group);
+      std::byte* group = to + g * group_bytes(w.type);
       const uint8_t* codes = w.codes.data() + row * w.k + g * w.group;
       for (int64_t k = 0; k < w.group; k += 8) {
         const uint32_t word = fold_codes(codes + k);
         std::memcpy(group + (k / 8 * 2 + half) * kLineBytes + lane * 4, &word, sizeof(word));
       }
       const auto at = static_cast<std::size_t>(row * w.num_groups() + g);
-      const uint16_t word = make_group_word(std::bit_cast<uint32_t>(w.scales[at]), w.zero_points[at]);
-      std::memcpy(group + w.group * kPanelCols / 2 + (half * kHalfCols + lane) * 2, &word, sizeof(word));
+      write_group_word(w.type, w.scales[at], w.zero_points[at], half * kHalfCols + lane, group + w.group * kPanelCols / 2);
+    }
+  });
+}
+
+/// Four codes in the order in which their even and odd bytes are pairs; behind the last, zeros.
+uint32_t pair_codes(const uint8_t* codes, int64_t count) {
+  uint32_t word = 0;
+  constexpr int kPlace[4] = {0, 2, 1, 3};  // of the codes k, k + 1, k + 2, k + 3
+  for (int64_t i = 0; i < std::min<int64_t>(count, 4); ++i) word |= uint32_t{codes[i]} << (8 * kPlace[i]);
+  return word;
+}
+
+void pack_e4m3_panel(const QuantizedMatrix& w, const PanelColumns& columns, int64_t panel, std::byte* to) {
+  for_each_column(columns, panel, [&](int64_t half, int64_t lane, int64_t row) {
+    for (int64_t g = 0; g < w.num_groups(); ++g) {
+      std::byte* group = to + g * group_bytes(w.type);
+      const int64_t first = g * w.group, count = std::min(w.group, w.k - first);
+      const uint8_t* codes = w.codes.data() + row * w.k + first;
+      for (int64_t k = 0; k < count; k += 4) {
+        const uint32_t word = pair_codes(codes + k, count - k);
+        std::memcpy(group + (k / 4 * 2 + half) * kLineBytes + lane * 4, &word, sizeof(word));
+      }
+      const float scale = w.scales[static_cast<std::size_t>(row * w.num_groups() + g)];
+      std::byte* scales = group + padded_k(w.type.format, count) * kPanelCols;
+      std::memcpy(scales + (half * kHalfCols + lane) * 4, &scale, sizeof(scale));
     }
   });
 }
@@ -99,10 +134,10 @@ void pack_panels(ConstMatrixView weights, const PanelColumns& columns, std::byte
 void pack_panels(const QuantizedMatrix& weights, const PanelColumns& columns, std::byte* to, ThreadPool* pool) {
   const int64_t stride = panel_bytes(weights.type, weights.k);
   for_each_panel(columns.num_panels(), pool, [&](int64_t p, int) {
-    if (weights.type.format == WeightFormat::kInt8) {
-      pack_int8_panel(weights, columns, p, to + p * stride);
-    } else {
-      pack_int4_panel(weights, columns, p, to + p * stride);
+    switch (weights.type.format) {
+      case WeightFormat::kInt4: return pack_int4_panel(weights, columns, p, to + p * stride);
+      case WeightFormat::kE4M3: return pack_e4m3_panel(weights, columns, p, to + p * stride);
+      default: return pack_int8_panel(weights, columns, p, to + p * stride);
     }
   });
 }

@@ -19,7 +19,7 @@ class RowPacker {
  public:
   explicit RowPacker(const MatmulBlock& block)
       : block_(block),
-        row_bytes_(block.type.is_quantized() ? padded_k(block.type.format, block.k) : block.k * 2),
+        row_bytes_(block.type.is_integer() ? padded_k(block.type.format, block.k) : block.k * 2),
         num_steps_((row_bytes_ + kLineBytes - 1) / kLineBytes) {}
 
   int64_t num_steps() const { return num_steps_; }  // of 64 bytes

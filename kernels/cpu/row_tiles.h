@@ -15,6 +15,9 @@ struct TileRows {
   const std::byte* data;
   int64_t stride;             // bytes
   int64_t step = kLineBytes;  // likewise
+
+  /// From step `first` of k on.
+  TileRows from(int64_t first) const { return {data + first * step, stride, step}; }
 };
 
 /// Four bytes of a row: what a product instruction multiplies with each column.

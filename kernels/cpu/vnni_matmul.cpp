@@ -88,14 +88,14 @@ struct Int4Tile {
 #pragma GCC unroll 6
     for (int r = 0; r < kRows; ++r) sums[r][0] = sums[r][1] = F32x16(0.0f);
     const std::byte* line = in.panel;
-    const int64_t num_groups = in.num_groups();
-    for (int64_t g = 0; g < num_groups; ++g, line += kLineBytes) {
+    const int64_t num_groups = in.num_groups(), word_bytes = group_word_bytes(in.type);
+    for (int64_t g = 0; g < num_groups; ++g, line += word_bytes) {
       __m512i acc[kRows][2];
 #pragma GCC unroll 6
       for (int r = 0; r < kRows; ++r) acc[r][0] = acc[r][1] = _mm512_setzero_si512();
       for (int64_t k = g * in.group_size; k < (g + 1) * in.group_size; k += 32) dot_32(acc, in.x, k, line);
       for (int h = 0; h < 2; ++h) {
-        const GroupWords words = load_group_words(line + h * kHalfCols * 2);
+        const GroupWords words = load_group_words(in, line, h);
 #pragma GCC unroll 6
         for (int r = 0; r < kRows; ++r) {
           const auto x_sum = static_cast<float>(in.x_sums[r * num_groups + g]);

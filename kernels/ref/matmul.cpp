@@ -22,22 +22,26 @@ class RefMatrix final : public PackedMatrix {
       : PackedMatrix(weights.n, weights.k, weights.type, use), quantized_(weights) {}
 
   int64_t packed_bytes() const override {
-    if (!type().is_quantized()) return n() * k() * dtype_bytes(values_.dtype());
+    if (quantized_.codes.empty()) return n() * k() * dtype_bytes(values_.dtype());
     return static_cast<int64_t>(quantized_.codes.size() + quantized_.scales.size() * 5);
   }
 
   /// Row m of x times row n of the weights.
   float dot(const MatmulRows& rows, int64_t m, int64_t n) const {
-    if (type().is_quantized()) return quantized_dot(rows, m, n);
-    return visit_dtype(values_.dtype(), [&]<class T>() {
+    if (type().is_integer()) return integer_dot(rows, m, n);
+    return visit_dtype(rows.x.dtype, [&]<class T>() {
       float sum = 0.0f;
+      if (type().format == WeightFormat::kE4M3) {
+        for (int64_t i = 0; i < k(); ++i) sum += to_float(rows.x.row<T>(m)[i]) * quantized_.value(n, i);
+        return sum;
+      }
       for (int64_t i = 0; i < k(); ++i) sum += to_float(rows.x.row<T>(m)[i]) * to_float(values_.view().row<T>(n)[i]);
       return sum;
     });
   }
 
  private:
-  float quantized_dot(const MatmulRows& rows, int64_t m, int64_t n) const {
+  float integer_dot(const MatmulRows& rows, int64_t m, int64_t n) const {
     const QuantizedMatrix& w = quantized_;
     const int8_t* x = rows.x.row<int8_t>(m);
     float sum = 0.0f;
@@ -54,7 +58,7 @@ class RefMatrix final : public PackedMatrix {
   }
 
   Matrix values_;              // [n, k], of plain weights
-  QuantizedMatrix quantized_;  // of quantised ones
+  QuantizedMatrix quantized_;  // of the others
 };
 
 template <class T>
@@ -93,9 +97,9 @@ class RefMatmul final : public MatmulBackend {
       if (count == 0) continue;
       const auto* weights = dynamic_cast<const RefMatrix*>(args.weights[g]);
       FERRY_CHECK(weights != nullptr) << " group " << g << " has rows but no weights packed by this backend";
-      FERRY_CHECK_EQ(weights->type().is_quantized() ? quantized_cols(weights->k()) : weights->k(), args.rows.x.cols);
+      FERRY_CHECK_EQ(weights->type().is_integer() ? quantized_cols(weights->k()) : weights->k(), args.rows.x.cols);
       FERRY_CHECK_EQ(weights->out_cols(), args.out.cols);
-      FERRY_CHECK_EQ(weights->type().is_quantized(), args.rows.x.dtype == DType::kI8);
+      FERRY_CHECK_EQ(weights->type().is_integer(), args.rows.x.dtype == DType::kI8);
       visit_dtype(args.out.dtype, [&]<class T>() {
         multiply<T>(args.rows.rows_from(first, count), *weights, args.out.rows_from(first, count));
       });

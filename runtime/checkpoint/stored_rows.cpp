@@ -1,11 +1,11 @@
 #include "runtime/checkpoint/stored_rows.h"
 
-#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
+#include "kernels/e4m3.h"
 #include "kernels/tensor.h"
 #include "runtime/base/check.h"
 #include "runtime/base/error.h"
@@ -20,24 +20,6 @@ T element(const TensorInfo& tensor, int64_t i) {
   T value;
   std::memcpy(&value, tensor.data + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
   return value;
-}
-
-/// Sign, 4 bits of exponent with bias 7, 3 of mantissa; no infinities, one NaN of each sign.
-float decode_e4m3(unsigned code) {
-  const int exponent = static_cast<int>(code >> 3 & 15), mantissa = static_cast<int>(code & 7);
-  float value = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
-                              : std::ldexp(1.0F + static_cast<float>(mantissa) / 8, exponent - 7);
-  if ((code & 0x7F) == 0x7F) value = std::numeric_limits<float>::quiet_NaN();
-  return (code & 0x80) != 0 ? -value : value;
-}
-
-const std::array<float, 256>& e4m3_values() {
-  static const std::array<float, 256> values = [] {
-    std::array<float, 256> all{};
-    for (unsigned code = 0; code < all.size(); ++code) all[code] = decode_e4m3(code);
-    return all;
-  }();
-  return values;
 }
 
 /// Sign, 5 bits of exponent with bias 15, 10 of mantissa.
@@ -64,7 +46,6 @@ void read_plain(const StoredRows& stored, int64_t row, std::span<float> values) 
 }
 
 void read_fp8_block(const StoredRows& stored, int64_t row, std::span<float> values) {
-  const std::array<float, 256>& decoded = e4m3_values();
   const SourceFormat& f = stored.format;
   const int64_t at = stored.first_row + row, matrix = at / stored.matrix_rows, in_matrix = at % stored.matrix_rows;
   const int64_t row_blocks = (stored.matrix_rows + f.block_rows - 1) / f.block_rows;
@@ -75,7 +56,7 @@ void read_fp8_block(const StoredRows& stored, int64_t row, std::span<float> valu
     const float scale = number(*stored.scales, first_scale + block);
     const int64_t end = std::min(stored.cols, (block + 1) * f.block_cols);
     for (int64_t c = block * f.block_cols; c < end; ++c)
-      values[static_cast<std::size_t>(c)] = decoded[std::to_integer<std::size_t>(codes[c])] * scale;
+      values[static_cast<std::size_t>(c)] = e4m3_value(std::to_integer<uint8_t>(codes[c])) * scale;
   }
 }
 

@@ -24,7 +24,7 @@ Activations Products::activations(ConstMatrixView x, CodeBuffer& buffer, const M
 
 void Products::linear(Zone zone, const Activations& x, const PackedMatrix& weights, MatrixView out) const {
   const Span span(zone, out.rows);
-  matmul_.matmul(*context_.pool, weights.type().is_quantized() ? x.codes : MatmulRows{x.values}, weights, out);
+  matmul_.matmul(*context_.pool, weights.type().is_integer() ? x.codes : MatmulRows{x.values}, weights, out);
 }
 
 }  // namespace ferry

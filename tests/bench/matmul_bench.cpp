@@ -56,7 +56,7 @@ const std::vector<WeightType> kTypes = {
 /// One matrix in its unpacked form.
 struct Weights {
   Weights(const Shape& shape, WeightType type) {
-    if (!type.is_quantized()) {
+    if (!type.is_integer()) {
       plain = ferry::bench::uniform_matrix(type.format == WeightFormat::kF32 ? DType::kF32 : DType::kBF16, shape.n, shape.k, 1,
                                            0.05F);
       return;
@@ -100,7 +100,7 @@ struct Operands {
       : num_rows(tokens * shape.top_k), num_groups(std::min(num_rows, shape.num_experts)) {
     dtype = type.format == WeightFormat::kF32 ? DType::kF32 : DType::kBF16;
     x = ferry::bench::uniform_matrix(dtype, num_rows, shape.k, 3);
-    if (type.is_quantized()) {
+    if (type.is_integer()) {
       codes = ferry::QuantizedRows(num_rows, shape.k);
       ferry::ThreadPool pool(1);
       ferry::available_op_tables().front()->quantize_rows(
@@ -124,7 +124,7 @@ struct Operands {
     const double row_bytes = static_cast<double>(in.cols * dtype_bytes(in.dtype) + out.cols() * dtype_bytes(dtype));
     return {.bytes = static_cast<double>(num_groups) * weight_bytes(shape, type) + static_cast<double>(num_rows) * row_bytes,
             .operations = 2.0 * static_cast<double>(num_rows) * static_cast<double>(shape.n) * static_cast<double>(shape.k),
-            .dtype = type.is_quantized() ? DType::kI8 : dtype};
+            .dtype = type.is_integer() ? DType::kI8 : dtype};
   }
 
   int64_t num_rows, num_groups;
@@ -151,7 +151,7 @@ struct Reference {
     for (std::size_t i = 0; i < rows.size(); ++i) {
       const std::string row = what + ", row " + std::to_string(rows[i]);
       const ConstMatrixView actual = static_cast<const Matrix&>(operands.out).view().rows_from(rows[i], 1);
-      if (type.is_quantized()) {
+      if (type.is_integer()) {
         ferry::bench::require_same_bits(expected[i].view(), actual, row);
       } else {
         ferry::bench::require_close(expected[i].view(), actual, kFloatTolerance, row, roundings);
@@ -199,7 +199,7 @@ std::vector<std::unique_ptr<MatmulBackend>> make_backends(const Bench& bench, We
   for (const std::string& name : ferry::cpu_matmul_names()) {
     if (bench.wants(name)) backends.push_back(ferry::make_cpu_matmul(name));
   }
-  if (!type.is_quantized() && bench.wants("onednn")) {
+  if (!type.is_integer() && bench.wants("onednn")) {
     auto onednn = ferry::make_onednn_matmul(type.format == WeightFormat::kF32 ? DType::kF32 : DType::kBF16);
     if (onednn != nullptr) backends.push_back(std::move(onednn));
   }

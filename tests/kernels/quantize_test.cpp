@@ -177,11 +177,12 @@ TEST(QuantizeRows, EveryImplementationGivesTheSameCodes) {
 }
 
 TEST(WeightFormat, NamesAreReadBack) {
-  for (const WeightType type : {kInt8, WeightType{WeightFormat::kInt4, 32}, WeightType{WeightFormat::kInt4, 256}}) {
+  for (const WeightType type : {kInt8, WeightType{WeightFormat::kInt4, 32}, WeightType{WeightFormat::kInt4, 256},
+                                WeightType{WeightFormat::kInt4, 128, true}, WeightType{WeightFormat::kE4M3, 128}}) {
     EXPECT_EQ(parse_quantized_type(weight_type_name(type)), type);
   }
   EXPECT_EQ(parse_quantized_type("w4a8"), (WeightType{WeightFormat::kInt4, 0}));
-  for (const char* text : {"", "w8", "w8a8:64", "w4a8:", "w4a8:48", "w4a8:64x", "w4a8:-32", "bf16"}) {
+  for (const char* text : {"", "w8", "w8a8:64", "w4a8:", "w4a8:48", "w4a8:64x", "w4a8:-32", "bf16", "e4m3", "e4m3:48", "e4m3:64:wide", "w4a8:wide"}) {
     EXPECT_FALSE(parse_quantized_type(text)) << text;
   }
 }
