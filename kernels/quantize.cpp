@@ -74,7 +74,7 @@ void quantize_rows(ConstMatrixView weights, int64_t first_row, int64_t end_row, 
 }  // namespace
 
 void check_quantizable(int64_t k, WeightType type) {
-  if (k > kMaxQuantizedK) {
+  if (type.is_integer() && k > kMaxQuantizedK) {
     throw_invalid("has rows of " + std::to_string(k) + " elements; allowed in a quantised matrix: up to " +
                   std::to_string(kMaxQuantizedK));
   }

@@ -24,6 +24,8 @@ struct WeightType {
   friend bool operator==(const WeightType&, const WeightType&) = default;
 };
 
+/// Whether products with such weights (absent: plain ones) multiply codes of their rows.
+constexpr bool takes_codes(const std::optional<WeightType>& type) { return type && type->is_integer(); }
 constexpr WeightType plain_weights(DType dtype) { return {dtype == DType::kF32 ? WeightFormat::kF32 : WeightFormat::kBF16}; }
 
 /// "f32", "bf16", "w8a8", "w4a8:64", "w4a8:128:wide", "e4m3:128".
@@ -33,7 +35,7 @@ std::optional<WeightType> parse_quantized_type(std::string_view text);
 
 inline constexpr int32_t kDefaultGroupSize = 64;
 constexpr bool is_group_size(int64_t size) { return size == 32 || size == 64 || size == 128 || size == 256; }
-inline constexpr int64_t kRowAlignment = 64;      // quantised rows end in zeros up to a multiple of this
+inline constexpr int64_t kRowAlignment = 64;  // quantised rows end in zeros up to a multiple of this
 
 /// int32 sums hold 65536 products of codes.
 inline constexpr int64_t kMaxQuantizedK = 65536;

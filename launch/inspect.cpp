@@ -16,20 +16,25 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr std::array kQuantizations{"none", "w8a8", "w4a8"};
+constexpr std::array kQuantizations{"none", "native", "w8a8", "w4a8"};
 constexpr std::array<int64_t, 6> kWorkers{0, 1, 2, 3, 5, 8};
 constexpr double kGb = 1e-9, kMillion = 1e-6;
 
-/// Why a run with `quantization` would be refused; empty if it would not. Looks at headers, and at vectors such as norms.
-std::string refusal(const ModelConfig& config, const Checkpoint& checkpoint, const std::filesystem::path& dir,
-                    const Quantization& quantization) {
+/// What `--quantize name` makes of the model, or why it would be refused. Looks at headers, and at vectors such as norms.
+struct Run {
+  Quantization quantization;
+  std::string refused;
+};
+
+Run plan_run(const ModelConfig& config, const Checkpoint& checkpoint, const std::filesystem::path& dir, const char* name) {
   try {
-    const WeightPlan plan = plan_weights(dir, quantization);
+    const WeightPlan plan = plan_weights(dir, parse_quantization(name));
+    const Quantization quantization = resolve_quantization(checkpoint, config, plan.quantization);
     TensorReader reader(checkpoint, config.dtype, /*check_finite=*/false, plan.in_panels);
-    find_quantized(checkpoint, config, plan.quantization, reader);
-    return "";
+    find_quantized(checkpoint, config, quantization, reader);
+    return {.quantization = quantization, .refused = ""};
   } catch (const Error& error) {
-    return error.what();
+    return {.quantization = {}, .refused = error.what()};
   }
 }
 
@@ -67,8 +72,8 @@ ordered_json describe(const std::filesystem::path& dir) {
   }
   ordered_json runs = ordered_json::array();
   for (const char* name : kQuantizations) {
-    const Quantization quantization = parse_quantization(name);
-    const std::string refused = refusal(config, checkpoint, dir, quantization);
+    if (config.source.kind == SourceFormat::Kind::kPlain && std::string_view(name) == "native") continue;
+    const auto& [quantization, refused] = plan_run(config, checkpoint, dir, name);
     ordered_json ranks = ordered_json::array();
     for (const int64_t workers : kWorkers) {
       if (!refused.empty() || workers > config.moe.num_experts) continue;

@@ -44,14 +44,16 @@ std::function<void(int64_t, int64_t)> make_progress() {
 int run_quantize(const Options& options) {
   const EngineOptions& engine = options.engine;
   const auto start = std::chrono::steady_clock::now();
-  const DType dtype = engine.dtype ? *engine.dtype : load_config(engine.model).dtype;
+  const ModelConfig config = load_config(engine.model);
+  const DType dtype = engine.dtype.value_or(config.dtype);
+  const Quantization quantization = resolve_quantization(Checkpoint::open(engine.model), config, *engine.quantization);
   ThreadPool pool(engine.threads > 0 ? engine.threads : available_cores());
   const PackSummary summary =
-      pack_checkpoint(engine.model, options.quantize.out, quantized_matrices(engine.model, *engine.quantization), pool,
-                      {.dtype = dtype, .quantization = *engine.quantization, .progress = make_progress()});
+      pack_checkpoint(engine.model, options.quantize.out, quantized_matrices(engine.model, quantization), pool,
+                      {.dtype = dtype, .quantization = quantization, .progress = make_progress()});
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
   std::printf("ferry: %s holds %s: %.2f GB made of %.2f GB in %.1f s\n", options.quantize.out.c_str(),
-              quantization_name(*engine.quantization).c_str(), static_cast<double>(summary.written_bytes) * kGb,
+              quantization_name(quantization).c_str(), static_cast<double>(summary.written_bytes) * kGb,
               static_cast<double>(summary.read_bytes) * kGb, taken.count());
   return 0;
 }

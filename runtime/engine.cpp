@@ -108,7 +108,7 @@ void Engine::make_dispatcher(const EngineOptions& options) {
                                      .max_tokens = max_tokens,
                                      .top_k = config_.moe.top_k,
                                      .dtype = dtype_,
-                                     .row_dtype = quantization().experts ? DType::kI8 : dtype_,
+                                     .row_dtype = takes_codes(quantization().experts) ? DType::kI8 : dtype_,
                                      .combine = options.combine,
                                      .timeout = to_milliseconds(options.peer_timeout_s)});
 }

@@ -17,7 +17,7 @@ LoadedTokenizer load_tokenizer(const EngineOptions& options) {
 LoadedModel::LoadedModel(const EngineOptions& options, const Cluster& cluster, const ModelConfig& config, DType dtype,
                          ComputeResources& compute)
     : checkpoint(Checkpoint::open(options.model)) {
-  const LoadOptions load = make_load_options(options, dtype);
+  const LoadOptions load = make_load_options(options, dtype, config, checkpoint);
   weights = load_trunk(checkpoint, config, *compute.matmul, compute.pool, load);
   if (cluster.size() == 1) {
     local_experts = load_experts(checkpoint, config, make_expert_map(config, cluster), 0, *compute.matmul, compute.pool, load);

@@ -47,11 +47,13 @@ Cluster::Terms make_terms(const EngineOptions& options, const ModelConfig& confi
               std::to_string(moe.intermediate_dim) + ", " + std::to_string(moe.top_k) + " per token"};
 }
 
-LoadOptions make_load_options(const EngineOptions& options, DType dtype) {
+LoadOptions make_load_options(const EngineOptions& options, DType dtype, const ModelConfig& config,
+                              const Checkpoint& checkpoint) {
   LoadOptions load{.dtype = dtype,
                    .weights = plan_weights(options.model, options.quantization),
                    .check_finite = options.check_weights,
                    .progress = {}};
+  load.weights.quantization = resolve_quantization(checkpoint, config, load.weights.quantization);
   if (isatty(STDERR_FILENO) == 0) return load;
   load.progress = [total = int64_t{0}, start = std::chrono::steady_clock::now()](int64_t bytes) mutable {
     total += bytes;

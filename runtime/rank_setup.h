@@ -43,6 +43,7 @@ Cluster::Terms make_terms(const EngineOptions& options, const ModelConfig& confi
 
 /// Says on stderr how loading goes; one line, rewritten in place on a terminal. Throws Error for a folder of packed weights
 /// that holds other ones than options ask for.
-LoadOptions make_load_options(const EngineOptions& options, DType dtype);
+LoadOptions make_load_options(const EngineOptions& options, DType dtype, const ModelConfig& config,
+                              const Checkpoint& checkpoint);
 
 }  // namespace ferry

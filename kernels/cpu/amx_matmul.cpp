@@ -272,7 +272,8 @@ void multiply_e4m3(const MatmulBlock& block) {
       for_each_group(block, block.panels + p * stride, [&](const CodedGroup& group) {
         widen_group(group, widened);
         memory_barrier();
-        multiply_panel<Bf16>(rows, false, x.from(group.first_k / kStepElements), lines, group.num_k / kStepElements, group_sums);
+        multiply_panel<Bf16>(rows, false, x.from(group.first_k / kStepElements), lines, group.num_k / kStepElements,
+                             group_sums);
         add_scaled(group, group_sums, sums, kPanelCols, rows);
       });
       finish_tile(block, {sums, kPanelCols, row, rows, p});

@@ -24,9 +24,9 @@ struct WidenedGroup {
 /// A group of one panel.
 struct CodedGroup {
   int64_t first_k = 0;
-  int64_t num_k = 0;         // of them, padding included
-  const std::byte* lines;    // of codes
-  const std::byte* scales;   // [32] f32
+  int64_t num_k = 0;        // of them, padding included
+  const std::byte* lines;   // of codes
+  const std::byte* scales;  // [32] f32
 };
 
 #ifdef __AVX512BW__

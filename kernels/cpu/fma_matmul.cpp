@@ -178,7 +178,8 @@ void sum_coded_panel(const MatmulBlock& block, int64_t first_row, int64_t num_ro
   for_each_group(block, panel, [&](const CodedGroup& group) {
     const int64_t left = block.k - group.first_k, num_k = left < group.num_k ? left : group.num_k;
     for (int64_t r = 0; r < num_rows; ++r) {
-      widen_row(reinterpret_cast<const T*>(block.x + (first_row + r) * block.x_stride) + group.first_k, x + r * kXStride, num_k);
+      widen_row(reinterpret_cast<const T*>(block.x + (first_row + r) * block.x_stride) + group.first_k, x + r * kXStride,
+                num_k);
     }
     widen_group(group, widened);
     for_each_row_tile<kTileRows>(num_rows, [&](int64_t row, int64_t rows) {

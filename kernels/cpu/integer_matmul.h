@@ -29,8 +29,8 @@ struct IntegerTile {
   int64_t k;           // padded
   int64_t group_size;  // of int8: k
   WeightType type;
-  float* sums;         // [rows, 32], written
-  bool is_first;       // the first rows that the panel meets: it comes from memory
+  float* sums;    // [rows, 32], written
+  bool is_first;  // the first rows that the panel meets: it comes from memory
 
   int64_t num_groups() const { return k / group_size; }
 };

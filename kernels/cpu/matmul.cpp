@@ -182,8 +182,13 @@ void CpuMatmul::grouped_matmul(ThreadPool& pool, const GroupedMatmulArgs& args) 
 }  // namespace
 
 std::vector<MatmulKernels> available_matmul_kernels() {
-  const MatmulKernels avx2{"avx2", cpu_avx2::multiply_f32, cpu_avx2::multiply_bf16, cpu_avx2::multiply_int8,
-                           cpu_avx2::multiply_int4, cpu_avx2::multiply_e4m3, cpu_avx2::multiply_e4m3};
+  const MatmulKernels avx2{"avx2",
+                           cpu_avx2::multiply_f32,
+                           cpu_avx2::multiply_bf16,
+                           cpu_avx2::multiply_int8,
+                           cpu_avx2::multiply_int4,
+                           cpu_avx2::multiply_e4m3,
+                           cpu_avx2::multiply_e4m3};
   MatmulKernels avx512 = avx2;
   avx512.name = "avx512";
   avx512.f32 = cpu_avx512::multiply_f32;
@@ -197,8 +202,13 @@ std::vector<MatmulKernels> available_matmul_kernels() {
   bf16.name = "avx512_bf16";
   bf16.bf16 = cpu_avx512_bf16::multiply_bf16;
   bf16.e4m3 = cpu_avx512_bf16::multiply_e4m3;
-  const MatmulKernels amx{"amx", cpu_avx512::multiply_f32, cpu_amx::multiply_bf16, cpu_amx::multiply_int8,
-                          cpu_amx::multiply_int4, cpu_amx::multiply_e4m3, cpu_avx512::multiply_e4m3};
+  const MatmulKernels amx{"amx",
+                          cpu_avx512::multiply_f32,
+                          cpu_amx::multiply_bf16,
+                          cpu_amx::multiply_int8,
+                          cpu_amx::multiply_int4,
+                          cpu_amx::multiply_e4m3,
+                          cpu_avx512::multiply_e4m3};
   std::vector<MatmulKernels> found;
   if (has_amx()) found.push_back(amx);
   if (has_avx512_bf16() && has_avx512_vnni()) found.push_back(bf16);

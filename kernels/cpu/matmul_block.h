@@ -74,7 +74,7 @@ void multiply_e4m3(const MatmulBlock& block);
 namespace cpu_avx512_bf16 {
 void multiply_bf16(const MatmulBlock& block);
 void multiply_e4m3(const MatmulBlock& block);
-}
+}  // namespace cpu_avx512_bf16
 namespace cpu_avx512_vnni {
 void multiply_int8(const MatmulBlock& block);
 void multiply_int4(const MatmulBlock& block);

@@ -201,7 +201,7 @@ class CheckpointPacker {
     const std::vector<StoredRows> rows = slab.rows();
     std::byte* to = batch_.data() + slab.offset;
     std::memset(to, 0, static_cast<std::size_t>(slab.bytes()));
-    const QuantizedMatrix quantized = quantize_weights(reader_.read_matrix(rows).view(), *slab.matrix->quantized);
+    const QuantizedMatrix quantized = reader_.read_quantized(rows, *slab.matrix->quantized);
     pack_panels(quantized, {quantized.n, slab.matrix->use == WeightUse::kGated}, to);
     reader_.drop_pages(rows);
     return StoredMatrix{.pieces = rows}.stored_bytes();

@@ -1,11 +1,13 @@
 #include "runtime/checkpoint/packed_checkpoint.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "kernels/cpu/panel_layout.h"
+#include "kernels/e4m3.h"
 #include "profiler/write_file.h"
 #include "runtime/base/error.h"
 #include "runtime/base/json.h"
@@ -30,19 +32,40 @@ const Json& field(const Json& mark, const char* key, const std::string& path) {
   throw_invalid(std::string(tensor.file) + ": tensor " + tensor.name + " " + complaint);
 }
 
-/// The scale of column `col` in the `group_idx`-th group of an int4 panel.
-float int4_scale(const std::byte* panel, int64_t group_size, int64_t group_idx, int64_t col) {
-  uint16_t word = 0;
-  const std::byte* words = panel + group_idx * int4_group_bytes(group_size) + group_size * kPanelCols / 2;
+/// The `col`-th of the words at `words`.
+template <class Word>
+Word word_at(const std::byte* words, int64_t col) {
+  Word word{};
   std::memcpy(&word, words + col * static_cast<int64_t>(sizeof(word)), sizeof(word));
-  return std::bit_cast<float>(static_cast<uint32_t>(word >> 4) << 19);
+  return word;
 }
 
-float int8_scale(const std::byte* panel, int64_t k, int64_t col) {
-  float scale = 0;
-  const std::byte* scales = panel + padded_k(WeightFormat::kInt8, k) * kPanelCols;
-  std::memcpy(&scale, scales + col * static_cast<int64_t>(sizeof(scale)), sizeof(scale));
-  return scale;
+/// The group's elements of k, padding included; int8 has one group.
+int64_t elements_of(const PanelShape& shape, int64_t group_idx) {
+  const int64_t padded = padded_k(shape.type.format, shape.k), size = shape.type.group_size;
+  return size == 0 ? padded : std::min(size, padded - group_idx * size);
+}
+
+/// The words behind the codes of a group.
+const std::byte* words_of(const PanelShape& shape, const std::byte* panel, int64_t group_idx) {
+  const int64_t code_bytes = elements_of(shape, group_idx) * kPanelCols;
+  return panel + group_idx * group_bytes(shape.type) + code_bytes / (shape.type.format == WeightFormat::kInt4 ? 2 : 1);
+}
+
+/// The scale of column `col` in a group.
+float scale_of(const PanelShape& shape, const std::byte* panel, int64_t group_idx, int64_t col) {
+  const std::byte* words = words_of(shape, panel, group_idx);
+  if (shape.type.format != WeightFormat::kInt4) return word_at<float>(words, col);
+  if (shape.type.is_wide) return std::bit_cast<float>(word_at<uint32_t>(words, col) & ~0xFU);
+  return std::bit_cast<float>(static_cast<uint32_t>(word_at<uint16_t>(words, col) >> 4) << 19);
+}
+
+/// Whether a code of a group is no number, which only e4m3 has.
+bool has_nan(const PanelShape& shape, const std::byte* panel, int64_t group_idx) {
+  if (shape.type.format != WeightFormat::kE4M3) return false;
+  const std::byte* codes = panel + group_idx * group_bytes(shape.type);
+  return std::any_of(codes, codes + elements_of(shape, group_idx) * kPanelCols,
+                     [](std::byte code) { return (code & std::byte{0x7F}) == std::byte{kE4M3NaN}; });
 }
 
 }  // namespace
@@ -63,7 +86,7 @@ std::optional<Quantization> read_packed_mark(const std::filesystem::path& dir) {
   const Json& text = field(mark, "quantize", name);
   if (!text.is_string()) throw_invalid(name + ": quantize is " + shown(text) + "; allowed: a string such as \"w4a8\"");
   try {
-    const Quantization quantization = parse_quantization(text.get<std::string>());
+    const Quantization quantization = parse_packed_quantization(text.get<std::string>());
     if (quantization.any()) return quantization;
   } catch (const Error& error) {
     throw_invalid(name + ": " + error.what());
@@ -82,10 +105,11 @@ void write_packed_mark(const std::filesystem::path& dir, const Quantization& qua
 WeightPlan plan_weights(const std::filesystem::path& dir, const std::optional<Quantization>& asked) {
   const std::optional<Quantization> packed = read_packed_mark(dir);
   if (!packed) return {asked.value_or(Quantization{}), false};
-  if (asked && *asked != *packed) {
+  const bool is_native = asked && asked->is_native && packed->has_stored_codes();
+  if (asked && !is_native && *asked != *packed) {
     const std::string held = quantization_name(*packed);
     throw_invalid("--quantize is '" + quantization_name(*asked) + "', but " + dir.string() + " holds '" + held +
-                  "' packed; allowed: " + held + ", or no --quantize");
+                  "' packed; allowed: " + (packed->has_stored_codes() ? "native" : held) + ", or no --quantize");
   }
   return {*packed, true};
 }
@@ -121,13 +145,16 @@ void check_panels(const TensorInfo& tensor, const PanelShape& shape) {
 }
 
 void check_panels_finite(const TensorInfo& tensor, const PanelShape& shape) {
-  const bool is_int4 = shape.type.format == WeightFormat::kInt4;
-  const int64_t num_groups = is_int4 ? shape.k / shape.type.group_size : 1;
+  const int64_t size = shape.type.group_size == 0 ? shape.k : shape.type.group_size;
+  const int64_t num_groups = (shape.k + size - 1) / size;
   for (int64_t p = 0; p < shape.num_panels(); ++p) {
     const std::byte* panel = tensor.data + p * shape.panel_bytes();
     for (int64_t i = 0; i < num_groups * kPanelCols; ++i) {
       const int64_t group = i / kPanelCols, col = i % kPanelCols;
-      const float scale = is_int4 ? int4_scale(panel, shape.type.group_size, group, col) : int8_scale(panel, shape.k, col);
+      if (col == 0 && has_nan(shape, panel, group)) {
+        refuse(tensor, "has a code that is no number in panel " + std::to_string(p) + "; weights must be finite");
+      }
+      const float scale = scale_of(shape, panel, group, col);
       if (std::isfinite(scale)) continue;
       refuse(tensor, "has the scale " + std::to_string(scale) + " in panel " + std::to_string(p) + ", column " +
                          std::to_string(col) + "; scales must be finite");

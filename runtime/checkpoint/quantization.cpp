@@ -9,7 +9,8 @@ namespace ferry {
 namespace {
 
 constexpr const char* kAllowed =
-    "none, w8a8, w4a8, w4a8:G with groups of G = 32, 64, 128 or 256, or PART=TYPE,… with the parts experts, shared, mixers, "
+    "none, native (the codes that the checkpoint holds), w8a8, w4a8, w4a8:G with groups of G = 32, 64, 128 or 256, or "
+    "PART=TYPE,… with the parts experts, shared, mixers, "
     "lm_head";
 
 using Part = std::optional<WeightType> Quantization::*;
@@ -40,10 +41,25 @@ double bytes_per_weight(const std::optional<WeightType>& type, DType dtype) {
   if (!type) return static_cast<double>(dtype_bytes(dtype));
   if (type->format == WeightFormat::kInt8) return 1.0;
   const int32_t group_size = type->group_size == 0 ? kDefaultGroupSize : type->group_size;
-  return 0.5 + 2.0 / group_size;
+  if (type->format == WeightFormat::kE4M3) return 1.0 + 4.0 / group_size;
+  return 0.5 + (type->is_wide ? 4.0 : 2.0) / group_size;
+}
+
+bool Quantization::has_stored_codes() const {
+  for (const auto& [name, part] : kParts) {
+    if (this->*part && (this->*part)->is_as_stored()) return true;
+  }
+  return false;
 }
 
 Quantization parse_quantization(std::string_view text) {
+  if (text == "native") return {.is_native = true};
+  const Quantization out = parse_packed_quantization(text);
+  if (out.has_stored_codes()) refuse(text);
+  return out;
+}
+
+Quantization parse_packed_quantization(std::string_view text) {
   Quantization out;
   if (text.find('=') == std::string_view::npos) {
     const std::optional<WeightType> type = parse_type(text, text);
@@ -66,6 +82,7 @@ Quantization parse_quantization(std::string_view text) {
 }
 
 std::string quantization_name(const Quantization& q) {
+  if (q.is_native) return "native";
   if (q.experts == q.shared && q.experts == q.mixers && q.experts == q.lm_head) return type_name(q.experts);
   std::string text;
   for (const auto& [name, part] : kParts) {

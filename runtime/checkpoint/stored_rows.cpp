@@ -1,9 +1,11 @@
 #include "runtime/checkpoint/stored_rows.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <string>
 
 #include "kernels/e4m3.h"
 #include "kernels/tensor.h"
@@ -45,15 +47,22 @@ void read_plain(const StoredRows& stored, int64_t row, std::span<float> values) 
     values[c] = to_float(element<T>(*stored.tensor, first + static_cast<int64_t>(c)));
 }
 
-void read_fp8_block(const StoredRows& stored, int64_t row, std::span<float> values) {
+int64_t col_blocks(const StoredRows& stored) { return (stored.cols + stored.format.block_cols - 1) / stored.format.block_cols; }
+
+/// Where the scales of a row of e4m3 begin.
+int64_t first_scale(const StoredRows& stored, int64_t row) {
   const SourceFormat& f = stored.format;
   const int64_t at = stored.first_row + row, matrix = at / stored.matrix_rows, in_matrix = at % stored.matrix_rows;
   const int64_t row_blocks = (stored.matrix_rows + f.block_rows - 1) / f.block_rows;
-  const int64_t col_blocks = (stored.cols + f.block_cols - 1) / f.block_cols;
-  const int64_t first_scale = (matrix * row_blocks + in_matrix / f.block_rows) * col_blocks;
-  const std::byte* codes = stored.tensor->data + at * stored.cols;
-  for (int64_t block = 0; block < col_blocks; ++block) {
-    const float scale = number(*stored.scales, first_scale + block);
+  return (matrix * row_blocks + in_matrix / f.block_rows) * col_blocks(stored);
+}
+
+void read_fp8_block(const StoredRows& stored, int64_t row, std::span<float> values) {
+  const SourceFormat& f = stored.format;
+  const int64_t scales = first_scale(stored, row);
+  const std::byte* codes = stored.tensor->data + (stored.first_row + row) * stored.cols;
+  for (int64_t block = 0; block < col_blocks(stored); ++block) {
+    const float scale = number(*stored.scales, scales + block);
     const int64_t end = std::min(stored.cols, (block + 1) * f.block_cols);
     for (int64_t c = block * f.block_cols; c < end; ++c)
       values[static_cast<std::size_t>(c)] = e4m3_value(std::to_integer<uint8_t>(codes[c])) * scale;
@@ -61,6 +70,11 @@ void read_fp8_block(const StoredRows& stored, int64_t row, std::span<float> valu
 }
 
 int64_t code_of(uint32_t word, int64_t i) { return static_cast<int64_t>(word >> (4 * (i % kCodesOfWord)) & 15U); }
+
+int64_t gptq_zero(const StoredRows& stored, int64_t group, int64_t r) {
+  const int64_t word = group * (stored.matrix_rows / kCodesOfWord) + r / kCodesOfWord;
+  return code_of(element<uint32_t>(*stored.zeros, word), r) + stored.format.zero_offset;
+}
 
 void read_gptq(const StoredRows& stored, int64_t row, std::span<float> values) {
   const int64_t n = stored.matrix_rows, r = stored.first_row + row;
@@ -72,9 +86,57 @@ void read_gptq(const StoredRows& stored, int64_t row, std::span<float> values) {
                     std::to_string(stored.scales->shape[0] - 1));
     }
     const int64_t code = code_of(element<uint32_t>(*stored.tensor, c / kCodesOfWord * n + r), c);
-    const int64_t zero =
-        code_of(element<uint32_t>(*stored.zeros, group * (n / kCodesOfWord) + r / kCodesOfWord), r) + stored.format.zero_offset;
-    values[static_cast<std::size_t>(c)] = number(*stored.scales, group * n + r) * static_cast<float>(code - zero);
+    values[static_cast<std::size_t>(c)] =
+        number(*stored.scales, group * n + r) * static_cast<float>(code - gptq_zero(stored, group, r));
+  }
+}
+
+[[noreturn]] void refuse(const TensorInfo& tensor, const std::string& complaint) {
+  throw_invalid(std::string(tensor.file) + ": tensor " + tensor.name + " " + complaint);
+}
+
+/// As panels hold it: of a wide group word 20 bits of mantissa are the scale's.
+float finite_scale(const TensorInfo& scales, int64_t i, bool is_wide) {
+  const float scale = number(scales, i);
+  if (!std::isfinite(scale)) refuse(scales, "has a scale that is " + std::to_string(scale) + "; scales must be finite");
+  return is_wide ? std::bit_cast<float>((std::bit_cast<uint32_t>(scale) + 8) & ~0xFU) : scale;
+}
+
+void read_e4m3_codes(const StoredRows& stored, int64_t row, const RowCodes& to) {
+  const int64_t at = stored.first_row + row;
+  const auto* codes = reinterpret_cast<const uint8_t*>(stored.tensor->data) + at * stored.cols;
+  std::copy_n(codes, stored.cols, to.codes.begin());
+  for (int64_t c = 0; c < stored.cols; ++c) {
+    if ((codes[c] & 0x7F) == kE4M3NaN)
+      refuse(*stored.tensor,
+             "has nan at row " + std::to_string(at) + ", column " + std::to_string(c) + "; weights must be finite");
+  }
+  const int64_t scales = first_scale(stored, row);
+  for (int64_t block = 0; block < std::ssize(to.scales); ++block)
+    to.scales[static_cast<std::size_t>(block)] = finite_scale(*stored.scales, scales + block, false);
+}
+
+void read_gptq_codes(const StoredRows& stored, int64_t row, const RowCodes& to) {
+  const int64_t n = stored.matrix_rows, r = stored.first_row + row;
+  for (int64_t c = 0; c < stored.cols; ++c) {
+    const int64_t group = element<int32_t>(*stored.group_index, c);
+    if (group != c / stored.format.group_size) {
+      refuse(*stored.group_index,
+             "has column " + std::to_string(c) + " in group " + std::to_string(group) +
+                 ": columns in the order of their activations; allowed with --quantize native: groups of " +
+                 "neighbouring columns");
+    }
+    to.codes[static_cast<std::size_t>(c)] =
+        static_cast<uint8_t>(code_of(element<uint32_t>(*stored.tensor, c / kCodesOfWord * n + r), c));
+  }
+  for (int64_t group = 0; group < std::ssize(to.scales); ++group) {
+    const int64_t zero = gptq_zero(stored, group, r);
+    if (zero > 15) {
+      refuse(*stored.zeros, "has the zero point " + std::to_string(zero) + " in group " + std::to_string(group) +
+                                "; allowed with --quantize native: 0 to 15");
+    }
+    to.scales[static_cast<std::size_t>(group)] = finite_scale(*stored.scales, group * n + r, true);
+    to.zero_points[static_cast<std::size_t>(group)] = static_cast<uint8_t>(zero);
   }
 }
 
@@ -83,6 +145,23 @@ void read_gptq(const StoredRows& stored, int64_t row, std::span<float> values) {
 int64_t StoredRows::stored_bytes() const {
   if (format.kind == SourceFormat::Kind::kGptq) return rows * cols / 2;
   return rows * cols * stored_type_bytes(tensor->dtype);
+}
+
+std::optional<WeightType> stored_codes_type(const SourceFormat& format) {
+  if (format.kind == SourceFormat::Kind::kPlain) return std::nullopt;
+  const bool is_fp8 = format.kind == SourceFormat::Kind::kFp8Block;
+  const int64_t size = is_fp8 ? format.block_cols : format.group_size;
+  if (!is_group_size(size)) {
+    throw_invalid("--quantize native: the checkpoint's scales are for " + std::to_string(size) +
+                  " columns each; allowed: 32, 64, 128 or 256");
+  }
+  const auto group_size = static_cast<int32_t>(size);
+  return is_fp8 ? WeightType{WeightFormat::kE4M3, group_size} : WeightType{WeightFormat::kInt4, group_size, true};
+}
+
+void read_codes(const StoredRows& stored, int64_t row, const RowCodes& to) {
+  FERRY_CHECK(!stored.is_plain());
+  stored.format.kind == SourceFormat::Kind::kFp8Block ? read_e4m3_codes(stored, row, to) : read_gptq_codes(stored, row, to);
 }
 
 void read_row(const StoredRows& stored, int64_t row, std::span<float> values) {

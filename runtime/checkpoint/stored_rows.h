@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
+#include "kernels/weight_format.h"
 #include "runtime/checkpoint/safetensors.h"
 #include "runtime/checkpoint/source_format.h"
 
@@ -31,6 +33,20 @@ struct StoredRows {
   /// Of the checkpoint, scales aside.
   int64_t stored_bytes() const;
 };
+
+/// The type in which a matrix product takes the codes of such a format as they are; absent for plain weights. Throws
+/// Error{kInvalidArgument} for blocks or groups of a size that no product takes.
+std::optional<WeightType> stored_codes_type(const SourceFormat& format);
+
+/// What a row of codes becomes in a QuantizedMatrix.
+struct RowCodes {
+  std::span<uint8_t> codes;        // [cols]
+  std::span<float> scales;         // [groups]
+  std::span<uint8_t> zero_points;  // [groups]; empty of e4m3
+};
+/// Row `row` of `stored`, which is not plain. Throws Error{kInvalidArgument} for a code or a scale that is not finite, for
+/// columns of a group that do not lie together and for zero points that take more than four bits.
+void read_codes(const StoredRows& stored, int64_t row, const RowCodes& to);
 
 /// Row `row` of `stored` as f32: values [cols]. Throws Error{kInvalidArgument} for a group index that names no group.
 void read_row(const StoredRows& stored, int64_t row, std::span<float> values);

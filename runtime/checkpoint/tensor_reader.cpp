@@ -56,8 +56,7 @@ int64_t StoredMatrix::stored_bytes() const {
 int64_t StoredMatrix::packed_bytes(DType dtype) const {
   if (panels != nullptr) return 0;
   if (!quantized) return n * k * dtype_bytes(dtype);
-  if (quantized->format == WeightFormat::kInt8) return n * k;
-  return n * k / 2 + n * k / quantized->group_size * 2;
+  return panel_shape().bytes();
 }
 
 bool TensorReader::has(const std::string& name) const {
@@ -123,11 +122,24 @@ StoredRows TensorReader::find_gptq(const std::string& base, const std::vector<in
           .group_index = &take(base + ".g_idx", {k}, {StoredType::kI32})};
 }
 
+/// What becomes of a matrix that is to be held in codes of the checkpoint: these, where it has any.
+std::optional<WeightType> TensorReader::type_of(const std::vector<StoredRows>& pieces,
+                                                const std::optional<WeightType>& quantized) {
+  if (!quantized || !quantized->is_as_stored()) return with_group_size(quantized, pieces.front().cols);
+  const bool has_codes = std::ranges::none_of(pieces, [](const StoredRows& piece) { return piece.is_plain(); });
+  return has_codes && stored_codes_type(pieces.front().format) == quantized ? quantized : std::nullopt;
+}
+
+bool TensorReader::is_in_panels(const std::string& name, const std::optional<WeightType>& quantized) const {
+  return quantized && in_panels_ && (!quantized->is_as_stored() || checkpoint_.find(panels_name(name)) != nullptr);
+}
+
 StoredMatrix TensorReader::find_matrix(const std::string& name, int64_t n, int64_t k, const std::vector<std::string>& tensors,
                                        const std::optional<WeightType>& quantized, WeightUse use) {
   StoredMatrix matrix{.name = name, .n = n, .k = k, .use = use, .quantized = with_group_size(quantized, k)};
-  if (!quantized || !in_panels_) {
+  if (!is_in_panels(name, quantized)) {
     for (const std::string& tensor : tensors) matrix.pieces.push_back(find(tensor, {n / std::ssize(tensors), k}));
+    matrix.quantized = type_of(matrix.pieces, quantized);
     return matrix;
   }
   const PanelShape shape = matrix.panel_shape();
@@ -150,12 +162,12 @@ StoredMatrix TensorReader::find_matrix(const std::string& name, std::vector<Stor
   int64_t rows = 0;
   for (const StoredRows& piece : pieces) rows += piece.rows;
   const int64_t k = pieces.front().cols;
-  if (quantized && in_panels_) return find_matrix(name, rows, k, {}, quantized, use);
+  if (is_in_panels(name, quantized)) return find_matrix(name, rows, k, {}, quantized, use);
   return {.name = name,
           .n = rows,
           .k = k,
           .use = use,
-          .quantized = with_group_size(quantized, k),
+          .quantized = type_of(pieces, quantized),
           .pieces = std::move(pieces),
           .panels = nullptr};
 }
@@ -230,8 +242,34 @@ std::unique_ptr<PackedMatrix> TensorReader::adopt(MatmulBackend& matmul, const S
   return matmul.adopt(matrix.n, matrix.k, *matrix.quantized, matrix.use, {panels.data, static_cast<std::size_t>(panels.bytes)});
 }
 
+QuantizedMatrix TensorReader::read_quantized(const std::vector<StoredRows>& pieces, WeightType type, ThreadPool* pool) const {
+  if (!type.is_as_stored()) return quantize_weights(read_matrix(pieces).view(), type, pool);
+  QuantizedMatrix matrix{.type = type, .k = pieces.front().cols, .group = type.group_size};
+  for (const StoredRows& piece : pieces) matrix.n += piece.rows;
+  const auto cols = static_cast<std::size_t>(matrix.k), groups = static_cast<std::size_t>(matrix.num_groups());
+  const auto rows = static_cast<std::size_t>(matrix.n), zeros = type.is_integer() ? groups : 0;
+  matrix.codes.resize(rows * cols);
+  matrix.scales.resize(rows * groups);
+  matrix.zero_points.resize(rows * zeros);
+  std::size_t at = 0;
+  for (const StoredRows& piece : pieces) {
+    for (int64_t r = 0; r < piece.rows; ++r, ++at) {
+      read_codes(piece, r,
+                 {.codes = std::span(matrix.codes).subspan(at * cols, cols),
+                  .scales = std::span(matrix.scales).subspan(at * groups, groups),
+                  .zero_points = std::span(matrix.zero_points).subspan(at * zeros, zeros)});
+    }
+  }
+  return matrix;
+}
+
 std::unique_ptr<PackedMatrix> TensorReader::pack(MatmulBackend& matmul, const StoredMatrix& matrix, ThreadPool* pool) const {
   if (matrix.panels != nullptr) return adopt(matmul, matrix);
+  if (matrix.quantized && matrix.quantized->is_as_stored()) {
+    auto packed = matmul.pack(read_quantized(matrix.pieces, *matrix.quantized), matrix.use, pool);
+    drop_pages(matrix.pieces);
+    return packed;
+  }
   const auto pack_view = [&](ConstMatrixView weights) {
     if (!matrix.quantized) return matmul.pack(weights, matrix.use, pool);
     return matmul.pack(quantize_weights(weights, *matrix.quantized, pool), matrix.use, pool);

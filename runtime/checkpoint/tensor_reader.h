@@ -19,7 +19,7 @@ struct StoredMatrix {
   int64_t n = 0;
   int64_t k = 0;
   WeightUse use = WeightUse::kPlain;
-  std::optional<WeightType> quantized;  // absent: as the run's dtype; int4 with its group size
+  std::optional<WeightType> quantized;  // absent: as the run's dtype; with its group size
   std::vector<StoredRows> pieces;       // [n, k] together; empty if there are panels
   const TensorInfo* panels = nullptr;
 
@@ -66,6 +66,9 @@ class TensorReader {
   Matrix read_matrix(const std::vector<StoredRows>& pieces) const;
   /// The mapped rows themselves, where type and alignment allow; otherwise a view of `copy`, which is filled.
   ConstMatrixView view_or_copy(const StoredRows& stored, Matrix& copy) const;
+  /// The pieces stacked, as codes of `type`: those of the checkpoint where the type is_as_stored(), found here otherwise. Throws
+  /// as read_codes() and quantize_weights() do, without the tensor's name in the latter case.
+  QuantizedMatrix read_quantized(const std::vector<StoredRows>& pieces, WeightType type, ThreadPool* pool = nullptr) const;
   /// Packs and gives the file pages back; panels are mapped and stay in the file, which must outlive the result. The threads of
   /// `pool` share the work if there is one.
   std::unique_ptr<PackedMatrix> pack(MatmulBackend& matmul, const StoredMatrix& matrix, ThreadPool* pool = nullptr) const;
@@ -75,6 +78,8 @@ class TensorReader {
  private:
   const TensorInfo& take(const std::string& name, const std::vector<int64_t>& shape, std::initializer_list<StoredType> types);
   StoredRows find_fp8(const TensorInfo& tensor, const std::string& name, StoredRows rows);
+  static std::optional<WeightType> type_of(const std::vector<StoredRows>& pieces, const std::optional<WeightType>& quantized);
+  bool is_in_panels(const std::string& name, const std::optional<WeightType>& quantized) const;
   StoredRows find_gptq(const std::string& base, const std::vector<int64_t>& shape);
   std::unique_ptr<PackedMatrix> adopt(MatmulBackend& matmul, const StoredMatrix& matrix) const;
   void check_values(const StoredRows& stored) const;

@@ -13,6 +13,7 @@ TensorFacts OperatorList::activation(std::vector<TensorDim> dims) const {
 
 TensorFacts OperatorList::weight(std::vector<TensorDim> dims, const std::optional<WeightType>& type) const {
   if (!type) return activation(std::move(dims));
+  if (type->format == WeightFormat::kE4M3) return {"FLOAT8_E4M3FN", std::move(dims)};
   return {type->format == WeightFormat::kInt8 ? "INT8" : "INT4", std::move(dims)};
 }
 

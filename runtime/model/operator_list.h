@@ -50,7 +50,9 @@ class OperatorList {
 
  private:
   TensorFacts weight(std::vector<TensorDim> dims, const std::optional<WeightType>& type) const;
-  Factors factors(const std::optional<WeightType>& type) const { return type ? Factors::kCodes : Factors::kValues; }
+  Factors factors(const std::optional<WeightType>& type) const {
+    return takes_codes(type) ? Factors::kCodes : Factors::kValues;
+  }
 
   DType dtype_;
   Quantization quantization_;

@@ -142,7 +142,7 @@ ConstMatrixView Trunk::lm_head(const Step& step) {
   norm(Zone::kFinalNorm, last, weights_.norm, last);
   if (step.tap != nullptr) step.tap->matrix("hidden", config_.num_layers(), last);
   const MicroBatch rows{.num_tokens = num_rows};
-  products_.linear(Zone::kLmHead, products_.activations(last, normed_codes_, rows, weights_.quantization.lm_head.has_value()),
+  products_.linear(Zone::kLmHead, products_.activations(last, normed_codes_, rows, takes_codes(weights_.quantization.lm_head)),
                    *weights_.lm_head, logits);
   return logits;
 }

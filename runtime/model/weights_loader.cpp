@@ -54,6 +54,17 @@ struct StoredExperts {
   std::vector<StoredMatrix> down;     // [num_experts] of [hidden_dim, intermediate_dim]
 };
 
+/// Experts of one layer that are not stored like those of another cannot be in one bank.
+void require_codes(const StoredExperts& experts, const std::optional<WeightType>& type, int64_t layer) {
+  for (const std::vector<StoredMatrix>* matrices : {&experts.gate_up, &experts.down}) {
+    for (const StoredMatrix& matrix : *matrices) {
+      if (matrix.quantized == type) continue;
+      throw_invalid("checkpoint: " + matrix.name + " of layer " + std::to_string(layer) + " is not stored as " +
+                    weight_type_name(*type) + ", as other experts are; allowed: --quantize none, w8a8 or w4a8");
+    }
+  }
+}
+
 StoredExperts find_experts(TensorReader& reader, const ModelConfig& config, const Quantization& quantization,
                            const std::string& prefix, int64_t layer) {
   StoredExperts found;
@@ -83,6 +94,7 @@ StoredExperts find_experts(TensorReader& reader, const ModelConfig& config, cons
           reader.find_matrix(down, hidden, inter, {name + names.expert.down + ".weight"}, quantization.experts));
     }
   }
+  if (quantization.experts && quantization.experts->is_as_stored()) require_codes(found, quantization.experts, layer);
   return found;
 }
 
@@ -338,6 +350,29 @@ ExpertBank load_experts(const Checkpoint& checkpoint, const ModelConfig& config,
   };
   run_jobs(pool, std::ssize(sparse) * num_local, pack, options);
   return bank;
+}
+
+Quantization resolve_quantization(const Checkpoint& checkpoint, const ModelConfig& config, const Quantization& asked) {
+  if (!asked.is_native) return asked;
+  const std::optional<WeightType> type = stored_codes_type(config.source);
+  TensorReader reader(checkpoint, config.dtype, /*check_finite=*/false);
+  reader.set_source_format(config.source);
+  const std::string prefix = text_prefix(reader);
+  Quantization found;
+  for (const auto part : {&Quantization::shared, &Quantization::mixers, &Quantization::lm_head}) {
+    Quantization only;
+    only.*part = type;
+    TrunkWeights trunk;
+    std::vector<PackJob> jobs;
+    TrunkLoader(reader, config, only, prefix, jobs).load(trunk);
+    if (std::ranges::any_of(jobs, [](const PackJob& job) { return job.matrix.quantized.has_value(); })) found.*part = type;
+  }
+  for (int64_t layer = 0; layer < config.num_layers() && !found.experts; ++layer) {
+    const StoredExperts experts = find_experts(reader, config, {}, prefix, layer);
+    if (!experts.down.empty() && !experts.down.front().pieces.front().is_plain()) found.experts = type;
+  }
+  if (!found.any()) throw_invalid("--quantize is 'native', but the checkpoint holds no codes; allowed: none, w8a8, w4a8");
+  return found;
 }
 
 std::vector<StoredMatrix> find_quantized(const Checkpoint& checkpoint, const ModelConfig& config,

@@ -37,7 +37,11 @@ TrunkWeights load_trunk(const Checkpoint& checkpoint, const ModelConfig& config,
 ExpertBank load_experts(const Checkpoint& checkpoint, const ModelConfig& config, const ExpertMap& map, int32_t rank_idx,
                         MatmulBackend& matmul, ThreadPool& pool, const LoadOptions& options);
 
-/// The matrices that `quantization` makes integers: the trunk's, then the experts' by layer, each expert's gates and ups before
+/// `asked` with the parts that "native" stands for: those of which the checkpoint holds codes, in their type. Throws
+/// Error{kInvalidArgument} for native where it holds none, or where no product takes them.
+Quantization resolve_quantization(const Checkpoint& checkpoint, const ModelConfig& config, const Quantization& asked);
+
+/// The matrices that `quantization` makes codes: the trunk's, then the experts' by layer, each expert's gates and ups before
 /// its down. Throws as load_trunk does, and for rows that cannot be quantised. `reader` reads `checkpoint`.
 std::vector<StoredMatrix> find_quantized(const Checkpoint& checkpoint, const ModelConfig& config,
                                          const Quantization& quantization, TensorReader& reader);

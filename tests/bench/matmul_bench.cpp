@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/e4m3.h"
 #include "kernels/matmul.h"
 #include "kernels/op_table.h"
 #include "tests/bench/bench.h"
@@ -50,13 +51,25 @@ const std::vector<int64_t> kTokens = {1, 16, 64, 512};
 const std::vector<Shape> kQuickShapes = {{"quick", 70, 192}, {"quick experts", 44, 128, WeightUse::kGated, 5, 3}};
 const std::vector<int64_t> kQuickTokens = {1, 17};
 
-const std::vector<WeightType> kTypes = {
-    {WeightFormat::kF32, 0}, {WeightFormat::kBF16, 0}, {WeightFormat::kInt8, 0}, {WeightFormat::kInt4, 64}};
+const std::vector<WeightType> kTypes = {{WeightFormat::kF32},
+                                        {WeightFormat::kBF16},
+                                        {WeightFormat::kInt8},
+                                        {WeightFormat::kInt4, 64},
+                                        {WeightFormat::kInt4, 128, true},
+                                        {WeightFormat::kE4M3, 128}};
+
+bool is_plain(WeightType type) { return type.format == WeightFormat::kF32 || type.format == WeightFormat::kBF16; }
+
+uint8_t random_code(WeightFormat format, uint8_t bits) {
+  if (format == WeightFormat::kInt8) return std::max<uint8_t>(bits, 1);
+  if (format == WeightFormat::kInt4) return bits & 15U;
+  return (bits & 0x7F) == ferry::kE4M3NaN ? 0 : bits;
+}
 
 /// One matrix in its unpacked form.
 struct Weights {
   Weights(const Shape& shape, WeightType type) {
-    if (!type.is_integer()) {
+    if (is_plain(type)) {
       plain = ferry::bench::uniform_matrix(type.format == WeightFormat::kF32 ? DType::kF32 : DType::kBF16, shape.n, shape.k, 1,
                                            0.05F);
       return;
@@ -65,10 +78,7 @@ struct Weights {
         .type = type, .n = shape.n, .k = shape.k, .group = type.format == WeightFormat::kInt8 ? shape.k : type.group_size};
     std::minstd_rand generator(2);
     quantized.codes.resize(static_cast<std::size_t>(shape.n * shape.k));
-    for (uint8_t& code : quantized.codes) {
-      const auto bits = static_cast<uint8_t>(generator() >> 8U);
-      code = type.format == WeightFormat::kInt8 ? std::max<uint8_t>(bits, 1) : bits & 15U;
-    }
+    for (uint8_t& code : quantized.codes) code = random_code(type.format, static_cast<uint8_t>(generator() >> 8U));
     const auto num_groups = static_cast<std::size_t>(shape.n * quantized.num_groups());
     for (std::size_t g = 0; g < num_groups; ++g) {
       quantized.scales.push_back(static_cast<float>(16 + g % 16) / 16384.0F);  // 4 bits of mantissa
@@ -89,7 +99,8 @@ double weight_bytes(const Shape& shape, WeightType type) {
     case WeightFormat::kF32: return n * k * 4;
     case WeightFormat::kBF16: return n * k * 2;
     case WeightFormat::kInt8: return n * k + n * 4;
-    case WeightFormat::kInt4: return n * k / 2 + n * k / type.group_size * 2;
+    case WeightFormat::kInt4: return n * k / 2 + n * k / type.group_size * (type.is_wide ? 4 : 2);
+    case WeightFormat::kE4M3: return n * k + n * k / type.group_size * 4;
   }
   return 0;
 }
@@ -199,7 +210,7 @@ std::vector<std::unique_ptr<MatmulBackend>> make_backends(const Bench& bench, We
   for (const std::string& name : ferry::cpu_matmul_names()) {
     if (bench.wants(name)) backends.push_back(ferry::make_cpu_matmul(name));
   }
-  if (!type.is_integer() && bench.wants("onednn")) {
+  if (is_plain(type) && bench.wants("onednn")) {
     auto onednn = ferry::make_onednn_matmul(type.format == WeightFormat::kF32 ? DType::kF32 : DType::kBF16);
     if (onednn != nullptr) backends.push_back(std::move(onednn));
   }

@@ -182,7 +182,8 @@ TEST(WeightFormat, NamesAreReadBack) {
     EXPECT_EQ(parse_quantized_type(weight_type_name(type)), type);
   }
   EXPECT_EQ(parse_quantized_type("w4a8"), (WeightType{WeightFormat::kInt4, 0}));
-  for (const char* text : {"", "w8", "w8a8:64", "w4a8:", "w4a8:48", "w4a8:64x", "w4a8:-32", "bf16", "e4m3", "e4m3:48", "e4m3:64:wide", "w4a8:wide"}) {
+  for (const char* text : {"", "w8", "w8a8:64", "w4a8:", "w4a8:48", "w4a8:64x", "w4a8:-32", "bf16", "e4m3", "e4m3:48",
+                           "e4m3:64:wide", "w4a8:wide"}) {
     EXPECT_FALSE(parse_quantized_type(text)) << text;
   }
 }

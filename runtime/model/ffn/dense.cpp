@@ -3,7 +3,7 @@
 namespace ferry {
 
 DenseFfn::DenseFfn(const ModelConfig& config, const BlockLimits& limits)
-    : is_quantized_(limits.quantization.shared.has_value()),
+    : is_quantized_(takes_codes(limits.quantization.shared)),
       activated_(limits.dtype, limits.max_tokens, config.dense.intermediate_dim) {
   if (is_quantized_) codes_ = CodeBuffer(limits.max_tokens, config.dense.intermediate_dim);
 }

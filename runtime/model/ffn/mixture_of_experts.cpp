@@ -12,7 +12,7 @@ constexpr auto kRows = OperatorList::kRows;
 }  // namespace
 
 MixtureOfExperts::MixtureOfExperts(const ModelConfig& config, const BlockLimits& limits)
-    : plan_(config.moe), is_shared_quantized_(limits.quantization.shared.has_value()) {
+    : plan_(config.moe), is_shared_quantized_(takes_codes(limits.quantization.shared)) {
   const int64_t t = limits.max_tokens, shared = plan_.shared_intermediate_dim;
   router_logits_ = Matrix(limits.dtype, t, plan_.num_experts);
   topk_idx_.resize(static_cast<std::size_t>(t * plan_.top_k));

@@ -10,7 +10,7 @@ constexpr auto kRows = OperatorList::kRows, kB = OperatorList::kB;
 }  // namespace
 
 GatedDeltaMixer::GatedDeltaMixer(const ModelConfig& config, const BlockLimits& limits)
-    : plan_(config.gated_delta), norm_eps_(config.norm.eps), is_quantized_(limits.quantization.mixers.has_value()) {
+    : plan_(config.gated_delta), norm_eps_(config.norm.eps), is_quantized_(takes_codes(limits.quantization.mixers)) {
   const int64_t t = limits.max_tokens;
   qkv_ = Matrix(limits.dtype, t, plan_.conv_channels());
   conv_out_ = Matrix(limits.dtype, t, plan_.conv_channels());

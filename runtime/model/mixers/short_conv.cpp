@@ -3,7 +3,7 @@
 namespace ferry {
 
 ShortConvMixer::ShortConvMixer(const ModelConfig& config, const BlockLimits& limits)
-    : plan_(config.short_conv), is_quantized_(limits.quantization.mixers.has_value()) {
+    : plan_(config.short_conv), is_quantized_(takes_codes(limits.quantization.mixers)) {
   bcx_ = Matrix(limits.dtype, limits.max_tokens, 3 * plan_.channels);
   gated_ = Matrix(limits.dtype, limits.max_tokens, plan_.channels);
   conv_out_ = Matrix(limits.dtype, limits.max_tokens, plan_.channels);
