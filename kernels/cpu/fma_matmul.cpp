@@ -4,8 +4,8 @@
 #include "kernels/cpu/scratch.h"
 #include "kernels/cpu/tile_matmul.h"
 
-// f32, bf16 and e4m3 products with fused multiply-adds on fp32 values: every sum takes its products in ascending k, one rounding
-// each; of e4m3 a sum for each group.
+// f32, bf16 and e4m3 products with fused multiply-adds on fp32 values: every sum takes its products in ascending k, one
+// rounding each; of e4m3 a sum for each group.
 
 namespace ferry::FERRY_ISA_NAMESPACE {
 namespace {

@@ -12,8 +12,8 @@
 //
 // Order of summation. f32 and bf16: a sum takes its products in a fixed order along k that depends on the kernel, never on the
 // rows of the block or on how a call was cut. int8: sums of codes are exact. int4: sums within a group are exact, groups are
-// added in ascending k. So integer products have the same bits with every kernel. e4m3: a sum for each group as of bf16 weights,
-// groups in ascending k.
+// added in ascending k. So integer products have the same bits with every kernel. e4m3: a sum for each group as of bf16
+// weights, groups in ascending k.
 
 namespace ferry {
 

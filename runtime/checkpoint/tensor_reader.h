@@ -66,8 +66,8 @@ class TensorReader {
   Matrix read_matrix(const std::vector<StoredRows>& pieces) const;
   /// The mapped rows themselves, where type and alignment allow; otherwise a view of `copy`, which is filled.
   ConstMatrixView view_or_copy(const StoredRows& stored, Matrix& copy) const;
-  /// The pieces stacked, as codes of `type`: those of the checkpoint where the type is_as_stored(), found here otherwise. Throws
-  /// as read_codes() and quantize_weights() do, without the tensor's name in the latter case.
+  /// The pieces stacked, as codes of `type`: those of the checkpoint where the type is_as_stored(), found here otherwise.
+  /// Throws as read_codes() and quantize_weights() do, without the tensor's name in the latter case.
   QuantizedMatrix read_quantized(const std::vector<StoredRows>& pieces, WeightType type, ThreadPool* pool = nullptr) const;
   /// Packs and gives the file pages back; panels are mapped and stay in the file, which must outlive the result. The threads of
   /// `pool` share the work if there is one.

@@ -59,7 +59,7 @@ ExpertBank make_bank(const Shape& shape, MatmulBackend& matmul, const ExpertMap&
   ExpertBank bank(shape.num_layers, static_cast<int64_t>(local.size()), {shape.hidden_dim, shape.intermediate_dim},
                   shape.weights());
   const auto pack = [&](const Matrix& weights, WeightUse use) {
-    if (!shape.weights().is_quantized()) return matmul.pack(weights.view(), use);
+    if (!shape.weights().is_integer()) return matmul.pack(weights.view(), use);
     return matmul.pack(quantize_weights(weights.view(), shape.weights()), use);
   };
   for (int64_t l = 0; l < shape.num_layers; ++l) {
