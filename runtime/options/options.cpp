@@ -1,4 +1,4 @@
-#include "runtime/options.h"
+#include "runtime/options/options.h"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -12,9 +12,9 @@
 
 #include "runtime/base/error.h"
 #include "runtime/build_info.h"
-#include "runtime/option_checks.h"
+#include "runtime/options/option_checks.h"
+#include "runtime/options/serve_options.h"
 #include "runtime/schedule/scheduler.h"
-#include "runtime/server_options.h"
 #include "runtime/version.h"
 
 namespace ferry {

@@ -1,4 +1,4 @@
-#include "runtime/option_checks.h"
+#include "runtime/options/option_checks.h"
 
 #include <algorithm>
 

@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "moe/combine_mode.h"
-#include "runtime/access_options.h"
 #include "runtime/base/types.h"
 #include "runtime/checkpoint/quantization.h"
+#include "runtime/options/access_options.h"
+#include "runtime/options/server_limits.h"
 #include "runtime/schedule/request.h"
-#include "runtime/server_limits.h"
 #include "runtime/trace/clock_skew.h"
 
 namespace ferry {

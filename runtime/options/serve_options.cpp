@@ -1,10 +1,10 @@
-#include "runtime/server_options.h"
+#include "runtime/options/serve_options.h"
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
-#include "runtime/option_checks.h"
-#include "runtime/options.h"
+#include "runtime/options/option_checks.h"
+#include "runtime/options/options.h"
 
 namespace ferry {
 namespace {
