@@ -4,7 +4,6 @@
 #include <cstdio>
 
 #include "runtime/options/option_checks.h"
-#include "runtime/options/options.h"
 
 namespace ferry {
 namespace {
