@@ -3,40 +3,15 @@
 #include <gtest/gtest.h>
 
 #include "runtime/version.h"
-#include "tests/support/expect_error.h"
-#include "tests/support/source_folder.h"
+#include "tests/runtime/options/command_lines.h"
 
 namespace ferry {
 namespace {
 
-ParseResult parse(const std::vector<std::string>& arguments) {
-  std::vector<const char*> argv{"ferry"};
-  for (const std::string& argument : arguments) argv.push_back(argument.c_str());
-  return parse_options(static_cast<int>(argv.size()), argv.data());
-}
-
-/// `arguments` after a valid `ferry COMMAND` line.
-std::vector<std::string> line(const std::string& command, const std::vector<std::string>& arguments) {
-  std::vector<std::string> all{command, "--model", "m"};
-  if (command == "generate") all.insert(all.end(), {"--prompt", "text"});
-  if (command == "dump") all.insert(all.end(), {"--token-ids", "1,2", "--out", "o"});
-  all.insert(all.end(), arguments.begin(), arguments.end());
-  return all;
-}
-
-Options accept(const std::vector<std::string>& arguments) {
-  const ParseResult result = parse(arguments);
-  EXPECT_TRUE(result.options.has_value()) << result.message;
-  EXPECT_EQ(result.exit_code, 0);
-  return result.options.value_or(Options{});
-}
-
-void refuse(const std::vector<std::string>& arguments, const std::vector<std::string>& parts) {
-  const ParseResult result = parse(arguments);
-  EXPECT_FALSE(result.options.has_value()) << (arguments.empty() ? "" : arguments.back());
-  EXPECT_EQ(result.exit_code, 2) << result.message;
-  test::expect_one_line_with(result.message, parts);
-}
+using test::accept;
+using test::line;
+using test::parse;
+using test::refuse;
 
 TEST(Options, TraceCommandsTakeFolders) {
   using Action = TraceOptions::Action;
@@ -60,178 +35,6 @@ TEST(Options, TraceCommandsTakeFolders) {
     EXPECT_EQ(result.exit_code, 2);
     EXPECT_EQ(result.message.find('\n'), std::string::npos) << result.message;
   }
-}
-
-TEST(Options, TraceAndClockSkew) {
-  const Options options = accept(line("bench", {"--trace", "t", "--trace-clock-skew", "2:-5000:40.5"}));
-  EXPECT_EQ(options.engine.trace, "t");
-  EXPECT_EQ(options.engine.clock_skew.rank, 2);
-  EXPECT_EQ(options.engine.clock_skew.offset_ns, -5000);
-  EXPECT_EQ(options.engine.clock_skew.drift_ppm, 40.5);
-}
-
-TEST(Options, LimitsOfThePortsAreOptionsWithRanges) {
-  const ServerLimits limits = accept(line("serve", {"--http-body-bytes", "2MiB", "--http-headers", "50", "--grpc-streams", "7",
-                                                    "--http-idle-seconds", "0.5", "--stop-bytes", "10"}))
-                                  .serve.limits;
-  EXPECT_EQ(limits.http_body_bytes, 2 << 20);
-  EXPECT_EQ(limits.http_headers, 50);
-  EXPECT_EQ(limits.grpc_streams, 7);
-  EXPECT_EQ(limits.http_idle_s, 0.5);
-  EXPECT_EQ(limits.stop_bytes, 10);
-  refuse(line("serve", {"--http-body-bytes", "2GiB"}), {"--http-body-bytes", "'2GiB'", "1KiB to 1GiB"});
-  refuse(line("serve", {"--http-headers", "7"}), {"--http-headers", "'7'", "8 to 10000"});
-  refuse(line("serve", {"--http-idle-seconds", "0"}), {"--http-idle-seconds", "0.1 to 86400"});
-  const std::string help = parse({"serve", "--help"}).message;
-  for (const char* text : {"--http-header-bytes", "--grpc-connections", "default 16MiB", "--prompt-bytes", "--api-key-file"})
-    EXPECT_NE(help.find(text), std::string::npos) << text;
-}
-
-TEST(Options, AccessOfServe) {
-  const AccessOptions access = accept(line("serve", {"--api-key-file", "k", "--tls-cert", "c", "--tls-key", "p",
-                                                     "--tls-client-ca", "a", "--allowed-host", "one", "--allowed-host", "two"}))
-                                   .serve.access;
-  EXPECT_EQ(access.api_key_file, "k");
-  EXPECT_EQ(access.tls_client_ca, "a");
-  EXPECT_EQ(access.allowed_hosts, (std::vector<std::string>{"one", "two"}));
-  refuse(line("serve", {"--tls-cert", "c"}), {"--tls-cert", "--tls-key", "both"});
-  refuse(line("serve", {"--tls-key", "c"}), {"--tls-key", "--tls-cert", "both"});
-  refuse(line("serve", {"--tls-client-ca", "c"}), {"--tls-client-ca", "--tls-cert"});
-}
-
-TEST(Options, OneKeyMayComeFromTheEnvironment) {
-  ASSERT_EQ(setenv("FERRY_API_KEY", "a-secret-key", 1), 0);
-  EXPECT_EQ(accept(line("serve", {})).serve.access.api_key, "a-secret-key");
-  ASSERT_EQ(setenv("FERRY_API_KEY", "", 1), 0);
-  refuse(line("serve", {}), {"FERRY_API_KEY", "no such variable"});
-  EXPECT_FALSE(accept(line("generate", {})).serve.access.api_key.has_value());
-  ASSERT_EQ(unsetenv("FERRY_API_KEY"), 0);
-  EXPECT_FALSE(accept(line("serve", {})).serve.access.api_key.has_value());
-}
-
-TEST(Options, DefaultsOfServe) {
-  const Options options = accept(line("serve", {}));
-  EXPECT_EQ(options.command, Command::kServe);
-  EXPECT_EQ(options.engine.model, "m");
-  EXPECT_FALSE(options.engine.dtype.has_value());
-  EXPECT_EQ(options.engine.threads, 0);
-  EXPECT_EQ(options.engine.transport, TransportKind::kAuto);
-  EXPECT_EQ(options.engine.net_interface, "");
-  EXPECT_EQ(options.engine.combine, CombineMode::kExact);
-  EXPECT_EQ(options.engine.profile, "0");
-  EXPECT_EQ(options.engine.clock_skew.rank, -1);
-  EXPECT_EQ(options.engine.kernels, "auto");
-  EXPECT_EQ(options.engine.matmul, "auto");
-  EXPECT_EQ(options.engine.memory_bytes, int64_t{2} << 30);
-  EXPECT_EQ(options.engine.max_seqs, 16);
-  EXPECT_EQ(options.engine.max_waiting, 256);
-  EXPECT_EQ(options.engine.token_budget, 2112);
-  EXPECT_EQ(options.engine.prefill_chunk, 2048);
-  EXPECT_FALSE(options.engine.max_context.has_value());
-  EXPECT_EQ(options.engine.peer_timeout_s, 30);
-  EXPECT_FALSE(options.engine.check_weights);
-  EXPECT_EQ(options.serve.grpc_address, "127.0.0.1:50051");
-  EXPECT_EQ(options.serve.http_address, "127.0.0.1:8000");
-  EXPECT_FALSE(options.serve.trace_dir.has_value());
-  EXPECT_EQ(options.serve.drain_timeout_s, 30);
-}
-
-TEST(Options, EveryEngineOption) {
-  for (const char* command : {"serve", "generate", "dump", "bench"}) {
-    const EngineOptions engine =
-        accept(line(command,
-                    {"--dtype",        "f32",  "--threads",      "3",    "--transport",     "gloo",   "--net-interface", "lo",
-                     "--kernels",      "avx2", "--matmul",       "avx2", "--memory",        "512MiB", "--max-seqs",      "5",
-                     "--max-waiting",  "7",    "--token-budget", "99",   "--prefill-chunk", "64",     "--max-context",   "1000",
-                     "--peer-timeout", "2.5",  "--check-weights"}))
-            .engine;
-    EXPECT_EQ(engine.dtype, DType::kF32);
-    EXPECT_EQ(engine.threads, 3);
-    EXPECT_EQ(engine.transport, TransportKind::kGloo);
-    EXPECT_EQ(engine.net_interface, "lo");
-    EXPECT_EQ(engine.kernels, "avx2");
-    EXPECT_EQ(engine.matmul, "avx2");
-    EXPECT_EQ(engine.memory_bytes, int64_t{512} << 20);
-    EXPECT_EQ(engine.max_seqs, 5);
-    EXPECT_EQ(engine.max_waiting, 7);
-    EXPECT_EQ(engine.token_budget, 99);
-    EXPECT_EQ(engine.prefill_chunk, 64);
-    EXPECT_EQ(engine.max_context, 1000);
-    EXPECT_EQ(engine.peer_timeout_s, 2.5);
-    EXPECT_TRUE(engine.check_weights);
-  }
-}
-
-TEST(Options, NamedValues) {
-  for (const char* kernels : {"auto", "avx512", "avx2", "ref"})
-    EXPECT_EQ(accept(line("serve", {"--kernels", kernels})).engine.kernels, kernels);
-  for (const char* matmul : {"auto", "amx", "avx512_bf16", "avx512_vnni", "avx512", "avx2", "onednn", "ref"})
-    EXPECT_EQ(accept(line("serve", {"--matmul", matmul})).engine.matmul, matmul);
-  EXPECT_EQ(accept(line("serve", {"--combine", "fast"})).engine.combine, CombineMode::kFast);
-  EXPECT_EQ(accept(line("serve", {"--dtype", "bf16"})).engine.dtype, DType::kBF16);
-  EXPECT_EQ(accept(line("serve", {"--transport", "mpi"})).engine.transport, TransportKind::kMpi);
-  EXPECT_EQ(accept(line("serve", {"--transport", "auto"})).engine.transport, TransportKind::kAuto);
-}
-
-TEST(Options, DemoNamesTheCheckpointThatComesWithFerry) {
-  EXPECT_EQ(accept({"serve", "--model", "demo"}).engine.model, test::source_folder() / "launch" / "demo");
-  EXPECT_EQ(accept({"serve", "--model", "./demo"}).engine.model, "./demo");
-}
-
-TEST(Options, MemoryUnits) {
-  const std::vector<std::pair<std::string, int64_t>> sizes{
-      {"4096", 4096}, {"1KiB", 1024}, {"3 MB", 3 << 20}, {"2gib", int64_t{2} << 30}, {"1TiB", int64_t{1} << 40}};
-  for (const auto& [text, bytes] : sizes)
-    EXPECT_EQ(accept(line("serve", {"--memory", text})).engine.memory_bytes, bytes) << text;
-  for (const std::string text :
-       {"3", "12parsecs", "-5GiB", "2PiB", "99999999999999999999", "9999999EiB", "", "1.5.2GiB", "GiB"}) {
-    refuse(line("serve", {"--memory", text}), {"--memory", "1KiB to 1PiB"});
-  }
-}
-
-TEST(Options, Generate) {
-  const Options options = accept({"generate", "--model",       "m",
-                                  "--chat",   "hello",         "--max-tokens",
-                                  "9",        "--temperature", "0.5",
-                                  "--top-p",  "0.25",          "--top-k",
-                                  "40",       "--seed",        "18446744073709551615",
-                                  "--stop",   "a b",           "--stop",
-                                  "\n",       "--ignore-eos",  "--thinking",
-                                  "off",      "--json"});
-  EXPECT_EQ(options.command, Command::kGenerate);
-  EXPECT_FALSE(options.generate.prompt.has_value());
-  EXPECT_EQ(options.generate.chat, "hello");
-  const SamplingParams& sampling = options.generate.sampling;
-  EXPECT_EQ(sampling.max_tokens, 9);
-  EXPECT_EQ(sampling.temperature, 0.5F);
-  EXPECT_EQ(sampling.top_p, 0.25F);
-  EXPECT_EQ(sampling.top_k, 40);
-  EXPECT_EQ(sampling.seed, ~uint64_t{0});
-  EXPECT_EQ(sampling.stop, (std::vector<std::string>{"a b", "\n"}));
-  EXPECT_TRUE(sampling.ignore_eos);
-  EXPECT_EQ(options.generate.thinking, GenerateOptions::ThinkingMode::kOff);
-  EXPECT_TRUE(options.generate.json);
-}
-
-TEST(Options, GenerateDefaultsAreThoseOfSamplingParams) {
-  const GenerateOptions generate = accept(line("generate", {})).generate;
-  EXPECT_EQ(generate.prompt, "text");
-  EXPECT_EQ(generate.sampling.max_tokens, 256);
-  EXPECT_EQ(generate.sampling.temperature, 0.0F);
-  EXPECT_EQ(generate.sampling.top_p, 1.0F);
-  EXPECT_EQ(generate.sampling.top_k, 0);
-  EXPECT_EQ(generate.sampling.seed, 0U);
-  EXPECT_TRUE(generate.sampling.stop.empty());
-  EXPECT_FALSE(generate.sampling.ignore_eos);
-  EXPECT_EQ(generate.thinking, GenerateOptions::ThinkingMode::kDefault);
-  EXPECT_FALSE(generate.json);
-}
-
-TEST(Options, GenerateNeedsOneInput) {
-  refuse({"generate", "--model", "m"}, {"--prompt", "--chat", "--token-ids", "required"});
-  refuse({"generate", "--model", "m", "--prompt", "a", "--chat", "b"}, {"--prompt", "--chat", "--token-ids", "2 were given"});
-  refuse({"generate", "--model", "m", "--prompt", "a", "--token-ids", "3"}, {"--prompt", "--token-ids"});
-  EXPECT_EQ(accept({"generate", "--model", "m", "--prompt", ""}).generate.prompt, "");
 }
 
 TEST(Options, TooFewFoldersOrTooMany) {
@@ -329,13 +132,6 @@ TEST(Options, Bench) {
   refuse(line("bench", {"-r", "1001"}), {"-r", "'1001'", "1 to 1000"});
 }
 
-TEST(Options, Serve) {
-  const ServeOptions serve = accept(line("serve", {"--grpc", "[::1]:0", "--drain-timeout", "0.5"})).serve;
-  EXPECT_EQ(serve.grpc_address, "[::1]:0");
-  EXPECT_EQ(serve.drain_timeout_s, 0.5);
-  refuse(line("serve", {"--drain-timeout", "-1"}), {"--drain-timeout", "'-1'", "0 to 86400 seconds"});
-}
-
 struct BadValue {
   const char* command;
   const char* name;
@@ -383,14 +179,6 @@ TEST(Options, BadValuesNameOptionValueAndWhatIsAllowed) {
                               {"generate", "--thinking", "maybe", "default, on, off"}}) {
     refuse(line(bad.command, {bad.name, bad.value}), {bad.name, std::string("'") + bad.value + "'", bad.allowed});
   }
-}
-
-TEST(Options, LimitsThatContradictEachOther) {
-  refuse(line("serve", {"--max-seqs", "2100"}),
-         {"--token-budget", "'2112'", "at least 2164", "--max-seqs 2100", "--prefill-chunk 2048"});
-  EXPECT_EQ(accept(line("serve", {"--token-budget", "17", "--prefill-chunk", "1"})).engine.token_budget, 17);
-  EXPECT_EQ(accept(line("serve", {"--prefill-chunk", "37"})).engine.prefill_chunk, 37);
-  EXPECT_EQ(accept(line("serve", {"--prefill-chunk", "192"})).engine.prefill_chunk, 192);
 }
 
 TEST(Options, CommandLinesThatMakeNoSense) {
