@@ -1,7 +1,7 @@
 #pragma once
 
 #include "runtime/cluster.h"
-#include "runtime/options.h"
+#include "runtime/options/options.h"
 
 // The subcommands of `ferry`, as rank 0 runs them; every one returns the exit code and throws Error. Other ranks run
 // run_expert_worker.

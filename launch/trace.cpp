@@ -5,7 +5,8 @@
 #include "profiler/capture_merge.h"
 #include "profiler/export/capture_files.h"
 #include "profiler/report/report.h"
-#include "profiler/report/views.h"
+#include "profiler/report/views/capture_diff.h"
+#include "profiler/report/views/views.h"
 #include "runtime/base/error.h"
 
 // `ferry trace`: what can be made of captures afterwards.

@@ -4,7 +4,7 @@
 
 #include "profiler/capture.h"
 #include "runtime/engine.h"
-#include "runtime/options.h"
+#include "runtime/options/options.h"
 
 // `--trace DIR` of commands that end by themselves: record all ranks from one point to another, then write everything.
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "runtime/model/config.h"
-#include "runtime/options.h"
+#include "runtime/options/engine_options.h"
 #include "runtime/schedule/scheduler.h"
 #include "runtime/state/kv_cache.h"
 #include "runtime/state/recurrent_state.h"

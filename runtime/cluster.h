@@ -13,7 +13,7 @@
 #include "runtime/cluster/core_policy.h"
 #include "runtime/cluster/exit_guard.h"
 #include "runtime/cluster/loss_notice.h"
-#include "runtime/options.h"
+#include "runtime/options/engine_options.h"
 
 namespace ferry {
 

@@ -13,7 +13,7 @@
 #include "runtime/model/config.h"
 #include "runtime/model/trunk.h"
 #include "runtime/model_info.h"
-#include "runtime/options.h"
+#include "runtime/options/engine_options.h"
 #include "runtime/rank_setup.h"
 #include "runtime/schedule/sampler.h"
 #include "runtime/schedule/scheduler.h"

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "runtime/cluster.h"
-#include "runtime/options.h"
+#include "runtime/options/engine_options.h"
 
 namespace ferry {
 

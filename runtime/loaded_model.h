@@ -9,7 +9,7 @@
 #include "runtime/cluster.h"
 #include "runtime/model/config.h"
 #include "runtime/model/weights.h"
-#include "runtime/options.h"
+#include "runtime/options/engine_options.h"
 #include "runtime/rank_setup.h"
 #include "runtime/text/tokenizer.h"
 

@@ -10,7 +10,7 @@
 #include "runtime/cluster.h"
 #include "runtime/model/config.h"
 #include "runtime/model/weights_loader.h"
-#include "runtime/options.h"
+#include "runtime/options/engine_options.h"
 #include "runtime/trace/pool_trace.h"
 
 // What coordinator and expert workers set up alike before they work together.

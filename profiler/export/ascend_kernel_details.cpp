@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "profiler/export/ascend_rank.h"
-#include "profiler/report/step_slices.h"
+#include "profiler/report/timeline/step_slices.h"
 
 namespace ferry {
 namespace {

@@ -8,7 +8,7 @@
 #include "profiler/export/collectives.h"
 #include "profiler/export/text_file.h"
 #include "profiler/export/trace_facts.h"
-#include "profiler/report/report_input.h"
+#include "profiler/report/timeline/report_input.h"
 
 // One rank's `…_ascend_pt` folder while it is written. The mapping: a thread that computes is a stream of the device,
 // everything else that a thread does is the host's, messages are HCCL's, and the device is the process.

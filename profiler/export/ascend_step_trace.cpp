@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "profiler/export/ascend_rank.h"
-#include "profiler/report/breakdown.h"
-#include "profiler/report/step_slices.h"
+#include "profiler/report/timeline/breakdown.h"
+#include "profiler/report/timeline/step_slices.h"
 
 namespace ferry {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "profiler/export/ascend_rank.h"
-#include "profiler/report/intervals.h"
+#include "profiler/report/timeline/intervals.h"
 
 namespace ferry {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <iosfwd>
 
-#include "profiler/report/report_input.h"
+#include "profiler/report/timeline/report_input.h"
 
 namespace ferry {
 

@@ -4,7 +4,7 @@
 #include <optional>
 #include <tuple>
 
-#include "profiler/report/step_slices.h"
+#include "profiler/report/timeline/step_slices.h"
 
 namespace ferry {
 namespace {

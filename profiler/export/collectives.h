@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "profiler/report/report_input.h"
+#include "profiler/report/timeline/report_input.h"
 
 // The exchanges between the coordinator and its workers seen as collectives, as communication libraries log them: every layer
 // of every step dispatches rows and combines results, once for each micro-batch.

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <tuple>
 
-#include "profiler/report/step_slices.h"
-#include "profiler/report/waiting.h"
+#include "profiler/report/lost_time/waiting.h"
+#include "profiler/report/timeline/step_slices.h"
 
 namespace ferry {
 namespace {

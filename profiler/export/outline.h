@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "profiler/report/report_input.h"
+#include "profiler/report/timeline/report_input.h"
 
 // What the timeline files draw beside recorded slices, so that a reader sees without a click what a stretch of time was about:
 // slices around slices (a step on every rank, a layer, a part of a layer), and a few lanes that sum up the whole run.

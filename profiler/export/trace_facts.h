@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "profiler/report/report_input.h"
+#include "profiler/report/timeline/report_input.h"
 
 // What the two timeline files (Perfetto and Chrome JSON) say alike, each in its own encoding.
 

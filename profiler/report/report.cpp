@@ -4,7 +4,7 @@
 #include <system_error>
 
 #include "profiler/report/report_page.h"
-#include "profiler/report/views.h"
+#include "profiler/report/views/views.h"
 #include "profiler/write_file.h"
 #include "runtime/base/error.h"
 

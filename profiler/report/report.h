@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "profiler/report/findings.h"
-#include "profiler/report/report_input.h"
-#include "profiler/report/table.h"
+#include "profiler/report/findings/findings.h"
+#include "profiler/report/timeline/report_input.h"
+#include "profiler/report/views/table.h"
 
 namespace ferry {
 
@@ -16,9 +16,5 @@ std::string make_report_text(const std::vector<Finding>& findings, const std::ve
 /// Writes report.txt, report.html, report.json (findings and tables) and csv/<table>.csv into `directory`, which exists. Throws
 /// Error{kUnavailable} with the system's reason.
 void write_report(const std::filesystem::path& directory, const ReportInput& input);
-
-/// How `after` differs from `before`: one table per compared view, "phase_diff", "layer_type_diff", "operator_diff",
-/// "transfer_diff", sorted by the absolute difference in time per step.
-std::vector<Table> compare_captures(const ReportInput& before, const ReportInput& after);
 
 }  // namespace ferry

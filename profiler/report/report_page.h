@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "profiler/report/findings.h"
-#include "profiler/report/table.h"
+#include "profiler/report/findings/findings.h"
+#include "profiler/report/views/table.h"
 
 namespace ferry {
 

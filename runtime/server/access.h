@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/access_options.h"
+#include "runtime/options/access_options.h"
 
 // Who may use the ports: API keys and TLS, read once at start and then the same for HTTP and gRPC.
 

@@ -10,9 +10,9 @@
 #include <string>
 
 #include "ferry/v1/inference.grpc.pb.h"
+#include "runtime/options/server_limits.h"
 #include "runtime/server/backend.h"
 #include "runtime/server/task_pool.h"
-#include "runtime/server_limits.h"
 
 namespace ferry {
 

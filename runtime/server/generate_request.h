@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "ferry/v1/inference.pb.h"
+#include "runtime/options/server_limits.h"
 #include "runtime/server/backend.h"
-#include "runtime/server_limits.h"
 
 // What a request of ferry.v1.Inference/Generate means to the coordinator.
 

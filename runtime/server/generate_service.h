@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <memory>
 
+#include "runtime/options/server_limits.h"
 #include "runtime/server/access.h"
 #include "runtime/server/backend.h"
-#include "runtime/server_limits.h"
 
 namespace grpc {
 class Service;

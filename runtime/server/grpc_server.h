@@ -4,9 +4,9 @@
 #include <memory>
 #include <string>
 
+#include "runtime/options/server_limits.h"
 #include "runtime/server/access.h"
 #include "runtime/server/backend.h"
-#include "runtime/server_limits.h"
 
 namespace ferry {
 

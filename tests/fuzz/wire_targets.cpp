@@ -7,7 +7,7 @@
 #include "runtime/base/aligned_buffer.h"
 #include "runtime/base/check.h"
 #include "runtime/cluster/handshake.h"
-#include "runtime/options.h"
+#include "runtime/options/options.h"
 #include "runtime/trace/trace_wire.h"
 #include "tests/fuzz/targets.h"
 

@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "profiler/capture_merge.h"
-#include "profiler/report/timeline.h"
+#include "profiler/report/timeline/timeline.h"
 #include "runtime/base/error.h"
 #include "tests/support/made_capture.h"
 

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "profiler/report/report_input.h"
-#include "profiler/report/views.h"
+#include "profiler/report/timeline/report_input.h"
+#include "profiler/report/views/views.h"
 #include "profiler/trace_buffer.h"
 #include "tests/support/made_capture.h"
 #include "tests/support/small_capture.h"

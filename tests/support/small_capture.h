@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "profiler/capture.h"
-#include "profiler/report/table.h"
+#include "profiler/report/views/table.h"
 
 // Captures of a few spans, whose figures can be worked out by hand, and cells of the tables made from them.
 

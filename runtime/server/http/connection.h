@@ -5,10 +5,10 @@
 #include <functional>
 #include <memory>
 
+#include "runtime/options/server_limits.h"
 #include "runtime/server/http/connection_table.h"
 #include "runtime/server/http/guard.h"
 #include "runtime/server/http/message.h"
-#include "runtime/server_limits.h"
 
 namespace ferry {
 

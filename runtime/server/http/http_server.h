@@ -3,9 +3,9 @@
 #include <memory>
 #include <string>
 
+#include "runtime/options/server_limits.h"
 #include "runtime/server/access.h"
 #include "runtime/server/http/router.h"
-#include "runtime/server_limits.h"
 
 namespace ferry {
 

@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "runtime/options/server_limits.h"
 #include "runtime/server/http/message.h"
-#include "runtime/server_limits.h"
 
 // Request line and headers, from the library that reads them to the form that Ferry judges.
 

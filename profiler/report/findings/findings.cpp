@@ -1,0 +1,144 @@
+#include "profiler/report/findings/findings.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "profiler/report/findings/format.h"
+#include "profiler/report/findings/rank_findings.h"
+#include "profiler/report/lost_time/lost_time.h"
+#include "profiler/report/lost_time/recording_cost.h"
+#include "profiler/report/lost_time/waiting.h"
+#include "profiler/report/statistics.h"
+#include "profiler/report/timeline/step_slices.h"
+
+namespace ferry {
+namespace {
+
+using Severity = Finding::Severity;
+
+long long whole(int64_t value) { return value; }
+
+void find_starved(const ReportInput& input, std::vector<Finding>& findings) {
+  constexpr double kMinStarved = 0.05;   // of the capture
+  constexpr double kMinRequests = 0.25;  // of the requests
+  constexpr double kSteps = 2;           // a request that waits for fewer steps than this came at a bad moment
+  const Timeline& timeline = input.timeline;
+  const IntervalSet waiting = find_waiting(input);
+  const int64_t waiting_ns = total(waiting), wall_ns = timeline.end_ns - timeline.begin_ns;
+  if (waiting_ns == 0 || wall_ns <= 0) return;
+  const int64_t starved_ns = total(intersect(find_gaps(input), waiting));
+  const double steps = static_cast<double>(timeline.steps.size());
+  const double step_ns = steps > 0 ? static_cast<double>(total_step_ns(timeline)) / steps : 0;
+  std::vector<double> queue_ms;
+  double long_waits = 0;
+  for (const RequestInfo& request : timeline.requests) {
+    if (!request.queued_ns && !request.first_scheduled_ns) continue;
+    const int64_t end_ns = request.first_scheduled_ns.value_or(request.finished_ns.value_or(timeline.end_ns));
+    const auto queue_ns = static_cast<double>(end_ns - request.queued_ns.value_or(timeline.begin_ns));
+    queue_ms.push_back(queue_ns / 1e6);
+    if (queue_ns > kSteps * step_ns && queue_ns > 0.05 * static_cast<double>(wall_ns)) ++long_waits;
+  }
+  const double starved_share = static_cast<double>(starved_ns) / static_cast<double>(wall_ns);
+  const bool is_starved = starved_share >= kMinStarved;
+  if (!is_starved && long_waits < kMinRequests * static_cast<double>(queue_ms.size())) return;
+  const WaitReasons reasons = find_wait_reasons(input, waiting);
+  std::string limits;
+  if (reasons.max_running > 0) limits += format(" of at most %lld", whole(reasons.max_running));
+  findings.push_back(
+      {Severity::kProblem, "starved",
+       format(
+           "%.0f of %zu requests wait long in the queue (p50 %.1f ms, p99 %.1f ms), mostly for %s (slots %.0f %%, KV blocks "
+           "%.0f %%, steps %.0f %% of that time); meanwhile %.1f sequences%s run on average, and for %.1f ms (%.0f %% of the "
+           "capture) no step runs at all.",
+           long_waits, queue_ms.size(), percentile(queue_ms, 0.5), percentile(queue_ms, 0.99), reasons.worst(),
+           100 * static_cast<double>(reasons.slots) / static_cast<double>(waiting_ns),
+           100 * static_cast<double>(reasons.kv_blocks) / static_cast<double>(waiting_ns),
+           100 * static_cast<double>(reasons.steps) / static_cast<double>(waiting_ns), reasons.mean_running, limits.c_str(),
+           to_us(starved_ns) / 1e3, 100 * starved_share),
+       "phase"});
+}
+
+void find_lost(const ReportInput& input, std::vector<Finding>& findings) {
+  for (const RankCapture& rank : input.capture.ranks) {
+    if (rank.threads.empty()) {
+      findings.push_back({Severity::kProblem, "missing_rank",
+                          format("Rank %d handed in no records: its time is missing everywhere.", rank.rank), "run"});
+    }
+    for (const ThreadCapture& thread : rank.threads) {
+      if (thread.num_lost == 0) continue;
+      const auto lost = static_cast<double>(thread.num_lost), kept = static_cast<double>(thread.records.size());
+      findings.push_back(
+          {Severity::kProblem, "lost_records",
+           format("Rank %d, thread %s lost %.0f records, %.1f %% of its own: every figure of that rank is too low; "
+                  "capture a shorter time or a lower level.",
+                  rank.rank, thread.name.c_str(), lost, 100 * lost / (lost + kept)),
+           "run"});
+    }
+  }
+}
+
+void find_clock_trouble(const ReportInput& input, std::vector<Finding>& findings) {
+  const Timeline& timeline = input.timeline;
+  if (timeline.num_causality_violations == 0) return;
+  findings.push_back(
+      {Severity::kProblem, "clock",
+       format("%lld messages arrive before they were sent, by up to %.3f us beyond what the clock bound (%.3f us) "
+              "allows: comparisons between ranks cannot be trusted.",
+              whole(timeline.num_causality_violations), to_us(timeline.worst_violation_ns), timeline.clock_bound_ns / 1e3),
+       "transfer"});
+}
+
+void find_recording_trouble(const ReportInput& input, std::vector<Finding>& findings) {
+  constexpr double kNotice = 0.01, kProblem = 0.05;
+  const RecordingCost cost = find_recording_cost(input);
+  if (cost.share < kNotice) return;
+  findings.push_back({cost.share >= kProblem ? Severity::kProblem : Severity::kNotice, "profiler_cost",
+                      format("Recording itself takes %.1f %% of the time in steps (rank %d: %lld records at %.1f ns); a lower "
+                             "level disturbs less.",
+                             100 * cost.share, cost.rank, whole(cost.records), cost.span_cost_ns),
+                      "run"});
+}
+
+void find_exposed(const ReportInput& input, const LostTime& lost, std::vector<Finding>& findings) {
+  constexpr double kMinShare = 0.25;
+  int64_t exposed_ns = 0;
+  for (const StepInfo& step : input.timeline.steps)
+    exposed_ns += break_down(input.activity.at(0), {step.begin_ns, step.end_ns}).exposed;
+  WaitParts waits;
+  for (const WaitParts& parts : lost.waits) waits.add(parts);
+  const auto steps_ns = static_cast<double>(total_step_ns(input.timeline));
+  const auto exposed = static_cast<double>(exposed_ns);
+  if (steps_ns <= 0 || exposed < kMinShare * steps_ns) return;
+  const auto percent = [&](int64_t ns) { return 100 * static_cast<double>(ns) / exposed; };
+  findings.push_back(
+      {Severity::kNotice, "exposed_communication",
+       format("The coordinator spends %.0f %% of its steps on communication that nothing hides, %.1f us a step: %.0f %% of "
+              "that while "
+              "remote experts compute, %.0f %% while rows and replies are on the wire, %.0f %% while a worker does not run.",
+              100 * exposed / steps_ns, exposed / 1e3 / static_cast<double>(input.timeline.steps.size()),
+              percent(waits.experts), percent(waits.wire), percent(waits.not_running)),
+       "phase"});
+}
+
+}  // namespace
+
+std::vector<Finding> find_problems(const ReportInput& input) {
+  std::vector<Finding> findings;
+  find_lost(input, findings);
+  find_clock_trouble(input, findings);
+  const LostTime lost = find_lost_time(input);
+  for (Finding& finding : find_costly_ranks(input, lost)) findings.push_back(std::move(finding));
+  find_starved(input, findings);
+  find_recording_trouble(input, findings);
+  find_exposed(input, lost, findings);
+  std::stable_sort(findings.begin(), findings.end(),
+                   [](const Finding& x, const Finding& y) { return x.severity > y.severity; });
+  if (findings.empty())
+    findings.push_back({Severity::kInfo, "none",
+                        format("Nothing stands out in %zu steps and %zu requests.", input.timeline.steps.size(),
+                               input.timeline.requests.size()),
+                        "run"});
+  return findings;
+}
+
+}  // namespace ferry

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "profiler/report/timeline/report_input.h"
+
+namespace ferry {
+
+/// A sentence that says what is wrong, whose fault it is, and by how much: the report's first lines.
+struct Finding {
+  enum class Severity { kInfo, kNotice, kProblem };
+  Severity severity = Severity::kInfo;
+  std::string
+      kind;  // "stopped", "no_core", "slow_link", "uneven_rows", "hot_expert", "slow_rank", "starved", …: stable, for scripts
+  std::string text;   // one sentence with numbers and units
+  std::string table;  // id of the table that shows it
+  // Of those that name a rank by what it costs:
+  int32_t rank = -1;
+  double saved_ms = 0;     // by which the capture's steps would be shorter without it
+  double saved_share = 0;  // of the time in steps
+};
+
+/// Worst first. Says so when nothing stands out.
+std::vector<Finding> find_problems(const ReportInput& input);
+
+}  // namespace ferry

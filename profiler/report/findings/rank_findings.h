@@ -1,0 +1,14 @@
+#pragma once
+
+#include <vector>
+
+#include "profiler/report/findings/findings.h"
+#include "profiler/report/lost_time/lost_time.h"
+
+namespace ferry {
+
+/// Ranks that steps lost time to, each with the class of its cause and the milliseconds that would be saved: "stopped",
+/// "no_core", "slow_link", "uneven_rows" or (if a hot expert is behind them) "hot_expert", "slow_rank".
+std::vector<Finding> find_costly_ranks(const ReportInput& input, const LostTime& lost);
+
+}  // namespace ferry

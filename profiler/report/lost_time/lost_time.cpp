@@ -1,0 +1,341 @@
+#include "profiler/report/lost_time/lost_time.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <tuple>
+
+#include "profiler/report/statistics.h"
+#include "profiler/report/timeline/intervals.h"
+#include "profiler/report/timeline/step_slices.h"
+
+namespace ferry {
+namespace {
+
+int64_t overlap(const IntervalSet& set, int64_t begin_ns, int64_t end_ns) {
+  return begin_ns < end_ns ? total(clip(set, {begin_ns, end_ns})) : 0;
+}
+
+/// The median of what the others have, or of `one` if it has no others.
+template <class Get>
+int64_t usual_of_others(std::span<const Reply> replies, const Reply& one, Get&& get) {
+  std::vector<double> others;
+  for (const Reply& reply : replies) {
+    if (&reply != &one) others.push_back(static_cast<double>(get(reply)));
+  }
+  return others.empty() ? get(one) : static_cast<int64_t>(median(std::move(others)));
+}
+
+/// When each rank did not run at all. Where the watch itself waited for a core, the rank was not stopped.
+std::vector<IntervalSet> find_stops(const ReportInput& input) {
+  std::vector<std::vector<Interval>> found(input.capture.ranks.size());
+  for (const Slice& slice : input.timeline.slices) {
+    if (slice.zone != Zone::kNotRunning || int64_t{slice.a} * 2000 >= slice.duration_ns()) continue;
+    const int32_t rank = input.timeline.lanes[static_cast<std::size_t>(slice.lane)].rank;
+    found[static_cast<std::size_t>(rank)].push_back({slice.begin_ns, slice.end_ns});
+  }
+  std::vector<IntervalSet> stops;
+  for (std::vector<Interval>& intervals : found) stops.push_back(make_interval_set(std::move(intervals)));
+  return stops;
+}
+
+/// What threads waited for cores. A worker's own thread reads it about once a millisecond, so a reading tells of several
+/// exchanges; of the other threads, and of the coordinator's, the one that waited longest in the step counts. A wait is used up
+/// as it is charged, so that none counts twice.
+class CoreWaits {
+ public:
+  explicit CoreWaits(const ReportInput& input) : readings_(input.capture.ranks.size()) {
+    std::map<std::tuple<int32_t, uint32_t, uint32_t>, int64_t> by_thread;  // rank, step, thread
+    for (const CounterSample& sample : input.timeline.counters) {
+      if (sample.zone != Zone::kCoreWait || sample.at.step == kNoStep) continue;
+      const int64_t ns = sample.value * 1000;
+      if (sample.rank > 0 && sample.at.layer >= 0) {
+        add_reading(sample, ns);
+      } else {
+        by_thread[{sample.rank, sample.at.step, sample.b}] += ns;
+      }
+    }
+    for (const auto& [key, ns] : by_thread) {
+      int64_t& most = steps_[{std::get<0>(key), std::get<1>(key)}];
+      most = std::max(most, ns);
+    }
+  }
+
+  /// Of the coordinator in a step, or of a worker's other threads.
+  int64_t& in_step(int32_t rank, uint32_t step) { return steps_[{rank, step}]; }
+  /// Within steps. A counter tells of all since it was read last, also of what lies between two steps, so a step's wait is at
+  /// most its length.
+  int64_t total_of(int32_t rank, const std::vector<StepInfo>& steps) const {
+    std::map<uint32_t, int64_t> by_step;
+    for (const Reading& reading : readings_.at(static_cast<std::size_t>(rank))) by_step[reading.step] += reading.ns;
+    for (const auto& [key, ns] : steps_) by_step[key.second] += key.first == rank ? ns : 0;
+    int64_t sum = 0;
+    for (const StepInfo& step : steps) {
+      const auto found = by_step.find(step.step);
+      if (found != by_step.end()) sum += std::min(found->second, step.end_ns - step.begin_ns);
+    }
+    return sum;
+  }
+  /// Takes up to `ns` from what may have held a worker up between the dispatch and its reply, and returns it.
+  int64_t take(const Reply& reply, uint32_t step, int64_t ns) {
+    std::vector<Reading>& readings = readings_.at(static_cast<std::size_t>(reply.rank));
+    const auto first =
+        std::upper_bound(readings.begin(), readings.end(), reply.dispatched_ns,
+                         [](int64_t dispatched_ns, const Reading& reading) { return dispatched_ns < reading.at_ns; });
+    int64_t taken = 0;
+    for (auto reading = first; reading != readings.end() && reading->since_ns < reply.back_ns; ++reading) {
+      const int64_t within_ns = std::min(reading->at_ns, reply.back_ns) - std::max(reading->since_ns, reply.dispatched_ns);
+      taken += take_from(reading->ns, std::min(within_ns, ns - taken));
+    }
+    return taken + take_from(in_step(reply.rank, step), ns - taken);
+  }
+  static int64_t take_from(int64_t& waited, int64_t ns) {
+    const int64_t taken = std::clamp<int64_t>(ns, 0, waited);
+    waited -= taken;
+    return taken;
+  }
+
+ private:
+  /// Of a worker's own thread.
+  struct Reading {
+    int64_t since_ns = 0, at_ns = 0;
+    int64_t ns = 0;  // waited between the two, not yet charged
+    uint32_t step = 0;
+  };
+
+  /// Captures that do not say since when a reading counts: since the one before.
+  void add_reading(const CounterSample& sample, int64_t ns) {
+    std::vector<Reading>& readings = readings_.at(static_cast<std::size_t>(sample.rank));
+    const int64_t before_ns = readings.empty() ? 0 : readings.back().at_ns;
+    const int64_t since_ns = sample.since_ns < sample.at_ns ? std::max(sample.since_ns, before_ns) : before_ns;
+    readings.push_back({.since_ns = since_ns, .at_ns = sample.at_ns, .ns = ns, .step = sample.at.step});
+  }
+
+  std::vector<std::vector<Reading>> readings_;  // [num_ranks] by time
+  std::map<std::pair<int32_t, uint32_t>, int64_t> steps_;
+};
+
+class LostTimeFinder {
+ public:
+  explicit LostTimeFinder(const ReportInput& input)
+      : input_(input),
+        exchanges_(find_exchanges(input)),
+        stops_(find_stops(input)),
+        core_waits_(input),
+        steps_(input.timeline) {
+    const std::vector<StepInfo>& steps = input.timeline.steps;
+    found_.waits.resize(steps.size());
+    stop_in_exchanges_.resize(steps.size());
+    for (std::size_t r = 0; r < input.capture.ranks.size(); ++r) {
+      RankLoss loss{.rank = static_cast<int32_t>(r)};
+      loss.more_rows_ns.resize(static_cast<std::size_t>(count_layers(input)));
+      loss.core_wait_ns = core_waits_.total_of(loss.rank, steps);
+      for (const Interval& stop : stops_[r]) {
+        const auto after = std::upper_bound(steps.begin(), steps.end(), stop.begin,
+                                            [](int64_t at, const StepInfo& step) { return at < step.end_ns; });
+        if (after != steps.end() && after->begin_ns < stop.end) loss.stops_ns.push_back(stop.end - stop.begin);
+      }
+      found_.ranks.push_back(std::move(loss));
+    }
+    for (const CounterSample& sample : input.timeline.counters) {
+      if (sample.zone == Zone::kPreemptions) found_.ranks.at(static_cast<std::size_t>(sample.rank)).preemptions += sample.value;
+    }
+  }
+
+  LostTime find() {
+    for (const Exchange& exchange : exchanges_.list) {
+      const int32_t step = steps_.find(exchange.id.step);
+      if (step >= 0) look_at(exchange, static_cast<std::size_t>(step));
+    }
+    for (std::size_t s = 0; s < input_.timeline.steps.size(); ++s) charge_coordinator(s);
+    find_usual();
+    return std::move(found_);
+  }
+
+ private:
+  void look_at(const Exchange& exchange, std::size_t step);
+  void correct_for_coordinator(const Exchange& exchange, std::size_t step);
+  void charge_worker(const Exchange& exchange, std::size_t step, const Reply& last, int64_t lost_ns);
+  void divide_wait(const Exchange& exchange, const Reply& last, int64_t no_core_ns, WaitParts& parts) const;
+  void charge_coordinator(std::size_t step);
+  void find_usual();
+
+  RankLoss& rank(int32_t r) { return found_.ranks[static_cast<std::size_t>(r)]; }
+  const IntervalSet& stops_of(int32_t r) const { return stops_[static_cast<std::size_t>(r)]; }
+  std::span<Reply> replies_of(const Exchange& exchange) {
+    return std::span(exchanges_.replies).subspan(exchange.first, exchange.last - exchange.first);
+  }
+
+  const ReportInput& input_;
+  Exchanges exchanges_;
+  const std::vector<IntervalSet> stops_;
+  CoreWaits core_waits_;
+  const StepIndex steps_;
+  LostTime found_;
+  std::map<std::pair<int32_t, std::size_t>, std::array<int64_t, kNumLosses>> lost_in_step_;  // of a worker
+  std::vector<int64_t> stop_in_exchanges_;  // [step] the coordinator's stops that exchanges have dealt with
+  int64_t dealt_until_ns_ = 0;              // exchanges overlap where a layer has two micro-batches
+};
+
+/// Rows and replies that wait for a coordinator that does not run are there all the same; it is charged with what that cost.
+void LostTimeFinder::correct_for_coordinator(const Exchange& exchange, std::size_t step) {
+  const IntervalSet& stops = stops_of(0);
+  int64_t& core_wait_ns = core_waits_.in_step(0, exchange.id.step);
+  int64_t all_back_ns = exchange.begin_ns, held_up_ns = 0;
+  for (Reply& reply : replies_of(exchange)) {
+    const int64_t usual_ns = reply.posted_ns + exchanges_.usual_back_ns[static_cast<std::size_t>(reply.rank)];
+    if (overlap(stops, reply.posted_ns, reply.back_ns) > 0) reply.back_ns = std::min(reply.back_ns, usual_ns);
+    const int64_t taken_ns = std::clamp<int64_t>(reply.back_ns - usual_ns, 0, core_wait_ns);
+    reply.back_ns -= taken_ns;
+    held_up_ns = std::max(held_up_ns, taken_ns);
+    // A large message needs both ends: its rows may stay with a coordinator that is stopped after it posted them.
+    const int64_t held_rows_ns = overlap(stops, reply.dispatched_ns, reply.arrived_ns);
+    for (int64_t* ns : {&reply.arrived_ns, &reply.posted_ns, &reply.back_ns}) *ns -= held_rows_ns;
+    reply.free_ns = std::min(reply.free_ns, reply.arrived_ns);
+    all_back_ns = std::max(all_back_ns, reply.back_ns - overlap(stops, exchange.begin_ns, reply.dispatched_ns));
+  }
+  core_wait_ns -= held_up_ns;
+  rank(0).ns[static_cast<std::size_t>(Loss::kNoCore)] += held_up_ns;
+  const int64_t begin_ns = std::max(exchange.begin_ns, dealt_until_ns_);
+  const int64_t stopped_ns = overlap(stops, begin_ns, exchange.done_ns);
+  dealt_until_ns_ = std::max(dealt_until_ns_, exchange.done_ns);
+  if (stopped_ns == 0) return;
+  stop_in_exchanges_[step] += stopped_ns;
+  const int64_t ready_ns = exchange.ready_ns - overlap(stops, begin_ns, exchange.ready_ns);
+  const int64_t saved_ns = exchange.done_ns - std::max(all_back_ns, ready_ns);
+  rank(0).ns[static_cast<std::size_t>(Loss::kStopped)] += std::clamp<int64_t>(saved_ns, 0, stopped_ns);
+}
+
+void LostTimeFinder::look_at(const Exchange& exchange, std::size_t step) {
+  correct_for_coordinator(exchange, step);
+  const std::span<const Reply> replies = replies_of(exchange);
+  const Reply* last = &replies.front();
+  for (const Reply& reply : replies) {
+    ++rank(reply.rank).exchanges;
+    if (reply.back_ns > last->back_ns) last = &reply;
+  }
+  int64_t second_ns = exchange.ready_ns;
+  double bound_ns = 0;
+  for (const Reply& reply : replies) {
+    if (&reply == last) continue;
+    second_ns = std::max(second_ns, reply.back_ns);
+    bound_ns = std::max(bound_ns, clock_bound_ns(input_, last->rank, reply.rank));
+  }
+  const int64_t no_core_before = rank(last->rank).at(Loss::kNoCore);
+  const int64_t lost_ns = last->back_ns - second_ns;
+  if (static_cast<double>(lost_ns) > bound_ns && lost_ns > 0) charge_worker(exchange, step, *last, lost_ns);
+  divide_wait(exchange, *last, rank(last->rank).at(Loss::kNoCore) - no_core_before, found_.waits[step]);
+}
+
+/// First what the system says: it was stopped, it had no core. What is left goes where it stands out against the others.
+void LostTimeFinder::charge_worker(const Exchange& exchange, std::size_t step, const Reply& last, int64_t lost_ns) {
+  const std::span<const Reply> replies = exchanges_.replies_of(exchange);
+  RankLoss& loss = rank(last.rank);
+  const auto charge = [&](Loss cause, int64_t ns) {
+    loss.ns[static_cast<std::size_t>(cause)] += ns;
+    lost_in_step_[{last.rank, step}][static_cast<std::size_t>(cause)] += ns;
+  };
+  ++loss.last;
+  const int64_t stopped_ns = std::min(lost_ns, overlap(stops_of(last.rank), last.dispatched_ns, last.back_ns));
+  charge(Loss::kStopped, stopped_ns);
+  int64_t left_ns = lost_ns - stopped_ns;
+  const int64_t no_core_ns = core_waits_.take(last, exchange.id.step, left_ns);
+  charge(Loss::kNoCore, no_core_ns);
+  left_ns -= no_core_ns;
+
+  const auto others = [&](auto get) { return usual_of_others(replies, last, get); };
+  const int64_t other_rows = others([](const Reply& r) { return r.rows; });
+  loss.rows += last.rows;
+  loss.other_rows += static_cast<double>(other_rows);
+  if (replies.size() < 2) return;  // one worker: it is always last, and there is nothing to hold it against
+  const int64_t other_work_ns = others([](const Reply& r) { return r.work_ns(); });
+  const int64_t stopped_at_work_ns = overlap(stops_of(last.rank), last.arrived_ns, last.posted_ns);
+  const int64_t work_ns = std::max<int64_t>(last.work_ns() - stopped_at_work_ns - other_work_ns, 0);
+  const double more_rows =
+      other_rows > 0 ? std::max(static_cast<double>(last.rows) / static_cast<double>(other_rows) - 1, 0.0) : 0;
+  const int64_t by_rows_ns = std::min(work_ns, static_cast<int64_t>(more_rows * static_cast<double>(other_work_ns)));
+  const int64_t way_ns = last.way_ns() - (stopped_ns - std::min(stopped_ns, stopped_at_work_ns));
+  const std::array<std::pair<Loss, int64_t>, 4> parts = {
+      {{Loss::kLink, std::max<int64_t>(way_ns - others([](const Reply& r) { return r.way_ns(); }), 0)},
+       {Loss::kMoreRows, by_rows_ns},
+       {Loss::kSlow, work_ns - by_rows_ns},
+       {Loss::kOrder, std::max<int64_t>(last.dispatched_ns - others([](const Reply& r) { return r.dispatched_ns; }), 0)}}};
+  double sum = 0;
+  for (const auto& [cause, ns] : parts) sum += static_cast<double>(ns);
+  // Where two micro-batches are under way, a worker that is behind with the first is later with the second than that one costs.
+  const double share = sum > 0 ? std::min(static_cast<double>(left_ns) / sum, 1.0) : 0;
+  for (const auto& [cause, ns] : parts) {
+    const auto charged_ns = static_cast<int64_t>(share * static_cast<double>(ns));
+    charge(cause, charged_ns);
+    if (cause == Loss::kMoreRows) loss.more_rows_ns.at(static_cast<std::size_t>(exchange.id.layer)) += charged_ns;
+  }
+}
+
+/// Backwards from the last reply: on its way, computed, rows on their way; each as far as the coordinator waited.
+void LostTimeFinder::divide_wait(const Exchange& exchange, const Reply& last, int64_t no_core_ns, WaitParts& parts) const {
+  const IntervalSet& stops = stops_of(last.rank);
+  const auto within = [&](int64_t begin_ns, int64_t end_ns) {
+    const int64_t from = std::max(begin_ns, exchange.ready_ns), to = std::min(end_ns, exchange.done_ns);
+    const int64_t stopped_ns = overlap(stops, from, to);
+    parts.not_running += stopped_ns;
+    return std::max<int64_t>(to - from, 0) - stopped_ns;
+  };
+  int64_t wire_ns = within(last.posted_ns, last.back_ns) + within(last.free_ns, last.arrived_ns);
+  int64_t experts_ns = within(last.arrived_ns, last.posted_ns) + within(last.dispatched_ns, last.free_ns);
+  parts.taking += std::max<int64_t>(exchange.done_ns - std::max(last.back_ns, exchange.ready_ns), 0);
+  const int64_t from_wire = CoreWaits::take_from(wire_ns, no_core_ns);
+  parts.not_running += from_wire + CoreWaits::take_from(experts_ns, no_core_ns - from_wire);
+  parts.wire += wire_ns;
+  parts.experts += experts_ns;
+}
+
+/// What a hiccup of the machine costs lies in a few steps, however many exchanges these have; what a rank costs comes again.
+void LostTimeFinder::find_usual() {
+  constexpr double kWorst = 0.1;  // of the time in steps
+  const std::vector<StepInfo>& steps = input_.timeline.steps;
+  for (RankLoss& loss : found_.ranks) {
+    for (std::size_t cause = 0; cause < kNumLosses; ++cause) {
+      std::vector<std::pair<int64_t, int64_t>> by_step;  // lost, length
+      for (auto at = lost_in_step_.lower_bound({loss.rank, 0}); at != lost_in_step_.end() && at->first.first == loss.rank;
+           ++at) {
+        const StepInfo& step = steps[at->first.second];
+        by_step.emplace_back(at->second[cause], step.end_ns - step.begin_ns);
+      }
+      std::sort(by_step.rbegin(), by_step.rend());
+      auto left_ns = static_cast<int64_t>(kWorst * static_cast<double>(total_step_ns(input_.timeline)));
+      for (const auto& [lost_ns, length_ns] : by_step) {
+        if (left_ns <= 0) loss.usual_ns[cause] += lost_ns;
+        left_ns -= length_ns;
+      }
+    }
+  }
+}
+
+/// Outside exchanges nothing hides what the coordinator misses.
+void LostTimeFinder::charge_coordinator(std::size_t s) {
+  const StepInfo& step = input_.timeline.steps[s];
+  const int64_t stopped_ns = overlap(stops_of(0), step.begin_ns, step.end_ns) - stop_in_exchanges_[s];
+  rank(0).ns[static_cast<std::size_t>(Loss::kStopped)] += std::max<int64_t>(stopped_ns, 0);
+  int64_t& core_wait_ns = core_waits_.in_step(0, step.step);
+  rank(0).ns[static_cast<std::size_t>(Loss::kNoCore)] += CoreWaits::take_from(core_wait_ns, step.end_ns - step.begin_ns);
+}
+
+}  // namespace
+
+const char* loss_name(Loss loss) {
+  constexpr const char* kNames[kNumLosses] = {"stopped", "no core", "link", "more rows", "slow", "order"};
+  return kNames[static_cast<std::size_t>(loss)];
+}
+
+int64_t RankLoss::total() const { return std::accumulate(ns.begin(), ns.end(), int64_t{0}); }
+
+void WaitParts::add(const WaitParts& other) {
+  experts += other.experts;
+  wire += other.wire;
+  not_running += other.not_running;
+  taking += other.taking;
+}
+
+LostTime find_lost_time(const ReportInput& input) { return LostTimeFinder(input).find(); }
+
+}  // namespace ferry

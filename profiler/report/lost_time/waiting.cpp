@@ -1,0 +1,78 @@
+#include "profiler/report/lost_time/waiting.h"
+
+#include <algorithm>
+
+#include "profiler/report/timeline/step_slices.h"
+
+namespace ferry {
+
+IntervalSet find_waiting(const ReportInput& input) {
+  const Timeline& timeline = input.timeline;
+  std::vector<Interval> queued;
+  for (const RequestInfo& request : timeline.requests) {
+    if (!request.queued_ns && !request.first_scheduled_ns) continue;  // it ran when the capture began
+    const int64_t end_ns = request.first_scheduled_ns.value_or(request.finished_ns.value_or(timeline.end_ns));
+    queued.push_back({request.queued_ns.value_or(timeline.begin_ns), end_ns});
+  }
+  return clip(make_interval_set(std::move(queued)), {timeline.begin_ns, timeline.end_ns});
+}
+
+IntervalSet find_gaps(const ReportInput& input) {
+  const Timeline& timeline = input.timeline;
+  std::vector<Interval> steps;
+  if (const int32_t lane = find_step_lane(timeline); lane >= 0) {
+    const auto [first, last] = timeline.lane_range(lane);
+    for (int32_t i = first; i < last; ++i) {
+      const Slice& slice = timeline.slices[static_cast<std::size_t>(i)];
+      if (slice.zone == Zone::kStep) steps.push_back({slice.begin_ns, slice.end_ns});
+    }
+  }
+  const IntervalSet busy = unite(make_interval_set(std::move(steps)), find_asides(timeline));
+  return subtract({{timeline.begin_ns, timeline.end_ns}}, busy);
+}
+
+IntervalSet find_asides(const Timeline& timeline) {
+  std::vector<Interval> asides;
+  for (const SectionInfo& section : timeline.sections) {
+    if (section.role == SectionRole::kAside) asides.insert(asides.end(), section.stretches.begin(), section.stretches.end());
+  }
+  return make_interval_set(std::move(asides));
+}
+
+const char* WaitReasons::worst() const {
+  if (slots >= kv_blocks && slots >= steps) return "slots";
+  return kv_blocks >= steps ? "KV blocks" : "steps";
+}
+
+WaitReasons find_wait_reasons(const ReportInput& input, const IntervalSet& waiting) {
+  const CaptureInfo& info = input.capture.info;
+  WaitReasons reasons;
+  reasons.max_running = info.max_running_requests;
+  reasons.max_blocks = info.num_kv_blocks;
+  int64_t running = 0, blocks = 0, begin_ns = input.timeline.begin_ns;
+  double running_ns = 0;
+  const auto close = [&](int64_t end_ns) {  // what held since begin_ns
+    const int64_t ns = total(clip(waiting, {begin_ns, end_ns}));
+    running_ns += static_cast<double>(ns) * static_cast<double>(running);
+    const int64_t free_blocks = info.num_kv_blocks - blocks;
+    if (info.max_running_requests > 0 && running >= info.max_running_requests) {
+      reasons.slots += ns;
+    } else if (info.num_kv_blocks > 0 && running > 0 && free_blocks * running < blocks) {
+      reasons.kv_blocks += ns;
+    } else {
+      reasons.steps += ns;
+    }
+    begin_ns = end_ns;
+  };
+  for (const CounterSample& sample : input.timeline.counters) {
+    if (sample.rank != 0 || (sample.zone != Zone::kRunningRequests && sample.zone != Zone::kUsedKvBlocks)) continue;
+    const int64_t at_ns = std::clamp(sample.at_ns, begin_ns, input.timeline.end_ns);
+    if (at_ns > begin_ns) close(at_ns);
+    (sample.zone == Zone::kRunningRequests ? running : blocks) = sample.value;
+  }
+  if (begin_ns < input.timeline.end_ns) close(input.timeline.end_ns);
+  if (const int64_t all_ns = total(waiting); all_ns > 0) reasons.mean_running = running_ns / static_cast<double>(all_ns);
+  return reasons;
+}
+
+}  // namespace ferry

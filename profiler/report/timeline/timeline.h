@@ -1,0 +1,134 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "profiler/capture.h"
+#include "profiler/report/timeline/intervals.h"
+
+// A capture made readable: one time for all ranks, lanes on which nothing overlaps, steps, requests, and the messages that
+// connect ranks. Times are nanoseconds of the coordinator's clock since the capture's first moment.
+
+namespace ferry {
+
+/// Where slices are drawn. Slices of a lane are disjoint or nested (a kernel-like strict nesting; transfers and requests are
+/// disjoint), sorted by begin, longer ones first.
+struct Lane {
+  enum class Kind : uint8_t {
+    kThread,    // what a thread did
+    kTransfer,  // messages to or from one peer; a second lane where two are in flight
+    kRequest,   // stages of requests; as many lanes as requests overlap
+  };
+  int32_t rank = 0;
+  Kind kind = Kind::kThread;
+  std::string name;  // "engine", "to rank 2", "request lane 1"
+  int64_t tid = 0;   // of a thread; else a small number unique in the rank
+};
+
+struct Slice {
+  int32_t lane = 0;  // index into Timeline::lanes
+  Zone zone = Zone::kStep;
+  uint8_t micro_batch = 0;
+  int16_t layer = kNoLayer;
+  uint32_t step = kNoStep;
+  uint32_t a = 0, b = 0;
+  int64_t begin_ns = 0, end_ns = 0;
+  int64_t self_ns = 0;  // without what is nested in it
+
+  int64_t duration_ns() const { return end_ns - begin_ns; }
+};
+
+/// A step of the coordinator. Every rank's time is divided by these windows.
+struct StepInfo {
+  uint32_t step = 0;
+  Phase phase = Phase::kDecode;
+  int64_t begin_ns = 0, end_ns = 0;
+  int64_t num_tokens = 0, num_sequences = 0;
+  int32_t section = -1;  // index into Timeline::sections, -1: of none
+
+  /// "prefill 64", "decode ×4".
+  std::string name() const { return work_name(phase, phase == Phase::kPrefill ? num_tokens : num_sequences); }
+};
+
+/// What a program says of a stretch of its steps (zones.h). Stretches of the same kind are one section.
+struct SectionInfo {
+  SectionRole role = SectionRole::kMeasured;
+  Phase phase = Phase::kDecode;
+  int64_t size = 0;
+  IntervalSet stretches;
+
+  /// "decode ×4", "decode ×4 warm-up", "aside".
+  std::string name() const;
+};
+
+/// An arrow: dispatch on the coordinator -> experts on a worker -> combine on the coordinator. Indices into Timeline::slices.
+struct Flow {
+  uint64_t id = 0;  // unique, from 1
+  uint32_t step = 0;
+  int32_t layer = 0;
+  uint8_t micro_batch = 0;
+  int32_t peer = 0;       // the worker's rank
+  int32_t dispatch = -1;  // MoeDistributeDispatch slice of that peer on the coordinator
+  int32_t experts = -1;   // MoeExperts slice on the worker
+  int32_t combine = -1;   // MoeTokenUnpermute slice on the coordinator
+};
+
+/// One message seen from both ends.
+struct Message {
+  uint32_t step = 0;
+  int32_t layer = 0;
+  uint8_t micro_batch = 0;
+  bool is_dispatch = false;        // else combine
+  int32_t source = 0, target = 0;  // ranks
+  int64_t bytes = 0;
+  int64_t send_begin_ns = 0, send_end_ns = 0;        // as the source saw it
+  int64_t receive_begin_ns = 0, receive_end_ns = 0;  // as the target saw it
+};
+
+/// A request as far as the capture saw it; times that it did not see are absent.
+struct RequestInfo {
+  uint32_t request = 0;
+  int64_t num_prompt = 0, num_generated = 0;
+  std::optional<int64_t> arrival_ns, queued_ns, first_scheduled_ns, first_token_ns, finished_ns;
+  std::string finish_reason;
+  std::vector<uint32_t> steps;  // that computed rows of it, ascending
+};
+
+struct CounterSample {
+  int32_t rank = 0;  // whose counter
+  Zone zone = Zone::kRunningRequests;
+  uint32_t b = 0;        // what the zone's b_name says (a peer), else 0
+  int64_t since_ns = 0;  // from when on it counted; at_ns of a value of the moment
+  int64_t at_ns = 0;
+  int64_t value = 0;
+  ExchangeId at;  // where it was counted; kNoStep and kNoLayer outside
+};
+
+struct Timeline {
+  int64_t begin_ns = 0, end_ns = 0;   // of the capture; begin_ns is 0
+  std::vector<Lane> lanes;            // by rank; a rank's threads first
+  std::vector<Slice> slices;          // by lane, then begin
+  std::vector<StepInfo> steps;        // ascending
+  std::vector<SectionInfo> sections;  // by their first moment
+  std::vector<Flow> flows;
+  std::vector<Message> messages;         // those whose both ends are in the capture
+  std::vector<RequestInfo> requests;     // by arrival
+  std::vector<CounterSample> counters;   // by time
+  int64_t num_unpaired = 0;              // transfers whose other end was lost or lies outside the capture
+  int64_t num_causality_violations = 0;  // messages received before they were sent, beyond the clocks' bound
+  int64_t worst_violation_ns = 0;
+  double clock_bound_ns = 0;  // the largest of the ranks'
+
+  /// [first, last) of `slices` on that lane.
+  std::pair<int32_t, int32_t> lane_range(int32_t lane) const;
+  /// The step whose window holds `at_ns`, or null.
+  const StepInfo* step_at(int64_t at_ns) const;
+};
+
+/// Spans that cross the capture's start or stop are cut there; steps that began before the start are dropped.
+Timeline make_timeline(const Capture& capture);
+
+}  // namespace ferry

@@ -1,0 +1,119 @@
+#include <algorithm>
+#include <array>
+
+#include "profiler/report/timeline/step_slices.h"
+#include "profiler/report/views/cells.h"
+#include "profiler/report/views/views.h"
+
+namespace ferry {
+namespace {
+
+struct OperatorCost {
+  double flop = 0, bytes = 0;
+};
+
+struct OperatorTime {
+  int64_t count = 0, total = 0, min = 0, max = 0;  // ns
+  OperatorCost cost;
+};
+
+/// Work of threads: operators and what the host does. A pool thread's share is its operator's already.
+bool is_operator(Zone zone) {
+  const ZoneKind kind = zone_info(zone).kind;
+  return (kind == ZoneKind::kCompute || kind == ZoneKind::kHost) && zone != Zone::kPoolTask;
+}
+
+std::vector<std::array<OperatorTime, kNumZones>> add_up(const ReportInput& input) {
+  std::vector<std::array<OperatorTime, kNumZones>> ranks(input.capture.ranks.size());
+  const StepIndex index(input.timeline);
+  for (const Slice& slice : input.timeline.slices) {
+    if (!is_operator(slice.zone)) continue;
+    const int32_t rank = input.timeline.lanes[static_cast<std::size_t>(slice.lane)].rank;
+    OperatorTime& time = ranks[static_cast<std::size_t>(rank)][static_cast<std::size_t>(slice.zone)];
+    time.min = time.count == 0 ? slice.self_ns : std::min(time.min, slice.self_ns);
+    time.max = std::max(time.max, slice.self_ns);
+    time.total += slice.self_ns;
+    ++time.count;
+    const int32_t step = index.find(slice.step);
+    const int64_t sequences = step < 0 ? 1 : input.timeline.steps[static_cast<std::size_t>(step)].num_sequences;
+    const OperatorFacts* facts = find_operator(input.capture.info.model.operators, slice.zone);
+    if (facts == nullptr) continue;
+    const SpanCounts counts = SpanCounts::of(slice.zone, slice.a, slice.b, sequences);
+    time.cost.flop += facts->flop.of(counts);
+    time.cost.bytes += facts->bytes.of(counts);
+  }
+  return ranks;
+}
+
+/// Operations a second that the roofs allow at this intensity; 0 if they were not measured or the operator has none.
+double roof(const CaptureInfo& info, const OperatorCost& cost) {
+  if (info.flops_per_s <= 0 || info.read_bytes_per_s <= 0 || cost.bytes <= 0) return 0;
+  return std::min(info.flops_per_s, cost.flop / cost.bytes * info.read_bytes_per_s);
+}
+
+/// Achieved / bound: of operations, or of bytes for what only moves them.
+Table::Cell efficiency(const CaptureInfo& info, const OperatorCost& cost, double total_ns) {
+  if (total_ns <= 0 || cost.bytes <= 0) return std::monostate{};
+  if (cost.flop <= 0) return ratio_cell(cost.bytes * 1e9 / total_ns, info.read_bytes_per_s);
+  return ratio_cell(cost.flop * 1e9 / total_ns, roof(info, cost));
+}
+
+Table::Cell known(double value) { return cell_if(value > 0, value); }
+
+Table::Cell rate(double amount, double ns) { return cell_if(amount > 0 && ns > 0, ns > 0 ? amount / ns : 0); }
+
+}  // namespace
+
+Table make_operator_view(const ReportInput& input) {
+  Table table{
+      .id = "operator",
+      .title = "Operators",
+      .note =
+          "Own time of every operator, what is nested in it and waits excluded. FLOP and bytes are what its shapes need at "
+          "least. bound = min(peak, intensity x bandwidth) with the roofs measured on the coordinator's threads; "
+          "efficiency = achieved / bound, of bytes where nothing is multiplied; above 1 where operands stay in caches.",
+      .columns = {{"operator"},
+                  {"rank"},
+                  {"kind"},
+                  {"count"},
+                  {"total_us", 3},
+                  {"min_us", 3},
+                  {"avg_us", 3},
+                  {"max_us", 3},
+                  {"share", 4},
+                  {"flop"},
+                  {"bytes"},
+                  {"gflop_per_s", 2},
+                  {"gb_per_s", 2},
+                  {"intensity_flop_per_byte", 3},
+                  {"bound_gflop_per_s", 2},
+                  {"efficiency", 3}}};
+  const auto ranks = add_up(input);
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    int64_t rank_ns = 0;
+    std::vector<int> order;
+    for (int z = 0; z < kNumZones; ++z) {
+      if (ranks[r][static_cast<std::size_t>(z)].count == 0) continue;
+      rank_ns += ranks[r][static_cast<std::size_t>(z)].total;
+      order.push_back(z);
+    }
+    const auto total_of = [&](int z) { return ranks[r][static_cast<std::size_t>(z)].total; };
+    std::stable_sort(order.begin(), order.end(), [&](int x, int y) { return total_of(x) > total_of(y); });
+    for (const int z : order) {
+      const OperatorTime& time = ranks[r][static_cast<std::size_t>(z)];
+      const ZoneInfo& zone = zone_info(static_cast<Zone>(z));
+      const double total_ns = static_cast<double>(time.total);
+      const double bound = roof(input.capture.info, time.cost);
+      table.rows.push_back({zone.name, static_cast<int64_t>(r), zone.kind == ZoneKind::kCompute ? "compute" : "host",
+                            time.count, us_cell(time.total), us_cell(time.min),
+                            to_us(time.total) / static_cast<double>(time.count), us_cell(time.max),
+                            ratio_cell(total_ns, static_cast<double>(rank_ns)), known(time.cost.flop), known(time.cost.bytes),
+                            rate(time.cost.flop, total_ns), rate(time.cost.bytes, total_ns),
+                            known(time.cost.bytes > 0 ? time.cost.flop / time.cost.bytes : 0), known(bound / 1e9),
+                            efficiency(input.capture.info, time.cost, total_ns)});
+    }
+  }
+  return table;
+}
+
+}  // namespace ferry

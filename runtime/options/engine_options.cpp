@@ -1,0 +1,127 @@
+#include "runtime/options/engine_options.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "runtime/base/error.h"
+#include "runtime/build_info.h"
+#include "runtime/options/option_checks.h"
+#include "runtime/options/option_kinds.h"
+#include "runtime/schedule/scheduler.h"
+
+namespace ferry {
+namespace {
+
+/// The folder of the demo checkpoint: beside the sources this program was built from, or named by the installation.
+std::filesystem::path demo_checkpoint() { return std::filesystem::path(build_info::kSourceDir) / "launch" / "demo"; }
+
+/// For tests alone, so --help does not show it.
+void add_clock_skew(CLI::App& app, ClockSkew& skew) {
+  const auto parse = [&skew](const std::string& text) {
+    const std::size_t first = text.find(':'), second = text.find(':', first + 1);
+    const auto rank = parse_number<int32_t>(text.substr(0, first));
+    const auto offset = parse_number<int64_t>(text.substr(std::min(first + 1, text.size()), second - first - 1));
+    const auto drift = parse_number<double>(text.substr(std::min(second + 1, text.size())));
+    if (first == std::string::npos || second == std::string::npos || !rank || !offset || !drift)
+      throw CLI::ValidationError("--trace-clock-skew", complaint(text, "RANK:NANOSECONDS:PPM"));
+    skew = {.rank = *rank, .offset_ns = *offset, .drift_ppm = *drift};
+  };
+  app.add_option_function<std::string>("--trace-clock-skew", parse, "RANK:NANOSECONDS:PPM")->group("");
+}
+
+}  // namespace
+
+std::filesystem::path checkpoint_named(const std::string& model) {
+  return model == "demo" ? demo_checkpoint() : std::filesystem::path(model);
+}
+
+void add_model_folder(CLI::App& app, EngineOptions& o) {
+  app.add_option_function<std::string>(
+         "--model", [&o](const std::string& model) { o.model = checkpoint_named(model); },
+         "checkpoint folder, or 'demo' for the one that comes with Ferry")
+      ->required();
+}
+
+void add_model_options(CLI::App& app, EngineOptions& o) {
+  add_model_folder(app, o);
+  add_choice<DType>(
+      app, "--dtype", {{"f32", DType::kF32}, {"bf16", DType::kBF16}}, [&o](DType dtype) { o.dtype = dtype; },
+      "f32 or bf16; default: the checkpoint's");
+  app.add_option("--threads", o.threads, "threads of this rank; default: its share of the cores")->check(integer_in(1, 1024));
+}
+
+CLI::Option* add_quantization(CLI::App& app, EngineOptions& o, const char* help) {
+  const auto parse = [&o](const std::string& text) {
+    try {
+      o.quantization = parse_quantization(text);
+    } catch (const Error& error) {
+      throw CLI::ValidationError(error.what());
+    }
+  };
+  return app.add_option_function<std::string>("--quantize", parse, help);
+}
+
+void add_engine_options(CLI::App& app, EngineOptions& o) {
+  add_model_options(app, o);
+  using enum TransportKind;
+  add_choice<TransportKind>(
+      app, "--transport", {{"auto", kAuto}, {"mpi", kMpi}, {"gloo", kGloo}}, [&o](TransportKind kind) { o.transport = kind; },
+      "auto, mpi or gloo: what carries rows between ranks");
+  add_choice<CombineMode>(
+      app, "--combine", {{"exact", CombineMode::kExact}, {"fast", CombineMode::kFast}},
+      [&o](CombineMode mode) { o.combine = mode; },
+      "exact: the coordinator adds a token's experts, so that where they live changes no bit; fast: each worker adds its own, "
+      "and sends fewer rows; default exact");
+  app.add_option(
+         "--profile", o.profile,
+         "spans recorded all the time: off, 0 (steps, messages, requests), 1 (and operators), 2 (and threads); default 0")
+      ->check(one_of({"off", "0", "1", "2"}));
+  add_clock_skew(app, o.clock_skew);
+  app.add_option("--net-interface", o.net_interface, "interface or address for gloo; default: chosen by itself");
+  app.add_option("--kernels", o.kernels, "auto, avx512, avx2 or ref: instruction set of the vector code")
+      ->check(one_of({"auto", "avx512", "avx2", "ref"}));
+  app.add_option("--matmul", o.matmul, "auto, amx, avx512_bf16, avx512_vnni, avx512, avx2, onednn or ref: who multiplies")
+      ->check(one_of({"auto", "amx", "avx512_bf16", "avx512_vnni", "avx512", "avx2", "onednn", "ref"}));
+  add_quantization(
+      app, o,
+      "none, w8a8, w4a8 or w4a8:GROUP, or by part (experts, shared, mixers, lm_head) as in experts=w4a8,lm_head=w8a8; "
+      "default: none, or what a folder of ferry quantize holds");
+  app.add_option("--memory", o.memory_bytes, "for KV cache and recurrent state, such as 512MiB or 4GiB; default 2GiB")
+      ->transform(size_in(int64_t{1} << 10, int64_t{1} << 50, "1KiB to 1PiB, such as 512MiB"));
+  app.add_option("--max-seqs", o.max_seqs, "sequences that run at once; default 16")
+      ->check(integer_in(1, EngineOptions::kMaxSeqs));
+  app.add_option("--max-waiting", o.max_waiting, "requests that may queue; default 256")->check(integer_in(1, 1 << 20));
+  app.add_option("--token-budget", o.token_budget, "rows of a step; default 2112")->check(integer_in(1, 1 << 20));
+  app.add_option("--prefill-chunk", o.prefill_chunk,
+                 "tokens of one prompt in a step, 1 to 64 or a multiple of 64; default 2048")
+      ->check(integer_in(1, 1 << 20));
+  app.add_option_function<int64_t>(
+         "--micro-batch", [&o](int64_t n) { o.micro_batch = n; },
+         "rows that each half of a step must have for it to be computed in two halves, so that one's attention overlaps the "
+         "other's experts; 0: never; default 256, or 0 where workers share the coordinator's cores")
+      ->check(integer_in(0, 1 << 20));
+  app.add_option_function<int64_t>(
+         "--max-context", [&o](int64_t n) { o.max_context = n; }, "tokens of prompt and completion; default: the checkpoint's")
+      ->check(integer_in(2, int64_t{1} << 30));
+  app.add_option("--peer-timeout", o.peer_timeout_s, "seconds for a rank to answer; default 30")
+      ->check(number_in(0.1, 86400.0, "0.1 to 86400 seconds"));
+  app.add_flag("--check-weights", o.check_weights, "refuse weights that are not finite, naming tensor and element");
+}
+
+void add_capture_folder(CLI::App& app, EngineOptions& o) {
+  app.add_option("--trace", o.trace, "folder for a timeline of all ranks, with tables and a page; default: none");
+}
+
+std::string check_together(const EngineOptions& o) {
+  const std::string chunk = std::to_string(o.prefill_chunk);
+  if (o.prefill_chunk > kMaxPrefillQuantum && o.prefill_chunk % kMaxPrefillQuantum != 0) {
+    return "--prefill-chunk: " + complaint(chunk, "1 to 64, or a multiple of 64");
+  }
+  const int64_t least = o.max_seqs + prefill_quantum(o.prefill_chunk);
+  if (o.token_budget >= least) return "";
+  return "--token-budget: " +
+         complaint(std::to_string(o.token_budget), "at least " + std::to_string(least) + ", a row for each of --max-seqs " +
+                                                       std::to_string(o.max_seqs) + " and a piece of --prefill-chunk " + chunk);
+}
+
+}  // namespace ferry

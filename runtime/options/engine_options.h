@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "moe/combine_mode.h"
+#include "runtime/base/types.h"
+#include "runtime/checkpoint/quantization.h"
+#include "runtime/trace/clock_skew.h"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace ferry {
+
+enum class TransportKind { kAuto, kMpi, kGloo };
+
+/// What every rank of a job needs; the same command line reaches all of them. Parsed and checked once, in parse_options.
+struct EngineOptions {
+  static constexpr int64_t kMaxSeqs = 65536;  // of max_seqs and of a bench's batch
+
+  std::filesystem::path model;  // checkpoint folder
+  std::optional<DType> dtype;   // of the run; absent: the checkpoint's
+  int32_t threads = 0;          // per rank; 0: the cores this rank can have (see default_threads)
+  TransportKind transport = TransportKind::kAuto;
+  std::string net_interface;                  // of gloo: name or address; empty: chosen
+  std::string kernels = "auto";               // auto, avx512, avx2, ref
+  std::string matmul = "auto";                // auto, onednn, ref, or own kernels: amx, avx512_bf16, avx512_vnni, avx512, avx2
+  std::optional<Quantization> quantization;   // of the weights, while loading; absent: none, or what a packed folder holds
+  CombineMode combine = CombineMode::kExact;  // who adds up the experts' rows
+  std::string profile = "0";    // spans recorded while no capture runs: off, 0 (steps), 1 (operators), 2 (threads)
+  std::filesystem::path trace;  // of generate and bench: folder for a capture; empty: none
+  ClockSkew clock_skew;
+  int64_t memory_bytes = int64_t{2} << 30;  // for KV cache and recurrent state together
+  int64_t max_seqs = 16;                    // sequences that run at once
+  int64_t max_waiting = 256;                // requests that may queue
+  int64_t token_budget = 2112;              // rows of a step, at least max_seqs + min(prefill_chunk, 64)
+  int64_t prefill_chunk = 2048;             // tokens of one prompt in a step: 1 ‥ 64 or a multiple of 64
+  std::optional<int64_t> micro_batch;       // rows of half a step from which it is halved; 0: never; absent: see Cluster
+  std::optional<int64_t> max_context;       // tokens; absent: the checkpoint's
+  double peer_timeout_s = 30;               // for a rank to answer within a step
+  bool check_weights = false;               // refuse NaN and infinity while loading
+};
+
+/// "demo" names the checkpoint that comes with Ferry.
+std::filesystem::path checkpoint_named(const std::string& model);
+
+/// --model.
+void add_model_folder(CLI::App& app, EngineOptions& options);
+/// What every command that reads weights takes.
+void add_model_options(CLI::App& app, EngineOptions& options);
+/// --quantize.
+CLI::Option* add_quantization(CLI::App& app, EngineOptions& options, const char* help);
+/// What every command that runs the model takes.
+void add_engine_options(CLI::App& app, EngineOptions& options);
+/// --trace.
+void add_capture_folder(CLI::App& app, EngineOptions& options);
+
+/// What no single option can tell. Empty if all is well.
+std::string check_together(const EngineOptions& options);
+
+}  // namespace ferry

@@ -1,0 +1,52 @@
+#include "runtime/options/generate_options.h"
+
+#include <CLI/CLI.hpp>
+
+#include "runtime/options/option_checks.h"
+#include "runtime/options/option_kinds.h"
+
+namespace ferry {
+namespace {
+
+void add_sampling_options(CLI::App& app, SamplingParams& s) {
+  app.add_option("--max-tokens", s.max_tokens, "most tokens to make; default 256")->check(integer_in(1, 1 << 30));
+  app.add_option("--temperature", s.temperature, "0 is greedy; default 0")->check(number_in(0.0, 1e6, "0 to 1000000"));
+  app.add_option("--top-p", s.top_p, "above 0, at most 1; default 1")->check(number_in(1e-9, 1.0, "above 0, at most 1"));
+  app.add_option("--top-k", s.top_k, "0 is off; default 0")->check(integer_in(0, 1 << 30));
+  app.add_option("--seed", s.seed, "of the random numbers; default 0")
+      ->check(CLI::Validator(
+          [](std::string& text) {
+            return parse_number<uint64_t>(text) ? std::string() : complaint(text, "0 to 18446744073709551615");
+          },
+          ""));
+  app.add_option("--stop", s.stop, "a string that ends the text; may be given several times");
+  app.add_flag("--ignore-eos", s.ignore_eos, "do not stop at the checkpoint's stop ids");
+}
+
+}  // namespace
+
+void add_generate_options(CLI::App& app, GenerateOptions& o) {
+  // No group of CLI11's own: its group is a subcommand named "", and an empty argument would call it again and again.
+  const std::string group = "What to complete, exactly one of these";
+  app.add_option_function<std::string>(
+         "--prompt", [&o](const std::string& text) { o.prompt = text; }, "text to continue")
+      ->group(group);
+  app.add_option_function<std::string>(
+         "--chat", [&o](const std::string& text) { o.chat = text; }, "a user's message to answer")
+      ->group(group);
+  add_token_ids(app, "--token-ids", o.token_ids, "token ids such as 1,2,3")->group(group);
+  using Mode = GenerateOptions::ThinkingMode;
+  add_choice<Mode>(
+      app, "--thinking", {{"default", Mode::kDefault}, {"on", Mode::kOn}, {"off", Mode::kOff}},
+      [&o](Mode mode) { o.thinking = mode; }, "default, on or off: the chat template's thinking block");
+  add_sampling_options(app, o.sampling);
+  app.add_flag("--json", o.json, "print one JSON object instead of streaming text");
+}
+
+std::string check_together(const GenerateOptions& o) {
+  const int num_inputs = o.prompt.has_value() + o.chat.has_value() + !o.token_ids.empty();
+  if (num_inputs == 1) return "";
+  return "exactly one of --prompt, --chat, --token-ids is required; " + std::to_string(num_inputs) + " were given";
+}
+
+}  // namespace ferry

@@ -1,0 +1,103 @@
+#include "runtime/options/options.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "runtime/options/refusals.h"
+#include "runtime/version.h"
+
+namespace ferry {
+namespace {
+
+/// All commands, but options only for those whose name occurs in `arguments`: making them takes longer than parsing.
+void add_commands(CLI::App& app, Options& o, std::span<const char* const> arguments) {
+  const auto add = [&](const char* name, const char* help, Command command, const std::function<void(CLI::App&)>& add_options) {
+    CLI::App* sub = app.add_subcommand(name, help);
+    sub->callback([&o, command] { o.command = command; });
+    const bool occurs = std::any_of(arguments.begin(), arguments.end(),
+                                    [&](const char* argument) { return std::string_view(argument) == name; });
+    if (occurs) add_options(*sub);
+  };
+  add("serve", "serve over gRPC", Command::kServe, [&](CLI::App& sub) {
+    add_engine_options(sub, o.engine);
+    add_serve_options(sub, o.serve);
+  });
+  add("generate", "one completion", Command::kGenerate, [&](CLI::App& sub) {
+    add_engine_options(sub, o.engine);
+    add_generate_options(sub, o.generate);
+    add_capture_folder(sub, o.engine);
+  });
+  add("dump", "logits and, with --taps, hidden states, routing and DeltaNet states of a prompt", Command::kDump,
+      [&](CLI::App& sub) {
+        add_engine_options(sub, o.engine);
+        add_dump_options(sub, o.dump);
+      });
+  add("bench", "prefill and decode speed beside the machine's measured roof", Command::kBench, [&](CLI::App& sub) {
+    add_engine_options(sub, o.engine);
+    add_bench_options(sub, o.bench);
+    add_capture_folder(sub, o.engine);
+  });
+  add("quantize", "write a checkpoint folder whose weights are quantised and packed, so that later starts only map them",
+      Command::kQuantize, [&](CLI::App& sub) { add_quantize_options(sub, o.quantize, o.engine); });
+  add("inspect", "what a checkpoint holds, what memory its ranks need, what would be refused", Command::kInspect,
+      [&](CLI::App& sub) { add_inspect_options(sub, o.inspect, o.engine); });
+  add("tokenize", "the tokens of a text, or the text of tokens", Command::kTokenize,
+      [&](CLI::App& sub) { add_tokenize_options(sub, o.tokenize, o.engine); });
+  add("trace", "what can be made of captures: report, export, diff, merge", Command::kTrace,
+      [&](CLI::App& sub) { add_trace_options(sub, o.trace); });
+}
+
+/// What no single option can tell. Empty if all is well.
+std::string check_together(const Options& o) {
+  std::string complaint = check_together(o.engine);
+  if (!complaint.empty()) return complaint;
+  switch (o.command) {
+    case Command::kServe: return check_together(o.serve);
+    case Command::kGenerate: return check_together(o.generate);
+    case Command::kQuantize: return check_together(o.quantize, o.engine);
+    case Command::kTokenize: return check_together(o.tokenize);
+    case Command::kDump:
+    case Command::kBench:
+    case Command::kInspect:
+    case Command::kTrace: break;
+  }
+  return "";
+}
+
+}  // namespace
+
+ParseResult parse_options(int argc, const char* const* argv) {
+  Options options;
+  CLI::App app{
+      "Ferry serves Qwen3.5-class mixture-of-experts models with their experts spread over ranks. Alone or under mpirun."};
+  app.name("ferry");
+  app.set_version_flag("--version", "ferry", "print the version, the instruction sets and the libraries in use");
+  app.require_subcommand(1);
+  add_commands(app, options, {argv, static_cast<std::size_t>(argc)});
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    return {.options = std::nullopt, .message = app.help(), .exit_code = 0};
+  } catch (const CLI::CallForVersion&) {
+    return {.options = std::nullopt, .message = version_text(), .exit_code = 0};
+  } catch (const CLI::ArgumentMismatch& error) {
+    return refuse_count(error.what());
+  } catch (const CLI::ExtrasError&) {
+    return app.get_subcommands().empty() ? refuse_command(app, argc, argv) : refuse_extras(app);
+  } catch (const CLI::ParseError& error) {
+    return app.get_subcommands().empty() ? refuse_command(app, argc, argv) : refuse(error.what());
+  }
+  if (options.command == Command::kBench) make_room(options.bench, options.engine);
+  if (options.command == Command::kServe) {
+    if (const char* key = std::getenv("FERRY_API_KEY")) options.serve.access.api_key = key;
+  }
+  if (const std::string complaint = check_together(options); !complaint.empty()) return refuse(complaint);
+  return {.options = std::move(options), .message = "", .exit_code = 0};
+}
+
+}  // namespace ferry

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "runtime/options/bench_options.h"
+#include "runtime/options/dump_options.h"
+#include "runtime/options/engine_options.h"
+#include "runtime/options/generate_options.h"
+#include "runtime/options/inspect_options.h"
+#include "runtime/options/quantize_options.h"
+#include "runtime/options/serve_options.h"
+#include "runtime/options/tokenize_options.h"
+#include "runtime/options/trace_options.h"
+
+// The command line. Each command has a file: what it takes, the options for that, and what they must be together.
+
+namespace ferry {
+
+enum class Command { kServe, kGenerate, kDump, kBench, kQuantize, kInspect, kTokenize, kTrace };
+
+struct Options {
+  Command command = Command::kGenerate;
+  EngineOptions engine;
+  GenerateOptions generate;
+  ServeOptions serve;
+  DumpOptions dump;
+  BenchOptions bench;
+  QuantizeOptions quantize;
+  InspectOptions inspect;
+  TokenizeOptions tokenize;
+  TraceOptions trace;
+};
+
+/// What parsing decided: options to run with, or a text to print and an exit code (help, version, an error).
+struct ParseResult {
+  std::optional<Options> options;
+  std::string message;  // one line for an error
+  int exit_code = 0;    // 2 for an error
+};
+
+ParseResult parse_options(int argc, const char* const* argv);
+
+}  // namespace ferry

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string>
+
+#include "runtime/options/options.h"
+
+namespace CLI {
+class App;
+}
+
+// What a command line that makes no sense gets to hear: one line each.
+
+namespace ferry {
+
+ParseResult refuse(const std::string& message);
+/// A command line without a known command.
+ParseResult refuse_command(const CLI::App& app, int argc, const char* const* argv);
+/// A value that is missing or given twice. `text` is CLI11's, which shows types and counts of its own.
+ParseResult refuse_count(const std::string& text);
+/// Arguments that no option of the command takes. CLI11's own words do not show an empty one.
+ParseResult refuse_extras(const CLI::App& app);
+
+}  // namespace ferry

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "runtime/options/access_options.h"
+#include "runtime/options/server_limits.h"
+
+namespace CLI {
+class App;
+}
+
+namespace ferry {
+
+struct ServeOptions {
+  std::string grpc_address = "127.0.0.1:50051";
+  std::string http_address = "127.0.0.1:8000";     // "off": no HTTP
+  std::optional<std::filesystem::path> trace_dir;  // that captures stay below; if given, also for a lost rank's last steps
+  double drain_timeout_s = 30;
+  AccessOptions access;
+  ServerLimits limits;
+};
+
+/// Adds the options of `ferry serve`: ports, captures, who may use the ports, and every bound of ServerLimits.
+void add_serve_options(CLI::App& app, ServeOptions& options);
+
+/// What no single option can tell. Empty if all is well.
+std::string check_together(const ServeOptions& options);
+
+}  // namespace ferry

@@ -1,0 +1,33 @@
+#include "runtime/options/trace_options.h"
+
+#include <CLI/CLI.hpp>
+
+namespace ferry {
+
+void add_trace_options(CLI::App& app, TraceOptions& o) {
+  using Action = TraceOptions::Action;
+  app.require_subcommand(1);
+  const auto add = [&](const char* name, const char* help, Action action) {
+    CLI::App* sub = app.add_subcommand(name, help);
+    sub->callback([&o, action] { o.action = action; });
+    return sub;
+  };
+  std::vector<std::filesystem::path>& captures = o.captures;
+  add("report", "print the tables of a capture; write report.txt, report.html, report.json and csv/ into it", Action::kReport)
+      ->add_option("DIR", captures, "folder of a capture")
+      ->required()
+      ->expected(1);
+  add("export", "write trace.pftrace, trace.json, the Ascend layout and the report into a capture's folder", Action::kExport)
+      ->add_option("DIR", captures, "folder of a capture")
+      ->required()
+      ->expected(1);
+  add("diff", "compare two captures", Action::kDiff)
+      ->add_option("BEFORE AFTER", captures, "folders of two captures")
+      ->required()
+      ->expected(2);
+  CLI::App* merge = add("merge", "join captures of separate runs or hosts into one", Action::kMerge);
+  merge->add_option("DIRS", captures, "folders of two or more captures")->required()->expected(2, 1024);
+  merge->add_option("--out", o.out, "folder for the joined capture")->required();
+}
+
+}  // namespace ferry

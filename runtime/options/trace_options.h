@@ -1,0 +1,21 @@
+#pragma once
+
+#include <filesystem>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace ferry {
+
+struct TraceOptions {
+  enum class Action { kReport, kExport, kDiff, kMerge } action = Action::kReport;
+  std::vector<std::filesystem::path> captures;  // folders: one, for kDiff two, for kMerge two or more
+  std::filesystem::path out;                    // of kMerge
+};
+
+/// One subcommand for each action.
+void add_trace_options(CLI::App& app, TraceOptions& options);
+
+}  // namespace ferry

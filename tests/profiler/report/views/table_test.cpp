@@ -1,0 +1,41 @@
+#include "profiler/report/views/table.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace ferry {
+namespace {
+
+Table sample() {
+  return {.id = "sample",
+          .title = "Samples",
+          .note = "",
+          .columns = {{"name", 0}, {"count", 0}, {"time_us", 3}},
+          .rows = {{"a, \"b\"", int64_t{7}, 1.23456}, {"naïve…", int64_t{123456}, std::monostate()}}};
+}
+
+TEST(Table, CsvQuotesAndRounds) {
+  EXPECT_EQ(to_csv(sample()), "name,count,time_us\n\"a, \"\"b\"\"\",7,1.235\nnaïve…,123456,\n");
+}
+
+TEST(Table, TextAlignsByCharactersAndSaysWhatItLeavesOut) {
+  EXPECT_EQ(to_text(sample()),
+            "Samples\n"
+            "name     count  time_us\n"
+            "a, \"b\"       7    1.235\n"
+            "naïve…  123456\n");
+  const std::string cut = to_text(sample(), 1);
+  EXPECT_NE(cut.find("1 more rows in csv/sample.csv"), std::string::npos) << cut;
+}
+
+TEST(Table, JsonHasTheNumbersOfTheCsv) {
+  const nlohmann::ordered_json json = to_json(sample());
+  EXPECT_EQ(json["rows"][0][2], 1.235);
+  EXPECT_EQ(json["rows"][0][1], 7);
+  EXPECT_TRUE(json["rows"][1][2].is_null());
+  EXPECT_EQ(json["columns"][2]["name"], "time_us");
+}
+
+}  // namespace
+}  // namespace ferry

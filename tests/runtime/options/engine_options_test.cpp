@@ -1,0 +1,85 @@
+#include "runtime/options/engine_options.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/runtime/options/command_lines.h"
+#include "tests/support/source_folder.h"
+
+namespace ferry {
+namespace {
+
+using test::accept;
+using test::line;
+using test::refuse;
+
+TEST(Options, EveryEngineOption) {
+  for (const char* command : {"serve", "generate", "dump", "bench"}) {
+    const EngineOptions engine =
+        accept(line(command,
+                    {"--dtype",        "f32",  "--threads",      "3",    "--transport",     "gloo",   "--net-interface", "lo",
+                     "--kernels",      "avx2", "--matmul",       "avx2", "--memory",        "512MiB", "--max-seqs",      "5",
+                     "--max-waiting",  "7",    "--token-budget", "99",   "--prefill-chunk", "64",     "--max-context",   "1000",
+                     "--peer-timeout", "2.5",  "--check-weights"}))
+            .engine;
+    EXPECT_EQ(engine.dtype, DType::kF32);
+    EXPECT_EQ(engine.threads, 3);
+    EXPECT_EQ(engine.transport, TransportKind::kGloo);
+    EXPECT_EQ(engine.net_interface, "lo");
+    EXPECT_EQ(engine.kernels, "avx2");
+    EXPECT_EQ(engine.matmul, "avx2");
+    EXPECT_EQ(engine.memory_bytes, int64_t{512} << 20);
+    EXPECT_EQ(engine.max_seqs, 5);
+    EXPECT_EQ(engine.max_waiting, 7);
+    EXPECT_EQ(engine.token_budget, 99);
+    EXPECT_EQ(engine.prefill_chunk, 64);
+    EXPECT_EQ(engine.max_context, 1000);
+    EXPECT_EQ(engine.peer_timeout_s, 2.5);
+    EXPECT_TRUE(engine.check_weights);
+  }
+}
+
+TEST(Options, NamedValues) {
+  for (const char* kernels : {"auto", "avx512", "avx2", "ref"})
+    EXPECT_EQ(accept(line("serve", {"--kernels", kernels})).engine.kernels, kernels);
+  for (const char* matmul : {"auto", "amx", "avx512_bf16", "avx512_vnni", "avx512", "avx2", "onednn", "ref"})
+    EXPECT_EQ(accept(line("serve", {"--matmul", matmul})).engine.matmul, matmul);
+  EXPECT_EQ(accept(line("serve", {"--combine", "fast"})).engine.combine, CombineMode::kFast);
+  EXPECT_EQ(accept(line("serve", {"--dtype", "bf16"})).engine.dtype, DType::kBF16);
+  EXPECT_EQ(accept(line("serve", {"--transport", "mpi"})).engine.transport, TransportKind::kMpi);
+  EXPECT_EQ(accept(line("serve", {"--transport", "auto"})).engine.transport, TransportKind::kAuto);
+}
+
+TEST(Options, DemoNamesTheCheckpointThatComesWithFerry) {
+  EXPECT_EQ(accept({"serve", "--model", "demo"}).engine.model, test::source_folder() / "launch" / "demo");
+  EXPECT_EQ(accept({"serve", "--model", "./demo"}).engine.model, "./demo");
+}
+
+TEST(Options, MemoryUnits) {
+  const std::vector<std::pair<std::string, int64_t>> sizes{
+      {"4096", 4096}, {"1KiB", 1024}, {"3 MB", 3 << 20}, {"2gib", int64_t{2} << 30}, {"1TiB", int64_t{1} << 40}};
+  for (const auto& [text, bytes] : sizes)
+    EXPECT_EQ(accept(line("serve", {"--memory", text})).engine.memory_bytes, bytes) << text;
+  for (const std::string text :
+       {"3", "12parsecs", "-5GiB", "2PiB", "99999999999999999999", "9999999EiB", "", "1.5.2GiB", "GiB"}) {
+    refuse(line("serve", {"--memory", text}), {"--memory", "1KiB to 1PiB"});
+  }
+}
+
+TEST(Options, LimitsThatContradictEachOther) {
+  refuse(line("serve", {"--max-seqs", "2100"}),
+         {"--token-budget", "'2112'", "at least 2164", "--max-seqs 2100", "--prefill-chunk 2048"});
+  EXPECT_EQ(accept(line("serve", {"--token-budget", "17", "--prefill-chunk", "1"})).engine.token_budget, 17);
+  EXPECT_EQ(accept(line("serve", {"--prefill-chunk", "37"})).engine.prefill_chunk, 37);
+  EXPECT_EQ(accept(line("serve", {"--prefill-chunk", "192"})).engine.prefill_chunk, 192);
+}
+
+TEST(Options, TraceAndClockSkew) {
+  const Options options = accept(line("bench", {"--trace", "t", "--trace-clock-skew", "2:-5000:40.5"}));
+  EXPECT_EQ(options.engine.trace, "t");
+  EXPECT_EQ(options.engine.clock_skew.rank, 2);
+  EXPECT_EQ(options.engine.clock_skew.offset_ns, -5000);
+  EXPECT_EQ(options.engine.clock_skew.drift_ppm, 40.5);
+}
+
+}  // namespace
+}  // namespace ferry

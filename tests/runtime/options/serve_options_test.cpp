@@ -1,0 +1,89 @@
+#include "runtime/options/serve_options.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/runtime/options/command_lines.h"
+
+namespace ferry {
+namespace {
+
+using test::accept;
+using test::line;
+using test::parse;
+using test::refuse;
+
+TEST(Options, DefaultsOfServe) {
+  const Options options = accept(line("serve", {}));
+  EXPECT_EQ(options.command, Command::kServe);
+  EXPECT_EQ(options.engine.model, "m");
+  EXPECT_FALSE(options.engine.dtype.has_value());
+  EXPECT_EQ(options.engine.threads, 0);
+  EXPECT_EQ(options.engine.transport, TransportKind::kAuto);
+  EXPECT_EQ(options.engine.net_interface, "");
+  EXPECT_EQ(options.engine.combine, CombineMode::kExact);
+  EXPECT_EQ(options.engine.profile, "0");
+  EXPECT_EQ(options.engine.clock_skew.rank, -1);
+  EXPECT_EQ(options.engine.kernels, "auto");
+  EXPECT_EQ(options.engine.matmul, "auto");
+  EXPECT_EQ(options.engine.memory_bytes, int64_t{2} << 30);
+  EXPECT_EQ(options.engine.max_seqs, 16);
+  EXPECT_EQ(options.engine.max_waiting, 256);
+  EXPECT_EQ(options.engine.token_budget, 2112);
+  EXPECT_EQ(options.engine.prefill_chunk, 2048);
+  EXPECT_FALSE(options.engine.max_context.has_value());
+  EXPECT_EQ(options.engine.peer_timeout_s, 30);
+  EXPECT_FALSE(options.engine.check_weights);
+  EXPECT_EQ(options.serve.grpc_address, "127.0.0.1:50051");
+  EXPECT_EQ(options.serve.http_address, "127.0.0.1:8000");
+  EXPECT_FALSE(options.serve.trace_dir.has_value());
+  EXPECT_EQ(options.serve.drain_timeout_s, 30);
+}
+
+TEST(Options, Serve) {
+  const ServeOptions serve = accept(line("serve", {"--grpc", "[::1]:0", "--drain-timeout", "0.5"})).serve;
+  EXPECT_EQ(serve.grpc_address, "[::1]:0");
+  EXPECT_EQ(serve.drain_timeout_s, 0.5);
+  refuse(line("serve", {"--drain-timeout", "-1"}), {"--drain-timeout", "'-1'", "0 to 86400 seconds"});
+}
+
+TEST(Options, LimitsOfThePortsAreOptionsWithRanges) {
+  const ServerLimits limits = accept(line("serve", {"--http-body-bytes", "2MiB", "--http-headers", "50", "--grpc-streams", "7",
+                                                    "--http-idle-seconds", "0.5", "--stop-bytes", "10"}))
+                                  .serve.limits;
+  EXPECT_EQ(limits.http_body_bytes, 2 << 20);
+  EXPECT_EQ(limits.http_headers, 50);
+  EXPECT_EQ(limits.grpc_streams, 7);
+  EXPECT_EQ(limits.http_idle_s, 0.5);
+  EXPECT_EQ(limits.stop_bytes, 10);
+  refuse(line("serve", {"--http-body-bytes", "2GiB"}), {"--http-body-bytes", "'2GiB'", "1KiB to 1GiB"});
+  refuse(line("serve", {"--http-headers", "7"}), {"--http-headers", "'7'", "8 to 10000"});
+  refuse(line("serve", {"--http-idle-seconds", "0"}), {"--http-idle-seconds", "0.1 to 86400"});
+  const std::string help = parse({"serve", "--help"}).message;
+  for (const char* text : {"--http-header-bytes", "--grpc-connections", "default 16MiB", "--prompt-bytes", "--api-key-file"})
+    EXPECT_NE(help.find(text), std::string::npos) << text;
+}
+
+TEST(Options, AccessOfServe) {
+  const AccessOptions access = accept(line("serve", {"--api-key-file", "k", "--tls-cert", "c", "--tls-key", "p",
+                                                     "--tls-client-ca", "a", "--allowed-host", "one", "--allowed-host", "two"}))
+                                   .serve.access;
+  EXPECT_EQ(access.api_key_file, "k");
+  EXPECT_EQ(access.tls_client_ca, "a");
+  EXPECT_EQ(access.allowed_hosts, (std::vector<std::string>{"one", "two"}));
+  refuse(line("serve", {"--tls-cert", "c"}), {"--tls-cert", "--tls-key", "both"});
+  refuse(line("serve", {"--tls-key", "c"}), {"--tls-key", "--tls-cert", "both"});
+  refuse(line("serve", {"--tls-client-ca", "c"}), {"--tls-client-ca", "--tls-cert"});
+}
+
+TEST(Options, OneKeyMayComeFromTheEnvironment) {
+  ASSERT_EQ(setenv("FERRY_API_KEY", "a-secret-key", 1), 0);
+  EXPECT_EQ(accept(line("serve", {})).serve.access.api_key, "a-secret-key");
+  ASSERT_EQ(setenv("FERRY_API_KEY", "", 1), 0);
+  refuse(line("serve", {}), {"FERRY_API_KEY", "no such variable"});
+  EXPECT_FALSE(accept(line("generate", {})).serve.access.api_key.has_value());
+  ASSERT_EQ(unsetenv("FERRY_API_KEY"), 0);
+  EXPECT_FALSE(accept(line("serve", {})).serve.access.api_key.has_value());
+}
+
+}  // namespace
+}  // namespace ferry
