@@ -48,7 +48,7 @@ const std::vector<Shape> kShapes = {{"in_proj_qkv", 8192, 2048},
                                     {"down of 256 experts", 2048, 512, WeightUse::kPlain, 256, 8},
                                     {"lm_head", 65536, 2048}};
 const std::vector<int64_t> kTokens = {1, 16, 64, 512};
-const std::vector<Shape> kQuickShapes = {{"quick", 70, 192}, {"quick experts", 44, 128, WeightUse::kGated, 5, 3}};
+const std::vector<Shape> kQuickShapes = {{"quick", 70, 384}, {"quick experts", 44, 128, WeightUse::kGated, 5, 3}};
 const std::vector<int64_t> kQuickTokens = {1, 17};
 
 const std::vector<WeightType> kTypes = {{WeightFormat::kF32},

@@ -56,6 +56,22 @@ class RanksTest(unittest.TestCase):
                     with self.subTest(name, workers=workers, transport=transport):
                         self.assertEqual(out.read_bytes(), expected)
 
+    def test_codes_of_checkpoints_too_packed_or_not(self):
+        ids = ",".join(str(5 + 13 * i % 300) for i in range(70))
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("fp8_qwen3_5_moe", "gptq_qwen3_5_moe"):
+                model, packed, expected = ROOT / "tests/golden" / name, pathlib.Path(folder) / name, None
+                native = ("--quantize", "native")
+                subprocess.run([FERRY, "quantize", "--model", model, *native, "--out", packed], check=True, capture_output=True)
+                runs = [(0, "auto", model, native), (2, "mpi", model, native), (3, "gloo", model, native)]
+                runs += [(0, "auto", packed, native), (2, "mpi", packed, ("--check-weights",))]
+                for i, (workers, transport, source, flags) in enumerate(runs):
+                    out = pathlib.Path(folder) / f"{name}-{i}.safetensors"
+                    run(workers, transport, "dump", "--token-ids", ids, "--taps", "--out", out, *flags, model=source)
+                    expected = expected or out.read_bytes()
+                    with self.subTest(name, workers=workers, transport=transport, source=source.name):
+                        self.assertEqual(out.read_bytes(), expected)
+
     def test_a_dense_model_says_why_workers_are_of_no_use(self):
         for name in ("qwen3_5", "lfm2"):
             with self.subTest(name), self.assertRaisesRegex(AssertionError, "dense: it has no experts"):

@@ -275,10 +275,18 @@ TEST_P(GoldenFamily, ABatchGetsTheTokensOfTransformers) {
     EXPECT_EQ(together[i]->tokens, prompts[i % 3].at("greedy").get<std::vector<TokenId>>()) << "request " << i;
 }
 
-/// Checkpoints that are quantised already, against transformers on the weights that they stand for.
-class GoldenFormat : public testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(All, GoldenFormat, testing::Values("fp8_qwen3_5", "fp8_qwen3_5_moe", "gptq_qwen3_5_moe"),
-                         [](const auto& golden) { return std::string(golden.param); });
+/// Checkpoints that are quantised already, against transformers on the weights that they stand for: widened, and in their own
+/// codes where rows keep their values (those of GPTQ take rows in codes).
+struct FormatCase {
+  const char* model;
+  const char* quantize;
+};
+class GoldenFormat : public testing::TestWithParam<FormatCase> {};
+INSTANTIATE_TEST_SUITE_P(All, GoldenFormat,
+                         testing::Values(FormatCase{"fp8_qwen3_5", "none"}, FormatCase{"fp8_qwen3_5", "native"},
+                                         FormatCase{"fp8_qwen3_5_moe", "none"}, FormatCase{"fp8_qwen3_5_moe", "native"},
+                                         FormatCase{"gptq_qwen3_5_moe", "none"}),
+                         [](const auto& c) { return std::string(c.param.model) + "_" + c.param.quantize; });
 
 /// The experts that tokens go to, as sets; the golden data has no weights.
 void compare_experts(const SafetensorsFile& golden, const std::string& prompt, const test::PromptTrace& trace,
@@ -297,8 +305,9 @@ void compare_experts(const SafetensorsFile& golden, const std::string& prompt, c
 }
 
 TEST_P(GoldenFormat, LogitsAndTokensInFloat32) {
-  const fs::path dir = kGolden / GetParam();
+  const fs::path dir = kGolden / GetParam().model;
   EngineOptions options = engine_options(dir);
+  options.quantization = parse_quantization(GetParam().quantize);
   options.dtype = DType::kF32;
   Cluster cluster(options);
   Engine engine(options, cluster, Engine::LogitRows::kAll);

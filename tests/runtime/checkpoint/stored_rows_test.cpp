@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "kernels/tensor.h"
@@ -131,6 +132,77 @@ TEST(StoredRows, GptqIsScaleTimesCodeMinusZero) {
       }
     }
   }
+}
+
+/// The codes of row 0 as products take them.
+struct TakenRow {
+  explicit TakenRow(const StoredRows& stored, std::size_t groups, bool has_zeros)
+      : codes(static_cast<std::size_t>(stored.cols)), scales(groups), zeros(has_zeros ? groups : 0) {
+    read_codes(stored, 0, {.codes = codes, .scales = scales, .zero_points = zeros});
+  }
+  std::vector<uint8_t> codes;
+  std::vector<float> scales;
+  std::vector<uint8_t> zeros;
+};
+
+TEST(StoredRows, CodesOf8BitsAreTakenAsTheyAre) {
+  const Made tensor(StoredType::kF8E4M3, {1, 4}, std::vector<uint8_t>{0x38, 0x01, 0xFE, 0x80});
+  const Made scales(StoredType::kF32, {1, 2}, std::vector<float>{0.1F, 3});
+  StoredRows stored{.tensor = &tensor.info,
+                    .rows = 1,
+                    .cols = 4,
+                    .format = {.kind = SourceFormat::Kind::kFp8Block, .block_rows = 2, .block_cols = 3},
+                    .matrix_rows = 1,
+                    .scales = &scales.info};
+  const TakenRow row(stored, 2, false);
+  EXPECT_EQ(row.codes, (std::vector<uint8_t>{0x38, 0x01, 0xFE, 0x80}));
+  EXPECT_EQ(row.scales, (std::vector<float>{0.1F, 3}));
+  const Made nan(StoredType::kF8E4M3, {1, 4}, std::vector<uint8_t>{0x38, 0xFF, 0, 0});
+  stored.tensor = &nan.info;
+  test::expect_error([&] { TakenRow(stored, 2, false); }, ErrorCode::kInvalidArgument, {"nan", "column 1"});
+  const Made infinite(StoredType::kF32, {1, 2}, std::vector<float>{INFINITY, 3});
+  stored.tensor = &tensor.info;
+  stored.scales = &infinite.info;
+  test::expect_error([&] { TakenRow(stored, 2, false); }, ErrorCode::kInvalidArgument, {"scale", "inf"});
+}
+
+/// [8 rows, 16 columns] in groups of 8.
+TEST(StoredRows, CodesOfGptqAreTakenWithScaleAndZeroPoint) {
+  const Made qweight(StoredType::kI32, {2, 8}, std::vector<uint32_t>(16, 0x76543210));
+  const Made scales(StoredType::kF16, {2, 8}, std::vector<uint16_t>(16, 0x2E66));  // about 0.1, with 10 bits of mantissa
+  const auto refuse_or_take = [&](std::vector<int32_t> groups, uint32_t zeros) {
+    const Made qzeros(StoredType::kI32, {2, 1}, std::vector<uint32_t>(2, zeros)), index(StoredType::kI32, {16}, groups);
+    return TakenRow({.tensor = &qweight.info,
+                     .rows = 8,
+                     .cols = 16,
+                     .format = {.kind = SourceFormat::Kind::kGptq, .group_size = 8},
+                     .matrix_rows = 8,
+                     .scales = &scales.info,
+                     .zeros = &qzeros.info,
+                     .group_index = &index.info},
+                    2, true);
+  };
+  std::vector<int32_t> groups(16, 0);
+  for (std::size_t c = 8; c < 16; ++c) groups[c] = 1;
+  const TakenRow row = refuse_or_take(groups, 0x77777777);
+  for (std::size_t c = 0; c < 16; ++c) EXPECT_EQ(row.codes[c], c % 8);
+  EXPECT_EQ(row.scales, std::vector<float>(2, 0.0999755859375F));
+  EXPECT_EQ(row.zeros, std::vector<uint8_t>(2, 8)) << "stored less one";
+  test::expect_error([&] { refuse_or_take(groups, 0xFFFFFFFF); }, ErrorCode::kInvalidArgument, {"zero point 16", "0 to 15"});
+  std::swap(groups[7], groups[8]);
+  test::expect_error([&] { refuse_or_take(groups, 0x77777777); }, ErrorCode::kInvalidArgument,
+                     {"column 7", "group 1", "neighbouring"});
+}
+
+TEST(StoredRows, ProductsTakeBlocksOfSomeSizes) {
+  SourceFormat format;
+  EXPECT_FALSE(stored_codes_type(format));
+  format.kind = SourceFormat::Kind::kFp8Block;
+  EXPECT_EQ(stored_codes_type(format), (WeightType{WeightFormat::kE4M3, 128}));
+  format.block_cols = 96;
+  test::expect_error([&] { stored_codes_type(format); }, ErrorCode::kInvalidArgument, {"native", "96", "32, 64, 128 or 256"});
+  format.kind = SourceFormat::Kind::kGptq;
+  EXPECT_EQ(stored_codes_type(format), (WeightType{WeightFormat::kInt4, 128, true}));
 }
 
 }  // namespace

@@ -150,7 +150,7 @@ TEST(Options, BadValuesNameOptionValueAndWhatIsAllowed) {
                               {"serve", "--profile", "3", "off"},
                               {"bench", "--trace-clock-skew", "1:2", "RANK:NANOSECONDS:PPM"},
                               {"serve", "--matmul", "mkl", "auto, amx, avx512_bf16, avx512_vnni, avx512, avx2, onednn, ref"},
-                              {"serve", "--quantize", "w3a8", "none, w8a8, w4a8"},
+                              {"serve", "--quantize", "w3a8", "none, native"},
                               {"serve", "--quantize", "w4a8:48", "32, 64, 128 or 256"},
                               {"serve", "--quantize", "router=w8a8", "experts, shared, mixers, lm_head"},
                               {"serve", "--threads", "0", "1 to 1024"},
