@@ -234,6 +234,7 @@ void add_tokenize(CLI::App& app, Options& options) {
       "--text", [&o](const std::string& text) { o.text = text; }, "text to cut into tokens; default: standard input");
   app.add_option("--file", o.file, "file with such a text");
   add_list<TokenId>(app, "--ids", o.ids, 0, std::numeric_limits<TokenId>::max(), "token ids such as 1,2,3 to make text of");
+  app.add_flag("--bare", o.bare, "without the tokens that the checkpoint puts before or after a prompt");
   app.add_flag("--json", o.json, "print one JSON object");
   app.callback([&options] { options.command = Command::kTokenize; });
 }
@@ -332,8 +333,8 @@ std::string check_together(const GenerateOptions& o) {
 
 std::string check_together(const TokenizeOptions& o) {
   const int num_inputs = o.text.has_value() + !o.file.empty() + !o.ids.empty();
-  if (num_inputs <= 1) return "";
-  return "at most one of --text, --file, --ids is allowed; " + std::to_string(num_inputs) + " were given";
+  if (num_inputs > 1) return "at most one of --text, --file, --ids is allowed; " + std::to_string(num_inputs) + " were given";
+  return o.bare && !o.ids.empty() ? "--bare is for text, --ids is given" : "";
 }
 
 /// All commands, but options only for those whose name occurs in `arguments`: making them takes longer than parsing.
