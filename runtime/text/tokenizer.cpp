@@ -54,13 +54,11 @@ class AddedTokenFinder {
 
 constexpr size_t kBytesPerCheckIn = 1 << 14;  // of text: some milliseconds
 
-/// Those that are looked for in raw text, or those that are looked for in normalized text, which are normalized as it is.
+/// Those that are looked for in raw text, or those that are looked for in normalized text.
 AddedTokenFinder make_finder(const TokenizerFile& file, bool normalized) {
   std::vector<AddedToken> tokens;
   for (const AddedToken& token : file.added_tokens) {
-    if (token.normalized != normalized) continue;
-    tokens.push_back(token);
-    if (normalized && file.normalize_nfc) tokens.back().content = to_nfc(token.content);
+    if (token.normalized == normalized) tokens.push_back(token);
   }
   return AddedTokenFinder(std::move(tokens));
 }

@@ -245,7 +245,7 @@ void read_vocabulary(const json& model, TokenizerFile& file) {
 /// The added tokens of a file, by id and by content: lists of some have hundreds of thousands.
 class AddedTokens {
  public:
-  explicit AddedTokens(TokenizerFile& file) : tokens_(file.added_tokens) {
+  explicit AddedTokens(TokenizerFile& file) : tokens_(file.added_tokens), normalize_nfc_(file.normalize_nfc) {
     for (std::size_t i = 0; i < tokens_.size(); ++i) index(i);
   }
 
@@ -259,12 +259,13 @@ class AddedTokens {
       if (!is_off(member(entry, option)))
         refuse("the added token " + shown(content) + " has " + option + " set, which is not supported");
     }
-    const auto& text = content.get_ref<const std::string&>();
+    const bool normalized = !is_off(member(entry, "normalized"));
+    const auto& written = content.get_ref<const std::string&>();
+    const std::string text = normalized && normalize_nfc_ ? to_nfc(written) : written;
     const auto same_id = by_id_.find(token_id);
     const auto same_content = by_content_.find(text);
     if (same_id == by_id_.end() && same_content == by_content_.end()) {
-      tokens_.push_back(
-          {token_id, text, decoded(text), !is_off(member(entry, "special")), !is_off(member(entry, "normalized"))});
+      tokens_.push_back({token_id, text, decoded(text), !is_off(member(entry, "special")), normalized});
       return index(tokens_.size() - 1);
     }
     const AddedToken& known = tokens_[same_id != by_id_.end() ? same_id->second : same_content->second];
@@ -280,6 +281,7 @@ class AddedTokens {
   }
 
   std::vector<AddedToken>& tokens_;
+  const bool normalize_nfc_;
   std::unordered_map<TokenId, std::size_t> by_id_;
   std::unordered_map<std::string, std::size_t> by_content_;
 };

@@ -22,7 +22,7 @@ struct AddedToken {
   std::string content;  // UTF-8, never empty: what is looked for
   std::string bytes;    // what decoding makes of it: the content, read as a byte-level spelling where it is one
   bool special = false;
-  bool normalized = false;  // looked for in the normalized text, not in the raw one
+  bool normalized = false;  // looked for in the normalized text, not in the raw one; the content is normalized, too
 };
 
 /// Two tokens that become one. Earlier in the list is merged first.

@@ -6,7 +6,8 @@ pre-tokenizer that takes up to three digits, no normalizer, <|startoftext|> put 
 of the demo checkpoint's. Some merges are left out, so that there are tokens which only `ignore_merges` finds.
 
 cases.json: `variants` are changes to the file (JSON patches); a text has the ids of the file as it is, and those of each variant
-that makes other ones. `prefix` and `suffix` are what is put around a text. Id lists carry the decoded text, as in tokenizer_cases.json.
+that makes other ones. `prefix` and `suffix` are what is put around a text. Id lists carry the decoded text, as in
+tokenizer_cases.json, and that of each variant which makes another one.
 """
 
 import copy
@@ -23,7 +24,7 @@ BOS = "<|startoftext|>"
 FIRST = ["<|pad|>", BOS, "<|endoftext|>", "<|fim_pre|>", "<|fim_mid|>", "<|fim_suf|>", "<|im_start|>", "<|im_end|>"]
 FIRST += ["<|tool_%s_%s|>" % (what, end) for what in ("list", "call", "response") for end in ("start", "end")]
 LAST = ["<|%s_%s|>" % (what, end) for what in ("cot", "review", "file") for end in ("start", "end")] + ["<think>", "</think>"]
-NORMALIZED = ["caf\u00e9", "\u1ef4\u0323", "<image>"]  # looked for in normalized text; the first is a byte-level spelling, too
+NORMALIZED = ["caf\u00e9", "re\u0301s", "<image>"]  # looked for in normalized text; the first is a byte-level spelling, too
 
 LLAMA_3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -37,7 +38,7 @@ MORE_WORDS = (
     "IT'S I'M WE'VE you'LL He'D 'TIS rock'n'roll '\u017fo \u2019s l'\u00e9t\u00e9 \u0645\u0631\u062d\u0628\u0627 \u0628\u0650\u0633\u0652\u0645\u0650 \u05e9\u05dc\u05d5\u05dd \u0e01\u0e34\u0e19\u0e02\u0e49\u0e32\u0e27 "
     "\u1780\u17b6\u1793\u17cb\u178f\u17c2 \u0ba8\u0ba9\u0bcd\u0bb1\u0bbf \u0411\u044a\u043b\u0433\u0430\u0440\u0441\u043a\u0438 Vi\u1ec7t Vie\u0323\u0302t \u6771\u4eac\u90fd \U0001f468\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466 \U0001f3f3\ufe0f\u200d\U0001f308 "
     "\U0001f44d\U0001f3fd \U0001f1e9\U0001f1ea 1\ufe0f\u20e3 e\u0301\u0302\u0303 \u0301 \u200d \ufe0f \x00\x01\x02 \x1b[0m \u00ad \u2028 \u2029 <|startoftext <|startoftext|>> |im_start|> "
-    "<|im_start|><|im_end|> <|<|pad|>|> <think></think> <|tool_call_start|>[f(x=1)]<|tool_call_end|> <image><image> cafe\u0301 caf\u00e9s \u1ef4\u0323x Y\u0323\u0303"
+    "<|im_start|><|im_end|> <|<|pad|>|> <think></think> <|tool_call_start|>[f(x=1)]<|tool_call_end|> <image><image> cafe\u0301 caf\u00e9s \u1ef4\u0323x Y\u0323\u0303 re\u0301s r\u00e9s xr\u00e9sx"
 ).split(" ")
 MORE_FIXED = ["1" * n for n in range(1, 20)] + [
     "\u00a0" * 3 + "x" + "\u00a0",
@@ -128,6 +129,10 @@ def encode_all(tokenizer, texts, prefix, suffix):
     return all_ids
 
 
+def decode_both(tokenizer, ids):
+    return {"keep": tokenizer.decode(ids, skip_special_tokens=False), "skip": tokenizer.decode(ids, skip_special_tokens=True)}
+
+
 def make_cases(file, num_texts, num_lists, seed):
     rng = random.Random(seed)
     added = FIRST + LAST + NORMALIZED
@@ -137,6 +142,9 @@ def make_cases(file, num_texts, num_lists, seed):
     texts += [random_text(rng, code_points, added) for _ in range(num_texts - num_texts // 2)]
     plain = tokenizers.Tokenizer.from_str(json.dumps(file))
     cases = [{"text": text, "ids": ids} for text, ids in zip(texts, encode_all(plain, texts, [1], []))]
+    num_ids = plain.get_vocab_size()
+    id_lists = [[num_ids - 3 + i for i in range(3)]] + [random_ids(rng, plain, num_ids) for _ in range(num_lists)]
+    decode = [{"ids": ids, **decode_both(plain, ids)} for ids in id_lists]
     variants = make_variants()
     for variant, (prefix, suffix) in zip(variants, [([1], []), ([1], [7]), ([], [])]):
         variant.update(prefix=prefix, suffix=suffix)
@@ -144,11 +152,10 @@ def make_cases(file, num_texts, num_lists, seed):
         for case, ids in zip(cases, encode_all(changed, texts, prefix, suffix)):
             if ids != case["ids"]:
                 case[variant["name"]] = ids
-    num_ids = plain.get_vocab_size()
-    decode = []
-    for ids in [random_ids(rng, plain, num_ids) for _ in range(num_lists)]:
-        keep = plain.decode(ids, skip_special_tokens=False)
-        decode.append({"ids": ids, "keep": keep, "skip": plain.decode(ids, skip_special_tokens=True)})
+        for case in decode:
+            texts_of_ids = decode_both(changed, case["ids"])
+            if texts_of_ids != {key: case[key] for key in texts_of_ids}:
+                case[variant["name"]] = texts_of_ids
     return {"made_with": "tokenizers " + tokenizers.__version__, "prefix": [1], "suffix": [], "variants": variants, "encode": cases, "decode": decode}
 
 
