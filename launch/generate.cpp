@@ -64,7 +64,7 @@ std::vector<TokenId> encode_input(const Options& options, const Engine& engine) 
   const GenerateOptions& o = options.generate;
   if (!o.prompt && !o.chat) return o.token_ids;
   const Tokenizer& tokenizer = engine.require_tokenizer();
-  if (o.prompt) return tokenizer.encode(*o.prompt);
+  if (o.prompt) return tokenizer.encode_prompt(*o.prompt);
   using Mode = GenerateOptions::ThinkingMode;
   const Thinking thinking = o.thinking == Mode::kOn    ? Thinking::kOn
                             : o.thinking == Mode::kOff ? Thinking::kOff

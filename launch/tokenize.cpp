@@ -30,6 +30,11 @@ std::string text_of(const TokenizeOptions& options) {
   return options.file.empty() ? read_input() : read_text_file(options.file, kMaxTextBytes);
 }
 
+std::vector<TokenId> encode(const TokenizeOptions& options, const Tokenizer& tokenizer) {
+  const std::string text = text_of(options);
+  return options.bare ? tokenizer.encode(text) : tokenizer.encode_prompt(text);
+}
+
 /// As JSON on one line; bytes that are no character by themselves, as tokens may have, become U+FFFD.
 std::string json_text(const nlohmann::ordered_json& value) {
   return value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
@@ -48,7 +53,7 @@ int run_tokenize(const Options& options) {
   const TokenizeOptions& o = options.tokenize;
   const Tokenizer tokenizer = Tokenizer::load(options.engine.model);
   check_ids(o.ids, tokenizer);
-  const std::vector<TokenId> ids = o.ids.empty() ? tokenizer.encode(text_of(o)) : o.ids;
+  const std::vector<TokenId> ids = o.ids.empty() ? encode(o, tokenizer) : o.ids;
   nlohmann::ordered_json pieces = nlohmann::ordered_json::array();
   for (const TokenId id : ids) pieces.push_back(std::string(tokenizer.token_bytes(id)));
   const std::string decoded = o.ids.empty() ? "" : tokenizer.decode(ids, SpecialTokens::kKeep);

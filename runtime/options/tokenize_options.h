@@ -20,6 +20,7 @@ struct TokenizeOptions {
   std::optional<std::string> text;
   std::filesystem::path file;
   std::vector<TokenId> ids;  // back to text
+  bool bare = false;         // Tokenizer::encode, not encode_prompt
   bool json = false;
 };
 

@@ -16,18 +16,17 @@ PromptBounds CoordinatorBackend::prompt_bounds() const {
   return {.max_tokens = max_tokens, .max_bytes = max_tokens * token_bytes * kBytesPerComposedByte};
 }
 
-std::vector<TokenId> CoordinatorBackend::encode(std::string_view text, const std::function<void()>& check_in) const {
-  return tokenizer_.encode(text,
-                           {.max_tokens = static_cast<std::size_t>(coordinator_.max_prompt_tokens()), .check_in = check_in});
+EncodeLimits CoordinatorBackend::limits(const std::function<void()>& check_in) const {
+  return {.max_tokens = static_cast<std::size_t>(coordinator_.max_prompt_tokens()), .check_in = check_in};
 }
 
 std::vector<TokenId> CoordinatorBackend::encode_text(std::string_view text, const std::function<void()>& check_in) const {
-  return encode(text, check_in);
+  return tokenizer_.encode_prompt(text, limits(check_in));
 }
 
 std::vector<TokenId> CoordinatorBackend::encode_chat(std::span<const ChatMessage> messages, Thinking thinking,
                                                      const std::function<void()>& check_in) const {
-  return encode(chat_template_.render(messages, thinking), check_in);
+  return tokenizer_.encode(chat_template_.render(messages, thinking), limits(check_in));
 }
 
 RequestNumber CoordinatorBackend::submit(Request request, EventSink sink) {

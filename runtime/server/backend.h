@@ -56,7 +56,7 @@ class CoordinatorBackend : public Backend {
   const ModelInfo& model_info() const override;
 
  private:
-  std::vector<TokenId> encode(std::string_view text, const std::function<void()>& check_in) const;
+  EncodeLimits limits(const std::function<void()>& check_in) const;
 
   Coordinator& coordinator_;
   const Tokenizer& tokenizer_;

@@ -18,6 +18,7 @@ constexpr std::string_view kThinkClose = "</think>";
 constexpr std::string_view kOpenPrompt = "<think>\n";
 constexpr std::string_view kEmptyPrompt = "<think>\n\n</think>\n\n";
 constexpr std::string_view kAssistantStart = "<|im_start|>assistant\n";
+constexpr std::string_view kTrimmedAnswer = "content.split('</think>')[-1] | trim";
 
 /// Thrown and caught in this file: the template is not one that is known.
 struct NotRecognised {
@@ -53,6 +54,30 @@ bool writes_role_headers(std::string_view text) {
     if (role != std::string_view::npos && has(after.substr(role, kMaxLineDistance), "\n")) return true;
   }
   return false;
+}
+
+/// Takes every `what` out of `text`; true if there was one.
+bool take_out(std::string& text, std::string_view what) {
+  const size_t old_size = text.size();
+  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at)) text.erase(at, what.size());
+  return text.size() < old_size;
+}
+
+/// True if the first thing that the template writes is bos_token, with nothing behind it. Throws NotRecognised if it is used in
+/// another way.
+bool begins_with_bos_token(std::string_view text) {
+  constexpr std::string_view kName = "bos_token";
+  if (!has(text, kName)) return false;
+  for (const std::string_view form :
+       {"{{- bos_token -}}", "{{ bos_token -}}", "{{- bos_token }}", "{{ bos_token }}", "{{bos_token}}"}) {
+    if (!text.starts_with(form)) continue;
+    const std::string_view rest = text.substr(form.size());
+    const std::string_view next = rest.substr(std::min(rest.find_first_not_of(" \n\t"), rest.size()));
+    const bool next_strips = next.size() > 2 && next[0] == '{' && next[2] == '-';
+    const bool is_alone = form.ends_with("-}}") || next.size() == rest.size() || next_strips;
+    if (is_alone && !has(rest, kName)) return true;
+  }
+  throw NotRecognised{"where it writes bos_token is not known"};
 }
 
 /// True if the filter `trim` is used.
@@ -117,10 +142,27 @@ void check_role(const ChatMessage& message, size_t message_idx) {
   }
 }
 
+/// The object in a file, empty if there is no such file.
+json read_object(const std::filesystem::path& path) {
+  if (!std::filesystem::exists(path)) return json::object();
+  json object = read_json_file(path);
+  if (!object.is_object()) throw_invalid(path.string() + " is not a JSON object");
+  return object;
+}
+
+/// The text that bos_token stands for: a string, or an added token with its content; empty if it stands for none.
+std::string bos_token_of(const std::filesystem::path& checkpoint_dir) {
+  for (const char* file : {"tokenizer_config.json", "special_tokens_map.json"}) {
+    json token = read_object(checkpoint_dir / file).value("bos_token", json());
+    if (token.is_object()) token = token.value("content", json());
+    if (token.is_string()) return token.get<std::string>();
+  }
+  return "";
+}
+
 /// The template's text in tokenizer_config.json, or nothing.
 std::optional<std::string> template_of_config(const std::filesystem::path& path) {
-  const json config = read_json_file(path);
-  if (!config.is_object()) throw_invalid(path.string() + " is not a JSON object");
+  const json config = read_object(path);
   const json chat_template = config.value("chat_template", json());
   if (chat_template.is_null()) return std::nullopt;
   if (chat_template.is_string()) return chat_template.get<std::string>();
@@ -137,33 +179,53 @@ std::optional<std::string> template_of_config(const std::filesystem::path& path)
 
 ChatTemplate ChatTemplate::load(const std::filesystem::path& checkpoint_dir) {
   const std::filesystem::path jinja_path = checkpoint_dir / "chat_template.jinja";
-  if (std::filesystem::exists(jinja_path)) return parse(read_text_file(jinja_path));
-  const std::filesystem::path config_path = checkpoint_dir / "tokenizer_config.json";
-  if (!std::filesystem::exists(config_path)) return {};
-  const std::optional<std::string> jinja = template_of_config(config_path);
-  return jinja ? parse(*jinja) : ChatTemplate();
+  if (std::filesystem::exists(jinja_path)) return parse(read_text_file(jinja_path), bos_token_of(checkpoint_dir));
+  const std::optional<std::string> jinja = template_of_config(checkpoint_dir / "tokenizer_config.json");
+  return jinja ? parse(*jinja, bos_token_of(checkpoint_dir)) : ChatTemplate();
 }
 
-ChatTemplate ChatTemplate::parse(std::string_view jinja) {
+ChatTemplate ChatTemplate::parse(std::string_view jinja, std::string_view bos_token) {
   ChatTemplate result;
   result.has_template_ = true;
-  const std::string text = plain_form(jinja);
   try {
-    if (!has(text, "<|im_end|>") || !writes_role_headers(text)) throw NotRecognised{"it writes no <|im_start|>{role} headers"};
-    const size_t generation = text.rfind("add_generation_prompt");
-    const std::string_view generation_part = std::string_view(text).substr(std::min(generation, text.size()));
-    if (!has(generation_part, kAssistantStart)) throw NotRecognised{"it has no assistant generation prompt"};
-    if (has_default_system_prompt(text)) throw NotRecognised{"it has a default system prompt"};
-    if (has(text, "reasoning_effort")) throw NotRecognised{"it has reasoning_effort"};
-    const std::string_view message_part = std::string_view(text).substr(0, generation);
-    result.trims_content_ = uses_trim(message_part);
-    result.history_ = recognise_history(message_part);
-    result.keeps_empty_reasoning_ = !has(message_part, "loop.last or (not loop.last and reasoning_content)");
-    result.think_prompts_ = recognise_think_prompts(generation_part);
+    result.recognise(plain_form(jinja), bos_token);
   } catch (const NotRecognised& reason) {
     result.unsupported_reason_ = "chat: the checkpoint's chat template is not of the Qwen ChatML form: " + reason.why;
   }
   return result;
+}
+
+void ChatTemplate::recognise(std::string_view text, std::string_view bos_token) {
+  if (!has(text, "<|im_end|>") || !writes_role_headers(text)) throw NotRecognised{"it writes no <|im_start|>{role} headers"};
+  const size_t generation = text.rfind("add_generation_prompt");
+  const std::string_view generation_part = text.substr(std::min(generation, text.size()));
+  if (!has(generation_part, kAssistantStart)) throw NotRecognised{"it has no assistant generation prompt"};
+  if (has_default_system_prompt(text)) throw NotRecognised{"it has a default system prompt"};
+  if (has(text, "reasoning_effort")) throw NotRecognised{"it has reasoning_effort"};
+  if (begins_with_bos_token(text)) bos_token_ = bos_token;
+  std::string message_part(text.substr(0, generation));
+  take_out(message_part, "'<think>' + message.thinking + '</think>'");  // messages have no such field
+  omits_empty_system_prompt_ = has(message_part, "if ns.system_prompt -%}") || has(message_part, "if ns.system_prompt %}");
+  const bool trims_answer = take_out(message_part, kTrimmedAnswer);
+  trims_content_ = uses_trim(message_part);
+  history_ = trims_answer ? recognise_trimming_history(message_part) : recognise_history(message_part);
+  keeps_empty_reasoning_ = !has(message_part, "loop.last or (not loop.last and reasoning_content)");
+  think_prompts_ = recognise_think_prompts(generation_part);
+}
+
+/// Of a template that takes the trimmed answer out of a content with a </think>; that place is no longer in `message_part`.
+ChatTemplate::History ChatTemplate::recognise_trimming_history(std::string message_part) {
+  take_out(message_part, "'</think>' in content");
+  const auto off_by_default = [&](const std::string& option) {
+    return has(message_part, "set " + option + " = " + option + " | default(false)");
+  };
+  if (!has(message_part, "think>")) {
+    const bool keeps_turn = has(message_part, "not keep_past_thinking and loop.index0 != ns.last_assistant_index -%}");
+    if (keeps_turn && off_by_default("keep_past_thinking")) return History::kKeepLastTurn;
+    const bool keeps_after = has(message_part, "if not (preserve_thinking or loop.index0 > ns.last_user_index) -%}");
+    if (keeps_after && off_by_default("preserve_thinking")) return History::kKeepAfterUser;
+  }
+  throw NotRecognised{"what it does with earlier reasoning is not known"};
 }
 
 ChatTemplate::History ChatTemplate::recognise_history(std::string_view message_part) {
@@ -210,13 +272,19 @@ ChatTemplate::ThinkPrompts ChatTemplate::recognise_think_prompts(std::string_vie
   throw NotRecognised{"what it does with enable_thinking is not known"};
 }
 
-std::string ChatTemplate::assistant_turn(std::string_view content, bool is_after_query, bool is_last) const {
+std::string ChatTemplate::assistant_turn(std::string_view content, const Place& place) const {
   if (history_ == History::kAsIs) return std::string(content);
+  if (history_ == History::kKeepLastTurn || history_ == History::kKeepAfterUser) {
+    const size_t close = content.rfind(kThinkClose);
+    const bool is_kept = history_ == History::kKeepLastTurn ? place.is_last_turn : place.is_after_user;
+    if (is_kept || close == std::string_view::npos) return std::string(content);
+    return std::string(strip_white_space(content.substr(close + kThinkClose.size())));
+  }
   const SplitContent parts = split_reasoning(content);
   if (history_ == History::kDropReasoning) return std::string(parts.answer);
-  const bool wants_reasoning = history_ == History::kKeepAll || is_after_query;
+  const bool wants_reasoning = history_ == History::kKeepAll || place.is_after_query;
   if (!wants_reasoning) return std::string(parts.answer);
-  if (!keeps_empty_reasoning_ && !is_last && parts.reasoning.empty()) return std::string(parts.answer);
+  if (!keeps_empty_reasoning_ && !place.is_last && parts.reasoning.empty()) return std::string(parts.answer);
   const std::string_view reasoning =
       trims_content_ ? strip_white_space(parts.reasoning) : strip_line_breaks_right(strip_line_breaks_left(parts.reasoning));
   std::string turn(kOpenPrompt);
@@ -230,11 +298,15 @@ std::string ChatTemplate::render(std::span<const ChatMessage> messages, Thinking
   if (!unsupported_reason_.empty()) throw Error(ErrorCode::kUnimplemented, unsupported_reason_);
   if (messages.empty()) throw_invalid("chat: no messages, at least one user message is needed");
   std::optional<size_t> last_query_idx;
+  size_t last_user_idx = 0;
+  size_t last_turn_idx = 0;
   std::vector<std::string_view> contents;
   for (size_t i = 0; i < messages.size(); ++i) {
     check_role(messages[i], i);
     contents.push_back(trims_content_ ? strip_white_space(messages[i].content) : std::string_view(messages[i].content));
     if (is_query(messages[i], contents.back())) last_query_idx = i;
+    if (messages[i].role == "user") last_user_idx = i;
+    if (messages[i].role == "assistant") last_turn_idx = i;
   }
   if (!last_query_idx) throw_invalid("chat: no user query among the messages, at least one user message is needed");
   const std::optional<std::string>& think_prompt = thinking == Thinking::kDefault ? think_prompts_.by_default
@@ -245,11 +317,15 @@ std::string ChatTemplate::render(std::span<const ChatMessage> messages, Thinking
                   "' is not possible, the checkpoint's chat template only knows '" +
                   (thinking == Thinking::kOn ? "off" : "on") + "'");
   }
-  std::string prompt;
+  std::string prompt = bos_token_;
   for (size_t i = 0; i < messages.size(); ++i) {
+    if (messages[i].role == "system" && omits_empty_system_prompt_ && contents[i].empty()) continue;
     prompt.append("<|im_start|>").append(messages[i].role).append("\n");
     if (messages[i].role == "assistant") {
-      prompt.append(assistant_turn(contents[i], i > *last_query_idx, i + 1 == messages.size()));
+      prompt.append(assistant_turn(contents[i], {.is_after_query = i > *last_query_idx,
+                                                 .is_after_user = i > last_user_idx,
+                                                 .is_last_turn = i == last_turn_idx,
+                                                 .is_last = i + 1 == messages.size()}));
     } else {
       prompt.append(contents[i]);
     }

@@ -17,6 +17,7 @@ namespace {
 /// Finds added tokens in text.
 class AddedTokenFinder {
  public:
+  AddedTokenFinder() = default;
   explicit AddedTokenFinder(std::vector<AddedToken> tokens) : tokens_(std::move(tokens)) {
     std::sort(tokens_.begin(), tokens_.end(), [](const AddedToken& a, const AddedToken& b) {
       return a.content[0] != b.content[0] ? a.content[0] < b.content[0] : a.content.size() > b.content.size();
@@ -39,6 +40,8 @@ class AddedTokenFinder {
     return nullptr;
   }
 
+  bool empty() const { return tokens_.empty(); }
+
  private:
   struct Range {
     size_t begin = 0;
@@ -50,6 +53,15 @@ class AddedTokenFinder {
 };
 
 constexpr size_t kBytesPerCheckIn = 1 << 14;  // of text: some milliseconds
+
+/// Those that are looked for in raw text, or those that are looked for in normalized text.
+AddedTokenFinder make_finder(const TokenizerFile& file, bool normalized) {
+  std::vector<AddedToken> tokens;
+  for (const AddedToken& token : file.added_tokens) {
+    if (token.normalized == normalized) tokens.push_back(token);
+  }
+  return AddedTokenFinder(std::move(tokens));
+}
 
 BytePairMerges make_merges(const std::vector<MergeRule>& rules) {
   BytePairMerges merges(rules.size());
@@ -84,29 +96,32 @@ struct Tokenizer::Data {
     bool special = false;
   };
 
-  void add_token(TokenId token_id, std::string_view token_text, bool special);
-  /// Appends the ids of text without added tokens.
-  void encode_plain(std::string_view text, const EncodeLimits& limits, CheckIn& check_in, std::vector<TokenId>& out) const;
-  /// Ends the encoding if `num_bytes` more bytes of composed text after `num_tokens` tokens cannot fit any more.
-  void check_room(size_t num_tokens, size_t num_bytes, const EncodeLimits& limits) const;
+  void add_token(TokenId token_id, std::string_view content, std::string_view token_bytes, bool special);
 
-  std::string bytes;                                  // of all tokens
-  std::vector<Token> tokens;                          // [size()]; ids that do not exist have no bytes
-  size_t longest_token = 1;                           // bytes
-  std::unordered_map<std::string_view, TokenId> ids;  // views of `bytes`
-  std::vector<TokenId> byte_tokens;                   // [256]
+  std::string bytes;                                           // of all tokens
+  std::vector<Token> tokens;                                   // [size()]; ids that do not exist have no bytes
+  size_t longest_token = 1;                                    // bytes
+  std::unordered_map<std::string_view, TokenId> ids;           // views of `bytes`
+  std::vector<TokenId> byte_tokens;                            // [256]
+  std::unordered_map<std::string_view, TokenId> whole_pieces;  // views of `bytes`: pieces that no merges are asked for
+  std::vector<TokenId> prefix;
+  std::vector<TokenId> suffix;
   bool normalize_nfc = false;
   PreTokenizer pre_tokenizer;
   BytePairMerges merges;
-  AddedTokenFinder added_tokens;
+  AddedTokenFinder raw_added_tokens;
+  AddedTokenFinder normalized_added_tokens;
 };
 
 Tokenizer::Data::Data(TokenizerFile file)
     : byte_tokens(std::move(file.byte_tokens)),
+      prefix(std::move(file.prefix)),
+      suffix(std::move(file.suffix)),
       normalize_nfc(file.normalize_nfc),
       pre_tokenizer(file.split_regex),
       merges(make_merges(file.merges)),
-      added_tokens(file.added_tokens) {
+      raw_added_tokens(make_finder(file, false)),
+      normalized_added_tokens(make_finder(file, true)) {
   size_t num_bytes = 0;
   TokenId max_id = 0;
   for (const auto& entry : file.vocabulary) {
@@ -114,48 +129,108 @@ Tokenizer::Data::Data(TokenizerFile file)
     max_id = std::max(max_id, entry.token_id);
   }
   for (const auto& token : file.added_tokens) {
-    num_bytes += token.content.size();
+    num_bytes += token.content.size() + token.bytes.size();
     max_id = std::max(max_id, token.token_id);
   }
   bytes.reserve(num_bytes);  // so that views of it stay valid
   tokens.resize(static_cast<size_t>(max_id) + 1);
   ids.reserve(file.vocabulary.size() + file.added_tokens.size());
-  for (const auto& token : file.added_tokens) add_token(token.token_id, token.content, token.special);
+  for (const auto& token : file.added_tokens) add_token(token.token_id, token.content, token.bytes, token.special);
   for (const auto& entry : file.vocabulary) {
-    if (tokens[static_cast<size_t>(entry.token_id)].num_bytes == 0) add_token(entry.token_id, entry.bytes, false);
+    if (tokens[static_cast<size_t>(entry.token_id)].num_bytes == 0) add_token(entry.token_id, entry.bytes, entry.bytes, false);
+    const Token& token = tokens[static_cast<size_t>(entry.token_id)];
+    if (file.ignore_merges && entry.byte_level)
+      whole_pieces.emplace(std::string_view(bytes).substr(token.begin, token.num_bytes), entry.token_id);
   }
   FERRY_CHECK_LE(bytes.size(), num_bytes);
 }
 
-void Tokenizer::Data::add_token(TokenId token_id, std::string_view token_text, bool special) {
-  const size_t begin = bytes.size();
-  bytes.append(token_text);
-  tokens[static_cast<size_t>(token_id)] = {begin, token_text.size(), special};
-  longest_token = std::max(longest_token, token_text.size());
+void Tokenizer::Data::add_token(TokenId token_id, std::string_view content, std::string_view token_bytes, bool special) {
+  size_t begin = bytes.size();
+  bytes.append(content);
   ids.emplace(std::string_view(bytes).substr(begin), token_id);
-}
-
-void Tokenizer::Data::check_room(size_t num_tokens, size_t num_bytes, const EncodeLimits& limits) const {
-  const size_t num_more = num_bytes / longest_token + (num_bytes % longest_token == 0 ? 0 : 1);
-  if (num_tokens > limits.max_tokens || num_more > limits.max_tokens - num_tokens) {
-    throw_invalid("the prompt's text has more than " + std::to_string(limits.max_tokens) +
-                  " tokens; allowed: at most so many, by the context's length and the cache's");
+  longest_token = std::max({longest_token, content.size(), token_bytes.size()});
+  if (token_bytes != content) {
+    begin = bytes.size();
+    bytes.append(token_bytes);
   }
+  tokens[static_cast<size_t>(token_id)] = {begin, token_bytes.size(), special};
 }
 
-void Tokenizer::Data::encode_plain(std::string_view text, const EncodeLimits& limits, CheckIn& check_in,
-                                   std::vector<TokenId>& out) const {
-  const std::string composed = normalize_nfc ? to_nfc(text) : std::string(text);
-  check_room(out.size(), composed.size(), limits);
-  pre_tokenizer.split(composed, [&](std::string_view piece) {
-    check_room(out.size(), piece.size(), limits);
-    const size_t begin = out.size();
-    for (const char c : piece) out.push_back(byte_tokens[static_cast<uint8_t>(c)]);
-    merges.apply(out, begin, limits.check_in);
-    check_room(out.size(), 0, limits);
-    check_in.pass(piece.size());
-  });
-}
+/// One text on its way into token ids.
+class Tokenizer::Encoding {
+ public:
+  Encoding(const Data& data, const EncodeLimits& limits) : data_(data), limits_(limits), check_in_(limits) {}
+
+  void reserve(size_t num_tokens) { ids_.reserve(num_tokens); }
+
+  void add_tokens(std::span<const TokenId> ids) {
+    ids_.insert(ids_.end(), ids.begin(), ids.end());
+    check_room(0);
+  }
+
+  /// Cuts the added tokens of raw text out of it.
+  void add_text(std::string_view text) {
+    cut_out(data_.raw_added_tokens, text, [this](std::string_view rest) { add_normalized(rest); });
+  }
+
+  std::vector<TokenId> take() && { return std::move(ids_); }
+
+ private:
+  /// Adds the tokens that `finder` finds in `text`, and by `add_rest` what lies before, between and after them.
+  template <class AddRest>
+  void cut_out(const AddedTokenFinder& finder, std::string_view text, const AddRest& add_rest) {
+    for (size_t from = 0; from < text.size();) {
+      size_t at = 0;
+      const AddedToken* const added = finder.find(text, from, at);
+      if (at > from) add_rest(text.substr(from, at - from));
+      if (added == nullptr) break;
+      ids_.push_back(added->token_id);
+      check_room(0);
+      check_in_.pass(added->content.size());
+      from = at + added->content.size();
+    }
+  }
+
+  void add_normalized(std::string_view raw) {
+    const std::string composed = data_.normalize_nfc ? to_nfc(raw) : std::string();
+    const std::string_view text = data_.normalize_nfc ? std::string_view(composed) : raw;
+    check_room(text.size());
+    if (data_.normalized_added_tokens.empty()) return add_pieces(text);
+    cut_out(data_.normalized_added_tokens, text, [this](std::string_view rest) { add_pieces(rest); });
+  }
+
+  void add_pieces(std::string_view text) {
+    data_.pre_tokenizer.split(text, [&](std::string_view piece) {
+      check_room(piece.size());
+      add_piece(piece);
+      check_room(0);
+      check_in_.pass(piece.size());
+    });
+  }
+
+  void add_piece(std::string_view piece) {
+    const auto whole = data_.whole_pieces.find(piece);
+    if (whole != data_.whole_pieces.end()) return ids_.push_back(whole->second);
+    const size_t begin = ids_.size();
+    for (const char c : piece) ids_.push_back(data_.byte_tokens[static_cast<uint8_t>(c)]);
+    data_.merges.apply(ids_, begin, limits_.check_in);
+  }
+
+  /// Ends the encoding if `num_bytes` more bytes of normalized text cannot fit any more.
+  void check_room(size_t num_bytes) const {
+    const size_t num_more = num_bytes / data_.longest_token + (num_bytes % data_.longest_token == 0 ? 0 : 1);
+    if (ids_.size() > limits_.max_tokens || num_more > limits_.max_tokens - ids_.size()) {
+      throw_invalid("the prompt's text has more than " + std::to_string(limits_.max_tokens) +
+                    " tokens; allowed: at most so many, by the context's length and the cache's");
+    }
+  }
+
+  const Data& data_;
+  const EncodeLimits& limits_;
+  CheckIn check_in_;
+  std::vector<TokenId> ids_;
+};
 
 Tokenizer::Tokenizer(std::unique_ptr<const Data> data) : data_(std::move(data)) {}
 Tokenizer::~Tokenizer() = default;
@@ -167,22 +242,23 @@ Tokenizer Tokenizer::load(const std::filesystem::path& checkpoint_dir) {
 }
 
 std::vector<TokenId> Tokenizer::encode(std::string_view text, const EncodeLimits& limits) const {
+  return encode_between({}, text, {}, limits);
+}
+
+std::vector<TokenId> Tokenizer::encode_prompt(std::string_view text, const EncodeLimits& limits) const {
+  return encode_between(data_->prefix, text, data_->suffix, limits);
+}
+
+std::vector<TokenId> Tokenizer::encode_between(std::span<const TokenId> prefix, std::string_view text,
+                                               std::span<const TokenId> suffix, const EncodeLimits& limits) const {
   const std::string repaired = is_utf8(text) ? std::string() : repair_utf8(text);
   if (!repaired.empty()) text = repaired;
-  std::vector<TokenId> token_ids;
-  token_ids.reserve(text.size() / 3 + 8);
-  CheckIn check_in(limits);
-  for (size_t from = 0; from < text.size();) {
-    size_t at = 0;
-    const AddedToken* const added = data_->added_tokens.find(text, from, at);
-    data_->encode_plain(text.substr(from, at - from), limits, check_in, token_ids);
-    if (added == nullptr) break;
-    data_->check_room(token_ids.size() + 1, 0, limits);
-    check_in.pass(added->content.size());
-    token_ids.push_back(added->token_id);
-    from = at + added->content.size();
-  }
-  return token_ids;
+  Encoding encoding(*data_, limits);
+  encoding.reserve(text.size() / 3 + 8);
+  encoding.add_tokens(prefix);
+  encoding.add_text(text);
+  encoding.add_tokens(suffix);
+  return std::move(encoding).take();
 }
 
 size_t Tokenizer::longest_token_bytes() const { return data_->longest_token; }

@@ -23,15 +23,15 @@ struct EncodeLimits {
   std::function<void()> check_in;  // called now and then, every few milliseconds; what it throws ends the encoding
 };
 
-/// The checkpoint's tokenizer: byte-level BPE as Qwen's tokenizer.json describes it, with the ids of Hugging Face's
-/// `tokenizers` (0.23) for every text.
+/// The checkpoint's tokenizer: byte-level BPE as its tokenizer.json describes it, with the ids of Hugging Face's `tokenizers`
+/// (0.23) for every text.
 ///
 /// Encoding: malformed UTF-8 becomes U+FFFD; added tokens (<|im_start|>, <think>, …) are cut out of the raw text, at each place
-/// the longest one; the rest is composed (NFC), cut into pieces by the file's regex, and each piece's bytes are merged by rank.
-/// Nothing is put before or after. Text from users can contain control tokens: they count as such here.
+/// the longest one; the rest is composed (NFC) where the file says so, cut into pieces by the file's regex, and each piece's
+/// bytes are merged by rank. Text from users can contain control tokens: they count as such here.
 ///
 ///     const Tokenizer tokenizer = Tokenizer::load("/models/qwen");
-///     const std::vector<TokenId> prompt = tokenizer.encode("Hello, world!");
+///     const std::vector<TokenId> prompt = tokenizer.encode_prompt("Hello, world!");
 ///     std::string text = tokenizer.decode(prompt, SpecialTokens::kSkip);
 ///
 /// Every const method may be called from many threads at once.
@@ -46,10 +46,14 @@ class Tokenizer {
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
 
-  /// The token ids of `text`; empty for empty text. Time is n log n at worst, whatever the text. Throws
-  /// Error{kInvalidArgument} for more than limits.max_tokens, {kResourceExhausted} if the regex engine reaches a limit, and
-  /// what limits.check_in throws.
+  /// The token ids of `text` and nothing before or after them: for a conversation that a chat template wrote, which writes its
+  /// own control tokens. Empty for empty text. Time is n log n at worst, whatever the text. Throws Error{kInvalidArgument} for
+  /// more than limits.max_tokens, {kResourceExhausted} if the regex engine reaches a limit, and what limits.check_in throws.
   std::vector<TokenId> encode(std::string_view text, const EncodeLimits& limits = {}) const;
+
+  /// The same between the tokens that the file's post-processor puts around a text, such as <|startoftext|> before it: for
+  /// plain text to continue. (`tokenizers` and transformers call this add_special_tokens.) Many files add none.
+  std::vector<TokenId> encode_prompt(std::string_view text, const EncodeLimits& limits = {}) const;
 
   /// The bytes of the longest token: text of more bytes than this times n, once composed, has more than n tokens.
   size_t longest_token_bytes() const;
@@ -74,7 +78,10 @@ class Tokenizer {
  private:
   struct Data;
   class CheckIn;
+  class Encoding;
   explicit Tokenizer(std::unique_ptr<const Data> data);
+  std::vector<TokenId> encode_between(std::span<const TokenId> prefix, std::string_view text, std::span<const TokenId> suffix,
+                                      const EncodeLimits& limits) const;
   std::unique_ptr<const Data> data_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
@@ -61,29 +62,30 @@ constexpr std::array<int16_t, kNumByteSpellings> make_byte_of_code_point() {
   return bytes;
 }
 
-/// The bytes that a token's spelling stands for. A spelling with a character outside the map stands for itself, which is what
-/// Hugging Face's ByteLevel decoder makes of it.
-std::string unspell(std::string_view spelling) {
+/// The bytes that a token's spelling stands for; nothing for a spelling with a character outside the map.
+std::optional<std::string> unspell(std::string_view spelling) {
   static constexpr auto kByteOfCodePoint = make_byte_of_code_point();
   std::string bytes;
   bytes.reserve(spelling.size());
   for (size_t i = 0; i < spelling.size();) {
     const Utf8Step step = next_utf8(spelling.substr(i));
-    if (step.kind != Utf8Step::Kind::kCharacter || step.num_bytes > 2) return std::string(spelling);
+    if (step.kind != Utf8Step::Kind::kCharacter || step.num_bytes > 2) return std::nullopt;
     size_t code_point = static_cast<uint8_t>(spelling[i]);
     if (step.num_bytes == 2) code_point = ((code_point & 0x1FU) << 6) | (static_cast<uint8_t>(spelling[i + 1]) & 0x3FU);
-    if (code_point >= kNumByteSpellings || kByteOfCodePoint[code_point] < 0) return std::string(spelling);
+    if (code_point >= kNumByteSpellings || kByteOfCodePoint[code_point] < 0) return std::nullopt;
     bytes.push_back(static_cast<char>(kByteOfCodePoint[code_point]));
     i += step.num_bytes;
   }
   return bytes;
 }
 
+/// What decoding makes of a token: Hugging Face's ByteLevel decoder leaves as it is what is no byte-level spelling.
+std::string decoded(std::string_view spelling) { return unspell(spelling).value_or(std::string(spelling)); }
+
 void check_model(const json& model) {
   const std::string type = type_of(model);
   if (type != "BPE") refuse("the model is of type '" + type + "', only byte-level 'BPE' is supported");
-  for (const char* option :
-       {"byte_fallback", "ignore_merges", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix"}) {
+  for (const char* option : {"byte_fallback", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix"}) {
     if (!is_off(member(model, option)))
       refuse("model." + std::string(option) + " is " + shown(member(model, option)) + ", it must be off");
   }
@@ -128,11 +130,56 @@ std::string read_split_regex(const json& pre_tokenizer) {
   return regex.get<std::string>();
 }
 
-void check_outer_stages(const json& root) {
-  const json& post_processor = member(root, "post_processor");
-  if (!post_processor.is_null() && !is_byte_level(post_processor, "processors")) {
-    refuse("the post_processor is " + shown(post_processor) + ", only ByteLevel or none is supported");
+[[noreturn]] void refuse_post_processor(const json& post_processor) {
+  refuse("the post_processor is " + shown(post_processor) +
+         ", only ByteLevel, TemplateProcessing around one text, a sequence of such and none are supported");
+}
+
+/// The ids that a TemplateProcessing has for one of its special tokens.
+std::vector<TokenId> template_ids(const json& template_processing, const json& name) {
+  const json& specials = member(template_processing, "special_tokens");
+  if (!specials.is_object() || !name.is_string()) refuse_post_processor(template_processing);
+  const json& special = member(specials, name.get_ref<const std::string&>().c_str());
+  const json& list = special.is_object() ? member(special, "ids") : special;
+  if (!list.is_array()) refuse_post_processor(template_processing);
+  std::vector<TokenId> ids;
+  for (const json& id : list) ids.push_back(checked_id(id, name.get<std::string>()));
+  return ids;
+}
+
+/// The tokens that "single" has before and after $A, put around those that are there already.
+void read_template(const json& template_processing, TokenizerFile& file) {
+  const json& single = member(template_processing, "single");
+  if (!single.is_array()) refuse_post_processor(template_processing);
+  std::vector<TokenId> before;
+  bool seen_text = false;
+  for (const json& part : single) {
+    const json& text = member(part, "Sequence");
+    const json& special = member(part, "SpecialToken");
+    if (special.is_object() == text.is_object()) refuse_post_processor(template_processing);
+    if (text.is_object()) {
+      if (seen_text || member(text, "id") != "A") refuse_post_processor(template_processing);
+      seen_text = true;
+      continue;
+    }
+    const std::vector<TokenId> ids = template_ids(template_processing, member(special, "id"));
+    std::vector<TokenId>& side = seen_text ? file.suffix : before;
+    side.insert(side.end(), ids.begin(), ids.end());
   }
+  if (!seen_text) refuse_post_processor(template_processing);
+  file.prefix.insert(file.prefix.begin(), before.begin(), before.end());
+}
+
+/// ByteLevel only moves offsets, which nothing here has.
+void read_post_processor(const json& post_processor, TokenizerFile& file) {
+  if (post_processor.is_null() || type_of(post_processor) == "ByteLevel") return;
+  if (type_of(post_processor) == "TemplateProcessing") return read_template(post_processor, file);
+  const json& list = member(post_processor, "processors");
+  if (type_of(post_processor) != "Sequence" || !list.is_array()) refuse_post_processor(post_processor);
+  for (const json& step : list) read_post_processor(step, file);
+}
+
+void check_decoder(const json& root) {
   const json& decoder = member(root, "decoder");
   if (decoder.is_null() || !is_byte_level(decoder, "decoders")) {
     refuse("the decoder is " + shown(decoder) + ", only ByteLevel is supported");
@@ -184,9 +231,9 @@ void read_vocabulary(const json& model, TokenizerFile& file) {
     const TokenId token_id = checked_id(value, spelling);
     if (!seen.insert(token_id).second) throw_invalid("tokenizer.json: two tokens have the id " + std::to_string(token_id));
     ids.emplace(spelling, token_id);
-    file.vocabulary.push_back({token_id, unspell(spelling)});
-    const std::string& bytes = file.vocabulary.back().bytes;
-    if (bytes.size() == 1) file.byte_tokens[static_cast<uint8_t>(bytes[0])] = token_id;
+    const std::optional<std::string> bytes = unspell(spelling);
+    file.vocabulary.push_back({token_id, bytes.value_or(spelling), bytes.has_value()});
+    if (bytes && bytes->size() == 1) file.byte_tokens[static_cast<uint8_t>((*bytes)[0])] = token_id;
   }
   for (size_t b = 0; b < file.byte_tokens.size(); ++b) {
     if (file.byte_tokens[b] < 0)
@@ -198,7 +245,7 @@ void read_vocabulary(const json& model, TokenizerFile& file) {
 /// The added tokens of a file, by id and by content: lists of some have hundreds of thousands.
 class AddedTokens {
  public:
-  explicit AddedTokens(TokenizerFile& file) : tokens_(file.added_tokens) {
+  explicit AddedTokens(TokenizerFile& file) : tokens_(file.added_tokens), normalize_nfc_(file.normalize_nfc) {
     for (std::size_t i = 0; i < tokens_.size(); ++i) index(i);
   }
 
@@ -208,15 +255,17 @@ class AddedTokens {
     if (!content.is_string() || content.get_ref<const std::string&>().empty()) {
       throw_invalid("tokenizer files: the added token " + std::to_string(token_id) + " has no content");
     }
-    for (const char* option : {"lstrip", "rstrip", "single_word", "normalized"}) {
+    for (const char* option : {"lstrip", "rstrip", "single_word"}) {
       if (!is_off(member(entry, option)))
         refuse("the added token " + shown(content) + " has " + option + " set, which is not supported");
     }
-    const auto& text = content.get_ref<const std::string&>();
+    const bool normalized = !is_off(member(entry, "normalized"));
+    const auto& written = content.get_ref<const std::string&>();
+    const std::string text = normalized && normalize_nfc_ ? to_nfc(written) : written;
     const auto same_id = by_id_.find(token_id);
     const auto same_content = by_content_.find(text);
     if (same_id == by_id_.end() && same_content == by_content_.end()) {
-      tokens_.push_back({token_id, text, !is_off(member(entry, "special"))});
+      tokens_.push_back({token_id, text, decoded(text), !is_off(member(entry, "special")), normalized});
       return index(tokens_.size() - 1);
     }
     const AddedToken& known = tokens_[same_id != by_id_.end() ? same_id->second : same_content->second];
@@ -232,6 +281,7 @@ class AddedTokens {
   }
 
   std::vector<AddedToken>& tokens_;
+  const bool normalize_nfc_;
   std::unordered_map<TokenId, std::size_t> by_id_;
   std::unordered_map<std::string, std::size_t> by_content_;
 };
@@ -257,16 +307,23 @@ void read_config_added_tokens(const json& config, TokenizerFile& file) {
   }
 }
 
-/// An added token may repeat a token of the vocabulary, but not take its id for another text.
-void check_added_ids(const TokenizerFile& file) {
-  std::unordered_map<TokenId, std::string_view> added;
-  for (const AddedToken& token : file.added_tokens) added.emplace(token.token_id, token.content);
+/// An added token may repeat a token of the vocabulary, but not take its id for another text. What the post-processor adds must
+/// be one of either.
+void check_ids(const TokenizerFile& file) {
+  std::unordered_map<TokenId, const AddedToken*> added;
+  for (const AddedToken& token : file.added_tokens) added.emplace(token.token_id, &token);
+  std::unordered_set<TokenId> unknown(file.prefix.begin(), file.prefix.end());
+  unknown.insert(file.suffix.begin(), file.suffix.end());
+  for (const AddedToken& token : file.added_tokens) unknown.erase(token.token_id);
   for (const VocabularyEntry& entry : file.vocabulary) {
+    unknown.erase(entry.token_id);
     const auto it = added.find(entry.token_id);
-    if (it == added.end() || it->second == entry.bytes) continue;
-    throw_invalid("tokenizer files: the added token '" + std::string(it->second) + "' has the id " +
+    if (it == added.end() || it->second->bytes == entry.bytes) continue;
+    throw_invalid("tokenizer files: the added token '" + it->second->content + "' has the id " +
                   std::to_string(entry.token_id) + " of another token");
   }
+  if (!unknown.empty())
+    throw_invalid("tokenizer.json: the post_processor adds the id " + std::to_string(*unknown.begin()) + ", which is no token");
 }
 
 }  // namespace
@@ -275,20 +332,22 @@ TokenizerFile read_tokenizer_file(const std::filesystem::path& checkpoint_dir) {
   const json root = read_json_file(checkpoint_dir / "tokenizer.json");
   TokenizerFile file;
   check_model(member(root, "model"));
-  check_outer_stages(root);
+  file.ignore_merges = !is_off(member(member(root, "model"), "ignore_merges"));
+  read_post_processor(member(root, "post_processor"), file);
+  check_decoder(root);
   file.normalize_nfc = reads_nfc(member(root, "normalizer"));
   file.split_regex = read_split_regex(member(root, "pre_tokenizer"));
   read_vocabulary(member(root, "model"), file);
   read_added_tokens(root, file);
   const std::filesystem::path config_path = checkpoint_dir / "tokenizer_config.json";
   if (std::filesystem::exists(config_path)) return with_tokenizer_config(std::move(file), config_path);
-  check_added_ids(file);
+  check_ids(file);
   return file;
 }
 
 TokenizerFile with_tokenizer_config(TokenizerFile file, const std::filesystem::path& config_path) {
   read_config_added_tokens(read_json_file(config_path), file);
-  check_added_ids(file);
+  check_ids(file);
   return file;
 }
 

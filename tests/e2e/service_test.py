@@ -2,9 +2,11 @@
 
 import json
 import subprocess
+import tempfile
 
 import ferry_job
 import grpc
+from demo_with_bos import demo_with_bos
 from ferry_job import OpenCall, endless_request, ids_request, pb, text_request, wait_until
 
 CONFIG = json.loads((ferry_job.DEMO / "config.json").read_text())["text_config"]
@@ -193,6 +195,26 @@ class QueueTest(ferry_job.JobTest):
         self.assertEqual(len(errors), 1, done.stderr)
         self.assertIn(address, errors[0])
         self.assertEqual(job.health(), "SERVING")
+
+
+class PromptStartTest(ferry_job.JobTest):
+    """A checkpoint whose tokenizer puts a token before every text, and whose chat template writes the same one."""
+
+    def test_text_gets_it_and_a_conversation_has_it(self):
+        with tempfile.TemporaryDirectory() as folder:
+            bos = demo_with_bos(folder)
+            job = self.start(ranks=1, model=folder)
+            command = [ferry_job.FERRY, "tokenize", "--model", "demo", "--json", "--text"]
+            for make_request, text in (
+                (ferry_job.text_request, "The river"),
+                (ferry_job.chat_request, "<|im_start|>user\nThe river<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"),
+            ):
+                ids = [bos, *json.loads(subprocess.run([*command, text], capture_output=True, check=True).stdout)["ids"]]
+                wanted = job.generate(ids_request(ids, max_tokens=8))
+                answer = job.generate(make_request("The river", max_tokens=8))
+                with self.subTest(text):
+                    self.assertEqual(answer.prompt_tokens, len(ids))
+                    self.assertEqual(answer.token_ids, wanted.token_ids)
 
 
 if __name__ == "__main__":

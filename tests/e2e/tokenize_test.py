@@ -7,14 +7,16 @@ import subprocess
 import tempfile
 import unittest
 
+from demo_with_bos import demo_with_bos
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FERRY = os.environ.get("FERRY_BINARY", str(ROOT / "build/release/launch/ferry"))
 CASES = json.loads((ROOT / "tests/golden/tokenizer_cases.json").read_text())
 MOST_CASES = 60  # of each kind: every one is a process
 
 
-def tokenize(*arguments, text=b"", code=0):
-    done = subprocess.run([FERRY, "tokenize", "--model", "demo", *arguments], input=text, capture_output=True, timeout=120)
+def tokenize(*arguments, text=b"", code=0, model="demo"):
+    done = subprocess.run([FERRY, "tokenize", "--model", model, *arguments], input=text, capture_output=True, timeout=120)
     if done.returncode != code:
         raise AssertionError(f"{arguments} ended with {done.returncode}: {done.stderr.decode()}")
     return (done.stdout if code == 0 else done.stderr).decode()
@@ -44,6 +46,21 @@ class TokenizeTest(unittest.TestCase):
     def test_a_line_a_token(self):
         lines = tokenize("--text", "The river\n").splitlines()
         self.assertEqual([json.loads(line.split("\t")[1]) for line in lines], ["The", " ", "river", "\n"])
+
+    def test_what_the_checkpoint_puts_before_a_prompt(self):
+        def prompt_tokens(model, option):
+            command = [FERRY, "generate", "--model", model, option, "The river", "--max-tokens", "1", "--memory", "512MiB", "--json"]
+            return json.loads(subprocess.run(command, capture_output=True, timeout=120, check=True).stdout)["prompt_tokens"]
+
+        with tempfile.TemporaryDirectory() as folder:
+            bos = demo_with_bos(folder)
+            bare = json.loads(tokenize("--json", "--text", "The river"))["ids"]
+            self.assertEqual(json.loads(tokenize("--json", "--text", "The river", model=folder))["ids"], [bos, *bare])
+            self.assertEqual(json.loads(tokenize("--json", "--bare", "--text", "The river", model=folder))["ids"], bare)
+            self.assertEqual(json.loads(tokenize("--json", text=b"", model=folder))["ids"], [bos])
+            for option in ("--prompt", "--chat"):  # the template writes it itself, and so it comes once
+                with self.subTest(option):
+                    self.assertEqual(prompt_tokens(folder, option), prompt_tokens("demo", option) + 1)
 
     def test_bad_input_is_one_line(self):
         for arguments, words in (

@@ -109,6 +109,9 @@ TEST(Options, Tokenize) {
   EXPECT_EQ(accept({"tokenize", "--model", "m"}).tokenize.text, std::nullopt);
   refuse({"tokenize", "--model", "m", "--text", "a", "--file", "f"}, {"at most one of --text, --file, --ids", "2 were given"});
   refuse({"tokenize", "--text", "a"}, {"--model"});
+  EXPECT_FALSE(options.tokenize.bare);
+  EXPECT_TRUE(accept({"tokenize", "--model", "m", "--text", "a", "--bare"}).tokenize.bare);
+  refuse({"tokenize", "--model", "m", "--ids", "1", "--bare"}, {"--bare is for text"});
   refuse({"tokenize", "--model", "m", "--ids", "x"}, {"--ids", "allowed: integers from 0"});
 }
 

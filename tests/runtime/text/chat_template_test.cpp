@@ -177,6 +177,78 @@ TEST(ChatTemplate, ReadsTheTreatmentOfReasoningOffTheTemplate) {
             old_dropped + "<|im_start|>assistant\nb<|im_end|>\n" + c_wrapped + end);
 }
 
+/// A template of the form that LFM2.5's have: a token before it all, an optional system prompt, old answers without reasoning.
+/// `option` keeps all reasoning; without it `drop_condition` says which turns lose theirs.
+std::string lfm2_template(const std::string& option, const std::string& drop_condition) {
+  return R"({{- bos_token -}}
+{%- set )" +
+         option + " = " + option + R"( | default(false) -%}
+{%- if messages[0]["role"] == "system" -%}
+    {%- set ns.system_prompt = messages[0]["content"] -%}
+{%- endif -%}
+{%- if ns.system_prompt -%}
+    {{- "<|im_start|>system\n" + ns.system_prompt + "<|im_end|>\n" -}}
+{%- endif -%}
+{%- for message in messages -%}
+    {{- "<|im_start|>" + message["role"] + "\n" -}}
+    {%- if message.thinking is defined -%}
+        {{- "<think>" + message.thinking + "</think>" -}}
+    {%- endif -%}
+    {%- if )" +
+         drop_condition + R"( -%}
+        {%- if "</think>" in content -%}
+            {%- set content = content.split("</think>")[-1] | trim -%}
+        {%- endif -%}
+    {%- endif -%}
+    {{- content + "<|im_end|>\n" -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+    {{- "<|im_start|>assistant\n" -}}
+{%- endif -%})";
+}
+
+const char* const kDropBeforeLastTurn = "not keep_past_thinking and loop.index0 != ns.last_assistant_index";
+const char* const kDropBeforeUser = "not (preserve_thinking or loop.index0 > ns.last_user_index)";
+
+TEST(ChatTemplate, TrimsOldAnswersWhereTheTemplateDoes) {
+  const Messages messages = {{"system", ""},
+                             {"user", " 1 "},
+                             {"assistant", "<think>r</think> a</think> b\n"},
+                             {"user", "2"},
+                             {"assistant", " c "},
+                             {"assistant", "<think>r</think> d"},
+                             {"assistant", " e</think> f "}};
+  const std::string old_turns =
+      "<s><|im_start|>user\n 1 <|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n<|im_start|>user\n2<|im_end|>\n"
+      "<|im_start|>assistant\n c <|im_end|>\n<|im_start|>assistant\n";
+  const std::string last_turn = "<|im_end|>\n<|im_start|>assistant\n e</think> f <|im_end|>\n<|im_start|>assistant\n";
+  const ChatTemplate by_turn = ChatTemplate::parse(lfm2_template("keep_past_thinking", kDropBeforeLastTurn), "<s>");
+  EXPECT_EQ(by_turn.render(messages, Thinking::kDefault), old_turns + "d" + last_turn);
+  const ChatTemplate by_user = ChatTemplate::parse(lfm2_template("preserve_thinking", kDropBeforeUser), "<s>");
+  EXPECT_EQ(by_user.render(messages, Thinking::kOff), old_turns + "<think>r</think> d" + last_turn);
+  EXPECT_EQ(by_user.render({{{"system", " "}, {"user", "x"}}}, Thinking::kDefault),
+            "<s><|im_start|>system\n <|im_end|>\n<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n");
+}
+
+TEST(ChatTemplate, BeginsWithTheBosTokenOfTheCheckpoint) {
+  const std::string rest = lfm2_template("preserve_thinking", kDropBeforeUser).substr(17);
+  ASSERT_TRUE(rest.starts_with("\n{%-"));
+  const CheckpointDir dir;
+  for (const char* form : {"{{- bos_token -}}", "{{ bos_token }}", "{{bos_token}}"}) {
+    dir.write("chat_template.jinja", form + rest);
+    EXPECT_EQ(ChatTemplate::load(dir.path()).render(kHi, Thinking::kDefault), kHiPrompt) << "no file says what it is";
+  }
+  dir.write("special_tokens_map.json", R"({"bos_token": {"content": "<a>"}})");
+  EXPECT_EQ(ChatTemplate::load(dir.path()).render(kHi, Thinking::kDefault), "<a>" + kHiPrompt);
+  dir.write("tokenizer_config.json", R"({"bos_token": "<b>"})");
+  EXPECT_EQ(ChatTemplate::load(dir.path()).render(kHi, Thinking::kDefault), "<b>" + kHiPrompt);
+  for (const std::string& jinja :
+       {"{{ bos_token }}\n{{" + rest.substr(4), "{{ bos_token + 'x' }}" + rest, "{{ bos_token }}" + rest + "{{ bos_token }}",
+        "{% if x %}{{ bos_token }}{% endif %}" + rest}) {
+    EXPECT_NE(ChatTemplate::parse(jinja).unsupported_reason().find("bos_token"), std::string::npos) << jinja;
+  }
+}
+
 TEST(ChatTemplate, RefusesConversationsThatTheTemplatesRefuse) {
   const ChatTemplate demo = ChatTemplate::load(kDemoDir);
   EXPECT_NE(render_error(demo, {}).find("no messages"), std::string::npos);
@@ -198,6 +270,10 @@ TEST(ChatTemplate, RefusesOtherTemplates) {
       qwen_template("{%- if x %}{{- '<think>\\n\\n</think>\\n\\n' }}{%- else %}{{- '<think>\\n' }}{%- endif %}"),
       qwen_template(kOffIfFalse, "preserve_thinking or loop.index0 > ns.last_query_index"),
       qwen_template(kOffIfFalse, "loop.first"),
+      lfm2_template("preserve_thinking", kDropBeforeLastTurn),
+      lfm2_template("preserve_thinking", "not preserve_thinking"),
+      lfm2_template("keep_past_thinking", kDropBeforeUser),
+      "{{ '<think>' + x }}" + lfm2_template("preserve_thinking", kDropBeforeUser).substr(17),
       "{%- if reasoning_effort == 'low' %}{%- endif %}" + qwen_template(kOffIfFalse),
       "",
   };

@@ -99,6 +99,91 @@ TEST(Tokenizer, AgreesWithHuggingFace) {
   }
 }
 
+/// `ids` with what a case file or a variant of it says is put around a text.
+Ids wrapped(const json& variant, const Ids& ids) {
+  Ids all = variant["prefix"].get<Ids>();
+  const Ids suffix = variant["suffix"].get<Ids>();
+  all.insert(all.end(), ids.begin(), ids.end());
+  all.insert(all.end(), suffix.begin(), suffix.end());
+  return all;
+}
+
+/// The tokenizer of a folder with tokenizer.json and cases.json, changed by a variant's patch.
+Tokenizer load_variant(const std::filesystem::path& folder, const json& variant) {
+  json root = read_json(folder / "tokenizer.json");
+  if (variant.contains("patch")) root = root.patch(variant["patch"]);
+  const CheckpointDir dir;
+  dir.write("tokenizer.json", root.dump());
+  return Tokenizer::load(dir.path());
+}
+
+TEST(Tokenizer, AgreesWithHuggingFaceOnFilesOfAnotherForm) {
+  const std::filesystem::path folder = kSourceDir / "tests/golden/lfm2_tokenizer";
+  const json cases = read_json(folder / "cases.json");
+  std::vector<json> variants(cases["variants"].begin(), cases["variants"].end());
+  variants.push_back({{"name", "ids"}, {"prefix", cases["prefix"]}, {"suffix", cases["suffix"]}});
+  ASSERT_EQ(variants.size(), 4U);
+  ASSERT_GT(cases["encode"].size(), 500U);
+  ASSERT_GT(cases["decode"].size(), 100U);
+  for (const json& variant : variants) {
+    const Tokenizer tokenizer = load_variant(folder, variant);
+    const auto name = variant["name"].get<std::string>();
+    for (const json& entry : cases["encode"]) {
+      const auto text = entry["text"].get<std::string>();
+      const Ids ids = entry[entry.contains(name) ? name : "ids"].get<Ids>();
+      EXPECT_EQ(tokenizer.encode(text), ids) << name << ": " << entry["text"];
+      EXPECT_EQ(tokenizer.encode_prompt(text), wrapped(variant, ids)) << name << ": " << entry["text"];
+    }
+    for (const json& entry : cases["decode"]) {
+      const Ids ids = entry["ids"].get<Ids>();
+      const json& texts = entry.contains(name) && name != "ids" ? entry[name] : entry;
+      EXPECT_EQ(tokenizer.decode(ids, SpecialTokens::kKeep), texts["keep"].get<std::string>()) << name << ": " << entry["ids"];
+      EXPECT_EQ(tokenizer.decode(ids, SpecialTokens::kSkip), texts["skip"].get<std::string>()) << name << ": " << entry["ids"];
+    }
+  }
+}
+
+/// A TemplateProcessing with these parts: ids of special tokens, and "A" or another name for a text.
+json template_processing(const json& parts) {
+  json single = json::array();
+  json specials = json::object();
+  for (const json& part : parts) {
+    const std::string name = part.is_string() ? part.get<std::string>() : "token " + part.dump();
+    single.push_back({{part.is_string() ? "Sequence" : "SpecialToken", {{"id", name}, {"type_id", 0}}}});
+    if (!part.is_string()) specials[name] = {{"id", name}, {"ids", {part}}, {"tokens", {name}}};
+  }
+  return {{"type", "TemplateProcessing"}, {"single", single}, {"special_tokens", specials}};
+}
+
+TEST(Tokenizer, PutsThePostProcessorsTokensAroundAPrompt) {
+  const auto with = [](const json& processors) {
+    return load_changed([&](json& root) { root["post_processor"] = {{"type", "Sequence"}, {"processors", processors}}; });
+  };
+  const Ids ids = {262, 262};
+  EXPECT_EQ(demo_tokenizer().encode_prompt(" the the"), ids);
+  const Tokenizer both = with({template_processing({6080, 6081, "A", 6082}), template_processing({6083, "A", 6084})});
+  EXPECT_EQ(both.encode(" the the"), ids);
+  EXPECT_EQ(both.encode_prompt(" the the"), (Ids{6083, 6080, 6081, 262, 262, 6082, 6084}));
+  EXPECT_EQ(both.encode_prompt(""), (Ids{6083, 6080, 6081, 6082, 6084}));
+  EXPECT_EQ(both.encode_prompt(" the the", {.max_tokens = 7}).size(), 7U);
+  for (const size_t few : {6U, 4U, 2U, 0U}) {
+    test::expect_error([&] { both.encode_prompt(" the the", {.max_tokens = few}); }, ErrorCode::kInvalidArgument,
+                       {"more than " + std::to_string(few) + " tokens"});
+  }
+}
+
+TEST(Tokenizer, TokensSpeltInAnotherWayAreNoBytes) {
+  const auto with_space = [](json& root) {
+    root["model"]["ignore_merges"] = true;
+    root["model"]["vocab"][" "] = 6200;
+    root["model"]["vocab"]["\n\n"] = 6201;
+  };
+  const Tokenizer tokenizer = load_changed(with_space);
+  EXPECT_EQ(tokenizer.encode(" "), demo_tokenizer().encode(" "));
+  EXPECT_EQ(tokenizer.encode("x\n\ny"), demo_tokenizer().encode("x\n\ny"));
+  EXPECT_EQ(tokenizer.decode(Ids{6200, 6201}, SpecialTokens::kKeep), " \n\n");
+}
+
 TEST(Tokenizer, KnowsItsTokens) {
   const Tokenizer& tokenizer = demo_tokenizer();
   EXPECT_EQ(tokenizer.size(), 6106);
@@ -248,7 +333,6 @@ TEST(Tokenizer, RefusesOtherKinds) {
   const std::vector<std::pair<const char*, std::function<void(json&)>>> changes = {
       {"'WordPiece'", [](json& root) { root["model"]["type"] = "WordPiece"; }},
       {"byte_fallback", [](json& root) { root["model"]["byte_fallback"] = true; }},
-      {"ignore_merges", [](json& root) { root["model"]["ignore_merges"] = true; }},
       {"unk_token", [](json& root) { root["model"]["unk_token"] = "<unk>"; }},
       {"'NFKC'",
        [](json& root) {
@@ -268,6 +352,27 @@ TEST(Tokenizer, RefusesOtherKinds) {
       {"post_processor",
        [](json& root) {
          root["post_processor"] = {{"type", "TemplateProcessing"}};
+       }},
+      {"post_processor",
+       [](json& root) {
+         root["post_processor"] = template_processing({1, "B"});
+       }},
+      {"post_processor",
+       [](json& root) {
+         root["post_processor"] = template_processing({"A", 1, "A"});
+       }},
+      {"post_processor",
+       [](json& root) {
+         root["post_processor"] = template_processing({1, 2});
+       }},
+      {"post_processor",
+       [](json& root) {
+         root["post_processor"] = template_processing({1, "A"});
+         root["post_processor"]["special_tokens"].clear();
+       }},
+      {"post_processor",
+       [](json& root) {
+         root["post_processor"] = {{"type", "BertProcessing"}};
        }},
       {"lstrip", [](json& root) { root["added_tokens"][0]["lstrip"] = true; }},
   };
@@ -289,6 +394,14 @@ TEST(Tokenizer, RefusesDamagedFiles) {
        }},
       {"merge", [](json& root) { root["model"]["merges"].push_back("one two three"); }},
       {"merges must be a list", [](json& root) { root["model"].erase("merges"); }},
+      {"6106, which is no token",
+       [](json& root) {
+         root["post_processor"] = template_processing({6106, "A"});
+       }},
+      {"allowed are 0 to",
+       [](json& root) {
+         root["post_processor"] = template_processing({-1, "A"});
+       }},
       {"of another token", [](json& root) { root["added_tokens"][0]["id"] = 5; }},
       {"contradicts", [](json& root) { root["added_tokens"][0]["id"] = 6081; }},
       {"expected an object", [](json& root) { root["added_tokens"][0] = 3; }},
