@@ -14,8 +14,8 @@
 #include "tests/support/prompt_run.h"
 #include "tests/support/source_folder.h"
 
-// What quantised weights cost in accuracy: every mode against the float32 run of the same checkpoint, on the checkpoint's
-// golden prompts with their continuations (golden.json, where the folder has one) and on prose. Prints one table:
+// What quantised weights cost in accuracy: every mode against the float32 run of the same checkpoint, or of the one that it was
+// made of, on the checkpoint's golden prompts with their continuations (golden.json, where the folder has one) and on prose. Prints one table:
 //
 //   KL       mean over positions of KL(f32 || mode) of the next token's distribution, nats per token
 //   same     share of the positions whose most likely token is that of f32
@@ -48,6 +48,7 @@ struct Texts {
 
 struct Arguments {
   fs::path model = kSource / "launch" / "demo";
+  fs::path reference;  // whose float32 run is the measure; empty: the model's
   std::vector<std::string> texts{(kSource / "tests" / "bench" / "prose.txt").string()};
   std::vector<std::string> modes{"f32",
                                  "bf16",
@@ -177,7 +178,9 @@ std::vector<TokenId> whole(const Golden& golden) {
 }
 
 Expected run_f32(const Arguments& arguments, Texts& texts) {
-  Run run(arguments, "f32");
+  Arguments measure = arguments;
+  if (!arguments.reference.empty()) measure.model = arguments.reference;
+  Run run(measure, "f32");
   texts = read_texts(arguments, run.engine());
   Expected expected;
   for (const Golden& golden : texts.goldens) expected.goldens.push_back(run.logits(whole(golden)));
@@ -234,6 +237,8 @@ int main(int argc, char** argv) {
   std::string model;
   CLI::App app("KL divergence from float32 of modes of quantised weights");
   app.add_option("--model", model, "checkpoint folder, or demo");
+  app.add_option("--reference", arguments.reference,
+                 "folder of the checkpoint whose float32 run is the measure; default: the model");
   app.add_option("--text", arguments.texts, "files of prose");
   app.add_option("--modes", arguments.modes, "f32, bf16, or what --quantize takes; separated by blanks");
   app.add_option("--threads", arguments.threads)->check(CLI::PositiveNumber);
