@@ -257,27 +257,34 @@ void multiply_bf16(const MatmulBlock& block) {
 }
 
 void multiply_e4m3(const MatmulBlock& block) {
-  constexpr int64_t kStepElements = kTileBytes / 2;
+  constexpr int64_t kStepElements = kTileBytes / 2, kMostTiles = 4, kMostRows = kMostTiles * kBlockRows;
   TileUse tiles;
-  const TilePacker packer(block);
+  const TilePacker packer(block, kMostTiles);
   WidenedGroup widened;
-  alignas(64) float sums[kBlockRows * kPanelCols], group_sums[kBlockRows * kPanelCols];
+  alignas(64) float sums[kMostRows * kPanelCols], group_sums[kBlockRows * kPanelCols];
   const auto* lines = reinterpret_cast<const std::byte*>(widened.lines);
   const int64_t stride = panel_bytes(block.type, block.k);
-  for_each_row_tile<kBlockRows>(block.num_rows, [&](int64_t row, int64_t rows) {
-    tiles.configure(rows);
-    const TileRows x = packer.begin(row, rows);
+  // Widening a group takes as long as multiplying a tile of rows by it: several tiles share it.
+  for_each_row_tile<kMostRows>(block.num_rows, [&](int64_t first_row, int64_t num_rows) {
+    TileRows x[kMostTiles];
+    for_each_row_tile<kBlockRows>(num_rows, [&, slot = 0](int64_t row, int64_t rows) mutable {
+      x[slot] = packer.begin(first_row + row, rows, slot);
+      ++slot;
+    });
     for (int64_t p = 0; p < block.num_panels; ++p) {
-      std::memset(sums, 0, static_cast<std::size_t>(rows * kSumStride));
+      std::memset(sums, 0, static_cast<std::size_t>(num_rows * kSumStride));
       for_each_group(block, block.panels + p * stride, [&](const CodedGroup& group) {
         widen_group(group, widened);
-        memory_barrier();
-        multiply_panel<Bf16>(rows, false, x.from(group.first_k / kStepElements), lines, group.num_k / kStepElements,
-                             group_sums);
-        add_scaled(group, group_sums, sums, kPanelCols, rows);
+        const int64_t first_step = group.first_k / kStepElements, num_steps = group.num_k / kStepElements;
+        for_each_row_tile<kBlockRows>(num_rows, [&, slot = 0](int64_t row, int64_t rows) mutable {
+          tiles.configure(rows);
+          memory_barrier();
+          multiply_panel<Bf16>(rows, false, x[slot++].from(first_step), lines, num_steps, group_sums);
+          add_scaled(group, group_sums, sums + row * kPanelCols, kPanelCols, rows);
+        });
       });
-      finish_tile(block, {sums, kPanelCols, row, rows, p});
-      packer.prefetch(row + rows, p);
+      finish_tile(block, {sums, kPanelCols, first_row, num_rows, p});
+      packer.prefetch(first_row + num_rows, p);
     }
   });
 }

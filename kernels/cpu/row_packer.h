@@ -17,19 +17,24 @@ namespace ferry::FERRY_ISA_NAMESPACE {
 template <int64_t kTileRows, int64_t kFewPanels>
 class RowPacker {
  public:
-  explicit RowPacker(const MatmulBlock& block)
+  /// `num_slots`: tiles that are held at once.
+  explicit RowPacker(const MatmulBlock& block, int64_t num_slots = 1)
       : block_(block),
+        num_slots_(num_slots),
         row_bytes_(block.type.is_integer() ? padded_k(block.type.format, block.k) : block.k * 2),
         num_steps_((row_bytes_ + kLineBytes - 1) / kLineBytes) {}
 
   int64_t num_steps() const { return num_steps_; }  // of 64 bytes
 
-  /// The rows first_row ‥ first_row + num_rows-1, zeros behind k up to a whole step; valid until the next call on this thread.
-  TileRows begin(int64_t first_row, int64_t num_rows) const {
+  /// The rows first_row ‥ first_row + num_rows-1, zeros behind k up to a whole step; valid until the next call on this thread
+  /// with the same slot.
+  TileRows begin(int64_t first_row, int64_t num_rows, int64_t slot = 0) const {
     const std::byte* x = block_.x + first_row * block_.x_stride;
     const bool is_whole = row_bytes_ % kLineBytes == 0;
     if (is_whole && (num_rows == 1 || block_.num_panels < kFewPanels)) return {x, block_.x_stride, kLineBytes};
-    auto* packed = reinterpret_cast<std::byte*>(thread_scratch(kTileRows * num_steps_ * kLineBytes / 4, Scratch::kRows));
+    const int64_t slot_bytes = kTileRows * num_steps_ * kLineBytes;
+    auto* slots = reinterpret_cast<std::byte*>(thread_scratch(num_slots_ * slot_bytes / 4, Scratch::kRows));
+    std::byte* packed = slots + slot * slot_bytes;
     for (int64_t r = 0; r < num_rows; ++r) copy_row(x + r * block_.x_stride, packed + r * kLineBytes);
     return {packed, kLineBytes, kTileRows * kLineBytes};
   }
@@ -56,6 +61,7 @@ class RowPacker {
   }
 
   const MatmulBlock& block_;
+  int64_t num_slots_;
   int64_t row_bytes_;
   int64_t num_steps_;
 };

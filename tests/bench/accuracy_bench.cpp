@@ -15,7 +15,8 @@
 #include "tests/support/source_folder.h"
 
 // What quantised weights cost in accuracy: every mode against the float32 run of the same checkpoint, or of the one that it was
-// made of, on the checkpoint's golden prompts with their continuations (golden.json, where the folder has one) and on prose. Prints one table:
+// made of, on the checkpoint's golden prompts with their continuations (golden.json, where the folder has one) and on prose.
+// Prints one table:
 //
 //   KL       mean over positions of KL(f32 || mode) of the next token's distribution, nats per token
 //   same     share of the positions whose most likely token is that of f32
