@@ -80,7 +80,8 @@ void check_quantizable(int64_t k, WeightType type) {
   }
   if (type.format == WeightFormat::kInt4 && k % type.group_size != 0) {
     throw_invalid("has rows of " + std::to_string(k) + " elements, which groups of " + std::to_string(type.group_size) +
-                  " do not divide; allowed: w4a8:32, :64, :128 or :256 that divides the rows, or w8a8");
+                  " do not divide; allowed: " +
+                  (type.is_wide ? "--quantize none or w8a8" : "w4a8:32, :64, :128 or :256 that divides the rows, or w8a8"));
   }
 }
 

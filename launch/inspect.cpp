@@ -6,6 +6,7 @@
 
 #include "launch/commands.h"
 #include "runtime/base/error.h"
+#include "runtime/base/quoting.h"
 #include "runtime/checkpoint/packed_checkpoint.h"
 #include "runtime/model/architectures/architecture.h"
 #include "runtime/model/footprint.h"
@@ -113,8 +114,8 @@ void print_run(const ordered_json& run) {
 
 void print(const ordered_json& model) {
   const ordered_json& parameters = model["parameters"];
-  std::printf("%s: %s (%s), %s, context %lld\n", model["name"].get<std::string>().c_str(),
-              model["architecture"].get<std::string>().c_str(), model["model_type"].get<std::string>().c_str(),
+  std::printf("%s: %s (%s), %s, context %lld\n", in_quotes(model["name"].get<std::string>()).c_str(),
+              in_quotes(model["architecture"].get<std::string>()).c_str(), model["model_type"].get<std::string>().c_str(),
               model["dtype"].get<std::string>().c_str(), model["max_context"].get<long long>());
   std::string layers;
   for (const auto& [kind, count] : model["layers"].items()) layers += (layers.empty() ? "" : ", ") + kind + " " + count.dump();
@@ -138,7 +139,7 @@ void print(const ordered_json& model) {
 int run_inspect(const Options& options) {
   const ordered_json model = describe(options.engine.model);
   if (options.inspect.json) {
-    std::printf("%s\n", model.dump().c_str());
+    std::printf("%s\n", model.dump(-1, ' ', false, ordered_json::error_handler_t::replace).c_str());
   } else {
     print(model);
   }

@@ -46,7 +46,9 @@ int run_quantize(const Options& options) {
   const auto start = std::chrono::steady_clock::now();
   const ModelConfig config = load_config(engine.model);
   const DType dtype = engine.dtype.value_or(config.dtype);
-  const Quantization quantization = resolve_quantization(Checkpoint::open(engine.model), config, *engine.quantization);
+  const bool is_packed = read_packed_mark(engine.model).has_value();  // pack_checkpoint() refuses it
+  const Quantization quantization =
+      is_packed ? *engine.quantization : resolve_quantization(Checkpoint::open(engine.model), config, *engine.quantization);
   ThreadPool pool(engine.threads > 0 ? engine.threads : available_cores());
   const PackSummary summary =
       pack_checkpoint(engine.model, options.quantize.out, quantized_matrices(engine.model, quantization), pool,

@@ -1,6 +1,9 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "launch/commands.h"
@@ -11,7 +14,7 @@
 namespace ferry {
 namespace {
 
-constexpr int64_t kMaxTextBytes = int64_t{256} << 20;  // of one call
+constexpr int64_t kMaxTextBytes = int64_t{16} << 20;  // of one call; a long word takes ninety times its bytes of memory
 
 /// All of standard input. Throws Error{kInvalidArgument} for more than kMaxTextBytes.
 std::string read_input() {
@@ -35,9 +38,22 @@ std::vector<TokenId> encode(const TokenizeOptions& options, const Tokenizer& tok
   return options.bare ? tokenizer.encode(text) : tokenizer.encode_prompt(text);
 }
 
-/// As JSON on one line; bytes that are no character by themselves, as tokens may have, become U+FFFD.
-std::string json_text(const nlohmann::ordered_json& value) {
-  return value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+/// As JSON; bytes that are no character by themselves, as tokens may have, become U+FFFD.
+std::string json_text(std::string_view text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+/// One line, printed as it goes: the ids of a long text are many.
+void print_json(const std::vector<TokenId>& ids, const Tokenizer& tokenizer, const std::optional<std::string>& decoded) {
+  const char* before = "";
+  std::printf("{\"ids\":[");
+  for (const TokenId id : ids) std::printf("%s%d", std::exchange(before, ","), id);
+  before = "";
+  std::printf("],\"pieces\":[");
+  for (const TokenId id : ids) std::printf("%s%s", std::exchange(before, ","), json_text(tokenizer.token_bytes(id)).c_str());
+  std::printf("]");
+  if (decoded) std::printf(",\"text\":%s", json_text(*decoded).c_str());
+  std::printf("}\n");
 }
 
 void check_ids(const std::vector<TokenId>& ids, const Tokenizer& tokenizer) {
@@ -54,17 +70,14 @@ int run_tokenize(const Options& options) {
   const Tokenizer tokenizer = Tokenizer::load(options.engine.model);
   check_ids(o.ids, tokenizer);
   const std::vector<TokenId> ids = o.ids.empty() ? encode(o, tokenizer) : o.ids;
-  nlohmann::ordered_json pieces = nlohmann::ordered_json::array();
-  for (const TokenId id : ids) pieces.push_back(std::string(tokenizer.token_bytes(id)));
-  const std::string decoded = o.ids.empty() ? "" : tokenizer.decode(ids, SpecialTokens::kKeep);
+  std::optional<std::string> decoded;
+  if (!o.ids.empty()) decoded = tokenizer.decode(ids, SpecialTokens::kKeep);
   if (o.json) {
-    nlohmann::ordered_json object{{"ids", ids}, {"pieces", pieces}};
-    if (!o.ids.empty()) object["text"] = decoded;
-    std::printf("%s\n", json_text(object).c_str());
-  } else if (!o.ids.empty()) {
-    std::printf("%s\n", decoded.c_str());
+    print_json(ids, tokenizer, decoded);
+  } else if (decoded) {
+    std::printf("%s\n", decoded->c_str());
   } else {
-    for (std::size_t i = 0; i < ids.size(); ++i) std::printf("%d\t%s\n", ids[i], json_text(pieces[i]).c_str());
+    for (const TokenId id : ids) std::printf("%d\t%s\n", id, json_text(tokenizer.token_bytes(id)).c_str());
   }
   return 0;
 }

@@ -191,20 +191,19 @@ class UnfoldedCodes {
   return out;
 }
 
-template <bool kTwo, bool kStreams>
+template <bool kWide, bool kTwo, bool kStreams>
 void multiply_int4_panel(int64_t rows, const IntegerTile& in) {
   UnfoldedCodes codes(in.group_size);
   alignas(64) int32_t dots[kBlockRows * kPanelCols];
   std::memset(in.sums, 0, static_cast<std::size_t>(rows * kSumStride));
   const std::byte* lines = in.panel;
-  const int64_t word_bytes = group_word_bytes(in.type);
-  for (int64_t g = 0; g < in.num_groups(); ++g, lines += word_bytes) {
+  for (int64_t g = 0; g < in.num_groups(); ++g, lines += kGroupWordBytes<kWide>) {
     zero_sums<kTwo>();
     for (int64_t k = g * in.group_size; k < (g + 1) * in.group_size; k += codes.step()) {
       add_step<Int8, kTwo>(in.x, k / kTileBytes, codes.template unfold<kStreams>(k, lines));
     }
     store_sums<kTwo>(dots);
-    const GroupWords words[2] = {load_group_words(in, lines, 0), load_group_words(in, lines, 1)};
+    const GroupWords words[2] = {load_group_words<kWide>(lines, 0), load_group_words<kWide>(lines, 1)};
     for (int64_t r = 0; r < rows; ++r) {
       const auto x_sum = static_cast<float>(in.x_sums[r * in.num_groups() + g]);
       for (int64_t h = 0; h < 2; ++h) {
@@ -235,6 +234,17 @@ void for_each_tile(const MatmulBlock& block, Run run) {
   };
   for_each_integer_tile<kBlockRows>(block, begin, run,
                                     [&](int64_t next_row, int64_t panel) { packer.prefetch(next_row, panel); });
+}
+
+template <bool kWide>
+void multiply_int4_blocks(const MatmulBlock& block) {
+  for_each_tile(block, [&](int64_t rows, const IntegerTile& in) {
+    if (rows > kTileRows) {
+      in.is_first ? multiply_int4_panel<kWide, true, true>(rows, in) : multiply_int4_panel<kWide, true, false>(rows, in);
+    } else {
+      in.is_first ? multiply_int4_panel<kWide, false, true>(rows, in) : multiply_int4_panel<kWide, false, false>(rows, in);
+    }
+  });
 }
 
 }  // namespace
@@ -305,13 +315,7 @@ void multiply_int8(const MatmulBlock& block) {
 }
 
 void multiply_int4(const MatmulBlock& block) {
-  for_each_tile(block, [&](int64_t rows, const IntegerTile& in) {
-    if (rows > kTileRows) {
-      in.is_first ? multiply_int4_panel<true, true>(rows, in) : multiply_int4_panel<true, false>(rows, in);
-    } else {
-      in.is_first ? multiply_int4_panel<false, true>(rows, in) : multiply_int4_panel<false, false>(rows, in);
-    }
-  });
+  block.type.is_wide ? multiply_int4_blocks<true>(block) : multiply_int4_blocks<false>(block);
 }
 
 }  // namespace ferry::FERRY_ISA_NAMESPACE

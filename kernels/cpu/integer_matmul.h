@@ -28,9 +28,8 @@ struct IntegerTile {
   const std::byte* panel;
   int64_t k;           // padded
   int64_t group_size;  // of int8: k
-  WeightType type;
-  float* sums;    // [rows, 32], written
-  bool is_first;  // the first rows that the panel meets: it comes from memory
+  float* sums;         // [rows, 32], written
+  bool is_first;       // the first rows that the panel meets: it comes from memory
 
   int64_t num_groups() const { return k / group_size; }
 };
@@ -58,8 +57,7 @@ template <int kTileRows, class Begin, class Run, class EndPanel>
     }
     const TileRows laid_out = begin(row, rows);
     for (int64_t p = 0; p < block.num_panels; ++p) {
-      run(rows, IntegerTile{laid_out, block.x_scales + row, x_sums, block.panels + p * stride, k, group_size, block.type, sums,
-                            row == 0});
+      run(rows, IntegerTile{laid_out, block.x_scales + row, x_sums, block.panels + p * stride, k, group_size, sums, row == 0});
       finish_tile(block, {sums, kPanelCols, row, rows, p});
       end_panel(row + rows, p);
     }
@@ -98,9 +96,14 @@ struct GroupWords {
   return out;
 }
 
+/// Bytes behind a group's codes in a wide panel and in one that is not.
+template <bool kWide>
+inline constexpr int64_t kGroupWordBytes = group_word_bytes({WeightFormat::kInt4, 0, kWide});
+
 /// Those of half `half` of a panel: u16 or, in a wide panel, u32.
-[[gnu::always_inline]] inline GroupWords load_group_words(const IntegerTile& tile, const std::byte* line, int64_t half) {
-  if (tile.type.is_wide) return load_wide_group_words(line + half * kLineBytes);
+template <bool kWide>
+[[gnu::always_inline]] inline GroupWords load_group_words(const std::byte* line, int64_t half) {
+  if constexpr (kWide) return load_wide_group_words(line + half * kLineBytes);
   const std::byte* words = line + half * kHalfCols * 2;
   GroupWords out;
   for (int i = 0; i < kParts; ++i) {

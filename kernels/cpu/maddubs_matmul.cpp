@@ -59,8 +59,15 @@ struct Int8Tile {
   }
 };
 
+template <bool kWide>
+struct Int4Tiles {
+  template <int kRows>
+  struct Tile;
+};
+
+template <bool kWide>
 template <int kRows>
-struct Int4Tile {
+struct Int4Tiles<kWide>::Tile {
   /// Adds the products of one group to acc; `lines` moves to the group's words.
   [[gnu::always_inline]] static void dot_group(__m256i (&acc)[kRows][kQuarters], const std::byte* x, int64_t x_stride,
                                                int64_t group_size, const std::byte*& lines) {
@@ -84,15 +91,15 @@ struct Int4Tile {
   static void run(const IntegerTile& in) {
     for (int i = 0; i < kRows * kPanelCols; i += kLanes) store(in.sums + i, F32x16(0.0f));
     const std::byte* lines = in.panel;
-    const int64_t num_groups = in.num_groups(), word_bytes = group_word_bytes(in.type);
-    for (int64_t g = 0; g < num_groups; ++g, lines += word_bytes) {
+    const int64_t num_groups = in.num_groups();
+    for (int64_t g = 0; g < num_groups; ++g, lines += kGroupWordBytes<kWide>) {
       __m256i acc[kRows][kQuarters];
       for (int r = 0; r < kRows; ++r) {
         for (__m256i& sum : acc[r]) sum = _mm256_setzero_si256();
       }
       dot_group(acc, in.x.data + g * in.group_size, in.x.stride, in.group_size, lines);
       for (int h = 0; h < 2; ++h) {
-        const GroupWords words = load_group_words(in, lines, h);
+        const GroupWords words = load_group_words<kWide>(lines, h);
         for (int r = 0; r < kRows; ++r) {
           float* sums = in.sums + r * kPanelCols + h * kHalfCols;
           const auto x_sum = static_cast<float>(in.x_sums[r * num_groups + g]);
@@ -116,8 +123,10 @@ void multiply_int8(const MatmulBlock& block) {
                                    [](int64_t rows, const IntegerTile& tile) { run_rows<Int8Tile, kTileRows>(rows, tile); });
 }
 void multiply_int4(const MatmulBlock& block) {
-  for_each_integer_tile<kTileRows>(block,
-                                   [](int64_t rows, const IntegerTile& tile) { run_rows<Int4Tile, kTileRows>(rows, tile); });
+  for_each_integer_tile<kTileRows>(block, [&](int64_t rows, const IntegerTile& tile) {
+    block.type.is_wide ? run_rows<Int4Tiles<true>::Tile, kTileRows>(rows, tile)
+                       : run_rows<Int4Tiles<false>::Tile, kTileRows>(rows, tile);
+  });
 }
 
 }  // namespace ferry::FERRY_ISA_NAMESPACE

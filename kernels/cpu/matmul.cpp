@@ -50,6 +50,7 @@ class PanelMatrix final : public PackedMatrix {
     FERRY_CHECK_GE(n(), 1);
     FERRY_CHECK_GE(k(), 1);
     FERRY_CHECK(!is_gated() || n() % 2 == 0);
+    FERRY_CHECK(type().format != WeightFormat::kInt4 || k() % type().group_size == 0);
   }
   std::shared_ptr<std::byte> allocate(WeightArena& arena) const {
     check_shape();

@@ -57,8 +57,15 @@ struct Int8Tile {
 /// 6 rows x 2 halves of int32 and of fp32 sums are 24 registers; four take codes.
 constexpr int kInt4Rows = 6;
 
+template <bool kWide>
+struct Int4Tiles {
+  template <int kRows>
+  struct Tile;
+};
+
+template <bool kWide>
 template <int kRows>
-struct Int4Tile {
+struct Int4Tiles<kWide>::Tile {
   /// Adds the products of the 32 codes at k to acc; `line` moves behind them.
   [[gnu::always_inline]] static void dot_32(__m512i (&acc)[kRows][2], const TileRows& x, int64_t k, const std::byte*& line) {
     const __m512i nibble = _mm512_set1_epi8(0xf);
@@ -88,14 +95,14 @@ struct Int4Tile {
 #pragma GCC unroll 6
     for (int r = 0; r < kRows; ++r) sums[r][0] = sums[r][1] = F32x16(0.0f);
     const std::byte* line = in.panel;
-    const int64_t num_groups = in.num_groups(), word_bytes = group_word_bytes(in.type);
-    for (int64_t g = 0; g < num_groups; ++g, line += word_bytes) {
+    const int64_t num_groups = in.num_groups();
+    for (int64_t g = 0; g < num_groups; ++g, line += kGroupWordBytes<kWide>) {
       __m512i acc[kRows][2];
 #pragma GCC unroll 6
       for (int r = 0; r < kRows; ++r) acc[r][0] = acc[r][1] = _mm512_setzero_si512();
       for (int64_t k = g * in.group_size; k < (g + 1) * in.group_size; k += 32) dot_32(acc, in.x, k, line);
       for (int h = 0; h < 2; ++h) {
-        const GroupWords words = load_group_words(in, line, h);
+        const GroupWords words = load_group_words<kWide>(line, h);
 #pragma GCC unroll 6
         for (int r = 0; r < kRows; ++r) {
           const auto x_sum = static_cast<float>(in.x_sums[r * num_groups + g]);
@@ -123,6 +130,8 @@ void multiply(const MatmulBlock& block) {
 }  // namespace
 
 void multiply_int8(const MatmulBlock& block) { multiply<Int8Tile, kInt8Rows>(block); }
-void multiply_int4(const MatmulBlock& block) { multiply<Int4Tile, kInt4Rows>(block); }
+void multiply_int4(const MatmulBlock& block) {
+  block.type.is_wide ? multiply<Int4Tiles<true>::Tile, kInt4Rows>(block) : multiply<Int4Tiles<false>::Tile, kInt4Rows>(block);
+}
 
 }  // namespace ferry::FERRY_ISA_NAMESPACE

@@ -72,7 +72,8 @@ std::vector<OutputTensor> list_output(const Checkpoint& checkpoint, const std::v
     }
   }
   for (const std::string_view name : checkpoint.names()) {
-    if (replaced.contains(name) && !name.ends_with("embed_tokens.weight")) continue;
+    const bool is_embedding = name.ends_with("embed_tokens.weight") || name.ends_with("embed_tokens.weight_scale_inv");
+    if (replaced.contains(name) && !is_embedding) continue;
     list.push_back({.name = std::string(name), .source = checkpoint.find(name)});
   }
   return list;

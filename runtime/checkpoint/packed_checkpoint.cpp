@@ -84,14 +84,12 @@ std::optional<Quantization> read_packed_mark(const std::filesystem::path& dir) {
                   " (run `ferry quantize` of this program on the original checkpoint)");
   }
   const Json& text = field(mark, "quantize", name);
-  if (!text.is_string()) throw_invalid(name + ": quantize is " + shown(text) + "; allowed: a string such as \"w4a8\"");
-  try {
-    const Quantization quantization = parse_packed_quantization(text.get<std::string>());
-    if (quantization.any()) return quantization;
-  } catch (const Error& error) {
-    throw_invalid(name + ": " + error.what());
+  if (text.is_string()) {
+    const auto quantization = parse_packed_quantization(text.get<std::string>());
+    if (quantization && quantization->any()) return quantization;
   }
-  throw_invalid(name + ": quantize is " + shown(text) + "; allowed: what quantises a matrix");
+  throw_invalid(name + ": quantize is " + shown(text) +
+                "; allowed: what `ferry quantize` wrote, such as \"w8a8\" or \"experts=e4m3:128,shared=e4m3:128\"");
 }
 
 void write_packed_mark(const std::filesystem::path& dir, const Quantization& quantization) {

@@ -18,6 +18,9 @@
 //   __metadata__["NAME.panels"]     panels_note(), such as "w4a8:64 [1024, 2048] gated"
 //   all else                        as in the checkpoint it was made of
 //
+// What the panels hold is checked when they are made, and later only with --check-weights: a code of e4m3 that is no number
+// would be taken for 480 times its scale.
+//
 // NAME is the matrix's without ".weight"; rows that the model stacks are one matrix: "….mlp.shared_expert.gate_up_proj",
 // "….mlp.experts.E.gate_up_proj" and "….mlp.experts.E.down_proj", one for every expert however they were stored. Panels stand
 // first in a file and each is a multiple of 64 bytes, so all of them are aligned where the file is mapped.

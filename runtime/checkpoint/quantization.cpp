@@ -1,9 +1,11 @@
 #include "runtime/checkpoint/quantization.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/base/quoting.h"
 
 namespace ferry {
 namespace {
@@ -19,15 +21,18 @@ constexpr std::array<std::pair<std::string_view, Part>, 4> kParts = {{{"experts"
                                                                       {"mixers", &Quantization::mixers},
                                                                       {"lm_head", &Quantization::lm_head}}};
 
-[[noreturn]] void refuse(std::string_view text) {
-  throw_invalid("--quantize is '" + std::string(text) + "'; allowed: " + kAllowed);
+/// Whether `text` is a type or "none", which becomes `type`.
+bool parse_type(std::string_view text, std::optional<WeightType>& type) {
+  type = parse_quantized_type(text);
+  return type || text == "none";
 }
 
-std::optional<WeightType> parse_type(std::string_view text, std::string_view whole) {
-  if (text == "none") return std::nullopt;
-  const std::optional<WeightType> type = parse_quantized_type(text);
-  if (!type) refuse(whole);
-  return type;
+/// Whether `item` is "PART=TYPE", which is put into `out`.
+bool parse_part(std::string_view item, Quantization& out) {
+  const std::size_t equals = item.find('=');
+  if (equals == std::string_view::npos) return false;
+  const auto part = std::ranges::find(kParts, item.substr(0, equals), [](const auto& p) { return p.first; });
+  return part != kParts.end() && parse_type(item.substr(equals + 1), out.*part->second);
 }
 
 std::string type_name(const std::optional<WeightType>& type) {
@@ -54,29 +59,23 @@ bool Quantization::has_stored_codes() const {
 
 Quantization parse_quantization(std::string_view text) {
   if (text == "native") return {.is_native = true};
-  const Quantization out = parse_packed_quantization(text);
-  if (out.has_stored_codes()) refuse(text);
-  return out;
+  const std::optional<Quantization> out = parse_packed_quantization(text);
+  if (!out || out->has_stored_codes()) throw_invalid("--quantize is " + in_quotes(text) + "; allowed: " + kAllowed);
+  return *out;
 }
 
-Quantization parse_packed_quantization(std::string_view text) {
+std::optional<Quantization> parse_packed_quantization(std::string_view text) {
   Quantization out;
   if (text.find('=') == std::string_view::npos) {
-    const std::optional<WeightType> type = parse_type(text, text);
+    std::optional<WeightType> type;
+    if (!parse_type(text, type)) return std::nullopt;
     for (const auto& [name, part] : kParts) out.*part = type;
     return out;
   }
   for (std::string_view rest = text; !rest.empty();) {
     const std::string_view item = rest.substr(0, rest.find(','));
     rest.remove_prefix(std::min(item.size() + 1, rest.size()));
-    const std::size_t equals = item.find('=');
-    bool is_known = false;
-    for (const auto& [name, part] : kParts) {
-      if (equals == std::string_view::npos || item.substr(0, equals) != name) continue;
-      out.*part = parse_type(item.substr(equals + 1), text);
-      is_known = true;
-    }
-    if (!is_known) refuse(text);
+    if (!parse_part(item, out)) return std::nullopt;
   }
   return out;
 }

@@ -30,8 +30,9 @@ double bytes_per_weight(const std::optional<WeightType>& type, DType dtype);
 /// Of a command line: "none"; "native"; a type for all parts ("w8a8", "w4a8", "w4a8:32"); or types by part
 /// ("experts=w4a8,lm_head=w8a8"). Throws Error{kInvalidArgument} that says what is allowed.
 Quantization parse_quantization(std::string_view text);
-/// quantization_name() backwards, of what is packed: also types that only a checkpoint can hold ("experts=e4m3:128").
-Quantization parse_packed_quantization(std::string_view text);
+/// quantization_name() backwards, of what is packed: also types that only a checkpoint can hold ("experts=e4m3:128"). Nothing
+/// for other text.
+std::optional<Quantization> parse_packed_quantization(std::string_view text);
 
 /// The reverse: "none", "native", "w8a8", "experts=w4a8:64,lm_head=w8a8". Group size 0 is the default of the width: "w4a8".
 std::string quantization_name(const Quantization& quantization);

@@ -71,9 +71,12 @@ void read_fp8_block(const StoredRows& stored, int64_t row, std::span<float> valu
 
 int64_t code_of(uint32_t word, int64_t i) { return static_cast<int64_t>(word >> (4 * (i % kCodesOfWord)) & 15U); }
 
+/// The first form of the format stores zero points less one, by one subtraction from the whole word: 0 becomes 15 and borrows
+/// from the next. One addition takes it back.
 int64_t gptq_zero(const StoredRows& stored, int64_t group, int64_t r) {
-  const int64_t word = group * (stored.matrix_rows / kCodesOfWord) + r / kCodesOfWord;
-  return code_of(element<uint32_t>(*stored.zeros, word), r) + stored.format.zero_offset;
+  constexpr uint32_t kOneEach = 0x11111111;
+  const auto word = element<uint32_t>(*stored.zeros, group * (stored.matrix_rows / kCodesOfWord) + r / kCodesOfWord);
+  return code_of(word + kOneEach * static_cast<uint32_t>(stored.format.zero_offset), r);
 }
 
 void read_gptq(const StoredRows& stored, int64_t row, std::span<float> values) {
@@ -97,8 +100,11 @@ void read_gptq(const StoredRows& stored, int64_t row, std::span<float> values) {
 
 /// As panels hold it: of a wide group word 20 bits of mantissa are the scale's.
 float finite_scale(const TensorInfo& scales, int64_t i, bool is_wide) {
+  constexpr float kLargestCode = 448;  // of e4m3
   const float scale = number(scales, i);
-  if (!std::isfinite(scale)) refuse(scales, "has a scale that is " + std::to_string(scale) + "; scales must be finite");
+  if (!std::isfinite(scale * kLargestCode)) {
+    refuse(scales, "has the scale " + std::to_string(scale) + "; weights must be finite, and codes reach 448");
+  }
   return is_wide ? std::bit_cast<float>((std::bit_cast<uint32_t>(scale) + 8) & ~0xFU) : scale;
 }
 
@@ -130,13 +136,8 @@ void read_gptq_codes(const StoredRows& stored, int64_t row, const RowCodes& to) 
         static_cast<uint8_t>(code_of(element<uint32_t>(*stored.tensor, c / kCodesOfWord * n + r), c));
   }
   for (int64_t group = 0; group < std::ssize(to.scales); ++group) {
-    const int64_t zero = gptq_zero(stored, group, r);
-    if (zero > 15) {
-      refuse(*stored.zeros, "has the zero point " + std::to_string(zero) + " in group " + std::to_string(group) +
-                                "; allowed with --quantize native: 0 to 15");
-    }
     to.scales[static_cast<std::size_t>(group)] = finite_scale(*stored.scales, group * n + r, true);
-    to.zero_points[static_cast<std::size_t>(group)] = static_cast<uint8_t>(zero);
+    to.zero_points[static_cast<std::size_t>(group)] = static_cast<uint8_t>(gptq_zero(stored, group, r));
   }
 }
 

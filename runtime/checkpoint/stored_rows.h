@@ -16,8 +16,9 @@ namespace ferry {
 ///
 /// kFp8Block: e4m3(tensor[r, c]) * scales[r / block_rows, c / block_cols]; in a stack each matrix has its own blocks.
 ///
-/// kGptq: scales[g, r] * (code(c, r) - zero(g, r) - zero_offset) with g = group_index[c]. tensor, I32 [cols / 8, n], has 8
-/// codes of 4 bits a word along the columns; zeros, I32 [groups, n / 8], likewise along the rows; lowest bits first.
+/// kGptq: scales[g, r] * (code(c, r) - zero(g, r)) with g = group_index[c]. tensor, I32 [cols / 8, n], has 8 codes of 4 bits a
+/// word along the columns; zeros, I32 [groups, n / 8], likewise along the rows, zero_offset times 0x11111111 less than the zero
+/// points; lowest bits first.
 struct StoredRows {
   const TensorInfo* tensor = nullptr;
   int64_t first_row = 0;  // of the tensor seen as [product of the leading dims, cols]
@@ -44,8 +45,8 @@ struct RowCodes {
   std::span<float> scales;         // [groups]
   std::span<uint8_t> zero_points;  // [groups]; empty of e4m3
 };
-/// Row `row` of `stored`, which is not plain. Throws Error{kInvalidArgument} for a code or a scale that is not finite, for
-/// columns of a group that do not lie together and for zero points that take more than four bits.
+/// Row `row` of `stored`, which is not plain. Throws Error{kInvalidArgument} for a code that is not finite or a scale with
+/// which one would not be, and for columns of a group that do not lie together.
 void read_codes(const StoredRows& stored, int64_t row, const RowCodes& to);
 
 /// Row `row` of `stored` as f32: values [cols]. Throws Error{kInvalidArgument} for a group index that names no group.

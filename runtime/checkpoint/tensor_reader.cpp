@@ -243,8 +243,28 @@ std::unique_ptr<PackedMatrix> TensorReader::adopt(MatmulBackend& matmul, const S
 }
 
 QuantizedMatrix TensorReader::read_quantized(const std::vector<StoredRows>& pieces, WeightType type, ThreadPool* pool) const {
-  if (!type.is_as_stored()) return quantize_weights(read_matrix(pieces).view(), type, pool);
+  if (type.is_as_stored()) return read_stored_codes(pieces, type);
+  const Matrix weights = read_matrix(pieces);
+  return blame(pieces, [&] { return quantize_weights(weights.view(), type, pool); });
+}
+
+/// What `make` returns; what it throws begins with the file and the tensor of the first piece.
+QuantizedMatrix TensorReader::blame(const std::vector<StoredRows>& pieces, const std::function<QuantizedMatrix()>& make) {
+  try {
+    return make();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kInvalidArgument) throw;
+    const TensorInfo& tensor = *pieces.front().tensor;
+    throw_invalid(std::string(tensor.file) + ": tensor " + tensor.name + ": " + error.what());
+  }
+}
+
+QuantizedMatrix TensorReader::read_stored_codes(const std::vector<StoredRows>& pieces, WeightType type) const {
   QuantizedMatrix matrix{.type = type, .k = pieces.front().cols, .group = type.group_size};
+  blame(pieces, [&] {
+    check_quantizable(matrix.k, type);
+    return QuantizedMatrix();
+  });
   for (const StoredRows& piece : pieces) matrix.n += piece.rows;
   const auto cols = static_cast<std::size_t>(matrix.k), groups = static_cast<std::size_t>(matrix.num_groups());
   const auto rows = static_cast<std::size_t>(matrix.n), zeros = type.is_integer() ? groups : 0;
@@ -265,28 +285,20 @@ QuantizedMatrix TensorReader::read_quantized(const std::vector<StoredRows>& piec
 
 std::unique_ptr<PackedMatrix> TensorReader::pack(MatmulBackend& matmul, const StoredMatrix& matrix, ThreadPool* pool) const {
   if (matrix.panels != nullptr) return adopt(matmul, matrix);
-  if (matrix.quantized && matrix.quantized->is_as_stored()) {
-    auto packed = matmul.pack(read_quantized(matrix.pieces, *matrix.quantized), matrix.use, pool);
-    drop_pages(matrix.pieces);
-    return packed;
-  }
-  const auto pack_view = [&](ConstMatrixView weights) {
-    if (!matrix.quantized) return matmul.pack(weights, matrix.use, pool);
-    return matmul.pack(quantize_weights(weights, *matrix.quantized, pool), matrix.use, pool);
-  };
   const StoredRows& first = matrix.pieces.front();
+  const bool is_in_place = matrix.pieces.size() == 1 && first.is_plain() && stored_dtype(first) == dtype_ &&
+                           is_aligned(first_byte(first), dtype_bytes(dtype_));
   std::unique_ptr<PackedMatrix> packed;
-  try {
-    if (matrix.pieces.size() == 1 && first.is_plain() && stored_dtype(first) == dtype_ &&
-        is_aligned(first_byte(first), dtype_bytes(dtype_))) {
-      check_values(first);
-      packed = pack_view({first_byte(first), dtype_, first.rows, first.cols, first.cols});
-    } else {
-      packed = pack_view(read_matrix(matrix.pieces).view());
-    }
-  } catch (const Error& error) {
-    if (!matrix.quantized || error.code() != ErrorCode::kInvalidArgument) throw;
-    throw_invalid(std::string(first.tensor->file) + ": tensor " + first.tensor->name + ": " + error.what());
+  if (is_in_place) {
+    check_values(first);
+    const ConstMatrixView weights{first_byte(first), dtype_, first.rows, first.cols, first.cols};
+    const auto quantize = [&] { return quantize_weights(weights, *matrix.quantized, pool); };
+    packed = matrix.quantized ? matmul.pack(blame(matrix.pieces, quantize), matrix.use, pool)
+                              : matmul.pack(weights, matrix.use, pool);
+  } else if (matrix.quantized) {
+    packed = matmul.pack(read_quantized(matrix.pieces, *matrix.quantized, pool), matrix.use, pool);
+  } else {
+    packed = matmul.pack(read_matrix(matrix.pieces).view(), matrix.use, pool);
   }
   drop_pages(matrix.pieces);
   return packed;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <set>
 #include <string>
@@ -67,7 +68,7 @@ class TensorReader {
   /// The mapped rows themselves, where type and alignment allow; otherwise a view of `copy`, which is filled.
   ConstMatrixView view_or_copy(const StoredRows& stored, Matrix& copy) const;
   /// The pieces stacked, as codes of `type`: those of the checkpoint where the type is_as_stored(), found here otherwise.
-  /// Throws as read_codes() and quantize_weights() do, without the tensor's name in the latter case.
+  /// Throws as read_codes() and quantize_weights() do, with the name of file and tensor.
   QuantizedMatrix read_quantized(const std::vector<StoredRows>& pieces, WeightType type, ThreadPool* pool = nullptr) const;
   /// Packs and gives the file pages back; panels are mapped and stay in the file, which must outlive the result. The threads of
   /// `pool` share the work if there is one.
@@ -79,6 +80,8 @@ class TensorReader {
   const TensorInfo& take(const std::string& name, const std::vector<int64_t>& shape, std::initializer_list<StoredType> types);
   StoredRows find_fp8(const TensorInfo& tensor, const std::string& name, StoredRows rows);
   static std::optional<WeightType> type_of(const std::vector<StoredRows>& pieces, const std::optional<WeightType>& quantized);
+  static QuantizedMatrix blame(const std::vector<StoredRows>& pieces, const std::function<QuantizedMatrix()>& make);
+  QuantizedMatrix read_stored_codes(const std::vector<StoredRows>& pieces, WeightType type) const;
   bool is_in_panels(const std::string& name, const std::optional<WeightType>& quantized) const;
   StoredRows find_gptq(const std::string& base, const std::vector<int64_t>& shape);
   std::unique_ptr<PackedMatrix> adopt(MatmulBackend& matmul, const StoredMatrix& matrix) const;

@@ -86,7 +86,11 @@ SourceFormat read_source_format(const ConfigFields& top) {
   if (q.at("quant_method") == "fp8") {
     q.expect("fmt", {"e4m3"});
     const std::vector<int64_t> block = q.integers("weight_block_size", kMaxDim, 2);
-    if (block.size() != 2 || block[0] < 1 || block[1] < 1) throw_invalid(q.where() + ": weight_block_size must be two sizes");
+    if (block.size() != 2 || block[0] < 1 || block[1] < 1) {
+      throw_invalid(q.where() + ": weight_block_size is " +
+                    (q.has("weight_block_size") ? shown(q.at("weight_block_size")) : "missing") +
+                    "; allowed: two sizes of 1 or more");
+    }
     return {.kind = SourceFormat::Kind::kFp8Block, .block_rows = block[0], .block_cols = block[1]};
   }
   q.expect("bits", {4});

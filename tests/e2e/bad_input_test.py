@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import signal
 import stat
 import subprocess
@@ -202,6 +203,23 @@ class CheckpointTest(BadInputTest):
                 index["weight_map"][name] = file
                 self.put("model.safetensors.index.json", json.dumps(index))
                 self.refuse_folder(file)
+
+    def test_codes_that_no_product_takes(self):
+        for name, keys, complaint in (
+            ("gptq_qwen3_5_moe", {"group_size": 256}, "rows of 128 elements, which groups of 256 do not divide"),
+            ("fp8_qwen3_5_moe", {"weight_block_size": [128, 96]}, "scales are for 96 columns"),
+        ):
+            with tempfile.TemporaryDirectory() as folder:
+                copy = pathlib.Path(folder) / "copy"
+                shutil.copytree(ROOT / "tests/golden" / name, copy)
+                config = json.loads((copy / "config.json").read_text())
+                config["quantization_config"] |= keys
+                (copy / "config.json").write_text(json.dumps(config))
+                for command in ("generate", "quantize"):
+                    to = ("--out", copy / "out") if command == "quantize" else ("--token-ids", "1")
+                    with self.subTest(name, command=command):
+                        self.refuse((FERRY, command, "--model", copy, "--quantize", "native", *to), complaint, "allowed")
+        self.refuse((FERRY, *GENERATE, *PROMPT, "--quantize", "native"), "holds no codes", "allowed: none, w8a8, w4a8")
 
 
 class RanksTest(BadInputTest):

@@ -131,6 +131,11 @@ TEST(QuantizeWeights, Errors) {
         quantize_weights(w.view(), {WeightFormat::kInt4, 64});
       },
       ErrorCode::kInvalidArgument, {"96", "groups of 64", "w8a8"});
+  test::expect_error(
+      [] {
+        check_quantizable(192, {WeightFormat::kInt4, 128, true});
+      },
+      ErrorCode::kInvalidArgument, {"192", "groups of 128", "--quantize none or w8a8"});
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
     Matrix broken = random_matrix(DType::kBF16, 3, 32, 4);
     set_element(broken.view(), 1, 30, bad);

@@ -14,7 +14,10 @@ constexpr auto kRows = OperatorList::kRows;
 }  // namespace
 
 AttentionMixer::AttentionMixer(const ModelConfig& config, const BlockLimits& limits)
-    : plan_(config.attention), norm_(config.norm), dtype_(limits.dtype), is_quantized_(takes_codes(limits.quantization.mixers)) {
+    : plan_(config.attention),
+      norm_(config.norm),
+      dtype_(limits.dtype),
+      is_quantized_(takes_codes(limits.quantization.mixers)) {
   const int64_t t = limits.max_tokens;
   if (plan_.has_gate) q_and_gate_ = Matrix(dtype_, t, plan_.q_proj_dim());
   q_ = Matrix(dtype_, t, plan_.query_dim());

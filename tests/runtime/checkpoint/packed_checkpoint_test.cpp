@@ -53,7 +53,7 @@ TEST_F(PackedMarkTest, RefusesAMarkOfSomethingElse) {
   expect_refused(R"({"format":"ferry panels","version":"1","quantize":"w8a8"})", {"version is \"1\"", "allowed: 1"});
   expect_refused(R"({"format":"ferry panels","version":1})", {"no 'quantize'"});
   expect_refused(R"({"format":"ferry panels","version":1,"quantize":8})", {"quantize is 8"});
-  expect_refused(R"({"format":"ferry panels","version":1,"quantize":"w3"})", {"ferry.json", "'w3'", "w8a8"});
+  expect_refused(R"({"format":"ferry panels","version":1,"quantize":"w3"})", {"ferry.json", "\"w3\"", "w8a8"});
   expect_refused(R"({"format":"ferry panels","version":1,"quantize":"none"})", {"ferry.json", "none"});
 }
 
