@@ -9,6 +9,7 @@
 
 #include "runtime/base/error.h"
 #include "tests/kernels/matrices.h"
+#include "tests/kernels/products.h"
 #include "tests/support/op_test.h"
 
 namespace ferry {
@@ -18,12 +19,6 @@ struct Shape {
   int64_t rows, n, k;
   std::string text() const { return std::to_string(rows) + " x " + std::to_string(n) + " x " + std::to_string(k); }
 };
-
-std::vector<std::unique_ptr<MatmulBackend>> vector_backends() {
-  std::vector<std::unique_ptr<MatmulBackend>> backends;
-  for (const std::string& name : cpu_matmul_names()) backends.push_back(make_cpu_matmul(name));
-  return backends;
-}
 
 Matrix multiply(MatmulBackend& backend, ConstMatrixView x, const PackedMatrix& weights, int num_threads) {
   ThreadPool pool(num_threads);
@@ -42,7 +37,7 @@ TEST(CpuMatmul, EqualsReferenceOnStridedViews) {
       x.fill_random(1);
       w.fill_random(2);
       const Matrix expected = multiply(*ref, x.view(), *ref->pack(w.view()), 1);
-      for (const auto& backend : vector_backends()) {
+      for (const auto& backend : all_backends()) {
         const auto packed = backend->pack(w.view());
         test::TestMatrix out(dtype, shape.rows, shape.n, 4);
         ThreadPool pool(2);
@@ -56,7 +51,7 @@ TEST(CpuMatmul, EqualsReferenceOnStridedViews) {
 }
 
 TEST(CpuMatmul, PackedMatrixKnowsItsShape) {
-  for (const auto& backend : vector_backends()) {
+  for (const auto& backend : all_backends()) {
     const Matrix w = random_matrix(DType::kBF16, 33, 7, 1);
     const auto packed = backend->pack(w.view());
     EXPECT_EQ(packed->n(), 33);
@@ -71,7 +66,7 @@ TEST(CpuMatmul, RowDoesNotDependOnTheBatch) {
   for (const DType dtype : kBothDTypes) {
     const Matrix x = random_matrix(dtype, kRows, 530, 3);
     const Matrix w = random_matrix(dtype, 77, 530, 4);
-    for (const auto& backend : vector_backends()) {
+    for (const auto& backend : all_backends()) {
       const auto packed = backend->pack(w.view());
       const Matrix whole = multiply(*backend, x.view(), *packed, 1);
       for (const int num_threads : {2, 5}) {
@@ -92,7 +87,7 @@ TEST(CpuMatmul, RowDoesNotDependOnTheBatch) {
 }
 
 TEST(CpuMatmul, NanStaysInItsRow) {
-  for (const auto& backend : vector_backends()) {
+  for (const auto& backend : all_backends()) {
     Matrix x = random_matrix(DType::kF32, 11, 40, 5);
     const auto packed = backend->pack(random_matrix(DType::kF32, 35, 40, 6).view());
     const Matrix clean = multiply(*backend, x.view(), *packed, 1);
@@ -108,7 +103,7 @@ TEST(CpuMatmul, GroupsEqualSingleProducts) {
   const std::vector<int32_t> counts = {0, 3, 0, 70, 1, 0, 129, 0};
   for (const DType dtype : kBothDTypes) {
     const Matrix x = random_matrix(dtype, 203, 37, 7);
-    for (const auto& backend : vector_backends()) {
+    for (const auto& backend : all_backends()) {
       std::vector<std::unique_ptr<PackedMatrix>> owners;
       std::vector<const PackedMatrix*> weights(counts.size(), nullptr);
       for (std::size_t g = 0; g < counts.size(); ++g) {
@@ -134,7 +129,7 @@ TEST(CpuMatmul, GroupsEqualSingleProducts) {
 }
 
 TEST(CpuMatmul, NoRowsIsNoWork) {
-  for (const auto& backend : vector_backends()) {
+  for (const auto& backend : all_backends()) {
     ThreadPool pool(2);
     const std::vector<int32_t> counts = {0, 0};
     const std::vector<const PackedMatrix*> weights = {nullptr, nullptr};
@@ -153,7 +148,7 @@ TEST(CpuMatmul, InstructionSetsThatAddAlikeGiveEqualBits) {
     const Matrix w = random_matrix(dtype, 65, 301, 9);
     const auto baseline = make_cpu_matmul("avx2");
     const Matrix expected = multiply(*baseline, x.view(), *baseline->pack(w.view()), 1);
-    for (const auto& backend : vector_backends()) {
+    for (const auto& backend : all_backends()) {
       const std::string name = backend->name();
       if (dtype == DType::kBF16 && (name == "amx" || name == "avx512_bf16")) continue;
       expect_same_bits(expected.view(), multiply(*backend, x.view(), *backend->pack(w.view()), 1).view(), name);
@@ -166,7 +161,7 @@ TEST(CpuMatmul, GatedWeightsGiveSwiglu) {
     for (const Shape shape : {Shape{1, 2, 5}, Shape{3, 30, 64}, Shape{17, 64, 33}, Shape{40, 202, 96}}) {
       const Matrix x = random_matrix(dtype, shape.rows, shape.k, 11);
       const Matrix w = random_matrix(dtype, shape.n, shape.k, 12, 0.3F);
-      for (const auto& backend : vector_backends()) {
+      for (const auto& backend : all_backends()) {
         const std::string what = std::string(backend->name()) + " " + dtype_name(dtype) + " " + shape.text();
         const Matrix products = multiply(*backend, x.view(), *backend->pack(w.view()), 1);
         Matrix expected(dtype, shape.rows, shape.n / 2);

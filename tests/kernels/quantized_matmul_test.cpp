@@ -10,6 +10,7 @@
 #include "kernels/matmul.h"
 #include "kernels/ops.h"
 #include "tests/kernels/matrices.h"
+#include "tests/kernels/products.h"
 
 // Products of integer weights: sums of codes are exact, so every kernel must give the bits of the naive product.
 
@@ -29,30 +30,6 @@ const std::vector<Case> kCases = {{kInt8, 1, 1},        {kInt8, 33, 77},     {kI
 
 std::string text(const Case& c) { return weight_type_name(c.type) + " n " + std::to_string(c.n) + " k " + std::to_string(c.k); }
 
-/// Rows and their codes.
-struct Rows {
-  Rows(const Matrix& x) : codes(x.rows(), x.cols()) {  // NOLINT: implicit
-    ThreadPool pool(1);
-    available_op_tables().front()->quantize_rows(pool,
-                                                 {.x = x.view(), .codes = codes.values.view(), .scales = codes.scales.data()});
-  }
-  MatmulRows view() const { return {codes.values.view(), codes.scales.data()}; }
-  QuantizedRows codes;
-};
-
-std::vector<std::unique_ptr<MatmulBackend>> all_backends() {
-  std::vector<std::unique_ptr<MatmulBackend>> backends;
-  for (const std::string& name : cpu_matmul_names()) backends.push_back(make_cpu_matmul(name));
-  return backends;
-}
-
-Matrix multiply(MatmulBackend& backend, const MatmulRows& rows, const PackedMatrix& weights, DType dtype, int num_threads = 1) {
-  ThreadPool pool(num_threads);
-  Matrix out(dtype, rows.x.rows, weights.out_cols());
-  backend.matmul(pool, rows, weights, out.view());
-  return out;
-}
-
 QuantizedMatrix quantized(const Case& c, uint32_t seed) {
   return quantize_weights(random_matrix(DType::kBF16, c.n, c.k, seed, 0.02F).view(), c.type);
 }
@@ -62,7 +39,7 @@ TEST(QuantizedMatmul, EveryKernelHasTheBitsOfTheReference) {
   for (const Case& c : kCases) {
     const QuantizedMatrix w = quantized(c, 3);
     for (const int64_t num_rows : {1, 2, 3, 17, 64, 130}) {
-      const Rows rows = random_matrix(DType::kBF16, num_rows, c.k, 4);
+      const CodedRows rows = random_matrix(DType::kBF16, num_rows, c.k, 4);
       for (const DType dtype : kBothDTypes) {
         const Matrix expected = multiply(*ref, rows.view(), *ref->pack(w), dtype);
         for (const auto& backend : all_backends()) {
@@ -78,7 +55,7 @@ TEST(QuantizedMatmul, EveryKernelHasTheBitsOfTheReference) {
 TEST(QuantizedMatmul, RowDoesNotDependOnTheBatchOrTheThreads) {
   for (const Case& c : {Case{kInt8, 77, 192}, Case{int4(64), 77, 192}}) {
     const QuantizedMatrix w = quantized(c, 5);
-    const Rows rows = random_matrix(DType::kBF16, 1000, c.k, 6);
+    const CodedRows rows = random_matrix(DType::kBF16, 1000, c.k, 6);
     for (const auto& backend : all_backends()) {
       const auto packed = backend->pack(w);
       const Matrix whole = multiply(*backend, rows.view(), *packed, DType::kF32, 1);
@@ -99,7 +76,7 @@ TEST(QuantizedMatmul, GatedWeightsGiveSwiglu) {
   const auto ref = make_ref_matmul();
   for (const Case& c : {Case{kInt8, 66, 128}, Case{int4(32), 66, 96}}) {
     const QuantizedMatrix w = quantized(c, 7);
-    const Rows rows = random_matrix(DType::kBF16, 19, c.k, 8);
+    const CodedRows rows = random_matrix(DType::kBF16, 19, c.k, 8);
     const Matrix products = multiply(*ref, rows.view(), *ref->pack(w), DType::kBF16);
     Matrix expected(DType::kBF16, 19, c.n / 2);
     ThreadPool pool(1);
@@ -115,7 +92,7 @@ TEST(QuantizedMatmul, GroupsEqualTheirOwnProducts) {
   const std::vector<int32_t> counts = {0, 3, 0, 70, 1, 129};
   const int64_t num_rows = std::accumulate(counts.begin(), counts.end(), int64_t{0});
   for (const Case& c : {Case{kInt8, 90, 128}, Case{int4(64), 90, 128}}) {
-    const Rows rows = random_matrix(DType::kBF16, num_rows, c.k, 9);
+    const CodedRows rows = random_matrix(DType::kBF16, num_rows, c.k, 9);
     for (const auto& backend : all_backends()) {
       std::vector<std::unique_ptr<PackedMatrix>> owners;
       std::vector<const PackedMatrix*> weights;
@@ -153,7 +130,7 @@ TEST(QuantizedMatmul, ExtremeRows) {
     set_element(x.view(), 3, 9, std::numeric_limits<float>::quiet_NaN());
     set_element(x.view(), 4, 9, std::numeric_limits<float>::infinity());
     const QuantizedMatrix codes = quantize_weights(w.view(), c.type);
-    const Rows rows(x);
+    const CodedRows rows(x);
     for (const auto& backend : all_backends()) {
       const Matrix out = multiply(*backend, rows.view(), *backend->pack(codes), DType::kF32);
       for (int64_t n = 0; n < c.n; ++n) {

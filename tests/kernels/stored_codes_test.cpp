@@ -11,6 +11,7 @@
 #include "kernels/matmul.h"
 #include "kernels/ops.h"
 #include "tests/kernels/matrices.h"
+#include "tests/kernels/products.h"
 
 // Products of weights in the codes that a checkpoint stores: e4m3, and int4 whose scales need more than five bits.
 
@@ -37,19 +38,6 @@ QuantizedMatrix random_codes(WeightType type, int64_t n, int64_t k, uint32_t see
     if (!is_e4m3) w.zero_points.push_back(static_cast<uint8_t>(generator() % 16));
   }
   return w;
-}
-
-std::vector<std::unique_ptr<MatmulBackend>> all_backends() {
-  std::vector<std::unique_ptr<MatmulBackend>> backends;
-  for (const std::string& name : cpu_matmul_names()) backends.push_back(make_cpu_matmul(name));
-  return backends;
-}
-
-Matrix multiply(MatmulBackend& backend, const MatmulRows& rows, const PackedMatrix& weights, DType dtype, int num_threads = 1) {
-  ThreadPool pool(num_threads);
-  Matrix out(dtype, rows.x.rows, weights.out_cols());
-  backend.matmul(pool, rows, weights, out.view());
-  return out;
 }
 
 TEST(E4M3, HasTheValuesOfItsSpecification) {
@@ -152,12 +140,8 @@ TEST(StoredCodes, WideInt4HasTheBitsOfTheReference) {
   for (const Shape shape : {Shape{32, 33, 96}, Shape{64, 70, 192}, Shape{128, 100, 256}, Shape{256, 17, 512}}) {
     const QuantizedMatrix w = random_codes(wide(shape.group_size), shape.n, shape.k, 9, 19);
     for (const int64_t num_rows : {1, 3, 17, 40}) {
-      QuantizedRows rows(num_rows, shape.k);
-      ThreadPool pool(1);
-      const Matrix x = random_matrix(DType::kBF16, num_rows, shape.k, 10);
-      available_op_tables().front()->quantize_rows(pool,
-                                                   {.x = x.view(), .codes = rows.values.view(), .scales = rows.scales.data()});
-      const MatmulRows view{rows.values.view(), rows.scales.data()};
+      const CodedRows rows = random_matrix(DType::kBF16, num_rows, shape.k, 10);
+      const MatmulRows view = rows.view();
       const Matrix expected = multiply(*ref, view, *ref->pack(w), DType::kF32);
       for (const auto& backend : all_backends()) {
         expect_same_bits(expected.view(), multiply(*backend, view, *backend->pack(w), DType::kF32, 2).view(),

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/matmul.h"
+#include "kernels/op_table.h"
+#include "tests/kernels/matrices.h"
+
+// Matrix products of every implementation that this processor can run.
+
+namespace ferry {
+
+/// Rows and their codes.
+struct CodedRows {
+  CodedRows(const Matrix& x) : codes(x.rows(), x.cols()) {  // NOLINT: implicit
+    ThreadPool pool(1);
+    available_op_tables().front()->quantize_rows(pool,
+                                                 {.x = x.view(), .codes = codes.values.view(), .scales = codes.scales.data()});
+  }
+  MatmulRows view() const { return {codes.values.view(), codes.scales.data()}; }
+  QuantizedRows codes;
+};
+
+/// The own kernels, best first.
+inline std::vector<std::unique_ptr<MatmulBackend>> all_backends() {
+  std::vector<std::unique_ptr<MatmulBackend>> backends;
+  for (const std::string& name : cpu_matmul_names()) backends.push_back(make_cpu_matmul(name));
+  return backends;
+}
+
+inline Matrix multiply(MatmulBackend& backend, const MatmulRows& rows, const PackedMatrix& weights, DType dtype,
+                       int num_threads = 1) {
+  ThreadPool pool(num_threads);
+  Matrix out(dtype, rows.x.rows, weights.out_cols());
+  backend.matmul(pool, rows, weights, out.view());
+  return out;
+}
+
+}  // namespace ferry
