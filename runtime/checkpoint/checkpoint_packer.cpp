@@ -67,12 +67,12 @@ std::vector<OutputTensor> list_output(const Checkpoint& checkpoint, const std::v
   for (const StoredMatrix& matrix : matrices) {
     list.push_back({.name = panels_name(matrix.name), .matrix = &matrix});
     for (const StoredRows& piece : matrix.pieces) {
-      for (const TensorInfo* part : {piece.tensor, piece.scales, piece.zeros, piece.group_index})
+      for (const TensorInfo* part : {piece.tensor, piece.scales, piece.zeros, piece.group_index, piece.shape})
         if (part != nullptr) replaced.insert(part->name);
     }
   }
   for (const std::string_view name : checkpoint.names()) {
-    const bool is_embedding = name.ends_with("embed_tokens.weight") || name.ends_with("embed_tokens.weight_scale_inv");
+    const bool is_embedding = name.find("embed_tokens.") != std::string_view::npos;
     if (replaced.contains(name) && !is_embedding) continue;
     list.push_back({.name = std::string(name), .source = checkpoint.find(name)});
   }

@@ -15,7 +15,8 @@
 namespace ferry {
 namespace {
 
-constexpr int64_t kCodesOfWord = 8;  // GPTQ's 4-bit codes in 32 bits
+constexpr int64_t kWordBytes = 4;
+constexpr int64_t kSplitGroup = 128;  // of whole rows, or of larger blocks and groups, in products
 
 template <class T>
 T element(const TensorInfo& tensor, int64_t i) {
@@ -24,73 +25,148 @@ T element(const TensorInfo& tensor, int64_t i) {
   return value;
 }
 
-/// Sign, 5 bits of exponent with bias 15, 10 of mantissa.
-float decode_f16(uint16_t bits) {
-  const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
-  float value = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -24)
-                              : std::ldexp(1.0F + static_cast<float>(mantissa) / 1024, exponent - 15);
-  if (exponent == 31) value = mantissa == 0 ? std::numeric_limits<float>::infinity() : std::numeric_limits<float>::quiet_NaN();
-  return (bits & 0x8000) != 0 ? -value : value;
+struct float16 {
+  uint16_t bits;  // sign, 5 of exponent with bias 15, 10 of mantissa
+};
+
+using ferry::to_float;
+float to_float(float16 value) {
+  const int exponent = value.bits >> 10 & 31, mantissa = value.bits & 1023;
+  float magnitude = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -24)
+                                  : std::ldexp(1.0F + static_cast<float>(mantissa) / 1024, exponent - 15);
+  if (exponent == 31)
+    magnitude = mantissa == 0 ? std::numeric_limits<float>::infinity() : std::numeric_limits<float>::quiet_NaN();
+  return (value.bits & 0x8000) != 0 ? -magnitude : magnitude;
+}
+
+/// Calls fn with a value of the type that a plain tensor or scales are stored in.
+template <class Fn>
+void visit_number_type(StoredType type, Fn&& fn) {
+  if (type == StoredType::kF32) return fn(float());
+  if (type == StoredType::kF16) return fn(float16());
+  fn(bfloat16());
 }
 
 /// Of scales.
 float number(const TensorInfo& tensor, int64_t i) {
-  if (tensor.dtype == StoredType::kF32) return element<float>(tensor, i);
-  if (tensor.dtype == StoredType::kF16) return decode_f16(element<uint16_t>(tensor, i));
-  return to_float(element<bfloat16>(tensor, i));
+  float value = 0;
+  visit_number_type(tensor.dtype, [&]<class T>(T) { value = to_float(element<T>(tensor, i)); });
+  return value;
 }
 
-template <class T>
 void read_plain(const StoredRows& stored, int64_t row, std::span<float> values) {
   const int64_t first = (stored.first_row + row) * stored.cols;
-  for (std::size_t c = 0; c < values.size(); ++c)
-    values[c] = to_float(element<T>(*stored.tensor, first + static_cast<int64_t>(c)));
+  visit_number_type(stored.tensor->dtype, [&]<class T>(T) {
+    for (std::size_t c = 0; c < values.size(); ++c)
+      values[c] = to_float(element<T>(*stored.tensor, first + static_cast<int64_t>(c)));
+  });
 }
 
-int64_t col_blocks(const StoredRows& stored) { return (stored.cols + stored.format.block_cols - 1) / stored.format.block_cols; }
+int64_t ceil_divide(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/// Columns under one scale; 0 for whole rows.
+int64_t columns_per_scale(const SourceFormat& f) {
+  return f.kind == SourceFormat::Kind::kFp8Block ? f.block_cols : f.group_size;
+}
+int64_t scaled_cols(const StoredRows& stored) {
+  const int64_t size = columns_per_scale(stored.format);
+  return size == 0 ? stored.cols : size;
+}
+/// The same where a product takes the codes.
+int64_t product_group(const SourceFormat& f) {
+  const int64_t size = columns_per_scale(f);
+  return size % kSplitGroup == 0 && !is_group_size(size) ? kSplitGroup : size;
+}
+
+int64_t num_groups(const StoredRows& stored) { return ceil_divide(stored.cols, scaled_cols(stored)); }
 
 /// Where the scales of a row of e4m3 begin.
 int64_t first_scale(const StoredRows& stored, int64_t row) {
   const SourceFormat& f = stored.format;
   const int64_t at = stored.first_row + row, matrix = at / stored.matrix_rows, in_matrix = at % stored.matrix_rows;
   const int64_t row_blocks = (stored.matrix_rows + f.block_rows - 1) / f.block_rows;
-  return (matrix * row_blocks + in_matrix / f.block_rows) * col_blocks(stored);
+  return (matrix * row_blocks + in_matrix / f.block_rows) * num_groups(stored);
 }
 
 void read_fp8_block(const StoredRows& stored, int64_t row, std::span<float> values) {
-  const SourceFormat& f = stored.format;
-  const int64_t scales = first_scale(stored, row);
+  const int64_t scales = first_scale(stored, row), size = scaled_cols(stored);
   const std::byte* codes = stored.tensor->data + (stored.first_row + row) * stored.cols;
-  for (int64_t block = 0; block < col_blocks(stored); ++block) {
+  for (int64_t block = 0; block < num_groups(stored); ++block) {
     const float scale = number(*stored.scales, scales + block);
-    const int64_t end = std::min(stored.cols, (block + 1) * f.block_cols);
-    for (int64_t c = block * f.block_cols; c < end; ++c)
+    const int64_t end = std::min(stored.cols, (block + 1) * size);
+    for (int64_t c = block * size; c < end; ++c)
       values[static_cast<std::size_t>(c)] = e4m3_value(std::to_integer<uint8_t>(codes[c])) * scale;
   }
 }
 
-int64_t code_of(uint32_t word, int64_t i) { return static_cast<int64_t>(word >> (4 * (i % kCodesOfWord)) & 15U); }
-
-/// The first form of the format stores zero points less one, by one subtraction from the whole word: 0 becomes 15 and borrows
-/// from the next. One addition takes it back.
-int64_t gptq_zero(const StoredRows& stored, int64_t group, int64_t r) {
-  constexpr uint32_t kOneEach = 0x11111111;
-  const auto word = element<uint32_t>(*stored.zeros, group * (stored.matrix_rows / kCodesOfWord) + r / kCodesOfWord);
-  return code_of(word + kOneEach * static_cast<uint32_t>(stored.format.zero_offset), r);
+/// The code of neighbour `i` in its word.
+uint8_t code_of(const SourceFormat& f, uint32_t word, int64_t i) {
+  const int64_t place = f.layout->place[static_cast<std::size_t>(i % f.codes_per_word())];
+  return static_cast<uint8_t>(word >> (f.bits * place) & ((1U << f.bits) - 1));
 }
 
-void read_gptq(const StoredRows& stored, int64_t row, std::span<float> values) {
-  const int64_t n = stored.matrix_rows, r = stored.first_row + row;
-  for (int64_t c = 0; c < stored.cols; ++c) {
-    const int64_t group = element<int32_t>(*stored.group_index, c);
-    if (group < 0 || group >= stored.scales->shape[0]) {
-      throw_invalid(std::string(stored.group_index->file) + ": tensor " + stored.group_index->name + " has " +
-                    std::to_string(group) + " at column " + std::to_string(c) + "; allowed: 0 to " +
-                    std::to_string(stored.scales->shape[0] - 1));
+/// The codes of row `r` of the matrix: words one after another along the columns, or one place of a column of words.
+void unpack_row(const StoredRows& stored, int64_t r, std::span<uint8_t> codes) {
+  const SourceFormat& f = stored.format;
+  const int64_t per_word = f.codes_per_word(), cols = stored.cols;
+  const int64_t height = f.layout->is_word_of_rows ? ceil_divide(stored.matrix_rows, per_word) : stored.matrix_rows;
+  const int64_t width = f.layout->is_word_of_rows ? cols : ceil_divide(cols, per_word);
+  const int64_t line = f.layout->is_word_of_rows ? r / per_word : r;
+  const int64_t first = f.layout->is_transposed ? line : line * width, step = f.layout->is_transposed ? height : 1;
+  for (int64_t w = 0; w < width; ++w) {
+    const auto word = element<uint32_t>(*stored.tensor, first + w * step);
+    if (f.layout->is_word_of_rows) {
+      codes[static_cast<std::size_t>(w)] = code_of(f, word, r);
+      continue;
     }
-    const int64_t code = code_of(element<uint32_t>(*stored.tensor, c / kCodesOfWord * n + r), c);
-    values[static_cast<std::size_t>(c)] =
-        number(*stored.scales, group * n + r) * static_cast<float>(code - gptq_zero(stored, group, r));
+    const int64_t end = std::min(cols, (w + 1) * per_word);
+    for (int64_t c = w * per_word; c < end; ++c) codes[static_cast<std::size_t>(c)] = code_of(f, word, c);
+  }
+}
+
+/// Of group `g` and row `r`. What is stored with an offset was lessened by one subtraction from the whole word: 0 becomes the
+/// largest code and borrows from the next. One addition takes it back.
+uint8_t zero_point(const StoredRows& stored, int64_t g, int64_t r) {
+  const SourceFormat& f = stored.format;
+  if (stored.zeros == nullptr) return static_cast<uint8_t>(1U << (f.bits - 1));
+  const int64_t line = r / f.codes_per_word(), height = ceil_divide(stored.matrix_rows, f.codes_per_word());
+  const auto word =
+      element<uint32_t>(*stored.zeros, f.layout->is_transposed ? g * height + line : line * num_groups(stored) + g);
+  const uint32_t one_each = UINT32_MAX / ((1U << f.bits) - 1);
+  return code_of(f, word + one_each * static_cast<uint32_t>(f.zero_offset), r);
+}
+
+/// Where the scale of group `g` and row `r` is.
+int64_t scale_index(const StoredRows& stored, int64_t g, int64_t r) {
+  return stored.format.layout->is_transposed ? g * stored.matrix_rows + r : r * num_groups(stored) + g;
+}
+
+int64_t group_of(const StoredRows& stored, int64_t c) {
+  if (stored.group_index == nullptr) return c / scaled_cols(stored);
+  const int64_t group = element<int32_t>(*stored.group_index, c);
+  if (group < 0 || group >= num_groups(stored)) {
+    throw_invalid(std::string(stored.group_index->file) + ": tensor " + stored.group_index->name + " has " +
+                  std::to_string(group) + " at column " + std::to_string(c) + "; allowed: 0 to " +
+                  std::to_string(num_groups(stored) - 1));
+  }
+  return group;
+}
+
+void read_integers(const StoredRows& stored, int64_t row, std::span<float> values) {
+  const int64_t r = stored.first_row + row;
+  std::vector<uint8_t> codes(values.size());
+  unpack_row(stored, r, codes);
+  int64_t group = -1;  // of the column before
+  float scale = 0;
+  int32_t zero = 0;
+  for (std::size_t c = 0; c < values.size(); ++c) {
+    const int64_t of_column = group_of(stored, static_cast<int64_t>(c));
+    if (of_column != group) {
+      group = of_column;
+      scale = number(*stored.scales, scale_index(stored, group, r));
+      zero = zero_point(stored, group, r);
+    }
+    values[c] = scale * static_cast<float>(codes[c] - zero);
   }
 }
 
@@ -117,62 +193,66 @@ void read_e4m3_codes(const StoredRows& stored, int64_t row, const RowCodes& to) 
       refuse(*stored.tensor,
              "has nan at row " + std::to_string(at) + ", column " + std::to_string(c) + "; weights must be finite");
   }
-  const int64_t scales = first_scale(stored, row);
-  for (int64_t block = 0; block < std::ssize(to.scales); ++block)
-    to.scales[static_cast<std::size_t>(block)] = finite_scale(*stored.scales, scales + block, false);
+  const int64_t scales = first_scale(stored, row), group_cols = product_group(stored.format);
+  for (int64_t group = 0; group < std::ssize(to.scales); ++group) {
+    const int64_t block = group * group_cols / scaled_cols(stored);
+    to.scales[static_cast<std::size_t>(group)] = finite_scale(*stored.scales, scales + block, false);
+  }
 }
 
-void read_gptq_codes(const StoredRows& stored, int64_t row, const RowCodes& to) {
-  const int64_t n = stored.matrix_rows, r = stored.first_row + row;
-  for (int64_t c = 0; c < stored.cols; ++c) {
-    const int64_t group = element<int32_t>(*stored.group_index, c);
-    if (group != c / stored.format.group_size) {
+void read_integer_codes(const StoredRows& stored, int64_t row, const RowCodes& to) {
+  const int64_t r = stored.first_row + row;
+  unpack_row(stored, r, to.codes);
+  for (int64_t c = 0; stored.group_index != nullptr && c < stored.cols; ++c) {
+    if (const int64_t group = group_of(stored, c); group != c / scaled_cols(stored)) {
       refuse(*stored.group_index,
              "has column " + std::to_string(c) + " in group " + std::to_string(group) +
                  ": columns in the order of their activations; allowed with --quantize native: groups of " +
                  "neighbouring columns");
     }
-    to.codes[static_cast<std::size_t>(c)] =
-        static_cast<uint8_t>(code_of(element<uint32_t>(*stored.tensor, c / kCodesOfWord * n + r), c));
   }
+  const int64_t group_cols = product_group(stored.format);
   for (int64_t group = 0; group < std::ssize(to.scales); ++group) {
-    to.scales[static_cast<std::size_t>(group)] = finite_scale(*stored.scales, group * n + r, true);
-    to.zero_points[static_cast<std::size_t>(group)] = static_cast<uint8_t>(gptq_zero(stored, group, r));
+    const int64_t source = group * group_cols / scaled_cols(stored);
+    to.scales[static_cast<std::size_t>(group)] = finite_scale(*stored.scales, scale_index(stored, source, r), true);
+    to.zero_points[static_cast<std::size_t>(group)] = zero_point(stored, source, r);
   }
 }
 
 }  // namespace
 
 int64_t StoredRows::stored_bytes() const {
-  if (format.kind == SourceFormat::Kind::kGptq) return rows * cols / 2;
+  if (format.kind == SourceFormat::Kind::kIntegers) return rows * cols * format.bits / 8;
   return rows * cols * stored_type_bytes(tensor->dtype);
 }
 
+int64_t StoredRows::row_bytes() const {
+  if (format.kind != SourceFormat::Kind::kIntegers) return cols * stored_type_bytes(tensor->dtype);
+  return format.layout->is_transposed ? 0 : ceil_divide(cols, format.codes_per_word()) * kWordBytes;
+}
+
 std::optional<WeightType> stored_codes_type(const SourceFormat& format) {
-  if (format.kind == SourceFormat::Kind::kPlain) return std::nullopt;
   const bool is_fp8 = format.kind == SourceFormat::Kind::kFp8Block;
-  const int64_t size = is_fp8 ? format.block_cols : format.group_size;
-  if (!is_group_size(size)) {
-    throw_invalid("--quantize native: the checkpoint's scales are for " + std::to_string(size) +
-                  " columns each; allowed: 32, 64, 128 or 256");
+  if (format.kind == SourceFormat::Kind::kPlain || (!is_fp8 && format.bits != 4)) return std::nullopt;
+  const auto group_size = static_cast<int32_t>(product_group(format));
+  if (!is_group_size(group_size)) {
+    throw_invalid("--quantize native: the checkpoint's scales are for " + std::to_string(group_size) +
+                  " columns each; allowed: 32, 64, multiples of 128, whole rows");
   }
-  const auto group_size = static_cast<int32_t>(size);
   return is_fp8 ? WeightType{WeightFormat::kE4M3, group_size} : WeightType{WeightFormat::kInt4, group_size, true};
 }
 
 void read_codes(const StoredRows& stored, int64_t row, const RowCodes& to) {
   FERRY_CHECK(!stored.is_plain());
-  stored.format.kind == SourceFormat::Kind::kFp8Block ? read_e4m3_codes(stored, row, to) : read_gptq_codes(stored, row, to);
+  stored.format.kind == SourceFormat::Kind::kFp8Block ? read_e4m3_codes(stored, row, to) : read_integer_codes(stored, row, to);
 }
 
 void read_row(const StoredRows& stored, int64_t row, std::span<float> values) {
   FERRY_CHECK_EQ(static_cast<int64_t>(values.size()), stored.cols);
   switch (stored.format.kind) {
-    case SourceFormat::Kind::kPlain:
-      if (stored.tensor->dtype == StoredType::kF32) return read_plain<float>(stored, row, values);
-      return read_plain<bfloat16>(stored, row, values);
+    case SourceFormat::Kind::kPlain: return read_plain(stored, row, values);
     case SourceFormat::Kind::kFp8Block: return read_fp8_block(stored, row, values);
-    case SourceFormat::Kind::kGptq: return read_gptq(stored, row, values);
+    case SourceFormat::Kind::kIntegers: return read_integers(stored, row, values);
   }
 }
 

@@ -12,13 +12,12 @@ namespace ferry {
 
 /// Some rows of a stored matrix [n, cols], or of a stack of them. What their values W[r, c] follow from:
 ///
-/// kPlain: F32 or BF16 as they are.
+/// kPlain: F32, BF16 or F16 as they are.
 ///
 /// kFp8Block: e4m3(tensor[r, c]) * scales[r / block_rows, c / block_cols]; in a stack each matrix has its own blocks.
 ///
-/// kGptq: scales[g, r] * (code(c, r) - zero(g, r)) with g = group_index[c]. tensor, I32 [cols / 8, n], has 8 codes of 4 bits a
-/// word along the columns; zeros, I32 [groups, n / 8], likewise along the rows, zero_offset times 0x11111111 less than the zero
-/// points; lowest bits first.
+/// kIntegers: scale(g, r) * (code(r, c) - zero(g, r)) with g = group_index[c], or c / group_size without one. tensor, scales
+/// and zeros are laid out as format.layout says; zeros hold zero_offset of each code less than the zero points.
 struct StoredRows {
   const TensorInfo* tensor = nullptr;
   int64_t first_row = 0;  // of the tensor seen as [product of the leading dims, cols]
@@ -27,22 +26,25 @@ struct StoredRows {
   SourceFormat format;
   int64_t matrix_rows = 0;  // n
   const TensorInfo* scales = nullptr;
-  const TensorInfo* zeros = nullptr;        // of kGptq
+  const TensorInfo* zeros = nullptr;        // of kIntegers, if there are any
   const TensorInfo* group_index = nullptr;  // likewise; I32 [cols]
+  const TensorInfo* shape = nullptr;        // likewise; checked already
 
   bool is_plain() const { return format.kind == SourceFormat::Kind::kPlain; }
   /// Of the checkpoint, scales aside.
   int64_t stored_bytes() const;
+  /// Of one row in `tensor`; 0 where rows do not lie together.
+  int64_t row_bytes() const;
 };
 
-/// The type in which a matrix product takes the codes of such a format as they are; absent for plain weights. Throws
-/// Error{kInvalidArgument} for blocks or groups of a size that no product takes.
+/// The type in which a matrix product takes the codes of such a format as they are; absent for plain weights and integers of 8
+/// bits. Throws Error{kInvalidArgument} for blocks or groups of a size that no product takes.
 std::optional<WeightType> stored_codes_type(const SourceFormat& format);
 
 /// What a row of codes becomes in a QuantizedMatrix.
 struct RowCodes {
   std::span<uint8_t> codes;        // [cols]
-  std::span<float> scales;         // [groups]
+  std::span<float> scales;         // [groups] of stored_codes_type(); several may have come from one
   std::span<uint8_t> zero_points;  // [groups]; empty of e4m3
 };
 /// Row `row` of `stored`, which is not plain. Throws Error{kInvalidArgument} for a code that is not finite or a scale with

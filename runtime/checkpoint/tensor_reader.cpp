@@ -10,6 +10,9 @@ namespace ferry {
 namespace {
 
 constexpr std::string_view kWeight = ".weight";
+constexpr std::initializer_list<StoredType> kNumbers{StoredType::kF32, StoredType::kBF16, StoredType::kF16};
+constexpr std::initializer_list<StoredType> kNumbersOrFp8{StoredType::kF32, StoredType::kBF16, StoredType::kF16,
+                                                          StoredType::kF8E4M3};
 
 /// "X" of "X.weight".
 std::string without_weight(const std::string& name) { return name.substr(0, name.size() - kWeight.size()); }
@@ -32,6 +35,17 @@ std::string shape_string(const std::vector<int64_t>& shape) {
   std::string text = "[";
   for (const int64_t dim : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(dim);
   return text + "]";
+}
+
+int64_t ceil_divide(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/// What a checkpoint says of a matrix whose packed codes no longer tell.
+void check_stored_shape(const TensorInfo& tensor, const std::vector<int64_t>& expected) {
+  std::vector<int64_t> stored(2);
+  std::memcpy(stored.data(), tensor.data, stored.size() * sizeof(int64_t));
+  if (stored == expected) return;
+  throw_invalid(std::string(tensor.file) + ": tensor " + tensor.name + " says " + shape_string(stored) +
+                "; config.json asks for " + shape_string(expected));
 }
 
 /// The type with its group size: where none was asked for, the default or the largest smaller one that divides rows of `k`.
@@ -61,8 +75,8 @@ int64_t StoredMatrix::packed_bytes(DType dtype) const {
 
 bool TensorReader::has(const std::string& name) const {
   if (checkpoint_.find(name) != nullptr) return true;
-  return format_.kind == SourceFormat::Kind::kGptq && name.ends_with(kWeight) &&
-         checkpoint_.find(without_weight(name) + ".qweight") != nullptr;
+  return format_.layout != nullptr && name.ends_with(kWeight) &&
+         checkpoint_.find(without_weight(name) + std::string(format_.layout->codes)) != nullptr;
 }
 
 /// The tensor, marked as used.
@@ -85,41 +99,51 @@ const TensorInfo& TensorReader::take(const std::string& name, const std::vector<
 }
 
 StoredRows TensorReader::find(const std::string& name, const std::vector<int64_t>& shape) {
-  const bool is_gptq = checkpoint_.find(name) == nullptr && has(name);
-  if (is_gptq && shape.size() == 2) return find_gptq(without_weight(name), shape);
+  const bool is_integers = checkpoint_.find(name) == nullptr && has(name);
+  if (is_integers && shape.size() == 2) return find_integers(without_weight(name), shape[0], shape[1]);
   const bool may_be_fp8 = format_.kind == SourceFormat::Kind::kFp8Block && shape.size() >= 2;
-  const TensorInfo& tensor = may_be_fp8 ? take(name, shape, {StoredType::kF32, StoredType::kBF16, StoredType::kF8E4M3})
-                                        : take(name, shape, {StoredType::kF32, StoredType::kBF16});
+  const TensorInfo& tensor = take(name, shape, may_be_fp8 ? kNumbersOrFp8 : kNumbers);
   StoredRows rows{.tensor = &tensor, .rows = 1, .cols = shape.back()};
   for (std::size_t i = 0; i + 1 < shape.size(); ++i) rows.rows *= shape[i];
   rows.matrix_rows = shape.size() >= 2 ? shape[shape.size() - 2] : 1;
   return tensor.dtype == StoredType::kF8E4M3 ? find_fp8(tensor, name, rows) : rows;
 }
 
-/// With its scales: "X.weight_scale_inv", a factor in spite of its name.
+/// With its scales: "X.weight_scale_inv", a factor in spite of its name, or "X.weight_scale".
 StoredRows TensorReader::find_fp8(const TensorInfo& tensor, const std::string& name, StoredRows rows) {
   rows.format = format_;
+  const int64_t block_cols = format_.block_cols == 0 ? rows.cols : format_.block_cols;
   std::vector<int64_t> shape = tensor.shape;
-  shape[shape.size() - 2] = (rows.matrix_rows + format_.block_rows - 1) / format_.block_rows;
-  shape.back() = (rows.cols + format_.block_cols - 1) / format_.block_cols;
-  rows.scales = &take(name + "_scale_inv", shape, {StoredType::kF32, StoredType::kBF16});
+  shape[shape.size() - 2] = ceil_divide(rows.matrix_rows, format_.block_rows);
+  shape.back() = ceil_divide(rows.cols, block_cols);
+  rows.scales = &take(name + std::string(format_.scale_suffix), shape, kNumbers);
   return rows;
 }
 
-StoredRows TensorReader::find_gptq(const std::string& base, const std::vector<int64_t>& shape) {
-  const int64_t n = shape[0], k = shape[1], groups = (k + format_.group_size - 1) / format_.group_size;
-  if (n % 8 != 0 || k % 8 != 0) {
-    throw_invalid("checkpoint: " + base + " is a matrix of shape " + shape_string(shape) +
-                  " in words of 8 codes; allowed: multiples of 8");
+/// With its scales, zero points and what else the layout has.
+StoredRows TensorReader::find_integers(const std::string& base, int64_t n, int64_t k) {
+  const IntegerLayout& layout = *format_.layout;
+  const auto named = [&](std::string_view suffix) { return base + std::string(suffix); };
+  const auto shape_of = [&](int64_t rows, int64_t cols) {
+    return layout.is_transposed ? std::vector<int64_t>{cols, rows} : std::vector<int64_t>{rows, cols};
+  };
+  StoredRows rows{.rows = n, .cols = k, .format = format_, .matrix_rows = n};
+  const auto codes_shape = [&](int64_t bits) {
+    const int64_t per_word = 32 / bits;
+    return layout.is_word_of_rows ? shape_of(ceil_divide(n, per_word), k) : shape_of(n, ceil_divide(k, per_word));
+  };
+  rows.format.bits = checkpoint_.find(named(layout.codes))->shape == codes_shape(8) ? 8 : 4;
+  rows.tensor = &take(named(layout.codes), codes_shape(rows.format.bits), {StoredType::kI32});
+  const int64_t groups = format_.group_size == 0 ? 1 : ceil_divide(k, format_.group_size);
+  rows.scales = &take(named(layout.scales), shape_of(n, groups), kNumbers);
+  if (format_.has_zeros)
+    rows.zeros = &take(named(layout.zeros), shape_of(ceil_divide(n, rows.format.codes_per_word()), groups), {StoredType::kI32});
+  if (format_.has_group_index) rows.group_index = &take(named(layout.group_index), {k}, {StoredType::kI32});
+  if (!layout.shape.empty()) {
+    rows.shape = &take(named(layout.shape), {2}, {StoredType::kI64});
+    check_stored_shape(*rows.shape, {n, k});
   }
-  return {.tensor = &take(base + ".qweight", {k / 8, n}, {StoredType::kI32}),
-          .rows = n,
-          .cols = k,
-          .format = format_,
-          .matrix_rows = n,
-          .scales = &take(base + ".scales", {groups, n}, {StoredType::kF16, StoredType::kBF16, StoredType::kF32}),
-          .zeros = &take(base + ".qzeros", {groups, n / 8}, {StoredType::kI32}),
-          .group_index = &take(base + ".g_idx", {k}, {StoredType::kI32})};
+  return rows;
 }
 
 /// What becomes of a matrix that is to be held in codes of the checkpoint: these, where it has any.
@@ -172,8 +196,9 @@ StoredMatrix TensorReader::find_matrix(const std::string& name, std::vector<Stor
           .panels = nullptr};
 }
 
-DType TensorReader::stored_dtype(const StoredRows& stored) {
-  return stored.tensor->dtype == StoredType::kF32 ? DType::kF32 : DType::kBF16;
+std::optional<DType> TensorReader::stored_dtype(const StoredRows& stored) {
+  if (stored.tensor->dtype == StoredType::kF32) return DType::kF32;
+  return stored.tensor->dtype == StoredType::kBF16 ? std::optional(DType::kBF16) : std::nullopt;
 }
 
 void TensorReader::check_row(const StoredRows& stored, int64_t row, std::span<const float> values) const {
@@ -226,10 +251,10 @@ Matrix TensorReader::read_matrix(const std::vector<StoredRows>& pieces) const {
 }
 
 ConstMatrixView TensorReader::view_or_copy(const StoredRows& stored, Matrix& copy) const {
-  const DType dtype = stored_dtype(stored);
-  if (stored.is_plain() && is_aligned(first_byte(stored), dtype_bytes(dtype))) {
+  const std::optional<DType> dtype = stored_dtype(stored);
+  if (stored.is_plain() && dtype && is_aligned(first_byte(stored), dtype_bytes(*dtype))) {
     check_values(stored);
-    return {first_byte(stored), dtype, stored.rows, stored.cols, stored.cols};
+    return {first_byte(stored), *dtype, stored.rows, stored.cols, stored.cols};
   }
   copy = read_matrix({stored});
   return copy.view();
@@ -306,8 +331,8 @@ std::unique_ptr<PackedMatrix> TensorReader::pack(MatmulBackend& matmul, const St
 
 void TensorReader::drop_pages(const std::vector<StoredRows>& pieces) const {
   for (const StoredRows& piece : pieces) {
-    if (piece.format.kind == SourceFormat::Kind::kGptq) continue;  // rows are columns there: all pages hold some of each
-    const int64_t row_bytes = piece.cols * stored_type_bytes(piece.tensor->dtype);
+    const int64_t row_bytes = piece.row_bytes();
+    if (row_bytes == 0) continue;  // all pages hold some of each row
     checkpoint_.drop_pages(*piece.tensor, piece.first_row * row_bytes, piece.rows * row_bytes);
   }
 }

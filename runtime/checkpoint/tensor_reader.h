@@ -42,7 +42,7 @@ class TensorReader {
       : checkpoint_(checkpoint), dtype_(dtype), check_finite_(check_finite), in_panels_(in_panels) {}
 
   DType dtype() const { return dtype_; }
-  /// How matrices that are neither F32 nor BF16 are to be read. Without it they are refused.
+  /// How matrices that are neither F32, BF16 nor F16 are to be read. Without it they are refused.
   void set_source_format(const SourceFormat& format) { format_ = format; }
   /// Whether there is such a tensor, in whichever form: the codes of "X.weight" may be "X.qweight".
   bool has(const std::string& name) const;
@@ -61,8 +61,8 @@ class TensorReader {
 
   /// The values as f32; exact for both stored types.
   std::vector<float> read_vector(const StoredRows& stored) const;
-  /// The type the tensor is stored in.
-  static DType stored_dtype(const StoredRows& stored);
+  /// The type the tensor is stored in, if a run has it.
+  static std::optional<DType> stored_dtype(const StoredRows& stored);
   /// Dense [sum of rows, cols] in the run's dtype: the pieces stacked.
   Matrix read_matrix(const std::vector<StoredRows>& pieces) const;
   /// The mapped rows themselves, where type and alignment allow; otherwise a view of `copy`, which is filled.
@@ -83,7 +83,7 @@ class TensorReader {
   static QuantizedMatrix blame(const std::vector<StoredRows>& pieces, const std::function<QuantizedMatrix()>& make);
   QuantizedMatrix read_stored_codes(const std::vector<StoredRows>& pieces, WeightType type) const;
   bool is_in_panels(const std::string& name, const std::optional<WeightType>& quantized) const;
-  StoredRows find_gptq(const std::string& base, const std::vector<int64_t>& shape);
+  StoredRows find_integers(const std::string& base, int64_t n, int64_t k);
   std::unique_ptr<PackedMatrix> adopt(MatmulBackend& matmul, const StoredMatrix& matrix) const;
   void check_values(const StoredRows& stored) const;
   void check_row(const StoredRows& stored, int64_t row, std::span<const float> values) const;

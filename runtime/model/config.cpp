@@ -7,6 +7,7 @@
 #include "runtime/base/json.h"
 #include "runtime/model/architectures/architecture.h"
 #include "runtime/model/config_fields.h"
+#include "runtime/model/source_config.h"
 
 namespace ferry {
 namespace {
@@ -75,30 +76,6 @@ std::string read_class_name(const ConfigFields& top) {
   return names.is_array() && !names.empty() && names[0].is_string() ? names[0].get<std::string>() : "";
 }
 
-/// quantization_config: what is read, and what is refused with the formats that are.
-SourceFormat read_source_format(const ConfigFields& top) {
-  if (!top.has("quantization_config")) return {};
-  const ConfigFields q = top.object("quantization_config");
-  if (!q.has("quant_method") || (q.at("quant_method") != "fp8" && q.at("quant_method") != "gptq")) {
-    throw_invalid("config.json: quantization_config of " + (q.has("quant_method") ? shown(q.at("quant_method")) : "no method") +
-                  "; allowed: \"fp8\" in blocks, \"gptq\" of 4 bits, or plain float32 and bfloat16 weights");
-  }
-  if (q.at("quant_method") == "fp8") {
-    q.expect("fmt", {"e4m3"});
-    const std::vector<int64_t> block = q.integers("weight_block_size", kMaxDim, 2);
-    if (block.size() != 2 || block[0] < 1 || block[1] < 1) {
-      throw_invalid(q.where() + ": weight_block_size is " +
-                    (q.has("weight_block_size") ? shown(q.at("weight_block_size")) : "missing") +
-                    "; allowed: two sizes of 1 or more");
-    }
-    return {.kind = SourceFormat::Kind::kFp8Block, .block_rows = block[0], .block_cols = block[1]};
-  }
-  q.expect("bits", {4});
-  q.expect("checkpoint_format", {"gptq", "gptq_v2"});
-  const bool is_v2 = q.has("checkpoint_format") && q.at("checkpoint_format") == "gptq_v2";
-  return {.kind = SourceFormat::Kind::kGptq, .group_size = q.integer("group_size", 1, kMaxDim), .zero_offset = is_v2 ? 0 : 1};
-}
-
 /// A GGUF file, or a folder of nothing else.
 void refuse_gguf(const std::filesystem::path& path) {
   std::error_code error;
@@ -118,7 +95,7 @@ DType read_dtype(const ConfigFields& top, const ConfigFields& text) {
   for (const ConfigFields* fields : {&text, &top}) {
     for (const char* key : {"dtype", "torch_dtype"}) {
       if (!fields->has(key)) continue;
-      fields->expect(key, {"float32", "bfloat16"});
+      fields->expect(key, {"float32", "bfloat16", "float16"});
       return fields->at(key) == "float32" ? DType::kF32 : DType::kBF16;
     }
   }

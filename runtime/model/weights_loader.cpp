@@ -173,7 +173,7 @@ class TrunkLoader {
     w.dt_bias = vector(at + n.dt_bias, {d.num_v_heads});
     const StoredRows norm = reader_.find(at + n.norm + ".weight", {d.v_dim});
     w.norm = reader_.read_vector(norm);
-    w.norm_dtype = TensorReader::stored_dtype(norm);
+    w.norm_dtype = TensorReader::stored_dtype(norm).value_or(reader_.dtype());
     matrix(w.out_proj, at + n.out_proj, config_.hidden_dim, d.value_dim(), quantization_.mixers);
   }
 
@@ -369,9 +369,10 @@ Quantization resolve_quantization(const Checkpoint& checkpoint, const ModelConfi
   }
   for (int64_t layer = 0; layer < config.num_layers() && !found.experts; ++layer) {
     const StoredExperts experts = find_experts(reader, config, {}, prefix, layer);
-    if (!experts.down.empty() && !experts.down.front().pieces.front().is_plain()) found.experts = type;
+    if (!experts.down.empty() && stored_codes_type(experts.down.front().pieces.front().format) == type) found.experts = type;
   }
-  if (!found.any()) throw_invalid("--quantize is 'native', but the checkpoint holds no codes; allowed: none, w8a8, w4a8");
+  if (!found.any())
+    throw_invalid("--quantize is 'native', but the checkpoint holds no codes of 4 bits or e4m3; allowed: none, w8a8, w4a8");
   return found;
 }
 

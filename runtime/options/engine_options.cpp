@@ -83,7 +83,7 @@ void add_engine_options(CLI::App& app, EngineOptions& o) {
   app.add_option("--matmul", o.matmul, "auto, amx, avx512_bf16, avx512_vnni, avx512, avx2, onednn or ref: who multiplies")
       ->check(one_of({"auto", "amx", "avx512_bf16", "avx512_vnni", "avx512", "avx2", "onednn", "ref"}));
   add_quantization(app, o,
-                   "none, native (the codes of an FP8 or GPTQ checkpoint), w8a8, w4a8 or w4a8:GROUP, or by part (experts, "
+                   "none, native (the codes that the checkpoint holds), w8a8, w4a8 or w4a8:GROUP, or by part (experts, "
                    "shared, mixers, lm_head) as in experts=w4a8,lm_head=w8a8; "
                    "default: none, or what a folder of ferry quantize holds");
   app.add_option("--memory", o.memory_bytes, "for KV cache and recurrent state, such as 512MiB or 4GiB; default 2GiB")

@@ -10,7 +10,7 @@ namespace ferry {
 void add_quantize_options(CLI::App& app, QuantizeOptions& o, EngineOptions& engine) {
   add_model_options(app, engine);
   add_quantization(app, engine,
-                   "native (the codes of an FP8 or GPTQ checkpoint), w8a8, w4a8 or w4a8:GROUP, or by part (experts, shared, "
+                   "native (the codes that the checkpoint holds), w8a8, w4a8 or w4a8:GROUP, or by part (experts, shared, "
                    "mixers, lm_head) as in experts=w4a8,lm_head=w8a8")
       ->required();
   app.add_option("--out", o.out, "folder to write, new or empty")->required();

@@ -80,7 +80,7 @@ class InspectTest(unittest.TestCase):
             shutil.copytree(GOLDEN / "lfm2_moe", copy)
             config = json.loads((copy / "config.json").read_text())
             for changes, words in (
-                ({"quantization_config": {"quant_method": "awq"}}, "awq"),
+                ({"quantization_config": {"quant_method": "mxfp4"}}, "mxfp4"),
                 ({"model_type": "llama"}, "lfm2_moe"),
                 ({"conv_bias": True}, "conv_bias"),
             ):

@@ -102,7 +102,7 @@ TEST(StoredRows, GptqIsScaleTimesCodeMinusZero) {
     const StoredRows stored{.tensor = &qweight.info,
                             .rows = kRows,
                             .cols = kCols,
-                            .format = {.kind = SourceFormat::Kind::kGptq},
+                            .format = {.kind = SourceFormat::Kind::kIntegers, .layout = &kGptq, .group_size = 8},
                             .matrix_rows = kRows,
                             .scales = &factors.info,
                             .zeros = &qzeros.info,
@@ -115,14 +115,15 @@ TEST(StoredRows, GptqIsScaleTimesCodeMinusZero) {
     expect_refused(bad_index.info);
   }
   for (const int64_t offset : {1, 0}) {
-    const StoredRows stored{.tensor = &qweight.info,
-                            .rows = kRows,
-                            .cols = kCols,
-                            .format = {.kind = SourceFormat::Kind::kGptq, .zero_offset = offset},
-                            .matrix_rows = kRows,
-                            .scales = &factors.info,
-                            .zeros = &qzeros.info,
-                            .group_index = &index.info};
+    const StoredRows stored{
+        .tensor = &qweight.info,
+        .rows = kRows,
+        .cols = kCols,
+        .format = {.kind = SourceFormat::Kind::kIntegers, .layout = &kGptq, .group_size = 8, .zero_offset = offset},
+        .matrix_rows = kRows,
+        .scales = &factors.info,
+        .zeros = &qzeros.info,
+        .group_index = &index.info};
     for (int64_t r = 0; r < kRows; ++r) {
       const std::vector<float> values = row_of(stored, r);
       for (int64_t c = 0; c < kCols; ++c) {
@@ -176,7 +177,7 @@ TEST(StoredRows, CodesOfGptqAreTakenWithScaleAndZeroPoint) {
     return TakenRow({.tensor = &qweight.info,
                      .rows = 8,
                      .cols = 16,
-                     .format = {.kind = SourceFormat::Kind::kGptq, .group_size = 8},
+                     .format = {.kind = SourceFormat::Kind::kIntegers, .layout = &kGptq, .group_size = 8, .zero_offset = 1},
                      .matrix_rows = 8,
                      .scales = &scales.info,
                      .zeros = &qzeros.info,
@@ -200,10 +201,40 @@ TEST(StoredRows, ProductsTakeBlocksOfSomeSizes) {
   EXPECT_FALSE(stored_codes_type(format));
   format.kind = SourceFormat::Kind::kFp8Block;
   EXPECT_EQ(stored_codes_type(format), (WeightType{WeightFormat::kE4M3, 128}));
+  for (const int64_t split : {0, 512}) {
+    format.block_cols = split;
+    EXPECT_EQ(stored_codes_type(format), (WeightType{WeightFormat::kE4M3, 128})) << split;
+  }
   format.block_cols = 96;
-  test::expect_error([&] { stored_codes_type(format); }, ErrorCode::kInvalidArgument, {"native", "96", "32, 64, 128 or 256"});
-  format.kind = SourceFormat::Kind::kGptq;
+  test::expect_error([&] { stored_codes_type(format); }, ErrorCode::kInvalidArgument,
+                     {"native", "96", "32, 64, multiples of 128"});
+  format.kind = SourceFormat::Kind::kIntegers;
   EXPECT_EQ(stored_codes_type(format), (WeightType{WeightFormat::kInt4, 128, true}));
+  format.bits = 8;
+  EXPECT_FALSE(stored_codes_type(format));
+}
+
+/// Whole rows under one scale, in a product's groups of 128.
+TEST(StoredRows, OneScaleServesSeveralGroups) {
+  const Made tensor(StoredType::kI32, {1, 32}, std::vector<uint32_t>(32, 0x98765432));
+  const Made scales(StoredType::kBF16, {1, 1}, std::vector<bfloat16>{from_float<bfloat16>(0.5F)});
+  const StoredRows stored{.tensor = &tensor.info,
+                          .rows = 1,
+                          .cols = 256,
+                          .format = {.kind = SourceFormat::Kind::kIntegers, .layout = &kPackQuantized, .group_size = 0},
+                          .matrix_rows = 1,
+                          .scales = &scales.info};
+  const TakenRow row(stored, 2, true);
+  EXPECT_EQ(row.scales, std::vector<float>(2, 0.5F));
+  EXPECT_EQ(row.zeros, std::vector<uint8_t>(2, 8)) << "half of the codes' range";
+  EXPECT_EQ(row.codes[255], 9);
+  EXPECT_EQ(row_of(stored, 0)[255], 0.5F);
+}
+
+TEST(StoredRows, PlainValuesMayHave16BitsOfEitherKind) {
+  const Made half(StoredType::kF16, {1, 4}, std::vector<uint16_t>{0x3C00, 0xC000, 0x0001, 0x7BFF});
+  const StoredRows stored{.tensor = &half.info, .rows = 1, .cols = 4, .matrix_rows = 1};
+  EXPECT_EQ(row_of(stored, 0), (std::vector<float>{1, -2, 0x1p-24F, 65504}));
 }
 
 }  // namespace
