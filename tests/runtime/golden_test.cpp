@@ -275,6 +275,31 @@ TEST_P(GoldenFamily, ABatchGetsTheTokensOfTransformers) {
     EXPECT_EQ(together[i]->tokens, prompts[i % 3].at("greedy").get<std::vector<TokenId>>()) << "request " << i;
 }
 
+/// Another bfloat16 run may round elsewhere: it must be about as close to transformers' two as these are to each other.
+TEST_P(GoldenFamily, Bfloat16IsAsCloseToFloat32AsTransformersIs) {
+  const fs::path dir = kGolden / GetParam();
+  const test::TempFolder folder;
+  test::write_bf16_copy(dir, folder.path());
+  EngineOptions options = engine_options(folder.path());
+  const SafetensorsFile golden(dir / "golden.safetensors"), golden_bf16(dir / "golden_bf16.safetensors");
+  const json prompts = read_json(dir / "golden.json").at("prompts");
+  for (const OpTable* table : available_op_tables()) {
+    options.kernels = table->name;
+    Cluster cluster(options);
+    Engine engine(options, cluster, Engine::LogitRows::kAll);
+    for (std::size_t i = 0; i < prompts.size(); ++i) {
+      const std::string prompt = "prompt" + std::to_string(i) + ".";
+      const auto ids = prompts[i].at("ids").get<std::vector<TokenId>>();
+      const std::vector<float> logits = test::trace_prompt(engine, ids).values.at("logits");
+      const auto f32 = read_tensor<float>(golden, prompt + "logits");
+      const auto bf16 = read_tensor<float>(golden_bf16, prompt + "logits_bf16");
+      const double own_noise = distance(bf16, f32);
+      EXPECT_LE(distance(logits, f32), kBf16Deviation * own_noise) << table->name << " " << prompt;
+      EXPECT_LE(distance(logits, bf16), kBf16Deviation * own_noise) << table->name << " " << prompt;
+    }
+  }
+}
+
 /// Checkpoints that are quantised already, against transformers on the weights that they stand for: widened, and in their own
 /// codes where rows keep their values (those of GPTQ take rows in codes).
 struct FormatCase {
