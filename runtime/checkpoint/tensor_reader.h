@@ -3,14 +3,12 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "kernels/matmul.h"
 #include "runtime/checkpoint/packed_checkpoint.h"
-#include "runtime/checkpoint/safetensors.h"
-#include "runtime/checkpoint/stored_rows.h"
+#include "runtime/checkpoint/tensor_finder.h"
 
 namespace ferry {
 
@@ -32,24 +30,18 @@ struct StoredMatrix {
   PanelShape panel_shape() const { return {n, k, *quantized, use}; }
 };
 
-/// Reads tensors by name with their shape and type checked, converted to the run's dtype, and remembers which were used.
+/// Reads what it finds, converted to the run's dtype or as codes, and packs it.
 ///
 /// Errors: Error{kInvalidArgument} naming tensor, file, what it has and what is expected.
-class TensorReader {
+class TensorReader : public TensorFinder {
  public:
   /// `in_panels`: the checkpoint holds its quantised matrices in panels.
   TensorReader(const Checkpoint& checkpoint, DType dtype, bool check_finite, bool in_panels = false)
-      : checkpoint_(checkpoint), dtype_(dtype), check_finite_(check_finite), in_panels_(in_panels) {}
+      : TensorFinder(checkpoint), dtype_(dtype), check_finite_(check_finite), in_panels_(in_panels) {}
 
   DType dtype() const { return dtype_; }
-  /// How matrices that are neither F32, BF16 nor F16 are to be read. Without it they are refused.
-  void set_source_format(const SourceFormat& format) { format_ = format; }
-  /// Whether there is such a tensor, in whichever form: the codes of "X.weight" may be "X.qweight".
-  bool has(const std::string& name) const;
-
-  /// The tensor, checked and marked as used, so its scales and zero points. Not thread-safe; everything below is.
-  StoredRows find(const std::string& name, const std::vector<int64_t>& shape);
-  /// The matrix `name` [n, k]: `tensors`, each with an equal share of the rows, or the panels. Not thread-safe either.
+  /// The matrix `name` [n, k]: `tensors`, each with an equal share of the rows, or the panels. Not thread-safe;
+  /// everything below is.
   StoredMatrix find_matrix(const std::string& name, int64_t n, int64_t k, const std::vector<std::string>& tensors,
                            const std::optional<WeightType>& quantized = std::nullopt, WeightUse use = WeightUse::kPlain);
   /// Likewise, of rows that are found already.
@@ -57,7 +49,6 @@ class TensorReader {
                            const std::optional<WeightType>& quantized = std::nullopt, WeightUse use = WeightUse::kPlain);
   /// Whether the quantised matrices are in panels.
   bool in_panels() const { return in_panels_; }
-  bool is_used(std::string_view name) const { return used_.contains(std::string(name)); }
 
   /// The values as f32; exact for both stored types.
   std::vector<float> read_vector(const StoredRows& stored) const;
@@ -77,23 +68,17 @@ class TensorReader {
   void drop_pages(const std::vector<StoredRows>& pieces) const;
 
  private:
-  const TensorInfo& take(const std::string& name, const std::vector<int64_t>& shape, std::initializer_list<StoredType> types);
-  StoredRows find_fp8(const TensorInfo& tensor, const std::string& name, StoredRows rows);
   static std::optional<WeightType> type_of(const std::vector<StoredRows>& pieces, const std::optional<WeightType>& quantized);
   static QuantizedMatrix blame(const std::vector<StoredRows>& pieces, const std::function<QuantizedMatrix()>& make);
   QuantizedMatrix read_stored_codes(const std::vector<StoredRows>& pieces, WeightType type) const;
   bool is_in_panels(const std::string& name, const std::optional<WeightType>& quantized) const;
-  StoredRows find_integers(const std::string& base, int64_t n, int64_t k);
   std::unique_ptr<PackedMatrix> adopt(MatmulBackend& matmul, const StoredMatrix& matrix) const;
   void check_values(const StoredRows& stored) const;
   void check_row(const StoredRows& stored, int64_t row, std::span<const float> values) const;
 
-  const Checkpoint& checkpoint_;
   DType dtype_;
   bool check_finite_;
   bool in_panels_;
-  SourceFormat format_;
-  std::set<std::string> used_;
 };
 
 }  // namespace ferry

@@ -1,8 +1,10 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/check.h"
+#include "runtime/base/error.h"
 #include "runtime/base/json.h"
 #include "runtime/checkpoint/safetensors.h"
+#include "runtime/checkpoint/tensor_finder.h"
 #include "runtime/model/config.h"
 #include "runtime/text/chat_template.h"
 #include "runtime/text/tokenizer.h"
@@ -72,6 +74,38 @@ void read_safetensors(Input input) {
   for (const TensorInfo& tensor : file.tensors()) {
     touch(tensor);
     FERRY_CHECK(file.find(tensor.name) == &tensor);
+  }
+}
+
+/// In every format, as a matrix of the seeds' shape.
+void read_quantized_matrix(Input input) {
+  static const MemoryFolder folder;
+  constexpr int64_t kRows = 32, kCols = 64, kGroup = 32;
+  constexpr SourceFormat kFp8{.kind = SourceFormat::Kind::kFp8Block, .block_rows = 16, .block_cols = 32};
+  constexpr auto integers = [](const IntegerLayout& layout, bool has_zeros, bool has_group_index) {
+    return SourceFormat{.kind = SourceFormat::Kind::kIntegers,
+                        .layout = &layout,
+                        .group_size = kGroup,
+                        .has_zeros = has_zeros,
+                        .has_group_index = has_group_index};
+  };
+  folder.write("model.safetensors", text_of(input));
+  const Checkpoint checkpoint = Checkpoint::open(folder.path());
+  for (const SourceFormat& format : {kFp8, integers(kGptq, true, true), integers(kAwq, true, false),
+                                     integers(kPackQuantized, true, true), integers(kPackQuantized, false, false)}) {
+    TensorFinder finder(checkpoint);
+    finder.set_source_format(format);
+    try {
+      const StoredRows stored = finder.find("x.weight", {kRows, kCols});
+      const std::optional<WeightType> type = stored_codes_type(stored.format);
+      std::vector<float> values(kCols), scales(kCols / kGroup);
+      std::vector<uint8_t> codes(kCols), zeros(type && type->is_integer() ? scales.size() : 0);
+      for (int64_t row = 0; row < stored.rows; ++row) {
+        read_row(stored, row, values);
+        if (type) read_codes(stored, row, {.codes = codes, .scales = scales, .zero_points = zeros});
+      }
+    } catch (const Error&) {  // refused, as is every other format of the same bytes
+    }
   }
 }
 

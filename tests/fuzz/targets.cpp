@@ -9,6 +9,7 @@ std::span<const Target> all_targets() {
       {"generation_config", read_generation_config},
       {"index", read_index},
       {"safetensors", read_safetensors},
+      {"quantized_matrix", read_quantized_matrix},
       {"tokenizer", read_tokenizer},
       {"tokenizer_config", read_tokenizer_config},
       {"chat_template", read_chat_template},

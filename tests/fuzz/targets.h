@@ -29,6 +29,7 @@ void read_config(Input input);
 void read_generation_config(Input input);
 void read_index(Input input);
 void read_safetensors(Input input);
+void read_quantized_matrix(Input input);
 void read_tokenizer(Input input);
 void read_tokenizer_config(Input input);
 void read_chat_template(Input input);
