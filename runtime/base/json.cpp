@@ -1,7 +1,7 @@
 #include "runtime/base/json.h"
 
 #include <nlohmann/json.hpp>
-#include <set>
+#include <unordered_set>
 #include <vector>
 
 #include "runtime/base/error.h"
@@ -41,18 +41,41 @@ void check_text(std::string_view text, const std::string& name, const JsonLimits
   if (num_values > limits.values) refuse("has more values than", limits.values);
 }
 
-/// Refuses keys that occur twice in an object. The depth is checked.
-json parse_unique(std::string_view text, const std::string& name, int max_depth) {
-  std::vector<std::set<std::string>> keys(static_cast<std::size_t>(max_depth) + 1);  // of the objects that are open, by depth
-  const auto on_event = [&](int depth, json::parse_event_t event, json& value) {
-    if (event == json::parse_event_t::object_start) keys[static_cast<std::size_t>(depth) + 1].clear();
-    if (event == json::parse_event_t::key && !keys[static_cast<std::size_t>(depth)].insert(value.get<std::string>()).second) {
-      throw_invalid(name + ": key " + in_quotes(value.get_ref<const std::string&>()) + " occurs twice");
-    }
+/// Refuses keys that occur twice in an object. It makes no values: the library's own callbacks look through all that an object
+/// has so far after each of its members, which takes minutes for the header of a large checkpoint.
+class UniqueKeys : public nlohmann::json_sax<json> {
+ public:
+  explicit UniqueKeys(const std::string& name) : name_(name) {}
+
+  bool start_object(std::size_t /*elements*/) override {
+    keys_.emplace_back();
     return true;
-  };
-  return json::parse(text.begin(), text.end(), on_event);
-}
+  }
+  bool key(string_t& key) override {
+    if (!keys_.back().insert(key).second) throw_invalid(name_ + ": key " + in_quotes(key) + " occurs twice");
+    return true;
+  }
+  bool end_object() override {
+    keys_.pop_back();
+    return true;
+  }
+  bool null() override { return true; }
+  bool boolean(bool /*value*/) override { return true; }
+  bool number_integer(number_integer_t /*value*/) override { return true; }
+  bool number_unsigned(number_unsigned_t /*value*/) override { return true; }
+  bool number_float(number_float_t /*value*/, const string_t& /*text*/) override { return true; }
+  bool string(string_t& /*value*/) override { return true; }
+  bool binary(binary_t& /*value*/) override { return true; }
+  bool start_array(std::size_t /*elements*/) override { return true; }
+  bool end_array() override { return true; }
+  bool parse_error(std::size_t /*position*/, const std::string& /*token*/, const json::exception& /*error*/) override {
+    return false;  // the parser that makes the values says it better
+  }
+
+ private:
+  const std::string& name_;
+  std::vector<std::unordered_set<std::string>> keys_;  // of the objects that are open
+};
 
 /// Appends `value` as JSON and stops soon after kShownMax bytes, however large it is.
 void append_shown(const json& value, std::string& out) {
@@ -79,8 +102,9 @@ void append_shown(const json& value, std::string& out) {
 json parse_json(std::string_view text, const std::string& name, const JsonLimits& limits) {
   check_text(text, name, limits);
   try {
-    if (limits.duplicates == DuplicateKeys::kLastWins) return json::parse(text.begin(), text.end());
-    return parse_unique(text, name, limits.depth);
+    UniqueKeys unique(name);
+    if (limits.duplicates == DuplicateKeys::kRefuse) json::sax_parse(text.begin(), text.end(), &unique);
+    return json::parse(text.begin(), text.end());
   } catch (const json::exception& e) {
     throw_invalid(name + ": not valid JSON: " + in_quotes(e.what()));
   }

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <string>
+#include <string_view>
 
 #include "profiler/report/statistics.h"
 #include "profiler/report/timeline/step_slices.h"
@@ -116,6 +117,19 @@ std::string layer_type_name(const ModelFacts& model, std::size_t row) {
   return row > 0 && row <= model.layer_types.size() ? model.layer_types[row - 1] : "";
 }
 
+std::size_t index_of_type(std::string_view name) {
+  return static_cast<std::size_t>(std::find(kLayerTypes.begin(), kLayerTypes.end(), name) - kLayerTypes.begin());
+}
+
+/// Layers of a step that are of this kind or have such a half; 0 for what is no layer, or not known.
+int64_t count_of_type(const ModelFacts& model, std::string_view type) {
+  if (type == "moe" || type == "dense") {
+    const OperatorFacts* each = find_operator(model.operators, type == "moe" ? Zone::kRouter : Zone::kDenseDown);
+    return each != nullptr ? each->num_layers : 0;
+  }
+  return std::count(model.layer_types.begin(), model.layer_types.end(), type);
+}
+
 }  // namespace
 
 const char* layer_type_of(Zone zone) {
@@ -200,34 +214,28 @@ Table make_layer_type_view(const ReportInput& input) {
   struct TypeTime {
     int64_t self = 0, wait = 0;
   };
-  const std::size_t num_types = std::size(kLayerTypes);
   const std::vector<std::string> groups = step_groups(timeline);
-  std::vector<TypeTime> times(groups.size() * num_types);
+  std::vector<std::array<TypeTime, kLayerTypes.size()>> times(groups.size());
   std::vector<int64_t> group_ns(groups.size(), 0);
   for (const StepInfo& step : timeline.steps) group_ns[group_index(step)] += step.end_ns - step.begin_ns;
   for_each_step_slice(timeline, [&](std::size_t step, const Slice& slice) {
-    const std::string type = layer_type_of(slice.zone);
-    const auto at = static_cast<std::size_t>(std::find(std::begin(kLayerTypes), std::end(kLayerTypes), type) - kLayerTypes);
-    TypeTime& time = times[group_index(timeline.steps[step]) * num_types + at];
+    TypeTime& time = times[group_index(timeline.steps[step])].at(index_of_type(layer_type_of(slice.zone)));
     time.self += slice.self_ns;
     if (zone_info(slice.zone).kind == ZoneKind::kWait) time.wait += slice.self_ns;
   });
-  const std::vector<std::string>& types = input.capture.info.model.layer_types;
   const auto counts = count_steps(timeline);
   for (std::size_t g = 0; g < groups.size(); ++g) {
-    for (std::size_t t = 0; t < num_types; ++t) {
-      const TypeTime& time = times[g * num_types + t];
+    for (std::size_t t = 0; t < kLayerTypes.size(); ++t) {
+      const TypeTime& time = times[g][t];
       if (counts[g] == 0 || time.self == 0) continue;
-      const std::string type = kLayerTypes[t];
       const auto steps = static_cast<double>(counts[g]);
-      Table::Cell count, each;
-      if (type == "moe" || type == "linear_attention" || type == "full_attention") {
-        const auto per_step = static_cast<double>(type == "moe" ? static_cast<std::ptrdiff_t>(types.size())
-                                                                : std::count(types.begin(), types.end(), type));
-        count = per_step;
-        each = ratio_cell(to_us(time.self) / steps, per_step);
+      const auto layers = static_cast<double>(count_of_type(input.capture.info.model, kLayerTypes[t]));
+      Table::Cell count, us_each;
+      if (layers > 0) {
+        count = layers;
+        us_each = to_us(time.self) / steps / layers;
       }
-      table.rows.push_back({type, groups[g], count, to_us(time.self) / steps, each,
+      table.rows.push_back({kLayerTypes[t], groups[g], count, to_us(time.self) / steps, us_each,
                             static_cast<double>(time.self) / static_cast<double>(group_ns[g]), to_us(time.wait) / steps});
     }
   }

@@ -1,5 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "profiler/report/views/layer_types.h"
 #include "profiler/report/views/views.h"
 #include "tests/support/made_capture.h"
 #include "tests/support/small_capture.h"
@@ -17,6 +20,7 @@ using test::text;
 test::SmallCapture two_decodes() {
   test::SmallCapture small(2, 3000);
   small.capture.info.model.layer_types = {"full_attention"};
+  small.capture.info.model.operators = {{.zone = Zone::kRouter, .num_layers = 1}};
   for (const uint32_t s : {0U, 1U}) {
     const uint64_t t = 1000 * s, more = 100 * s;
     small.step(s, Phase::kDecode, t, t + 900, 1, 1);
@@ -85,6 +89,36 @@ TEST(LayerTypeViewTest, WaitsForExpertsAreTheMoeBlocks) {
   EXPECT_NEAR(number(table, moe, "step_share"), 280.0 / 900, 1e-12);
   EXPECT_EQ(ns(table, row_with(table, {{"layer_type", "full_attention"}}), "us_each"), 150);
   EXPECT_TRUE(is_empty(table, row_with(table, {{"layer_type", "embed"}}), "us_each"));
+}
+
+/// Two layers of short convolutions, one with a dense network and one with experts.
+TEST(LayerTypeViewTest, EveryKindOfLayerHasARow) {
+  test::SmallCapture small(1, 3000);
+  small.capture.info.model.layer_types = {"short_conv", "short_conv"};
+  small.capture.info.model.operators = {{.zone = Zone::kRouter, .num_layers = 1}, {.zone = Zone::kDenseDown, .num_layers = 1}};
+  small.step(0, Phase::kDecode, 0, 900, 1, 1);
+  small.span(0, Zone::kShortConv, 100, 140, 1, 0, {0, 0});
+  small.span(0, Zone::kDenseDown, 200, 300, 1, 0, {0, 0});
+  small.span(0, Zone::kShortConv, 400, 460, 1, 0, {0, 1});
+  small.span(0, Zone::kRouter, 500, 530, 1, 0, {0, 1});
+  const ReportInput input(small.capture);
+  const Table table = make_layer_type_view(input);
+  const std::size_t conv = row_with(table, {{"layer_type", "short_conv"}});
+  EXPECT_EQ(ns(table, conv, "us_per_step"), 100);
+  EXPECT_EQ(number(table, conv, "count_per_step"), 2);
+  EXPECT_EQ(ns(table, conv, "us_each"), 50);
+  EXPECT_EQ(ns(table, row_with(table, {{"layer_type", "dense"}}), "us_each"), 100);
+  EXPECT_EQ(ns(table, row_with(table, {{"layer_type", "moe"}}), "us_each"), 30);
+  double shares = 0;
+  for (std::size_t r = 0; r < table.rows.size(); ++r) shares += number(table, r, "step_share");
+  EXPECT_NEAR(shares, 1, 1e-12);
+}
+
+TEST(LayerTypeViewTest, EveryZoneIsOfAKindThatTheTableHas) {
+  for (int z = 0; z < kNumZones; ++z) {
+    const std::string_view type = layer_type_of(static_cast<Zone>(z));
+    EXPECT_NE(std::find(kLayerTypes.begin(), kLayerTypes.end(), type), kLayerTypes.end()) << type;
+  }
 }
 
 }  // namespace
