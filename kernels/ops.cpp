@@ -11,11 +11,11 @@
 namespace ferry {
 namespace {
 
-/// Keys that the rows of a step look at, in thousands, rounded up.
-int64_t count_keys(std::span<const SequenceSpan> sequences) {
+/// Keys that the rows of a step look at, each row for itself; as many as a record holds.
+int64_t count_row_keys(std::span<const SequenceSpan> sequences) {
   int64_t keys = 0;
   for (const SequenceSpan& s : sequences) keys += s.num_tokens * s.num_past + s.num_tokens * (s.num_tokens + 1) / 2;
-  return (keys + 999) / 1000;
+  return std::min<int64_t>(keys, UINT32_MAX);
 }
 
 }  // namespace
@@ -39,7 +39,7 @@ const OpTable& select_op_table(std::string_view name) {
   throw_invalid("--kernels: '" + std::string(name) + "' cannot run on this processor; allowed: " + allowed);
 }
 
-// Every op is a span of the trace; a is the number of tokens or rows.
+// Every op is a span of the trace; a is the number of tokens or rows, of heads where they are worked on alone.
 
 void embed(const KernelContext& ctx, const EmbedArgs& args) {
   const Span span(Zone::kEmbedding, args.out.rows);
@@ -62,7 +62,7 @@ void gated_rms_norm(const KernelContext& ctx, const GatedRmsNormArgs& args) {
   ctx.ops->gated_rms_norm(*ctx.pool, args);
 }
 void rope(const KernelContext& ctx, const RopeArgs& args) {
-  const Span span(Zone::kRope, args.x.rows);
+  const Span span(Zone::kRope, args.x.rows * args.x.cols / args.head_dim);
   ctx.ops->rope(*ctx.pool, args);
 }
 void kv_append(const KernelContext& ctx, const KvAppendArgs& args) {
@@ -70,7 +70,7 @@ void kv_append(const KernelContext& ctx, const KvAppendArgs& args) {
   ctx.ops->kv_append(*ctx.pool, args);
 }
 void attention(const KernelContext& ctx, const AttentionArgs& args) {
-  const Span span(Zone::kAttention, args.q.rows, count_keys(args.sequences));
+  const Span span(Zone::kAttention, args.q.rows, count_row_keys(args.sequences));
   ctx.ops->attention(*ctx.pool, args);
 }
 void sigmoid_gate(const KernelContext& ctx, const SigmoidGateArgs& args) {

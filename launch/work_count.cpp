@@ -26,7 +26,7 @@ struct WorkCount::Step {
 
   SpanCounts counts(const OperatorFacts& facts) const {
     const double own_rows = rows * d(facts.rows_per_token);
-    if (facts.zone == Zone::kAttention) return {.rows = own_rows, .b = row_keys / 1000, .keys = cached_keys};
+    if (facts.zone == Zone::kAttention) return {.rows = own_rows, .b = row_keys, .keys = cached_keys};
     return {.rows = own_rows, .b = is_of_experts(facts) ? experts / d(facts.num_layers) : sequences, .keys = 0};
   }
 };

@@ -5,10 +5,10 @@
 
 namespace ferry {
 
-SpanCounts SpanCounts::of(Zone zone, uint32_t a, uint32_t b, int64_t num_sequences) {
+SpanCounts OperatorFacts::counts(uint32_t a, uint32_t b, int64_t num_sequences) const {
   SpanCounts counts{.rows = static_cast<double>(a), .b = static_cast<double>(b)};
-  const double sequences = static_cast<double>(std::max<int64_t>(num_sequences, 1));
-  if (zone == Zone::kAttention && a > 0) counts.keys = 1000 * counts.b * std::min(sequences / counts.rows, 1.0);
+  const auto sequences = static_cast<double>(std::max<int64_t>(num_sequences, 1));
+  if (a > 0) counts.keys = row_keys_per_b * counts.b * std::min(sequences / counts.rows, 1.0);
   return counts;
 }
 

@@ -16,11 +16,6 @@ struct SpanCounts {
   double rows = 0;  // a
   double b = 0;
   double keys = 0;  // that attention reads from its cache, each once for a sequence
-
-  /// `num_sequences` >= 1 is the step's. Attention's b is rounded up to thousands of rows times keys, so short contexts count
-  /// too much. Its cache is read once per sequence: exact when every sequence has one row, the mean context for one prompt's
-  /// rows, an estimate for a mixed step.
-  static SpanCounts of(Zone zone, uint32_t a, uint32_t b, int64_t num_sequences);
 };
 
 /// fixed + per_row * rows + per_b * b + per_key * keys
@@ -61,7 +56,12 @@ struct OperatorFacts {
   int64_t rows_per_token = 1;  // a of its spans for each of the step's rows: heads, or experts of a token
   Factors factors = Factors::kNone;
   SpanAmount flop, bytes;
+  double row_keys_per_b = 0;                 // of attention: rows times the keys that each sees, for each b
   std::vector<TensorFacts> inputs, outputs;  // weights, caches and states among them
+
+  /// Of a span with these arguments; `num_sequences` >= 1 is the step's. A cache is read once per sequence: exact when every
+  /// sequence has one row, the mean context for one prompt's rows, an estimate for a mixed step.
+  SpanCounts counts(uint32_t a, uint32_t b, int64_t num_sequences) const;
   bool operator==(const OperatorFacts&) const = default;
 };
 

@@ -77,15 +77,19 @@ void to_json(json& value, const OperatorFacts& facts) {
            {"rows_per_token", facts.rows_per_token}, {"factors", kFactorNames[static_cast<std::size_t>(facts.factors)]},
            {"flop", amount_json(facts.flop)},        {"bytes", amount_json(facts.bytes)},
            {"inputs", tensors_json(facts.inputs)},   {"outputs", tensors_json(facts.outputs)}};
+  if (facts.row_keys_per_b != 0) value["row_keys_per_b"] = facts.row_keys_per_b;
 }
 
 void from_json(const json& value, OperatorFacts& facts) {
-  facts = {.zone = zone_of(value.at("name")),
+  const Zone zone = zone_of(value.at("name"));
+  const double first_unit = zone == Zone::kAttention ? 1000 : 0;  // of captures that do not say
+  facts = {.zone = zone,
            .num_layers = value.at("layers").get<int64_t>(),
            .rows_per_token = value.at("rows_per_token").get<int64_t>(),
            .factors = static_cast<Factors>(index_of(kFactorNames, value.at("factors"))),
            .flop = read_amount(value.at("flop")),
            .bytes = read_amount(value.at("bytes")),
+           .row_keys_per_b = value.value("row_keys_per_b", first_unit),
            .inputs = read_tensors(value.at("inputs")),
            .outputs = read_tensors(value.at("outputs"))};
 }

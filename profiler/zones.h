@@ -75,7 +75,7 @@ enum class TraceLevel : int8_t {
   X(kQkNorm, "RmsNorm.qk", kCompute, kAttention, 1, "rows", "")                                           \
   X(kRope, "RotaryEmbedding", kCompute, kAttention, 1, "rows", "")                                        \
   X(kKvAppend, "ReshapeAndCache", kCompute, kAttention, 1, "rows", "")                                    \
-  X(kAttention, "FusedInferAttentionScore", kCompute, kAttention, 1, "rows", "row_keys_k")                \
+  X(kAttention, "FusedInferAttentionScore", kCompute, kAttention, 1, "rows", "row_keys")                  \
   X(kSigmoidGate, "SigmoidMul", kCompute, kAttention, 1, "rows", "")                                      \
   X(kOProj, "MatMul.o_proj", kCompute, kAttention, 1, "rows", "")                                         \
   X(kRouter, "MatMul.router", kCompute, kRouter, 1, "rows", "")                                           \

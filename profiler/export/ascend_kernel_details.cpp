@@ -66,7 +66,7 @@ class KernelDetails {
     write_times(slice.begin_ns, kernel.work_ns, kernel.gap_ns);
     out_ << int64_t{std::max(rank_.capture.num_threads, 1)} << ",0,NO,";
     const OperatorFacts* facts = find_operator(rank_.input.capture.info.model.operators, slice.zone);
-    const SpanCounts counts = SpanCounts::of(slice.zone, slice.a, slice.b, num_sequences(slice));
+    const SpanCounts counts = facts != nullptr ? facts->counts(slice.a, slice.b, num_sequences(slice)) : SpanCounts{};
     write_tensors(facts != nullptr ? facts->inputs : std::vector<TensorFacts>{}, counts);
     write_tensors(facts != nullptr ? facts->outputs : std::vector<TensorFacts>{}, counts);
     out_ << "N/A,";

@@ -12,7 +12,7 @@
 
 namespace ferry {
 
-/// Finds tensors by name, checks their shapes and types, in whichever format they are stored, and remembers which were used. Not
+/// Finds tensors by name, checks shapes and types, in whichever format they are stored, and remembers which were used. Not
 /// thread-safe.
 ///
 /// Errors: Error{kInvalidArgument} naming tensor, file, what it has and what is expected.

@@ -1,3 +1,4 @@
+#include <exception>
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/check.h"
@@ -77,7 +78,7 @@ void read_safetensors(Input input) {
   }
 }
 
-/// In every format, as a matrix of the seeds' shape.
+/// In every format, as a matrix of the seeds' shape. Throws what the last of them threw if none reads it.
 void read_quantized_matrix(Input input) {
   static const MemoryFolder folder;
   constexpr int64_t kRows = 32, kCols = 64, kGroup = 32;
@@ -91,6 +92,8 @@ void read_quantized_matrix(Input input) {
   };
   folder.write("model.safetensors", text_of(input));
   const Checkpoint checkpoint = Checkpoint::open(folder.path());
+  bool is_read = false;
+  std::exception_ptr refused;
   for (const SourceFormat& format : {kFp8, integers(kGptq, true, true), integers(kAwq, true, false),
                                      integers(kPackQuantized, true, true), integers(kPackQuantized, false, false)}) {
     TensorFinder finder(checkpoint);
@@ -104,9 +107,12 @@ void read_quantized_matrix(Input input) {
         read_row(stored, row, values);
         if (type) read_codes(stored, row, {.codes = codes, .scales = scales, .zero_points = zeros});
       }
-    } catch (const Error&) {  // refused, as is every other format of the same bytes
+      is_read = true;
+    } catch (const Error&) {
+      refused = std::current_exception();
     }
   }
+  if (!is_read) std::rethrow_exception(refused);
 }
 
 void read_tokenizer(Input input) {

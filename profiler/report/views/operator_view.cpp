@@ -38,7 +38,7 @@ std::vector<std::array<OperatorTime, kNumZones>> add_up(const ReportInput& input
     const int64_t sequences = step < 0 ? 1 : input.timeline.steps[static_cast<std::size_t>(step)].num_sequences;
     const OperatorFacts* facts = find_operator(input.capture.info.model.operators, slice.zone);
     if (facts == nullptr) continue;
-    const SpanCounts counts = SpanCounts::of(slice.zone, slice.a, slice.b, sequences);
+    const SpanCounts counts = facts->counts(slice.a, slice.b, sequences);
     time.cost.flop += facts->flop.of(counts);
     time.cost.bytes += facts->bytes.of(counts);
   }

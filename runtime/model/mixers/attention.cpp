@@ -119,8 +119,8 @@ void AttentionMixer::describe(const ModelConfig& config, OperatorList& list) {
   list.rows_per_token(p.num_heads);                     // and, by a span of its own, num_kv_heads
   list.norm(Zone::kQkNorm, p.head_dim, kNormFlop);
   if (p.has_gate) list.elementwise(Zone::kSigmoidGate, p.head_dim, kSigmoidMulFlop, 2);
+  list.elementwise(Zone::kRope, p.rotary_dim, 0, 1);
   list.rows_per_token(1);
-  list.elementwise(Zone::kRope, p.query_dim(), 0, 1);
   const TensorFacts keys = list.activation({kRows, p.num_kv_heads, p.head_dim});
   list.add({.zone = Zone::kKvAppend,
             .bytes = {.per_row = 2 * 2 * d(p.key_dim()) * act},
@@ -130,8 +130,9 @@ void AttentionMixer::describe(const ModelConfig& config, OperatorList& list) {
                     cache = list.activation({OperatorList::kKeys, p.num_kv_heads, p.head_dim});
   list.add({.zone = Zone::kAttention,
             .factors = Factors::kValues,
-            .flop = {.per_b = 1000 * 4 * d(p.query_dim())},  // b is in thousands of rows times keys
+            .flop = {.per_b = 4 * d(p.query_dim())},
             .bytes = {.per_row = 2 * d(p.query_dim()) * act, .per_key = 2 * d(p.key_dim()) * act},
+            .row_keys_per_b = 1,
             .inputs = {query, cache, cache},
             .outputs = {query}});
   list.product(Zone::kOProj, p.query_dim(), hidden, type);

@@ -234,7 +234,7 @@ TEST(PerfettoTrace, SlicesSayWhatTheyAre) {
   EXPECT_EQ(attention.category, "comp");
   EXPECT_THAT(attention.args, UnorderedElementsAre(Pair("step", "1"), Pair("phase", "decode"), Pair("layer", "1"),
                                                    Pair("layer_type", "full_attention"), Pair("part", "attention"),
-                                                   Pair("rows", "1"), Pair("row_keys_k", "1")));
+                                                   Pair("rows", "1"), Pair("row_keys", "1")));
   const ReadSlice send = find("hcom_alltoallv.dispatch.send", "decode");
   EXPECT_EQ(send.category, "comm");
   EXPECT_EQ(send.args.at("layer_type"), "linear_attention");

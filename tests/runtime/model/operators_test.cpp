@@ -35,7 +35,7 @@ const OperatorFacts& facts_of(Zone zone) {
 }
 
 void expect_cost(Zone zone, uint32_t a, uint32_t b, int64_t sequences, double flop, double bytes) {
-  const SpanCounts counts = SpanCounts::of(zone, a, b, sequences);
+  const SpanCounts counts = facts_of(zone).counts(a, b, sequences);
   EXPECT_DOUBLE_EQ(facts_of(zone).flop.of(counts), flop) << zone_info(zone).name;
   EXPECT_DOUBLE_EQ(facts_of(zone).bytes.of(counts), bytes) << zone_info(zone).name;
 }
@@ -62,8 +62,8 @@ TEST(OperatorsTest, GroupedMatmulReadsActiveExpertsOnly) {
 
 TEST(OperatorsTest, AttentionReadsItsCacheOncePerSequence) {
   // 2000 keys seen by two rows: of two sequences each reads its own 1000, of one sequence both read the same.
-  expect_cost(Zone::kAttention, 2, 2, 2, 4 * 12 * 2000.0, 2 * (2000.0 * 2 * 4 + 2 * 2 * 12));
-  expect_cost(Zone::kAttention, 2, 2, 1, 4 * 12 * 2000.0, 2 * (1000.0 * 2 * 4 + 2 * 2 * 12));
+  expect_cost(Zone::kAttention, 2, 2000, 2, 4 * 12 * 2000.0, 2 * (2000.0 * 2 * 4 + 2 * 2 * 12));
+  expect_cost(Zone::kAttention, 2, 2000, 1, 4 * 12 * 2000.0, 2 * (1000.0 * 2 * 4 + 2 * 2 * 12));
 }
 
 TEST(OperatorsTest, StatesMoveOncePerSequence) {
@@ -106,10 +106,10 @@ std::string text_of(const std::vector<TensorFacts>& tensors, const SpanCounts& c
 
 TEST(OperatorsTest, ShapesHoldWeightsCachesAndStates) {
   const auto inputs = [](Zone zone, uint32_t a, uint32_t b, int64_t sequences = 1) {
-    return text_of(facts_of(zone).inputs, SpanCounts::of(zone, a, b, sequences));
+    return text_of(facts_of(zone).inputs, facts_of(zone).counts(a, b, sequences));
   };
   const auto outputs = [](Zone zone, uint32_t a, uint32_t b) {
-    return text_of(facts_of(zone).outputs, SpanCounts::of(zone, a, b, 1));
+    return text_of(facts_of(zone).outputs, facts_of(zone).counts(a, b, 1));
   };
   EXPECT_EQ(inputs(Zone::kQProj, 5, 0), "DT_BF16 5 10; INT8 10 24");  // with its gate
   EXPECT_EQ(inputs(Zone::kRouter, 5, 0), "DT_BF16 5 10; DT_BF16 10 6");
@@ -117,8 +117,8 @@ TEST(OperatorsTest, ShapesHoldWeightsCachesAndStates) {
   EXPECT_EQ(outputs(Zone::kGroupedGateUp, 9, 3), "DT_BF16 9 7");
   EXPECT_EQ(inputs(Zone::kSharedGateUp, 9, 0), "DT_BF16 9 10; DT_BF16 10 18");
   EXPECT_EQ(outputs(Zone::kSharedGateUp, 9, 0), "DT_BF16 9 9");
-  EXPECT_EQ(inputs(Zone::kAttention, 4, 2, 4), "DT_BF16 4 3 4; DT_BF16 2000 1 4; DT_BF16 2000 1 4");
-  EXPECT_EQ(inputs(Zone::kAttention, 100, 5, 1), "DT_BF16 100 3 4; DT_BF16 50 1 4; DT_BF16 50 1 4");
+  EXPECT_EQ(inputs(Zone::kAttention, 4, 2000, 4), "DT_BF16 4 3 4; DT_BF16 2000 1 4; DT_BF16 2000 1 4");
+  EXPECT_EQ(inputs(Zone::kAttention, 100, 5000, 1), "DT_BF16 100 3 4; DT_BF16 50 1 4; DT_BF16 50 1 4");
   EXPECT_EQ(inputs(Zone::kRecurrentDeltaRule, 3, 3),
             "DT_BF16 3 1 3; DT_BF16 3 1 3; DT_BF16 3 2 5; FLOAT 3 2; FLOAT 3 2; FLOAT 3 2 5 3");
   EXPECT_EQ(inputs(Zone::kCausalConv1d, 3, 2), "DT_BF16 3 16; DT_BF16 16 4; DT_BF16 2 16 3");
