@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <map>
@@ -9,6 +10,7 @@
 #include "runtime/base/quoting.h"
 #include "runtime/checkpoint/packed_checkpoint.h"
 #include "runtime/model/architectures/architecture.h"
+#include "runtime/model/cache_shapes.h"
 #include "runtime/model/footprint.h"
 #include "runtime/model/weights_loader.h"
 
@@ -17,26 +19,43 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr std::array kQuantizations{"none", "native", "w8a8", "w4a8"};
-constexpr std::array<int64_t, 6> kWorkers{0, 1, 2, 3, 5, 8};
-constexpr double kGb = 1e-9, kMillion = 1e-6;
+constexpr std::array<int64_t, 8> kWorkers{0, 1, 2, 3, 4, 5, 7, 8};
 
-/// What `--quantize name` makes of the model, or why it would be refused. Looks at headers, and at vectors such as norms.
+/// What --quantize makes of the model, or why it would be refused. Looks at headers, and at vectors such as norms.
 struct Run {
+  std::string name;
   Quantization quantization;
   std::string refused;
 };
 
-Run plan_run(const ModelConfig& config, const Checkpoint& checkpoint, const std::filesystem::path& dir, const char* name) {
+/// The dtype of a run without --dtype is the checkpoint's.
+DType run_dtype(const EngineOptions& options, const ModelConfig& config) { return options.dtype.value_or(config.dtype); }
+
+Run plan_run(const ModelConfig& config, const Checkpoint& checkpoint, const EngineOptions& options,
+             const std::optional<Quantization>& asked) {
+  Run run{.name = quantization_name(asked.value_or(Quantization{})), .quantization = {}, .refused = ""};
   try {
-    const WeightPlan plan = plan_weights(dir, parse_quantization(name));
-    const Quantization quantization = resolve_quantization(checkpoint, config, plan.quantization);
-    TensorReader reader(checkpoint, config.dtype, /*check_finite=*/false, plan.in_panels);
-    find_quantized(checkpoint, config, quantization, reader);
-    return {.quantization = quantization, .refused = ""};
+    const WeightPlan plan = plan_weights(options.model, asked);
+    if (!asked) run.name = quantization_name(plan.quantization);
+    run.quantization = resolve_quantization(checkpoint, config, plan.quantization);
+    TensorReader reader(checkpoint, run_dtype(options, config), /*check_finite=*/false, plan.in_panels);
+    find_quantized(checkpoint, config, run.quantization, reader);
   } catch (const Error& error) {
-    return {.quantization = {}, .refused = error.what()};
+    run.refused = error.what();
   }
+  return run;
+}
+
+/// The one that is asked for or packed, or those that have a name of one word.
+std::vector<Run> plan_runs(const ModelConfig& config, const Checkpoint& checkpoint, const EngineOptions& options) {
+  if (options.quantization || plan_weights(options.model, std::nullopt).in_panels)
+    return {plan_run(config, checkpoint, options, options.quantization)};
+  std::vector<Run> runs;
+  for (const char* name : {"none", "native", "w8a8", "w4a8"}) {
+    if (config.source.kind == SourceFormat::Kind::kPlain && std::string_view(name) == "native") continue;
+    runs.push_back(plan_run(config, checkpoint, options, parse_quantization(name)));
+  }
+  return runs;
 }
 
 /// Of all tensors, those that are skipped included.
@@ -46,6 +65,13 @@ ordered_json formats_json(const Checkpoint& checkpoint) {
     const TensorInfo& tensor = *checkpoint.find(name);
     bytes[stored_type_name(tensor.dtype)] += tensor.bytes;
   }
+  return bytes;
+}
+
+/// Of tensors that no run reads.
+int64_t skipped_bytes(const Checkpoint& checkpoint) {
+  int64_t bytes = 0;
+  for (const std::string_view name : checkpoint.names()) bytes += is_of_other_part(name) ? checkpoint.find(name)->bytes : 0;
   return bytes;
 }
 
@@ -59,33 +85,49 @@ ordered_json layers_json(const ModelConfig& config) {
   return layers;
 }
 
-/// What the model holds, and what ranks need for it.
-ordered_json describe(const std::filesystem::path& dir) {
-  const ModelConfig config = load_config(dir);
-  const Checkpoint checkpoint = Checkpoint::open(dir);
-  const bool is_tied = config.tie_word_embeddings && checkpoint.find("lm_head.weight") == nullptr;
-  int64_t total = embedding_parameters(config), active = config.hidden_dim;
+/// A tied embedding is the head, too.
+ordered_json parameters_json(const ModelConfig& config, bool is_tied) {
+  int64_t total = embedding_parameters(config), active = is_tied ? 0 : config.hidden_dim;
   ordered_json parts{{"embedding", embedding_parameters(config)}};
   for (const PartFootprint& part : decoder_footprint(config, {}, config.dtype)) {
     parts[part_name(part.part)] = part.parameters;
     total += is_tied && part.part == Part::kHead ? 0 : part.parameters;
     active += part.active_parameters;
   }
-  ordered_json runs = ordered_json::array();
-  for (const char* name : kQuantizations) {
-    if (config.source.kind == SourceFormat::Kind::kPlain && std::string_view(name) == "native") continue;
-    const auto& [quantization, refused] = plan_run(config, checkpoint, dir, name);
-    ordered_json ranks = ordered_json::array();
-    for (const int64_t workers : kWorkers) {
-      if (!refused.empty() || workers > config.moe.num_experts) continue;
-      const RankFootprint bytes = rank_footprint(config, quantization, config.dtype, workers);
-      ranks.push_back({{"workers", workers},
-                       {"coordinator_bytes", static_cast<int64_t>(bytes.coordinator_bytes)},
-                       {"worker_bytes", static_cast<int64_t>(bytes.worker_bytes)}});
-    }
-    runs.push_back(
-        {{"quantize", name}, {"refused", refused.empty() ? ordered_json() : ordered_json(refused)}, {"ranks", ranks}});
+  return {{"total", total}, {"active", active}, {"tied", is_tied}, {"parts", parts}};
+}
+
+ordered_json run_json(const Run& run, const ModelConfig& config, const Options& options) {
+  ordered_json ranks = ordered_json::array();
+  std::vector<int64_t> counts(kWorkers.begin(), kWorkers.end());
+  if (options.inspect.workers) counts = {*options.inspect.workers};
+  for (const int64_t workers : counts) {
+    if (!run.refused.empty() || workers > config.moe.num_experts) continue;
+    const RankFootprint bytes = rank_footprint(config, run.quantization, run_dtype(options.engine, config), workers);
+    ranks.push_back({{"workers", workers},
+                     {"coordinator_bytes", static_cast<int64_t>(bytes.coordinator_bytes)},
+                     {"worker_bytes", static_cast<int64_t>(bytes.worker_bytes)}});
   }
+  return {
+      {"quantize", run.name}, {"refused", run.refused.empty() ? ordered_json() : ordered_json(run.refused)}, {"ranks", ranks}};
+}
+
+/// What the coordinator keeps of sequences, within --memory.
+ordered_json cache_json(const ModelConfig& config, DType dtype) {
+  return {{"bytes_per_token", KvCache::bytes_per_block(kv_cache_shape(config, dtype, 1))},
+          {"bytes_per_sequence", RecurrentState::bytes_per_slot(recurrent_state_shape(config, dtype))}};
+}
+
+/// What the model holds, and what ranks need for it.
+ordered_json describe(const Options& options) {
+  const ModelConfig config = load_config(options.engine.model);
+  if (options.inspect.workers.value_or(0) > config.moe.num_experts) {
+    throw_invalid("--workers is " + std::to_string(*options.inspect.workers) + "; allowed: 0 to " +
+                  std::to_string(config.moe.num_experts) + ", as many as there are experts");
+  }
+  const Checkpoint checkpoint = Checkpoint::open(options.engine.model);
+  ordered_json runs = ordered_json::array();
+  for (const Run& run : plan_runs(config, checkpoint, options.engine)) runs.push_back(run_json(run, config, options));
   return {{"name", config.name},
           {"architecture", config.class_name},
           {"model_type", config.architecture->model_type},
@@ -94,56 +136,88 @@ ordered_json describe(const std::filesystem::path& dir) {
           {"experts", config.moe.num_experts},
           {"experts_per_token", config.moe.top_k},
           {"max_context", config.max_context},
-          {"parameters", {{"total", total}, {"active", active}, {"parts", parts}}},
+          {"parameters", parameters_json(config, config.tie_word_embeddings && checkpoint.find("lm_head.weight") == nullptr)},
+          {"stored_as", config.source.describe()},
           {"stored_bytes", formats_json(checkpoint)},
+          {"skipped_bytes", skipped_bytes(checkpoint)},
+          {"cache", cache_json(config, run_dtype(options.engine, config))},
           {"runs", runs}};
+}
+
+bool is_refused(const ordered_json& run) { return !run["refused"].is_null(); }
+
+/// "1.611 GB", "12.7 MB", "3.1 kB": at least three digits.
+std::string size_text(const ordered_json& value) {
+  constexpr std::array kUnits{"GB", "MB", "kB"};
+  double size = value.get<double>() * 1e-9;
+  std::size_t unit = 0;
+  for (; size < 0.1 && unit + 1 < kUnits.size(); ++unit) size *= 1000;
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.*f %s", size < 100 && unit == 0 ? 3 : 1, size, kUnits[unit]);
+  return text.data();
 }
 
 void print_run(const ordered_json& run) {
   std::printf("\n--quantize %s", run["quantize"].get<std::string>().c_str());
-  if (!run["refused"].is_null()) {
+  if (is_refused(run)) {
     std::printf(": refused, %s\n", run["refused"].get<std::string>().c_str());
     return;
   }
-  std::printf("\n%10s %16s %18s\n", "workers", "coordinator, GB", "largest worker, GB");
+  std::printf("\n%10s %16s %18s\n", "workers", "coordinator", "largest worker");
   for (const ordered_json& rank : run["ranks"]) {
-    std::printf("%10lld %16.3f %18.3f\n", rank["workers"].get<long long>(), rank["coordinator_bytes"].get<double>() * kGb,
-                rank["worker_bytes"].get<double>() * kGb);
+    const bool has_workers = rank["workers"] != 0;
+    std::printf("%10lld %16s %18s\n", rank["workers"].get<long long>(), size_text(rank["coordinator_bytes"]).c_str(),
+                has_workers ? size_text(rank["worker_bytes"]).c_str() : "-");
+  }
+}
+
+void print_parameters(const ordered_json& parameters) {
+  constexpr double kMillion = 1e-6;
+  std::printf("parameters, millions: %.1f, of which a token passes %.1f\n", parameters["total"].get<double>() * kMillion,
+              parameters["active"].get<double>() * kMillion);
+  for (const auto& [part, count] : parameters["parts"].items()) {
+    std::printf("%18s %12.2f%s\n", part.c_str(), count.get<double>() * kMillion,
+                part == "head" && parameters["tied"] == true ? ", the embedding once more" : "");
   }
 }
 
 void print(const ordered_json& model) {
-  const ordered_json& parameters = model["parameters"];
   std::printf("%s: %s (%s), %s, context %lld\n", in_quotes(model["name"].get<std::string>()).c_str(),
               in_quotes(model["architecture"].get<std::string>()).c_str(), model["model_type"].get<std::string>().c_str(),
               model["dtype"].get<std::string>().c_str(), model["max_context"].get<long long>());
   std::string layers;
   for (const auto& [kind, count] : model["layers"].items()) layers += (layers.empty() ? "" : ", ") + kind + " " + count.dump();
   std::printf("layers: %s\n", layers.c_str());
-  std::printf("experts: %lld a layer, %lld for a token\n", model["experts"].get<long long>(),
-              model["experts_per_token"].get<long long>());
-  std::printf("parameters, millions: %.1f, of which a token passes %.1f\n", parameters["total"].get<double>() * kMillion,
-              parameters["active"].get<double>() * kMillion);
-  for (const auto& [part, count] : parameters["parts"].items())
-    std::printf("%18s %12.1f\n", part.c_str(), count.get<double>() * kMillion);
-  std::printf("stored, GB:\n");
+  if (model["experts"] != 0) {
+    std::printf("experts: %lld a layer, %lld for a token\n", model["experts"].get<long long>(),
+                model["experts_per_token"].get<long long>());
+  }
+  print_parameters(model["parameters"]);
+  std::printf("stored: %s\n", model["stored_as"].get<std::string>().c_str());
   for (const auto& [type, bytes] : model["stored_bytes"].items())
-    std::printf("%18s %12.3f\n", type.c_str(), bytes.get<double>() * kGb);
+    std::printf("%18s %12s\n", type.c_str(), size_text(bytes).c_str());
+  if (model["skipped_bytes"] != 0)
+    std::printf("%18s %12s, pictures and drafts\n", "of it skipped", size_text(model["skipped_bytes"]).c_str());
   std::printf(
-      "\nPacked weights of a rank; --memory (KV cache, states) and the embedding, which stays in its file, come on top.\n");
+      "cache: %s a token, %s a sequence\n\n"
+      "Packed weights of a rank. On top come --memory for the cache (2 GiB unless said), buffers for the rows of a step\n"
+      "(--token-budget) and the embedding, which stays in its file.\n",
+      size_text(model["cache"]["bytes_per_token"]).c_str(), size_text(model["cache"]["bytes_per_sequence"]).c_str());
   for (const ordered_json& run : model["runs"]) print_run(run);
 }
 
 }  // namespace
 
+/// 2 if nothing that was looked at can run.
 int run_inspect(const Options& options) {
-  const ordered_json model = describe(options.engine.model);
+  const ordered_json model = describe(options);
   if (options.inspect.json) {
     std::printf("%s\n", model.dump(-1, ' ', false, ordered_json::error_handler_t::replace).c_str());
   } else {
     print(model);
   }
-  return 0;
+  const ordered_json& runs = model["runs"];
+  return std::all_of(runs.begin(), runs.end(), is_refused) ? 2 : 0;
 }
 
 }  // namespace ferry

@@ -42,6 +42,11 @@ std::string type_name(const std::optional<WeightType>& type) {
 
 }  // namespace
 
+std::optional<WeightType> with_group_size(const std::optional<WeightType>& type, int64_t k) {
+  if (!type || type->format != WeightFormat::kInt4 || type->group_size != 0) return type;
+  return WeightType{type->format, k % kDefaultGroupSize == 0 ? kDefaultGroupSize : kDefaultGroupSize / 2};
+}
+
 double bytes_per_weight(const std::optional<WeightType>& type, DType dtype) {
   if (!type) return static_cast<double>(dtype_bytes(dtype));
   if (type->format == WeightFormat::kInt8) return 1.0;

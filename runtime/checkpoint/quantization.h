@@ -24,6 +24,9 @@ struct Quantization {
   friend bool operator==(const Quantization&, const Quantization&) = default;
 };
 
+/// The type with its group size: where none was asked for, the default or the largest smaller one that divides rows of `k`.
+std::optional<WeightType> with_group_size(const std::optional<WeightType>& type, int64_t k);
+
 /// Bytes of a packed weight, scales and zero points included; plain ones are of `dtype`.
 double bytes_per_weight(const std::optional<WeightType>& type, DType dtype);
 

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace ferry {
@@ -9,6 +10,7 @@ namespace ferry {
 /// Where a checkpoint keeps integer codes of 4 or 8 bits: in words of 32 bits, neighbours together, the last word filled
 /// up. The names stand in the place of ".weight"; an empty one is not there.
 struct IntegerLayout {
+  std::string_view name;
   std::string_view codes, scales, zeros, group_index;
   std::string_view shape;                                // I64 [2]: rows and columns once more
   bool is_transposed = false;                            // [columns, rows] and [groups, rows] instead of [rows, …]
@@ -16,16 +18,22 @@ struct IntegerLayout {
   std::array<uint8_t, 8> place{0, 1, 2, 3, 4, 5, 6, 7};  // of each neighbour in its word, counted from the lowest bits
 };
 
-inline constexpr IntegerLayout kGptq{
-    .codes = ".qweight", .scales = ".scales", .zeros = ".qzeros", .group_index = ".g_idx", .is_transposed = true};
-inline constexpr IntegerLayout kAwq{.codes = ".qweight",
+inline constexpr IntegerLayout kGptq{.name = "GPTQ",
+                                     .codes = ".qweight",
+                                     .scales = ".scales",
+                                     .zeros = ".qzeros",
+                                     .group_index = ".g_idx",
+                                     .is_transposed = true};
+inline constexpr IntegerLayout kAwq{.name = "AWQ",
+                                    .codes = ".qweight",
                                     .scales = ".scales",
                                     .zeros = ".qzeros",
                                     .is_transposed = true,
                                     .is_word_of_rows = true,
                                     .place = {0, 4, 1, 5, 2, 6, 3, 7}};
 /// "pack-quantized" of compressed-tensors.
-inline constexpr IntegerLayout kPackQuantized{.codes = ".weight_packed",
+inline constexpr IntegerLayout kPackQuantized{.name = "pack-quantized",
+                                              .codes = ".weight_packed",
                                               .scales = ".weight_scale",
                                               .zeros = ".weight_zero_point",
                                               .group_index = ".weight_g_idx",
@@ -46,6 +54,8 @@ struct SourceFormat {
   bool has_group_index = false;
 
   int64_t codes_per_word() const { return 32 / bits; }
+  /// "plain", "e4m3, a scale for 128 x 128 weights", "integers as AWQ has them, a scale for 128 columns".
+  std::string describe() const;
   friend bool operator==(const SourceFormat&, const SourceFormat&) = default;
 };
 

@@ -23,12 +23,6 @@ void for_each_row(const StoredRows& stored, Fn&& fn) {
   }
 }
 
-/// The type with its group size: where none was asked for, the default or the largest smaller one that divides rows of `k`.
-std::optional<WeightType> with_group_size(const std::optional<WeightType>& type, int64_t k) {
-  if (!type || type->format != WeightFormat::kInt4 || type->group_size != 0) return type;
-  return WeightType{type->format, k % kDefaultGroupSize == 0 ? kDefaultGroupSize : kDefaultGroupSize / 2};
-}
-
 bool is_aligned(const std::byte* data, int64_t alignment) {
   return reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(alignment) == 0;
 }

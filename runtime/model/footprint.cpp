@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runtime/checkpoint/packed_checkpoint.h"
 #include "runtime/model/operators.h"
 
 namespace ferry {
@@ -18,6 +19,20 @@ int64_t matrix_weights(const OperatorFacts& facts) {
     if (dim.kind == TensorDim::Kind::kFixed) weights *= dim.size;
   }
   return weights;
+}
+
+/// Of one matrix that is held as codes, from the shape of a product's second input: the panels with their scales and padding.
+double panel_bytes(const OperatorFacts& facts, const Quantization& quantization) {
+  const Part part = zone_info(facts.zone).part;
+  const std::optional<WeightType>& type = part == Part::kExperts        ? quantization.experts
+                                          : part == Part::kSharedExpert ? quantization.shared
+                                          : part == Part::kHead         ? quantization.lm_head
+                                                                        : quantization.mixers;
+  const std::vector<TensorDim>& dims = facts.inputs[1].dims;  // those of experts begin with their number
+  const int64_t k = dims[dims.size() - 2].size, n = dims.back().size;
+  const bool is_gated = n == 2 * facts.outputs[0].dims.back().size;
+  const PanelShape shape{n, k, *with_group_size(type, k), is_gated ? WeightUse::kGated : WeightUse::kPlain};
+  return static_cast<double>(shape.bytes());
 }
 
 /// As an integer; what only a made-up config can ask for is cut off, so that no sum overflows.
@@ -45,7 +60,8 @@ std::vector<PartFootprint> decoder_footprint(const ModelConfig& config, const Qu
     PartFootprint& part = part_of(parts, zone_info(facts.zone).part);
     part.parameters += count(copies * static_cast<double>(weights));
     part.active_parameters += count(passed * static_cast<double>(weights));
-    part.bytes += copies * (is_routed ? facts.bytes.per_b : facts.bytes.fixed);
+    const bool is_in_codes = facts.inputs[1].type != facts.inputs[0].type;
+    part.bytes += copies * (is_in_codes ? panel_bytes(facts, quantization) : is_routed ? facts.bytes.per_b : facts.bytes.fixed);
   }
   return parts;
 }

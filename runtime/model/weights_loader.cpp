@@ -276,14 +276,16 @@ class TrunkLoader {
 /// A tensor that nothing reads means that config and weights disagree: say so rather than run another model.
 void refuse_unused(const Checkpoint& checkpoint, const TensorReader& reader) {
   for (const std::string_view name : checkpoint.names()) {
-    const bool other_part =
-        name.starts_with("mtp.") || name.starts_with("model.visual.") || name.ends_with("rotary_emb.inv_freq");
-    if (other_part || reader.is_used(name)) continue;
+    if (is_of_other_part(name) || reader.is_used(name)) continue;
     throw_invalid("checkpoint: tensor " + std::string(name) + " does not belong to the model that config.json describes");
   }
 }
 
 }  // namespace
+
+bool is_of_other_part(std::string_view name) {
+  return name.starts_with("mtp.") || name.starts_with("model.visual.") || name.ends_with("rotary_emb.inv_freq");
+}
 
 TrunkWeights load_trunk(const Checkpoint& checkpoint, const ModelConfig& config, MatmulBackend& matmul, ThreadPool& pool,
                         const LoadOptions& options) {

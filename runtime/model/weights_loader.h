@@ -26,8 +26,11 @@ struct LoadOptions {
   std::function<void(int64_t done_bytes)> progress;  // called now and then from the loading thread; may be empty
 };
 
+/// Whether a tensor is of what is skipped: the MTP layer, the vision tower, and angles that follow from the config.
+bool is_of_other_part(std::string_view tensor_name);
+
 /// Reads everything but the routed experts. Throws Error{kInvalidArgument} for a tensor that is missing, has another shape or
-/// a type that is neither F32 nor BF16, or that nothing in the config accounts for (mtp.* and the vision tower aside).
+/// a type that its format does not have, or that nothing in the config accounts for (is_of_other_part() aside).
 /// `checkpoint` must outlive the result (the embedding and panels stay in the mapped file). Calls pool.
 TrunkWeights load_trunk(const Checkpoint& checkpoint, const ModelConfig& config, MatmulBackend& matmul, ThreadPool& pool,
                         const LoadOptions& options);

@@ -42,11 +42,15 @@ void add_model_folder(CLI::App& app, EngineOptions& o) {
       ->required();
 }
 
-void add_model_options(CLI::App& app, EngineOptions& o) {
-  add_model_folder(app, o);
+void add_dtype(CLI::App& app, EngineOptions& o) {
   add_choice<DType>(
       app, "--dtype", {{"f32", DType::kF32}, {"bf16", DType::kBF16}}, [&o](DType dtype) { o.dtype = dtype; },
       "f32 or bf16; default: the checkpoint's");
+}
+
+void add_model_options(CLI::App& app, EngineOptions& o) {
+  add_model_folder(app, o);
+  add_dtype(app, o);
   app.add_option("--threads", o.threads, "threads of this rank; default: its share of the cores")->check(integer_in(1, 1024));
 }
 

@@ -51,6 +51,8 @@ std::filesystem::path checkpoint_named(const std::string& model);
 
 /// --model.
 void add_model_folder(CLI::App& app, EngineOptions& options);
+/// --dtype.
+void add_dtype(CLI::App& app, EngineOptions& options);
 /// What every command that reads weights takes.
 void add_model_options(CLI::App& app, EngineOptions& options);
 /// --quantize.

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdint>
+#include <optional>
+
 namespace CLI {
 class App;
 }
@@ -8,9 +11,12 @@ namespace ferry {
 
 struct EngineOptions;
 
-/// Of `ferry inspect`; the model is in EngineOptions.
+/// Of `ferry inspect`; model, dtype and quantization are in EngineOptions.
 struct InspectOptions {
+  static constexpr int64_t kMaxWorkers = 4096;
+
   bool json = false;
+  std::optional<int64_t> workers;  // absent: several numbers of them
 };
 
 void add_inspect_options(CLI::App& app, InspectOptions& options, EngineOptions& engine);
