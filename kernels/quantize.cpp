@@ -73,6 +73,17 @@ void quantize_rows(ConstMatrixView weights, int64_t first_row, int64_t end_row, 
 
 }  // namespace
 
+namespace {
+
+/// Ways out for rows of `k` elements.
+std::string types_that_divide(int64_t k) {
+  std::string allowed;
+  for (const int64_t size : {32, 64, 128, 256}) allowed += k % size == 0 ? "w4a8:" + std::to_string(size) + ", " : "";
+  return allowed + "w8a8 or none, or other types by part as in experts=w4a8,mixers=w8a8";
+}
+
+}  // namespace
+
 void check_quantizable(int64_t k, WeightType type) {
   if (type.is_integer() && k > kMaxQuantizedK) {
     throw_invalid("has rows of " + std::to_string(k) + " elements; allowed in a quantised matrix: up to " +
@@ -80,8 +91,7 @@ void check_quantizable(int64_t k, WeightType type) {
   }
   if (type.format == WeightFormat::kInt4 && k % type.group_size != 0) {
     throw_invalid("has rows of " + std::to_string(k) + " elements, which groups of " + std::to_string(type.group_size) +
-                  " do not divide; allowed: " +
-                  (type.is_wide ? "--quantize none or w8a8" : "w4a8:32, :64, :128 or :256 that divides the rows, or w8a8"));
+                  " do not divide; allowed: " + (type.is_wide ? "--quantize none or w8a8" : types_that_divide(k)));
   }
 }
 

@@ -77,7 +77,7 @@ int64_t skipped_bytes(const Checkpoint& checkpoint) {
 
 ordered_json layers_json(const ModelConfig& config) {
   ordered_json layers{{"total", config.num_layers()}};
-  for (const Mixer mixer : {Mixer::kGatedDelta, Mixer::kAttention, Mixer::kShortConv})
+  for (const Mixer mixer : kMixers)
     if (config.num_layers_of(mixer) > 0) layers[mixer_name(mixer)] = config.num_layers_of(mixer);
   if (config.num_layers_of(Ffn::kDense) > 0) layers["dense"] = config.num_layers_of(Ffn::kDense);
   if (config.num_layers_of(Ffn::kMixtureOfExperts) > 0)

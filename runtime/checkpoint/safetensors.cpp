@@ -158,12 +158,16 @@ std::filesystem::path shard_path(const std::filesystem::path& dir, const Json& v
 std::filesystem::path single_file(const std::filesystem::path& dir) {
   if (std::filesystem::exists(dir / "model.safetensors")) return dir / "model.safetensors";
   std::vector<std::filesystem::path> found;
+  std::string other;  // weights in a format that is not read
   for (const auto& entry : std::filesystem::directory_iterator(dir)) {
-    if (entry.path().extension() == ".safetensors") found.push_back(entry.path());
+    const std::filesystem::path extension = entry.path().extension();
+    if (extension == ".safetensors") found.push_back(entry.path());
+    if (extension == ".gguf" || extension == ".bin" || extension == ".pth") other = entry.path().filename().string();
   }
   if (found.size() == 1) return found[0];
   throw Error(ErrorCode::kNotFound, dir.string() + ": no model.safetensors.index.json or model.safetensors, and " +
-                                        std::to_string(found.size()) + " *.safetensors files where one is needed");
+                                        std::to_string(found.size()) + " *.safetensors files where one is needed" +
+                                        (other.empty() ? "" : "; weights as in " + in_quotes(other) + " are not read"));
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 namespace ferry {
 
 enum class Mixer : uint8_t { kGatedDelta, kAttention, kShortConv };
+inline constexpr std::array kMixers{Mixer::kGatedDelta, Mixer::kAttention, Mixer::kShortConv};
 enum class Ffn : uint8_t { kDense, kMixtureOfExperts };
 
 struct LayerPlan {
@@ -31,7 +32,7 @@ struct NormPlan {
   bool rounds_first = false;  // the normed value is rounded to the run's dtype before it is multiplied by the weight
 };
 
-/// Softmax attention over all earlier tokens, heads of queries sharing those of keys and values.
+/// Softmax attention over all earlier tokens, heads of queries sharing those of keys and values, all heads normed.
 struct AttentionPlan {
   int64_t num_heads = 0;
   int64_t num_kv_heads = 0;  // divides num_heads

@@ -40,8 +40,7 @@ void read_config(Input input) {
   folder.write("config.json", text_of(input));
   const ModelConfig config = load_config(folder.path());
   int64_t num_layers = 0;
-  for (const Mixer mixer : {Mixer::kGatedDelta, Mixer::kAttention, Mixer::kShortConv})
-    num_layers += config.num_layers_of(mixer);
+  for (const Mixer mixer : kMixers) num_layers += config.num_layers_of(mixer);
   FERRY_CHECK_EQ(num_layers, config.num_layers());
   FERRY_CHECK_LE(config.moe.top_k, config.moe.num_experts);
 }

@@ -7,7 +7,7 @@
 namespace ferry {
 namespace {
 
-constexpr std::array<const Architecture*, 6> kAll{&kQwen35Moe, &kQwen35, &kQwen3Next, &kQwen3Moe, &kLfm2, &kLfm2Moe};
+constexpr std::array kAll{&kQwen35Moe, &kQwen35, &kQwen3Next, &kQwen3Moe, &kLfm2, &kLfm2Moe};
 
 }  // namespace
 
