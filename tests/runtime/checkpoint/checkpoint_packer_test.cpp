@@ -147,7 +147,7 @@ TEST_F(PackerTest, ProgressCountsEveryByte) {
 
 TEST_F(PackerTest, BadInputLeavesNothing) {
   const TinyModel good(kSizes);
-  expect_refused(TinyModel(), "w4a8", {"tensor", "72 elements", "w4a8:32"});
+  expect_refused(TinyModel(), "w4a8", {"tensor", "72 elements", "allowed: w8a8 or none"});
   TinyModel bad = good;
   bad.tensors.at(kLayerPrefix + "1.mlp.experts.down_proj").set(5, std::numeric_limits<float>::quiet_NaN());
   expect_refused(bad, "w8a8", {"layers.1.mlp.experts.down_proj", "nan at row 0, column 5"});
