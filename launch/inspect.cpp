@@ -79,9 +79,9 @@ ordered_json layers_json(const ModelConfig& config) {
   ordered_json layers{{"total", config.num_layers()}};
   for (const Mixer mixer : kMixers)
     if (config.num_layers_of(mixer) > 0) layers[mixer_name(mixer)] = config.num_layers_of(mixer);
-  if (config.num_layers_of(Ffn::kDense) > 0) layers["dense"] = config.num_layers_of(Ffn::kDense);
-  if (config.num_layers_of(Ffn::kMixtureOfExperts) > 0)
-    layers["mixture_of_experts"] = config.num_layers_of(Ffn::kMixtureOfExperts);
+  const int64_t num_dense = config.is_dense() ? config.num_layers() : config.num_layers_of(Ffn::kDense);
+  if (num_dense > 0) layers["dense"] = num_dense;
+  if (num_dense < config.num_layers()) layers["mixture_of_experts"] = config.num_layers() - num_dense;
   return layers;
 }
 
@@ -90,7 +90,8 @@ ordered_json parameters_json(const ModelConfig& config, bool is_tied) {
   int64_t total = embedding_parameters(config), active = is_tied ? 0 : config.hidden_dim;
   ordered_json parts{{"embedding", embedding_parameters(config)}};
   for (const PartFootprint& part : decoder_footprint(config, {}, config.dtype)) {
-    parts[part_name(part.part)] = part.parameters;
+    const bool is_slices = config.is_dense() && part.part == Part::kExperts;
+    parts[part_name(is_slices ? Part::kDenseFfn : part.part)] = part.parameters;
     total += is_tied && part.part == Part::kHead ? 0 : part.parameters;
     active += part.active_parameters;
   }
@@ -133,8 +134,8 @@ ordered_json describe(const Options& options) {
           {"model_type", config.architecture->model_type},
           {"dtype", dtype_name(config.dtype)},
           {"layers", layers_json(config)},
-          {"experts", config.moe.num_experts},
-          {"experts_per_token", config.moe.top_k},
+          {"experts", config.is_dense() ? 0 : config.moe.num_experts},
+          {"experts_per_token", config.is_dense() ? 0 : config.moe.top_k},
           {"max_context", config.max_context},
           {"parameters", parameters_json(config, config.tie_word_embeddings && checkpoint.find("lm_head.weight") == nullptr)},
           {"stored_as", config.source.describe()},

@@ -106,7 +106,8 @@ int main(int argc, char** argv) {
   std::string shape = "35b";
   int64_t num_layers = 4;
   app.add_option("--out", out, "folder for the checkpoint")->required();
-  app.add_option("--shape", shape, "35b (1.7 GB a layer), 122b (4.9), 397b (13), next-80b (3.3) or lfm2-8b (0.7); default 35b")
+  app.add_option("--shape", shape,
+                 "35b (1.7 GB a layer), 122b (4.9), 397b (13), 27b (0.8), next-80b (3.3) or lfm2-8b (0.7); default 35b")
       ->check(CLI::IsMember(ferry::slice_names()));
   app.add_option("--layers", num_layers, "every fourth is attention; default 4")->check(CLI::Range(1, 40));
   CLI11_PARSE(app, argc, argv);

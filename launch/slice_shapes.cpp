@@ -21,13 +21,14 @@ struct Widths {
   int64_t heads, kv_heads, head_dim;
   int64_t key_heads, value_heads;  // of gated delta layers, each 128 wide
   int64_t experts, top_k, inner, shared;
-  int64_t dense;  // width of the dense layers, which come first
+  int64_t dense;  // width of the dense layers, which come first; all layers are where there are no experts
 };
 
 constexpr std::array kWidths{
     Widths{"35b", Family::kQwen35, 2048, 248320, 16, 2, 256, 16, 32, 256, 8, 512, 512, 0},
     Widths{"122b", Family::kQwen35, 3072, 248320, 32, 2, 256, 16, 64, 256, 8, 1024, 1024, 0},
     Widths{"397b", Family::kQwen35, 4096, 248320, 32, 2, 256, 16, 64, 512, 10, 1024, 1024, 0},
+    Widths{"27b", Family::kQwen35, 5120, 248320, 24, 4, 256, 16, 48, 0, 0, 0, 0, 17408},
     Widths{"next-80b", Family::kQwenNext, 2048, 151936, 16, 2, 256, 16, 32, 512, 10, 512, 512, 0},
     Widths{"lfm2-8b", Family::kLfm2, 2048, 65536, 32, 8, 64, 0, 0, 32, 4, 1792, 0, 7168},
 };
@@ -65,6 +66,12 @@ void add_gated_delta(const Widths& w, const std::string& at, Tensors& to) {
   to.push_back({at + "linear_attn.out_proj.weight", {w.hidden, values}});
 }
 
+void add_network(const std::string& at, const std::array<const char*, 3>& names, int64_t hidden, int64_t inner, Tensors& to) {
+  to.push_back({at + names[0] + ".weight", {inner, hidden}});
+  to.push_back({at + names[1] + ".weight", {inner, hidden}});
+  to.push_back({at + names[2] + ".weight", {hidden, inner}});
+}
+
 void add_qwen_layer(const Widths& w, const std::string& at, int64_t layer, Tensors& to) {
   to.push_back({at + "input_layernorm.weight", {w.hidden}, kNormDeviation});
   to.push_back({at + "post_attention_layernorm.weight", {w.hidden}, kNormDeviation});
@@ -73,19 +80,13 @@ void add_qwen_layer(const Widths& w, const std::string& at, int64_t layer, Tenso
   } else {
     add_gated_delta(w, at, to);
   }
+  constexpr std::array kNames{"gate_proj", "up_proj", "down_proj"};
+  if (w.experts == 0) return add_network(at + "mlp.", kNames, w.hidden, w.dense, to);
   to.push_back({at + "mlp.gate.weight", {w.experts, w.hidden}});
   to.push_back({at + "mlp.experts.gate_up_proj", {w.experts, 2 * w.inner, w.hidden}});
   to.push_back({at + "mlp.experts.down_proj", {w.experts, w.hidden, w.inner}});
-  to.push_back({at + "mlp.shared_expert.gate_proj.weight", {w.shared, w.hidden}});
-  to.push_back({at + "mlp.shared_expert.up_proj.weight", {w.shared, w.hidden}});
-  to.push_back({at + "mlp.shared_expert.down_proj.weight", {w.hidden, w.shared}});
+  add_network(at + "mlp.shared_expert.", kNames, w.hidden, w.shared, to);
   to.push_back({at + "mlp.shared_expert_gate.weight", {1, w.hidden}});
-}
-
-void add_network(const std::string& at, int64_t hidden, int64_t inner, Tensors& to) {
-  to.push_back({at + "w1.weight", {inner, hidden}});
-  to.push_back({at + "w3.weight", {inner, hidden}});
-  to.push_back({at + "w2.weight", {hidden, inner}});
 }
 
 void add_lfm2_layer(const Widths& w, const std::string& at, int64_t layer, Tensors& to) {
@@ -103,11 +104,12 @@ void add_lfm2_layer(const Widths& w, const std::string& at, int64_t layer, Tenso
     to.push_back({at + "conv.conv.weight", {w.hidden, 1, kShortConvKernel}, 0.4F});
     to.push_back({at + "conv.out_proj.weight", {w.hidden, w.hidden}});
   }
-  if (layer < kNumDenseLayers) return add_network(at + "feed_forward.", w.hidden, w.dense, to);
+  constexpr std::array kNames{"w1", "w3", "w2"};
+  if (layer < kNumDenseLayers) return add_network(at + "feed_forward.", kNames, w.hidden, w.dense, to);
   to.push_back({at + "feed_forward.gate.weight", {w.experts, w.hidden}});
   to.push_back({at + "feed_forward.expert_bias", {w.experts}, 0.01F});
   for (int64_t e = 0; e < w.experts; ++e)
-    add_network(at + "feed_forward.experts." + std::to_string(e) + ".", w.hidden, w.inner, to);
+    add_network(at + "feed_forward.experts." + std::to_string(e) + ".", kNames, w.hidden, w.inner, to);
 }
 
 ordered_json layer_types(const Widths& w, int64_t num_layers) {
@@ -121,16 +123,17 @@ ordered_json layer_types(const Widths& w, int64_t num_layers) {
 
 /// What all families write alike.
 ordered_json common_config(const Widths& w, int64_t num_layers) {
-  return {{"vocab_size", w.vocab},
-          {"hidden_size", w.hidden},
-          {"num_hidden_layers", num_layers},
-          {"num_attention_heads", w.heads},
-          {"num_key_value_heads", w.kv_heads},
-          {"moe_intermediate_size", w.inner},
-          {"num_experts", w.experts},
-          {"num_experts_per_tok", w.top_k},
-          {"layer_types", layer_types(w, num_layers)},
-          {"dtype", "bfloat16"}};
+  ordered_json config{{"vocab_size", w.vocab},
+                      {"hidden_size", w.hidden},
+                      {"num_hidden_layers", num_layers},
+                      {"num_attention_heads", w.heads},
+                      {"num_key_value_heads", w.kv_heads},
+                      {"layer_types", layer_types(w, num_layers)},
+                      {"dtype", "bfloat16"}};
+  if (w.experts > 0)
+    config.update({{"moe_intermediate_size", w.inner}, {"num_experts", w.experts}, {"num_experts_per_tok", w.top_k}});
+  if (w.dense > 0) config["intermediate_size"] = w.dense;
+  return config;
 }
 
 ordered_json qwen_config(const Widths& w, int64_t num_layers) {
@@ -146,8 +149,8 @@ ordered_json qwen_config(const Widths& w, int64_t num_layers) {
                {"linear_key_head_dim", kDeltaDim},
                {"linear_value_head_dim", kDeltaDim},
                {"linear_num_key_heads", w.key_heads},
-               {"linear_num_value_heads", w.value_heads},
-               {"shared_expert_intermediate_size", w.shared}});
+               {"linear_num_value_heads", w.value_heads}});
+  if (w.shared > 0) text["shared_expert_intermediate_size"] = w.shared;
   if (is_next) {
     text.update({{"architectures", {"Qwen3NextForCausalLM"}},
                  {"model_type", "qwen3_next"},
@@ -156,10 +159,11 @@ ordered_json qwen_config(const Widths& w, int64_t num_layers) {
                  {"tie_word_embeddings", false}});
     return text;
   }
-  text["model_type"] = "qwen3_5_moe_text";
+  const bool is_dense = w.experts == 0;
+  text["model_type"] = is_dense ? "qwen3_5_text" : "qwen3_5_moe_text";
   text["rope_parameters"].update({{"mrope_interleaved", true}, {"mrope_section", {11, 11, 10}}});
-  return {{"architectures", {"Qwen3_5MoeForCausalLM"}},
-          {"model_type", "qwen3_5_moe"},
+  return {{"architectures", {is_dense ? "Qwen3_5ForCausalLM" : "Qwen3_5MoeForCausalLM"}},
+          {"model_type", is_dense ? "qwen3_5" : "qwen3_5_moe"},
           {"dtype", "bfloat16"},
           {"tie_word_embeddings", false},
           {"text_config", text}};
@@ -169,7 +173,6 @@ ordered_json lfm2_config(const Widths& w, int64_t num_layers) {
   ordered_json config = common_config(w, num_layers);
   config.update({{"architectures", {"Lfm2MoeForCausalLM"}},
                  {"model_type", "lfm2_moe"},
-                 {"intermediate_size", w.dense},
                  {"num_dense_layers", kNumDenseLayers},
                  {"conv_L_cache", kShortConvKernel},
                  {"conv_bias", false},

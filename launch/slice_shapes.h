@@ -28,7 +28,7 @@ struct Slice {
   std::vector<SliceShard> shards;
 };
 
-/// "35b", "122b" and "397b" (Qwen3.5), "next-80b" (Qwen3-Next), "lfm2-8b" (LFM2-8B-A1B).
+/// "35b", "122b", "397b" and "27b", which is dense (Qwen3.5), "next-80b" (Qwen3-Next), "lfm2-8b" (LFM2-8B-A1B).
 std::vector<std::string> slice_names();
 
 /// `name` is one of slice_names().

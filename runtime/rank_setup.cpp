@@ -23,13 +23,21 @@ ComputeResources::ComputeResources(const EngineOptions& options, const Cluster& 
   matmul = select_matmul(options.matmul, dtype, table.name);
 }
 
+[[noreturn]] void refuse_workers(const ModelConfig& config, int64_t num_workers) {
+  const std::string most = std::to_string(config.moe.num_experts), width = std::to_string(config.moe.intermediate_dim),
+                    columns = std::to_string(config.dense.intermediate_dim);
+  const std::string why =
+      config.moe.is_sliced
+          ? ", a dense model whose networks of " + columns + " columns are shared out in " + most + " slices of " + width +
+                "; allowed: up to " + most + " workers"
+          : ", a dense model whose networks of " + columns + " columns cannot be cut into equal slices; allowed: one process";
+  throw_invalid(std::to_string(num_workers) + " expert workers for " + config.name + why);
+}
+
 ExpertMap make_expert_map(const ModelConfig& config, const Cluster& cluster) {
   std::vector<Rank> ranks;
   for (int32_t r = cluster.num_workers() > 0 ? 1 : 0; r < cluster.size(); ++r) ranks.push_back({r});
-  if (config.moe.num_experts == 0 && cluster.num_workers() > 0) {
-    throw_invalid(std::to_string(cluster.num_workers()) + " expert workers for " + config.name +
-                  ", which is dense: it has no experts to share out; allowed: one process");
-  }
+  if (config.is_dense() && cluster.num_workers() > config.moe.num_experts) refuse_workers(config, cluster.num_workers());
   return ExpertMap::contiguous(config.moe.num_experts, ranks);
 }
 

@@ -34,7 +34,7 @@ struct ComputeResources {
 };
 
 /// Which ranks hold the routed experts: the workers, or this process when it is alone. Throws Error if there are more workers
-/// than experts, or any for a model without experts.
+/// than experts; a dense model has the slices of its networks, if they can be cut.
 ExpertMap make_expert_map(const ModelConfig& config, const Cluster& cluster);
 
 /// What a worker and the coordinator must have in common, or the rows between them would be misread, or computed differently.

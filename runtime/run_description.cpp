@@ -14,8 +14,8 @@ ModelInfo describe_model(const ModelConfig& config, DType dtype, const Scheduler
           .context_length = limits.max_context,
           .num_layers = config.num_layers(),
           .hidden_dim = config.hidden_dim,
-          .num_experts = config.moe.num_experts,
-          .experts_per_token = config.moe.top_k,
+          .num_experts = config.is_dense() ? 0 : config.moe.num_experts,
+          .experts_per_token = config.is_dense() ? 0 : config.moe.top_k,
           .num_expert_workers = cluster.num_workers(),
           .transport = cluster.transport(),
           .generation = config.generation};

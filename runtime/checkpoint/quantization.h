@@ -13,8 +13,8 @@ namespace ferry {
 /// has it where the checkpoint does.
 struct Quantization {
   bool is_native = false;             // the parts follow from the codes that the checkpoint holds and are not yet known
-  std::optional<WeightType> experts;  // routed
-  std::optional<WeightType> shared;   // the shared experts
+  std::optional<WeightType> experts;  // routed, and the slices of a dense model's networks
+  std::optional<WeightType> shared;   // the shared experts, and dense networks beside mixtures
   std::optional<WeightType> mixers;   // projections of attention and DeltaNet
   std::optional<WeightType> lm_head;
 

@@ -55,7 +55,7 @@ float number(const TensorInfo& tensor, int64_t i) {
 }
 
 void read_plain(const StoredRows& stored, int64_t row, std::span<float> values) {
-  const int64_t first = (stored.first_row + row) * stored.cols;
+  const int64_t first = (stored.first_row + row) * stored.matrix_cols + stored.first_col;
   visit_number_type(stored.tensor->dtype, [&]<class T>(T) {
     for (std::size_t c = 0; c < values.size(); ++c)
       values[c] = to_float(element<T>(*stored.tensor, first + static_cast<int64_t>(c)));
@@ -70,7 +70,7 @@ int64_t columns_per_scale(const SourceFormat& f) {
 }
 int64_t scaled_cols(const StoredRows& stored) {
   const int64_t size = columns_per_scale(stored.format);
-  return size == 0 ? stored.cols : size;
+  return size == 0 ? stored.matrix_cols : size;
 }
 /// The same where a product takes the codes.
 int64_t product_group(const SourceFormat& f) {
@@ -78,7 +78,8 @@ int64_t product_group(const SourceFormat& f) {
   return size % kSplitGroup == 0 && !is_group_size(size) ? kSplitGroup : size;
 }
 
-int64_t num_groups(const StoredRows& stored) { return ceil_divide(stored.cols, scaled_cols(stored)); }
+/// Of a whole row.
+int64_t num_groups(const StoredRows& stored) { return ceil_divide(stored.matrix_cols, scaled_cols(stored)); }
 
 /// Where the scales of a row of e4m3 begin.
 int64_t first_scale(const StoredRows& stored, int64_t row) {
@@ -90,12 +91,11 @@ int64_t first_scale(const StoredRows& stored, int64_t row) {
 
 void read_fp8_block(const StoredRows& stored, int64_t row, std::span<float> values) {
   const int64_t scales = first_scale(stored, row), size = scaled_cols(stored);
-  const std::byte* codes = stored.tensor->data + (stored.first_row + row) * stored.cols;
-  for (int64_t block = 0; block < num_groups(stored); ++block) {
+  const std::byte* codes = stored.row_data(row);
+  for (int64_t c = 0; c < stored.cols;) {
+    const int64_t block = (stored.first_col + c) / size, end = std::min(stored.cols, (block + 1) * size - stored.first_col);
     const float scale = number(*stored.scales, scales + block);
-    const int64_t end = std::min(stored.cols, (block + 1) * size);
-    for (int64_t c = block * size; c < end; ++c)
-      values[static_cast<std::size_t>(c)] = e4m3_value(std::to_integer<uint8_t>(codes[c])) * scale;
+    for (; c < end; ++c) values[static_cast<std::size_t>(c)] = e4m3_value(std::to_integer<uint8_t>(codes[c])) * scale;
   }
 }
 
@@ -108,19 +108,17 @@ uint8_t code_of(const SourceFormat& f, uint32_t word, int64_t i) {
 /// The codes of row `r` of the matrix: words one after another along the columns, or one place of a column of words.
 void unpack_row(const StoredRows& stored, int64_t r, std::span<uint8_t> codes) {
   const SourceFormat& f = stored.format;
-  const int64_t per_word = f.codes_per_word(), cols = stored.cols;
+  const int64_t per_word = f.codes_per_word(), cols = stored.matrix_cols;
   const int64_t height = f.layout->is_word_of_rows ? ceil_divide(stored.matrix_rows, per_word) : stored.matrix_rows;
   const int64_t width = f.layout->is_word_of_rows ? cols : ceil_divide(cols, per_word);
   const int64_t line = f.layout->is_word_of_rows ? r / per_word : r;
   const int64_t first = f.layout->is_transposed ? line : line * width, step = f.layout->is_transposed ? height : 1;
-  for (int64_t w = 0; w < width; ++w) {
+  const int64_t begin = stored.first_col, end = begin + std::ssize(codes);
+  for (int64_t c = begin; c < end;) {
+    const int64_t w = f.layout->is_word_of_rows ? c : c / per_word;
     const auto word = element<uint32_t>(*stored.tensor, first + w * step);
-    if (f.layout->is_word_of_rows) {
-      codes[static_cast<std::size_t>(w)] = code_of(f, word, r);
-      continue;
-    }
-    const int64_t end = std::min(cols, (w + 1) * per_word);
-    for (int64_t c = w * per_word; c < end; ++c) codes[static_cast<std::size_t>(c)] = code_of(f, word, c);
+    const int64_t word_end = f.layout->is_word_of_rows ? c + 1 : std::min(end, (w + 1) * per_word);
+    for (; c < word_end; ++c) codes[static_cast<std::size_t>(c - begin)] = code_of(f, word, f.layout->is_word_of_rows ? r : c);
   }
 }
 
@@ -160,7 +158,7 @@ void read_integers(const StoredRows& stored, int64_t row, std::span<float> value
   float scale = 0;
   int32_t zero = 0;
   for (std::size_t c = 0; c < values.size(); ++c) {
-    const int64_t of_column = group_of(stored, static_cast<int64_t>(c));
+    const int64_t of_column = group_of(stored, stored.first_col + static_cast<int64_t>(c));
     if (of_column != group) {
       group = of_column;
       scale = number(*stored.scales, scale_index(stored, group, r));
@@ -186,16 +184,16 @@ float finite_scale(const TensorInfo& scales, int64_t i, bool is_wide) {
 
 void read_e4m3_codes(const StoredRows& stored, int64_t row, const RowCodes& to) {
   const int64_t at = stored.first_row + row;
-  const auto* codes = reinterpret_cast<const uint8_t*>(stored.tensor->data) + at * stored.cols;
+  const auto* codes = reinterpret_cast<const uint8_t*>(stored.row_data(row));
   std::copy_n(codes, stored.cols, to.codes.begin());
   for (int64_t c = 0; c < stored.cols; ++c) {
     if ((codes[c] & 0x7F) == kE4M3NaN)
-      refuse(*stored.tensor,
-             "has nan at row " + std::to_string(at) + ", column " + std::to_string(c) + "; weights must be finite");
+      refuse(*stored.tensor, "has nan at row " + std::to_string(at) + ", column " + std::to_string(stored.first_col + c) +
+                                 "; weights must be finite");
   }
   const int64_t scales = first_scale(stored, row), group_cols = product_group(stored.format);
   for (int64_t group = 0; group < std::ssize(to.scales); ++group) {
-    const int64_t block = group * group_cols / scaled_cols(stored);
+    const int64_t block = (stored.first_col + group * group_cols) / scaled_cols(stored);
     to.scales[static_cast<std::size_t>(group)] = finite_scale(*stored.scales, scales + block, false);
   }
 }
@@ -203,7 +201,8 @@ void read_e4m3_codes(const StoredRows& stored, int64_t row, const RowCodes& to) 
 void read_integer_codes(const StoredRows& stored, int64_t row, const RowCodes& to) {
   const int64_t r = stored.first_row + row;
   unpack_row(stored, r, to.codes);
-  for (int64_t c = 0; stored.group_index != nullptr && c < stored.cols; ++c) {
+  const int64_t end = stored.first_col + stored.cols;
+  for (int64_t c = stored.first_col; stored.group_index != nullptr && c < end; ++c) {
     if (const int64_t group = group_of(stored, c); group != c / scaled_cols(stored)) {
       refuse(*stored.group_index,
              "has column " + std::to_string(c) + " in group " + std::to_string(group) +
@@ -213,7 +212,7 @@ void read_integer_codes(const StoredRows& stored, int64_t row, const RowCodes& t
   }
   const int64_t group_cols = product_group(stored.format);
   for (int64_t group = 0; group < std::ssize(to.scales); ++group) {
-    const int64_t source = group * group_cols / scaled_cols(stored);
+    const int64_t source = (stored.first_col + group * group_cols) / scaled_cols(stored);
     to.scales[static_cast<std::size_t>(group)] = finite_scale(*stored.scales, scale_index(stored, source, r), true);
     to.zero_points[static_cast<std::size_t>(group)] = zero_point(stored, source, r);
   }
@@ -226,9 +225,13 @@ int64_t StoredRows::stored_bytes() const {
   return rows * cols * stored_type_bytes(tensor->dtype);
 }
 
+const std::byte* StoredRows::row_data(int64_t row) const {
+  return tensor->data + ((first_row + row) * matrix_cols + first_col) * stored_type_bytes(tensor->dtype);
+}
+
 int64_t StoredRows::row_bytes() const {
-  if (format.kind != SourceFormat::Kind::kIntegers) return cols * stored_type_bytes(tensor->dtype);
-  return format.layout->is_transposed ? 0 : ceil_divide(cols, format.codes_per_word()) * kWordBytes;
+  if (format.kind != SourceFormat::Kind::kIntegers) return matrix_cols * stored_type_bytes(tensor->dtype);
+  return format.layout->is_transposed ? 0 : ceil_divide(matrix_cols, format.codes_per_word()) * kWordBytes;
 }
 
 std::optional<WeightType> stored_codes_type(const SourceFormat& format) {
@@ -244,6 +247,7 @@ std::optional<WeightType> stored_codes_type(const SourceFormat& format) {
 
 void read_codes(const StoredRows& stored, int64_t row, const RowCodes& to) {
   FERRY_CHECK(!stored.is_plain());
+  FERRY_CHECK(stored.first_col == 0 || stored.first_col % product_group(stored.format) == 0);
   stored.format.kind == SourceFormat::Kind::kFp8Block ? read_e4m3_codes(stored, row, to) : read_integer_codes(stored, row, to);
 }
 

@@ -10,7 +10,8 @@
 
 namespace ferry {
 
-/// Some rows of a stored matrix [n, cols], or of a stack of them. What their values W[r, c] follow from:
+/// Some rows of a stored matrix [n, k], or of a stack of them, with all of their columns or some neighbouring ones. What the
+/// values W[r, c] follow from:
 ///
 /// kPlain: F32, BF16 or F16 as they are.
 ///
@@ -20,20 +21,24 @@ namespace ferry {
 /// and zeros are laid out as format.layout says; zeros hold zero_offset of each code less than the zero points.
 struct StoredRows {
   const TensorInfo* tensor = nullptr;
-  int64_t first_row = 0;  // of the tensor seen as [product of the leading dims, cols]
+  int64_t first_row = 0;  // of the tensor seen as [product of the leading dims, k]
   int64_t rows = 0;
   int64_t cols = 0;
   SourceFormat format;
   int64_t matrix_rows = 0;  // n
+  int64_t matrix_cols = 0;  // k
+  int64_t first_col = 0;
   const TensorInfo* scales = nullptr;
   const TensorInfo* zeros = nullptr;        // of kIntegers, if there are any
-  const TensorInfo* group_index = nullptr;  // likewise; I32 [cols]
+  const TensorInfo* group_index = nullptr;  // likewise; I32 [k]
   const TensorInfo* shape = nullptr;        // likewise; checked already
 
   bool is_plain() const { return format.kind == SourceFormat::Kind::kPlain; }
   /// Of the checkpoint, scales aside.
   int64_t stored_bytes() const;
-  /// Of one row in `tensor`; 0 where rows do not lie together.
+  /// Where row `row` begins; not of kIntegers.
+  const std::byte* row_data(int64_t row) const;
+  /// Of one row in `tensor` with all its columns; 0 where rows do not lie together.
   int64_t row_bytes() const;
 };
 
@@ -48,7 +53,8 @@ struct RowCodes {
   std::span<uint8_t> zero_points;  // [groups]; empty of e4m3
 };
 /// Row `row` of `stored`, which is not plain. Throws Error{kInvalidArgument} for a code that is not finite or a scale with
-/// which one would not be, and for columns of a group that do not lie together.
+/// which one would not be, and for columns of a group that do not lie together. The
+/// first column is that of a product's group.
 void read_codes(const StoredRows& stored, int64_t row, const RowCodes& to);
 
 /// Row `row` of `stored` as f32: values [cols]. Throws Error{kInvalidArgument} for a group index that names no group.

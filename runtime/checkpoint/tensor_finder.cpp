@@ -68,6 +68,7 @@ StoredRows TensorFinder::find(const std::string& name, const std::vector<int64_t
   StoredRows rows{.tensor = &tensor, .rows = 1, .cols = shape.back()};
   for (std::size_t i = 0; i + 1 < shape.size(); ++i) rows.rows *= shape[i];
   rows.matrix_rows = shape.size() >= 2 ? shape[shape.size() - 2] : 1;
+  rows.matrix_cols = rows.cols;
   return tensor.dtype == StoredType::kF8E4M3 ? find_fp8(tensor, name, rows) : rows;
 }
 
@@ -89,7 +90,7 @@ StoredRows TensorFinder::find_integers(const std::string& base, int64_t n, int64
   const auto shape_of = [&](int64_t rows, int64_t cols) {
     return layout.is_transposed ? std::vector<int64_t>{cols, rows} : std::vector<int64_t>{rows, cols};
   };
-  StoredRows rows{.rows = n, .cols = k, .format = format_, .matrix_rows = n};
+  StoredRows rows{.rows = n, .cols = k, .format = format_, .matrix_rows = n, .matrix_cols = k};
   const auto codes_shape = [&](int64_t bits) {
     const int64_t per_word = 32 / bits;
     return layout.is_word_of_rows ? shape_of(ceil_divide(n, per_word), k) : shape_of(n, ceil_divide(k, per_word));

@@ -9,8 +9,9 @@
 namespace ferry {
 namespace {
 
-const std::byte* first_byte(const StoredRows& stored) {
-  return stored.tensor->data + stored.first_row * stored.cols * stored_type_bytes(stored.tensor->dtype);
+/// The mapped values of plain rows of `dtype`.
+ConstMatrixView view_of(const StoredRows& stored, DType dtype) {
+  return {stored.row_data(0), dtype, stored.rows, stored.cols, stored.matrix_cols};
 }
 
 /// Calls fn(row, values of the row) for every row.
@@ -57,7 +58,7 @@ bool TensorReader::is_in_panels(const std::string& name, const std::optional<Wei
 StoredMatrix TensorReader::find_matrix(const std::string& name, int64_t n, int64_t k, const std::vector<std::string>& tensors,
                                        const std::optional<WeightType>& quantized, WeightUse use) {
   StoredMatrix matrix{.name = name, .n = n, .k = k, .use = use, .quantized = with_group_size(quantized, k)};
-  if (!is_in_panels(name, quantized)) {
+  if (!tensors.empty() && !is_in_panels(name, quantized)) {
     for (const std::string& tensor : tensors) matrix.pieces.push_back(find(tensor, {n / std::ssize(tensors), k}));
     matrix.quantized = type_of(matrix.pieces, quantized);
     return matrix;
@@ -131,8 +132,8 @@ Matrix TensorReader::read_matrix(const std::vector<StoredRows>& pieces) const {
     visit_dtype(dtype_, [&]<class T>() {
       if (piece.is_plain() && stored_dtype(piece) == dtype_) {
         check_values(piece);
-        std::memcpy(matrix.view().row<T>(first), first_byte(piece),
-                    static_cast<std::size_t>(piece.rows * piece.cols) * sizeof(T));
+        for (int64_t r = 0; r < piece.rows; ++r)
+          std::memcpy(matrix.view().row<T>(first + r), piece.row_data(r), static_cast<std::size_t>(piece.cols) * sizeof(T));
         return;
       }
       for_each_row(piece, [&](int64_t row, std::span<const float> values) {
@@ -148,9 +149,9 @@ Matrix TensorReader::read_matrix(const std::vector<StoredRows>& pieces) const {
 
 ConstMatrixView TensorReader::view_or_copy(const StoredRows& stored, Matrix& copy) const {
   const std::optional<DType> dtype = stored_dtype(stored);
-  if (stored.is_plain() && dtype && is_aligned(first_byte(stored), dtype_bytes(*dtype))) {
+  if (stored.is_plain() && dtype && is_aligned(stored.row_data(0), dtype_bytes(*dtype))) {
     check_values(stored);
-    return {first_byte(stored), *dtype, stored.rows, stored.cols, stored.cols};
+    return view_of(stored, *dtype);
   }
   copy = read_matrix({stored});
   return copy.view();
@@ -208,11 +209,11 @@ std::unique_ptr<PackedMatrix> TensorReader::pack(MatmulBackend& matmul, const St
   if (matrix.panels != nullptr) return adopt(matmul, matrix);
   const StoredRows& first = matrix.pieces.front();
   const bool is_in_place = matrix.pieces.size() == 1 && first.is_plain() && stored_dtype(first) == dtype_ &&
-                           is_aligned(first_byte(first), dtype_bytes(dtype_));
+                           is_aligned(first.row_data(0), dtype_bytes(dtype_));
   std::unique_ptr<PackedMatrix> packed;
   if (is_in_place) {
     check_values(first);
-    const ConstMatrixView weights{first_byte(first), dtype_, first.rows, first.cols, first.cols};
+    const ConstMatrixView weights = view_of(first, dtype_);
     const auto quantize = [&] { return quantize_weights(weights, *matrix.quantized, pool); };
     packed = matrix.quantized ? matmul.pack(blame(matrix.pieces, quantize), matrix.use, pool)
                               : matmul.pack(weights, matrix.use, pool);

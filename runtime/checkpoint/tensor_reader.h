@@ -40,8 +40,8 @@ class TensorReader : public TensorFinder {
       : TensorFinder(checkpoint), dtype_(dtype), check_finite_(check_finite), in_panels_(in_panels) {}
 
   DType dtype() const { return dtype_; }
-  /// The matrix `name` [n, k]: `tensors`, each with an equal share of the rows, or the panels. Not thread-safe;
-  /// everything below is.
+  /// The matrix `name` [n, k]: `tensors`, each with an equal share of the rows, or the panels, which must be
+  /// there if there are no `tensors`. Not thread-safe; everything below is.
   StoredMatrix find_matrix(const std::string& name, int64_t n, int64_t k, const std::vector<std::string>& tensors,
                            const std::optional<WeightType>& quantized = std::nullopt, WeightUse use = WeightUse::kPlain);
   /// Likewise, of rows that are found already.
@@ -64,7 +64,7 @@ class TensorReader : public TensorFinder {
   /// Packs and gives the file pages back; panels are mapped and stay in the file, which must outlive the result. The threads of
   /// `pool` share the work if there is one.
   std::unique_ptr<PackedMatrix> pack(MatmulBackend& matmul, const StoredMatrix& matrix, ThreadPool* pool = nullptr) const;
-  /// Gives the pages of rows that were read back to the system.
+  /// Gives the pages of rows that were read back to the system, those of their other columns too, which come back when needed.
   void drop_pages(const std::vector<StoredRows>& pieces) const;
 
  private:

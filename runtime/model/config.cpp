@@ -91,6 +91,20 @@ void refuse_gguf(const std::filesystem::path& path) {
   }
 }
 
+/// Makes the networks of a model that has no other ones slices. Where there are mixtures too, these are shared out.
+void slice_networks(ModelConfig& config) {
+  if (config.num_layers_of(Ffn::kDense) != config.num_layers()) return;
+  constexpr int64_t kWholeRows = 128;  // columns that products take under one scale where the checkpoint has one for a row
+  const SourceFormat& source = config.source;
+  int64_t block_cols = source.kind == SourceFormat::Kind::kFp8Block ? source.block_cols : source.group_size;
+  if (source.kind == SourceFormat::Kind::kPlain) block_cols = 1;
+  if (block_cols == 0) block_cols = kWholeRows;
+  const std::optional<MoePlan> slices = slice(config.dense, block_cols);
+  if (!slices) return;
+  config.moe = *slices;
+  for (LayerPlan& layer : config.layers) layer.ffn = Ffn::kMixtureOfExperts;
+}
+
 DType read_dtype(const ConfigFields& top, const ConfigFields& text) {
   for (const ConfigFields* fields : {&text, &top}) {
     for (const char* key : {"dtype", "torch_dtype"}) {
@@ -147,6 +161,7 @@ ModelConfig load_config(const std::filesystem::path& checkpoint_dir) {
   config.norm.eps = text.has("rms_norm_eps") ? static_cast<float>(text.number("rms_norm_eps", 0.0, 1.0)) : 1e-6F;
   config.tie_word_embeddings = top.boolean_or("tie_word_embeddings", text.boolean_or("tie_word_embeddings", false));
   architecture.read(text, config);
+  slice_networks(config);
   const std::filesystem::path generation = checkpoint_dir / "generation_config.json";
   if (std::filesystem::exists(generation)) config.generation = read_generation_config(generation, config.vocab_size);
   if (config.generation.stop_token_ids.empty())

@@ -39,7 +39,7 @@ struct ModelConfig {
   GatedDeltaPlan gated_delta;  // likewise
   ShortConvPlan short_conv;
   DensePlan dense;
-  MoePlan moe;
+  MoePlan moe;  // of a dense model: the slices of its networks, if they can be cut
   GenerationDefaults generation;
   std::vector<NamedTokenId> placeholders;      // ids that stand for pictures and videos in a prompt
   const Architecture* architecture = nullptr;  // whose tensor names it has; static
@@ -47,6 +47,8 @@ struct ModelConfig {
   int64_t num_layers() const { return static_cast<int64_t>(layers.size()); }
   int64_t num_layers_of(Mixer mixer) const;
   int64_t num_layers_of(Ffn ffn) const;
+  /// Whether the experts, if there are any, are slices.
+  bool is_dense() const { return moe.is_sliced || moe.num_experts == 0; }
 };
 
 /// Reads config.json and, if there is one, generation_config.json. Accepts the nested layout (text_config) and the flat one.

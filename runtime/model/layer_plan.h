@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 
 // A decoder as data: what each layer is made of, and the widths that all layers of a kind share. An architecture's page
 // (architectures/) fills this in from config.json; loader, trunk, caches and instruments read nothing else.
@@ -83,13 +84,20 @@ struct RouterPlan {
   float scale = 1;            // of all weights
 };
 
-/// Routed experts, each a small dense network, and one that every token passes, weighted by a scalar sigmoid gate.
+/// Routed experts, each a small dense network, and one that every token passes, weighted by a scalar sigmoid gate. Or a dense
+/// network cut along its inner columns, so that ranks can share it: down is linear, so the slices' outputs add up to its own.
 struct MoePlan {
   int64_t num_experts = 0;
   int64_t top_k = 0;                    // <= num_experts
   int64_t intermediate_dim = 0;         // of one routed expert
   int64_t shared_intermediate_dim = 0;  // 0: no shared expert
   RouterPlan router;
+  bool is_sliced = false;  // the experts are slices of a dense network: all chosen, in order, with weight 1; no router
 };
+
+/// `dense` in up to 8 slices, as many as are equally wide, hold whole blocks of `block_cols` columns (that share a scale where
+/// the checkpoint is quantised; 1: none) and are multiples of 128 columns, or of 32 where that makes no two. Follows from the
+/// shape alone, so that the number of ranks changes no sum. Absent if there are no two.
+std::optional<MoePlan> slice(const DensePlan& dense, int64_t block_cols);
 
 }  // namespace ferry

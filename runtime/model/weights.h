@@ -48,9 +48,9 @@ struct DenseWeights {
   PackedPtr down;     // [hidden, intermediate_dim]
 };
 
-/// The part of a mixture that every token passes; routed experts are in an ExpertBank.
+/// The part of a mixture that every token passes; routed experts, or slices, are in an ExpertBank.
 struct MoeWeights {
-  PackedPtr router;              // [num_experts, hidden]
+  PackedPtr router;              // [num_experts, hidden]; null for slices
   std::vector<float> bias;       // [num_experts] of the router, or empty
   PackedPtr shared_gate_up;      // [2 * shared_intermediate_dim, hidden] gated; null without a shared expert, so the next two
   PackedPtr shared_down;         // [hidden, shared_intermediate_dim]

@@ -48,7 +48,7 @@ StoredRows rows_from(StoredRows stored, int64_t first, int64_t count) {
   return stored;
 }
 
-/// The matrices of every expert of a layer, whichever way they are stored; none of a dense layer.
+/// The matrices of every expert of a layer, whichever way they are stored; none of a dense layer that is not sliced.
 struct StoredExperts {
   std::vector<StoredMatrix> gate_up;  // [num_experts] of [2 * intermediate_dim, hidden_dim]
   std::vector<StoredMatrix> down;     // [num_experts] of [hidden_dim, intermediate_dim]
@@ -65,13 +65,48 @@ void require_codes(const StoredExperts& experts, const std::optional<WeightType>
   }
 }
 
-StoredExperts find_experts(TensorReader& reader, const ModelConfig& config, const Quantization& quantization,
-                           const std::string& prefix, int64_t layer) {
+/// Columns [first, first + count) of `stored`.
+StoredRows cols_from(StoredRows stored, int64_t first, int64_t count) {
+  stored.first_col += first;
+  stored.cols = count;
+  return stored;
+}
+
+/// The slices of a dense network: the gate's and the up's rows and the down's columns [e * width, (e + 1) * width).
+StoredExperts find_slices(TensorReader& reader, const ModelConfig& config, const std::optional<WeightType>& type,
+                          const std::string& at) {
   StoredExperts found;
-  if (config.layers[static_cast<std::size_t>(layer)].ffn != Ffn::kMixtureOfExperts) return found;
+  const int64_t num_slices = config.moe.num_experts, width = config.moe.intermediate_dim, hidden = config.hidden_dim;
+  const TensorNames::Ffn& names = config.architecture->names.dense;
+  const bool in_panels = type && reader.in_panels();
+  StoredRows gate, up, down;
+  if (!in_panels) {
+    gate = reader.find(at + names.gate + ".weight", {num_slices * width, hidden});
+    up = reader.find(at + names.up + ".weight", {num_slices * width, hidden});
+    down = reader.find(at + names.down + ".weight", {hidden, num_slices * width});
+  }
+  for (int64_t e = 0; e < num_slices; ++e) {
+    const std::string name = at + "slices." + std::to_string(e) + ".", gate_up_name = name + "gate_up_proj",
+                      down_name = name + "down_proj";
+    if (in_panels) {
+      found.gate_up.push_back(reader.find_matrix(gate_up_name, 2 * width, hidden, {}, type, WeightUse::kGated));
+      found.down.push_back(reader.find_matrix(down_name, hidden, width, {}, type));
+    } else {
+      std::vector<StoredRows> gate_up{rows_from(gate, e * width, width), rows_from(up, e * width, width)};
+      found.gate_up.push_back(reader.find_matrix(gate_up_name, std::move(gate_up), type, WeightUse::kGated));
+      found.down.push_back(reader.find_matrix(down_name, {cols_from(down, e * width, width)}, type));
+    }
+  }
+  return found;
+}
+
+/// The experts of a mixture, each with tensors of its own or all in one.
+StoredExperts find_routed(TensorReader& reader, const ModelConfig& config, const Quantization& quantization,
+                          const std::string& at) {
+  StoredExperts found;
   const int64_t num_experts = config.moe.num_experts, hidden = config.hidden_dim, inter = config.moe.intermediate_dim;
   const TensorNames::Moe& names = config.architecture->names.moe;
-  const std::string experts = layer_prefix(prefix, layer) + names.experts;
+  const std::string experts = at + names.experts;
   const bool in_panels = quantization.experts && reader.in_panels();
   const bool in_one =
       !in_panels && (reader.has(experts + names.packed_gate_up) || !reader.has(experts + "0." + names.expert.gate + ".weight"));
@@ -94,6 +129,15 @@ StoredExperts find_experts(TensorReader& reader, const ModelConfig& config, cons
           reader.find_matrix(down, hidden, inter, {name + names.expert.down + ".weight"}, quantization.experts));
     }
   }
+  return found;
+}
+
+StoredExperts find_experts(TensorReader& reader, const ModelConfig& config, const Quantization& quantization,
+                           const std::string& prefix, int64_t layer) {
+  if (config.layers[static_cast<std::size_t>(layer)].ffn != Ffn::kMixtureOfExperts) return {};
+  const std::string at = layer_prefix(prefix, layer);
+  StoredExperts found = config.moe.is_sliced ? find_slices(reader, config, quantization.experts, at)
+                                             : find_routed(reader, config, quantization, at);
   if (quantization.experts && quantization.experts->is_as_stored()) require_codes(found, quantization.experts, layer);
   return found;
 }
@@ -223,6 +267,7 @@ class TrunkLoader {
   void load_moe(MoeWeights& w, const std::string& at) {
     const MoePlan& m = config_.moe;
     const TensorNames::Moe& n = names_.moe;
+    if (m.is_sliced) return;
     matrix(w.router, at + n.router, m.num_experts, config_.hidden_dim);
     if (m.router.has_bias) w.bias = vector(at + n.bias, {m.num_experts});
     if (m.shared_intermediate_dim == 0) return;

@@ -35,7 +35,8 @@ bool is_of_other_part(std::string_view tensor_name);
 TrunkWeights load_trunk(const Checkpoint& checkpoint, const ModelConfig& config, MatmulBackend& matmul, ThreadPool& pool,
                         const LoadOptions& options);
 
-/// Reads the routed experts of ranks()[rank_idx] and touches no other expert's pages; a dense layer has none in the bank.
+/// Reads the routed experts of ranks()[rank_idx] and touches no other expert's pages; a dense layer that is not
+/// sliced has none in the bank.
 /// Throws as load_trunk does, and `checkpoint` must outlive the result likewise.
 ExpertBank load_experts(const Checkpoint& checkpoint, const ModelConfig& config, const ExpertMap& map, int32_t rank_idx,
                         MatmulBackend& matmul, ThreadPool& pool, const LoadOptions& options);

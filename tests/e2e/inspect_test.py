@@ -100,9 +100,15 @@ class InspectTest(unittest.TestCase):
             self.assertAlmostEqual(alone["coordinator_bytes"], one["coordinator_bytes"] + one["worker_bytes"], delta=1)
             self.assertAlmostEqual(one["worker_bytes"], 2 * two["worker_bytes"], delta=1)
 
-    def test_dense_models_have_no_workers(self):
-        for run_of in inspect(GOLDEN / "lfm2")["runs"]:
-            self.assertLessEqual({rank["workers"] for rank in run_of["ranks"]}, {0})
+    def test_ranks_share_the_slices_of_dense_models_out(self):
+        model = inspect(GOLDEN / "lfm2")
+        self.assertEqual((model["experts"], model["layers"]["dense"]), (0, 6))
+        networks = 4 * model["parameters"]["parts"]["dense_ffn"]  # bytes of float32
+        ranks = {rank["workers"]: rank for rank in model["runs"][0]["ranks"]}
+        self.assertEqual(set(ranks), {0, 1, 2, 3})
+        for workers, share in ((1, 1), (2, 2 / 3), (3, 1 / 3)):
+            self.assertAlmostEqual(ranks[workers]["worker_bytes"], networks * share, delta=1)
+            self.assertAlmostEqual(ranks[0]["coordinator_bytes"], ranks[workers]["coordinator_bytes"] + networks, delta=1)
 
     def test_what_would_be_refused_is_said(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -1,7 +1,10 @@
 """Where the experts live changes no bit: dumps are the same bytes and answers the same words for any number of workers."""
 
+import array
 import json
 import pathlib
+import random
+import struct
 import subprocess
 import tempfile
 import unittest
@@ -22,6 +25,32 @@ def run(workers, transport, *arguments, model="demo", wrapper=(), flags=()):
     if done.returncode != 0:
         raise AssertionError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr}")
     return done.stdout
+
+
+def widen_lfm2(folder, columns):
+    """Makes a checkpoint like tests/golden/lfm2 whose networks have `columns` columns and weights of their own."""
+    source = ROOT / "tests/golden/lfm2"
+    content = (source / "model.safetensors").read_bytes()
+    length = struct.unpack("<Q", content[:8])[0]
+    tensors, data, header, values = json.loads(content[8 : 8 + length]), content[8 + length :], {}, []
+    numbers = random.Random(1)
+    for name, tensor in tensors.items():
+        if name == "__metadata__":
+            continue
+        piece = data[slice(*tensor["data_offsets"])]
+        if ".feed_forward." in name:
+            rows, cols = tensor["shape"]
+            tensor["shape"] = [rows, columns] if name.endswith("w2.weight") else [columns, cols]
+            count = tensor["shape"][0] * tensor["shape"][1]
+            piece = array.array("f", [numbers.uniform(-0.1, 0.1) for _ in range(count)]).tobytes()
+        begin = sum(map(len, values))
+        header[name] = {**tensor, "data_offsets": [begin, begin + len(piece)]}
+        values.append(piece)
+    text = json.dumps(header).encode()
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + b"".join(values))
+    config = json.loads((source / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "intermediate_size": columns}))
 
 
 def layouts():
@@ -72,10 +101,50 @@ class RanksTest(unittest.TestCase):
                     with self.subTest(name, workers=workers, transport=transport, source=source.name):
                         self.assertEqual(out.read_bytes(), expected)
 
-    def test_a_dense_model_says_why_workers_are_of_no_use(self):
-        for name in ("qwen3_5", "lfm2"):
-            with self.subTest(name), self.assertRaisesRegex(AssertionError, "dense: it has no experts"):
-                run(2, "mpi", "generate", "--token-ids", "1,2,3", model=ROOT / "tests/golden" / name)
+    def test_dense_models_share_slices_of_their_networks(self):
+        ids = ",".join(str(5 + 13 * i % 300) for i in range(70))
+        jobs = ((0, "auto"), (1, "mpi"), (1, "gloo"), (2, "mpi"), (2, "gloo"), (3, "mpi"), (3, "gloo"), (5, "mpi"), (5, "gloo"))
+        with tempfile.TemporaryDirectory() as folder:
+            wide = pathlib.Path(folder) / "wide"
+            widen_lfm2(wide, 160)
+            models = [(ROOT / "tests/golden/qwen3_5", 3, ("none", "w8a8")), (wide, 5, ("none", "w8a8", "w4a8:32"))]
+            models += [(ROOT / "tests/golden/fp8_qwen3_5", 2, ("none", "native", "w4a8"))]
+            for model, num_slices, types in models:
+                for weights in types:
+                    expected = None
+                    for workers, transport in jobs:
+                        if workers > num_slices:
+                            continue
+                        out = pathlib.Path(folder) / "out"
+                        arguments = ("dump", "--token-ids", ids, "--taps", "--out", out, "--quantize", weights)
+                        run(workers, transport, *arguments, model=model)
+                        expected = expected or out.read_bytes()
+                        with self.subTest(model.name, weights=weights, workers=workers, transport=transport):
+                            self.assertEqual(out.read_bytes(), expected)
+                with self.subTest(model.name), self.assertRaisesRegex(AssertionError, f"allowed: up to {num_slices} workers"):
+                    run(num_slices + 1, "mpi", "generate", "--token-ids", "1,2,3", model=model)
+
+    def test_slices_are_packed_too(self):
+        ids = ",".join(str(5 + 13 * i % 300) for i in range(70))
+        with tempfile.TemporaryDirectory() as folder:
+            for name, weights in (("lfm2", "w8a8"), ("lfm2", "w4a8:32"), ("fp8_qwen3_5", "native")):
+                model, packed, out = ROOT / "tests/golden" / name, pathlib.Path(folder) / (name + weights), pathlib.Path(folder) / "out"
+                quantize = ("--quantize", weights)
+                subprocess.run([FERRY, "quantize", "--model", model, *quantize, "--out", packed], check=True, capture_output=True)
+                run(0, "auto", "dump", "--token-ids", ids, "--out", out, *quantize, model=model)
+                expected = out.read_bytes()
+                for workers, transport in ((0, "auto"), (2, "mpi"), (2, "gloo")):
+                    run(workers, transport, "dump", "--token-ids", ids, "--out", out, model=packed)
+                    with self.subTest(name, weights=weights, workers=workers, transport=transport):
+                        self.assertEqual(out.read_bytes(), expected)
+
+    def test_networks_that_cannot_be_cut_stay_on_one_process(self):
+        with tempfile.TemporaryDirectory() as folder:
+            odd = pathlib.Path(folder) / "odd"
+            widen_lfm2(odd, 97)
+            run(0, "auto", "generate", "--token-ids", "1,2,3", "--max-tokens", "2", model=odd)
+            with self.assertRaisesRegex(AssertionError, "97 columns cannot be cut into equal slices; allowed: one process"):
+                run(1, "mpi", "generate", "--token-ids", "1,2,3", model=odd)
 
     def test_hosts_that_forbid_copies_or_shared_memory_give_the_same_bytes(self):
         ids = ",".join(str(100 + 37 * i % 5900) for i in range(200))  # rows of several MPI fragments

@@ -161,7 +161,8 @@ void compare_trace(const SafetensorsFile& golden, const std::string& prompt, con
     if (config.layers[static_cast<std::size_t>(l)].mixer != Mixer::kGatedDelta) continue;
     compare("recurrent_state." + std::to_string(l));
   }
-  ASSERT_EQ(trace.topk_ids.size(), static_cast<std::size_t>(config.num_layers_of(Ffn::kMixtureOfExperts)));
+  const int64_t num_routed = config.is_dense() ? 0 : config.num_layers_of(Ffn::kMixtureOfExperts);
+  ASSERT_EQ(trace.topk_ids.size(), static_cast<std::size_t>(num_routed));
   compare_all_routing(golden, prompt, trace, config, tolerance);
   compare("logits");
 }

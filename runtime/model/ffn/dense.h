@@ -6,7 +6,8 @@
 
 namespace ferry {
 
-/// A feed-forward network that every token passes: down(silu(gate(x)) * up(x)). One thread at a time; run() allocates nothing.
+/// A feed-forward network that every token passes: down(silu(gate(x)) * up(x)), of a model that has mixtures beside or whose
+/// networks cannot be sliced. One thread at a time; run() allocates nothing.
 class DenseFfn {
  public:
   DenseFfn(const ModelConfig& config, const BlockLimits& limits);

@@ -9,14 +9,28 @@ double d(int64_t value) { return static_cast<double>(value); }
 
 constexpr auto kRows = OperatorList::kRows;
 
+void describe_router(const MoePlan& p, int64_t hidden, OperatorList& list) {
+  list.product(Zone::kRouter, hidden, p.num_experts);
+  list.add({.zone = Zone::kGatingTopK,
+            .flop = {.per_row = 5 * d(p.num_experts)},
+            .bytes = {.per_row = d(p.num_experts) * list.activation_bytes() + 8 * d(p.top_k)},
+            .inputs = {list.activation({kRows, p.num_experts})},
+            .outputs = {OperatorList::fp32({kRows, p.top_k}), OperatorList::indices({kRows, p.top_k})}});
+}
+
 }  // namespace
 
 MixtureOfExperts::MixtureOfExperts(const ModelConfig& config, const BlockLimits& limits)
     : plan_(config.moe), is_shared_quantized_(takes_codes(limits.quantization.shared)) {
   const int64_t t = limits.max_tokens, shared = plan_.shared_intermediate_dim;
-  router_logits_ = Matrix(limits.dtype, t, plan_.num_experts);
   topk_idx_.resize(static_cast<std::size_t>(t * plan_.top_k));
-  topk_weights_.resize(static_cast<std::size_t>(t * plan_.top_k));
+  topk_weights_.resize(static_cast<std::size_t>(t * plan_.top_k), 1.0F);
+  if (plan_.is_sliced) {
+    for (std::size_t i = 0; i < topk_idx_.size(); ++i)
+      topk_idx_[i] = static_cast<int32_t>(i) % static_cast<int32_t>(plan_.top_k);
+  } else {
+    router_logits_ = Matrix(limits.dtype, t, plan_.num_experts);
+  }
   if (shared == 0) return;
   shared_activated_ = Matrix(limits.dtype, t, shared);
   shared_out_ = Matrix(limits.dtype, t, config.hidden_dim);
@@ -30,11 +44,28 @@ DispatchHandle MixtureOfExperts::begin(const BlockStep& step, const MoeWeights& 
   const Products& products = step.products;
   const bool sends_codes = dispatcher.row_dtype() == DType::kI8, needs_codes = w.shared_down != nullptr && is_shared_quantized_;
   const Activations x = products.activations(step.normed, step.normed_codes, batch, sends_codes || needs_codes);
-  products.linear(Zone::kRouter, x, *w.router, rows_of(router_logits_, batch));
+  if (!plan_.is_sliced) route(step, w, x, layer_idx);
+  const auto first = static_cast<std::size_t>(batch.first_row * plan_.top_k),
+             count = static_cast<std::size_t>(batch.num_tokens * plan_.top_k);
+  DispatchHandle routed = dispatcher.dispatch({.layer = layer_idx,
+                                               .tokens = sends_codes ? x.codes : MatmulRows{x.values},
+                                               .topk_idx = std::span(topk_idx_).subspan(first, count),
+                                               .topk_weights = std::span(topk_weights_).subspan(first, count),
+                                               .top_k = plan_.top_k,
+                                               .micro_batch = static_cast<uint8_t>(batch.first_row == 0 ? 0 : 1)});
+  if (w.shared_down != nullptr) run_shared(step, w, x);
+  return routed;
+}
+
+/// Which experts each token goes to, and how much they count.
+void MixtureOfExperts::route(const BlockStep& step, const MoeWeights& w, const Activations& x, int64_t layer_idx) {
+  const MicroBatch& batch = step.batch;
+  const Products& products = step.products;
   const auto first = static_cast<std::size_t>(batch.first_row * plan_.top_k),
              count = static_cast<std::size_t>(batch.num_tokens * plan_.top_k);
   const std::span<int32_t> topk_idx = std::span(topk_idx_).subspan(first, count);
   const std::span<float> topk_weights = std::span(topk_weights_).subspan(first, count);
+  products.linear(Zone::kRouter, x, *w.router, rows_of(router_logits_, batch));
   router_topk(products.context(), {.logits = rows_of(router_logits_, batch),
                                    .top_k = plan_.top_k,
                                    .is_sigmoid = plan_.router.score == RouterScore::kSigmoid,
@@ -45,15 +76,6 @@ DispatchHandle MixtureOfExperts::begin(const BlockStep& step, const MoeWeights& 
                                    .topk_idx = topk_idx.data(),
                                    .topk_weights = topk_weights.data()});
   if (step.tap != nullptr) step.tap->routing(layer_idx, topk_idx, topk_weights);
-
-  DispatchHandle routed = dispatcher.dispatch({.layer = layer_idx,
-                                               .tokens = sends_codes ? x.codes : MatmulRows{x.values},
-                                               .topk_idx = topk_idx,
-                                               .topk_weights = topk_weights,
-                                               .top_k = plan_.top_k,
-                                               .micro_batch = static_cast<uint8_t>(batch.first_row == 0 ? 0 : 1)});
-  if (w.shared_down != nullptr) run_shared(step, w, x);
-  return routed;
 }
 
 void MixtureOfExperts::run_shared(const BlockStep& step, const MoeWeights& w, const Activations& x) {
@@ -80,12 +102,7 @@ void MixtureOfExperts::describe(const ModelConfig& config, OperatorList& list) {
   const int64_t hidden = config.hidden_dim, width = p.intermediate_dim, shared = p.shared_intermediate_dim;
   const double act = list.activation_bytes();
   const Quantization& q = list.quantization();
-  list.product(Zone::kRouter, hidden, p.num_experts);
-  list.add({.zone = Zone::kGatingTopK,
-            .flop = {.per_row = 5 * d(p.num_experts)},
-            .bytes = {.per_row = d(p.num_experts) * act + 8 * d(p.top_k)},
-            .inputs = {list.activation({kRows, p.num_experts})},
-            .outputs = {OperatorList::fp32({kRows, p.top_k}), OperatorList::indices({kRows, p.top_k})}});
+  if (!p.is_sliced) describe_router(p, hidden, list);
   for (const Zone zone : {Zone::kInitRouting, Zone::kDispatch}) {  // a token goes out once for all of its rows: no cost is told
     list.add({.zone = zone, .inputs = {list.activation({kRows, hidden})}, .outputs = {list.activation({kRows, hidden})}});
   }

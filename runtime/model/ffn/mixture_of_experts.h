@@ -10,12 +10,13 @@
 namespace ferry {
 
 /// A mixture of experts: router, routed experts behind a TokenDispatcher, wherever they live, and a shared expert that works
-/// meanwhile, where the model has one. One thread at a time; allocates nothing after construction.
+/// meanwhile, where the model has one. Slices of a dense network take the same way, without a router. One thread at a time;
+/// allocates nothing after construction.
 class MixtureOfExperts {
  public:
   MixtureOfExperts(const ModelConfig& config, const BlockLimits& limits);
 
-  /// Router; the rows leave for their experts; the shared expert. `layer_idx` is the model's.
+  /// Router, if there is one; the rows leave for their experts; the shared expert. `layer_idx` is the model's.
   DispatchHandle begin(const BlockStep& step, const MoeWeights& w, int64_t layer_idx, TokenDispatcher& dispatcher);
   /// out [batch's rows, hidden_dim] = routed experts + gated shared expert
   void finish(const BlockStep& step, const MoeWeights& w, DispatchHandle routed, TokenDispatcher& dispatcher, MatrixView out);
@@ -24,13 +25,14 @@ class MixtureOfExperts {
   static void describe(const ModelConfig& config, OperatorList& list);
 
  private:
+  void route(const BlockStep& step, const MoeWeights& w, const Activations& x, int64_t layer_idx);
   void run_shared(const BlockStep& step, const MoeWeights& w, const Activations& x);
 
   const MoePlan& plan_;
   bool is_shared_quantized_;
-  Matrix router_logits_;                  // [T, num_experts]
-  std::vector<int32_t> topk_idx_;         // [T, top_k]
-  std::vector<float> topk_weights_;       // [T, top_k]
+  Matrix router_logits_;                  // [T, num_experts]; empty without a router
+  std::vector<int32_t> topk_idx_;         // [T, top_k]; of slices 0, 1, 2, … for every token
+  std::vector<float> topk_weights_;       // [T, top_k]; likewise ones
   Matrix shared_activated_, shared_out_;  // [T, shared], [T, hidden_dim]; empty without a shared expert
   Matrix shared_gate_;                    // [T, 1]
   CodeBuffer shared_codes_;

@@ -42,6 +42,7 @@ TEST(StoredRows, CodesOf8BitsAreE4m3) {
                           .cols = 256,
                           .format = {.kind = SourceFormat::Kind::kFp8Block},
                           .matrix_rows = 1,
+                          .matrix_cols = 256,
                           .scales = &scales.info};
   const std::vector<float> values = row_of(stored, 0);
   EXPECT_EQ(values[0x38], 1.0F);
@@ -69,6 +70,7 @@ TEST(StoredRows, EdgeBlocksAndStacksHaveScalesOfTheirOwn) {
                           .cols = 4,
                           .format = {.kind = SourceFormat::Kind::kFp8Block, .block_rows = 2, .block_cols = 3},
                           .matrix_rows = 3,
+                          .matrix_cols = 4,
                           .scales = &scales.info};
   const float expected[6][2] = {{1, 2}, {1, 2}, {3, 4}, {5, 6}, {5, 6}, {7, 8}};
   for (int64_t r = 0; r < 6; ++r) {
@@ -79,6 +81,19 @@ TEST(StoredRows, EdgeBlocksAndStacksHaveScalesOfTheirOwn) {
   second.first_row = 3;
   second.rows = 3;
   EXPECT_EQ(row_of(second, 2), row_of(stored, 5));
+  StoredRows columns = second;  // the last two: the end of a block, and another
+  columns.first_col = 2;
+  columns.cols = 2;
+  EXPECT_EQ(row_of(columns, 2), (std::vector<float>{7, 8}));
+}
+
+TEST(StoredRows, PlainColumnsLieInTheirRows) {
+  const Made tensor(StoredType::kF32, {2, 4}, std::vector<float>{0, 1, 2, 3, 4, 5, 6, 7});
+  const StoredRows stored{
+      .tensor = &tensor.info, .first_row = 1, .rows = 1, .cols = 2, .matrix_rows = 2, .matrix_cols = 4, .first_col = 1};
+  EXPECT_EQ(row_of(stored, 0), (std::vector<float>{5, 6}));
+  EXPECT_EQ(stored.stored_bytes(), 8);
+  EXPECT_EQ(stored.row_bytes(), 16);
 }
 
 /// [8 rows, 16 columns], two groups of columns in an order of their own.
@@ -104,6 +119,7 @@ TEST(StoredRows, GptqIsScaleTimesCodeMinusZero) {
                             .cols = kCols,
                             .format = {.kind = SourceFormat::Kind::kIntegers, .layout = &kGptq, .group_size = 8},
                             .matrix_rows = kRows,
+                            .matrix_cols = kCols,
                             .scales = &factors.info,
                             .zeros = &qzeros.info,
                             .group_index = &bad_index};
@@ -121,6 +137,7 @@ TEST(StoredRows, GptqIsScaleTimesCodeMinusZero) {
         .cols = kCols,
         .format = {.kind = SourceFormat::Kind::kIntegers, .layout = &kGptq, .group_size = 8, .zero_offset = offset},
         .matrix_rows = kRows,
+        .matrix_cols = kCols,
         .scales = &factors.info,
         .zeros = &qzeros.info,
         .group_index = &index.info};
@@ -133,6 +150,11 @@ TEST(StoredRows, GptqIsScaleTimesCodeMinusZero) {
         EXPECT_EQ(values[static_cast<std::size_t>(c)], scale * steps) << r << ", " << c;
       }
     }
+    StoredRows columns = stored;  // from within a word into the next
+    columns.first_col = 5;
+    columns.cols = 6;
+    const std::vector<float> all = row_of(stored, 3);
+    EXPECT_EQ(row_of(columns, 3), std::vector<float>(all.begin() + 5, all.begin() + 11));
   }
 }
 
@@ -155,10 +177,17 @@ TEST(StoredRows, CodesOf8BitsAreTakenAsTheyAre) {
                     .cols = 4,
                     .format = {.kind = SourceFormat::Kind::kFp8Block, .block_rows = 2, .block_cols = 3},
                     .matrix_rows = 1,
+                    .matrix_cols = 4,
                     .scales = &scales.info};
   const TakenRow row(stored, 2, false);
   EXPECT_EQ(row.codes, (std::vector<uint8_t>{0x38, 0x01, 0xFE, 0x80}));
   EXPECT_EQ(row.scales, (std::vector<float>{0.1F, 3}));
+  StoredRows columns = stored;
+  columns.first_col = 3;
+  columns.cols = 1;
+  const TakenRow last(columns, 1, false);
+  EXPECT_EQ(last.codes, std::vector<uint8_t>{0x80});
+  EXPECT_EQ(last.scales, std::vector<float>{3});
   const Made nan(StoredType::kF8E4M3, {1, 4}, std::vector<uint8_t>{0x38, 0xFF, 0, 0});
   stored.tensor = &nan.info;
   test::expect_error([&] { TakenRow(stored, 2, false); }, ErrorCode::kInvalidArgument, {"nan", "column 1"});
@@ -172,25 +201,30 @@ TEST(StoredRows, CodesOf8BitsAreTakenAsTheyAre) {
 TEST(StoredRows, CodesOfGptqAreTakenWithScaleAndZeroPoint) {
   const Made qweight(StoredType::kI32, {2, 8}, std::vector<uint32_t>(16, 0x76543210));
   const Made scales(StoredType::kF16, {2, 8}, std::vector<uint16_t>(16, 0x2E66));  // about 0.1, with 10 bits of mantissa
-  const auto refuse_or_take = [&](std::vector<int32_t> groups, uint32_t zeros) {
-    const Made qzeros(StoredType::kI32, {2, 1}, std::vector<uint32_t>(2, zeros)), index(StoredType::kI32, {16}, groups);
+  const auto refuse_or_take = [&](std::vector<int32_t> groups, uint32_t zeros, int64_t first_col = 0) {
+    const Made qzeros(StoredType::kI32, {2, 1}, std::vector<uint32_t>{zeros, zeros ^ 1}), index(StoredType::kI32, {16}, groups);
     return TakenRow({.tensor = &qweight.info,
                      .rows = 8,
-                     .cols = 16,
+                     .cols = 16 - first_col,
                      .format = {.kind = SourceFormat::Kind::kIntegers, .layout = &kGptq, .group_size = 8, .zero_offset = 1},
                      .matrix_rows = 8,
+                     .matrix_cols = 16,
+                     .first_col = first_col,
                      .scales = &scales.info,
                      .zeros = &qzeros.info,
                      .group_index = &index.info},
-                    2, true);
+                    static_cast<std::size_t>(2 - first_col / 8), true);
   };
   std::vector<int32_t> groups(16, 0);
   for (std::size_t c = 8; c < 16; ++c) groups[c] = 1;
   const TakenRow row = refuse_or_take(groups, 0x77777777);
   for (std::size_t c = 0; c < 16; ++c) EXPECT_EQ(row.codes[c], c % 8);
   EXPECT_EQ(row.scales, std::vector<float>(2, 0.0999755859375F));
-  EXPECT_EQ(row.zeros, std::vector<uint8_t>(2, 8)) << "stored less one";
-  EXPECT_EQ(refuse_or_take(groups, 0x7777776F).zeros, std::vector<uint8_t>(2, 0)) << "0 was stored as 15 and borrowed";
+  EXPECT_EQ(row.zeros, (std::vector<uint8_t>{8, 7})) << "stored less one";
+  EXPECT_EQ(refuse_or_take(groups, 0x7777776F).zeros, (std::vector<uint8_t>{0, 15})) << "0 was stored as 15 and borrowed";
+  const TakenRow second = refuse_or_take(groups, 0x77777777, 8);
+  EXPECT_EQ(second.codes, (std::vector<uint8_t>{0, 1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(second.zeros, std::vector<uint8_t>{7});
   std::swap(groups[7], groups[8]);
   test::expect_error([&] { refuse_or_take(groups, 0x77777777); }, ErrorCode::kInvalidArgument,
                      {"column 7", "group 1", "neighbouring"});
@@ -223,17 +257,22 @@ TEST(StoredRows, OneScaleServesSeveralGroups) {
                           .cols = 256,
                           .format = {.kind = SourceFormat::Kind::kIntegers, .layout = &kPackQuantized, .group_size = 0},
                           .matrix_rows = 1,
+                          .matrix_cols = 256,
                           .scales = &scales.info};
   const TakenRow row(stored, 2, true);
   EXPECT_EQ(row.scales, std::vector<float>(2, 0.5F));
   EXPECT_EQ(row.zeros, std::vector<uint8_t>(2, 8)) << "half of the codes' range";
   EXPECT_EQ(row.codes[255], 9);
   EXPECT_EQ(row_of(stored, 0)[255], 0.5F);
+  StoredRows columns = stored;
+  columns.first_col = columns.cols = 128;
+  EXPECT_EQ(TakenRow(columns, 1, true).scales, std::vector<float>{0.5F});
+  EXPECT_EQ(row_of(columns, 0)[127], 0.5F);
 }
 
 TEST(StoredRows, PlainValuesMayHave16BitsOfEitherKind) {
   const Made half(StoredType::kF16, {1, 4}, std::vector<uint16_t>{0x3C00, 0xC000, 0x0001, 0x7BFF});
-  const StoredRows stored{.tensor = &half.info, .rows = 1, .cols = 4, .matrix_rows = 1};
+  const StoredRows stored{.tensor = &half.info, .rows = 1, .cols = 4, .matrix_rows = 1, .matrix_cols = 4};
   EXPECT_EQ(row_of(stored, 0), (std::vector<float>{1, -2, 0x1p-24F, 65504}));
 }
 

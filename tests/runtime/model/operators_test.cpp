@@ -90,6 +90,19 @@ TEST(OperatorsTest, KnowTheirLayersAndRows) {
   EXPECT_EQ(facts_of(Zone::kRouter).factors, Factors::kValues);
 }
 
+TEST(OperatorsTest, SlicesAreGroupedProductsWithoutARouter) {
+  ModelConfig config = small_config();
+  for (LayerPlan& layer : config.layers) layer.ffn = Ffn::kMixtureOfExperts;
+  config.moe = {.num_experts = 3, .top_k = 3, .intermediate_dim = 7, .is_sliced = true};
+  const std::vector<OperatorFacts> operators = describe_operators(config, {}, DType::kBF16);
+  for (const Zone zone : {Zone::kRouter, Zone::kGatingTopK, Zone::kDenseDown, Zone::kSharedDown})
+    EXPECT_EQ(find_operator(operators, zone), nullptr) << zone_info(zone).name;
+  const OperatorFacts* down = find_operator(operators, Zone::kGroupedDown);
+  ASSERT_NE(down, nullptr);
+  EXPECT_EQ(down->rows_per_token, 3);
+  EXPECT_EQ(down->num_layers, 4);
+}
+
 TEST(OperatorsTest, WhatIsNoOperatorHasNone) {
   for (const Zone zone : {Zone::kSchedule, Zone::kExperts, Zone::kWaitCombine}) EXPECT_THROW(facts_of(zone), std::logic_error);
   expect_cost(Zone::kDispatch, 9, 9, 1, 0, 0);  // a token goes once for all of its rows: its cost is not told
