@@ -124,7 +124,8 @@ ordered_json describe(const Options& options) {
   const ModelConfig config = load_config(options.engine.model);
   if (options.inspect.workers.value_or(0) > config.moe.num_experts) {
     throw_invalid("--workers is " + std::to_string(*options.inspect.workers) + "; allowed: 0 to " +
-                  std::to_string(config.moe.num_experts) + ", as many as there are experts");
+                  std::to_string(config.moe.num_experts) + ", as many as there are " +
+                  (config.is_dense() ? "slices of its networks" : "experts"));
   }
   const Checkpoint checkpoint = Checkpoint::open(options.engine.model);
   ordered_json runs = ordered_json::array();

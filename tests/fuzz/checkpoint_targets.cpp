@@ -77,7 +77,7 @@ void read_safetensors(Input input) {
   }
 }
 
-/// In every format, as a matrix of the seeds' shape. Throws what the last of them threw if none reads it.
+/// In every format, as a matrix of the seeds' shape and as columns of it. Throws what the last of them threw if none reads it.
 void read_quantized_matrix(Input input) {
   static const MemoryFolder folder;
   constexpr int64_t kRows = 32, kCols = 64, kGroup = 32;
@@ -98,13 +98,15 @@ void read_quantized_matrix(Input input) {
     TensorFinder finder(checkpoint);
     finder.set_source_format(format);
     try {
-      const StoredRows stored = finder.find("x.weight", {kRows, kCols});
+      StoredRows stored = finder.find("x.weight", {kRows, kCols});
       const std::optional<WeightType> type = stored_codes_type(stored.format);
-      std::vector<float> values(kCols), scales(kCols / kGroup);
-      std::vector<uint8_t> codes(kCols), zeros(type && type->is_integer() ? scales.size() : 0);
-      for (int64_t row = 0; row < stored.rows; ++row) {
-        read_row(stored, row, values);
-        if (type) read_codes(stored, row, {.codes = codes, .scales = scales, .zero_points = zeros});
+      for (; stored.cols > 0; stored.first_col += kGroup, stored.cols -= kGroup) {
+        std::vector<float> values(static_cast<std::size_t>(stored.cols)), scales(values.size() / kGroup);
+        std::vector<uint8_t> codes(values.size()), zeros(type && type->is_integer() ? scales.size() : 0);
+        for (int64_t row = 0; row < stored.rows; ++row) {
+          read_row(stored, row, values);
+          if (type) read_codes(stored, row, {.codes = codes, .scales = scales, .zero_points = zeros});
+        }
       }
       is_read = true;
     } catch (const Error&) {
