@@ -124,7 +124,7 @@ std::size_t index_of_type(std::string_view name) {
 /// Layers of a step that are of this kind or have such a half; 0 for what is no layer, or not known.
 int64_t count_of_type(const ModelFacts& model, std::string_view type) {
   if (type == "moe" || type == "dense") {
-    const OperatorFacts* each = find_operator(model.operators, type == "moe" ? Zone::kRouter : Zone::kDenseDown);
+    const OperatorFacts* each = find_operator(model.operators, type == "moe" ? Zone::kGroupedDown : Zone::kDenseDown);
     return each != nullptr ? each->num_layers : 0;
   }
   return std::count(model.layer_types.begin(), model.layer_types.end(), type);

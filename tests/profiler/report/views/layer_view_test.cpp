@@ -20,7 +20,7 @@ using test::text;
 test::SmallCapture two_decodes() {
   test::SmallCapture small(2, 3000);
   small.capture.info.model.layer_types = {"full_attention"};
-  small.capture.info.model.operators = {{.zone = Zone::kRouter, .num_layers = 1}};
+  small.capture.info.model.operators = {{.zone = Zone::kGroupedDown, .num_layers = 1}};
   for (const uint32_t s : {0U, 1U}) {
     const uint64_t t = 1000 * s, more = 100 * s;
     small.step(s, Phase::kDecode, t, t + 900, 1, 1);
@@ -95,7 +95,8 @@ TEST(LayerTypeViewTest, WaitsForExpertsAreTheMoeBlocks) {
 TEST(LayerTypeViewTest, EveryKindOfLayerHasARow) {
   test::SmallCapture small(1, 3000);
   small.capture.info.model.layer_types = {"short_conv", "short_conv"};
-  small.capture.info.model.operators = {{.zone = Zone::kRouter, .num_layers = 1}, {.zone = Zone::kDenseDown, .num_layers = 1}};
+  small.capture.info.model.operators = {{.zone = Zone::kGroupedDown, .num_layers = 1},
+                                        {.zone = Zone::kDenseDown, .num_layers = 1}};
   small.step(0, Phase::kDecode, 0, 900, 1, 1);
   small.span(0, Zone::kShortConv, 100, 140, 1, 0, {0, 0});
   small.span(0, Zone::kDenseDown, 200, 300, 1, 0, {0, 0});
