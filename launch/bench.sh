@@ -22,7 +22,7 @@ cmake --preset release >/dev/null
 cmake --build --preset release -j 2 --target ferry ferry_slice
 if [ ! -f "$slice/config.json" ]; then
   echo "bench: making $slice"
-  build/release/launch/ferry_slice --out "$slice"
+  build/release/tests/bench/ferry_slice --out "$slice"
 fi
 
 mkdir -p "$results"

@@ -52,9 +52,8 @@ struct RowCodes {
   std::span<float> scales;         // [groups] of stored_codes_type(); several may have come from one
   std::span<uint8_t> zero_points;  // [groups]; empty of e4m3
 };
-/// Row `row` of `stored`, which is not plain. Throws Error{kInvalidArgument} for a code that is not finite or a scale with
-/// which one would not be, and for columns of a group that do not lie together. The
-/// first column is that of a product's group.
+/// Row `row` of `stored`, which is not plain; its first column is that of a product's group. Throws Error{kInvalidArgument} for
+/// a code that is not finite or a scale with which one would not be, and for columns of a group that do not lie together.
 void read_codes(const StoredRows& stored, int64_t row, const RowCodes& to);
 
 /// Row `row` of `stored` as f32: values [cols]. Throws Error{kInvalidArgument} for a group index that names no group.

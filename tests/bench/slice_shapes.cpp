@@ -1,4 +1,4 @@
-#include "launch/slice_shapes.h"
+#include "tests/bench/slice_shapes.h"
 
 #include <array>
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/tensor.h"
-#include "launch/slice_shapes.h"
+#include "tests/bench/slice_shapes.h"
 #include "profiler/write_file.h"
 #include "runtime/base/error.h"
 #include "runtime/base/thread_pool.h"
