@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "kernels/tensor.h"
-#include "tests/bench/slice_shapes.h"
 #include "profiler/write_file.h"
 #include "runtime/base/error.h"
 #include "runtime/base/thread_pool.h"
 #include "runtime/checkpoint/safetensors_writer.h"
+#include "tests/bench/slice_shapes.h"
 
 // ferry_slice: a checkpoint with the layer shapes and the vocabulary of a released model but few layers and random weights, to
 // measure on: what a token costs depends on shapes alone.
