@@ -148,7 +148,7 @@ ordered_json describe(const Options& options) {
 
 bool is_refused(const ordered_json& run) { return !run["refused"].is_null(); }
 
-/// "1.611 GB", "12.7 MB", "3.1 kB": at least three digits.
+/// "1.611 GB", "12.7 MB", "3.1 kB".
 std::string size_text(const ordered_json& value) {
   constexpr std::array kUnits{"GB", "MB", "kB"};
   double size = value.get<double>() * 1e-9;

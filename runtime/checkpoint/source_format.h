@@ -7,6 +7,8 @@
 
 namespace ferry {
 
+constexpr int64_t ceil_divide(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
 /// Where a checkpoint keeps integer codes of 4 or 8 bits: in words of 32 bits, neighbours together, the last word filled
 /// up. The names stand in the place of ".weight"; an empty one is not there.
 struct IntegerLayout {
@@ -15,6 +17,7 @@ struct IntegerLayout {
   std::string_view shape;                                // I64 [2]: rows and columns once more
   bool is_transposed = false;                            // [columns, rows] and [groups, rows] instead of [rows, …]
   bool is_word_of_rows = false;                          // of codes; otherwise of columns. Zero points: always of rows
+  bool has_8_bits = true;                                // otherwise codes have 4
   std::array<uint8_t, 8> place{0, 1, 2, 3, 4, 5, 6, 7};  // of each neighbour in its word, counted from the lowest bits
 };
 
@@ -30,6 +33,7 @@ inline constexpr IntegerLayout kAwq{.name = "AWQ",
                                     .zeros = ".qzeros",
                                     .is_transposed = true,
                                     .is_word_of_rows = true,
+                                    .has_8_bits = false,
                                     .place = {0, 4, 1, 5, 2, 6, 3, 7}};
 /// "pack-quantized" of compressed-tensors.
 inline constexpr IntegerLayout kPackQuantized{.name = "pack-quantized",

@@ -62,8 +62,6 @@ void read_plain(const StoredRows& stored, int64_t row, std::span<float> values) 
   });
 }
 
-int64_t ceil_divide(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 /// Columns under one scale; 0 for whole rows.
 int64_t columns_per_scale(const SourceFormat& f) {
   return f.kind == SourceFormat::Kind::kFp8Block ? f.block_cols : f.group_size;

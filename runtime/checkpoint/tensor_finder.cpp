@@ -22,8 +22,6 @@ std::string shape_string(const std::vector<int64_t>& shape) {
   return text + "]";
 }
 
-int64_t ceil_divide(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 /// What a checkpoint says of a matrix whose packed codes no longer tell.
 void check_stored_shape(const TensorInfo& tensor, const std::vector<int64_t>& expected) {
   std::vector<int64_t> stored(2);
@@ -95,7 +93,7 @@ StoredRows TensorFinder::find_integers(const std::string& base, int64_t n, int64
     const int64_t per_word = 32 / bits;
     return layout.is_word_of_rows ? shape_of(ceil_divide(n, per_word), k) : shape_of(n, ceil_divide(k, per_word));
   };
-  rows.format.bits = checkpoint_.find(named(layout.codes))->shape == codes_shape(8) ? 8 : 4;
+  rows.format.bits = layout.has_8_bits && checkpoint_.find(named(layout.codes))->shape == codes_shape(8) ? 8 : 4;
   rows.tensor = &take(named(layout.codes), codes_shape(rows.format.bits), {StoredType::kI32});
   const int64_t groups = format_.group_size == 0 ? 1 : ceil_divide(k, format_.group_size);
   rows.scales = &take(named(layout.scales), shape_of(n, groups), kNumbers);

@@ -24,10 +24,11 @@ int64_t matrix_weights(const OperatorFacts& facts) {
 /// Of one matrix that is held as codes, from the shape of a product's second input: the panels with their scales and padding.
 double panel_bytes(const OperatorFacts& facts, const Quantization& quantization) {
   const Part part = zone_info(facts.zone).part;
-  const std::optional<WeightType>& type = part == Part::kExperts        ? quantization.experts
-                                          : part == Part::kSharedExpert ? quantization.shared
-                                          : part == Part::kHead         ? quantization.lm_head
-                                                                        : quantization.mixers;
+  const bool is_shared = part == Part::kSharedExpert || part == Part::kDenseFfn;
+  const std::optional<WeightType>& type = part == Part::kExperts ? quantization.experts
+                                          : is_shared            ? quantization.shared
+                                          : part == Part::kHead  ? quantization.lm_head
+                                                                 : quantization.mixers;
   const std::vector<TensorDim>& dims = facts.inputs[1].dims;  // those of experts begin with their number
   const int64_t k = dims[dims.size() - 2].size, n = dims.back().size;
   const bool is_gated = n == 2 * facts.outputs[0].dims.back().size;

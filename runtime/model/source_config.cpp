@@ -63,6 +63,7 @@ SourceFormat read_auto_round(const ConfigFields& q) {
   q.expect("data_type", {"int"});
   q.expect("packing_format", {"auto_round", "auto_round:gptqmodel", "auto_round:auto_gptq", "auto_round:auto_awq"});
   const json packing = q.has("packing_format") ? q.at("packing_format") : json("auto_round:auto_gptq");
+  if (packing == "auto_round:auto_awq") q.expect("bits", {4});
   return {.kind = Kind::kIntegers,
           .layout = packing == "auto_round:auto_awq" ? &kAwq : &kGptq,
           .group_size = read_group_size(q),

@@ -67,7 +67,7 @@ class InspectTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             for name, quantize in (
                 ("qwen3_5_moe", "w8a8"), ("lfm2_moe", "w4a8:32"), ("qwen3_moe", "experts=w4a8:32,lm_head=w8a8"),
-                ("fp8_qwen3_5_moe", "native"), ("gptq_qwen3_5_moe", "native"),
+                ("lfm2_moe", "shared=w8a8,lm_head=w8a8"), ("fp8_qwen3_5_moe", "native"), ("gptq_qwen3_5_moe", "native"),
             ):
                 packed = pathlib.Path(folder) / f"{name}-{quantize}"
                 command = [FERRY, "quantize", "--model", GOLDEN / name, "--quantize", quantize, "--dtype", "bf16", "--out", packed]

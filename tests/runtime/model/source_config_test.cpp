@@ -78,6 +78,8 @@ TEST(SourceConfig, ShapesAndNumbersAreChecked) {
   };
   const auto config_of = [&](const char* name) { return cases.at(name).at("quantization_config"); };
   expect_refused("awq", {64, 88}, config_of("awq"), {"awq.qweight", "[96, 8]", "[88, 8]"});
+  // A matrix of 32 rows would fit in codes of 8 bits, which AWQ does not have.
+  expect_refused("awq", {32, 96}, config_of("awq"), {"awq.qweight", "[96, 8]", "[96, 4]"});
   expect_refused("ints4_channel", {21, 89}, config_of("ints4_channel"), {"weight_shape", "[21, 90]", "[21, 89]"});
   expect_refused("ints4_group", {24, 96}, config_of("ints4_zeros"), {"ints4_group.weight_zero_point", "missing"});
   expect_refused("floats_block", {40, 72}, config_of("floats_channel"), {"floats_block.weight_scale", "[3, 3]", "[40, 1]"});
@@ -95,6 +97,8 @@ TEST(SourceConfig, WhatIsNotReadIsRefusedByName) {
   expect_refused({{"quant_method", "gptq"}, {"bits", 3}, {"group_size", 128}}, {"bits is 3", "4 or 8"});
   expect_refused({{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 0}}, {"group_size is 0", "-1"});
   expect_refused({{"quant_method", "awq"}, {"bits", 4}, {"group_size", 128}, {"version", "gemv"}}, {"\"gemv\"", "\"gemm\""});
+  expect_refused({{"quant_method", "auto-round"}, {"bits", 8}, {"group_size", 128}, {"packing_format", "auto_round:auto_awq"}},
+                 {"bits is 8", "allowed: 4"});
   json config = read_cases().at("ints4_group").at("quantization_config");
   EXPECT_EQ(read(config).group_size, 32);
   const auto expect_refused_with = [&](const json::json_pointer& at, const json& value, const std::vector<std::string>& parts) {
