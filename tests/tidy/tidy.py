@@ -28,10 +28,11 @@ ARROWS = {
     "runtime/schedule": [],
     "runtime/checkpoint": ["kernels", "profiler"],
     "runtime/text": [],
-    "runtime/model": ["kernels", "moe", "runtime/checkpoint", "runtime/state", "runtime/schedule", "profiler"],
+    "runtime/vision": [],
+    "runtime/model": ["kernels", "moe", "runtime/checkpoint", "runtime/state", "runtime/schedule", "runtime/vision", "profiler"],
     "runtime/trace": ["comm", "moe", "profiler", "runtime/schedule"],
     "runtime": ["kernels", "comm", "moe", "profiler", "runtime/state", "runtime/schedule", "runtime/checkpoint", "runtime/text",
-                "runtime/model", "runtime/trace"],
+                "runtime/model", "runtime/vision", "runtime/trace"],
     "runtime/server": ["runtime", "runtime/text", "runtime/schedule", "runtime/trace", "ferry", "profiler"],
     "launch": ["launch", "runtime", "runtime/checkpoint", "runtime/text", "runtime/model", "runtime/schedule", "runtime/server",
                "runtime/trace", "moe", "kernels", "comm", "profiler"],
@@ -47,6 +48,7 @@ QUARANTINE = {
     r"grpc/.*|grpcpp/.*|.*\.pb\.h": [r"runtime/server/.*", r"launch/.*", r"tests/runtime/server/.*", r"(tests/)?profiler/.*",
                                     r"tests/fuzz/server_targets\.cpp"],
     r"boost/.*": [r"runtime/server/http/.*", r"tests/runtime/server/.*", r"tests/fuzz/server_targets\.cpp"],
+    r"png\.h|jpeglib\.h|jerror\.h|gif_lib\.h|webp/.*": [r"runtime/vision/(png|jpeg|gif|webp)\.cpp"],
     r"openssl/.*": [r"runtime/server/.*", r"tests/runtime/server/.*", r"tests/support/certificate\.cpp"],
 }
 

@@ -1,0 +1,120 @@
+#include <csetjmp>
+#include <cstdio>
+// jpeglib.h needs the two above.
+#include <jerror.h>
+#include <jpeglib.h>
+
+#include <string>
+#include <vector>
+
+#include "runtime/vision/decoders.h"
+
+// JPEG through libjpeg. An error of the library leaves by longjmp: the functions that call setjmp hold nothing that would have
+// to be destroyed.
+
+namespace ferry {
+namespace {
+
+// Each scan of a progressive file is a pass over all of the picture's coefficients, and a scan takes few bytes: their number
+// bounds the time. Encoders write about ten.
+constexpr int kMaxScans = 100;
+
+/// The library's structures, and what its callbacks leave.
+struct Reader {
+  Reader() = default;
+  ~Reader() {
+    if (is_created) jpeg_destroy_decompress(&info);
+  }
+  Reader(const Reader&) = delete;
+  Reader& operator=(const Reader&) = delete;
+
+  jpeg_decompress_struct info{};
+  jpeg_error_mgr errors{};
+  jpeg_progress_mgr progress{};
+  jmp_buf on_error;
+  char message[JMSG_LENGTH_MAX] = {};
+  bool is_created = false;
+};
+
+[[noreturn]] void on_error(j_common_ptr common) {
+  Reader& reader = *static_cast<Reader*>(common->client_data);
+  common->err->format_message(common, reader.message);
+  longjmp(reader.on_error, 1);
+}
+
+/// Damaged data is a warning for the library and passes, as in Pillow; an early end of the file does not.
+void on_message(j_common_ptr common, int level) {
+  if (level < 0 && common->err->msg_code == JWRN_JPEG_EOF) on_error(common);
+}
+
+void on_progress(j_common_ptr common) {
+  Reader& reader = *static_cast<Reader*>(common->client_data);
+  if (reader.info.input_scan_number <= kMaxScans) return;
+  std::snprintf(reader.message, sizeof(reader.message), "it has more than %d scans", kMaxScans);
+  longjmp(reader.on_error, 1);
+}
+
+bool read_header(Reader& reader, const uint8_t* data, std::size_t size) {
+  if (setjmp(reader.on_error) != 0) return false;
+  reader.info.err = jpeg_std_error(&reader.errors);
+  reader.errors.error_exit = on_error;
+  reader.errors.emit_message = on_message;
+  reader.info.client_data = &reader;
+  jpeg_create_decompress(&reader.info);
+  reader.is_created = true;
+  reader.progress.progress_monitor = on_progress;
+  reader.info.progress = &reader.progress;
+  jpeg_mem_src(&reader.info, data, size);
+  jpeg_read_header(&reader.info, TRUE);
+  return true;
+}
+
+bool start(Reader& reader) {
+  if (setjmp(reader.on_error) != 0) return false;
+  reader.info.out_color_space = reader.info.num_components == 4 ? JCS_CMYK : JCS_RGB;
+  jpeg_start_decompress(&reader.info);
+  return true;
+}
+
+bool read_row(Reader& reader, uint8_t* row) {
+  if (setjmp(reader.on_error) != 0) return false;
+  JSAMPROW rows[] = {row};
+  jpeg_read_scanlines(&reader.info, rows, 1);
+  return true;
+}
+
+/// a * b / 255, rounded.
+uint32_t multiply_255(uint32_t a, uint32_t b) {
+  const uint32_t product = a * b + 128;
+  return (product + (product >> 8)) >> 8;
+}
+
+/// Inks as Adobe stores them, inverted: each channel of light is what key and ink leave of white.
+void to_rgb(const uint8_t* cmyk, uint8_t* rgb, int64_t width) {
+  for (int64_t x = 0; x < width; ++x) {
+    const uint32_t light = cmyk[4 * x + 3];
+    for (int64_t c = 0; c < 3; ++c) rgb[3 * x + c] = static_cast<uint8_t>(light - multiply_255(255U - cmyk[4 * x + c], light));
+  }
+}
+
+}  // namespace
+
+Picture decode_jpeg(const PictureFile& file) {
+  Reader reader;
+  if (!read_header(reader, file.data(), file.bytes.size())) file.refuse("JPEG", reader.message);
+  const int channels = reader.info.num_components;
+  if (channels != 1 && channels != 3 && channels != 4) {
+    file.refuse("JPEG", "it has " + std::to_string(channels) + " channels and not 1, 3 or 4");
+  }
+  file.check_size(reader.info.image_width, reader.info.image_height);
+  if (!start(reader)) file.refuse("JPEG", reader.message);
+  Picture picture = make_picture(reader.info.output_width, reader.info.output_height);
+  std::vector<uint8_t> inks(channels == 4 ? static_cast<std::size_t>(4 * picture.width) : 0);
+  for (int64_t y = 0; y < picture.height; ++y) {
+    if (!read_row(reader, channels == 4 ? inks.data() : picture.row(y))) file.refuse("JPEG", reader.message);
+    if (channels == 4) to_rgb(inks.data(), picture.row(y), picture.width);
+  }
+  return picture;
+}
+
+}  // namespace ferry

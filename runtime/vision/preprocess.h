@@ -1,0 +1,73 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/vision/grid.h"
+#include "runtime/vision/picture.h"
+
+// From pictures to the rows that the vision tower reads, as transformers 5.17's Qwen2VLImageProcessor and
+// Qwen3VLVideoProcessor make them: resized to whole merge blocks within a budget of pixels, normalised, cut into patches.
+
+namespace ferry {
+
+/// Height and width in pixels.
+struct FrameSize {
+  int64_t height = 0;
+  int64_t width = 0;
+  bool operator==(const FrameSize&) const = default;
+};
+
+/// What preprocessor_config.json says of pictures; the defaults are those of the published models.
+struct PictureProcessor {
+  int64_t patch_size = 16;          // pixels a side
+  int64_t merge_size = 2;           // patches a side of what becomes one token
+  int64_t temporal_patch_size = 2;  // frames of a patch
+  int64_t min_pixels = 65536;       // of a resized picture ("shortest_edge"); of all frames of a video together
+  int64_t max_pixels = 16777216;    // likewise ("longest_edge")
+  double rescale_factor = 1.0 / 255.0;
+  std::array<float, 3> mean{0.5F, 0.5F, 0.5F};
+  std::array<float, 3> std_dev{0.5F, 0.5F, 0.5F};
+
+  int64_t patch_cols() const { return 3 * temporal_patch_size * patch_size * patch_size; }
+  /// Pixels a side of a merge block.
+  int64_t factor() const { return patch_size * merge_size; }
+};
+
+/// What video_preprocessor_config.json says beside.
+struct VideoProcessor {
+  PictureProcessor frames{.min_pixels = 4096, .max_pixels = 25165824};
+  double fps = 2.0;  // frames sampled a second
+  int64_t min_frames = 4;
+  int64_t max_frames = 768;
+};
+
+/// Rows for the tower. Patches are ordered by step of time, then block of merge_size x merge_size patches, then row and
+/// column in it.
+struct Patches {
+  Grid grid;
+  std::vector<float> values;  // [grid.num_patches(), patch_cols]: channel, frame, row and column of the patch
+};
+
+/// The size nearest to a picture's whose sides are whole merge blocks and whose pixels are within the budget; sides are rounded
+/// half to even. `name` begins the message. Throws Error{kInvalidArgument} if one side is over 200 times the other.
+FrameSize picture_size(FrameSize size, const PictureProcessor& processor, const std::string& name = "picture");
+/// Likewise for each of `num_frames` frames. Also throws for fewer frames than a patch has.
+FrameSize video_size(FrameSize size, int64_t num_frames, const PictureProcessor& processor, const std::string& name = "video");
+
+/// Throws as picture_size() does.
+Patches make_patches(const Picture& picture, const PictureProcessor& processor, const std::string& name = "picture");
+/// Of a video whose frames are sampled already; the last one is repeated to whole patches. Throws as video_size() does, and for
+/// frames of different sizes.
+Patches make_video_patches(std::span<const Picture> frames, const PictureProcessor& processor,
+                           const std::string& name = "video");
+
+/// Which frames of a video of `num_frames` at `source_fps` are looked at: evenly spaced, first and last among them.
+std::vector<int64_t> sample_frames(int64_t num_frames, double source_fps, const VideoProcessor& processor);
+/// The time in seconds of each step: the mean of its first and last frame's. `frames` are numbers of frames at `source_fps`.
+std::vector<double> step_times(std::span<const int64_t> frames, double source_fps, int64_t temporal_patch_size);
+
+}  // namespace ferry
