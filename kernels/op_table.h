@@ -29,6 +29,10 @@ struct OpTable {
   void (*combine)(ThreadPool&, const CombineArgs&);
   void (*shared_expert_merge)(ThreadPool&, const SharedExpertMergeArgs&);
   void (*quantize_rows)(ThreadPool&, const QuantizeRowsArgs&);
+  void (*layer_norm)(ThreadPool&, const LayerNormArgs&);
+  void (*add_bias)(ThreadPool&, const AddBiasArgs&);
+  void (*vision_rope)(ThreadPool&, const VisionRopeArgs&);
+  void (*segment_attention)(ThreadPool&, const SegmentAttentionArgs&);
 };
 
 /// The tables this processor can run, best first; "ref" always closes the list.
@@ -46,5 +50,12 @@ extern const OpTable kOpTable;
 namespace cpu_avx512 {
 extern const OpTable kOpTable;
 }
+
+/// With AMX tiles; for bf16 alone, and for heads of up to 256 columns.
+namespace cpu_amx {
+void segment_attention(ThreadPool& pool, const SegmentAttentionArgs& args);
+}
+/// Whether the above can run here.
+bool can_attend_with_tiles(const SegmentAttentionArgs& args);
 
 }  // namespace ferry

@@ -18,6 +18,16 @@ int64_t count_row_keys(std::span<const SequenceSpan> sequences) {
   return std::min<int64_t>(keys, UINT32_MAX);
 }
 
+/// Likewise, of attention within segments.
+int64_t count_row_keys(std::span<const int64_t> segment_ends) {
+  int64_t keys = 0, begin = 0;
+  for (const int64_t end : segment_ends) {
+    keys += (end - begin) * (end - begin);
+    begin = end;
+  }
+  return std::min<int64_t>(keys, UINT32_MAX);
+}
+
 }  // namespace
 
 std::vector<const OpTable*> available_op_tables() {
@@ -37,6 +47,11 @@ const OpTable& select_op_table(std::string_view name) {
     allowed += std::string(", ") + table->name;
   }
   throw_invalid("--kernels: '" + std::string(name) + "' cannot run on this processor; allowed: " + allowed);
+}
+
+bool can_attend_with_tiles(const SegmentAttentionArgs& args) {
+  constexpr int64_t kMaxHeadDim = 256;
+  return args.q.dtype == DType::kBF16 && args.out.cols <= kMaxHeadDim * args.num_heads && has_amx();
 }
 
 // Every op is a span of the trace; a is the number of tokens or rows, of heads where they are worked on alone.
@@ -111,6 +126,24 @@ void shared_expert_merge(const KernelContext& ctx, const SharedExpertMergeArgs& 
 void quantize_rows(const KernelContext& ctx, const QuantizeRowsArgs& args) {
   const Span span(args.zone, args.x.rows);
   ctx.ops->quantize_rows(*ctx.pool, args);
+}
+void layer_norm(const KernelContext& ctx, const LayerNormArgs& args) {
+  const Span span(Zone::kVisionNorm, args.out.rows);
+  ctx.ops->layer_norm(*ctx.pool, args);
+}
+void add_bias(const KernelContext& ctx, const AddBiasArgs& args) {
+  const Span span(Zone::kVisionBias, args.out.rows);
+  ctx.ops->add_bias(*ctx.pool, args);
+}
+void vision_rope(const KernelContext& ctx, const VisionRopeArgs& args) {
+  const Span span(Zone::kVisionRope, args.x.rows * args.x.cols / args.head_dim);
+  ctx.ops->vision_rope(*ctx.pool, args);
+}
+void segment_attention(const KernelContext& ctx, const SegmentAttentionArgs& args) {
+  const Span span(Zone::kVisionAttention, args.out.rows, count_row_keys(args.segment_ends));
+  // Tiles are no instruction set of their own among the tables: the best table is the one they come with.
+  if (ctx.ops == &cpu_avx512::kOpTable && can_attend_with_tiles(args)) return cpu_amx::segment_attention(*ctx.pool, args);
+  ctx.ops->segment_attention(*ctx.pool, args);
 }
 
 }  // namespace ferry

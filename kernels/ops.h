@@ -8,7 +8,7 @@
 #include "profiler/zones.h"
 #include "runtime/base/thread_pool.h"
 
-// Every op of the decoder that is not a matrix product (those are in matmul.h). One argument struct and one declaration an
+// Every op of the decoder and of the vision tower that is not a matrix product (those are in matmul.h). One argument struct and one declaration an
 // op. T below is the dtype of the activations, f32 or bf16: values are computed in fp32 and rounded to T where the comment
 // says so, which is where transformers 5.17 rounds (modeling_qwen3_5_moe.py). Implementations: ref/ (naive, serial, the
 // oracle) and cpu/ (vector code, compiled for AVX2 and for AVX-512). All ops run on the caller's thread plus ctx.pool and
@@ -216,6 +216,45 @@ struct QuantizeRowsArgs {
   float* scales;      // [rows]
 };
 
+/// out = T((x - mean) / sqrt(variance + eps) * weight + bias), per row, the variance that of all columns.
+struct LayerNormArgs {
+  ConstMatrixView x;    // [rows, cols]
+  const float* weight;  // [cols]
+  const float* bias;    // [cols]
+  float eps;
+  MatrixView out;  // [rows, cols] T, may be x
+};
+
+/// kGeluTanh: y/2 (1 + tanh(sqrt(2/pi) (y + 0.044715 y^3))); kGelu: y/2 (1 + erf(y / sqrt(2))).
+enum class BiasActivation : uint8_t { kNone, kGeluTanh, kGelu };
+
+/// y = T(x + bias); out = T(activation(y)), or T(residual + y) with a residual.
+struct AddBiasArgs {
+  ConstMatrixView x;  // [rows, cols] T
+  const float* bias;  // [cols]
+  BiasActivation activation = BiasActivation::kNone;
+  ConstMatrixView residual{};  // [rows, cols] T, or no data; not with an activation
+  MatrixView out;              // [rows, cols] T, may be x or residual
+};
+
+/// Rotates every head in place (split halves), as the vision tower does: for j < head_dim / 2, with one rounding,
+/// x'_j = T(x_j c_j - x_{j+half} s_j), x'_{j+half} = T(x_{j+half} c_j + x_j s_j).
+struct VisionRopeArgs {
+  MatrixView x;  // [rows, num_heads * head_dim]
+  int64_t head_dim;
+  const float* cos;  // [rows, head_dim / 2]
+  const float* sin;  // likewise
+};
+
+/// Attention of every row to all rows of its segment, before and behind: softmax(q.k * head_dim^-0.5) v in fp32, one rounding to
+/// T; where the unit multiplies bf16, weights are rounded to bf16 before they meet v.
+struct SegmentAttentionArgs {
+  ConstMatrixView q, k, v;                // [rows, num_heads * head_dim]
+  std::span<const int64_t> segment_ends;  // ascending; segment i has the rows from the end before it to its own
+  int64_t num_heads;
+  MatrixView out;  // [rows, num_heads * head_dim], not q, k or v
+};
+
 void embed(const KernelContext& ctx, const EmbedArgs& args);
 void rms_norm(const KernelContext& ctx, const RmsNormArgs& args);
 void add(const KernelContext& ctx, const AddArgs& args);
@@ -233,5 +272,9 @@ void gather_rows(const KernelContext& ctx, const GatherRowsArgs& args);
 void combine(const KernelContext& ctx, const CombineArgs& args);
 void shared_expert_merge(const KernelContext& ctx, const SharedExpertMergeArgs& args);
 void quantize_rows(const KernelContext& ctx, const QuantizeRowsArgs& args);
+void layer_norm(const KernelContext& ctx, const LayerNormArgs& args);
+void add_bias(const KernelContext& ctx, const AddBiasArgs& args);
+void vision_rope(const KernelContext& ctx, const VisionRopeArgs& args);
+void segment_attention(const KernelContext& ctx, const SegmentAttentionArgs& args);
 
 }  // namespace ferry

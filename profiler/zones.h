@@ -124,7 +124,13 @@ enum class TraceLevel : int8_t {
   X(kShortConv, "short_conv1d", kCompute, kShortConv, 1, "rows", "sequences")                             \
   X(kConvOutProj, "MatMul.conv_out_proj", kCompute, kShortConv, 1, "rows", "")                            \
   X(kDenseGateUp, "MatMulSwiglu.gate_up", kCompute, kDenseFfn, 1, "rows", "")                             \
-  X(kDenseDown, "MatMul.down", kCompute, kDenseFfn, 1, "rows", "")
+  X(kDenseDown, "MatMul.down", kCompute, kDenseFfn, 1, "rows", "")                                        \
+  X(kVisionProduct, "MatMul.vision", kCompute, kOther, 1, "rows", "")                                     \
+  X(kVisionNorm, "LayerNorm.vision", kCompute, kOther, 1, "rows", "")                                     \
+  X(kVisionBias, "BiasAdd.vision", kCompute, kOther, 1, "rows", "")                                       \
+  X(kVisionPositions, "PositionEmbedding.vision", kCompute, kOther, 1, "rows", "")                        \
+  X(kVisionRope, "RotaryEmbedding.vision", kCompute, kOther, 1, "rows", "")                               \
+  X(kVisionAttention, "FlashAttentionScore.vision", kCompute, kOther, 1, "rows", "row_keys")
 
 enum class Zone : uint8_t {
 #define FERRY_ZONE_ENUMERATOR(id, name, kind, part, level, a, b) id,

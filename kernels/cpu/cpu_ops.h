@@ -28,6 +28,10 @@ void gather_rows(ThreadPool& pool, const GatherRowsArgs& args);
 void combine(ThreadPool& pool, const CombineArgs& args);
 void shared_expert_merge(ThreadPool& pool, const SharedExpertMergeArgs& args);
 void quantize_rows(ThreadPool& pool, const QuantizeRowsArgs& args);
+void layer_norm(ThreadPool& pool, const LayerNormArgs& args);
+void add_bias(ThreadPool& pool, const AddBiasArgs& args);
+void vision_rope(ThreadPool& pool, const VisionRopeArgs& args);
+void segment_attention(ThreadPool& pool, const SegmentAttentionArgs& args);
 
 /// Row `r` of a view as elements of type T, which must be the view's dtype: the op checks that once, not per row.
 template <class T>
@@ -43,6 +47,24 @@ inline void check_same_shape(const ConstMatrixView& a, const ConstMatrixView& b)
   FERRY_CHECK_EQ(a.rows, b.rows);
   FERRY_CHECK_EQ(a.cols, b.cols);
   FERRY_CHECK(a.dtype == b.dtype);
+}
+
+inline void check_bias_shape(const AddBiasArgs& args) {
+  check_same_shape(args.x, args.out);
+  if (args.residual.data == nullptr) return;
+  check_same_shape(args.residual, args.out);
+  FERRY_CHECK(args.activation == BiasActivation::kNone);
+}
+
+inline void check_segments(const SegmentAttentionArgs& args) {
+  for (const ConstMatrixView& rows : {args.q, args.k, args.v}) check_same_shape(rows, args.out);
+  FERRY_CHECK_EQ(args.out.cols % args.num_heads, 0);
+  int64_t end = 0;
+  for (const int64_t next : args.segment_ends) {
+    FERRY_CHECK_LE(end, next);
+    end = next;
+  }
+  FERRY_CHECK_EQ(end, args.out.rows);
 }
 
 inline void check_quantized_shape(const QuantizeRowsArgs& args) {

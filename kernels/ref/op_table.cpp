@@ -24,6 +24,10 @@ const OpTable kOpTable = {
     .combine = combine,
     .shared_expert_merge = shared_expert_merge,
     .quantize_rows = quantize_rows,
+    .layer_norm = layer_norm,
+    .add_bias = add_bias,
+    .vision_rope = vision_rope,
+    .segment_attention = segment_attention,
 };
 
 }  // namespace ferry::ref

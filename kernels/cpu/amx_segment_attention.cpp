@@ -1,0 +1,293 @@
+#include <immintrin.h>
+
+#include <cstring>
+
+#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/scratch.h"
+#include "kernels/cpu/segments.h"
+#include "kernels/cpu/simd.h"
+
+// Attention within segments on AMX tiles, bf16 alone: as in segment_attention.cpp, transposed throughout, so that a tile's
+// columns are rows of the batch and no sum runs across them.
+//
+//   S^T [keys, 32 rows] = K Q^T;   P = 2^(c S - c max), rounded to bf16;   O^T [head_dim, 32 rows] = alpha O^T + V^T P
+//
+// with c = head_dim^-0.5 log2(e). K and V^T are copied once a task into tiles; the task is as many rows of one head as leave every
+// thread some tasks. Blocks of 256 keys keep S and P in the first-level cache. A row's result depends on its segment alone.
+
+namespace ferry::FERRY_ISA_NAMESPACE {
+namespace {
+
+constexpr int64_t kSide = 16;                 // rows and fp32 columns of a tile
+constexpr int64_t kPairCols = 32;             // bf16 columns of a tile
+constexpr int64_t kTile = kSide * kPairCols;  // bf16 elements
+constexpr int64_t kRows = 32;                 // rows of the batch at a time: two tiles
+constexpr int64_t kKeyStep = 32;              // keys that one tile of V^T holds
+constexpr int64_t kKeyBlock = 256;            // keys between two updates of the maximum
+constexpr int64_t kScoreStride = kRows * 4;   // bytes
+constexpr int64_t kTileStride = 64;           // bytes
+
+struct alignas(64) TileShapes {
+  uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+constinit const TileShapes kShapes{};
+
+/// The tiles are this task's.
+class TileUse {
+ public:
+  TileUse() { _tile_loadconfig(&kShapes); }
+  ~TileUse() { _tile_release(); }
+  TileUse(const TileUse&) = delete;
+  TileUse& operator=(const TileUse&) = delete;
+};
+
+/// Memory that tiles read or have written: the compiler's own loads and stores must not pass.
+[[gnu::always_inline]] inline void memory_barrier() { asm volatile("" ::: "memory"); }
+
+/// Working memory of a task.
+struct Workspace {
+  Workspace(int64_t head_dim, int64_t num_keys)
+      : k_tiles((head_dim + kPairCols - 1) / kPairCols),
+        d_tiles((head_dim + kSide - 1) / kSide),
+        key_steps((num_keys + kKeyStep - 1) / kKeyStep) {
+    const int64_t bf16_elements = key_steps * (2 * k_tiles + d_tiles) * kTile + 2 * k_tiles * kTile + kKeyBlock * kRows;
+    float* next = thread_scratch(bf16_elements / 2 + kKeyBlock * kRows + d_tiles * kSide * kRows + 3 * kRows);
+    const auto take = [&next](int64_t count) {
+      float* piece = next;
+      next += count;
+      return piece;
+    };
+    const auto take_bf16 = [&](int64_t count) { return reinterpret_cast<uint16_t*>(take(count / 2)); };
+    keys = take_bf16(key_steps * 2 * k_tiles * kTile);
+    values = take_bf16(key_steps * d_tiles * kTile);
+    queries = take_bf16(2 * k_tiles * kTile);
+    weights = take_bf16(kKeyBlock * kRows);
+    scores = take(kKeyBlock * kRows);
+    sums = take(d_tiles * kSide * kRows);
+    row_max = take(kRows);
+    row_sum = take(kRows);
+    row_alpha = take(kRows);
+  }
+
+  int64_t k_tiles;    // of a row of K
+  int64_t d_tiles;    // of a column of V^T
+  int64_t key_steps;  // of the segment
+
+  uint16_t* keys;     // [key_steps][2 halves of the step][k_tiles] tiles of [key, column]
+  uint16_t* values;   // [key_steps][d_tiles] tiles of [column, key]
+  uint16_t* queries;  // [k_tiles][2] tiles of [pair of columns, row, 2]
+  uint16_t* weights;  // [steps of the block][2] tiles of [pair of keys, row, 2]
+  float* scores;      // [kKeyBlock, kRows]
+  float* sums;        // [d_tiles * 16, kRows] O^T before the division
+  float* row_max;     // [kRows]
+  float* row_sum;     // [kRows]
+  float* row_alpha;   // [kRows]
+};
+
+[[gnu::always_inline]] inline const uint16_t* head_row(const ConstMatrixView& view, int64_t row, int64_t first_col) {
+  return reinterpret_cast<const uint16_t*>(view.data) + row * view.row_stride + first_col;
+}
+
+/// Copies one head's keys and transposed values; what lies behind the last key or column is zeros.
+void load_segment(const SegmentAttentionArgs& args, const SegmentTask& task, int64_t head_dim, const Workspace& w) {
+  const int64_t first_col = task.head * head_dim;
+  std::memset(w.keys, 0, static_cast<std::size_t>(w.key_steps * (2 * w.k_tiles + w.d_tiles) * kTile) * 2);
+  for (int64_t key = 0; key < task.num_keys(); ++key) {
+    const uint16_t* k = head_row(args.k, task.begin + key, first_col);
+    uint16_t* to = w.keys + key / kSide * w.k_tiles * kTile + key % kSide * kPairCols;
+    for (int64_t d = 0; d < head_dim; d += kPairCols, to += kTile) {
+      const int64_t count = head_dim - d < kPairCols ? head_dim - d : kPairCols;
+      std::memcpy(to, k + d, static_cast<std::size_t>(count) * 2);
+    }
+    const uint16_t* v = head_row(args.v, task.begin + key, first_col);
+    uint16_t* column = w.values + key / kKeyStep * w.d_tiles * kTile + key % kKeyStep;
+    for (int64_t d = 0; d < head_dim; ++d) column[d * kKeyStep] = v[d];
+  }
+}
+
+/// Rows [first, first + count) of the head, transposed in pairs of columns; rows behind the last are zeros.
+void load_queries(const SegmentAttentionArgs& args, int64_t first_col, int64_t head_dim, int64_t first, int64_t count,
+                  const Workspace& w) {
+  std::memset(w.queries, 0, static_cast<std::size_t>(2 * w.k_tiles * kTile) * 2);
+  for (int64_t r = 0; r < count; ++r) {
+    const uint16_t* q = head_row(args.q, first + r, first_col);
+    uint16_t* to = w.queries + r / kSide * kTile + r % kSide * 2;
+    for (int64_t d = 0; d < head_dim; ++d) to[d / kPairCols * 2 * kTile + d % kPairCols / 2 * kPairCols + d % 2] = q[d];
+  }
+}
+
+/// S^T of `num_steps` times 32 keys.
+void multiply_keys(const Workspace& w, int64_t first_step, int64_t num_steps) {
+  auto* scores = reinterpret_cast<std::byte*>(w.scores);
+  const uint16_t* keys = w.keys + first_step * 2 * w.k_tiles * kTile;
+  memory_barrier();
+  for (int64_t step = 0; step < num_steps; ++step, keys += 2 * w.k_tiles * kTile, scores += kKeyStep * kScoreStride) {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (int64_t t = 0; t < w.k_tiles; ++t) {
+      _tile_loadd(4, keys + t * kTile, kTileStride);
+      _tile_loadd(5, keys + (w.k_tiles + t) * kTile, kTileStride);
+      _tile_loadd(6, w.queries + 2 * t * kTile, kTileStride);
+      _tile_loadd(7, w.queries + (2 * t + 1) * kTile, kTileStride);
+      _tile_dpbf16ps(0, 4, 6);
+      _tile_dpbf16ps(1, 4, 7);
+      _tile_dpbf16ps(2, 5, 6);
+      _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_stored(0, scores, kScoreStride);
+    _tile_stored(1, scores + 64, kScoreStride);
+    _tile_stored(2, scores + kSide * kScoreStride, kScoreStride);
+    _tile_stored(3, scores + kSide * kScoreStride + 64, kScoreStride);
+  }
+  memory_barrier();
+}
+
+/// O^T += V^T P, two tiles of columns at a time.
+template <bool kTwo>
+void multiply_values(const Workspace& w, int64_t d_tile, int64_t first_step, int64_t num_steps) {
+  auto* sums = reinterpret_cast<std::byte*>(w.sums) + d_tile * kSide * kScoreStride;
+  _tile_loadd(0, sums, kScoreStride);
+  _tile_loadd(1, sums + 64, kScoreStride);
+  if constexpr (kTwo) {
+    _tile_loadd(2, sums + kSide * kScoreStride, kScoreStride);
+    _tile_loadd(3, sums + kSide * kScoreStride + 64, kScoreStride);
+  }
+  const uint16_t* values = w.values + (first_step * w.d_tiles + d_tile) * kTile;
+  const uint16_t* weights = w.weights;
+  for (int64_t step = 0; step < num_steps; ++step, values += w.d_tiles * kTile, weights += 2 * kTile) {
+    _tile_loadd(4, values, kTileStride);
+    _tile_loadd(6, weights, kTileStride);
+    _tile_loadd(7, weights + kTile, kTileStride);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    if constexpr (kTwo) {
+      _tile_loadd(5, values + kTile, kTileStride);
+      _tile_dpbf16ps(2, 5, 6);
+      _tile_dpbf16ps(3, 5, 7);
+    }
+  }
+  _tile_stored(0, sums, kScoreStride);
+  _tile_stored(1, sums + 64, kScoreStride);
+  if constexpr (kTwo) {
+    _tile_stored(2, sums + kSide * kScoreStride, kScoreStride);
+    _tile_stored(3, sums + kSide * kScoreStride + 64, kScoreStride);
+  }
+}
+
+/// 2^x for x <= 0 within 5e-5 of it: weights keep 8 bits. 2^x = 2^n 2^f with |f| <= 1/2, 2^f by the series of e^(f ln2).
+[[gnu::always_inline]] inline __m512 exp2(__m512 x) {
+  const __m512 whole = _mm512_maskz_roundscale_ps(0xffff, x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  const __m512 f = x - whole;
+  __m512 p = _mm512_set1_ps(0.00961812910762848f);
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.0555041086648216f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.240226506959101f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.693147180559945f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.0f));
+  return _mm512_maskz_scalef_ps(0xffff, p, whole);
+}
+
+/// Two keys' weights of 16 rows as pairs of bf16, rounded to nearest (halves up; no weight is negative).
+[[gnu::always_inline]] inline __m512i pack_pair(__m512 first, __m512 second) {
+  const __m512i half = _mm512_set1_epi32(0x8000);
+  const __m512i low = _mm512_maskz_srli_epi32(0xffff, _mm512_add_epi32(_mm512_castps_si512(first), half), 16);
+  const __m512i high = _mm512_add_epi32(_mm512_castps_si512(second), half);
+  return _mm512_or_si512(low, _mm512_and_si512(high, _mm512_set1_epi32(static_cast<int>(0xffff0000U))));
+}
+
+/// Turns the scores of a block into weights, and updates maximum, sum and alpha of 16 rows. `weights` and `scores` begin at
+/// them. Keys behind the last weigh nothing. Returns whether any alpha is not one.
+bool update_weights(const Workspace& w, int64_t half, int64_t num_keys, float scale) {
+  const float* scores = w.scores + half * kSide;
+  uint16_t* weights = w.weights + half * kTile;
+  const __m512 old_max = _mm512_loadu_ps(w.row_max + half * kSide);
+  __m512 new_max = old_max;
+  for (int64_t j = 0; j < num_keys; ++j) new_max = _mm512_maskz_max_ps(0xffff, _mm512_load_ps(scores + j * kRows), new_max);
+  const __m512 factor = _mm512_set1_ps(scale), shift = new_max * factor;
+  __m512 sum = _mm512_setzero_ps(), odd_sum = _mm512_setzero_ps();
+  const int64_t padded_keys = (num_keys + kKeyStep - 1) / kKeyStep * kKeyStep;
+  for (int64_t j = 0; j < padded_keys; j += 2) {
+    __m512 first = _mm512_setzero_ps(), second = first;
+    if (j < num_keys) first = exp2(_mm512_fmsub_ps(_mm512_load_ps(scores + j * kRows), factor, shift));
+    if (j + 1 < num_keys) second = exp2(_mm512_fmsub_ps(_mm512_load_ps(scores + (j + 1) * kRows), factor, shift));
+    sum += first;
+    odd_sum += second;
+    uint16_t* to = weights + j / kKeyStep * 2 * kTile + j % kKeyStep / 2 * kPairCols;
+    _mm512_store_si512(to, pack_pair(first, second));
+  }
+  // Before the first block the maximum is minus infinity, of which exp2 knows nothing.
+  const __m512 fall = _mm512_fmsub_ps(old_max, factor, shift);
+  const __m512 alpha = exp2(_mm512_maskz_max_ps(0xffff, _mm512_set1_ps(-200.0f), fall));
+  _mm512_storeu_ps(w.row_alpha + half * kSide, alpha);
+  float* row_sum = w.row_sum + half * kSide;
+  _mm512_storeu_ps(row_sum, _mm512_fmadd_ps(_mm512_loadu_ps(row_sum), alpha, sum + odd_sum));
+  _mm512_storeu_ps(w.row_max + half * kSide, new_max);
+  return _mm512_cmp_ps_mask(alpha, _mm512_set1_ps(1.0f), _CMP_NEQ_UQ) != 0;
+}
+
+void rescale_sums(const Workspace& w) {
+  const __m512 low = _mm512_loadu_ps(w.row_alpha), high = _mm512_loadu_ps(w.row_alpha + kSide);
+  for (int64_t d = 0; d < w.d_tiles * kSide; ++d) {
+    float* sums = w.sums + d * kRows;
+    _mm512_store_ps(sums, _mm512_load_ps(sums) * low);
+    _mm512_store_ps(sums + kSide, _mm512_load_ps(sums + kSide) * high);
+  }
+}
+
+void store_output(const SegmentAttentionArgs& args, int64_t first_col, int64_t head_dim, int64_t first, int64_t count,
+                  const Workspace& w) {
+  for (int64_t r = 0; r < count; ++r) {
+    bfloat16* out = row_of<bfloat16>(args.out, first + r) + first_col;
+    for (int64_t d = 0; d < head_dim; ++d) out[d] = narrow<bfloat16>(w.sums[d * kRows + r] / w.row_sum[r]);
+  }
+}
+
+/// Rows [first, first + count) of the task, at most 32.
+void attend(const SegmentAttentionArgs& args, const SegmentTask& task, int64_t first, int64_t count, const Workspace& w) {
+  const int64_t head_dim = args.out.cols / args.num_heads, first_col = task.head * head_dim;
+  const float scale = 1.44269504088896341f / __builtin_sqrtf(static_cast<float>(head_dim));
+  load_queries(args, first_col, head_dim, first, count, w);
+  for (int64_t r = 0; r < kRows; r += kSide) {
+    _mm512_storeu_ps(w.row_max + r, _mm512_set1_ps(-__builtin_inff()));
+    _mm512_storeu_ps(w.row_sum + r, _mm512_setzero_ps());
+  }
+  std::memset(w.sums, 0, static_cast<std::size_t>(w.d_tiles * kSide * kScoreStride));
+  for (int64_t key = 0; key < task.num_keys(); key += kKeyBlock) {
+    const int64_t num_keys = task.num_keys() - key < kKeyBlock ? task.num_keys() - key : kKeyBlock;
+    const int64_t first_step = key / kKeyStep, num_steps = (num_keys + kKeyStep - 1) / kKeyStep;
+    multiply_keys(w, first_step, num_steps);
+    const bool low = update_weights(w, 0, num_keys, scale), high = update_weights(w, 1, num_keys, scale);
+    if (low || high) rescale_sums(w);
+    memory_barrier();
+    int64_t d = 0;
+    for (; d + 1 < w.d_tiles; d += 2) multiply_values<true>(w, d, first_step, num_steps);
+    if (d < w.d_tiles) multiply_values<false>(w, d, first_step, num_steps);
+    memory_barrier();
+  }
+  store_output(args, first_col, head_dim, first, count, w);
+}
+
+}  // namespace
+
+void segment_attention(ThreadPool& pool, const SegmentAttentionArgs& args) {
+  check_segments(args);
+  const int64_t head_dim = args.out.cols / args.num_heads;
+  int64_t task_rows = (args.out.rows + kRows - 1) / kRows * kRows;
+  while (task_rows > 4 * kRows && count_segment_tasks(args, task_rows) < 8 * pool.num_threads()) {
+    task_rows = (task_rows / 2 + kRows - 1) / kRows * kRows;
+  }
+  pool.parallel_for(count_segment_tasks(args, task_rows), [&](int64_t task_idx, int) {
+    const SegmentTask task = find_segment_task(args, task_rows, task_idx);
+    const TileUse tiles;
+    const Workspace w(head_dim, task.num_keys());
+    load_segment(args, task, head_dim, w);
+    for (int64_t r = 0; r < task.num_rows; r += kRows) {
+      attend(args, task, task.first_row + r, task.num_rows - r < kRows ? task.num_rows - r : kRows, w);
+    }
+  });
+}
+
+}  // namespace ferry::FERRY_ISA_NAMESPACE
