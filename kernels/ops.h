@@ -8,11 +8,11 @@
 #include "profiler/zones.h"
 #include "runtime/base/thread_pool.h"
 
-// Every op of the decoder and of the vision tower that is not a matrix product (those are in matmul.h). One argument struct and one declaration an
-// op. T below is the dtype of the activations, f32 or bf16: values are computed in fp32 and rounded to T where the comment
-// says so, which is where transformers 5.17 rounds (modeling_qwen3_5_moe.py). Implementations: ref/ (naive, serial, the
-// oracle) and cpu/ (vector code, compiled for AVX2 and for AVX-512). All ops run on the caller's thread plus ctx.pool and
-// keep no state.
+// Every op of the decoder and of the vision tower that is not a matrix product (those are in matmul.h). One argument struct
+// and one declaration an op. T below is the dtype of the activations, f32 or bf16: values are computed in fp32 and rounded to
+// T where the comment says so, which is where transformers 5.17 rounds (modeling_qwen3_5_moe.py). Implementations: ref/
+// (naive, serial, the oracle) and cpu/ (vector code, compiled for AVX2 and for AVX-512). All ops run on the caller's thread
+// plus ctx.pool and keep no state.
 //
 // Rule: the result for a row (a token, a head, a sequence) does not depend on which other rows are in the call, nor on
 // the number of threads.
@@ -246,8 +246,8 @@ struct VisionRopeArgs {
   const float* sin;  // likewise
 };
 
-/// Attention of every row to all rows of its segment, before and behind: softmax(q.k * head_dim^-0.5) v in fp32, one rounding to
-/// T; where the unit multiplies bf16, weights are rounded to bf16 before they meet v.
+/// Attention of every row to all rows of its segment, before and behind: softmax(q.k * head_dim^-0.5) v in fp32, one rounding
+/// to T; where the unit multiplies bf16, weights are rounded to bf16 before they meet v.
 struct SegmentAttentionArgs {
   ConstMatrixView q, k, v;                // [rows, num_heads * head_dim]
   std::span<const int64_t> segment_ends;  // ascending; segment i has the rows from the end before it to its own

@@ -12,8 +12,9 @@
 //
 //   S^T [keys, 32 rows] = K Q^T;   P = 2^(c S - c max), rounded to bf16;   O^T [head_dim, 32 rows] = alpha O^T + V^T P
 //
-// with c = head_dim^-0.5 log2(e). K and V^T are copied once a task into tiles; the task is as many rows of one head as leave every
-// thread some tasks. Blocks of 256 keys keep S and P in the first-level cache. A row's result depends on its segment alone.
+// with c = head_dim^-0.5 log2(e). K and V^T are copied once a task into tiles; the task is as many rows of one head as leave
+// every thread some tasks. Blocks of 256 keys keep S and P in the first-level cache. A row's result depends on its segment
+// alone.
 
 namespace ferry::FERRY_ISA_NAMESPACE {
 namespace {

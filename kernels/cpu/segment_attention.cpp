@@ -4,9 +4,9 @@
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/tile_matmul.h"
 
-// Attention of rows to all rows of their segment, over tiles of keys counted from its first, with the running maximum and sum of
-// arXiv 2205.14135. As in attention.cpp a register holds 16 rows, so that no sum runs across lanes and a row's arithmetic never
-// depends on its neighbours:
+// Attention of rows to all rows of their segment, over tiles of keys counted from its first, with the running maximum and sum
+// of arXiv 2205.14135. As in attention.cpp a register holds 16 rows, so that no sum runs across lanes and a row's arithmetic
+// never depends on its neighbours:
 //
 //   S^T [keys, rows] = K [keys, head_dim] Q^T;   P = exp(S - max);   O [rows, head_dim] = alpha O + P^T V
 

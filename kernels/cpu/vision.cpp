@@ -40,7 +40,8 @@ void layer_norm_row(const T* x, const LayerNormArgs& args, T* out, int64_t cols)
   return y * sigmoid(inner * kTwiceRootOf2ByPi);
 }
 
-/// erf within 1.5e-7 would not do for values whose result nearly cancels, and few columns take this: the library's, lane by lane.
+/// erf within 1.5e-7 would not do for values whose result nearly cancels, and few columns take this: the library's, lane by
+/// lane.
 template <class T>
 void gelu_row(const T* x, const float* bias, T* out, int64_t cols) {
   for (int64_t i = 0; i < cols; ++i) {

@@ -1,0 +1,214 @@
+#include "runtime/model/vision/vision_tower.h"
+
+#include <algorithm>
+#include <string>
+
+#include "profiler/span.h"
+#include "runtime/base/error.h"
+
+namespace ferry {
+namespace {
+
+constexpr float kNormEps = 1e-6F;  // in the source of the reference, not in config.json
+
+// Rows of what only stands between two products: wide enough that weights are read from memory few times.
+constexpr int64_t kChunkRows = 2048;
+
+int64_t wide_cols(const VisionPlan& plan) { return std::max({plan.intermediate_dim, plan.patch_cols(), plan.merged_dim()}); }
+
+/// Calls fn(first, count) for pieces of [0, rows).
+template <class Fn>
+void for_each_chunk(int64_t rows, int64_t chunk_rows, Fn fn) {
+  for (int64_t first = 0; first < rows; first += chunk_rows) fn(first, std::min(chunk_rows, rows - first));
+}
+
+/// The first `rows` x `cols` elements of `matrix`, dense.
+MatrixView dense_top(Matrix& matrix, int64_t rows, int64_t cols) {
+  FERRY_CHECK_LE(rows * cols, matrix.rows() * matrix.cols());
+  return {matrix.view().data, matrix.dtype(), rows, cols, cols};
+}
+
+/// to = T(to + the taps of the table), the sum in fp32 and rounded before it is added.
+template <class T>
+void add_position(const PositionTaps& taps, const std::vector<float>& table, std::span<T> to) {
+  const std::size_t cols = to.size();
+  std::array<const float*, 4> rows{};
+  for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = table.data() + static_cast<std::size_t>(taps.rows[i]) * cols;
+  for (std::size_t c = 0; c < cols; ++c) {
+    float sum = 0.0F;
+    for (std::size_t i = 0; i < rows.size(); ++i) sum += rows[i][c] * taps.weights[i];
+    to[c] = from_float<T>(to_float(to[c]) + round_to<T>(sum));
+  }
+}
+
+}  // namespace
+
+VisionTower::VisionTower(const VisionPlan& plan, const VisionWeights& weights, MatmulBackend& matmul, KernelContext context,
+                         DType dtype, Limits limits)
+    : plan_(plan),
+      weights_(weights),
+      matmul_(matmul),
+      context_(context),
+      dtype_(dtype),
+      limits_(limits),
+      rope_(plan.head_dim(), plan.rope_theta),
+      hidden_(dtype, limits.max_patches, plan.hidden_dim),
+      normed_(dtype, limits.max_patches, plan.hidden_dim),
+      qkv_(dtype, limits.max_patches, 3 * plan.hidden_dim),
+      projected_(dtype, kChunkRows, plan.merged_dim()),
+      wide_(dtype, kChunkRows, wide_cols(plan)),
+      cos_(static_cast<std::size_t>(limits.max_patches * plan.head_dim() / 2)),
+      sin_(cos_.size()) {}
+
+int64_t VisionTower::buffer_bytes(const VisionPlan& plan, DType dtype, Limits limits) {
+  const int64_t values = limits.max_patches * 5 * plan.hidden_dim + kChunkRows * (plan.merged_dim() + wide_cols(plan));
+  return values * dtype_bytes(dtype) + limits.max_patches * plan.head_dim() * static_cast<int64_t>(sizeof(float));
+}
+
+void VisionTower::check_grid(const Grid& grid) const {
+  const int64_t merge = plan_.merge_size;
+  const std::string shape = std::to_string(grid.t) + " x " + std::to_string(grid.h) + " x " + std::to_string(grid.w);
+  if (grid.t < 1 || grid.h < 1 || grid.w < 1 || grid.h % merge != 0 || grid.w % merge != 0) {
+    throw_invalid("[vision] a grid of " + shape + " patches; allowed: positive multiples of " + std::to_string(merge) +
+                  " rows and columns");
+  }
+  if (grid.h > limits_.max_patches || grid.w > limits_.max_patches || grid.step_patches() > limits_.max_patches) {
+    throw_invalid("[vision] a grid of " + shape + " patches; allowed: at most " + std::to_string(limits_.max_patches) +
+                  " in one step of time");
+  }
+}
+
+void VisionTower::forward(ConstMatrixView patches, std::span<const Grid> grids, MatrixView out, const BlockTap& tap) {
+  FERRY_CHECK_EQ(patches.cols, plan_.patch_cols());
+  FERRY_CHECK(patches.dtype == DType::kF32 && out.dtype == dtype_);
+  FERRY_CHECK_EQ(out.cols, plan_.out_hidden_dim);
+  FERRY_CHECK_EQ(out.rows * plan_.merged_patches(), patches.rows);
+  for (const Grid& grid : grids) check_grid(grid);
+  Piece piece;
+  int64_t first_row = 0;
+  const auto run = [&] {
+    const int64_t num_rows = piece.num_rows(), merged = plan_.merged_patches();
+    run_piece(piece, patches.rows_from(first_row, num_rows), out.rows_from(first_row / merged, num_rows / merged), tap);
+    first_row += num_rows;
+    piece = {};
+  };
+  for (const Grid& grid : grids) {
+    for (int64_t t = 0; t < grid.t; ++t) {
+      if (piece.num_rows() + grid.step_patches() > limits_.max_patches) run();
+      piece.steps.push_back({.t = 1, .h = grid.h, .w = grid.w});
+      piece.ends.push_back(piece.num_rows() + grid.step_patches());
+    }
+  }
+  run();
+  FERRY_CHECK_EQ(first_row, patches.rows);
+}
+
+void VisionTower::run_piece(const Piece& piece, ConstMatrixView patches, MatrixView out, const BlockTap& tap) {
+  if (piece.steps.empty()) return;
+  embed_patches(piece, patches);
+  add_positions(piece);
+  for (int64_t b = 0; b < plan_.depth; ++b) {
+    const VisionBlockWeights& block = weights_.blocks[static_cast<std::size_t>(b)];
+    attend(block, piece);
+    feed_forward(block, piece.num_rows());
+    if (tap) tap(b, hidden_.top(piece.num_rows()));
+  }
+  merge(piece.num_rows(), out);
+}
+
+void VisionTower::embed_patches(const Piece& piece, ConstMatrixView patches) {
+  for_each_chunk(piece.num_rows(), kChunkRows, [&](int64_t first, int64_t count) {
+    const MatrixView rows = dense_top(wide_, count, plan_.patch_cols());
+    visit_dtype(dtype_, [&]<class T>() {
+      context_.pool->parallel_for(count, [&](int64_t r, int) {
+        const float* from = patches.row<float>(first + r);
+        T* to = rows.row<T>(r);
+        for (int64_t c = 0; c < rows.cols; ++c) to[c] = from_float<T>(from[c]);
+      });
+    });
+    const MatrixView hidden = hidden_.view().rows_from(first, count);
+    multiply(weights_.patch_embed, rows, hidden);
+    add_bias(context_, {.x = hidden, .bias = weights_.patch_embed.bias.data(), .out = hidden});
+  });
+}
+
+/// Adds the learned positions and finds the angles of all rows.
+void VisionTower::add_positions(const Piece& piece) {
+  const Span span(Zone::kVisionPositions, piece.num_rows());
+  const int64_t half = plan_.head_dim() / 2;
+  int64_t first_row = 0;
+  for (std::size_t s = 0; s < piece.steps.size(); ++s) {
+    const Grid& grid = piece.steps[s];
+    context_.pool->parallel_for(grid.step_patches(), [&](int64_t i, int) {
+      const PatchPlace place = patch_place(grid, plan_.merge_size, i);
+      const PositionTaps taps = position_taps(grid, place, plan_.position_side);
+      const int64_t row = first_row + i;
+      visit_dtype(dtype_, [&]<class T>() {
+        add_position<T>(taps, weights_.pos_embed, {hidden_.view().row<T>(row), static_cast<std::size_t>(plan_.hidden_dim)});
+      });
+      rope_.write(place, cos_.data() + row * half, sin_.data() + row * half);
+    });
+    first_row = piece.ends[s];
+  }
+}
+
+void VisionTower::attend(const VisionBlockWeights& block, const Piece& piece) {
+  const int64_t num_rows = piece.num_rows(), hidden_dim = plan_.hidden_dim;
+  const MatrixView hidden = hidden_.top(num_rows), normed = normed_.top(num_rows), qkv = qkv_.top(num_rows);
+  norm(block.norm1, hidden, normed);
+  multiply(block.qkv, normed, qkv);
+  add_bias(context_, {.x = qkv, .bias = block.qkv.bias.data(), .out = qkv});
+  const MatrixView qk = qkv.cols_from(0, 2 * hidden_dim);
+  vision_rope(context_, {.x = qk, .head_dim = plan_.head_dim(), .cos = cos_.data(), .sin = sin_.data()});
+  segment_attention(context_, {.q = qkv.cols_from(0, hidden_dim),
+                               .k = qkv.cols_from(hidden_dim, hidden_dim),
+                               .v = qkv.cols_from(2 * hidden_dim, hidden_dim),
+                               .segment_ends = piece.ends,
+                               .num_heads = plan_.num_heads,
+                               .out = normed});
+  for_each_chunk(num_rows, kChunkRows, [&](int64_t first, int64_t count) {
+    const MatrixView projected = dense_top(projected_, count, hidden_dim), stream = hidden.rows_from(first, count);
+    multiply(block.proj, normed.rows_from(first, count), projected);
+    add_bias(context_, {.x = projected, .bias = block.proj.bias.data(), .residual = stream, .out = stream});
+  });
+}
+
+void VisionTower::feed_forward(const VisionBlockWeights& block, int64_t num_rows) {
+  const MatrixView normed = normed_.top(num_rows);
+  norm(block.norm2, hidden_.top(num_rows), normed);
+  for_each_chunk(num_rows, kChunkRows, [&](int64_t first, int64_t count) {
+    const MatrixView wide = dense_top(wide_, count, plan_.intermediate_dim);
+    multiply(block.linear_fc1, normed.rows_from(first, count), wide);
+    add_bias(context_, {.x = wide, .bias = block.linear_fc1.bias.data(), .activation = BiasActivation::kGeluTanh, .out = wide});
+    const MatrixView projected = dense_top(projected_, count, plan_.hidden_dim);
+    const MatrixView stream = hidden_.view().rows_from(first, count);
+    multiply(block.linear_fc2, wide, projected);
+    add_bias(context_, {.x = projected, .bias = block.linear_fc2.bias.data(), .residual = stream, .out = stream});
+  });
+}
+
+void VisionTower::merge(int64_t num_rows, MatrixView out) {
+  norm(weights_.merger_norm, hidden_.top(num_rows), normed_.top(num_rows));
+  const int64_t num_merged = num_rows / plan_.merged_patches();
+  const MatrixView side_by_side = dense_top(normed_, num_merged, plan_.merged_dim());
+  for_each_chunk(num_merged, kChunkRows, [&](int64_t first, int64_t count) {
+    const MatrixView inner = dense_top(projected_, count, plan_.merged_dim());
+    multiply(weights_.merger_fc1, side_by_side.rows_from(first, count), inner);
+    add_bias(context_,
+             {.x = inner, .bias = weights_.merger_fc1.bias.data(), .activation = BiasActivation::kGelu, .out = inner});
+    const MatrixView embeddings = out.rows_from(first, count);
+    multiply(weights_.merger_fc2, inner, embeddings);
+    add_bias(context_, {.x = embeddings, .bias = weights_.merger_fc2.bias.data(), .out = embeddings});
+  });
+}
+
+void VisionTower::norm(const LayerNormWeights& weights, ConstMatrixView x, MatrixView out) {
+  layer_norm(context_, {.x = x, .weight = weights.weight.data(), .bias = weights.bias.data(), .eps = kNormEps, .out = out});
+}
+
+void VisionTower::multiply(const LinearWeights& weights, ConstMatrixView x, MatrixView out) {
+  const Span span(Zone::kVisionProduct, out.rows);
+  matmul_.matmul(*context_.pool, {.x = x}, *weights.weight, out);
+}
+
+}  // namespace ferry
