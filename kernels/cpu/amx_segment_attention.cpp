@@ -6,6 +6,7 @@
 #include "kernels/cpu/scratch.h"
 #include "kernels/cpu/segments.h"
 #include "kernels/cpu/simd.h"
+#include "runtime/base/check.h"
 
 // Attention within segments on AMX tiles, bf16 alone: as in segment_attention.cpp, transposed throughout, so that a tile's
 // columns are rows of the batch and no sum runs across them.
@@ -27,6 +28,7 @@ constexpr int64_t kKeyStep = 32;              // keys that one tile of V^T holds
 constexpr int64_t kKeyBlock = 256;            // keys between two updates of the maximum
 constexpr int64_t kScoreStride = kRows * 4;   // bytes
 constexpr int64_t kTileStride = 64;           // bytes
+constexpr int64_t kMaxHeadDim = 256;
 
 struct alignas(64) TileShapes {
   uint8_t palette = 1, start_row = 0, reserved[14] = {};
@@ -51,10 +53,10 @@ class TileUse {
 struct Workspace {
   Workspace(int64_t head_dim, int64_t num_keys)
       : k_tiles((head_dim + kPairCols - 1) / kPairCols),
-        d_tiles((head_dim + kSide - 1) / kSide),
+        d_tiles((head_dim + kSide) / kSide),
         key_steps((num_keys + kKeyStep - 1) / kKeyStep) {
     const int64_t bf16_elements = key_steps * (2 * k_tiles + d_tiles) * kTile + 2 * k_tiles * kTile + kKeyBlock * kRows;
-    float* next = thread_scratch(bf16_elements / 2 + kKeyBlock * kRows + d_tiles * kSide * kRows + 3 * kRows);
+    float* next = thread_scratch(bf16_elements / 2 + kKeyBlock * kRows + d_tiles * kSide * kRows + 2 * kRows);
     const auto take = [&next](int64_t count) {
       float* piece = next;
       next += count;
@@ -68,12 +70,11 @@ struct Workspace {
     scores = take(kKeyBlock * kRows);
     sums = take(d_tiles * kSide * kRows);
     row_max = take(kRows);
-    row_sum = take(kRows);
     row_alpha = take(kRows);
   }
 
   int64_t k_tiles;    // of a row of K
-  int64_t d_tiles;    // of a column of V^T
+  int64_t d_tiles;    // of a column of V^T, one more row than head_dim
   int64_t key_steps;  // of the segment
 
   uint16_t* keys;     // [key_steps][2 halves of the step][k_tiles] tiles of [key, column]
@@ -83,7 +84,6 @@ struct Workspace {
   float* scores;      // [kKeyBlock, kRows]
   float* sums;        // [d_tiles * 16, kRows] O^T before the division
   float* row_max;     // [kRows]
-  float* row_sum;     // [kRows]
   float* row_alpha;   // [kRows]
 };
 
@@ -91,20 +91,38 @@ struct Workspace {
   return reinterpret_cast<const uint16_t*>(view.data) + row * view.row_stride + first_col;
 }
 
-/// Copies one head's keys and transposed values; what lies behind the last key or column is zeros.
-void load_segment(const SegmentAttentionArgs& args, const SegmentTask& task, int64_t head_dim, const Workspace& w) {
-  const int64_t first_col = task.head * head_dim;
-  std::memset(w.keys, 0, static_cast<std::size_t>(w.key_steps * (2 * w.k_tiles + w.d_tiles) * kTile) * 2);
+/// Two neighbouring bf16 values.
+[[gnu::always_inline]] inline uint32_t load_pair(const uint16_t* from) {
+  uint32_t pair;
+  std::memcpy(&pair, from, sizeof(pair));
+  return pair;
+}
+
+/// Copies one head's keys; what lies behind the last key or column is zeros.
+void load_keys(const SegmentAttentionArgs& args, const SegmentTask& task, int64_t head_dim, const Workspace& w) {
+  std::memset(w.keys, 0, static_cast<std::size_t>(w.key_steps * 2 * w.k_tiles * kTile) * 2);
   for (int64_t key = 0; key < task.num_keys(); ++key) {
-    const uint16_t* k = head_row(args.k, task.begin + key, first_col);
+    const uint16_t* from = head_row(args.k, task.begin + key, task.head * head_dim);
     uint16_t* to = w.keys + key / kSide * w.k_tiles * kTile + key % kSide * kPairCols;
     for (int64_t d = 0; d < head_dim; d += kPairCols, to += kTile) {
       const int64_t count = head_dim - d < kPairCols ? head_dim - d : kPairCols;
-      std::memcpy(to, k + d, static_cast<std::size_t>(count) * 2);
+      std::memcpy(to, from + d, static_cast<std::size_t>(count) * 2);
     }
-    const uint16_t* v = head_row(args.v, task.begin + key, first_col);
-    uint16_t* column = w.values + key / kKeyStep * w.d_tiles * kTile + key % kKeyStep;
-    for (int64_t d = 0; d < head_dim; ++d) column[d * kKeyStep] = v[d];
+  }
+}
+
+/// Transposes one head's values, two keys at a time. Behind the last column is one of ones, whose sum is that of the weights.
+void load_values(const SegmentAttentionArgs& args, const SegmentTask& task, int64_t head_dim, const Workspace& w) {
+  constexpr uint32_t kOne = 0x3f80;
+  std::memset(w.values, 0, static_cast<std::size_t>(w.key_steps * w.d_tiles * kTile) * 2);
+  for (int64_t key = 0; key < task.num_keys(); key += 2) {
+    const bool has_second = key + 1 < task.num_keys();
+    const uint16_t* first = head_row(args.v, task.begin + key, task.head * head_dim);
+    const uint16_t* second = has_second ? head_row(args.v, task.begin + key + 1, task.head * head_dim) : first;
+    const uint32_t mask = has_second ? 0xffffffffU : 0xffffU;
+    uint32_t* to = reinterpret_cast<uint32_t*>(w.values + key / kKeyStep * w.d_tiles * kTile) + key % kKeyStep / 2;
+    for (int64_t d = 0; d < head_dim; ++d) to[d * kSide] = (first[d] | uint32_t{second[d]} << 16) & mask;
+    to[head_dim * kSide] = (kOne | kOne << 16) & mask;
   }
 }
 
@@ -113,9 +131,13 @@ void load_queries(const SegmentAttentionArgs& args, int64_t first_col, int64_t h
                   const Workspace& w) {
   std::memset(w.queries, 0, static_cast<std::size_t>(2 * w.k_tiles * kTile) * 2);
   for (int64_t r = 0; r < count; ++r) {
-    const uint16_t* q = head_row(args.q, first + r, first_col);
-    uint16_t* to = w.queries + r / kSide * kTile + r % kSide * 2;
-    for (int64_t d = 0; d < head_dim; ++d) to[d / kPairCols * 2 * kTile + d % kPairCols / 2 * kPairCols + d % 2] = q[d];
+    const uint16_t* from = head_row(args.q, first + r, first_col);
+    auto* to = reinterpret_cast<uint32_t*>(w.queries + r / kSide * kTile) + r % kSide;
+    for (int64_t d = 0; d + 1 < head_dim; d += 2) {
+      to[d / kPairCols * kTile + d % kPairCols / 2 * kSide] = load_pair(from + d);
+    }
+    const int64_t last = head_dim - 1;
+    if (head_dim % 2 != 0) to[last / kPairCols * kTile + last % kPairCols / 2 * kSide] = from[last];
   }
 }
 
@@ -179,16 +201,14 @@ void multiply_values(const Workspace& w, int64_t d_tile, int64_t first_step, int
   }
 }
 
-/// 2^x for x <= 0 within 5e-5 of it: weights keep 8 bits. 2^x = 2^n 2^f with |f| <= 1/2, 2^f by the series of e^(f ln2).
+/// 2^x for x <= 0 within 1.1e-4 of it, and exactly 1 for 0: weights keep 8 bits. 2^x = 2^n 2^f with n the next lower integer,
+/// 2^f by a polynomial of least relative error on [0, 1].
 [[gnu::always_inline]] inline __m512 exp2(__m512 x) {
-  const __m512 whole = _mm512_maskz_roundscale_ps(0xffff, x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-  const __m512 f = x - whole;
-  __m512 p = _mm512_set1_ps(0.00961812910762848f);
-  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.0555041086648216f));
-  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.240226506959101f));
-  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.693147180559945f));
+  const __m512 f = _mm512_maskz_reduce_ps(0xffff, x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+  __m512 p = _mm512_fmadd_ps(_mm512_set1_ps(0.0770675715f), f, _mm512_set1_ps(0.227644417f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.695116916f));
   p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.0f));
-  return _mm512_maskz_scalef_ps(0xffff, p, whole);
+  return _mm512_maskz_scalef_ps(0xffff, p, x);
 }
 
 /// Two keys' weights of 16 rows as pairs of bf16, rounded to nearest (halves up; no weight is negative).
@@ -199,33 +219,32 @@ void multiply_values(const Workspace& w, int64_t d_tile, int64_t first_step, int
   return _mm512_or_si512(low, _mm512_and_si512(high, _mm512_set1_epi32(static_cast<int>(0xffff0000U))));
 }
 
-/// Turns the scores of a block into weights, and updates maximum, sum and alpha of 16 rows. `weights` and `scores` begin at
-/// them. Keys behind the last weigh nothing. Returns whether any alpha is not one.
+/// Turns the scores of a block into weights, and updates maximum and alpha of 16 rows. Keys behind the last weigh nothing.
+/// Returns whether any alpha is not one.
 bool update_weights(const Workspace& w, int64_t half, int64_t num_keys, float scale) {
   const float* scores = w.scores + half * kSide;
-  uint16_t* weights = w.weights + half * kTile;
   const __m512 old_max = _mm512_loadu_ps(w.row_max + half * kSide);
   __m512 new_max = old_max;
   for (int64_t j = 0; j < num_keys; ++j) new_max = _mm512_maskz_max_ps(0xffff, _mm512_load_ps(scores + j * kRows), new_max);
+  _mm512_storeu_ps(w.row_max + half * kSide, new_max);
   const __m512 factor = _mm512_set1_ps(scale), shift = new_max * factor;
-  __m512 sum = _mm512_setzero_ps(), odd_sum = _mm512_setzero_ps();
-  const int64_t padded_keys = (num_keys + kKeyStep - 1) / kKeyStep * kKeyStep;
-  for (int64_t j = 0; j < padded_keys; j += 2) {
-    __m512 first = _mm512_setzero_ps(), second = first;
-    if (j < num_keys) first = exp2(_mm512_fmsub_ps(_mm512_load_ps(scores + j * kRows), factor, shift));
-    if (j + 1 < num_keys) second = exp2(_mm512_fmsub_ps(_mm512_load_ps(scores + (j + 1) * kRows), factor, shift));
-    sum += first;
-    odd_sum += second;
-    uint16_t* to = weights + j / kKeyStep * 2 * kTile + j % kKeyStep / 2 * kPairCols;
-    _mm512_store_si512(to, pack_pair(first, second));
+  const auto weight_of = [&](int64_t j) __attribute__((always_inline)) {
+    return exp2(_mm512_fmsub_ps(_mm512_load_ps(scores + j * kRows), factor, shift));
+  };
+  const auto place_of = [&](int64_t j) __attribute__((always_inline)) {
+    return w.weights + (j / kKeyStep * 2 + half) * kTile + j % kKeyStep / 2 * kPairCols;
+  };
+  int64_t j = 0;
+  for (; j + 1 < num_keys; j += 2) _mm512_store_si512(place_of(j), pack_pair(weight_of(j), weight_of(j + 1)));
+  if (j < num_keys) {
+    _mm512_store_si512(place_of(j), pack_pair(weight_of(j), _mm512_setzero_ps()));
+    j += 2;
   }
+  for (; j % kKeyStep != 0; j += 2) _mm512_store_si512(place_of(j), _mm512_setzero_si512());
   // Before the first block the maximum is minus infinity, of which exp2 knows nothing.
   const __m512 fall = _mm512_fmsub_ps(old_max, factor, shift);
   const __m512 alpha = exp2(_mm512_maskz_max_ps(0xffff, _mm512_set1_ps(-200.0f), fall));
   _mm512_storeu_ps(w.row_alpha + half * kSide, alpha);
-  float* row_sum = w.row_sum + half * kSide;
-  _mm512_storeu_ps(row_sum, _mm512_fmadd_ps(_mm512_loadu_ps(row_sum), alpha, sum + odd_sum));
-  _mm512_storeu_ps(w.row_max + half * kSide, new_max);
   return _mm512_cmp_ps_mask(alpha, _mm512_set1_ps(1.0f), _CMP_NEQ_UQ) != 0;
 }
 
@@ -238,11 +257,17 @@ void rescale_sums(const Workspace& w) {
   }
 }
 
+/// Divides by the sum of the weights, which lies behind the head's last column, and transposes.
 void store_output(const SegmentAttentionArgs& args, int64_t first_col, int64_t head_dim, int64_t first, int64_t count,
                   const Workspace& w) {
-  for (int64_t r = 0; r < count; ++r) {
-    bfloat16* out = row_of<bfloat16>(args.out, first + r) + first_col;
-    for (int64_t d = 0; d < head_dim; ++d) out[d] = narrow<bfloat16>(w.sums[d * kRows + r] / w.row_sum[r]);
+  bfloat16 rounded[kMaxHeadDim * kSide];  // [head_dim, 16]
+  for (int64_t half = 0; half < count; half += kSide) {
+    const F32x16 row_sum = load(w.sums + head_dim * kRows + half);
+    for (int64_t d = 0; d < head_dim; ++d) store(rounded + d * kSide, load(w.sums + d * kRows + half) / row_sum);
+    for (int64_t r = half; r < count && r < half + kSide; ++r) {
+      bfloat16* out = row_of<bfloat16>(args.out, first + r) + first_col;
+      for (int64_t d = 0; d < head_dim; ++d) out[d] = rounded[d * kSide + r - half];
+    }
   }
 }
 
@@ -251,10 +276,7 @@ void attend(const SegmentAttentionArgs& args, const SegmentTask& task, int64_t f
   const int64_t head_dim = args.out.cols / args.num_heads, first_col = task.head * head_dim;
   const float scale = 1.44269504088896341f / __builtin_sqrtf(static_cast<float>(head_dim));
   load_queries(args, first_col, head_dim, first, count, w);
-  for (int64_t r = 0; r < kRows; r += kSide) {
-    _mm512_storeu_ps(w.row_max + r, _mm512_set1_ps(-__builtin_inff()));
-    _mm512_storeu_ps(w.row_sum + r, _mm512_setzero_ps());
-  }
+  for (int64_t r = 0; r < kRows; r += kSide) _mm512_storeu_ps(w.row_max + r, _mm512_set1_ps(-__builtin_inff()));
   std::memset(w.sums, 0, static_cast<std::size_t>(w.d_tiles * kSide * kScoreStride));
   for (int64_t key = 0; key < task.num_keys(); key += kKeyBlock) {
     const int64_t num_keys = task.num_keys() - key < kKeyBlock ? task.num_keys() - key : kKeyBlock;
@@ -276,6 +298,7 @@ void attend(const SegmentAttentionArgs& args, const SegmentTask& task, int64_t f
 void segment_attention(ThreadPool& pool, const SegmentAttentionArgs& args) {
   check_segments(args);
   const int64_t head_dim = args.out.cols / args.num_heads;
+  FERRY_CHECK_LE(head_dim, kMaxHeadDim);
   int64_t task_rows = (args.out.rows + kRows - 1) / kRows * kRows;
   while (task_rows > 4 * kRows && count_segment_tasks(args, task_rows) < 8 * pool.num_threads()) {
     task_rows = (task_rows / 2 + kRows - 1) / kRows * kRows;
@@ -284,7 +307,8 @@ void segment_attention(ThreadPool& pool, const SegmentAttentionArgs& args) {
     const SegmentTask task = find_segment_task(args, task_rows, task_idx);
     const TileUse tiles;
     const Workspace w(head_dim, task.num_keys());
-    load_segment(args, task, head_dim, w);
+    load_keys(args, task, head_dim, w);
+    load_values(args, task, head_dim, w);
     for (int64_t r = 0; r < task.num_rows; r += kRows) {
       attend(args, task, task.first_row + r, task.num_rows - r < kRows ? task.num_rows - r : kRows, w);
     }
