@@ -48,6 +48,11 @@ void parse_trace_message(Input input);
 void decode_capture(Input input);
 void parse_command_line(Input input);
 
+// vision_targets.cpp
+void read_picture(Input input);
+void read_vision_config(Input input);
+void place_pictures(Input input);
+
 // server_targets.cpp
 void judge_http_head(Input input);
 void parse_profile_body(Input input);

@@ -95,10 +95,14 @@ void read_processor(const ConfigFields& fields, const VisionPlan& plan, PictureP
   read_channels(fields, "image_std", 0.0, p.std_dev);
   p.min_pixels = fields.integer_or("min_pixels", p.min_pixels, 1, kMaxPixels);
   p.max_pixels = fields.integer_or("max_pixels", p.max_pixels, 1, kMaxPixels);
-  if (!fields.has("size")) return;
-  const ConfigFields size = fields.object("size");
-  p.min_pixels = size.integer_or("shortest_edge", p.min_pixels, 1, kMaxPixels);
-  p.max_pixels = size.integer_or("longest_edge", p.max_pixels, p.min_pixels, kMaxPixels);
+  if (fields.has("size")) {
+    const ConfigFields size = fields.object("size");
+    p.min_pixels = size.integer_or("shortest_edge", p.min_pixels, 1, kMaxPixels);
+    p.max_pixels = size.integer_or("longest_edge", p.max_pixels, 1, kMaxPixels);
+  }
+  if (p.min_pixels <= p.max_pixels) return;
+  throw_invalid(fields.where() + ": at least " + std::to_string(p.min_pixels) + " pixels and at most " +
+                std::to_string(p.max_pixels) + " (size: shortest_edge and longest_edge); allowed: a least that is not above");
 }
 
 void read_video_processor(const ConfigFields& fields, const VisionPlan& plan, VideoProcessor& p) {

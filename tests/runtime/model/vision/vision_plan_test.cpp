@@ -113,7 +113,7 @@ TEST(VisionConfig, ProcessorsThatDisagreeAreRefused) {
   refused({{"do_resize", false}}, {"do_resize", "true"});
   refused({{"image_std", {0.5, 0, 0.5}}}, {"image_std", "three numbers above 0"});
   refused({{"image_mean", {0.5, 0.5}}}, {"image_mean", "three numbers"});
-  refused({{"size", {{"shortest_edge", 4096}, {"longest_edge", 1024}}}}, {"size", "longest_edge is 1024", "4096"});
+  refused({{"size", {{"shortest_edge", 4096}, {"longest_edge", 1024}}}}, {"at least 4096", "at most 1024", "longest_edge"});
   refused({{"rescale_factor", 0}}, {"rescale_factor", "above 0"});
 }
 
