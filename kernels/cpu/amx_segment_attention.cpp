@@ -91,11 +91,26 @@ struct Workspace {
   return reinterpret_cast<const uint16_t*>(view.data) + row * view.row_stride + first_col;
 }
 
-/// Two neighbouring bf16 values.
-[[gnu::always_inline]] inline uint32_t load_pair(const uint16_t* from) {
-  uint32_t pair;
-  std::memcpy(&pair, from, sizeof(pair));
-  return pair;
+typedef uint32_t Words __attribute__((vector_size(64)));
+
+/// Word j of row i becomes word i of row j: four rounds that each interleave row i with row i + 8.
+[[gnu::always_inline]] inline void transpose(Words (&rows)[kSide]) {
+  for (int round = 0; round < 4; ++round) {
+    Words next[kSide];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) {
+      const Words a = rows[i], b = rows[i + 8];
+      next[2 * i] = __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+      next[2 * i + 1] = __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < kSide; ++i) rows[i] = next[i];
+  }
+}
+
+/// The lowest bits of a mask, as many as there are columns from `d` on.
+[[gnu::always_inline]] inline uint32_t mask_from(int64_t d, int64_t num_cols) {
+  return num_cols - d >= 32 ? 0xffffffffU : num_cols <= d ? 0U : (1U << (num_cols - d)) - 1;
 }
 
 /// Copies one head's keys; what lies behind the last key or column is zeros.
@@ -111,33 +126,46 @@ void load_keys(const SegmentAttentionArgs& args, const SegmentTask& task, int64_
   }
 }
 
-/// Transposes one head's values, two keys at a time. Behind the last column is one of ones, whose sum is that of the weights.
+/// Columns [d, d + 16) of a row of values, each widened to a word; zeros behind the last.
+[[gnu::always_inline]] inline Words load_wide(const uint16_t* row, int64_t d, int64_t head_dim) {
+  const __m256i cols = _mm256_maskz_loadu_epi16(static_cast<__mmask16>(mask_from(d, head_dim)), row + d);
+  return reinterpret_cast<Words>(_mm512_maskz_cvtepu16_epi32(0xffff, cols));
+}
+
+/// Transposes one head's values, in words of two keys. Behind the last column is one of ones, whose sum is that of the weights.
 void load_values(const SegmentAttentionArgs& args, const SegmentTask& task, int64_t head_dim, const Workspace& w) {
-  constexpr uint32_t kOne = 0x3f80;
-  std::memset(w.values, 0, static_cast<std::size_t>(w.key_steps * w.d_tiles * kTile) * 2);
-  for (int64_t key = 0; key < task.num_keys(); key += 2) {
-    const bool has_second = key + 1 < task.num_keys();
-    const uint16_t* first = head_row(args.v, task.begin + key, task.head * head_dim);
-    const uint16_t* second = has_second ? head_row(args.v, task.begin + key + 1, task.head * head_dim) : first;
-    const uint32_t mask = has_second ? 0xffffffffU : 0xffffU;
-    uint32_t* to = reinterpret_cast<uint32_t*>(w.values + key / kKeyStep * w.d_tiles * kTile) + key % kKeyStep / 2;
-    for (int64_t d = 0; d < head_dim; ++d) to[d * kSide] = (first[d] | uint32_t{second[d]} << 16) & mask;
-    to[head_dim * kSide] = (kOne | kOne << 16) & mask;
+  constexpr uint16_t kOne = 0x3f80;
+  for (int64_t key = 0; key < w.key_steps * kKeyStep; key += kKeyStep) {
+    uint16_t* tiles = w.values + key / kKeyStep * w.d_tiles * kTile;
+    for (int64_t d = 0; d < w.d_tiles * kSide; d += kSide) {
+      Words rows[kSide];
+      for (int64_t i = 0; i < kSide; ++i) {
+        const auto load_key = [&](int64_t k) {
+          return k < task.num_keys() ? load_wide(head_row(args.v, task.begin + k, task.head * head_dim), d, head_dim) : Words{};
+        };
+        rows[i] = load_key(key + 2 * i) | load_key(key + 2 * i + 1) << 16;
+      }
+      transpose(rows);
+      std::memcpy(tiles + d * kKeyStep, rows, sizeof(rows));
+    }
+    for (int64_t k = 0; k < kKeyStep; ++k) tiles[head_dim * kKeyStep + k] = key + k < task.num_keys() ? kOne : uint16_t{0};
   }
 }
 
-/// Rows [first, first + count) of the head, transposed in pairs of columns; rows behind the last are zeros.
+/// Rows [first, first + count) of the head, transposed in words of two columns; rows behind the last are zeros.
 void load_queries(const SegmentAttentionArgs& args, int64_t first_col, int64_t head_dim, int64_t first, int64_t count,
                   const Workspace& w) {
-  std::memset(w.queries, 0, static_cast<std::size_t>(2 * w.k_tiles * kTile) * 2);
-  for (int64_t r = 0; r < count; ++r) {
-    const uint16_t* from = head_row(args.q, first + r, first_col);
-    auto* to = reinterpret_cast<uint32_t*>(w.queries + r / kSide * kTile) + r % kSide;
-    for (int64_t d = 0; d + 1 < head_dim; d += 2) {
-      to[d / kPairCols * kTile + d % kPairCols / 2 * kSide] = load_pair(from + d);
+  for (int64_t half = 0; half < kRows; half += kSide) {
+    for (int64_t t = 0; t < w.k_tiles; ++t) {
+      Words rows[kSide];
+      for (int64_t r = 0; r < kSide; ++r) {
+        const uint32_t mask = half + r < count ? mask_from(t * kPairCols, head_dim) : 0U;
+        const uint16_t* from = mask == 0 ? nullptr : head_row(args.q, first + half + r, first_col) + t * kPairCols;
+        rows[r] = reinterpret_cast<Words>(_mm512_maskz_loadu_epi16(mask, from));
+      }
+      transpose(rows);
+      std::memcpy(w.queries + (2 * t + half / kSide) * kTile, rows, sizeof(rows));
     }
-    const int64_t last = head_dim - 1;
-    if (head_dim % 2 != 0) to[last / kPairCols * kTile + last % kPairCols / 2 * kSide] = from[last];
   }
 }
 
@@ -257,16 +285,23 @@ void rescale_sums(const Workspace& w) {
   }
 }
 
-/// Divides by the sum of the weights, which lies behind the head's last column, and transposes.
+/// Divides by the sum of the weights, which lies behind the head's last column, and transposes words of two columns.
 void store_output(const SegmentAttentionArgs& args, int64_t first_col, int64_t head_dim, int64_t first, int64_t count,
                   const Workspace& w) {
-  bfloat16 rounded[kMaxHeadDim * kSide];  // [head_dim, 16]
   for (int64_t half = 0; half < count; half += kSide) {
-    const F32x16 row_sum = load(w.sums + head_dim * kRows + half);
-    for (int64_t d = 0; d < head_dim; ++d) store(rounded + d * kSide, load(w.sums + d * kRows + half) / row_sum);
-    for (int64_t r = half; r < count && r < half + kSide; ++r) {
-      bfloat16* out = row_of<bfloat16>(args.out, first + r) + first_col;
-      for (int64_t d = 0; d < head_dim; ++d) out[d] = rounded[d * kSide + r - half];
+    const __m512 row_sum = _mm512_load_ps(w.sums + head_dim * kRows + half);
+    const auto load_col = [&](int64_t d) __attribute__((always_inline)) {
+      const __m512 mean = d < head_dim ? _mm512_load_ps(w.sums + d * kRows + half) / row_sum : _mm512_setzero_ps();
+      return reinterpret_cast<Words>(detail::round_bfloat16(reinterpret_cast<RegF32>(mean)) >> 16);
+    };
+    for (int64_t first_d = 0; first_d < head_dim; first_d += kPairCols) {
+      Words rows[kSide];
+      for (int64_t i = 0; i < kSide; ++i) rows[i] = load_col(first_d + 2 * i) | load_col(first_d + 2 * i + 1) << 16;
+      transpose(rows);
+      for (int64_t r = half; r < count && r < half + kSide; ++r) {
+        bfloat16* out = row_of<bfloat16>(args.out, first + r) + first_col + first_d;
+        _mm512_mask_storeu_epi16(out, mask_from(first_d, head_dim), reinterpret_cast<__m512i>(rows[r - half]));
+      }
     }
   }
 }
