@@ -74,8 +74,8 @@ class VisionTower {
   Matrix hidden_;                 // [max_patches, hidden] the residual stream
   Matrix normed_;                 // [max_patches, hidden] what a block reads, and what attention gives
   Matrix qkv_;                    // [max_patches, 3 * hidden]
-  Matrix projected_;              // [kChunkRows, hidden] what a block adds, before its bias
-  Matrix wide_;                   // [kChunkRows, the widest of intermediate, patch_cols, merged_dim]
+  Matrix projected_;              // [chunk, hidden] what a block adds, before its bias; the inner rows of the merger
+  Matrix wide_;                   // [chunk, the wider of intermediate and patch_cols]
   std::vector<float> cos_, sin_;  // [max_patches, head_dim / 2]
 };
 
