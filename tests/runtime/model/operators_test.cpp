@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <stdexcept>
+#include <string_view>
 
 namespace ferry {
 namespace {
@@ -139,10 +140,12 @@ TEST(OperatorsTest, ShapesHoldWeightsCachesAndStates) {
 }
 
 /// What computes has shapes; messages and what a record does not tell have none.
+// Of the decoder: the vision tower runs outside its steps and is not among what describe_operators() describes.
 TEST(OperatorsTest, EveryOperatorIsDescribed) {
   for (int z = 0; z < kNumZones; ++z) {
     const Zone zone = static_cast<Zone>(z);
     if (zone_info(zone).kind != ZoneKind::kCompute || zone == Zone::kRopeTable) continue;
+    if (std::string_view(zone_info(zone).name).ends_with(".vision")) continue;
     EXPECT_FALSE(facts_of(zone).inputs.empty()) << zone_info(zone).name;
     EXPECT_FALSE(facts_of(zone).outputs.empty()) << zone_info(zone).name;
   }
