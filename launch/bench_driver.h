@@ -39,7 +39,7 @@ class BenchDriver {
     uint32_t num_generated = 0;
   };
 
-  void add_rows(int64_t s, int64_t past, int64_t count);
+  void add_rows(int64_t s, int64_t past, int64_t count, DeltaForm form);
   ConstMatrixView forward(Phase phase);
   void end_request(TracedRequest& request);
   void note_experts(const std::vector<int64_t>& rows_before);
