@@ -124,7 +124,9 @@ enum class TraceLevel : int8_t {
   X(kShortConv, "short_conv1d", kCompute, kShortConv, 1, "rows", "sequences")                             \
   X(kConvOutProj, "MatMul.conv_out_proj", kCompute, kShortConv, 1, "rows", "")                            \
   X(kDenseGateUp, "MatMulSwiglu.gate_up", kCompute, kDenseFfn, 1, "rows", "")                             \
-  X(kDenseDown, "MatMul.down", kCompute, kDenseFfn, 1, "rows", "")
+  X(kDenseDown, "MatMul.down", kCompute, kDenseFfn, 1, "rows", "")                                        \
+  X(kDraft, "draft", kHost, kOther, 0, "rows", "sequences")                                               \
+  X(kMtpFc, "MatMul.mtp_fc", kCompute, kHead, 1, "rows", "")
 
 enum class Zone : uint8_t {
 #define FERRY_ZONE_ENUMERATOR(id, name, kind, part, level, a, b) id,

@@ -10,8 +10,8 @@
 #include "runtime/base/error.h"
 #include "runtime/cache_plan.h"
 #include "runtime/cluster/exit_guard.h"
+#include "runtime/mtp_drafter.h"
 #include "runtime/run_description.h"
-#include "runtime/schedule/ngram_drafts.h"
 
 namespace ferry {
 namespace {
@@ -66,24 +66,31 @@ void Engine::load(const EngineOptions& options, LogitRows logit_rows) {
   tokenizer_ = load_tokenizer(options);
   const auto vocab = static_cast<int32_t>(config_.vocab_size);
   const int32_t vocab_effective = tokenizer() != nullptr ? std::min(tokenizer()->size(), vocab) : vocab;  // the rest is padding
-  const CachePlan caches = plan_caches(options, config_, dtype_);
+  Checkpoint checkpoint = Checkpoint::open(options.model);
+  const Speculation speculation = choose_speculation(options, checkpoint, config_);
+  const CachePlan caches = plan_caches(options, config_, dtype_, speculation);
   scheduler_options_ = caches.scheduler;
   model_info_ = describe_model(config_, dtype_, scheduler_options_, cluster_);
   kv_cache_ = std::make_unique<KvCache>(caches.kv_cache);
   recurrent_state_ = std::make_unique<RecurrentState>(caches.recurrent_state);
   compute_.emplace(options, cluster_, dtype_);
-  model_.emplace(options, cluster_, config_, dtype_, *compute_);
+  model_.emplace(options, cluster_, config_, dtype_, *compute_, std::move(checkpoint));
   const int64_t max_sequences = scheduler_options_.max_running, max_drafts = scheduler_options_.max_drafts;
   const int64_t max_sampled = std::min(max_sequences * (1 + max_drafts), scheduler_options_.token_budget);
   name_token_budget(options, [&] {
     trunk_ = std::make_unique<Trunk>(
         config_, model_->weights, *compute_->matmul, compute_->context, dtype_,
-        Trunk::Limits{.max_tokens = scheduler_options_.token_budget,
+        DecoderLimits{.max_tokens = scheduler_options_.token_budget,
                       .max_logit_rows = logit_rows == LogitRows::kAll ? scheduler_options_.token_budget : max_sampled,
                       .max_sequences = max_sequences,
                       .min_micro_batch = options.micro_batch.value_or(cluster_.default_micro_batch())});
   });
   sampler_.emplace(config_.vocab_size, vocab_effective, max_sequences, max_drafts);
+  if (config_.mtp) {
+    drafter_ = std::make_unique<MtpDrafter>(config_, model_->weights, *trunk_, dtype_, vocab_effective, max_drafts);
+  } else if (max_drafts > 0) {
+    drafter_ = std::make_unique<NgramDrafter>(max_drafts);
+  }
 }
 
 const Tokenizer& Engine::require_tokenizer() const {
@@ -103,7 +110,7 @@ void Engine::make_dispatcher(const EngineOptions& options) {
   }
   dispatcher_ = std::make_unique<RemoteTokenDispatcher>(
       *group_, make_expert_map(config_, cluster_), compute_->context,
-      RemoteTokenDispatcher::Options{.num_layers = config_.num_layers(),
+      RemoteTokenDispatcher::Options{.num_layers = config_.num_expert_layers(),
                                      .hidden_dim = config_.hidden_dim,
                                      .max_tokens = max_tokens,
                                      .top_k = config_.moe.top_k,
@@ -124,7 +131,9 @@ ConstMatrixView Engine::forward(const StepInput& input, const Tap* tap) {
 
 ConstMatrixView Engine::compute(const StepPlan& plan) {
   fill_input(plan);
-  return forward(rows_.input(prefill_quantum(scheduler_options_.prefill_chunk)));
+  const ConstMatrixView logits = forward(rows_.input(prefill_quantum(scheduler_options_.prefill_chunk)));
+  if (drafter_ != nullptr) drafter_->keep_step(plan);
+  return logits;
 }
 
 StepChoices Engine::run_step(const StepPlan& plan) { return sampler_->run(plan, compute(plan)); }
@@ -152,13 +161,11 @@ void Engine::fill_input(const StepPlan& plan) {
 }
 
 void Engine::draft(const StepPlan& plan, Scheduler& scheduler) {
-  if (scheduler_options_.max_drafts == 0) return;
-  for (const StepEntry& entry : plan.entries) {
-    Sequence& sequence = *entry.sequence;
-    if (!entry.samples || sequence.finish_reason != FinishReason::kNone) continue;
-    ngram_drafts(sequence.tokens, scheduler_options_.max_drafts, drafts_);
-    scheduler.propose(sequence, drafts_);
-  }
+  if (drafter_ == nullptr) return;
+  const Progress::Scope computing(progress_, Progress::Activity::kComputing);
+  check_context().step = step_idx_;
+  drafter_->draft(plan, scheduler,
+                  {.kv_cache = *kv_cache_, .recurrent_state = *recurrent_state_, .dispatcher = *dispatcher_, .next_step = step_idx_});
 }
 
 }  // namespace ferry

@@ -8,6 +8,7 @@
 
 #include "kernels/matmul.h"
 #include "runtime/cluster.h"
+#include "runtime/drafter.h"
 #include "runtime/engine_watch.h"
 #include "runtime/loaded_model.h"
 #include "runtime/model/config.h"
@@ -59,7 +60,8 @@ class Engine {
   ConstMatrixView compute(const StepPlan& plan);
   /// Computes the plan's rows and chooses tokens; valid until the next call. Throws Error if a worker is lost.
   StepChoices run_step(const StepPlan& plan);
-  /// Guesses what follows the sequences of a plan that was computed and committed, and tells the scheduler.
+  /// Guesses what follows the sequences of a plan that was computed and committed, and tells the scheduler. Throws Error if a
+  /// worker is lost.
   void draft(const StepPlan& plan, Scheduler& scheduler);
 
   /// The forward pass by itself, for `ferry dump` and `ferry bench`. logits [logit_rows, vocab].
@@ -106,13 +108,13 @@ class Engine {
   std::unique_ptr<RecurrentState> recurrent_state_;
   std::unique_ptr<Trunk> trunk_;
   std::optional<StepSampler> sampler_;
+  std::unique_ptr<Drafter> drafter_;  // null: no drafts
   std::unique_ptr<EngineWatch> watch_;
   int64_t step_idx_ = 0;
   bool abandoned_ = false;
 
   StepRows rows_;                // of the current step
   std::vector<TokenId> tokens_;  // of the entry that is added
-  std::vector<TokenId> drafts_;  // of the sequence that is looked at
 };
 
 }  // namespace ferry

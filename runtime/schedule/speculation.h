@@ -15,6 +15,8 @@ struct Speculation {
 
   Source source = Source::kAuto;
   int64_t max_drafts = 0;  // 0 ‥ kMaxDrafts, of kMtp and kNgram; 0: none
+
+  bool operator==(const Speculation&) const = default;
 };
 
 }  // namespace ferry
