@@ -25,6 +25,8 @@ class Drafter {
 
   /// The plan's rows were just computed: what of them is needed later must be taken now.
   virtual void keep_step(const StepPlan&) {}
+  /// Its tokens were chosen, `seconds` after the step began.
+  virtual void note_step(const StepPlan&, const StepChoices&, double /*seconds*/) {}
   /// The plan was committed: proposes to the scheduler what may follow its sequences that are still open. Throws Error if a
   /// worker is lost.
   virtual void draft(const StepPlan& plan, Scheduler& scheduler, const DraftContext& context) = 0;

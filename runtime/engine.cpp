@@ -87,7 +87,7 @@ void Engine::load(const EngineOptions& options, LogitRows logit_rows) {
   });
   sampler_.emplace(config_.vocab_size, vocab_effective, max_sequences, max_drafts);
   if (config_.mtp) {
-    drafter_ = std::make_unique<MtpDrafter>(config_, model_->weights, *trunk_, dtype_, vocab_effective, max_drafts);
+    drafter_ = std::make_unique<MtpDrafter>(config_, model_->weights, *trunk_, dtype_, vocab_effective, speculation);
   } else if (max_drafts > 0) {
     drafter_ = std::make_unique<NgramDrafter>(max_drafts);
   }
@@ -136,7 +136,13 @@ ConstMatrixView Engine::compute(const StepPlan& plan) {
   return logits;
 }
 
-StepChoices Engine::run_step(const StepPlan& plan) { return sampler_->run(plan, compute(plan)); }
+StepChoices Engine::run_step(const StepPlan& plan) {
+  const auto begin = std::chrono::steady_clock::now();
+  const StepChoices choices = sampler_->run(plan, compute(plan));
+  const std::chrono::duration<double> duration = std::chrono::steady_clock::now() - begin;
+  if (drafter_ != nullptr) drafter_->note_step(plan, choices, duration.count());
+  return choices;
+}
 
 void Engine::fill_input(const StepPlan& plan) {
   rows_.clear();
@@ -164,8 +170,9 @@ void Engine::draft(const StepPlan& plan, Scheduler& scheduler) {
   if (drafter_ == nullptr) return;
   const Progress::Scope computing(progress_, Progress::Activity::kComputing);
   check_context().step = step_idx_;
-  drafter_->draft(plan, scheduler,
-                  {.kv_cache = *kv_cache_, .recurrent_state = *recurrent_state_, .dispatcher = *dispatcher_, .next_step = step_idx_});
+  drafter_->draft(
+      plan, scheduler,
+      {.kv_cache = *kv_cache_, .recurrent_state = *recurrent_state_, .dispatcher = *dispatcher_, .next_step = step_idx_});
 }
 
 }  // namespace ferry

@@ -39,7 +39,7 @@ struct ModelConfig {
   GatedDeltaPlan gated_delta;  // likewise
   ShortConvPlan short_conv;
   DensePlan dense;
-  MoePlan moe;  // of a dense model: the slices of its networks, if they can be cut
+  MoePlan moe;       // of a dense model: the slices of its networks, if they can be cut
   bool mtp = false;  // a layer behind the last that guesses further tokens is to be loaded; the checkpoint has one (mtp.h)
   GenerationDefaults generation;
   std::vector<NamedTokenId> placeholders;      // ids that stand for pictures and videos in a prompt

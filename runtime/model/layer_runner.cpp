@@ -7,10 +7,8 @@ namespace ferry {
 LayerRunner::LayerRunner(const ModelConfig& config, const Quantization& quantization, MatmulBackend& matmul,
                          KernelContext context, DType dtype, const DecoderLimits& limits)
     : norm_(config.norm), context_(context), products_(matmul, context_) {
-  const BlockLimits block{.dtype = dtype,
-                          .max_tokens = limits.max_tokens,
-                          .max_sequences = limits.max_sequences,
-                          .quantization = quantization};
+  const BlockLimits block{
+      .dtype = dtype, .max_tokens = limits.max_tokens, .max_sequences = limits.max_sequences, .quantization = quantization};
   if (config.num_layers_of(Mixer::kGatedDelta) > 0) gated_delta_.emplace(config, block);
   if (config.num_layers_of(Mixer::kAttention) > 0 || config.mtp) attention_.emplace(config, block);
   if (config.num_layers_of(Mixer::kShortConv) > 0) short_conv_.emplace(config, block);
@@ -38,12 +36,8 @@ BlockStep LayerRunner::block(const LayerStep& step, const MicroBatch& batch) {
 }
 
 void LayerRunner::norm(Zone zone, ConstMatrixView x, const std::vector<float>& weight, MatrixView out) const {
-  rms_norm(context_, {.zone = zone,
-                      .x = x,
-                      .weight = weight.data(),
-                      .eps = norm_.eps,
-                      .rounds_first = norm_.rounds_first,
-                      .out = out});
+  rms_norm(context_,
+           {.zone = zone, .x = x, .weight = weight.data(), .eps = norm_.eps, .rounds_first = norm_.rounds_first, .out = out});
 }
 
 void LayerRunner::mix(const LayerStep& step, const MicroBatch& batch, const LayerRef& layer) {

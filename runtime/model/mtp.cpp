@@ -14,13 +14,10 @@ MtpLayer::MtpLayer(const ModelConfig& config, const TrunkWeights& weights, Trunk
              .state_layer = static_cast<int>(config.num_layers_of(Mixer::kAttention)),
              .expert_layer = config.num_layers()},
       hidden_dim_(config.hidden_dim),
-      kept_(dtype, trunk.limits().max_tokens, config.hidden_dim),
       pairs_(dtype, trunk.limits().max_tokens, 2 * config.hidden_dim) {}
 
-ConstMatrixView MtpLayer::take_hidden(int64_t num_rows) {
-  const MatrixView kept = kept_.top(num_rows);
-  trunk_.runner().norm(Zone::kFinalNorm, trunk_.hidden().rows_from(0, num_rows), weights_.norm, kept);
-  return kept;
+void MtpLayer::copy_hidden(MatrixView out) {
+  trunk_.runner().norm(Zone::kFinalNorm, trunk_.hidden().rows_from(0, out.rows), weights_.norm, out);
 }
 
 ConstMatrixView MtpLayer::run(const MtpInput& input, KvCache& kv_cache, RecurrentState& recurrent_state,

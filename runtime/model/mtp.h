@@ -18,9 +18,9 @@ namespace ferry {
 
 /// The pairs of a step: one for each of its rows.
 struct MtpInput {
-  const StepInput& step;           // token_ids are those behind the rows' positions; logit_rows as in the trunk
-  ConstMatrixView hidden;          // [>= T, hidden_dim] normed rows of the trunk, or of the MTP layer
-  std::span<const int32_t> rows;   // [T] each pair's row of `hidden`
+  const StepInput& step;          // token_ids are those behind the rows' positions; logit_rows as in the trunk
+  ConstMatrixView hidden;         // [>= T, hidden_dim] normed rows of the trunk, or of the MTP layer
+  std::span<const int32_t> rows;  // [T] each pair's row of `hidden`
 };
 
 /// One thread at a time; allocates nothing after construction.
@@ -29,8 +29,9 @@ class MtpLayer {
   /// Works with the trunk's runner and head, between its steps. `weights` has an MTP layer; all outlive it.
   MtpLayer(const ModelConfig& config, const TrunkWeights& weights, Trunk& trunk, DType dtype);
 
-  /// Keeps the trunk's hidden rows of the step that it has just run, behind the final norm, before anything else is run.
-  ConstMatrixView take_hidden(int64_t num_rows);
+  /// Writes the trunk's hidden rows of the step that it has just run, behind the final norm, to `out` [num_rows, hidden_dim],
+  /// before anything else is run.
+  void copy_hidden(MatrixView out);
 
   /// Logits [R, vocab] of the pairs that are asked for, in the run's dtype, valid until the next call of this or the trunk.
   /// Appends every pair to the MTP layer's KV layer. Throws what the dispatcher throws.
@@ -43,8 +44,7 @@ class MtpLayer {
   Trunk& trunk_;
   LayerRef layer_;
   int64_t hidden_dim_;
-  Matrix kept_;    // [T, hidden_dim] of the trunk
-  Matrix pairs_;   // [T, 2 * hidden_dim]
+  Matrix pairs_;  // [T, 2 * hidden_dim]
   std::array<MicroBatch, 2> micro_batches_;
 };
 

@@ -139,8 +139,10 @@ StoredExperts find_mtp_experts(TensorReader& reader, const ModelConfig& config, 
   if (quantization.experts && quantization.experts->is_as_stored() && !config.moe.is_sliced && !reader.in_panels()) {
     const StoredExperts plain = find_routed(reader, config, {}, at);
     const bool is_stored_so = stored_codes_type(plain.down.front().pieces.front().format) == quantization.experts;
-    if (!is_stored_so && quantization.experts->is_integer()) quantization.experts = WeightType{WeightFormat::kInt8, 0};
-    else if (!is_stored_so) quantization.experts = std::nullopt;
+    if (!is_stored_so && quantization.experts->is_integer())
+      quantization.experts = WeightType{WeightFormat::kInt8, 0};
+    else if (!is_stored_so)
+      quantization.experts = std::nullopt;
   }
   return config.moe.is_sliced ? find_slices(reader, config, quantization.experts, at)
                               : find_routed(reader, config, quantization, at);
@@ -382,7 +384,8 @@ TrunkWeights load_trunk(const Checkpoint& checkpoint, const ModelConfig& config,
   std::vector<PackJob> jobs;
   const StoredRows embedding = TrunkLoader(reader, config, quantization, prefix, jobs).load(trunk);
   trunk.embed_tokens = reader.view_or_copy(embedding, trunk.owned_embedding);
-  for (int64_t layer = 0; layer < config.num_expert_layers(); ++layer) find_experts(reader, config, quantization, prefix, layer);
+  for (int64_t layer = 0; layer < config.num_expert_layers(); ++layer)
+    find_experts(reader, config, quantization, prefix, layer);
   refuse_unused(checkpoint, reader);
   int64_t bytes = 0;
   for (const PackJob& job : jobs) bytes += job.matrix.packed_bytes(options.dtype);
