@@ -56,6 +56,12 @@ ConstMatrixView BenchDriver::prompt(int64_t s, int64_t num_prompt) {
   return logits;
 }
 
+ConstMatrixView BenchDriver::decode_alone(int64_t s, int64_t past) {
+  rows_.clear();
+  add_rows(s, past, 1, DeltaForm::kRecurrent);
+  return forward(Phase::kDecode);
+}
+
 ConstMatrixView BenchDriver::decode(int64_t batch, int64_t past) {
   rows_.clear();
   for (int64_t s = 0; s < batch; ++s) {

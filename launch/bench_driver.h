@@ -21,6 +21,8 @@ class BenchDriver {
   ConstMatrixView prefill(int64_t s, int64_t past, int64_t count);
   /// A whole prompt in the pieces that serving would use.
   ConstMatrixView prompt(int64_t s, int64_t num_prompt);
+  /// One token of sequence `s`, which holds `past`.
+  ConstMatrixView decode_alone(int64_t s, int64_t past);
   /// One token of each of the sequences 0 ‥ batch-1, which all hold `past` tokens.
   ConstMatrixView decode(int64_t batch, int64_t past);
 

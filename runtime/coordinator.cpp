@@ -452,7 +452,10 @@ void Coordinator::Impl::update_load(const StepPlan& plan) {
   load_.kv_blocks_used = now.num_used_blocks;
   load_.steps += plan.num_rows > 0 ? 1 : 0;
   load_.prompt_tokens += plan.num_prefill_tokens;
-  for (const StepEntry& entry : plan.entries) load_.generated_tokens += entry.sequence->num_new;
+  for (const StepEntry& entry : plan.entries) {
+    load_.generated_tokens += entry.sequence->num_new;
+    if (entry.is_decode) load_.drafts.add(entry.num_drafts, entry.sequence->num_replayed);
+  }
   load_.balancedness = balance;
 }
 

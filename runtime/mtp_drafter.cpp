@@ -36,7 +36,8 @@ void MtpDrafter::note_step(const StepPlan& plan, const StepChoices& choices, dou
     if (entry.samples) slot.record.add(entry.num_drafts, choices.num_tokens[sample++] - 1);
   }
   if (!policy_ || plan.num_prefill_tokens > 0) return;
-  policy_->observe(plan.num_samples, num_chosen_, seconds + draft_seconds_);
+  const int64_t num_sequences = plan.num_samples;
+  policy_->observe(num_sequences, (plan.num_drafts + num_sequences / 2) / num_sequences, seconds + draft_seconds_);
 }
 
 void MtpDrafter::draft(const StepPlan& plan, Scheduler& scheduler, const DraftContext& context) {

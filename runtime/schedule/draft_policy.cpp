@@ -88,7 +88,7 @@ void DraftPolicy::observe(int64_t num_sequences, int64_t num_drafts, double seco
 double DraftPolicy::break_even(int64_t num_sequences, int64_t num_drafts) const {
   const Batch& batch = batches_[batch_idx(num_sequences)];
   const Arm &plain = batch.arms[0], &arm = batch.arms[static_cast<std::size_t>(num_drafts)];
-  if (num_drafts == 0 || !plain.is_known() || !arm.is_known()) return 0;
+  if (num_drafts == 0 || batch.trying >= 0 || !plain.is_known() || !arm.is_known()) return 0;
   return std::clamp((arm.mean() / plain.mean() - 1) / static_cast<double>(num_drafts), 0.0, 1.0);
 }
 

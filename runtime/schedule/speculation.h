@@ -13,7 +13,7 @@ struct Speculation {
   };
   static constexpr int64_t kMaxDrafts = 8;
 
-  Source source = Source::kAuto;
+  Source source = Source::kMtp;
   int64_t max_drafts = 0;  // 0 ‥ kMaxDrafts, of kMtp and kNgram; 0: none
 
   bool operator==(const Speculation&) const = default;
