@@ -101,9 +101,11 @@ void delta_gates(const KernelContext& ctx, const DeltaGatesArgs& args) {
   ctx.ops->delta_gates(*ctx.pool, args);
 }
 void gated_delta_rule(const KernelContext& ctx, const GatedDeltaRuleArgs& args) {
-  const auto num_sequences = static_cast<int64_t>(args.sequences.size());
-  const Zone zone = args.out.rows > num_sequences ? Zone::kChunkDeltaRule : Zone::kRecurrentDeltaRule;
-  const Span span(zone, args.out.rows, num_sequences);
+  const bool has_chunks = std::ranges::any_of(args.sequences, [](const auto& s) { return s.form == DeltaForm::kChunk; });
+  const Zone zone = has_chunks ? Zone::kChunkDeltaRule : Zone::kRecurrentDeltaRule;
+  int64_t num_rows = args.out.rows;
+  for (const SequenceSpan& sequence : args.sequences) num_rows += sequence.num_replayed;
+  const Span span(zone, num_rows, static_cast<int64_t>(args.sequences.size()));
   ctx.ops->gated_delta_rule(*ctx.pool, args);
 }
 void router_topk(const KernelContext& ctx, const RouterTopkArgs& args) {

@@ -78,11 +78,24 @@ struct RopeArgs {
   const float* sin;    // likewise
 };
 
+/// How the gated delta rule takes a sequence's rows.
+enum class DeltaForm : uint8_t {
+  kChunk,      // pieces of rows in parallel: prompts
+  kRecurrent,  // row by row: each has the bits that it would have as the only row of its step
+};
+
 /// One sequence's rows in a step: `num_tokens` rows of the batch from `first_row`, preceded by `num_past` tokens in its caches.
+/// The last rows of the recurrent form may be drafts, which turn out right or wrong after the step: the states (of
+/// convolutions and delta rules) do not take them in, and the next step says how many of them were right.
 struct SequenceSpan {
   int64_t first_row = 0;
   int64_t num_tokens = 0;
   int64_t num_past = 0;
+  DeltaForm form = DeltaForm::kChunk;
+  int64_t num_replayed = 0;  // rows that the last step held back and that turned out right: the states take them in first
+  int64_t num_held = 0;      // last rows that the states do not take in, < num_tokens
+
+  int64_t num_taken() const { return num_tokens - num_held; }
 };
 
 /// Where the keys and values of one attention layer live: blocks of block_tokens tokens.
@@ -124,7 +137,8 @@ struct SigmoidGateArgs {
 enum class Activation : uint8_t { kNone, kSilu };
 
 /// Depthwise causal convolution over time: y = T(sum_tau weight[ch, tau] * c_{t-K+1+tau}[ch]); out = y, or T(silu(y)).
-/// Missing history is what `states` holds: the last K-1 inputs, oldest first, zeros for a new sequence; updated in place.
+/// Missing history is what `states` holds, the last K-1 inputs, oldest first, zeros for a new sequence, and behind them the
+/// rows that are replayed. The states are updated in place, held rows left out.
 struct CausalConv1dArgs {
   Zone zone = Zone::kCausalConv1d;
   ConstMatrixView x;    // [T, channels]
@@ -132,8 +146,9 @@ struct CausalConv1dArgs {
   int64_t kernel;       // K >= 1
   Activation activation = Activation::kSilu;
   std::span<const SequenceSpan> sequences;
-  std::span<std::byte* const> states;  // per sequence [kernel - 1, channels] T
-  MatrixView out;                      // [T, channels], not x
+  std::span<std::byte* const> states;      // per sequence [kernel - 1, channels] T
+  std::span<const std::byte* const> held;  // per sequence [num_replayed, channels] T; may be empty if none replays
+  MatrixView out;                          // [T, channels], not x
 };
 
 /// decay = -exp(a_log) * softplus(a + dt_bias) in fp32 (softplus(x) = x for x > 20); beta = T(sigmoid(b)).
@@ -145,12 +160,19 @@ struct DeltaGatesArgs {
   float* beta;           // [T, num_v_heads]
 };
 
+/// Rows of a gated delta rule that a step held back.
+struct HeldDeltaRows {
+  const std::byte* qkv = nullptr;  // [num_replayed, columns of qkv] T
+  const float* decay = nullptr;    // [num_replayed, num_v_heads]
+  const float* beta = nullptr;     // likewise
+};
+
 /// The gated delta rule (arXiv 2412.06464). Per value head, with S [k_dim, v_dim] fp32, q and k l2-normalised in fp32 (eps
 /// 1e-6 inside the root) and q scaled by k_dim^-0.5:
 ///   S <- e^decay S;  delta = beta (v - S^T k);  S <- S + k delta^T;  o = T(S^T q)
-/// Sequences with one token use this recurrence; longer ones the chunk-parallel form over pieces of `chunk` tokens counted
-/// from the sequence's first row in this step. Value head h reads key head h / (num_v_heads / num_k_heads). Denormals may count
-/// as zeros.
+/// Spans of the recurrent form use this recurrence, replayed rows first; the others the chunk-parallel form over pieces of
+/// `chunk` tokens counted from the span's first row. Value head h reads key head h / (num_v_heads / num_k_heads). Denormals may
+/// count as zeros.
 struct GatedDeltaRuleArgs {
   ConstMatrixView qkv;  // [T, 2 * num_k_heads * k_dim + num_v_heads * v_dim]: all q, all k, all v
   const float* decay;   // [T, num_v_heads]
@@ -158,8 +180,9 @@ struct GatedDeltaRuleArgs {
   int64_t num_k_heads, num_v_heads, k_dim, v_dim;
   int64_t chunk;  // 1 ‥ 64 tokens
   std::span<const SequenceSpan> sequences;
-  std::span<float* const> states;  // per sequence [num_v_heads, k_dim, v_dim], updated in place
-  MatrixView out;                  // [T, num_v_heads * v_dim]
+  std::span<float* const> states;       // per sequence [num_v_heads, k_dim, v_dim], updated in place, held rows left out
+  std::span<const HeldDeltaRows> held;  // per sequence; may be empty if none replays
+  MatrixView out;                       // [T, num_v_heads * v_dim]
 };
 
 /// p = softmax(logits) in fp32, or T(sigmoid(logits)). Experts are chosen by p + bias: the top_k largest, descending, lower

@@ -57,7 +57,7 @@ void verify(BenchDriver& driver, int64_t batch) {
   };
   const int64_t s = batch - 1;
   driver.prompt(s, kDecodePrompt);
-  const std::string alone = row_bytes(driver.prefill(s, kDecodePrompt, 1), 0);
+  const std::string alone = row_bytes(driver.decode_alone(s, kDecodePrompt), 0);
   for (int64_t i = 0; i < batch; ++i) driver.prompt(i, kDecodePrompt);
   const ConstMatrixView logits = driver.decode(batch, kDecodePrompt);
   if (row_bytes(logits, s) != alone)

@@ -30,7 +30,7 @@ int64_t BenchDriver::max_sequences() const {
 
 ConstMatrixView BenchDriver::prefill(int64_t s, int64_t past, int64_t count) {
   rows_.clear();
-  add_rows(s, past, count);
+  add_rows(s, past, count, DeltaForm::kChunk);
   return forward(Phase::kPrefill);
 }
 
@@ -56,10 +56,16 @@ ConstMatrixView BenchDriver::prompt(int64_t s, int64_t num_prompt) {
   return logits;
 }
 
+ConstMatrixView BenchDriver::decode_alone(int64_t s, int64_t past) {
+  rows_.clear();
+  add_rows(s, past, 1, DeltaForm::kRecurrent);
+  return forward(Phase::kDecode);
+}
+
 ConstMatrixView BenchDriver::decode(int64_t batch, int64_t past) {
   rows_.clear();
   for (int64_t s = 0; s < batch; ++s) {
-    add_rows(s, past, 1);
+    add_rows(s, past, 1, DeltaForm::kRecurrent);
     ++requests_[static_cast<std::size_t>(s)].num_generated;
   }
   return forward(Phase::kDecode);
@@ -99,11 +105,16 @@ void BenchDriver::end_request(TracedRequest& request) {
   record_span(Zone::kRequestFinish, now, now, request.number, kReasonLength);
 }
 
-void BenchDriver::add_rows(int64_t s, int64_t past, int64_t count) {
+void BenchDriver::add_rows(int64_t s, int64_t past, int64_t count, DeltaForm form) {
   const int64_t vocab = engine_.config().vocab_size;
   tokens_.clear();
   for (int64_t i = past; i < past + count; ++i) tokens_.push_back(static_cast<TokenId>((s * 7919 + i * 104729 + 17) % vocab));
-  rows_.add(tokens_, past, blocks_.data() + s * blocks_per_sequence_, static_cast<int32_t>(s), StepRows::Logits::kLast);
+  rows_.add({.tokens = tokens_,
+             .num_past = past,
+             .block_table = blocks_.data() + s * blocks_per_sequence_,
+             .state_slot = static_cast<int32_t>(s),
+             .logits = SequenceRows::Logits::kLast,
+             .form = form});
 }
 
 ConstMatrixView BenchDriver::forward(Phase phase) {

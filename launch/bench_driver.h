@@ -21,6 +21,8 @@ class BenchDriver {
   ConstMatrixView prefill(int64_t s, int64_t past, int64_t count);
   /// A whole prompt in the pieces that serving would use.
   ConstMatrixView prompt(int64_t s, int64_t num_prompt);
+  /// One token of sequence `s`, which holds `past`.
+  ConstMatrixView decode_alone(int64_t s, int64_t past);
   /// One token of each of the sequences 0 ‥ batch-1, which all hold `past` tokens.
   ConstMatrixView decode(int64_t batch, int64_t past);
 
@@ -39,7 +41,7 @@ class BenchDriver {
     uint32_t num_generated = 0;
   };
 
-  void add_rows(int64_t s, int64_t past, int64_t count);
+  void add_rows(int64_t s, int64_t past, int64_t count, DeltaForm form);
   ConstMatrixView forward(Phase phase);
   void end_request(TracedRequest& request);
   void note_experts(const std::vector<int64_t>& rows_before);

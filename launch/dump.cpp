@@ -104,8 +104,11 @@ void run_prompt(Engine& engine, const std::vector<TokenId>& ids, TapCollector& t
   for (int64_t done = 0; done < num_prompt;) {
     const int64_t piece = next_prefill_piece(num_prompt, done, limits.prefill_chunk, limits.token_budget);
     rows.clear();
-    rows.add(std::span(ids).subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(piece)), done, blocks.data(), slot,
-             StepRows::Logits::kAll);
+    rows.add({.tokens = std::span(ids).subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(piece)),
+              .num_past = done,
+              .block_table = blocks.data(),
+              .state_slot = slot,
+              .logits = SequenceRows::Logits::kAll});
     const ConstMatrixView logits = engine.forward(rows.input(prefill_quantum(limits.prefill_chunk)), tap);
     taps.add_matrix("logits", logits);
     done += piece;

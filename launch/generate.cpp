@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <array>
 #include <cinttypes>
 #include <condition_variable>
 #include <cstdio>
@@ -96,7 +98,26 @@ nlohmann::ordered_json expert_load_json(Engine& engine) {
   return layers;
 }
 
-void print_json(Engine& engine, const Completion& completion, const GenerateEvent& last) {
+std::string two_digits(double value) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.2f", value);
+  return text.data();
+}
+
+double tokens_per_step(const DraftCount& count) {
+  return count.sequence_steps > 0 ? static_cast<double>(count.tokens) / static_cast<double>(count.sequence_steps) : 1;
+}
+
+/// By place: the first draft of a step, the second, and so on.
+nlohmann::ordered_json drafts_json(const DraftCount& count) {
+  const auto used = std::find(count.tried.begin(), count.tried.end(), 0);
+  const auto num_places = used - count.tried.begin();
+  return {{"tried", std::vector<int64_t>(count.tried.begin(), used)},
+          {"right", std::vector<int64_t>(count.right.begin(), count.right.begin() + num_places)},
+          {"tokens_per_step", tokens_per_step(count)}};
+}
+
+void print_json(Engine& engine, const Completion& completion, const GenerateEvent& last, const DraftCount& drafts) {
   const Rates rates = rates_of(last);
   const nlohmann::ordered_json object{
       {"token_ids", completion.token_ids()},
@@ -110,13 +131,14 @@ void print_json(Engine& engine, const Completion& completion, const GenerateEven
         {"total_ms", static_cast<double>(last.timings.total_ns) * 1e-6},
         {"prefill_tokens_per_s", rates.prefill_tokens_per_s},
         {"decode_tokens_per_s", rates.decode_tokens_per_s}}},
+      {"drafts", drafts_json(drafts)},
       {"expert_workers", engine.model_info().num_expert_workers},
       {"balancedness", balancedness(engine.dispatcher().expert_load(), engine.dispatcher().expert_map())},
       {"expert_tokens", expert_load_json(engine)}};
   std::printf("%s\n", object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
 }
 
-void print_summary(Engine& engine, const GenerateEvent& last) {
+void print_summary(Engine& engine, const GenerateEvent& last, const DraftCount& drafts) {
   const Rates rates = rates_of(last);
   const ModelInfo& info = engine.model_info();
   const std::string experts = info.num_expert_workers == 0
@@ -124,9 +146,12 @@ void print_summary(Engine& engine, const GenerateEvent& last) {
                                   : "on " + std::to_string(info.num_expert_workers) + " worker ranks (" + info.transport + ")";
   std::printf("\n");
   std::fflush(stdout);
-  std::fprintf(stderr, "ferry: %d prompt tokens at %.1f tokens/s, %d new at %.1f tokens/s; experts %s, balancedness %.2f\n",
+  std::string guessed;
+  if (drafts.tried[0] > 0) guessed = std::string(" (") + two_digits(tokens_per_step(drafts)) + " a step)";
+  std::fprintf(stderr, "ferry: %d prompt tokens at %.1f tokens/s, %d new at %.1f tokens/s%s; experts %s, balancedness %.2f\n",
                last.prompt_tokens, rates.prefill_tokens_per_s, last.completion_tokens, rates.decode_tokens_per_s,
-               experts.c_str(), balancedness(engine.dispatcher().expert_load(), engine.dispatcher().expert_map()));
+               guessed.c_str(), experts.c_str(),
+               balancedness(engine.dispatcher().expert_load(), engine.dispatcher().expert_map()));
 }
 
 }  // namespace
@@ -148,9 +173,9 @@ int run_generate(const Options& options, Cluster& cluster) {
   std::optional<Capture> capture;
   if (!trace.empty()) coordinator.between_steps([&](Engine& e) { capture = finish_trace(e); });
   if (options.generate.json) {
-    print_json(engine, completion, last);
+    print_json(engine, completion, last, coordinator.load().drafts);
   } else {
-    print_summary(engine, last);
+    print_summary(engine, last, coordinator.load().drafts);
   }
   if (capture) write_trace(trace, std::move(*capture));
   return 0;

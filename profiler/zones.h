@@ -130,7 +130,9 @@ enum class TraceLevel : int8_t {
   X(kVisionBias, "BiasAdd.vision", kCompute, kOther, 1, "rows", "")                                       \
   X(kVisionPositions, "PositionEmbedding.vision", kCompute, kOther, 1, "rows", "")                        \
   X(kVisionRope, "RotaryEmbedding.vision", kCompute, kOther, 1, "rows", "")                               \
-  X(kVisionAttention, "FlashAttentionScore.vision", kCompute, kOther, 1, "rows", "row_keys")
+  X(kVisionAttention, "FlashAttentionScore.vision", kCompute, kOther, 1, "rows", "row_keys")              \
+  X(kDraft, "draft", kHost, kOther, 0, "rows", "sequences")                                               \
+  X(kMtpFc, "MatMul.mtp_fc", kCompute, kHead, 1, "rows", "")
 
 enum class Zone : uint8_t {
 #define FERRY_ZONE_ENUMERATOR(id, name, kind, part, level, a, b) id,

@@ -14,7 +14,7 @@ constexpr int64_t kBlockTokens = 16;  // of a KV block
 
 }  // namespace
 
-CachePlan plan_caches(const EngineOptions& options, const ModelConfig& config, DType dtype) {
+CachePlan plan_caches(const EngineOptions& options, const ModelConfig& config, DType dtype, const Speculation& speculation) {
   CachePlan caches{.kv_cache = kv_cache_shape(config, dtype, kBlockTokens),
                    .recurrent_state = recurrent_state_shape(config, dtype),
                    .scheduler = {}};
@@ -22,6 +22,7 @@ CachePlan plan_caches(const EngineOptions& options, const ModelConfig& config, D
     throw_invalid("--max-context is " + std::to_string(*options.max_context) + "; allowed: 2 to the checkpoint's " +
                   std::to_string(config.max_context));
   }
+  caches.recurrent_state.max_held = speculation.max_drafts;
   const MemoryPlan plan = plan_memory({.budget_bytes = options.memory_bytes,
                                        .bytes_per_slot = RecurrentState::bytes_per_slot(caches.recurrent_state),
                                        .bytes_per_block = KvCache::bytes_per_block(caches.kv_cache),
@@ -40,6 +41,7 @@ CachePlan plan_caches(const EngineOptions& options, const ModelConfig& config, D
                       .block_tokens = kBlockTokens,
                       .max_context = plan.max_context,
                       .vocab_size = config.vocab_size,
+                      .max_drafts = speculation.max_drafts,
                       .stop_token_ids = config.generation.stop_token_ids,
                       .placeholders = config.placeholders};
   Scheduler check(caches.scheduler);  // refuses limits that contradict each other before anything large is allocated

@@ -15,8 +15,9 @@ struct CachePlan {
   SchedulerOptions scheduler;
 };
 
-/// `dtype` is the run's. Throws Error{kInvalidArgument} for options that contradict each other or the checkpoint, and
-/// Error{kResourceExhausted} if the machine has less memory than they ask for. Allocates nothing large.
-CachePlan plan_caches(const EngineOptions& options, const ModelConfig& config, DType dtype);
+/// `dtype` is the run's, `speculation` what choose_speculation() made of the options. Throws Error{kInvalidArgument} for
+/// options that contradict each other or the checkpoint, and Error{kResourceExhausted} if the machine has less memory than they
+/// ask for. Allocates nothing large.
+CachePlan plan_caches(const EngineOptions& options, const ModelConfig& config, DType dtype, const Speculation& speculation);
 
 }  // namespace ferry

@@ -128,7 +128,8 @@ class Coordinator::Impl {
   void step();
   void name(Request& request);
   bool trace(bool ran_step);
-  void publish(const StepPlan& plan, std::span<const TokenId> sampled);
+  void publish(const StepPlan& plan);
+  void publish_tokens(Sequence& sequence);
   void publish_finished();
   void update_load(const StepPlan& plan);
   void drop_actions();
@@ -365,12 +366,13 @@ void Coordinator::Impl::step() {
   const bool has_rows = plan->num_rows > 0;
   if (has_rows) {
     const uint64_t run_begin = now_ticks();
-    const std::span<const TokenId> sampled = engine_.run_step(*plan);
+    const StepChoices choices = engine_.run_step(*plan);
     const uint64_t run_end = now_ticks();
-    scheduler_.commit(*plan, sampled, Clock::now());
+    scheduler_.commit(*plan, choices, Clock::now());
     request_trace_.computed(*plan, run_begin, run_end);
     const Span span(Zone::kPublish, plan->num_samples);
-    publish(*plan, sampled);
+    publish(*plan);
+    engine_.draft(*plan, scheduler_);
   }
   update_load(*plan);  // first: who hears that a request has ended finds it gone from the load
   publish_finished();
@@ -383,21 +385,25 @@ void Coordinator::Impl::step() {
 }
 
 /// Sends every new token to its stream.
-void Coordinator::Impl::publish(const StepPlan& plan, std::span<const TokenId> sampled) {
-  std::size_t next = 0;
+void Coordinator::Impl::publish(const StepPlan& plan) {
   for (const StepEntry& entry : plan.entries) {
-    if (!entry.samples) continue;
-    const TokenId token = sampled[next++];
-    Sequence& sequence = *entry.sequence;
-    if (token == kNoToken) continue;
-    Stream& stream = streams_.at(sequence.request.number);
-    GenerateEvent event{.token_ids = {token}};
-    if (stream.detokenizer && !sequence.ends_with_stop_id) {
-      event.text = stream.detokenizer->push(token);
-      if (stream.detokenizer->stopped()) scheduler_.finish(sequence, FinishReason::kStop, Clock::now());
-    }
-    stream.sink(event);
+    if (entry.sequence->num_new > 0) publish_tokens(*entry.sequence);
   }
+}
+
+void Coordinator::Impl::publish_tokens(Sequence& sequence) {
+  Stream& stream = streams_.at(sequence.request.number);
+  GenerateEvent event{.token_ids = {sequence.tokens.end() - sequence.num_new, sequence.tokens.end()}};
+  const std::size_t num_visible = event.token_ids.size() - (sequence.ends_with_stop_id ? 1 : 0);
+  for (std::size_t i = 0; stream.detokenizer && i < num_visible; ++i) {
+    event.text += stream.detokenizer->push(event.token_ids[i]);
+    if (!stream.detokenizer->stopped()) continue;
+    const std::size_t num_dropped = event.token_ids.size() - i - 1;
+    scheduler_.finish(sequence, FinishReason::kStop, Clock::now(), static_cast<int64_t>(num_dropped));
+    event.token_ids.resize(i + 1);
+    break;
+  }
+  stream.sink(event);
 }
 
 void Coordinator::Impl::publish_finished() {
@@ -446,7 +452,10 @@ void Coordinator::Impl::update_load(const StepPlan& plan) {
   load_.kv_blocks_used = now.num_used_blocks;
   load_.steps += plan.num_rows > 0 ? 1 : 0;
   load_.prompt_tokens += plan.num_prefill_tokens;
-  load_.generated_tokens += plan.num_samples;
+  for (const StepEntry& entry : plan.entries) {
+    load_.generated_tokens += entry.sequence->num_new;
+    if (entry.is_decode) load_.drafts.add(entry.num_drafts, entry.sequence->num_replayed);
+  }
   load_.balancedness = balance;
 }
 

@@ -8,6 +8,7 @@
 
 #include "profiler/capture.h"
 #include "runtime/base/error.h"
+#include "runtime/schedule/draft_count.h"
 #include "runtime/schedule/request.h"
 
 namespace ferry {
@@ -48,6 +49,7 @@ struct EngineLoad {
   int64_t steps = 0;
   int64_t prompt_tokens = 0;  // processed since start
   int64_t generated_tokens = 0;
+  DraftCount drafts;
   double balancedness = 1.0;  // mean over ranks / max over ranks of routed tokens, averaged over layers
 };
 

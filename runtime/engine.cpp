@@ -7,10 +7,10 @@
 
 #include "moe/local_token_dispatcher.h"
 #include "moe/remote_token_dispatcher.h"
-#include "profiler/span.h"
 #include "runtime/base/error.h"
 #include "runtime/cache_plan.h"
 #include "runtime/cluster/exit_guard.h"
+#include "runtime/mtp_drafter.h"
 #include "runtime/run_description.h"
 
 namespace ferry {
@@ -65,25 +65,32 @@ void Engine::load(const EngineOptions& options, LogitRows logit_rows) {
   make_expert_map(config_, cluster_);  // more workers than experts are refused before anything is read
   tokenizer_ = load_tokenizer(options);
   const auto vocab = static_cast<int32_t>(config_.vocab_size);
-  vocab_size_effective_ = tokenizer() != nullptr ? std::min(tokenizer()->size(), vocab) : vocab;
-  const CachePlan caches = plan_caches(options, config_, dtype_);
+  const int32_t vocab_effective = tokenizer() != nullptr ? std::min(tokenizer()->size(), vocab) : vocab;  // the rest is padding
+  Checkpoint checkpoint = Checkpoint::open(options.model);
+  const Speculation speculation = choose_speculation(options, checkpoint, config_);
+  const CachePlan caches = plan_caches(options, config_, dtype_, speculation);
   scheduler_options_ = caches.scheduler;
   model_info_ = describe_model(config_, dtype_, scheduler_options_, cluster_);
   kv_cache_ = std::make_unique<KvCache>(caches.kv_cache);
   recurrent_state_ = std::make_unique<RecurrentState>(caches.recurrent_state);
   compute_.emplace(options, cluster_, dtype_);
-  model_.emplace(options, cluster_, config_, dtype_, *compute_);
-  const int64_t max_sequences = scheduler_options_.max_running;
+  model_.emplace(options, cluster_, config_, dtype_, *compute_, std::move(checkpoint));
+  const int64_t max_sequences = scheduler_options_.max_running, max_drafts = scheduler_options_.max_drafts;
+  const int64_t max_sampled = std::min(max_sequences * (1 + max_drafts), scheduler_options_.token_budget);
   name_token_budget(options, [&] {
     trunk_ = std::make_unique<Trunk>(
         config_, model_->weights, *compute_->matmul, compute_->context, dtype_,
-        Trunk::Limits{.max_tokens = scheduler_options_.token_budget,
-                      .max_logit_rows = logit_rows == LogitRows::kAll ? scheduler_options_.token_budget : max_sequences,
+        DecoderLimits{.max_tokens = scheduler_options_.token_budget,
+                      .max_logit_rows = logit_rows == LogitRows::kAll ? scheduler_options_.token_budget : max_sampled,
                       .max_sequences = max_sequences,
                       .min_micro_batch = options.micro_batch.value_or(cluster_.default_micro_batch())});
   });
-  sampler_scratch_ = std::make_unique<SamplerScratch>(config_.vocab_size);
-  logits_row_.resize(static_cast<std::size_t>(config_.vocab_size));
+  sampler_.emplace(config_.vocab_size, vocab_effective, max_sequences, max_drafts);
+  if (config_.mtp) {
+    drafter_ = std::make_unique<MtpDrafter>(config_, model_->weights, *trunk_, dtype_, vocab_effective, speculation);
+  } else if (max_drafts > 0) {
+    drafter_ = std::make_unique<NgramDrafter>(max_drafts);
+  }
 }
 
 const Tokenizer& Engine::require_tokenizer() const {
@@ -103,7 +110,7 @@ void Engine::make_dispatcher(const EngineOptions& options) {
   }
   dispatcher_ = std::make_unique<RemoteTokenDispatcher>(
       *group_, make_expert_map(config_, cluster_), compute_->context,
-      RemoteTokenDispatcher::Options{.num_layers = config_.num_layers(),
+      RemoteTokenDispatcher::Options{.num_layers = config_.num_expert_layers(),
                                      .hidden_dim = config_.hidden_dim,
                                      .max_tokens = max_tokens,
                                      .top_k = config_.moe.top_k,
@@ -124,39 +131,48 @@ ConstMatrixView Engine::forward(const StepInput& input, const Tap* tap) {
 
 ConstMatrixView Engine::compute(const StepPlan& plan) {
   fill_input(plan);
-  return forward(rows_.input(prefill_quantum(scheduler_options_.prefill_chunk)));
+  const ConstMatrixView logits = forward(rows_.input(prefill_quantum(scheduler_options_.prefill_chunk)));
+  if (drafter_ != nullptr) drafter_->keep_step(plan);
+  return logits;
 }
 
-std::span<const TokenId> Engine::run_step(const StepPlan& plan) {
-  sample_rows(plan, compute(plan));
-  return sampled_;
+StepChoices Engine::run_step(const StepPlan& plan) {
+  const auto begin = std::chrono::steady_clock::now();
+  const StepChoices choices = sampler_->run(plan, compute(plan));
+  const std::chrono::duration<double> duration = std::chrono::steady_clock::now() - begin;
+  if (drafter_ != nullptr) drafter_->note_step(plan, choices, duration.count());
+  return choices;
 }
 
 void Engine::fill_input(const StepPlan& plan) {
   rows_.clear();
   for (const StepEntry& entry : plan.entries) {
     const Sequence& sequence = *entry.sequence;
-    if (entry.first_token == 0) recurrent_state_->reset(sequence.slot);
-    const auto tokens = std::span(sequence.tokens)
-                            .subspan(static_cast<std::size_t>(entry.first_token), static_cast<std::size_t>(entry.num_tokens));
-    rows_.add(tokens, entry.first_token, sequence.blocks.data(), sequence.slot,
-              entry.samples ? StepRows::Logits::kLast : StepRows::Logits::kNone);
+    if (entry.resets_state) recurrent_state_->reset(sequence.slot);
+    const auto first = sequence.tokens.begin() + entry.first_token;
+    tokens_.assign(first, first + entry.num_rows - entry.num_drafts);
+    tokens_.insert(tokens_.end(), sequence.drafts.begin(), sequence.drafts.begin() + entry.num_drafts);
+    using Logits = SequenceRows::Logits;
+    rows_.add({.tokens = tokens_,
+               .num_past = entry.first_token,
+               .block_table = sequence.blocks.data(),
+               .state_slot = sequence.slot,
+               .logits = !entry.samples         ? Logits::kNone
+                         : entry.num_drafts > 0 ? Logits::kAll
+                                                : Logits::kLast,
+               .form = entry.is_decode ? DeltaForm::kRecurrent : DeltaForm::kChunk,
+               .num_replayed = entry.num_replayed,
+               .num_held = entry.num_drafts});
   }
 }
 
-void Engine::sample_rows(const StepPlan& plan, ConstMatrixView logits) {
-  sampled_.clear();
-  const Span span(Zone::kSample, plan.num_samples);
-  for (const StepEntry& entry : plan.entries) {
-    if (!entry.samples) continue;
-    visit_dtype(dtype_, [&]<class T>() {
-      const T* row = logits.row<T>(static_cast<int64_t>(sampled_.size()));
-      for (std::size_t i = 0; i < logits_row_.size(); ++i) logits_row_[i] = to_float(row[i]);
-    });
-    const Sequence& sequence = *entry.sequence;
-    sampled_.push_back(
-        sample(logits_row_, vocab_size_effective_, sequence.request.sampling, sequence.num_generated(), *sampler_scratch_));
-  }
+void Engine::draft(const StepPlan& plan, Scheduler& scheduler) {
+  if (drafter_ == nullptr) return;
+  const Progress::Scope computing(progress_, Progress::Activity::kComputing);
+  check_context().step = step_idx_;
+  drafter_->draft(
+      plan, scheduler,
+      {.kv_cache = *kv_cache_, .recurrent_state = *recurrent_state_, .dispatcher = *dispatcher_, .next_step = step_idx_});
 }
 
 }  // namespace ferry

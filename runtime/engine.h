@@ -8,6 +8,7 @@
 
 #include "kernels/matmul.h"
 #include "runtime/cluster.h"
+#include "runtime/drafter.h"
 #include "runtime/engine_watch.h"
 #include "runtime/loaded_model.h"
 #include "runtime/model/config.h"
@@ -15,10 +16,10 @@
 #include "runtime/model_info.h"
 #include "runtime/options/engine_options.h"
 #include "runtime/rank_setup.h"
-#include "runtime/schedule/sampler.h"
 #include "runtime/schedule/scheduler.h"
 #include "runtime/state/kv_cache.h"
 #include "runtime/state/recurrent_state.h"
+#include "runtime/step_sampler.h"
 #include "runtime/trace/trace_session.h"
 #include "runtime/watched_group.h"
 
@@ -54,12 +55,14 @@ class Engine {
   TokenDispatcher& dispatcher() { return *dispatcher_; }
   RecurrentState& recurrent_state() { return *recurrent_state_; }
 
-  /// Computes the plan's rows. Logits [num_samples, vocab] of the entries that sample, in order, valid until the next call.
-  /// Throws Error if a worker is lost.
+  /// Computes the plan's rows. Logits [sum of num_logits, vocab] of the entries that sample, in order, valid until the next
+  /// call. Throws Error if a worker is lost.
   ConstMatrixView compute(const StepPlan& plan);
-  /// Computes the plan's rows and samples; one token per sampling entry, in order, valid until the next call. Throws Error if
-  /// a worker is lost.
-  std::span<const TokenId> run_step(const StepPlan& plan);
+  /// Computes the plan's rows and chooses tokens; valid until the next call. Throws Error if a worker is lost.
+  StepChoices run_step(const StepPlan& plan);
+  /// Guesses what follows the sequences of a plan that was computed and committed, and tells the scheduler. Throws Error if a
+  /// worker is lost.
+  void draft(const StepPlan& plan, Scheduler& scheduler);
 
   /// The forward pass by itself, for `ferry dump` and `ferry bench`. logits [logit_rows, vocab].
   ConstMatrixView forward(const StepInput& input, const Tap* tap = nullptr);
@@ -88,7 +91,6 @@ class Engine {
   void load(const EngineOptions& options, LogitRows logit_rows);
   void make_dispatcher(const EngineOptions& options);
   void fill_input(const StepPlan& plan);
-  void sample_rows(const StepPlan& plan, ConstMatrixView logits);
 
   Cluster& cluster_;
   Progress progress_;
@@ -98,7 +100,6 @@ class Engine {
   ModelInfo model_info_;
   SchedulerOptions scheduler_options_;
   LoadedTokenizer tokenizer_;
-  int32_t vocab_size_effective_ = 0;  // ids above are padding rows of lm_head
   std::optional<ComputeResources> compute_;
   std::optional<LoadedModel> model_;
   std::unique_ptr<TokenDispatcher> dispatcher_;
@@ -106,14 +107,14 @@ class Engine {
   std::unique_ptr<KvCache> kv_cache_;
   std::unique_ptr<RecurrentState> recurrent_state_;
   std::unique_ptr<Trunk> trunk_;
-  std::unique_ptr<SamplerScratch> sampler_scratch_;
+  std::optional<StepSampler> sampler_;
+  std::unique_ptr<Drafter> drafter_;  // null: no drafts
   std::unique_ptr<EngineWatch> watch_;
   int64_t step_idx_ = 0;
   bool abandoned_ = false;
 
-  StepRows rows_;  // of the current step
-  std::vector<TokenId> sampled_;
-  std::vector<float> logits_row_;  // [vocab]
+  StepRows rows_;                // of the current step
+  std::vector<TokenId> tokens_;  // of the entry that is added
 };
 
 }  // namespace ferry

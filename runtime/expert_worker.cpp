@@ -87,6 +87,7 @@ class ExpertWorker {
     const ExpertMap map = make_expert_map(config_, cluster_);
     compute_ = std::make_unique<ComputeResources>(options, cluster_, dtype);
     checkpoint_ = Checkpoint::open(options.model);
+    choose_speculation(options, *checkpoint_, config_);
     LoadOptions load_options = make_load_options(options, dtype, config_, *checkpoint_);
     load_options.progress = {};  // the coordinator's line is enough
     quantization_ = load_options.weights.quantization;

@@ -1,6 +1,7 @@
 #include "runtime/loaded_model.h"
 
 #include <cstdio>
+#include <utility>
 
 #include "runtime/base/error.h"
 
@@ -15,8 +16,8 @@ LoadedTokenizer load_tokenizer(const EngineOptions& options) {
 }
 
 LoadedModel::LoadedModel(const EngineOptions& options, const Cluster& cluster, const ModelConfig& config, DType dtype,
-                         ComputeResources& compute)
-    : checkpoint(Checkpoint::open(options.model)) {
+                         ComputeResources& compute, Checkpoint opened)
+    : checkpoint(std::move(opened)) {
   const LoadOptions load = make_load_options(options, dtype, config, checkpoint);
   weights = load_trunk(checkpoint, config, *compute.matmul, compute.pool, load);
   if (cluster.size() == 1) {

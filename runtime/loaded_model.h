@@ -25,10 +25,11 @@ LoadedTokenizer load_tokenizer(const EngineOptions& options);
 
 /// Rank 0's weights and what computes with them.
 struct LoadedModel {
-  /// Packs the weights, the routed experts' if this rank is alone. `config` is of `options.model` and, as `compute`, outlives
-  /// this. Throws Error for a bad checkpoint and where memory does not do. Tells on stderr how it goes.
+  /// Packs the weights, the routed experts' if this rank is alone. `config` is of `options.model`, which `opened` is the
+  /// checkpoint of, and, as `compute`, outlives this. Throws Error for a bad checkpoint and where memory does not do. Tells on
+  /// stderr how it goes.
   LoadedModel(const EngineOptions& options, const Cluster& cluster, const ModelConfig& config, DType dtype,
-              ComputeResources& compute);
+              ComputeResources& compute, Checkpoint opened);
 
   Checkpoint checkpoint;  // its files hold the embedding and panels
   TrunkWeights weights;

@@ -41,6 +41,20 @@ ExpertMap make_expert_map(const ModelConfig& config, const Cluster& cluster) {
   return ExpertMap::contiguous(config.moe.num_experts, ranks);
 }
 
+Speculation choose_speculation(const EngineOptions& options, const Checkpoint& checkpoint, ModelConfig& config) {
+  constexpr int64_t kAutoDrafts = 3;  // at most
+  Speculation chosen = options.speculation;
+  if (chosen.source == Speculation::Source::kNgram || (chosen.source == Speculation::Source::kMtp && chosen.max_drafts == 0))
+    return chosen;
+  const bool is_auto = chosen.source == Speculation::Source::kAuto;
+  const std::string lack = lacks_mtp(checkpoint, config, plan_weights(options.model, options.quantization));
+  config.mtp = lack.empty();
+  if (config.mtp) return is_auto ? Speculation{Speculation::Source::kAuto, kAutoDrafts} : chosen;
+  if (is_auto) return {};
+  throw_invalid("--speculate is " + std::to_string(chosen.max_drafts) + ", but " + lack +
+                "; allowed: 0, auto, or ngram:1 to ngram:8");
+}
+
 Cluster::Terms make_terms(const EngineOptions& options, const ModelConfig& config, const Quantization& quantization,
                           const ComputeResources& compute) {
   const MoePlan& moe = config.moe;
@@ -52,7 +66,8 @@ Cluster::Terms make_terms(const EngineOptions& options, const ModelConfig& confi
           std::string("--matmul ") + compute.matmul->name(),
           "a config.json with " + std::to_string(config.num_layers()) + " layers of width " +
               std::to_string(config.hidden_dim) + " and " + std::to_string(moe.num_experts) + " experts of width " +
-              std::to_string(moe.intermediate_dim) + ", " + std::to_string(moe.top_k) + " per token"};
+              std::to_string(moe.intermediate_dim) + ", " + std::to_string(moe.top_k) + " per token",
+          config.mtp ? "an MTP layer to guess with" : "no MTP layer to guess with"};
 }
 
 LoadOptions make_load_options(const EngineOptions& options, DType dtype, const ModelConfig& config,

@@ -37,6 +37,10 @@ struct ComputeResources {
 /// than experts; a dense model has the slices of its networks, if they can be cut.
 ExpertMap make_expert_map(const ModelConfig& config, const Cluster& cluster);
 
+/// What --speculate comes to with this checkpoint, kAuto included, and whether the MTP layer is to be loaded (config.mtp, which
+/// is all that workers need to know). Throws Error{kInvalidArgument} if the MTP layer is asked for and there is none.
+Speculation choose_speculation(const EngineOptions& options, const Checkpoint& checkpoint, ModelConfig& config);
+
 /// What a worker and the coordinator must have in common, or the rows between them would be misread, or computed differently.
 Cluster::Terms make_terms(const EngineOptions& options, const ModelConfig& config, const Quantization& quantization,
                           const ComputeResources& compute);

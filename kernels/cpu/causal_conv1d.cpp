@@ -11,16 +11,22 @@ constexpr int64_t kMaxWeights = 4096;  // floats of transposed weights on a task
 constexpr int64_t kMaxKernel = kMaxWeights / kLanes;
 constexpr int64_t kUsualKernel = 4;  // of every published Qwen3.5; its loops are unrolled
 
-/// The inputs of one sequence for one block of channels, by time: times before 0 are in the state.
+/// The inputs of one sequence for one block of channels, by time: before 0 are the replayed rows, and before them the state.
 template <class T>
 struct History {
   const T* state;      // [kernel - 1, channels], at the block's first channel
-  int64_t channels;    // elements from one state row to the next
+  const T* held;       // [num_replayed, channels], likewise
+  int64_t channels;    // elements from one row of these to the next
   const T* x;          // the sequence's first row, at the block's first channel
   int64_t row_stride;  // elements from one row of x to the next
   int64_t num_past;    // kernel - 1
+  int64_t num_replayed;
 
-  const T* at(int64_t time) const { return time < 0 ? state + (num_past + time) * channels : x + time * row_stride; }
+  const T* at(int64_t time) const {
+    if (time >= 0) return x + time * row_stride;
+    const int64_t replayed = num_replayed + time;
+    return replayed >= 0 ? held + replayed * channels : state + (num_past + replayed) * channels;
+  }
 };
 
 /// transposed[tau, c] = weight[c, tau] for the `width` channels of a block.
@@ -53,12 +59,12 @@ void convolve_token(const History<T>& history, int64_t time, const float* transp
   });
 }
 
-/// Keeps the last kernel - 1 inputs. Rows move towards the front only, so ascending order never overwrites a row still to be
-/// read.
+/// Keeps the last kernel - 1 of the inputs up to the `num_taken`-th row. Rows move towards the front only, so ascending order
+/// never overwrites a row still to be read.
 template <class T>
-void update_state(const History<T>& history, T* state, int64_t num_tokens, int64_t width) {
+void update_state(const History<T>& history, T* state, int64_t num_taken, int64_t width) {
   for (int64_t j = 0; j < history.num_past; ++j) {
-    const T* source = history.at(num_tokens - history.num_past + j);
+    const T* source = history.at(num_taken - history.num_past + j);
     __builtin_memcpy(static_cast<void*>(state + j * history.channels), source, static_cast<std::size_t>(width) * sizeof(T));
   }
 }
@@ -71,13 +77,18 @@ void convolve_block(const CausalConv1dArgs& args, int64_t first_channel, int64_t
     const SequenceSpan& span = args.sequences[s];
     if (span.num_tokens == 0) continue;
     T* state = args.kernel > 1 ? reinterpret_cast<T*>(args.states[s]) + first_channel : nullptr;
-    const History<T> history{state, args.x.cols, row_of<T>(args.x, span.first_row) + first_channel, args.x.row_stride,
-                             args.kernel - 1};
+    const History<T> history{.state = state,
+                             .held = span.num_replayed > 0 ? reinterpret_cast<const T*>(args.held[s]) + first_channel : nullptr,
+                             .channels = args.x.cols,
+                             .x = row_of<T>(args.x, span.first_row) + first_channel,
+                             .row_stride = args.x.row_stride,
+                             .num_past = args.kernel - 1,
+                             .num_replayed = span.num_replayed};
     for (int64_t time = 0; time < span.num_tokens; ++time) {
       T* out = row_of<T>(args.out, span.first_row + time) + first_channel;
       convolve_token<T, kKernel, kActivation>(history, time, transposed, args.kernel, width, out);
     }
-    update_state(history, state, span.num_tokens, width);
+    update_state(history, state, span.num_taken(), width);
   }
 }
 
@@ -91,6 +102,7 @@ void causal_conv1d(ThreadPool& pool, const CausalConv1dArgs& args) {
   int64_t num_tokens = 0;
   for (const SequenceSpan& span : args.sequences) {
     FERRY_CHECK_LE(span.first_row + span.num_tokens, args.x.rows);
+    FERRY_CHECK(span.num_replayed == 0 || args.held.size() == args.sequences.size());
     num_tokens += span.num_tokens;
   }
   const int64_t fitting = kMaxWeights / args.kernel / kLanes * kLanes;

@@ -37,13 +37,14 @@ struct Workspace {
   float* decay;       // [kMaxChunk] e^G
   float* decay_left;  // [kMaxChunk] e^(G_last - G)
   float* state;       // [k_dim, v_stride] a copy, used where v_dim is not a multiple of 16
+  float* draft;       // [k_dim, v_stride] the state behind held rows
 };
 
 Workspace make_workspace(int64_t k_dim, int64_t v_dim) {
   Workspace w;
   w.k_stride = round_up_16(k_dim);
   w.v_stride = round_up_16(v_dim);
-  const int64_t size = kMaxChunk * (3 * w.k_stride + 2 * w.v_stride + 2 * kMaxChunk + 3) + w.k_stride * w.v_stride;
+  const int64_t size = kMaxChunk * (3 * w.k_stride + 2 * w.v_stride + 2 * kMaxChunk + 3) + 2 * w.k_stride * w.v_stride;
   float* next = thread_scratch(size);
   const auto take = [&next](int64_t count) {
     float* piece = next;
@@ -61,6 +62,7 @@ Workspace make_workspace(int64_t k_dim, int64_t v_dim) {
   w.decay = take(kMaxChunk);
   w.decay_left = take(kMaxChunk);
   w.state = take(w.k_stride * w.v_stride);
+  w.draft = take(w.k_stride * w.v_stride);
   return w;
 }
 
@@ -113,16 +115,27 @@ float exp_of(float x) {
   return lanes[0];
 }
 
+/// A row of one value head on its way through the recurrence.
+template <class T>
+struct TokenRow {
+  const T* qkv;
+  float decay;  // as stored, before exp
+  float beta;
+  T* out;             // [v_dim]; null if nobody wants it
+  const float* from;  // [k_dim, v_stride] the state before
+  float* to;          // [k_dim, v_stride] the state after it, may be `from`; null if nobody wants it
+};
+
 /// The recurrence for kVectors vectors of value columns from `col`: S <- decay S + k delta^T, delta = beta (v - decay S^T k),
 /// o = S^T q.
-template <class T, int kVectors>
-void step_columns(const HeadTask& task, const Workspace& w, const T* v, float decay, float beta, int64_t col) {
-  const int64_t v_dim = task.args.v_dim;
-  float* state = task.state + col;
+template <class T, int kVectors, bool kKeeps>
+void step_columns(const Workspace& w, const GatedDeltaRuleArgs& args, const T* v, float decay, const TokenRow<T>& row,
+                  int64_t col) {
+  const float* state = row.from + col;
   F32x16 sums[kVectors];
 #pragma GCC unroll 8
   for (int c = 0; c < kVectors; ++c) sums[c] = F32x16(0.0f);
-  for (int64_t i = 0; i < task.args.k_dim; ++i) {
+  for (int64_t i = 0; i < args.k_dim; ++i) {
     const F32x16 key(w.k[i]);
 #pragma GCC unroll 8
     for (int c = 0; c < kVectors; ++c) sums[c] = fma(load(state + i * w.v_stride + c * kLanes), key, sums[c]);
@@ -130,17 +143,17 @@ void step_columns(const HeadTask& task, const Workspace& w, const T* v, float de
   F32x16 delta[kVectors];
 #pragma GCC unroll 8
   for (int c = 0; c < kVectors; ++c) {
-    delta[c] = rounded<float>((load_row(v, col + c * kLanes, v_dim) - rounded<float>(sums[c] * decay)) * beta);
+    delta[c] = rounded<float>((load_row(v, col + c * kLanes, args.v_dim) - rounded<float>(sums[c] * decay)) * row.beta);
     sums[c] = F32x16(0.0f);
   }
-  for (int64_t i = 0; i < task.args.k_dim; ++i) {
+  for (int64_t i = 0; i < args.k_dim; ++i) {
     const F32x16 key(w.k[i]);
     const F32x16 query(w.q[i]);
 #pragma GCC unroll 8
     for (int c = 0; c < kVectors; ++c) {
-      float* element = state + i * w.v_stride + c * kLanes;
-      const F32x16 updated = fma(key, delta[c], rounded<float>(load(element) * decay));
-      store(element, updated);
+      const int64_t element = i * w.v_stride + c * kLanes;
+      const F32x16 updated = fma(key, delta[c], rounded<float>(load(state + element) * decay));
+      if constexpr (kKeeps) store(row.to + col + element, updated);
       sums[c] = fma(updated, query, sums[c]);
     }
   }
@@ -148,22 +161,58 @@ void step_columns(const HeadTask& task, const Workspace& w, const T* v, float de
   for (int c = 0; c < kVectors; ++c) store(w.out + col + c * kLanes, sums[c]);
 }
 
-/// One token by the recurrence: two passes over the state.
-template <class T>
-void run_token(const HeadTask& task, const Workspace& w, int64_t row) {
-  const GatedDeltaRuleArgs& args = task.args;
-  const T* qkv = row_of<T>(args.qkv, row);
-  normalize_row(qkv + task.q_column(), args.k_dim, query_scale(args.k_dim), w.q);
-  normalize_row(qkv + task.k_column(), args.k_dim, 1.0f, w.k);
-  const T* v = qkv + task.v_column();
-  const float decay = exp_of(task.decay(row));
-  const float beta = task.beta(row);
+template <class T, bool kKeeps>
+void step_all_columns(const Workspace& w, const GatedDeltaRuleArgs& args, const T* v, float decay, const TokenRow<T>& row) {
   constexpr int kWide = kParts == 1 ? 8 : 4;  // vectors of the state's rows that fit the registers beside their sums
   int64_t col = 0;
-  for (; col + kWide * kLanes <= w.v_stride; col += kWide * kLanes) step_columns<T, kWide>(task, w, v, decay, beta, col);
-  for (; col < w.v_stride; col += kLanes) step_columns<T, 1>(task, w, v, decay, beta, col);
-  T* out = row_of<T>(args.out, row) + task.v_head * args.v_dim;
-  for (int64_t i = 0; i < args.v_dim; i += kLanes) store_row(out, i, args.v_dim, load(w.out + i));
+  for (; col + kWide * kLanes <= w.v_stride; col += kWide * kLanes) step_columns<T, kWide, kKeeps>(w, args, v, decay, row, col);
+  for (; col < w.v_stride; col += kLanes) step_columns<T, 1, kKeeps>(w, args, v, decay, row, col);
+}
+
+/// One token by the recurrence: two passes over the state.
+template <class T>
+void run_token(const HeadTask& task, const Workspace& w, const TokenRow<T>& row) {
+  const GatedDeltaRuleArgs& args = task.args;
+  normalize_row(row.qkv + task.q_column(), args.k_dim, query_scale(args.k_dim), w.q);
+  normalize_row(row.qkv + task.k_column(), args.k_dim, 1.0f, w.k);
+  const T* v = row.qkv + task.v_column();
+  const float decay = exp_of(row.decay);
+  if (row.to != nullptr) {
+    step_all_columns<T, true>(w, args, v, decay, row);
+  } else {
+    step_all_columns<T, false>(w, args, v, decay, row);
+  }
+  if (row.out == nullptr) return;
+  for (int64_t i = 0; i < args.v_dim; i += kLanes) store_row(row.out, i, args.v_dim, load(w.out + i));
+}
+
+/// The rows that are replayed, then the span's, one by one. Held ones leave the state alone: the first of them puts what it
+/// makes of it into w.draft, and the last one nowhere.
+template <class T>
+void run_tokens(const HeadTask& task, const Workspace& w, const HeldDeltaRows* held) {
+  const GatedDeltaRuleArgs& args = task.args;
+  const SequenceSpan& span = task.sequence;
+  for (int64_t i = 0; i < span.num_replayed; ++i) {
+    const int64_t gate = i * args.num_v_heads + task.v_head;
+    run_token<T>(task, w,
+                 {.qkv = reinterpret_cast<const T*>(held->qkv) + i * args.qkv.cols,
+                  .decay = held->decay[gate],
+                  .beta = held->beta[gate],
+                  .out = nullptr,
+                  .from = task.state,
+                  .to = task.state});
+  }
+  for (int64_t i = 0; i < span.num_tokens; ++i) {
+    const int64_t row = span.first_row + i, held_idx = i - span.num_taken();
+    float* after = held_idx < 0 ? task.state : w.draft;
+    run_token<T>(task, w,
+                 {.qkv = row_of<T>(args.qkv, row),
+                  .decay = task.decay(row),
+                  .beta = task.beta(row),
+                  .out = row_of<T>(args.out, row) + task.v_head * args.v_dim,
+                  .from = held_idx <= 0 ? task.state : w.draft,
+                  .to = held_idx >= 0 && i + 1 == span.num_tokens ? nullptr : after});
+  }
 }
 
 /// Fills q, k, k_columns and the decays for `count` tokens from `row`.
@@ -351,8 +400,8 @@ void run_head(const GatedDeltaRuleArgs& args, std::size_t sequence_idx, int64_t 
     }
   }
   const SequenceSpan& sequence = task.sequence;
-  if (sequence.num_tokens == 1) {
-    run_token<T>(task, w, sequence.first_row);
+  if (sequence.form == DeltaForm::kRecurrent) {
+    run_tokens<T>(task, w, sequence.num_replayed > 0 ? &args.held[sequence_idx] : nullptr);
   } else {
     for (int64_t t = 0; t < sequence.num_tokens; t += args.chunk) {
       const int64_t count = sequence.num_tokens - t < args.chunk ? sequence.num_tokens - t : args.chunk;
@@ -378,6 +427,10 @@ void gated_delta_rule(ThreadPool& pool, const GatedDeltaRuleArgs& args) {
   FERRY_CHECK_EQ(args.sequences.size(), args.states.size());
   FERRY_CHECK_GE(args.chunk, 1);
   FERRY_CHECK_LE(args.chunk, kMaxChunk);
+  for (const SequenceSpan& span : args.sequences) {
+    FERRY_CHECK(span.form == DeltaForm::kRecurrent || span.num_replayed + span.num_held == 0);
+    FERRY_CHECK(span.num_replayed == 0 || args.held.size() == args.sequences.size());
+  }
   const int64_t num_tasks = static_cast<int64_t>(args.sequences.size()) * args.num_v_heads;
   pool.parallel_for(num_tasks, [&](int64_t task_idx, int) {
     const std::size_t sequence_idx = static_cast<std::size_t>(task_idx / args.num_v_heads);

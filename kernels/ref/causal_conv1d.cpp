@@ -5,7 +5,7 @@
 namespace ferry::ref {
 namespace {
 
-/// One channel of one sequence: `inputs` is the stored history followed by this step's inputs.
+/// One channel of one sequence: `inputs` is the stored history, then the replayed rows, then this step's.
 template <class T>
 void convolve_channel(const CausalConv1dArgs& args, std::size_t sequence_idx, int64_t channel) {
   const SequenceSpan& span = args.sequences[sequence_idx];
@@ -13,17 +13,20 @@ void convolve_channel(const CausalConv1dArgs& args, std::size_t sequence_idx, in
   T* state = num_past > 0 ? reinterpret_cast<T*>(args.states[sequence_idx]) + channel : nullptr;
   std::vector<T> inputs;
   for (int64_t j = 0; j < num_past; ++j) inputs.push_back(state[j * args.x.cols]);
+  for (int64_t j = 0; j < span.num_replayed; ++j)
+    inputs.push_back(reinterpret_cast<const T*>(args.held[sequence_idx])[j * args.x.cols + channel]);
   for (int64_t t = 0; t < span.num_tokens; ++t) inputs.push_back(args.x.row<T>(span.first_row + t)[channel]);
 
   for (int64_t t = 0; t < span.num_tokens; ++t) {
     float sum = 0.0f;
     for (int64_t tau = 0; tau < args.kernel; ++tau) {
-      sum += args.weight[channel * args.kernel + tau] * to_float(inputs[static_cast<std::size_t>(t + tau)]);
+      sum += args.weight[channel * args.kernel + tau] * to_float(inputs[static_cast<std::size_t>(span.num_replayed + t + tau)]);
     }
     const float y = round_to<T>(sum);
     args.out.row<T>(span.first_row + t)[channel] = from_float<T>(args.activation == Activation::kSilu ? silu(y) : y);
   }
-  for (int64_t j = 0; j < num_past; ++j) state[j * args.x.cols] = inputs[static_cast<std::size_t>(span.num_tokens + j)];
+  const int64_t num_taken = span.num_replayed + span.num_taken();
+  for (int64_t j = 0; j < num_past; ++j) state[j * args.x.cols] = inputs[static_cast<std::size_t>(num_taken + j)];
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -38,20 +39,45 @@ void step(const std::vector<float>& q, const std::vector<float>& k, const T* v, 
   }
 }
 
+/// The rows of one value head, one after another, on `state` [k_dim, v_dim].
+template <class T>
+class HeadRun {
+ public:
+  HeadRun(const GatedDeltaRuleArgs& args, int64_t v_head, float* state)
+      : args_(args), v_head_(v_head), k_head_(v_head / (args.num_v_heads / args.num_k_heads)), state_(state) {}
+
+  /// `qkv` is the row; `decay` and `beta` have a value for every head; `out` [v_dim].
+  void take(const T* qkv, const float* decay, const float* beta, T* out) {
+    const int64_t key_width = args_.num_k_heads * args_.k_dim;
+    const float q_scale = 1.0f / std::sqrt(static_cast<float>(args_.k_dim));
+    const std::vector<float> q = l2_normalised(qkv + k_head_ * args_.k_dim, args_.k_dim, q_scale);
+    const std::vector<float> k = l2_normalised(qkv + key_width + k_head_ * args_.k_dim, args_.k_dim, 1.0f);
+    const T* v = qkv + 2 * key_width + v_head_ * args_.v_dim;
+    step(q, k, v, decay[v_head_], beta[v_head_], args_.v_dim, state_, out);
+  }
+
+ private:
+  const GatedDeltaRuleArgs& args_;
+  int64_t v_head_, k_head_;
+  float* state_;
+};
+
 template <class T>
 void run_head(const GatedDeltaRuleArgs& args, std::size_t sequence_idx, int64_t v_head) {
   const SequenceSpan& span = args.sequences[sequence_idx];
-  const int64_t k_head = v_head / (args.num_v_heads / args.num_k_heads);
-  const int64_t key_width = args.num_k_heads * args.k_dim;
-  float* state = args.states[sequence_idx] + v_head * args.k_dim * args.v_dim;
-  const float q_scale = 1.0f / std::sqrt(static_cast<float>(args.k_dim));
-  for (int64_t t = span.first_row; t < span.first_row + span.num_tokens; ++t) {
-    const T* row = args.qkv.row<T>(t);
-    const std::vector<float> q = l2_normalised(row + k_head * args.k_dim, args.k_dim, q_scale);
-    const std::vector<float> k = l2_normalised(row + key_width + k_head * args.k_dim, args.k_dim, 1.0f);
-    const T* v = row + 2 * key_width + v_head * args.v_dim;
-    const int64_t gate_idx = t * args.num_v_heads + v_head;
-    step(q, k, v, args.decay[gate_idx], args.beta[gate_idx], args.v_dim, state, args.out.row<T>(t) + v_head * args.v_dim);
+  float* stored = args.states[sequence_idx] + v_head * args.k_dim * args.v_dim;
+  std::vector<float> state(stored, stored + args.k_dim * args.v_dim);
+  HeadRun<T> head(args, v_head, state.data());
+  std::vector<T> ignored(static_cast<std::size_t>(args.v_dim));
+  for (int64_t i = 0; i < span.num_replayed; ++i) {
+    const HeldDeltaRows& held = args.held[sequence_idx];
+    const int64_t gates = i * args.num_v_heads;
+    head.take(reinterpret_cast<const T*>(held.qkv) + i * args.qkv.cols, held.decay + gates, held.beta + gates, ignored.data());
+  }
+  for (int64_t i = 0; i < span.num_tokens; ++i) {
+    const int64_t row = span.first_row + i, gates = row * args.num_v_heads;
+    head.take(args.qkv.row<T>(row), args.decay + gates, args.beta + gates, args.out.row<T>(row) + v_head * args.v_dim);
+    if (i + 1 == span.num_taken()) std::copy(state.begin(), state.end(), stored);
   }
 }
 

@@ -3,7 +3,7 @@
 namespace ferry {
 
 KvCacheOptions kv_cache_shape(const ModelConfig& config, DType dtype, int64_t block_tokens) {
-  return {.num_layers = static_cast<int>(config.num_layers_of(Mixer::kAttention)),
+  return {.num_layers = static_cast<int>(config.num_layers_of(Mixer::kAttention)) + (config.mtp ? 1 : 0),
           .block_tokens = block_tokens,
           .num_kv_heads = config.attention.num_kv_heads,
           .head_dim = config.attention.head_dim,

@@ -8,7 +8,7 @@
 
 namespace ferry {
 
-/// Keys and values of the attention layers. `dtype` is the run's.
+/// Keys and values of the attention layers, the MTP layer's last. `dtype` is the run's.
 KvCacheOptions kv_cache_shape(const ModelConfig& config, DType dtype, int64_t block_tokens);
 
 /// Histories of convolutions, and the delta rule's matrices where there are gated delta layers.

@@ -39,12 +39,17 @@ struct ModelConfig {
   GatedDeltaPlan gated_delta;  // likewise
   ShortConvPlan short_conv;
   DensePlan dense;
-  MoePlan moe;  // of a dense model: the slices of its networks, if they can be cut
+  MoePlan moe;       // of a dense model: the slices of its networks, if they can be cut
+  bool mtp = false;  // a layer behind the last that guesses further tokens is to be loaded; the checkpoint has one (mtp.h)
   GenerationDefaults generation;
   std::vector<NamedTokenId> placeholders;      // ids that stand for pictures and videos in a prompt
   const Architecture* architecture = nullptr;  // whose tensor names it has; static
 
   int64_t num_layers() const { return static_cast<int64_t>(layers.size()); }
+  /// Layers that have experts, or could have, of which dispatchers and banks know: an MTP layer is behind the others.
+  int64_t num_expert_layers() const { return num_layers() + (mtp ? 1 : 0); }
+  /// What the MTP layer is made of: attention, and the network of the last layer.
+  LayerPlan mtp_plan() const { return {Mixer::kAttention, layers.back().ffn}; }
   int64_t num_layers_of(Mixer mixer) const;
   int64_t num_layers_of(Ffn ffn) const;
   /// Whether the experts, if there are any, are slices.

@@ -26,6 +26,7 @@ void describe_ends(const ModelConfig& c, OperatorList& list) {
   list.norm(Zone::kFinalNorm, c.hidden_dim, kNormFlop);
   list.elementwise(Zone::kGatherRows, c.hidden_dim, 0, 1);
   list.product(Zone::kLmHead, c.hidden_dim, c.vocab_size, list.quantization().lm_head);
+  if (c.mtp) list.product(Zone::kMtpFc, 2 * c.hidden_dim, c.hidden_dim);
   list.add({.zone = Zone::kSample,
             .flop = {.per_row = d(c.vocab_size)},
             .bytes = {.per_row = d(c.vocab_size) * act},

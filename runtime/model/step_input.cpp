@@ -15,7 +15,8 @@ int64_t find_cut(const StepInput& input) {
   };
   for (const SequenceSpan& sequence : input.sequences) {
     consider(sequence.first_row);
-    for (int64_t row = input.delta_chunk; row + 2 <= sequence.num_tokens; row += input.delta_chunk)
+    if (sequence.form == DeltaForm::kRecurrent) continue;
+    for (int64_t row = input.delta_chunk; row < sequence.num_tokens; row += input.delta_chunk)
       consider(sequence.first_row + row);
   }
   return best;
@@ -31,8 +32,11 @@ void take_rows(const StepInput& input, int64_t begin, int64_t end, MicroBatch& b
     const SequenceSpan& whole = input.sequences[s];
     const int64_t first = std::max(begin, whole.first_row), last = std::min(end, whole.first_row + whole.num_tokens);
     if (first >= last) continue;
-    batch.sequences.push_back(
-        {.first_row = first - begin, .num_tokens = last - first, .num_past = whole.num_past + first - whole.first_row});
+    SequenceSpan part = whole;  // one that replays or holds rows is never cut
+    part.first_row = first - begin;
+    part.num_tokens = last - first;
+    part.num_past = whole.num_past + first - whole.first_row;
+    batch.sequences.push_back(part);
     batch.block_tables.push_back(input.block_tables[s]);
     batch.state_slots.push_back(input.state_slots[s]);
   }
@@ -49,18 +53,23 @@ void StepRows::clear() {
   logit_rows_.clear();
 }
 
-void StepRows::add(std::span<const TokenId> tokens, int64_t num_past, const int32_t* block_table, int32_t state_slot,
-                   Logits logits) {
-  const auto first_row = static_cast<int64_t>(token_ids_.size()), num_tokens = static_cast<int64_t>(tokens.size());
-  token_ids_.insert(token_ids_.end(), tokens.begin(), tokens.end());
+void StepRows::add(const SequenceRows& rows) {
+  const auto first_row = static_cast<int64_t>(token_ids_.size()), num_tokens = static_cast<int64_t>(rows.tokens.size());
+  token_ids_.insert(token_ids_.end(), rows.tokens.begin(), rows.tokens.end());
   positions_.resize(token_ids_.size());
   for (int64_t i = 0; i < num_tokens; ++i)
-    positions_[static_cast<std::size_t>(first_row + i)] = static_cast<int32_t>(num_past + i);
-  sequences_.push_back({first_row, num_tokens, num_past});
-  block_tables_.push_back(block_table);
-  state_slots_.push_back(state_slot);
+    positions_[static_cast<std::size_t>(first_row + i)] = static_cast<int32_t>(rows.num_past + i);
+  sequences_.push_back({.first_row = first_row,
+                        .num_tokens = num_tokens,
+                        .num_past = rows.num_past,
+                        .form = rows.form,
+                        .num_replayed = rows.num_replayed,
+                        .num_held = rows.num_held});
+  block_tables_.push_back(rows.block_table);
+  state_slots_.push_back(rows.state_slot);
+  if (rows.logits == SequenceRows::Logits::kNone) return;
   const int64_t end_row = first_row + num_tokens;
-  for (int64_t row = logits == Logits::kAll ? first_row : end_row - 1; logits != Logits::kNone && row < end_row; ++row)
+  for (int64_t row = rows.logits == SequenceRows::Logits::kAll ? first_row : end_row - 1; row < end_row; ++row)
     logit_rows_.push_back(static_cast<int32_t>(row));
 }
 

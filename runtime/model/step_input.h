@@ -21,16 +21,27 @@ struct StepInput {
   int64_t delta_chunk = 64;              // piece of the DeltaNet's chunk form, tokens
 };
 
+/// A sequence's share of a step. `num_past` tokens are in its caches: KV blocks `block_table`, which must stay where it is, and
+/// a row of the recurrent state.
+struct SequenceRows {
+  enum class Logits : uint8_t { kNone, kLast, kAll };  // which of the rows
+
+  std::span<const TokenId> tokens;
+  int64_t num_past = 0;
+  const int32_t* block_table = nullptr;
+  int32_t state_slot = 0;
+  Logits logits = Logits::kNone;
+  DeltaForm form = DeltaForm::kChunk;  // this and the next two as in SequenceSpan
+  int64_t num_replayed = 0;
+  int64_t num_held = 0;
+};
+
 /// Collects the rows of a step, sequence by sequence. Kept from step to step, so that nothing is allocated once it has seen the
 /// largest.
 class StepRows {
  public:
-  enum class Logits : uint8_t { kNone, kLast, kAll };  // which of the rows that are added
-
   void clear();
-  /// `tokens` follow the `num_past` that the sequence has in its caches: KV blocks `block_table`, which must stay where it is,
-  /// and a row of the recurrent state.
-  void add(std::span<const TokenId> tokens, int64_t num_past, const int32_t* block_table, int32_t state_slot, Logits logits);
+  void add(const SequenceRows& rows);
   /// Valid until the next clear() or add().
   StepInput input(int64_t delta_chunk);
 
@@ -55,10 +66,9 @@ struct MicroBatch {
 /// The step as one micro-batch, or as two if each gets at least `min_rows` rows (0: always one). While workers compute the
 /// experts of one, the coordinator runs the attention of the other.
 ///
-/// The cut lies between two sequences or within a prompt's piece, behind a multiple of delta_chunk of its rows and before at
-/// least two more: there the DeltaNet's chunk form cuts anyway, and a single row would take the recurrent form instead. So no
-/// bit of any row depends on it. The second half of a piece comes after the first in every layer, whose keys and state it
-/// needs.
+/// The cut lies between two sequences or within a prompt's piece, behind a multiple of delta_chunk of its rows, where the
+/// DeltaNet's chunk form cuts anyway. So no bit of any row depends on it. The second half of a piece comes after the first in
+/// every layer, whose keys and state it needs.
 ///
 /// They are written into `batches`, which the caller keeps from step to step so that nothing is allocated; returns those in
 /// use.

@@ -46,6 +46,15 @@ struct TensorNames {
     const char* down = "mlp.down_proj";
   } dense;
 
+  /// The MTP layer: whole names, but for ".weight".
+  struct Mtp {
+    const char* fc = "mtp.fc";
+    const char* embedding_norm = "mtp.pre_fc_norm_embedding";
+    const char* hidden_norm = "mtp.pre_fc_norm_hidden";
+    const char* norm = "mtp.norm";
+    const char* layer = "mtp.layers.0.";  // in front of the names of a layer
+  } mtp;
+
   struct Moe {
     const char* router = "mlp.gate";
     const char* bias = nullptr;  // of the router; the whole name

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <variant>
 #include <vector>
 
@@ -64,6 +65,15 @@ struct LayerWeights {
   std::variant<DenseWeights, MoeWeights> ffn;
 };
 
+/// The layer that guesses the token after the next: what it reads is fc([norm(embedding of the next token), norm(hidden)]).
+struct MtpWeights {
+  std::vector<float> embedding_norm;  // [hidden]
+  std::vector<float> hidden_norm;     // likewise
+  PackedPtr fc;                       // [hidden, 2 * hidden]
+  LayerWeights layer;
+  std::vector<float> norm;  // [hidden], the last one
+};
+
 struct TrunkWeights {
   Quantization quantization;     // what of the below is held as integers, and the routed experts
   ConstMatrixView embed_tokens;  // [vocab, hidden], in the mapped file unless owned_embedding holds a copy
@@ -71,6 +81,7 @@ struct TrunkWeights {
   std::vector<LayerWeights> layers;
   std::vector<float> norm;  // [hidden], the last one
   PackedPtr lm_head;        // [vocab, hidden]
+  std::optional<MtpWeights> mtp;
 };
 
 }  // namespace ferry

@@ -132,9 +132,28 @@ StoredExperts find_routed(TensorReader& reader, const ModelConfig& config, const
   return found;
 }
 
+/// The experts of an MTP layer that the checkpoint left as they were while it made codes of the others': in w8a8 beside
+/// experts whose rows are codes, plain beside others.
+StoredExperts find_mtp_experts(TensorReader& reader, const ModelConfig& config, Quantization quantization) {
+  const std::string at = config.architecture->names.mtp.layer;
+  if (quantization.experts && quantization.experts->is_as_stored() && !config.moe.is_sliced && !reader.in_panels()) {
+    const StoredExperts plain = find_routed(reader, config, {}, at);
+    const bool is_stored_so = stored_codes_type(plain.down.front().pieces.front().format) == quantization.experts;
+    if (!is_stored_so && quantization.experts->is_integer())
+      quantization.experts = WeightType{WeightFormat::kInt8, 0};
+    else if (!is_stored_so)
+      quantization.experts = std::nullopt;
+  }
+  return config.moe.is_sliced ? find_slices(reader, config, quantization.experts, at)
+                              : find_routed(reader, config, quantization, at);
+}
+
 StoredExperts find_experts(TensorReader& reader, const ModelConfig& config, const Quantization& quantization,
                            const std::string& prefix, int64_t layer) {
-  if (config.layers[static_cast<std::size_t>(layer)].ffn != Ffn::kMixtureOfExperts) return {};
+  const bool is_mtp = layer == config.num_layers();
+  const LayerPlan plan = is_mtp ? config.mtp_plan() : config.layers[static_cast<std::size_t>(layer)];
+  if (plan.ffn != Ffn::kMixtureOfExperts) return {};
+  if (is_mtp) return find_mtp_experts(reader, config, quantization);
   const std::string at = layer_prefix(prefix, layer);
   StoredExperts found = config.moe.is_sliced ? find_slices(reader, config, quantization.experts, at)
                                              : find_routed(reader, config, quantization, at);
@@ -170,6 +189,7 @@ class TrunkLoader {
     trunk.layers.resize(config_.layers.size());
     for (std::size_t i = 0; i < config_.layers.size(); ++i)
       load_layer(trunk.layers[i], config_.layers[i], layer_prefix(prefix_, static_cast<int64_t>(i)));
+    if (config_.mtp) load_mtp(trunk.mtp.emplace());
     return embedding;
   }
 
@@ -183,6 +203,15 @@ class TrunkLoader {
     } else {
       throw_invalid("checkpoint: tensor lm_head.weight is missing and config.json does not tie the embeddings");
     }
+  }
+
+  void load_mtp(MtpWeights& w) {
+    const TensorNames::Mtp& n = names_.mtp;
+    w.embedding_norm = norm(n.embedding_norm, config_.hidden_dim);
+    w.hidden_norm = norm(n.hidden_norm, config_.hidden_dim);
+    w.norm = norm(n.norm, config_.hidden_dim);
+    matrix(w.fc, n.fc, config_.hidden_dim, 2 * config_.hidden_dim);
+    load_layer(w.layer, config_.mtp_plan(), n.layer);
   }
 
   void load_layer(LayerWeights& layer, const LayerPlan& plan, const std::string& at) {
@@ -332,6 +361,18 @@ bool is_of_other_part(std::string_view name) {
   return name.starts_with("mtp.") || name.starts_with("model.visual.") || name.ends_with("rotary_emb.inv_freq");
 }
 
+std::string lacks_mtp(const Checkpoint& checkpoint, const ModelConfig& config, const WeightPlan& weights) {
+  const TensorNames& names = config.architecture->names;
+  const std::string fc = std::string(names.mtp.fc) + ".weight", layer = names.mtp.layer;
+  if (checkpoint.find(fc) == nullptr) return "the checkpoint has no MTP layer (no tensor " + fc + ")";
+  if (!weights.in_panels) return "";
+  const auto has_panels = [&](const std::string& matrix) { return checkpoint.find(panels_name(layer + matrix)) != nullptr; };
+  const std::string first_expert = config.moe.is_sliced ? "slices.0." : std::string(names.moe.experts) + "0.";
+  const bool is_whole = (!weights.quantization.mixers || has_panels(names.attention.q_proj)) &&
+                        (!weights.quantization.experts || has_panels(first_expert + "down_proj"));
+  return is_whole ? "" : "the folder was packed without panels of its MTP layer (pack the checkpoint again)";
+}
+
 TrunkWeights load_trunk(const Checkpoint& checkpoint, const ModelConfig& config, MatmulBackend& matmul, ThreadPool& pool,
                         const LoadOptions& options) {
   TensorReader reader(checkpoint, options.dtype, options.check_finite, options.weights.in_panels);
@@ -343,7 +384,8 @@ TrunkWeights load_trunk(const Checkpoint& checkpoint, const ModelConfig& config,
   std::vector<PackJob> jobs;
   const StoredRows embedding = TrunkLoader(reader, config, quantization, prefix, jobs).load(trunk);
   trunk.embed_tokens = reader.view_or_copy(embedding, trunk.owned_embedding);
-  for (int64_t layer = 0; layer < config.num_layers(); ++layer) find_experts(reader, config, quantization, prefix, layer);
+  for (int64_t layer = 0; layer < config.num_expert_layers(); ++layer)
+    find_experts(reader, config, quantization, prefix, layer);
   refuse_unused(checkpoint, reader);
   int64_t bytes = 0;
   for (const PackJob& job : jobs) bytes += job.matrix.packed_bytes(options.dtype);
@@ -370,14 +412,14 @@ ExpertBank load_experts(const Checkpoint& checkpoint, const ModelConfig& config,
   const Quantization& quantization = options.weights.quantization;
   const std::string prefix = text_prefix(reader);
   std::vector<StoredExperts> layers;
-  for (int64_t layer = 0; layer < config.num_layers(); ++layer)
+  for (int64_t layer = 0; layer < config.num_expert_layers(); ++layer)
     layers.push_back(find_experts(reader, config, quantization, prefix, layer));
 
   const std::span<const PhysicalExpertId> local = map.experts_of(rank_idx);
   const auto num_local = static_cast<int64_t>(local.size());
   std::vector<int64_t> sparse;  // layers that have experts
   int64_t bytes = 0;            // of this rank's
-  for (int64_t layer = 0; layer < config.num_layers(); ++layer) {
+  for (int64_t layer = 0; layer < config.num_expert_layers(); ++layer) {
     const StoredExperts& stored = layers[static_cast<std::size_t>(layer)];
     if (stored.down.empty()) continue;
     sparse.push_back(layer);  // all experts of a layer are of one shape
@@ -385,7 +427,7 @@ ExpertBank load_experts(const Checkpoint& checkpoint, const ModelConfig& config,
   }
   require_memory(bytes, "this rank's " + std::to_string(num_local) + " of " + std::to_string(config.moe.num_experts) +
                             " experts per layer");
-  ExpertBank bank(config.num_layers(), num_local, {config.hidden_dim, config.moe.intermediate_dim},
+  ExpertBank bank(config.num_expert_layers(), num_local, {config.hidden_dim, config.moe.intermediate_dim},
                   quantization.experts.value_or(plain_weights(options.dtype)));
   const auto pack = [&](int64_t i) {
     const int64_t layer = sparse[static_cast<std::size_t>(i / num_local)], expert = i % num_local;
@@ -434,7 +476,7 @@ std::vector<StoredMatrix> find_quantized(const Checkpoint& checkpoint, const Mod
   for (PackJob& job : jobs) {
     if (job.matrix.quantized) found.push_back(std::move(job.matrix));
   }
-  for (int64_t layer = 0; layer < config.num_layers(); ++layer) {
+  for (int64_t layer = 0; layer < config.num_expert_layers(); ++layer) {
     StoredExperts experts = find_experts(reader, config, quantization, prefix, layer);
     if (!quantization.experts) continue;
     for (std::size_t e = 0; e < experts.down.size(); ++e) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "moe/expert_bank.h"
@@ -26,8 +27,12 @@ struct LoadOptions {
   std::function<void(int64_t done_bytes)> progress;  // called now and then from the loading thread; may be empty
 };
 
-/// Whether a tensor is of what is skipped: the MTP layer, the vision tower, and angles that follow from the config.
+/// Whether a tensor is of what may be skipped: the MTP layer, the vision tower, and angles that follow from the config.
 bool is_of_other_part(std::string_view tensor_name);
+
+/// Why there is no MTP layer to load, in the words that go on after "but "; empty if there is one, with the matrices in panels
+/// that `weights` says are.
+std::string lacks_mtp(const Checkpoint& checkpoint, const ModelConfig& config, const WeightPlan& weights);
 
 /// Reads everything but the routed experts. Throws Error{kInvalidArgument} for a tensor that is missing, has another shape or
 /// a type that its format does not have, or that nothing in the config accounts for (is_of_other_part() aside).

@@ -8,6 +8,7 @@
 #include "moe/combine_mode.h"
 #include "runtime/base/types.h"
 #include "runtime/checkpoint/quantization.h"
+#include "runtime/schedule/speculation.h"
 #include "runtime/trace/clock_skew.h"
 
 namespace CLI {
@@ -42,6 +43,7 @@ struct EngineOptions {
   int64_t prefill_chunk = 2048;             // tokens of one prompt in a step: 1 ‥ 64 or a multiple of 64
   std::optional<int64_t> micro_batch;       // rows of half a step from which it is halved; 0: never; absent: see Cluster
   std::optional<int64_t> max_context;       // tokens; absent: the checkpoint's
+  Speculation speculation;                  // drafts; by default none, of commands that have the option auto
   double peer_timeout_s = 30;               // for a rank to answer within a step
   bool check_weights = false;               // refuse NaN and infinity while loading
 };
@@ -59,6 +61,8 @@ void add_model_options(CLI::App& app, EngineOptions& options);
 CLI::Option* add_quantization(CLI::App& app, EngineOptions& options, const char* help);
 /// What every command that runs the model takes.
 void add_engine_options(CLI::App& app, EngineOptions& options);
+/// --speculate.
+void add_speculation(CLI::App& app, EngineOptions& options);
 /// --trace.
 void add_capture_folder(CLI::App& app, EngineOptions& options);
 

@@ -25,10 +25,12 @@ void add_commands(CLI::App& app, Options& o, std::span<const char* const> argume
   };
   add("serve", "serve over gRPC", Command::kServe, [&](CLI::App& sub) {
     add_engine_options(sub, o.engine);
+    add_speculation(sub, o.engine);
     add_serve_options(sub, o.serve);
   });
   add("generate", "one completion", Command::kGenerate, [&](CLI::App& sub) {
     add_engine_options(sub, o.engine);
+    add_speculation(sub, o.engine);
     add_generate_options(sub, o.generate);
     add_capture_folder(sub, o.engine);
   });

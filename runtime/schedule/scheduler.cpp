@@ -33,6 +33,7 @@ SchedulerOptions validated(SchedulerOptions options) {
   require_range("block_tokens", options.block_tokens, 1);
   require_range("max_context", options.max_context, 1);
   require_range("vocab_size", options.vocab_size, 1);
+  require_range("max_drafts", options.max_drafts, 0);
   return options;
 }
 
@@ -59,9 +60,7 @@ int64_t next_prefill_piece(int64_t num_prompt, int64_t num_computed, int64_t pre
   FERRY_CHECK_EQ(num_computed % quantum, 0);
   const int64_t rest = num_prompt - num_computed;
   const int64_t room = std::min(prefill_chunk, budget);
-  if (room < rest) return room / quantum * quantum;
-  const bool has_lone_tail = rest > 1 && rest % quantum == 1;
-  return has_lone_tail ? rest - 1 : rest;
+  return room < rest ? room / quantum * quantum : rest;
 }
 
 int64_t sequence_capacity(const SchedulerOptions& options) {
@@ -123,7 +122,7 @@ const StepPlan& Scheduler::plan(TimePoint now) {
   ++plan_.step_idx;
   plan_.entries.clear();
   plan_.finished.clear();
-  plan_.num_rows = plan_.num_prefill_tokens = plan_.num_decode_tokens = plan_.num_samples = 0;
+  plan_.num_rows = plan_.num_prefill_tokens = plan_.num_decode_tokens = plan_.num_drafts = plan_.num_samples = 0;
   drop_expired(now);
   plan_decodes();
   plan_prefills(now);
@@ -133,25 +132,48 @@ const StepPlan& Scheduler::plan(TimePoint now) {
   return plan_;
 }
 
-void Scheduler::commit(const StepPlan& plan, std::span<const TokenId> sampled, TimePoint now) {
-  FERRY_CHECK_EQ(std::ssize(sampled), plan.num_samples);
+void Scheduler::commit(const StepPlan& plan, const StepChoices& choices, TimePoint now) {
+  FERRY_CHECK_EQ(std::ssize(choices.num_tokens), plan.num_samples);
   if (plan.entries.empty()) return;
   FERRY_CHECK(plan_is_open_ && plan.step_idx == plan_.step_idx)
       << "plan of step " << plan.step_idx << ", now at " << plan_.step_idx;
   plan_is_open_ = false;
-  std::size_t sample_idx = 0;
+  std::size_t sample_idx = 0, first_token = 0;
   for (const StepEntry& entry : plan.entries) {
     Sequence& sequence = *entry.sequence;
     FERRY_CHECK_EQ(sequence.num_computed, entry.first_token);
-    sequence.num_computed += entry.num_tokens;
-    if (entry.samples) append_token(sequence, sampled[sample_idx++], now);
+    sequence.num_computed += entry.num_rows - entry.num_drafts;
+    sequence.num_replayed = sequence.num_new = 0;
+    sequence.drafts.clear();
+    if (!entry.samples) continue;
+    const auto num_chosen = static_cast<std::size_t>(choices.num_tokens[sample_idx++]);
+    FERRY_CHECK(num_chosen >= 1 && std::cmp_less_equal(num_chosen, entry.num_logits()))
+        << num_chosen << " tokens from " << entry.num_logits() << " rows";
+    sequence.num_replayed = static_cast<int64_t>(num_chosen) - 1;
+    sequence.num_computed += sequence.num_replayed;
+    append_tokens(sequence, choices.tokens.subspan(first_token, num_chosen), now);
+    first_token += num_chosen;
   }
+  FERRY_CHECK_EQ(first_token, choices.tokens.size());
   sweep();
 }
 
-void Scheduler::finish(Sequence& sequence, FinishReason reason, TimePoint now) {
+void Scheduler::propose(Sequence& sequence, std::span<const TokenId> drafts) {
+  FERRY_CHECK(!plan_is_open_) << "step " << plan_.step_idx << " is under way";
+  FERRY_CHECK(sequence.finish_reason == FinishReason::kNone && !sequence.in_prefill()) << "request " << sequence.request.id;
+  FERRY_CHECK_LE(std::ssize(drafts), options_.max_drafts);
+  sequence.drafts.assign(drafts.begin(), drafts.end());
+}
+
+void Scheduler::finish(Sequence& sequence, FinishReason reason, TimePoint now, int64_t num_dropped) {
   FERRY_CHECK(reason != FinishReason::kNone);
   FERRY_CHECK(!plan_is_open_) << "step " << plan_.step_idx << " is under way";
+  FERRY_CHECK(num_dropped == 0 || num_dropped < sequence.num_new) << num_dropped << " of " << sequence.num_new << " tokens";
+  if (num_dropped > 0) {
+    sequence.tokens.resize(sequence.tokens.size() - static_cast<std::size_t>(num_dropped));
+    sequence.num_new -= num_dropped;
+    sequence.ends_with_stop_id = false;
+  }
   if (sequence.finish_reason != FinishReason::kNone) {
     sequence.finish_reason = reason;
     return;
@@ -190,9 +212,21 @@ void Scheduler::drop_expired(TimePoint now) {
 }
 
 void Scheduler::plan_decodes() {
+  const auto is_decoding = [](const auto& sequence) { return !sequence->in_prefill(); };
+  const int64_t num_decodes = std::ranges::count_if(running_, is_decoding);
+  int64_t room = options_.token_budget - num_decodes - prefill_quantum(options_.prefill_chunk);  // for drafts
   for (const auto& sequence : running_) {
-    if (!sequence->in_prefill()) add_entry(*sequence, 1);
+    if (!is_decoding(sequence)) continue;
+    const int64_t num_drafts = num_tried_drafts(*sequence, room);
+    room -= num_drafts;
+    add_entry(*sequence, 1, num_drafts);
   }
+}
+
+/// Each right draft is a token more, and the row of the last one chooses another.
+int64_t Scheduler::num_tried_drafts(const Sequence& sequence, int64_t room) const {
+  const int64_t num_left = sequence.request.sampling.max_tokens - sequence.num_generated();
+  return std::max<int64_t>(std::min({std::ssize(sequence.drafts), num_left - 1, room}), 0);
 }
 
 void Scheduler::plan_prefills(TimePoint now) {
@@ -203,7 +237,7 @@ void Scheduler::plan_prefills(TimePoint now) {
   for (const auto& sequence : running_) {
     if (!sequence->in_prefill()) continue;
     // A later prompt's short end may use rows that are too few for this one: it delays nobody.
-    if (const int64_t num_tokens = next_piece(*sequence); num_tokens > 0) add_entry(*sequence, num_tokens);
+    if (const int64_t num_tokens = next_piece(*sequence); num_tokens > 0) add_entry(*sequence, num_tokens, 0);
   }
   while (!waiting_.empty()) {
     const int64_t num_tokens = next_piece(*waiting_.front());
@@ -211,7 +245,7 @@ void Scheduler::plan_prefills(TimePoint now) {
     running_.push_back(std::move(waiting_.front()));
     waiting_.pop_front();
     running_.back()->first_scheduled = now;
-    add_entry(*running_.back(), num_tokens);
+    add_entry(*running_.back(), num_tokens, 0);
   }
 }
 
@@ -221,21 +255,39 @@ bool Scheduler::try_admit(Sequence& sequence) {
   auto blocks = blocks_.allocate((num_tokens + options_.block_tokens - 1) / options_.block_tokens);
   if (!blocks.has_value()) return false;
   sequence.tokens.reserve(static_cast<std::size_t>(num_tokens));
+  sequence.drafts.reserve(static_cast<std::size_t>(options_.max_drafts));
   sequence.blocks = std::move(*blocks);
   sequence.slot = free_slots_.back();
   free_slots_.pop_back();
   return true;
 }
 
-void Scheduler::add_entry(Sequence& sequence, int64_t num_tokens) {
+void Scheduler::add_entry(Sequence& sequence, int64_t num_tokens, int64_t num_drafts) {
   const bool is_prefill = sequence.in_prefill();
   const int64_t end = sequence.num_computed + num_tokens;
   const bool samples = end == std::ssize(sequence.tokens);
   FERRY_CHECK_LE(end, std::ssize(sequence.tokens));
-  plan_.entries.push_back({&sequence, plan_.num_rows, sequence.num_computed, num_tokens, samples});
-  plan_.num_rows += num_tokens;
+  plan_.entries.push_back({.sequence = &sequence,
+                           .first_row = plan_.num_rows,
+                           .first_token = sequence.num_computed,
+                           .num_rows = num_tokens + num_drafts,
+                           .num_drafts = num_drafts,
+                           .samples = samples,
+                           .resets_state = sequence.num_computed == 0,
+                           .num_replayed = sequence.num_replayed,
+                           .is_decode = !is_prefill});
+  plan_.num_rows += num_tokens + num_drafts;
   (is_prefill ? plan_.num_prefill_tokens : plan_.num_decode_tokens) += num_tokens;
+  plan_.num_drafts += num_drafts;
   plan_.num_samples += samples ? 1 : 0;
+}
+
+/// Until the sequence ends.
+void Scheduler::append_tokens(Sequence& sequence, std::span<const TokenId> tokens, TimePoint now) {
+  for (const TokenId token : tokens) {
+    append_token(sequence, token, now);
+    if (sequence.finish_reason != FinishReason::kNone) return;
+  }
 }
 
 void Scheduler::append_token(Sequence& sequence, TokenId token, TimePoint now) {
@@ -243,6 +295,7 @@ void Scheduler::append_token(Sequence& sequence, TokenId token, TimePoint now) {
   FERRY_CHECK(token >= 0 && token < options_.vocab_size) << "sampled id " << token << " of " << options_.vocab_size;
   const SamplingParams& sampling = sequence.request.sampling;
   sequence.tokens.push_back(token);
+  ++sequence.num_new;
   if (!sequence.first_token.has_value()) sequence.first_token = now;
   sequence.ends_with_stop_id =
       (!sampling.ignore_eos && holds(options_.stop_token_ids, token)) || holds(sampling.stop_token_ids, token);

@@ -14,9 +14,10 @@
 // come in as arguments). The engine's loop:
 //
 //   const StepPlan& plan = scheduler.plan(now);
-//   ... forward plan.entries, sample one token per entry with `samples` ...
-//   scheduler.commit(plan, sampled, now);
+//   ... forward plan.entries, choose tokens for each entry with `samples` ...
+//   scheduler.commit(plan, choices, now);
 //   ... stop strings: scheduler.finish(sequence, FinishReason::kStop, now) ...
+//   ... guess what follows: scheduler.propose(sequence, drafts) ...
 //   for (auto& sequence : scheduler.take_finished()) ... send the last event ...
 //
 // Three promises:
@@ -39,6 +40,7 @@ struct SchedulerOptions {
   int64_t block_tokens = 16;               // tokens a block; >= 1
   int64_t max_context = 0;                 // tokens of prompt and completion together; >= 1
   int64_t vocab_size = 0;                  // ids a prompt may use are [0, vocab_size); >= 1
+  int64_t max_drafts = 0;                  // of a sequence in a step; >= 0
   std::vector<TokenId> stop_token_ids;     // of the checkpoint
   std::vector<NamedTokenId> placeholders;  // ids that stand for pictures and videos, which a prompt may not hold
 };
@@ -60,9 +62,8 @@ int64_t prefill_quantum(int64_t prefill_chunk);
 /// The DeltaNet's chunk form starts a new piece at the first row of a step and rounds differently for other cuts. So every
 /// cut lies on a multiple of the quantum, counted from the prompt's first token; only the prompt's end may lie elsewhere. A
 /// step may take several quanta, up to prefill_chunk: the chunk form (whose chunk must divide 64 if prefill_chunk is above
-/// 64) cuts at the same places. A sequence's single row takes the recurrent form instead, therefore a last token that stands
-/// alone behind the last multiple is always a piece of its own, never the tail of a longer one.
-/// With prefill_chunk 128 a prompt of 129 tokens is [128][1] or [64][64][1], and both give the same bits.
+/// 64) cuts at the same places. With prefill_chunk 128 a prompt of 192 tokens is [128][64] or [64][64][64], and both give the
+/// same bits.
 int64_t next_prefill_piece(int64_t num_prompt, int64_t num_computed, int64_t prefill_chunk, int64_t budget);
 
 /// The longest sequence, prompt and completion together, that can ever run: min(max_context, num_blocks * block_tokens) tokens.
@@ -94,13 +95,18 @@ class Scheduler {
   /// finish_all first.
   const StepPlan& plan(TimePoint now);
 
-  /// The plan's rows were computed. `sampled` holds one id per entry that samples, in order; kNoToken (-1) ends its sequence
-  /// with kError. Ends sequences at a stop id (kStop) or at max_tokens (kLength).
-  void commit(const StepPlan& plan, std::span<const TokenId> sampled, TimePoint now);
+  /// The plan's rows were computed and chose tokens; kNoToken (-1) ends its sequence with kError. Ends sequences at a stop id
+  /// (kStop) or at max_tokens (kLength); what was chosen behind that is dropped.
+  void commit(const StepPlan& plan, const StepChoices& choices, TimePoint now);
+
+  /// What may follow the tokens of an open sequence, for its next step to try; at most max_drafts. The scheduler tries fewer
+  /// where the sequence may not grow so long, and where a prompt needs the rows.
+  void propose(Sequence& sequence, std::span<const TokenId> drafts);
 
   /// Ends an open sequence between steps: a stop string was found, the client is gone. For one that has ended but was not
-  /// taken yet, only the reason is replaced (a stop string in the very last token).
-  void finish(Sequence& sequence, FinishReason reason, TimePoint now);
+  /// taken yet, only the reason is replaced (a stop string in the very last token). The last `num_dropped` of its tokens, all
+  /// of the last commit, are behind the stop string and go.
+  void finish(Sequence& sequence, FinishReason reason, TimePoint now, int64_t num_dropped = 0);
 
   /// Ends every open sequence, also in the middle of a step, whose plan is then void.
   void finish_all(FinishReason reason, TimePoint now);
@@ -116,7 +122,9 @@ class Scheduler {
   void plan_decodes();
   void plan_prefills(TimePoint now);
   bool try_admit(Sequence& sequence);
-  void add_entry(Sequence& sequence, int64_t num_tokens);
+  void add_entry(Sequence& sequence, int64_t num_tokens, int64_t num_drafts);
+  int64_t num_tried_drafts(const Sequence& sequence, int64_t room) const;
+  void append_tokens(Sequence& sequence, std::span<const TokenId> tokens, TimePoint now);
   void append_token(Sequence& sequence, TokenId token, TimePoint now);
   void retire(Sequence& sequence, FinishReason reason, TimePoint now);
   void sweep();

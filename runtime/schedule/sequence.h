@@ -16,7 +16,10 @@ struct Sequence {
 
   Request request;              // max_tokens is already clipped to the context
   std::vector<TokenId> tokens;  // the prompt, then what was generated, a stop id included
-  int64_t num_computed = 0;     // tokens whose keys, values and states are in the caches
+  int64_t num_computed = 0;     // tokens whose keys and values are in the caches
+  int64_t num_new = 0;          // last tokens, which the last commit appended
+  int64_t num_replayed = 0;     // last of the computed tokens that the recurrent state does not hold yet: right drafts
+  std::vector<TokenId> drafts;  // what may follow the tokens; right or wrong is found out by the next step
   int32_t slot = -1;            // row of the recurrent state; -1 while not running
   std::vector<int32_t> blocks;  // KV blocks for prompt + max_tokens; empty while not running
 

@@ -1,31 +1,49 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "runtime/schedule/sequence.h"
 
 namespace ferry {
 
-/// One sequence's share of a step: tokens [first_token, first_token + num_tokens) of sequence->tokens, in the batch's rows
-/// [first_row, first_row + num_tokens). first_token == 0 means that the slot's recurrent state must be zeroed first.
+/// One sequence's share of a step, in the batch's rows [first_row, first_row + num_rows): tokens of sequence->tokens from
+/// first_token on, then the first num_drafts of sequence->drafts.
+///
+/// What becomes of the slot's recurrent state, in this order: it is zeroed (resets_state); it takes in num_replayed rows of
+/// those that the sequence's last step held back; it takes in this step's tokens; the drafts' rows are held back beside it.
+/// Keys and values need no such care: a draft that was wrong is overwritten by the token that takes its position.
 struct StepEntry {
   Sequence* sequence = nullptr;
   int64_t first_row = 0;
   int64_t first_token = 0;  // also the number of tokens in the caches
-  int64_t num_tokens = 0;
-  bool samples = false;  // its last row's logits choose a token: the last piece of a prompt, or decode
+  int64_t num_rows = 0;
+  int64_t num_drafts = 0;
+  bool samples = false;  // the logits of its last 1 + num_drafts rows choose tokens: the last piece of a prompt, or decode
+  bool resets_state = false;
+  int64_t num_replayed = 0;
+  bool is_decode = false;  // its rows take the recurrent form of the delta rule, a prompt's the chunk form
+
+  int64_t num_logits() const { return samples ? 1 + num_drafts : 0; }
 };
 
 /// What the engine computes in one step: the decode rows first, then the prefill pieces, each in order of admission.
 struct StepPlan {
   int64_t step_idx = 0;
   std::vector<StepEntry> entries;
-  int64_t num_rows = 0;  // num_prefill_tokens + num_decode_tokens, at most the token budget
+  int64_t num_rows = 0;  // num_prefill_tokens + num_decode_tokens + num_drafts, at most the token budget
   int64_t num_prefill_tokens = 0;
   int64_t num_decode_tokens = 0;
+  int64_t num_drafts = 0;
   int64_t num_samples = 0;                // entries that sample
   std::vector<const Sequence*> finished;  // dropped by this plan (kAborted, kDeadline); take_finished() hands them out as well
+};
+
+/// The tokens that a step's logits chose: of each entry that samples, in order, the drafts that were right and one more.
+struct StepChoices {
+  std::span<const TokenId> tokens;      // of all these entries, one after another
+  std::span<const int32_t> num_tokens;  // [num_samples] of each, 1 ‥ 1 + num_drafts
 };
 
 }  // namespace ferry

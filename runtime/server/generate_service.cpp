@@ -86,6 +86,10 @@ class GenerateService : public v1::Inference::CallbackService {
     response->set_prompt_tokens(load.prompt_tokens);
     response->set_generated_tokens(load.generated_tokens);
     response->set_balancedness(load.balancedness);
+    for (std::size_t i = 0; i < load.drafts.tried.size() && load.drafts.tried[i] > 0; ++i) {
+      response->add_drafts_tried(load.drafts.tried[i]);
+      response->add_drafts_right(load.drafts.right[i]);
+    }
     return answer(context, grpc::Status::OK);
   }
 

@@ -20,6 +20,15 @@ int64_t delta_state_bytes(const RecurrentStateOptions& options) {
   return padded(options.num_v_heads * options.k_dim * options.v_dim * dtype_bytes(DType::kF32));
 }
 
+/// Of one layer and slot: the inputs of a convolution, or the rows of a delta rule, which are as wide.
+int64_t held_row_bytes(const RecurrentStateOptions& options) {
+  return padded(options.max_held * options.conv_channels * dtype_bytes(options.dtype));
+}
+
+int64_t held_gate_bytes(const RecurrentStateOptions& options) {
+  return padded(2 * options.max_held * options.num_v_heads * dtype_bytes(DType::kF32));
+}
+
 void zero_slot(AlignedBuffer& buffer, int64_t slot, int64_t slot_bytes) {
   if (slot_bytes > 0) std::memset(buffer.data() + slot * slot_bytes, 0, static_cast<std::size_t>(slot_bytes));
 }
@@ -27,9 +36,14 @@ void zero_slot(AlignedBuffer& buffer, int64_t slot, int64_t slot_bytes) {
 }  // namespace
 
 RecurrentState::RecurrentState(const RecurrentStateOptions& options)
-    : options_(options), conv_bytes_(conv_state_bytes(options)), delta_bytes_(delta_state_bytes(options)) {
+    : options_(options),
+      conv_bytes_(conv_state_bytes(options)),
+      delta_bytes_(delta_state_bytes(options)),
+      held_bytes_(held_row_bytes(options)),
+      gate_bytes_(held_gate_bytes(options)) {
   FERRY_CHECK_GE(options.num_layers, 0);
   FERRY_CHECK_GE(options.num_slots, 1);
+  FERRY_CHECK_GE(options.max_held, 0);
   if (options.num_layers == 0) return;
   FERRY_CHECK(options.conv_channels >= 1 && options.conv_kernel >= 1)
       << options.conv_channels << " channels, kernel " << options.conv_kernel;
@@ -38,12 +52,28 @@ RecurrentState::RecurrentState(const RecurrentStateOptions& options)
   const int64_t num_states = options.num_layers * options.num_slots;
   conv_ = AlignedBuffer(static_cast<std::size_t>(num_states * conv_bytes_));
   delta_ = AlignedBuffer(static_cast<std::size_t>(num_states * delta_bytes_));
+  held_conv_ = AlignedBuffer(static_cast<std::size_t>(num_states * held_bytes_));
+  if (options.num_v_heads == 0) return;
+  held_delta_ = AlignedBuffer(static_cast<std::size_t>(num_states * held_bytes_));
+  held_gates_ = AlignedBuffer(static_cast<std::size_t>(num_states * gate_bytes_));
 }
 
 std::byte* RecurrentState::conv(int layer_idx, int64_t slot) { return conv_.data() + state_idx(layer_idx, slot) * conv_bytes_; }
 
 float* RecurrentState::delta(int layer_idx, int64_t slot) {
   return reinterpret_cast<float*>(delta_.data() + state_idx(layer_idx, slot) * delta_bytes_);
+}
+
+std::byte* RecurrentState::held_conv(int layer_idx, int64_t slot) {
+  return held_conv_.data() + state_idx(layer_idx, slot) * held_bytes_;
+}
+
+std::byte* RecurrentState::held_delta(int layer_idx, int64_t slot) {
+  return held_delta_.data() + state_idx(layer_idx, slot) * held_bytes_;
+}
+
+float* RecurrentState::held_gates(int layer_idx, int64_t slot) {
+  return reinterpret_cast<float*>(held_gates_.data() + state_idx(layer_idx, slot) * gate_bytes_);
 }
 
 void RecurrentState::reset(int64_t slot) {
@@ -53,7 +83,9 @@ void RecurrentState::reset(int64_t slot) {
 }
 
 int64_t RecurrentState::bytes_per_slot(const RecurrentStateOptions& options) {
-  return options.num_layers == 0 ? 0 : options.num_layers * (conv_state_bytes(options) + delta_state_bytes(options));
+  if (options.num_layers == 0) return 0;
+  const int64_t held = held_row_bytes(options) * (options.num_v_heads > 0 ? 2 : 1) + held_gate_bytes(options);
+  return options.num_layers * (conv_state_bytes(options) + delta_state_bytes(options) + held);
 }
 
 int64_t RecurrentState::state_idx(int layer_idx, int64_t slot) const {

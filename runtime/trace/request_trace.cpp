@@ -41,7 +41,7 @@ void RequestTrace::computed(const StepPlan& plan, uint64_t begin, uint64_t end) 
       life.scheduled = std::max(life.queued, ticks_of(*sequence.first_scheduled));
       record_span(Zone::kRequestQueue, life.queued, life.scheduled, life.number, prompt);
     }
-    record_span(Zone::kRequestStep, begin, end, life.number, static_cast<uint32_t>(entry.num_tokens));
+    record_span(Zone::kRequestStep, begin, end, life.number, static_cast<uint32_t>(entry.num_rows));
     if (life.first_token == 0 && sequence.first_token) {
       life.first_token = std::max(end, ticks_of(*sequence.first_token));
       record_span(Zone::kRequestPrefill, life.scheduled, life.first_token, life.number, prompt);

@@ -106,7 +106,7 @@ class Run {
     for (const TokenId expected : golden.greedy) {
       const TokenId token = greedy(last);
       if (token != expected) return false;
-      const Piece piece{0, {&token, 1}};
+      const Piece piece{0, {&token, 1}, ferry::DeltaForm::kRecurrent};
       last = driver_.step({&piece, 1}).back();
     }
     return true;

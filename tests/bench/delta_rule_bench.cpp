@@ -49,7 +49,9 @@ class Scene {
       decay_.push_back(-2.0F * std::pow(uniform(generator), 3.0F));
       beta_.push_back(uniform(generator));
     }
-    for (int64_t s = 0; s < shape.num_sequences; ++s) spans_.push_back({s * shape.num_tokens, shape.num_tokens, 0});
+    for (int64_t s = 0; s < shape.num_sequences; ++s)
+      spans_.push_back({s * shape.num_tokens, shape.num_tokens, 0,
+                        shape.num_tokens == 1 ? ferry::DeltaForm::kRecurrent : ferry::DeltaForm::kChunk});
     reset_states();
   }
 

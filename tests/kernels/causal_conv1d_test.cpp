@@ -17,9 +17,16 @@ class CausalConv1dTest : public OpTest {
            std::span<const SequenceSpan> sequences, std::vector<TestMatrix>& states, MatrixView out) {
     std::vector<std::byte*> pointers;
     for (TestMatrix& state : states) pointers.push_back(state.view().data);
-    ops.causal_conv1d(
-        pool_,
-        {.x = x.view(), .weight = weight.data(), .kernel = kernel, .sequences = sequences, .states = pointers, .out = out});
+    std::vector<const std::byte*> held;
+    for (const SequenceSpan& span : sequences)  // replayed rows are those before the span's own; only a dense x has such
+      held.push_back(span.num_replayed > 0 ? x.view().row_bytes(span.first_row - span.num_replayed) : nullptr);
+    ops.causal_conv1d(pool_, {.x = x.view(),
+                              .weight = weight.data(),
+                              .kernel = kernel,
+                              .sequences = sequences,
+                              .states = pointers,
+                              .held = held,
+                              .out = out});
   }
   std::vector<TestMatrix> random_states(std::size_t count, int64_t kernel, int64_t channels) const {
     std::vector<TestMatrix> states;
@@ -101,6 +108,25 @@ TEST_P(CausalConv1dTest, CutsDoNotMatter) {
     }
     EXPECT_TRUE(all_close(out.view(), whole.view(), kExact));
     EXPECT_TRUE(all_close(states[0].view(), whole_states[0].view(), kExact));
+  }
+}
+
+// Inputs that are held back stay out of the state, and those that are replayed are in it as if they had never been held.
+TEST_P(CausalConv1dTest, HeldRowsWaitForTheirReplay) {
+  for (const int64_t kernel : {1, 2, 4, 6}) {
+    const int64_t channels = 270, length = 11;
+    const TestMatrix x = TestMatrix(dtype(), length, channels).fill_random(15);
+    const std::vector<float> weight = random_floats(static_cast<std::size_t>(channels * kernel), 16);
+    std::vector<TestMatrix> whole_states = random_states(1, kernel, channels), states = whole_states;
+    TestMatrix whole(dtype(), length, channels), out(dtype(), length, channels);
+    const SequenceSpan all{0, length, 0};
+    run(table(), x, weight, kernel, {&all, 1}, whole_states, whole.view());
+    // Rows 1 to 4 are held and two of them replayed; then rows 4 to 8, and all of them; then none.
+    const DeltaForm form = DeltaForm::kRecurrent;
+    for (const SequenceSpan& span : {SequenceSpan{0, 5, 0, form, 0, 4}, {3, 6, 3, form, 2, 5}, {9, 2, 9, form, 5, 0}})
+      run(table(), x, weight, kernel, {&span, 1}, states, out.view());
+    EXPECT_TRUE(all_close(out.view(), whole.view(), kExact)) << kernel;
+    EXPECT_TRUE(all_close(states[0].view(), whole_states[0].view(), kExact)) << kernel;
   }
 }
 

@@ -99,8 +99,9 @@ void expect_same_result(const Result& expected, const Result& actual, const std:
   }
 }
 
-const std::vector<SequenceSpan> kMixed = {{2, 1, 0},    {3, 2, 9},     {5, 63, 0},  {70, 64, 1},
-                                          {134, 65, 0}, {200, 130, 7}, {330, 1, 70}};
+const std::vector<SequenceSpan> kMixed = {
+    {2, 1, 0, DeltaForm::kRecurrent},   {3, 2, 9}, {5, 63, 0}, {70, 64, 1}, {134, 65, 0}, {200, 130, 7},
+    {330, 1, 70, DeltaForm::kRecurrent}};
 
 TEST(CpuGatedDeltaRule, EveryChunkEqualsTheRecurrence) {
   for (const DType dtype : kBothDTypes) {
@@ -167,7 +168,7 @@ TEST(CpuGatedDeltaRule, InstructionSetsGiveEqualBits) {
 TEST(CpuGatedDeltaRule, ExtremeGatesStayFiniteAndRight) {
   for (const float beta : {0.0f, 1.0f}) {
     for (const float decay : {-50.0f, 0.0f, -1000.0f}) {
-      Scene scene(DType::kF32, {1, 2, 24, 16}, {{0, 70, 0}, {70, 1, 0}});
+      Scene scene(DType::kF32, {1, 2, 24, 16}, {{0, 70, 0}, {70, 1, 0, DeltaForm::kRecurrent}});
       for (std::size_t i = 0; i < scene.decay.size(); ++i) {
         scene.decay[i] = i % 3 == 0 ? 0.0f : decay;
         scene.beta[i] = i % 5 == 0 ? 1.0f - beta : beta;
@@ -188,7 +189,7 @@ TEST(CpuGatedDeltaRule, ExtremeGatesStayFiniteAndRight) {
 }
 
 TEST(CpuGatedDeltaRule, ZeroKeysStayFinite) {
-  Scene scene(DType::kBF16, {1, 2, 16, 16}, {{0, 20, 0}, {20, 1, 0}});
+  Scene scene(DType::kBF16, {1, 2, 16, 16}, {{0, 20, 0}, {20, 1, 0, DeltaForm::kRecurrent}});
   fill(scene.qkv.view(), 0.0f);
   const Result expected = scene.run(ref::kOpTable, 1, 1);
   for (const OpTable* table : vector_op_tables()) {

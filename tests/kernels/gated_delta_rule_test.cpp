@@ -16,6 +16,7 @@ struct Shape {
 // The chunk form sums in another order than the recurrence; outputs and states are of order one.
 Tolerance out_tolerance(DType dtype) { return dtype == DType::kF32 ? Tolerance{1e-5, 1e-5} : Tolerance{2e-5, 0.0079, 0.02}; }
 constexpr Tolerance kStateTolerance{1e-5, 1e-5};
+constexpr DeltaForm kRecurrent = DeltaForm::kRecurrent;
 
 /// Inputs of one call and the states that it changes.
 struct Problem {
@@ -57,7 +58,22 @@ class GatedDeltaRuleTest : public OpTest {
            std::vector<std::vector<float>>& states, MatrixView out) {
     std::vector<float*> pointers;
     for (std::vector<float>& state : states) pointers.push_back(state.data());
-    ops.gated_delta_rule(pool, problem.args(chunk, sequences, pointers, out));
+    GatedDeltaRuleArgs args = problem.args(chunk, sequences, pointers, out);
+    std::vector<HeldDeltaRows> held;
+    std::vector<std::vector<std::byte>> held_qkv;  // replayed rows are those before the span's own
+    for (const SequenceSpan& span : sequences) {
+      std::vector<std::byte>& rows = held_qkv.emplace_back();
+      const int64_t first = span.first_row - span.num_replayed;
+      for (int64_t r = first; r < span.first_row; ++r) {
+        const std::byte* row = problem.qkv.view().row_bytes(r);
+        rows.insert(rows.end(), row, row + problem.shape.qkv_width() * dtype_bytes(dtype()));
+      }
+      held.push_back({.qkv = rows.data(),
+                      .decay = args.decay + first * problem.shape.num_v_heads,
+                      .beta = args.beta + first * problem.shape.num_v_heads});
+    }
+    args.held = held;
+    ops.gated_delta_rule(pool, args);
   }
   void expect_like_ref(const Problem& problem, int64_t chunk, std::span<const SequenceSpan> sequences) {
     const int64_t rows = problem.qkv.view().rows;
@@ -79,7 +95,8 @@ INSTANTIATE_TEST_SUITE_P(Tables, GatedDeltaRuleTest, testing::ValuesIn(op_cases(
 
 TEST_P(GatedDeltaRuleTest, LikeRef) {
   // Lengths below, at and above the chunk; not in the order of the rows.
-  const std::vector<SequenceSpan> sequences = {{1, 7, 0}, {0, 1, 5}, {8, 64, 3}, {72, 67, 0}, {139, 2, 1}, {141, 1, 0}};
+  const std::vector<SequenceSpan> sequences = {{1, 7, 0},   {0, 1, 5, kRecurrent},   {8, 64, 3},
+                                               {72, 67, 0}, {139, 2, 1, kRecurrent}, {141, 1, 0}};
   for (const Shape& shape : {Shape{1, 1, 1, 1}, {2, 4, 16, 16}, {1, 3, 19, 21}, {2, 2, 64, 40}, {1, 2, 128, 128}}) {
     const Problem problem(dtype(), shape, 142, sequences.size(), 1);
     for (const int64_t chunk : {1, 5, 64}) expect_like_ref(problem, chunk, sequences);
@@ -87,7 +104,7 @@ TEST_P(GatedDeltaRuleTest, LikeRef) {
 }
 
 TEST_P(GatedDeltaRuleTest, LikeRefAtExtremeGates) {
-  const std::vector<SequenceSpan> sequences = {{0, 70, 0}, {70, 1, 0}};
+  const std::vector<SequenceSpan> sequences = {{0, 70, 0}, {70, 1, 0, kRecurrent}};
   for (const float decay : {0.0f, -1e-4f, -50.0f, -1e4f}) {
     for (const float beta : {0.0f, 1.0f}) {
       Problem problem(dtype(), {2, 4, 24, 17}, 71, sequences.size(), 20);
@@ -152,7 +169,7 @@ TEST_P(GatedDeltaRuleTest, IsTheFormula) {
 
 // With beta 0 nothing is written, with decay 0 nothing is forgotten.
 TEST_P(GatedDeltaRuleTest, ClosedGatesKeepTheState) {
-  const std::vector<SequenceSpan> sequences = {{0, 9, 0}, {9, 1, 0}};
+  const std::vector<SequenceSpan> sequences = {{0, 9, 0}, {9, 1, 0, kRecurrent}};
   Problem problem(dtype(), {1, 2, 16, 11}, 10, sequences.size(), 40);
   std::fill(problem.decay.begin(), problem.decay.end(), 0.0f);
   std::fill(problem.beta.begin(), problem.beta.end(), 0.0f);
@@ -188,7 +205,7 @@ TEST_P(GatedDeltaRuleTest, ContinuesFromItsState) {
 
 // A sequence gives the same bits alone and among others.
 TEST_P(GatedDeltaRuleTest, SequencesDoNotMix) {
-  const std::vector<SequenceSpan> sequences = {{0, 37, 0}, {37, 1, 4}, {38, 1, 9}, {39, 20, 0}};
+  const std::vector<SequenceSpan> sequences = {{0, 37, 0}, {37, 1, 4, kRecurrent}, {38, 1, 9}, {39, 20, 0}};
   const Problem problem(dtype(), {2, 6, 48, 33}, 59, sequences.size(), 60);
   TestMatrix together(dtype(), 59, problem.shape.out_width()), alone(dtype(), 59, problem.shape.out_width());
   std::vector<std::vector<float>> together_states = problem.states;
@@ -199,6 +216,35 @@ TEST_P(GatedDeltaRuleTest, SequencesDoNotMix) {
     EXPECT_EQ(state[0], together_states[s]);
   }
   EXPECT_TRUE(all_close(together.view(), alone.view(), kExact));
+}
+
+// Rows that are held back leave the state as it was before them, and those that are replayed give it the bits that it would
+// have had with them at once. What the rows themselves give out is the same in every way of cutting.
+TEST_P(GatedDeltaRuleTest, HeldRowsWaitForTheirReplay) {
+  for (const Shape& shape : {Shape{2, 4, 32, 32}, {1, 3, 19, 21}}) {
+    const int64_t length = 9;
+    const Problem problem(dtype(), shape, length, 1, 70);
+    TestMatrix plain(dtype(), length, shape.out_width()), out(dtype(), length, shape.out_width());
+    std::vector<std::vector<float>> plain_states = problem.states, states = problem.states, before_held;
+    for (int64_t t = 0; t < length; ++t) {
+      const SequenceSpan one{t, 1, t, kRecurrent};
+      run(table(), pool_, problem, 64, {&one, 1}, plain_states, plain.view());
+      if (t == 0) before_held = plain_states;
+    }
+    // One row is taken and four are held, of which two turn out right; then one and three, all right; then the rest.
+    struct Cut {
+      int64_t first, count, replayed, held;
+    };
+    for (const Cut& cut : {Cut{0, 5, 0, 4}, {3, 4, 2, 3}, {7, 2, 3, 0}}) {
+      const SequenceSpan span{cut.first, cut.count, cut.first, kRecurrent, cut.replayed, cut.held};
+      run(table(), pool_, problem, 64, {&span, 1}, states, out.view());
+      if (cut.first == 0) {
+        EXPECT_EQ(states, before_held);
+      }
+    }
+    EXPECT_TRUE(all_close(out.view(), plain.view(), kExact));
+    EXPECT_EQ(states, plain_states);
+  }
 }
 
 }  // namespace

@@ -146,6 +146,31 @@ TEST_F(CoordinatorTest, SeededSamplingDoesNotDependOnTheBatch) {
     EXPECT_EQ(small_steps[i]->tokens, alone[i]) << "request " << i << " in small steps";
 }
 
+// Each request alone and in a batch, greedy and drawn, with drafts and without: the same tokens.
+TEST_F(CoordinatorTest, DraftsChangeNoToken) {
+  const auto answers = [&](const Speculation& speculation) {
+    options_.speculation = speculation;
+    coordinator_.reset();
+    engine_.reset();
+    start();
+    std::vector<Request> requests;
+    for (int i = 0; i < 6; ++i) {
+      Request request =
+          sampled_request(static_cast<TokenId>(i), static_cast<std::size_t>(3 + 11 * i), static_cast<uint64_t>(i));
+      request.sampling.max_tokens = 60;
+      if (i % 2 == 0) request.sampling.temperature = 0;
+      requests.push_back(std::move(request));
+    }
+    std::vector<std::vector<TokenId>> tokens;
+    for (const Request& request : requests) tokens.push_back(complete(*coordinator_, request)->tokens);
+    const auto together = complete_all(*coordinator_, requests);
+    for (std::size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(together[i]->tokens, tokens[i]) << "request " << i;
+    return tokens;
+  };
+  const auto plain = answers({Speculation::Source::kNgram, 0});
+  for (const int64_t max_drafts : {1, 3, 8}) EXPECT_EQ(answers({Speculation::Source::kNgram, max_drafts}), plain);
+}
+
 TEST_F(CoordinatorTest, StopIds) {
   start();
   Request request = make_request(tokens_from(5, 12), 30);
@@ -548,6 +573,31 @@ TEST_F(DemoCoordinatorTest, StopStringInTheLastTokenOutranksTheLimit) {
   EXPECT_EQ(completion->last.finish_reason, FinishReason::kStop);
   EXPECT_EQ(completion->text, "");
   EXPECT_EQ(completion->tokens.size(), 1U);
+}
+
+// The demo repeats itself here, so that several drafts a step are right, and a stop string ends between them.
+TEST_F(DemoCoordinatorTest, StopStringsAmongRightDraftsEndTheTextAtTheSameToken) {
+  Request request = make_request(engine_->tokenizer()->encode("The PostgreSQL server"), 48);
+  const auto free_run = complete(*coordinator_, request);
+  std::vector<std::vector<std::string>> stops{{"never"}};
+  for (std::size_t length = 70; length < 130; length += 7) stops.push_back({free_run->text.substr(5, length)});
+  const auto answers = [&](int64_t max_drafts) {
+    options_.speculation = {Speculation::Source::kNgram, max_drafts};
+    restart();
+    std::vector<std::pair<std::vector<TokenId>, std::string>> all;
+    for (const std::vector<std::string>& stop : stops) {
+      request.sampling.stop = stop;
+      const auto completion = complete(*coordinator_, request);
+      EXPECT_EQ(completion->last.completion_tokens, std::ssize(completion->tokens));
+      all.emplace_back(completion->tokens, completion->text);
+    }
+    return all;
+  };
+  const auto plain = answers(0);
+  EXPECT_EQ(plain[1].second, free_run->text.substr(0, 5));
+  const int64_t steps_before = 48 * std::ssize(stops);
+  EXPECT_EQ(answers(4), plain);
+  EXPECT_LT(coordinator_->load().steps, steps_before / 2) << "no draft was right";
 }
 
 TEST_F(DemoCoordinatorTest, BadStopStringsAreRefusedAtTheDoor) {

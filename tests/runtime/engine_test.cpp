@@ -179,7 +179,7 @@ void expect_mixed_steps_equal_steps_alone(Engine& engine) {
     std::vector<std::vector<float>> rows;
     driver.reset(sequence);
     for (const std::span<const TokenId> tokens : pieces) {
-      const Piece piece{sequence, tokens};
+      const Piece piece{sequence, tokens, tokens.size() == 1 ? DeltaForm::kRecurrent : DeltaForm::kChunk};
       for (auto& row : driver.step({&piece, 1})) rows.push_back(std::move(row));
     }
     return rows;
@@ -206,12 +206,49 @@ void expect_mixed_steps_equal_steps_alone(Engine& engine) {
   for (const int32_t sequence : {1, 3, 4}) driver.reset(sequence);
   run({{3, part(a, 0, 64)}, {1, part(b, 0, 64)}});
   run({{1, part(b, 64, 3)}, {3, part(a, 64, 25)}});
-  run({{1, part(b, 67, 1)}, {3, part(a, 89, 1)}, {4, part(c, 0, 64)}});
-  run({{3, part(a, 90, 1)}, {1, part(b, 68, 1)}});
-  run({{1, part(b, 69, 1)}});
+  constexpr DeltaForm kRecurrent = DeltaForm::kRecurrent;
+  run({{1, part(b, 67, 1), kRecurrent}, {3, part(a, 89, 1), kRecurrent}, {4, part(c, 0, 64)}});
+  run({{3, part(a, 90, 1), kRecurrent}, {1, part(b, 68, 1), kRecurrent}});
+  run({{1, part(b, 69, 1), kRecurrent}});
   EXPECT_EQ(mixed_a, alone_a);
   EXPECT_EQ(mixed_b, alone_b);
   EXPECT_EQ(mixed_c, alone_c);
+}
+
+/// Rows behind drafts, right and wrong, give the logits of plain decoding, bit for bit; so do the rows after them.
+void expect_verified_rows_equal_decoded_ones(Engine& engine) {
+  const std::vector<TokenId> prompt = random_tokens(70, 4), tokens = random_tokens(9, 5), wrong = random_tokens(9, 6);
+  EngineDriver driver(engine);
+  driver.reset(0);
+  driver.prompt(0, prompt);
+  std::vector<std::vector<float>> plain;
+  for (const TokenId& token : tokens) {
+    const Piece piece{0, {&token, 1}, DeltaForm::kRecurrent};
+    plain.push_back(driver.step({&piece, 1}).front());
+  }
+  for (const int32_t sequence : {1, 2}) {
+    driver.reset(sequence);
+    driver.prompt(sequence, prompt);
+  }
+  // One token and four drafts, two right; one token and three drafts, none right; two tokens that are certain, one draft;
+  // the last token.
+  struct Step {
+    std::size_t first, num_right, num_wrong;  // the rows: tokens from `first`, then wrong ones
+    int64_t num_replayed, num_held;
+  };
+  for (const Step& step : {Step{0, 3, 2, 0, 4}, {3, 1, 3, 2, 3}, {4, 3, 0, 0, 1}, {7, 1, 0, 1, 0}, {8, 1, 1, 0, 1}}) {
+    std::vector<TokenId> rows(tokens.begin() + static_cast<std::ptrdiff_t>(step.first),
+                              tokens.begin() + static_cast<std::ptrdiff_t>(step.first + step.num_right));
+    rows.insert(rows.end(), wrong.begin(), wrong.begin() + static_cast<std::ptrdiff_t>(step.num_wrong));
+    std::vector<Piece> pieces;
+    for (const int32_t sequence : {2, 1})
+      pieces.push_back({sequence, rows, DeltaForm::kRecurrent, step.num_replayed, step.num_held});
+    const auto logits = driver.step(pieces);
+    for (std::size_t i = 0; i < step.num_right; ++i) {
+      EXPECT_EQ(logits[i], plain[step.first + i]) << "row " << i << " of the step from token " << step.first;
+      EXPECT_EQ(logits[rows.size() + i], plain[step.first + i]) << "beside another";
+    }
+  }
 }
 
 /// Whatever can multiply here.
@@ -232,10 +269,12 @@ TEST_F(EngineTest, MixedStepsGiveTheBitsOfStepsAlone) {
         options_.dtype = dtype;
         options_.kernels = table->name;
         options_.matmul = matmul;
+        options_.speculation = {Speculation::Source::kNgram, 4};
         Cluster cluster(options_);
         Engine engine(options_, cluster, Engine::LogitRows::kAll);
         SCOPED_TRACE(std::string(table->name) + " " + engine.matmul().name() + " " + dtype_name(dtype));
         expect_mixed_steps_equal_steps_alone(engine);
+        expect_verified_rows_equal_decoded_ones(engine);
       }
     }
   }

@@ -37,8 +37,7 @@ std::vector<int64_t> allocations_of_decode_steps(const EngineOptions& options, i
   const auto step = [&] {
     const StepPlan& plan = scheduler.plan(now);
     EXPECT_EQ(plan.entries.size(), 3U);
-    const std::span<const TokenId> sampled = engine.run_step(plan);
-    scheduler.commit(plan, sampled, now);
+    scheduler.commit(plan, engine.run_step(plan), now);
   };
   step();  // the prompts
   std::vector<int64_t> allocations;

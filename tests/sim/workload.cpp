@@ -5,6 +5,7 @@
 
 #include "comm/faulty/seeded_random.h"
 #include "runtime/cluster.h"
+#include "tests/support/one_choice_each.h"
 #include "tests/support/tiny_model.h"
 
 namespace ferry::sim {
@@ -109,7 +110,7 @@ bool run_step(Engine& engine, Scheduler& scheduler, Scheduler::TimePoint now) {
   std::vector<TokenId> tokens;
   for (int64_t row = 0; row < logits.rows; ++row)
     tokens.push_back(token_of(logits.row_bytes(row), logits.cols * dtype_bytes(logits.dtype)));
-  scheduler.commit(plan, tokens, now);
+  scheduler.commit(plan, test::OneChoiceEach(tokens), now);
   return true;
 }
 

@@ -36,8 +36,16 @@ std::vector<std::vector<float>> EngineDriver::step(std::span<const Piece> pieces
   StepRows rows;
   for (const Piece& piece : pieces) {
     const auto sequence = static_cast<std::size_t>(piece.sequence);
-    rows.add(piece.tokens, num_past_[sequence], blocks_[sequence].data(), piece.sequence, StepRows::Logits::kAll);
-    num_past_[sequence] += static_cast<int64_t>(piece.tokens.size());
+    num_past_[sequence] += piece.num_replayed;
+    rows.add({.tokens = piece.tokens,
+              .num_past = num_past_[sequence],
+              .block_table = blocks_[sequence].data(),
+              .state_slot = piece.sequence,
+              .logits = SequenceRows::Logits::kAll,
+              .form = piece.form,
+              .num_replayed = piece.num_replayed,
+              .num_held = piece.num_held});
+    num_past_[sequence] += static_cast<int64_t>(piece.tokens.size()) - piece.num_held;
   }
   const ConstMatrixView logits = engine_.forward(rows.input(prefill_quantum(engine_.scheduler_options().prefill_chunk)), tap);
   std::vector<std::vector<float>> result;
@@ -51,7 +59,7 @@ std::vector<std::vector<float>> EngineDriver::prompt(int32_t sequence, std::span
   for (std::size_t done = 0; done < tokens.size();) {
     const auto count = static_cast<std::size_t>(next_prefill_piece(
         static_cast<int64_t>(tokens.size()), static_cast<int64_t>(done), limits.prefill_chunk, limits.token_budget));
-    const Piece piece{sequence, tokens.subspan(done, count)};
+    const Piece piece{.sequence = sequence, .tokens = tokens.subspan(done, count)};
     for (std::vector<float>& row : step({&piece, 1}, tap)) logits.push_back(std::move(row));
     done += count;
   }

@@ -14,6 +14,9 @@ namespace ferry::test {
 struct Piece {
   int32_t sequence = 0;  // 0 ‥ max_seqs-1; also its slot
   std::span<const TokenId> tokens;
+  DeltaForm form = DeltaForm::kChunk;  // decoding takes the recurrent form
+  int64_t num_replayed = 0;            // of what the sequence's last piece held back, see SequenceSpan
+  int64_t num_held = 0;                // last tokens, which the sequence forgets again
 };
 
 /// Steps an engine by hand: no scheduler, no sampler. Sequences own a fixed share of the KV blocks each.

@@ -1,5 +1,9 @@
 #include "runtime/model/mixers/gated_delta.h"
 
+#include <algorithm>
+
+#include "runtime/model/mixers/held_rows.h"
+
 namespace ferry {
 namespace {
 
@@ -22,7 +26,39 @@ GatedDeltaMixer::GatedDeltaMixer(const ModelConfig& config, const BlockLimits& l
   beta_ = Matrix(DType::kF32, t, plan_.num_v_heads);
   conv_states_.resize(static_cast<std::size_t>(limits.max_sequences));
   delta_states_.resize(static_cast<std::size_t>(limits.max_sequences));
+  held_conv_.resize(static_cast<std::size_t>(limits.max_sequences));
+  held_delta_.resize(static_cast<std::size_t>(limits.max_sequences));
   if (is_quantized_) out_codes_ = CodeBuffer(t, plan_.value_dim());
+}
+
+void GatedDeltaMixer::find_states(const BlockStep& step, int state_layer) {
+  RecurrentState& state = step.recurrent_state;
+  const int64_t num_gates = state.options().max_held * plan_.num_v_heads;
+  for (std::size_t s = 0; s < step.batch.state_slots.size(); ++s) {
+    const int32_t slot = step.batch.state_slots[s];
+    conv_states_[s] = state.conv(state_layer, slot);
+    delta_states_[s] = state.delta(state_layer, slot);
+    held_conv_[s] = state.held_conv(state_layer, slot);
+    const float* gates = state.held_gates(state_layer, slot);
+    held_delta_[s] = {.qkv = state.held_delta(state_layer, slot), .decay = gates, .beta = gates + num_gates};
+  }
+}
+
+/// Puts what the batch's spans hold back beside their states; what they replayed is no longer needed.
+void GatedDeltaMixer::hold_rows(const BlockStep& step, int state_layer) {
+  RecurrentState& state = step.recurrent_state;
+  const int64_t num_heads = plan_.num_v_heads, num_gates = state.options().max_held * num_heads;
+  for (std::size_t s = 0; s < step.batch.sequences.size(); ++s) {
+    const SequenceSpan& span = step.batch.sequences[s];
+    if (span.num_held == 0) continue;
+    const int32_t slot = step.batch.state_slots[s];
+    const int64_t first = step.batch.first_row + span.first_row + span.num_taken();
+    copy_held_rows(qkv_.view().rows_from(first, span.num_held), state.options(), state.held_conv(state_layer, slot));
+    copy_held_rows(conv_out_.view().rows_from(first, span.num_held), state.options(), state.held_delta(state_layer, slot));
+    float* gates = state.held_gates(state_layer, slot);
+    std::copy_n(decay_.view().row<float>(first), span.num_held * num_heads, gates);
+    std::copy_n(beta_.view().row<float>(first), span.num_held * num_heads, gates + num_gates);
+  }
 }
 
 void GatedDeltaMixer::run(const BlockStep& step, const GatedDeltaWeights& w, int state_layer, MatrixView out) {
@@ -30,10 +66,7 @@ void GatedDeltaMixer::run(const BlockStep& step, const GatedDeltaWeights& w, int
   const Products& products = step.products;
   const KernelContext& context = products.context();
   const std::size_t num_sequences = batch.sequences.size();
-  for (std::size_t s = 0; s < num_sequences; ++s) {
-    conv_states_[s] = step.recurrent_state.conv(state_layer, batch.state_slots[s]);
-    delta_states_[s] = step.recurrent_state.delta(state_layer, batch.state_slots[s]);
-  }
+  find_states(step, state_layer);
   const Activations x = products.activations(step.normed, step.normed_codes, batch, is_quantized_);
   products.linear(Zone::kInProjQkv, x, *w.in_proj_qkv, rows_of(qkv_, batch));
   products.linear(Zone::kInProjZ, x, *w.in_proj_z, rows_of(z_, batch));
@@ -45,6 +78,7 @@ void GatedDeltaMixer::run(const BlockStep& step, const GatedDeltaWeights& w, int
                           .activation = Activation::kSilu,
                           .sequences = batch.sequences,
                           .states = std::span(conv_states_).first(num_sequences),
+                          .held = std::span(held_conv_).first(num_sequences),
                           .out = rows_of(conv_out_, batch)});
   float* decay = decay_.view().row<float>(batch.first_row);
   float* beta = beta_.view().row<float>(batch.first_row);
@@ -65,7 +99,9 @@ void GatedDeltaMixer::run(const BlockStep& step, const GatedDeltaWeights& w, int
                              .chunk = step.input.delta_chunk,
                              .sequences = batch.sequences,
                              .states = std::span(delta_states_).first(num_sequences),
+                             .held = std::span(held_delta_).first(num_sequences),
                              .out = delta_out});
+  hold_rows(step, state_layer);
   const MatrixView heads = delta_out.split_rows(plan_.num_v_heads);  // [T * num_v_heads, v_dim]
   gated_rms_norm(context, {.x = heads,
                            .gate = rows_of(z_, batch).split_rows(plan_.num_v_heads),

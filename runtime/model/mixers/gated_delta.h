@@ -21,15 +21,20 @@ class GatedDeltaMixer {
   static void describe(const ModelConfig& config, OperatorList& list);
 
  private:
+  void find_states(const BlockStep& step, int state_layer);
+  void hold_rows(const BlockStep& step, int state_layer);
+
   const GatedDeltaPlan& plan_;
   float norm_eps_;
   bool is_quantized_;
-  Matrix qkv_, conv_out_;                // [T, conv_channels]
-  Matrix z_, delta_out_;                 // [T, value_dim]
-  Matrix a_gate_, b_gate_;               // [T, num_v_heads]
-  Matrix decay_, beta_;                  // [T, num_v_heads] f32
-  std::vector<std::byte*> conv_states_;  // [num_sequences]
-  std::vector<float*> delta_states_;     // [num_sequences]
+  Matrix qkv_, conv_out_;                    // [T, conv_channels]
+  Matrix z_, delta_out_;                     // [T, value_dim]
+  Matrix a_gate_, b_gate_;                   // [T, num_v_heads]
+  Matrix decay_, beta_;                      // [T, num_v_heads] f32
+  std::vector<std::byte*> conv_states_;      // [num_sequences]
+  std::vector<float*> delta_states_;         // [num_sequences]
+  std::vector<const std::byte*> held_conv_;  // [num_sequences]
+  std::vector<HeldDeltaRows> held_delta_;    // [num_sequences]
   CodeBuffer out_codes_;
 };
 

@@ -1,5 +1,7 @@
 #include "runtime/model/mixers/short_conv.h"
 
+#include "runtime/model/mixers/held_rows.h"
+
 namespace ferry {
 
 ShortConvMixer::ShortConvMixer(const ModelConfig& config, const BlockLimits& limits)
@@ -8,6 +10,7 @@ ShortConvMixer::ShortConvMixer(const ModelConfig& config, const BlockLimits& lim
   gated_ = Matrix(limits.dtype, limits.max_tokens, plan_.channels);
   conv_out_ = Matrix(limits.dtype, limits.max_tokens, plan_.channels);
   states_.resize(static_cast<std::size_t>(limits.max_sequences));
+  held_.resize(static_cast<std::size_t>(limits.max_sequences));
   if (is_quantized_) out_codes_ = CodeBuffer(limits.max_tokens, plan_.channels);
 }
 
@@ -16,7 +19,10 @@ void ShortConvMixer::run(const BlockStep& step, const ShortConvWeights& w, int s
   const Products& products = step.products;
   const KernelContext& context = products.context();
   const std::size_t num_sequences = batch.sequences.size();
-  for (std::size_t s = 0; s < num_sequences; ++s) states_[s] = step.recurrent_state.conv(state_layer, batch.state_slots[s]);
+  for (std::size_t s = 0; s < num_sequences; ++s) {
+    states_[s] = step.recurrent_state.conv(state_layer, batch.state_slots[s]);
+    held_[s] = step.recurrent_state.held_conv(state_layer, batch.state_slots[s]);
+  }
   const MatrixView bcx = rows_of(bcx_, batch), gated = rows_of(gated_, batch), conv_out = rows_of(conv_out_, batch);
   products.linear(Zone::kConvInProj, products.activations(step.normed, step.normed_codes, batch, is_quantized_), *w.in_proj,
                   bcx);
@@ -29,7 +35,13 @@ void ShortConvMixer::run(const BlockStep& step, const ShortConvWeights& w, int s
                           .activation = Activation::kNone,
                           .sequences = batch.sequences,
                           .states = std::span(states_).first(num_sequences),
+                          .held = std::span(held_).first(num_sequences),
                           .out = conv_out});
+  for (std::size_t s = 0; s < num_sequences; ++s) {
+    const SequenceSpan& span = batch.sequences[s];
+    copy_held_rows(gated.rows_from(span.first_row + span.num_taken(), span.num_held), step.recurrent_state.options(),
+                   step.recurrent_state.held_conv(state_layer, batch.state_slots[s]));
+  }
   multiply(context, {.zone = Zone::kConvGate, .a = part(1), .b = conv_out, .out = conv_out});
   products.linear(Zone::kConvOutProj, products.activations(conv_out, out_codes_, batch, is_quantized_), *w.out_proj, out);
 }

@@ -23,9 +23,10 @@ class ShortConvMixer {
  private:
   const ShortConvPlan& plan_;
   bool is_quantized_;
-  Matrix bcx_;                      // [T, 3 * channels]
-  Matrix gated_, conv_out_;         // [T, channels]
-  std::vector<std::byte*> states_;  // [num_sequences]
+  Matrix bcx_;                          // [T, 3 * channels]
+  Matrix gated_, conv_out_;             // [T, channels]
+  std::vector<const std::byte*> held_;  // [num_sequences]
+  std::vector<std::byte*> states_;      // [num_sequences]
   CodeBuffer out_codes_;
 };
 

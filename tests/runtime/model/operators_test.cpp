@@ -24,6 +24,7 @@ ModelConfig small_config() {
   c.short_conv = {.channels = 6, .conv_kernel = 3};
   c.dense = {.intermediate_dim = 11};
   c.moe = {.num_experts = 6, .top_k = 2, .intermediate_dim = 7, .shared_intermediate_dim = 9};
+  c.mtp = true;
   return c;
 }
 
@@ -47,6 +48,7 @@ TEST(OperatorsTest, Projections) {
   expect_cost(Zone::kOutProj, 2, 0, 1, 2 * 2 * 10 * 10, 10 * 10 * 1 + 2 * (10 + 10) * 2);
   expect_cost(Zone::kLmHead, 1, 0, 1, 2 * 10 * 100, 10 * 100 * kW4 + 110 * 2);
   expect_cost(Zone::kConvInProj, 2, 0, 1, 2 * 2 * 10 * 18, 10 * 18 * 1 + 2 * (10 + 18) * 2);
+  expect_cost(Zone::kMtpFc, 3, 0, 1, 2 * 3 * 20 * 10, 20 * 10 * 2 + 3 * (20 + 10) * 2);
 }
 
 TEST(OperatorsTest, NetworksLeaveOneOutputAPair) {

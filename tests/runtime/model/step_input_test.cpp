@@ -56,10 +56,18 @@ TEST(MicroBatches, TheCutIsAtTheAllowedRowNearestToTheMiddle) {
   EXPECT_EQ(MadeStep({300}).first_half(32, 10), 150);
 }
 
-TEST(MicroBatches, NoSingleRowIsLeftBehindOfAPiece) {
-  EXPECT_EQ(MadeStep({65}).first_half(1), 0);
-  EXPECT_EQ(MadeStep({66}).first_half(1), 64);
-  EXPECT_EQ(MadeStep({129}).first_half(1), 64) << "not 128";
+TEST(MicroBatches, RowsOfTheRecurrentFormStayTogether) {
+  MadeStep step({1, 200, 1});
+  step.sequences[1].form = DeltaForm::kRecurrent;
+  step.sequences[1].num_replayed = 2;
+  step.sequences[1].num_held = 150;
+  EXPECT_EQ(step.first_half(2), 0);
+  const std::vector<MicroBatch> halves = step.cut(1);
+  ASSERT_EQ(halves.size(), 2U);
+  const SequenceSpan& whole = halves[halves[0].num_tokens == 1 ? 1 : 0].sequences[halves[0].num_tokens == 1 ? 0 : 1];
+  EXPECT_EQ(whole.num_tokens, 200);
+  EXPECT_EQ(whole.num_replayed, 2);
+  EXPECT_EQ(whole.num_held, 150);
 }
 
 TEST(MicroBatches, HalvesHaveTheirSequencesTablesAndSlots) {

@@ -73,6 +73,21 @@ TEST(Options, LimitsThatContradictEachOther) {
   EXPECT_EQ(accept(line("serve", {"--prefill-chunk", "192"})).engine.prefill_chunk, 192);
 }
 
+TEST(Options, Speculate) {
+  using enum Speculation::Source;
+  const auto speculation = [](const char* text) { return accept(line("serve", {"--speculate", text})).engine.speculation; };
+  EXPECT_EQ(speculation("auto"), (Speculation{kAuto, 0}));
+  EXPECT_EQ(speculation("0"), (Speculation{kMtp, 0}));
+  EXPECT_EQ(speculation("8"), (Speculation{kMtp, 8}));
+  EXPECT_EQ(speculation("ngram:5"), (Speculation{kNgram, 5}));
+  for (const char* command : {"serve", "generate"})
+    EXPECT_EQ(accept(line(command, {})).engine.speculation, (Speculation{kAuto, 0})) << command;
+  for (const char* command : {"dump", "bench"})
+    EXPECT_EQ(accept(line(command, {})).engine.speculation, (Speculation{kMtp, 0})) << command << " does not guess";
+  for (const char* bad : {"9", "-1", "", "ngram", "ngram:", "ngram:0", "ngram:9", "mtp", "1.5", "AUTO"})
+    refuse(line("serve", {"--speculate", bad}), {"--speculate", "auto, 0 to 8, or ngram:1 to ngram:8"});
+}
+
 TEST(Options, TraceAndClockSkew) {
   const Options options = accept(line("bench", {"--trace", "t", "--trace-clock-skew", "2:-5000:40.5"}));
   EXPECT_EQ(options.engine.trace, "t");

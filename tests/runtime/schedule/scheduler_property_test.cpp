@@ -23,10 +23,6 @@ constexpr int64_t kMaxSteps = 20'000;
 /// How a prompt was computed, as far as rounding is concerned: 'r' for a row in the recurrent form, else the lengths of the
 /// pieces of the chunk form.
 void append_form(std::string& form, int64_t num_tokens, int64_t chunk) {
-  if (num_tokens == 1) {
-    form += "r ";
-    return;
-  }
   for (; num_tokens > 0; num_tokens -= chunk) form += std::to_string(std::min(num_tokens, chunk)) + " ";
 }
 
@@ -74,6 +70,7 @@ class Stream {
     options.num_blocks = pick(2, 60);
     options.max_context = pick(2, 700);
     options.vocab_size = 50;
+    options.max_drafts = pick(0, 4);
     options.stop_token_ids = {kStopId};
     return options;
   }
@@ -117,14 +114,39 @@ class Stream {
       scheduler_.finish_all(FinishReason::kError, now_);
       for (auto& [id, open] : open_) open.must_drop = true;
     } else {
-      std::vector<TokenId> sampled;
-      for (int64_t i = 0; i < plan.num_samples; ++i) sampled.push_back(static_cast<TokenId>(pick(0, 49)));
-      scheduler_.commit(plan, sampled, now_);
+      commit_choices(plan);
       const auto is_open = [](const StepEntry& entry) { return entry.sequence->finish_reason == FinishReason::kNone; };
       const auto it = std::find_if(plan.entries.begin(), plan.entries.end(), is_open);
       if (it != plan.entries.end() && pick(0, 30) == 0) scheduler_.finish(*it->sequence, FinishReason::kStop, now_);
     }
     take_finished();
+  }
+
+  /// Some drafts turn out right, some wrong; afterwards some sequences get new ones.
+  void commit_choices(const StepPlan& plan) {
+    std::vector<TokenId> tokens;
+    std::vector<int32_t> counts;
+    std::map<const Sequence*, int64_t> computed;
+    for (const StepEntry& entry : plan.entries) {
+      int64_t num_taken = entry.num_rows - entry.num_drafts;
+      if (entry.samples) {
+        counts.push_back(static_cast<int32_t>(pick(1, entry.num_logits())));
+        for (int32_t i = 0; i < counts.back(); ++i) tokens.push_back(static_cast<TokenId>(pick(0, 49)));
+        num_taken += counts.back() - 1;
+      }
+      computed[entry.sequence] = entry.first_token + num_taken;
+    }
+    scheduler_.commit(plan, {.tokens = tokens, .num_tokens = counts}, now_);
+    for (const StepEntry& entry : plan.entries) {
+      Sequence& sequence = *entry.sequence;
+      EXPECT_EQ(sequence.num_computed, computed[&sequence]);
+      replayed_[sequence.request.id] = entry.samples ? sequence.num_replayed : 0;
+      EXPECT_TRUE(sequence.drafts.empty());
+      if (sequence.finish_reason != FinishReason::kNone || sequence.in_prefill()) continue;
+      EXPECT_EQ(sequence.num_computed, std::ssize(sequence.tokens) - 1);
+      const std::vector<TokenId> drafts(static_cast<std::size_t>(pick(0, scheduler_.options().max_drafts)), 3);
+      if (pick(0, 2) > 0) scheduler_.propose(sequence, drafts);
+    }
   }
 
   /// Every aborted or late request is gone after this plan, and nothing else is.
@@ -144,7 +166,7 @@ class Stream {
   void check_entries(const StepPlan& plan) {
     const SchedulerOptions& options = scheduler_.options();
     ASSERT_LE(plan.num_rows, options.token_budget);
-    ASSERT_EQ(plan.num_rows, plan.num_prefill_tokens + plan.num_decode_tokens);
+    ASSERT_EQ(plan.num_rows, plan.num_prefill_tokens + plan.num_decode_tokens + plan.num_drafts);
     ASSERT_LE(scheduler_.load().num_running, options.max_running);
     ASSERT_EQ(plan.entries.empty(), scheduler_.load().num_running + scheduler_.load().num_waiting == 0) << "no progress";
     std::set<const Sequence*> sequences;
@@ -155,13 +177,13 @@ class Stream {
       ASSERT_TRUE(sequences.insert(&sequence).second);
       ASSERT_EQ(entry.first_row, num_rows);
       ASSERT_EQ(entry.first_token, sequence.num_computed);
-      ASSERT_GE(entry.num_tokens, 1);
-      ASSERT_EQ(entry.samples, entry.first_token + entry.num_tokens == std::ssize(sequence.tokens));
+      ASSERT_GE(entry.num_rows, 1);
+      ASSERT_EQ(entry.samples, entry.first_token + entry.num_rows - entry.num_drafts == std::ssize(sequence.tokens));
       ASSERT_GE(std::ssize(sequence.blocks) * options.block_tokens,
                 sequence.num_prompt() + sequence.request.sampling.max_tokens);
       ASSERT_TRUE(sequence.slot >= 0 && sequence.slot < options.max_running);
       check_cut(entry);
-      num_rows += entry.num_tokens;
+      num_rows += entry.num_rows;
       num_samples += entry.samples ? 1 : 0;
       running_[sequence.request.id] = &sequence;
     }
@@ -174,12 +196,18 @@ class Stream {
     const Sequence& sequence = *entry.sequence;
     Open& open = open_.at(sequence.request.id);
     if (entry.first_token == 0) admitted_.push_back(open.arrival_idx);
+    EXPECT_EQ(entry.resets_state, entry.first_token == 0);
+    EXPECT_EQ(entry.is_decode, !sequence.in_prefill());
     if (!sequence.in_prefill()) {
-      EXPECT_EQ(entry.num_tokens, 1);
+      EXPECT_EQ(entry.num_rows, 1 + entry.num_drafts);
+      EXPECT_LE(entry.num_drafts, std::ssize(sequence.drafts));
+      EXPECT_LE(sequence.num_generated() + 1 + entry.num_drafts, open.max_tokens);
+      EXPECT_EQ(entry.num_replayed, replayed_[sequence.request.id]);
       return;
     }
-    EXPECT_LE(entry.num_tokens, scheduler_.options().prefill_chunk);
-    append_form(open.form, entry.num_tokens, prefill_quantum(scheduler_.options().prefill_chunk));
+    EXPECT_EQ(entry.num_drafts + entry.num_replayed, 0);
+    EXPECT_LE(entry.num_rows, scheduler_.options().prefill_chunk);
+    append_form(open.form, entry.num_rows, prefill_quantum(scheduler_.options().prefill_chunk));
     if (entry.samples) {
       const auto [it, is_new] = form_of_length_.emplace(open.num_prompt, open.form);
       EXPECT_EQ(it->second, open.form) << "a prompt of " << open.num_prompt << " tokens was computed in two ways";
@@ -226,6 +254,7 @@ class Stream {
   int64_t num_sent_ = 0;
   std::map<std::string, Open> open_;
   std::map<std::string, const Sequence*> running_;
+  std::map<std::string, int64_t> replayed_;        // right drafts of the last step
   std::vector<int64_t> admitted_;                  // arrival_idx in order of first rows
   std::map<int64_t, std::string> form_of_length_;  // prompt tokens -> how it was computed
 };

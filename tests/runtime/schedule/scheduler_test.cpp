@@ -6,6 +6,7 @@
 #include <string>
 
 #include "runtime/base/error.h"
+#include "tests/support/one_choice_each.h"
 
 namespace ferry {
 namespace {
@@ -44,9 +45,9 @@ std::string run_step(Scheduler& scheduler, TimePoint now = at(0), TokenId token 
   std::string text;
   for (const StepEntry& entry : plan.entries) {
     text += (text.empty() ? "" : " ") + entry.sequence->request.id + ":" + std::to_string(entry.first_token) + "+" +
-            std::to_string(entry.num_tokens) + (entry.samples ? "*" : "");
+            std::to_string(entry.num_rows) + (entry.samples ? "*" : "");
   }
-  scheduler.commit(plan, std::vector<TokenId>(static_cast<std::size_t>(plan.num_samples), token), now);
+  scheduler.commit(plan, test::OneChoiceEach(std::vector<TokenId>(static_cast<std::size_t>(plan.num_samples), token)), now);
   return text;
 }
 
@@ -71,15 +72,8 @@ TEST(NextPrefillPiece, CutsAtTheQuantumOnly) {
   EXPECT_EQ(next_prefill_piece(30, 0, 7, 100), 7);  // a chunk below 64 is the quantum
   EXPECT_EQ(next_prefill_piece(30, 28, 7, 100), 2);
   EXPECT_EQ(next_prefill_piece(3, 1, 1, 9), 1);
-}
-
-TEST(NextPrefillPiece, ALoneLastTokenIsAPieceOfItsOwn) {
-  EXPECT_EQ(next_prefill_piece(65, 0, 128, 200), 64);
-  EXPECT_EQ(next_prefill_piece(65, 64, 128, 200), 1);
-  EXPECT_EQ(next_prefill_piece(129, 0, 256, 200), 128);
-  EXPECT_EQ(next_prefill_piece(129, 64, 256, 200), 64);
-  EXPECT_EQ(next_prefill_piece(1, 0, 128, 1), 1);
-  EXPECT_EQ(next_prefill_piece(66, 0, 128, 200), 66);
+  EXPECT_EQ(next_prefill_piece(65, 0, 128, 200), 65);  // a lone last token is no special case
+  EXPECT_EQ(next_prefill_piece(129, 128, 128, 200), 1);
 }
 
 TEST(Scheduler, RunsOneRequestFromPromptToLength) {
@@ -248,7 +242,7 @@ TEST(Scheduler, TheOwnerMayEndASequence) {
   scheduler.add(request_of("a", 9, 2), at(0));
   const StepPlan& plan = scheduler.plan(at(1));
   Sequence& sequence = *plan.entries.at(0).sequence;
-  scheduler.commit(plan, std::vector<TokenId>{3}, at(1));
+  scheduler.commit(plan, test::OneChoiceEach(std::vector<TokenId>{3}), at(1));
   scheduler.finish(sequence, FinishReason::kStop, at(2));
   EXPECT_EQ(scheduler.load().num_used_blocks, 0);
   const auto finished = scheduler.take_finished();
@@ -263,12 +257,106 @@ TEST(Scheduler, AStopStringInTheLastTokenReplacesTheReason) {
   scheduler.add(request_of("a", 9, 1), at(0));
   const StepPlan& plan = scheduler.plan(at(1));
   Sequence& sequence = *plan.entries.at(0).sequence;
-  scheduler.commit(plan, std::vector<TokenId>{3}, at(1));
+  scheduler.commit(plan, test::OneChoiceEach(std::vector<TokenId>{3}), at(1));
   ASSERT_EQ(sequence.finish_reason, FinishReason::kLength);
   scheduler.finish(sequence, FinishReason::kStop, at(2));
   const auto finished = scheduler.take_finished();
   ASSERT_EQ(finished.size(), 1U);
   EXPECT_EQ(finished[0]->finish_reason, FinishReason::kStop);
+}
+
+SchedulerOptions options_with_drafts() {
+  SchedulerOptions options = options_of();
+  options.max_drafts = 4;
+  return options;
+}
+
+/// Commits a plan of one entry that chose `tokens`.
+void commit_tokens(Scheduler& scheduler, const StepPlan& plan, const std::vector<TokenId>& tokens) {
+  const std::vector<int32_t> counts{static_cast<int32_t>(tokens.size())};
+  scheduler.commit(plan, {.tokens = tokens, .num_tokens = counts}, at(2));
+}
+
+TEST(Scheduler, RightDraftsAreReplayedByTheNextStep) {
+  Scheduler scheduler(options_with_drafts());
+  Sequence& sequence = *scheduler.add(request_of("a", 4, 20), at(0));
+  const StepPlan& plan = scheduler.plan(at(0));
+  EXPECT_TRUE(plan.entries.at(0).resets_state);
+  EXPECT_FALSE(plan.entries.at(0).is_decode);
+  commit_tokens(scheduler, plan, {1});
+  scheduler.propose(sequence, std::vector<TokenId>{5, 6, 7});
+
+  scheduler.plan(at(1));
+  const StepEntry first = plan.entries.at(0);
+  EXPECT_TRUE(first.is_decode && !first.resets_state);
+  EXPECT_EQ(first.first_token, 4);
+  EXPECT_EQ(first.num_rows, 4);
+  EXPECT_EQ(first.num_drafts, 3);
+  EXPECT_EQ(first.num_logits(), 4);
+  EXPECT_EQ(first.num_replayed, 0);
+  EXPECT_EQ(plan.num_rows, 4);
+  EXPECT_EQ(plan.num_decode_tokens, 1);
+  EXPECT_EQ(plan.num_drafts, 3);
+  commit_tokens(scheduler, plan, {5, 6, 30});  // two right, then another token
+  EXPECT_EQ(sequence.num_computed, 7);
+  EXPECT_EQ(sequence.num_new, 3);
+  EXPECT_EQ((std::vector<TokenId>(sequence.tokens.end() - 4, sequence.tokens.end())), (std::vector<TokenId>{1, 5, 6, 30}));
+
+  scheduler.plan(at(2));
+  const StepEntry second = plan.entries.at(0);
+  EXPECT_EQ(second.first_token, 7);
+  EXPECT_EQ(second.num_rows, 1) << "nobody proposed";
+  EXPECT_EQ(second.num_replayed, 2);
+  commit_tokens(scheduler, plan, {31});
+  EXPECT_EQ(sequence.num_replayed, 0);
+}
+
+TEST(Scheduler, DraftsLeaveRoomForPromptsAndStayWithinTheLimit) {
+  SchedulerOptions options = options_with_drafts();
+  options.token_budget = 3 + 64 + 3;
+  options.prefill_chunk = 64;
+  Scheduler scheduler(options);
+  Sequence& a = *scheduler.add(request_of("a", 4, 20), at(0));
+  Sequence& b = *scheduler.add(request_of("b", 4, 3), at(0));
+  run_step(scheduler);
+  scheduler.add(request_of("c", 64, 20), at(0));
+  scheduler.propose(a, std::vector<TokenId>{5, 6, 7});
+  scheduler.propose(b, std::vector<TokenId>{5, 6, 7});
+  EXPECT_EQ(run_step(scheduler), "a:4+4* b:4+2* c:0+64*") << "b may grow by two more; four rows beside the decodes and c";
+  EXPECT_EQ(run_step(scheduler), "a:5+1* b:5+1* c:64+1*") << "all drafts were wrong";
+}
+
+TEST(Scheduler, WhatWasChosenBehindTheEndIsDropped) {
+  for (const auto& [max_tokens, chosen, kept, reason] :
+       {std::tuple<int32_t, std::vector<TokenId>, int64_t, FinishReason>{20, {5, 91, 6}, 3, FinishReason::kStop},
+        {4, {5, 6, 7}, 4, FinishReason::kLength},
+        {20, {5, -1}, 2, FinishReason::kError}}) {
+    Scheduler scheduler(options_with_drafts());
+    Sequence& sequence = *scheduler.add(request_of("a", 4, max_tokens), at(0));
+    run_step(scheduler);
+    scheduler.propose(sequence, std::vector<TokenId>{5, 91, 6, 7});
+    commit_tokens(scheduler, scheduler.plan(at(1)), chosen);
+    const auto finished = scheduler.take_finished();
+    ASSERT_EQ(finished.size(), 1U);
+    EXPECT_EQ(finished[0]->finish_reason, reason);
+    EXPECT_EQ(finished[0]->num_generated(), kept);
+    EXPECT_EQ(scheduler.load().num_used_blocks, 0);
+  }
+}
+
+TEST(Scheduler, TokensBehindAStopStringGo) {
+  Scheduler scheduler(options_with_drafts());
+  Sequence& sequence = *scheduler.add(request_of("a", 4, 20), at(0));
+  run_step(scheduler);
+  scheduler.propose(sequence, std::vector<TokenId>{5, 6});
+  commit_tokens(scheduler, scheduler.plan(at(1)), {5, 6, 90});
+  ASSERT_TRUE(sequence.ends_with_stop_id);
+  scheduler.finish(sequence, FinishReason::kStop, at(3), 2);
+  const auto finished = scheduler.take_finished();
+  ASSERT_EQ(finished.size(), 1U);
+  EXPECT_EQ(finished[0]->finish_reason, FinishReason::kStop);
+  EXPECT_EQ(finished[0]->tokens.back(), 5);
+  EXPECT_FALSE(finished[0]->ends_with_stop_id);
 }
 
 TEST(Scheduler, FinishAllWorksInTheMiddleOfAStep) {
@@ -346,10 +434,10 @@ TEST(SchedulerDeathTest, ChecksItsProtocol) {
   const StepPlan& plan = scheduler.plan(at(0));
   EXPECT_DEATH(scheduler.plan(at(0)), "not committed");
   EXPECT_DEATH(scheduler.commit(plan, {}, at(0)), "0 vs 1");
-  EXPECT_DEATH(scheduler.commit(plan, std::vector<TokenId>{100}, at(0)), "sampled id 100 of 100");
+  EXPECT_DEATH(scheduler.commit(plan, test::OneChoiceEach(std::vector<TokenId>{100}), at(0)), "sampled id 100 of 100");
   EXPECT_DEATH(scheduler.finish(*plan.entries[0].sequence, FinishReason::kStop, at(0)), "under way");
-  scheduler.commit(plan, std::vector<TokenId>{1}, at(0));
-  EXPECT_DEATH(scheduler.commit(plan, std::vector<TokenId>{1}, at(0)), "plan of step");
+  scheduler.commit(plan, test::OneChoiceEach(std::vector<TokenId>{1}), at(0));
+  EXPECT_DEATH(scheduler.commit(plan, test::OneChoiceEach(std::vector<TokenId>{1}), at(0)), "plan of step");
 }
 
 }  // namespace

@@ -1,0 +1,72 @@
+#include "runtime/model/layer_runner.h"
+
+#include <utility>
+
+namespace ferry {
+
+LayerRunner::LayerRunner(const ModelConfig& config, const Quantization& quantization, MatmulBackend& matmul,
+                         KernelContext context, DType dtype, const DecoderLimits& limits)
+    : norm_(config.norm), context_(context), products_(matmul, context_) {
+  const BlockLimits block{
+      .dtype = dtype, .max_tokens = limits.max_tokens, .max_sequences = limits.max_sequences, .quantization = quantization};
+  if (config.num_layers_of(Mixer::kGatedDelta) > 0) gated_delta_.emplace(config, block);
+  if (config.num_layers_of(Mixer::kAttention) > 0 || config.mtp) attention_.emplace(config, block);
+  if (config.num_layers_of(Mixer::kShortConv) > 0) short_conv_.emplace(config, block);
+  if (config.num_layers_of(Ffn::kDense) > 0) dense_.emplace(config, block);
+  if (config.num_layers_of(Ffn::kMixtureOfExperts) > 0) moe_.emplace(config, block);
+  hidden_ = Matrix(dtype, limits.max_tokens, config.hidden_dim);
+  normed_ = Matrix(dtype, limits.max_tokens, config.hidden_dim);
+  block_out_ = Matrix(dtype, limits.max_tokens, config.hidden_dim);
+  if (quantization.any()) normed_codes_ = CodeBuffer(limits.max_tokens, config.hidden_dim);
+}
+
+void LayerRunner::begin_step(const StepInput& input) {
+  if (attention_) attention_->begin_step(input);
+}
+
+BlockStep LayerRunner::block(const LayerStep& step, const MicroBatch& batch) {
+  return {.products = products_,
+          .input = step.input,
+          .batch = batch,
+          .normed = rows_of(normed_, batch),
+          .normed_codes = normed_codes_,
+          .kv_cache = step.kv_cache,
+          .recurrent_state = step.recurrent_state,
+          .tap = step.tap};
+}
+
+void LayerRunner::norm(Zone zone, ConstMatrixView x, const std::vector<float>& weight, MatrixView out) const {
+  rms_norm(context_,
+           {.zone = zone, .x = x, .weight = weight.data(), .eps = norm_.eps, .rounds_first = norm_.rounds_first, .out = out});
+}
+
+void LayerRunner::mix(const LayerStep& step, const MicroBatch& batch, const LayerRef& layer) {
+  const MatrixView hidden = rows_of(hidden_, batch), out = rows_of(block_out_, batch);
+  const BlockStep block_step = block(step, batch);
+  const auto& weights = layer.weights.mixer;
+  norm(Zone::kInputNorm, hidden, layer.weights.mixer_norm, block_step.normed);
+  switch (layer.plan.mixer) {
+    case Mixer::kGatedDelta: gated_delta_->run(block_step, std::get<GatedDeltaWeights>(weights), layer.state_layer, out); break;
+    case Mixer::kAttention: attention_->run(block_step, std::get<AttentionWeights>(weights), layer.state_layer, out); break;
+    case Mixer::kShortConv: short_conv_->run(block_step, std::get<ShortConvWeights>(weights), layer.state_layer, out); break;
+  }
+  add(context_, {.a = hidden, .b = out, .out = hidden});
+}
+
+DispatchHandle LayerRunner::begin_ffn(const LayerStep& step, const MicroBatch& batch, const LayerRef& layer) {
+  const BlockStep block_step = block(step, batch);
+  norm(Zone::kPostAttentionNorm, rows_of(hidden_, batch), layer.weights.ffn_norm, block_step.normed);
+  if (const auto* w = std::get_if<MoeWeights>(&layer.weights.ffn))
+    return moe_->begin(block_step, *w, layer.expert_layer, step.dispatcher);
+  dense_->run(block_step, std::get<DenseWeights>(layer.weights.ffn), rows_of(block_out_, batch));
+  return {};
+}
+
+void LayerRunner::finish_ffn(const LayerStep& step, const MicroBatch& batch, DispatchHandle routed, const LayerRef& layer) {
+  const MatrixView hidden = rows_of(hidden_, batch), out = rows_of(block_out_, batch);
+  if (const auto* w = std::get_if<MoeWeights>(&layer.weights.ffn))
+    moe_->finish(block(step, batch), *w, std::move(routed), step.dispatcher, out);
+  add(context_, {.a = hidden, .b = out, .out = hidden});
+}
+
+}  // namespace ferry

@@ -1,0 +1,214 @@
+#include "runtime/mtp_drafter.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "profiler/span.h"
+#include "runtime/base/check.h"
+
+namespace ferry {
+
+MtpDrafter::MtpDrafter(const ModelConfig& config, const TrunkWeights& weights, Trunk& trunk, DType dtype,
+                       int32_t vocab_size_effective, const Speculation& speculation)
+    : mtp_(config, weights, trunk, dtype),
+      vocab_size_effective_(vocab_size_effective),
+      max_drafts_(speculation.max_drafts),
+      max_tokens_(trunk.limits().max_tokens),
+      slots_(static_cast<std::size_t>(trunk.limits().max_sequences)),
+      drafts_(slots_.size()),
+      scratch_(config.vocab_size),
+      row_(static_cast<std::size_t>(config.vocab_size)) {
+  if (speculation.source == Speculation::Source::kAuto) policy_.emplace(max_drafts_);
+  const int64_t num_put_off = policy_ ? std::ssize(slots_) * kMaxPutOff : 0;
+  hidden_ = Matrix(dtype, max_tokens_ + num_put_off, config.hidden_dim);
+  for (std::vector<TokenId>& drafts : drafts_) drafts.reserve(static_cast<std::size_t>(max_drafts_));
+}
+
+void MtpDrafter::keep_step(const StepPlan& plan) { mtp_.copy_hidden(hidden_.top(plan.num_rows)); }
+
+void MtpDrafter::note_step(const StepPlan& plan, const StepChoices& choices, double seconds) {
+  std::size_t sample = 0;
+  for (const StepEntry& entry : plan.entries) {
+    Slot& slot = slot_of(*entry.sequence);
+    if (entry.resets_state) slot = {};
+    if (entry.samples) slot.record.add(entry.num_drafts, choices.num_tokens[sample++] - 1);
+  }
+  if (!policy_ || plan.num_prefill_tokens > 0) return;
+  const int64_t num_sequences = plan.num_samples;
+  policy_->observe(num_sequences, (plan.num_drafts + num_sequences / 2) / num_sequences, seconds + draft_seconds_);
+}
+
+void MtpDrafter::draft(const StepPlan& plan, Scheduler& scheduler, const DraftContext& context) {
+  const auto begin = std::chrono::steady_clock::now();
+  choose(plan);
+  if (may_put_off(plan)) {
+    put_off(plan);
+  } else {
+    take_in_put_off(plan, context);
+    add_certain_pairs(plan);
+    if (hidden_rows_.empty()) return;
+    const Span span(Zone::kDraft, std::ssize(hidden_rows_), std::ssize(guesses_));
+    run(hidden_.view(), context);
+    for (std::size_t num_done = 0; !asking_.empty();) {
+      for (std::size_t row = 0; row < asking_.size(); ++row)
+        drafts_[asking_[row]].push_back(best_token(logits_, static_cast<int64_t>(row)));
+      add_next_pairs(++num_done);
+      if (!asking_.empty()) run(mtp_.hidden(), context);
+    }
+    for (std::size_t i = 0; i < guesses_.size(); ++i) scheduler.propose(*guesses_[i].sequence, drafts_[i]);
+  }
+  draft_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+/// Sets how many drafts sequences get for the step after this plan.
+void MtpDrafter::choose(const StepPlan& plan) {
+  num_chosen_ = max_drafts_;
+  if (!policy_) return;
+  int64_t num_open = 0;
+  DraftPolicy::ExpectedTokens tokens{};
+  for (const StepEntry& entry : plan.entries) {
+    if (!entry.samples || entry.sequence->finish_reason != FinishReason::kNone) continue;
+    ++num_open;
+    for (int64_t k = 0; k <= max_drafts_; ++k)
+      tokens[static_cast<std::size_t>(k)] += slot_of(*entry.sequence).record.expected_tokens(k);
+  }
+  if (num_open == 0) return;
+  num_chosen_ = policy_->choose(num_open, tokens);
+  break_even_ = policy_->break_even(num_open, num_chosen_);
+}
+
+int64_t MtpDrafter::num_drafts_of(const StepEntry& entry) const {
+  const int64_t useful = useful_drafts(entry, num_chosen_);
+  if (useful == 0 || !policy_) return useful;
+  return slots_[static_cast<std::size_t>(entry.sequence->slot)].record.worthwhile(useful, break_even_);
+}
+
+/// Whether nobody gets drafts and all pairs of the plan can wait.
+bool MtpDrafter::may_put_off(const StepPlan& plan) const {
+  if (!policy_ || plan.num_prefill_tokens > 0) return false;
+  return std::ranges::all_of(plan.entries, [&](const StepEntry& entry) {
+    if (entry.sequence->finish_reason != FinishReason::kNone) return true;
+    const Slot& slot = slots_[static_cast<std::size_t>(entry.sequence->slot)];
+    return num_drafts_of(entry) == 0 && slot.num_put_off + 1 + entry.sequence->num_replayed <= kMaxPutOff;
+  });
+}
+
+void MtpDrafter::put_off(const StepPlan& plan) {
+  for (const StepEntry& entry : plan.entries) {
+    const Sequence& sequence = *entry.sequence;
+    if (sequence.finish_reason != FinishReason::kNone) continue;
+    Slot& slot = slot_of(sequence);
+    for (int64_t i = 0; i < 1 + sequence.num_replayed; ++i) {
+      const std::byte* row = hidden_.view().row_bytes(entry.first_row + i);
+      const auto num_bytes = static_cast<std::size_t>(hidden_.cols() * dtype_bytes(hidden_.dtype()));
+      std::memcpy(hidden_.view().row_bytes(put_off_row(sequence.slot, slot.num_put_off++)), row, num_bytes);
+    }
+  }
+}
+
+/// Makes room where all pairs that wait do not fit one pass beside the plan's rows.
+void MtpDrafter::take_in_put_off(const StepPlan& plan, const DraftContext& context) {
+  int64_t num_waiting = 0;
+  for (const StepEntry& entry : plan.entries) {
+    if (entry.sequence->finish_reason == FinishReason::kNone) num_waiting += slot_of(*entry.sequence).num_put_off;
+  }
+  if (num_waiting + plan.num_rows <= max_tokens_) return;
+  clear_pairs();
+  for (const StepEntry& entry : plan.entries) {
+    if (entry.sequence->finish_reason != FinishReason::kNone) continue;
+    if (std::ssize(hidden_rows_) + kMaxPutOff > max_tokens_) {
+      run(hidden_.view(), context);
+      clear_pairs();
+    }
+    add_put_off_pairs(*entry.sequence);
+  }
+  if (!hidden_rows_.empty()) run(hidden_.view(), context);
+}
+
+/// Of every row that turned out right: a prompt's, the last token's, and those of right drafts; before them what was put off.
+void MtpDrafter::add_certain_pairs(const StepPlan& plan) {
+  clear_pairs();
+  guesses_.clear();
+  asking_.clear();
+  for (const StepEntry& entry : plan.entries) {
+    if (entry.sequence->finish_reason == FinishReason::kNone) add_pairs(entry, num_drafts_of(entry));
+  }
+}
+
+void MtpDrafter::clear_pairs() {
+  rows_.clear();
+  hidden_rows_.clear();
+}
+
+void MtpDrafter::add_put_off_pairs(Sequence& sequence) {
+  Slot& slot = slot_of(sequence);
+  if (slot.num_put_off == 0) return;
+  for (int64_t i = 0; i < slot.num_put_off; ++i) hidden_rows_.push_back(static_cast<int32_t>(put_off_row(sequence.slot, i)));
+  add_rows(sequence, slot.num_put_off, SequenceRows::Logits::kNone);
+  slot.num_put_off = 0;
+}
+
+/// The pairs of the next `num_pairs` positions, whose hidden rows are named already.
+void MtpDrafter::add_rows(Sequence& sequence, int64_t num_pairs, SequenceRows::Logits logits) {
+  Slot& slot = slot_of(sequence);
+  const auto first_token = static_cast<std::size_t>(slot.num_pairs) + 1;
+  rows_.add({.tokens = std::span(sequence.tokens).subspan(first_token, static_cast<std::size_t>(num_pairs)),
+             .num_past = slot.num_pairs,
+             .block_table = sequence.blocks.data(),
+             .state_slot = sequence.slot,
+             .logits = logits});
+  slot.num_pairs += num_pairs;
+}
+
+void MtpDrafter::add_pairs(const StepEntry& entry, int64_t num_wanted) {
+  Sequence& sequence = *entry.sequence;
+  Slot& slot = slot_of(sequence);
+  for (int64_t i = 0; i < slot.num_put_off; ++i) hidden_rows_.push_back(static_cast<int32_t>(put_off_row(sequence.slot, i)));
+  const int64_t num_new = entry.num_rows - entry.num_drafts + sequence.num_replayed;
+  for (int64_t i = 0; i < num_new; ++i) hidden_rows_.push_back(static_cast<int32_t>(entry.first_row + i));
+  FERRY_CHECK_EQ(slot.num_pairs + slot.num_put_off, entry.first_token);
+  add_rows(sequence, std::exchange(slot.num_put_off, 0) + num_new,
+           num_wanted > 0 ? SequenceRows::Logits::kLast : SequenceRows::Logits::kNone);
+  if (num_wanted == 0) return;
+  drafts_[guesses_.size()].clear();
+  asking_.push_back(guesses_.size());
+  guesses_.push_back({&sequence, num_wanted, slot.num_pairs});
+}
+
+/// Of the last drafts, for those who want more than the `num_done` that they have.
+void MtpDrafter::add_next_pairs(std::size_t num_done) {
+  clear_pairs();
+  std::size_t num_asking = 0;
+  for (std::size_t row = 0; row < asking_.size(); ++row) {
+    const std::size_t i = asking_[row];
+    const Guess& guess = guesses_[i];
+    if (guess.num_wanted <= static_cast<int64_t>(num_done)) continue;
+    rows_.add({.tokens = std::span(drafts_[i]).last(1),
+               .num_past = guess.num_past + static_cast<int64_t>(num_done) - 1,
+               .block_table = guess.sequence->blocks.data(),
+               .state_slot = guess.sequence->slot,
+               .logits = SequenceRows::Logits::kLast});
+    hidden_rows_.push_back(static_cast<int32_t>(row));
+    asking_[num_asking++] = i;
+  }
+  asking_.resize(num_asking);
+}
+
+void MtpDrafter::run(ConstMatrixView hidden, const DraftContext& context) {
+  context.dispatcher.begin_step(context.next_step++);
+  logits_ = mtp_.run({.step = rows_.input(/*delta_chunk=*/1), .hidden = hidden, .rows = hidden_rows_}, context.kv_cache,
+                     context.recurrent_state, context.dispatcher);
+}
+
+TokenId MtpDrafter::best_token(ConstMatrixView logits, int64_t row) {
+  visit_dtype(logits.dtype, [&]<class T>() {
+    const T* values = logits.row<T>(row);
+    for (std::size_t i = 0; i < row_.size(); ++i) row_[i] = to_float(values[i]);
+  });
+  const TokenId best = sample(row_, vocab_size_effective_, SamplingParams{}, 0, scratch_);
+  return best == kNoToken ? 0 : best;  // any will do: a trunk whose logits are no numbers ends the sequence itself
+}
+
+}  // namespace ferry

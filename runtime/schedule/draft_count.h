@@ -1,0 +1,26 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "runtime/schedule/speculation.h"
+
+namespace ferry {
+
+/// What became of drafts since the start.
+struct DraftCount {
+  int64_t sequence_steps = 0;                            // decode steps, each counted for every sequence in it
+  int64_t tokens = 0;                                    // that they gave
+  std::array<int64_t, Speculation::kMaxDrafts> tried{};  // by place: the first draft, the second, …
+  std::array<int64_t, Speculation::kMaxDrafts> right{};
+
+  /// A sequence's step tried `num_tried` drafts, of which the first `num_right` were right.
+  void add(int64_t num_tried, int64_t num_right) {
+    ++sequence_steps;
+    tokens += 1 + num_right;
+    for (int64_t i = 0; i < num_tried; ++i) ++tried[static_cast<std::size_t>(i)];
+    for (int64_t i = 0; i < num_right; ++i) ++right[static_cast<std::size_t>(i)];
+  }
+};
+
+}  // namespace ferry

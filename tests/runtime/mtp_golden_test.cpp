@@ -1,0 +1,119 @@
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "runtime/engine.h"
+#include "tests/support/source_folder.h"
+
+// Drafts of the MTP layer against the reference: tests/golden/README.md says what the data is.
+
+namespace ferry {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using Tokens = std::vector<TokenId>;
+
+const fs::path kGolden = test::source_folder() / "tests" / "golden";
+
+json read_json(const fs::path& path) { return json::parse(std::ifstream(path)); }
+
+/// What was known, and what was guessed to follow.
+struct Round {
+  int64_t known;
+  Tokens drafts;
+  bool operator==(const Round&) const = default;
+};
+
+void PrintTo(const Round& round, std::ostream* out) {
+  *out << round.known << " known:";
+  for (const TokenId token : round.drafts) *out << " " << token;
+}
+
+struct Decoded {
+  Tokens tokens;  // generated
+  std::vector<Round> rounds;
+};
+
+/// Decodes `num_tokens` greedily with `max_drafts` drafts a step, in prompt pieces of up to `prefill_chunk` tokens.
+class DraftingEngine {
+ public:
+  DraftingEngine(const fs::path& model, int64_t max_drafts, int64_t prefill_chunk = 2048)
+      : options_(make_options(model, max_drafts, prefill_chunk)), cluster_(options_), engine_(options_, cluster_) {}
+
+  Decoded decode(const Tokens& prompt, int32_t num_tokens) {
+    Scheduler scheduler(engine_.scheduler_options());
+    Request request;
+    request.prompt = prompt;
+    request.sampling.max_tokens = num_tokens + 16;  // drafts are not cut short
+    request.sampling.ignore_eos = true;
+    Sequence& sequence = *scheduler.add(std::move(request), {});
+    Decoded decoded;
+    while (sequence.num_generated() < num_tokens) {
+      const StepPlan& plan = scheduler.plan({});
+      scheduler.commit(plan, engine_.run_step(plan), {});
+      engine_.draft(plan, scheduler);
+      if (!sequence.in_prefill()) decoded.rounds.push_back({std::ssize(sequence.tokens), sequence.drafts});
+    }
+    const auto first = sequence.tokens.begin() + sequence.num_prompt();
+    decoded.tokens.assign(first, first + num_tokens);
+    return decoded;
+  }
+
+ private:
+  static EngineOptions make_options(const fs::path& model, int64_t max_drafts, int64_t prefill_chunk) {
+    EngineOptions options;
+    options.model = model;
+    options.dtype = DType::kF32;
+    options.threads = 2;
+    options.max_seqs = 2;
+    options.memory_bytes = int64_t{64} << 20;
+    options.max_context = 256;
+    options.prefill_chunk = prefill_chunk;
+    options.token_budget = 128;
+    options.speculation = {Speculation::Source::kMtp, max_drafts};
+    return options;
+  }
+
+  EngineOptions options_;
+  Cluster cluster_;
+  Engine engine_;
+};
+
+TEST(MtpGolden, DemoDraftsEveryRoundAsTheReference) {
+  const json golden = read_json(kGolden / "demo_mtp" / "golden.json");
+  for (const int64_t max_drafts : {1, 2, 3}) {
+    DraftingEngine engine(test::source_folder() / "launch" / "demo", max_drafts);
+    for (const json& prompt : golden.at("prompts")) {
+      const auto greedy = prompt.at("greedy").get<Tokens>();
+      const Decoded decoded = engine.decode(prompt.at("ids").get<Tokens>(), static_cast<int32_t>(greedy.size()));
+      EXPECT_EQ(decoded.tokens, greedy);
+      std::vector<Round> expected;
+      for (const json& round : prompt.at("speculation").at(std::to_string(max_drafts)))
+        expected.push_back({round.at("known").get<int64_t>(), round.at("drafts").get<Tokens>()});
+      ASSERT_GE(decoded.rounds.size(), expected.size());
+      const std::vector<Round> rounds(decoded.rounds.begin(), decoded.rounds.begin() + std::ssize(expected));
+      EXPECT_EQ(rounds, expected) << prompt.at("prompt");
+    }
+  }
+}
+
+// Mixtures and dense networks, FP8 blocks and GPTQ groups, a prompt in one piece and in several.
+TEST(MtpGolden, FixturesDraftAsTheReference) {
+  for (const char* name : {"fp8_qwen3_5_moe", "fp8_qwen3_5", "gptq_qwen3_5_moe"}) {
+    const json golden = read_json(kGolden / name / "golden.json");
+    for (const int64_t prefill_chunk : {64, 8}) {
+      DraftingEngine engine(kGolden / name, 3, prefill_chunk);
+      for (std::size_t i = 0; i < golden.at("mtp").size(); ++i) {
+        const json& mtp = golden.at("mtp")[i];
+        const Decoded decoded = engine.decode(golden.at("prompts")[i].at("ids").get<Tokens>(), 1);
+        EXPECT_EQ(decoded.tokens, Tokens{mtp.at("first").get<TokenId>()});
+        EXPECT_EQ(decoded.rounds.at(0).drafts, mtp.at("drafts").get<Tokens>()) << name << " prompt " << i;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ferry

@@ -1,0 +1,101 @@
+#include "runtime/schedule/draft_policy.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace ferry {
+namespace {
+
+/// A machine on which a step with k drafts takes 1 + k * row_seconds, and a sequence whose drafts are right with `probability`
+/// each, simulated for `num_steps`.
+struct Simulation {
+  double row_seconds;
+  double probability;
+  int64_t max_drafts = 4;
+  double noise = 0;  // of times, relative
+
+  double tokens_per_second(int num_steps) {
+    DraftPolicy policy(max_drafts);
+    DraftRecord record;
+    std::mt19937 random(7);
+    std::bernoulli_distribution is_right(probability);
+    std::uniform_real_distribution<double> jitter(1 - noise, 1 + noise);
+    double seconds = 0, tokens = 0;
+    for (int step = 0; step < num_steps; ++step) {
+      DraftPolicy::ExpectedTokens expected{};
+      for (int64_t k = 0; k <= max_drafts; ++k) expected[static_cast<std::size_t>(k)] = record.expected_tokens(k);
+      const int64_t chosen = policy.choose(1, expected);
+      const int64_t tried = record.worthwhile(chosen, policy.break_even(1, chosen));
+      int64_t right = 0;
+      while (right < tried && is_right(random)) ++right;
+      record.add(tried, right);
+      const double took = (1 + static_cast<double>(tried) * row_seconds) * jitter(random);
+      policy.observe(1, tried, took);
+      seconds += took;
+      tokens += static_cast<double>(1 + right);
+    }
+    return tokens / seconds;
+  }
+  /// With always `k` drafts, in the long run.
+  double fixed(int64_t k) const {
+    double tokens = 1, reached = 1;
+    for (int64_t i = 0; i < k; ++i) tokens += reached *= probability;
+    return tokens / (1 + static_cast<double>(k) * row_seconds);
+  }
+  double best_fixed() const {
+    double best = 0;
+    for (int64_t k = 0; k <= max_drafts; ++k) best = std::max(best, fixed(k));
+    return best;
+  }
+};
+
+TEST(DraftPolicy, ComesCloseToTheBestFixedNumber) {
+  for (const double noise : {0.0, 0.15}) {
+    for (const double row_seconds : {0.05, 0.2, 0.5, 0.8, 1.2}) {
+      for (const double probability : {0.02, 0.3, 0.6, 0.9}) {
+        Simulation simulation{row_seconds, probability, 4, noise};
+        EXPECT_GE(simulation.tokens_per_second(3000), 0.93 * simulation.best_fixed())
+            << row_seconds << " a row, right with " << probability << ", noise " << noise;
+      }
+    }
+  }
+}
+
+TEST(DraftPolicy, CostsLittleWhereDraftsDoNotPay) {
+  for (const double probability : {0.0, 0.1, 0.4}) {
+    Simulation simulation{0.9, probability};
+    EXPECT_GE(simulation.tokens_per_second(3000), 0.98) << probability;
+  }
+}
+
+TEST(DraftPolicy, KnowsBatchesOfDifferentSizesApart) {
+  DraftPolicy policy(2);
+  const DraftPolicy::ExpectedTokens tokens{1, 1.8, 2.4};
+  const auto settle = [&](int64_t num_sequences, double row_seconds) {
+    int64_t chosen = 0;
+    for (int i = 0; i < 60; ++i) {
+      chosen = policy.choose(num_sequences, tokens);
+      policy.observe(num_sequences, chosen, 1 + static_cast<double>(chosen) * row_seconds);
+    }
+    return chosen;
+  };
+  EXPECT_EQ(settle(1, 0.1), 2);
+  EXPECT_EQ(settle(64, 1.0), 0);
+  EXPECT_EQ(settle(1, 0.1), 2);
+}
+
+TEST(DraftRecord, FollowsWhatWasRight) {
+  DraftRecord record;
+  EXPECT_EQ(record.worthwhile(3, 0.3), 3) << "nothing is known yet";
+  for (int i = 0; i < 40; ++i) record.add(3, 1);
+  EXPECT_EQ(record.worthwhile(3, 0.3), 1);
+  EXPECT_NEAR(record.expected_tokens(3), 2, 0.1);
+  for (int i = 0; i < 40; ++i) record.add(3, 0);
+  EXPECT_EQ(record.worthwhile(3, 0.3), 0);
+  EXPECT_EQ(record.worthwhile(3, 0), 3);
+  EXPECT_NEAR(record.expected_tokens(0), 1, 0);
+}
+
+}  // namespace
+}  // namespace ferry
