@@ -27,7 +27,7 @@ struct DispatchArgs {
   std::span<const int32_t> topk_idx;    // [num_tokens * top_k] logical experts
   std::span<const float> topk_weights;  // [num_tokens * top_k] of their rows in the sum; must stay untouched until combine
   int64_t top_k = 0;
-  uint8_t micro_batch = 0;  // of the layer's one or two
+  uint8_t micro_batch = 0;  // among those of the layer in this step, < kMaxMicroBatches (moe/wire.h)
 };
 
 /// One dispatch on its way; combine consumes it. Up to TokenDispatcher::kMaxInFlight may be open, so that two micro-batches

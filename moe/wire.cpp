@@ -77,7 +77,7 @@ void check_against_shape(const HeaderCheck& check, const WireHeader& h, const Wo
   check.equal("dtype", static_cast<int64_t>(h.dtype), static_cast<int64_t>(shape.dtype));
   check.equal("dtype of tokens", static_cast<int64_t>(h.token_dtype), static_cast<int64_t>(shape.token_dtype));
   check.equal("way to combine", static_cast<int64_t>(h.combine), static_cast<int64_t>(shape.combine));
-  check.within("micro-batch", h.micro_batch, 0, 1);
+  check.within("micro-batch", h.micro_batch, 0, kMaxMicroBatches - 1);
   check.within("number of tokens", h.num_tokens, 0, shape.max_tokens);
   check.within("number of rows", h.num_rows, h.num_tokens, h.num_tokens * shape.rows_per_token);
 }

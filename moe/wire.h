@@ -45,7 +45,7 @@ struct WireHeader {
   DType dtype = DType::kF32;        // T, of the rows that come back
   DType token_dtype = DType::kF32;  // of the tokens that go out: T, or i8 where the experts are quantised
   CombineMode combine = CombineMode::kExact;
-  uint8_t micro_batch = 0;  // of the layer: 0 or 1
+  uint8_t micro_batch = 0;  // of the layer in this step, < kMaxMicroBatches
   int64_t compute_ns = 0;   // of a reply: how long the worker computed
 };
 static_assert(sizeof(WireHeader) == 56);
@@ -64,6 +64,7 @@ struct WorkerShape {
 };
 
 // Within these, which every WorkerShape keeps, no size of a message overflows.
+constexpr int64_t kMaxMicroBatches = 128;  // of a layer in a step: one or two, of an MTP layer one for each of its passes
 constexpr int64_t kMaxWireTokens = int64_t{1} << 20;
 constexpr int64_t kMaxWireRows = int64_t{1} << 30;
 constexpr int64_t kMaxWireExperts = int64_t{1} << 20;

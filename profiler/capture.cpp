@@ -93,8 +93,9 @@ std::vector<SpanRecord> take_records(std::span<const std::byte>& rest, uint64_t 
     if (static_cast<int>(record.zone) >= kNumZones || record.end < record.begin)
       throw damaged(source, "a record of zone " + std::to_string(static_cast<int>(record.zone)) +
                                 " that ends before it begins or is unknown");
-    if (record.micro_batch > 1)
-      throw damaged(source, "a record of micro-batch " + std::to_string(record.micro_batch) + "; a layer has two at most");
+    if (record.micro_batch >= kMaxRecordedMicroBatches)
+      throw damaged(source, "a record of micro-batch " + std::to_string(record.micro_batch) + "; a layer has " +
+                                std::to_string(kMaxRecordedMicroBatches) + " in a step at most");
   }
   return records;
 }

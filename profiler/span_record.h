@@ -19,6 +19,8 @@ struct ExchangeId {
   friend auto operator<=>(const ExchangeId&, const ExchangeId&) = default;
 };
 
+inline constexpr int kMaxRecordedMicroBatches = 128;  // of a layer in a step
+
 /// One finished span as it lies in a ring and in a capture's file: 32 bytes, little-endian. Times are ticks of the recording
 /// rank's clock (profiler/tick_clock.h).
 struct SpanRecord {
@@ -26,7 +28,7 @@ struct SpanRecord {
   uint64_t end = 0;    // ticks, >= begin
   uint32_t step = kNoStep;
   Zone zone = Zone::kStep;
-  uint8_t micro_batch = 0;  // of the layer: 0 or 1
+  uint8_t micro_batch = 0;  // of the layer in this step, < kMaxRecordedMicroBatches
   int16_t layer = kNoLayer;
   uint32_t a = 0;  // what the zone's a_name says
   uint32_t b = 0;

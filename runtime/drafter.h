@@ -15,7 +15,6 @@ struct DraftContext {
   KvCache& kv_cache;
   RecurrentState& recurrent_state;
   TokenDispatcher& dispatcher;
-  int64_t& next_step;  // numbers of steps, for what is sent to workers
 };
 
 /// Guesses what follows the tokens of sequences. One thread at a time.

@@ -169,10 +169,7 @@ void Engine::fill_input(const StepPlan& plan) {
 void Engine::draft(const StepPlan& plan, Scheduler& scheduler) {
   if (drafter_ == nullptr) return;
   const Progress::Scope computing(progress_, Progress::Activity::kComputing);
-  check_context().step = step_idx_;
-  drafter_->draft(
-      plan, scheduler,
-      {.kv_cache = *kv_cache_, .recurrent_state = *recurrent_state_, .dispatcher = *dispatcher_, .next_step = step_idx_});
+  drafter_->draft(plan, scheduler, {.kv_cache = *kv_cache_, .recurrent_state = *recurrent_state_, .dispatcher = *dispatcher_});
 }
 
 }  // namespace ferry

@@ -43,6 +43,7 @@ void MtpDrafter::note_step(const StepPlan& plan, const StepChoices& choices, dou
 void MtpDrafter::draft(const StepPlan& plan, Scheduler& scheduler, const DraftContext& context) {
   const auto begin = std::chrono::steady_clock::now();
   choose(plan);
+  num_passes_ = 0;
   if (may_put_off(plan)) {
     put_off(plan);
   } else {
@@ -197,9 +198,11 @@ void MtpDrafter::add_next_pairs(std::size_t num_done) {
 }
 
 void MtpDrafter::run(ConstMatrixView hidden, const DraftContext& context) {
-  context.dispatcher.begin_step(context.next_step++);
-  logits_ = mtp_.run({.step = rows_.input(/*delta_chunk=*/1), .hidden = hidden, .rows = hidden_rows_}, context.kv_cache,
-                     context.recurrent_state, context.dispatcher);
+  logits_ = mtp_.run({.step = rows_.input(/*delta_chunk=*/1),
+                      .hidden = hidden,
+                      .rows = hidden_rows_,
+                      .pass = static_cast<uint8_t>(num_passes_++)},
+                     context.kv_cache, context.recurrent_state, context.dispatcher);
 }
 
 TokenId MtpDrafter::best_token(ConstMatrixView logits, int64_t row) {

@@ -68,6 +68,7 @@ class MtpDrafter final : public Drafter {
   int64_t max_drafts_, max_tokens_;
   std::optional<DraftPolicy> policy_;  // of kAuto
   int64_t num_chosen_ = 0;             // drafts for each sequence in the next step, or in the one that runs
+  int64_t num_passes_ = 0;             // of the MTP layer behind the step
   double break_even_ = 0;              // of the policy
   double draft_seconds_ = 0;           // that guessing for the next step took
   Matrix hidden_;                      // [T + num_slots * kMaxPutOff, hidden_dim] of the step, then what was put off

@@ -13,7 +13,7 @@ struct CheckContext {
   int rank = -1;
   int64_t step = -1;
   int layer = -1;
-  int micro_batch = 0;  // of the step's one or two, within a layer
+  int micro_batch = 0;  // of those that go through the layer in this step
 };
 
 namespace detail {

@@ -35,13 +35,17 @@ ConstMatrixView MtpLayer::run(const MtpInput& input, KvCache& kv_cache, Recurren
   runner.products().linear(Zone::kMtpFc, {.values = pairs}, *w.fc, runner.hidden().rows_from(0, num_pairs));
 
   const LayerStep step{input.step, kv_cache, recurrent_state, dispatcher};
-  const MicroBatch& batch = make_micro_batches(input.step, 0, micro_batches_).front();
+  make_micro_batches(input.step, 0, micro_batches_);
+  MicroBatch& batch = micro_batches_.front();
+  batch.number = input.pass;
   check_context().layer = static_cast<int>(layer_.expert_layer);
+  check_context().micro_batch = input.pass;
   runner.begin_step(input.step);
   runner.mix(step, batch, layer_);
   DispatchHandle routed = runner.begin_ffn(step, batch, layer_);
   runner.finish_ffn(step, batch, std::move(routed), layer_);
   check_context().layer = -1;
+  check_context().micro_batch = 0;
   return trunk_.head().run(runner.hidden(), input.step.logit_rows, w.norm);
 }
 

@@ -21,6 +21,7 @@ struct MtpInput {
   const StepInput& step;          // token_ids are those behind the rows' positions; logit_rows as in the trunk
   ConstMatrixView hidden;         // [>= T, hidden_dim] normed rows of the trunk, or of the MTP layer
   std::span<const int32_t> rows;  // [T] each pair's row of `hidden`
+  uint8_t pass = 0;               // of those in the trunk's step
 };
 
 /// One thread at a time; allocates nothing after construction.

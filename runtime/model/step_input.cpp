@@ -95,6 +95,7 @@ std::span<const MicroBatch> make_micro_batches(const StepInput& input, int64_t m
   }
   take_rows(input, 0, cut, batches[0]);
   take_rows(input, cut, num_tokens, batches[1]);
+  batches[1].number = 1;
   return batches;
 }
 

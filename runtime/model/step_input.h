@@ -58,6 +58,7 @@ class StepRows {
 struct MicroBatch {
   int64_t first_row = 0;
   int64_t num_tokens = 0;
+  uint8_t number = 0;  // tells apart what goes through a layer in one step: the one or two, or the passes of an MTP layer
   std::vector<SequenceSpan> sequences;  // their rows counted from first_row
   std::vector<const int32_t*> block_tables;
   std::vector<int32_t> state_slots;

@@ -370,7 +370,7 @@ std::string lacks_mtp(const Checkpoint& checkpoint, const ModelConfig& config, c
   const std::string first_expert = config.moe.is_sliced ? "slices.0." : std::string(names.moe.experts) + "0.";
   const bool is_whole = (!weights.quantization.mixers || has_panels(names.attention.q_proj)) &&
                         (!weights.quantization.experts || has_panels(first_expert + "down_proj"));
-  return is_whole ? "" : "the folder was packed without panels of its MTP layer (pack the checkpoint again)";
+  return is_whole ? "" : "the folder was packed without panels of its MTP layer (an older Ferry, or native codes)";
 }
 
 TrunkWeights load_trunk(const Checkpoint& checkpoint, const ModelConfig& config, MatmulBackend& matmul, ThreadPool& pool,
@@ -498,7 +498,11 @@ std::vector<StoredMatrix> find_quantized(const Checkpoint& checkpoint, const Mod
 
 FindMatrices quantized_matrices(const std::filesystem::path& dir, const Quantization& quantization) {
   return [dir, quantization](const Checkpoint& checkpoint, TensorReader& reader) {
-    return find_quantized(checkpoint, load_config(dir), quantization, reader);
+    ModelConfig config = load_config(dir);
+    // An MTP layer may be stored otherwise than codes that are kept as they are; then it is copied.
+    const bool keeps_codes = quantization.experts && quantization.experts->is_as_stored();
+    config.mtp = !keeps_codes && lacks_mtp(checkpoint, config, {}).empty();
+    return find_quantized(checkpoint, config, quantization, reader);
   };
 }
 

@@ -248,6 +248,49 @@ class RanksTest(unittest.TestCase):
                     self.assertEqual(answer["expert_workers"], workers)
                     self.assertTrue(0 < answer["balancedness"] <= 1)
 
+    def test_drafts_change_no_token(self):
+        """Greedy and drawn, with the MTP layer's experts on the same workers as the others'."""
+        golden = json.loads((ferry_job.ROOT / "tests" / "golden" / "demo_mtp" / "golden.json").read_text())
+        for prompt in golden["prompts"]:
+            ids = ",".join(map(str, prompt["ids"]))
+            for drawn in ((), ("--temperature", "1.2", "--seed", "5")):
+                def answer(workers, transport, speculate, *options):
+                    arguments = ("generate", "--token-ids", ids, "--max-tokens", "48", "--speculate", speculate, "--json", *drawn, *options)
+                    return json.loads(run(workers, transport, *arguments))
+                expected = answer(0, "auto", "0", "--dtype", "f32")
+                if not drawn:
+                    self.assertEqual(expected["token_ids"], prompt["greedy"])
+                for workers, transport, speculate in ((0, "auto", "3"), (2, "mpi", "1"), (3, "gloo", "3"), (1, "mpi", "auto"), (2, "gloo", "ngram:4")):
+                    with self.subTest(workers=workers, transport=transport, speculate=speculate, drawn=bool(drawn), prompt=prompt["prompt"]):
+                        found = answer(workers, transport, speculate, "--dtype", "f32")
+                        self.assertEqual(found["token_ids"], expected["token_ids"])
+                        if speculate == "3" and not drawn:
+                            rounds = prompt["speculation"]["3"]
+                            self.assertGreaterEqual(found["drafts"]["tried"][0], len(rounds) - 1)
+                            self.assertGreater(found["drafts"]["tokens_per_step"], 1.3)
+
+    def test_drafts_of_quantised_and_packed_checkpoints_change_no_token(self):
+        with tempfile.TemporaryDirectory() as name:
+            packed = pathlib.Path(name) / "packed"
+            subprocess.run([FERRY, "quantize", "--model", "demo", "--quantize", "w8a8", "--out", packed], check=True, capture_output=True, timeout=SECONDS)
+            for model, width in (("demo", "w8a8"), ("demo", "w4a8"), (str(packed), None)):
+                def answer(workers, speculate):
+                    arguments = ["generate", "--prompt", "The PostgreSQL server", "--max-tokens", "40", "--json", "--speculate", speculate]
+                    return json.loads(run(workers, "auto", *arguments, *(("--quantize", width) if width else ()), model=model))
+                expected = answer(0, "0")["token_ids"]
+                for workers, speculate in ((0, "3"), (2, "2")):
+                    with self.subTest(model=model, width=width, workers=workers):
+                        found = answer(workers, speculate)
+                        self.assertEqual(found["token_ids"], expected)
+                        self.assertGreater(found["drafts"]["tokens_per_step"], 1.2)
+
+    def test_drafts_of_a_layer_that_is_not_there_are_refused(self):
+        model = ferry_job.ROOT / "tests" / "golden" / "qwen3_moe"
+        command = [FERRY, "generate", "--model", model, "--token-ids", "1,2", "--speculate", "2"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("the checkpoint has no MTP layer (no tensor mtp.fc.weight); allowed: 0, auto, or ngram:1 to ngram:8", done.stderr)
+
 
 if __name__ == "__main__":
     ferry_job.main()

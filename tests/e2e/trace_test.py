@@ -238,7 +238,7 @@ class ServedTest(Folder, ferry_job.JobTest):
         self.assert_alive()
 
     def test_grpc_counts_steps_saves_and_tells_its_state(self):
-        job = self.serve(transport="gloo")
+        job = self.serve("--speculate", "0", transport="gloo")
         with self.assertRaises(grpc.RpcError) as caught:
             self.profile.Stop(profile.StopProfileRequest())
         self.assertEqual(caught.exception.code(), grpc.StatusCode.FAILED_PRECONDITION)
@@ -253,7 +253,7 @@ class ServedTest(Folder, ferry_job.JobTest):
         self.assert_alive()
 
     def test_a_saved_profile_has_the_numbers_of_its_own_steps(self):
-        job = self.serve(ranks=3)
+        job = self.serve("--speculate", "0", ranks=3)
         long = OpenCall(job, endless_request(max_tokens=8000))
         self.assertTrue(wait_until(lambda: len(long.token_ids) > 2500 or long.ended_at is not None, 120))  # every ring is full
         long.cancel()

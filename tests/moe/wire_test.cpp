@@ -136,7 +136,7 @@ TEST(Wire, ARequestThatDisagreesWithTheWorkerIsRefused) {
       {"dtype 7; allowed: 1", [](WireHeader& h) { h.dtype = static_cast<DType>(7); }},
       {"dtype of tokens 2; allowed: 1", [](WireHeader& h) { h.token_dtype = DType::kI8; }},
       {"way to combine 1; allowed: 0", [](WireHeader& h) { h.combine = CombineMode::kFast; }},
-      {"micro-batch 2; allowed: 0 to 1", [](WireHeader& h) { h.micro_batch = 2; }},
+      {"micro-batch 128; allowed: 0 to 127", [](WireHeader& h) { h.micro_batch = 128; }},
       {"tokens 5; allowed: 0 to 4", [](WireHeader& h) { h.num_tokens = 5; }},
       {"tokens -1; allowed: 0 to 4", [](WireHeader& h) { h.num_tokens = -1; }},
       {"rows 5; allowed: 2 to 4", [](WireHeader& h) { h.num_rows = 5; }},

@@ -75,8 +75,8 @@ TEST_F(CaptureFiles, RefuseDamageWithALineThatNamesTheFile) {
   unknown_zone[good.size() - sizeof(SpanRecord) + offsetof(SpanRecord, zone)] = std::byte{0xff};
   EXPECT_NE(refusal(unknown_zone).find("zone 255"), std::string::npos);
   std::vector<std::byte> third_part = good;
-  third_part[good.size() - sizeof(SpanRecord) + offsetof(SpanRecord, micro_batch)] = std::byte{2};
-  EXPECT_NE(refusal(third_part).find("micro-batch 2"), std::string::npos);
+  third_part[good.size() - sizeof(SpanRecord) + offsetof(SpanRecord, micro_batch)] = std::byte{128};
+  EXPECT_NE(refusal(third_part).find("micro-batch 128"), std::string::npos);
   for (std::size_t at = 8; at < 400; at += 3) {  // whatever is wrong, it is an Error or a capture
     std::vector<std::byte> noisy = good;
     noisy[at] ^= std::byte{0x5a};

@@ -52,7 +52,7 @@ DispatchHandle MixtureOfExperts::begin(const BlockStep& step, const MoeWeights& 
                                                .topk_idx = std::span(topk_idx_).subspan(first, count),
                                                .topk_weights = std::span(topk_weights_).subspan(first, count),
                                                .top_k = plan_.top_k,
-                                               .micro_batch = static_cast<uint8_t>(batch.first_row == 0 ? 0 : 1)});
+                                               .micro_batch = batch.number});
   if (w.shared_down != nullptr) run_shared(step, w, x);
   return routed;
 }
