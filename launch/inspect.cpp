@@ -69,9 +69,12 @@ ordered_json formats_json(const Checkpoint& checkpoint) {
 }
 
 /// Of tensors that no run reads.
-int64_t skipped_bytes(const Checkpoint& checkpoint) {
+int64_t skipped_bytes(const Checkpoint& checkpoint, const ModelConfig& config) {
   int64_t bytes = 0;
-  for (const std::string_view name : checkpoint.names()) bytes += is_of_other_part(name) ? checkpoint.find(name)->bytes : 0;
+  for (const std::string_view name : checkpoint.names()) {
+    const bool is_read = !is_of_other_part(name) || (config.mtp && name.starts_with("mtp."));
+    bytes += is_read ? 0 : checkpoint.find(name)->bytes;
+  }
   return bytes;
 }
 
@@ -108,6 +111,10 @@ ordered_json run_json(const Run& run, const ModelConfig& config, const Options& 
     ranks.push_back({{"workers", workers},
                      {"coordinator_bytes", static_cast<int64_t>(bytes.coordinator_bytes)},
                      {"worker_bytes", static_cast<int64_t>(bytes.worker_bytes)}});
+    if (!config.mtp) continue;
+    const RankFootprint mtp = mtp_footprint(config, run.quantization, run_dtype(options.engine, config), workers);
+    ranks.back()["mtp_coordinator_bytes"] = static_cast<int64_t>(mtp.coordinator_bytes);
+    ranks.back()["mtp_worker_bytes"] = static_cast<int64_t>(mtp.worker_bytes);
   }
   return {
       {"quantize", run.name}, {"refused", run.refused.empty() ? ordered_json() : ordered_json(run.refused)}, {"ranks", ranks}};
@@ -121,13 +128,14 @@ ordered_json cache_json(const ModelConfig& config, DType dtype) {
 
 /// What the model holds, and what ranks need for it.
 ordered_json describe(const Options& options) {
-  const ModelConfig config = load_config(options.engine.model);
+  ModelConfig config = load_config(options.engine.model);
   if (options.inspect.workers.value_or(0) > config.moe.num_experts) {
     throw_invalid("--workers is " + std::to_string(*options.inspect.workers) + "; allowed: 0 to " +
                   std::to_string(config.moe.num_experts) + ", as many as there are " +
                   (config.is_dense() ? "slices of its networks" : "experts"));
   }
   const Checkpoint checkpoint = Checkpoint::open(options.engine.model);
+  config.mtp = lacks_mtp(checkpoint, config, {}).empty();
   ordered_json runs = ordered_json::array();
   for (const Run& run : plan_runs(config, checkpoint, options.engine)) runs.push_back(run_json(run, config, options));
   return {{"name", config.name},
@@ -141,7 +149,8 @@ ordered_json describe(const Options& options) {
           {"parameters", parameters_json(config, config.tie_word_embeddings && checkpoint.find("lm_head.weight") == nullptr)},
           {"stored_as", config.source.describe()},
           {"stored_bytes", formats_json(checkpoint)},
-          {"skipped_bytes", skipped_bytes(checkpoint)},
+          {"has_mtp", config.mtp},
+          {"skipped_bytes", skipped_bytes(checkpoint, config)},
           {"cache", cache_json(config, run_dtype(options.engine, config))},
           {"runs", runs}};
 }
@@ -168,8 +177,11 @@ void print_run(const ordered_json& run) {
   std::printf("\n%10s %16s %18s\n", "workers", "coordinator", "largest worker");
   for (const ordered_json& rank : run["ranks"]) {
     const bool has_workers = rank["workers"] != 0;
-    std::printf("%10lld %16s %18s\n", rank["workers"].get<long long>(), size_text(rank["coordinator_bytes"]).c_str(),
-                has_workers ? size_text(rank["worker_bytes"]).c_str() : "-");
+    std::string mtp;
+    if (rank.contains("mtp_worker_bytes")) mtp = "   MTP layer + " + size_text(rank["mtp_coordinator_bytes"]);
+    if (!mtp.empty() && has_workers) mtp += ", + " + size_text(rank["mtp_worker_bytes"]);
+    std::printf("%10lld %16s %18s%s\n", rank["workers"].get<long long>(), size_text(rank["coordinator_bytes"]).c_str(),
+                has_workers ? size_text(rank["worker_bytes"]).c_str() : "-", mtp.c_str());
   }
 }
 
@@ -199,11 +211,12 @@ void print(const ordered_json& model) {
   for (const auto& [type, bytes] : model["stored_bytes"].items())
     std::printf("%18s %12s\n", type.c_str(), size_text(bytes).c_str());
   if (model["skipped_bytes"] != 0)
-    std::printf("%18s %12s, pictures and drafts\n", "of it skipped", size_text(model["skipped_bytes"]).c_str());
+    std::printf("%18s %12s, pictures%s\n", "of it skipped", size_text(model["skipped_bytes"]).c_str(),
+                model["has_mtp"] == true ? "" : " and drafts");
   std::printf(
       "cache: %s a token, %s a sequence\n\n"
       "Packed weights of a rank. On top come --memory for the cache (2 GiB unless said), buffers for the rows of a step\n"
-      "(--token-budget) and the embedding, which stays in its file.\n",
+      "(--token-budget) and the embedding, which stays in its file; an MTP layer only where drafts are wanted (--speculate).\n",
       size_text(model["cache"]["bytes_per_token"]).c_str(), size_text(model["cache"]["bytes_per_sequence"]).c_str());
   for (const ordered_json& run : model["runs"]) print_run(run);
 }

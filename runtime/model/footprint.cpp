@@ -48,13 +48,12 @@ PartFootprint& part_of(std::vector<PartFootprint>& parts, Part part) {
   return parts.emplace_back(PartFootprint{.part = part});
 }
 
-}  // namespace
-
-std::vector<PartFootprint> decoder_footprint(const ModelConfig& config, const Quantization& quantization, DType dtype) {
+/// Of the operators that are of the MTP layer, which has no head of its own, or of those that are not.
+std::vector<PartFootprint> footprint_of(const ModelConfig& config, const Quantization& quantization, DType dtype, bool is_mtp) {
   std::vector<PartFootprint> parts;
   for (const OperatorFacts& facts : describe_operators(config, quantization, dtype)) {
     const int64_t weights = matrix_weights(facts);
-    if (weights == 0) continue;
+    if (weights == 0 || facts.zone == (is_mtp ? Zone::kLmHead : Zone::kMtpFc)) continue;
     const bool is_routed = zone_info(facts.zone).part == Part::kExperts;
     const double copies = static_cast<double>(facts.num_layers * (is_routed ? config.moe.num_experts : 1));
     const double passed = is_routed ? static_cast<double>(facts.num_layers * config.moe.top_k) : copies;
@@ -67,11 +66,9 @@ std::vector<PartFootprint> decoder_footprint(const ModelConfig& config, const Qu
   return parts;
 }
 
-int64_t embedding_parameters(const ModelConfig& config) { return config.vocab_size * config.hidden_dim; }
-
-RankFootprint rank_footprint(const ModelConfig& config, const Quantization& quantization, DType dtype, int64_t num_workers) {
+RankFootprint share_out(const std::vector<PartFootprint>& parts, const ModelConfig& config, int64_t num_workers) {
   RankFootprint ranks;
-  for (const PartFootprint& part : decoder_footprint(config, quantization, dtype)) {
+  for (const PartFootprint& part : parts) {
     if (part.part != Part::kExperts || num_workers == 0) {
       ranks.coordinator_bytes += part.bytes;
     } else {
@@ -80,6 +77,25 @@ RankFootprint rank_footprint(const ModelConfig& config, const Quantization& quan
     }
   }
   return ranks;
+}
+
+}  // namespace
+
+std::vector<PartFootprint> decoder_footprint(const ModelConfig& config, const Quantization& quantization, DType dtype) {
+  return footprint_of(config, quantization, dtype, /*is_mtp=*/false);
+}
+
+int64_t embedding_parameters(const ModelConfig& config) { return config.vocab_size * config.hidden_dim; }
+
+RankFootprint rank_footprint(const ModelConfig& config, const Quantization& quantization, DType dtype, int64_t num_workers) {
+  return share_out(decoder_footprint(config, quantization, dtype), config, num_workers);
+}
+
+RankFootprint mtp_footprint(const ModelConfig& config, const Quantization& quantization, DType dtype, int64_t num_workers) {
+  ModelConfig alone = config;
+  alone.layers = {config.mtp_plan()};
+  alone.mtp = true;
+  return share_out(footprint_of(alone, quantization, dtype, /*is_mtp=*/true), config, num_workers);
 }
 
 }  // namespace ferry

@@ -32,4 +32,7 @@ struct RankFootprint {
 };
 RankFootprint rank_footprint(const ModelConfig& config, const Quantization& quantization, DType dtype, int64_t num_workers);
 
+/// What the MTP layer, where it is loaded, adds to them.
+RankFootprint mtp_footprint(const ModelConfig& config, const Quantization& quantization, DType dtype, int64_t num_workers);
+
 }  // namespace ferry
