@@ -370,7 +370,6 @@ void Coordinator::Impl::step() {
     const uint64_t run_end = now_ticks();
     scheduler_.commit(*plan, choices, Clock::now());
     request_trace_.computed(*plan, run_begin, run_end);
-    const Span span(Zone::kPublish, plan->num_samples);
     publish(*plan);
     engine_.draft(*plan, scheduler_);
   }
@@ -386,6 +385,7 @@ void Coordinator::Impl::step() {
 
 /// Sends every new token to its stream.
 void Coordinator::Impl::publish(const StepPlan& plan) {
+  const Span span(Zone::kPublish, plan.num_samples);
   for (const StepEntry& entry : plan.entries) {
     if (entry.sequence->num_new > 0) publish_tokens(*entry.sequence);
   }

@@ -76,7 +76,7 @@ void Engine::load(const EngineOptions& options, LogitRows logit_rows) {
   compute_.emplace(options, cluster_, dtype_);
   model_.emplace(options, cluster_, config_, dtype_, *compute_, std::move(checkpoint));
   const int64_t max_sequences = scheduler_options_.max_running, max_drafts = scheduler_options_.max_drafts;
-  const int64_t max_sampled = std::min(max_sequences * (1 + max_drafts), scheduler_options_.token_budget);
+  const int64_t max_sampled = max_sequences + std::min(max_sequences * max_drafts, kMaxDraftRows);
   name_token_budget(options, [&] {
     trunk_ = std::make_unique<Trunk>(
         config_, model_->weights, *compute_->matmul, compute_->context, dtype_,

@@ -16,13 +16,13 @@ MtpDrafter::MtpDrafter(const ModelConfig& config, const TrunkWeights& weights, T
       vocab_size_effective_(vocab_size_effective),
       max_drafts_(speculation.max_drafts),
       max_tokens_(trunk.limits().max_tokens),
+      max_put_off_(speculation.source == Speculation::Source::kAuto ? std::min(kMaxPutOff, max_tokens_) : 0),
       slots_(static_cast<std::size_t>(trunk.limits().max_sequences)),
       drafts_(slots_.size()),
       scratch_(config.vocab_size),
       row_(static_cast<std::size_t>(config.vocab_size)) {
   if (speculation.source == Speculation::Source::kAuto) policy_.emplace(max_drafts_);
-  const int64_t num_put_off = policy_ ? std::ssize(slots_) * kMaxPutOff : 0;
-  hidden_ = Matrix(dtype, max_tokens_ + num_put_off, config.hidden_dim);
+  hidden_ = Matrix(dtype, max_tokens_ + std::ssize(slots_) * max_put_off_, config.hidden_dim);
   for (std::vector<TokenId>& drafts : drafts_) drafts.reserve(static_cast<std::size_t>(max_drafts_));
 }
 
@@ -36,8 +36,7 @@ void MtpDrafter::note_step(const StepPlan& plan, const StepChoices& choices, dou
     if (entry.samples) slot.record.add(entry.num_drafts, choices.num_tokens[sample++] - 1);
   }
   if (!policy_ || plan.num_prefill_tokens > 0) return;
-  const int64_t num_sequences = plan.num_samples;
-  policy_->observe(num_sequences, (plan.num_drafts + num_sequences / 2) / num_sequences, seconds + draft_seconds_);
+  policy_->observe(plan.num_samples, num_chosen_, seconds + draft_seconds_);
 }
 
 void MtpDrafter::draft(const StepPlan& plan, Scheduler& scheduler, const DraftContext& context) {
@@ -92,7 +91,7 @@ bool MtpDrafter::may_put_off(const StepPlan& plan) const {
   return std::ranges::all_of(plan.entries, [&](const StepEntry& entry) {
     if (entry.sequence->finish_reason != FinishReason::kNone) return true;
     const Slot& slot = slots_[static_cast<std::size_t>(entry.sequence->slot)];
-    return num_drafts_of(entry) == 0 && slot.num_put_off + 1 + entry.sequence->num_replayed <= kMaxPutOff;
+    return num_drafts_of(entry) == 0 && slot.num_put_off + 1 + entry.sequence->num_replayed <= max_put_off_;
   });
 }
 
@@ -119,7 +118,7 @@ void MtpDrafter::take_in_put_off(const StepPlan& plan, const DraftContext& conte
   clear_pairs();
   for (const StepEntry& entry : plan.entries) {
     if (entry.sequence->finish_reason != FinishReason::kNone) continue;
-    if (std::ssize(hidden_rows_) + kMaxPutOff > max_tokens_) {
+    if (std::ssize(hidden_rows_) + max_put_off_ > max_tokens_) {
       run(hidden_.view(), context);
       clear_pairs();
     }

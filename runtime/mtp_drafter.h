@@ -21,7 +21,7 @@ namespace ferry {
 /// Allocates nothing after construction.
 class MtpDrafter final : public Drafter {
  public:
-  static constexpr int64_t kMaxPutOff = 32;  // pairs of a sequence
+  static constexpr int64_t kMaxPutOff = 32;  // pairs of a sequence; less where a step has fewer rows
 
   /// Works with `trunk` between its steps; all outlive it. Ids from `vocab_size_effective` on are never guessed.
   /// speculation.max_drafts >= 1.
@@ -61,17 +61,17 @@ class MtpDrafter final : public Drafter {
   TokenId best_token(ConstMatrixView logits, int64_t row);
   Slot& slot_of(const Sequence& sequence) { return slots_[static_cast<std::size_t>(sequence.slot)]; }
   /// Row of hidden_ where the i-th pair that a slot has put off lies.
-  int64_t put_off_row(int32_t slot, int64_t i) const { return max_tokens_ + slot * kMaxPutOff + i; }
+  int64_t put_off_row(int32_t slot, int64_t i) const { return max_tokens_ + slot * max_put_off_ + i; }
 
   MtpLayer mtp_;
   int32_t vocab_size_effective_;
-  int64_t max_drafts_, max_tokens_;
+  int64_t max_drafts_, max_tokens_, max_put_off_;
   std::optional<DraftPolicy> policy_;  // of kAuto
   int64_t num_chosen_ = 0;             // drafts for each sequence in the next step, or in the one that runs
   int64_t num_passes_ = 0;             // of the MTP layer behind the step
   double break_even_ = 0;              // of the policy
   double draft_seconds_ = 0;           // that guessing for the next step took
-  Matrix hidden_;                      // [T + num_slots * kMaxPutOff, hidden_dim] of the step, then what was put off
+  Matrix hidden_;                      // [T + num_slots * max_put_off_, hidden_dim] of the step, then what was put off
   ConstMatrixView logits_;
   StepRows rows_;
   std::vector<int32_t> hidden_rows_;  // of each pair

@@ -41,8 +41,8 @@ class DraftPolicy {
 
   /// Drafts for each of `num_sequences` >= 1 sequences that decode in the next step: 0 ‥ max_drafts.
   int64_t choose(int64_t num_sequences, const ExpectedTokens& tokens);
-  /// A step of `num_sequences` sequences that only decoded took `seconds`, the time to guess its drafts included. Each had
-  /// `num_drafts` on average, rounded.
+  /// A step of `num_sequences` sequences that only decoded, with `num_drafts` as choose() said, took `seconds`, the time to
+  /// guess its drafts included. Sequences may have had fewer, where a draft was not worth it or had no room.
   void observe(int64_t num_sequences, int64_t num_drafts, double seconds);
 
   /// The probability of being right from which on a draft is worth its row, as measured for such a batch with the `num_drafts`

@@ -214,7 +214,8 @@ void Scheduler::drop_expired(TimePoint now) {
 void Scheduler::plan_decodes() {
   const auto is_decoding = [](const auto& sequence) { return !sequence->in_prefill(); };
   const int64_t num_decodes = std::ranges::count_if(running_, is_decoding);
-  int64_t room = options_.token_budget - num_decodes - prefill_quantum(options_.prefill_chunk);  // for drafts
+  const int64_t num_free = options_.token_budget - num_decodes - prefill_quantum(options_.prefill_chunk);
+  int64_t room = std::min(num_free, kMaxDraftRows);
   for (const auto& sequence : running_) {
     if (!is_decoding(sequence)) continue;
     const int64_t num_drafts = num_tried_drafts(*sequence, room);

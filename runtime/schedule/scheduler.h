@@ -28,6 +28,7 @@
 
 namespace ferry {
 
+inline constexpr int64_t kMaxDraftRows = 256;      // of a step, all sequences together: each needs a row of logits
 inline constexpr int64_t kMaxPrefillQuantum = 64;  // tokens; the longest piece of the DeltaNet's chunk form
 
 /// Limits of the engine, fixed at start.

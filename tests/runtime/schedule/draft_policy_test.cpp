@@ -31,7 +31,7 @@ struct Simulation {
       while (right < tried && is_right(random)) ++right;
       record.add(tried, right);
       const double took = (1 + static_cast<double>(tried) * row_seconds) * jitter(random);
-      policy.observe(1, tried, took);
+      policy.observe(1, chosen, took);
       seconds += took;
       tokens += static_cast<double>(1 + right);
     }
