@@ -8,6 +8,7 @@
 #include <string>
 
 #include "launch/commands.h"
+#include "launch/media_files.h"
 #include "launch/traced_run.h"
 #include "runtime/base/error.h"
 #include "runtime/coordinator.h"
@@ -62,7 +63,9 @@ class Completion {
   std::string text_;
 };
 
-std::vector<TokenId> encode_input(const Options& options, const Engine& engine) {
+/// Ids with one placeholder for each of `media`.
+std::vector<TokenId> encode_input(const Options& options, const Engine& engine,
+                                  std::span<const std::shared_ptr<const Medium>> media) {
   const GenerateOptions& o = options.generate;
   if (!o.prompt && !o.chat) return o.token_ids;
   const Tokenizer& tokenizer = engine.require_tokenizer();
@@ -71,8 +74,22 @@ std::vector<TokenId> encode_input(const Options& options, const Engine& engine) 
   const Thinking thinking = o.thinking == Mode::kOn    ? Thinking::kOn
                             : o.thinking == Mode::kOff ? Thinking::kOff
                                                        : Thinking::kDefault;
-  const ChatMessage message{.role = "user", .content = *o.chat};
+  ChatMessage message{.role = "user", .content = ""};
+  for (const auto& medium : media) message.content += engine.require_media().placeholder(medium->kind);
+  message.content += *o.chat;
   return tokenizer.encode(ChatTemplate::load(options.engine.model).render({&message, 1}, thinking));
+}
+
+void set_prompt(Request& request, const Options& options, const Engine& engine) {
+  if (!options.generate.has_media()) {
+    request.prompt = encode_input(options, engine, {});
+    return;
+  }
+  const MediaIntake& intake = engine.require_media();
+  const std::vector<std::shared_ptr<const Medium>> media = read_media_files(options.generate, intake);
+  MediaPrompt prompt = intake.place(encode_input(options, engine, media), media);
+  request.prompt = std::move(prompt.ids);
+  request.media = std::move(prompt.media);
 }
 
 struct Rates {
@@ -166,7 +183,7 @@ int run_generate(const Options& options, Cluster& cluster) {
   const auto arrival = std::chrono::steady_clock::now();
   Request request;
   request.arrival = arrival;
-  request.prompt = encode_input(options, engine);
+  set_prompt(request, options, engine);
   request.sampling = options.generate.sampling;
   coordinator.submit(std::move(request), [&](const GenerateEvent& event) { completion.receive(event); });
   const GenerateEvent& last = completion.wait();

@@ -131,6 +131,7 @@ enum class TraceLevel : int8_t {
   X(kVisionPositions, "PositionEmbedding.vision", kCompute, kOther, 1, "rows", "")                        \
   X(kVisionRope, "RotaryEmbedding.vision", kCompute, kOther, 1, "rows", "")                               \
   X(kVisionAttention, "FlashAttentionScore.vision", kCompute, kOther, 1, "rows", "row_keys")              \
+  X(kEncodeMedia, "encode media", kHost, kOther, 0, "patches", "")                                        \
   X(kDraft, "draft", kHost, kOther, 0, "rows", "sequences")                                               \
   X(kMtpFc, "MatMul.mtp_fc", kCompute, kHead, 1, "rows", "")
 

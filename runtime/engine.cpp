@@ -75,6 +75,8 @@ void Engine::load(const EngineOptions& options, LogitRows logit_rows) {
   recurrent_state_ = std::make_unique<RecurrentState>(caches.recurrent_state);
   compute_.emplace(options, cluster_, dtype_);
   model_.emplace(options, cluster_, config_, dtype_, *compute_, std::move(checkpoint));
+  vision_ = load_vision(options, model_->checkpoint, tokenizer(), *compute_, dtype_, sequence_capacity(scheduler_options_),
+                        lacks_vision_);
   const int64_t max_sequences = scheduler_options_.max_running, max_drafts = scheduler_options_.max_drafts;
   const int64_t max_sampled = max_sequences + std::min(max_sequences * max_drafts, kMaxDraftRows);
   name_token_budget(options, [&] {
@@ -98,6 +100,17 @@ const Tokenizer& Engine::require_tokenizer() const {
     throw Error(ErrorCode::kFailedPrecondition, "text needs a tokenizer (token ids work without): " + tokenizer_.complaint);
   }
   return *tokenizer();
+}
+
+const MediaIntake& Engine::require_media() const {
+  if (vision_ == nullptr) throw Error(ErrorCode::kFailedPrecondition, "pictures and videos cannot be taken: " + lacks_vision_);
+  return vision_->intake;
+}
+
+void Engine::encode_media(Scheduler& scheduler) {
+  if (vision_ == nullptr) return;
+  const Progress::Scope computing(progress_, Progress::Activity::kComputing);
+  vision_->encoder.advance(scheduler);
 }
 
 void Engine::make_dispatcher(const EngineOptions& options) {
@@ -162,7 +175,8 @@ void Engine::fill_input(const StepPlan& plan) {
                                                 : Logits::kLast,
                .form = entry.is_decode ? DeltaForm::kRecurrent : DeltaForm::kChunk,
                .num_replayed = entry.num_replayed,
-               .num_held = entry.num_drafts});
+               .num_held = entry.num_drafts,
+               .media = sequence.media.get()});
   }
 }
 

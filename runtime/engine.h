@@ -11,6 +11,7 @@
 #include "runtime/drafter.h"
 #include "runtime/engine_watch.h"
 #include "runtime/loaded_model.h"
+#include "runtime/loaded_vision.h"
 #include "runtime/model/config.h"
 #include "runtime/model/trunk.h"
 #include "runtime/model_info.h"
@@ -52,9 +53,13 @@ class Engine {
   const Tokenizer* tokenizer() const { return tokenizer_.tokenizer ? &*tokenizer_.tokenizer : nullptr; }
   /// For what needs text; throws Error{kFailedPrecondition} that says why there is no tokenizer.
   const Tokenizer& require_tokenizer() const;
+  /// For prompts with pictures; throws Error{kFailedPrecondition} that says why this run takes none.
+  const MediaIntake& require_media() const;
   TokenDispatcher& dispatcher() { return *dispatcher_; }
   RecurrentState& recurrent_state() { return *recurrent_state_; }
 
+  /// Works for a while on the pictures of the oldest sequence that waits for them, if any does.
+  void encode_media(Scheduler& scheduler);
   /// Computes the plan's rows. Logits [sum of num_logits, vocab] of the entries that sample, in order, valid until the next
   /// call. Throws Error if a worker is lost.
   ConstMatrixView compute(const StepPlan& plan);
@@ -102,6 +107,8 @@ class Engine {
   LoadedTokenizer tokenizer_;
   std::optional<ComputeResources> compute_;
   std::optional<LoadedModel> model_;
+  std::unique_ptr<LoadedVision> vision_;  // null: only text
+  std::string lacks_vision_;              // why
   std::unique_ptr<TokenDispatcher> dispatcher_;
   std::unique_ptr<TraceSession> trace_;
   std::unique_ptr<KvCache> kv_cache_;

@@ -158,7 +158,9 @@ void MtpDrafter::add_rows(Sequence& sequence, int64_t num_pairs, SequenceRows::L
              .num_past = slot.num_pairs,
              .block_table = sequence.blocks.data(),
              .state_slot = sequence.slot,
-             .logits = logits});
+             .logits = logits,
+             .media = sequence.media.get(),
+             .token_offset = 1});
   slot.num_pairs += num_pairs;
 }
 
@@ -189,7 +191,9 @@ void MtpDrafter::add_next_pairs(std::size_t num_done) {
                .num_past = guess.num_past + static_cast<int64_t>(num_done) - 1,
                .block_table = guess.sequence->blocks.data(),
                .state_slot = guess.sequence->slot,
-               .logits = SequenceRows::Logits::kLast});
+               .logits = SequenceRows::Logits::kLast,
+               .media = guess.sequence->media.get(),
+               .token_offset = 1});
     hidden_rows_.push_back(static_cast<int32_t>(row));
     asking_[num_asking++] = i;
   }

@@ -1,6 +1,9 @@
 #include "runtime/model/layer_runner.h"
 
+#include <cstring>
 #include <utility>
+
+#include "runtime/base/check.h"
 
 namespace ferry {
 
@@ -18,6 +21,16 @@ LayerRunner::LayerRunner(const ModelConfig& config, const Quantization& quantiza
   normed_ = Matrix(dtype, limits.max_tokens, config.hidden_dim);
   block_out_ = Matrix(dtype, limits.max_tokens, config.hidden_dim);
   if (quantization.any()) normed_codes_ = CodeBuffer(limits.max_tokens, config.hidden_dim);
+}
+
+void LayerRunner::embed(ConstMatrixView table, const StepInput& input, MatrixView out) const {
+  ferry::embed(context_, {.table = table, .ids = input.token_ids, .out = out});
+  for (const GivenRows& given : input.given) {
+    FERRY_CHECK(given.embeddings.dtype == out.dtype && given.embeddings.cols == out.cols);
+    const auto row_bytes = static_cast<std::size_t>(out.cols * dtype_bytes(out.dtype));
+    for (int64_t i = 0; i < given.embeddings.rows; ++i)
+      std::memcpy(out.row_bytes(given.first_row + i), given.embeddings.row_bytes(i), row_bytes);
+  }
 }
 
 void LayerRunner::begin_step(const StepInput& input) {

@@ -57,6 +57,8 @@ class LayerRunner {
   const Products& products() const { return products_; }
   const KernelContext& context() const { return context_; }
 
+  /// What the step's rows read, to `out` [T, hidden_dim]: rows of `table` [vocab, hidden_dim], and what is given instead.
+  void embed(ConstMatrixView table, const StepInput& input, MatrixView out) const;
   /// Before a step's first layer.
   void begin_step(const StepInput& input);
   /// hidden += mixer(norm(hidden))

@@ -28,7 +28,7 @@ ConstMatrixView MtpLayer::run(const MtpInput& input, KvCache& kv_cache, Recurren
   LayerRunner& runner = trunk_.runner();
   const MatrixView pairs = pairs_.top(num_pairs), embeddings = pairs.cols_from(0, hidden_dim_),
                    hidden = pairs.cols_from(hidden_dim_, hidden_dim_);
-  embed(runner.context(), {.table = weights_.embed_tokens, .ids = input.step.token_ids, .out = embeddings});
+  runner.embed(weights_.embed_tokens, input.step, embeddings);
   runner.norm(Zone::kInputNorm, embeddings, w.embedding_norm, embeddings);
   gather_rows(runner.context(), {.x = input.hidden, .row_idx = input.rows, .out = hidden});
   runner.norm(Zone::kInputNorm, hidden, w.hidden_norm, hidden);

@@ -46,7 +46,8 @@ void take_rows(const StepInput& input, int64_t begin, int64_t end, MicroBatch& b
 
 void StepRows::clear() {
   token_ids_.clear();
-  positions_.clear();
+  for (std::vector<int32_t>& axis : axes_) axis.clear();
+  given_.clear();
   sequences_.clear();
   block_tables_.clear();
   state_slots_.clear();
@@ -56,9 +57,8 @@ void StepRows::clear() {
 void StepRows::add(const SequenceRows& rows) {
   const auto first_row = static_cast<int64_t>(token_ids_.size()), num_tokens = static_cast<int64_t>(rows.tokens.size());
   token_ids_.insert(token_ids_.end(), rows.tokens.begin(), rows.tokens.end());
-  positions_.resize(token_ids_.size());
-  for (int64_t i = 0; i < num_tokens; ++i)
-    positions_[static_cast<std::size_t>(first_row + i)] = static_cast<int32_t>(rows.num_past + i);
+  add_positions(rows);
+  if (rows.media != nullptr) add_given(rows, first_row);
   sequences_.push_back({.first_row = first_row,
                         .num_tokens = num_tokens,
                         .num_past = rows.num_past,
@@ -73,16 +73,41 @@ void StepRows::add(const SequenceRows& rows) {
     logit_rows_.push_back(static_cast<int32_t>(row));
 }
 
+/// Of text a token's number on all axes; a prompt with pictures has its own, and what follows counts on from them.
+void StepRows::add_positions(const SequenceRows& rows) {
+  static const MropePositions plain;
+  const MropePositions& positions = rows.media != nullptr ? rows.media->prompt->positions : plain;
+  for (std::size_t a = 0; a < axes_.size(); ++a) {
+    const std::vector<int32_t>& axis = positions.axes[a];
+    for (int64_t token = rows.num_past; token < rows.num_past + std::ssize(rows.tokens); ++token) {
+      const bool is_known = token < std::ssize(axis);
+      axes_[a].push_back(is_known ? axis[static_cast<std::size_t>(token)] : static_cast<int32_t>(token) + positions.delta);
+    }
+  }
+}
+
+/// The embeddings of the media that these rows read.
+void StepRows::add_given(const SequenceRows& rows, int64_t first_row) {
+  const int64_t begin = rows.num_past + rows.token_offset, end = begin + std::ssize(rows.tokens);
+  for (const MediaSpan& span : rows.media->prompt->spans) {
+    const int64_t from = std::max(begin, span.first_token), to = std::min(end, span.first_token + span.num_tokens);
+    if (from >= to) continue;
+    const ConstMatrixView embeddings = rows.media->embeddings[span.medium]->view();
+    given_.push_back({.first_row = first_row + from - begin,
+                      .embeddings = embeddings.rows_from(span.first_row + from - span.first_token, to - from)});
+  }
+}
+
 StepInput StepRows::input(int64_t delta_chunk) {
-  const std::size_t num_rows = token_ids_.size();
-  positions_.resize(3 * num_rows);
-  for (std::size_t i = num_rows; i < positions_.size(); ++i) positions_[i] = positions_[i - num_rows];  // text: three alike
+  positions_.clear();
+  for (const std::vector<int32_t>& axis : axes_) positions_.insert(positions_.end(), axis.begin(), axis.end());
   return {.token_ids = token_ids_,
           .positions = positions_,
           .sequences = sequences_,
           .block_tables = block_tables_,
           .state_slots = state_slots_,
           .logit_rows = logit_rows_,
+          .given = given_,
           .delta_chunk = delta_chunk};
 }
 

@@ -2,13 +2,27 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "kernels/ops.h"
 #include "runtime/base/types.h"
+#include "runtime/vision/prompt_media.h"
 
 namespace ferry {
+
+/// Rows of a step whose embeddings are not those of their tokens.
+struct GivenRows {
+  int64_t first_row = 0;
+  ConstMatrixView embeddings;  // [n, hidden_dim] in the run's dtype
+};
+
+/// A sequence's pictures and videos behind the tower.
+struct EmbeddedMedia {
+  std::shared_ptr<const PromptMedia> prompt;
+  std::vector<std::shared_ptr<const Matrix>> embeddings;  // [tokens, hidden_dim] of each medium of the prompt
+};
 
 /// The rows of one step: pieces of prompts and decode rows of any number of sequences, back to back.
 struct StepInput {
@@ -18,6 +32,7 @@ struct StepInput {
   std::span<const int32_t* const> block_tables;  // [num_sequences] KV blocks
   std::span<const int32_t> state_slots;  // [num_sequences] rows of the recurrent state; the owner zeroes a new sequence's
   std::span<const int32_t> logit_rows;   // [R] rows whose logits are wanted
+  std::span<const GivenRows> given;      // in order
   int64_t delta_chunk = 64;              // piece of the DeltaNet's chunk form, tokens
 };
 
@@ -34,6 +49,8 @@ struct SequenceRows {
   DeltaForm form = DeltaForm::kChunk;  // this and the next two as in SequenceSpan
   int64_t num_replayed = 0;
   int64_t num_held = 0;
+  const EmbeddedMedia* media = nullptr;  // of the sequence; null: text only
+  int64_t token_offset = 0;              // row i, whose position is that of token num_past + i, reads token num_past + i + this
 };
 
 /// Collects the rows of a step, sequence by sequence. Kept from step to step, so that nothing is allocated once it has seen the
@@ -46,8 +63,13 @@ class StepRows {
   StepInput input(int64_t delta_chunk);
 
  private:
+  void add_positions(const SequenceRows& rows);
+  void add_given(const SequenceRows& rows, int64_t first_row);
+
   std::vector<TokenId> token_ids_;
-  std::vector<int32_t> positions_;  // [T], then [3, T]
+  std::array<std::vector<int32_t>, 3> axes_;  // [T] positions
+  std::vector<int32_t> positions_;            // [3, T]
+  std::vector<GivenRows> given_;
   std::vector<SequenceSpan> sequences_;
   std::vector<const int32_t*> block_tables_;
   std::vector<int32_t> state_slots_;

@@ -50,7 +50,7 @@ ConstMatrixView Trunk::forward(const StepInput& input, KvCache& kv_cache, Recurr
     if (tap != nullptr && has_more) tap->matrix("hidden", static_cast<int64_t>(layer) + 1, hidden);
   };
 
-  embed(runner_.context(), {.table = weights_.embed_tokens, .ids = input.token_ids, .out = hidden});
+  runner_.embed(weights_.embed_tokens, input, hidden);
   runner_.begin_step(input);
   if (tap != nullptr) tap->matrix("hidden", 0, hidden);
   for (std::size_t i = 0; i < layers_.size(); ++i) {

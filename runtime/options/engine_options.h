@@ -8,6 +8,7 @@
 #include "moe/combine_mode.h"
 #include "runtime/base/types.h"
 #include "runtime/checkpoint/quantization.h"
+#include "runtime/options/media_options.h"
 #include "runtime/schedule/speculation.h"
 #include "runtime/trace/clock_skew.h"
 
@@ -44,8 +45,9 @@ struct EngineOptions {
   std::optional<int64_t> micro_batch;       // rows of half a step from which it is halved; 0: never; absent: see Cluster
   std::optional<int64_t> max_context;       // tokens; absent: the checkpoint's
   Speculation speculation;                  // drafts; by default none, of commands that have the option auto
-  double peer_timeout_s = 30;               // for a rank to answer within a step
-  bool check_weights = false;               // refuse NaN and infinity while loading
+  MediaOptions media;
+  double peer_timeout_s = 30;  // for a rank to answer within a step
+  bool check_weights = false;  // refuse NaN and infinity while loading
 };
 
 /// "demo" names the checkpoint that comes with Ferry.

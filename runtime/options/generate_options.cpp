@@ -35,6 +35,12 @@ void add_generate_options(CLI::App& app, GenerateOptions& o) {
          "--chat", [&o](const std::string& text) { o.chat = text; }, "a user's message to answer")
       ->group(group);
   add_token_ids(app, "--token-ids", o.token_ids, "token ids such as 1,2,3")->group(group);
+  app.add_option("--image", o.images, "a picture that the message or prompt is about; may be given several times");
+  app.add_option("--video", o.videos, "a folder with the frames of a video, sorted by name, or its frames one after another");
+  app.add_option_function<double>(
+         "--fps", [&o](double fps) { o.fps = fps; },
+         "frames a second of the videos, which are then sampled as the checkpoint says; default: all frames are looked at")
+      ->check(number_in(1e-3, 1e6, "0.001 to 1000000"));
   using Mode = GenerateOptions::ThinkingMode;
   add_choice<Mode>(
       app, "--thinking", {{"default", Mode::kDefault}, {"on", Mode::kOn}, {"off", Mode::kOff}},
@@ -45,6 +51,7 @@ void add_generate_options(CLI::App& app, GenerateOptions& o) {
 
 std::string check_together(const GenerateOptions& o) {
   const int num_inputs = o.prompt.has_value() + o.chat.has_value() + !o.token_ids.empty();
+  if (o.fps && o.videos.empty()) return "--fps is of a video; allowed: together with --video";
   if (num_inputs == 1) return "";
   return "exactly one of --prompt, --chat, --token-ids is required; " + std::to_string(num_inputs) + " were given";
 }

@@ -16,9 +16,14 @@ namespace ferry {
 struct GenerateOptions {
   std::optional<std::string> prompt, chat;  // exactly one of these
   std::vector<TokenId> token_ids;           // or this
+  std::vector<std::string> images;          // files, in order
+  std::vector<std::string> videos;          // one folder of frames each, or files that are the frames of one
+  std::optional<double> fps;                // of the videos
   SamplingParams sampling;
   enum class ThinkingMode { kDefault, kOn, kOff } thinking = ThinkingMode::kDefault;
   bool json = false;
+
+  bool has_media() const { return !images.empty() || !videos.empty(); }
 };
 
 /// What to complete and how.

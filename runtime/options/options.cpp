@@ -26,11 +26,13 @@ void add_commands(CLI::App& app, Options& o, std::span<const char* const> argume
   add("serve", "serve over gRPC", Command::kServe, [&](CLI::App& sub) {
     add_engine_options(sub, o.engine);
     add_speculation(sub, o.engine);
+    add_media_options(sub, o.engine.media);
     add_serve_options(sub, o.serve);
   });
   add("generate", "one completion", Command::kGenerate, [&](CLI::App& sub) {
     add_engine_options(sub, o.engine);
     add_speculation(sub, o.engine);
+    add_media_options(sub, o.engine.media);
     add_generate_options(sub, o.generate);
     add_capture_folder(sub, o.engine);
   });
@@ -94,6 +96,8 @@ ParseResult parse_options(int argc, const char* const* argv) {
   } catch (const CLI::ParseError& error) {
     return app.get_subcommands().empty() ? refuse_command(app, argc, argv) : refuse(error.what());
   }
+  options.engine.media.is_wanted =
+      options.command == Command::kServe || (options.command == Command::kGenerate && options.generate.has_media());
   if (options.command == Command::kBench) make_room(options.bench, options.engine);
   if (options.command == Command::kServe) {
     if (const char* key = std::getenv("FERRY_API_KEY")) options.serve.access.api_key = key;

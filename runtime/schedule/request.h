@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,6 +10,8 @@
 #include "runtime/base/types.h"
 
 namespace ferry {
+
+struct PromptMedia;
 
 /// How tokens are chosen. Validated once, when the request enters (validate_sampling in sampler.h).
 struct SamplingParams {
@@ -30,7 +33,8 @@ struct Request {
   std::string id;          // what its owner calls it, unique among that owner's open requests; empty: one is made up
   std::string owner;       // who may end it by its id: the same string; empty: this process
   RequestNumber number{};  // given when it is accepted
-  std::vector<TokenId> prompt;
+  std::vector<TokenId> prompt;               // with expanded placeholders where there are media
+  std::shared_ptr<const PromptMedia> media;  // null: text only
   SamplingParams sampling;
   std::optional<std::chrono::steady_clock::time_point> deadline;
   std::optional<std::chrono::steady_clock::time_point> arrival;  // before its text became tokens; absent: when it is submitted

@@ -85,7 +85,7 @@ void validate_request(const Request& request, const SchedulerOptions& options) {
                   "; allowed: token ids 0 to " + std::to_string(options.vocab_size - 1));
   };
   require_ids("prompt", request.prompt);
-  refuse_placeholders(request.prompt, options.placeholders);
+  if (request.media == nullptr) refuse_placeholders(request.prompt, options.placeholders);
   validate_sampling(request.sampling);
   require_ids("stop_token_ids", request.sampling.stop_token_ids);
 }
@@ -128,7 +128,8 @@ const StepPlan& Scheduler::plan(TimePoint now) {
   plan_prefills(now);
   FERRY_CHECK_LE(plan_.num_rows, options_.token_budget);
   plan_is_open_ = plan_.num_rows > 0;
-  FERRY_CHECK(plan_is_open_ || (running_.empty() && waiting_.empty())) << "open requests but nothing to compute";
+  FERRY_CHECK(plan_is_open_ || next_for_media() != nullptr || (running_.empty() && waiting_.empty()))
+      << "open requests but nothing to compute";
   return plan_;
 }
 
@@ -192,6 +193,17 @@ void Scheduler::finish_all(FinishReason reason, TimePoint now) {
 
 std::vector<std::unique_ptr<Sequence>> Scheduler::take_finished() { return std::exchange(finished_, {}); }
 
+Sequence* Scheduler::next_for_media() const {
+  const auto found = std::ranges::find_if(running_, [](const auto& sequence) { return sequence->waits_for_media(); });
+  return found == running_.end() ? nullptr : found->get();
+}
+
+void Scheduler::give_media(Sequence& sequence, std::shared_ptr<const EmbeddedMedia> media) {
+  FERRY_CHECK(!plan_is_open_) << "step " << plan_.step_idx << " is under way";
+  FERRY_CHECK(media != nullptr && sequence.waits_for_media()) << "request " << sequence.request.id;
+  sequence.media = std::move(media);
+}
+
 SchedulerLoad Scheduler::load() const {
   return {.num_running = std::ssize(running_),
           .num_waiting = std::ssize(waiting_),
@@ -236,17 +248,18 @@ void Scheduler::plan_prefills(TimePoint now) {
                               options_.token_budget - plan_.num_rows);
   };
   for (const auto& sequence : running_) {
-    if (!sequence->in_prefill()) continue;
+    if (!sequence->in_prefill() || sequence->waits_for_media()) continue;
     // A later prompt's short end may use rows that are too few for this one: it delays nobody.
     if (const int64_t num_tokens = next_piece(*sequence); num_tokens > 0) add_entry(*sequence, num_tokens, 0);
   }
   while (!waiting_.empty()) {
+    const bool needs_rows = !waiting_.front()->waits_for_media();
     const int64_t num_tokens = next_piece(*waiting_.front());
-    if (num_tokens == 0 || !try_admit(*waiting_.front())) break;
+    if ((needs_rows && num_tokens == 0) || !try_admit(*waiting_.front())) break;
     running_.push_back(std::move(waiting_.front()));
     waiting_.pop_front();
     running_.back()->first_scheduled = now;
-    add_entry(*running_.back(), num_tokens, 0);
+    if (needs_rows) add_entry(*running_.back(), num_tokens, 0);
   }
 }
 

@@ -43,7 +43,7 @@ struct SchedulerOptions {
   int64_t vocab_size = 0;                  // ids a prompt may use are [0, vocab_size); >= 1
   int64_t max_drafts = 0;                  // of a sequence in a step; >= 0
   std::vector<TokenId> stop_token_ids;     // of the checkpoint
-  std::vector<NamedTokenId> placeholders;  // ids that stand for pictures and videos, which a prompt may not hold
+  std::vector<NamedTokenId> placeholders;  // ids that stand for pictures and videos, which a prompt without them may not hold
 };
 
 /// What load reports show.
@@ -71,7 +71,7 @@ int64_t next_prefill_piece(int64_t num_prompt, int64_t num_computed, int64_t pre
 int64_t sequence_capacity(const SchedulerOptions& options);
 
 /// Throws Error{kInvalidArgument} if `request` could never run: empty prompt, prompt that leaves no room for one token, id
-/// outside the vocabulary or standing for a picture, bad sampling parameters. A max_tokens that is larger than the room is
+/// outside the vocabulary or standing for a picture that is not there, bad sampling parameters. A max_tokens that is larger than the room is
 /// fine: add() clips it.
 void validate_request(const Request& request, const SchedulerOptions& options);
 
@@ -92,13 +92,19 @@ class Scheduler {
   void abort(Sequence& sequence);
 
   /// Drops what was aborted or is late (its memory is free within this call), then fills the step. Without rows when nothing
-  /// is open. The plan and its sequences stay valid until the next call; one with rows must be committed or abandoned by
+  /// is open, or only what waits for its media. The plan and its sequences stay valid until the next call; one with rows must be committed or abandoned by
   /// finish_all first.
   const StepPlan& plan(TimePoint now);
 
   /// The plan's rows were computed and chose tokens; kNoToken (-1) ends its sequence with kError. Ends sequences at a stop id
   /// (kStop) or at max_tokens (kLength); what was chosen behind that is dropped.
   void commit(const StepPlan& plan, const StepChoices& choices, TimePoint now);
+
+  /// The running sequence, oldest first, that waits for its pictures and videos: it holds slot and blocks, and nobody waits
+  /// for it. Null if there is none.
+  Sequence* next_for_media() const;
+  /// The embeddings of all of them; the next plan may have its rows.
+  void give_media(Sequence& sequence, std::shared_ptr<const EmbeddedMedia> media);
 
   /// What may follow the tokens of an open sequence, for its next step to try; at most max_drafts. The scheduler tries fewer
   /// where the sequence may not grow so long, and where a prompt needs the rows.

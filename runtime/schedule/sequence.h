@@ -2,12 +2,15 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "runtime/schedule/request.h"
 
 namespace ferry {
+
+struct EmbeddedMedia;
 
 /// A request on its way through the engine. The scheduler owns it and is the only one that changes it; its address stays the
 /// same from Scheduler::add until the owner of the taken sequence destroys it.
@@ -23,6 +26,8 @@ struct Sequence {
   int32_t slot = -1;            // row of the recurrent state; -1 while not running
   std::vector<int32_t> blocks;  // KV blocks for prompt + max_tokens; empty while not running
 
+  std::shared_ptr<const EmbeddedMedia> media;  // what the tower made of the request's; null without any, or until then
+
   TimePoint arrival;
   std::optional<TimePoint> first_scheduled;  // when its first rows were planned
   std::optional<TimePoint> first_token;
@@ -34,6 +39,8 @@ struct Sequence {
 
   int64_t num_prompt() const { return static_cast<int64_t>(request.prompt.size()); }
   int64_t num_generated() const { return static_cast<int64_t>(tokens.size()) - num_prompt(); }
+  /// Whether it runs but has no rows in any step yet.
+  bool waits_for_media() const { return request.media != nullptr && media == nullptr; }
   bool in_prefill() const { return num_computed < num_prompt(); }
 };
 

@@ -103,7 +103,7 @@ class Steps {
 
 }  // namespace
 
-std::vector<TokenId> expand_placeholders(std::span<const TokenId> ids, const VisionTokens& tokens, const PromptMedia& media,
+std::vector<TokenId> expand_placeholders(std::span<const TokenId> ids, const VisionTokens& tokens, const PromptGrids& media,
                                          const Tokenize& tokenize) {
   check_count(ids, tokens.image, media.images.size(), "pictures");
   check_count(ids, tokens.video, media.videos.size(), "videos");

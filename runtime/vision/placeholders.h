@@ -30,7 +30,7 @@ struct VideoSteps {
 };
 
 /// The pictures and videos of a prompt, each in order of appearance.
-struct PromptMedia {
+struct PromptGrids {
   std::span<const Grid> images;
   std::span<const VideoSteps> videos;
   int64_t merge_size = 2;  // patches a side of a token
@@ -44,7 +44,7 @@ using Tokenize = std::function<std::vector<TokenId>(std::string_view)>;
 /// vision_end for each step of time (transformers 5.17's Qwen3VLProcessor with the models' template).
 ///
 /// Throws Error{kInvalidArgument} if there are not as many placeholders as pictures and videos.
-std::vector<TokenId> expand_placeholders(std::span<const TokenId> ids, const VisionTokens& tokens, const PromptMedia& media,
+std::vector<TokenId> expand_placeholders(std::span<const TokenId> ids, const VisionTokens& tokens, const PromptGrids& media,
                                          const Tokenize& tokenize);
 
 /// Rotary positions of a prompt.

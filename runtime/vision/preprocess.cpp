@@ -113,36 +113,43 @@ FrameSize video_size(FrameSize size, int64_t num_frames, const PictureProcessor&
   return fit(size, round_to(num_frames, depth), num_frames, processor);
 }
 
-Patches make_patches(const Picture& picture, const PictureProcessor& processor, const std::string& name) {
-  const FrameSize size = picture_size({.height = picture.height, .width = picture.width}, processor, name);
-  const Picture resized = resize_bicubic(picture, size.width, size.height);
-  const ByteValues values(processor);
-  Patches patches = make_empty(1, size, processor);
-  for (int64_t i = 0; i < processor.temporal_patch_size; ++i) cut_frame(resized, processor, values, i, patches.values.data());
-  return patches;
-}
-
-Patches make_video_patches(std::span<const Picture> frames, const PictureProcessor& processor, const std::string& name) {
+Patches cut_patches(std::span<const Picture> frames, const PictureProcessor& processor) {
   const int64_t depth = processor.temporal_patch_size, num_frames = std::ssize(frames);
-  FrameSize given;
-  for (std::size_t i = 0; i < frames.size(); ++i) {
-    const FrameSize size{.height = frames[i].height, .width = frames[i].width};
-    if (i == 0) given = size;
-    if (size == given) continue;
-    throw_invalid(name + ": frame " + std::to_string(i) + " has " + std::to_string(size.width) + " x " +
-                  std::to_string(size.height) + " pixels; allowed: those of frame 0, " + std::to_string(given.width) + " x " +
-                  std::to_string(given.height));
-  }
-  const FrameSize size = video_size(given, num_frames, processor, name);
+  FERRY_CHECK_LE(1, num_frames);
+  const FrameSize size{.height = frames[0].height, .width = frames[0].width};
   const ByteValues values(processor);
   Patches patches = make_empty((num_frames + depth - 1) / depth, size, processor);
   const int64_t step_values = patches.grid.step_patches() * processor.patch_cols();
   for (int64_t i = 0; i < patches.grid.t * depth; ++i) {
     const Picture& frame = frames[static_cast<std::size_t>(std::min(i, num_frames - 1))];
-    cut_frame(resize_bicubic(frame, size.width, size.height), processor, values, i % depth,
-              patches.values.data() + i / depth * step_values);
+    FERRY_CHECK(frame.height == size.height && frame.width == size.width) << "frame " << i;
+    cut_frame(frame, processor, values, i % depth, patches.values.data() + i / depth * step_values);
   }
   return patches;
+}
+
+Patches make_patches(const Picture& picture, const PictureProcessor& processor, const std::string& name) {
+  const FrameSize size = picture_size({.height = picture.height, .width = picture.width}, processor, name);
+  const Picture resized = resize_bicubic(picture, size.width, size.height);
+  return cut_patches({&resized, 1}, processor);
+}
+
+void check_frame(FrameSize size, FrameSize first, int64_t frame_idx, const std::string& name) {
+  if (size == first) return;
+  throw_invalid(name + ": frame " + std::to_string(frame_idx) + " has " + std::to_string(size.width) + " x " +
+                std::to_string(size.height) + " pixels; allowed: those of frame 0, " + std::to_string(first.width) + " x " +
+                std::to_string(first.height));
+}
+
+Patches make_video_patches(std::span<const Picture> frames, const PictureProcessor& processor, const std::string& name) {
+  FrameSize given;
+  if (!frames.empty()) given = {.height = frames[0].height, .width = frames[0].width};
+  for (std::size_t i = 0; i < frames.size(); ++i)
+    check_frame({.height = frames[i].height, .width = frames[i].width}, given, static_cast<int64_t>(i), name);
+  const FrameSize size = video_size(given, std::ssize(frames), processor, name);
+  std::vector<Picture> resized;
+  for (const Picture& frame : frames) resized.push_back(resize_bicubic(frame, size.width, size.height));
+  return cut_patches(resized, processor);
 }
 
 std::vector<int64_t> sample_frames(int64_t num_frames, double source_fps, const VideoProcessor& processor) {

@@ -58,10 +58,14 @@ FrameSize picture_size(FrameSize size, const PictureProcessor& processor, const 
 /// Likewise for each of `num_frames` frames. Also throws for fewer frames than a patch has.
 FrameSize video_size(FrameSize size, int64_t num_frames, const PictureProcessor& processor, const std::string& name = "video");
 
+/// Throws Error{kInvalidArgument} unless frame `frame_idx` of a video has the size of its first one.
+void check_frame(FrameSize size, FrameSize first, int64_t frame_idx, const std::string& name);
+
+/// Of frames that are resized already, all alike; the last one is repeated to whole patches, so a picture is a video of one.
+Patches cut_patches(std::span<const Picture> frames, const PictureProcessor& processor);
 /// Throws as picture_size() does.
 Patches make_patches(const Picture& picture, const PictureProcessor& processor, const std::string& name = "picture");
-/// Of a video whose frames are sampled already; the last one is repeated to whole patches. Throws as video_size() does, and for
-/// frames of different sizes.
+/// Of a video whose frames are sampled already. Throws as video_size() and check_frame() do.
 Patches make_video_patches(std::span<const Picture> frames, const PictureProcessor& processor,
                            const std::string& name = "video");
 

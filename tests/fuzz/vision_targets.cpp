@@ -59,7 +59,7 @@ void place_pictures(Input input) {
   const std::span<const uint8_t> text = input.subspan(1 + num_grids);
   const std::vector<TokenId> ids(text.begin(), text.end());
   const auto tokenize = [](std::string_view stamp) { return std::vector<TokenId>(stamp.size(), 9); };
-  const PromptMedia media{.images = images, .videos = steps};
+  const PromptGrids media{.images = images, .videos = steps};
   const std::vector<TokenId> expanded = expand_placeholders(ids, kTokens, media, tokenize);
   const MropePositions positions = mrope_positions(expanded, kTokens, images, videos, media.merge_size);
   for (const std::vector<int32_t>& axis : positions.axes) {

@@ -83,41 +83,52 @@ void VisionTower::check_grid(const Grid& grid) const {
 }
 
 void VisionTower::forward(ConstMatrixView patches, std::span<const Grid> grids, MatrixView out, const BlockTap& tap) {
+  begin(patches, grids, out);
+  while (!advance(tap)) {
+  }
+}
+
+void VisionTower::begin(ConstMatrixView patches, std::span<const Grid> grids, MatrixView out) {
   FERRY_CHECK_EQ(patches.cols, plan_.patch_cols());
   FERRY_CHECK(patches.dtype == DType::kF32 && out.dtype == dtype_);
   FERRY_CHECK_EQ(out.cols, plan_.out_hidden_dim);
   FERRY_CHECK_EQ(out.rows * plan_.merged_patches(), patches.rows);
   for (const Grid& grid : grids) check_grid(grid);
-  Piece piece;
-  int64_t first_row = 0;
-  const auto run = [&] {
-    const int64_t num_rows = piece.num_rows(), merged = plan_.merged_patches();
-    run_piece(piece, patches.rows_from(first_row, num_rows), out.rows_from(first_row / merged, num_rows / merged), tap);
-    first_row += num_rows;
-    piece = {};
-  };
+  run_ = {.patches = patches, .out = out};
   for (const Grid& grid : grids) {
-    for (int64_t t = 0; t < grid.t; ++t) {
-      if (piece.num_rows() + grid.step_patches() > limits_.max_patches) run();
-      piece.steps.push_back({.t = 1, .h = grid.h, .w = grid.w});
-      piece.ends.push_back(piece.num_rows() + grid.step_patches());
-    }
+    for (int64_t t = 0; t < grid.t; ++t) run_.steps.push_back({.t = 1, .h = grid.h, .w = grid.w});
   }
-  run();
-  FERRY_CHECK_EQ(first_row, patches.rows);
 }
 
-void VisionTower::run_piece(const Piece& piece, ConstMatrixView patches, MatrixView out, const BlockTap& tap) {
-  if (piece.steps.empty()) return;
-  embed_patches(piece, patches);
-  add_positions(piece);
-  for (int64_t b = 0; b < plan_.depth; ++b) {
-    const VisionBlockWeights& block = weights_.blocks[static_cast<std::size_t>(b)];
-    attend(block, piece);
-    feed_forward(block, piece.num_rows());
-    if (tap) tap(b, hidden_.top(piece.num_rows()));
+bool VisionTower::advance(const BlockTap& tap) {
+  Piece& piece = run_.piece;
+  if (run_.block == 0) take_piece();
+  if (piece.steps.empty()) return true;
+  const VisionBlockWeights& block = weights_.blocks[static_cast<std::size_t>(run_.block)];
+  attend(block, piece);
+  feed_forward(block, piece.num_rows());
+  if (tap) tap(run_.block, hidden_.top(piece.num_rows()));
+  if (++run_.block < plan_.depth) return false;
+  run_.block = 0;
+  const int64_t merged = plan_.merged_patches();
+  merge(piece.num_rows(), run_.out.rows_from(piece.first_row / merged, piece.num_rows() / merged));
+  return run_.next_step == run_.steps.size();
+}
+
+/// The next steps of time, as many as fit the buffers, up to their first block.
+void VisionTower::take_piece() {
+  Piece& piece = run_.piece;
+  piece = {.first_row = piece.first_row + piece.num_rows()};
+  while (run_.next_step < run_.steps.size()) {
+    const Grid& step = run_.steps[run_.next_step];
+    if (piece.num_rows() + step.step_patches() > limits_.max_patches) break;
+    piece.ends.push_back(piece.num_rows() + step.step_patches());
+    piece.steps.push_back(step);
+    ++run_.next_step;
   }
-  merge(piece.num_rows(), out);
+  if (piece.steps.empty()) return;
+  embed_patches(piece, run_.patches.rows_from(piece.first_row, piece.num_rows()));
+  add_positions(piece);
 }
 
 void VisionTower::embed_patches(const Piece& piece, ConstMatrixView patches) {

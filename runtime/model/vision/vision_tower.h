@@ -43,6 +43,11 @@ class VisionTower {
   /// patches [N, patch_cols] f32, those of all grids one after the other; out [N / merged_patches, out_hidden] in the run's
   /// dtype. Throws as check_grid() does.
   void forward(ConstMatrixView patches, std::span<const Grid> grids, MatrixView out, const BlockTap& tap = {});
+  /// The same a block at a time, so that others can work in between: patches and out stay where they are until the end. What
+  /// was begun before is forgotten.
+  void begin(ConstMatrixView patches, std::span<const Grid> grids, MatrixView out);
+  /// Computes the next block of the steps of time that are under way; true when `out` is complete.
+  bool advance(const BlockTap& tap = {});
 
   const Limits& limits() const { return limits_; }
 
@@ -51,10 +56,21 @@ class VisionTower {
   struct Piece {
     std::vector<Grid> steps;    // t = 1 each
     std::vector<int64_t> ends;  // [steps] rows
+    int64_t first_row = 0;      // of all patches
     int64_t num_rows() const { return ends.empty() ? 0 : ends.back(); }
   };
 
-  void run_piece(const Piece& piece, ConstMatrixView patches, MatrixView out, const BlockTap& tap);
+  /// What begin() was given and how far it is.
+  struct Run {
+    ConstMatrixView patches;
+    MatrixView out;
+    std::vector<Grid> steps;  // t = 1 each
+    std::size_t next_step = 0;
+    Piece piece;
+    int64_t block = 0;  // the next of the piece
+  };
+
+  void take_piece();
   void embed_patches(const Piece& piece, ConstMatrixView patches);
   void add_positions(const Piece& piece);
   void attend(const VisionBlockWeights& block, const Piece& piece);
@@ -76,6 +92,7 @@ class VisionTower {
   Matrix qkv_;                    // [max_patches, 3 * hidden]
   Matrix projected_;              // [chunk, hidden] what a block adds, before its bias; the inner rows of the merger
   Matrix wide_;                   // [chunk, the wider of intermediate and patch_cols]
+  Run run_;
   std::vector<float> cos_, sin_;  // [max_patches, head_dim / 2]
 };
 

@@ -1,0 +1,66 @@
+#include "runtime/loaded_vision.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "runtime/base/available_memory.h"
+#include "runtime/base/error.h"
+
+namespace ferry {
+namespace {
+
+/// Of a picture, or of a video's step of time, where the context or the checkpoint's processors let none be larger.
+int64_t largest_medium(const MediaOptions& options, const VisionConfig& config, int64_t max_prompt) {
+  const auto tokens = [](const PictureProcessor& p) {
+    return (p.max_pixels + p.factor() * p.factor() - 1) / (p.factor() * p.factor());
+  };
+  return std::min({options.max_tokens, std::max(tokens(config.pictures), tokens(config.videos.frames)), max_prompt});
+}
+
+MediaEncoder::Options encoder_options(const MediaOptions& options, const VisionConfig& config, DType dtype,
+                                      int64_t max_prompt) {
+  const MediaEncoder::Options encoder{.max_patches = largest_medium(options, config, max_prompt) * config.plan.merged_patches(),
+                                      .cache_bytes = options.cache_bytes};
+  require_memory(MediaEncoder::max_bytes(config.plan, dtype, encoder),
+                 "--picture-tokens " + std::to_string(options.max_tokens) + ": the buffers of the vision tower");
+  return encoder;
+}
+
+MediumReader::Limits reader_limits(const MediaOptions& options, const VisionConfig& config, int64_t max_prompt) {
+  return {.picture = options.limits, .max_tokens = largest_medium(options, config, max_prompt)};
+}
+
+}  // namespace
+
+LoadedVision::LoadedVision(const EngineOptions& options, const VisionConfig& vision_config, const Checkpoint& checkpoint,
+                           const Tokenizer* tokenizer, ComputeResources& compute, DType dtype, int64_t max_prompt)
+    : config(vision_config),
+      intake(config, tokenizer, reader_limits(options.media, config, max_prompt), options.media.open_bytes),
+      weights(load_vision(checkpoint, config.plan, *compute.matmul, compute.pool, dtype, options.check_weights)),
+      encoder(intake.reader(), config.plan, weights, *compute.matmul, compute.context, dtype,
+              encoder_options(options.media, config, dtype, max_prompt)) {}
+
+std::unique_ptr<LoadedVision> load_vision(const EngineOptions& options, const Checkpoint& checkpoint,
+                                          const Tokenizer* tokenizer, ComputeResources& compute, DType dtype,
+                                          int64_t max_prompt, std::string& complaint) {
+  if (!options.media.is_wanted || options.media.max_tokens == 0) {
+    complaint = options.media.is_wanted ? "--picture-tokens is 0" : "this command takes none";
+    return nullptr;
+  }
+  std::optional<VisionConfig> config;
+  try {
+    config = load_vision_config(options.model);
+  } catch (const Error& error) {
+    complaint = error.what();
+    return nullptr;
+  }
+  const bool has_tower = std::ranges::any_of(checkpoint.names(), is_of_vision_tower);
+  if (!config || !has_tower) {
+    complaint = config ? "the checkpoint has no weights of its vision tower" : "the checkpoint has no vision tower";
+    return nullptr;
+  }
+  return std::make_unique<LoadedVision>(options, *config, checkpoint, tokenizer, compute, dtype, max_prompt);
+}
+
+}  // namespace ferry

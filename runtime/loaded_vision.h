@@ -1,0 +1,34 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "runtime/media_encoder.h"
+#include "runtime/media_intake.h"
+#include "runtime/model/vision/vision_plan.h"
+#include "runtime/model/vision/vision_weights.h"
+#include "runtime/options/engine_options.h"
+#include "runtime/rank_setup.h"
+#include "runtime/text/tokenizer.h"
+
+namespace ferry {
+
+/// What rank 0 needs for pictures and videos: from files that come in to embeddings.
+struct LoadedVision {
+  /// Packs the tower's weights. `max_prompt`: tokens of the longest prompt. Tokenizer (may be null) and `compute` outlive this.
+  /// Throws Error for a tower that config.json and weights do not agree on, and where memory does not do.
+  LoadedVision(const EngineOptions& options, const VisionConfig& vision_config, const Checkpoint& checkpoint,
+               const Tokenizer* tokenizer, ComputeResources& compute, DType dtype, int64_t max_prompt);
+
+  const VisionConfig config;
+  const MediaIntake intake;
+  const VisionWeights weights;
+  MediaEncoder encoder;
+};
+
+/// Null if options want no pictures or the checkpoint has no tower that Ferry can read; `complaint` then says why.
+std::unique_ptr<LoadedVision> load_vision(const EngineOptions& options, const Checkpoint& checkpoint,
+                                          const Tokenizer* tokenizer, ComputeResources& compute, DType dtype,
+                                          int64_t max_prompt, std::string& complaint);
+
+}  // namespace ferry

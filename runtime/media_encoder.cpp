@@ -1,0 +1,116 @@
+#include "runtime/media_encoder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "profiler/span.h"
+#include "runtime/base/check.h"
+
+namespace ferry {
+namespace {
+
+int64_t bytes_of(const Matrix& matrix) { return matrix.rows() * matrix.cols() * dtype_bytes(matrix.dtype()); }
+
+}  // namespace
+
+std::shared_ptr<const Matrix> MediaCache::find(const MediumDigest& digest) {
+  const auto place = places_.find(digest);
+  if (place == places_.end()) return nullptr;
+  entries_.splice(entries_.begin(), entries_, place->second);
+  return entries_.front().embeddings;
+}
+
+void MediaCache::add(const MediumDigest& digest, std::shared_ptr<const Matrix> embeddings) {
+  const int64_t num_bytes = bytes_of(*embeddings);
+  if (num_bytes > max_bytes_ || places_.contains(digest)) return;
+  while (num_bytes_ + num_bytes > max_bytes_) {
+    num_bytes_ -= bytes_of(*entries_.back().embeddings);
+    places_.erase(entries_.back().digest);
+    entries_.pop_back();
+  }
+  entries_.push_front({.digest = digest, .embeddings = std::move(embeddings)});
+  places_[digest] = entries_.begin();
+  num_bytes_ += num_bytes;
+}
+
+MediaEncoder::MediaEncoder(const MediumReader& reader, const VisionPlan& plan, const VisionWeights& weights,
+                           MatmulBackend& matmul, KernelContext context, DType dtype, Options options)
+    : reader_(reader),
+      plan_(plan),
+      dtype_(dtype),
+      options_(options),
+      tower_(plan, weights, matmul, context, dtype, {.max_patches = options.max_patches}),
+      cache_(options.cache_bytes) {}
+
+int64_t MediaEncoder::max_bytes(const VisionPlan& plan, DType dtype, Options options) {
+  const int64_t patches = options.max_patches * plan.patch_cols() * static_cast<int64_t>(sizeof(float));
+  return VisionTower::buffer_bytes(plan, dtype, {.max_patches = options.max_patches}) + patches + options.cache_bytes;
+}
+
+void MediaEncoder::advance(Scheduler& scheduler) {
+  Sequence* sequence = scheduler.next_for_media();
+  if (sequence == nullptr) return forget();
+  if (prompt_ != sequence->request.media) {
+    embeddings_.clear();
+    prompt_ = sequence->request.media;
+  }
+  int64_t num_rows = kSliceRows;
+  while (embeddings_.size() < prompt_->media.size()) {
+    const std::shared_ptr<const Medium>& medium = prompt_->media[embeddings_.size()];
+    if (std::shared_ptr<const Matrix> known = cache_.find(medium->digest)) {
+      embeddings_.push_back(std::move(known));
+      continue;
+    }
+    if (num_rows <= 0) return;
+    if (job_.medium == nullptr || job_.medium->digest != medium->digest) begin(medium);
+    if (!run(num_rows)) return;
+    cache_.add(medium->digest, job_.embeddings);
+    embeddings_.push_back(std::exchange(job_, {}).embeddings);
+  }
+  scheduler.give_media(*sequence, std::make_shared<const EmbeddedMedia>(
+                                      EmbeddedMedia{.prompt = std::move(prompt_), .embeddings = std::move(embeddings_)}));
+  forget();
+}
+
+void MediaEncoder::forget() {
+  job_ = {};
+  prompt_.reset();
+  embeddings_.clear();
+}
+
+void MediaEncoder::begin(std::shared_ptr<const Medium> medium) {
+  const int64_t num_tokens = medium->grid.num_patches() / plan_.merged_patches();
+  job_ = {.medium = std::move(medium), .embeddings = std::make_shared<Matrix>(dtype_, num_tokens, plan_.out_hidden_dim)};
+  begin_steps();
+}
+
+/// Cuts the patches of as many steps of time as the tower's buffers hold, and begins with them.
+void MediaEncoder::begin_steps() {
+  const Medium& medium = *job_.medium;
+  const int64_t first = job_.num_begun, step_patches = medium.grid.step_patches();
+  const int64_t num_steps = std::min(std::max<int64_t>(options_.max_patches / step_patches, 1), medium.grid.t - first);
+  job_.patches = reader_.patches_of(medium, first, num_steps);
+  job_.num_begun += num_steps;
+  const int64_t num_patches = job_.patches.grid.num_patches(), merged = plan_.merged_patches();
+  const ConstMatrixView patches{.data = reinterpret_cast<const std::byte*>(job_.patches.values.data()),
+                                .dtype = DType::kF32,
+                                .rows = num_patches,
+                                .cols = plan_.patch_cols(),
+                                .row_stride = plan_.patch_cols()};
+  tower_.begin(patches, {&job_.patches.grid, 1},
+               job_.embeddings->view().rows_from(first * step_patches / merged, num_patches / merged));
+}
+
+/// Goes on until `num_rows` rows times blocks are done, which it takes off; true when the medium is complete.
+bool MediaEncoder::run(int64_t& num_rows) {
+  const Span span(Zone::kEncodeMedia, job_.patches.grid.num_patches());
+  while (num_rows > 0) {
+    num_rows -= job_.patches.grid.num_patches();
+    if (!tower_.advance()) continue;
+    if (job_.num_begun == job_.medium->grid.t) return true;
+    begin_steps();
+  }
+  return false;
+}
+
+}  // namespace ferry

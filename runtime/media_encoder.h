@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "runtime/model/step_input.h"
+#include "runtime/model/vision/vision_tower.h"
+#include "runtime/schedule/scheduler.h"
+#include "runtime/vision/medium.h"
+
+namespace ferry {
+
+/// Embeddings of media by their content, the least recently used ones dropped first. Not thread-safe.
+class MediaCache {
+ public:
+  explicit MediaCache(int64_t max_bytes) : max_bytes_(max_bytes) {}
+
+  /// Null if it is not here.
+  std::shared_ptr<const Matrix> find(const MediumDigest& digest);
+  /// What is larger than the whole cache is not kept.
+  void add(const MediumDigest& digest, std::shared_ptr<const Matrix> embeddings);
+  int64_t num_bytes() const { return num_bytes_; }
+
+ private:
+  struct Entry {
+    MediumDigest digest;
+    std::shared_ptr<const Matrix> embeddings;
+  };
+
+  const int64_t max_bytes_;
+  int64_t num_bytes_ = 0;
+  std::list<Entry> entries_;  // most recently used first
+  std::map<MediumDigest, std::list<Entry>::iterator> places_;
+};
+
+/// Makes embeddings of the pictures and videos of running sequences, a slice of the tower's blocks at a time, so that the steps
+/// of the decoder go on in between. Which slices a medium is cut into does not change a bit of what becomes of it.
+///
+/// For the engine's thread.
+class MediaEncoder {
+ public:
+  struct Options {
+    int64_t max_patches = 0;  // of one step of time
+    int64_t cache_bytes = 0;
+  };
+  /// Rows times blocks of a slice, at least one block: 0.3 s of the largest towers on two cores with AMX.
+  static constexpr int64_t kSliceRows = 8192;
+
+  /// `reader`, `plan`, `weights`, `matmul` and what `context` points to outlive it.
+  MediaEncoder(const MediumReader& reader, const VisionPlan& plan, const VisionWeights& weights, MatmulBackend& matmul,
+               KernelContext context, DType dtype, Options options);
+
+  /// Works a slice for the oldest sequence that waits, and gives it its media when they are complete. Nothing if none does.
+  void advance(Scheduler& scheduler);
+
+  /// What the tower, its input and the cache may take beside weights, in bytes.
+  static int64_t max_bytes(const VisionPlan& plan, DType dtype, Options options);
+
+ private:
+  /// The medium in the tower.
+  struct Job {
+    std::shared_ptr<const Medium> medium;  // null: none
+    std::shared_ptr<Matrix> embeddings;    // [tokens, out_hidden]
+    Patches patches;                       // of the steps of time that are under way
+    int64_t num_begun = 0;                 // steps of time, these included
+  };
+
+  void begin(std::shared_ptr<const Medium> medium);
+  void begin_steps();
+  bool run(int64_t& num_rows);
+  void forget();
+
+  const MediumReader& reader_;
+  const VisionPlan& plan_;
+  const DType dtype_;
+  const Options options_;
+  VisionTower tower_;
+  MediaCache cache_;
+  Job job_;
+  std::shared_ptr<const PromptMedia> prompt_;              // of the sequence that is served
+  std::vector<std::shared_ptr<const Matrix>> embeddings_;  // of its first media
+};
+
+}  // namespace ferry

@@ -1,0 +1,65 @@
+#include "runtime/media_intake.h"
+
+#include <utility>
+
+#include "runtime/base/error.h"
+
+namespace ferry {
+
+MediaIntake::MediaIntake(const VisionConfig& config, const Tokenizer* tokenizer, MediumReader::Limits limits,
+                         int64_t max_open_bytes)
+    : config_(config),
+      tokenizer_(tokenizer),
+      reader_(config.pictures, config.videos, limits),
+      max_open_bytes_(max_open_bytes),
+      open_bytes_(std::make_shared<std::atomic<int64_t>>(0)) {}
+
+std::shared_ptr<const Medium> MediaIntake::read_picture(std::span<const std::byte> file, const std::string& name) const {
+  const std::scoped_lock lock(decoding_);
+  return hold(reader_.read_picture(file, name));
+}
+
+std::shared_ptr<const Medium> MediaIntake::read_video(const VideoFiles& files, const std::string& name) const {
+  const std::scoped_lock lock(decoding_);
+  return hold(reader_.read_video(files, name));
+}
+
+/// Counts the medium for as long as anybody has it. Called by one thread at a time.
+std::shared_ptr<const Medium> MediaIntake::hold(Medium medium) const {
+  const int64_t num_bytes = medium.num_bytes(), num_open = open_bytes_->load();
+  if (num_open + num_bytes > max_open_bytes_) {
+    throw Error(ErrorCode::kResourceExhausted, "pictures and videos of open requests have " + std::to_string(num_open) +
+                                                   " bytes, and " + std::to_string(num_bytes) + " more came; allowed: " +
+                                                   std::to_string(max_open_bytes_) + " together; try again later");
+  }
+  auto owned = std::make_unique<const Medium>(std::move(medium));
+  const auto release = [counter = open_bytes_, num_bytes](const Medium* held) {
+    delete held;
+    counter->fetch_sub(num_bytes);
+  };
+  std::shared_ptr<const Medium> held(owned.get(), release);
+  static_cast<void>(owned.release());
+  open_bytes_->fetch_add(num_bytes);
+  return held;
+}
+
+std::string MediaIntake::placeholder(Medium::Kind kind) const {
+  if (tokenizer_ == nullptr) {
+    throw Error(ErrorCode::kFailedPrecondition, "places for pictures in text need a tokenizer; token ids work without");
+  }
+  const VisionTokens& tokens = config_.tokens;
+  const TokenId pad = kind == Medium::Kind::kVideo ? tokens.video : tokens.image;
+  std::string text;
+  for (const TokenId id : {tokens.vision_start, pad, tokens.vision_end}) text += tokenizer_->token_bytes(id);
+  return text;
+}
+
+MediaPrompt MediaIntake::place(std::span<const TokenId> ids, std::span<const std::shared_ptr<const Medium>> media) const {
+  const auto tokenize = [this](std::string_view text) {
+    if (tokenizer_ == nullptr) throw Error(ErrorCode::kFailedPrecondition, "the time stamps of a video need a tokenizer");
+    return tokenizer_->encode(text);
+  };
+  return place_media(ids, media, config_.tokens, config_.plan.merge_size, tokenize);
+}
+
+}  // namespace ferry
