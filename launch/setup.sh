@@ -28,6 +28,7 @@ packages=(
   libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libgrpc++-dev
   libgtest-dev libgmock-dev
   nlohmann-json3-dev libpcre2-dev libutf8proc-dev libcli11-dev libboost-dev libssl-dev openssl
+  libcurl4-openssl-dev ca-certificates
   libpng-dev libjpeg62-turbo-dev libwebp-dev libgif-dev
   python3 python3-venv iproute2
 )

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <boost/asio/buffer.hpp>
 #include <filesystem>
 #include <string>
@@ -11,6 +12,7 @@
 #include "runtime/server/generate_request.h"
 #include "runtime/server/http/guard.h"
 #include "runtime/server/http/request_head.h"
+#include "runtime/server/picture_address.h"
 #include "runtime/server/profile_request.h"
 #include "runtime/server/trace_folder.h"
 #include "runtime/text/detokenizer.h"
@@ -141,6 +143,27 @@ void take_generate_request(Input input) {
   request.sampling = sampling_of(message.sampling());
   validate_request(request, options);
   answer(request);
+}
+
+void decode_data_url(Input input) {
+  constexpr int64_t kMaxBytes = 100;
+  FERRY_CHECK_LE(std::ssize(read_data_url(text_of(input), kMaxBytes)), kMaxBytes);
+}
+
+/// The value of --allow-remote-images, a line break, a URL. What is let through names a listed host, and only that one.
+void judge_remote_url(Input input) {
+  const std::string_view text = text_of(input);
+  const std::size_t end = std::min(text.find('\n'), text.size());
+  const std::vector<std::string> hosts = parse_remote_hosts(std::string(text.substr(0, end)));
+  const RemoteUrl url = parse_remote_url(text.substr(std::min(end + 1, text.size())), hosts);
+  const bool is_default = url.port == (url.scheme == "http" ? 80 : 443);
+  const auto is_this = [&](const std::string& entry) {
+    return entry == url.host + ":" + std::to_string(url.port) || (is_default && entry == url.host);
+  };
+  FERRY_CHECK(std::any_of(hosts.begin(), hosts.end(), is_this));
+  FERRY_CHECK(url.host.find_first_of("@[]%/\\?#:") == std::string::npos && url.target.starts_with('/'));
+  FERRY_CHECK(std::ranges::all_of(url.text(), [](char c) { return c > ' ' && c <= '~'; }));
+  FERRY_CHECK(parse_remote_url(url.text(), hosts).text() == url.text());
 }
 
 }  // namespace ferry::fuzz

@@ -33,6 +33,8 @@ std::span<const Target> all_targets() {
       {"profile_body", parse_profile_body},
       {"trace_folder", claim_trace_folder},
       {"generate_request", take_generate_request},
+      {"data_url", decode_data_url},
+      {"remote_url", judge_remote_url},
   };
   return kTargets;
 }

@@ -49,6 +49,7 @@ QUARANTINE = {
                                     r"tests/fuzz/server_targets\.cpp"],
     r"boost/.*": [r"runtime/server/http/.*", r"tests/runtime/server/.*", r"tests/fuzz/server_targets\.cpp"],
     r"png\.h|jpeglib\.h|jerror\.h|gif_lib\.h|webp/.*": [r"runtime/vision/(png|jpeg|gif|webp)\.cpp"],
+    r"curl/.*": [r"runtime/server/picture_fetch\.cpp"],
     r"openssl/.*": [r"runtime/server/.*", r"tests/runtime/server/.*", r"tests/support/certificate\.cpp"],
 }
 
