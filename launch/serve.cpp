@@ -17,6 +17,7 @@
 #include "runtime/server/health_route.h"
 #include "runtime/server/http/http_server.h"
 #include "runtime/server/http/tls_check.h"
+#include "runtime/server/picture_address.h"
 #include "runtime/server/profile_control.h"
 #include "runtime/server/profile_routes.h"
 #include "runtime/text/chat_template.h"
@@ -84,6 +85,12 @@ std::optional<HttpServer> open_http(const ServeOptions& options, const Access& a
                                    access, std::move(router));
 }
 
+ServerLimits limits_of(const ServeOptions& options) {
+  ServerLimits limits = options.limits;
+  if (!options.remote_images.empty()) limits.picture_hosts = parse_remote_hosts(options.remote_images);
+  return limits;
+}
+
 /// Says where a port is, and if anybody may use it.
 void announce(const char* port, const std::string& address, const Access& access) {
   if (const auto warning = open_port_warning(port, address, access))
@@ -94,6 +101,7 @@ void announce(const char* port, const std::string& address, const Access& access
 }  // namespace
 
 int run_serve(const Options& options, Cluster& cluster) {
+  const ServerLimits limits = limits_of(options.serve);
   const Access access = load_access(options.serve.access);  // before the weights, which take long
   check_tls(access);
   raise_descriptor_limit();
@@ -107,8 +115,7 @@ int run_serve(const Options& options, Cluster& cluster) {
   ExitGuard starting;  // libraries that get no memory or thread half-way may wait for themselves for ever
   starting.end_within(kServersStart, "ferry: error: the ports are not open after 20 s: memory or threads may have run out");
   ProfileControl profile(captures, options.serve.trace_dir.value_or("traces"), options.serve.trace_dir.has_value());
-  GrpcServer server({.address = options.serve.grpc_address, .limits = options.serve.limits, .access = access}, backend,
-                    &profile);
+  GrpcServer server({.address = options.serve.grpc_address, .limits = limits, .access = access}, backend, &profile);
   ServingState state(server);
   const std::optional<HttpServer> http = open_http(options.serve, access, profile, state);
   coordinator.set_on_failure([&] { state.end(); });

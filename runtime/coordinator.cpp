@@ -109,6 +109,7 @@ class Coordinator::Impl {
     return load;
   }
   const ModelInfo& model_info() const { return engine_.model_info(); }
+  const MediaIntake& require_media() const { return engine_.require_media(); }
   int64_t max_prompt_tokens() const { return sequence_capacity(engine_.scheduler_options()) - 1; }
   std::optional<Error> failure() const {
     const std::scoped_lock lock(mutex_);
@@ -538,6 +539,7 @@ void Coordinator::fail(const std::string& reason) { impl_->fail(reason); }
 EngineLoad Coordinator::load() const { return impl_->load(); }
 int64_t Coordinator::max_prompt_tokens() const { return impl_->max_prompt_tokens(); }
 const ModelInfo& Coordinator::model_info() const { return impl_->model_info(); }
+const MediaIntake& Coordinator::require_media() const { return impl_->require_media(); }
 std::optional<Error> Coordinator::failure() const { return impl_->failure(); }
 void Coordinator::set_on_failure(std::function<void()> on_failure) { impl_->set_on_failure(std::move(on_failure)); }
 

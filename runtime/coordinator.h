@@ -14,6 +14,7 @@
 namespace ferry {
 
 class Engine;
+class MediaIntake;
 struct ModelInfo;
 
 /// Times of one request, ns on the steady clock's scale.
@@ -87,6 +88,8 @@ class Coordinator {
 
   EngineLoad load() const;
   const ModelInfo& model_info() const;
+  /// As Engine's.
+  const MediaIntake& require_media() const;
   /// What a prompt may have at most; a longer one is refused.
   int64_t max_prompt_tokens() const;
 

@@ -77,6 +77,7 @@ void Engine::load(const EngineOptions& options, LogitRows logit_rows) {
   model_.emplace(options, cluster_, config_, dtype_, *compute_, std::move(checkpoint));
   vision_ = load_vision(options, model_->checkpoint, tokenizer(), *compute_, dtype_, sequence_capacity(scheduler_options_),
                         lacks_vision_);
+  model_info_.takes_media = vision_ != nullptr;
   const int64_t max_sequences = scheduler_options_.max_running, max_drafts = scheduler_options_.max_drafts;
   const int64_t max_sampled = max_sequences + std::min(max_sequences * max_drafts, kMaxDraftRows);
   name_token_budget(options, [&] {

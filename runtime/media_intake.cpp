@@ -5,6 +5,24 @@
 #include "runtime/base/error.h"
 
 namespace ferry {
+namespace {
+
+/// A medium that is counted for as long as anybody has it.
+struct Held {
+  Medium medium;
+  std::shared_ptr<std::atomic<int64_t>> counter;
+  int64_t num_bytes;
+
+  Held(Medium held, std::shared_ptr<std::atomic<int64_t>> open_bytes)
+      : medium(std::move(held)), counter(std::move(open_bytes)), num_bytes(medium.num_bytes()) {
+    counter->fetch_add(num_bytes);
+  }
+  ~Held() { counter->fetch_sub(num_bytes); }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+};
+
+}  // namespace
 
 MediaIntake::MediaIntake(const VisionConfig& config, const Tokenizer* tokenizer, MediumReader::Limits limits,
                          int64_t max_open_bytes)
@@ -15,16 +33,14 @@ MediaIntake::MediaIntake(const VisionConfig& config, const Tokenizer* tokenizer,
       open_bytes_(std::make_shared<std::atomic<int64_t>>(0)) {}
 
 std::shared_ptr<const Medium> MediaIntake::read_picture(std::span<const std::byte> file, const std::string& name) const {
-  const std::scoped_lock lock(decoding_);
   return hold(reader_.read_picture(file, name));
 }
 
 std::shared_ptr<const Medium> MediaIntake::read_video(const VideoFiles& files, const std::string& name) const {
-  const std::scoped_lock lock(decoding_);
   return hold(reader_.read_video(files, name));
 }
 
-/// Counts the medium for as long as anybody has it. Called by one thread at a time.
+/// Several that come at once may together be a little more than is allowed.
 std::shared_ptr<const Medium> MediaIntake::hold(Medium medium) const {
   const int64_t num_bytes = medium.num_bytes(), num_open = open_bytes_->load();
   if (num_open + num_bytes > max_open_bytes_) {
@@ -32,15 +48,8 @@ std::shared_ptr<const Medium> MediaIntake::hold(Medium medium) const {
                                                    " bytes, and " + std::to_string(num_bytes) + " more came; allowed: " +
                                                    std::to_string(max_open_bytes_) + " together; try again later");
   }
-  auto owned = std::make_unique<const Medium>(std::move(medium));
-  const auto release = [counter = open_bytes_, num_bytes](const Medium* held) {
-    delete held;
-    counter->fetch_sub(num_bytes);
-  };
-  std::shared_ptr<const Medium> held(owned.get(), release);
-  static_cast<void>(owned.release());
-  open_bytes_->fetch_add(num_bytes);
-  return held;
+  const auto held = std::make_shared<const Held>(std::move(medium), open_bytes_);
+  return {held, &held->medium};
 }
 
 std::string MediaIntake::placeholder(Medium::Kind kind) const {

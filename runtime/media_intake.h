@@ -3,7 +3,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,7 +15,7 @@
 namespace ferry {
 
 /// Where pictures and videos come in: files become media, and media find their places in a prompt. Any thread may call any
-/// method; files are decoded one at a time, since one may take memory of 11 bytes a pixel for a while.
+/// method.
 class MediaIntake {
  public:
   /// `max_open_bytes`: of all media that are held at once. `tokenizer` may be null: then there are no videos, whose time stamps
@@ -42,7 +41,6 @@ class MediaIntake {
   const Tokenizer* tokenizer_;
   MediumReader reader_;
   const int64_t max_open_bytes_;
-  mutable std::mutex decoding_;
   std::shared_ptr<std::atomic<int64_t>> open_bytes_;  // media may outlive this
 };
 

@@ -21,6 +21,7 @@ struct ModelInfo {
   int64_t experts_per_token = 0;
   int32_t num_expert_workers = 0;  // 0: the coordinator holds the experts itself
   std::string transport;           // "local", "mpi" or "gloo"
+  bool takes_media = false;        // pictures and videos
   GenerationDefaults generation;   // stop ids and recommended sampling
 };
 

@@ -41,6 +41,8 @@ constexpr WholeLimit kWholeLimits[] = {
     {"--prompt-bytes", &L::prompt_bytes, Unit::kBytes, 1, kGiB, "of one prompt's text, or its messages together"},
     {"--chat-messages", &L::chat_messages, Unit::kCount, 1, 1 << 20, "messages of one conversation"},
     {"--stop-strings", &L::stop_strings, Unit::kCount, 0, 1024, "stop strings of one request"},
+    {"--pictures", &L::pictures, Unit::kCount, 0, 4096, "pictures and videos of one request"},
+    {"--video-frames", &L::video_frames, Unit::kCount, 0, 4096, "frames of one request's videos together"},
     {"--stop-bytes", &L::stop_bytes, Unit::kBytes, 1, 64 * kKiB, "of one stop string"},
 };
 
@@ -50,6 +52,7 @@ constexpr SecondsLimit kSecondsLimits[] = {
     {"--http-write-seconds", &L::http_write_s, "for an HTTP client to take an answer"},
     {"--http-idle-seconds", &L::http_idle_s, "between two requests of an HTTP connection"},
     {"--grpc-idle-seconds", &L::grpc_idle_s, "without a call until a gRPC connection is closed"},
+    {"--picture-fetch-seconds", &L::picture_fetch_s, "for a picture to come from another host"},
 };
 
 /// "16MiB", "1500": as --help shows bytes and options take them.
@@ -119,6 +122,9 @@ void add_serve_options(CLI::App& app, ServeOptions& options) {
   app.add_option_function<std::string>(
       "--trace-dir", [&options](const std::string& folder) { options.trace_dir = folder; },
       "folder that all captures stay below (default traces); if given, also for the last steps before a rank was lost");
+  app.add_option("--allow-remote-images", options.remote_images,
+                 "HOST[:PORT],… that requests may name pictures of, which are then fetched; never from private addresses; "
+                 "default: none");
   app.add_option("--drain-timeout", options.drain_timeout_s, "seconds that open requests get after SIGTERM; default 30")
       ->check(number_in(0.0, 86400.0, "0 to 86400 seconds"));
   add_access(app, options.access);

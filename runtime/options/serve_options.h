@@ -19,6 +19,7 @@ struct ServeOptions {
   std::optional<std::filesystem::path> trace_dir;  // that captures stay below; if given, also for a lost rank's last steps
   double drain_timeout_s = 30;
   AccessOptions access;
+  std::string remote_images;  // as given, HOST[:PORT],…; limits.picture_hosts once it was read
   ServerLimits limits;
 };
 

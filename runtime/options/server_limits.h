@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 namespace ferry {
 
@@ -27,6 +29,10 @@ struct ServerLimits {
   // Of one request for tokens, whatever port it came through
   int64_t prompt_bytes = int64_t{4} << 20;  // text, or messages together
   int64_t chat_messages = 1024;             // of one conversation
+  int64_t pictures = 16;                    // pictures and videos
+  int64_t video_frames = 768;               // of all videos together
+  double picture_fetch_s = 10;              // for a picture to come from another host
+  std::vector<std::string> picture_hosts;   // as parse_remote_hosts() makes them; none: nothing is fetched
   int64_t stop_strings = 16;
   int64_t stop_bytes = 1024;  // of one stop string
 };

@@ -71,8 +71,8 @@ int64_t next_prefill_piece(int64_t num_prompt, int64_t num_computed, int64_t pre
 int64_t sequence_capacity(const SchedulerOptions& options);
 
 /// Throws Error{kInvalidArgument} if `request` could never run: empty prompt, prompt that leaves no room for one token, id
-/// outside the vocabulary or standing for a picture that is not there, bad sampling parameters. A max_tokens that is larger than the room is
-/// fine: add() clips it.
+/// outside the vocabulary or standing for a picture that is not there, bad sampling parameters. A max_tokens that is larger
+/// than the room is fine: add() clips it.
 void validate_request(const Request& request, const SchedulerOptions& options);
 
 /// Not thread-safe: the engine's thread owns it.
@@ -92,8 +92,8 @@ class Scheduler {
   void abort(Sequence& sequence);
 
   /// Drops what was aborted or is late (its memory is free within this call), then fills the step. Without rows when nothing
-  /// is open, or only what waits for its media. The plan and its sequences stay valid until the next call; one with rows must be committed or abandoned by
-  /// finish_all first.
+  /// is open, or only what waits for its media. The plan and its sequences stay valid until the next call; one with rows must
+  /// be committed or abandoned by finish_all first.
   const StepPlan& plan(TimePoint now);
 
   /// The plan's rows were computed and chose tokens; kNoToken (-1) ends its sequence with kError. Ends sequences at a stop id

@@ -29,6 +29,8 @@ std::vector<TokenId> CoordinatorBackend::encode_chat(std::span<const ChatMessage
   return tokenizer_.encode(chat_template_.render(messages, thinking), limits(check_in));
 }
 
+const MediaIntake& CoordinatorBackend::media() const { return coordinator_.require_media(); }
+
 RequestNumber CoordinatorBackend::submit(Request request, EventSink sink) {
   return coordinator_.submit(std::move(request), std::move(sink));
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/coordinator.h"
+#include "runtime/media_intake.h"
 #include "runtime/model_info.h"
 #include "runtime/text/chat_template.h"
 #include "runtime/text/tokenizer.h"
@@ -30,6 +31,8 @@ class Backend {
   virtual std::vector<TokenId> encode_text(std::string_view text, const std::function<void()>& check_in) const = 0;
   virtual std::vector<TokenId> encode_chat(std::span<const ChatMessage> messages, Thinking thinking,
                                            const std::function<void()>& check_in) const = 0;
+  /// For requests with pictures or videos; throws Error{kFailedPrecondition} if there can be none.
+  virtual const MediaIntake& media() const = 0;
 
   // As Coordinator's methods of the same names.
   virtual RequestNumber submit(Request request, EventSink sink) = 0;
@@ -49,6 +52,7 @@ class CoordinatorBackend : public Backend {
   std::vector<TokenId> encode_text(std::string_view text, const std::function<void()>& check_in) const override;
   std::vector<TokenId> encode_chat(std::span<const ChatMessage> messages, Thinking thinking,
                                    const std::function<void()>& check_in) const override;
+  const MediaIntake& media() const override;
   RequestNumber submit(Request request, EventSink sink) override;
   bool abort(RequestNumber number) override;
   bool abort(const std::string& owner, const std::string& request_id) override;

@@ -103,7 +103,10 @@ Request GenerateCall::make_request(const grpc::CallbackServerContext& context, c
   check_in();
   request.arrival = arrival_;
   request.id = message.request_id();
-  request.prompt = prompt_of(shared_.backend, message, check_in);
+  MediaPrompt prompt =
+      prompt_of(shared_.backend, message, {.limits = shared_.limits, .check_in = check_in, .deadline = request.deadline});
+  request.prompt = std::move(prompt.ids);
+  request.media = std::move(prompt.media);
   request.sampling = sampling_of(message.sampling());
   return request;
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/server/message_media.h"
 
 namespace ferry {
 namespace {
@@ -21,8 +22,10 @@ constexpr int64_t kMessageFramingBytes = 16;  // of one chat message beside its 
 int64_t prompt_bytes_of(const v1::GenerateRequest& message) {
   if (message.input_case() == v1::GenerateRequest::kText) return std::ssize(message.text());
   int64_t num_bytes = 0;
-  for (const v1::ChatMessage& turn : message.chat().messages())
+  for (const v1::ChatMessage& turn : message.chat().messages()) {
     num_bytes += std::ssize(turn.role()) + std::ssize(turn.content());
+    for (const v1::Part& part : turn.parts()) num_bytes += std::ssize(part.text());
+  }
   return num_bytes;
 }
 
@@ -36,13 +39,14 @@ void check_request_id(const std::string& id) {
                 std::to_string(bad - id.begin()) + "; allowed: printable ASCII without spaces");
 }
 
-std::vector<TokenId> encode_chat(const Backend& backend, const v1::Chat& chat, const std::function<void()>& check_in) {
+std::vector<TokenId> encode_chat(const Backend& backend, const v1::Chat& chat, MessageMedia& media,
+                                 const std::function<void()>& check_in) {
   if (chat.messages().empty()) throw_invalid("chat.messages is empty, at least one message is needed");
   std::vector<ChatMessage> messages;
   for (const v1::ChatMessage& message : chat.messages()) {
     ChatMessage& added = messages.emplace_back();
     added.role = message.role();
-    added.content = message.content();
+    added.content = media.read(message);
   }
   switch (chat.thinking()) {
     case v1::Chat::THINKING_UNSPECIFIED: return backend.encode_chat(messages, Thinking::kDefault, check_in);
@@ -57,6 +61,7 @@ std::vector<TokenId> encode_chat(const Backend& backend, const v1::Chat& chat, c
 
 void check_bounds(const v1::GenerateRequest& message, const ServerLimits& limits) {
   check_request_id(message.request_id());
+  check_media(message, limits);
   const int64_t num_bytes = prompt_bytes_of(message);
   if (num_bytes > limits.prompt_bytes) {
     refuse_size(message.input_case() == v1::GenerateRequest::kText ? "text" : "chat", num_bytes, "bytes", limits.prompt_bytes);
@@ -78,15 +83,16 @@ int64_t longest_message(const ServerLimits& limits, const PromptBounds& bounds) 
   return std::min(needed, limits.grpc_message_bytes);
 }
 
-std::vector<TokenId> prompt_of(const Backend& backend, const v1::GenerateRequest& message,
-                               const std::function<void()>& check_in) {
-  switch (message.input_case()) {
-    case v1::GenerateRequest::kText: return backend.encode_text(message.text(), check_in);
-    case v1::GenerateRequest::kChat: return encode_chat(backend, message.chat(), check_in);
-    case v1::GenerateRequest::kTokenIds: return {message.token_ids().ids().begin(), message.token_ids().ids().end()};
-    case v1::GenerateRequest::INPUT_NOT_SET: break;
-  }
-  throw_invalid("the request has no input, one of text, chat and token_ids is needed");
+MediaPrompt prompt_of(const Backend& backend, const v1::GenerateRequest& message, const PromptTask& task) {
+  if (message.input_case() == v1::GenerateRequest::INPUT_NOT_SET)
+    throw_invalid("the request has no input, one of text, chat and token_ids is needed");
+  MessageMedia media(backend, task.limits, task.check_in, task.deadline);
+  MediaPrompt prompt;
+  if (message.has_text()) prompt.ids = backend.encode_text(message.text(), task.check_in);
+  if (message.has_token_ids()) prompt.ids.assign(message.token_ids().ids().begin(), message.token_ids().ids().end());
+  if (message.has_chat()) prompt.ids = encode_chat(backend, message.chat(), media, task.check_in);
+  for (const v1::Part& part : message.media()) media.read(part);
+  return media.media().empty() ? prompt : backend.media().place(prompt.ids, media.media());
 }
 
 SamplingParams sampling_of(const v1::Sampling& sampling) {

@@ -66,6 +66,7 @@ class GenerateService : public v1::Inference::CallbackService {
     response->mutable_stop_token_ids()->Add(info.generation.stop_token_ids.begin(), info.generation.stop_token_ids.end());
     auto& defaults = *response->mutable_sampling_defaults();
     defaults.set_do_sample(info.generation.do_sample);
+    response->set_takes_media(info.takes_media);
     if (info.generation.temperature) defaults.set_temperature(*info.generation.temperature);
     if (info.generation.top_p) defaults.set_top_p(*info.generation.top_p);
     if (info.generation.top_k) defaults.set_top_k(*info.generation.top_k);
@@ -123,6 +124,7 @@ std::shared_ptr<grpc::Service> make_generate_service(Backend& backend, const Ser
 }
 
 int64_t longest_request(const Backend& backend, const ServerLimits& limits) {
+  if (backend.model_info().takes_media) return limits.grpc_message_bytes;
   const PromptBounds bounds = backend.prompt_bounds();
   return longest_message(bounded_by(bounds, limits), bounds);
 }

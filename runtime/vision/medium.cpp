@@ -29,12 +29,8 @@ MediumDigest digest_of(const Medium& medium) {
   return digest;
 }
 
-FrameSize size_of(const Picture& picture) { return {.height = picture.height, .width = picture.width}; }
-
-Picture resize(const Picture& picture, FrameSize size) { return resize_bicubic(picture, size.width, size.height); }
-
-Grid grid_of(int64_t steps, FrameSize size, const PictureProcessor& p) {
-  return {.t = steps, .h = size.height / p.patch_size, .w = size.width / p.patch_size};
+Grid grid_of(int64_t steps, const Picture& frame, const PictureProcessor& p) {
+  return {.t = steps, .h = frame.height / p.patch_size, .w = frame.width / p.patch_size};
 }
 
 /// `p` with no more pixels than so many tokens have.
@@ -56,48 +52,60 @@ MediumReader::MediumReader(PictureProcessor pictures, VideoProcessor videos, Lim
   const auto fewest = [](const PictureProcessor& p) {
     return (p.min_pixels + p.factor() * p.factor() - 1) / (p.factor() * p.factor());
   };
-  // Each side is rounded up to whole blocks, so the smallest picture may have some blocks more: twice as many always do.
-  const int64_t lowest = 2 * std::max(fewest(pictures_), fewest(videos_.frames));
+  const int64_t lowest = std::max(fewest(pictures_), fewest(videos_.frames));
   if (limits_.max_tokens < lowest) {
     throw_invalid("--picture-tokens is " + std::to_string(limits_.max_tokens) + "; allowed: 0 (no pictures), or at least " +
                   std::to_string(lowest) + ", as the checkpoint's smallest pictures may have");
   }
 }
 
-Medium MediumReader::read_picture(std::span<const std::byte> file, const std::string& name) const {
+/// size(given): what to resize a frame of this size to.
+template <class Size>
+Picture MediumReader::read_frame(std::span<const std::byte> file, const std::string& name, Size size) const {
+  const std::scoped_lock lock(decoding_);
   const Picture picture = decode_picture(file, limits_.picture, name);
-  const FrameSize size = picture_size(size_of(picture), bounded(pictures_, limits_.max_tokens, 1), name);
-  Medium medium{.kind = Medium::Kind::kPicture, .grid = grid_of(1, size, pictures_)};
-  medium.frames.push_back(resize(picture, size));
+  const FrameSize resized = size(FrameSize{.height = picture.height, .width = picture.width});
+  const int64_t num_tokens = resized.height / pictures_.factor() * (resized.width / pictures_.factor());
+  if (num_tokens > limits_.max_tokens) {  // one side is so short that it cannot shrink
+    throw_invalid(name + ": " + std::to_string(picture.width) + " x " + std::to_string(picture.height) + " pixels become " +
+                  std::to_string(num_tokens) + " tokens; allowed: at most " + std::to_string(limits_.max_tokens));
+  }
+  return resize_bicubic(picture, resized.width, resized.height);
+}
+
+Medium MediumReader::read_picture(std::span<const std::byte> file, const std::string& name) const {
+  const PictureProcessor processor = bounded(pictures_, limits_.max_tokens, 1);
+  Medium medium{.kind = Medium::Kind::kPicture};
+  medium.frames.push_back(read_frame(file, name, [&](FrameSize given) { return picture_size(given, processor, name); }));
+  medium.grid = grid_of(1, medium.frames.front(), pictures_);
   medium.digest = digest_of(medium);
   return medium;
 }
 
 Medium MediumReader::read_video(const VideoFiles& files, const std::string& name) const {
-  const int64_t num_files = files.num_frames, depth = videos_.frames.temporal_patch_size;
-  if (num_files < 1 || num_files > limits_.max_frames) {
-    throw_invalid(name + ": it has " + std::to_string(num_files) + " frames; allowed: 1 to " +
+  const int64_t depth = videos_.frames.temporal_patch_size;
+  if (files.num_frames < 1 || files.num_frames > limits_.max_frames) {
+    throw_invalid(name + ": it has " + std::to_string(files.num_frames) + " frames; allowed: 1 to " +
                   std::to_string(limits_.max_frames));
   }
   const double fps = files.fps.value_or(videos_.fps);
   if (!(std::isfinite(fps) && fps > 0)) {
     throw_invalid(name + ": fps is " + std::to_string(fps) + "; allowed: a positive number of frames a second");
   }
-  const std::vector<int64_t> sampled = sample_frames(num_files, fps, videos_);
-  const PictureProcessor processor =
-      bounded(videos_.frames, limits_.max_tokens, (std::ssize(sampled) + depth - 1) / depth * depth);
+  const std::vector<int64_t> sampled = sample_frames(files.num_frames, fps, videos_);
+  const int64_t num_frames = std::ssize(sampled);
+  const PictureProcessor processor = bounded(videos_.frames, limits_.max_tokens, (num_frames + depth - 1) / depth * depth);
   Medium medium{.kind = Medium::Kind::kVideo, .times = step_times(sampled, fps, depth)};
-  FrameSize first, size;
+  FrameSize first;
   for (const int64_t i : sampled) {
-    const Picture frame = decode_picture(files.frame(i), limits_.picture, name + ", frame " + std::to_string(i));
-    if (medium.frames.empty()) {
-      first = size_of(frame);
-      size = video_size(first, std::ssize(sampled), processor, name);
-    }
-    check_frame(size_of(frame), first, i, name);
-    medium.frames.push_back(resize(frame, size));
+    const auto size = [&](FrameSize given) {
+      if (medium.frames.empty()) first = given;
+      check_frame(given, first, i, name);
+      return video_size(given, num_frames, processor, name);
+    };
+    medium.frames.push_back(read_frame(files.frame(i), name + ", frame " + std::to_string(i), size));
   }
-  medium.grid = grid_of(std::ssize(medium.times), size, processor);
+  medium.grid = grid_of(std::ssize(medium.times), medium.frames.front(), processor);
   medium.digest = digest_of(medium);
   return medium;
 }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -43,7 +44,8 @@ struct VideoFiles {
       fps;  // of the frames; absent: they are what is to be looked at, at the rate that the checkpoint samples
 };
 
-/// Decodes and resizes as the checkpoint's processors do. Any thread may call.
+/// Decodes and resizes as the checkpoint's processors do. Any thread may call; one file is decoded at a time, since a large one
+/// takes 11 bytes a pixel for a while.
 class MediumReader {
  public:
   struct Limits {
@@ -67,9 +69,13 @@ class MediumReader {
   const Limits& limits() const { return limits_; }
 
  private:
+  template <class Size>
+  Picture read_frame(std::span<const std::byte> file, const std::string& name, Size size) const;
+
   PictureProcessor pictures_;
   VideoProcessor videos_;
   Limits limits_;
+  mutable std::mutex decoding_;
 };
 
 }  // namespace ferry

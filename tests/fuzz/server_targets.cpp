@@ -50,6 +50,13 @@ class TextBackend final : public Backend {
         R"({%- if add_generation_prompt %}{{- '<|im_start|>assistant\n<think>\n\n</think>\n\n' }}{%- endif %})");
     return small_tokenizer().encode(chat.render(messages, thinking));
   }
+  const MediaIntake& media() const override {
+    static const VisionConfig config{.plan = {.merge_size = 2},
+                                     .tokens = {.image = 5, .video = 6, .vision_start = 7, .vision_end = 8}};
+    static const MediaIntake intake(config, &small_tokenizer(),
+                                    {.picture = {.max_bytes = 1 << 16, .max_pixels = 1 << 14}, .max_tokens = 64}, 1 << 24);
+    return intake;
+  }
   RequestNumber submit(Request, EventSink) override { throw Error(ErrorCode::kUnavailable, "nothing is served"); }
   bool abort(RequestNumber) override { return false; }
   bool abort(const std::string&, const std::string&) override { return false; }
@@ -139,7 +146,9 @@ void take_generate_request(Input input) {
   check_bounds(message, limits);
   Request request;
   request.id = message.request_id();
-  request.prompt = prompt_of(backend, message, {});
+  MediaPrompt prompt = prompt_of(backend, message, {.limits = limits, .check_in = [] {}, .deadline = {}});
+  request.prompt = std::move(prompt.ids);
+  request.media = std::move(prompt.media);
   request.sampling = sampling_of(message.sampling());
   validate_request(request, options);
   answer(request);

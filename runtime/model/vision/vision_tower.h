@@ -87,11 +87,11 @@ class VisionTower {
   Limits limits_;
   AxialRope rope_;
 
-  Matrix hidden_;                 // [max_patches, hidden] the residual stream
-  Matrix normed_;                 // [max_patches, hidden] what a block reads, and what attention gives
-  Matrix qkv_;                    // [max_patches, 3 * hidden]
-  Matrix projected_;              // [chunk, hidden] what a block adds, before its bias; the inner rows of the merger
-  Matrix wide_;                   // [chunk, the wider of intermediate and patch_cols]
+  Matrix hidden_;     // [max_patches, hidden] the residual stream
+  Matrix normed_;     // [max_patches, hidden] what a block reads, and what attention gives
+  Matrix qkv_;        // [max_patches, 3 * hidden]
+  Matrix projected_;  // [chunk, hidden] what a block adds, before its bias; the inner rows of the merger
+  Matrix wide_;       // [chunk, the wider of intermediate and patch_cols]
   Run run_;
   std::vector<float> cos_, sin_;  // [max_patches, head_dim / 2]
 };

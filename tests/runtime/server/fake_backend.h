@@ -48,6 +48,9 @@ class FakeBackend : public Backend {
     }
     return ids;
   }
+  const MediaIntake& media() const override {
+    throw Error(ErrorCode::kFailedPrecondition, "pictures and videos cannot be taken: there is no tower");
+  }
   RequestNumber submit(Request request, EventSink sink) override {
     const std::lock_guard lock(mutex_);
     if (refusal_) throw *refusal_;
