@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Asks a running Ferry server one question and prints the answer as it comes.
+"""Asks a running Ferry server one question, perhaps about a picture, and prints the answer as it comes.
 
-Usage: client.py QUESTION [HOST:PORT]      (default 127.0.0.1:50051; no TLS, no API key)
+Usage: client.py QUESTION [HOST:PORT] [PICTURE…]      (default 127.0.0.1:50051; no TLS, no API key)
 
 Needs grpcio and grpcio-tools, which launch/setup.sh puts into .venv. The stubs are made from proto/ on the fly.
 """
@@ -29,13 +29,15 @@ def load_stubs(folder):
 
 
 def main():
-    if len(sys.argv) not in (2, 3) or sys.argv[1] in ("-h", "--help"):
+    if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
         sys.exit(__doc__)
     with tempfile.TemporaryDirectory(prefix="ferry-stubs-") as folder:
         pb, pb_grpc = load_stubs(folder)
-    address = sys.argv[2] if len(sys.argv) == 3 else "127.0.0.1:50051"
+    address = sys.argv[2] if len(sys.argv) > 2 else "127.0.0.1:50051"
     stub = pb_grpc.InferenceStub(grpc.insecure_channel(address))
-    request = pb.GenerateRequest(chat=pb.Chat(messages=[pb.ChatMessage(role="user", content=sys.argv[1])]))
+    pictures = [pb.Part(picture=pb.Picture(data=pathlib.Path(name).read_bytes())) for name in sys.argv[3:]]
+    message = pb.ChatMessage(role="user", parts=[*pictures, pb.Part(text=sys.argv[1])])
+    request = pb.GenerateRequest(chat=pb.Chat(messages=[message]))
     try:
         for response in stub.Generate(request, timeout=300):
             print(response.text, end="", flush=True)

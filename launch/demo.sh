@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds Ferry if need be and lets the checkpoint in launch/demo/ answer a question and continue a sentence, with a
-# coordinator and two expert workers on this machine. Speed and balance are printed by `ferry generate` itself.
+# Builds Ferry if need be and lets the checkpoint in launch/demo/ answer a question, describe a picture and continue a sentence,
+# with a coordinator and two expert workers on this machine. Speed and balance are printed by `ferry generate` itself.
 set -euo pipefail
 case "${1:-}" in
   -h | --help)
@@ -19,6 +19,9 @@ ferry=build/release/launch/ferry
 echo
 echo "== What does river mean?"
 launch/mpirun.sh -np 3 "$ferry" generate --model demo --chat "What does river mean?"
+echo
+echo "== launch/demo/pictures/shapes0.png: Describe the picture."
+launch/mpirun.sh -np 3 "$ferry" generate --model demo --chat "Describe the picture." --image launch/demo/pictures/shapes0.png
 echo
 echo "== The PostgreSQL server …"
 launch/mpirun.sh -np 3 "$ferry" generate --model demo --prompt "The PostgreSQL server" --max-tokens 24
