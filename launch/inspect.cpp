@@ -3,12 +3,14 @@
 #include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "launch/commands.h"
 #include "runtime/base/error.h"
 #include "runtime/base/quoting.h"
 #include "runtime/checkpoint/packed_checkpoint.h"
+#include "runtime/loaded_vision.h"
 #include "runtime/model/architectures/architecture.h"
 #include "runtime/model/cache_shapes.h"
 #include "runtime/model/footprint.h"
@@ -69,13 +71,24 @@ ordered_json formats_json(const Checkpoint& checkpoint) {
 }
 
 /// Of tensors that no run reads.
-int64_t skipped_bytes(const Checkpoint& checkpoint, const ModelConfig& config) {
+int64_t skipped_bytes(const Checkpoint& checkpoint, const ModelConfig& config, bool has_vision) {
   int64_t bytes = 0;
   for (const std::string_view name : checkpoint.names()) {
-    const bool is_read = !is_of_other_part(name) || (config.mtp && name.starts_with("mtp."));
+    const bool is_read =
+        !is_of_other_part(name) || (config.mtp && name.starts_with("mtp.")) || (has_vision && is_of_vision_tower(name));
     bytes += is_read ? 0 : checkpoint.find(name)->bytes;
   }
   return bytes;
+}
+
+/// What the coordinator keeps for pictures beside the cache of --picture-cache; or why it takes none.
+ordered_json vision_json(const Options& options, const Checkpoint& checkpoint, DType dtype) {
+  std::string complaint;
+  const std::optional<VisionConfig> vision = find_vision(options.engine.model, checkpoint, complaint);
+  if (!vision) return {{"lacks", complaint}};
+  const int64_t max_patches = options.engine.media.max_tokens * vision->plan.merged_patches();
+  return {{"weight_bytes", vision_bytes(checkpoint, dtype)},
+          {"buffer_bytes", MediaEncoder::max_bytes(vision->plan, dtype, {.max_patches = max_patches})}};
 }
 
 ordered_json layers_json(const ModelConfig& config) {
@@ -136,6 +149,7 @@ ordered_json describe(const Options& options) {
   }
   const Checkpoint checkpoint = Checkpoint::open(options.engine.model);
   config.mtp = lacks_mtp(checkpoint, config, {}).empty();
+  const ordered_json vision = vision_json(options, checkpoint, run_dtype(options.engine, config));
   ordered_json runs = ordered_json::array();
   for (const Run& run : plan_runs(config, checkpoint, options.engine)) runs.push_back(run_json(run, config, options));
   return {{"name", config.name},
@@ -150,7 +164,8 @@ ordered_json describe(const Options& options) {
           {"stored_as", config.source.describe()},
           {"stored_bytes", formats_json(checkpoint)},
           {"has_mtp", config.mtp},
-          {"skipped_bytes", skipped_bytes(checkpoint, config)},
+          {"skipped_bytes", skipped_bytes(checkpoint, config, !vision.contains("lacks"))},
+          {"vision", vision},
           {"cache", cache_json(config, run_dtype(options.engine, config))},
           {"runs", runs}};
 }
@@ -195,6 +210,15 @@ void print_parameters(const ordered_json& parameters) {
   }
 }
 
+void print_vision(const ordered_json& vision) {
+  if (vision.contains("lacks")) {
+    std::printf("pictures: none, %s\n", vision["lacks"].get<std::string>().c_str());
+    return;
+  }
+  std::printf("pictures: %s of weights on the coordinator and up to %s of buffers (--picture-tokens; 0: neither)\n",
+              size_text(vision["weight_bytes"]).c_str(), size_text(vision["buffer_bytes"]).c_str());
+}
+
 void print(const ordered_json& model) {
   std::printf("%s: %s (%s), %s, context %lld\n", in_quotes(model["name"].get<std::string>()).c_str(),
               in_quotes(model["architecture"].get<std::string>()).c_str(), model["model_type"].get<std::string>().c_str(),
@@ -210,9 +234,8 @@ void print(const ordered_json& model) {
   std::printf("stored: %s\n", model["stored_as"].get<std::string>().c_str());
   for (const auto& [type, bytes] : model["stored_bytes"].items())
     std::printf("%18s %12s\n", type.c_str(), size_text(bytes).c_str());
-  if (model["skipped_bytes"] != 0)
-    std::printf("%18s %12s, pictures%s\n", "of it skipped", size_text(model["skipped_bytes"]).c_str(),
-                model["has_mtp"] == true ? "" : " and drafts");
+  if (model["skipped_bytes"] != 0) std::printf("%18s %12s\n", "of it skipped", size_text(model["skipped_bytes"]).c_str());
+  print_vision(model["vision"]);
   std::printf(
       "cache: %s a token, %s a sequence\n\n"
       "Packed weights of a rank. On top come --memory for the cache (2 GiB unless said), buffers for the rows of a step\n"

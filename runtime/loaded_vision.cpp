@@ -41,6 +41,21 @@ LoadedVision::LoadedVision(const EngineOptions& options, const VisionConfig& vis
       encoder(intake.reader(), config.plan, weights, *compute.matmul, compute.context, dtype,
               encoder_options(options.media, config, dtype, max_prompt)) {}
 
+std::optional<VisionConfig> find_vision(const std::filesystem::path& model, const Checkpoint& checkpoint,
+                                        std::string& complaint) {
+  std::optional<VisionConfig> config;
+  try {
+    config = load_vision_config(model);
+  } catch (const Error& error) {
+    complaint = error.what();
+    return std::nullopt;
+  }
+  if (!config) complaint = "the checkpoint has no vision tower";
+  if (!config || std::ranges::any_of(checkpoint.names(), is_of_vision_tower)) return config;
+  complaint = "the checkpoint has no weights of its vision tower";
+  return std::nullopt;
+}
+
 std::unique_ptr<LoadedVision> load_vision(const EngineOptions& options, const Checkpoint& checkpoint,
                                           const Tokenizer* tokenizer, ComputeResources& compute, DType dtype,
                                           int64_t max_prompt, std::string& complaint) {
@@ -48,18 +63,8 @@ std::unique_ptr<LoadedVision> load_vision(const EngineOptions& options, const Ch
     complaint = options.media.is_wanted ? "--picture-tokens is 0" : "this command takes none";
     return nullptr;
   }
-  std::optional<VisionConfig> config;
-  try {
-    config = load_vision_config(options.model);
-  } catch (const Error& error) {
-    complaint = error.what();
-    return nullptr;
-  }
-  const bool has_tower = std::ranges::any_of(checkpoint.names(), is_of_vision_tower);
-  if (!config || !has_tower) {
-    complaint = config ? "the checkpoint has no weights of its vision tower" : "the checkpoint has no vision tower";
-    return nullptr;
-  }
+  const std::optional<VisionConfig> config = find_vision(options.model, checkpoint, complaint);
+  if (!config) return nullptr;
   return std::make_unique<LoadedVision>(options, *config, checkpoint, tokenizer, compute, dtype, max_prompt);
 }
 

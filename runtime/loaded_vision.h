@@ -1,6 +1,8 @@
 #pragma once
 
+#include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "runtime/media_encoder.h"
@@ -26,7 +28,12 @@ struct LoadedVision {
   MediaEncoder encoder;
 };
 
-/// Null if options want no pictures or the checkpoint has no tower that Ferry can read; `complaint` then says why.
+/// What config.json says of the checkpoint's tower; nothing if there is none that Ferry can read, and `complaint` then says why:
+/// text can still be served.
+std::optional<VisionConfig> find_vision(const std::filesystem::path& model, const Checkpoint& checkpoint,
+                                        std::string& complaint);
+
+/// Null if options want no pictures or find_vision() finds no tower; `complaint` then says why.
 std::unique_ptr<LoadedVision> load_vision(const EngineOptions& options, const Checkpoint& checkpoint,
                                           const Tokenizer* tokenizer, ComputeResources& compute, DType dtype,
                                           int64_t max_prompt, std::string& complaint);

@@ -87,6 +87,19 @@ void refuse_unused(const Checkpoint& checkpoint, const TensorReader& reader) {
 
 bool is_of_vision_tower(std::string_view name) { return name.starts_with(kPrefix); }
 
+int64_t vision_bytes(const Checkpoint& checkpoint, DType dtype) {
+  int64_t bytes = 0;
+  for (const std::string_view name : checkpoint.names()) {
+    if (!is_of_vision_tower(name)) continue;
+    const std::vector<int64_t>& shape = checkpoint.find(name)->shape;
+    int64_t elements = 1;
+    for (const int64_t side : shape) elements *= side;
+    const bool is_matrix = shape.size() > 1 && !name.ends_with("pos_embed.weight");
+    bytes += elements * dtype_bytes(is_matrix ? dtype : DType::kF32);
+  }
+  return bytes;
+}
+
 VisionWeights load_vision(const Checkpoint& checkpoint, const VisionPlan& plan, MatmulBackend& matmul, ThreadPool& pool,
                           DType dtype, bool check_finite) {
   TensorReader reader(checkpoint, dtype, check_finite);

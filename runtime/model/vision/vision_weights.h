@@ -44,6 +44,9 @@ struct VisionWeights {
 /// Whether `name` is a tensor of the tower.
 bool is_of_vision_tower(std::string_view name);
 
+/// What the tower's weights take in memory: matrices in the run's dtype, the others in f32.
+int64_t vision_bytes(const Checkpoint& checkpoint, DType dtype);
+
 /// Reads and packs the tensors behind "model.visual.", stored as F32, BF16 or F16. Calls pool. `check_finite` refuses NaN and
 /// infinity. Throws Error{kInvalidArgument} for a tensor that is missing, has another shape or type, or that the plan does not
 /// account for.
