@@ -21,6 +21,19 @@ struct DraftCount {
     for (int64_t i = 0; i < num_tried; ++i) ++tried[static_cast<std::size_t>(i)];
     for (int64_t i = 0; i < num_right; ++i) ++right[static_cast<std::size_t>(i)];
   }
+  DraftCount& operator+=(const DraftCount& other) {
+    sequence_steps += other.sequence_steps;
+    tokens += other.tokens;
+    for (std::size_t i = 0; i < tried.size(); ++i) {
+      tried[i] += other.tried[i];
+      right[i] += other.right[i];
+    }
+    return *this;
+  }
+  /// Of a sequence; 1 without any.
+  double tokens_per_step() const {
+    return sequence_steps > 0 ? static_cast<double>(tokens) / static_cast<double>(sequence_steps) : 1;
+  }
 };
 
 }  // namespace ferry
