@@ -7,6 +7,7 @@
 
 #include "moe/local_token_dispatcher.h"
 #include "moe/remote_token_dispatcher.h"
+#include "profiler/span.h"
 #include "runtime/base/error.h"
 #include "runtime/cache_plan.h"
 #include "runtime/cluster/exit_guard.h"
@@ -169,7 +170,11 @@ void Engine::fill_input(const StepPlan& plan) {
 void Engine::draft(const StepPlan& plan, Scheduler& scheduler) {
   if (drafter() == nullptr) return;
   const Progress::Scope computing(progress_, Progress::Activity::kComputing);
-  drafter_->draft(plan, scheduler, {.kv_cache = *kv_cache_, .recurrent_state = *recurrent_state_, .dispatcher = *dispatcher_});
+  const uint64_t begin = now_ticks();
+  const DraftContext context{.kv_cache = *kv_cache_, .recurrent_state = *recurrent_state_, .dispatcher = *dispatcher_};
+  const DraftWork work = drafter_->draft(plan, scheduler, context);
+  record_span(Zone::kDraft, begin, now_ticks(), static_cast<uint32_t>(work.num_rows),
+              static_cast<uint32_t>(work.num_sequences));
 }
 
 }  // namespace ferry

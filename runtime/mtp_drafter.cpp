@@ -5,7 +5,6 @@
 #include <cstring>
 #include <utility>
 
-#include "profiler/span.h"
 #include "runtime/base/check.h"
 
 namespace ferry {
@@ -45,27 +44,33 @@ void MtpDrafter::note_step(const StepPlan& plan, const StepChoices& choices, dou
   policy_->observe(plan.num_samples, num_chosen_, seconds + draft_seconds_);
 }
 
-void MtpDrafter::draft(const StepPlan& plan, Scheduler& scheduler, const DraftContext& context) {
+DraftWork MtpDrafter::draft(const StepPlan& plan, Scheduler& scheduler, const DraftContext& context) {
   const auto begin = std::chrono::steady_clock::now();
   choose(plan);
-  num_passes_ = 0;
+  num_passes_ = num_pass_rows_ = 0;
+  guesses_.clear();
   if (may_put_off(plan)) {
     put_off(plan);
   } else {
-    take_in_put_off(plan, context);
-    add_certain_pairs(plan);
-    if (hidden_rows_.empty()) return;
-    const Span span(Zone::kDraft, std::ssize(hidden_rows_), std::ssize(guesses_));
-    run(hidden_.view(), context);
-    for (std::size_t num_done = 0; !asking_.empty();) {
-      for (std::size_t row = 0; row < asking_.size(); ++row)
-        drafts_[asking_[row]].push_back(best_token(logits_, static_cast<int64_t>(row)));
-      add_next_pairs(++num_done);
-      if (!asking_.empty()) run(mtp_.hidden(), context);
-    }
-    for (std::size_t i = 0; i < guesses_.size(); ++i) scheduler.propose(*guesses_[i].sequence, drafts_[i]);
+    guess(plan, scheduler, context);
   }
   draft_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return {.num_rows = num_pass_rows_, .num_sequences = std::ssize(guesses_)};
+}
+
+/// Takes in what became certain, and goes on from there.
+void MtpDrafter::guess(const StepPlan& plan, Scheduler& scheduler, const DraftContext& context) {
+  take_in_put_off(plan, context);
+  add_certain_pairs(plan);
+  if (hidden_rows_.empty()) return;
+  run(hidden_.view(), context);
+  for (std::size_t num_done = 0; !asking_.empty();) {
+    for (std::size_t row = 0; row < asking_.size(); ++row)
+      drafts_[asking_[row]].push_back(best_token(logits_, static_cast<int64_t>(row)));
+    add_next_pairs(++num_done);
+    if (!asking_.empty()) run(mtp_.hidden(), context);
+  }
+  for (std::size_t i = 0; i < guesses_.size(); ++i) scheduler.propose(*guesses_[i].sequence, drafts_[i]);
 }
 
 /// Sets how many drafts sequences get for the step after this plan.
@@ -210,6 +215,7 @@ void MtpDrafter::add_next_pairs(std::size_t num_done) {
 }
 
 void MtpDrafter::run(ConstMatrixView hidden, const DraftContext& context) {
+  num_pass_rows_ += std::ssize(hidden_rows_);
   logits_ = mtp_.run({.step = rows_.input(/*delta_chunk=*/1),
                       .hidden = hidden,
                       .rows = hidden_rows_,

@@ -16,8 +16,8 @@ namespace ferry {
 ///
 /// With Speculation::Source::kAuto the numbers of drafts follow what was measured (DraftPolicy) and how often a sequence's
 /// drafts were right. While no sequence gets any, pairs wait, the last kMaxPutOff of each sequence; older ones are dropped, so
-/// that they cost nothing at all. Once the policy has given drafts up, so are those of prompts. To the layer the text then has a
-/// gap, which makes its guesses a little worse for some time.
+/// that they cost nothing at all. Once the policy has given drafts up, so are those of prompts. To the layer the text then has
+/// a gap, which makes its guesses a little worse for some time.
 ///
 /// Allocates nothing after construction.
 class MtpDrafter final : public Drafter {
@@ -31,7 +31,7 @@ class MtpDrafter final : public Drafter {
 
   void keep_step(const StepPlan& plan) override;
   void note_step(const StepPlan& plan, const StepChoices& choices, double seconds) override;
-  void draft(const StepPlan& plan, Scheduler& scheduler, const DraftContext& context) override;
+  DraftWork draft(const StepPlan& plan, Scheduler& scheduler, const DraftContext& context) override;
 
  private:
   /// What is known of the sequence in a slot.
@@ -49,6 +49,7 @@ class MtpDrafter final : public Drafter {
     int64_t num_past;  // pairs of certain tokens
   };
 
+  void guess(const StepPlan& plan, Scheduler& scheduler, const DraftContext& context);
   void choose(const StepPlan& plan);
   int64_t num_drafts_of(const StepEntry& entry) const;
   bool may_put_off(const StepPlan& plan) const;
@@ -76,6 +77,7 @@ class MtpDrafter final : public Drafter {
   int64_t num_chosen_ = 0;             // drafts for each sequence in the next step, or in the one that runs
   bool has_given_up_ = false;          // the policy, for now: sequences that begin get no drafts either
   int64_t num_passes_ = 0;             // of the MTP layer behind the step
+  int64_t num_pass_rows_ = 0;          // of those
   double break_even_ = 0;              // of the policy
   double draft_seconds_ = 0;           // that guessing for the next step took
   Matrix hidden_;                      // [T + num_slots * max_put_off_, hidden_dim] of the step, then what was put off

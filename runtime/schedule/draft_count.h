@@ -36,4 +36,17 @@ struct DraftCount {
   }
 };
 
+/// Where the time of steps went, in seconds since the start.
+struct DraftTime {
+  double steps = 0;     // of all that have run, guessing included
+  double drafting = 0;  // of that, guessing: the MTP layer's passes, what they make up for included
+  double wasted = 0;    // of the rest, for drafts that were wrong: each step's time by the share of such rows among all of its
+
+  void add(double step_seconds, double draft_seconds, int64_t num_rows, int64_t num_wrong) {
+    steps += step_seconds;
+    drafting += draft_seconds;
+    wasted += (step_seconds - draft_seconds) * static_cast<double>(num_wrong) / static_cast<double>(num_rows);
+  }
+};
+
 }  // namespace ferry

@@ -80,5 +80,14 @@ TEST(DraftCount, AddsUp) {
   EXPECT_EQ(DraftCount().tokens_per_step(), 1);
 }
 
+TEST(DraftTime, SharesOutTheRestOfAStepByItsRows) {
+  DraftTime time;
+  time.add(/*step_seconds=*/10, /*draft_seconds=*/2, /*num_rows=*/4, /*num_wrong=*/1);
+  time.add(1, 0, 3, 0);
+  EXPECT_DOUBLE_EQ(time.steps, 11);
+  EXPECT_DOUBLE_EQ(time.drafting, 2);
+  EXPECT_DOUBLE_EQ(time.wasted, 2);
+}
+
 }  // namespace
 }  // namespace ferry
