@@ -10,12 +10,16 @@
 #include "kernels/roof.h"
 #include "kernels/roof_probe.h"
 #include "launch/bench_driver.h"
+#include "launch/bench_prompts.h"
 #include "launch/commands.h"
+#include "launch/draft_bench.h"
 #include "launch/roof_share.h"
+#include "launch/sample.h"
 #include "launch/traced_run.h"
 #include "launch/work_count.h"
 #include "profiler/span.h"
 #include "runtime/base/error.h"
+#include "runtime/base/text_file.h"
 #include "runtime/engine.h"
 #include "runtime/model/operators.h"
 
@@ -27,16 +31,6 @@ using nlohmann::ordered_json;
 
 constexpr int64_t kDecodePrompt = BenchOptions::kDecodePrompt;
 constexpr int64_t kWarmUpSteps = 4;  // of a decode; the experts that they read are taken for all
-
-struct Sample {
-  double min = 0, median = 0, max = 0;
-};
-
-Sample summarise(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t n = values.size();
-  return {values.front(), n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2, values.back()};
-}
 
 template <class Fn>
 Sample tokens_per_second(int64_t repetitions, double tokens, Fn&& run) {
@@ -111,10 +105,12 @@ void print_row(const char* what, int64_t size, const Measured& m) {
   std::fflush(stdout);
 }
 
+ordered_json sample_json(const Sample& sample) { return {{"median", sample.median}, {"min", sample.min}, {"max", sample.max}}; }
+
 ordered_json row_json(const char* size_name, int64_t size, const Measured& m) {
   const RoofShare share = m.share();
   return {{size_name, size},
-          {"tokens_per_s", {{"median", m.tokens_per_s.median}, {"min", m.tokens_per_s.min}, {"max", m.tokens_per_s.max}}},
+          {"tokens_per_s", sample_json(m.tokens_per_s)},
           {"bytes_per_token", m.work.bytes},
           {"flops_per_token", m.work.all_flops()},
           {"read_bytes_per_s", m.roofs.read_bytes_per_s},
@@ -126,17 +122,53 @@ ordered_json row_json(const char* size_name, int64_t size, const Measured& m) {
           {"transport_per_layer", transport_json(m.transport)}};
 }
 
+/// How many drafts were right at the first place, the second, …, of those that were tried there.
+std::vector<double> right_shares(const DraftCount& count) {
+  std::vector<double> shares;
+  for (std::size_t i = 0; i < count.tried.size() && count.tried[i] > 0; ++i)
+    shares.push_back(static_cast<double>(count.right[i]) / static_cast<double>(count.tried[i]));
+  return shares;
+}
+
+void print_gain(int64_t batch, const DraftGain& g) {
+  std::printf(
+      "%-8s %6lld %10.1f %10.1f   %5.2f x (%.2f-%.2f), prompts %.2f x; %.2f tokens a step; %.1f experts a layer, %.1f plain; "
+      "right",
+      "drafts", static_cast<long long>(batch), g.tokens_per_s.median, g.plain_tokens_per_s.median, g.gain.median, g.gain.min,
+      g.gain.max, g.prompt_gain, g.tokens_per_step, g.touched_experts, g.plain_touched_experts);
+  for (const double share : right_shares(g.drafts)) std::printf(" %.0f", 100 * share);
+  std::printf(g.drafts.tried[0] > 0 ? " %%\n" : " none tried\n");
+  std::fflush(stdout);
+}
+
+ordered_json gain_json(int64_t batch, const DraftGain& g) {
+  const std::vector<double> shares = right_shares(g.drafts);
+  const auto num_places = static_cast<std::ptrdiff_t>(shares.size());
+  return {{"sequences", batch},
+          {"tokens_per_s", sample_json(g.tokens_per_s)},
+          {"plain_tokens_per_s", sample_json(g.plain_tokens_per_s)},
+          {"gain", sample_json(g.gain)},
+          {"prompt_gain", g.prompt_gain},
+          {"tokens_per_step", g.tokens_per_step},
+          {"touched_experts", g.touched_experts},
+          {"plain_touched_experts", g.plain_touched_experts},
+          {"tried", std::vector<int64_t>(g.drafts.tried.begin(), g.drafts.tried.begin() + num_places)},
+          {"right", std::vector<int64_t>(g.drafts.right.begin(), g.drafts.right.begin() + num_places)},
+          {"right_share", shares}};
+}
+
 /// The measurements, one after the other, on an engine of their own.
 class Bench {
  public:
   Bench(const Options& options, Cluster& cluster)
       : options_(options), o_(options.bench), cluster_(cluster), engine_(options.engine, cluster), roof_(engine_.pool()) {
     check_limits();
+    if (is_drafting()) choose_drafts();
   }
 
   /// Prints what it finds.
   void run() {
-    for (const int64_t batch : o_.batches) verify(driver_, batch);
+    for (const int64_t batch : batches_) verify(driver_, batch);
     driver_.end_requests();
     const bool is_traced = !options_.engine.trace.empty();
     if (is_traced) {
@@ -146,8 +178,9 @@ class Bench {
     }
     if (!o_.json) print_head();
     for (const int64_t length : o_.prompt_lengths) run_prefill(length);
-    for (const int64_t batch : o_.batches) run_decode(batch);
+    for (const int64_t batch : batches_) run_decode(batch);
     driver_.end_requests();
+    run_drafts();
     if (is_traced) capture_ = finish_trace(engine_);
     if (o_.json) print_json();
   }
@@ -163,6 +196,9 @@ class Bench {
                     kDecodePrompt + o_.decode_tokens + 1);
   }
   void check_limits() const;
+  bool is_drafting() const { return engine_.scheduler_options().max_drafts > 0; }
+  void choose_drafts();
+  void run_drafts();
   DType factor_dtype() const;
   Roofs probe_roofs(double step_bytes);
   template <class WarmUp, class Fn>
@@ -178,6 +214,7 @@ class Bench {
 
   const Options& options_;
   const BenchOptions& o_;
+  const std::vector<int64_t> batches_ = o_.batches.empty() ? std::vector<int64_t>{1} : o_.batches;
   Cluster& cluster_;
   Engine engine_;
   RoofProbe roof_;
@@ -185,7 +222,10 @@ class Bench {
   BenchDriver driver_{engine_, kDecodePrompt + o_.decode_tokens + 1};
   WorkCount work_{describe_operators(engine_.config(), engine_.quantization(), engine_.dtype()),
                   cluster_.num_workers() == 0 ? WorkCount::Experts::kHere : WorkCount::Experts::kOnWorkers};
-  ordered_json prefill_ = ordered_json::array(), decode_ = ordered_json::array();
+  DraftBench draft_bench_{engine_};
+  std::vector<int64_t> draft_batches_;
+  std::vector<std::vector<TokenId>> draft_prompts_;  // of the largest of these batches
+  ordered_json prefill_ = ordered_json::array(), decode_ = ordered_json::array(), drafts_ = ordered_json::array();
   std::optional<Capture> capture_;
   std::string complaint_;
 };
@@ -195,7 +235,7 @@ void Bench::check_limits() const {
     throw_invalid("bench: sequences of " + std::to_string(longest()) + " tokens; allowed: up to " +
                   std::to_string(sequence_capacity(engine_.scheduler_options())) + " with this --memory and --max-context");
   }
-  const int64_t largest_batch = *std::max_element(o_.batches.begin(), o_.batches.end());
+  const int64_t largest_batch = *std::max_element(batches_.begin(), batches_.end());
   if (largest_batch > driver_.max_sequences()) {
     throw_invalid("-b is " + std::to_string(largest_batch) + "; allowed: up to " + std::to_string(driver_.max_sequences()) +
                   " with this --memory");
@@ -288,6 +328,43 @@ void Bench::run_decode(int64_t batch) {
   decode_.push_back(row_json("sequences", batch, m));
 }
 
+/// On what drafts are measured. Throws Error for what does not fit.
+void Bench::choose_drafts() {
+  const int64_t most = draft_bench_.max_sequences(drafted_tokens(o_));
+  draft_batches_ = o_.batches;
+  for (const int64_t batch : BenchOptions::kDraftBatches)
+    if (o_.batches.empty() && batch <= most) draft_batches_.push_back(batch);
+  const int64_t largest = draft_batches_.empty() ? 1 : *std::max_element(draft_batches_.begin(), draft_batches_.end());
+  if (largest > most || drafted_tokens(o_) > sequence_capacity(engine_.scheduler_options())) {
+    throw_invalid("bench: drafts at " + std::to_string(largest) + " sequences of up to " + std::to_string(drafted_tokens(o_)) +
+                  " tokens; allowed: up to " + std::to_string(most) + " sequences with this --memory and --max-context");
+  }
+  if (!o_.prompt_file.empty()) {
+    draft_prompts_ = text_prompts(engine_.require_tokenizer(), read_text_file(o_.prompt_file), largest, kDecodePrompt);
+  } else if (engine_.tokenizer() != nullptr) {
+    draft_prompts_ = opening_prompts(*engine_.tokenizer(), largest, kDecodePrompt);
+  } else {
+    draft_prompts_ = numbered_prompts(engine_.config().vocab_size, largest, kDecodePrompt);
+  }
+}
+
+void Bench::run_drafts() {
+  if (options_.engine.speculation == Speculation{}) return;
+  if (!o_.json && !is_drafting()) std::printf("drafts: none, as the checkpoint has no MTP layer\n");
+  if (!is_drafting()) return;
+  if (!o_.json) {
+    std::printf("%-8s %6s %10s %10s   gain of the tokens/s%s\n", "phase", "size", "tokens/s", "plain",
+                engine_.tokenizer() == nullptr ? " on token ids that are no text, as there is no tokenizer" : "");
+  }
+  const int64_t num_layers = engine_.config().num_layers_of(Ffn::kMixtureOfExperts);
+  for (const int64_t batch : draft_batches_) {
+    const DraftGain gain = measure_drafts(draft_bench_, {draft_prompts_.begin(), draft_prompts_.begin() + batch},
+                                          o_.decode_tokens, o_.repetitions, num_layers);
+    if (!o_.json) print_gain(batch, gain);
+    drafts_.push_back(gain_json(batch, gain));
+  }
+}
+
 void Bench::print_head() {
   const std::string experts = cluster_.num_workers() == 0
                                   ? "in process"
@@ -301,18 +378,19 @@ void Bench::print_head() {
 }
 
 void Bench::print_json() {
-  const ordered_json object{{"model", engine_.config().name},
-                            {"dtype", dtype_name(engine_.dtype())},
-                            {"weights", weights_name()},
-                            {"threads", engine_.pool().num_threads()},
-                            {"expert_workers", cluster_.num_workers()},
-                            {"transport", cluster_.transport()},
-                            {"kernels", engine_.kernels_name()},
-                            {"matmul", engine_.matmul().name()},
-                            {"multiply_unit", multiply_unit(factor_dtype(), engine_.matmul().name())},
-                            {"is_possible", complaint_.empty()},
-                            {"prefill", prefill_},
-                            {"decode", decode_}};
+  ordered_json object{{"model", engine_.config().name},
+                      {"dtype", dtype_name(engine_.dtype())},
+                      {"weights", weights_name()},
+                      {"threads", engine_.pool().num_threads()},
+                      {"expert_workers", cluster_.num_workers()},
+                      {"transport", cluster_.transport()},
+                      {"kernels", engine_.kernels_name()},
+                      {"matmul", engine_.matmul().name()},
+                      {"multiply_unit", multiply_unit(factor_dtype(), engine_.matmul().name())},
+                      {"is_possible", complaint_.empty()},
+                      {"prefill", prefill_},
+                      {"decode", decode_}};
+  if (options_.engine.speculation != Speculation{}) object["drafts"] = drafts_;
   std::printf("%s\n", object.dump().c_str());
 }
 

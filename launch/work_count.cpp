@@ -32,9 +32,9 @@ struct WorkCount::Step {
 };
 
 WorkCount::WorkCount(std::vector<OperatorFacts> operators, Experts experts) : operators_(std::move(operators)) {
-  // The two forms of the delta rule are one operator, of which a step takes either.
+  // The two forms of the delta rule are one operator, of which a step takes either. The MTP layer runs behind steps.
   std::erase_if(operators_, [&](const OperatorFacts& o) {
-    return o.zone == Zone::kChunkDeltaRule || zone_info(o.zone).part == Part::kCombine ||
+    return o.zone == Zone::kChunkDeltaRule || o.zone == Zone::kMtpFc || zone_info(o.zone).part == Part::kCombine ||
            (experts == Experts::kOnWorkers && zone_info(o.zone).part == Part::kExperts);
   });
 }

@@ -133,7 +133,8 @@ enum class TraceLevel : int8_t {
   X(kVisionAttention, "FlashAttentionScore.vision", kCompute, kOther, 1, "rows", "row_keys")              \
   X(kEncodeMedia, "encode media", kHost, kOther, 0, "patches", "")                                        \
   X(kDraft, "draft", kHost, kOther, 0, "rows", "sequences")                                               \
-  X(kMtpFc, "MatMul.mtp_fc", kCompute, kHead, 1, "rows", "")
+  X(kMtpFc, "MatMul.mtp_fc", kCompute, kHead, 1, "rows", "")                                              \
+  X(kRequestVerify, "request.verify", kRequest, kOther, 0, "request", "drafts")
 
 enum class Zone : uint8_t {
 #define FERRY_ZONE_ENUMERATOR(id, name, kind, part, level, a, b) id,
@@ -170,6 +171,11 @@ constexpr uint32_t pack_plan(Phase phase, uint32_t num_sequences) {
 }
 constexpr Phase plan_phase(uint32_t plan) { return static_cast<Phase>(plan >> 24); }
 constexpr uint32_t plan_sequences(uint32_t plan) { return plan & 0xffffff; }
+
+/// Argument b of a kRequestVerify, a request's part in a step that tries drafts of it: how many, and how many were right.
+constexpr uint32_t pack_verify(uint32_t num_drafts, uint32_t num_kept) { return num_drafts << 8 | (num_kept & 0xff); }
+constexpr uint32_t verify_drafts(uint32_t verify) { return verify >> 8; }
+constexpr uint32_t verify_kept(uint32_t verify) { return verify & 0xff; }
 
 /// What a kSection is about. Steps of a section are counted apart from those of others.
 enum class SectionRole : uint8_t {

@@ -133,6 +133,7 @@ class Coordinator::Impl {
   void publish_tokens(Sequence& sequence);
   void publish_finished();
   void update_load(const StepPlan& plan);
+  void add_draft_time(const StepPlan& plan, Clock::time_point begin, Clock::time_point draft_begin);
   void drop_actions();
   void save_trace();
   void end_inbox(const GenerateEvent& event);
@@ -366,20 +367,27 @@ void Coordinator::Impl::step() {
   }
   const bool has_rows = plan->num_rows > 0;
   if (has_rows) {
+    const Clock::time_point run_start = Clock::now();
     const uint64_t run_begin = now_ticks();
     const StepChoices choices = engine_.run_step(*plan);
     const uint64_t run_end = now_ticks();
     scheduler_.commit(*plan, choices, Clock::now());
     request_trace_.computed(*plan, run_begin, run_end);
     publish(*plan);
+    update_load(*plan);  // first: who hears that a request has ended finds it gone from the load
+    publish_finished();
+    const Clock::time_point draft_start = Clock::now();
     engine_.draft(*plan, scheduler_);
+    add_draft_time(*plan, run_start, draft_start);
+  } else {
+    update_load(*plan);
+    publish_finished();
   }
+  finishing_.clear();  // the plan has no use for them any more
   if (scheduler_.next_for_media() != nullptr) {
     if (!has_rows) engine_.keep_alive();
     engine_.encode_media(scheduler_);
   }
-  update_load(*plan);  // first: who hears that a request has ended finds it gone from the load
-  publish_finished();
   if (has_rows) {
     run_account_.record_own();
     run_account_.record_others();
@@ -442,7 +450,17 @@ void Coordinator::Impl::publish_finished() {
     --num_open_;
     done_.notify_all();
   }
-  finishing_.clear();
+}
+
+void Coordinator::Impl::add_draft_time(const StepPlan& plan, Clock::time_point begin, Clock::time_point draft_begin) {
+  const auto seconds = [now = Clock::now()](Clock::time_point since) {
+    return std::chrono::duration<double>(now - since).count();
+  };
+  int64_t num_wrong = 0;
+  for (const StepEntry& entry : plan.entries)
+    num_wrong += entry.num_drafts - (entry.num_drafts > 0 ? entry.sequence->num_replayed : 0);
+  const std::unique_lock lock = lock_traced(mutex_);
+  load_.draft_time.add(seconds(begin), seconds(draft_begin), plan.num_rows, num_wrong);
 }
 
 void Coordinator::Impl::update_load(const StepPlan& plan) {

@@ -51,6 +51,7 @@ struct EngineLoad {
   int64_t prompt_tokens = 0;  // processed since start
   int64_t generated_tokens = 0;
   DraftCount drafts;
+  DraftTime draft_time;
   double balancedness = 1.0;  // mean over ranks / max over ranks of routed tokens, averaged over layers
 };
 

@@ -17,6 +17,12 @@ struct DraftContext {
   TokenDispatcher& dispatcher;
 };
 
+/// What guessing took.
+struct DraftWork {
+  int64_t num_rows = 0;       // of all passes
+  int64_t num_sequences = 0;  // that got drafts
+};
+
 /// Guesses what follows the tokens of sequences. One thread at a time.
 class Drafter {
  public:
@@ -28,14 +34,14 @@ class Drafter {
   virtual void note_step(const StepPlan&, const StepChoices&, double /*seconds*/) {}
   /// The plan was committed: proposes to the scheduler what may follow its sequences that are still open. Throws Error if a
   /// worker is lost.
-  virtual void draft(const StepPlan& plan, Scheduler& scheduler, const DraftContext& context) = 0;
+  virtual DraftWork draft(const StepPlan& plan, Scheduler& scheduler, const DraftContext& context) = 0;
 };
 
 /// By prompt lookup (ngram_drafts.h).
 class NgramDrafter final : public Drafter {
  public:
   explicit NgramDrafter(int64_t max_drafts);
-  void draft(const StepPlan& plan, Scheduler& scheduler, const DraftContext& context) override;
+  DraftWork draft(const StepPlan& plan, Scheduler& scheduler, const DraftContext& context) override;
 
  private:
   int64_t max_drafts_;

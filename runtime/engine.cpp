@@ -7,6 +7,7 @@
 
 #include "moe/local_token_dispatcher.h"
 #include "moe/remote_token_dispatcher.h"
+#include "profiler/span.h"
 #include "runtime/base/error.h"
 #include "runtime/cache_plan.h"
 #include "runtime/cluster/exit_guard.h"
@@ -146,7 +147,7 @@ ConstMatrixView Engine::forward(const StepInput& input, const Tap* tap) {
 ConstMatrixView Engine::compute(const StepPlan& plan) {
   fill_input(plan);
   const ConstMatrixView logits = forward(rows_.input(prefill_quantum(scheduler_options_.prefill_chunk)));
-  if (drafter_ != nullptr) drafter_->keep_step(plan);
+  if (drafter() != nullptr) drafter_->keep_step(plan);
   return logits;
 }
 
@@ -154,7 +155,7 @@ StepChoices Engine::run_step(const StepPlan& plan) {
   const auto begin = std::chrono::steady_clock::now();
   const StepChoices choices = sampler_->run(plan, compute(plan));
   const std::chrono::duration<double> duration = std::chrono::steady_clock::now() - begin;
-  if (drafter_ != nullptr) drafter_->note_step(plan, choices, duration.count());
+  if (drafter() != nullptr) drafter_->note_step(plan, choices, duration.count());
   return choices;
 }
 
@@ -182,9 +183,13 @@ void Engine::fill_input(const StepPlan& plan) {
 }
 
 void Engine::draft(const StepPlan& plan, Scheduler& scheduler) {
-  if (drafter_ == nullptr) return;
+  if (drafter() == nullptr) return;
   const Progress::Scope computing(progress_, Progress::Activity::kComputing);
-  drafter_->draft(plan, scheduler, {.kv_cache = *kv_cache_, .recurrent_state = *recurrent_state_, .dispatcher = *dispatcher_});
+  const uint64_t begin = now_ticks();
+  const DraftContext context{.kv_cache = *kv_cache_, .recurrent_state = *recurrent_state_, .dispatcher = *dispatcher_};
+  const DraftWork work = drafter_->draft(plan, scheduler, context);
+  record_span(Zone::kDraft, begin, now_ticks(), static_cast<uint32_t>(work.num_rows),
+              static_cast<uint32_t>(work.num_sequences));
 }
 
 }  // namespace ferry

@@ -26,6 +26,9 @@
 
 namespace ferry {
 
+/// Whether steps guess what follows, where the engine can.
+enum class Drafting : uint8_t { kOff, kOn };
+
 /// Rank 0's inner half: model, caches and dispatcher, and the step that drives them. Made by one thread and used by one at a
 /// time.
 class Engine {
@@ -68,6 +71,8 @@ class Engine {
   /// Guesses what follows the sequences of a plan that was computed and committed, and tells the scheduler. Throws Error if a
   /// worker is lost.
   void draft(const StepPlan& plan, Scheduler& scheduler);
+  /// Whether steps from now on guess: to compare with and without. To be called while no sequence is open.
+  void set_drafting(Drafting drafting) { drafting_ = drafting; }
 
   /// The forward pass by itself, for `ferry dump` and `ferry bench`. logits [logit_rows, vocab].
   ConstMatrixView forward(const StepInput& input, const Tap* tap = nullptr);
@@ -96,6 +101,7 @@ class Engine {
   void load(const EngineOptions& options, LogitRows logit_rows);
   void make_dispatcher(const EngineOptions& options);
   void fill_input(const StepPlan& plan);
+  Drafter* drafter() { return drafting_ == Drafting::kOn ? drafter_.get() : nullptr; }
 
   Cluster& cluster_;
   Progress progress_;
@@ -116,6 +122,7 @@ class Engine {
   std::unique_ptr<Trunk> trunk_;
   std::optional<StepSampler> sampler_;
   std::unique_ptr<Drafter> drafter_;  // null: no drafts
+  Drafting drafting_ = Drafting::kOn;
   std::unique_ptr<EngineWatch> watch_;
   int64_t step_idx_ = 0;
   bool abandoned_ = false;

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <utility>
 
-#include "profiler/span.h"
 #include "runtime/base/check.h"
 
 namespace ferry {
@@ -32,39 +31,52 @@ void MtpDrafter::note_step(const StepPlan& plan, const StepChoices& choices, dou
   std::size_t sample = 0;
   for (const StepEntry& entry : plan.entries) {
     Slot& slot = slot_of(*entry.sequence);
-    if (entry.resets_state) slot = {};
-    if (entry.samples) slot.record.add(entry.num_drafts, choices.num_tokens[sample++] - 1);
+    if (entry.resets_state) {
+      slot = Slot();
+      slot.record.start_from(common_record_);
+    }
+    if (!entry.samples) continue;
+    const int64_t num_right = choices.num_tokens[sample++] - 1;
+    slot.record.add(entry.num_drafts, num_right);
+    common_record_.add(entry.num_drafts, num_right);
   }
   if (!policy_ || plan.num_prefill_tokens > 0) return;
   policy_->observe(plan.num_samples, num_chosen_, seconds + draft_seconds_);
 }
 
-void MtpDrafter::draft(const StepPlan& plan, Scheduler& scheduler, const DraftContext& context) {
+DraftWork MtpDrafter::draft(const StepPlan& plan, Scheduler& scheduler, const DraftContext& context) {
   const auto begin = std::chrono::steady_clock::now();
   choose(plan);
-  num_passes_ = 0;
+  num_passes_ = num_pass_rows_ = 0;
+  guesses_.clear();
   if (may_put_off(plan)) {
     put_off(plan);
   } else {
-    take_in_put_off(plan, context);
-    add_certain_pairs(plan);
-    if (hidden_rows_.empty()) return;
-    const Span span(Zone::kDraft, std::ssize(hidden_rows_), std::ssize(guesses_));
-    run(hidden_.view(), context);
-    for (std::size_t num_done = 0; !asking_.empty();) {
-      for (std::size_t row = 0; row < asking_.size(); ++row)
-        drafts_[asking_[row]].push_back(best_token(logits_, static_cast<int64_t>(row)));
-      add_next_pairs(++num_done);
-      if (!asking_.empty()) run(mtp_.hidden(), context);
-    }
-    for (std::size_t i = 0; i < guesses_.size(); ++i) scheduler.propose(*guesses_[i].sequence, drafts_[i]);
+    guess(plan, scheduler, context);
   }
   draft_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return {.num_rows = num_pass_rows_, .num_sequences = std::ssize(guesses_)};
+}
+
+/// Takes in what became certain, and goes on from there.
+void MtpDrafter::guess(const StepPlan& plan, Scheduler& scheduler, const DraftContext& context) {
+  take_in_put_off(plan, context);
+  add_certain_pairs(plan);
+  if (hidden_rows_.empty()) return;
+  run(hidden_.view(), context);
+  for (std::size_t num_done = 0; !asking_.empty();) {
+    for (std::size_t row = 0; row < asking_.size(); ++row)
+      drafts_[asking_[row]].push_back(best_token(logits_, static_cast<int64_t>(row)));
+    add_next_pairs(++num_done);
+    if (!asking_.empty()) run(mtp_.hidden(), context);
+  }
+  for (std::size_t i = 0; i < guesses_.size(); ++i) scheduler.propose(*guesses_[i].sequence, drafts_[i]);
 }
 
 /// Sets how many drafts sequences get for the step after this plan.
 void MtpDrafter::choose(const StepPlan& plan) {
   num_chosen_ = max_drafts_;
+  has_given_up_ = false;
   if (!policy_) return;
   int64_t num_open = 0;
   DraftPolicy::ExpectedTokens tokens{};
@@ -77,6 +89,7 @@ void MtpDrafter::choose(const StepPlan& plan) {
   if (num_open == 0) return;
   num_chosen_ = policy_->choose(num_open, tokens);
   break_even_ = policy_->break_even(num_open, num_chosen_);
+  has_given_up_ = policy_->has_given_up(num_open, num_chosen_);
 }
 
 int64_t MtpDrafter::num_drafts_of(const StepEntry& entry) const {
@@ -85,13 +98,11 @@ int64_t MtpDrafter::num_drafts_of(const StepEntry& entry) const {
   return slots_[static_cast<std::size_t>(entry.sequence->slot)].record.worthwhile(useful, break_even_);
 }
 
-/// Whether nobody gets drafts and all pairs of the plan can wait.
+/// Whether nobody gets drafts.
 bool MtpDrafter::may_put_off(const StepPlan& plan) const {
-  if (!policy_ || plan.num_prefill_tokens > 0) return false;
+  if (!policy_ || (plan.num_prefill_tokens > 0 && !has_given_up_)) return false;
   return std::ranges::all_of(plan.entries, [&](const StepEntry& entry) {
-    if (entry.sequence->finish_reason != FinishReason::kNone) return true;
-    const Slot& slot = slots_[static_cast<std::size_t>(entry.sequence->slot)];
-    return num_drafts_of(entry) == 0 && slot.num_put_off + 1 + entry.sequence->num_replayed <= max_put_off_;
+    return entry.sequence->finish_reason != FinishReason::kNone || num_drafts_of(entry) == 0;
   });
 }
 
@@ -99,13 +110,20 @@ void MtpDrafter::put_off(const StepPlan& plan) {
   for (const StepEntry& entry : plan.entries) {
     const Sequence& sequence = *entry.sequence;
     if (sequence.finish_reason != FinishReason::kNone) continue;
-    Slot& slot = slot_of(sequence);
-    for (int64_t i = 0; i < 1 + sequence.num_replayed; ++i) {
-      const std::byte* row = hidden_.view().row_bytes(entry.first_row + i);
-      const auto num_bytes = static_cast<std::size_t>(hidden_.cols() * dtype_bytes(hidden_.dtype()));
-      std::memcpy(hidden_.view().row_bytes(put_off_row(sequence.slot, slot.num_put_off++)), row, num_bytes);
-    }
+    const int64_t num_certain = entry.num_rows - entry.num_drafts + sequence.num_replayed;
+    for (int64_t i = 0; i < num_certain; ++i)
+      put_off(slot_of(sequence), sequence.slot, hidden_.view().row_bytes(entry.first_row + i));
   }
+}
+
+void MtpDrafter::put_off(Slot& slot, int32_t slot_idx, const std::byte* row) {
+  if (slot.num_put_off == max_put_off_) {
+    slot.first_put_off = (slot.first_put_off + 1) % max_put_off_;
+    --slot.num_put_off;
+    ++slot.num_dropped;
+  }
+  const auto num_bytes = static_cast<std::size_t>(hidden_.cols() * dtype_bytes(hidden_.dtype()));
+  std::memcpy(hidden_.view().row_bytes(put_off_row(slot_idx, slot.num_put_off++)), row, num_bytes);
 }
 
 /// Makes room where all pairs that wait do not fit one pass beside the plan's rows.
@@ -153,7 +171,7 @@ void MtpDrafter::add_put_off_pairs(Sequence& sequence) {
 /// The pairs of the next `num_pairs` positions, whose hidden rows are named already.
 void MtpDrafter::add_rows(Sequence& sequence, int64_t num_pairs, SequenceRows::Logits logits) {
   Slot& slot = slot_of(sequence);
-  const auto first_token = static_cast<std::size_t>(slot.num_pairs) + 1;
+  const auto first_token = static_cast<std::size_t>(slot.num_dropped + slot.num_pairs) + 1;
   rows_.add({.tokens = std::span(sequence.tokens).subspan(first_token, static_cast<std::size_t>(num_pairs)),
              .num_past = slot.num_pairs,
              .block_table = sequence.blocks.data(),
@@ -170,7 +188,7 @@ void MtpDrafter::add_pairs(const StepEntry& entry, int64_t num_wanted) {
   for (int64_t i = 0; i < slot.num_put_off; ++i) hidden_rows_.push_back(static_cast<int32_t>(put_off_row(sequence.slot, i)));
   const int64_t num_new = entry.num_rows - entry.num_drafts + sequence.num_replayed;
   for (int64_t i = 0; i < num_new; ++i) hidden_rows_.push_back(static_cast<int32_t>(entry.first_row + i));
-  FERRY_CHECK_EQ(slot.num_pairs + slot.num_put_off, entry.first_token);
+  FERRY_CHECK_EQ(slot.num_pairs + slot.num_dropped + slot.num_put_off, entry.first_token);
   add_rows(sequence, std::exchange(slot.num_put_off, 0) + num_new,
            num_wanted > 0 ? SequenceRows::Logits::kLast : SequenceRows::Logits::kNone);
   if (num_wanted == 0) return;
@@ -201,6 +219,7 @@ void MtpDrafter::add_next_pairs(std::size_t num_done) {
 }
 
 void MtpDrafter::run(ConstMatrixView hidden, const DraftContext& context) {
+  num_pass_rows_ += std::ssize(hidden_rows_);
   logits_ = mtp_.run({.step = rows_.input(/*delta_chunk=*/1),
                       .hidden = hidden,
                       .rows = hidden_rows_,

@@ -79,12 +79,15 @@ std::vector<std::string> TraceFacts::rank_labels(const RankCapture& rank) const 
 void TraceFacts::fill_args(const Slice& slice, std::vector<TraceArg>& args) const {
   args.clear();
   const ZoneInfo& info = zone_info(slice.zone);
+  int64_t step_drafts = 0, step_kept = 0;
   if (slice.step != kNoStep) {
     args.push_back({"step", slice.step});
     const auto step = std::lower_bound(steps_.begin(), steps_.end(), slice.step,
                                        [](const StepInfo* x, uint32_t number) { return x->step < number; });
     const bool is_known = step != steps_.end() && (*step)->step == slice.step;
     args.push_back({"phase", 0, is_known ? phase_name((*step)->phase) : "unknown"});
+    step_drafts = is_known ? (*step)->num_drafts : 0;
+    step_kept = is_known ? (*step)->num_kept : 0;
   }
   if (slice.layer != kNoLayer) {
     args.push_back({"layer", slice.layer});
@@ -97,6 +100,13 @@ void TraceFacts::fill_args(const Slice& slice, std::vector<TraceArg>& args) cons
   if (*info.a_name != '\0') args.push_back({info.a_name, slice.a});
   if (slice.zone == Zone::kStep) {
     args.push_back({"sequences", plan_sequences(slice.b)});
+    if (step_drafts > 0) {
+      args.push_back({"drafts", step_drafts});
+      args.push_back({"kept", step_kept});
+    }
+  } else if (slice.zone == Zone::kRequestVerify) {
+    args.push_back({"drafts", verify_drafts(slice.b)});
+    args.push_back({"kept", verify_kept(slice.b)});
   } else if (*info.b_name != '\0') {
     args.push_back({info.b_name, slice.b});
   }

@@ -294,6 +294,12 @@ Checkpoint Checkpoint::open(const std::filesystem::path& dir) {
     if (tensor == nullptr) throw_invalid(where + ": not in " + path.string() + ", which the index names for it");
     checkpoint.tensors_.emplace(tensor->name, tensor);
   }
+  // Some conversions add the MTP layer as a file that the index does not know. What the index names comes first.
+  const std::filesystem::path mtp_path = dir / "mtp.safetensors";
+  if (opened.contains(mtp_path) || !std::filesystem::exists(mtp_path)) return checkpoint;
+  const auto& mtp_file = checkpoint.files_.emplace_back(std::make_unique<SafetensorsFile>(mtp_path));
+  for (const TensorInfo& tensor : mtp_file->tensors())
+    if (tensor.name.starts_with("mtp.")) checkpoint.tensors_.emplace(tensor.name, &tensor);
   return checkpoint;
 }
 

@@ -96,8 +96,8 @@ class SafetensorsFile {
 /// All tensors of a checkpoint folder, by name.
 class Checkpoint {
  public:
-  /// Opens the files that `model.safetensors.index.json` names; without an index `model.safetensors`, or the folder's only
-  /// `*.safetensors`. File names come from the index and are never made up.
+  /// Opens the files that `model.safetensors.index.json` names, and beside them mtp.safetensors for tensors of an MTP layer;
+  /// without an index `model.safetensors`, or the folder's only `*.safetensors`. No other file name is made up.
   ///
   /// Throws Error{kNotFound} for a missing folder or file and Error{kInvalidArgument} for a malformed file, an index entry
   /// that leaves the folder, or one whose file lacks the tensor.

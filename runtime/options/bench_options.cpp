@@ -11,18 +11,29 @@ namespace ferry {
 
 void add_bench_options(CLI::App& app, BenchOptions& o) {
   add_list(app, "-p", o.prompt_lengths, 1, 1 << 20, "prompt lengths for prefill, such as 512,2048; default 512");
-  add_list(app, "-b", o.batches, 1, EngineOptions::kMaxSeqs, "sequences that decode at once, such as 1,4,16; default 1");
+  add_list(app, "-b", o.batches, 1, EngineOptions::kMaxSeqs,
+           "sequences that decode at once, such as 1,4,16; default 1, and with --speculate 1,4,16,64 as far as they fit");
   app.add_option("-n", o.decode_tokens, "tokens to decode per sequence; default 64")->check(integer_in(1, 1 << 20));
   app.add_option("-r", o.repetitions, "repetitions; default 5")->check(integer_in(1, 1000));
+  app.add_option("--prompt-file", o.prompt_file,
+                 "text whose pieces --speculate goes on from; default: openings of 64 texts that Ferry knows");
   app.add_flag("--json", o.json, "print one JSON object");
 }
 
+int64_t drafted_tokens(const BenchOptions& o) {
+  return BenchOptions::kDecodePrompt + 2 * o.decode_tokens + Speculation::kMaxDrafts + 1;
+}
+
 void make_room(const BenchOptions& o, EngineOptions& e) {
+  const bool is_drafting = e.speculation != Speculation{};
   // Some tokens stand before the decode steps.
-  const int64_t longest = std::max(*std::max_element(o.prompt_lengths.begin(), o.prompt_lengths.end()),
-                                   BenchOptions::kDecodePrompt + o.decode_tokens);
+  int64_t longest = std::max(*std::max_element(o.prompt_lengths.begin(), o.prompt_lengths.end()),
+                             BenchOptions::kDecodePrompt + o.decode_tokens);
+  if (is_drafting) longest = std::max(longest, drafted_tokens(o));
   if (!e.max_context) e.max_context = longest + 1;
-  e.max_seqs = std::max(e.max_seqs, *std::max_element(o.batches.begin(), o.batches.end()));
+  for (const int64_t batch : o.batches) e.max_seqs = std::max(e.max_seqs, batch);
+  if (o.batches.empty() && is_drafting)
+    e.max_seqs = std::max(e.max_seqs, *std::ranges::max_element(BenchOptions::kDraftBatches));
   e.token_budget = std::max(e.token_budget, e.max_seqs + std::min<int64_t>(e.prefill_chunk, 64));
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <vector>
 
 namespace CLI {
@@ -15,12 +16,17 @@ struct BenchOptions {
   static constexpr int64_t kDecodePrompt = 32;  // tokens before the timed decode steps
   std::vector<int64_t> prompt_lengths{512};     // tokens
   int64_t decode_tokens = 64;
-  std::vector<int64_t> batches{1};  // sequences that decode at once
+  std::vector<int64_t> batches;  // sequences that decode at once; empty: 1, and for drafts those of kDraftBatches that fit
+  static constexpr int64_t kDraftBatches[] = {1, 4, 16, 64};
+  std::filesystem::path prompt_file;  // text that drafts are measured on; empty: openings of many texts
   int64_t repetitions = 5;
   bool json = false;
 };
 
 void add_bench_options(CLI::App& app, BenchOptions& options);
+
+/// Tokens of a sequence with drafts, of which some get ahead of others.
+int64_t drafted_tokens(const BenchOptions& options);
 
 /// What is asked for is what gets room.
 void make_room(const BenchOptions& options, EngineOptions& engine);

@@ -29,6 +29,25 @@ void add_clock_skew(CLI::App& app, ClockSkew& skew) {
   app.add_option_function<std::string>("--trace-clock-skew", parse, "RANK:NANOSECONDS:PPM")->group("");
 }
 
+constexpr Speculation kAuto{Speculation::Source::kAuto, 0};
+
+void add_speculation(CLI::App& app, EngineOptions& o, const std::string& help) {
+  const auto parse = [&speculation = o.speculation](const std::string& text) {
+    constexpr std::string_view kNgram = "ngram:";
+    const bool is_ngram = text.starts_with(kNgram);
+    const auto max_drafts = parse_number<int64_t>(is_ngram ? text.substr(kNgram.size()) : text);
+    const bool is_in_range = max_drafts && *max_drafts >= (is_ngram ? 1 : 0) && *max_drafts <= Speculation::kMaxDrafts;
+    if (text == "auto") {
+      speculation = kAuto;
+    } else if (is_in_range) {
+      speculation = {is_ngram ? Speculation::Source::kNgram : Speculation::Source::kMtp, *max_drafts};
+    } else {
+      throw CLI::ValidationError("--speculate", complaint(text, "auto, 0 to 8, or ngram:1 to ngram:8"));
+    }
+  };
+  app.add_option_function<std::string>("--speculate", parse, help);
+}
+
 }  // namespace
 
 std::filesystem::path checkpoint_named(const std::string& model) {
@@ -113,27 +132,17 @@ void add_engine_options(CLI::App& app, EngineOptions& o) {
 }
 
 void add_speculation(CLI::App& app, EngineOptions& o) {
-  constexpr Speculation kAuto{Speculation::Source::kAuto, 0};
-  app.preparse_callback([&o, kAuto](std::size_t) { o.speculation = kAuto; });  // the default of this command alone
-  const auto parse = [&speculation = o.speculation, kAuto](const std::string& text) {
-    constexpr std::string_view kNgram = "ngram:";
-    const bool is_ngram = text.starts_with(kNgram);
-    const auto max_drafts = parse_number<int64_t>(is_ngram ? text.substr(kNgram.size()) : text);
-    const bool is_in_range = max_drafts && *max_drafts >= (is_ngram ? 1 : 0) && *max_drafts <= Speculation::kMaxDrafts;
-    if (text == "auto") {
-      speculation = kAuto;
-    } else if (is_in_range) {
-      speculation = {is_ngram ? Speculation::Source::kNgram : Speculation::Source::kMtp, *max_drafts};
-    } else {
-      throw CLI::ValidationError("--speculate", complaint(text, "auto, 0 to 8, or ngram:1 to ngram:8"));
-    }
-  };
-  app.add_option_function<std::string>(
-      "--speculate", parse,
-      "tokens that a step guesses and the next one tries at once, which changes no token: 0 to 8 by the checkpoint's MTP "
-      "layer, "
-      "ngram:1 to ngram:8 by what followed the last tokens before, or auto; default auto: by the MTP layer if there is one, as "
-      "many as pay");
+  app.preparse_callback([&o](std::size_t) { o.speculation = kAuto; });  // the default of this command alone
+  add_speculation(app, o,
+                  "tokens that a step guesses and the next one tries at once, which changes no token: 0 to 8 by the "
+                  "checkpoint's MTP layer, ngram:1 to ngram:8 by what followed the last tokens before, or auto; default auto: "
+                  "by the MTP layer if there is one, as many as pay");
+}
+
+void add_measured_speculation(CLI::App& app, EngineOptions& o) {
+  add_speculation(app, o,
+                  "measure as well what drafts gain, with and without in turn: 0 to 8 by the checkpoint's MTP layer, ngram:1 "
+                  "to ngram:8 by what followed the last tokens before, or auto, as many as pay; default 0");
 }
 
 void add_capture_folder(CLI::App& app, EngineOptions& o) {

@@ -63,8 +63,9 @@ void add_model_options(CLI::App& app, EngineOptions& options);
 CLI::Option* add_quantization(CLI::App& app, EngineOptions& options, const char* help);
 /// What every command that runs the model takes.
 void add_engine_options(CLI::App& app, EngineOptions& options);
-/// --speculate.
+/// --speculate of commands that serve, by default auto, and of one that measures, by default none.
 void add_speculation(CLI::App& app, EngineOptions& options);
+void add_measured_speculation(CLI::App& app, EngineOptions& options);
 /// --trace.
 void add_capture_folder(CLI::App& app, EngineOptions& options);
 

@@ -44,6 +44,7 @@ void add_commands(CLI::App& app, Options& o, std::span<const char* const> argume
   add("bench", "prefill and decode speed beside the machine's measured roof", Command::kBench, [&](CLI::App& sub) {
     add_engine_options(sub, o.engine);
     add_bench_options(sub, o.bench);
+    add_measured_speculation(sub, o.engine);
     add_capture_folder(sub, o.engine);
   });
   add("quantize", "write a checkpoint folder whose weights are quantised and packed, so that later starts only map them",

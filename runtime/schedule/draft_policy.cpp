@@ -15,15 +15,20 @@ constexpr double kEnoughSteps = 1.8;   // forgetting included
 constexpr int64_t kTries = 3;          // steps in a row, of which the first is not counted: it makes up for what was put off
 constexpr int64_t kShortestWait = 64;  // steps between two trials of a number of drafts
 constexpr double kTrialCost = 0.004;   // of the time, for each number that is tried
-constexpr double kRecordMemory = 0.9;  // of a sequence's record, a step later
+constexpr double kMargin = 1.05;       // in large batches drafts must seem so much better than none: times are noisy
+constexpr int64_t kLargeBatch = 16;    // in smaller ones a sequence's record weighs more, and is learnt by drafting alone
 
 }  // namespace
 
 DraftPolicy::DraftPolicy(int64_t max_drafts) : max_drafts_(max_drafts), batches_(64) {
   FERRY_CHECK(max_drafts >= 1 && max_drafts <= Speculation::kMaxDrafts) << max_drafts << " drafts";
+  for (std::size_t i = batch_idx(kLargeBatch); i < batches_.size(); ++i) batches_[i].margin = kMargin;
 }
 
 bool DraftPolicy::Arm::is_known() const { return steps >= kEnoughSteps; }
+
+/// Of beginning to try it, in steps.
+double DraftPolicy::Arm::start_cost() const { return std::max(0.0, first_seconds / mean() - 1); }
 
 std::size_t DraftPolicy::batch_idx(int64_t num_sequences) {
   FERRY_CHECK_GE(num_sequences, 1);
@@ -35,9 +40,11 @@ int64_t DraftPolicy::best(const Batch& batch, const ExpectedTokens& tokens) cons
   double best_rate = 0;
   for (int64_t k = 0; k <= max_drafts_; ++k) {
     const Arm& arm = batch.arms[static_cast<std::size_t>(k)];
-    if (!arm.is_known() || tokens[static_cast<std::size_t>(k)] / arm.mean() <= best_rate) continue;
+    if (!arm.is_known()) continue;
+    const double rate = tokens[static_cast<std::size_t>(k)] / arm.mean();
+    if (rate <= best_rate * (best == 0 ? batch.margin : 1)) continue;
     best = k;
-    best_rate = tokens[static_cast<std::size_t>(k)] / arm.mean();
+    best_rate = rate;
   }
   return best;
 }
@@ -54,8 +61,8 @@ int64_t DraftPolicy::next_to_try(const Batch& batch, const ExpectedTokens& token
     if (k < 0 || k > max_drafts_ || k == best) continue;
     const Arm& arm = batch.arms[static_cast<std::size_t>(k)];
     if (!arm.is_known()) return k;
-    const double loss = 1 - rate(k) / rate(best);
-    const auto wait = std::max(kShortestWait, static_cast<int64_t>(kTries * loss / kTrialCost));
+    const double loss = kTries * std::max(0.0, 1 - rate(k) / rate(best)) + arm.start_cost();
+    const auto wait = std::max(kShortestWait, static_cast<int64_t>(loss / kTrialCost));
     if (batch.num_steps - arm.last_tried >= wait) return k;
   }
   return -1;
@@ -79,10 +86,15 @@ void DraftPolicy::observe(int64_t num_sequences, int64_t num_drafts, double seco
   Arm& arm = batch.arms[static_cast<std::size_t>(num_drafts)];
   arm.last_tried = batch.num_steps;
   const bool is_first = std::exchange(last_observed_, num_drafts) != num_drafts;
+  if (is_first) arm.first_seconds = seconds;
   if (is_first || seconds <= 0) return;
   if (arm.steps > 0) seconds = std::min(seconds, kOutlier * arm.mean());
   arm.seconds = kMemory * arm.seconds + seconds;
   arm.steps = kMemory * arm.steps + 1;
+}
+
+bool DraftPolicy::has_given_up(int64_t num_sequences, int64_t num_drafts) const {
+  return num_drafts == 0 && batches_[batch_idx(num_sequences)].trying < 0;
 }
 
 double DraftPolicy::break_even(int64_t num_sequences, int64_t num_drafts) const {
@@ -95,7 +107,7 @@ double DraftPolicy::break_even(int64_t num_sequences, int64_t num_drafts) const 
 void DraftRecord::add(int64_t num_tried, int64_t num_right) {
   for (int64_t i = 0; i < std::min(num_tried, num_right + 1); ++i) {
     double& right = right_[static_cast<std::size_t>(i)];
-    right = kRecordMemory * right + (1 - kRecordMemory) * (i < num_right ? 1 : 0);
+    right = memory_ * right + (1 - memory_) * (i < num_right ? 1 : 0);
   }
 }
 

@@ -8,9 +8,15 @@
 
 namespace ferry {
 
-/// Of one sequence: how often the drafts at each place were right, of those that were reached.
+/// Of one sequence, or of all: how often the drafts at each place were right, of those that were reached.
 class DraftRecord {
  public:
+  static constexpr double kSequenceMemory = 0.9, kCommonMemory = 0.98;  // what a share keeps when a draft more is counted
+
+  explicit DraftRecord(double memory = kSequenceMemory) : memory_(memory) {}
+  /// Takes another's shares for its own: a new sequence is expected to be like those before it.
+  void start_from(const DraftRecord& other) { right_ = other.right_; }
+
   /// `num_right` of `num_tried` drafts were right.
   void add(int64_t num_tried, int64_t num_right);
   /// The most drafts, up to `max_drafts`, of which each is right with at least `probability`.
@@ -20,6 +26,7 @@ class DraftRecord {
 
  private:
   static constexpr double kFirstGuess = 0.7;
+  double memory_;
   std::array<double, Speculation::kMaxDrafts> right_ = [] {
     std::array<double, Speculation::kMaxDrafts> all{};
     all.fill(kFirstGuess);
@@ -30,7 +37,7 @@ class DraftRecord {
 /// How many drafts a step should try. What a verified row costs depends on the weights' width, the experts that it touches, the
 /// ranks and the machine, so the policy knows times that were measured, apart for each size of the batch, and compares the
 /// tokens per second that its sequences' records promise. Other numbers than the best are tried anew from time to time, the
-/// more rarely the worse they seem, so that trying costs about one per cent. Pure: no clock.
+/// more rarely the worse they seem and the more it takes to begin, so that trying costs about one per cent. Pure: no clock.
 class DraftPolicy {
  public:
   /// Tokens that the batch is expected to gain in a step with so many drafts for each sequence.
@@ -45,6 +52,9 @@ class DraftPolicy {
   /// guess its drafts included. Sequences may have had fewer, where a draft was not worth it or had no room.
   void observe(int64_t num_sequences, int64_t num_drafts, double seconds);
 
+  /// Whether choose() has found for such a batch, and not on trial, that no drafts are best.
+  bool has_given_up(int64_t num_sequences, int64_t num_drafts) const;
+
   /// The probability of being right from which on a draft is worth its row, as measured for such a batch with the `num_drafts`
   /// that choose() said; 0 if unknown, or where the number is on trial.
   double break_even(int64_t num_sequences, int64_t num_drafts) const;
@@ -53,12 +63,15 @@ class DraftPolicy {
   /// One number of drafts. Sums forget older steps.
   struct Arm {
     double seconds = 0, steps = 0;
-    int64_t last_tried = 0;  // of the batch's steps
+    double first_seconds = 0;  // of the last step that was its first in a row, which is not in the sums
+    int64_t last_tried = 0;    // of the batch's steps
     bool is_known() const;
     double mean() const { return seconds / steps; }
+    double start_cost() const;
   };
   struct Batch {
     std::array<Arm, Speculation::kMaxDrafts + 1> arms;
+    double margin = 1;  // by which drafts must seem better than none
     int64_t num_steps = 0;
     int64_t trying = -1, num_tries_left = 0;
   };

@@ -91,6 +91,9 @@ class GenerateService : public v1::Inference::CallbackService {
       response->add_drafts_tried(load.drafts.tried[i]);
       response->add_drafts_right(load.drafts.right[i]);
     }
+    response->set_step_seconds(load.draft_time.steps);
+    response->set_drafting_seconds(load.draft_time.drafting);
+    response->set_wasted_seconds(load.draft_time.wasted);
     return answer(context, grpc::Status::OK);
   }
 

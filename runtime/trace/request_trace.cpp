@@ -41,7 +41,12 @@ void RequestTrace::computed(const StepPlan& plan, uint64_t begin, uint64_t end) 
       life.scheduled = std::max(life.queued, ticks_of(*sequence.first_scheduled));
       record_span(Zone::kRequestQueue, life.queued, life.scheduled, life.number, prompt);
     }
-    record_span(Zone::kRequestStep, begin, end, life.number, static_cast<uint32_t>(entry.num_rows));
+    if (entry.num_drafts > 0) {
+      record_span(Zone::kRequestVerify, begin, end, life.number,
+                  pack_verify(static_cast<uint32_t>(entry.num_drafts), static_cast<uint32_t>(sequence.num_replayed)));
+    } else {
+      record_span(Zone::kRequestStep, begin, end, life.number, static_cast<uint32_t>(entry.num_rows));
+    }
     if (life.first_token == 0 && sequence.first_token) {
       life.first_token = std::max(end, ticks_of(*sequence.first_token));
       record_span(Zone::kRequestPrefill, life.scheduled, life.first_token, life.number, prompt);

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "runtime/base/check.h"
+#include "runtime/base/error.h"
 
 namespace ferry {
 namespace {
@@ -72,10 +73,10 @@ void add_network(const std::string& at, const std::array<const char*, 3>& names,
   to.push_back({at + names[2] + ".weight", {hidden, inner}});
 }
 
-void add_qwen_layer(const Widths& w, const std::string& at, int64_t layer, Tensors& to) {
+void add_qwen_layer(const Widths& w, const std::string& at, bool has_attention, Tensors& to) {
   to.push_back({at + "input_layernorm.weight", {w.hidden}, kNormDeviation});
   to.push_back({at + "post_attention_layernorm.weight", {w.hidden}, kNormDeviation});
-  if (is_attention(w, layer)) {
+  if (has_attention) {
     add_qwen_attention(w, at, to);
   } else {
     add_gated_delta(w, at, to);
@@ -87,6 +88,14 @@ void add_qwen_layer(const Widths& w, const std::string& at, int64_t layer, Tenso
   to.push_back({at + "mlp.experts.down_proj", {w.experts, w.hidden, w.inner}});
   add_network(at + "mlp.shared_expert.", kNames, w.hidden, w.shared, to);
   to.push_back({at + "mlp.shared_expert_gate.weight", {1, w.hidden}});
+}
+
+SliceShard mtp_shard(const Widths& w) {
+  SliceShard shard{.file = "mtp.safetensors", .seed = 3, .tensors = {{"mtp.fc.weight", {w.hidden, 2 * w.hidden}}}};
+  for (const char* norm : {"mtp.pre_fc_norm_embedding.weight", "mtp.pre_fc_norm_hidden.weight", "mtp.norm.weight"})
+    shard.tensors.push_back({norm, {w.hidden}, kNormDeviation});
+  add_qwen_layer(w, "mtp.layers.0.", /*has_attention=*/true, shard.tensors);
+  return shard;
 }
 
 void add_lfm2_layer(const Widths& w, const std::string& at, int64_t layer, Tensors& to) {
@@ -194,7 +203,7 @@ std::vector<std::string> slice_names() {
   return names;
 }
 
-Slice make_slice(const std::string& name, int64_t num_layers) {
+Slice make_slice(const std::string& name, int64_t num_layers, MtpPart mtp) {
   const Widths* found = nullptr;
   for (const Widths& w : kWidths)
     if (name == w.name) found = &w;
@@ -216,10 +225,14 @@ Slice make_slice(const std::string& name, int64_t num_layers) {
     if (is_lfm2) {
       add_lfm2_layer(w, at, l, shard.tensors);
     } else {
-      add_qwen_layer(w, at, l, shard.tensors);
+      add_qwen_layer(w, at, is_attention(w, l), shard.tensors);
     }
     slice.shards.push_back(std::move(shard));
   }
+  if (mtp == MtpPart::kNone) return slice;
+  if (is_lfm2) throw_invalid("a slice of " + name + " with an MTP layer; its family has none");
+  (w.family == Family::kQwen35 ? slice.config["text_config"] : slice.config)["mtp_num_hidden_layers"] = 1;
+  slice.shards.push_back(mtp_shard(w));
   return slice;
 }
 

@@ -31,7 +31,10 @@ struct Slice {
 /// "35b", "122b", "397b" and "27b", which is dense (Qwen3.5), "next-80b" (Qwen3-Next), "lfm2-8b" (LFM2-8B-A1B).
 std::vector<std::string> slice_names();
 
-/// `name` is one of slice_names().
-Slice make_slice(const std::string& name, int64_t num_layers);
+/// Whether a slice has the layer that guesses further tokens, where the family has one.
+enum class MtpPart : uint8_t { kNone, kLayer };
+
+/// `name` is one of slice_names(). Throws Error{kInvalidArgument} for an MTP layer of a family without one.
+Slice make_slice(const std::string& name, int64_t num_layers, MtpPart mtp = MtpPart::kNone);
 
 }  // namespace ferry

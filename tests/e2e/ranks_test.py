@@ -219,6 +219,22 @@ class RanksTest(unittest.TestCase):
         # A sequence more shares the weights of the others.
         self.assertLess(plain["decode"][1]["bytes_per_token"], plain["decode"][0]["bytes_per_token"])
 
+    def test_bench_measures_what_drafts_gain(self):
+        sizes = ("-p", "65", "-n", "9", "-b", "1,3", "-r", "1", "--json")
+        self.assertNotIn("drafts", json.loads(run(0, "auto", "bench", *sizes)))
+        for workers, speculate, text in ((0, "2", ()), (2, "auto", ()), (0, "ngram:3", ("--prompt-file", ROOT / "README.md"))):
+            with self.subTest(workers=workers, speculate=speculate):
+                found = json.loads(run(workers, "auto", "bench", *sizes, "--speculate", speculate, *text))["drafts"]
+                self.assertEqual([row["sequences"] for row in found], [1, 3])
+                for row in found:
+                    self.assertLessEqual(row["gain"]["min"], row["gain"]["max"])
+                    self.assertTrue(8 <= row["plain_touched_experts"] <= 8 * row["sequences"])
+                    self.assertGreaterEqual(row["touched_experts"], row["plain_touched_experts"])
+                    self.assertEqual(len(row["tried"]), len(row["right_share"]))
+                if speculate == "2":
+                    self.assertEqual(len(found[0]["tried"]), 2)
+                    self.assertGreater(found[0]["tokens_per_step"], 1)
+
     def test_packed_weights_are_those_quantised_at_load(self):
         ids = ",".join(str(100 + 41 * i % 5900) for i in range(67))
         for spec in ("w8a8", "w4a8", "experts=w4a8,lm_head=w8a8"):

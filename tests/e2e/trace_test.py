@@ -171,6 +171,29 @@ class BenchTest(Folder):
             self.assertRegex(done.stderr, r"\Aferry: error: [^\n]+\n\Z")
 
 
+class DraftsTest(Folder):
+    """A text with three drafts a step, told by the run itself and by its capture."""
+
+    def test_steps_that_verify_are_seen_as_such(self):
+        capture = self.folder / "capture"
+        command = [FERRY, "generate", "--model", "demo", "--prompt", "The kernel", "--max-tokens", "60", "--ignore-eos",
+                   "--speculate", "3", "--json", "--trace", capture]
+        told = json.loads(subprocess.run(command, check=True, capture_output=True, timeout=120).stdout)["drafts"]
+        places = table(capture, "draft_place")
+        self.assertEqual([int(row["tried"]) for row in places], told["tried"])
+        self.assertEqual([int(row["right"]) for row in places], told["right"])
+        for row in table(capture, "draft"):
+            parts = ns(row["useful_us"]) + ns(row["drafting_us"]) + ns(row["wasted_us"])
+            self.assertAlmostEqual(parts, ns(row["wall_us"]), delta=2, msg=row)  # each part is rounded
+        events = json.loads((capture / "trace.json").read_text())["traceEvents"]
+        for category, name in (("step", None), ("request", "request.verify")):
+            found = [e["args"] for e in events if e.get("cat") == category and name in (None, e["name"])]
+            self.assertEqual(sum(args.get("drafts", 0) for args in found), sum(told["tried"]), category)
+            self.assertEqual(sum(args.get("kept", 0) for args in found), sum(told["right"]), category)
+        steps = len([e for e in events if e.get("cat") == "step"])
+        self.assertEqual(len([e for e in events if e.get("name") == "draft"]), steps)
+
+
 class ServedTest(Folder, ferry_job.JobTest):
     """A server under load, asked over HTTP and gRPC."""
 

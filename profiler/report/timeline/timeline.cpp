@@ -87,6 +87,7 @@ class TimelineBuilder {
     for (const RankCapture& rank : capture_.ranks) add_rank(rank);
     finish_requests();
     place_sections();
+    place_drafts();
     connect();
     std::stable_sort(timeline_.counters.begin(), timeline_.counters.end(),
                      [](const CounterSample& x, const CounterSample& y) { return x.at_ns < y.at_ns; });
@@ -104,6 +105,7 @@ class TimelineBuilder {
   void note_request(const Placed& placed);
   void add_section(const Slice& slice);
   void place_sections();
+  void place_drafts();
   void finish_requests();
   void connect();
   void pair_messages();
@@ -112,6 +114,10 @@ class TimelineBuilder {
   Timeline timeline_;
   int64_t origin_ns_ = 0;
   std::unordered_map<uint32_t, RequestInfo> requests_;
+  struct Verified {
+    int64_t num_drafts = 0, num_kept = 0;
+  };
+  std::unordered_map<uint32_t, Verified> verified_;  // by step
   std::map<TransferKey, Slice> transfers_;
   std::map<std::pair<uint32_t, uint32_t>, std::vector<Interval>> sections_;  // by the span's a and b
 };
@@ -242,11 +248,26 @@ void TimelineBuilder::note_request(const Placed& placed) {
       request.num_generated = slice.b;
       break;
     case Zone::kRequestStep: request.steps.push_back(slice.step); break;
+    case Zone::kRequestVerify:
+      request.steps.push_back(slice.step);
+      verified_[slice.step].num_drafts += verify_drafts(slice.b);
+      verified_[slice.step].num_kept += verify_kept(slice.b);
+      break;
     case Zone::kRequestFinish:
       request.finished_ns = slice.end_ns;
       request.finish_reason = slice.b < std::size(kFinishReasons) ? kFinishReasons[slice.b] : "";
       break;
     default: FERRY_CHECK(false) << " zone " << zone_info(slice.zone).name;
+  }
+}
+
+/// Tells each step what its requests say of their drafts.
+void TimelineBuilder::place_drafts() {
+  for (StepInfo& step : timeline_.steps) {
+    const auto found = verified_.find(step.step);
+    if (found == verified_.end()) continue;
+    step.num_drafts = found->second.num_drafts;
+    step.num_kept = found->second.num_kept;
   }
 }
 

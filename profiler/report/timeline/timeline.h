@@ -47,7 +47,8 @@ struct StepInfo {
   Phase phase = Phase::kDecode;
   int64_t begin_ns = 0, end_ns = 0;
   int64_t num_tokens = 0, num_sequences = 0;
-  int32_t section = -1;  // index into Timeline::sections, -1: of none
+  int64_t num_drafts = 0, num_kept = 0;  // tried among those tokens, and of them right
+  int32_t section = -1;                  // index into Timeline::sections, -1: of none
 
   /// "prefill 64", "decode ×4".
   std::string name() const { return work_name(phase, phase == Phase::kPrefill ? num_tokens : num_sequences); }

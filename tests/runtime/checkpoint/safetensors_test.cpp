@@ -288,6 +288,19 @@ class CheckpointTest : public SafetensorsTest {
   }
 };
 
+TEST_F(CheckpointTest, FindsAnMtpLayerThatTheIndexDoesNotKnow) {
+  write_one("1.safetensors", "a");
+  write_one("mtp.safetensors", "mtp.fc.weight");
+  write_index(R"({"a":"1.safetensors"})");
+  EXPECT_EQ(Checkpoint::open(dir_).names(), (std::vector<std::string_view>{"a", "mtp.fc.weight"}));
+  write_one("mtp.safetensors", "b");
+  EXPECT_EQ(Checkpoint::open(dir_).names(), std::vector<std::string_view>{"a"}) << "nothing else is taken from it";
+  write_one("2.safetensors", "mtp.fc.weight");
+  write_one("mtp.safetensors", "mtp.fc.weight");
+  write_index(R"({"mtp.fc.weight":"2.safetensors"})");
+  EXPECT_EQ(Checkpoint::open(dir_).find("mtp.fc.weight")->file, (dir_ / "2.safetensors").string());
+}
+
 TEST_F(CheckpointTest, OpensTheFilesThatTheIndexNames) {
   write_one("odd name.safetensors", "b");
   write_one("1.safetensors", "a");

@@ -119,7 +119,7 @@ TEST(Options, Bench) {
   const BenchOptions defaults = accept(line("bench", {})).bench;
   EXPECT_EQ(defaults.prompt_lengths, std::vector<int64_t>{512});
   EXPECT_EQ(defaults.decode_tokens, 64);
-  EXPECT_EQ(defaults.batches, std::vector<int64_t>{1});
+  EXPECT_TRUE(defaults.batches.empty());
   EXPECT_EQ(defaults.repetitions, 5);
   EXPECT_FALSE(defaults.json);
   const Options options = accept(line("bench", {"-p", "7,2048", "-n", "3", "-b", "1,2100,4", "-r", "2", "--json"}));

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <utility>
 
 namespace ferry {
 namespace {
@@ -13,7 +14,8 @@ struct Simulation {
   double row_seconds;
   double probability;
   int64_t max_drafts = 4;
-  double noise = 0;  // of times, relative
+  double noise = 0;       // of times, relative
+  double start_cost = 0;  // of drafting after not drafting, in steps
 
   double tokens_per_second(int num_steps) {
     DraftPolicy policy(max_drafts);
@@ -22,6 +24,7 @@ struct Simulation {
     std::bernoulli_distribution is_right(probability);
     std::uniform_real_distribution<double> jitter(1 - noise, 1 + noise);
     double seconds = 0, tokens = 0;
+    int64_t last = 0;
     for (int step = 0; step < num_steps; ++step) {
       DraftPolicy::ExpectedTokens expected{};
       for (int64_t k = 0; k <= max_drafts; ++k) expected[static_cast<std::size_t>(k)] = record.expected_tokens(k);
@@ -30,7 +33,9 @@ struct Simulation {
       int64_t right = 0;
       while (right < tried && is_right(random)) ++right;
       record.add(tried, right);
-      const double took = (1 + static_cast<double>(tried) * row_seconds) * jitter(random);
+      const double start = chosen > 0 && last == 0 ? start_cost : 0;
+      const double took = (1 + static_cast<double>(tried) * row_seconds) * jitter(random) + start;
+      last = chosen;
       policy.observe(1, chosen, took);
       seconds += took;
       tokens += static_cast<double>(1 + right);
@@ -69,6 +74,42 @@ TEST(DraftPolicy, CostsLittleWhereDraftsDoNotPay) {
   }
 }
 
+TEST(DraftPolicy, TriesRarelyWhatIsDearToBegin) {
+  for (const double start_cost : {0.5, 3.0}) {
+    Simulation simulation{.row_seconds = 1, .probability = 0.9, .noise = 0.05, .start_cost = start_cost};
+    EXPECT_GE(simulation.tokens_per_second(6000), 0.98) << start_cost;
+  }
+}
+
+TEST(DraftPolicy, WantsMoreThanNoise) {
+  int num_drafted = 0;
+  DraftPolicy policy(1);
+  std::mt19937 random(3);
+  std::uniform_real_distribution<double> jitter(0.98, 1.02);
+  for (int step = 0; step < 2000; ++step) {
+    const int64_t chosen = policy.choose(64, {1, 1.9});
+    num_drafted += static_cast<int>(chosen);
+    policy.observe(64, chosen, (chosen > 0 ? 1.9 : 1.0) * jitter(random));
+  }
+  EXPECT_LT(num_drafted, 200) << "both are equally good";
+}
+
+TEST(DraftPolicy, GivesUpOnlyWhatItHasTried) {
+  DraftPolicy policy(2);
+  const DraftPolicy::ExpectedTokens hopeless{1, 1, 1}, sure{1, 2, 3};
+  EXPECT_FALSE(policy.has_given_up(64, policy.choose(64, hopeless))) << "nothing is known yet";
+  for (const auto& [num_sequences, tokens] : {std::pair(64, hopeless), std::pair(1, sure)}) {
+    int num_given_up = 0;
+    for (int step = 0; step < 300; ++step) {
+      const int64_t chosen = policy.choose(num_sequences, tokens);
+      num_given_up += policy.has_given_up(num_sequences, chosen) ? 1 : 0;
+      policy.observe(num_sequences, chosen, 1 + 0.5 * static_cast<double>(chosen));
+    }
+    EXPECT_GE(num_given_up, num_sequences == 64 ? 250 : 0);
+    EXPECT_LE(num_given_up, num_sequences == 64 ? 300 : 0) << "a trial of no drafts gives nothing up";
+  }
+}
+
 TEST(DraftPolicy, KnowsBatchesOfDifferentSizesApart) {
   DraftPolicy policy(2);
   const DraftPolicy::ExpectedTokens tokens{1, 1.8, 2.4};
@@ -83,6 +124,16 @@ TEST(DraftPolicy, KnowsBatchesOfDifferentSizesApart) {
   EXPECT_EQ(settle(1, 0.1), 2);
   EXPECT_EQ(settle(64, 1.0), 0);
   EXPECT_EQ(settle(1, 0.1), 2);
+}
+
+TEST(DraftRecord, StartsFromWhatOthersHad) {
+  DraftRecord common(DraftRecord::kCommonMemory), record;
+  for (int i = 0; i < 400; ++i) common.add(2, 0);
+  EXPECT_GT(record.worthwhile(2, 0.3), 0);
+  record.start_from(common);
+  EXPECT_EQ(record.worthwhile(2, 0.3), 0);
+  for (int i = 0; i < 12; ++i) record.add(2, 2);
+  EXPECT_EQ(record.worthwhile(2, 0.3), 2) << "and follows its own sequence as quickly as ever";
 }
 
 TEST(DraftRecord, FollowsWhatWasRight) {
