@@ -94,7 +94,8 @@ Medium MediumReader::read_video(const VideoFiles& files, const std::string& name
   }
   const std::vector<int64_t> sampled = sample_frames(files.num_frames, fps, videos_);
   const int64_t num_frames = std::ssize(sampled);
-  const PictureProcessor processor = bounded(videos_.frames, limits_.max_tokens, (num_frames + depth - 1) / depth * depth);
+  // Whole patches: video_size() counts so many frames or more, whichever way it rounds an odd number.
+  const PictureProcessor processor = bounded(videos_.frames, limits_.max_tokens, num_frames / depth * depth);
   Medium medium{.kind = Medium::Kind::kVideo, .times = step_times(sampled, fps, depth)};
   FrameSize first;
   for (const int64_t i : sampled) {
