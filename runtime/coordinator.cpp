@@ -374,11 +374,9 @@ void Coordinator::Impl::step() {
     publish(*plan);
     engine_.draft(*plan, scheduler_);
   }
-  if (scheduler_.next_for_media() != nullptr) {
-    if (!has_rows) engine_.keep_alive();
-    engine_.encode_media(scheduler_);
-  }
-  update_load(*plan);  // first: who hears that a request has ended finds it gone from the load
+  if (scheduler_.next_for_media() != nullptr && !has_rows) engine_.keep_alive();
+  engine_.encode_media(scheduler_);  // also for nobody: it lets go of the media of who left
+  update_load(*plan);                // first: who hears that a request has ended finds it gone from the load
   publish_finished();
   if (has_rows) {
     run_account_.record_own();

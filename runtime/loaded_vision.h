@@ -26,7 +26,8 @@ struct LoadedVision {
   MediaEncoder encoder;
 };
 
-/// Null if options want no pictures or the checkpoint has no tower that Ferry can read; `complaint` then says why.
+/// Null if options want no pictures, the checkpoint has no tower that Ferry can read or no picture fits `max_prompt`;
+/// `complaint` then says why.
 std::unique_ptr<LoadedVision> load_vision(const EngineOptions& options, const Checkpoint& checkpoint,
                                           const Tokenizer* tokenizer, ComputeResources& compute, DType dtype,
                                           int64_t max_prompt, std::string& complaint);

@@ -232,7 +232,10 @@ TEST_F(MediaEncoderTest, NobodyIsLeftAndThenTheSameComes) {
   encoder_.advance(scheduler_);
   scheduler_.abort(leaves);
   run_step();
+  const std::weak_ptr<const PromptMedia> let_go = leaves.request.media;
+  scheduler_.take_finished();
   encoder_.advance(scheduler_);
+  EXPECT_TRUE(let_go.expired());
   const Sequence& returns = submit(media);
   EXPECT_GE(num_slices(returns), 3) << "what was begun is forgotten";
   expect_embedded(media, returns);
