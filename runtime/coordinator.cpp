@@ -384,10 +384,8 @@ void Coordinator::Impl::step() {
     publish_finished();
   }
   finishing_.clear();  // the plan has no use for them any more
-  if (scheduler_.next_for_media() != nullptr) {
-    if (!has_rows) engine_.keep_alive();
-    engine_.encode_media(scheduler_);
-  }
+  if (scheduler_.next_for_media() != nullptr && !has_rows) engine_.keep_alive();
+  engine_.encode_media(scheduler_);  // also for nobody: it lets go of the media of who left
   if (has_rows) {
     run_account_.record_own();
     run_account_.record_others();

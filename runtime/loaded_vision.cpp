@@ -65,6 +65,11 @@ std::unique_ptr<LoadedVision> load_vision(const EngineOptions& options, const Ch
   }
   const std::optional<VisionConfig> config = find_vision(options.model, checkpoint, complaint);
   if (!config) return nullptr;
+  if (const int64_t fewest = MediumReader::fewest_tokens(config->pictures, config->videos); max_prompt < fewest) {
+    complaint = "prompts have room for " + std::to_string(max_prompt) +
+                " tokens, and the checkpoint's smallest pictures have " + std::to_string(fewest);
+    return nullptr;
+  }
   return std::make_unique<LoadedVision>(options, *config, checkpoint, tokenizer, compute, dtype, max_prompt);
 }
 

@@ -49,14 +49,18 @@ int64_t Medium::num_bytes() const {
 
 MediumReader::MediumReader(PictureProcessor pictures, VideoProcessor videos, Limits limits)
     : pictures_(pictures), videos_(videos), limits_(limits) {
-  const auto fewest = [](const PictureProcessor& p) {
-    return (p.min_pixels + p.factor() * p.factor() - 1) / (p.factor() * p.factor());
-  };
-  const int64_t lowest = std::max(fewest(pictures_), fewest(videos_.frames));
+  const int64_t lowest = fewest_tokens(pictures_, videos_);
   if (limits_.max_tokens < lowest) {
     throw_invalid("--picture-tokens is " + std::to_string(limits_.max_tokens) + "; allowed: 0 (no pictures), or at least " +
                   std::to_string(lowest) + ", as the checkpoint's smallest pictures may have");
   }
+}
+
+int64_t MediumReader::fewest_tokens(const PictureProcessor& pictures, const VideoProcessor& videos) {
+  const auto fewest = [](const PictureProcessor& p) {
+    return (p.min_pixels + p.factor() * p.factor() - 1) / (p.factor() * p.factor());
+  };
+  return std::max(fewest(pictures), fewest(videos.frames));
 }
 
 /// size(given): what to resize a frame of this size to.
@@ -94,7 +98,8 @@ Medium MediumReader::read_video(const VideoFiles& files, const std::string& name
   }
   const std::vector<int64_t> sampled = sample_frames(files.num_frames, fps, videos_);
   const int64_t num_frames = std::ssize(sampled);
-  const PictureProcessor processor = bounded(videos_.frames, limits_.max_tokens, (num_frames + depth - 1) / depth * depth);
+  // Whole patches: video_size() counts so many frames or more, whichever way it rounds an odd number.
+  const PictureProcessor processor = bounded(videos_.frames, limits_.max_tokens, num_frames / depth * depth);
   Medium medium{.kind = Medium::Kind::kVideo, .times = step_times(sampled, fps, depth)};
   FrameSize first;
   for (const int64_t i : sampled) {

@@ -68,6 +68,9 @@ class MediumReader {
 
   const Limits& limits() const { return limits_; }
 
+  /// Of the smallest pictures and frames that the processors make.
+  static int64_t fewest_tokens(const PictureProcessor& pictures, const VideoProcessor& videos);
+
  private:
   template <class Size>
   Picture read_frame(std::span<const std::byte> file, const std::string& name, Size size) const;

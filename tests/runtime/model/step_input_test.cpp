@@ -2,8 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 namespace ferry {
 namespace {
+
+using Ids = std::vector<TokenId>;
 
 /// A step of sequences with so many tokens each, the s-th with 10 s tokens before them.
 struct MadeStep {
@@ -90,6 +94,142 @@ TEST(MicroBatches, HalvesHaveTheirSequencesTablesAndSlots) {
   EXPECT_EQ(halves[1].sequences[0].num_past, 138);
   EXPECT_EQ(halves[1].sequences[1].first_row, 172);
   EXPECT_EQ(halves[1].sequences[1].num_past, 20);
+}
+
+/// A prompt with media whose embeddings are [1] each: 100 * medium + row.
+struct MadePrompt {
+  MadePrompt(Ids ids, const std::vector<Grid>& grids, std::size_t first_video = SIZE_MAX) {
+    std::vector<std::shared_ptr<const Medium>> media;
+    for (std::size_t m = 0; m < grids.size(); ++m) {
+      const bool is_video = m >= first_video;
+      media.push_back(
+          std::make_shared<const Medium>(Medium{.kind = is_video ? Medium::Kind::kVideo : Medium::Kind::kPicture,
+                                                .grid = grids[m],
+                                                .frames = {},
+                                                .times = std::vector<double>(static_cast<std::size_t>(grids[m].t))}));
+      Matrix values(DType::kF32, grids[m].num_patches() / 4, 1);
+      for (int64_t r = 0; r < values.rows(); ++r)
+        values.view().row<float>(r)[0] = static_cast<float>(100 * static_cast<int64_t>(m) + r);
+      embedded.embeddings.push_back(std::make_shared<const Matrix>(std::move(values)));
+    }
+    const auto stamp = [](std::string_view) { return Ids{4}; };
+    MediaPrompt prompt = place_media(ids, media, {.image = 90, .video = 91, .vision_start = 80, .vision_end = 81}, 2, stamp);
+    tokens = prompt.ids;
+    embedded.prompt = prompt.media;
+    for (int64_t more = 0; more < 8; ++more) tokens.push_back(5);
+  }
+
+  /// Rows for tokens [past + offset, past + offset + num_tokens).
+  SequenceRows rows(int64_t past, int64_t num_tokens, int64_t offset = 0) const {
+    return {.tokens = std::span(tokens).subspan(static_cast<std::size_t>(past + offset), static_cast<std::size_t>(num_tokens)),
+            .num_past = past,
+            .media = &embedded,
+            .token_offset = offset};
+  }
+
+  Ids tokens;
+  EmbeddedMedia embedded;
+};
+
+/// "row:value,value" of each piece that is given.
+std::string given_of(const StepInput& input) {
+  std::string text;
+  for (const GivenRows& given : input.given) {
+    text += (text.empty() ? "" : " ") + std::to_string(given.first_row) + ":";
+    for (int64_t r = 0; r < given.embeddings.rows; ++r)
+      text += (r == 0 ? "" : ",") + std::to_string(static_cast<int>(given.embeddings.row<float>(r)[0]));
+  }
+  return text;
+}
+
+std::vector<int32_t> axis_of(const StepInput& input, std::size_t axis) {
+  const auto length = input.token_ids.size();
+  const auto part = input.positions.subspan(axis * length, length);
+  return {part.begin(), part.end()};
+}
+
+// One picture of 2 x 2 tokens between two tokens of text: its rows and columns, then on from the longer side.
+TEST(StepRows, PicturesHavePositionsOfTheirOwn) {
+  const MadePrompt prompt({7, 90, 8}, {{1, 4, 4}});
+  StepRows rows;
+  rows.add(prompt.rows(0, 6));
+  EXPECT_EQ((std::vector<int32_t>{0, 1, 1, 1, 1, 3}), axis_of(rows.input(64), 0));
+  EXPECT_EQ((std::vector<int32_t>{0, 1, 1, 2, 2, 3}), axis_of(rows.input(64), 1));
+  EXPECT_EQ((std::vector<int32_t>{0, 1, 2, 1, 2, 3}), axis_of(rows.input(64), 2));
+  EXPECT_EQ("1:0,1,2,3", given_of(rows.input(64)));
+  rows.clear();
+  rows.add(prompt.rows(5, 4));
+  for (std::size_t axis = 0; axis < 3; ++axis)
+    EXPECT_EQ((std::vector<int32_t>{3, 4, 5, 6}), axis_of(rows.input(64), axis)) << "the prompt's end, and what follows";
+  EXPECT_EQ("", given_of(rows.input(64)));
+}
+
+TEST(StepRows, PositionsOfSeveralSequencesLieAxisByAxis) {
+  const MadePrompt prompt({7, 90, 8}, {{1, 4, 4}});
+  const Ids text{1, 2};
+  StepRows rows;
+  rows.add({.tokens = text, .num_past = 10});
+  rows.add(prompt.rows(3, 3));
+  const StepInput input = rows.input(64);
+  ASSERT_EQ(15U, input.positions.size());
+  EXPECT_EQ((std::vector<int32_t>{10, 11, 1, 1, 3}), axis_of(input, 0));
+  EXPECT_EQ((std::vector<int32_t>{10, 11, 2, 2, 3}), axis_of(input, 1));
+  EXPECT_EQ((std::vector<int32_t>{10, 11, 1, 2, 3}), axis_of(input, 2));
+  EXPECT_EQ("2:2,3", given_of(input));
+}
+
+TEST(StepRows, APieceHasItsPartOfAPicture) {
+  const MadePrompt prompt({7, 90, 8, 90, 9}, {{1, 4, 4}, {1, 4, 8}});  // tokens 1 to 4, 6 to 13
+  const std::vector<std::pair<std::pair<int64_t, int64_t>, std::string>> pieces{
+      {{0, 1}, ""},    {{0, 2}, "1:0"},       {{2, 2}, "0:1,2"},
+      {{4, 2}, "0:3"}, {{4, 3}, "0:3 2:100"}, {{8, 6}, "0:102,103,104,105,106,107"},
+      {{5, 1}, ""},    {{14, 5}, ""},         {{3, 12}, "0:2,3 3:100,101,102,103,104,105,106,107"}};
+  for (const auto& [piece, expected] : pieces) {
+    StepRows rows;
+    rows.add(prompt.rows(piece.first, piece.second));
+    EXPECT_EQ(expected, given_of(rows.input(64))) << piece.first << " + " << piece.second;
+  }
+}
+
+// A draft layer's row i reads the token behind the one whose position it has.
+TEST(StepRows, AnOffsetMovesTokensAndNotPositions) {
+  const MadePrompt prompt({7, 90, 8}, {{1, 4, 4}});
+  StepRows rows;
+  rows.add(prompt.rows(0, 5, 1));
+  const StepInput input = rows.input(64);
+  EXPECT_EQ((std::vector<int32_t>{0, 1, 1, 2, 2}), axis_of(input, 1));
+  EXPECT_EQ("0:0,1,2,3", given_of(input));
+  EXPECT_EQ(90, input.token_ids[3]);
+  EXPECT_EQ(8, input.token_ids[4]);
+  rows.clear();
+  rows.add(prompt.rows(2, 4, 1));
+  EXPECT_EQ("0:2,3", given_of(rows.input(64)));
+  rows.clear();
+  rows.add(prompt.rows(4, 4, 1));
+  EXPECT_EQ("", given_of(rows.input(64)));
+}
+
+// Each step of time of a video lies between marks and behind its time stamp.
+TEST(StepRows, StepsOfAVideoAreGivenOneByOne) {
+  const MadePrompt prompt({90, 91, 8}, {{1, 2, 4}, {3, 2, 4}}, 1);  // 90 90 | 4 80 91 91 81 | ... | 8
+  StepRows rows;
+  rows.add(prompt.rows(0, 18));
+  EXPECT_EQ("0:0,1 4:100,101 9:102,103 14:104,105", given_of(rows.input(64)));
+  rows.clear();
+  rows.add(prompt.rows(10, 5));
+  EXPECT_EQ("0:103 4:104", given_of(rows.input(64)));
+}
+
+TEST(StepRows, NothingIsLeftOfTheLastStep) {
+  const MadePrompt prompt({7, 90, 8}, {{1, 4, 4}});
+  StepRows rows;
+  rows.add(prompt.rows(0, 6));
+  rows.clear();
+  const Ids text{1, 2};
+  rows.add({.tokens = text});
+  const StepInput input = rows.input(64);
+  EXPECT_EQ(0U, input.given.size());
+  EXPECT_EQ((std::vector<int32_t>{0, 1, 0, 1, 0, 1}), (std::vector<int32_t>(input.positions.begin(), input.positions.end())));
 }
 
 }  // namespace

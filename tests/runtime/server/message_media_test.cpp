@@ -1,0 +1,293 @@
+#include "runtime/server/message_media.h"
+
+#include <gtest/gtest.h>
+
+#include "runtime/server/generate_request.h"
+#include "tests/runtime/server/fake_backend.h"
+#include "tests/runtime/vision/png_file.h"
+#include "tests/support/expect_error.h"
+
+namespace ferry {
+namespace {
+
+using test::bytes_of;
+using test::drawn_picture;
+using test::expect_error;
+using test::png_of;
+
+const std::filesystem::path& demo() {
+  static const std::filesystem::path folder = test::source_folder() / "launch" / "demo";
+  return folder;
+}
+
+/// Tokens are bytes, but for the demo's own of pictures.
+class MediaBackend : public test::FakeBackend {
+ public:
+  explicit MediaBackend(MediumReader::Limits limits = {}) : intake_(config(), &tokenizer(), limits, 1 << 30) {}
+
+  static const VisionConfig& config() {
+    static const VisionConfig loaded = load_vision_config(demo()).value();
+    return loaded;
+  }
+  static const Tokenizer& tokenizer() {
+    static const Tokenizer loaded = Tokenizer::load(demo());
+    return loaded;
+  }
+  std::vector<TokenId> encode_text(std::string_view text, const std::function<void()>&) const override {
+    return tokenizer().encode(text);
+  }
+  std::vector<TokenId> encode_chat(std::span<const ChatMessage> messages, Thinking,
+                                   const std::function<void()>&) const override {
+    std::string text;
+    for (const ChatMessage& message : messages) text += message.role + ":" + message.content + ";";
+    rendered_ = text;
+    return tokenizer().encode(text);
+  }
+  const MediaIntake& media() const override { return intake_; }
+
+  const std::string& rendered() const { return rendered_; }
+
+ private:
+  MediaIntake intake_;
+  mutable std::string rendered_;
+};
+
+constexpr const char* kImage = "<|vision_start|><|image_pad|><|vision_end|>";
+constexpr const char* kVideo = "<|vision_start|><|video_pad|><|vision_end|>";
+
+std::string file_of(int64_t shift) { return png_of(drawn_picture(128, 128, shift)); }
+
+v1::ChatMessage& add_message(v1::GenerateRequest& request) {
+  v1::ChatMessage& message = *request.mutable_chat()->add_messages();
+  message.set_role("user");
+  return message;
+}
+void add_text(v1::ChatMessage& message, const std::string& text) { message.add_parts()->set_text(text); }
+void add_picture(v1::ChatMessage& message, const std::string& file) { message.add_parts()->mutable_picture()->set_data(file); }
+void fill_video(v1::Part& part, int num_frames) {
+  for (int i = 0; i < num_frames; ++i) part.mutable_video()->add_frames()->set_data(file_of(i));
+}
+
+MediaPrompt make_prompt(
+    const Backend& backend, const v1::GenerateRequest& request, const ServerLimits& limits = {},
+    const std::function<void()>& check_in = [] {}) {
+  check_bounds(request, limits);
+  return prompt_of(backend, request, {.limits = limits, .check_in = check_in, .deadline = {}});
+}
+
+void refuse(const v1::GenerateRequest& request, const std::vector<std::string>& parts, const ServerLimits& limits = {}) {
+  expect_error([&] { check_bounds(request, limits); }, ErrorCode::kInvalidArgument, parts);
+}
+
+TEST(MessageMedia, PartsKeepTheirOrder) {
+  v1::GenerateRequest request;
+  v1::ChatMessage& first = add_message(request);
+  add_text(first, "look: ");
+  add_picture(first, file_of(1));
+  add_text(first, " and ");
+  fill_video(*first.add_parts(), 4);
+  add_picture(first, file_of(2));
+  add_message(request).set_content("plain");
+  add_picture(add_message(request), file_of(3));
+  const MediaBackend backend;
+  const MediaPrompt prompt = make_prompt(backend, request);
+  EXPECT_EQ(std::string("user:look: ") + kImage + " and " + kVideo + kImage + ";user:plain;user:" + kImage + ";",
+            backend.rendered());
+  ASSERT_EQ(4U, prompt.media->media.size());
+  for (const auto& [medium, shift] : {std::pair<std::size_t, int64_t>{0, 1}, {2, 2}, {3, 3}})
+    EXPECT_EQ(drawn_picture(128, 128, shift).rgb, prompt.media->media[medium]->frames[0].rgb) << medium;
+  EXPECT_EQ(Medium::Kind::kVideo, prompt.media->media[1]->kind);
+  std::vector<std::size_t> order;
+  for (const MediaSpan& span : prompt.media->spans) order.push_back(span.medium);
+  EXPECT_EQ((std::vector<std::size_t>{0, 1, 1, 2, 3}), order);
+}
+
+TEST(MessageMedia, StandBesideTextAndIds) {
+  const MediaBackend backend;
+  v1::GenerateRequest request;
+  request.set_text(std::string("a ") + kImage);
+  request.add_media()->mutable_picture()->set_data(file_of(1));
+  EXPECT_EQ(1U, make_prompt(backend, request).media->spans.size());
+  const VisionTokens& tokens = MediaBackend::config().tokens;
+  for (const TokenId id : {tokens.image, tokens.video}) request.mutable_token_ids()->add_ids(id);
+  fill_video(*request.add_media(), 2);
+  const MediaPrompt prompt = make_prompt(backend, request);
+  ASSERT_EQ(2U, prompt.media->spans.size());
+  EXPECT_EQ(1U, prompt.media->spans[1].medium);
+  request.mutable_token_ids()->add_ids(tokens.image);
+  expect_error([&] { make_prompt(backend, request); }, ErrorCode::kInvalidArgument, {"2 places for pictures", "allowed: 1"});
+}
+
+TEST(MessageMedia, TextThatLooksLikeAPictureIsNone) {
+  v1::GenerateRequest request;
+  v1::ChatMessage& message = add_message(request);
+  add_text(message, kImage);
+  add_picture(message, file_of(1));
+  expect_error([&] { make_prompt(MediaBackend(), request); }, ErrorCode::kInvalidArgument,
+               {"2 places for pictures", "allowed: 1"});
+}
+
+TEST(MessageMedia, DataUrlsAreRead) {
+  v1::GenerateRequest request;
+  // A PNG of one red pixel.
+  add_message(request).add_parts()->mutable_picture()->set_url(
+      "data:image/png;base64,"
+      "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC");
+  const MediaPrompt prompt = make_prompt(MediaBackend(), request);
+  const Picture& red = prompt.media->media.at(0)->frames.at(0);
+  EXPECT_EQ(128, red.width);
+  EXPECT_EQ((std::vector<uint8_t>{255, 0, 0}), (std::vector<uint8_t>(red.rgb.end() - 3, red.rgb.end())));
+  request.mutable_chat()->mutable_messages(0)->mutable_parts(0)->mutable_picture()->set_url("data:image/png;base64,!");
+  expect_error([&] { make_prompt(MediaBackend(), request); }, ErrorCode::kInvalidArgument, {"picture 1"});
+}
+
+TEST(MessageMedia, FilesHaveTheReadersLimits) {
+  const MediaBackend backend({.picture = {.max_bytes = 60}});
+  v1::GenerateRequest request;
+  v1::Picture& picture = *add_message(request).add_parts()->mutable_picture();
+  picture.set_data(std::string(61, 'x'));
+  expect_error([&] { make_prompt(backend, request); }, ErrorCode::kInvalidArgument, {"picture 1", "61 bytes", "at most 60"});
+  picture.set_url("data:;base64," + std::string(84, 'A'));
+  expect_error([&] { make_prompt(backend, request); }, ErrorCode::kInvalidArgument, {"picture 1", "60"});
+}
+
+TEST(MessageMedia, MessagesCountPicturesAndVideosApart) {
+  const MediaBackend backend;
+  v1::GenerateRequest request;
+  v1::ChatMessage& message = add_message(request);
+  add_picture(message, file_of(1));
+  fill_video(*message.add_parts(), 3);
+  message.mutable_parts(1)->mutable_video()->mutable_frames(2)->set_data("broken");
+  expect_error([&] { make_prompt(backend, request); }, ErrorCode::kInvalidArgument, {"video 1, frame 2: "});
+  add_picture(message, "broken");
+  message.mutable_parts()->DeleteSubrange(1, 1);
+  expect_error([&] { make_prompt(backend, request); }, ErrorCode::kInvalidArgument, {"picture 2: "});
+}
+
+TEST(MessageMedia, TheRateOfAVideoIsTaken) {
+  v1::GenerateRequest request;
+  request.mutable_token_ids()->add_ids(MediaBackend::config().tokens.video);
+  fill_video(*request.add_media(), 9);
+  request.mutable_media(0)->mutable_video()->set_fps(4.0);
+  const MediaBackend backend;
+  EXPECT_EQ(4U, make_prompt(backend, request).media->media[0]->frames.size());
+  request.mutable_media(0)->mutable_video()->clear_fps();
+  EXPECT_EQ(9U, make_prompt(backend, request).media->media[0]->frames.size());
+  request.mutable_media(0)->mutable_video()->set_fps(0.0);
+  expect_error([&] { make_prompt(backend, request); }, ErrorCode::kInvalidArgument, {"video 1", "fps", "positive"});
+}
+
+TEST(MessageMedia, OtherHostsNeedTheServersLeave) {
+  v1::GenerateRequest request;
+  v1::Picture& picture = *add_message(request).add_parts()->mutable_picture();
+  picture.set_url("https://pictures.example/a.png");
+  expect_error([&] { make_prompt(MediaBackend(), request); }, ErrorCode::kInvalidArgument,
+               {"picture 1", "another host", "--allow-remote-images"});
+  ServerLimits limits;
+  limits.picture_hosts = {"other.example"};
+  expect_error([&] { make_prompt(MediaBackend(), request, limits); }, ErrorCode::kInvalidArgument,
+               {"picture 1", "pictures.example"});
+  picture.set_url("file:///etc/passwd");
+  expect_error([&] { make_prompt(MediaBackend(), request, limits); }, ErrorCode::kInvalidArgument, {"picture 1"});
+}
+
+TEST(MessageMedia, WhatCheckInThrowsEndsIt) {
+  v1::GenerateRequest request;
+  v1::ChatMessage& message = add_message(request);
+  add_picture(message, file_of(1));
+  fill_video(*message.add_parts(), 4);
+  for (int num_calls = 0; num_calls < 6; ++num_calls) {  // each picture, video and frame
+    int count = 0;
+    const auto check_in = [&] {
+      if (count++ == num_calls) throw Error(ErrorCode::kCancelled, "the caller left");
+    };
+    expect_error([&] { make_prompt(MediaBackend(), request, {}, check_in); }, ErrorCode::kCancelled, {"the caller left"});
+    EXPECT_EQ(num_calls + 1, count);
+  }
+}
+
+TEST(MessageMedia, NeedATower) {
+  v1::GenerateRequest request;
+  add_picture(add_message(request), file_of(1));
+  expect_error([&] { make_prompt(test::FakeBackend(), request); }, ErrorCode::kFailedPrecondition, {"there is no tower"});
+}
+
+TEST(CheckMedia, ContentAndPartsExcludeEachOther) {
+  v1::GenerateRequest request;
+  add_message(request).set_content("plain");
+  v1::ChatMessage& message = add_message(request);
+  message.set_content("a");
+  add_text(message, "b");
+  refuse(request, {"chat.messages[1]", "content and parts", "one of them"});
+}
+
+TEST(CheckMedia, PartsHoldSomething) {
+  v1::GenerateRequest request;
+  v1::ChatMessage& message = add_message(request);
+  add_text(message, "a");
+  v1::Part& part = *message.add_parts();
+  refuse(request, {"chat.messages[0].parts[1] is empty", "text, picture or video"});
+  part.mutable_picture();
+  refuse(request, {"chat.messages[0].parts[1].picture has neither data nor a url"});
+  part.mutable_picture()->set_data("");
+  refuse(request, {"chat.messages[0].parts[1].picture has neither"});
+  part.mutable_picture()->set_url("");
+  refuse(request, {"chat.messages[0].parts[1].picture has neither"});
+  part.mutable_video()->add_frames()->set_data("x");
+  check_media(request, {});
+  part.mutable_video()->add_frames();
+  refuse(request, {"chat.messages[0].parts[1].video.frames[1] has neither"});
+}
+
+TEST(CheckMedia, MediaIsOfTextAndIds) {
+  v1::GenerateRequest request;
+  request.set_text("a");
+  request.add_media()->mutable_picture()->set_data("x");
+  check_media(request, {});
+  request.add_media()->set_text("b");
+  refuse(request, {"media[1] is text", "picture or video"});
+  request.mutable_media(1)->Clear();
+  refuse(request, {"media[1] is empty"});
+  request.mutable_media(1)->mutable_picture()->set_url("y");
+  check_media(request, {});
+  request.mutable_chat();
+  refuse(request, {"media is given beside chat"});
+}
+
+TEST(CheckMedia, CountsPicturesAndFrames) {
+  ServerLimits limits;
+  limits.pictures = 3;
+  limits.video_frames = 5;
+  v1::GenerateRequest request;
+  for (int i = 0; i < 2; ++i) {
+    v1::ChatMessage& message = add_message(request);
+    add_text(message, "text is none");
+    v1::Part& part = *message.add_parts();
+    for (int f = 0; f < 2 + i; ++f) part.mutable_video()->add_frames()->set_data("x");
+  }
+  add_picture(add_message(request), "x");
+  check_bounds(request, limits);
+  limits.video_frames = 4;
+  refuse(request, {"5 frames of videos", "at most 4"}, limits);
+  limits.video_frames = 5;
+  add_picture(add_message(request), "x");
+  refuse(request, {"4 pictures and videos", "at most 3"}, limits);
+  limits.pictures = 0;
+  refuse(request, {"1 pictures and videos", "at most 0"}, limits);
+}
+
+TEST(CheckMedia, TextPartsAreBytesOfThePrompt) {
+  ServerLimits limits;
+  limits.prompt_bytes = 20;
+  v1::GenerateRequest request;
+  v1::ChatMessage& message = add_message(request);
+  add_text(message, std::string(8, 'a'));
+  add_picture(message, file_of(1));
+  add_text(message, std::string(8, 'b'));
+  check_bounds(request, limits);
+  add_text(message, "c");
+  refuse(request, {"chat has 21 bytes", "at most 20"}, limits);
+}
+
+}  // namespace
+}  // namespace ferry
