@@ -52,7 +52,7 @@ def bombs(side=60000):
     gif += b"," + struct.pack("<HHHHB", 0, 0, side, side, 0) + b"\2\2\x44\1\0;"
     jpeg = b"\xff\xd8\xff\xc0" + struct.pack(">HBHHB", 17, 8, side, side, 3) + b"\1\x11\0\2\x11\0\3\x11\0"
     jpeg += b"\xff\xda" + struct.pack(">HB", 12, 3) + b"\1\0\2\0\3\0\0\x3f\0" + bytes(64) + b"\xff\xd9"
-    canvas = b"VP8X" + struct.pack("<I", 10) + bytes(4) + 2 * (side - 1).to_bytes(3, "little")
+    canvas = b"VP8X" + struct.pack("<I", 10) + b"\2\0\0\0" + 2 * (side - 1).to_bytes(3, "little")  # of one that moves
     coded = b"VP8L" + struct.pack("<I", 6) + b"\x2f\xff\xff\xff\x0f\0"  # 16384 x 16384, the most that it can say
     webp = lambda chunks: b"RIFF" + struct.pack("<I", 4 + len(chunks)) + b"WEBP" + chunks
     return {
