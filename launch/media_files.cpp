@@ -4,19 +4,22 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <system_error>
 
 #include "runtime/base/error.h"
+#include "runtime/base/quoting.h"
 
 namespace ferry {
 namespace {
 
 namespace fs = std::filesystem;
 
-/// One byte more than may be read is enough for the reader to refuse the file.
+/// One byte more than may be read is enough for the reader to refuse the file. Pipes are refused: they may never begin or end.
 std::vector<std::byte> read_file(const fs::path& path, int64_t max_bytes) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file || fs::is_directory(path))
-    throw Error(ErrorCode::kNotFound, "'" + path.string() + "' cannot be read; allowed: a picture file");
+  std::error_code why_not;
+  std::ifstream file;
+  if (fs::is_regular_file(path, why_not)) file.open(path, std::ios::binary);
+  if (!file.is_open()) throw Error(ErrorCode::kNotFound, in_quotes(path.string()) + " cannot be read; allowed: a picture file");
   std::vector<std::byte> bytes;
   constexpr int64_t kPiece = int64_t{1} << 20;
   while (file && std::ssize(bytes) <= max_bytes) {
@@ -31,11 +34,12 @@ std::vector<std::byte> read_file(const fs::path& path, int64_t max_bytes) {
 /// The files of a folder by name; hidden ones are none of the video.
 std::vector<fs::path> frames_in(const fs::path& folder) {
   std::vector<fs::path> frames;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    if (entry.is_regular_file() && !entry.path().filename().string().starts_with('.')) frames.push_back(entry.path());
+  std::error_code why_not;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, why_not)) {
+    if (entry.is_regular_file(why_not) && !entry.path().filename().string().starts_with('.')) frames.push_back(entry.path());
   }
   if (frames.empty())
-    throw_invalid("--video '" + folder.string() + "' holds no files; allowed: a folder with the frames of a video");
+    throw_invalid("--video " + in_quotes(folder.string()) + " holds no files; allowed: a folder with the frames of a video");
   std::ranges::sort(frames);
   return frames;
 }
@@ -45,7 +49,8 @@ std::vector<std::vector<fs::path>> list_videos(const std::vector<std::string>& p
   std::vector<std::vector<fs::path>> videos;
   std::vector<fs::path> single;
   for (const fs::path path : paths) {
-    if (fs::is_directory(path)) {
+    std::error_code why_not;
+    if (fs::is_directory(path, why_not)) {
       videos.push_back(frames_in(path));
     } else {
       single.push_back(path);

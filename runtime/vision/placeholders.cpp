@@ -22,7 +22,7 @@ void append_video(std::vector<TokenId>& ids, const VideoSteps& video, const Visi
                   const Tokenize& tokenize) {
   FERRY_CHECK_EQ(std::ssize(video.times), video.grid.t);
   for (const double time : video.times) {
-    std::array<char, 64> text{};
+    std::array<char, 352> text{};  // holds any double
     std::snprintf(text.data(), text.size(), "<%.1f seconds>", time);
     const std::vector<TokenId> stamp = tokenize(text.data());
     ids.insert(ids.end(), stamp.begin(), stamp.end());

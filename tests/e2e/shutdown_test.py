@@ -6,6 +6,7 @@ import time
 
 import ferry_job
 import grpc
+import pictures
 from ferry_job import OpenCall, endless_request, pb, wait_until
 
 NUM_CALLS = 6
@@ -70,6 +71,24 @@ class LossTest(ferry_job.JobTest):
         calls = [OpenCall(job, endless_request(seed=i)) for i in range(NUM_CALLS)]
         for call in calls:
             self.assertTrue(call.wait_for_token(), call.error)
+        self.kill_and_check(job, calls, victim)
+
+    def check_worker_loss_with_pictures(self, transport, victim):
+        """Drafts and text about pictures under way, other pictures still to be encoded."""
+        job = self.start("--speculate", "3", ranks=3, transport=transport)
+        picture = lambda i: pictures.drawn(300 + 40 * i, 400, seed=i)
+        ask = lambda i: pictures.parts_request(picture(i), pictures.shapes(i), "Describe them.", max_tokens=4000, ignore_eos=True)
+        calls = [OpenCall(job, ask(i) if i % 2 else endless_request(seed=i)) for i in range(NUM_CALLS)]
+        for call in calls:
+            self.assertTrue(call.wait_for_token(), call.error)
+        video = [pictures.drawn(512, 512, seed) for seed in range(50)]
+        calls.append(OpenCall(job, pictures.parts_request(video, "Describe the video.")))
+        load = lambda: job.stub.GetLoad(pb.GetLoadRequest(), timeout=10)
+        self.assertTrue(wait_until(lambda: load().running_requests == len(calls), 30), load())
+        self.assertGreater(sum(load().drafts_tried), 0)
+        self.kill_and_check(job, calls, victim)
+
+    def kill_and_check(self, job, calls, victim):
         job.kill_rank(victim)
         killed_at = time.monotonic()
         for call in calls:
@@ -121,6 +140,9 @@ class LossTest(ferry_job.JobTest):
 
     def test_a_killed_worker_ends_every_request(self):
         self.over_transports(self.check_worker_loss, "victim")
+
+    def test_a_killed_worker_ends_every_request_about_pictures(self):
+        self.over_transports(self.check_worker_loss_with_pictures, "victim")
 
     def test_a_worker_killed_while_idle_is_noticed(self):
         self.over_transports(self.check_idle_worker_loss, "victim")
