@@ -40,6 +40,13 @@ def drawn(width, height, seed=0):
     return png_of(width, height, empty * top + crossed * (bottom - top) + empty * (height - bottom))
 
 
+def square(colour):
+    """A PNG of a square at the lower right: others are the same in their upper half."""
+    ground = b"\0" + bytes((30, 30, 30)) * 128
+    crossed = ground[: 1 + 3 * 64] + bytes(colour) * 56 + ground[1 + 3 * 120 :]
+    return png_of(128, 128, ground * 64 + crossed * 56 + ground * 8)
+
+
 def noise(width, height):
     """A PNG that cannot be packed: about as many bytes as it has channels."""
     choose = random.Random(1)

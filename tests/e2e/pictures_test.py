@@ -178,6 +178,30 @@ class PictureStreamsTest(ferry_job.JobTest):
             answer = job.generate(parts_request(*media, case["prompt"]))
             self.assertEqual((answer.token_ids, answer.text), (caption(case), case["text"]))
 
+    def test_pictures_that_are_alike_are_told_apart(self):
+        job = self.start(ranks=1)
+        for _ in range(2):
+            for name, colour in (("red", (255, 0, 0)), ("blue", (0, 0, 255)), ("green", (0, 255, 0))):
+                answer = job.generate(parts_request(pictures.square(colour), "What do you see?"))
+                self.assertEqual(answer.text, f"A large {name} square.")
+
+    def test_what_is_behind_a_picture_that_was_cancelled_half_way(self):
+        question, video = "What do you see?", [drawn(512, 512, seed) for seed in range(58)]
+        both, other = parts_request(shapes(0), video, question), parts_request(shapes(1), question)
+        alone = self.start("--speculate", "0", "--picture-cache", "0B", ranks=1)
+        expected = alone.generate(both), alone.generate(other)
+        alone.stop()
+        job = self.start("--picture-tokens", "256", ranks=1)
+        first = OpenCall(job, both)
+        self.assertTrue(wait_until(lambda: self.load(job).running_requests == 1, 60))
+        second = OpenCall(job, other)
+        self.assertTrue(wait_until(lambda: self.load(job).running_requests == 2, 60))
+        first.cancel()
+        self.assertTrue(second.wait())
+        self.assertEqual(second.token_ids, expected[1].token_ids)
+        self.assertEqual((job.generate(both), job.generate(other)), expected)
+        self.assert_idle(job)
+
     def test_a_file_of_several_megabytes(self):
         job = self.start(ranks=1)
         file = pictures.noise(1600, 1100)
