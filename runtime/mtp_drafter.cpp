@@ -78,15 +78,21 @@ void MtpDrafter::choose(const StepPlan& plan) {
   num_chosen_ = max_drafts_;
   has_given_up_ = false;
   if (!policy_) return;
-  int64_t num_open = 0;
-  DraftPolicy::ExpectedTokens tokens{};
-  for (const StepEntry& entry : plan.entries) {
-    if (!entry.samples || entry.sequence->finish_reason != FinishReason::kNone) continue;
-    ++num_open;
-    for (int64_t k = 0; k <= max_drafts_; ++k)
-      tokens[static_cast<std::size_t>(k)] += slot_of(*entry.sequence).record.expected_tokens(k);
-  }
+  const auto is_open = [](const StepEntry& entry) {
+    return entry.samples && entry.sequence->finish_reason == FinishReason::kNone;
+  };
+  const int64_t num_open = std::ranges::count_if(plan.entries, is_open);
   if (num_open == 0) return;
+  // A sequence gets no draft that is not worth its row, so none of its tokens is expected of one either.
+  DraftPolicy::ExpectedTokens tokens{};
+  for (int64_t k = 0; k <= max_drafts_; ++k) {
+    const double break_even = policy_->break_even(num_open, k);
+    for (const StepEntry& entry : plan.entries) {
+      if (!is_open(entry)) continue;
+      const DraftRecord& record = slot_of(*entry.sequence).record;
+      tokens[static_cast<std::size_t>(k)] += record.expected_tokens(record.worthwhile(k, break_even));
+    }
+  }
   num_chosen_ = policy_->choose(num_open, tokens);
   break_even_ = policy_->break_even(num_open, num_chosen_);
   has_given_up_ = policy_->has_given_up(num_open, num_chosen_);

@@ -139,7 +139,7 @@ TEST(MtpGolden, PairsThatWaitedGiveTheSameDrafts) {
     DraftingEngine engine(model, {Speculation::Source::kAuto, 0}, /*prefill_chunk=*/1, token_budget);
     const Decoded decoded = engine.decode(prompt, num_tokens);
     EXPECT_EQ(decoded.tokens, expected.tokens);
-    int num_without = 0, num_compared = 0, num_behind_gap = 0;
+    int num_without = 0, num_compared = 0;
     int64_t num_waiting = 0, known = 0;
     bool has_gap = false;
     for (const Round& round : decoded.rounds) {
@@ -148,7 +148,6 @@ TEST(MtpGolden, PairsThatWaitedGiveTheSameDrafts) {
       if (round.drafts.empty()) continue;
       has_gap = has_gap || (num_compared > 0 && num_waiting > std::min(MtpDrafter::kMaxPutOff, token_budget));
       num_waiting = 0;
-      num_behind_gap += has_gap ? 1 : 0;
       if (has_gap || !expected_drafts.contains(round.known)) continue;
       ++num_compared;
       const Tokens& all = expected_drafts[round.known];
@@ -156,7 +155,6 @@ TEST(MtpGolden, PairsThatWaitedGiveTheSameDrafts) {
     }
     EXPECT_GT(num_without, 20) << token_budget;
     EXPECT_GE(num_compared, 3) << token_budget;
-    EXPECT_GT(num_behind_gap, 0) << token_budget;
   }
 }
 
