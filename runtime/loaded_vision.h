@@ -28,12 +28,12 @@ struct LoadedVision {
   MediaEncoder encoder;
 };
 
-/// What config.json says of the checkpoint's tower; nothing if there is none that Ferry can read, and `complaint` then says why:
+/// What config.json says of the checkpoint's tower; nothing if there is none that Ferry can read. `complaint` then says why:
 /// text can still be served.
 std::optional<VisionConfig> find_vision(const std::filesystem::path& model, const Checkpoint& checkpoint,
                                         std::string& complaint);
 
-/// Null if options want no pictures, find_vision() finds no tower or no picture fits `max_prompt`; `complaint` then says why.
+/// Null if options want no pictures, find_vision() finds no tower or no picture fits `max_prompt`; `complaint` says why.
 std::unique_ptr<LoadedVision> load_vision(const EngineOptions& options, const Checkpoint& checkpoint,
                                           const Tokenizer* tokenizer, ComputeResources& compute, DType dtype,
                                           int64_t max_prompt, std::string& complaint);

@@ -5,6 +5,7 @@
 
 #include "runtime/server/generate_request.h"
 #include "runtime/server/generate_response.h"
+#include "runtime/server/message_media.h"
 #include "runtime/server/status.h"
 
 namespace ferry {
@@ -55,8 +56,9 @@ void GenerateCall::start(grpc::CallbackServerContext& context, const v1::Generat
   if (!open_calls_->enter(num_bytes)) return end(exhausted("the server holds as many open calls as it can; try later"));
   num_message_bytes_ = num_bytes;
   is_preparing_ = true;
-  const bool is_taken = shared_.tokenizers.try_run(
-      [call = self_, &context, &message, owner = std::move(owner)] { call->prepare(context, message, owner); });
+  TaskPool& pool = has_media(message) ? shared_.media_readers : shared_.tokenizers;
+  const bool is_taken =
+      pool.try_run([call = self_, &context, &message, owner = std::move(owner)] { call->prepare(context, message, owner); });
   if (is_taken) return;
   is_preparing_ = false;
   end(exhausted("as many prompts as may wait to be tokenized do already; try later"));

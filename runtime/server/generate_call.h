@@ -35,7 +35,8 @@ class OpenCalls {
 struct GenerateContext {
   Backend& backend;
   const ServerLimits limits;
-  TaskPool tokenizers;
+  TaskPool tokenizers;     // of prompts that are text alone: pictures, which take long, keep nobody else waiting
+  TaskPool media_readers;  // of the others
   const std::shared_ptr<OpenCalls> open_calls;  // calls that outlive the service leave it, too
 };
 

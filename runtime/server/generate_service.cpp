@@ -14,7 +14,8 @@ namespace ferry {
 namespace {
 
 constexpr std::size_t kTokenizerThreads = 2;    // prompts that are tokenized at once
-constexpr std::size_t kMaxWaitingPrompts = 64;  // for one of them
+constexpr std::size_t kMediaThreads = 2;        // prompts whose pictures are fetched and decoded at once
+constexpr std::size_t kMaxWaitingPrompts = 64;  // for one of these, each
 constexpr int64_t kCallsBesideTheQueue = 256;   // whose answers are still being read, or whose prompts are being made
 
 ServerLimits bounded_by(const PromptBounds& bounds, ServerLimits limits) {
@@ -34,6 +35,7 @@ class GenerateService : public v1::Inference::CallbackService {
         shared_{.backend = backend,
                 .limits = bounded_by(backend.prompt_bounds(), limits),
                 .tokenizers = TaskPool(kTokenizerThreads, kMaxWaitingPrompts),
+                .media_readers = TaskPool(kMediaThreads, kMaxWaitingPrompts),
                 .open_calls = std::make_shared<OpenCalls>(max_open_calls(backend.load()), limits.grpc_memory_bytes)} {}
 
   grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(grpc::CallbackServerContext* context,

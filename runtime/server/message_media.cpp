@@ -60,6 +60,12 @@ void check_media(const v1::GenerateRequest& message, const ServerLimits& limits)
   });
 }
 
+bool has_media(const v1::GenerateRequest& message) {
+  bool found = false;
+  for_each_part(message, [&](const v1::Part& part, const std::string&) { found = found || !part.has_text(); });
+  return found;
+}
+
 std::string MessageMedia::read(const v1::ChatMessage& message) {
   if (message.parts().empty()) return message.content();
   std::string text;

@@ -21,6 +21,9 @@ namespace ferry {
 /// Refuses more of them than may be, and parts that hold nothing, before anything is decoded. Throws Error{kInvalidArgument}.
 void check_media(const v1::GenerateRequest& message, const ServerLimits& limits);
 
+/// Whether there is any.
+bool has_media(const v1::GenerateRequest& message);
+
 /// Reads the media of one request, part by part. For one thread.
 class MessageMedia {
  public:

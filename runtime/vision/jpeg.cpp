@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <csetjmp>
 #include <cstdio>
 // jpeglib.h needs the two above.
@@ -16,8 +17,14 @@ namespace ferry {
 namespace {
 
 // Each scan of a progressive file is a pass over all of the picture's coefficients, and a scan takes few bytes: their number
-// bounds the time. Encoders write about ten.
-constexpr int kMaxScans = 100;
+// times the pixels bounds the time. Encoders write about ten.
+constexpr int64_t kMaxScans = 100, kFewestScans = 16;      // of small pictures, and of any
+constexpr int64_t kMaxScannedPixels = int64_t{256} << 20;  // scans times pixels: a second or so
+
+int64_t max_scans(const jpeg_decompress_struct& info) {
+  const int64_t num_pixels = static_cast<int64_t>(info.image_width) * static_cast<int64_t>(info.image_height);
+  return std::clamp(kMaxScannedPixels / std::max<int64_t>(num_pixels, 1), kFewestScans, kMaxScans);
+}
 
 /// The library's structures, and what its callbacks leave.
 struct Reader {
@@ -49,8 +56,9 @@ void on_message(j_common_ptr common, int level) {
 
 void on_progress(j_common_ptr common) {
   Reader& reader = *static_cast<Reader*>(common->client_data);
-  if (reader.info.input_scan_number <= kMaxScans) return;
-  std::snprintf(reader.message, sizeof(reader.message), "it has more than %d scans", kMaxScans);
+  const int64_t allowed = max_scans(reader.info);
+  if (reader.info.input_scan_number <= allowed) return;
+  std::snprintf(reader.message, sizeof(reader.message), "it has more than %d scans", static_cast<int>(allowed));
   longjmp(reader.on_error, 1);
 }
 
