@@ -268,7 +268,8 @@ class ServiceTest(ferry_job.JobTest):
         self.assertIn("2000", self.assert_status(invalid, lambda: job.generate(many)))
         many = pb.GenerateRequest(text="x", sampling=pb.Sampling(stop_token_ids=[5] * 2000))
         self.assertIn("2000", self.assert_status(invalid, lambda: job.generate(many)))
-        self.assert_status(grpc.StatusCode.RESOURCE_EXHAUSTED, lambda: job.generate(text_request("word " * 500_000)))
+        self.assertIn("2500000", self.assert_status(invalid, lambda: job.generate(text_request("word " * 500_000))))
+        self.assert_status(grpc.StatusCode.RESOURCE_EXHAUSTED, lambda: job.generate(text_request("word " * (13 << 20))))
 
         here = str(pathlib.Path(__file__).parent)
         clients = [

@@ -210,7 +210,7 @@ class MediaFilesTest(BadInputTest):
                 (("--image", folder), str(folder), "cannot be read"),
                 (("--image", folder / "pipe"), "pipe", "cannot be read"),
                 (("--image", long), "cannot be read"),
-                (("--image", PICTURE, "--image", "README.md"), "README.md", "no known type"),
+                (("--image", PICTURE, "--image", ROOT / "README.md"), "README.md", "no known type"),
                 (("--image", "/dev/zero"), "/dev/zero"),
                 (("--image", PICTURE, "--picture-bytes", "1KiB"), "shapes0.png", "at most 1024"),
                 (("--image", PICTURE, "--picture-pixels", "100"), "128 x 128", "1 to 100"),
@@ -221,7 +221,7 @@ class MediaFilesTest(BadInputTest):
                 (("--video", folder / "empty"), "--video", "empty", "holds no files"),
                 (("--video", folder / "nested"), "nested", "holds no files"),
                 (("--video", frame), "frame0.png", "1 frames"),
-                (("--video", "launch/demo"), "frame 0"),
+                (("--video", ROOT / "launch" / "demo"), "frame 0"),
                 (("--video", frame, "--video", frame, "--fps", "0"), "--fps", "'0'", "allowed"),
                 (("--fps", "2"), "--fps", "--video"),
                 (("--image", PICTURE, "--fps", "2"), "--fps", "--video"),
@@ -235,7 +235,7 @@ class MediaFilesTest(BadInputTest):
         self.refuse((*self.GENERATE, "--chat", PLACE), "no picture or video in its place")
         none = (*self.GENERATE, "--chat", QUESTION, "--image", PICTURE, "--picture-tokens", "0")
         self.refuse(none, "--picture-tokens is 0", code=1)
-        text_only = (FERRY, "generate", "--model", "tests/golden/qwen3_moe", "--memory", "64MiB", "--token-ids", "5,6", "--image", PICTURE)
+        text_only = (FERRY, "generate", "--model", ROOT / "tests" / "golden" / "qwen3_moe", "--memory", "64MiB", "--token-ids", "5,6", "--image", PICTURE)
         self.refuse(text_only, "no vision tower", code=1)
 
     def test_hosts(self):
@@ -246,7 +246,7 @@ class MediaFilesTest(BadInputTest):
     def test_on_ranks(self):
         job = (ROOT / "launch/mpirun.sh", "-np", 3, *self.GENERATE, "--chat", QUESTION)
         self.refuse((*job, "--image", "/no/such.png"), "'/no/such.png'", "cannot be read")
-        self.refuse((*job, "--image", PICTURE, "--image", "README.md"), "README.md", "no known type")
+        self.refuse((*job, "--image", PICTURE, "--image", ROOT / "README.md"), "README.md", "no known type")
 
 
 if __name__ == "__main__":
