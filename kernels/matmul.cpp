@@ -7,10 +7,24 @@
 
 namespace ferry {
 
-void MatmulBackend::matmul(ThreadPool& pool, const MatmulRows& rows, const PackedMatrix& weights, MatrixView out) {
+void MatmulBackend::matmul(ThreadPool& pool, const MatmulRows& rows, const PackedMatrix& weights, MatrixView out,
+                           const ProductFinish& finish) {
   const auto count = static_cast<int32_t>(rows.x.rows);
   const PackedMatrix* group = &weights;
-  grouped_matmul(pool, {.rows = rows, .counts = {&count, 1}, .weights = {&group, 1}, .out = out});
+  grouped_matmul(pool, {.rows = rows, .counts = {&count, 1}, .weights = {&group, 1}, .out = out, .finish = finish});
+}
+
+void check_finish(const GroupedMatmulArgs& args, const PackedMatrix& weights) {
+  const ProductFinish& finish = args.finish;
+  if (finish.bias == nullptr) {
+    FERRY_CHECK(finish.residual.data == nullptr && finish.activation == BiasActivation::kNone) << " without a bias";
+    return;
+  }
+  FERRY_CHECK(!weights.is_gated());
+  if (finish.residual.data == nullptr) return;
+  FERRY_CHECK(finish.activation == BiasActivation::kNone && finish.residual.dtype == args.out.dtype);
+  FERRY_CHECK_EQ(finish.residual.rows, args.out.rows);
+  FERRY_CHECK_EQ(finish.residual.cols, args.out.cols);
 }
 
 std::unique_ptr<PackedMatrix> MatmulBackend::adopt(int64_t, int64_t, WeightType, WeightUse, std::span<const std::byte>) {

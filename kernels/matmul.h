@@ -20,6 +20,8 @@
 // Rule: a row's result depends on that row and the weights alone. The order in which k is summed is the same for every number
 // of rows, every position in the batch and every number of threads. (onednn/ proves this per shape when a shape is first used.)
 //
+// A bias, and what follows it, can be part of a product (ProductFinish). oneDNN's are rounded before it is added.
+//
 // A NaN or an infinity in a row of x makes that row's results NaN or infinite (quantised: all NaN) and no other's.
 
 namespace ferry {
@@ -60,12 +62,21 @@ struct MatmulRows {
   }
 };
 
+/// What becomes of the sums of plain weights, in place of out = T(sum): y = T(sum + bias), and as of add_bias()
+/// out = T(activation(y)), or T(residual + y) with a residual.
+struct ProductFinish {
+  const float* bias = nullptr;  // [out_cols]; null: none of this
+  BiasActivation activation = BiasActivation::kNone;
+  ConstMatrixView residual{};  // [rows, out_cols] T, may be out; or no data; not with an activation
+};
+
 /// Groups of consecutive rows, each with its own weights: rows of group g times weights[g].
 struct GroupedMatmulArgs {
   MatmulRows rows;                               // sum(counts) rows
   std::span<const int32_t> counts;               // [num_groups] rows per group, zeros allowed
   std::span<const PackedMatrix* const> weights;  // [num_groups] of one shape and type; may be null where the count is zero
   MatrixView out;                                // [sum(counts), out_cols] T
+  ProductFinish finish{};                        // of all groups
 };
 
 /// One way to multiply. Chosen once at start; packs and multiplies its own layout only.
@@ -90,8 +101,12 @@ class MatmulBackend {
   virtual void grouped_matmul(ThreadPool& pool, const GroupedMatmulArgs& args) = 0;
 
   /// A grouped product with one group.
-  void matmul(ThreadPool& pool, const MatmulRows& rows, const PackedMatrix& weights, MatrixView out);
+  void matmul(ThreadPool& pool, const MatmulRows& rows, const PackedMatrix& weights, MatrixView out,
+              const ProductFinish& finish = {});
 };
+
+/// Checks what the implementations share: the finish fits the product.
+void check_finish(const GroupedMatmulArgs& args, const PackedMatrix& weights);
 
 /// The naive oracle: row-major weights, serial sum over k.
 std::unique_ptr<MatmulBackend> make_ref_matmul();

@@ -133,10 +133,6 @@ void layer_norm(const KernelContext& ctx, const LayerNormArgs& args) {
   const Span span(Zone::kVisionNorm, args.out.rows);
   ctx.ops->layer_norm(*ctx.pool, args);
 }
-void add_bias(const KernelContext& ctx, const AddBiasArgs& args) {
-  const Span span(Zone::kVisionBias, args.out.rows);
-  ctx.ops->add_bias(*ctx.pool, args);
-}
 void vision_rope(const KernelContext& ctx, const VisionRopeArgs& args) {
   const Span span(Zone::kVisionRope, args.x.rows * args.x.cols / args.head_dim);
   ctx.ops->vision_rope(*ctx.pool, args);

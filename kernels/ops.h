@@ -296,7 +296,6 @@ void combine(const KernelContext& ctx, const CombineArgs& args);
 void shared_expert_merge(const KernelContext& ctx, const SharedExpertMergeArgs& args);
 void quantize_rows(const KernelContext& ctx, const QuantizeRowsArgs& args);
 void layer_norm(const KernelContext& ctx, const LayerNormArgs& args);
-void add_bias(const KernelContext& ctx, const AddBiasArgs& args);
 void vision_rope(const KernelContext& ctx, const VisionRopeArgs& args);
 void segment_attention(const KernelContext& ctx, const SegmentAttentionArgs& args);
 

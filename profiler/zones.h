@@ -127,7 +127,6 @@ enum class TraceLevel : int8_t {
   X(kDenseDown, "MatMul.down", kCompute, kDenseFfn, 1, "rows", "")                                        \
   X(kVisionProduct, "MatMul.vision", kCompute, kOther, 1, "rows", "")                                     \
   X(kVisionNorm, "LayerNorm.vision", kCompute, kOther, 1, "rows", "")                                     \
-  X(kVisionBias, "BiasAdd.vision", kCompute, kOther, 1, "rows", "")                                       \
   X(kVisionPositions, "PositionEmbedding.vision", kCompute, kOther, 1, "rows", "")                        \
   X(kVisionRope, "RotaryEmbedding.vision", kCompute, kOther, 1, "rows", "")                               \
   X(kVisionAttention, "FlashAttentionScore.vision", kCompute, kOther, 1, "rows", "row_keys")              \

@@ -230,21 +230,36 @@ void multiply_values(const Workspace& w, int64_t d_tile, int64_t first_step, int
 }
 
 /// 2^x for x <= 0 within 1.1e-4 of it, and exactly 1 for 0: weights keep 8 bits. 2^x = 2^n 2^f with n the next lower integer,
-/// 2^f by a polynomial of least relative error on [0, 1].
-[[gnu::always_inline]] inline __m512 exp2(__m512 x) {
+/// 2^f by a polynomial of least relative error on [0, 1]. `one` is its constant term.
+[[gnu::always_inline]] inline __m512 exp2(__m512 x, float one = 1.0f) {
   const __m512 f = _mm512_maskz_reduce_ps(0xffff, x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
   __m512 p = _mm512_fmadd_ps(_mm512_set1_ps(0.0770675715f), f, _mm512_set1_ps(0.227644417f));
   p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.695116916f));
-  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.0f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(one));
   return _mm512_maskz_scalef_ps(0xffff, p, x);
 }
 
-/// Two keys' weights of 16 rows as pairs of bf16, rounded to nearest (halves up; no weight is negative).
+/// 2^x, and half of the last bit that bf16 keeps: 2^f lies between 1 and 2, where that half is 2^-8. What is left without the
+/// lower bits is 2^x to nearest.
+[[gnu::always_inline]] inline __m512 exp2_and_half(__m512 x) { return exp2(x, 1.00390625f); }
+
+/// Two keys' weights of 16 rows as pairs of bf16, without the lower bits.
 [[gnu::always_inline]] inline __m512i pack_pair(__m512 first, __m512 second) {
-  const __m512i half = _mm512_set1_epi32(0x8000);
-  const __m512i low = _mm512_maskz_srli_epi32(0xffff, _mm512_add_epi32(_mm512_castps_si512(first), half), 16);
-  const __m512i high = _mm512_add_epi32(_mm512_castps_si512(second), half);
-  return _mm512_or_si512(low, _mm512_and_si512(high, _mm512_set1_epi32(static_cast<int>(0xffff0000U))));
+  const __m512i low = _mm512_maskz_srli_epi32(0xffff, _mm512_castps_si512(first), 16);
+  return _mm512_mask_mov_epi16(low, 0xaaaaaaaaU, _mm512_castps_si512(second));
+}
+
+/// The largest score of each of 16 rows, `so_far` included. Four running maxima hide the latency of each.
+__m512 find_max(const float* scores, int64_t num_keys, __m512 so_far) {
+  __m512 largest[4] = {so_far, so_far, so_far, so_far};
+  int64_t j = 0;
+  for (; j + 4 <= num_keys; j += 4) {
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) largest[i] = _mm512_maskz_max_ps(0xffff, _mm512_load_ps(scores + (j + i) * kRows), largest[i]);
+  }
+  for (; j < num_keys; ++j) largest[0] = _mm512_maskz_max_ps(0xffff, _mm512_load_ps(scores + j * kRows), largest[0]);
+  const __m512 even = _mm512_maskz_max_ps(0xffff, largest[0], largest[2]);
+  return _mm512_maskz_max_ps(0xffff, even, _mm512_maskz_max_ps(0xffff, largest[1], largest[3]));
 }
 
 /// Turns the scores of a block into weights, and updates maximum and alpha of 16 rows. Keys behind the last weigh nothing.
@@ -252,12 +267,11 @@ void multiply_values(const Workspace& w, int64_t d_tile, int64_t first_step, int
 bool update_weights(const Workspace& w, int64_t half, int64_t num_keys, float scale) {
   const float* scores = w.scores + half * kSide;
   const __m512 old_max = _mm512_loadu_ps(w.row_max + half * kSide);
-  __m512 new_max = old_max;
-  for (int64_t j = 0; j < num_keys; ++j) new_max = _mm512_maskz_max_ps(0xffff, _mm512_load_ps(scores + j * kRows), new_max);
+  const __m512 new_max = find_max(scores, num_keys, old_max);
   _mm512_storeu_ps(w.row_max + half * kSide, new_max);
   const __m512 factor = _mm512_set1_ps(scale), shift = new_max * factor;
   const auto weight_of = [&](int64_t j) __attribute__((always_inline)) {
-    return exp2(_mm512_fmsub_ps(_mm512_load_ps(scores + j * kRows), factor, shift));
+    return exp2_and_half(_mm512_fmsub_ps(_mm512_load_ps(scores + j * kRows), factor, shift));
   };
   const auto place_of = [&](int64_t j) __attribute__((always_inline)) {
     return w.weights + (j / kKeyStep * 2 + half) * kTile + j % kKeyStep / 2 * kPairCols;

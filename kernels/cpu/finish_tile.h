@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/cpu/gelu.h"
 #include "kernels/cpu/matmul_block.h"
 #include "kernels/cpu/simd.h"
 
@@ -16,27 +17,39 @@ struct SumTile {
   int64_t panel;
 };
 
+/// out = T(sums), or what follows a bias, from column `col` of a row of the block on.
+template <class T, class Lanes>
+[[gnu::always_inline]] inline void finish_lanes(const MatmulBlock& block, F32x16 sums, int64_t row, int64_t col, Lanes lanes) {
+  T* out = reinterpret_cast<T*>(block.out) + row * block.out_stride + col;
+  if (block.bias == nullptr) return store(out, sums, lanes);
+  const F32x16 y = rounded<T>(sums + load(block.bias + col, lanes));
+  if (block.residual == nullptr) return store(out, activate(block.activation, y), lanes);
+  const T* residual = reinterpret_cast<const T*>(block.residual) + row * block.residual_stride + col;
+  store(out, load(residual, lanes) + y, lanes);
+}
+
+/// Likewise for a half's columns, as many of them as the block has.
 template <class T>
-[[gnu::always_inline]] inline void store_columns(T* out, F32x16 sums, int64_t num_cols) {
+[[gnu::always_inline]] inline void finish_half(const MatmulBlock& block, F32x16 sums, int64_t row, int64_t col) {
+  const int64_t num_cols = block.num_cols - col;
   if (num_cols >= kHalfCols) {
-    store(out, sums);
+    finish_lanes<T>(block, sums, row, col, AllLanes{});
   } else if (num_cols > 0) {
-    store_partial(out, sums, num_cols);
+    finish_lanes<T>(block, sums, row, col, num_cols);
   }
 }
 
 template <class T>
 void finish_tile_as(const MatmulBlock& block, const SumTile& tile) {
-  const int64_t panel_cols = block.is_gated ? kHalfCols : kPanelCols;
-  const int64_t first_col = tile.panel * panel_cols, num_cols = block.num_cols - first_col;
-  T* out = reinterpret_cast<T*>(block.out) + tile.first_row * block.out_stride + first_col;
-  for (int64_t r = 0; r < tile.num_rows; ++r, out += block.out_stride) {
+  const int64_t first_col = tile.panel * (block.is_gated ? kHalfCols : kPanelCols);
+  for (int64_t r = 0; r < tile.num_rows; ++r) {
     const F32x16 low = load(tile.sums + r * tile.stride), high = load(tile.sums + r * tile.stride + kHalfCols);
+    const int64_t row = tile.first_row + r;
     if (block.is_gated) {
-      store_columns(out, rounded<T>(silu(rounded<T>(low))) * rounded<T>(high), num_cols);
+      finish_half<T>(block, rounded<T>(silu(rounded<T>(low))) * rounded<T>(high), row, first_col);
     } else {
-      store_columns(out, low, num_cols);
-      store_columns(out + kHalfCols, high, num_cols - kHalfCols);
+      finish_half<T>(block, low, row, first_col);
+      finish_half<T>(block, high, row, first_col + kHalfCols);
     }
   }
 }

@@ -32,11 +32,18 @@ class RowPacker {
     const std::byte* x = block_.x + first_row * block_.x_stride;
     const bool is_whole = row_bytes_ % kLineBytes == 0;
     if (is_whole && (num_rows == 1 || block_.num_panels < kFewPanels)) return {x, block_.x_stride, kLineBytes};
-    const int64_t slot_bytes = kTileRows * num_steps_ * kLineBytes;
+    const int64_t slot_bytes = num_steps_ * kStepBytes;
     auto* slots = reinterpret_cast<std::byte*>(thread_scratch(num_slots_ * slot_bytes / 4, Scratch::kRows));
     std::byte* packed = slots + slot * slot_bytes;
-    for (int64_t r = 0; r < num_rows; ++r) copy_row(x + r * block_.x_stride, packed + r * kLineBytes);
-    return {packed, kLineBytes, kTileRows * kLineBytes};
+    // Step by step, so that lines are written in their order: a row's own lie 2 KiB apart, all in two sets of the first level.
+    const int64_t num_whole = row_bytes_ / kLineBytes;
+    for (int64_t s = 0; s < num_whole; ++s) copy_step(x + s * kLineBytes, num_rows, kLineBytes, packed + s * kStepBytes);
+    if (!is_whole) {
+      std::byte* last = packed + num_whole * kStepBytes;
+      std::memset(last, 0, kStepBytes);
+      copy_step(x + num_whole * kLineBytes, num_rows, row_bytes_ % kLineBytes, last);
+    }
+    return {packed, kLineBytes, kStepBytes};
   }
 
   /// Asks for this panel's share of the rows that follow `next_row`.
@@ -49,15 +56,13 @@ class RowPacker {
   }
 
  private:
-  void copy_row(const std::byte* from, std::byte* to) const {
-    const int64_t whole = row_bytes_ / kLineBytes, rest = row_bytes_ % kLineBytes;
-    for (int64_t s = 0; s < whole; ++s) {
-      std::memcpy(to + s * kTileRows * kLineBytes, from + s * kLineBytes, static_cast<std::size_t>(kLineBytes));
+  static constexpr int64_t kStepBytes = kTileRows * kLineBytes;
+
+  /// `count` bytes of every row from `from` on.
+  [[gnu::always_inline]] void copy_step(const std::byte* from, int64_t num_rows, int64_t count, std::byte* to) const {
+    for (int64_t r = 0; r < num_rows; ++r) {
+      std::memcpy(to + r * kLineBytes, from + r * block_.x_stride, static_cast<std::size_t>(count));
     }
-    if (rest == 0) return;
-    std::byte* last = to + whole * kTileRows * kLineBytes;
-    std::memset(last, 0, static_cast<std::size_t>(kLineBytes));
-    std::memcpy(last, from + whole * kLineBytes, static_cast<std::size_t>(rest));
   }
 
   const MatmulBlock& block_;

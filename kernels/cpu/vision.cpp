@@ -1,6 +1,7 @@
 #include <math.h>
 
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/gelu.h"
 #include "kernels/cpu/simd.h"
 
 // The ops of the vision tower that work row by row.
@@ -33,23 +34,6 @@ void layer_norm_row(const T* x, const LayerNormArgs& args, T* out, int64_t cols)
   });
 }
 
-/// y/2 (1 + tanh(u)) = y sigmoid(2 u)
-[[gnu::always_inline]] inline F32x16 gelu_tanh(F32x16 y) {
-  constexpr float kTwiceRootOf2ByPi = 1.59576912160573f;
-  const F32x16 inner = fma(y * y * y, 0.044715f, y);
-  return y * sigmoid(inner * kTwiceRootOf2ByPi);
-}
-
-/// erf within 1.5e-7 would not do for values whose result nearly cancels, and few columns take this: the library's, lane by
-/// lane.
-template <class T>
-void gelu_row(const T* x, const float* bias, T* out, int64_t cols) {
-  for (int64_t i = 0; i < cols; ++i) {
-    const float y = rounded<T>(widen(x[i]) + bias[i]);
-    out[i] = narrow<T>(0.5f * y * (1.0f + erff(y * 0.707106781186548f)));
-  }
-}
-
 template <class T>
 void add_bias_row(const AddBiasArgs& args, int64_t row) {
   const T* x = row_of<T>(args.x, row);
@@ -60,16 +44,11 @@ void add_bias_row(const AddBiasArgs& args, int64_t row) {
     for_each_vector(args.x.cols, [=](int64_t i, auto lanes) {
       store(out + i, load(residual + i, lanes) + rounded<T>(load(x + i, lanes) + load(bias + i, lanes)), lanes);
     });
-  } else if (args.activation == BiasActivation::kGeluTanh) {
-    for_each_vector(args.x.cols, [=](int64_t i, auto lanes) {
-      store(out + i, gelu_tanh(rounded<T>(load(x + i, lanes) + load(bias + i, lanes))), lanes);
-    });
-  } else if (args.activation == BiasActivation::kGelu) {
-    gelu_row(x, bias, out, args.x.cols);
-  } else {
-    for_each_vector(args.x.cols,
-                    [=](int64_t i, auto lanes) { store(out + i, load(x + i, lanes) + load(bias + i, lanes), lanes); });
+    return;
   }
+  for_each_vector(args.x.cols, [=](int64_t i, auto lanes) {
+    store(out + i, activate(args.activation, rounded<T>(load(x + i, lanes) + load(bias + i, lanes))), lanes);
+  });
 }
 
 template <class T>

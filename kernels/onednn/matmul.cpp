@@ -137,6 +137,8 @@ class OnednnMatmul final : public MatmulBackend {
   void run_block(ThreadScratch& scratch, const SlabKernels::Block& block, const memory::desc& weights_desc, void* src,
                  void* weights, void* dst);
   void multiply_groups(ThreadPool& pool, const GroupedMatmulArgs& args, MatrixView out);
+  MatrixView inner_rows(int64_t rows, int64_t cols);
+  void multiply_and_finish(ThreadPool& pool, const GroupedMatmulArgs& args);
   void run_task(ThreadScratch& scratch, const Task& task, ConstMatrixView x, MatrixView out);
   std::vector<std::byte> probe(const SlabKernels::Block& block, const memory::desc& weights_desc, void* weights,
                                ConstMatrixView row, int64_t columns);
@@ -149,7 +151,7 @@ class OnednnMatmul final : public MatmulBackend {
   std::vector<std::unique_ptr<ThreadScratch>> scratch_;                          // per thread of the pool
   std::vector<Task> tasks_;                                                      // of the current call
   const OpTable& ops_ = *available_op_tables().front();
-  Matrix gate_up_;  // of the current call with gated weights; grows to the largest
+  Matrix inner_;  // of the current call: gates and ups, or what waits for a bias; grows to the largest
 };
 
 /// oneDNN takes its thread count from OpenMP when a primitive is made and when it runs; ours run inside our own threads.
@@ -335,11 +337,28 @@ void OnednnMatmul::run_task(ThreadScratch& scratch, const Task& task, ConstMatri
 
 void OnednnMatmul::grouped_matmul(ThreadPool& pool, const GroupedMatmulArgs& args) {
   const auto first = std::ranges::find_if(args.weights, [](const PackedMatrix* w) { return w != nullptr; });
-  if (first == args.weights.end() || !(*first)->is_gated()) return multiply_groups(pool, args, args.out);
-  if (gate_up_.rows() < args.out.rows || gate_up_.cols() != (*first)->n())
-    gate_up_ = Matrix(dtype_, args.out.rows, (*first)->n());
-  multiply_groups(pool, args, gate_up_.top(args.out.rows));
-  ops_.swiglu(pool, {.gate_up = gate_up_.top(args.out.rows), .out = args.out});
+  if (first == args.weights.end()) return multiply_groups(pool, args, args.out);
+  check_finish(args, **first);
+  if (args.finish.bias != nullptr) return multiply_and_finish(pool, args);
+  if (!(*first)->is_gated()) return multiply_groups(pool, args, args.out);
+  const MatrixView gate_up = inner_rows(args.out.rows, (*first)->n());
+  multiply_groups(pool, args, gate_up);
+  ops_.swiglu(pool, {.gate_up = gate_up, .out = args.out});
+}
+
+/// The products are rounded before the bias is added; they need a place of their own where out is also the residual.
+void OnednnMatmul::multiply_and_finish(ThreadPool& pool, const GroupedMatmulArgs& args) {
+  const ProductFinish& finish = args.finish;
+  const MatrixView products = inner_rows(args.out.rows, args.out.cols);
+  multiply_groups(pool, args, products);
+  ops_.add_bias(
+      pool,
+      {.x = products, .bias = finish.bias, .activation = finish.activation, .residual = finish.residual, .out = args.out});
+}
+
+MatrixView OnednnMatmul::inner_rows(int64_t rows, int64_t cols) {
+  if (inner_.rows() < rows || inner_.cols() != cols) inner_ = Matrix(dtype_, rows, cols);
+  return inner_.top(rows);
 }
 
 void OnednnMatmul::multiply_groups(ThreadPool& pool, const GroupedMatmulArgs& args, MatrixView out) {

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <vector>
 
+#include "kernels/ref/ref_ops.h"
 #include "kernels/tensor.h"
 
 namespace ferry {
@@ -67,12 +68,23 @@ T gated(float gate, float up) {
   return from_float<T>(round_to<T>(rounded / (1.0f + std::exp(-rounded))) * round_to<T>(up));
 }
 
+/// Element (m, c) of all rows' product becomes T.
 template <class T>
-void multiply(const MatmulRows& rows, const RefMatrix& weights, MatrixView out) {
-  for (int64_t m = 0; m < out.rows; ++m) {
-    for (int64_t c = 0; c < out.cols; ++c) {
-      const float sum = weights.dot(rows, m, c);
-      out.row<T>(m)[c] = weights.is_gated() ? gated<T>(sum, weights.dot(rows, m, c + out.cols)) : from_float<T>(sum);
+T finished(const ProductFinish& finish, int64_t m, int64_t c, float sum) {
+  if (finish.bias == nullptr) return from_float<T>(sum);
+  const float y = round_to<T>(sum + finish.bias[c]);
+  if (finish.residual.data == nullptr) return from_float<T>(ref::activate(finish.activation, y));
+  return from_float<T>(to_float(finish.residual.row<T>(m)[c]) + y);
+}
+
+/// Rows [first, first + count) of the call.
+template <class T>
+void multiply(const GroupedMatmulArgs& args, const RefMatrix& weights, int64_t first, int64_t count) {
+  for (int64_t m = first; m < first + count; ++m) {
+    for (int64_t c = 0; c < args.out.cols; ++c) {
+      const float sum = weights.dot(args.rows, m, c);
+      args.out.row<T>(m)[c] = weights.is_gated() ? gated<T>(sum, weights.dot(args.rows, m, c + args.out.cols))
+                                                 : finished<T>(args.finish, m, c, sum);
     }
   }
 }
@@ -99,10 +111,9 @@ class RefMatmul final : public MatmulBackend {
       FERRY_CHECK(weights != nullptr) << " group " << g << " has rows but no weights packed by this backend";
       FERRY_CHECK_EQ(weights->type().is_integer() ? quantized_cols(weights->k()) : weights->k(), args.rows.x.cols);
       FERRY_CHECK_EQ(weights->out_cols(), args.out.cols);
+      check_finish(args, *weights);
       FERRY_CHECK_EQ(weights->type().is_integer(), args.rows.x.dtype == DType::kI8);
-      visit_dtype(args.out.dtype, [&]<class T>() {
-        multiply<T>(args.rows.rows_from(first, count), *weights, args.out.rows_from(first, count));
-      });
+      visit_dtype(args.out.dtype, [&]<class T>() { multiply<T>(args, *weights, first, count); });
       first += count;
     }
     FERRY_CHECK_EQ(first, args.rows.x.rows);

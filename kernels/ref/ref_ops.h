@@ -43,6 +43,9 @@ inline void check_same_shape(const ConstMatrixView& a, const ConstMatrixView& b)
   FERRY_CHECK(a.dtype == b.dtype);
 }
 
+/// What add_bias() and products do behind a bias.
+float activate(BiasActivation activation, float y);
+
 inline void check_bias_shape(const AddBiasArgs& args) {
   check_same_shape(args.x, args.out);
   if (args.residual.data == nullptr) return;

@@ -8,7 +8,6 @@
 // The ops of the vision tower alone.
 
 namespace ferry::ref {
-namespace {
 
 float activate(BiasActivation activation, float y) {
   switch (activation) {
@@ -21,6 +20,8 @@ float activate(BiasActivation activation, float y) {
   }
   return y;
 }
+
+namespace {
 
 /// One row of one head against all rows [first, end) of its segment.
 template <class T>

@@ -175,6 +175,40 @@ TEST(CpuMatmul, GatedWeightsGiveSwiglu) {
   }
 }
 
+TEST(CpuMatmul, FinishesWithABias) {
+  const auto ref = make_ref_matmul();
+  for (const DType dtype : kBothDTypes) {
+    for (const Shape shape : {Shape{1, 1, 8}, Shape{3, 33, 40}, Shape{33, 64, 31}, Shape{70, 100, 64}, Shape{130, 600, 96}}) {
+      const Matrix x = random_matrix(dtype, shape.rows, shape.k, 21), w = random_matrix(dtype, shape.n, shape.k, 22, 0.3F);
+      const Matrix residual = random_matrix(dtype, shape.rows, shape.n, 23), bias = random_matrix(DType::kF32, 1, shape.n, 24);
+      const float* first = bias.view().row<float>(0);
+      const std::vector<ProductFinish> finishes = {{.bias = first},
+                                                   {.bias = first, .activation = BiasActivation::kGeluTanh},
+                                                   {.bias = first, .activation = BiasActivation::kGelu},
+                                                   {.bias = first, .residual = residual.view()}};
+      for (std::size_t f = 0; f < finishes.size(); ++f) {
+        Matrix expected(dtype, shape.rows, shape.n);
+        ThreadPool pool(2);
+        ref->matmul(pool, {x.view()}, *ref->pack(w.view()), expected.view(), finishes[f]);
+        for (const auto& backend : all_backends()) {
+          // The residual is where the result goes, as in a stream.
+          test::TestMatrix out(dtype, shape.rows, shape.n, 4);
+          ProductFinish finish = finishes[f];
+          if (finish.residual.data != nullptr) {
+            out.fill_random(23);
+            finish.residual = out.view();
+          }
+          backend->matmul(pool, {x.view()}, *backend->pack(w.view()), out.view(), finish);
+          const std::string what =
+              std::string(backend->name()) + " " + dtype_name(dtype) + " " + shape.text() + " finish " + std::to_string(f);
+          expect_close(expected.view(), out.view(), 2e-6f, what);
+          EXPECT_TRUE(out.padding_intact()) << what << ": wrote between the rows";
+        }
+      }
+    }
+  }
+}
+
 TEST(SelectMatmul, NamesAndErrors) {
   const std::vector<std::string> names = cpu_matmul_names();
   for (const std::string& name : names) EXPECT_EQ(std::string(select_matmul(name, DType::kF32)->name()), name);

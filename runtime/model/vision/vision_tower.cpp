@@ -59,13 +59,12 @@ VisionTower::VisionTower(const VisionPlan& plan, const VisionWeights& weights, M
       hidden_(dtype, limits.max_patches, plan.hidden_dim),
       normed_(dtype, limits.max_patches, plan.hidden_dim),
       qkv_(dtype, limits.max_patches, 3 * plan.hidden_dim),
-      projected_(dtype, chunk_rows(limits), plan.hidden_dim),
       wide_(dtype, chunk_rows(limits), wide_cols(plan)),
       cos_(static_cast<std::size_t>(limits.max_patches * plan.head_dim() / 2)),
       sin_(cos_.size()) {}
 
 int64_t VisionTower::buffer_bytes(const VisionPlan& plan, DType dtype, Limits limits) {
-  const int64_t values = limits.max_patches * 5 * plan.hidden_dim + chunk_rows(limits) * (plan.hidden_dim + wide_cols(plan));
+  const int64_t values = limits.max_patches * 5 * plan.hidden_dim + chunk_rows(limits) * wide_cols(plan);
   return values * dtype_bytes(dtype) + limits.max_patches * plan.head_dim() * static_cast<int64_t>(sizeof(float));
 }
 
@@ -143,7 +142,6 @@ void VisionTower::embed_patches(const Piece& piece, ConstMatrixView patches) {
     });
     const MatrixView hidden = hidden_.view().rows_from(first, count);
     multiply(weights_.patch_embed, rows, hidden);
-    add_bias(context_, {.x = hidden, .bias = weights_.patch_embed.bias.data(), .out = hidden});
   });
 }
 
@@ -172,7 +170,6 @@ void VisionTower::attend(const VisionBlockWeights& block, const Piece& piece) {
   const MatrixView hidden = hidden_.top(num_rows), normed = normed_.top(num_rows), qkv = qkv_.top(num_rows);
   norm(block.norm1, hidden, normed);
   multiply(block.qkv, normed, qkv);
-  add_bias(context_, {.x = qkv, .bias = block.qkv.bias.data(), .out = qkv});
   const MatrixView qk = qkv.cols_from(0, 2 * hidden_dim);
   vision_rope(context_, {.x = qk, .head_dim = plan_.head_dim(), .cos = cos_.data(), .sin = sin_.data()});
   segment_attention(context_, {.q = qkv.cols_from(0, hidden_dim),
@@ -182,9 +179,7 @@ void VisionTower::attend(const VisionBlockWeights& block, const Piece& piece) {
                                .num_heads = plan_.num_heads,
                                .out = normed});
   for_each_chunk(num_rows, kChunkRows, [&](int64_t first, int64_t count) {
-    const MatrixView projected = dense_top(projected_, count, hidden_dim), stream = hidden.rows_from(first, count);
-    multiply(block.proj, normed.rows_from(first, count), projected);
-    add_bias(context_, {.x = projected, .bias = block.proj.bias.data(), .residual = stream, .out = stream});
+    add_product(block.proj, normed.rows_from(first, count), hidden.rows_from(first, count));
   });
 }
 
@@ -193,12 +188,8 @@ void VisionTower::feed_forward(const VisionBlockWeights& block, int64_t num_rows
   norm(block.norm2, hidden_.top(num_rows), normed);
   for_each_chunk(num_rows, kChunkRows, [&](int64_t first, int64_t count) {
     const MatrixView wide = dense_top(wide_, count, plan_.intermediate_dim);
-    multiply(block.linear_fc1, normed.rows_from(first, count), wide);
-    add_bias(context_, {.x = wide, .bias = block.linear_fc1.bias.data(), .activation = BiasActivation::kGeluTanh, .out = wide});
-    const MatrixView projected = dense_top(projected_, count, plan_.hidden_dim);
-    const MatrixView stream = hidden_.view().rows_from(first, count);
-    multiply(block.linear_fc2, wide, projected);
-    add_bias(context_, {.x = projected, .bias = block.linear_fc2.bias.data(), .residual = stream, .out = stream});
+    multiply(block.linear_fc1, normed.rows_from(first, count), wide, BiasActivation::kGeluTanh);
+    add_product(block.linear_fc2, wide, hidden_.view().rows_from(first, count));
   });
 }
 
@@ -208,13 +199,9 @@ void VisionTower::merge(int64_t num_rows, MatrixView out) {
   const MatrixView side_by_side = dense_top(normed_, num_merged, plan_.merged_dim());
   const int64_t chunk = chunk_rows(limits_) / plan_.merged_patches();  // as many values as of a block; a step has one or more
   for_each_chunk(num_merged, chunk, [&](int64_t first, int64_t count) {
-    const MatrixView inner = dense_top(projected_, count, plan_.merged_dim());
-    multiply(weights_.merger_fc1, side_by_side.rows_from(first, count), inner);
-    add_bias(context_,
-             {.x = inner, .bias = weights_.merger_fc1.bias.data(), .activation = BiasActivation::kGelu, .out = inner});
-    const MatrixView embeddings = out.rows_from(first, count);
-    multiply(weights_.merger_fc2, inner, embeddings);
-    add_bias(context_, {.x = embeddings, .bias = weights_.merger_fc2.bias.data(), .out = embeddings});
+    const MatrixView inner = dense_top(wide_, count, plan_.merged_dim());
+    multiply(weights_.merger_fc1, side_by_side.rows_from(first, count), inner, BiasActivation::kGelu);
+    multiply(weights_.merger_fc2, inner, out.rows_from(first, count));
   });
 }
 
@@ -222,9 +209,16 @@ void VisionTower::norm(const LayerNormWeights& weights, ConstMatrixView x, Matri
   layer_norm(context_, {.x = x, .weight = weights.weight.data(), .bias = weights.bias.data(), .eps = kNormEps, .out = out});
 }
 
-void VisionTower::multiply(const LinearWeights& weights, ConstMatrixView x, MatrixView out) {
+void VisionTower::multiply(const LinearWeights& weights, ConstMatrixView x, MatrixView out, BiasActivation activation) {
   const Span span(Zone::kVisionProduct, out.rows);
-  matmul_.matmul(*context_.pool, {.x = x}, *weights.weight, out);
+  const ProductFinish finish{.bias = weights.bias.data(), .activation = activation};
+  matmul_.matmul(*context_.pool, {.x = x}, *weights.weight, out, finish);
+}
+
+void VisionTower::add_product(const LinearWeights& weights, ConstMatrixView x, MatrixView stream) {
+  const Span span(Zone::kVisionProduct, stream.rows);
+  const ProductFinish finish{.bias = weights.bias.data(), .residual = stream};
+  matmul_.matmul(*context_.pool, {.x = x}, *weights.weight, stream, finish);
 }
 
 }  // namespace ferry

@@ -77,7 +77,11 @@ class VisionTower {
   void feed_forward(const VisionBlockWeights& block, int64_t num_rows);
   void merge(int64_t num_rows, MatrixView out);
   void norm(const LayerNormWeights& weights, ConstMatrixView x, MatrixView out);
-  void multiply(const LinearWeights& weights, ConstMatrixView x, MatrixView out);
+  /// out = activation(W x + bias)
+  void multiply(const LinearWeights& weights, ConstMatrixView x, MatrixView out,
+                BiasActivation activation = BiasActivation::kNone);
+  /// stream += W x + bias
+  void add_product(const LinearWeights& weights, ConstMatrixView x, MatrixView stream);
 
   const VisionPlan& plan_;
   const VisionWeights& weights_;
@@ -87,11 +91,10 @@ class VisionTower {
   Limits limits_;
   AxialRope rope_;
 
-  Matrix hidden_;     // [max_patches, hidden] the residual stream
-  Matrix normed_;     // [max_patches, hidden] what a block reads, and what attention gives
-  Matrix qkv_;        // [max_patches, 3 * hidden]
-  Matrix projected_;  // [chunk, hidden] what a block adds, before its bias; the inner rows of the merger
-  Matrix wide_;       // [chunk, the wider of intermediate and patch_cols]
+  Matrix hidden_;  // [max_patches, hidden] the residual stream
+  Matrix normed_;  // [max_patches, hidden] what a block reads, and what attention gives
+  Matrix qkv_;     // [max_patches, 3 * hidden]
+  Matrix wide_;    // [chunk, the wider of intermediate and patch_cols]; the inner rows of the merger
   Run run_;
   std::vector<float> cos_, sin_;  // [max_patches, head_dim / 2]
 };
