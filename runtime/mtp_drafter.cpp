@@ -184,7 +184,7 @@ void MtpDrafter::add_rows(Sequence& sequence, int64_t num_pairs, SequenceRows::L
              .state_slot = sequence.slot,
              .logits = logits,
              .media = sequence.media.get(),
-             .token_offset = 1});
+             .token_offset = 1 + slot.num_dropped});
   slot.num_pairs += num_pairs;
 }
 
@@ -217,7 +217,7 @@ void MtpDrafter::add_next_pairs(std::size_t num_done) {
                .state_slot = guess.sequence->slot,
                .logits = SequenceRows::Logits::kLast,
                .media = guess.sequence->media.get(),
-               .token_offset = 1});
+               .token_offset = 1 + slot_of(*guess.sequence).num_dropped});
     hidden_rows_.push_back(static_cast<int32_t>(row));
     asking_[num_asking++] = i;
   }

@@ -7,8 +7,10 @@
 #include "kernels/op_table.h"
 #include "tests/bench/bench.h"
 
-// The gated delta rule with the heads of Qwen3.5-35B-A3B, bf16: the chunk form of prefill, the recurrence of decode. Bytes are
-// the rows and each state read and written once; operations are those of the recurrence, in both forms.
+// The gated delta rule with the heads of Qwen3.5-35B-A3B (32 of values) and of the 122B and 397B models (64), bf16: the chunk
+// form of prefill, the recurrence of decode, alone and with drafts: rows that are held back, and rows of the last step that turned
+// out right and are taken in first. Bytes are the rows and each state read and written once; operations are those of the
+// recurrence, in both forms.
 
 namespace {
 
@@ -19,20 +21,31 @@ using ferry::SequenceSpan;
 using ferry::bench::Bench;
 
 constexpr int64_t kChunk = 64;
+constexpr int64_t kMostRecurrentTokens = 8;
 constexpr int64_t kOperationsPerElement = 7;  // decay 1; S^T k, S + k delta^T, S^T q 2 each
 constexpr double kTolerance = 2e-5;           // of the largest magnitude
 
 struct Shape {
   const char* name;
-  int64_t num_sequences, num_tokens;  // of each sequence
+  int64_t num_sequences, num_tokens;       // of each sequence
+  int64_t num_held = 0, num_replayed = 0;  // likewise; the held ones are among its tokens, the replayed ones are not
   int64_t num_k_heads = 16, num_v_heads = 32, k_dim = 128, v_dim = 128;
 };
 
 const std::vector<Shape> kShapes = {{"chunk form, 512 tokens", 1, 512},
                                     {"recurrence, batch 1", 1, 1},
                                     {"recurrence, batch 16", 16, 1},
-                                    {"recurrence, batch 64", 64, 1}};
-const std::vector<Shape> kQuickShapes = {{"quick chunk form", 1, 70, 1, 3, 24, 40}, {"quick recurrence", 3, 1, 2, 4, 16, 24}};
+                                    {"recurrence, batch 64", 64, 1},
+                                    {"16 x one row and 3 drafts", 16, 4, 3, 0, 16, 32},
+                                    {"16 x one row and 3 drafts behind 3 right ones", 16, 4, 3, 3, 16, 32},
+                                    {"16 x four rows", 16, 4, 0, 0, 16, 32},
+                                    {"64 heads, 16 x one row", 16, 1, 0, 0, 16, 64},
+                                    {"64 heads, 16 x one row and 3 drafts", 16, 4, 3, 0, 16, 64},
+                                    {"64 heads, 16 x one row and 3 drafts behind 3 right ones", 16, 4, 3, 3, 16, 64},
+                                    {"64 heads, 16 x four rows", 16, 4, 0, 0, 16, 64}};
+const std::vector<Shape> kQuickShapes = {{"quick chunk form", 1, 70, 0, 0, 1, 3, 24, 40},
+                                         {"quick recurrence", 3, 1, 0, 0, 2, 4, 16, 24},
+                                         {"quick drafts", 3, 3, 2, 1, 2, 4, 16, 24}};
 
 /// A call's inputs.
 class Scene {
@@ -40,18 +53,26 @@ class Scene {
   explicit Scene(const Shape& shape)
       : shape_(shape),
         num_rows_(shape.num_sequences * shape.num_tokens),
-        qkv_(ferry::bench::uniform_matrix(DType::kBF16, num_rows_,
+        num_all_rows_(num_rows_ + shape.num_sequences * shape.num_replayed),
+        qkv_(ferry::bench::uniform_matrix(DType::kBF16, num_all_rows_,
                                           2 * shape.num_k_heads * shape.k_dim + shape.num_v_heads * shape.v_dim, 1)),
         out_(DType::kBF16, num_rows_, shape.num_v_heads * shape.v_dim) {
     std::minstd_rand generator(2);
     std::uniform_real_distribution<float> uniform(0.0F, 1.0F);
-    for (int64_t i = 0; i < num_rows_ * shape.num_v_heads; ++i) {
+    for (int64_t i = 0; i < num_all_rows_ * shape.num_v_heads; ++i) {
       decay_.push_back(-2.0F * std::pow(uniform(generator), 3.0F));
       beta_.push_back(uniform(generator));
     }
-    for (int64_t s = 0; s < shape.num_sequences; ++s)
-      spans_.push_back({s * shape.num_tokens, shape.num_tokens, 0,
-                        shape.num_tokens == 1 ? ferry::DeltaForm::kRecurrent : ferry::DeltaForm::kChunk});
+    for (int64_t s = 0; s < shape.num_sequences; ++s) {
+      const bool is_chunk = shape.num_tokens > kMostRecurrentTokens;
+      spans_.push_back({s * shape.num_tokens, shape.num_tokens, shape.num_replayed,
+                        is_chunk ? ferry::DeltaForm::kChunk : ferry::DeltaForm::kRecurrent, shape.num_replayed,
+                        shape.num_held});
+      // The rows behind the batch's.
+      const int64_t first = num_rows_ + s * shape.num_replayed;
+      const auto at = static_cast<std::size_t>(first * shape.num_v_heads);
+      held_.push_back({.qkv = qkv_.view().row_bytes(first), .decay = decay_.data() + at, .beta = beta_.data() + at});
+    }
     reset_states();
   }
 
@@ -65,7 +86,7 @@ class Scene {
     for (Matrix& state : states_) pointers_.push_back(state.view().row<float>(0));
   }
   void run(ferry::ThreadPool& pool, const OpTable& table) {
-    table.gated_delta_rule(pool, {.qkv = qkv_.view(),
+    table.gated_delta_rule(pool, {.qkv = qkv_.top(num_rows_),
                                   .decay = decay_.data(),
                                   .beta = beta_.data(),
                                   .num_k_heads = shape_.num_k_heads,
@@ -75,11 +96,12 @@ class Scene {
                                   .chunk = kChunk,
                                   .sequences = spans_,
                                   .states = pointers_,
+                                  .held = held_,
                                   .out = out_.view()});
   }
   ferry::bench::Work work() const {
     const auto state_elements = static_cast<double>(shape_.num_v_heads * shape_.k_dim * shape_.v_dim);
-    const auto rows = static_cast<double>(num_rows_);
+    const auto rows = static_cast<double>(num_all_rows_);
     return {.bytes = rows * static_cast<double>(2 * (qkv_.cols() + out_.cols()) + 8 * shape_.num_v_heads) +
                      static_cast<double>(shape_.num_sequences) * state_elements * 8,
             .operations = rows * state_elements * kOperationsPerElement,
@@ -90,10 +112,11 @@ class Scene {
 
  private:
   Shape shape_;
-  int64_t num_rows_;
+  int64_t num_rows_, num_all_rows_;  // of the batch, and with the replayed ones
   Matrix qkv_, out_;
   std::vector<float> decay_, beta_;
   std::vector<SequenceSpan> spans_;
+  std::vector<ferry::HeldDeltaRows> held_;
   std::vector<Matrix> states_;
   std::vector<float*> pointers_;
 };
