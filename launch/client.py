@@ -7,6 +7,7 @@ Needs grpcio and grpcio-tools, which launch/setup.sh puts into .venv. The stubs 
 """
 
 import pathlib
+import re
 import sys
 import tempfile
 
@@ -40,9 +41,10 @@ def main():
         sys.exit(__doc__)
     with tempfile.TemporaryDirectory(prefix="ferry-stubs-") as folder:
         pb, pb_grpc = load_stubs(folder)
-    address = sys.argv[2] if len(sys.argv) > 2 else "127.0.0.1:50051"
+    arguments = sys.argv[2:]
+    address = arguments.pop(0) if arguments and re.fullmatch(r"[^/]+:\d+", arguments[0]) else "127.0.0.1:50051"
     stub = pb_grpc.InferenceStub(grpc.insecure_channel(address))
-    pictures = [pb.Part(picture=pb.Picture(data=read_file(name))) for name in sys.argv[3:]]
+    pictures = [pb.Part(picture=pb.Picture(data=read_file(name))) for name in arguments]
     message = pb.ChatMessage(role="user", parts=[*pictures, pb.Part(text=sys.argv[1])])
     request = pb.GenerateRequest(chat=pb.Chat(messages=[message]))
     try:

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "runtime/options/media_options.h"
 #include "runtime/options/option_checks.h"
 #include "runtime/options/option_kinds.h"
 #include "runtime/vision/preprocess.h"
@@ -24,6 +25,25 @@ void add_sampling_options(CLI::App& app, SamplingParams& s) {
   app.add_flag("--ignore-eos", s.ignore_eos, "do not stop at the checkpoint's stop ids");
 }
 
+void add_media_files(CLI::App& app, GenerateOptions& o) {
+  app.add_option(
+         "--image", o.images,
+         "a picture (PNG, JPEG, WebP, GIF); may be given several times. It comes before the message of --chat; a --prompt "
+         "says where, by <|vision_start|><|image_pad|><|vision_end|>")
+      ->group(kMediaGroup);
+  app.add_option(
+         "--video", o.videos,
+         "a folder with the frames of a video, picture files sorted by name; may be given several times: each folder is "
+         "a video, and single files are the frames of one more, in their order, behind the folders. Videos come behind "
+         "pictures; their place in a --prompt has <|video_pad|>")
+      ->group(kMediaGroup);
+  app.add_option_function<double>(
+         "--fps", [&o](double fps) { o.fps = fps; },
+         "frames a second of the videos, which are then sampled as the checkpoint says; default: all frames are looked at")
+      ->check(number_in(kLowestFps, kHighestFps, kAllowedFps))
+      ->group(kMediaGroup);
+}
+
 }  // namespace
 
 void add_generate_options(CLI::App& app, GenerateOptions& o) {
@@ -37,17 +57,7 @@ void add_generate_options(CLI::App& app, GenerateOptions& o) {
       ->group(group);
   add_token_ids(app, "--token-ids", o.token_ids, "token ids such as 1,2,3; without a tokenizer ids are printed, too")
       ->group(group);
-  app.add_option("--image", o.images,
-                 "a picture (PNG, JPEG, WebP, GIF) that the message or prompt is about; may be given several times");
-  app.add_option(
-      "--video", o.videos,
-      "a folder with the frames of a video, picture files sorted by name; may be given several times: each folder is "
-      "a video, and single files are the frames of one more, in their order, behind the folders. Videos come behind "
-      "pictures");
-  app.add_option_function<double>(
-         "--fps", [&o](double fps) { o.fps = fps; },
-         "frames a second of the videos, which are then sampled as the checkpoint says; default: all frames are looked at")
-      ->check(number_in(kLowestFps, kHighestFps, kAllowedFps));
+  add_media_files(app, o);
   using Mode = GenerateOptions::ThinkingMode;
   add_choice<Mode>(
       app, "--thinking", {{"default", Mode::kDefault}, {"on", Mode::kOn}, {"off", Mode::kOff}},

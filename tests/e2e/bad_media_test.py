@@ -198,8 +198,8 @@ class BadMediaTest(ferry_job.JobTest):
 
 
 class ClientTest(ferry_job.JobTest):
-    def ask(self, job, *pictures):
-        command = (sys.executable, ROOT / "launch/client.py", QUESTION, job._address, *pictures)
+    def ask(self, *arguments):
+        command = (sys.executable, ROOT / "launch/client.py", QUESTION, *arguments)
         return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120)
 
     def assert_says(self, done, *fragments):
@@ -211,9 +211,10 @@ class ClientTest(ferry_job.JobTest):
     def test_pictures(self):
         job = self.start(ranks=1)
         self.assertIn("ferry: pictures: ", job.log())
-        self.assertEqual(self.ask(job, PICTURE).stdout.strip(), CAPTION)
-        self.assert_says(self.ask(job, "/no/such.png"), "client.py: '/no/such.png' cannot be read")
-        self.assert_says(self.ask(job, ROOT), f"client.py: '{ROOT}' cannot be read")
+        self.assertEqual(self.ask(job._address, PICTURE).stdout.strip(), CAPTION)
+        self.assert_says(self.ask(job._address, "/no/such.png"), "client.py: '/no/such.png' cannot be read")
+        self.assert_says(self.ask("/no/such.png"), "client.py: '/no/such.png' cannot be read")
+        self.assert_says(self.ask(job._address, ROOT), f"client.py: '{ROOT}' cannot be read")
 
     def test_a_server_that_takes_none(self):
         job = self.start("--picture-tokens", "0", ranks=1)
@@ -222,7 +223,7 @@ class ClientTest(ferry_job.JobTest):
             large.write(bytes(8 << 20))  # longer than any message that such a server receives
             large.flush()
             for picture in (PICTURE, large.name):
-                self.assert_says(self.ask(job, picture), "takes no pictures", "--picture-tokens")
+                self.assert_says(self.ask(job._address, picture), "takes no pictures", "--picture-tokens")
 
 
 class MediaFilesTest(BadInputTest):
