@@ -7,6 +7,7 @@ Needs grpcio and grpcio-tools, which launch/setup.sh puts into .venv. The stubs 
 """
 
 import pathlib
+import re
 import sys
 import tempfile
 
@@ -28,17 +29,28 @@ def load_stubs(folder):
     return inference_pb2, inference_pb2_grpc
 
 
+def read_file(name):
+    try:
+        return pathlib.Path(name).read_bytes()
+    except OSError as error:
+        sys.exit(f"client.py: '{name}' cannot be read: {error.strerror}")
+
+
 def main():
     if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
         sys.exit(__doc__)
     with tempfile.TemporaryDirectory(prefix="ferry-stubs-") as folder:
         pb, pb_grpc = load_stubs(folder)
-    address = sys.argv[2] if len(sys.argv) > 2 else "127.0.0.1:50051"
+    arguments = sys.argv[2:]
+    address = arguments.pop(0) if arguments and re.fullmatch(r"[^/]+:\d+", arguments[0]) else "127.0.0.1:50051"
     stub = pb_grpc.InferenceStub(grpc.insecure_channel(address))
-    pictures = [pb.Part(picture=pb.Picture(data=pathlib.Path(name).read_bytes())) for name in sys.argv[3:]]
+    pictures = [pb.Part(picture=pb.Picture(data=read_file(name))) for name in arguments]
     message = pb.ChatMessage(role="user", parts=[*pictures, pb.Part(text=sys.argv[1])])
     request = pb.GenerateRequest(chat=pb.Chat(messages=[message]))
     try:
+        # A server that takes none receives no message as large as a picture, and gRPC alone would not say why.
+        if pictures and not stub.GetModelInfo(pb.GetModelInfoRequest(), timeout=300).takes_media:
+            sys.exit("client.py: this server takes no pictures: its model has no vision tower, or --picture-tokens is 0")
         for response in stub.Generate(request, timeout=300):
             print(response.text, end="", flush=True)
         print()

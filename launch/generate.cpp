@@ -155,6 +155,13 @@ void print_json(Engine& engine, const Completion& completion, const GenerateEven
   std::printf("%s\n", object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
 }
 
+/// For checkpoints whose text nobody can read.
+void print_token_ids(std::span<const TokenId> ids) {
+  std::string line;
+  for (const TokenId id : ids) line += (line.empty() ? "" : ",") + std::to_string(id);
+  std::printf("%s", line.c_str());
+}
+
 void print_summary(Engine& engine, const GenerateEvent& last, const DraftCount& drafts) {
   const Rates rates = rates_of(last);
   const ModelInfo& info = engine.model_info();
@@ -192,6 +199,7 @@ int run_generate(const Options& options, Cluster& cluster) {
   if (options.generate.json) {
     print_json(engine, completion, last, coordinator.load().drafts);
   } else {
+    if (engine.tokenizer() == nullptr) print_token_ids(completion.token_ids());
     print_summary(engine, last, coordinator.load().drafts);
   }
   if (capture) write_trace(trace, std::move(*capture));

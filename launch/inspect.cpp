@@ -215,8 +215,10 @@ void print_vision(const ordered_json& vision) {
     std::printf("pictures: none, %s\n", vision["lacks"].get<std::string>().c_str());
     return;
   }
-  std::printf("pictures: %s of weights on the coordinator and up to %s of buffers (--picture-tokens; 0: neither)\n",
-              size_text(vision["weight_bytes"]).c_str(), size_text(vision["buffer_bytes"]).c_str());
+  std::printf(
+      "pictures: %s of weights on the coordinator and up to %s of buffers (--picture-tokens, %lld unless said; 0: neither)\n",
+      size_text(vision["weight_bytes"]).c_str(), size_text(vision["buffer_bytes"]).c_str(),
+      static_cast<long long>(MediaOptions{}.max_tokens));
 }
 
 void print(const ordered_json& model) {

@@ -109,6 +109,10 @@ const MediaIntake& Engine::require_media() const {
   return vision_->intake;
 }
 
+std::string Engine::describe_media() const {
+  return vision_ == nullptr ? "none, " + lacks_vision_ : vision_->describe_memory();
+}
+
 void Engine::encode_media(Scheduler& scheduler) {
   if (vision_ == nullptr) return;
   const Progress::Scope computing(progress_, Progress::Activity::kComputing);

@@ -58,6 +58,8 @@ class Engine {
   const Tokenizer& require_tokenizer() const;
   /// For prompts with pictures; throws Error{kFailedPrecondition} that says why this run takes none.
   const MediaIntake& require_media() const;
+  /// What pictures take of memory, or why this run takes none.
+  std::string describe_media() const;
   TokenDispatcher& dispatcher() { return *dispatcher_; }
   RecurrentState& recurrent_state() { return *recurrent_state_; }
 

@@ -10,20 +10,46 @@
 namespace ferry {
 namespace {
 
+/// A picture of one row of blocks cannot shrink however few pixels the checkpoint wants: it may be 200 times as long.
+constexpr int64_t kNarrowTokens = 201;
+
 /// Of a picture, or of a video's step of time, where the context or the checkpoint's processors let none be larger.
 int64_t largest_medium(const MediaOptions& options, const VisionConfig& config, int64_t max_prompt) {
   const auto tokens = [](const PictureProcessor& p) {
     return (p.max_pixels + p.factor() * p.factor() - 1) / (p.factor() * p.factor());
   };
-  return std::min({options.max_tokens, std::max(tokens(config.pictures), tokens(config.videos.frames)), max_prompt});
+  const int64_t largest = std::max({tokens(config.pictures), tokens(config.videos.frames), kNarrowTokens});
+  return std::min({options.max_tokens, largest, max_prompt});
+}
+
+std::string in_mib(int64_t bytes) {
+  constexpr int64_t kMiB = int64_t{1} << 20;
+  return std::to_string(bytes / kMiB + (bytes % kMiB > 0 ? 1 : 0)) + " MiB";
+}
+
+/// Of the tower without its cache.
+int64_t buffer_bytes(const VisionPlan& plan, DType dtype, MediaEncoder::Options encoder) {
+  encoder.cache_bytes = 0;
+  return MediaEncoder::max_bytes(plan, dtype, encoder);
+}
+
+/// Each option must find room beside those before it, so that the one which asks for too much is blamed. As little
+/// --picture-memory as by default is a bound that a run may never come near.
+void require_media_memory(const MediaOptions& options, int64_t tower_bytes) {
+  require_memory(tower_bytes,
+                 "--picture-tokens is " + std::to_string(options.max_tokens) + ": what the vision tower computes with");
+  require_memory(tower_bytes + options.cache_bytes,
+                 "--picture-cache is " + in_mib(options.cache_bytes) + ": the cache with the vision tower's buffers");
+  if (options.open_bytes <= MediaOptions{}.open_bytes) return;
+  require_memory(tower_bytes + options.cache_bytes + options.open_bytes,
+                 "--picture-memory is " + in_mib(options.open_bytes) + ": pixels with the vision tower's buffers and cache");
 }
 
 MediaEncoder::Options encoder_options(const MediaOptions& options, const VisionConfig& config, DType dtype,
                                       int64_t max_prompt) {
   const MediaEncoder::Options encoder{.max_patches = largest_medium(options, config, max_prompt) * config.plan.merged_patches(),
                                       .cache_bytes = options.cache_bytes};
-  require_memory(MediaEncoder::max_bytes(config.plan, dtype, encoder),
-                 "--picture-tokens " + std::to_string(options.max_tokens) + ": the buffers of the vision tower");
+  require_media_memory(options, buffer_bytes(config.plan, dtype, encoder));
   return encoder;
 }
 
@@ -39,7 +65,16 @@ LoadedVision::LoadedVision(const EngineOptions& options, const VisionConfig& vis
       intake(config, tokenizer, reader_limits(options.media, config, max_prompt), options.media.open_bytes),
       weights(load_vision(checkpoint, config.plan, *compute.matmul, compute.pool, dtype, options.check_weights)),
       encoder(intake.reader(), config.plan, weights, *compute.matmul, compute.context, dtype,
-              encoder_options(options.media, config, dtype, max_prompt)) {}
+              encoder_options(options.media, config, dtype, max_prompt)),
+      weight_bytes(vision_bytes(checkpoint, dtype)),
+      tower_bytes(buffer_bytes(config.plan, dtype, encoder.options())),
+      cache_bytes(options.media.cache_bytes),
+      open_bytes(options.media.open_bytes) {}
+
+std::string LoadedVision::describe_memory() const {
+  return in_mib(weight_bytes) + " of weights, up to " + in_mib(tower_bytes) + " of buffers (--picture-tokens), " +
+         in_mib(cache_bytes) + " of cache (--picture-cache) and " + in_mib(open_bytes) + " of pixels (--picture-memory)";
+}
 
 std::optional<VisionConfig> find_vision(const std::filesystem::path& model, const Checkpoint& checkpoint,
                                         std::string& complaint) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -26,6 +27,13 @@ struct LoadedVision {
   const MediaIntake intake;
   const VisionWeights weights;
   MediaEncoder encoder;
+  const int64_t weight_bytes;
+  const int64_t tower_bytes;  // of the encoder's buffers, at most
+  const int64_t cache_bytes;  // of embeddings, at most
+  const int64_t open_bytes;   // of the pixels of all requests, at most
+
+  /// One line for people.
+  std::string describe_memory() const;
 };
 
 /// What config.json says of the checkpoint's tower; nothing if there is none that Ferry can read. `complaint` then says why:

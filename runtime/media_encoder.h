@@ -56,6 +56,7 @@ class MediaEncoder {
   /// Works a slice for the oldest sequence that waits, and gives it its media when they are complete. Nothing if none does.
   void advance(Scheduler& scheduler);
 
+  const Options& options() const { return options_; }
   /// What the tower, its input and the cache may take beside weights, in bytes.
   static int64_t max_bytes(const VisionPlan& plan, DType dtype, Options options);
 

@@ -2,8 +2,10 @@
 
 #include <CLI/CLI.hpp>
 
+#include "runtime/options/media_options.h"
 #include "runtime/options/option_checks.h"
 #include "runtime/options/option_kinds.h"
+#include "runtime/vision/preprocess.h"
 
 namespace ferry {
 namespace {
@@ -23,6 +25,25 @@ void add_sampling_options(CLI::App& app, SamplingParams& s) {
   app.add_flag("--ignore-eos", s.ignore_eos, "do not stop at the checkpoint's stop ids");
 }
 
+void add_media_files(CLI::App& app, GenerateOptions& o) {
+  app.add_option(
+         "--image", o.images,
+         "a picture (PNG, JPEG, WebP, GIF); may be given several times. It comes before the message of --chat; a --prompt "
+         "says where, by <|vision_start|><|image_pad|><|vision_end|>")
+      ->group(kMediaGroup);
+  app.add_option(
+         "--video", o.videos,
+         "a folder with the frames of a video, picture files sorted by name; may be given several times: each folder is "
+         "a video, and single files are the frames of one more, in their order, behind the folders. Videos come behind "
+         "pictures; their place in a --prompt has <|video_pad|>")
+      ->group(kMediaGroup);
+  app.add_option_function<double>(
+         "--fps", [&o](double fps) { o.fps = fps; },
+         "frames a second of the videos, which are then sampled as the checkpoint says; default: all frames are looked at")
+      ->check(number_in(kLowestFps, kHighestFps, kAllowedFps))
+      ->group(kMediaGroup);
+}
+
 }  // namespace
 
 void add_generate_options(CLI::App& app, GenerateOptions& o) {
@@ -34,13 +55,9 @@ void add_generate_options(CLI::App& app, GenerateOptions& o) {
   app.add_option_function<std::string>(
          "--chat", [&o](const std::string& text) { o.chat = text; }, "a user's message to answer")
       ->group(group);
-  add_token_ids(app, "--token-ids", o.token_ids, "token ids such as 1,2,3")->group(group);
-  app.add_option("--image", o.images, "a picture that the message or prompt is about; may be given several times");
-  app.add_option("--video", o.videos, "a folder with the frames of a video, sorted by name, or its frames one after another");
-  app.add_option_function<double>(
-         "--fps", [&o](double fps) { o.fps = fps; },
-         "frames a second of the videos, which are then sampled as the checkpoint says; default: all frames are looked at")
-      ->check(number_in(1e-3, 1e6, "0.001 to 1000000"));
+  add_token_ids(app, "--token-ids", o.token_ids, "token ids such as 1,2,3; without a tokenizer ids are printed, too")
+      ->group(group);
+  add_media_files(app, o);
   using Mode = GenerateOptions::ThinkingMode;
   add_choice<Mode>(
       app, "--thinking", {{"default", Mode::kDefault}, {"on", Mode::kOn}, {"off", Mode::kOff}},

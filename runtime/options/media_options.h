@@ -19,6 +19,9 @@ struct MediaOptions {
   PictureLimits limits;                      // of one file
 };
 
+/// Under which --help lists them.
+inline constexpr const char* kMediaGroup = "Pictures and videos";
+
 /// All but is_wanted.
 void add_media_options(CLI::App& app, MediaOptions& options);
 

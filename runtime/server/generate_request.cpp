@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "runtime/base/check.h"
 #include "runtime/base/error.h"
 #include "runtime/server/message_media.h"
 
@@ -86,6 +87,7 @@ int64_t longest_message(const ServerLimits& limits, const PromptBounds& bounds) 
 MediaPrompt prompt_of(const Backend& backend, const v1::GenerateRequest& message, const PromptTask& task) {
   if (message.input_case() == v1::GenerateRequest::INPUT_NOT_SET)
     throw_invalid("the request has no input, one of text, chat and token_ids is needed");
+  FERRY_CHECK(task.check_in || !has_media(message)) << "files are read without looking after the call";
   MessageMedia media(backend, task.limits, task.check_in, task.deadline);
   MediaPrompt prompt;
   if (message.has_text()) prompt.ids = backend.encode_text(message.text(), task.check_in);

@@ -23,7 +23,7 @@ int64_t longest_message(const ServerLimits& limits, const PromptBounds& bounds);
 /// How far making a prompt may go.
 struct PromptTask {
   const ServerLimits& limits;
-  std::function<void()> check_in;  // called now and then; what it throws ends it
+  std::function<void()> check_in;  // called now and then; what it throws ends it; may be empty without media
   std::optional<std::chrono::steady_clock::time_point> deadline;
 };
 

@@ -99,6 +99,7 @@ std::shared_ptr<const Medium> MessageMedia::read_video(const v1::Video& video, c
                      check_in_();
                      return bytes_of(video.frames(static_cast<int>(i)), fetched, name + ", frame " + std::to_string(i));
                    }};
+  files.max_frames = limits_.video_frames;
   if (video.has_fps()) files.fps = video.fps();
   return intake.read_video(files, name);
 }

@@ -39,6 +39,10 @@ PictureProcessor bounded(PictureProcessor p, int64_t max_tokens, int64_t num_fra
   return p;
 }
 
+std::string name_of_frame(const VideoFiles& files, int64_t frame_idx, const std::string& name) {
+  return files.frame_name ? files.frame_name(frame_idx) : name + ", frame " + std::to_string(frame_idx);
+}
+
 }  // namespace
 
 int64_t Medium::num_bytes() const {
@@ -70,9 +74,10 @@ Picture MediumReader::read_frame(std::span<const std::byte> file, const std::str
   const Picture picture = decode_picture(file, limits_.picture, name);
   const FrameSize resized = size(FrameSize{.height = picture.height, .width = picture.width});
   const int64_t num_tokens = resized.height / pictures_.factor() * (resized.width / pictures_.factor());
-  if (num_tokens > limits_.max_tokens) {  // one side is so short that it cannot shrink
+  if (num_tokens > limits_.max_tokens) {  // one side is too short to shrink, or both are rounded up
     throw_invalid(name + ": " + std::to_string(picture.width) + " x " + std::to_string(picture.height) + " pixels become " +
-                  std::to_string(num_tokens) + " tokens; allowed: at most " + std::to_string(limits_.max_tokens));
+                  std::to_string(num_tokens) + " tokens; allowed: at most " + std::to_string(limits_.max_tokens) +
+                  " (--picture-tokens, or the room of a prompt)");
   }
   return resize_bicubic(picture, resized.width, resized.height);
 }
@@ -88,14 +93,10 @@ Medium MediumReader::read_picture(std::span<const std::byte> file, const std::st
 
 Medium MediumReader::read_video(const VideoFiles& files, const std::string& name) const {
   const int64_t depth = videos_.frames.temporal_patch_size;
-  if (files.num_frames < 1 || files.num_frames > limits_.max_frames) {
-    throw_invalid(name + ": it has " + std::to_string(files.num_frames) + " frames; allowed: 1 to " +
-                  std::to_string(limits_.max_frames));
-  }
+  const int64_t max_frames = std::min(limits_.max_frames, files.max_frames.value_or(limits_.max_frames));
+  check_num_frames(files.num_frames, depth, max_frames, name);
+  if (files.fps) check_fps(*files.fps, name);
   const double fps = files.fps.value_or(videos_.fps);
-  if (!(std::isfinite(fps) && fps > 0)) {
-    throw_invalid(name + ": fps is " + std::to_string(fps) + "; allowed: a positive number of frames a second");
-  }
   const std::vector<int64_t> sampled = sample_frames(files.num_frames, fps, videos_);
   const int64_t num_frames = std::ssize(sampled);
   // Whole patches: video_size() counts so many frames or more, whichever way it rounds an odd number.
@@ -103,12 +104,13 @@ Medium MediumReader::read_video(const VideoFiles& files, const std::string& name
   Medium medium{.kind = Medium::Kind::kVideo, .times = step_times(sampled, fps, depth)};
   FrameSize first;
   for (const int64_t i : sampled) {
+    const std::string frame = name_of_frame(files, i, name);
     const auto size = [&](FrameSize given) {
       if (medium.frames.empty()) first = given;
-      check_frame(given, first, i, name);
-      return video_size(given, num_frames, processor, name);
+      if (given != first) check_frame(given, first, frame, name_of_frame(files, sampled.front(), name));
+      return video_size(given, num_frames, processor, frame);
     };
-    medium.frames.push_back(read_frame(files.frame(i), name + ", frame " + std::to_string(i), size));
+    medium.frames.push_back(read_frame(files.frame(i), frame, size));
   }
   medium.grid = grid_of(std::ssize(medium.times), medium.frames.front(), processor);
   medium.digest = digest_of(medium);

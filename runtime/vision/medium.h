@@ -42,6 +42,8 @@ struct VideoFiles {
   std::function<std::span<const std::byte>(int64_t frame_idx)> frame;  // asked for those looked at; valid until the next
   std::optional<double>
       fps;  // of the frames; absent: they are what is to be looked at, at the rate that the checkpoint samples
+  std::function<std::string(int64_t frame_idx)> frame_name;  // in messages; empty: that of the video with its number
+  std::optional<int64_t> max_frames;                         // of this video; absent: the reader's limit alone
 };
 
 /// Decodes and resizes as the checkpoint's processors do. Any thread may call; one file is decoded at a time, since a large one
@@ -60,7 +62,7 @@ class MediumReader {
   /// `name` begins the messages: "picture 2". Throws as decode_picture() and picture_size() do.
   Medium read_picture(std::span<const std::byte> file, const std::string& name) const;
   /// Decodes the sampled frames one after the other. Throws as decode_picture(), video_size() and check_frame() do, and for a
-  /// rate that is no positive number.
+  /// rate out of bounds.
   Medium read_video(const VideoFiles& files, const std::string& name) const;
 
   /// Rows for the tower, of some of its steps of time.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 
 #include "runtime/base/check.h"
 #include "runtime/base/error.h"
@@ -134,18 +135,31 @@ Patches make_patches(const Picture& picture, const PictureProcessor& processor, 
   return cut_patches({&resized, 1}, processor);
 }
 
-void check_frame(FrameSize size, FrameSize first, int64_t frame_idx, const std::string& name) {
+void check_frame(FrameSize size, FrameSize first, const std::string& name, const std::string& first_name) {
   if (size == first) return;
-  throw_invalid(name + ": frame " + std::to_string(frame_idx) + " has " + std::to_string(size.width) + " x " +
-                std::to_string(size.height) + " pixels; allowed: those of frame 0, " + std::to_string(first.width) + " x " +
-                std::to_string(first.height));
+  throw_invalid(name + ": it has " + std::to_string(size.width) + " x " + std::to_string(size.height) + " pixels; allowed: " +
+                std::to_string(first.width) + " x " + std::to_string(first.height) + " as " + first_name);
+}
+
+void check_num_frames(int64_t num_frames, int64_t fewest, int64_t most, const std::string& name) {
+  if (num_frames >= fewest && num_frames <= most) return;
+  throw_invalid(name + ": it has " + std::to_string(num_frames) + " frames; allowed: " + std::to_string(fewest) + " to " +
+                std::to_string(most));
+}
+
+void check_fps(double fps, const std::string& name) {
+  if (fps >= kLowestFps && fps <= kHighestFps) return;
+  std::array<char, 32> value{};
+  std::snprintf(value.data(), value.size(), "%g", fps);
+  throw_invalid(name + ": fps is '" + value.data() + "'; allowed: " + kAllowedFps);
 }
 
 Patches make_video_patches(std::span<const Picture> frames, const PictureProcessor& processor, const std::string& name) {
   FrameSize given;
   if (!frames.empty()) given = {.height = frames[0].height, .width = frames[0].width};
   for (std::size_t i = 0; i < frames.size(); ++i)
-    check_frame({.height = frames[i].height, .width = frames[i].width}, given, static_cast<int64_t>(i), name);
+    check_frame({.height = frames[i].height, .width = frames[i].width}, given, name + ", frame " + std::to_string(i),
+                name + ", frame 0");
   const FrameSize size = video_size(given, std::ssize(frames), processor, name);
   std::vector<Picture> resized;
   for (const Picture& frame : frames) resized.push_back(resize_bicubic(frame, size.width, size.height));

@@ -37,6 +37,10 @@ struct PictureProcessor {
   int64_t factor() const { return patch_size * merge_size; }
 };
 
+/// Frames a second that a video may be said to have, and in words.
+inline constexpr double kLowestFps = 1e-3, kHighestFps = 1e6;
+inline constexpr const char* kAllowedFps = "0.001 to 1000000";
+
 /// What video_preprocessor_config.json says beside.
 struct VideoProcessor {
   PictureProcessor frames{.min_pixels = 4096, .max_pixels = 25165824};
@@ -58,8 +62,12 @@ FrameSize picture_size(FrameSize size, const PictureProcessor& processor, const 
 /// Likewise for each of `num_frames` frames. Also throws for fewer frames than a patch has.
 FrameSize video_size(FrameSize size, int64_t num_frames, const PictureProcessor& processor, const std::string& name = "video");
 
-/// Throws Error{kInvalidArgument} unless frame `frame_idx` of a video has the size of its first one.
-void check_frame(FrameSize size, FrameSize first, int64_t frame_idx, const std::string& name);
+/// Throws Error{kInvalidArgument} unless the frame `name` of a video has the size of its first one, `first_name`.
+void check_frame(FrameSize size, FrameSize first, const std::string& name, const std::string& first_name);
+/// Throws Error{kInvalidArgument} unless a video has from `fewest` to `most` frames.
+void check_num_frames(int64_t num_frames, int64_t fewest, int64_t most, const std::string& name);
+/// Throws Error{kInvalidArgument} for a rate out of kLowestFps to kHighestFps.
+void check_fps(double fps, const std::string& name);
 
 /// Of frames that are resized already, all alike; the last one is repeated to whole patches, so a picture is a video of one.
 Patches cut_patches(std::span<const Picture> frames, const PictureProcessor& processor);

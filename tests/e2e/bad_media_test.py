@@ -5,6 +5,8 @@ import json
 import os
 import pathlib
 import socket
+import subprocess
+import sys
 import tempfile
 
 import ferry_job
@@ -74,13 +76,13 @@ def bad_requests():
         "no place for it": (beside_request(QUESTION, whole), ("0 places", "allowed: 1")),
         "no id for it": (pb.GenerateRequest(token_ids=pb.TokenIds(ids=[5, 6]), media=[part(whole)]), ("0 places",)),
         "a video's place for a picture": (beside_request(VIDEO_PLACE, whole), ("0 places for pictures",)),
-        "a video without frames": (parts_request([], QUESTION), ("video 1", "0 frames")),
-        "a video of one frame": (parts_request(frames[:1], QUESTION), ("video 1", "1 frames")),
+        "a video without frames": (parts_request([], QUESTION), ("video 1", "0 frames", "2 to 768")),
+        "a video of one frame": (parts_request(frames[:1], QUESTION), ("video 1", "1 frames", "2 to 768")),
         "769 frames": (parts_request([drawn(1, 1)] * 769, QUESTION), ("769 frames", "at most 768")),
-        "frames of two sizes": (parts_request([*frames, drawn(64, 64)], QUESTION), ("frame 4", "64 x 64", "128 x 128")),
+        "frames of two sizes": (parts_request([*frames, drawn(64, 64)], QUESTION), ("video 1, frame 4", "64 x 64", "128 x 128 as video 1, frame 0")),
         "a bad frame": (parts_request([frames[0], frames[1][:90]], QUESTION), ("video 1, frame 1", "truncated")),
         "more tokens than fit": (parts_request([whole] * 768, QUESTION), ("8192",)),
-        **{f"fps {fps}": (video(fps), ("video 1", "fps")) for fps in (0.0, -2.0, float("nan"), float("inf"))},
+        **{f"fps {fps}": (video(fps), ("video 1", "fps", "0.001 to 1000000")) for fps in (0.0, -2.0, 1e300, 1e-300, float("nan"), float("inf"))},
     }
 
 
@@ -140,12 +142,12 @@ class BadMediaTest(ferry_job.JobTest):
         }.items():
             with self.subTest(name):
                 self.assertEqual(job.generate(parts_request(medium, QUESTION)).text, CAPTION)
-        for size in ((1, 1), (1, 200), (200, 1)):
+        for size in ((1, 1), (1, 200), (200, 1), (32, 6400)):
             with self.subTest(size):
                 self.assertGreater(job.generate(parts_request(drawn(*size), QUESTION, max_tokens=2)).prompt_tokens, 16)
         self.assertEqual(job.generate(parts_request(*[whole] * 16, QUESTION, max_tokens=2)).completion_tokens, 2)
-        self.assertEqual(job.generate(video(1e-300)).finish_reason, "stop")
-        self.assertEqual(job.generate(video(1e300)).finish_reason, "stop")
+        self.assertEqual(job.generate(video(0.001)).finish_reason, "stop")
+        self.assertEqual(job.generate(video(1e6)).finish_reason, "stop")
 
     def test_hosts_that_are_not_allowed_or_not_public(self):
         with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -195,6 +197,35 @@ class BadMediaTest(ferry_job.JobTest):
                 self.assertEqual(job.stop(), 0, job.log())
 
 
+class ClientTest(ferry_job.JobTest):
+    def ask(self, *arguments):
+        command = (sys.executable, ROOT / "launch/client.py", QUESTION, *arguments)
+        return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120)
+
+    def assert_says(self, done, *fragments):
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+        for fragment in fragments:
+            self.assertIn(fragment, done.stderr)
+
+    def test_pictures(self):
+        job = self.start(ranks=1)
+        self.assertIn("ferry: pictures: ", job.log())
+        self.assertEqual(self.ask(job._address, PICTURE).stdout.strip(), CAPTION)
+        self.assert_says(self.ask(job._address, "/no/such.png"), "client.py: '/no/such.png' cannot be read")
+        self.assert_says(self.ask("/no/such.png"), "client.py: '/no/such.png' cannot be read")
+        self.assert_says(self.ask(job._address, ROOT), f"client.py: '{ROOT}' cannot be read")
+
+    def test_a_server_that_takes_none(self):
+        job = self.start("--picture-tokens", "0", ranks=1)
+        self.assertIn("ferry: pictures: none, --picture-tokens is 0", job.log())
+        with tempfile.NamedTemporaryFile(suffix=".png") as large:
+            large.write(bytes(8 << 20))  # longer than any message that such a server receives
+            large.flush()
+            for picture in (PICTURE, large.name):
+                self.assert_says(self.ask(job._address, picture), "takes no pictures", "--picture-tokens")
+
+
 class MediaFilesTest(BadInputTest):
     GENERATE = (FERRY, "generate", "--model", "demo", "--memory", "64MiB", "--max-tokens", "2")
 
@@ -206,22 +237,24 @@ class MediaFilesTest(BadInputTest):
             (folder / "nested/inner").mkdir(parents=True)
             long, frame = "x" * 5000, pictures.FRAMES / "frame0.png"
             for arguments, *fragments in (
-                (("--image", "/no/such.png"), "'/no/such.png'", "cannot be read"),
+                (("--image", "/no/such.png"), "--image: '/no/such.png' cannot be read (No such file"),
                 (("--image", folder), str(folder), "cannot be read"),
                 (("--image", folder / "pipe"), "pipe", "cannot be read"),
                 (("--image", long), "cannot be read"),
                 (("--image", PICTURE, "--image", ROOT / "README.md"), "README.md", "no known type"),
-                (("--image", "/dev/zero"), "/dev/zero"),
+                (("--image", "/dev/zero"), "--image: '/dev/zero' cannot be read"),
                 (("--image", PICTURE, "--picture-bytes", "1KiB"), "shapes0.png", "at most 1024"),
                 (("--image", PICTURE, "--picture-pixels", "100"), "128 x 128", "1 to 100"),
                 (("--image", PICTURE, "--picture-tokens", "3"), "--picture-tokens", "at least 16"),
-                (("--video", "/no/such"), "'/no/such'", "cannot be read"),
+                (("--video", "/no/such"), "--video: '/no/such' cannot be read", "folders"),
                 (("--video", folder / "pipe"), "pipe", "cannot be read"),
                 (("--video", long), "cannot be read"),
                 (("--video", folder / "empty"), "--video", "empty", "holds no files"),
                 (("--video", folder / "nested"), "nested", "holds no files"),
-                (("--video", frame), "frame0.png", "1 frames"),
-                (("--video", ROOT / "launch" / "demo"), "frame 0"),
+                (("--video", frame, "--video", folder / "pipe"), "--video: ", "pipe' cannot be read"),
+                (("--video", frame), "frame0.png' is a single file", "two or more"),
+                (("--video", ROOT / "launch" / "demo"), "launch/demo', 'README.md': ", "no known type"),
+                (("--video", frame, "--video", ROOT / "README.md"), "/README.md': ", "no known type"),
                 (("--video", frame, "--video", frame, "--fps", "0"), "--fps", "'0'", "allowed"),
                 (("--fps", "2"), "--fps", "--video"),
                 (("--image", PICTURE, "--fps", "2"), "--fps", "--video"),
@@ -237,6 +270,29 @@ class MediaFilesTest(BadInputTest):
         self.refuse(none, "--picture-tokens is 0", code=1)
         text_only = (FERRY, "generate", "--model", ROOT / "tests" / "golden" / "qwen3_moe", "--memory", "64MiB", "--token-ids", "5,6", "--image", PICTURE)
         self.refuse(text_only, "no vision tower", code=1)
+        ids_only = subprocess.run(list(map(str, text_only[:-2])), capture_output=True, text=True, timeout=120)
+        self.assertRegex(ids_only.stdout, r"^\d+(,\d+)+\n$")
+
+    def test_few_tokens(self):
+        with tempfile.TemporaryDirectory() as name:
+            path = pathlib.Path(name) / "drawn.png"
+            for allowed, size, needed in ((16, (2000, 12), 52), (17, (12, 2000), 52), (16, (200, 1), 57), (17, (33, 30), 20), (20, (1, 200), 57)):
+                with self.subTest(allowed=allowed, size=size):
+                    path.write_bytes(drawn(*size))
+                    says = f"{size[0]} x {size[1]} pixels become {needed} tokens; allowed: at most {allowed} (--picture-tokens"
+                    self.refuse((*self.GENERATE, "--chat", QUESTION, "--image", path, "--picture-tokens", allowed), "drawn.png': " + says)
+
+    def test_more_memory_than_there_is(self):
+        if self.available_gib() > 60:
+            self.skipTest("64 GiB are available")
+        for option in ("--picture-cache", "--picture-memory"):
+            with self.subTest(option):
+                self.refuse((*self.GENERATE, "--chat", QUESTION, "--image", PICTURE, option, "64GiB"), f"{option} is 65536 MiB", "available", code=1)
+
+    @staticmethod
+    def available_gib():
+        lines = pathlib.Path("/proc/meminfo").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable")) / (1 << 20)
 
     def test_hosts(self):
         for hosts in ("127.0.0.1", "10.0.0.1:80", "http://example.com/", "*.example.com", "example.com:0"):

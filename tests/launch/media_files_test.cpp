@@ -1,6 +1,7 @@
 #include "launch/media_files.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "tests/runtime/vision/png_file.h"
 #include "tests/support/expect_error.h"
@@ -95,12 +96,34 @@ TEST_F(MediaFiles, WhatCannotBeReadIsNamed) {
   const std::string missing = folder_.path() / "missing.png", folder = folder_.path() / "empty";
   fs::create_directories(folder);
   const std::string text = write("text.png", "no picture"), large = write("large.png", std::string(100001, 'x'));
-  refuse({.images = {missing}}, ErrorCode::kNotFound, {missing, "cannot be read"});
+  refuse({.images = {missing}}, ErrorCode::kNotFound, {"--image: '" + missing + "' cannot be read (No such file"});
   refuse({.images = {folder}}, ErrorCode::kNotFound, {folder, "a picture file"});
-  refuse({.images = {text}}, ErrorCode::kInvalidArgument, {"--image " + text});
-  refuse({.images = {large}}, ErrorCode::kInvalidArgument, {"--image " + large, "bytes", "at most 100000"});
-  refuse({.images = {}, .videos = {missing}}, ErrorCode::kNotFound, {missing, "cannot be read"});
+  refuse({.images = {text}}, ErrorCode::kInvalidArgument, {"--image '" + text + "'"});
+  refuse({.images = {large}}, ErrorCode::kInvalidArgument, {"--image '" + large + "'", "bytes", "at most 100000"});
+  refuse({.images = {}, .videos = {missing}}, ErrorCode::kNotFound, {"--video: '" + missing + "' cannot be read", "folders"});
   refuse({.images = {}, .videos = {folder}}, ErrorCode::kInvalidArgument, {"--video", folder, "holds no files"});
+}
+
+TEST_F(MediaFiles, OnlyFilesAreRead) {
+  const std::string pipe = folder_.path() / "pipe", frame = draw("frame.png", 1);
+  ASSERT_EQ(0, ::mkfifo(pipe.c_str(), 0600));
+  for (const std::string& path : {pipe, std::string("/dev/zero"), std::string("/dev/tty")}) {
+    refuse({.images = {path}}, ErrorCode::kNotFound, {"--image: '" + path + "' cannot be read"});
+    refuse({.images = {}, .videos = {frame, path}}, ErrorCode::kNotFound, {"--video: '" + path + "' cannot be read"});
+  }
+}
+
+TEST_F(MediaFiles, AFrameIsNamedByItsOwnFile) {
+  const std::string first = draw("video/0.png", 1), text = write("text.png", "no picture");
+  const std::string small = write("video/1.png", test::png_of(drawn_picture(64, 64, 2)));
+  const std::string folder = folder_.path() / "video";
+  const auto refuse_video = [&](const std::vector<std::string>& paths, const std::vector<std::string>& parts) {
+    refuse({.images = {}, .videos = paths}, ErrorCode::kInvalidArgument, parts);
+  };
+  refuse_video({folder}, {"--video '" + folder + "', '1.png': it has 64 x 64 pixels", "128 x 128 as", "'0.png'"});
+  refuse_video({first, small}, {"--video '" + small + "': it has 64 x 64 pixels", "as --video '" + first + "'"});
+  refuse_video({first, text}, {"--video '" + text + "'", "no known type"});
+  refuse_video({first}, {"--video '" + first + "' is a single file", "two or more"});
 }
 
 TEST_F(MediaFiles, NoneAreNone) { EXPECT_TRUE(read({}).empty()); }

@@ -124,6 +124,27 @@ TEST_F(CoordinatorMediaTest, PicturesOfWhoLeftAreLetGo) {
   EXPECT_TRUE(media.expired());
 }
 
+TEST_F(CoordinatorMediaTest, TheOptionThatAsksForTooMuchMemoryIsBlamed) {
+  const auto refuse = [&](const MediaOptions& media, const std::string& option) {
+    options_.media = media;
+    test::expect_error([&] { start(); }, ErrorCode::kResourceExhausted, {option + " is 1048576", "MiB", "available: "});
+  };
+  constexpr int64_t kTiB = int64_t{1} << 40;
+  refuse({.is_wanted = true, .cache_bytes = kTiB}, "--picture-cache");
+  refuse({.is_wanted = true, .open_bytes = kTiB}, "--picture-memory");
+}
+
+TEST_F(CoordinatorMediaTest, WhatPicturesTakeIsDescribed) {
+  options_.media.cache_bytes = int64_t{17} << 20;
+  start();
+  test::expect_one_line_with(engine_->describe_media(),
+                             {"of weights", "17 MiB of cache (--picture-cache)", "1024 MiB of pixels"});
+  options_.media.max_tokens = 0;
+  coordinator_.reset();
+  start();
+  EXPECT_EQ("none, --picture-tokens is 0", engine_->describe_media());
+}
+
 TEST_F(CoordinatorMediaTest, WithoutRoomForPicturesThereAreNone) {
   const auto expect_none = [&](const std::vector<std::string>& parts) {
     start();

@@ -174,7 +174,28 @@ TEST(MessageMedia, TheRateOfAVideoIsTaken) {
   request.mutable_media(0)->mutable_video()->clear_fps();
   EXPECT_EQ(9U, make_prompt(backend, request).media->media[0]->frames.size());
   request.mutable_media(0)->mutable_video()->set_fps(0.0);
-  expect_error([&] { make_prompt(backend, request); }, ErrorCode::kInvalidArgument, {"video 1", "fps", "positive"});
+  expect_error([&] { make_prompt(backend, request); }, ErrorCode::kInvalidArgument,
+               {"video 1: fps is '0'; allowed: 0.001 to 1000000"});
+}
+
+TEST(MessageMedia, AVideoWithoutFramesIsToldTheServersRange) {
+  v1::GenerateRequest request;
+  request.mutable_token_ids()->add_ids(MediaBackend::config().tokens.video);
+  request.add_media()->mutable_video();
+  const MediaBackend backend;
+  ServerLimits limits;
+  limits.video_frames = 7;
+  expect_error([&] { make_prompt(backend, request, limits); }, ErrorCode::kInvalidArgument,
+               {"video 1: it has 0 frames; allowed: 2 to 7"});
+}
+
+TEST(MessageMediaDeathTest, FilesAreReadWithALookAtTheCall) {
+  v1::GenerateRequest request;
+  request.mutable_token_ids()->add_ids(5);
+  const MediaBackend backend;
+  EXPECT_EQ(1U, make_prompt(backend, request, {}, {}).ids.size()) << "ids need none";
+  request.add_media()->mutable_picture()->set_data(file_of(1));
+  EXPECT_DEATH(make_prompt(backend, request, {}, {}), "looking after the call");
 }
 
 TEST(MessageMedia, OtherHostsNeedTheServersLeave) {

@@ -154,14 +154,35 @@ TEST(MediumReader, VideosHaveFramesAndARate) {
   const auto refused = [](const VideoFiles& files, const std::vector<std::string>& parts) {
     expect_error([&] { reader_of(64, 10).read_video(files, "video 1"); }, ErrorCode::kInvalidArgument, parts);
   };
-  refused(none.video(), {"video 1", "0 frames", "1 to 10"});
-  refused(many.video(), {"video 1", "11 frames", "1 to 10"});
-  refused(one.video(), {"video 1", "1 frames", "2 or more"});
+  refused(none.video(), {"video 1", "0 frames", "2 to 10"});
+  refused(many.video(), {"video 1", "11 frames", "2 to 10"});
+  refused(one.video(), {"video 1", "1 frames", "2 to 10"});
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  for (const double fps : {0.0, -1.0, kInfinity, -kInfinity, std::nan("")})
-    refused(some.video(fps), {"video 1", "fps", "a positive number"});
+  for (const double fps : {0.0, -1.0, 0.0009, 1000001.0, 1e300, kInfinity, -kInfinity, std::nan("")})
+    refused(some.video(fps), {"video 1: fps is '", "'; allowed: 0.001 to 1000000"});
   EXPECT_TRUE(many.asked.empty() && some.asked.empty());
-  for (const double fps : {1e-300, 1e300}) EXPECT_EQ(4U, reader_of(64).read_video(some.video(fps), "video 1").frames.size());
+  for (const double fps : {kLowestFps, kHighestFps})
+    EXPECT_EQ(4U, reader_of(64).read_video(some.video(fps), "video 1").frames.size());
+}
+
+TEST(MediumReader, AVideoMayHaveItsOwnLimitAndNamesOfFrames) {
+  FrameFiles frames(4);
+  VideoFiles video = frames.video();
+  video.max_frames = 3;
+  expect_error([&] { reader_of(64).read_video(video, "video 1"); }, ErrorCode::kInvalidArgument, {"4 frames", "2 to 3"});
+  video.max_frames = 1000;
+  video.frame_name = [](int64_t i) { return "file " + std::string(1, static_cast<char>('a' + i)); };
+  frames.files[2] = png_of(drawn_picture(32, 41));
+  expect_error([&] { reader_of(64).read_video(video, "video 1"); }, ErrorCode::kInvalidArgument,
+               {"file c: it has 41 x 32", "allowed: 40 x 32 as file a"});
+}
+
+/// The smallest number of tokens is met by few sizes: others are rounded up, beyond what is allowed.
+TEST(MediumReader, SmallPicturesMayNeedMoreTokensThanTheFewest) {
+  EXPECT_EQ((Grid{1, 4, 4}), read_medium(drawn_picture(1, 1), 4).grid);
+  EXPECT_EQ((Grid{1, 4, 6}), read_medium(drawn_picture(9, 13), 6).grid);
+  expect_error([] { read_medium(drawn_picture(9, 13), 5); }, ErrorCode::kInvalidArgument,
+               {"picture 7: 13 x 9 pixels become 6 tokens; allowed: at most 5 (--picture-tokens"});
 }
 
 TEST(MediumDigest, IsOfWhatTheTowerSees) {
