@@ -86,7 +86,7 @@ int64_t longest_message(const ServerLimits& limits, const PromptBounds& bounds) 
 MediaPrompt prompt_of(const Backend& backend, const v1::GenerateRequest& message, const PromptTask& task) {
   if (message.input_case() == v1::GenerateRequest::INPUT_NOT_SET)
     throw_invalid("the request has no input, one of text, chat and token_ids is needed");
-  MessageMedia media(backend, task.limits, task.check_in, task.deadline);
+  MessageMedia media(backend, task);
   MediaPrompt prompt;
   if (message.has_text()) prompt.ids = backend.encode_text(message.text(), task.check_in);
   if (message.has_token_ids()) prompt.ids.assign(message.token_ids().ids().begin(), message.token_ids().ids().end());
