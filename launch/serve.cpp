@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <mutex>
@@ -98,6 +100,15 @@ void announce(const char* port, const std::string& address, const Access& access
   std::fprintf(stderr, "ferry: serving %s on %s\n", port, address.c_str());
 }
 
+/// Ends requests whose prompts are still being made as well as those that run, all by the same time.
+void drain(GrpcServer& server, Coordinator& coordinator, double timeout_s) {
+  using std::chrono::milliseconds;
+  const auto deadline = std::chrono::steady_clock::now() + milliseconds(static_cast<int64_t>(timeout_s * 1e3));
+  server.finish_prompts(deadline);
+  const auto left = std::chrono::duration_cast<milliseconds>(deadline - std::chrono::steady_clock::now());
+  coordinator.drain(std::max(left, milliseconds(0)));
+}
+
 }  // namespace
 
 int run_serve(const Options& options, Cluster& cluster) {
@@ -130,7 +141,7 @@ int run_serve(const Options& options, Cluster& cluster) {
   state.end();
   if (asked_to_leave) {
     std::fprintf(stderr, "ferry: draining\n");
-    coordinator.drain(std::chrono::milliseconds(static_cast<int64_t>(options.serve.drain_timeout_s * 1e3)));
+    drain(server, coordinator, options.serve.drain_timeout_s);
   }
   coordinator.set_on_failure({});
   engine.watch().set_on_change({});

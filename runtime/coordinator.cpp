@@ -179,7 +179,7 @@ RequestNumber Coordinator::Impl::submit(Request request, EventSink sink) {
   }
   const std::scoped_lock lock(mutex_);
   if (refusal_) throw *refusal_;
-  if (draining_ || stop_) throw Error(ErrorCode::kUnavailable, "the server is shutting down and takes no more requests");
+  if (draining_ || stop_) throw_draining();
   const int64_t waiting = load_.waiting_requests + static_cast<int64_t>(inbox_.size());
   if (waiting >= load_.max_waiting_requests) {
     throw Error(ErrorCode::kResourceExhausted, "the queue is full: " + std::to_string(waiting) +
@@ -206,8 +206,7 @@ void Coordinator::Impl::name(Request& request) {
   const bool is_nameless = request.id.empty();
   if (is_nameless) request.id = random_id();
   while (!open_names_.emplace(name_of(request), request.number).second) {
-    if (!is_nameless)
-      throw_invalid("request_id '" + request.id + "' belongs to another open request of yours; allowed: a new one, or none");
+    if (!is_nameless) throw_taken_id(request.id);
     request.id = random_id();
   }
   try {

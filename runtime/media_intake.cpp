@@ -32,17 +32,23 @@ MediaIntake::MediaIntake(const VisionConfig& config, const Tokenizer* tokenizer,
       max_open_bytes_(max_open_bytes),
       open_bytes_(std::make_shared<std::atomic<int64_t>>(0)) {}
 
-std::shared_ptr<const Medium> MediaIntake::read_picture(std::span<const std::byte> file, const std::string& name) const {
-  return hold(reader_.read_picture(file, name));
+std::shared_ptr<const Medium> MediaIntake::read_picture(std::span<const std::byte> file, const std::string& name,
+                                                        const IntakeTask& task) const {
+  return hold(reader_.read_picture(file, name, task.check_in), name, task);
 }
 
-std::shared_ptr<const Medium> MediaIntake::read_video(const VideoFiles& files, const std::string& name) const {
-  return hold(reader_.read_video(files, name));
+std::shared_ptr<const Medium> MediaIntake::read_video(const VideoFiles& files, const std::string& name,
+                                                      const IntakeTask& task) const {
+  return hold(reader_.read_video(files, name, task.check_in), name, task);
 }
 
 /// Several that come at once may together be a little more than is allowed.
-std::shared_ptr<const Medium> MediaIntake::hold(Medium medium) const {
+std::shared_ptr<const Medium> MediaIntake::hold(Medium medium, const std::string& name, const IntakeTask& task) const {
   const int64_t num_bytes = medium.num_bytes(), num_open = open_bytes_->load();
+  if (task.held_bytes + num_bytes > max_open_bytes_) {
+    throw_invalid(name + ": the request's pictures and videos up to it have " + std::to_string(task.held_bytes + num_bytes) +
+                  " bytes once resized; allowed: --picture-memory " + std::to_string(max_open_bytes_) + " for all requests");
+  }
   if (num_open + num_bytes > max_open_bytes_) {
     throw Error(ErrorCode::kResourceExhausted, "pictures and videos of open requests have " + std::to_string(num_open) +
                                                    " bytes, and " + std::to_string(num_bytes) + " more came; allowed: " +

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -14,6 +15,12 @@
 
 namespace ferry {
 
+/// The request that a file is read for.
+struct IntakeTask {
+  std::function<void()> check_in = {};  // called now and then (may be empty); what it throws ends the reading
+  int64_t held_bytes = 0;               // of its media that were read before
+};
+
 /// Where pictures and videos come in: files become media, and media find their places in a prompt. Any thread may call any
 /// method.
 class MediaIntake {
@@ -22,9 +29,11 @@ class MediaIntake {
   /// are text. Throws as MediumReader does; config and tokenizer outlive it.
   MediaIntake(const VisionConfig& config, const Tokenizer* tokenizer, MediumReader::Limits limits, int64_t max_open_bytes);
 
-  /// Throws as MediumReader's, and Error{kResourceExhausted} where too much is held already.
-  std::shared_ptr<const Medium> read_picture(std::span<const std::byte> file, const std::string& name) const;
-  std::shared_ptr<const Medium> read_video(const VideoFiles& files, const std::string& name) const;
+  /// Throws as MediumReader's, Error{kInvalidArgument} where a request's media are too much even alone, and
+  /// {kResourceExhausted} where they are together with what others hold.
+  std::shared_ptr<const Medium> read_picture(std::span<const std::byte> file, const std::string& name,
+                                             const IntakeTask& task = {}) const;
+  std::shared_ptr<const Medium> read_video(const VideoFiles& files, const std::string& name, const IntakeTask& task = {}) const;
 
   /// What stands for a picture or video in text. Throws Error{kFailedPrecondition} without a tokenizer.
   std::string placeholder(Medium::Kind kind) const;
@@ -35,7 +44,7 @@ class MediaIntake {
   const MediumReader& reader() const { return reader_; }
 
  private:
-  std::shared_ptr<const Medium> hold(Medium medium) const;
+  std::shared_ptr<const Medium> hold(Medium medium, const std::string& name, const IntakeTask& task) const;
 
   const VisionConfig& config_;
   const Tokenizer* tokenizer_;

@@ -52,7 +52,7 @@ constexpr SecondsLimit kSecondsLimits[] = {
     {"--http-write-seconds", &L::http_write_s, "for an HTTP client to take an answer"},
     {"--http-idle-seconds", &L::http_idle_s, "between two requests of an HTTP connection"},
     {"--grpc-idle-seconds", &L::grpc_idle_s, "without a call until a gRPC connection is closed"},
-    {"--picture-fetch-seconds", &L::picture_fetch_s, "for a picture to come from another host"},
+    {"--picture-fetch-seconds", &L::picture_fetch_s, "for all pictures of a request together to come from other hosts"},
 };
 
 /// "16MiB", "1500": as --help shows bytes and options take them.

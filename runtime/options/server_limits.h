@@ -31,7 +31,7 @@ struct ServerLimits {
   int64_t chat_messages = 1024;             // of one conversation
   int64_t pictures = 16;                    // pictures and videos
   int64_t video_frames = 768;               // of all videos together
-  double picture_fetch_s = 10;              // for a picture to come from another host
+  double picture_fetch_s = 10;              // for all files of a request to come from other hosts
   std::vector<std::string> picture_hosts;   // as parse_remote_hosts() makes them; none: nothing is fetched
   int64_t stop_strings = 16;
   int64_t stop_bytes = 1024;  // of one stop string

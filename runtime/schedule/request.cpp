@@ -1,5 +1,7 @@
 #include "runtime/schedule/request.h"
 
+#include "runtime/base/error.h"
+
 namespace ferry {
 
 const char* finish_reason_name(FinishReason reason) {
@@ -13,5 +15,11 @@ const char* finish_reason_name(FinishReason reason) {
   }
   return "";
 }
+
+void throw_taken_id(const std::string& request_id) {
+  throw_invalid("request_id '" + request_id + "' belongs to another open request of yours; allowed: a new one, or none");
+}
+
+void throw_draining() { throw Error(ErrorCode::kUnavailable, "the server is shutting down and takes no more requests"); }
 
 }  // namespace ferry

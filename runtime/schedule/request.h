@@ -45,4 +45,8 @@ enum class FinishReason { kNone, kStop, kLength, kAborted, kDeadline, kError };
 /// "stop", "length", "abort", "deadline", "error" or "".
 const char* finish_reason_name(FinishReason reason);
 
+/// Errors of a request that cannot be taken: kInvalidArgument for an id that is in use, kUnavailable at the end of a server.
+[[noreturn]] void throw_taken_id(const std::string& request_id);
+[[noreturn]] void throw_draining();
+
 }  // namespace ferry

@@ -55,13 +55,27 @@ void GenerateCall::start(grpc::CallbackServerContext& context, const v1::Generat
   const auto num_bytes = static_cast<int64_t>(message.ByteSizeLong());
   if (!open_calls_->enter(num_bytes)) return end(exhausted("the server holds as many open calls as it can; try later"));
   num_message_bytes_ = num_bytes;
-  is_preparing_ = true;
+  hand_to_pool(context, message, std::move(owner));
+}
+
+void GenerateCall::hand_to_pool(const grpc::CallbackServerContext& context, const v1::GenerateRequest& message,
+                                std::string owner) {
+  {
+    const std::lock_guard lock(mutex_);
+    is_preparing_ = true;
+  }
+  try {
+    place_ =
+        shared_.preparations.enter(owner, message.request_id(), [this, &message] { abort_preparation(message.request_id()); });
+  } catch (const Error& e) {
+    return stop_preparing(std::nullopt, to_status(e));
+  }
   TaskPool& pool = has_media(message) ? shared_.media_readers : shared_.tokenizers;
   const bool is_taken =
       pool.try_run([call = self_, &context, &message, owner = std::move(owner)] { call->prepare(context, message, owner); });
   if (is_taken) return;
-  is_preparing_ = false;
-  end(exhausted("as many prompts as may wait to be tokenized do already; try later"));
+  shared_.preparations.leave(place_);
+  stop_preparing(std::nullopt, exhausted("as many prompts as may wait to be tokenized do already; try later"));
 }
 
 void GenerateCall::refuse(const grpc::Status& status) {
@@ -83,24 +97,37 @@ void GenerateCall::prepare(const grpc::CallbackServerContext& context, const v1:
   } catch (const std::exception& e) {  // such as std::bad_alloc
     failure = exhausted(one_line(e.what()));
   }
-  {
-    const std::lock_guard lock(mutex_);
-    is_preparing_ = false;
-    number_ = number;
-    if (!number && !status_) status_ = failure;
-    advance();
-  }
-  // A call that was cancelled while its request was on the way in has missed its abort.
-  if (number && is_cancelled_) shared_.backend.abort(*number);
+  shared_.preparations.leave(place_);  // first: who hears that the request was refused may use the id again
+  stop_preparing(number, failure);
+  // A call that was cancelled or aborted while its request was on the way in has missed the coordinator's abort.
+  if (number && (is_cancelled_ || is_aborted_)) shared_.backend.abort(*number);
+}
+
+/// The message is of no use any more: the call goes on as request `number`, or ends with `failure`.
+void GenerateCall::stop_preparing(std::optional<RequestNumber> number, const grpc::Status& failure) {
+  const std::lock_guard lock(mutex_);
+  is_preparing_ = false;
+  number_ = number;
+  if (!number && !status_) status_ = failure;
+  advance();
+}
+
+/// Ends the call as one is that the engine aborts; its thread notices when it checks in.
+void GenerateCall::abort_preparation(const std::string& request_id) {
+  is_aborted_ = true;
+  GenerateEvent event{.finish_reason = FinishReason::kAborted};
+  event.request_id = request_id;
+  event.timings.total_ns = std::chrono::nanoseconds(std::chrono::steady_clock::now() - arrival_).count();
+  on_event(event);
 }
 
 Request GenerateCall::make_request(const grpc::CallbackServerContext& context, const v1::GenerateRequest& message) const {
   Request request;
   request.deadline = deadline_of(context);
   const auto check_in = [&] {
-    if (is_cancelled_) throw Error(ErrorCode::kCancelled, "the call was cancelled");
+    if (is_cancelled_ || is_aborted_) throw Error(ErrorCode::kCancelled, "the call was cancelled");
     if (request.deadline && std::chrono::steady_clock::now() >= *request.deadline)
-      throw Error(ErrorCode::kDeadlineExceeded, "the call's deadline passed while its prompt was tokenized");
+      throw Error(ErrorCode::kDeadlineExceeded, "the call's deadline passed while its prompt was made");
   };
   check_in();
   request.arrival = arrival_;
@@ -147,7 +174,7 @@ void GenerateCall::abort_request() {
   shared_.backend.abort(number);
 }
 
-/// On the engine's thread.
+/// On the engine's thread, or on one that aborts what is prepared.
 void GenerateCall::on_event(const GenerateEvent& event) {
   const std::lock_guard lock(mutex_);
   if (status_) return;

@@ -12,6 +12,7 @@
 #include "ferry/v1/inference.grpc.pb.h"
 #include "runtime/options/server_limits.h"
 #include "runtime/server/backend.h"
+#include "runtime/server/preparations.h"
 #include "runtime/server/task_pool.h"
 
 namespace ferry {
@@ -35,6 +36,7 @@ class OpenCalls {
 struct GenerateContext {
   Backend& backend;
   const ServerLimits limits;
+  Preparations& preparations;
   TaskPool tokenizers;     // of prompts that are text alone: pictures, which take long, keep nobody else waiting
   TaskPool media_readers;  // of the others
   const std::shared_ptr<OpenCalls> open_calls;  // calls that outlive the service leave it, too
@@ -43,7 +45,8 @@ struct GenerateContext {
 /// One Generate call. Several parties hold it: gRPC until OnDone (through self_), a tokenizer's thread until the request is
 /// submitted, the coordinator until the request's last event (through the sink), and whoever is running one of its methods.
 ///
-/// gRPC's thread only looks at sizes; the prompt is made on a thread of the pool. From then on the engine's thread brings
+/// gRPC's thread only looks at sizes; the prompt is made on a thread of the pool. Until it is submitted, the request is among
+/// the preparations. From then on the engine's thread brings
 /// events. At most one message is being written and one waits, into which later events are merged: a caller who does not read
 /// costs the ids and the text of its answer, which max_tokens and the context bound. The status follows the last message.
 class GenerateCall : public grpc::ServerWriteReactor<v1::GenerateResponse>, public std::enable_shared_from_this<GenerateCall> {
@@ -63,8 +66,11 @@ class GenerateCall : public grpc::ServerWriteReactor<v1::GenerateResponse>, publ
   void OnDone() override;
 
  private:
+  void hand_to_pool(const grpc::CallbackServerContext& context, const v1::GenerateRequest& message, std::string owner);
   void prepare(const grpc::CallbackServerContext& context, const v1::GenerateRequest& message, const std::string& owner);
   Request make_request(const grpc::CallbackServerContext& context, const v1::GenerateRequest& message) const;
+  void abort_preparation(const std::string& request_id);
+  void stop_preparing(std::optional<RequestNumber> number, const grpc::Status& failure);
   void abort_request();
   void on_event(const GenerateEvent& event);
   void end(const grpc::Status& status);
@@ -77,7 +83,9 @@ class GenerateCall : public grpc::ServerWriteReactor<v1::GenerateResponse>, publ
   grpc::CallbackServerContext* context_ = nullptr;
   std::chrono::steady_clock::time_point arrival_;
   int64_t num_message_bytes_ = -1;  // once it was let in
+  Preparations::Place place_ = 0;   // while it is being prepared
   std::atomic<bool> is_cancelled_{false};
+  std::atomic<bool> is_aborted_{false};  // while it was being prepared
   grpc::Alarm reader_alarm_;
 
   std::mutex mutex_;  // guards what follows
@@ -85,7 +93,7 @@ class GenerateCall : public grpc::ServerWriteReactor<v1::GenerateResponse>, publ
   std::optional<v1::GenerateResponse> waiting_;
   std::optional<grpc::Status> status_;   // set once the request has ended; nothing is written after what waits then
   std::optional<RequestNumber> number_;  // once submitted
-  bool is_preparing_ = false;            // a tokenizer's thread has the message
+  bool is_preparing_ = false;            // the message is in use, or about to be
   bool is_writing_ = false;
   bool is_finished_ = false;
 };

@@ -88,7 +88,7 @@ MediaPrompt prompt_of(const Backend& backend, const v1::GenerateRequest& message
   if (message.input_case() == v1::GenerateRequest::INPUT_NOT_SET)
     throw_invalid("the request has no input, one of text, chat and token_ids is needed");
   FERRY_CHECK(task.check_in || !has_media(message)) << "files are read without looking after the call";
-  MessageMedia media(backend, task.limits, task.check_in, task.deadline);
+  MessageMedia media(backend, task);
   MediaPrompt prompt;
   if (message.has_text()) prompt.ids = backend.encode_text(message.text(), task.check_in);
   if (message.has_token_ids()) prompt.ids.assign(message.token_ids().ids().begin(), message.token_ids().ids().end());

@@ -45,8 +45,10 @@ void append(v1::GenerateResponse& response, v1::GenerateResponse next) {
 }
 
 grpc::Status status_of(const GenerateEvent& event) {
+  // One that its caller did not name has no name while its prompt is made.
+  const std::string name = event.request_id.empty() ? "the request" : "request '" + event.request_id + "'";
   switch (event.finish_reason) {
-    case FinishReason::kAborted: return {grpc::StatusCode::CANCELLED, "request '" + event.request_id + "' was aborted"};
+    case FinishReason::kAborted: return {grpc::StatusCode::CANCELLED, name + " was aborted"};
     case FinishReason::kDeadline:
       return {grpc::StatusCode::DEADLINE_EXCEEDED, "the deadline of request '" + event.request_id + "' passed after " +
                                                        std::to_string(event.completion_tokens) + " tokens"};

@@ -29,11 +29,12 @@ int64_t max_open_calls(const EngineLoad& load) {
 
 class GenerateService : public v1::Inference::CallbackService {
  public:
-  GenerateService(Backend& backend, const ServerLimits& limits, const ApiKeys& keys)
+  GenerateService(Backend& backend, const ServerLimits& limits, const ApiKeys& keys, Preparations& preparations)
       : backend_(backend),
         keys_(keys),
         shared_{.backend = backend,
                 .limits = bounded_by(backend.prompt_bounds(), limits),
+                .preparations = preparations,
                 .tokenizers = TaskPool(kTokenizerThreads, kMaxWaitingPrompts),
                 .media_readers = TaskPool(kMediaThreads, kMaxWaitingPrompts),
                 .open_calls = std::make_shared<OpenCalls>(max_open_calls(backend.load()), limits.grpc_memory_bytes)} {}
@@ -106,7 +107,11 @@ class GenerateService : public v1::Inference::CallbackService {
     if (request->request_id().empty()) {
       return answer(context, {grpc::StatusCode::INVALID_ARGUMENT, "request_id is empty, it must name a request"});
     }
-    response->set_found(backend_.abort(caller.owner, request->request_id()));
+    // In this order: a request is submitted before it leaves the preparations. And both: one may run while another that was
+    // given the same id is prepared, to be refused.
+    const bool was_prepared = shared_.preparations.abort(caller.owner, request->request_id());
+    const bool was_open = backend_.abort(caller.owner, request->request_id());
+    response->set_found(was_prepared || was_open);
     return answer(context, grpc::Status::OK);
   }
 
@@ -124,8 +129,9 @@ class GenerateService : public v1::Inference::CallbackService {
 
 }  // namespace
 
-std::shared_ptr<grpc::Service> make_generate_service(Backend& backend, const ServerLimits& limits, const ApiKeys& keys) {
-  return std::make_shared<GenerateService>(backend, limits, keys);
+std::shared_ptr<grpc::Service> make_generate_service(Backend& backend, const ServerLimits& limits, const ApiKeys& keys,
+                                                     Preparations& preparations) {
+  return std::make_shared<GenerateService>(backend, limits, keys, preparations);
 }
 
 int64_t longest_request(const Backend& backend, const ServerLimits& limits) {

@@ -14,6 +14,7 @@
 #include "runtime/server/connection_acceptor.h"
 #include "runtime/server/descriptor_limit.h"
 #include "runtime/server/generate_service.h"
+#include "runtime/server/preparations.h"
 #include "runtime/server/profile_service.h"
 
 namespace ferry {
@@ -89,7 +90,7 @@ class GrpcServer::Impl {
   Impl(const GrpcServerOptions& options, Backend& backend, ProfileControl* profile)
       : keys_(options.access.keys),
         acceptor_("grpc", options.address, static_cast<int>(affordable_connections(options.limits.grpc_connections))),
-        service_(make_generate_service(backend, options.limits, keys_)) {
+        service_(make_generate_service(backend, options.limits, keys_, preparations_)) {
     grpc::EnableDefaultHealthCheckService(true);
     grpc::ServerBuilder builder;
     const auto max_message = static_cast<int>(longest_request(backend, options.limits));
@@ -124,6 +125,8 @@ class GrpcServer::Impl {
     server_->GetHealthCheckService()->SetServingStatus(kInferenceServiceName, is_serving);
   }
 
+  void finish_prompts(std::chrono::steady_clock::time_point deadline) { preparations_.drain(deadline); }
+
   void shutdown(milliseconds grace) {
     const std::lock_guard lock(shutdown_mutex_);
     if (is_shut_down_) return;
@@ -142,6 +145,7 @@ class GrpcServer::Impl {
 
   const ApiKeys keys_;
   ConnectionAcceptor acceptor_;
+  Preparations preparations_;
   std::shared_ptr<grpc::Service> service_;  // shared_ptr for its deleter: grpc::Service is incomplete where it is made known
   std::shared_ptr<grpc::Service> profile_service_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
@@ -155,6 +159,7 @@ GrpcServer::GrpcServer(const GrpcServerOptions& options, Backend& backend, Profi
 GrpcServer::~GrpcServer() = default;
 const std::string& GrpcServer::address() const { return impl_->address(); }
 void GrpcServer::set_serving(bool is_serving) { impl_->set_serving(is_serving); }
+void GrpcServer::finish_prompts(std::chrono::steady_clock::time_point deadline) { impl_->finish_prompts(deadline); }
 void GrpcServer::shutdown(std::chrono::milliseconds grace) { impl_->shutdown(grace); }
 
 }  // namespace ferry

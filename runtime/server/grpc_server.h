@@ -41,6 +41,10 @@ class GrpcServer {
   /// all the same.
   void set_serving(bool is_serving);
 
+  /// Takes no more requests for tokens and returns when the prompts of those it has are made and submitted; what is still at it
+  /// at `deadline` is aborted.
+  void finish_prompts(std::chrono::steady_clock::time_point deadline);
+
   /// Takes no more calls, waits until the open ones are done, cancels them after `grace`, and stops.
   void shutdown(std::chrono::milliseconds grace);
 

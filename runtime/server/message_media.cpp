@@ -81,32 +81,38 @@ std::string MessageMedia::read(const v1::ChatMessage& message) {
 }
 
 void MessageMedia::read(const v1::Part& part) {
-  check_in_();
+  task_.check_in();
   media_.push_back(part.has_video() ? read_video(part.video(), "video " + std::to_string(++num_videos_))
                                     : read_picture(part.picture(), "picture " + std::to_string(++num_pictures_)));
 }
 
-std::shared_ptr<const Medium> MessageMedia::read_picture(const v1::Picture& picture, const std::string& name) const {
+std::shared_ptr<const Medium> MessageMedia::read_picture(const v1::Picture& picture, const std::string& name) {
   const MediaIntake& intake = backend_.media();
   std::vector<std::byte> fetched;
-  return intake.read_picture(bytes_of(picture, fetched, name), name);
+  return intake.read_picture(bytes_of(picture, fetched, name), name, intake_task());
 }
 
-std::shared_ptr<const Medium> MessageMedia::read_video(const v1::Video& video, const std::string& name) const {
+std::shared_ptr<const Medium> MessageMedia::read_video(const v1::Video& video, const std::string& name) {
   const MediaIntake& intake = backend_.media();
   std::vector<std::byte> fetched;
   VideoFiles files{.num_frames = video.frames_size(), .frame = [&](int64_t i) {
-                     check_in_();
+                     task_.check_in();
                      return bytes_of(video.frames(static_cast<int>(i)), fetched, name + ", frame " + std::to_string(i));
                    }};
-  files.max_frames = limits_.video_frames;
+  files.max_frames = task_.limits.video_frames;
   if (video.has_fps()) files.fps = video.fps();
-  return intake.read_video(files, name);
+  return intake.read_video(files, name, intake_task());
+}
+
+IntakeTask MessageMedia::intake_task() const {
+  int64_t held_bytes = 0;
+  for (const auto& medium : media_) held_bytes += medium->num_bytes();
+  return {.check_in = task_.check_in, .held_bytes = held_bytes};
 }
 
 /// Of the message itself, or of `fetched`.
 std::span<const std::byte> MessageMedia::bytes_of(const v1::Picture& picture, std::vector<std::byte>& fetched,
-                                                  const std::string& name) const {
+                                                  const std::string& name) {
   if (picture.has_data()) return std::as_bytes(std::span(picture.data()));
   const int64_t max_bytes = backend_.media().reader().limits().picture.max_bytes;
   fetched = is_data_url(picture.url()) ? read_data_url(picture.url(), max_bytes, name) : fetch(picture.url(), name);
@@ -114,26 +120,31 @@ std::span<const std::byte> MessageMedia::bytes_of(const v1::Picture& picture, st
 }
 
 /// A host that is slow is no reason to say that the call's own deadline has passed.
-std::vector<std::byte> MessageMedia::fetch(const std::string& url, const std::string& name) const {
+std::vector<std::byte> MessageMedia::fetch(const std::string& url, const std::string& name) {
   using std::chrono::milliseconds;
-  if (limits_.picture_hosts.empty()) {
+  if (task_.limits.picture_hosts.empty()) {
     throw_invalid(
         name +
         ": its url is on another host; allowed: data, or a url that begins with data: (this server was started without "
         "--allow-remote-images)");
   }
-  milliseconds timeout(static_cast<int64_t>(limits_.picture_fetch_s * 1e3));
-  if (deadline_) timeout = std::min(timeout, std::chrono::ceil<milliseconds>(*deadline_ - std::chrono::steady_clock::now()));
+  const auto start = std::chrono::steady_clock::now();
+  auto timeout = std::chrono::ceil<milliseconds>(fetch_time_left_);
+  if (task_.deadline) timeout = std::min(timeout, std::chrono::ceil<milliseconds>(*task_.deadline - start));
   try {
-    return fetch_picture(url,
-                         {.hosts = limits_.picture_hosts,
-                          .max_bytes = backend_.media().reader().limits().picture.max_bytes,
-                          .timeout = std::max(timeout, milliseconds(1))},
-                         name);
+    auto bytes = fetch_picture(url,
+                               {.hosts = task_.limits.picture_hosts,
+                                .max_bytes = backend_.media().reader().limits().picture.max_bytes,
+                                .timeout = std::max(timeout, milliseconds(1)),
+                                .check_in = task_.check_in},
+                               name, task_.trust);
+    fetch_time_left_ -= std::chrono::steady_clock::now() - start;
+    return bytes;
   } catch (const Error& error) {
-    check_in_();
-    if (error.code() == ErrorCode::kDeadlineExceeded) throw Error(ErrorCode::kUnavailable, error.what());
-    throw;
+    task_.check_in();
+    if (error.code() != ErrorCode::kDeadlineExceeded) throw;
+    throw Error(ErrorCode::kUnavailable,
+                std::string(error.what()) + "; allowed: --picture-fetch-seconds for all files of a request together");
   }
 }
 

@@ -2,9 +2,7 @@
 
 #include <chrono>
 #include <cstddef>
-#include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,6 +11,7 @@
 #include "runtime/media_intake.h"
 #include "runtime/options/server_limits.h"
 #include "runtime/server/backend.h"
+#include "runtime/server/prompt_task.h"
 
 // Pictures and videos of a request of ferry.v1.Inference/Generate.
 
@@ -27,10 +26,10 @@ bool has_media(const v1::GenerateRequest& message);
 /// Reads the media of one request, part by part. For one thread.
 class MessageMedia {
  public:
-  /// `check_in` is called before each file; what it throws ends the reading, as the deadline does a fetch.
-  MessageMedia(const Backend& backend, const ServerLimits& limits, const std::function<void()>& check_in,
-               std::optional<std::chrono::steady_clock::time_point> deadline)
-      : backend_(backend), limits_(limits), check_in_(check_in), deadline_(deadline) {}
+  /// `task.check_in` is called before each file and while it is fetched and decoded; what it throws ends the reading, as the
+  /// deadline does a fetch.
+  MessageMedia(const Backend& backend, const PromptTask& task)
+      : backend_(backend), task_(task), fetch_time_left_(task.limits.picture_fetch_s) {}
 
   /// The text of a message whose pictures and videos are read: each is its placeholder there. Throws as MediaIntake's methods
   /// and fetch_picture() do.
@@ -41,16 +40,15 @@ class MessageMedia {
   const std::vector<std::shared_ptr<const Medium>>& media() const { return media_; }
 
  private:
-  std::vector<std::byte> fetch(const std::string& url, const std::string& name) const;
-  std::shared_ptr<const Medium> read_picture(const v1::Picture& picture, const std::string& name) const;
-  std::shared_ptr<const Medium> read_video(const v1::Video& video, const std::string& name) const;
-  std::span<const std::byte> bytes_of(const v1::Picture& picture, std::vector<std::byte>& fetched,
-                                      const std::string& name) const;
+  std::vector<std::byte> fetch(const std::string& url, const std::string& name);
+  std::shared_ptr<const Medium> read_picture(const v1::Picture& picture, const std::string& name);
+  std::shared_ptr<const Medium> read_video(const v1::Video& video, const std::string& name);
+  std::span<const std::byte> bytes_of(const v1::Picture& picture, std::vector<std::byte>& fetched, const std::string& name);
+  IntakeTask intake_task() const;
 
   const Backend& backend_;
-  const ServerLimits& limits_;
-  const std::function<void()>& check_in_;
-  const std::optional<std::chrono::steady_clock::time_point> deadline_;
+  const PromptTask& task_;
+  std::chrono::duration<double> fetch_time_left_;  // for all files that are still to come from other hosts
   int num_pictures_ = 0, num_videos_ = 0;
   std::vector<std::shared_ptr<const Medium>> media_;
 };

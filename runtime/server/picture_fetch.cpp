@@ -23,11 +23,12 @@ struct Transfer {
   CURL* handle;
   int64_t max_bytes;
   bool (*may_connect)(const sockaddr* address);
+  const std::function<void()>& check_in;
   std::vector<std::byte> bytes;
   int64_t num_header_bytes = 0;
   bool is_elsewhere = false;  // an address was refused
   bool is_too_large = false;
-  std::exception_ptr failure = nullptr;  // no memory
+  std::exception_ptr failure = nullptr;  // no memory, or what check_in threw
 };
 
 /// The only place where a socket is made, once for every address that is tried.
@@ -44,6 +45,18 @@ std::size_t take_header(char*, std::size_t, std::size_t num_bytes, void* transfe
   Transfer& t = *static_cast<Transfer*>(transfer);
   t.num_header_bytes += static_cast<int64_t>(num_bytes);
   return t.num_header_bytes <= kHeaderBytesMax ? num_bytes : 0;
+}
+
+/// libcurl asks about once a second while nothing comes, also during a look-up.
+int check_in(void* transfer, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+  Transfer& t = *static_cast<Transfer*>(transfer);
+  try {
+    if (t.check_in) t.check_in();
+    return 0;
+  } catch (...) {
+    t.failure = std::current_exception();
+    return 1;
+  }
 }
 
 long status_of(CURL* handle) {
@@ -99,12 +112,14 @@ void set_callbacks(const Handle& handle, Transfer& transfer) {
   set(handle, CURLOPT_HEADERDATA, &transfer);
   set(handle, CURLOPT_WRITEFUNCTION, take_body);
   set(handle, CURLOPT_WRITEDATA, &transfer);
+  set(handle, CURLOPT_XFERINFOFUNCTION, check_in);
+  set(handle, CURLOPT_XFERINFODATA, &transfer);
+  set(handle, CURLOPT_NOPROGRESS, 0L);
   set(handle, CURLOPT_MAXFILESIZE_LARGE, static_cast<curl_off_t>(transfer.max_bytes));  // as declared
 }
 
 [[noreturn]] void throw_failure(CURLcode code, const Transfer& transfer, std::chrono::milliseconds timeout,
                                 const std::string& what) {
-  if (transfer.failure) std::rethrow_exception(transfer.failure);
   if (transfer.is_too_large || code == CURLE_FILESIZE_EXCEEDED)
     throw_invalid(what + " holds more than " + std::to_string(transfer.max_bytes) + " bytes; allowed: at most as many");
   if (code == CURLE_OPERATION_TIMEDOUT) {
@@ -135,20 +150,26 @@ std::vector<std::byte> fetch_remote(const RemoteUrl& url, const RemotePictures& 
   static const CURLcode kReady = curl_global_init(CURL_GLOBAL_DEFAULT);
   const Handle handle(kReady == CURLE_OK ? curl_easy_init() : nullptr, curl_easy_cleanup);
   if (!handle) throw Error(ErrorCode::kInternal, name + ": libcurl cannot be initialised");
-  Transfer transfer{.handle = handle.get(), .max_bytes = allowed.max_bytes, .may_connect = trust.may_connect, .bytes = {}};
+  Transfer transfer{.handle = handle.get(),
+                    .max_bytes = allowed.max_bytes,
+                    .may_connect = trust.may_connect,
+                    .check_in = allowed.check_in,
+                    .bytes = {}};
   set_limits(handle, url, allowed.timeout);
   set_callbacks(handle, transfer);
   if (!trust.authorities.empty()) set(handle, CURLOPT_CAINFO, trust.authorities.c_str());
   const CURLcode code = curl_easy_perform(handle.get());
   const std::string what = name + ": " + in_quotes(url.text());
   const long status = status_of(handle.get());
+  if (transfer.failure) std::rethrow_exception(transfer.failure);
   if (code == CURLE_OK || status >= 200) check_status(status, what);
   if (code != CURLE_OK) throw_failure(code, transfer, allowed.timeout, what);
   return std::move(transfer.bytes);
 }
 
-std::vector<std::byte> fetch_picture(const std::string& url, const RemotePictures& allowed, const std::string& name) {
-  return fetch_remote(parse_remote_url(url, allowed.hosts, name), allowed, {}, name);
+std::vector<std::byte> fetch_picture(const std::string& url, const RemotePictures& allowed, const std::string& name,
+                                     const FetchTrust& trust) {
+  return fetch_remote(parse_remote_url(url, allowed.hosts, name), allowed, trust, name);
 }
 
 }  // namespace ferry

@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
+#include <functional>
 #include <span>
 #include <string>
 
@@ -16,13 +18,17 @@ namespace ferry {
 struct PictureFile {
   std::span<const std::byte> bytes;
   const PictureLimits& limits;
-  std::string name;  // begins the messages
+  std::string name;                       // begins the messages
+  const std::function<void()>& check_in;  // may be empty
 
   const uint8_t* data() const { return reinterpret_cast<const uint8_t*>(bytes.data()); }
   /// Throws Error{kInvalidArgument} unless both are positive and their product is within the limits.
   void check_size(int64_t width, int64_t height) const;
   /// Throws Error{kInvalidArgument}: `type` is "PNG", `why` the library's complaint, or ours.
   [[noreturn]] void refuse(const char* type, const std::string& why) const;
+  /// Asks check_in whether to go on. What it throws must not unwind a C library's functions: it is left in `failure`, and the
+  /// answer is no.
+  [[nodiscard]] bool goes_on(std::exception_ptr& failure) const noexcept;
 };
 
 Picture decode_png(const PictureFile& file);

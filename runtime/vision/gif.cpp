@@ -121,6 +121,7 @@ Picture decode_gif(const PictureFile& file) {
   for (std::size_t i = 0; i < picture.rgb.size(); i += 3) std::memcpy(&picture.rgb[i], around, 3);
   std::vector<GifPixelType> indices(static_cast<std::size_t>(frame.Width));
   for (const int y : row_order(frame)) {
+    if (file.check_in) file.check_in();
     if (DGifGetLine(gif.get(), indices.data(), frame.Width) == GIF_ERROR) file.refuse("GIF", complaint(gif->Error));
     uint8_t* to = picture.row(frame.Top + y) + 3 * int64_t{frame.Left};
     for (const GifPixelType index : indices) {

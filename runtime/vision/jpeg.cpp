@@ -5,9 +5,11 @@
 #include <jerror.h>
 #include <jpeglib.h>
 
+#include <exception>
 #include <string>
 #include <vector>
 
+#include "runtime/base/error.h"
 #include "runtime/vision/decoders.h"
 
 // JPEG through libjpeg. An error of the library leaves by longjmp: the functions that call setjmp hold nothing that would have
@@ -17,29 +19,50 @@ namespace ferry {
 namespace {
 
 // Each scan of a progressive file is a pass over all of the picture's coefficients, and a scan takes few bytes: their number
-// times the pixels bounds the time. Encoders write about ten.
+// times the pixels bounds the time. Encoders write about ten. Sixteen of 64 Mi pixels take 1.7 s at most where coefficients
+// have Huffman codes, each at least a bit of the file. Arithmetic ones cost next to none: 642 bytes took 4.3 s, so there the
+// large ones get fewer.
 constexpr int64_t kMaxScans = 100, kFewestScans = 16;      // of small pictures, and of any
 constexpr int64_t kMaxScannedPixels = int64_t{256} << 20;  // scans times pixels: a second or so
+constexpr int64_t kSpareCoefficientBytes = 1 << 20;        // for sides that are not whole blocks
 
 int64_t max_scans(const jpeg_decompress_struct& info) {
   const int64_t num_pixels = static_cast<int64_t>(info.image_width) * static_cast<int64_t>(info.image_height);
-  return std::clamp(kMaxScannedPixels / std::max<int64_t>(num_pixels, 1), kFewestScans, kMaxScans);
+  const int64_t fewest = info.arith_code != 0 ? 1 : kFewestScans;
+  return std::clamp(kMaxScannedPixels / std::max<int64_t>(num_pixels, 1), fewest, kMaxScans);
+}
+
+/// Of a file in several scans the library keeps all coefficients, 2 bytes each, until the last one. They may take as much as
+/// the pixels of the largest picture: that is enough for half of the largest one without, all of it with chroma subsampling.
+void check_coefficients(const PictureFile& file, jpeg_decompress_struct& info) {
+  if (jpeg_has_multiple_scans(&info) == 0) return;
+  const int64_t allowed = 3 * file.limits.max_pixels + kSpareCoefficientBytes;
+  int64_t num_bytes = 0;
+  for (int c = 0; c < info.num_components; ++c) {
+    const jpeg_component_info& component = info.comp_info[c];
+    num_bytes += int64_t{component.width_in_blocks} * component.height_in_blocks * DCTSIZE2 * 2;
+  }
+  if (num_bytes <= allowed) return;
+  throw_invalid(file.name + ": JPEG in several scans whose coefficients have " + std::to_string(num_bytes) +
+                " bytes; allowed: at most " + std::to_string(allowed));
 }
 
 /// The library's structures, and what its callbacks leave.
 struct Reader {
-  Reader() = default;
+  explicit Reader(const PictureFile& from) : file(from) {}
   ~Reader() {
     if (is_created) jpeg_destroy_decompress(&info);
   }
   Reader(const Reader&) = delete;
   Reader& operator=(const Reader&) = delete;
 
+  const PictureFile& file;
   jpeg_decompress_struct info{};
   jpeg_error_mgr errors{};
   jpeg_progress_mgr progress{};
   jmp_buf on_error;
   char message[JMSG_LENGTH_MAX] = {};
+  std::exception_ptr failure;  // what file.check_in threw
   bool is_created = false;
 };
 
@@ -54,8 +77,10 @@ void on_message(j_common_ptr common, int level) {
   if (level < 0 && common->err->msg_code == JWRN_JPEG_EOF) on_error(common);
 }
 
+/// Between rows of blocks and between rows of pixels.
 void on_progress(j_common_ptr common) {
   Reader& reader = *static_cast<Reader*>(common->client_data);
+  if (!reader.file.goes_on(reader.failure)) longjmp(reader.on_error, 1);
   const int64_t allowed = max_scans(reader.info);
   if (reader.info.input_scan_number <= allowed) return;
   std::snprintf(reader.message, sizeof(reader.message), "it has more than %d scans", static_cast<int>(allowed));
@@ -91,6 +116,11 @@ bool read_row(Reader& reader, uint8_t* row) {
   return true;
 }
 
+[[noreturn]] void give_up(const Reader& reader) {
+  if (reader.failure) std::rethrow_exception(reader.failure);
+  reader.file.refuse("JPEG", reader.message);
+}
+
 /// a * b / 255, rounded.
 uint32_t multiply_255(uint32_t a, uint32_t b) {
   const uint32_t product = a * b + 128;
@@ -108,18 +138,19 @@ void to_rgb(const uint8_t* cmyk, uint8_t* rgb, int64_t width) {
 }  // namespace
 
 Picture decode_jpeg(const PictureFile& file) {
-  Reader reader;
-  if (!read_header(reader, file.data(), file.bytes.size())) file.refuse("JPEG", reader.message);
+  Reader reader(file);
+  if (!read_header(reader, file.data(), file.bytes.size())) give_up(reader);
   const int channels = reader.info.num_components;
   if (channels != 1 && channels != 3 && channels != 4) {
     file.refuse("JPEG", "it has " + std::to_string(channels) + " channels and not 1, 3 or 4");
   }
   file.check_size(reader.info.image_width, reader.info.image_height);
-  if (!start(reader)) file.refuse("JPEG", reader.message);
+  check_coefficients(file, reader.info);
+  if (!start(reader)) give_up(reader);
   Picture picture = make_picture(reader.info.output_width, reader.info.output_height);
   std::vector<uint8_t> inks(channels == 4 ? static_cast<std::size_t>(4 * picture.width) : 0);
   for (int64_t y = 0; y < picture.height; ++y) {
-    if (!read_row(reader, channels == 4 ? inks.data() : picture.row(y))) file.refuse("JPEG", reader.message);
+    if (!read_row(reader, channels == 4 ? inks.data() : picture.row(y))) give_up(reader);
     if (channels == 4) to_rgb(inks.data(), picture.row(y), picture.width);
   }
   return picture;

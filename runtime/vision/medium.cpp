@@ -3,6 +3,7 @@
 #include <openssl/evp.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <memory>
 #include <utility>
@@ -13,6 +14,8 @@
 
 namespace ferry {
 namespace {
+
+constexpr std::chrono::milliseconds kTurnTick{20};  // between two looks at whether to wait on
 
 /// Of the kind, the size and all pixels. Times are text and no part of it.
 MediumDigest digest_of(const Medium& medium) {
@@ -67,11 +70,19 @@ int64_t MediumReader::fewest_tokens(const PictureProcessor& pictures, const Vide
   return std::max(fewest(pictures), fewest(videos.frames));
 }
 
-/// size(given): what to resize a frame of this size to.
-template <class Size>
-Picture MediumReader::read_frame(std::span<const std::byte> file, const std::string& name, Size size) const {
-  const std::scoped_lock lock(decoding_);
-  const Picture picture = decode_picture(file, limits_.picture, name);
+/// The one who may decode.
+std::unique_lock<std::timed_mutex> MediumReader::wait_for_turn(const std::function<void()>& check_in) const {
+  if (!check_in) return std::unique_lock(decoding_);
+  std::unique_lock turn(decoding_, std::defer_lock);
+  while (!turn.try_lock_for(kTurnTick)) check_in();
+  return turn;
+}
+
+Picture MediumReader::read_frame(std::span<const std::byte> file, const std::string& name, const Resizing& size,
+                                 const std::function<void()>& check_in) const {
+  const std::unique_lock turn = wait_for_turn(check_in);
+  const Picture picture = decode_picture(file, limits_.picture, name, check_in);
+  if (check_in) check_in();
   const FrameSize resized = size(FrameSize{.height = picture.height, .width = picture.width});
   const int64_t num_tokens = resized.height / pictures_.factor() * (resized.width / pictures_.factor());
   if (num_tokens > limits_.max_tokens) {  // one side is too short to shrink, or both are rounded up
@@ -82,16 +93,18 @@ Picture MediumReader::read_frame(std::span<const std::byte> file, const std::str
   return resize_bicubic(picture, resized.width, resized.height);
 }
 
-Medium MediumReader::read_picture(std::span<const std::byte> file, const std::string& name) const {
+Medium MediumReader::read_picture(std::span<const std::byte> file, const std::string& name,
+                                  const std::function<void()>& check_in) const {
   const PictureProcessor processor = bounded(pictures_, limits_.max_tokens, 1);
   Medium medium{.kind = Medium::Kind::kPicture};
-  medium.frames.push_back(read_frame(file, name, [&](FrameSize given) { return picture_size(given, processor, name); }));
+  const auto size = [&](FrameSize given) { return picture_size(given, processor, name); };
+  medium.frames.push_back(read_frame(file, name, size, check_in));
   medium.grid = grid_of(1, medium.frames.front(), pictures_);
   medium.digest = digest_of(medium);
   return medium;
 }
 
-Medium MediumReader::read_video(const VideoFiles& files, const std::string& name) const {
+Medium MediumReader::read_video(const VideoFiles& files, const std::string& name, const std::function<void()>& check_in) const {
   const int64_t depth = videos_.frames.temporal_patch_size;
   const int64_t max_frames = std::min(limits_.max_frames, files.max_frames.value_or(limits_.max_frames));
   check_num_frames(files.num_frames, depth, max_frames, name);
@@ -110,7 +123,7 @@ Medium MediumReader::read_video(const VideoFiles& files, const std::string& name
       if (given != first) check_frame(given, first, frame, name_of_frame(files, sampled.front(), name));
       return video_size(given, num_frames, processor, frame);
     };
-    medium.frames.push_back(read_frame(files.frame(i), frame, size));
+    medium.frames.push_back(read_frame(files.frame(i), frame, size, check_in));
   }
   medium.grid = grid_of(std::ssize(medium.times), medium.frames.front(), processor);
   medium.digest = digest_of(medium);

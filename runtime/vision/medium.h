@@ -59,11 +59,13 @@ class MediumReader {
   /// Throws Error{kInvalidArgument} if fewer tokens are allowed than the checkpoint's smallest pictures have.
   MediumReader(PictureProcessor pictures, VideoProcessor videos, Limits limits);
 
-  /// `name` begins the messages: "picture 2". Throws as decode_picture() and picture_size() do.
-  Medium read_picture(std::span<const std::byte> file, const std::string& name) const;
+  /// `name` begins the messages: "picture 2". `check_in` (if there is one) is called now and then, also while others decode;
+  /// what it throws ends the reading. Throws as decode_picture() and picture_size() do.
+  Medium read_picture(std::span<const std::byte> file, const std::string& name,
+                      const std::function<void()>& check_in = {}) const;
   /// Decodes the sampled frames one after the other. Throws as decode_picture(), video_size() and check_frame() do, and for a
   /// rate out of bounds.
-  Medium read_video(const VideoFiles& files, const std::string& name) const;
+  Medium read_video(const VideoFiles& files, const std::string& name, const std::function<void()>& check_in = {}) const;
 
   /// Rows for the tower, of some of its steps of time.
   Patches patches_of(const Medium& medium, int64_t first_step, int64_t num_steps) const;
@@ -74,13 +76,17 @@ class MediumReader {
   static int64_t fewest_tokens(const PictureProcessor& pictures, const VideoProcessor& videos);
 
  private:
-  template <class Size>
-  Picture read_frame(std::span<const std::byte> file, const std::string& name, Size size) const;
+  /// What to resize a frame of this size to.
+  using Resizing = std::function<FrameSize(FrameSize given)>;
+
+  std::unique_lock<std::timed_mutex> wait_for_turn(const std::function<void()>& check_in) const;
+  Picture read_frame(std::span<const std::byte> file, const std::string& name, const Resizing& size,
+                     const std::function<void()>& check_in) const;
 
   PictureProcessor pictures_;
   VideoProcessor videos_;
   Limits limits_;
-  mutable std::mutex decoding_;
+  mutable std::timed_mutex decoding_;
 };
 
 }  // namespace ferry

@@ -41,13 +41,24 @@ void PictureFile::refuse(const char* type, const std::string& why) const {
                 "; allowed: a whole, undamaged file");
 }
 
-Picture decode_picture(std::span<const std::byte> file, const PictureLimits& limits, const std::string& name) {
+bool PictureFile::goes_on(std::exception_ptr& failure) const noexcept {
+  try {
+    if (check_in) check_in();
+    return true;
+  } catch (...) {
+    failure = std::current_exception();
+    return false;
+  }
+}
+
+Picture decode_picture(std::span<const std::byte> file, const PictureLimits& limits, const std::string& name,
+                       const std::function<void()>& check_in) {
   if (file.empty()) throw_invalid(name + ": it is empty; allowed: a PNG, JPEG, WebP or GIF file");
   if (std::ssize(file) > limits.max_bytes) {
     throw_invalid(name + ": it has " + std::to_string(file.size()) + " bytes; allowed: at most " +
                   std::to_string(limits.max_bytes));
   }
-  Picture picture = decode({.bytes = file, .limits = limits, .name = name});
+  Picture picture = decode({.bytes = file, .limits = limits, .name = name, .check_in = check_in});
   return make_upright(std::move(picture), read_orientation(find_exif(file)));
 }
 

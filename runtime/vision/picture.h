@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -36,7 +37,10 @@ struct PictureLimits {
 /// ignored. 16 bits a channel lose their lower 8, but plain grey ones are cut off at 255. Takes up to about 8 bytes a pixel
 /// beside the result. `name` begins the messages: "picture 2".
 ///
+/// `check_in` (if there is one) is called between rows and scans, but not within a WebP file; what it throws ends the decoding.
+///
 /// Throws Error{kInvalidArgument} that names what is wrong, its value and what is allowed. Any thread may call.
-Picture decode_picture(std::span<const std::byte> file, const PictureLimits& limits, const std::string& name = "picture");
+Picture decode_picture(std::span<const std::byte> file, const PictureLimits& limits, const std::string& name = "picture",
+                       const std::function<void()>& check_in = {});
 
 }  // namespace ferry

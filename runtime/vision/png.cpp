@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -15,9 +16,11 @@ namespace {
 
 /// What the library's callbacks see.
 struct Input {
+  const PictureFile& file;
   const uint8_t* next;
   std::size_t num_left;  // bytes
   char message[128];
+  std::exception_ptr failure;  // what file.check_in threw
 };
 
 void read_bytes(png_structp png, png_bytep to, std::size_t count) {
@@ -36,6 +39,11 @@ void read_bytes(png_structp png, png_bytep to, std::size_t count) {
 
 void on_warning(png_structp, png_const_charp) {}
 
+void on_row(png_structp png, png_uint_32, int) {
+  Input& input = *static_cast<Input*>(png_get_io_ptr(png));
+  if (!input.file.goes_on(input.failure)) png_error(png, "it was given up");
+}
+
 /// Owns the library's structures.
 struct Reader {
   explicit Reader(Input& input) {
@@ -43,6 +51,7 @@ struct Reader {
     if (png == nullptr) return;
     info = png_create_info_struct(png);
     png_set_read_fn(png, &input, read_bytes);
+    png_set_read_status_fn(png, on_row);
   }
   ~Reader() { png_destroy_read_struct(&png, &info, nullptr); }
   Reader(const Reader&) = delete;
@@ -92,7 +101,7 @@ Picture decode_png(const PictureFile& file) {
   constexpr std::size_t kWidthAt = 16, kSizeEnd = 24;
   if (file.bytes.size() < kSizeEnd || std::memcmp(file.data() + 12, "IHDR", 4) != 0) file.refuse("PNG", "it has no header");
   file.check_size(png_get_uint_32(file.data() + kWidthAt), png_get_uint_32(file.data() + kWidthAt + 4));
-  Input input{.next = file.data(), .num_left = file.bytes.size(), .message = {}};
+  Input input{.file = file, .next = file.data(), .num_left = file.bytes.size(), .message = {}, .failure = nullptr};
   Reader reader(input);
   if (reader.png == nullptr || reader.info == nullptr) file.refuse("PNG", "no memory is left");
   if (!read_header(reader)) file.refuse("PNG", input.message);
@@ -102,7 +111,9 @@ Picture decode_png(const PictureFile& file) {
   if (row_bytes > 3 * picture.width) file.refuse("PNG", "its rows have " + std::to_string(row_bytes) + " bytes");
   std::vector<uint8_t*> rows(static_cast<std::size_t>(picture.height));
   for (int64_t y = 0; y < picture.height; ++y) rows[static_cast<std::size_t>(y)] = picture.row(y);
-  if (!read_rows(reader, rows.data())) file.refuse("PNG", input.message);
+  const bool is_whole = read_rows(reader, rows.data());
+  if (input.failure) std::rethrow_exception(input.failure);
+  if (!is_whole) file.refuse("PNG", input.message);
   const int64_t value_bytes = row_bytes / picture.width;
   if (value_bytes < 3) {
     for (uint8_t* row : rows) spread_grey(row, picture.width, value_bytes);

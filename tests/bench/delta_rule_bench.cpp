@@ -8,8 +8,8 @@
 #include "tests/bench/bench.h"
 
 // The gated delta rule with the heads of Qwen3.5-35B-A3B (32 of values) and of the 122B and 397B models (64), bf16: the chunk
-// form of prefill, the recurrence of decode, alone and with drafts: rows that are held back, and rows of the last step that turned
-// out right and are taken in first. Bytes are the rows and each state read and written once; operations are those of the
+// form of prefill, the recurrence of decode, alone and with drafts: rows that are held back, and rows of the last step that
+// turned out right and are taken in first. Bytes are the rows and each state read and written once; operations are those of the
 // recurrence, in both forms.
 
 namespace {

@@ -13,7 +13,7 @@ import ferry_job
 import grpc
 import pictures
 from bad_input_test import BadInputTest
-from ferry_job import DEMO, FERRY, ROOT, pb, wait_until
+from ferry_job import DEMO, FERRY, ROOT, OpenCall, pb, wait_until
 from pictures import PLACE, beside_request, drawn, part, parts_request, png_of, shapes
 
 QUESTION = "Describe the picture."
@@ -174,8 +174,12 @@ class BadMediaTest(ferry_job.JobTest):
         large = [drawn(256, 256, seed) for seed in range(6)]
         for _ in range(3):  # what a refused request held is free again
             too_many = parts_request(*large, QUESTION)
-            self.refused(job, too_many, "1048576", code=grpc.StatusCode.RESOURCE_EXHAUSTED)
+            self.refused(job, too_many, "picture 6", "1179648 bytes", "1048576")
             self.assertEqual(job.generate(parts_request(*large[:5], QUESTION, max_tokens=2)).completion_tokens, 2)
+        other = OpenCall(job, parts_request(*large[:5], QUESTION, max_tokens=4000, ignore_eos=True))
+        self.assertTrue(other.wait_for_token(), other.error)
+        self.refused(job, parts_request(large[5], QUESTION), "1048576", "try again", code=grpc.StatusCode.RESOURCE_EXHAUSTED)
+        other.cancel()
         self.assert_lives_on(job)
 
     def test_servers_that_take_none(self):

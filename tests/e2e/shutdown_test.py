@@ -65,6 +65,43 @@ class DrainTest(ferry_job.JobTest):
         self.assert_no_ranks_left(job, 1)
 
 
+class PreparedDrainTest(ferry_job.JobTest):
+    """A request whose pictures are still being decoded is in progress like any other."""
+
+    def open_call(self, job, num_pictures, request_id=""):
+        request = pictures.parts_request(*[pictures.drawn(8000, 8000)] * num_pictures, "Describe them.", max_tokens=2, ignore_eos=True)
+        request.request_id = request_id
+        call = OpenCall(job, request)
+        time.sleep(0.5)  # of the seconds that the pictures take
+        return call
+
+    def end_drain(self, job, call, seconds):
+        self.assertTrue(call.wait(seconds))
+        self.assertEqual(job.wait(seconds), 0, job.log())
+        self.assert_no_ranks_left(job, 1)
+
+    def test_they_are_finished(self):
+        job = self.start("--drain-timeout", "100", "--picture-tokens", "64", ranks=1)
+        call = self.open_call(job, 4)
+        job.terminate()
+        self.assertTrue(wait_until(lambda: job.health() == "NOT_SERVING", 10), job.health())
+        self.assert_status(grpc.StatusCode.UNAVAILABLE, lambda: job.generate(endless_request(max_tokens=3)))
+        self.assertEqual(call.token_ids, [], "the drain came too late")
+        self.end_drain(job, call, 60)
+        self.assertIsNone(call.error)
+        self.assertEqual(call.last.completion_tokens, 2)
+
+    def test_what_takes_too_long_is_aborted(self):
+        for request_id in ("", "mine"):
+            job = self.start("--drain-timeout", "0.5", "--picture-tokens", "64", ranks=1)
+            call = self.open_call(job, 16, request_id)
+            job.terminate()
+            self.end_drain(job, call, EXIT_SECONDS)
+            self.assertEqual(call.error.code(), grpc.StatusCode.CANCELLED)
+            self.assertEqual(call.error.details(), "request 'mine' was aborted" if request_id else "the request was aborted")
+            self.assertEqual(call.last.finish_reason, pb.Completion.FINISH_REASON_ABORTED)
+
+
 class LossTest(ferry_job.JobTest):
     def check_worker_loss(self, transport, victim):
         job = self.start(ranks=3, transport=transport)

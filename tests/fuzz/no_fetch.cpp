@@ -5,7 +5,7 @@
 
 namespace ferry {
 
-std::vector<std::byte> fetch_picture(const std::string&, const RemotePictures&, const std::string& name) {
+std::vector<std::byte> fetch_picture(const std::string&, const RemotePictures&, const std::string& name, const FetchTrust&) {
   throw Error(ErrorCode::kUnavailable, name + ": nothing is fetched here");
 }
 

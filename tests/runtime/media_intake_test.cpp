@@ -62,12 +62,23 @@ TEST(MediaIntake, CountsWhatIsHeld) {
 
 TEST(MediaIntake, VideosCountAllTheirFrames) {
   const std::vector<std::string> files(4, png_of(drawn_picture(128, 128)));
-  expect_error([&] { intake_for(3).read_video(video_of(files), "video 1"); }, ErrorCode::kResourceExhausted,
-               {std::to_string(4 * kPictureBytes) + " more"});
+  expect_error([&] { intake_for(3).read_video(video_of(files), "video 1"); }, ErrorCode::kInvalidArgument,
+               {"video 1", std::to_string(4 * kPictureBytes), "--picture-memory " + std::to_string(3 * kPictureBytes)});
   const MediaIntake intake = intake_for(5);
   const auto video = intake.read_video(video_of(files), "video 1");
   const auto picture = read_one(intake);
   expect_error([&] { read_one(intake); }, ErrorCode::kResourceExhausted, {"try again later"});
+}
+
+TEST(MediaIntake, WhatIsTooMuchAloneIsNotTriedAgain) {
+  const MediaIntake intake = intake_for(2);
+  const std::string file = png_of(drawn_picture(128, 128));
+  const auto one = read_one(intake), two = read_one(intake);
+  expect_error([&] { intake.read_picture(bytes_of(file), "picture 2", {.held_bytes = kPictureBytes}); },
+               ErrorCode::kResourceExhausted, {"try again later"});
+  expect_error([&] { intake.read_picture(bytes_of(file), "picture 3", {.held_bytes = 2 * kPictureBytes}); },
+               ErrorCode::kInvalidArgument,
+               {"picture 3", std::to_string(3 * kPictureBytes), std::to_string(2 * kPictureBytes)});
 }
 
 TEST(MediaIntake, WhatIsRefusedIsNotCounted) {

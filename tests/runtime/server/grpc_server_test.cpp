@@ -284,6 +284,69 @@ TEST_F(GrpcServerTest, AbortEndsTheStreamWithAMessageAndCancelled) {
   EXPECT_EQ(stub_->Abort(&context_of_empty, request, &response).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 }
 
+/// A call whose prompt is not made before somebody ends it.
+class PreparedCall {
+ public:
+  PreparedCall(v1::Inference::Stub& stub, const FakeBackend& backend, const v1::GenerateRequest& request)
+      : stream_((context_.set_deadline(std::chrono::system_clock::now() + seconds(30)), stub.Generate(&context_, request))) {
+    for (int i = 0; i < 2000 && backend.num_endless() == 0; ++i) std::this_thread::sleep_for(milliseconds(10));
+    EXPECT_EQ(backend.num_endless(), 1);
+  }
+  void expect_aborted(const std::string& name) {
+    v1::GenerateResponse response;
+    EXPECT_TRUE(stream_->Read(&response));
+    EXPECT_EQ(response.completion().finish_reason(), v1::Completion::FINISH_REASON_ABORTED);
+    EXPECT_FALSE(stream_->Read(&response));
+    const grpc::Status status = stream_->Finish();
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::CANCELLED);
+    EXPECT_EQ(status.error_message(), name + " was aborted");
+  }
+
+ private:
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReader<v1::GenerateResponse>> stream_;
+};
+
+TEST_F(GrpcServerTest, AnIdIsTakenWhileItsPromptIsMade) {
+  PreparedCall call(*stub_, backend_, text_request(FakeBackend::kEndlessText, "r1"));
+  const grpc::Status second = generate(text_request("hi", "r1"));
+  EXPECT_EQ(second.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_NE(second.error_message().find("'r1' belongs to another open request"), std::string::npos) << second.error_message();
+
+  v1::AbortRequest request;
+  v1::AbortResponse response;
+  request.set_request_id("r1");
+  grpc::ClientContext context;
+  EXPECT_TRUE(stub_->Abort(&context, request, &response).ok());
+  EXPECT_TRUE(response.found());
+  call.expect_aborted("request 'r1'");
+
+  std::thread engine([&] {
+    backend_.wait_for_request("r1");
+    backend_.send("r1", last_event(FinishReason::kStop));
+  });
+  EXPECT_TRUE(generate(text_request("hi", "r1")).ok());
+  engine.join();
+}
+
+TEST_F(GrpcServerTest, PromptsAreFinishedBeforeTheEnd) {
+  for (const std::string id : {"", "r1"}) {
+    FakeBackend backend;
+    GrpcServer server({"127.0.0.1:0"}, backend);
+    const auto stub = v1::Inference::NewStub(grpc::CreateChannel(server.address(), grpc::InsecureChannelCredentials()));
+    PreparedCall call(*stub, backend, text_request(FakeBackend::kEndlessText, id));
+    const auto start = std::chrono::steady_clock::now();
+    server.finish_prompts(start + milliseconds(200));
+    EXPECT_GE(std::chrono::steady_clock::now() - start, milliseconds(200));
+    EXPECT_LT(std::chrono::steady_clock::now() - start, seconds(4));
+    call.expect_aborted(id.empty() ? "the request" : "request 'r1'");
+    grpc::ClientContext context;
+    const grpc::Status late = stub->Generate(&context, text_request("hi", "r2"))->Finish();
+    EXPECT_EQ(late.error_code(), grpc::StatusCode::UNAVAILABLE);
+    EXPECT_NE(late.error_message().find("shutting down"), std::string::npos) << late.error_message();
+  }
+}
+
 TEST_F(GrpcServerTest, ReportsModelAndLoad) {
   grpc::ClientContext context;
   v1::GetModelInfoResponse info;

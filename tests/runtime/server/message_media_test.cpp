@@ -4,6 +4,7 @@
 
 #include "runtime/server/generate_request.h"
 #include "tests/runtime/server/fake_backend.h"
+#include "tests/runtime/server/scripted_server.h"
 #include "tests/runtime/vision/png_file.h"
 #include "tests/support/expect_error.h"
 
@@ -225,6 +226,27 @@ TEST(MessageMedia, WhatCheckInThrowsEndsIt) {
     expect_error([&] { make_prompt(MediaBackend(), request, {}, check_in); }, ErrorCode::kCancelled, {"the caller left"});
     EXPECT_EQ(num_calls + 1, count);
   }
+}
+
+TEST(MessageMedia, FetchesOfARequestHaveOneTime) {
+  const std::string file = file_of(1);
+  const test::ScriptedServer server([&](test::ScriptedConnection& connection, const std::string&) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    connection.send("HTTP/1.1 200 OK\r\nContent-Length: " + std::to_string(file.size()) + "\r\n\r\n" + file);
+  });
+  ServerLimits limits;
+  limits.picture_hosts = {"127.0.0.1:" + std::to_string(server.port())};
+  limits.picture_fetch_s = 1;
+  v1::GenerateRequest request;
+  v1::ChatMessage& message = add_message(request);
+  for (int i = 0; i < 9; ++i)
+    message.add_parts()->mutable_picture()->set_url("http://" + limits.picture_hosts.front() + "/" + std::to_string(i));
+  const FetchTrust trust{.may_connect = [](const sockaddr*) { return true; }, .authorities = {}};
+  expect_error(
+      [&] { prompt_of(MediaBackend(), request, {.limits = limits, .check_in = [] {}, .deadline = {}, .trust = trust}); },
+      ErrorCode::kUnavailable, {"did not come within", "--picture-fetch-seconds", "together"});
+  EXPECT_GE(server.num_connections(), 2);
+  EXPECT_LE(server.num_connections(), 4);
 }
 
 TEST(MessageMedia, NeedATower) {

@@ -152,6 +152,20 @@ TEST(PictureFetch, EndsAtTheDeadline) {
   });
 }
 
+TEST(PictureFetch, WhatCheckInThrowsEndsIt) {
+  const ScriptedServer server([](ScriptedConnection& connection, const std::string&) {
+    connection.send("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc");
+    connection.wait();
+  });
+  const auto start = std::chrono::steady_clock::now();
+  const auto check_in = [&] {
+    if (std::chrono::steady_clock::now() - start > milliseconds(100)) throw Error(ErrorCode::kCancelled, "the caller left");
+  };
+  expect_error([&] { fetch(url_of(server), {.hosts = {}, .max_bytes = 1000, .timeout = kLong, .check_in = check_in}); },
+               ErrorCode::kCancelled, {"the caller left"});
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+}
+
 TEST(PictureFetch, ConnectsToPublicAddressesOnly) {
   const ScriptedServer server(say(ok("secret")));
   const auto refuse = [&](const std::string& scheme, const std::string& host) {

@@ -108,6 +108,45 @@ TEST(Picture, ManyScansAreRefused) {
   expect_refused(many + file.substr(second), {"JPEG", "more than 100 scans"});
 }
 
+/// A JPEG segment: its mark, its length and `data`.
+std::string segment(uint8_t mark, const std::string& data) {
+  return std::string("\xff") + static_cast<char>(mark) + big(static_cast<uint32_t>(data.size() + 2)).substr(2) + data;
+}
+
+TEST(Picture, ScansOfLargeArithmeticFilesAreFewer) {
+  // Grey, 4608 x 4608; arithmetic codes go on for ever where the file has nothing, so a scan is its header.
+  const std::string size = big(4608).substr(2);
+  std::string file("\xff\xd8", 2);
+  file += segment(0xdb, std::string(1, 0) + std::string(64, 1));
+  file += segment(0xca, "\x08" + size + size + std::string("\x01\x01\x11\0", 4));
+  for (int scan = 0; scan < 16; ++scan) file += segment(0xda, std::string(scan == 0 ? "\1\1\0\0\0\0" : "\1\1\0\1\x3f\0", 6));
+  expect_refused(file + "\xff\xd9", {"JPEG", "more than 12 scans"});
+}
+
+TEST(Picture, CoefficientsAreBounded) {
+  std::string file = read_file(kGolden / "progressive.jpg");
+  const std::size_t header = file.find("\xff\xc2");
+  ASSERT_NE(header, std::string::npos);
+  file.replace(header + 5, 4, big(6000 << 16 | 6000));
+  for (std::size_t component = 0; component < 3; ++component) file[header + 11 + 3 * component] = 0x11;  // none subsampled
+  const std::string num_bytes = std::to_string(3 * 6000 * 6000 * 2);
+  expect_refused(file, {"several scans", num_bytes, "at most " + std::to_string((3 * 64 + 1) << 20)});
+}
+
+TEST(Picture, WhatCheckInThrowsEndsTheDecoding) {
+  for (const char* name : {"rgb.png", "baseline.jpg", "progressive.jpg", "cmyk.jpg", "interlaced.gif"}) {
+    const std::string file = read_file(kGolden / name);
+    for (const int num_calls : {0, 9}) {
+      int count = 0;
+      const auto check_in = [&] {
+        if (count++ == num_calls) throw Error(ErrorCode::kCancelled, "the caller left");
+      };
+      expect_error([&] { decode_picture(bytes_of(file), {}, name, check_in); }, ErrorCode::kCancelled, {"the caller left"});
+      EXPECT_EQ(num_calls + 1, count) << name;
+    }
+  }
+}
+
 TEST(Exif, DamagedBlocksMeanUpright) {
   const auto orientation = [](const std::string& text) { return read_orientation(bytes_of(text)); };
   const std::string header("II\x2a\0\x8\0\0\0", 8), entry("\x12\x01\x03\0\x01\0\0\0\x06\0\0\0", 12), one("\1\0", 2);
