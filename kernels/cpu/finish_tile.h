@@ -3,6 +3,7 @@
 #include "kernels/cpu/gelu.h"
 #include "kernels/cpu/matmul_block.h"
 #include "kernels/cpu/simd.h"
+#include "kernels/matmul.h"
 
 // The last part of every product kernel: fp32 sums of some rows and one panel become rows of the result.
 
@@ -17,48 +18,63 @@ struct SumTile {
   int64_t panel;
 };
 
-/// out = T(sums), or what follows a bias, from column `col` of a row of the block on.
-template <class T, class Lanes>
-[[gnu::always_inline]] inline void finish_lanes(const MatmulBlock& block, F32x16 sums, int64_t row, int64_t col, Lanes lanes) {
-  T* out = reinterpret_cast<T*>(block.out) + row * block.out_stride + col;
-  if (block.bias == nullptr) return store(out, sums, lanes);
-  const F32x16 y = rounded<T>(sums + load(block.bias + col, lanes));
-  if (block.residual == nullptr) return store(out, activate(block.activation, y), lanes);
-  const T* residual = reinterpret_cast<const T*>(block.residual) + row * block.residual_stride + col;
-  store(out, load(residual, lanes) + y, lanes);
-}
-
-/// Likewise for a half's columns, as many of them as the block has.
 template <class T>
-[[gnu::always_inline]] inline void finish_half(const MatmulBlock& block, F32x16 sums, int64_t row, int64_t col) {
-  const int64_t num_cols = block.num_cols - col;
+[[gnu::always_inline]] inline void store_columns(T* out, F32x16 sums, int64_t num_cols) {
   if (num_cols >= kHalfCols) {
-    finish_lanes<T>(block, sums, row, col, AllLanes{});
+    store(out, sums);
   } else if (num_cols > 0) {
-    finish_lanes<T>(block, sums, row, col, num_cols);
+    store_partial(out, sums, num_cols);
   }
 }
 
 template <class T>
 void finish_tile_as(const MatmulBlock& block, const SumTile& tile) {
-  const int64_t first_col = tile.panel * (block.is_gated ? kHalfCols : kPanelCols);
-  for (int64_t r = 0; r < tile.num_rows; ++r) {
+  const int64_t panel_cols = block.is_gated ? kHalfCols : kPanelCols;
+  const int64_t first_col = tile.panel * panel_cols, num_cols = block.num_cols - first_col;
+  T* out = reinterpret_cast<T*>(block.out) + tile.first_row * block.out_stride + first_col;
+  for (int64_t r = 0; r < tile.num_rows; ++r, out += block.out_stride) {
     const F32x16 low = load(tile.sums + r * tile.stride), high = load(tile.sums + r * tile.stride + kHalfCols);
-    const int64_t row = tile.first_row + r;
     if (block.is_gated) {
-      finish_half<T>(block, rounded<T>(silu(rounded<T>(low))) * rounded<T>(high), row, first_col);
+      store_columns(out, rounded<T>(silu(rounded<T>(low))) * rounded<T>(high), num_cols);
     } else {
-      finish_half<T>(block, low, row, first_col);
-      finish_half<T>(block, high, row, first_col + kHalfCols);
+      store_columns(out, low, num_cols);
+      store_columns(out + kHalfCols, high, num_cols - kHalfCols);
+    }
+  }
+}
+
+/// 16 sums or fewer of one row, from column `col` of the block on, with what the call has behind them.
+template <class T, class Lanes>
+[[gnu::always_inline]] inline void add_bias_to(const MatmulBlock& block, F32x16 sums, int64_t row, int64_t col, Lanes lanes) {
+  const ProductFinish& finish = *block.finish;
+  T* out = reinterpret_cast<T*>(block.out) + row * block.out_stride + col;
+  const int64_t call_row = block.first_row + row, call_col = block.first_col + col;
+  const F32x16 y = rounded<T>(sums + load(finish.bias + call_col, lanes));
+  if (finish.residual.data == nullptr) return store(out, activate(finish.activation, y), lanes);
+  store(out, load(finish.residual.row<T>(call_row) + call_col, lanes) + y, lanes);
+}
+
+/// Apart from finish_tile_as(), which few registers and no calls keep fast.
+template <class T>
+[[gnu::noinline]] void finish_tile_with_bias(const MatmulBlock& block, const SumTile& tile) {
+  for (int64_t r = 0; r < tile.num_rows; ++r) {
+    for (int64_t h = 0; h < kPanelCols; h += kHalfCols) {
+      const int64_t row = tile.first_row + r, col = tile.panel * kPanelCols + h, num_cols = block.num_cols - col;
+      const F32x16 sums = load(tile.sums + r * tile.stride + h);
+      if (num_cols >= kHalfCols) {
+        add_bias_to<T>(block, sums, row, col, AllLanes{});
+      } else if (num_cols > 0) {
+        add_bias_to<T>(block, sums, row, col, num_cols);
+      }
     }
   }
 }
 
 inline void finish_tile(const MatmulBlock& block, const SumTile& tile) {
   if (block.out_dtype == DType::kF32) {
-    finish_tile_as<float>(block, tile);
+    block.finish != nullptr ? finish_tile_with_bias<float>(block, tile) : finish_tile_as<float>(block, tile);
   } else {
-    finish_tile_as<bfloat16>(block, tile);
+    block.finish != nullptr ? finish_tile_with_bias<bfloat16>(block, tile) : finish_tile_as<bfloat16>(block, tile);
   }
 }
 

@@ -121,9 +121,6 @@ void CpuMatmul::add_blocks(const GroupedMatmulArgs& args, int64_t first_row, int
   const int64_t row_parts = (num_rows + cut.rows - 1) / cut.rows;
   for (int64_t panel = 0; panel < num_panels; panel += cut.panels) {
     const int64_t first_col = panel * panel_cols, panels = std::min(cut.panels, num_panels - panel);
-    const auto at_col = [&](const ConstMatrixView& rows, int64_t row) {
-      return rows.data == nullptr ? nullptr : rows.row_bytes(row) + first_col * dtype_bytes(rows.dtype);
-    };
     for (int64_t part = 0; part < row_parts; ++part) {
       const int64_t row = first_row + num_rows * part / row_parts, end = first_row + num_rows * (part + 1) / row_parts;
       blocks_.push_back({.x = x.row_bytes(row),
@@ -139,11 +136,10 @@ void CpuMatmul::add_blocks(const GroupedMatmulArgs& args, int64_t first_row, int
                          .num_rows = end - row,
                          .num_cols = std::min(panels * panel_cols, weights.out_cols() - first_col),
                          .out_dtype = args.out.dtype,
-                         .bias = args.finish.bias == nullptr ? nullptr : args.finish.bias + first_col,
-                         .activation = args.finish.activation,
-                         .residual = at_col(args.finish.residual, row),
-                         .residual_stride = args.finish.residual.row_stride,
-                         .is_gated = weights.is_gated()});
+                         .is_gated = weights.is_gated(),
+                         .finish = args.finish.bias == nullptr ? nullptr : &args.finish,
+                         .first_row = row,
+                         .first_col = first_col});
     }
   }
 }

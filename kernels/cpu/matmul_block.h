@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "kernels/cpu/panel_layout.h"
-#include "kernels/ops.h"
 #include "runtime/base/types.h"
 
 // What the two halves of the own matrix product share: matmul.cpp packs weights and cuts a call into blocks; the kernels, each
@@ -17,6 +16,8 @@
 // weights, groups in ascending k.
 
 namespace ferry {
+
+struct ProductFinish;
 
 /// Rows of x times neighbouring panels of one matrix.
 struct MatmulBlock {
@@ -33,11 +34,9 @@ struct MatmulBlock {
   int64_t num_rows = 0;
   int64_t num_cols = 0;  // up to num_panels * 32; of a gated matrix up to num_panels * 16
   DType out_dtype = DType::kF32;
-  const float* bias = nullptr;  // [num_cols], or none; then also, as of ProductFinish:
-  BiasActivation activation = BiasActivation::kNone;
-  const std::byte* residual = nullptr;  // [num_rows, num_cols] of out_dtype, or none
-  int64_t residual_stride = 0;          // elements
-  bool is_gated = false;                // out = T(T(silu(T(gate))) * T(up)), T being out's type, instead of the products
+  bool is_gated = false;                  // out = T(T(silu(T(gate))) * T(up)), T being out's type, instead of the products
+  const ProductFinish* finish = nullptr;  // of the call, if it has a bias
+  int64_t first_row = 0, first_col = 0;   // of this block's out in the call's
 };
 
 /// Kernels by format of the weights.
