@@ -132,9 +132,9 @@ int run_serve(const Options& options, Cluster& cluster) {
   coordinator.set_on_failure([&] { state.end(); });
   engine.watch().set_on_change([&](const std::optional<std::string>& complaint) { state.set_overdue(complaint); });
   state.set_overdue(engine.watch().complaint());
-  std::fprintf(stderr, "ferry: pictures: %s\n", engine.describe_media().c_str());
   if (http) announce("http", http->address(), access);
   announce("grpc", server.address(), access);
+  std::fprintf(stderr, "ferry: pictures: %s\n", engine.describe_media().c_str());
   starting.leave();
 
   const bool asked_to_leave = wait_for_signal(coordinator);

@@ -214,7 +214,7 @@ class ClientTest(ferry_job.JobTest):
 
     def test_pictures(self):
         job = self.start(ranks=1)
-        self.assertIn("ferry: pictures: ", job.log())
+        self.assertTrue(wait_until(lambda: "ferry: pictures: " in job.log(), 10))
         self.assertEqual(self.ask(job._address, PICTURE).stdout.strip(), CAPTION)
         self.assert_says(self.ask(job._address, "/no/such.png"), "client.py: '/no/such.png' cannot be read")
         self.assert_says(self.ask("/no/such.png"), "client.py: '/no/such.png' cannot be read")
@@ -222,7 +222,7 @@ class ClientTest(ferry_job.JobTest):
 
     def test_a_server_that_takes_none(self):
         job = self.start("--picture-tokens", "0", ranks=1)
-        self.assertIn("ferry: pictures: none, --picture-tokens is 0", job.log())
+        self.assertTrue(wait_until(lambda: "ferry: pictures: none, --picture-tokens is 0" in job.log(), 10))
         with tempfile.NamedTemporaryFile(suffix=".png") as large:
             large.write(bytes(8 << 20))  # longer than any message that such a server receives
             large.flush()
