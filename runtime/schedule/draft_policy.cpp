@@ -15,14 +15,18 @@ constexpr double kEnoughSteps = 1.8;   // forgetting included
 constexpr int64_t kTries = 3;          // steps in a row, of which the first is not counted: it makes up for what was put off
 constexpr int64_t kShortestWait = 64;  // steps between two trials of a number of drafts
 constexpr double kTrialCost = 0.004;   // of the time, for each number that is tried
-constexpr double kMargin = 1.05;       // in large batches drafts must seem so much better than none: times are noisy
-constexpr int64_t kLargeBatch = 16;    // in smaller ones a sequence's record weighs more, and is learnt by drafting alone
+// In large batches drafts must seem so much better than none: times are noisy, and the best of several noisy ones is less good
+// than it seems. In small ones a sequence's record weighs more, and is learnt by drafting alone.
+constexpr int64_t kLargeBatch = 16, kVeryLargeBatch = 64;
+constexpr double kMargin = 1.05, kVeryLargeMargin = 1.15;
 
 }  // namespace
 
 DraftPolicy::DraftPolicy(int64_t max_drafts) : max_drafts_(max_drafts), batches_(64) {
   FERRY_CHECK(max_drafts >= 1 && max_drafts <= Speculation::kMaxDrafts) << max_drafts << " drafts";
-  for (std::size_t i = batch_idx(kLargeBatch); i < batches_.size(); ++i) batches_[i].margin = kMargin;
+  for (std::size_t i = batch_idx(kLargeBatch); i < batches_.size(); ++i) {
+    batches_[i].margin = i < batch_idx(kVeryLargeBatch) ? kMargin : kVeryLargeMargin;
+  }
 }
 
 bool DraftPolicy::Arm::is_known() const { return steps >= kEnoughSteps; }
