@@ -24,9 +24,15 @@ using ferry::Options;
 constexpr int kExitFailure = 1;
 constexpr int kExitBadInput = 2;
 
+/// Bad input is also what this checkpoint, folder or address cannot give: asking again changes nothing.
 int exit_code_of(const Error& error) {
-  const bool is_bad_input = error.code() == ErrorCode::kInvalidArgument || error.code() == ErrorCode::kNotFound;
-  return is_bad_input ? kExitBadInput : kExitFailure;
+  switch (error.code()) {
+    case ErrorCode::kInvalidArgument:
+    case ErrorCode::kNotFound:
+    case ErrorCode::kFailedPrecondition:
+    case ErrorCode::kUnimplemented: return kExitBadInput;
+    default: return kExitFailure;
+  }
 }
 
 void complain(int rank, const char* message) {

@@ -65,7 +65,7 @@ struct RankCapture {
 struct ModelFacts {
   std::string name;
   std::string dtype;                     // "f32", "bf16": of activations
-  std::vector<std::string> layer_types;  // by layer, as the model calls its mixers: "linear_attention", …
+  std::vector<std::string> layer_types;  // by layer, as the model calls its mixers: "linear_attention", …; behind them "mtp"
   int64_t top_k = 0;                     // experts of a token; 0: there are none
   std::vector<OperatorFacts> operators;  // empty in captures of older versions: then no operator's cost is known
 };

@@ -17,6 +17,7 @@ const char* part_name(Part part) {
     case Part::kNorm: return "norm";
     case Part::kHead: return "head";
     case Part::kSample: return "sample";
+    case Part::kVision: return "vision";
   }
   return "";
 }

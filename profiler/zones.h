@@ -35,8 +35,9 @@ enum class Part : uint8_t {
   kNorm,
   kHead,
   kSample,
+  kVision,
 };
-inline constexpr int kNumParts = 13;
+inline constexpr int kNumParts = 14;
 const char* part_name(Part part);  // "other", "deltanet", …
 
 /// How much is recorded. kSteps is always on: the flight recorder.
@@ -125,12 +126,12 @@ enum class TraceLevel : int8_t {
   X(kConvOutProj, "MatMul.conv_out_proj", kCompute, kShortConv, 1, "rows", "")                            \
   X(kDenseGateUp, "MatMulSwiglu.gate_up", kCompute, kDenseFfn, 1, "rows", "")                             \
   X(kDenseDown, "MatMul.down", kCompute, kDenseFfn, 1, "rows", "")                                        \
-  X(kVisionProduct, "MatMul.vision", kCompute, kOther, 1, "rows", "")                                     \
-  X(kVisionNorm, "LayerNorm.vision", kCompute, kOther, 1, "rows", "")                                     \
-  X(kVisionPositions, "PositionEmbedding.vision", kCompute, kOther, 1, "rows", "")                        \
-  X(kVisionRope, "RotaryEmbedding.vision", kCompute, kOther, 1, "rows", "")                               \
-  X(kVisionAttention, "FlashAttentionScore.vision", kCompute, kOther, 1, "rows", "row_keys")              \
-  X(kEncodeMedia, "encode media", kHost, kOther, 0, "patches", "")                                        \
+  X(kVisionProduct, "MatMul.vision", kCompute, kVision, 1, "rows", "")                                    \
+  X(kVisionNorm, "LayerNorm.vision", kCompute, kVision, 1, "rows", "")                                    \
+  X(kVisionPositions, "PositionEmbedding.vision", kCompute, kVision, 1, "rows", "")                       \
+  X(kVisionRope, "RotaryEmbedding.vision", kCompute, kVision, 1, "rows", "")                              \
+  X(kVisionAttention, "FlashAttentionScore.vision", kCompute, kVision, 1, "rows", "row_keys")             \
+  X(kEncodeMedia, "encode media", kHost, kVision, 0, "patches", "")                                       \
   X(kDraft, "draft", kHost, kOther, 0, "rows", "sequences")                                               \
   X(kMtpFc, "MatMul.mtp_fc", kCompute, kHead, 1, "rows", "")                                              \
   X(kRequestVerify, "request.verify", kRequest, kOther, 0, "request", "drafts")

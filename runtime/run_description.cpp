@@ -32,6 +32,7 @@ CaptureInfo describe_run(const ModelConfig& config, DType dtype, const Quantizat
                              .top_k = config.moe.top_k,
                              .operators = describe_operators(config, quantization, dtype)}};
   for (const LayerPlan& layer : config.layers) info.model.layer_types.emplace_back(mixer_name(layer.mixer));
+  if (config.mtp) info.model.layer_types.emplace_back("mtp");
   info.max_running_requests = limits.max_running;
   info.num_kv_blocks = limits.num_blocks;
   for (int32_t e = 0; e < experts.num_logical(); ++e) {

@@ -164,17 +164,19 @@ void Outline::make_phase_lane() {
       run.add(name, {step.begin_ns, step.end_ns, name});
     }
   }
-  const IntervalSet asides = find_asides(timeline);
+  const IntervalSet asides = find_asides(timeline), pictures = find_pictures(timeline);
+  const IntervalSet between = unite(asides, pictures);
   // Steps of a kind in a row may have something else in between.
   std::vector<OutlineSlice> apart;
   for (const OutlineSlice& slice : slices) {
-    for (const Interval& piece : subtract({{slice.begin_ns, slice.end_ns}}, asides)) {
+    for (const Interval& piece : subtract({{slice.begin_ns, slice.end_ns}}, between)) {
       apart.push_back(slice);
       apart.back().begin_ns = piece.begin;
       apart.back().end_ns = piece.end;
     }
   }
   for (const Interval& aside : asides) apart.push_back({aside.begin, aside.end, keep("aside")});
+  for (const Interval& stretch : pictures) apart.push_back({stretch.begin, stretch.end, keep("pictures")});
   std::sort(apart.begin(), apart.end(), [](const auto& x, const auto& y) { return x.begin_ns < y.begin_ns; });
   overview_.push_back({0, "phase", std::move(apart)});
 }

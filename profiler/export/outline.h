@@ -46,8 +46,9 @@ class Outline {
     std::string name;
     std::vector<OutlineSlice> slices;
   };
-  /// First "phase": what the coordinator computes ("prefill 64", "decode ×4", one slice for steps of a kind in a row). Then for
-  /// every rank when it "computes", "waits for rank 2", "waits for rows", "waits for a send".
+  /// First "phase": what the coordinator computes ("prefill 64", "decode ×4", one slice for steps of a kind in a row;
+  /// "pictures" where the vision tower works between steps). Then for every rank when it "computes", "waits for rank 2", "waits
+  /// for rows", "waits for a send".
   const std::vector<OverviewLane>& overview() const { return overview_; }
 
   /// "prefill 64" of a step, else the zone's name.

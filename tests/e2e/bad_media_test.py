@@ -271,9 +271,9 @@ class MediaFilesTest(BadInputTest):
         self.refuse((*self.GENERATE, "--token-ids", "5,6", "--image", PICTURE), "0 places for pictures", "allowed: 1")
         self.refuse((*self.GENERATE, "--chat", PLACE), "no picture or video in its place")
         none = (*self.GENERATE, "--chat", QUESTION, "--image", PICTURE, "--picture-tokens", "0")
-        self.refuse(none, "--picture-tokens is 0", code=1)
+        self.refuse(none, "--picture-tokens is 0")
         text_only = (FERRY, "generate", "--model", ROOT / "tests" / "golden" / "qwen3_moe", "--memory", "64MiB", "--token-ids", "5,6", "--image", PICTURE)
-        self.refuse(text_only, "no vision tower", code=1)
+        self.refuse(text_only, "no vision tower")
         ids_only = subprocess.run(list(map(str, text_only[:-2])), capture_output=True, text=True, timeout=120)
         self.assertRegex(ids_only.stdout, r"^\d+(,\d+)+\n$")
 

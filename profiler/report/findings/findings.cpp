@@ -26,7 +26,7 @@ void find_starved(const ReportInput& input, std::vector<Finding>& findings) {
   const IntervalSet waiting = find_waiting(input);
   const int64_t waiting_ns = total(waiting), wall_ns = timeline.end_ns - timeline.begin_ns;
   if (waiting_ns == 0 || wall_ns <= 0) return;
-  const int64_t starved_ns = total(intersect(find_gaps(input), waiting));
+  const int64_t starved_ns = total(intersect(subtract(find_gaps(input), find_pictures(input.timeline)), waiting));
   const double steps = static_cast<double>(timeline.steps.size());
   const double step_ns = steps > 0 ? static_cast<double>(total_step_ns(timeline)) / steps : 0;
   std::vector<double> queue_ms;

@@ -61,6 +61,13 @@ class CoreWaits {
     }
   }
 
+  /// A step of the coordinator cannot have lost more than its length, whatever was counted before it began.
+  void limit_coordinator_to(const std::vector<StepInfo>& steps) {
+    for (const StepInfo& step : steps) {
+      const auto own = steps_.find({0, step.step});
+      if (own != steps_.end()) own->second = std::min(own->second, step.end_ns - step.begin_ns);
+    }
+  }
   /// Of the coordinator in a step, or of a worker's other threads.
   int64_t& in_step(int32_t rank, uint32_t step) { return steps_[{rank, step}]; }
   /// Within steps. A counter tells of all since it was read last, also of what lies between two steps, so a step's wait is at
@@ -124,6 +131,7 @@ class LostTimeFinder {
         core_waits_(input),
         steps_(input.timeline) {
     const std::vector<StepInfo>& steps = input.timeline.steps;
+    core_waits_.limit_coordinator_to(steps);
     found_.waits.resize(steps.size());
     stop_in_exchanges_.resize(steps.size());
     for (std::size_t r = 0; r < input.capture.ranks.size(); ++r) {

@@ -17,18 +17,29 @@ IntervalSet find_waiting(const ReportInput& input) {
   return clip(make_interval_set(std::move(queued)), {timeline.begin_ns, timeline.end_ns});
 }
 
+namespace {
+
+/// When threads of the coordinator were in such a span.
+IntervalSet find_spans(const Timeline& timeline, Zone zone) {
+  std::vector<Interval> spans;
+  for (const Slice& slice : timeline.slices) {
+    if (slice.zone == zone && timeline.lanes[static_cast<std::size_t>(slice.lane)].rank == 0)
+      spans.push_back({slice.begin_ns, slice.end_ns});
+  }
+  return make_interval_set(std::move(spans));
+}
+
+}  // namespace
+
 IntervalSet find_gaps(const ReportInput& input) {
   const Timeline& timeline = input.timeline;
-  std::vector<Interval> steps;
-  if (const int32_t lane = find_step_lane(timeline); lane >= 0) {
-    const auto [first, last] = timeline.lane_range(lane);
-    for (int32_t i = first; i < last; ++i) {
-      const Slice& slice = timeline.slices[static_cast<std::size_t>(i)];
-      if (slice.zone == Zone::kStep) steps.push_back({slice.begin_ns, slice.end_ns});
-    }
-  }
-  const IntervalSet busy = unite(make_interval_set(std::move(steps)), find_asides(timeline));
+  const IntervalSet busy = unite(find_spans(timeline, Zone::kStep), find_asides(timeline));
   return subtract({{timeline.begin_ns, timeline.end_ns}}, busy);
+}
+
+IntervalSet find_pictures(const Timeline& timeline) {
+  const IntervalSet elsewhere = unite(find_spans(timeline, Zone::kStep), find_asides(timeline));
+  return subtract(find_spans(timeline, Zone::kEncodeMedia), elsewhere);
 }
 
 IntervalSet find_asides(const Timeline& timeline) {

@@ -16,6 +16,9 @@ IntervalSet find_waiting(const ReportInput& input);
 /// The capture without the coordinator's steps, those that began before it included, and without find_asides().
 IntervalSet find_gaps(const ReportInput& input);
 
+/// When the vision tower worked and no step ran.
+IntervalSet find_pictures(const Timeline& timeline);
+
 /// When the program was busy with itself instead of steps, as a benchmark is that measures the machine.
 IntervalSet find_asides(const Timeline& timeline);
 

@@ -50,6 +50,8 @@ struct StepInfo {
   int64_t num_drafts = 0, num_kept = 0;  // tried among those tokens, and of them right
   int32_t section = -1;                  // index into Timeline::sections, -1: of none
 
+  /// Rows that were tokens of a sequence: all but the drafts that were wrong.
+  int64_t num_useful() const { return num_tokens - num_drafts + num_kept; }
   /// "prefill 64", "decode ×4".
   std::string name() const { return work_name(phase, phase == Phase::kPrefill ? num_tokens : num_sequences); }
 };

@@ -71,9 +71,9 @@ Samples sample_phases(const ReportInput& input) {
 
 Samples sample_layer_types(const ReportInput& input) {
   StepSamples samples(input.timeline);
-  for_each_step_slice(input.timeline, [&](std::size_t step, const Slice& slice) {
-    samples.add(step, layer_type_of(slice.zone), slice.self_ns);
-  });
+  SliceTypes types;
+  for_each_step_slice(input.timeline,
+                      [&](std::size_t step, const Slice& slice) { samples.add(step, types.of(slice), slice.self_ns); });
   return samples.take();
 }
 

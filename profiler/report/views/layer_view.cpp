@@ -138,6 +138,7 @@ const char* layer_type_of(Zone zone) {
     case Zone::kGatherRows:
     case Zone::kFinalNorm:
     case Zone::kLmHead: return "lm_head";
+    case Zone::kDraft: return "draft";
     default: break;
   }
   switch (zone_info(zone).part) {
@@ -153,6 +154,7 @@ const char* layer_type_of(Zone zone) {
     case Part::kNorm: return "norm";
     case Part::kHead: return "lm_head";
     case Part::kSample: return "sample";
+    case Part::kVision: return "vision";
     case Part::kOther: return "other";
   }
   return "other";
@@ -164,7 +166,8 @@ Table make_layer_view(const ReportInput& input) {
               .note =
                   "Microseconds a step on the coordinator: each operator's own time by part, and waits for other ranks. "
                   "total = parts + wait; the layers of a phase add up to its us_per_step. Layer -1 is what belongs to no "
-                  "layer. exposed: only messages were in flight. worker_experts: the slowest worker's experts.",
+                  "layer; mtp is the layer that guesses drafts, as often as it ran in the step. exposed: only messages were in "
+                  "flight. worker_experts: the slowest worker's experts.",
               .columns = {{"layer"}, {"layer_type"}, {"phase"}}};
   for (int part = 0; part < kNumParts; ++part)
     table.columns.push_back({std::string(part_name(static_cast<Part>(part))) + "_us", 3});
@@ -202,7 +205,9 @@ Table make_layer_type_view(const ReportInput& input) {
               .title = "Layer types",
               .note =
                   "The coordinator's steps by kind of layer; the rows of a phase add up to its us_per_step. wait: the part of "
-                  "it that waits for other ranks.",
+                  "it that waits for other ranks. draft: all that guesses what follows, the MTP layer with its experts among "
+                  "it; vision: "
+                  "pictures between the rows of a step.",
               .columns = {{"layer_type"},
                           {"phase"},
                           {"count_per_step", 1},
@@ -218,8 +223,9 @@ Table make_layer_type_view(const ReportInput& input) {
   std::vector<std::array<TypeTime, kLayerTypes.size()>> times(groups.size());
   std::vector<int64_t> group_ns(groups.size(), 0);
   for (const StepInfo& step : timeline.steps) group_ns[group_index(step)] += step.end_ns - step.begin_ns;
+  SliceTypes types;
   for_each_step_slice(timeline, [&](std::size_t step, const Slice& slice) {
-    TypeTime& time = times[group_index(timeline.steps[step])].at(index_of_type(layer_type_of(slice.zone)));
+    TypeTime& time = times[group_index(timeline.steps[step])].at(index_of_type(types.of(slice)));
     time.self += slice.self_ns;
     if (zone_info(slice.zone).kind == ZoneKind::kWait) time.wait += slice.self_ns;
   });

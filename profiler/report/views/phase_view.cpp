@@ -12,7 +12,7 @@ namespace {
 
 /// One row's sums over its windows, of the coordinator.
 struct PhaseSums {
-  int64_t steps = 0, tokens = 0, sequences = 0;
+  int64_t steps = 0, tokens = 0, useful = 0, sequences = 0;
   Breakdown time;
   WaitParts waits;
 
@@ -36,7 +36,7 @@ std::vector<Table::Cell> make_row(const std::string& name, const PhaseSums& sums
           us_cell(time.window),
           ratio_cell(static_cast<double>(time.window), static_cast<double>(wall_ns)),
           ratio_cell(to_us(time.window), steps),
-          ratio_cell(static_cast<double>(sums.tokens) * 1e9, sums.steps > 0 ? static_cast<double>(time.window) : 0),
+          ratio_cell(static_cast<double>(sums.useful) * 1e9, sums.steps > 0 ? static_cast<double>(time.window) : 0),
           us_cell(time.computing),
           us_cell(time.exposed),
           us_cell(time.overlapped),
@@ -53,8 +53,11 @@ Table make_phase_view(const ReportInput& input) {
       .id = "phase",
       .title = "Phases",
       .note =
-          "The coordinator's wall time; computing + exposed + free = wall. Starved: no step runs although a request waits; "
-          "idle: none waits; aside: the program was busy with itself, as a benchmark that measures the roofs is. Steps that a "
+          "The coordinator's wall time; computing + exposed + free = wall. Tokens are rows, those of drafts included; "
+          "tokens_per_s leaves out the drafts that were wrong. Pictures: the vision tower works while no step runs (what it "
+          "does for others beside a step is part of that step). Starved: neither runs although a request waits to be "
+          "scheduled; idle: none waits; aside: the program was busy with itself, as a benchmark that measures the roofs is. "
+          "Steps that a "
           "benchmark warms up with, and those of each size, are rows of their own. A step that began before the capture is in "
           "no row. waits: of the coordinator for replies, by what the last reply was waiting for: its experts, the wire, or "
           "that its worker ran at all.",
@@ -84,12 +87,15 @@ Table make_phase_view(const ReportInput& input) {
     sums.waits.add(lost.waits[s]);
     ++sums.steps;
     sums.tokens += step.num_tokens;
+    sums.useful += step.num_useful();
     sums.sequences += step.num_sequences;
     sums.add(break_down(activity, {step.begin_ns, step.end_ns}));
   }
-  const IntervalSet gaps = find_gaps(input), waiting = find_waiting(input);
-  PhaseSums starved, idle, aside;
+  const IntervalSet pictures = find_pictures(timeline);
+  const IntervalSet gaps = subtract(find_gaps(input), pictures), waiting = find_waiting(input);
+  PhaseSums starved, idle, aside, tower;
   for (const Interval& stretch : find_asides(timeline)) aside.add(break_down(activity, stretch));
+  for (const Interval& stretch : pictures) tower.add(break_down(activity, stretch));
   for (const Interval& gap : intersect(gaps, waiting)) starved.add(break_down(activity, gap));
   for (const Interval& gap : subtract(gaps, waiting)) idle.add(break_down(activity, gap));
 
@@ -98,6 +104,7 @@ Table make_phase_view(const ReportInput& input) {
     const bool is_phase = g < kNumPhases && timeline.sections.empty();
     if (is_phase || sums_of[g].steps > 0) table.rows.push_back(make_row(groups[g], sums_of[g], wall_ns));
   }
+  if (tower.time.window > 0) table.rows.push_back(make_row("pictures", tower, wall_ns));
   table.rows.push_back(make_row("starved", starved, wall_ns));
   table.rows.push_back(make_row("idle", idle, wall_ns));
   if (aside.time.window > 0) table.rows.push_back(make_row("aside", aside, wall_ns));

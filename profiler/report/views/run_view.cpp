@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "profiler/report/lost_time/recording_cost.h"
+#include "profiler/report/lost_time/waiting.h"
 #include "profiler/report/statistics.h"
 #include "profiler/report/timeline/step_slices.h"
 #include "profiler/report/views/cells.h"
@@ -17,11 +18,15 @@ struct Latencies {
 Latencies find_latencies(const Timeline& timeline) {
   Latencies found;
   const StepIndex index(timeline);
+  const IntervalSet asides = find_asides(timeline);
+  const auto ms_between = [&](int64_t begin_ns, int64_t end_ns) {
+    return to_us(end_ns - begin_ns - total(clip(asides, {begin_ns, end_ns}))) / 1e3;
+  };
   for (const RequestInfo& request : timeline.requests) {
     if (request.arrival_ns && request.first_token_ns)
-      found.ttft.push_back(to_us(*request.first_token_ns - *request.arrival_ns) / 1e3);
+      found.ttft.push_back(ms_between(*request.arrival_ns, *request.first_token_ns));
     if (request.first_token_ns && request.finished_ns && request.num_generated > 1) {
-      found.tpot.push_back(to_us(*request.finished_ns - *request.first_token_ns) / 1e3 /
+      found.tpot.push_back(ms_between(*request.first_token_ns, *request.finished_ns) /
                            static_cast<double>(request.num_generated - 1));
     }
     if (!request.first_token_ns) continue;
@@ -31,7 +36,7 @@ Latencies find_latencies(const Timeline& timeline) {
       if (at < 0) continue;
       const StepInfo& step = timeline.steps[static_cast<std::size_t>(at)];
       if (step.begin_ns < *request.first_token_ns) continue;
-      found.itl.push_back(to_us(step.end_ns - previous_ns) / 1e3);
+      found.itl.push_back(ms_between(previous_ns, step.end_ns));
       previous_ns = step.end_ns;
     }
   }
@@ -74,13 +79,18 @@ Table make_run_view(const ReportInput& input) {
   const Totals sum = add_up(input);
   const Latencies latencies = find_latencies(timeline);
   const double wall_s = static_cast<double>(timeline.end_ns - timeline.begin_ns) / 1e9;
-  int64_t step_tokens = 0;
-  for (const StepInfo& step : timeline.steps) step_tokens += step.num_tokens;
-  Table table{.id = "run",
-              .title = "Run",
-              .note =
-                  "TTFT counts from the arrival of a request, before tokenization; ITL between the ends of its steps. "
-                  "step_tokens are rows computed in steps that the capture holds."};
+  int64_t step_tokens = 0, useful_tokens = 0;
+  for (const StepInfo& step : timeline.steps) {
+    step_tokens += step.num_tokens;
+    useful_tokens += step.num_useful();
+  }
+  Table table{
+      .id = "run",
+      .title = "Run",
+      .note =
+          "TTFT counts from the arrival of a request, before tokenization; ITL between the ends of its steps; none counts "
+          "when the program was busy with itself (aside). "
+          "step_tokens are rows computed in steps that the capture holds; tokens_per_s leaves out the drafts that were wrong."};
   std::vector<Table::Cell> row;
   const auto add = [&](const char* name, Table::Cell cell, int decimals = 0) {
     table.columns.push_back({name, decimals});
@@ -97,7 +107,7 @@ Table make_run_view(const ReportInput& input) {
   add("wall_s", wall_s, 3);
   add("steps", static_cast<int64_t>(timeline.steps.size()));
   add("step_tokens", step_tokens);
-  add("tokens_per_s", ratio_cell(static_cast<double>(step_tokens), wall_s), 1);
+  add("tokens_per_s", ratio_cell(static_cast<double>(useful_tokens), wall_s), 1);
   add("requests", static_cast<int64_t>(timeline.requests.size()));
   add("finished_requests", sum.finished);
   add("prompt_tokens", sum.prompt_tokens);

@@ -273,6 +273,19 @@ TEST(LostTimeTest, ACoordinatorWithoutACoreTakesRepliesInLate) {
   EXPECT_EQ(race.findings(), "no_core 0;");
 }
 
+/// Two exchanges of a step may each have been held up, and its counter tells of more than the step.
+TEST(LostTimeTest, ACoordinatorLosesNoMoreThanItWaitedForCores) {
+  Race race;
+  race.quiet_steps(40);
+  for (int i = 0; i < 20; ++i) {
+    race.step({}, {.dispatched = 1, .arrived = 6, .replied = 46}, 20, 3'000);
+    race.core_wait(0, 500'000, kNoLayer);
+  }
+  const LostTime lost = race.find();
+  EXPECT_GT(lost.ranks[0].at(Loss::kNoCore), 0);
+  EXPECT_LE(lost.ranks[0].at(Loss::kNoCore), lost.ranks[0].core_wait_ns);
+}
+
 /// A counter that is read after a pause between two steps tells of the pause, too.
 TEST(LostTimeTest, AStepWaitsForACoreForAsLongAsItLastsAtMost) {
   Race race;

@@ -115,6 +115,22 @@ TEST(LayerTypeViewTest, EveryKindOfLayerHasARow) {
   EXPECT_NEAR(shares, 1, 1e-12);
 }
 
+TEST(LayerTypeViewTest, WhatGuessesDraftsIsNoLayerOfTheStep) {
+  test::SmallCapture small(1, 1000);
+  small.capture.info.model.layer_types = {"full_attention", "mtp"};
+  small.step(0, Phase::kDecode, 0, 900, 1, 1);
+  small.span(0, Zone::kAttention, 100, 150, 1, 0, {0, 0});
+  small.span(0, Zone::kDraft, 500, 800, 1, 1, {0, kNoLayer});
+  small.span(0, Zone::kAttention, 550, 650, 1, 0, {0, 1});
+  small.span(0, Zone::kLmHead, 700, 750, 1, 0, {0, kNoLayer});
+  const ReportInput input(small.capture);
+  const Table types = make_layer_type_view(input);
+  EXPECT_EQ(ns(types, row_with(types, {{"layer_type", "full_attention"}}), "us_each"), 50);
+  EXPECT_EQ(ns(types, row_with(types, {{"layer_type", "draft"}}), "us_per_step"), 300);
+  const Table layers = make_layer_view(input);
+  EXPECT_EQ(ns(layers, row_with(layers, {{"layer_type", "mtp"}}), "attention_us"), 100);
+}
+
 TEST(LayerTypeViewTest, EveryZoneIsOfAKindThatTheTableHas) {
   for (int z = 0; z < kNumZones; ++z) {
     const std::string_view type = layer_type_of(static_cast<Zone>(z));

@@ -85,6 +85,30 @@ TEST(PhaseViewTest, WarmUpAndSizesAreRowsOfTheirOwnAndMeasuringIsNoGap) {
   for (std::size_t r = 0; r < gaps.rows.size(); ++r) EXPECT_LT(ns(gaps, r, "length_us"), 1000);
 }
 
+TEST(PhaseViewTest, TheTowerBetweenStepsIsNeitherStarvedNorIdle) {
+  test::SmallCapture small(1, 5000);
+  small.span(0, Zone::kEncodeMedia, 500, 1500, 64);
+  small.step(0, Phase::kDecode, 2000, 3000, 1, 1);
+  small.span(0, Zone::kEncodeMedia, 2500, 2900, 64);  // beside the rows of a step
+  const ReportInput input(small.capture);
+  const Table table = make_phase_view(input);
+  EXPECT_EQ(ns(table, row_with(table, {{"phase", "pictures"}}), "wall_us"), 1000);
+  EXPECT_EQ(ns(table, row_with(table, {{"phase", "decode"}}), "wall_us"), 1000);
+  EXPECT_EQ(ns(table, row_with(table, {{"phase", "idle"}}), "wall_us"), 3000);
+  const Table types = make_layer_type_view(input);
+  EXPECT_EQ(ns(types, row_with(types, {{"layer_type", "vision"}}), "us_per_step"), 400);
+}
+
+TEST(PhaseViewTest, WrongDraftsAreNoTokens) {
+  test::SmallCapture small(1, 5000);
+  small.step(0, Phase::kDecode, 1000, 2000, 4, 1);
+  small.span(0, Zone::kRequestVerify, 1000, 1600, 5, pack_verify(3, 1), {0, kNoLayer});
+  const Table table = make_phase_view(ReportInput(small.capture));
+  const std::size_t decode = row_with(table, {{"phase", "decode"}});
+  EXPECT_EQ(number(table, decode, "tokens"), 4);
+  EXPECT_NEAR(number(table, decode, "tokens_per_s"), 2e6, 1);
+}
+
 TEST(PhaseViewTest, RowsAddUpToTheCapture) {
   for (const MadeRun& run : {MadeRun{}, MadeRun{.world_size = 1}, MadeRun{.world_size = 5, .num_decode_steps = 11}}) {
     const ReportInput input(make_made_capture(run));
