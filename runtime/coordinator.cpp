@@ -474,7 +474,10 @@ void Coordinator::Impl::update_load(const StepPlan& plan) {
   load_.prompt_tokens += plan.num_prefill_tokens;
   for (const StepEntry& entry : plan.entries) {
     load_.generated_tokens += entry.sequence->num_new;
-    if (entry.is_decode) load_.drafts.add(entry.num_drafts, entry.sequence->num_replayed);
+    if (!entry.is_decode) continue;
+    // Right drafts behind a stop string gave nobody a token.
+    const int64_t num_given = std::max<int64_t>(entry.sequence->num_new - 1, 0);
+    load_.drafts.add(entry.num_drafts, std::min(entry.sequence->num_replayed, num_given));
   }
   load_.balancedness = balance;
 }

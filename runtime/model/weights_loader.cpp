@@ -365,6 +365,11 @@ std::string lacks_mtp(const Checkpoint& checkpoint, const ModelConfig& config, c
   const TensorNames& names = config.architecture->names;
   const std::string fc = std::string(names.mtp.fc) + ".weight", layer = names.mtp.layer;
   if (checkpoint.find(fc) == nullptr) return "the checkpoint has no MTP layer (no tensor " + fc + ")";
+  const std::string_view first = layer, all = first.substr(0, first.find_last_of('.', first.size() - 2) + 1);
+  for (const std::string_view name : checkpoint.names()) {
+    if (name.starts_with(all) && !name.starts_with(first))
+      return "the checkpoint has more than one MTP layer (tensor " + std::string(name) + ")";
+  }
   if (!weights.in_panels) return "";
   const auto has_panels = [&](const std::string& matrix) { return checkpoint.find(panels_name(layer + matrix)) != nullptr; };
   const std::string first_expert = config.moe.is_sliced ? "slices.0." : std::string(names.moe.experts) + "0.";

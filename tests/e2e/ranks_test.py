@@ -310,6 +310,32 @@ class RanksTest(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertIn("the checkpoint has no MTP layer (no tensor mtp.fc.weight); allowed: 0, auto, or ngram:1 to ngram:8", done.stderr)
 
+    def test_drafts_of_two_layers_are_refused(self):
+        with tempfile.TemporaryDirectory() as name:
+            model = pathlib.Path(name)
+            for file in (ferry_job.ROOT / "launch" / "demo").iterdir():
+                (model / file.name).symlink_to(file)
+            tensor = "mtp.layers.1.input_layernorm.weight"
+            header = json.dumps({tensor: {"dtype": "BF16", "shape": [1], "data_offsets": [0, 2]}}).encode()
+            (model / "second.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(2))
+            index = json.loads((model / "model.safetensors.index.json").read_text())
+            index["weight_map"][tensor] = "second.safetensors"
+            (model / "model.safetensors.index.json").unlink()
+            (model / "model.safetensors.index.json").write_text(json.dumps(index))
+            command = [FERRY, "generate", "--model", model, "--token-ids", "1,2", "--max-tokens", "2", "--speculate"]
+            done = subprocess.run([*command, "2"], capture_output=True, text=True, timeout=SECONDS)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(f"more than one MTP layer (tensor {tensor})", done.stderr)
+            subprocess.run([*command, "auto"], check=True, capture_output=True, timeout=SECONDS)
+
+    def test_drafts_behind_a_stop_string_count_as_nobodys_tokens(self):
+        arguments = ["generate", "--token-ids", "4836", "--max-tokens", "7", "--stop", " not able to", "--json", "--speculate", "4"]
+        found = json.loads(run(0, "auto", *arguments))
+        self.assertEqual(found["completion_tokens"], 2)
+        self.assertGreater(sum(found["drafts"]["tried"]), 1)
+        self.assertLessEqual(sum(found["drafts"]["right"]), 1)
+        self.assertLessEqual(found["drafts"]["tokens_per_step"], 2)
+
 
 if __name__ == "__main__":
     ferry_job.main()
