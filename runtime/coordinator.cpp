@@ -384,7 +384,10 @@ void Coordinator::Impl::step() {
   }
   finishing_.clear();  // the plan has no use for them any more
   if (scheduler_.next_for_media() != nullptr && !has_rows) engine_.keep_alive();
-  engine_.encode_media(scheduler_);  // also for nobody: it lets go of the media of who left
+  engine_.encode_media(scheduler_, [this] {
+    const std::scoped_lock lock(mutex_);
+    return has_news();
+  });
   if (has_rows) {
     run_account_.record_own();
     run_account_.record_others();
@@ -418,6 +421,7 @@ void Coordinator::Impl::publish_tokens(Sequence& sequence) {
 
 void Coordinator::Impl::publish_finished() {
   finishing_ = scheduler_.take_finished();
+  if (!finishing_.empty()) engine_.let_go_of_media(scheduler_);
   for (const std::unique_ptr<Sequence>& sequence : finishing_) {
     request_trace_.finished(*sequence);
     const auto open = streams_.find(sequence->request.number);
@@ -435,8 +439,9 @@ void Coordinator::Impl::publish_finished() {
       event.error = Error(ErrorCode::kInternal,
                           "the model's logits are not finite; --check-weights tells whether the checkpoint is to blame");
     }
+    sequence->let_go_of_media();  // who hears the last event may send as many bytes again
     {
-      const std::scoped_lock lock(mutex_);  // who hears the last event may use the id again
+      const std::scoped_lock lock(mutex_);  // and use the id again
       open_names_.erase(name_of(sequence->request));
       open_numbers_.erase(sequence->request.number);
       aborts_.erase(sequence->request.number);

@@ -113,10 +113,14 @@ std::string Engine::describe_media() const {
   return vision_ == nullptr ? "none, " + lacks_vision_ : vision_->describe_memory();
 }
 
-void Engine::encode_media(Scheduler& scheduler) {
+void Engine::encode_media(Scheduler& scheduler, const std::function<bool()>& has_news) {
   if (vision_ == nullptr) return;
   const Progress::Scope computing(progress_, Progress::Activity::kComputing);
-  vision_->encoder.advance(scheduler);
+  vision_->encoder.advance(scheduler, has_news);
+}
+
+void Engine::let_go_of_media(const Scheduler& scheduler) {
+  if (vision_ != nullptr) vision_->encoder.let_go(scheduler);
 }
 
 void Engine::make_dispatcher(const EngineOptions& options) {

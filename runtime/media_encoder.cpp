@@ -47,13 +47,11 @@ int64_t MediaEncoder::max_bytes(const VisionPlan& plan, DType dtype, Options opt
   return VisionTower::buffer_bytes(plan, dtype, {.max_patches = options.max_patches}) + patches + options.cache_bytes;
 }
 
-void MediaEncoder::advance(Scheduler& scheduler) {
+void MediaEncoder::advance(Scheduler& scheduler, const std::function<bool()>& has_news) {
+  let_go(scheduler);
   Sequence* sequence = scheduler.next_for_media();
-  if (sequence == nullptr) return forget();
-  if (prompt_ != sequence->request.media) {
-    embeddings_.clear();
-    prompt_ = sequence->request.media;
-  }
+  if (sequence == nullptr) return;
+  prompt_ = sequence->request.media;
   int64_t num_rows = kSliceRows;
   while (embeddings_.size() < prompt_->media.size()) {
     const std::shared_ptr<const Medium>& medium = prompt_->media[embeddings_.size()];
@@ -63,13 +61,18 @@ void MediaEncoder::advance(Scheduler& scheduler) {
     }
     if (num_rows <= 0) return;
     if (job_.medium == nullptr || job_.medium->digest != medium->digest) begin(medium);
-    if (!run(num_rows)) return;
+    if (!run(num_rows, has_news)) return;
     cache_.add(medium->digest, job_.embeddings);
     embeddings_.push_back(std::exchange(job_, {}).embeddings);
   }
   scheduler.give_media(*sequence, std::make_shared<const EmbeddedMedia>(
                                       EmbeddedMedia{.prompt = std::move(prompt_), .embeddings = std::move(embeddings_)}));
   forget();
+}
+
+void MediaEncoder::let_go(const Scheduler& scheduler) {
+  const Sequence* next = scheduler.next_for_media();
+  if (next == nullptr || next->request.media != prompt_) forget();
 }
 
 void MediaEncoder::forget() {
@@ -84,11 +87,12 @@ void MediaEncoder::begin(std::shared_ptr<const Medium> medium) {
   begin_steps();
 }
 
-/// Cuts the patches of as many steps of time as the tower's buffers hold, and begins with them.
+/// Cuts the patches of the next steps of time, and begins with them.
 void MediaEncoder::begin_steps() {
   const Medium& medium = *job_.medium;
   const int64_t first = job_.num_begun, step_patches = medium.grid.step_patches();
-  const int64_t num_steps = std::min(std::max<int64_t>(options_.max_patches / step_patches, 1), medium.grid.t - first);
+  const int64_t max_rows = std::min(options_.max_patches, kVideoRows);
+  const int64_t num_steps = std::min(std::max<int64_t>(max_rows / step_patches, 1), medium.grid.t - first);
   job_.patches = reader_.patches_of(medium, first, num_steps);
   job_.num_begun += num_steps;
   const int64_t num_patches = job_.patches.grid.num_patches(), merged = plan_.merged_patches();
@@ -101,14 +105,16 @@ void MediaEncoder::begin_steps() {
                job_.embeddings->view().rows_from(first * step_patches / merged, num_patches / merged));
 }
 
-/// Goes on until `num_rows` rows times blocks are done, which it takes off; true when the medium is complete.
-bool MediaEncoder::run(int64_t& num_rows) {
+/// Goes on until `num_rows` rows times blocks are done, which it takes off, or there is news: then none are left. True when the
+/// medium is complete.
+bool MediaEncoder::run(int64_t& num_rows, const std::function<bool()>& has_news) {
   const Span span(Zone::kEncodeMedia, job_.patches.grid.num_patches());
   while (num_rows > 0) {
     num_rows -= job_.patches.grid.num_patches();
-    if (!tower_.advance()) continue;
-    if (job_.num_begun == job_.medium->grid.t) return true;
-    begin_steps();
+    const bool are_steps_done = tower_.advance();
+    if (are_steps_done && job_.num_begun == job_.medium->grid.t) return true;
+    if (are_steps_done) begin_steps();
+    if (has_news()) num_rows = 0;
   }
   return false;
 }

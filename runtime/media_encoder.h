@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -48,13 +49,19 @@ class MediaEncoder {
   };
   /// Rows times blocks of a slice, at least one block: 0.3 s of the largest towers on two cores with AMX.
   static constexpr int64_t kSliceRows = 8192;
+  /// Rows of a video that pass the tower together, at least a step of time: more are not faster, and a block of them would
+  /// take longer.
+  static constexpr int64_t kVideoRows = 2048;
 
   /// `reader`, `plan`, `weights`, `matmul` and what `context` points to outlive it.
   MediaEncoder(const MediumReader& reader, const VisionPlan& plan, const VisionWeights& weights, MatmulBackend& matmul,
                KernelContext context, DType dtype, Options options);
 
   /// Works a slice for the oldest sequence that waits, and gives it its media when they are complete. Nothing if none does.
-  void advance(Scheduler& scheduler);
+  /// `has_news` is asked between two blocks: the slice ends early if it says so.
+  void advance(Scheduler& scheduler, const std::function<bool()>& has_news);
+  /// Lets go of the media that are worked at unless the oldest sequence that waits is theirs.
+  void let_go(const Scheduler& scheduler);
 
   const Options& options() const { return options_; }
   /// What the tower, its input and the cache may take beside weights, in bytes.
@@ -71,7 +78,7 @@ class MediaEncoder {
 
   void begin(std::shared_ptr<const Medium> medium);
   void begin_steps();
-  bool run(int64_t& num_rows);
+  bool run(int64_t& num_rows, const std::function<bool()>& has_news);
   void forget();
 
   const MediumReader& reader_;

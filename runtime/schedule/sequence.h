@@ -41,6 +41,8 @@ struct Sequence {
   int64_t num_generated() const { return static_cast<int64_t>(tokens.size()) - num_prompt(); }
   /// Whether it runs but has no rows in any step yet.
   bool waits_for_media() const { return request.media != nullptr && media == nullptr; }
+  /// Of a finished sequence, which has no more rows.
+  void let_go_of_media() { request.media.reset(), media.reset(); }
   bool in_prefill() const { return num_computed < num_prompt(); }
 };
 

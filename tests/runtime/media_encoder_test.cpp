@@ -125,12 +125,17 @@ class MediaEncoderTest : public testing::Test {
     scheduler_.commit(plan, test::OneChoiceEach(std::vector<TokenId>(static_cast<std::size_t>(plan.num_samples), 1)), {});
   }
 
+  /// A slice that nothing interrupts.
+  void advance() {
+    encoder_.advance(scheduler_, [] { return false; });
+  }
+
   /// How many slices it takes until the sequence has its media.
   int num_slices(const Sequence& sequence) {
     run_step();
     int num_slices = 0;
     while (sequence.waits_for_media() && num_slices < 1000) {
-      encoder_.advance(scheduler_);
+      advance();
       ++num_slices;
     }
     return num_slices;
@@ -177,6 +182,17 @@ TEST_F(MediaEncoderTest, APictureMayTakeSeveralSlices) {
   expect_embedded(media, sequence);
 }
 
+TEST_F(MediaEncoderTest, NewsEndASliceAfterABlock) {
+  const Media media{medium_of({1, 32, 32}, 20), video_of({7, 16, 20}, 21)};  // which passes the tower in three parts
+  know(media);
+  const Sequence& sequence = submit(media);
+  run_step();
+  int num_slices = 0;
+  for (; sequence.waits_for_media() && num_slices < 1000; ++num_slices) encoder_.advance(scheduler_, [] { return true; });
+  EXPECT_GE(num_slices, 3 * kPlan.depth);
+  expect_embedded(media, sequence);
+}
+
 TEST_F(MediaEncoderTest, WhatCameBeforeTakesNoWork) {
   const Media media{medium_of({1, 32, 32}, 7), video_of({6, 16, 20}, 8), medium_of({1, 32, 32}, 9)};
   know(media);
@@ -212,8 +228,8 @@ TEST_F(MediaEncoderTest, WhoeverLeavesInTheMiddleSpoilsNothing) {
   Sequence& leaves = submit(lost);
   const Sequence& stays = submit(next);
   run_step();
-  encoder_.advance(scheduler_);
-  encoder_.advance(scheduler_);
+  advance();
+  advance();
   EXPECT_TRUE(leaves.waits_for_media());
   EXPECT_TRUE(stays.waits_for_media());
   scheduler_.abort(leaves);
@@ -229,26 +245,41 @@ TEST_F(MediaEncoderTest, NobodyIsLeftAndThenTheSameComes) {
   know(media);
   Sequence& leaves = submit(media);
   run_step();
-  encoder_.advance(scheduler_);
+  advance();
   scheduler_.abort(leaves);
   run_step();
   const std::weak_ptr<const PromptMedia> let_go = leaves.request.media;
   scheduler_.take_finished();
-  encoder_.advance(scheduler_);
+  advance();
   EXPECT_TRUE(let_go.expired());
   const Sequence& returns = submit(media);
   EXPECT_GE(num_slices(returns), 3) << "what was begun is forgotten";
   expect_embedded(media, returns);
 }
 
-// A sequence that leaves and one with the same picture behind it: the tower goes on where it is.
-TEST_F(MediaEncoderTest, ThePictureUnderWayServesTheNextThatHasIt) {
+TEST_F(MediaEncoderTest, LetsGoOfWhoLeftAtOnce) {
+  Sequence& leaves = submit({video_of({7, 16, 20}, 19)});
+  run_step();
+  advance();
+  encoder_.let_go(scheduler_);
+  EXPECT_TRUE(leaves.waits_for_media());
+  const std::weak_ptr<const PromptMedia> prompt = leaves.request.media;
+  scheduler_.abort(leaves);
+  run_step();
+  scheduler_.take_finished();
+  EXPECT_FALSE(prompt.expired()) << "the encoder has it in hand";
+  encoder_.let_go(scheduler_);
+  EXPECT_TRUE(prompt.expired());
+}
+
+// The first sequence's picture is half way through the tower when it leaves.
+TEST_F(MediaEncoderTest, TheNextHasThePictureOfWhoLeft) {
   const Media first{medium_of({1, 32, 32}, 15)}, second{medium_of({1, 2, 2}, 16), first[0]};
   know(second);
   Sequence& leaves = submit(first);
   const Sequence& stays = submit(second);
   run_step();
-  encoder_.advance(scheduler_);
+  advance();
   scheduler_.abort(leaves);
   num_slices(stays);
   expect_embedded(second, stays);
@@ -260,12 +291,12 @@ TEST_F(MediaEncoderTest, ServesInOrderOfAdmission) {
   know(second);
   const Sequence &a = submit(first), &b = submit(second);
   run_step();
-  encoder_.advance(scheduler_);
+  advance();
   EXPECT_TRUE(a.waits_for_media() && b.waits_for_media());
-  encoder_.advance(scheduler_);
+  advance();
   EXPECT_FALSE(a.waits_for_media());
   EXPECT_TRUE(b.waits_for_media());
-  encoder_.advance(scheduler_);
+  advance();
   EXPECT_FALSE(b.waits_for_media());
   expect_embedded(first, a);
   expect_embedded(second, b);
@@ -276,7 +307,7 @@ TEST_F(MediaEncoderTest, DoesNothingForText) {
   request.prompt = {1};
   const Sequence& sequence = *scheduler_.add(std::move(request), {});
   run_step();
-  encoder_.advance(scheduler_);
+  advance();
   EXPECT_EQ(nullptr, sequence.media);
 }
 

@@ -100,7 +100,7 @@ class PictureEngine {
     validate_request(request, engine_.scheduler_options());
     Sequence& sequence = *scheduler.add(std::move(request), {});
     EXPECT_EQ(scheduler.plan({}).num_rows, 0);
-    while (scheduler.next_for_media() != nullptr) engine_.encode_media(scheduler);
+    while (scheduler.next_for_media() != nullptr) engine_.encode_media(scheduler, [] { return false; });
     Answer answer;
     StepSampler sampler(engine_.config().vocab_size, static_cast<int32_t>(engine_.config().vocab_size), 2, 8);
     while (sequence.num_generated() < num_tokens) {
