@@ -51,11 +51,14 @@ namespace cpu_avx512 {
 extern const OpTable kOpTable;
 }
 
-/// With AMX tiles; for bf16 alone, and for heads of up to 256 columns.
-namespace cpu_amx {
-void segment_attention(ThreadPool& pool, const SegmentAttentionArgs& args);
-}
-/// Whether the above can run here.
-bool can_attend_with_tiles(const SegmentAttentionArgs& args);
+/// Attention within segments on a unit that multiplies bf16, which is no instruction set of its own among the tables.
+struct SegmentAttentionUnit {
+  const char* name;  // "amx", "avx512_bf16"
+  void (*run)(ThreadPool&, const SegmentAttentionArgs&);
+};
+/// Those of this processor, best first. They are faster than the tables' op and come with the best table.
+const std::vector<SegmentAttentionUnit>& segment_attention_units();
+/// Whether they take the arguments: bf16, and heads of up to 256 columns.
+bool fits_segment_attention_units(const SegmentAttentionArgs& args);
 
 }  // namespace ferry

@@ -9,6 +9,14 @@
 #include "runtime/base/error.h"
 
 namespace ferry {
+
+namespace cpu_amx {
+void segment_attention(ThreadPool& pool, const SegmentAttentionArgs& args);
+}
+namespace cpu_avx512_bf16 {
+void segment_attention(ThreadPool& pool, const SegmentAttentionArgs& args);
+}
+
 namespace {
 
 /// Keys that the rows of a step look at, each row for itself; as many as a record holds.
@@ -49,9 +57,19 @@ const OpTable& select_op_table(std::string_view name) {
   throw_invalid("--kernels: '" + std::string(name) + "' cannot run on this processor; allowed: " + allowed);
 }
 
-bool can_attend_with_tiles(const SegmentAttentionArgs& args) {
+const std::vector<SegmentAttentionUnit>& segment_attention_units() {
+  static const std::vector<SegmentAttentionUnit> kUnits = [] {
+    std::vector<SegmentAttentionUnit> units;
+    if (has_amx()) units.push_back({"amx", cpu_amx::segment_attention});
+    if (has_avx512_bf16()) units.push_back({"avx512_bf16", cpu_avx512_bf16::segment_attention});
+    return units;
+  }();
+  return kUnits;
+}
+
+bool fits_segment_attention_units(const SegmentAttentionArgs& args) {
   constexpr int64_t kMaxHeadDim = 256;
-  return args.q.dtype == DType::kBF16 && args.out.cols <= kMaxHeadDim * args.num_heads && has_amx();
+  return args.q.dtype == DType::kBF16 && args.out.cols <= kMaxHeadDim * args.num_heads;
 }
 
 // Every op is a span of the trace; a is the number of tokens or rows, of heads where they are worked on alone.
@@ -139,9 +157,9 @@ void vision_rope(const KernelContext& ctx, const VisionRopeArgs& args) {
 }
 void segment_attention(const KernelContext& ctx, const SegmentAttentionArgs& args) {
   const Span span(Zone::kVisionAttention, args.out.rows, count_row_keys(args.segment_ends));
-  // Tiles are no instruction set of their own among the tables: the best table is the one they come with.
-  if (ctx.ops == &cpu_avx512::kOpTable && can_attend_with_tiles(args)) return cpu_amx::segment_attention(*ctx.pool, args);
-  ctx.ops->segment_attention(*ctx.pool, args);
+  const std::vector<SegmentAttentionUnit>& units = segment_attention_units();
+  const bool is_for_unit = ctx.ops == &cpu_avx512::kOpTable && !units.empty() && fits_segment_attention_units(args);
+  (is_for_unit ? units.front().run : ctx.ops->segment_attention)(*ctx.pool, args);
 }
 
 }  // namespace ferry

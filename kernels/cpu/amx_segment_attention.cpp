@@ -1,34 +1,12 @@
-#include <immintrin.h>
+#include "kernels/cpu/bf16_segment_attention.h"
 
-#include <cstring>
-
-#include "kernels/cpu/cpu_ops.h"
-#include "kernels/cpu/scratch.h"
-#include "kernels/cpu/segments.h"
-#include "kernels/cpu/simd.h"
-#include "runtime/base/check.h"
-
-// Attention within segments on AMX tiles, bf16 alone: as in segment_attention.cpp, transposed throughout, so that a tile's
-// columns are rows of the batch and no sum runs across them.
-//
-//   S^T [keys, 32 rows] = K Q^T;   P = 2^(c S - c max), rounded to bf16;   O^T [head_dim, 32 rows] = alpha O^T + V^T P
-//
-// with c = head_dim^-0.5 log2(e). K and V^T are copied once a task into tiles; the task is as many rows of one head as leave
-// every thread some tasks. Blocks of 256 keys keep S and P in the first-level cache. A row's result depends on its segment
-// alone.
+// Attention within segments on AMX tiles: the products of bf16_segment_attention.h.
 
 namespace ferry::FERRY_ISA_NAMESPACE {
 namespace {
 
-constexpr int64_t kSide = 16;                 // rows and fp32 columns of a tile
-constexpr int64_t kPairCols = 32;             // bf16 columns of a tile
-constexpr int64_t kTile = kSide * kPairCols;  // bf16 elements
-constexpr int64_t kRows = 32;                 // rows of the batch at a time: two tiles
-constexpr int64_t kKeyStep = 32;              // keys that one tile of V^T holds
-constexpr int64_t kKeyBlock = 256;            // keys between two updates of the maximum
-constexpr int64_t kScoreStride = kRows * 4;   // bytes
-constexpr int64_t kTileStride = 64;           // bytes
-constexpr int64_t kMaxHeadDim = 256;
+constexpr int64_t kScoreStride = kRows * 4;  // bytes
+constexpr int64_t kTileStride = 64;          // bytes
 
 struct alignas(64) TileShapes {
   uint8_t palette = 1, start_row = 0, reserved[14] = {};
@@ -37,169 +15,12 @@ struct alignas(64) TileShapes {
 };
 constinit const TileShapes kShapes{};
 
-/// The tiles are this task's.
-class TileUse {
- public:
-  TileUse() { _tile_loadconfig(&kShapes); }
-  ~TileUse() { _tile_release(); }
-  TileUse(const TileUse&) = delete;
-  TileUse& operator=(const TileUse&) = delete;
-};
-
 /// Memory that tiles read or have written: the compiler's own loads and stores must not pass.
 [[gnu::always_inline]] inline void memory_barrier() { asm volatile("" ::: "memory"); }
 
-/// Working memory of a task.
-struct Workspace {
-  Workspace(int64_t head_dim, int64_t num_keys)
-      : k_tiles((head_dim + kPairCols - 1) / kPairCols),
-        d_tiles((head_dim + kSide) / kSide),
-        key_steps((num_keys + kKeyStep - 1) / kKeyStep) {
-    const int64_t bf16_elements = key_steps * (2 * k_tiles + d_tiles) * kTile + 2 * k_tiles * kTile + kKeyBlock * kRows;
-    float* next = thread_scratch(bf16_elements / 2 + kKeyBlock * kRows + d_tiles * kSide * kRows + 2 * kRows);
-    const auto take = [&next](int64_t count) {
-      float* piece = next;
-      next += count;
-      return piece;
-    };
-    const auto take_bf16 = [&](int64_t count) { return reinterpret_cast<uint16_t*>(take(count / 2)); };
-    keys = take_bf16(key_steps * 2 * k_tiles * kTile);
-    values = take_bf16(key_steps * d_tiles * kTile);
-    queries = take_bf16(2 * k_tiles * kTile);
-    weights = take_bf16(kKeyBlock * kRows);
-    scores = take(kKeyBlock * kRows);
-    sums = take(d_tiles * kSide * kRows);
-    row_max = take(kRows);
-    row_alpha = take(kRows);
-  }
-
-  int64_t k_tiles;    // of a row of K
-  int64_t d_tiles;    // of a column of V^T, one more row than head_dim
-  int64_t key_steps;  // of the segment
-
-  uint16_t* keys;     // [key_steps][2 halves of the step][k_tiles] tiles of [key, column]
-  uint16_t* values;   // [key_steps][d_tiles] tiles of [column, key]
-  uint16_t* queries;  // [k_tiles][2] tiles of [pair of columns, row, 2]
-  uint16_t* weights;  // [steps of the block][2] tiles of [pair of keys, row, 2]
-  float* scores;      // [kKeyBlock, kRows]
-  float* sums;        // [d_tiles * 16, kRows] O^T before the division
-  float* row_max;     // [kRows]
-  float* row_alpha;   // [kRows]
-};
-
-[[gnu::always_inline]] inline const uint16_t* head_row(const ConstMatrixView& view, int64_t row, int64_t first_col) {
-  return reinterpret_cast<const uint16_t*>(view.data) + row * view.row_stride + first_col;
-}
-
-typedef uint32_t Words __attribute__((vector_size(64)));
-
-/// Word j of row i becomes word i of row j: four rounds that each interleave row i with row i + 8.
-[[gnu::always_inline]] inline void transpose(Words (&rows)[kSide]) {
-  for (int round = 0; round < 4; ++round) {
-    Words next[kSide];
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; ++i) {
-      const Words a = rows[i], b = rows[i + 8];
-      next[2 * i] = __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-      next[2 * i + 1] = __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < kSide; ++i) rows[i] = next[i];
-  }
-}
-
-/// The lowest bits of a mask, as many as there are columns from `d` on.
-[[gnu::always_inline]] inline uint32_t mask_from(int64_t d, int64_t num_cols) {
-  return num_cols - d >= 32 ? 0xffffffffU : num_cols <= d ? 0U : (1U << (num_cols - d)) - 1;
-}
-
-/// Copies one head's keys; what lies behind the last key or column is zeros.
-void load_keys(const SegmentAttentionArgs& args, const SegmentTask& task, int64_t head_dim, const Workspace& w) {
-  std::memset(w.keys, 0, static_cast<std::size_t>(w.key_steps * 2 * w.k_tiles * kTile) * 2);
-  for (int64_t key = 0; key < task.num_keys(); ++key) {
-    const uint16_t* from = head_row(args.k, task.begin + key, task.head * head_dim);
-    uint16_t* to = w.keys + key / kSide * w.k_tiles * kTile + key % kSide * kPairCols;
-    for (int64_t d = 0; d < head_dim; d += kPairCols, to += kTile) {
-      const int64_t count = head_dim - d < kPairCols ? head_dim - d : kPairCols;
-      std::memcpy(to, from + d, static_cast<std::size_t>(count) * 2);
-    }
-  }
-}
-
-/// Columns [d, d + 16) of a row of values, each widened to a word; zeros behind the last.
-[[gnu::always_inline]] inline Words load_wide(const uint16_t* row, int64_t d, int64_t head_dim) {
-  const __m256i cols = _mm256_maskz_loadu_epi16(static_cast<__mmask16>(mask_from(d, head_dim)), row + d);
-  return reinterpret_cast<Words>(_mm512_maskz_cvtepu16_epi32(0xffff, cols));
-}
-
-/// Transposes one head's values, in words of two keys. Behind the last column is one of ones, whose sum is that of the weights.
-void load_values(const SegmentAttentionArgs& args, const SegmentTask& task, int64_t head_dim, const Workspace& w) {
-  constexpr uint16_t kOne = 0x3f80;
-  for (int64_t key = 0; key < w.key_steps * kKeyStep; key += kKeyStep) {
-    uint16_t* tiles = w.values + key / kKeyStep * w.d_tiles * kTile;
-    for (int64_t d = 0; d < w.d_tiles * kSide; d += kSide) {
-      Words rows[kSide];
-      for (int64_t i = 0; i < kSide; ++i) {
-        const auto load_key = [&](int64_t k) {
-          return k < task.num_keys() ? load_wide(head_row(args.v, task.begin + k, task.head * head_dim), d, head_dim) : Words{};
-        };
-        rows[i] = load_key(key + 2 * i) | load_key(key + 2 * i + 1) << 16;
-      }
-      transpose(rows);
-      std::memcpy(tiles + d * kKeyStep, rows, sizeof(rows));
-    }
-    for (int64_t k = 0; k < kKeyStep; ++k) tiles[head_dim * kKeyStep + k] = key + k < task.num_keys() ? kOne : uint16_t{0};
-  }
-}
-
-/// Rows [first, first + count) of the head, transposed in words of two columns; rows behind the last are zeros.
-void load_queries(const SegmentAttentionArgs& args, int64_t first_col, int64_t head_dim, int64_t first, int64_t count,
-                  const Workspace& w) {
-  for (int64_t half = 0; half < kRows; half += kSide) {
-    for (int64_t t = 0; t < w.k_tiles; ++t) {
-      Words rows[kSide];
-      for (int64_t r = 0; r < kSide; ++r) {
-        const uint32_t mask = half + r < count ? mask_from(t * kPairCols, head_dim) : 0U;
-        const uint16_t* from = mask == 0 ? nullptr : head_row(args.q, first + half + r, first_col) + t * kPairCols;
-        rows[r] = reinterpret_cast<Words>(_mm512_maskz_loadu_epi16(mask, from));
-      }
-      transpose(rows);
-      std::memcpy(w.queries + (2 * t + half / kSide) * kTile, rows, sizeof(rows));
-    }
-  }
-}
-
-/// S^T of `num_steps` times 32 keys.
-void multiply_keys(const Workspace& w, int64_t first_step, int64_t num_steps) {
-  auto* scores = reinterpret_cast<std::byte*>(w.scores);
-  const uint16_t* keys = w.keys + first_step * 2 * w.k_tiles * kTile;
-  memory_barrier();
-  for (int64_t step = 0; step < num_steps; ++step, keys += 2 * w.k_tiles * kTile, scores += kKeyStep * kScoreStride) {
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-    for (int64_t t = 0; t < w.k_tiles; ++t) {
-      _tile_loadd(4, keys + t * kTile, kTileStride);
-      _tile_loadd(5, keys + (w.k_tiles + t) * kTile, kTileStride);
-      _tile_loadd(6, w.queries + 2 * t * kTile, kTileStride);
-      _tile_loadd(7, w.queries + (2 * t + 1) * kTile, kTileStride);
-      _tile_dpbf16ps(0, 4, 6);
-      _tile_dpbf16ps(1, 4, 7);
-      _tile_dpbf16ps(2, 5, 6);
-      _tile_dpbf16ps(3, 5, 7);
-    }
-    _tile_stored(0, scores, kScoreStride);
-    _tile_stored(1, scores + 64, kScoreStride);
-    _tile_stored(2, scores + kSide * kScoreStride, kScoreStride);
-    _tile_stored(3, scores + kSide * kScoreStride + 64, kScoreStride);
-  }
-  memory_barrier();
-}
-
-/// O^T += V^T P, two tiles of columns at a time.
+/// O^T += V^T P, for one or two tiles of columns.
 template <bool kTwo>
-void multiply_values(const Workspace& w, int64_t d_tile, int64_t first_step, int64_t num_steps) {
+void multiply_value_tiles(const Workspace& w, int64_t d_tile, int64_t first_step, int64_t num_steps) {
   auto* sums = reinterpret_cast<std::byte*>(w.sums) + d_tile * kSide * kScoreStride;
   _tile_loadd(0, sums, kScoreStride);
   _tile_loadd(1, sums + 64, kScoreStride);
@@ -229,139 +50,54 @@ void multiply_values(const Workspace& w, int64_t d_tile, int64_t first_step, int
   }
 }
 
-/// 2^x for x <= 0 within 1.1e-4 of it, and exactly 1 for 0: weights keep 8 bits. 2^x = 2^n 2^f with n the next lower integer,
-/// 2^f by a polynomial of least relative error on [0, 1]. `one` is its constant term.
-[[gnu::always_inline]] inline __m512 exp2(__m512 x, float one = 1.0f) {
-  const __m512 f = _mm512_maskz_reduce_ps(0xffff, x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
-  __m512 p = _mm512_fmadd_ps(_mm512_set1_ps(0.0770675715f), f, _mm512_set1_ps(0.227644417f));
-  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.695116916f));
-  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(one));
-  return _mm512_maskz_scalef_ps(0xffff, p, x);
-}
+class Tiles {
+ public:
+  static constexpr int64_t kKeyBlock = 256;
 
-/// 2^x, and half of the last bit that bf16 keeps: 2^f lies between 1 and 2, where that half is 2^-8. What is left without the
-/// lower bits is 2^x to nearest.
-[[gnu::always_inline]] inline __m512 exp2_and_half(__m512 x) { return exp2(x, 1.00390625f); }
+  Tiles() { _tile_loadconfig(&kShapes); }
+  ~Tiles() { _tile_release(); }
+  Tiles(const Tiles&) = delete;
+  Tiles& operator=(const Tiles&) = delete;
 
-/// Two keys' weights of 16 rows as pairs of bf16, without the lower bits.
-[[gnu::always_inline]] inline __m512i pack_pair(__m512 first, __m512 second) {
-  const __m512i low = _mm512_maskz_srli_epi32(0xffff, _mm512_castps_si512(first), 16);
-  return _mm512_mask_mov_epi16(low, 0xaaaaaaaaU, _mm512_castps_si512(second));
-}
-
-/// The largest score of each of 16 rows, `so_far` included. Four running maxima hide the latency of each.
-__m512 find_max(const float* scores, int64_t num_keys, __m512 so_far) {
-  __m512 largest[4] = {so_far, so_far, so_far, so_far};
-  int64_t j = 0;
-  for (; j + 4 <= num_keys; j += 4) {
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) largest[i] = _mm512_maskz_max_ps(0xffff, _mm512_load_ps(scores + (j + i) * kRows), largest[i]);
-  }
-  for (; j < num_keys; ++j) largest[0] = _mm512_maskz_max_ps(0xffff, _mm512_load_ps(scores + j * kRows), largest[0]);
-  const __m512 even = _mm512_maskz_max_ps(0xffff, largest[0], largest[2]);
-  return _mm512_maskz_max_ps(0xffff, even, _mm512_maskz_max_ps(0xffff, largest[1], largest[3]));
-}
-
-/// Turns the scores of a block into weights, and updates maximum and alpha of 16 rows. Keys behind the last weigh nothing.
-/// Returns whether any alpha is not one.
-bool update_weights(const Workspace& w, int64_t half, int64_t num_keys, float scale) {
-  const float* scores = w.scores + half * kSide;
-  const __m512 old_max = _mm512_loadu_ps(w.row_max + half * kSide);
-  const __m512 new_max = find_max(scores, num_keys, old_max);
-  _mm512_storeu_ps(w.row_max + half * kSide, new_max);
-  const __m512 factor = _mm512_set1_ps(scale), shift = new_max * factor;
-  const auto weight_of = [&](int64_t j) __attribute__((always_inline)) {
-    return exp2_and_half(_mm512_fmsub_ps(_mm512_load_ps(scores + j * kRows), factor, shift));
-  };
-  const auto place_of = [&](int64_t j) __attribute__((always_inline)) {
-    return w.weights + (j / kKeyStep * 2 + half) * kTile + j % kKeyStep / 2 * kPairCols;
-  };
-  int64_t j = 0;
-  for (; j + 1 < num_keys; j += 2) _mm512_store_si512(place_of(j), pack_pair(weight_of(j), weight_of(j + 1)));
-  if (j < num_keys) {
-    _mm512_store_si512(place_of(j), pack_pair(weight_of(j), _mm512_setzero_ps()));
-    j += 2;
-  }
-  for (; j % kKeyStep != 0; j += 2) _mm512_store_si512(place_of(j), _mm512_setzero_si512());
-  // Before the first block the maximum is minus infinity, of which exp2 knows nothing.
-  const __m512 fall = _mm512_fmsub_ps(old_max, factor, shift);
-  const __m512 alpha = exp2(_mm512_maskz_max_ps(0xffff, _mm512_set1_ps(-200.0f), fall));
-  _mm512_storeu_ps(w.row_alpha + half * kSide, alpha);
-  return _mm512_cmp_ps_mask(alpha, _mm512_set1_ps(1.0f), _CMP_NEQ_UQ) != 0;
-}
-
-void rescale_sums(const Workspace& w) {
-  const __m512 low = _mm512_loadu_ps(w.row_alpha), high = _mm512_loadu_ps(w.row_alpha + kSide);
-  for (int64_t d = 0; d < w.d_tiles * kSide; ++d) {
-    float* sums = w.sums + d * kRows;
-    _mm512_store_ps(sums, _mm512_load_ps(sums) * low);
-    _mm512_store_ps(sums + kSide, _mm512_load_ps(sums + kSide) * high);
-  }
-}
-
-/// Divides by the sum of the weights, which lies behind the head's last column, and transposes words of two columns.
-void store_output(const SegmentAttentionArgs& args, int64_t first_col, int64_t head_dim, int64_t first, int64_t count,
-                  const Workspace& w) {
-  for (int64_t half = 0; half < count; half += kSide) {
-    const __m512 row_sum = _mm512_load_ps(w.sums + head_dim * kRows + half);
-    const auto load_col = [&](int64_t d) __attribute__((always_inline)) {
-      const __m512 mean = d < head_dim ? _mm512_load_ps(w.sums + d * kRows + half) / row_sum : _mm512_setzero_ps();
-      return reinterpret_cast<Words>(detail::round_bfloat16(reinterpret_cast<RegF32>(mean)) >> 16);
-    };
-    for (int64_t first_d = 0; first_d < head_dim; first_d += kPairCols) {
-      Words rows[kSide];
-      for (int64_t i = 0; i < kSide; ++i) rows[i] = load_col(first_d + 2 * i) | load_col(first_d + 2 * i + 1) << 16;
-      transpose(rows);
-      for (int64_t r = half; r < count && r < half + kSide; ++r) {
-        bfloat16* out = row_of<bfloat16>(args.out, first + r) + first_col + first_d;
-        _mm512_mask_storeu_epi16(out, mask_from(first_d, head_dim), reinterpret_cast<__m512i>(rows[r - half]));
-      }
-    }
-  }
-}
-
-/// Rows [first, first + count) of the task, at most 32.
-void attend(const SegmentAttentionArgs& args, const SegmentTask& task, int64_t first, int64_t count, const Workspace& w) {
-  const int64_t head_dim = args.out.cols / args.num_heads, first_col = task.head * head_dim;
-  const float scale = 1.44269504088896341f / __builtin_sqrtf(static_cast<float>(head_dim));
-  load_queries(args, first_col, head_dim, first, count, w);
-  for (int64_t r = 0; r < kRows; r += kSide) _mm512_storeu_ps(w.row_max + r, _mm512_set1_ps(-__builtin_inff()));
-  std::memset(w.sums, 0, static_cast<std::size_t>(w.d_tiles * kSide * kScoreStride));
-  for (int64_t key = 0; key < task.num_keys(); key += kKeyBlock) {
-    const int64_t num_keys = task.num_keys() - key < kKeyBlock ? task.num_keys() - key : kKeyBlock;
-    const int64_t first_step = key / kKeyStep, num_steps = (num_keys + kKeyStep - 1) / kKeyStep;
-    multiply_keys(w, first_step, num_steps);
-    const bool low = update_weights(w, 0, num_keys, scale), high = update_weights(w, 1, num_keys, scale);
-    if (low || high) rescale_sums(w);
+  static void multiply_keys(const Workspace& w, int64_t first_step, int64_t num_steps);
+  static void multiply_values(const Workspace& w, int64_t first_step, int64_t num_steps) {
     memory_barrier();
     int64_t d = 0;
-    for (; d + 1 < w.d_tiles; d += 2) multiply_values<true>(w, d, first_step, num_steps);
-    if (d < w.d_tiles) multiply_values<false>(w, d, first_step, num_steps);
+    for (; d + 1 < w.d_tiles; d += 2) multiply_value_tiles<true>(w, d, first_step, num_steps);
+    if (d < w.d_tiles) multiply_value_tiles<false>(w, d, first_step, num_steps);
     memory_barrier();
   }
-  store_output(args, first_col, head_dim, first, count, w);
+};
+
+void Tiles::multiply_keys(const Workspace& w, int64_t first_step, int64_t num_steps) {
+  auto* scores = reinterpret_cast<std::byte*>(w.scores);
+  const uint16_t* keys = w.keys + first_step * 2 * w.k_tiles * kTile;
+  memory_barrier();
+  for (int64_t step = 0; step < num_steps; ++step, keys += 2 * w.k_tiles * kTile, scores += kKeyStep * kScoreStride) {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (int64_t t = 0; t < w.k_tiles; ++t) {
+      _tile_loadd(4, keys + t * kTile, kTileStride);
+      _tile_loadd(5, keys + (w.k_tiles + t) * kTile, kTileStride);
+      _tile_loadd(6, w.queries + 2 * t * kTile, kTileStride);
+      _tile_loadd(7, w.queries + (2 * t + 1) * kTile, kTileStride);
+      _tile_dpbf16ps(0, 4, 6);
+      _tile_dpbf16ps(1, 4, 7);
+      _tile_dpbf16ps(2, 5, 6);
+      _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_stored(0, scores, kScoreStride);
+    _tile_stored(1, scores + 64, kScoreStride);
+    _tile_stored(2, scores + kSide * kScoreStride, kScoreStride);
+    _tile_stored(3, scores + kSide * kScoreStride + 64, kScoreStride);
+  }
+  memory_barrier();
 }
 
 }  // namespace
 
-void segment_attention(ThreadPool& pool, const SegmentAttentionArgs& args) {
-  check_segments(args);
-  const int64_t head_dim = args.out.cols / args.num_heads;
-  FERRY_CHECK_LE(head_dim, kMaxHeadDim);
-  int64_t task_rows = (args.out.rows + kRows - 1) / kRows * kRows;
-  while (task_rows > 4 * kRows && count_segment_tasks(args, task_rows) < 8 * pool.num_threads()) {
-    task_rows = (task_rows / 2 + kRows - 1) / kRows * kRows;
-  }
-  pool.parallel_for(count_segment_tasks(args, task_rows), [&](int64_t task_idx, int) {
-    const SegmentTask task = find_segment_task(args, task_rows, task_idx);
-    const TileUse tiles;
-    const Workspace w(head_dim, task.num_keys());
-    load_keys(args, task, head_dim, w);
-    load_values(args, task, head_dim, w);
-    for (int64_t r = 0; r < task.num_rows; r += kRows) {
-      attend(args, task, task.first_row + r, task.num_rows - r < kRows ? task.num_rows - r : kRows, w);
-    }
-  });
-}
+void segment_attention(ThreadPool& pool, const SegmentAttentionArgs& args) { run_segment_attention<Tiles>(pool, args); }
 
 }  // namespace ferry::FERRY_ISA_NAMESPACE

@@ -98,7 +98,7 @@ TEST_P(VisionOpsTest, RopeRotatesWholeHeadsWithOneRounding) {
   }
 }
 
-// Attention within segments: what runs it, tiles apart from the tables.
+// Attention within segments: what runs it, the tables and the units that multiply bf16.
 struct Attention {
   std::string name;
   void (*run)(ThreadPool&, const SegmentAttentionArgs&);
@@ -108,8 +108,9 @@ std::vector<Attention> attentions(DType dtype) {
   for (const OpTable* table : available_op_tables()) {
     if (table != &ref::kOpTable) all.push_back({table->name, table->segment_attention});
   }
-  const SegmentAttentionArgs small{.q = {.dtype = dtype}, .num_heads = 1};
-  if (can_attend_with_tiles(small)) all.push_back({"amx", cpu_amx::segment_attention});
+  if (fits_segment_attention_units({.q = {.dtype = dtype}, .num_heads = 1})) {
+    for (const SegmentAttentionUnit& unit : segment_attention_units()) all.push_back({unit.name, unit.run});
+  }
   return all;
 }
 
@@ -143,12 +144,13 @@ const Attention kRef{"ref", ref::kOpTable.segment_attention};
 
 TEST(SegmentAttention, EqualsReference) {
   for (const DType dtype : kBothDTypes) {
-    for (const auto& [heads, dim] : {std::pair<int64_t, int64_t>{4, 12}, {2, 72}, {3, 64}, {1, 33}, {2, 128}}) {
+    for (const auto& [heads, dim] : {std::pair<int64_t, int64_t>{4, 12}, {2, 72}, {3, 64}, {1, 33}, {2, 128}, {1, 256}}) {
       const Scene scene(dtype, heads, dim, {1, 5, 5, 70, 334, 667});
       const Matrix expected = scene.run(kRef, 1);
       for (const Attention& attention : attentions(dtype)) {
         // Weights of 8 bits: each product is off by up to 2^-9 of itself.
-        const float relative = attention.name == "amx" ? 2e-3f : 5e-6f;
+        const bool is_unit = attention.name == "amx" || attention.name == "avx512_bf16";
+        const float relative = is_unit ? 2e-3f : 5e-6f;
         expect_close(expected.view(), scene.run(attention, 2).view(), relative,
                      attention.name + " " + dtype_name(dtype) + " " + scene.text());
       }
