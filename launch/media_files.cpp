@@ -67,7 +67,9 @@ std::vector<std::byte> read_file(const fs::path& path, int64_t max_bytes, const 
 std::vector<fs::path> frames_in(const fs::path& folder) {
   std::vector<fs::path> frames;
   std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+  fs::directory_iterator entries(folder, error);
+  if (error) refuse_file("--video", folder, error.message(), kAllowedVideos);
+  for (const fs::directory_entry& entry : entries) {
     if (entry.is_regular_file(error) && !entry.path().filename().string().starts_with('.')) frames.push_back(entry.path());
   }
   if (frames.empty())

@@ -26,6 +26,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr std::chrono::milliseconds kMediaSlice{100};  // of the tower between two steps
+
 int64_t elapsed_ns(Clock::time_point from, std::optional<Clock::time_point> to) {
   return to ? std::chrono::duration_cast<std::chrono::nanoseconds>(*to - from).count() : 0;
 }
@@ -371,8 +373,8 @@ void Coordinator::Impl::step() {
     const StepChoices choices = engine_.run_step(*plan);
     const uint64_t run_end = now_ticks();
     scheduler_.commit(*plan, choices, Clock::now());
-    request_trace_.computed(*plan, run_begin, run_end);
     publish(*plan);
+    request_trace_.computed(*plan, run_begin, run_end);
     update_load(*plan);  // first: who hears that a request has ended finds it gone from the load
     publish_finished();
     const Clock::time_point draft_start = Clock::now();
@@ -384,7 +386,8 @@ void Coordinator::Impl::step() {
   }
   finishing_.clear();  // the plan has no use for them any more
   if (scheduler_.next_for_media() != nullptr && !has_rows) engine_.keep_alive();
-  engine_.encode_media(scheduler_, [this] {
+  engine_.encode_media(scheduler_, [this, end = Clock::now() + kMediaSlice] {
+    if (Clock::now() >= end) return true;
     const std::scoped_lock lock(mutex_);
     return has_news();
   });
@@ -459,8 +462,7 @@ void Coordinator::Impl::add_draft_time(const StepPlan& plan, Clock::time_point b
     return std::chrono::duration<double>(now - since).count();
   };
   int64_t num_wrong = 0;
-  for (const StepEntry& entry : plan.entries)
-    num_wrong += entry.num_drafts - (entry.num_drafts > 0 ? entry.sequence->num_replayed : 0);
+  for (const StepEntry& entry : plan.entries) num_wrong += entry.num_drafts - entry.num_given_drafts();
   const std::unique_lock lock = lock_traced(mutex_);
   load_.draft_time.add(seconds(begin), seconds(draft_begin), plan.num_rows, num_wrong);
 }
@@ -479,10 +481,7 @@ void Coordinator::Impl::update_load(const StepPlan& plan) {
   load_.prompt_tokens += plan.num_prefill_tokens;
   for (const StepEntry& entry : plan.entries) {
     load_.generated_tokens += entry.sequence->num_new;
-    if (!entry.is_decode) continue;
-    // Right drafts behind a stop string gave nobody a token.
-    const int64_t num_given = std::max<int64_t>(entry.sequence->num_new - 1, 0);
-    load_.drafts.add(entry.num_drafts, std::min(entry.sequence->num_replayed, num_given));
+    if (entry.is_decode) load_.drafts.add(entry.num_drafts, entry.num_given_drafts());
   }
   load_.balancedness = balance;
 }

@@ -113,10 +113,10 @@ std::string Engine::describe_media() const {
   return vision_ == nullptr ? "none, " + lacks_vision_ : vision_->describe_memory();
 }
 
-void Engine::encode_media(Scheduler& scheduler, const std::function<bool()>& has_news) {
+void Engine::encode_media(Scheduler& scheduler, const std::function<bool()>& is_over) {
   if (vision_ == nullptr) return;
   const Progress::Scope computing(progress_, Progress::Activity::kComputing);
-  vision_->encoder.advance(scheduler, has_news);
+  vision_->encoder.advance(scheduler, is_over);
 }
 
 void Engine::let_go_of_media(const Scheduler& scheduler) {

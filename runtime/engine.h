@@ -63,8 +63,9 @@ class Engine {
   TokenDispatcher& dispatcher() { return *dispatcher_; }
   RecurrentState& recurrent_state() { return *recurrent_state_; }
 
-  /// Works for a while on the pictures of the oldest sequence that waits for them, if any does; shorter if `has_news` says so.
-  void encode_media(Scheduler& scheduler, const std::function<bool()>& has_news);
+  /// Works on the pictures of the oldest sequence that waits for them, if any does, until `is_over` says so, which it asks
+  /// every now and then.
+  void encode_media(Scheduler& scheduler, const std::function<bool()>& is_over);
   /// Lets go of what it holds of pictures unless their sequence is still the oldest that waits.
   void let_go_of_media(const Scheduler& scheduler);
   /// Computes the plan's rows. Logits [sum of num_logits, vocab] of the entries that sample, in order, valid until the next

@@ -95,7 +95,8 @@ std::unique_ptr<LoadedVision> load_vision(const EngineOptions& options, const Ch
                                           const Tokenizer* tokenizer, ComputeResources& compute, DType dtype,
                                           int64_t max_prompt, std::string& complaint) {
   if (!options.media.is_wanted || options.media.max_tokens == 0) {
-    complaint = options.media.is_wanted ? "--picture-tokens is 0" : "this command takes none";
+    complaint =
+        options.media.is_wanted ? "--picture-tokens is 0; allowed with pictures: 1 and more" : "this command takes none";
     return nullptr;
   }
   const std::optional<VisionConfig> config = find_vision(options.model, checkpoint, complaint);

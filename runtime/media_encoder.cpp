@@ -47,21 +47,19 @@ int64_t MediaEncoder::max_bytes(const VisionPlan& plan, DType dtype, Options opt
   return VisionTower::buffer_bytes(plan, dtype, {.max_patches = options.max_patches}) + patches + options.cache_bytes;
 }
 
-void MediaEncoder::advance(Scheduler& scheduler, const std::function<bool()>& has_news) {
+void MediaEncoder::advance(Scheduler& scheduler, const std::function<bool()>& is_over) {
   let_go(scheduler);
   Sequence* sequence = scheduler.next_for_media();
   if (sequence == nullptr) return;
   prompt_ = sequence->request.media;
-  int64_t num_rows = kSliceRows;
   while (embeddings_.size() < prompt_->media.size()) {
     const std::shared_ptr<const Medium>& medium = prompt_->media[embeddings_.size()];
     if (std::shared_ptr<const Matrix> known = cache_.find(medium->digest)) {
       embeddings_.push_back(std::move(known));
       continue;
     }
-    if (num_rows <= 0) return;
     if (job_.medium == nullptr || job_.medium->digest != medium->digest) begin(medium);
-    if (!run(num_rows, has_news)) return;
+    if (!run(is_over)) return;
     cache_.add(medium->digest, job_.embeddings);
     embeddings_.push_back(std::exchange(job_, {}).embeddings);
   }
@@ -105,17 +103,14 @@ void MediaEncoder::begin_steps() {
                job_.embeddings->view().rows_from(first * step_patches / merged, num_patches / merged));
 }
 
-/// Goes on until `num_rows` rows times blocks are done, which it takes off, or there is news: then none are left. True when the
-/// medium is complete.
-bool MediaEncoder::run(int64_t& num_rows, const std::function<bool()>& has_news) {
+/// Goes on until the slice is over; true if the medium is complete by then.
+bool MediaEncoder::run(const std::function<bool()>& is_over) {
   const Span span(Zone::kEncodeMedia, job_.patches.grid.num_patches());
-  while (num_rows > 0) {
-    num_rows -= job_.patches.grid.num_patches();
-    const bool are_steps_done = tower_.advance();
-    if (are_steps_done && job_.num_begun == job_.medium->grid.t) return true;
-    if (are_steps_done) begin_steps();
-    if (has_news()) num_rows = 0;
-  }
+  do {
+    if (!tower_.advance()) continue;
+    if (job_.num_begun == job_.medium->grid.t) return true;
+    begin_steps();
+  } while (!is_over());
   return false;
 }
 

@@ -37,7 +37,7 @@ class MediaCache {
   std::map<MediumDigest, std::list<Entry>::iterator> places_;
 };
 
-/// Makes embeddings of the pictures and videos of running sequences, a slice of the tower's blocks at a time, so that the steps
+/// Makes embeddings of the pictures and videos of running sequences, a slice of the tower's work at a time, so that the steps
 /// of the decoder go on in between. Which slices a medium is cut into does not change a bit of what becomes of it.
 ///
 /// For the engine's thread.
@@ -47,10 +47,8 @@ class MediaEncoder {
     int64_t max_patches = 0;  // of one step of time
     int64_t cache_bytes = 0;
   };
-  /// Rows times blocks of a slice, at least one block: 0.3 s of the largest towers on two cores with AMX.
-  static constexpr int64_t kSliceRows = 8192;
-  /// Rows of a video that pass the tower together, at least a step of time: more are not faster, and a block of them would
-  /// take longer.
+  /// Rows of a video that pass the tower together, at least a step of time: more are not faster, and their parts would take
+  /// longer.
   static constexpr int64_t kVideoRows = 2048;
 
   /// `reader`, `plan`, `weights`, `matmul` and what `context` points to outlive it.
@@ -58,8 +56,8 @@ class MediaEncoder {
                KernelContext context, DType dtype, Options options);
 
   /// Works a slice for the oldest sequence that waits, and gives it its media when they are complete. Nothing if none does.
-  /// `has_news` is asked between two blocks: the slice ends early if it says so.
-  void advance(Scheduler& scheduler, const std::function<bool()>& has_news);
+  /// The slice ends with a part of a block behind which `is_over` says so: it is asked after each.
+  void advance(Scheduler& scheduler, const std::function<bool()>& is_over);
   /// Lets go of the media that are worked at unless the oldest sequence that waits is theirs.
   void let_go(const Scheduler& scheduler);
 
@@ -78,7 +76,7 @@ class MediaEncoder {
 
   void begin(std::shared_ptr<const Medium> medium);
   void begin_steps();
-  bool run(int64_t& num_rows, const std::function<bool()>& has_news);
+  bool run(const std::function<bool()>& is_over);
   void forget();
 
   const MediumReader& reader_;

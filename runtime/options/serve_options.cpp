@@ -124,7 +124,8 @@ void add_serve_options(CLI::App& app, ServeOptions& options) {
       "folder that all captures stay below (default traces); if given, also for the last steps before a rank was lost");
   app.add_option("--allow-remote-images", options.remote_images,
                  "HOST[:PORT],… that requests may name pictures of, which are then fetched; never from private addresses; "
-                 "default: none");
+                 "default: none")
+      ->check([](const std::string& hosts) { return hosts.empty() ? "an empty list; allowed: HOST[:PORT],…" : ""; });
   app.add_option("--drain-timeout", options.drain_timeout_s, "seconds that open requests get after SIGTERM; default 30")
       ->check(number_in(0.0, 86400.0, "0 to 86400 seconds"));
   add_access(app, options.access);

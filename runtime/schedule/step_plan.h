@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -26,6 +27,10 @@ struct StepEntry {
   bool is_decode = false;  // its rows take the recurrent form of the delta rule, a prompt's the chunk form
 
   int64_t num_logits() const { return samples ? 1 + num_drafts : 0; }
+  /// After the commit: the drafts that gave a token. Right ones behind a stop give none.
+  int64_t num_given_drafts() const {
+    return num_drafts == 0 ? 0 : std::clamp<int64_t>(sequence->num_new - 1, 0, sequence->num_replayed);
+  }
 };
 
 /// What the engine computes in one step: the decode rows first, then the prefill pieces, each in order of admission.

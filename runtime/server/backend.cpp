@@ -43,6 +43,8 @@ bool CoordinatorBackend::abort(const std::string& owner, const std::string& requ
 
 EngineLoad CoordinatorBackend::load() const { return coordinator_.load(); }
 
+std::optional<Error> CoordinatorBackend::failure() const { return coordinator_.failure(); }
+
 const ModelInfo& CoordinatorBackend::model_info() const { return coordinator_.model_info(); }
 
 }  // namespace ferry

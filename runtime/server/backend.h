@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -39,6 +40,7 @@ class Backend {
   virtual bool abort(RequestNumber number) = 0;
   virtual bool abort(const std::string& owner, const std::string& request_id) = 0;
   virtual EngineLoad load() const = 0;
+  virtual std::optional<Error> failure() const = 0;
   virtual const ModelInfo& model_info() const = 0;
 };
 
@@ -57,6 +59,7 @@ class CoordinatorBackend : public Backend {
   bool abort(RequestNumber number) override;
   bool abort(const std::string& owner, const std::string& request_id) override;
   EngineLoad load() const override;
+  std::optional<Error> failure() const override;
   const ModelInfo& model_info() const override;
 
  private:

@@ -65,8 +65,7 @@ void GenerateCall::hand_to_pool(const grpc::CallbackServerContext& context, cons
     is_preparing_ = true;
   }
   try {
-    place_ =
-        shared_.preparations.enter(owner, message.request_id(), [this, &message] { abort_preparation(message.request_id()); });
+    place_ = shared_.preparations.enter(owner, message.request_id(), [this] { is_aborted_ = true; });
   } catch (const Error& e) {
     return stop_preparing(std::nullopt, to_status(e));
   }
@@ -98,6 +97,7 @@ void GenerateCall::prepare(const grpc::CallbackServerContext& context, const v1:
     failure = exhausted(one_line(e.what()));
   }
   shared_.preparations.leave(place_);  // first: who hears that the request was refused may use the id again
+  if (!number && is_aborted_) tell_abort(message.request_id());
   stop_preparing(number, failure);
   // A call that was cancelled or aborted while its request was on the way in has missed the coordinator's abort.
   if (number && (is_cancelled_ || is_aborted_)) shared_.backend.abort(*number);
@@ -112,9 +112,8 @@ void GenerateCall::stop_preparing(std::optional<RequestNumber> number, const grp
   advance();
 }
 
-/// Ends the call as one is that the engine aborts; its thread notices when it checks in.
-void GenerateCall::abort_preparation(const std::string& request_id) {
-  is_aborted_ = true;
+/// Ends the call as one is that the engine aborts. Its pictures are gone by then: who hears of it may send as many again.
+void GenerateCall::tell_abort(const std::string& request_id) {
   GenerateEvent event{.finish_reason = FinishReason::kAborted};
   event.request_id = request_id;
   event.timings.total_ns = std::chrono::nanoseconds(std::chrono::steady_clock::now() - arrival_).count();
@@ -126,6 +125,7 @@ Request GenerateCall::make_request(const grpc::CallbackServerContext& context, c
   request.deadline = deadline_of(context);
   const auto check_in = [&] {
     if (is_cancelled_ || is_aborted_) throw Error(ErrorCode::kCancelled, "the call was cancelled");
+    if (const std::optional<Error> failure = shared_.backend.failure()) throw *failure;
     if (request.deadline && std::chrono::steady_clock::now() >= *request.deadline)
       throw Error(ErrorCode::kDeadlineExceeded, "the call's deadline passed while its prompt was made");
   };
@@ -174,7 +174,7 @@ void GenerateCall::abort_request() {
   shared_.backend.abort(number);
 }
 
-/// On the engine's thread, or on one that aborts what is prepared.
+/// On the engine's thread, or on the one that prepared the request if it was aborted before.
 void GenerateCall::on_event(const GenerateEvent& event) {
   const std::lock_guard lock(mutex_);
   if (status_) return;

@@ -69,7 +69,7 @@ class GenerateCall : public grpc::ServerWriteReactor<v1::GenerateResponse>, publ
   void hand_to_pool(const grpc::CallbackServerContext& context, const v1::GenerateRequest& message, std::string owner);
   void prepare(const grpc::CallbackServerContext& context, const v1::GenerateRequest& message, const std::string& owner);
   Request make_request(const grpc::CallbackServerContext& context, const v1::GenerateRequest& message) const;
-  void abort_preparation(const std::string& request_id);
+  void tell_abort(const std::string& request_id);
   void stop_preparing(std::optional<RequestNumber> number, const grpc::Status& failure);
   void abort_request();
   void on_event(const GenerateEvent& event);

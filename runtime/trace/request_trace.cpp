@@ -43,7 +43,7 @@ void RequestTrace::computed(const StepPlan& plan, uint64_t begin, uint64_t end) 
     }
     if (entry.num_drafts > 0) {
       record_span(Zone::kRequestVerify, begin, end, life.number,
-                  pack_verify(static_cast<uint32_t>(entry.num_drafts), static_cast<uint32_t>(sequence.num_replayed)));
+                  pack_verify(static_cast<uint32_t>(entry.num_drafts), static_cast<uint32_t>(entry.num_given_drafts())));
     } else {
       record_span(Zone::kRequestStep, begin, end, life.number, static_cast<uint32_t>(entry.num_rows));
     }

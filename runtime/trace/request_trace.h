@@ -18,7 +18,7 @@ class RequestTrace {
 
   /// It arrived (sequence.arrival), and was handed over at `queued`.
   void queued(const Sequence& sequence, TimePoint queued);
-  /// A step of this plan was computed from `begin` to `end`, and its tokens were committed.
+  /// A step of this plan was computed from `begin` to `end`, its tokens were committed, and cut where an answer stops.
   void computed(const StepPlan& plan, uint64_t begin, uint64_t end);
   void finished(const Sequence& sequence);
 

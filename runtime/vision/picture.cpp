@@ -55,8 +55,8 @@ Picture decode_picture(std::span<const std::byte> file, const PictureLimits& lim
                        const std::function<void()>& check_in) {
   if (file.empty()) throw_invalid(name + ": it is empty; allowed: a PNG, JPEG, WebP or GIF file");
   if (std::ssize(file) > limits.max_bytes) {
-    throw_invalid(name + ": it has " + std::to_string(file.size()) + " bytes; allowed: at most " +
-                  std::to_string(limits.max_bytes));
+    const std::string allowed = std::to_string(limits.max_bytes);
+    throw_invalid(name + ": it has more than " + allowed + " bytes; allowed: at most " + allowed + " (--picture-bytes)");
   }
   Picture picture = decode({.bytes = file, .limits = limits, .name = name, .check_in = check_in});
   return make_upright(std::move(picture), read_orientation(find_exif(file)));

@@ -61,6 +61,7 @@ class TextBackend final : public Backend {
   bool abort(RequestNumber) override { return false; }
   bool abort(const std::string&, const std::string&) override { return false; }
   EngineLoad load() const override { return {}; }
+  std::optional<Error> failure() const override { return std::nullopt; }
   const ModelInfo& model_info() const override {
     static const ModelInfo info;
     return info;

@@ -142,7 +142,7 @@ TEST_F(CoordinatorMediaTest, WhatPicturesTakeIsDescribed) {
   options_.media.max_tokens = 0;
   coordinator_.reset();
   start();
-  EXPECT_EQ("none, --picture-tokens is 0", engine_->describe_media());
+  EXPECT_EQ("none, --picture-tokens is 0; allowed with pictures: 1 and more", engine_->describe_media());
 }
 
 TEST_F(CoordinatorMediaTest, WithoutRoomForPicturesThereAreNone) {

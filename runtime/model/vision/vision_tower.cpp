@@ -101,17 +101,36 @@ void VisionTower::begin(ConstMatrixView patches, std::span<const Grid> grids, Ma
 
 bool VisionTower::advance(const BlockTap& tap) {
   Piece& piece = run_.piece;
-  if (run_.block == 0) take_piece();
+  if (run_.block == 0 && run_.part == 0) take_piece();
   if (piece.steps.empty()) return true;
-  const VisionBlockWeights& block = weights_.blocks[static_cast<std::size_t>(run_.block)];
-  attend(block, piece);
-  feed_forward(block, piece.num_rows());
+  if (!advance_block(weights_.blocks[static_cast<std::size_t>(run_.block)], piece)) return false;
+  run_.part = 0;
   if (tap) tap(run_.block, hidden_.top(piece.num_rows()));
   if (++run_.block < plan_.depth) return false;
   run_.block = 0;
   const int64_t merged = plan_.merged_patches();
   merge(piece.num_rows(), run_.out.rows_from(piece.first_row / merged, piece.num_rows() / merged));
   return run_.next_step == run_.steps.size();
+}
+
+/// The next part: queries, keys and values of each chunk of rows, then attention of each group of heads, then what follows for
+/// each chunk. True after the last.
+bool VisionTower::advance_block(const VisionBlockWeights& block, const Piece& piece) {
+  const int64_t num_rows = piece.num_rows(), num_chunks = (num_rows + kChunkRows - 1) / kChunkRows;
+  const int64_t heads = heads_at_once(piece), num_groups = (plan_.num_heads + heads - 1) / heads;
+  const auto rows_of_chunk = [&](int64_t chunk) { return std::min(kChunkRows, num_rows - chunk * kChunkRows); };
+  const int64_t part = run_.part++;
+  if (part < num_chunks) {
+    project(block, part * kChunkRows, rows_of_chunk(part));
+    return false;
+  }
+  if (const int64_t group = part - num_chunks; group < num_groups) {
+    attend(piece, group * heads, std::min(heads, plan_.num_heads - group * heads));
+    return false;
+  }
+  const int64_t chunk = part - num_chunks - num_groups;
+  finish_rows(block, chunk * kChunkRows, rows_of_chunk(chunk));
+  return chunk + 1 == num_chunks;
 }
 
 /// The next steps of time, as many as fit the buffers, up to their first block.
@@ -165,32 +184,47 @@ void VisionTower::add_positions(const Piece& piece) {
   }
 }
 
-void VisionTower::attend(const VisionBlockWeights& block, const Piece& piece) {
-  const int64_t num_rows = piece.num_rows(), hidden_dim = plan_.hidden_dim;
-  const MatrixView hidden = hidden_.top(num_rows), normed = normed_.top(num_rows), qkv = qkv_.top(num_rows);
-  norm(block.norm1, hidden, normed);
+void VisionTower::project(const VisionBlockWeights& block, int64_t first_row, int64_t num_rows) {
+  const MatrixView normed = normed_.view().rows_from(first_row, num_rows), qkv = qkv_.view().rows_from(first_row, num_rows);
+  norm(block.norm1, hidden_.view().rows_from(first_row, num_rows), normed);
   multiply(block.qkv, normed, qkv);
-  const MatrixView qk = qkv.cols_from(0, 2 * hidden_dim);
-  vision_rope(context_, {.x = qk, .head_dim = plan_.head_dim(), .cos = cos_.data(), .sin = sin_.data()});
-  segment_attention(context_, {.q = qkv.cols_from(0, hidden_dim),
-                               .k = qkv.cols_from(hidden_dim, hidden_dim),
-                               .v = qkv.cols_from(2 * hidden_dim, hidden_dim),
-                               .segment_ends = piece.ends,
-                               .num_heads = plan_.num_heads,
-                               .out = normed});
-  for_each_chunk(num_rows, kChunkRows, [&](int64_t first, int64_t count) {
-    add_product(block.proj, normed.rows_from(first, count), hidden.rows_from(first, count));
-  });
+  const int64_t half = plan_.head_dim() / 2;
+  vision_rope(context_, {.x = qkv.cols_from(0, 2 * plan_.hidden_dim),
+                         .head_dim = plan_.head_dim(),
+                         .cos = cos_.data() + first_row * half,
+                         .sin = sin_.data() + first_row * half});
 }
 
-void VisionTower::feed_forward(const VisionBlockWeights& block, int64_t num_rows) {
-  const MatrixView normed = normed_.top(num_rows);
-  norm(block.norm2, hidden_.top(num_rows), normed);
-  for_each_chunk(num_rows, kChunkRows, [&](int64_t first, int64_t count) {
-    const MatrixView wide = dense_top(wide_, count, plan_.intermediate_dim);
-    multiply(block.linear_fc1, normed.rows_from(first, count), wide, BiasActivation::kGeluTanh);
-    add_product(block.linear_fc2, wide, hidden_.view().rows_from(first, count));
-  });
+/// As many as all of a picture of kChunkRows patches, or fewer of larger ones.
+int64_t VisionTower::heads_at_once(const Piece& piece) const {
+  int64_t pairs = 0, begin = 0;
+  for (const int64_t end : piece.ends) {
+    pairs += (end - begin) * (end - begin);
+    begin = end;
+  }
+  return std::clamp<int64_t>(plan_.num_heads * kChunkRows * kChunkRows / pairs, 1, plan_.num_heads);
+}
+
+void VisionTower::attend(const Piece& piece, int64_t first_head, int64_t num_heads) {
+  const int64_t num_rows = piece.num_rows(), first_col = first_head * plan_.head_dim(), cols = num_heads * plan_.head_dim();
+  const MatrixView qkv = qkv_.top(num_rows);
+  segment_attention(context_, {.q = qkv.cols_from(first_col, cols),
+                               .k = qkv.cols_from(plan_.hidden_dim + first_col, cols),
+                               .v = qkv.cols_from(2 * plan_.hidden_dim + first_col, cols),
+                               .segment_ends = piece.ends,
+                               .num_heads = num_heads,
+                               .out = normed_.top(num_rows).cols_from(first_col, cols)});
+}
+
+/// What attention gave becomes part of the stream, and passes the network.
+void VisionTower::finish_rows(const VisionBlockWeights& block, int64_t first_row, int64_t num_rows) {
+  const MatrixView hidden = hidden_.view().rows_from(first_row, num_rows),
+                   normed = normed_.view().rows_from(first_row, num_rows);
+  add_product(block.proj, normed, hidden);
+  norm(block.norm2, hidden, normed);
+  const MatrixView wide = dense_top(wide_, num_rows, plan_.intermediate_dim);
+  multiply(block.linear_fc1, normed, wide, BiasActivation::kGeluTanh);
+  add_product(block.linear_fc2, wide, hidden);
 }
 
 void VisionTower::merge(int64_t num_rows, MatrixView out) {

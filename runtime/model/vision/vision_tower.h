@@ -43,10 +43,11 @@ class VisionTower {
   /// patches [N, patch_cols] f32, those of all grids one after the other; out [N / merged_patches, out_hidden] in the run's
   /// dtype. Throws as check_grid() does.
   void forward(ConstMatrixView patches, std::span<const Grid> grids, MatrixView out, const BlockTap& tap = {});
-  /// The same a block at a time, so that others can work in between: patches and out stay where they are until the end. What
+  /// The same a part at a time, so that others can work in between: patches and out stay where they are until the end. What
   /// was begun before is forgotten.
   void begin(ConstMatrixView patches, std::span<const Grid> grids, MatrixView out);
-  /// Computes the next block of the steps of time that are under way; true when `out` is complete.
+  /// Computes the next part of a block of the steps of time that are under way: products of some thousand rows, or attention of
+  /// as many heads as take about as long. True when `out` is complete.
   bool advance(const BlockTap& tap = {});
 
   const Limits& limits() const { return limits_; }
@@ -68,13 +69,17 @@ class VisionTower {
     std::size_t next_step = 0;
     Piece piece;
     int64_t block = 0;  // the next of the piece
+    int64_t part = 0;   // the next of the block
   };
 
   void take_piece();
   void embed_patches(const Piece& piece, ConstMatrixView patches);
   void add_positions(const Piece& piece);
-  void attend(const VisionBlockWeights& block, const Piece& piece);
-  void feed_forward(const VisionBlockWeights& block, int64_t num_rows);
+  bool advance_block(const VisionBlockWeights& block, const Piece& piece);
+  void project(const VisionBlockWeights& block, int64_t first_row, int64_t num_rows);
+  int64_t heads_at_once(const Piece& piece) const;
+  void attend(const Piece& piece, int64_t first_head, int64_t num_heads);
+  void finish_rows(const VisionBlockWeights& block, int64_t first_row, int64_t num_rows);
   void merge(int64_t num_rows, MatrixView out);
   void norm(const LayerNormWeights& weights, ConstMatrixView x, MatrixView out);
   /// out = activation(W x + bias)

@@ -75,8 +75,16 @@ class FakeBackend : public Backend {
     load.balancedness = 0.5;
     return load;
   }
+  std::optional<Error> failure() const override {
+    const std::lock_guard lock(mutex_);
+    return failure_;
+  }
   const ModelInfo& model_info() const override { return info_; }
 
+  void fail(const Error& error) {
+    const std::lock_guard lock(mutex_);
+    failure_ = error;
+  }
   void refuse(const Error& error) {
     const std::lock_guard lock(mutex_);
     refusal_ = error;
@@ -133,12 +141,12 @@ class FakeBackend : public Backend {
 
   ModelInfo info_;
   mutable std::atomic<int> num_endless_ = 0;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, Open> open_;  // by request id
   uint64_t num_submitted_ = 0;
   std::vector<std::string> aborted_;
-  std::optional<Error> refusal_;
+  std::optional<Error> refusal_, failure_;
   Request last_;
 };
 

@@ -301,6 +301,7 @@ class PreparedCall {
     EXPECT_EQ(status.error_code(), grpc::StatusCode::CANCELLED);
     EXPECT_EQ(status.error_message(), name + " was aborted");
   }
+  grpc::Status finish() { return stream_->Finish(); }
 
  private:
   grpc::ClientContext context_;
@@ -327,6 +328,14 @@ TEST_F(GrpcServerTest, AnIdIsTakenWhileItsPromptIsMade) {
   });
   EXPECT_TRUE(generate(text_request("hi", "r1")).ok());
   engine.join();
+}
+
+TEST_F(GrpcServerTest, APromptUnderWayHearsWhyTheEngineFailed) {
+  PreparedCall call(*stub_, backend_, text_request(FakeBackend::kEndlessText, "r1"));
+  backend_.fail(Error(ErrorCode::kUnavailable, "rank 2: its connection broke"));
+  const grpc::Status status = call.finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(status.error_message(), "rank 2: its connection broke");
 }
 
 TEST_F(GrpcServerTest, PromptsAreFinishedBeforeTheEnd) {

@@ -147,7 +147,8 @@ TEST(MessageMedia, FilesHaveTheReadersLimits) {
   v1::GenerateRequest request;
   v1::Picture& picture = *add_message(request).add_parts()->mutable_picture();
   picture.set_data(std::string(61, 'x'));
-  expect_error([&] { make_prompt(backend, request); }, ErrorCode::kInvalidArgument, {"picture 1", "61 bytes", "at most 60"});
+  expect_error([&] { make_prompt(backend, request); }, ErrorCode::kInvalidArgument,
+               {"picture 1", "more than 60 bytes", "at most 60"});
   picture.set_url("data:;base64," + std::string(84, 'A'));
   expect_error([&] { make_prompt(backend, request); }, ErrorCode::kInvalidArgument, {"picture 1", "60"});
 }
