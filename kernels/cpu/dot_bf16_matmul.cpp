@@ -1,19 +1,12 @@
-#include <immintrin.h>
-
+#include "kernels/cpu/dot_bf16.h"
 #include "kernels/cpu/e4m3_panels.h"
 #include "kernels/cpu/finish_tile.h"
 #include "kernels/cpu/row_packer.h"
 
-// bf16 products with AVX-512 BF16: vdpbf16ps adds the products of a pair of k to each of 16 sums, pairs in ascending order.
-// The instruction rounds to nearest even and treats denormals as zeros.
+// bf16 products with AVX-512 BF16: pairs of k in ascending order.
 
 namespace ferry::FERRY_ISA_NAMESPACE {
 namespace {
-
-/// sums += products of pairs. In assembler for the reason that vnni_matmul.cpp gives.
-[[gnu::always_inline]] inline void add_products(__m512& sums, __m512i x, __m512i weights) {
-  asm("vdpbf16ps %2, %1, %0" : "+v"(sums) : "v"(x), "v"(weights));
-}
 
 // 12 rows x 2 halves are 24 sums; weights take two more of the 32 registers, one the pair of x.
 constexpr int kTileRows = 12;

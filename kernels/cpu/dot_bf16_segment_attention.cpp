@@ -1,18 +1,13 @@
 #include "kernels/cpu/bf16_segment_attention.h"
+#include "kernels/cpu/dot_bf16.h"
 
-// Attention within segments with AVX-512 BF16: the products of bf16_segment_attention.h. The instruction adds the products of a
-// pair to each of 16 sums, rounds to nearest even and treats denormals as zeros.
+// Attention within segments with AVX-512 BF16: the products of bf16_segment_attention.h.
 
 namespace ferry::FERRY_ISA_NAMESPACE {
 namespace {
 
 constexpr int kMostRows = 8;  // of a product at a time: 8 x 2 registers of sums, two of the right side, one of the left
 constexpr int64_t kTilePairs = kPairCols / 2;
-
-/// sums += products of pairs. In assembler for the reason that vnni_matmul.cpp gives.
-[[gnu::always_inline]] inline void add_products(__m512& sums, __m512i left, __m512i right) {
-  asm("vdpbf16ps %2, %1, %0" : "+v"(sums) : "v"(left), "v"(right));
-}
 
 /// kCount rows of a product with 32 columns, as they are in tiles.
 template <int kCount>
