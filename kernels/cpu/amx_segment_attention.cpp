@@ -59,7 +59,7 @@ class Tiles {
   Tiles(const Tiles&) = delete;
   Tiles& operator=(const Tiles&) = delete;
 
-  static void multiply_keys(const Workspace& w, int64_t first_step, int64_t num_steps, float* to);
+  static void multiply_keys(const Workspace& w, int64_t first_step, int64_t num_steps);
   static void multiply_values(const Workspace& w, int64_t first_step, int64_t num_steps) {
     memory_barrier();
     int64_t d = 0;
@@ -69,8 +69,8 @@ class Tiles {
   }
 };
 
-void Tiles::multiply_keys(const Workspace& w, int64_t first_step, int64_t num_steps, float* to) {
-  auto* scores = reinterpret_cast<std::byte*>(to);
+void Tiles::multiply_keys(const Workspace& w, int64_t first_step, int64_t num_steps) {
+  auto* scores = reinterpret_cast<std::byte*>(w.scores);
   const uint16_t* keys = w.keys + first_step * 2 * w.k_tiles * kTile;
   memory_barrier();
   for (int64_t step = 0; step < num_steps; ++step, keys += 2 * w.k_tiles * kTile, scores += kKeyStep * kScoreStride) {

@@ -3,7 +3,6 @@
 #include <immintrin.h>
 
 #include <cstring>
-#include <utility>
 
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/scratch.h"
@@ -22,7 +21,7 @@
 // A unit has
 //   kKeyBlock          keys between two updates of the maximum, a multiple of 32: S and P of a block stay in the cache
 //   a constructor      makes the unit this thread's until it is destroyed
-//   multiply_keys      S^T of `num_steps` times 32 keys from step `first_step` on, to `scores`
+//   multiply_keys      S^T of `num_steps` times 32 keys from step `first_step` on
 //   multiply_values    O^T += V^T P of the same
 //
 // Included only by files that are compiled for one instruction set, with AVX-512 at least.
@@ -45,7 +44,7 @@ struct Workspace {
         d_tiles((head_dim + kSide) / kSide),
         key_steps((num_keys + kKeyStep - 1) / kKeyStep) {
     const int64_t bf16_elements = key_steps * (2 * k_tiles + d_tiles) * kTile + 2 * k_tiles * kTile + key_block * kRows;
-    float* next = thread_scratch(bf16_elements / 2 + 2 * key_block * kRows + d_tiles * kSide * kRows + 2 * kRows);
+    float* next = thread_scratch(bf16_elements / 2 + key_block * kRows + d_tiles * kSide * kRows + 2 * kRows);
     const auto take = [&next](int64_t count) {
       float* piece = next;
       next += count;
@@ -57,7 +56,6 @@ struct Workspace {
     queries = take_bf16(2 * k_tiles * kTile);
     weights = take_bf16(key_block * kRows);
     scores = take(key_block * kRows);
-    next_scores = take(key_block * kRows);
     sums = take(d_tiles * kSide * kRows);
     row_max = take(kRows);
     row_alpha = take(kRows);
@@ -68,15 +66,14 @@ struct Workspace {
   int64_t d_tiles;    // of a column of V^T, one more row than head_dim
   int64_t key_steps;  // of the segment
 
-  uint16_t* keys;      // [key_steps][2 halves of the step][k_tiles] tiles of [key, column]
-  uint16_t* values;    // [key_steps][d_tiles] tiles of [column, key]
-  uint16_t* queries;   // [k_tiles][2] tiles of [pair of columns, row, 2]
-  uint16_t* weights;   // [steps of the block][2] tiles of [pair of keys, row, 2]
-  float* scores;       // [keys of a block, kRows]
-  float* next_scores;  // likewise
-  float* sums;         // [d_tiles * 16, kRows] O^T before the division
-  float* row_max;      // [kRows]
-  float* row_alpha;    // [kRows]
+  uint16_t* keys;     // [key_steps][2 halves of the step][k_tiles] tiles of [key, column]
+  uint16_t* values;   // [key_steps][d_tiles] tiles of [column, key]
+  uint16_t* queries;  // [k_tiles][2] tiles of [pair of columns, row, 2]
+  uint16_t* weights;  // [steps of the block][2] tiles of [pair of keys, row, 2]
+  float* scores;      // [keys of a block, kRows]
+  float* sums;        // [d_tiles * 16, kRows] O^T before the division
+  float* row_max;     // [kRows]
+  float* row_alpha;   // [kRows]
 };
 
 [[gnu::always_inline]] inline const uint16_t* head_row(const ConstMatrixView& view, int64_t row, int64_t first_col) {
@@ -194,36 +191,32 @@ __m512 find_max(const float* scores, int64_t num_keys, __m512 so_far) {
   return _mm512_maskz_max_ps(0xffff, even, _mm512_maskz_max_ps(0xffff, largest[1], largest[3]));
 }
 
-/// Updates maximum and alpha of 16 rows with the scores of a block. Returns whether any alpha is not one.
-bool raise_max(const Workspace& w, const float* scores, int64_t half, int64_t num_keys, float scale) {
+/// Turns the scores of a block into weights, and updates maximum and alpha of 16 rows. Keys behind the last weigh nothing.
+/// Returns whether any alpha is not one.
+bool update_weights(const Workspace& w, int64_t half, int64_t num_keys, float scale) {
+  const float* scores = w.scores + half * kSide;
   const __m512 old_max = _mm512_loadu_ps(w.row_max + half * kSide);
-  const __m512 new_max = find_max(scores + half * kSide, num_keys, old_max);
+  const __m512 new_max = find_max(scores, num_keys, old_max);
   _mm512_storeu_ps(w.row_max + half * kSide, new_max);
-  const __m512 factor = _mm512_set1_ps(scale);
+  const __m512 factor = _mm512_set1_ps(scale), shift = new_max * factor;
+  const auto weight_of = [&](int64_t j) __attribute__((always_inline)) {
+    return exp2_and_half(_mm512_fmsub_ps(_mm512_load_ps(scores + j * kRows), factor, shift));
+  };
+  const auto place_of = [&](int64_t j) __attribute__((always_inline)) {
+    return w.weights + (j / kKeyStep * 2 + half) * kTile + j % kKeyStep / 2 * kPairCols;
+  };
+  int64_t j = 0;
+  for (; j + 1 < num_keys; j += 2) _mm512_store_si512(place_of(j), pack_pair(weight_of(j), weight_of(j + 1)));
+  if (j < num_keys) {
+    _mm512_store_si512(place_of(j), pack_pair(weight_of(j), _mm512_setzero_ps()));
+    j += 2;
+  }
+  for (; j % kKeyStep != 0; j += 2) _mm512_store_si512(place_of(j), _mm512_setzero_si512());
   // Before the first block the maximum is minus infinity, of which exp2 knows nothing.
-  const __m512 fall = _mm512_fmsub_ps(old_max, factor, new_max * factor);
+  const __m512 fall = _mm512_fmsub_ps(old_max, factor, shift);
   const __m512 alpha = exp2(_mm512_maskz_max_ps(0xffff, _mm512_set1_ps(-200.0f), fall));
   _mm512_storeu_ps(w.row_alpha + half * kSide, alpha);
   return _mm512_cmp_ps_mask(alpha, _mm512_set1_ps(1.0f), _CMP_NEQ_UQ) != 0;
-}
-
-/// Turns a step's scores, of up to 32 keys, into weights of both halves of the rows. Keys behind the last weigh nothing.
-void weigh_step(const Workspace& w, const float* scores, int64_t step, int64_t num_keys, float scale) {
-  const __m512 factor = _mm512_set1_ps(scale);
-  for (int64_t half = 0; half < 2; ++half, scores += kSide) {
-    const __m512 shift = _mm512_loadu_ps(w.row_max + half * kSide) * factor;
-    uint16_t* const weights = w.weights + (2 * step + half) * kTile;
-    const auto weight_of = [&](int64_t j) __attribute__((always_inline)) {
-      return exp2_and_half(_mm512_fmsub_ps(_mm512_load_ps(scores + j * kRows), factor, shift));
-    };
-    int64_t j = 0;
-    for (; j + 1 < num_keys; j += 2) _mm512_store_si512(weights + j / 2 * kPairCols, pack_pair(weight_of(j), weight_of(j + 1)));
-    if (j < num_keys) {
-      _mm512_store_si512(weights + j / 2 * kPairCols, pack_pair(weight_of(j), _mm512_setzero_ps()));
-      j += 2;
-    }
-    for (; j < kKeyStep; j += 2) _mm512_store_si512(weights + j / 2 * kPairCols, _mm512_setzero_si512());
-  }
 }
 
 void rescale_sums(const Workspace& w) {
@@ -256,17 +249,6 @@ void store_output(const SegmentAttentionArgs& args, int64_t first_col, int64_t h
   }
 }
 
-/// Keys between two updates of the maximum, counted from the segment's first.
-struct KeyBlock {
-  int64_t first_key, num_keys;  // none behind the last
-  int64_t first_step, num_steps;
-};
-
-KeyBlock block_at(int64_t key, const SegmentTask& task, int64_t key_block) {
-  const int64_t left = task.num_keys() - key, num_keys = left < key_block ? left : key_block;
-  return {key, num_keys, key / kKeyStep, (num_keys + kKeyStep - 1) / kKeyStep};
-}
-
 /// Rows [first, first + count) of the task, at most 32.
 template <class Unit>
 void attend(const SegmentAttentionArgs& args, const SegmentTask& task, int64_t first, int64_t count, const Workspace& w) {
@@ -275,22 +257,13 @@ void attend(const SegmentAttentionArgs& args, const SegmentTask& task, int64_t f
   load_queries(args, first_col, head_dim, first, count, w);
   for (int64_t r = 0; r < kRows; r += kSide) _mm512_storeu_ps(w.row_max + r, _mm512_set1_ps(-__builtin_inff()));
   std::memset(w.sums, 0, static_cast<std::size_t>(w.d_tiles * kSide * kRows) * sizeof(float));
-  // While a block's scores become weights, those of the next block are multiplied: a unit of its own does both at once.
-  KeyBlock block = block_at(0, task, Unit::kKeyBlock);
-  float *scores = w.scores, *next_scores = w.next_scores;
-  Unit::multiply_keys(w, block.first_step, block.num_steps, scores);
-  while (block.num_keys > 0) {
-    const KeyBlock next = block_at(block.first_key + block.num_keys, task, Unit::kKeyBlock);
-    const bool low = raise_max(w, scores, 0, block.num_keys, scale), high = raise_max(w, scores, 1, block.num_keys, scale);
-    for (int64_t step = 0; step < block.num_steps; ++step) {
-      const int64_t at = step * kKeyStep;
-      if (step < next.num_steps) Unit::multiply_keys(w, next.first_step + step, 1, next_scores + at * kRows);
-      weigh_step(w, scores + at * kRows, step, block.num_keys - at < kKeyStep ? block.num_keys - at : kKeyStep, scale);
-    }
+  for (int64_t key = 0; key < task.num_keys(); key += Unit::kKeyBlock) {
+    const int64_t num_keys = task.num_keys() - key < Unit::kKeyBlock ? task.num_keys() - key : Unit::kKeyBlock;
+    const int64_t first_step = key / kKeyStep, num_steps = (num_keys + kKeyStep - 1) / kKeyStep;
+    Unit::multiply_keys(w, first_step, num_steps);
+    const bool low = update_weights(w, 0, num_keys, scale), high = update_weights(w, 1, num_keys, scale);
     if (low || high) rescale_sums(w);
-    Unit::multiply_values(w, block.first_step, block.num_steps);
-    std::swap(scores, next_scores);
-    block = next;
+    Unit::multiply_values(w, first_step, num_steps);
   }
   store_output(args, first_col, head_dim, first, count, w);
 }

@@ -64,7 +64,7 @@ void multiply_value_rows(const Workspace& w, int64_t d, int64_t first_step, int6
 struct Dots {
   static constexpr int64_t kKeyBlock = 128;
 
-  static void multiply_keys(const Workspace& w, int64_t first_step, int64_t num_steps, float* scores) {
+  static void multiply_keys(const Workspace& w, int64_t first_step, int64_t num_steps) {
     const int64_t num_pairs = (w.num_cols + 1) / 2;
     const int64_t num_keys = num_steps * kKeyStep;
     for (int64_t key = 0; key < num_keys; key += kMostRows) {
@@ -75,7 +75,7 @@ struct Dots {
         const int64_t left = num_pairs - t * kTilePairs;
         sums.add(keys + t * kTile, w.queries + 2 * t * kTile, left < kTilePairs ? left : kTilePairs);
       }
-      sums.store(scores + key * kRows);
+      sums.store(w.scores + key * kRows);
     }
   }
 
