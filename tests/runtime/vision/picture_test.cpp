@@ -57,7 +57,7 @@ TEST(Picture, OtherTypesAreRefused) {
 
 TEST(Picture, LimitsAreCheckedBeforeAnythingIsAllocated) {
   const std::string file = read_file(kGolden / "rgb.png");
-  expect_refused(file, {std::to_string(file.size()) + " bytes", "at most 100"}, {.max_bytes = 100, .max_pixels = 1000});
+  expect_refused(file, {"more than 100 bytes", "at most 100", "--picture-bytes"}, {.max_bytes = 100, .max_pixels = 1000});
   for (const char* name : {"rgb.png", "baseline.jpg", "lossy.webp", "moving.webp", "interlaced.gif"}) {
     expect_refused(read_file(kGolden / name), {"26 x 19 pixels", "1 to 493 together"},
                    {.max_bytes = 1 << 20, .max_pixels = 493});
