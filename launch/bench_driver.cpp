@@ -4,17 +4,9 @@
 #include <numeric>
 
 #include "profiler/span.h"
+#include "runtime/trace/request_trace.h"
 
 namespace ferry {
-namespace {
-
-uint32_t next_request_number() {
-  static uint32_t next = 0;
-  return next++;
-}
-
-}  // namespace
-
 BenchDriver::BenchDriver(Engine& engine, int64_t tokens_per_sequence) : engine_(engine) {
   const SchedulerOptions& limits = engine.scheduler_options();
   blocks_per_sequence_ = (tokens_per_sequence + limits.block_tokens - 1) / limits.block_tokens;
@@ -38,7 +30,7 @@ ConstMatrixView BenchDriver::prompt(int64_t s, int64_t num_prompt) {
   engine_.recurrent_state().reset(s);
   TracedRequest& request = requests_[static_cast<std::size_t>(s)];
   end_request(request);
-  request = {.number = next_request_number(), .is_open = true, .first_token = 0, .num_generated = 0};
+  request = {.number = next_traced_request(), .is_open = true, .first_token = 0, .num_generated = 0};
   const auto prompt_tokens = static_cast<uint32_t>(num_prompt);
   const uint64_t begin = now_ticks();
   record_span(Zone::kRequestTokenize, begin, begin, request.number, prompt_tokens);

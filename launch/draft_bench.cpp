@@ -13,8 +13,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-Request make_request(const std::vector<TokenId>& prompt, int64_t max_tokens) {
+Request make_request(std::size_t number, const std::vector<TokenId>& prompt, int64_t max_tokens) {
   Request request;
+  request.number = RequestNumber{number};
   request.prompt = prompt;
   request.sampling.max_tokens = static_cast<int32_t>(max_tokens);
   request.sampling.ignore_eos = true;
@@ -79,8 +80,11 @@ DraftBench::Step DraftBench::step(Scheduler& scheduler) {
   const auto start = Clock::now();
   const StepPlan& plan = scheduler.plan(start);
   FERRY_CHECK_GE(plan.num_rows, 1);
+  const uint64_t run_begin = now_ticks();
   const StepChoices choices = engine_.run_step(plan);
+  const uint64_t run_end = now_ticks();
   scheduler.commit(plan, choices, Clock::now());
+  trace_.computed(plan, run_begin, run_end);
   engine_.draft(plan, scheduler);
   const std::chrono::duration<double> duration = Clock::now() - start;
   const Phase phase = plan.num_prefill_tokens > 0 ? Phase::kPrefill : Phase::kDecode;
@@ -94,9 +98,11 @@ DraftRun DraftBench::run(const std::vector<std::vector<TokenId>>& prompts, int64
   engine_.set_drafting(drafting);
   Scheduler scheduler(engine_.scheduler_options());
   std::vector<const Sequence*> sequences;
-  for (const std::vector<TokenId>& prompt : prompts) {
-    sequences.push_back(scheduler.add(make_request(prompt, 2 * decode_tokens + Speculation::kMaxDrafts + 1), Clock::now()));
+  const int64_t max_tokens = 2 * decode_tokens + Speculation::kMaxDrafts + 1;
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    sequences.push_back(scheduler.add(make_request(i, prompts[i], max_tokens), Clock::now()));
     FERRY_CHECK(sequences.back() != nullptr);
+    trace_.queued(*sequences.back(), sequences.back()->arrival);
   }
   const int64_t enough = decode_tokens * std::ssize(prompts);
   DraftRun run;
@@ -120,6 +126,7 @@ DraftRun DraftBench::run(const std::vector<std::vector<TokenId>>& prompts, int64
   for (const Sequence* sequence : sequences)
     run.tokens.emplace_back(sequence->tokens.begin() + sequence->num_prompt(), sequence->tokens.end());
   scheduler.finish_all(FinishReason::kAborted, Clock::now());
+  for (const std::unique_ptr<Sequence>& sequence : scheduler.take_finished()) trace_.finished(*sequence);
   engine_.set_drafting(Drafting::kOn);
   return run;
 }

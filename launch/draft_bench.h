@@ -7,6 +7,7 @@
 #include "launch/sample.h"
 #include "runtime/engine.h"
 #include "runtime/schedule/draft_count.h"
+#include "runtime/trace/request_trace.h"
 
 namespace ferry {
 
@@ -42,6 +43,7 @@ class DraftBench {
   int64_t touched_experts();
 
   Engine& engine_;
+  RequestTrace trace_;
   std::vector<int64_t> expert_rows_;  // [layers x experts] when they were looked at last
 };
 

@@ -31,10 +31,7 @@ void MtpDrafter::note_step(const StepPlan& plan, const StepChoices& choices, dou
   std::size_t sample = 0;
   for (const StepEntry& entry : plan.entries) {
     Slot& slot = slot_of(*entry.sequence);
-    if (entry.resets_state) {
-      slot = Slot();
-      slot.record.start_from(common_record_);
-    }
+    if (entry.resets_state) slot = Slot{.record = DraftRecord(&common_record_)};
     if (!entry.samples) continue;
     const int64_t num_right = choices.num_tokens[sample++] - 1;
     slot.record.add(entry.num_drafts, num_right);

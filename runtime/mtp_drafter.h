@@ -85,7 +85,7 @@ class MtpDrafter final : public Drafter {
   StepRows rows_;
   std::vector<int32_t> hidden_rows_;  // of each pair
   std::vector<Slot> slots_;
-  DraftRecord common_record_{DraftRecord::kCommonMemory};
+  DraftRecord common_record_;  // of all sequences
   std::vector<Guess> guesses_;
   std::vector<std::vector<TokenId>> drafts_;  // [num_slots] of each guess
   std::vector<std::size_t> asking_;           // guesses with a row of logits

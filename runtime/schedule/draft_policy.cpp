@@ -20,6 +20,11 @@ constexpr double kTrialCost = 0.004;   // of the time, for each number that is t
 constexpr int64_t kLargeBatch = 16, kVeryLargeBatch = 64;
 constexpr double kMargin = 1.05, kVeryLargeMargin = 1.15;
 
+constexpr double kFirstGuess = 0.9, kFirstGuessWeight = 10;  // of a place nobody has tried; the weight in drafts, as the next
+constexpr double kOthersWeight = 4;
+constexpr double kStepMemory = 0.95;    // what a sequence's sums keep a step later
+constexpr double kCommonMemory = 0.98;  // what a place's sums of all sequences keep when a draft more is counted
+
 }  // namespace
 
 DraftPolicy::DraftPolicy(int64_t max_drafts) : max_drafts_(max_drafts), batches_(64) {
@@ -108,17 +113,35 @@ double DraftPolicy::break_even(int64_t num_sequences, int64_t num_drafts) const 
   return std::clamp((arm.mean() / plain.mean() - 1) / static_cast<double>(num_drafts), 0.0, 1.0);
 }
 
+void DraftRecord::Place::forget(double memory) {
+  tried *= memory;
+  right *= memory;
+}
+
 void DraftRecord::add(int64_t num_tried, int64_t num_right) {
-  for (int64_t i = 0; i < std::min(num_tried, num_right + 1); ++i) {
-    double& right = right_[static_cast<std::size_t>(i)];
-    right = memory_ * right + (1 - memory_) * (i < num_right ? 1 : 0);
+  if (others_ != nullptr) {
+    for (Place& place : places_) place.forget(kStepMemory);
   }
+  for (int64_t i = 0; i < std::min(num_tried, num_right + 1); ++i) {
+    Place& place = places_[static_cast<std::size_t>(i)];
+    if (others_ == nullptr) place.forget(kCommonMemory);
+    place.tried += 1;
+    place.right += i < num_right ? 1 : 0;
+  }
+}
+
+/// That a draft at `place` is right if those before it were.
+double DraftRecord::probability(int64_t place) const {
+  const auto& [tried, right] = places_[static_cast<std::size_t>(place)];
+  const double guess = others_ == nullptr ? kFirstGuess : others_->probability(place);
+  const double weight = others_ == nullptr ? kFirstGuessWeight : kOthersWeight;
+  return (right + weight * guess) / (tried + weight);
 }
 
 int64_t DraftRecord::worthwhile(int64_t max_drafts, double probability) const {
   double reached = 1;
   for (int64_t i = 0; i < max_drafts; ++i) {
-    reached *= right_[static_cast<std::size_t>(i)];
+    reached *= this->probability(i);
     if (reached < probability) return i;
   }
   return max_drafts;
@@ -126,7 +149,7 @@ int64_t DraftRecord::worthwhile(int64_t max_drafts, double probability) const {
 
 double DraftRecord::expected_tokens(int64_t num_drafts) const {
   double tokens = 1, reached = 1;
-  for (int64_t i = 0; i < num_drafts; ++i) tokens += reached *= right_[static_cast<std::size_t>(i)];
+  for (int64_t i = 0; i < num_drafts; ++i) tokens += reached *= probability(i);
   return tokens;
 }
 

@@ -9,15 +9,18 @@
 namespace ferry {
 
 /// Of one sequence, or of all: how often the drafts at each place were right, of those that were reached.
+///
+/// A place that seems not worth its row is not tried, and then nothing more is learnt of it. So a record is hopeful: what was
+/// seen counts against a first guess, which is high, or against what the others' record says. And what a sequence saw is
+/// forgotten as its steps pass, tried or not, so that bad luck at a text's beginning does not outlast it.
 class DraftRecord {
  public:
-  static constexpr double kSequenceMemory = 0.9, kCommonMemory = 0.98;  // what a share keeps when a draft more is counted
+  /// Of all sequences.
+  DraftRecord() = default;
+  /// Of one, which is expected to be like `others` until it shows otherwise; they outlive it.
+  explicit DraftRecord(const DraftRecord* others) : others_(others) {}
 
-  explicit DraftRecord(double memory = kSequenceMemory) : memory_(memory) {}
-  /// Takes another's shares for its own: a new sequence is expected to be like those before it.
-  void start_from(const DraftRecord& other) { right_ = other.right_; }
-
-  /// `num_right` of `num_tried` drafts were right.
+  /// A step in which `num_right` of `num_tried` drafts were right.
   void add(int64_t num_tried, int64_t num_right);
   /// The most drafts, up to `max_drafts`, of which each is right with at least `probability`.
   int64_t worthwhile(int64_t max_drafts, double probability) const;
@@ -25,13 +28,15 @@ class DraftRecord {
   double expected_tokens(int64_t num_drafts) const;
 
  private:
-  static constexpr double kFirstGuess = 0.7;
-  double memory_;
-  std::array<double, Speculation::kMaxDrafts> right_ = [] {
-    std::array<double, Speculation::kMaxDrafts> all{};
-    all.fill(kFirstGuess);
-    return all;
-  }();
+  /// Sums that forget.
+  struct Place {
+    double tried = 0, right = 0;
+    void forget(double memory);
+  };
+  double probability(int64_t place) const;
+
+  const DraftRecord* others_ = nullptr;
+  std::array<Place, Speculation::kMaxDrafts> places_{};
 };
 
 /// How many drafts a step should try. What a verified row costs depends on the weights' width, the experts that it touches, the

@@ -1,6 +1,7 @@
 #include "runtime/trace/request_trace.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "profiler/span.h"
 
@@ -10,6 +11,11 @@ namespace {
 constexpr std::chrono::seconds kLineLifetime{1};  // a line of ticks stays good to nanoseconds for so long
 
 }  // namespace
+
+uint32_t next_traced_request() {
+  static std::atomic<uint32_t> next{0};
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
 
 RequestTrace::RequestTrace() : line_(recorder().ticks()), line_age_(std::chrono::steady_clock::now()) {}
 
@@ -24,7 +30,7 @@ uint64_t RequestTrace::ticks_of(TimePoint time) {
 
 void RequestTrace::queued(const Sequence& sequence, TimePoint queued) {
   Life& life = lives_[sequence.request.number];
-  life.number = next_number_++;
+  life.number = next_traced_request();
   const uint64_t begin = ticks_of(sequence.arrival);
   life.queued = std::max(begin, ticks_of(queued));
   record_span(Zone::kRequestTokenize, begin, life.queued, life.number, static_cast<uint32_t>(sequence.num_prompt()));

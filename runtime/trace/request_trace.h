@@ -8,6 +8,9 @@
 
 namespace ferry {
 
+/// Another number with every call, by which a request is known in the trace. Any thread.
+uint32_t next_traced_request();
+
 /// Writes the stages of requests into the trace: tokenize, queue, prefill, decode, and the steps they took part in.
 /// Neighbouring stages share a moment to the tick, so that a request's parts add up. Used by the engine's thread.
 class RequestTrace {
@@ -32,7 +35,6 @@ class RequestTrace {
 
   TickLine line_;
   TimePoint line_age_;
-  uint32_t next_number_ = 0;
   std::unordered_map<RequestNumber, Life> lives_;
 };
 

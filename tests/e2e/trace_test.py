@@ -194,6 +194,15 @@ class DraftsTest(Folder):
         self.assertEqual(len([e for e in events if e.get("name") == "draft"]), steps)
 
 
+    def test_a_benchmark_of_drafts_shows_them(self):
+        capture = self.folder / "capture"
+        told = json.loads(ferry("bench", "--model", "demo", "--memory", "256MiB", "-p", "16", "-n", "20", "-b", "1", "-r", "1",
+                                "--speculate", "2", "--json", "--trace", capture))["drafts"][0]
+        places = table(capture, "draft_place")
+        for name in ("tried", "right"):  # the same text twice: once for its tokens to be compared, once for its time
+            self.assertEqual([int(row[name]) for row in places], [2 * count for count in told[name]])
+
+
 class ServedTest(Folder, ferry_job.JobTest):
     """A server under load, asked over HTTP and gRPC."""
 
