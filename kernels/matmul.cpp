@@ -3,15 +3,22 @@
 #include <algorithm>
 #include <string>
 
+#include "kernels/backend.h"
 #include "runtime/base/error.h"
 
 namespace ferry {
 
-void MatmulBackend::matmul(ThreadPool& pool, const MatmulRows& rows, const PackedMatrix& weights, MatrixView out,
-                           const ProductFinish& finish) {
+void Matmul::matmul(Stream& stream, const MatmulRows& rows, const PackedMatrix& weights, MatrixView out,
+                    const ProductFinish& finish) {
   const auto count = static_cast<int32_t>(rows.x.rows);
   const PackedMatrix* group = &weights;
-  grouped_matmul(pool, {.rows = rows, .counts = {&count, 1}, .weights = {&group, 1}, .out = out, .finish = finish});
+  grouped_matmul(stream, {.rows = rows, .counts = {&count, 1}, .weights = {&group, 1}, .out = out, .finish = finish});
+}
+
+void grouped_matmul(Stream& stream, const GroupedMatmulArgs& args) { stream.backend().matmul().grouped_matmul(stream, args); }
+
+void matmul(Stream& stream, const MatmulRows& rows, const PackedMatrix& weights, MatrixView out, const ProductFinish& finish) {
+  stream.backend().matmul().matmul(stream, rows, weights, out, finish);
 }
 
 void check_finish(const GroupedMatmulArgs& args, const PackedMatrix& weights) {
@@ -27,14 +34,14 @@ void check_finish(const GroupedMatmulArgs& args, const PackedMatrix& weights) {
   FERRY_CHECK_EQ(finish.residual.cols, args.out.cols);
 }
 
-std::unique_ptr<PackedMatrix> MatmulBackend::adopt(int64_t, int64_t, WeightType, WeightUse, std::span<const std::byte>) {
+std::unique_ptr<PackedMatrix> Matmul::adopt(int64_t, int64_t, WeightType, WeightUse, std::span<const std::byte>) {
   std::string allowed = "auto";
   for (const std::string& kernels : cpu_matmul_names()) allowed += ", " + kernels;
   throw_invalid(std::string("--matmul: '") + name() + "' cannot multiply the panels of a folder that `ferry quantize` wrote; " +
                 (cpu_matmul_names().empty() ? "this processor lacks AVX2" : "allowed: " + allowed));
 }
 
-std::unique_ptr<MatmulBackend> select_matmul(const std::string& name, DType dtype, std::string_view ops_name) {
+std::unique_ptr<Matmul> select_matmul(const std::string& name, DType dtype, std::string_view ops_name) {
   const std::vector<std::string> own = cpu_matmul_names();
   if (name == "ref" || (name == "auto" && (own.empty() || ops_name == "ref"))) return make_ref_matmul();
   if (name == "auto") return make_cpu_matmul("");

@@ -9,6 +9,7 @@
 
 #include "kernels/ops.h"
 #include "kernels/quantize.h"
+#include "kernels/stream.h"
 
 // Matrix products x W^T with weights that are packed once at load.
 //
@@ -80,9 +81,9 @@ struct GroupedMatmulArgs {
 };
 
 /// One way to multiply. Chosen once at start; packs and multiplies its own layout only.
-class MatmulBackend {
+class Matmul {
  public:
-  virtual ~MatmulBackend() = default;
+  virtual ~Matmul() = default;
   virtual const char* name() const = 0;
 
   /// Packs `weights` [n, k], whose dtype is the run's. Thread-safe without a pool: experts are packed in parallel. The threads
@@ -97,25 +98,31 @@ class MatmulBackend {
   virtual std::unique_ptr<PackedMatrix> adopt(int64_t n, int64_t k, WeightType type, WeightUse use,
                                               std::span<const std::byte> panels);
 
-  /// One thread at a time; runs on `pool`.
-  virtual void grouped_matmul(ThreadPool& pool, const GroupedMatmulArgs& args) = 0;
+  /// One thread at a time.
+  virtual void grouped_matmul(Stream& stream, const GroupedMatmulArgs& args) = 0;
 
   /// A grouped product with one group.
-  void matmul(ThreadPool& pool, const MatmulRows& rows, const PackedMatrix& weights, MatrixView out,
+  void matmul(Stream& stream, const MatmulRows& rows, const PackedMatrix& weights, MatrixView out,
               const ProductFinish& finish = {});
 };
+
+/// The product of the stream's backend, whose Matmul packed the weights.
+void grouped_matmul(Stream& stream, const GroupedMatmulArgs& args);
+/// A grouped product with one group.
+void matmul(Stream& stream, const MatmulRows& rows, const PackedMatrix& weights, MatrixView out,
+            const ProductFinish& finish = {});
 
 /// Checks what the implementations share: the finish fits the product.
 void check_finish(const GroupedMatmulArgs& args, const PackedMatrix& weights);
 
 /// The naive oracle: row-major weights, serial sum over k.
-std::unique_ptr<MatmulBackend> make_ref_matmul();
+std::unique_ptr<Matmul> make_ref_matmul();
 /// Own kernels: "amx", "avx512_bf16", "avx512_vnni", "avx512" or "avx2"; "" takes the best that runs here. Throws Error.
-std::unique_ptr<MatmulBackend> make_cpu_matmul(const std::string& kernels);
+std::unique_ptr<Matmul> make_cpu_matmul(const std::string& kernels);
 /// The names that make_cpu_matmul takes on this processor, best first.
 std::vector<std::string> cpu_matmul_names();
 /// oneDNN primitives, for plain weights. Returns null where oneDNN has no matrix product for `dtype` on this processor.
-std::unique_ptr<MatmulBackend> make_onednn_matmul(DType dtype);
+std::unique_ptr<Matmul> make_onednn_matmul(DType dtype);
 
 /// Version of the oneDNN library, such as "oneDNN 2.7.2".
 std::string onednn_version();
@@ -123,6 +130,6 @@ std::string onednn_version();
 /// "auto" takes the best own kernels, or "ref" where there are none or the other operations run on `ops_name` "ref"; "onednn",
 /// "ref" and the names of own kernels force one.
 /// Throws Error that lists what runs here.
-std::unique_ptr<MatmulBackend> select_matmul(const std::string& name, DType dtype, std::string_view ops_name = "");
+std::unique_ptr<Matmul> select_matmul(const std::string& name, DType dtype, std::string_view ops_name = "");
 
 }  // namespace ferry

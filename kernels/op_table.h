@@ -4,41 +4,76 @@
 #include <vector>
 
 #include "kernels/ops.h"
+#include "kernels/stream.h"
 
-// The implementations of the ops as data: one table of function pointers per instruction set, in order of preference.
+// The implementations of the ops as data: a table of functions for each instruction set or unit.
 
 namespace ferry {
 
-struct OpTable {
-  const char* name;  // "ref", "avx2", "avx512"
-  void (*embed)(ThreadPool&, const EmbedArgs&);
-  void (*rms_norm)(ThreadPool&, const RmsNormArgs&);
-  void (*add)(ThreadPool&, const AddArgs&);
-  void (*multiply)(ThreadPool&, const MultiplyArgs&);
-  void (*gated_rms_norm)(ThreadPool&, const GatedRmsNormArgs&);
-  void (*rope)(ThreadPool&, const RopeArgs&);
-  void (*kv_append)(ThreadPool&, const KvAppendArgs&);
-  void (*attention)(ThreadPool&, const AttentionArgs&);
-  void (*sigmoid_gate)(ThreadPool&, const SigmoidGateArgs&);
-  void (*causal_conv1d)(ThreadPool&, const CausalConv1dArgs&);
-  void (*delta_gates)(ThreadPool&, const DeltaGatesArgs&);
-  void (*gated_delta_rule)(ThreadPool&, const GatedDeltaRuleArgs&);
-  void (*router_topk)(ThreadPool&, const RouterTopkArgs&);
-  void (*swiglu)(ThreadPool&, const SwigluArgs&);
-  void (*gather_rows)(ThreadPool&, const GatherRowsArgs&);
-  void (*combine)(ThreadPool&, const CombineArgs&);
-  void (*shared_expert_merge)(ThreadPool&, const SharedExpertMergeArgs&);
-  void (*quantize_rows)(ThreadPool&, const QuantizeRowsArgs&);
-  void (*layer_norm)(ThreadPool&, const LayerNormArgs&);
-  void (*add_bias)(ThreadPool&, const AddBiasArgs&);
-  void (*vision_rope)(ThreadPool&, const VisionRopeArgs&);
-  void (*segment_attention)(ThreadPool&, const SegmentAttentionArgs&);
+/// An implementation of an op, or none.
+template <class Args>
+class Op {
+ public:
+  using Run = void (*)(Stream&, const Args&);
+  using Takes = bool (*)(const Args&);
+
+  constexpr Op() = default;
+  /// Takes all arguments that the op allows, or those that meet `condition`.
+  constexpr Op(Run run, Takes condition = nullptr) : run_(run), takes_(condition) {}  // NOLINT: implicit
+
+  bool takes(const Args& args) const { return run_ != nullptr && (takes_ == nullptr || takes_(args)); }
+  void operator()(Stream& stream, const Args& args) const { run_(stream, args); }
+
+ private:
+  Run run_ = nullptr;
+  Takes takes_ = nullptr;
 };
 
-/// The tables this processor can run, best first; "ref" always closes the list.
-std::vector<const OpTable*> available_op_tables();
+struct OpTable {
+  const char* name;  // "ref", "avx2", "avx512", "avx512_bf16", "amx"
+  Op<EmbedArgs> embed;
+  Op<RmsNormArgs> rms_norm;
+  Op<AddArgs> add;
+  Op<MultiplyArgs> multiply;
+  Op<GatedRmsNormArgs> gated_rms_norm;
+  Op<RopeArgs> rope;
+  Op<KvAppendArgs> kv_append;
+  Op<AttentionArgs> attention;
+  Op<SigmoidGateArgs> sigmoid_gate;
+  Op<CausalConv1dArgs> causal_conv1d;
+  Op<DeltaGatesArgs> delta_gates;
+  Op<GatedDeltaRuleArgs> gated_delta_rule;
+  Op<RouterTopkArgs> router_topk;
+  Op<SwigluArgs> swiglu;
+  Op<GatherRowsArgs> gather_rows;
+  Op<CombineArgs> combine;
+  Op<SharedExpertMergeArgs> shared_expert_merge;
+  Op<QuantizeRowsArgs> quantize_rows;
+  Op<LayerNormArgs> layer_norm;
+  Op<AddBiasArgs> add_bias;
+  Op<VisionRopeArgs> vision_rope;
+  Op<SegmentAttentionArgs> segment_attention;
+};
 
-/// The table called `name`, or the best one for "auto". Throws Error{kInvalidArgument} that lists what there is.
+namespace detail {
+template <auto kRun>
+struct OnPool;
+template <class Args, void (*kRun)(ThreadPool&, const Args&)>
+struct OnPool<kRun> {
+  static void run(Stream& stream, const Args& args) { kRun(stream.pool(), args); }
+};
+}  // namespace detail
+
+/// A function of threads and arguments as the CPU's tables hold it.
+template <auto kRun>
+inline constexpr auto on_pool = &detail::OnPool<kRun>::run;
+
+/// The tables with every op that this processor can run, best first; "ref" always closes the list.
+std::vector<const OpTable*> available_op_tables();
+/// Of this processor's units that are no instruction set of their own, best first: what they do better than the best of those.
+std::vector<const OpTable*> available_unit_tables();
+
+/// The one of the former called `name`, or the best for "auto". Throws Error{kInvalidArgument} that lists what there is.
 const OpTable& select_op_table(std::string_view name);
 
 namespace ref {
@@ -50,15 +85,11 @@ extern const OpTable kOpTable;
 namespace cpu_avx512 {
 extern const OpTable kOpTable;
 }
-
-/// Attention within segments on a unit that multiplies bf16, which is no instruction set of its own among the tables.
-struct SegmentAttentionUnit {
-  const char* name;  // "amx", "avx512_bf16"
-  void (*run)(ThreadPool&, const SegmentAttentionArgs&);
-};
-/// Those of this processor, best first. They are faster than the tables' op and come with the best table.
-const std::vector<SegmentAttentionUnit>& segment_attention_units();
-/// Whether they take the arguments: bf16, and heads of up to 256 columns.
-bool fits_segment_attention_units(const SegmentAttentionArgs& args);
+namespace cpu_avx512_bf16 {
+extern const OpTable kOpTable;
+}
+namespace cpu_amx {
+extern const OpTable kOpTable;
+}
 
 }  // namespace ferry

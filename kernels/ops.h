@@ -6,26 +6,19 @@
 #include "kernels/tensor.h"
 #include "kernels/weight_format.h"
 #include "profiler/zones.h"
-#include "runtime/base/thread_pool.h"
 
 // Every op of the decoder and of the vision tower that is not a matrix product (those are in matmul.h). One argument struct
 // and one declaration an op. T below is the dtype of the activations, f32 or bf16: values are computed in fp32 and rounded to
 // T where the comment says so, which is where transformers 5.17 rounds (modeling_qwen3_5_moe.py). Implementations: ref/
-// (naive, serial, the oracle) and cpu/ (vector code, compiled for AVX2 and for AVX-512). All ops run on the caller's thread
-// plus ctx.pool and keep no state.
+// (naive, serial, the oracle) and cpu/ (vector code, compiled for AVX2 and for AVX-512), of which the stream's backend chooses.
+// Ops keep no state.
 //
 // Rule: the result for a row (a token, a head, a sequence) does not depend on which other rows are in the call, nor on
 // the number of threads.
 
 namespace ferry {
 
-struct OpTable;
-
-/// What an op needs to run: threads and the chosen implementations. Borrowed; both must outlive the context.
-struct KernelContext {
-  ThreadPool* pool = nullptr;
-  const OpTable* ops = nullptr;
-};
+class Stream;
 
 /// out[i] = table[ids[i]]
 struct EmbedArgs {
@@ -278,25 +271,25 @@ struct SegmentAttentionArgs {
   MatrixView out;  // [rows, num_heads * head_dim], not q, k or v
 };
 
-void embed(const KernelContext& ctx, const EmbedArgs& args);
-void rms_norm(const KernelContext& ctx, const RmsNormArgs& args);
-void add(const KernelContext& ctx, const AddArgs& args);
-void multiply(const KernelContext& ctx, const MultiplyArgs& args);
-void gated_rms_norm(const KernelContext& ctx, const GatedRmsNormArgs& args);
-void rope(const KernelContext& ctx, const RopeArgs& args);
-void kv_append(const KernelContext& ctx, const KvAppendArgs& args);
-void attention(const KernelContext& ctx, const AttentionArgs& args);
-void sigmoid_gate(const KernelContext& ctx, const SigmoidGateArgs& args);
-void causal_conv1d(const KernelContext& ctx, const CausalConv1dArgs& args);
-void delta_gates(const KernelContext& ctx, const DeltaGatesArgs& args);
-void gated_delta_rule(const KernelContext& ctx, const GatedDeltaRuleArgs& args);
-void router_topk(const KernelContext& ctx, const RouterTopkArgs& args);
-void gather_rows(const KernelContext& ctx, const GatherRowsArgs& args);
-void combine(const KernelContext& ctx, const CombineArgs& args);
-void shared_expert_merge(const KernelContext& ctx, const SharedExpertMergeArgs& args);
-void quantize_rows(const KernelContext& ctx, const QuantizeRowsArgs& args);
-void layer_norm(const KernelContext& ctx, const LayerNormArgs& args);
-void vision_rope(const KernelContext& ctx, const VisionRopeArgs& args);
-void segment_attention(const KernelContext& ctx, const SegmentAttentionArgs& args);
+void embed(Stream& stream, const EmbedArgs& args);
+void rms_norm(Stream& stream, const RmsNormArgs& args);
+void add(Stream& stream, const AddArgs& args);
+void multiply(Stream& stream, const MultiplyArgs& args);
+void gated_rms_norm(Stream& stream, const GatedRmsNormArgs& args);
+void rope(Stream& stream, const RopeArgs& args);
+void kv_append(Stream& stream, const KvAppendArgs& args);
+void attention(Stream& stream, const AttentionArgs& args);
+void sigmoid_gate(Stream& stream, const SigmoidGateArgs& args);
+void causal_conv1d(Stream& stream, const CausalConv1dArgs& args);
+void delta_gates(Stream& stream, const DeltaGatesArgs& args);
+void gated_delta_rule(Stream& stream, const GatedDeltaRuleArgs& args);
+void router_topk(Stream& stream, const RouterTopkArgs& args);
+void gather_rows(Stream& stream, const GatherRowsArgs& args);
+void combine(Stream& stream, const CombineArgs& args);
+void shared_expert_merge(Stream& stream, const SharedExpertMergeArgs& args);
+void quantize_rows(Stream& stream, const QuantizeRowsArgs& args);
+void layer_norm(Stream& stream, const LayerNormArgs& args);
+void vision_rope(Stream& stream, const VisionRopeArgs& args);
+void segment_attention(Stream& stream, const SegmentAttentionArgs& args);
 
 }  // namespace ferry

@@ -121,12 +121,12 @@ int run_serve(const Options& options, Cluster& cluster) {
   const ChatTemplate chat_template = ChatTemplate::load(options.engine.model);
   Coordinator coordinator(engine);
   const Cluster::LossWatch watch(cluster, [&](const std::string& reason) { coordinator.fail(reason); });
-  CoordinatorBackend backend(coordinator, tokenizer, chat_template);
+  CoordinatorClient client(coordinator, tokenizer, chat_template);
   CoordinatorCaptures captures(coordinator);
   ExitGuard starting;  // libraries that get no memory or thread half-way may wait for themselves for ever
   starting.end_within(kServersStart, "ferry: error: the ports are not open after 20 s: memory or threads may have run out");
   ProfileControl profile(captures, options.serve.trace_dir.value_or("traces"), options.serve.trace_dir.has_value());
-  GrpcServer server({.address = options.serve.grpc_address, .limits = limits, .access = access}, backend, &profile);
+  GrpcServer server({.address = options.serve.grpc_address, .limits = limits, .access = access}, client, &profile);
   ServingState state(server);
   const std::optional<HttpServer> http = open_http(options.serve, access, profile, state);
   coordinator.set_on_failure([&] { state.end(); });

@@ -6,10 +6,9 @@
 
 namespace ferry {
 
-GroupedFfn::GroupedFfn(const ExpertBank& bank, MatmulBackend& matmul, KernelContext context, DType dtype, int64_t max_rows)
+GroupedFfn::GroupedFfn(const ExpertBank& bank, Stream& stream, DType dtype, int64_t max_rows)
     : bank_(bank),
-      matmul_(matmul),
-      context_(context),
+      stream_(stream),
       permuted_(bank.row_dtype(dtype), max_rows, row_cols(bank.row_dtype(dtype), bank.dims().hidden_dim)),
       permuted_scales_(static_cast<std::size_t>(max_rows)),
       activated_(dtype, max_rows, bank.dims().intermediate_dim),
@@ -26,19 +25,18 @@ void GroupedFfn::run(int64_t layer, const ExpertRows& rows, MatrixView out) {
   const MatmulRows permuted = permute(rows);
   {
     const Span span(Zone::kGroupedGateUp, num_rows, num_experts);
-    matmul_.grouped_matmul(*context_.pool,
-                           {.rows = permuted, .counts = rows.expert_counts, .weights = bank_.gate_up(layer), .out = activated});
+    grouped_matmul(stream_,
+                   {.rows = permuted, .counts = rows.expert_counts, .weights = bank_.gate_up(layer), .out = activated});
   }
   const MatmulRows down_rows = quantize(activated);
   const Span span(Zone::kGroupedDown, num_rows, num_experts);
-  matmul_.grouped_matmul(*context_.pool,
-                         {.rows = down_rows, .counts = rows.expert_counts, .weights = bank_.down(layer), .out = out});
+  grouped_matmul(stream_, {.rows = down_rows, .counts = rows.expert_counts, .weights = bank_.down(layer), .out = out});
 }
 
 /// The tokens' rows in the order of the experts.
 MatmulRows GroupedFfn::permute(const ExpertRows& rows) {
   const MatrixView permuted = permuted_.top(static_cast<int64_t>(rows.row_token.size()));
-  gather_rows(context_, {.zone = Zone::kPermute, .x = rows.tokens.x, .row_idx = rows.row_token, .out = permuted});
+  gather_rows(stream_, {.zone = Zone::kPermute, .x = rows.tokens.x, .row_idx = rows.row_token, .out = permuted});
   if (rows.tokens.scales == nullptr) return {permuted};
   for (std::size_t r = 0; r < rows.row_token.size(); ++r) {
     permuted_scales_[r] = rows.tokens.scales[rows.row_token[r]];
@@ -49,7 +47,7 @@ MatmulRows GroupedFfn::permute(const ExpertRows& rows) {
 MatmulRows GroupedFfn::quantize(MatrixView activated) {
   if (!bank_.is_quantized()) return {activated};
   const MatrixView codes = quantized_.values.top(activated.rows);
-  quantize_rows(context_, {.zone = Zone::kExpertQuantize, .x = activated, .codes = codes, .scales = quantized_.scales.data()});
+  quantize_rows(stream_, {.zone = Zone::kExpertQuantize, .x = activated, .codes = codes, .scales = quantized_.scales.data()});
   return {codes, quantized_.scales.data()};
 }
 

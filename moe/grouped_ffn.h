@@ -21,7 +21,7 @@ struct ExpertRows {
 class GroupedFfn {
  public:
   /// `max_rows` is the largest sum of expert_counts that a step may bring.
-  GroupedFfn(const ExpertBank& bank, MatmulBackend& matmul, KernelContext context, DType dtype, int64_t max_rows);
+  GroupedFfn(const ExpertBank& bank, Stream& stream, DType dtype, int64_t max_rows);
 
   /// out [num_rows, hidden_dim], in the order of row_token. One thread at a time.
   void run(int64_t layer, const ExpertRows& rows, MatrixView out);
@@ -31,8 +31,7 @@ class GroupedFfn {
   MatmulRows quantize(MatrixView activated);
 
   const ExpertBank& bank_;
-  MatmulBackend& matmul_;
-  KernelContext context_;
+  Stream& stream_;
   Matrix permuted_;                     // [max_rows, hidden_dim], or codes
   std::vector<float> permuted_scales_;  // [max_rows], of codes
   Matrix activated_;                    // [max_rows, intermediate_dim]

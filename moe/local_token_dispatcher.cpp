@@ -9,13 +9,12 @@ constexpr std::array<Rank, 1> kThisProcess = {Rank{0}};
 
 }  // namespace
 
-LocalTokenDispatcher::LocalTokenDispatcher(const ExpertBank& bank, MatmulBackend& matmul, KernelContext context,
-                                           const Options& options)
-    : context_(context),
+LocalTokenDispatcher::LocalTokenDispatcher(const ExpertBank& bank, Stream& stream, const Options& options)
+    : stream_(stream),
       row_dtype_(bank.row_dtype(options.dtype)),
       map_(ExpertMap::contiguous(bank.num_local_experts(), kThisProcess)),
       load_(bank.num_layers(), bank.num_local_experts()),
-      ffn_(bank, matmul, context, options.dtype, options.max_tokens * options.top_k) {
+      ffn_(bank, stream, options.dtype, options.max_tokens * options.top_k) {
   for (InFlight& slot : in_flight_)
     slot.rows = Matrix(options.dtype, options.max_tokens * options.top_k, bank.dims().hidden_dim);
   slot_rows_.resize(static_cast<std::size_t>(options.max_tokens * options.top_k));
@@ -50,10 +49,10 @@ void LocalTokenDispatcher::combine(DispatchHandle handle, MatrixView out) {
   FERRY_CHECK(slot.open);
   const MatrixView rows = slot.rows.view();
   for (std::size_t i = 0; i < slot.plan.slots.size(); ++i) slot_rows_[i] = rows.row_bytes(slot.plan.slots[i].row);
-  ferry::combine(context_, {.slot_rows = std::span(slot_rows_).first(slot.plan.slots.size()),
-                            .slot_weights = slot.topk_weights.data(),
-                            .num_slots = slot.top_k,
-                            .out = out});
+  ferry::combine(stream_, {.slot_rows = std::span(slot_rows_).first(slot.plan.slots.size()),
+                           .slot_weights = slot.topk_weights.data(),
+                           .num_slots = slot.top_k,
+                           .out = out});
   slot.open = false;
 }
 

@@ -19,7 +19,7 @@ class LocalTokenDispatcher final : public TokenDispatcher {
     DType dtype = DType::kF32;
   };
   /// `bank` holds every expert, in id order, and outlives this.
-  LocalTokenDispatcher(const ExpertBank& bank, MatmulBackend& matmul, KernelContext context, const Options& options);
+  LocalTokenDispatcher(const ExpertBank& bank, Stream& stream, const Options& options);
 
   void begin_step(int64_t) override {}
   DispatchHandle dispatch(const DispatchArgs& args) override;
@@ -39,7 +39,7 @@ class LocalTokenDispatcher final : public TokenDispatcher {
     int64_t top_k = 0;
   };
 
-  KernelContext context_;
+  Stream& stream_;
   DType row_dtype_;
   ExpertMap map_;
   ExpertLoad load_;

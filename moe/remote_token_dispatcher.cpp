@@ -10,10 +10,10 @@
 
 namespace ferry {
 
-RemoteTokenDispatcher::RemoteTokenDispatcher(Group& group, ExpertMap map, KernelContext context, const Options& options)
+RemoteTokenDispatcher::RemoteTokenDispatcher(Group& group, ExpertMap map, Stream& stream, const Options& options)
     : group_(group),
       map_(std::move(map)),
-      context_(context),
+      stream_(stream),
       options_(options),
       load_(options.num_layers, map_.num_logical()),
       workers_per_token_(std::min(options.top_k, static_cast<int64_t>(map_.ranks().size()))) {
@@ -177,10 +177,10 @@ void RemoteTokenDispatcher::add_experts(InFlight& slot, MatrixView out) {
     Exchange& exchange = slot.workers[static_cast<std::size_t>(at.rank_idx)];
     slot_rows_[i] = lay_out_reply(exchange.header, exchange.reply).row_bytes(at.row);
   }
-  ferry::combine(context_, {.slot_rows = std::span(slot_rows_).first(slot.plan.slots.size()),
-                            .slot_weights = slot.topk_weights.data(),
-                            .num_slots = slot.top_k,
-                            .out = out});
+  ferry::combine(stream_, {.slot_rows = std::span(slot_rows_).first(slot.plan.slots.size()),
+                           .slot_weights = slot.topk_weights.data(),
+                           .num_slots = slot.top_k,
+                           .out = out});
 }
 
 /// Sums what the workers have added up for a token, in the order of ranks.
@@ -196,7 +196,7 @@ void RemoteTokenDispatcher::add_workers(InFlight& slot, MatrixView out) {
       *std::find(begin, begin + workers_per_token_, nullptr) = rows.row_bytes(static_cast<int64_t>(i));
     }
   }
-  ferry::combine(context_, {.slot_rows = slot_rows, .slot_weights = ones_.data(), .num_slots = workers_per_token_, .out = out});
+  ferry::combine(stream_, {.slot_rows = slot_rows, .slot_weights = ones_.data(), .num_slots = workers_per_token_, .out = out});
 }
 
 void RemoteTokenDispatcher::send_control(WireKind kind) {

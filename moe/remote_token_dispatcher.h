@@ -28,7 +28,7 @@ class RemoteTokenDispatcher final : public TokenDispatcher {
     std::chrono::milliseconds timeout{30000};  // for a worker to answer
   };
   /// `group` carries the messages and outlives this.
-  RemoteTokenDispatcher(Group& group, ExpertMap map, KernelContext context, const Options& options);
+  RemoteTokenDispatcher(Group& group, ExpertMap map, Stream& stream, const Options& options);
   ~RemoteTokenDispatcher() override;
 
   void begin_step(int64_t step) override { step_ = step; }
@@ -70,7 +70,7 @@ class RemoteTokenDispatcher final : public TokenDispatcher {
 
   Group& group_;
   ExpertMap map_;
-  KernelContext context_;
+  Stream& stream_;
   Options options_;
   ExpertLoad load_;
   TransportCount transport_;

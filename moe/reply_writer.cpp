@@ -26,10 +26,10 @@ WorkerShape shape_of(const ExpertBank& bank, const ReplyWriter::Options& options
 
 }  // namespace
 
-ReplyWriter::ReplyWriter(const ExpertBank& bank, MatmulBackend& matmul, KernelContext context, const Options& options)
-    : context_(context),
+ReplyWriter::ReplyWriter(const ExpertBank& bank, Stream& stream, const Options& options)
+    : stream_(stream),
       shape_(shape_of(bank, options)),
-      ffn_(bank, matmul, context, options.dtype, shape_.max_tokens * shape_.rows_per_token) {
+      ffn_(bank, stream, options.dtype, shape_.max_tokens * shape_.rows_per_token) {
   if (options.combine == CombineMode::kExact) return;
   const int64_t max_rows = shape_.max_tokens * shape_.rows_per_token;
   rows_ = Matrix(options.dtype, max_rows, shape_.hidden_dim);
@@ -85,7 +85,7 @@ void ReplyWriter::add_up(const RequestView& request, ConstMatrixView rows, Matri
     slot_rows[slot] = rows.row_bytes(static_cast<int64_t>(r));
     slot_weights_[slot] = request.row_weights[r];
   }
-  combine(context_,
+  combine(stream_,
           {.slot_rows = slot_rows, .slot_weights = slot_weights_.data(), .num_slots = shape_.rows_per_token, .out = out});
 }
 

@@ -21,7 +21,7 @@ class ReplyWriter {
     CombineMode combine = CombineMode::kExact;
   };
   /// `bank` and `matmul` outlive this. Throws Error{kInvalidArgument} for sizes that no message can have.
-  ReplyWriter(const ExpertBank& bank, MatmulBackend& matmul, KernelContext context, const Options& options);
+  ReplyWriter(const ExpertBank& bank, Stream& stream, const Options& options);
 
   /// What requests must agree with.
   const WorkerShape& shape() const { return shape_; }
@@ -33,7 +33,7 @@ class ReplyWriter {
  private:
   void add_up(const RequestView& request, ConstMatrixView rows, MatrixView out);
 
-  KernelContext context_;
+  Stream& stream_;
   WorkerShape shape_;
   GroupedFfn ffn_;
   // Of a fast combine: rows by expert, then where those of each token are.

@@ -33,7 +33,7 @@ int64_t elapsed_ns(Clock::time_point from, std::optional<Clock::time_point> to) 
 }
 
 /// The open end of an accepted request: where its events go and how its tokens become text.
-struct Stream {
+struct Listener {
   EventSink sink;
   std::optional<Detokenizer> detokenizer;  // absent without a tokenizer
   Sequence* sequence = nullptr;            // null until the scheduler has it
@@ -64,7 +64,7 @@ void record_step(const StepPlan& plan, uint64_t begin) {
 
 struct Submission {
   Request request;
-  Stream stream;
+  Listener stream;
   Clock::time_point arrival, queued;
 };
 
@@ -165,7 +165,7 @@ class Coordinator::Impl {
 
   // Of the engine's thread alone.
   Scheduler scheduler_;
-  std::unordered_map<RequestNumber, Stream> streams_;
+  std::unordered_map<RequestNumber, Listener> streams_;
   std::vector<std::unique_ptr<Sequence>> finishing_;  // kept until their streams have heard of it, or of a failure meanwhile
   RequestTrace request_trace_;
   RunAccount run_account_;
@@ -175,7 +175,7 @@ class Coordinator::Impl {
 RequestNumber Coordinator::Impl::submit(Request request, EventSink sink) {
   validate_request(request, engine_.scheduler_options());
   if (!request.sampling.stop.empty()) engine_.require_tokenizer();
-  Stream stream{std::move(sink), std::nullopt};
+  Listener stream{std::move(sink), std::nullopt};
   if (engine_.tokenizer() != nullptr) {
     stream.detokenizer.emplace(*engine_.tokenizer(), request.sampling.stop, SpecialTokens::kSkip);  // refuses bad stop strings
   }
@@ -295,7 +295,7 @@ bool Coordinator::Impl::take_submissions() {
     wait_for_work(lock);
   }
   while (!inbox_.empty()) {
-    Stream& stream = streams_[inbox_.front().request.number];  // may run out of memory: nothing has moved yet
+    Listener& stream = streams_[inbox_.front().request.number];  // may run out of memory: nothing has moved yet
     Submission submission = std::move(inbox_.front());
     inbox_.pop_front();
     stream = std::move(submission.stream);
@@ -408,7 +408,7 @@ void Coordinator::Impl::publish(const StepPlan& plan) {
 }
 
 void Coordinator::Impl::publish_tokens(Sequence& sequence) {
-  Stream& stream = streams_.at(sequence.request.number);
+  Listener& stream = streams_.at(sequence.request.number);
   GenerateEvent event{.token_ids = {sequence.tokens.end() - sequence.num_new, sequence.tokens.end()}};
   const std::size_t num_visible = event.token_ids.size() - (sequence.ends_with_stop_id ? 1 : 0);
   for (std::size_t i = 0; stream.detokenizer && i < num_visible; ++i) {
@@ -429,7 +429,7 @@ void Coordinator::Impl::publish_finished() {
     request_trace_.finished(*sequence);
     const auto open = streams_.find(sequence->request.number);
     FERRY_CHECK(open != streams_.end());
-    Stream& stream = open->second;
+    Listener& stream = open->second;
     GenerateEvent event{.finish_reason = sequence->finish_reason,
                         .prompt_tokens = static_cast<int32_t>(sequence->num_prompt()),
                         .completion_tokens = static_cast<int32_t>(sequence->num_generated())};

@@ -83,7 +83,7 @@ void Engine::load(const EngineOptions& options, LogitRows logit_rows) {
   const int64_t max_sampled = max_sequences + std::min(max_sequences * max_drafts, kMaxDraftRows);
   name_token_budget(options, [&] {
     trunk_ = std::make_unique<Trunk>(
-        config_, model_->weights, *compute_->matmul, compute_->context, dtype_,
+        config_, model_->weights, compute_->stream, dtype_,
         DecoderLimits{.max_tokens = scheduler_options_.token_budget,
                       .max_logit_rows = logit_rows == LogitRows::kAll ? scheduler_options_.token_budget : max_sampled,
                       .max_sequences = max_sequences,
@@ -127,12 +127,12 @@ void Engine::make_dispatcher(const EngineOptions& options) {
   const int64_t max_tokens = scheduler_options_.token_budget;
   if (model_->local_experts) {
     dispatcher_ = std::make_unique<LocalTokenDispatcher>(
-        *model_->local_experts, *compute_->matmul, compute_->context,
+        *model_->local_experts, compute_->stream,
         LocalTokenDispatcher::Options{.max_tokens = max_tokens, .top_k = config_.moe.top_k, .dtype = dtype_});
     return;
   }
   dispatcher_ = std::make_unique<RemoteTokenDispatcher>(
-      *group_, make_expert_map(config_, cluster_), compute_->context,
+      *group_, make_expert_map(config_, cluster_), compute_->stream,
       RemoteTokenDispatcher::Options{.num_layers = config_.num_expert_layers(),
                                      .hidden_dim = config_.hidden_dim,
                                      .max_tokens = max_tokens,

@@ -50,8 +50,8 @@ class Engine {
   DType dtype() const { return dtype_; }
   const Quantization& quantization() const { return model_->weights.quantization; }
   ThreadPool& pool() { return compute_->pool; }
-  MatmulBackend& matmul() { return *compute_->matmul; }
-  const char* kernels_name() const { return compute_->context.ops->name; }
+  Matmul& matmul() { return compute_->backend.matmul(); }
+  const char* kernels_name() const { return compute_->backend.kernels_name(); }
   /// Null if the checkpoint has no tokenizer that Ferry can read: then only token ids work.
   const Tokenizer* tokenizer() const { return tokenizer_.tokenizer ? &*tokenizer_.tokenizer : nullptr; }
   /// For what needs text; throws Error{kFailedPrecondition} that says why there is no tokenizer.

@@ -93,14 +93,14 @@ class ExpertWorker {
     quantization_ = load_options.weights.quantization;
     const int32_t rank_idx = cluster_.rank().value - 1;
     bank_ = std::make_unique<ExpertBank>(
-        load_experts(*checkpoint_, config_, map, rank_idx, *compute_->matmul, compute_->pool, load_options));
+        load_experts(*checkpoint_, config_, map, rank_idx, compute_->backend.matmul(), compute_->pool, load_options));
 
     const ReplyWriter::Options reply_options{.map_epoch = map.epoch(),
                                              .max_tokens = options.token_budget,
                                              .top_k = config_.moe.top_k,
                                              .dtype = dtype,
                                              .combine = options.combine};
-    replies_ = std::make_unique<ReplyWriter>(*bank_, *compute_->matmul, compute_->context, reply_options);
+    replies_ = std::make_unique<ReplyWriter>(*bank_, compute_->stream, reply_options);
     for (Inbox& inbox : inboxes_)
       inbox.bytes =
           AlignedBuffer(std::max(static_cast<std::size_t>(max_request_bytes(replies_->shape())), sizeof(TraceCommand)));

@@ -63,8 +63,8 @@ LoadedVision::LoadedVision(const EngineOptions& options, const VisionConfig& vis
                            const Tokenizer* tokenizer, ComputeResources& compute, DType dtype, int64_t max_prompt)
     : config(vision_config),
       intake(config, tokenizer, reader_limits(options.media, config, max_prompt), options.media.open_bytes),
-      weights(load_vision(checkpoint, config.plan, *compute.matmul, compute.pool, dtype, options.check_weights)),
-      encoder(intake.reader(), config.plan, weights, *compute.matmul, compute.context, dtype,
+      weights(load_vision(checkpoint, config.plan, compute.backend.matmul(), compute.pool, dtype, options.check_weights)),
+      encoder(intake.reader(), config.plan, weights, compute.stream, dtype,
               encoder_options(options.media, config, dtype, max_prompt)),
       weight_bytes(vision_bytes(checkpoint, dtype)),
       tower_bytes(buffer_bytes(config.plan, dtype, encoder.options())),

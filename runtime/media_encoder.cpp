@@ -33,13 +33,13 @@ void MediaCache::add(const MediumDigest& digest, std::shared_ptr<const Matrix> e
   num_bytes_ += num_bytes;
 }
 
-MediaEncoder::MediaEncoder(const MediumReader& reader, const VisionPlan& plan, const VisionWeights& weights,
-                           MatmulBackend& matmul, KernelContext context, DType dtype, Options options)
+MediaEncoder::MediaEncoder(const MediumReader& reader, const VisionPlan& plan, const VisionWeights& weights, Stream& stream,
+                           DType dtype, Options options)
     : reader_(reader),
       plan_(plan),
       dtype_(dtype),
       options_(options),
-      tower_(plan, weights, matmul, context, dtype, {.max_patches = options.max_patches}),
+      tower_(plan, weights, stream, dtype, {.max_patches = options.max_patches}),
       cache_(options.cache_bytes) {}
 
 int64_t MediaEncoder::max_bytes(const VisionPlan& plan, DType dtype, Options options) {

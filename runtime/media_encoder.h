@@ -52,8 +52,8 @@ class MediaEncoder {
   static constexpr int64_t kVideoRows = 2048;
 
   /// `reader`, `plan`, `weights`, `matmul` and what `context` points to outlive it.
-  MediaEncoder(const MediumReader& reader, const VisionPlan& plan, const VisionWeights& weights, MatmulBackend& matmul,
-               KernelContext context, DType dtype, Options options);
+  MediaEncoder(const MediumReader& reader, const VisionPlan& plan, const VisionWeights& weights, Stream& stream, DType dtype,
+               Options options);
 
   /// Works a slice for the oldest sequence that waits, and gives it its media when they are complete. Nothing if none does.
   /// The slice ends with a part of a block behind which `is_over` says so: it is asked after each.

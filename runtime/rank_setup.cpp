@@ -16,11 +16,10 @@ std::chrono::milliseconds to_milliseconds(double seconds) {
 }
 
 ComputeResources::ComputeResources(const EngineOptions& options, const Cluster& cluster, DType dtype)
-    : pool(options.threads > 0 ? options.threads : cluster.default_threads(), cluster.thread_spin(), &pool_trace) {
+    : pool(options.threads > 0 ? options.threads : cluster.default_threads(), cluster.thread_spin(), &pool_trace),
+      backend(select_backend(options.kernels, options.matmul, dtype)),
+      stream(backend, pool) {
   recorder().set_idle_level(options.profile == "off" ? TraceLevel::kOff : static_cast<TraceLevel>(options.profile[0] - '0'));
-  const OpTable& table = select_op_table(options.kernels);
-  context = {.pool = &pool, .ops = &table};
-  matmul = select_matmul(options.matmul, dtype, table.name);
 }
 
 [[noreturn]] void refuse_workers(const ModelConfig& config, int64_t num_workers) {
@@ -62,8 +61,8 @@ Cluster::Terms make_terms(const EngineOptions& options, const ModelConfig& confi
           "--token-budget " + std::to_string(options.token_budget),
           std::string("--combine ") + (options.combine == CombineMode::kFast ? "fast" : "exact"),
           "--quantize " + quantization_name(quantization),
-          std::string("--kernels ") + compute.context.ops->name,
-          std::string("--matmul ") + compute.matmul->name(),
+          std::string("--kernels ") + compute.backend.kernels_name(),
+          std::string("--matmul ") + compute.backend.matmul().name(),
           "a config.json with " + std::to_string(config.num_layers()) + " layers of width " +
               std::to_string(config.hidden_dim) + " and " + std::to_string(moe.num_experts) + " experts of width " +
               std::to_string(moe.intermediate_dim) + ", " + std::to_string(moe.top_k) + " per token",

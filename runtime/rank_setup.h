@@ -3,8 +3,7 @@
 #include <chrono>
 #include <memory>
 
-#include "kernels/matmul.h"
-#include "kernels/op_table.h"
+#include "kernels/backend.h"
 #include "moe/expert_map.h"
 #include "profiler/run_watch.h"
 #include "runtime/cluster.h"
@@ -22,15 +21,15 @@ constexpr std::chrono::seconds kKeepAlivePeriod{5};  // an idle coordinator says
 
 std::chrono::milliseconds to_milliseconds(double seconds);
 
-/// Threads, chosen kernels and matrix product of a rank.
+/// Threads of a rank, what it computes with, and its work.
 struct ComputeResources {
   ComputeResources(const EngineOptions& options, const Cluster& cluster, DType dtype);
 
   RunWatch watch;
   PoolTrace pool_trace;
   ThreadPool pool;
-  KernelContext context;
-  std::unique_ptr<MatmulBackend> matmul;
+  Backend backend;
+  Stream stream;
 };
 
 /// Which ranks hold the routed experts: the workers, or this process when it is alone. Throws Error if there are more workers

@@ -100,4 +100,6 @@ void Tiles::multiply_keys(const Workspace& w, int64_t first_step, int64_t num_st
 
 void segment_attention(ThreadPool& pool, const SegmentAttentionArgs& args) { run_segment_attention<Tiles>(pool, args); }
 
+const OpTable kOpTable = {.name = "amx", .segment_attention = {on_pool<segment_attention>, takes_segment_attention}};
+
 }  // namespace ferry::FERRY_ISA_NAMESPACE

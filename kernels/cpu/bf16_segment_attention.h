@@ -8,6 +8,7 @@
 #include "kernels/cpu/scratch.h"
 #include "kernels/cpu/segments.h"
 #include "kernels/cpu/simd.h"
+#include "kernels/op_table.h"
 #include "runtime/base/check.h"
 
 // Attention within segments for units that multiply bf16: as in segment_attention.cpp, transposed throughout, so that a
@@ -287,6 +288,11 @@ void run_segment_attention(ThreadPool& pool, const SegmentAttentionArgs& args) {
       attend<Unit>(args, task, task.first_row + r, task.num_rows - r < kRows ? task.num_rows - r : kRows, w);
     }
   });
+}
+
+/// bf16, and heads of up to kMaxHeadDim columns.
+bool takes_segment_attention(const SegmentAttentionArgs& args) {
+  return args.q.dtype == DType::kBF16 && args.out.cols <= kMaxHeadDim * args.num_heads;
 }
 
 }  // namespace

@@ -92,4 +92,6 @@ struct Dots {
 
 void segment_attention(ThreadPool& pool, const SegmentAttentionArgs& args) { run_segment_attention<Dots>(pool, args); }
 
+const OpTable kOpTable = {.name = "avx512_bf16", .segment_attention = {on_pool<segment_attention>, takes_segment_attention}};
+
 }  // namespace ferry::FERRY_ISA_NAMESPACE

@@ -83,7 +83,7 @@ Cut choose_cut(const GroupedMatmulArgs& args, const PanelMatrix& shape, int num_
   return {panels, rows};
 }
 
-class CpuMatmul final : public MatmulBackend {
+class CpuMatmul final : public Matmul {
  public:
   explicit CpuMatmul(const MatmulKernels& kernels) : kernels_(kernels) {
     const long bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
@@ -101,7 +101,7 @@ class CpuMatmul final : public MatmulBackend {
                                       std::span<const std::byte> panels) override {
     return std::make_unique<PanelMatrix>(n, k, type, use, panels);
   }
-  void grouped_matmul(ThreadPool& pool, const GroupedMatmulArgs& args) override;
+  void grouped_matmul(Stream& stream, const GroupedMatmulArgs& args) override;
 
  private:
   void add_blocks(const GroupedMatmulArgs& args, int64_t first_row, int64_t num_rows, const PanelMatrix& weights, Cut cut);
@@ -159,7 +159,8 @@ void check_operands(const GroupedMatmulArgs& args, const PanelMatrix& weights) {
   }
 }
 
-void CpuMatmul::grouped_matmul(ThreadPool& pool, const GroupedMatmulArgs& args) {
+void CpuMatmul::grouped_matmul(Stream& stream, const GroupedMatmulArgs& args) {
+  ThreadPool& pool = stream.pool();
   FERRY_CHECK_EQ(args.counts.size(), args.weights.size());
   FERRY_CHECK_EQ(args.rows.x.rows, args.out.rows);
   blocks_.clear();
@@ -229,7 +230,7 @@ std::vector<std::string> cpu_matmul_names() {
   return names;
 }
 
-std::unique_ptr<MatmulBackend> make_cpu_matmul(const std::string& name) {
+std::unique_ptr<Matmul> make_cpu_matmul(const std::string& name) {
   std::string allowed;
   for (const MatmulKernels& kernels : available_matmul_kernels()) {
     if (name.empty() || name == kernels.name) return std::make_unique<CpuMatmul>(kernels);

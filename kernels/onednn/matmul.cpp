@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/op_table.h"
+#include "kernels/backend.h"
 #include "runtime/base/error.h"
 
 // A weight matrix is cut into slabs of columns that stay in a core's L2 cache while all rows pass; a task is one slab and some
@@ -116,7 +116,7 @@ struct Task {
   int64_t num_rows;
 };
 
-class OnednnMatmul final : public MatmulBackend {
+class OnednnMatmul final : public Matmul {
  public:
   explicit OnednnMatmul(DType dtype) : dtype_(dtype), engine_(dnnl::engine::kind::cpu, 0) {}
 
@@ -125,7 +125,7 @@ class OnednnMatmul final : public MatmulBackend {
   std::unique_ptr<PackedMatrix> pack(const QuantizedMatrix&, WeightUse, ThreadPool*) override {
     throw_invalid("--matmul: onednn multiplies no quantised weights; allowed with --quantize: auto, own kernels, ref");
   }
-  void grouped_matmul(ThreadPool& pool, const GroupedMatmulArgs& args) override;
+  void grouped_matmul(Stream& stream, const GroupedMatmulArgs& args) override;
 
   /// True when oneDNN multiplies this dtype on this processor.
   bool is_supported();
@@ -138,7 +138,7 @@ class OnednnMatmul final : public MatmulBackend {
                  void* weights, void* dst);
   void multiply_groups(ThreadPool& pool, const GroupedMatmulArgs& args, MatrixView out);
   MatrixView inner_rows(int64_t rows, int64_t cols);
-  void multiply_and_finish(ThreadPool& pool, const GroupedMatmulArgs& args);
+  void multiply_and_finish(Stream& stream, const GroupedMatmulArgs& args);
   void run_task(ThreadScratch& scratch, const Task& task, ConstMatrixView x, MatrixView out);
   std::vector<std::byte> probe(const SlabKernels::Block& block, const memory::desc& weights_desc, void* weights,
                                ConstMatrixView row, int64_t columns);
@@ -150,7 +150,6 @@ class OnednnMatmul final : public MatmulBackend {
   std::map<std::pair<int64_t, int64_t>, std::unique_ptr<SlabKernels>> kernels_;  // (columns, k)
   std::vector<std::unique_ptr<ThreadScratch>> scratch_;                          // per thread of the pool
   std::vector<Task> tasks_;                                                      // of the current call
-  const OpTable& ops_ = *available_op_tables().front();
   Matrix inner_;  // of the current call: gates and ups, or what waits for a bias; grows to the largest
 };
 
@@ -335,24 +334,24 @@ void OnednnMatmul::run_task(ThreadScratch& scratch, const Task& task, ConstMatri
   }
 }
 
-void OnednnMatmul::grouped_matmul(ThreadPool& pool, const GroupedMatmulArgs& args) {
+void OnednnMatmul::grouped_matmul(Stream& stream, const GroupedMatmulArgs& args) {
   const auto first = std::ranges::find_if(args.weights, [](const PackedMatrix* w) { return w != nullptr; });
-  if (first == args.weights.end()) return multiply_groups(pool, args, args.out);
+  if (first == args.weights.end()) return multiply_groups(stream.pool(), args, args.out);
   check_finish(args, **first);
-  if (args.finish.bias != nullptr) return multiply_and_finish(pool, args);
-  if (!(*first)->is_gated()) return multiply_groups(pool, args, args.out);
+  if (args.finish.bias != nullptr) return multiply_and_finish(stream, args);
+  if (!(*first)->is_gated()) return multiply_groups(stream.pool(), args, args.out);
   const MatrixView gate_up = inner_rows(args.out.rows, (*first)->n());
-  multiply_groups(pool, args, gate_up);
-  ops_.swiglu(pool, {.gate_up = gate_up, .out = args.out});
+  multiply_groups(stream.pool(), args, gate_up);
+  stream.backend().run<SwigluArgs>(&OpTable::swiglu, stream, {.gate_up = gate_up, .out = args.out});
 }
 
 /// The products are rounded before the bias is added; they need a place of their own where out is also the residual.
-void OnednnMatmul::multiply_and_finish(ThreadPool& pool, const GroupedMatmulArgs& args) {
+void OnednnMatmul::multiply_and_finish(Stream& stream, const GroupedMatmulArgs& args) {
   const ProductFinish& finish = args.finish;
   const MatrixView products = inner_rows(args.out.rows, args.out.cols);
-  multiply_groups(pool, args, products);
-  ops_.add_bias(
-      pool,
+  multiply_groups(stream.pool(), args, products);
+  stream.backend().run<AddBiasArgs>(
+      &OpTable::add_bias, stream,
       {.x = products, .bias = finish.bias, .activation = finish.activation, .residual = finish.residual, .out = args.out});
 }
 
@@ -394,7 +393,7 @@ void OnednnMatmul::multiply_groups(ThreadPool& pool, const GroupedMatmulArgs& ar
 
 }  // namespace
 
-std::unique_ptr<MatmulBackend> make_onednn_matmul(DType dtype) {
+std::unique_ptr<Matmul> make_onednn_matmul(DType dtype) {
   auto backend = std::make_unique<OnednnMatmul>(dtype);
   if (!backend->is_supported()) return nullptr;
   return backend;

@@ -89,7 +89,7 @@ void multiply(const GroupedMatmulArgs& args, const RefMatrix& weights, int64_t f
   }
 }
 
-class RefMatmul final : public MatmulBackend {
+class RefMatmul final : public Matmul {
  public:
   const char* name() const override { return "ref"; }
 
@@ -100,7 +100,7 @@ class RefMatmul final : public MatmulBackend {
     return std::make_unique<RefMatrix>(weights, use);
   }
 
-  void grouped_matmul(ThreadPool&, const GroupedMatmulArgs& args) override {
+  void grouped_matmul(Stream&, const GroupedMatmulArgs& args) override {
     FERRY_CHECK_EQ(args.counts.size(), args.weights.size());
     FERRY_CHECK_EQ(args.rows.x.rows, args.out.rows);
     int64_t first = 0;
@@ -122,6 +122,6 @@ class RefMatmul final : public MatmulBackend {
 
 }  // namespace
 
-std::unique_ptr<MatmulBackend> make_ref_matmul() { return std::make_unique<RefMatmul>(); }
+std::unique_ptr<Matmul> make_ref_matmul() { return std::make_unique<RefMatmul>(); }
 
 }  // namespace ferry

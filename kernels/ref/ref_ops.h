@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "kernels/ops.h"
+#include "runtime/base/thread_pool.h"
 
 // The oracle: each op written as its formula reads, one element at a time, on the calling thread. The pool is accepted because
 // the op table asks for it and is never used. kernels/ops.h says what each op computes.

@@ -157,7 +157,7 @@ ConstMatrixView TensorReader::view_or_copy(const StoredRows& stored, Matrix& cop
   return copy.view();
 }
 
-std::unique_ptr<PackedMatrix> TensorReader::adopt(MatmulBackend& matmul, const StoredMatrix& matrix) const {
+std::unique_ptr<PackedMatrix> TensorReader::adopt(Matmul& matmul, const StoredMatrix& matrix) const {
   const TensorInfo& panels = *matrix.panels;
   checkpoint().fetch_pages(panels);
   if (check_finite_) check_panels_finite(panels, matrix.panel_shape());
@@ -205,7 +205,7 @@ QuantizedMatrix TensorReader::read_stored_codes(const std::vector<StoredRows>& p
   return matrix;
 }
 
-std::unique_ptr<PackedMatrix> TensorReader::pack(MatmulBackend& matmul, const StoredMatrix& matrix, ThreadPool* pool) const {
+std::unique_ptr<PackedMatrix> TensorReader::pack(Matmul& matmul, const StoredMatrix& matrix, ThreadPool* pool) const {
   if (matrix.panels != nullptr) return adopt(matmul, matrix);
   const StoredRows& first = matrix.pieces.front();
   const bool is_in_place = matrix.pieces.size() == 1 && first.is_plain() && stored_dtype(first) == dtype_ &&

@@ -63,7 +63,7 @@ class TensorReader : public TensorFinder {
   QuantizedMatrix read_quantized(const std::vector<StoredRows>& pieces, WeightType type, ThreadPool* pool = nullptr) const;
   /// Packs and gives the file pages back; panels are mapped and stay in the file, which must outlive the result. The threads of
   /// `pool` share the work if there is one.
-  std::unique_ptr<PackedMatrix> pack(MatmulBackend& matmul, const StoredMatrix& matrix, ThreadPool* pool = nullptr) const;
+  std::unique_ptr<PackedMatrix> pack(Matmul& matmul, const StoredMatrix& matrix, ThreadPool* pool = nullptr) const;
   /// Gives the pages of rows that were read back to the system, those of their other columns too, which come back when needed.
   void drop_pages(const std::vector<StoredRows>& pieces) const;
 
@@ -72,7 +72,7 @@ class TensorReader : public TensorFinder {
   static QuantizedMatrix blame(const std::vector<StoredRows>& pieces, const std::function<QuantizedMatrix()>& make);
   QuantizedMatrix read_stored_codes(const std::vector<StoredRows>& pieces, WeightType type) const;
   bool is_in_panels(const std::string& name, const std::optional<WeightType>& quantized) const;
-  std::unique_ptr<PackedMatrix> adopt(MatmulBackend& matmul, const StoredMatrix& matrix) const;
+  std::unique_ptr<PackedMatrix> adopt(Matmul& matmul, const StoredMatrix& matrix) const;
   void check_values(const StoredRows& stored) const;
   void check_row(const StoredRows& stored, int64_t row, std::span<const float> values) const;
 

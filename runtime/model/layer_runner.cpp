@@ -7,9 +7,9 @@
 
 namespace ferry {
 
-LayerRunner::LayerRunner(const ModelConfig& config, const Quantization& quantization, MatmulBackend& matmul,
-                         KernelContext context, DType dtype, const DecoderLimits& limits)
-    : norm_(config.norm), context_(context), products_(matmul, context_) {
+LayerRunner::LayerRunner(const ModelConfig& config, const Quantization& quantization, Stream& stream, DType dtype,
+                         const DecoderLimits& limits)
+    : norm_(config.norm), stream_(stream), products_(stream) {
   const BlockLimits block{
       .dtype = dtype, .max_tokens = limits.max_tokens, .max_sequences = limits.max_sequences, .quantization = quantization};
   if (config.num_layers_of(Mixer::kGatedDelta) > 0) gated_delta_.emplace(config, block);
@@ -24,7 +24,7 @@ LayerRunner::LayerRunner(const ModelConfig& config, const Quantization& quantiza
 }
 
 void LayerRunner::embed(ConstMatrixView table, const StepInput& input, MatrixView out) const {
-  ferry::embed(context_, {.table = table, .ids = input.token_ids, .out = out});
+  ferry::embed(stream_, {.table = table, .ids = input.token_ids, .out = out});
   for (const GivenRows& given : input.given) {
     FERRY_CHECK(given.embeddings.dtype == out.dtype && given.embeddings.cols == out.cols);
     const auto row_bytes = static_cast<std::size_t>(out.cols * dtype_bytes(out.dtype));
@@ -49,7 +49,7 @@ BlockStep LayerRunner::block(const LayerStep& step, const MicroBatch& batch) {
 }
 
 void LayerRunner::norm(Zone zone, ConstMatrixView x, const std::vector<float>& weight, MatrixView out) const {
-  rms_norm(context_,
+  rms_norm(stream_,
            {.zone = zone, .x = x, .weight = weight.data(), .eps = norm_.eps, .rounds_first = norm_.rounds_first, .out = out});
 }
 
@@ -63,7 +63,7 @@ void LayerRunner::mix(const LayerStep& step, const MicroBatch& batch, const Laye
     case Mixer::kAttention: attention_->run(block_step, std::get<AttentionWeights>(weights), layer.state_layer, out); break;
     case Mixer::kShortConv: short_conv_->run(block_step, std::get<ShortConvWeights>(weights), layer.state_layer, out); break;
   }
-  add(context_, {.a = hidden, .b = out, .out = hidden});
+  add(stream_, {.a = hidden, .b = out, .out = hidden});
 }
 
 DispatchHandle LayerRunner::begin_ffn(const LayerStep& step, const MicroBatch& batch, const LayerRef& layer) {
@@ -79,7 +79,7 @@ void LayerRunner::finish_ffn(const LayerStep& step, const MicroBatch& batch, Dis
   const MatrixView hidden = rows_of(hidden_, batch), out = rows_of(block_out_, batch);
   if (const auto* w = std::get_if<MoeWeights>(&layer.weights.ffn))
     moe_->finish(block(step, batch), *w, std::move(routed), step.dispatcher, out);
-  add(context_, {.a = hidden, .b = out, .out = hidden});
+  add(stream_, {.a = hidden, .b = out, .out = hidden});
 }
 
 }  // namespace ferry

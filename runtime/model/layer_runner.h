@@ -49,13 +49,13 @@ struct LayerRef {
 class LayerRunner {
  public:
   /// Config, matmul and whatever `context` points to must outlive it.
-  LayerRunner(const ModelConfig& config, const Quantization& quantization, MatmulBackend& matmul, KernelContext context,
-              DType dtype, const DecoderLimits& limits);
+  LayerRunner(const ModelConfig& config, const Quantization& quantization, Stream& stream, DType dtype,
+              const DecoderLimits& limits);
 
   /// [max_tokens, hidden_dim] the residual stream; the caller fills in a step's rows before its first layer.
   MatrixView hidden() { return hidden_.view(); }
   const Products& products() const { return products_; }
-  const KernelContext& context() const { return context_; }
+  Stream& stream() const { return stream_; }
 
   /// What the step's rows read, to `out` [T, hidden_dim]: rows of `table` [vocab, hidden_dim], and what is given instead.
   void embed(ConstMatrixView table, const StepInput& input, MatrixView out) const;
@@ -74,7 +74,7 @@ class LayerRunner {
   BlockStep block(const LayerStep& step, const MicroBatch& batch);
 
   const NormPlan norm_;
-  KernelContext context_;
+  Stream& stream_;
   Products products_;
   std::optional<GatedDeltaMixer> gated_delta_;
   std::optional<AttentionMixer> attention_;

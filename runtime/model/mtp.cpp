@@ -30,7 +30,7 @@ ConstMatrixView MtpLayer::run(const MtpInput& input, KvCache& kv_cache, Recurren
                    hidden = pairs.cols_from(hidden_dim_, hidden_dim_);
   runner.embed(weights_.embed_tokens, input.step, embeddings);
   runner.norm(Zone::kInputNorm, embeddings, w.embedding_norm, embeddings);
-  gather_rows(runner.context(), {.x = input.hidden, .row_idx = input.rows, .out = hidden});
+  gather_rows(runner.stream(), {.x = input.hidden, .row_idx = input.rows, .out = hidden});
   runner.norm(Zone::kInputNorm, hidden, w.hidden_norm, hidden);
   runner.products().linear(Zone::kMtpFc, {.values = pairs}, *w.fc, runner.hidden().rows_from(0, num_pairs));
 

@@ -14,7 +14,7 @@ OutputHead::OutputHead(const ModelConfig& config, const TrunkWeights& weights, c
 ConstMatrixView OutputHead::run(ConstMatrixView hidden, std::span<const int32_t> rows, const std::vector<float>& norm) {
   num_rows_ = static_cast<int64_t>(rows.size());
   const MatrixView picked = rows_.top(num_rows_), logits = logits_.top(num_rows_);
-  gather_rows(runner_.context(), {.x = hidden, .row_idx = rows, .out = picked});
+  gather_rows(runner_.stream(), {.x = hidden, .row_idx = rows, .out = picked});
   runner_.norm(Zone::kFinalNorm, picked, norm, picked);
   const Products& products = runner_.products();
   const MicroBatch all{.num_tokens = num_rows_};

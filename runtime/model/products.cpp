@@ -18,13 +18,13 @@ Activations Products::activations(ConstMatrixView x, CodeBuffer& buffer, const M
   if (!is_quantized) return {x, {}};
   const MatrixView codes = buffer.codes(batch, x.cols);
   float* scales = buffer.scales(batch);
-  quantize_rows(context_, {.x = x, .codes = codes, .scales = scales});
+  quantize_rows(stream_, {.x = x, .codes = codes, .scales = scales});
   return {x, {codes, scales}};
 }
 
 void Products::linear(Zone zone, const Activations& x, const PackedMatrix& weights, MatrixView out) const {
   const Span span(zone, out.rows);
-  matmul_.matmul(*context_.pool, weights.type().is_integer() ? x.codes : MatmulRows{x.values}, weights, out);
+  matmul(stream_, weights.type().is_integer() ? x.codes : MatmulRows{x.values}, weights, out);
 }
 
 }  // namespace ferry

@@ -39,17 +39,16 @@ struct Activations {
 /// The matrix products of a step, with what runs them. Borrows all of it.
 class Products {
  public:
-  Products(MatmulBackend& matmul, const KernelContext& context) : matmul_(matmul), context_(context) {}
+  explicit Products(Stream& stream) : stream_(stream) {}
 
-  const KernelContext& context() const { return context_; }
+  Stream& stream() const { return stream_; }
   /// The rows `x` of `batch`, with their codes in `buffer` if `is_quantized`.
   Activations activations(ConstMatrixView x, CodeBuffer& buffer, const MicroBatch& batch, bool is_quantized) const;
   /// out = x times weights, recorded as `zone`.
   void linear(Zone zone, const Activations& x, const PackedMatrix& weights, MatrixView out) const;
 
  private:
-  MatmulBackend& matmul_;
-  const KernelContext& context_;
+  Stream& stream_;
 };
 
 }  // namespace ferry

@@ -7,12 +7,11 @@
 
 namespace ferry {
 
-Trunk::Trunk(const ModelConfig& config, const TrunkWeights& weights, MatmulBackend& matmul, KernelContext context, DType dtype,
-             const DecoderLimits& limits)
+Trunk::Trunk(const ModelConfig& config, const TrunkWeights& weights, Stream& stream, DType dtype, const DecoderLimits& limits)
     : config_(config),
       weights_(weights),
       limits_(limits),
-      runner_(config, weights.quantization, matmul, context, dtype, limits),
+      runner_(config, weights.quantization, stream, dtype, limits),
       head_(config, weights, runner_, dtype, limits.max_logit_rows) {
   int num_kv = 0, num_recurrent = 0;
   for (std::size_t i = 0; i < config.layers.size(); ++i) {

@@ -14,8 +14,7 @@ namespace ferry {
 class Trunk {
  public:
   /// Config, weights, matmul and whatever `context` points to must outlive the trunk.
-  Trunk(const ModelConfig& config, const TrunkWeights& weights, MatmulBackend& matmul, KernelContext context, DType dtype,
-        const DecoderLimits& limits);
+  Trunk(const ModelConfig& config, const TrunkWeights& weights, Stream& stream, DType dtype, const DecoderLimits& limits);
 
   /// Runs the step, updates the caches and returns logits [R, vocab] in the run's dtype, valid until the next call. Throws
   /// what the dispatcher throws. `tap` may be null.

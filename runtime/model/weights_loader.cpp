@@ -378,7 +378,7 @@ std::string lacks_mtp(const Checkpoint& checkpoint, const ModelConfig& config, c
   return is_whole ? "" : "the folder was packed without panels of its MTP layer (an older Ferry, or native codes)";
 }
 
-TrunkWeights load_trunk(const Checkpoint& checkpoint, const ModelConfig& config, MatmulBackend& matmul, ThreadPool& pool,
+TrunkWeights load_trunk(const Checkpoint& checkpoint, const ModelConfig& config, Matmul& matmul, ThreadPool& pool,
                         const LoadOptions& options) {
   TensorReader reader(checkpoint, options.dtype, options.check_finite, options.weights.in_panels);
   reader.set_source_format(config.source);
@@ -411,7 +411,7 @@ TrunkWeights load_trunk(const Checkpoint& checkpoint, const ModelConfig& config,
 }
 
 ExpertBank load_experts(const Checkpoint& checkpoint, const ModelConfig& config, const ExpertMap& map, int32_t rank_idx,
-                        MatmulBackend& matmul, ThreadPool& pool, const LoadOptions& options) {
+                        Matmul& matmul, ThreadPool& pool, const LoadOptions& options) {
   TensorReader reader(checkpoint, options.dtype, options.check_finite, options.weights.in_panels);
   reader.set_source_format(config.source);
   const Quantization& quantization = options.weights.quantization;

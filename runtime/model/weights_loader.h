@@ -37,14 +37,14 @@ std::string lacks_mtp(const Checkpoint& checkpoint, const ModelConfig& config, c
 /// Reads everything but the routed experts. Throws Error{kInvalidArgument} for a tensor that is missing, has another shape or
 /// a type that its format does not have, or that nothing in the config accounts for (is_of_other_part() aside).
 /// `checkpoint` must outlive the result (the embedding and panels stay in the mapped file). Calls pool.
-TrunkWeights load_trunk(const Checkpoint& checkpoint, const ModelConfig& config, MatmulBackend& matmul, ThreadPool& pool,
+TrunkWeights load_trunk(const Checkpoint& checkpoint, const ModelConfig& config, Matmul& matmul, ThreadPool& pool,
                         const LoadOptions& options);
 
 /// Reads the routed experts of ranks()[rank_idx] and touches no other expert's pages; a dense layer that is not
 /// sliced has none in the bank.
 /// Throws as load_trunk does, and `checkpoint` must outlive the result likewise.
 ExpertBank load_experts(const Checkpoint& checkpoint, const ModelConfig& config, const ExpertMap& map, int32_t rank_idx,
-                        MatmulBackend& matmul, ThreadPool& pool, const LoadOptions& options);
+                        Matmul& matmul, ThreadPool& pool, const LoadOptions& options);
 
 /// `asked` with the parts that "native" stands for: those of which the checkpoint holds codes, in their type. Throws
 /// Error{kInvalidArgument} for native where it holds none, or where no product takes them.

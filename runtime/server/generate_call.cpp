@@ -90,7 +90,7 @@ void GenerateCall::prepare(const grpc::CallbackServerContext& context, const v1:
   try {
     Request request = make_request(context, message);
     request.owner = owner;
-    number = shared_.backend.submit(std::move(request), [call = self_](const GenerateEvent& event) { call->on_event(event); });
+    number = shared_.engine.submit(std::move(request), [call = self_](const GenerateEvent& event) { call->on_event(event); });
   } catch (const Error& e) {
     failure = to_status(e);
   } catch (const std::exception& e) {  // such as std::bad_alloc
@@ -100,7 +100,7 @@ void GenerateCall::prepare(const grpc::CallbackServerContext& context, const v1:
   if (!number && is_aborted_) tell_abort(message.request_id());
   stop_preparing(number, failure);
   // A call that was cancelled or aborted while its request was on the way in has missed the coordinator's abort.
-  if (number && (is_cancelled_ || is_aborted_)) shared_.backend.abort(*number);
+  if (number && (is_cancelled_ || is_aborted_)) shared_.engine.abort(*number);
 }
 
 /// The message is of no use any more: the call goes on as request `number`, or ends with `failure`.
@@ -125,7 +125,7 @@ Request GenerateCall::make_request(const grpc::CallbackServerContext& context, c
   request.deadline = deadline_of(context);
   const auto check_in = [&] {
     if (is_cancelled_ || is_aborted_) throw Error(ErrorCode::kCancelled, "the call was cancelled");
-    if (const std::optional<Error> failure = shared_.backend.failure()) throw *failure;
+    if (const std::optional<Error> failure = shared_.engine.failure()) throw *failure;
     if (request.deadline && std::chrono::steady_clock::now() >= *request.deadline)
       throw Error(ErrorCode::kDeadlineExceeded, "the call's deadline passed while its prompt was made");
   };
@@ -133,7 +133,7 @@ Request GenerateCall::make_request(const grpc::CallbackServerContext& context, c
   request.arrival = arrival_;
   request.id = message.request_id();
   MediaPrompt prompt =
-      prompt_of(shared_.backend, message, {.limits = shared_.limits, .check_in = check_in, .deadline = request.deadline});
+      prompt_of(shared_.engine, message, {.limits = shared_.limits, .check_in = check_in, .deadline = request.deadline});
   request.prompt = std::move(prompt.ids);
   request.media = std::move(prompt.media);
   request.sampling = sampling_of(message.sampling());
@@ -171,7 +171,7 @@ void GenerateCall::abort_request() {
     if (status_ || !number_) return;
     number = *number_;
   }
-  shared_.backend.abort(number);
+  shared_.engine.abort(number);
 }
 
 /// On the engine's thread, or on the one that prepared the request if it was aborted before.

@@ -11,7 +11,7 @@
 
 #include "ferry/v1/inference.grpc.pb.h"
 #include "runtime/options/server_limits.h"
-#include "runtime/server/backend.h"
+#include "runtime/server/engine_client.h"
 #include "runtime/server/preparations.h"
 #include "runtime/server/task_pool.h"
 
@@ -34,7 +34,7 @@ class OpenCalls {
 
 /// What all calls of a service share.
 struct GenerateContext {
-  Backend& backend;
+  EngineClient& engine;
   const ServerLimits limits;
   Preparations& preparations;
   TaskPool tokenizers;     // of prompts that are text alone: pictures, which take long, keep nobody else waiting

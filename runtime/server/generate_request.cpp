@@ -40,7 +40,7 @@ void check_request_id(const std::string& id) {
                 std::to_string(bad - id.begin()) + "; allowed: printable ASCII without spaces");
 }
 
-std::vector<TokenId> encode_chat(const Backend& backend, const v1::Chat& chat, MessageMedia& media,
+std::vector<TokenId> encode_chat(const EngineClient& engine, const v1::Chat& chat, MessageMedia& media,
                                  const std::function<void()>& check_in) {
   if (chat.messages().empty()) throw_invalid("chat.messages is empty, at least one message is needed");
   std::vector<ChatMessage> messages;
@@ -50,9 +50,9 @@ std::vector<TokenId> encode_chat(const Backend& backend, const v1::Chat& chat, M
     added.content = media.read(message);
   }
   switch (chat.thinking()) {
-    case v1::Chat::THINKING_UNSPECIFIED: return backend.encode_chat(messages, Thinking::kDefault, check_in);
-    case v1::Chat::THINKING_ON: return backend.encode_chat(messages, Thinking::kOn, check_in);
-    case v1::Chat::THINKING_OFF: return backend.encode_chat(messages, Thinking::kOff, check_in);
+    case v1::Chat::THINKING_UNSPECIFIED: return engine.encode_chat(messages, Thinking::kDefault, check_in);
+    case v1::Chat::THINKING_ON: return engine.encode_chat(messages, Thinking::kOn, check_in);
+    case v1::Chat::THINKING_OFF: return engine.encode_chat(messages, Thinking::kOff, check_in);
     default:
       throw_invalid("chat.thinking is " + std::to_string(chat.thinking()) + ", allowed are 0 (default), 1 (on) and 2 (off)");
   }
@@ -84,17 +84,17 @@ int64_t longest_message(const ServerLimits& limits, const PromptBounds& bounds) 
   return std::min(needed, limits.grpc_message_bytes);
 }
 
-MediaPrompt prompt_of(const Backend& backend, const v1::GenerateRequest& message, const PromptTask& task) {
+MediaPrompt prompt_of(const EngineClient& engine, const v1::GenerateRequest& message, const PromptTask& task) {
   if (message.input_case() == v1::GenerateRequest::INPUT_NOT_SET)
     throw_invalid("the request has no input, one of text, chat and token_ids is needed");
   FERRY_CHECK(task.check_in || !has_media(message)) << "files are read without looking after the call";
-  MessageMedia media(backend, task);
+  MessageMedia media(engine, task);
   MediaPrompt prompt;
-  if (message.has_text()) prompt.ids = backend.encode_text(message.text(), task.check_in);
+  if (message.has_text()) prompt.ids = engine.encode_text(message.text(), task.check_in);
   if (message.has_token_ids()) prompt.ids.assign(message.token_ids().ids().begin(), message.token_ids().ids().end());
-  if (message.has_chat()) prompt.ids = encode_chat(backend, message.chat(), media, task.check_in);
+  if (message.has_chat()) prompt.ids = encode_chat(engine, message.chat(), media, task.check_in);
   for (const v1::Part& part : message.media()) media.read(part);
-  return media.media().empty() ? prompt : backend.media().place(prompt.ids, media.media());
+  return media.media().empty() ? prompt : engine.media().place(prompt.ids, media.media());
 }
 
 SamplingParams sampling_of(const v1::Sampling& sampling) {

@@ -4,7 +4,7 @@
 
 #include "ferry/v1/inference.pb.h"
 #include "runtime/options/server_limits.h"
-#include "runtime/server/backend.h"
+#include "runtime/server/engine_client.h"
 #include "runtime/server/prompt_task.h"
 
 // What a request of ferry.v1.Inference/Generate means to the coordinator.
@@ -19,8 +19,8 @@ void check_bounds(const v1::GenerateRequest& message, const ServerLimits& limits
 int64_t longest_message(const ServerLimits& limits, const PromptBounds& bounds);
 
 /// The prompt's tokens and pictures. Takes time: milliseconds for 10 kB of text, tens of them for a picture. Throws as
-/// Backend::encode_text and encode_chat, MessageMedia and MediaIntake::place do.
-MediaPrompt prompt_of(const Backend& backend, const v1::GenerateRequest& message, const PromptTask& task);
+/// EngineClient::encode_text and encode_chat, MessageMedia and MediaIntake::place do.
+MediaPrompt prompt_of(const EngineClient& engine, const v1::GenerateRequest& message, const PromptTask& task);
 
 SamplingParams sampling_of(const v1::Sampling& sampling);
 

@@ -29,15 +29,15 @@ int64_t max_open_calls(const EngineLoad& load) {
 
 class GenerateService : public v1::Inference::CallbackService {
  public:
-  GenerateService(Backend& backend, const ServerLimits& limits, const ApiKeys& keys, Preparations& preparations)
-      : backend_(backend),
+  GenerateService(EngineClient& engine, const ServerLimits& limits, const ApiKeys& keys, Preparations& preparations)
+      : engine_(engine),
         keys_(keys),
-        shared_{.backend = backend,
-                .limits = bounded_by(backend.prompt_bounds(), limits),
+        shared_{.engine = engine,
+                .limits = bounded_by(engine.prompt_bounds(), limits),
                 .preparations = preparations,
                 .tokenizers = TaskPool(kTokenizerThreads, kMaxWaitingPrompts),
                 .media_readers = TaskPool(kMediaThreads, kMaxWaitingPrompts),
-                .open_calls = std::make_shared<OpenCalls>(max_open_calls(backend.load()), limits.grpc_memory_bytes)} {}
+                .open_calls = std::make_shared<OpenCalls>(max_open_calls(engine.load()), limits.grpc_memory_bytes)} {}
 
   grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(grpc::CallbackServerContext* context,
                                                            const v1::GenerateRequest* request) override {
@@ -54,7 +54,7 @@ class GenerateService : public v1::Inference::CallbackService {
   grpc::ServerUnaryReactor* GetModelInfo(grpc::CallbackServerContext* context, const v1::GetModelInfoRequest*,
                                          v1::GetModelInfoResponse* response) override {
     if (const Caller caller = identify_caller(*context, keys_); !caller.status.ok()) return answer(context, caller.status);
-    const ModelInfo& info = backend_.model_info();
+    const ModelInfo& info = engine_.model_info();
     response->set_name(info.name);
     response->set_architecture(info.architecture);
     response->set_dtype(dtype_name(info.dtype));
@@ -79,7 +79,7 @@ class GenerateService : public v1::Inference::CallbackService {
   grpc::ServerUnaryReactor* GetLoad(grpc::CallbackServerContext* context, const v1::GetLoadRequest*,
                                     v1::GetLoadResponse* response) override {
     if (const Caller caller = identify_caller(*context, keys_); !caller.status.ok()) return answer(context, caller.status);
-    const EngineLoad load = backend_.load();
+    const EngineLoad load = engine_.load();
     response->set_running_requests(load.running_requests);
     response->set_waiting_requests(load.waiting_requests);
     response->set_max_running_requests(load.max_running_requests);
@@ -110,7 +110,7 @@ class GenerateService : public v1::Inference::CallbackService {
     // In this order: a request is submitted before it leaves the preparations. And both: one may run while another that was
     // given the same id is prepared, to be refused.
     const bool was_prepared = shared_.preparations.abort(caller.owner, request->request_id());
-    const bool was_open = backend_.abort(caller.owner, request->request_id());
+    const bool was_open = engine_.abort(caller.owner, request->request_id());
     response->set_found(was_prepared || was_open);
     return answer(context, grpc::Status::OK);
   }
@@ -122,21 +122,21 @@ class GenerateService : public v1::Inference::CallbackService {
     return reactor;
   }
 
-  Backend& backend_;
+  EngineClient& engine_;
   const ApiKeys& keys_;
   GenerateContext shared_;
 };
 
 }  // namespace
 
-std::shared_ptr<grpc::Service> make_generate_service(Backend& backend, const ServerLimits& limits, const ApiKeys& keys,
+std::shared_ptr<grpc::Service> make_generate_service(EngineClient& engine, const ServerLimits& limits, const ApiKeys& keys,
                                                      Preparations& preparations) {
-  return std::make_shared<GenerateService>(backend, limits, keys, preparations);
+  return std::make_shared<GenerateService>(engine, limits, keys, preparations);
 }
 
-int64_t longest_request(const Backend& backend, const ServerLimits& limits) {
-  if (backend.model_info().takes_media) return limits.grpc_message_bytes;
-  const PromptBounds bounds = backend.prompt_bounds();
+int64_t longest_request(const EngineClient& engine, const ServerLimits& limits) {
+  if (engine.model_info().takes_media) return limits.grpc_message_bytes;
+  const PromptBounds bounds = engine.prompt_bounds();
   return longest_message(bounded_by(bounds, limits), bounds);
 }
 

@@ -87,13 +87,13 @@ void bound_connections(grpc::ServerBuilder& builder, const ServerLimits& limits)
 
 class GrpcServer::Impl {
  public:
-  Impl(const GrpcServerOptions& options, Backend& backend, ProfileControl* profile)
+  Impl(const GrpcServerOptions& options, EngineClient& engine, ProfileControl* profile)
       : keys_(options.access.keys),
         acceptor_("grpc", options.address, static_cast<int>(affordable_connections(options.limits.grpc_connections))),
-        service_(make_generate_service(backend, options.limits, keys_, preparations_)) {
+        service_(make_generate_service(engine, options.limits, keys_, preparations_)) {
     grpc::EnableDefaultHealthCheckService(true);
     grpc::ServerBuilder builder;
-    const auto max_message = static_cast<int>(longest_request(backend, options.limits));
+    const auto max_message = static_cast<int>(longest_request(engine, options.limits));
     builder.SetMaxReceiveMessageSize(max_message);
     builder.SetMaxSendMessageSize(static_cast<int>(options.limits.grpc_message_bytes));
     bound_connections(builder, options.limits);
@@ -154,8 +154,8 @@ class GrpcServer::Impl {
   bool is_shut_down_ = false;
 };
 
-GrpcServer::GrpcServer(const GrpcServerOptions& options, Backend& backend, ProfileControl* profile)
-    : impl_(std::make_unique<Impl>(options, backend, profile)) {}
+GrpcServer::GrpcServer(const GrpcServerOptions& options, EngineClient& engine, ProfileControl* profile)
+    : impl_(std::make_unique<Impl>(options, engine, profile)) {}
 GrpcServer::~GrpcServer() = default;
 const std::string& GrpcServer::address() const { return impl_->address(); }
 void GrpcServer::set_serving(bool is_serving) { impl_->set_serving(is_serving); }

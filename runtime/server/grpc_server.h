@@ -6,7 +6,7 @@
 
 #include "runtime/options/server_limits.h"
 #include "runtime/server/access.h"
-#include "runtime/server/backend.h"
+#include "runtime/server/engine_client.h"
 
 namespace ferry {
 
@@ -23,12 +23,12 @@ class ProfileControl;
 /// With API keys every method but health checks needs one, and there is no reflection: it would tell anybody, and cost a thread
 /// for each that asks. Connections are accepted by a ConnectionAcceptor, so that running out of descriptors passes.
 ///
-/// Any thread may call any method. `backend` and `profile` must outlive the server.
+/// Any thread may call any method. `engine` and `profile` must outlive the server.
 class GrpcServer {
  public:
   /// Listens when it returns. Throws Error{kInvalidArgument} for an address that is not HOST:PORT and
   /// Error{kFailedPrecondition} if it cannot be listened on (in use, not this host's).
-  GrpcServer(const GrpcServerOptions& options, Backend& backend, ProfileControl* profile = nullptr);
+  GrpcServer(const GrpcServerOptions& options, EngineClient& engine, ProfileControl* profile = nullptr);
   /// Cancels what is still open.
   ~GrpcServer();
   GrpcServer(const GrpcServer&) = delete;

@@ -75,7 +75,7 @@ std::string MessageMedia::read(const v1::ChatMessage& message) {
       continue;
     }
     read(part);
-    text += backend_.media().placeholder(media_.back()->kind);
+    text += engine_.media().placeholder(media_.back()->kind);
   }
   return text;
 }
@@ -87,13 +87,13 @@ void MessageMedia::read(const v1::Part& part) {
 }
 
 std::shared_ptr<const Medium> MessageMedia::read_picture(const v1::Picture& picture, const std::string& name) {
-  const MediaIntake& intake = backend_.media();
+  const MediaIntake& intake = engine_.media();
   std::vector<std::byte> fetched;
   return intake.read_picture(bytes_of(picture, fetched, name), name, intake_task());
 }
 
 std::shared_ptr<const Medium> MessageMedia::read_video(const v1::Video& video, const std::string& name) {
-  const MediaIntake& intake = backend_.media();
+  const MediaIntake& intake = engine_.media();
   std::vector<std::byte> fetched;
   VideoFiles files{.num_frames = video.frames_size(), .frame = [&](int64_t i) {
                      task_.check_in();
@@ -114,7 +114,7 @@ IntakeTask MessageMedia::intake_task() const {
 std::span<const std::byte> MessageMedia::bytes_of(const v1::Picture& picture, std::vector<std::byte>& fetched,
                                                   const std::string& name) {
   if (picture.has_data()) return std::as_bytes(std::span(picture.data()));
-  const int64_t max_bytes = backend_.media().reader().limits().picture.max_bytes;
+  const int64_t max_bytes = engine_.media().reader().limits().picture.max_bytes;
   fetched = is_data_url(picture.url()) ? read_data_url(picture.url(), max_bytes, name) : fetch(picture.url(), name);
   return fetched;
 }
@@ -134,7 +134,7 @@ std::vector<std::byte> MessageMedia::fetch(const std::string& url, const std::st
   try {
     auto bytes = fetch_picture(url,
                                {.hosts = task_.limits.picture_hosts,
-                                .max_bytes = backend_.media().reader().limits().picture.max_bytes,
+                                .max_bytes = engine_.media().reader().limits().picture.max_bytes,
                                 .timeout = std::max(timeout, milliseconds(1)),
                                 .check_in = task_.check_in},
                                name, task_.trust);

@@ -10,7 +10,7 @@
 #include "ferry/v1/inference.pb.h"
 #include "runtime/media_intake.h"
 #include "runtime/options/server_limits.h"
-#include "runtime/server/backend.h"
+#include "runtime/server/engine_client.h"
 #include "runtime/server/prompt_task.h"
 
 // Pictures and videos of a request of ferry.v1.Inference/Generate.
@@ -28,8 +28,8 @@ class MessageMedia {
  public:
   /// `task.check_in` is called before each file and while it is fetched and decoded; what it throws ends the reading, as the
   /// deadline does a fetch.
-  MessageMedia(const Backend& backend, const PromptTask& task)
-      : backend_(backend), task_(task), fetch_time_left_(task.limits.picture_fetch_s) {}
+  MessageMedia(const EngineClient& engine, const PromptTask& task)
+      : engine_(engine), task_(task), fetch_time_left_(task.limits.picture_fetch_s) {}
 
   /// The text of a message whose pictures and videos are read: each is its placeholder there. Throws as MediaIntake's methods
   /// and fetch_picture() do.
@@ -46,7 +46,7 @@ class MessageMedia {
   std::span<const std::byte> bytes_of(const v1::Picture& picture, std::vector<std::byte>& fetched, const std::string& name);
   IntakeTask intake_task() const;
 
-  const Backend& backend_;
+  const EngineClient& engine_;
   const PromptTask& task_;
   std::chrono::duration<double> fetch_time_left_;  // for all files that are still to come from other hosts
   int num_pictures_ = 0, num_videos_ = 0;

@@ -61,14 +61,14 @@ class Scene {
     }
     return last;
   }
-  void run(ferry::ThreadPool& pool, const OpTable& table, const std::vector<SequenceSpan>& spans, Matrix& out) {
-    table.attention(pool, {.q = queries_.view(),
-                           .cache = {keys_.view().data, values_.view().data, DType::kBF16, shape_.num_kv_heads, kBlockTokens,
-                                     shape_.head_dim},
-                           .sequences = spans,
-                           .block_tables = tables_,
-                           .num_heads = shape_.num_heads,
-                           .out = out.view()});
+  void run(ferry::Stream& stream, const OpTable& table, const std::vector<SequenceSpan>& spans, Matrix& out) {
+    table.attention(stream, {.q = queries_.view(),
+                             .cache = {keys_.view().data, values_.view().data, DType::kBF16, shape_.num_kv_heads, kBlockTokens,
+                                       shape_.head_dim},
+                             .sequences = spans,
+                             .block_tables = tables_,
+                             .num_heads = shape_.num_heads,
+                             .out = out.view()});
   }
   Matrix make_out() const { return Matrix(DType::kBF16, queries_.rows(), queries_.cols()); }
   ferry::bench::Work work() const {
@@ -106,12 +106,12 @@ void verify(const Scene& scene, const Matrix& expected, const Matrix& actual, co
 void run_shape(Bench& bench, const Shape& shape) {
   Scene scene(shape);
   Matrix expected = scene.make_out();
-  scene.run(bench.pool(), ferry::select_op_table("ref"), scene.last_spans(), expected);
+  scene.run(bench.stream(), ferry::select_op_table("ref"), scene.last_spans(), expected);
   for (const OpTable* table : ferry::available_op_tables()) {
     if (std::strcmp(table->name, "ref") == 0 || !bench.wants(table->name)) continue;
     const std::string name = std::string(shape.name) + " " + table->name;
     Matrix out = scene.make_out();
-    const auto call = [&](int64_t) { scene.run(bench.pool(), *table, scene.spans(), out); };
+    const auto call = [&](int64_t) { scene.run(bench.stream(), *table, scene.spans(), out); };
     call(0);
     verify(scene, expected, out, name);
     bench.measure(name, scene.work(), call);

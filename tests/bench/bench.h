@@ -4,6 +4,7 @@
 #include <functional>
 #include <string>
 
+#include "kernels/backend.h"
 #include "kernels/roof.h"
 #include "kernels/tensor.h"
 #include "runtime/base/thread_pool.h"
@@ -38,6 +39,8 @@ class Bench {
 
   const Settings& settings() const { return settings_; }
   ThreadPool& pool() { return pool_; }
+  /// Work on the pool.
+  Stream& stream() { return stream_; }
   bool wants(const std::string& kernels) const { return settings_.kernels.empty() || settings_.kernels == kernels; }
 
   /// Times call(1), call(2), … after a call(0) that is not counted.
@@ -50,6 +53,8 @@ class Bench {
 
   Settings settings_;
   ThreadPool pool_;
+  Backend backend_ = select_backend("auto", "auto", DType::kBF16);
+  Stream stream_{backend_, pool_};
   RoofProbe roof_;
   double read_bytes_per_s_ = 0;
   double operations_per_s_ = 0;

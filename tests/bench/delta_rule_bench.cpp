@@ -85,19 +85,19 @@ class Scene {
     pointers_.clear();
     for (Matrix& state : states_) pointers_.push_back(state.view().row<float>(0));
   }
-  void run(ferry::ThreadPool& pool, const OpTable& table) {
-    table.gated_delta_rule(pool, {.qkv = qkv_.top(num_rows_),
-                                  .decay = decay_.data(),
-                                  .beta = beta_.data(),
-                                  .num_k_heads = shape_.num_k_heads,
-                                  .num_v_heads = shape_.num_v_heads,
-                                  .k_dim = shape_.k_dim,
-                                  .v_dim = shape_.v_dim,
-                                  .chunk = kChunk,
-                                  .sequences = spans_,
-                                  .states = pointers_,
-                                  .held = held_,
-                                  .out = out_.view()});
+  void run(ferry::Stream& stream, const OpTable& table) {
+    table.gated_delta_rule(stream, {.qkv = qkv_.top(num_rows_),
+                                    .decay = decay_.data(),
+                                    .beta = beta_.data(),
+                                    .num_k_heads = shape_.num_k_heads,
+                                    .num_v_heads = shape_.num_v_heads,
+                                    .k_dim = shape_.k_dim,
+                                    .v_dim = shape_.v_dim,
+                                    .chunk = kChunk,
+                                    .sequences = spans_,
+                                    .states = pointers_,
+                                    .held = held_,
+                                    .out = out_.view()});
   }
   ferry::bench::Work work() const {
     const auto state_elements = static_cast<double>(shape_.num_v_heads * shape_.k_dim * shape_.v_dim);
@@ -123,18 +123,18 @@ class Scene {
 
 void run_shape(Bench& bench, const Shape& shape) {
   Scene expected(shape);
-  expected.run(bench.pool(), ferry::select_op_table("ref"));
+  expected.run(bench.stream(), ferry::select_op_table("ref"));
   for (const OpTable* table : ferry::available_op_tables()) {
     if (std::strcmp(table->name, "ref") == 0 || !bench.wants(table->name)) continue;
     const std::string name = std::string(shape.name) + " " + table->name;
     Scene scene(shape);
-    scene.run(bench.pool(), *table);
+    scene.run(bench.stream(), *table);
     ferry::bench::require_close(expected.out().view(), scene.out().view(), kTolerance, name);
     for (std::size_t s = 0; s < scene.states().size(); ++s) {
       ferry::bench::require_close(expected.states()[s].view(), scene.states()[s].view(), kTolerance,
                                   name + ", state " + std::to_string(s));
     }
-    bench.measure(name, scene.work(), [&](int64_t) { scene.run(bench.pool(), *table); });
+    bench.measure(name, scene.work(), [&](int64_t) { scene.run(bench.stream(), *table); });
   }
 }
 

@@ -9,6 +9,7 @@
 #include "kernels/matmul.h"
 #include "kernels/op_table.h"
 #include "tests/bench/bench.h"
+#include "tests/support/test_stream.h"
 
 // Matrix products with the shapes of Qwen3.5-35B-A3B, every format of weights and every implementation that runs here. Before a
 // product is timed, some of its rows are compared with the reference's; of integer weights all bits must be equal.
@@ -19,7 +20,7 @@ namespace {
 
 using ferry::ConstMatrixView;
 using ferry::DType;
-using ferry::MatmulBackend;
+using ferry::Matmul;
 using ferry::MatmulRows;
 using ferry::Matrix;
 using ferry::PackedMatrix;
@@ -85,7 +86,7 @@ struct Weights {
       quantized.zero_points.push_back(type.format == WeightFormat::kInt8 ? 128 : static_cast<uint8_t>(6 + g % 4));
     }
   }
-  std::unique_ptr<PackedMatrix> pack(MatmulBackend& backend, WeightUse use) const {
+  std::unique_ptr<PackedMatrix> pack(Matmul& backend, WeightUse use) const {
     return plain.rows() > 0 ? backend.pack(plain.view(), use) : backend.pack(quantized, use);
   }
 
@@ -113,9 +114,9 @@ struct Operands {
     x = ferry::bench::uniform_matrix(dtype, num_rows, shape.k, 3);
     if (type.is_integer()) {
       codes = ferry::QuantizedRows(num_rows, shape.k);
-      ferry::ThreadPool pool(1);
+      ferry::test::TestStream stream(1);
       ferry::available_op_tables().front()->quantize_rows(
-          pool, {.x = x.view(), .codes = codes.values.view(), .scales = codes.scales.data()});
+          stream, {.x = x.view(), .codes = codes.values.view(), .scales = codes.scales.data()});
     }
     out = Matrix(dtype, num_rows, shape.out_cols());
     for (int64_t g = 0; g < num_groups; ++g)
@@ -150,10 +151,10 @@ struct Reference {
   Reference(const Shape& shape, const Weights& weights, const Operands& operands) {
     const auto backend = ferry::make_ref_matmul();
     const auto packed = weights.pack(*backend, shape.use);
-    ferry::ThreadPool pool(1);
+    ferry::test::TestStream stream(1);
     for (const int64_t r : operands.probes()) {
       expected.emplace_back(operands.dtype, 1, shape.out_cols());
-      backend->matmul(pool, operands.rows().rows_from(r, 1), *packed, expected.back().view());
+      backend->matmul(stream, operands.rows().rows_from(r, 1), *packed, expected.back().view());
     }
   }
   void verify(const Operands& operands, const Shape& shape, WeightType type, const std::string& what) const {
@@ -174,8 +175,8 @@ struct Reference {
 };
 
 /// Packed copies, of which a call takes the next ones.
-std::vector<std::unique_ptr<PackedMatrix>> pack_copies(Bench& bench, MatmulBackend& backend, const Shape& shape,
-                                                       WeightType type, const Weights& weights) {
+std::vector<std::unique_ptr<PackedMatrix>> pack_copies(Bench& bench, Matmul& backend, const Shape& shape, WeightType type,
+                                                       const Weights& weights) {
   int64_t copies = shape.num_experts;
   if (copies == 1 && !bench.settings().is_quick) {
     copies = std::max<int64_t>(1, kColdBytes / static_cast<int64_t>(weight_bytes(shape, type)));
@@ -186,7 +187,7 @@ std::vector<std::unique_ptr<PackedMatrix>> pack_copies(Bench& bench, MatmulBacke
   return packed;
 }
 
-void run_backend(Bench& bench, MatmulBackend& backend, const Shape& shape, WeightType type, const Weights& weights,
+void run_backend(Bench& bench, Matmul& backend, const Shape& shape, WeightType type, const Weights& weights,
                  std::vector<Operands>& operands, const std::vector<Reference>& references) {
   const auto packed = pack_copies(bench, backend, shape, type, weights);
   for (std::size_t i = 0; i < operands.size(); ++i) {
@@ -195,7 +196,7 @@ void run_backend(Bench& bench, MatmulBackend& backend, const Shape& shape, Weigh
     const auto call = [&](int64_t turn) {
       for (std::size_t g = 0; g < chosen.size(); ++g)
         chosen[g] = packed[(static_cast<std::size_t>(turn) * chosen.size() + g) % packed.size()].get();
-      backend.grouped_matmul(bench.pool(), {.rows = o.rows(), .counts = o.counts, .weights = chosen, .out = o.out.view()});
+      backend.grouped_matmul(bench.stream(), {.rows = o.rows(), .counts = o.counts, .weights = chosen, .out = o.out.view()});
     };
     const std::string name = std::string(shape.name) + " " + weight_type_name(type) + " " + backend.name() + " tokens " +
                              std::to_string(o.num_rows / shape.top_k);
@@ -205,8 +206,8 @@ void run_backend(Bench& bench, MatmulBackend& backend, const Shape& shape, Weigh
   }
 }
 
-std::vector<std::unique_ptr<MatmulBackend>> make_backends(const Bench& bench, WeightType type) {
-  std::vector<std::unique_ptr<MatmulBackend>> backends;
+std::vector<std::unique_ptr<Matmul>> make_backends(const Bench& bench, WeightType type) {
+  std::vector<std::unique_ptr<Matmul>> backends;
   for (const std::string& name : ferry::cpu_matmul_names()) {
     if (bench.wants(name)) backends.push_back(ferry::make_cpu_matmul(name));
   }

@@ -18,7 +18,7 @@ using ferry::DType;
 using ferry::Matrix;
 using ferry::OpTable;
 using ferry::SequenceSpan;
-using ferry::ThreadPool;
+using ferry::Stream;
 using ferry::bench::Bench;
 using ferry::bench::uniform_matrix;
 
@@ -54,20 +54,20 @@ ferry::bench::Work work(double bytes, double operations) {
   return {.bytes = bytes, .operations = operations, .dtype = DType::kF32};
 }
 
-/// An op with one matrix as its result: run(pool, table, out). `prepare` comes before the runs that are compared.
+/// An op with one matrix as its result: run(stream, table, out). `prepare` comes before the runs that are compared.
 template <class Run>
 void run_matrix_op(
     Bench& bench, const char* op, int64_t rows, int64_t cols, const ferry::bench::Work& counted, Run&& run,
     const std::function<void()>& prepare = [] {}) {
   Matrix expected(DType::kBF16, rows, cols), out(DType::kBF16, rows, cols);
   prepare();
-  run(bench.pool(), ferry::select_op_table("ref"), expected.view());
+  run(bench.stream(), ferry::select_op_table("ref"), expected.view());
   for (const OpTable* table : measured_tables(bench)) {
     const std::string name = line_name(op, rows, cols, *table);
     prepare();
-    run(bench.pool(), *table, out.view());
+    run(bench.stream(), *table, out.view());
     ferry::bench::require_close(expected.view(), out.view(), kTolerance, name, kRoundings);
-    bench.measure(name, counted, [&](int64_t) { run(bench.pool(), *table, out.view()); });
+    bench.measure(name, counted, [&](int64_t) { run(bench.stream(), *table, out.view()); });
   }
 }
 
@@ -76,8 +76,8 @@ void run_rms_norm(Bench& bench, int64_t rows, int64_t cols) {
   const std::vector<float> weight = uniform_floats(cols, 2);
   const auto elements = static_cast<double>(rows * cols);
   run_matrix_op(bench, "rms_norm", rows, cols, work(4 * elements + 4 * static_cast<double>(cols), 4 * elements),
-                [&](ThreadPool& pool, const OpTable& table, ferry::MatrixView out) {
-                  table.rms_norm(pool, {.x = x.view(), .weight = weight.data(), .eps = 1e-6F, .out = out});
+                [&](Stream& stream, const OpTable& table, ferry::MatrixView out) {
+                  table.rms_norm(stream, {.x = x.view(), .weight = weight.data(), .eps = 1e-6F, .out = out});
                 });
 }
 
@@ -100,13 +100,13 @@ void run_causal_conv1d(Bench& bench, int64_t num_sequences, int64_t num_tokens, 
   run_matrix_op(
       bench, num_sequences > 1 ? "causal_conv1d, a token each" : "causal_conv1d", rows, channels,
       work(bytes, (2 * static_cast<double>(kConvKernel) + 4) * elements),
-      [&](ThreadPool& pool, const OpTable& table, ferry::MatrixView out) {
-        table.causal_conv1d(pool, {.x = x.view(),
-                                   .weight = weight.data(),
-                                   .kernel = kConvKernel,
-                                   .sequences = spans,
-                                   .states = pointers,
-                                   .out = out});
+      [&](Stream& stream, const OpTable& table, ferry::MatrixView out) {
+        table.causal_conv1d(stream, {.x = x.view(),
+                                     .weight = weight.data(),
+                                     .kernel = kConvKernel,
+                                     .sequences = spans,
+                                     .states = pointers,
+                                     .out = out});
       },
       [&] {
         for (Matrix& state : states) ferry::bench::fill_uniform(state.view(), 3, 1.0F);
@@ -120,8 +120,9 @@ void run_combine(Bench& bench, int64_t rows, int64_t cols) {
   for (int64_t i = 0; i < rows * kTopK; ++i) slot_rows.push_back(slots.view().row_bytes((7 * i) % (rows * kTopK)));
   const auto elements = static_cast<double>(rows * cols);
   run_matrix_op(bench, "combine", rows, cols, work((2 * kTopK + 2) * elements, 2 * kTopK * elements),
-                [&](ThreadPool& pool, const OpTable& table, ferry::MatrixView out) {
-                  table.combine(pool, {.slot_rows = slot_rows, .slot_weights = weights.data(), .num_slots = kTopK, .out = out});
+                [&](Stream& stream, const OpTable& table, ferry::MatrixView out) {
+                  table.combine(stream,
+                                {.slot_rows = slot_rows, .slot_weights = weights.data(), .num_slots = kTopK, .out = out});
                 });
 }
 
@@ -131,7 +132,7 @@ void run_router_topk(Bench& bench, int64_t rows, int64_t num_experts) {
   Matrix expected(DType::kF32, rows, kTopK), weights(DType::kF32, rows, kTopK);
   const auto run = [&](const OpTable& table, std::vector<int32_t>& to_idx, Matrix& to) {
     table.router_topk(
-        bench.pool(),
+        bench.stream(),
         {.logits = logits.view(), .top_k = kTopK, .topk_idx = to_idx.data(), .topk_weights = to.view().row<float>(0)});
   };
   run(ferry::select_op_table("ref"), expected_idx, expected);
@@ -150,7 +151,7 @@ void run_quantize_rows(Bench& bench, int64_t rows, int64_t cols) {
   const Matrix x = uniform_matrix(DType::kBF16, rows, cols, 1);
   ferry::QuantizedRows expected(rows, cols), actual(rows, cols);
   const auto run = [&](const OpTable& table, ferry::QuantizedRows& to) {
-    table.quantize_rows(bench.pool(), {.x = x.view(), .codes = to.values.view(), .scales = to.scales.data()});
+    table.quantize_rows(bench.stream(), {.x = x.view(), .codes = to.values.view(), .scales = to.scales.data()});
   };
   run(ferry::select_op_table("ref"), expected);
   const auto elements = static_cast<double>(rows * cols);

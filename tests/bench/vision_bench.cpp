@@ -20,7 +20,7 @@ using ferry::ConstMatrixView;
 using ferry::DType;
 using ferry::Grid;
 using ferry::LinearWeights;
-using ferry::MatmulBackend;
+using ferry::Matmul;
 using ferry::Matrix;
 using ferry::OpTable;
 using ferry::VisionBlockWeights;
@@ -55,7 +55,7 @@ constexpr Grid kRealGrid{1, 64, 64}, kQuickGrid{1, 8, 6}, kVerifiedGrid{1, 4, 6}
 /// Random matrices of a few blocks, packed again for every block: each has memory of its own, as real weights have.
 class WeightMaker {
  public:
-  WeightMaker(const VisionPlan& plan, MatmulBackend& matmul, ferry::ThreadPool& pool, DType dtype)
+  WeightMaker(const VisionPlan& plan, Matmul& matmul, ferry::ThreadPool& pool, DType dtype)
       : plan_(plan), matmul_(matmul), pool_(pool), dtype_(dtype) {}
 
   VisionWeights make() {
@@ -98,7 +98,7 @@ class WeightMaker {
   }
 
   const VisionPlan& plan_;
-  MatmulBackend& matmul_;
+  Matmul& matmul_;
   ferry::ThreadPool& pool_;
   DType dtype_;
   uint32_t seed_ = 0;
@@ -122,10 +122,10 @@ struct Scene {
       : plan(tower_plan),
         grid(picture),
         dtype(run_dtype),
-        matmul(ferry::select_matmul("auto", run_dtype, kernels)),
-        weights(WeightMaker(plan, *matmul, bench.pool(), run_dtype).make()),
-        tower(plan, weights, *matmul, {.pool = &bench.pool(), .ops = &ferry::select_op_table(kernels)}, run_dtype,
-              {.max_patches = picture.step_patches()}),
+        backend(ferry::select_backend(kernels, "auto", run_dtype)),
+        stream(backend, bench.pool()),
+        weights(WeightMaker(plan, backend.matmul(), bench.pool(), run_dtype).make()),
+        tower(plan, weights, stream, run_dtype, {.max_patches = picture.step_patches()}),
         patches(ferry::bench::uniform_matrix(DType::kF32, picture.num_patches(), plan.patch_cols(), 99)),
         out(run_dtype, picture.num_patches() / plan.merged_patches(), plan.out_hidden_dim) {}
 
@@ -134,7 +134,8 @@ struct Scene {
   VisionPlan plan;
   Grid grid;
   DType dtype;
-  std::unique_ptr<MatmulBackend> matmul;
+  ferry::Backend backend;
+  ferry::Stream stream;
   VisionWeights weights;
   VisionTower tower;
   Matrix patches, out;
@@ -161,25 +162,27 @@ void measure_attention(Bench& bench, const VisionPlan& plan, const Grid& grid, D
       "attention, " + std::to_string(grid.num_patches()) + " patches " + dtype_name(dtype) + " " + table.name;
   const int64_t rows = grid.num_patches(), cols = plan.hidden_dim;
   const Matrix qkv = ferry::bench::uniform_matrix(dtype, rows, 3 * cols, 5);
-  const auto attend = [&](const OpTable& ops, int64_t num_rows, Matrix& out) {
+  const auto attend = [&](const char* kernels, int64_t num_rows, Matrix& out) {
+    const ferry::Backend backend = ferry::select_backend(kernels, "auto", dtype);
+    ferry::Stream stream(backend, bench.pool());
     const ConstMatrixView part = qkv.view().rows_from(0, num_rows);
-    ferry::segment_attention({.pool = &bench.pool(), .ops = &ops}, {.q = part.cols_from(0, cols),
-                                                                    .k = part.cols_from(cols, cols),
-                                                                    .v = part.cols_from(2 * cols, cols),
-                                                                    .segment_ends = {&num_rows, 1},
-                                                                    .num_heads = plan.num_heads,
-                                                                    .out = out.top(num_rows)});
+    ferry::segment_attention(stream, {.q = part.cols_from(0, cols),
+                                      .k = part.cols_from(cols, cols),
+                                      .v = part.cols_from(2 * cols, cols),
+                                      .segment_ends = {&num_rows, 1},
+                                      .num_heads = plan.num_heads,
+                                      .out = out.top(num_rows)});
   };
   const int64_t few = std::min<int64_t>(rows, 300);
   Matrix expected(dtype, few, cols), out(dtype, rows, cols);
-  attend(ferry::select_op_table("ref"), few, expected);
-  attend(table, few, out);
+  attend("ref", few, expected);
+  attend(table.name, few, out);
   ferry::bench::require_close(expected.view(), out.top(few), dtype == DType::kF32 ? 5e-6 : 2e-3, name);
   const auto pairs = static_cast<double>(rows * rows), width = static_cast<double>(cols);
   bench.measure(
       name,
       {.bytes = static_cast<double>(rows * dtype_bytes(dtype)) * 4 * width, .operations = 4 * pairs * width, .dtype = dtype},
-      [&](int64_t) { attend(table, rows, out); });
+      [&](int64_t) { attend(table.name, rows, out); });
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ const HttpRouter& small_router() {
 }
 
 /// Tokenizes, and takes nothing.
-class TextBackend final : public Backend {
+class TextEngineClient final : public EngineClient {
  public:
   PromptBounds prompt_bounds() const override { return {.max_tokens = 4096, .max_bytes = 8192}; }
   std::vector<TokenId> encode_text(std::string_view text, const std::function<void()>&) const override {
@@ -141,13 +141,13 @@ void claim_trace_folder(Input input) {
 void take_generate_request(Input input) {
   static const ServerLimits limits{.prompt_bytes = 4096};
   static const SchedulerOptions options{.num_blocks = 64, .max_context = 512, .vocab_size = small_tokenizer().size()};
-  static const TextBackend backend;
+  static const TextEngineClient engine;
   v1::GenerateRequest message;
   if (!message.ParseFromArray(input.data(), static_cast<int>(input.size()))) return;
   check_bounds(message, limits);
   Request request;
   request.id = message.request_id();
-  MediaPrompt prompt = prompt_of(backend, message, {.limits = limits, .check_in = [] {}, .deadline = {}});
+  MediaPrompt prompt = prompt_of(engine, message, {.limits = limits, .check_in = [] {}, .deadline = {}});
   request.prompt = std::move(prompt.ids);
   request.media = std::move(prompt.media);
   request.sampling = sampling_of(message.sampling());

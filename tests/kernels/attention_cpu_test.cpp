@@ -51,17 +51,17 @@ class Scene {
   /// Runs `sequences`, the s-th with the cache of sequence cache_of[s], and returns all rows (untouched ones are zero).
   Matrix run(const OpTable& table, int num_threads, const std::vector<SequenceSpan>& sequences,
              const std::vector<std::size_t>& cache_of) const {
-    ThreadPool pool(num_threads);
+    test::TestStream stream(num_threads);
     Matrix out(queries_.dtype(), queries_.rows(), queries_.cols());
     std::vector<const int32_t*> tables;
     for (const std::size_t s : cache_of) tables.push_back(tables_[s].data());
-    table.attention(pool, {.q = queries_.view(),
-                           .cache = {const_cast<std::byte*>(keys_.view().data), const_cast<std::byte*>(values_.view().data),
-                                     queries_.dtype(), heads_.num_kv_heads, heads_.block_tokens, heads_.head_dim},
-                           .sequences = sequences,
-                           .block_tables = tables,
-                           .num_heads = heads_.num_heads,
-                           .out = out.view()});
+    table.attention(stream, {.q = queries_.view(),
+                             .cache = {const_cast<std::byte*>(keys_.view().data), const_cast<std::byte*>(values_.view().data),
+                                       queries_.dtype(), heads_.num_kv_heads, heads_.block_tokens, heads_.head_dim},
+                             .sequences = sequences,
+                             .block_tables = tables,
+                             .num_heads = heads_.num_heads,
+                             .out = out.view()});
     return out;
   }
   Matrix run(const OpTable& table, int num_threads) const {

@@ -48,14 +48,14 @@ struct Cache {
 
 class AttentionTest : public OpTest {
  protected:
-  void run(const OpTable& ops, ThreadPool& pool, const Cache& cache, const TestMatrix& q,
-           std::span<const SequenceSpan> sequences, int64_t num_heads, MatrixView out, std::size_t first_table = 0) {
-    ops.attention(pool, {.q = q.view(),
-                         .cache = cache.view,
-                         .sequences = sequences,
-                         .block_tables = std::span(cache.block_tables).subspan(first_table, sequences.size()),
-                         .num_heads = num_heads,
-                         .out = out});
+  void run(const OpTable& ops, Stream& stream, const Cache& cache, const TestMatrix& q, std::span<const SequenceSpan> sequences,
+           int64_t num_heads, MatrixView out, std::size_t first_table = 0) {
+    ops.attention(stream, {.q = q.view(),
+                           .cache = cache.view,
+                           .sequences = sequences,
+                           .block_tables = std::span(cache.block_tables).subspan(first_table, sequences.size()),
+                           .num_heads = num_heads,
+                           .out = out});
   }
 };
 INSTANTIATE_TEST_SUITE_P(Tables, AttentionTest, testing::ValuesIn(op_cases()), op_case_name);
@@ -67,9 +67,9 @@ TEST_P(AttentionTest, LikeRef) {
     const TestMatrix q = TestMatrix(dtype(), 22, shape.num_heads * shape.head_dim, 5).fill_random(2, 2.0f);
     TestMatrix actual = TestMatrix(dtype(), 22, shape.num_heads * shape.head_dim, 3).fill(0.0f);
     TestMatrix serial = actual, expected = actual;
-    run(table(), pool_, cache, q, sequences, shape.num_heads, actual.view());
-    run(table(), serial_pool_, cache, q, sequences, shape.num_heads, serial.view());
-    run(ref::kOpTable, serial_pool_, cache, q, sequences, shape.num_heads, expected.view());
+    run(table(), stream_, cache, q, sequences, shape.num_heads, actual.view());
+    run(table(), serial_stream_, cache, q, sequences, shape.num_heads, serial.view());
+    run(ref::kOpTable, serial_stream_, cache, q, sequences, shape.num_heads, expected.view());
     EXPECT_TRUE(all_close(actual.view(), expected.view(), tolerance_of(dtype()))) << "head_dim " << shape.head_dim;
     EXPECT_TRUE(all_close(actual.view(), serial.view(), kExact)) << "head_dim " << shape.head_dim;
     EXPECT_TRUE(actual.padding_intact());
@@ -82,7 +82,7 @@ TEST_P(AttentionTest, IsTheFormula) {
   const Cache cache(dtype(), shape, sequences, 3);
   const TestMatrix q = TestMatrix(dtype(), 5, shape.num_heads * shape.head_dim).fill_random(4);
   TestMatrix out(dtype(), 5, shape.num_heads * shape.head_dim);
-  run(table(), pool_, cache, q, sequences, shape.num_heads, out.view());
+  run(table(), stream_, cache, q, sequences, shape.num_heads, out.view());
   for (std::size_t s = 0; s < sequences.size(); ++s) {
     for (int64_t t = 0; t < sequences[s].num_tokens; ++t) {
       const int64_t row = sequences[s].first_row + t;
@@ -115,7 +115,7 @@ TEST_P(AttentionTest, OneKeyGivesItsValue) {
   const Cache cache(dtype(), shape, sequences, 5);
   const TestMatrix q = TestMatrix(dtype(), 1, shape.num_heads * shape.head_dim).fill_random(6, 10.0f);
   TestMatrix out(dtype(), 1, shape.num_heads * shape.head_dim);
-  run(table(), pool_, cache, q, sequences, shape.num_heads, out.view());
+  run(table(), stream_, cache, q, sequences, shape.num_heads, out.view());
   for (int64_t head = 0; head < shape.num_heads; ++head) {
     for (int64_t d = 0; d < shape.head_dim; ++d) {
       EXPECT_EQ(out.get(0, head * shape.head_dim + d), cache.values.get(cache.row(0, 0, head / 2), d));
@@ -130,8 +130,8 @@ TEST_P(AttentionTest, HugeScoresStayFinite) {
   const Cache cache(dtype(), shape, sequences, 7);
   const TestMatrix q = TestMatrix(dtype(), 4, shape.num_heads * shape.head_dim).fill_random(8, 3000.0f);
   TestMatrix actual(dtype(), 4, shape.num_heads * shape.head_dim), expected(dtype(), 4, shape.num_heads * shape.head_dim);
-  run(table(), pool_, cache, q, sequences, shape.num_heads, actual.view());
-  run(ref::kOpTable, serial_pool_, cache, q, sequences, shape.num_heads, expected.view());
+  run(table(), stream_, cache, q, sequences, shape.num_heads, actual.view());
+  run(ref::kOpTable, serial_stream_, cache, q, sequences, shape.num_heads, expected.view());
   for (int64_t r = 0; r < 4; ++r) {
     for (int64_t c = 0; c < shape.num_heads * shape.head_dim; ++c) EXPECT_TRUE(std::isfinite(actual.get(r, c)));
   }
@@ -147,11 +147,11 @@ TEST_P(AttentionTest, RowDoesNotDependOnTheBatch) {
   const int64_t width = shape.num_heads * shape.head_dim;
   const TestMatrix q = TestMatrix(dtype(), 110, width).fill_random(10);
   TestMatrix together(dtype(), 110, width), alone(dtype(), 110, width);
-  run(table(), pool_, cache, q, sequences, shape.num_heads, together.view());
+  run(table(), stream_, cache, q, sequences, shape.num_heads, together.view());
   for (std::size_t s = 0; s < sequences.size(); ++s) {
     for (int64_t t = 0; t < sequences[s].num_tokens; ++t) {
       const SequenceSpan one{sequences[s].first_row + t, 1, sequences[s].num_past + t};
-      run(table(), pool_, cache, q, {&one, 1}, shape.num_heads, alone.view(), s);
+      run(table(), stream_, cache, q, {&one, 1}, shape.num_heads, alone.view(), s);
     }
   }
   EXPECT_TRUE(all_close(together.view(), alone.view(), kExact));

@@ -20,13 +20,13 @@ class CausalConv1dTest : public OpTest {
     std::vector<const std::byte*> held;
     for (const SequenceSpan& span : sequences)  // replayed rows are those before the span's own; only a dense x has such
       held.push_back(span.num_replayed > 0 ? x.view().row_bytes(span.first_row - span.num_replayed) : nullptr);
-    ops.causal_conv1d(pool_, {.x = x.view(),
-                              .weight = weight.data(),
-                              .kernel = kernel,
-                              .sequences = sequences,
-                              .states = pointers,
-                              .held = held,
-                              .out = out});
+    ops.causal_conv1d(stream_, {.x = x.view(),
+                                .weight = weight.data(),
+                                .kernel = kernel,
+                                .sequences = sequences,
+                                .states = pointers,
+                                .held = held,
+                                .out = out});
   }
   std::vector<TestMatrix> random_states(std::size_t count, int64_t kernel, int64_t channels) const {
     std::vector<TestMatrix> states;

@@ -71,18 +71,18 @@ struct Scene {
 
   void call(const OpTable& table, int64_t chunk, int num_threads, const std::vector<SequenceSpan>& spans,
             const std::vector<float*>& pointers, MatrixView out) const {
-    ThreadPool pool(num_threads);
-    table.gated_delta_rule(pool, {.qkv = qkv.view(),
-                                  .decay = decay.data(),
-                                  .beta = beta.data(),
-                                  .num_k_heads = heads.num_k_heads,
-                                  .num_v_heads = heads.num_v_heads,
-                                  .k_dim = heads.k_dim,
-                                  .v_dim = heads.v_dim,
-                                  .chunk = chunk,
-                                  .sequences = spans,
-                                  .states = pointers,
-                                  .out = out});
+    test::TestStream stream(num_threads);
+    table.gated_delta_rule(stream, {.qkv = qkv.view(),
+                                    .decay = decay.data(),
+                                    .beta = beta.data(),
+                                    .num_k_heads = heads.num_k_heads,
+                                    .num_v_heads = heads.num_v_heads,
+                                    .k_dim = heads.k_dim,
+                                    .v_dim = heads.v_dim,
+                                    .chunk = chunk,
+                                    .sequences = spans,
+                                    .states = pointers,
+                                    .out = out});
   }
 
   Heads heads;

@@ -54,7 +54,7 @@ struct Problem {
 
 class GatedDeltaRuleTest : public OpTest {
  protected:
-  void run(const OpTable& ops, ThreadPool& pool, const Problem& problem, int64_t chunk, std::span<const SequenceSpan> sequences,
+  void run(const OpTable& ops, Stream& stream, const Problem& problem, int64_t chunk, std::span<const SequenceSpan> sequences,
            std::vector<std::vector<float>>& states, MatrixView out) {
     std::vector<float*> pointers;
     for (std::vector<float>& state : states) pointers.push_back(state.data());
@@ -73,15 +73,15 @@ class GatedDeltaRuleTest : public OpTest {
                       .beta = args.beta + first * problem.shape.num_v_heads});
     }
     args.held = held;
-    ops.gated_delta_rule(pool, args);
+    ops.gated_delta_rule(stream, args);
   }
   void expect_like_ref(const Problem& problem, int64_t chunk, std::span<const SequenceSpan> sequences) {
     const int64_t rows = problem.qkv.view().rows;
     TestMatrix actual = TestMatrix(dtype(), rows, problem.shape.out_width(), 2).fill(0.0f), serial = actual, expected = actual;
     std::vector<std::vector<float>> states = problem.states, serial_states = problem.states, expected_states = problem.states;
-    run(table(), pool_, problem, chunk, sequences, states, actual.view());
-    run(table(), serial_pool_, problem, chunk, sequences, serial_states, serial.view());
-    run(ref::kOpTable, serial_pool_, problem, chunk, sequences, expected_states, expected.view());
+    run(table(), stream_, problem, chunk, sequences, states, actual.view());
+    run(table(), serial_stream_, problem, chunk, sequences, serial_states, serial.view());
+    run(ref::kOpTable, serial_stream_, problem, chunk, sequences, expected_states, expected.view());
     EXPECT_TRUE(all_close(actual.view(), expected.view(), out_tolerance(dtype()))) << "chunk " << chunk;
     EXPECT_TRUE(all_close(actual.view(), serial.view(), kExact)) << "chunk " << chunk;
     EXPECT_TRUE(actual.padding_intact());
@@ -123,7 +123,7 @@ TEST_P(GatedDeltaRuleTest, IsTheFormula) {
   TestMatrix out(dtype(), length, shape.out_width());
   std::vector<std::vector<float>> states = problem.states;
   const SequenceSpan all{0, length, 0};
-  run(table(), pool_, problem, 4, {&all, 1}, states, out.view());
+  run(table(), stream_, problem, 4, {&all, 1}, states, out.view());
 
   const auto k_size = static_cast<std::size_t>(shape.k_dim), v_size = static_cast<std::size_t>(shape.v_dim);
   for (int64_t head = 0; head < shape.num_v_heads; ++head) {
@@ -175,7 +175,7 @@ TEST_P(GatedDeltaRuleTest, ClosedGatesKeepTheState) {
   std::fill(problem.beta.begin(), problem.beta.end(), 0.0f);
   TestMatrix out(dtype(), 10, problem.shape.out_width());
   std::vector<std::vector<float>> states = problem.states;
-  run(table(), pool_, problem, 4, sequences, states, out.view());
+  run(table(), stream_, problem, 4, sequences, states, out.view());
   EXPECT_EQ(states, problem.states);
 }
 
@@ -186,7 +186,7 @@ TEST_P(GatedDeltaRuleTest, ContinuesFromItsState) {
   TestMatrix whole(dtype(), length, problem.shape.out_width());
   std::vector<std::vector<float>> whole_states = problem.states;
   const SequenceSpan all{0, length, 0};
-  run(table(), pool_, problem, chunk, {&all, 1}, whole_states, whole.view());
+  run(table(), stream_, problem, chunk, {&all, 1}, whole_states, whole.view());
   for (const auto& [cuts, tolerance] : {std::pair<std::vector<int64_t>, Tolerance>{{32, 48}, kExact},
                                         {{16, 16, 48}, kExact},
                                         {{7, 1, 1, 71}, out_tolerance(dtype())}}) {
@@ -195,7 +195,7 @@ TEST_P(GatedDeltaRuleTest, ContinuesFromItsState) {
     int64_t first = 0;
     for (const int64_t count : cuts) {
       const SequenceSpan span{first, count, first};
-      run(table(), pool_, problem, chunk, {&span, 1}, states, out.view());
+      run(table(), stream_, problem, chunk, {&span, 1}, states, out.view());
       first += count;
     }
     EXPECT_TRUE(all_close(out.view(), whole.view(), tolerance));
@@ -209,10 +209,10 @@ TEST_P(GatedDeltaRuleTest, SequencesDoNotMix) {
   const Problem problem(dtype(), {2, 6, 48, 33}, 59, sequences.size(), 60);
   TestMatrix together(dtype(), 59, problem.shape.out_width()), alone(dtype(), 59, problem.shape.out_width());
   std::vector<std::vector<float>> together_states = problem.states;
-  run(table(), pool_, problem, 16, sequences, together_states, together.view());
+  run(table(), stream_, problem, 16, sequences, together_states, together.view());
   for (std::size_t s = 0; s < sequences.size(); ++s) {
     std::vector<std::vector<float>> state{problem.states[s]};
-    run(table(), pool_, problem, 16, {&sequences[s], 1}, state, alone.view());
+    run(table(), stream_, problem, 16, {&sequences[s], 1}, state, alone.view());
     EXPECT_EQ(state[0], together_states[s]);
   }
   EXPECT_TRUE(all_close(together.view(), alone.view(), kExact));
@@ -228,7 +228,7 @@ TEST_P(GatedDeltaRuleTest, HeldRowsWaitForTheirReplay) {
     std::vector<std::vector<float>> plain_states = problem.states, states = problem.states, before_held;
     for (int64_t t = 0; t < length; ++t) {
       const SequenceSpan one{t, 1, t, kRecurrent};
-      run(table(), pool_, problem, 64, {&one, 1}, plain_states, plain.view());
+      run(table(), stream_, problem, 64, {&one, 1}, plain_states, plain.view());
       if (t == 0) before_held = plain_states;
     }
     // One row is taken and four are held, of which two turn out right; then one and three, all right; then the rest.
@@ -237,7 +237,7 @@ TEST_P(GatedDeltaRuleTest, HeldRowsWaitForTheirReplay) {
     };
     for (const Cut& cut : {Cut{0, 5, 0, 4}, {3, 4, 2, 3}, {7, 2, 3, 0}}) {
       const SequenceSpan span{cut.first, cut.count, cut.first, kRecurrent, cut.replayed, cut.held};
-      run(table(), pool_, problem, 64, {&span, 1}, states, out.view());
+      run(table(), stream_, problem, 64, {&span, 1}, states, out.view());
       if (cut.first == 0) {
         EXPECT_EQ(states, before_held);
       }

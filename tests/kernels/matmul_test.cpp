@@ -20,10 +20,10 @@ struct Shape {
   std::string text() const { return std::to_string(rows) + " x " + std::to_string(n) + " x " + std::to_string(k); }
 };
 
-Matrix multiply(MatmulBackend& backend, ConstMatrixView x, const PackedMatrix& weights, int num_threads) {
-  ThreadPool pool(num_threads);
+Matrix multiply(Matmul& backend, ConstMatrixView x, const PackedMatrix& weights, int num_threads) {
+  test::TestStream stream(num_threads);
   Matrix out(x.dtype, x.rows, weights.out_cols());
-  backend.matmul(pool, {x}, weights, out.view());
+  backend.matmul(stream, {x}, weights, out.view());
   return out;
 }
 
@@ -40,8 +40,8 @@ TEST(CpuMatmul, EqualsReferenceOnStridedViews) {
       for (const auto& backend : all_backends()) {
         const auto packed = backend->pack(w.view());
         test::TestMatrix out(dtype, shape.rows, shape.n, 4);
-        ThreadPool pool(2);
-        backend->matmul(pool, {x.view()}, *packed, out.view());
+        test::TestStream stream(2);
+        backend->matmul(stream, {x.view()}, *packed, out.view());
         const std::string what = std::string(backend->name()) + " " + dtype_name(dtype) + " " + shape.text();
         expect_close(expected.view(), out.view(), 2e-6f, what);
         EXPECT_TRUE(out.padding_intact()) << what << ": wrote between the rows";
@@ -112,9 +112,9 @@ TEST(CpuMatmul, GroupsEqualSingleProducts) {
         weights[g] = owners.back().get();
       }
       for (const int num_threads : {1, 2, 5}) {
-        ThreadPool pool(num_threads);
+        test::TestStream stream(num_threads);
         Matrix out(dtype, 203, 290);
-        backend->grouped_matmul(pool, {.rows = {x.view()}, .counts = counts, .weights = weights, .out = out.view()});
+        backend->grouped_matmul(stream, {.rows = {x.view()}, .counts = counts, .weights = weights, .out = out.view()});
         int64_t first = 0;
         for (std::size_t g = 0; g < counts.size(); ++g) {
           if (counts[g] == 0) continue;
@@ -130,13 +130,13 @@ TEST(CpuMatmul, GroupsEqualSingleProducts) {
 
 TEST(CpuMatmul, NoRowsIsNoWork) {
   for (const auto& backend : all_backends()) {
-    ThreadPool pool(2);
+    test::TestStream stream(2);
     const std::vector<int32_t> counts = {0, 0};
     const std::vector<const PackedMatrix*> weights = {nullptr, nullptr};
     Matrix x(DType::kF32, 1, 8);
     Matrix out(DType::kF32, 1, 9);
     fill(out.view(), 123.0f);
-    backend->grouped_matmul(pool, {.rows = {x.top(0)}, .counts = counts, .weights = weights, .out = out.top(0)});
+    backend->grouped_matmul(stream, {.rows = {x.top(0)}, .counts = counts, .weights = weights, .out = out.top(0)});
     EXPECT_EQ(element(out.view(), 0, 0), 123.0f);
   }
 }
@@ -165,8 +165,8 @@ TEST(CpuMatmul, GatedWeightsGiveSwiglu) {
         const std::string what = std::string(backend->name()) + " " + dtype_name(dtype) + " " + shape.text();
         const Matrix products = multiply(*backend, x.view(), *backend->pack(w.view()), 1);
         Matrix expected(dtype, shape.rows, shape.n / 2);
-        ThreadPool pool(1);
-        select_op_table("auto").swiglu(pool, {.gate_up = products.view(), .out = expected.view()});
+        test::TestStream stream(1);
+        select_op_table("auto").swiglu(stream, {.gate_up = products.view(), .out = expected.view()});
         const auto gated = backend->pack(w.view(), WeightUse::kGated);
         EXPECT_EQ(gated->out_cols(), shape.n / 2);
         expect_same_bits(expected.view(), multiply(*backend, x.view(), *gated, 2).view(), what);
@@ -188,8 +188,8 @@ TEST(CpuMatmul, FinishesWithABias) {
                                                    {.bias = first, .residual = residual.view()}};
       for (std::size_t f = 0; f < finishes.size(); ++f) {
         Matrix expected(dtype, shape.rows, shape.n);
-        ThreadPool pool(2);
-        ref->matmul(pool, {x.view()}, *ref->pack(w.view()), expected.view(), finishes[f]);
+        test::TestStream stream(2);
+        ref->matmul(stream, {x.view()}, *ref->pack(w.view()), expected.view(), finishes[f]);
         for (const auto& backend : all_backends()) {
           // The residual is where the result goes, as in a stream.
           test::TestMatrix out(dtype, shape.rows, shape.n, 4);
@@ -198,7 +198,7 @@ TEST(CpuMatmul, FinishesWithABias) {
             out.fill_random(23);
             finish.residual = out.view();
           }
-          backend->matmul(pool, {x.view()}, *backend->pack(w.view()), out.view(), finish);
+          backend->matmul(stream, {x.view()}, *backend->pack(w.view()), out.view(), finish);
           const std::string what =
               std::string(backend->name()) + " " + dtype_name(dtype) + " " + shape.text() + " finish " + std::to_string(f);
           expect_close(expected.view(), out.view(), 2e-6f, what);

@@ -13,6 +13,7 @@
 #include "kernels/op_table.h"
 #include "kernels/tensor.h"
 #include "tests/support/compare.h"
+#include "tests/support/test_stream.h"
 
 // Random matrices and their comparison, for the tests of the kernels that are built from products.
 

@@ -18,9 +18,9 @@ TEST_P(NormTest, RmsNormLikeRef) {
     const TestMatrix x = TestMatrix(dtype(), rows, cols, 3).fill_random(1, 2.0f);
     const std::vector<float> weight = random_floats(static_cast<std::size_t>(cols), 2, 0.3f);
     TestMatrix actual(dtype(), rows, cols, 2), serial(dtype(), rows, cols), expected(dtype(), rows, cols);
-    table().rms_norm(pool_, {.x = x.view(), .weight = weight.data(), .eps = 1e-6f, .out = actual.view()});
-    table().rms_norm(serial_pool_, {.x = x.view(), .weight = weight.data(), .eps = 1e-6f, .out = serial.view()});
-    ref::kOpTable.rms_norm(serial_pool_, {.x = x.view(), .weight = weight.data(), .eps = 1e-6f, .out = expected.view()});
+    table().rms_norm(stream_, {.x = x.view(), .weight = weight.data(), .eps = 1e-6f, .out = actual.view()});
+    table().rms_norm(serial_stream_, {.x = x.view(), .weight = weight.data(), .eps = 1e-6f, .out = serial.view()});
+    ref::kOpTable.rms_norm(serial_stream_, {.x = x.view(), .weight = weight.data(), .eps = 1e-6f, .out = expected.view()});
     EXPECT_TRUE(all_close(actual.view(), expected.view(), tolerance_of(dtype()))) << rows << " x " << cols;
     EXPECT_TRUE(all_close(actual.view(), serial.view(), kExact));
     EXPECT_TRUE(actual.padding_intact());
@@ -33,7 +33,7 @@ TEST_P(NormTest, RmsNormIsTheFormula) {
   const TestMatrix x = TestMatrix(dtype(), 3, cols).fill_random(3);
   const std::vector<float> weight = random_floats(static_cast<std::size_t>(cols), 4);
   TestMatrix out(dtype(), 3, cols);
-  table().rms_norm(pool_, {.x = x.view(), .weight = weight.data(), .eps = eps, .out = out.view()});
+  table().rms_norm(stream_, {.x = x.view(), .weight = weight.data(), .eps = eps, .out = out.view()});
   for (int64_t r = 0; r < 3; ++r) {
     double sum = 0.0;
     for (int64_t c = 0; c < cols; ++c) sum += static_cast<double>(x.get(r, c)) * x.get(r, c);
@@ -53,8 +53,8 @@ TEST_P(NormTest, RmsNormOfAHeadInsideARowInPlace) {
   const std::vector<float> weight(static_cast<std::size_t>(head_dim), 1.0f);
   const MatrixView head = wide.view().cols_from(head_dim, head_dim);
   TestMatrix expected(dtype(), 5, head_dim);
-  table().rms_norm(pool_, {.x = head, .weight = weight.data(), .eps = 1e-6f, .out = expected.view()});
-  table().rms_norm(pool_, {.x = head, .weight = weight.data(), .eps = 1e-6f, .out = head});
+  table().rms_norm(stream_, {.x = head, .weight = weight.data(), .eps = 1e-6f, .out = expected.view()});
+  table().rms_norm(stream_, {.x = head, .weight = weight.data(), .eps = 1e-6f, .out = head});
   EXPECT_TRUE(all_close(head, expected.view(), kExact));
   EXPECT_TRUE(all_close(wide.view().cols_from(0, head_dim), before.view().cols_from(0, head_dim), kExact));
   EXPECT_TRUE(
@@ -66,10 +66,10 @@ TEST_P(NormTest, RowDoesNotDependOnOtherRows) {
   const TestMatrix x = TestMatrix(dtype(), rows, cols).fill_random(6);
   const std::vector<float> weight = random_floats(static_cast<std::size_t>(cols), 7);
   TestMatrix together(dtype(), rows, cols), alone(dtype(), rows, cols);
-  table().rms_norm(pool_, {.x = x.view(), .weight = weight.data(), .eps = 1e-6f, .out = together.view()});
+  table().rms_norm(stream_, {.x = x.view(), .weight = weight.data(), .eps = 1e-6f, .out = together.view()});
   for (int64_t r = 0; r < rows; ++r) {
     table().rms_norm(
-        pool_, {.x = x.view().rows_from(r, 1), .weight = weight.data(), .eps = 1e-6f, .out = alone.view().rows_from(r, 1)});
+        stream_, {.x = x.view().rows_from(r, 1), .weight = weight.data(), .eps = 1e-6f, .out = alone.view().rows_from(r, 1)});
   }
   EXPECT_TRUE(all_close(together.view(), alone.view(), kExact));
 }
@@ -90,9 +90,9 @@ TEST_P(NormTest, GatedRmsNormLikeRef) {
                             .weight_dtype = weight_dtype,
                             .eps = 1e-6f,
                             .out = actual.view()};
-      table().gated_rms_norm(pool_, args);
+      table().gated_rms_norm(stream_, args);
       args.out = expected.view();
-      ref::kOpTable.gated_rms_norm(serial_pool_, args);
+      ref::kOpTable.gated_rms_norm(serial_stream_, args);
       EXPECT_TRUE(all_close(actual.view(), expected.view(), tolerance_of(dtype()))) << rows << " x " << cols;
       EXPECT_TRUE(actual.padding_intact());
     }
@@ -107,12 +107,12 @@ TEST_P(NormTest, GatedRmsNormIsTheFormulaWithItsRoundings) {
     const TestMatrix gate = TestMatrix(dtype(), 4, cols).fill_random(12);
     std::vector<float> weight = random_floats(static_cast<std::size_t>(cols), 13);
     for (float& w : weight) w = round_to<bfloat16>(w);
-    table().gated_rms_norm(pool_, {.x = x.view(),
-                                   .gate = gate.view(),
-                                   .weight = weight.data(),
-                                   .weight_dtype = weight_dtype,
-                                   .eps = 1e-6f,
-                                   .out = x.view()});
+    table().gated_rms_norm(stream_, {.x = x.view(),
+                                     .gate = gate.view(),
+                                     .weight = weight.data(),
+                                     .weight_dtype = weight_dtype,
+                                     .eps = 1e-6f,
+                                     .out = x.view()});
     int num_unequal = 0;
     for (int64_t r = 0; r < 4; ++r) {
       double sum = 0.0;
@@ -132,14 +132,14 @@ TEST_P(NormTest, GatedRmsNormIsTheFormulaWithItsRoundings) {
 }
 
 TEST(NormTables, VectorBuildsGiveTheSameBits) {
-  ThreadPool pool(2);
+  test::TestStream stream(2);
   const TestMatrix x = TestMatrix(DType::kF32, 9, 517).fill_random(14);
   const std::vector<float> weight = random_floats(517, 15);
   std::vector<TestMatrix> results;
   for (const OpTable* table : available_op_tables()) {
     if (std::string_view(table->name) == "ref") continue;
     results.emplace_back(DType::kF32, 9, 517);
-    table->rms_norm(pool, {.x = x.view(), .weight = weight.data(), .eps = 1e-6f, .out = results.back().view()});
+    table->rms_norm(stream, {.x = x.view(), .weight = weight.data(), .eps = 1e-6f, .out = results.back().view()});
   }
   for (const TestMatrix& result : results) EXPECT_TRUE(all_close(result.view(), results.front().view(), kExact));
 }

@@ -24,13 +24,13 @@ class OnednnMatmul : public testing::TestWithParam<DType> {
     if (backend_ == nullptr) GTEST_SKIP() << "oneDNN does not multiply " << dtype_name(GetParam()) << " on this processor";
   }
   Matrix multiply(ConstMatrixView x, const PackedMatrix& weights, int num_threads) {
-    ThreadPool pool(num_threads);
+    test::TestStream stream(num_threads);
     Matrix out(x.dtype, x.rows, weights.n());
-    backend_->matmul(pool, {x}, weights, out.view());
+    backend_->matmul(stream, {x}, weights, out.view());
     return out;
   }
 
-  std::unique_ptr<MatmulBackend> backend_;
+  std::unique_ptr<Matmul> backend_;
 };
 INSTANTIATE_TEST_SUITE_P(Both, OnednnMatmul, testing::ValuesIn(kBothDTypes),
                          [](const auto& dtype) { return std::string(dtype_name(dtype.param)); });
@@ -41,7 +41,7 @@ TEST_P(OnednnMatmul, FinishesWithABias) {
   const Matrix bias = random_matrix(DType::kF32, 1, 70, 4);
   const auto packed = backend_->pack(w.view());
   const Matrix products = multiply(x.view(), *packed, 1);
-  ThreadPool pool(2);
+  test::TestStream stream(2);
   for (const BiasActivation activation : {BiasActivation::kNone, BiasActivation::kGeluTanh, BiasActivation::kGelu}) {
     for (const bool adds : {false, true}) {
       if (adds && activation != BiasActivation::kNone) continue;
@@ -50,8 +50,8 @@ TEST_P(OnednnMatmul, FinishesWithABias) {
           .x = products.view(), .bias = bias.view().row<float>(0), .activation = activation, .out = expected.view()};
       ProductFinish finish{.bias = bias.view().row<float>(0), .activation = activation};
       if (adds) args.residual = expected.view(), finish.residual = out.view();
-      select_op_table("auto").add_bias(pool, args);
-      backend_->matmul(pool, {x.view()}, *packed, out.view(), finish);
+      select_op_table("auto").add_bias(stream, args);
+      backend_->matmul(stream, {x.view()}, *packed, out.view(), finish);
       expect_same_bits(expected.view(), out.view(), "activation " + std::to_string(static_cast<int>(activation)));
     }
   }
@@ -66,16 +66,16 @@ TEST_P(OnednnMatmul, EqualsReferenceAtOddSizes) {
     test::TestMatrix w(GetParam(), shape.n, shape.k, 3);
     x.fill_random(1);
     w.fill_random(2);
-    ThreadPool pool(2);
+    test::TestStream stream(2);
     Matrix expected(GetParam(), shape.rows, shape.n);
-    ref->matmul(pool, {x.view()}, *ref->pack(w.view()), expected.view());
+    ref->matmul(stream, {x.view()}, *ref->pack(w.view()), expected.view());
     const auto packed = backend_->pack(w.view());
     EXPECT_EQ(packed->n(), shape.n);
     EXPECT_EQ(packed->k(), shape.k);
     EXPECT_EQ(packed->type(), plain_weights(GetParam()));
     EXPECT_GE(packed->packed_bytes(), shape.n * shape.k * dtype_bytes(GetParam()));
     test::TestMatrix out(GetParam(), shape.rows, shape.n, 4);
-    backend_->matmul(pool, {x.view()}, *packed, out.view());
+    backend_->matmul(stream, {x.view()}, *packed, out.view());
     expect_close(expected.view(), out.view(), 2e-6F, shape.text());
     EXPECT_TRUE(out.padding_intact()) << shape.text() << ": wrote between the rows";
   }
@@ -116,37 +116,37 @@ TEST_P(OnednnMatmul, GroupsEqualTheirOwnProducts) {
   Matrix alone(GetParam(), rows, kN);
   int64_t first = 0;
   for (std::size_t g = 0; g < counts.size(); ++g) {
-    ThreadPool pool(1);
-    backend_->matmul(pool, {x.view().rows_from(first, counts[g])}, *packed[g], alone.view().rows_from(first, counts[g]));
+    test::TestStream stream(1);
+    backend_->matmul(stream, {x.view().rows_from(first, counts[g])}, *packed[g], alone.view().rows_from(first, counts[g]));
     first += counts[g];
   }
   for (const int num_threads : {1, 3}) {
-    ThreadPool pool(num_threads);
+    test::TestStream stream(num_threads);
     Matrix grouped(GetParam(), rows, kN);
-    backend_->grouped_matmul(pool, {.rows = {x.view()}, .counts = counts, .weights = weights, .out = grouped.view()});
+    backend_->grouped_matmul(stream, {.rows = {x.view()}, .counts = counts, .weights = weights, .out = grouped.view()});
     expect_same_bits(alone.view(), grouped.view(), "groups on " + std::to_string(num_threads) + " threads");
   }
 }
 
 TEST_P(OnednnMatmul, NothingToDo) {
-  ThreadPool pool(2);
+  test::TestStream stream(2);
   const auto packed = backend_->pack(random_matrix(GetParam(), 33, 20, 1).view());
   Matrix x(GetParam(), 0, 20), out(GetParam(), 0, 33);
-  backend_->matmul(pool, {x.view()}, *packed, out.view());
+  backend_->matmul(stream, {x.view()}, *packed, out.view());
   const std::vector<int32_t> counts{0, 0, 0};
   const std::vector<const PackedMatrix*> weights{nullptr, packed.get(), nullptr};
-  backend_->grouped_matmul(pool, {.rows = {x.view()}, .counts = counts, .weights = weights, .out = out.view()});
-  backend_->grouped_matmul(pool, {.rows = {x.view()}, .counts = {}, .weights = {}, .out = out.view()});
+  backend_->grouped_matmul(stream, {.rows = {x.view()}, .counts = counts, .weights = weights, .out = out.view()});
+  backend_->grouped_matmul(stream, {.rows = {x.view()}, .counts = {}, .weights = {}, .out = out.view()});
 }
 
 TEST_P(OnednnMatmul, NotANumberStaysInItsRow) {
-  ThreadPool pool(2);
+  test::TestStream stream(2);
   const auto packed = backend_->pack(random_matrix(GetParam(), 40, 24, 1).view());
   Matrix x = random_matrix(GetParam(), 21, 24, 2);
   Matrix clean(GetParam(), 21, 40), out(GetParam(), 21, 40);
-  backend_->matmul(pool, {x.view()}, *packed, clean.view());
+  backend_->matmul(stream, {x.view()}, *packed, clean.view());
   set_element(x.view(), 9, 5, std::numeric_limits<float>::quiet_NaN());
-  backend_->matmul(pool, {x.view()}, *packed, out.view());
+  backend_->matmul(stream, {x.view()}, *packed, out.view());
   for (int64_t c = 0; c < 40; ++c) EXPECT_TRUE(std::isnan(element(out.view(), 9, c)));
   expect_same_bits(clean.view().rows_from(0, 9), out.view().rows_from(0, 9), "before");
   expect_same_bits(clean.view().rows_from(10, 11), out.view().rows_from(10, 11), "behind");

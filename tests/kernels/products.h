@@ -16,8 +16,8 @@ namespace ferry {
 /// Rows and their codes.
 struct CodedRows {
   CodedRows(const Matrix& x) : codes(x.rows(), x.cols()) {  // NOLINT: implicit
-    ThreadPool pool(1);
-    available_op_tables().front()->quantize_rows(pool,
+    test::TestStream stream(1);
+    available_op_tables().front()->quantize_rows(stream,
                                                  {.x = x.view(), .codes = codes.values.view(), .scales = codes.scales.data()});
   }
   MatmulRows view() const { return {codes.values.view(), codes.scales.data()}; }
@@ -25,17 +25,16 @@ struct CodedRows {
 };
 
 /// The own kernels, best first.
-inline std::vector<std::unique_ptr<MatmulBackend>> all_backends() {
-  std::vector<std::unique_ptr<MatmulBackend>> backends;
+inline std::vector<std::unique_ptr<Matmul>> all_backends() {
+  std::vector<std::unique_ptr<Matmul>> backends;
   for (const std::string& name : cpu_matmul_names()) backends.push_back(make_cpu_matmul(name));
   return backends;
 }
 
-inline Matrix multiply(MatmulBackend& backend, const MatmulRows& rows, const PackedMatrix& weights, DType dtype,
-                       int num_threads = 1) {
-  ThreadPool pool(num_threads);
+inline Matrix multiply(Matmul& backend, const MatmulRows& rows, const PackedMatrix& weights, DType dtype, int num_threads = 1) {
+  test::TestStream stream(num_threads);
   Matrix out(dtype, rows.x.rows, weights.out_cols());
-  backend.matmul(pool, rows, weights, out.view());
+  backend.matmul(stream, rows, weights, out.view());
   return out;
 }
 

@@ -152,7 +152,7 @@ void fill_codes(Matrix& codes) {
 }
 
 TEST(QuantizeRows, EveryImplementationGivesTheSameCodes) {
-  ThreadPool pool(2);
+  test::TestStream stream(2);
   for (const DType dtype : kBothDTypes) {
     for (const int64_t cols : {1, 15, 16, 63, 64, 100, 192}) {
       Matrix x = random_matrix(dtype, 9, cols, 5);
@@ -160,14 +160,14 @@ TEST(QuantizeRows, EveryImplementationGivesTheSameCodes) {
       set_element(x.view(), 3, 0, -std::numeric_limits<float>::infinity());
       for (int64_t c = 0; c < cols; ++c) set_element(x.view(), 4, c, 0.0F);
       QuantizedRows expected(9, cols);
-      select_op_table("ref").quantize_rows(pool,
+      select_op_table("ref").quantize_rows(stream,
                                            {.x = x.view(), .codes = expected.values.view(), .scales = expected.scales.data()});
       EXPECT_TRUE(std::isnan(expected.scales[2]) && std::isnan(expected.scales[3]));
       EXPECT_EQ(expected.scales[4], 0.0F);
       for (const OpTable* table : vector_op_tables()) {
         QuantizedRows got(9, cols);
         fill_codes(got.values);
-        table->quantize_rows(pool, {.x = x.view(), .codes = got.values.view(), .scales = got.scales.data()});
+        table->quantize_rows(stream, {.x = x.view(), .codes = got.values.view(), .scales = got.scales.data()});
         for (int64_t r = 0; r < 9; ++r) {
           const auto at = static_cast<std::size_t>(r);
           EXPECT_TRUE(got.scales[at] == expected.scales[at] || std::isnan(expected.scales[at])) << r;

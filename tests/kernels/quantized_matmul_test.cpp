@@ -79,8 +79,8 @@ TEST(QuantizedMatmul, GatedWeightsGiveSwiglu) {
     const CodedRows rows = random_matrix(DType::kBF16, 19, c.k, 8);
     const Matrix products = multiply(*ref, rows.view(), *ref->pack(w), DType::kBF16);
     Matrix expected(DType::kBF16, 19, c.n / 2);
-    ThreadPool pool(1);
-    select_op_table("auto").swiglu(pool, {.gate_up = products.view(), .out = expected.view()});
+    test::TestStream stream(1);
+    select_op_table("auto").swiglu(stream, {.gate_up = products.view(), .out = expected.view()});
     for (const auto& backend : all_backends()) {
       const Matrix got = multiply(*backend, rows.view(), *backend->pack(w, WeightUse::kGated), DType::kBF16);
       expect_same_bits(expected.view(), got.view(), std::string(backend->name()) + " " + text(c));
@@ -100,9 +100,9 @@ TEST(QuantizedMatmul, GroupsEqualTheirOwnProducts) {
         owners.push_back(backend->pack(quantized(c, static_cast<uint32_t>(20 + g))));
         weights.push_back(counts[g] == 0 ? nullptr : owners.back().get());
       }
-      ThreadPool pool(3);
+      test::TestStream stream(3);
       Matrix out(DType::kBF16, num_rows, c.n);
-      backend->grouped_matmul(pool, {.rows = rows.view(), .counts = counts, .weights = weights, .out = out.view()});
+      backend->grouped_matmul(stream, {.rows = rows.view(), .counts = counts, .weights = weights, .out = out.view()});
       int64_t first = 0;
       for (std::size_t g = 0; g < counts.size(); first += counts[g++]) {
         if (counts[g] == 0) continue;

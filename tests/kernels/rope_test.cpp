@@ -48,8 +48,8 @@ TEST_P(RopeTest, EqualsRef) {
     make_angles(s.num_tokens, s.rotary_dim, 11);
     TestMatrix actual = TestMatrix(dtype(), s.num_tokens, s.num_heads * s.head_dim, 3).fill_random(1);
     TestMatrix expected = actual;
-    table().rope(pool_, args(actual.view(), s.head_dim, s.rotary_dim));
-    ref::kOpTable.rope(serial_pool_, args(expected.view(), s.head_dim, s.rotary_dim));
+    table().rope(stream_, args(actual.view(), s.head_dim, s.rotary_dim));
+    ref::kOpTable.rope(serial_stream_, args(expected.view(), s.head_dim, s.rotary_dim));
     EXPECT_TRUE(all_close(actual.view(), expected.view(), kExact)) << s.head_dim << " " << s.rotary_dim;
     EXPECT_TRUE(actual.padding_intact());
   }
@@ -61,7 +61,7 @@ TEST_P(RopeTest, IsAComplexRotationOfSplitHalves) {
   make_angles(4, rotary_dim, 3);
   TestMatrix x = TestMatrix(dtype(), 4, 2 * head_dim).fill_random(2);
   const TestMatrix before = x;
-  table().rope(pool_, args(x.view(), head_dim, rotary_dim));
+  table().rope(stream_, args(x.view(), head_dim, rotary_dim));
   const double allowed = is_f32() ? 1e-6 : 0.03;  // three roundings of values up to about 4
   for (int64_t t = 0; t < 4; ++t) {
     for (int64_t first = 0; first < 2 * head_dim; first += head_dim) {
@@ -84,7 +84,7 @@ TEST_P(RopeTest, RoundsEveryProductAndTheSum) {
   TestMatrix x = TestMatrix(dtype(), 1, 2).fill(1.0078125f);
   x.set(0, 1, 0.33398438f);
   const double lower = x.get(0, 0), upper = x.get(0, 1);
-  table().rope(pool_, args(x.view(), 2, 2));
+  table().rope(stream_, args(x.view(), 2, 2));
   const auto product = [&](double v) { return nearest(dtype(), v * 0.70703125); };
   EXPECT_NEAR(x.get(0, 0), nearest(dtype(), product(lower) - product(upper)), 1e-7);
   EXPECT_NEAR(x.get(0, 1), nearest(dtype(), product(upper) + product(lower)), 1e-7);
@@ -94,7 +94,7 @@ TEST_P(RopeTest, PositionZeroChangesNothing) {
   make_angles(1, 32);
   TestMatrix x = TestMatrix(dtype(), 1, 3 * 40).fill_random(3);
   const TestMatrix before = x;
-  table().rope(pool_, args(x.view(), 40, 32));
+  table().rope(stream_, args(x.view(), 40, 32));
   EXPECT_TRUE(all_close(x.view(), before.view(), kExact));
 }
 

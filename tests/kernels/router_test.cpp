@@ -19,13 +19,13 @@ struct Routing {
   std::vector<float> topk_weights;
 };
 
-Routing route(const OpTable& ops, ThreadPool& pool, const TestMatrix& logits, int64_t top_k) {
+Routing route(const OpTable& ops, Stream& stream, const TestMatrix& logits, int64_t top_k) {
   const auto size = static_cast<std::size_t>(logits.view().rows * top_k);
   Routing routing{std::vector<int32_t>(size, -7), std::vector<float>(size, kNan)};
-  ops.router_topk(pool, {.logits = logits.view(),
-                         .top_k = top_k,
-                         .topk_idx = routing.topk_idx.data(),
-                         .topk_weights = routing.topk_weights.data()});
+  ops.router_topk(stream, {.logits = logits.view(),
+                           .top_k = top_k,
+                           .topk_idx = routing.topk_idx.data(),
+                           .topk_weights = routing.topk_weights.data()});
   return routing;
 }
 
@@ -48,11 +48,11 @@ TEST_P(RouterTest, LikeRef) {
   for (const RouterShape& s :
        {RouterShape{1, 1, 1}, {3, 8, 8}, {5, 13, 4}, {2, 16, 1}, {40, 67, 6}, {129, 512, 10}, {2, 4096, 30}}) {
     const TestMatrix logits = TestMatrix(dtype(), s.num_tokens, s.num_experts, 3).fill_random(1, 2.0f);
-    const Routing actual = route(table(), pool_, logits, s.top_k);
-    const Routing expected = route(ref::kOpTable, serial_pool_, logits, s.top_k);
+    const Routing actual = route(table(), stream_, logits, s.top_k);
+    const Routing expected = route(ref::kOpTable, serial_stream_, logits, s.top_k);
     EXPECT_EQ(actual.topk_idx, expected.topk_idx) << s.num_experts << " experts";
     EXPECT_TRUE(all_close(actual.topk_weights, expected.topk_weights, weight_tolerance())) << s.num_experts << " experts";
-    const Routing serial = route(table(), serial_pool_, logits, s.top_k);
+    const Routing serial = route(table(), serial_stream_, logits, s.top_k);
     EXPECT_EQ(actual.topk_idx, serial.topk_idx);
     EXPECT_TRUE(all_close(actual.topk_weights, serial.topk_weights, kExact));
   }
@@ -61,7 +61,7 @@ TEST_P(RouterTest, LikeRef) {
 TEST_P(RouterTest, IsTheFormula) {
   const int64_t num_experts = 45, top_k = 5;
   const TestMatrix logits = TestMatrix(dtype(), 6, num_experts).fill_random(2, 2.0f);
-  const Routing routing = route(table(), pool_, logits, top_k);
+  const Routing routing = route(table(), stream_, logits, top_k);
   for (int64_t t = 0; t < 6; ++t) {
     // Renormalised softmax: the sum over all experts cancels, the sum over the chosen ones stays.
     std::vector<std::pair<double, int32_t>> order;
@@ -83,20 +83,20 @@ TEST_P(RouterTest, IsTheFormula) {
 TEST_P(RouterTest, TiesGoToTheLowerId) {
   std::vector<float> values(53, -1.0f);
   for (const std::size_t e : {3U, 17U, 19U, 35U, 52U}) values[e] = 2.0f;
-  const Routing some = route(table(), pool_, logits_row(values), 4);
+  const Routing some = route(table(), stream_, logits_row(values), 4);
   EXPECT_EQ(some.topk_idx, (std::vector<int32_t>{3, 17, 19, 35}));
   for (const float w : some.topk_weights) EXPECT_EQ(w, 0.25f);
 
   std::vector<int32_t> all_ids(53);
   std::iota(all_ids.begin(), all_ids.end(), 0);
-  EXPECT_EQ(route(table(), pool_, logits_row(std::vector<float>(53, 0.5f)), 53).topk_idx, all_ids);
+  EXPECT_EQ(route(table(), stream_, logits_row(std::vector<float>(53, 0.5f)), 53).topk_idx, all_ids);
 }
 
 TEST_P(RouterTest, NanCountsAsMinusInfinity) {
   std::vector<float> values(37, kNan);
   values[20] = 1.0f;
   values[36] = 3.0f;
-  const Routing routing = route(table(), pool_, logits_row(values), 4);
+  const Routing routing = route(table(), stream_, logits_row(values), 4);
   EXPECT_EQ(routing.topk_idx, (std::vector<int32_t>{36, 20, 0, 1}));
   EXPECT_GT(routing.topk_weights[0], routing.topk_weights[1]);
   EXPECT_EQ(routing.topk_weights[2], 0.0f);
@@ -109,7 +109,7 @@ TEST_P(RouterTest, HopelessRowsStillGiveValidDistinctIds) {
   mixed[7] = 0.0f;
   for (const std::vector<float>& values :
        {std::vector<float>(33, kNan), std::vector<float>(33, -kInfinity), std::vector<float>(33, kInfinity), mixed}) {
-    const Routing routing = route(table(), pool_, logits_row(values), 33);
+    const Routing routing = route(table(), stream_, logits_row(values), 33);
     const std::set<int32_t> ids(routing.topk_idx.begin(), routing.topk_idx.end());
     EXPECT_EQ(ids.size(), 33U);
     EXPECT_GE(*ids.begin(), 0);
@@ -123,7 +123,7 @@ TEST_P(RouterTest, UnderflowingProbabilitiesTie) {
   std::vector<float> values(21, -400.0f);
   values[9] = 0.0f;
   values[15] = -300.0f;
-  const Routing routing = route(table(), pool_, logits_row(values), 3);
+  const Routing routing = route(table(), stream_, logits_row(values), 3);
   EXPECT_EQ(routing.topk_idx, (std::vector<int32_t>{9, 0, 1}));
   EXPECT_EQ(routing.topk_weights[0], 1.0f);
 }
@@ -142,10 +142,10 @@ TEST_P(RouterTest, DeltaGatesLikeRef) {
                         .dt_bias = dt_bias.data(),
                         .decay = decay.data(),
                         .beta = beta.data()};
-    table().delta_gates(pool_, args);
+    table().delta_gates(stream_, args);
     args.decay = expected_decay.data();
     args.beta = expected_beta.data();
-    ref::kOpTable.delta_gates(serial_pool_, args);
+    ref::kOpTable.delta_gates(serial_stream_, args);
     EXPECT_TRUE(all_close(decay, expected_decay, {0.0, 2e-6}));
     EXPECT_TRUE(all_close(beta, expected_beta, weight_tolerance()));
   }
@@ -157,12 +157,12 @@ TEST_P(RouterTest, DeltaGatesAreTheFormula) {
   const TestMatrix a = logits_row(inputs);
   const std::vector<float> a_log = random_floats(inputs.size(), 7), dt_bias = random_floats(inputs.size(), 8);
   std::vector<float> decay(inputs.size()), beta(inputs.size());
-  table().delta_gates(pool_, {.a = a.view(),
-                              .b = a.view(),
-                              .a_log = a_log.data(),
-                              .dt_bias = dt_bias.data(),
-                              .decay = decay.data(),
-                              .beta = beta.data()});
+  table().delta_gates(stream_, {.a = a.view(),
+                                .b = a.view(),
+                                .a_log = a_log.data(),
+                                .dt_bias = dt_bias.data(),
+                                .decay = decay.data(),
+                                .beta = beta.data()});
   for (int64_t h = 0; h < heads; ++h) {
     const auto i = static_cast<std::size_t>(h);
     const double x = static_cast<double>(a.get(0, h)) + dt_bias[i];

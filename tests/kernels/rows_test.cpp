@@ -18,7 +18,7 @@ TEST_P(RowsTest, EmbedConvertsTheTablesRows) {
       std::vector<TokenId> ids;
       for (TokenId i = 0; i < 71; ++i) ids.push_back(i * 7 % 23);
       TestMatrix out(dtype(), 71, hidden, 3);
-      table().embed(pool_, {.table = embedding.view(), .ids = ids, .out = out.view()});
+      table().embed(stream_, {.table = embedding.view(), .ids = ids, .out = out.view()});
       TestMatrix expected(dtype(), 71, hidden);
       for (int64_t r = 0; r < 71; ++r) {
         for (int64_t c = 0; c < hidden; ++c) expected.set(r, c, embedding.get(ids[static_cast<std::size_t>(r)], c));
@@ -34,7 +34,7 @@ TEST_P(RowsTest, GatherRowsCopiesRowsAndRepeats) {
   std::vector<int32_t> row_idx;
   for (int32_t i = 0; i < 83; ++i) row_idx.push_back(i * 5 % 9);
   TestMatrix out(dtype(), 83, 1031, 1);
-  table().gather_rows(pool_, {.x = x.view(), .row_idx = row_idx, .out = out.view()});
+  table().gather_rows(stream_, {.x = x.view(), .row_idx = row_idx, .out = out.view()});
   for (int64_t r = 0; r < 83; ++r) {
     const int64_t source = row_idx[static_cast<std::size_t>(r)];
     EXPECT_TRUE(all_close(out.view().rows_from(r, 1), x.view().rows_from(source, 1), kExact));
@@ -45,9 +45,9 @@ TEST_P(RowsTest, GatherRowsCopiesRowsAndRepeats) {
 TEST_P(RowsTest, ZeroRowsAreFine) {
   const TestMatrix x = TestMatrix(dtype(), 2, 8).fill(1.0f);
   TestMatrix out(dtype(), 0, 8);
-  table().gather_rows(pool_, {.x = x.view(), .row_idx = {}, .out = out.view()});
-  table().embed(pool_, {.table = x.view(), .ids = {}, .out = out.view()});
-  table().combine(pool_, {.slot_rows = {}, .slot_weights = nullptr, .num_slots = 3, .out = out.view()});
+  table().gather_rows(stream_, {.x = x.view(), .row_idx = {}, .out = out.view()});
+  table().embed(stream_, {.table = x.view(), .ids = {}, .out = out.view()});
+  table().combine(stream_, {.slot_rows = {}, .slot_weights = nullptr, .num_slots = 3, .out = out.view()});
 }
 
 TEST_P(RowsDeathTest, RowIndicesAreChecked) {
@@ -55,8 +55,8 @@ TEST_P(RowsDeathTest, RowIndicesAreChecked) {
   const TestMatrix x = TestMatrix(dtype(), 2, 8).fill(1.0f);
   TestMatrix out(dtype(), 1, 8);
   const std::vector<int32_t> bad = {2};
-  EXPECT_DEATH(table().gather_rows(serial_pool_, {.x = x.view(), .row_idx = bad, .out = out.view()}), "row index 2");
-  EXPECT_DEATH(table().embed(serial_pool_, {.table = x.view(), .ids = bad, .out = out.view()}), "token id 2");
+  EXPECT_DEATH(table().gather_rows(serial_stream_, {.x = x.view(), .row_idx = bad, .out = out.view()}), "row index 2");
+  EXPECT_DEATH(table().embed(serial_stream_, {.table = x.view(), .ids = bad, .out = out.view()}), "token id 2");
 }
 
 TEST_P(RowsTest, KvAppendWritesTheBlocksOfEachSequence) {
@@ -71,7 +71,7 @@ TEST_P(RowsTest, KvAppendWritesTheBlocksOfEachSequence) {
   const std::vector<std::vector<int32_t>> tables = {{7, 0, 4}, {8, 9}, {2, 10, 1}};
   const std::vector<const int32_t*> block_tables = {tables[0].data(), tables[1].data(), tables[2].data()};
   const KvLayerView cache{keys.view().data, values.view().data, dtype(), num_kv_heads, block_tokens, head_dim};
-  table().kv_append(pool_,
+  table().kv_append(stream_,
                     {.k = k.view(), .v = v.view(), .cache = cache, .sequences = sequences, .block_tables = block_tables});
 
   TestMatrix expected_keys = TestMatrix(dtype(), cache_rows, head_dim).fill(-1.0f);
@@ -103,9 +103,9 @@ TEST_P(RowsTest, CombineEqualsRefAndTheFormula) {
       for (float& w : weights) w = is_f32() ? w : round_to<bfloat16>(w);
       TestMatrix actual(dtype(), rows, cols, 3), expected(dtype(), rows, cols);
       CombineArgs args{.slot_rows = slot_rows, .slot_weights = weights.data(), .num_slots = top_k, .out = actual.view()};
-      table().combine(pool_, args);
+      table().combine(stream_, args);
       args.out = expected.view();
-      ref::kOpTable.combine(serial_pool_, args);
+      ref::kOpTable.combine(serial_stream_, args);
       EXPECT_TRUE(all_close(actual.view(), expected.view(), kExact)) << top_k << " slots of " << cols;
       EXPECT_TRUE(actual.padding_intact());
       double sum = 0.0;  // the last element of the last row
@@ -127,7 +127,7 @@ TEST_P(RowsTest, CombineEndsATokenAtItsFirstNull) {
   const std::vector<float> weights = {0.5F, 0.25F, 2.0F, 1.0F, NAN, NAN, NAN, NAN, NAN};
   for (const OpTable* ops : {&table(), &ref::kOpTable}) {
     TestMatrix out(dtype(), 3, cols, 3);
-    ops->combine(pool_, {.slot_rows = slot_rows, .slot_weights = weights.data(), .num_slots = num_slots, .out = out.view()});
+    ops->combine(stream_, {.slot_rows = slot_rows, .slot_weights = weights.data(), .num_slots = num_slots, .out = out.view()});
     for (int64_t c = 0; c < cols; ++c) {
       EXPECT_NE(out.get(0, c), 0.0) << "all three";
       EXPECT_EQ(out.get(1, c), slots.get(1, c)) << "one row, as it is";

@@ -109,8 +109,8 @@ TEST(StoredCodes, GatedE4M3GivesSwiglu) {
   for (const auto& backend : all_backends()) {
     const Matrix products = multiply(*backend, {x.view()}, *backend->pack(w), DType::kBF16);
     Matrix expected(DType::kBF16, 19, w.n / 2);
-    ThreadPool pool(1);
-    select_op_table("auto").swiglu(pool, {.gate_up = products.view(), .out = expected.view()});
+    test::TestStream stream(1);
+    select_op_table("auto").swiglu(stream, {.gate_up = products.view(), .out = expected.view()});
     expect_same_bits(expected.view(), multiply(*backend, {x.view()}, *backend->pack(w, WeightUse::kGated), DType::kBF16).view(),
                      backend->name());
   }

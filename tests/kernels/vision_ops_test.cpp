@@ -25,8 +25,8 @@ TEST_P(VisionOpsTest, LayerNormIsTheFormula) {
     const std::vector<float> weight = random_floats(static_cast<std::size_t>(cols), 4),
                              bias = random_floats(static_cast<std::size_t>(cols), 5);
     TestMatrix out(dtype(), 41, cols, 2), serial(dtype(), 41, cols);
-    table().layer_norm(pool_, {.x = x.view(), .weight = weight.data(), .bias = bias.data(), .eps = eps, .out = out.view()});
-    table().layer_norm(serial_pool_,
+    table().layer_norm(stream_, {.x = x.view(), .weight = weight.data(), .bias = bias.data(), .eps = eps, .out = out.view()});
+    table().layer_norm(serial_stream_,
                        {.x = x.view(), .weight = weight.data(), .bias = bias.data(), .eps = eps, .out = serial.view()});
     EXPECT_TRUE(all_close(out.view(), serial.view(), kExact));
     EXPECT_TRUE(out.padding_intact());
@@ -55,7 +55,7 @@ TEST_P(VisionOpsTest, AddBiasIsTheFormula) {
   };
   for (const BiasActivation activation : {BiasActivation::kNone, BiasActivation::kGeluTanh, BiasActivation::kGelu}) {
     TestMatrix out(dtype(), rows, cols, 2);
-    table().add_bias(pool_, {.x = x.view(), .bias = bias.data(), .activation = activation, .out = out.view()});
+    table().add_bias(stream_, {.x = x.view(), .bias = bias.data(), .activation = activation, .out = out.view()});
     EXPECT_TRUE(out.padding_intact());
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t c = 0; c < cols; ++c) {
@@ -66,7 +66,7 @@ TEST_P(VisionOpsTest, AddBiasIsTheFormula) {
     }
   }
   TestMatrix sum = residual, expected(dtype(), rows, cols);
-  table().add_bias(pool_, {.x = x.view(), .bias = bias.data(), .residual = sum.view(), .out = sum.view()});
+  table().add_bias(stream_, {.x = x.view(), .bias = bias.data(), .residual = sum.view(), .out = sum.view()});
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t c = 0; c < cols; ++c) {
       const double y = nearest(dtype(), x.get(r, c) + bias[static_cast<std::size_t>(c)]);
@@ -85,7 +85,7 @@ TEST_P(VisionOpsTest, RopeRotatesWholeHeadsWithOneRounding) {
     sin.push_back(std::sin(0.37f * static_cast<float>(i)));
   }
   TestMatrix x = before;
-  table().vision_rope(pool_, {.x = x.view(), .head_dim = head_dim, .cos = cos.data(), .sin = sin.data()});
+  table().vision_rope(stream_, {.x = x.view(), .head_dim = head_dim, .cos = cos.data(), .sin = sin.data()});
   EXPECT_TRUE(x.padding_intact());
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t i = 0; i < half * num_heads; ++i) {
@@ -98,20 +98,12 @@ TEST_P(VisionOpsTest, RopeRotatesWholeHeadsWithOneRounding) {
   }
 }
 
-// Attention within segments: what runs it, the tables and the units that multiply bf16.
-struct Attention {
-  std::string name;
-  void (*run)(ThreadPool&, const SegmentAttentionArgs&);
-};
-std::vector<Attention> attentions(DType dtype) {
-  std::vector<Attention> all;
-  for (const OpTable* table : available_op_tables()) {
-    if (table != &ref::kOpTable) all.push_back({table->name, table->segment_attention});
-  }
-  if (fits_segment_attention_units({.q = {.dtype = dtype}, .num_heads = 1})) {
-    for (const SegmentAttentionUnit& unit : segment_attention_units()) all.push_back({unit.name, unit.run});
-  }
-  return all;
+/// What attends within segments to rows of `dtype`: the vector tables, and the units that multiply bf16.
+std::vector<const OpTable*> attending_tables(DType dtype) {
+  std::vector<const OpTable*> tables = vector_op_tables();
+  if (dtype != DType::kBF16) return tables;
+  std::ranges::copy(available_unit_tables(), std::back_inserter(tables));
+  return tables;
 }
 
 struct Scene {
@@ -125,34 +117,32 @@ struct Scene {
         ends(std::move(segment_ends)),
         qkv(random_matrix(dtype, ends.back(), 3 * heads * dim, 7, scale)) {}
 
-  Matrix run(const Attention& attention, int num_threads) const {
-    ThreadPool pool(num_threads);
+  Matrix run(const OpTable& table, int num_threads) const {
+    test::TestStream stream(num_threads);
     const int64_t cols = num_heads * head_dim;
     Matrix out(qkv.dtype(), qkv.rows(), cols);
-    attention.run(pool, {.q = qkv.view().cols_from(0, cols),
-                         .k = qkv.view().cols_from(cols, cols),
-                         .v = qkv.view().cols_from(2 * cols, cols),
-                         .segment_ends = ends,
-                         .num_heads = num_heads,
-                         .out = out.view()});
+    table.segment_attention(stream, {.q = qkv.view().cols_from(0, cols),
+                                     .k = qkv.view().cols_from(cols, cols),
+                                     .v = qkv.view().cols_from(2 * cols, cols),
+                                     .segment_ends = ends,
+                                     .num_heads = num_heads,
+                                     .out = out.view()});
     return out;
   }
   std::string text() const { return std::to_string(num_heads) + " heads of " + std::to_string(head_dim); }
 };
 
-const Attention kRef{"ref", ref::kOpTable.segment_attention};
-
 TEST(SegmentAttention, EqualsReference) {
   for (const DType dtype : kBothDTypes) {
     for (const auto& [heads, dim] : {std::pair<int64_t, int64_t>{4, 12}, {2, 72}, {3, 64}, {1, 33}, {2, 128}, {1, 256}}) {
       const Scene scene(dtype, heads, dim, {1, 5, 5, 70, 334, 667});
-      const Matrix expected = scene.run(kRef, 1);
-      for (const Attention& attention : attentions(dtype)) {
+      const Matrix expected = scene.run(ref::kOpTable, 1);
+      for (const OpTable* table : attending_tables(dtype)) {
         // Weights of 8 bits: each product is off by up to 2^-9 of itself.
-        const bool is_unit = attention.name == "amx" || attention.name == "avx512_bf16";
+        const bool is_unit = !table->embed.takes({});
         const float relative = is_unit ? 2e-3f : 5e-6f;
-        expect_close(expected.view(), scene.run(attention, 2).view(), relative,
-                     attention.name + " " + dtype_name(dtype) + " " + scene.text());
+        expect_close(expected.view(), scene.run(*table, 2).view(), relative,
+                     std::string(table->name) + " " + dtype_name(dtype) + " " + scene.text());
       }
     }
   }
@@ -161,9 +151,9 @@ TEST(SegmentAttention, EqualsReference) {
 TEST(SegmentAttention, LargeScoresStayFinite) {
   for (const DType dtype : kBothDTypes) {
     const Scene scene(dtype, 2, 24, {300}, 30.0f);
-    const Matrix expected = scene.run(kRef, 1);
-    for (const Attention& attention : attentions(dtype)) {
-      expect_close(expected.view(), scene.run(attention, 1).view(), dtype == DType::kF32 ? 1e-3f : 5e-3f, attention.name);
+    const Matrix expected = scene.run(ref::kOpTable, 1);
+    for (const OpTable* table : attending_tables(dtype)) {
+      expect_close(expected.view(), scene.run(*table, 1).view(), dtype == DType::kF32 ? 1e-3f : 5e-3f, table->name);
     }
   }
 }
@@ -171,13 +161,13 @@ TEST(SegmentAttention, LargeScoresStayFinite) {
 TEST(SegmentAttention, ResultsDoNotDependOnThreadsOrOtherSegments) {
   for (const DType dtype : kBothDTypes) {
     const Scene scene(dtype, 2, 72, {65, 66, 600, 937});
-    for (const Attention& attention : attentions(dtype)) {
-      const Matrix together = scene.run(attention, 3), serial = scene.run(attention, 1);
-      EXPECT_TRUE(all_close(together.view(), serial.view(), kExact)) << attention.name;
+    for (const OpTable* table : attending_tables(dtype)) {
+      const Matrix together = scene.run(*table, 3), serial = scene.run(*table, 1);
+      EXPECT_TRUE(all_close(together.view(), serial.view(), kExact)) << table->name;
       Scene alone(dtype, 2, 72, {337});
       const std::byte* last = scene.qkv.view().row_bytes(600);
       std::memcpy(alone.qkv.view().data, last, static_cast<std::size_t>(337 * 3 * 2 * 72 * dtype_bytes(dtype)));
-      EXPECT_TRUE(all_close(together.view().rows_from(600, 337), alone.run(attention, 2).view(), kExact)) << attention.name;
+      EXPECT_TRUE(all_close(together.view().rows_from(600, 337), alone.run(*table, 2).view(), kExact)) << table->name;
     }
   }
 }
@@ -186,11 +176,11 @@ TEST(SegmentAttention, ANaNStaysInItsSegmentAndHead) {
   for (const DType dtype : kBothDTypes) {
     Scene scene(dtype, 2, 24, {40, 100});
     set_element(scene.qkv.view(), 50, 3, std::numeric_limits<float>::quiet_NaN());  // a query of the first head
-    for (const Attention& attention : attentions(dtype)) {
-      const Matrix out = scene.run(attention, 2);
+    for (const OpTable* table : attending_tables(dtype)) {
+      const Matrix out = scene.run(*table, 2);
       for (int64_t r = 0; r < 100; ++r) {
         for (int64_t c = 0; c < 48; ++c) {
-          EXPECT_EQ(r == 50 && c < 24, std::isnan(element(out.view(), r, c))) << attention.name << " " << r << ", " << c;
+          EXPECT_EQ(r == 50 && c < 24, std::isnan(element(out.view(), r, c))) << table->name << " " << r << ", " << c;
         }
       }
     }

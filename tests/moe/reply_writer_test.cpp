@@ -5,7 +5,7 @@
 #include <functional>
 #include <memory>
 
-#include "kernels/op_table.h"
+#include "kernels/backend.h"
 #include "runtime/base/error.h"
 
 namespace ferry {
@@ -16,10 +16,8 @@ constexpr int64_t kHidden = 4, kIntermediate = 2, kTopK = 2;
 /// Two experts of ones, one layer, f32.
 struct OneRank {
   explicit OneRank(CombineMode combine, int64_t top_k = kTopK)
-      : matmul(make_cpu_matmul("")),
-        bank(1, 2, {kHidden, kIntermediate}, plain_weights(DType::kF32)),
-        writer(pack(), *matmul, {.pool = &pool, .ops = available_op_tables().front()},
-               {.map_epoch = 5, .max_tokens = 3, .top_k = top_k, .dtype = DType::kF32, .combine = combine}),
+      : bank(1, 2, {kHidden, kIntermediate}, plain_weights(DType::kF32)),
+        writer(pack(), stream, {.map_epoch = 5, .max_tokens = 3, .top_k = top_k, .dtype = DType::kF32, .combine = combine}),
         request(static_cast<std::size_t>(max_request_bytes(writer.shape()))),
         reply(static_cast<std::size_t>(max_reply_bytes(writer.shape()))) {}
 
@@ -27,7 +25,8 @@ struct OneRank {
     Matrix gate_up(DType::kF32, 2 * kIntermediate, kHidden), down(DType::kF32, kHidden, kIntermediate);
     for (Matrix* m : {&gate_up, &down}) std::fill_n(m->view().row<float>(0), m->rows() * m->cols(), 1.0F);
     for (int64_t e = 0; e < 2; ++e)
-      bank.set(0, e, matmul->pack(gate_up.view(), WeightUse::kGated), matmul->pack(down.view(), WeightUse::kPlain));
+      bank.set(0, e, backend.matmul().pack(gate_up.view(), WeightUse::kGated),
+               backend.matmul().pack(down.view(), WeightUse::kPlain));
     return bank;
   }
 
@@ -54,7 +53,8 @@ struct OneRank {
   }
 
   ThreadPool pool{1};
-  std::unique_ptr<MatmulBackend> matmul;
+  Backend backend = select_backend("auto", "auto", DType::kF32);
+  Stream stream{backend, pool};
   ExpertBank bank;
   ReplyWriter writer;
   AlignedBuffer request, reply;

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "comm/local_group.h"
-#include "kernels/op_table.h"
+#include "kernels/backend.h"
 #include "moe/local_token_dispatcher.h"
 #include "moe/remote_token_dispatcher.h"
 #include "moe/reply_writer.h"
@@ -46,15 +46,13 @@ Matrix random_matrix(DType dtype, int64_t rows, int64_t cols, uint32_t seed) {
 /// Threads, kernels and weights of one rank. The vector kernels' product is used: it needs no OpenMP, which ThreadSanitizer
 /// cannot see into.
 struct RankParts {
-  explicit RankParts(int num_threads) : pool(num_threads), matmul(make_cpu_matmul("")) {
-    context = {.pool = &pool, .ops = available_op_tables().front()};
-  }
+  explicit RankParts(int num_threads) : pool(num_threads) {}
   ThreadPool pool;
-  KernelContext context;
-  std::unique_ptr<MatmulBackend> matmul;
+  Backend backend = select_backend("auto", "auto", DType::kF32);
+  Stream stream{backend, pool};
 };
 
-ExpertBank make_bank(const Shape& shape, MatmulBackend& matmul, const ExpertMap& map, int32_t rank_idx) {
+ExpertBank make_bank(const Shape& shape, Matmul& matmul, const ExpertMap& map, int32_t rank_idx) {
   const auto local = map.experts_of(rank_idx);
   ExpertBank bank(shape.num_layers, static_cast<int64_t>(local.size()), {shape.hidden_dim, shape.intermediate_dim},
                   shape.weights());
@@ -103,7 +101,7 @@ Batch make_batch(const Shape& shape, int64_t num_tokens, Skew skew) {
   if (shape.is_quantized) {
     batch.codes = QuantizedRows(num_tokens, shape.hidden_dim);
     RankParts parts(1);
-    quantize_rows(parts.context,
+    quantize_rows(parts.stream,
                   {.x = batch.tokens.view(), .codes = batch.codes.values.view(), .scales = batch.codes.scales.data()});
   }
   return batch;
@@ -112,10 +110,9 @@ Batch make_batch(const Shape& shape, int64_t num_tokens, Skew skew) {
 std::string run_local(const Shape& shape, const Batch& batch, int64_t layer) {
   RankParts parts(2);
   const std::vector<Rank> self = {Rank{0}};
-  const ExpertBank bank = make_bank(shape, *parts.matmul, ExpertMap::contiguous(shape.num_experts, self), 0);
+  const ExpertBank bank = make_bank(shape, parts.backend.matmul(), ExpertMap::contiguous(shape.num_experts, self), 0);
   const int64_t num_tokens = batch.tokens.rows();
-  LocalTokenDispatcher dispatcher(bank, *parts.matmul, parts.context,
-                                  {.max_tokens = num_tokens, .top_k = shape.top_k, .dtype = shape.dtype});
+  LocalTokenDispatcher dispatcher(bank, parts.stream, {.max_tokens = num_tokens, .top_k = shape.top_k, .dtype = shape.dtype});
   Matrix out(shape.dtype, num_tokens, shape.hidden_dim);
   DispatchHandle handle = dispatcher.dispatch(batch.at(layer));
   dispatcher.combine(std::move(handle), out.view());
@@ -125,8 +122,8 @@ std::string run_local(const Shape& shape, const Batch& batch, int64_t layer) {
 /// Answers requests as an expert worker does until it is told to leave.
 void serve_experts(Group& group, const Shape& shape, int64_t max_tokens, const ExpertMap& map) {
   RankParts parts(1);
-  const ExpertBank bank = make_bank(shape, *parts.matmul, map, group.rank().value - 1);
-  ReplyWriter replies(bank, *parts.matmul, parts.context,
+  const ExpertBank bank = make_bank(shape, parts.backend.matmul(), map, group.rank().value - 1);
+  ReplyWriter replies(bank, parts.stream,
                       {.map_epoch = map.epoch(),
                        .max_tokens = max_tokens,
                        .top_k = shape.top_k,
@@ -154,7 +151,7 @@ void with_workers(const Shape& shape, int num_workers, int64_t max_tokens, Fn&& 
   for (int w = 1; w <= num_workers; ++w)
     workers.emplace_back([&, w] { serve_experts(*groups[static_cast<std::size_t>(w)], shape, max_tokens, map); });
   RankParts parts(2);
-  RemoteTokenDispatcher dispatcher(*groups[0], map, parts.context,
+  RemoteTokenDispatcher dispatcher(*groups[0], map, parts.stream,
                                    {.num_layers = shape.num_layers,
                                     .hidden_dim = shape.hidden_dim,
                                     .max_tokens = max_tokens,
@@ -318,7 +315,7 @@ TEST(TokenDispatcher, ASilentWorkerIsNamedAtTheDeadline) {
   const auto groups = make_local_groups(3);
   RankParts parts(1);
   const Batch batch = make_batch(shape, 2, Skew::kUniform);
-  RemoteTokenDispatcher dispatcher(*groups[0], ExpertMap::contiguous(shape.num_experts, worker_ranks(2)), parts.context,
+  RemoteTokenDispatcher dispatcher(*groups[0], ExpertMap::contiguous(shape.num_experts, worker_ranks(2)), parts.stream,
                                    {.num_layers = 2,
                                     .hidden_dim = shape.hidden_dim,
                                     .max_tokens = 2,
@@ -341,8 +338,8 @@ TEST(TokenDispatcher, ASilentWorkerIsNamedAtTheDeadline) {
 void answer_wrongly(Group& group, const Shape& shape, const std::function<void(WireHeader&)>& damage) {
   RankParts parts(1);
   const ExpertMap map = ExpertMap::contiguous(shape.num_experts, worker_ranks(1));
-  const ExpertBank bank = make_bank(shape, *parts.matmul, map, 0);
-  ReplyWriter replies(bank, *parts.matmul, parts.context,
+  const ExpertBank bank = make_bank(shape, parts.backend.matmul(), map, 0);
+  ReplyWriter replies(bank, parts.stream,
                       {.map_epoch = map.epoch(), .max_tokens = 2, .top_k = shape.top_k, .dtype = shape.dtype});
   AlignedBuffer request(static_cast<std::size_t>(max_request_bytes(replies.shape())));
   AlignedBuffer reply(static_cast<std::size_t>(max_reply_bytes(replies.shape())));
@@ -378,7 +375,7 @@ TEST(TokenDispatcher, AnAnswerToSomethingElseIsAnErrorThatNamesTheRank) {
     const auto groups = make_local_groups(2);
     std::thread worker([&, &change = damage] { answer_wrongly(*groups[1], shape, change); });
     RankParts parts(1);
-    RemoteTokenDispatcher dispatcher(*groups[0], ExpertMap::contiguous(shape.num_experts, worker_ranks(1)), parts.context,
+    RemoteTokenDispatcher dispatcher(*groups[0], ExpertMap::contiguous(shape.num_experts, worker_ranks(1)), parts.stream,
                                      {.num_layers = 2,
                                       .hidden_dim = shape.hidden_dim,
                                       .max_tokens = 2,

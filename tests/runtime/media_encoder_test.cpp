@@ -4,7 +4,7 @@
 
 #include <random>
 
-#include "kernels/op_table.h"
+#include "kernels/backend.h"
 #include "tests/runtime/vision/drawn_picture.h"
 #include "tests/support/compare.h"
 #include "tests/support/one_choice_each.h"
@@ -58,7 +58,7 @@ struct RandomTower {
   }
   LinearWeights linear(int64_t out, int64_t in) {
     const std::vector<float> made = values(out * in);
-    return {.weight = matmul->pack({reinterpret_cast<const std::byte*>(made.data()), DType::kF32, out, in, in}),
+    return {.weight = backend.matmul().pack({reinterpret_cast<const std::byte*>(made.data()), DType::kF32, out, in, in}),
             .bias = values(out)};
   }
   LayerNormWeights norm() { return {.weight = values(kPlan.hidden_dim), .bias = values(kPlan.hidden_dim)}; }
@@ -67,7 +67,7 @@ struct RandomTower {
   Matrix embed(const Medium& medium) {
     const Patches patches = reader.patches_of(medium, 0, medium.grid.t);
     const int64_t rows = patches.grid.num_patches(), cols = kPlan.patch_cols();
-    VisionTower tower(kPlan, weights, *matmul, context, DType::kF32, {.max_patches = rows});
+    VisionTower tower(kPlan, weights, stream, DType::kF32, {.max_patches = rows});
     Matrix out(DType::kF32, rows / kPlan.merged_patches(), kPlan.out_hidden_dim);
     tower.forward({reinterpret_cast<const std::byte*>(patches.values.data()), DType::kF32, rows, cols, cols},
                   {&patches.grid, 1}, out.view());
@@ -76,8 +76,8 @@ struct RandomTower {
 
   std::mt19937 random{17};
   ThreadPool pool{2};
-  KernelContext context{.pool = &pool, .ops = &select_op_table("auto")};
-  std::unique_ptr<MatmulBackend> matmul = select_matmul("auto", DType::kF32, "auto");
+  Backend backend = select_backend("auto", "auto", DType::kF32);
+  Stream stream{backend, pool};
   MediumReader reader{kProcessor, {.frames = kProcessor}, {}};
   VisionWeights weights;
 };
@@ -102,7 +102,7 @@ std::shared_ptr<const Medium> video_of(const Grid& grid, int64_t shift) { return
 class MediaEncoderTest : public testing::Test {
  protected:
   explicit MediaEncoderTest(int64_t cache_bytes = 1 << 20)
-      : encoder_(tower().reader, kPlan, tower().weights, *tower().matmul, tower().context, DType::kF32,
+      : encoder_(tower().reader, kPlan, tower().weights, tower().stream, DType::kF32,
                  {.max_patches = kMaxPatches, .cache_bytes = cache_bytes}) {}
 
   static SchedulerOptions options() {
@@ -169,7 +169,7 @@ TEST_F(MediaEncoderTest, SlicesChangeNoBit) {
                     medium_of({1, 2, 2}, 5)};
   know(media);
   for (const int num_parts : {1, 2, 7, kPartsOfASlice, 100000}) {
-    MediaEncoder fresh(tower().reader, kPlan, tower().weights, *tower().matmul, tower().context, DType::kF32,
+    MediaEncoder fresh(tower().reader, kPlan, tower().weights, tower().stream, DType::kF32,
                        {.max_patches = kMaxPatches, .cache_bytes = 1 << 20});
     Sequence& sequence = submit(media);
     run_step();

@@ -126,6 +126,31 @@ TEST(MtpGolden, FixturesDraftAsTheReference) {
 // Random weights guess wrong nearly every time, so that the policy soon tries drafts only now and then. Between, the last pairs
 // wait to be taken in. If none had to be dropped meanwhile, what is guessed afterwards is what it would have been without the
 // wait; if some were, the tokens are the same all the same.
+/// Rounds of a run whose numbers of drafts followed its own times.
+struct WaitingRounds {
+  int num_without = 0;   // drafts
+  int num_compared = 0;  // with those of a run that drafted every time, before the first gap
+};
+
+/// Drafts behind pairs that waited, and were not dropped, are those of `expected`.
+WaitingRounds compare_drafts(const Decoded& decoded, const std::map<int64_t, Tokens>& expected, int64_t max_waiting) {
+  WaitingRounds seen;
+  int64_t num_waiting = 0, known = 0;
+  bool has_gap = false;
+  for (const Round& round : decoded.rounds) {
+    num_waiting += round.known - std::exchange(known, round.known);
+    seen.num_without += round.drafts.empty() ? 1 : 0;
+    if (round.drafts.empty()) continue;
+    has_gap = has_gap || (seen.num_compared > 0 && num_waiting > max_waiting);
+    num_waiting = 0;
+    const auto all = expected.find(round.known);
+    if (has_gap || all == expected.end()) continue;
+    ++seen.num_compared;
+    EXPECT_EQ(round.drafts, Tokens(all->second.begin(), all->second.begin() + std::ssize(round.drafts))) << round.known;
+  }
+  return seen;
+}
+
 TEST(MtpGolden, PairsThatWaitedGiveTheSameDrafts) {
   const fs::path model = kGolden / "fp8_qwen3_5_moe";
   const json golden = read_json(model / "golden.json");
@@ -136,25 +161,16 @@ TEST(MtpGolden, PairsThatWaitedGiveTheSameDrafts) {
   std::map<int64_t, Tokens> expected_drafts;
   for (const Round& round : expected.rounds) expected_drafts[round.known] = round.drafts;
   for (const int64_t token_budget : {3, 20, 128}) {
-    DraftingEngine engine(model, {Speculation::Source::kAuto, 0}, /*prefill_chunk=*/1, token_budget);
-    const Decoded decoded = engine.decode(prompt, num_tokens);
-    EXPECT_EQ(decoded.tokens, expected.tokens);
-    int num_without = 0, num_compared = 0;
-    int64_t num_waiting = 0, known = 0;
-    bool has_gap = false;
-    for (const Round& round : decoded.rounds) {
-      num_waiting += round.known - std::exchange(known, round.known);
-      num_without += round.drafts.empty() ? 1 : 0;
-      if (round.drafts.empty()) continue;
-      has_gap = has_gap || (num_compared > 0 && num_waiting > std::min(MtpDrafter::kMaxPutOff, token_budget));
-      num_waiting = 0;
-      if (has_gap || !expected_drafts.contains(round.known)) continue;
-      ++num_compared;
-      const Tokens& all = expected_drafts[round.known];
-      EXPECT_EQ(round.drafts, Tokens(all.begin(), all.begin() + std::ssize(round.drafts))) << round.known << " known";
+    WaitingRounds seen;
+    const auto has_seen_both = [&] { return seen.num_without > 20 && seen.num_compared >= 3; };
+    constexpr int kMaxRuns = 8;  // when to draft is decided by times, which can be anything
+    for (int run = 0; run < kMaxRuns && !has_seen_both(); ++run) {
+      DraftingEngine engine(model, {Speculation::Source::kAuto, 0}, /*prefill_chunk=*/1, token_budget);
+      const Decoded decoded = engine.decode(prompt, num_tokens);
+      EXPECT_EQ(decoded.tokens, expected.tokens);
+      seen = compare_drafts(decoded, expected_drafts, std::min(MtpDrafter::kMaxPutOff, token_budget));
     }
-    EXPECT_GT(num_without, 20) << token_budget;
-    EXPECT_GE(num_compared, 3) << token_budget;
+    EXPECT_TRUE(has_seen_both()) << token_budget << ": " << seen.num_without << ", " << seen.num_compared;
   }
 }
 

@@ -9,7 +9,7 @@
 
 #include "kernels/op_table.h"
 #include "kernels/tensor.h"
-#include "runtime/base/thread_pool.h"
+#include "tests/support/test_stream.h"
 
 // What the tests of the ops share: matrices with padded rows, random contents and the list of (implementation, dtype) pairs.
 
@@ -116,8 +116,8 @@ class OpTest : public testing::TestWithParam<OpCase> {
   DType dtype() const { return GetParam().dtype; }
   bool is_f32() const { return dtype() == DType::kF32; }
 
-  ThreadPool pool_{3};
-  ThreadPool serial_pool_{1};
+  TestStream stream_{3};
+  TestStream serial_stream_{1};
 };
 
 }  // namespace ferry::test

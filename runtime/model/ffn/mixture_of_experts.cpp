@@ -66,15 +66,15 @@ void MixtureOfExperts::route(const BlockStep& step, const MoeWeights& w, const A
   const std::span<int32_t> topk_idx = std::span(topk_idx_).subspan(first, count);
   const std::span<float> topk_weights = std::span(topk_weights_).subspan(first, count);
   products.linear(Zone::kRouter, x, *w.router, rows_of(router_logits_, batch));
-  router_topk(products.context(), {.logits = rows_of(router_logits_, batch),
-                                   .top_k = plan_.top_k,
-                                   .is_sigmoid = plan_.router.score == RouterScore::kSigmoid,
-                                   .bias = w.bias.empty() ? nullptr : w.bias.data(),
-                                   .is_normalised = plan_.router.is_normalised,
-                                   .sum_eps = plan_.router.sum_eps,
-                                   .scale = plan_.router.scale,
-                                   .topk_idx = topk_idx.data(),
-                                   .topk_weights = topk_weights.data()});
+  router_topk(products.stream(), {.logits = rows_of(router_logits_, batch),
+                                  .top_k = plan_.top_k,
+                                  .is_sigmoid = plan_.router.score == RouterScore::kSigmoid,
+                                  .bias = w.bias.empty() ? nullptr : w.bias.data(),
+                                  .is_normalised = plan_.router.is_normalised,
+                                  .sum_eps = plan_.router.sum_eps,
+                                  .scale = plan_.router.scale,
+                                  .topk_idx = topk_idx.data(),
+                                  .topk_weights = topk_weights.data()});
   if (step.tap != nullptr) step.tap->routing(layer_idx, topk_idx, topk_weights);
 }
 
@@ -93,7 +93,7 @@ void MixtureOfExperts::finish(const BlockStep& step, const MoeWeights& w, Dispat
   dispatcher.combine(std::move(routed), out);
   if (w.shared_down == nullptr) return;
   shared_expert_merge(
-      step.products.context(),
+      step.products.stream(),
       {.routed = out, .shared = rows_of(shared_out_, step.batch), .gate = rows_of(shared_gate_, step.batch), .out = out});
 }
 

@@ -58,30 +58,30 @@ void AttentionMixer::begin_step(const StepInput& input) {
 /// q = rotated norm of `query` [T * num_heads, head_dim] rows, k likewise of itself.
 void AttentionMixer::norm_and_rotate(const BlockStep& step, const AttentionWeights& w, MatrixView query, MatrixView q,
                                      MatrixView k) {
-  const KernelContext& context = step.products.context();
+  Stream& stream = step.products.stream();
   const MatrixView k_heads = k.split_rows(plan_.num_kv_heads);  // [T * num_kv_heads, head_dim]
-  rms_norm(context, {.zone = Zone::kQkNorm,
-                     .x = query,
-                     .weight = w.q_norm.data(),
-                     .eps = norm_.eps,
-                     .rounds_first = norm_.rounds_first,
-                     .out = q.split_rows(plan_.num_heads)});
-  rms_norm(context, {.zone = Zone::kQkNorm,
-                     .x = k_heads,
-                     .weight = w.k_norm.data(),
-                     .eps = norm_.eps,
-                     .rounds_first = norm_.rounds_first,
-                     .out = k_heads});
+  rms_norm(stream, {.zone = Zone::kQkNorm,
+                    .x = query,
+                    .weight = w.q_norm.data(),
+                    .eps = norm_.eps,
+                    .rounds_first = norm_.rounds_first,
+                    .out = q.split_rows(plan_.num_heads)});
+  rms_norm(stream, {.zone = Zone::kQkNorm,
+                    .x = k_heads,
+                    .weight = w.k_norm.data(),
+                    .eps = norm_.eps,
+                    .rounds_first = norm_.rounds_first,
+                    .out = k_heads});
   const float* cos = cos_.view().row<float>(step.batch.first_row);
   const float* sin = sin_.view().row<float>(step.batch.first_row);
   for (const MatrixView& rotated : {q, k})
-    rope(context, {.x = rotated, .head_dim = plan_.head_dim, .rotary_dim = plan_.rotary_dim, .cos = cos, .sin = sin});
+    rope(stream, {.x = rotated, .head_dim = plan_.head_dim, .rotary_dim = plan_.rotary_dim, .cos = cos, .sin = sin});
 }
 
 void AttentionMixer::run(const BlockStep& step, const AttentionWeights& w, int kv_layer, MatrixView out) {
   const MicroBatch& batch = step.batch;
   const Products& products = step.products;
-  const KernelContext& context = products.context();
+  Stream& stream = products.stream();
   const MatrixView q = rows_of(q_, batch), k = rows_of(k_, batch), v = rows_of(v_, batch),
                    attended = rows_of(attention_out_, batch);
   const MatrixView projected = plan_.has_gate ? rows_of(q_and_gate_, batch) : q;
@@ -93,16 +93,16 @@ void AttentionMixer::run(const BlockStep& step, const AttentionWeights& w, int k
   norm_and_rotate(step, w, head_rows.cols_from(0, plan_.head_dim), q, k);
 
   const KvLayerView cache = step.kv_cache.layer(kv_layer);
-  kv_append(context, {.k = k, .v = v, .cache = cache, .sequences = batch.sequences, .block_tables = batch.block_tables});
-  attention(context, {.q = q,
-                      .cache = cache,
-                      .sequences = batch.sequences,
-                      .block_tables = batch.block_tables,
-                      .num_heads = plan_.num_heads,
-                      .out = attended});
+  kv_append(stream, {.k = k, .v = v, .cache = cache, .sequences = batch.sequences, .block_tables = batch.block_tables});
+  attention(stream, {.q = q,
+                     .cache = cache,
+                     .sequences = batch.sequences,
+                     .block_tables = batch.block_tables,
+                     .num_heads = plan_.num_heads,
+                     .out = attended});
   if (plan_.has_gate) {
     const MatrixView heads = attended.split_rows(plan_.num_heads);
-    sigmoid_gate(context, {.x = heads, .gate = head_rows.cols_from(plan_.head_dim, plan_.head_dim), .out = heads});
+    sigmoid_gate(stream, {.x = heads, .gate = head_rows.cols_from(plan_.head_dim, plan_.head_dim), .out = heads});
   }
   products.linear(Zone::kOProj, products.activations(attended, out_codes_, batch, is_quantized_), *w.o_proj, out);
 }

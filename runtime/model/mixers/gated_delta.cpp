@@ -64,7 +64,7 @@ void GatedDeltaMixer::hold_rows(const BlockStep& step, int state_layer) {
 void GatedDeltaMixer::run(const BlockStep& step, const GatedDeltaWeights& w, int state_layer, MatrixView out) {
   const MicroBatch& batch = step.batch;
   const Products& products = step.products;
-  const KernelContext& context = products.context();
+  Stream& stream = products.stream();
   const std::size_t num_sequences = batch.sequences.size();
   find_states(step, state_layer);
   const Activations x = products.activations(step.normed, step.normed_codes, batch, is_quantized_);
@@ -72,43 +72,43 @@ void GatedDeltaMixer::run(const BlockStep& step, const GatedDeltaWeights& w, int
   products.linear(Zone::kInProjZ, x, *w.in_proj_z, rows_of(z_, batch));
   products.linear(Zone::kInProjB, x, *w.in_proj_b, rows_of(b_gate_, batch));
   products.linear(Zone::kInProjA, x, *w.in_proj_a, rows_of(a_gate_, batch));
-  causal_conv1d(context, {.x = rows_of(qkv_, batch),
-                          .weight = w.conv1d.data(),
-                          .kernel = plan_.conv_kernel,
-                          .activation = Activation::kSilu,
-                          .sequences = batch.sequences,
-                          .states = std::span(conv_states_).first(num_sequences),
-                          .held = std::span(held_conv_).first(num_sequences),
-                          .out = rows_of(conv_out_, batch)});
+  causal_conv1d(stream, {.x = rows_of(qkv_, batch),
+                         .weight = w.conv1d.data(),
+                         .kernel = plan_.conv_kernel,
+                         .activation = Activation::kSilu,
+                         .sequences = batch.sequences,
+                         .states = std::span(conv_states_).first(num_sequences),
+                         .held = std::span(held_conv_).first(num_sequences),
+                         .out = rows_of(conv_out_, batch)});
   float* decay = decay_.view().row<float>(batch.first_row);
   float* beta = beta_.view().row<float>(batch.first_row);
-  delta_gates(context, {.a = rows_of(a_gate_, batch),
-                        .b = rows_of(b_gate_, batch),
-                        .a_log = w.a_log.data(),
-                        .dt_bias = w.dt_bias.data(),
-                        .decay = decay,
-                        .beta = beta});
+  delta_gates(stream, {.a = rows_of(a_gate_, batch),
+                       .b = rows_of(b_gate_, batch),
+                       .a_log = w.a_log.data(),
+                       .dt_bias = w.dt_bias.data(),
+                       .decay = decay,
+                       .beta = beta});
   const MatrixView delta_out = rows_of(delta_out_, batch);
-  gated_delta_rule(context, {.qkv = rows_of(conv_out_, batch),
-                             .decay = decay,
-                             .beta = beta,
-                             .num_k_heads = plan_.num_k_heads,
-                             .num_v_heads = plan_.num_v_heads,
-                             .k_dim = plan_.k_dim,
-                             .v_dim = plan_.v_dim,
-                             .chunk = step.input.delta_chunk,
-                             .sequences = batch.sequences,
-                             .states = std::span(delta_states_).first(num_sequences),
-                             .held = std::span(held_delta_).first(num_sequences),
-                             .out = delta_out});
+  gated_delta_rule(stream, {.qkv = rows_of(conv_out_, batch),
+                            .decay = decay,
+                            .beta = beta,
+                            .num_k_heads = plan_.num_k_heads,
+                            .num_v_heads = plan_.num_v_heads,
+                            .k_dim = plan_.k_dim,
+                            .v_dim = plan_.v_dim,
+                            .chunk = step.input.delta_chunk,
+                            .sequences = batch.sequences,
+                            .states = std::span(delta_states_).first(num_sequences),
+                            .held = std::span(held_delta_).first(num_sequences),
+                            .out = delta_out});
   hold_rows(step, state_layer);
   const MatrixView heads = delta_out.split_rows(plan_.num_v_heads);  // [T * num_v_heads, v_dim]
-  gated_rms_norm(context, {.x = heads,
-                           .gate = rows_of(z_, batch).split_rows(plan_.num_v_heads),
-                           .weight = w.norm.data(),
-                           .weight_dtype = w.norm_dtype,
-                           .eps = norm_eps_,
-                           .out = heads});
+  gated_rms_norm(stream, {.x = heads,
+                          .gate = rows_of(z_, batch).split_rows(plan_.num_v_heads),
+                          .weight = w.norm.data(),
+                          .weight_dtype = w.norm_dtype,
+                          .eps = norm_eps_,
+                          .out = heads});
   products.linear(Zone::kOutProj, products.activations(delta_out, out_codes_, batch, is_quantized_), *w.out_proj, out);
 }
 

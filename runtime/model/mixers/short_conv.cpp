@@ -17,7 +17,7 @@ ShortConvMixer::ShortConvMixer(const ModelConfig& config, const BlockLimits& lim
 void ShortConvMixer::run(const BlockStep& step, const ShortConvWeights& w, int state_layer, MatrixView out) {
   const MicroBatch& batch = step.batch;
   const Products& products = step.products;
-  const KernelContext& context = products.context();
+  Stream& stream = products.stream();
   const std::size_t num_sequences = batch.sequences.size();
   for (std::size_t s = 0; s < num_sequences; ++s) {
     states_[s] = step.recurrent_state.conv(state_layer, batch.state_slots[s]);
@@ -27,22 +27,22 @@ void ShortConvMixer::run(const BlockStep& step, const ShortConvWeights& w, int s
   products.linear(Zone::kConvInProj, products.activations(step.normed, step.normed_codes, batch, is_quantized_), *w.in_proj,
                   bcx);
   const auto part = [&](int64_t i) { return bcx.cols_from(i * plan_.channels, plan_.channels); };
-  multiply(context, {.zone = Zone::kConvGate, .a = part(0), .b = part(2), .out = gated});
-  causal_conv1d(context, {.zone = Zone::kShortConv,
-                          .x = gated,
-                          .weight = w.conv1d.data(),
-                          .kernel = plan_.conv_kernel,
-                          .activation = Activation::kNone,
-                          .sequences = batch.sequences,
-                          .states = std::span(states_).first(num_sequences),
-                          .held = std::span(held_).first(num_sequences),
-                          .out = conv_out});
+  multiply(stream, {.zone = Zone::kConvGate, .a = part(0), .b = part(2), .out = gated});
+  causal_conv1d(stream, {.zone = Zone::kShortConv,
+                         .x = gated,
+                         .weight = w.conv1d.data(),
+                         .kernel = plan_.conv_kernel,
+                         .activation = Activation::kNone,
+                         .sequences = batch.sequences,
+                         .states = std::span(states_).first(num_sequences),
+                         .held = std::span(held_).first(num_sequences),
+                         .out = conv_out});
   for (std::size_t s = 0; s < num_sequences; ++s) {
     const SequenceSpan& span = batch.sequences[s];
     copy_held_rows(gated.rows_from(span.first_row + span.num_taken(), span.num_held), step.recurrent_state.options(),
                    step.recurrent_state.held_conv(state_layer, batch.state_slots[s]));
   }
-  multiply(context, {.zone = Zone::kConvGate, .a = part(1), .b = conv_out, .out = conv_out});
+  multiply(stream, {.zone = Zone::kConvGate, .a = part(1), .b = conv_out, .out = conv_out});
   products.linear(Zone::kConvOutProj, products.activations(conv_out, out_codes_, batch, is_quantized_), *w.out_proj, out);
 }
 

@@ -47,12 +47,10 @@ void add_position(const PositionTaps& taps, const std::vector<float>& table, std
 
 }  // namespace
 
-VisionTower::VisionTower(const VisionPlan& plan, const VisionWeights& weights, MatmulBackend& matmul, KernelContext context,
-                         DType dtype, Limits limits)
+VisionTower::VisionTower(const VisionPlan& plan, const VisionWeights& weights, Stream& stream, DType dtype, Limits limits)
     : plan_(plan),
       weights_(weights),
-      matmul_(matmul),
-      context_(context),
+      stream_(stream),
       dtype_(dtype),
       limits_(limits),
       rope_(plan.head_dim(), plan.rope_theta),
@@ -153,7 +151,7 @@ void VisionTower::embed_patches(const Piece& piece, ConstMatrixView patches) {
   for_each_chunk(piece.num_rows(), kChunkRows, [&](int64_t first, int64_t count) {
     const MatrixView rows = dense_top(wide_, count, plan_.patch_cols());
     visit_dtype(dtype_, [&]<class T>() {
-      context_.pool->parallel_for(count, [&](int64_t r, int) {
+      stream_.pool().parallel_for(count, [&](int64_t r, int) {
         const float* from = patches.row<float>(first + r);
         T* to = rows.row<T>(r);
         for (int64_t c = 0; c < rows.cols; ++c) to[c] = from_float<T>(from[c]);
@@ -171,7 +169,7 @@ void VisionTower::add_positions(const Piece& piece) {
   int64_t first_row = 0;
   for (std::size_t s = 0; s < piece.steps.size(); ++s) {
     const Grid& grid = piece.steps[s];
-    context_.pool->parallel_for(grid.step_patches(), [&](int64_t i, int) {
+    stream_.pool().parallel_for(grid.step_patches(), [&](int64_t i, int) {
       const PatchPlace place = patch_place(grid, plan_.merge_size, i);
       const PositionTaps taps = position_taps(grid, place, plan_.position_side);
       const int64_t row = first_row + i;
@@ -189,10 +187,10 @@ void VisionTower::project(const VisionBlockWeights& block, int64_t first_row, in
   norm(block.norm1, hidden_.view().rows_from(first_row, num_rows), normed);
   multiply(block.qkv, normed, qkv);
   const int64_t half = plan_.head_dim() / 2;
-  vision_rope(context_, {.x = qkv.cols_from(0, 2 * plan_.hidden_dim),
-                         .head_dim = plan_.head_dim(),
-                         .cos = cos_.data() + first_row * half,
-                         .sin = sin_.data() + first_row * half});
+  vision_rope(stream_, {.x = qkv.cols_from(0, 2 * plan_.hidden_dim),
+                        .head_dim = plan_.head_dim(),
+                        .cos = cos_.data() + first_row * half,
+                        .sin = sin_.data() + first_row * half});
 }
 
 /// As many as all of a picture of kChunkRows patches, or fewer of larger ones.
@@ -208,12 +206,12 @@ int64_t VisionTower::heads_at_once(const Piece& piece) const {
 void VisionTower::attend(const Piece& piece, int64_t first_head, int64_t num_heads) {
   const int64_t num_rows = piece.num_rows(), first_col = first_head * plan_.head_dim(), cols = num_heads * plan_.head_dim();
   const MatrixView qkv = qkv_.top(num_rows);
-  segment_attention(context_, {.q = qkv.cols_from(first_col, cols),
-                               .k = qkv.cols_from(plan_.hidden_dim + first_col, cols),
-                               .v = qkv.cols_from(2 * plan_.hidden_dim + first_col, cols),
-                               .segment_ends = piece.ends,
-                               .num_heads = num_heads,
-                               .out = normed_.top(num_rows).cols_from(first_col, cols)});
+  segment_attention(stream_, {.q = qkv.cols_from(first_col, cols),
+                              .k = qkv.cols_from(plan_.hidden_dim + first_col, cols),
+                              .v = qkv.cols_from(2 * plan_.hidden_dim + first_col, cols),
+                              .segment_ends = piece.ends,
+                              .num_heads = num_heads,
+                              .out = normed_.top(num_rows).cols_from(first_col, cols)});
 }
 
 /// What attention gave becomes part of the stream, and passes the network.
@@ -240,19 +238,19 @@ void VisionTower::merge(int64_t num_rows, MatrixView out) {
 }
 
 void VisionTower::norm(const LayerNormWeights& weights, ConstMatrixView x, MatrixView out) {
-  layer_norm(context_, {.x = x, .weight = weights.weight.data(), .bias = weights.bias.data(), .eps = kNormEps, .out = out});
+  layer_norm(stream_, {.x = x, .weight = weights.weight.data(), .bias = weights.bias.data(), .eps = kNormEps, .out = out});
 }
 
 void VisionTower::multiply(const LinearWeights& weights, ConstMatrixView x, MatrixView out, BiasActivation activation) {
   const Span span(Zone::kVisionProduct, out.rows);
   const ProductFinish finish{.bias = weights.bias.data(), .activation = activation};
-  matmul_.matmul(*context_.pool, {.x = x}, *weights.weight, out, finish);
+  matmul(stream_, {.x = x}, *weights.weight, out, finish);
 }
 
-void VisionTower::add_product(const LinearWeights& weights, ConstMatrixView x, MatrixView stream) {
-  const Span span(Zone::kVisionProduct, stream.rows);
-  const ProductFinish finish{.bias = weights.bias.data(), .residual = stream};
-  matmul_.matmul(*context_.pool, {.x = x}, *weights.weight, stream, finish);
+void VisionTower::add_product(const LinearWeights& weights, ConstMatrixView x, MatrixView to) {
+  const Span span(Zone::kVisionProduct, to.rows);
+  const ProductFinish finish{.bias = weights.bias.data(), .residual = to};
+  matmul(stream_, {.x = x}, *weights.weight, to, finish);
 }
 
 }  // namespace ferry

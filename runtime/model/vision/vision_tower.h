@@ -31,8 +31,7 @@ class VisionTower {
   using BlockTap = std::function<void(int64_t block_idx, ConstMatrixView hidden)>;
 
   /// Plan, weights, matmul and whatever `context` points to must outlive the tower. `dtype` is the run's.
-  VisionTower(const VisionPlan& plan, const VisionWeights& weights, MatmulBackend& matmul, KernelContext context, DType dtype,
-              Limits limits);
+  VisionTower(const VisionPlan& plan, const VisionWeights& weights, Stream& stream, DType dtype, Limits limits);
 
   /// What the buffers of a tower take, in bytes.
   static int64_t buffer_bytes(const VisionPlan& plan, DType dtype, Limits limits);
@@ -85,13 +84,12 @@ class VisionTower {
   /// out = activation(W x + bias)
   void multiply(const LinearWeights& weights, ConstMatrixView x, MatrixView out,
                 BiasActivation activation = BiasActivation::kNone);
-  /// stream += W x + bias
-  void add_product(const LinearWeights& weights, ConstMatrixView x, MatrixView stream);
+  /// to += W x + bias
+  void add_product(const LinearWeights& weights, ConstMatrixView x, MatrixView to);
 
   const VisionPlan& plan_;
   const VisionWeights& weights_;
-  MatmulBackend& matmul_;
-  KernelContext context_;
+  Stream& stream_;
   DType dtype_;
   Limits limits_;
   AxialRope rope_;

@@ -100,8 +100,8 @@ int64_t vision_bytes(const Checkpoint& checkpoint, DType dtype) {
   return bytes;
 }
 
-VisionWeights load_vision(const Checkpoint& checkpoint, const VisionPlan& plan, MatmulBackend& matmul, ThreadPool& pool,
-                          DType dtype, bool check_finite) {
+VisionWeights load_vision(const Checkpoint& checkpoint, const VisionPlan& plan, Matmul& matmul, ThreadPool& pool, DType dtype,
+                          bool check_finite) {
   TensorReader reader(checkpoint, dtype, check_finite);
   VisionWeights weights;
   const std::vector<Loader::Job> jobs = Loader(reader, plan).load(weights);

@@ -50,7 +50,7 @@ int64_t vision_bytes(const Checkpoint& checkpoint, DType dtype);
 /// Reads and packs the tensors behind "model.visual.", stored as F32, BF16 or F16. Calls pool. `check_finite` refuses NaN and
 /// infinity. Throws Error{kInvalidArgument} for a tensor that is missing, has another shape or type, or that the plan does not
 /// account for.
-VisionWeights load_vision(const Checkpoint& checkpoint, const VisionPlan& plan, MatmulBackend& matmul, ThreadPool& pool,
-                          DType dtype, bool check_finite = false);
+VisionWeights load_vision(const Checkpoint& checkpoint, const VisionPlan& plan, Matmul& matmul, ThreadPool& pool, DType dtype,
+                          bool check_finite = false);
 
 }  // namespace ferry

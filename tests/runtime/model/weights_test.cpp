@@ -10,6 +10,7 @@
 #include "runtime/model/weights_loader.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"
+#include "tests/support/test_stream.h"
 #include "tests/support/tiny_model.h"
 
 namespace ferry {
@@ -23,7 +24,7 @@ constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 const std::string kLayers = "model.language_model.layers.";
 
 /// Packs every matrix as a plain one, so that gated ones can be read back, too; remembers how many were to be gated.
-class PlainMatmul final : public MatmulBackend {
+class PlainMatmul final : public Matmul {
  public:
   const char* name() const override { return "plain"; }
   std::unique_ptr<PackedMatrix> pack(ConstMatrixView weights, WeightUse use, ThreadPool*) override {
@@ -34,23 +35,23 @@ class PlainMatmul final : public MatmulBackend {
     num_gated += use == WeightUse::kGated ? 1 : 0;
     return ref_->pack(weights, WeightUse::kPlain);
   }
-  void grouped_matmul(ThreadPool& pool, const GroupedMatmulArgs& args) override { ref_->grouped_matmul(pool, args); }
+  void grouped_matmul(Stream& stream, const GroupedMatmulArgs& args) override { ref_->grouped_matmul(stream, args); }
 
   std::atomic<int> num_gated{0};
 
  private:
-  std::unique_ptr<MatmulBackend> ref_ = make_ref_matmul();
+  std::unique_ptr<Matmul> ref_ = make_ref_matmul();
 };
 
 /// The matrix that was packed: multiplying the unit vectors gives its columns, exactly.
-std::vector<float> unpack(MatmulBackend& matmul, const PackedMatrix& packed) {
-  ThreadPool pool(1);
+std::vector<float> unpack(Matmul& matmul, const PackedMatrix& packed) {
+  test::TestStream stream(1);
   const DType dtype = packed.type() == plain_weights(DType::kF32) ? DType::kF32 : DType::kBF16;
   Matrix unit(dtype, packed.k(), packed.k()), columns(dtype, packed.k(), packed.n());
   std::vector<float> values(static_cast<std::size_t>(packed.n() * packed.k()));
   visit_dtype(dtype, [&]<class T>() {
     for (int64_t i = 0; i < packed.k(); ++i) unit.view().row<T>(i)[i] = from_float<T>(1.0F);
-    matmul.matmul(pool, {unit.view()}, packed, columns.view());
+    matmul.matmul(stream, {unit.view()}, packed, columns.view());
     for (int64_t row = 0; row < packed.n(); ++row) {
       for (int64_t col = 0; col < packed.k(); ++col)
         values[static_cast<std::size_t>(row * packed.k() + col)] = to_float(columns.view().row<T>(col)[row]);

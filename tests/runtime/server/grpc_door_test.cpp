@@ -8,7 +8,7 @@
 
 #include "ferry/v1/inference.grpc.pb.h"
 #include "runtime/server/grpc_server.h"
-#include "tests/runtime/server/fake_backend.h"
+#include "tests/runtime/server/fake_engine_client.h"
 #include "tests/support/certificate.h"
 #include "tests/support/few_descriptors.h"
 
@@ -19,7 +19,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using test::FakeBackend;
+using test::FakeEngineClient;
 using test::last_event;
 using test::some_tokens;
 using Stub = v1::Inference::Stub;
@@ -98,7 +98,7 @@ class GrpcDoorTest : public testing::Test {
  protected:
   void start() {
     options_.address = "127.0.0.1:0";
-    server_.emplace(options_, backend_);
+    server_.emplace(options_, engine_);
     channel_ = connect_to(server_->address());
     stub_ = v1::Inference::NewStub(channel_);
   }
@@ -115,12 +115,12 @@ class GrpcDoorTest : public testing::Test {
   }
   void wait_for_endless(int count) {
     const auto limit = std::chrono::steady_clock::now() + seconds(20);
-    while (backend_.num_endless() < count && std::chrono::steady_clock::now() < limit)
+    while (engine_.num_endless() < count && std::chrono::steady_clock::now() < limit)
       std::this_thread::sleep_for(milliseconds(1));
-    EXPECT_EQ(backend_.num_endless(), count);
+    EXPECT_EQ(engine_.num_endless(), count);
   }
 
-  FakeBackend backend_;
+  FakeEngineClient engine_;
   GrpcServerOptions options_;
   std::optional<GrpcServer> server_;
   std::shared_ptr<grpc::Channel> channel_;
@@ -130,15 +130,16 @@ class GrpcDoorTest : public testing::Test {
 TEST_F(GrpcDoorTest, PromptsThatTakeLongHoldNobodyUp) {
   start();
   std::vector<std::unique_ptr<Call>> calls;
-  for (int i = 0; i < 2 + 64; ++i) calls.push_back(std::make_unique<Call>(*stub_, text_request(FakeBackend::kEndlessText)));
+  for (int i = 0; i < 2 + 64; ++i)
+    calls.push_back(std::make_unique<Call>(*stub_, text_request(FakeEngineClient::kEndlessText)));
   wait_for_endless(2);
   EXPECT_TRUE(get_load(*stub_).ok());
   EXPECT_TRUE(call(channel_, "/grpc.health.v1.Health/Check").ok());
   for (auto& one : calls) one->context->TryCancel();
   for (auto& one : calls) EXPECT_EQ(one->finish().error_code(), grpc::StatusCode::CANCELLED);
   std::thread engine([&] {
-    backend_.wait_for_request("after");
-    backend_.send("after", last_event(FinishReason::kStop));
+    engine_.wait_for_request("after");
+    engine_.send("after", last_event(FinishReason::kStop));
   });
   // A client takes its cancelled calls for ended before the server has heard of them and their places are free.
   grpc::Status status = generate(text_request("hi", "after"));
@@ -155,7 +156,7 @@ TEST_F(GrpcDoorTest, ThePromptQueueIsBounded) {
   start();
   std::vector<std::unique_ptr<Call>> calls;
   for (int i = 0; i < 2 + 64 + 30; ++i)
-    calls.push_back(std::make_unique<Call>(*stub_, text_request(FakeBackend::kEndlessText), "", seconds(30)));
+    calls.push_back(std::make_unique<Call>(*stub_, text_request(FakeEngineClient::kEndlessText), "", seconds(30)));
   int num_exhausted = 0, num_late = 0;
   while (!calls.empty()) {  // the refused ones first: they came last
     const grpc::StatusCode code = calls.back()->finish().error_code();
@@ -169,7 +170,7 @@ TEST_F(GrpcDoorTest, ThePromptQueueIsBounded) {
 
 TEST_F(GrpcDoorTest, ACallsDeadlineEndsTheMakingOfItsPrompt) {
   start();
-  EXPECT_EQ(Call(*stub_, text_request(FakeBackend::kEndlessText), "", seconds(1)).finish().error_code(),
+  EXPECT_EQ(Call(*stub_, text_request(FakeEngineClient::kEndlessText), "", seconds(1)).finish().error_code(),
             grpc::StatusCode::DEADLINE_EXCEEDED);
   wait_for_endless(1);
   server_->shutdown(seconds(20));  // would wait for it
@@ -219,11 +220,11 @@ TEST_F(GrpcDoorTest, MetadataIsBounded) {
 TEST_F(GrpcDoorTest, ARequestIsItsConnectionsOwn) {
   start();
   Call call(*stub_, text_request("hi", "r1"));
-  backend_.wait_for_request("r1");
+  engine_.wait_for_request("r1");
   const std::unique_ptr<Stub> stranger = v1::Inference::NewStub(connect_to(server_->address()));
   EXPECT_FALSE(abort(*stranger, "r1"));
   EXPECT_TRUE(abort(*stub_, "r1"));
-  backend_.send("r1", last_event(FinishReason::kAborted));
+  engine_.send("r1", last_event(FinishReason::kAborted));
   EXPECT_EQ(call.finish().error_code(), grpc::StatusCode::CANCELLED);
 }
 
@@ -231,11 +232,11 @@ TEST_F(GrpcDoorTest, WithKeysARequestIsItsKeysOwn) {
   options_.access.keys = ApiKeys({kKeyA, kKeyB});
   start();
   Call call(*stub_, text_request("hi", "r1"), kKeyA);
-  backend_.wait_for_request("r1");
+  engine_.wait_for_request("r1");
   EXPECT_FALSE(abort(*stub_, "r1", kKeyB)) << "the same connection, another key";
   const std::unique_ptr<Stub> elsewhere = v1::Inference::NewStub(connect_to(server_->address()));
   EXPECT_TRUE(abort(*elsewhere, "r1", kKeyA));
-  backend_.send("r1", last_event(FinishReason::kAborted));
+  engine_.send("r1", last_event(FinishReason::kAborted));
   EXPECT_EQ(call.finish().error_code(), grpc::StatusCode::CANCELLED);
 }
 
@@ -304,9 +305,9 @@ TEST_F(GrpcDoorTest, AnAnswerThatNobodyReadsWaitsInOneMessage) {
   constexpr int kEvents = 200'003;
   start();
   Call call(*stub_, text_request("hi", "r1"));
-  backend_.wait_for_request("r1");
-  for (int i = 0; i < kEvents; ++i) backend_.send("r1", some_tokens({i}, "token"));
-  backend_.send("r1", last_event(FinishReason::kStop));
+  engine_.wait_for_request("r1");
+  for (int i = 0; i < kEvents; ++i) engine_.send("r1", some_tokens({i}, "token"));
+  engine_.send("r1", last_event(FinishReason::kStop));
   EXPECT_TRUE(call.finish().ok());
   EXPECT_EQ(call.num_tokens, kEvents);
   EXPECT_LT(call.num_messages, kEvents / 2);

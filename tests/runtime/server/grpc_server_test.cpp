@@ -7,20 +7,20 @@
 
 #include "ferry/v1/inference.grpc.pb.h"
 #include "runtime/base/error.h"
-#include "tests/runtime/server/fake_backend.h"
+#include "tests/runtime/server/fake_engine_client.h"
 
 namespace ferry {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using test::FakeBackend;
+using test::FakeEngineClient;
 using test::last_event;
 using test::some_tokens;
 
 class GrpcServerTest : public testing::Test {
  protected:
-  GrpcServerTest() : server_({"127.0.0.1:0"}, backend_) {
+  GrpcServerTest() : server_({"127.0.0.1:0"}, engine_) {
     channel_ = grpc::CreateChannel(server_.address(), grpc::InsecureChannelCredentials());
     stub_ = v1::Inference::NewStub(channel_);
   }
@@ -42,7 +42,7 @@ class GrpcServerTest : public testing::Test {
     return request;
   }
 
-  FakeBackend backend_;
+  FakeEngineClient engine_;
   GrpcServer server_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Inference::Stub> stub_;
@@ -51,13 +51,13 @@ class GrpcServerTest : public testing::Test {
 
 TEST_F(GrpcServerTest, StreamsTokensAndTheCompletion) {
   std::thread engine([&] {
-    backend_.wait_for_request("r1");
-    backend_.send("r1", some_tokens({7, 8}, "ab"));
-    backend_.send("r1", some_tokens({9}, ""));
+    engine_.wait_for_request("r1");
+    engine_.send("r1", some_tokens({7, 8}, "ab"));
+    engine_.send("r1", some_tokens({9}, ""));
     GenerateEvent last = last_event(FinishReason::kLength);
     last.token_ids = {10};
     last.text = "é";
-    backend_.send("r1", last);
+    engine_.send("r1", last);
   });
   const grpc::Status status = generate(text_request("hi", "r1"));
   engine.join();
@@ -86,9 +86,9 @@ TEST_F(GrpcServerTest, StreamsTokensAndTheCompletion) {
 TEST_F(GrpcServerTest, ManyEventsAtOnceArriveInOrder) {
   constexpr int kEvents = 5003;
   std::thread engine([&] {
-    backend_.wait_for_request("r1");
-    for (int i = 0; i < kEvents; ++i) backend_.send("r1", some_tokens({i}, "x"));
-    backend_.send("r1", last_event(FinishReason::kStop));
+    engine_.wait_for_request("r1");
+    for (int i = 0; i < kEvents; ++i) engine_.send("r1", some_tokens({i}, "x"));
+    engine_.send("r1", last_event(FinishReason::kStop));
   });
   EXPECT_TRUE(generate(text_request("hi", "r1")).ok());
   engine.join();
@@ -120,8 +120,8 @@ TEST_F(GrpcServerTest, PassesPromptSamplingAndDeadlineOn) {
   request.mutable_sampling()->add_stop("end");
   Request seen;
   std::thread engine([&] {
-    seen = backend_.wait_for_request();
-    backend_.send(seen.id, last_event(FinishReason::kStop));
+    seen = engine_.wait_for_request();
+    engine_.send(seen.id, last_event(FinishReason::kStop));
   });
   EXPECT_TRUE(generate(request).ok());
   engine.join();
@@ -145,8 +145,8 @@ TEST_F(GrpcServerTest, DefaultsAreThoseOfSamplingParams) {
   request.mutable_token_ids()->add_ids(-5);
   grpc::ClientContext context;  // without a deadline
   const auto stream = stub_->Generate(&context, request);
-  const Request seen = backend_.wait_for_request();
-  backend_.send(seen.id, last_event(FinishReason::kStop));
+  const Request seen = engine_.wait_for_request();
+  engine_.send(seen.id, last_event(FinishReason::kStop));
   v1::GenerateResponse response;
   EXPECT_TRUE(stream->Read(&response));
   EXPECT_TRUE(stream->Finish().ok());
@@ -190,7 +190,7 @@ TEST_F(GrpcServerTest, EveryErrorCodeBecomesTheStatusOfTheSameName) {
       {ErrorCode::kUnavailable, grpc::StatusCode::UNAVAILABLE},
   };
   for (const auto& [code, expected] : codes) {
-    backend_.refuse(Error(code, "because of 17"));
+    engine_.refuse(Error(code, "because of 17"));
     const grpc::Status status = generate(text_request("hi", "r"));
     EXPECT_EQ(status.error_code(), expected);
     EXPECT_EQ(status.error_message(), "because of 17");
@@ -199,11 +199,11 @@ TEST_F(GrpcServerTest, EveryErrorCodeBecomesTheStatusOfTheSameName) {
 
 TEST_F(GrpcServerTest, AnEngineErrorInMidStreamIsTheStatus) {
   std::thread engine([&] {
-    backend_.wait_for_request("r1");
-    backend_.send("r1", some_tokens({7}, "a"));
+    engine_.wait_for_request("r1");
+    engine_.send("r1", some_tokens({7}, "a"));
     GenerateEvent last = last_event(FinishReason::kError);
     last.error = Error(ErrorCode::kUnavailable, "rank 2 is gone");
-    backend_.send("r1", last);
+    engine_.send("r1", last);
   });
   const grpc::Status status = generate(text_request("hi", "r1"));
   engine.join();
@@ -215,15 +215,15 @@ TEST_F(GrpcServerTest, AnEngineErrorInMidStreamIsTheStatus) {
 TEST_F(GrpcServerTest, CancelAbortsAtOnce) {
   grpc::ClientContext context;
   const auto stream = stub_->Generate(&context, text_request("hi", "r1"));
-  backend_.wait_for_request("r1");
-  backend_.send("r1", some_tokens({7}, "a"));
+  engine_.wait_for_request("r1");
+  engine_.send("r1", some_tokens({7}, "a"));
   v1::GenerateResponse response;
   EXPECT_TRUE(stream->Read(&response));
   context.TryCancel();
-  EXPECT_TRUE(backend_.wait_for_abort("r1"));
+  EXPECT_TRUE(engine_.wait_for_abort("r1"));
   EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
-  backend_.send("r1", some_tokens({8}, "late"));  // the engine may be a step behind: must be harmless
-  backend_.send("r1", last_event(FinishReason::kAborted));
+  engine_.send("r1", some_tokens({8}, "late"));  // the engine may be a step behind: must be harmless
+  engine_.send("r1", last_event(FinishReason::kAborted));
 }
 
 TEST_F(GrpcServerTest, CancelsThatRaceWithTokensAndWithTheEndAreHarmless) {
@@ -231,9 +231,9 @@ TEST_F(GrpcServerTest, CancelsThatRaceWithTokensAndWithTheEndAreHarmless) {
   std::thread engine([&] {
     for (int i = 0; i < kCalls; ++i) {
       const std::string id = "r" + std::to_string(i);
-      backend_.wait_for_request(id);
-      for (int token = 0; token < 7; ++token) backend_.send(id, some_tokens({token}, "x"));
-      backend_.send(id, last_event(i % 2 == 0 ? FinishReason::kStop : FinishReason::kAborted));
+      engine_.wait_for_request(id);
+      for (int token = 0; token < 7; ++token) engine_.send(id, some_tokens({token}, "x"));
+      engine_.send(id, last_event(i % 2 == 0 ? FinishReason::kStop : FinishReason::kAborted));
     }
   });
   for (int i = 0; i < kCalls; ++i) {
@@ -252,19 +252,19 @@ TEST_F(GrpcServerTest, TheCallsDeadlineAborts) {
   context.set_deadline(std::chrono::system_clock::now() + milliseconds(200));
   const auto stream = stub_->Generate(&context, text_request("hi", "r1"));
   EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
-  EXPECT_TRUE(backend_.wait_for_abort("r1"));
+  EXPECT_TRUE(engine_.wait_for_abort("r1"));
 }
 
 TEST_F(GrpcServerTest, AbortEndsTheStreamWithAMessageAndCancelled) {
   std::thread other([&] {
-    backend_.wait_for_request("r1");
+    engine_.wait_for_request("r1");
     v1::AbortRequest request;
     v1::AbortResponse response;
     request.set_request_id("r1");
     grpc::ClientContext context;
     EXPECT_TRUE(stub_->Abort(&context, request, &response).ok());
     EXPECT_TRUE(response.found());
-    backend_.send("r1", last_event(FinishReason::kAborted));
+    engine_.send("r1", last_event(FinishReason::kAborted));
   });
   const grpc::Status status = generate(text_request("hi", "r1"));
   other.join();
@@ -287,10 +287,10 @@ TEST_F(GrpcServerTest, AbortEndsTheStreamWithAMessageAndCancelled) {
 /// A call whose prompt is not made before somebody ends it.
 class PreparedCall {
  public:
-  PreparedCall(v1::Inference::Stub& stub, const FakeBackend& backend, const v1::GenerateRequest& request)
+  PreparedCall(v1::Inference::Stub& stub, const FakeEngineClient& engine, const v1::GenerateRequest& request)
       : stream_((context_.set_deadline(std::chrono::system_clock::now() + seconds(30)), stub.Generate(&context_, request))) {
-    for (int i = 0; i < 2000 && backend.num_endless() == 0; ++i) std::this_thread::sleep_for(milliseconds(10));
-    EXPECT_EQ(backend.num_endless(), 1);
+    for (int i = 0; i < 2000 && engine.num_endless() == 0; ++i) std::this_thread::sleep_for(milliseconds(10));
+    EXPECT_EQ(engine.num_endless(), 1);
   }
   void expect_aborted(const std::string& name) {
     v1::GenerateResponse response;
@@ -309,7 +309,7 @@ class PreparedCall {
 };
 
 TEST_F(GrpcServerTest, AnIdIsTakenWhileItsPromptIsMade) {
-  PreparedCall call(*stub_, backend_, text_request(FakeBackend::kEndlessText, "r1"));
+  PreparedCall call(*stub_, engine_, text_request(FakeEngineClient::kEndlessText, "r1"));
   const grpc::Status second = generate(text_request("hi", "r1"));
   EXPECT_EQ(second.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_NE(second.error_message().find("'r1' belongs to another open request"), std::string::npos) << second.error_message();
@@ -323,16 +323,16 @@ TEST_F(GrpcServerTest, AnIdIsTakenWhileItsPromptIsMade) {
   call.expect_aborted("request 'r1'");
 
   std::thread engine([&] {
-    backend_.wait_for_request("r1");
-    backend_.send("r1", last_event(FinishReason::kStop));
+    engine_.wait_for_request("r1");
+    engine_.send("r1", last_event(FinishReason::kStop));
   });
   EXPECT_TRUE(generate(text_request("hi", "r1")).ok());
   engine.join();
 }
 
 TEST_F(GrpcServerTest, APromptUnderWayHearsWhyTheEngineFailed) {
-  PreparedCall call(*stub_, backend_, text_request(FakeBackend::kEndlessText, "r1"));
-  backend_.fail(Error(ErrorCode::kUnavailable, "rank 2: its connection broke"));
+  PreparedCall call(*stub_, engine_, text_request(FakeEngineClient::kEndlessText, "r1"));
+  engine_.fail(Error(ErrorCode::kUnavailable, "rank 2: its connection broke"));
   const grpc::Status status = call.finish();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_EQ(status.error_message(), "rank 2: its connection broke");
@@ -340,10 +340,10 @@ TEST_F(GrpcServerTest, APromptUnderWayHearsWhyTheEngineFailed) {
 
 TEST_F(GrpcServerTest, PromptsAreFinishedBeforeTheEnd) {
   for (const std::string id : {"", "r1"}) {
-    FakeBackend backend;
-    GrpcServer server({"127.0.0.1:0"}, backend);
+    FakeEngineClient engine;
+    GrpcServer server({"127.0.0.1:0"}, engine);
     const auto stub = v1::Inference::NewStub(grpc::CreateChannel(server.address(), grpc::InsecureChannelCredentials()));
-    PreparedCall call(*stub, backend, text_request(FakeBackend::kEndlessText, id));
+    PreparedCall call(*stub, engine, text_request(FakeEngineClient::kEndlessText, id));
     const auto start = std::chrono::steady_clock::now();
     server.finish_prompts(start + milliseconds(200));
     EXPECT_GE(std::chrono::steady_clock::now() - start, milliseconds(200));
@@ -379,18 +379,18 @@ TEST_F(GrpcServerTest, ReportsModelAndLoad) {
 TEST_F(GrpcServerTest, ShutdownCancelsWhatIsStillOpen) {
   grpc::ClientContext context;
   const auto stream = stub_->Generate(&context, text_request("hi", "r1"));
-  backend_.wait_for_request("r1");
+  engine_.wait_for_request("r1");
   server_.set_serving(false);
   server_.shutdown(milliseconds(50));
   EXPECT_FALSE(stream->Finish().ok());
-  EXPECT_TRUE(backend_.wait_for_abort("r1"));
-  backend_.send("r1", last_event(FinishReason::kAborted));
+  EXPECT_TRUE(engine_.wait_for_abort("r1"));
+  engine_.send("r1", last_event(FinishReason::kAborted));
 }
 
 TEST_F(GrpcServerTest, AnAddressInUseOrMalformedIsAClearError) {
   const auto refuse = [&](const std::string& address, ErrorCode code) {
     try {
-      const GrpcServer second({address}, backend_);
+      const GrpcServer second({address}, engine_);
       ADD_FAILURE() << address << " was accepted";
     } catch (const Error& e) {
       EXPECT_EQ(e.code(), code) << e.what();

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/server/generate_request.h"
-#include "tests/runtime/server/fake_backend.h"
+#include "tests/runtime/server/fake_engine_client.h"
 #include "tests/runtime/server/scripted_server.h"
 #include "tests/runtime/vision/png_file.h"
 #include "tests/support/expect_error.h"
@@ -22,9 +22,9 @@ const std::filesystem::path& demo() {
 }
 
 /// Tokens are bytes, but for the demo's own of pictures.
-class MediaBackend : public test::FakeBackend {
+class MediaEngineClient : public test::FakeEngineClient {
  public:
-  explicit MediaBackend(MediumReader::Limits limits = {}) : intake_(config(), &tokenizer(), limits, 1 << 30) {}
+  explicit MediaEngineClient(MediumReader::Limits limits = {}) : intake_(config(), &tokenizer(), limits, 1 << 30) {}
 
   static const VisionConfig& config() {
     static const VisionConfig loaded = load_vision_config(demo()).value();
@@ -70,10 +70,10 @@ void fill_video(v1::Part& part, int num_frames) {
 }
 
 MediaPrompt make_prompt(
-    const Backend& backend, const v1::GenerateRequest& request, const ServerLimits& limits = {},
+    const EngineClient& engine, const v1::GenerateRequest& request, const ServerLimits& limits = {},
     const std::function<void()>& check_in = [] {}) {
   check_bounds(request, limits);
-  return prompt_of(backend, request, {.limits = limits, .check_in = check_in, .deadline = {}});
+  return prompt_of(engine, request, {.limits = limits, .check_in = check_in, .deadline = {}});
 }
 
 void refuse(const v1::GenerateRequest& request, const std::vector<std::string>& parts, const ServerLimits& limits = {}) {
@@ -90,10 +90,10 @@ TEST(MessageMedia, PartsKeepTheirOrder) {
   add_picture(first, file_of(2));
   add_message(request).set_content("plain");
   add_picture(add_message(request), file_of(3));
-  const MediaBackend backend;
-  const MediaPrompt prompt = make_prompt(backend, request);
+  const MediaEngineClient engine;
+  const MediaPrompt prompt = make_prompt(engine, request);
   EXPECT_EQ(std::string("user:look: ") + kImage + " and " + kVideo + kImage + ";user:plain;user:" + kImage + ";",
-            backend.rendered());
+            engine.rendered());
   ASSERT_EQ(4U, prompt.media->media.size());
   for (const auto& [medium, shift] : {std::pair<std::size_t, int64_t>{0, 1}, {2, 2}, {3, 3}})
     EXPECT_EQ(drawn_picture(128, 128, shift).rgb, prompt.media->media[medium]->frames[0].rgb) << medium;
@@ -104,19 +104,19 @@ TEST(MessageMedia, PartsKeepTheirOrder) {
 }
 
 TEST(MessageMedia, StandBesideTextAndIds) {
-  const MediaBackend backend;
+  const MediaEngineClient engine;
   v1::GenerateRequest request;
   request.set_text(std::string("a ") + kImage);
   request.add_media()->mutable_picture()->set_data(file_of(1));
-  EXPECT_EQ(1U, make_prompt(backend, request).media->spans.size());
-  const VisionTokens& tokens = MediaBackend::config().tokens;
+  EXPECT_EQ(1U, make_prompt(engine, request).media->spans.size());
+  const VisionTokens& tokens = MediaEngineClient::config().tokens;
   for (const TokenId id : {tokens.image, tokens.video}) request.mutable_token_ids()->add_ids(id);
   fill_video(*request.add_media(), 2);
-  const MediaPrompt prompt = make_prompt(backend, request);
+  const MediaPrompt prompt = make_prompt(engine, request);
   ASSERT_EQ(2U, prompt.media->spans.size());
   EXPECT_EQ(1U, prompt.media->spans[1].medium);
   request.mutable_token_ids()->add_ids(tokens.image);
-  expect_error([&] { make_prompt(backend, request); }, ErrorCode::kInvalidArgument, {"2 places for pictures", "allowed: 1"});
+  expect_error([&] { make_prompt(engine, request); }, ErrorCode::kInvalidArgument, {"2 places for pictures", "allowed: 1"});
 }
 
 TEST(MessageMedia, TextThatLooksLikeAPictureIsNone) {
@@ -124,7 +124,7 @@ TEST(MessageMedia, TextThatLooksLikeAPictureIsNone) {
   v1::ChatMessage& message = add_message(request);
   add_text(message, kImage);
   add_picture(message, file_of(1));
-  expect_error([&] { make_prompt(MediaBackend(), request); }, ErrorCode::kInvalidArgument,
+  expect_error([&] { make_prompt(MediaEngineClient(), request); }, ErrorCode::kInvalidArgument,
                {"2 places for pictures", "allowed: 1"});
 }
 
@@ -134,84 +134,84 @@ TEST(MessageMedia, DataUrlsAreRead) {
   add_message(request).add_parts()->mutable_picture()->set_url(
       "data:image/png;base64,"
       "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC");
-  const MediaPrompt prompt = make_prompt(MediaBackend(), request);
+  const MediaPrompt prompt = make_prompt(MediaEngineClient(), request);
   const Picture& red = prompt.media->media.at(0)->frames.at(0);
   EXPECT_EQ(128, red.width);
   EXPECT_EQ((std::vector<uint8_t>{255, 0, 0}), (std::vector<uint8_t>(red.rgb.end() - 3, red.rgb.end())));
   request.mutable_chat()->mutable_messages(0)->mutable_parts(0)->mutable_picture()->set_url("data:image/png;base64,!");
-  expect_error([&] { make_prompt(MediaBackend(), request); }, ErrorCode::kInvalidArgument, {"picture 1"});
+  expect_error([&] { make_prompt(MediaEngineClient(), request); }, ErrorCode::kInvalidArgument, {"picture 1"});
 }
 
 TEST(MessageMedia, FilesHaveTheReadersLimits) {
-  const MediaBackend backend({.picture = {.max_bytes = 60}});
+  const MediaEngineClient engine({.picture = {.max_bytes = 60}});
   v1::GenerateRequest request;
   v1::Picture& picture = *add_message(request).add_parts()->mutable_picture();
   picture.set_data(std::string(61, 'x'));
-  expect_error([&] { make_prompt(backend, request); }, ErrorCode::kInvalidArgument,
+  expect_error([&] { make_prompt(engine, request); }, ErrorCode::kInvalidArgument,
                {"picture 1", "more than 60 bytes", "at most 60"});
   picture.set_url("data:;base64," + std::string(84, 'A'));
-  expect_error([&] { make_prompt(backend, request); }, ErrorCode::kInvalidArgument, {"picture 1", "60"});
+  expect_error([&] { make_prompt(engine, request); }, ErrorCode::kInvalidArgument, {"picture 1", "60"});
 }
 
 TEST(MessageMedia, MessagesCountPicturesAndVideosApart) {
-  const MediaBackend backend;
+  const MediaEngineClient engine;
   v1::GenerateRequest request;
   v1::ChatMessage& message = add_message(request);
   add_picture(message, file_of(1));
   fill_video(*message.add_parts(), 3);
   message.mutable_parts(1)->mutable_video()->mutable_frames(2)->set_data("broken");
-  expect_error([&] { make_prompt(backend, request); }, ErrorCode::kInvalidArgument, {"video 1, frame 2: "});
+  expect_error([&] { make_prompt(engine, request); }, ErrorCode::kInvalidArgument, {"video 1, frame 2: "});
   add_picture(message, "broken");
   message.mutable_parts()->DeleteSubrange(1, 1);
-  expect_error([&] { make_prompt(backend, request); }, ErrorCode::kInvalidArgument, {"picture 2: "});
+  expect_error([&] { make_prompt(engine, request); }, ErrorCode::kInvalidArgument, {"picture 2: "});
 }
 
 TEST(MessageMedia, TheRateOfAVideoIsTaken) {
   v1::GenerateRequest request;
-  request.mutable_token_ids()->add_ids(MediaBackend::config().tokens.video);
+  request.mutable_token_ids()->add_ids(MediaEngineClient::config().tokens.video);
   fill_video(*request.add_media(), 9);
   request.mutable_media(0)->mutable_video()->set_fps(4.0);
-  const MediaBackend backend;
-  EXPECT_EQ(4U, make_prompt(backend, request).media->media[0]->frames.size());
+  const MediaEngineClient engine;
+  EXPECT_EQ(4U, make_prompt(engine, request).media->media[0]->frames.size());
   request.mutable_media(0)->mutable_video()->clear_fps();
-  EXPECT_EQ(9U, make_prompt(backend, request).media->media[0]->frames.size());
+  EXPECT_EQ(9U, make_prompt(engine, request).media->media[0]->frames.size());
   request.mutable_media(0)->mutable_video()->set_fps(0.0);
-  expect_error([&] { make_prompt(backend, request); }, ErrorCode::kInvalidArgument,
+  expect_error([&] { make_prompt(engine, request); }, ErrorCode::kInvalidArgument,
                {"video 1: fps is '0'; allowed: 0.001 to 1000000"});
 }
 
 TEST(MessageMedia, AVideoWithoutFramesIsToldTheServersRange) {
   v1::GenerateRequest request;
-  request.mutable_token_ids()->add_ids(MediaBackend::config().tokens.video);
+  request.mutable_token_ids()->add_ids(MediaEngineClient::config().tokens.video);
   request.add_media()->mutable_video();
-  const MediaBackend backend;
+  const MediaEngineClient engine;
   ServerLimits limits;
   limits.video_frames = 7;
-  expect_error([&] { make_prompt(backend, request, limits); }, ErrorCode::kInvalidArgument,
+  expect_error([&] { make_prompt(engine, request, limits); }, ErrorCode::kInvalidArgument,
                {"video 1: it has 0 frames; allowed: 2 to 7"});
 }
 
 TEST(MessageMediaDeathTest, FilesAreReadWithALookAtTheCall) {
   v1::GenerateRequest request;
   request.mutable_token_ids()->add_ids(5);
-  const MediaBackend backend;
-  EXPECT_EQ(1U, make_prompt(backend, request, {}, {}).ids.size()) << "ids need none";
+  const MediaEngineClient engine;
+  EXPECT_EQ(1U, make_prompt(engine, request, {}, {}).ids.size()) << "ids need none";
   request.add_media()->mutable_picture()->set_data(file_of(1));
-  EXPECT_DEATH(make_prompt(backend, request, {}, {}), "looking after the call");
+  EXPECT_DEATH(make_prompt(engine, request, {}, {}), "looking after the call");
 }
 
 TEST(MessageMedia, OtherHostsNeedTheServersLeave) {
   v1::GenerateRequest request;
   v1::Picture& picture = *add_message(request).add_parts()->mutable_picture();
   picture.set_url("https://pictures.example/a.png");
-  expect_error([&] { make_prompt(MediaBackend(), request); }, ErrorCode::kInvalidArgument,
+  expect_error([&] { make_prompt(MediaEngineClient(), request); }, ErrorCode::kInvalidArgument,
                {"picture 1", "another host", "--allow-remote-images"});
   ServerLimits limits;
   limits.picture_hosts = {"other.example"};
-  expect_error([&] { make_prompt(MediaBackend(), request, limits); }, ErrorCode::kInvalidArgument,
+  expect_error([&] { make_prompt(MediaEngineClient(), request, limits); }, ErrorCode::kInvalidArgument,
                {"picture 1", "pictures.example"});
   picture.set_url("file:///etc/passwd");
-  expect_error([&] { make_prompt(MediaBackend(), request, limits); }, ErrorCode::kInvalidArgument, {"picture 1"});
+  expect_error([&] { make_prompt(MediaEngineClient(), request, limits); }, ErrorCode::kInvalidArgument, {"picture 1"});
 }
 
 TEST(MessageMedia, WhatCheckInThrowsEndsIt) {
@@ -224,7 +224,7 @@ TEST(MessageMedia, WhatCheckInThrowsEndsIt) {
     const auto check_in = [&] {
       if (count++ == num_calls) throw Error(ErrorCode::kCancelled, "the caller left");
     };
-    expect_error([&] { make_prompt(MediaBackend(), request, {}, check_in); }, ErrorCode::kCancelled, {"the caller left"});
+    expect_error([&] { make_prompt(MediaEngineClient(), request, {}, check_in); }, ErrorCode::kCancelled, {"the caller left"});
     EXPECT_EQ(num_calls + 1, count);
   }
 }
@@ -244,7 +244,7 @@ TEST(MessageMedia, FetchesOfARequestHaveOneTime) {
     message.add_parts()->mutable_picture()->set_url("http://" + limits.picture_hosts.front() + "/" + std::to_string(i));
   const FetchTrust trust{.may_connect = [](const sockaddr*) { return true; }, .authorities = {}};
   expect_error(
-      [&] { prompt_of(MediaBackend(), request, {.limits = limits, .check_in = [] {}, .deadline = {}, .trust = trust}); },
+      [&] { prompt_of(MediaEngineClient(), request, {.limits = limits, .check_in = [] {}, .deadline = {}, .trust = trust}); },
       ErrorCode::kUnavailable, {"did not come within", "--picture-fetch-seconds", "together"});
   EXPECT_GE(server.num_connections(), 2);
   EXPECT_LE(server.num_connections(), 4);
@@ -253,7 +253,7 @@ TEST(MessageMedia, FetchesOfARequestHaveOneTime) {
 TEST(MessageMedia, NeedATower) {
   v1::GenerateRequest request;
   add_picture(add_message(request), file_of(1));
-  expect_error([&] { make_prompt(test::FakeBackend(), request); }, ErrorCode::kFailedPrecondition, {"there is no tower"});
+  expect_error([&] { make_prompt(test::FakeEngineClient(), request); }, ErrorCode::kFailedPrecondition, {"there is no tower"});
 }
 
 TEST(CheckMedia, ContentAndPartsExcludeEachOther) {

@@ -121,7 +121,7 @@ TEST(VisionWeights, TensorsMustBeThoseOfThePlan) {
   const fs::path dir = test::golden_folder("qwen3_5_vl");
   const VisionPlan plan = load_vision_config(dir).value().plan;
   const Checkpoint checkpoint = Checkpoint::open(dir);
-  const std::unique_ptr<MatmulBackend> matmul = make_ref_matmul();
+  const std::unique_ptr<Matmul> matmul = make_ref_matmul();
   const auto refused = [&](const std::function<void(VisionPlan&)>& change, const std::vector<std::string>& parts) {
     VisionPlan changed = plan;
     change(changed);

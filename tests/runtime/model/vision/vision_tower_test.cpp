@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/op_table.h"
+#include "kernels/backend.h"
 #include "tests/runtime/vision/drawn_picture.h"
 #include "tests/support/compare.h"
 #include "tests/support/expect_error.h"
@@ -28,9 +28,9 @@ struct Loaded {
   Loaded(const fs::path& dir, DType run_dtype, const char* kernels, VisionTower::Limits limits = {.max_patches = 256})
       : dtype(run_dtype),
         config(load_vision_config(dir).value()),
-        matmul(select_matmul("auto", run_dtype, kernels)),
-        weights(load_vision(Checkpoint::open(dir), config.plan, *matmul, pool, run_dtype, true)),
-        tower(config.plan, weights, *matmul, {.pool = &pool, .ops = &select_op_table(kernels)}, run_dtype, limits) {}
+        backend(select_backend(kernels, "auto", run_dtype)),
+        weights(load_vision(Checkpoint::open(dir), config.plan, backend.matmul(), pool, run_dtype, true)),
+        tower(config.plan, weights, stream, run_dtype, limits) {}
 
   Matrix run(const std::vector<float>& patches, const std::vector<Grid>& grids, const VisionTower::BlockTap& tap = {}) {
     const int64_t cols = config.plan.patch_cols(), rows = std::ssize(patches) / cols;
@@ -43,7 +43,8 @@ struct Loaded {
   ThreadPool pool{2};
   DType dtype;
   VisionConfig config;
-  std::unique_ptr<MatmulBackend> matmul;
+  Backend backend;
+  Stream stream{backend, pool};
   VisionWeights weights;
   VisionTower tower;
 };

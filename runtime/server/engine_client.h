@@ -22,9 +22,9 @@ struct PromptBounds {
 };
 
 /// What a server needs from the rest of the program, whatever protocol it speaks. Any thread may call any method.
-class Backend {
+class EngineClient {
  public:
-  virtual ~Backend() = default;
+  virtual ~EngineClient() = default;
 
   virtual PromptBounds prompt_bounds() const = 0;
   /// Both throw Error{kInvalidArgument}: too many tokens, no messages, a role that the template does not know. They take time,
@@ -45,9 +45,9 @@ class Backend {
 };
 
 /// The real one. The arguments must outlive it.
-class CoordinatorBackend : public Backend {
+class CoordinatorClient : public EngineClient {
  public:
-  CoordinatorBackend(Coordinator& coordinator, const Tokenizer& tokenizer, const ChatTemplate& chat_template)
+  CoordinatorClient(Coordinator& coordinator, const Tokenizer& tokenizer, const ChatTemplate& chat_template)
       : coordinator_(coordinator), tokenizer_(tokenizer), chat_template_(chat_template) {}
 
   PromptBounds prompt_bounds() const override;

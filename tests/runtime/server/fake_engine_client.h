@@ -11,14 +11,14 @@
 #include <thread>
 
 #include "runtime/base/error.h"
-#include "runtime/server/backend.h"
+#include "runtime/server/engine_client.h"
 
 namespace ferry::test {
 
 /// An engine that does what the test says: it keeps the sinks and hands out events when told to.
-class FakeBackend : public Backend {
+class FakeEngineClient : public EngineClient {
  public:
-  FakeBackend() {
+  FakeEngineClient() {
     info_.name = "fake";
     info_.architecture = "FakeForCausalLM";
     info_.dtype = DType::kF32;

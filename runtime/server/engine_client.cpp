@@ -1,0 +1,50 @@
+#include "runtime/server/engine_client.h"
+
+#include <utility>
+
+namespace ferry {
+
+namespace {
+
+constexpr int64_t kBytesPerComposedByte = 3;  // composing (NFC) makes text up to three times shorter
+
+}  // namespace
+
+PromptBounds CoordinatorClient::prompt_bounds() const {
+  const int64_t max_tokens = coordinator_.max_prompt_tokens();
+  const auto token_bytes = static_cast<int64_t>(tokenizer_.longest_token_bytes());
+  return {.max_tokens = max_tokens, .max_bytes = max_tokens * token_bytes * kBytesPerComposedByte};
+}
+
+EncodeLimits CoordinatorClient::limits(const std::function<void()>& check_in) const {
+  return {.max_tokens = static_cast<std::size_t>(coordinator_.max_prompt_tokens()), .check_in = check_in};
+}
+
+std::vector<TokenId> CoordinatorClient::encode_text(std::string_view text, const std::function<void()>& check_in) const {
+  return tokenizer_.encode_prompt(text, limits(check_in));
+}
+
+std::vector<TokenId> CoordinatorClient::encode_chat(std::span<const ChatMessage> messages, Thinking thinking,
+                                                    const std::function<void()>& check_in) const {
+  return tokenizer_.encode(chat_template_.render(messages, thinking), limits(check_in));
+}
+
+const MediaIntake& CoordinatorClient::media() const { return coordinator_.require_media(); }
+
+RequestNumber CoordinatorClient::submit(Request request, EventSink sink) {
+  return coordinator_.submit(std::move(request), std::move(sink));
+}
+
+bool CoordinatorClient::abort(RequestNumber number) { return coordinator_.abort(number); }
+
+bool CoordinatorClient::abort(const std::string& owner, const std::string& request_id) {
+  return coordinator_.abort(owner, request_id);
+}
+
+EngineLoad CoordinatorClient::load() const { return coordinator_.load(); }
+
+std::optional<Error> CoordinatorClient::failure() const { return coordinator_.failure(); }
+
+const ModelInfo& CoordinatorClient::model_info() const { return coordinator_.model_info(); }
+
+}  // namespace ferry
