@@ -16,12 +16,15 @@ namespace ferry {
 class Backend {
  public:
   /// The first of `tables` that takes an op's arguments runs it; the last takes everything. `kernels_name` is what they are
-  /// called together. `matmul` may be null where nothing is multiplied.
-  Backend(const char* kernels_name, std::vector<const OpTable*> tables, std::unique_ptr<Matmul> matmul)
-      : kernels_name_(kernels_name), tables_(std::move(tables)), matmul_(std::move(matmul)) {}
+  /// called together. `matmul` may be null where nothing is multiplied. All of them work on what lies in `memory`.
+  Backend(const char* kernels_name, std::vector<const OpTable*> tables, std::unique_ptr<Matmul> matmul,
+          Memory& memory = host_memory())
+      : kernels_name_(kernels_name), tables_(std::move(tables)), matmul_(std::move(matmul)), memory_(memory) {}
 
   const char* kernels_name() const { return kernels_name_; }
   Matmul& matmul() const { return *matmul_; }
+  /// Where weights, states and intermediate results lie.
+  Memory& memory() const { return memory_; }
 
   template <class Args>
   void run(Op<Args> OpTable::*op, Stream& stream, const Args& args) const {
@@ -36,6 +39,7 @@ class Backend {
   const char* kernels_name_;
   std::vector<const OpTable*> tables_;
   std::unique_ptr<Matmul> matmul_;
+  Memory& memory_;
 };
 
 /// The CPU: the table `kernels` (as of select_op_table()), behind it "ref", and in front of the best one the units of this

@@ -23,7 +23,7 @@ void matmul(Stream& stream, const MatmulRows& rows, const PackedMatrix& weights,
 
 void check_finish(const GroupedMatmulArgs& args, const PackedMatrix& weights) {
   const ProductFinish& finish = args.finish;
-  if (finish.bias == nullptr) {
+  if (finish.bias.raw() == nullptr) {
     FERRY_CHECK(finish.residual.data == nullptr && finish.activation == BiasActivation::kNone) << " without a bias";
     return;
   }

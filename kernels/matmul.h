@@ -56,17 +56,17 @@ class PackedMatrix {
 /// Rows to multiply: values in the run's dtype, or codes of kI8 with a scale each for quantised weights.
 struct MatmulRows {
   ConstMatrixView x;  // [rows, k], codes [rows, quantized_cols(k)]
-  const float* scales = nullptr;
+  Address<const float> scales;
 
   MatmulRows rows_from(int64_t first, int64_t count) const {
-    return {x.rows_from(first, count), scales == nullptr ? nullptr : scales + first};
+    return {x.rows_from(first, count), scales ? scales + first : nullptr};
   }
 };
 
 /// What becomes of the sums of plain weights, in place of out = T(sum): y = T(sum + bias), and as of add_bias()
 /// out = T(activation(y)), or T(residual + y) with a residual.
 struct ProductFinish {
-  const float* bias = nullptr;  // [out_cols]; null: none of this
+  Address<const float> bias;  // [out_cols]; null: none of this
   BiasActivation activation = BiasActivation::kNone;
   ConstMatrixView residual{};  // [rows, out_cols] T, may be out; or no data; not with an activation
 };

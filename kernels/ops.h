@@ -31,7 +31,7 @@ struct EmbedArgs {
 struct RmsNormArgs {
   Zone zone = Zone::kInputNorm;  // what the trace calls it
   ConstMatrixView x;             // [rows, cols]
-  const float* weight;           // [cols]
+  Address<const float> weight;   // [cols]
   float eps;
   bool rounds_first = false;
   MatrixView out;  // [rows, cols] T, may be x
@@ -53,10 +53,10 @@ struct MultiplyArgs {
 /// DeltaNet's output norm, norm before gate: n = T(x / sqrt(mean(x^2) + eps)); m = weight * n, rounded to T if weight_dtype is
 /// T; out = T(m * silu(gate)).
 struct GatedRmsNormArgs {
-  ConstMatrixView x;     // [rows, cols], one row a (token, value head)
-  ConstMatrixView gate;  // [rows, cols]
-  const float* weight;   // [cols], plain (not an offset from one)
-  DType weight_dtype;    // as stored in the checkpoint
+  ConstMatrixView x;            // [rows, cols], one row a (token, value head)
+  ConstMatrixView gate;         // [rows, cols]
+  Address<const float> weight;  // [cols], plain (not an offset from one)
+  DType weight_dtype;           // as stored in the checkpoint
   float eps;
   MatrixView out;  // [rows, cols], may be x
 };
@@ -66,9 +66,9 @@ struct GatedRmsNormArgs {
 struct RopeArgs {
   MatrixView x;  // [T, num_heads * head_dim]
   int64_t head_dim;
-  int64_t rotary_dim;  // even, <= head_dim
-  const float* cos;    // [T, rotary_dim / 2], already rounded to T
-  const float* sin;    // likewise
+  int64_t rotary_dim;        // even, <= head_dim
+  Address<const float> cos;  // [T, rotary_dim / 2], already rounded to T
+  Address<const float> sin;  // likewise
 };
 
 /// How the gated delta rule takes a sequence's rows.
@@ -93,8 +93,8 @@ struct SequenceSpan {
 
 /// Where the keys and values of one attention layer live: blocks of block_tokens tokens.
 struct KvLayerView {
-  std::byte* keys = nullptr;    // [num_blocks, num_kv_heads, block_tokens, head_dim] T
-  std::byte* values = nullptr;  // same
+  Address<std::byte> keys;    // [num_blocks, num_kv_heads, block_tokens, head_dim] T
+  Address<std::byte> values;  // same
   DType dtype = DType::kF32;
   int64_t num_kv_heads = 0;
   int64_t block_tokens = 0;
@@ -134,9 +134,9 @@ enum class Activation : uint8_t { kNone, kSilu };
 /// rows that are replayed. The states are updated in place, held rows left out.
 struct CausalConv1dArgs {
   Zone zone = Zone::kCausalConv1d;
-  ConstMatrixView x;    // [T, channels]
-  const float* weight;  // [channels, kernel]
-  int64_t kernel;       // K >= 1
+  ConstMatrixView x;            // [T, channels]
+  Address<const float> weight;  // [channels, kernel]
+  int64_t kernel;               // K >= 1
   Activation activation = Activation::kSilu;
   std::span<const SequenceSpan> sequences;
   std::span<std::byte* const> states;      // per sequence [kernel - 1, channels] T
@@ -146,18 +146,18 @@ struct CausalConv1dArgs {
 
 /// decay = -exp(a_log) * softplus(a + dt_bias) in fp32 (softplus(x) = x for x > 20); beta = T(sigmoid(b)).
 struct DeltaGatesArgs {
-  ConstMatrixView a, b;  // [T, num_v_heads] T
-  const float* a_log;    // [num_v_heads]
-  const float* dt_bias;  // [num_v_heads]
-  float* decay;          // [T, num_v_heads], <= 0
-  float* beta;           // [T, num_v_heads]
+  ConstMatrixView a, b;          // [T, num_v_heads] T
+  Address<const float> a_log;    // [num_v_heads]
+  Address<const float> dt_bias;  // [num_v_heads]
+  Address<float> decay;          // [T, num_v_heads], <= 0
+  Address<float> beta;           // [T, num_v_heads]
 };
 
 /// Rows of a gated delta rule that a step held back.
 struct HeldDeltaRows {
-  const std::byte* qkv = nullptr;  // [num_replayed, columns of qkv] T
-  const float* decay = nullptr;    // [num_replayed, num_v_heads]
-  const float* beta = nullptr;     // likewise
+  Address<const std::byte> qkv;  // [num_replayed, columns of qkv] T
+  Address<const float> decay;    // [num_replayed, num_v_heads]
+  Address<const float> beta;     // likewise
 };
 
 /// The gated delta rule (arXiv 2412.06464). Per value head, with S [k_dim, v_dim] fp32, q and k l2-normalised in fp32 (eps
@@ -167,9 +167,9 @@ struct HeldDeltaRows {
 /// `chunk` tokens counted from the span's first row. Value head h reads key head h / (num_v_heads / num_k_heads). Denormals may
 /// count as zeros.
 struct GatedDeltaRuleArgs {
-  ConstMatrixView qkv;  // [T, 2 * num_k_heads * k_dim + num_v_heads * v_dim]: all q, all k, all v
-  const float* decay;   // [T, num_v_heads]
-  const float* beta;    // [T, num_v_heads]
+  ConstMatrixView qkv;         // [T, 2 * num_k_heads * k_dim + num_v_heads * v_dim]: all q, all k, all v
+  Address<const float> decay;  // [T, num_v_heads]
+  Address<const float> beta;   // [T, num_v_heads]
   int64_t num_k_heads, num_v_heads, k_dim, v_dim;
   int64_t chunk;  // 1 ‥ 64 tokens
   std::span<const SequenceSpan> sequences;
@@ -184,12 +184,12 @@ struct RouterTopkArgs {
   ConstMatrixView logits;  // [T, num_experts]
   int64_t top_k;
   bool is_sigmoid = false;
-  const float* bias = nullptr;  // [num_experts], or none
+  Address<const float> bias;  // [num_experts], or none
   bool is_normalised = true;
   float sum_eps = 0;
   float scale = 1;
-  int32_t* topk_idx;    // [T, top_k]
-  float* topk_weights;  // [T, top_k]
+  Address<int32_t> topk_idx;    // [T, top_k]
+  Address<float> topk_weights;  // [T, top_k]
 };
 
 /// out = T(T(silu(gate)) * up), for matrix products that do not do it themselves
@@ -198,18 +198,20 @@ struct SwigluArgs {
   MatrixView out;           // [rows, cols]
 };
 
-/// out[i] = x[row_idx[i]]
+/// out[i] = x[row_idx[i]], and of codes out_scales[i] = scales[row_idx[i]].
 struct GatherRowsArgs {
   Zone zone = Zone::kGatherRows;
   ConstMatrixView x;
   std::span<const int32_t> row_idx;  // [rows of out]
   MatrixView out;
+  Address<const float> scales;  // [rows of x], or none
+  Address<float> out_scales;    // [rows of out]
 };
 
 /// out[t] = T(sum_k T(slot_weights[t, k] * row(t, k))): fp32 sum in slot order, one rounding (transformers' grouped form).
 struct CombineArgs {
   std::span<const std::byte* const> slot_rows;  // [T * num_slots] rows of `cols` elements of out's dtype; a null ends a token's
-  const float* slot_weights;                    // [T, num_slots]
+  Address<const float> slot_weights;            // [T, num_slots]
   int64_t num_slots;                            // of a token
   MatrixView out;                               // [T, cols]
 };
@@ -227,16 +229,16 @@ struct SharedExpertMergeArgs {
 /// becomes zeros with scale NaN.
 struct QuantizeRowsArgs {
   Zone zone = Zone::kQuantizeRows;
-  ConstMatrixView x;  // [rows, k]
-  MatrixView codes;   // [rows, quantized_cols(k)] i8
-  float* scales;      // [rows]
+  ConstMatrixView x;      // [rows, k]
+  MatrixView codes;       // [rows, quantized_cols(k)] i8
+  Address<float> scales;  // [rows]
 };
 
 /// out = T((x - mean) / sqrt(variance + eps) * weight + bias), per row, the variance that of all columns.
 struct LayerNormArgs {
-  ConstMatrixView x;    // [rows, cols]
-  const float* weight;  // [cols]
-  const float* bias;    // [cols]
+  ConstMatrixView x;            // [rows, cols]
+  Address<const float> weight;  // [cols]
+  Address<const float> bias;    // [cols]
   float eps;
   MatrixView out;  // [rows, cols] T, may be x
 };
@@ -246,8 +248,8 @@ enum class BiasActivation : uint8_t { kNone, kGeluTanh, kGelu };
 
 /// y = T(x + bias); out = T(activation(y)), or T(residual + y) with a residual.
 struct AddBiasArgs {
-  ConstMatrixView x;  // [rows, cols] T
-  const float* bias;  // [cols]
+  ConstMatrixView x;          // [rows, cols] T
+  Address<const float> bias;  // [cols]
   BiasActivation activation = BiasActivation::kNone;
   ConstMatrixView residual{};  // [rows, cols] T, or no data; not with an activation
   MatrixView out;              // [rows, cols] T, may be x or residual
@@ -258,8 +260,8 @@ struct AddBiasArgs {
 struct VisionRopeArgs {
   MatrixView x;  // [rows, num_heads * head_dim]
   int64_t head_dim;
-  const float* cos;  // [rows, head_dim / 2]
-  const float* sin;  // likewise
+  Address<const float> cos;  // [rows, head_dim / 2]
+  Address<const float> sin;  // likewise
 };
 
 /// Attention of every row to all rows of its segment, before and behind: softmax(q.k * head_dim^-0.5) v in fp32, one rounding

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/memory.h"
 #include "runtime/base/thread_pool.h"
 
 namespace ferry {
@@ -17,6 +18,8 @@ class Stream {
 
   /// What computes.
   const Backend& backend() const { return backend_; }
+  /// Where what it works on lies: the backend's.
+  Memory& memory() const;
   ThreadPool& pool() const { return pool_; }
 
  private:

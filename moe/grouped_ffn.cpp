@@ -9,10 +9,11 @@ namespace ferry {
 GroupedFfn::GroupedFfn(const ExpertBank& bank, Stream& stream, DType dtype, int64_t max_rows)
     : bank_(bank),
       stream_(stream),
-      permuted_(bank.row_dtype(dtype), max_rows, row_cols(bank.row_dtype(dtype), bank.dims().hidden_dim)),
-      permuted_scales_(static_cast<std::size_t>(max_rows)),
-      activated_(dtype, max_rows, bank.dims().intermediate_dim),
-      quantized_(bank.is_quantized() ? QuantizedRows(max_rows, bank.dims().intermediate_dim) : QuantizedRows()) {}
+      permuted_(stream.memory(), bank.row_dtype(dtype), max_rows, row_cols(bank.row_dtype(dtype), bank.dims().hidden_dim)),
+      permuted_scales_(stream.memory(), max_rows),
+      activated_(stream.memory(), dtype, max_rows, bank.dims().intermediate_dim),
+      codes_(stream.memory(), DType::kI8, bank.is_quantized() ? max_rows : 0, quantized_cols(bank.dims().intermediate_dim)),
+      scales_(stream.memory(), codes_.rows()) {}
 
 void GroupedFfn::run(int64_t layer, const ExpertRows& rows, MatrixView out) {
   const auto num_rows = static_cast<int64_t>(rows.row_token.size());
@@ -36,19 +37,22 @@ void GroupedFfn::run(int64_t layer, const ExpertRows& rows, MatrixView out) {
 /// The tokens' rows in the order of the experts.
 MatmulRows GroupedFfn::permute(const ExpertRows& rows) {
   const MatrixView permuted = permuted_.top(static_cast<int64_t>(rows.row_token.size()));
-  gather_rows(stream_, {.zone = Zone::kPermute, .x = rows.tokens.x, .row_idx = rows.row_token, .out = permuted});
-  if (rows.tokens.scales == nullptr) return {permuted};
-  for (std::size_t r = 0; r < rows.row_token.size(); ++r) {
-    permuted_scales_[r] = rows.tokens.scales[rows.row_token[r]];
-  }
-  return {permuted, permuted_scales_.data()};
+  const bool has_scales = static_cast<bool>(rows.tokens.scales);
+  const Address<float> scales = has_scales ? permuted_scales_.data() : nullptr;
+  gather_rows(stream_, {.zone = Zone::kPermute,
+                        .x = rows.tokens.x,
+                        .row_idx = rows.row_token,
+                        .out = permuted,
+                        .scales = rows.tokens.scales,
+                        .out_scales = scales});
+  return {permuted, scales};
 }
 
 MatmulRows GroupedFfn::quantize(MatrixView activated) {
   if (!bank_.is_quantized()) return {activated};
-  const MatrixView codes = quantized_.values.top(activated.rows);
-  quantize_rows(stream_, {.zone = Zone::kExpertQuantize, .x = activated, .codes = codes, .scales = quantized_.scales.data()});
-  return {codes, quantized_.scales.data()};
+  const MatrixView codes = codes_.top(activated.rows);
+  quantize_rows(stream_, {.zone = Zone::kExpertQuantize, .x = activated, .codes = codes, .scales = scales_.data()});
+  return {codes, scales_.data()};
 }
 
 }  // namespace ferry

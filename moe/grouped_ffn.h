@@ -32,10 +32,11 @@ class GroupedFfn {
 
   const ExpertBank& bank_;
   Stream& stream_;
-  Matrix permuted_;                     // [max_rows, hidden_dim], or codes
-  std::vector<float> permuted_scales_;  // [max_rows], of codes
-  Matrix activated_;                    // [max_rows, intermediate_dim]
-  QuantizedRows quantized_;             // the same as codes, for quantised experts
+  Matrix permuted_;               // [max_rows, hidden_dim], or codes
+  Array<float> permuted_scales_;  // [max_rows], of codes
+  Matrix activated_;              // [max_rows, intermediate_dim]
+  Matrix codes_;                  // [max_rows, quantized_cols(intermediate_dim)] of the same, for quantised experts
+  Array<float> scales_;           // [max_rows] of these
 };
 
 }  // namespace ferry

@@ -16,7 +16,7 @@ LocalTokenDispatcher::LocalTokenDispatcher(const ExpertBank& bank, Stream& strea
       load_(bank.num_layers(), bank.num_local_experts()),
       ffn_(bank, stream, options.dtype, options.max_tokens * options.top_k) {
   for (InFlight& slot : in_flight_)
-    slot.rows = Matrix(options.dtype, options.max_tokens * options.top_k, bank.dims().hidden_dim);
+    slot.rows = Matrix(stream.memory(), options.dtype, options.max_tokens * options.top_k, bank.dims().hidden_dim);
   slot_rows_.resize(static_cast<std::size_t>(options.max_tokens * options.top_k));
 }
 

@@ -79,7 +79,7 @@ void RemoteTokenDispatcher::fill_request(const RankRows& rows, const MatmulRows&
   const auto row_bytes = static_cast<std::size_t>(tokens.x.cols * dtype_bytes(tokens.x.dtype));
   for (std::size_t i = 0; i < rows.token_idx.size(); ++i) {
     std::memcpy(parts.tokens.row_bytes(static_cast<int64_t>(i)), tokens.x.row_bytes(rows.token_idx[i]), row_bytes);
-    if (parts.scales != nullptr) parts.scales[i] = tokens.scales[rows.token_idx[i]];
+    if (parts.scales != nullptr) parts.scales[i] = tokens.scales.host()[rows.token_idx[i]];
   }
 }
 

@@ -10,6 +10,7 @@
 #include "moe/permutation.h"
 #include "moe/token_dispatcher.h"
 #include "moe/wire.h"
+#include "runtime/base/aligned_buffer.h"
 
 namespace ferry {
 

@@ -32,7 +32,7 @@ ReplyWriter::ReplyWriter(const ExpertBank& bank, Stream& stream, const Options& 
       ffn_(bank, stream, options.dtype, shape_.max_tokens * shape_.rows_per_token) {
   if (options.combine == CombineMode::kExact) return;
   const int64_t max_rows = shape_.max_tokens * shape_.rows_per_token;
-  rows_ = Matrix(options.dtype, max_rows, shape_.hidden_dim);
+  rows_ = Matrix(stream.memory(), options.dtype, max_rows, shape_.hidden_dim);
   slot_rows_.resize(static_cast<std::size_t>(max_rows));
   slot_weights_.resize(static_cast<std::size_t>(max_rows));
   num_slots_.resize(static_cast<std::size_t>(options.max_tokens));

@@ -72,9 +72,9 @@ void Engine::load(const EngineOptions& options, LogitRows logit_rows) {
   const CachePlan caches = plan_caches(options, config_, dtype_, speculation);
   scheduler_options_ = caches.scheduler;
   model_info_ = describe_model(config_, dtype_, scheduler_options_, cluster_);
-  kv_cache_ = std::make_unique<KvCache>(caches.kv_cache);
-  recurrent_state_ = std::make_unique<RecurrentState>(caches.recurrent_state);
   compute_.emplace(options, cluster_, dtype_);
+  kv_cache_ = std::make_unique<KvCache>(caches.kv_cache, compute_->stream.memory());
+  recurrent_state_ = std::make_unique<RecurrentState>(caches.recurrent_state, compute_->stream.memory());
   model_.emplace(options, cluster_, config_, dtype_, *compute_, std::move(checkpoint));
   vision_ = load_vision(options, model_->checkpoint, tokenizer(), *compute_, dtype_, sequence_capacity(scheduler_options_),
                         lacks_vision_);

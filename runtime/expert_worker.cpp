@@ -10,6 +10,7 @@
 #include "moe/reply_writer.h"
 #include "profiler/run_account.h"
 #include "profiler/span.h"
+#include "runtime/base/aligned_buffer.h"
 #include "runtime/base/error.h"
 #include "runtime/rank_setup.h"
 #include "runtime/trace/trace_worker.h"

@@ -19,7 +19,7 @@ LoadedModel::LoadedModel(const EngineOptions& options, const Cluster& cluster, c
                          ComputeResources& compute, Checkpoint opened)
     : checkpoint(std::move(opened)) {
   const LoadOptions load = make_load_options(options, dtype, config, checkpoint);
-  weights = load_trunk(checkpoint, config, compute.backend.matmul(), compute.pool, load);
+  weights = load_trunk(checkpoint, config, compute.backend, compute.pool, load);
   if (cluster.size() == 1) {
     local_experts =
         load_experts(checkpoint, config, make_expert_map(config, cluster), 0, compute.backend.matmul(), compute.pool, load);

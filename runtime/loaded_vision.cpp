@@ -63,7 +63,7 @@ LoadedVision::LoadedVision(const EngineOptions& options, const VisionConfig& vis
                            const Tokenizer* tokenizer, ComputeResources& compute, DType dtype, int64_t max_prompt)
     : config(vision_config),
       intake(config, tokenizer, reader_limits(options.media, config, max_prompt), options.media.open_bytes),
-      weights(load_vision(checkpoint, config.plan, compute.backend.matmul(), compute.pool, dtype, options.check_weights)),
+      weights(load_vision(checkpoint, config.plan, compute.backend, compute.pool, dtype, options.check_weights)),
       encoder(intake.reader(), config.plan, weights, compute.stream, dtype,
               encoder_options(options.media, config, dtype, max_prompt)),
       weight_bytes(vision_bytes(checkpoint, dtype)),

@@ -21,7 +21,7 @@ MtpDrafter::MtpDrafter(const ModelConfig& config, const TrunkWeights& weights, T
       scratch_(config.vocab_size),
       row_(static_cast<std::size_t>(config.vocab_size)) {
   if (speculation.source == Speculation::Source::kAuto) policy_.emplace(max_drafts_);
-  hidden_ = Matrix(dtype, max_tokens_ + std::ssize(slots_) * max_put_off_, config.hidden_dim);
+  hidden_ = Matrix(trunk.runner().stream().memory(), dtype, max_tokens_ + std::ssize(slots_) * max_put_off_, config.hidden_dim);
   for (std::vector<TokenId>& drafts : drafts_) drafts.reserve(static_cast<std::size_t>(max_drafts_));
 }
 

@@ -169,7 +169,7 @@ void attend(const AttentionArgs& args, const QueryTile& tile) {
   const int64_t num_visible = tile.position(tile.num_rows - 1) + 1;
   for (int64_t first_key = 0; first_key < num_visible; first_key += kKeyTile) {
     const int64_t num_keys = num_visible - first_key < kKeyTile ? num_visible - first_key : kKeyTile;
-    load_rows<T>(cache, cache.keys, tile, first_key, num_keys, w.keys);
+    load_rows<T>(cache, cache.keys.raw(), tile, first_key, num_keys, w.keys);
     tile_matmul({.a = w.keys,
                  .a_row_stride = padded_dim,
                  .a_k_stride = 1,
@@ -183,7 +183,7 @@ void attend(const AttentionArgs& args, const QueryTile& tile) {
                  .c_scale = 0.0f});
     update_weights(tile, w, first_key, num_keys);
     rescale_sums(tile, w, padded_dim);
-    load_rows<T>(cache, cache.values, tile, first_key, num_keys, w.values);
+    load_rows<T>(cache, cache.values.raw(), tile, first_key, num_keys, w.values);
     tile_matmul({.a = w.scores,
                  .a_row_stride = 1,
                  .a_k_stride = tile.lanes,

@@ -72,7 +72,7 @@ void update_state(const History<T>& history, T* state, int64_t num_taken, int64_
 template <class T, int64_t kKernel, Activation kActivation>
 void convolve_block(const CausalConv1dArgs& args, int64_t first_channel, int64_t width) {
   alignas(64) float transposed[kMaxWeights];
-  transpose_weights<kKernel>(args.weight + first_channel * args.kernel, args.kernel, width, transposed);
+  transpose_weights<kKernel>(args.weight.raw() + first_channel * args.kernel, args.kernel, width, transposed);
   for (std::size_t s = 0; s < args.sequences.size(); ++s) {
     const SequenceSpan& span = args.sequences[s];
     if (span.num_tokens == 0) continue;

@@ -49,7 +49,7 @@ template <class T, class Lanes>
   const ProductFinish& finish = *block.finish;
   T* out = reinterpret_cast<T*>(block.out) + row * block.out_stride + col;
   const int64_t call_row = block.first_row + row, call_col = block.first_col + col;
-  const F32x16 y = rounded<T>(sums + load(finish.bias + call_col, lanes));
+  const F32x16 y = rounded<T>(sums + load(finish.bias.raw() + call_col, lanes));
   if (finish.residual.data == nullptr) return store(out, activate(finish.activation, y), lanes);
   store(out, load(finish.residual.row<T>(call_row) + call_col, lanes) + y, lanes);
 }

@@ -76,8 +76,8 @@ struct HeadTask {
   int64_t q_column() const { return v_head / (args.num_v_heads / args.num_k_heads) * args.k_dim; }
   int64_t k_column() const { return args.num_k_heads * args.k_dim + q_column(); }
   int64_t v_column() const { return 2 * args.num_k_heads * args.k_dim + v_head * args.v_dim; }
-  float decay(int64_t row) const { return args.decay[row * args.num_v_heads + v_head]; }
-  float beta(int64_t row) const { return args.beta[row * args.num_v_heads + v_head]; }
+  float decay(int64_t row) const { return args.decay.raw()[row * args.num_v_heads + v_head]; }
+  float beta(int64_t row) const { return args.beta.raw()[row * args.num_v_heads + v_head]; }
 };
 
 /// Elements [i, i + 16) of a row of `count`, zeros behind the end.
@@ -195,9 +195,9 @@ void run_tokens(const HeadTask& task, const Workspace& w, const HeldDeltaRows* h
   for (int64_t i = 0; i < span.num_replayed; ++i) {
     const int64_t gate = i * args.num_v_heads + task.v_head;
     run_token<T>(task, w,
-                 {.qkv = reinterpret_cast<const T*>(held->qkv) + i * args.qkv.cols,
-                  .decay = held->decay[gate],
-                  .beta = held->beta[gate],
+                 {.qkv = reinterpret_cast<const T*>(held->qkv.raw()) + i * args.qkv.cols,
+                  .decay = held->decay.raw()[gate],
+                  .beta = held->beta.raw()[gate],
                   .out = nullptr,
                   .from = task.state,
                   .to = task.state});

@@ -126,7 +126,7 @@ void CpuMatmul::add_blocks(const GroupedMatmulArgs& args, int64_t first_row, int
       blocks_.push_back({.x = x.row_bytes(row),
                          .x_dtype = x.dtype,
                          .x_stride = x.row_stride * dtype_bytes(x.dtype),
-                         .x_scales = args.rows.scales == nullptr ? nullptr : args.rows.scales + row,
+                         .x_scales = args.rows.scales.raw() == nullptr ? nullptr : args.rows.scales.raw() + row,
                          .panels = weights.panel(panel),
                          .num_panels = panels,
                          .type = weights.type(),
@@ -137,7 +137,7 @@ void CpuMatmul::add_blocks(const GroupedMatmulArgs& args, int64_t first_row, int
                          .num_cols = std::min(panels * panel_cols, weights.out_cols() - first_col),
                          .out_dtype = args.out.dtype,
                          .is_gated = weights.is_gated(),
-                         .finish = args.finish.bias == nullptr ? nullptr : &args.finish,
+                         .finish = args.finish.bias.raw() == nullptr ? nullptr : &args.finish,
                          .first_row = row,
                          .first_col = first_col});
     }
@@ -150,7 +150,7 @@ void check_operands(const GroupedMatmulArgs& args, const PanelMatrix& weights) {
   FERRY_CHECK_EQ(weights.out_cols(), args.out.cols);
   check_finish(args, weights);
   if (weights.type().is_integer()) {
-    FERRY_CHECK(x.dtype == DType::kI8 && args.rows.scales != nullptr) << " quantised weights multiply quantised rows";
+    FERRY_CHECK(x.dtype == DType::kI8 && args.rows.scales.raw() != nullptr) << " quantised weights multiply quantised rows";
     FERRY_CHECK_EQ(quantized_cols(weights.k()), x.cols);
   } else {
     FERRY_CHECK(weights.type().format == WeightFormat::kE4M3 || plain_weights(x.dtype) == weights.type());

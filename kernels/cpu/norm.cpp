@@ -39,7 +39,7 @@ template <class T, class N>
 void rms_norm_rows(ThreadPool& pool, const RmsNormArgs& args) {
   parallel_rows(pool, args.x.rows, args.x.cols, [&](int64_t first, int64_t last) {
     for (int64_t r = first; r < last; ++r)
-      rms_norm_row<T, N>(row_of<T>(args.x, r), args.weight, args.eps, row_of<T>(args.out, r), args.x.cols);
+      rms_norm_row<T, N>(row_of<T>(args.x, r), args.weight.raw(), args.eps, row_of<T>(args.out, r), args.x.cols);
   });
 }
 
@@ -59,8 +59,8 @@ void gated_rms_norm_rows(ThreadPool& pool, const GatedRmsNormArgs& args) {
   constexpr int64_t kSiluCost = 4;  // what an element costs beside one of a plain sum
   parallel_rows(pool, args.x.rows, args.x.cols * kSiluCost, [&](int64_t first, int64_t last) {
     for (int64_t r = first; r < last; ++r) {
-      gated_rms_norm_row<T, W>(row_of<T>(args.x, r), row_of<T>(args.gate, r), args.weight, args.eps, row_of<T>(args.out, r),
-                               args.x.cols);
+      gated_rms_norm_row<T, W>(row_of<T>(args.x, r), row_of<T>(args.gate, r), args.weight.raw(), args.eps,
+                               row_of<T>(args.out, r), args.x.cols);
     }
   });
 }

@@ -55,7 +55,7 @@ void quantize_rows(ThreadPool& pool, const QuantizeRowsArgs& args) {
   visit_dtype(args.x.dtype, [&]<class T>() {
     parallel_rows(pool, args.x.rows, 2 * args.x.cols, [&](int64_t first, int64_t last) {
       for (int64_t r = first; r < last; ++r) {
-        quantize_row(row_of<T>(args.x, r), args.x.cols, row_of<int8_t>(args.codes, r), args.codes.cols, args.scales[r]);
+        quantize_row(row_of<T>(args.x, r), args.x.cols, row_of<int8_t>(args.codes, r), args.codes.cols, args.scales.raw()[r]);
       }
     });
   });

@@ -28,7 +28,7 @@ void rope(ThreadPool& pool, const RopeArgs& args) {
     parallel_rows(pool, args.x.rows, num_heads * args.rotary_dim, [&](int64_t first, int64_t last) {
       for (int64_t r = first; r < last; ++r) {
         for (int64_t h = 0; h < num_heads; ++h) {
-          rotate_head(row_of<T>(args.x, r) + h * args.head_dim, args.cos + r * half, args.sin + r * half, half);
+          rotate_head(row_of<T>(args.x, r) + h * args.head_dim, args.cos.raw() + r * half, args.sin.raw() + r * half, half);
         }
       }
     });

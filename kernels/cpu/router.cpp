@@ -85,9 +85,9 @@ void route_token(const RouterTopkArgs& args, const T* logits, int32_t* topk_idx,
     softmax(scores, num_experts, largest);
   }
   float* choice = scores;
-  if (args.bias != nullptr) {
+  if (args.bias.raw() != nullptr) {
     choice = biased;
-    for (int64_t e = 0; e < num_experts; ++e) biased[e] = scores[e] + args.bias[e];
+    for (int64_t e = 0; e < num_experts; ++e) biased[e] = scores[e] + args.bias.raw()[e];
   }
   for (int64_t e = num_experts; e < padded_size; ++e) choice[e] = kTaken;
   float sum = args.sum_eps;
@@ -114,7 +114,8 @@ void router_topk(ThreadPool& pool, const RouterTopkArgs& args) {
   visit_dtype(args.logits.dtype, [&]<class T>() {
     parallel_rows(pool, args.logits.rows, num_experts * (args.top_k + 4), [&](int64_t first, int64_t last) {
       for (int64_t r = first; r < last; ++r) {
-        route_token(args, row_of<T>(args.logits, r), args.topk_idx + r * args.top_k, args.topk_weights + r * args.top_k);
+        route_token(args, row_of<T>(args.logits, r), args.topk_idx.raw() + r * args.top_k,
+                    args.topk_weights.raw() + r * args.top_k);
       }
     });
   });
@@ -129,10 +130,10 @@ void delta_gates(ThreadPool& pool, const DeltaGatesArgs& args) {
     parallel_rows(pool, args.a.rows, num_heads * kCost, [&](int64_t first, int64_t last) {
       for (int64_t r = first; r < last; ++r) {
         for (int64_t h = 0; h < num_heads; ++h) {
-          const float x = widen(row_of<T>(args.a, r)[h]) + args.dt_bias[h];
+          const float x = widen(row_of<T>(args.a, r)[h]) + args.dt_bias.raw()[h];
           const float softplus = x > kSoftplusThreshold ? x : log1pf(expf(x));
-          args.decay[r * num_heads + h] = -expf(args.a_log[h]) * softplus;
-          args.beta[r * num_heads + h] = rounded<T>(1.0f / (1.0f + expf(-widen(row_of<T>(args.b, r)[h]))));
+          args.decay.raw()[r * num_heads + h] = -expf(args.a_log.raw()[h]) * softplus;
+          args.beta.raw()[r * num_heads + h] = rounded<T>(1.0f / (1.0f + expf(-widen(row_of<T>(args.b, r)[h]))));
         }
       }
     });

@@ -70,6 +70,7 @@ void gather_rows(ThreadPool& pool, const GatherRowsArgs& args) {
       const int32_t source = args.row_idx[static_cast<std::size_t>(r)];
       FERRY_CHECK(source >= 0 && source < args.x.rows) << " row index " << source;
       copy_bytes(bytes_of_row(args.out, r), bytes_of_row(args.x, source), row_bytes);
+      if (args.scales) args.out_scales.raw()[r] = args.scales.raw()[source];
     }
   });
 }
@@ -88,8 +89,8 @@ void kv_append(ThreadPool& pool, const KvAppendArgs& args) {
         const int64_t position = span.num_past + t;
         const int32_t block_id = table[position / args.cache.block_tokens];
         const int64_t slot = position % args.cache.block_tokens;
-        append_token(args.k, span.first_row + t, args.cache, args.cache.keys, block_id, slot);
-        append_token(args.v, span.first_row + t, args.cache, args.cache.values, block_id, slot);
+        append_token(args.k, span.first_row + t, args.cache, args.cache.keys.raw(), block_id, slot);
+        append_token(args.v, span.first_row + t, args.cache, args.cache.values.raw(), block_id, slot);
       }
     });
   }
@@ -100,7 +101,7 @@ void combine(ThreadPool& pool, const CombineArgs& args) {
   visit_dtype(args.out.dtype, [&]<class T>() {
     parallel_rows(pool, args.out.rows, args.out.cols * args.num_slots, [&](int64_t first, int64_t last) {
       for (int64_t r = first; r < last; ++r) {
-        combine_token(args.slot_rows.data() + r * args.num_slots, args.slot_weights + r * args.num_slots, args.num_slots,
+        combine_token(args.slot_rows.data() + r * args.num_slots, args.slot_weights.raw() + r * args.num_slots, args.num_slots,
                       row_of<T>(args.out, r), args.out.cols);
       }
     });

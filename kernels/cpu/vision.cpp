@@ -30,14 +30,14 @@ void layer_norm_row(const T* x, const LayerNormArgs& args, T* out, int64_t cols)
   const float scale = 1.0f / sqrtf(total / count + args.eps);
   for_each_vector(cols, [&](int64_t j, auto lanes) {
     const F32x16 normed = rounded<float>((load(x + j, lanes) - mean) * scale);
-    store(out + j, fma(normed, load(args.weight + j, lanes), load(args.bias + j, lanes)), lanes);
+    store(out + j, fma(normed, load(args.weight.raw() + j, lanes), load(args.bias.raw() + j, lanes)), lanes);
   });
 }
 
 template <class T>
 void add_bias_row(const AddBiasArgs& args, int64_t row) {
   const T* x = row_of<T>(args.x, row);
-  const float* bias = args.bias;
+  const float* bias = args.bias.raw();
   T* out = row_of<T>(args.out, row);
   if (args.residual.data != nullptr) {
     const T* residual = row_of<T>(args.residual, row);
@@ -90,7 +90,7 @@ void vision_rope(ThreadPool& pool, const VisionRopeArgs& args) {
       for (int64_t r = first; r < last; ++r) {
         T* row = row_of<T>(args.x, r);
         for (int64_t at = 0; at < args.x.cols; at += args.head_dim) {
-          rotate_head(row + at, args.cos + r * half, args.sin + r * half, half);
+          rotate_head(row + at, args.cos.raw() + r * half, args.sin.raw() + r * half, half);
         }
       }
     });

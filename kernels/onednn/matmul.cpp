@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "runtime/base/aligned_buffer.h"
 #include "runtime/base/error.h"
 
 // A weight matrix is cut into slabs of columns that stay in a core's L2 cache while all rows pass; a task is one slab and some
@@ -338,7 +339,7 @@ void OnednnMatmul::grouped_matmul(Stream& stream, const GroupedMatmulArgs& args)
   const auto first = std::ranges::find_if(args.weights, [](const PackedMatrix* w) { return w != nullptr; });
   if (first == args.weights.end()) return multiply_groups(stream.pool(), args, args.out);
   check_finish(args, **first);
-  if (args.finish.bias != nullptr) return multiply_and_finish(stream, args);
+  if (args.finish.bias.raw() != nullptr) return multiply_and_finish(stream, args);
   if (!(*first)->is_gated()) return multiply_groups(stream.pool(), args, args.out);
   const MatrixView gate_up = inner_rows(args.out.rows, (*first)->n());
   multiply_groups(stream.pool(), args, gate_up);
@@ -350,9 +351,12 @@ void OnednnMatmul::multiply_and_finish(Stream& stream, const GroupedMatmulArgs& 
   const ProductFinish& finish = args.finish;
   const MatrixView products = inner_rows(args.out.rows, args.out.cols);
   multiply_groups(stream.pool(), args, products);
-  stream.backend().run<AddBiasArgs>(
-      &OpTable::add_bias, stream,
-      {.x = products, .bias = finish.bias, .activation = finish.activation, .residual = finish.residual, .out = args.out});
+  stream.backend().run<AddBiasArgs>(&OpTable::add_bias, stream,
+                                    {.x = products,
+                                     .bias = finish.bias.raw(),
+                                     .activation = finish.activation,
+                                     .residual = finish.residual,
+                                     .out = args.out});
 }
 
 MatrixView OnednnMatmul::inner_rows(int64_t rows, int64_t cols) {

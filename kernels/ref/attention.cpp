@@ -24,7 +24,7 @@ void attend(const KvLayerView& cache, const int32_t* block_table, int64_t kv_hea
   std::vector<float> scores(static_cast<std::size_t>(num_keys));
   float largest = -std::numeric_limits<float>::infinity();
   for (int64_t position = 0; position < num_keys; ++position) {
-    const T* key = cached_row<T>(cache, cache.keys, block_table, position, kv_head);
+    const T* key = cached_row<T>(cache, cache.keys.raw(), block_table, position, kv_head);
     float dot = 0.0f;
     for (int64_t d = 0; d < cache.head_dim; ++d) dot += to_float(q[d]) * to_float(key[d]);
     scores[static_cast<std::size_t>(position)] = dot * scale;
@@ -38,7 +38,7 @@ void attend(const KvLayerView& cache, const int32_t* block_table, int64_t kv_hea
   for (int64_t d = 0; d < cache.head_dim; ++d) {
     float sum = 0.0f;
     for (int64_t position = 0; position < num_keys; ++position) {
-      const T* value = cached_row<T>(cache, cache.values, block_table, position, kv_head);
+      const T* value = cached_row<T>(cache, cache.values.raw(), block_table, position, kv_head);
       sum += scores[static_cast<std::size_t>(position)] * to_float(value[d]);
     }
     out[d] = from_float<T>(sum / total);

@@ -20,7 +20,8 @@ void convolve_channel(const CausalConv1dArgs& args, std::size_t sequence_idx, in
   for (int64_t t = 0; t < span.num_tokens; ++t) {
     float sum = 0.0f;
     for (int64_t tau = 0; tau < args.kernel; ++tau) {
-      sum += args.weight[channel * args.kernel + tau] * to_float(inputs[static_cast<std::size_t>(span.num_replayed + t + tau)]);
+      sum += args.weight.raw()[channel * args.kernel + tau] *
+             to_float(inputs[static_cast<std::size_t>(span.num_replayed + t + tau)]);
     }
     const float y = round_to<T>(sum);
     args.out.row<T>(span.first_row + t)[channel] = from_float<T>(args.activation == Activation::kSilu ? silu(y) : y);

@@ -72,11 +72,13 @@ void run_head(const GatedDeltaRuleArgs& args, std::size_t sequence_idx, int64_t 
   for (int64_t i = 0; i < span.num_replayed; ++i) {
     const HeldDeltaRows& held = args.held[sequence_idx];
     const int64_t gates = i * args.num_v_heads;
-    head.take(reinterpret_cast<const T*>(held.qkv) + i * args.qkv.cols, held.decay + gates, held.beta + gates, ignored.data());
+    head.take(reinterpret_cast<const T*>(held.qkv.raw()) + i * args.qkv.cols, held.decay.raw() + gates, held.beta.raw() + gates,
+              ignored.data());
   }
   for (int64_t i = 0; i < span.num_tokens; ++i) {
     const int64_t row = span.first_row + i, gates = row * args.num_v_heads;
-    head.take(args.qkv.row<T>(row), args.decay + gates, args.beta + gates, args.out.row<T>(row) + v_head * args.v_dim);
+    head.take(args.qkv.row<T>(row), args.decay.raw() + gates, args.beta.raw() + gates,
+              args.out.row<T>(row) + v_head * args.v_dim);
     if (i + 1 == span.num_taken()) std::copy(state.begin(), state.end(), stored);
   }
 }

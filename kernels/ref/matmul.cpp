@@ -52,10 +52,10 @@ class RefMatrix final : public PackedMatrix {
       for (int64_t i = g * w.group; i < (g + 1) * w.group; ++i) {
         dot += int64_t{x[i]} * (int64_t{w.codes[static_cast<std::size_t>(n * w.k + i)]} - w.zero_points[at]);
       }
-      if (type().format == WeightFormat::kInt8) return static_cast<float>(dot) * w.scales[at] * rows.scales[m];
+      if (type().format == WeightFormat::kInt8) return static_cast<float>(dot) * w.scales[at] * rows.scales.raw()[m];
       sum = std::fma(w.scales[at], static_cast<float>(dot), sum);
     }
-    return sum * rows.scales[m];
+    return sum * rows.scales.raw()[m];
   }
 
   Matrix values_;              // [n, k], of plain weights
@@ -71,8 +71,8 @@ T gated(float gate, float up) {
 /// Element (m, c) of all rows' product becomes T.
 template <class T>
 T finished(const ProductFinish& finish, int64_t m, int64_t c, float sum) {
-  if (finish.bias == nullptr) return from_float<T>(sum);
-  const float y = round_to<T>(sum + finish.bias[c]);
+  if (finish.bias.raw() == nullptr) return from_float<T>(sum);
+  const float y = round_to<T>(sum + finish.bias.raw()[c]);
   if (finish.residual.data == nullptr) return from_float<T>(ref::activate(finish.activation, y));
   return from_float<T>(to_float(finish.residual.row<T>(m)[c]) + y);
 }

@@ -22,7 +22,7 @@ void rms_norm(ThreadPool&, const RmsNormArgs& args) {
       const float scale = inverse_rms(x, args.x.cols, args.eps);
       for (int64_t c = 0; c < args.x.cols; ++c) {
         const float normed = to_float(x[c]) * scale;
-        args.out.row<T>(r)[c] = from_float<T>((args.rounds_first ? round_to<T>(normed) : normed) * args.weight[c]);
+        args.out.row<T>(r)[c] = from_float<T>((args.rounds_first ? round_to<T>(normed) : normed) * args.weight.raw()[c]);
       }
     }
   });
@@ -38,7 +38,7 @@ void gated_rms_norm(ThreadPool&, const GatedRmsNormArgs& args) {
       const float scale = inverse_rms(x, args.x.cols, args.eps);
       for (int64_t c = 0; c < args.x.cols; ++c) {
         const float normed = round_to<T>(to_float(x[c]) * scale);
-        const float product = args.weight[c] * normed;
+        const float product = args.weight.raw()[c] * normed;
         const float weighted = rounds_weighted ? round_to<T>(product) : product;
         args.out.row<T>(r)[c] = from_float<T>(weighted * silu(to_float(args.gate.row<T>(r)[c])));
       }

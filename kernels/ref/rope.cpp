@@ -12,8 +12,8 @@ void rope(ThreadPool&, const RopeArgs& args) {
       for (int64_t head = 0; head < args.x.cols / args.head_dim; ++head) {
         T* x = args.x.row<T>(r) + head * args.head_dim;
         for (int64_t j = 0; j < half; ++j) {
-          const float c = args.cos[r * half + j];
-          const float s = args.sin[r * half + j];
+          const float c = args.cos.raw()[r * half + j];
+          const float s = args.sin.raw()[r * half + j];
           const float lower = to_float(x[j]);
           const float upper = to_float(x[half + j]);
           x[j] = from_float<T>(round_to<T>(lower * c) - round_to<T>(upper * s));

@@ -49,7 +49,7 @@ void router_topk(ThreadPool&, const RouterTopkArgs& args) {
       const T* logits = args.logits.row<T>(r);
       const std::vector<float> p = args.is_sigmoid ? sigmoids(logits, num_experts) : softmax(logits, num_experts);
       std::vector<float> choice = p;
-      for (std::size_t e = 0; args.bias != nullptr && e < p.size(); ++e) choice[e] += args.bias[e];
+      for (std::size_t e = 0; args.bias.raw() != nullptr && e < p.size(); ++e) choice[e] += args.bias.raw()[e];
       std::vector<std::size_t> order(p.size());
       std::iota(order.begin(), order.end(), std::size_t{0});
       std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return choice[a] > choice[b]; });
@@ -57,9 +57,9 @@ void router_topk(ThreadPool&, const RouterTopkArgs& args) {
       for (int64_t k = 0; k < args.top_k; ++k) sum += p[order[static_cast<std::size_t>(k)]];
       for (int64_t k = 0; k < args.top_k; ++k) {
         const std::size_t expert = order[static_cast<std::size_t>(k)];
-        args.topk_idx[r * args.top_k + k] = static_cast<int32_t>(expert);
+        args.topk_idx.raw()[r * args.top_k + k] = static_cast<int32_t>(expert);
         const float weight = args.is_normalised ? p[expert] / sum : p[expert];
-        args.topk_weights[r * args.top_k + k] = round_to<T>(weight * args.scale);
+        args.topk_weights.raw()[r * args.top_k + k] = round_to<T>(weight * args.scale);
       }
     }
   });
@@ -72,10 +72,10 @@ void delta_gates(ThreadPool&, const DeltaGatesArgs& args) {
   visit_dtype(args.a.dtype, [&]<class T>() {
     for (int64_t r = 0; r < args.a.rows; ++r) {
       for (int64_t h = 0; h < num_heads; ++h) {
-        const float x = to_float(args.a.row<T>(r)[h]) + args.dt_bias[h];
+        const float x = to_float(args.a.row<T>(r)[h]) + args.dt_bias.raw()[h];
         const float softplus = x > kSoftplusThreshold ? x : std::log1p(std::exp(x));
-        args.decay[r * num_heads + h] = -std::exp(args.a_log[h]) * softplus;
-        args.beta[r * num_heads + h] = round_to<T>(sigmoid(to_float(args.b.row<T>(r)[h])));
+        args.decay.raw()[r * num_heads + h] = -std::exp(args.a_log.raw()[h]) * softplus;
+        args.beta.raw()[r * num_heads + h] = round_to<T>(sigmoid(to_float(args.b.row<T>(r)[h])));
       }
     }
   });

@@ -32,6 +32,7 @@ void gather_rows(ThreadPool&, const GatherRowsArgs& args) {
     FERRY_CHECK(source >= 0 && source < args.x.rows) << " row index " << source;
     std::memcpy(args.out.row_bytes(r), args.x.row_bytes(source),
                 static_cast<std::size_t>(args.out.cols * dtype_bytes(args.out.dtype)));
+    if (args.scales) args.out_scales.raw()[r] = args.scales.raw()[source];
   }
 }
 
@@ -48,7 +49,7 @@ void quantize_rows(ThreadPool&, const QuantizeRowsArgs& args) {
         largest = std::max(largest, std::abs(to_float(x[c])));
         is_finite = is_finite && std::isfinite(to_float(x[c]));
       }
-      float& scale = args.scales[r];
+      float& scale = args.scales.raw()[r];
       scale = is_finite ? largest / 127.0f : std::numeric_limits<float>::quiet_NaN();
       if (is_finite && scale < std::numeric_limits<float>::min()) scale = 0;
       if (!(scale > 0)) continue;
@@ -75,8 +76,8 @@ void kv_append(ThreadPool&, const KvAppendArgs& args) {
         const int64_t place = (block_id * cache.num_kv_heads + h) * cache.block_tokens + position % cache.block_tokens;
         const std::byte* k = args.k.row_bytes(span.first_row + t) + h * head_bytes;
         const std::byte* v = args.v.row_bytes(span.first_row + t) + h * head_bytes;
-        std::memcpy(cache.keys + place * head_bytes, k, static_cast<std::size_t>(head_bytes));
-        std::memcpy(cache.values + place * head_bytes, v, static_cast<std::size_t>(head_bytes));
+        std::memcpy(cache.keys.raw() + place * head_bytes, k, static_cast<std::size_t>(head_bytes));
+        std::memcpy(cache.values.raw() + place * head_bytes, v, static_cast<std::size_t>(head_bytes));
       }
     }
   }
@@ -91,7 +92,7 @@ void combine(ThreadPool&, const CombineArgs& args) {
         for (int64_t slot = r * args.num_slots; slot < (r + 1) * args.num_slots; ++slot) {
           const T* row = reinterpret_cast<const T*>(args.slot_rows[static_cast<std::size_t>(slot)]);
           if (row == nullptr) break;
-          sum += round_to<T>(args.slot_weights[slot] * to_float(row[c]));
+          sum += round_to<T>(args.slot_weights.raw()[slot] * to_float(row[c]));
         }
         args.out.row<T>(r)[c] = from_float<T>(sum);
       }

@@ -65,7 +65,7 @@ void layer_norm(ThreadPool&, const LayerNormArgs& args) {
       for (int64_t c = 0; c < args.x.cols; ++c) squares += (to_float(x[c]) - mean) * (to_float(x[c]) - mean);
       const float scale = 1.0f / std::sqrt(squares / cols + args.eps);
       for (int64_t c = 0; c < args.x.cols; ++c) {
-        args.out.row<T>(r)[c] = from_float<T>((to_float(x[c]) - mean) * scale * args.weight[c] + args.bias[c]);
+        args.out.row<T>(r)[c] = from_float<T>((to_float(x[c]) - mean) * scale * args.weight.raw()[c] + args.bias.raw()[c]);
       }
     }
   });
@@ -76,7 +76,7 @@ void add_bias(ThreadPool&, const AddBiasArgs& args) {
   visit_dtype(args.out.dtype, [&]<class T>() {
     for (int64_t r = 0; r < args.x.rows; ++r) {
       for (int64_t c = 0; c < args.x.cols; ++c) {
-        const float y = round_to<T>(to_float(args.x.row<T>(r)[c]) + args.bias[c]);
+        const float y = round_to<T>(to_float(args.x.row<T>(r)[c]) + args.bias.raw()[c]);
         const bool has_residual = args.residual.data != nullptr;
         const float out = has_residual ? to_float(args.residual.row<T>(r)[c]) + y : activate(args.activation, y);
         args.out.row<T>(r)[c] = from_float<T>(out);
@@ -94,7 +94,7 @@ void vision_rope(ThreadPool&, const VisionRopeArgs& args) {
       for (int64_t first = 0; first < args.x.cols; first += args.head_dim) {
         T* x = args.x.row<T>(r) + first;
         for (int64_t j = 0; j < half; ++j) {
-          const float c = args.cos[r * half + j], s = args.sin[r * half + j];
+          const float c = args.cos.raw()[r * half + j], s = args.sin.raw()[r * half + j];
           const float lower = to_float(x[j]), upper = to_float(x[half + j]);
           x[j] = from_float<T>(lower * c - upper * s);
           x[half + j] = from_float<T>(upper * c + lower * s);

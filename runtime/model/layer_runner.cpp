@@ -10,17 +10,21 @@ namespace ferry {
 LayerRunner::LayerRunner(const ModelConfig& config, const Quantization& quantization, Stream& stream, DType dtype,
                          const DecoderLimits& limits)
     : norm_(config.norm), stream_(stream), products_(stream) {
-  const BlockLimits block{
-      .dtype = dtype, .max_tokens = limits.max_tokens, .max_sequences = limits.max_sequences, .quantization = quantization};
+  Memory& memory = stream.memory();
+  const BlockLimits block{.memory = memory,
+                          .dtype = dtype,
+                          .max_tokens = limits.max_tokens,
+                          .max_sequences = limits.max_sequences,
+                          .quantization = quantization};
   if (config.num_layers_of(Mixer::kGatedDelta) > 0) gated_delta_.emplace(config, block);
   if (config.num_layers_of(Mixer::kAttention) > 0 || config.mtp) attention_.emplace(config, block);
   if (config.num_layers_of(Mixer::kShortConv) > 0) short_conv_.emplace(config, block);
   if (config.num_layers_of(Ffn::kDense) > 0) dense_.emplace(config, block);
   if (config.num_layers_of(Ffn::kMixtureOfExperts) > 0) moe_.emplace(config, block);
-  hidden_ = Matrix(dtype, limits.max_tokens, config.hidden_dim);
-  normed_ = Matrix(dtype, limits.max_tokens, config.hidden_dim);
-  block_out_ = Matrix(dtype, limits.max_tokens, config.hidden_dim);
-  if (quantization.any()) normed_codes_ = CodeBuffer(limits.max_tokens, config.hidden_dim);
+  hidden_ = Matrix(memory, dtype, limits.max_tokens, config.hidden_dim);
+  normed_ = Matrix(memory, dtype, limits.max_tokens, config.hidden_dim);
+  block_out_ = Matrix(memory, dtype, limits.max_tokens, config.hidden_dim);
+  if (quantization.any()) normed_codes_ = CodeBuffer(memory, limits.max_tokens, config.hidden_dim);
 }
 
 void LayerRunner::embed(ConstMatrixView table, const StepInput& input, MatrixView out) const {
@@ -48,7 +52,7 @@ BlockStep LayerRunner::block(const LayerStep& step, const MicroBatch& batch) {
           .tap = step.tap};
 }
 
-void LayerRunner::norm(Zone zone, ConstMatrixView x, const std::vector<float>& weight, MatrixView out) const {
+void LayerRunner::norm(Zone zone, ConstMatrixView x, const Array<float>& weight, MatrixView out) const {
   rms_norm(stream_,
            {.zone = zone, .x = x, .weight = weight.data(), .eps = norm_.eps, .rounds_first = norm_.rounds_first, .out = out});
 }

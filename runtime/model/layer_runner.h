@@ -68,7 +68,7 @@ class LayerRunner {
   /// hidden += ffn(norm(hidden))
   void finish_ffn(const LayerStep& step, const MicroBatch& batch, DispatchHandle routed, const LayerRef& layer);
   /// The model's RMS norm; out may be x.
-  void norm(Zone zone, ConstMatrixView x, const std::vector<float>& weight, MatrixView out) const;
+  void norm(Zone zone, ConstMatrixView x, const Array<float>& weight, MatrixView out) const;
 
  private:
   BlockStep block(const LayerStep& step, const MicroBatch& batch);

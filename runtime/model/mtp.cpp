@@ -14,7 +14,7 @@ MtpLayer::MtpLayer(const ModelConfig& config, const TrunkWeights& weights, Trunk
              .state_layer = static_cast<int>(config.num_layers_of(Mixer::kAttention)),
              .expert_layer = config.num_layers()},
       hidden_dim_(config.hidden_dim),
-      pairs_(dtype, trunk.limits().max_tokens, 2 * config.hidden_dim) {}
+      pairs_(trunk.runner().stream().memory(), dtype, trunk.limits().max_tokens, 2 * config.hidden_dim) {}
 
 void MtpLayer::copy_hidden(MatrixView out) {
   trunk_.runner().norm(Zone::kFinalNorm, trunk_.hidden().rows_from(0, out.rows), weights_.norm, out);

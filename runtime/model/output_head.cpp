@@ -6,12 +6,13 @@ OutputHead::OutputHead(const ModelConfig& config, const TrunkWeights& weights, c
                        int64_t max_logit_rows)
     : weights_(weights),
       runner_(runner),
-      rows_(dtype, max_logit_rows, config.hidden_dim),
-      logits_(dtype, max_logit_rows, config.vocab_size) {
-  if (takes_codes(weights.quantization.lm_head)) codes_ = CodeBuffer(max_logit_rows, config.hidden_dim);
+      rows_(runner.stream().memory(), dtype, max_logit_rows, config.hidden_dim),
+      logits_(runner.stream().memory(), dtype, max_logit_rows, config.vocab_size) {
+  if (takes_codes(weights.quantization.lm_head))
+    codes_ = CodeBuffer(runner.stream().memory(), max_logit_rows, config.hidden_dim);
 }
 
-ConstMatrixView OutputHead::run(ConstMatrixView hidden, std::span<const int32_t> rows, const std::vector<float>& norm) {
+ConstMatrixView OutputHead::run(ConstMatrixView hidden, std::span<const int32_t> rows, const Array<float>& norm) {
   num_rows_ = static_cast<int64_t>(rows.size());
   const MatrixView picked = rows_.top(num_rows_), logits = logits_.top(num_rows_);
   gather_rows(runner_.stream(), {.x = hidden, .row_idx = rows, .out = picked});

@@ -16,7 +16,7 @@ class OutputHead {
              int64_t max_logit_rows);
 
   /// Logits [rows.size(), vocab] of those rows of `hidden`, normed by `norm`; valid until the next call.
-  ConstMatrixView run(ConstMatrixView hidden, std::span<const int32_t> rows, const std::vector<float>& norm);
+  ConstMatrixView run(ConstMatrixView hidden, std::span<const int32_t> rows, const Array<float>& norm);
   /// [rows.size(), hidden_dim] what the last run() multiplied: its rows behind the norm. Valid until the next call.
   ConstMatrixView normed() { return rows_.top(num_rows_); }
 

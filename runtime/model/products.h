@@ -5,7 +5,6 @@
 
 #include "kernels/matmul.h"
 #include "kernels/ops.h"
-#include "runtime/base/aligned_buffer.h"
 #include "runtime/model/step_input.h"
 
 namespace ferry {
@@ -15,19 +14,26 @@ inline MatrixView rows_of(Matrix& step_rows, const MicroBatch& batch) {
   return step_rows.view().rows_from(batch.first_row, batch.num_tokens);
 }
 
+/// Row `r` of a matrix of fp32.
+inline Address<float> row_of(Matrix& matrix, int64_t r) {
+  const MatrixView view = matrix.view();
+  FERRY_CHECK(view.dtype == DType::kF32);
+  return {reinterpret_cast<float*>(view.row_address(r)), view.space};
+}
+
 /// Room for the codes of a step's rows, of several widths.
 class CodeBuffer {
  public:
   CodeBuffer() = default;
-  CodeBuffer(int64_t max_rows, int64_t max_cols);
+  CodeBuffer(Memory& memory, int64_t max_rows, int64_t max_cols);
   /// [batch's rows, quantized_cols(cols)] i8
   MatrixView codes(const MicroBatch& batch, int64_t cols);
   /// [batch's rows]
-  float* scales(const MicroBatch& batch) { return scales_.data() + batch.first_row; }
+  Address<float> scales(const MicroBatch& batch) { return scales_.data() + batch.first_row; }
 
  private:
-  AlignedBuffer bytes_;
-  std::vector<float> scales_;
+  Array<std::byte> bytes_;
+  Array<float> scales_;
 };
 
 /// Rows as products take them: plain weights read values, quantised ones codes (empty where nothing needs them).

@@ -173,12 +173,13 @@ std::vector<StoredRows> rows_of_heads(const StoredRows& merged, int64_t num_head
 class TrunkLoader {
  public:
   TrunkLoader(TensorReader& reader, const ModelConfig& config, const Quantization& quantization, std::string prefix,
-              std::vector<PackJob>& jobs)
+              Memory& memory, std::vector<PackJob>& jobs)
       : reader_(reader),
         config_(config),
         names_(config.architecture->names),
         quantization_(quantization),
         prefix_(std::move(prefix)),
+        memory_(memory),
         jobs_(jobs) {}
 
   /// All but the values of the embedding, whose place is returned.
@@ -245,7 +246,7 @@ class TrunkLoader {
     w.a_log = vector(at + n.a_log, {d.num_v_heads});
     w.dt_bias = vector(at + n.dt_bias, {d.num_v_heads});
     const StoredRows norm = reader_.find(at + n.norm + ".weight", {d.v_dim});
-    w.norm = reader_.read_vector(norm);
+    w.norm = in_memory(reader_.read_vector(norm));
     w.norm_dtype = TensorReader::stored_dtype(norm).value_or(reader_.dtype());
     matrix(w.out_proj, at + n.out_proj, config_.hidden_dim, d.value_dim(), quantization_.mixers);
   }
@@ -314,18 +315,20 @@ class TrunkLoader {
     matrix(down, at + n.down, config_.hidden_dim, width, quantization_.shared);
   }
 
-  std::vector<float> vector(const std::string& name, const std::vector<int64_t>& shape) {
-    return reader_.read_vector(reader_.find(name, shape));
+  Array<float> vector(const std::string& name, const std::vector<int64_t>& shape) {
+    return in_memory(reader_.read_vector(reader_.find(name, shape)));
   }
 
   /// As factors.
-  std::vector<float> norm(const std::string& name, int64_t width) {
-    std::vector<float> weight = vector(name + ".weight", {width});
+  Array<float> norm(const std::string& name, int64_t width) {
+    std::vector<float> weight = reader_.read_vector(reader_.find(name + ".weight", {width}));
     if (config_.norm.is_offset) {
       for (float& w : weight) w = 1.0F + w;
     }
-    return weight;
+    return in_memory(weight);
   }
+
+  Array<float> in_memory(const std::vector<float>& values) { return {memory_, std::span(values)}; }
 
   /// Queues the matrix `name` [rows, cols], stored as name.weight or in panels.
   void matrix(PackedPtr& target, const std::string& name, int64_t num_rows, int64_t cols,
@@ -344,6 +347,7 @@ class TrunkLoader {
   const TensorNames& names_;
   const Quantization& quantization_;
   std::string prefix_;
+  Memory& memory_;
   std::vector<PackJob>& jobs_;
 };
 
@@ -378,7 +382,7 @@ std::string lacks_mtp(const Checkpoint& checkpoint, const ModelConfig& config, c
   return is_whole ? "" : "the folder was packed without panels of its MTP layer (an older Ferry, or native codes)";
 }
 
-TrunkWeights load_trunk(const Checkpoint& checkpoint, const ModelConfig& config, Matmul& matmul, ThreadPool& pool,
+TrunkWeights load_trunk(const Checkpoint& checkpoint, const ModelConfig& config, const Backend& backend, ThreadPool& pool,
                         const LoadOptions& options) {
   TensorReader reader(checkpoint, options.dtype, options.check_finite, options.weights.in_panels);
   reader.set_source_format(config.source);
@@ -387,7 +391,7 @@ TrunkWeights load_trunk(const Checkpoint& checkpoint, const ModelConfig& config,
   TrunkWeights trunk;
   trunk.quantization = quantization;
   std::vector<PackJob> jobs;
-  const StoredRows embedding = TrunkLoader(reader, config, quantization, prefix, jobs).load(trunk);
+  const StoredRows embedding = TrunkLoader(reader, config, quantization, prefix, backend.memory(), jobs).load(trunk);
   trunk.embed_tokens = reader.view_or_copy(embedding, trunk.owned_embedding);
   for (int64_t layer = 0; layer < config.num_expert_layers(); ++layer)
     find_experts(reader, config, quantization, prefix, layer);
@@ -398,7 +402,7 @@ TrunkWeights load_trunk(const Checkpoint& checkpoint, const ModelConfig& config,
   const auto is_small = [](const PackJob& job) { return job.matrix.n * job.matrix.k < kLargeMatrix; };
   const auto large = std::partition(jobs.begin(), jobs.end(), is_small);
   const auto pack = [&](const PackJob& job, ThreadPool* shared_pool) {
-    *job.target = reader.pack(matmul, job.matrix, shared_pool);
+    *job.target = reader.pack(backend.matmul(), job.matrix, shared_pool);
     return job.matrix.stored_bytes();
   };
   run_jobs(
@@ -458,7 +462,7 @@ Quantization resolve_quantization(const Checkpoint& checkpoint, const ModelConfi
     only.*part = type;
     TrunkWeights trunk;
     std::vector<PackJob> jobs;
-    TrunkLoader(reader, config, only, prefix, jobs).load(trunk);
+    TrunkLoader(reader, config, only, prefix, host_memory(), jobs).load(trunk);
     if (std::ranges::any_of(jobs, [](const PackJob& job) { return job.matrix.quantized.has_value(); })) found.*part = type;
   }
   for (int64_t layer = 0; layer < config.num_layers() && !found.experts; ++layer) {
@@ -476,7 +480,7 @@ std::vector<StoredMatrix> find_quantized(const Checkpoint& checkpoint, const Mod
   const std::string prefix = text_prefix(reader);
   TrunkWeights trunk;
   std::vector<PackJob> jobs;
-  TrunkLoader(reader, config, quantization, prefix, jobs).load(trunk);
+  TrunkLoader(reader, config, quantization, prefix, host_memory(), jobs).load(trunk);
   std::vector<StoredMatrix> found;
   for (PackJob& job : jobs) {
     if (job.matrix.quantized) found.push_back(std::move(job.matrix));

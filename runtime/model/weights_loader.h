@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/backend.h"
 #include "moe/expert_bank.h"
 #include "moe/expert_map.h"
 #include "runtime/checkpoint/checkpoint_packer.h"
@@ -37,7 +38,7 @@ std::string lacks_mtp(const Checkpoint& checkpoint, const ModelConfig& config, c
 /// Reads everything but the routed experts. Throws Error{kInvalidArgument} for a tensor that is missing, has another shape or
 /// a type that its format does not have, or that nothing in the config accounts for (is_of_other_part() aside).
 /// `checkpoint` must outlive the result (the embedding and panels stay in the mapped file). Calls pool.
-TrunkWeights load_trunk(const Checkpoint& checkpoint, const ModelConfig& config, Matmul& matmul, ThreadPool& pool,
+TrunkWeights load_trunk(const Checkpoint& checkpoint, const ModelConfig& config, const Backend& backend, ThreadPool& pool,
                         const LoadOptions& options);
 
 /// Reads the routed experts of ranks()[rank_idx] and touches no other expert's pages; a dense layer that is not

@@ -9,21 +9,21 @@ int64_t layer_block_bytes(const KvCacheOptions& options) {
 
 }  // namespace
 
-KvCache::KvCache(const KvCacheOptions& options) : options_(options) {
+KvCache::KvCache(const KvCacheOptions& options, Memory& memory) : options_(options) {
   FERRY_CHECK_GE(options.num_layers, 0);
   FERRY_CHECK_GE(options.num_blocks, 1);
   FERRY_CHECK(options.block_tokens >= 1 && options.num_kv_heads >= 1 && options.head_dim >= 1)
       << options.block_tokens << " tokens a block, " << options.num_kv_heads << " heads of " << options.head_dim;
   const auto bytes = static_cast<std::size_t>(options.num_blocks * layer_block_bytes(options));
   layers_.reserve(static_cast<std::size_t>(options.num_layers));
-  for (int i = 0; i < options.num_layers; ++i) layers_.push_back({AlignedBuffer(bytes), AlignedBuffer(bytes)});
+  for (int i = 0; i < options.num_layers; ++i) layers_.push_back({memory.allocate(bytes), memory.allocate(bytes)});
 }
 
 KvLayerView KvCache::layer(int layer_idx) {
   FERRY_CHECK(layer_idx >= 0 && layer_idx < options_.num_layers) << "layer " << layer_idx << " of " << options_.num_layers;
   Layer& layer = layers_[static_cast<std::size_t>(layer_idx)];
-  return {.keys = layer.keys.data(),
-          .values = layer.values.data(),
+  return {.keys = layer.keys.address(),
+          .values = layer.values.address(),
           .dtype = options_.dtype,
           .num_kv_heads = options_.num_kv_heads,
           .block_tokens = options_.block_tokens,

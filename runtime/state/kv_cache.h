@@ -24,7 +24,7 @@ struct KvCacheOptions {
 class KvCache {
  public:
   /// Throws std::bad_alloc when the memory is not there.
-  explicit KvCache(const KvCacheOptions& options);
+  explicit KvCache(const KvCacheOptions& options, Memory& memory = host_memory());
 
   /// Borrowed; valid as long as the cache.
   KvLayerView layer(int layer_idx);
@@ -36,8 +36,8 @@ class KvCache {
 
  private:
   struct Layer {
-    AlignedBuffer keys;    // [num_blocks, num_kv_heads, block_tokens, head_dim] dtype
-    AlignedBuffer values;  // same
+    Storage keys;    // [num_blocks, num_kv_heads, block_tokens, head_dim] dtype
+    Storage values;  // same
   };
   KvCacheOptions options_;
   std::vector<Layer> layers_;  // [num_layers]

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "runtime/base/aligned_buffer.h"
 #include "runtime/base/check.h"
 
 namespace ferry {
@@ -29,13 +30,13 @@ int64_t held_gate_bytes(const RecurrentStateOptions& options) {
   return padded(2 * options.max_held * options.num_v_heads * dtype_bytes(DType::kF32));
 }
 
-void zero_slot(AlignedBuffer& buffer, int64_t slot, int64_t slot_bytes) {
-  if (slot_bytes > 0) std::memset(buffer.data() + slot * slot_bytes, 0, static_cast<std::size_t>(slot_bytes));
+void zero_slot(Storage& states, int64_t slot, int64_t slot_bytes) {
+  if (slot_bytes > 0) std::memset(states.address().host() + slot * slot_bytes, 0, static_cast<std::size_t>(slot_bytes));
 }
 
 }  // namespace
 
-RecurrentState::RecurrentState(const RecurrentStateOptions& options)
+RecurrentState::RecurrentState(const RecurrentStateOptions& options, Memory& memory)
     : options_(options),
       conv_bytes_(conv_state_bytes(options)),
       delta_bytes_(delta_state_bytes(options)),
@@ -50,30 +51,32 @@ RecurrentState::RecurrentState(const RecurrentStateOptions& options)
   FERRY_CHECK(options.num_v_heads == 0 || (options.num_v_heads >= 1 && options.k_dim >= 1 && options.v_dim >= 1))
       << options.num_v_heads << " heads of " << options.k_dim << " x " << options.v_dim;
   const int64_t num_states = options.num_layers * options.num_slots;
-  conv_ = AlignedBuffer(static_cast<std::size_t>(num_states * conv_bytes_));
-  delta_ = AlignedBuffer(static_cast<std::size_t>(num_states * delta_bytes_));
-  held_conv_ = AlignedBuffer(static_cast<std::size_t>(num_states * held_bytes_));
+  conv_ = memory.allocate(static_cast<std::size_t>(num_states * conv_bytes_));
+  delta_ = memory.allocate(static_cast<std::size_t>(num_states * delta_bytes_));
+  held_conv_ = memory.allocate(static_cast<std::size_t>(num_states * held_bytes_));
   if (options.num_v_heads == 0) return;
-  held_delta_ = AlignedBuffer(static_cast<std::size_t>(num_states * held_bytes_));
-  held_gates_ = AlignedBuffer(static_cast<std::size_t>(num_states * gate_bytes_));
+  held_delta_ = memory.allocate(static_cast<std::size_t>(num_states * held_bytes_));
+  held_gates_ = memory.allocate(static_cast<std::size_t>(num_states * gate_bytes_));
 }
 
-std::byte* RecurrentState::conv(int layer_idx, int64_t slot) { return conv_.data() + state_idx(layer_idx, slot) * conv_bytes_; }
+std::byte* RecurrentState::conv(int layer_idx, int64_t slot) {
+  return conv_.address().raw() + state_idx(layer_idx, slot) * conv_bytes_;
+}
 
 float* RecurrentState::delta(int layer_idx, int64_t slot) {
-  return reinterpret_cast<float*>(delta_.data() + state_idx(layer_idx, slot) * delta_bytes_);
+  return reinterpret_cast<float*>(delta_.address().raw() + state_idx(layer_idx, slot) * delta_bytes_);
 }
 
 std::byte* RecurrentState::held_conv(int layer_idx, int64_t slot) {
-  return held_conv_.data() + state_idx(layer_idx, slot) * held_bytes_;
+  return held_conv_.address().raw() + state_idx(layer_idx, slot) * held_bytes_;
 }
 
 std::byte* RecurrentState::held_delta(int layer_idx, int64_t slot) {
-  return held_delta_.data() + state_idx(layer_idx, slot) * held_bytes_;
+  return held_delta_.address().raw() + state_idx(layer_idx, slot) * held_bytes_;
 }
 
 float* RecurrentState::held_gates(int layer_idx, int64_t slot) {
-  return reinterpret_cast<float*>(held_gates_.data() + state_idx(layer_idx, slot) * gate_bytes_);
+  return reinterpret_cast<float*>(held_gates_.address().raw() + state_idx(layer_idx, slot) * gate_bytes_);
 }
 
 void RecurrentState::reset(int64_t slot) {

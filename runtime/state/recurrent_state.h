@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "runtime/base/aligned_buffer.h"
+#include "kernels/memory.h"
 #include "runtime/base/types.h"
 
 namespace ferry {
@@ -32,7 +32,7 @@ struct RecurrentStateOptions {
 class RecurrentState {
  public:
   /// Throws std::bad_alloc when the memory is not there.
-  explicit RecurrentState(const RecurrentStateOptions& options);
+  explicit RecurrentState(const RecurrentStateOptions& options, Memory& memory = host_memory());
 
   /// The last inputs of the convolution, oldest first: [conv_kernel - 1, conv_channels] dtype. May be null if conv_kernel is 1.
   std::byte* conv(int layer_idx, int64_t slot);
@@ -60,14 +60,14 @@ class RecurrentState {
   int64_t state_idx(int layer_idx, int64_t slot) const;
 
   RecurrentStateOptions options_;
-  int64_t conv_bytes_ = 0;                // of one layer and slot, padded
-  int64_t delta_bytes_ = 0;               // likewise
-  int64_t held_bytes_ = 0;                // of one layer and slot: rows of the convolution, likewise of the delta rule
-  int64_t gate_bytes_ = 0;                // of one layer and slot, both gates
-  AlignedBuffer conv_;                    // [num_slots, num_layers] of conv_bytes_: a slot lies together, for reset
-  AlignedBuffer delta_;                   // [num_slots, num_layers] of delta_bytes_
-  AlignedBuffer held_conv_, held_delta_;  // [num_slots, num_layers] of held_bytes_
-  AlignedBuffer held_gates_;              // [num_slots, num_layers] of gate_bytes_
+  int64_t conv_bytes_ = 0;          // of one layer and slot, padded
+  int64_t delta_bytes_ = 0;         // likewise
+  int64_t held_bytes_ = 0;          // of one layer and slot: rows of the convolution, likewise of the delta rule
+  int64_t gate_bytes_ = 0;          // of one layer and slot, both gates
+  Storage conv_;                    // [num_slots, num_layers] of conv_bytes_: a slot lies together, for reset
+  Storage delta_;                   // [num_slots, num_layers] of delta_bytes_
+  Storage held_conv_, held_delta_;  // [num_slots, num_layers] of held_bytes_
+  Storage held_gates_;              // [num_slots, num_layers] of gate_bytes_
 };
 
 }  // namespace ferry

@@ -63,15 +63,15 @@ class WeightMaker {
     VisionWeights weights;
     weights.patch_embed = linear(hidden, plan_.patch_cols());
     weights.pos_embed = vector(plan_.position_side * plan_.position_side * hidden, 0.5F, 0.0F);
-    weights.merger_norm = {vector(hidden, 0.2F, 1.0F), vector(hidden, 0.2F, 0.0F)};
+    weights.merger_norm = {array(hidden, 0.2F, 1.0F), array(hidden, 0.2F, 0.0F)};
     weights.merger_fc1 = linear(merged, merged);
     weights.merger_fc2 = linear(plan_.out_hidden_dim, merged);
     weights.blocks.resize(static_cast<std::size_t>(plan_.depth));
     const Matrix qkv = matrix(3 * hidden, hidden), proj = matrix(hidden, hidden);
     const Matrix fc1 = matrix(plan_.intermediate_dim, hidden), fc2 = matrix(hidden, plan_.intermediate_dim);
     for (VisionBlockWeights& block : weights.blocks) {
-      block.norm1 = {vector(hidden, 0.2F, 1.0F), vector(hidden, 0.2F, 0.0F)};
-      block.norm2 = {vector(hidden, 0.2F, 1.0F), vector(hidden, 0.2F, 0.0F)};
+      block.norm1 = {array(hidden, 0.2F, 1.0F), array(hidden, 0.2F, 0.0F)};
+      block.norm2 = {array(hidden, 0.2F, 1.0F), array(hidden, 0.2F, 0.0F)};
       block.qkv = packed(qkv);
       block.proj = packed(proj);
       block.linear_fc1 = packed(fc1);
@@ -86,9 +86,12 @@ class WeightMaker {
     return ferry::bench::uniform_matrix(dtype_, rows, cols, ++seed_, largest);
   }
   LinearWeights packed(const Matrix& weights) {
-    return {matmul_.pack(weights.view(), ferry::WeightUse::kPlain, &pool_), vector(weights.rows(), 0.1F, 0.0F)};
+    return {matmul_.pack(weights.view(), ferry::WeightUse::kPlain, &pool_), array(weights.rows(), 0.1F, 0.0F)};
   }
   LinearWeights linear(int64_t rows, int64_t cols) { return packed(matrix(rows, cols)); }
+  ferry::Array<float> array(int64_t size, float largest, float around) {
+    return {ferry::host_memory(), std::span<const float>(vector(size, largest, around))};
+  }
   std::vector<float> vector(int64_t size, float largest, float around) {
     const Matrix values = ferry::bench::uniform_matrix(DType::kF32, 1, size, ++seed_, largest);
     const float* first = values.view().row<float>(0);

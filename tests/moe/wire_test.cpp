@@ -6,6 +6,7 @@
 #include <array>
 #include <functional>
 
+#include "runtime/base/aligned_buffer.h"
 #include "runtime/base/error.h"
 
 namespace ferry {
@@ -59,7 +60,7 @@ TEST(Wire, RequestSurvivesTheTrip) {
   EXPECT_EQ(std::vector<int32_t>(view.expert_counts.begin(), view.expert_counts.end()), (std::vector<int32_t>{1, 2}));
   EXPECT_EQ(std::vector<int32_t>(view.row_token.begin(), view.row_token.end()), (std::vector<int32_t>{1, 0, 1}));
   EXPECT_EQ(to_float(view.tokens.x.row<bfloat16>(1)[4]), 9.0F);
-  EXPECT_EQ(view.tokens.scales, nullptr);
+  EXPECT_FALSE(view.tokens.scales);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(view.tokens.x.data) % 64, 0U);
 }
 
@@ -78,7 +79,7 @@ TEST(Wire, CodesTravelWithTheirScales) {
   EXPECT_EQ(view.tokens.x.cols, 64) << "rows of codes are padded";
   EXPECT_EQ(view.tokens.x.row<int8_t>(1)[4], 6);
   EXPECT_EQ(view.tokens.x.row<int8_t>(0)[4], -4);
-  EXPECT_EQ(view.tokens.scales[1], 1.5F);
+  EXPECT_EQ(view.tokens.scales.host()[1], 1.5F);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(view.tokens.x.data) % 64, 0U);
 }
 
@@ -97,7 +98,7 @@ TEST(Wire, AFastCombineCarriesWeightsAndAnswersByToken) {
   write_header(header, message);
   const RequestView view = parse_request(message, shape_for(header));
   EXPECT_EQ(std::vector<float>(view.row_weights.begin(), view.row_weights.end()), (std::vector<float>{0.25F, 1.25F, 2.25F}));
-  EXPECT_EQ(view.tokens.scales[1], 0.5F);
+  EXPECT_EQ(view.tokens.scales.host()[1], 0.5F);
   EXPECT_EQ(view.row_token[2], 1);
 }
 

@@ -56,12 +56,13 @@ struct RandomTower {
     for (float& value : made) value = normal(random);
     return made;
   }
+  Array<float> array(int64_t count) { return {host_memory(), std::span<const float>(values(count))}; }
   LinearWeights linear(int64_t out, int64_t in) {
     const std::vector<float> made = values(out * in);
     return {.weight = backend.matmul().pack({reinterpret_cast<const std::byte*>(made.data()), DType::kF32, out, in, in}),
-            .bias = values(out)};
+            .bias = array(out)};
   }
-  LayerNormWeights norm() { return {.weight = values(kPlan.hidden_dim), .bias = values(kPlan.hidden_dim)}; }
+  LayerNormWeights norm() { return {.weight = array(kPlan.hidden_dim), .bias = array(kPlan.hidden_dim)}; }
 
   /// All patches in one call, with buffers for all of them.
   Matrix embed(const Medium& medium) {

@@ -29,13 +29,13 @@ MixtureOfExperts::MixtureOfExperts(const ModelConfig& config, const BlockLimits&
     for (std::size_t i = 0; i < topk_idx_.size(); ++i)
       topk_idx_[i] = static_cast<int32_t>(i) % static_cast<int32_t>(plan_.top_k);
   } else {
-    router_logits_ = Matrix(limits.dtype, t, plan_.num_experts);
+    router_logits_ = Matrix(limits.memory, limits.dtype, t, plan_.num_experts);
   }
   if (shared == 0) return;
-  shared_activated_ = Matrix(limits.dtype, t, shared);
-  shared_out_ = Matrix(limits.dtype, t, config.hidden_dim);
-  shared_gate_ = Matrix(limits.dtype, t, 1);
-  if (is_shared_quantized_) shared_codes_ = CodeBuffer(t, shared);
+  shared_activated_ = Matrix(limits.memory, limits.dtype, t, shared);
+  shared_out_ = Matrix(limits.memory, limits.dtype, t, config.hidden_dim);
+  shared_gate_ = Matrix(limits.memory, limits.dtype, t, 1);
+  if (is_shared_quantized_) shared_codes_ = CodeBuffer(limits.memory, t, shared);
 }
 
 DispatchHandle MixtureOfExperts::begin(const BlockStep& step, const MoeWeights& w, int64_t layer_idx,

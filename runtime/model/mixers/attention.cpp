@@ -19,14 +19,14 @@ AttentionMixer::AttentionMixer(const ModelConfig& config, const BlockLimits& lim
       dtype_(limits.dtype),
       is_quantized_(takes_codes(limits.quantization.mixers)) {
   const int64_t t = limits.max_tokens;
-  if (plan_.has_gate) q_and_gate_ = Matrix(dtype_, t, plan_.q_proj_dim());
-  q_ = Matrix(dtype_, t, plan_.query_dim());
-  attention_out_ = Matrix(dtype_, t, plan_.query_dim());
-  k_ = Matrix(dtype_, t, plan_.key_dim());
-  v_ = Matrix(dtype_, t, plan_.key_dim());
-  cos_ = Matrix(DType::kF32, t, plan_.rotary_dim / 2);
-  sin_ = Matrix(DType::kF32, t, plan_.rotary_dim / 2);
-  if (is_quantized_) out_codes_ = CodeBuffer(t, plan_.query_dim());
+  if (plan_.has_gate) q_and_gate_ = Matrix(limits.memory, dtype_, t, plan_.q_proj_dim());
+  q_ = Matrix(limits.memory, dtype_, t, plan_.query_dim());
+  attention_out_ = Matrix(limits.memory, dtype_, t, plan_.query_dim());
+  k_ = Matrix(limits.memory, dtype_, t, plan_.key_dim());
+  v_ = Matrix(limits.memory, dtype_, t, plan_.key_dim());
+  cos_ = Matrix(limits.memory, DType::kF32, t, plan_.rotary_dim / 2);
+  sin_ = Matrix(limits.memory, DType::kF32, t, plan_.rotary_dim / 2);
+  if (is_quantized_) out_codes_ = CodeBuffer(limits.memory, t, plan_.query_dim());
 }
 
 /// cos and sin of position x theta^(-2j / rotary_dim), in fp32, rounded to the run's dtype. Interleaved M-RoPE: frequency j
@@ -72,8 +72,7 @@ void AttentionMixer::norm_and_rotate(const BlockStep& step, const AttentionWeigh
                     .eps = norm_.eps,
                     .rounds_first = norm_.rounds_first,
                     .out = k_heads});
-  const float* cos = cos_.view().row<float>(step.batch.first_row);
-  const float* sin = sin_.view().row<float>(step.batch.first_row);
+  const Address<const float> cos = row_of(cos_, step.batch.first_row), sin = row_of(sin_, step.batch.first_row);
   for (const MatrixView& rotated : {q, k})
     rope(stream, {.x = rotated, .head_dim = plan_.head_dim, .rotary_dim = plan_.rotary_dim, .cos = cos, .sin = sin});
 }

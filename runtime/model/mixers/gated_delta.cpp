@@ -16,19 +16,19 @@ constexpr auto kRows = OperatorList::kRows, kB = OperatorList::kB;
 GatedDeltaMixer::GatedDeltaMixer(const ModelConfig& config, const BlockLimits& limits)
     : plan_(config.gated_delta), norm_eps_(config.norm.eps), is_quantized_(takes_codes(limits.quantization.mixers)) {
   const int64_t t = limits.max_tokens;
-  qkv_ = Matrix(limits.dtype, t, plan_.conv_channels());
-  conv_out_ = Matrix(limits.dtype, t, plan_.conv_channels());
-  z_ = Matrix(limits.dtype, t, plan_.value_dim());
-  delta_out_ = Matrix(limits.dtype, t, plan_.value_dim());
-  a_gate_ = Matrix(limits.dtype, t, plan_.num_v_heads);
-  b_gate_ = Matrix(limits.dtype, t, plan_.num_v_heads);
-  decay_ = Matrix(DType::kF32, t, plan_.num_v_heads);
-  beta_ = Matrix(DType::kF32, t, plan_.num_v_heads);
+  qkv_ = Matrix(limits.memory, limits.dtype, t, plan_.conv_channels());
+  conv_out_ = Matrix(limits.memory, limits.dtype, t, plan_.conv_channels());
+  z_ = Matrix(limits.memory, limits.dtype, t, plan_.value_dim());
+  delta_out_ = Matrix(limits.memory, limits.dtype, t, plan_.value_dim());
+  a_gate_ = Matrix(limits.memory, limits.dtype, t, plan_.num_v_heads);
+  b_gate_ = Matrix(limits.memory, limits.dtype, t, plan_.num_v_heads);
+  decay_ = Matrix(limits.memory, DType::kF32, t, plan_.num_v_heads);
+  beta_ = Matrix(limits.memory, DType::kF32, t, plan_.num_v_heads);
   conv_states_.resize(static_cast<std::size_t>(limits.max_sequences));
   delta_states_.resize(static_cast<std::size_t>(limits.max_sequences));
   held_conv_.resize(static_cast<std::size_t>(limits.max_sequences));
   held_delta_.resize(static_cast<std::size_t>(limits.max_sequences));
-  if (is_quantized_) out_codes_ = CodeBuffer(t, plan_.value_dim());
+  if (is_quantized_) out_codes_ = CodeBuffer(limits.memory, t, plan_.value_dim());
 }
 
 void GatedDeltaMixer::find_states(const BlockStep& step, int state_layer) {
@@ -80,8 +80,7 @@ void GatedDeltaMixer::run(const BlockStep& step, const GatedDeltaWeights& w, int
                          .states = std::span(conv_states_).first(num_sequences),
                          .held = std::span(held_conv_).first(num_sequences),
                          .out = rows_of(conv_out_, batch)});
-  float* decay = decay_.view().row<float>(batch.first_row);
-  float* beta = beta_.view().row<float>(batch.first_row);
+  const Address<float> decay = row_of(decay_, batch.first_row), beta = row_of(beta_, batch.first_row);
   delta_gates(stream, {.a = rows_of(a_gate_, batch),
                        .b = rows_of(b_gate_, batch),
                        .a_log = w.a_log.data(),

@@ -6,12 +6,12 @@ namespace ferry {
 
 ShortConvMixer::ShortConvMixer(const ModelConfig& config, const BlockLimits& limits)
     : plan_(config.short_conv), is_quantized_(takes_codes(limits.quantization.mixers)) {
-  bcx_ = Matrix(limits.dtype, limits.max_tokens, 3 * plan_.channels);
-  gated_ = Matrix(limits.dtype, limits.max_tokens, plan_.channels);
-  conv_out_ = Matrix(limits.dtype, limits.max_tokens, plan_.channels);
+  bcx_ = Matrix(limits.memory, limits.dtype, limits.max_tokens, 3 * plan_.channels);
+  gated_ = Matrix(limits.memory, limits.dtype, limits.max_tokens, plan_.channels);
+  conv_out_ = Matrix(limits.memory, limits.dtype, limits.max_tokens, plan_.channels);
   states_.resize(static_cast<std::size_t>(limits.max_sequences));
   held_.resize(static_cast<std::size_t>(limits.max_sequences));
-  if (is_quantized_) out_codes_ = CodeBuffer(limits.max_tokens, plan_.channels);
+  if (is_quantized_) out_codes_ = CodeBuffer(limits.memory, limits.max_tokens, plan_.channels);
 }
 
 void ShortConvMixer::run(const BlockStep& step, const ShortConvWeights& w, int state_layer, MatrixView out) {

@@ -14,7 +14,7 @@ constexpr std::string_view kPrefix = "model.visual.";
 /// Finds tensors, reads vectors at once and queues matrices.
 class Loader {
  public:
-  Loader(TensorReader& reader, const VisionPlan& plan) : reader_(reader), plan_(plan) {}
+  Loader(TensorReader& reader, const VisionPlan& plan, Memory& memory) : reader_(reader), plan_(plan), memory_(memory) {}
 
   /// A matrix to pack and where the result goes.
   struct Job {
@@ -52,26 +52,31 @@ class Loader {
     rows.rows = rows.matrix_rows = plan_.hidden_dim;
     rows.cols = rows.matrix_cols = plan_.patch_cols();
     jobs_.push_back({reader_.find_matrix(name, {rows}), &to.weight});
-    to.bias = vector("patch_embed.proj.bias", {plan_.hidden_dim});
+    to.bias = array("patch_embed.proj.bias", {plan_.hidden_dim});
   }
 
   void linear(LinearWeights& to, const std::string& name, int64_t out, int64_t in) {
     const std::string full = std::string(kPrefix) + name;
     jobs_.push_back({reader_.find_matrix(full, out, in, {full + ".weight"}), &to.weight});
-    to.bias = vector(name + ".bias", {out});
+    to.bias = array(name + ".bias", {out});
   }
 
   void norm(LayerNormWeights& to, const std::string& name) {
-    to.weight = vector(name + ".weight", {plan_.hidden_dim});
-    to.bias = vector(name + ".bias", {plan_.hidden_dim});
+    to.weight = array(name + ".weight", {plan_.hidden_dim});
+    to.bias = array(name + ".bias", {plan_.hidden_dim});
   }
 
   std::vector<float> vector(const std::string& name, const std::vector<int64_t>& shape) {
     return reader_.read_vector(reader_.find(std::string(kPrefix) + name, shape));
   }
 
+  Array<float> array(const std::string& name, const std::vector<int64_t>& shape) {
+    return {memory_, std::span<const float>(vector(name, shape))};
+  }
+
   TensorReader& reader_;
   const VisionPlan& plan_;
+  Memory& memory_;
   std::vector<Job> jobs_;
 };
 
@@ -100,18 +105,18 @@ int64_t vision_bytes(const Checkpoint& checkpoint, DType dtype) {
   return bytes;
 }
 
-VisionWeights load_vision(const Checkpoint& checkpoint, const VisionPlan& plan, Matmul& matmul, ThreadPool& pool, DType dtype,
-                          bool check_finite) {
+VisionWeights load_vision(const Checkpoint& checkpoint, const VisionPlan& plan, const Backend& backend, ThreadPool& pool,
+                          DType dtype, bool check_finite) {
   TensorReader reader(checkpoint, dtype, check_finite);
   VisionWeights weights;
-  const std::vector<Loader::Job> jobs = Loader(reader, plan).load(weights);
+  const std::vector<Loader::Job> jobs = Loader(reader, plan, backend.memory()).load(weights);
   refuse_unused(checkpoint, reader);
   int64_t bytes = 0;
   for (const Loader::Job& job : jobs) bytes += job.matrix.packed_bytes(dtype);
   require_memory(bytes, "the vision tower");
   parallel_for_throwing(pool, std::ssize(jobs), [&](int64_t i, int) {
     const Loader::Job& job = jobs[static_cast<std::size_t>(i)];
-    *job.target = reader.pack(matmul, job.matrix);
+    *job.target = reader.pack(backend.matmul(), job.matrix);
   });
   return weights;
 }

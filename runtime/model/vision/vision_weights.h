@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "kernels/matmul.h"
+#include "kernels/backend.h"
 #include "runtime/checkpoint/safetensors.h"
 #include "runtime/model/vision/vision_plan.h"
 #include "runtime/model/weights.h"
@@ -14,13 +14,13 @@ namespace ferry {
 
 /// A matrix product and what is added to its result.
 struct LinearWeights {
-  PackedPtr weight;         // [out, in]
-  std::vector<float> bias;  // [out]
+  PackedPtr weight;   // [out, in]
+  Array<float> bias;  // [out]
 };
 
 struct LayerNormWeights {
-  std::vector<float> weight;  // [hidden]
-  std::vector<float> bias;    // [hidden]
+  Array<float> weight;  // [hidden]
+  Array<float> bias;    // [hidden]
 };
 
 struct VisionBlockWeights {
@@ -50,7 +50,7 @@ int64_t vision_bytes(const Checkpoint& checkpoint, DType dtype);
 /// Reads and packs the tensors behind "model.visual.", stored as F32, BF16 or F16. Calls pool. `check_finite` refuses NaN and
 /// infinity. Throws Error{kInvalidArgument} for a tensor that is missing, has another shape or type, or that the plan does not
 /// account for.
-VisionWeights load_vision(const Checkpoint& checkpoint, const VisionPlan& plan, Matmul& matmul, ThreadPool& pool, DType dtype,
-                          bool check_finite = false);
+VisionWeights load_vision(const Checkpoint& checkpoint, const VisionPlan& plan, const Backend& backend, ThreadPool& pool,
+                          DType dtype, bool check_finite = false);
 
 }  // namespace ferry

@@ -52,13 +52,14 @@ class PackerTest : public testing::Test {
   /// Loads what was packed with own kernels: the trunk, and of two ranks' experts one's.
   void load(int32_t rank_idx = 1) {
     if (cpu_matmul_names().empty()) GTEST_SKIP() << "no own kernels for this processor";
-    const auto matmul = make_cpu_matmul("");
+    const Backend backend = select_backend("auto", "auto", DType::kBF16);
     const std::vector<Rank> ranks{{0}, {1}};
     const Checkpoint checkpoint = Checkpoint::open(to_);
     const ModelConfig config = load_config(to_);
     const LoadOptions options{.dtype = DType::kBF16, .weights = plan_weights(to_, std::nullopt), .check_finite = true};
-    load_trunk(checkpoint, config, *matmul, pool_, options);
-    load_experts(checkpoint, config, ExpertMap::contiguous(config.moe.num_experts, ranks), rank_idx, *matmul, pool_, options);
+    load_trunk(checkpoint, config, backend, pool_, options);
+    load_experts(checkpoint, config, ExpertMap::contiguous(config.moe.num_experts, ranks), rank_idx, backend.matmul(), pool_,
+                 options);
   }
 
   test::TempFolder dir_;

@@ -68,21 +68,25 @@ struct Loaded {
     config = load_config(dir.path());
     checkpoint = Checkpoint::open(dir.path());
   }
-  TrunkWeights trunk() { return load_trunk(*checkpoint, config, *matmul, pool, load_options); }
+  TrunkWeights trunk() { return load_trunk(*checkpoint, config, backend, pool, load_options); }
   ExpertBank experts(int num_ranks = 1, int32_t rank_idx = 0) {
     std::vector<Rank> ranks;
     for (int r = 0; r < num_ranks; ++r) ranks.push_back({r});
-    return load_experts(*checkpoint, config, ExpertMap::contiguous(config.moe.num_experts, ranks), rank_idx, *matmul, pool,
-                        load_options);
+    return load_experts(*checkpoint, config, ExpertMap::contiguous(config.moe.num_experts, ranks), rank_idx, backend.matmul(),
+                        pool, load_options);
   }
-  std::vector<float> values(const PackedPtr& packed) { return unpack(*matmul, *packed); }
-  std::vector<float> values(const PackedMatrix* packed) { return unpack(*matmul, *packed); }
+  PlainMatmul& matmul() { return static_cast<PlainMatmul&>(backend.matmul()); }
+  static std::vector<float> values(const Array<float>& array) {
+    return {array.data().host(), array.data().host() + array.size()};
+  }
+  std::vector<float> values(const PackedPtr& packed) { return unpack(backend.matmul(), *packed); }
+  std::vector<float> values(const PackedMatrix* packed) { return unpack(backend.matmul(), *packed); }
 
   test::TempFolder dir;
   LoadOptions load_options;
   ModelConfig config;
   std::optional<Checkpoint> checkpoint;
-  std::unique_ptr<PlainMatmul> matmul = std::make_unique<PlainMatmul>();
+  Backend backend{"plain", {}, std::make_unique<PlainMatmul>()};
   ThreadPool pool{2};
 };
 
@@ -128,10 +132,10 @@ TEST(Weights, EveryTensorGoesToItsField) {
   Loaded loaded(model);
   const TrunkWeights trunk = loaded.trunk();
   EXPECT_EQ(loaded.values(trunk.lm_head), all_stored(model, "lm_head.weight"));
-  EXPECT_EQ(trunk.norm, factors(all_stored(model, "model.language_model.norm.weight")));
+  EXPECT_EQ(loaded.values(trunk.norm), factors(all_stored(model, "model.language_model.norm.weight")));
   ASSERT_EQ(trunk.layers.size(), 3U);
-  EXPECT_EQ(trunk.layers[2].mixer_norm, factors(all_stored(model, kLayers + "2.input_layernorm.weight")));
-  EXPECT_EQ(trunk.layers[2].ffn_norm, factors(all_stored(model, kLayers + "2.post_attention_layernorm.weight")));
+  EXPECT_EQ(loaded.values(trunk.layers[2].mixer_norm), factors(all_stored(model, kLayers + "2.input_layernorm.weight")));
+  EXPECT_EQ(loaded.values(trunk.layers[2].ffn_norm), factors(all_stored(model, kLayers + "2.post_attention_layernorm.weight")));
   const auto& deltanet = std::get<GatedDeltaWeights>(trunk.layers[2].mixer);
   const std::string linear = kLayers + "2.linear_attn.";
   EXPECT_EQ(loaded.values(deltanet.in_proj_qkv), all_stored(model, linear + "in_proj_qkv.weight"));
@@ -139,18 +143,18 @@ TEST(Weights, EveryTensorGoesToItsField) {
   EXPECT_EQ(loaded.values(deltanet.in_proj_b), all_stored(model, linear + "in_proj_b.weight"));
   EXPECT_EQ(loaded.values(deltanet.in_proj_a), all_stored(model, linear + "in_proj_a.weight"));
   EXPECT_EQ(loaded.values(deltanet.out_proj), all_stored(model, linear + "out_proj.weight"));
-  EXPECT_EQ(deltanet.conv1d, all_stored(model, linear + "conv1d.weight"));
-  EXPECT_EQ(deltanet.a_log, all_stored(model, linear + "A_log"));
-  EXPECT_EQ(deltanet.dt_bias, all_stored(model, linear + "dt_bias"));
-  EXPECT_EQ(deltanet.norm, all_stored(model, linear + "norm.weight"));
+  EXPECT_EQ(loaded.values(deltanet.conv1d), all_stored(model, linear + "conv1d.weight"));
+  EXPECT_EQ(loaded.values(deltanet.a_log), all_stored(model, linear + "A_log"));
+  EXPECT_EQ(loaded.values(deltanet.dt_bias), all_stored(model, linear + "dt_bias"));
+  EXPECT_EQ(loaded.values(deltanet.norm), all_stored(model, linear + "norm.weight"));
   const auto& attention = std::get<AttentionWeights>(trunk.layers[1].mixer);
   const std::string self = kLayers + "1.self_attn.";
   EXPECT_EQ(loaded.values(attention.q_proj), all_stored(model, self + "q_proj.weight"));
   EXPECT_EQ(loaded.values(attention.k_proj), all_stored(model, self + "k_proj.weight"));
   EXPECT_EQ(loaded.values(attention.v_proj), all_stored(model, self + "v_proj.weight"));
   EXPECT_EQ(loaded.values(attention.o_proj), all_stored(model, self + "o_proj.weight"));
-  EXPECT_EQ(attention.q_norm, factors(all_stored(model, self + "q_norm.weight")));
-  EXPECT_EQ(attention.k_norm, factors(all_stored(model, self + "k_norm.weight")));
+  EXPECT_EQ(loaded.values(attention.q_norm), factors(all_stored(model, self + "q_norm.weight")));
+  EXPECT_EQ(loaded.values(attention.k_norm), factors(all_stored(model, self + "k_norm.weight")));
   const auto& moe = std::get<MoeWeights>(trunk.layers[1].ffn);
   const std::string mlp = kLayers + "1.mlp.";
   std::vector<float> gate_up = all_stored(model, mlp + "shared_expert.gate_proj.weight");
@@ -197,12 +201,13 @@ TEST(Weights, Float32IsRoundedOnceForABfloat16RunAndVectorsAreKept) {
   for (std::size_t i = 0; i < expert.size(); ++i) {
     ASSERT_EQ(expert[i], round_to<bfloat16>(stored(model, kLayers + "1.mlp.experts.down_proj", 4 * expert.size() + i)));
   }
-  EXPECT_EQ(deltanet.a_log, all_stored(model, linear + "A_log")) << "kept in f32";
-  EXPECT_EQ(deltanet.dt_bias, all_stored(model, linear + "dt_bias"));
-  EXPECT_EQ(deltanet.norm, all_stored(model, linear + "norm.weight"));
+  EXPECT_EQ(loaded.values(deltanet.a_log), all_stored(model, linear + "A_log")) << "kept in f32";
+  EXPECT_EQ(loaded.values(deltanet.dt_bias), all_stored(model, linear + "dt_bias"));
+  EXPECT_EQ(loaded.values(deltanet.norm), all_stored(model, linear + "norm.weight"));
   EXPECT_EQ(deltanet.norm_dtype, DType::kF32);
-  EXPECT_EQ(trunk.layers[0].mixer_norm, factors(all_stored(model, kLayers + "0.input_layernorm.weight")));
-  EXPECT_NE(rounded(deltanet.a_log), deltanet.a_log) << "the test needs values that bf16 cannot hold";
+  EXPECT_EQ(loaded.values(trunk.layers[0].mixer_norm), factors(all_stored(model, kLayers + "0.input_layernorm.weight")));
+  EXPECT_NE(rounded(loaded.values(deltanet.a_log)), loaded.values(deltanet.a_log))
+      << "the test needs values that bf16 cannot hold";
   EXPECT_EQ(std::get<GatedDeltaWeights>(Loaded(TinyModel()).trunk().layers[0].mixer).norm_dtype, DType::kBF16);
 }
 

@@ -21,8 +21,8 @@ TEST(KvCache, ViewsHaveTheShapeAndStartAsZeros) {
       EXPECT_EQ(view.block_tokens, 7);
       EXPECT_EQ(view.head_dim, 11);
       for (int64_t i = 0; i < 5 * 2 * 7 * 11 * dtype_bytes(dtype); ++i) {
-        ASSERT_EQ(view.keys[i], std::byte{0});
-        ASSERT_EQ(view.values[i], std::byte{0});
+        ASSERT_EQ(view.keys.host()[i], std::byte{0});
+        ASSERT_EQ(view.values.host()[i], std::byte{0});
       }
     }
   }
@@ -32,13 +32,13 @@ TEST(KvCache, LayersAndKindsDoNotOverlap) {
   KvCache cache(options_of(DType::kBF16));
   const std::size_t bytes = 5 * 2 * 7 * 11 * 2;
   for (int i = 0; i < 3; ++i) {
-    std::memset(cache.layer(i).keys, 2 * i + 1, bytes);
-    std::memset(cache.layer(i).values, 2 * i + 2, bytes);
+    std::memset(cache.layer(i).keys.host(), 2 * i + 1, bytes);
+    std::memset(cache.layer(i).values.host(), 2 * i + 2, bytes);
   }
   for (int i = 0; i < 3; ++i) {
     for (const std::size_t at : {std::size_t{0}, bytes / 2, bytes - 1}) {
-      EXPECT_EQ(static_cast<int>(cache.layer(i).keys[at]), 2 * i + 1);
-      EXPECT_EQ(static_cast<int>(cache.layer(i).values[at]), 2 * i + 2);
+      EXPECT_EQ(static_cast<int>(cache.layer(i).keys.host()[at]), 2 * i + 1);
+      EXPECT_EQ(static_cast<int>(cache.layer(i).values.host()[at]), 2 * i + 2);
     }
   }
 }

@@ -121,12 +121,12 @@ TEST(VisionWeights, TensorsMustBeThoseOfThePlan) {
   const fs::path dir = test::golden_folder("qwen3_5_vl");
   const VisionPlan plan = load_vision_config(dir).value().plan;
   const Checkpoint checkpoint = Checkpoint::open(dir);
-  const std::unique_ptr<Matmul> matmul = make_ref_matmul();
+  const Backend backend = select_backend("ref", "ref", DType::kF32);
   const auto refused = [&](const std::function<void(VisionPlan&)>& change, const std::vector<std::string>& parts) {
     VisionPlan changed = plan;
     change(changed);
     ThreadPool pool(1);
-    expect_error([&] { load_vision(checkpoint, changed, *matmul, pool, DType::kF32); }, ErrorCode::kInvalidArgument, parts);
+    expect_error([&] { load_vision(checkpoint, changed, backend, pool, DType::kF32); }, ErrorCode::kInvalidArgument, parts);
   };
   refused([](VisionPlan& p) { p.depth = 3; }, {"model.visual.blocks.2.norm1.weight", "missing"});
   refused([](VisionPlan& p) { p.depth = 1; }, {"model.visual.blocks.1.", "does not belong"});

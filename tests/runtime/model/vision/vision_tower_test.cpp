@@ -29,7 +29,7 @@ struct Loaded {
       : dtype(run_dtype),
         config(load_vision_config(dir).value()),
         backend(select_backend(kernels, "auto", run_dtype)),
-        weights(load_vision(Checkpoint::open(dir), config.plan, backend.matmul(), pool, run_dtype, true)),
+        weights(load_vision(Checkpoint::open(dir), config.plan, backend, pool, run_dtype, true)),
         tower(config.plan, weights, stream, run_dtype, limits) {}
 
   Matrix run(const std::vector<float>& patches, const std::vector<Grid>& grids, const VisionTower::BlockTap& tap = {}) {
