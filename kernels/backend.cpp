@@ -5,8 +5,6 @@
 
 namespace ferry {
 
-Memory& Stream::memory() const { return backend_.memory(); }
-
 std::vector<const OpTable*> available_op_tables() {
   std::vector<const OpTable*> tables;
   if (has_avx512()) tables.push_back(&cpu_avx512::kOpTable);

@@ -50,7 +50,7 @@ class Storage {
  public:
   Storage() = default;
   /// `owner` lets go of them.
-  Storage(std::byte* data, std::size_t size, Space space, std::unique_ptr<void, void (*)(void*)> owner)
+  Storage(std::byte* data, std::size_t size, Space space, std::shared_ptr<void> owner)
       : owner_(std::move(owner)), data_(data), size_(size), space_(space) {}
   Storage(Storage&& other) noexcept { *this = std::move(other); }
   Storage& operator=(Storage&& other) noexcept {
@@ -67,7 +67,7 @@ class Storage {
   Space space() const { return space_; }
 
  private:
-  std::unique_ptr<void, void (*)(void*)> owner_{nullptr, [](void*) {}};
+  std::shared_ptr<void> owner_;
   std::byte* data_ = nullptr;
   std::size_t size_ = 0;
   Space space_ = Space::kHost;

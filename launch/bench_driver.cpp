@@ -27,7 +27,7 @@ ConstMatrixView BenchDriver::prefill(int64_t s, int64_t past, int64_t count) {
 }
 
 ConstMatrixView BenchDriver::prompt(int64_t s, int64_t num_prompt) {
-  engine_.recurrent_state().reset(s);
+  engine_.reset_state(s);
   TracedRequest& request = requests_[static_cast<std::size_t>(s)];
   end_request(request);
   request = {.number = next_traced_request(), .is_open = true, .first_token = 0, .num_generated = 0};

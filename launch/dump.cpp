@@ -77,18 +77,18 @@ Tap make_tap(TapCollector& taps, int64_t top_k) {
           }};
 }
 
-/// recurrent_state.N [num_v_heads, k_dim, v_dim] of every gated delta layer N, from slot 0.
-void add_recurrent_states(Engine& engine, std::vector<TensorToWrite>& tensors) {
-  const RecurrentStateOptions& d = engine.recurrent_state().options();
+/// recurrent_state.N [num_v_heads, k_dim, v_dim] of every gated delta layer N, from slot 0. `states` keeps what they point to.
+void add_recurrent_states(Engine& engine, std::vector<Matrix>& states, std::vector<TensorToWrite>& tensors) {
+  const GatedDeltaPlan& d = engine.config().gated_delta;
   int state_layer = 0;
   for (int64_t l = 0; l < engine.config().num_layers(); ++l) {
     if (engine.config().layers[static_cast<std::size_t>(l)].mixer != Mixer::kGatedDelta) continue;
-    const float* state = engine.recurrent_state().delta(state_layer++, 0);
+    const ConstMatrixView state = states.emplace_back(engine.delta_state(state_layer++, 0)).view();
     const auto count = static_cast<std::size_t>(d.num_v_heads * d.k_dim * d.v_dim);
     tensors.push_back({.name = "recurrent_state." + std::to_string(l),
                        .dtype = StoredType::kF32,
                        .shape = {d.num_v_heads, d.k_dim, d.v_dim},
-                       .data = std::as_bytes(std::span(state, count))});
+                       .data = std::as_bytes(std::span(state.row<float>(0), count))});
   }
 }
 
@@ -99,7 +99,7 @@ void run_prompt(Engine& engine, const std::vector<TokenId>& ids, TapCollector& t
   std::vector<int32_t> blocks(static_cast<std::size_t>((num_prompt + limits.block_tokens - 1) / limits.block_tokens));
   std::iota(blocks.begin(), blocks.end(), 0);
   const int32_t slot = 0;
-  engine.recurrent_state().reset(slot);
+  engine.reset_state(slot);
   StepRows rows;
   for (int64_t done = 0; done < num_prompt;) {
     const int64_t piece = next_prefill_piece(num_prompt, done, limits.prefill_chunk, limits.token_budget);
@@ -126,7 +126,8 @@ int run_dump(const Options& options, Cluster& cluster) {
   const Tap tap = make_tap(taps, engine.config().moe.top_k);
   run_prompt(engine, options.dump.token_ids, taps, options.dump.taps ? &tap : nullptr);
   std::vector<TensorToWrite> tensors = taps.tensors();
-  if (options.dump.taps) add_recurrent_states(engine, tensors);
+  std::vector<Matrix> states;
+  if (options.dump.taps) add_recurrent_states(engine, states, tensors);
   write_safetensors(options.dump.out, tensors);
   return 0;
 }

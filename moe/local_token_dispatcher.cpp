@@ -26,7 +26,7 @@ DispatchHandle LocalTokenDispatcher::dispatch(const DispatchArgs& args) {
   FERRY_CHECK(!slot.open) << "more than " << kMaxInFlight << " dispatches in flight";
   slot.open = true;
   slot.top_k = args.top_k;
-  slot.topk_weights = args.topk_weights;
+  slot.slot_weights = args.slot_weights;
   FERRY_CHECK_EQ(args.topk_idx.size(), args.topk_weights.size());
   FERRY_CHECK(args.tokens.x.dtype == row_dtype_);
   load_.record(args.layer, args.topk_idx);
@@ -48,9 +48,9 @@ void LocalTokenDispatcher::combine(DispatchHandle handle, MatrixView out) {
   InFlight& slot = in_flight_.at(static_cast<std::size_t>(handle.release()));
   FERRY_CHECK(slot.open);
   const MatrixView rows = slot.rows.view();
-  for (std::size_t i = 0; i < slot.plan.slots.size(); ++i) slot_rows_[i] = rows.row_bytes(slot.plan.slots[i].row);
+  for (std::size_t i = 0; i < slot.plan.slots.size(); ++i) slot_rows_[i] = rows.row_address(slot.plan.slots[i].row);
   ferry::combine(stream_, {.slot_rows = std::span(slot_rows_).first(slot.plan.slots.size()),
-                           .slot_weights = slot.topk_weights.data(),
+                           .slot_weights = slot.slot_weights,
                            .num_slots = slot.top_k,
                            .out = out});
   slot.open = false;

@@ -35,7 +35,7 @@ class LocalTokenDispatcher final : public TokenDispatcher {
     bool open = false;
     DispatchPlan plan;
     Matrix rows;  // [max_tokens * top_k, hidden_dim] results, expert-major
-    std::span<const float> topk_weights;
+    Address<const float> slot_weights;
     int64_t top_k = 0;
   };
 

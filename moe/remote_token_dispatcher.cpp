@@ -30,11 +30,13 @@ RemoteTokenDispatcher::RemoteTokenDispatcher(Group& group, ExpertMap map, Stream
   for (InFlight& slot : in_flight_) {
     slot.workers.resize(map_.ranks().size());
     slot.requests = AlignedBuffer(static_cast<std::size_t>(framing + max_sent * token_bytes));
-    slot.replies = AlignedBuffer(
-        static_cast<std::size_t>(framing + (is_fast ? max_sent : max_rows) * row_bytes + num_ranks * kWireAlignment));
+    slot.replies =
+        Mirror<std::byte>(stream, framing + (is_fast ? max_sent : max_rows) * row_bytes + num_ranks * kWireAlignment);
   }
   slot_rows_.resize(static_cast<std::size_t>(max_rows));
-  if (is_fast) ones_.assign(static_cast<std::size_t>(max_sent), 1.0F);
+  if (is_fast) ones_ = Array<float>(stream.memory(), std::vector<float>(static_cast<std::size_t>(max_sent), 1.0F));
+  tokens_ = HostRows(stream, options.row_dtype, options.max_tokens, row_cols(options.row_dtype, options.hidden_dim));
+  scales_ = HostRows(stream, DType::kF32, options.max_tokens, 1);
 }
 
 RemoteTokenDispatcher::~RemoteTokenDispatcher() {
@@ -44,7 +46,7 @@ RemoteTokenDispatcher::~RemoteTokenDispatcher() {
 
 void RemoteTokenDispatcher::lay_out(InFlight& slot, const DispatchArgs& args) {
   std::byte* request = slot.requests.data();
-  std::byte* reply = slot.replies.data();
+  std::byte* reply = slot.replies.host();
   const auto place = [](std::byte*& next, int64_t bytes) {
     const std::span<std::byte> placed(next, static_cast<std::size_t>(bytes));
     next += (bytes + kWireAlignment - 1) / kWireAlignment * kWireAlignment;
@@ -68,7 +70,7 @@ void RemoteTokenDispatcher::lay_out(InFlight& slot, const DispatchArgs& args) {
     exchange.reply = place(reply, reply_bytes(exchange.header));
   }
   FERRY_CHECK_LE(request, slot.requests.data() + slot.requests.size());
-  FERRY_CHECK_LE(reply, slot.replies.data() + slot.replies.size());
+  FERRY_CHECK_LE(reply, slot.replies.host() + slot.replies.size());
 }
 
 void RemoteTokenDispatcher::fill_request(const RankRows& rows, const MatmulRows& tokens, Exchange& exchange) {
@@ -92,6 +94,24 @@ void RemoteTokenDispatcher::send_weights(InFlight& slot) {
   }
 }
 
+/// The rows where the host may read them.
+MatmulRows RemoteTokenDispatcher::look_at(const MatmulRows& tokens) {
+  tokens_.fetch(tokens.x);
+  if (!tokens.scales) return {tokens_.look()};
+  scales_.fetch(
+      {reinterpret_cast<const std::byte*>(tokens.scales.raw()), DType::kF32, tokens.x.rows, 1, 1, tokens.scales.space()});
+  return {tokens_.look(), scales_.look().row<float>(0)};
+}
+
+/// A worker's reply where the backend computes.
+MatrixView RemoteTokenDispatcher::device_rows(InFlight& slot, const Exchange& exchange) {
+  MatrixView rows = lay_out_reply(exchange.header, exchange.reply);
+  const Address<std::byte> first = slot.replies.device() + (rows.data - slot.replies.host());
+  rows.data = first.raw();
+  rows.space = first.space();
+  return rows;
+}
+
 DispatchHandle RemoteTokenDispatcher::dispatch(const DispatchArgs& args) {
   FERRY_CHECK(args.tokens.x.dtype == options_.row_dtype);
   FERRY_CHECK_EQ(args.tokens.x.cols, row_cols(options_.row_dtype, options_.hidden_dim));
@@ -102,6 +122,7 @@ DispatchHandle RemoteTokenDispatcher::dispatch(const DispatchArgs& args) {
   slot.open = true;
   slot.top_k = args.top_k;
   slot.topk_weights = args.topk_weights;
+  slot.slot_weights = args.slot_weights;
   FERRY_CHECK_EQ(args.topk_idx.size(), args.topk_weights.size());
   load_.record(args.layer, args.topk_idx);
   {
@@ -110,11 +131,12 @@ DispatchHandle RemoteTokenDispatcher::dispatch(const DispatchArgs& args) {
     lay_out(slot, args);
     if (options_.combine == CombineMode::kFast) send_weights(slot);
   }
+  const MatmulRows tokens = look_at(args.tokens);
   for (std::size_t w = 0; w < slot.workers.size(); ++w) {
     Exchange& exchange = slot.workers[w];
     const Rank worker = map_.ranks()[w];
     const Span span(Zone::kDispatch, exchange.header.num_rows, worker.value);
-    fill_request(slot.plan.ranks[w], args.tokens, exchange);
+    fill_request(slot.plan.ranks[w], tokens, exchange);
     exchange.posted = now_ticks();
     exchange.receive = group_.irecv(exchange.reply, worker, kReplyTag, Fit::kExact);
     exchange.send = group_.isend(exchange.request, worker, kRequestTag);
@@ -147,6 +169,7 @@ void RemoteTokenDispatcher::await_all(InFlight& slot) {
     const WireHeader got = await(exchange, map_.ranks()[w]);
     exchange.receive.reset();
     exchange.send.reset();
+    slot.replies.send(exchange.reply.data() - slot.replies.host(), std::ssize(exchange.reply));
     slowest_s = std::max(slowest_s, static_cast<double>(got.compute_ns) * 1e-9);
     transport_.bytes_out += static_cast<int64_t>(exchange.request.size());
     transport_.bytes_in += static_cast<int64_t>(exchange.reply.size());
@@ -175,10 +198,10 @@ void RemoteTokenDispatcher::add_experts(InFlight& slot, MatrixView out) {
   for (std::size_t i = 0; i < slot.plan.slots.size(); ++i) {
     const SlotRow at = slot.plan.slots[i];
     Exchange& exchange = slot.workers[static_cast<std::size_t>(at.rank_idx)];
-    slot_rows_[i] = lay_out_reply(exchange.header, exchange.reply).row_bytes(at.row);
+    slot_rows_[i] = device_rows(slot, exchange).row_address(at.row);
   }
   ferry::combine(stream_, {.slot_rows = std::span(slot_rows_).first(slot.plan.slots.size()),
-                           .slot_weights = slot.topk_weights.data(),
+                           .slot_weights = slot.slot_weights,
                            .num_slots = slot.top_k,
                            .out = out});
 }
@@ -189,11 +212,11 @@ void RemoteTokenDispatcher::add_workers(InFlight& slot, MatrixView out) {
   const std::span<const std::byte*> slot_rows = std::span(slot_rows_).first(static_cast<std::size_t>(out.rows) * slots);
   std::ranges::fill(slot_rows, nullptr);
   for (std::size_t w = 0; w < slot.workers.size(); ++w) {
-    const MatrixView rows = lay_out_reply(slot.workers[w].header, slot.workers[w].reply);
+    const MatrixView rows = device_rows(slot, slot.workers[w]);
     const std::vector<int32_t>& tokens = slot.plan.ranks[w].token_idx;
     for (std::size_t i = 0; i < tokens.size(); ++i) {
       const auto begin = slot_rows.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(tokens[i]) * slots);
-      *std::find(begin, begin + workers_per_token_, nullptr) = rows.row_bytes(static_cast<int64_t>(i));
+      *std::find(begin, begin + workers_per_token_, nullptr) = rows.row_address(static_cast<int64_t>(i));
     }
   }
   ferry::combine(stream_, {.slot_rows = slot_rows, .slot_weights = ones_.data(), .num_slots = workers_per_token_, .out = out});

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "comm/group.h"
+#include "kernels/host_rows.h"
 #include "kernels/ops.h"
 #include "moe/permutation.h"
 #include "moe/token_dispatcher.h"
@@ -53,10 +54,12 @@ class RemoteTokenDispatcher final : public TokenDispatcher {
     bool open = false;
     int64_t top_k = 0;
     std::span<const float> topk_weights;
+    Address<const float> slot_weights;
     std::chrono::steady_clock::time_point posted;  // when the last request was
     DispatchPlan plan;
     std::vector<Exchange> workers;  // [num_ranks]
-    AlignedBuffer requests, replies;
+    AlignedBuffer requests;
+    Mirror<std::byte> replies;
   };
 
   void send_control(WireKind kind);
@@ -64,6 +67,8 @@ class RemoteTokenDispatcher final : public TokenDispatcher {
   WireHeader await(Exchange& exchange, Rank worker);
   void await_all(InFlight& slot);
   static void fill_request(const RankRows& rows, const MatmulRows& tokens, Exchange& exchange);
+  MatmulRows look_at(const MatmulRows& tokens);
+  MatrixView device_rows(InFlight& slot, const Exchange& exchange);
   void send_weights(InFlight& slot);
   void add_experts(InFlight& slot, MatrixView out);
   void add_workers(InFlight& slot, MatrixView out);
@@ -78,8 +83,9 @@ class RemoteTokenDispatcher final : public TokenDispatcher {
   int64_t step_ = 0;
   std::array<InFlight, kMaxInFlight> in_flight_;
   std::vector<const std::byte*> slot_rows_;  // [max_tokens, top_k], of a fast combine [max_tokens, workers_per_token_]
+  HostRows tokens_, scales_;                 // of the dispatch under way
   int64_t workers_per_token_;                // that can have experts of one token
-  std::vector<float> ones_;                  // [max_tokens, workers_per_token_] of a fast combine
+  Array<float> ones_;                        // [max_tokens, workers_per_token_] of a fast combine
 };
 
 }  // namespace ferry

@@ -3,6 +3,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/host_rows.h"
 #include "moe/combine_mode.h"
 #include "moe/grouped_ffn.h"
 #include "moe/wire.h"
@@ -31,15 +32,17 @@ class ReplyWriter {
   std::span<const std::byte> write(const RequestView& request, std::span<std::byte> reply);
 
  private:
+  ExpertRows take(const RequestView& request);
   void add_up(const RequestView& request, ConstMatrixView rows, MatrixView out);
 
   Stream& stream_;
   WorkerShape shape_;
   GroupedFfn ffn_;
+  DeviceRows tokens_, scales_, out_;
   // Of a fast combine: rows by expert, then where those of each token are.
   Matrix rows_;                              // [max_tokens * rows_per_token, hidden_dim]
   std::vector<const std::byte*> slot_rows_;  // [max_tokens, rows_per_token]
-  std::vector<float> slot_weights_;          // likewise
+  Mirror<float> slot_weights_;               // likewise
   std::vector<int32_t> num_slots_;           // [max_tokens]
 };
 

@@ -26,6 +26,7 @@ struct DispatchArgs {
   MatmulRows tokens;                    // [num_tokens, hidden_dim] of the row dtype; must stay untouched until combine
   std::span<const int32_t> topk_idx;    // [num_tokens * top_k] logical experts
   std::span<const float> topk_weights;  // [num_tokens * top_k] of their rows in the sum; must stay untouched until combine
+  Address<const float> slot_weights;    // the same in the memory of the backend; likewise
   int64_t top_k = 0;
   uint8_t micro_batch = 0;  // among those of the layer in this step, < kMaxMicroBatches (moe/wire.h)
 };

@@ -89,6 +89,7 @@ void Engine::load(const EngineOptions& options, LogitRows logit_rows) {
                       .max_sequences = max_sequences,
                       .min_micro_batch = options.micro_batch.value_or(cluster_.default_micro_batch())});
   });
+  logits_ = HostRows(compute_->stream, dtype_, trunk_->limits().max_logit_rows, config_.vocab_size);
   sampler_.emplace(config_.vocab_size, vocab_effective, max_sequences, max_drafts);
   if (config_.mtp) {
     drafter_ = std::make_unique<MtpDrafter>(config_, model_->weights, *trunk_, dtype_, vocab_effective, speculation);
@@ -149,7 +150,20 @@ ConstMatrixView Engine::forward(const StepInput& input, const Tap* tap) {
   const Progress::Scope computing(progress_, Progress::Activity::kComputing);
   check_context().step = step_idx_;
   dispatcher_->begin_step(step_idx_++);
-  return trunk_->forward(input, *kv_cache_, *recurrent_state_, *dispatcher_, tap);
+  logits_.fetch(trunk_->forward(input, *kv_cache_, *recurrent_state_, *dispatcher_, tap));
+  return logits_.look();
+}
+
+Matrix Engine::delta_state(int state_layer, int64_t slot) {
+  const RecurrentStateOptions& options = recurrent_state_->options();
+  const int64_t rows = options.num_v_heads * options.k_dim;
+  auto* state = reinterpret_cast<std::byte*>(recurrent_state_->delta(state_layer, slot));
+  Matrix copy(DType::kF32, rows, options.v_dim);
+  Stream& stream = compute_->stream;
+  copy_rows(stream, ConstMatrixView{state, DType::kF32, rows, options.v_dim, options.v_dim, recurrent_state_->space()},
+            copy.view());
+  stream.wait(stream.submit());
+  return copy;
 }
 
 ConstMatrixView Engine::compute(const StepPlan& plan) {
@@ -171,7 +185,7 @@ void Engine::fill_input(const StepPlan& plan) {
   rows_.clear();
   for (const StepEntry& entry : plan.entries) {
     const Sequence& sequence = *entry.sequence;
-    if (entry.resets_state) recurrent_state_->reset(sequence.slot);
+    if (entry.resets_state) recurrent_state_->reset(compute_->stream, sequence.slot);
     const auto first = sequence.tokens.begin() + entry.first_token;
     tokens_.assign(first, first + entry.num_rows - entry.num_drafts);
     tokens_.insert(tokens_.end(), sequence.drafts.begin(), sequence.drafts.begin() + entry.num_drafts);

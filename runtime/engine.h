@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/host_rows.h"
 #include "kernels/matmul.h"
 #include "runtime/cluster.h"
 #include "runtime/drafter.h"
@@ -61,7 +62,10 @@ class Engine {
   /// What pictures take of memory, or why this run takes none.
   std::string describe_media() const;
   TokenDispatcher& dispatcher() { return *dispatcher_; }
-  RecurrentState& recurrent_state() { return *recurrent_state_; }
+  /// A copy of a delta rule's matrices [num_v_heads * k_dim, v_dim] fp32, `state_layer` counted among the recurrent layers.
+  Matrix delta_state(int state_layer, int64_t slot);
+  /// Makes a slot of the recurrent states that of a new sequence; steps of a plan do so themselves.
+  void reset_state(int64_t slot) { recurrent_state_->reset(compute_->stream, slot); }
 
   /// Works on the pictures of the oldest sequence that waits for them, if any does, until `is_over` says so, which it asks
   /// every now and then.
@@ -125,6 +129,7 @@ class Engine {
   std::unique_ptr<KvCache> kv_cache_;
   std::unique_ptr<RecurrentState> recurrent_state_;
   std::unique_ptr<Trunk> trunk_;
+  HostRows logits_;  // of the last step
   std::optional<StepSampler> sampler_;
   std::unique_ptr<Drafter> drafter_;  // null: no drafts
   Drafting drafting_ = Drafting::kOn;

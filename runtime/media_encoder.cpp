@@ -37,6 +37,7 @@ MediaEncoder::MediaEncoder(const MediumReader& reader, const VisionPlan& plan, c
                            DType dtype, Options options)
     : reader_(reader),
       plan_(plan),
+      stream_(stream),
       dtype_(dtype),
       options_(options),
       tower_(plan, weights, stream, dtype, {.max_patches = options.max_patches}),
@@ -81,7 +82,8 @@ void MediaEncoder::forget() {
 
 void MediaEncoder::begin(std::shared_ptr<const Medium> medium) {
   const int64_t num_tokens = medium->grid.num_patches() / plan_.merged_patches();
-  job_ = {.medium = std::move(medium), .embeddings = std::make_shared<Matrix>(dtype_, num_tokens, plan_.out_hidden_dim)};
+  job_ = {.medium = std::move(medium),
+          .embeddings = std::make_shared<Matrix>(stream_.memory(), dtype_, num_tokens, plan_.out_hidden_dim)};
   begin_steps();
 }
 

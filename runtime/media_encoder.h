@@ -81,6 +81,7 @@ class MediaEncoder {
 
   const MediumReader& reader_;
   const VisionPlan& plan_;
+  Stream& stream_;
   const DType dtype_;
   const Options options_;
   VisionTower tower_;

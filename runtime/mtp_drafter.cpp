@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <utility>
 
 #include "runtime/base/check.h"
@@ -11,7 +10,8 @@ namespace ferry {
 
 MtpDrafter::MtpDrafter(const ModelConfig& config, const TrunkWeights& weights, Trunk& trunk, DType dtype,
                        int32_t vocab_size_effective, const Speculation& speculation)
-    : mtp_(config, weights, trunk, dtype),
+    : stream_(trunk.runner().stream()),
+      mtp_(config, weights, trunk, dtype),
       vocab_size_effective_(vocab_size_effective),
       max_drafts_(speculation.max_drafts),
       max_tokens_(trunk.limits().max_tokens),
@@ -21,7 +21,8 @@ MtpDrafter::MtpDrafter(const ModelConfig& config, const TrunkWeights& weights, T
       scratch_(config.vocab_size),
       row_(static_cast<std::size_t>(config.vocab_size)) {
   if (speculation.source == Speculation::Source::kAuto) policy_.emplace(max_drafts_);
-  hidden_ = Matrix(trunk.runner().stream().memory(), dtype, max_tokens_ + std::ssize(slots_) * max_put_off_, config.hidden_dim);
+  logits_ = HostRows(stream_, dtype, std::ssize(slots_), config.vocab_size);
+  hidden_ = Matrix(stream_.memory(), dtype, max_tokens_ + std::ssize(slots_) * max_put_off_, config.hidden_dim);
   for (std::vector<TokenId>& drafts : drafts_) drafts.reserve(static_cast<std::size_t>(max_drafts_));
 }
 
@@ -63,7 +64,7 @@ void MtpDrafter::guess(const StepPlan& plan, Scheduler& scheduler, const DraftCo
   run(hidden_.view(), context);
   for (std::size_t num_done = 0; !asking_.empty();) {
     for (std::size_t row = 0; row < asking_.size(); ++row)
-      drafts_[asking_[row]].push_back(best_token(logits_, static_cast<int64_t>(row)));
+      drafts_[asking_[row]].push_back(best_token(logits_.look(), static_cast<int64_t>(row)));
     add_next_pairs(++num_done);
     if (!asking_.empty()) run(mtp_.hidden(), context);
   }
@@ -115,18 +116,17 @@ void MtpDrafter::put_off(const StepPlan& plan) {
     if (sequence.finish_reason != FinishReason::kNone) continue;
     const int64_t num_certain = entry.num_rows - entry.num_drafts + sequence.num_replayed;
     for (int64_t i = 0; i < num_certain; ++i)
-      put_off(slot_of(sequence), sequence.slot, hidden_.view().row_bytes(entry.first_row + i));
+      put_off(slot_of(sequence), sequence.slot, hidden_.view().rows_from(entry.first_row + i, 1));
   }
 }
 
-void MtpDrafter::put_off(Slot& slot, int32_t slot_idx, const std::byte* row) {
+void MtpDrafter::put_off(Slot& slot, int32_t slot_idx, ConstMatrixView row) {
   if (slot.num_put_off == max_put_off_) {
     slot.first_put_off = (slot.first_put_off + 1) % max_put_off_;
     --slot.num_put_off;
     ++slot.num_dropped;
   }
-  const auto num_bytes = static_cast<std::size_t>(hidden_.cols() * dtype_bytes(hidden_.dtype()));
-  std::memcpy(hidden_.view().row_bytes(put_off_row(slot_idx, slot.num_put_off++)), row, num_bytes);
+  copy_rows(stream_, row, hidden_.view().rows_from(put_off_row(slot_idx, slot.num_put_off++), 1));
 }
 
 /// Makes room where all pairs that wait do not fit one pass beside the plan's rows.
@@ -223,11 +223,11 @@ void MtpDrafter::add_next_pairs(std::size_t num_done) {
 
 void MtpDrafter::run(ConstMatrixView hidden, const DraftContext& context) {
   num_pass_rows_ += std::ssize(hidden_rows_);
-  logits_ = mtp_.run({.step = rows_.input(/*delta_chunk=*/1),
-                      .hidden = hidden,
-                      .rows = hidden_rows_,
-                      .pass = static_cast<uint8_t>(num_passes_++)},
-                     context.kv_cache, context.recurrent_state, context.dispatcher);
+  logits_.fetch(mtp_.run({.step = rows_.input(/*delta_chunk=*/1),
+                          .hidden = hidden,
+                          .rows = hidden_rows_,
+                          .pass = static_cast<uint8_t>(num_passes_++)},
+                         context.kv_cache, context.recurrent_state, context.dispatcher));
 }
 
 TokenId MtpDrafter::best_token(ConstMatrixView logits, int64_t row) {

@@ -3,6 +3,7 @@
 #include <optional>
 #include <vector>
 
+#include "kernels/host_rows.h"
 #include "runtime/drafter.h"
 #include "runtime/model/mtp.h"
 #include "runtime/schedule/draft_policy.h"
@@ -54,7 +55,7 @@ class MtpDrafter final : public Drafter {
   int64_t num_drafts_of(const StepEntry& entry) const;
   bool may_put_off(const StepPlan& plan) const;
   void put_off(const StepPlan& plan);
-  void put_off(Slot& slot, int32_t slot_idx, const std::byte* row);
+  void put_off(Slot& slot, int32_t slot_idx, ConstMatrixView row);
   void add_certain_pairs(const StepPlan& plan);
   void take_in_put_off(const StepPlan& plan, const DraftContext& context);
   void clear_pairs();
@@ -70,6 +71,7 @@ class MtpDrafter final : public Drafter {
     return max_tokens_ + slot * max_put_off_ + (slots_[static_cast<std::size_t>(slot)].first_put_off + i) % max_put_off_;
   }
 
+  Stream& stream_;
   MtpLayer mtp_;
   int32_t vocab_size_effective_;
   int64_t max_drafts_, max_tokens_, max_put_off_;
@@ -81,7 +83,7 @@ class MtpDrafter final : public Drafter {
   double break_even_ = 0;              // of the policy
   double draft_seconds_ = 0;           // that guessing for the next step took
   Matrix hidden_;                      // [T + num_slots * max_put_off_, hidden_dim] of the step, then what was put off
-  ConstMatrixView logits_;
+  HostRows logits_;                    // of the pass that ran last
   StepRows rows_;
   std::vector<int32_t> hidden_rows_;  // of each pair
   std::vector<Slot> slots_;

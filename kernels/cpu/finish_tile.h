@@ -51,7 +51,7 @@ template <class T, class Lanes>
   const int64_t call_row = block.first_row + row, call_col = block.first_col + col;
   const F32x16 y = rounded<T>(sums + load(finish.bias.raw() + call_col, lanes));
   if (finish.residual.data == nullptr) return store(out, activate(finish.activation, y), lanes);
-  store(out, load(finish.residual.row<T>(call_row) + call_col, lanes) + y, lanes);
+  store(out, load(reinterpret_cast<const T*>(finish.residual.row_address(call_row)) + call_col, lanes) + y, lanes);
 }
 
 /// Apart from finish_tile_as(), which few registers and no calls keep fast.

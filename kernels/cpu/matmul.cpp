@@ -123,7 +123,7 @@ void CpuMatmul::add_blocks(const GroupedMatmulArgs& args, int64_t first_row, int
     const int64_t first_col = panel * panel_cols, panels = std::min(cut.panels, num_panels - panel);
     for (int64_t part = 0; part < row_parts; ++part) {
       const int64_t row = first_row + num_rows * part / row_parts, end = first_row + num_rows * (part + 1) / row_parts;
-      blocks_.push_back({.x = x.row_bytes(row),
+      blocks_.push_back({.x = x.row_address(row),
                          .x_dtype = x.dtype,
                          .x_stride = x.row_stride * dtype_bytes(x.dtype),
                          .x_scales = args.rows.scales.raw() == nullptr ? nullptr : args.rows.scales.raw() + row,
@@ -131,7 +131,7 @@ void CpuMatmul::add_blocks(const GroupedMatmulArgs& args, int64_t first_row, int
                          .num_panels = panels,
                          .type = weights.type(),
                          .k = weights.k(),
-                         .out = args.out.row_bytes(row) + first_col * dtype_bytes(args.out.dtype),
+                         .out = args.out.row_address(row) + first_col * dtype_bytes(args.out.dtype),
                          .out_stride = args.out.row_stride,
                          .num_rows = end - row,
                          .num_cols = std::min(panels * panel_cols, weights.out_cols() - first_col),

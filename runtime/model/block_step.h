@@ -12,7 +12,7 @@ namespace ferry {
 
 /// Of a run: what sizes the buffers of mixers and feed-forward networks.
 struct BlockLimits {
-  Memory& memory;  // where they lie
+  Stream& stream;  // whose memory they lie in
   DType dtype = DType::kF32;
   int64_t max_tokens = 0;     // rows of a step
   int64_t max_sequences = 0;  // spans of a step

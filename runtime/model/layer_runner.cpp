@@ -1,6 +1,5 @@
 #include "runtime/model/layer_runner.h"
 
-#include <cstring>
 #include <utility>
 
 #include "runtime/base/check.h"
@@ -11,7 +10,7 @@ LayerRunner::LayerRunner(const ModelConfig& config, const Quantization& quantiza
                          const DecoderLimits& limits)
     : norm_(config.norm), stream_(stream), products_(stream) {
   Memory& memory = stream.memory();
-  const BlockLimits block{.memory = memory,
+  const BlockLimits block{.stream = stream,
                           .dtype = dtype,
                           .max_tokens = limits.max_tokens,
                           .max_sequences = limits.max_sequences,
@@ -31,9 +30,7 @@ void LayerRunner::embed(ConstMatrixView table, const StepInput& input, MatrixVie
   ferry::embed(stream_, {.table = table, .ids = input.token_ids, .out = out});
   for (const GivenRows& given : input.given) {
     FERRY_CHECK(given.embeddings.dtype == out.dtype && given.embeddings.cols == out.cols);
-    const auto row_bytes = static_cast<std::size_t>(out.cols * dtype_bytes(out.dtype));
-    for (int64_t i = 0; i < given.embeddings.rows; ++i)
-      std::memcpy(out.row_bytes(given.first_row + i), given.embeddings.row_bytes(i), row_bytes);
+    copy_rows(stream_, given.embeddings, out.rows_from(given.first_row, given.embeddings.rows));
   }
 }
 

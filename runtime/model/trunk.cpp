@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "kernels/host_rows.h"
 #include "profiler/span.h"
 #include "runtime/base/check.h"
 
@@ -28,6 +29,12 @@ Trunk::Trunk(const ModelConfig& config, const TrunkWeights& weights, Stream& str
   }
 }
 
+void Trunk::show(const Tap& tap, int64_t layer, ConstMatrixView rows) {
+  HostRows look(runner_.stream(), rows.dtype, rows.rows, rows.cols);
+  look.fetch(rows);
+  tap.matrix("hidden", layer, look.look());
+}
+
 ConstMatrixView Trunk::forward(const StepInput& input, KvCache& kv_cache, RecurrentState& recurrent_state,
                                TokenDispatcher& dispatcher, const Tap* tap) {
   const auto num_tokens = static_cast<int64_t>(input.token_ids.size());
@@ -46,12 +53,12 @@ ConstMatrixView Trunk::forward(const StepInput& input, KvCache& kv_cache, Recurr
     check_context().layer = static_cast<int>(layer);
     const bool has_more = layer + 1 < layers_.size();
     runner_.finish_ffn(step, batches[m], std::move(routed[m]), layers_[layer]);
-    if (tap != nullptr && has_more) tap->matrix("hidden", static_cast<int64_t>(layer) + 1, hidden);
+    if (tap != nullptr && has_more) show(*tap, static_cast<int64_t>(layer) + 1, hidden);
   };
 
   runner_.embed(weights_.embed_tokens, input, hidden);
   runner_.begin_step(input);
-  if (tap != nullptr) tap->matrix("hidden", 0, hidden);
+  if (tap != nullptr) show(*tap, 0, hidden);
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     for (std::size_t m = 0; m < batches.size(); ++m) {
       if (i > 0) finish(m, i - 1);
@@ -65,7 +72,7 @@ ConstMatrixView Trunk::forward(const StepInput& input, KvCache& kv_cache, Recurr
   check_context().micro_batch = 0;
   check_context().layer = -1;
   const ConstMatrixView logits = head_.run(runner_.hidden(), input.logit_rows, weights_.norm);
-  if (tap != nullptr) tap->matrix("hidden", config_.num_layers(), head_.normed());
+  if (tap != nullptr) show(*tap, config_.num_layers(), head_.normed());
   return logits;
 }
 

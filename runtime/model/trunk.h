@@ -29,6 +29,8 @@ class Trunk {
   const DecoderLimits& limits() const { return limits_; }
 
  private:
+  void show(const Tap& tap, int64_t layer, ConstMatrixView rows);
+
   const ModelConfig& config_;
   const TrunkWeights& weights_;
   DecoderLimits limits_;

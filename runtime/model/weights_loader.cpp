@@ -382,6 +382,18 @@ std::string lacks_mtp(const Checkpoint& checkpoint, const ModelConfig& config, c
   return is_whole ? "" : "the folder was packed without panels of its MTP layer (an older Ferry, or native codes)";
 }
 
+/// From where the host has it to a backend's memory.
+void move_embedding(TrunkWeights& trunk, Memory& memory) {
+  const ConstMatrixView from = trunk.embed_tokens;
+  FERRY_CHECK_EQ(from.row_stride, from.cols);
+  Matrix to(memory, from.dtype, from.rows, from.cols);
+  const MatrixView view = to.view();
+  memory.fill({view.data, view.space},
+              {from.row_bytes(0), static_cast<std::size_t>(from.rows * from.cols * dtype_bytes(from.dtype))});
+  trunk.owned_embedding = std::move(to);
+  trunk.embed_tokens = view;
+}
+
 TrunkWeights load_trunk(const Checkpoint& checkpoint, const ModelConfig& config, const Backend& backend, ThreadPool& pool,
                         const LoadOptions& options) {
   TensorReader reader(checkpoint, options.dtype, options.check_finite, options.weights.in_panels);
@@ -393,6 +405,7 @@ TrunkWeights load_trunk(const Checkpoint& checkpoint, const ModelConfig& config,
   std::vector<PackJob> jobs;
   const StoredRows embedding = TrunkLoader(reader, config, quantization, prefix, backend.memory(), jobs).load(trunk);
   trunk.embed_tokens = reader.view_or_copy(embedding, trunk.owned_embedding);
+  if (backend.memory().space() == Space::kDevice) move_embedding(trunk, backend.memory());
   for (int64_t layer = 0; layer < config.num_expert_layers(); ++layer)
     find_experts(reader, config, quantization, prefix, layer);
   refuse_unused(checkpoint, reader);

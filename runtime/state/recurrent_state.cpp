@@ -1,7 +1,5 @@
 #include "runtime/state/recurrent_state.h"
 
-#include <cstring>
-
 #include "runtime/base/aligned_buffer.h"
 #include "runtime/base/check.h"
 
@@ -30,8 +28,8 @@ int64_t held_gate_bytes(const RecurrentStateOptions& options) {
   return padded(2 * options.max_held * options.num_v_heads * dtype_bytes(DType::kF32));
 }
 
-void zero_slot(Storage& states, int64_t slot, int64_t slot_bytes) {
-  if (slot_bytes > 0) std::memset(states.address().host() + slot * slot_bytes, 0, static_cast<std::size_t>(slot_bytes));
+void zero_slot(Stream& stream, Storage& states, int64_t slot, int64_t slot_bytes) {
+  stream.clear(states.address() + slot * slot_bytes, static_cast<std::size_t>(slot_bytes));
 }
 
 }  // namespace
@@ -79,10 +77,10 @@ float* RecurrentState::held_gates(int layer_idx, int64_t slot) {
   return reinterpret_cast<float*>(held_gates_.address().raw() + state_idx(layer_idx, slot) * gate_bytes_);
 }
 
-void RecurrentState::reset(int64_t slot) {
+void RecurrentState::reset(Stream& stream, int64_t slot) {
   FERRY_CHECK(slot >= 0 && slot < options_.num_slots) << "slot " << slot << " of " << options_.num_slots;
-  zero_slot(conv_, slot, options_.num_layers * conv_bytes_);
-  zero_slot(delta_, slot, options_.num_layers * delta_bytes_);
+  zero_slot(stream, conv_, slot, options_.num_layers * conv_bytes_);
+  zero_slot(stream, delta_, slot, options_.num_layers * delta_bytes_);
 }
 
 int64_t RecurrentState::bytes_per_slot(const RecurrentStateOptions& options) {

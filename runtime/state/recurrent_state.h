@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/memory.h"
+#include "kernels/stream.h"
 #include "runtime/base/types.h"
 
 namespace ferry {
@@ -49,7 +49,10 @@ class RecurrentState {
   float* held_gates(int layer_idx, int64_t slot);
 
   /// Makes the slot that of a new sequence: zeros in every layer.
-  void reset(int64_t slot);
+  void reset(Stream& stream, int64_t slot);
+
+  /// Where the states are: all that the above point to.
+  Space space() const { return conv_.space(); }
 
   const RecurrentStateOptions& options() const { return options_; }
 

@@ -13,6 +13,7 @@
 #include "moe/reply_writer.h"
 #include "runtime/base/error.h"
 #include "tests/moe/moe_cases.h"
+#include "tests/support/apart_device.h"
 
 // The in-process dispatcher against a plain sum over experts, and the distributed one against the in-process one, bit for bit.
 
@@ -28,6 +29,7 @@ struct Shape {
   DType dtype = DType::kBF16;
   bool is_quantized = false;
   CombineMode combine = CombineMode::kExact;
+  bool is_apart = false;  // computed on devices that the host cannot touch
 
   WeightType weights() const { return is_quantized ? WeightType{WeightFormat::kInt8, 0} : plain_weights(dtype); }
   DType row_dtype() const { return is_quantized ? DType::kI8 : dtype; }
@@ -46,10 +48,19 @@ Matrix random_matrix(DType dtype, int64_t rows, int64_t cols, uint32_t seed) {
 /// Threads, kernels and weights of one rank. The vector kernels' product is used: it needs no OpenMP, which ThreadSanitizer
 /// cannot see into.
 struct RankParts {
-  explicit RankParts(int num_threads) : pool(num_threads) {}
+  explicit RankParts(int num_threads, const Shape& shape = {}) : pool(num_threads), host_stream(host, pool) {
+    if (!shape.is_apart) return;
+    device.emplace(DType::kF32);
+    device_stream.emplace(*device, pool);
+  }
+  Stream& stream() { return device_stream ? *device_stream : host_stream; }
+  Matmul& matmul() { return stream().backend().matmul(); }
+
   ThreadPool pool;
-  Backend backend = select_backend("auto", "auto", DType::kF32);
-  Stream stream{backend, pool};
+  Backend host = select_backend("auto", "auto", DType::kF32);
+  Stream host_stream;
+  std::optional<test::ApartDevice> device;
+  std::optional<test::ApartStream> device_stream;
 };
 
 ExpertBank make_bank(const Shape& shape, Matmul& matmul, const ExpertMap& map, int32_t rank_idx) {
@@ -83,7 +94,12 @@ struct Batch {
   int64_t top_k = 0;
 
   DispatchArgs at(int64_t layer) const {
-    return {.layer = layer, .tokens = rows(), .topk_idx = topk_idx, .topk_weights = topk_weights, .top_k = top_k};
+    return {.layer = layer,
+            .tokens = rows(),
+            .topk_idx = topk_idx,
+            .topk_weights = topk_weights,
+            .slot_weights = topk_weights.data(),
+            .top_k = top_k};
   }
   MatmulRows rows() const {
     return codes.scales.empty() ? MatmulRows{tokens.view()} : MatmulRows{codes.values.view(), codes.scales.data()};
@@ -101,29 +117,43 @@ Batch make_batch(const Shape& shape, int64_t num_tokens, Skew skew) {
   if (shape.is_quantized) {
     batch.codes = QuantizedRows(num_tokens, shape.hidden_dim);
     RankParts parts(1);
-    quantize_rows(parts.stream,
+    quantize_rows(parts.stream(),
                   {.x = batch.tokens.view(), .codes = batch.codes.values.view(), .scales = batch.codes.scales.data()});
   }
   return batch;
 }
 
+/// The bytes of what becomes of a batch, which is given to the stream's backend first.
+std::string run(TokenDispatcher& dispatcher, Stream& stream, const Batch& batch, int64_t layer) {
+  const MatmulRows rows = batch.rows();
+  const int64_t num_tokens = rows.x.rows;
+  DeviceRows tokens(stream, rows.x.dtype, num_tokens, rows.x.cols);
+  const std::span<const float> scales = batch.codes.scales, weights = batch.topk_weights;
+  const Array<float> device_scales(stream.memory(), scales), device_weights(stream.memory(), weights);
+  DispatchArgs args = batch.at(layer);
+  args.tokens = {tokens.take(rows.x), rows.scales ? device_scales.data() : nullptr};
+  args.slot_weights = device_weights.data();
+  Matrix out(stream.memory(), batch.tokens.dtype(), num_tokens, batch.tokens.cols());
+  dispatcher.combine(dispatcher.dispatch(args), out.view());
+  HostRows look(stream, out.dtype(), num_tokens, out.cols());
+  look.fetch(out.view());
+  return bytes_of(look.look());
+}
+
 std::string run_local(const Shape& shape, const Batch& batch, int64_t layer) {
-  RankParts parts(2);
+  RankParts parts(2, shape);
   const std::vector<Rank> self = {Rank{0}};
-  const ExpertBank bank = make_bank(shape, parts.backend.matmul(), ExpertMap::contiguous(shape.num_experts, self), 0);
-  const int64_t num_tokens = batch.tokens.rows();
-  LocalTokenDispatcher dispatcher(bank, parts.stream, {.max_tokens = num_tokens, .top_k = shape.top_k, .dtype = shape.dtype});
-  Matrix out(shape.dtype, num_tokens, shape.hidden_dim);
-  DispatchHandle handle = dispatcher.dispatch(batch.at(layer));
-  dispatcher.combine(std::move(handle), out.view());
-  return bytes_of(out.view());
+  const ExpertBank bank = make_bank(shape, parts.matmul(), ExpertMap::contiguous(shape.num_experts, self), 0);
+  LocalTokenDispatcher dispatcher(bank, parts.stream(),
+                                  {.max_tokens = batch.tokens.rows(), .top_k = shape.top_k, .dtype = shape.dtype});
+  return run(dispatcher, parts.stream(), batch, layer);
 }
 
 /// Answers requests as an expert worker does until it is told to leave.
 void serve_experts(Group& group, const Shape& shape, int64_t max_tokens, const ExpertMap& map) {
-  RankParts parts(1);
-  const ExpertBank bank = make_bank(shape, parts.backend.matmul(), map, group.rank().value - 1);
-  ReplyWriter replies(bank, parts.stream,
+  RankParts parts(1, shape);
+  const ExpertBank bank = make_bank(shape, parts.matmul(), map, group.rank().value - 1);
+  ReplyWriter replies(bank, parts.stream(),
                       {.map_epoch = map.epoch(),
                        .max_tokens = max_tokens,
                        .top_k = shape.top_k,
@@ -150,8 +180,8 @@ void with_workers(const Shape& shape, int num_workers, int64_t max_tokens, Fn&& 
   std::vector<std::thread> workers;
   for (int w = 1; w <= num_workers; ++w)
     workers.emplace_back([&, w] { serve_experts(*groups[static_cast<std::size_t>(w)], shape, max_tokens, map); });
-  RankParts parts(2);
-  RemoteTokenDispatcher dispatcher(*groups[0], map, parts.stream,
+  RankParts parts(2, shape);
+  RemoteTokenDispatcher dispatcher(*groups[0], map, parts.stream(),
                                    {.num_layers = shape.num_layers,
                                     .hidden_dim = shape.hidden_dim,
                                     .max_tokens = max_tokens,
@@ -159,7 +189,7 @@ void with_workers(const Shape& shape, int num_workers, int64_t max_tokens, Fn&& 
                                     .dtype = shape.dtype,
                                     .row_dtype = shape.row_dtype(),
                                     .combine = shape.combine});
-  coordinate(dispatcher);
+  coordinate(dispatcher, parts.stream());
   dispatcher.shut_down();
   for (std::thread& worker : workers) worker.join();
 }
@@ -167,11 +197,8 @@ void with_workers(const Shape& shape, int num_workers, int64_t max_tokens, Fn&& 
 std::string run_with_workers(const Shape& shape, const Batch& batch, int num_workers) {
   const int64_t num_tokens = batch.tokens.rows();
   std::string bytes;
-  with_workers(shape, num_workers, num_tokens, [&](RemoteTokenDispatcher& dispatcher) {
-    Matrix out(shape.dtype, num_tokens, shape.hidden_dim);
-    dispatcher.combine(dispatcher.dispatch(batch.at(1)), out.view());
-    bytes = bytes_of(out.view());
-  });
+  with_workers(shape, num_workers, num_tokens,
+               [&](RemoteTokenDispatcher& dispatcher, Stream& stream) { bytes = run(dispatcher, stream, batch, 1); });
   return bytes;
 }
 
@@ -203,6 +230,17 @@ TEST(TokenDispatcher, LocalEqualsThePlainSumOverExperts) {
   }
 }
 
+TEST(TokenDispatcher, DevicesThatTheHostCannotTouchGiveTheSameBits) {
+  for (Shape shape : {Shape{.dtype = DType::kF32}, Shape{}, Shape{.is_quantized = true}, Shape{.combine = CombineMode::kFast},
+                      Shape{.is_quantized = true, .combine = CombineMode::kFast}}) {
+    const Batch batch = make_batch(shape, 33, Skew::kUniform);
+    const std::string local = run_local(shape, batch, 1), remote = run_with_workers(shape, batch, 2);
+    shape.is_apart = true;
+    EXPECT_TRUE(run_local(shape, batch, 1) == local) << shape.is_quantized;
+    EXPECT_TRUE(run_with_workers(shape, batch, 2) == remote) << shape.is_quantized;
+  }
+}
+
 TEST(TokenDispatcher, AnyNumberOfWorkersGivesTheBitsOfOneProcess) {
   for (const Shape& shape :
        {Shape{.dtype = DType::kF32}, Shape{}, Shape{.dtype = DType::kF32, .is_quantized = true}, Shape{.is_quantized = true}}) {
@@ -222,7 +260,7 @@ TEST(TokenDispatcher, AnyNumberOfWorkersGivesTheBitsOfOneProcess) {
 TEST(TokenDispatcher, CountsWhatTravels) {
   const Shape shape;
   const Batch batch = make_batch(shape, 9, Skew::kUniform);
-  with_workers(shape, 3, 9, [&](RemoteTokenDispatcher& dispatcher) {
+  with_workers(shape, 3, 9, [&](RemoteTokenDispatcher& dispatcher, Stream&) {
     Matrix out(shape.dtype, 9, shape.hidden_dim);
     for (int i = 0; i < 2; ++i) {
       dispatcher.combine(dispatcher.dispatch(batch.at(1)), out.view());
@@ -285,7 +323,7 @@ TEST(TokenDispatcher, FastCombineOfATokenDoesNotDependOnItsNeighbours) {
 TEST(TokenDispatcher, FastCombineReturnsOneRowPerTokenAndWorker) {
   const Shape shape{.combine = CombineMode::kFast};
   const Batch batch = make_batch(shape, 9, Skew::kUniform);
-  with_workers(shape, 2, 9, [&](RemoteTokenDispatcher& dispatcher) {
+  with_workers(shape, 2, 9, [&](RemoteTokenDispatcher& dispatcher, Stream&) {
     Matrix out(shape.dtype, 9, shape.hidden_dim);
     dispatcher.combine(dispatcher.dispatch(batch.at(1)), out.view());
     EXPECT_LE(dispatcher.transport_count().bytes_in, 2 * (9 * shape.hidden_dim * dtype_bytes(shape.dtype) + 128));
@@ -296,7 +334,7 @@ TEST(TokenDispatcher, TwoDispatchesMayBeInFlight) {
   const Shape shape;
   const Batch batch = make_batch(shape, 9, Skew::kUniform);
   const std::string first = run_local(shape, batch, 0), second = run_local(shape, batch, 1);
-  with_workers(shape, 3, 9, [&](RemoteTokenDispatcher& dispatcher) {
+  with_workers(shape, 3, 9, [&](RemoteTokenDispatcher& dispatcher, Stream&) {
     for (int round = 0; round < 5; ++round) {
       Matrix a(shape.dtype, 9, shape.hidden_dim), b(shape.dtype, 9, shape.hidden_dim);
       DispatchHandle one = dispatcher.dispatch(batch.at(0));
@@ -315,7 +353,7 @@ TEST(TokenDispatcher, ASilentWorkerIsNamedAtTheDeadline) {
   const auto groups = make_local_groups(3);
   RankParts parts(1);
   const Batch batch = make_batch(shape, 2, Skew::kUniform);
-  RemoteTokenDispatcher dispatcher(*groups[0], ExpertMap::contiguous(shape.num_experts, worker_ranks(2)), parts.stream,
+  RemoteTokenDispatcher dispatcher(*groups[0], ExpertMap::contiguous(shape.num_experts, worker_ranks(2)), parts.stream(),
                                    {.num_layers = 2,
                                     .hidden_dim = shape.hidden_dim,
                                     .max_tokens = 2,
@@ -338,8 +376,8 @@ TEST(TokenDispatcher, ASilentWorkerIsNamedAtTheDeadline) {
 void answer_wrongly(Group& group, const Shape& shape, const std::function<void(WireHeader&)>& damage) {
   RankParts parts(1);
   const ExpertMap map = ExpertMap::contiguous(shape.num_experts, worker_ranks(1));
-  const ExpertBank bank = make_bank(shape, parts.backend.matmul(), map, 0);
-  ReplyWriter replies(bank, parts.stream,
+  const ExpertBank bank = make_bank(shape, parts.matmul(), map, 0);
+  ReplyWriter replies(bank, parts.stream(),
                       {.map_epoch = map.epoch(), .max_tokens = 2, .top_k = shape.top_k, .dtype = shape.dtype});
   AlignedBuffer request(static_cast<std::size_t>(max_request_bytes(replies.shape())));
   AlignedBuffer reply(static_cast<std::size_t>(max_reply_bytes(replies.shape())));
@@ -375,7 +413,7 @@ TEST(TokenDispatcher, AnAnswerToSomethingElseIsAnErrorThatNamesTheRank) {
     const auto groups = make_local_groups(2);
     std::thread worker([&, &change = damage] { answer_wrongly(*groups[1], shape, change); });
     RankParts parts(1);
-    RemoteTokenDispatcher dispatcher(*groups[0], ExpertMap::contiguous(shape.num_experts, worker_ranks(1)), parts.stream,
+    RemoteTokenDispatcher dispatcher(*groups[0], ExpertMap::contiguous(shape.num_experts, worker_ranks(1)), parts.stream(),
                                      {.num_layers = 2,
                                       .hidden_dim = shape.hidden_dim,
                                       .max_tokens = 2,

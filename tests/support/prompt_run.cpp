@@ -29,7 +29,7 @@ EngineDriver::EngineDriver(Engine& engine) : engine_(engine) {
 
 void EngineDriver::reset(int32_t sequence) {
   num_past_[static_cast<std::size_t>(sequence)] = 0;
-  engine_.recurrent_state().reset(sequence);
+  engine_.reset_state(sequence);
 }
 
 std::vector<std::vector<float>> EngineDriver::step(std::span<const Piece> pieces, const Tap* tap) {
@@ -83,13 +83,12 @@ PromptTrace trace_prompt(Engine& engine, std::span<const TokenId> tokens) {
   EngineDriver driver(engine);
   for (const std::vector<float>& row : driver.prompt(0, tokens, &tap)) append(trace.values["logits"], row);
   const ModelConfig& config = engine.config();
-  const RecurrentStateOptions& state_shape = engine.recurrent_state().options();
-  const auto state_floats = static_cast<std::size_t>(state_shape.num_v_heads * state_shape.k_dim * state_shape.v_dim);
   int state_layer = 0;
   for (std::size_t l = 0; l < config.layers.size(); ++l) {
     if (config.layers[l].mixer != Mixer::kGatedDelta) continue;
-    const float* state = engine.recurrent_state().delta(state_layer++, 0);
-    trace.values["recurrent_state." + std::to_string(l)].assign(state, state + state_floats);
+    const Matrix state = engine.delta_state(state_layer++, 0);
+    const float* first = state.view().row<float>(0);
+    trace.values["recurrent_state." + std::to_string(l)].assign(first, first + state.rows() * state.cols());
   }
   return trace;
 }

@@ -4,8 +4,8 @@ namespace ferry {
 
 DenseFfn::DenseFfn(const ModelConfig& config, const BlockLimits& limits)
     : is_quantized_(takes_codes(limits.quantization.shared)),
-      activated_(limits.memory, limits.dtype, limits.max_tokens, config.dense.intermediate_dim) {
-  if (is_quantized_) codes_ = CodeBuffer(limits.memory, limits.max_tokens, config.dense.intermediate_dim);
+      activated_(limits.stream.memory(), limits.dtype, limits.max_tokens, config.dense.intermediate_dim) {
+  if (is_quantized_) codes_ = CodeBuffer(limits.stream.memory(), limits.max_tokens, config.dense.intermediate_dim);
 }
 
 void DenseFfn::run(const BlockStep& step, const DenseWeights& w, MatrixView out) {

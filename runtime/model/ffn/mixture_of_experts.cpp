@@ -23,19 +23,22 @@ void describe_router(const MoePlan& p, int64_t hidden, OperatorList& list) {
 MixtureOfExperts::MixtureOfExperts(const ModelConfig& config, const BlockLimits& limits)
     : plan_(config.moe), is_shared_quantized_(takes_codes(limits.quantization.shared)) {
   const int64_t t = limits.max_tokens, shared = plan_.shared_intermediate_dim;
-  topk_idx_.resize(static_cast<std::size_t>(t * plan_.top_k));
-  topk_weights_.resize(static_cast<std::size_t>(t * plan_.top_k), 1.0F);
+  topk_idx_ = Mirror<int32_t>(limits.stream, t * plan_.top_k);
+  topk_weights_ = Mirror<float>(limits.stream, t * plan_.top_k);
   if (plan_.is_sliced) {
-    for (std::size_t i = 0; i < topk_idx_.size(); ++i)
-      topk_idx_[i] = static_cast<int32_t>(i) % static_cast<int32_t>(plan_.top_k);
+    for (int64_t i = 0; i < topk_idx_.size(); ++i) {
+      topk_idx_.host()[i] = static_cast<int32_t>(i % plan_.top_k);
+      topk_weights_.host()[i] = 1.0F;
+    }
+    topk_weights_.send(0, topk_weights_.size());
   } else {
-    router_logits_ = Matrix(limits.memory, limits.dtype, t, plan_.num_experts);
+    router_logits_ = Matrix(limits.stream.memory(), limits.dtype, t, plan_.num_experts);
   }
   if (shared == 0) return;
-  shared_activated_ = Matrix(limits.memory, limits.dtype, t, shared);
-  shared_out_ = Matrix(limits.memory, limits.dtype, t, config.hidden_dim);
-  shared_gate_ = Matrix(limits.memory, limits.dtype, t, 1);
-  if (is_shared_quantized_) shared_codes_ = CodeBuffer(limits.memory, t, shared);
+  shared_activated_ = Matrix(limits.stream.memory(), limits.dtype, t, shared);
+  shared_out_ = Matrix(limits.stream.memory(), limits.dtype, t, config.hidden_dim);
+  shared_gate_ = Matrix(limits.stream.memory(), limits.dtype, t, 1);
+  if (is_shared_quantized_) shared_codes_ = CodeBuffer(limits.stream.memory(), t, shared);
 }
 
 DispatchHandle MixtureOfExperts::begin(const BlockStep& step, const MoeWeights& w, int64_t layer_idx,
@@ -45,26 +48,24 @@ DispatchHandle MixtureOfExperts::begin(const BlockStep& step, const MoeWeights& 
   const bool sends_codes = dispatcher.row_dtype() == DType::kI8, needs_codes = w.shared_down != nullptr && is_shared_quantized_;
   const Activations x = products.activations(step.normed, step.normed_codes, batch, sends_codes || needs_codes);
   if (!plan_.is_sliced) route(step, w, x, layer_idx);
-  const auto first = static_cast<std::size_t>(batch.first_row * plan_.top_k),
-             count = static_cast<std::size_t>(batch.num_tokens * plan_.top_k);
+  const int64_t first = batch.first_row * plan_.top_k;
+  const auto count = static_cast<std::size_t>(batch.num_tokens * plan_.top_k);
   DispatchHandle routed = dispatcher.dispatch({.layer = layer_idx,
                                                .tokens = sends_codes ? x.codes : MatmulRows{x.values},
-                                               .topk_idx = std::span(topk_idx_).subspan(first, count),
-                                               .topk_weights = std::span(topk_weights_).subspan(first, count),
+                                               .topk_idx = {topk_idx_.host() + first, count},
+                                               .topk_weights = {topk_weights_.host() + first, count},
+                                               .slot_weights = topk_weights_.device() + first,
                                                .top_k = plan_.top_k,
                                                .micro_batch = batch.number});
   if (w.shared_down != nullptr) run_shared(step, w, x);
   return routed;
 }
 
-/// Which experts each token goes to, and how much they count.
+/// Which experts each token goes to, and how much they count; the host looks, for it sends the rows there.
 void MixtureOfExperts::route(const BlockStep& step, const MoeWeights& w, const Activations& x, int64_t layer_idx) {
   const MicroBatch& batch = step.batch;
   const Products& products = step.products;
-  const auto first = static_cast<std::size_t>(batch.first_row * plan_.top_k),
-             count = static_cast<std::size_t>(batch.num_tokens * plan_.top_k);
-  const std::span<int32_t> topk_idx = std::span(topk_idx_).subspan(first, count);
-  const std::span<float> topk_weights = std::span(topk_weights_).subspan(first, count);
+  const int64_t first = batch.first_row * plan_.top_k, count = batch.num_tokens * plan_.top_k;
   products.linear(Zone::kRouter, x, *w.router, rows_of(router_logits_, batch));
   router_topk(products.stream(), {.logits = rows_of(router_logits_, batch),
                                   .top_k = plan_.top_k,
@@ -73,9 +74,14 @@ void MixtureOfExperts::route(const BlockStep& step, const MoeWeights& w, const A
                                   .is_normalised = plan_.router.is_normalised,
                                   .sum_eps = plan_.router.sum_eps,
                                   .scale = plan_.router.scale,
-                                  .topk_idx = topk_idx.data(),
-                                  .topk_weights = topk_weights.data()});
-  if (step.tap != nullptr) step.tap->routing(layer_idx, topk_idx, topk_weights);
+                                  .topk_idx = topk_idx_.device() + first,
+                                  .topk_weights = topk_weights_.device() + first});
+  topk_idx_.fetch(first, count);
+  Stream& stream = products.stream();
+  stream.wait(topk_weights_.fetch(first, count));
+  if (step.tap != nullptr)
+    step.tap->routing(layer_idx, {topk_idx_.host() + first, static_cast<std::size_t>(count)},
+                      {topk_weights_.host() + first, static_cast<std::size_t>(count)});
 }
 
 void MixtureOfExperts::run_shared(const BlockStep& step, const MoeWeights& w, const Activations& x) {

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "kernels/host_rows.h"
 #include "moe/token_dispatcher.h"
 #include "runtime/model/block_step.h"
 #include "runtime/model/operator_list.h"
@@ -31,8 +32,8 @@ class MixtureOfExperts {
   const MoePlan& plan_;
   bool is_shared_quantized_;
   Matrix router_logits_;                  // [T, num_experts]; empty without a router
-  std::vector<int32_t> topk_idx_;         // [T, top_k]; of slices 0, 1, 2, … for every token
-  std::vector<float> topk_weights_;       // [T, top_k]; likewise ones
+  Mirror<int32_t> topk_idx_;              // [T, top_k]; of slices 0, 1, 2, … for every token
+  Mirror<float> topk_weights_;            // [T, top_k]; likewise ones
   Matrix shared_activated_, shared_out_;  // [T, shared], [T, hidden_dim]; empty without a shared expert
   Matrix shared_gate_;                    // [T, 1]
   CodeBuffer shared_codes_;

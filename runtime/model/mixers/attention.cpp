@@ -19,14 +19,14 @@ AttentionMixer::AttentionMixer(const ModelConfig& config, const BlockLimits& lim
       dtype_(limits.dtype),
       is_quantized_(takes_codes(limits.quantization.mixers)) {
   const int64_t t = limits.max_tokens;
-  if (plan_.has_gate) q_and_gate_ = Matrix(limits.memory, dtype_, t, plan_.q_proj_dim());
-  q_ = Matrix(limits.memory, dtype_, t, plan_.query_dim());
-  attention_out_ = Matrix(limits.memory, dtype_, t, plan_.query_dim());
-  k_ = Matrix(limits.memory, dtype_, t, plan_.key_dim());
-  v_ = Matrix(limits.memory, dtype_, t, plan_.key_dim());
-  cos_ = Matrix(limits.memory, DType::kF32, t, plan_.rotary_dim / 2);
-  sin_ = Matrix(limits.memory, DType::kF32, t, plan_.rotary_dim / 2);
-  if (is_quantized_) out_codes_ = CodeBuffer(limits.memory, t, plan_.query_dim());
+  if (plan_.has_gate) q_and_gate_ = Matrix(limits.stream.memory(), dtype_, t, plan_.q_proj_dim());
+  q_ = Matrix(limits.stream.memory(), dtype_, t, plan_.query_dim());
+  attention_out_ = Matrix(limits.stream.memory(), dtype_, t, plan_.query_dim());
+  k_ = Matrix(limits.stream.memory(), dtype_, t, plan_.key_dim());
+  v_ = Matrix(limits.stream.memory(), dtype_, t, plan_.key_dim());
+  cos_ = Mirror<float>(limits.stream, t * plan_.rotary_dim / 2);
+  sin_ = Mirror<float>(limits.stream, t * plan_.rotary_dim / 2);
+  if (is_quantized_) out_codes_ = CodeBuffer(limits.stream.memory(), t, plan_.query_dim());
 }
 
 /// cos and sin of position x theta^(-2j / rotary_dim), in fp32, rounded to the run's dtype. Interleaved M-RoPE: frequency j
@@ -43,8 +43,8 @@ void AttentionMixer::begin_step(const StepInput& input) {
     }
     for (int64_t t = 0; t < num_tokens; ++t) {
       const float angle = static_cast<float>(input.positions[static_cast<std::size_t>(axis * num_tokens + t)]) * inv_freq;
-      float& cos = cos_.view().row<float>(t)[j];
-      float& sin = sin_.view().row<float>(t)[j];
+      float& cos = cos_.host()[t * half + j];
+      float& sin = sin_.host()[t * half + j];
       cos = std::cos(angle);
       sin = std::sin(angle);
       if (dtype_ == DType::kBF16) {
@@ -53,6 +53,8 @@ void AttentionMixer::begin_step(const StepInput& input) {
       }
     }
   }
+  cos_.send(0, num_tokens * half);
+  sin_.send(0, num_tokens * half);
 }
 
 /// q = rotated norm of `query` [T * num_heads, head_dim] rows, k likewise of itself.
@@ -72,7 +74,8 @@ void AttentionMixer::norm_and_rotate(const BlockStep& step, const AttentionWeigh
                     .eps = norm_.eps,
                     .rounds_first = norm_.rounds_first,
                     .out = k_heads});
-  const Address<const float> cos = row_of(cos_, step.batch.first_row), sin = row_of(sin_, step.batch.first_row);
+  const int64_t first = step.batch.first_row * plan_.rotary_dim / 2;
+  const Address<const float> cos = cos_.device() + first, sin = sin_.device() + first;
   for (const MatrixView& rotated : {q, k})
     rope(stream, {.x = rotated, .head_dim = plan_.head_dim, .rotary_dim = plan_.rotary_dim, .cos = cos, .sin = sin});
 }

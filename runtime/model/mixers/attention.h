@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/host_rows.h"
 #include "runtime/model/block_step.h"
 #include "runtime/model/operator_list.h"
 #include "runtime/model/weights.h"
@@ -30,7 +31,7 @@ class AttentionMixer {
   Matrix q_and_gate_;         // [T, num_heads * 2 * head_dim] per head query, then gate; unused without a gate
   Matrix q_, attention_out_;  // [T, num_heads * head_dim]
   Matrix k_, v_;              // [T, num_kv_heads * head_dim]
-  Matrix cos_, sin_;          // [T, rotary_dim / 2] f32
+  Mirror<float> cos_, sin_;   // [T, rotary_dim / 2]
   CodeBuffer out_codes_;
 };
 

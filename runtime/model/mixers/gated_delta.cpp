@@ -16,19 +16,19 @@ constexpr auto kRows = OperatorList::kRows, kB = OperatorList::kB;
 GatedDeltaMixer::GatedDeltaMixer(const ModelConfig& config, const BlockLimits& limits)
     : plan_(config.gated_delta), norm_eps_(config.norm.eps), is_quantized_(takes_codes(limits.quantization.mixers)) {
   const int64_t t = limits.max_tokens;
-  qkv_ = Matrix(limits.memory, limits.dtype, t, plan_.conv_channels());
-  conv_out_ = Matrix(limits.memory, limits.dtype, t, plan_.conv_channels());
-  z_ = Matrix(limits.memory, limits.dtype, t, plan_.value_dim());
-  delta_out_ = Matrix(limits.memory, limits.dtype, t, plan_.value_dim());
-  a_gate_ = Matrix(limits.memory, limits.dtype, t, plan_.num_v_heads);
-  b_gate_ = Matrix(limits.memory, limits.dtype, t, plan_.num_v_heads);
-  decay_ = Matrix(limits.memory, DType::kF32, t, plan_.num_v_heads);
-  beta_ = Matrix(limits.memory, DType::kF32, t, plan_.num_v_heads);
+  qkv_ = Matrix(limits.stream.memory(), limits.dtype, t, plan_.conv_channels());
+  conv_out_ = Matrix(limits.stream.memory(), limits.dtype, t, plan_.conv_channels());
+  z_ = Matrix(limits.stream.memory(), limits.dtype, t, plan_.value_dim());
+  delta_out_ = Matrix(limits.stream.memory(), limits.dtype, t, plan_.value_dim());
+  a_gate_ = Matrix(limits.stream.memory(), limits.dtype, t, plan_.num_v_heads);
+  b_gate_ = Matrix(limits.stream.memory(), limits.dtype, t, plan_.num_v_heads);
+  decay_ = Matrix(limits.stream.memory(), DType::kF32, t, plan_.num_v_heads);
+  beta_ = Matrix(limits.stream.memory(), DType::kF32, t, plan_.num_v_heads);
   conv_states_.resize(static_cast<std::size_t>(limits.max_sequences));
   delta_states_.resize(static_cast<std::size_t>(limits.max_sequences));
   held_conv_.resize(static_cast<std::size_t>(limits.max_sequences));
   held_delta_.resize(static_cast<std::size_t>(limits.max_sequences));
-  if (is_quantized_) out_codes_ = CodeBuffer(limits.memory, t, plan_.value_dim());
+  if (is_quantized_) out_codes_ = CodeBuffer(limits.stream.memory(), t, plan_.value_dim());
 }
 
 void GatedDeltaMixer::find_states(const BlockStep& step, int state_layer) {
@@ -47,17 +47,21 @@ void GatedDeltaMixer::find_states(const BlockStep& step, int state_layer) {
 /// Puts what the batch's spans hold back beside their states; what they replayed is no longer needed.
 void GatedDeltaMixer::hold_rows(const BlockStep& step, int state_layer) {
   RecurrentState& state = step.recurrent_state;
+  Stream& stream = step.products.stream();
   const int64_t num_heads = plan_.num_v_heads, num_gates = state.options().max_held * num_heads;
   for (std::size_t s = 0; s < step.batch.sequences.size(); ++s) {
     const SequenceSpan& span = step.batch.sequences[s];
     if (span.num_held == 0) continue;
     const int32_t slot = step.batch.state_slots[s];
     const int64_t first = step.batch.first_row + span.first_row + span.num_taken();
-    copy_held_rows(qkv_.view().rows_from(first, span.num_held), state.options(), state.held_conv(state_layer, slot));
-    copy_held_rows(conv_out_.view().rows_from(first, span.num_held), state.options(), state.held_delta(state_layer, slot));
+    copy_held_rows(stream, qkv_.view().rows_from(first, span.num_held), state, state.held_conv(state_layer, slot));
+    copy_held_rows(stream, conv_out_.view().rows_from(first, span.num_held), state, state.held_delta(state_layer, slot));
     float* gates = state.held_gates(state_layer, slot);
-    std::copy_n(decay_.view().row<float>(first), span.num_held * num_heads, gates);
-    std::copy_n(beta_.view().row<float>(first), span.num_held * num_heads, gates + num_gates);
+    const auto place = [&](float* rows) {
+      return MatrixView{reinterpret_cast<std::byte*>(rows), DType::kF32, span.num_held, num_heads, num_heads, state.space()};
+    };
+    copy_rows(stream, decay_.view().rows_from(first, span.num_held), place(gates));
+    copy_rows(stream, beta_.view().rows_from(first, span.num_held), place(gates + num_gates));
   }
 }
 

@@ -1,18 +1,14 @@
 #include "runtime/model/mixers/held_rows.h"
 
-#include <cstring>
-
 #include "runtime/base/check.h"
 
 namespace ferry {
 
-void copy_held_rows(ConstMatrixView rows, const RecurrentStateOptions& options, std::byte* to) {
-  FERRY_CHECK_LE(rows.rows, options.max_held);
-  FERRY_CHECK(rows.dtype == options.dtype && rows.cols == options.conv_channels)
-      << rows.cols << " columns for " << options.conv_channels;
-  const auto row_bytes = static_cast<std::size_t>(rows.cols * dtype_bytes(rows.dtype));
-  for (int64_t r = 0; r < rows.rows; ++r)
-    std::memcpy(to + static_cast<std::size_t>(r) * row_bytes, rows.row_bytes(r), row_bytes);
+void copy_held_rows(Stream& stream, ConstMatrixView rows, const RecurrentState& state, std::byte* place) {
+  FERRY_CHECK_LE(rows.rows, state.options().max_held);
+  FERRY_CHECK(rows.dtype == state.options().dtype && rows.cols == state.options().conv_channels)
+      << rows.cols << " columns for " << state.options().conv_channels;
+  copy_rows(stream, rows, {place, rows.dtype, rows.rows, rows.cols, rows.cols, state.space()});
 }
 
 }  // namespace ferry

@@ -6,12 +6,12 @@ namespace ferry {
 
 ShortConvMixer::ShortConvMixer(const ModelConfig& config, const BlockLimits& limits)
     : plan_(config.short_conv), is_quantized_(takes_codes(limits.quantization.mixers)) {
-  bcx_ = Matrix(limits.memory, limits.dtype, limits.max_tokens, 3 * plan_.channels);
-  gated_ = Matrix(limits.memory, limits.dtype, limits.max_tokens, plan_.channels);
-  conv_out_ = Matrix(limits.memory, limits.dtype, limits.max_tokens, plan_.channels);
+  bcx_ = Matrix(limits.stream.memory(), limits.dtype, limits.max_tokens, 3 * plan_.channels);
+  gated_ = Matrix(limits.stream.memory(), limits.dtype, limits.max_tokens, plan_.channels);
+  conv_out_ = Matrix(limits.stream.memory(), limits.dtype, limits.max_tokens, plan_.channels);
   states_.resize(static_cast<std::size_t>(limits.max_sequences));
   held_.resize(static_cast<std::size_t>(limits.max_sequences));
-  if (is_quantized_) out_codes_ = CodeBuffer(limits.memory, limits.max_tokens, plan_.channels);
+  if (is_quantized_) out_codes_ = CodeBuffer(limits.stream.memory(), limits.max_tokens, plan_.channels);
 }
 
 void ShortConvMixer::run(const BlockStep& step, const ShortConvWeights& w, int state_layer, MatrixView out) {
@@ -39,7 +39,7 @@ void ShortConvMixer::run(const BlockStep& step, const ShortConvWeights& w, int s
                          .out = conv_out});
   for (std::size_t s = 0; s < num_sequences; ++s) {
     const SequenceSpan& span = batch.sequences[s];
-    copy_held_rows(gated.rows_from(span.first_row + span.num_taken(), span.num_held), step.recurrent_state.options(),
+    copy_held_rows(stream, gated.rows_from(span.first_row + span.num_taken(), span.num_held), step.recurrent_state,
                    step.recurrent_state.held_conv(state_layer, batch.state_slots[s]));
   }
   multiply(stream, {.zone = Zone::kConvGate, .a = part(1), .b = conv_out, .out = conv_out});

@@ -29,7 +29,8 @@ void for_each_chunk(int64_t rows, int64_t chunk_rows, Fn fn) {
 /// The first `rows` x `cols` elements of `matrix`, dense.
 MatrixView dense_top(Matrix& matrix, int64_t rows, int64_t cols) {
   FERRY_CHECK_LE(rows * cols, matrix.rows() * matrix.cols());
-  return {matrix.view().data, matrix.dtype(), rows, cols, cols};
+  const MatrixView all = matrix.view();
+  return {all.data, all.dtype, rows, cols, cols, all.space};
 }
 
 /// to = T(to + the taps of the table), the sum in fp32 and rounded before it is added.
@@ -54,12 +55,14 @@ VisionTower::VisionTower(const VisionPlan& plan, const VisionWeights& weights, S
       dtype_(dtype),
       limits_(limits),
       rope_(plan.head_dim(), plan.rope_theta),
-      hidden_(dtype, limits.max_patches, plan.hidden_dim),
-      normed_(dtype, limits.max_patches, plan.hidden_dim),
-      qkv_(dtype, limits.max_patches, 3 * plan.hidden_dim),
-      wide_(dtype, chunk_rows(limits), wide_cols(plan)),
-      cos_(static_cast<std::size_t>(limits.max_patches * plan.head_dim() / 2)),
-      sin_(cos_.size()) {}
+      hidden_(stream.memory(), dtype, limits.max_patches, plan.hidden_dim),
+      normed_(stream.memory(), dtype, limits.max_patches, plan.hidden_dim),
+      qkv_(stream.memory(), dtype, limits.max_patches, 3 * plan.hidden_dim),
+      wide_(stream.memory(), dtype, chunk_rows(limits), wide_cols(plan)),
+      patch_rows_(stream, dtype, kChunkRows, plan.patch_cols()),
+      hidden_rows_(stream, dtype, limits.max_patches, plan.hidden_dim),
+      cos_(stream, limits.max_patches * plan.head_dim() / 2),
+      sin_(stream, cos_.size()) {}
 
 int64_t VisionTower::buffer_bytes(const VisionPlan& plan, DType dtype, Limits limits) {
   const int64_t values = limits.max_patches * 5 * plan.hidden_dim + chunk_rows(limits) * wide_cols(plan);
@@ -149,14 +152,15 @@ void VisionTower::take_piece() {
 
 void VisionTower::embed_patches(const Piece& piece, ConstMatrixView patches) {
   for_each_chunk(piece.num_rows(), kChunkRows, [&](int64_t first, int64_t count) {
-    const MatrixView rows = dense_top(wide_, count, plan_.patch_cols());
+    const MatrixView rows = dense_top(wide_, count, plan_.patch_cols()), written = patch_rows_.overwrite(rows);
     visit_dtype(dtype_, [&]<class T>() {
       stream_.pool().parallel_for(count, [&](int64_t r, int) {
         const float* from = patches.row<float>(first + r);
-        T* to = rows.row<T>(r);
+        T* to = written.row<T>(r);
         for (int64_t c = 0; c < rows.cols; ++c) to[c] = from_float<T>(from[c]);
       });
     });
+    patch_rows_.send();
     const MatrixView hidden = hidden_.view().rows_from(first, count);
     multiply(weights_.patch_embed, rows, hidden);
   });
@@ -166,6 +170,8 @@ void VisionTower::embed_patches(const Piece& piece, ConstMatrixView patches) {
 void VisionTower::add_positions(const Piece& piece) {
   const Span span(Zone::kVisionPositions, piece.num_rows());
   const int64_t half = plan_.head_dim() / 2;
+  const MatrixView hidden = hidden_rows_.edit(hidden_.top(piece.num_rows()));
+  float *cos = cos_.host(), *sin = sin_.host();
   int64_t first_row = 0;
   for (std::size_t s = 0; s < piece.steps.size(); ++s) {
     const Grid& grid = piece.steps[s];
@@ -174,12 +180,15 @@ void VisionTower::add_positions(const Piece& piece) {
       const PositionTaps taps = position_taps(grid, place, plan_.position_side);
       const int64_t row = first_row + i;
       visit_dtype(dtype_, [&]<class T>() {
-        add_position<T>(taps, weights_.pos_embed, {hidden_.view().row<T>(row), static_cast<std::size_t>(plan_.hidden_dim)});
+        add_position<T>(taps, weights_.pos_embed, {hidden.row<T>(row), static_cast<std::size_t>(plan_.hidden_dim)});
       });
-      rope_.write(place, cos_.data() + row * half, sin_.data() + row * half);
+      rope_.write(place, cos + row * half, sin + row * half);
     });
     first_row = piece.ends[s];
   }
+  hidden_rows_.send();
+  cos_.send(0, piece.num_rows() * half);
+  sin_.send(0, piece.num_rows() * half);
 }
 
 void VisionTower::project(const VisionBlockWeights& block, int64_t first_row, int64_t num_rows) {
@@ -189,8 +198,8 @@ void VisionTower::project(const VisionBlockWeights& block, int64_t first_row, in
   const int64_t half = plan_.head_dim() / 2;
   vision_rope(stream_, {.x = qkv.cols_from(0, 2 * plan_.hidden_dim),
                         .head_dim = plan_.head_dim(),
-                        .cos = cos_.data() + first_row * half,
-                        .sin = sin_.data() + first_row * half});
+                        .cos = cos_.device() + first_row * half,
+                        .sin = sin_.device() + first_row * half});
 }
 
 /// As many as all of a picture of kChunkRows patches, or fewer of larger ones.

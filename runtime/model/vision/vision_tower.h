@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/host_rows.h"
 #include "kernels/matmul.h"
 #include "kernels/ops.h"
 #include "runtime/model/vision/patch_positions.h"
@@ -99,7 +100,8 @@ class VisionTower {
   Matrix qkv_;     // [max_patches, 3 * hidden]
   Matrix wide_;    // [chunk, the wider of intermediate and patch_cols]; the inner rows of the merger
   Run run_;
-  std::vector<float> cos_, sin_;  // [max_patches, head_dim / 2]
+  HostRows patch_rows_, hidden_rows_;  // the host's hand on rows of wide_ and hidden_
+  Mirror<float> cos_, sin_;            // [max_patches, head_dim / 2]
 };
 
 }  // namespace ferry

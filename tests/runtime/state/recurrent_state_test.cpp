@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tests/support/test_stream.h"
+
 namespace ferry {
 namespace {
 
@@ -66,7 +68,8 @@ TEST(RecurrentState, StatesDoNotOverlap) {
 TEST(RecurrentState, ResetZeroesOneSlotInAllLayers) {
   RecurrentState state(options_of());
   fill(state);
-  state.reset(2);
+  test::TestStream stream(1);
+  state.reset(stream, 2);
   for (int layer_idx = 0; layer_idx < kNumLayers; ++layer_idx) {
     for (int64_t slot = 0; slot < kNumSlots; ++slot) {
       expect_filled(state, layer_idx, slot, slot == 2 ? 0 : mark(layer_idx, slot));
@@ -84,14 +87,15 @@ TEST(RecurrentState, MayHaveNoLayersOrNoHistory) {
   none.num_slots = 2;
   EXPECT_EQ(RecurrentState::bytes_per_slot(none), 0);
   RecurrentState empty(none);
-  empty.reset(1);
+  test::TestStream stream(1);
+  empty.reset(stream, 1);
 
   RecurrentStateOptions no_history = options_of();
   no_history.conv_kernel = 1;
   EXPECT_EQ(RecurrentState::bytes_per_slot(no_history), kNumLayers * 448);
   RecurrentState state(no_history);
   state.delta(1, 3)[0] = 5.0F;
-  state.reset(3);
+  state.reset(stream, 3);
   EXPECT_EQ(state.delta(1, 3)[0], 0.0F);
 }
 
@@ -100,7 +104,8 @@ TEST(RecurrentStateDeathTest, ChecksLayerAndSlot) {
   RecurrentState state(options_of());
   EXPECT_DEATH(state.conv(3, 0), "layer 3 of 3");
   EXPECT_DEATH(state.delta(0, 4), "slot 4 of 4");
-  EXPECT_DEATH(state.reset(-1), "slot -1 of 4");
+  test::TestStream stream(1);
+  EXPECT_DEATH(state.reset(stream, -1), "slot -1 of 4");
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "kernels/backend.h"
 #include "tests/runtime/vision/drawn_picture.h"
+#include "tests/support/apart_device.h"
 #include "tests/support/compare.h"
 #include "tests/support/expect_error.h"
 
@@ -202,6 +203,28 @@ TEST(VisionTower, PicturesDoNotDependOnTheirBatch) {
       const Matrix alone = wide.run(input.patches.values, {input.patches.grid});
       EXPECT_TRUE(all_close(alone.view(), together.view().rows_from(first, alone.rows()), test::kExact)) << input.name;
       first += alone.rows();
+    }
+  }
+}
+
+TEST(VisionTower, OnADeviceThatTheHostCannotTouchGivesTheSameBits) {
+  const Golden& golden = goldens().front();
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    Loaded host(golden.checkpoint, dtype, "auto");
+    test::ApartDevice device(dtype);
+    test::ApartStream stream(device, host.pool);
+    const VisionWeights weights =
+        load_vision(Checkpoint::open(golden.checkpoint), host.config.plan, device.backend(), host.pool, dtype, true);
+    VisionTower tower(host.config.plan, weights, stream, dtype, {.max_patches = 256});
+    for (const Input& input : inputs_of(golden, host.config)) {
+      const Matrix expected = host.run(input.patches.values, {input.patches.grid});
+      Matrix out(stream.memory(), dtype, expected.rows(), expected.cols());
+      const int64_t cols = host.config.plan.patch_cols(), rows = std::ssize(input.patches.values) / cols;
+      tower.forward({reinterpret_cast<const std::byte*>(input.patches.values.data()), DType::kF32, rows, cols, cols},
+                    {&input.patches.grid, 1}, out.view());
+      HostRows look(stream, dtype, out.rows(), out.cols());
+      look.fetch(out.view());
+      EXPECT_TRUE(all_close(look.look(), expected.view(), test::kExact)) << input.name;
     }
   }
 }
