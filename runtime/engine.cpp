@@ -157,10 +157,12 @@ ConstMatrixView Engine::forward(const StepInput& input, const Tap* tap) {
 Matrix Engine::delta_state(int state_layer, int64_t slot) {
   const RecurrentStateOptions& options = recurrent_state_->options();
   const int64_t rows = options.num_v_heads * options.k_dim;
-  auto* state = reinterpret_cast<std::byte*>(recurrent_state_->delta(state_layer, slot));
+  const Address<float> state = recurrent_state_->delta(state_layer, slot);
   Matrix copy(DType::kF32, rows, options.v_dim);
   Stream& stream = compute_->stream;
-  copy_rows(stream, ConstMatrixView{state, DType::kF32, rows, options.v_dim, options.v_dim, recurrent_state_->space()},
+  copy_rows(stream,
+            ConstMatrixView{reinterpret_cast<const std::byte*>(state.raw()), DType::kF32, rows, options.v_dim, options.v_dim,
+                            state.space()},
             copy.view());
   stream.wait(stream.submit());
   return copy;

@@ -28,6 +28,8 @@ int64_t held_gate_bytes(const RecurrentStateOptions& options) {
   return padded(2 * options.max_held * options.num_v_heads * dtype_bytes(DType::kF32));
 }
 
+Address<float> as_floats(Address<std::byte> at) { return {reinterpret_cast<float*>(at.raw()), at.space()}; }
+
 void zero_slot(Stream& stream, Storage& states, int64_t slot, int64_t slot_bytes) {
   stream.clear(states.address() + slot * slot_bytes, static_cast<std::size_t>(slot_bytes));
 }
@@ -57,24 +59,24 @@ RecurrentState::RecurrentState(const RecurrentStateOptions& options, Memory& mem
   held_gates_ = memory.allocate(static_cast<std::size_t>(num_states * gate_bytes_));
 }
 
-std::byte* RecurrentState::conv(int layer_idx, int64_t slot) {
-  return conv_.address().raw() + state_idx(layer_idx, slot) * conv_bytes_;
+Address<std::byte> RecurrentState::conv(int layer_idx, int64_t slot) {
+  return conv_.address() + state_idx(layer_idx, slot) * conv_bytes_;
 }
 
-float* RecurrentState::delta(int layer_idx, int64_t slot) {
-  return reinterpret_cast<float*>(delta_.address().raw() + state_idx(layer_idx, slot) * delta_bytes_);
+Address<float> RecurrentState::delta(int layer_idx, int64_t slot) {
+  return as_floats(delta_.address() + state_idx(layer_idx, slot) * delta_bytes_);
 }
 
-std::byte* RecurrentState::held_conv(int layer_idx, int64_t slot) {
-  return held_conv_.address().raw() + state_idx(layer_idx, slot) * held_bytes_;
+Address<std::byte> RecurrentState::held_conv(int layer_idx, int64_t slot) {
+  return held_conv_.address() + state_idx(layer_idx, slot) * held_bytes_;
 }
 
-std::byte* RecurrentState::held_delta(int layer_idx, int64_t slot) {
-  return held_delta_.address().raw() + state_idx(layer_idx, slot) * held_bytes_;
+Address<std::byte> RecurrentState::held_delta(int layer_idx, int64_t slot) {
+  return held_delta_.address() + state_idx(layer_idx, slot) * held_bytes_;
 }
 
-float* RecurrentState::held_gates(int layer_idx, int64_t slot) {
-  return reinterpret_cast<float*>(held_gates_.address().raw() + state_idx(layer_idx, slot) * gate_bytes_);
+Address<float> RecurrentState::held_gates(int layer_idx, int64_t slot) {
+  return as_floats(held_gates_.address() + state_idx(layer_idx, slot) * gate_bytes_);
 }
 
 void RecurrentState::reset(Stream& stream, int64_t slot) {

@@ -35,24 +35,21 @@ class RecurrentState {
   explicit RecurrentState(const RecurrentStateOptions& options, Memory& memory = host_memory());
 
   /// The last inputs of the convolution, oldest first: [conv_kernel - 1, conv_channels] dtype. May be null if conv_kernel is 1.
-  std::byte* conv(int layer_idx, int64_t slot);
+  Address<std::byte> conv(int layer_idx, int64_t slot);
 
   /// The delta rule's matrices: [num_v_heads, k_dim, v_dim] fp32. Of no use without heads.
-  float* delta(int layer_idx, int64_t slot);
+  Address<float> delta(int layer_idx, int64_t slot);
 
   /// The inputs of the convolution that the last step held back: [max_held, conv_channels] dtype.
-  std::byte* held_conv(int layer_idx, int64_t slot);
+  Address<std::byte> held_conv(int layer_idx, int64_t slot);
 
   /// Of the delta rule: its rows [max_held, conv_channels] dtype, and its gates, of all rows the decays [max_held, num_v_heads]
   /// fp32, then the betas.
-  std::byte* held_delta(int layer_idx, int64_t slot);
-  float* held_gates(int layer_idx, int64_t slot);
+  Address<std::byte> held_delta(int layer_idx, int64_t slot);
+  Address<float> held_gates(int layer_idx, int64_t slot);
 
   /// Makes the slot that of a new sequence: zeros in every layer.
   void reset(Stream& stream, int64_t slot);
-
-  /// Where the states are: all that the above point to.
-  Space space() const { return conv_.space(); }
 
   const RecurrentStateOptions& options() const { return options_; }
 

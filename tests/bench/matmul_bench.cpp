@@ -9,6 +9,7 @@
 #include "kernels/matmul.h"
 #include "kernels/op_table.h"
 #include "tests/bench/bench.h"
+#include "tests/support/quantized_rows.h"
 #include "tests/support/test_stream.h"
 
 // Matrix products with the shapes of Qwen3.5-35B-A3B, every format of weights and every implementation that runs here. Before a

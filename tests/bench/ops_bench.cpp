@@ -7,6 +7,7 @@
 #include "kernels/quantize.h"
 #include "runtime/base/error.h"
 #include "tests/bench/bench.h"
+#include "tests/support/quantized_rows.h"
 
 // The smaller ops around the products with the widths of Qwen3.5-35B-A3B, bf16. Operations count a special function as one;
 // these ops are bound by memory or by the caches.

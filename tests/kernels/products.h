@@ -8,6 +8,7 @@
 #include "kernels/matmul.h"
 #include "kernels/op_table.h"
 #include "tests/kernels/matrices.h"
+#include "tests/support/quantized_rows.h"
 
 // Matrix products of every implementation that this processor can run.
 

@@ -12,6 +12,7 @@
 #include "runtime/base/error.h"
 #include "tests/kernels/matrices.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/quantized_rows.h"
 
 namespace ferry {
 namespace {

@@ -14,6 +14,7 @@
 #include "runtime/base/error.h"
 #include "tests/moe/moe_cases.h"
 #include "tests/support/apart_device.h"
+#include "tests/support/quantized_rows.h"
 
 // The in-process dispatcher against a plain sum over experts, and the distributed one against the in-process one, bit for bit.
 

@@ -36,10 +36,10 @@ void GatedDeltaMixer::find_states(const BlockStep& step, int state_layer) {
   const int64_t num_gates = state.options().max_held * plan_.num_v_heads;
   for (std::size_t s = 0; s < step.batch.state_slots.size(); ++s) {
     const int32_t slot = step.batch.state_slots[s];
-    conv_states_[s] = state.conv(state_layer, slot);
-    delta_states_[s] = state.delta(state_layer, slot);
-    held_conv_[s] = state.held_conv(state_layer, slot);
-    const float* gates = state.held_gates(state_layer, slot);
+    conv_states_[s] = state.conv(state_layer, slot).raw();
+    delta_states_[s] = state.delta(state_layer, slot).raw();
+    held_conv_[s] = state.held_conv(state_layer, slot).raw();
+    const Address<const float> gates = state.held_gates(state_layer, slot);
     held_delta_[s] = {.qkv = state.held_delta(state_layer, slot), .decay = gates, .beta = gates + num_gates};
   }
 }
@@ -54,11 +54,13 @@ void GatedDeltaMixer::hold_rows(const BlockStep& step, int state_layer) {
     if (span.num_held == 0) continue;
     const int32_t slot = step.batch.state_slots[s];
     const int64_t first = step.batch.first_row + span.first_row + span.num_taken();
-    copy_held_rows(stream, qkv_.view().rows_from(first, span.num_held), state, state.held_conv(state_layer, slot));
-    copy_held_rows(stream, conv_out_.view().rows_from(first, span.num_held), state, state.held_delta(state_layer, slot));
-    float* gates = state.held_gates(state_layer, slot);
-    const auto place = [&](float* rows) {
-      return MatrixView{reinterpret_cast<std::byte*>(rows), DType::kF32, span.num_held, num_heads, num_heads, state.space()};
+    copy_held_rows(stream, qkv_.view().rows_from(first, span.num_held), state.options(), state.held_conv(state_layer, slot));
+    copy_held_rows(stream, conv_out_.view().rows_from(first, span.num_held), state.options(),
+                   state.held_delta(state_layer, slot));
+    const Address<float> gates = state.held_gates(state_layer, slot);
+    const auto place = [&](Address<float> rows) {
+      return MatrixView{
+          reinterpret_cast<std::byte*>(rows.raw()), DType::kF32, span.num_held, num_heads, num_heads, rows.space()};
     };
     copy_rows(stream, decay_.view().rows_from(first, span.num_held), place(gates));
     copy_rows(stream, beta_.view().rows_from(first, span.num_held), place(gates + num_gates));

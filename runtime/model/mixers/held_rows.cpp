@@ -4,11 +4,11 @@
 
 namespace ferry {
 
-void copy_held_rows(Stream& stream, ConstMatrixView rows, const RecurrentState& state, std::byte* place) {
-  FERRY_CHECK_LE(rows.rows, state.options().max_held);
-  FERRY_CHECK(rows.dtype == state.options().dtype && rows.cols == state.options().conv_channels)
-      << rows.cols << " columns for " << state.options().conv_channels;
-  copy_rows(stream, rows, {place, rows.dtype, rows.rows, rows.cols, rows.cols, state.space()});
+void copy_held_rows(Stream& stream, ConstMatrixView rows, const RecurrentStateOptions& options, Address<std::byte> place) {
+  FERRY_CHECK_LE(rows.rows, options.max_held);
+  FERRY_CHECK(rows.dtype == options.dtype && rows.cols == options.conv_channels)
+      << rows.cols << " columns for " << options.conv_channels;
+  copy_rows(stream, rows, {place.raw(), rows.dtype, rows.rows, rows.cols, rows.cols, place.space()});
 }
 
 }  // namespace ferry

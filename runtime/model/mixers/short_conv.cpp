@@ -20,8 +20,8 @@ void ShortConvMixer::run(const BlockStep& step, const ShortConvWeights& w, int s
   Stream& stream = products.stream();
   const std::size_t num_sequences = batch.sequences.size();
   for (std::size_t s = 0; s < num_sequences; ++s) {
-    states_[s] = step.recurrent_state.conv(state_layer, batch.state_slots[s]);
-    held_[s] = step.recurrent_state.held_conv(state_layer, batch.state_slots[s]);
+    states_[s] = step.recurrent_state.conv(state_layer, batch.state_slots[s]).raw();
+    held_[s] = step.recurrent_state.held_conv(state_layer, batch.state_slots[s]).raw();
   }
   const MatrixView bcx = rows_of(bcx_, batch), gated = rows_of(gated_, batch), conv_out = rows_of(conv_out_, batch);
   products.linear(Zone::kConvInProj, products.activations(step.normed, step.normed_codes, batch, is_quantized_), *w.in_proj,
@@ -39,7 +39,7 @@ void ShortConvMixer::run(const BlockStep& step, const ShortConvWeights& w, int s
                          .out = conv_out});
   for (std::size_t s = 0; s < num_sequences; ++s) {
     const SequenceSpan& span = batch.sequences[s];
-    copy_held_rows(stream, gated.rows_from(span.first_row + span.num_taken(), span.num_held), step.recurrent_state,
+    copy_held_rows(stream, gated.rows_from(span.first_row + span.num_taken(), span.num_held), step.recurrent_state.options(),
                    step.recurrent_state.held_conv(state_layer, batch.state_slots[s]));
   }
   multiply(stream, {.zone = Zone::kConvGate, .a = part(1), .b = conv_out, .out = conv_out});

@@ -31,15 +31,15 @@ int mark(int layer_idx, int64_t slot) { return static_cast<int>(layer_idx * 10 +
 void fill(RecurrentState& state) {
   for (int layer_idx = 0; layer_idx < kNumLayers; ++layer_idx) {
     for (int64_t slot = 0; slot < kNumSlots; ++slot) {
-      std::memset(state.conv(layer_idx, slot), mark(layer_idx, slot), kConvBytes);
-      std::fill_n(state.delta(layer_idx, slot), kDeltaCount, static_cast<float>(mark(layer_idx, slot)));
+      std::memset(state.conv(layer_idx, slot).host(), mark(layer_idx, slot), kConvBytes);
+      std::fill_n(state.delta(layer_idx, slot).host(), kDeltaCount, static_cast<float>(mark(layer_idx, slot)));
     }
   }
 }
 
 void expect_filled(RecurrentState& state, int layer_idx, int64_t slot, int value) {
-  const std::byte* conv = state.conv(layer_idx, slot);
-  const float* delta = state.delta(layer_idx, slot);
+  const std::byte* conv = state.conv(layer_idx, slot).host();
+  const float* delta = state.delta(layer_idx, slot).host();
   EXPECT_TRUE(std::all_of(conv, conv + kConvBytes, [&](std::byte b) { return static_cast<int>(b) == value; }))
       << "layer " << layer_idx << " slot " << slot;
   EXPECT_TRUE(std::all_of(delta, delta + kDeltaCount, [&](float x) { return x == static_cast<float>(value); }))
@@ -51,8 +51,8 @@ TEST(RecurrentState, StartsAsZerosAtAlignedAddresses) {
   for (int layer_idx = 0; layer_idx < kNumLayers; ++layer_idx) {
     for (int64_t slot = 0; slot < kNumSlots; ++slot) {
       expect_filled(state, layer_idx, slot, 0);
-      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(state.conv(layer_idx, slot)) % 64, 0U);
-      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(state.delta(layer_idx, slot)) % 64, 0U);
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(state.conv(layer_idx, slot).host()) % 64, 0U);
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(state.delta(layer_idx, slot).host()) % 64, 0U);
     }
   }
 }
@@ -94,9 +94,9 @@ TEST(RecurrentState, MayHaveNoLayersOrNoHistory) {
   no_history.conv_kernel = 1;
   EXPECT_EQ(RecurrentState::bytes_per_slot(no_history), kNumLayers * 448);
   RecurrentState state(no_history);
-  state.delta(1, 3)[0] = 5.0F;
+  state.delta(1, 3).host()[0] = 5.0F;
   state.reset(stream, 3);
-  EXPECT_EQ(state.delta(1, 3)[0], 0.0F);
+  EXPECT_EQ(state.delta(1, 3).host()[0], 0.0F);
 }
 
 TEST(RecurrentStateDeathTest, ChecksLayerAndSlot) {
