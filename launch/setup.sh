@@ -4,7 +4,8 @@
 #   launch/setup.sh [--no-build] [PRESET...]      presets: release (default), debug, asan, tsan
 #
 # Needs root or sudo only if packages are missing. The Python packages in .venv serve the end-to-end tests alone; without
-# access to PyPI they are left out and those tests are skipped.
+# access to PyPI they are left out and those tests are skipped. The compiler of Vulkan shaders in .tools is PyPI's too; without
+# it the Vulkan backend is left out.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -30,6 +31,7 @@ packages=(
   nlohmann-json3-dev libpcre2-dev libutf8proc-dev libcli11-dev libboost-dev libssl-dev openssl
   libcurl4-openssl-dev ca-certificates
   libpng-dev libjpeg62-turbo-dev libwebp-dev libgif-dev
+  libvulkan-dev mesa-vulkan-drivers vulkan-validationlayers
   python3 python3-venv iproute2
 )
 missing=()
@@ -61,6 +63,24 @@ else
   else
     echo "setup: Python packages cannot be installed (no access to PyPI?); end-to-end tests that need them will be skipped" >&2
   fi
+fi
+
+shader_compiler=libslang-glslang-2026.12.so
+if [ -f ".tools/$shader_compiler" ]; then
+  echo "setup: the shader compiler is there"
+else
+  echo "setup: fetching the shader compiler"
+  mkdir -p .tools/download
+  # The wheel is of Python 3.11, but nothing of Python is taken from it: any version may fetch it.
+  if .venv/bin/pip download -qq --disable-pip-version-check --retries 2 --timeout 20 --no-deps --require-hashes \
+    --only-binary=:all: --python-version 3.11 -d .tools/download -r kernels/vulkan/requirements.txt \
+    && .venv/bin/python -c 'import sys, zipfile; zipfile.ZipFile(sys.argv[1]).extract(sys.argv[2], sys.argv[3])' \
+      .tools/download/slangpy-*.whl "slangpy/$shader_compiler" .tools/download; then
+    mv ".tools/download/slangpy/$shader_compiler" .tools/
+  else
+    echo "setup: no access to PyPI? Vulkan shaders cannot be compiled; FERRY_VULKAN stays off" >&2
+  fi
+  rm -rf .tools/download
 fi
 
 if [ "$build" = yes ]; then

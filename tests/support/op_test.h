@@ -10,6 +10,7 @@
 #include "kernels/op_table.h"
 #include "kernels/tensor.h"
 #include "tests/support/test_stream.h"
+#include "tests/support/vulkan_table.h"
 
 // What the tests of the ops share: matrices with padded rows, random contents and the list of (implementation, dtype) pairs.
 
@@ -95,7 +96,9 @@ struct OpCase {
 
 inline std::vector<OpCase> op_cases() {
   std::vector<OpCase> cases;
-  for (const OpTable* table : available_op_tables()) {
+  std::vector<const OpTable*> tables = available_op_tables();
+  if (const OpTable* device = vulkan_table()) tables.push_back(device);
+  for (const OpTable* table : tables) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) cases.push_back({table, dtype});
   }
   return cases;

@@ -1,0 +1,38 @@
+#include "kernels/vulkan/backend.h"
+
+#include <string>
+
+#include "kernels/vulkan/matmul.h"
+#include "kernels/vulkan/op_table.h"
+#include "kernels/vulkan/vulkan_stream.h"
+#include "runtime/base/error.h"
+
+namespace ferry::vulkan {
+
+VulkanBackend::VulkanBackend(const PhysicalDevice& physical, DType dtype)
+    : device_(physical),
+      memory_(device_),
+      backend_("vulkan", {&kOpTable}, make_vulkan_matmul(memory_, device_.traits(), dtype), memory_) {}
+
+std::unique_ptr<Stream> VulkanBackend::make_stream(ThreadPool& pool) { return std::make_unique<VulkanStream>(backend_, pool); }
+
+std::unique_ptr<OpenDevice> open_device(int index, DType dtype) {
+  const std::string name = "--device vulkan:" + std::to_string(index);
+  const std::vector<PhysicalDevice> devices = find_physical_devices();
+  if (devices.empty()) {
+    const std::string& lack = instance().lack;
+    throw Error(ErrorCode::kFailedPrecondition, name + ": " + (lack.empty() ? "no Vulkan driver lists a device" : lack));
+  }
+  if (index < 0 || index >= static_cast<int>(devices.size())) {
+    std::string allowed;
+    for (std::size_t i = 0; i < devices.size(); ++i)
+      allowed += (i > 0 ? ", " : "") + std::to_string(i) + " (" + devices[i].info.name + ")";
+    throw_invalid(name + ": there is no such device; allowed: " + allowed);
+  }
+  const PhysicalDevice& device = devices[static_cast<std::size_t>(index)];
+  if (!device.info.refusal.empty())
+    throw Error(ErrorCode::kFailedPrecondition, name + ": " + device.info.name + " cannot be used: " + device.info.refusal);
+  return std::make_unique<VulkanBackend>(device, dtype);
+}
+
+}  // namespace ferry::vulkan

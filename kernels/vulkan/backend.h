@@ -1,0 +1,27 @@
+#pragma once
+
+#include "kernels/backend.h"
+#include "kernels/vulkan/device_memory.h"
+
+namespace ferry::vulkan {
+
+/// An open device, its memory, and the backend that works there. What is made of them must be gone before it is.
+class VulkanBackend final : public OpenDevice {
+ public:
+  /// `physical` is not refused; its traits may have been lowered, to choose other kernels.
+  VulkanBackend(const PhysicalDevice& physical, DType dtype);
+
+  const Backend& backend() const override { return backend_; }
+  std::unique_ptr<Stream> make_stream(ThreadPool& pool) override;
+  const DeviceInfo& info() const override { return device_.physical().info; }
+  uint64_t free_bytes() const override { return free_device_bytes(device_.physical()); }
+
+  Device& device() { return device_; }
+
+ private:
+  Device device_;
+  DeviceMemory memory_;
+  Backend backend_;
+};
+
+}  // namespace ferry::vulkan

@@ -1,0 +1,30 @@
+#pragma once
+
+#include "kernels/vulkan/device.h"
+
+namespace ferry::vulkan {
+
+/// A command buffer that is recorded, submitted once, and recorded again when that has run.
+class Commands {
+ public:
+  /// The device outlives it.
+  explicit Commands(Device& device);
+  ~Commands();
+  Commands(const Commands&) = delete;
+  Commands& operator=(const Commands&) = delete;
+
+  VkCommandBuffer handle() const { return commands_; }
+  void begin();
+  void end();
+  /// Dispatches, copies and indirect arguments behind it see what those before it wrote.
+  void barrier();
+  /// The host sees what was copied, once it knows that the submission has run.
+  void barrier_to_host();
+
+ private:
+  Device& device_;
+  VkCommandPool pool_ = VK_NULL_HANDLE;
+  VkCommandBuffer commands_ = VK_NULL_HANDLE;
+};
+
+}  // namespace ferry::vulkan

@@ -1,0 +1,148 @@
+#include "kernels/vulkan/device_memory.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/vulkan/commands.h"
+#include "kernels/vulkan/queue.h"
+#include "runtime/base/check.h"
+
+namespace ferry::vulkan {
+namespace {
+
+constexpr std::size_t kAlignment = 256;                     // bytes
+constexpr std::size_t kBlockBytes = std::size_t{64} << 20;  // that small pieces share
+constexpr std::size_t kLaneBytes = std::size_t{16} << 20;   // of a piece on its way to the device
+constexpr std::size_t kNumLanes = 4;                        // pieces on their way at once
+
+std::size_t aligned(std::size_t size) { return (size + kAlignment - 1) / kAlignment * kAlignment; }
+
+}  // namespace
+
+/// A buffer of zeros, known to its memory while it lives.
+class DeviceMemory::Block {
+ public:
+  Block(DeviceMemory& memory, std::size_t size) : memory_(memory), buffer_(memory.device_, size, BufferUse::kDevice) {
+    const std::lock_guard lock(memory.mutex_);
+    memory.blocks_[buffer_.address()] = this;
+  }
+  ~Block() {
+    const std::lock_guard lock(memory_.mutex_);
+    memory_.blocks_.erase(buffer_.address());
+  }
+
+  const Buffer& buffer() const { return buffer_; }
+
+ private:
+  DeviceMemory& memory_;
+  Buffer buffer_;
+};
+
+/// One of the ways to the device: room that the host writes, and commands that copy from there.
+class DeviceMemory::Lane {
+ public:
+  explicit Lane(Device& device) : device_(device), commands_(device), room_(device, kLaneBytes, BufferUse::kUpload) {}
+
+  void fill(BufferPlace to, std::span<const std::byte> from) {
+    std::memcpy(room_.host(), from.data(), from.size());
+    const VkBufferCopy copy{.dstOffset = to.offset, .size = from.size()};
+    commands_.begin();
+    device_.vk().CmdCopyBuffer(commands_.handle(), room_.handle(), to.buffer, 1, &copy);
+    run();
+  }
+  void clear(const Buffer& buffer) {
+    commands_.begin();
+    device_.vk().CmdFillBuffer(commands_.handle(), buffer.handle(), 0, VK_WHOLE_SIZE, 0);
+    run();
+  }
+
+  bool is_taken = false;
+
+ private:
+  /// What is recorded, with all that comes later behind it.
+  void run() {
+    commands_.barrier();
+    commands_.end();
+    device_.queue().wait(device_.queue().submit(commands_.handle()));
+  }
+
+  Device& device_;
+  Commands commands_;
+  Buffer room_;
+};
+
+DeviceMemory::DeviceMemory(Device& device) : device_(device) {}
+DeviceMemory::~DeviceMemory() = default;
+
+std::shared_ptr<DeviceMemory::Block> DeviceMemory::make_block(std::size_t size) {
+  auto block = std::make_shared<Block>(*this, size);
+  take_lane()->clear(block->buffer());
+  return block;
+}
+
+Storage DeviceMemory::allocate(std::size_t size) {
+  const std::size_t room = std::max(aligned(size), kAlignment);
+  if (room > kBlockBytes / 4) {
+    auto block = make_block(room);
+    auto* data = reinterpret_cast<std::byte*>(block->buffer().address());
+    return {data, size, Space::kDevice, std::move(block)};
+  }
+  std::unique_lock lock(mutex_);
+  while (shared_ == nullptr || shared_used_ + room > shared_->buffer().size()) {
+    lock.unlock();
+    auto block = make_block(kBlockBytes);
+    lock.lock();
+    std::swap(shared_, block);
+    shared_used_ = 0;
+    lock.unlock();
+    block.reset();  // whose end takes the lock
+    lock.lock();
+  }
+  auto* data = reinterpret_cast<std::byte*>(shared_->buffer().address() + shared_used_);
+  shared_used_ += room;
+  return {data, size, Space::kDevice, shared_};
+}
+
+void DeviceMemory::fill(Address<std::byte> to, std::span<const std::byte> from) {
+  if (from.empty()) return;
+  BufferPlace place = place_of(reinterpret_cast<uint64_t>(to.raw()));
+  const TakenLane lane = take_lane();
+  for (std::size_t first = 0; first < from.size(); first += kLaneBytes) {
+    const std::span<const std::byte> piece = from.subspan(first, std::min(kLaneBytes, from.size() - first));
+    lane->fill(place, piece);
+    place.offset += piece.size();
+  }
+}
+
+BufferPlace DeviceMemory::place_of(uint64_t address) {
+  const std::lock_guard lock(mutex_);
+  auto behind = blocks_.upper_bound(address);
+  FERRY_CHECK(behind != blocks_.begin()) << "no block has the address";
+  const Buffer& buffer = std::prev(behind)->second->buffer();
+  FERRY_CHECK_LT(address - buffer.address(), buffer.size());
+  return {buffer.handle(), address - buffer.address()};
+}
+
+DeviceMemory::TakenLane DeviceMemory::take_lane() {
+  std::unique_lock lock(lanes_mutex_);
+  while (true) {
+    for (const auto& lane : lanes_) {
+      if (!std::exchange(lane->is_taken, true)) return TakenLane(lane.get(), {this});
+    }
+    if (lanes_.size() < kNumLanes) {
+      lanes_.push_back(std::make_unique<Lane>(device_));
+    } else {
+      lane_is_free_.wait(lock);
+    }
+  }
+}
+
+void DeviceMemory::GiveBack::operator()(Lane* lane) const {
+  {
+    const std::lock_guard lock(memory->lanes_mutex_);
+    lane->is_taken = false;
+  }
+  memory->lane_is_free_.notify_one();
+}
+
+}  // namespace ferry::vulkan

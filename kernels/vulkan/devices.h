@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "kernels/stream.h"
+#include "runtime/base/thread_pool.h"
+#include "runtime/base/types.h"
+
+// The machine's Vulkan devices, for who lists them or computes on one: without Vulkan's own headers, and there as well in a
+// build without Vulkan, which has no device.
+
+namespace ferry::vulkan {
+
+/// A device of this machine as the loader lists it.
+struct DeviceInfo {
+  std::string name;                    // as its driver says
+  std::string driver;                  // name and version
+  std::string kind;                    // "discrete GPU", "integrated GPU", "virtual GPU", "CPU" or "other"
+  uint64_t memory_bytes = 0;           // of the largest heap that is local to the device
+  std::vector<std::string> abilities;  // "bf16 matrices 16x16x16", "packed dot products", ...; empty if refused
+  std::string refusal;                 // why it cannot be used, empty if it can
+};
+
+/// Every device, in the loader's order.
+struct DeviceList {
+  std::vector<DeviceInfo> devices;
+  std::string lack;  // why none can be listed (no loader, no driver), empty otherwise
+};
+
+/// What there is now.
+DeviceList list_devices();
+
+/// A device that is open, and everything that computes on it.
+class OpenDevice {
+ public:
+  virtual ~OpenDevice() = default;
+  virtual const Backend& backend() const = 0;
+  /// Of the device's work; the pool is for what the host does beside it. Both outlive the stream.
+  virtual std::unique_ptr<Stream> make_stream(ThreadPool& pool) = 0;
+  virtual const DeviceInfo& info() const = 0;
+  /// Of its memory, now: what may still be allocated.
+  virtual uint64_t free_bytes() const = 0;
+};
+
+/// Opens device `index` of list_devices() to compute in `dtype`. Throws Error{kInvalidArgument} that lists what there is for an
+/// index that there is not, Error{kFailedPrecondition} with the refusal, or Error{kUnavailable}; each begins with
+/// "--device vulkan:N: ".
+std::unique_ptr<OpenDevice> open_device(int index, DType dtype);
+
+}  // namespace ferry::vulkan

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+
+#include "kernels/vulkan/ops/views.h"
+#include "runtime/base/check.h"
+
+// Rows in packs of 16 bytes (shaders/pack.glsl), and teams of invocations that share a row (shaders/row_team.glsl).
+
+namespace ferry::vulkan {
+
+constexpr int64_t kPackBytes = 16;
+/// Invocations of a workgroup where each works for itself.
+constexpr uint32_t kElementInvocations = 128;
+/// As many elements as such an invocation can tell apart; those behind the last that a folded grid has come on top.
+constexpr int64_t kMaxElements = 0xff000000;
+/// Elements of a row that one subgroup still works on alone.
+constexpr int64_t kMaxSubgroupCols = 512;
+
+inline bool is_aligned(uint64_t address) { return address % kPackBytes == 0; }
+/// Whether every row begins at a multiple of 16 bytes.
+inline bool is_aligned(ConstMatrixView view) {
+  return is_aligned(address_of(view)) && (view.rows <= 1 || view.row_stride * dtype_bytes(view.dtype) % kPackBytes == 0);
+}
+/// As a specialisation constant: whether that is so for all of them.
+inline uint32_t are_aligned(std::initializer_list<ConstMatrixView> views) {
+  return std::ranges::all_of(views, [](const ConstMatrixView& view) { return is_aligned(view); }) ? 1 : 0;
+}
+
+/// An invocation a pack of every row.
+inline Grid grid_of_packs(ConstMatrixView rows) {
+  const int64_t elements_per_pack = kPackBytes / dtype_bytes(rows.dtype);
+  const int64_t packs = rows.rows * ((rows.cols + elements_per_pack - 1) / elements_per_pack);
+  FERRY_CHECK_LE(packs, kMaxElements);
+  return grid_of_elements(packs, kElementInvocations);
+}
+
+/// Who shares a row: decided by its length alone, since the order of sums depends on it.
+struct RowTeams {
+  uint32_t are_subgroups = 0;  // specialisation constant
+  Grid grid;                   // of workgroups of kRowInvocations
+};
+inline RowTeams teams_for(const VulkanStream& stream, ConstMatrixView rows) {
+  if (rows.cols > kMaxSubgroupCols) return {0, grid_of_rows(rows.rows)};
+  return {1, grid_of_elements(rows.rows, kRowInvocations / stream.traits().subgroup_size)};
+}
+
+}  // namespace ferry::vulkan

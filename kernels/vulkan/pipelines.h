@@ -1,0 +1,63 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <unordered_map>
+
+#include "kernels/vulkan/api.h"
+#include "kernels/vulkan/shader_code.h"
+#include "runtime/base/types.h"
+
+namespace ferry::vulkan {
+
+class Device;
+
+/// A shader made ready for a purpose: its code and the values of its specialisation constants. Constant 0 is the number of
+/// invocations of a workgroup.
+struct Kernel {
+  static constexpr std::size_t kMaxConstants = 12;
+
+  const ShaderCode* code = nullptr;
+  std::array<uint32_t, kMaxConstants> constants{};  // those that the shader does not have are ignored
+
+  friend bool operator==(const Kernel&, const Kernel&) = default;
+};
+
+/// The module called `name`, or `name`.f32 or `name`.bf16, as in shaders/modules.txt. Dies if there is none.
+const ShaderCode* find_shader(std::string_view name);
+const ShaderCode* find_shader(std::string_view name, DType dtype);
+
+/// The pipelines of a device, made when they are first asked for. Any thread.
+class Pipelines {
+ public:
+  /// The device outlives it.
+  explicit Pipelines(Device& device);
+  ~Pipelines();
+  Pipelines(const Pipelines&) = delete;
+  Pipelines& operator=(const Pipelines&) = delete;
+
+  /// Throws Error{kInternal} if the driver refuses the shader.
+  VkPipeline get(const Kernel& kernel);
+  /// Of all of them: push constants of up to kMaxPushBytes, no descriptors.
+  VkPipelineLayout layout() const { return layout_; }
+
+  static constexpr uint32_t kMaxPushBytes = 128;
+
+ private:
+  struct Hash {
+    std::size_t operator()(const Kernel& kernel) const;
+  };
+
+  VkPipeline make(const Kernel& kernel);
+
+  Device& device_;
+  VkPipelineLayout layout_ = VK_NULL_HANDLE;
+  VkPipelineCache cache_ = VK_NULL_HANDLE;
+  std::mutex mutex_;
+  std::unordered_map<Kernel, VkPipeline, Hash> made_;
+};
+
+}  // namespace ferry::vulkan

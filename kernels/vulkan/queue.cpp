@@ -1,0 +1,56 @@
+#include "kernels/vulkan/queue.h"
+
+#include <chrono>
+#include <string>
+
+#include "kernels/vulkan/device.h"
+
+namespace ferry::vulkan {
+namespace {
+
+constexpr std::chrono::nanoseconds kDeadline = std::chrono::seconds(60);  // for one submission, which takes a second at most
+
+}  // namespace
+
+Queue::Queue(Device& device) : device_(device) {
+  device.vk().GetDeviceQueue(device.handle(), device.physical().queue_family, 0, &queue_);
+  const VkSemaphoreTypeCreateInfo type{.sType = VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO,
+                                       .semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE};
+  const VkSemaphoreCreateInfo create{.sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO, .pNext = &type};
+  check(device.vk().CreateSemaphore(device.handle(), &create, nullptr, &timeline_), "making a semaphore");
+}
+
+Queue::~Queue() { device_.vk().DestroySemaphore(device_.handle(), timeline_, nullptr); }
+
+uint64_t Queue::submit(VkCommandBuffer commands) {
+  const std::lock_guard lock(mutex_);
+  const VkCommandBufferSubmitInfo buffer{.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_SUBMIT_INFO, .commandBuffer = commands};
+  const VkSemaphoreSubmitInfo signal{.sType = VK_STRUCTURE_TYPE_SEMAPHORE_SUBMIT_INFO,
+                                     .semaphore = timeline_,
+                                     .value = num_submitted_ + 1,
+                                     .stageMask = VK_PIPELINE_STAGE_2_ALL_COMMANDS_BIT};
+  const VkSubmitInfo2 submit{.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO_2,
+                             .commandBufferInfoCount = 1,
+                             .pCommandBufferInfos = &buffer,
+                             .signalSemaphoreInfoCount = 1,
+                             .pSignalSemaphoreInfos = &signal};
+  check(device_.vk().QueueSubmit2(queue_, 1, &submit, VK_NULL_HANDLE),
+        ("submitting to " + device_.physical().info.name).c_str());
+  return ++num_submitted_;
+}
+
+void Queue::wait(uint64_t number) {
+  const VkSemaphoreWaitInfo wait{
+      .sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO, .semaphoreCount = 1, .pSemaphores = &timeline_, .pValues = &number};
+  check(device_.vk().WaitSemaphores(device_.handle(), &wait, static_cast<uint64_t>(kDeadline.count())),
+        ("waiting for " + device_.physical().info.name).c_str());
+}
+
+uint64_t Queue::num_done() {
+  uint64_t number = 0;
+  check(device_.vk().GetSemaphoreCounterValue(device_.handle(), timeline_, &number),
+        ("asking " + device_.physical().info.name).c_str());
+  return number;
+}
+
+}  // namespace ferry::vulkan

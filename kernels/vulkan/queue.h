@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+
+#include "kernels/vulkan/api.h"
+
+namespace ferry::vulkan {
+
+class Device;
+
+/// Where command buffers are handed to the device. Each submission has a number, ascending from 1, in whose order they begin.
+/// Any thread.
+class Queue {
+ public:
+  /// The device outlives it.
+  explicit Queue(Device& device);
+  ~Queue();
+  Queue(const Queue&) = delete;
+  Queue& operator=(const Queue&) = delete;
+
+  /// Throws Error.
+  uint64_t submit(VkCommandBuffer commands);
+  /// Returns when submission `number` and those before it have run. Throws Error{kUnavailable} when the device is lost, or does
+  /// not finish within a minute.
+  void wait(uint64_t number);
+  /// The last submission that has run. Throws as wait() does.
+  uint64_t num_done();
+
+ private:
+  Device& device_;
+  VkQueue queue_ = VK_NULL_HANDLE;
+  VkSemaphore timeline_ = VK_NULL_HANDLE;
+  std::mutex mutex_;
+  uint64_t num_submitted_ = 0;
+};
+
+}  // namespace ferry::vulkan

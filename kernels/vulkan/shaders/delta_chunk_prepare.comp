@@ -1,0 +1,139 @@
+#version 460
+// The first dispatch of gated_delta_rule's chunk form: what depends on no state. A workgroup has a chunk and a key head, and makes
+// T, M and the factors of all value heads that share it.
+#include "common.glsl"
+#include "units.glsl"
+#include "exponential.glsl"
+#include "push_delta.h"
+#include "delta_chunk.glsl"
+
+const float kNormEps = 1e-6;
+const uint kSide = 16;                          // invocations along rows, and along columns
+const uint kTile = kMaxChunk / kSide;           // rows and columns of an invocation, kSide apart
+const uint kTriangleStride = kMaxChunk / 4 + 1;  // quads
+
+// Below the diagonal A; above it the transposed inverse of I + A, whose diagonal is ones: T_rs is at [s, r].
+shared vec4 triangles[kMaxChunk * kTriangleStride];
+shared float squares[kStagedRows];  // of keys and queries, then what they are to be multiplied with
+shared float decay_sums[kMaxChunk], betas[kMaxChunk], decays[kMaxChunk];
+
+// products[0] of keys and keys, products[1] of queries and keys: rows row + kSide i, columns column + kSide j.
+void multiply_rows(uint k_head, uint row, uint column, out float products[2][kTile][kTile]) {
+  [[unroll]] for (uint i = 0; i < kTile; ++i) {
+    [[unroll]] for (uint j = 0; j < kTile; ++j) products[0][i][j] = products[1][i][j] = 0.0;
+  }
+  uint t = gl_LocalInvocationID.x;
+  float square_sum = 0.0;
+  uvec4 units[kUnitsPerThread];
+  fetch_keys_and_queries(k_head, 0, units);
+  for (uint first = 0; first < kChunkDim; first += kSlice) {
+    barrier();
+    stage_keys_and_queries(units);
+    barrier();
+    if (first + kSlice < kChunkDim) fetch_keys_and_queries(k_head, first + kSlice, units);
+    for (uint d = 0; d < kSlice / 4; ++d) {
+      if (t < kStagedRows) square_sum += dot(staged[t * kStride + d], staged[t * kStride + d]);
+      vec4 columns[kTile];
+      [[unroll]] for (uint j = 0; j < kTile; ++j) columns[j] = staged[(column + j * kSide) * kStride + d];
+      [[unroll]] for (uint which = 0; which < 2; ++which) {
+        [[unroll]] for (uint i = 0; i < kTile; ++i) {
+          vec4 x = staged[(which * kMaxChunk + row + i * kSide) * kStride + d];
+          [[unroll]] for (uint j = 0; j < kTile; ++j) {
+            [[unroll]] for (uint c = 0; c < 4; ++c) products[which][i][j] = fma(x[c], columns[j][c], products[which][i][j]);
+          }
+        }
+      }
+    }
+  }
+  if (t < kStagedRows) squares[t] = 1.0 / sqrt(square_sum + kNormEps) * (t < kMaxChunk ? 1.0 : 1.0 / sqrt(float(kChunkDim)));
+}
+
+// The chunk's gates of a value head: beta and the sums of decays, of which the last is repeated.
+void load_gates(uint v_head) {
+  uint t = gl_LocalInvocationID.x;
+  barrier();
+  if (t < kMaxChunk) {
+    uint64_t gate = ((uint64_t(chunk.first_row) + t) * p.num_v_heads + v_head) * 4;
+    bool is_there = t < chunk.num_rows;
+    decays[t] = is_there ? F32(p.decay + gate).v[0] : 0.0;
+    betas[t] = is_there ? F32(p.beta + gate).v[0] : 0.0;
+  }
+  barrier();
+  if (t < kMaxChunk) {
+    float sum = 0.0;
+    for (uint s = 0; s <= t; ++s) sum += decays[s];
+    decay_sums[t] = sum;
+  }
+  barrier();
+}
+
+// Writes A to shared memory and M to where the second dispatch finds it.
+void make_triangles(float products[2][kTile][kTile], uint row, uint column, uint64_t prepared) {
+  [[unroll]] for (uint i = 0; i < kTile; ++i) {
+    [[unroll]] for (uint j = 0; j < kTile; ++j) {
+      uint r = row + i * kSide, s = column + j * kSide;
+      float factor = r < s ? 0.0 : accurate_exp(decay_sums[r] - decay_sums[s]) * squares[s];
+      F32(prepared + (kChunkM + r * kMaxChunk + s) * 4).v[0] = products[1][i][j] * squares[kMaxChunk + r] * factor;
+      if (r > s) triangles[r * kTriangleStride + s / 4][s % 4] = betas[r] * (products[0][i][j] * squares[r]) * factor;
+    }
+  }
+}
+
+// The inverse of I + A, a column an invocation, top row first: T_rc = -sum over c <= s < r of A_rs T_sc.
+void invert() {
+  barrier();
+  uint c = gl_LocalInvocationID.x;
+  for (uint r = 1; r < kMaxChunk; ++r) {
+    if (c < r) {
+      vec4 sums = vec4(0.0);
+      for (uint quad = c / 4; quad <= (r - 1) / 4; ++quad) {
+        uvec4 s = uvec4(0, 1, 2, 3) + 4 * quad;
+        vec4 column = mix(triangles[c * kTriangleStride + quad], vec4(0.0), lessThan(s, uvec4(c)));
+        column = mix(column, vec4(1.0), equal(s, uvec4(c)));
+        column = mix(column, vec4(0.0), greaterThanEqual(s, uvec4(r)));
+        vec4 row = mix(triangles[r * kTriangleStride + quad], vec4(0.0), greaterThanEqual(s, uvec4(r)));
+        sums = fma(row, column, sums);
+      }
+      triangles[c * kTriangleStride + r / 4][r % 4] = -((sums.x + sums.y) + (sums.z + sums.w));
+    }
+  }
+  barrier();
+}
+
+void store_inverse(uint64_t prepared) {
+  for (uint i = gl_LocalInvocationID.x; i < kMaxChunk * kMaxChunk; i += kChunkInvocations) {
+    uint r = i / kMaxChunk, s = i % kMaxChunk;
+    float inverse = r == s ? 1.0 : 0.0;
+    if (r > s) inverse = triangles[s * kTriangleStride + r / 4][r % 4];
+    F32(prepared + (kChunkT + i) * 4).v[0] = inverse * betas[s];
+  }
+}
+
+void store_factors(uint64_t prepared) {
+  uint t = gl_LocalInvocationID.x;
+  if (t >= kMaxChunk) return;
+  F32 factors = F32(prepared + kChunkFactors * 4);
+  float decay = accurate_exp(decay_sums[t]);
+  factors.v[t] = squares[t] * decay;
+  factors.v[kMaxChunk + t] = squares[kMaxChunk + t] * decay;
+  factors.v[2 * kMaxChunk + t] = squares[t] * accurate_exp(decay_sums[kMaxChunk - 1] - decay_sums[t]);
+  if (t == kMaxChunk - 1) factors.v[kChunkWholeDecay] = decay;
+}
+
+void main() {
+  uint chunk_idx = workgroup_row() / p.num_k_heads, k_head = workgroup_row() - chunk_idx * p.num_k_heads;
+  if (chunk_idx >= p.num_chunks) return;
+  chunk = DeltaChunks(p.chunks).v[chunk_idx];
+  uint row = gl_LocalInvocationID.x / kSide, column = gl_LocalInvocationID.x % kSide;
+  float products[2][kTile][kTile];
+  multiply_rows(k_head, row, column, products);
+  uint shared_by = p.num_v_heads / p.num_k_heads;
+  for (uint v_head = k_head * shared_by; v_head < (k_head + 1) * shared_by; ++v_head) {
+    uint64_t prepared = prepared_of(chunk_idx, v_head);
+    load_gates(v_head);
+    make_triangles(products, row, column, prepared);
+    invert();
+    store_inverse(prepared);
+    store_factors(prepared);
+  }
+}

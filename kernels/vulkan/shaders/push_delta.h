@@ -1,0 +1,51 @@
+#pragma once
+
+#include "kernels/vulkan/shaders/push_types.h"
+
+// Of delta_gates and gated_delta_rule. Strides count elements.
+
+PUSH_BEGIN
+
+struct DeltaGatesPush {
+  uint64_t a, b, a_log, dt_bias, decay, beta;
+  uint a_stride, b_stride;
+  uint num_rows, num_heads;
+};
+
+// A sequence of gated_delta_rule.
+struct DeltaSequence {
+  uint64_t state;  // float [num_v_heads, k_dim, v_dim]
+  uint64_t held_qkv, held_decay, held_beta;  // of the rows that are replayed, dense
+  uint first_row, num_tokens;
+  uint num_replayed, num_taken;  // rows of the latter are the span's own
+  uint first_chunk, unused;      // of its chunks among those of all sequences
+};
+
+// A workgroup of the recurrent form has a slice of a value head's columns, an invocation a quad of these in a sixteenth of the
+// rows of the state.
+const uint kDeltaInvocations = 128;
+const uint kDeltaSliceColumns = 32;
+
+// The chunk form takes heads of 128 by 128. Of each (chunk, value head) the first dispatch leaves, in floats: T and M
+// [64, 64], then the factors of X, of q and of k [64] each, and the chunk's whole decay.
+const uint kChunkDim = 128, kMaxChunk = 64;
+const uint kChunkInvocations = 256;
+const uint kChunkT = 0, kChunkM = 4096, kChunkFactors = 8192, kChunkFloats = 8448;
+const uint kChunkWholeDecay = 192;  // behind kChunkFactors
+
+struct DeltaChunk {
+  uint first_row, num_rows;
+};
+
+struct DeltaRulePush {
+  uint64_t qkv, decay, beta, result;
+  uint64_t sequences;  // DeltaSequence[num_sequences]
+  uint64_t chunks;     // DeltaChunk[num_chunks], of the chunk form
+  uint64_t prepared;   // float [num_chunks, num_v_heads, kChunkFloats]
+  uint qkv_stride, result_stride;
+  uint qkv_columns;
+  uint num_sequences, num_chunks, chunk;
+  uint num_k_heads, num_v_heads;
+};
+
+PUSH_END

@@ -1,0 +1,23 @@
+#ifndef FERRY_PUSH_ROUTER_H
+#define FERRY_PUSH_ROUTER_H
+#include "push_types.h"
+
+// Push constants of the router.
+
+PUSH_BEGIN
+
+const uint kMaxChosenExperts = 512;  // of a token
+
+struct RouterTopkPush {
+  uint64_t logits;
+  uint64_t bias;                    // [num_experts] fp32, or 0: none
+  uint64_t topk_idx, topk_weights;  // [rows, top_k] int32 and fp32
+  uint logits_stride;               // elements
+  uint rows, num_experts, top_k;
+  uint is_sigmoid, is_normalised;
+  float sum_eps, scale;
+};
+
+PUSH_END
+
+#endif

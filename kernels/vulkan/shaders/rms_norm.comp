@@ -1,0 +1,36 @@
+#version 460
+// rms_norm of ops.h: a team a row.
+#include "common.glsl"
+#include "pack.glsl"
+#include "push_norm.h"
+#include "reduce.glsl"
+#include "row_team.glsl"
+#include "squares.glsl"
+
+layout(push_constant, scalar) uniform Push { RmsNormPush p; };
+
+void finish(uint64_t result, uint first, Pack x, Pack weight, float scale) {
+  [[unroll]] for (uint i = 0; i < kPack; ++i) {
+    float n = x.v[i] * scale;
+    if (p.rounds_first != 0) n = round_t(n);
+    x.v[i] = n * weight.v[i];
+  }
+  store_pack(result, first, p.cols, x);
+}
+
+void main() {
+  uint row = team_row();
+  if (row >= p.rows) return;
+  uint64_t x = p.x + uint64_t(row) * p.x_stride * kBytesOfT;
+  uint64_t result = p.result + uint64_t(row) * p.result_stride * kBytesOfT;
+  uint first = team_first();
+  Pack head = load_pack(x, first, p.cols);  // all there is of a row of the usual length: it stays in registers
+  Pack weight = load_floats(p.weight, first, p.cols);
+  precise float squares = squares_of(head);
+  for (uint i = first + team_step(); i < p.cols; i += team_step()) squares += squares_of(load_pack(x, i, p.cols));
+  float scale = inverse_root(team_sum(squares) / float(p.cols) + p.eps);
+  finish(result, first, head, weight, scale);
+  for (uint i = first + team_step(); i < p.cols; i += team_step()) {
+    finish(result, i, load_pack(x, i, p.cols), load_floats(p.weight, i, p.cols), scale);
+  }
+}

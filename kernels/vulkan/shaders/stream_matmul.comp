@@ -1,0 +1,177 @@
+#version 460
+// Products of bf16 and int8 weights with few rows, with cooperative matrices. Weights go from memory into fragments.
+//
+// A subgroup takes kPanels panels and every kSegmentSlots-th segment of k; subgroups that share panels hand their sums over in
+// shared memory. x goes through shared memory, a chunk of tiles at a time, each subgroup's through its own part; the weights and
+// the rows of the next chunk are on their way meanwhile.
+#extension GL_KHR_cooperative_matrix : require
+#extension GL_KHR_memory_scope_semantics : require
+#extension GL_EXT_bfloat16 : enable
+#include "kernels/vulkan/shaders/matmul_common.glsl"
+#include "kernels/vulkan/shaders/matmul_fragments.glsl"
+#include "kernels/vulkan/shaders/matmul_finish.glsl"
+
+layout(constant_id = 8) const uint kSegmentSlots = 4;
+layout(constant_id = 9) const uint kPanels = 1;      // even if the weights are gated
+layout(constant_id = 10) const uint kChunkTiles = 8;  // divides kSegmentTiles
+
+const uint kPanelSlots = kSubgroups / kSegmentSlots;
+const uint kFragmentsM = kPanelRows / kFragmentM;  // of a panel
+const uint kFragmentsN = kTileRows / kFragmentN;
+const uint kFragmentsK = kTileK / kFragmentK;  // of a tile
+const uint kPanelSums = kFragmentsM * kFragmentsN;
+const uint kAllSums = kPanels * kPanelSums;
+const uint kPanelLefts = kChunkTiles * kFragmentsM * kFragmentsK;
+const uint kAllLefts = kPanels * kPanelLefts;
+
+const uint kRowPieces = 2 * kChunkTiles;                 // 16 bytes each, of a row of x in a chunk
+const uint kRowUnits = (kRowPieces + 1) * kPieceUnits;   // one more keeps rows in different banks
+const uint kStageUnits = kTileRows * kRowUnits;          // of a subgroup
+const uint kLanePieces = kTileRows * kRowPieces / kSubgroupSize;
+const uint kLaneSums = (kPanelSlots * kFragmentSize + gl_WorkGroupSize.x - 1) / gl_WorkGroupSize.x;
+const uint kAllLaneSums = kAllSums * kLaneSums;
+
+shared UNIT stage[kSubgroups * kStageUnits];
+shared SUM parts[kSubgroups * kFragmentSize];
+
+SUMS sums[kAllSums];          // of the segment in progress, by panel, fragment of columns and fragment of rows
+SUM totals[kAllLaneSums];     // of the segments before it, each by one invocation
+LEFT lefts[kAllLefts], next_lefts[kAllLefts];
+uint64_t row_addresses[kLanePieces];  // of the rows whose pieces the invocation stages; 0: none
+uvec4 next_pieces[kLanePieces];
+
+void find_rows(MatmulTile rows) {
+  [[unroll]] for (uint i = 0; i < kLanePieces; ++i) {
+    uint row = (gl_SubgroupInvocationID + i * kSubgroupSize) / kRowPieces;
+    row_addresses[i] = row < rows.num_rows ? x_row_address(rows.first_row + row) : 0;
+  }
+}
+
+uvec4 load_piece(uint i, uint first_tile) {
+  uint piece = (gl_SubgroupInvocationID + i * kSubgroupSize) % kRowPieces;
+  return row_addresses[i] == 0 ? uvec4(0) : x_piece(row_addresses[i], first_tile * kTileK + piece * kPieceElements);
+}
+
+void load_rows(uint first_tile) {
+  if (kHasPieces == 0) return;
+  [[unroll]] for (uint i = 0; i < kLanePieces; ++i) next_pieces[i] = load_piece(i, first_tile);
+}
+
+void stage_rows(uint first_tile) {
+  [[unroll]] for (uint i = 0; i < kLanePieces; ++i) {
+    uvec4 piece = kHasPieces != 0 ? next_pieces[i] : load_piece(i, first_tile);
+    uint place = gl_SubgroupInvocationID + i * kSubgroupSize;
+    uint at = gl_SubgroupID * kStageUnits + place / kRowPieces * kRowUnits + place % kRowPieces * kPieceUnits;
+#ifdef W_BF16
+    stage[at] = piece;
+#else
+    stage[at] = piece.xy;
+    stage[at + 1] = piece.zw;
+#endif
+  }
+}
+
+// Tiles behind the last are read as the last: their rows of x are zeros.
+void load_lefts(uint64_t weights, uint first_panel, uint first_tile, uint end_tile) {
+  [[unroll]] for (uint i = 0; i < kPanels; ++i) {
+    uint panel = min(first_panel + i, p.num_panels - 1);
+    [[unroll]] for (uint t = 0; t < kChunkTiles; ++t) {
+      Elements tile = Elements(tile_address(weights, panel, min(first_tile + t, end_tile - 1)));
+      [[unroll]] for (uint m = 0; m < kFragmentsM; ++m) {
+        [[unroll]] for (uint k = 0; k < kFragmentsK; ++k) {
+          coopMatLoad(next_lefts[((i * kChunkTiles + t) * kFragmentsM + m) * kFragmentsK + k], tile.v,
+                      m * kFragmentM * kTileK + k * kFragmentK, kTileK, gl_CooperativeMatrixLayoutRowMajor);
+        }
+      }
+    }
+  }
+}
+
+void multiply_chunk() {
+  [[unroll]] for (uint t = 0; t < kChunkTiles; ++t) {
+    [[unroll]] for (uint k = 0; k < kFragmentsK; ++k) {
+      [[unroll]] for (uint n = 0; n < kFragmentsN; ++n) {
+        RIGHT right;
+        uint at = gl_SubgroupID * kStageUnits + n * kFragmentN * kRowUnits + (t * 32 + k * kFragmentK * kElementBytes) / kUnitBytes;
+        coopMatLoad(right, stage, at, kRowUnits, gl_CooperativeMatrixLayoutColumnMajor);
+        [[unroll]] for (uint i = 0; i < kPanels; ++i) {
+          [[unroll]] for (uint m = 0; m < kFragmentsM; ++m) {
+            uint sum = (i * kFragmentsM + m) * kFragmentsN + n;
+            sums[sum] = coopMatMulAdd(lefts[((i * kChunkTiles + t) * kFragmentsM + m) * kFragmentsK + k], right, sums[sum]);
+          }
+        }
+      }
+    }
+  }
+}
+
+void multiply_segment(uint64_t weights, uint first_panel, uint first_tile, uint end_tile) {
+  [[unroll]] for (uint i = 0; i < kAllSums; ++i) sums[i] = SUMS(SUM(0));
+  load_lefts(weights, first_panel, first_tile, end_tile);
+  load_rows(first_tile);
+  for (uint tile = first_tile; tile < end_tile; tile += kChunkTiles) {
+    [[unroll]] for (uint i = 0; i < kAllLefts; ++i) lefts[i] = next_lefts[i];
+    subgroupBarrier();
+    stage_rows(tile);
+    subgroupBarrier();
+    if (tile + kChunkTiles < end_tile) {
+      load_lefts(weights, first_panel, tile + kChunkTiles, end_tile);
+      load_rows(tile + kChunkTiles);
+    }
+    multiply_chunk();
+  }
+}
+
+// Adds the `count` segments that the subgroups have multiplied, in ascending order.
+void add_segments(uint count) {
+  [[unroll]] for (uint i = 0; i < kAllSums; ++i) {
+    barrier();
+    coopMatStore(sums[i], parts, gl_SubgroupID * kFragmentSize, kFragmentM, gl_CooperativeMatrixLayoutColumnMajor);
+    barrier();
+    [[unroll]] for (uint j = 0; j < kLaneSums; ++j) {
+      uint at = gl_LocalInvocationID.x + j * gl_WorkGroupSize.x;
+      uint first = at / kFragmentSize * (kSegmentSlots * kFragmentSize) + at % kFragmentSize;
+      if (at >= kPanelSlots * kFragmentSize) continue;
+      precise SUM total = totals[i * kLaneSums + j];
+      for (uint s = 0; s < count; ++s) total += parts[first + s * kFragmentSize];
+      totals[i * kLaneSums + j] = total;
+    }
+  }
+}
+
+// The invocation's j-th total of fragment `i`.
+void finish(MatmulTile rows, uint64_t weights, uint i, uint j) {
+  uint at = gl_LocalInvocationID.x + j * gl_WorkGroupSize.x;
+  uint panel = (part_of_panels() * kPanelSlots + at / kFragmentSize) * kPanels + i / kPanelSums;
+  uint row = i % kFragmentsN * kFragmentN + at % kFragmentSize / kFragmentM;
+  uint lane = i % kPanelSums / kFragmentsN * kFragmentM + at % kFragmentM;
+  uint col = (kIsGated != 0 ? panel / 2 : panel) * kPanelRows + lane, call_row = rows.first_row + row;
+  if (at >= kPanelSlots * kFragmentSize || row >= rows.num_rows || col >= p.out_cols) return;
+  float sum = product_sum(weights, panel, lane, call_row, totals[i * kLaneSums + j]);
+  if (kIsGated == 0) {
+    store_product(call_row, col, sum);
+  } else {
+    uint up = min((i + kPanelSums) * kLaneSums + j, kAllLaneSums - 1);
+    store_gated(call_row, col, sum, product_sum(weights, panel + 1, lane, call_row, totals[up]));
+  }
+}
+
+void main() {
+  MatmulTile rows = row_tile();
+  uint64_t weights = group_weights(rows);
+  uint first_panel = (part_of_panels() * kPanelSlots + gl_SubgroupID / kSegmentSlots) * kPanels;
+  uint tiles = num_tiles(), segments = (tiles + kSegmentTiles - 1) / kSegmentTiles;
+  [[unroll]] for (uint i = 0; i < kAllLaneSums; ++i) totals[i] = SUM(0);
+  find_rows(rows);
+  for (uint first = 0; first < segments; first += kSegmentSlots) {
+    uint segment = first + gl_SubgroupID % kSegmentSlots;
+    if (segment < segments) {
+      multiply_segment(weights, first_panel, segment * kSegmentTiles, min((segment + 1) * kSegmentTiles, tiles));
+    }
+    add_segments(min(segments - first, kSegmentSlots));
+  }
+  [[unroll]] for (uint i = 0; i < kAllSums; ++i) {
+    if (kIsGated != 0 && i / kPanelSums % 2 == 1) continue;
+    [[unroll]] for (uint j = 0; j < kLaneSums; ++j) finish(rows, weights, i, j);
+  }
+}

@@ -1,0 +1,178 @@
+#include "kernels/vulkan/vulkan_stream.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/backend.h"
+#include "kernels/vulkan/queue.h"
+#include "runtime/base/check.h"
+
+namespace ferry::vulkan {
+namespace {
+
+/// Commands after which the device is to begin, while the host records the rest of the step.
+constexpr int64_t kSubmitEvery = 64;
+
+Range range_of(uint64_t address, std::size_t size) { return {address, address + size}; }
+
+template <class T>
+uint64_t value_of(Address<T> address) {
+  return reinterpret_cast<uint64_t>(address.raw());
+}
+
+}  // namespace
+
+VulkanStream::VulkanStream(const Backend& backend, ThreadPool& pool)
+    : Stream(backend, pool),
+      device_(static_cast<DeviceMemory&>(backend.memory()).device()),
+      memory_(static_cast<DeviceMemory&>(backend.memory())) {}
+
+VulkanStream::~VulkanStream() { device_.vk().DeviceWaitIdle(device_.handle()); }
+
+void VulkanStream::copy(Address<const std::byte> from, Address<std::byte> to, std::size_t size) {
+  if (size == 0) return;
+  if (from.space() == Space::kHost && to.space() == Space::kHost) return Stream::copy(from, to, size);
+  Command command{.size = size};
+  if (from.space() == Space::kHost) {
+    const Arena::Piece piece = recording().uploads.take(size);
+    std::memcpy(piece.host, from.host(), size);
+    command.from = {piece.buffer, piece.offset};
+  } else {
+    command.from = memory_.place_of(value_of(from));
+    reads(range_of(value_of(from), size));
+  }
+  if (to.space() == Space::kHost) {
+    const Arena::Piece piece = recording().downloads.take(size);
+    command.to = {piece.buffer, piece.offset};
+    recording().pending.push_back({piece.host, to.host(), size});
+  } else {
+    command.to = memory_.place_of(value_of(to));
+    writes(range_of(value_of(to), size));
+  }
+  record(command);
+}
+
+void VulkanStream::clear(Address<std::byte> to, std::size_t size) {
+  if (to.space() == Space::kHost) return Stream::clear(to, size);
+  if (size == 0) return;
+  FERRY_CHECK_EQ(size % 4, 0u);
+  writes(range_of(value_of(to), size));
+  record({.to = memory_.place_of(value_of(to)), .size = size});
+}
+
+Stream::Event VulkanStream::submit() {
+  if (recording_ != nullptr) {
+    flush();
+    if (!recording_->pending.empty()) recording_->commands.barrier_to_host();
+    recording_->commands.end();
+    recording_->number = last_submission_ = device_.queue().submit(recording_->commands.handle());
+    running_.push_back(std::move(recording_));
+    num_recorded_ = 0;
+    hazards_.clear();
+  }
+  return Event{last_submission_};
+}
+
+void VulkanStream::wait(Event event) {
+  const auto number = static_cast<uint64_t>(event);
+  if (number == 0) return;
+  device_.queue().wait(number);
+  collect(number);
+}
+
+/// Hands the host what the submissions up to `num_done` brought. A recording's tables may still be read by the submission
+/// behind it (an op's second dispatch), so that the last one that has run is kept.
+void VulkanStream::collect(uint64_t num_done) {
+  for (const auto& recording : running_) {
+    if (recording->number > num_done) break;
+    for (const Recording::Download& download : recording->pending) std::memcpy(download.to, download.from, download.size);
+    recording->pending.clear();
+  }
+  while (running_.size() > 1 && running_[1]->number <= num_done) {
+    free_.push_back(std::move(running_.front()));
+    running_.pop_front();
+  }
+}
+
+void VulkanStream::reads(ConstMatrixView rows) { reads(Range::of(rows)); }
+void VulkanStream::writes(MatrixView rows) { writes(Range::of(rows)); }
+
+void VulkanStream::dispatch(const Kernel& kernel, std::span<const std::byte> push, Grid grid) {
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return next_.clear();
+  Command command{.pipeline = device_.pipelines().get(kernel), .push_bytes = static_cast<uint32_t>(push.size()), .grid = grid};
+  std::memcpy(command.push.data(), push.data(), push.size());
+  record(command);
+}
+
+void VulkanStream::dispatch_indirect(const Kernel& kernel, std::span<const std::byte> push, Address<const std::byte> grid) {
+  Command command{.pipeline = device_.pipelines().get(kernel),
+                  .push_bytes = static_cast<uint32_t>(push.size()),
+                  .from = memory_.place_of(value_of(grid))};
+  std::memcpy(command.push.data(), push.data(), push.size());
+  reads(range_of(value_of(grid), sizeof(VkDispatchIndirectCommand)));
+  record(command);
+}
+
+uint64_t VulkanStream::upload_bytes(std::span<const std::byte> bytes) {
+  const Arena::Piece piece = recording().tables.take(bytes.size());
+  if (!bytes.empty()) std::memcpy(piece.host, bytes.data(), bytes.size());
+  return piece.address;
+}
+
+uint64_t VulkanStream::scratch(std::size_t size) {
+  if (scratch_.empty() || scratch_.back().size() < size)
+    scratch_.push_back(memory_.allocate(std::max(size, scratch_.empty() ? std::size_t{1} << 20 : 2 * scratch_.back().size())));
+  return value_of(scratch_.back().address());
+}
+
+Recording& VulkanStream::recording() {
+  if (recording_ != nullptr) return *recording_;
+  if (free_.empty()) free_.push_back(std::make_unique<Recording>(device_));
+  recording_ = std::move(free_.back());
+  free_.pop_back();
+  recording_->tables.reset();
+  recording_->uploads.reset();
+  recording_->downloads.reset();
+  recording_->commands.begin();
+  recording_->commands.barrier();  // behind what was submitted before
+  return *recording_;
+}
+
+void VulkanStream::record(const Command& command) {
+  recording();
+  if (hazards_.meets(next_)) {
+    flush();
+    recording_->commands.barrier();
+    ++num_barriers_;
+    hazards_.clear();
+  }
+  hazards_.add(next_);
+  next_.clear();
+  group_.push_back(command);
+  if (command.pipeline != VK_NULL_HANDLE) ++num_dispatches_;
+  if (++num_recorded_ >= kSubmitEvery) submit();
+}
+
+void VulkanStream::flush() {
+  if (order_ == Order::kReversed) std::reverse(group_.begin(), group_.end());
+  for (const Command& command : group_) emit(command);
+  group_.clear();
+}
+
+void VulkanStream::emit(const Command& command) {
+  const DeviceFunctions& vk = device_.vk();
+  VkCommandBuffer commands = recording_->commands.handle();
+  if (command.pipeline == VK_NULL_HANDLE) {
+    if (command.from.buffer == VK_NULL_HANDLE)
+      return vk.CmdFillBuffer(commands, command.to.buffer, command.to.offset, command.size, 0);
+    const VkBufferCopy copy{.srcOffset = command.from.offset, .dstOffset = command.to.offset, .size = command.size};
+    return vk.CmdCopyBuffer(commands, command.from.buffer, command.to.buffer, 1, &copy);
+  }
+  vk.CmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, command.pipeline);
+  vk.CmdPushConstants(commands, device_.pipelines().layout(), VK_SHADER_STAGE_COMPUTE_BIT, 0, command.push_bytes,
+                      command.push.data());
+  if (command.from.buffer != VK_NULL_HANDLE) return vk.CmdDispatchIndirect(commands, command.from.buffer, command.from.offset);
+  vk.CmdDispatch(commands, command.grid.x, command.grid.y, command.grid.z);
+}
+
+}  // namespace ferry::vulkan

@@ -1,0 +1,124 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/stream.h"
+#include "kernels/vulkan/device_memory.h"
+#include "kernels/vulkan/hazards.h"
+#include "kernels/vulkan/pipelines.h"
+#include "kernels/vulkan/recording.h"
+
+namespace ferry::vulkan {
+
+/// Workgroups along each axis. Of x any number is allowed that the device takes (65535 at least), of y and z 65535.
+struct Grid {
+  uint32_t x = 1, y = 1, z = 1;
+};
+
+/// Records dispatches and copies, and submits them to the device's queue. Each says which ranges it reads and writes; one that
+/// would meet an earlier one's gets a barrier in front of it, the others run side by side.
+///
+///   stream.reads(args.x);
+///   stream.writes(args.out);
+///   stream.dispatch({find_shader("rms_norm", dtype), {256}}, RmsNormPush{...}, {rows});
+class VulkanStream final : public Stream {
+ public:
+  /// All outlive it. The backend's memory is a DeviceMemory.
+  VulkanStream(const Backend& backend, ThreadPool& pool);
+  ~VulkanStream() override;
+
+  void copy(Address<const std::byte> from, Address<std::byte> to, std::size_t size) override;
+  void clear(Address<std::byte> to, std::size_t size) override;
+  Event submit() override;
+  /// Throws Error{kUnavailable} when the device is lost or does not answer in time.
+  void wait(Event event) override;
+
+  /// What the next dispatch reads or writes: rows that lie between the view's first and last element, or `count` Ts.
+  void reads(ConstMatrixView rows);
+  void writes(MatrixView rows);
+  template <class T>
+  void reads(Address<const T> first, int64_t count) {
+    reads(Range::of(first.raw(), count));
+  }
+  template <class T>
+  void writes(Address<T> first, int64_t count) {
+    writes(Range::of(first.raw(), count));
+  }
+  void reads(Range range) { next_.reads.push_back(range); }
+  void writes(Range range) { next_.writes.push_back(range); }
+
+  /// Records `kernel` over `grid`; nothing if that is empty. Push is a struct of shaders/push_*.h.
+  template <class Push>
+  void dispatch(const Kernel& kernel, const Push& push, Grid grid) {
+    static_assert(sizeof(Push) <= Pipelines::kMaxPushBytes);
+    dispatch(kernel, std::as_bytes(std::span(&push, 1)), grid);
+  }
+  /// Likewise with as many workgroups as a VkDispatchIndirectCommand on the device says, which counts as read.
+  template <class Push>
+  void dispatch_indirect(const Kernel& kernel, const Push& push, Address<const std::byte> grid) {
+    static_assert(sizeof(Push) <= Pipelines::kMaxPushBytes);
+    dispatch_indirect(kernel, std::as_bytes(std::span(&push, 1)), grid);
+  }
+
+  /// Where the device finds a copy of `values` of the host until what is recorded now has run; 16-byte aligned. The host may
+  /// change its own at once. No hazards: nobody writes there.
+  template <class T>
+  uint64_t upload(std::span<const T> values) {
+    return upload_bytes(std::as_bytes(values));
+  }
+  /// Room for what the dispatches of one op hand to each other, of which `reads` and `writes` must tell as of any other. Every
+  /// op gets the same room, so an op calls this once; ranges that meet keep ops apart.
+  uint64_t scratch(std::size_t size);
+
+  const DeviceTraits& traits() const { return device_.traits(); }
+
+  /// How dispatches between two barriers are handed on. Their results must not depend on it: reversed, they show which ranges
+  /// were not told of, also on a device that runs everything in turn.
+  enum class Order : uint8_t { kAsRecorded, kReversed };
+  void set_order(Order order) { order_ = order; }
+  /// Since it was made.
+  int64_t num_dispatches() const { return num_dispatches_; }
+  int64_t num_barriers() const { return num_barriers_; }
+
+ private:
+  struct Command {
+    VkPipeline pipeline = VK_NULL_HANDLE;  // none: a copy
+    std::array<std::byte, Pipelines::kMaxPushBytes> push;
+    uint32_t push_bytes = 0;
+    Grid grid;
+    BufferPlace from, to;  // of a copy; from without a buffer: zeros. Of an indirect dispatch `from` says the grid
+    uint64_t size = 0;     // bytes of a copy
+  };
+
+  void dispatch(const Kernel& kernel, std::span<const std::byte> push, Grid grid);
+  void dispatch_indirect(const Kernel& kernel, std::span<const std::byte> push, Address<const std::byte> grid);
+  uint64_t upload_bytes(std::span<const std::byte> bytes);
+
+  Recording& recording();
+  void record(const Command& command);
+  void flush();
+  void emit(const Command& command);
+  void collect(uint64_t num_done);
+
+  Device& device_;
+  DeviceMemory& memory_;
+  Hazards hazards_;
+  Access next_;                 // of the next dispatch
+  std::vector<Command> group_;  // recorded since the last barrier, not handed on yet
+  std::unique_ptr<Recording> recording_;
+  std::deque<std::unique_ptr<Recording>> running_;  // submitted, oldest first
+  std::vector<std::unique_ptr<Recording>> free_;
+  std::vector<Storage> scratch_;  // the last is in use, the others were too small
+  uint64_t last_submission_ = 0;
+  int64_t num_recorded_ = 0;  // commands since the last submission
+  Order order_ = Order::kAsRecorded;
+  int64_t num_dispatches_ = 0, num_barriers_ = 0;
+};
+
+}  // namespace ferry::vulkan

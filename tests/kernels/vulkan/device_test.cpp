@@ -1,0 +1,112 @@
+#include "kernels/vulkan/device.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include "tests/support/expect_error.h"
+#include "tests/support/vulkan_device.h"
+
+namespace ferry::vulkan {
+namespace {
+
+std::vector<std::byte> random_bytes(std::size_t size, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<std::byte> bytes(size);
+  for (std::byte& b : bytes) b = static_cast<std::byte>(random());
+  return bytes;
+}
+
+std::vector<std::byte> read(Stream& stream, const Storage& storage) {
+  std::vector<std::byte> bytes(storage.size(), std::byte{0x5a});
+  stream.copy(storage.address(), Address<std::byte>(bytes.data()), bytes.size());
+  stream.wait(stream.submit());
+  return bytes;
+}
+
+TEST(VulkanDevices, SayWhatTheyCanDoOrWhyNot) {
+  const DeviceList list = list_devices();
+  EXPECT_EQ(list.devices.empty(), !list.lack.empty());
+  for (const DeviceInfo& device : list.devices) {
+    EXPECT_FALSE(device.name.empty());
+    EXPECT_NE(device.refusal.empty(), device.abilities.empty()) << device.name;
+  }
+}
+
+TEST(VulkanDevices, AnIndexThatThereIsNotIsRefusedByName) {
+  if (list_devices().devices.empty()) GTEST_SKIP() << "this machine has no Vulkan device";
+  for (const int index : {-1, 77}) {
+    test::expect_error([&] { open_device(index, DType::kF32); }, ErrorCode::kInvalidArgument,
+                       {"vulkan:" + std::to_string(index), "allowed: 0 ("});
+  }
+}
+
+TEST(VulkanMemory, IsZeroAndKeepsWhatItIsFilledWith) {
+  FERRY_NEED_VULKAN_DEVICE(physical);
+  test::VulkanDevice device(*physical);
+  // A size below, at and above what shares a block, and one that crosses the room of a copy.
+  for (const std::size_t size : {std::size_t{1}, std::size_t{4096}, std::size_t{16} << 20, (std::size_t{33} << 20) + 5}) {
+    Storage storage = device.memory().allocate(size);
+    EXPECT_EQ(reinterpret_cast<uint64_t>(storage.address().raw()) % 64, 0u);
+    EXPECT_EQ(read(device.stream, storage), std::vector<std::byte>(size)) << size;
+    const std::vector<std::byte> expected = random_bytes(size, 1);
+    device.memory().fill(storage.address(), expected);
+    EXPECT_TRUE(read(device.stream, storage) == expected) << size;
+  }
+}
+
+TEST(VulkanMemory, ManyThreadsFillAtOnce) {
+  FERRY_NEED_VULKAN_DEVICE(physical);
+  test::VulkanDevice device(*physical);
+  constexpr int kNumThreads = 8;
+  std::vector<Storage> storages(kNumThreads);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kNumThreads; ++i) {
+    threads.emplace_back([&, i] {
+      storages[static_cast<std::size_t>(i)] = device.memory().allocate(100'000 + static_cast<std::size_t>(i));
+      device.memory().fill(storages[static_cast<std::size_t>(i)].address(),
+                           random_bytes(100'000 + static_cast<std::size_t>(i), static_cast<uint32_t>(i)));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (int i = 0; i < kNumThreads; ++i) {
+    const auto size = 100'000 + static_cast<std::size_t>(i);
+    EXPECT_TRUE(read(device.stream, storages[static_cast<std::size_t>(i)]) == random_bytes(size, static_cast<uint32_t>(i)));
+  }
+}
+
+// The driver's functions are replaced by ones that fail as a device does that is full, or gone.
+
+TEST(VulkanFailures, TooLittleMemoryNamesTheDeviceAndTheBytes) {
+  FERRY_NEED_VULKAN_DEVICE(physical);
+  test::VulkanDevice device(*physical);
+  device.backend.device().vk().AllocateMemory = [](VkDevice, const VkMemoryAllocateInfo*, const VkAllocationCallbacks*,
+                                                   VkDeviceMemory*) { return VK_ERROR_OUT_OF_DEVICE_MEMORY; };
+  test::expect_error([&] { device.memory().allocate(std::size_t{100} << 20); }, ErrorCode::kResourceExhausted,
+                     {physical->info.name, "100 MiB"});
+}
+
+TEST(VulkanFailures, ALostDeviceIsUnavailable) {
+  FERRY_NEED_VULKAN_DEVICE(physical);
+  test::VulkanDevice device(*physical);
+  Storage storage = device.memory().allocate(64);
+  device.stream.clear(storage.address(), 64);
+  const auto event = device.stream.submit();
+  auto& vk = device.backend.device().vk();
+  const auto wait =
+      std::exchange(vk.WaitSemaphores, [](VkDevice, const VkSemaphoreWaitInfo*, uint64_t) { return VK_ERROR_DEVICE_LOST; });
+  test::expect_error([&] { device.stream.wait(event); }, ErrorCode::kUnavailable, {"device is lost"});
+  vk.WaitSemaphores = [](VkDevice, const VkSemaphoreWaitInfo*, uint64_t) { return VK_TIMEOUT; };
+  test::expect_error([&] { device.stream.wait(event); }, ErrorCode::kUnavailable, {"did not finish in time"});
+  vk.WaitSemaphores = wait;
+  const auto submit =
+      std::exchange(vk.QueueSubmit2, [](VkQueue, uint32_t, const VkSubmitInfo2*, VkFence) { return VK_ERROR_DEVICE_LOST; });
+  device.stream.clear(storage.address(), 64);
+  test::expect_error([&] { device.stream.submit(); }, ErrorCode::kUnavailable, {physical->info.name});
+  vk.QueueSubmit2 = submit;
+}
+
+}  // namespace
+}  // namespace ferry::vulkan

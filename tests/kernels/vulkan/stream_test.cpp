@@ -1,0 +1,120 @@
+#include "kernels/vulkan/vulkan_stream.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "kernels/host_rows.h"
+#include "kernels/ops.h"
+#include "tests/support/vulkan_device.h"
+
+namespace ferry::vulkan {
+namespace {
+
+constexpr int64_t kCols = 100;
+
+std::vector<float> ascending(int64_t count) {
+  std::vector<float> values(static_cast<std::size_t>(count));
+  std::iota(values.begin(), values.end(), 1.0f);
+  return values;
+}
+
+/// A row of a device's memory with values of the host.
+Matrix row_of(Memory& memory, const std::vector<float>& values) {
+  Matrix row(memory, DType::kF32, 1, std::ssize(values));
+  memory.fill({row.view().data, row.view().space}, std::as_bytes(std::span(values)));
+  return row;
+}
+
+std::vector<float> values_of(Stream& stream, ConstMatrixView row) {
+  HostRows rows(stream, DType::kF32, 1, row.cols);
+  rows.fetch(row);
+  const ConstMatrixView seen = rows.look();
+  return {seen.row<float>(0), seen.row<float>(0) + row.cols};
+}
+
+TEST(VulkanStream, ChainsOfOpsSeeEachOther) {
+  FERRY_NEED_VULKAN_DEVICE(physical);
+  test::VulkanDevice device(*physical);
+  Matrix one = row_of(device.memory(), std::vector<float>(kCols, 1.0f)), sum = row_of(device.memory(), ascending(kCols));
+  // More than a submission holds: the stream hands them on by itself.
+  constexpr int kNumAdds = 300;
+  for (int i = 0; i < kNumAdds; ++i) add(device.stream, {.a = sum.view(), .b = one.view(), .out = sum.view()});
+  std::vector<float> expected = ascending(kCols);
+  for (float& x : expected) x += kNumAdds;
+  EXPECT_EQ(values_of(device.stream, sum.view()), expected);
+  EXPECT_EQ(device.stream.num_dispatches(), kNumAdds);
+}
+
+TEST(VulkanStream, BarriersStandOnlyWhereRangesMeet) {
+  FERRY_NEED_VULKAN_DEVICE(physical);
+  test::VulkanDevice device(*physical);
+  Matrix one = row_of(device.memory(), std::vector<float>(kCols, 1.0f));
+  std::vector<Matrix> sums;
+  for (int i = 0; i < 8; ++i) sums.push_back(row_of(device.memory(), std::vector<float>(kCols, static_cast<float>(i))));
+  for (Matrix& sum : sums) add(device.stream, {.a = sum.view(), .b = one.view(), .out = sum.view()});
+  EXPECT_EQ(device.stream.num_barriers(), 0);
+  for (Matrix& sum : sums) add(device.stream, {.a = sum.view(), .b = one.view(), .out = sum.view()});
+  EXPECT_EQ(device.stream.num_barriers(), 1) << "one for all eight";
+  for (int i = 0; i < 8; ++i) {
+    EXPECT_EQ(values_of(device.stream, sums[static_cast<std::size_t>(i)].view()),
+              std::vector<float>(kCols, static_cast<float>(i + 2)));
+  }
+}
+
+// The order within a group is the stream's to choose: reversed, what was told of comes out the same, and what was not does not.
+TEST(VulkanStream, ReversedOrderShowsWhatWasNotTold) {
+  FERRY_NEED_VULKAN_DEVICE(physical);
+  test::VulkanDevice device(*physical);
+  device.stream.set_order(VulkanStream::Order::kReversed);
+  Matrix a = row_of(device.memory(), ascending(kCols));
+  Matrix b = row_of(device.memory(), std::vector<float>(kCols)), c = row_of(device.memory(), std::vector<float>(kCols));
+  const auto bytes = static_cast<std::size_t>(kCols) * sizeof(float);
+  const auto at = [](Matrix& m) { return Address<std::byte>(m.view().data, m.view().space); };
+  device.stream.copy(at(a), at(b), bytes);
+  device.stream.copy(at(b), at(c), bytes);
+  EXPECT_EQ(values_of(device.stream, c.view()), ascending(kCols));
+  EXPECT_GE(device.stream.num_barriers(), 1);
+}
+
+TEST(VulkanStream, TheHostsBytesAreTakenAtOnceAndBroughtBackInOrder) {
+  FERRY_NEED_VULKAN_DEVICE(physical);
+  test::VulkanDevice device(*physical);
+  Storage storage = device.memory().allocate(sizeof(int32_t));
+  std::vector<int32_t> seen(200, -1);
+  std::vector<Stream::Event> events;
+  for (int32_t i = 0; i < 200; ++i) {
+    int32_t value = i;
+    const auto* bytes = reinterpret_cast<const std::byte*>(&value);
+    device.stream.copy(Address<const std::byte>(bytes), storage.address(), sizeof value);
+    value = -7;
+    device.stream.copy(storage.address(), Address<std::byte>(reinterpret_cast<std::byte*>(&seen[static_cast<std::size_t>(i)])),
+                       sizeof value);
+    if (i % 3 == 0) events.push_back(device.stream.submit());
+    if (i % 50 == 49) device.stream.wait(events[events.size() / 2]);
+  }
+  device.stream.wait(device.stream.submit());
+  std::vector<int32_t> expected(200);
+  std::iota(expected.begin(), expected.end(), 0);
+  EXPECT_EQ(seen, expected);
+}
+
+TEST(VulkanStream, ClearWritesZerosThere) {
+  FERRY_NEED_VULKAN_DEVICE(physical);
+  test::VulkanDevice device(*physical);
+  Matrix row = row_of(device.memory(), ascending(kCols));
+  const Address<std::byte> first(row.view().data, row.view().space);
+  device.stream.clear(first + 40, 80);
+  std::vector<float> expected = ascending(kCols);
+  std::fill(expected.begin() + 10, expected.begin() + 30, 0.0f);
+  EXPECT_EQ(values_of(device.stream, row.view()), expected);
+}
+
+TEST(VulkanStream, NothingSubmittedIsNothingToWaitFor) {
+  FERRY_NEED_VULKAN_DEVICE(physical);
+  test::VulkanDevice device(*physical);
+  device.stream.wait(device.stream.submit());
+}
+
+}  // namespace
+}  // namespace ferry::vulkan

@@ -1,0 +1,7 @@
+#include "tests/support/vulkan_table.h"
+
+namespace ferry::test {
+
+const OpTable* vulkan_table() { return nullptr; }
+
+}  // namespace ferry::test
