@@ -65,6 +65,7 @@ class Mirror {
       : stream_(&stream), device_(stream.memory(), size), copy_(stream.is_on_host() ? 0 : static_cast<std::size_t>(size)) {}
 
   T* host() { return copy_.empty() ? device_.data().host() : copy_.data(); }
+  const T* host() const { return copy_.empty() ? device_.data().host() : copy_.data(); }
   Address<T> device() { return device_.data(); }
   int64_t size() const { return device_.size(); }
 
@@ -72,10 +73,14 @@ class Mirror {
   void send(int64_t first, int64_t count) {
     if (!copy_.empty()) stream_->copy(bytes(Address<const T>(copy_.data() + first)), bytes(device() + first), size_of(count));
   }
-  /// Asks for what the device wrote there, which the host may read when the event has passed.
+  /// Asks for what the device wrote there, which the host may read when what comes next has been waited for.
+  void ask(int64_t first, int64_t count) {
+    if (!copy_.empty())
+      stream_->copy(bytes(Address<const T>(device() + first)), bytes(Address<T>(copy_.data() + first)), size_of(count));
+  }
+  /// Likewise, when the event has passed.
   Stream::Event fetch(int64_t first, int64_t count) {
-    if (copy_.empty()) return {};
-    stream_->copy(bytes(Address<const T>(device() + first)), bytes(Address<T>(copy_.data() + first)), size_of(count));
+    ask(first, count);
     return stream_->submit();
   }
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "kernels/backend.h"
+#include "kernels/cpu/unpack_panels.h"
 #include "runtime/base/error.h"
 
 namespace ferry {
@@ -34,11 +35,9 @@ void check_finish(const GroupedMatmulArgs& args, const PackedMatrix& weights) {
   FERRY_CHECK_EQ(finish.residual.cols, args.out.cols);
 }
 
-std::unique_ptr<PackedMatrix> Matmul::adopt(int64_t, int64_t, WeightType, WeightUse, std::span<const std::byte>) {
-  std::string allowed = "auto";
-  for (const std::string& kernels : cpu_matmul_names()) allowed += ", " + kernels;
-  throw_invalid(std::string("--matmul: '") + name() + "' cannot multiply the panels of a folder that `ferry quantize` wrote; " +
-                (cpu_matmul_names().empty() ? "this processor lacks AVX2" : "allowed: " + allowed));
+std::unique_ptr<PackedMatrix> Matmul::adopt(int64_t n, int64_t k, WeightType type, WeightUse use,
+                                            std::span<const std::byte> panels, ThreadPool* pool) {
+  return pack(unpack_panels(n, k, type, use, panels, pool), use, pool);
 }
 
 std::unique_ptr<Matmul> select_matmul(const std::string& name, DType dtype, std::string_view ops_name) {

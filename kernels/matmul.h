@@ -78,6 +78,9 @@ struct GroupedMatmulArgs {
   std::span<const PackedMatrix* const> weights;  // [num_groups] of one shape and type; may be null where the count is zero
   MatrixView out;                                // [sum(counts), out_cols] T
   ProductFinish finish{};                        // of all groups
+  // In place of counts, where the host does not know them (has_device_counts()); the weights of every group are there.
+  Address<const int32_t> device_counts{};  // [num_groups], of all rows of out together
+  Address<const int32_t> row_idx{};        // [rows of out] row i is rows.x[row_idx[i]]; none: rows.x[i]
 };
 
 /// One way to multiply. Chosen once at start; packs and multiplies its own layout only.
@@ -92,12 +95,15 @@ class Matmul {
                                              ThreadPool* pool = nullptr) = 0;
   virtual std::unique_ptr<PackedMatrix> pack(const QuantizedMatrix& weights, WeightUse use = WeightUse::kPlain,
                                              ThreadPool* pool = nullptr) = 0;
-  /// A matrix [n, k] whose panels (cpu/panel_layout.h) are packed already: they are borrowed, must outlive the result, begin at
-  /// a multiple of 64 bytes and be as many as the shape asks for. Thread-safe. Throws Error{kInvalidArgument} in
-  /// implementations that have another layout.
+  /// A matrix [n, k] of codes whose panels (cpu/panel_layout.h) are packed already: as many as the shape asks for, from a
+  /// multiple of 64 bytes on. Where borrows_panels() they must outlive the result; implementations with another layout unpack
+  /// them and pack the codes. Threads as pack().
   virtual std::unique_ptr<PackedMatrix> adopt(int64_t n, int64_t k, WeightType type, WeightUse use,
-                                              std::span<const std::byte> panels);
+                                              std::span<const std::byte> panels, ThreadPool* pool = nullptr);
+  virtual bool borrows_panels() const { return false; }
 
+  /// Whether counts may be the device's.
+  virtual bool has_device_counts() const { return false; }
   /// One thread at a time.
   virtual void grouped_matmul(Stream& stream, const GroupedMatmulArgs& args) = 0;
 

@@ -46,6 +46,7 @@ struct OpTable {
   Op<RouterTopkArgs> router_topk;
   Op<SwigluArgs> swiglu;
   Op<GatherRowsArgs> gather_rows;
+  Op<ExpertRowsArgs> expert_rows;
   Op<CombineArgs> combine;
   Op<SharedExpertMergeArgs> shared_expert_merge;
   Op<QuantizeRowsArgs> quantize_rows;

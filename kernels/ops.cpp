@@ -94,9 +94,14 @@ void gather_rows(Stream& stream, const GatherRowsArgs& args) {
   const Span span(args.zone, args.out.rows);
   run(&OpTable::gather_rows, stream, args);
 }
+void expert_rows(Stream& stream, const ExpertRowsArgs& args) {
+  const Span span(Zone::kInitRouting, args.num_tokens);
+  run(&OpTable::expert_rows, stream, args);
+}
 void combine(Stream& stream, const CombineArgs& args) {
+  const auto is_there = [](const std::byte* row) { return row != nullptr; };
   const Span span(Zone::kCombine, args.out.rows,
-                  std::ranges::count_if(args.slot_rows, [](const std::byte* row) { return row != nullptr; }));
+                  args.rows.data != nullptr ? args.rows.rows : std::ranges::count_if(args.slot_rows, is_there));
   run(&OpTable::combine, stream, args);
 }
 void shared_expert_merge(Stream& stream, const SharedExpertMergeArgs& args) {

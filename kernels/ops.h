@@ -208,12 +208,28 @@ struct GatherRowsArgs {
   Address<float> out_scales;    // [rows of out]
 };
 
+/// The rows of a batch's experts, expert by expert and in token order within one: what goes where, for a backend whose host
+/// does not look at what its router chose.
+struct ExpertRowsArgs {
+  Address<const int32_t> topk_idx;  // [num_tokens, top_k] experts
+  int64_t num_tokens;
+  int64_t top_k;
+  int64_t num_experts;
+  Address<int32_t> row_token;    // [num_tokens * top_k] the token of each row
+  Address<int32_t> slot_row;     // [num_tokens, top_k] the row of each slot
+  Address<int32_t> counts;       // [num_experts] rows of each
+  Address<uint32_t> row_totals;  // [num_experts] what counts are added to, modulo 2^32
+};
+
 /// out[t] = T(sum_k T(slot_weights[t, k] * row(t, k))): fp32 sum in slot order, one rounding (transformers' grouped form).
 struct CombineArgs {
   std::span<const std::byte* const> slot_rows;  // [T * num_slots] rows of `cols` elements of out's dtype; a null ends a token's
-  Address<const float> slot_weights;            // [T, num_slots]
-  int64_t num_slots;                            // of a token
-  MatrixView out;                               // [T, cols]
+  // In place of slot_rows, where the host does not know them: row(t, k) = rows[slot_row[t, k]].
+  ConstMatrixView rows{};             // [T * num_slots, cols], or no data
+  Address<const int32_t> slot_row{};  // [T, num_slots]
+  Address<const float> slot_weights;  // [T, num_slots]
+  int64_t num_slots;                  // of a token
+  MatrixView out;                     // [T, cols]
 };
 
 /// out = T(routed + T(T(sigmoid(gate)) * shared)): the shared expert is weighted by its own scalar gate.
@@ -287,6 +303,7 @@ void delta_gates(Stream& stream, const DeltaGatesArgs& args);
 void gated_delta_rule(Stream& stream, const GatedDeltaRuleArgs& args);
 void router_topk(Stream& stream, const RouterTopkArgs& args);
 void gather_rows(Stream& stream, const GatherRowsArgs& args);
+void expert_rows(Stream& stream, const ExpertRowsArgs& args);
 void combine(Stream& stream, const CombineArgs& args);
 void shared_expert_merge(Stream& stream, const SharedExpertMergeArgs& args);
 void quantize_rows(Stream& stream, const QuantizeRowsArgs& args);

@@ -65,15 +65,17 @@ void verify(BenchDriver& driver, int64_t batch) {
   });
 }
 
-/// Tokens per second, the work that a token takes, and roofs measured before and after, of which the better has the word.
+/// Tokens per second, the work that a token takes, and roofs measured before and after, of which the better has the word; of a
+/// device there are none.
 struct Measured {
   Sample tokens_per_s;
   Work work;  // of a token
-  Roofs roofs;
+  std::optional<Roofs> roofs;
   TransportCount transport;  // of all repetitions
 
-  RoofShare share() const { return share_of_roof(work, tokens_per_s.median, roofs); }
-  bool is_possible() const { return share().nearer() <= kMostShare; }
+  /// With roofs.
+  RoofShare share() const { return share_of_roof(work, tokens_per_s.median, *roofs); }
+  bool is_possible() const { return !roofs || share().nearer() <= kMostShare; }
 };
 
 /// `total` of all layers that `count` has seen, for one of them.
@@ -96,11 +98,14 @@ ordered_json transport_json(const TransportCount& count) {
 }
 
 void print_row(const char* what, int64_t size, const Measured& m) {
-  const RoofShare share = m.share();
-  std::printf("%-8s %6lld %10.1f %10.1f %10.1f   %5.1f %% of %5.1f GB/s   %5.1f %% of %.0f GFLOP/s%s\n", what,
-              static_cast<long long>(size), m.tokens_per_s.median, m.tokens_per_s.min, m.tokens_per_s.max, 100 * share.read,
-              m.roofs.read_bytes_per_s * 1e-9, 100 * share.flops, m.roofs.mixed_flops_per_s(m.work) * 1e-9,
-              m.is_possible() ? "" : "   IMPOSSIBLE");
+  std::printf("%-8s %6lld %10.1f %10.1f %10.1f", what, static_cast<long long>(size), m.tokens_per_s.median, m.tokens_per_s.min,
+              m.tokens_per_s.max);
+  if (m.roofs) {
+    const RoofShare share = m.share();
+    std::printf("   %5.1f %% of %5.1f GB/s   %5.1f %% of %.0f GFLOP/s%s", 100 * share.read, m.roofs->read_bytes_per_s * 1e-9,
+                100 * share.flops, m.roofs->mixed_flops_per_s(m.work) * 1e-9, m.is_possible() ? "" : "   IMPOSSIBLE");
+  }
+  std::printf("\n");
   print_transport(m.transport);
   std::fflush(stdout);
 }
@@ -108,18 +113,21 @@ void print_row(const char* what, int64_t size, const Measured& m) {
 ordered_json sample_json(const Sample& sample) { return {{"median", sample.median}, {"min", sample.min}, {"max", sample.max}}; }
 
 ordered_json row_json(const char* size_name, int64_t size, const Measured& m) {
-  const RoofShare share = m.share();
-  return {{size_name, size},
-          {"tokens_per_s", sample_json(m.tokens_per_s)},
-          {"bytes_per_token", m.work.bytes},
-          {"flops_per_token", m.work.all_flops()},
-          {"read_bytes_per_s", m.roofs.read_bytes_per_s},
-          {"flops_per_s", m.roofs.mixed_flops_per_s(m.work)},
-          {"share_of_read", share.read},
-          {"share_of_flops", share.flops},
-          {"share_of_roof", share.nearer()},
-          {"is_possible", m.is_possible()},
-          {"transport_per_layer", transport_json(m.transport)}};
+  ordered_json row{{size_name, size},
+                   {"tokens_per_s", sample_json(m.tokens_per_s)},
+                   {"bytes_per_token", m.work.bytes},
+                   {"flops_per_token", m.work.all_flops()}};
+  if (m.roofs) {
+    const RoofShare share = m.share();
+    row["read_bytes_per_s"] = m.roofs->read_bytes_per_s;
+    row["flops_per_s"] = m.roofs->mixed_flops_per_s(m.work);
+    row["share_of_read"] = share.read;
+    row["share_of_flops"] = share.flops;
+    row["share_of_roof"] = share.nearer();
+    row["is_possible"] = m.is_possible();
+  }
+  row["transport_per_layer"] = transport_json(m.transport);
+  return row;
 }
 
 /// How many drafts were right at the first place, the second, …, of those that were tried there.
@@ -161,7 +169,8 @@ ordered_json gain_json(int64_t batch, const DraftGain& g) {
 class Bench {
  public:
   Bench(const Options& options, Cluster& cluster)
-      : options_(options), o_(options.bench), cluster_(cluster), engine_(options.engine, cluster), roof_(engine_.pool()) {
+      : options_(options), o_(options.bench), cluster_(cluster), engine_(options.engine, cluster) {
+    if (engine_.device() == nullptr) roof_.emplace(engine_.pool());
     check_limits();
     if (is_drafting()) choose_drafts();
   }
@@ -172,8 +181,9 @@ class Bench {
     driver_.end_requests();
     const bool is_traced = !options_.engine.trace.empty();
     if (is_traced) {
-      const Roofs roofs = probe_roofs(RoofProbe::kStreamBytes);
-      engine_.set_roofs(roofs.read_bytes_per_s, engine_.quantization().experts ? roofs.code_flops_per_s : roofs.flops_per_s);
+      if (const std::optional<Roofs> roofs = probe_roofs(RoofProbe::kStreamBytes))
+        engine_.set_roofs(roofs->read_bytes_per_s,
+                          engine_.quantization().experts ? roofs->code_flops_per_s : roofs->flops_per_s);
       start_trace(engine_, options_);
     }
     if (!o_.json) print_head();
@@ -200,7 +210,7 @@ class Bench {
   void choose_drafts();
   void run_drafts();
   DType factor_dtype() const;
-  Roofs probe_roofs(double step_bytes);
+  std::optional<Roofs> probe_roofs(double step_bytes);
   template <class WarmUp, class Fn>
   Measured measure(Phase phase, int64_t size, double num_steps, double tokens, const Work& work, WarmUp&& warm_up, Fn&& run);
   void note_impossible(Phase phase, int64_t size, const Measured& m);
@@ -217,7 +227,7 @@ class Bench {
   const std::vector<int64_t> batches_ = o_.batches.empty() ? std::vector<int64_t>{1} : o_.batches;
   Cluster& cluster_;
   Engine engine_;
-  RoofProbe roof_;
+  std::optional<RoofProbe> roof_;  // absent where a device computes
   BenchDriver long_driver_{engine_, longest()};
   BenchDriver driver_{engine_, kDecodePrompt + o_.decode_tokens + 1};
   WorkCount work_{describe_operators(engine_.config(), engine_.quantization(), engine_.dtype()),
@@ -246,11 +256,12 @@ void Bench::check_limits() const {
 DType Bench::factor_dtype() const { return engine_.quantization().experts ? DType::kI8 : engine_.dtype(); }
 
 /// For a step that reads `step_bytes`.
-Roofs Bench::probe_roofs(double step_bytes) {
+std::optional<Roofs> Bench::probe_roofs(double step_bytes) {
+  if (!roof_) return std::nullopt;
   const Span section(Zone::kSection, 0, pack_section(SectionRole::kAside, Phase::kDecode));
   const std::string matmul = engine_.matmul().name();
-  return {roof_.read_bytes_per_s(static_cast<std::size_t>(step_bytes)), roof_.flops_per_s(engine_.dtype(), matmul),
-          roof_.flops_per_s(DType::kI8, matmul)};
+  return Roofs{roof_->read_bytes_per_s(static_cast<std::size_t>(step_bytes)), roof_->flops_per_s(engine_.dtype(), matmul),
+               roof_->flops_per_s(DType::kI8, matmul)};
 }
 
 /// Times `run`, which computes `tokens` tokens in `num_steps` steps that take `work` together. `warm_up` comes before it and
@@ -272,8 +283,9 @@ Measured Bench::measure(Phase phase, int64_t size, double num_steps, double toke
     m.tokens_per_s = tokens_per_second(o_.repetitions, tokens, run);
   }
   m.transport = engine_.dispatcher().transport_count() - count_before;
-  m.roofs = best_of(m.roofs, probe_roofs(step_bytes));
-  for (int probes = 2; probes < kMostProbes && !m.is_possible(); ++probes) m.roofs = best_of(m.roofs, probe_roofs(step_bytes));
+  const auto probe_again = [&] { m.roofs = best_of(*m.roofs, *probe_roofs(step_bytes)); };
+  if (m.roofs) probe_again();
+  for (int probes = 2; probes < kMostProbes && !m.is_possible(); ++probes) probe_again();
   if (!m.is_possible()) note_impossible(phase, size, m);
   return m;
 }
@@ -369,29 +381,35 @@ void Bench::print_head() {
   const std::string experts = cluster_.num_workers() == 0
                                   ? "in process"
                                   : "on " + std::to_string(cluster_.num_workers()) + " workers (" + cluster_.transport() + ")";
-  std::printf("%s, %s, weights %s, %d threads, experts %s, %s + %s\n", engine_.config().name.c_str(),
-              dtype_name(engine_.dtype()), weights_name().c_str(), engine_.pool().num_threads(), experts.c_str(),
-              engine_.kernels_name(), engine_.matmul().name());
-  std::printf("%-8s %6s %10s %10s %10s   share of what the coordinator's threads can do (%s)%s\n", "phase", "size", "tokens/s",
-              "min", "max", multiply_unit(factor_dtype(), engine_.matmul().name()),
-              cluster_.num_workers() == 0 ? "" : ", of its own work");
+  const std::string place = engine_.device() != nullptr ? "on " + engine_.device()->describe()
+                                                        : std::to_string(engine_.pool().num_threads()) + " threads";
+  std::printf("%s, %s, weights %s, %s, experts %s, %s + %s\n", engine_.config().name.c_str(), dtype_name(engine_.dtype()),
+              weights_name().c_str(), place.c_str(), experts.c_str(), engine_.kernels_name(), engine_.matmul().name());
+  std::printf("%-8s %6s %10s %10s %10s", "phase", "size", "tokens/s", "min", "max");
+  if (roof_) {
+    std::printf("   share of what the coordinator's threads can do (%s)%s",
+                multiply_unit(factor_dtype(), engine_.matmul().name()), cluster_.num_workers() == 0 ? "" : ", of its own work");
+  }
+  std::printf("\n");
 }
 
 void Bench::print_json() {
-  ordered_json object{{"model", engine_.config().name},
-                      {"dtype", dtype_name(engine_.dtype())},
-                      {"weights", weights_name()},
-                      {"threads", engine_.pool().num_threads()},
-                      {"expert_workers", cluster_.num_workers()},
-                      {"transport", cluster_.transport()},
-                      {"kernels", engine_.kernels_name()},
-                      {"matmul", engine_.matmul().name()},
-                      {"multiply_unit", multiply_unit(factor_dtype(), engine_.matmul().name())},
-                      {"is_possible", complaint_.empty()},
-                      {"prefill", prefill_},
-                      {"decode", decode_}};
+  ordered_json object{
+      {"model", engine_.config().name},
+      {"dtype", dtype_name(engine_.dtype())},
+      {"weights", weights_name()},
+      {"device", engine_.device() == nullptr ? "cpu" : engine_.device()->describe()},
+      {"threads", engine_.pool().num_threads()},
+      {"expert_workers", cluster_.num_workers()},
+      {"transport", cluster_.transport()},
+      {"kernels", engine_.kernels_name()},
+      {"matmul", engine_.matmul().name()},
+      {"multiply_unit", roof_ ? ordered_json(multiply_unit(factor_dtype(), engine_.matmul().name())) : ordered_json()},
+      {"is_possible", complaint_.empty()},
+      {"prefill", prefill_},
+      {"decode", decode_}};
   if (options_.engine.speculation != Speculation{}) object["drafts"] = drafts_;
-  std::printf("%s\n", object.dump().c_str());
+  std::printf("%s\n", object.dump(-1, ' ', false, ordered_json::error_handler_t::replace).c_str());
 }
 
 }  // namespace

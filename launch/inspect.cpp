@@ -241,7 +241,8 @@ void print(const ordered_json& model) {
   std::printf(
       "cache: %s a token, %s a sequence\n\n"
       "Packed weights of a rank. On top come --memory for the cache (2 GiB unless said), buffers for the rows of a step\n"
-      "(--token-budget) and the embedding, which stays in its file; an MTP layer only where drafts are wanted (--speculate).\n",
+      "(--token-budget) and the embedding, which stays in its file; an MTP layer only where drafts are wanted (--speculate).\n"
+      "With --device all of it has to fit the memory of a GPU (ferry devices), the embedding too.\n",
       size_text(model["cache"]["bytes_per_token"]).c_str(), size_text(model["cache"]["bytes_per_sequence"]).c_str());
   for (const ordered_json& run : model["runs"]) print_run(run);
 }

@@ -54,7 +54,8 @@ int run_command(const Options& options, Cluster& cluster) {
     case Command::kQuantize:
     case Command::kInspect:
     case Command::kTokenize:
-    case Command::kTrace: break;  // have no job
+    case Command::kTrace:
+    case Command::kDevices: break;  // have no job
   }
   return kExitFailure;
 }
@@ -109,22 +110,31 @@ int run(const Options& options) {
   }
 }
 
-bool works_on_files(Command command) {
+bool has_job(Command command) {
   using enum Command;
-  return command == kQuantize || command == kInspect || command == kTokenize || command == kTrace;
+  return command == kServe || command == kGenerate || command == kDump || command == kBench;
 }
 
-int run_file_command(const Options& options) {
-  if (options.command == Command::kQuantize) return ferry::run_quantize(options);
-  if (options.command == Command::kInspect) return ferry::run_inspect(options);
-  return options.command == Command::kTokenize ? ferry::run_tokenize(options) : ferry::run_trace(options.trace);
+int run_alone(const Options& options) {
+  switch (options.command) {
+    case Command::kQuantize: return ferry::run_quantize(options);
+    case Command::kInspect: return ferry::run_inspect(options);
+    case Command::kTokenize: return ferry::run_tokenize(options);
+    case Command::kTrace: return ferry::run_trace(options.trace);
+    case Command::kDevices: return ferry::run_devices(options.devices);
+    case Command::kServe:
+    case Command::kGenerate:
+    case Command::kDump:
+    case Command::kBench: break;
+  }
+  return kExitFailure;
 }
 
-/// A command that works on files; under mpirun the first rank does it.
-int run_on_files(const Options& options) {
+/// A command without a job; under mpirun the first rank does it.
+int run_without_job(const Options& options) {
   if (ferry::MpiRuntime::launch_rank() != 0) return 0;
   try {
-    const int exit_code = run_file_command(options);
+    const int exit_code = run_alone(options);
     ferry::finish_output();
     return exit_code;
   } catch (const Error& error) {
@@ -157,7 +167,7 @@ int main(int argc, char** argv) {
   ferry::prepare_output();
   const ferry::ParseResult parsed = ferry::parse_options(argc, argv);
   if (parsed.options) {
-    return works_on_files(parsed.options->command) ? run_on_files(*parsed.options) : run(*parsed.options);
+    return has_job(parsed.options->command) ? run(*parsed.options) : run_without_job(*parsed.options);
   }
   if (parsed.exit_code == 0) return print(parsed.message);
   if (ferry::MpiRuntime::launch_rank() == 0) {

@@ -16,6 +16,10 @@ class ExpertLoad {
 
   /// Adds topk_idx [num_tokens, top_k] of one layer's step.
   void record(int64_t layer, std::span<const int32_t> topk_idx);
+  /// Adds rows of one expert.
+  void add(int64_t layer, int64_t expert, int64_t rows) {
+    tokens_[static_cast<std::size_t>(layer * num_experts_ + expert)] += rows;
+  }
 
   /// [num_experts] rows since start.
   std::span<const int64_t> layer(int64_t layer) const {

@@ -23,10 +23,12 @@ namespace ferry {
 
 struct DispatchArgs {
   int64_t layer = 0;
-  MatmulRows tokens;                    // [num_tokens, hidden_dim] of the row dtype; must stay untouched until combine
+  MatmulRows tokens;  // [num_tokens, hidden_dim] of the row dtype; must stay untouched until combine
+  // As the host sees them, of a dispatcher that plans on the host:
   std::span<const int32_t> topk_idx;    // [num_tokens * top_k] logical experts
   std::span<const float> topk_weights;  // [num_tokens * top_k] of their rows in the sum; must stay untouched until combine
   Address<const float> slot_weights;    // the same in the memory of the backend; likewise
+  Address<const int32_t> slot_experts;  // topk_idx there
   int64_t top_k = 0;
   uint8_t micro_batch = 0;  // among those of the layer in this step, < kMaxMicroBatches (moe/wire.h)
 };
@@ -79,6 +81,11 @@ class TokenDispatcher {
   virtual DispatchHandle dispatch(const DispatchArgs& args) = 0;
   /// out [num_tokens, hidden_dim] = sum over k of topk_weights [num_tokens, top_k] times the expert's row.
   virtual void combine(DispatchHandle handle, MatrixView out) = 0;
+
+  /// Every layer of the step has been handed in; its logits have not been looked at.
+  virtual void end_step() {}
+  /// Whether it works out on the device what goes where, so that the host need not look at what a router chose.
+  virtual bool plans_on_device() const { return false; }
 
   /// Tells idle workers that this rank is alive; call at least every kKeepAlivePeriod while no step runs.
   virtual void keep_alive() = 0;

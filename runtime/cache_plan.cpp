@@ -2,7 +2,6 @@
 
 #include <string>
 
-#include "runtime/base/available_memory.h"
 #include "runtime/base/error.h"
 #include "runtime/model/cache_shapes.h"
 #include "runtime/state/memory_plan.h"
@@ -17,7 +16,9 @@ constexpr int64_t kBlockTokens = 16;  // of a KV block
 CachePlan plan_caches(const EngineOptions& options, const ModelConfig& config, DType dtype, const Speculation& speculation) {
   CachePlan caches{.kv_cache = kv_cache_shape(config, dtype, kBlockTokens),
                    .recurrent_state = recurrent_state_shape(config, dtype),
-                   .scheduler = {}};
+                   .scheduler = {},
+                   .bytes = 0,
+                   .bytes_text = ""};
   if (options.max_context.value_or(1) > config.max_context) {
     throw_invalid("--max-context is " + std::to_string(*options.max_context) + "; allowed: 2 to the checkpoint's " +
                   std::to_string(config.max_context));
@@ -29,8 +30,9 @@ CachePlan plan_caches(const EngineOptions& options, const ModelConfig& config, D
                                        .block_tokens = kBlockTokens,
                                        .max_sequences = options.max_seqs,
                                        .max_context = options.max_context.value_or(config.max_context)});
-  require_memory(plan.bytes, "--memory " + std::to_string(options.memory_bytes) + ": the cache of " +
-                                 std::to_string(plan.num_blocks * kBlockTokens) + " tokens");
+  caches.bytes = plan.bytes;
+  caches.bytes_text = "--memory " + std::to_string(options.memory_bytes) + ": the cache of " +
+                      std::to_string(plan.num_blocks * kBlockTokens) + " tokens";
   caches.kv_cache.num_blocks = plan.num_blocks;
   caches.recurrent_state.num_slots = plan.num_slots;
   caches.scheduler = {.max_running = plan.num_slots,

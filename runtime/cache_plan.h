@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdint>
+#include <string>
+
 #include "runtime/model/config.h"
 #include "runtime/options/engine_options.h"
 #include "runtime/schedule/scheduler.h"
@@ -13,11 +16,12 @@ struct CachePlan {
   KvCacheOptions kv_cache;
   RecurrentStateOptions recurrent_state;
   SchedulerOptions scheduler;
+  int64_t bytes = 0;       // of both caches
+  std::string bytes_text;  // what takes these bytes, with the option, for who complains
 };
 
 /// `dtype` is the run's, `speculation` what choose_speculation() made of the options. Throws Error{kInvalidArgument} for
-/// options that contradict each other or the checkpoint, and Error{kResourceExhausted} if the machine has less memory than they
-/// ask for. Allocates nothing large.
+/// options that contradict each other or the checkpoint. Allocates nothing large.
 CachePlan plan_caches(const EngineOptions& options, const ModelConfig& config, DType dtype, const Speculation& speculation);
 
 }  // namespace ferry

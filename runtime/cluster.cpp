@@ -10,7 +10,6 @@
 #include "comm/gloo/gloo_group.h"
 #include "runtime/base/check.h"
 #include "runtime/base/error.h"
-#include "runtime/cluster/handshake.h"
 #include "runtime/version.h"
 
 namespace ferry {
@@ -76,7 +75,7 @@ Cluster::Cluster(const EngineOptions& options) {
 /// Ranks with different transports would wait for each other for ever, and those of another program misread each other.
 void Cluster::greet(Group& group, const EngineOptions& options) {
   const HandshakeReport own{.complaint = {},
-                            .terms = {program_identity(), std::string("--transport ") + transport_name(options.transport)},
+                            .terms = {{program_identity()}, {std::string("--transport ") + transport_name(options.transport)}},
                             .place = place_name(mpi_->host_name())};
   const std::vector<HandshakeReport> reports = exchange_reports(group, own, group.now() + kStartTimeout);
   if (const std::optional<Error> disagreement = find_disagreement(reports)) {
@@ -136,7 +135,7 @@ Cluster::LossWatch::LossWatch(Cluster& cluster, LossNotice::Listener on_lost) : 
 
 Cluster::LossWatch::~LossWatch() { cluster_.losses_.listen({}); }
 
-void Cluster::agree(const std::function<Terms()>& prepare, std::chrono::milliseconds timeout) {
+std::string Cluster::agree(const std::function<Terms()>& prepare, std::chrono::milliseconds timeout) {
   HandshakeReport own;
   try {
     own.terms = prepare();
@@ -149,11 +148,11 @@ void Cluster::agree(const std::function<Terms()>& prepare, std::chrono::millisec
   }
   if (group_ == nullptr) {
     if (own.complaint) throw *own.complaint;
-    return;
+    return "";
   }
   const std::vector<HandshakeReport> reports = exchange_reports(*group_, own, group_->now() + timeout);
   const std::optional<Error> disagreement = find_disagreement(reports);
-  if (!disagreement) return;
+  if (!disagreement) return describe_difference(reports);
   coordinator_tells_ = true;
   leave_together(*group_);
   throw *disagreement;

@@ -12,6 +12,7 @@
 #include "comm/mpi/mpi_group.h"
 #include "runtime/cluster/core_policy.h"
 #include "runtime/cluster/exit_guard.h"
+#include "runtime/cluster/handshake.h"
 #include "runtime/cluster/loss_notice.h"
 #include "runtime/options/engine_options.h"
 
@@ -35,6 +36,8 @@ class Cluster {
   Rank rank() const { return rank_; }
   int size() const { return size_; }
   int num_workers() const { return size_ - 1; }
+  /// This rank's number among those of its host.
+  int local_rank() const { return mpi_ != nullptr ? mpi_->local_rank() : rank_.value; }
   bool is_coordinator() const { return rank_.value == 0; }
   /// Null when this process is alone.
   Group* group() { return group_.get(); }
@@ -59,11 +62,12 @@ class Cluster {
     Cluster& cluster_;
   };
 
-  /// What ranks must have in common, one line each, such as "--dtype bf16".
-  using Terms = std::vector<std::string>;
+  /// What ranks must have in common.
+  using Terms = std::vector<Term>;
   /// Every rank calls this with its own preparations, which return what it works by. Throws the first rank's Error, or one
-  /// that names the first line that is not the coordinator's, on all ranks. Waits up to `timeout` for the slowest.
-  void agree(const std::function<Terms()>& prepare, std::chrono::milliseconds timeout);
+  /// that names the first line that is not the coordinator's, on all ranks. Waits up to `timeout` for the slowest. Returns what
+  /// differs though it may, as describe_difference() says it.
+  std::string agree(const std::function<Terms()>& prepare, std::chrono::milliseconds timeout);
   /// Whether agree() failed on all ranks: the coordinator says why, and once is enough.
   bool coordinator_tells() const { return coordinator_tells_; }
 

@@ -5,12 +5,12 @@
 #include <cstdlib>
 #include <functional>
 
-#include "moe/local_token_dispatcher.h"
+#include "moe/device_token_dispatcher.h"
 #include "moe/remote_token_dispatcher.h"
 #include "profiler/span.h"
 #include "runtime/base/error.h"
-#include "runtime/cache_plan.h"
 #include "runtime/cluster/exit_guard.h"
+#include "runtime/device_needs.h"
 #include "runtime/mtp_drafter.h"
 #include "runtime/run_description.h"
 
@@ -33,7 +33,10 @@ Engine::Engine(const EngineOptions& options, Cluster& cluster, LogitRows logit_r
     load(options, logit_rows);
     return make_terms(options, config_, quantization(), *compute_);
   };
-  cluster.agree(prepare, kLoadTimeout);
+  const std::string difference = cluster.agree(prepare, kLoadTimeout);
+  if (!difference.empty())
+    std::fprintf(stderr, "ferry: warning: %s: results depend in their last bits on which rank holds an expert\n",
+                 one_line(difference).c_str());
   if (cluster.group() != nullptr) group_.emplace(*cluster.group(), progress_);
   name_token_budget(options, [&] { make_dispatcher(options); });
   const std::chrono::milliseconds peer_timeout = to_milliseconds(options.peer_timeout_s);
@@ -72,30 +75,46 @@ void Engine::load(const EngineOptions& options, LogitRows logit_rows) {
   const CachePlan caches = plan_caches(options, config_, dtype_, speculation);
   scheduler_options_ = caches.scheduler;
   model_info_ = describe_model(config_, dtype_, scheduler_options_, cluster_);
+  const int64_t max_sequences = scheduler_options_.max_running, max_drafts = scheduler_options_.max_drafts;
+  const int64_t max_sampled = max_sequences + std::min(max_sequences * max_drafts, kMaxDraftRows);
+  limits_ = {.max_tokens = scheduler_options_.token_budget,
+             .max_logit_rows = logit_rows == LogitRows::kAll ? scheduler_options_.token_budget : max_sampled,
+             .max_sequences = max_sequences,
+             .min_micro_batch = options.micro_batch.value_or(cluster_.default_micro_batch())};
   compute_.emplace(options, cluster_, dtype_);
+  require_room(options, caches, checkpoint, speculation);
   kv_cache_ = std::make_unique<KvCache>(caches.kv_cache, compute_->stream.memory());
   recurrent_state_ = std::make_unique<RecurrentState>(caches.recurrent_state, compute_->stream.memory());
   model_.emplace(options, cluster_, config_, dtype_, *compute_, std::move(checkpoint));
   vision_ = load_vision(options, model_->checkpoint, tokenizer(), *compute_, dtype_, sequence_capacity(scheduler_options_),
                         lacks_vision_);
   model_info_.takes_media = vision_ != nullptr;
-  const int64_t max_sequences = scheduler_options_.max_running, max_drafts = scheduler_options_.max_drafts;
-  const int64_t max_sampled = max_sequences + std::min(max_sequences * max_drafts, kMaxDraftRows);
-  name_token_budget(options, [&] {
-    trunk_ = std::make_unique<Trunk>(
-        config_, model_->weights, compute_->stream, dtype_,
-        DecoderLimits{.max_tokens = scheduler_options_.token_budget,
-                      .max_logit_rows = logit_rows == LogitRows::kAll ? scheduler_options_.token_budget : max_sampled,
-                      .max_sequences = max_sequences,
-                      .min_micro_batch = options.micro_batch.value_or(cluster_.default_micro_batch())});
-  });
-  logits_ = HostRows(compute_->stream, dtype_, trunk_->limits().max_logit_rows, config_.vocab_size);
+  name_token_budget(options,
+                    [&] { trunk_ = std::make_unique<Trunk>(config_, model_->weights, compute_->stream, dtype_, limits_); });
+  logits_ = HostRows(compute_->stream, dtype_, limits_.max_logit_rows, config_.vocab_size);
   sampler_.emplace(config_.vocab_size, vocab_effective, max_sequences, max_drafts);
   if (config_.mtp) {
     drafter_ = std::make_unique<MtpDrafter>(config_, model_->weights, *trunk_, dtype_, vocab_effective, speculation);
   } else if (max_drafts > 0) {
     drafter_ = std::make_unique<NgramDrafter>(max_drafts);
   }
+}
+
+/// On the CPU what comes after the caches is asked for when it is its turn; a device's memory is small beside what is loaded.
+void Engine::require_room(const EngineOptions& options, const CachePlan& caches, const Checkpoint& checkpoint,
+                          const Speculation& speculation) {
+  if (device() == nullptr) return compute_->require_memory(caches.bytes, caches.bytes_text);
+  const Quantization quantization = plan_run_weights(options, config_, checkpoint).quantization;
+  const StepShape step{.dtype = dtype_,
+                       .quantization = quantization,
+                       .limits = limits_,
+                       .speculation = speculation,
+                       .num_workers = cluster_.num_workers()};
+  require_device_memory(*device(),
+                        {.weights = device_weight_bytes(config_, quantization, dtype_, cluster_.num_workers()),
+                         .caches = caches.bytes,
+                         .rows = step_row_bytes(config_, step),
+                         .pictures = vision_need(options, checkpoint, dtype_, sequence_capacity(scheduler_options_))});
 }
 
 const Tokenizer& Engine::require_tokenizer() const {
@@ -127,9 +146,8 @@ void Engine::let_go_of_media(const Scheduler& scheduler) {
 void Engine::make_dispatcher(const EngineOptions& options) {
   const int64_t max_tokens = scheduler_options_.token_budget;
   if (model_->local_experts) {
-    dispatcher_ = std::make_unique<LocalTokenDispatcher>(
-        *model_->local_experts, compute_->stream,
-        LocalTokenDispatcher::Options{.max_tokens = max_tokens, .top_k = config_.moe.top_k, .dtype = dtype_});
+    dispatcher_ = make_in_process_dispatcher(*model_->local_experts, compute_->stream,
+                                             {.max_tokens = max_tokens, .top_k = config_.moe.top_k, .dtype = dtype_});
     return;
   }
   dispatcher_ = std::make_unique<RemoteTokenDispatcher>(
@@ -150,7 +168,9 @@ ConstMatrixView Engine::forward(const StepInput& input, const Tap* tap) {
   const Progress::Scope computing(progress_, Progress::Activity::kComputing);
   check_context().step = step_idx_;
   dispatcher_->begin_step(step_idx_++);
-  logits_.fetch(trunk_->forward(input, *kv_cache_, *recurrent_state_, *dispatcher_, tap));
+  const ConstMatrixView logits = trunk_->forward(input, *kv_cache_, *recurrent_state_, *dispatcher_, tap);
+  dispatcher_->end_step();
+  logits_.fetch(logits);
   return logits_.look();
 }
 

@@ -8,6 +8,7 @@
 
 #include "kernels/host_rows.h"
 #include "kernels/matmul.h"
+#include "runtime/cache_plan.h"
 #include "runtime/cluster.h"
 #include "runtime/drafter.h"
 #include "runtime/engine_watch.h"
@@ -52,6 +53,8 @@ class Engine {
   const Quantization& quantization() const { return model_->weights.quantization; }
   ThreadPool& pool() { return compute_->pool; }
   Matmul& matmul() { return compute_->backend.matmul(); }
+  /// Null: this rank computes on the CPU.
+  const ComputeDevice* device() const { return compute_->device ? &*compute_->device : nullptr; }
   const char* kernels_name() const { return compute_->backend.kernels_name(); }
   /// Null if the checkpoint has no tokenizer that Ferry can read: then only token ids work.
   const Tokenizer* tokenizer() const { return tokenizer_.tokenizer ? &*tokenizer_.tokenizer : nullptr; }
@@ -108,6 +111,8 @@ class Engine {
 
  private:
   void load(const EngineOptions& options, LogitRows logit_rows);
+  void require_room(const EngineOptions& options, const CachePlan& caches, const Checkpoint& checkpoint,
+                    const Speculation& speculation);
   void make_dispatcher(const EngineOptions& options);
   void fill_input(const StepPlan& plan);
   Drafter* drafter() { return drafting_ == Drafting::kOn ? drafter_.get() : nullptr; }
@@ -120,6 +125,7 @@ class Engine {
   ModelInfo model_info_;
   SchedulerOptions scheduler_options_;
   LoadedTokenizer tokenizer_;
+  DecoderLimits limits_;
   std::optional<ComputeResources> compute_;
   std::optional<LoadedModel> model_;
   std::unique_ptr<LoadedVision> vision_;  // null: only text

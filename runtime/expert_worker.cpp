@@ -89,7 +89,7 @@ class ExpertWorker {
     compute_ = std::make_unique<ComputeResources>(options, cluster_, dtype);
     checkpoint_ = Checkpoint::open(options.model);
     choose_speculation(options, *checkpoint_, config_);
-    LoadOptions load_options = make_load_options(options, dtype, config_, *checkpoint_);
+    LoadOptions load_options = make_load_options(options, dtype, config_, *checkpoint_, *compute_);
     load_options.progress = {};  // the coordinator's line is enough
     quantization_ = load_options.weights.quantization;
     const int32_t rank_idx = cluster_.rank().value - 1;

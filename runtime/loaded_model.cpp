@@ -18,7 +18,7 @@ LoadedTokenizer load_tokenizer(const EngineOptions& options) {
 LoadedModel::LoadedModel(const EngineOptions& options, const Cluster& cluster, const ModelConfig& config, DType dtype,
                          ComputeResources& compute, Checkpoint opened)
     : checkpoint(std::move(opened)) {
-  const LoadOptions load = make_load_options(options, dtype, config, checkpoint);
+  const LoadOptions load = make_load_options(options, dtype, config, checkpoint, compute);
   weights = load_trunk(checkpoint, config, compute.backend, compute.pool, load);
   if (cluster.size() == 1) {
     local_experts =

@@ -34,22 +34,27 @@ int64_t buffer_bytes(const VisionPlan& plan, DType dtype, MediaEncoder::Options 
 }
 
 /// Each option must find room beside those before it, so that the one which asks for too much is blamed. As little
-/// --picture-memory as by default is a bound that a run may never come near.
-void require_media_memory(const MediaOptions& options, int64_t tower_bytes) {
-  require_memory(tower_bytes,
-                 "--picture-tokens is " + std::to_string(options.max_tokens) + ": what the vision tower computes with");
-  require_memory(tower_bytes + options.cache_bytes,
-                 "--picture-cache is " + in_mib(options.cache_bytes) + ": the cache with the vision tower's buffers");
+/// --picture-memory as by default is a bound that a run may never come near. (Of a device's memory Engine has asked.)
+void require_media_memory(const MediaOptions& options, int64_t tower_bytes, const ComputeResources& compute) {
+  const int64_t beside = compute.device ? 0 : tower_bytes + options.cache_bytes;
+  if (!compute.device) {
+    require_memory(tower_bytes,
+                   "--picture-tokens is " + std::to_string(options.max_tokens) + ": what the vision tower computes with");
+    require_memory(beside, "--picture-cache is " + in_mib(options.cache_bytes) + ": the cache with the vision tower's buffers");
+  }
   if (options.open_bytes <= MediaOptions{}.open_bytes) return;
-  require_memory(tower_bytes + options.cache_bytes + options.open_bytes,
+  require_memory(beside + options.open_bytes,
                  "--picture-memory is " + in_mib(options.open_bytes) + ": pixels with the vision tower's buffers and cache");
 }
 
-MediaEncoder::Options encoder_options(const MediaOptions& options, const VisionConfig& config, DType dtype,
-                                      int64_t max_prompt) {
-  const MediaEncoder::Options encoder{.max_patches = largest_medium(options, config, max_prompt) * config.plan.merged_patches(),
-                                      .cache_bytes = options.cache_bytes};
-  require_media_memory(options, buffer_bytes(config.plan, dtype, encoder));
+MediaEncoder::Options encoder_options(const MediaOptions& options, const VisionConfig& config, int64_t max_prompt) {
+  return {.max_patches = largest_medium(options, config, max_prompt) * config.plan.merged_patches(),
+          .cache_bytes = options.cache_bytes};
+}
+
+MediaEncoder::Options with_memory(const MediaEncoder::Options& encoder, const MediaOptions& options, const VisionPlan& plan,
+                                  DType dtype, const ComputeResources& compute) {
+  require_media_memory(options, buffer_bytes(plan, dtype, encoder), compute);
   return encoder;
 }
 
@@ -65,7 +70,7 @@ LoadedVision::LoadedVision(const EngineOptions& options, const VisionConfig& vis
       intake(config, tokenizer, reader_limits(options.media, config, max_prompt), options.media.open_bytes),
       weights(load_vision(checkpoint, config.plan, compute.backend, compute.pool, dtype, options.check_weights)),
       encoder(intake.reader(), config.plan, weights, compute.stream, dtype,
-              encoder_options(options.media, config, dtype, max_prompt)),
+              with_memory(encoder_options(options.media, config, max_prompt), options.media, config.plan, dtype, compute)),
       weight_bytes(vision_bytes(checkpoint, dtype)),
       tower_bytes(buffer_bytes(config.plan, dtype, encoder.options())),
       cache_bytes(options.media.cache_bytes),
@@ -91,21 +96,41 @@ std::optional<VisionConfig> find_vision(const std::filesystem::path& model, cons
   return std::nullopt;
 }
 
-std::unique_ptr<LoadedVision> load_vision(const EngineOptions& options, const Checkpoint& checkpoint,
-                                          const Tokenizer* tokenizer, ComputeResources& compute, DType dtype,
-                                          int64_t max_prompt, std::string& complaint) {
+namespace {
+
+/// What a run's pictures pass; nothing, and `complaint` says why, if it takes none.
+std::optional<VisionConfig> wanted_vision(const EngineOptions& options, const Checkpoint& checkpoint, int64_t max_prompt,
+                                          std::string& complaint) {
   if (!options.media.is_wanted || options.media.max_tokens == 0) {
     complaint =
         options.media.is_wanted ? "--picture-tokens is 0; allowed with pictures: 1 and more" : "this command takes none";
-    return nullptr;
+    return std::nullopt;
   }
-  const std::optional<VisionConfig> config = find_vision(options.model, checkpoint, complaint);
-  if (!config) return nullptr;
+  std::optional<VisionConfig> config = find_vision(options.model, checkpoint, complaint);
+  if (!config) return std::nullopt;
   if (const int64_t fewest = MediumReader::fewest_tokens(config->pictures, config->videos); max_prompt < fewest) {
     complaint = "prompts have room for " + std::to_string(max_prompt) +
                 " tokens, and the checkpoint's smallest pictures have " + std::to_string(fewest);
-    return nullptr;
+    return std::nullopt;
   }
+  return config;
+}
+
+}  // namespace
+
+int64_t vision_need(const EngineOptions& options, const Checkpoint& checkpoint, DType dtype, int64_t max_prompt) {
+  std::string complaint;
+  const std::optional<VisionConfig> config = wanted_vision(options, checkpoint, max_prompt, complaint);
+  if (!config) return 0;
+  return vision_bytes(checkpoint, dtype) +
+         MediaEncoder::max_bytes(config->plan, dtype, encoder_options(options.media, *config, max_prompt));
+}
+
+std::unique_ptr<LoadedVision> load_vision(const EngineOptions& options, const Checkpoint& checkpoint,
+                                          const Tokenizer* tokenizer, ComputeResources& compute, DType dtype,
+                                          int64_t max_prompt, std::string& complaint) {
+  const std::optional<VisionConfig> config = wanted_vision(options, checkpoint, max_prompt, complaint);
+  if (!config) return nullptr;
   return std::make_unique<LoadedVision>(options, *config, checkpoint, tokenizer, compute, dtype, max_prompt);
 }
 

@@ -41,6 +41,9 @@ struct LoadedVision {
 std::optional<VisionConfig> find_vision(const std::filesystem::path& model, const Checkpoint& checkpoint,
                                         std::string& complaint);
 
+/// Bytes that load_vision() would take of a device's memory: weights, buffers, cache; 0 where it is null.
+int64_t vision_need(const EngineOptions& options, const Checkpoint& checkpoint, DType dtype, int64_t max_prompt);
+
 /// Null if options want no pictures, find_vision() finds no tower or no picture fits `max_prompt`; `complaint` says why.
 std::unique_ptr<LoadedVision> load_vision(const EngineOptions& options, const Checkpoint& checkpoint,
                                           const Tokenizer* tokenizer, ComputeResources& compute, DType dtype,

@@ -4,9 +4,11 @@
 
 #include <cstdio>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "profiler/recorder.h"
+#include "runtime/base/available_memory.h"
 #include "runtime/base/error.h"
 
 namespace ferry {
@@ -15,11 +17,38 @@ std::chrono::milliseconds to_milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3));
 }
 
+namespace {
+
+/// What --device comes to on this rank. Of what every rank would say, the coordinator's word is enough.
+std::optional<ComputeDevice> open_device(const EngineOptions& options, const Cluster& cluster, DType dtype) {
+  std::string why_cpu;
+  std::optional<ComputeDevice> device = open_compute_device(options.device, cluster.local_rank(), dtype, why_cpu);
+  if (!cluster.is_coordinator()) return device;
+  if (device) std::fprintf(stderr, "ferry: computing on %s\n", device->describe().c_str());
+  if (!why_cpu.empty()) std::fprintf(stderr, "ferry: --device auto: computing on the CPU: %s\n", one_line(why_cpu).c_str());
+  return device;
+}
+
+std::optional<Backend> cpu_backend(const EngineOptions& options, const std::optional<ComputeDevice>& device, DType dtype) {
+  if (device) return std::nullopt;
+  return select_backend(options.kernels, options.matmul, dtype);
+}
+
+}  // namespace
+
 ComputeResources::ComputeResources(const EngineOptions& options, const Cluster& cluster, DType dtype)
     : pool(options.threads > 0 ? options.threads : cluster.default_threads(), cluster.thread_spin(), &pool_trace),
-      backend(select_backend(options.kernels, options.matmul, dtype)),
-      stream(backend, pool) {
+      device(open_device(options, cluster, dtype)),
+      cpu_(cpu_backend(options, device, dtype)),
+      own_stream_(device ? device->open->make_stream(pool) : std::make_unique<Stream>(*cpu_, pool)),
+      backend(device ? device->open->backend() : *cpu_),
+      stream(*own_stream_) {
   recorder().set_idle_level(options.profile == "off" ? TraceLevel::kOff : static_cast<TraceLevel>(options.profile[0] - '0'));
+}
+
+void ComputeResources::require_memory(int64_t bytes, const std::string& what) const {
+  if (device) return device->require_memory(bytes, what);
+  ferry::require_memory(bytes, what);
 }
 
 [[noreturn]] void refuse_workers(const ModelConfig& config, int64_t num_workers) {
@@ -54,28 +83,47 @@ Speculation choose_speculation(const EngineOptions& options, const Checkpoint& c
                 "; allowed: 0, auto, or ngram:1 to ngram:8");
 }
 
+namespace {
+
+/// What decides the bits of results: on the CPU its kernels, which every rank must have, or the device.
+Cluster::Terms compute_terms(const ComputeResources& compute) {
+  const std::string matmul = std::string("--matmul ") + compute.backend.matmul().name();
+  if (!compute.device) return {{std::string("--kernels ") + compute.backend.kernels_name()}, {matmul}};
+  const vulkan::DeviceInfo& info = compute.device->open->info();
+  return {{"--device vulkan (" + info.name + ", " + info.driver + ")", /*may_differ=*/true}, {matmul, /*may_differ=*/true}};
+}
+
+}  // namespace
+
 Cluster::Terms make_terms(const EngineOptions& options, const ModelConfig& config, const Quantization& quantization,
                           const ComputeResources& compute) {
   const MoePlan& moe = config.moe;
-  return {std::string("--dtype ") + dtype_name(options.dtype.value_or(config.dtype)),
-          "--token-budget " + std::to_string(options.token_budget),
-          std::string("--combine ") + (options.combine == CombineMode::kFast ? "fast" : "exact"),
-          "--quantize " + quantization_name(quantization),
-          std::string("--kernels ") + compute.backend.kernels_name(),
-          std::string("--matmul ") + compute.backend.matmul().name(),
-          "a config.json with " + std::to_string(config.num_layers()) + " layers of width " +
-              std::to_string(config.hidden_dim) + " and " + std::to_string(moe.num_experts) + " experts of width " +
-              std::to_string(moe.intermediate_dim) + ", " + std::to_string(moe.top_k) + " per token",
-          config.mtp ? "an MTP layer to guess with" : "no MTP layer to guess with"};
+  Cluster::Terms terms{{std::string("--dtype ") + dtype_name(options.dtype.value_or(config.dtype))},
+                       {"--token-budget " + std::to_string(options.token_budget)},
+                       {std::string("--combine ") + (options.combine == CombineMode::kFast ? "fast" : "exact")},
+                       {"--quantize " + quantization_name(quantization)},
+                       {"a config.json with " + std::to_string(config.num_layers()) + " layers of width " +
+                        std::to_string(config.hidden_dim) + " and " + std::to_string(moe.num_experts) + " experts of width " +
+                        std::to_string(moe.intermediate_dim) + ", " + std::to_string(moe.top_k) + " per token"},
+                       {config.mtp ? "an MTP layer to guess with" : "no MTP layer to guess with"}};
+  for (Term& term : compute_terms(compute)) terms.push_back(std::move(term));
+  return terms;
+}
+
+WeightPlan plan_run_weights(const EngineOptions& options, const ModelConfig& config, const Checkpoint& checkpoint) {
+  WeightPlan plan = plan_weights(options.model, options.quantization);
+  plan.quantization = resolve_quantization(checkpoint, config, plan.quantization);
+  return plan;
 }
 
 LoadOptions make_load_options(const EngineOptions& options, DType dtype, const ModelConfig& config,
-                              const Checkpoint& checkpoint) {
-  LoadOptions load{.dtype = dtype,
-                   .weights = plan_weights(options.model, options.quantization),
-                   .check_finite = options.check_weights,
-                   .progress = {}};
-  load.weights.quantization = resolve_quantization(checkpoint, config, load.weights.quantization);
+                              const Checkpoint& checkpoint, const ComputeResources& compute) {
+  LoadOptions load{
+      .dtype = dtype,
+      .weights = plan_run_weights(options, config, checkpoint),
+      .check_finite = options.check_weights,
+      .require_memory = [&compute](int64_t bytes, const std::string& what) { compute.require_memory(bytes, what); },
+      .progress = {}};
   if (isatty(STDERR_FILENO) == 0) return load;
   load.progress = [total = int64_t{0}, start = std::chrono::steady_clock::now()](int64_t bytes) mutable {
     total += bytes;

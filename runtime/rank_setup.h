@@ -2,11 +2,14 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "kernels/backend.h"
 #include "moe/expert_map.h"
 #include "profiler/run_watch.h"
 #include "runtime/cluster.h"
+#include "runtime/compute_device.h"
 #include "runtime/model/config.h"
 #include "runtime/model/weights_loader.h"
 #include "runtime/options/engine_options.h"
@@ -22,14 +25,27 @@ constexpr std::chrono::seconds kKeepAlivePeriod{5};  // an idle coordinator says
 std::chrono::milliseconds to_milliseconds(double seconds);
 
 /// Threads of a rank, what it computes with, and its work.
-struct ComputeResources {
+class ComputeResources {
+ public:
+  /// Throws what open_compute_device() and select_backend() do. The coordinator says on stderr what it computes on if that
+  /// is a device, or was to be one.
   ComputeResources(const EngineOptions& options, const Cluster& cluster, DType dtype);
+
+  /// Throws Error{kResourceExhausted} with `what` if `bytes` of where weights, caches and rows lie are not there now.
+  void require_memory(int64_t bytes, const std::string& what) const;
 
   RunWatch watch;
   PoolTrace pool_trace;
   ThreadPool pool;
-  Backend backend;
-  Stream stream;
+  const std::optional<ComputeDevice> device;  // absent: the CPU
+
+ private:
+  const std::optional<Backend> cpu_;  // absent: the device's
+  const std::unique_ptr<Stream> own_stream_;
+
+ public:
+  const Backend& backend;
+  Stream& stream;
 };
 
 /// Which ranks hold the routed experts: the workers, or this process when it is alone. Throws Error if there are more workers
@@ -40,13 +56,18 @@ ExpertMap make_expert_map(const ModelConfig& config, const Cluster& cluster);
 /// is all that workers need to know). Throws Error{kInvalidArgument} if the MTP layer is asked for and there is none.
 Speculation choose_speculation(const EngineOptions& options, const Checkpoint& checkpoint, ModelConfig& config);
 
-/// What a worker and the coordinator must have in common, or the rows between them would be misread, or computed differently.
+/// What a worker and the coordinator must have in common, or the rows between them would be misread, or computed differently:
+/// which they may be where one of them computes on a device.
 Cluster::Terms make_terms(const EngineOptions& options, const ModelConfig& config, const Quantization& quantization,
                           const ComputeResources& compute);
 
-/// Says on stderr how loading goes; one line, rewritten in place on a terminal. Throws Error for a folder of packed weights
-/// that holds other ones than options ask for.
+/// How the weights of a run are to be held, native ones by their types. Throws Error for a folder of packed weights that holds
+/// other ones than options ask for.
+WeightPlan plan_run_weights(const EngineOptions& options, const ModelConfig& config, const Checkpoint& checkpoint);
+
+/// Says on stderr how loading goes; one line, rewritten in place on a terminal. `compute` outlives the result. Throws what
+/// plan_run_weights() does.
 LoadOptions make_load_options(const EngineOptions& options, DType dtype, const ModelConfig& config,
-                              const Checkpoint& checkpoint);
+                              const Checkpoint& checkpoint, const ComputeResources& compute);
 
 }  // namespace ferry

@@ -11,6 +11,8 @@
 #include "comm/mpi/mpi_group.h"
 #include "kernels/matmul.h"
 #include "kernels/op_table.h"
+#include "kernels/vulkan/devices.h"
+#include "runtime/base/error.h"
 #include "runtime/build_info.h"
 
 namespace ferry {
@@ -34,13 +36,33 @@ std::string program_identity() {
   return std::string("ferry ") + build_info::kVersion + " (build " + digits.data() + ")";
 }
 
+namespace {
+
+/// The devices that can be used, or why there is none.
+std::string vulkan_text() {
+  try {
+    const vulkan::DeviceList list = vulkan::list_devices();
+    std::string names, refused;
+    for (const vulkan::DeviceInfo& device : list.devices) {
+      if (device.refusal.empty()) names += (names.empty() ? "" : ", ") + device.name;
+      if (!device.refusal.empty()) refused += (refused.empty() ? "" : ", ") + device.name + ": " + device.refusal;
+    }
+    if (!names.empty()) return one_line(names);
+    return one_line("none (" + (list.lack.empty() ? refused : list.lack) + ")");
+  } catch (const Error& error) {
+    return std::string("none (") + error.what() + ")";
+  }
+}
+
+}  // namespace
+
 std::string version_text() {
   std::string kernels;
   for (const OpTable* table : available_op_tables()) kernels += (kernels.empty() ? "" : ", ") + std::string(table->name);
   std::string matmuls;
   for (const std::string& name : cpu_matmul_names()) matmuls += name + ", ";
   return std::string("ferry ") + build_info::kVersion + "\nkernels: " + kernels + "\nmatmul: " + matmuls + onednn_version() +
-         ", ref\ntransports: " + mpi_version() + ", " + gloo_version() + "\n";
+         ", ref\nvulkan: " + vulkan_text() + "\ntransports: " + mpi_version() + ", " + gloo_version() + "\n";
 }
 
 }  // namespace ferry

@@ -12,7 +12,8 @@ const char* version_number();
 std::string program_identity();
 
 /// What `ferry --version` prints, a line each: Ferry's version, the instruction sets that this processor can run (best
-/// first), the element types that oneDNN multiplies here, and the libraries that carry data between ranks.
+/// first), the element types that oneDNN multiplies here, the Vulkan devices that can be used, and the libraries that carry
+/// data between ranks.
 std::string version_text();
 
 }  // namespace ferry

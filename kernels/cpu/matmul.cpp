@@ -97,10 +97,11 @@ class CpuMatmul final : public Matmul {
   std::unique_ptr<PackedMatrix> pack(const QuantizedMatrix& weights, WeightUse use, ThreadPool* pool) override {
     return std::make_unique<PanelMatrix>(weights, use, arena_, pool);
   }
-  std::unique_ptr<PackedMatrix> adopt(int64_t n, int64_t k, WeightType type, WeightUse use,
-                                      std::span<const std::byte> panels) override {
+  std::unique_ptr<PackedMatrix> adopt(int64_t n, int64_t k, WeightType type, WeightUse use, std::span<const std::byte> panels,
+                                      ThreadPool*) override {
     return std::make_unique<PanelMatrix>(n, k, type, use, panels);
   }
+  bool borrows_panels() const override { return true; }
   void grouped_matmul(Stream& stream, const GroupedMatmulArgs& args) override;
 
  private:

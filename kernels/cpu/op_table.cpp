@@ -4,6 +4,11 @@
 #include "kernels/cpu/simd.h"
 
 namespace ferry::FERRY_ISA_NAMESPACE {
+namespace {
+
+bool takes_slot_rows(const CombineArgs& args) { return args.rows.data == nullptr; }
+
+}  // namespace
 
 const OpTable kOpTable = {
     .name = kRegisterLanes == kLanes ? "avx512" : "avx2",
@@ -22,7 +27,7 @@ const OpTable kOpTable = {
     .router_topk = on_pool<router_topk>,
     .swiglu = on_pool<swiglu>,
     .gather_rows = on_pool<gather_rows>,
-    .combine = on_pool<combine>,
+    .combine = {on_pool<combine>, takes_slot_rows},
     .shared_expert_merge = on_pool<shared_expert_merge>,
     .quantize_rows = on_pool<quantize_rows>,
     .layer_norm = on_pool<layer_norm>,

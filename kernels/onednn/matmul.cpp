@@ -124,7 +124,9 @@ class OnednnMatmul final : public Matmul {
   const char* name() const override { return "onednn"; }
   std::unique_ptr<PackedMatrix> pack(ConstMatrixView weights, WeightUse use, ThreadPool*) override;
   std::unique_ptr<PackedMatrix> pack(const QuantizedMatrix&, WeightUse, ThreadPool*) override {
-    throw_invalid("--matmul: onednn multiplies no quantised weights; allowed with --quantize: auto, own kernels, ref");
+    throw_invalid(
+        "--matmul: onednn multiplies no quantised weights; allowed with --quantize and folders of `ferry quantize`: auto, own "
+        "kernels, ref");
   }
   void grouped_matmul(Stream& stream, const GroupedMatmulArgs& args) override;
 

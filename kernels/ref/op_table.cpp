@@ -21,6 +21,7 @@ const OpTable kOpTable = {
     .router_topk = on_pool<router_topk>,
     .swiglu = on_pool<swiglu>,
     .gather_rows = on_pool<gather_rows>,
+    .expert_rows = on_pool<expert_rows>,
     .combine = on_pool<combine>,
     .shared_expert_merge = on_pool<shared_expert_merge>,
     .quantize_rows = on_pool<quantize_rows>,

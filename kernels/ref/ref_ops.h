@@ -25,6 +25,7 @@ void gated_delta_rule(ThreadPool& pool, const GatedDeltaRuleArgs& args);
 void router_topk(ThreadPool& pool, const RouterTopkArgs& args);
 void swiglu(ThreadPool& pool, const SwigluArgs& args);
 void gather_rows(ThreadPool& pool, const GatherRowsArgs& args);
+void expert_rows(ThreadPool& pool, const ExpertRowsArgs& args);
 void combine(ThreadPool& pool, const CombineArgs& args);
 void shared_expert_merge(ThreadPool& pool, const SharedExpertMergeArgs& args);
 void quantize_rows(ThreadPool& pool, const QuantizeRowsArgs& args);

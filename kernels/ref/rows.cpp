@@ -83,14 +83,39 @@ void kv_append(ThreadPool&, const KvAppendArgs& args) {
   }
 }
 
+void expert_rows(ThreadPool&, const ExpertRowsArgs& args) {
+  const int64_t num_rows = args.num_tokens * args.top_k;
+  std::fill_n(args.counts.raw(), args.num_experts, 0);
+  for (int64_t slot = 0; slot < num_rows; ++slot) ++args.counts.raw()[args.topk_idx.raw()[slot]];
+  int32_t row = 0;
+  for (int64_t expert = 0; expert < args.num_experts; ++expert) {
+    args.row_totals.raw()[expert] += static_cast<uint32_t>(args.counts.raw()[expert]);
+    for (int64_t slot = 0; slot < num_rows; ++slot) {
+      if (args.topk_idx.raw()[slot] != expert) continue;
+      args.row_token.raw()[row] = static_cast<int32_t>(slot / args.top_k);
+      args.slot_row.raw()[slot] = row++;
+    }
+  }
+}
+
+namespace {
+
+/// Null ends a token's.
+const std::byte* slot_row(const CombineArgs& args, int64_t slot) {
+  if (args.rows.data != nullptr) return args.rows.row_bytes(args.slot_row.raw()[slot]);
+  return args.slot_rows[static_cast<std::size_t>(slot)];
+}
+
+}  // namespace
+
 void combine(ThreadPool&, const CombineArgs& args) {
-  FERRY_CHECK_EQ(static_cast<int64_t>(args.slot_rows.size()), args.out.rows * args.num_slots);
+  FERRY_CHECK(args.rows.data != nullptr || std::ssize(args.slot_rows) == args.out.rows * args.num_slots);
   visit_dtype(args.out.dtype, [&]<class T>() {
     for (int64_t r = 0; r < args.out.rows; ++r) {
       for (int64_t c = 0; c < args.out.cols; ++c) {
         float sum = 0.0f;
         for (int64_t slot = r * args.num_slots; slot < (r + 1) * args.num_slots; ++slot) {
-          const T* row = reinterpret_cast<const T*>(args.slot_rows[static_cast<std::size_t>(slot)]);
+          const T* row = reinterpret_cast<const T*>(slot_row(args, slot));
           if (row == nullptr) break;
           sum += round_to<T>(args.slot_weights.raw()[slot] * to_float(row[c]));
         }

@@ -1,6 +1,8 @@
 #include "kernels/vulkan/matmul.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <vector>
 
 #include "kernels/vulkan/matmul_plan.h"
@@ -69,11 +71,20 @@ bool has_pieces(ConstMatrixView x) {
   return address_of(x) % 16 == 0 && x.row_stride * bytes % 16 == 0 && x.cols * bytes % 16 == 0;
 }
 
+/// Groups that have rows: as many as there are, or, where the device alone knows, as are to be expected of rows that choose at
+/// random, E (1 - e^(-rows / E)).
+int64_t count_groups(const GroupedMatmulArgs& args) {
+  if (!args.device_counts) return std::ranges::count_if(args.counts, [](int32_t count) { return count > 0; });
+  const auto groups = static_cast<double>(args.weights.size()), rows = static_cast<double>(args.out.rows);
+  return static_cast<int64_t>(std::ceil(groups * (1 - std::exp(-rows / groups))));
+}
+
 class VulkanMatmul final : public Matmul {
  public:
   VulkanMatmul(Memory& memory, const DeviceTraits& traits) : memory_(memory), traits_(traits) {}
 
   const char* name() const override { return "vulkan"; }
+  bool has_device_counts() const override { return true; }
   std::unique_ptr<PackedMatrix> pack(ConstMatrixView weights, WeightUse use, ThreadPool* pool) override {
     return std::make_unique<VulkanMatrix>(weights, use, memory_, pool);
   }
@@ -85,32 +96,37 @@ class VulkanMatmul final : public Matmul {
  private:
   const VulkanMatrix* take_groups(const GroupedMatmulArgs& args);
   void cut_tiles(const GroupedMatmulArgs& args, int64_t tile_rows);
+  uint64_t list_tiles(VulkanStream& stream, const GroupedMatmulArgs& args, int64_t tile_rows, int64_t& num_tiles);
 
   Memory& memory_;
   DeviceTraits traits_;
   // Of the call in progress; they keep their capacity.
   std::vector<uint64_t> weights_;  // of every group, 0 where it has no rows
   std::vector<MatmulTile> tiles_;
+  // Lists that the device makes, used in turn, so that the next product's is made while the last one's is read.
+  std::array<Array<MatmulTile>, 4> lists_;
+  std::size_t next_list_ = 0;
 };
 
 /// Checks the groups and notes their weights. Returns the weights of the first that has rows, null if none has.
 const VulkanMatrix* VulkanMatmul::take_groups(const GroupedMatmulArgs& args) {
-  FERRY_CHECK_EQ(args.counts.size(), args.weights.size());
-  FERRY_CHECK_EQ(args.rows.x.rows, args.out.rows);
-  weights_.assign(args.counts.size(), 0);
+  const bool is_counted = !args.device_counts;  // by the host
+  FERRY_CHECK(!is_counted || args.counts.size() == args.weights.size());
+  FERRY_CHECK(args.row_idx || args.rows.x.rows == args.out.rows);
+  weights_.assign(args.weights.size(), 0);
   const VulkanMatrix* first = nullptr;
   int64_t num_rows = 0;
-  for (std::size_t g = 0; g < args.counts.size(); ++g) {
-    FERRY_CHECK_GE(args.counts[g], 0);
-    if (args.counts[g] == 0) continue;
+  for (std::size_t g = 0; g < args.weights.size(); ++g) {
+    FERRY_CHECK(!is_counted || args.counts[g] >= 0);
+    if (is_counted && args.counts[g] == 0) continue;
     const auto& weights = static_cast<const VulkanMatrix&>(*args.weights[g]);
     check_operands(args, weights);
     if (first == nullptr) first = &weights;
     FERRY_CHECK(weights.type() == first->type() && weights.is_gated() == first->is_gated());
     weights_[g] = weights.address();
-    num_rows += args.counts[g];
+    if (is_counted) num_rows += args.counts[g];
   }
-  FERRY_CHECK_EQ(num_rows, args.rows.x.rows);
+  FERRY_CHECK(!is_counted || num_rows == args.out.rows);
   return first;
 }
 
@@ -128,23 +144,53 @@ void VulkanMatmul::cut_tiles(const GroupedMatmulArgs& args, int64_t tile_rows) {
   }
 }
 
+/// The list of tiles in device memory, `num_tiles` long, with entries without rows at its end where the device counts.
+uint64_t VulkanMatmul::list_tiles(VulkanStream& stream, const GroupedMatmulArgs& args, int64_t tile_rows, int64_t& num_tiles) {
+  if (!args.device_counts) {
+    cut_tiles(args, tile_rows);
+    num_tiles = std::ssize(tiles_);
+    return stream.upload(std::span<const MatmulTile>(tiles_));
+  }
+  const auto num_groups = std::ssize(args.weights);
+  num_tiles = args.out.rows / tile_rows + std::min<int64_t>(num_groups, args.out.rows);
+  Array<MatmulTile>& list = lists_[next_list_++ % lists_.size()];
+  if (list.size() < num_tiles) {
+    stream.wait(stream.submit());
+    list = Array<MatmulTile>(memory_, 2 * num_tiles);
+  }
+  const Range written = Range::of(list.data().raw(), num_tiles);
+  stream.reads(args.device_counts, num_groups);
+  stream.writes(written);
+  stream.dispatch({find_shader("matmul_tiles"), {traits_.subgroup_size}},
+                  MatmulTilesPush{.counts = address_of(args.device_counts),
+                                  .tiles = written.begin,
+                                  .num_groups = static_cast<uint32_t>(num_groups),
+                                  .tile_rows = static_cast<uint32_t>(tile_rows),
+                                  .max_tiles = static_cast<uint32_t>(num_tiles)},
+                  {});
+  stream.reads(written);
+  return written.begin;
+}
+
 void VulkanMatmul::grouped_matmul(Stream& any_stream, const GroupedMatmulArgs& args) {
   const VulkanMatrix* weights = take_groups(args);
   if (weights == nullptr) return;
   auto& stream = static_cast<VulkanStream&>(any_stream);
   const ConstMatrixView& x = args.rows.x;
   const PackedLayout layout = weights->layout();
-  const auto has_rows = [](int32_t count) { return count > 0; };
-  const MatmulPlan plan =
-      plan_product(traits_, {.type = weights->type(),
-                             .dtype = args.out.dtype,
-                             .is_gated = weights->is_gated(),
-                             .has_pieces = has_pieces(x),
-                             .k = weights->k(),
-                             .num_panels = layout.num_panels(),
-                             .num_rows = x.rows,
-                             .num_groups = std::count_if(args.counts.begin(), args.counts.end(), has_rows)});
-  cut_tiles(args, plan.tile_rows);
+  const int64_t num_rows = args.out.rows;
+  const int64_t num_groups = count_groups(args);
+  const MatmulPlan plan = plan_product(traits_, {.type = weights->type(),
+                                                 .dtype = args.out.dtype,
+                                                 .is_gated = weights->is_gated(),
+                                                 .has_pieces = has_pieces(x),
+                                                 .k = weights->k(),
+                                                 .num_panels = layout.num_panels(),
+                                                 .num_rows = num_rows,
+                                                 .num_groups = num_groups});
+  int64_t num_tiles = 0;
+  const uint64_t tiles = list_tiles(stream, args, plan.tile_rows, num_tiles);
+  if (args.row_idx) stream.reads(args.row_idx, num_rows);
   const ProductFinish& finish = args.finish;
   stream.reads(x);
   if (args.rows.scales) stream.reads(args.rows.scales, x.rows);
@@ -153,8 +199,8 @@ void VulkanMatmul::grouped_matmul(Stream& any_stream, const GroupedMatmulArgs& a
   stream.writes(args.out);
   const MatmulPush push{.x = address_of(x),
                         .x_scales = address_of(args.rows.scales),
-                        .row_idx = 0,
-                        .tiles = stream.upload(std::span<const MatmulTile>(tiles_)),
+                        .row_idx = address_of(args.row_idx),
+                        .tiles = tiles,
                         .weights = stream.upload(std::span<const uint64_t>(weights_)),
                         .result = address_of(args.out),
                         .bias = address_of(finish.bias),
@@ -172,7 +218,7 @@ void VulkanMatmul::grouped_matmul(Stream& any_stream, const GroupedMatmulArgs& a
   const int64_t folds = (parts + kMaxGridParts - 1) / kMaxGridParts;
   stream.dispatch(
       {find_shader(plan.shader, args.out.dtype), plan.constants}, push,
-      {static_cast<uint32_t>(tiles_.size()), static_cast<uint32_t>((parts + folds - 1) / folds), static_cast<uint32_t>(folds)});
+      {static_cast<uint32_t>(num_tiles), static_cast<uint32_t>((parts + folds - 1) / folds), static_cast<uint32_t>(folds)});
 }
 
 }  // namespace

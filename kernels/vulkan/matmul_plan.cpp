@@ -35,14 +35,14 @@ constexpr uint32_t kSlotsInvocations = 256;  // 16 columns x 16 slots
 
 MatmulPlan plan_slots(const ProductShape& shape) {
   const bool is_e4m3 = shape.type.format == WeightFormat::kE4M3;
-  const int64_t wanted = wanted_rows(shape);
-  // A group of one row has nothing to share; with a row more, reading weights twice costs more than rows that are not there.
-  const int64_t rows = shape.num_rows == shape.num_groups ? 1 : size_for(wanted, std::array<int64_t, 2>{4, is_e4m3 ? 8 : 16});
+  // A group of one row has nothing to share; of more, rows that are not there cost less than reading weights twice.
+  const int64_t rows =
+      shape.num_rows == shape.num_groups ? 1 : size_for(wanted_rows(shape), std::array<int64_t, 2>{4, is_e4m3 ? 8 : 16});
   const char* shader = is_e4m3                                    ? "slots_matmul_e4m3"
                        : shape.type.format == WeightFormat::kInt8 ? "slots_matmul_int8"
                                                                   : "slots_matmul";
-  // Up to 16 KiB of staged x: 512 bytes a row, tile and slot's step, twice that of e4m3.
-  const int64_t steps = is_e4m3 ? (rows == 1 ? 4 : rows == 4 ? 2 : 1) : (rows == 1 ? 8 : rows == 4 ? 2 : 1);
+  // Up to 16 KiB of x in shared memory: 512 bytes a row and step of f32 and int8, 1 KiB of bf16, 2 KiB of e4m3.
+  const int64_t steps = (is_e4m3 ? 4 : 8) / (rows == 1 ? 1 : is_e4m3 && rows == 4 ? 2 : rows == 4 ? 4 : is_e4m3 ? 4 : 8);
   return make_plan(shader, shape, kSlotsInvocations, rows, 2, {rows, steps});
 }
 
@@ -54,11 +54,84 @@ MatmulPlan plan_int4_slots(const ProductShape& shape) {
                    {rows, stage_tiles, shape.type.is_wide ? 1 : 0, slots});
 }
 
+constexpr int64_t kSegmentTiles = 32;       // as in shaders/matmul_fragments.glsl
+constexpr int64_t kPartPanels = 8;          // of a workgroup of the kernels for many rows
+constexpr int64_t kMostStreamRows = 64;     // more are multiplied faster through shared memory, if the workgroups are enough
+constexpr int64_t kFewWorkgroups = 64;      // leave most of a large device idle
+constexpr int64_t kEnoughWorkgroups = 256;  // fill it
+constexpr int64_t kMostPackedDotRows = 4;   // of int8; more are worth a fragment
+constexpr uint32_t kMostInvocations = 256;  // of a workgroup
+
+/// Whether the kernels can, and should, work with fragments that are cut from tiles of `tile` elements a row. Smaller ones are
+/// those of processors that have no unit for matrices.
+bool is_usable(Fragment f, uint32_t tile) {
+  return f.m == kPanelRows && (f.n == 8 || f.n == kPanelRows) && f.k >= 16 && tile % f.k == 0;
+}
+
+/// The fragment for products of such weights; none where they are multiplied in plain arithmetic.
+Fragment fragment_for(const DeviceTraits& traits, const ProductShape& shape) {
+  if (traits.subgroup_size < 8 || traits.subgroup_size > kMostInvocations / 4) return {};
+  const bool is_bf16 = shape.type.format == WeightFormat::kBF16;
+  if (is_bf16) return is_usable(traits.bf16, 16) ? traits.bf16 : Fragment{};
+  return shape.type.is_integer() && is_usable(traits.int8, 32) ? traits.int8 : Fragment{};
+}
+
+int64_t num_row_tiles(const ProductShape& shape, int64_t rows) {
+  return std::max(shape.num_groups, (shape.num_rows + rows - 1) / rows);
+}
+
+MatmulPlan plan_stream(const DeviceTraits& traits, const ProductShape& shape, Fragment f) {
+  const int64_t rows = size_for(wanted_rows(shape), std::array<int64_t, 3>{16, 32, 64});
+  const int64_t num_tiles = (shape.k + tile_k(shape.type.format) - 1) / tile_k(shape.type.format);
+  const int64_t segments = (num_tiles + kSegmentTiles - 1) / kSegmentTiles;
+  const int64_t parts = shape.num_panels * num_row_tiles(shape, rows);  // if each is a workgroup's
+  const int64_t subgroups = segments >= 8 && rows == 16 && parts < kEnoughWorkgroups && traits.subgroup_size <= 32 ? 8 : 4;
+  int64_t segment_slots = 1;
+  while (segment_slots < std::min(segments, subgroups)) segment_slots *= 2;
+  const bool is_pair = shape.is_gated || parts * segment_slots / subgroups >= 2 * kEnoughWorkgroups;
+  const int64_t panels = is_pair ? 2 : 1;
+  // Up to 20 KiB of x in shared memory, and 8 tiles of weights on their way to a subgroup.
+  const int64_t chunk_tiles = rows == 16 ? (is_pair || subgroups == 8 ? 4 : 8) : rows == 32 ? 4 : 2;
+  const char* shader = shape.type.format == WeightFormat::kBF16 ? "stream_matmul" : "stream_matmul_int8";
+  return make_plan(shader, shape, static_cast<uint32_t>(subgroups) * traits.subgroup_size, rows,
+                   panels * subgroups / segment_slots,
+                   {f.m, f.n, f.k, traits.subgroup_size, rows, segment_slots, panels, chunk_tiles});
+}
+
+/// Shared memory of tile_matmul.comp.
+int64_t tile_shared_bytes(const ProductShape& shape, Fragment f, int64_t rows, int64_t subgroups) {
+  const int64_t stage = (kPartPanels * kPanelRows + rows) * 80, scratch = subgroups * f.m * f.n * (shape.is_gated ? 8 : 4);
+  return stage + scratch + (shape.type.format == WeightFormat::kInt4 ? 2 * kPartPanels * kPanelRows * 4 : 0);
+}
+
+/// Workgroups that take `rows` rows.
+int64_t num_tile_workgroups(const ProductShape& shape, int64_t rows) {
+  return num_row_tiles(shape, rows) * ((shape.num_panels + kPartPanels - 1) / kPartPanels);
+}
+
+MatmulPlan plan_tile(const DeviceTraits& traits, const ProductShape& shape, Fragment f) {
+  const int64_t subgroups = traits.subgroup_size * 8 <= kMostInvocations ? 8 : 4;
+  const bool is_large = subgroups == 8 && wanted_rows(shape) > 96 && num_tile_workgroups(shape, 128) >= kEnoughWorkgroups &&
+                        tile_shared_bytes(shape, f, 128, subgroups) <= traits.shared_bytes;
+  const int64_t rows = is_large ? 128 : 64;
+  const int64_t panel_slots = is_large || subgroups == 4 ? 2 : 4;  // so that a subgroup takes 32 rows
+  const char* shader = shape.type.format == WeightFormat::kBF16   ? "tile_matmul"
+                       : shape.type.format == WeightFormat::kInt8 ? "tile_matmul_int8"
+                                                                  : "tile_matmul_int4";
+  return make_plan(shader, shape, static_cast<uint32_t>(subgroups) * traits.subgroup_size, rows, kPartPanels,
+                   {f.m, f.n, f.k, traits.subgroup_size, rows, kPartPanels, panel_slots, shape.type.is_wide ? 1 : 0});
+}
+
 }  // namespace
 
 MatmulPlan plan_product(const DeviceTraits& traits, const ProductShape& shape) {
-  (void)traits;
-  return shape.type.format == WeightFormat::kInt4 ? plan_int4_slots(shape) : plan_slots(shape);
+  const Fragment fragment = fragment_for(traits, shape);
+  const int64_t rows = wanted_rows(shape);
+  if (shape.type.format == WeightFormat::kInt4)
+    return fragment && rows > 16 ? plan_tile(traits, shape, fragment) : plan_int4_slots(shape);
+  if (!fragment || (shape.type.format == WeightFormat::kInt8 && rows <= kMostPackedDotRows)) return plan_slots(shape);
+  const bool is_few = rows <= kMostStreamRows || num_tile_workgroups(shape, 64) < kFewWorkgroups;
+  return is_few ? plan_stream(traits, shape, fragment) : plan_tile(traits, shape, fragment);
 }
 
 }  // namespace ferry::vulkan

@@ -33,6 +33,7 @@ const OpTable kOpTable{
     .router_topk = on_device<router_topk>,
     .swiglu = on_device<swiglu>,
     .gather_rows = on_device<gather_rows>,
+    .expert_rows = on_device<expert_rows>,
     .combine = on_device<combine>,
     .shared_expert_merge = on_device<shared_expert_merge>,
     .quantize_rows = on_device<quantize_rows>,

@@ -37,8 +37,8 @@ int64_t StoredMatrix::stored_bytes() const {
   return bytes;
 }
 
-int64_t StoredMatrix::packed_bytes(DType dtype) const {
-  if (panels != nullptr) return 0;
+int64_t StoredMatrix::packed_bytes(DType dtype, bool borrows_panels) const {
+  if (panels != nullptr && borrows_panels) return 0;
   if (!quantized) return n * k * dtype_bytes(dtype);
   return panel_shape().bytes();
 }
@@ -157,11 +157,14 @@ ConstMatrixView TensorReader::view_or_copy(const StoredRows& stored, Matrix& cop
   return copy.view();
 }
 
-std::unique_ptr<PackedMatrix> TensorReader::adopt(Matmul& matmul, const StoredMatrix& matrix) const {
+std::unique_ptr<PackedMatrix> TensorReader::adopt(Matmul& matmul, const StoredMatrix& matrix, ThreadPool* pool) const {
   const TensorInfo& panels = *matrix.panels;
   checkpoint().fetch_pages(panels);
   if (check_finite_) check_panels_finite(panels, matrix.panel_shape());
-  return matmul.adopt(matrix.n, matrix.k, *matrix.quantized, matrix.use, {panels.data, static_cast<std::size_t>(panels.bytes)});
+  std::unique_ptr<PackedMatrix> packed = matmul.adopt(matrix.n, matrix.k, *matrix.quantized, matrix.use,
+                                                      {panels.data, static_cast<std::size_t>(panels.bytes)}, pool);
+  if (!matmul.borrows_panels()) checkpoint().drop_pages(panels, 0, panels.bytes);
+  return packed;
 }
 
 QuantizedMatrix TensorReader::read_quantized(const std::vector<StoredRows>& pieces, WeightType type, ThreadPool* pool) const {
@@ -206,7 +209,7 @@ QuantizedMatrix TensorReader::read_stored_codes(const std::vector<StoredRows>& p
 }
 
 std::unique_ptr<PackedMatrix> TensorReader::pack(Matmul& matmul, const StoredMatrix& matrix, ThreadPool* pool) const {
-  if (matrix.panels != nullptr) return adopt(matmul, matrix);
+  if (matrix.panels != nullptr) return adopt(matmul, matrix, pool);
   const StoredRows& first = matrix.pieces.front();
   const bool is_in_place = matrix.pieces.size() == 1 && first.is_plain() && stored_dtype(first) == dtype_ &&
                            is_aligned(first.row_data(0), dtype_bytes(dtype_));

@@ -24,8 +24,8 @@ struct StoredMatrix {
 
   /// Of the checkpoint.
   int64_t stored_bytes() const;
-  /// What a packed copy takes; none of panels, which stay in the file.
-  int64_t packed_bytes(DType dtype) const;
+  /// What a packed copy takes; none of panels if they are borrowed and stay in the file.
+  int64_t packed_bytes(DType dtype, bool borrows_panels) const;
   /// Of a quantised one.
   PanelShape panel_shape() const { return {n, k, *quantized, use}; }
 };
@@ -61,8 +61,8 @@ class TensorReader : public TensorFinder {
   /// The pieces stacked, as codes of `type`: those of the checkpoint where the type is_as_stored(), found here otherwise.
   /// Throws as read_codes() and quantize_weights() do, with the name of file and tensor.
   QuantizedMatrix read_quantized(const std::vector<StoredRows>& pieces, WeightType type, ThreadPool* pool = nullptr) const;
-  /// Packs and gives the file pages back; panels are mapped and stay in the file, which must outlive the result. The threads of
-  /// `pool` share the work if there is one.
+  /// Packs and gives the file pages back; panels that `matmul` borrows are mapped and stay in the file, which must outlive the
+  /// result. The threads of `pool` share the work if there is one.
   std::unique_ptr<PackedMatrix> pack(Matmul& matmul, const StoredMatrix& matrix, ThreadPool* pool = nullptr) const;
   /// Gives the pages of rows that were read back to the system, those of their other columns too, which come back when needed.
   void drop_pages(const std::vector<StoredRows>& pieces) const;
@@ -72,7 +72,7 @@ class TensorReader : public TensorFinder {
   static QuantizedMatrix blame(const std::vector<StoredRows>& pieces, const std::function<QuantizedMatrix()>& make);
   QuantizedMatrix read_stored_codes(const std::vector<StoredRows>& pieces, WeightType type) const;
   bool is_in_panels(const std::string& name, const std::optional<WeightType>& quantized) const;
-  std::unique_ptr<PackedMatrix> adopt(Matmul& matmul, const StoredMatrix& matrix) const;
+  std::unique_ptr<PackedMatrix> adopt(Matmul& matmul, const StoredMatrix& matrix, ThreadPool* pool) const;
   void check_values(const StoredRows& stored) const;
   void check_row(const StoredRows& stored, int64_t row, std::span<const float> values) const;
 

@@ -8,7 +8,7 @@ namespace ferry {
 namespace {
 
 constexpr uint32_t kMagic = 0x59525247;
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr uint32_t kMaxStrings = 256;
 
 void put(std::vector<std::byte>& bytes, std::span<const std::byte> raw) {
@@ -52,8 +52,8 @@ class ReportReader {
   Rank rank_;
 };
 
-const std::string& term(const HandshakeReport& report, std::size_t at) {
-  static const std::string kNothing = "nothing";
+const Term& term(const HandshakeReport& report, std::size_t at) {
+  static const Term kNothing{"nothing"};
   return at < report.terms.size() ? report.terms[at] : kNothing;
 }
 
@@ -70,7 +70,10 @@ std::vector<std::byte> encode_report(const HandshakeReport& report) {
   } else {
     put(bytes, static_cast<uint32_t>(1 + report.terms.size()));
     put(bytes, report.place);
-    for (const std::string& line : report.terms) put(bytes, line);
+    for (const Term& line : report.terms) {
+      put(bytes, line.may_differ ? 1U : 0U);
+      put(bytes, line.text);
+    }
   }
   if (bytes.size() > kMaxReportBytes || report.terms.size() >= kMaxStrings)
     throw_invalid("the terms of this rank have " + std::to_string(bytes.size()) + " bytes; allowed: up to " +
@@ -89,7 +92,10 @@ HandshakeReport decode_report(std::span<const std::byte> bytes, Rank rank) {
     report.complaint = Error(static_cast<ErrorCode>(status - 1), reader.text());
   } else {
     report.place = reader.text();
-    for (uint32_t i = 1; i < num_strings; ++i) report.terms.push_back(reader.text());
+    for (uint32_t i = 1; i < num_strings; ++i) {
+      const bool may_differ = reader.number("term's mark", 0, 1) == 1;
+      report.terms.push_back({reader.text(), may_differ});
+    }
   }
   reader.end();
   return report;
@@ -129,21 +135,55 @@ std::vector<HandshakeReport> exchange_reports(Group& group, const HandshakeRepor
   return reports;
 }
 
+namespace {
+
+/// Where a rank has other terms than the coordinator.
+struct Difference {
+  std::size_t rank;
+  bool is_allowed;
+  std::string text;  // "rank 1 has X, the coordinator Y"
+};
+
+/// By rank, then in the order of the terms.
+std::vector<Difference> find_differences(std::span<const HandshakeReport> reports) {
+  std::vector<Difference> found;
+  for (std::size_t r = 1; r < reports.size(); ++r) {
+    const std::size_t num_terms = std::max(reports[r].terms.size(), reports[0].terms.size());
+    for (std::size_t i = 0; i < num_terms; ++i) {
+      const Term &theirs = term(reports[r], i), &ours = term(reports[0], i);
+      if (theirs.text == ours.text) continue;
+      found.push_back({r, theirs.may_differ || ours.may_differ,
+                       "rank " + std::to_string(r) + " has " + theirs.text + ", the coordinator " + ours.text});
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
 std::optional<Error> find_disagreement(std::span<const HandshakeReport> reports) {
   for (std::size_t r = 0; r < reports.size(); ++r) {
     const std::optional<Error>& complaint = reports[r].complaint;
     if (complaint) return Error(complaint->code(), (r == 0 ? "" : "rank " + std::to_string(r) + ": ") + complaint->what());
   }
-  for (std::size_t r = 1; r < reports.size(); ++r) {
-    const std::size_t num_terms = std::max(reports[r].terms.size(), reports[0].terms.size());
-    for (std::size_t i = 0; i < num_terms; ++i) {
-      const std::string &theirs = term(reports[r], i), &ours = term(reports[0], i);
-      if (theirs == ours) continue;
-      return Error(ErrorCode::kInvalidArgument, "rank " + std::to_string(r) + " has " + theirs + ", the coordinator " + ours +
-                                                    "; allowed: the same on every rank");
-    }
+  for (const Difference& difference : find_differences(reports)) {
+    if (!difference.is_allowed)
+      return Error(ErrorCode::kInvalidArgument, difference.text + "; allowed: the same on every rank");
   }
   return std::nullopt;
+}
+
+std::string describe_difference(std::span<const HandshakeReport> reports) {
+  const std::vector<Difference> found = find_differences(reports);
+  if (found.empty()) return "";
+  std::size_t num_others = 0, last = found.front().rank;
+  for (const Difference& difference : found) {
+    num_others += difference.rank != last ? 1 : 0;
+    last = difference.rank;
+  }
+  if (num_others == 0) return found.front().text;
+  return found.front().text +
+         (num_others == 1 ? " (1 other rank differs, too)" : " (" + std::to_string(num_others) + " other ranks differ, too)");
 }
 
 }  // namespace ferry

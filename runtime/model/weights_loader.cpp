@@ -5,7 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "runtime/base/available_memory.h"
 #include "runtime/base/error.h"
 #include "runtime/model/architectures/architecture.h"
 
@@ -410,8 +409,9 @@ TrunkWeights load_trunk(const Checkpoint& checkpoint, const ModelConfig& config,
     find_experts(reader, config, quantization, prefix, layer);
   refuse_unused(checkpoint, reader);
   int64_t bytes = 0;
-  for (const PackJob& job : jobs) bytes += job.matrix.packed_bytes(options.dtype);
-  require_memory(bytes, "the part of the model outside the experts");
+  const bool borrows = backend.matmul().borrows_panels();
+  for (const PackJob& job : jobs) bytes += job.matrix.packed_bytes(options.dtype, borrows);
+  options.require_memory(bytes, "the part of the model outside the experts");
   const auto is_small = [](const PackJob& job) { return job.matrix.n * job.matrix.k < kLargeMatrix; };
   const auto large = std::partition(jobs.begin(), jobs.end(), is_small);
   const auto pack = [&](const PackJob& job, ThreadPool* shared_pool) {
@@ -445,10 +445,11 @@ ExpertBank load_experts(const Checkpoint& checkpoint, const ModelConfig& config,
     const StoredExperts& stored = layers[static_cast<std::size_t>(layer)];
     if (stored.down.empty()) continue;
     sparse.push_back(layer);  // all experts of a layer are of one shape
-    bytes += num_local * (stored.gate_up.front().packed_bytes(options.dtype) + stored.down.front().packed_bytes(options.dtype));
+    for (const std::vector<StoredMatrix>* matrices : {&stored.gate_up, &stored.down})
+      bytes += num_local * matrices->front().packed_bytes(options.dtype, matmul.borrows_panels());
   }
-  require_memory(bytes, "this rank's " + std::to_string(num_local) + " of " + std::to_string(config.moe.num_experts) +
-                            " experts per layer");
+  options.require_memory(bytes, "this rank's " + std::to_string(num_local) + " of " + std::to_string(config.moe.num_experts) +
+                                    " experts per layer");
   ExpertBank bank(config.num_expert_layers(), num_local, {config.hidden_dim, config.moe.intermediate_dim},
                   quantization.experts.value_or(plain_weights(options.dtype)));
   const auto pack = [&](int64_t i) {

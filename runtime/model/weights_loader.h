@@ -9,6 +9,7 @@
 #include "kernels/backend.h"
 #include "moe/expert_bank.h"
 #include "moe/expert_map.h"
+#include "runtime/base/available_memory.h"
 #include "runtime/checkpoint/checkpoint_packer.h"
 #include "runtime/checkpoint/packed_checkpoint.h"
 #include "runtime/checkpoint/safetensors.h"
@@ -22,9 +23,11 @@ namespace ferry {
 
 /// How weights are read.
 struct LoadOptions {
-  DType dtype = DType::kBF16;                        // of the run; weights stored otherwise are converted
-  WeightPlan weights;                                // what is quantised, and whether it is packed already
-  bool check_finite = false;                         // refuse NaN and infinity, naming tensor and element
+  DType dtype = DType::kBF16;  // of the run; weights stored otherwise are converted
+  WeightPlan weights;          // what is quantised, and whether it is packed already
+  bool check_finite = false;   // refuse NaN and infinity, naming tensor and element
+  /// Throws Error{kResourceExhausted} with `what` if `bytes` of the memory for packed weights are not there.
+  std::function<void(int64_t bytes, const std::string& what)> require_memory = ferry::require_memory;
   std::function<void(int64_t done_bytes)> progress;  // called now and then from the loading thread; may be empty
 };
 

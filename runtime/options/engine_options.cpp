@@ -2,6 +2,8 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "runtime/base/error.h"
 #include "runtime/build_info.h"
@@ -27,6 +29,29 @@ void add_clock_skew(CLI::App& app, ClockSkew& skew) {
     skew = {.rank = *rank, .offset_ns = *offset, .drift_ppm = *drift};
   };
   app.add_option_function<std::string>("--trace-clock-skew", parse, "RANK:NANOSECONDS:PPM")->group("");
+}
+
+void add_device(CLI::App& app, DeviceChoice& device) {
+  const auto parse = [&device](const std::string& text) {
+    const std::optional<DeviceChoice> choice = parse_device_choice(text);
+    if (!choice) throw CLI::ValidationError("--device", complaint(text, kDeviceChoices));
+    device = *choice;
+  };
+  app.add_option_function<std::string>("--device", parse,
+                                       "what computes: cpu, auto (a GPU if there is one that can be used, else the CPU), "
+                                       "vulkan (of a host's GPUs each rank takes "
+                                       "one in turn) or vulkan:N as `ferry devices` numbers them; default cpu");
+}
+
+/// Kernels of the CPU are none of a device's.
+std::string check_device(const EngineOptions& o) {
+  if (o.device.kind == DeviceChoice::Kind::kCpu) return "";
+  for (const auto& [name, value] : {std::pair("--kernels", &o.kernels), std::pair("--matmul", &o.matmul)}) {
+    if (*value == "auto") continue;
+    return name + (": " + complaint(*value, "auto with --device " + device_choice_name(o.device))) +
+           ", or any with --device cpu";
+  }
+  return "";
 }
 
 constexpr Speculation kAuto{Speculation::Source::kAuto, 0};
@@ -93,17 +118,19 @@ void add_engine_options(CLI::App& app, EngineOptions& o) {
   add_choice<CombineMode>(
       app, "--combine", {{"exact", CombineMode::kExact}, {"fast", CombineMode::kFast}},
       [&o](CombineMode mode) { o.combine = mode; },
-      "exact: the coordinator adds a token's experts, so that where they live changes no bit; fast: each worker adds its own, "
-      "and sends fewer rows; default exact");
+      "exact: the coordinator adds a token's experts, so that where they live changes no bit on ranks that compute on the same "
+      "device; fast: each worker adds its own, and sends fewer rows; default exact");
   app.add_option(
          "--profile", o.profile,
          "spans recorded all the time: off, 0 (steps, messages, requests), 1 (and operators), 2 (and threads); default 0")
       ->check(one_of({"off", "0", "1", "2"}));
   add_clock_skew(app, o.clock_skew);
   app.add_option("--net-interface", o.net_interface, "interface or address for gloo; default: chosen by itself");
-  app.add_option("--kernels", o.kernels, "auto, avx512, avx2 or ref: instruction set of the vector code")
+  add_device(app, o.device);
+  app.add_option("--kernels", o.kernels, "auto, avx512, avx2 or ref: instruction set of the CPU's vector code")
       ->check(one_of({"auto", "avx512", "avx2", "ref"}));
-  app.add_option("--matmul", o.matmul, "auto, amx, avx512_bf16, avx512_vnni, avx512, avx2, onednn or ref: who multiplies")
+  app.add_option("--matmul", o.matmul,
+                 "auto, amx, avx512_bf16, avx512_vnni, avx512, avx2, onednn or ref: who multiplies on the CPU")
       ->check(one_of({"auto", "amx", "avx512_bf16", "avx512_vnni", "avx512", "avx2", "onednn", "ref"}));
   add_quantization(app, o,
                    "none, native (the codes that the checkpoint holds), w8a8, w4a8 or w4a8:GROUP, or by part (experts, "
@@ -150,6 +177,7 @@ void add_capture_folder(CLI::App& app, EngineOptions& o) {
 }
 
 std::string check_together(const EngineOptions& o) {
+  if (const std::string complaint = check_device(o); !complaint.empty()) return complaint;
   const std::string chunk = std::to_string(o.prefill_chunk);
   if (o.prefill_chunk > kMaxPrefillQuantum && o.prefill_chunk % kMaxPrefillQuantum != 0) {
     return "--prefill-chunk: " + complaint(chunk, "1 to 64, or a multiple of 64");

@@ -8,6 +8,7 @@
 #include "moe/combine_mode.h"
 #include "runtime/base/types.h"
 #include "runtime/checkpoint/quantization.h"
+#include "runtime/options/device_choice.h"
 #include "runtime/options/media_options.h"
 #include "runtime/schedule/speculation.h"
 #include "runtime/trace/clock_skew.h"
@@ -29,10 +30,11 @@ struct EngineOptions {
   std::optional<DType> dtype;   // of the run; absent: the checkpoint's
   int32_t threads = 0;          // per rank; 0: the cores this rank can have (see default_threads)
   TransportKind transport = TransportKind::kAuto;
-  std::string net_interface;                  // of gloo: name or address; empty: chosen
-  std::string kernels = "auto";               // auto, avx512, avx2, ref
-  std::string matmul = "auto";                // auto, onednn, ref, or own kernels: amx, avx512_bf16, avx512_vnni, avx512, avx2
-  std::optional<Quantization> quantization;   // of the weights, while loading; absent: none, or what a packed folder holds
+  std::string net_interface;                 // of gloo: name or address; empty: chosen
+  DeviceChoice device;                       // what computes
+  std::string kernels = "auto";              // of the CPU: auto, avx512, avx2, ref
+  std::string matmul = "auto";               // likewise: auto, onednn, ref, or own: amx, avx512_bf16, avx512_vnni, avx512, avx2
+  std::optional<Quantization> quantization;  // of the weights, while loading; absent: none, or what a packed folder holds
   CombineMode combine = CombineMode::kExact;  // who adds up the experts' rows
   std::string profile = "0";    // spans recorded while no capture runs: off, 0 (steps), 1 (operators), 2 (threads)
   std::filesystem::path trace;  // of generate and bench: folder for a capture; empty: none

@@ -55,6 +55,8 @@ void add_commands(CLI::App& app, Options& o, std::span<const char* const> argume
       [&](CLI::App& sub) { add_tokenize_options(sub, o.tokenize, o.engine); });
   add("trace", "what can be made of captures: report, export, diff, merge", Command::kTrace,
       [&](CLI::App& sub) { add_trace_options(sub, o.trace); });
+  add("devices", "what --device can be on this machine", Command::kDevices,
+      [&](CLI::App& sub) { add_devices_options(sub, o.devices); });
 }
 
 /// What no single option can tell. Empty if all is well.
@@ -69,7 +71,8 @@ std::string check_together(const Options& o) {
     case Command::kDump:
     case Command::kBench:
     case Command::kInspect:
-    case Command::kTrace: break;
+    case Command::kTrace:
+    case Command::kDevices: break;
   }
   return "";
 }
@@ -81,7 +84,7 @@ ParseResult parse_options(int argc, const char* const* argv) {
   CLI::App app{
       "Ferry serves Qwen3.5-class mixture-of-experts models with their experts spread over ranks. Alone or under mpirun."};
   app.name("ferry");
-  app.set_version_flag("--version", "ferry", "print the version, the instruction sets and the libraries in use");
+  app.set_version_flag("--version", "ferry", "print the version, the instruction sets, the GPUs and the libraries in use");
   app.require_subcommand(1);
   add_commands(app, options, {argv, static_cast<std::size_t>(argc)});
   try {

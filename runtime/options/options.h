@@ -4,6 +4,7 @@
 #include <string>
 
 #include "runtime/options/bench_options.h"
+#include "runtime/options/devices_options.h"
 #include "runtime/options/dump_options.h"
 #include "runtime/options/engine_options.h"
 #include "runtime/options/generate_options.h"
@@ -17,7 +18,7 @@
 
 namespace ferry {
 
-enum class Command { kServe, kGenerate, kDump, kBench, kQuantize, kInspect, kTokenize, kTrace };
+enum class Command { kServe, kGenerate, kDump, kBench, kQuantize, kInspect, kTokenize, kTrace, kDevices };
 
 struct Options {
   Command command = Command::kGenerate;
@@ -30,6 +31,7 @@ struct Options {
   InspectOptions inspect;
   TokenizeOptions tokenize;
   TraceOptions trace;
+  DevicesOptions devices;
 };
 
 /// What parsing decided: options to run with, or a text to print and an exit code (help, version, an error).

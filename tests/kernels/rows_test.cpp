@@ -1,5 +1,10 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <tuple>
+
 #include "tests/support/compare.h"
 #include "tests/support/op_test.h"
 
@@ -117,6 +122,82 @@ TEST_P(RowsTest, CombineEqualsRefAndTheFormula) {
       EXPECT_NEAR(actual.get(rows - 1, cols - 1), sum, is_f32() ? 3e-6 : std::abs(sum) * 0.00393 + 1e-6);
     }
   }
+}
+
+/// The rows of experts that a router could have chosen: distinct ones of a token, skewed to the first.
+struct ExpertRows {
+  ExpertRows(int64_t num_tokens, int64_t top_k, int64_t num_experts)
+      : args{.topk_idx = nullptr, .num_tokens = num_tokens, .top_k = top_k, .num_experts = num_experts} {
+    std::mt19937 random(9);
+    std::vector<int32_t> experts(static_cast<std::size_t>(num_experts));
+    std::iota(experts.begin(), experts.end(), 0);
+    for (int64_t t = 0; t < num_tokens; ++t) {
+      const bool is_skewed = t % 2 == 0;
+      if (!is_skewed) std::shuffle(experts.begin(), experts.end(), random);
+      topk_idx.insert(topk_idx.end(), experts.begin(), experts.begin() + top_k);
+    }
+    row_token.assign(topk_idx.size(), -1);
+    slot_row.assign(topk_idx.size(), -1);
+    counts.assign(static_cast<std::size_t>(num_experts), -1);
+    row_totals.assign(static_cast<std::size_t>(num_experts), 0xfffffffeU);  // about to begin again
+  }
+  void run(const OpTable& table, Stream& stream) {
+    args.topk_idx = topk_idx.data();
+    args.row_token = row_token.data();
+    args.slot_row = slot_row.data();
+    args.counts = counts.data();
+    args.row_totals = row_totals.data();
+    table.expert_rows(stream, args);
+  }
+  std::vector<int32_t> topk_idx, row_token, slot_row, counts;
+  std::vector<uint32_t> row_totals;
+  ExpertRowsArgs args;
+};
+
+TEST_P(RowsTest, ExpertRowsAreInTheOrderOfExpertsAndTokens) {
+  for (const auto& [num_tokens, top_k, num_experts] :
+       {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1}, {1, 8, 256}, {3, 2, 5}, {64, 8, 256}, {65, 8, 300}, {700, 10, 512}}) {
+    ExpertRows actual(num_tokens, top_k, num_experts), expected(num_tokens, top_k, num_experts);
+    if (!table().expert_rows.takes(actual.args)) GTEST_SKIP() << "the host plans for itself";
+    actual.run(table(), stream_);
+    expected.run(ref::kOpTable, stream_);
+    EXPECT_EQ(actual.row_token, expected.row_token) << num_tokens;
+    EXPECT_EQ(actual.slot_row, expected.slot_row) << num_tokens;
+    EXPECT_EQ(actual.counts, expected.counts) << num_tokens;
+    EXPECT_EQ(actual.row_totals, expected.row_totals) << num_tokens;
+    int32_t row = 0;
+    for (int32_t expert = 0; expert < num_experts; ++expert) {
+      for (std::size_t slot = 0; slot < actual.topk_idx.size(); ++slot) {
+        if (actual.topk_idx[slot] != expert) continue;
+        EXPECT_EQ(actual.slot_row[slot], row);
+        EXPECT_EQ(actual.row_token[static_cast<std::size_t>(row++)], static_cast<int32_t>(slot) / top_k);
+      }
+    }
+  }
+}
+
+TEST_P(RowsTest, CombineOfIndicesEqualsThatOfPointers) {
+  const int64_t rows = 7, top_k = 3, cols = 45;
+  const TestMatrix slots = TestMatrix(dtype(), rows * top_k, cols, 1).fill_random(5);
+  const std::vector<float> weights(static_cast<std::size_t>(rows * top_k), 0.25F);
+  std::vector<const std::byte*> slot_rows;
+  std::vector<int32_t> slot_row;
+  for (int32_t i = 0; i < rows * top_k; ++i) {
+    slot_row.push_back((i * 5 + 2) % static_cast<int32_t>(rows * top_k));
+    slot_rows.push_back(slots.view().row_bytes(slot_row.back()));
+  }
+  TestMatrix actual(dtype(), rows, cols, 3), expected(dtype(), rows, cols);
+  const CombineArgs args{.slot_rows = {},
+                         .rows = slots.view(),
+                         .slot_row = slot_row.data(),
+                         .slot_weights = weights.data(),
+                         .num_slots = top_k,
+                         .out = actual.view()};
+  (table().combine.takes(args) ? table() : ref::kOpTable).combine(stream_, args);
+  ref::kOpTable.combine(stream_,
+                        {.slot_rows = slot_rows, .slot_weights = weights.data(), .num_slots = top_k, .out = expected.view()});
+  EXPECT_TRUE(all_close(actual.view(), expected.view(), kExact));
+  EXPECT_TRUE(actual.padding_intact());
 }
 
 TEST_P(RowsTest, CombineEndsATokenAtItsFirstNull) {

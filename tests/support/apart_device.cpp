@@ -85,6 +85,7 @@ const OpTable kRecording = {
     .router_topk = recorded<&OpTable::router_topk>,
     .swiglu = recorded<&OpTable::swiglu>,
     .gather_rows = recorded<&OpTable::gather_rows>,
+    .expert_rows = recorded<&OpTable::expert_rows>,
     .combine = recorded<&OpTable::combine>,
     .shared_expert_merge = recorded<&OpTable::shared_expert_merge>,
     .quantize_rows = recorded<&OpTable::quantize_rows>,

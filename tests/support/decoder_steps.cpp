@@ -1,13 +1,14 @@
 #include "tests/support/decoder_steps.h"
 
 #include <array>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <random>
 
 #include "kernels/backend.h"
 #include "kernels/host_rows.h"
-#include "moe/local_token_dispatcher.h"
+#include "moe/device_token_dispatcher.h"
 #include "runtime/model/cache_shapes.h"
 #include "runtime/model/mtp.h"
 #include "runtime/model/weights_loader.h"
@@ -34,8 +35,8 @@ class Decoder {
     const Rank here{0};
     bank_.emplace(load_experts(checkpoint_, config_, ExpertMap::contiguous(config_.moe.num_experts, {&here, 1}), 0,
                                stream.backend().matmul(), stream.pool(), options_));
-    dispatcher_.emplace(*bank_, stream,
-                        LocalTokenDispatcher::Options{.max_tokens = kMaxTokens, .top_k = config_.moe.top_k, .dtype = c.dtype});
+    dispatcher_ =
+        make_in_process_dispatcher(*bank_, stream, {.max_tokens = kMaxTokens, .top_k = config_.moe.top_k, .dtype = c.dtype});
     KvCacheOptions kv = kv_cache_shape(config_, c.dtype, kBlockTokens);
     kv.num_blocks = kNumBlocks;
     kv_cache_.emplace(kv, stream.memory());
@@ -86,7 +87,7 @@ class Decoder {
   LoadOptions options_;
   std::optional<TrunkWeights> weights_;
   std::optional<ExpertBank> bank_;
-  std::optional<LocalTokenDispatcher> dispatcher_;
+  std::unique_ptr<TokenDispatcher> dispatcher_;
   std::optional<KvCache> kv_cache_;
   std::optional<RecurrentState> state_;
   std::optional<Trunk> trunk_;

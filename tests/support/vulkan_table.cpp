@@ -80,7 +80,13 @@ void visit(Visitor& v, Kept&, RouterTopkArgs& a) {
 }
 void visit(Visitor& v, Kept&, SwigluArgs& a) { v(a.gate_up), v(a.out); }
 void visit(Visitor& v, Kept&, GatherRowsArgs& a) { v(a.x), v(a.out), v(a.scales, a.x.rows), v(a.out_scales, a.out.rows); }
+void visit(Visitor& v, Kept&, ExpertRowsArgs& a) {
+  const int64_t slots = a.num_tokens * a.top_k;
+  v(a.topk_idx, slots), v(a.row_token, slots), v(a.slot_row, slots);
+  v(a.counts, a.num_experts), v(a.row_totals, a.num_experts);
+}
 void visit(Visitor& v, Kept& kept, CombineArgs& a) {
+  v(a.rows), v(a.slot_row, a.out.rows * a.num_slots);
   v(a.slot_weights, a.out.rows * a.num_slots), v(a.out);
   v(a.slot_rows, kept.rows, [&](std::size_t) { return a.out.cols * dtype_bytes(a.out.dtype); });
 }
@@ -190,6 +196,7 @@ const OpTable kTable{
     .router_topk = on_device<&OpTable::router_topk>,
     .swiglu = on_device<&OpTable::swiglu>,
     .gather_rows = on_device<&OpTable::gather_rows>,
+    .expert_rows = on_device<&OpTable::expert_rows>,
     .combine = on_device<&OpTable::combine>,
     .shared_expert_merge = on_device<&OpTable::shared_expert_merge>,
     .quantize_rows = on_device<&OpTable::quantize_rows>,

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/vulkan/ops/views.h"
+#include "kernels/vulkan/ops/packs.h"
 #include "kernels/vulkan/ops/vulkan_ops.h"
 #include "kernels/vulkan/shaders/push_attention.h"
 #include "runtime/base/check.h"
@@ -28,7 +28,6 @@ struct Tile {
 constexpr Tile kSmallTile{.quads = 2, .slice = 32};  // a token of most models
 constexpr Tile kLargeTile{.quads = 8, .slice = 16};
 
-bool is_aligned(uint64_t bytes) { return bytes % 16 == 0; }
 uint32_t u32(int64_t value) { return static_cast<uint32_t>(value); }
 
 /// The part of a cache between the first and the last block of some sequences, as rows of head_dim elements.
@@ -87,7 +86,7 @@ struct TileClass {
 /// A call cut into work: what every sequence becomes, and room for partial sums.
 class AttentionPlan {
  public:
-  explicit AttentionPlan(const AttentionArgs& args) : args_(args) {
+  explicit AttentionPlan(const AttentionArgs& args) : args_(args), tables_(args.sequences.size() * kSequenceWords) {
     for (TileClass* tiles : {&small_, &large_}) {
       tiles->first_partial = num_partials_;
       for (std::size_t s = 0; s < args.sequences.size(); ++s) {
@@ -96,6 +95,10 @@ class AttentionPlan {
       }
       tiles->end_partial = num_partials_;
     }
+    uint32_t* to = tables_.data();
+    for (const TileClass* tiles : {&small_, &large_})
+      to =
+          std::copy_n(reinterpret_cast<const uint32_t*>(tiles->sequences.data()), tiles->sequences.size() * kSequenceWords, to);
   }
 
   const TileClass& small() const { return small_; }
@@ -104,19 +107,9 @@ class AttentionPlan {
   int64_t num_reduced() const { return num_reduced_; }    // rows of the result that are made of them
   const CacheRows& cache_rows() const { return cache_rows_; }
 
-  /// All sequences, the small tiles' first, and the block ids behind them.
-  std::vector<uint32_t> tables() const {
-    std::vector<uint32_t> words;
-    words.reserve((small_.sequences.size() + large_.sequences.size()) * kSequenceWords + blocks_.size());
-    for (const TileClass* tiles : {&small_, &large_}) {
-      for (const auto& sequence : tiles->sequences) {
-        const auto raw = std::bit_cast<std::array<uint32_t, kSequenceWords>>(sequence);
-        words.insert(words.end(), raw.begin(), raw.end());
-      }
-    }
-    words.insert(words.end(), blocks_.begin(), blocks_.end());
-    return words;
-  }
+  /// All sequences, the small tiles' first, and behind room for one of each span the block ids.
+  std::span<const uint32_t> tables() const { return tables_; }
+  std::size_t blocks_offset() const { return args_.sequences.size() * sizeof(AttentionSequence); }  // bytes
 
  private:
   static constexpr std::size_t kSequenceWords = sizeof(AttentionSequence) / sizeof(uint32_t);
@@ -135,12 +128,12 @@ class AttentionPlan {
     tiles.sequences.push_back({.first_row = u32(span.first_row),
                                .num_tokens = u32(span.num_tokens),
                                .num_past = u32(span.num_past),
-                               .first_block = u32(std::ssize(blocks_)),
+                               .first_block = u32(std::ssize(tables_) - std::ssize(args_.sequences) * int64_t{kSequenceWords}),
                                .first_task = u32(tiles.num_tasks),
                                .num_splits = walks ? 0 : u32(num_splits),
                                .first_partial = u32(num_partials_),
                                .first_reduced = u32(num_reduced_)});
-    blocks_.insert(blocks_.end(), blocks.begin(), blocks.end());
+    tables_.insert(tables_.end(), blocks.begin(), blocks.end());
     cache_rows_.add(blocks);
     tiles.num_tasks += num_tiles * (walks ? 1 : num_splits);
     if (walks || num_partials == 0) return;
@@ -150,7 +143,7 @@ class AttentionPlan {
 
   const AttentionArgs& args_;
   TileClass small_{.tile = kSmallTile}, large_{.tile = kLargeTile};
-  std::vector<int32_t> blocks_;
+  std::vector<uint32_t> tables_;
   CacheRows cache_rows_;
   int64_t num_partials_ = 0, num_reduced_ = 0;
 };
@@ -162,8 +155,7 @@ Kernel attention_kernel(const AttentionArgs& args, const Tile& tile) {
   const uint32_t sums = std::max(1u, tile.quads * padded_dim / kAttentionInvocations);
   const uint32_t columns = std::min(4u, sums);
   const auto bytes = static_cast<uint64_t>(dtype_bytes(cache.dtype));
-  const bool aligned = is_aligned(address_of(args.q)) && is_aligned(stride_of(args.q) * bytes) &&
-                       is_aligned(head_dim * bytes) && is_aligned(address_of(cache.keys)) &&
+  const bool aligned = is_aligned(args.q) && is_aligned(head_dim * bytes) && is_aligned(address_of(cache.keys)) &&
                        is_aligned(address_of(cache.values));
   return {find_shader("attention", cache.dtype),
           {kAttentionInvocations, head_dim, tile.quads, tile.slice, std::bit_ceil((head_dim + columns - 1) / columns), columns,
@@ -187,8 +179,7 @@ void attention(VulkanStream& stream, const AttentionArgs& args) {
   const KvLayerView& cache = args.cache;
   const AttentionPlan plan(args);
   if (plan.small().num_tasks + plan.large().num_tasks == 0) return;
-  const std::vector<uint32_t> tables = plan.tables();
-  const uint64_t sequences = stream.upload(std::span(tables));
+  const uint64_t sequences = stream.upload(plan.tables());
   const std::size_t num_small = plan.small().sequences.size(), num_sequences = num_small + plan.large().sequences.size();
   const auto head_bytes = static_cast<uint64_t>(cache.head_dim) * sizeof(float);
   const auto num_partials = static_cast<uint64_t>(plan.num_partials());
@@ -199,7 +190,7 @@ void attention(VulkanStream& stream, const AttentionArgs& args) {
                      .values = address_of(cache.values),
                      .result = address_of(args.out),
                      .sequences = sequences,
-                     .blocks = sequences + num_sequences * sizeof(AttentionSequence),
+                     .blocks = sequences + plan.blocks_offset(),
                      .partial_sums = sums,
                      .partial_stats = stats,
                      .q_stride = stride_of(args.q),

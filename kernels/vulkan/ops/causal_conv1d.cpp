@@ -1,5 +1,6 @@
 #include <vector>
 
+#include "kernels/vulkan/ops/shapes.h"
 #include "kernels/vulkan/ops/views.h"
 #include "kernels/vulkan/ops/vulkan_ops.h"
 #include "kernels/vulkan/shaders/push_conv.h"
@@ -34,9 +35,7 @@ struct ConvPlan {
 };
 
 void check_conv(const CausalConv1dArgs& args) {
-  FERRY_CHECK_EQ(args.x.rows, args.out.rows);
-  FERRY_CHECK_EQ(args.x.cols, args.out.cols);
-  FERRY_CHECK(args.x.dtype == args.out.dtype);
+  check_same_shape(args.x, args.out);
   FERRY_CHECK_GE(args.kernel, 1);
   FERRY_CHECK(args.kernel == 1 || args.states.size() == args.sequences.size());
   for (const SequenceSpan& span : args.sequences) {

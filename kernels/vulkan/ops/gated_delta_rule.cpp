@@ -1,7 +1,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "kernels/vulkan/ops/views.h"
+#include "kernels/vulkan/ops/packs.h"
+#include "kernels/vulkan/ops/shapes.h"
 #include "kernels/vulkan/ops/vulkan_ops.h"
 #include "kernels/vulkan/shaders/push_delta.h"
 #include "runtime/base/check.h"
@@ -10,7 +11,6 @@ namespace ferry::vulkan {
 namespace {
 
 uint32_t u32(int64_t value) { return static_cast<uint32_t>(value); }
-bool is_aligned(uint64_t bytes) { return bytes % 16 == 0; }
 
 /// Sequences that one kind of kernel takes. The chunks are those of the chunk form.
 struct DeltaClass {
@@ -42,8 +42,7 @@ class DeltaPlan {
   /// Whether the rows that are worked on, the heads in them, and the states begin at 16 bytes.
   bool rows_are_aligned() const {
     const auto bytes = static_cast<uint64_t>(dtype_bytes(args_.qkv.dtype));
-    return is_aligned(address_of(args_.qkv)) && is_aligned(stride_of(args_.qkv) * bytes) &&
-           is_aligned(static_cast<uint64_t>(args_.k_dim) * bytes) && args_.v_dim % 4 == 0;
+    return is_aligned(args_.qkv) && is_aligned(static_cast<uint64_t>(args_.k_dim) * bytes) && args_.v_dim % 4 == 0;
   }
   bool is_recurrent_aligned() const {
     const auto row_bytes = static_cast<uint64_t>(args_.qkv.cols * dtype_bytes(args_.qkv.dtype));
@@ -184,9 +183,7 @@ void gated_delta_rule(VulkanStream& stream, const GatedDeltaRuleArgs& args) {
 }
 
 void delta_gates(VulkanStream& stream, const DeltaGatesArgs& args) {
-  FERRY_CHECK_EQ(args.a.rows, args.b.rows);
-  FERRY_CHECK_EQ(args.a.cols, args.b.cols);
-  FERRY_CHECK(args.a.dtype == args.b.dtype);
+  check_same_shape(args.a, args.b);
   const int64_t count = args.a.rows * args.a.cols;
   stream.reads(args.a);
   stream.reads(args.b);

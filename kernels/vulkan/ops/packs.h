@@ -14,7 +14,7 @@ namespace ferry::vulkan {
 constexpr int64_t kPackBytes = 16;
 /// Invocations of a workgroup where each works for itself.
 constexpr uint32_t kElementInvocations = 128;
-/// As many elements as such an invocation can tell apart; those behind the last that a folded grid has come on top.
+/// As many as their 32 bits can tell apart, with those behind the last that a folded grid has.
 constexpr int64_t kMaxElements = 0xff000000;
 /// Elements of a row that one subgroup still works on alone.
 constexpr int64_t kMaxSubgroupCols = 512;
@@ -29,12 +29,15 @@ inline uint32_t are_aligned(std::initializer_list<ConstMatrixView> views) {
   return std::ranges::all_of(views, [](const ConstMatrixView& view) { return is_aligned(view); }) ? 1 : 0;
 }
 
+/// An invocation for each of `count` elements.
+inline Grid grid_of_invocations(int64_t count) {
+  FERRY_CHECK_LE(count, kMaxElements);
+  return grid_of_elements(count, kElementInvocations);
+}
 /// An invocation a pack of every row.
 inline Grid grid_of_packs(ConstMatrixView rows) {
   const int64_t elements_per_pack = kPackBytes / dtype_bytes(rows.dtype);
-  const int64_t packs = rows.rows * ((rows.cols + elements_per_pack - 1) / elements_per_pack);
-  FERRY_CHECK_LE(packs, kMaxElements);
-  return grid_of_elements(packs, kElementInvocations);
+  return grid_of_invocations(rows.rows * ((rows.cols + elements_per_pack - 1) / elements_per_pack));
 }
 
 /// Who shares a row: decided by its length alone, since the order of sums depends on it.

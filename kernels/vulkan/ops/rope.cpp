@@ -18,7 +18,6 @@ void rotate(VulkanStream& stream, const Rotation& rotation) {
   FERRY_CHECK_EQ(x.cols % rotation.head_dim, 0);
   const int64_t num_heads = x.cols / rotation.head_dim, num_pairs = x.rows * num_heads * rotation.half;
   if (num_pairs == 0) return;
-  FERRY_CHECK_LE(num_pairs, kMaxElements);
   stream.reads(x);
   stream.reads(rotation.cos, x.rows * rotation.half);
   stream.reads(rotation.sin, x.rows * rotation.half);
@@ -32,7 +31,7 @@ void rotate(VulkanStream& stream, const Rotation& rotation) {
                       .head_dim = static_cast<uint32_t>(rotation.head_dim),
                       .half_dim = static_cast<uint32_t>(rotation.half)};
   stream.dispatch({find_shader("rope", x.dtype), {kElementInvocations, rotation.rounds_products ? 1U : 0U}}, push,
-                  grid_of_elements(num_pairs, kElementInvocations));
+                  grid_of_invocations(num_pairs));
 }
 
 }  // namespace

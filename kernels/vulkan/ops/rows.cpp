@@ -42,7 +42,7 @@ void copy_chosen_rows(VulkanStream& stream, ConstMatrixView x, std::span<const i
     stream.writes(out_scales, out.rows);
   }
   stream.dispatch({find_shader("gather_rows"), {kElementInvocations, unit}}, push,
-                  grid_of_elements(out.rows * push.units_per_row, kElementInvocations));
+                  grid_of_invocations(out.rows * push.units_per_row));
 }
 
 /// The bytes from the first to the last of rows that may lie anywhere.
@@ -75,7 +75,7 @@ void embed(VulkanStream& stream, const EmbedArgs& args) {
                        .rows = static_cast<uint32_t>(args.out.rows),
                        .cols = static_cast<uint32_t>(args.out.cols)};
   stream.dispatch({find_shader("embed", args.out.dtype), {kElementInvocations}}, push,
-                  grid_of_elements(args.out.rows * args.out.cols, kElementInvocations));
+                  grid_of_invocations(args.out.rows * args.out.cols));
 }
 
 void gather_rows(VulkanStream& stream, const GatherRowsArgs& args) {
@@ -88,21 +88,33 @@ void gather_rows(VulkanStream& stream, const GatherRowsArgs& args) {
 }
 
 void combine(VulkanStream& stream, const CombineArgs& args) {
-  FERRY_CHECK_EQ(static_cast<int64_t>(args.slot_rows.size()), args.out.rows * args.num_slots);
+  const bool has_indices = args.rows.data != nullptr;
+  const int64_t num_slots = args.out.rows * args.num_slots;
+  FERRY_CHECK(has_indices || std::ssize(args.slot_rows) == num_slots);
   if (args.out.rows == 0) return;
-  const bool are_rows_aligned =
-      std::ranges::all_of(args.slot_rows, [](const std::byte* row) { return is_aligned(reinterpret_cast<uint64_t>(row)); });
-  stream.reads(range_of_rows(args.slot_rows, static_cast<uint64_t>(args.out.cols * dtype_bytes(args.out.dtype))));
-  stream.reads(args.slot_weights, args.out.rows * args.num_slots);
+  bool is_x_aligned = true;
+  if (has_indices) {
+    stream.reads(args.rows);
+    stream.reads(args.slot_row, num_slots);
+    is_x_aligned = are_aligned({args.rows}) != 0;
+  } else {
+    stream.reads(range_of_rows(args.slot_rows, static_cast<uint64_t>(args.out.cols * dtype_bytes(args.out.dtype))));
+    is_x_aligned =
+        std::ranges::all_of(args.slot_rows, [](const std::byte* row) { return is_aligned(reinterpret_cast<uint64_t>(row)); });
+  }
+  stream.reads(args.slot_weights, num_slots);
   stream.writes(args.out);
-  const CombinePush push{.slot_rows = stream.upload(args.slot_rows),
+  const CombinePush push{.slot_rows = has_indices ? 0 : stream.upload(args.slot_rows),
+                         .slot_row_idx = address_of(args.slot_row),
+                         .x = address_of(args.rows),
                          .slot_weights = address_of(args.slot_weights),
                          .result = address_of(args.out),
+                         .x_stride = stride_of(args.rows),
                          .result_stride = stride_of(args.out),
                          .num_slots = static_cast<uint32_t>(args.num_slots),
                          .rows = static_cast<uint32_t>(args.out.rows),
                          .cols = static_cast<uint32_t>(args.out.cols)};
-  const uint32_t aligned = are_rows_aligned ? are_aligned({args.out}) : 0;
+  const uint32_t aligned = is_x_aligned ? are_aligned({args.out}) : 0;
   stream.dispatch({find_shader("combine", args.out.dtype), {kElementInvocations, aligned}}, push, grid_of_packs(args.out));
 }
 

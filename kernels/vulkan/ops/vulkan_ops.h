@@ -22,6 +22,7 @@ void gated_delta_rule(VulkanStream& stream, const GatedDeltaRuleArgs& args);
 void router_topk(VulkanStream& stream, const RouterTopkArgs& args);
 void swiglu(VulkanStream& stream, const SwigluArgs& args);
 void gather_rows(VulkanStream& stream, const GatherRowsArgs& args);
+void expert_rows(VulkanStream& stream, const ExpertRowsArgs& args);
 void combine(VulkanStream& stream, const CombineArgs& args);
 void shared_expert_merge(VulkanStream& stream, const SharedExpertMergeArgs& args);
 void quantize_rows(VulkanStream& stream, const QuantizeRowsArgs& args);

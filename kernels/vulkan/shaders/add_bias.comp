@@ -1,7 +1,6 @@
 #version 460
 // add_bias of ops.h: an invocation a pack.
 #include "common.glsl"
-#include "exponential.glsl"
 #include "gelu.glsl"
 #include "pack.glsl"
 #include "push_vision.h"

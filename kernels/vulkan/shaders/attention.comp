@@ -1,6 +1,6 @@
 #version 460
-// attention of ops.h: a workgroup sums up one split of kSplitKeys keys, or all splits, for a tile of up to kRows query rows of one
-// kv head. A tile that does not see all of its splits leaves partial sums, which attention_reduce.comp adds.
+// attention of ops.h: a workgroup sums up one split of kSplitKeys keys, or all splits, for a tile of up to kRows query rows of
+// one kv head. If one split is not all, partial sums are left, which attention_reduce.comp adds.
 //
 // A row's bits do not depend on the tile's size, on its neighbours, or on who adds the splits:
 //   a score is one chain of fma over ascending elements, whoever computes it;
@@ -31,7 +31,7 @@ const uint kStagedRows = kSplitKeys + kRows;
 const uint kStagedUnits = kStagedRows * kUnitsPerRow;
 const uint kUnitsPerThread = (kStagedUnits + kAttentionInvocations - 1) / kAttentionInvocations;
 const uint kStagedStride = kSlice / 4 + 1;  // quads; odd, so that rows lie in different banks
-const uint kBatch = kColumns == 4 ? 8 : 16;  // keys whose values are loaded together
+const uint kBatch = kColumns == 4 ? 8 : 32;  // keys whose values are loaded together
 const uint kSumParts = 16;
 const uint kNoPlace = 0xffffffffu;
 
@@ -102,8 +102,8 @@ void find_keys(uint first_key) {
 
 uint64_t cache_row(uint64_t base, uint place) { return base + uint64_t(place) * (kHeadDim * kBytesOfT); }
 
-// Staged rows are the split's keys, then the tile's queries: row r of a tile at (r mod 4) * kQuads + r / 4, where the lanes that
-// read row quads side by side find them in different banks.
+// Staged rows are the split's keys, then the tile's queries: row r of a tile at (r mod 4) * kQuads + r / 4, where the lanes
+// that read row quads side by side find them in different banks.
 uint64_t staged_row(uint row) {
   if (row < kSplitKeys) return key_places[row] == kNoPlace ? 0 : cache_row(p.keys, key_places[row]);
   uint query = row - kSplitKeys;
@@ -132,13 +132,15 @@ void stage_slice(uvec4 units[kUnitsPerThread]) {
 // The products of a row quad's queries with key_thread + j * kKeyThreads, for every j.
 void multiply_keys(uint row_quad, uint key_thread, out vec4 dots[kKeysPerThread]) {
   [[unroll]] for (uint j = 0; j < kKeysPerThread; ++j) dots[j] = vec4(0.0);
-  uvec4 units[kUnitsPerThread];
+  uvec4 units[kUnitsPerThread], next_units[kUnitsPerThread];  // two slices are on their way
   fetch_slice(0, units);
+  fetch_slice(kSlice, next_units);
   for (uint first = 0; first < kHeadDim; first += kSlice) {
     barrier();
     stage_slice(units);
     barrier();
-    if (first + kSlice < kHeadDim) fetch_slice(first + kSlice, units);
+    [[unroll]] for (uint i = 0; i < kUnitsPerThread; ++i) units[i] = next_units[i];
+    if (first + 2 * kSlice < kHeadDim) fetch_slice(first + 2 * kSlice, next_units);
     for (uint d = 0; d < kSlice / 4; ++d) {
       vec4 queries[4];
       [[unroll]] for (uint i = 0; i < 4; ++i) queries[i] = staged[(kSplitKeys + i * kQuads + row_quad) * kStagedStride + d];
@@ -162,7 +164,8 @@ vec4 largest_score(vec4 largest, uint row_quad) {
   barrier();
   if (index % part_size < kQuads) staged[index / part_size * kQuads + row_quad] = largest;
   barrier();
-  for (uint part = 0; part < kAttentionInvocations / part_size; ++part) largest = max(largest, staged[part * kQuads + row_quad]);
+  uint num_parts = kAttentionInvocations / part_size;
+  for (uint part = 0; part < num_parts; ++part) largest = max(largest, staged[part * kQuads + row_quad]);
   return largest;
 }
 

@@ -1,5 +1,5 @@
-// How the sums over splits of keys become one. Every kernel of attention adds a row's splits with these expressions in ascending
-// order, so that it does not matter who adds them.
+// How the sums over splits of keys become one. Every kernel of attention adds a row's splits with these expressions in
+// ascending order, so that it does not matter who adds them.
 #include "exponential.glsl"
 
 #define NO_SCORE uintBitsToFloat(0xff800000u)  // minus infinity: the largest of no scores

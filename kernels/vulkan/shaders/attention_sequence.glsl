@@ -6,6 +6,7 @@ shared uint found_sequence;
 
 // The last of the sequences whose `first_task`, or first reduced row, is not above `wanted`. All invocations call it.
 uint find_sequence(uint64_t sequences, uint count, uint wanted, bool among_reduced) {
+  if (count == 1) return 0;
   AttentionSequences table = AttentionSequences(sequences);
   for (uint i = gl_LocalInvocationID.x; i < count; i += gl_WorkGroupSize.x) {
     uint first = among_reduced ? table.v[i].first_reduced : table.v[i].first_task;

@@ -1,6 +1,6 @@
 #version 460
-// causal_conv1d of ops.h: an invocation has one channel of up to kConvTokens tokens of a sequence. With UPDATES_STATE it has the
-// channel's state instead, once nobody reads the old one any more.
+// causal_conv1d of ops.h: an invocation has one channel of up to kConvTokens tokens of a sequence. With UPDATES_STATE it has
+// the channel's state instead, once nobody reads the old one any more.
 //
 // Time counts the sequence's rows in the call: the replayed rows lie before 0, and the state before them.
 #include "common.glsl"
@@ -47,7 +47,8 @@ void update_state(ConvSequence sequence, uint channel) {
 #ifndef UPDATES_STATE
 void convolve(ConvSequence sequence, uint first_token, uint channel) {
   float weight[kKernel], inputs[kKernel + kConvTokens - 1];
-  [[unroll]] for (uint tau = 0; tau < kKernel; ++tau) weight[tau] = F32(p.weight + (uint64_t(channel) * kKernel + tau) * 4).v[0];
+  uint64_t weights = p.weight + uint64_t(channel) * kKernel * 4;
+  [[unroll]] for (uint tau = 0; tau < kKernel; ++tau) weight[tau] = F32(weights).v[tau];
   uint count = min(kConvTokens, sequence.num_tokens - first_token);
   [[unroll]] for (uint i = 0; i < kKernel + kConvTokens - 1; ++i) {
     int time = int(first_token + i) - int(kPast);

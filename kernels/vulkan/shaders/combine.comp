@@ -16,7 +16,8 @@ void main() {
   [[unroll]] for (uint i = 0; i < kPack; ++i) sum.v[i] = 0.0;
   for (uint k = 0; k < p.num_slots; ++k) {
     uint64_t slot = uint64_t(row) * p.num_slots + k;
-    uint64_t slot_row = U64(p.slot_rows + slot * 8).v[0];
+    uint64_t slot_row = p.slot_rows != 0 ? U64(p.slot_rows + slot * 8).v[0]
+                                         : p.x + uint64_t(I32(p.slot_row_idx + slot * 4).v[0]) * p.x_stride * kBytesOfT;
     if (slot_row == 0) break;
     float weight = F32(p.slot_weights + slot * 4).v[0];
     Pack x = load_pack(slot_row, first, p.cols);

@@ -1,5 +1,5 @@
-// What both dispatches of the chunk form share. For the tokens r, s of a chunk, G_r the sum of the decays up to and including r,
-// q and k normalised, and S the state before the chunk:
+// What both dispatches of the chunk form share (arXiv 2412.06464). For the tokens r, s of a chunk, G_r the sum of the decays up
+// to and including r, q and k normalised, and S the state before the chunk:
 //   A_rs = beta_r (k_r . k_s) e^(G_r - G_s) for r > s        M_rs = (q_r . k_s) e^(G_r - G_s) for r >= s
 //   T = (I + A)^-1 diag(beta)                                N = T (V - diag(e^G) K S)
 //   O = diag(e^G) Q S + M N                                  S <- e^(G_last) S + sum_s e^(G_last - G_s) k_s N_s^T

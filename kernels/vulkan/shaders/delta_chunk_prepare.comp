@@ -1,6 +1,6 @@
 #version 460
-// The first dispatch of gated_delta_rule's chunk form: what depends on no state. A workgroup has a chunk and a key head, and makes
-// T, M and the factors of all value heads that share it.
+// The first dispatch of gated_delta_rule's chunk form: what depends on no state. A workgroup has a chunk and a key head, and
+// makes T, M and the factors of all value heads that share it.
 #include "common.glsl"
 #include "units.glsl"
 #include "exponential.glsl"

@@ -1,6 +1,6 @@
 #version 460
-// The recurrence of gated_delta_rule of ops.h: a workgroup has kDeltaSliceColumns columns of one value head of one sequence, keeps
-// that slice of the state in registers, and takes the rows that are replayed, then the span's, one by one.
+// The recurrence of gated_delta_rule of ops.h: a workgroup has kDeltaSliceColumns columns of one value head of one sequence,
+// keeps that slice of the state in registers, and takes the rows that are replayed, then the span's, one by one.
 //
 // q and k come in as they are; what they are to be divided by meets the sums:
 //   delta = beta (v - e^decay / |k| S^T k);  S <- e^decay S + k / |k| delta^T;  o = T(k_dim^-0.5 / |q| S^T q)
@@ -11,7 +11,7 @@
 
 layout(constant_id = 1) const uint kKeyDim = 128;
 layout(constant_id = 2) const uint kValueDim = 128;
-layout(constant_id = 3) const uint kAligned = 1;  // whether rows, heads and states begin at 16 bytes and are made of whole units
+layout(constant_id = 3) const uint kAligned = 1;  // whether rows, heads and states begin at 16 bytes and have whole units
 
 layout(push_constant, scalar) uniform Push { DeltaRulePush p; };
 

@@ -6,10 +6,10 @@
 layout(push_constant, scalar) uniform Push { EmbedPush p; };
 
 void main() {
-  uint64_t element = invocation_element();
-  uint row = uint(element / p.cols);
+  uint element = uint(invocation_element());
+  uint row = element / p.cols;
   if (row >= p.rows) return;
-  uint col = uint(element - uint64_t(row) * p.cols);
+  uint col = element % p.cols;
   uint64_t from = uint64_t(U32(p.ids + uint64_t(row) * 4).v[0]) * p.table_stride + col;
 #ifdef T_BF16
   float x = F32(p.table + from * 4).v[0];

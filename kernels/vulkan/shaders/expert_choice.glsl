@@ -1,5 +1,7 @@
-// The experts of a token by their choice values, the largest first, one after the other: each invocation of a subgroup knows the
-// best of every gl_SubgroupSize-th expert, and who gave the winner looks for its next. Needs push_router.h.
+// The experts of a token by their choice values, the largest first, one after the other: each invocation of a subgroup knows
+// the best of every gl_SubgroupSize-th expert, and who gave the winner looks for its next.
+
+#include "push_router.h"
 
 layout(constant_id = 1) const uint kMaxExperts = 512;
 

@@ -1,5 +1,6 @@
-// The exponential function and what is made of it, to about one unit in the last place on every device: Vulkan's own exp() may be
-// off by more than 200 of them at the ends of its range. Written without fma(), which need not be one rounding, nor precise.
+// The exponential function and what is made of it, to about one unit in the last place on every device: Vulkan's own exp()
+// may be off by more than 200 of them at the ends of its range. Without fma(), which need not round once, and which drivers
+// rearrange even where it is precise.
 
 #include "fused_multiply_add.glsl"
 

@@ -2,9 +2,7 @@
 // gated_rms_norm of ops.h: a team a row.
 #include "common.glsl"
 #include "exponential.glsl"
-#include "pack.glsl"
 #include "push_norm.h"
-#include "reduce.glsl"
 #include "row_team.glsl"
 #include "squares.glsl"
 

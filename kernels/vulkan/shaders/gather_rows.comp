@@ -8,10 +8,10 @@ layout(constant_id = 1) const uint kUnitBytes = 1;  // 16, 4, 2 or 1: what addre
 layout(push_constant, scalar) uniform Push { GatherRowsPush p; };
 
 void main() {
-  uint64_t element = invocation_element();
-  uint row = uint(element / p.units_per_row);
+  uint element = uint(invocation_element());
+  uint row = element / p.units_per_row;
   if (row >= p.rows) return;
-  uint unit = uint(element - uint64_t(row) * p.units_per_row);
+  uint unit = element % p.units_per_row;
   uint source = U32(p.row_idx + uint64_t(row) * 4).v[0];
   uint64_t from = p.x + source * p.x_row_bytes + uint64_t(unit) * kUnitBytes;
   uint64_t to = p.result + row * p.result_row_bytes + uint64_t(unit) * kUnitBytes;

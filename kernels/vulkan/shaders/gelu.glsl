@@ -1,4 +1,6 @@
-// The Gaussian error linear units of ops.h. Needs exponential.glsl.
+// The Gaussian error linear units of ops.h.
+
+#include "exponential.glsl"
 
 // y/2 (1 + tanh(u)) = y sigmoid(2 u)
 float gelu_tanh(float y) {

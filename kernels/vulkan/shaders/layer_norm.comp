@@ -1,9 +1,7 @@
 #version 460
 // layer_norm of ops.h: a team a row, the mean first, then the squares of what differs from it.
 #include "common.glsl"
-#include "pack.glsl"
 #include "push_norm.h"
-#include "reduce.glsl"
 #include "row_team.glsl"
 #include "squares.glsl"
 

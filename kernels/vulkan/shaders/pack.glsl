@@ -1,5 +1,6 @@
-// Rows in packs: the kPack consecutive Ts of 16 bytes that one invocation takes at once where rows lie at multiples of 16 bytes,
-// and one by one elsewhere. An invocation has the same elements either way, so that sums do not depend on where a row lies.
+// Rows in packs: the kPack consecutive Ts of 16 bytes that one invocation takes at once where rows lie at multiples of 16
+// bytes, and one by one elsewhere. An invocation has the same elements either way, so that sums do not depend on where a row
+// lies.
 
 layout(constant_id = 1) const uint kIsAligned = 0;  // whether all rows, and all fp32 vectors, begin at multiples of 16 bytes
 

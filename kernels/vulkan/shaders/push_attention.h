@@ -47,7 +47,7 @@ struct KvPlace {
 
 struct KvAppendPush {
   uint64_t k, v, keys, values;
-  uint64_t places;  // KvPlace[num_rows]
+  uint64_t places;          // KvPlace[num_rows]
   uint k_stride, v_stride;  // bytes
   uint num_rows, num_kv_heads;
   uint head_bytes, block_tokens;

@@ -16,8 +16,8 @@ struct ConvSequence {
   uint num_replayed, num_taken;  // rows of the latter are the span's own
 };
 
-// Tokens [first_token, first_token + kConvTokens) of a sequence, of its rows in the call. A sequence that has no more than these
-// changes its state at once; else that is the work of a second dispatch.
+// Tokens [first_token, first_token + kConvTokens) of a sequence, of its rows in the call. A sequence that has no more than
+// these changes its state at once; else that is the work of a second dispatch.
 struct ConvTask {
   uint sequence, first_token;
 };

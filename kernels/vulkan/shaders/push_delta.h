@@ -14,7 +14,7 @@ struct DeltaGatesPush {
 
 // A sequence of gated_delta_rule.
 struct DeltaSequence {
-  uint64_t state;  // float [num_v_heads, k_dim, v_dim]
+  uint64_t state;                            // float [num_v_heads, k_dim, v_dim]
   uint64_t held_qkv, held_decay, held_beta;  // of the rows that are replayed, dense
   uint first_row, num_tokens;
   uint num_replayed, num_taken;  // rows of the latter are the span's own

@@ -1,6 +1,6 @@
-#ifndef FERRY_PUSH_ELEMENTWISE_H
-#define FERRY_PUSH_ELEMENTWISE_H
-#include "push_types.h"
+#pragma once
+
+#include "kernels/vulkan/shaders/push_types.h"
 
 // Push constants of ops that work element by element. Strides count elements.
 
@@ -21,5 +21,3 @@ struct ElementwisePush {
 };
 
 PUSH_END
-
-#endif

@@ -11,7 +11,14 @@ PUSH_BEGIN
 struct MatmulTile {
   uint group;      // whose weights
   uint first_row;  // of the call
-  uint num_rows;   // 1 up to what the kernel takes
+  uint num_rows;   // 1 up to what the kernel takes; 0: none, there is nothing to do
+};
+
+/// Of matmul_tiles, which makes the list where the host does not know the counts.
+struct MatmulTilesPush {
+  uint64_t counts;  // [num_groups] int32
+  uint64_t tiles;   // [max_tiles] MatmulTile
+  uint num_groups, tile_rows, max_tiles;
 };
 
 /// Strides count elements. Row i of a call multiplies x[row_idx[i]] and goes to result[i].

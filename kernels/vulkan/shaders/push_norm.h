@@ -1,6 +1,6 @@
-#ifndef FERRY_PUSH_NORM_H
-#define FERRY_PUSH_NORM_H
-#include "push_types.h"
+#pragma once
+
+#include "kernels/vulkan/shaders/push_types.h"
 
 // Push constants of norms. Strides count elements, weights and biases are fp32.
 
@@ -30,5 +30,3 @@ struct LayerNormPush {
 };
 
 PUSH_END
-
-#endif

@@ -1,6 +1,6 @@
-#ifndef FERRY_PUSH_ROPE_H
-#define FERRY_PUSH_ROPE_H
-#include "push_types.h"
+#pragma once
+
+#include "kernels/vulkan/shaders/push_types.h"
 
 // Push constants of rotary embeddings.
 
@@ -14,5 +14,3 @@ struct RopePush {
 };
 
 PUSH_END
-
-#endif

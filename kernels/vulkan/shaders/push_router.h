@@ -1,6 +1,6 @@
-#ifndef FERRY_PUSH_ROUTER_H
-#define FERRY_PUSH_ROUTER_H
-#include "push_types.h"
+#pragma once
+
+#include "kernels/vulkan/shaders/push_types.h"
 
 // Push constants of the router.
 
@@ -19,5 +19,3 @@ struct RouterTopkPush {
 };
 
 PUSH_END
-
-#endif

@@ -1,6 +1,6 @@
-#ifndef FERRY_PUSH_ROWS_H
-#define FERRY_PUSH_ROWS_H
-#include "push_types.h"
+#pragma once
+
+#include "kernels/vulkan/shaders/push_types.h"
 
 // Push constants of ops that move or quantise rows. Strides count elements unless they say bytes.
 
@@ -23,12 +23,22 @@ struct EmbedPush {
 };
 
 struct CombinePush {
-  uint64_t slot_rows;  // [rows, num_slots] addresses; a zero ends a row's
+  uint64_t slot_rows;     // [rows, num_slots] addresses; a zero ends a row's
+  uint64_t slot_row_idx;  // in place of these, if slot_rows is 0: [rows, num_slots] int32, rows of x
+  uint64_t x;
   uint64_t slot_weights;
   uint64_t result;
-  uint result_stride;
+  uint x_stride, result_stride;
   uint num_slots;
   uint rows, cols;
+};
+
+struct ExpertRowsPush {
+  uint64_t topk_idx;             // [num_slots] int32
+  uint64_t row_token, slot_row;  // [num_slots] int32
+  uint64_t counts, first_rows;   // [num_experts] int32; where an expert's rows begin
+  uint64_t row_totals;           // [num_experts] uint
+  uint num_slots, top_k, num_experts;
 };
 
 struct QuantizeRowsPush {
@@ -38,5 +48,3 @@ struct QuantizeRowsPush {
 };
 
 PUSH_END
-
-#endif

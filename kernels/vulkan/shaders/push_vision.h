@@ -1,6 +1,6 @@
-#ifndef FERRY_PUSH_VISION_H
-#define FERRY_PUSH_VISION_H
-#include "push_types.h"
+#pragma once
+
+#include "kernels/vulkan/shaders/push_types.h"
 
 // Push constants of ops of the vision tower alone. Strides count elements.
 
@@ -18,7 +18,7 @@ struct AddBiasPush {
   uint rows, cols;
 };
 
-const uint kAttentionTile = 64;  // rows of a workgroup, and keys that it takes at once
+const uint kAttentionTile = 64;      // rows of a workgroup, and keys that it takes at once
 const uint kValueTileFloats = 2048;  // of values in its shared memory; a head has no more dimensions
 
 // Rows of a segment that a workgroup works on: at most kAttentionTile, from `first`. The segment has the rows [begin, end).
@@ -35,5 +35,3 @@ struct SegmentAttentionPush {
 };
 
 PUSH_END
-
-#endif

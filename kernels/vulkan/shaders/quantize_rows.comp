@@ -2,9 +2,7 @@
 // quantize_rows of ops.h: a team a row. Every device gives the same bits: quotients are taken in integers, since Vulkan's
 // division may be off in the last place, and rows so small that elements may be denormals are taken 2^24 times as large.
 #include "common.glsl"
-#include "pack.glsl"
 #include "push_rows.h"
-#include "reduce.glsl"
 #include "row_team.glsl"
 
 layout(push_constant, scalar) uniform Push { QuantizeRowsPush p; };
@@ -70,7 +68,7 @@ void main() {
   for (uint i = team_first(); i < p.cols; i += team_step()) largest = max(largest, largest_of(load_pack(x, i, p.cols)));
   largest = team_max(largest);
   uint exponent = largest / kExponentStep, mantissa = largest % kExponentStep + kExponentStep;
-  uint shift = mantissa < 127u << 17 ? 7 : 6;  // makes a quotient of 24 bits of mantissa / 127, and 47 - shift of 127 / mantissa
+  uint shift = mantissa < 127u << 17 ? 7 : 6;  // makes 24 bits of mantissa / 127; 47 - shift makes them of 127 / mantissa
   uint scale = largest >= kInfinity ? kNan : 0, inverse = 0;
   bool is_small = exponent < kSmallExponent;
   if (largest < kInfinity && exponent > shift) {

@@ -2,8 +2,8 @@
 // router_topk of ops.h: a workgroup a token. All of it weighs the experts, then its first subgroup chooses.
 #include "common.glsl"
 #include "exponential.glsl"
-#include "push_router.h"
 #include "expert_choice.glsl"
+#include "push_router.h"
 #include "reduce.glsl"
 
 layout(push_constant, scalar) uniform Push { RouterTopkPush p; };

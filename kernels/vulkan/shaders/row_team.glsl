@@ -1,5 +1,7 @@
 // The invocations that share a row: a workgroup, or a subgroup where rows are short, which needs no barrier for its sums.
-// Needs reduce.glsl and pack.glsl.
+
+#include "pack.glsl"
+#include "reduce.glsl"
 
 layout(constant_id = 2) const uint kTeamIsSubgroup = 0;
 

@@ -1,6 +1,6 @@
 #version 460
-// segment_attention of ops.h: a workgroup of 256 a (piece of a segment's rows, head) takes the segment's keys in order, a block of
-// kAttentionTile at a time, in fp32, with a running maximum and sum for each row (arXiv 2205.14135, algorithm 1).
+// segment_attention of ops.h: a workgroup of 256 a (piece of a segment's rows, head) takes the segment's keys in order, a block
+// of kAttentionTile at a time, in fp32, with a running maximum and sum for each row (arXiv 2205.14135, algorithm 1).
 #include "common.glsl"
 #include "exponential.glsl"
 #include "push_vision.h"

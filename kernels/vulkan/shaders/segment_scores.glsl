@@ -37,8 +37,8 @@ void score(uint first_row, uint first_key, uint end) {
   barrier();
 }
 
-// Turns the scores of the first `num_keys` keys into weights, and takes these into the rows' maxima and sums: an invocation has a
-// row and a quarter of the keys.
+// Turns the scores of the first `num_keys` keys into weights, and takes these into the rows' maxima and sums: an invocation has
+// a row and a quarter of the keys.
 void weigh(uint num_keys) {
   uint row = gl_LocalInvocationID.x % kAttentionTile, quarter = gl_LocalInvocationID.x / kAttentionTile;
   uint begin = quarter * kQuads, end = min(begin + kQuads, num_keys);

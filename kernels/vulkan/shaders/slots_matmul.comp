@@ -159,6 +159,7 @@ void finish_rows(MatmulTile rows, uint64_t weights, uint pair, uint first) {
 
 void main() {
   MatmulTile rows = row_tile();
+  if (rows.num_rows == 0) return;
   uint pair = part_of_panels(), tiles = num_tiles();
   if (2 * pair >= p.num_panels) return;
   uint64_t weights = group_weights(rows);

@@ -1,5 +1,7 @@
 // What norms sum up. Exact forms, so that builds for aligned rows and for others give the same bits.
 
+#include "pack.glsl"
+
 float squares_of(Pack x) {
   precise float sum = 0.0;
   [[unroll]] for (uint i = 0; i < kPack; ++i) sum += x.v[i] * x.v[i];

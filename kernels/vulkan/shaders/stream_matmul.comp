@@ -158,6 +158,7 @@ void finish(MatmulTile rows, uint64_t weights, uint i, uint j) {
 
 void main() {
   MatmulTile rows = row_tile();
+  if (rows.num_rows == 0) return;
   uint64_t weights = group_weights(rows);
   uint first_panel = (part_of_panels() * kPanelSlots + gl_SubgroupID / kSegmentSlots) * kPanels;
   uint tiles = num_tiles(), segments = (tiles + kSegmentTiles - 1) / kSegmentTiles;

@@ -6,8 +6,8 @@ const uint kUnit = 8;  // elements
 const uint kUnit = 4;
 #endif
 
-// Elements [first, first + kUnit) of a row of `count`, zeros behind its end. Where `is_aligned`, the row begins at a multiple of
-// 16 bytes, and count is a multiple of kUnit.
+// Elements [first, first + kUnit) of a row of `count`, zeros behind its end. Where `is_aligned`, the row begins at a multiple
+// of 16 bytes, and count is a multiple of kUnit.
 uvec4 load_unit(uint64_t row, uint first, uint count, bool is_aligned) {
   if (first >= count) return uvec4(0);
   uint64_t address = row + first * kBytesOfT;

@@ -30,6 +30,7 @@ MixtureOfExperts::MixtureOfExperts(const ModelConfig& config, const BlockLimits&
       topk_idx_.host()[i] = static_cast<int32_t>(i % plan_.top_k);
       topk_weights_.host()[i] = 1.0F;
     }
+    topk_idx_.send(0, topk_idx_.size());
     topk_weights_.send(0, topk_weights_.size());
   } else {
     router_logits_ = Matrix(limits.stream.memory(), limits.dtype, t, plan_.num_experts);
@@ -47,7 +48,10 @@ DispatchHandle MixtureOfExperts::begin(const BlockStep& step, const MoeWeights& 
   const Products& products = step.products;
   const bool sends_codes = dispatcher.row_dtype() == DType::kI8, needs_codes = w.shared_down != nullptr && is_shared_quantized_;
   const Activations x = products.activations(step.normed, step.normed_codes, batch, sends_codes || needs_codes);
-  if (!plan_.is_sliced) route(step, w, x, layer_idx);
+  if (!plan_.is_sliced) {
+    const bool needs_look = !dispatcher.plans_on_device() || step.tap != nullptr;
+    route(step, w, x, layer_idx, needs_look ? HostLook::kNeeded : HostLook::kNone);
+  }
   const int64_t first = batch.first_row * plan_.top_k;
   const auto count = static_cast<std::size_t>(batch.num_tokens * plan_.top_k);
   DispatchHandle routed = dispatcher.dispatch({.layer = layer_idx,
@@ -55,14 +59,16 @@ DispatchHandle MixtureOfExperts::begin(const BlockStep& step, const MoeWeights& 
                                                .topk_idx = {topk_idx_.host() + first, count},
                                                .topk_weights = {topk_weights_.host() + first, count},
                                                .slot_weights = topk_weights_.device() + first,
+                                               .slot_experts = topk_idx_.device() + first,
                                                .top_k = plan_.top_k,
                                                .micro_batch = batch.number});
   if (w.shared_down != nullptr) run_shared(step, w, x);
   return routed;
 }
 
-/// Which experts each token goes to, and how much they count; the host looks, for it sends the rows there.
-void MixtureOfExperts::route(const BlockStep& step, const MoeWeights& w, const Activations& x, int64_t layer_idx) {
+/// Which experts each token goes to, and how much they count. The host looks where it sends the rows there, or tells a tap.
+void MixtureOfExperts::route(const BlockStep& step, const MoeWeights& w, const Activations& x, int64_t layer_idx,
+                             HostLook look) {
   const MicroBatch& batch = step.batch;
   const Products& products = step.products;
   const int64_t first = batch.first_row * plan_.top_k, count = batch.num_tokens * plan_.top_k;
@@ -76,7 +82,8 @@ void MixtureOfExperts::route(const BlockStep& step, const MoeWeights& w, const A
                                   .scale = plan_.router.scale,
                                   .topk_idx = topk_idx_.device() + first,
                                   .topk_weights = topk_weights_.device() + first});
-  topk_idx_.fetch(first, count);
+  if (look == HostLook::kNone) return;
+  topk_idx_.ask(first, count);
   Stream& stream = products.stream();
   stream.wait(topk_weights_.fetch(first, count));
   if (step.tap != nullptr)

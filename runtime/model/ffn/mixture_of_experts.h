@@ -26,7 +26,8 @@ class MixtureOfExperts {
   static void describe(const ModelConfig& config, OperatorList& list);
 
  private:
-  void route(const BlockStep& step, const MoeWeights& w, const Activations& x, int64_t layer_idx);
+  enum class HostLook : uint8_t { kNone, kNeeded };
+  void route(const BlockStep& step, const MoeWeights& w, const Activations& x, int64_t layer_idx, HostLook look);
   void run_shared(const BlockStep& step, const MoeWeights& w, const Activations& x);
 
   const MoePlan& plan_;

@@ -112,8 +112,8 @@ VisionWeights load_vision(const Checkpoint& checkpoint, const VisionPlan& plan, 
   const std::vector<Loader::Job> jobs = Loader(reader, plan, backend.memory()).load(weights);
   refuse_unused(checkpoint, reader);
   int64_t bytes = 0;
-  for (const Loader::Job& job : jobs) bytes += job.matrix.packed_bytes(dtype);
-  require_memory(bytes, "the vision tower");
+  for (const Loader::Job& job : jobs) bytes += job.matrix.packed_bytes(dtype, backend.matmul().borrows_panels());
+  if (backend.memory().space() == Space::kHost) require_memory(bytes, "the vision tower");
   parallel_for_throwing(pool, std::ssize(jobs), [&](int64_t i, int) {
     const Loader::Job& job = jobs[static_cast<std::size_t>(i)];
     *job.target = reader.pack(backend.matmul(), job.matrix);

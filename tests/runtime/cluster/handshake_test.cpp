@@ -21,12 +21,15 @@ void expect_error(ErrorCode code, const std::string& what, const std::function<v
   }
 }
 
-HandshakeReport terms(std::vector<std::string> lines, std::string place = "here") {
-  return {.complaint = {}, .terms = std::move(lines), .place = std::move(place)};
+HandshakeReport terms(const std::vector<std::string>& lines, std::string place = "here") {
+  HandshakeReport report{.complaint = {}, .terms = {}, .place = std::move(place)};
+  for (const std::string& line : lines) report.terms.push_back({line});
+  return report;
 }
 
 TEST(Handshake, ReportsSurviveTheTrip) {
-  const HandshakeReport report = terms({"--dtype bf16", "", std::string(5000, 'x') + "\n\ttail"});
+  HandshakeReport report = terms({"--dtype bf16", "", std::string(5000, 'x') + "\n\ttail"});
+  report.terms[1].may_differ = true;
   const HandshakeReport got = decode_report(encode_report(report), Rank{1});
   EXPECT_EQ(got.terms, report.terms);
   EXPECT_EQ(got.place, "here");
@@ -51,10 +54,11 @@ TEST(Handshake, DamagedReportsNameTheRank) {
   longer.push_back({});
   expect_error(ErrorCode::kInternal, "goes on behind", [&] { decode_report(longer, Rank{3}); });
   const std::vector<std::pair<std::size_t, const char*>> fields = {{0, "mark"},
-                                                                   {4, "version 4294967295; allowed: 1 to 1"},
+                                                                   {4, "version 4294967295; allowed: 2 to 2"},
                                                                    {8, "error code 4294967295; allowed: 0 to 9"},
                                                                    {12, "number of texts"},
-                                                                   {16, "text's length 4294967295; allowed: 0 to 65536"}};
+                                                                   {16, "text's length 4294967295; allowed: 0 to 65536"},
+                                                                   {24, "term's mark 4294967295; allowed: 0 to 1"}};
   for (const auto& [at, what] : fields) {
     std::vector<std::byte> bytes = good;
     std::memset(bytes.data() + at, 0xff, 4);
@@ -73,7 +77,7 @@ TEST(Handshake, EveryRankLearnsEveryReport) {
       ASSERT_EQ(reports.size(), 3U);
       for (std::size_t r = 0; r < 3; ++r) {
         EXPECT_EQ(reports[r].place, std::to_string(r));
-        EXPECT_EQ(reports[r].terms.at(0).size(), 1 + 1000 * r);
+        EXPECT_EQ(reports[r].terms.at(0).text.size(), 1 + 1000 * r);
       }
     });
   }
@@ -123,6 +127,32 @@ TEST(Handshake, TheFirstComplaintOrOtherTermIsTold) {
   const HandshakeReport failed{.complaint = Error(ErrorCode::kNotFound, "no file"), .terms = {}, .place = {}};
   EXPECT_STREQ(find_disagreement(std::vector{ours, failed})->what(), "rank 1: no file");
   EXPECT_EQ(find_disagreement(std::vector{failed, ours})->code(), ErrorCode::kNotFound);
+}
+
+TEST(Handshake, WhatMayDifferIsToldAndNotRefused) {
+  const auto on_device = [](const char* name) {
+    HandshakeReport report = terms({"--dtype f32", std::string("--device ") + name});
+    report.terms[1].may_differ = true;
+    return report;
+  };
+  const HandshakeReport gpu = on_device("vulkan (a)"), other_gpu = on_device("vulkan (b)"),
+                        cpu = terms({"--dtype f32", "--kernels avx2"}), other_cpu = terms({"--dtype f32", "--kernels ref"});
+  for (const auto& alike : {std::vector{gpu, gpu}, std::vector{cpu, cpu}}) {
+    EXPECT_FALSE(find_disagreement(alike));
+    EXPECT_EQ(describe_difference(alike), "");
+  }
+  EXPECT_TRUE(find_disagreement(std::vector{cpu, other_cpu}));
+  const std::vector mixed{gpu, gpu, cpu};
+  EXPECT_FALSE(find_disagreement(mixed));
+  EXPECT_EQ(describe_difference(mixed), "rank 2 has --kernels avx2, the coordinator --device vulkan (a)");
+  const std::vector reverse{cpu, gpu, cpu, other_gpu};
+  EXPECT_FALSE(find_disagreement(reverse));
+  EXPECT_EQ(describe_difference(reverse),
+            "rank 1 has --device vulkan (a), the coordinator --kernels avx2 (1 other rank differs, too)");
+  EXPECT_FALSE(find_disagreement(std::vector{gpu, other_gpu}));
+  HandshakeReport f32_only = cpu;
+  f32_only.terms[0].text = "--dtype bf16";
+  EXPECT_TRUE(find_disagreement(std::vector{gpu, f32_only})) << "the rest must still be the same";
 }
 
 }  // namespace

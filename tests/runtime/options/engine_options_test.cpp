@@ -49,6 +49,33 @@ TEST(Options, NamedValues) {
   EXPECT_EQ(accept(line("serve", {"--transport", "auto"})).engine.transport, TransportKind::kAuto);
 }
 
+TEST(Options, Device) {
+  using Kind = DeviceChoice::Kind;
+  for (const char* command : {"serve", "generate", "dump", "bench"}) {
+    EXPECT_EQ(accept(line(command, {})).engine.device, DeviceChoice{});
+    EXPECT_EQ(accept(line(command, {"--device", "vulkan:3"})).engine.device, (DeviceChoice{Kind::kVulkan, 3}));
+  }
+  const auto device = [](const char* text) { return accept(line("serve", {"--device", text})).engine.device; };
+  EXPECT_EQ(device("cpu"), (DeviceChoice{Kind::kCpu, std::nullopt}));
+  EXPECT_EQ(device("auto"), (DeviceChoice{Kind::kAuto, std::nullopt}));
+  EXPECT_EQ(device("vulkan"), (DeviceChoice{Kind::kVulkan, std::nullopt}));
+  EXPECT_EQ(device("vulkan:0"), (DeviceChoice{Kind::kVulkan, 0}));
+  EXPECT_EQ(device("vulkan:255"), (DeviceChoice{Kind::kVulkan, 255}));
+  for (const char* text : {"cpu", "auto", "vulkan", "vulkan:12"}) EXPECT_EQ(device_choice_name(device(text)), text);
+  for (const std::string text :
+       {"", "gpu", "CPU", "vulkan:", "vulkan:-1", "vulkan:256", "vulkan:1x", "vulkan:99999999999", "cpu:0"})
+    refuse(line("serve", {"--device", text}), {"--device", "'" + text + "'", "cpu, auto, vulkan, or vulkan:N"});
+}
+
+TEST(Options, KernelsOfTheCpuAreForTheCpu) {
+  EXPECT_EQ(accept(line("serve", {"--device", "vulkan", "--kernels", "auto", "--matmul", "auto"})).engine.kernels, "auto");
+  EXPECT_EQ(accept(line("serve", {"--device", "cpu", "--kernels", "ref"})).engine.kernels, "ref");
+  for (const char* device : {"auto", "vulkan", "vulkan:1"}) {
+    refuse(line("serve", {"--device", device, "--kernels", "ref"}), {"--kernels", "'ref'", std::string("--device ") + device});
+    refuse(line("serve", {"--device", device, "--matmul", "amx"}), {"--matmul", "'amx'", "--device cpu"});
+  }
+}
+
 TEST(Options, DemoNamesTheCheckpointThatComesWithFerry) {
   EXPECT_EQ(accept({"serve", "--model", "demo"}).engine.model, test::source_folder() / "launch" / "demo");
   EXPECT_EQ(accept({"serve", "--model", "./demo"}).engine.model, "./demo");

@@ -198,6 +198,13 @@ TEST(Options, CommandLinesThatMakeNoSense) {
   refuse(line("serve", {"line\nbreak"}), {"line break"});
 }
 
+TEST(Options, Devices) {
+  EXPECT_EQ(accept({"devices"}).command, Command::kDevices);
+  EXPECT_FALSE(accept({"devices"}).devices.json);
+  EXPECT_TRUE(accept({"devices", "--json"}).devices.json);
+  refuse({"devices", "--model", "m"}, {"--model"});
+}
+
 TEST(Options, HelpNamesEveryOption) {
   const ParseResult top = parse({"--help"});
   EXPECT_FALSE(top.options.has_value());
@@ -207,11 +214,11 @@ TEST(Options, HelpNamesEveryOption) {
   const ParseResult generate = parse({"generate", "--help"});
   EXPECT_EQ(generate.exit_code, 0);
   for (const char* part :
-       {"--model",       "--dtype",        "--threads",       "--transport",   "--net-interface", "--kernels",
-        "--matmul",      "--memory",       "--max-seqs",      "--max-waiting", "--token-budget",  "--prefill-chunk",
-        "--max-context", "--peer-timeout", "--check-weights", "--prompt",      "--chat",          "--token-ids",
-        "--max-tokens",  "--temperature",  "--top-p",         "--top-k",       "--seed",          "--stop",
-        "--ignore-eos",  "--thinking",     "--json"}) {
+       {"--model",         "--dtype",       "--threads",      "--transport",     "--net-interface", "--kernels",
+        "--device",        "--matmul",      "--memory",       "--max-seqs",      "--max-waiting",   "--token-budget",
+        "--prefill-chunk", "--max-context", "--peer-timeout", "--check-weights", "--prompt",        "--chat",
+        "--token-ids",     "--max-tokens",  "--temperature",  "--top-p",         "--top-k",         "--seed",
+        "--stop",          "--ignore-eos",  "--thinking",     "--json"}) {
     EXPECT_NE(generate.message.find(part), std::string::npos) << part;
   }
 }
@@ -221,7 +228,7 @@ TEST(Options, VersionSaysWhatFerryRunsOn) {
   EXPECT_FALSE(result.options.has_value());
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(result.message, version_text());
-  for (const char* part : {"ferry 0.", "kernels: ", "ref\n", "oneDNN ", "Open MPI v", "gloo ", "(tcp)"}) {
+  for (const char* part : {"ferry 0.", "kernels: ", "ref\n", "oneDNN ", "\nvulkan: ", "Open MPI v", "gloo ", "(tcp)"}) {
     EXPECT_NE(result.message.find(part), std::string::npos) << part << " is not in " << result.message;
   }
   EXPECT_EQ(result.message.back(), '\n');

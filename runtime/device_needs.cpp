@@ -1,0 +1,85 @@
+#include "runtime/device_needs.h"
+
+#include <optional>
+#include <string>
+
+#include "kernels/backend.h"
+#include "moe/local_token_dispatcher.h"
+#include "runtime/model/footprint.h"
+#include "runtime/model/trunk.h"
+#include "runtime/mtp_drafter.h"
+
+namespace ferry {
+namespace {
+
+/// Has no bytes, but addresses, and counts what it is asked for.
+class CountedMemory final : public Memory {
+ public:
+  Space space() const override { return Space::kDevice; }
+  Storage allocate(std::size_t size) override {
+    const uintptr_t address = kFirst + num_bytes_;
+    num_bytes_ += (size + kAlignment - 1) / kAlignment * kAlignment;
+    return {reinterpret_cast<std::byte*>(address), size, Space::kDevice, nullptr};
+  }
+  void fill(Address<std::byte>, std::span<const std::byte>) override {}
+  int64_t num_bytes() const { return static_cast<int64_t>(num_bytes_); }
+
+ private:
+  static constexpr std::size_t kFirst = 4096, kAlignment = 256;
+  std::size_t num_bytes_ = 0;
+};
+
+/// Of that memory; runs nothing.
+class CountedStream final : public Stream {
+ public:
+  using Stream::Stream;
+  void copy(Address<const std::byte>, Address<std::byte>, std::size_t) override {}
+  void clear(Address<std::byte>, std::size_t) override {}
+};
+
+/// What workers send back: of each of the dispatches in flight a row for every expert of a token.
+int64_t reply_bytes(const ModelConfig& config, const StepShape& shape) {
+  const int64_t rows = shape.limits.max_tokens * config.moe.top_k;
+  return TokenDispatcher::kMaxInFlight * rows * config.hidden_dim * dtype_bytes(shape.dtype);
+}
+
+std::string in_mib(int64_t bytes) { return std::to_string((bytes + (int64_t{1} << 20) - 1) >> 20) + " MiB"; }
+
+}  // namespace
+
+int64_t device_weight_bytes(const ModelConfig& config, const Quantization& quantization, DType dtype, int64_t num_workers) {
+  double bytes = rank_footprint(config, quantization, dtype, num_workers).coordinator_bytes;
+  if (config.mtp) bytes += mtp_footprint(config, quantization, dtype, num_workers).coordinator_bytes;
+  return static_cast<int64_t>(bytes) + embedding_parameters(config) * dtype_bytes(config.dtype);
+}
+
+int64_t step_row_bytes(const ModelConfig& config, const StepShape& shape) {
+  CountedMemory memory;
+  const Backend backend("counted", {}, nullptr, memory);
+  ThreadPool pool(1);
+  CountedStream stream(backend, pool);
+  TrunkWeights weights;
+  weights.quantization = shape.quantization;
+  weights.layers.resize(config.layers.size());
+  Trunk trunk(config, weights, stream, shape.dtype, shape.limits);
+  std::optional<MtpDrafter> drafter;
+  if (config.mtp) {
+    weights.mtp.emplace();
+    drafter.emplace(config, weights, trunk, shape.dtype, static_cast<int32_t>(config.vocab_size), shape.speculation);
+  }
+  if (shape.num_workers > 0) return memory.num_bytes() + reply_bytes(config, shape);
+  const ExpertBank bank(config.num_expert_layers(), config.moe.num_experts, {config.hidden_dim, config.moe.intermediate_dim},
+                        shape.quantization.experts.value_or(plain_weights(shape.dtype)));
+  const LocalTokenDispatcher dispatcher(
+      bank, stream, {.max_tokens = shape.limits.max_tokens, .top_k = config.moe.top_k, .dtype = shape.dtype});
+  return memory.num_bytes();
+}
+
+void require_device_memory(const ComputeDevice& device, const DeviceNeeds& needs) {
+  std::string parts = in_mib(needs.weights) + " of weights (--quantize), " + in_mib(needs.caches) + " of caches (--memory)";
+  if (needs.pictures > 0) parts += ", " + in_mib(needs.pictures) + " for pictures (--picture-tokens, --picture-cache)";
+  device.require_memory(needs.total(),
+                        "this run, with " + parts + " and " + in_mib(needs.rows) + " for the rows of a step (--token-budget),");
+}
+
+}  // namespace ferry

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/checkpoint/quantization.h"
+#include "runtime/checkpoint/safetensors.h"
+#include "runtime/compute_device.h"
+#include "runtime/model/config.h"
+#include "runtime/model/layer_runner.h"
+#include "runtime/schedule/speculation.h"
+
+// What rank 0 takes of the memory of a device, told before anything large is loaded.
+
+namespace ferry {
+
+/// Bytes.
+struct DeviceNeeds {
+  int64_t weights = 0;   // packed, and the embedding
+  int64_t caches = 0;    // of --memory
+  int64_t rows = 0;      // of a step
+  int64_t pictures = 0;  // the vision tower, what it works with, and its cache
+
+  int64_t total() const { return weights + caches + rows + pictures; }
+};
+
+/// The weights of rank 0, with the routed experts if there are no workers. `quantization` is resolved.
+int64_t device_weight_bytes(const ModelConfig& config, const Quantization& quantization, DType dtype, int64_t num_workers);
+
+/// What a step's rows and what is computed of them take, counted by making all of it in a memory that has no bytes.
+struct StepShape {
+  DType dtype = DType::kBF16;
+  Quantization quantization;
+  DecoderLimits limits;
+  Speculation speculation;
+  int64_t num_workers = 0;
+};
+int64_t step_row_bytes(const ModelConfig& config, const StepShape& shape);
+
+/// Throws Error{kResourceExhausted} that names the device, each of the needs with its option, and what is there, if they are
+/// more.
+void require_device_memory(const ComputeDevice& device, const DeviceNeeds& needs);
+
+}  // namespace ferry

@@ -1,0 +1,197 @@
+"""`ferry devices` lists what there is, and --device takes it or says in one line why not."""
+
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FERRY = os.environ.get("FERRY_BINARY", str(ROOT / "build/release/launch/ferry"))
+LAVAPIPE = pathlib.Path("/usr/share/vulkan/icd.d/lvp_icd.x86_64.json")  # Mesa's driver that computes on the CPU
+NO_DRIVER = pathlib.Path("/nonexistent/icd.json")
+GENERATE = ("generate", "--model", "demo", "--memory", "64MiB", "--max-tokens", "4", "--prompt", "The kernel")
+SECONDS = 120
+
+
+def run(*arguments, driver=NO_DRIVER, launcher=()):
+    """Runs ferry where the Vulkan loader sees no driver but `driver`: (exit code, stdout, lines of stderr)."""
+    environment = {**os.environ, "VK_DRIVER_FILES": str(driver), "VK_ICD_FILENAMES": str(driver)}
+    done = subprocess.run([*map(str, launcher), FERRY, *arguments], capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL, env=environment)
+    return done.returncode, done.stdout, done.stderr.splitlines()
+
+
+def devices(driver=NO_DRIVER):
+    """What `ferry devices --json` says."""
+    code, out, said = run("devices", "--json", driver=driver)
+    if code != 0:
+        raise AssertionError(said)
+    return json.loads(out)
+
+
+def is_built_in():
+    return "built without" not in (devices()["lack"] or "")
+
+
+def can_use_lavapipe():
+    return is_built_in() and LAVAPIPE.exists() and devices(LAVAPIPE)["devices"][1]["refusal"] is None
+
+
+class ListTest(unittest.TestCase):
+    def check_table(self, driver):
+        """The table says what the JSON object does; returns that."""
+        listed = devices(driver)
+        code, out, said = run("devices", driver=driver)
+        self.assertEqual((code, said), (0, []))
+        lines = out.splitlines()
+        self.assertEqual(lines[0].split(), ["device", "name", "kind", "driver", "memory", "abilities"])
+        for line, device in zip(lines[1:], listed["devices"]):
+            self.assertEqual(line.split()[0], device["device"])
+            self.assertIn(device["name"], line)
+            if device.get("refusal"):
+                self.assertIn(f"not usable: {device['refusal']}", line)
+        rest = lines[1 + len(listed["devices"]) :]
+        self.assertEqual(rest, [f"no Vulkan device: {listed['lack']}"] if listed["lack"] else [])
+        return listed
+
+    def test_the_cpu_comes_first(self):
+        cpu = self.check_table(NO_DRIVER)["devices"][0]
+        self.assertEqual((cpu["device"], cpu["kind"]), ("cpu", "CPU"))
+        self.assertEqual(cpu["kernels"][-1], "ref")
+        self.assertEqual(cpu["matmul"][-1], "ref")
+        self.assertGreater(cpu["memory_bytes"], 1 << 28)
+
+    def test_without_a_driver_there_is_a_reason(self):
+        listed = self.check_table(NO_DRIVER)
+        self.assertEqual(len(listed["devices"]), 1)
+        self.assertTrue(listed["lack"])
+        self.assertIn(f"\nvulkan: none ({listed['lack']})\n", run("--version")[1])
+
+    def test_lavapipe_is_a_device(self):
+        if not is_built_in() or not LAVAPIPE.exists():
+            self.skipTest("no Vulkan in this build, or no lavapipe")
+        listed = self.check_table(LAVAPIPE)
+        self.assertIsNone(listed["lack"])
+        device = listed["devices"][1]
+        self.assertEqual((device["device"], device["kind"]), ("vulkan:0", "CPU"))
+        self.assertIn("llvmpipe", device["name"])
+        self.assertGreater(device["memory_bytes"], 1 << 28)
+        self.assertNotEqual(bool(device["abilities"]), bool(device["refusal"]))
+        if not device["refusal"]:
+            self.assertIn(f"\nvulkan: {device['name']}\n", run("--version", driver=LAVAPIPE)[1])
+
+
+class DeviceTest(unittest.TestCase):
+    def refuse(self, arguments, *fragments, driver=NO_DRIVER):
+        code, out, said = run(*GENERATE, *arguments, driver=driver)
+        self.assertEqual((code, out, len(said)), (2, "", 1), said)
+        self.assertTrue(said[0].startswith("ferry: error: --"), said)
+        for fragment in fragments:
+            self.assertIn(fragment, said[0])
+
+    def test_what_is_no_device(self):
+        for text in ("nonsense", "vulkan:x", "vulkan:-1", ""):
+            self.refuse((f"--device={text}",), "--device", *([f"'{text}'", "cpu, auto, vulkan, or vulkan:N"] if text else []))
+        for device in ("auto", "vulkan", "vulkan:0"):
+            self.refuse(("--device", device, "--kernels", "ref"), "--kernels", "'ref'", f"--device {device}")
+            self.refuse(("--device", device, "--matmul", "ref"), "--matmul", "'ref'", "--device cpu")
+
+    def test_devices_that_are_not_there(self):
+        for driver in (NO_DRIVER, *([LAVAPIPE] if LAVAPIPE.exists() else [])):
+            listed = devices(driver)
+            self.refuse(("--device", "vulkan:7"), "--device vulkan:7: ", *([listed["lack"]] if listed["lack"] else ["llvmpipe"]), driver=driver)
+        self.refuse(("--device", "vulkan"), "--device vulkan: ", devices()["lack"])
+
+    def test_auto_without_a_gpu_is_the_cpu_and_says_why(self):
+        expected = run(*GENERATE)
+        self.assertEqual(expected[0], 0, expected[2])
+        for driver in (NO_DRIVER, *([LAVAPIPE] if LAVAPIPE.exists() else [])):
+            code, out, said = run(*GENERATE, "--device", "auto", driver=driver)
+            self.assertEqual((code, out), (0, expected[1]), said)
+            why = devices(driver)["lack"] or "vulkan:0 (llvmpipe"
+            self.assertTrue(said[0].startswith(f"ferry: --device auto: computing on the CPU: {why}"), said)
+            self.assertEqual(len(said), len(expected[2]) + 1, said)
+
+    def test_a_job_says_so_once(self):
+        code, out, said = run(*GENERATE, "--device", "auto", launcher=(ROOT / "launch/mpirun.sh", "-np", "3"))
+        self.assertEqual((code, out), (0, run(*GENERATE)[1]), said)
+        self.assertEqual(sum("--device auto" in line for line in said), 1, said)
+
+
+class ComputeTest(unittest.TestCase):
+    """On lavapipe, which is slow: few tokens, small steps."""
+
+    SMALL = ("--memory", "64MiB", "--token-budget", "128", "--prefill-chunk", "64", "--max-seqs", "2")
+
+    def setUp(self):
+        if not can_use_lavapipe():
+            self.skipTest("no Vulkan in this build, or no lavapipe that it can use")
+        self.generate = ("generate", "--model", "demo", *self.SMALL, "--token-ids", "443,3808,1132", "--max-tokens", "8", "--json", "--speculate", "0")
+        self.expected = self.answer(run(*self.generate))
+
+    def answer(self, done):
+        code, out, said = done
+        self.assertEqual(code, 0, said)
+        return json.loads(out)["token_ids"]
+
+    def job(self, coordinator, workers):
+        """A job of three ranks, on the devices of these names: its tokens, and what it said."""
+        first, others = ((*self.generate, "--device", device) for device in (coordinator, workers))
+        done = run(*first, ":", "-np", "2", FERRY, *others, driver=LAVAPIPE, launcher=(ROOT / "launch/mpirun.sh", "-np", "1"))
+        return self.answer(done), done[2]
+
+    def test_a_device_computes_the_tokens_of_the_cpu(self):
+        for device in ("vulkan", "vulkan:0"):
+            done = run(*self.generate, "--device", device, driver=LAVAPIPE)
+            self.assertEqual(self.answer(done), self.expected)
+            self.assertTrue(done[2][0].startswith("ferry: computing on vulkan:0 (llvmpipe"), done[2])
+
+    def test_devices_and_processors_work_together_and_say_so(self):
+        for coordinator, workers in (("vulkan", "cpu"), ("cpu", "vulkan"), ("vulkan", "vulkan")):
+            with self.subTest(coordinator=coordinator, workers=workers):
+                tokens, said = self.job(coordinator, workers)
+                self.assertEqual(tokens, self.expected)
+                warnings = [line for line in said if line.startswith("ferry: warning: rank 1 has ")]
+                self.assertEqual(len(warnings), 0 if coordinator == workers else 1, said)
+                for part in ("--device vulkan (llvmpipe", "--kernels ", "(1 other rank differs, too)", "last bits"):
+                    self.assertTrue(all(part in line for line in warnings), warnings)
+
+    def test_packed_weights_are_those_quantised_at_load(self):
+        for spec in ("w8a8", "w4a8"):
+            with self.subTest(spec), tempfile.TemporaryDirectory() as name:
+                folder = pathlib.Path(name)
+                self.assertEqual(run("quantize", "--model", "demo", "--quantize", spec, "--out", str(folder / "packed"))[0], 0)
+                dumps = []
+                for model, quantize in (("demo", ("--quantize", spec)), (str(folder / "packed"), ())):
+                    out = folder / f"dump{len(dumps)}"
+                    arguments = ("dump", "--model", model, *self.SMALL, *quantize, "--token-ids", "443,3808,1132", "--out", str(out))
+                    code, _, said = run(*arguments, "--device", "vulkan", driver=LAVAPIPE)
+                    self.assertEqual(code, 0, said)
+                    dumps.append(out.read_bytes())
+                self.assertEqual(*dumps)
+
+    def test_more_memory_than_a_device_has_is_refused_before_anything_is_loaded(self):
+        for option, value, part in (("--memory", "1PiB", "of caches (--memory)"), ("--token-budget", "900000", "for the rows of a step (--token-budget)")):
+            given = [value if before == option else argument for before, argument in zip(("", *self.generate), self.generate)]
+            if option == "--memory":
+                given[given.index("--max-seqs") + 1], given[given.index("--token-budget") + 1] = "16000", "20000"
+            code, out, said = run(*given, "--device", "vulkan", driver=LAVAPIPE)
+            self.assertEqual((code, out), (1, ""), said)
+            self.assertTrue(said[-1].startswith("ferry: error: --device vulkan:0 (llvmpipe"), said)
+            for fragment in (part, "needs", "available: "):
+                self.assertIn(fragment, said[-1])
+
+    def test_bench_measures_a_device_without_roofs(self):
+        code, out, said = run("bench", "--model", "demo", *self.SMALL, "-p", "64", "-n", "2", "-r", "1", "--json", "--device", "vulkan", driver=LAVAPIPE)
+        self.assertEqual(code, 0, said)
+        found = json.loads(out)
+        self.assertTrue(found["device"].startswith("vulkan:0 (llvmpipe"))
+        self.assertTrue(found["is_possible"])
+        for row in (*found["prefill"], *found["decode"]):
+            self.assertGreater(row["tokens_per_s"]["median"], 0)
+            self.assertNotIn("share_of_roof", row)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
