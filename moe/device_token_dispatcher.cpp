@@ -77,8 +77,11 @@ void DeviceTokenDispatcher::run_experts(int64_t layer, const MatmulRows& tokens,
         {.zone = Zone::kExpertQuantize, .x = activated, .codes = slot.codes.top(num_rows), .scales = slot.scales.data()});
   }
   const Span product(Zone::kGroupedDown, num_rows, bank_.num_local_experts());
-  grouped_matmul(stream_,
-                 {.rows = down, .weights = bank_.down(layer), .out = slot.rows.top(num_rows), .device_counts = counts});
+  grouped_matmul(stream_, {.rows = down,
+                           .weights = bank_.down(layer),
+                           .out = slot.rows.top(num_rows),
+                           .device_counts = counts,
+                           .are_counts_as_before = true});
 }
 
 void DeviceTokenDispatcher::combine(DispatchHandle handle, MatrixView out) {

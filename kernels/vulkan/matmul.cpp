@@ -106,6 +106,8 @@ class VulkanMatmul final : public Matmul {
   // Lists that the device makes, used in turn, so that the next product's is made while the last one's is read.
   std::array<Array<MatmulTile>, 4> lists_;
   std::size_t next_list_ = 0;
+  Range last_list_;  // of the last call with counts of the device, cut into tiles of last_tile_rows_
+  int64_t last_tile_rows_ = 0;
 };
 
 /// Checks the groups and notes their weights. Returns the weights of the first that has rows, null if none has.
@@ -153,6 +155,10 @@ uint64_t VulkanMatmul::list_tiles(VulkanStream& stream, const GroupedMatmulArgs&
   }
   const auto num_groups = std::ssize(args.weights);
   num_tiles = args.out.rows / tile_rows + std::min<int64_t>(num_groups, args.out.rows);
+  if (args.are_counts_as_before && tile_rows == last_tile_rows_) {
+    stream.reads(last_list_);
+    return last_list_.begin;
+  }
   Array<MatmulTile>& list = lists_[next_list_++ % lists_.size()];
   if (list.size() < num_tiles) {
     stream.wait(stream.submit());
@@ -169,6 +175,8 @@ uint64_t VulkanMatmul::list_tiles(VulkanStream& stream, const GroupedMatmulArgs&
                                   .max_tiles = static_cast<uint32_t>(num_tiles)},
                   {});
   stream.reads(written);
+  last_list_ = written;
+  last_tile_rows_ = tile_rows;
   return written.begin;
 }
 

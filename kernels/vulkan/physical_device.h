@@ -17,8 +17,8 @@ struct Fragment {
   friend bool operator==(const Fragment&, const Fragment&) = default;
 };
 
-/// What of a device decides how Ferry computes on it. Kernels are chosen by traits, never by name or vendor, so that each can be
-/// tried where it is switched off.
+/// What of a device decides how Ferry computes on it. Kernels are chosen by traits, never by name or vendor, so that each can
+/// be tried where it is switched off.
 struct DeviceTraits {
   uint32_t subgroup_size = 0;
   uint32_t shared_bytes = 0;         // of a workgroup

@@ -10,9 +10,6 @@
 namespace ferry::vulkan {
 namespace {
 
-/// Commands after which the device is to begin, while the host records the rest of the step.
-constexpr int64_t kSubmitEvery = 64;
-
 Range range_of(uint64_t address, std::size_t size) { return {address, address + size}; }
 
 template <class T>
@@ -78,6 +75,7 @@ void VulkanStream::wait(Event event) {
   if (number == 0) return;
   device_.queue().wait(number);
   collect(number);
+  submit_at_ = kFirstCommands;
 }
 
 /// Hands the host what the submissions up to `num_done` brought. A recording's tables may still be read by the submission
@@ -150,7 +148,9 @@ void VulkanStream::record(const Command& command) {
   next_.clear();
   group_.push_back(command);
   if (command.pipeline != VK_NULL_HANDLE) ++num_dispatches_;
-  if (++num_recorded_ >= kSubmitEvery) submit();
+  if (++num_recorded_ < submit_at_) return;
+  submit_at_ = std::min(2 * submit_at_, kMostCommands);
+  submit();
 }
 
 void VulkanStream::flush() {

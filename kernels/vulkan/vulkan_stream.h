@@ -87,6 +87,10 @@ class VulkanStream final : public Stream {
   int64_t num_barriers() const { return num_barriers_; }
 
  private:
+  /// Of a submission behind a wait: few, so that the device begins while the host records the rest. Each that follows has
+  /// twice as many, since handing over takes time as well.
+  static constexpr int64_t kFirstCommands = 12, kMostCommands = 96;
+
   struct Command {
     VkPipeline pipeline = VK_NULL_HANDLE;  // none: a copy
     std::array<std::byte, Pipelines::kMaxPushBytes> push;
@@ -116,7 +120,8 @@ class VulkanStream final : public Stream {
   std::vector<std::unique_ptr<Recording>> free_;
   std::vector<Storage> scratch_;  // the last is in use, the others were too small
   uint64_t last_submission_ = 0;
-  int64_t num_recorded_ = 0;  // commands since the last submission
+  int64_t num_recorded_ = 0;            // commands since the last submission
+  int64_t submit_at_ = kFirstCommands;  // as many are submitted
   Order order_ = Order::kAsRecorded;
   int64_t num_dispatches_ = 0, num_barriers_ = 0;
 };
