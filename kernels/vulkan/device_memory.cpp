@@ -87,16 +87,10 @@ Storage DeviceMemory::allocate(std::size_t size) {
     auto* data = reinterpret_cast<std::byte*>(block->buffer().address());
     return {data, size, Space::kDevice, std::move(block)};
   }
-  std::unique_lock lock(mutex_);
-  while (shared_ == nullptr || shared_used_ + room > shared_->buffer().size()) {
-    lock.unlock();
-    auto block = make_block(kBlockBytes);
-    lock.lock();
-    std::swap(shared_, block);
+  const std::lock_guard lock(shared_mutex_);  // while a block is made, too: threads that find one full wait for one new one
+  if (shared_ == nullptr || shared_used_ + room > shared_->buffer().size()) {
+    shared_ = make_block(kBlockBytes);
     shared_used_ = 0;
-    lock.unlock();
-    block.reset();  // whose end takes the lock
-    lock.lock();
   }
   auto* data = reinterpret_cast<std::byte*>(shared_->buffer().address() + shared_used_);
   shared_used_ += room;

@@ -49,8 +49,10 @@ class DeviceMemory final : public Memory {
   Device& device_;
   std::mutex mutex_;
   std::map<uint64_t, Block*> blocks_;  // by address
-  std::shared_ptr<Block> shared_;      // that small pieces are cut from
-  std::size_t shared_used_ = 0;        // bytes of it
+
+  std::mutex shared_mutex_;
+  std::shared_ptr<Block> shared_;  // that small pieces are cut from
+  std::size_t shared_used_ = 0;    // bytes of it
 
   std::mutex lanes_mutex_;
   std::condition_variable lane_is_free_;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <numeric>
 #include <random>
 #include <thread>
@@ -75,6 +76,36 @@ TEST(VulkanMemory, ManyThreadsFillAtOnce) {
     const auto size = 100'000 + static_cast<std::size_t>(i);
     EXPECT_TRUE(read(device.stream, storages[static_cast<std::size_t>(i)]) == random_bytes(size, static_cast<uint32_t>(i)));
   }
+}
+
+PFN_vkAllocateMemory allocate_memory = nullptr;  // the driver's
+std::atomic<int> num_allocations{0};
+
+VKAPI_ATTR VkResult VKAPI_CALL count_allocation(VkDevice device, const VkMemoryAllocateInfo* info,
+                                                const VkAllocationCallbacks* callbacks, VkDeviceMemory* memory) {
+  ++num_allocations;
+  return allocate_memory(device, info, callbacks, memory);
+}
+
+// Threads that pack weights all find a block full at once, and must not make one each.
+TEST(VulkanMemory, ManyThreadsShareBlocks) {
+  FERRY_NEED_VULKAN_DEVICE(physical);
+  test::VulkanDevice device(*physical);
+  Storage first = device.memory().allocate(1);  // whose block, and the way to it, are not counted
+  allocate_memory = std::exchange(device.backend.device().vk().AllocateMemory, &count_allocation);
+  num_allocations = 0;
+  constexpr int kNumThreads = 8, kNumPieces = 12;
+  constexpr std::size_t kPiece = std::size_t{4} << 20;
+  std::vector<std::vector<Storage>> storages(kNumThreads);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kNumThreads; ++i) {
+    threads.emplace_back([&, i] {
+      for (int piece = 0; piece < kNumPieces; ++piece)
+        storages[static_cast<std::size_t>(i)].push_back(device.memory().allocate(kPiece));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_LE(num_allocations, 7) << "384 MiB in blocks of 64";
 }
 
 // The driver's functions are replaced by ones that fail as a device does that is full, or gone.

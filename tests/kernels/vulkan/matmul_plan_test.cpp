@@ -1,0 +1,110 @@
+#include "kernels/vulkan/matmul_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "kernels/vulkan/pack_weights.h"
+
+namespace ferry::vulkan {
+namespace {
+
+/// A large device with units for matrices.
+DeviceTraits large_device() {
+  return {.subgroup_size = 32,
+          .shared_bytes = 49152,
+          .max_invocations = 1024,
+          .bf16 = {16, 16, 16},
+          .f16 = {16, 16, 16},
+          .int8 = {16, 16, 32},
+          .has_packed_dot = true};
+}
+DeviceTraits plain_device(uint32_t subgroup_size) {
+  return {.subgroup_size = subgroup_size, .shared_bytes = 32768, .max_invocations = 512};
+}
+
+ProductShape shape_of(WeightType type, int64_t n, int64_t k, int64_t rows, int64_t groups = 1) {
+  const PackedLayout layout{.n = n, .k = k, .type = type};
+  return {.type = type,
+          .dtype = DType::kBF16,
+          .has_pieces = true,
+          .k = k,
+          .num_panels = layout.num_panels(),
+          .num_rows = rows,
+          .num_groups = groups};
+}
+std::string shader_of(const DeviceTraits& traits, const ProductShape& shape) { return plan_product(traits, shape).shader; }
+
+constexpr WeightType kBF16{WeightFormat::kBF16};
+constexpr WeightType kInt8{WeightFormat::kInt8};
+constexpr WeightType kInt4{WeightFormat::kInt4, 64};
+
+TEST(MatmulPlan, RowsAndUnitsChooseTheKernel) {
+  const DeviceTraits large = large_device(), plain = plain_device(32);
+  EXPECT_EQ(shader_of(large, shape_of(kBF16, 4096, 2048, 1)), "stream_matmul");
+  EXPECT_EQ(shader_of(large, shape_of(kBF16, 12352, 2048, 2048)), "tile_matmul");
+  EXPECT_EQ(shader_of(large, shape_of(kInt8, 4096, 2048, 1)), "slots_matmul_int8");
+  EXPECT_EQ(shader_of(large, shape_of(kInt8, 4096, 2048, 16)), "stream_matmul_int8");
+  EXPECT_EQ(shader_of(large, shape_of(kInt8, 12352, 2048, 2048)), "tile_matmul_int8");
+  EXPECT_EQ(shader_of(large, shape_of(kInt4, 4096, 2048, 1)), "slots_matmul_int4");
+  EXPECT_EQ(shader_of(large, shape_of(kInt4, 12352, 2048, 2048)), "tile_matmul_int4");
+  EXPECT_EQ(shader_of(large, shape_of({WeightFormat::kF32}, 4096, 2048, 512)), "slots_matmul");
+  EXPECT_EQ(shader_of(large, shape_of({WeightFormat::kE4M3, 128}, 4096, 2048, 512)), "slots_matmul_e4m3");
+  for (const int64_t rows : {1, 2048}) {
+    EXPECT_EQ(shader_of(plain, shape_of(kBF16, 4096, 2048, rows)), "slots_matmul");
+    EXPECT_EQ(shader_of(plain, shape_of(kInt8, 4096, 2048, rows)), "slots_matmul_int8");
+    EXPECT_EQ(shader_of(plain, shape_of(kInt4, 4096, 2048, rows)), "slots_matmul_int4");
+  }
+}
+
+/// The arithmetic of a rounded format must not depend on the number of rows.
+TEST(MatmulPlan, AFormatHasOneArithmeticOnADevice) {
+  for (const DeviceTraits& traits : {large_device(), plain_device(8), plain_device(64)}) {
+    for (const WeightType type : {WeightType{WeightFormat::kF32}, kBF16, WeightType{WeightFormat::kE4M3, 128}}) {
+      const bool has_slots = shader_of(traits, shape_of(type, 2048, 4096, 1)).starts_with("slots");
+      for (int64_t rows = 1; rows <= 4096; rows += 1 + rows / 3) {
+        for (const int64_t groups : {int64_t{1}, (rows + 1) / 2, rows})
+          EXPECT_EQ(shader_of(traits, shape_of(type, 2048, 4096, rows, groups)).starts_with("slots"), has_slots) << rows;
+      }
+    }
+  }
+}
+
+/// Fragments of processors that emulate them, or that do not fit a tile, are left alone.
+TEST(MatmulPlan, OddFragmentsAreNotUsed) {
+  DeviceTraits traits = large_device();
+  for (const Fragment odd : {Fragment{8, 8, 8}, Fragment{32, 8, 16}, Fragment{16, 32, 16}, Fragment{16, 16, 64}}) {
+    traits.bf16 = traits.int8 = odd;
+    EXPECT_EQ(shader_of(traits, shape_of(kBF16, 4096, 2048, 16)), "slots_matmul");
+    EXPECT_EQ(shader_of(traits, shape_of(kInt8, 4096, 2048, 16)), "slots_matmul_int8");
+  }
+  traits.bf16 = {16, 8, 16};
+  EXPECT_EQ(shader_of(traits, shape_of(kBF16, 4096, 2048, 16)), "stream_matmul");
+}
+
+/// A workgroup is whole subgroups and at most 256 invocations, its panels are pairs where weights are gated, and each part of a
+/// shape is somebody's.
+TEST(MatmulPlan, WorkgroupsFitTheDevice) {
+  for (const DeviceTraits& base : {large_device(), plain_device(8), plain_device(32), plain_device(64)}) {
+    for (const WeightType type : {kBF16, kInt8, kInt4, WeightType{WeightFormat::kInt4, 32, true}}) {
+      for (const int64_t n : {64, 2048, 248320}) {
+        for (int64_t rows = 1; rows <= 4096; rows *= 2) {
+          ProductShape shape = shape_of(type, n, 4096, rows);
+          for (const bool is_gated : {false, true}) {
+            shape.is_gated = is_gated;
+            const MatmulPlan plan = plan_product(base, shape);
+            EXPECT_LE(plan.constants[0], 256U) << plan.shader;
+            EXPECT_EQ(plan.constants[0] % base.subgroup_size, 0U) << plan.shader;
+            EXPECT_GE(plan.tile_rows, 1) << plan.shader;
+            EXPECT_GE(plan.part_panels, is_gated ? 2 : 1) << plan.shader;
+            EXPECT_TRUE(!is_gated || plan.part_panels % 2 == 0) << plan.shader;
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ferry::vulkan
