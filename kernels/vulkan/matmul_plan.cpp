@@ -32,6 +32,7 @@ MatmulPlan make_plan(const char* shader, const ProductShape& shape, uint32_t inv
 }
 
 constexpr uint32_t kSlotsInvocations = 256;  // 16 columns x 16 slots
+constexpr int64_t kStageBytes = 8192;        // that few rows fill
 
 MatmulPlan plan_slots(const ProductShape& shape) {
   const bool is_e4m3 = shape.type.format == WeightFormat::kE4M3;
@@ -41,15 +42,16 @@ MatmulPlan plan_slots(const ProductShape& shape) {
   const char* shader = is_e4m3                                    ? "slots_matmul_e4m3"
                        : shape.type.format == WeightFormat::kInt8 ? "slots_matmul_int8"
                                                                   : "slots_matmul";
-  // Up to 16 KiB of x in shared memory: 512 bytes a row and step of f32 and int8, 1 KiB of bf16, 2 KiB of e4m3.
-  const int64_t steps = (is_e4m3 ? 4 : 8) / (rows == 1 ? 1 : is_e4m3 && rows == 4 ? 2 : rows == 4 ? 4 : is_e4m3 ? 4 : 8);
+  // Of x in shared memory: a step of all slots is 128 elements of f32, 256 of bf16, 512 of e4m3, in 4 bytes each, or 512 codes.
+  const int64_t step_bytes = shape.type.is_integer() ? 512 : 16 * tile_k(shape.type.format) * 4;
+  const int64_t steps = std::clamp<int64_t>(kStageBytes / (rows * step_bytes), 1, 8);
   return make_plan(shader, shape, kSlotsInvocations, rows, 2, {rows, steps});
 }
 
 MatmulPlan plan_int4_slots(const ProductShape& shape) {
   const int64_t rows = shape.num_rows == shape.num_groups ? 1 : size_for(wanted_rows(shape), std::array<int64_t, 3>{4, 16, 64});
-  const int64_t slots = rows == 1 ? 16 : rows == 4 ? 4 : 1;  // parts of k
-  const int64_t stage_tiles = rows == 1 ? 64 : rows == 4 ? 16 : rows == 16 ? 8 : 4;
+  const int64_t slots = rows <= 4 ? 16 / rows : 1;  // parts of k
+  const int64_t stage_tiles = rows == 64 ? 4 : std::max<int64_t>(8, 64 / rows);
   return make_plan("slots_matmul_int4", shape, kSlotsInvocations, rows, 2,
                    {rows, stage_tiles, shape.type.is_wide ? 1 : 0, slots});
 }

@@ -8,8 +8,8 @@
 #include "kernels/weight_format.h"
 #include "runtime/base/types.h"
 
-// Which kernel multiplies. Of the formats whose sums are rounded, bf16 has one arithmetic a device and f32 and e4m3 one everywhere,
-// whatever the number of rows; of the integer formats all kernels give the same bits.
+// Which kernel multiplies. Of the formats whose sums are rounded, bf16 has one arithmetic on a device, f32 and e4m3 have one
+// everywhere, whatever the number of rows; of the integer formats all kernels give the same bits.
 //
 //   shader                    weights             rows of a tile  what adds
 //   slots_matmul              f32, bf16, e4m3     1, 4, 16 (8)    fp32 fused multiply-adds

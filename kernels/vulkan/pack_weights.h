@@ -26,8 +26,8 @@
 //
 //   int8     one group: scales f32
 //   e4m3     scales f32
-//   int4     u16: 8 bits exponent and 4 bits mantissa of the scale, 4 bits zero point; wide: u32, the upper 28 bits of the scale
-//            as f32, 4 bits zero point
+//   int4     u16: 8 bits exponent and 4 bits mantissa of the scale, 4 bits zero point; wide: u32, the upper 28 bits of the
+//            scale as f32, 4 bits zero point
 //
 // A pair of panels holds 32 rows; of a gated matrix, gate rows above up rows, 16 gates and the 16 ups that belong to them.
 // Padding, behind the last row and behind the last element of k, is zeros.

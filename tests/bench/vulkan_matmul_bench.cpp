@@ -14,8 +14,8 @@
 #include "tests/bench/vulkan_matmul_data.h"
 
 // Products with the shapes of Qwen3.5-35B-A3B on a Vulkan device. Every product is checked before it is timed: columns of some
-// rows against the reference (of integer weights all bits), and rows of smaller batches against the whole, of which all bits must
-// be equal. Weights come from memory: there are more copies (or experts) than a cache holds, and calls take turns.
+// rows against the reference (of integer weights all bits), and rows of smaller batches against the whole, of which all bits
+// must be equal. Weights come from memory: there are more copies (or experts) than a cache holds, and calls take turns.
 //
 //   vulkan_matmul_bench [--device I] [--plain] [--quick] [--only TEXT]
 //
@@ -23,10 +23,9 @@
 //
 //   shape format rows: us one after the other, us side by side, GB/s and TFLOP/s of the former
 
+namespace ferry::bench {
 namespace {
 
-using namespace ferry;
-using namespace ferry::bench;
 using vulkan::DeviceTraits;
 using vulkan::PhysicalDevice;
 
@@ -235,9 +234,13 @@ int run(const Options& options) {
 
 }  // namespace
 
+int run_vulkan_matmul_bench(int argc, char** argv) { return run(parse(std::span(argv, static_cast<std::size_t>(argc)))); }
+
+}  // namespace ferry::bench
+
 int main(int argc, char** argv) {
   try {
-    return run(parse(std::span(argv, static_cast<std::size_t>(argc))));
+    return ferry::bench::run_vulkan_matmul_bench(argc, argv);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

@@ -25,8 +25,8 @@ float sum_to_odd(float a, float b) {
   return uintBitsToFloat(grows ? bits + 1u : bits - 1u);
 }
 
-// Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums" (IEEE Transactions on Computers 57, 2008): what is left of
-// the exact sum, rounded to odd, cannot mislead the last rounding. For finite results that are not tiny.
+// Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums" (IEEE Transactions on Computers 57, 2008): what is left
+// of the exact sum, rounded to odd, cannot mislead the last rounding. For finite results that are not tiny.
 float emulated_fma(float a, float b, float c) {
   vec2 product = two_product(a, b);
   vec2 low = two_sum(c, product.y);

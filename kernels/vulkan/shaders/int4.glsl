@@ -1,4 +1,4 @@
-// Codes of int4 weights and the words of their groups, as kernels/vulkan/pack_weights.h lays them out. Behind matmul_common.glsl.
+// Codes of int4 weights and the words of their groups, as pack_weights.h lays them out. Behind matmul_common.glsl.
 
 #include "kernels/vulkan/shaders/fused_multiply_add.glsl"
 

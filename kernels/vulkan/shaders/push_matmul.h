@@ -6,8 +6,8 @@
 
 PUSH_BEGIN
 
-/// Consecutive rows of one group, which a workgroup multiplies by a part of the group's weights. A product is a list of these, in
-/// device memory: whoever makes it, the host or another dispatch, there is a column of workgroups for each.
+/// Consecutive rows of one group, which a workgroup multiplies by a part of the group's weights. A product is a list of these,
+/// in device memory: whoever makes it, the host or another dispatch, there is a column of workgroups for each.
 struct MatmulTile {
   uint group;      // whose weights
   uint first_row;  // of the call

@@ -1,9 +1,9 @@
 #version 460
 // Products of f32, bf16, e4m3 and int8 weights in plain arithmetic, for 1 to kRows rows.
 //
-// A workgroup takes 32 columns: two panels of 16. Its 256 invocations are 16 columns x 16 slots. A slot sums every 16th tile of k,
-// ascending, for a column of either panel and all rows; then a column's 16 sums are added in ascending order. That is the order
-// for any number of rows.
+// A workgroup takes 32 columns: two panels of 16. Its 256 invocations are 16 columns x 16 slots. A slot sums every 16th tile of
+// k, ascending, for a column of either panel and all rows; then a column's 16 sums are added in ascending order. That is the
+// order for any number of rows.
 #extension GL_EXT_integer_dot_product : require
 #include "kernels/vulkan/shaders/matmul_common.glsl"
 #include "kernels/vulkan/shaders/matmul_finish.glsl"

@@ -10,7 +10,7 @@
 #include "kernels/vulkan/shaders/matmul_finish.glsl"
 
 layout(constant_id = 3) const uint kRows = 4;         // of a row tile
-layout(constant_id = 4) const uint kStageTiles = 16;  // tiles of k that x is staged for at once: a multiple of kSlots and groups
+layout(constant_id = 4) const uint kStageTiles = 16;  // that x is staged for at once: a multiple of kSlots and of groups
 layout(constant_id = 5) const uint kIsWide = 0;
 layout(constant_id = 6) const uint kSlots = 4;
 
@@ -122,8 +122,8 @@ void main() {
   MatmulTile rows = row_tile();
   if (rows.num_rows == 0) return;
   uint tiles = num_tiles(), place = gl_LocalInvocationID.x / kPanelRows;
-  Share share = Share(group_weights(rows), part_of_panels(), gl_LocalInvocationID.x % kPanelRows, place % kSlots, place / kSlots,
-                      kIsWide != 0 && has_fused_fma(p.fma_probe));
+  Share share = Share(group_weights(rows), part_of_panels(), gl_LocalInvocationID.x % kPanelRows, place % kSlots,
+                      place / kSlots, kIsWide != 0 && has_fused_fma(p.fma_probe));
   if (2 * share.pair >= p.num_panels) return;
   [[unroll]] for (uint i = 0; i < kOwnSums; ++i) {
     acc[i] = 0;

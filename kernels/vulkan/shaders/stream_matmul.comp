@@ -2,8 +2,8 @@
 // Products of bf16 and int8 weights with few rows, with cooperative matrices. Weights go from memory into fragments.
 //
 // A subgroup takes kPanels panels and every kSegmentSlots-th segment of k; subgroups that share panels hand their sums over in
-// shared memory. x goes through shared memory, a chunk of tiles at a time, each subgroup's through its own part; the weights and
-// the rows of the next chunk are on their way meanwhile.
+// shared memory. x goes through shared memory, a chunk of tiles at a time, each subgroup's through its own part; the weights
+// and the rows of the next chunk are on their way meanwhile.
 #extension GL_KHR_cooperative_matrix : require
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_EXT_bfloat16 : enable
@@ -92,8 +92,9 @@ void multiply_chunk() {
     [[unroll]] for (uint k = 0; k < kFragmentsK; ++k) {
       [[unroll]] for (uint n = 0; n < kFragmentsN; ++n) {
         RIGHT right;
-        uint at = gl_SubgroupID * kStageUnits + n * kFragmentN * kRowUnits + (t * 32 + k * kFragmentK * kElementBytes) / kUnitBytes;
-        coopMatLoad(right, stage, at, kRowUnits, gl_CooperativeMatrixLayoutColumnMajor);
+        uint row = gl_SubgroupID * kStageUnits + n * kFragmentN * kRowUnits;
+        uint at = (t * 32 + k * kFragmentK * kElementBytes) / kUnitBytes;
+        coopMatLoad(right, stage, row + at, kRowUnits, gl_CooperativeMatrixLayoutColumnMajor);
         [[unroll]] for (uint i = 0; i < kPanels; ++i) {
           [[unroll]] for (uint m = 0; m < kFragmentsM; ++m) {
             uint sum = (i * kFragmentsM + m) * kFragmentsN + n;

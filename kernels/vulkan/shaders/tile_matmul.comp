@@ -1,8 +1,8 @@
 #version 460
 // Products of bf16, int8 and int4 weights with many rows, with cooperative matrices. Weights and rows go through shared memory.
 //
-// A workgroup takes kPartPanels panels and a tile of rows, its subgroups rectangles of that: kPanelSlots of them side by side, the
-// others below. k goes by in steps of 64 staged bytes; the next step is on its way meanwhile. Int4 is unpacked to signed bytes.
+// A workgroup takes kPartPanels panels and a tile of rows, its subgroups rectangles of that: kPanelSlots of them side by side,
+// the others below. k goes by in steps of 64 staged bytes; the next step is on its way meanwhile. Int4 is unpacked to bytes.
 #extension GL_KHR_cooperative_matrix : require
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_EXT_bfloat16 : enable
