@@ -50,8 +50,8 @@ MatmulPlan plan_slots(const ProductShape& shape) {
 
 MatmulPlan plan_int4_slots(const ProductShape& shape) {
   const int64_t rows = shape.num_rows == shape.num_groups ? 1 : size_for(wanted_rows(shape), std::array<int64_t, 3>{4, 16, 64});
-  const int64_t slots = rows <= 4 ? 16 / rows : 1;  // parts of k
-  const int64_t stage_tiles = rows == 64 ? 4 : std::max<int64_t>(8, 64 / rows);
+  const int64_t slots = rows <= 4 ? 16 : rows == 16 ? 4 : 1;  // parts of k
+  const int64_t stage_tiles = rows == 1 ? 64 : rows == 4 ? 16 : 4;
   return make_plan("slots_matmul_int4", shape, kSlotsInvocations, rows, 2,
                    {rows, stage_tiles, shape.type.is_wide ? 1 : 0, slots});
 }

@@ -3,7 +3,8 @@
 //
 // A workgroup takes 32 columns: two panels of 16. Its 256 invocations are 16 columns x 16 slots; slots are kSlots parts of k x
 // 16 / kSlots parts of the rows. Sums within a group are exact, so that it does not matter who adds them; groups are added in
-// ascending order: by each invocation for itself where k is in one part, else by one for each element, from shared memory.
+// ascending order: by each invocation for itself where k is in one part, else by one for each element, from shared memory. A
+// scale that is not wide has five significant bits, so that its products with a part of a group are exact, too.
 #extension GL_EXT_integer_dot_product : require
 #include "kernels/vulkan/shaders/matmul_common.glsl"
 #include "kernels/vulkan/shaders/int4.glsl"
@@ -15,13 +16,15 @@ layout(constant_id = 5) const uint kIsWide = 0;
 layout(constant_id = 6) const uint kSlots = 4;
 
 const uint kRowSlots = 16 / kSlots;
-const uint kOwnRows = kRows / kRowSlots;  // of an invocation; 1 where kSlots > 1
+const uint kOwnRows = kRows / kRowSlots;  // of an invocation
 const uint kOwnSums = 2 * kOwnRows;       // of a column of either panel
 const uint kColumns = 2 * kPanelRows;
 const uint kHalf = 32;  // codes: the smallest group
 
 shared ivec4 stage[kRows * kStageTiles * 4];
-shared int dots[kSlots == 1 ? 1 : 2 * kStageTiles * kRows * kColumns];  // of the half rows of tiles
+shared int stage_sums[kRows * kStageTiles * 4];  // of the 16 codes of each
+// Of a column's part of a tile: its dot products; not wide: scaled, as fp32.
+shared int dots[kSlots == 1 ? 1 : 2 * kStageTiles * kRows * kColumns];
 
 uint group_shift() { return findLSB(p.group_size); }
 uint num_groups() { return p.k >> group_shift(); }
@@ -30,25 +33,26 @@ void stage_rows(MatmulTile rows, uint first_tile) {
   const uint kRowPieces = kStageTiles * 4;
   for (uint i = gl_LocalInvocationID.x; i < kRows * kRowPieces; i += gl_WorkGroupSize.x) {
     uint row = i / kRowPieces, k = first_tile * kTileK + i % kRowPieces * 16;
-    stage[i] = ivec4(row < rows.num_rows ? x_piece(x_row_address(rows.first_row + row), k) : uvec4(0));
+    ivec4 piece = ivec4(row < rows.num_rows ? x_piece(x_row_address(rows.first_row + row), k) : uvec4(0));
+    const int kOnes = 0x01010101;
+    stage[i] = piece;
+    stage_sums[i] = dotPacked4x8EXT(piece.x, kOnes) + dotPacked4x8EXT(piece.y, kOnes) + dotPacked4x8EXT(piece.z, kOnes) +
+                    dotPacked4x8EXT(piece.w, kOnes);
   }
 }
 
-// 32 codes of a column, which begin at 32 bytes of staged x.
-int dot_half(uvec4 codes, uint zero_point, uint stage_at) {
-  int sum = 0;
-  [[unroll]] for (uint i = 0; i < 2; ++i) {
-    ivec4 x0 = stage[stage_at], x1 = stage[stage_at + 1];
-    ivec4 x = i == 0 ? x0 : x1;
-    uint low = codes[2 * i], high = codes[2 * i + 1];
-    sum += dotPacked4x8EXT(int(first_codes(low, zero_point)), x.x) + dotPacked4x8EXT(int(last_codes(low, zero_point)), x.y);
-    sum += dotPacked4x8EXT(int(first_codes(high, zero_point)), x.z) + dotPacked4x8EXT(int(last_codes(high, zero_point)), x.w);
-  }
-  return sum;
+// 32 codes of a column, 0 to 15 each, times 32 of x, of which `x_sum` is the sum; less the zero point's part.
+int dot_half(uvec4 codes, uint zero_point, ivec4 x0, ivec4 x1, int x_sum) {
+  uvec4 low = codes & 0x0f0f0f0fu, high = (codes >> 4) & 0x0f0f0f0fu;
+  int sum = dotPacked4x8EXT(int(low.x), x0.x) + dotPacked4x8EXT(int(high.x), x0.y);
+  sum += dotPacked4x8EXT(int(low.y), x0.z) + dotPacked4x8EXT(int(high.y), x0.w);
+  sum += dotPacked4x8EXT(int(low.z), x1.x) + dotPacked4x8EXT(int(high.z), x1.y);
+  sum += dotPacked4x8EXT(int(low.w), x1.z) + dotPacked4x8EXT(int(high.w), x1.w);
+  return sum - int(zero_point) * x_sum;
 }
 
-int acc[kOwnSums];     // of the group in progress
-float sums[kOwnSums];  // of the groups before it
+int acc[kOwnSums];     // of the group, or the part of it, in progress
+float sums[kOwnSums];  // of the groups before it, where k is in one part
 
 // What an invocation works on.
 struct Share {
@@ -66,26 +70,58 @@ void end_group(Share share, uint i, GroupWord word) {
   }
 }
 
-// One tile of both panels.
-void add_tile(Share share, uint tile, uint stage_tile) {
+// Parts of a tile that lie in one group: the tile, or its halves.
+uint parts_of_tile() { return p.group_size == kHalf ? 2 : 1; }
+
+// Hands on what is in `acc` of a panel's part of a staged tile.
+void end_part(Share share, uint i, uint part, GroupWord word) {
+  [[unroll]] for (uint r = 0; r < kOwnRows; ++r) {
+    uint row = share.row_slot * kOwnRows + r;
+    int dot = kIsWide != 0 ? acc[2 * r + i] : floatBitsToInt(word.scale * float(acc[2 * r + i]));
+    dots[(part * kRows + row) * kColumns + i * kPanelRows + share.column] = dot;
+    acc[2 * r + i] = 0;
+  }
+}
+
+// A column's 64 codes of a tile of both panels, and the words of the groups that their halves lie in.
+struct TileCodes {
+  uvec4 halves[4];  // two of the first panel, two of the second
+  GroupWord words[4];
+};
+
+TileCodes load_codes(Share share, uint tile) {
+  TileCodes loaded;
   [[unroll]] for (uint i = 0; i < 2; ++i) {
     uint panel = 2 * share.pair + i;
     U32x4 codes = U32x4(tile_address(share.weights, panel, tile) + share.column * 32);
-    uvec4 halves[2] = {codes.v[0], codes.v[1]};
-    for (uint h = 0; h < 2; ++h) {
-      uint end = tile * kTileK + (h + 1) * kHalf, group = (end - 1) >> group_shift();
-      if (end > p.k) break;
-      GroupWord word = load_group_word(share.weights, panel, group, num_groups(), share.column, kIsWide != 0);
-      uvec4 half_codes = h == 0 ? halves[0] : halves[1];
-      [[unroll]] for (uint r = 0; r < kOwnRows; ++r) {
-        uint row = share.row_slot * kOwnRows + r;
-        acc[2 * r + i] += dot_half(half_codes, word.zero_point, (row * kStageTiles + stage_tile) * 4 + 2 * h);
+    [[unroll]] for (uint h = 0; h < 2; ++h) {
+      uint group = min((tile * kTileK + h * kHalf) >> group_shift(), num_groups() - 1);
+      loaded.halves[2 * i + h] = codes.v[h];
+      loaded.words[2 * i + h] = load_group_word(share.weights, panel, group, num_groups(), share.column, kIsWide != 0);
+    }
+  }
+  return loaded;
+}
+
+void add_tile(Share share, TileCodes codes, uint tile, uint stage_tile) {
+  [[unroll]] for (uint h = 0; h < 2; ++h) {
+    uint end = tile * kTileK + (h + 1) * kHalf;
+    bool is_there = end <= p.k;
+    [[unroll]] for (uint r = 0; r < kOwnRows; ++r) {
+      uint at = ((share.row_slot * kOwnRows + r) * kStageTiles + stage_tile) * 4 + 2 * h;
+      ivec4 x0 = stage[at], x1 = stage[at + 1];
+      int x_sum = stage_sums[at] + stage_sums[at + 1];
+      [[unroll]] for (uint i = 0; i < 2; ++i) {
+        GroupWord word = codes.words[2 * i + h];
+        if (is_there) acc[2 * r + i] += dot_half(codes.halves[2 * i + h], word.zero_point, x0, x1, x_sum);
       }
+    }
+    [[unroll]] for (uint i = 0; i < 2; ++i) {
+      GroupWord word = codes.words[2 * i + h];
       if (kSlots == 1) {
-        if (end % p.group_size == 0) end_group(share, i, word);
-      } else {
-        dots[((2 * stage_tile + h) * kRows + share.row_slot) * kColumns + i * kPanelRows + share.column] = acc[i];
-        acc[i] = 0;
+        if (is_there && end % p.group_size == 0) end_group(share, i, word);
+      } else if (h == 1 || parts_of_tile() == 2) {
+        end_part(share, i, parts_of_tile() == 2 ? 2 * stage_tile + h : stage_tile, word);
       }
     }
   }
@@ -93,13 +129,23 @@ void add_tile(Share share, uint tile, uint stage_tile) {
 
 // Adds the groups of the staged tiles to the sum of the invocation's element.
 void add_groups(Share share, uint first_tile, uint row, uint column, inout float sum) {
-  uint parts = p.group_size / kHalf, first_group = (first_tile * kTileK) >> group_shift();
-  for (uint g = 0; g < 2 * kStageTiles / parts && first_group + g < num_groups(); ++g) {
+  uint parts = max(p.group_size / kTileK, 1), first_group = (first_tile * kTileK) >> group_shift();
+  uint groups = min(kStageTiles * parts_of_tile() / parts, num_groups() - first_group);
+  if (kIsWide == 0) {
+    for (uint g = 0; g < groups; ++g) {
+      precise float group = 0.0;
+      for (uint i = 0; i < parts; ++i) group += intBitsToFloat(dots[((g * parts + i) * kRows + row) * kColumns + column]);
+      precise float next = sum + group;
+      sum = next;
+    }
+    return;
+  }
+  for (uint g = 0; g < groups; ++g) {
     int dot = 0;
     for (uint i = 0; i < parts; ++i) dot += dots[((g * parts + i) * kRows + row) * kColumns + column];
     GroupWord word = load_group_word(share.weights, 2 * share.pair + column / kPanelRows, first_group + g, num_groups(),
-                                     column % kPanelRows, kIsWide != 0);
-    sum = add_group(kIsWide != 0, share.is_fused, word.scale, float(dot), sum);
+                                     column % kPanelRows, true);
+    sum = add_group(true, share.is_fused, word.scale, float(dot), sum);
   }
 }
 
@@ -129,22 +175,30 @@ void main() {
     acc[i] = 0;
     sums[i] = 0.0;
   }
-  // The element whose groups this invocation adds where k is in several parts.
+  // Where k is in several parts, this invocation adds up the groups of one row.
   uint row = place;
+  float row_sums[2] = {0.0, 0.0};
+  TileCodes next = load_codes(share, min(share.slot, tiles - 1));
   for (uint first = 0; first < tiles; first += kStageTiles) {
     barrier();
     stage_rows(rows, first);
     barrier();
-    for (uint i = share.slot; i < kStageTiles && first + i < tiles; i += kSlots) add_tile(share, first + i, i);
+    for (uint i = share.slot; i < kStageTiles && first + i < tiles; i += kSlots) {
+      TileCodes codes = next;
+      next = load_codes(share, min(first + i + kSlots, tiles - 1));
+      add_tile(share, codes, first + i, i);
+    }
     if (kSlots == 1) continue;
     barrier();
     if (row < kRows) {
-      [[unroll]] for (uint i = 0; i < kOwnSums; ++i) add_groups(share, first, row, share.column + i * kPanelRows, sums[i]);
+      [[unroll]] for (uint i = 0; i < 2; ++i) add_groups(share, first, row, share.column + i * kPanelRows, row_sums[i]);
     }
   }
-  if (kSlots > 1 && row >= kRows) return;
-  uint first_row = kSlots > 1 ? row : share.row_slot * kOwnRows;
+  if (kSlots > 1) {
+    if (row < kRows) finish(rows, share.pair, share.column, row, row_sums[0], row_sums[1]);
+    return;
+  }
   [[unroll]] for (uint r = 0; r < kOwnRows; ++r) {
-    finish(rows, share.pair, share.column, first_row + r, sums[2 * r], sums[2 * r + 1]);
+    finish(rows, share.pair, share.column, share.row_slot * kOwnRows + r, sums[2 * r], sums[2 * r + 1]);
   }
 }
