@@ -108,6 +108,7 @@ class VulkanStream final : public Stream {
   void record(const Command& command);
   void flush();
   void emit(const Command& command);
+  void deliver(const Recording::Download& download);
   void collect(uint64_t num_done);
 
   Device& device_;

@@ -19,6 +19,7 @@ const uint kRowSlots = 16 / kSlots;
 const uint kOwnRows = kRows / kRowSlots;  // of an invocation
 const uint kOwnSums = 2 * kOwnRows;       // of a column of either panel
 const uint kColumns = 2 * kPanelRows;
+const uint kElements = kRows * 2 * kPanelRows <= 256 ? 1 : kRows * 2 * kPanelRows / 256;
 const uint kHalf = 32;  // codes: the smallest group
 
 shared ivec4 stage[kRows * kStageTiles * 4];
@@ -127,17 +128,30 @@ void add_tile(Share share, TileCodes codes, uint tile, uint stage_tile) {
   }
 }
 
-// Adds the groups of the staged tiles to the sum of the invocation's element.
+// What a column's group `g` of the staged tiles comes to for a row: its scaled dot products.
+float scaled_group(uint g, uint parts, uint row, uint column) {
+  precise float group = 0.0;
+  for (uint i = 0; i < parts; ++i) group += intBitsToFloat(dots[((g * parts + i) * kRows + row) * kColumns + column]);
+  return group;
+}
+
+// Adds the groups of the staged tiles to an element's sum: four at once from memory, one by one to the sum.
+void add_scaled_groups(uint groups, uint parts, uint row, uint column, inout float sum) {
+  for (uint first = 0; first < groups; first += 4) {
+    float group[4];
+    [[unroll]] for (uint i = 0; i < 4; ++i) group[i] = first + i < groups ? scaled_group(first + i, parts, row, column) : 0.0;
+    [[unroll]] for (uint i = 0; i < 4; ++i) {
+      precise float next = sum + group[i];
+      if (first + i < groups) sum = next;
+    }
+  }
+}
+
 void add_groups(Share share, uint first_tile, uint row, uint column, inout float sum) {
   uint parts = max(p.group_size / kTileK, 1), first_group = (first_tile * kTileK) >> group_shift();
   uint groups = min(kStageTiles * parts_of_tile() / parts, num_groups() - first_group);
   if (kIsWide == 0) {
-    for (uint g = 0; g < groups; ++g) {
-      precise float group = 0.0;
-      for (uint i = 0; i < parts; ++i) group += intBitsToFloat(dots[((g * parts + i) * kRows + row) * kColumns + column]);
-      precise float next = sum + group;
-      sum = next;
-    }
+    add_scaled_groups(groups, parts, row, column, sum);
     return;
   }
   for (uint g = 0; g < groups; ++g) {
@@ -175,9 +189,9 @@ void main() {
     acc[i] = 0;
     sums[i] = 0.0;
   }
-  // Where k is in several parts, this invocation adds up the groups of one row.
-  uint row = place;
-  float row_sums[2] = {0.0, 0.0};
+  // Where k is in several parts, an invocation adds up the groups of kElements elements of rows x columns.
+  float element_sums[kElements];
+  [[unroll]] for (uint e = 0; e < kElements; ++e) element_sums[e] = 0.0;
   TileCodes next = load_codes(share, min(share.slot, tiles - 1));
   for (uint first = 0; first < tiles; first += kStageTiles) {
     barrier();
@@ -190,12 +204,21 @@ void main() {
     }
     if (kSlots == 1) continue;
     barrier();
-    if (row < kRows) {
-      [[unroll]] for (uint i = 0; i < 2; ++i) add_groups(share, first, row, share.column + i * kPanelRows, row_sums[i]);
+    [[unroll]] for (uint e = 0; e < kElements; ++e) {
+      uint element = e * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+      if (element < kRows * kColumns) add_groups(share, first, element / kColumns, element % kColumns, element_sums[e]);
     }
   }
   if (kSlots > 1) {
-    if (row < kRows) finish(rows, share.pair, share.column, row, row_sums[0], row_sums[1]);
+    barrier();
+    [[unroll]] for (uint e = 0; e < kElements; ++e) {
+      uint element = e * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+      if (element < kRows * kColumns) dots[element] = floatBitsToInt(element_sums[e]);
+    }
+    barrier();
+    if (place >= kRows) return;
+    uint at = place * kColumns + share.column;
+    finish(rows, share.pair, share.column, place, intBitsToFloat(dots[at]), intBitsToFloat(dots[at + kPanelRows]));
     return;
   }
   [[unroll]] for (uint r = 0; r < kOwnRows; ++r) {

@@ -99,6 +99,15 @@ TEST(VulkanStream, TheHostsBytesAreTakenAtOnceAndBroughtBackInOrder) {
   EXPECT_EQ(seen, expected);
 }
 
+TEST(VulkanStream, ManyBytesComeBackInPieces) {
+  FERRY_NEED_VULKAN_DEVICE(physical);
+  test::VulkanDevice device(*physical);
+  for (const int64_t count : {(int64_t{1} << 16) - 1, int64_t{1} << 16, (int64_t{1} << 16) + 1, int64_t{1} << 20}) {
+    const Matrix row = row_of(device.memory(), ascending(count));
+    EXPECT_TRUE(values_of(device.stream, row.view()) == ascending(count)) << count;
+  }
+}
+
 TEST(VulkanStream, ClearWritesZerosThere) {
   FERRY_NEED_VULKAN_DEVICE(physical);
   test::VulkanDevice device(*physical);
