@@ -3,16 +3,26 @@
 namespace ferry::vulkan {
 namespace {
 
-constexpr VkPipelineStageFlags2 kWork = VK_PIPELINE_STAGE_2_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_2_TRANSFER_BIT;
-constexpr VkAccessFlags2 kWrites = VK_ACCESS_2_SHADER_STORAGE_WRITE_BIT | VK_ACCESS_2_TRANSFER_WRITE_BIT;
-constexpr VkAccessFlags2 kReads = VK_ACCESS_2_SHADER_STORAGE_READ_BIT | VK_ACCESS_2_TRANSFER_READ_BIT;
+struct Side {
+  VkPipelineStageFlags2 stages;
+  VkAccessFlags2 accesses;
+};
 
-void put_barrier(Device& device, VkCommandBuffer commands, VkPipelineStageFlags2 stages, VkAccessFlags2 accesses) {
+constexpr VkPipelineStageFlags2 kCompute = VK_PIPELINE_STAGE_2_COMPUTE_SHADER_BIT, kCopies = VK_PIPELINE_STAGE_2_TRANSFER_BIT;
+constexpr Side kDispatchesWrite = {kCompute, VK_ACCESS_2_SHADER_STORAGE_WRITE_BIT};
+constexpr Side kDispatchesFollow = {kCompute, VK_ACCESS_2_SHADER_STORAGE_READ_BIT | VK_ACCESS_2_SHADER_STORAGE_WRITE_BIT};
+constexpr Side kAllWrite = {kCompute | kCopies, kDispatchesWrite.accesses | VK_ACCESS_2_TRANSFER_WRITE_BIT};
+constexpr Side kAllFollow = {kCompute | kCopies | VK_PIPELINE_STAGE_2_DRAW_INDIRECT_BIT,
+                             kDispatchesFollow.accesses | VK_ACCESS_2_TRANSFER_READ_BIT | VK_ACCESS_2_TRANSFER_WRITE_BIT |
+                                 VK_ACCESS_2_INDIRECT_COMMAND_READ_BIT};
+constexpr Side kHostReads = {VK_PIPELINE_STAGE_2_HOST_BIT, VK_ACCESS_2_HOST_READ_BIT};
+
+void put_barrier(Device& device, VkCommandBuffer commands, const Side& before, const Side& behind) {
   const VkMemoryBarrier2 barrier{.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER_2,
-                                 .srcStageMask = kWork,
-                                 .srcAccessMask = kWrites,
-                                 .dstStageMask = stages,
-                                 .dstAccessMask = accesses};
+                                 .srcStageMask = before.stages,
+                                 .srcAccessMask = before.accesses,
+                                 .dstStageMask = behind.stages,
+                                 .dstAccessMask = behind.accesses};
   const VkDependencyInfo dependency{
       .sType = VK_STRUCTURE_TYPE_DEPENDENCY_INFO, .memoryBarrierCount = 1, .pMemoryBarriers = &barrier};
   device.vk().CmdPipelineBarrier2(commands, &dependency);
@@ -43,11 +53,11 @@ void Commands::begin() {
 
 void Commands::end() { check(device_.vk().EndCommandBuffer(commands_), "recording commands"); }
 
-void Commands::barrier() {
-  put_barrier(device_, commands_, kWork | VK_PIPELINE_STAGE_2_DRAW_INDIRECT_BIT,
-              kReads | kWrites | VK_ACCESS_2_INDIRECT_COMMAND_READ_BIT);
+void Commands::barrier(Scope scope) {
+  const bool is_all = scope == Scope::kAll;
+  put_barrier(device_, commands_, is_all ? kAllWrite : kDispatchesWrite, is_all ? kAllFollow : kDispatchesFollow);
 }
 
-void Commands::barrier_to_host() { put_barrier(device_, commands_, VK_PIPELINE_STAGE_2_HOST_BIT, VK_ACCESS_2_HOST_READ_BIT); }
+void Commands::barrier_to_host() { put_barrier(device_, commands_, kAllWrite, kHostReads); }
 
 }  // namespace ferry::vulkan

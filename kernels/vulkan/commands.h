@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+
 #include "kernels/vulkan/device.h"
 
 namespace ferry::vulkan {
@@ -16,8 +18,9 @@ class Commands {
   VkCommandBuffer handle() const { return commands_; }
   void begin();
   void end();
-  /// Dispatches, copies and indirect arguments behind it see what those before it wrote.
-  void barrier();
+  /// Dispatches behind it see what dispatches before it wrote; or copies and indirect arguments as well, which takes longer.
+  enum class Scope : uint8_t { kDispatches, kAll };
+  void barrier(Scope scope = Scope::kAll);
   /// The host sees what was copied, once it knows that the submission has run.
   void barrier_to_host();
 

@@ -65,7 +65,6 @@ Stream::Event VulkanStream::submit() {
     recording_->number = last_submission_ = device_.queue().submit(recording_->commands.handle());
     running_.push_back(std::move(recording_));
     num_recorded_ = 0;
-    hazards_.clear();
   }
   return Event{last_submission_};
 }
@@ -145,24 +144,35 @@ Recording& VulkanStream::recording() {
   recording_->downloads.reset();
   recording_->commands.begin();
   recording_->commands.barrier();  // behind what was submitted before
+  hazards_.clear();
+  copy_hazards_.clear();
+  has_copies_ = false;
   return *recording_;
 }
 
 void VulkanStream::record(const Command& command) {
   recording();
-  if (hazards_.meets(next_)) {
-    flush();
-    recording_->commands.barrier();
-    ++num_barriers_;
-    hazards_.clear();
-  }
+  const bool is_plain = command.is_plain_dispatch();
+  if ((is_plain ? hazards_ : copy_hazards_).meets(next_)) put_barrier(is_plain && !has_copies_);
+  has_copies_ = has_copies_ || command.pipeline == VK_NULL_HANDLE;
   hazards_.add(next_);
+  copy_hazards_.add(next_);
   next_.clear();
   group_.push_back(command);
   if (command.pipeline != VK_NULL_HANDLE) ++num_dispatches_;
   if (++num_recorded_ < submit_at_) return;
   submit_at_ = std::min(2 * submit_at_, kMostCommands);
   submit();
+}
+
+void VulkanStream::put_barrier(bool is_of_dispatches) {
+  flush();
+  recording_->commands.barrier(is_of_dispatches ? Commands::Scope::kDispatches : Commands::Scope::kAll);
+  ++num_barriers_;
+  hazards_.clear();
+  if (is_of_dispatches) return;
+  copy_hazards_.clear();
+  has_copies_ = false;
 }
 
 void VulkanStream::flush() {

@@ -98,6 +98,8 @@ class VulkanStream final : public Stream {
     Grid grid;
     BufferPlace from, to;  // of a copy; from without a buffer: zeros. Of an indirect dispatch `from` says the grid
     uint64_t size = 0;     // bytes of a copy
+
+    bool is_plain_dispatch() const { return pipeline != VK_NULL_HANDLE && from.buffer == VK_NULL_HANDLE; }
   };
 
   void dispatch(const Kernel& kernel, std::span<const std::byte> push, Grid grid);
@@ -106,6 +108,7 @@ class VulkanStream final : public Stream {
 
   Recording& recording();
   void record(const Command& command);
+  void put_barrier(bool is_of_dispatches);
   void flush();
   void emit(const Command& command);
   void deliver(const Recording::Download& download);
@@ -113,7 +116,9 @@ class VulkanStream final : public Stream {
 
   Device& device_;
   DeviceMemory& memory_;
-  Hazards hazards_;
+  Hazards hazards_;             // since the last barrier
+  Hazards copy_hazards_;        // since the last that copies and indirect dispatches heed
+  bool has_copies_ = false;     // since the last barrier
   Access next_;                 // of the next dispatch
   std::vector<Command> group_;  // recorded since the last barrier, not handed on yet
   std::unique_ptr<Recording> recording_;

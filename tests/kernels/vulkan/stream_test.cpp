@@ -62,6 +62,26 @@ TEST(VulkanStream, BarriersStandOnlyWhereRangesMeet) {
   }
 }
 
+// A barrier between two dispatches is none for a copy behind them.
+TEST(VulkanStream, CopiesHaveBarriersOfTheirOwn) {
+  FERRY_NEED_VULKAN_DEVICE(physical);
+  test::VulkanDevice device(*physical);
+  Matrix one = row_of(device.memory(), std::vector<float>(kCols, 1.0f));
+  Matrix first = row_of(device.memory(), std::vector<float>(kCols)),
+         second = row_of(device.memory(), std::vector<float>(kCols));
+  add(device.stream, {.a = one.view(), .b = one.view(), .out = first.view()});
+  add(device.stream, {.a = first.view(), .b = one.view(), .out = second.view()});
+  EXPECT_EQ(device.stream.num_barriers(), 1) << "between the two";
+  std::vector<float> seen(kCols);
+  device.stream.copy(Address<const std::byte>(first.view().data, Space::kDevice),
+                     Address<std::byte>(reinterpret_cast<std::byte*>(seen.data())), kCols * sizeof(float));
+  EXPECT_EQ(device.stream.num_barriers(), 2) << "in front of the copy, though the first was before a barrier";
+  add(device.stream, {.a = one.view(), .b = one.view(), .out = first.view()});
+  EXPECT_EQ(device.stream.num_barriers(), 3) << "behind the copy, which reads what this writes";
+  device.stream.wait(device.stream.submit());
+  EXPECT_EQ(seen, std::vector<float>(kCols, 2.0f));
+}
+
 // The order within a group is the stream's to choose: reversed, what was told of comes out the same, and what was not does not.
 TEST(VulkanStream, ReversedOrderShowsWhatWasNotTold) {
   FERRY_NEED_VULKAN_DEVICE(physical);
