@@ -28,6 +28,8 @@ class Queue {
   uint64_t num_done();
 
  private:
+  void block(uint64_t number);
+
   Device& device_;
   VkQueue queue_ = VK_NULL_HANDLE;
   VkSemaphore timeline_ = VK_NULL_HANDLE;

@@ -161,7 +161,7 @@ void VulkanStream::record(const Command& command) {
   group_.push_back(command);
   if (command.pipeline != VK_NULL_HANDLE) ++num_dispatches_;
   if (++num_recorded_ < submit_at_) return;
-  submit_at_ = std::min(2 * submit_at_, kMostCommands);
+  submit_at_ = std::min(4 * submit_at_, kMostCommands);
   submit();
 }
 

@@ -88,8 +88,8 @@ class VulkanStream final : public Stream {
 
  private:
   /// Of a submission behind a wait: few, so that the device begins while the host records the rest. Each that follows has
-  /// twice as many, since handing over takes time as well.
-  static constexpr int64_t kFirstCommands = 12, kMostCommands = 96;
+  /// four times as many, since handing over takes time as well.
+  static constexpr int64_t kFirstCommands = 12, kMostCommands = 192;
 
   struct Command {
     VkPipeline pipeline = VK_NULL_HANDLE;  // none: a copy
