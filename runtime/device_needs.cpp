@@ -4,7 +4,7 @@
 #include <string>
 
 #include "kernels/backend.h"
-#include "moe/local_token_dispatcher.h"
+#include "moe/device_token_dispatcher.h"
 #include "runtime/model/footprint.h"
 #include "runtime/model/trunk.h"
 #include "runtime/mtp_drafter.h"
@@ -70,7 +70,7 @@ int64_t step_row_bytes(const ModelConfig& config, const StepShape& shape) {
   if (shape.num_workers > 0) return memory.num_bytes() + reply_bytes(config, shape);
   const ExpertBank bank(config.num_expert_layers(), config.moe.num_experts, {config.hidden_dim, config.moe.intermediate_dim},
                         shape.quantization.experts.value_or(plain_weights(shape.dtype)));
-  const LocalTokenDispatcher dispatcher(
+  const DeviceTokenDispatcher dispatcher(
       bank, stream, {.max_tokens = shape.limits.max_tokens, .top_k = config.moe.top_k, .dtype = shape.dtype});
   return memory.num_bytes();
 }

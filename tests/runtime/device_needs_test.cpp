@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "moe/local_token_dispatcher.h"
+#include "moe/device_token_dispatcher.h"
 #include "runtime/model/trunk.h"
 #include "runtime/model/weights_loader.h"
 #include "runtime/mtp_drafter.h"
@@ -45,7 +45,7 @@ int64_t tally(const std::filesystem::path& dir, const ModelConfig& config, const
   Trunk trunk(config, weights, stream, shape.dtype, shape.limits);
   std::optional<MtpDrafter> drafter;
   if (config.mtp) drafter.emplace(config, weights, trunk, shape.dtype, 100, shape.speculation);
-  const LocalTokenDispatcher dispatcher(
+  const DeviceTokenDispatcher dispatcher(
       bank, stream, {.max_tokens = shape.limits.max_tokens, .top_k = config.moe.top_k, .dtype = shape.dtype});
   return memory.num_bytes();
 }
