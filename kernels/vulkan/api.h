@@ -51,7 +51,6 @@ namespace ferry::vulkan {
   X(CmdBindPipeline)                     \
   X(CmdPushConstants)                    \
   X(CmdDispatch)                         \
-  X(CmdDispatchIndirect)                 \
   X(CmdCopyBuffer)                       \
   X(CmdFillBuffer)                       \
   X(CmdPipelineBarrier2)                 \

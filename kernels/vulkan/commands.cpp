@@ -12,9 +12,8 @@ constexpr VkPipelineStageFlags2 kCompute = VK_PIPELINE_STAGE_2_COMPUTE_SHADER_BI
 constexpr Side kDispatchesWrite = {kCompute, VK_ACCESS_2_SHADER_STORAGE_WRITE_BIT};
 constexpr Side kDispatchesFollow = {kCompute, VK_ACCESS_2_SHADER_STORAGE_READ_BIT | VK_ACCESS_2_SHADER_STORAGE_WRITE_BIT};
 constexpr Side kAllWrite = {kCompute | kCopies, kDispatchesWrite.accesses | VK_ACCESS_2_TRANSFER_WRITE_BIT};
-constexpr Side kAllFollow = {kCompute | kCopies | VK_PIPELINE_STAGE_2_DRAW_INDIRECT_BIT,
-                             kDispatchesFollow.accesses | VK_ACCESS_2_TRANSFER_READ_BIT | VK_ACCESS_2_TRANSFER_WRITE_BIT |
-                                 VK_ACCESS_2_INDIRECT_COMMAND_READ_BIT};
+constexpr Side kAllFollow = {kCompute | kCopies,
+                             kDispatchesFollow.accesses | VK_ACCESS_2_TRANSFER_READ_BIT | VK_ACCESS_2_TRANSFER_WRITE_BIT};
 constexpr Side kHostReads = {VK_PIPELINE_STAGE_2_HOST_BIT, VK_ACCESS_2_HOST_READ_BIT};
 
 void put_barrier(Device& device, VkCommandBuffer commands, const Side& before, const Side& behind) {

@@ -18,7 +18,7 @@ class Commands {
   VkCommandBuffer handle() const { return commands_; }
   void begin();
   void end();
-  /// Dispatches behind it see what dispatches before it wrote; or copies and indirect arguments as well, which takes longer.
+  /// Dispatches behind it see what dispatches before it wrote; or copies do as well, which takes longer.
   enum class Scope : uint8_t { kDispatches, kAll };
   void barrier(Scope scope = Scope::kAll);
   /// The host sees what was copied, once it knows that the submission has run.

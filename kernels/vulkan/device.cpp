@@ -69,8 +69,7 @@ Buffer::Buffer(Device& device, std::size_t size, BufferUse use) : device_(&devic
   const VkBufferCreateInfo create{.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
                                   .size = size,
                                   .usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT |
-                                           VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT |
-                                           VK_BUFFER_USAGE_INDIRECT_BUFFER_BIT};
+                                           VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT};
   check(vk.CreateBuffer(device.handle(), &create, nullptr, &buffer_), "making a buffer");
   VkMemoryRequirements needs{};
   vk.GetBufferMemoryRequirements(device.handle(), buffer_, &needs);

@@ -113,15 +113,6 @@ void VulkanStream::dispatch(const Kernel& kernel, std::span<const std::byte> pus
   record(command);
 }
 
-void VulkanStream::dispatch_indirect(const Kernel& kernel, std::span<const std::byte> push, Address<const std::byte> grid) {
-  Command command{.pipeline = device_.pipelines().get(kernel),
-                  .push_bytes = static_cast<uint32_t>(push.size()),
-                  .from = memory_.place_of(value_of(grid))};
-  std::memcpy(command.push.data(), push.data(), push.size());
-  reads(range_of(value_of(grid), sizeof(VkDispatchIndirectCommand)));
-  record(command);
-}
-
 uint64_t VulkanStream::upload_bytes(std::span<const std::byte> bytes) {
   const Arena::Piece piece = recording().tables.take(bytes.size());
   if (!bytes.empty()) std::memcpy(piece.host, bytes.data(), bytes.size());
@@ -152,14 +143,14 @@ Recording& VulkanStream::recording() {
 
 void VulkanStream::record(const Command& command) {
   recording();
-  const bool is_plain = command.is_plain_dispatch();
-  if ((is_plain ? hazards_ : copy_hazards_).meets(next_)) put_barrier(is_plain && !has_copies_);
-  has_copies_ = has_copies_ || command.pipeline == VK_NULL_HANDLE;
+  const bool is_dispatch = command.is_dispatch();
+  if ((is_dispatch ? hazards_ : copy_hazards_).meets(next_)) put_barrier(is_dispatch && !has_copies_);
+  has_copies_ = has_copies_ || !is_dispatch;
   hazards_.add(next_);
   copy_hazards_.add(next_);
   next_.clear();
   group_.push_back(command);
-  if (command.pipeline != VK_NULL_HANDLE) ++num_dispatches_;
+  if (is_dispatch) ++num_dispatches_;
   if (++num_recorded_ < submit_at_) return;
   submit_at_ = std::min(4 * submit_at_, kMostCommands);
   submit();
@@ -184,7 +175,7 @@ void VulkanStream::flush() {
 void VulkanStream::emit(const Command& command) {
   const DeviceFunctions& vk = device_.vk();
   VkCommandBuffer commands = recording_->commands.handle();
-  if (command.pipeline == VK_NULL_HANDLE) {
+  if (!command.is_dispatch()) {
     if (command.from.buffer == VK_NULL_HANDLE)
       return vk.CmdFillBuffer(commands, command.to.buffer, command.to.offset, command.size, 0);
     const VkBufferCopy copy{.srcOffset = command.from.offset, .dstOffset = command.to.offset, .size = command.size};
@@ -193,7 +184,6 @@ void VulkanStream::emit(const Command& command) {
   vk.CmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, command.pipeline);
   vk.CmdPushConstants(commands, device_.pipelines().layout(), VK_SHADER_STAGE_COMPUTE_BIT, 0, command.push_bytes,
                       command.push.data());
-  if (command.from.buffer != VK_NULL_HANDLE) return vk.CmdDispatchIndirect(commands, command.from.buffer, command.from.offset);
   vk.CmdDispatch(commands, command.grid.x, command.grid.y, command.grid.z);
 }
 

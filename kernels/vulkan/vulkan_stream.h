@@ -59,12 +59,6 @@ class VulkanStream final : public Stream {
     static_assert(sizeof(Push) <= Pipelines::kMaxPushBytes);
     dispatch(kernel, std::as_bytes(std::span(&push, 1)), grid);
   }
-  /// Likewise with as many workgroups as a VkDispatchIndirectCommand on the device says, which counts as read.
-  template <class Push>
-  void dispatch_indirect(const Kernel& kernel, const Push& push, Address<const std::byte> grid) {
-    static_assert(sizeof(Push) <= Pipelines::kMaxPushBytes);
-    dispatch_indirect(kernel, std::as_bytes(std::span(&push, 1)), grid);
-  }
 
   /// Where the device finds a copy of `values` of the host until what is recorded now has run; 16-byte aligned. The host may
   /// change its own at once. No hazards: nobody writes there.
@@ -96,14 +90,13 @@ class VulkanStream final : public Stream {
     std::array<std::byte, Pipelines::kMaxPushBytes> push;
     uint32_t push_bytes = 0;
     Grid grid;
-    BufferPlace from, to;  // of a copy; from without a buffer: zeros. Of an indirect dispatch `from` says the grid
+    BufferPlace from, to;  // of a copy; from without a buffer: zeros
     uint64_t size = 0;     // bytes of a copy
 
-    bool is_plain_dispatch() const { return pipeline != VK_NULL_HANDLE && from.buffer == VK_NULL_HANDLE; }
+    bool is_dispatch() const { return pipeline != VK_NULL_HANDLE; }
   };
 
   void dispatch(const Kernel& kernel, std::span<const std::byte> push, Grid grid);
-  void dispatch_indirect(const Kernel& kernel, std::span<const std::byte> push, Address<const std::byte> grid);
   uint64_t upload_bytes(std::span<const std::byte> bytes);
 
   Recording& recording();
@@ -117,7 +110,7 @@ class VulkanStream final : public Stream {
   Device& device_;
   DeviceMemory& memory_;
   Hazards hazards_;             // since the last barrier
-  Hazards copy_hazards_;        // since the last that copies and indirect dispatches heed
+  Hazards copy_hazards_;        // since the last that copies heed
   bool has_copies_ = false;     // since the last barrier
   Access next_;                 // of the next dispatch
   std::vector<Command> group_;  // recorded since the last barrier, not handed on yet
