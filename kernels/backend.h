@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -25,6 +26,12 @@ class Backend {
   Matmul& matmul() const { return *matmul_; }
   /// Where weights, states and intermediate results lie.
   Memory& memory() const { return memory_; }
+
+  /// Whether a table takes these arguments. Ops that are made of others (as ops.h says) may be in none.
+  template <class Args>
+  bool has(Op<Args> OpTable::*op, const Args& args) const {
+    return std::ranges::any_of(tables_, [&](const OpTable* table) { return (table->*op).takes(args); });
+  }
 
   template <class Args>
   void run(Op<Args> OpTable::*op, Stream& stream, const Args& args) const {

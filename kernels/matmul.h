@@ -80,6 +80,7 @@ struct GroupedMatmulArgs {
   ProductFinish finish{};                        // of all groups
   // In place of counts, where the host does not know them (has_device_counts()); the weights of every group are there.
   Address<const int32_t> device_counts{};  // [num_groups], of all rows of out together
+  Address<const RowRun> row_runs{};        // [rows of out] beside device_counts
   bool are_counts_as_before = false;       // they are those of the last call, with as many rows
   Address<const int32_t> row_idx{};        // [rows of out] row i is rows.x[row_idx[i]]; none: rows.x[i]
 };

@@ -43,13 +43,16 @@ struct OpTable {
   Op<CausalConv1dArgs> causal_conv1d;
   Op<DeltaGatesArgs> delta_gates;
   Op<GatedDeltaRuleArgs> gated_delta_rule;
+  Op<GatedDeltaMixArgs> gated_delta_mix;
   Op<RouterTopkArgs> router_topk;
   Op<SwigluArgs> swiglu;
   Op<GatherRowsArgs> gather_rows;
   Op<ExpertRowsArgs> expert_rows;
+  Op<ExpertChoiceArgs> choose_experts;
   Op<CombineArgs> combine;
   Op<SharedExpertMergeArgs> shared_expert_merge;
   Op<QuantizeRowsArgs> quantize_rows;
+  Op<ResidualNormArgs> residual_norm;
   Op<LayerNormArgs> layer_norm;
   Op<AddBiasArgs> add_bias;
   Op<VisionRopeArgs> vision_rope;

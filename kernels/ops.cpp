@@ -86,6 +86,16 @@ void gated_delta_rule(Stream& stream, const GatedDeltaRuleArgs& args) {
   const Span span(zone, num_rows, static_cast<int64_t>(args.sequences.size()));
   run(&OpTable::gated_delta_rule, stream, args);
 }
+void gated_delta_mix(Stream& stream, const GatedDeltaMixArgs& args) {
+  if (stream.backend().has(&OpTable::gated_delta_mix, args)) {
+    const Span span(Zone::kRecurrentDeltaRule, args.rule.out.rows, static_cast<int64_t>(args.rule.sequences.size()));
+    return run(&OpTable::gated_delta_mix, stream, args);
+  }
+  causal_conv1d(stream, args.conv);
+  delta_gates(stream, args.gates);
+  gated_delta_rule(stream, args.rule);
+  gated_rms_norm(stream, args.norm);
+}
 void router_topk(Stream& stream, const RouterTopkArgs& args) {
   const Span span(Zone::kGatingTopK, args.logits.rows);
   run(&OpTable::router_topk, stream, args);
@@ -97,6 +107,14 @@ void gather_rows(Stream& stream, const GatherRowsArgs& args) {
 void expert_rows(Stream& stream, const ExpertRowsArgs& args) {
   const Span span(Zone::kInitRouting, args.num_tokens);
   run(&OpTable::expert_rows, stream, args);
+}
+void choose_experts(Stream& stream, const ExpertChoiceArgs& args) {
+  if (stream.backend().has(&OpTable::choose_experts, args)) {
+    const Span span(Zone::kGatingTopK, args.rows.num_tokens);
+    return run(&OpTable::choose_experts, stream, args);
+  }
+  router_topk(stream, args.router);
+  expert_rows(stream, args.rows);
 }
 void combine(Stream& stream, const CombineArgs& args) {
   const auto is_there = [](const std::byte* row) { return row != nullptr; };
@@ -111,6 +129,15 @@ void shared_expert_merge(Stream& stream, const SharedExpertMergeArgs& args) {
 void quantize_rows(Stream& stream, const QuantizeRowsArgs& args) {
   const Span span(args.zone, args.x.rows);
   run(&OpTable::quantize_rows, stream, args);
+}
+void residual_norm(Stream& stream, const ResidualNormArgs& args) {
+  if (stream.backend().has(&OpTable::residual_norm, args)) {
+    const Span span(args.norm.zone, args.residual.rows);
+    return run(&OpTable::residual_norm, stream, args);
+  }
+  if (args.added.data != nullptr) add(stream, {.a = args.residual, .b = args.added, .out = args.residual});
+  rms_norm(stream, args.norm);
+  if (args.codes.codes.data != nullptr) quantize_rows(stream, args.codes);
 }
 void layer_norm(Stream& stream, const LayerNormArgs& args) {
   const Span span(Zone::kVisionNorm, args.out.rows);

@@ -178,6 +178,16 @@ struct GatedDeltaRuleArgs {
   MatrixView out;                       // [T, num_v_heads * v_dim]
 };
 
+/// What a gated delta layer does between its projections: causal_conv1d, delta_gates, gated_delta_rule and gated_rms_norm one
+/// after the other, each on the results of those before it: rule.qkv is conv.out, rule.decay and rule.beta are those of the
+/// gates, norm.x and norm.out are rule.out's heads. The results between hold nothing afterwards, but those of rows that are held.
+struct GatedDeltaMixArgs {
+  CausalConv1dArgs conv;
+  DeltaGatesArgs gates;
+  GatedDeltaRuleArgs rule;
+  GatedRmsNormArgs norm;
+};
+
 /// p = softmax(logits) in fp32, or T(sigmoid(logits)). Experts are chosen by p + bias: the top_k largest, descending, lower
 /// expert id first on ties; weights = T(p_k / (sum p_k + sum_eps) * scale), without the division if they are not normalised.
 struct RouterTopkArgs {
@@ -208,6 +218,13 @@ struct GatherRowsArgs {
   Address<float> out_scales;    // [rows of out]
 };
 
+/// The consecutive rows of one group that a row is among.
+struct RowRun {
+  int32_t group = 0;
+  int32_t first_row = 0;
+  int32_t num_rows = 0;
+};
+
 /// The rows of a batch's experts, expert by expert and in token order within one: what goes where, for a backend whose host
 /// does not look at what its router chose.
 struct ExpertRowsArgs {
@@ -218,7 +235,14 @@ struct ExpertRowsArgs {
   Address<int32_t> row_token;    // [num_tokens * top_k] the token of each row
   Address<int32_t> slot_row;     // [num_tokens, top_k] the row of each slot
   Address<int32_t> counts;       // [num_experts] rows of each
+  Address<RowRun> row_runs;      // [num_tokens * top_k] of each row
   Address<uint32_t> row_totals;  // [num_experts] what counts are added to, modulo 2^32
+};
+
+/// router_topk and expert_rows one after the other, of the same tokens.
+struct ExpertChoiceArgs {
+  RouterTopkArgs router;
+  ExpertRowsArgs rows;
 };
 
 /// out[t] = T(sum_k T(slot_weights[t, k] * row(t, k))): fp32 sum in slot order, one rounding (transformers' grouped form).
@@ -248,6 +272,15 @@ struct QuantizeRowsArgs {
   ConstMatrixView x;      // [rows, k]
   MatrixView codes;       // [rows, quantized_cols(k)] i8
   Address<float> scales;  // [rows]
+};
+
+/// What a block of the decoder begins with: residual = T(residual + added), the norm of that, and the norm's codes. The same
+/// bits as add, rms_norm and quantize_rows one after the other, which is what runs where a backend has nothing better.
+struct ResidualNormArgs {
+  MatrixView residual;       // [rows, cols]
+  ConstMatrixView added{};   // [rows, cols], or no data: the residual stays as it is
+  RmsNormArgs norm;          // of the residual
+  QuantizeRowsArgs codes{};  // of norm.out, or no data: none
 };
 
 /// out = T((x - mean) / sqrt(variance + eps) * weight + bias), per row, the variance that of all columns.
@@ -301,12 +334,15 @@ void sigmoid_gate(Stream& stream, const SigmoidGateArgs& args);
 void causal_conv1d(Stream& stream, const CausalConv1dArgs& args);
 void delta_gates(Stream& stream, const DeltaGatesArgs& args);
 void gated_delta_rule(Stream& stream, const GatedDeltaRuleArgs& args);
+void gated_delta_mix(Stream& stream, const GatedDeltaMixArgs& args);
 void router_topk(Stream& stream, const RouterTopkArgs& args);
 void gather_rows(Stream& stream, const GatherRowsArgs& args);
 void expert_rows(Stream& stream, const ExpertRowsArgs& args);
+void choose_experts(Stream& stream, const ExpertChoiceArgs& args);
 void combine(Stream& stream, const CombineArgs& args);
 void shared_expert_merge(Stream& stream, const SharedExpertMergeArgs& args);
 void quantize_rows(Stream& stream, const QuantizeRowsArgs& args);
+void residual_norm(Stream& stream, const ResidualNormArgs& args);
 void layer_norm(Stream& stream, const LayerNormArgs& args);
 void vision_rope(Stream& stream, const VisionRopeArgs& args);
 void segment_attention(Stream& stream, const SegmentAttentionArgs& args);

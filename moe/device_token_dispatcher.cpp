@@ -25,6 +25,7 @@ DeviceTokenDispatcher::DeviceTokenDispatcher(const ExpertBank& bank, Stream& str
   for (InFlight& slot : in_flight_) {
     slot.row_token = Array<int32_t>(memory, max_rows);
     slot.slot_row = Array<int32_t>(memory, max_rows);
+    slot.row_runs = Array<RowRun>(memory, max_rows);
     slot.counts = Array<int32_t>(memory, bank.num_local_experts());
     slot.activated = Matrix(memory, options.dtype, max_rows, width);
     slot.rows = Matrix(memory, options.dtype, max_rows, bank.dims().hidden_dim);
@@ -44,14 +45,20 @@ DispatchHandle DeviceTokenDispatcher::dispatch(const DispatchArgs& args) {
   slot.top_k = args.top_k;
   slot.slot_weights = args.slot_weights;
   const int64_t num_experts = bank_.num_local_experts();
-  expert_rows(stream_, {.topk_idx = args.slot_experts,
-                        .num_tokens = slot.num_tokens,
-                        .top_k = slot.top_k,
-                        .num_experts = num_experts,
-                        .row_token = slot.row_token.data(),
-                        .slot_row = slot.slot_row.data(),
-                        .counts = slot.counts.data(),
-                        .row_totals = row_totals_.device() + args.layer * num_experts});
+  const ExpertRowsArgs rows{.topk_idx = args.slot_experts,
+                            .num_tokens = slot.num_tokens,
+                            .top_k = slot.top_k,
+                            .num_experts = num_experts,
+                            .row_token = slot.row_token.data(),
+                            .slot_row = slot.slot_row.data(),
+                            .counts = slot.counts.data(),
+                            .row_runs = slot.row_runs.data(),
+                            .row_totals = row_totals_.device() + args.layer * num_experts};
+  if (args.choice != nullptr) {
+    choose_experts(stream_, {.router = *args.choice, .rows = rows});
+  } else {
+    expert_rows(stream_, rows);
+  }
   run_experts(args.layer, args.tokens, slot);
   return DispatchHandle(slot_idx);
 }
@@ -67,6 +74,7 @@ void DeviceTokenDispatcher::run_experts(int64_t layer, const MatmulRows& tokens,
                              .weights = bank_.gate_up(layer),
                              .out = activated,
                              .device_counts = counts,
+                             .row_runs = slot.row_runs.data(),
                              .row_idx = slot.row_token.data()});
   }
   MatmulRows down{activated};
@@ -81,6 +89,7 @@ void DeviceTokenDispatcher::run_experts(int64_t layer, const MatmulRows& tokens,
                            .weights = bank_.down(layer),
                            .out = slot.rows.top(num_rows),
                            .device_counts = counts,
+                           .row_runs = slot.row_runs.data(),
                            .are_counts_as_before = true});
 }
 

@@ -38,6 +38,7 @@ class DeviceTokenDispatcher final : public TokenDispatcher {
     Address<const float> slot_weights;
     Array<int32_t> row_token, slot_row;  // [max_tokens * top_k]
     Array<int32_t> counts;               // [num_experts]
+    Array<RowRun> row_runs;              // [max_tokens * top_k]
     Matrix activated;                    // [max_tokens * top_k, intermediate_dim]
     Matrix codes;                        // the same as codes, of quantised experts
     Array<float> scales;                 // [max_tokens * top_k] of these

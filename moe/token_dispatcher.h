@@ -29,6 +29,8 @@ struct DispatchArgs {
   std::span<const float> topk_weights;  // [num_tokens * top_k] of their rows in the sum; must stay untouched until combine
   Address<const float> slot_weights;    // the same in the memory of the backend; likewise
   Address<const int32_t> slot_experts;  // topk_idx there
+  const RouterTopkArgs* choice =
+      nullptr;  // what writes the last two, of a dispatcher that plans on the device: if it has not run
   int64_t top_k = 0;
   uint8_t micro_batch = 0;  // among those of the layer in this step, < kMaxMicroBatches (moe/wire.h)
 };

@@ -90,8 +90,10 @@ void expert_rows(ThreadPool&, const ExpertRowsArgs& args) {
   int32_t row = 0;
   for (int64_t expert = 0; expert < args.num_experts; ++expert) {
     args.row_totals.raw()[expert] += static_cast<uint32_t>(args.counts.raw()[expert]);
+    const RowRun run{.group = static_cast<int32_t>(expert), .first_row = row, .num_rows = args.counts.raw()[expert]};
     for (int64_t slot = 0; slot < num_rows; ++slot) {
       if (args.topk_idx.raw()[slot] != expert) continue;
+      args.row_runs.raw()[row] = run;
       args.row_token.raw()[row] = static_cast<int32_t>(slot / args.top_k);
       args.slot_row.raw()[slot] = row++;
     }

@@ -15,7 +15,10 @@
 namespace ferry::vulkan {
 namespace {
 
+static_assert(sizeof(RowRun) == sizeof(MatmulTile));
+
 constexpr int64_t kMaxGridParts = 65535;  // workgroups along an axis, behind which they go on along the next
+constexpr int64_t kMostRunRows = 1024;
 constexpr float kFmaProbe = 1.0F + 0x1p-12F;
 
 /// Packed weights in a device's memory.
@@ -78,6 +81,9 @@ int64_t count_groups(const GroupedMatmulArgs& args) {
   const auto groups = static_cast<double>(args.weights.size()), rows = static_cast<double>(args.out.rows);
   return static_cast<int64_t>(std::ceil(groups * (1 - std::exp(-rows / groups))));
 }
+
+/// Of few rows a workgroup finds its tile by the run of its row, so that nobody has to list tiles before.
+bool uses_runs(const GroupedMatmulArgs& args) { return args.device_counts && args.row_runs && args.out.rows <= kMostRunRows; }
 
 class VulkanMatmul final : public Matmul {
  public:
@@ -153,6 +159,11 @@ uint64_t VulkanMatmul::list_tiles(VulkanStream& stream, const GroupedMatmulArgs&
     num_tiles = std::ssize(tiles_);
     return stream.upload(std::span<const MatmulTile>(tiles_));
   }
+  if (uses_runs(args)) {
+    num_tiles = args.out.rows;
+    stream.reads(args.row_runs, num_tiles);
+    return address_of(args.row_runs);
+  }
   const auto num_groups = std::ssize(args.weights);
   num_tiles = args.out.rows / tile_rows + std::min<int64_t>(num_groups, args.out.rows);
   if (args.are_counts_as_before && tile_rows == last_tile_rows_) {
@@ -221,6 +232,7 @@ void VulkanMatmul::grouped_matmul(Stream& any_stream, const GroupedMatmulArgs& a
                         .num_panels = static_cast<uint32_t>(layout.num_panels()),
                         .group_size = static_cast<uint32_t>(weights->type().group_size),
                         .activation = static_cast<uint32_t>(finish.activation),
+                        .tiles_are_runs = uses_runs(args) ? 1U : 0U,
                         .fma_probe = kFmaProbe};
   const int64_t parts = (layout.num_panels() + plan.part_panels - 1) / plan.part_panels;
   const int64_t folds = (parts + kMaxGridParts - 1) / kMaxGridParts;

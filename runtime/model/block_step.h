@@ -24,8 +24,7 @@ struct BlockStep {
   const Products& products;
   const StepInput& input;
   const MicroBatch& batch;
-  MatrixView normed;         // [batch's rows, hidden_dim] what it reads
-  CodeBuffer& normed_codes;  // room for normed's codes
+  Activations normed;  // [batch's rows, hidden_dim] what it reads; codes if it takes_codes()
   KvCache& kv_cache;
   RecurrentState& recurrent_state;
   const Tap* tap;  // may be null

@@ -38,49 +38,79 @@ void LayerRunner::begin_step(const StepInput& input) {
   if (attention_) attention_->begin_step(input);
 }
 
-BlockStep LayerRunner::block(const LayerStep& step, const MicroBatch& batch) {
+BlockStep LayerRunner::block(const LayerStep& step, const MicroBatch& batch, const Activations& normed) {
   return {.products = products_,
           .input = step.input,
           .batch = batch,
-          .normed = rows_of(normed_, batch),
-          .normed_codes = normed_codes_,
+          .normed = normed,
           .kv_cache = step.kv_cache,
           .recurrent_state = step.recurrent_state,
           .tap = step.tap};
 }
 
-void LayerRunner::norm(Zone zone, ConstMatrixView x, const Array<float>& weight, MatrixView out) const {
-  rms_norm(stream_,
-           {.zone = zone, .x = x, .weight = weight.data(), .eps = norm_.eps, .rounds_first = norm_.rounds_first, .out = out});
+RmsNormArgs LayerRunner::norm_args(Zone zone, ConstMatrixView x, const Array<float>& weight, MatrixView out) const {
+  return {.zone = zone, .x = x, .weight = weight.data(), .eps = norm_.eps, .rounds_first = norm_.rounds_first, .out = out};
 }
 
-void LayerRunner::mix(const LayerStep& step, const MicroBatch& batch, const LayerRef& layer) {
-  const MatrixView hidden = rows_of(hidden_, batch), out = rows_of(block_out_, batch);
-  const BlockStep block_step = block(step, batch);
+void LayerRunner::norm(Zone zone, ConstMatrixView x, const Array<float>& weight, MatrixView out) const {
+  rms_norm(stream_, norm_args(zone, x, weight, out));
+}
+
+/// The residual stream's rows, with what the block before added, as the next block reads them.
+Activations LayerRunner::begin_block(Zone zone, MicroBatch& batch, const Array<float>& weight, bool takes_codes) {
+  const MatrixView hidden = rows_of(hidden_, batch), normed = rows_of(normed_, batch);
+  ResidualNormArgs args{.residual = hidden, .norm = norm_args(zone, hidden, weight, normed)};
+  if (std::exchange(batch.has_addend, false)) args.added = rows_of(block_out_, batch);
+  Activations out{normed, {}};
+  if (takes_codes) {
+    args.codes = {.x = normed, .codes = normed_codes_.codes(batch, normed.cols), .scales = normed_codes_.scales(batch)};
+    out.codes = {args.codes.codes, args.codes.scales};
+  }
+  residual_norm(stream_, args);
+  return out;
+}
+
+void LayerRunner::settle(MicroBatch& batch) {
+  const MatrixView hidden = rows_of(hidden_, batch);
+  if (std::exchange(batch.has_addend, false)) add(stream_, {.a = hidden, .b = rows_of(block_out_, batch), .out = hidden});
+}
+
+bool LayerRunner::takes_codes(const LayerPlan& plan) const {
+  switch (plan.mixer) {
+    case Mixer::kGatedDelta: return gated_delta_->takes_codes();
+    case Mixer::kAttention: return attention_->takes_codes();
+    case Mixer::kShortConv: return short_conv_->takes_codes();
+  }
+  return false;
+}
+
+void LayerRunner::mix(const LayerStep& step, MicroBatch& batch, const LayerRef& layer) {
+  const MatrixView out = rows_of(block_out_, batch);
   const auto& weights = layer.weights.mixer;
-  norm(Zone::kInputNorm, hidden, layer.weights.mixer_norm, block_step.normed);
+  const BlockStep block_step =
+      block(step, batch, begin_block(Zone::kInputNorm, batch, layer.weights.mixer_norm, takes_codes(layer.plan)));
   switch (layer.plan.mixer) {
     case Mixer::kGatedDelta: gated_delta_->run(block_step, std::get<GatedDeltaWeights>(weights), layer.state_layer, out); break;
     case Mixer::kAttention: attention_->run(block_step, std::get<AttentionWeights>(weights), layer.state_layer, out); break;
     case Mixer::kShortConv: short_conv_->run(block_step, std::get<ShortConvWeights>(weights), layer.state_layer, out); break;
   }
-  add(stream_, {.a = hidden, .b = out, .out = hidden});
+  batch.has_addend = true;
 }
 
-DispatchHandle LayerRunner::begin_ffn(const LayerStep& step, const MicroBatch& batch, const LayerRef& layer) {
-  const BlockStep block_step = block(step, batch);
-  norm(Zone::kPostAttentionNorm, rows_of(hidden_, batch), layer.weights.ffn_norm, block_step.normed);
-  if (const auto* w = std::get_if<MoeWeights>(&layer.weights.ffn))
-    return moe_->begin(block_step, *w, layer.expert_layer, step.dispatcher);
+DispatchHandle LayerRunner::begin_ffn(const LayerStep& step, MicroBatch& batch, const LayerRef& layer) {
+  const auto* moe = std::get_if<MoeWeights>(&layer.weights.ffn);
+  const bool takes_codes = moe != nullptr ? moe_->takes_codes(*moe, step.dispatcher) : dense_->takes_codes();
+  const BlockStep block_step =
+      block(step, batch, begin_block(Zone::kPostAttentionNorm, batch, layer.weights.ffn_norm, takes_codes));
+  if (moe != nullptr) return moe_->begin(block_step, *moe, layer.expert_layer, step.dispatcher);
   dense_->run(block_step, std::get<DenseWeights>(layer.weights.ffn), rows_of(block_out_, batch));
   return {};
 }
 
-void LayerRunner::finish_ffn(const LayerStep& step, const MicroBatch& batch, DispatchHandle routed, const LayerRef& layer) {
-  const MatrixView hidden = rows_of(hidden_, batch), out = rows_of(block_out_, batch);
+void LayerRunner::finish_ffn(const LayerStep& step, MicroBatch& batch, DispatchHandle routed, const LayerRef& layer) {
   if (const auto* w = std::get_if<MoeWeights>(&layer.weights.ffn))
-    moe_->finish(block(step, batch), *w, std::move(routed), step.dispatcher, out);
-  add(stream_, {.a = hidden, .b = out, .out = hidden});
+    moe_->finish(block(step, batch, {}), *w, std::move(routed), step.dispatcher, rows_of(block_out_, batch));
+  batch.has_addend = true;
 }
 
 }  // namespace ferry

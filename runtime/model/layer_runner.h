@@ -61,17 +61,25 @@ class LayerRunner {
   void embed(ConstMatrixView table, const StepInput& input, MatrixView out) const;
   /// Before a step's first layer.
   void begin_step(const StepInput& input);
+  // A block's output is added to the residual stream when the next block of the micro-batch begins (residual_norm), or by
+  // settle(): before then hidden() lacks it.
+
   /// hidden += mixer(norm(hidden))
-  void mix(const LayerStep& step, const MicroBatch& batch, const LayerRef& layer);
+  void mix(const LayerStep& step, MicroBatch& batch, const LayerRef& layer);
   /// Norm and the feed-forward network as far as it goes without waiting; a mixture's rows leave for their experts.
-  DispatchHandle begin_ffn(const LayerStep& step, const MicroBatch& batch, const LayerRef& layer);
+  DispatchHandle begin_ffn(const LayerStep& step, MicroBatch& batch, const LayerRef& layer);
   /// hidden += ffn(norm(hidden))
-  void finish_ffn(const LayerStep& step, const MicroBatch& batch, DispatchHandle routed, const LayerRef& layer);
+  void finish_ffn(const LayerStep& step, MicroBatch& batch, DispatchHandle routed, const LayerRef& layer);
+  /// Adds what is still to be added.
+  void settle(MicroBatch& batch);
   /// The model's RMS norm; out may be x.
   void norm(Zone zone, ConstMatrixView x, const Array<float>& weight, MatrixView out) const;
 
  private:
-  BlockStep block(const LayerStep& step, const MicroBatch& batch);
+  BlockStep block(const LayerStep& step, const MicroBatch& batch, const Activations& normed);
+  Activations begin_block(Zone zone, MicroBatch& batch, const Array<float>& weight, bool takes_codes);
+  RmsNormArgs norm_args(Zone zone, ConstMatrixView x, const Array<float>& weight, MatrixView out) const;
+  bool takes_codes(const LayerPlan& plan) const;
 
   const NormPlan norm_;
   Stream& stream_;

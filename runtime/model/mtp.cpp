@@ -44,6 +44,7 @@ ConstMatrixView MtpLayer::run(const MtpInput& input, KvCache& kv_cache, Recurren
   runner.mix(step, batch, layer_);
   DispatchHandle routed = runner.begin_ffn(step, batch, layer_);
   runner.finish_ffn(step, batch, std::move(routed), layer_);
+  runner.settle(batch);
   check_context().layer = -1;
   check_context().micro_batch = 0;
   return trunk_.head().run(runner.hidden(), input.step.logit_rows, w.norm);

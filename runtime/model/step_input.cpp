@@ -24,6 +24,7 @@ int64_t find_cut(const StepInput& input) {
 
 void take_rows(const StepInput& input, int64_t begin, int64_t end, MicroBatch& batch) {
   batch.first_row = begin;
+  batch.has_addend = false;
   batch.num_tokens = end - begin;
   batch.sequences.clear();
   batch.block_tables.clear();
@@ -111,7 +112,7 @@ StepInput StepRows::input(int64_t delta_chunk) {
           .delta_chunk = delta_chunk};
 }
 
-std::span<const MicroBatch> make_micro_batches(const StepInput& input, int64_t min_rows, std::array<MicroBatch, 2>& batches) {
+std::span<MicroBatch> make_micro_batches(const StepInput& input, int64_t min_rows, std::array<MicroBatch, 2>& batches) {
   const auto num_tokens = static_cast<int64_t>(input.token_ids.size());
   const int64_t cut = min_rows > 0 && num_tokens >= 2 * min_rows ? find_cut(input) : 0;
   if (cut < min_rows || num_tokens - cut < min_rows || cut == 0) {

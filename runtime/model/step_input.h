@@ -80,7 +80,8 @@ class StepRows {
 struct MicroBatch {
   int64_t first_row = 0;
   int64_t num_tokens = 0;
-  uint8_t number = 0;  // tells apart what goes through a layer in one step: the one or two, or the passes of an MTP layer
+  uint8_t number = 0;       // tells apart what goes through a layer in one step: the one or two, or the passes of an MTP layer
+  bool has_addend = false;  // what the last block made of them is still to be added to the residual stream (layer_runner.h)
   std::vector<SequenceSpan> sequences;  // their rows counted from first_row
   std::vector<const int32_t*> block_tables;
   std::vector<int32_t> state_slots;
@@ -95,6 +96,6 @@ struct MicroBatch {
 ///
 /// They are written into `batches`, which the caller keeps from step to step so that nothing is allocated; returns those in
 /// use.
-std::span<const MicroBatch> make_micro_batches(const StepInput& input, int64_t min_rows, std::array<MicroBatch, 2>& batches);
+std::span<MicroBatch> make_micro_batches(const StepInput& input, int64_t min_rows, std::array<MicroBatch, 2>& batches);
 
 }  // namespace ferry

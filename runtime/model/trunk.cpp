@@ -44,8 +44,7 @@ ConstMatrixView Trunk::forward(const StepInput& input, KvCache& kv_cache, Recurr
   FERRY_CHECK_EQ(static_cast<int64_t>(input.positions.size()), 3 * num_tokens);
   const LayerStep step{input, kv_cache, recurrent_state, dispatcher, tap};
   // A tap sees the rows of a step together.
-  const std::span<const MicroBatch> batches =
-      make_micro_batches(input, tap == nullptr ? limits_.min_micro_batch : 0, micro_batches_);
+  const std::span<MicroBatch> batches = make_micro_batches(input, tap == nullptr ? limits_.min_micro_batch : 0, micro_batches_);
   std::array<DispatchHandle, TokenDispatcher::kMaxInFlight> routed;  // by micro-batch
   const MatrixView hidden = runner_.hidden().rows_from(0, num_tokens);
   const auto finish = [&](std::size_t m, std::size_t layer) {
@@ -53,6 +52,7 @@ ConstMatrixView Trunk::forward(const StepInput& input, KvCache& kv_cache, Recurr
     check_context().layer = static_cast<int>(layer);
     const bool has_more = layer + 1 < layers_.size();
     runner_.finish_ffn(step, batches[m], std::move(routed[m]), layers_[layer]);
+    if (tap != nullptr || !has_more) runner_.settle(batches[m]);
     if (tap != nullptr && has_more) show(*tap, static_cast<int64_t>(layer) + 1, hidden);
   };
 

@@ -138,6 +138,7 @@ struct ExpertRows {
     }
     row_token.assign(topk_idx.size(), -1);
     slot_row.assign(topk_idx.size(), -1);
+    row_runs.assign(topk_idx.size(), RowRun{-1, -1, -1});
     counts.assign(static_cast<std::size_t>(num_experts), -1);
     row_totals.assign(static_cast<std::size_t>(num_experts), 0xfffffffeU);  // about to begin again
   }
@@ -145,11 +146,13 @@ struct ExpertRows {
     args.topk_idx = topk_idx.data();
     args.row_token = row_token.data();
     args.slot_row = slot_row.data();
+    args.row_runs = row_runs.data();
     args.counts = counts.data();
     args.row_totals = row_totals.data();
     table.expert_rows(stream, args);
   }
   std::vector<int32_t> topk_idx, row_token, slot_row, counts;
+  std::vector<RowRun> row_runs;
   std::vector<uint32_t> row_totals;
   ExpertRowsArgs args;
 };
@@ -170,6 +173,10 @@ TEST_P(RowsTest, ExpertRowsAreInTheOrderOfExpertsAndTokens) {
       for (std::size_t slot = 0; slot < actual.topk_idx.size(); ++slot) {
         if (actual.topk_idx[slot] != expert) continue;
         EXPECT_EQ(actual.slot_row[slot], row);
+        const RowRun& run = actual.row_runs[static_cast<std::size_t>(row)];
+        EXPECT_EQ(run.group, expert);
+        EXPECT_EQ(run.num_rows, actual.counts[static_cast<std::size_t>(expert)]);
+        EXPECT_TRUE(run.first_row <= row && row < run.first_row + run.num_rows);
         EXPECT_EQ(actual.row_token[static_cast<std::size_t>(row++)], static_cast<int32_t>(slot) / top_k);
       }
     }

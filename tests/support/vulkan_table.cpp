@@ -82,7 +82,7 @@ void visit(Visitor& v, Kept&, SwigluArgs& a) { v(a.gate_up), v(a.out); }
 void visit(Visitor& v, Kept&, GatherRowsArgs& a) { v(a.x), v(a.out), v(a.scales, a.x.rows), v(a.out_scales, a.out.rows); }
 void visit(Visitor& v, Kept&, ExpertRowsArgs& a) {
   const int64_t slots = a.num_tokens * a.top_k;
-  v(a.topk_idx, slots), v(a.row_token, slots), v(a.slot_row, slots);
+  v(a.topk_idx, slots), v(a.row_token, slots), v(a.slot_row, slots), v(a.row_runs, slots);
   v(a.counts, a.num_experts), v(a.row_totals, a.num_experts);
 }
 void visit(Visitor& v, Kept& kept, CombineArgs& a) {
@@ -135,6 +135,16 @@ void visit(Visitor& v, Kept& kept, GatedDeltaRuleArgs& a) {
   a.held = kept.held;
 }
 
+// What is made of several ops. Regions that they share are taken once.
+void visit(Visitor& v, Kept& kept, ResidualNormArgs& a) {
+  v(a.residual), v(a.added), visit(v, kept, a.norm);
+  if (a.codes.codes.data != nullptr) visit(v, kept, a.codes);
+}
+void visit(Visitor& v, Kept& kept, ExpertChoiceArgs& a) { visit(v, kept, a.router), visit(v, kept, a.rows); }
+void visit(Visitor& v, Kept& kept, GatedDeltaMixArgs& a) {
+  visit(v, kept, a.conv), visit(v, kept, a.gates), visit(v, kept, a.rule), visit(v, kept, a.norm);
+}
+
 /// The device of all tests of a process.
 struct TestDevice {
   explicit TestDevice(const vulkan::PhysicalDevice& physical)
@@ -175,9 +185,13 @@ struct OnDevice<kOp> {
     (vulkan::kOpTable.*kOp)(stream, moved);
     regions.bring_back(stream);
   }
+  /// Of the host's arguments, whose states are as aligned as those of the device.
+  static bool takes(const Args& args) { return (vulkan::kOpTable.*kOp).takes(args); }
 };
 template <auto kOp>
 constexpr auto on_device = &OnDevice<kOp>::run;
+template <auto kOp>
+constexpr auto takes = &OnDevice<kOp>::takes;
 
 const OpTable kTable{
     .name = "vulkan",
@@ -193,13 +207,16 @@ const OpTable kTable{
     .causal_conv1d = on_device<&OpTable::causal_conv1d>,
     .delta_gates = on_device<&OpTable::delta_gates>,
     .gated_delta_rule = on_device<&OpTable::gated_delta_rule>,
+    .gated_delta_mix = {on_device<&OpTable::gated_delta_mix>, takes<&OpTable::gated_delta_mix>},
     .router_topk = on_device<&OpTable::router_topk>,
     .swiglu = on_device<&OpTable::swiglu>,
     .gather_rows = on_device<&OpTable::gather_rows>,
     .expert_rows = on_device<&OpTable::expert_rows>,
+    .choose_experts = {on_device<&OpTable::choose_experts>, takes<&OpTable::choose_experts>},
     .combine = on_device<&OpTable::combine>,
     .shared_expert_merge = on_device<&OpTable::shared_expert_merge>,
     .quantize_rows = on_device<&OpTable::quantize_rows>,
+    .residual_norm = on_device<&OpTable::residual_norm>,
     .layer_norm = on_device<&OpTable::layer_norm>,
     .add_bias = on_device<&OpTable::add_bias>,
     .vision_rope = on_device<&OpTable::vision_rope>,

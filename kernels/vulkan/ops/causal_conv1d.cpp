@@ -1,5 +1,6 @@
 #include <vector>
 
+#include "kernels/vulkan/ops/conv_states.h"
 #include "kernels/vulkan/ops/shapes.h"
 #include "kernels/vulkan/ops/views.h"
 #include "kernels/vulkan/ops/vulkan_ops.h"
@@ -60,34 +61,58 @@ void tell_inputs(VulkanStream& stream, const CausalConv1dArgs& args, const ConvP
   }
 }
 
+/// Without the tasks.
+ConvPush push_of(VulkanStream& stream, const CausalConv1dArgs& args, const ConvPlan& plan) {
+  return {.x = address_of(args.x),
+          .weight = address_of(args.weight),
+          .result = address_of(args.out),
+          .sequences = stream.upload(std::span<const ConvSequence>(plan.sequences)),
+          .tasks = 0,
+          .x_stride = stride_of(args.x),
+          .result_stride = stride_of(args.out),
+          .channels = u32(args.x.cols),
+          .num_tasks = 0};
+}
+
+int64_t num_blocks(const CausalConv1dArgs& args) { return (args.x.cols + kConvInvocations - 1) / kConvInvocations; }
+
+Kernel kernel_of(const char* shader, const CausalConv1dArgs& args) {
+  return {find_shader(shader, args.x.dtype),
+          {kConvInvocations, u32(args.kernel), args.activation == Activation::kSilu ? 1u : 0u}};
+}
+
+void dispatch_states(VulkanStream& stream, const CausalConv1dArgs& args, ConvPush push, const std::vector<ConvTask>& tasks) {
+  push.tasks = stream.upload(std::span<const ConvTask>(tasks));
+  push.num_tasks = u32(std::ssize(tasks));
+  stream.dispatch(kernel_of("causal_conv1d_state", args), push, grid_of_rows(push.num_tasks * num_blocks(args)));
+}
+
 }  // namespace
 
 void causal_conv1d(VulkanStream& stream, const CausalConv1dArgs& args) {
   check_conv(args);
   const ConvPlan plan(args);
   if (plan.tasks.empty()) return;
-  ConvPush push{.x = address_of(args.x),
-                .weight = address_of(args.weight),
-                .result = address_of(args.out),
-                .sequences = stream.upload(std::span<const ConvSequence>(plan.sequences)),
-                .tasks = stream.upload(std::span<const ConvTask>(plan.tasks)),
-                .x_stride = stride_of(args.x),
-                .result_stride = stride_of(args.out),
-                .channels = u32(args.x.cols),
-                .num_tasks = u32(std::ssize(plan.tasks))};
-  const int64_t blocks = (args.x.cols + kConvInvocations - 1) / kConvInvocations;
-  const auto kernel = u32(args.kernel), is_silu = args.activation == Activation::kSilu ? 1u : 0u;
+  ConvPush push = push_of(stream, args, plan);
+  push.tasks = stream.upload(std::span<const ConvTask>(plan.tasks));
+  push.num_tasks = u32(std::ssize(plan.tasks));
   tell_inputs(stream, args, plan, [](const ConvSequence& sequence) { return sequence.num_tokens <= kConvTokens; });
   stream.reads(args.weight, args.x.cols * args.kernel);
   stream.writes(args.out);
-  stream.dispatch({find_shader("causal_conv1d", args.x.dtype), {kConvInvocations, kernel, is_silu}}, push,
-                  grid_of_rows(push.num_tasks * blocks));
+  stream.dispatch(kernel_of("causal_conv1d", args), push, grid_of_rows(push.num_tasks * num_blocks(args)));
   if (plan.late_states.empty()) return;
-  push.tasks = stream.upload(std::span<const ConvTask>(plan.late_states));
-  push.num_tasks = u32(std::ssize(plan.late_states));
   tell_inputs(stream, args, plan, [](const ConvSequence& sequence) { return sequence.num_tokens > kConvTokens; });
-  stream.dispatch({find_shader("causal_conv1d_state", args.x.dtype), {kConvInvocations, kernel, is_silu}}, push,
-                  grid_of_rows(push.num_tasks * blocks));
+  dispatch_states(stream, args, push, plan.late_states);
+}
+
+void update_conv_states(VulkanStream& stream, const CausalConv1dArgs& args) {
+  const ConvPlan plan(args);
+  if (args.kernel == 1 || plan.tasks.empty()) return;
+  std::vector<ConvTask> tasks;
+  for (std::size_t s = 0; s < plan.sequences.size(); ++s)
+    tasks.push_back({.sequence = u32(std::ssize(tasks)), .first_token = 0});
+  tell_inputs(stream, args, plan, [](const ConvSequence&) { return true; });
+  dispatch_states(stream, args, push_of(stream, args, plan), tasks);
 }
 
 }  // namespace ferry::vulkan

@@ -24,6 +24,7 @@ void expert_rows(VulkanStream& stream, const ExpertRowsArgs& args) {
                             .slot_row = address_of(args.slot_row),
                             .counts = address_of(args.counts),
                             .first_rows = first_rows,
+                            .row_runs = address_of(args.row_runs),
                             .row_totals = address_of(args.row_totals),
                             .num_slots = static_cast<uint32_t>(num_slots),
                             .top_k = static_cast<uint32_t>(args.top_k),
@@ -33,6 +34,7 @@ void expert_rows(VulkanStream& stream, const ExpertRowsArgs& args) {
     stream.reads(args.topk_idx, num_slots);
     stream.writes(args.row_token, num_slots);
     stream.writes(args.slot_row, num_slots);
+    stream.writes(args.row_runs, num_slots);
   };
   stream.writes(args.counts, args.num_experts);
   stream.writes(args.row_totals, args.num_experts);

@@ -145,7 +145,7 @@ void run_recurrent(VulkanStream& stream, const GatedDeltaRuleArgs& args, const D
   }
   const int64_t slices = (args.v_dim + kDeltaSliceColumns - 1) / kDeltaSliceColumns;
   stream.dispatch({find_shader("delta_recurrent", args.qkv.dtype),
-                   {kDeltaInvocations, u32(args.k_dim), u32(args.v_dim), plan.is_recurrent_aligned() ? 1u : 0u}},
+                   {kDeltaInvocations, plan.is_recurrent_aligned() ? 1u : 0u, u32(args.k_dim), u32(args.v_dim)}},
                   push, grid_of_rows(std::ssize(sequences) * args.num_v_heads * slices));
 }
 

@@ -33,6 +33,46 @@ void rms_norm(VulkanStream& stream, const RmsNormArgs& args) {
   run(stream, "rms_norm", are_aligned({args.x, args.out}) && is_aligned(push.weight), push, args.out);
 }
 
+void residual_norm(VulkanStream& stream, const ResidualNormArgs& args) {
+  const RmsNormArgs& norm = args.norm;
+  const QuantizeRowsArgs& codes = args.codes;
+  const bool has_added = args.added.data != nullptr, has_codes = codes.codes.data != nullptr;
+  check_same_shape(args.residual, norm.out);
+  FERRY_CHECK(norm.x.data == args.residual.data);
+  stream.reads(args.residual);
+  stream.reads(norm.weight, norm.x.cols);
+  stream.writes(norm.out);
+  bool is_x_aligned = are_aligned({args.residual, norm.out}) && is_aligned(address_of(norm.weight));
+  if (has_added) {
+    check_same_shape(args.added, args.residual);
+    stream.reads(args.added);
+    stream.writes(args.residual);
+    is_x_aligned = is_x_aligned && is_aligned(args.added);
+  }
+  if (has_codes) {
+    FERRY_CHECK(codes.x.data == norm.out.data);
+    stream.writes(codes.codes);
+    stream.writes(codes.scales, codes.x.rows);
+    is_x_aligned = is_x_aligned && is_aligned(codes.codes);
+  }
+  const ResidualNormPush push{.residual = address_of(args.residual),
+                              .added = address_of(args.added),
+                              .weight = address_of(norm.weight),
+                              .result = address_of(norm.out),
+                              .codes = address_of(codes.codes),
+                              .scales = address_of(codes.scales),
+                              .residual_stride = stride_of(args.residual),
+                              .added_stride = stride_of(args.added),
+                              .result_stride = stride_of(norm.out),
+                              .codes_stride = stride_of(codes.codes),
+                              .rows = static_cast<uint32_t>(norm.x.rows),
+                              .cols = static_cast<uint32_t>(norm.x.cols),
+                              .codes_cols = static_cast<uint32_t>(codes.codes.cols),
+                              .eps = norm.eps,
+                              .rounds_first = norm.rounds_first ? 1U : 0U};
+  run(stream, "residual_norm", is_x_aligned, push, norm.out);
+}
+
 void gated_rms_norm(VulkanStream& stream, const GatedRmsNormArgs& args) {
   check_same_shape(args.x, args.out);
   check_same_shape(args.gate, args.out);

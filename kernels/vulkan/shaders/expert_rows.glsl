@@ -1,15 +1,16 @@
-// What both shaders of expert_rows share.
+// What the shaders of expert_rows share, behind a push block p with what ExpertRowsPush has.
 
-#include "kernels/vulkan/shaders/common.glsl"
-#include "kernels/vulkan/shaders/push_rows.h"
+const uint kMaxListed = 1024;  // experts
 
-layout(push_constant, scalar) uniform Push { ExpertRowsPush p; };
+// As of ops.h.
+struct RowRun {
+  int group, first_row, num_rows;
+};
+layout(buffer_reference, scalar, buffer_reference_align = 4) writeonly buffer RowRuns { RowRun v[]; };
 
-const uint kMaxExperts = 1024;
-
-uint expert_of(uint slot) { return uint(I32(p.topk_idx).v[slot]); }
-
-void place(uint slot, uint row) {
+// `row` of the rows is that of `slot`, among the `count` rows of `expert` from `first_row` on.
+void place(uint slot, uint row, uint expert, uint first_row, uint count) {
   I32(p.row_token).v[row] = int(slot / p.top_k);
   I32(p.slot_row).v[slot] = int(row);
+  RowRuns(p.row_runs).v[row] = RowRun(int(expert), int(first_row), int(count));
 }

@@ -9,12 +9,7 @@
 layout(push_constant, scalar) uniform Push { GatedRmsNormPush p; };
 
 void finish(uint64_t result, uint first, Pack x, Pack gate, Pack weight, float scale) {
-  [[unroll]] for (uint i = 0; i < kPack; ++i) {
-    float weighted = weight.v[i] * round_t(x.v[i] * scale);
-    if (p.rounds_weighted != 0) weighted = round_t(weighted);
-    x.v[i] = weighted * accurate_silu(gate.v[i]);
-  }
-  store_pack(result, first, p.cols, x);
+  store_pack(result, first, p.cols, gated(x, gate, weight, scale, p.rounds_weighted != 0));
 }
 
 void main() {

@@ -26,6 +26,24 @@ struct DeltaSequence {
 const uint kDeltaInvocations = 128;
 const uint kDeltaSliceColumns = 32;
 
+// A sequence of gated_delta_mix.
+struct DeltaMixSequence {
+  uint64_t conv_state;  // T [kernel - 1, channels]
+  uint64_t state;       // float [num_v_heads, k_dim, v_dim]
+  uint row, unused;
+};
+
+struct DeltaMixPush {
+  uint64_t x, conv_weight;
+  uint64_t a, b, a_log, dt_bias;
+  uint64_t gate, norm_weight, result;  // gate and result: a row a (token, value head)
+  uint64_t sequences;                  // DeltaMixSequence[num_sequences]
+  uint x_stride, a_stride, b_stride, gate_stride, result_stride;
+  uint num_sequences, num_k_heads, num_v_heads;
+  float eps;
+  uint rounds_weighted;
+};
+
 // The chunk form takes heads of 128 by 128. Of each (chunk, value head) the first dispatch leaves, in floats: T and M
 // [64, 64], then the factors of X, of q and of k [64] each, and the chunk's whole decay.
 const uint kChunkDim = 128, kMaxChunk = 64;

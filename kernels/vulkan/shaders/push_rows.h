@@ -37,6 +37,7 @@ struct ExpertRowsPush {
   uint64_t topk_idx;             // [num_slots] int32
   uint64_t row_token, slot_row;  // [num_slots] int32
   uint64_t counts, first_rows;   // [num_experts] int32; where an expert's rows begin
+  uint64_t row_runs;             // [num_slots] RowRun
   uint64_t row_totals;           // [num_experts] uint
   uint num_slots, top_k, num_experts;
 };

@@ -1,64 +1,10 @@
 #version 460
-// quantize_rows of ops.h: a team a row. Every device gives the same bits: quotients are taken in integers, since Vulkan's
-// division may be off in the last place, and rows so small that elements may be denormals are taken 2^24 times as large.
+// quantize_rows of ops.h: a team a row.
 #include "common.glsl"
 #include "push_rows.h"
-#include "row_team.glsl"
+#include "quantize.glsl"
 
 layout(push_constant, scalar) uniform Push { QuantizeRowsPush p; };
-
-const uint kInfinity = 0x7f800000u, kNan = 0x7fc00000u;
-const uint kExponentStep = 0x800000u;  // 1 in the exponent of a float's bits
-const uint kSmallExponent = 64;        // of the largest magnitude of rows that count as small
-
-shared uint team_parts[256];  // [subgroups]
-
-// Of the bits of magnitudes, which have the order of the magnitudes. Called once.
-uint team_max(uint x) {
-  uint largest = subgroupMax(x);
-  if (kTeamIsSubgroup != 0) return largest;
-  if (subgroupElect()) team_parts[gl_SubgroupID] = largest;
-  barrier();
-  for (uint i = 0; i < gl_NumSubgroups; ++i) largest = max(largest, team_parts[i]);
-  return largest;
-}
-
-uint largest_of(Pack x) {
-  uint largest = 0;
-  [[unroll]] for (uint i = 0; i < kPack; ++i) largest = max(largest, floatBitsToUint(x.v[i]) & 0x7fffffffu);
-  return largest;
-}
-
-// The bits of numerator / divisor * 2^(exponent - 150), rounded to nearest, for quotients of 24 bits, which are never half an
-// integer here: an estimate, and what it leaves. One that becomes 2^24 carries into the exponent.
-uint quotient_bits(uint64_t numerator, uint divisor, uint exponent) {
-  uint quotient = uint(float(numerator) / float(divisor));
-  int64_t rest = int64_t(numerator - uint64_t(quotient) * divisor);
-  for (; 2 * rest > int64_t(divisor); rest -= divisor) ++quotient;
-  for (; 2 * rest < -int64_t(divisor); rest += divisor) --quotient;
-  return exponent * kExponentStep + (quotient - kExponentStep);
-}
-
-// x * 2^24, of denormals too.
-float scaled_up(float x) {
-  uint magnitude = floatBitsToUint(x) & 0x7fffffffu;
-  if (magnitude >= kExponentStep) return x * 16777216.0;
-  float y = float(magnitude) * uintBitsToFloat(2 * kExponentStep);  // in units of 2^-149
-  return floatBitsToInt(x) < 0 ? -y : y;
-}
-
-void store_codes(uint64_t codes, Pack x, float inverse, bool is_small) {
-  [[unroll]] for (uint i = 0; i < kPack; i += 4) {
-    uint word = 0;  // four codes
-    [[unroll]] for (uint j = 0; j < 4; ++j) {
-      precise float code = (is_small ? scaled_up(x.v[i + j]) : x.v[i + j]) * inverse;
-      uint bits = inverse == 0.0 ? 0 : uint(int(roundEven(code))) & 0xffu;
-      if (kIsAligned == 0) U8(codes + i + j).v[0] = uint8_t(bits);
-      word |= bits << (8 * j);
-    }
-    if (kIsAligned != 0) U32(codes + i).v[0] = word;
-  }
-}
 
 void main() {
   uint row = team_row();
@@ -66,19 +12,9 @@ void main() {
   uint64_t x = p.x + uint64_t(row) * p.x_stride * kBytesOfT;
   uint largest = 0;
   for (uint i = team_first(); i < p.cols; i += team_step()) largest = max(largest, largest_of(load_pack(x, i, p.cols)));
-  largest = team_max(largest);
-  uint exponent = largest / kExponentStep, mantissa = largest % kExponentStep + kExponentStep;
-  uint shift = mantissa < 127u << 17 ? 7 : 6;  // makes 24 bits of mantissa / 127; 47 - shift makes them of 127 / mantissa
-  uint scale = largest >= kInfinity ? kNan : 0, inverse = 0;
-  bool is_small = exponent < kSmallExponent;
-  if (largest < kInfinity && exponent > shift) {
-    scale = quotient_bits(uint64_t(mantissa) << shift, 127, exponent - shift);
-    inverse = quotient_bits(uint64_t(127) << (47 - shift), mantissa, 253 + shift - exponent);
-    if (is_small) inverse -= 24 * kExponentStep;
-  }
-  if (team_first() == 0) U32(p.scales + uint64_t(row) * 4).v[0] = scale;
+  RowScale scale = row_scale(team_max(largest));
+  if (team_first() == 0) U32(p.scales + uint64_t(row) * 4).v[0] = scale.scale;
   for (uint i = team_first(); i < p.codes_cols; i += team_step()) {
-    uint64_t codes = p.codes + uint64_t(row) * p.codes_stride + i;
-    store_codes(codes, load_pack(x, i, p.cols), uintBitsToFloat(inverse), is_small);
+    store_codes(p.codes + uint64_t(row) * p.codes_stride + i, load_pack(x, i, p.cols), scale);
   }
 }

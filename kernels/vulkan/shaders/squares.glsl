@@ -1,5 +1,6 @@
 // What norms sum up. Exact forms, so that builds for aligned rows and for others give the same bits.
 
+#include "exponential.glsl"
 #include "pack.glsl"
 
 float squares_of(Pack x) {
@@ -12,4 +13,14 @@ float inverse_root(float x) {
   precise float root = sqrt(x);
   precise float inverse = 1.0 / root;
   return inverse;
+}
+
+// DeltaNet's output norm, of what the row's inverse root of mean squares is known of.
+Pack gated(Pack x, Pack gate, Pack weight, float scale, bool rounds_weighted) {
+  [[unroll]] for (uint i = 0; i < kPack; ++i) {
+    float weighted = weight.v[i] * round_t(x.v[i] * scale);
+    if (rounds_weighted) weighted = round_t(weighted);
+    x.v[i] = weighted * accurate_silu(gate.v[i]);
+  }
+  return x;
 }

@@ -215,7 +215,7 @@ void store_fragment(MatmulTile rows, uint64_t weights, uint m, uint n) {
 }
 
 void main() {
-  MatmulTile rows = row_tile();
+  MatmulTile rows = row_tile(kTileRows);
   if (rows.num_rows == 0) return;
   uint64_t weights = group_weights(rows);
   uint num_steps = (p.k + kStepK - 1) / kStepK;

@@ -3,7 +3,7 @@
 namespace ferry {
 
 DenseFfn::DenseFfn(const ModelConfig& config, const BlockLimits& limits)
-    : is_quantized_(takes_codes(limits.quantization.shared)),
+    : is_quantized_(ferry::takes_codes(limits.quantization.shared)),
       activated_(limits.stream.memory(), limits.dtype, limits.max_tokens, config.dense.intermediate_dim) {
   if (is_quantized_) codes_ = CodeBuffer(limits.stream.memory(), limits.max_tokens, config.dense.intermediate_dim);
 }
@@ -11,8 +11,7 @@ DenseFfn::DenseFfn(const ModelConfig& config, const BlockLimits& limits)
 void DenseFfn::run(const BlockStep& step, const DenseWeights& w, MatrixView out) {
   const Products& products = step.products;
   const MatrixView activated = rows_of(activated_, step.batch);
-  products.linear(Zone::kDenseGateUp, products.activations(step.normed, step.normed_codes, step.batch, is_quantized_),
-                  *w.gate_up, activated);
+  products.linear(Zone::kDenseGateUp, step.normed, *w.gate_up, activated);
   products.linear(Zone::kDenseDown, products.activations(activated, codes_, step.batch, is_quantized_), *w.down, out);
 }
 

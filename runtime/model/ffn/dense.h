@@ -15,6 +15,8 @@ class DenseFfn {
   /// out [batch's rows, hidden_dim]
   void run(const BlockStep& step, const DenseWeights& w, MatrixView out);
 
+  /// Whether it reads its rows' codes.
+  bool takes_codes() const { return is_quantized_; }
   /// What its operators cost.
   static void describe(const ModelConfig& config, OperatorList& list);
 

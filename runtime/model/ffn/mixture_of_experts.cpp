@@ -21,7 +21,7 @@ void describe_router(const MoePlan& p, int64_t hidden, OperatorList& list) {
 }  // namespace
 
 MixtureOfExperts::MixtureOfExperts(const ModelConfig& config, const BlockLimits& limits)
-    : plan_(config.moe), is_shared_quantized_(takes_codes(limits.quantization.shared)) {
+    : plan_(config.moe), is_shared_quantized_(ferry::takes_codes(limits.quantization.shared)) {
   const int64_t t = limits.max_tokens, shared = plan_.shared_intermediate_dim;
   topk_idx_ = Mirror<int32_t>(limits.stream, t * plan_.top_k);
   topk_weights_ = Mirror<float>(limits.stream, t * plan_.top_k);
@@ -42,63 +42,78 @@ MixtureOfExperts::MixtureOfExperts(const ModelConfig& config, const BlockLimits&
   if (is_shared_quantized_) shared_codes_ = CodeBuffer(limits.stream.memory(), t, shared);
 }
 
+bool MixtureOfExperts::takes_codes(const MoeWeights& w, const TokenDispatcher& dispatcher) const {
+  return dispatcher.row_dtype() == DType::kI8 || (w.shared_down != nullptr && is_shared_quantized_);
+}
+
 DispatchHandle MixtureOfExperts::begin(const BlockStep& step, const MoeWeights& w, int64_t layer_idx,
                                        TokenDispatcher& dispatcher) {
   const MicroBatch& batch = step.batch;
-  const Products& products = step.products;
-  const bool sends_codes = dispatcher.row_dtype() == DType::kI8, needs_codes = w.shared_down != nullptr && is_shared_quantized_;
-  const Activations x = products.activations(step.normed, step.normed_codes, batch, sends_codes || needs_codes);
-  if (!plan_.is_sliced) {
-    const bool needs_look = !dispatcher.plans_on_device() || step.tap != nullptr;
-    route(step, w, x, layer_idx, needs_look ? HostLook::kNeeded : HostLook::kNone);
+  const Activations& x = step.normed;
+  // Rows that leave for other ranks go first, and the shared expert works meanwhile. On a device that does all of it, work that
+  // needs nothing of one another is handed in together.
+  const bool is_together = dispatcher.plans_on_device(), has_shared = w.shared_down != nullptr;
+  if (has_shared && is_together) begin_shared(step, w, x);
+  const bool needs_look = !plan_.is_sliced && (!is_together || step.tap != nullptr);
+  const RouterTopkArgs choice = choice_args(batch, w);
+  if (!plan_.is_sliced) step.products.linear(Zone::kRouter, x, *w.router, rows_of(router_logits_, batch));
+  if (needs_look) {
+    router_topk(step.products.stream(), choice);
+    look_at_choice(step, layer_idx);
   }
+  const Activations shared = has_shared && is_together ? shared_activations(step) : Activations{};
   const int64_t first = batch.first_row * plan_.top_k;
   const auto count = static_cast<std::size_t>(batch.num_tokens * plan_.top_k);
   DispatchHandle routed = dispatcher.dispatch({.layer = layer_idx,
-                                               .tokens = sends_codes ? x.codes : MatmulRows{x.values},
+                                               .tokens = dispatcher.row_dtype() == DType::kI8 ? x.codes : MatmulRows{x.values},
                                                .topk_idx = {topk_idx_.host() + first, count},
                                                .topk_weights = {topk_weights_.host() + first, count},
                                                .slot_weights = topk_weights_.device() + first,
                                                .slot_experts = topk_idx_.device() + first,
+                                               .choice = plan_.is_sliced || needs_look ? nullptr : &choice,
                                                .top_k = plan_.top_k,
                                                .micro_batch = batch.number});
-  if (w.shared_down != nullptr) run_shared(step, w, x);
+  if (!has_shared) return routed;
+  if (!is_together) begin_shared(step, w, x);
+  step.products.linear(Zone::kSharedDown, is_together ? shared : shared_activations(step), *w.shared_down,
+                       rows_of(shared_out_, batch));
   return routed;
 }
 
-/// Which experts each token goes to, and how much they count. The host looks where it sends the rows there, or tells a tap.
-void MixtureOfExperts::route(const BlockStep& step, const MoeWeights& w, const Activations& x, int64_t layer_idx,
-                             HostLook look) {
-  const MicroBatch& batch = step.batch;
-  const Products& products = step.products;
-  const int64_t first = batch.first_row * plan_.top_k, count = batch.num_tokens * plan_.top_k;
-  products.linear(Zone::kRouter, x, *w.router, rows_of(router_logits_, batch));
-  router_topk(products.stream(), {.logits = rows_of(router_logits_, batch),
-                                  .top_k = plan_.top_k,
-                                  .is_sigmoid = plan_.router.score == RouterScore::kSigmoid,
-                                  .bias = w.bias.empty() ? nullptr : w.bias.data(),
-                                  .is_normalised = plan_.router.is_normalised,
-                                  .sum_eps = plan_.router.sum_eps,
-                                  .scale = plan_.router.scale,
-                                  .topk_idx = topk_idx_.device() + first,
-                                  .topk_weights = topk_weights_.device() + first});
-  if (look == HostLook::kNone) return;
+/// Which experts each token goes to, and how much they count.
+RouterTopkArgs MixtureOfExperts::choice_args(const MicroBatch& batch, const MoeWeights& w) {
+  if (plan_.is_sliced) return {};
+  const int64_t first = batch.first_row * plan_.top_k;
+  return {.logits = rows_of(router_logits_, batch),
+          .top_k = plan_.top_k,
+          .is_sigmoid = plan_.router.score == RouterScore::kSigmoid,
+          .bias = w.bias.empty() ? nullptr : w.bias.data(),
+          .is_normalised = plan_.router.is_normalised,
+          .sum_eps = plan_.router.sum_eps,
+          .scale = plan_.router.scale,
+          .topk_idx = topk_idx_.device() + first,
+          .topk_weights = topk_weights_.device() + first};
+}
+
+/// Brings the choice to the host, which sends the rows there, or tells a tap.
+void MixtureOfExperts::look_at_choice(const BlockStep& step, int64_t layer_idx) {
+  const int64_t first = step.batch.first_row * plan_.top_k, count = step.batch.num_tokens * plan_.top_k;
   topk_idx_.ask(first, count);
-  Stream& stream = products.stream();
-  stream.wait(topk_weights_.fetch(first, count));
+  step.products.stream().wait(topk_weights_.fetch(first, count));
   if (step.tap != nullptr)
     step.tap->routing(layer_idx, {topk_idx_.host() + first, static_cast<std::size_t>(count)},
                       {topk_weights_.host() + first, static_cast<std::size_t>(count)});
 }
 
-void MixtureOfExperts::run_shared(const BlockStep& step, const MoeWeights& w, const Activations& x) {
-  const MicroBatch& batch = step.batch;
+/// The shared expert's gates: the one of its result, and those within it.
+void MixtureOfExperts::begin_shared(const BlockStep& step, const MoeWeights& w, const Activations& x) {
   const Products& products = step.products;
-  const MatrixView activated = rows_of(shared_activated_, batch);
-  products.linear(Zone::kSharedGateUp, x, *w.shared_gate_up, activated);
-  products.linear(Zone::kSharedDown, products.activations(activated, shared_codes_, batch, is_shared_quantized_),
-                  *w.shared_down, rows_of(shared_out_, batch));
-  products.linear(Zone::kSharedGate, x, *w.shared_expert_gate, rows_of(shared_gate_, batch));
+  products.linear(Zone::kSharedGateUp, x, *w.shared_gate_up, rows_of(shared_activated_, step.batch));
+  products.linear(Zone::kSharedGate, x, *w.shared_expert_gate, rows_of(shared_gate_, step.batch));
+}
+
+Activations MixtureOfExperts::shared_activations(const BlockStep& step) {
+  return step.products.activations(rows_of(shared_activated_, step.batch), shared_codes_, step.batch, is_shared_quantized_);
 }
 
 void MixtureOfExperts::finish(const BlockStep& step, const MoeWeights& w, DispatchHandle routed, TokenDispatcher& dispatcher,

@@ -17,6 +17,8 @@ class MixtureOfExperts {
  public:
   MixtureOfExperts(const ModelConfig& config, const BlockLimits& limits);
 
+  /// Whether it reads its rows' codes.
+  bool takes_codes(const MoeWeights& w, const TokenDispatcher& dispatcher) const;
   /// Router, if there is one; the rows leave for their experts; the shared expert. `layer_idx` is the model's.
   DispatchHandle begin(const BlockStep& step, const MoeWeights& w, int64_t layer_idx, TokenDispatcher& dispatcher);
   /// out [batch's rows, hidden_dim] = routed experts + gated shared expert
@@ -26,9 +28,10 @@ class MixtureOfExperts {
   static void describe(const ModelConfig& config, OperatorList& list);
 
  private:
-  enum class HostLook : uint8_t { kNone, kNeeded };
-  void route(const BlockStep& step, const MoeWeights& w, const Activations& x, int64_t layer_idx, HostLook look);
-  void run_shared(const BlockStep& step, const MoeWeights& w, const Activations& x);
+  RouterTopkArgs choice_args(const MicroBatch& batch, const MoeWeights& w);
+  void look_at_choice(const BlockStep& step, int64_t layer_idx);
+  void begin_shared(const BlockStep& step, const MoeWeights& w, const Activations& x);
+  Activations shared_activations(const BlockStep& step);
 
   const MoePlan& plan_;
   bool is_shared_quantized_;

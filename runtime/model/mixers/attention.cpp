@@ -17,7 +17,7 @@ AttentionMixer::AttentionMixer(const ModelConfig& config, const BlockLimits& lim
     : plan_(config.attention),
       norm_(config.norm),
       dtype_(limits.dtype),
-      is_quantized_(takes_codes(limits.quantization.mixers)) {
+      is_quantized_(ferry::takes_codes(limits.quantization.mixers)) {
   const int64_t t = limits.max_tokens;
   if (plan_.has_gate) q_and_gate_ = Matrix(limits.stream.memory(), dtype_, t, plan_.q_proj_dim());
   q_ = Matrix(limits.stream.memory(), dtype_, t, plan_.query_dim());
@@ -87,7 +87,7 @@ void AttentionMixer::run(const BlockStep& step, const AttentionWeights& w, int k
   const MatrixView q = rows_of(q_, batch), k = rows_of(k_, batch), v = rows_of(v_, batch),
                    attended = rows_of(attention_out_, batch);
   const MatrixView projected = plan_.has_gate ? rows_of(q_and_gate_, batch) : q;
-  const Activations x = products.activations(step.normed, step.normed_codes, batch, is_quantized_);
+  const Activations& x = step.normed;
   products.linear(Zone::kQProj, x, *w.q_proj, projected);
   products.linear(Zone::kKProj, x, *w.k_proj, k);
   products.linear(Zone::kVProj, x, *w.v_proj, v);

@@ -18,6 +18,8 @@ class AttentionMixer {
   /// out [batch's rows, hidden_dim]; appends to cache layer `kv_layer`.
   void run(const BlockStep& step, const AttentionWeights& w, int kv_layer, MatrixView out);
 
+  /// Whether it reads its rows' codes.
+  bool takes_codes() const { return is_quantized_; }
   /// What its operators cost.
   static void describe(const ModelConfig& config, OperatorList& list);
 

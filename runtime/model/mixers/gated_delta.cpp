@@ -14,7 +14,7 @@ constexpr auto kRows = OperatorList::kRows, kB = OperatorList::kB;
 }  // namespace
 
 GatedDeltaMixer::GatedDeltaMixer(const ModelConfig& config, const BlockLimits& limits)
-    : plan_(config.gated_delta), norm_eps_(config.norm.eps), is_quantized_(takes_codes(limits.quantization.mixers)) {
+    : plan_(config.gated_delta), norm_eps_(config.norm.eps), is_quantized_(ferry::takes_codes(limits.quantization.mixers)) {
   const int64_t t = limits.max_tokens;
   qkv_ = Matrix(limits.stream.memory(), limits.dtype, t, plan_.conv_channels());
   conv_out_ = Matrix(limits.stream.memory(), limits.dtype, t, plan_.conv_channels());
@@ -67,53 +67,58 @@ void GatedDeltaMixer::hold_rows(const BlockStep& step, int state_layer) {
   }
 }
 
+/// From the projections of the batch's rows to delta_out_, with the states that find_states() found.
+void GatedDeltaMixer::mix_rows(const BlockStep& step, const GatedDeltaWeights& w, std::size_t num_sequences) {
+  const MicroBatch& batch = step.batch;
+  const Address<float> decay = row_of(decay_, batch.first_row), beta = row_of(beta_, batch.first_row);
+  const MatrixView delta_out = rows_of(delta_out_, batch), heads = delta_out.split_rows(plan_.num_v_heads);
+  gated_delta_mix(step.products.stream(), {.conv = {.x = rows_of(qkv_, batch),
+                                                    .weight = w.conv1d.data(),
+                                                    .kernel = plan_.conv_kernel,
+                                                    .activation = Activation::kSilu,
+                                                    .sequences = batch.sequences,
+                                                    .states = std::span(conv_states_).first(num_sequences),
+                                                    .held = std::span(held_conv_).first(num_sequences),
+                                                    .out = rows_of(conv_out_, batch)},
+                                           .gates = {.a = rows_of(a_gate_, batch),
+                                                     .b = rows_of(b_gate_, batch),
+                                                     .a_log = w.a_log.data(),
+                                                     .dt_bias = w.dt_bias.data(),
+                                                     .decay = decay,
+                                                     .beta = beta},
+                                           .rule = {.qkv = rows_of(conv_out_, batch),
+                                                    .decay = decay,
+                                                    .beta = beta,
+                                                    .num_k_heads = plan_.num_k_heads,
+                                                    .num_v_heads = plan_.num_v_heads,
+                                                    .k_dim = plan_.k_dim,
+                                                    .v_dim = plan_.v_dim,
+                                                    .chunk = step.input.delta_chunk,
+                                                    .sequences = batch.sequences,
+                                                    .states = std::span(delta_states_).first(num_sequences),
+                                                    .held = std::span(held_delta_).first(num_sequences),
+                                                    .out = delta_out},
+                                           .norm = {.x = heads,  // [T * num_v_heads, v_dim]
+                                                    .gate = rows_of(z_, batch).split_rows(plan_.num_v_heads),
+                                                    .weight = w.norm.data(),
+                                                    .weight_dtype = w.norm_dtype,
+                                                    .eps = norm_eps_,
+                                                    .out = heads}});
+}
+
 void GatedDeltaMixer::run(const BlockStep& step, const GatedDeltaWeights& w, int state_layer, MatrixView out) {
   const MicroBatch& batch = step.batch;
   const Products& products = step.products;
-  Stream& stream = products.stream();
   const std::size_t num_sequences = batch.sequences.size();
   find_states(step, state_layer);
-  const Activations x = products.activations(step.normed, step.normed_codes, batch, is_quantized_);
+  const Activations& x = step.normed;
   products.linear(Zone::kInProjQkv, x, *w.in_proj_qkv, rows_of(qkv_, batch));
   products.linear(Zone::kInProjZ, x, *w.in_proj_z, rows_of(z_, batch));
   products.linear(Zone::kInProjB, x, *w.in_proj_b, rows_of(b_gate_, batch));
   products.linear(Zone::kInProjA, x, *w.in_proj_a, rows_of(a_gate_, batch));
-  causal_conv1d(stream, {.x = rows_of(qkv_, batch),
-                         .weight = w.conv1d.data(),
-                         .kernel = plan_.conv_kernel,
-                         .activation = Activation::kSilu,
-                         .sequences = batch.sequences,
-                         .states = std::span(conv_states_).first(num_sequences),
-                         .held = std::span(held_conv_).first(num_sequences),
-                         .out = rows_of(conv_out_, batch)});
-  const Address<float> decay = row_of(decay_, batch.first_row), beta = row_of(beta_, batch.first_row);
-  delta_gates(stream, {.a = rows_of(a_gate_, batch),
-                       .b = rows_of(b_gate_, batch),
-                       .a_log = w.a_log.data(),
-                       .dt_bias = w.dt_bias.data(),
-                       .decay = decay,
-                       .beta = beta});
-  const MatrixView delta_out = rows_of(delta_out_, batch);
-  gated_delta_rule(stream, {.qkv = rows_of(conv_out_, batch),
-                            .decay = decay,
-                            .beta = beta,
-                            .num_k_heads = plan_.num_k_heads,
-                            .num_v_heads = plan_.num_v_heads,
-                            .k_dim = plan_.k_dim,
-                            .v_dim = plan_.v_dim,
-                            .chunk = step.input.delta_chunk,
-                            .sequences = batch.sequences,
-                            .states = std::span(delta_states_).first(num_sequences),
-                            .held = std::span(held_delta_).first(num_sequences),
-                            .out = delta_out});
+  mix_rows(step, w, num_sequences);
   hold_rows(step, state_layer);
-  const MatrixView heads = delta_out.split_rows(plan_.num_v_heads);  // [T * num_v_heads, v_dim]
-  gated_rms_norm(stream, {.x = heads,
-                          .gate = rows_of(z_, batch).split_rows(plan_.num_v_heads),
-                          .weight = w.norm.data(),
-                          .weight_dtype = w.norm_dtype,
-                          .eps = norm_eps_,
-                          .out = heads});
+  const MatrixView delta_out = rows_of(delta_out_, batch);
   products.linear(Zone::kOutProj, products.activations(delta_out, out_codes_, batch, is_quantized_), *w.out_proj, out);
 }
 

@@ -17,11 +17,14 @@ class GatedDeltaMixer {
   /// out [batch's rows, hidden_dim]; updates state layer `state_layer`.
   void run(const BlockStep& step, const GatedDeltaWeights& w, int state_layer, MatrixView out);
 
+  /// Whether it reads its rows' codes.
+  bool takes_codes() const { return is_quantized_; }
   /// What its operators cost.
   static void describe(const ModelConfig& config, OperatorList& list);
 
  private:
   void find_states(const BlockStep& step, int state_layer);
+  void mix_rows(const BlockStep& step, const GatedDeltaWeights& w, std::size_t num_sequences);
   void hold_rows(const BlockStep& step, int state_layer);
 
   const GatedDeltaPlan& plan_;

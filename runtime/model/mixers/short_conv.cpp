@@ -5,7 +5,7 @@
 namespace ferry {
 
 ShortConvMixer::ShortConvMixer(const ModelConfig& config, const BlockLimits& limits)
-    : plan_(config.short_conv), is_quantized_(takes_codes(limits.quantization.mixers)) {
+    : plan_(config.short_conv), is_quantized_(ferry::takes_codes(limits.quantization.mixers)) {
   bcx_ = Matrix(limits.stream.memory(), limits.dtype, limits.max_tokens, 3 * plan_.channels);
   gated_ = Matrix(limits.stream.memory(), limits.dtype, limits.max_tokens, plan_.channels);
   conv_out_ = Matrix(limits.stream.memory(), limits.dtype, limits.max_tokens, plan_.channels);
@@ -24,8 +24,7 @@ void ShortConvMixer::run(const BlockStep& step, const ShortConvWeights& w, int s
     held_[s] = step.recurrent_state.held_conv(state_layer, batch.state_slots[s]).raw();
   }
   const MatrixView bcx = rows_of(bcx_, batch), gated = rows_of(gated_, batch), conv_out = rows_of(conv_out_, batch);
-  products.linear(Zone::kConvInProj, products.activations(step.normed, step.normed_codes, batch, is_quantized_), *w.in_proj,
-                  bcx);
+  products.linear(Zone::kConvInProj, step.normed, *w.in_proj, bcx);
   const auto part = [&](int64_t i) { return bcx.cols_from(i * plan_.channels, plan_.channels); };
   multiply(stream, {.zone = Zone::kConvGate, .a = part(0), .b = part(2), .out = gated});
   causal_conv1d(stream, {.zone = Zone::kShortConv,

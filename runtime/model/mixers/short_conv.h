@@ -17,6 +17,8 @@ class ShortConvMixer {
   /// out [batch's rows, hidden_dim]; updates state layer `state_layer`.
   void run(const BlockStep& step, const ShortConvWeights& w, int state_layer, MatrixView out);
 
+  /// Whether it reads its rows' codes.
+  bool takes_codes() const { return is_quantized_; }
   /// What its operators cost.
   static void describe(const ModelConfig& config, OperatorList& list);
 

@@ -55,6 +55,7 @@ class DeviceMatmul {
     Array<float> bias = array_of<float>(args.finish.bias, count(args.finish.bias, out.cols));
     Array<int32_t> row_idx = array_of<int32_t>(args.row_idx, count(args.row_idx, out.rows));
     Array<int32_t> counts = array_of<int32_t>(args.device_counts, count(args.device_counts, std::ssize(args.weights)));
+    Array<RowRun> row_runs = array_of<RowRun>(args.row_runs, count(args.row_runs, out.rows));
     place(args.rows.x, x);
     if (args.finish.residual.data == out.data) {
       args.finish.residual.data = result.data().raw();
@@ -67,6 +68,7 @@ class DeviceMatmul {
     if (args.finish.bias) args.finish.bias = bias.data();
     if (args.row_idx) args.row_idx = row_idx.data();
     if (args.device_counts) args.device_counts = counts.data();
+    if (args.row_runs) args.row_runs = row_runs.data();
     matmul().grouped_matmul(stream_, args);
     stream_.copy(Address<const std::byte>(result.data()), Address<std::byte>(out.data),
                  static_cast<std::size_t>(result.size()));

@@ -115,6 +115,11 @@ TEST_F(VulkanMatmulTest, CountsAndRowsOfTheDeviceGiveTheSameBits) {
     for (int32_t i = 0; i < 60; ++i) picked.push_back(i * 7 % 20);
     return picked;
   }();
+  std::vector<RowRun> runs;
+  for (std::size_t g = 0; g < counts.size(); ++g) {
+    runs.insert(runs.end(), static_cast<std::size_t>(counts[g]),
+                {.group = static_cast<int32_t>(g), .first_row = static_cast<int32_t>(runs.size()), .num_rows = counts[g]});
+  }
   for (const WeightType type : {WeightType{WeightFormat::kBF16}, kInt8, int4(64)}) {
     const Matrix x = random_matrix(DType::kBF16, 20, 192, 41);
     const CodedRows codes(x);
@@ -132,6 +137,14 @@ TEST_F(VulkanMatmulTest, CountsAndRowsOfTheDeviceGiveTheSameBits) {
       device->run(
           {.rows = from, .weights = weights, .out = got.view(), .device_counts = counts.data(), .row_idx = rows.data()});
       expect_same_bits(expected.view(), got.view(), device->name() + " " + weight_type_name(type));
+      fill(got.view(), std::numeric_limits<float>::quiet_NaN());
+      device->run({.rows = from,
+                   .weights = weights,
+                   .out = got.view(),
+                   .device_counts = counts.data(),
+                   .row_runs = runs.data(),
+                   .row_idx = rows.data()});
+      expect_same_bits(expected.view(), got.view(), device->name() + " by runs, " + weight_type_name(type));
       for (const int64_t row : {0, 2, 41, 42, 43, 59}) {  // of groups 0, 2, 3 and 5
         const std::size_t group = row < 2 ? 0 : row < 42 ? 2 : row < 43 ? 3 : 5;
         const Matrix alone =

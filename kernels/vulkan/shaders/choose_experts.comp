@@ -1,0 +1,24 @@
+#version 460
+// choose_experts of ops.h for few tokens, one workgroup: a subgroup chooses for every gl_NumSubgroups-th token, then an
+// invocation places each slot.
+#include "kernels/vulkan/shaders/common.glsl"
+#include "kernels/vulkan/shaders/push_router.h"
+
+layout(push_constant, scalar) uniform Push { ExpertChoicePush p; };
+
+#include "kernels/vulkan/shaders/expert_rows.glsl"
+#include "kernels/vulkan/shaders/expert_lists.glsl"
+
+void note_choice(uint slot, uint expert) {
+  experts[slot] = expert;
+  atomicAdd(counts[expert], 1);
+}
+
+#include "kernels/vulkan/shaders/router_choice.glsl"
+
+void main() {
+  clear_counts();
+  for (uint token = gl_SubgroupID; token < p.num_tokens; token += gl_NumSubgroups) choose_experts(token);
+  find_first_rows();
+  place_slots(p.num_tokens * p.top_k);
+}

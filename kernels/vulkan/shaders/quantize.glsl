@@ -1,0 +1,78 @@
+// Rows as codes of 8 bits with a scale, as quantize_rows of ops.h says. Every device gives the same bits: quotients are taken in
+// integers, since Vulkan's division may be off in the last place, and rows so small that elements may be denormals are taken
+// 2^24 times as large.
+
+#include "row_team.glsl"
+
+const uint kInfinity = 0x7f800000u, kNan = 0x7fc00000u;
+const uint kExponentStep = 0x800000u;  // 1 in the exponent of a float's bits
+const uint kSmallExponent = 64;        // of the largest magnitude of rows that count as small
+
+shared uint team_parts[256];  // [subgroups]
+
+// Of the bits of magnitudes, which have the order of the magnitudes. Called once.
+uint team_max(uint x) {
+  uint largest = subgroupMax(x);
+  if (kTeamIsSubgroup != 0) return largest;
+  if (subgroupElect()) team_parts[gl_SubgroupID] = largest;
+  barrier();
+  for (uint i = 0; i < gl_NumSubgroups; ++i) largest = max(largest, team_parts[i]);
+  return largest;
+}
+
+uint largest_of(Pack x) {
+  uint largest = 0;
+  [[unroll]] for (uint i = 0; i < kPack; ++i) largest = max(largest, floatBitsToUint(x.v[i]) & 0x7fffffffu);
+  return largest;
+}
+
+// The bits of numerator / divisor * 2^(exponent - 150), rounded to nearest, for quotients of 24 bits, which are never half an
+// integer here: an estimate, and what it leaves. One that becomes 2^24 carries into the exponent.
+uint quotient_bits(uint64_t numerator, uint divisor, uint exponent) {
+  uint quotient = uint(float(numerator) / float(divisor));
+  int64_t rest = int64_t(numerator - uint64_t(quotient) * divisor);
+  for (; 2 * rest > int64_t(divisor); rest -= divisor) ++quotient;
+  for (; 2 * rest < -int64_t(divisor); rest += divisor) --quotient;
+  return exponent * kExponentStep + (quotient - kExponentStep);
+}
+
+// x * 2^24, of denormals too.
+float scaled_up(float x) {
+  uint magnitude = floatBitsToUint(x) & 0x7fffffffu;
+  if (magnitude >= kExponentStep) return x * 16777216.0;
+  float y = float(magnitude) * uintBitsToFloat(2 * kExponentStep);  // in units of 2^-149
+  return floatBitsToInt(x) < 0 ? -y : y;
+}
+
+// What a row is multiplied by.
+struct RowScale {
+  uint scale, inverse;  // the bits of floats
+  bool is_small;
+};
+
+// Of a row whose largest magnitude has the bits `largest`.
+RowScale row_scale(uint largest) {
+  uint exponent = largest / kExponentStep, mantissa = largest % kExponentStep + kExponentStep;
+  uint shift = mantissa < 127u << 17 ? 7 : 6;  // makes 24 bits of mantissa / 127; 47 - shift makes them of 127 / mantissa
+  RowScale row = RowScale(largest >= kInfinity ? kNan : 0, 0, exponent < kSmallExponent);
+  if (largest < kInfinity && exponent > shift) {
+    row.scale = quotient_bits(uint64_t(mantissa) << shift, 127, exponent - shift);
+    row.inverse = quotient_bits(uint64_t(127) << (47 - shift), mantissa, 253 + shift - exponent);
+    if (row.is_small) row.inverse -= 24 * kExponentStep;
+  }
+  return row;
+}
+
+void store_codes(uint64_t codes, Pack x, RowScale row) {
+  float inverse = uintBitsToFloat(row.inverse);
+  [[unroll]] for (uint i = 0; i < kPack; i += 4) {
+    uint word = 0;  // four codes
+    [[unroll]] for (uint j = 0; j < 4; ++j) {
+      precise float code = (row.is_small ? scaled_up(x.v[i + j]) : x.v[i + j]) * inverse;
+      uint bits = inverse == 0.0 ? 0 : uint(int(roundEven(code))) & 0xffu;
+      if (kIsAligned == 0) U8(codes + i + j).v[0] = uint8_t(bits);
+      word |= bits << (8 * j);
+    }
+    if (kIsAligned != 0) U32(codes + i).v[0] = word;
+  }
+}
