@@ -82,9 +82,9 @@ int64_t num_row_tiles(const ProductShape& shape, int64_t rows) {
   return std::max(shape.num_groups, (shape.num_rows + rows - 1) / rows);
 }
 
-/// Shared memory of stream_matmul.comp: x, weights and sums.
-int64_t stream_shared_bytes(Fragment f, int64_t rows, int64_t subgroups, int64_t panels, int64_t chunk_tiles) {
-  return subgroups * (rows * (2 * chunk_tiles + 1) * 16 + panels * chunk_tiles * kTileBytes + int64_t{f.m} * f.n * 4);
+/// Shared memory of stream_matmul.comp: x and sums.
+int64_t stream_shared_bytes(Fragment f, int64_t rows, int64_t subgroups, int64_t chunk_tiles) {
+  return subgroups * (rows * (2 * chunk_tiles + 1) * 16 + int64_t{f.m} * f.n * 4);
 }
 
 MatmulPlan plan_stream(const DeviceTraits& traits, const ProductShape& shape, Fragment f) {
@@ -97,9 +97,11 @@ MatmulPlan plan_stream(const DeviceTraits& traits, const ProductShape& shape, Fr
   while (segment_slots < std::min(segments, subgroups)) segment_slots *= 2;
   const bool is_pair = shape.is_gated || parts * segment_slots / subgroups >= 2 * kEnoughWorkgroups;
   const int64_t panels = is_pair ? 2 : 1;
-  // 8 tiles of weights on their way to a subgroup, of more rows fewer, as shared memory has room.
-  int64_t chunk_tiles = rows == 16 ? (is_pair || subgroups == 8 ? 4 : 8) : rows == 32 ? 4 : 2;
-  while (chunk_tiles > 2 && stream_shared_bytes(f, rows, subgroups, panels, chunk_tiles) > traits.shared_bytes) chunk_tiles /= 2;
+  // Of every panel 8 tiles of weights on their way to a subgroup, of more rows fewer, as shared memory has room; and where a
+  // pair of panels leaves few workgroups to each unit, rather more of these.
+  const bool has_many = parts * segment_slots / subgroups >= 8 * kEnoughWorkgroups;
+  int64_t chunk_tiles = rows == 16 ? (is_pair && !has_many ? 4 : 8) : rows == 32 ? 4 : 2;
+  while (chunk_tiles > 2 && stream_shared_bytes(f, rows, subgroups, chunk_tiles) > traits.shared_bytes) chunk_tiles /= 2;
   const char* shader = shape.type.format == WeightFormat::kBF16 ? "stream_matmul" : "stream_matmul_int8";
   return make_plan(shader, shape, static_cast<uint32_t>(subgroups) * traits.subgroup_size, rows,
                    panels * subgroups / segment_slots,

@@ -1,10 +1,10 @@
 #version 460
-// Products of bf16 and int8 weights with few rows, with cooperative matrices.
+// Products of bf16 and int8 weights with few rows, with cooperative matrices. Weights go from memory into fragments.
 //
 // A subgroup takes kPanels panels and every kSegmentSlots-th segment of k; subgroups that share panels hand their sums over in
-// shared memory. Weights and x go through shared memory, a chunk of tiles at a time, each subgroup's through its own part: an
-// invocation reads 16 bytes at once, where a fragment would be read in pieces of 2 or 4. Those of the next chunk are on their
-// way meanwhile.
+// shared memory. A chunk of tiles at a time: all its weights are asked for at once, straight into fragments, while its x goes
+// through shared memory, each subgroup's through its own part. Other subgroups hide the time that takes: fragments of the next
+// chunk beside those in use cost more registers, and so subgroups, than they gain (a third slower at 16 rows on an H100).
 #extension GL_KHR_cooperative_matrix : require
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_EXT_bfloat16 : enable
@@ -22,10 +22,8 @@ const uint kFragmentsN = kTileRows / kFragmentN;
 const uint kFragmentsK = kTileK / kFragmentK;  // of a tile
 const uint kPanelSums = kFragmentsM * kFragmentsN;
 const uint kAllSums = kPanels * kPanelSums;
-
-const uint kTilePieces = 32;                                                      // 16 bytes each
-const uint kWeightUnits = kPanels * kChunkTiles * kTilePieces * kPieceUnits;      // of a subgroup
-const uint kLaneWeights = kPanels * kChunkTiles * kTilePieces / kSubgroupSize;
+const uint kPanelLefts = kChunkTiles * kFragmentsM * kFragmentsK;
+const uint kAllLefts = kPanels * kPanelLefts;
 
 const uint kRowPieces = 2 * kChunkTiles;                 // 16 bytes each, of a row of x in a chunk
 const uint kRowUnits = (kRowPieces + 1) * kPieceUnits;   // one more keeps rows in different banks
@@ -35,12 +33,11 @@ const uint kLaneSums = (kPanelSlots * kFragmentSize + gl_WorkGroupSize.x - 1) / 
 const uint kAllLaneSums = kAllSums * kLaneSums;
 
 shared UNIT stage[kSubgroups * kStageUnits];
-shared UNIT weight_stage[kSubgroups * kWeightUnits];
 shared SUM parts[kSubgroups * kFragmentSize];
 
 SUMS sums[kAllSums];          // of the segment in progress, by panel, fragment of columns and fragment of rows
 SUM totals[kAllLaneSums];     // of the segments before it, each by one invocation
-uvec4 next_weights[kLaneWeights];
+LEFT lefts[kAllLefts];
 uint64_t row_addresses[kLanePieces];  // of the rows whose pieces the invocation stages; 0: none
 uvec4 next_pieces[kLanePieces];
 
@@ -76,48 +73,34 @@ void stage_rows(uint first_tile) {
 }
 
 // Tiles behind the last are read as the last: their rows of x are zeros.
-void load_weights(uint64_t weights, uint first_panel, uint first_tile, uint end_tile) {
-  [[unroll]] for (uint i = 0; i < kLaneWeights; ++i) {
-    uint piece = gl_SubgroupInvocationID + i * kSubgroupSize, tile = piece / kTilePieces;
-    uint panel = min(first_panel + tile / kChunkTiles, p.num_panels - 1);
-    uint64_t address = tile_address(weights, panel, min(first_tile + tile % kChunkTiles, end_tile - 1));
-    next_weights[i] = U32x4(address + piece % kTilePieces * 16).v[0];
+void load_lefts(uint64_t weights, uint first_panel, uint first_tile, uint end_tile) {
+  [[unroll]] for (uint i = 0; i < kPanels; ++i) {
+    uint panel = min(first_panel + i, p.num_panels - 1);
+    [[unroll]] for (uint t = 0; t < kChunkTiles; ++t) {
+      Elements tile = Elements(tile_address(weights, panel, min(first_tile + t, end_tile - 1)));
+      [[unroll]] for (uint m = 0; m < kFragmentsM; ++m) {
+        [[unroll]] for (uint k = 0; k < kFragmentsK; ++k) {
+          coopMatLoad(lefts[((i * kChunkTiles + t) * kFragmentsM + m) * kFragmentsK + k], tile.v,
+                      m * kFragmentM * kTileK + k * kFragmentK, kTileK, gl_CooperativeMatrixLayoutRowMajor);
+        }
+      }
+    }
   }
-}
-
-void stage_weights() {
-  [[unroll]] for (uint i = 0; i < kLaneWeights; ++i) {
-    uint at = gl_SubgroupID * kWeightUnits + (gl_SubgroupInvocationID + i * kSubgroupSize) * kPieceUnits;
-#ifdef W_BF16
-    weight_stage[at] = next_weights[i];
-#else
-    weight_stage[at] = next_weights[i].xy;
-    weight_stage[at + 1] = next_weights[i].zw;
-#endif
-  }
-}
-
-// Of fragment `m` of the rows of a panel's tile.
-LEFT load_left(uint panel, uint tile, uint m, uint k) {
-  LEFT left;
-  uint place = (panel * kChunkTiles + tile) * kTilePieces + m * kFragmentM * 2;  // in pieces: a row of a tile has two
-  uint at = gl_SubgroupID * kWeightUnits + place * kPieceUnits + k * kFragmentK * kElementBytes / kUnitBytes;
-  coopMatLoad(left, weight_stage, at, 2 * kPieceUnits, gl_CooperativeMatrixLayoutRowMajor);
-  return left;
 }
 
 void multiply_chunk() {
   [[unroll]] for (uint t = 0; t < kChunkTiles; ++t) {
     [[unroll]] for (uint k = 0; k < kFragmentsK; ++k) {
-      LEFT lefts[kPanels * kFragmentsM];
-      [[unroll]] for (uint i = 0; i < kPanels * kFragmentsM; ++i) lefts[i] = load_left(i / kFragmentsM, t, i % kFragmentsM, k);
       [[unroll]] for (uint n = 0; n < kFragmentsN; ++n) {
         RIGHT right;
         uint row = gl_SubgroupID * kStageUnits + n * kFragmentN * kRowUnits;
         uint at = (t * 32 + k * kFragmentK * kElementBytes) / kUnitBytes;
         coopMatLoad(right, stage, row + at, kRowUnits, gl_CooperativeMatrixLayoutColumnMajor);
-        [[unroll]] for (uint i = 0; i < kPanels * kFragmentsM; ++i) {
-          sums[i * kFragmentsN + n] = coopMatMulAdd(lefts[i], right, sums[i * kFragmentsN + n]);
+        [[unroll]] for (uint i = 0; i < kPanels; ++i) {
+          [[unroll]] for (uint m = 0; m < kFragmentsM; ++m) {
+            uint sum = (i * kFragmentsM + m) * kFragmentsN + n;
+            sums[sum] = coopMatMulAdd(lefts[((i * kChunkTiles + t) * kFragmentsM + m) * kFragmentsK + k], right, sums[sum]);
+          }
         }
       }
     }
@@ -126,17 +109,13 @@ void multiply_chunk() {
 
 void multiply_segment(uint64_t weights, uint first_panel, uint first_tile, uint end_tile) {
   [[unroll]] for (uint i = 0; i < kAllSums; ++i) sums[i] = SUMS(SUM(0));
-  load_weights(weights, first_panel, first_tile, end_tile);
   load_rows(first_tile);
   for (uint tile = first_tile; tile < end_tile; tile += kChunkTiles) {
+    load_lefts(weights, first_panel, tile, end_tile);
     subgroupBarrier();
-    stage_weights();
     stage_rows(tile);
     subgroupBarrier();
-    if (tile + kChunkTiles < end_tile) {
-      load_weights(weights, first_panel, tile + kChunkTiles, end_tile);
-      load_rows(tile + kChunkTiles);
-    }
+    load_rows(tile + kChunkTiles);
     multiply_chunk();
   }
 }
