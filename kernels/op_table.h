@@ -45,6 +45,7 @@ struct OpTable {
   Op<GatedDeltaRuleArgs> gated_delta_rule;
   Op<GatedDeltaMixArgs> gated_delta_mix;
   Op<RouterTopkArgs> router_topk;
+  Op<ArgmaxArgs> argmax;
   Op<SwigluArgs> swiglu;
   Op<GatherRowsArgs> gather_rows;
   Op<ExpertRowsArgs> expert_rows;

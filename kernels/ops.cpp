@@ -100,6 +100,10 @@ void router_topk(Stream& stream, const RouterTopkArgs& args) {
   const Span span(Zone::kGatingTopK, args.logits.rows);
   run(&OpTable::router_topk, stream, args);
 }
+void argmax(Stream& stream, const ArgmaxArgs& args) {
+  const Span span(Zone::kSample, static_cast<int64_t>(args.rows.size()));
+  run(&OpTable::argmax, stream, args);
+}
 void gather_rows(Stream& stream, const GatherRowsArgs& args) {
   const Span span(args.zone, args.out.rows);
   run(&OpTable::gather_rows, stream, args);

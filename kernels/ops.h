@@ -202,6 +202,14 @@ struct RouterTopkArgs {
   Address<float> topk_weights;  // [T, top_k]
 };
 
+/// For each r of `rows`: ids[r] = the column of the largest value of row r, the lowest of equal ones (both zeros are equal), or
+/// kNoToken where all are NaN or minus infinity. A NaN is never the largest. The other ids stay as they are.
+struct ArgmaxArgs {
+  ConstMatrixView x;              // [num_rows, cols]
+  std::span<const int32_t> rows;  // of x
+  Address<int32_t> ids;           // [num_rows]
+};
+
 /// out = T(T(silu(gate)) * up), for matrix products that do not do it themselves
 struct SwigluArgs {
   ConstMatrixView gate_up;  // [rows, 2 * cols]: gate columns, then up columns
@@ -336,6 +344,7 @@ void delta_gates(Stream& stream, const DeltaGatesArgs& args);
 void gated_delta_rule(Stream& stream, const GatedDeltaRuleArgs& args);
 void gated_delta_mix(Stream& stream, const GatedDeltaMixArgs& args);
 void router_topk(Stream& stream, const RouterTopkArgs& args);
+void argmax(Stream& stream, const ArgmaxArgs& args);
 void gather_rows(Stream& stream, const GatherRowsArgs& args);
 void expert_rows(Stream& stream, const ExpertRowsArgs& args);
 void choose_experts(Stream& stream, const ExpertChoiceArgs& args);

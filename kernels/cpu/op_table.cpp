@@ -25,6 +25,7 @@ const OpTable kOpTable = {
     .delta_gates = on_pool<delta_gates>,
     .gated_delta_rule = on_pool<gated_delta_rule>,
     .router_topk = on_pool<router_topk>,
+    .argmax = on_pool<argmax>,
     .swiglu = on_pool<swiglu>,
     .gather_rows = on_pool<gather_rows>,
     .combine = {on_pool<combine>, takes_slot_rows},

@@ -23,6 +23,7 @@ void causal_conv1d(ThreadPool& pool, const CausalConv1dArgs& args);
 void delta_gates(ThreadPool& pool, const DeltaGatesArgs& args);
 void gated_delta_rule(ThreadPool& pool, const GatedDeltaRuleArgs& args);
 void router_topk(ThreadPool& pool, const RouterTopkArgs& args);
+void argmax(ThreadPool& pool, const ArgmaxArgs& args);
 void swiglu(ThreadPool& pool, const SwigluArgs& args);
 void gather_rows(ThreadPool& pool, const GatherRowsArgs& args);
 void expert_rows(ThreadPool& pool, const ExpertRowsArgs& args);

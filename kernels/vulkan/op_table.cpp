@@ -32,6 +32,7 @@ const OpTable kOpTable{
     .gated_delta_rule = on_device<gated_delta_rule>,
     .gated_delta_mix = {on_device<gated_delta_mix>, takes_gated_delta_mix},
     .router_topk = on_device<router_topk>,
+    .argmax = on_device<argmax>,
     .swiglu = on_device<swiglu>,
     .gather_rows = on_device<gather_rows>,
     .expert_rows = on_device<expert_rows>,

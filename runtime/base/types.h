@@ -14,6 +14,8 @@ constexpr int64_t dtype_bytes(DType dtype) { return dtype == DType::kF32 ? 4 : d
 constexpr const char* dtype_name(DType dtype) { return dtype == DType::kF32 ? "f32" : dtype == DType::kBF16 ? "bf16" : "i8"; }
 
 using TokenId = int32_t;
+/// Where no token can be chosen: every logit is NaN or minus infinity.
+inline constexpr TokenId kNoToken = -1;
 
 /// An integer that cannot be mistaken for another kind of integer.
 template <class Tag>

@@ -172,7 +172,7 @@ TokenId sample(std::span<const float> logits, int32_t vocab_size_effective, cons
   FERRY_CHECK_GE(token_idx, 0);
   const std::span<const float> row = logits.first(static_cast<std::size_t>(vocab_size_effective));
   const TokenId best = highest(row);
-  if (best == kNoToken || params.temperature == 0.0F) return best;
+  if (best == kNoToken || is_greedy(params)) return best;
 
   const Softmax softmax{row[static_cast<std::size_t>(best)], params.temperature};
   const bool filters_k = params.top_k > 0 && params.top_k < vocab_size_effective;

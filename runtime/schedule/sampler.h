@@ -13,11 +13,11 @@
 
 namespace ferry {
 
-/// What sample() returns when no token can be chosen: every logit is NaN or minus infinity.
-inline constexpr TokenId kNoToken = -1;
-
 /// Throws Error{kInvalidArgument} that names the first bad field, its value and what is allowed.
 void validate_sampling(const SamplingParams& params);
+
+/// Whether a token is that of the highest logit, whatever the others are.
+inline bool is_greedy(const SamplingParams& params) { return params.temperature == 0.0F; }
 
 /// A token that is still in the running.
 struct SamplerCandidate {

@@ -50,6 +50,7 @@ auto keep_arrays(KvAppendArgs& args) { return keep_sequences(args); }
 auto keep_arrays(AttentionArgs& args) { return keep_sequences(args); }
 auto keep_arrays(CausalConv1dArgs& args) { return std::tuple(keep(args.sequences), keep(args.states), keep(args.held)); }
 auto keep_arrays(GatedDeltaRuleArgs& args) { return std::tuple(keep(args.sequences), keep(args.states), keep(args.held)); }
+auto keep_arrays(ArgmaxArgs& args) { return keep(args.rows); }
 auto keep_arrays(GatherRowsArgs& args) { return keep(args.row_idx); }
 auto keep_arrays(CombineArgs& args) { return keep(args.slot_rows); }
 auto keep_arrays(SegmentAttentionArgs& args) { return keep(args.segment_ends); }
@@ -83,6 +84,7 @@ const OpTable kRecording = {
     .delta_gates = recorded<&OpTable::delta_gates>,
     .gated_delta_rule = recorded<&OpTable::gated_delta_rule>,
     .router_topk = recorded<&OpTable::router_topk>,
+    .argmax = recorded<&OpTable::argmax>,
     .swiglu = recorded<&OpTable::swiglu>,
     .gather_rows = recorded<&OpTable::gather_rows>,
     .expert_rows = recorded<&OpTable::expert_rows>,

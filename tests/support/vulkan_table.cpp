@@ -78,6 +78,7 @@ void visit(Visitor& v, Kept&, RouterTopkArgs& a) {
   const int64_t chosen = a.logits.rows * a.top_k;
   v(a.logits), v(a.bias, a.logits.cols), v(a.topk_idx, chosen), v(a.topk_weights, chosen);
 }
+void visit(Visitor& v, Kept&, ArgmaxArgs& a) { v(a.x), v(a.ids, a.x.rows); }
 void visit(Visitor& v, Kept&, SwigluArgs& a) { v(a.gate_up), v(a.out); }
 void visit(Visitor& v, Kept&, GatherRowsArgs& a) { v(a.x), v(a.out), v(a.scales, a.x.rows), v(a.out_scales, a.out.rows); }
 void visit(Visitor& v, Kept&, ExpertRowsArgs& a) {
@@ -209,6 +210,7 @@ const OpTable kTable{
     .gated_delta_rule = on_device<&OpTable::gated_delta_rule>,
     .gated_delta_mix = {on_device<&OpTable::gated_delta_mix>, takes<&OpTable::gated_delta_mix>},
     .router_topk = on_device<&OpTable::router_topk>,
+    .argmax = on_device<&OpTable::argmax>,
     .swiglu = on_device<&OpTable::swiglu>,
     .gather_rows = on_device<&OpTable::gather_rows>,
     .expert_rows = on_device<&OpTable::expert_rows>,

@@ -22,6 +22,7 @@ void gated_delta_rule(VulkanStream& stream, const GatedDeltaRuleArgs& args);
 void gated_delta_mix(VulkanStream& stream, const GatedDeltaMixArgs& args);
 bool takes_gated_delta_mix(const GatedDeltaMixArgs& args);
 void router_topk(VulkanStream& stream, const RouterTopkArgs& args);
+void argmax(VulkanStream& stream, const ArgmaxArgs& args);
 void swiglu(VulkanStream& stream, const SwigluArgs& args);
 void gather_rows(VulkanStream& stream, const GatherRowsArgs& args);
 void expert_rows(VulkanStream& stream, const ExpertRowsArgs& args);

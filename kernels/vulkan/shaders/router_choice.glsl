@@ -2,6 +2,7 @@
 // invocation has every gl_SubgroupSize-th expert. Behind a push block p with what RouterTopkPush has.
 
 #include "exponential.glsl"
+#include "order_key.glsl"
 #include "push_router.h"
 
 layout(constant_id = 1) const uint kMaxExperts = 512;
@@ -18,13 +19,6 @@ float logit(uint64_t row, uint expert) {
 
 // e^0 also where the largest is infinite.
 float softmax_term(float x, float largest) { return x == largest ? 1.0 : accurate_exp(x - largest); }
-
-// Has the order of the numbers and is never 0; a NaN comes last.
-uint order_key(float x) {
-  if (is_nan(x)) return 1;
-  uint bits = floatBitsToUint(x == 0.0 ? 0.0 : x);  // both zeros are one
-  return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
-}
 
 // Of the invocation's experts.
 float values[kLaneExperts];  // probabilities
