@@ -51,9 +51,9 @@ void verify(BenchDriver& driver, int64_t batch) {
   };
   const int64_t s = batch - 1;
   driver.prompt(s, kDecodePrompt);
-  const std::string alone = row_bytes(driver.decode_alone(s, kDecodePrompt), 0);
+  const std::string alone = row_bytes(driver.decode_alone(s, kDecodePrompt).all_values(), 0);
   for (int64_t i = 0; i < batch; ++i) driver.prompt(i, kDecodePrompt);
-  const ConstMatrixView logits = driver.decode(batch, kDecodePrompt);
+  const ConstMatrixView logits = driver.decode(batch, kDecodePrompt).all_values();
   if (row_bytes(logits, s) != alone)
     throw Error(ErrorCode::kInternal,
                 "bench: a sequence's logits differ between a batch of " + std::to_string(batch) + " and alone");

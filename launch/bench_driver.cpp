@@ -20,13 +20,13 @@ int64_t BenchDriver::max_sequences() const {
                            static_cast<int64_t>(blocks_.size()) / blocks_per_sequence_);
 }
 
-ConstMatrixView BenchDriver::prefill(int64_t s, int64_t past, int64_t count) {
+void BenchDriver::prefill(int64_t s, int64_t past, int64_t count) {
   rows_.clear();
   add_rows(s, past, count, DeltaForm::kChunk);
-  return forward(Phase::kPrefill);
+  forward(Phase::kPrefill);
 }
 
-ConstMatrixView BenchDriver::prompt(int64_t s, int64_t num_prompt) {
+void BenchDriver::prompt(int64_t s, int64_t num_prompt) {
   engine_.reset_state(s);
   TracedRequest& request = requests_[static_cast<std::size_t>(s)];
   end_request(request);
@@ -35,26 +35,24 @@ ConstMatrixView BenchDriver::prompt(int64_t s, int64_t num_prompt) {
   const uint64_t begin = now_ticks();
   record_span(Zone::kRequestTokenize, begin, begin, request.number, prompt_tokens);
   record_span(Zone::kRequestQueue, begin, begin, request.number, prompt_tokens);
-  ConstMatrixView logits;
   const SchedulerOptions& limits = engine_.scheduler_options();
   for (int64_t done = 0; done < num_prompt;) {
     const int64_t piece = next_prefill_piece(num_prompt, done, limits.prefill_chunk, limits.token_budget);
-    logits = prefill(s, done, piece);
+    prefill(s, done, piece);
     done += piece;
   }
   request.first_token = now_ticks();
   request.num_generated = 1;
   record_span(Zone::kRequestPrefill, begin, request.first_token, request.number, prompt_tokens);
-  return logits;
 }
 
-ConstMatrixView BenchDriver::decode_alone(int64_t s, int64_t past) {
+HostLogits& BenchDriver::decode_alone(int64_t s, int64_t past) {
   rows_.clear();
   add_rows(s, past, 1, DeltaForm::kRecurrent);
   return forward(Phase::kDecode);
 }
 
-ConstMatrixView BenchDriver::decode(int64_t batch, int64_t past) {
+HostLogits& BenchDriver::decode(int64_t batch, int64_t past) {
   rows_.clear();
   for (int64_t s = 0; s < batch; ++s) {
     add_rows(s, past, 1, DeltaForm::kRecurrent);
@@ -109,11 +107,12 @@ void BenchDriver::add_rows(int64_t s, int64_t past, int64_t count, DeltaForm for
              .form = form});
 }
 
-ConstMatrixView BenchDriver::forward(Phase phase) {
+HostLogits& BenchDriver::forward(Phase phase) {
   const std::vector<int64_t> rows_before = is_counting_ ? expert_rows() : std::vector<int64_t>();
   const uint64_t begin = now_ticks();
   const StepInput input = rows_.input(prefill_quantum(engine_.scheduler_options().prefill_chunk));
-  const ConstMatrixView logits = engine_.forward(input);
+  HostLogits& logits = engine_.forward(input);
+  logits.all_tokens();
   const uint64_t end = now_ticks();
   if (is_counting_) note_experts(rows_before);
   for (std::size_t i = 0; i < input.state_slots.size(); ++i) {

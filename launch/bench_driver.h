@@ -16,15 +16,15 @@ class BenchDriver {
 
   int64_t max_sequences() const;
 
-  /// Computes tokens [past, past + count) of sequence `s`; the ids are a fixed function of place. Returns the last row's
-  /// logits.
-  ConstMatrixView prefill(int64_t s, int64_t past, int64_t count);
+  /// Computes tokens [past, past + count) of sequence `s`; the ids are a fixed function of place.
+  void prefill(int64_t s, int64_t past, int64_t count);
   /// A whole prompt in the pieces that serving would use.
-  ConstMatrixView prompt(int64_t s, int64_t num_prompt);
-  /// One token of sequence `s`, which holds `past`.
-  ConstMatrixView decode_alone(int64_t s, int64_t past);
+  void prompt(int64_t s, int64_t num_prompt);
+  /// One token of sequence `s`, which holds `past`. Like all steps it ends with the choice of a token for each sequence, that
+  /// of the highest logit, as serving makes it; returns the logits.
+  HostLogits& decode_alone(int64_t s, int64_t past);
   /// One token of each of the sequences 0 ‥ batch-1, which all hold `past` tokens.
-  ConstMatrixView decode(int64_t batch, int64_t past);
+  HostLogits& decode(int64_t batch, int64_t past);
 
   /// Runs `steps`, which calls the methods above, and returns how many experts the steps read: over all steps and layers, the
   /// distinct ones that were given rows.
@@ -42,7 +42,7 @@ class BenchDriver {
   };
 
   void add_rows(int64_t s, int64_t past, int64_t count, DeltaForm form);
-  ConstMatrixView forward(Phase phase);
+  HostLogits& forward(Phase phase);
   void end_request(TracedRequest& request);
   void note_experts(const std::vector<int64_t>& rows_before);
   std::vector<int64_t> expert_rows();

@@ -109,8 +109,7 @@ void run_prompt(Engine& engine, const std::vector<TokenId>& ids, TapCollector& t
               .block_table = blocks.data(),
               .state_slot = slot,
               .logits = SequenceRows::Logits::kAll});
-    const ConstMatrixView logits = engine.forward(rows.input(prefill_quantum(limits.prefill_chunk)), tap);
-    taps.add_matrix("logits", logits);
+    taps.add_matrix("logits", engine.forward(rows.input(prefill_quantum(limits.prefill_chunk)), tap).all_values());
     done += piece;
   }
 }

@@ -5,6 +5,7 @@
 
 #include "kernels/backend.h"
 #include "moe/device_token_dispatcher.h"
+#include "runtime/host_logits.h"
 #include "runtime/model/footprint.h"
 #include "runtime/model/trunk.h"
 #include "runtime/mtp_drafter.h"
@@ -62,10 +63,16 @@ int64_t step_row_bytes(const ModelConfig& config, const StepShape& shape) {
   weights.quantization = shape.quantization;
   weights.layers.resize(config.layers.size());
   Trunk trunk(config, weights, stream, shape.dtype, shape.limits);
+  const auto vocab = static_cast<int32_t>(config.vocab_size);
+  const HostLogits logits(stream, {.dtype = shape.dtype,
+                                   .max_rows = shape.limits.max_logit_rows,
+                                   .vocab_size = vocab,
+                                   .vocab_size_effective = vocab,
+                                   .has_values = false});
   std::optional<MtpDrafter> drafter;
   if (config.mtp) {
     weights.mtp.emplace();
-    drafter.emplace(config, weights, trunk, shape.dtype, static_cast<int32_t>(config.vocab_size), shape.speculation);
+    drafter.emplace(config, weights, trunk, shape.dtype, vocab, shape.speculation);
   }
   if (shape.num_workers > 0) return memory.num_bytes() + reply_bytes(config, shape);
   const ExpertBank bank(config.num_expert_layers(), config.moe.num_experts, {config.hidden_dim, config.moe.intermediate_dim},

@@ -91,8 +91,11 @@ void Engine::load(const EngineOptions& options, LogitRows logit_rows) {
   model_info_.takes_media = vision_ != nullptr;
   name_token_budget(options,
                     [&] { trunk_ = std::make_unique<Trunk>(config_, model_->weights, compute_->stream, dtype_, limits_); });
-  logits_ = HostRows(compute_->stream, dtype_, limits_.max_logit_rows, config_.vocab_size);
-  sampler_.emplace(config_.vocab_size, vocab_effective, max_sequences, max_drafts);
+  logits_.emplace(compute_->stream, HostLogits::Options{.dtype = dtype_,
+                                                        .max_rows = limits_.max_logit_rows,
+                                                        .vocab_size = config_.vocab_size,
+                                                        .vocab_size_effective = vocab_effective});
+  sampler_.emplace(config_.vocab_size, max_sequences, max_drafts);
   if (config_.mtp) {
     drafter_ = std::make_unique<MtpDrafter>(config_, model_->weights, *trunk_, dtype_, vocab_effective, speculation);
   } else if (max_drafts > 0) {
@@ -164,14 +167,13 @@ void Engine::make_dispatcher(const EngineOptions& options) {
 
 void Engine::set_roofs(double read_bytes_per_s, double flops_per_s) { trace_->set_roofs(read_bytes_per_s, flops_per_s); }
 
-ConstMatrixView Engine::forward(const StepInput& input, const Tap* tap) {
+HostLogits& Engine::forward(const StepInput& input, const Tap* tap) {
   const Progress::Scope computing(progress_, Progress::Activity::kComputing);
   check_context().step = step_idx_;
   dispatcher_->begin_step(step_idx_++);
-  const ConstMatrixView logits = trunk_->forward(input, *kv_cache_, *recurrent_state_, *dispatcher_, tap);
+  logits_->set(trunk_->forward(input, *kv_cache_, *recurrent_state_, *dispatcher_, tap));
   dispatcher_->end_step();
-  logits_.fetch(logits);
-  return logits_.look();
+  return *logits_;
 }
 
 Matrix Engine::delta_state(int state_layer, int64_t slot) {
@@ -188,14 +190,15 @@ Matrix Engine::delta_state(int state_layer, int64_t slot) {
   return copy;
 }
 
-ConstMatrixView Engine::compute(const StepPlan& plan) {
+HostLogits& Engine::compute(const StepPlan& plan) {
   fill_input(plan);
-  const ConstMatrixView logits = forward(rows_.input(prefill_quantum(scheduler_options_.prefill_chunk)));
+  HostLogits& logits = forward(rows_.input(prefill_quantum(scheduler_options_.prefill_chunk)));
   if (drafter() != nullptr) drafter_->keep_step(plan);
   return logits;
 }
 
 StepChoices Engine::run_step(const StepPlan& plan) {
+  const Progress::Scope computing(progress_, Progress::Activity::kComputing);
   const auto begin = std::chrono::steady_clock::now();
   const StepChoices choices = sampler_->run(plan, compute(plan));
   const std::chrono::duration<double> duration = std::chrono::steady_clock::now() - begin;

@@ -6,12 +6,12 @@
 #include <span>
 #include <vector>
 
-#include "kernels/host_rows.h"
 #include "kernels/matmul.h"
 #include "runtime/cache_plan.h"
 #include "runtime/cluster.h"
 #include "runtime/drafter.h"
 #include "runtime/engine_watch.h"
+#include "runtime/host_logits.h"
 #include "runtime/loaded_model.h"
 #include "runtime/loaded_vision.h"
 #include "runtime/model/config.h"
@@ -75,9 +75,9 @@ class Engine {
   void encode_media(Scheduler& scheduler, const std::function<bool()>& is_over);
   /// Lets go of what it holds of pictures unless their sequence is still the oldest that waits.
   void let_go_of_media(const Scheduler& scheduler);
-  /// Computes the plan's rows. Logits [sum of num_logits, vocab] of the entries that sample, in order, valid until the next
-  /// call. Throws Error if a worker is lost.
-  ConstMatrixView compute(const StepPlan& plan);
+  /// Computes the plan's rows. Logits of the entries that sample, in order: sum of num_logits rows, valid until the next call;
+  /// the step may still run until some are fetched. Throws Error if a worker is lost.
+  HostLogits& compute(const StepPlan& plan);
   /// Computes the plan's rows and chooses tokens; valid until the next call. Throws Error if a worker is lost.
   StepChoices run_step(const StepPlan& plan);
   /// Guesses what follows the sequences of a plan that was computed and committed, and tells the scheduler. Throws Error if a
@@ -86,8 +86,8 @@ class Engine {
   /// Whether steps from now on guess: to compare with and without. To be called while no sequence is open.
   void set_drafting(Drafting drafting) { drafting_ = drafting; }
 
-  /// The forward pass by itself, for `ferry dump` and `ferry bench`. logits [logit_rows, vocab].
-  ConstMatrixView forward(const StepInput& input, const Tap* tap = nullptr);
+  /// The forward pass by itself, for `ferry dump` and `ferry bench`. Logits of the input's logit_rows, likewise.
+  HostLogits& forward(const StepInput& input, const Tap* tap = nullptr);
 
   /// The number that the next forward() gives its step.
   int64_t next_step() const { return step_idx_; }
@@ -135,7 +135,7 @@ class Engine {
   std::unique_ptr<KvCache> kv_cache_;
   std::unique_ptr<RecurrentState> recurrent_state_;
   std::unique_ptr<Trunk> trunk_;
-  HostRows logits_;  // of the last step
+  std::optional<HostLogits> logits_;  // of the last step
   std::optional<StepSampler> sampler_;
   std::unique_ptr<Drafter> drafter_;  // null: no drafts
   Drafting drafting_ = Drafting::kOn;

@@ -12,16 +12,17 @@ MtpDrafter::MtpDrafter(const ModelConfig& config, const TrunkWeights& weights, T
                        int32_t vocab_size_effective, const Speculation& speculation)
     : stream_(trunk.runner().stream()),
       mtp_(config, weights, trunk, dtype),
-      vocab_size_effective_(vocab_size_effective),
       max_drafts_(speculation.max_drafts),
       max_tokens_(trunk.limits().max_tokens),
       max_put_off_(speculation.source == Speculation::Source::kAuto ? std::min(kMaxPutOff, max_tokens_) : 0),
+      logits_(stream_, {.dtype = dtype,
+                        .max_rows = trunk.limits().max_sequences,
+                        .vocab_size = config.vocab_size,
+                        .vocab_size_effective = vocab_size_effective,
+                        .has_values = false}),
       slots_(static_cast<std::size_t>(trunk.limits().max_sequences)),
-      drafts_(slots_.size()),
-      scratch_(config.vocab_size),
-      row_(static_cast<std::size_t>(config.vocab_size)) {
+      drafts_(slots_.size()) {
   if (speculation.source == Speculation::Source::kAuto) policy_.emplace(max_drafts_);
-  logits_ = HostRows(stream_, dtype, std::ssize(slots_), config.vocab_size);
   hidden_ = Matrix(stream_.memory(), dtype, max_tokens_ + std::ssize(slots_) * max_put_off_, config.hidden_dim);
   for (std::vector<TokenId>& drafts : drafts_) drafts.reserve(static_cast<std::size_t>(max_drafts_));
 }
@@ -63,8 +64,11 @@ void MtpDrafter::guess(const StepPlan& plan, Scheduler& scheduler, const DraftCo
   if (hidden_rows_.empty()) return;
   run(hidden_.view(), context);
   for (std::size_t num_done = 0; !asking_.empty();) {
-    for (std::size_t row = 0; row < asking_.size(); ++row)
-      drafts_[asking_[row]].push_back(best_token(logits_.look(), static_cast<int64_t>(row)));
+    const std::span<const TokenId> best = logits_.all_tokens();
+    for (std::size_t row = 0; row < asking_.size(); ++row) {
+      // Without a number any will do: a trunk whose logits are no numbers ends the sequence itself.
+      drafts_[asking_[row]].push_back(best[row] == kNoToken ? 0 : best[row]);
+    }
     add_next_pairs(++num_done);
     if (!asking_.empty()) run(mtp_.hidden(), context);
   }
@@ -223,20 +227,11 @@ void MtpDrafter::add_next_pairs(std::size_t num_done) {
 
 void MtpDrafter::run(ConstMatrixView hidden, const DraftContext& context) {
   num_pass_rows_ += std::ssize(hidden_rows_);
-  logits_.fetch(mtp_.run({.step = rows_.input(/*delta_chunk=*/1),
-                          .hidden = hidden,
-                          .rows = hidden_rows_,
-                          .pass = static_cast<uint8_t>(num_passes_++)},
-                         context.kv_cache, context.recurrent_state, context.dispatcher));
-}
-
-TokenId MtpDrafter::best_token(ConstMatrixView logits, int64_t row) {
-  visit_dtype(logits.dtype, [&]<class T>() {
-    const T* values = logits.row<T>(row);
-    for (std::size_t i = 0; i < row_.size(); ++i) row_[i] = to_float(values[i]);
-  });
-  const TokenId best = sample(row_, vocab_size_effective_, SamplingParams{}, 0, scratch_);
-  return best == kNoToken ? 0 : best;  // any will do: a trunk whose logits are no numbers ends the sequence itself
+  logits_.set(mtp_.run({.step = rows_.input(/*delta_chunk=*/1),
+                        .hidden = hidden,
+                        .rows = hidden_rows_,
+                        .pass = static_cast<uint8_t>(num_passes_++)},
+                       context.kv_cache, context.recurrent_state, context.dispatcher));
 }
 
 }  // namespace ferry

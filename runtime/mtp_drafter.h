@@ -3,11 +3,10 @@
 #include <optional>
 #include <vector>
 
-#include "kernels/host_rows.h"
 #include "runtime/drafter.h"
+#include "runtime/host_logits.h"
 #include "runtime/model/mtp.h"
 #include "runtime/schedule/draft_policy.h"
-#include "runtime/schedule/sampler.h"
 
 namespace ferry {
 
@@ -64,7 +63,6 @@ class MtpDrafter final : public Drafter {
   void add_rows(Sequence& sequence, int64_t num_pairs, SequenceRows::Logits logits);
   void add_next_pairs(std::size_t num_done);
   void run(ConstMatrixView hidden, const DraftContext& context);
-  TokenId best_token(ConstMatrixView logits, int64_t row);
   Slot& slot_of(const Sequence& sequence) { return slots_[static_cast<std::size_t>(sequence.slot)]; }
   /// Row of hidden_ where the i-th pair that a slot has put off lies.
   int64_t put_off_row(int32_t slot, int64_t i) const {
@@ -73,7 +71,6 @@ class MtpDrafter final : public Drafter {
 
   Stream& stream_;
   MtpLayer mtp_;
-  int32_t vocab_size_effective_;
   int64_t max_drafts_, max_tokens_, max_put_off_;
   std::optional<DraftPolicy> policy_;  // of kAuto
   int64_t num_chosen_ = 0;             // drafts for each sequence in the next step, or in the one that runs
@@ -83,7 +80,7 @@ class MtpDrafter final : public Drafter {
   double break_even_ = 0;              // of the policy
   double draft_seconds_ = 0;           // that guessing for the next step took
   Matrix hidden_;                      // [T + num_slots * max_put_off_, hidden_dim] of the step, then what was put off
-  HostRows logits_;                    // of the pass that ran last
+  HostLogits logits_;                  // of the pass that ran last
   StepRows rows_;
   std::vector<int32_t> hidden_rows_;  // of each pair
   std::vector<Slot> slots_;
@@ -91,8 +88,6 @@ class MtpDrafter final : public Drafter {
   std::vector<Guess> guesses_;
   std::vector<std::vector<TokenId>> drafts_;  // [num_slots] of each guess
   std::vector<std::size_t> asking_;           // guesses with a row of logits
-  SamplerScratch scratch_;
-  std::vector<float> row_;  // [vocab]
 };
 
 }  // namespace ferry

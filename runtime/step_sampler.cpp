@@ -1,17 +1,28 @@
 #include "runtime/step_sampler.h"
 
+#include <algorithm>
+#include <optional>
+
 #include "profiler/span.h"
 
 namespace ferry {
+namespace {
 
-StepSampler::StepSampler(int64_t vocab_size, int32_t vocab_size_effective, int64_t max_sequences, int64_t max_drafts)
-    : vocab_size_effective_(vocab_size_effective), scratch_(vocab_size), row_(static_cast<std::size_t>(vocab_size)) {
+bool is_drawn(const StepEntry& entry) { return entry.samples && !is_greedy(entry.sequence->request.sampling); }
+
+}  // namespace
+
+StepSampler::StepSampler(int64_t vocab_size, int64_t max_sequences, int64_t max_drafts)
+    : scratch_(vocab_size), row_(static_cast<std::size_t>(vocab_size)) {
   tokens_.reserve(static_cast<std::size_t>(max_sequences * (1 + max_drafts)));
   num_tokens_.reserve(static_cast<std::size_t>(max_sequences));
 }
 
-StepChoices StepSampler::run(const StepPlan& plan, ConstMatrixView logits) {
-  const Span span(Zone::kSample, plan.num_samples);
+StepChoices StepSampler::run(const StepPlan& plan, HostLogits& logits) {
+  fetch(plan, logits);
+  std::optional<Span> span;  // argmax has its own
+  if (const int64_t num_drawn = std::ranges::count_if(plan.entries, is_drawn); num_drawn > 0)
+    span.emplace(Zone::kSample, num_drawn);
   tokens_.clear();
   num_tokens_.clear();
   int64_t first_row = 0;
@@ -31,12 +42,28 @@ StepChoices StepSampler::run(const StepPlan& plan, ConstMatrixView logits) {
   return {.tokens = tokens_, .num_tokens = num_tokens_};
 }
 
-TokenId StepSampler::choose(ConstMatrixView logits, int64_t row, const Sequence& sequence, int64_t token_idx) {
-  visit_dtype(logits.dtype, [&]<class T>() {
-    const T* values = logits.row<T>(row);
-    for (std::size_t i = 0; i < row_.size(); ++i) row_[i] = to_float(values[i]);
+void StepSampler::fetch(const StepPlan& plan, HostLogits& logits) {
+  int64_t row = 0;
+  for (const StepEntry& entry : plan.entries) {
+    for (const int64_t end = row + entry.num_logits(); row < end; ++row) {
+      if (is_drawn(entry)) {
+        logits.want_values(row);
+      } else {
+        logits.want_token(row);
+      }
+    }
+  }
+  logits.fetch();
+}
+
+TokenId StepSampler::choose(const HostLogits& logits, int64_t row, const Sequence& sequence, int64_t token_idx) {
+  if (is_greedy(sequence.request.sampling)) return logits.token(row);
+  const ConstMatrixView values = logits.values(row);
+  visit_dtype(values.dtype, [&]<class T>() {
+    std::transform(values.row<T>(0), values.row<T>(0) + values.cols, row_.begin(), [](T x) { return to_float(x); });
   });
-  return sample(row_, vocab_size_effective_, sequence.request.sampling, token_idx, scratch_);
+  const std::span<const float> chosen_from = std::span(row_).first(static_cast<std::size_t>(values.cols));
+  return sample(chosen_from, static_cast<int32_t>(values.cols), sequence.request.sampling, token_idx, scratch_);
 }
 
 }  // namespace ferry

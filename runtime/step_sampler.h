@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "kernels/tensor.h"
+#include "runtime/host_logits.h"
 #include "runtime/schedule/sampler.h"
 #include "runtime/schedule/step_plan.h"
 
@@ -14,20 +14,21 @@ namespace ferry {
 /// That is the rejection rule of arXiv 2211.17192 for drafts without a distribution of their own: a draft d is accepted if the
 /// draw from p is d, with probability p(d), and what replaces it otherwise has the distribution p without d.
 ///
-/// Sized at construction; run() allocates nothing. One thread at a time.
+/// The host gets the values of rows that are drawn from; the others' tokens are chosen where the logits are. Sized at
+/// construction; run() allocates nothing. One thread at a time.
 class StepSampler {
  public:
-  /// `vocab_size`: columns of the logits; ids from `vocab_size_effective` on are padding and never chosen. `max_sequences` may
-  /// sample in a step, with `max_drafts` each.
-  StepSampler(int64_t vocab_size, int32_t vocab_size_effective, int64_t max_sequences, int64_t max_drafts);
+  /// `vocab_size`: the most columns of logits. `max_sequences` may sample in a step, with `max_drafts` each.
+  StepSampler(int64_t vocab_size, int64_t max_sequences, int64_t max_drafts);
 
-  /// `logits` [sum of num_logits, vocab] of the plan's entries that sample, in order. Valid until the next call.
-  StepChoices run(const StepPlan& plan, ConstMatrixView logits);
+  /// `logits` of the plan's entries that sample, in order: sum of num_logits rows. Waits for them. Valid until the next call.
+  StepChoices run(const StepPlan& plan, HostLogits& logits);
 
  private:
-  TokenId choose(ConstMatrixView logits, int64_t row, const Sequence& sequence, int64_t token_idx);
+  /// Gets the rows' tokens, or what draws need.
+  void fetch(const StepPlan& plan, HostLogits& logits);
+  TokenId choose(const HostLogits& logits, int64_t row, const Sequence& sequence, int64_t token_idx);
 
-  int32_t vocab_size_effective_;
   SamplerScratch scratch_;
   std::vector<float> row_;  // [vocab]
   std::vector<TokenId> tokens_;

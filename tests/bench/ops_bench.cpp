@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <cstring>
 #include <functional>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -30,9 +32,10 @@ constexpr int64_t kTopK = 8;
 
 struct Sizes {
   std::vector<int64_t> rows{1, 16, 512};
-  int64_t hidden = 2048, conv_channels = 8192, num_experts = 256;
+  int64_t hidden = 2048, conv_channels = 8192, num_experts = 256, vocab = 248320;
 };
-const Sizes kQuickSizes{.rows = {1, 5}, .hidden = 90, .conv_channels = 70, .num_experts = 19};
+const Sizes kQuickSizes{.rows = {1, 5}, .hidden = 90, .conv_channels = 70, .num_experts = 19, .vocab = 997};
+constexpr int64_t kMostSampledRows = 64;
 
 std::vector<const OpTable*> measured_tables(const Bench& bench) {
   std::vector<const OpTable*> tables;
@@ -148,6 +151,23 @@ void run_router_topk(Bench& bench, int64_t rows, int64_t num_experts) {
   }
 }
 
+void run_argmax(Bench& bench, int64_t num_rows, int64_t vocab) {
+  const Matrix logits = uniform_matrix(DType::kBF16, num_rows, vocab, 1, 4.0F);
+  std::vector<int32_t> rows(static_cast<std::size_t>(num_rows)), expected(rows.size()), ids(rows.size());
+  std::iota(rows.begin(), rows.end(), 0);
+  const auto run = [&](const OpTable& table, std::vector<int32_t>& to) {
+    table.argmax(bench.stream(), {.x = logits.view(), .rows = rows, .ids = to.data()});
+  };
+  run(ferry::select_op_table("ref"), expected);
+  const auto elements = static_cast<double>(num_rows * vocab);
+  for (const OpTable* table : measured_tables(bench)) {
+    const std::string name = line_name("argmax", num_rows, vocab, *table);
+    run(*table, ids);
+    if (ids != expected) throw ferry::Error(ferry::ErrorCode::kInternal, name + ": other ids than the reference");
+    bench.measure(name, work(2 * elements, elements), [&](int64_t) { run(*table, ids); });
+  }
+}
+
 void run_quantize_rows(Bench& bench, int64_t rows, int64_t cols) {
   const Matrix x = uniform_matrix(DType::kBF16, rows, cols, 1);
   ferry::QuantizedRows expected(rows, cols), actual(rows, cols);
@@ -180,6 +200,7 @@ int main(int argc, char** argv) {
       run_router_topk(bench, rows, sizes.num_experts);
       run_combine(bench, rows, sizes.hidden);
       run_quantize_rows(bench, rows, sizes.hidden);
+      run_argmax(bench, std::min(rows, kMostSampledRows), sizes.vocab);
     }
     run_causal_conv1d(bench, bench.settings().is_quick ? 3 : 16, 1, sizes.conv_channels);
   });

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "moe/device_token_dispatcher.h"
+#include "runtime/host_logits.h"
 #include "runtime/model/trunk.h"
 #include "runtime/model/weights_loader.h"
 #include "runtime/mtp_drafter.h"
@@ -43,6 +44,10 @@ int64_t tally(const std::filesystem::path& dir, const ModelConfig& config, const
   const Backend backend("tallied", available_op_tables(), nullptr, memory);
   Stream stream(backend, pool);
   Trunk trunk(config, weights, stream, shape.dtype, shape.limits);
+  const HostLogits logits(stream, {.dtype = shape.dtype,
+                                   .max_rows = shape.limits.max_logit_rows,
+                                   .vocab_size = config.vocab_size,
+                                   .vocab_size_effective = 90});
   std::optional<MtpDrafter> drafter;
   if (config.mtp) drafter.emplace(config, weights, trunk, shape.dtype, 100, shape.speculation);
   const DeviceTokenDispatcher dispatcher(

@@ -6,6 +6,7 @@
 
 #include "runtime/engine.h"
 #include "runtime/mtp_drafter.h"
+#include "tests/support/listed_device.h"
 #include "tests/support/source_folder.h"
 
 // Drafts of the MTP layer against the reference: tests/golden/README.md says what the data is.
@@ -41,10 +42,11 @@ struct Decoded {
 /// Decodes `num_tokens` greedily with `max_drafts` drafts a step, in prompt pieces of up to `prefill_chunk` tokens.
 class DraftingEngine {
  public:
-  DraftingEngine(const fs::path& model, int64_t max_drafts, int64_t prefill_chunk = 2048)
-      : DraftingEngine(model, {Speculation::Source::kMtp, max_drafts}, prefill_chunk, 128) {}
-  DraftingEngine(const fs::path& model, const Speculation& speculation, int64_t prefill_chunk, int64_t token_budget)
-      : options_(make_options(model, speculation, prefill_chunk, token_budget)),
+  DraftingEngine(const fs::path& model, int64_t max_drafts, int64_t prefill_chunk = 2048, const DeviceChoice& device = {})
+      : DraftingEngine(model, {Speculation::Source::kMtp, max_drafts}, prefill_chunk, 128, device) {}
+  DraftingEngine(const fs::path& model, const Speculation& speculation, int64_t prefill_chunk, int64_t token_budget,
+                 const DeviceChoice& device = {})
+      : options_(make_options(model, speculation, prefill_chunk, token_budget, device)),
         cluster_(options_),
         engine_(options_, cluster_) {}
 
@@ -69,8 +71,9 @@ class DraftingEngine {
 
  private:
   static EngineOptions make_options(const fs::path& model, const Speculation& speculation, int64_t prefill_chunk,
-                                    int64_t token_budget) {
+                                    int64_t token_budget, const DeviceChoice& device) {
     EngineOptions options;
+    options.device = device;
     options.model = model;
     options.dtype = DType::kF32;
     options.threads = 2;
@@ -107,12 +110,11 @@ TEST(MtpGolden, DemoDraftsEveryRoundAsTheReference) {
   }
 }
 
-// Mixtures and dense networks, FP8 blocks and GPTQ groups, a prompt in one piece and in several.
-TEST(MtpGolden, FixturesDraftAsTheReference) {
+void expect_drafts_of_fixtures(const DeviceChoice& device) {
   for (const char* name : {"fp8_qwen3_5_moe", "fp8_qwen3_5", "gptq_qwen3_5_moe", "qwen3_5_vl"}) {
     const json golden = read_json(kGolden / name / "golden.json");
     for (const int64_t prefill_chunk : {64, 8}) {
-      DraftingEngine engine(kGolden / name, 3, prefill_chunk);
+      DraftingEngine engine(kGolden / name, 3, prefill_chunk, device);
       for (std::size_t i = 0; i < golden.at("mtp").size(); ++i) {
         const json& mtp = golden.at("mtp")[i];
         const Decoded decoded = engine.decode(golden.at("prompts")[i].at("ids").get<Tokens>(), 1);
@@ -121,6 +123,14 @@ TEST(MtpGolden, FixturesDraftAsTheReference) {
       }
     }
   }
+}
+
+// Mixtures and dense networks, FP8 blocks and GPTQ groups, a prompt in one piece and in several.
+TEST(MtpGolden, FixturesDraftAsTheReference) { expect_drafts_of_fixtures({}); }
+
+TEST(MtpGolden, FixturesDraftAsTheReferenceOnAVulkanDevice) {
+  if (!test::has_vulkan_device()) GTEST_SKIP() << "no Vulkan device";
+  expect_drafts_of_fixtures({DeviceChoice::Kind::kVulkan, std::nullopt});
 }
 
 // Random weights guess wrong nearly every time, so that the policy soon tries drafts only now and then. Between, the last pairs

@@ -102,11 +102,11 @@ class PictureEngine {
     EXPECT_EQ(scheduler.plan({}).num_rows, 0);
     while (scheduler.next_for_media() != nullptr) engine_.encode_media(scheduler, [] { return false; });
     Answer answer;
-    StepSampler sampler(engine_.config().vocab_size, static_cast<int32_t>(engine_.config().vocab_size), 2, 8);
+    StepSampler sampler(engine_.config().vocab_size, 2, 8);
     while (sequence.num_generated() < num_tokens) {
       const StepPlan& plan = scheduler.plan({});
-      const ConstMatrixView logits = engine_.compute(plan);
-      if (answer.logits.empty() && logits.rows > 0) answer.logits = last_row(logits);
+      HostLogits& logits = engine_.compute(plan);
+      if (answer.logits.empty() && logits.num_rows() > 0) answer.logits = last_row(logits.all_values());
       scheduler.commit(plan, sampler.run(plan, logits), {});
       engine_.draft(plan, scheduler);
       if (!sequence.in_prefill()) answer.drafts.push_back(sequence.drafts);

@@ -4,8 +4,9 @@
 
 #include <array>
 #include <cmath>
+#include <optional>
 
-#include "kernels/tensor.h"
+#include "tests/support/test_stream.h"
 
 namespace ferry {
 namespace {
@@ -16,7 +17,7 @@ using Drafts = std::vector<std::vector<TokenId>>;  // of each sequence
 
 /// Sequences that have generated nothing yet, and the plan and logits of their next step.
 struct MadeStep {
-  explicit MadeStep(const Drafts& drafts) : sequences(drafts.size()) {
+  explicit MadeStep(const Drafts& drafts, int32_t vocab_size_effective = kVocab) : sequences(drafts.size()) {
     for (std::size_t s = 0; s < drafts.size(); ++s) {
       sequences[s].request.prompt = sequences[s].tokens = {1};
       sequences[s].drafts = drafts[s];
@@ -30,6 +31,10 @@ struct MadeStep {
       ++plan.num_samples;
     }
     logits = Matrix(DType::kF32, plan.num_rows, kVocab);
+    on_host.emplace(stream, HostLogits::Options{.dtype = DType::kF32,
+                                                .max_rows = plan.num_rows,
+                                                .vocab_size = kVocab,
+                                                .vocab_size_effective = vocab_size_effective});
   }
   void set_row(int64_t row, const std::array<float, kVocab>& values) {
     std::copy(values.begin(), values.end(), logits.view().row<float>(row));
@@ -37,27 +42,40 @@ struct MadeStep {
   /// Makes `token` the best of the row.
   void prefer(int64_t row, TokenId token) { logits.view().row<float>(row)[token] = 5.0F; }
 
+  StepChoices run(StepSampler& sampler) {
+    on_host->set(logits.view());
+    return sampler.run(plan, *on_host);
+  }
+
   std::vector<Sequence> sequences;
   StepPlan plan;
   Matrix logits;
+  test::TestStream stream{1};
+  std::optional<HostLogits> on_host;
 };
 
 TEST(StepSampler, GreedyGoesOnAsLongAsDraftsAreRight) {
   MadeStep step(Drafts{{3, 4, 5}, {}, {6, 6}, {2}});
   const std::vector<TokenId> best{3, 4, 7, 1, /**/ 2, /**/ 5, 6, 6, /**/ 2, 0};
   for (std::size_t row = 0; row < best.size(); ++row) step.prefer(static_cast<int64_t>(row), best[row]);
-  StepSampler sampler(kVocab, kVocab, 4, 3);
-  const StepChoices choices = sampler.run(step.plan, step.logits.view());
+  StepSampler sampler(kVocab, 4, 3);
+  const StepChoices choices = step.run(sampler);
   EXPECT_EQ((std::vector<int32_t>(choices.num_tokens.begin(), choices.num_tokens.end())), (std::vector<int32_t>{3, 1, 1, 2}));
   EXPECT_EQ((std::vector<TokenId>(choices.tokens.begin(), choices.tokens.end())), (std::vector<TokenId>{3, 4, 7, 2, 5, 2, 0}));
 }
 
 TEST(StepSampler, NeverChoosesPadding) {
-  MadeStep step(Drafts{{3}});
+  MadeStep step(Drafts{{3}}, 7);
   step.prefer(0, 3);
   step.prefer(1, 7);
-  StepSampler sampler(kVocab, 7, 1, 1);
-  EXPECT_NE(sampler.run(step.plan, step.logits.view()).tokens[1], 7);
+  StepSampler sampler(kVocab, 1, 1);
+  for (const float temperature : {0.0F, 0.01F}) {
+    step.sequences[0].request.sampling.temperature = temperature;
+    const StepChoices choices = step.run(sampler);
+    ASSERT_EQ(choices.tokens.size(), 2U);
+    EXPECT_EQ(choices.tokens[0], 3);
+    EXPECT_NE(choices.tokens[1], 7);
+  }
 }
 
 /// What a small model thinks of the second token, given the first.
@@ -85,7 +103,7 @@ TEST(StepSampler, DrawsWithDraftsHaveTheModelsDistribution) {
   const float temperature = 0.8F;
   for (const TokenId draft : {TokenId{2}, TokenId{4}}) {  // one likely, one not
     MadeStep with(Drafts{{draft}}), without(Drafts{{}});
-    StepSampler sampler(kVocab, kVocab, 1, 1), plain(kVocab, kVocab, 1, 1);
+    StepSampler sampler(kVocab, 1, 1), plain(kVocab, 1, 1);
     with.set_row(0, logits_behind(kStart));
     with.set_row(1, logits_behind(draft));
     std::array<std::array<int, kVocab>, kVocab> counts{};
@@ -96,12 +114,12 @@ TEST(StepSampler, DrawsWithDraftsHaveTheModelsDistribution) {
         step->sequences[0].request.sampling.seed = seed;
         step->sequences[0].tokens.resize(1);
       }
-      const StepChoices choices = sampler.run(with.plan, with.logits.view());
+      const StepChoices choices = with.run(sampler);
       const TokenId first = choices.tokens[0];
       num_accepted += choices.tokens.size() == 2 ? 1 : 0;
       const auto decode = [&](TokenId last) {
         without.set_row(0, logits_behind(last));
-        return plain.run(without.plan, without.logits.view()).tokens[0];
+        return without.run(plain).tokens[0];
       };
       ASSERT_EQ(first, decode(kStart)) << "seed " << seed;
       without.sequences[0].tokens.push_back(first);

@@ -106,7 +106,7 @@ const std::vector<TokenId>* Workload::answer(const SimPlan& plan, int prompt_idx
 bool run_step(Engine& engine, Scheduler& scheduler, Scheduler::TimePoint now) {
   const StepPlan& plan = scheduler.plan(now);
   if (plan.num_rows == 0) return false;
-  const ConstMatrixView logits = engine.compute(plan);
+  const ConstMatrixView logits = engine.compute(plan).all_values();
   std::vector<TokenId> tokens;
   for (int64_t row = 0; row < logits.rows; ++row)
     tokens.push_back(token_of(logits.row_bytes(row), logits.cols * dtype_bytes(logits.dtype)));

@@ -47,7 +47,8 @@ std::vector<std::vector<float>> EngineDriver::step(std::span<const Piece> pieces
               .num_held = piece.num_held});
     num_past_[sequence] += static_cast<int64_t>(piece.tokens.size()) - piece.num_held;
   }
-  const ConstMatrixView logits = engine_.forward(rows.input(prefill_quantum(engine_.scheduler_options().prefill_chunk)), tap);
+  const StepInput input = rows.input(prefill_quantum(engine_.scheduler_options().prefill_chunk));
+  const ConstMatrixView logits = engine_.forward(input, tap).all_values();
   std::vector<std::vector<float>> result;
   for (int64_t r = 0; r < logits.rows; ++r) result.push_back(row_values(logits, r));
   return result;
