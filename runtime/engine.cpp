@@ -95,7 +95,7 @@ void Engine::load(const EngineOptions& options, LogitRows logit_rows) {
                                                         .max_rows = limits_.max_logit_rows,
                                                         .vocab_size = config_.vocab_size,
                                                         .vocab_size_effective = vocab_effective});
-  sampler_.emplace(config_.vocab_size, max_sequences, max_drafts);
+  sampler_.emplace(pool(), config_.vocab_size, max_sequences, max_drafts);
   if (config_.mtp) {
     drafter_ = std::make_unique<MtpDrafter>(config_, model_->weights, *trunk_, dtype_, vocab_effective, speculation);
   } else if (max_drafts > 0) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <optional>
@@ -58,7 +59,8 @@ TEST(StepSampler, GreedyGoesOnAsLongAsDraftsAreRight) {
   MadeStep step(Drafts{{3, 4, 5}, {}, {6, 6}, {2}});
   const std::vector<TokenId> best{3, 4, 7, 1, /**/ 2, /**/ 5, 6, 6, /**/ 2, 0};
   for (std::size_t row = 0; row < best.size(); ++row) step.prefer(static_cast<int64_t>(row), best[row]);
-  StepSampler sampler(kVocab, 4, 3);
+  ThreadPool pool(1);
+  StepSampler sampler(pool, kVocab, 4, 3);
   const StepChoices choices = step.run(sampler);
   EXPECT_EQ((std::vector<int32_t>(choices.num_tokens.begin(), choices.num_tokens.end())), (std::vector<int32_t>{3, 1, 1, 2}));
   EXPECT_EQ((std::vector<TokenId>(choices.tokens.begin(), choices.tokens.end())), (std::vector<TokenId>{3, 4, 7, 2, 5, 2, 0}));
@@ -68,13 +70,50 @@ TEST(StepSampler, NeverChoosesPadding) {
   MadeStep step(Drafts{{3}}, 7);
   step.prefer(0, 3);
   step.prefer(1, 7);
-  StepSampler sampler(kVocab, 1, 1);
+  ThreadPool pool(1);
+  StepSampler sampler(pool, kVocab, 1, 1);
   for (const float temperature : {0.0F, 0.01F}) {
     step.sequences[0].request.sampling.temperature = temperature;
     const StepChoices choices = step.run(sampler);
     ASSERT_EQ(choices.tokens.size(), 2U);
     EXPECT_EQ(choices.tokens[0], 3);
     EXPECT_NE(choices.tokens[1], 7);
+  }
+}
+
+// Greedy and drawn ones, with right drafts and wrong ones, in any order on any number of threads.
+TEST(StepSampler, ThreadsChangeNothing) {
+  constexpr std::size_t kNumSequences = 40;
+  MadeStep step(Drafts(kNumSequences, {5, 2}));
+  for (int64_t row = 0; row < step.plan.num_rows; ++row) {
+    for (TokenId token = 0; token < kVocab; ++token)
+      step.logits.view().row<float>(row)[token] = std::sin(static_cast<float>(7 * row * kVocab + token * token)) * 3.0F;
+    if (row % 2 == 0) step.prefer(row, row % 3 == 0 ? 5 : 2);
+  }
+  std::size_t num_drawn = 0;
+  for (std::size_t s = 0; s < kNumSequences; ++s) {
+    step.sequences[s].request.sampling.temperature = s % 3 == 0 ? 0.0F : 0.7F;
+    step.sequences[s].request.sampling.seed = s;
+    num_drawn += s % 3 == 0 ? 0 : 1;
+  }
+  ASSERT_GT(num_drawn, 20U);
+  std::vector<TokenId> expected;
+  std::vector<int32_t> expected_counts;
+  for (const int num_threads : {1, 2, 3, 11}) {
+    ThreadPool pool(num_threads);
+    StepSampler sampler(pool, kVocab, kNumSequences, 2);
+    for (int again = 0; again < 20; ++again) {
+      const StepChoices choices = step.run(sampler);
+      const std::vector<TokenId> tokens(choices.tokens.begin(), choices.tokens.end());
+      const std::vector<int32_t> counts(choices.num_tokens.begin(), choices.num_tokens.end());
+      if (expected.empty()) {
+        expected = tokens;
+        expected_counts = counts;
+        for (const int32_t count : {1, 2, 3}) EXPECT_GT(std::ranges::count(counts, count), 0) << count << " tokens";
+      }
+      ASSERT_EQ(tokens, expected) << num_threads << " threads";
+      ASSERT_EQ(counts, expected_counts);
+    }
   }
 }
 
@@ -103,7 +142,8 @@ TEST(StepSampler, DrawsWithDraftsHaveTheModelsDistribution) {
   const float temperature = 0.8F;
   for (const TokenId draft : {TokenId{2}, TokenId{4}}) {  // one likely, one not
     MadeStep with(Drafts{{draft}}), without(Drafts{{}});
-    StepSampler sampler(kVocab, 1, 1), plain(kVocab, 1, 1);
+    ThreadPool pool(1);
+    StepSampler sampler(pool, kVocab, 1, 1), plain(pool, kVocab, 1, 1);
     with.set_row(0, logits_behind(kStart));
     with.set_row(1, logits_behind(draft));
     std::array<std::array<int, kVocab>, kVocab> counts{};
