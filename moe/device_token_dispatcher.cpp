@@ -1,5 +1,6 @@
 #include "moe/device_token_dispatcher.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "kernels/backend.h"
@@ -66,10 +67,12 @@ DispatchHandle DeviceTokenDispatcher::dispatch(const DispatchArgs& args) {
 void DeviceTokenDispatcher::run_experts(int64_t layer, const MatmulRows& tokens, InFlight& slot) {
   const int64_t num_rows = slot.num_tokens * slot.top_k;
   const Span span(Zone::kExperts, num_rows);
+  // How many experts have rows is the device's to know; so many have at most.
+  const int64_t num_experts = std::min(num_rows, bank_.num_local_experts());
   const MatrixView activated = slot.activated.top(num_rows);
   const Address<const int32_t> counts = slot.counts.data();
   {
-    const Span product(Zone::kGroupedGateUp, num_rows, bank_.num_local_experts());
+    const Span product(Zone::kGroupedGateUp, num_rows, num_experts);
     grouped_matmul(stream_, {.rows = tokens,
                              .weights = bank_.gate_up(layer),
                              .out = activated,
@@ -84,7 +87,7 @@ void DeviceTokenDispatcher::run_experts(int64_t layer, const MatmulRows& tokens,
         stream_,
         {.zone = Zone::kExpertQuantize, .x = activated, .codes = slot.codes.top(num_rows), .scales = slot.scales.data()});
   }
-  const Span product(Zone::kGroupedDown, num_rows, bank_.num_local_experts());
+  const Span product(Zone::kGroupedDown, num_rows, num_experts);
   grouped_matmul(stream_, {.rows = down,
                            .weights = bank_.down(layer),
                            .out = slot.rows.top(num_rows),

@@ -18,6 +18,7 @@ using nlohmann::json;
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TickLine, base_ticks, base_ns, ns_per_tick)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ClockAlignment, reference_ns, offset_ns, drift, bound_ns, num_samples)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(DeviceFacts, name, driver, clock, clock_bound_ns)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(ModelFacts, name, dtype, layer_types, top_k, operators)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(CaptureInfo, version, command, transport, level, world_size, start_epoch_ns, model,
                                    read_bytes_per_s, flops_per_s, max_running_requests, num_kv_blocks, expert_rank,
@@ -50,20 +51,23 @@ json header_of(const RankCapture& c) {
   for (const ThreadCapture& thread : c.threads) {
     threads.push_back(
         {{"name", thread.name}, {"tid", thread.tid}, {"num_lost", thread.num_lost}, {"num_records", thread.records.size()}});
+    if (thread.is_device) threads.back()["is_device"] = true;
   }
-  return {{"rank", c.rank},
-          {"host", c.host},
-          {"boot_id", c.boot_id},
-          {"pid", c.pid},
-          {"num_threads", c.num_threads},
-          {"ticks", c.ticks},
-          {"alignment", c.alignment},
-          {"begin", c.begin},
-          {"end", c.end},
-          {"span_cost_ns", c.span_cost_ns},
-          {"peak_rss_bytes", c.peak_rss_bytes},
-          {"num_preemptions", c.num_preemptions},
-          {"threads", std::move(threads)}};
+  json header = {{"rank", c.rank},
+                 {"host", c.host},
+                 {"boot_id", c.boot_id},
+                 {"pid", c.pid},
+                 {"num_threads", c.num_threads},
+                 {"ticks", c.ticks},
+                 {"alignment", c.alignment},
+                 {"begin", c.begin},
+                 {"end", c.end},
+                 {"span_cost_ns", c.span_cost_ns},
+                 {"peak_rss_bytes", c.peak_rss_bytes},
+                 {"num_preemptions", c.num_preemptions},
+                 {"threads", std::move(threads)}};
+  if (!c.device.name.empty()) header["device"] = c.device;
+  return header;
 }
 
 RankCapture from_header(const json& header) {
@@ -80,11 +84,13 @@ RankCapture from_header(const json& header) {
   header.at("span_cost_ns").get_to(c.span_cost_ns);
   header.at("peak_rss_bytes").get_to(c.peak_rss_bytes);
   header.at("num_preemptions").get_to(c.num_preemptions);
+  if (header.contains("device")) header.at("device").get_to(c.device);
   return c;
 }
 
-/// Takes a thread's records from the front of `rest`.
-std::vector<SpanRecord> take_records(std::span<const std::byte>& rest, uint64_t num_records, const std::string& source) {
+/// Takes the records of a thread or a device from the front of `rest`.
+std::vector<SpanRecord> take_records(std::span<const std::byte>& rest, uint64_t num_records, bool is_device,
+                                     const std::string& source) {
   if (num_records > rest.size() / sizeof(SpanRecord)) throw damaged(source, "fewer records than its header counts");
   std::vector<SpanRecord> records(num_records);
   if (num_records > 0) std::memcpy(records.data(), rest.data(), num_records * sizeof(SpanRecord));
@@ -93,7 +99,7 @@ std::vector<SpanRecord> take_records(std::span<const std::byte>& rest, uint64_t 
     if (static_cast<int>(record.zone) >= kNumZones || record.end < record.begin)
       throw damaged(source, "a record of zone " + std::to_string(static_cast<int>(record.zone)) +
                                 " that ends before it begins or is unknown");
-    if (record.micro_batch >= kMaxRecordedMicroBatches)
+    if (!is_device && record.micro_batch >= kMaxRecordedMicroBatches)
       throw damaged(source, "a record of micro-batch " + std::to_string(record.micro_batch) + "; a layer has " +
                                 std::to_string(kMaxRecordedMicroBatches) + " in a step at most");
   }
@@ -162,10 +168,12 @@ RankCapture decode_rank_capture(std::span<const std::byte> bytes, const std::str
     const json header = parse_json({text, preamble.header_bytes}, source, kCaptureJson);
     RankCapture capture = from_header(header);
     for (const json& thread : header.at("threads")) {
+      const bool is_device = thread.value("is_device", false);
       capture.threads.push_back({.name = thread.at("name"),
+                                 .is_device = is_device,
                                  .tid = thread.at("tid"),
                                  .num_lost = thread.at("num_lost"),
-                                 .records = take_records(rest, thread.at("num_records").get<uint64_t>(), source)});
+                                 .records = take_records(rest, thread.at("num_records").get<uint64_t>(), is_device, source)});
     }
     if (!rest.empty()) throw damaged(source, std::to_string(rest.size()) + " bytes behind its records");
     return capture;

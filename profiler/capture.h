@@ -38,11 +38,22 @@ struct ClockAlignment {
   int64_t to_coordinator_ns(int64_t rank_ns) const;
 };
 
+/// What one thread recorded; or what a device did, by its own timestamps. A device's spans overlap where operators ran side by
+/// side: each is from the end of all that ran before it to that of what ran with it. Their union is when its queue was busy.
 struct ThreadCapture {
-  std::string name;  // "engine", "pool 1", …
-  int64_t tid = 0;
+  std::string name;  // "engine", "pool 1", …; of a device its own
+  bool is_device = false;
+  int64_t tid = 0;        // of a device 0
   uint64_t num_lost = 0;  // spans of the capture's time that are not in `records`
   std::vector<SpanRecord> records;
+};
+
+/// The device that a rank computes on, and how its time came into the capture.
+struct DeviceFacts {
+  std::string name;           // empty: the rank computes on the CPU
+  std::string driver;         // name and version
+  std::string clock;          // "calibrated", "bracketed", or "none" and why: then there are no spans of it
+  double clock_bound_ns = 0;  // by which its spans may be off the rank's clock
 };
 
 /// What one rank recorded between start and stop.
@@ -58,6 +69,7 @@ struct RankCapture {
   double span_cost_ns = 0;      // what recording one span takes, measured at start
   int64_t peak_rss_bytes = 0;
   int64_t num_preemptions = 0;  // involuntary context switches while capturing
+  DeviceFacts device;
   std::vector<ThreadCapture> threads;
 };
 

@@ -17,7 +17,8 @@ namespace ferry {
 
 namespace detail {
 thread_local constinit TraceBuffer* trace_buffer = nullptr;
-}
+thread_local constinit const Span* open_span = nullptr;
+}  // namespace detail
 
 namespace {
 
@@ -69,6 +70,14 @@ bool add_chunk(std::vector<std::vector<SpanRecord>>& chunks, std::size_t num_rec
 
 }  // namespace
 
+std::optional<SpanRecord> open_operator() {
+  for (const Span* span = detail::open_span; span != nullptr; span = span->outer_) {
+    if (zone_info(span->zone_).kind == ZoneKind::kCompute)
+      return make_span_record(span->zone_, span->begin_, span->begin_, span->a_, span->b_);
+  }
+  return std::nullopt;
+}
+
 std::string kernel_boot_id() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string id;
@@ -99,6 +108,23 @@ void Recorder::register_thread(const std::string& name, ThreadRole role) {
   }
   for (const std::unique_ptr<ThreadTrace>& thread : threads_) {
     if (thread->buffer.get() == detail::trace_buffer) thread->name = name;
+  }
+}
+
+TraceBuffer* Recorder::register_device(const DeviceFacts& device) {
+  const std::scoped_lock lock(mutex_);
+  threads_.push_back(std::make_unique<ThreadTrace>());
+  ThreadTrace& trace = *threads_.back();
+  trace.name = device.name;
+  trace.device = device;
+  trace.buffer = std::make_unique<TraceBuffer>(kRingRecords);
+  return trace.buffer.get();
+}
+
+void Recorder::describe_device(const TraceBuffer* buffer, const DeviceFacts& device) {
+  const std::scoped_lock lock(mutex_);
+  for (const std::unique_ptr<ThreadTrace>& thread : threads_) {
+    if (thread->buffer.get() == buffer) thread->device = device;
   }
 }
 
@@ -175,7 +201,8 @@ RankCapture Recorder::collect() {
   capture.end = now_ticks();
   drain();
   for (const std::unique_ptr<ThreadTrace>& thread : threads_) {
-    ThreadCapture kept{.name = thread->name, .tid = thread->tid, .num_lost = thread->num_lost, .records = {}};
+    ThreadCapture kept = describe(*thread);
+    kept.num_lost = thread->num_lost;
     std::size_t num_records = 0;
     for (const auto& chunk : thread->chunks) num_records += chunk.size();
     kept.records.reserve(num_records);
@@ -211,7 +238,7 @@ RankCapture Recorder::snapshot() const {
   capture.end = now_ticks();
   uint64_t held_since = 0, earliest = capture.end;
   for (const std::unique_ptr<ThreadTrace>& thread : threads_) {
-    ThreadCapture kept{.name = thread->name, .tid = thread->tid, .num_lost = 0, .records = {}};
+    ThreadCapture kept = describe(*thread);
     uint64_t num_overwritten = 0;
     thread->buffer->read(0, kept.records, num_overwritten);
     // Records are written as spans end: what ended before the oldest one is gone.
@@ -227,7 +254,7 @@ std::vector<int64_t> Recorder::thread_ids() const {
   const std::scoped_lock lock(mutex_);
   std::vector<int64_t> ids;
   for (const std::unique_ptr<ThreadTrace>& thread : threads_) {
-    if (!thread->is_retired && thread->role == ThreadRole::kWorks) ids.push_back(thread->tid);
+    if (!thread->is_retired && !thread->device && thread->role == ThreadRole::kWorks) ids.push_back(thread->tid);
   }
   return ids;
 }
@@ -235,22 +262,34 @@ std::vector<int64_t> Recorder::thread_ids() const {
 uint64_t Recorder::last_end(uint64_t limit) const {
   const std::scoped_lock lock(mutex_);
   uint64_t last = 0;
-  for (const std::unique_ptr<ThreadTrace>& thread : threads_) last = std::max(last, thread->buffer->last_end(limit));
+  for (const std::unique_ptr<ThreadTrace>& thread : threads_) {
+    if (!thread->device) last = std::max(last, thread->buffer->last_end(limit));
+  }
   return last;
 }
 
 uint64_t Recorder::held_since() { return detail::trace_buffer == nullptr ? 0 : detail::trace_buffer->held_since(); }
 
+ThreadCapture Recorder::describe(const ThreadTrace& thread) {
+  return {.name = thread.name, .is_device = thread.device.has_value(), .tid = thread.tid, .num_lost = 0, .records = {}};
+}
+
 /// Everything but the spans and the time they cover.
 RankCapture Recorder::describe() const {
   const rusage now = usage();
+  DeviceFacts device;
+  for (const std::unique_ptr<ThreadTrace>& thread : threads_) {
+    if (thread->device && !thread->is_retired) device = *thread->device;
+  }
   return {.host = host_name(),
           .boot_id = kernel_boot_id(),
           .pid = getpid(),
           .ticks = calibration_.line(),
           .span_cost_ns = span_cost_ns_,
           .peak_rss_bytes = int64_t{now.ru_maxrss} * 1024,
-          .num_preemptions = now.ru_nivcsw - preemptions_at_begin_};
+          .num_preemptions = now.ru_nivcsw - preemptions_at_begin_,
+          .device = std::move(device),
+          .threads = {}};
 }
 
 void Recorder::run_drain() {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -55,6 +56,13 @@ class Recorder {
   /// From here to its end the calling thread's spans are recorded, under this name. Again: renames it.
   void register_thread(const std::string& name, ThreadRole role = ThreadRole::kWorks);
 
+  /// A ring for what a device does: not the calling thread's, but written by one thread at a time as well. Until
+  /// retire_device().
+  TraceBuffer* register_device(const DeviceFacts& device);
+  /// What is known of a registered device from now on.
+  void describe_device(const TraceBuffer* buffer, const DeviceFacts& device);
+  void retire_device(const TraceBuffer* buffer) { retire_thread(buffer); }
+
   /// What is recorded while no capture runs: kSteps feeds the flight recorder, kOff nothing.
   void set_idle_level(TraceLevel level);
 
@@ -76,7 +84,8 @@ class Recorder {
   std::vector<int64_t> thread_ids() const;
   uint64_t num_registrations() const { return num_registrations_.load(std::memory_order_acquire); }
 
-  /// The last moment up to `limit` (ticks, of the last second) at which any thread's span ended; 0 if the rings know of none.
+  /// The last moment up to `limit` (ticks, of the last second) at which a span of any thread of this process ended; 0 if the
+  /// rings know of none.
   uint64_t last_end(uint64_t limit) const;
 
   /// The moment from which the calling thread's ring holds everything; 0 if nothing is overwritten yet or it has none.
@@ -93,6 +102,7 @@ class Recorder {
     std::string name;
     int64_t tid = 0;
     ThreadRole role = ThreadRole::kWorks;
+    std::optional<DeviceFacts> device;  // if it is none of the process's threads
     std::unique_ptr<TraceBuffer> buffer;
     bool is_retired = false;
     // Of the capture that runs.
@@ -107,6 +117,7 @@ class Recorder {
   RankCapture collect();
   std::thread end_capture() noexcept;
   RankCapture describe() const;
+  static ThreadCapture describe(const ThreadTrace& thread);
 
   const TickCalibration calibration_;
   std::atomic<uint64_t> num_registrations_{0};

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <utility>
 
 #include "profiler/recorder.h"
 #include "profiler/span_record.h"
@@ -8,22 +10,34 @@
 
 namespace ferry {
 
+class Span;
+
+namespace detail {
+/// The innermost span that the calling thread is in and that is recorded; null outside of any.
+extern thread_local constinit const Span* open_span;
+}  // namespace detail
+
 /// Whether spans of `zone` are recorded at the moment.
 inline bool is_traced(Zone zone) {
   return static_cast<int8_t>(zone_info(zone).level) <= detail::trace_level.load(std::memory_order_relaxed);
 }
 
+/// A span with the calling thread's step and layer.
+inline SpanRecord make_span_record(Zone zone, uint64_t begin, uint64_t end, uint32_t a, uint32_t b) {
+  const CheckContext& at = check_context();
+  return {.begin = begin,
+          .end = end,
+          .step = static_cast<uint32_t>(at.step),
+          .zone = zone,
+          .micro_batch = static_cast<uint8_t>(at.micro_batch),
+          .layer = static_cast<int16_t>(at.layer),
+          .a = a,
+          .b = b};
+}
+
 /// Writes a finished span with the calling thread's step and layer.
 inline void push_span(TraceBuffer& ring, Zone zone, uint64_t begin, uint64_t end, uint32_t a, uint32_t b) {
-  const CheckContext& at = check_context();
-  ring.push({.begin = begin,
-             .end = end,
-             .step = static_cast<uint32_t>(at.step),
-             .zone = zone,
-             .micro_batch = static_cast<uint8_t>(at.micro_batch),
-             .layer = static_cast<int16_t>(at.layer),
-             .a = a,
-             .b = b});
+  ring.push(make_span_record(zone, begin, end, a, b));
 }
 
 /// A span that ended elsewhere or was measured by other means: ticks of now_ticks(). Nothing happens on a thread that is not
@@ -55,19 +69,29 @@ class Span {
     zone_ = zone;
     a_ = static_cast<uint32_t>(a);
     b_ = static_cast<uint32_t>(b);
+    outer_ = std::exchange(detail::open_span, this);
     begin_ = now_ticks();
   }
   ~Span() {
-    if (ring_ != nullptr) push_span(*ring_, zone_, begin_, now_ticks(), a_, b_);
+    if (ring_ == nullptr) return;
+    push_span(*ring_, zone_, begin_, now_ticks(), a_, b_);
+    detail::open_span = outer_;
   }
   Span(const Span&) = delete;
   Span& operator=(const Span&) = delete;
 
  private:
+  friend std::optional<SpanRecord> open_operator();
+
   TraceBuffer* ring_ = nullptr;
+  const Span* outer_ = nullptr;
   Zone zone_{};
   uint32_t a_ = 0, b_ = 0;
   uint64_t begin_ = 0;
 };
+
+/// The innermost operator that the calling thread is in, as its span will be recorded; its end is its begin, by which it is
+/// told from any other of the thread. Nothing outside of operators.
+std::optional<SpanRecord> open_operator();
 
 }  // namespace ferry

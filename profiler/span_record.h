@@ -20,6 +20,8 @@ struct ExchangeId {
 };
 
 inline constexpr int kMaxRecordedMicroBatches = 128;  // of a layer in a step
+/// Set in the micro_batch of a device's span: the rest of the operator whose span is before it, in the next submission.
+inline constexpr uint8_t kContinuedBit = 0x80;
 
 /// One finished span as it lies in a ring and in a capture's file: 32 bytes, little-endian. Times are ticks of the recording
 /// rank's clock (profiler/tick_clock.h).

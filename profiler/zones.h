@@ -134,7 +134,12 @@ enum class TraceLevel : int8_t {
   X(kEncodeMedia, "encode media", kHost, kVision, 0, "patches", "")                                       \
   X(kDraft, "draft", kHost, kOther, 0, "rows", "sequences")                                               \
   X(kMtpFc, "MatMul.mtp_fc", kCompute, kHead, 1, "rows", "")                                              \
-  X(kRequestVerify, "request.verify", kRequest, kOther, 0, "request", "drafts")
+  X(kRequestVerify, "request.verify", kRequest, kOther, 0, "request", "drafts")                           \
+  X(kDeviceCopy, "Memcpy", kCompute, kOther, 1, "bytes", "")                                              \
+  X(kDeviceOther, "unnamed", kCompute, kOther, 1, "", "")                                                 \
+  X(kWaitDevice, "wait.device", kWait, kOther, 1, "", "")                                                 \
+  X(kDeviceDispatches, "device_dispatches", kCounter, kOther, 1, "value", "")                             \
+  X(kDeviceBarriers, "device_barriers", kCounter, kOther, 1, "value", "")
 
 enum class Zone : uint8_t {
 #define FERRY_ZONE_ENUMERATOR(id, name, kind, part, level, a, b) id,

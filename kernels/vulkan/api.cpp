@@ -50,6 +50,12 @@ InstanceFunctions load_instance_functions(VkInstance instance) {
 #undef FERRY_VULKAN_FIND
   functions.GetCooperativeMatrixProperties = reinterpret_cast<GetCooperativeMatrixPropertiesFunction>(
       get(instance, "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR"));
+  for (const char* name :
+       {"vkGetPhysicalDeviceCalibrateableTimeDomainsEXT", "vkGetPhysicalDeviceCalibrateableTimeDomainsKHR"}) {
+    if (functions.GetCalibrateableTimeDomains != nullptr) break;
+    functions.GetCalibrateableTimeDomains =
+        reinterpret_cast<PFN_vkGetPhysicalDeviceCalibrateableTimeDomainsEXT>(get(instance, name));
+  }
   return functions;
 }
 
@@ -60,8 +66,11 @@ DeviceFunctions load_device_functions(const InstanceFunctions& instance, VkDevic
   if (functions.name == nullptr) throw_missing("vk" #name);
   FERRY_VULKAN_DEVICE_FUNCTIONS(FERRY_VULKAN_FIND)
 #undef FERRY_VULKAN_FIND
-  functions.GetCalibratedTimestamps =
-      reinterpret_cast<PFN_vkGetCalibratedTimestampsEXT>(instance.GetDeviceProcAddr(device, "vkGetCalibratedTimestampsEXT"));
+  for (const char* name : {"vkGetCalibratedTimestampsEXT", "vkGetCalibratedTimestampsKHR"}) {
+    if (functions.GetCalibratedTimestamps != nullptr) break;
+    functions.GetCalibratedTimestamps =
+        reinterpret_cast<PFN_vkGetCalibratedTimestampsEXT>(instance.GetDeviceProcAddr(device, name));
+  }
   return functions;
 }
 

@@ -82,7 +82,8 @@ const Loader& loader();
 
 struct InstanceFunctions {
   FERRY_VULKAN_INSTANCE_FUNCTIONS(FERRY_VULKAN_MEMBER)
-  GetCooperativeMatrixPropertiesFunction GetCooperativeMatrixProperties = nullptr;  // where devices have it
+  GetCooperativeMatrixPropertiesFunction GetCooperativeMatrixProperties = nullptr;           // where devices have it
+  PFN_vkGetPhysicalDeviceCalibrateableTimeDomainsEXT GetCalibrateableTimeDomains = nullptr;  // likewise
 };
 struct DeviceFunctions {
   FERRY_VULKAN_DEVICE_FUNCTIONS(FERRY_VULKAN_MEMBER)

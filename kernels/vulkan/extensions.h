@@ -8,6 +8,7 @@ namespace ferry::vulkan {
 
 constexpr const char* kCooperativeMatrixExtension = "VK_KHR_cooperative_matrix";
 constexpr const char* kBfloat16Extension = "VK_KHR_shader_bfloat16";
+constexpr const char* kCalibratedTimestampsExtension = "VK_KHR_calibrated_timestamps";  // as the EXT one, by another name
 
 constexpr VkStructureType kCooperativeMatrixFeaturesType = static_cast<VkStructureType>(1000506000);
 constexpr VkStructureType kCooperativeMatrixPropertiesType = static_cast<VkStructureType>(1000506001);

@@ -183,6 +183,14 @@ void find_fragments(VkPhysicalDevice device, const Answers& answers, DeviceTrait
   traits.int8 = largest(ComponentType::kSint8, ComponentType::kSint32);
 }
 
+/// Null without either.
+const char* calibration_extension(const Answers& answers) {
+  for (const char* name : {VK_EXT_CALIBRATED_TIMESTAMPS_EXTENSION_NAME, kCalibratedTimestampsExtension}) {
+    if (answers.has(name)) return name;
+  }
+  return nullptr;
+}
+
 DeviceTraits find_traits(VkPhysicalDevice device, const Answers& answers, uint32_t queue_family) {
   const VkPhysicalDeviceLimits& limits = answers.properties.properties.limits;
   DeviceTraits traits{
@@ -190,10 +198,11 @@ DeviceTraits find_traits(VkPhysicalDevice device, const Answers& answers, uint32
       .shared_bytes = limits.maxComputeSharedMemorySize,
       .max_invocations = limits.maxComputeWorkGroupInvocations,
       .has_packed_dot = answers.properties13.integerDotProduct4x8BitPackedSignedAccelerated == VK_TRUE,
-      .has_calibrated_time = answers.has(VK_EXT_CALIBRATED_TIMESTAMPS_EXTENSION_NAME),
+      .has_calibrated_time = calibration_extension(answers) != nullptr && find_host_clock(device).has_value(),
       .has_memory_budget = answers.has(VK_EXT_MEMORY_BUDGET_EXTENSION_NAME),
   };
-  if (answers.families[queue_family].timestampValidBits >= 48) traits.timestamp_ns = limits.timestampPeriod;
+  traits.timestamp_bits = answers.families[queue_family].timestampValidBits;
+  if (traits.timestamp_bits > 0) traits.timestamp_ns = limits.timestampPeriod;
   find_fragments(device, answers, traits);
   return traits;
 }
@@ -202,7 +211,7 @@ std::vector<const char*> find_extensions(const Answers& answers, const DeviceTra
   std::vector<const char*> extensions;
   if (traits.bf16 || traits.f16 || traits.int8) extensions.push_back(kCooperativeMatrixExtension);
   if (traits.bf16) extensions.push_back(kBfloat16Extension);
-  if (traits.has_calibrated_time) extensions.push_back(VK_EXT_CALIBRATED_TIMESTAMPS_EXTENSION_NAME);
+  if (traits.has_calibrated_time) extensions.push_back(calibration_extension(answers));
   if (traits.has_memory_budget) extensions.push_back(VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
   if (answers.has("VK_KHR_portability_subset")) extensions.push_back("VK_KHR_portability_subset");
   return extensions;
@@ -271,6 +280,20 @@ PhysicalDevice describe(VkPhysicalDevice handle) {
 const Instance& instance() {
   static const Instance made = make_instance();
   return made;
+}
+
+std::optional<VkTimeDomainEXT> find_host_clock(VkPhysicalDevice device) {
+  const auto get = instance().functions.GetCalibrateableTimeDomains;
+  uint32_t count = 0;
+  if (get == nullptr || get(device, &count, nullptr) != VK_SUCCESS) return std::nullopt;
+  std::vector<VkTimeDomainEXT> domains(count);
+  if (get(device, &count, domains.data()) != VK_SUCCESS) return std::nullopt;
+  const auto has = [&](VkTimeDomainEXT domain) { return std::find(domains.begin(), domains.end(), domain) != domains.end(); };
+  if (!has(VK_TIME_DOMAIN_DEVICE_EXT)) return std::nullopt;
+  for (const VkTimeDomainEXT host : {VK_TIME_DOMAIN_CLOCK_MONOTONIC_EXT, VK_TIME_DOMAIN_CLOCK_MONOTONIC_RAW_EXT}) {
+    if (has(host)) return host;
+  }
+  return std::nullopt;
 }
 
 std::vector<PhysicalDevice> find_physical_devices() {

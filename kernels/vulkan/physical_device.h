@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,7 @@ struct DeviceTraits {
   Fragment int8;                     // signed, with sums in int32
   bool has_packed_dot = false;       // four products of signed bytes at once, in hardware
   double timestamp_ns = 0;           // of a tick; 0: its queue has no clock
+  uint32_t timestamp_bits = 0;       // of a timestamp that count, those above are undefined; 0: likewise
   bool has_calibrated_time = false;  // its clock can be read together with the host's
   bool has_memory_budget = false;    // it says what may still be allocated
 };
@@ -48,6 +50,9 @@ struct Instance {
   std::string lack;  // why there is none; empty if there is
 };
 const Instance& instance();
+
+/// The host's clock that can be read together with the device's: CLOCK_MONOTONIC, or else CLOCK_MONOTONIC_RAW.
+std::optional<VkTimeDomainEXT> find_host_clock(VkPhysicalDevice device);
 
 /// In the loader's order; those that are refused say why in their info.
 std::vector<PhysicalDevice> find_physical_devices();

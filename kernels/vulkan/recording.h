@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/vulkan/commands.h"
+#include "kernels/vulkan/op_marks.h"
 
 namespace ferry::vulkan {
 
@@ -47,6 +48,7 @@ struct Recording {
   Commands commands;
   Arena tables, uploads, downloads;
   std::vector<Download> pending;  // what the host is to get when the submission has run
+  OpMarks marks;                  // while operators are traced
   uint64_t number = 0;            // of the submission
 };
 

@@ -5,6 +5,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/vulkan/queue.h"
+#include "profiler/span.h"
 #include "runtime/base/check.h"
 
 namespace ferry::vulkan {
@@ -22,14 +23,15 @@ uint64_t value_of(Address<T> address) {
 VulkanStream::VulkanStream(const Backend& backend, ThreadPool& pool)
     : Stream(backend, pool),
       device_(static_cast<DeviceMemory&>(backend.memory()).device()),
-      memory_(static_cast<DeviceMemory&>(backend.memory())) {}
+      memory_(static_cast<DeviceMemory&>(backend.memory())),
+      trace_(device_) {}
 
 VulkanStream::~VulkanStream() { device_.vk().DeviceWaitIdle(device_.handle()); }
 
 void VulkanStream::copy(Address<const std::byte> from, Address<std::byte> to, std::size_t size) {
   if (size == 0) return;
   if (from.space() == Space::kHost && to.space() == Space::kHost) return Stream::copy(from, to, size);
-  Command command{.size = size};
+  Command command{.size = size, .is_of_host = from.space() == Space::kHost || to.space() == Space::kHost};
   if (from.space() == Space::kHost) {
     const Arena::Piece piece = recording().uploads.take(size);
     std::memcpy(piece.host, from.host(), size);
@@ -60,8 +62,10 @@ void VulkanStream::clear(Address<std::byte> to, std::size_t size) {
 Stream::Event VulkanStream::submit() {
   if (recording_ != nullptr) {
     flush();
+    if (recording_->marks.is_traced) recording_->marks.end(recording_->commands.handle());
     if (!recording_->pending.empty()) recording_->commands.barrier_to_host();
     recording_->commands.end();
+    trace_.hand_over(recording_->marks, num_dispatches_, num_barriers_);
     recording_->number = last_submission_ = device_.queue().submit(recording_->commands.handle());
     running_.push_back(std::move(recording_));
     num_recorded_ = 0;
@@ -72,8 +76,11 @@ Stream::Event VulkanStream::submit() {
 void VulkanStream::wait(Event event) {
   const auto number = static_cast<uint64_t>(event);
   if (number == 0) return;
-  device_.queue().wait(number);
-  collect(number);
+  {
+    const Span span(Zone::kWaitDevice);
+    device_.queue().wait(number);
+  }
+  collect(number, now_ticks());
   submit_at_ = kFirstCommands;
 }
 
@@ -89,11 +96,12 @@ void VulkanStream::deliver(const Recording::Download& download) {
   pool().parallel_for(num_pieces, copy_piece);
 }
 
-/// Hands the host what the submissions up to `num_done` brought. A recording's tables may still be read by the submission
-/// behind it (an op's second dispatch), so that the last one that has run is kept.
-void VulkanStream::collect(uint64_t num_done) {
+/// Hands the host what the submissions up to `num_done` brought, of which it knows since `seen` (ticks). A recording's tables
+/// may still be read by the submission behind it (an op's second dispatch), so that the last one that has run is kept.
+void VulkanStream::collect(uint64_t num_done, uint64_t seen) {
   for (const auto& recording : running_) {
     if (recording->number > num_done) break;
+    trace_.collect(recording->marks, seen);
     for (const Recording::Download& download : recording->pending) deliver(download);
     recording->pending.clear();
   }
@@ -134,6 +142,7 @@ Recording& VulkanStream::recording() {
   recording_->uploads.reset();
   recording_->downloads.reset();
   recording_->commands.begin();
+  trace_.begin(recording_->marks, recording_->commands.handle());
   recording_->commands.barrier();  // behind what was submitted before
   hazards_.clear();
   copy_hazards_.clear();
@@ -150,10 +159,16 @@ void VulkanStream::record(const Command& command) {
   copy_hazards_.add(next_);
   next_.clear();
   group_.push_back(command);
+  if (recording_->marks.is_traced) mark(group_.back());
   if (is_dispatch) ++num_dispatches_;
   if (++num_recorded_ < submit_at_) return;
   submit_at_ = std::min(4 * submit_at_, kMostCommands);
   submit();
+}
+
+void VulkanStream::mark(Command& command) {
+  OpMarks& marks = recording_->marks;
+  command.op = command.is_dispatch() ? marks.add_dispatch() : marks.add_copy(command.size, command.is_of_host);
 }
 
 void VulkanStream::put_barrier(bool is_of_dispatches) {
@@ -167,6 +182,8 @@ void VulkanStream::put_barrier(bool is_of_dispatches) {
 }
 
 void VulkanStream::flush() {
+  if (recording_->marks.is_traced && !group_.empty())
+    recording_->marks.begin_group(recording_->commands.handle(), group_.front().op, group_.back().op);
   if (order_ == Order::kReversed) std::reverse(group_.begin(), group_.end());
   for (const Command& command : group_) emit(command);
   group_.clear();

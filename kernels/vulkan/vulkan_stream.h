@@ -10,6 +10,7 @@
 
 #include "kernels/stream.h"
 #include "kernels/vulkan/device_memory.h"
+#include "kernels/vulkan/device_trace.h"
 #include "kernels/vulkan/hazards.h"
 #include "kernels/vulkan/pipelines.h"
 #include "kernels/vulkan/recording.h"
@@ -84,14 +85,17 @@ class VulkanStream final : public Stream {
   /// Of a submission behind a wait: few, so that the device begins while the host records the rest. Each that follows has
   /// four times as many, since handing over takes time as well.
   static constexpr int64_t kFirstCommands = 12, kMostCommands = 192;
+  static_assert(kMostCommands < Timestamps::kRoom, "each may begin a stretch, and the last one ends");
 
   struct Command {
     VkPipeline pipeline = VK_NULL_HANDLE;  // none: a copy
     std::array<std::byte, Pipelines::kMaxPushBytes> push;
     uint32_t push_bytes = 0;
     Grid grid;
-    BufferPlace from, to;  // of a copy; from without a buffer: zeros
-    uint64_t size = 0;     // bytes of a copy
+    BufferPlace from, to;     // of a copy; from without a buffer: zeros
+    uint64_t size = 0;        // bytes of a copy
+    bool is_of_host = false;  // a copy from there or to there
+    uint32_t op = 0;          // in the recording's marks, where it has any
 
     bool is_dispatch() const { return pipeline != VK_NULL_HANDLE; }
   };
@@ -104,8 +108,9 @@ class VulkanStream final : public Stream {
   void put_barrier(bool is_of_dispatches);
   void flush();
   void emit(const Command& command);
+  void mark(Command& command);
   void deliver(const Recording::Download& download);
-  void collect(uint64_t num_done);
+  void collect(uint64_t num_done, uint64_t seen);
 
   Device& device_;
   DeviceMemory& memory_;
@@ -123,6 +128,7 @@ class VulkanStream final : public Stream {
   int64_t submit_at_ = kFirstCommands;  // as many are submitted
   Order order_ = Order::kAsRecorded;
   int64_t num_dispatches_ = 0, num_barriers_ = 0;
+  DeviceTrace trace_;
 };
 
 }  // namespace ferry::vulkan

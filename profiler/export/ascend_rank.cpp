@@ -28,7 +28,7 @@ void append_kernels(const Timeline& timeline, int32_t lane, int64_t stream, std:
   int64_t busy_until_ns = -1;
   for (int32_t i = first; i < last; ++i) {
     const Slice& slice = timeline.slices[static_cast<std::size_t>(i)];
-    const ZoneKind kind = zone_info(slice.zone).kind;
+    const ZoneKind kind = kind_of(slice);
     while (!open.empty() && open.back().end_ns <= slice.begin_ns) open.pop_back();
     const bool is_in_wait = !open.empty() && open.back().is_wait;
     if ((kind == ZoneKind::kWait || kind == ZoneKind::kCompute) && !is_in_wait) {
@@ -53,7 +53,7 @@ std::vector<AscendKernel> find_kernels(const AscendRank& rank) {
   std::vector<AscendKernel> kernels;
   int64_t stream = 0;
   for (const int32_t lane : rank.lanes) {
-    if (timeline.lanes[static_cast<std::size_t>(lane)].kind != Lane::Kind::kThread) continue;
+    if (!is_stream(timeline.lanes[static_cast<std::size_t>(lane)])) continue;
     append_kernels(timeline, lane, stream, kernels);
     ++stream;
   }

@@ -10,8 +10,8 @@
 #include "profiler/export/trace_facts.h"
 #include "profiler/report/timeline/report_input.h"
 
-// One rank's `…_ascend_pt` folder while it is written. The mapping: a thread that computes is a stream of the device,
-// everything else that a thread does is the host's, messages are HCCL's, and the device is the process.
+// One rank's `…_ascend_pt` folder while it is written. The mapping: a thread that computes is a stream of the device, and a
+// GPU's lane is one; everything else that a thread does is the host's, messages are HCCL's, and the device is the process.
 
 namespace ferry {
 
@@ -32,6 +32,9 @@ struct AscendKernel {
   int64_t work_ns = 0;  // its duration without waits and operators inside it
   int64_t gap_ns = 0;   // from the end of the stream's kernel before it
 };
+
+/// Whether the lane is a stream of the device, as far as it holds operators: a thread's, or a real device's.
+inline bool is_stream(const Lane& lane) { return lane.kind == Lane::Kind::kThread || lane.kind == Lane::Kind::kDevice; }
 
 /// The rank's operators by begin. Their work adds up to what its threads computed.
 std::vector<AscendKernel> find_kernels(const AscendRank& rank);

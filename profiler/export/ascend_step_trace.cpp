@@ -79,7 +79,7 @@ void write_api_statistic(const AscendRank& rank, TextFile& out) {
     const auto [first, last] = timeline.lane_range(lane);
     for (int32_t i = first; i < last; ++i) {
       const Slice& slice = timeline.slices[static_cast<std::size_t>(i)];
-      if (zone_info(slice.zone).kind != ZoneKind::kCompute) spreads[slice.zone].add(slice.duration_ns());
+      if (kind_of(slice) != ZoneKind::kCompute) spreads[slice.zone].add(slice.duration_ns());
     }
   }
   out << "Device_id,Level,API Name,Time(us),Count,Avg(us),Min(us),Max(us),Variance\n";

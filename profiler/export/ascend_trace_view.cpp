@@ -181,7 +181,7 @@ void TraceView::write_threads() {
   describe(TraceProcess::kHardware, "Ascend Hardware");
   int64_t stream = 0;
   for (const int32_t lane : rank_.lanes) {
-    if (lane_at(lane).kind == Lane::Kind::kThread) write_thread(lane, stream++);
+    if (is_stream(lane_at(lane))) write_thread(lane, stream++);
   }
 }
 
@@ -191,7 +191,7 @@ void TraceView::write_thread(int32_t lane, int64_t stream) {
   const int64_t tid = lane_at(lane).tid;
   bool has_operators = false, has_rest = false;
   for (int32_t i = first; i < last; ++i) {
-    const ZoneKind kind = zone_info(slice_at(i).zone).kind;
+    const ZoneKind kind = kind_of(slice_at(i));
     has_operators |= kind == ZoneKind::kCompute;
     has_rest |= kind != ZoneKind::kCompute && kind != ZoneKind::kStep;
   }
@@ -201,7 +201,7 @@ void TraceView::write_thread(int32_t lane, int64_t stream) {
     const Slice& slice = slice_at(i);
     const ZoneInfo& info = zone_info(slice.zone);
     const Interval when{slice.begin_ns, slice.end_ns};
-    if (info.kind == ZoneKind::kCompute) {
+    if (kind_of(slice) == ZoneKind::kCompute) {
       start_slice(info.name, TraceProcess::kHardware, stream, when)
           << R"("Model Id":0,"Task Type":")" << accelerator_core(slice.zone) << R"(","Physic Stream Id":)" << stream
           << R"(,"Task Id":)" << i - first;
@@ -209,7 +209,7 @@ void TraceView::write_thread(int32_t lane, int64_t stream) {
       end_slice();
       write_flows(i, stream);
     } else if (info.kind != ZoneKind::kStep) {
-      start_slice(std::string(host_level(info.kind)) + "@" + info.name, TraceProcess::kCann, tid, when);
+      start_slice(std::string(host_level(kind_of(slice))) + "@" + info.name, TraceProcess::kCann, tid, when);
       write_args(slice, true);
       end_slice();
     }  // steps have a lane of their own

@@ -169,7 +169,8 @@ class TraceWriter {
     const Slice& slice = timeline().slices[static_cast<std::size_t>(slice_idx)];
     const Lane& lane = timeline().lanes[static_cast<std::size_t>(slice.lane)];
     const ZoneInfo& info = zone_info(slice.zone);
-    start_slice(outline_.slice_name(slice), category_name(info.kind), lane.rank, tid_of(lane), slice.begin_ns, slice.end_ns);
+    start_slice(outline_.slice_name(slice), category_name(kind_of(slice)), lane.rank, tid_of(lane), slice.begin_ns,
+                slice.end_ns);
     facts_.fill_args(slice, args_);
     std::string_view separator;
     for (const TraceArg& arg : args_) {
@@ -182,7 +183,7 @@ class TraceWriter {
       }
     }
     // HolisticTraceAnalysis counts what has a stream, as kernels have.
-    if (info.kind == ZoneKind::kCompute || info.kind == ZoneKind::kTransfer) lines_ << R"(,"stream":)" << tid_of(lane);
+    if (kind_of(slice) == ZoneKind::kCompute || info.kind == ZoneKind::kTransfer) lines_ << R"(,"stream":)" << tid_of(lane);
     lines_ << "}}";
     lines_.end();
     for (const ArrowEnd& arrow : arrow_ends_of(arrows_, slice_idx)) write_arrow_end(arrow, slice, lane);

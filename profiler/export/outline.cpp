@@ -24,7 +24,7 @@ constexpr int kRecordedDepth = 6;
 int depth_of(const Slice& slice) { return slice.zone == Zone::kStep ? 0 : kRecordedDepth; }
 int depth_of(const OutlineSlice& outline) { return 1 + static_cast<int>(outline.level); }
 
-bool is_wait(const Slice& slice) { return zone_info(slice.zone).kind == ZoneKind::kWait; }
+bool is_wait(const Slice& slice) { return kind_of(slice) == ZoneKind::kWait; }
 
 /// Slices that belong together because they follow one another with the same key. Empty ones are not drawn.
 template <class Key>
@@ -100,7 +100,8 @@ std::string wait_title(const Slice& slice) {
 Outline::Outline(const ReportInput& input) : input_(input), around_(input.timeline.lanes.size()) {
   for (const StepInfo& step : input.timeline.steps) step_names_[step.step] = keep(step.name());
   for (std::size_t l = 0; l < input.timeline.lanes.size(); ++l) {
-    if (input.timeline.lanes[l].kind == Lane::Kind::kThread) outline_lane(static_cast<int32_t>(l));
+    const Lane::Kind kind = input.timeline.lanes[l].kind;
+    if (kind == Lane::Kind::kThread || kind == Lane::Kind::kDevice) outline_lane(static_cast<int32_t>(l));
   }
   make_phase_lane();
   for (const RankCapture& rank : input.capture.ranks) make_rank_lane(rank);

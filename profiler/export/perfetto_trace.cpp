@@ -318,10 +318,9 @@ class TraceWriter {
 
   void write_begin(Sequence& sequence, int32_t slice_idx) {
     const Slice& slice = timeline().slices[static_cast<std::size_t>(slice_idx)];
-    const ZoneInfo& info = zone_info(slice.zone);
     pb::TrackEvent& event = *sequence.start(slice.begin_ns).mutable_track_event();
     event.set_type(pb::TrackEvent::TYPE_SLICE_BEGIN);
-    sequence.set_name(outline_.slice_name(slice), category_name(info.kind));
+    sequence.set_name(outline_.slice_name(slice), category_name(kind_of(slice)));
     facts_.fill_args(slice, args_);
     for (const TraceArg& arg : args_) sequence.add_arg(arg);
     for (const ArrowEnd& arrow : arrow_ends_of(arrows_, slice_idx)) {

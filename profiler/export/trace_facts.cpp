@@ -70,6 +70,7 @@ std::string TraceFacts::rank_title(const RankCapture& rank) const {
 
 std::vector<std::string> TraceFacts::rank_labels(const RankCapture& rank) const {
   std::vector<std::string> labels = {"host " + rank.host, "process " + std::to_string(rank.pid)};
+  if (!rank.device.name.empty()) labels.push_back("device " + rank.device.name + ", clock " + rank.device.clock);
   if (rank.alignment.bound_ns > 0) {
     labels.push_back("clock within " + std::to_string(static_cast<int64_t>(rank.alignment.bound_ns / 1000) + 1) + " us");
   }
@@ -110,15 +111,18 @@ void TraceFacts::fill_args(const Slice& slice, std::vector<TraceArg>& args) cons
   } else if (*info.b_name != '\0') {
     args.push_back({info.b_name, slice.b});
   }
+  if (slice.num_beside > 0) args.push_back({"beside", slice.num_beside});
 }
 
 uint64_t TraceFacts::num_lost(const Lane& lane) const {
-  if (lane.kind != Lane::Kind::kThread) return 0;
+  if (lane.kind != Lane::Kind::kThread && lane.kind != Lane::Kind::kDevice) return 0;
+  const bool is_device = lane.kind == Lane::Kind::kDevice;
   uint64_t result = 0;
   for (const RankCapture& rank : input_.capture.ranks) {
     if (rank.rank != lane.rank) continue;
     for (const ThreadCapture& thread : rank.threads) {
-      if (thread.tid == lane.tid && thread.name == lane.name) result += thread.num_lost;
+      const bool is_it = thread.is_device == is_device && (is_device || thread.tid == lane.tid) && thread.name == lane.name;
+      if (is_it) result += thread.num_lost;
     }
   }
   return result;

@@ -61,7 +61,7 @@ class TraceFacts {
   std::vector<std::string> rank_labels(const RankCapture& rank) const;
 
   /// Fills `args` with step, phase, layer, layer_type, part and what the zone's a and b are. Those that a slice has not are
-  /// left out; slices of a zone have the same ones.
+  /// left out; slices of a zone have the same ones, but that a device's say how many operators ran beside them.
   void fill_args(const Slice& slice, std::vector<TraceArg>& args) const;
 
   /// Spans of the lane's thread that are not in the capture; 0 for lanes that are no threads.

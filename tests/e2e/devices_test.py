@@ -1,5 +1,6 @@
 """`ferry devices` lists what there is, and --device takes it or says in one line why not."""
 
+import csv
 import json
 import os
 import pathlib
@@ -181,6 +182,51 @@ class ComputeTest(unittest.TestCase):
             self.assertTrue(said[-1].startswith("ferry: error: --device vulkan:0 (llvmpipe"), said)
             for fragment in (part, "needs", "available: "):
                 self.assertIn(fragment, said[-1])
+
+    def test_a_capture_holds_the_devices_own_time(self):
+        with tempfile.TemporaryDirectory() as name:
+            capture = pathlib.Path(name) / "capture"
+            code, _, said = run("bench", "--model", "demo", *self.SMALL, "-p", "8", "-n", "2", "-r", "1", "--device", "vulkan", "--trace", str(capture), driver=LAVAPIPE)
+            self.assertEqual(code, 0, said)
+            self.check_lane(json.loads((capture / "trace.json").read_text())["traceEvents"])
+            rows = self.table(capture, "device")
+            for row in rows:
+                self.assertTrue(row["device"].startswith("llvmpipe"))
+                self.assertIn(row["clock"], ("calibrated", "bracketed"))
+                self.assertAlmostEqual(float(row["busy_us"]) + float(row["idle_us"]), float(row["wall_us"]), delta=0.0021)
+                self.assertLessEqual(float(row["busy_share"]), 1)
+                for count in ("busy_us", "dispatches", "barriers", "submissions"):
+                    self.assertGreater(float(row[count]), 0, row)
+            operators = self.table(capture, "operator")
+            kinds = {row["operator"]: row["kind"] for row in operators}
+            for zone in ("MatMul.in_proj_qkv", "GroupedMatmulSwiglu", "MatMul.lm_head", "Memcpy"):
+                self.assertEqual(kinds[zone], "device", kinds)
+            self.assertEqual(len(kinds), len(operators), "each operator once: on the device, not where the host hands it over")
+            # Of each layer of a group of steps by its kind: the device's time, and the host's while that has nothing to do.
+            phases = {row["phase"]: float(row["us_per_step"]) for row in self.table(capture, "phase") if row["steps"] not in ("", "0")}
+            for phase, us_per_step in phases.items():
+                layers = [float(row["total_us"]) for row in self.table(capture, "layer") if row["phase"] == phase]
+                self.assertAlmostEqual(sum(layers), us_per_step, delta=0.001 * (len(layers) + 1))
+
+    @staticmethod
+    def table(capture, name):
+        with (capture / "csv" / f"{name}.csv").open() as file:
+            return list(csv.DictReader(file))
+
+    def check_lane(self, events):
+        """The device's spans follow one another without overlap; those of operators lie inside their step of the coordinator."""
+        lanes = [(e["pid"], e["tid"]) for e in events if e["name"] == "thread_name" and e["args"]["name"].startswith("llvmpipe")]
+        self.assertEqual(len(lanes), 1)
+        window = lambda e: (round(1000 * e["ts"]), round(1000 * e["ts"]) + round(1000 * e["dur"]))
+        drawn = [e for e in events if e["ph"] == "X"]
+        spans = sorted((*window(e), e["name"], e["args"].get("step")) for e in drawn if e["cat"] == "comp" and (e["pid"], e["tid"]) == lanes[0])
+        for (_, end, _, _), (begin, _, _, _) in zip(spans, spans[1:]):
+            self.assertLessEqual(end, begin)
+        steps = {e["args"]["step"]: window(e) for e in drawn if e["cat"] == "step"}
+        of_steps = [span for span in spans if span[3] in steps and span[2] != "Memcpy"]
+        self.assertGreater(len(of_steps), 100)
+        for begin, end, name, step in of_steps:
+            self.assertTrue(steps[step][0] <= begin <= end <= steps[step][1], (name, step))
 
     def test_bench_measures_a_device_without_roofs(self):
         code, out, said = run("bench", "--model", "demo", *self.SMALL, "-p", "64", "-n", "2", "-r", "1", "--json", "--device", "vulkan", driver=LAVAPIPE)

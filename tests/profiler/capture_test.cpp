@@ -9,6 +9,7 @@
 #include "profiler/report/timeline/timeline.h"
 #include "runtime/base/error.h"
 #include "tests/support/made_capture.h"
+#include "tests/support/small_capture.h"
 
 namespace ferry {
 namespace {
@@ -47,6 +48,21 @@ TEST_F(CaptureFiles, ComeBackAsTheyWere) {
   EXPECT_FALSE(again.info.model.operators.empty());
   EXPECT_EQ(again.info.model.operators, capture.info.model.operators);
   EXPECT_EQ(again.info.transport, capture.info.transport);
+}
+
+TEST_F(CaptureFiles, DevicesComeBackAsTheyWere) {
+  const RankCapture rank = test::device_capture().capture.ranks[0];
+  const RankCapture again = decode_rank_capture(encode_rank_capture(rank), "rank-0.spans");
+  expect_equal(rank, again);
+  EXPECT_FALSE(again.threads[0].is_device);
+  EXPECT_TRUE(again.threads[1].is_device);
+  EXPECT_EQ(again.device.name, "GPU");
+  EXPECT_EQ(again.device.driver, "driver 1");
+  EXPECT_EQ(again.device.clock, "calibrated");
+  EXPECT_EQ(again.device.clock_bound_ns, 50);
+  RankCapture on_thread = rank;
+  on_thread.threads[0].records.push_back(rank.threads[1].records[3]);
+  EXPECT_THROW(decode_rank_capture(encode_rank_capture(on_thread), "rank-0.spans"), Error) << "threads continue nothing";
 }
 
 TEST_F(CaptureFiles, RefuseDamageWithALineThatNamesTheFile) {

@@ -61,8 +61,52 @@ struct SmallCapture {
     return span(0, Zone::kCombineReceive, posted_ns, seen_ns, bytes, w, where);
   }
 
+  /// What the rank's device ran, by its own clock; the rank has one from here on.
+  SmallCapture& ran(int32_t rank, Zone zone, uint64_t begin_ns, uint64_t end_ns, uint32_t a, Where where,
+                    bool is_continued = false) {
+    RankCapture& recorded = capture.ranks.at(static_cast<std::size_t>(rank));
+    if (recorded.device.name.empty()) {
+      recorded.device = {.name = "GPU", .driver = "driver 1", .clock = "calibrated", .clock_bound_ns = 50};
+      recorded.threads.push_back({.name = "GPU", .is_device = true, .records = {}});
+    }
+    recorded.threads.back().records.push_back(
+        {.begin = begin_ns,
+         .end = end_ns,
+         .step = where.step,
+         .zone = zone,
+         .micro_batch = is_continued ? static_cast<uint8_t>(where.micro_batch | kContinuedBit) : where.micro_batch,
+         .layer = where.layer,
+         .a = a});
+    return *this;
+  }
+  /// A value that a rank counted in a step.
+  SmallCapture& counted(int32_t rank, Zone zone, uint64_t at_ns, uint32_t value, uint32_t step) {
+    return span(rank, zone, at_ns, at_ns, value, 0, {step, kNoLayer});
+  }
+
   Capture capture;
 };
+
+/// A coordinator that hands two layers over to its GPU, in two submissions, and then waits; a second one runs by itself.
+///
+///   engine  step 1000…9000: Add 1100…1200, o_proj 1200…1400, Add 1400…1500, sampling 5000…8500 (waits 5100…8000)
+///   GPU     Add and o_proj side by side 2000…4000, Add 4000…4500 and 6000…7000, a copy 7000…7200
+inline SmallCapture device_capture() {
+  SmallCapture small(1, 10'000);
+  small.capture.info.model.operators = {
+      {.zone = Zone::kOProj, .flop = {.per_row = 160}, .bytes = {.fixed = 300}, .inputs = {}, .outputs = {}},
+      {.zone = Zone::kAdd, .bytes = {.fixed = 100}, .inputs = {}, .outputs = {}}};
+  small.step(7, Phase::kDecode, 1000, 9000, 1, 1);
+  small.span(0, Zone::kAdd, 1100, 1200, 1, 0, {7, 0}).span(0, Zone::kOProj, 1200, 1400, 1, 0, {7, 0});
+  small.span(0, Zone::kAdd, 1400, 1500, 1, 0, {7, 1});
+  small.span(0, Zone::kSample, 5000, 8500, 1, 0, {7, kNoLayer}).span(0, Zone::kWaitDevice, 5100, 8000, 0, 0, {7, kNoLayer});
+  small.counted(0, Zone::kDeviceDispatches, 1500, 3, 7).counted(0, Zone::kDeviceBarriers, 1500, 1, 7);
+  small.counted(0, Zone::kDeviceDispatches, 5050, 2, 7).counted(0, Zone::kDeviceBarriers, 5050, 1, 7);
+  small.ran(0, Zone::kAdd, 2000, 4000, 1, {7, 0}).ran(0, Zone::kOProj, 2000, 4000, 1, {7, 0});
+  small.ran(0, Zone::kAdd, 4000, 4500, 1, {7, 1}).ran(0, Zone::kAdd, 6000, 7000, 1, {7, 1}, true);
+  small.ran(0, Zone::kDeviceCopy, 7000, 7200, 64, {7, kNoLayer});
+  return small;
+}
 
 inline std::size_t column(const Table& table, const std::string& name) {
   for (std::size_t c = 0; c < table.columns.size(); ++c) {

@@ -18,7 +18,7 @@ std::vector<RankActivity> find_activity(const Timeline& timeline, int32_t world_
     std::vector<Interval> computing, waiting;
     for (int32_t i = first; i < last; ++i) {
       const Slice& slice = timeline.slices[static_cast<std::size_t>(i)];
-      switch (zone_info(slice.zone).kind) {
+      switch (kind_of(slice)) {
         case ZoneKind::kCompute: computing.push_back({slice.begin_ns, slice.end_ns}); break;
         case ZoneKind::kWait: waiting.push_back({slice.begin_ns, slice.end_ns}); break;
         case ZoneKind::kTransfer: spans.communication.push_back({slice.begin_ns, slice.end_ns}); break;

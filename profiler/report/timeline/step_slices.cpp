@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <tuple>
 
 namespace ferry {
 
@@ -14,6 +15,72 @@ int32_t find_step_lane(const Timeline& timeline) {
       return static_cast<int32_t>(l);
   }
   return -1;
+}
+
+namespace {
+
+template <class Visit>
+void for_each_device_slice(const Timeline& timeline, int32_t rank, Visit&& visit) {
+  for (std::size_t l = 0; l < timeline.lanes.size(); ++l) {
+    if (timeline.lanes[l].rank != rank || timeline.lanes[l].kind != Lane::Kind::kDevice) continue;
+    const auto [first, last] = timeline.lane_range(static_cast<int32_t>(l));
+    for (int32_t i = first; i < last; ++i) visit(timeline.slices[static_cast<std::size_t>(i)]);
+  }
+}
+
+}  // namespace
+
+bool has_device_lane(const Timeline& timeline, int32_t rank) {
+  return std::ranges::any_of(timeline.lanes,
+                             [&](const Lane& lane) { return lane.rank == rank && lane.kind == Lane::Kind::kDevice; });
+}
+
+IntervalSet find_device_busy(const Timeline& timeline, int32_t rank) {
+  std::vector<Interval> spans;
+  for_each_device_slice(timeline, rank, [&](const Slice& slice) { spans.push_back({slice.begin_ns, slice.end_ns}); });
+  return make_interval_set(std::move(spans));
+}
+
+namespace {
+
+using StepSlices = std::vector<std::pair<std::size_t, Slice>>;
+
+/// The parts of a device's slice that lie in steps.
+void add_device_slice(const Timeline& timeline, Slice slice, StepSlices& slices) {
+  const auto after = [&](const StepInfo& step) { return step.end_ns <= slice.begin_ns; };
+  auto step = std::partition_point(timeline.steps.begin(), timeline.steps.end(), after);
+  const Interval whole{slice.begin_ns, slice.end_ns};
+  for (; step != timeline.steps.end() && step->begin_ns < whole.end; ++step) {
+    slice.begin_ns = std::max(whole.begin, step->begin_ns);
+    slice.end_ns = std::min(whole.end, step->end_ns);
+    slice.self_ns = slice.duration_ns();
+    slices.emplace_back(static_cast<std::size_t>(step - timeline.steps.begin()), slice);
+  }
+}
+
+}  // namespace
+
+std::vector<std::pair<std::size_t, Slice>> account_device_steps(const Timeline& timeline, int32_t step_lane) {
+  StepSlices slices;
+  const int32_t rank = timeline.lanes[static_cast<std::size_t>(step_lane)].rank;
+  for_each_device_slice(timeline, rank, [&](const Slice& slice) { add_device_slice(timeline, slice, slices); });
+  const IntervalSet busy = find_device_busy(timeline, rank);
+  const auto idle_ns = [&](const Slice& slice) {
+    return slice.duration_ns() - total(clip(busy, {slice.begin_ns, slice.end_ns}));
+  };
+  std::vector<std::size_t> open;  // indices of the slices around the next one
+  for_each_lane_step_slice(timeline, step_lane, [&](std::size_t step, Slice slice) {
+    while (!open.empty() && slices[open.back()].second.end_ns <= slice.begin_ns) open.pop_back();
+    slice.self_ns = idle_ns(slice);
+    if (!open.empty()) slices[open.back()].second.self_ns -= slice.self_ns;
+    open.push_back(slices.size());
+    slices.emplace_back(step, slice);
+  });
+  std::ranges::stable_sort(slices, {}, [](const auto& placed) {
+    const Slice& slice = placed.second;
+    return std::tuple(placed.first, slice.zone != Zone::kStep, slice.begin_ns, -slice.end_ns);
+  });
+  return slices;
 }
 
 StepIndex::StepIndex(const Timeline& timeline) {

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "profiler/report/timeline/report_input.h"
@@ -17,12 +19,9 @@ inline constexpr Phase kPhases[kNumPhases] = {Phase::kPrefill, Phase::kDecode, P
 /// The lane that the coordinator's steps run on, -1 if there is none.
 int32_t find_step_lane(const Timeline& timeline);
 
-/// Calls visit(step, slice) for every slice on the coordinator's step lane that lies in a step, the step's own slice first;
-/// `step` is an index into timeline.steps. A step's self times add up to its length.
+/// The lane's slices that lie in a step, with the step's index.
 template <class Visit>
-void for_each_step_slice(const Timeline& timeline, Visit&& visit) {
-  const int32_t lane = find_step_lane(timeline);
-  if (lane < 0) return;
+void for_each_lane_step_slice(const Timeline& timeline, int32_t lane, Visit&& visit) {
   const auto [first, last] = timeline.lane_range(lane);
   std::size_t step = 0;
   for (int32_t i = first; i < last; ++i) {
@@ -31,6 +30,31 @@ void for_each_step_slice(const Timeline& timeline, Visit&& visit) {
     if (step == timeline.steps.size()) return;
     if (slice.begin_ns >= timeline.steps[step].begin_ns && slice.end_ns <= timeline.steps[step].end_ns) visit(step, slice);
   }
+}
+
+/// Whether the rank has a lane of a device.
+bool has_device_lane(const Timeline& timeline, int32_t rank);
+
+/// When the rank's devices ran anything.
+IntervalSet find_device_busy(const Timeline& timeline, int32_t rank);
+
+/// What the steps of a coordinator with a device are made of, as for_each_step_slice() hands it out: what its device did, cut
+/// to the step, and of the slices on its step lane, at their own times, that part of the own time in which the device did
+/// nothing. By step and begin, the step's own slice first.
+std::vector<std::pair<std::size_t, Slice>> account_device_steps(const Timeline& timeline, int32_t step_lane);
+
+/// Calls visit(step, slice) for every slice on the coordinator's step lane that lies in a step, the step's own slice first;
+/// `step` is an index into timeline.steps. A step's self times add up to its length: if the coordinator has a device, it is the
+/// device's time, and the host's only while that has nothing to do.
+template <class Visit>
+void for_each_step_slice(const Timeline& timeline, Visit&& visit) {
+  const int32_t lane = find_step_lane(timeline);
+  if (lane < 0) return;
+  if (has_device_lane(timeline, timeline.lanes[static_cast<std::size_t>(lane)].rank)) {
+    for (const auto& [step, slice] : account_device_steps(timeline, lane)) visit(step, slice);
+    return;
+  }
+  for_each_lane_step_slice(timeline, lane, visit);
 }
 
 /// The step that a number stands for.

@@ -1,11 +1,14 @@
 #include "profiler/report/timeline/timeline.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <tuple>
 #include <unordered_map>
 
+#include "profiler/report/timeline/device_time.h"
 #include "profiler/report/timeline/intervals.h"
+#include "profiler/report/timeline/lanes.h"
 #include "runtime/base/check.h"
 
 namespace ferry {
@@ -31,52 +34,6 @@ class RankTime {
   int64_t origin_ns_;
 };
 
-bool drawn_before(const Slice& x, const Slice& y) {
-  return std::tuple(x.begin_ns, -x.end_ns) < std::tuple(y.begin_ns, -y.end_ns);
-}
-
-/// Appends `slices` as one lane: sorted, nested, with self times. A slice that would stick out of the one around it is cut.
-void append_lane(Timeline& timeline, Lane lane, std::vector<Slice> slices) {
-  const auto lane_idx = static_cast<int32_t>(timeline.lanes.size());
-  timeline.lanes.push_back(std::move(lane));
-  std::stable_sort(slices.begin(), slices.end(), drawn_before);
-  std::vector<std::size_t> open;  // indices of the slices around the next one
-  for (Slice& slice : slices) {
-    slice.lane = lane_idx;
-    while (!open.empty() && timeline.slices[open.back()].end_ns <= slice.begin_ns) open.pop_back();
-    if (!open.empty()) slice.end_ns = std::min(slice.end_ns, timeline.slices[open.back()].end_ns);
-    slice.self_ns = slice.duration_ns();
-    if (!open.empty()) timeline.slices[open.back()].self_ns -= slice.duration_ns();
-    open.push_back(timeline.slices.size());
-    timeline.slices.push_back(slice);
-  }
-}
-
-/// Groups of slices that must stay together (a request; a message) shared out over as few lanes as keep them apart.
-std::vector<std::vector<Slice>> share_lanes(std::vector<std::vector<Slice>> groups) {
-  const auto span_of = [](const std::vector<Slice>& group) {
-    Interval span{group.front().begin_ns, group.front().end_ns};
-    for (const Slice& slice : group) span = {std::min(span.begin, slice.begin_ns), std::max(span.end, slice.end_ns)};
-    return span;
-  };
-  std::stable_sort(groups.begin(), groups.end(),
-                   [&](const auto& x, const auto& y) { return span_of(x).begin < span_of(y).begin; });
-  std::vector<std::vector<Slice>> lanes;
-  std::vector<int64_t> lane_ends;
-  for (std::vector<Slice>& group : groups) {
-    const Interval span = span_of(group);
-    std::size_t lane = 0;
-    while (lane < lanes.size() && lane_ends[lane] > span.begin) ++lane;
-    if (lane == lanes.size()) {
-      lanes.emplace_back();
-      lane_ends.push_back(0);
-    }
-    lanes[lane].insert(lanes[lane].end(), group.begin(), group.end());
-    lane_ends[lane] = span.end;
-  }
-  return lanes;
-}
-
 /// Builds the timeline rank by rank, then what connects ranks.
 class TimelineBuilder {
  public:
@@ -101,6 +58,8 @@ class TimelineBuilder {
   void add_rank(const RankCapture& rank);
   bool place(const RankCapture& rank, const RankTime& time, const SpanRecord& record, Placed& placed) const;
   void add_step(const Placed& placed);
+  void add_device_lane(const RankCapture& rank, const RankTime& time, const ThreadCapture& device, int64_t tid);
+  double need_of(const Slice& slice) const;
   void add_transfer_lanes(int32_t rank, std::map<std::pair<bool, int32_t>, std::vector<std::vector<Slice>>>& transfers);
   void note_request(const Placed& placed);
   void add_section(const Slice& slice);
@@ -118,6 +77,7 @@ class TimelineBuilder {
     int64_t num_drafts = 0, num_kept = 0;
   };
   std::unordered_map<uint32_t, Verified> verified_;  // by step
+  std::unordered_map<uint32_t, int64_t> sequences_;  // by step
   std::map<TransferKey, Slice> transfers_;
   std::map<std::pair<uint32_t, uint32_t>, std::vector<Interval>> sections_;  // by the span's a and b
 };
@@ -155,6 +115,7 @@ void TimelineBuilder::add_rank(const RankCapture& rank) {
   std::map<std::pair<bool, int32_t>, std::vector<std::vector<Slice>>> transfers;  // (is receive, peer) -> messages
   std::map<uint32_t, std::vector<Slice>> requests;
   for (const ThreadCapture& thread : rank.threads) {
+    if (thread.is_device) continue;
     std::vector<Slice> on_thread;
     for (const SpanRecord& record : thread.records) {
       Placed placed;
@@ -185,6 +146,10 @@ void TimelineBuilder::add_rank(const RankCapture& rank) {
     }
     append_lane(timeline_, {rank.rank, Lane::Kind::kThread, thread.name, thread.tid}, std::move(on_thread));
   }
+  int64_t device_tid = 500;
+  for (const ThreadCapture& thread : rank.threads) {
+    if (thread.is_device) add_device_lane(rank, time, thread, ++device_tid);
+  }
   add_transfer_lanes(rank.rank, transfers);
   std::vector<std::vector<Slice>> by_request;
   for (auto& [id, slices] : requests) by_request.push_back(std::move(slices));
@@ -194,6 +159,37 @@ void TimelineBuilder::add_rank(const RankCapture& rank) {
     append_lane(timeline_, {rank.rank, Lane::Kind::kRequest, "requests " + std::to_string(number), 2000 + number},
                 std::move(lane));
   }
+}
+
+/// Behind the lanes of the rank's threads: operators that the device ran were handed over there.
+void TimelineBuilder::add_device_lane(const RankCapture& rank, const RankTime& time, const ThreadCapture& device, int64_t tid) {
+  std::vector<Slice> slices;
+  std::vector<double> needs;
+  std::array<bool, kNumZones> is_run_here{};
+  for (const SpanRecord& record : device.records) {
+    Placed placed;
+    if (zone_info(record.zone).kind != ZoneKind::kCompute || !place(rank, time, record, placed)) continue;
+    placed.slice.is_continued = (record.micro_batch & kContinuedBit) != 0;
+    placed.slice.micro_batch = record.micro_batch & static_cast<uint8_t>(~kContinuedBit);
+    is_run_here[static_cast<std::size_t>(record.zone)] = true;
+    needs.push_back(need_of(placed.slice));
+    slices.push_back(placed.slice);
+  }
+  for (Slice& slice : timeline_.slices) {
+    const Lane& lane = timeline_.lanes[static_cast<std::size_t>(slice.lane)];
+    if (lane.rank == rank.rank && lane.kind == Lane::Kind::kThread)
+      slice.is_handed_over |= is_run_here[static_cast<std::size_t>(slice.zone)];
+  }
+  append_lane(timeline_, {rank.rank, Lane::Kind::kDevice, device.name, tid}, share_device_time(slices, needs));
+}
+
+/// Bytes that an operator moves at least; 0 if nothing is known.
+double TimelineBuilder::need_of(const Slice& slice) const {
+  if (slice.zone == Zone::kDeviceCopy) return slice.a;
+  const OperatorFacts* facts = find_operator(capture_.info.model.operators, slice.zone);
+  if (facts == nullptr) return 0;
+  const auto sequences = sequences_.find(slice.step);
+  return facts->bytes.of(facts->counts(slice.a, slice.b, sequences == sequences_.end() ? 1 : sequences->second));
 }
 
 void TimelineBuilder::add_transfer_lanes(int32_t rank,
@@ -220,6 +216,7 @@ void TimelineBuilder::add_step(const Placed& placed) {
                              .end_ns = slice.end_ns,
                              .num_tokens = slice.a,
                              .num_sequences = plan_sequences(slice.b)});
+  sequences_[slice.step] = plan_sequences(slice.b);
 }
 
 void TimelineBuilder::note_request(const Placed& placed) {

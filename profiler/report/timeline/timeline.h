@@ -19,12 +19,13 @@ namespace ferry {
 struct Lane {
   enum class Kind : uint8_t {
     kThread,    // what a thread did
+    kDevice,    // what a device did, by its own clock: disjoint slices (device_time.h)
     kTransfer,  // messages to or from one peer; a second lane where two are in flight
     kRequest,   // stages of requests; as many lanes as requests overlap
   };
   int32_t rank = 0;
   Kind kind = Kind::kThread;
-  std::string name;  // "engine", "to rank 2", "request lane 1"
+  std::string name;  // "engine", "NVIDIA H100", "to rank 2", "request lane 1"
   int64_t tid = 0;   // of a thread; else a small number unique in the rank
 };
 
@@ -37,9 +38,16 @@ struct Slice {
   uint32_t a = 0, b = 0;
   int64_t begin_ns = 0, end_ns = 0;
   int64_t self_ns = 0;  // without what is nested in it
+  // Of an operator that a device ran.
+  bool is_handed_over = false;  // on a thread: it only told the device, whose lane has the operator's time
+  bool is_continued = false;    // on the device's lane: the rest of the operator before it of the same zone
+  int32_t num_beside = 0;       // likewise: operators that ran side by side with it, at most
 
   int64_t duration_ns() const { return end_ns - begin_ns; }
 };
+
+/// What the slice is counted as: its zone's kind, but that a thread which hands an operator over does not compute.
+inline ZoneKind kind_of(const Slice& slice) { return slice.is_handed_over ? ZoneKind::kHost : zone_info(slice.zone).kind; }
 
 /// A step of the coordinator. Every rank's time is divided by these windows.
 struct StepInfo {
@@ -112,7 +120,7 @@ struct CounterSample {
 
 struct Timeline {
   int64_t begin_ns = 0, end_ns = 0;   // of the capture; begin_ns is 0
-  std::vector<Lane> lanes;            // by rank; a rank's threads first
+  std::vector<Lane> lanes;            // by rank; a rank's threads first, then its devices
   std::vector<Slice> slices;          // by lane, then begin
   std::vector<StepInfo> steps;        // ascending
   std::vector<SectionInfo> sections;  // by their first moment

@@ -82,7 +82,8 @@ Samples sample_zones(const ReportInput& input, bool transfers) {
   StepSamples samples(input.timeline);
   for (const Slice& slice : input.timeline.slices) {
     const ZoneInfo& zone = zone_info(slice.zone);
-    const bool is_work = (zone.kind == ZoneKind::kCompute || zone.kind == ZoneKind::kHost) && slice.zone != Zone::kPoolTask;
+    const bool is_work = (zone.kind == ZoneKind::kCompute || zone.kind == ZoneKind::kHost) && slice.zone != Zone::kPoolTask &&
+                         !slice.is_handed_over;
     if (transfers ? zone.kind != ZoneKind::kTransfer : !is_work) continue;
     samples.add_numbered(slice.step, zone.name, transfers ? slice.duration_ns() : slice.self_ns);
   }

@@ -9,8 +9,8 @@
 namespace ferry {
 namespace {
 
-enum class Cause : uint8_t { kDispatch, kCombine, kSend, kLock, kScheduler, kNoWork, kPreempted, kUnknown };
-constexpr std::size_t kNumCauses = 8;
+enum class Cause : uint8_t { kDispatch, kCombine, kSend, kLock, kScheduler, kNoWork, kPreempted, kHandingOver, kUnknown };
+constexpr std::size_t kNumCauses = 9;
 constexpr const char* kCauseNames[kNumCauses] = {"waiting for dispatch data",
                                                  "waiting for combine",
                                                  "waiting for a send",
@@ -18,6 +18,7 @@ constexpr const char* kCauseNames[kNumCauses] = {"waiting for dispatch data",
                                                  "scheduler",
                                                  "no work",
                                                  "preempted",
+                                                 "handing over to the device",
                                                  "unknown"};
 // A thread that lost its core is gone for the rest of a scheduling period at least.
 constexpr int64_t kPreemptedNs = 500'000;
@@ -60,8 +61,9 @@ std::vector<Gap> longest_gaps(const ReportInput& input, int32_t rank, const Inte
   return gaps;
 }
 
-Cause cause_of(Zone zone, const Gap& gap) {
-  switch (zone) {
+Cause cause_of(const Slice& slice, const Gap& gap) {
+  if (slice.is_handed_over) return Cause::kHandingOver;
+  switch (slice.zone) {
     case Zone::kWaitDispatch: return gap.step == nullptr ? Cause::kNoWork : Cause::kDispatch;
     case Zone::kWaitCombine: return Cause::kCombine;
     case Zone::kWaitSend: return Cause::kSend;
@@ -74,7 +76,7 @@ Cause cause_of(Zone zone, const Gap& gap) {
 }
 
 void look_at(const Slice& slice, Gap& gap) {
-  const ZoneKind kind = zone_info(slice.zone).kind;
+  const ZoneKind kind = kind_of(slice);
   if (kind == ZoneKind::kCompute || kind == ZoneKind::kTransfer) {
     if (slice.end_ns <= gap.when.begin && slice.end_ns > gap.previous_end_ns) {
       gap.previous = slice.zone;
@@ -87,7 +89,7 @@ void look_at(const Slice& slice, Gap& gap) {
     return;
   }
   const int64_t ns = std::min(slice.end_ns, gap.when.end) - std::max(slice.begin_ns, gap.when.begin);
-  const Cause cause = cause_of(slice.zone, gap);
+  const Cause cause = cause_of(slice, gap);
   if (ns > 0 && cause != Cause::kUnknown) gap.covered[static_cast<std::size_t>(cause)] += ns;
 }
 

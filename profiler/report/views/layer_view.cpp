@@ -90,11 +90,14 @@ class LayerTimes {
     for (std::size_t r = 1; r < input_.capture.ranks.size(); ++r) {
       std::fill(own.begin(), own.end(), 0);
       for (std::size_t l = 0; l < timeline.lanes.size(); ++l) {
-        if (timeline.lanes[l].rank != static_cast<int32_t>(r) || timeline.lanes[l].kind != Lane::Kind::kThread) continue;
+        const Lane& lane = timeline.lanes[l];
+        const bool is_at_work = lane.kind == Lane::Kind::kThread || lane.kind == Lane::Kind::kDevice;
+        if (lane.rank != static_cast<int32_t>(r) || !is_at_work) continue;
         const auto [first, last] = timeline.lane_range(static_cast<int32_t>(l));
         for (int32_t i = first; i < last; ++i) {
           const Slice& slice = timeline.slices[static_cast<std::size_t>(i)];
-          const int32_t step = zone_info(slice.zone).part == Part::kExperts ? index.find(slice.step) : -1;
+          const bool is_expert = zone_info(slice.zone).part == Part::kExperts && !slice.is_handed_over;
+          const int32_t step = is_expert ? index.find(slice.step) : -1;
           if (step >= 0) own[static_cast<std::size_t>(step) * num_rows_ + row_of(slice)] += slice.self_ns;
         }
       }
@@ -167,7 +170,8 @@ Table make_layer_view(const ReportInput& input) {
                   "Microseconds a step on the coordinator: each operator's own time by part, and waits for other ranks. "
                   "total = parts + wait; the layers of a phase add up to its us_per_step. Layer -1 is what belongs to no "
                   "layer; mtp is the layer that guesses drafts, as often as it ran in the step. exposed: only messages were in "
-                  "flight. worker_experts: the slowest worker's experts.",
+                  "flight. worker_experts: the slowest worker's experts." +
+                  device_note(input, "With a GPU: its time, and the host's, with its waits, while the GPU had nothing to do."),
               .columns = {{"layer"}, {"layer_type"}, {"phase"}}};
   for (int part = 0; part < kNumParts; ++part)
     table.columns.push_back({std::string(part_name(static_cast<Part>(part))) + "_us", 3});
@@ -207,7 +211,8 @@ Table make_layer_type_view(const ReportInput& input) {
                   "The coordinator's steps by kind of layer; the rows of a phase add up to its us_per_step. wait: the part of "
                   "it that waits for other ranks. draft: all that guesses what follows, the MTP layer with its experts among "
                   "it; vision: "
-                  "pictures between the rows of a step.",
+                  "pictures between the rows of a step." +
+                  device_note(input, "With a GPU: its time, and the host's, with its waits, while the GPU had nothing to do."),
               .columns = {{"layer_type"},
                           {"phase"},
                           {"count_per_step", 1},
@@ -227,7 +232,7 @@ Table make_layer_type_view(const ReportInput& input) {
   for_each_step_slice(timeline, [&](std::size_t step, const Slice& slice) {
     TypeTime& time = times[group_index(timeline.steps[step])].at(index_of_type(types.of(slice)));
     time.self += slice.self_ns;
-    if (zone_info(slice.zone).kind == ZoneKind::kWait) time.wait += slice.self_ns;
+    if (kind_of(slice) == ZoneKind::kWait) time.wait += slice.self_ns;
   });
   const auto counts = count_steps(timeline);
   for (std::size_t g = 0; g < groups.size(); ++g) {

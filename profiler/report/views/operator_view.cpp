@@ -15,25 +15,48 @@ struct OperatorCost {
 struct OperatorTime {
   int64_t count = 0, total = 0, min = 0, max = 0;  // ns
   OperatorCost cost;
+  bool is_on_device = false;
+
+  void add(int64_t ns) {
+    min = count == 0 ? ns : std::min(min, ns);
+    max = std::max(max, ns);
+    total += ns;
+    ++count;
+  }
 };
 
-/// Work of threads: operators and what the host does. A pool thread's share is its operator's already.
-bool is_operator(Zone zone) {
-  const ZoneKind kind = zone_info(zone).kind;
-  return (kind == ZoneKind::kCompute || kind == ZoneKind::kHost) && zone != Zone::kPoolTask;
+/// Work of threads and devices: operators and what the host does. A pool thread's share is its operator's already, and what a
+/// thread hands over is the device's.
+bool is_operator(const Slice& slice) {
+  const ZoneKind kind = zone_info(slice.zone).kind;
+  return (kind == ZoneKind::kCompute || kind == ZoneKind::kHost) && slice.zone != Zone::kPoolTask && !slice.is_handed_over;
+}
+
+/// The own time of the operator whose first slice is `first`: of a device's with those that continue it.
+int64_t own_ns(const Timeline& timeline, std::size_t first) {
+  const Slice& slice = timeline.slices[first];
+  int64_t ns = slice.self_ns;
+  if (timeline.lanes[static_cast<std::size_t>(slice.lane)].kind != Lane::Kind::kDevice) return ns;
+  for (std::size_t i = first + 1; i < timeline.slices.size() && timeline.slices[i].lane == slice.lane; ++i) {
+    const Slice& next = timeline.slices[i];
+    if (next.zone != slice.zone) continue;
+    if (!next.is_continued) break;
+    ns += next.self_ns;
+  }
+  return ns;
 }
 
 std::vector<std::array<OperatorTime, kNumZones>> add_up(const ReportInput& input) {
   std::vector<std::array<OperatorTime, kNumZones>> ranks(input.capture.ranks.size());
   const StepIndex index(input.timeline);
-  for (const Slice& slice : input.timeline.slices) {
-    if (!is_operator(slice.zone)) continue;
-    const int32_t rank = input.timeline.lanes[static_cast<std::size_t>(slice.lane)].rank;
-    OperatorTime& time = ranks[static_cast<std::size_t>(rank)][static_cast<std::size_t>(slice.zone)];
-    time.min = time.count == 0 ? slice.self_ns : std::min(time.min, slice.self_ns);
-    time.max = std::max(time.max, slice.self_ns);
-    time.total += slice.self_ns;
-    ++time.count;
+  for (std::size_t i = 0; i < input.timeline.slices.size(); ++i) {
+    const Slice& slice = input.timeline.slices[i];
+    if (!is_operator(slice)) continue;
+    const Lane& lane = input.timeline.lanes[static_cast<std::size_t>(slice.lane)];
+    OperatorTime& time = ranks[static_cast<std::size_t>(lane.rank)][static_cast<std::size_t>(slice.zone)];
+    if (slice.is_continued && time.count > 0) continue;  // else its begin lies before the capture
+    time.is_on_device = lane.kind == Lane::Kind::kDevice;
+    time.add(own_ns(input.timeline, i));
     const int32_t step = index.find(slice.step);
     const int64_t sequences = step < 0 ? 1 : input.timeline.steps[static_cast<std::size_t>(step)].num_sequences;
     const OperatorFacts* facts = find_operator(input.capture.info.model.operators, slice.zone);
@@ -45,17 +68,32 @@ std::vector<std::array<OperatorTime, kNumZones>> add_up(const ReportInput& input
   return ranks;
 }
 
+struct Roofs {
+  double read_bytes_per_s = 0, flops_per_s = 0;  // 0: not measured
+};
+
+/// Where the operator ran. They are measured on the coordinator's threads.
+Roofs roofs_of(const CaptureInfo& info, const OperatorTime& time) {
+  if (time.is_on_device) return {};
+  return {info.read_bytes_per_s, info.flops_per_s};
+}
+
 /// Operations a second that the roofs allow at this intensity; 0 if they were not measured or the operator has none.
-double roof(const CaptureInfo& info, const OperatorCost& cost) {
-  if (info.flops_per_s <= 0 || info.read_bytes_per_s <= 0 || cost.bytes <= 0) return 0;
-  return std::min(info.flops_per_s, cost.flop / cost.bytes * info.read_bytes_per_s);
+double roof(const Roofs& roofs, const OperatorCost& cost) {
+  if (roofs.flops_per_s <= 0 || roofs.read_bytes_per_s <= 0 || cost.bytes <= 0) return 0;
+  return std::min(roofs.flops_per_s, cost.flop / cost.bytes * roofs.read_bytes_per_s);
 }
 
 /// Achieved / bound: of operations, or of bytes for what only moves them.
-Table::Cell efficiency(const CaptureInfo& info, const OperatorCost& cost, double total_ns) {
+Table::Cell efficiency(const Roofs& roofs, const OperatorCost& cost, double total_ns) {
   if (total_ns <= 0 || cost.bytes <= 0) return std::monostate{};
-  if (cost.flop <= 0) return ratio_cell(cost.bytes * 1e9 / total_ns, info.read_bytes_per_s);
-  return ratio_cell(cost.flop * 1e9 / total_ns, roof(info, cost));
+  if (cost.flop <= 0) return ratio_cell(cost.bytes * 1e9 / total_ns, roofs.read_bytes_per_s);
+  return ratio_cell(cost.flop * 1e9 / total_ns, roof(roofs, cost));
+}
+
+const char* kind_name(Zone zone, const OperatorTime& time) {
+  if (time.is_on_device) return "device";
+  return zone_info(zone).kind == ZoneKind::kCompute ? "compute" : "host";
 }
 
 Table::Cell known(double value) { return cell_if(value > 0, value); }
@@ -71,7 +109,10 @@ Table make_operator_view(const ReportInput& input) {
       .note =
           "Own time of every operator, what is nested in it and waits excluded. FLOP and bytes are what its shapes need at "
           "least. bound = min(peak, intensity x bandwidth) with the roofs measured on the coordinator's threads; "
-          "efficiency = achieved / bound, of bytes where nothing is multiplied; above 1 where operands stay in caches.",
+          "efficiency = achieved / bound, of bytes where nothing is multiplied; above 1 where operands stay in caches." +
+          device_note(input,
+                      "Kind device: by the GPU's timestamps, what ran side by side divided by the bytes that each moves at "
+                      "least; no roof of it is measured."),
       .columns = {{"operator"},
                   {"rank"},
                   {"kind"},
@@ -103,14 +144,14 @@ Table make_operator_view(const ReportInput& input) {
       const OperatorTime& time = ranks[r][static_cast<std::size_t>(z)];
       const ZoneInfo& zone = zone_info(static_cast<Zone>(z));
       const double total_ns = static_cast<double>(time.total);
-      const double bound = roof(input.capture.info, time.cost);
-      table.rows.push_back({zone.name, static_cast<int64_t>(r), zone.kind == ZoneKind::kCompute ? "compute" : "host",
-                            time.count, us_cell(time.total), us_cell(time.min),
-                            to_us(time.total) / static_cast<double>(time.count), us_cell(time.max),
-                            ratio_cell(total_ns, static_cast<double>(rank_ns)), known(time.cost.flop), known(time.cost.bytes),
-                            rate(time.cost.flop, total_ns), rate(time.cost.bytes, total_ns),
+      const Roofs roofs = roofs_of(input.capture.info, time);
+      const double bound = roof(roofs, time.cost);
+      table.rows.push_back({zone.name, static_cast<int64_t>(r), kind_name(static_cast<Zone>(z), time), time.count,
+                            us_cell(time.total), us_cell(time.min), to_us(time.total) / static_cast<double>(time.count),
+                            us_cell(time.max), ratio_cell(total_ns, static_cast<double>(rank_ns)), known(time.cost.flop),
+                            known(time.cost.bytes), rate(time.cost.flop, total_ns), rate(time.cost.bytes, total_ns),
                             known(time.cost.bytes > 0 ? time.cost.flop / time.cost.bytes : 0), known(bound / 1e9),
-                            efficiency(input.capture.info, time.cost, total_ns)});
+                            efficiency(roofs, time.cost, total_ns)});
     }
   }
   return table;

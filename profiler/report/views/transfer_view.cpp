@@ -34,7 +34,7 @@ std::map<TransferKey, TransferSums> add_up(const ReportInput& input) {
   const Timeline& timeline = input.timeline;
   const auto num_ranks = static_cast<int32_t>(input.capture.ranks.size());
   for (const Slice& slice : timeline.slices) {
-    if (zone_info(slice.zone).kind != ZoneKind::kTransfer) continue;
+    if (kind_of(slice) != ZoneKind::kTransfer) continue;
     const int32_t rank = timeline.lanes[static_cast<std::size_t>(slice.lane)].rank;
     TransferSums& sum = sums[{slice.zone, slice.layer, rank}];
     ++sum.count;

@@ -1,5 +1,7 @@
 #include "profiler/report/views/views.h"
 
+#include "profiler/report/views/cells.h"
+
 namespace ferry {
 
 std::vector<Table> make_views(const ReportInput& input) {
@@ -9,6 +11,7 @@ std::vector<Table> make_views(const ReportInput& input) {
         make_layer_type_view, make_operator_view, make_transfer_view, make_traffic_view, make_expert_view, make_balance_view,
         make_hot_expert_view, make_straggler_view, make_request_view, make_free_view}) {
     tables.push_back(make(input));
+    if (make == make_operator_view && has_device(input)) tables.push_back(make_device_view(input));
   }
   return tables;
 }

@@ -18,6 +18,7 @@ Table make_step_view(const ReportInput& input);         // "step": step x rank
 Table make_layer_view(const ReportInput& input);        // "layer": layer x part, us per step, by phase
 Table make_layer_type_view(const ReportInput& input);   // "layer_type"
 Table make_operator_view(const ReportInput& input);     // "operator": with FLOP, bytes, roofline
+Table make_device_view(const ReportInput& input);       // "device": a GPU's time in the steps, by its own clock
 Table make_transfer_view(const ReportInput& input);     // "transfer": communication operators
 Table make_traffic_view(const ReportInput& input);      // "traffic": source x target
 Table make_expert_view(const ReportInput& input);       // "expert": layer x expert tokens
@@ -27,7 +28,7 @@ Table make_straggler_view(const ReportInput& input);    // "straggler": votes, l
 Table make_request_view(const ReportInput& input);      // "request": waterfall
 Table make_free_view(const ReportInput& input);         // "free": the longest gaps and their causes
 
-/// All of the above, in reading order.
+/// All of the above, in reading order; that of devices only where a rank has one.
 std::vector<Table> make_views(const ReportInput& input);
 
 }  // namespace ferry

@@ -7,6 +7,7 @@
 #include "profiler/report/timeline/breakdown.h"
 #include "tests/profiler/export/ascend_folder.h"
 #include "tests/support/made_capture.h"
+#include "tests/support/small_capture.h"
 
 namespace ferry {
 namespace {
@@ -89,6 +90,19 @@ TEST(AscendKernelDetails, WaitsAndInnerOperatorsAreNotAnOperatorsTime) {
   EXPECT_EQ(rows[1].at("Duration(us)"), "20.000");
   EXPECT_EQ(rows[2].at("Wait Time(us)"), "30.000");
   EXPECT_EQ(total(input.activity[0].computing), (50 + 20 + 5) * 1000);
+}
+
+TEST(AscendKernelDetails, ADevicesOperatorsAreTheKernels) {
+  const ReportInput input(test::device_capture().capture);
+  const AscendFolders folders(input);
+  std::vector<std::string> kernels;
+  for (const CsvRow& row : folders.csv(0, "kernel_details.csv")) {
+    if (row.at("Stream ID") == "1") kernels.push_back(row.at("Name") + " " + row.at("Duration(us)"));
+    if (row.at("Stream ID") == "0") {
+      EXPECT_EQ(row.at("Name"), "ArgMax.sample") << "what the thread hands over is no kernel of its";
+    }
+  }
+  EXPECT_EQ(kernels, (std::vector<std::string>{"Add 0.500", "MatMul.o_proj 1.500", "Add 0.500", "Add 1.000", "Memcpy 0.200"}));
 }
 
 TEST(AscendKernelDetails, TypesAndUnitsFollowFromTheOperator) {

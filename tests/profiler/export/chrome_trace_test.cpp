@@ -16,6 +16,7 @@
 #include "profiler/export/trace_facts.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/made_capture.h"
+#include "tests/support/small_capture.h"
 
 namespace ferry {
 namespace {
@@ -187,6 +188,30 @@ TEST(ChromeTrace, ProcessIsTheRankAndLanesAreNamedInOrder) {
   EXPECT_EQ(said["thread_name"][Place(2, 5002)], "experts (9 spans lost)");
   EXPECT_EQ(said["thread_name"].size(), input.timeline.lanes.size() + Outline(input).overview().size());
   EXPECT_EQ(said["thread_sort_index"].size(), input.timeline.lanes.size() + Outline(input).overview().size());
+}
+
+TEST(ChromeTrace, ADeviceHasALaneOfItsOwn) {
+  const json trace = json::parse(written(ReportInput(test::device_capture().capture)));
+  Place device;
+  for (const json& event : events_of(trace, "M")) {
+    if (event.at("name") == "thread_name" && event.at("args").at("name") == "GPU") device = place_of(event);
+    if (event.at("name") == "process_labels") {
+      EXPECT_NE(event.at("args").at("labels").get<std::string>().find("device GPU, clock calibrated"), std::string::npos);
+    }
+  }
+  std::map<std::string, int64_t> computing_ns, handing_over_ns;
+  int64_t num_beside = 0;
+  for (const json& event : events_of(trace, "X")) {
+    const bool is_operator = event.at("name") == "Add" || event.at("name") == "MatMul.o_proj";
+    if (!is_operator) continue;
+    const bool is_on_device = place_of(event) == device;
+    EXPECT_EQ(event.at("cat"), is_on_device ? "comp" : "host");
+    (is_on_device ? computing_ns : handing_over_ns)[event.at("name")] += ns(event.at("dur"));
+    num_beside += event.at("args").value("beside", 0);
+  }
+  EXPECT_EQ(computing_ns, (std::map<std::string, int64_t>{{"Add", 2000}, {"MatMul.o_proj", 1500}}));
+  EXPECT_EQ(handing_over_ns, (std::map<std::string, int64_t>{{"Add", 200}, {"MatMul.o_proj", 200}}));
+  EXPECT_EQ(num_beside, 2) << "one beside each of the two that ran side by side";
 }
 
 TEST(ChromeTrace, ArgsOfAZoneAreAlwaysTheSame) {

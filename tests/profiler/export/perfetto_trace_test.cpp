@@ -14,6 +14,7 @@
 #include "profiler/export/trace_facts.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/made_capture.h"
+#include "tests/support/small_capture.h"
 
 namespace ferry {
 namespace {
@@ -213,6 +214,19 @@ TEST(PerfettoTrace, ProcessIsTheRankAndEveryLaneHasATrack) {
   for (const Lane& lane : input.timeline.lanes) num_others += lane.kind == Lane::Kind::kThread ? 0 : 1;
   EXPECT_EQ(others.size(), num_others + 1 + 3);  // the overview: a phase and the ranks
   EXPECT_TRUE(others.contains("to rank 2"));
+}
+
+TEST(PerfettoTrace, ADeviceHasATrackOfItsOwn) {
+  const TraceReader reader(written(ReportInput(test::device_capture().capture)));
+  uint64_t device = 0;
+  for (const auto& [uuid, track] : reader.tracks) {
+    if (track.name() == "GPU") device = uuid;
+  }
+  std::vector<std::string> names;
+  for (const ReadSlice& slice : recorded(reader)) {
+    if (slice.track == device) names.push_back(slice.name + " " + slice.category);
+  }
+  EXPECT_THAT(names, testing::ElementsAre("Add comp", "MatMul.o_proj comp", "Add comp", "Add comp", "Memcpy comp"));
 }
 
 TEST(PerfettoTrace, SlicesSayWhatTheyAre) {
