@@ -65,17 +65,15 @@ void verify(BenchDriver& driver, int64_t batch) {
   });
 }
 
-/// Tokens per second, the work that a token takes, and roofs measured before and after, of which the better has the word; of a
-/// device there are none.
+/// Tokens per second, the work that a token takes, and roofs measured before and after, of which the better has the word.
 struct Measured {
   Sample tokens_per_s;
   Work work;  // of a token
-  std::optional<Roofs> roofs;
+  Roofs roofs;
   TransportCount transport;  // of all repetitions
 
-  /// With roofs.
-  RoofShare share() const { return share_of_roof(work, tokens_per_s.median, *roofs); }
-  bool is_possible() const { return !roofs || share().nearer() <= kMostShare; }
+  RoofShare share() const { return share_of_roof(work, tokens_per_s.median, roofs); }
+  bool is_possible() const { return share().nearer() <= kMostShare; }
 };
 
 /// `total` of all layers that `count` has seen, for one of them.
@@ -100,12 +98,11 @@ ordered_json transport_json(const TransportCount& count) {
 void print_row(const char* what, int64_t size, const Measured& m) {
   std::printf("%-8s %6lld %10.1f %10.1f %10.1f", what, static_cast<long long>(size), m.tokens_per_s.median, m.tokens_per_s.min,
               m.tokens_per_s.max);
-  if (m.roofs) {
-    const RoofShare share = m.share();
-    std::printf("   %5.1f %% of %5.1f GB/s   %5.1f %% of %.0f GFLOP/s%s", 100 * share.read, m.roofs->read_bytes_per_s * 1e-9,
-                100 * share.flops, m.roofs->mixed_flops_per_s(m.work) * 1e-9, m.is_possible() ? "" : "   IMPOSSIBLE");
-  }
-  std::printf("\n");
+  const RoofShare share = m.share();
+  std::printf("   %5.1f %% of %5.1f GB/s", 100 * share.read, m.roofs.read_bytes_per_s * 1e-9);
+  if (m.roofs.has_flops())
+    std::printf("   %5.1f %% of %.0f GFLOP/s", 100 * share.flops, m.roofs.mixed_flops_per_s(m.work) * 1e-9);
+  std::printf("%s\n", m.is_possible() ? "" : "   IMPOSSIBLE");
   print_transport(m.transport);
   std::fflush(stdout);
 }
@@ -117,15 +114,13 @@ ordered_json row_json(const char* size_name, int64_t size, const Measured& m) {
                    {"tokens_per_s", sample_json(m.tokens_per_s)},
                    {"bytes_per_token", m.work.bytes},
                    {"flops_per_token", m.work.all_flops()}};
-  if (m.roofs) {
-    const RoofShare share = m.share();
-    row["read_bytes_per_s"] = m.roofs->read_bytes_per_s;
-    row["flops_per_s"] = m.roofs->mixed_flops_per_s(m.work);
-    row["share_of_read"] = share.read;
-    row["share_of_flops"] = share.flops;
-    row["share_of_roof"] = share.nearer();
-    row["is_possible"] = m.is_possible();
-  }
+  const RoofShare share = m.share();
+  row["read_bytes_per_s"] = m.roofs.read_bytes_per_s;
+  if (m.roofs.has_flops()) row["flops_per_s"] = m.roofs.mixed_flops_per_s(m.work);
+  row["share_of_read"] = share.read;
+  if (m.roofs.has_flops()) row["share_of_flops"] = share.flops;
+  row["share_of_roof"] = share.nearer();
+  row["is_possible"] = m.is_possible();
   row["transport_per_layer"] = transport_json(m.transport);
   return row;
 }
@@ -181,9 +176,8 @@ class Bench {
     driver_.end_requests();
     const bool is_traced = !options_.engine.trace.empty();
     if (is_traced) {
-      if (const std::optional<Roofs> roofs = probe_roofs(RoofProbe::kStreamBytes))
-        engine_.set_roofs(roofs->read_bytes_per_s,
-                          engine_.quantization().experts ? roofs->code_flops_per_s : roofs->flops_per_s);
+      const Roofs roofs = probe_roofs(RoofProbe::kStreamBytes);
+      engine_.set_roofs(roofs.read_bytes_per_s, engine_.quantization().experts ? roofs.code_flops_per_s : roofs.flops_per_s);
       start_trace(engine_, options_);
     }
     if (!o_.json) print_head();
@@ -210,7 +204,7 @@ class Bench {
   void choose_drafts();
   void run_drafts();
   DType factor_dtype() const;
-  std::optional<Roofs> probe_roofs(double step_bytes);
+  Roofs probe_roofs(double step_bytes);
   template <class WarmUp, class Fn>
   Measured measure(Phase phase, int64_t size, double num_steps, double tokens, const Work& work, WarmUp&& warm_up, Fn&& run);
   void note_impossible(Phase phase, int64_t size, const Measured& m);
@@ -255,10 +249,10 @@ void Bench::check_limits() const {
 /// What most products multiply: codes if the routed experts are quantised.
 DType Bench::factor_dtype() const { return engine_.quantization().experts ? DType::kI8 : engine_.dtype(); }
 
-/// For a step that reads `step_bytes`.
-std::optional<Roofs> Bench::probe_roofs(double step_bytes) {
-  if (!roof_) return std::nullopt;
+/// For a step that reads `step_bytes`. Of a device how fast it reads.
+Roofs Bench::probe_roofs(double step_bytes) {
   const Span section(Zone::kSection, 0, pack_section(SectionRole::kAside, Phase::kDecode));
+  if (!roof_) return {.read_bytes_per_s = engine_.device()->open->read_bytes_per_s(static_cast<std::size_t>(step_bytes))};
   const std::string matmul = engine_.matmul().name();
   return Roofs{roof_->read_bytes_per_s(static_cast<std::size_t>(step_bytes)), roof_->flops_per_s(engine_.dtype(), matmul),
                roof_->flops_per_s(DType::kI8, matmul)};
@@ -283,8 +277,8 @@ Measured Bench::measure(Phase phase, int64_t size, double num_steps, double toke
     m.tokens_per_s = tokens_per_second(o_.repetitions, tokens, run);
   }
   m.transport = engine_.dispatcher().transport_count() - count_before;
-  const auto probe_again = [&] { m.roofs = best_of(*m.roofs, *probe_roofs(step_bytes)); };
-  if (m.roofs) probe_again();
+  const auto probe_again = [&] { m.roofs = best_of(m.roofs, probe_roofs(step_bytes)); };
+  probe_again();
   for (int probes = 2; probes < kMostProbes && !m.is_possible(); ++probes) probe_again();
   if (!m.is_possible()) note_impossible(phase, size, m);
   return m;
@@ -386,6 +380,7 @@ void Bench::print_head() {
   std::printf("%s, %s, weights %s, %s, experts %s, %s + %s\n", engine_.config().name.c_str(), dtype_name(engine_.dtype()),
               weights_name().c_str(), place.c_str(), experts.c_str(), engine_.kernels_name(), engine_.matmul().name());
   std::printf("%-8s %6s %10s %10s %10s", "phase", "size", "tokens/s", "min", "max");
+  if (!roof_) std::printf("   share of what the device reads at best");
   if (roof_) {
     std::printf("   share of what the coordinator's threads can do (%s)%s",
                 multiply_unit(factor_dtype(), engine_.matmul().name()), cluster_.num_workers() == 0 ? "" : ", of its own work");

@@ -1,9 +1,11 @@
 #include "kernels/vulkan/backend.h"
 
+#include <algorithm>
 #include <string>
 
 #include "kernels/vulkan/matmul.h"
 #include "kernels/vulkan/op_table.h"
+#include "kernels/vulkan/read_probe.h"
 #include "kernels/vulkan/vulkan_stream.h"
 #include "runtime/base/error.h"
 
@@ -15,6 +17,11 @@ VulkanBackend::VulkanBackend(const PhysicalDevice& physical, DType dtype)
       backend_("vulkan", {&kOpTable}, make_vulkan_matmul(memory_, device_.traits(), dtype), memory_) {}
 
 std::unique_ptr<Stream> VulkanBackend::make_stream(ThreadPool& pool) { return std::make_unique<VulkanStream>(backend_, pool); }
+
+double VulkanBackend::read_bytes_per_s(std::size_t num_bytes) {
+  constexpr std::size_t kMost = std::size_t{1} << 30;
+  return ReadProbe(device_, std::min({num_bytes, kMost, static_cast<std::size_t>(free_bytes() / 8)})).bytes_per_s();
+}
 
 std::unique_ptr<OpenDevice> open_device(int index, DType dtype) {
   const std::string name = "--device vulkan:" + std::to_string(index);

@@ -228,7 +228,7 @@ class ComputeTest(unittest.TestCase):
         for begin, end, name, step in of_steps:
             self.assertTrue(steps[step][0] <= begin <= end <= steps[step][1], (name, step))
 
-    def test_bench_measures_a_device_without_roofs(self):
+    def test_bench_measures_a_device_against_what_it_reads_at_best(self):
         code, out, said = run("bench", "--model", "demo", *self.SMALL, "-p", "64", "-n", "2", "-r", "1", "--json", "--device", "vulkan", driver=LAVAPIPE)
         self.assertEqual(code, 0, said)
         found = json.loads(out)
@@ -236,7 +236,11 @@ class ComputeTest(unittest.TestCase):
         self.assertTrue(found["is_possible"])
         for row in (*found["prefill"], *found["decode"]):
             self.assertGreater(row["tokens_per_s"]["median"], 0)
-            self.assertNotIn("share_of_roof", row)
+            self.assertGreater(row["read_bytes_per_s"], 0)
+            self.assertNotIn("flops_per_s", row)
+            self.assertEqual(row["share_of_roof"], row["share_of_read"])
+            read = row["tokens_per_s"]["median"] * row["bytes_per_token"]
+            self.assertAlmostEqual(row["share_of_read"], read / row["read_bytes_per_s"])
 
 
 if __name__ == "__main__":

@@ -80,6 +80,7 @@ class SmallDevice final : public vulkan::OpenDevice {
   std::unique_ptr<Stream> make_stream(ThreadPool&) override { return nullptr; }
   const vulkan::DeviceInfo& info() const override { return info_; }
   uint64_t free_bytes() const override { return free_bytes_; }
+  double read_bytes_per_s(std::size_t) override { return 0; }
 
  private:
   vulkan::DeviceInfo info_ = device("Small", "discrete GPU");

@@ -72,10 +72,13 @@ struct Roofs {
   double read_bytes_per_s = 0, flops_per_s = 0;  // 0: not measured
 };
 
-/// Where the operator ran. They are measured on the coordinator's threads.
-Roofs roofs_of(const CaptureInfo& info, const OperatorTime& time) {
-  if (time.is_on_device) return {};
-  return {info.read_bytes_per_s, info.flops_per_s};
+/// Where the operator ran. They are measured where the coordinator computes: on its device, if it has one, which is not known
+/// to be like one of another name.
+Roofs roofs_of(const Capture& capture, std::size_t rank, const OperatorTime& time) {
+  const std::string& measured_on = capture.ranks.front().device.name;
+  const std::string ran_on = time.is_on_device ? capture.ranks[rank].device.name : "";
+  if (ran_on != measured_on) return {};
+  return {capture.info.read_bytes_per_s, capture.info.flops_per_s};
 }
 
 /// Operations a second that the roofs allow at this intensity; 0 if they were not measured or the operator has none.
@@ -84,10 +87,10 @@ double roof(const Roofs& roofs, const OperatorCost& cost) {
   return std::min(roofs.flops_per_s, cost.flop / cost.bytes * roofs.read_bytes_per_s);
 }
 
-/// Achieved / bound: of operations, or of bytes for what only moves them.
+/// Achieved / bound: of operations, or of bytes for what only moves them and where only their roof is known.
 Table::Cell efficiency(const Roofs& roofs, const OperatorCost& cost, double total_ns) {
   if (total_ns <= 0 || cost.bytes <= 0) return std::monostate{};
-  if (cost.flop <= 0) return ratio_cell(cost.bytes * 1e9 / total_ns, roofs.read_bytes_per_s);
+  if (cost.flop <= 0 || roofs.flops_per_s <= 0) return ratio_cell(cost.bytes * 1e9 / total_ns, roofs.read_bytes_per_s);
   return ratio_cell(cost.flop * 1e9 / total_ns, roof(roofs, cost));
 }
 
@@ -112,7 +115,7 @@ Table make_operator_view(const ReportInput& input) {
           "efficiency = achieved / bound, of bytes where nothing is multiplied; above 1 where operands stay in caches." +
           device_note(input,
                       "Kind device: by the GPU's timestamps, what ran side by side divided by the bytes that each moves at "
-                      "least; no roof of it is measured."),
+                      "least; its roof is what the coordinator's GPU reads at best."),
       .columns = {{"operator"},
                   {"rank"},
                   {"kind"},
@@ -144,7 +147,7 @@ Table make_operator_view(const ReportInput& input) {
       const OperatorTime& time = ranks[r][static_cast<std::size_t>(z)];
       const ZoneInfo& zone = zone_info(static_cast<Zone>(z));
       const double total_ns = static_cast<double>(time.total);
-      const Roofs roofs = roofs_of(input.capture.info, time);
+      const Roofs roofs = roofs_of(input.capture, r, time);
       const double bound = roof(roofs, time.cost);
       table.rows.push_back({zone.name, static_cast<int64_t>(r), kind_name(static_cast<Zone>(z), time), time.count,
                             us_cell(time.total), us_cell(time.min), to_us(time.total) / static_cast<double>(time.count),

@@ -68,6 +68,17 @@ TEST(DeviceViewTest, OperatorsHaveTheDevicesTimeInsteadOfTheHosts) {
   EXPECT_NEAR(shares, 1, 1e-12);
 }
 
+TEST(DeviceViewTest, TheRoofIsTheDevicesAndNotTheHosts) {
+  Capture capture = test::device_capture().capture;
+  capture.info.read_bytes_per_s = 1e9;
+  capture.info.model.operators.push_back({.zone = Zone::kSample, .bytes = {.fixed = 100}, .inputs = {}, .outputs = {}});
+  const Table table = make_operator_view(ReportInput(capture));
+  const std::size_t product = row_with(table, {{"operator", "MatMul.o_proj"}});
+  EXPECT_NEAR(number(table, product, "efficiency"), 300 / 1500.0, 1e-12) << "of what it reads: no other roof is known";
+  EXPECT_TRUE(is_empty(table, product, "bound_gflop_per_s"));
+  EXPECT_TRUE(is_empty(table, row_with(table, {{"operator", "ArgMax.sample"}}), "efficiency"));
+}
+
 TEST(DeviceViewTest, LayersAddUpToTheStep) {
   const Table table = make_layer_view(ReportInput(test::device_capture().capture));
   int64_t sum_ns = 0;
