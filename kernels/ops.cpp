@@ -134,10 +134,20 @@ void quantize_rows(Stream& stream, const QuantizeRowsArgs& args) {
   const Span span(args.zone, args.x.rows);
   run(&OpTable::quantize_rows, stream, args);
 }
+void expert_sum(Stream& stream, const ExpertSumArgs& args) {
+  combine(stream, args.combine);
+  if (args.merge.shared.data != nullptr) shared_expert_merge(stream, args.merge);
+}
 void residual_norm(Stream& stream, const ResidualNormArgs& args) {
   if (stream.backend().has(&OpTable::residual_norm, args)) {
     const Span span(args.norm.zone, args.residual.rows);
     return run(&OpTable::residual_norm, stream, args);
+  }
+  if (args.experts != nullptr) {
+    expert_sum(stream, *args.experts);
+    ResidualNormArgs rest = args;
+    rest.experts = nullptr;
+    return residual_norm(stream, rest);
   }
   if (args.added.data != nullptr) add(stream, {.a = args.residual, .b = args.added, .out = args.residual});
   rms_norm(stream, args.norm);

@@ -282,13 +282,20 @@ struct QuantizeRowsArgs {
   Address<float> scales;  // [rows]
 };
 
+/// What a layer's experts come to: combine, and shared_expert_merge of its result in place, where there is a shared expert.
+struct ExpertSumArgs {
+  CombineArgs combine;
+  SharedExpertMergeArgs merge{};  // or no data
+};
+
 /// What a block of the decoder begins with: residual = T(residual + added), the norm of that, and the norm's codes. The same
-/// bits as add, rms_norm and quantize_rows one after the other, which is what runs where a backend has nothing better.
+/// bits as expert_sum, add, rms_norm and quantize_rows one after the other, which is what runs where a backend has nothing better.
 struct ResidualNormArgs {
-  MatrixView residual;       // [rows, cols]
-  ConstMatrixView added{};   // [rows, cols], or no data: the residual stays as it is
-  RmsNormArgs norm;          // of the residual
-  QuantizeRowsArgs codes{};  // of norm.out, or no data: none
+  MatrixView residual;                     // [rows, cols]
+  ConstMatrixView added{};                 // [rows, cols], or no data: the residual stays as it is
+  const ExpertSumArgs* experts = nullptr;  // what comes to `added`, if that has not run; nothing else may read it
+  RmsNormArgs norm;                        // of the residual
+  QuantizeRowsArgs codes{};                // of norm.out, or no data: none
 };
 
 /// out = T((x - mean) / sqrt(variance + eps) * weight + bias), per row, the variance that of all columns.
@@ -351,6 +358,7 @@ void choose_experts(Stream& stream, const ExpertChoiceArgs& args);
 void combine(Stream& stream, const CombineArgs& args);
 void shared_expert_merge(Stream& stream, const SharedExpertMergeArgs& args);
 void quantize_rows(Stream& stream, const QuantizeRowsArgs& args);
+void expert_sum(Stream& stream, const ExpertSumArgs& args);
 void residual_norm(Stream& stream, const ResidualNormArgs& args);
 void layer_norm(Stream& stream, const LayerNormArgs& args);
 void vision_rope(Stream& stream, const VisionRopeArgs& args);

@@ -96,16 +96,20 @@ void DeviceTokenDispatcher::run_experts(int64_t layer, const MatmulRows& tokens,
                            .are_counts_as_before = true});
 }
 
-void DeviceTokenDispatcher::combine(DispatchHandle handle, MatrixView out) {
+std::optional<CombineArgs> DeviceTokenDispatcher::take_combine(DispatchHandle& handle, MatrixView out) {
   InFlight& slot = in_flight_.at(static_cast<std::size_t>(handle.release()));
   FERRY_CHECK(slot.open);
-  ferry::combine(stream_, {.slot_rows = {},
-                           .rows = slot.rows.top(slot.num_tokens * slot.top_k),
-                           .slot_row = slot.slot_row.data(),
-                           .slot_weights = slot.slot_weights,
-                           .num_slots = slot.top_k,
-                           .out = out});
   slot.open = false;
+  return CombineArgs{.slot_rows = {},
+                     .rows = slot.rows.top(slot.num_tokens * slot.top_k),
+                     .slot_row = slot.slot_row.data(),
+                     .slot_weights = slot.slot_weights,
+                     .num_slots = slot.top_k,
+                     .out = out};
+}
+
+void DeviceTokenDispatcher::combine(DispatchHandle handle, MatrixView out) {
+  ferry::combine(stream_, *take_combine(handle, out));
 }
 
 void DeviceTokenDispatcher::end_step() { row_totals_.ask(0, row_totals_.size()); }

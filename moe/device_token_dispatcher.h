@@ -22,6 +22,7 @@ class DeviceTokenDispatcher final : public TokenDispatcher {
   void begin_step(int64_t) override {}
   DispatchHandle dispatch(const DispatchArgs& args) override;
   void combine(DispatchHandle handle, MatrixView out) override;
+  std::optional<CombineArgs> take_combine(DispatchHandle& handle, MatrixView out) override;
   /// Asks for the counts of the step's rows, which are there when its logits are.
   void end_step() override;
   void keep_alive() override {}

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "kernels/matmul.h"
@@ -83,6 +84,10 @@ class TokenDispatcher {
   virtual DispatchHandle dispatch(const DispatchArgs& args) = 0;
   /// out [num_tokens, hidden_dim] = sum over k of topk_weights [num_tokens, top_k] times the expert's row.
   virtual void combine(DispatchHandle handle, MatrixView out) = 0;
+
+  /// In place of combine(): what it would hand to the stream, for a caller who hands it in together with what follows, before
+  /// the next dispatch. None, and the handle stays, if it is no such op.
+  virtual std::optional<CombineArgs> take_combine(DispatchHandle& /*handle*/, MatrixView /*out*/) { return {}; }
 
   /// Every layer of the step has been handed in; its logits have not been looked at.
   virtual void end_step() {}

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
+#include <unordered_map>
 #include <vector>
 
 #include "kernels/vulkan/matmul_plan.h"
@@ -32,6 +34,13 @@ class VulkanMatrix final : public PackedMatrix {
       : VulkanMatrix(weights.n, weights.k, weights.type, use, memory) {
     pack_weights(weights, layout(), pool, sink(memory));
   }
+
+  ~VulkanMatrix() override { num_gone.fetch_add(1, std::memory_order_relaxed); }
+  VulkanMatrix(const VulkanMatrix&) = delete;
+  VulkanMatrix& operator=(const VulkanMatrix&) = delete;
+
+  /// How many there were that are no more: whoever noted addresses must look again when it changes.
+  static inline std::atomic<uint64_t> num_gone{0};
 
   PackedLayout layout() const { return {n(), k(), type(), is_gated()}; }
   int64_t packed_bytes() const override { return layout().bytes(); }
@@ -100,7 +109,19 @@ class VulkanMatmul final : public Matmul {
   void grouped_matmul(Stream& stream, const GroupedMatmulArgs& args) override;
 
  private:
-  const VulkanMatrix* take_groups(const GroupedMatmulArgs& args);
+  /// The weights of a call's groups: where the device finds their addresses, and the first of those that have rows.
+  struct Groups {
+    const VulkanMatrix* first = nullptr;  // null: none has rows
+    uint64_t addresses = 0;               // uint64_t [groups]
+  };
+  /// Weights whose addresses stay in the device's memory.
+  struct Listed {
+    std::vector<const PackedMatrix*> weights;
+    uint64_t num_gone = 0;  // of VulkanMatrix when they were noted
+    Array<uint64_t> addresses;
+  };
+  Groups take_groups(VulkanStream& stream, const GroupedMatmulArgs& args);
+  Groups take_listed(const GroupedMatmulArgs& args);
   void cut_tiles(const GroupedMatmulArgs& args, int64_t tile_rows);
   uint64_t list_tiles(VulkanStream& stream, const GroupedMatmulArgs& args, int64_t tile_rows, int64_t& num_tiles);
 
@@ -108,6 +129,9 @@ class VulkanMatmul final : public Matmul {
   DeviceTraits traits_;
   // Of the call in progress; they keep their capacity.
   std::vector<uint64_t> weights_;  // of every group, 0 where it has no rows
+  // Of layers' experts, whose counts the device knows: to check and send hundreds of them for every product takes the host longer
+  // than all else that it does for one.
+  std::unordered_map<const void*, Listed> listed_;
   std::vector<MatmulTile> tiles_;
   // Lists that the device makes, used in turn, so that the next product's is made while the last one's is read.
   std::array<Array<MatmulTile>, 4> lists_;
@@ -116,26 +140,47 @@ class VulkanMatmul final : public Matmul {
   int64_t last_tile_rows_ = 0;
 };
 
-/// Checks the groups and notes their weights. Returns the weights of the first that has rows, null if none has.
-const VulkanMatrix* VulkanMatmul::take_groups(const GroupedMatmulArgs& args) {
+/// Of groups whose counts the device knows, all of which have weights.
+VulkanMatmul::Groups VulkanMatmul::take_listed(const GroupedMatmulArgs& args) {
+  const auto& first = static_cast<const VulkanMatrix&>(*args.weights[0]);
+  check_operands(args, first);
+  Listed& listed = listed_[args.weights.data()];
+  const uint64_t num_gone = VulkanMatrix::num_gone.load(std::memory_order_relaxed);
+  if (listed.num_gone == num_gone && std::ranges::equal(listed.weights, args.weights))
+    return {&first, address_of(listed.addresses.data())};
+  weights_.clear();
+  for (const PackedMatrix* group : args.weights) {
+    const auto& weights = static_cast<const VulkanMatrix&>(*group);
+    FERRY_CHECK(weights.layout() == first.layout());
+    weights_.push_back(weights.address());
+  }
+  listed.weights.assign(args.weights.begin(), args.weights.end());
+  listed.num_gone = num_gone;
+  listed.addresses = Array<uint64_t>(memory_, std::span<const uint64_t>(weights_));
+  return {&first, address_of(listed.addresses.data())};
+}
+
+/// Checks the groups and notes their weights.
+VulkanMatmul::Groups VulkanMatmul::take_groups(VulkanStream& stream, const GroupedMatmulArgs& args) {
   const bool is_counted = !args.device_counts;  // by the host
   FERRY_CHECK(!is_counted || args.counts.size() == args.weights.size());
   FERRY_CHECK(args.row_idx || args.rows.x.rows == args.out.rows);
+  if (!is_counted) return take_listed(args);
   weights_.assign(args.weights.size(), 0);
   const VulkanMatrix* first = nullptr;
   int64_t num_rows = 0;
   for (std::size_t g = 0; g < args.weights.size(); ++g) {
-    FERRY_CHECK(!is_counted || args.counts[g] >= 0);
-    if (is_counted && args.counts[g] == 0) continue;
+    FERRY_CHECK_GE(args.counts[g], 0);
+    if (args.counts[g] == 0) continue;
     const auto& weights = static_cast<const VulkanMatrix&>(*args.weights[g]);
     check_operands(args, weights);
     if (first == nullptr) first = &weights;
     FERRY_CHECK(weights.type() == first->type() && weights.is_gated() == first->is_gated());
     weights_[g] = weights.address();
-    if (is_counted) num_rows += args.counts[g];
+    num_rows += args.counts[g];
   }
-  FERRY_CHECK(!is_counted || num_rows == args.out.rows);
-  return first;
+  FERRY_CHECK_EQ(num_rows, args.out.rows);
+  return {first, first == nullptr ? 0 : stream.upload(std::span<const uint64_t>(weights_))};
 }
 
 void VulkanMatmul::cut_tiles(const GroupedMatmulArgs& args, int64_t tile_rows) {
@@ -192,9 +237,10 @@ uint64_t VulkanMatmul::list_tiles(VulkanStream& stream, const GroupedMatmulArgs&
 }
 
 void VulkanMatmul::grouped_matmul(Stream& any_stream, const GroupedMatmulArgs& args) {
-  const VulkanMatrix* weights = take_groups(args);
-  if (weights == nullptr) return;
   auto& stream = static_cast<VulkanStream&>(any_stream);
+  const Groups groups = take_groups(stream, args);
+  const VulkanMatrix* weights = groups.first;
+  if (weights == nullptr || args.out.rows == 0) return;
   const ConstMatrixView& x = args.rows.x;
   const PackedLayout layout = weights->layout();
   const int64_t num_rows = args.out.rows;
@@ -220,7 +266,7 @@ void VulkanMatmul::grouped_matmul(Stream& any_stream, const GroupedMatmulArgs& a
                         .x_scales = address_of(args.rows.scales),
                         .row_idx = address_of(args.row_idx),
                         .tiles = tiles,
-                        .weights = stream.upload(std::span<const uint64_t>(weights_)),
+                        .weights = groups.addresses,
                         .result = address_of(args.out),
                         .bias = address_of(finish.bias),
                         .residual = address_of(finish.residual),

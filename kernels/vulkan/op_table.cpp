@@ -40,7 +40,7 @@ const OpTable kOpTable{
     .combine = on_device<combine>,
     .shared_expert_merge = on_device<shared_expert_merge>,
     .quantize_rows = on_device<quantize_rows>,
-    .residual_norm = on_device<residual_norm>,
+    .residual_norm = {on_device<residual_norm>, takes_residual_norm},
     .layer_norm = on_device<layer_norm>,
     .add_bias = on_device<add_bias>,
     .vision_rope = on_device<vision_rope>,

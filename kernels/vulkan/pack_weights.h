@@ -64,6 +64,7 @@ struct PackedLayout {
   int64_t group_word_bytes() const;                                                       // 0 without scales
   int64_t words_bytes() const { return kPanelRows * num_groups() * group_word_bytes(); }  // of a panel
   int64_t bytes() const { return num_panels() * (panel_bytes() + words_bytes()); }
+  bool operator==(const PackedLayout&) const = default;
 };
 
 /// Takes bytes of the packed matrix, `offset` from its first.

@@ -61,6 +61,8 @@ Activations LayerRunner::begin_block(Zone zone, MicroBatch& batch, const Array<f
   const MatrixView hidden = rows_of(hidden_, batch), normed = rows_of(normed_, batch);
   ResidualNormArgs args{.residual = hidden, .norm = norm_args(zone, hidden, weight, normed)};
   if (std::exchange(batch.has_addend, false)) args.added = rows_of(block_out_, batch);
+  const std::optional<ExpertSumArgs> experts = std::exchange(batch.expert_sum, std::nullopt);
+  if (experts) args.experts = &*experts;
   Activations out{normed, {}};
   if (takes_codes) {
     args.codes = {.x = normed, .codes = normed_codes_.codes(batch, normed.cols), .scales = normed_codes_.scales(batch)};
@@ -72,6 +74,7 @@ Activations LayerRunner::begin_block(Zone zone, MicroBatch& batch, const Array<f
 
 void LayerRunner::settle(MicroBatch& batch) {
   const MatrixView hidden = rows_of(hidden_, batch);
+  if (const auto experts = std::exchange(batch.expert_sum, std::nullopt)) expert_sum(stream_, *experts);
   if (std::exchange(batch.has_addend, false)) add(stream_, {.a = hidden, .b = rows_of(block_out_, batch), .out = hidden});
 }
 
@@ -109,7 +112,7 @@ DispatchHandle LayerRunner::begin_ffn(const LayerStep& step, MicroBatch& batch, 
 
 void LayerRunner::finish_ffn(const LayerStep& step, MicroBatch& batch, DispatchHandle routed, const LayerRef& layer) {
   if (const auto* w = std::get_if<MoeWeights>(&layer.weights.ffn))
-    moe_->finish(block(step, batch, {}), *w, std::move(routed), step.dispatcher, rows_of(block_out_, batch));
+    batch.expert_sum = moe_->finish(block(step, batch, {}), *w, std::move(routed), step.dispatcher, rows_of(block_out_, batch));
   batch.has_addend = true;
 }
 

@@ -25,6 +25,7 @@ int64_t find_cut(const StepInput& input) {
 void take_rows(const StepInput& input, int64_t begin, int64_t end, MicroBatch& batch) {
   batch.first_row = begin;
   batch.has_addend = false;
+  batch.expert_sum.reset();
   batch.num_tokens = end - begin;
   batch.sequences.clear();
   batch.block_tables.clear();

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -80,8 +81,11 @@ class StepRows {
 struct MicroBatch {
   int64_t first_row = 0;
   int64_t num_tokens = 0;
-  uint8_t number = 0;       // tells apart what goes through a layer in one step: the one or two, or the passes of an MTP layer
-  bool has_addend = false;  // what the last block made of them is still to be added to the residual stream (layer_runner.h)
+  uint8_t number = 0;  // tells apart what goes through a layer in one step: the one or two, or the passes of an MTP layer
+  // What the last block made of them is still to be added to the residual stream (layer_runner.h), and if it comes from
+  // experts, perhaps still to be summed up.
+  bool has_addend = false;
+  std::optional<ExpertSumArgs> expert_sum;
   std::vector<SequenceSpan> sequences;  // their rows counted from first_row
   std::vector<const int32_t*> block_tables;
   std::vector<int32_t> state_slots;

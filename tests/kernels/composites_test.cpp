@@ -65,6 +65,56 @@ TEST_P(CompositesTest, ResidualNormIsItsParts) {
   }
 }
 
+/// Experts' rows in an order of their own, of which each token has three, and a shared expert.
+struct ExpertRows {
+  static constexpr int64_t kSlots = 3;
+  ExpertRows(DType dtype, int64_t num_tokens, int64_t cols)
+      : rows(TestMatrix(dtype, num_tokens * kSlots, cols, 1).fill_random(31)),
+        shared(TestMatrix(dtype, num_tokens, cols).fill_random(32)),
+        gate(TestMatrix(dtype, num_tokens, 1, 2).fill_random(33)),
+        sum(dtype, num_tokens, cols),
+        weights(random_floats(static_cast<std::size_t>(num_tokens * kSlots), 34)) {
+    for (int64_t i = 0; i < rows.view().rows; ++i) slot_row.push_back(static_cast<int32_t>(rows.view().rows - 1 - i));
+  }
+  ExpertSumArgs args(bool has_shared) {
+    ExpertSumArgs args{.combine = {.slot_rows = {},
+                                   .rows = rows.view(),
+                                   .slot_row = slot_row.data(),
+                                   .slot_weights = weights.data(),
+                                   .num_slots = kSlots,
+                                   .out = sum.view()}};
+    if (has_shared) args.merge = {.routed = sum.view(), .shared = shared.view(), .gate = gate.view(), .out = sum.view()};
+    return args;
+  }
+  TestMatrix rows, shared, gate, sum;
+  std::vector<float> weights;
+  std::vector<int32_t> slot_row;
+};
+
+TEST_P(CompositesTest, ResidualNormOfExpertsIsItsParts) {
+  for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{1, 64}, {3, 67}, {5, 2048}, {2, 4104}}) {
+    for (const bool has_shared : {false, true}) {
+      NormedRows actual(dtype(), rows, cols, 1), expected(dtype(), rows, cols, 1);
+      ExpertRows experts(dtype(), rows, cols), experts_again(dtype(), rows, cols);
+      const ExpertSumArgs sum = experts.args(has_shared), parts_sum = experts_again.args(has_shared);
+      ResidualNormArgs args = actual.args(/*adds=*/true, /*rounds_first=*/false, /*wants_codes=*/true);
+      args.added = experts.sum.view();
+      args.experts = &sum;
+      if (!table().residual_norm.takes(args)) GTEST_SKIP() << "runs part by part";
+      table().residual_norm(stream_, args);
+      const ResidualNormArgs parts = expected.args(true, false, true);
+      table().combine(stream_, parts_sum.combine);
+      if (has_shared) table().shared_expert_merge(stream_, parts_sum.merge);
+      table().add(stream_, {.a = parts.residual, .b = experts_again.sum.view(), .out = parts.residual});
+      table().rms_norm(stream_, parts.norm);
+      table().quantize_rows(stream_, parts.codes);
+      EXPECT_TRUE(all_close(actual.residual.view(), expected.residual.view(), kExact)) << cols << has_shared;
+      EXPECT_TRUE(all_close(actual.normed.view(), expected.normed.view(), kExact)) << cols << has_shared;
+      EXPECT_EQ(actual.codes, expected.codes) << cols << has_shared;
+    }
+  }
+}
+
 struct Choice {
   Choice(int64_t num_tokens, int64_t top_k, int64_t num_experts)
       : topk_idx(static_cast<std::size_t>(num_tokens * top_k), -1),

@@ -58,6 +58,7 @@ struct Kept {
   std::vector<float*> float_states;
   std::vector<const std::byte*> rows;
   std::vector<HeldDeltaRows> held;
+  ExpertSumArgs experts;
 };
 
 void visit(Visitor& v, Kept&, EmbedArgs& a) { v(a.table), v(a.out); }
@@ -139,6 +140,12 @@ void visit(Visitor& v, Kept& kept, GatedDeltaRuleArgs& a) {
 // What is made of several ops. Regions that they share are taken once.
 void visit(Visitor& v, Kept& kept, ResidualNormArgs& a) {
   v(a.residual), v(a.added), visit(v, kept, a.norm);
+  if (a.experts != nullptr) {
+    kept.experts = *a.experts;
+    visit(v, kept, kept.experts.combine);
+    if (a.experts->merge.shared.data != nullptr) visit(v, kept, kept.experts.merge);
+    a.experts = &kept.experts;
+  }
   if (a.codes.codes.data != nullptr) visit(v, kept, a.codes);
 }
 void visit(Visitor& v, Kept& kept, ExpertChoiceArgs& a) { visit(v, kept, a.router), visit(v, kept, a.rows); }
@@ -218,7 +225,7 @@ const OpTable kTable{
     .combine = on_device<&OpTable::combine>,
     .shared_expert_merge = on_device<&OpTable::shared_expert_merge>,
     .quantize_rows = on_device<&OpTable::quantize_rows>,
-    .residual_norm = on_device<&OpTable::residual_norm>,
+    .residual_norm = {on_device<&OpTable::residual_norm>, takes<&OpTable::residual_norm>},
     .layer_norm = on_device<&OpTable::layer_norm>,
     .add_bias = on_device<&OpTable::add_bias>,
     .vision_rope = on_device<&OpTable::vision_rope>,

@@ -32,6 +32,7 @@ void combine(VulkanStream& stream, const CombineArgs& args);
 void shared_expert_merge(VulkanStream& stream, const SharedExpertMergeArgs& args);
 void quantize_rows(VulkanStream& stream, const QuantizeRowsArgs& args);
 void residual_norm(VulkanStream& stream, const ResidualNormArgs& args);
+bool takes_residual_norm(const ResidualNormArgs& args);
 void layer_norm(VulkanStream& stream, const LayerNormArgs& args);
 void add_bias(VulkanStream& stream, const AddBiasArgs& args);
 void vision_rope(VulkanStream& stream, const VisionRopeArgs& args);

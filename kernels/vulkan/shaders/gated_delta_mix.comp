@@ -64,7 +64,7 @@ void norm_head(uint row, uint v_head) {
   uint64_t result = p.result + uint64_t(head_row) * p.result_stride * kBytesOfT;
   precise float squares = squares_of(head_pack(first));
   for (uint i = first + step; i < kValueDim; i += step) squares += squares_of(head_pack(i));
-  float scale = inverse_root(subgroupAdd(squares) / float(kValueDim) + p.eps);
+  float scale = inverse_rms(subgroupAdd(squares), kValueDim, p.eps);
   for (uint i = first; i < kValueDim; i += step) {
     Pack x = head_pack(i), gate = load_pack(gates, i, kValueDim), weight = load_floats(p.norm_weight, i, kValueDim);
     store_pack(result, i, kValueDim, gated(x, gate, weight, scale, p.rounds_weighted != 0));

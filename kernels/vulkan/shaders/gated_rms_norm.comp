@@ -24,7 +24,7 @@ void main() {
   Pack weight = load_floats(p.weight, first, p.cols);
   precise float squares = squares_of(head);
   for (uint i = first + team_step(); i < p.cols; i += team_step()) squares += squares_of(load_pack(x, i, p.cols));
-  float scale = inverse_root(team_sum(squares) / float(p.cols) + p.eps);
+  float scale = inverse_rms(team_sum(squares), p.cols, p.eps);
   finish(result, first, head, head_gate, weight, scale);
   for (uint i = first + team_step(); i < p.cols; i += team_step()) {
     finish(result, i, load_pack(x, i, p.cols), load_pack(gate, i, p.cols), load_floats(p.weight, i, p.cols), scale);

@@ -15,6 +15,13 @@ float inverse_root(float x) {
   return inverse;
 }
 
+// Of a row of `cols` elements. Every step is exact, so that no shader contracts what another does not.
+float inverse_rms(float squares, uint cols, float eps) {
+  precise float mean = squares / float(cols);
+  precise float shifted = mean + eps;
+  return inverse_root(shifted);
+}
+
 // DeltaNet's output norm, of what the row's inverse root of mean squares is known of.
 Pack gated(Pack x, Pack gate, Pack weight, float scale, bool rounds_weighted) {
   [[unroll]] for (uint i = 0; i < kPack; ++i) {

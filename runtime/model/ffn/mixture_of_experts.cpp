@@ -116,13 +116,17 @@ Activations MixtureOfExperts::shared_activations(const BlockStep& step) {
   return step.products.activations(rows_of(shared_activated_, step.batch), shared_codes_, step.batch, is_shared_quantized_);
 }
 
-void MixtureOfExperts::finish(const BlockStep& step, const MoeWeights& w, DispatchHandle routed, TokenDispatcher& dispatcher,
-                              MatrixView out) {
+std::optional<ExpertSumArgs> MixtureOfExperts::finish(const BlockStep& step, const MoeWeights& w, DispatchHandle routed,
+                                                      TokenDispatcher& dispatcher, MatrixView out) {
+  SharedExpertMergeArgs merge{};
+  if (w.shared_down != nullptr) {
+    merge = {.routed = out, .shared = rows_of(shared_out_, step.batch), .gate = rows_of(shared_gate_, step.batch), .out = out};
+  }
+  if (const std::optional<CombineArgs> combine = dispatcher.take_combine(routed, out))
+    return ExpertSumArgs{.combine = *combine, .merge = merge};
   dispatcher.combine(std::move(routed), out);
-  if (w.shared_down == nullptr) return;
-  shared_expert_merge(
-      step.products.stream(),
-      {.routed = out, .shared = rows_of(shared_out_, step.batch), .gate = rows_of(shared_gate_, step.batch), .out = out});
+  if (w.shared_down != nullptr) shared_expert_merge(step.products.stream(), merge);
+  return {};
 }
 
 void MixtureOfExperts::describe(const ModelConfig& config, OperatorList& list) {

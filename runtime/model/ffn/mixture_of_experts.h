@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "kernels/host_rows.h"
@@ -21,8 +22,10 @@ class MixtureOfExperts {
   bool takes_codes(const MoeWeights& w, const TokenDispatcher& dispatcher) const;
   /// Router, if there is one; the rows leave for their experts; the shared expert. `layer_idx` is the model's.
   DispatchHandle begin(const BlockStep& step, const MoeWeights& w, int64_t layer_idx, TokenDispatcher& dispatcher);
-  /// out [batch's rows, hidden_dim] = routed experts + gated shared expert
-  void finish(const BlockStep& step, const MoeWeights& w, DispatchHandle routed, TokenDispatcher& dispatcher, MatrixView out);
+  /// out [batch's rows, hidden_dim] = routed experts + gated shared expert. What it returns is still to be handed in, to the same
+  /// end and before the next begin().
+  std::optional<ExpertSumArgs> finish(const BlockStep& step, const MoeWeights& w, DispatchHandle routed,
+                                      TokenDispatcher& dispatcher, MatrixView out);
 
   /// What its operators cost, those of routed experts on other ranks included.
   static void describe(const ModelConfig& config, OperatorList& list);
