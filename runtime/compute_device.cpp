@@ -80,13 +80,13 @@ DeviceSelection select_listed(const DeviceChoice& choice, int local_rank) {
 }  // namespace
 
 std::optional<ComputeDevice> open_compute_device(const DeviceChoice& choice, int local_rank, DType dtype,
-                                                 std::string& why_cpu) {
+                                                 const std::filesystem::path& cache_folder, std::string& why_cpu) {
   if (choice.kind == DeviceChoice::Kind::kCpu) return std::nullopt;
   const DeviceSelection selected = select_listed(choice, local_rank);
   why_cpu = selected.why_cpu;
   if (!selected.index) return std::nullopt;
   try {
-    return ComputeDevice{*selected.index, vulkan::open_device(*selected.index, dtype)};
+    return ComputeDevice{*selected.index, vulkan::open_device(*selected.index, dtype, cache_folder)};
   } catch (const Error& error) {
     if (choice.kind != DeviceChoice::Kind::kAuto) throw;
     why_cpu = error.what();

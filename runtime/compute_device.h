@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -42,7 +43,8 @@ struct ComputeDevice {
 };
 
 /// Opens what select_device() chooses for a run in `dtype`; nothing: the CPU, and `why_cpu` says why if "auto" wanted it
-/// otherwise. Throws what select_device() and open_device() do, the option in front.
-std::optional<ComputeDevice> open_compute_device(const DeviceChoice& choice, int local_rank, DType dtype, std::string& why_cpu);
+/// otherwise. `cache_folder` as of open_device(). Throws what select_device() and open_device() do, the option in front.
+std::optional<ComputeDevice> open_compute_device(const DeviceChoice& choice, int local_rank, DType dtype,
+                                                 const std::filesystem::path& cache_folder, std::string& why_cpu);
 
 }  // namespace ferry

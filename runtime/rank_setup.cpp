@@ -22,7 +22,8 @@ namespace {
 /// What --device comes to on this rank. Of what every rank would say, the coordinator's word is enough.
 std::optional<ComputeDevice> open_device(const EngineOptions& options, const Cluster& cluster, DType dtype) {
   std::string why_cpu;
-  std::optional<ComputeDevice> device = open_compute_device(options.device, cluster.local_rank(), dtype, why_cpu);
+  std::optional<ComputeDevice> device =
+      open_compute_device(options.device, cluster.local_rank(), dtype, options.cache_folder, why_cpu);
   if (!cluster.is_coordinator()) return device;
   if (device) std::fprintf(stderr, "ferry: computing on %s\n", device->describe().c_str());
   if (!why_cpu.empty()) std::fprintf(stderr, "ferry: --device auto: computing on the CPU: %s\n", one_line(why_cpu).c_str());

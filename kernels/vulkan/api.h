@@ -40,6 +40,7 @@ namespace ferry::vulkan {
   X(DestroyPipelineLayout)               \
   X(CreatePipelineCache)                 \
   X(DestroyPipelineCache)                \
+  X(GetPipelineCacheData)                \
   X(CreateComputePipelines)              \
   X(DestroyPipeline)                     \
   X(CreateCommandPool)                   \

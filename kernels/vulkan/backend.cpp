@@ -11,8 +11,8 @@
 
 namespace ferry::vulkan {
 
-VulkanBackend::VulkanBackend(const PhysicalDevice& physical, DType dtype)
-    : device_(physical),
+VulkanBackend::VulkanBackend(const PhysicalDevice& physical, DType dtype, const std::filesystem::path& cache_folder)
+    : device_(physical, cache_folder),
       memory_(device_),
       backend_("vulkan", {&kOpTable}, make_vulkan_matmul(memory_, device_.traits(), dtype), memory_) {}
 
@@ -23,7 +23,7 @@ double VulkanBackend::read_bytes_per_s(std::size_t num_bytes) {
   return ReadProbe(device_, std::min({num_bytes, kMost, static_cast<std::size_t>(free_bytes() / 8)})).bytes_per_s();
 }
 
-std::unique_ptr<OpenDevice> open_device(int index, DType dtype) {
+std::unique_ptr<OpenDevice> open_device(int index, DType dtype, const std::filesystem::path& cache_folder) {
   const std::string name = "--device vulkan:" + std::to_string(index);
   const std::vector<PhysicalDevice> devices = find_physical_devices();
   if (devices.empty()) {
@@ -39,7 +39,7 @@ std::unique_ptr<OpenDevice> open_device(int index, DType dtype) {
   const PhysicalDevice& device = devices[static_cast<std::size_t>(index)];
   if (!device.info.refusal.empty())
     throw Error(ErrorCode::kFailedPrecondition, name + ": " + device.info.name + " cannot be used: " + device.info.refusal);
-  return std::make_unique<VulkanBackend>(device, dtype);
+  return std::make_unique<VulkanBackend>(device, dtype, cache_folder);
 }
 
 }  // namespace ferry::vulkan

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <filesystem>
+
 #include "kernels/backend.h"
 #include "kernels/vulkan/device_memory.h"
 
@@ -8,8 +10,8 @@ namespace ferry::vulkan {
 /// An open device, its memory, and the backend that works there. What is made of them must be gone before it is.
 class VulkanBackend final : public OpenDevice {
  public:
-  /// `physical` is not refused; its traits may have been lowered, to choose other kernels.
-  VulkanBackend(const PhysicalDevice& physical, DType dtype);
+  /// `physical` is not refused; its traits may have been lowered, to choose other kernels. `cache_folder` as of Device.
+  VulkanBackend(const PhysicalDevice& physical, DType dtype, const std::filesystem::path& cache_folder = {});
 
   const Backend& backend() const override { return backend_; }
   std::unique_ptr<Stream> make_stream(ThreadPool& pool) override;

@@ -104,7 +104,7 @@ Buffer::~Buffer() {
   device_->vk().FreeMemory(device_->handle(), memory_, nullptr);
 }
 
-Device::Device(const PhysicalDevice& physical) : physical_(physical) {
+Device::Device(const PhysicalDevice& physical, const std::filesystem::path& cache_folder) : physical_(physical) {
   FERRY_CHECK(physical.info.refusal.empty());
   const InstanceFunctions& instance_vk = instance().functions;
   const float priority = 1.0f;
@@ -125,7 +125,7 @@ Device::Device(const PhysicalDevice& physical) : physical_(physical) {
   instance_vk.GetPhysicalDeviceMemoryProperties2(physical.handle, &memory);
   memory_ = memory.memoryProperties;
   queue_ = std::make_unique<Queue>(*this);
-  pipelines_ = std::make_unique<Pipelines>(*this);
+  pipelines_ = std::make_unique<Pipelines>(*this, PipelineFile(cache_folder, physical.pipeline_owner));
 }
 
 Device::~Device() {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 
 #include "kernels/vulkan/physical_device.h"
@@ -49,8 +50,9 @@ class Buffer {
 /// An open device with its queue and its pipelines. Any thread may use it; what is made of it must be gone before it is.
 class Device {
  public:
-  /// `physical` is not refused; its traits may have been lowered. Throws Error.
-  explicit Device(const PhysicalDevice& physical);
+  /// `physical` is not refused; its traits may have been lowered. Compiled pipelines are kept in `cache_folder` from run to
+  /// run, if one is named. Throws Error.
+  explicit Device(const PhysicalDevice& physical, const std::filesystem::path& cache_folder = {});
   ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;

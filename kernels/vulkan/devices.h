@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -52,7 +53,7 @@ class OpenDevice {
 
 /// Opens device `index` of list_devices() to compute in `dtype`. Throws Error{kInvalidArgument} that lists what there is for an
 /// index that there is not, Error{kFailedPrecondition} with the refusal, or Error{kUnavailable}; each begins with
-/// "--device vulkan:N: ".
-std::unique_ptr<OpenDevice> open_device(int index, DType dtype);
+/// "--device vulkan:N: ". What its driver makes of shaders is kept in `cache_folder` for the next run; empty: it is not.
+std::unique_ptr<OpenDevice> open_device(int index, DType dtype, const std::filesystem::path& cache_folder = {});
 
 }  // namespace ferry::vulkan

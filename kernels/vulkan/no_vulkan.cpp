@@ -12,7 +12,7 @@ constexpr const char* kLack = "this ferry was built without Vulkan";
 
 DeviceList list_devices() { return {.devices = {}, .lack = kLack}; }
 
-std::unique_ptr<OpenDevice> open_device(int index, DType) {
+std::unique_ptr<OpenDevice> open_device(int index, DType, const std::filesystem::path&) {
   throw Error(ErrorCode::kFailedPrecondition, "--device vulkan:" + std::to_string(index) + ": " + kLack);
 }
 

@@ -259,7 +259,9 @@ PhysicalDevice describe(VkPhysicalDevice handle) {
   PhysicalDevice device{.handle = handle,
                         .info = {.name = properties.deviceName,
                                  .kind = kind_name(properties.deviceType),
-                                 .memory_bytes = largest_local_heap(answers.memory)}};
+                                 .memory_bytes = largest_local_heap(answers.memory)},
+                        .pipeline_owner = {.vendor_id = properties.vendorID, .device_id = properties.deviceID}};
+  std::copy_n(properties.pipelineCacheUUID, VK_UUID_SIZE, device.pipeline_owner.driver_uuid.begin());
   if (answers.version() < kVersion) {
     device.info.refusal = "it speaks Vulkan " + version_text(answers.version()) + "; needed: " + version_text(kVersion);
     return device;

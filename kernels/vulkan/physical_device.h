@@ -7,6 +7,7 @@
 
 #include "kernels/vulkan/api.h"
 #include "kernels/vulkan/devices.h"
+#include "kernels/vulkan/pipeline_file.h"
 
 namespace ferry::vulkan {
 
@@ -38,6 +39,7 @@ struct PhysicalDevice {
   VkPhysicalDevice handle = VK_NULL_HANDLE;
   DeviceInfo info;
   DeviceTraits traits;
+  PipelineOwner pipeline_owner;
   uint32_t queue_family = 0;
   bool must_set_subgroup_size = false;  // since it has several
   std::vector<const char*> extensions;  // to enable, of those that it has

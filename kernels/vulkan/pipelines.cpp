@@ -1,7 +1,10 @@
 #include "kernels/vulkan/pipelines.h"
 
 #include <algorithm>
+#include <exception>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "kernels/vulkan/device.h"
 #include "runtime/base/check.h"
@@ -29,16 +32,40 @@ std::size_t Pipelines::Hash::operator()(const Kernel& kernel) const {
   return hash ^ (hash >> 32);
 }
 
-Pipelines::Pipelines(Device& device) : device_(device) {
+Pipelines::Pipelines(Device& device, PipelineFile file) : device_(device), file_(std::move(file)) {
   const VkPushConstantRange push{.stageFlags = VK_SHADER_STAGE_COMPUTE_BIT, .size = kMaxPushBytes};
   const VkPipelineLayoutCreateInfo layout{
       .sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO, .pushConstantRangeCount = 1, .pPushConstantRanges = &push};
   check(device.vk().CreatePipelineLayout(device.handle(), &layout, nullptr, &layout_), "making a pipeline layout");
-  const VkPipelineCacheCreateInfo cache{.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO};
-  check(device.vk().CreatePipelineCache(device.handle(), &cache, nullptr, &cache_), "making a pipeline cache");
+  make_cache();
+}
+
+/// Drivers look through the data that they are given; one that refuses them begins with nothing.
+void Pipelines::make_cache() {
+  const std::vector<std::byte> kept = file_.read();
+  VkPipelineCacheCreateInfo cache{
+      .sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO, .initialDataSize = kept.size(), .pInitialData = kept.data()};
+  if (device_.vk().CreatePipelineCache(device_.handle(), &cache, nullptr, &cache_) == VK_SUCCESS) return;
+  cache.initialDataSize = 0;
+  check(device_.vk().CreatePipelineCache(device_.handle(), &cache, nullptr, &cache_), "making a pipeline cache");
+}
+
+void Pipelines::save() noexcept {
+  if (num_unsaved_ == 0) return;
+  num_unsaved_ = 0;
+  try {
+    const DeviceFunctions& vk = device_.vk();
+    std::size_t size = 0;
+    if (vk.GetPipelineCacheData(device_.handle(), cache_, &size, nullptr) != VK_SUCCESS) return;
+    std::vector<std::byte> data(size);
+    if (vk.GetPipelineCacheData(device_.handle(), cache_, &size, data.data()) != VK_SUCCESS) return;
+    file_.write(std::span(data).first(size));
+  } catch (const std::exception&) {  // no memory for the copy, or no place for the file
+  }
 }
 
 Pipelines::~Pipelines() {
+  save();
   for (const auto& [kernel, pipeline] : made_) device_.vk().DestroyPipeline(device_.handle(), pipeline, nullptr);
   device_.vk().DestroyPipelineCache(device_.handle(), cache_, nullptr);
   device_.vk().DestroyPipelineLayout(device_.handle(), layout_, nullptr);
@@ -47,7 +74,9 @@ Pipelines::~Pipelines() {
 VkPipeline Pipelines::get(const Kernel& kernel) {
   const std::lock_guard lock(mutex_);
   VkPipeline& pipeline = made_[kernel];
-  if (pipeline == VK_NULL_HANDLE) pipeline = make(kernel);
+  if (pipeline != VK_NULL_HANDLE) return pipeline;
+  pipeline = make(kernel);
+  if (num_unsaved_ >= kSaveEvery) save();
   return pipeline;
 }
 
@@ -69,7 +98,13 @@ VkPipeline Pipelines::make(const Kernel& kernel) {
   const VkPipelineShaderStageRequiredSubgroupSizeCreateInfo size{
       .sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO,
       .requiredSubgroupSize = subgroup_size};
-  VkComputePipelineCreateInfo create{.sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO, .layout = layout_};
+  VkPipelineCreationFeedback whole{}, stage{};
+  const VkPipelineCreationFeedbackCreateInfo feedback{.sType = VK_STRUCTURE_TYPE_PIPELINE_CREATION_FEEDBACK_CREATE_INFO,
+                                                      .pPipelineCreationFeedback = &whole,
+                                                      .pipelineStageCreationFeedbackCount = 1,
+                                                      .pPipelineStageCreationFeedbacks = &stage};
+  VkComputePipelineCreateInfo create{
+      .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO, .pNext = &feedback, .layout = layout_};
   create.stage = {.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
                   .pNext = device_.physical().must_set_subgroup_size ? &size : nullptr,
                   .stage = VK_SHADER_STAGE_COMPUTE_BIT,
@@ -81,6 +116,7 @@ VkPipeline Pipelines::make(const Kernel& kernel) {
   const VkResult result = vk.CreateComputePipelines(device_.handle(), cache_, 1, &create, nullptr, &pipeline);
   vk.DestroyShaderModule(device_.handle(), module, nullptr);
   check(result, what.c_str());
+  if ((whole.flags & VK_PIPELINE_CREATION_FEEDBACK_APPLICATION_PIPELINE_CACHE_HIT_BIT) == 0) ++num_unsaved_;
   return pipeline;
 }
 

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "kernels/vulkan/api.h"
+#include "kernels/vulkan/pipeline_file.h"
 #include "kernels/vulkan/shader_code.h"
 #include "runtime/base/types.h"
 
@@ -33,8 +34,9 @@ const ShaderCode* find_shader(std::string_view name, DType dtype);
 /// The pipelines of a device, made when they are first asked for. Any thread.
 class Pipelines {
  public:
-  /// The device outlives it.
-  explicit Pipelines(Device& device);
+  /// What the driver compiles is kept in `file`: at the end, and whenever kSaveEvery pipelines were compiled anew, since a
+  /// server may run for months, or be killed. The device outlives it.
+  Pipelines(Device& device, PipelineFile file);
   ~Pipelines();
   Pipelines(const Pipelines&) = delete;
   Pipelines& operator=(const Pipelines&) = delete;
@@ -45,18 +47,23 @@ class Pipelines {
   VkPipelineLayout layout() const { return layout_; }
 
   static constexpr uint32_t kMaxPushBytes = 128;
+  static constexpr int kSaveEvery = 16;
 
  private:
   struct Hash {
     std::size_t operator()(const Kernel& kernel) const;
   };
 
+  void make_cache();
   VkPipeline make(const Kernel& kernel);
+  void save() noexcept;
 
   Device& device_;
   VkPipelineLayout layout_ = VK_NULL_HANDLE;
+  PipelineFile file_;
   VkPipelineCache cache_ = VK_NULL_HANDLE;
   std::mutex mutex_;
+  int num_unsaved_ = 0;  // pipelines that the file had not
   std::unordered_map<Kernel, VkPipeline, Hash> made_;
 };
 

@@ -32,6 +32,7 @@ struct EngineOptions {
   TransportKind transport = TransportKind::kAuto;
   std::string net_interface;                 // of gloo: name or address; empty: chosen
   DeviceChoice device;                       // what computes
+  std::filesystem::path cache_folder;        // for what a GPU's driver makes of shaders, from run to run; empty: none
   std::string kernels = "auto";              // of the CPU: auto, avx512, avx2, ref
   std::string matmul = "auto";               // likewise: auto, onednn, ref, or own: amx, avx512_bf16, avx512_vnni, avx512, avx2
   std::optional<Quantization> quantization;  // of the weights, while loading; absent: none, or what a packed folder holds

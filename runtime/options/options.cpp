@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "runtime/base/cache_folder.h"
 #include "runtime/options/refusals.h"
 #include "runtime/version.h"
 
@@ -100,6 +101,7 @@ ParseResult parse_options(int argc, const char* const* argv) {
   } catch (const CLI::ParseError& error) {
     return app.get_subcommands().empty() ? refuse_command(app, argc, argv) : refuse(error.what());
   }
+  options.engine.cache_folder = cache_folder(std::getenv("XDG_CACHE_HOME"), std::getenv("HOME"));
   options.engine.media.is_wanted =
       options.command == Command::kServe || (options.command == Command::kGenerate && options.generate.has_media());
   if (options.command == Command::kBench) make_room(options.bench, options.engine);

@@ -14,11 +14,12 @@ LAVAPIPE = pathlib.Path("/usr/share/vulkan/icd.d/lvp_icd.x86_64.json")  # Mesa's
 NO_DRIVER = pathlib.Path("/nonexistent/icd.json")
 GENERATE = ("generate", "--model", "demo", "--memory", "64MiB", "--max-tokens", "4", "--prompt", "The kernel")
 SECONDS = 120
+CACHE = tempfile.TemporaryDirectory()  # in the place of the user's
 
 
-def run(*arguments, driver=NO_DRIVER, launcher=()):
+def run(*arguments, driver=NO_DRIVER, launcher=(), cache=None):
     """Runs ferry where the Vulkan loader sees no driver but `driver`: (exit code, stdout, lines of stderr)."""
-    environment = {**os.environ, "VK_DRIVER_FILES": str(driver), "VK_ICD_FILENAMES": str(driver)}
+    environment = {**os.environ, "VK_DRIVER_FILES": str(driver), "VK_ICD_FILENAMES": str(driver), "XDG_CACHE_HOME": cache or CACHE.name}
     done = subprocess.run([*map(str, launcher), FERRY, *arguments], capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL, env=environment)
     return done.returncode, done.stdout, done.stderr.splitlines()
 
@@ -147,6 +148,16 @@ class ComputeTest(unittest.TestCase):
             done = run(*self.generate, "--device", device, driver=LAVAPIPE)
             self.assertEqual(self.answer(done), self.expected)
             self.assertTrue(done[2][0].startswith("ferry: computing on vulkan:0 (llvmpipe"), done[2])
+
+    def test_pipelines_are_kept_in_the_cache_and_what_is_broken_there_is_made_again(self):
+        with tempfile.TemporaryDirectory() as cache:
+            for _ in range(2):
+                self.assertEqual(self.answer(run(*self.generate, "--device", "vulkan", driver=LAVAPIPE, cache=cache)), self.expected)
+                (kept,) = (pathlib.Path(cache) / "ferry").iterdir()
+                self.assertTrue(kept.name.startswith("pipelines-"), kept)
+                self.assertGreater(kept.stat().st_size, 32)
+                kept.write_bytes(kept.read_bytes()[:40])
+        self.assertEqual(self.answer(run(*self.generate, "--device", "vulkan", driver=LAVAPIPE, cache="/dev/null")), self.expected)
 
     def test_devices_and_processors_work_together_and_say_so(self):
         for coordinator, workers in (("vulkan", "cpu"), ("cpu", "vulkan"), ("vulkan", "vulkan")):

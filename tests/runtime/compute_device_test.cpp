@@ -61,11 +61,11 @@ TEST(SelectDevice, ANumberIsTaken) {
 
 TEST(OpenComputeDevice, ComplaintsNameTheOption) {
   std::string why_cpu;
-  EXPECT_FALSE(open_compute_device({}, 0, DType::kF32, why_cpu));
+  EXPECT_FALSE(open_compute_device({}, 0, DType::kF32, {}, why_cpu));
   EXPECT_EQ(why_cpu, "");
   const DeviceChoice missing{Kind::kVulkan, DeviceChoice::kMaxIndex};
   try {
-    open_compute_device(missing, 0, DType::kF32, why_cpu);
+    open_compute_device(missing, 0, DType::kF32, {}, why_cpu);
     ADD_FAILURE() << "there is no such device";
   } catch (const Error& error) {
     EXPECT_TRUE(std::string(error.what()).starts_with("--device vulkan:255: ")) << error.what();

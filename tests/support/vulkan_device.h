@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <optional>
 
 #include "kernels/vulkan/backend.h"
@@ -17,8 +18,9 @@ inline std::optional<vulkan::PhysicalDevice> find_vulkan_device() {
 
 /// A device, opened for one test, and a stream on it.
 struct VulkanDevice {
-  explicit VulkanDevice(const vulkan::PhysicalDevice& physical, DType dtype = DType::kF32)
-      : pool(2), backend(physical, dtype), stream(backend.backend(), pool) {}
+  explicit VulkanDevice(const vulkan::PhysicalDevice& physical, DType dtype = DType::kF32,
+                        const std::filesystem::path& cache_folder = {})
+      : pool(2), backend(physical, dtype, cache_folder), stream(backend.backend(), pool) {}
 
   Memory& memory() { return stream.memory(); }
 

@@ -67,6 +67,13 @@ TEST(Options, Device) {
     refuse(line("serve", {"--device", text}), {"--device", "'" + text + "'", "cpu, auto, vulkan, or vulkan:N"});
 }
 
+TEST(Options, TheCacheIsTheEnvironments) {
+  ASSERT_EQ(setenv("XDG_CACHE_HOME", "/x", 1), 0);
+  EXPECT_EQ(accept(line("generate", {})).engine.cache_folder, "/x/ferry");
+  ASSERT_EQ(unsetenv("XDG_CACHE_HOME"), 0);
+  EXPECT_NE(accept(line("generate", {})).engine.cache_folder, "/x/ferry");
+}
+
 TEST(Options, KernelsOfTheCpuAreForTheCpu) {
   EXPECT_EQ(accept(line("serve", {"--device", "vulkan", "--kernels", "auto", "--matmul", "auto"})).engine.kernels, "auto");
   EXPECT_EQ(accept(line("serve", {"--device", "cpu", "--kernels", "ref"})).engine.kernels, "ref");
