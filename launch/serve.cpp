@@ -117,6 +117,7 @@ int run_serve(const Options& options, Cluster& cluster) {
   check_tls(access);
   raise_descriptor_limit();
   Engine engine(options.engine, cluster);
+  engine.rehearse();
   const Tokenizer& tokenizer = engine.require_tokenizer();
   const ChatTemplate chat_template = ChatTemplate::load(options.engine.model);
   Coordinator coordinator(engine);

@@ -11,6 +11,7 @@
 #include "runtime/base/error.h"
 #include "runtime/cluster/exit_guard.h"
 #include "runtime/device_needs.h"
+#include "runtime/dry_steps.h"
 #include "runtime/mtp_drafter.h"
 #include "runtime/run_description.h"
 
@@ -174,6 +175,27 @@ HostLogits& Engine::forward(const StepInput& input, const Tap* tap) {
   logits_->set(trunk_->forward(input, *kv_cache_, *recurrent_state_, *dispatcher_, tap));
   dispatcher_->end_step();
   return *logits_;
+}
+
+void Engine::rehearse() {
+  if (device() == nullptr || !model_->local_experts) return;
+  const Progress::Scope computing(progress_, Progress::Activity::kComputing);
+  const std::vector<DryStep> steps = dry_steps(scheduler_options_);
+  const std::vector<int32_t> block_table(static_cast<std::size_t>(scheduler_options_.num_blocks));
+  device()->open->rehearse(compute_->stream, [&] {
+    for (const DryStep& step : steps) {
+      rows_.clear();
+      tokens_.assign(static_cast<std::size_t>(step.num_tokens), TokenId{0});
+      for (int64_t i = 0; i < step.num_sequences; ++i)
+        rows_.add({.tokens = tokens_,
+                   .num_past = step.num_past,
+                   .block_table = block_table.data(),
+                   .logits = SequenceRows::Logits::kLast,
+                   .form = step.form});
+      trunk_->forward(rows_.input(prefill_quantum(scheduler_options_.prefill_chunk)), *kv_cache_, *recurrent_state_,
+                      *dispatcher_);
+    }
+  });
 }
 
 Matrix Engine::delta_state(int state_layer, int64_t slot) {

@@ -70,6 +70,10 @@ class Engine {
   /// Makes a slot of the recurrent states that of a new sequence; steps of a plan do so themselves.
   void reset_state(int64_t slot) { recurrent_state_->reset(compute_->stream, slot); }
 
+  /// Makes ready what steps of all sizes are computed with, so that no request waits for it, where a device computes all of
+  /// them. Before the first step.
+  void rehearse();
+
   /// Works on the pictures of the oldest sequence that waits for them, if any does, until `is_over` says so, which it asks
   /// every now and then.
   void encode_media(Scheduler& scheduler, const std::function<bool()>& is_over);

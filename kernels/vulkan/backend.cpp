@@ -23,6 +23,10 @@ double VulkanBackend::read_bytes_per_s(std::size_t num_bytes) {
   return ReadProbe(device_, std::min({num_bytes, kMost, static_cast<std::size_t>(free_bytes() / 8)})).bytes_per_s();
 }
 
+void VulkanBackend::rehearse(Stream& stream, const std::function<void()>& work) {
+  static_cast<VulkanStream&>(stream).rehearse(work);
+}
+
 std::unique_ptr<OpenDevice> open_device(int index, DType dtype, const std::filesystem::path& cache_folder) {
   const std::string name = "--device vulkan:" + std::to_string(index);
   const std::vector<PhysicalDevice> devices = find_physical_devices();

@@ -15,6 +15,7 @@ class VulkanBackend final : public OpenDevice {
 
   const Backend& backend() const override { return backend_; }
   std::unique_ptr<Stream> make_stream(ThreadPool& pool) override;
+  void rehearse(Stream& stream, const std::function<void()>& work) override;
   const DeviceInfo& info() const override { return device_.physical().info; }
   uint64_t free_bytes() const override { return free_device_bytes(device_.physical()); }
   double read_bytes_per_s(std::size_t num_bytes) override;

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -43,6 +44,9 @@ class OpenDevice {
   virtual const Backend& backend() const = 0;
   /// Of the device's work; the pool is for what the host does beside it. Both outlive the stream.
   virtual std::unique_ptr<Stream> make_stream(ThreadPool& pool) = 0;
+  /// Runs `work`, which hands ops to a stream of this device, for what they are computed with alone: that is made ready on the
+  /// stream's pool, so that nobody waits for it later. Nothing is computed, and the host sees nothing new in its memory.
+  virtual void rehearse(Stream& stream, const std::function<void()>& work) = 0;
   virtual const DeviceInfo& info() const = 0;
   /// Of its memory, now: what may still be allocated.
   virtual uint64_t free_bytes() const = 0;

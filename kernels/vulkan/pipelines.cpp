@@ -80,6 +80,23 @@ VkPipeline Pipelines::get(const Kernel& kernel) {
   return pipeline;
 }
 
+void Pipelines::prepare(std::span<const Kernel> kernels, ThreadPool& pool) {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::pair<const Kernel, VkPipeline>*> missing;
+  for (const Kernel& kernel : kernels) {
+    const auto [made, is_new] = made_.try_emplace(kernel, VK_NULL_HANDLE);
+    if (is_new) missing.push_back(&*made);
+  }
+  pool.parallel_for(std::ssize(missing), [&](int64_t i, int) {
+    auto& [kernel, pipeline] = *missing[static_cast<std::size_t>(i)];
+    try {
+      pipeline = make(kernel);
+    } catch (const Error&) {  // whoever needs it is told
+    }
+  });
+  save();
+}
+
 VkPipeline Pipelines::make(const Kernel& kernel) {
   const DeviceFunctions& vk = device_.vk();
   const VkShaderModuleCreateInfo code{.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
@@ -116,6 +133,7 @@ VkPipeline Pipelines::make(const Kernel& kernel) {
   const VkResult result = vk.CreateComputePipelines(device_.handle(), cache_, 1, &create, nullptr, &pipeline);
   vk.DestroyShaderModule(device_.handle(), module, nullptr);
   check(result, what.c_str());
+  ++num_made_;
   if ((whole.flags & VK_PIPELINE_CREATION_FEEDBACK_APPLICATION_PIPELINE_CACHE_HIT_BIT) == 0) ++num_unsaved_;
   return pipeline;
 }

@@ -1,15 +1,18 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string_view>
 #include <unordered_map>
 
 #include "kernels/vulkan/api.h"
 #include "kernels/vulkan/pipeline_file.h"
 #include "kernels/vulkan/shader_code.h"
+#include "runtime/base/thread_pool.h"
 #include "runtime/base/types.h"
 
 namespace ferry::vulkan {
@@ -43,6 +46,11 @@ class Pipelines {
 
   /// Throws Error{kInternal} if the driver refuses the shader.
   VkPipeline get(const Kernel& kernel);
+  /// Makes those of `kernels` that are not made yet, on the pool. One that the driver refuses is tried again when it is asked
+  /// for.
+  void prepare(std::span<const Kernel> kernels, ThreadPool& pool);
+  /// Of all calls.
+  int64_t num_made() const { return num_made_; }
   /// Of all of them: push constants of up to kMaxPushBytes, no descriptors.
   VkPipelineLayout layout() const { return layout_; }
 
@@ -63,7 +71,8 @@ class Pipelines {
   PipelineFile file_;
   VkPipelineCache cache_ = VK_NULL_HANDLE;
   std::mutex mutex_;
-  int num_unsaved_ = 0;  // pipelines that the file had not
+  std::atomic<int64_t> num_made_{0};
+  std::atomic<int> num_unsaved_{0};  // pipelines that the file had not
   std::unordered_map<Kernel, VkPipeline, Hash> made_;
 };
 

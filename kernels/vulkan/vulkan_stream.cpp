@@ -31,6 +31,7 @@ VulkanStream::~VulkanStream() { device_.vk().DeviceWaitIdle(device_.handle()); }
 void VulkanStream::copy(Address<const std::byte> from, Address<std::byte> to, std::size_t size) {
   if (size == 0) return;
   if (from.space() == Space::kHost && to.space() == Space::kHost) return Stream::copy(from, to, size);
+  if (is_rehearsing_) return;
   Command command{.size = size, .is_of_host = from.space() == Space::kHost || to.space() == Space::kHost};
   if (from.space() == Space::kHost) {
     const Arena::Piece piece = recording().uploads.take(size);
@@ -53,7 +54,7 @@ void VulkanStream::copy(Address<const std::byte> from, Address<std::byte> to, st
 
 void VulkanStream::clear(Address<std::byte> to, std::size_t size) {
   if (to.space() == Space::kHost) return Stream::clear(to, size);
-  if (size == 0) return;
+  if (size == 0 || is_rehearsing_) return;
   FERRY_CHECK_EQ(size % 4, 0u);
   writes(range_of(value_of(to), size));
   record({.to = memory_.place_of(value_of(to)), .size = size});
@@ -111,23 +112,43 @@ void VulkanStream::collect(uint64_t num_done, uint64_t seen) {
   }
 }
 
+void VulkanStream::rehearse(const std::function<void()>& work) {
+  submit();  // what came before is no part of it
+  is_rehearsing_ = true;
+  rehearsed_.clear();
+  try {
+    work();
+  } catch (...) {
+    is_rehearsing_ = false;
+    throw;
+  }
+  is_rehearsing_ = false;
+  device_.pipelines().prepare(rehearsed_, pool());
+}
+
 void VulkanStream::reads(ConstMatrixView rows) { reads(Range::of(rows)); }
 void VulkanStream::writes(MatrixView rows) { writes(Range::of(rows)); }
 
 void VulkanStream::dispatch(const Kernel& kernel, std::span<const std::byte> push, Grid grid) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return next_.clear();
+  if (is_rehearsing_) {
+    rehearsed_.push_back(kernel);
+    return next_.clear();
+  }
   Command command{.pipeline = device_.pipelines().get(kernel), .push_bytes = static_cast<uint32_t>(push.size()), .grid = grid};
   std::memcpy(command.push.data(), push.data(), push.size());
   record(command);
 }
 
 uint64_t VulkanStream::upload_bytes(std::span<const std::byte> bytes) {
+  if (is_rehearsing_) return 0;
   const Arena::Piece piece = recording().tables.take(bytes.size());
   if (!bytes.empty()) std::memcpy(piece.host, bytes.data(), bytes.size());
   return piece.address;
 }
 
 uint64_t VulkanStream::scratch(std::size_t size) {
+  if (is_rehearsing_) return 0;
   if (scratch_.empty() || scratch_.back().size() < size)
     scratch_.push_back(memory_.allocate(std::max(size, scratch_.empty() ? std::size_t{1} << 20 : 2 * scratch_.back().size())));
   return value_of(scratch_.back().address());

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -73,6 +74,10 @@ class VulkanStream final : public Stream {
 
   const DeviceTraits& traits() const { return device_.traits(); }
 
+  /// Runs `work`, which hands ops to this stream, for the kernels alone that it needs: they are made ready on the pool, but
+  /// nothing of it is recorded, so that what `work` reads of the device's memory was not written.
+  void rehearse(const std::function<void()>& work);
+
   /// How dispatches between two barriers are handed on. Their results must not depend on it: reversed, they show which ranges
   /// were not told of, also on a device that runs everything in turn.
   enum class Order : uint8_t { kAsRecorded, kReversed };
@@ -128,6 +133,8 @@ class VulkanStream final : public Stream {
   int64_t submit_at_ = kFirstCommands;  // as many are submitted
   Order order_ = Order::kAsRecorded;
   int64_t num_dispatches_ = 0, num_barriers_ = 0;
+  bool is_rehearsing_ = false;
+  std::vector<Kernel> rehearsed_;  // kernels that were asked for
   DeviceTrace trace_;
 };
 

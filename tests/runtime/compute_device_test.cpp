@@ -78,6 +78,7 @@ class SmallDevice final : public vulkan::OpenDevice {
   explicit SmallDevice(uint64_t free_bytes) : free_bytes_(free_bytes) {}
   const Backend& backend() const override { throw_invalid("has none"); }
   std::unique_ptr<Stream> make_stream(ThreadPool&) override { return nullptr; }
+  void rehearse(Stream&, const std::function<void()>&) override {}
   const vulkan::DeviceInfo& info() const override { return info_; }
   uint64_t free_bytes() const override { return free_bytes_; }
   double read_bytes_per_s(std::size_t) override { return 0; }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -129,6 +130,22 @@ TEST_F(EngineTest, FormsOfStorageGiveTheSameBits) {
     EXPECT_EQ(packed, logits({.packed_experts = false}, 3, dtype));
     EXPECT_EQ(packed, logits({.prefix = "model."}, 1, dtype));
   }
+}
+
+TEST_F(EngineTest, ARehearsalOnADeviceChangesNothing) {
+  if (std::ranges::none_of(vulkan::list_devices().devices, [](const auto& device) { return device.refusal.empty(); }))
+    GTEST_SKIP() << "no Vulkan device";
+  write(TinyModel());
+  options_.device.kind = DeviceChoice::Kind::kVulkan;
+  options_.prefill_chunk = 64;
+  std::vector<std::vector<std::vector<float>>> logits;
+  for (const bool is_rehearsed : {false, true}) {
+    Cluster cluster(options_);
+    Engine engine(options_, cluster, Engine::LogitRows::kAll);
+    if (is_rehearsed) engine.rehearse();
+    logits.push_back(EngineDriver(engine).prompt(0, random_tokens(75, 1)));
+  }
+  EXPECT_EQ(logits[0], logits[1]);
 }
 
 /// A folder of packed weights computes the bits that quantising at every start gives, also where panels are no use, and can be

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <stdexcept>
 
 #include "kernels/host_rows.h"
 #include "kernels/ops.h"
@@ -44,6 +45,32 @@ TEST(VulkanStream, ChainsOfOpsSeeEachOther) {
   for (float& x : expected) x += kNumAdds;
   EXPECT_EQ(values_of(device.stream, sum.view()), expected);
   EXPECT_EQ(device.stream.num_dispatches(), kNumAdds);
+}
+
+TEST(VulkanStream, WhatIsRehearsedIsReadyAndNotComputed) {
+  FERRY_NEED_VULKAN_DEVICE(physical);
+  test::VulkanDevice device(*physical);
+  Matrix one = row_of(device.memory(), std::vector<float>(kCols, 1.0f)), sum = row_of(device.memory(), ascending(kCols));
+  std::vector<float> host(kCols, 5.0f);
+  const auto work = [&] {
+    for (int i = 0; i < 300; ++i) add(device.stream, {.a = sum.view(), .b = one.view(), .out = sum.view()});
+    multiply(device.stream, {.a = sum.view(), .b = one.view(), .out = sum.view()});
+    device.stream.clear({sum.view().data, Space::kDevice}, kCols * sizeof(float));
+    copy_rows(device.stream, sum.view(), {reinterpret_cast<std::byte*>(host.data()), DType::kF32, 1, kCols, kCols});
+    device.stream.wait(device.stream.submit());
+  };
+  const Pipelines& pipelines = device.backend.device().pipelines();
+  device.stream.rehearse(work);
+  EXPECT_EQ(pipelines.num_made(), 2);
+  EXPECT_EQ(device.stream.num_dispatches(), 0);
+  EXPECT_EQ(values_of(device.stream, sum.view()), ascending(kCols));
+  EXPECT_EQ(host, std::vector<float>(kCols, 5.0f));
+  work();
+  EXPECT_EQ(pipelines.num_made(), 2);
+  EXPECT_EQ(host, std::vector<float>(kCols, 0.0f));
+  EXPECT_THROW(device.stream.rehearse([] { throw std::runtime_error("work"); }), std::runtime_error);
+  add(device.stream, {.a = sum.view(), .b = one.view(), .out = sum.view()});
+  EXPECT_EQ(values_of(device.stream, sum.view()), std::vector<float>(kCols, 1.0f));
 }
 
 TEST(VulkanStream, BarriersStandOnlyWhereRangesMeet) {

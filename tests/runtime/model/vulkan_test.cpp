@@ -73,6 +73,21 @@ INSTANTIATE_TEST_SUITE_P(Models, VulkanDecoderInFp32,
                                          test::ModelCase{"lfm2", DType::kF32, "none"}),
                          test_name);
 
+TEST(VulkanRehearsal, MakesEverythingReadyThatStepsNeed) {
+  FERRY_NEED_VULKAN_DEVICE(physical);
+  const test::ModelCase model{"qwen3_5_moe", DType::kF32, "none"};
+  test::VulkanDevice device(*physical, model.dtype);
+  const vulkan::Pipelines& pipelines = device.backend.device().pipelines();
+  device.backend.rehearse(device.stream, [&] { run_decoder_steps(model, device.stream); });
+  const int64_t num_rehearsed = pipelines.num_made();
+  EXPECT_GT(num_rehearsed, 20);
+  EXPECT_EQ(device.stream.num_dispatches(), 0);
+  const std::vector<test::StepLogits> logits = run_decoder_steps(model, device.stream);
+  EXPECT_EQ(pipelines.num_made(), num_rehearsed);
+  test::VulkanDevice unprepared(*physical, model.dtype);
+  EXPECT_TRUE(logits == run_decoder_steps(model, unprepared.stream));
+}
+
 // Rounding to bf16 or to codes flips values to their neighbours here and there, which the next layers carry on. So the device
 // is held to be as far from the model in fp32 as the CPU is.
 class VulkanDecoderRounded : public VulkanDecoder {};
