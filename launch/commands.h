@@ -17,6 +17,6 @@ int run_quantize(const Options& options);
 int run_inspect(const Options& options);
 int run_tokenize(const Options& options);
 int run_trace(const TraceOptions& options);
-int run_devices(const DevicesOptions& options);
+int run_devices(const DevicesOptions& options, const std::filesystem::path& cache_folder);
 
 }  // namespace ferry

@@ -47,14 +47,28 @@ ordered_json device_json(int index, const vulkan::DeviceInfo& device) {
           {"driver", device.driver},
           {"memory_bytes", device.memory_bytes},
           {"abilities", device.abilities},
+          {"faults", device.faults},
           {"refusal", device.refusal.empty() ? ordered_json() : ordered_json(device.refusal)}};
 }
 
+/// What a device turns out to be once it is open; if it cannot be opened now, for want of memory say, what it was listed as.
+vulkan::DeviceInfo looked_at(int index, const vulkan::DeviceInfo& listed, const std::filesystem::path& cache_folder) {
+  if (!listed.refusal.empty()) return listed;
+  try {
+    return vulkan::open_device(index, DType::kBF16, cache_folder)->info();
+  } catch (const Error&) {
+    return listed;
+  }
+}
+
 /// The CPU first; "lack" says why there is no other device, or is null.
-ordered_json describe_devices() {
+ordered_json describe_devices(const std::filesystem::path& cache_folder) {
   const vulkan::DeviceList list = vulkan::list_devices();
   ordered_json devices = ordered_json::array({cpu_json()});
-  for (std::size_t i = 0; i < list.devices.size(); ++i) devices.push_back(device_json(static_cast<int>(i), list.devices[i]));
+  for (std::size_t i = 0; i < list.devices.size(); ++i) {
+    const int index = static_cast<int>(i);
+    devices.push_back(device_json(index, looked_at(index, list.devices[i], cache_folder)));
+  }
   return {{"devices", devices}, {"lack", list.lack.empty() ? ordered_json() : ordered_json(list.lack)}};
 }
 
@@ -67,7 +81,8 @@ std::string joined(const ordered_json& words) {
 std::string abilities_of(const ordered_json& device) {
   if (device["device"] == "cpu") return "kernels " + joined(device["kernels"]) + "; matmul " + joined(device["matmul"]);
   if (!device["refusal"].is_null()) return "not usable: " + device["refusal"].get<std::string>();
-  return joined(device["abilities"]);
+  const std::string faults = joined(device["faults"]);
+  return joined(device["abilities"]) + (faults.empty() ? "" : "; not used, since rows depend on each other there: " + faults);
 }
 
 using Row = std::array<std::string, 6>;
@@ -103,8 +118,8 @@ void print(const ordered_json& described) {
 
 }  // namespace
 
-int run_devices(const DevicesOptions& options) {
-  const ordered_json described = describe_devices();
+int run_devices(const DevicesOptions& options, const std::filesystem::path& cache_folder) {
+  const ordered_json described = describe_devices(cache_folder);
   if (options.json) {
     std::printf("%s\n", described.dump(-1, ' ', false, ordered_json::error_handler_t::replace).c_str());
   } else {

@@ -121,7 +121,7 @@ int run_alone(const Options& options) {
     case Command::kInspect: return ferry::run_inspect(options);
     case Command::kTokenize: return ferry::run_tokenize(options);
     case Command::kTrace: return ferry::run_trace(options.trace);
-    case Command::kDevices: return ferry::run_devices(options.devices);
+    case Command::kDevices: return ferry::run_devices(options.devices, options.engine.cache_folder);
     case Command::kServe:
     case Command::kGenerate:
     case Command::kDump:

@@ -57,6 +57,13 @@ DeviceSelection select_device(const DeviceChoice& choice, const vulkan::DeviceLi
 
 std::string ComputeDevice::describe() const { return device_name(index) + " (" + open->info().name + ")"; }
 
+std::string ComputeDevice::warning() const {
+  std::string all;
+  for (const std::string& fault : open->info().faults) all += (all.empty() ? "" : " and ") + fault;
+  if (all.empty()) return "";
+  return "--device " + describe() + ": computing without its " + all + ": a row's result depends on the rows beside it there";
+}
+
 void ComputeDevice::require_memory(int64_t bytes, const std::string& what) const {
   constexpr int64_t kReserve = int64_t{256} << 20;  // for what is allocated without asking, by drivers and others
   const auto known = static_cast<int64_t>(open->free_bytes());

@@ -38,6 +38,8 @@ struct ComputeDevice {
 
   /// "vulkan:0 (NVIDIA H100 80GB HBM3)".
   std::string describe() const;
+  /// One line if it computes without something that it has; empty if not.
+  std::string warning() const;
   /// Throws Error{kResourceExhausted} with `what`, the bytes wanted and those there if `bytes` of its memory are not free now.
   void require_memory(int64_t bytes, const std::string& what) const;
 };

@@ -24,6 +24,7 @@ std::optional<ComputeDevice> open_device(const EngineOptions& options, const Clu
   std::string why_cpu;
   std::optional<ComputeDevice> device =
       open_compute_device(options.device, cluster.local_rank(), dtype, options.cache_folder, why_cpu);
+  if (device && !device->warning().empty()) std::fprintf(stderr, "ferry: warning: %s\n", one_line(device->warning()).c_str());
   if (!cluster.is_coordinator()) return device;
   if (device) std::fprintf(stderr, "ferry: computing on %s\n", device->describe().c_str());
   if (!why_cpu.empty()) std::fprintf(stderr, "ferry: --device auto: computing on the CPU: %s\n", one_line(why_cpu).c_str());
@@ -91,7 +92,9 @@ Cluster::Terms compute_terms(const ComputeResources& compute) {
   const std::string matmul = std::string("--matmul ") + compute.backend.matmul().name();
   if (!compute.device) return {{std::string("--kernels ") + compute.backend.kernels_name()}, {matmul}};
   const vulkan::DeviceInfo& info = compute.device->open->info();
-  return {{"--device vulkan (" + info.name + ", " + info.driver + ")", /*may_differ=*/true}, {matmul, /*may_differ=*/true}};
+  std::string name = info.name + ", " + info.driver;
+  for (const std::string& fault : info.faults) name += ", without " + fault;
+  return {{"--device vulkan (" + name + ")", /*may_differ=*/true}, {matmul, /*may_differ=*/true}};
 }
 
 }  // namespace

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "kernels/vulkan/matmul.h"
 #include "kernels/vulkan/op_table.h"
 #include "kernels/vulkan/read_probe.h"
+#include "kernels/vulkan/row_proof.h"
 #include "kernels/vulkan/vulkan_stream.h"
 #include "runtime/base/error.h"
 
@@ -27,6 +30,23 @@ void VulkanBackend::rehearse(Stream& stream, const std::function<void()>& work) 
   static_cast<VulkanStream&>(stream).rehearse(work);
 }
 
+namespace {
+
+/// Whether `device`, which is open, has matrices that it does without from now on, since they fail in `open`.
+bool drop_untrusted(VulkanBackend& open, DType dtype, PhysicalDevice& device) {
+  constexpr unsigned kMostThreads = 8;  // compile the kernels, of which there are few
+  const std::vector<WeightType> types = types_of_matrices(device.traits, dtype);
+  if (types.empty()) return false;
+  ThreadPool pool(static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, kMostThreads)));
+  VulkanStream stream(open.backend(), pool);
+  const auto stand_alone = [&](WeightType type) { return rows_stand_alone(stream, {.type = type, .dtype = dtype}); };
+  stream.rehearse([&] { std::ranges::for_each(types, stand_alone); });
+  drop_untrusted(device, types, stand_alone);
+  return !device.info.faults.empty();
+}
+
+}  // namespace
+
 std::unique_ptr<OpenDevice> open_device(int index, DType dtype, const std::filesystem::path& cache_folder) {
   const std::string name = "--device vulkan:" + std::to_string(index);
   const std::vector<PhysicalDevice> devices = find_physical_devices();
@@ -40,9 +60,12 @@ std::unique_ptr<OpenDevice> open_device(int index, DType dtype, const std::files
       allowed += (i > 0 ? ", " : "") + std::to_string(i) + " (" + devices[i].info.name + ")";
     throw_invalid(name + ": there is no such device; allowed: " + allowed);
   }
-  const PhysicalDevice& device = devices[static_cast<std::size_t>(index)];
+  PhysicalDevice device = devices[static_cast<std::size_t>(index)];
   if (!device.info.refusal.empty())
     throw Error(ErrorCode::kFailedPrecondition, name + ": " + device.info.name + " cannot be used: " + device.info.refusal);
+  auto open = std::make_unique<VulkanBackend>(device, dtype, cache_folder);
+  if (!drop_untrusted(*open, dtype, device)) return open;
+  open.reset();
   return std::make_unique<VulkanBackend>(device, dtype, cache_folder);
 }
 

@@ -26,6 +26,9 @@ struct DeviceInfo {
   uint64_t memory_bytes = 0;           // of the largest heap that is local to the device
   std::vector<std::string> abilities;  // "bf16 matrices 16x16x16", "packed dot products", ...; empty if refused
   std::string refusal;                 // why it cannot be used, empty if it can
+  // What an open device can do, but not as Ferry needs it, which does without: its matrices give rows other bits beside other
+  // rows.
+  std::vector<std::string> faults;
 };
 
 /// Every device, in the loader's order.
@@ -57,7 +60,8 @@ class OpenDevice {
 
 /// Opens device `index` of list_devices() to compute in `dtype`. Throws Error{kInvalidArgument} that lists what there is for an
 /// index that there is not, Error{kFailedPrecondition} with the refusal, or Error{kUnavailable}; each begins with
-/// "--device vulkan:N: ". What its driver makes of shaders is kept in `cache_folder` for the next run; empty: it is not.
+/// "--device vulkan:N: ". Its info says what of it turned out not to be fit for use. What its driver makes of shaders is kept
+/// in `cache_folder` for the next run; empty: it is not.
 std::unique_ptr<OpenDevice> open_device(int index, DType dtype, const std::filesystem::path& cache_folder = {});
 
 }  // namespace ferry::vulkan

@@ -134,6 +134,10 @@ MatmulPlan plan_tile(const DeviceTraits& traits, const ProductShape& shape, Frag
 
 }  // namespace
 
+bool has_matrices(const DeviceTraits& traits, WeightType type) {
+  return static_cast<bool>(fragment_for(traits, {.type = type}));
+}
+
 MatmulPlan plan_product(const DeviceTraits& traits, const ProductShape& shape) {
   const Fragment fragment = fragment_for(traits, shape);
   const int64_t rows = wanted_rows(shape);

@@ -39,6 +39,9 @@ struct MatmulPlan {
   int64_t part_panels = 0;  // of a workgroup
 };
 
+/// Whether products with such weights, of many rows at least, are multiplied by cooperative matrices.
+bool has_matrices(const DeviceTraits& traits, WeightType type);
+
 /// Depends on nothing else.
 MatmulPlan plan_product(const DeviceTraits& traits, const ProductShape& shape);
 

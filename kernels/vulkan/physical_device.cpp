@@ -236,22 +236,6 @@ uint64_t largest_local_heap(const VkPhysicalDeviceMemoryProperties& memory) {
   return bytes;
 }
 
-std::string fragment_text(const char* what, Fragment f) {
-  return std::string(what) + " matrices " + std::to_string(f.m) + "x" + std::to_string(f.n) + "x" + std::to_string(f.k);
-}
-
-std::vector<std::string> name_abilities(const DeviceTraits& traits) {
-  std::vector<std::string> names;
-  if (traits.bf16) names.push_back(fragment_text("bf16", traits.bf16));
-  if (traits.f16) names.push_back(fragment_text("f16", traits.f16));
-  if (traits.int8) names.push_back(fragment_text("int8", traits.int8));
-  if (traits.has_packed_dot) names.emplace_back("packed dot products");
-  names.push_back("subgroups of " + std::to_string(traits.subgroup_size));
-  if (traits.timestamp_ns > 0) names.emplace_back(traits.has_calibrated_time ? "calibrated timestamps" : "timestamps");
-  if (traits.has_memory_budget) names.emplace_back("memory budget");
-  return names;
-}
-
 PhysicalDevice describe(VkPhysicalDevice handle) {
   Answers answers;
   ask(handle, answers);
@@ -307,6 +291,23 @@ std::vector<PhysicalDevice> find_physical_devices() {
   check(instance().functions.EnumeratePhysicalDevices(instance().handle, &count, handles.data()), "listing devices");
   for (VkPhysicalDevice handle : handles) devices.push_back(describe(handle));
   return devices;
+}
+
+std::string fragment_text(const char* elements, Fragment fragment) {
+  return std::string(elements) + " matrices " + std::to_string(fragment.m) + "x" + std::to_string(fragment.n) + "x" +
+         std::to_string(fragment.k);
+}
+
+std::vector<std::string> name_abilities(const DeviceTraits& traits) {
+  std::vector<std::string> names;
+  if (traits.bf16) names.push_back(fragment_text("bf16", traits.bf16));
+  if (traits.f16) names.push_back(fragment_text("f16", traits.f16));
+  if (traits.int8) names.push_back(fragment_text("int8", traits.int8));
+  if (traits.has_packed_dot) names.emplace_back("packed dot products");
+  names.push_back("subgroups of " + std::to_string(traits.subgroup_size));
+  if (traits.timestamp_ns > 0) names.emplace_back(traits.has_calibrated_time ? "calibrated timestamps" : "timestamps");
+  if (traits.has_memory_budget) names.emplace_back("memory budget");
+  return names;
 }
 
 uint64_t free_device_bytes(const PhysicalDevice& device) {

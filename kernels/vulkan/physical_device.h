@@ -59,6 +59,11 @@ std::optional<VkTimeDomainEXT> find_host_clock(VkPhysicalDevice device);
 /// In the loader's order; those that are refused say why in their info.
 std::vector<PhysicalDevice> find_physical_devices();
 
+/// "bf16 matrices 16x16x16".
+std::string fragment_text(const char* elements, Fragment fragment);
+/// As in DeviceInfo.
+std::vector<std::string> name_abilities(const DeviceTraits& traits);
+
 /// What may still be allocated of the largest heap that is local to the device: by its budget, or the heap's size
 /// where it has no budget.
 uint64_t free_device_bytes(const PhysicalDevice& device);

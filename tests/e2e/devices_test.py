@@ -80,6 +80,7 @@ class ListTest(unittest.TestCase):
         self.assertIn("llvmpipe", device["name"])
         self.assertGreater(device["memory_bytes"], 1 << 28)
         self.assertNotEqual(bool(device["abilities"]), bool(device["refusal"]))
+        self.assertEqual(device["faults"], [], "what it has no matrices for, it cannot fail in")
         if not device["refusal"]:
             self.assertIn(f"\nvulkan: {device['name']}\n", run("--version", driver=LAVAPIPE)[1])
 

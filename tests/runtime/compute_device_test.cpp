@@ -82,11 +82,25 @@ class SmallDevice final : public vulkan::OpenDevice {
   const vulkan::DeviceInfo& info() const override { return info_; }
   uint64_t free_bytes() const override { return free_bytes_; }
   double read_bytes_per_s(std::size_t) override { return 0; }
+  void add_fault(const char* ability) { info_.faults.emplace_back(ability); }
 
  private:
   vulkan::DeviceInfo info_ = device("Small", "discrete GPU");
   uint64_t free_bytes_;
 };
+
+TEST(ComputeDevice, WarnsOfWhatItDoesWithout) {
+  auto open = std::make_unique<SmallDevice>(0);
+  SmallDevice& small = *open;
+  const ComputeDevice device{.index = 2, .open = std::move(open)};
+  EXPECT_EQ(device.warning(), "");
+  small.add_fault("bf16 matrices 16x16x16");
+  small.add_fault("int8 matrices 16x16x32");
+  EXPECT_EQ(
+      device.warning(),
+      "--device vulkan:2 (Small): computing without its bf16 matrices 16x16x16 and int8 matrices 16x16x32: a row's result "
+      "depends on the rows beside it there");
+}
 
 TEST(ComputeDevice, MemoryThatIsNotThereIsAskedForByName) {
   constexpr int64_t kMiB = int64_t{1} << 20;

@@ -1,0 +1,157 @@
+#include "kernels/vulkan/row_proof.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "kernels/backend.h"
+#include "kernels/vulkan/matmul_plan.h"
+#include "kernels/vulkan/pack_weights.h"
+#include "tests/support/test_stream.h"
+#include "tests/support/vulkan_device.h"
+
+namespace ferry::vulkan {
+namespace {
+
+constexpr WeightType kBf16{WeightFormat::kBF16}, kInt8{WeightFormat::kInt8}, kInt4{WeightFormat::kInt4, 64};
+
+RowProof small_proof(WeightType type) { return {.type = type, .n = 64, .k = 192, .num_rows = {16, 64, 100}}; }
+
+/// The reference, but for the last bit of one row in products of more than `most_rows` rows: as of a device that sums some rows
+/// of a tile in another order.
+class FaultyMatmul final : public Matmul {
+ public:
+  FaultyMatmul(int64_t most_rows, int64_t faulty_row) : most_rows_(most_rows), faulty_row_(faulty_row) {}
+
+  const char* name() const override { return "faulty"; }
+  std::unique_ptr<PackedMatrix> pack(ConstMatrixView weights, WeightUse use, ThreadPool* pool) override {
+    return ref_->pack(weights, use, pool);
+  }
+  std::unique_ptr<PackedMatrix> pack(const QuantizedMatrix& weights, WeightUse use, ThreadPool* pool) override {
+    return ref_->pack(weights, use, pool);
+  }
+  void grouped_matmul(Stream& stream, const GroupedMatmulArgs& args) override {
+    ref_->grouped_matmul(stream, args);
+    if (args.counts.front() > most_rows_) args.out.row_bytes(faulty_row_)[0] ^= std::byte{1};
+  }
+
+ private:
+  std::unique_ptr<Matmul> ref_ = make_ref_matmul();
+  int64_t most_rows_, faulty_row_;
+};
+
+bool stand_alone(std::unique_ptr<Matmul> matmul, const RowProof& proof) {
+  ThreadPool pool(2);
+  const Backend backend("test", available_op_tables(), std::move(matmul));
+  Stream stream(backend, pool);
+  return rows_stand_alone(stream, proof);
+}
+
+TEST(RowProof, HoldsOnTheCpu) {
+  for (const WeightType type : {kBf16, kInt8, kInt4}) {
+    EXPECT_TRUE(stand_alone(make_ref_matmul(), small_proof(type))) << weight_type_name(type);
+    EXPECT_TRUE(stand_alone(select_matmul("auto", DType::kBF16), small_proof(type))) << weight_type_name(type);
+  }
+}
+
+TEST(RowProof, OneBitOfOneRowIsSeen) {
+  for (const WeightType type : {kBf16, kInt8, kInt4}) {
+    EXPECT_FALSE(stand_alone(std::make_unique<FaultyMatmul>(16, 63), small_proof(type))) << weight_type_name(type);
+    EXPECT_FALSE(stand_alone(std::make_unique<FaultyMatmul>(64, 99), small_proof(type))) << weight_type_name(type);
+    EXPECT_TRUE(stand_alone(std::make_unique<FaultyMatmul>(100, 0), small_proof(type))) << weight_type_name(type);
+  }
+}
+
+PFN_vkCmdDispatch dispatch = nullptr;  // the driver's
+bool is_faulty = false;
+
+/// Leaves out the last columns of products of few tiles.
+VKAPI_ATTR void VKAPI_CALL dispatch_less(VkCommandBuffer commands, uint32_t x, uint32_t y, uint32_t z) {
+  dispatch(commands, x, is_faulty && x < 30 && y > 1 ? y - 1 : y, z);
+}
+
+TEST(RowProof, HoldsOnADeviceUntilItFails) {
+  FERRY_NEED_VULKAN_DEVICE(physical);
+  test::VulkanDevice device(*physical, DType::kBF16);
+  dispatch = std::exchange(device.backend.device().vk().CmdDispatch, &dispatch_less);
+  for (const bool fails : {false, true}) {
+    is_faulty = fails;
+    for (const WeightType type : {kBf16, kInt8, kInt4})
+      EXPECT_EQ(rows_stand_alone(device.stream, small_proof(type)), !fails) << weight_type_name(type);
+  }
+}
+
+/// A device that multiplies by matrices of bf16 and int8, as far as its traits say.
+PhysicalDevice device_with_matrices() {
+  PhysicalDevice device;
+  device.traits = {.subgroup_size = 32, .bf16 = {16, 16, 16}, .f16 = {}, .int8 = {16, 16, 32}};
+  return device;
+}
+
+TEST(RowProof, OfWhatARunMayMultiplyByMatrices) {
+  const DeviceTraits traits = device_with_matrices().traits;
+  EXPECT_EQ(types_of_matrices(traits, DType::kBF16), (std::vector<WeightType>{kBf16, kInt8, kInt4}));
+  EXPECT_EQ(types_of_matrices(traits, DType::kF32), (std::vector<WeightType>{kInt8, kInt4}));
+  EXPECT_TRUE(types_of_matrices({.subgroup_size = 8, .bf16 = {}, .f16 = {8, 8, 8}, .int8 = {}}, DType::kBF16).empty());
+}
+
+/// By default the products are those of every kernel that multiplies by matrices, with tiles of every size.
+TEST(RowProof, ReachesEveryKernel) {
+  const auto kernels_of = [](WeightType type) {
+    std::set<std::pair<std::string, int64_t>> kernels;
+    const RowProof proof{.type = type};
+    for (const int64_t num_rows : proof.num_rows) {
+      const PackedLayout layout{proof.n, proof.k, type, false};
+      DeviceTraits traits = device_with_matrices().traits;
+      traits.shared_bytes = 48 << 10;
+      const MatmulPlan plan = plan_product(traits, {.type = type,
+                                                    .dtype = proof.dtype,
+                                                    .has_pieces = true,
+                                                    .k = proof.k,
+                                                    .num_panels = layout.num_panels(),
+                                                    .num_rows = num_rows,
+                                                    .num_groups = 1});
+      kernels.emplace(plan.shader, plan.tile_rows);
+    }
+    return kernels;
+  };
+  using Kernels = std::set<std::pair<std::string, int64_t>>;
+  EXPECT_EQ(
+      kernels_of(kBf16),
+      (Kernels{
+          {"stream_matmul", 16}, {"stream_matmul", 32}, {"stream_matmul", 64}, {"tile_matmul", 64}, {"tile_matmul", 128}}));
+  EXPECT_EQ(kernels_of(kInt8), (Kernels{{"stream_matmul_int8", 16},
+                                        {"stream_matmul_int8", 32},
+                                        {"stream_matmul_int8", 64},
+                                        {"tile_matmul_int8", 64},
+                                        {"tile_matmul_int8", 128}}));
+  EXPECT_EQ(kernels_of(kInt4), (Kernels{{"slots_matmul_int4", 16}, {"tile_matmul_int4", 64}, {"tile_matmul_int4", 128}}));
+}
+
+TEST(RowProof, MatricesThatFailAreNotUsed) {
+  const auto drop = [](const std::vector<WeightType>& faulty) {
+    PhysicalDevice device = device_with_matrices();
+    drop_untrusted(device, types_of_matrices(device.traits, DType::kBF16),
+                   [&](WeightType type) { return std::ranges::find(faulty, type) == faulty.end(); });
+    return device;
+  };
+  const PhysicalDevice good = drop({}), bad_bf16 = drop({kBf16}), bad_int4 = drop({kInt4}), bad = drop({kBf16, kInt8, kInt4});
+  EXPECT_TRUE(good.info.faults.empty());
+  EXPECT_EQ(good.traits.bf16, device_with_matrices().traits.bf16);
+  EXPECT_EQ(good.traits.int8, device_with_matrices().traits.int8);
+  EXPECT_EQ(bad_bf16.info.faults, std::vector<std::string>{"bf16 matrices 16x16x16"});
+  EXPECT_FALSE(bad_bf16.traits.bf16);
+  EXPECT_TRUE(bad_bf16.traits.int8);
+  EXPECT_EQ(bad_bf16.info.abilities.front(), "int8 matrices 16x16x32");
+  EXPECT_EQ(bad_int4.info.faults, std::vector<std::string>{"int8 matrices 16x16x32"});
+  EXPECT_TRUE(bad_int4.traits.bf16);
+  EXPECT_FALSE(bad_int4.traits.int8);
+  EXPECT_EQ(bad.info.faults, (std::vector<std::string>{"bf16 matrices 16x16x16", "int8 matrices 16x16x32"}));
+  EXPECT_TRUE(types_of_matrices(bad.traits, DType::kBF16).empty());
+}
+
+}  // namespace
+}  // namespace ferry::vulkan
