@@ -35,6 +35,20 @@ void check_finish(const GroupedMatmulArgs& args, const PackedMatrix& weights) {
   FERRY_CHECK_EQ(finish.residual.cols, args.out.cols);
 }
 
+void check_operands(const GroupedMatmulArgs& args, const PackedMatrix& weights) {
+  const ConstMatrixView& x = args.rows.x;
+  FERRY_CHECK_EQ(weights.out_cols(), args.out.cols);
+  check_finish(args, weights);
+  if (weights.type().is_integer()) {
+    FERRY_CHECK(x.dtype == DType::kI8 && args.rows.scales.raw() != nullptr) << " quantised weights multiply quantised rows";
+    FERRY_CHECK_EQ(quantized_cols(weights.k()), x.cols);
+  } else {
+    FERRY_CHECK(weights.type().format == WeightFormat::kE4M3 || plain_weights(x.dtype) == weights.type());
+    FERRY_CHECK(x.dtype != DType::kI8 && x.dtype == args.out.dtype);
+    FERRY_CHECK_EQ(weights.k(), x.cols);
+  }
+}
+
 std::unique_ptr<PackedMatrix> Matmul::adopt(int64_t n, int64_t k, WeightType type, WeightUse use,
                                             std::span<const std::byte> panels, ThreadPool* pool) {
   return pack(unpack_panels(n, k, type, use, panels, pool), use, pool);

@@ -120,8 +120,10 @@ void grouped_matmul(Stream& stream, const GroupedMatmulArgs& args);
 void matmul(Stream& stream, const MatmulRows& rows, const PackedMatrix& weights, MatrixView out,
             const ProductFinish& finish = {});
 
-/// Checks what the implementations share: the finish fits the product.
+/// Checks what implementations share: the finish fits the product.
 void check_finish(const GroupedMatmulArgs& args, const PackedMatrix& weights);
+/// That, and that the rows are what the weights' type multiplies, and the result is as wide as they make it.
+void check_operands(const GroupedMatmulArgs& args, const PackedMatrix& weights);
 
 /// The naive oracle: row-major weights, serial sum over k.
 std::unique_ptr<Matmul> make_ref_matmul();

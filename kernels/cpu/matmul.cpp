@@ -145,21 +145,6 @@ void CpuMatmul::add_blocks(const GroupedMatmulArgs& args, int64_t first_row, int
   }
 }
 
-/// The rows must be what the weights' type multiplies.
-void check_operands(const GroupedMatmulArgs& args, const PanelMatrix& weights) {
-  const ConstMatrixView& x = args.rows.x;
-  FERRY_CHECK_EQ(weights.out_cols(), args.out.cols);
-  check_finish(args, weights);
-  if (weights.type().is_integer()) {
-    FERRY_CHECK(x.dtype == DType::kI8 && args.rows.scales.raw() != nullptr) << " quantised weights multiply quantised rows";
-    FERRY_CHECK_EQ(quantized_cols(weights.k()), x.cols);
-  } else {
-    FERRY_CHECK(weights.type().format == WeightFormat::kE4M3 || plain_weights(x.dtype) == weights.type());
-    FERRY_CHECK(x.dtype != DType::kI8 && x.dtype == args.out.dtype);
-    FERRY_CHECK_EQ(weights.k(), x.cols);
-  }
-}
-
 void CpuMatmul::grouped_matmul(Stream& stream, const GroupedMatmulArgs& args) {
   ThreadPool& pool = stream.pool();
   FERRY_CHECK_EQ(args.counts.size(), args.weights.size());

@@ -62,21 +62,6 @@ class VulkanMatrix final : public PackedMatrix {
   Storage storage_;
 };
 
-/// The rows must be what the weights' type multiplies.
-void check_operands(const GroupedMatmulArgs& args, const VulkanMatrix& weights) {
-  const ConstMatrixView& x = args.rows.x;
-  FERRY_CHECK_EQ(weights.out_cols(), args.out.cols);
-  check_finish(args, weights);
-  if (weights.type().is_integer()) {
-    FERRY_CHECK(x.dtype == DType::kI8 && args.rows.scales.raw() != nullptr) << " quantised weights multiply quantised rows";
-    FERRY_CHECK_EQ(quantized_cols(weights.k()), x.cols);
-  } else {
-    FERRY_CHECK(weights.type().format == WeightFormat::kE4M3 || plain_weights(x.dtype) == weights.type());
-    FERRY_CHECK(x.dtype != DType::kI8 && x.dtype == args.out.dtype);
-    FERRY_CHECK_EQ(weights.k(), x.cols);
-  }
-}
-
 /// Whether every row of x begins and ends at a multiple of 16 bytes.
 bool has_pieces(ConstMatrixView x) {
   const int64_t bytes = dtype_bytes(x.dtype);

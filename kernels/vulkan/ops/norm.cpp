@@ -14,140 +14,47 @@ void run(VulkanStream& stream, const char* shader, bool is_aligned, const Push& 
                   teams.grid);
 }
 
-constexpr int64_t kMaxSlots = 16;  // of a token, that the shader sums up
-
-/// What is added to the residual, of rows or of experts. Returns whether all of it begins at multiples of 16 bytes.
-bool tell_addend(VulkanStream& stream, const ResidualNormArgs& args, ResidualNormPush& push) {
-  check_same_shape(args.added, args.residual);
-  if (args.experts == nullptr) {
-    stream.reads(args.added);
-    push.added = address_of(args.added);
-    push.added_stride = stride_of(args.added);
-    return is_aligned(args.added);
-  }
-  const CombineArgs& combine = args.experts->combine;
-  const SharedExpertMergeArgs& merge = args.experts->merge;
-  FERRY_CHECK(combine.out.data == args.added.data);
-  const int64_t num_slots = args.residual.rows * combine.num_slots;
-  stream.reads(combine.rows);
-  stream.reads(combine.slot_row, num_slots);
-  stream.reads(combine.slot_weights, num_slots);
-  push.added = address_of(combine.rows);
-  push.added_stride = stride_of(combine.rows);
-  push.slot_row = address_of(combine.slot_row);
-  push.slot_weights = address_of(combine.slot_weights);
-  if (merge.shared.data == nullptr) return is_aligned(combine.rows);
-  check_same_shape(merge.shared, args.residual);
-  stream.reads(merge.shared);
-  stream.reads(merge.gate);
-  push.shared_row = address_of(merge.shared);
-  push.shared_stride = stride_of(merge.shared);
-  push.shared_gate = address_of(merge.gate);
-  push.gate_stride = stride_of(merge.gate);
-  return are_aligned({combine.rows, merge.shared}) != 0;
-}
-
-/// Likewise of the codes.
-bool tell_codes(VulkanStream& stream, const ResidualNormArgs& args, ResidualNormPush& push) {
-  const QuantizeRowsArgs& codes = args.codes;
-  FERRY_CHECK(codes.x.data == args.norm.out.data);
-  stream.writes(codes.codes);
-  stream.writes(codes.scales, codes.x.rows);
-  push.codes = address_of(codes.codes);
-  push.scales = address_of(codes.scales);
-  push.codes_stride = stride_of(codes.codes);
-  push.codes_cols = static_cast<uint32_t>(codes.codes.cols);
-  return is_aligned(codes.codes);
+/// Tells of what all norms read and write, and fills in what their push constants have in common.
+template <class Push, class Args>
+Push begin_norm(VulkanStream& stream, const Args& args) {
+  check_same_shape(args.x, args.out);
+  stream.reads(args.x);
+  stream.reads(args.weight, args.x.cols);
+  stream.writes(args.out);
+  Push push{};
+  push.x = address_of(args.x);
+  push.weight = address_of(args.weight);
+  push.result = address_of(args.out);
+  push.x_stride = stride_of(args.x);
+  push.result_stride = stride_of(args.out);
+  push.rows = static_cast<uint32_t>(args.x.rows);
+  push.cols = static_cast<uint32_t>(args.x.cols);
+  push.eps = args.eps;
+  return push;
 }
 
 }  // namespace
 
 void rms_norm(VulkanStream& stream, const RmsNormArgs& args) {
-  check_same_shape(args.x, args.out);
-  stream.reads(args.x);
-  stream.reads(args.weight, args.x.cols);
-  stream.writes(args.out);
-  const RmsNormPush push{.x = address_of(args.x),
-                         .weight = address_of(args.weight),
-                         .result = address_of(args.out),
-                         .x_stride = stride_of(args.x),
-                         .result_stride = stride_of(args.out),
-                         .rows = static_cast<uint32_t>(args.x.rows),
-                         .cols = static_cast<uint32_t>(args.x.cols),
-                         .eps = args.eps,
-                         .rounds_first = args.rounds_first ? 1U : 0U};
+  auto push = begin_norm<RmsNormPush>(stream, args);
+  push.rounds_first = args.rounds_first ? 1U : 0U;
   run(stream, "rms_norm", are_aligned({args.x, args.out}) && is_aligned(push.weight), push, args.out);
 }
 
-bool takes_residual_norm(const ResidualNormArgs& args) {
-  return args.experts == nullptr ||
-         (args.experts->combine.rows.data != nullptr && args.experts->combine.num_slots <= kMaxSlots);
-}
-
-void residual_norm(VulkanStream& stream, const ResidualNormArgs& args) {
-  const RmsNormArgs& norm = args.norm;
-  check_same_shape(args.residual, norm.out);
-  FERRY_CHECK(norm.x.data == args.residual.data);
-  ResidualNormPush push{.residual = address_of(args.residual),
-                        .weight = address_of(norm.weight),
-                        .result = address_of(norm.out),
-                        .residual_stride = stride_of(args.residual),
-                        .result_stride = stride_of(norm.out),
-                        .rows = static_cast<uint32_t>(norm.x.rows),
-                        .cols = static_cast<uint32_t>(norm.x.cols),
-                        .eps = norm.eps};
-  stream.reads(args.residual);
-  stream.reads(norm.weight, norm.x.cols);
-  stream.writes(norm.out);
-  bool aligned = are_aligned({args.residual, norm.out}) && is_aligned(push.weight);
-  if (args.added.data != nullptr) {
-    stream.writes(args.residual);
-    aligned = tell_addend(stream, args, push) && aligned;
-  }
-  if (args.codes.codes.data != nullptr) aligned = tell_codes(stream, args, push) && aligned;
-  const RowTeams teams = teams_for(stream, norm.out);
-  const auto num_slots = static_cast<uint32_t>(args.experts != nullptr ? args.experts->combine.num_slots : 0);
-  stream.dispatch({find_shader("residual_norm", norm.out.dtype),
-                   {kRowInvocations, aligned ? 1U : 0U, teams.are_subgroups, norm.rounds_first ? 1U : 0U, num_slots}},
-                  push, teams.grid);
-}
-
 void gated_rms_norm(VulkanStream& stream, const GatedRmsNormArgs& args) {
-  check_same_shape(args.x, args.out);
+  auto push = begin_norm<GatedRmsNormPush>(stream, args);
   check_same_shape(args.gate, args.out);
-  stream.reads(args.x);
   stream.reads(args.gate);
-  stream.reads(args.weight, args.x.cols);
-  stream.writes(args.out);
-  const GatedRmsNormPush push{.x = address_of(args.x),
-                              .gate = address_of(args.gate),
-                              .weight = address_of(args.weight),
-                              .result = address_of(args.out),
-                              .x_stride = stride_of(args.x),
-                              .gate_stride = stride_of(args.gate),
-                              .result_stride = stride_of(args.out),
-                              .rows = static_cast<uint32_t>(args.x.rows),
-                              .cols = static_cast<uint32_t>(args.x.cols),
-                              .eps = args.eps,
-                              .rounds_weighted = args.weight_dtype == args.out.dtype ? 1U : 0U};
+  push.gate = address_of(args.gate);
+  push.gate_stride = stride_of(args.gate);
+  push.rounds_weighted = args.weight_dtype == args.out.dtype ? 1U : 0U;
   run(stream, "gated_rms_norm", are_aligned({args.x, args.gate, args.out}) && is_aligned(push.weight), push, args.out);
 }
 
 void layer_norm(VulkanStream& stream, const LayerNormArgs& args) {
-  check_same_shape(args.x, args.out);
-  stream.reads(args.x);
-  stream.reads(args.weight, args.x.cols);
+  auto push = begin_norm<LayerNormPush>(stream, args);
   stream.reads(args.bias, args.x.cols);
-  stream.writes(args.out);
-  const LayerNormPush push{.x = address_of(args.x),
-                           .weight = address_of(args.weight),
-                           .bias = address_of(args.bias),
-                           .result = address_of(args.out),
-                           .x_stride = stride_of(args.x),
-                           .result_stride = stride_of(args.out),
-                           .rows = static_cast<uint32_t>(args.x.rows),
-                           .cols = static_cast<uint32_t>(args.x.cols),
-                           .eps = args.eps};
+  push.bias = address_of(args.bias);
   run(stream, "layer_norm", are_aligned({args.x, args.out}) && is_aligned(push.weight) && is_aligned(push.bias), push,
       args.out);
 }
