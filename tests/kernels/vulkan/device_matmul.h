@@ -2,20 +2,17 @@
 
 #include <gtest/gtest.h>
 
-#include <bit>
-#include <limits>
 #include <memory>
-#include <random>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "kernels/e4m3.h"
 #include "kernels/matmul.h"
 #include "kernels/vulkan/device_memory.h"
 #include "kernels/vulkan/matmul.h"
 #include "kernels/vulkan/vulkan_stream.h"
 #include "tests/kernels/matrices.h"
+#include "tests/kernels/product_cases.h"
 #include "tests/kernels/products.h"
 #include "tests/support/compare.h"
 
@@ -23,13 +20,8 @@
 
 namespace ferry::vulkan {
 
-inline constexpr WeightType kInt8{WeightFormat::kInt8, 0};
-inline constexpr WeightType int4(int32_t group_size) { return {WeightFormat::kInt4, group_size}; }
-inline constexpr WeightType wide(int32_t group_size) { return {WeightFormat::kInt4, group_size, /*is_wide=*/true}; }
-inline constexpr WeightType e4m3(int32_t group_size) { return {WeightFormat::kE4M3, group_size}; }
-
 /// A way to multiply on an open device. Products of the host's rows are taken there and back.
-class DeviceMatmul {
+class DeviceMatmul final : public Multiplier {
  public:
   DeviceMatmul(Device& device, const DeviceTraits& traits, std::string name)
       : name_(std::move(name)),
@@ -39,15 +31,16 @@ class DeviceMatmul {
     stream_.set_order(VulkanStream::Order::kReversed);
   }
 
-  const std::string& name() const { return name_; }
-  Matmul& matmul() { return backend_.matmul(); }
-  template <class Weights>
-  std::unique_ptr<PackedMatrix> pack(const Weights& weights, WeightUse use = WeightUse::kPlain) {
-    return matmul().pack(weights, use, &pool_);
+  const std::string& name() const override { return name_; }
+  std::unique_ptr<PackedMatrix> pack(ConstMatrixView weights, WeightUse use = WeightUse::kPlain) override {
+    return backend_.matmul().pack(weights, use, &pool_);
+  }
+  std::unique_ptr<PackedMatrix> pack(const QuantizedMatrix& weights, WeightUse use = WeightUse::kPlain) override {
+    return backend_.matmul().pack(weights, use, &pool_);
   }
 
-  /// Arguments of the host.
-  void run(GroupedMatmulArgs args) {
+  void run(const GroupedMatmulArgs& host_args) override {
+    GroupedMatmulArgs args = host_args;
     const MatrixView out = args.out;
     Array<std::byte> x = bytes_of(args.rows.x), result = bytes_of(out), residual = bytes_of(args.finish.residual);
     const auto count = [](auto address, int64_t n) { return address ? n : 0; };
@@ -69,21 +62,10 @@ class DeviceMatmul {
     if (args.row_idx) args.row_idx = row_idx.data();
     if (args.device_counts) args.device_counts = counts.data();
     if (args.row_runs) args.row_runs = row_runs.data();
-    matmul().grouped_matmul(stream_, args);
+    backend_.matmul().grouped_matmul(stream_, args);
     stream_.copy(Address<const std::byte>(result.data()), Address<std::byte>(out.data),
                  static_cast<std::size_t>(result.size()));
     stream_.wait(stream_.submit());
-  }
-  void multiply(const MatmulRows& rows, const PackedMatrix& weights, MatrixView out, const ProductFinish& finish = {}) {
-    const auto count = static_cast<int32_t>(rows.x.rows);
-    const PackedMatrix* group = &weights;
-    run({.rows = rows, .counts = {&count, 1}, .weights = {&group, 1}, .out = out, .finish = finish});
-  }
-  Matrix multiply(const MatmulRows& rows, const PackedMatrix& weights, DType dtype) {
-    Matrix out(dtype, rows.x.rows, weights.out_cols());
-    fill(out.view(), std::numeric_limits<float>::quiet_NaN());
-    multiply(rows, weights, out.view());
-    return out;
   }
 
  private:
@@ -136,28 +118,6 @@ class VulkanMatmulTest : public testing::Test {
     if (device_matmuls().empty()) GTEST_SKIP() << "no Vulkan device";
   }
 };
-
-/// Random codes of every value, with scales about 2^-8 that need `mantissa_bits`; some groups are zeros.
-inline QuantizedMatrix random_codes(WeightType type, int64_t n, int64_t k, uint32_t seed) {
-  QuantizedMatrix w{.type = type, .n = n, .k = k, .group = type.group_size};
-  if (type.format == WeightFormat::kInt8) w.group = k;
-  const int mantissa_bits = type.is_wide ? 19 : type.format == WeightFormat::kInt4 ? 4 : 10;
-  std::mt19937 generator(seed);
-  for (int64_t i = 0; i < n * k; ++i) {
-    auto code = static_cast<uint8_t>(generator());
-    if (type.format == WeightFormat::kE4M3 && (code & 0x7F) == kE4M3NaN) code = 1;
-    if (type.format == WeightFormat::kInt8 && code == 0) code = 1;
-    w.codes.push_back(type.format == WeightFormat::kInt4 ? code % 16 : code);
-  }
-  for (int64_t i = 0; i < n * w.num_groups(); ++i) {
-    const uint32_t mantissa = static_cast<uint32_t>(generator()) >> (32 - mantissa_bits) << (23 - mantissa_bits);
-    const uint32_t sign = type.is_wide ? static_cast<uint32_t>(generator()) & 0x80000000U : 0;
-    w.scales.push_back(generator() % 16 == 0 ? 0.0F : std::bit_cast<float>(sign | uint32_t{119} << 23 | mantissa));
-    if (type.format == WeightFormat::kInt4) w.zero_points.push_back(static_cast<uint8_t>(generator() % 16));
-    if (type.format == WeightFormat::kInt8) w.zero_points.push_back(128);
-  }
-  return w;
-}
 
 inline void expect_rows_alone(DeviceMatmul& device, const MatmulRows& rows, const PackedMatrix& packed, DType dtype,
                               const std::string& what) {

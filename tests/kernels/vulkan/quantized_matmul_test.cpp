@@ -3,69 +3,16 @@
 #include <cmath>
 #include <limits>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <vector>
 
+#include "kernels/e4m3.h"
 #include "tests/kernels/vulkan/device_matmul.h"
 
-// Products of weights in codes against the reference: of integers all bits are equal.
+// Products of weights in codes on devices, beside what product_cases.cpp asks of them.
 
 namespace ferry::vulkan {
 namespace {
-
-struct CodesCase {
-  WeightType type;
-  int64_t n, k;
-  std::string text() const { return weight_type_name(type) + " n " + std::to_string(n) + " k " + std::to_string(k); }
-};
-
-TEST_F(VulkanMatmulTest, IntegersHaveTheBitsOfTheReference) {
-  const auto ref = make_ref_matmul();
-  for (const CodesCase& c :
-       {CodesCase{kInt8, 1, 1}, CodesCase{kInt8, 33, 77}, CodesCase{kInt8, 100, 2100}, CodesCase{kInt8, 50, 200},
-        CodesCase{int4(32), 1, 32}, CodesCase{int4(32), 70, 96}, CodesCase{int4(64), 33, 64}, CodesCase{int4(64), 100, 1344},
-        CodesCase{int4(128), 40, 256}, CodesCase{int4(256), 17, 5120}, CodesCase{wide(32), 33, 96},
-        CodesCase{wide(64), 70, 192}, CodesCase{wide(128), 40, 4096}, CodesCase{wide(256), 17, 512}}) {
-    const QuantizedMatrix w = random_codes(c.type, c.n, c.k, 3);
-    const auto ref_packed = ref->pack(w);
-    for (const int64_t num_rows : {1, 2, 3, 16, 17, 50, 130}) {
-      const CodedRows rows = random_matrix(DType::kBF16, num_rows, c.k, 4);
-      for (const DType dtype : kBothDTypes) {
-        const Matrix expected = ferry::multiply(*ref, rows.view(), *ref_packed, dtype);
-        for (DeviceMatmul* device : device_matmuls()) {
-          expect_same_bits(expected.view(), device->multiply(rows.view(), *device->pack(w), dtype).view(),
-                           device->name() + " " + c.text() + " rows " + std::to_string(num_rows));
-        }
-      }
-    }
-  }
-}
-
-TEST_F(VulkanMatmulTest, GroupsOfCodesHaveTheBitsOfTheReference) {
-  const std::vector<int32_t> counts = {0, 3, 0, 70, 1, 129};
-  const int64_t num_rows = std::accumulate(counts.begin(), counts.end(), int64_t{0});
-  const auto ref = make_ref_matmul();
-  for (const CodesCase& c : {CodesCase{kInt8, 90, 128}, CodesCase{int4(64), 90, 128}, CodesCase{wide(32), 90, 160}}) {
-    const CodedRows rows = random_matrix(DType::kBF16, num_rows, c.k, 9);
-    for (DeviceMatmul* device : device_matmuls()) {
-      std::vector<std::unique_ptr<PackedMatrix>> owners, ref_owners;
-      std::vector<const PackedMatrix*> weights, ref_weights;
-      for (std::size_t g = 0; g < counts.size(); ++g) {
-        const QuantizedMatrix codes = random_codes(c.type, c.n, c.k, static_cast<uint32_t>(20 + g));
-        owners.push_back(device->pack(codes));
-        ref_owners.push_back(ref->pack(codes));
-        weights.push_back(counts[g] == 0 ? nullptr : owners.back().get());
-        ref_weights.push_back(ref_owners.back().get());
-      }
-      Matrix out(DType::kBF16, num_rows, c.n), expected(DType::kBF16, num_rows, c.n);
-      test::TestStream stream(1);
-      ref->grouped_matmul(stream, {.rows = rows.view(), .counts = counts, .weights = ref_weights, .out = expected.view()});
-      device->run({.rows = rows.view(), .counts = counts, .weights = weights, .out = out.view()});
-      expect_same_bits(expected.view(), out.view(), device->name() + " " + c.text());
-    }
-  }
-}
 
 TEST_F(VulkanMatmulTest, GatedCodesGiveSwiglu) {
   for (const WeightType type : {kInt8, int4(32), int4(128), wide(64), e4m3(128)}) {
