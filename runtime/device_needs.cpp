@@ -44,6 +44,14 @@ int64_t reply_bytes(const ModelConfig& config, const StepShape& shape) {
   return TokenDispatcher::kMaxInFlight * rows * config.hidden_dim * dtype_bytes(shape.dtype);
 }
 
+/// Experts without weights.
+ExpertBank empty_bank(const ModelConfig& config, int64_t num_local_experts, const Quantization& quantization, DType dtype) {
+  return {config.num_expert_layers(),
+          num_local_experts,
+          {config.hidden_dim, config.moe.intermediate_dim},
+          quantization.experts.value_or(plain_weights(dtype))};
+}
+
 std::string in_mib(int64_t bytes) { return std::to_string((bytes + (int64_t{1} << 20) - 1) >> 20) + " MiB"; }
 
 }  // namespace
@@ -75,8 +83,7 @@ int64_t step_row_bytes(const ModelConfig& config, const StepShape& shape) {
     drafter.emplace(config, weights, trunk, shape.dtype, vocab, shape.speculation);
   }
   if (shape.num_workers > 0) return memory.num_bytes() + reply_bytes(config, shape);
-  const ExpertBank bank(config.num_expert_layers(), config.moe.num_experts, {config.hidden_dim, config.moe.intermediate_dim},
-                        shape.quantization.experts.value_or(plain_weights(shape.dtype)));
+  const ExpertBank bank = empty_bank(config, config.moe.num_experts, shape.quantization, shape.dtype);
   const DeviceTokenDispatcher dispatcher(
       bank, stream, {.max_tokens = shape.limits.max_tokens, .top_k = config.moe.top_k, .dtype = shape.dtype});
   return memory.num_bytes();
@@ -87,6 +94,27 @@ void require_device_memory(const ComputeDevice& device, const DeviceNeeds& needs
   if (needs.pictures > 0) parts += ", " + in_mib(needs.pictures) + " for pictures (--picture-tokens, --picture-cache)";
   device.require_memory(needs.total(),
                         "this run, with " + parts + " and " + in_mib(needs.rows) + " for the rows of a step (--token-budget),");
+}
+
+WorkerNeeds worker_needs(const ModelConfig& config, const Quantization& quantization, int64_t num_local_experts,
+                         const ReplyWriter::Options& replies) {
+  // All experts of the only worker, of which this one has its share.
+  double experts = rank_footprint(config, quantization, replies.dtype, 1).worker_bytes;
+  if (config.mtp) experts += mtp_footprint(config, quantization, replies.dtype, 1).worker_bytes;
+  const double share = static_cast<double>(num_local_experts) / static_cast<double>(config.moe.num_experts);
+  CountedMemory memory;
+  const Backend backend("counted", {}, nullptr, memory);
+  ThreadPool pool(1);
+  CountedStream stream(backend, pool);
+  const ExpertBank bank = empty_bank(config, num_local_experts, quantization, replies.dtype);
+  const ReplyWriter writer(bank, stream, replies);
+  return {.weights = static_cast<int64_t>(experts * share), .rows = memory.num_bytes()};
+}
+
+void require_device_memory(const ComputeDevice& device, const WorkerNeeds& needs) {
+  device.require_memory(needs.weights + needs.rows, "this worker, with " + in_mib(needs.weights) +
+                                                        " of weights (--quantize) and " + in_mib(needs.rows) +
+                                                        " for the rows of a step (--token-budget),");
 }
 
 }  // namespace ferry

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "moe/reply_writer.h"
 #include "runtime/checkpoint/quantization.h"
 #include "runtime/checkpoint/safetensors.h"
 #include "runtime/compute_device.h"
@@ -9,11 +10,11 @@
 #include "runtime/model/layer_runner.h"
 #include "runtime/schedule/speculation.h"
 
-// What rank 0 takes of the memory of a device, told before anything large is loaded.
+// What a rank takes of the memory of a device, told before anything large is loaded.
 
 namespace ferry {
 
-/// Bytes.
+/// Bytes, of rank 0.
 struct DeviceNeeds {
   int64_t weights = 0;   // packed, and the embedding
   int64_t caches = 0;    // of --memory
@@ -39,5 +40,16 @@ int64_t step_row_bytes(const ModelConfig& config, const StepShape& shape);
 /// Throws Error{kResourceExhausted} that names the device, each of the needs with its option, and what is there, if they are
 /// more.
 void require_device_memory(const ComputeDevice& device, const DeviceNeeds& needs);
+
+/// Of an expert worker that holds `num_local_experts` of every layer: its weights, and what it computes of a request, counted
+/// as the rows of a step.
+struct WorkerNeeds {
+  int64_t weights = 0;
+  int64_t rows = 0;
+};
+WorkerNeeds worker_needs(const ModelConfig& config, const Quantization& quantization, int64_t num_local_experts,
+                         const ReplyWriter::Options& replies);
+/// Likewise.
+void require_device_memory(const ComputeDevice& device, const WorkerNeeds& needs);
 
 }  // namespace ferry

@@ -12,6 +12,7 @@
 #include "profiler/span.h"
 #include "runtime/base/aligned_buffer.h"
 #include "runtime/base/error.h"
+#include "runtime/device_needs.h"
 #include "runtime/rank_setup.h"
 #include "runtime/trace/trace_worker.h"
 
@@ -93,14 +94,18 @@ class ExpertWorker {
     load_options.progress = {};  // the coordinator's line is enough
     quantization_ = load_options.weights.quantization;
     const int32_t rank_idx = cluster_.rank().value - 1;
-    bank_ = std::make_unique<ExpertBank>(
-        load_experts(*checkpoint_, config_, map, rank_idx, compute_->backend.matmul(), compute_->pool, load_options));
-
     const ReplyWriter::Options reply_options{.map_epoch = map.epoch(),
                                              .max_tokens = options.token_budget,
                                              .top_k = config_.moe.top_k,
                                              .dtype = dtype,
                                              .combine = options.combine};
+    if (compute_->device) {
+      const int64_t num_local = std::ssize(map.experts_of(rank_idx));
+      require_device_memory(*compute_->device, worker_needs(config_, quantization_, num_local, reply_options));
+    }
+    bank_ = std::make_unique<ExpertBank>(
+        load_experts(*checkpoint_, config_, map, rank_idx, compute_->backend.matmul(), compute_->pool, load_options));
+
     replies_ = std::make_unique<ReplyWriter>(*bank_, compute_->stream, reply_options);
     for (Inbox& inbox : inboxes_)
       inbox.bytes =

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <optional>
 
 #include "moe/device_token_dispatcher.h"
@@ -15,10 +16,11 @@
 namespace ferry {
 namespace {
 
-/// The host's memory, counted in pieces of 256 bytes.
+/// The host's memory, counted in pieces of 256 bytes. It may say that it is a device's, where nothing is computed.
 class TalliedMemory final : public Memory {
  public:
-  Space space() const override { return Space::kHost; }
+  explicit TalliedMemory(Space space = Space::kHost) : space_(space) {}
+  Space space() const override { return space_; }
   Storage allocate(std::size_t size) override {
     num_bytes_ += static_cast<int64_t>((size + 255) / 256 * 256);
     return host_memory().allocate(size);
@@ -27,6 +29,7 @@ class TalliedMemory final : public Memory {
   int64_t num_bytes() const { return num_bytes_; }
 
  private:
+  Space space_;
   int64_t num_bytes_ = 0;
 };
 
@@ -69,6 +72,48 @@ TEST(DeviceNeeds, RowsOfAStepAreCountedToTheByte) {
       EXPECT_EQ(step_row_bytes(config, shape), tally(dir, config, shape)) << model << " " << quantize;
       shape.num_workers = 2;
       EXPECT_GT(step_row_bytes(config, shape), 0);
+    }
+  }
+}
+
+/// A worker's experts and what its buffers take: of the first of three ranks that share them.
+WorkerNeeds tally_worker(const std::filesystem::path& dir, const ModelConfig& config, const Quantization& quantization,
+                         const ReplyWriter::Options& replies) {
+  ThreadPool pool(1);
+  const Backend loading = select_backend("auto", "auto", replies.dtype);
+  const Checkpoint checkpoint = Checkpoint::open(dir);
+  const std::array<Rank, 3> ranks = {Rank{1}, Rank{2}, Rank{3}};
+  const ExpertBank bank =
+      load_experts(checkpoint, config, ExpertMap::contiguous(config.moe.num_experts, ranks), 0, loading.matmul(), pool,
+                   {.dtype = replies.dtype, .weights = {.quantization = quantization}});
+  TalliedMemory memory(Space::kDevice);
+  const Backend backend("tallied", available_op_tables(), nullptr, memory);
+  Stream stream(backend, pool);
+  const ReplyWriter writer(bank, stream, replies);
+  int64_t weights = 0;
+  for (int64_t layer = 0; layer < bank.num_layers(); ++layer) {
+    for (const auto matrices : {bank.gate_up(layer), bank.down(layer)}) {
+      for (const PackedMatrix* matrix : matrices) weights += matrix != nullptr ? matrix->packed_bytes() : 0;  // a dense layer
+    }
+  }
+  return {.weights = weights, .rows = memory.num_bytes()};
+}
+
+TEST(DeviceNeeds, OfAWorkerAreCountedToTheByte) {
+  for (const char* model : {"qwen3_5_moe", "lfm2_moe"}) {
+    for (const char* quantize : {"none", "w8a8"}) {
+      for (const CombineMode combine : {CombineMode::kExact, CombineMode::kFast}) {
+        const std::filesystem::path dir = test::source_folder() / "tests" / "golden" / model;
+        ModelConfig config = load_config(dir);
+        config.mtp = lacks_mtp(Checkpoint::open(dir), config, {}).empty();
+        const Quantization quantization = parse_quantization(quantize);
+        const ReplyWriter::Options replies{
+            .max_tokens = 96, .top_k = config.moe.top_k, .dtype = DType::kF32, .combine = combine};
+        const WorkerNeeds real = tally_worker(dir, config, quantization, replies),
+                          told = worker_needs(config, quantization, (config.moe.num_experts + 2) / 3, replies);
+        EXPECT_EQ(told.rows, real.rows) << model << " " << quantize;
+        EXPECT_EQ(told.weights, real.weights) << model << " " << quantize;
+      }
     }
   }
 }
