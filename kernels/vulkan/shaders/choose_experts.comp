@@ -1,6 +1,7 @@
 #version 460
 // choose_experts of ops.h for few tokens, one workgroup: a subgroup chooses for every gl_NumSubgroups-th token, then an
 // invocation places each slot.
+#extension GL_KHR_memory_scope_semantics : require
 #include "kernels/vulkan/shaders/common.glsl"
 #include "kernels/vulkan/shaders/push_router.h"
 
@@ -11,7 +12,7 @@ layout(push_constant, scalar) uniform Push { ExpertChoicePush p; };
 
 void note_choice(uint slot, uint expert) {
   experts[slot] = expert;
-  atomicAdd(counts[expert], 1);
+  count_row(expert);
 }
 
 #include "kernels/vulkan/shaders/router_choice.glsl"

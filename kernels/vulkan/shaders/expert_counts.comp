@@ -1,5 +1,6 @@
 #version 460
 // expert_rows of ops.h, one workgroup: the rows of each expert, and where they begin. Of few slots it places the rows as well.
+#extension GL_KHR_memory_scope_semantics : require
 #include "kernels/vulkan/shaders/common.glsl"
 #include "kernels/vulkan/shaders/push_rows.h"
 
@@ -15,7 +16,7 @@ void main() {
   for (uint slot = gl_LocalInvocationID.x; slot < p.num_slots; slot += gl_WorkGroupSize.x) {
     uint expert = uint(I32(p.topk_idx).v[slot]);
     if (kPlaces != 0) experts[slot] = expert;
-    atomicAdd(counts[expert], 1);
+    count_row(expert);
   }
   find_first_rows();
   for (uint e = gl_LocalInvocationID.x; e < p.num_experts; e += gl_WorkGroupSize.x) I32(p.first_rows).v[e] = int(first_rows[e]);

@@ -11,6 +11,9 @@ void clear_counts() {
   barrier();
 }
 
+// Within the workgroup: a wider scope would need a feature of the device.
+void count_row(uint expert) { atomicAdd(counts[expert], 1, gl_ScopeWorkgroup, 0, gl_SemanticsRelaxed); }
+
 // By the first subgroup, as many experts at once as it has invocations.
 void find_first_rows() {
   barrier();
