@@ -57,7 +57,7 @@ MatmulPlan plan_int4_slots(const ProductShape& shape) {
 }
 
 constexpr int64_t kSegmentTiles = 32;       // as in shaders/matmul_fragments.glsl
-constexpr int64_t kPartPanels = 8;          // of a workgroup of the kernels for many rows
+constexpr int64_t kPartPanels = 8;          // of a workgroup of the kernel for many rows
 constexpr int64_t kMostStreamRows = 64;     // more are multiplied faster through shared memory, if the workgroups are enough
 constexpr int64_t kFewWorkgroups = 64;      // leave most of a large device idle
 constexpr int64_t kEnoughWorkgroups = 256;  // fill it
@@ -108,28 +108,51 @@ MatmulPlan plan_stream(const DeviceTraits& traits, const ProductShape& shape, Fr
                    {f.m, f.n, f.k, traits.subgroup_size, rows, segment_slots, panels, chunk_tiles});
 }
 
-/// Shared memory of tile_matmul.comp.
-int64_t tile_shared_bytes(const ProductShape& shape, Fragment f, int64_t rows, int64_t subgroups) {
-  const int64_t stage = (kPartPanels * kPanelRows + rows) * 80, scratch = subgroups * f.m * f.n * (shape.is_gated ? 8 : 4);
-  return stage + scratch + (shape.type.format == WeightFormat::kInt4 ? 2 * kPartPanels * kPanelRows * 4 : 0);
+/// What a workgroup of tile_matmul.comp takes.
+struct TileSize {
+  int64_t panels = 0, rows = 0;
+  int64_t subgroups = 0, panel_slots = 0;  // subgroups that share the panels
+};
+constexpr int64_t kTilePieces = 4;   // of 16 bytes: what is multiplied at once of a row in shared memory
+constexpr int64_t kBlockTiles = 16;  // of rows of one group, which go through its panels together
+
+int64_t num_tile_workgroups(const ProductShape& shape, const TileSize& size) {
+  return num_row_tiles(shape, size.rows) * ((shape.num_panels + size.panels - 1) / size.panels);
 }
 
-/// Workgroups that take `rows` rows.
-int64_t num_tile_workgroups(const ProductShape& shape, int64_t rows) {
-  return num_row_tiles(shape, rows) * ((shape.num_panels + kPartPanels - 1) / kPartPanels);
+/// Shared memory: a step of weights and rows or, at the end, a fragment of rows of results of each subgroup; scales of int4.
+int64_t tile_shared_bytes(const ProductShape& shape, const TileSize& size, Fragment f) {
+  const int64_t columns = size.panels * kPanelRows;
+  const int64_t scales = shape.type.format == WeightFormat::kInt4 ? 2 * columns * 4 : 0;
+  const int64_t results = size.subgroups / size.panel_slots * columns * f.n * 5;
+  return scales + std::max((columns + size.rows) * (kTilePieces + 1) * 16, results);
+}
+
+/// A subgroup takes up to 64 columns x 64 rows, whose sums fill its registers; half of that of int4, whose groups end often.
+TileSize tile_size(const DeviceTraits& traits, const ProductShape& shape, Fragment f) {
+  const int64_t subgroups = traits.subgroup_size >= 32 ? 4 : 8, invocations = subgroups * traits.subgroup_size;
+  const bool is_int4 = shape.type.format == WeightFormat::kInt4;
+  TileSize size{.panels = is_int4 && invocations <= 128 ? subgroups : kPartPanels,
+                .rows = size_for(wanted_rows(shape), std::array<int64_t, 3>{64, 96, 128}),
+                .subgroups = subgroups,
+                .panel_slots = subgroups / 2};
+  if (size.rows * kTilePieces % invocations != 0) size.rows = 128;  // every invocation loads as much
+  if (num_tile_workgroups(shape, size) < kEnoughWorkgroups || tile_shared_bytes(shape, size, f) > traits.shared_bytes)
+    size.rows = 64;
+  if (num_tile_workgroups(shape, size) < kEnoughWorkgroups && !is_int4) size.panels = subgroups;
+  return size;
 }
 
 MatmulPlan plan_tile(const DeviceTraits& traits, const ProductShape& shape, Fragment f) {
-  const int64_t subgroups = traits.subgroup_size * 8 <= kMostInvocations ? 8 : 4;
-  const bool is_large = subgroups == 8 && wanted_rows(shape) > 96 && num_tile_workgroups(shape, 128) >= kEnoughWorkgroups &&
-                        tile_shared_bytes(shape, f, 128, subgroups) <= traits.shared_bytes;
-  const int64_t rows = is_large ? 128 : 64;
-  const int64_t panel_slots = is_large || subgroups == 4 ? 2 : 4;  // so that a subgroup takes 32 rows
-  const char* shader = shape.type.format == WeightFormat::kBF16   ? "tile_matmul"
-                       : shape.type.format == WeightFormat::kInt8 ? "tile_matmul_int8"
-                                                                  : "tile_matmul_int4";
-  return make_plan(shader, shape, static_cast<uint32_t>(subgroups) * traits.subgroup_size, rows, kPartPanels,
-                   {f.m, f.n, f.k, traits.subgroup_size, rows, kPartPanels, panel_slots, shape.type.is_wide ? 1 : 0});
+  const TileSize size = tile_size(traits, shape, f);
+  const bool is_int4 = shape.type.format == WeightFormat::kInt4;
+  const bool has_segments = shape.k > kSegmentTiles * tile_k(WeightFormat::kBF16);
+  const char* shader = is_int4                                    ? "tile_matmul_int4"
+                       : shape.type.format == WeightFormat::kBF16 ? "tile_matmul"
+                                                                  : "tile_matmul_int8";
+  return make_plan(shader, shape, static_cast<uint32_t>(size.subgroups) * traits.subgroup_size, size.rows, size.panels,
+                   {f.m, f.n, f.k, traits.subgroup_size, size.rows, size.panels, size.panel_slots,
+                    (is_int4 ? shape.type.is_wide : has_segments) ? 1 : 0, shape.num_groups <= 1 ? kBlockTiles : 1});
 }
 
 }  // namespace
@@ -144,7 +167,8 @@ MatmulPlan plan_product(const DeviceTraits& traits, const ProductShape& shape) {
   if (shape.type.format == WeightFormat::kInt4)
     return fragment && rows > 16 ? plan_tile(traits, shape, fragment) : plan_int4_slots(shape);
   if (!fragment || (shape.type.format == WeightFormat::kInt8 && rows <= kMostPackedDotRows)) return plan_slots(shape);
-  const bool is_few = rows <= kMostStreamRows || num_tile_workgroups(shape, 64) < kFewWorkgroups;
+  const bool is_few =
+      rows <= kMostStreamRows || num_tile_workgroups(shape, {.panels = kPartPanels, .rows = 64}) < kFewWorkgroups;
   return is_few ? plan_stream(traits, shape, fragment) : plan_tile(traits, shape, fragment);
 }
 

@@ -16,7 +16,7 @@
 //   slots_matmul_int8         int8                1, 4, 16        packed dot products
 //   slots_matmul_int4         int4                1, 4, 16, 64    packed dot products
 //   stream_matmul(_int8)      bf16, int8          16, 32, 64      cooperative matrices, weights straight from memory
-//   tile_matmul(_int8, _int4) bf16, int8, int4    64, 128         cooperative matrices, through shared memory
+//   tile_matmul(_int8, _int4) bf16, int8, int4    64, 96, 128     cooperative matrices, through shared memory
 
 namespace ferry::vulkan {
 

@@ -27,13 +27,12 @@ const uint kTileK = 32;
 #endif
 
 uint num_tiles() { return (p.k + kTileK - 1) / kTileK; }
-// Of up to `size` rows.
-MatmulTile row_tile(uint size) {
-  MatmulTile tile = MatmulTiles(p.tiles).v[gl_WorkGroupID.x];
+// The i-th tile, of up to `size` rows.
+MatmulTile row_tile(uint i, uint size) {
+  MatmulTile tile = MatmulTiles(p.tiles).v[i];
   if (p.tiles_are_runs == 0) return tile;
-  uint before = gl_WorkGroupID.x - tile.first_row;  // rows of the run
-  uint rows = before % size == 0 ? min(size, tile.num_rows - before) : 0;
-  return MatmulTile(tile.group, gl_WorkGroupID.x, rows);
+  uint before = i - tile.first_row;  // rows of the run
+  return MatmulTile(tile.group, i, before % size == 0 ? min(size, tile.num_rows - before) : 0);
 }
 uint part_of_panels() { return gl_WorkGroupID.z * gl_NumWorkGroups.y + gl_WorkGroupID.y; }
 uint64_t group_weights(MatmulTile rows) { return U64(p.weights).v[rows.group]; }

@@ -25,6 +25,5 @@ void store_product(uint row, uint col, float sum) {
   }
 }
 
-void store_gated(uint row, uint col, float gate, float up) {
-  store_t(result_row(row), col, round_t(accurate_silu(round_t(gate))) * round_t(up));
-}
+float gated_value(float gate, float up) { return round_t(accurate_silu(round_t(gate))) * round_t(up); }
+void store_gated(uint row, uint col, float gate, float up) { store_t(result_row(row), col, gated_value(gate, up)); }

@@ -158,7 +158,7 @@ void finish_rows(MatmulTile rows, uint64_t weights, uint pair, uint first) {
 }
 
 void main() {
-  MatmulTile rows = row_tile(kRows);
+  MatmulTile rows = row_tile(gl_WorkGroupID.x, kRows);
   if (rows.num_rows == 0) return;
   uint pair = part_of_panels(), tiles = num_tiles();
   if (2 * pair >= p.num_panels) return;

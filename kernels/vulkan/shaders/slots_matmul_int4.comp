@@ -179,7 +179,7 @@ void finish(MatmulTile rows, uint pair, uint column, uint row, float first, floa
 }
 
 void main() {
-  MatmulTile rows = row_tile(kRows);
+  MatmulTile rows = row_tile(gl_WorkGroupID.x, kRows);
   if (rows.num_rows == 0) return;
   uint tiles = num_tiles(), place = gl_LocalInvocationID.x / kPanelRows;
   Share share = Share(group_weights(rows), part_of_panels(), gl_LocalInvocationID.x % kPanelRows, place % kSlots,

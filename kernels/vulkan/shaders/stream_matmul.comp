@@ -155,7 +155,7 @@ void finish(MatmulTile rows, uint64_t weights, uint i, uint j) {
 }
 
 void main() {
-  MatmulTile rows = row_tile(kTileRows);
+  MatmulTile rows = row_tile(gl_WorkGroupID.x, kTileRows);
   if (rows.num_rows == 0) return;
   uint64_t weights = group_weights(rows);
   uint first_panel = (part_of_panels() * kPanelSlots + gl_SubgroupID / kSegmentSlots) * kPanels;

@@ -106,5 +106,43 @@ TEST(MatmulPlan, WorkgroupsFitTheDevice) {
   }
 }
 
+/// Of kernels that stage tiles, invocations load whole pieces, subgroups take whole fragments (and gates with their ups), and
+/// all fits in shared memory.
+TEST(MatmulPlan, TilesAreWholePieces) {
+  for (const uint32_t subgroup_size : {8U, 16U, 32U, 64U}) {
+    for (const uint32_t fragment_rows : {8U, 16U}) {
+      DeviceTraits traits = large_device();
+      traits.subgroup_size = subgroup_size;
+      traits.shared_bytes = 32768;
+      traits.bf16.n = traits.int8.n = fragment_rows;
+      int num_plans = 0;
+      for (const WeightType type : {kBF16, kInt8, kInt4}) {
+        for (const int64_t n : {512, 2048, 12352}) {
+          for (const int64_t groups : {1, 64}) {
+            for (int64_t rows = 128; rows <= 16384; rows *= 2) {
+              ProductShape shape = shape_of(type, n, 2048, rows, groups);
+              shape.is_gated = n == 2048;
+              const MatmulPlan plan = plan_product(traits, shape);
+              if (!std::string(plan.shader).starts_with("tile_matmul")) continue;
+              ++num_plans;
+              const int64_t invocations = plan.constants[0], panels = plan.part_panels, slots = plan.constants[9];
+              const int64_t subgroups = invocations / subgroup_size;
+              const int64_t panel_pieces = type.format == WeightFormat::kInt4 ? 32 : 64;
+              EXPECT_EQ(panels * panel_pieces % invocations, 0) << panels << " panels by " << invocations;
+              EXPECT_EQ(plan.tile_rows * 4 % invocations, 0) << plan.tile_rows << " rows by " << invocations;
+              EXPECT_EQ(subgroups % slots, 0);
+              EXPECT_EQ(panels % (shape.is_gated ? 2 * slots : slots), 0);
+              EXPECT_EQ(plan.tile_rows % (subgroups / slots * fragment_rows), 0);
+              EXPECT_LE((panels * kPanelRows + plan.tile_rows) * 80 + panels * kPanelRows * 8, 32768);
+              EXPECT_LE(subgroups / slots * panels * kPanelRows * fragment_rows * 5 + panels * kPanelRows * 8, 32768);
+            }
+          }
+        }
+      }
+      EXPECT_GT(num_plans, 0) << "subgroups of " << subgroup_size;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace ferry::vulkan
