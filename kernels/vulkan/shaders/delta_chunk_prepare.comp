@@ -15,7 +15,8 @@ const uint kTriangleStride = kMaxChunk / 4 + 1;  // quads
 // Below the diagonal A; above it the transposed inverse of I + A, whose diagonal is ones: T_rs is at [s, r].
 shared vec4 triangles[kMaxChunk * kTriangleStride];
 shared float squares[kStagedRows];  // of keys and queries, then what they are to be multiplied with
-shared float decay_sums[kMaxChunk], betas[kMaxChunk], decays[kMaxChunk];
+shared float decay_sums[kMaxChunk], betas[kMaxChunk];
+shared vec4 decays[kMaxChunk / 4];
 
 // products[0] of keys and keys, products[1] of queries and keys: rows row + kSide i, columns column + kSide j.
 void multiply_rows(uint k_head, uint row, uint column, out float products[2][kTile][kTile]) {
@@ -55,13 +56,16 @@ void load_gates(uint v_head) {
   if (t < kMaxChunk) {
     uint64_t gate = ((uint64_t(chunk.first_row) + t) * p.num_v_heads + v_head) * 4;
     bool is_there = t < chunk.num_rows;
-    decays[t] = is_there ? F32(p.decay + gate).v[0] : 0.0;
+    decays[t / 4][t % 4] = is_there ? F32(p.decay + gate).v[0] : 0.0;
     betas[t] = is_there ? F32(p.beta + gate).v[0] : 0.0;
   }
   barrier();
   if (t < kMaxChunk) {
     float sum = 0.0;
-    for (uint s = 0; s <= t; ++s) sum += decays[s];
+    [[unroll]] for (uint quad = 0; quad < kMaxChunk / 4; ++quad) {
+      vec4 next = decays[quad];
+      [[unroll]] for (uint i = 0; i < 4; ++i) sum += 4 * quad + i <= t ? next[i] : 0.0;
+    }
     decay_sums[t] = sum;
   }
   barrier();
@@ -79,23 +83,76 @@ void make_triangles(float products[2][kTile][kTile], uint row, uint column, uint
   }
 }
 
-// The inverse of I + A, a column an invocation, top row first: T_rc = -sum over c <= s < r of A_rs T_sc.
+// Below, x is a block of 16 or 32 rows on the diagonal, and y the one behind it. T_xx and T_yy are inverses of their own, and
+// T_yx = -T_yy A_yx T_xx.
+
+// A quad of column c of the inverse, as far as it lies in rows first, first + 1, ... of block x.
+vec4 inverse_quad(uint c, uint first) {
+  uvec4 r = first + uvec4(0, 1, 2, 3);
+  vec4 column = mix(triangles[c * kTriangleStride + first / 4], vec4(0.0), lessThan(r, uvec4(c)));
+  return mix(column, vec4(1.0), equal(r, uvec4(c)));
+}
+
+// The blocks of 16, a column an invocation: T_rc = -sum over c <= s < r of A_rs T_sc.
+void invert_blocks() {
+  uint c = gl_LocalInvocationID.x, first = c / 16 * 16;
+  if (c >= kMaxChunk) return;
+  float column[16];
+  [[unroll]] for (uint r = 0; r < 16; ++r) column[r] = first + r == c ? 1.0 : 0.0;
+  [[unroll]] for (uint r = 1; r < 16; ++r) {
+    float sum = 0.0;
+    [[unroll]] for (uint quad = 0; quad <= (r - 1) / 4; ++quad) {
+      vec4 row = triangles[(first + r) * kTriangleStride + first / 4 + quad];
+      [[unroll]] for (uint i = 0; i < 4; ++i) {
+        if (4 * quad + i < r) sum = fma(row[i], column[4 * quad + i], sum);
+      }
+    }
+    if (first + r > c) column[r] = -sum;
+  }
+  [[unroll]] for (uint r = 1; r < 16; ++r) {
+    if (first + r > c) triangles[c * kTriangleStride + (first + r) / 4][r % 4] = column[r];
+  }
+}
+
+// Leaves A_yx T_xx of every pair of blocks of `size` rows in `staged`: [row of y, quad of columns of x].
+void multiply_by_first(uint size) {
+  uint t = gl_LocalInvocationID.x, quads = size / 4;
+  if (t >= kMaxChunk / 2 * quads) return;
+  uint row = t / quads, x = row / size * 2 * size, c = x + t % quads * 4;
+  vec4 sums[4] = vec4[4](vec4(0.0), vec4(0.0), vec4(0.0), vec4(0.0));
+  for (uint s = c; s < x + size; s += 4) {
+    vec4 a = triangles[(x + size + row % size) * kTriangleStride + s / 4];
+    [[unroll]] for (uint i = 0; i < 4; ++i) sums[i] = fma(a, inverse_quad(c + i, s), sums[i]);
+  }
+  vec4 dots;
+  [[unroll]] for (uint i = 0; i < 4; ++i) dots[i] = (sums[i].x + sums[i].y) + (sums[i].z + sums[i].w);
+  staged[t] = dots;
+}
+
+void multiply_by_second(uint size) {
+  uint t = gl_LocalInvocationID.x, quads = size / 4;
+  if (t >= kMaxChunk / 2 * quads) return;
+  uint pair = t / (size * quads), y = pair * 2 * size + size;
+  uint row = t % size, quad = t / size % quads;
+  vec4 sum = staged[(pair * size + row) * quads + quad];
+  for (uint s = 0; s < row; ++s) {
+    float inverse = triangles[(y + s) * kTriangleStride + (y + row) / 4][row % 4];
+    sum = fma(vec4(inverse), staged[(pair * size + s) * quads + quad], sum);
+  }
+  [[unroll]] for (uint i = 0; i < 4; ++i) {
+    triangles[(y - size + 4 * quad + i) * kTriangleStride + (y + row) / 4][row % 4] = -sum[i];
+  }
+}
+
+// The inverse of I + A.
 void invert() {
   barrier();
-  uint c = gl_LocalInvocationID.x;
-  for (uint r = 1; r < kMaxChunk; ++r) {
-    if (c < r) {
-      vec4 sums = vec4(0.0);
-      for (uint quad = c / 4; quad <= (r - 1) / 4; ++quad) {
-        uvec4 s = uvec4(0, 1, 2, 3) + 4 * quad;
-        vec4 column = mix(triangles[c * kTriangleStride + quad], vec4(0.0), lessThan(s, uvec4(c)));
-        column = mix(column, vec4(1.0), equal(s, uvec4(c)));
-        column = mix(column, vec4(0.0), greaterThanEqual(s, uvec4(r)));
-        vec4 row = mix(triangles[r * kTriangleStride + quad], vec4(0.0), greaterThanEqual(s, uvec4(r)));
-        sums = fma(row, column, sums);
-      }
-      triangles[c * kTriangleStride + r / 4][r % 4] = -((sums.x + sums.y) + (sums.z + sums.w));
-    }
+  invert_blocks();
+  for (uint size = 16; size < kMaxChunk; size *= 2) {
+    barrier();
+    multiply_by_first(size);
+    barrier();
+    multiply_by_second(size);
   }
   barrier();
 }
