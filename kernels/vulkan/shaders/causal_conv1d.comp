@@ -63,7 +63,7 @@ void convolve(ConvSequence sequence, uint first_token, uint channel) {
     }
     float y = round_t(sum);
     uint64_t row = p.result + (uint64_t(sequence.first_row) + first_token + t) * p.result_stride * kBytesOfT;
-    store_t(row, channel, kIsSilu != 0 ? accurate_silu(y) : y);
+    store_t(row, channel, kIsSilu != 0 ? silu_of_t(y) : y);
   }
 }
 #endif

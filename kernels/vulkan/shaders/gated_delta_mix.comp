@@ -39,7 +39,7 @@ float convolve(DeltaMixSequence sequence, uint channel) {
     precise float next = fma(F32(weights).v[tau], x, sum);
     sum = next;
   }
-  return round_t(accurate_silu(round_t(sum)));
+  return round_t(silu_of_t(round_t(sum)));
 }
 
 void find_gates(uint row, uint v_head) {

@@ -27,7 +27,7 @@ Pack gated(Pack x, Pack gate, Pack weight, float scale, bool rounds_weighted) {
   [[unroll]] for (uint i = 0; i < kPack; ++i) {
     float weighted = weight.v[i] * round_t(x.v[i] * scale);
     if (rounds_weighted) weighted = round_t(weighted);
-    x.v[i] = weighted * accurate_silu(gate.v[i]);
+    x.v[i] = weighted * silu_of_t(gate.v[i]);
   }
   return x;
 }
