@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <span>
 #include <vector>
 
+#include "kernels/vulkan/ops/attention_kernels.h"
 #include "kernels/vulkan/ops/packs.h"
 #include "kernels/vulkan/ops/vulkan_ops.h"
 #include "kernels/vulkan/shaders/push_attention.h"
@@ -18,15 +18,6 @@ constexpr uint32_t kReduceInvocations = 128, kAppendInvocations = 128;
 // A sequence with as many workgroups keeps a large device busy without handing out its splits.
 constexpr int64_t kEnoughWorkgroups = 64;
 constexpr int64_t kMaxPartialRows = int64_t{1} << 17;  // of head_dim floats: 128 MiB at 256
-
-/// How a workgroup takes a tile of query rows: the specialisation constants of attention.comp.
-struct Tile {
-  uint32_t quads;  // of rows
-  uint32_t slice;  // elements that are staged together; with these, 32 KiB of shared memory hold the tile
-  int64_t rows() const { return 4 * quads; }
-};
-constexpr Tile kSmallTile{.quads = 2, .slice = 32};  // a token of most models
-constexpr Tile kLargeTile{.quads = 8, .slice = 16};
 
 uint32_t u32(int64_t value) { return static_cast<uint32_t>(value); }
 
@@ -77,7 +68,7 @@ class RowRuns {
 
 /// Sequences that are attended with tiles of one size, and what their dispatch is made of.
 struct TileClass {
-  Tile tile;
+  AttentionTile tile;
   std::vector<AttentionSequence> sequences;
   int64_t num_tasks = 0;
   int64_t first_partial = 0, end_partial = 0;
@@ -86,7 +77,11 @@ struct TileClass {
 /// A call cut into work: what every sequence becomes, and room for partial sums.
 class AttentionPlan {
  public:
-  explicit AttentionPlan(const AttentionArgs& args) : args_(args), tables_(args.sequences.size() * kSequenceWords) {
+  AttentionPlan(const AttentionArgs& args, const AttentionTiles& tiles_of)
+      : args_(args),
+        small_{.tile = tiles_of.small},
+        large_{.tile = tiles_of.large},
+        tables_(args.sequences.size() * kSequenceWords) {
     for (TileClass* tiles : {&small_, &large_}) {
       tiles->first_partial = num_partials_;
       for (std::size_t s = 0; s < args.sequences.size(); ++s) {
@@ -115,11 +110,11 @@ class AttentionPlan {
   static constexpr std::size_t kSequenceWords = sizeof(AttentionSequence) / sizeof(uint32_t);
 
   int64_t group() const { return args_.num_heads / args_.cache.num_kv_heads; }
-  TileClass& class_of(const SequenceSpan& span) { return span.num_tokens * group() <= small_.tile.rows() ? small_ : large_; }
+  TileClass& class_of(const SequenceSpan& span) { return span.num_tokens * group() <= small_.tile.rows ? small_ : large_; }
 
   void add(TileClass& tiles, const SequenceSpan& span, const int32_t* table) {
     const int64_t num_keys = span.num_past + span.num_tokens;
-    const int64_t num_tiles = (span.num_tokens * group() + tiles.tile.rows() - 1) / tiles.tile.rows();
+    const int64_t num_tiles = (span.num_tokens * group() + tiles.tile.rows - 1) / tiles.tile.rows;
     const int64_t num_splits = (num_keys + kSplitKeys - 1) / kSplitKeys;
     const int64_t num_partials = num_splits < 2 ? 0 : span.num_tokens * args_.num_heads * num_splits;
     const bool walks =
@@ -142,25 +137,11 @@ class AttentionPlan {
   }
 
   const AttentionArgs& args_;
-  TileClass small_{.tile = kSmallTile}, large_{.tile = kLargeTile};
+  TileClass small_, large_;
   std::vector<uint32_t> tables_;
   CacheRows cache_rows_;
   int64_t num_partials_ = 0, num_reduced_ = 0;
 };
-
-/// An invocation has `columns` of values for a number of row quads, so that a workgroup has all of them.
-Kernel attention_kernel(const AttentionArgs& args, const Tile& tile) {
-  const KvLayerView& cache = args.cache;
-  const auto head_dim = u32(cache.head_dim), padded_dim = std::bit_ceil(head_dim);
-  const uint32_t sums = std::max(1u, tile.quads * padded_dim / kAttentionInvocations);
-  const uint32_t columns = std::min(4u, sums);
-  const auto bytes = static_cast<uint64_t>(dtype_bytes(cache.dtype));
-  const bool aligned = is_aligned(args.q) && is_aligned(head_dim * bytes) && is_aligned(address_of(cache.keys)) &&
-                       is_aligned(address_of(cache.values));
-  return {find_shader("attention", cache.dtype),
-          {kAttentionInvocations, head_dim, tile.quads, tile.slice, std::bit_ceil((head_dim + columns - 1) / columns), columns,
-           sums / columns, aligned ? 1u : 0u}};
-}
 
 void check_attention(const AttentionArgs& args) {
   const KvLayerView& cache = args.cache;
@@ -177,14 +158,14 @@ void check_attention(const AttentionArgs& args) {
 void attention(VulkanStream& stream, const AttentionArgs& args) {
   check_attention(args);
   const KvLayerView& cache = args.cache;
-  const AttentionPlan plan(args);
+  const AttentionPlan plan(args, choose_attention_tiles(stream.traits(), args));
   if (plan.small().num_tasks + plan.large().num_tasks == 0) return;
   const uint64_t sequences = stream.upload(plan.tables());
   const std::size_t num_small = plan.small().sequences.size(), num_sequences = num_small + plan.large().sequences.size();
   const auto head_bytes = static_cast<uint64_t>(cache.head_dim) * sizeof(float);
   const auto num_partials = static_cast<uint64_t>(plan.num_partials());
-  const uint64_t stats = num_partials == 0 ? 0 : stream.scratch(num_partials * (head_bytes + 8)),
-                 sums = stats + num_partials * 8;
+  const uint64_t sums = num_partials == 0 ? 0 : stream.scratch(num_partials * (head_bytes + 8)),
+                 stats = sums + num_partials * head_bytes;
   AttentionPush push{.q = address_of(args.q),
                      .keys = address_of(cache.keys),
                      .values = address_of(cache.values),
@@ -215,11 +196,11 @@ void attention(VulkanStream& stream, const AttentionArgs& args) {
       stream.writes(Range{stats + first * 8, stats + end * 8});
       stream.writes(Range{sums + first * head_bytes, sums + end * head_bytes});
     }
-    stream.dispatch(attention_kernel(args, tiles->tile), push, grid_of_rows(tiles->num_tasks * cache.num_kv_heads));
+    stream.dispatch(tiles->tile.kernel, push, grid_of_rows(tiles->num_tasks * cache.num_kv_heads));
     push.sequences += tiles->sequences.size() * sizeof(AttentionSequence);
   }
   if (plan.num_reduced() == 0) return;
-  stream.reads(Range{stats, stats + num_partials * (head_bytes + 8)});
+  stream.reads(Range{sums, sums + num_partials * (head_bytes + 8)});
   stream.writes(args.out);
   const AttentionReducePush reduce{.partial_sums = sums,
                                    .partial_stats = stats,
@@ -230,8 +211,9 @@ void attention(VulkanStream& stream, const AttentionArgs& args) {
                                    .num_rows = u32(plan.num_reduced()),
                                    .num_heads = push.num_heads,
                                    .head_dim = u32(cache.head_dim)};
+  const int64_t parts = (cache.head_dim + kReduceInvocations - 1) / kReduceInvocations;
   stream.dispatch({find_shader("attention_reduce", cache.dtype), {kReduceInvocations}}, reduce,
-                  grid_of_rows(plan.num_reduced()));
+                  grid_of_rows(plan.num_reduced() * parts));
 }
 
 void kv_append(VulkanStream& stream, const KvAppendArgs& args) {
