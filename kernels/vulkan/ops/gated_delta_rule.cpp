@@ -99,6 +99,7 @@ DeltaRulePush push_of(const GatedDeltaRuleArgs& args) {
           .sequences = 0,
           .chunks = 0,
           .prepared = 0,
+          .copies = 0,
           .qkv_stride = stride_of(args.qkv),
           .result_stride = stride_of(args.out),
           .qkv_columns = u32(args.qkv.cols),
@@ -149,28 +150,57 @@ void run_recurrent(VulkanStream& stream, const GatedDeltaRuleArgs& args, const D
                   push, grid_of_rows(std::ssize(sequences) * args.num_v_heads * slices));
 }
 
+/// Whether the device's matrices can take the chunks, to the precision of fp32.
+bool has_matrices(const DeviceTraits& traits, DType dtype) {
+  constexpr Fragment kFragment{kDeltaMatrixColumns, kDeltaMatrixColumns, kDeltaMatrixColumns};
+  return dtype == DType::kBF16 && traits.bf16 == kFragment && traits.subgroup_size >= kDeltaMatrixColumns &&
+         traits.subgroup_size * kDeltaMatrixSubgroups <= traits.max_invocations;
+}
+
+/// What the two dispatches of the chunk form hand to each other, in bytes.
+struct Handover {
+  uint64_t prepared = 0, copies = 0;
+
+  Handover(const GatedDeltaRuleArgs& args, int64_t num_chunks, bool by_matrices) {
+    const auto v_parts = static_cast<uint64_t>(num_chunks * args.num_v_heads),
+               k_parts = static_cast<uint64_t>(num_chunks * args.num_k_heads);
+    prepared = v_parts * (by_matrices ? kTermsBytes : kChunkFloats * sizeof(float));
+    copies = by_matrices ? k_parts * 3 * kCopyBytes : 0;
+  }
+};
+
 void run_chunked(VulkanStream& stream, const GatedDeltaRuleArgs& args, const DeltaPlan& plan) {
   const DeltaClass& work = plan.chunked();
   if (work.sequences.empty()) return;
+  const bool by_matrices = has_matrices(stream.traits(), args.qkv.dtype);
+  const Handover handover(args, std::ssize(work.chunks), by_matrices);
   DeltaRulePush push = push_of(args);
-  const auto prepared_bytes = work.chunks.size() * static_cast<std::size_t>(args.num_v_heads) * kChunkFloats * sizeof(float);
   push.sequences = stream.upload(std::span<const DeltaSequence>(work.sequences));
   push.chunks = stream.upload(std::span<const DeltaChunk>(work.chunks));
-  push.prepared = stream.scratch(prepared_bytes);
+  push.prepared = stream.scratch(handover.prepared + handover.copies);
+  push.copies = push.prepared + handover.prepared;
   push.num_sequences = u32(std::ssize(work.sequences));
   push.num_chunks = u32(std::ssize(work.chunks));
-  const Range prepared{push.prepared, push.prepared + prepared_bytes};
+  const Range handed{push.prepared, push.copies + handover.copies};
   const uint32_t aligned = plan.rows_are_aligned() ? 1 : 0;
   reads_rows(stream, args);
-  stream.writes(prepared);
-  stream.dispatch({find_shader("delta_chunk_prepare", args.qkv.dtype), {kChunkInvocations, aligned}}, push,
+  stream.writes(handed);
+  const char* prepare = by_matrices ? "delta_chunk_prepare_matrix" : "delta_chunk_prepare";
+  stream.dispatch({find_shader(prepare, args.qkv.dtype), {kChunkInvocations, aligned}}, push,
                   grid_of_rows(push.num_chunks * args.num_k_heads));
-  stream.reads(prepared);
+  stream.reads(handed);
   reads_rows(stream, args);
   writes_results(stream, args, work.sequences);
-  constexpr int64_t kSlices = kChunkDim / kDeltaSliceColumns;
-  stream.dispatch({find_shader("delta_chunk_scan", args.qkv.dtype), {kChunkInvocations, aligned}}, push,
-                  grid_of_rows(push.num_sequences * args.num_v_heads * kSlices));
+  const int64_t heads = push.num_sequences * args.num_v_heads;
+  if (by_matrices) {
+    const uint32_t subgroup = stream.traits().subgroup_size;
+    stream.dispatch({find_shader("delta_chunk_scan_matrix", args.qkv.dtype),
+                     {kDeltaMatrixSubgroups * subgroup, aligned, subgroup, is_aligned(args.out) ? 1U : 0U}},
+                    push, grid_of_rows(heads * (kChunkDim / kDeltaMatrixColumns)));
+  } else {
+    stream.dispatch({find_shader("delta_chunk_scan", args.qkv.dtype), {kChunkInvocations, aligned}}, push,
+                    grid_of_rows(heads * (kChunkDim / kDeltaSliceColumns)));
+  }
 }
 
 }  // namespace

@@ -25,8 +25,14 @@ DeltaChunk chunk;
 
 uint64_t token_row(uint row) { return p.qkv + (uint64_t(chunk.first_row) + row) * p.qkv_stride * kBytesOfT; }
 
+#ifdef MATRICES
+const uint kPreparedBytes = kTermsBytes, kTAt = 0, kMAt = kTriangleBytes, kFactorsAt = kTermsFactors;
+#else
+const uint kPreparedBytes = kChunkFloats * 4, kTAt = kChunkT * 4, kMAt = kChunkM * 4, kFactorsAt = kChunkFactors * 4;
+#endif
+
 uint64_t prepared_of(uint chunk_idx, uint v_head) {
-  return p.prepared + (uint64_t(chunk_idx) * p.num_v_heads + v_head) * (kChunkFloats * 4);
+  return p.prepared + (uint64_t(chunk_idx) * p.num_v_heads + v_head) * kPreparedBytes;
 }
 
 void fetch_keys_and_queries(uint k_head, uint first_element, out uvec4 units[kUnitsPerThread]) {

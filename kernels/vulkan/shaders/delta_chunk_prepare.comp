@@ -1,6 +1,7 @@
 #version 460
 // The first dispatch of gated_delta_rule's chunk form: what depends on no state. A workgroup has a chunk and a key head, and
-// makes T, M and the factors of all value heads that share it.
+// makes T, M and the factors of all value heads that share it; with MATRICES as delta_chunk_scan_matrix.comp takes them, and
+// copies of keys and queries.
 #include "common.glsl"
 #include "units.glsl"
 #include "exponential.glsl"
@@ -18,8 +19,40 @@ shared float squares[kStagedRows];  // of keys and queries, then what they are t
 shared float decay_sums[kMaxChunk], betas[kMaxChunk];
 shared vec4 decays[kMaxChunk / 4];
 
+#ifdef MATRICES
+// Copies the elements [first, first + kSlice) of keys and queries, which have just been staged, and transposes the keys.
+void store_copies(uint64_t copies, uint first, uvec4 units[kUnitsPerThread]) {
+  [[unroll]] for (uint i = 0; i < kUnitsPerThread; ++i) {
+    uint unit = gl_LocalInvocationID.x + i * kChunkInvocations;
+    uint64_t row = copies + unit / kUnitsPerRow * (kChunkDim * 2);
+    U32x4(row + (first + unit % kUnitsPerRow * kUnit) * 2).v[0] = units[i];
+  }
+  uint dim = gl_LocalInvocationID.x / (kMaxChunk / 4), quad = gl_LocalInvocationID.x % (kMaxChunk / 4);
+  uvec4 bits;
+  [[unroll]] for (uint i = 0; i < 4; ++i) bits[i] = floatBitsToUint(staged[(4 * quad + i) * kStride + dim / 4][dim % 4]) >> 16;
+  U32x2(copies + 2 * kCopyBytes + ((first + dim) * kMaxChunk + 4 * quad) * 2).v[0] = bits.xz | bits.yw << 16;
+}
+#endif
+
+// Element [r, s] of T or M, of which rows begin at `triangle`.
+void store_element(uint64_t triangle, uint r, uint s, float x) {
+#ifdef MATRICES
+  uint band = r / kSide;
+  if (s / kSide > band) return;
+  uint64_t at = triangle + (band * (band + 1) / 2 + s / kSide) * (kTerms * kTermBytes) + (r % kSide * kSide + s % kSide) * 2;
+  [[unroll]] for (uint term = 0; term < kTerms; ++term) {
+    uint bits = bf16_bits(x);
+    U16(at + term * kTermBytes).v[0] = uint16_t(bits);
+    precise float rest = x - uintBitsToFloat(bits << 16);
+    x = rest;
+  }
+#else
+  F32(triangle + (r * kMaxChunk + s) * 4).v[0] = x;
+#endif
+}
+
 // products[0] of keys and keys, products[1] of queries and keys: rows row + kSide i, columns column + kSide j.
-void multiply_rows(uint k_head, uint row, uint column, out float products[2][kTile][kTile]) {
+void multiply_rows(uint chunk_idx, uint k_head, uint row, uint column, out float products[2][kTile][kTile]) {
   [[unroll]] for (uint i = 0; i < kTile; ++i) {
     [[unroll]] for (uint j = 0; j < kTile; ++j) products[0][i][j] = products[1][i][j] = 0.0;
   }
@@ -31,6 +64,9 @@ void multiply_rows(uint k_head, uint row, uint column, out float products[2][kTi
     barrier();
     stage_keys_and_queries(units);
     barrier();
+#ifdef MATRICES
+    store_copies(p.copies + (uint64_t(chunk_idx) * p.num_k_heads + k_head) * (3 * kCopyBytes), first, units);
+#endif
     if (first + kSlice < kChunkDim) fetch_keys_and_queries(k_head, first + kSlice, units);
     for (uint d = 0; d < kSlice / 4; ++d) {
       if (t < kStagedRows) square_sum += dot(staged[t * kStride + d], staged[t * kStride + d]);
@@ -72,12 +108,12 @@ void load_gates(uint v_head) {
 }
 
 // Writes A to shared memory and M to where the second dispatch finds it.
-void make_triangles(float products[2][kTile][kTile], uint row, uint column, uint64_t prepared) {
+void make_triangles(float products[2][kTile][kTile], uint row, uint column, uint64_t triangle) {
   [[unroll]] for (uint i = 0; i < kTile; ++i) {
     [[unroll]] for (uint j = 0; j < kTile; ++j) {
       uint r = row + i * kSide, s = column + j * kSide;
       float factor = r < s ? 0.0 : accurate_exp(decay_sums[r] - decay_sums[s]) * squares[s];
-      F32(prepared + (kChunkM + r * kMaxChunk + s) * 4).v[0] = products[1][i][j] * squares[kMaxChunk + r] * factor;
+      store_element(triangle, r, s, products[1][i][j] * squares[kMaxChunk + r] * factor);
       if (r > s) triangles[r * kTriangleStride + s / 4][s % 4] = betas[r] * (products[0][i][j] * squares[r]) * factor;
     }
   }
@@ -157,19 +193,19 @@ void invert() {
   barrier();
 }
 
-void store_inverse(uint64_t prepared) {
+void store_inverse(uint64_t triangle) {
   for (uint i = gl_LocalInvocationID.x; i < kMaxChunk * kMaxChunk; i += kChunkInvocations) {
     uint r = i / kMaxChunk, s = i % kMaxChunk;
     float inverse = r == s ? 1.0 : 0.0;
     if (r > s) inverse = triangles[s * kTriangleStride + r / 4][r % 4];
-    F32(prepared + (kChunkT + i) * 4).v[0] = inverse * betas[s];
+    store_element(triangle, r, s, inverse * betas[s]);
   }
 }
 
 void store_factors(uint64_t prepared) {
   uint t = gl_LocalInvocationID.x;
   if (t >= kMaxChunk) return;
-  F32 factors = F32(prepared + kChunkFactors * 4);
+  F32 factors = F32(prepared + kFactorsAt);
   float decay = accurate_exp(decay_sums[t]);
   factors.v[t] = squares[t] * decay;
   factors.v[kMaxChunk + t] = squares[kMaxChunk + t] * decay;
@@ -183,14 +219,14 @@ void main() {
   chunk = DeltaChunks(p.chunks).v[chunk_idx];
   uint row = gl_LocalInvocationID.x / kSide, column = gl_LocalInvocationID.x % kSide;
   float products[2][kTile][kTile];
-  multiply_rows(k_head, row, column, products);
+  multiply_rows(chunk_idx, k_head, row, column, products);
   uint shared_by = p.num_v_heads / p.num_k_heads;
   for (uint v_head = k_head * shared_by; v_head < (k_head + 1) * shared_by; ++v_head) {
     uint64_t prepared = prepared_of(chunk_idx, v_head);
     load_gates(v_head);
-    make_triangles(products, row, column, prepared);
+    make_triangles(products, row, column, prepared + kMAt);
     invert();
-    store_inverse(prepared);
+    store_inverse(prepared + kTAt);
     store_factors(prepared);
   }
 }

@@ -28,7 +28,7 @@ uint num_used;           // rows of T and M that are no zeros, in whole slices
 void load_factors() {
   uint t = gl_LocalInvocationID.x;
   if (t >= kMaxChunk) return;
-  F32 factors = F32(prepared + kChunkFactors * 4);
+  F32 factors = F32(prepared + kFactorsAt);
   x_factors[t] = factors.v[t];
   q_factors[t] = factors.v[kMaxChunk + t];
   k_factors[t] = factors.v[2 * kMaxChunk + t];
@@ -90,7 +90,7 @@ void fetch_keys(uint first_token, out uvec4 units[kKeyUnitsPerThread]) {
 
 // S <- e^(G_last) S + sum_s e^(G_last - G_s) k_s N_s^T, with N in `rows`.
 void update_state(inout vec4 state[kStateRows]) {
-  float whole_decay = F32(prepared + (kChunkFactors + kChunkWholeDecay) * 4).v[0];
+  float whole_decay = F32(prepared + kFactorsAt + kChunkWholeDecay * 4).v[0];
   [[unroll]] for (uint i = 0; i < kStateRows; ++i) state[i] *= whole_decay;
   uvec4 units[kKeyUnitsPerThread];
   fetch_keys(0, units);
@@ -127,13 +127,13 @@ void take_chunk(inout vec4 state[kStateRows]) {
     rows[token * kQuads + quad] = fma(products[i], vec4(-x_factors[token]), v);
     sums[i] = vec4(0.0);
   }
-  multiply_triangle(prepared + kChunkT * 4, sums);
+  multiply_triangle(prepared + kTAt, sums);
   [[unroll]] for (uint i = 0; i < kTokens; ++i) {
     uint token = group + i * kGroups;
     rows[token * kQuads + quad] = sums[i];
     sums[i] = products[kTokens + i] * q_factors[token];
   }
-  multiply_triangle(prepared + kChunkM * 4, sums);
+  multiply_triangle(prepared + kMAt, sums);
   [[unroll]] for (uint i = 0; i < kTokens; ++i) {
     uint token = group + i * kGroups;
     if (token >= chunk.num_rows) continue;

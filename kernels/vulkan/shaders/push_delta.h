@@ -25,6 +25,8 @@ struct DeltaSequence {
 // rows of the state.
 const uint kDeltaInvocations = 128;
 const uint kDeltaSliceColumns = 32;
+// Likewise where cooperative matrices of as many rows and columns work.
+const uint kDeltaMatrixColumns = 16, kDeltaMatrixSubgroups = 4;
 
 // A sequence of gated_delta_mix.
 struct DeltaMixSequence {
@@ -51,6 +53,15 @@ const uint kChunkInvocations = 256;
 const uint kChunkT = 0, kChunkM = 4096, kChunkFactors = 8192, kChunkFloats = 8448;
 const uint kChunkWholeDecay = 192;  // behind kChunkFactors
 
+// Where cooperative matrices multiply bf16, an fp32 number is a sum of three bf16 terms. Of each (chunk, value head) the first
+// dispatch then leaves, in bytes: the fragments of T and of M, 16 by 16, on and below the diagonal, row by row, three terms
+// each; then the factors as above. And of each (chunk, key head) keys and queries [64, 128], and keys [128, 64], in bf16.
+const uint kTerms = 3;
+const uint kTermBytes = 512;
+const uint kTriangleBytes = 10 * kTerms * kTermBytes;
+const uint kTermsFactors = 2 * kTriangleBytes, kTermsBytes = kTermsFactors + 1024;
+const uint kCopyBytes = 16384;
+
 struct DeltaChunk {
   uint first_row, num_rows;
 };
@@ -59,7 +70,8 @@ struct DeltaRulePush {
   uint64_t qkv, decay, beta, result;
   uint64_t sequences;  // DeltaSequence[num_sequences]
   uint64_t chunks;     // DeltaChunk[num_chunks], of the chunk form
-  uint64_t prepared;   // float [num_chunks, num_v_heads, kChunkFloats]
+  uint64_t prepared;   // [num_chunks, num_v_heads, kChunkFloats or kTermsBytes]
+  uint64_t copies;     // [num_chunks, num_k_heads, 3, kCopyBytes]; none where there are no matrices
   uint qkv_stride, result_stride;
   uint qkv_columns;
   uint num_sequences, num_chunks, chunk;
