@@ -1,0 +1,377 @@
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <numeric>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/vulkan/backend.h"
+#include "runtime/base/error.h"
+
+// The ops of Qwen3.5-35B-A3B that are no products, on a Vulkan device, each checked before it is timed: attention with matrix
+// units against attention without, and the last rows alone against the same rows in the call, of which all bits must be equal;
+// the others against the CPU.
+//
+//   vulkan_ops_bench [--device I] [--quick] [--only TEXT]
+//
+// --quick: tiny sizes; --only: ops whose line has the text. Lines say
+//
+//   op and shape: us of a call behind another, TFLOP/s or GB/s
+
+namespace ferry::bench {
+namespace {
+
+using vulkan::PhysicalDevice;
+using vulkan::VulkanBackend;
+
+constexpr double kSecondsOfARun = 0.05;
+constexpr int64_t kBlockTokens = 16;
+constexpr int64_t kNumHeads = 16, kNumKvHeads = 2, kHeadDim = 256;  // of attention
+constexpr int64_t kKHeads = 16, kVHeads = 32, kDeltaDim = 128;      // of DeltaNet
+constexpr int64_t kQkvWidth = (2 * kKHeads + kVHeads) * kDeltaDim;
+
+struct AttentionShape {
+  int64_t num_sequences, num_tokens, num_past;
+};
+const std::vector<AttentionShape> kAttention = {{1, 1, 63},    {1, 1, 1023},  {1, 1, 8191},    {1, 1, 32767},
+                                                {16, 1, 1023}, {64, 1, 1023}, {1, 16, 1008},   {1, 64, 960},
+                                                {1, 64, 8128}, {1, 2048, 0},  {1, 2048, 6144}, {1, 8192, 0}};
+const std::vector<AttentionShape> kQuickAttention = {{1, 1, 200}, {3, 1, 70}, {1, 40, 120}};
+const std::vector<int64_t> kTokens = {1, 64, 512, 2048, 8192}, kQuickTokens = {1, 70};
+
+struct Options {
+  int device = 0;
+  bool is_quick = false;
+  std::string only;
+};
+
+[[noreturn]] void fail(const std::string& what) { throw Error(ErrorCode::kInternal, what); }
+
+/// A device with a stream.
+struct Worker {
+  explicit Worker(const PhysicalDevice& physical) : device(physical, DType::kBF16), stream(device.make_stream(pool)) {}
+
+  Memory& memory() { return device.backend().memory(); }
+  Matrix take(const Matrix& host) {
+    Matrix copy(memory(), host.dtype(), host.rows(), host.cols());
+    memory().fill({copy.view().data, Space::kDevice},
+                  {host.view().data, static_cast<std::size_t>(host.rows() * host.cols() * dtype_bytes(host.dtype()))});
+    return copy;
+  }
+  Matrix fetch(ConstMatrixView view) {
+    Matrix host(view.dtype, view.rows, view.cols);
+    copy_rows(*stream, view, host.view());
+    stream->wait(stream->submit());
+    return host;
+  }
+
+  ThreadPool pool{2};
+  VulkanBackend device;
+  std::unique_ptr<Stream> stream;
+};
+
+/// Uniform in [-largest, largest).
+Matrix random_matrix(DType dtype, int64_t rows, int64_t cols, uint64_t seed, float largest) {
+  Matrix matrix(dtype, rows, cols);
+  uint64_t state = seed * 0x9e3779b97f4a7c15U + 1;
+  visit_dtype(dtype, [&]<class T>() {
+    for (int64_t r = 0; r < rows; ++r) {
+      T* row = matrix.view().row<T>(r);
+      for (int64_t c = 0; c < cols; ++c) {
+        state = state * 6364136223846793005U + 1442695040888963407U;
+        row[c] = from_float<T>(static_cast<float>(static_cast<int32_t>(state >> 32)) * 0x1p-31F * largest);
+      }
+    }
+  });
+  return matrix;
+}
+
+/// Every element within `absolute`, or `relative` of itself.
+void require_close(ConstMatrixView expected, ConstMatrixView got, double absolute, double relative, const std::string& what) {
+  for (int64_t r = 0; r < got.rows; ++r) {
+    for (int64_t c = 0; c < got.cols; ++c) {
+      const double e = to_float(expected.row<bfloat16>(r)[c]), g = to_float(got.row<bfloat16>(r)[c]);
+      if (!(std::abs(e - g) <= absolute + relative * std::abs(e)))
+        fail(what + ": " + std::to_string(g) + " instead of " + std::to_string(e) + " in row " + std::to_string(r) +
+             ", column " + std::to_string(c));
+    }
+  }
+}
+
+/// Seconds of one of many calls.
+double time_calls(Stream& stream, const std::function<void()>& call) {
+  const auto run = [&](int64_t count) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (int64_t i = 0; i < count; ++i) call();
+    stream.wait(stream.submit());
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
+  run(1);
+  const double guess = run(4) / 4;
+  const int64_t count = std::clamp<int64_t>(static_cast<int64_t>(kSecondsOfARun / guess), 4, 2000);
+  double best = run(count);
+  for (int i = 0; i < 2; ++i) best = std::min(best, run(count));
+  return best / static_cast<double>(count);
+}
+
+void print(const std::string& what, double seconds, double work, const char* unit) {
+  std::printf("%-44s %10.1f us %9.1f %s\n", what.c_str(), seconds * 1e6, work / seconds, unit);
+  std::fflush(stdout);
+}
+
+/// Queries and caches of some sequences.
+class AttentionScene {
+ public:
+  explicit AttentionScene(const AttentionShape& shape)
+      : shape_(shape),
+        blocks_each_((shape.num_past + shape.num_tokens + kBlockTokens - 1) / kBlockTokens),
+        queries_(random_matrix(DType::kBF16, shape.num_sequences * shape.num_tokens, kNumHeads * kHeadDim, 1, 2.0F)),
+        keys_(random_matrix(DType::kBF16, num_cache_rows(), kHeadDim, 2, 1.0F)),
+        values_(random_matrix(DType::kBF16, num_cache_rows(), kHeadDim, 3, 1.0F)),
+        ids_(static_cast<std::size_t>(shape.num_sequences * blocks_each_)) {
+    std::iota(ids_.rbegin(), ids_.rend(), 0);
+    for (int64_t s = 0; s < shape.num_sequences; ++s) {
+      tables_.push_back(ids_.data() + s * blocks_each_);
+      spans_.push_back({s * shape.num_tokens, shape.num_tokens, shape.num_past});
+    }
+  }
+
+  const Matrix& queries() const { return queries_; }
+  const std::vector<SequenceSpan>& spans() const { return spans_; }
+  std::string name() const {
+    return "attention " + std::to_string(shape_.num_sequences) + " x " + std::to_string(shape_.num_tokens) + " behind " +
+           std::to_string(shape_.num_past);
+  }
+  double operations() const {
+    const auto tokens = static_cast<double>(shape_.num_tokens), past = static_cast<double>(shape_.num_past);
+    return 4.0 * static_cast<double>(shape_.num_sequences * kNumHeads * kHeadDim) * tokens * (past + (tokens + 1) / 2);
+  }
+
+  /// What the scene is on a device.
+  struct Copy {
+    Matrix queries, keys, values, out;
+  };
+  Copy take_to(Worker& worker) const {
+    return {worker.take(queries_), worker.take(keys_), worker.take(values_),
+            Matrix(worker.memory(), DType::kBF16, queries_.rows(), queries_.cols())};
+  }
+  void run(Worker& worker, Copy& copy, std::span<const SequenceSpan> spans) const {
+    attention(*worker.stream, {.q = copy.queries.view(),
+                               .cache = {{copy.keys.view().data, Space::kDevice},
+                                         {copy.values.view().data, Space::kDevice},
+                                         DType::kBF16,
+                                         kNumKvHeads,
+                                         kBlockTokens,
+                                         kHeadDim},
+                               .sequences = spans,
+                               .block_tables = std::span(tables_).first(spans.size()),
+                               .num_heads = kNumHeads,
+                               .out = copy.out.view()});
+  }
+
+ private:
+  int64_t num_cache_rows() const { return shape_.num_sequences * blocks_each_ * kNumKvHeads * kBlockTokens; }
+
+  AttentionShape shape_;
+  int64_t blocks_each_;
+  Matrix queries_, keys_, values_;
+  std::vector<int32_t> ids_;
+  std::vector<const int32_t*> tables_;
+  std::vector<SequenceSpan> spans_;
+};
+
+void check_rows_alone(Worker& worker, const AttentionScene& scene, AttentionScene::Copy& copy, const Matrix& whole) {
+  const SequenceSpan span = scene.spans()[0];
+  for (const int64_t token : {int64_t{0}, span.num_tokens / 3, span.num_tokens / 2 + 1, span.num_tokens - 1}) {
+    if (token >= span.num_tokens) continue;
+    const SequenceSpan one{span.first_row + token, 1, span.num_past + token};
+    scene.run(worker, copy, {&one, 1});
+    const Matrix row = worker.fetch(copy.out.view().rows_from(token, 1));
+    if (std::memcmp(row.view().data, whole.view().row_bytes(token), static_cast<std::size_t>(row.cols() * 2)) != 0)
+      fail(scene.name() + ": row " + std::to_string(token) + " has other bits alone");
+  }
+}
+
+void run_attention(Worker& worker, Worker& plain, const AttentionShape& shape) {
+  const AttentionScene scene(shape);
+  AttentionScene::Copy copy = scene.take_to(worker);
+  scene.run(worker, copy, scene.spans());
+  const Matrix whole = worker.fetch(copy.out.view());
+  {
+    AttentionScene::Copy plain_copy = scene.take_to(plain);
+    scene.run(plain, plain_copy, scene.spans());
+    const Matrix expected = plain.fetch(plain_copy.out.view());
+    require_close(expected.view(), whole.view(), 1.0 / 512, 1.0 / 64, scene.name());
+  }
+  check_rows_alone(worker, scene, copy, whole);
+  print(scene.name(), time_calls(*worker.stream, [&] { scene.run(worker, copy, scene.spans()); }), scene.operations() * 1e-12,
+        "TFLOP/s");
+}
+
+/// The chunk form.
+void run_delta_rule(Worker& worker, int64_t tokens) {
+  const std::string name = "delta rule " + std::to_string(tokens);
+  const Matrix qkv = random_matrix(DType::kBF16, tokens, kQkvWidth, 4, 1.0F);
+  Matrix decay = random_matrix(DType::kF32, tokens, kVHeads, 5, 0.5F),
+         beta = random_matrix(DType::kF32, tokens, kVHeads, 6, 0.5F);
+  for (int64_t i = 0; i < tokens * kVHeads; ++i) {
+    decay.view().row<float>(0)[i] -= 0.5F;
+    beta.view().row<float>(0)[i] += 0.5F;
+  }
+  Matrix state = random_matrix(DType::kF32, kVHeads * kDeltaDim, kDeltaDim, 7, 0.1F);
+  const SequenceSpan span{0, tokens, 0};
+  const auto call = [&](Stream& stream, const Matrix& rows, Matrix& decays, Matrix& betas, Matrix& states, Matrix& out) {
+    float* const first_state = reinterpret_cast<float*>(states.view().data);
+    const Space space = rows.view().space;
+    gated_delta_rule(stream, {.qkv = rows.view(),
+                              .decay = {reinterpret_cast<float*>(decays.view().data), space},
+                              .beta = {reinterpret_cast<float*>(betas.view().data), space},
+                              .num_k_heads = kKHeads,
+                              .num_v_heads = kVHeads,
+                              .k_dim = kDeltaDim,
+                              .v_dim = kDeltaDim,
+                              .chunk = 64,
+                              .sequences = {&span, 1},
+                              .states = {&first_state, 1},
+                              .held = {},
+                              .out = out.view()});
+  };
+  Matrix rows = worker.take(qkv), decays = worker.take(decay), betas = worker.take(beta), states = worker.take(state),
+         out(worker.memory(), DType::kBF16, tokens, kVHeads * kDeltaDim);
+  call(*worker.stream, rows, decays, betas, states, out);
+  const Matrix got = worker.fetch(out.view());
+  const Backend cpu = select_backend("auto", "auto", DType::kBF16);
+  Stream host(cpu, worker.pool);
+  Matrix expected(DType::kBF16, tokens, kVHeads * kDeltaDim);
+  call(host, qkv, decay, beta, state, expected);
+  require_close(expected.view(), got.view(), 1e-4, 1.0 / 128, name);
+  const double operations = 7.0 * static_cast<double>(tokens * kVHeads * kDeltaDim * kDeltaDim);
+  print(name, time_calls(*worker.stream, [&] { call(*worker.stream, rows, decays, betas, states, out); }), operations * 1e-12,
+        "TFLOP/s of the recurrence");
+}
+
+void run_gated_norm(Worker& worker, int64_t tokens) {
+  const std::string name = "gated_rms_norm " + std::to_string(tokens);
+  const int64_t num_rows = tokens * kVHeads;
+  const Matrix x = random_matrix(DType::kBF16, num_rows, kDeltaDim, 8, 1.0F),
+               gate = random_matrix(DType::kBF16, num_rows, kDeltaDim, 9, 3.0F);
+  const Matrix weight = random_matrix(DType::kF32, 1, kDeltaDim, 10, 1.0F);
+  const auto call = [&](Stream& stream, const Matrix& rows, const Matrix& gates, const Matrix& weights, Matrix& out) {
+    gated_rms_norm(stream, {.x = rows.view(),
+                            .gate = gates.view(),
+                            .weight = {reinterpret_cast<const float*>(weights.view().data), weights.view().space},
+                            .weight_dtype = DType::kF32,
+                            .eps = 1e-6F,
+                            .out = out.view()});
+  };
+  const Matrix rows = worker.take(x), gates = worker.take(gate), weights = worker.take(weight);
+  Matrix out(worker.memory(), DType::kBF16, num_rows, kDeltaDim), expected(DType::kBF16, num_rows, kDeltaDim);
+  call(*worker.stream, rows, gates, weights, out);
+  const Backend cpu = select_backend("auto", "auto", DType::kBF16);
+  Stream host(cpu, worker.pool);
+  call(host, x, gate, weight, expected);
+  require_close(expected.view(), worker.fetch(out.view()).view(), 1e-6, 1.0 / 64, name);
+  print(name, time_calls(*worker.stream, [&] { call(*worker.stream, rows, gates, weights, out); }),
+        6e-9 * static_cast<double>(num_rows * kDeltaDim), "GB/s");
+}
+
+void run_convolution(Worker& worker, int64_t tokens) {
+  constexpr int64_t kKernel = 4;
+  const std::string name = "causal_conv1d " + std::to_string(tokens);
+  const Matrix x = random_matrix(DType::kBF16, tokens, kQkvWidth, 11, 1.0F),
+               weight = random_matrix(DType::kF32, kQkvWidth, kKernel, 12, 1.0F);
+  Matrix state = random_matrix(DType::kBF16, kKernel - 1, kQkvWidth, 13, 1.0F);
+  const SequenceSpan span{0, tokens, 0};
+  const auto call = [&](Stream& stream, const Matrix& rows, const Matrix& weights, Matrix& states, Matrix& out) {
+    std::byte* const first_state = states.view().data;
+    causal_conv1d(stream, {.x = rows.view(),
+                           .weight = {reinterpret_cast<const float*>(weights.view().data), weights.view().space},
+                           .kernel = kKernel,
+                           .activation = Activation::kSilu,
+                           .sequences = {&span, 1},
+                           .states = {&first_state, 1},
+                           .held = {},
+                           .out = out.view()});
+  };
+  const Matrix rows = worker.take(x), weights = worker.take(weight);
+  Matrix states = worker.take(state), out(worker.memory(), DType::kBF16, tokens, kQkvWidth),
+         expected(DType::kBF16, tokens, kQkvWidth);
+  call(*worker.stream, rows, weights, states, out);
+  const Backend cpu = select_backend("auto", "auto", DType::kBF16);
+  Stream host(cpu, worker.pool);
+  call(host, x, weight, state, expected);
+  require_close(expected.view(), worker.fetch(out.view()).view(), 1e-6, 1.0 / 64, name);
+  print(name, time_calls(*worker.stream, [&] { call(*worker.stream, rows, weights, states, out); }),
+        4e-9 * static_cast<double>(tokens * kQkvWidth), "GB/s");
+}
+
+Options parse(std::span<char*> arguments) {
+  Options options;
+  for (std::size_t i = 1; i < arguments.size(); ++i) {
+    const std::string_view argument = arguments[i];
+    const bool has_value = i + 1 < arguments.size();
+    if (argument == "--quick") {
+      options.is_quick = true;
+    } else if (argument == "--device" && has_value) {
+      options.device = std::stoi(arguments[++i]);
+    } else if (argument == "--only" && has_value) {
+      options.only = arguments[++i];
+    } else {
+      throw_invalid("usage: vulkan_ops_bench [--device I] [--quick] [--only TEXT]");
+    }
+  }
+  return options;
+}
+
+int run(const Options& options) {
+  const std::vector<PhysicalDevice> devices = vulkan::find_physical_devices();
+  if (options.device < 0 || options.device >= static_cast<int>(devices.size())) {
+    std::printf("no Vulkan device %d\n", options.device);
+    return options.is_quick ? 0 : 1;  // a machine without one passes the test
+  }
+  const PhysicalDevice& device = devices[static_cast<std::size_t>(options.device)];
+  if (!device.info.refusal.empty()) throw_invalid(device.info.name + ": " + device.info.refusal);
+  PhysicalDevice without_matrices = device;
+  without_matrices.traits.bf16 = without_matrices.traits.f16 = without_matrices.traits.int8 = {};
+  Worker worker(device), plain(without_matrices);
+  const auto wants = [&](const char* op) { return std::string_view(op).find(options.only) != std::string_view::npos; };
+  bool is_right = true;
+  const auto attempt = [&](const auto& run_case) {
+    try {
+      run_case();
+    } catch (const Error& error) {
+      std::printf("%s\n", error.what());
+      is_right = false;
+    }
+  };
+  if (wants("attention")) {
+    for (const AttentionShape& shape : options.is_quick ? kQuickAttention : kAttention)
+      attempt([&] { run_attention(worker, plain, shape); });
+  }
+  for (const int64_t tokens : options.is_quick ? kQuickTokens : kTokens) {
+    if (wants("delta rule")) attempt([&] { run_delta_rule(worker, tokens); });
+    if (wants("gated_rms_norm")) attempt([&] { run_gated_norm(worker, tokens); });
+    if (wants("causal_conv1d")) attempt([&] { run_convolution(worker, tokens); });
+  }
+  return is_right ? 0 : 1;
+}
+
+}  // namespace
+
+int run_vulkan_ops_bench(int argc, char** argv) { return run(parse(std::span(argv, static_cast<std::size_t>(argc)))); }
+
+}  // namespace ferry::bench
+
+int main(int argc, char** argv) {
+  try {
+    return ferry::bench::run_vulkan_ops_bench(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}
