@@ -50,9 +50,15 @@ void convolve(ConvSequence sequence, uint first_token, uint channel) {
   uint64_t weights = p.weight + uint64_t(channel) * kKernel * 4;
   [[unroll]] for (uint tau = 0; tau < kKernel; ++tau) weight[tau] = F32(weights).v[tau];
   uint count = min(kConvTokens, sequence.num_tokens - first_token);
-  [[unroll]] for (uint i = 0; i < kKernel + kConvTokens - 1; ++i) {
-    int time = int(first_token + i) - int(kPast);
-    inputs[i] = i < count + kPast ? from_bits(input_at(sequence, time, channel)) : 0.0;
+  if (first_token >= kPast && count == kConvTokens) {  // all are rows of the call: loads without a branch
+    uint64_t first = p.x + ((uint64_t(sequence.first_row) + first_token - kPast) * p.x_stride + channel) * kBytesOfT;
+    [[unroll]] for (uint i = 0; i < kKernel + kConvTokens - 1; ++i)
+      inputs[i] = from_bits(BITS(first + uint64_t(i) * p.x_stride * kBytesOfT).v[0]);
+  } else {
+    [[unroll]] for (uint i = 0; i < kKernel + kConvTokens - 1; ++i) {
+      int time = int(first_token + i) - int(kPast);
+      inputs[i] = i < count + kPast ? from_bits(input_at(sequence, time, channel)) : 0.0;
+    }
   }
   [[unroll]] for (uint t = 0; t < kConvTokens; ++t) {
     if (t >= count) break;
