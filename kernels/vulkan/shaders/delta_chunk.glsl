@@ -54,3 +54,13 @@ void stage_keys_and_queries(uvec4 units[kUnitsPerThread]) {
     [[unroll]] for (uint quad = 0; quad < kUnit / 4; ++quad) staged[at + quad] = unit_quad(units[i], quad);
   }
 }
+
+#ifdef MATRICES
+// Takes the upper half of x, a bf16, off x, and returns its bits. Three times that is all there is of the 24 bits of x.
+uint next_term(inout float x) {
+  uint bits = floatBitsToUint(x) & 0xffff0000u;
+  precise float rest = x - uintBitsToFloat(bits);
+  x = rest;
+  return bits;
+}
+#endif

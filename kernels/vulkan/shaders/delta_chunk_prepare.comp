@@ -20,17 +20,23 @@ shared float decay_sums[kMaxChunk], betas[kMaxChunk];
 shared vec4 decays[kMaxChunk / 4];
 
 #ifdef MATRICES
-// Copies the elements [first, first + kSlice) of keys and queries, which have just been staged, and transposes the keys.
+// Copies the elements [first, first + kSlice) of keys and queries, which have just been staged, and transposes the keys, as
+// fragments of kSide rows of kSlice elements.
 void store_copies(uint64_t copies, uint first, uvec4 units[kUnitsPerThread]) {
+  const uint kFragmentBytes = kSide * kSlice * 2;
+  uint first_fragment = first / kSlice;
   [[unroll]] for (uint i = 0; i < kUnitsPerThread; ++i) {
-    uint unit = gl_LocalInvocationID.x + i * kChunkInvocations;
-    uint64_t row = copies + unit / kUnitsPerRow * (kChunkDim * 2);
-    U32x4(row + (first + unit % kUnitsPerRow * kUnit) * 2).v[0] = units[i];
+    uint unit = gl_LocalInvocationID.x + i * kChunkInvocations, row = unit / kUnitsPerRow;
+    uint fragment = row / kSide * (kChunkDim / kSlice) + first_fragment;
+    uint64_t to = copies + fragment * kFragmentBytes + row % kSide * (kSlice * 2);
+    U32x4(to + unit % kUnitsPerRow * 16).v[0] = units[i];
   }
   uint dim = gl_LocalInvocationID.x / (kMaxChunk / 4), quad = gl_LocalInvocationID.x % (kMaxChunk / 4);
   uvec4 bits;
   [[unroll]] for (uint i = 0; i < 4; ++i) bits[i] = floatBitsToUint(staged[(4 * quad + i) * kStride + dim / 4][dim % 4]) >> 16;
-  U32x2(copies + 2 * kCopyBytes + ((first + dim) * kMaxChunk + 4 * quad) * 2).v[0] = bits.xz | bits.yw << 16;
+  uint fragment = first_fragment * (kMaxChunk / kSide) + quad / 4;
+  uint64_t to = copies + 2 * kCopyBytes + fragment * kFragmentBytes + dim * (kSide * 2);
+  U32x2(to + quad % 4 * 8).v[0] = bits.xz | bits.yw << 16;
 }
 #endif
 
@@ -40,12 +46,8 @@ void store_element(uint64_t triangle, uint r, uint s, float x) {
   uint band = r / kSide;
   if (s / kSide > band) return;
   uint64_t at = triangle + (band * (band + 1) / 2 + s / kSide) * (kTerms * kTermBytes) + (r % kSide * kSide + s % kSide) * 2;
-  [[unroll]] for (uint term = 0; term < kTerms; ++term) {
-    uint bits = bf16_bits(x);
-    U16(at + term * kTermBytes).v[0] = uint16_t(bits);
-    precise float rest = x - uintBitsToFloat(bits << 16);
-    x = rest;
-  }
+  [[unroll]] for (uint term = 0; term < kTerms; ++term)
+    U16(at + term * kTermBytes).v[0] = uint16_t(next_term(x) >> 16);
 #else
   F32(triangle + (r * kMaxChunk + s) * 4).v[0] = x;
 #endif

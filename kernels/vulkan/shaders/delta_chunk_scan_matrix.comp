@@ -2,8 +2,8 @@
 // The second dispatch of gated_delta_rule's chunk form where cooperative matrices multiply bf16: a workgroup has 16 columns of
 // one value head of one sequence, keeps that slice of the state in fragments, and walks through the chunks.
 //
-// Products are as good as those of fp32: keys and queries are bf16, and each fp32 number is the sum of three bf16 terms, of
-// which only products below 2^-24 of the whole are left out. Terms are summed up apart, in fp32.
+// Products are nearly those of fp32: keys and queries are bf16, and each fp32 number is the sum of three bf16 terms, of which
+// only products below 2^-21 of the whole, and 2^-24 in the mean, are left out. Terms are summed up apart, in fp32.
 //
 // A subgroup has a quarter of the chunk's tokens and of the state's rows, and hands what it makes to the others as terms in
 // shared memory.
@@ -33,11 +33,11 @@ const uint kStateFragments = kDimSteps / kTokenSteps;                       // o
 const uint kFragmentUnits = kSide * kSide / kUnit;                          // of 8 elements
 const uint kLaneUnits = kSubgroupSize < kFragmentUnits ? kFragmentUnits / kSubgroupSize : 1;
 
-// Rows of 16 elements, and one unit more that keeps them in different banks: [term][row] of the state, in the same place
-// [term][token] of N and of N with the factors of keys; then [term][token] of X.
-const uint kRowUnits = kSide / kUnit + 1;
-const uint kNAt = 0, kFactoredNAt = kTerms * kMaxChunk, kXAt = kTerms * kChunkDim;
-shared uvec4 terms[(kXAt + kTerms * kMaxChunk) * kRowUnits];
+// Terms lie as [term][column][row], with one unit more a column that keeps columns in different banks: of the state; in the same
+// place of N, and of N with the factors of keys; then of X.
+const uint kStateStride = kChunkDim / kUnit + 1, kTokenStride = kMaxChunk / kUnit + 1;  // units a column
+const uint kNAt = 0, kFactoredNAt = kTerms * kSide * kTokenStride, kXAt = 2 * kFactoredNAt;
+shared uvec4 terms[kXAt + kTerms * kSide * kTokenStride];
 shared vec4 scratch[kTokenSteps * kSide * kSide / 4];
 
 uint k_head, v_head;
@@ -46,11 +46,10 @@ uint64_t prepared;  // of the chunk and value head
 SUMS state[kStateFragments];
 LEFT keys[kDimSteps], queries[kDimSteps], transposed_keys[kStateFragments * kTokenSteps];
 LEFT t_terms[kTokenSteps * kTerms], m_terms[kTokenSteps * kTerms];  // of the subgroup's rows
-float query_parts[kLaneUnits][kUnit];                               // diag(e^G) Q S
+SUMS query_part;                                                    // diag(e^G) Q S
 
-// Units of a fragment, in turn: two a row. A lane behind the last has the last.
+// Units of a fragment, in turn: two a row, or two a column. A lane behind the last has the last.
 uint lane_unit(uint i) { return min(gl_SubgroupInvocationID + i * kSubgroupSize, kFragmentUnits - 1); }
-uint lane_token(uint i) { return gl_SubgroupID * kSide + lane_unit(i) / 2; }
 
 uint64_t copies_of(uint chunk_idx) { return p.copies + (uint64_t(chunk_idx) * p.num_k_heads + k_head) * (3 * kCopyBytes); }
 
@@ -65,35 +64,31 @@ void load_triangle(uint64_t triangle, out LEFT fragments[kTokenSteps * kTerms]) 
   }
 }
 
+void load_fragment(uint64_t copies, uint fragment, out LEFT left) {
+  coopMatLoad(left, Elements(copies).v, fragment * (kSide * kSide), kSide, gl_CooperativeMatrixLayoutRowMajor);
+}
+
 // What a chunk begins with, and what it needs later.
-void load_first(uint chunk_idx) {
-  Elements elements = Elements(copies_of(chunk_idx));
+void load_keys_and_queries(uint chunk_idx) {
   [[unroll]] for (uint step = 0; step < kDimSteps; ++step) {
-    uint at = gl_SubgroupID * kSide * kChunkDim + step * kSide;
-    coopMatLoad(keys[step], elements.v, at, kChunkDim, gl_CooperativeMatrixLayoutRowMajor);
-    coopMatLoad(queries[step], elements.v, kMaxChunk * kChunkDim + at, kChunkDim, gl_CooperativeMatrixLayoutRowMajor);
+    load_fragment(copies_of(chunk_idx), gl_SubgroupID * kDimSteps + step, keys[step]);
+    load_fragment(copies_of(chunk_idx) + kCopyBytes, gl_SubgroupID * kDimSteps + step, queries[step]);
   }
-  load_triangle(prepared_of(chunk_idx, v_head) + kTAt, t_terms);
 }
 void load_rest(uint chunk_idx) {
   load_triangle(prepared + kMAt, m_terms);
-  Elements elements = Elements(copies_of(chunk_idx) + 2 * kCopyBytes);
-  [[unroll]] for (uint j = 0; j < kStateFragments; ++j) {
-    [[unroll]] for (uint step = 0; step < kTokenSteps; ++step) {
-      uint at = (gl_SubgroupID * kStateFragments + j) * kSide * kMaxChunk + step * kSide;
-      coopMatLoad(transposed_keys[j * kTokenSteps + step], elements.v, at, kMaxChunk, gl_CooperativeMatrixLayoutRowMajor);
-    }
+  [[unroll]] for (uint i = 0; i < kStateFragments * kTokenSteps; ++i) {
+    load_fragment(copies_of(chunk_idx) + 2 * kCopyBytes, gl_SubgroupID * (kStateFragments * kTokenSteps) + i, transposed_keys[i]);
   }
 }
 
-// The elements of a fragment that this lane has.
-void take_apart(SUMS sums, out float x[kLaneUnits][kUnit]) {
-  uint own = gl_SubgroupID * (kSide * kSide / 4);
-  subgroupBarrier();
-  coopMatStore(sums, scratch, own, kSide / 4, gl_CooperativeMatrixLayoutRowMajor);
+// This lane's part of the subgroup's scratch.
+uint lane_scratch(uint i) { return gl_SubgroupID * (kSide * kSide / 4) + 2 * lane_unit(i); }
+
+void read_scratch(out float x[kLaneUnits][kUnit]) {
   subgroupBarrier();
   [[unroll]] for (uint i = 0; i < kLaneUnits; ++i) {
-    vec4 first = scratch[own + 2 * lane_unit(i)], second = scratch[own + 2 * lane_unit(i) + 1];
+    vec4 first = scratch[lane_scratch(i)], second = scratch[lane_scratch(i) + 1];
     [[unroll]] for (uint c = 0; c < 4; ++c) {
       x[i][c] = first[c];
       x[i][4 + c] = second[c];
@@ -101,25 +96,34 @@ void take_apart(SUMS sums, out float x[kLaneUnits][kUnit]) {
   }
 }
 
-// Leaves the terms of a lane's elements at rows first_row, of num_rows each term.
-void put_terms(uint first_row, uint num_rows, float x[kLaneUnits][kUnit]) {
+// The elements of a fragment that this lane has: units of rows, or of columns.
+void take_rows(SUMS sums, out float x[kLaneUnits][kUnit]) {
+  subgroupBarrier();
+  coopMatStore(sums, scratch, gl_SubgroupID * (kSide * kSide / 4), kSide / 4, gl_CooperativeMatrixLayoutRowMajor);
+  read_scratch(x);
+}
+void take_columns(SUMS sums, out float x[kLaneUnits][kUnit]) {
+  subgroupBarrier();
+  coopMatStore(sums, scratch, gl_SubgroupID * (kSide * kSide / 4), kSide / 4, gl_CooperativeMatrixLayoutColumnMajor);
+  read_scratch(x);
+}
+
+// Leaves the terms of a lane's elements, which are of columns, in row fragment `fragment`.
+void put_terms(uint first, uint stride, uint fragment, float x[kLaneUnits][kUnit]) {
   [[unroll]] for (uint i = 0; i < kLaneUnits; ++i) {
+    uint column = lane_unit(i) / 2, half_row = lane_unit(i) % 2;
     [[unroll]] for (uint term = 0; term < kTerms; ++term) {
-      uvec4 unit = uvec4(0);
-      [[unroll]] for (uint c = 0; c < kUnit; ++c) {
-        uint bits = bf16_bits(x[i][c]);
-        unit[c / 2] |= bits << (16 * (c % 2));
-        precise float rest = x[i][c] - uintBitsToFloat(bits << 16);
-        x[i][c] = rest;
-      }
-      terms[(first_row + term * num_rows + lane_unit(i) / 2) * kRowUnits + lane_unit(i) % 2] = unit;
+      uint bits[kUnit];
+      [[unroll]] for (uint c = 0; c < kUnit; ++c) bits[c] = next_term(x[i][c]);
+      uvec4 unit;
+      [[unroll]] for (uint c = 0; c < 4; ++c) unit[c] = bits[2 * c] >> 16 | bits[2 * c + 1];
+      terms[first + (term * kSide + column) * stride + 2 * fragment + half_row] = unit;
     }
   }
 }
 
-void load_term(uint first_row, uint num_rows, uint term, uint step, out RIGHT right) {
-  coopMatLoad(right, terms, (first_row + term * num_rows + step * kSide) * kRowUnits, kRowUnits,
-              gl_CooperativeMatrixLayoutRowMajor);
+void load_term(uint first, uint stride, uint term, uint fragment, out RIGHT right) {
+  coopMatLoad(right, terms, first + term * kSide * stride + 2 * fragment, stride, gl_CooperativeMatrixLayoutColumnMajor);
 }
 
 SUMS add_terms(SUMS sums[kTerms]) { return sums[0] + (sums[1] + sums[2]); }
@@ -131,7 +135,7 @@ void multiply_state(out SUMS key_products, out SUMS query_products) {
   [[unroll]] for (uint step = 0; step < kDimSteps; ++step) {
     [[unroll]] for (uint term = 0; term < kTerms; ++term) {
       RIGHT right;
-      load_term(0, kChunkDim, term, step, right);
+      load_term(0, kStateStride, term, step, right);
       key_sums[term] = coopMatMulAdd(keys[step], right, key_sums[term]);
       query_sums[term] = coopMatMulAdd(queries[step], right, query_sums[term]);
     }
@@ -141,14 +145,14 @@ void multiply_state(out SUMS key_products, out SUMS query_products) {
 }
 
 // A triangle's rows of the subgroup times X or N; fragments behind the diagonal are zeros.
-SUMS multiply_triangle(LEFT lefts[kTokenSteps * kTerms], uint first_row) {
+SUMS multiply_triangle(LEFT lefts[kTokenSteps * kTerms], uint first) {
   SUMS sums[kTerms];  // of products of the first terms; of a first and a second one; of smaller ones
   [[unroll]] for (uint i = 0; i < kTerms; ++i) sums[i] = SUMS(0.0);
   [[unroll]] for (uint step = 0; step < kTokenSteps; ++step) {
     if (step > gl_SubgroupID) break;
     [[unroll]] for (uint term = 0; term < kTerms; ++term) {
       RIGHT right;
-      load_term(first_row, kMaxChunk, term, step, right);
+      load_term(first, kTokenStride, term, step, right);
       [[unroll]] for (uint i = 0; i + term < kTerms; ++i) {
         sums[i + term] = coopMatMulAdd(lefts[step * kTerms + i], right, sums[i + term]);
       }
@@ -157,56 +161,67 @@ SUMS multiply_triangle(LEFT lefts[kTokenSteps * kTerms], uint first_row) {
   return add_terms(sums);
 }
 
+// The slice's values of the subgroup's tokens.
+SUMS load_values(uvec4 units[kLaneUnits]) {
+  subgroupBarrier();
+  [[unroll]] for (uint i = 0; i < kLaneUnits; ++i) {
+    scratch[lane_scratch(i)] = unit_quad(units[i], 0);
+    scratch[lane_scratch(i) + 1] = unit_quad(units[i], 1);
+  }
+  subgroupBarrier();
+  SUMS values;
+  coopMatLoad(values, scratch, gl_SubgroupID * (kSide * kSide / 4), kSide / 4, gl_CooperativeMatrixLayoutRowMajor);
+  return values;
+}
+
 // X = V - diag(e^G) K S, and diag(e^G) Q S.
 void take_state_in() {
-  uvec4 values[kLaneUnits];
-  float x_factors[kLaneUnits], q_factors[kLaneUnits];
-  F32 factors = F32(prepared + kFactorsAt);
+  uvec4 units[kLaneUnits];
   [[unroll]] for (uint i = 0; i < kLaneUnits; ++i) {
-    uint token = lane_token(i), column = v_head * kChunkDim + first_column + lane_unit(i) % 2 * kUnit;
-    values[i] = uvec4(0);
-    if (token < chunk.num_rows)
-      values[i] = load_unit(token_row(token), 2 * p.num_k_heads * kChunkDim + column, p.qkv_columns, kAligned != 0);
-    x_factors[i] = factors.v[token];
-    q_factors[i] = factors.v[kMaxChunk + token];
+    uint token = gl_SubgroupID * kSide + lane_unit(i) / 2;
+    uint column = (2 * p.num_k_heads + v_head) * kChunkDim + first_column + lane_unit(i) % 2 * kUnit;
+    units[i] = uvec4(0);
+    if (token < chunk.num_rows) units[i] = load_unit(token_row(token), column, p.qkv_columns, kAligned != 0);
   }
-  SUMS key_products, query_products;
-  multiply_state(key_products, query_products);
-  float x[kLaneUnits][kUnit];
-  take_apart(key_products, x);
-  take_apart(query_products, query_parts);
-  [[unroll]] for (uint i = 0; i < kLaneUnits; ++i) {
-    vec4 first = unit_quad(values[i], 0), second = unit_quad(values[i], 1);
-    [[unroll]] for (uint c = 0; c < kUnit; ++c) {
-      x[i][c] = fma(x[i][c], -x_factors[i], c < 4 ? first[c % 4] : second[c % 4]);
-      query_parts[i][c] *= q_factors[i];
-    }
+  Floats factors = Floats(prepared + kFactorsAt);
+  SUMS x_factors, q_factors, key_products;  // factors are the same in every column: a stride of 0
+  coopMatLoad(x_factors, factors.v, gl_SubgroupID * kSide, 0, gl_CooperativeMatrixLayoutColumnMajor);
+  coopMatLoad(q_factors, factors.v, kMaxChunk + gl_SubgroupID * kSide, 0, gl_CooperativeMatrixLayoutColumnMajor);
+  multiply_state(key_products, query_part);
+  SUMS x = load_values(units);
+  for (uint j = 0; j < x.length(); ++j) {
+    x[j] = fma(key_products[j], -x_factors[j], x[j]);
+    query_part[j] = query_part[j] * q_factors[j];
   }
-  put_terms(kXAt + gl_SubgroupID * kSide, kMaxChunk, x);
+  float columns[kLaneUnits][kUnit];
+  take_columns(x, columns);
+  put_terms(kXAt, kTokenStride, gl_SubgroupID, columns);
 }
 
 // N = T X
 void make_corrections() {
-  F32 factors = F32(prepared + kFactorsAt);
   float n[kLaneUnits][kUnit];
-  take_apart(multiply_triangle(t_terms, kXAt), n);
-  put_terms(kNAt + gl_SubgroupID * kSide, kMaxChunk, n);
+  take_columns(multiply_triangle(t_terms, kXAt), n);
+  put_terms(kNAt, kTokenStride, gl_SubgroupID, n);
   [[unroll]] for (uint i = 0; i < kLaneUnits; ++i) {
-    float factor = factors.v[2 * kMaxChunk + lane_token(i)];
-    [[unroll]] for (uint c = 0; c < kUnit; ++c) n[i][c] *= factor;
+    uint token = gl_SubgroupID * kSide + lane_unit(i) % 2 * kUnit;
+    [[unroll]] for (uint c = 0; c < kUnit; c += 4) {
+      vec4 factors = F32x4(prepared + kFactorsAt + (2 * kMaxChunk + token + c) * 4).v[0];
+      [[unroll]] for (uint d = 0; d < 4; ++d) n[i][c + d] *= factors[d];
+    }
   }
-  put_terms(kFactoredNAt + gl_SubgroupID * kSide, kMaxChunk, n);
+  put_terms(kFactoredNAt, kTokenStride, gl_SubgroupID, n);
 }
 
 // O = diag(e^G) Q S + M N
 void store_result() {
   float o[kLaneUnits][kUnit];
-  take_apart(multiply_triangle(m_terms, kNAt), o);
+  take_rows(query_part + multiply_triangle(m_terms, kNAt), o);
   [[unroll]] for (uint i = 0; i < kLaneUnits; ++i) {
-    uint token = lane_token(i), column = v_head * kChunkDim + first_column + lane_unit(i) % 2 * kUnit;
+    uint token = gl_SubgroupID * kSide + lane_unit(i) / 2;
+    uint column = v_head * kChunkDim + first_column + lane_unit(i) % 2 * kUnit;
     if (token >= chunk.num_rows) continue;
     uint64_t to = p.result + (uint64_t(chunk.first_row + token) * p.result_stride + column) * kBytesOfT;
-    [[unroll]] for (uint c = 0; c < kUnit; ++c) o[i][c] += query_parts[i][c];
     if (kResultAligned != 0) {
       uvec4 unit;
       [[unroll]] for (uint c = 0; c < 4; ++c) unit[c] = bf16_bits(o[i][2 * c]) | bf16_bits(o[i][2 * c + 1]) << 16;
@@ -225,7 +240,7 @@ void update_state() {
   [[unroll]] for (uint step = 0; step < kTokenSteps; ++step) {
     [[unroll]] for (uint term = 0; term < kTerms; ++term) {
       RIGHT right;
-      load_term(kFactoredNAt, kMaxChunk, term, step, right);
+      load_term(kFactoredNAt, kTokenStride, term, step, right);
       [[unroll]] for (uint j = 0; j < kStateFragments; ++j) {
         uint at = j * kTerms + term;
         sums[at] = coopMatMulAdd(transposed_keys[j * kTokenSteps + step], right, sums[at]);
@@ -241,8 +256,8 @@ void update_state() {
 void hand_out_state() {
   [[unroll]] for (uint j = 0; j < kStateFragments; ++j) {
     float x[kLaneUnits][kUnit];
-    take_apart(state[j], x);
-    put_terms((gl_SubgroupID * kStateFragments + j) * kSide, kChunkDim, x);
+    take_columns(state[j], x);
+    put_terms(0, kStateStride, gl_SubgroupID * kStateFragments + j, x);
   }
 }
 
@@ -257,12 +272,13 @@ void main() {
   uint first_chunk = sequence.first_chunk, num_chunks = (sequence.num_tokens + p.chunk - 1) / p.chunk;
   Floats states = Floats(sequence.state + uint64_t(v_head) * (kChunkDim * kChunkDim * 4));
   uint own_state = gl_SubgroupID * kStateFragments * kSide * kChunkDim + first_column;
-  load_first(first_chunk);
   [[unroll]] for (uint j = 0; j < kStateFragments; ++j)
     coopMatLoad(state[j], states.v, own_state + j * kSide * kChunkDim, kChunkDim, gl_CooperativeMatrixLayoutRowMajor);
   for (uint i = 0; i < num_chunks; ++i) {
     chunk = DeltaChunks(p.chunks).v[first_chunk + i];
     prepared = prepared_of(first_chunk + i, v_head);
+    load_keys_and_queries(first_chunk + i);
+    load_triangle(prepared + kTAt, t_terms);
     hand_out_state();
     barrier();
     take_state_in();
@@ -271,7 +287,6 @@ void main() {
     make_corrections();
     barrier();
     store_result();
-    if (i + 1 < num_chunks) load_first(first_chunk + i + 1);
     update_state();
     barrier();
   }

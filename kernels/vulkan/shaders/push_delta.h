@@ -55,7 +55,8 @@ const uint kChunkWholeDecay = 192;  // behind kChunkFactors
 
 // Where cooperative matrices multiply bf16, an fp32 number is a sum of three bf16 terms. Of each (chunk, value head) the first
 // dispatch then leaves, in bytes: the fragments of T and of M, 16 by 16, on and below the diagonal, row by row, three terms
-// each; then the factors as above. And of each (chunk, key head) keys and queries [64, 128], and keys [128, 64], in bf16.
+// each; then the factors as above. And of each (chunk, key head) the fragments of keys and of queries [64, 128], and of keys
+// [128, 64], in bf16.
 const uint kTerms = 3;
 const uint kTermBytes = 512;
 const uint kTriangleBytes = 10 * kTerms * kTermBytes;
