@@ -54,14 +54,14 @@ bool has_matrices(const DeviceTraits& traits, const KvLayerView& cache) {
 
 constexpr uint32_t kAhead = 8;  // pieces of a split's keys, or of its values, that are on their way
 
-/// A tile of attention_matrix.comp. A small one, which mostly waits for memory, has values on their way beside keys.
-AttentionTile matrix_tile(const DeviceTraits& traits, const AttentionArgs& args, uint32_t row_fragments, bool is_early) {
+/// A tile of attention_matrix.comp.
+AttentionTile matrix_tile(const DeviceTraits& traits, const AttentionArgs& args, uint32_t row_fragments) {
   const KvLayerView& cache = args.cache;
   const bool aligned = is_aligned(args.q) && is_aligned(args.out);
   return {kSide * row_fragments,
           {find_shader("attention_matrix", cache.dtype),
            {kSplitFragments * traits.subgroup_size, u32(cache.head_dim), traits.subgroup_size, row_fragments,
-            column_fragments(cache), kAhead, is_early ? 1u : 0u, aligned ? 1u : 0u}}};
+            column_fragments(cache), kAhead, aligned ? 1u : 0u}}};
 }
 
 }  // namespace
@@ -69,7 +69,7 @@ AttentionTile matrix_tile(const DeviceTraits& traits, const AttentionArgs& args,
 AttentionTiles choose_attention_tiles(const DeviceTraits& traits, const AttentionArgs& args) {
   if (!has_matrices(traits, args.cache)) return {plain_tile(args, 2, 32), plain_tile(args, 8, 16)};
   const uint32_t large = matrix_shared_bytes(args.cache, 2) <= traits.shared_bytes ? 2 : 1;
-  return {matrix_tile(traits, args, 1, true), matrix_tile(traits, args, large, false)};
+  return {matrix_tile(traits, args, 1), matrix_tile(traits, args, large)};
 }
 
 }  // namespace ferry::vulkan

@@ -25,8 +25,7 @@ layout(constant_id = 2) const uint kSubgroupSize = 32;
 layout(constant_id = 3) const uint kRowFragments = 4;
 layout(constant_id = 4) const uint kColumnFragments = 4;  // of values, of a subgroup
 layout(constant_id = 5) const uint kAhead = 8;  // pieces of keys, or of values, that are on their way
-layout(constant_id = 6) const uint kIsEarly = 1;  // whether values are on their way beside keys
-layout(constant_id = 7) const uint kAligned = 1;  // whether rows of q and of the result begin at 16 bytes
+layout(constant_id = 6) const uint kAligned = 1;  // whether rows of q and of the result begin at 16 bytes
 
 layout(push_constant, scalar) uniform Push { AttentionPush p; };
 
@@ -342,9 +341,8 @@ void main() {
   barrier();
   for (uint split = first_split; split < end_split; ++split) {
     uint first_key = split * kSplitKeys;
-    if (kIsEarly != 0) fetch_first_values(first_key);
     score_keys(first_key);
-    if (kIsEarly == 0) fetch_first_values(first_key);
+    fetch_first_values(first_key);
     barrier();
     weigh_keys(first_key, total_largest, total_sum);
     barrier();
