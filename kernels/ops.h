@@ -181,7 +181,7 @@ struct GatedDeltaRuleArgs {
 
 /// What a gated delta layer does between its projections: causal_conv1d, delta_gates, gated_delta_rule and gated_rms_norm one
 /// after the other, each on the results of those before it: rule.qkv is conv.out, rule.decay and rule.beta are those of the
-/// gates, norm.x and norm.out are rule.out's heads. The results between hold nothing afterwards, but those of rows that are held.
+/// gates, norm.x and norm.out are rule.out's heads. The results between hold nothing afterwards, but those of held rows.
 struct GatedDeltaMixArgs {
   CausalConv1dArgs conv;
   DeltaGatesArgs gates;
@@ -290,7 +290,7 @@ struct ExpertSumArgs {
 };
 
 /// What a block of the decoder begins with: residual = T(residual + added), the norm of that, and the norm's codes. The same
-/// bits as expert_sum, add, rms_norm and quantize_rows one after the other, which is what runs where a backend has nothing better.
+/// bits as expert_sum, add, rms_norm and quantize_rows one after the other, which is what runs where no table has more.
 struct ResidualNormArgs {
   MatrixView residual;                     // [rows, cols]
   ConstMatrixView added{};                 // [rows, cols], or no data: the residual stays as it is

@@ -114,8 +114,8 @@ class VulkanMatmul final : public Matmul {
   DeviceTraits traits_;
   // Of the call in progress; they keep their capacity.
   std::vector<uint64_t> weights_;  // of every group, 0 where it has no rows
-  // Of layers' experts, whose counts the device knows: to check and send hundreds of them for every product takes the host longer
-  // than all else that it does for one.
+  // Of layers' experts, whose counts the device knows: to check and send hundreds of them takes the host longer than all else
+  // that it does for a product.
   std::unordered_map<const void*, Listed> listed_;
   std::vector<MatmulTile> tiles_;
   // Lists that the device makes, used in turn, so that the next product's is made while the last one's is read.

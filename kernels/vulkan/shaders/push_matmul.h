@@ -33,11 +33,11 @@ struct MatmulPush {
   uint64_t residual;  // [rows, out_cols] T; 0: none
   uint x_stride, result_stride, residual_stride;
   uint k, out_cols;
-  uint num_panels;  // of a packed matrix
-  uint group_size;  // of e4m3 and int4: elements of k that share a scale, a power of two
-  uint activation;  // behind a bias: BiasActivation
+  uint num_panels;      // of a packed matrix
+  uint group_size;      // of e4m3 and int4: elements of k that share a scale, a power of two
+  uint activation;      // behind a bias: BiasActivation
   uint tiles_are_runs;  // tiles[x] is not a tile, but the run that row x is in: it is the first of one, if a tile begins there
-  float fma_probe;  // 1 + 2^-12, so that no compiler knows it
+  float fma_probe;      // 1 + 2^-12, so that no compiler knows it
 };
 
 PUSH_END

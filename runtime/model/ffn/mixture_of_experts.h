@@ -22,8 +22,8 @@ class MixtureOfExperts {
   bool takes_codes(const MoeWeights& w, const TokenDispatcher& dispatcher) const;
   /// Router, if there is one; the rows leave for their experts; the shared expert. `layer_idx` is the model's.
   DispatchHandle begin(const BlockStep& step, const MoeWeights& w, int64_t layer_idx, TokenDispatcher& dispatcher);
-  /// out [batch's rows, hidden_dim] = routed experts + gated shared expert. What it returns is still to be handed in, to the same
-  /// end and before the next begin().
+  /// out [batch's rows, hidden_dim] = routed experts + gated shared expert. What it returns is still to be handed in, to the
+  /// same end and before the next begin().
   std::optional<ExpertSumArgs> finish(const BlockStep& step, const MoeWeights& w, DispatchHandle routed,
                                       TokenDispatcher& dispatcher, MatrixView out);
 

@@ -128,7 +128,7 @@ TEST(RowProof, ReachesEveryKernel) {
                                         {"stream_matmul_int8", 64},
                                         {"tile_matmul_int8", 64},
                                         {"tile_matmul_int8", 128}}));
-  EXPECT_EQ(kernels_of(kInt4), (Kernels{{"slots_matmul_int4", 16}, {"tile_matmul_int4", 64}, {"tile_matmul_int4", 128}}));
+  EXPECT_EQ(kernels_of(kInt4), (Kernels{{"slots_matmul_int4", 16}, {"tile_matmul_int4", 64}, {"tile_matmul_int4", 96}}));
 }
 
 TEST(RowProof, MatricesThatFailAreNotUsed) {
