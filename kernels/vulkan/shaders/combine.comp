@@ -21,11 +21,7 @@ void main() {
     if (slot_row == 0) break;
     float weight = F32(p.slot_weights + slot * 4).v[0];
     Pack x = load_pack(slot_row, first, p.cols);
-    [[unroll]] for (uint i = 0; i < kPack; ++i) {
-      precise float product = weight * x.v[i];
-      precise float next = sum.v[i] + round_t(product);
-      sum.v[i] = next;
-    }
+    [[unroll]] for (uint i = 0; i < kPack; ++i) sum.v[i] = plus_product(sum.v[i], weight, x.v[i]);
   }
   store_pack(p.result + uint64_t(row) * p.result_stride * kBytesOfT, first, p.cols, sum);
 }

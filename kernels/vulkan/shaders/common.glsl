@@ -55,6 +55,13 @@ float round_t(float x) { return x; }
 float sigmoid(float x) { return 1.0 / (1.0 + exp(-x)); }
 float silu(float x) { return x / (1.0 + exp(-x)); }
 
+// a + T(b * c), not contracted where T is f32.
+float plus_product(float a, float b, float c) {
+  precise float product = b * c;
+  precise float sum = a + round_t(product);
+  return sum;
+}
+
 // The row of a workgroup, of a grid that was folded (grid_of_rows() in ops/views.h), which may have more workgroups than rows.
 uint workgroup_row() { return gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x; }
 // Likewise of an invocation among elements.

@@ -15,7 +15,7 @@ float result_of(float a, float b, float gate) {
     case kAdd: y = a + b; break;
     case kSigmoidGate: y = a * round_t(accurate_sigmoid(b)); break;
     case kSwiglu: y = round_t(accurate_silu(a)) * b; break;
-    case kSharedExpertMerge: y = a + round_t(gate * b); break;
+    case kSharedExpertMerge: y = plus_product(a, gate, b); break;
   }
   return y;
 }

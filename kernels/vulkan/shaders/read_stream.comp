@@ -1,5 +1,6 @@
 #version 460
 // Reads a stream once: what memory can do at best. An invocation takes kUnitsEach units of 16 bytes, a workgroup's width apart.
+#extension GL_KHR_memory_scope_semantics : require
 #include "common.glsl"
 #include "push_probe.h"
 
@@ -15,5 +16,8 @@ void main() {
   }
   // Reads must have a use; a stream of zeros adds nothing, so that there the atomics take no time.
   uint total = subgroupAdd(sum.x + sum.y + sum.z + sum.w);
-  if (subgroupElect() && total != 0u) atomicAdd(U32(p.total).v[0], total);
+  if (subgroupElect() && total != 0u) {
+    // Within the queue's family: a wider scope would need a feature of the device.
+    atomicAdd(U32(p.total).v[0], total, gl_ScopeQueueFamily, 0, gl_SemanticsRelaxed);
+  }
 }
