@@ -109,9 +109,8 @@ struct KvAppendArgs {
   std::span<const int32_t* const> block_tables;  // per sequence: block ids covering num_past + num_tokens tokens
 };
 
-/// Causal attention over the cache (which already holds this step's keys): softmax(q.k * head_dim^-0.5) v in fp32, one
-/// rounding to T; where a device's unit multiplies bf16, weights are rounded to bf16 before they are summed up and meet v.
-/// Query head h reads kv head h / (num_heads / num_kv_heads).
+/// Causal attention over the cache (which already holds this step's keys): softmax(q.k * head_dim^-0.5) v in fp32 (a weight of
+/// a key may be two terms of bf16, to 2^-17), one rounding to T. Query head h reads kv head h / (num_heads / num_kv_heads).
 struct AttentionArgs {
   ConstMatrixView q;  // [T, num_heads * head_dim]
   KvLayerView cache;

@@ -235,6 +235,5 @@ const OpTable kTable{
 }  // namespace
 
 const OpTable* vulkan_table() { return test_device() != nullptr ? &kTable : nullptr; }
-bool vulkan_multiplies_bf16() { return test_device() != nullptr && bool{test_device()->backend.device().traits().bf16}; }
 
 }  // namespace ferry::test

@@ -9,7 +9,4 @@ namespace ferry::test {
 /// The streams that its ops are called with are not used.
 const OpTable* vulkan_table();
 
-/// Whether that device has units that multiply bf16.
-bool vulkan_multiplies_bf16();
-
 }  // namespace ferry::test

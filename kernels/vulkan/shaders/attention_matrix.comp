@@ -8,8 +8,8 @@
 // memory, 16 rows of kOwnColumns elements at a time.
 //
 // A row's bits depend on its own keys alone: a score is a sum of fragments over ascending elements; a split's weights are
-// e^(score - the split's largest), rounded to bf16 and added up as 16 sums of 8, which are added as a tree; its values are a
-// sum of fragments over ascending keys; splits are added in ascending order by attention_fold.glsl. Keys that a row does not
+// e^(score - the split's largest), added up as 16 sums of 8, which are added as a tree; its values are a sum of fragments over
+// ascending keys, of the weights' upper bf16 and then of what these leave, to 2^-17; splits are added in ascending order by attention_fold.glsl. Keys that a row does not
 // see have a weight of 0 exactly.
 #extension GL_KHR_cooperative_matrix : require
 #extension GL_KHR_memory_scope_semantics : require
@@ -42,7 +42,7 @@ const uint kOwnColumns = kSide * kColumnFragments;
 // Shared memory is made of units of 16 bytes; rows that are read as fragments have one more, which keeps them in different banks.
 const uint kQueryUnits = kHeadDim / kUnit;
 const uint kQueryStride = kQueryUnits + 1;
-const uint kScoreStride = kSplitKeys / 4 + 1;  // of fp32 scores; a row's weights take the place of its first half
+const uint kScoreStride = kSplitKeys / 4 + 1;  // of fp32 scores; a row's weights, in two parts, take their place
 const uint kPieceUnits = kOwnColumns / kUnit;  // of a row
 const uint kPieceStride = kPieceUnits + 1;
 const uint kLaneUnits = (kSide * kPieceUnits + kSubgroupSize - 1) / kSubgroupSize;
@@ -189,16 +189,23 @@ float row_sum(float x) {
   return x;
 }
 
-// The weight of a score, rounded to bf16.
-float rounded_weight(float score, float largest) {
+float key_weight(float score, float largest) {
   precise float exponent = (score - largest) * kLog2E;
-  return score == NO_SCORE ? 0.0 : round_to_bf16(exp2(exponent));
+  return score == NO_SCORE ? 0.0 : exp2(exponent);
 }
 
+// Rounded to bf16.
 uvec4 packed(float x[kUnit]) {
   uvec4 unit;
-  [[unroll]] for (uint i = 0; i < 4; ++i) unit[i] = floatBitsToUint(x[2 * i]) >> 16 | floatBitsToUint(x[2 * i + 1]);
+  [[unroll]] for (uint i = 0; i < 4; ++i) unit[i] = bf16_bits(x[2 * i]) | bf16_bits(x[2 * i + 1]) << 16;
   return unit;
+}
+
+// What packed() leaves of numbers.
+uvec4 packed_rest(float x[kUnit]) {
+  float rest[kUnit];
+  [[unroll]] for (uint i = 0; i < kUnit; ++i) rest[i] = x[i] - round_to_bf16(x[i]);
+  return packed(rest);
 }
 
 // Turns a split's scores into weights, and takes these into the row's largest score and sum of weights.
@@ -217,7 +224,7 @@ void weigh_keys(uint first_key, inout float total_largest, inout float total_sum
   [[unroll]] for (uint j = 0; j < kThreadParts; ++j) {
     precise float sum = 0.0;
     [[unroll]] for (uint i = 0; i < kUnit; ++i) {
-      weights[j][i] = rounded_weight(weights[j][i], largest);
+      weights[j][i] = key_weight(weights[j][i], largest);
       sum += weights[j][i];
     }
     parts[j] = sum;
@@ -231,7 +238,11 @@ void weigh_keys(uint first_key, inout float total_largest, inout float total_sum
   float split_sum = row_sum(parts[0]);
   subgroupBarrier();  // all of the row's scores have been read
   if (is_own) {
-    [[unroll]] for (uint j = 0; j < kThreadParts; ++j) scores[row * kScoreStride + first_part + j] = packed(weights[j]);
+    [[unroll]] for (uint j = 0; j < kThreadParts; ++j) {
+      uint at = row * kScoreStride + first_part + j;
+      scores[at] = packed(weights[j]);
+      scores[at + kParts] = packed_rest(weights[j]);
+    }
   }
   float new_largest = max(total_largest, largest);
   float keep = weight_of(total_largest, new_largest), weight = weight_of(largest, new_largest);
@@ -259,11 +270,14 @@ void sum_values(uint first_key, out SUMS sums[kOwnSums]) {
       coopMatLoad(rights[c], pieces, own_piece() + c * (kSide / kUnit), kPieceStride, gl_CooperativeMatrixLayoutRowMajor);
     }
     [[unroll]] for (uint r = 0; r < kRowFragments; ++r) {
-      LEFT left;
-      coopMatLoad(left, scores, r * kSide * kScoreStride + fragment * (kSide / kUnit), kScoreStride,
-                  gl_CooperativeMatrixLayoutRowMajor);
+      LEFT left, rest;
+      uint at = r * kSide * kScoreStride + fragment * (kSide / kUnit);
+      coopMatLoad(left, scores, at, kScoreStride, gl_CooperativeMatrixLayoutRowMajor);
+      coopMatLoad(rest, scores, at + kParts, kScoreStride, gl_CooperativeMatrixLayoutRowMajor);
       [[unroll]] for (uint c = 0; c < kColumnFragments; ++c) {
-        sums[r * kColumnFragments + c] = coopMatMulAdd(left, rights[c], sums[r * kColumnFragments + c]);
+        uint i = r * kColumnFragments + c;
+        sums[i] = coopMatMulAdd(left, rights[c], sums[i]);
+        sums[i] = coopMatMulAdd(rest, rights[c], sums[i]);
       }
     }
   }
