@@ -15,6 +15,11 @@ namespace {
 // Crystals differ by tens of millionths, so that clocks drift apart by tens of microseconds a second; by less where their rate
 // is known from two readings.
 constexpr double kBracketPeriodNs = 1e9, kReadingPeriodNs = 2e8;
+constexpr double kMostDrift = 1e-3;  // of a clock's rate from what its driver says; more is a wrong reading
+
+/// Ticks of the host, fewer than none if `to` is the earlier: of the submissions that are seen to have run at one moment all but
+/// the first meet a reading that is younger than that.
+double past(uint64_t from, uint64_t to) { return static_cast<double>(static_cast<int64_t>(to - from)); }
 
 uint64_t shift(uint64_t ticks, double by) { return ticks + static_cast<uint64_t>(std::llround(by)); }
 
@@ -56,26 +61,44 @@ DeviceClock::DeviceClock(Device& device)
       is_calibrated_(device.traits().has_calibrated_time),
       ns_per_host_tick_(recorder().ticks().ns_per_tick),
       bits_(device.traits().timestamp_bits),
-      host_per_device_(device.traits().timestamp_ns / ns_per_host_tick_),
-      brackets_(host_per_device_, bits_, static_cast<uint64_t>(kBracketPeriodNs / ns_per_host_tick_)) {
+      nominal_rate_(device.traits().timestamp_ns / ns_per_host_tick_),
+      host_per_device_(nominal_rate_),
+      brackets_(nominal_rate_, bits_, static_cast<uint64_t>(kBracketPeriodNs / ns_per_host_tick_)) {
   if (is_calibrated_) pair_ = read();
 }
 
 void DeviceClock::follow(uint64_t submitted, uint64_t begin, uint64_t end, uint64_t seen) {
-  if (!is_calibrated_) {
-    brackets_.add(submitted, begin, end, seen);
-    pair_ = brackets_.pair();
-    return;
+  brackets_.add(submitted, begin, end, seen);
+  if (is_calibrated_) {
+    if (past(pair_.host, seen) * ns_per_host_tick_ >= kReadingPeriodNs) advance(read());
+    if (agrees(submitted, begin, end, seen)) return;
+    restart(read());
+    if (agrees(submitted, begin, end, seen)) return;
   }
-  const double since_ns = static_cast<double>(seen - pair_.host) * ns_per_host_tick_;
-  if (since_ns < kReadingPeriodNs) return;
-  const ClockPair now = read();
-  const auto host_ticks = static_cast<double>(now.host - pair_.host);
-  const double most_device_ticks = std::ldexp(1.0, static_cast<int>(bits_) - 2);  // else the clock may have wrapped
-  const int64_t device_ticks = ticks_between(pair_.device, now.device, bits_);
-  if (device_ticks > 0 && host_ticks / host_per_device_ < most_device_ticks)
-    host_per_device_ = host_ticks / static_cast<double>(device_ticks);
+  restart(brackets_.pair());
+}
+
+/// Two readings give the rate as well, unless the clock has wrapped between them or one of them is wrong.
+void DeviceClock::advance(ClockPair now) {
+  const double host_ticks = past(pair_.host, now.host);
+  const double most_device_ticks = std::ldexp(1.0, static_cast<int>(bits_) - 2);
+  const auto device_ticks = static_cast<double>(ticks_between(pair_.device, now.device, bits_));
+  const bool has_wrapped = host_ticks / nominal_rate_ >= most_device_ticks;
+  restart(now);
+  if (has_wrapped || device_ticks <= 0) return;
+  const double rate = host_ticks / device_ticks;
+  if (std::abs(rate / nominal_rate_ - 1) <= kMostDrift) host_per_device_ = rate;
+}
+
+void DeviceClock::restart(ClockPair now) {
   pair_ = now;
+  host_per_device_ = nominal_rate_;
+}
+
+/// Whether a submission lies between when it was handed over and when it was seen to have run, as far as the clock is known.
+bool DeviceClock::agrees(uint64_t submitted, uint64_t begin, uint64_t end, uint64_t seen) const {
+  const double slack = pair_.bound + kMostDrift * std::abs(past(pair_.host, seen));
+  return past(submitted, place(begin)) >= -slack && past(place(end), seen) >= -slack;
 }
 
 uint64_t DeviceClock::place(uint64_t timestamp) const {

@@ -48,7 +48,8 @@ class DeviceClock {
   /// Whether it is read together with the host's; else it is known by brackets.
   bool is_calibrated() const { return is_calibrated_; }
   /// Before timestamps are placed that a submission brought: see ClockBrackets::add(). Reads the clock again if that was long
-  /// ago.
+  /// ago, or if the submission would lie outside of its bounds: a driver may give a wrong reading. What two readings cannot
+  /// place, brackets do.
   void follow(uint64_t submitted, uint64_t begin, uint64_t end, uint64_t seen);
   /// Ticks of the host at a timestamp.
   uint64_t place(uint64_t timestamp) const;
@@ -57,12 +58,16 @@ class DeviceClock {
 
  private:
   ClockPair read() const;
+  void advance(ClockPair now);
+  void restart(ClockPair now);
+  bool agrees(uint64_t submitted, uint64_t begin, uint64_t end, uint64_t seen) const;
 
   Device& device_;
   const bool is_calibrated_;
   const double ns_per_host_tick_;
   const uint32_t bits_;
-  double host_per_device_;  // ticks
+  const double nominal_rate_;  // of the host's ticks to the device's
+  double host_per_device_;     // the same, as it was measured
   ClockPair pair_;
   ClockBrackets brackets_;
 };

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
+#include <thread>
 #include <utility>
 
 #include "kernels/ops.h"
@@ -221,6 +223,64 @@ TEST(DeviceTrace, ADeviceWhoseClockCannotBeReadIsBracketed) {
   EXPECT_EQ(capture.device.clock, "bracketed");
   EXPECT_GT(capture.device.clock_bound_ns, 0);
   EXPECT_EQ(Traced::lane(capture).records.size(), 3u);
+}
+
+PFN_vkGetCalibratedTimestampsEXT read_clocks = nullptr;  // the driver's
+std::atomic<int64_t> clock_error{0};                     // ticks of the device, of every reading
+std::atomic<int> num_readings{0};
+
+VKAPI_ATTR VkResult VKAPI_CALL read_wrong_clocks(VkDevice device, uint32_t count, const VkCalibratedTimestampInfoEXT* infos,
+                                                 uint64_t* times, uint64_t* deviation) {
+  ++num_readings;
+  const VkResult result = read_clocks(device, count, infos, times, deviation);
+  times[0] += static_cast<uint64_t>(clock_error.load());
+  return result;
+}
+
+// A reading that is wrong by seconds must not take away the time of what ran: spans of no length would say that it was idle.
+TEST(DeviceTrace, AWrongReadingOfTheClockIsNotBelieved) {
+  FERRY_NEED_VULKAN_DEVICE(physical);
+  if (!physical->traits.has_calibrated_time) GTEST_SKIP() << "the device's clock cannot be read";
+  for (const int64_t error : {-1'000'000'000, 1'000'000'000}) {
+    Traced traced(*physical);
+    read_clocks = std::exchange(traced.device().backend.device().vk().GetCalibratedTimestamps, &read_wrong_clocks);
+    clock_error = error;
+    Matrix x = traced.rows(64'000);
+    for (int i = 0; i < 3; ++i) {
+      add(traced.stream(), {.a = x.view(), .b = x.view(), .out = x.view()});
+      traced.finish();
+    }
+    const RankCapture capture = traced.stop();
+    ASSERT_EQ(Traced::lane(capture).records.size(), 3u);
+    for (const SpanRecord& span : Traced::lane(capture).records) EXPECT_LT(span.begin, span.end);
+    EXPECT_GT(capture.device.clock_bound_ns, 0);
+  }
+}
+
+// Two readings a moment apart would tell the clock's rate by their errors.
+TEST(DeviceTrace, OneReadingServesAllSubmissionsThatAreSeenAtOnce) {
+  FERRY_NEED_VULKAN_DEVICE(physical);
+  if (!physical->traits.has_calibrated_time) GTEST_SKIP() << "the device's clock cannot be read";
+  Traced traced(*physical);
+  read_clocks = std::exchange(traced.device().backend.device().vk().GetCalibratedTimestamps, &read_wrong_clocks);
+  clock_error = 0;
+  Matrix x = traced.rows(5);
+  const auto readings_of = [&](int num_submissions) {
+    num_readings = 0;
+    for (int i = 0; i < num_submissions; ++i) {
+      add(traced.stream(), {.a = x.view(), .b = x.view(), .out = x.view()});
+      traced.stream().submit();
+    }
+    traced.finish();
+    return num_readings.load();
+  };
+  readings_of(1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(250));
+  const int once = readings_of(1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(250));
+  EXPECT_GT(once, 0);
+  EXPECT_EQ(readings_of(3), once);
+  traced.stop();
 }
 
 TEST(DeviceTrace, ADeviceWithoutTimestampsSaysSo) {
