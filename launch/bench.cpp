@@ -99,10 +99,8 @@ void print_row(const char* what, int64_t size, const Measured& m) {
   std::printf("%-8s %6lld %10.1f %10.1f %10.1f", what, static_cast<long long>(size), m.tokens_per_s.median, m.tokens_per_s.min,
               m.tokens_per_s.max);
   const RoofShare share = m.share();
-  std::printf("   %5.1f %% of %5.1f GB/s", 100 * share.read, m.roofs.read_bytes_per_s * 1e-9);
-  if (m.roofs.has_flops())
-    std::printf("   %5.1f %% of %.0f GFLOP/s", 100 * share.flops, m.roofs.mixed_flops_per_s(m.work) * 1e-9);
-  std::printf("%s\n", m.is_possible() ? "" : "   IMPOSSIBLE");
+  std::printf("   %5.1f %% of %5.1f GB/s   %5.1f %% of %.0f GFLOP/s%s\n", 100 * share.read, m.roofs.read_bytes_per_s * 1e-9,
+              100 * share.flops, m.roofs.mixed_flops_per_s(m.work) * 1e-9, m.is_possible() ? "" : "   IMPOSSIBLE");
   print_transport(m.transport);
   std::fflush(stdout);
 }
@@ -116,9 +114,9 @@ ordered_json row_json(const char* size_name, int64_t size, const Measured& m) {
                    {"flops_per_token", m.work.all_flops()}};
   const RoofShare share = m.share();
   row["read_bytes_per_s"] = m.roofs.read_bytes_per_s;
-  if (m.roofs.has_flops()) row["flops_per_s"] = m.roofs.mixed_flops_per_s(m.work);
+  row["flops_per_s"] = m.roofs.mixed_flops_per_s(m.work);
   row["share_of_read"] = share.read;
-  if (m.roofs.has_flops()) row["share_of_flops"] = share.flops;
+  row["share_of_flops"] = share.flops;
   row["share_of_roof"] = share.nearer();
   row["is_possible"] = m.is_possible();
   row["transport_per_layer"] = transport_json(m.transport);
@@ -204,6 +202,7 @@ class Bench {
   void choose_drafts();
   void run_drafts();
   DType factor_dtype() const;
+  std::string unit_name();
   Roofs probe_roofs(double step_bytes);
   template <class WarmUp, class Fn>
   Measured measure(Phase phase, int64_t size, double num_steps, double tokens, const Work& work, WarmUp&& warm_up, Fn&& run);
@@ -249,10 +248,20 @@ void Bench::check_limits() const {
 /// What most products multiply: codes if the routed experts are quantised.
 DType Bench::factor_dtype() const { return engine_.quantization().experts ? DType::kI8 : engine_.dtype(); }
 
-/// For a step that reads `step_bytes`. Of a device how fast it reads.
+/// What multiplies those.
+std::string Bench::unit_name() {
+  if (!roof_) return engine_.device()->open->multiply_unit(factor_dtype());
+  return multiply_unit(factor_dtype(), engine_.matmul().name());
+}
+
+/// For a step that reads `step_bytes`.
 Roofs Bench::probe_roofs(double step_bytes) {
   const Span section(Zone::kSection, 0, pack_section(SectionRole::kAside, Phase::kDecode));
-  if (!roof_) return {.read_bytes_per_s = engine_.device()->open->read_bytes_per_s(static_cast<std::size_t>(step_bytes))};
+  if (!roof_) {
+    vulkan::OpenDevice& device = *engine_.device()->open;
+    return {device.read_bytes_per_s(static_cast<std::size_t>(step_bytes)), device.flops_per_s(engine_.dtype()),
+            device.flops_per_s(DType::kI8)};
+  }
   const std::string matmul = engine_.matmul().name();
   return Roofs{roof_->read_bytes_per_s(static_cast<std::size_t>(step_bytes)), roof_->flops_per_s(engine_.dtype(), matmul),
                roof_->flops_per_s(DType::kI8, matmul)};
@@ -380,29 +389,24 @@ void Bench::print_head() {
   std::printf("%s, %s, weights %s, %s, experts %s, %s + %s\n", engine_.config().name.c_str(), dtype_name(engine_.dtype()),
               weights_name().c_str(), place.c_str(), experts.c_str(), engine_.kernels_name(), engine_.matmul().name());
   std::printf("%-8s %6s %10s %10s %10s", "phase", "size", "tokens/s", "min", "max");
-  if (!roof_) std::printf("   share of what the device reads at best");
-  if (roof_) {
-    std::printf("   share of what the coordinator's threads can do (%s)%s",
-                multiply_unit(factor_dtype(), engine_.matmul().name()), cluster_.num_workers() == 0 ? "" : ", of its own work");
-  }
-  std::printf("\n");
+  std::printf("   share of what the %s can do (%s)%s\n", roof_ ? "coordinator's threads" : "device", unit_name().c_str(),
+              cluster_.num_workers() == 0 ? "" : ", of its own work");
 }
 
 void Bench::print_json() {
-  ordered_json object{
-      {"model", engine_.config().name},
-      {"dtype", dtype_name(engine_.dtype())},
-      {"weights", weights_name()},
-      {"device", engine_.device() == nullptr ? "cpu" : engine_.device()->describe()},
-      {"threads", engine_.pool().num_threads()},
-      {"expert_workers", cluster_.num_workers()},
-      {"transport", cluster_.transport()},
-      {"kernels", engine_.kernels_name()},
-      {"matmul", engine_.matmul().name()},
-      {"multiply_unit", roof_ ? ordered_json(multiply_unit(factor_dtype(), engine_.matmul().name())) : ordered_json()},
-      {"is_possible", complaint_.empty()},
-      {"prefill", prefill_},
-      {"decode", decode_}};
+  ordered_json object{{"model", engine_.config().name},
+                      {"dtype", dtype_name(engine_.dtype())},
+                      {"weights", weights_name()},
+                      {"device", engine_.device() == nullptr ? "cpu" : engine_.device()->describe()},
+                      {"threads", engine_.pool().num_threads()},
+                      {"expert_workers", cluster_.num_workers()},
+                      {"transport", cluster_.transport()},
+                      {"kernels", engine_.kernels_name()},
+                      {"matmul", engine_.matmul().name()},
+                      {"multiply_unit", unit_name()},
+                      {"is_possible", complaint_.empty()},
+                      {"prefill", prefill_},
+                      {"decode", decode_}};
   if (options_.engine.speculation != Speculation{}) object["drafts"] = drafts_;
   std::printf("%s\n", object.dump(-1, ' ', false, ordered_json::error_handler_t::replace).c_str());
 }

@@ -11,7 +11,7 @@ Roofs best_of(const Roofs& x, const Roofs& y) {
 
 RoofShare share_of_roof(const Work& work_of_token, double tokens_per_s, const Roofs& roofs) {
   return {tokens_per_s * work_of_token.bytes / roofs.read_bytes_per_s,
-          roofs.has_flops() ? tokens_per_s * work_of_token.all_flops() / roofs.mixed_flops_per_s(work_of_token) : 0};
+          tokens_per_s * work_of_token.all_flops() / roofs.mixed_flops_per_s(work_of_token)};
 }
 
 }  // namespace ferry

@@ -18,11 +18,10 @@ struct Work {
 /// What the machine can do at best.
 struct Roofs {
   double read_bytes_per_s = 0;
-  double flops_per_s = 0;  // 0: how fast it multiplies is not measured
+  double flops_per_s = 0;
   double code_flops_per_s = 0;
 
-  bool has_flops() const { return flops_per_s > 0; }
-  /// The roof of `work`'s operations as they are mixed. With has_flops().
+  /// The roof of `work`'s operations as they are mixed.
   double mixed_flops_per_s(const Work& work) const {
     return work.all_flops() / (work.flops / flops_per_s + work.code_flops / code_flops_per_s);
   }
@@ -34,7 +33,7 @@ Roofs best_of(const Roofs& x, const Roofs& y);
 /// How near a rate comes to the roofs: 1 is a roof itself.
 struct RoofShare {
   double read = 0;
-  double flops = 0;  // 0 without that roof
+  double flops = 0;
 
   double nearer() const { return read > flops ? read : flops; }
 };

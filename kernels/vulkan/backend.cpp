@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/vulkan/matmul.h"
+#include "kernels/vulkan/multiply_probe.h"
 #include "kernels/vulkan/op_table.h"
 #include "kernels/vulkan/read_probe.h"
 #include "kernels/vulkan/row_proof.h"
@@ -25,6 +26,10 @@ double VulkanBackend::read_bytes_per_s(std::size_t num_bytes) {
   constexpr std::size_t kMost = std::size_t{1} << 30;
   return ReadProbe(device_, std::min({num_bytes, kMost, static_cast<std::size_t>(free_bytes() / 8)})).bytes_per_s();
 }
+
+double VulkanBackend::flops_per_s(DType factors) { return MultiplyProbe(device_).flops_per_s(factors); }
+
+std::string VulkanBackend::multiply_unit(DType factors) const { return vulkan::multiply_unit(device_.traits(), factors); }
 
 void VulkanBackend::rehearse(Stream& stream, const std::function<void()>& work) {
   static_cast<VulkanStream&>(stream).rehearse(work);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 
 #include "kernels/backend.h"
 #include "kernels/vulkan/device_memory.h"
@@ -19,6 +20,8 @@ class VulkanBackend final : public OpenDevice {
   const DeviceInfo& info() const override { return device_.physical().info; }
   uint64_t free_bytes() const override { return free_device_bytes(device_.physical()); }
   double read_bytes_per_s(std::size_t num_bytes) override;
+  double flops_per_s(DType factors) override;
+  std::string multiply_unit(DType factors) const override;
 
   Device& device() { return device_; }
 

@@ -56,6 +56,11 @@ class OpenDevice {
   /// Bytes per second of reading `num_bytes` of its memory (a GiB at most, and an eighth of what is free) again and again: no
   /// step that reads as many is faster. Takes about a tenth of a second. Not while it works on anything else.
   virtual double read_bytes_per_s(std::size_t num_bytes) = 0;
+  /// Operations per second, a multiply-add being two, of multiplying factors of f32, bf16 or kI8 (codes) in registers: no
+  /// product is faster. Takes a few tenths of a second. Likewise.
+  virtual double flops_per_s(DType factors) = 0;
+  /// What multiplies them: "bf16 matrices 16x16x16", "packed dot products", ...
+  virtual std::string multiply_unit(DType factors) const = 0;
 };
 
 /// Opens device `index` of list_devices() to compute in `dtype`. Throws Error{kInvalidArgument} that lists what there is for an

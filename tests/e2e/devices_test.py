@@ -240,19 +240,20 @@ class ComputeTest(unittest.TestCase):
         for begin, end, name, step in of_steps:
             self.assertTrue(steps[step][0] <= begin <= end <= steps[step][1], (name, step))
 
-    def test_bench_measures_a_device_against_what_it_reads_at_best(self):
+    def test_bench_measures_a_device_against_what_it_reads_and_multiplies_at_best(self):
         code, out, said = run("bench", "--model", "demo", *self.SMALL, "-p", "64", "-n", "2", "-r", "1", "--json", "--device", "vulkan", driver=LAVAPIPE)
         self.assertEqual(code, 0, said)
         found = json.loads(out)
         self.assertTrue(found["device"].startswith("vulkan:0 (llvmpipe"))
         self.assertTrue(found["is_possible"])
+        self.assertEqual(found["multiply_unit"], "fused multiply-adds")
         for row in (*found["prefill"], *found["decode"]):
             self.assertGreater(row["tokens_per_s"]["median"], 0)
             self.assertGreater(row["read_bytes_per_s"], 0)
-            self.assertNotIn("flops_per_s", row)
-            self.assertEqual(row["share_of_roof"], row["share_of_read"])
-            read = row["tokens_per_s"]["median"] * row["bytes_per_token"]
-            self.assertAlmostEqual(row["share_of_read"], read / row["read_bytes_per_s"])
+            self.assertGreater(row["flops_per_s"], 0)
+            self.assertEqual(row["share_of_roof"], max(row["share_of_read"], row["share_of_flops"]))
+            for share, work, roof in (("share_of_read", "bytes_per_token", "read_bytes_per_s"), ("share_of_flops", "flops_per_token", "flops_per_s")):
+                self.assertAlmostEqual(row[share], row["tokens_per_s"]["median"] * row[work] / row[roof])
 
 
 if __name__ == "__main__":

@@ -21,14 +21,6 @@ TEST(RoofShare, WorkOfOneKindHasThatKindsRoof) {
   EXPECT_DOUBLE_EQ(roofs.mixed_flops_per_s({.bytes = 1, .flops = 0, .code_flops = 7}), 30);
 }
 
-TEST(RoofShare, WithoutARoofOfOperationsTheReadsCountAlone) {
-  const Roofs roofs{.read_bytes_per_s = 1000};
-  EXPECT_FALSE(roofs.has_flops());
-  const RoofShare share = share_of_roof({.bytes = 100, .flops = 1e9, .code_flops = 1e9}, 5, roofs);
-  EXPECT_EQ(share.flops, 0);
-  EXPECT_DOUBLE_EQ(share.nearer(), 0.5);
-}
-
 TEST(RoofShare, TheBetterOfTwoRoofsHasTheWord) {
   const Roofs best = best_of({1, 20, 300}, {10, 2, 30});
   EXPECT_EQ(best.read_bytes_per_s, 10);

@@ -82,6 +82,8 @@ class SmallDevice final : public vulkan::OpenDevice {
   const vulkan::DeviceInfo& info() const override { return info_; }
   uint64_t free_bytes() const override { return free_bytes_; }
   double read_bytes_per_s(std::size_t) override { return 0; }
+  double flops_per_s(DType) override { return 0; }
+  std::string multiply_unit(DType) const override { return "none"; }
   void add_fault(const char* ability) { info_.faults.emplace_back(ability); }
 
  private:

@@ -10,4 +10,11 @@ struct ReadStreamPush {
   uint num_units;
 };
 
+struct MultiplyPush {
+  uint64_t num_right;  // sums that are what they must be are counted there, modulo 2^32
+  uint num_rounds;
+  uint factor;    // of every product; of packed dot products four of them
+  uint expected;  // by matrices: of the first left and right fragment; without: an invocation's sums, their bits xored
+};
+
 PUSH_END

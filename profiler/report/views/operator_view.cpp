@@ -115,7 +115,7 @@ Table make_operator_view(const ReportInput& input) {
           "efficiency = achieved / bound, of bytes where nothing is multiplied; above 1 where operands stay in caches." +
           device_note(input,
                       "Kind device: by the GPU's timestamps, what ran side by side divided by the bytes that each moves at "
-                      "least; its roof is what the coordinator's GPU reads at best."),
+                      "least; its roofs are those of the coordinator's GPU."),
       .columns = {{"operator"},
                   {"rank"},
                   {"kind"},
