@@ -9,8 +9,19 @@
 namespace ferry {
 namespace {
 
-enum class Cause : uint8_t { kDispatch, kCombine, kSend, kLock, kScheduler, kNoWork, kPreempted, kHandingOver, kUnknown };
-constexpr std::size_t kNumCauses = 9;
+enum class Cause : uint8_t {
+  kDispatch,
+  kCombine,
+  kSend,
+  kLock,
+  kScheduler,
+  kNoWork,
+  kPreempted,
+  kHandingOver,
+  kDevice,
+  kUnknown
+};
+constexpr std::size_t kNumCauses = 10;
 constexpr const char* kCauseNames[kNumCauses] = {"waiting for dispatch data",
                                                  "waiting for combine",
                                                  "waiting for a send",
@@ -19,6 +30,7 @@ constexpr const char* kCauseNames[kNumCauses] = {"waiting for dispatch data",
                                                  "no work",
                                                  "preempted",
                                                  "handing over to the device",
+                                                 "waiting for the device",
                                                  "unknown"};
 // A thread that lost its core is gone for the rest of a scheduling period at least.
 constexpr int64_t kPreemptedNs = 500'000;
@@ -68,6 +80,7 @@ Cause cause_of(const Slice& slice, const Gap& gap) {
     case Zone::kWaitCombine: return Cause::kCombine;
     case Zone::kWaitSend: return Cause::kSend;
     case Zone::kWaitLock: return Cause::kLock;
+    case Zone::kWaitDevice: return Cause::kDevice;
     case Zone::kSchedule:
     case Zone::kPublish: return Cause::kScheduler;
     case Zone::kIdle: return Cause::kNoWork;

@@ -100,6 +100,18 @@ TEST(DeviceViewTest, AGapInWhichTheHostHandsOverIsNamed) {
   EXPECT_EQ(text(table, row_with(table, {{"begin_us", 5.0}, {"step", int64_t{7}}}), "cause"), "unknown");
 }
 
+TEST(DeviceViewTest, AGapInWhichTheHostWaitsForTheDeviceIsNamed) {
+  const Table beside = make_free_view(ReportInput(test::device_capture().capture));
+  EXPECT_EQ(text(beside, row_with(beside, {{"begin_us", 5.1}}), "cause"), "waiting for the device");
+  // A device without a clock leaves no spans: all that is known of its time is that the host waited, whose core others took.
+  test::SmallCapture small(1, 2'000'000);
+  small.capture.ranks[0].num_preemptions = 3;
+  small.step(7, Phase::kDecode, 1000, 1'900'000, 1, 1);
+  small.span(0, Zone::kAdd, 1000, 5000, 1, 0, {7, 0}).span(0, Zone::kWaitDevice, 5000, 1'800'000, 0, 0, {7, kNoLayer});
+  const Table alone = make_free_view(ReportInput(small.capture));
+  EXPECT_EQ(text(alone, row_with(alone, {{"begin_us", 5.0}}), "cause"), "waiting for the device");
+}
+
 TEST(DeviceViewTest, TheDevicesTimeIsComputing) {
   const Table table = make_step_view(ReportInput(test::device_capture().capture));
   // The device's 3700, and of the host's sampling what is no wait and not beside the device.
