@@ -1,5 +1,6 @@
 #include "profiler/capture.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -88,6 +89,28 @@ RankCapture from_header(const json& header) {
   return c;
 }
 
+/// At every moment at which a span of a device begins or ends, few others may run on: who divides the time between them takes
+/// as many steps.
+void check_overlap(std::span<const SpanRecord> records, const std::string& source) {
+  std::vector<uint64_t> moments, begins, ends;  // the latter of spans that take time
+  for (const SpanRecord& record : records) {
+    moments.insert(moments.end(), {record.begin, record.end});
+    if (record.begin == record.end) continue;
+    begins.push_back(record.begin);
+    ends.push_back(record.end);
+  }
+  for (std::vector<uint64_t>* times : {&moments, &begins, &ends}) std::ranges::sort(*times);
+  auto next_begin = begins.begin(), next_end = ends.begin();
+  for (const uint64_t moment : moments) {
+    while (next_begin != begins.end() && *next_begin < moment) ++next_begin;
+    while (next_end != ends.end() && *next_end <= moment) ++next_end;
+    const std::ptrdiff_t num_running_on = (next_begin - begins.begin()) - (next_end - ends.begin());
+    if (num_running_on > kMaxRunningOn)
+      throw damaged(source, std::to_string(num_running_on) + " spans of a device that run on while others begin or end; " +
+                                std::to_string(kMaxRunningOn) + " do at most");
+  }
+}
+
 /// Takes the records of a thread or a device from the front of `rest`.
 std::vector<SpanRecord> take_records(std::span<const std::byte>& rest, uint64_t num_records, bool is_device,
                                      const std::string& source) {
@@ -103,6 +126,7 @@ std::vector<SpanRecord> take_records(std::span<const std::byte>& rest, uint64_t 
       throw damaged(source, "a record of micro-batch " + std::to_string(record.micro_batch) + "; a layer has " +
                                 std::to_string(kMaxRecordedMicroBatches) + " in a step at most");
   }
+  if (is_device) check_overlap(records, source);
   return records;
 }
 

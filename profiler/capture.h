@@ -38,8 +38,11 @@ struct ClockAlignment {
   int64_t to_coordinator_ns(int64_t rank_ns) const;
 };
 
+inline constexpr int64_t kMaxRunningOn = 16;
+
 /// What one thread recorded; or what a device did, by its own timestamps. A device's spans overlap where operators ran side by
 /// side: each is from the end of all that ran before it to that of what ran with it. Their union is when its queue was busy.
+/// Of what ran side by side one operator at most runs on when the others end or begin; kMaxRunningOn are read.
 struct ThreadCapture {
   std::string name;  // "engine", "pool 1", …; of a device its own
   bool is_device = false;

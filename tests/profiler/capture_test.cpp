@@ -8,6 +8,7 @@
 #include "profiler/capture_merge.h"
 #include "profiler/report/timeline/timeline.h"
 #include "runtime/base/error.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/made_capture.h"
 #include "tests/support/small_capture.h"
 
@@ -101,6 +102,27 @@ TEST_F(CaptureFiles, RefuseDamageWithALineThatNamesTheFile) {
     } catch (const Error&) {
     }
   }
+}
+
+/// A device's spans of which the i-th begins and ends `distance` behind the one before, `length` long.
+RankCapture stairs(uint64_t num_spans, uint64_t distance, uint64_t length) {
+  test::SmallCapture small(1, 1'000'000);
+  for (uint64_t i = 0; i < num_spans; ++i) small.ran(0, Zone::kAdd, i * distance, i * distance + length, 1, {0, 0});
+  return small.capture.ranks[0];
+}
+
+TEST_F(CaptureFiles, RefuseSpansOfADeviceThatRunOnBesideTooManyOthers) {
+  const auto read = [](const RankCapture& rank) { return decode_rank_capture(encode_rank_capture(rank), "rank-0.spans"); };
+  EXPECT_NO_THROW(read(stairs(5000, 0, 100))) << "side by side, from the same moment to the same moment";
+  EXPECT_NO_THROW(read(stairs(5000, 100, 100))) << "one behind the other";
+  EXPECT_NO_THROW(read(stairs(5000, 10, 10 * (kMaxRunningOn + 1)))) << "as many as are allowed run on while one begins or ends";
+  test::expect_error([&] { read(stairs(5000, 10, 10 * (kMaxRunningOn + 2))); }, ErrorCode::kInvalidArgument,
+                     {"rank-0.spans: 17 spans of a device that run on while others begin or end; 16 do at most"});
+  // Moments count at which something ran that was too short for the clock.
+  RankCapture instants = stairs(kMaxRunningOn + 1, 0, 100);
+  EXPECT_NO_THROW(read(instants));
+  instants.threads.back().records.push_back({.begin = 50, .end = 50, .zone = Zone::kAdd});
+  EXPECT_THROW(read(instants), Error);
 }
 
 TEST_F(CaptureFiles, MissingOrTornFoldersAreRefused) {
