@@ -1,16 +1,13 @@
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <functional>
 #include <numeric>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "runtime/base/error.h"
+#include "tests/bench/vulkan_bench.h"
 #include "tests/bench/vulkan_matmul_data.h"
 
 // Products with the shapes of Qwen3.5-35B-A3B on a Vulkan device. Every product is checked before it is timed: columns of some
@@ -26,13 +23,11 @@
 namespace ferry::bench {
 namespace {
 
-using vulkan::DeviceTraits;
 using vulkan::PhysicalDevice;
 
 constexpr int64_t kCheckedCols = 40;  // of a product, against the reference
 constexpr double kTolerance = 4e-5;   // of the largest magnitude, besides a rounding to bf16
-constexpr double kSecondsOfARun = 0.05;
-constexpr int64_t kSideBySide = 8;  // results that products take in turn
+constexpr int64_t kSideBySide = 8;    // results that products take in turn
 
 const std::vector<Shape> kShapes = {{"in_proj 12352x2048", 12352, 2048},
                                     {"out_proj 2048x4096", 2048, 4096},
@@ -44,14 +39,6 @@ const std::vector<int64_t> kTokens = {1, 16, 64, 512, 2048};
 const std::vector<Shape> kQuickShapes = {{"quick 70x640", 70, 640}, {"quick 5 x 44x128", 44, 128, WeightUse::kGated, 5, 3}};
 const std::vector<int64_t> kQuickTokens = {1, 17, 70};
 const std::vector<WeightType> kTypes = {{WeightFormat::kBF16}, {WeightFormat::kInt8}, {WeightFormat::kInt4, 64}};
-
-struct Options {
-  int device = 0;
-  bool is_plain = false, is_quick = false;
-  std::string only;
-};
-
-[[noreturn]] void fail(const std::string& what) { throw Error(ErrorCode::kInternal, what); }
 
 /// One product of the device, whose first row is row `first_row` of `rows`.
 void multiply(OpenBench& bench, const Rows& rows, int64_t first_row, const std::vector<int32_t>& counts,
@@ -139,22 +126,6 @@ void check(OpenBench& bench, const Shape& shape, const Weights& weights, const R
   }
 }
 
-/// Seconds of one of many calls.
-double time_calls(OpenBench& bench, const std::function<void(int64_t)>& call) {
-  const auto run = [&](int64_t first, int64_t count) {
-    const auto begin = std::chrono::steady_clock::now();
-    for (int64_t i = first; i < first + count; ++i) call(i);
-    bench.stream.wait(bench.stream.submit());
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  };
-  run(0, 1);
-  const double guess = run(1, 4) / 4;
-  const int64_t count = std::clamp<int64_t>(static_cast<int64_t>(kSecondsOfARun / guess), 4, 2000);
-  double best = run(0, count);
-  for (int i = 0; i < 2; ++i) best = std::min(best, run(0, count));
-  return best / static_cast<double>(count);
-}
-
 void measure(OpenBench& bench, const Shape& shape, const Weights& weights, const Rows& rows, const std::vector<int32_t>& counts,
              const std::string& what) {
   const int64_t num_rows = std::accumulate(counts.begin(), counts.end(), int64_t{0});
@@ -167,8 +138,9 @@ void measure(OpenBench& bench, const Shape& shape, const Weights& weights, const
         static_cast<std::size_t>(shape.num_experts > 1 ? i * 37 % shape.num_experts : i % std::ssize(weights.all));
     multiply(bench, rows, 0, counts, std::span(weights.all).subspan(first, counts.size()), out.view());
   };
-  const double in_turn = time_calls(bench, [&](int64_t i) { call(i, outs[0]); });
-  const double side_by_side = time_calls(bench, [&](int64_t i) { call(i, outs[static_cast<std::size_t>(i % kSideBySide)]); });
+  const double in_turn = time_calls(bench.stream, [&](int64_t i) { call(i, outs[0]); });
+  const double side_by_side =
+      time_calls(bench.stream, [&](int64_t i) { call(i, outs[static_cast<std::size_t>(i % kSideBySide)]); });
   const double operations = 2.0 * static_cast<double>(num_rows * shape.n * shape.k);
   const double bytes = static_cast<double>(num_groups * weights.packed[0]->packed_bytes()) +
                        static_cast<double>(num_rows) * static_cast<double>(shape.k + 2 * shape.out_cols());
@@ -188,44 +160,11 @@ void run_shape(OpenBench& bench, const Shape& shape, WeightType type, const std:
   }
 }
 
-Options parse(std::span<char*> arguments) {
-  Options options;
-  for (std::size_t i = 1; i < arguments.size(); ++i) {
-    const std::string_view argument = arguments[i];
-    const bool has_value = i + 1 < arguments.size();
-    if (argument == "--plain") {
-      options.is_plain = true;
-    } else if (argument == "--quick") {
-      options.is_quick = true;
-    } else if (argument == "--device" && has_value) {
-      options.device = std::stoi(arguments[++i]);
-    } else if (argument == "--only" && has_value) {
-      options.only = arguments[++i];
-    } else {
-      throw_invalid("usage: vulkan_matmul_bench [--device I] [--plain] [--quick] [--only TEXT]");
-    }
-  }
-  return options;
-}
-
-int run(const Options& options) {
-  const std::vector<PhysicalDevice> devices = vulkan::find_physical_devices();
-  if (options.device < 0 || options.device >= static_cast<int>(devices.size())) {
-    std::printf("no Vulkan device %d\n", options.device);
-    return options.is_quick ? 0 : 1;  // a machine without one passes the test
-  }
-  const PhysicalDevice& device = devices[static_cast<std::size_t>(options.device)];
-  if (!device.info.refusal.empty()) throw_invalid(device.info.name + ": " + device.info.refusal);
-  std::printf("%s, %s:", device.info.name.c_str(), device.info.driver.c_str());
-  for (const std::string& ability : device.info.abilities) std::printf(" %s;", ability.c_str());
-  std::printf("\n");
-  DeviceTraits traits = device.traits;
-  if (options.is_plain) traits.bf16 = traits.f16 = traits.int8 = {};
-  OpenBench bench(device, traits);
+int run(const PhysicalDevice& device, const VulkanOptions& options) {
+  OpenBench bench(device, (options.is_plain ? without_matrices(device) : device).traits);
   for (const Shape& shape : options.is_quick ? kQuickShapes : kShapes) {
     for (const WeightType type : kTypes) {
-      const std::string name = std::string(shape.name) + " " + weight_type_name(type);
-      if (name.find(options.only) == std::string::npos) continue;
+      if (!options.wants(std::string(shape.name) + " " + weight_type_name(type))) continue;
       run_shape(bench, shape, type, options.is_quick ? kQuickTokens : kTokens);
     }
   }
@@ -234,15 +173,10 @@ int run(const Options& options) {
 
 }  // namespace
 
-int run_vulkan_matmul_bench(int argc, char** argv) { return run(parse(std::span(argv, static_cast<std::size_t>(argc)))); }
+int run_vulkan_matmul_bench(int argc, char** argv) {
+  return run_program(argc, argv, {.name = "vulkan_matmul_bench", .has_plain = true, .run = run});
+}
 
 }  // namespace ferry::bench
 
-int main(int argc, char** argv) {
-  try {
-    return ferry::bench::run_vulkan_matmul_bench(argc, argv);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return ferry::bench::run_vulkan_matmul_bench(argc, argv); }

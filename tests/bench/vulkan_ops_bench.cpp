@@ -1,17 +1,13 @@
-#include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <functional>
 #include <numeric>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "kernels/vulkan/backend.h"
-#include "runtime/base/error.h"
+#include "tests/bench/vulkan_bench.h"
 
 // The ops of Qwen3.5-35B-A3B that are no products, on a Vulkan device, each checked before it is timed: attention with matrix
 // units against attention without, and the last rows alone against the same rows in the call, of which all bits must be equal;
@@ -29,7 +25,6 @@ namespace {
 using vulkan::PhysicalDevice;
 using vulkan::VulkanBackend;
 
-constexpr double kSecondsOfARun = 0.05;
 constexpr int64_t kBlockTokens = 16;
 constexpr int64_t kNumHeads = 16, kNumKvHeads = 2, kHeadDim = 256;  // of attention
 constexpr int64_t kKHeads = 16, kVHeads = 32, kDeltaDim = 128;      // of DeltaNet
@@ -43,14 +38,6 @@ const std::vector<AttentionShape> kAttention = {{1, 1, 63},    {1, 1, 1023},  {1
                                                 {1, 64, 8128}, {1, 2048, 0},  {1, 2048, 6144}, {1, 8192, 0}};
 const std::vector<AttentionShape> kQuickAttention = {{1, 1, 200}, {3, 1, 70}, {1, 40, 120}};
 const std::vector<int64_t> kTokens = {1, 64, 512, 2048, 8192}, kQuickTokens = {1, 70};
-
-struct Options {
-  int device = 0;
-  bool is_quick = false;
-  std::string only;
-};
-
-[[noreturn]] void fail(const std::string& what) { throw Error(ErrorCode::kInternal, what); }
 
 /// A device with a stream.
 struct Worker {
@@ -101,22 +88,6 @@ void require_close(ConstMatrixView expected, ConstMatrixView got, double absolut
              ", column " + std::to_string(c));
     }
   }
-}
-
-/// Seconds of one of many calls.
-double time_calls(Stream& stream, const std::function<void()>& call) {
-  const auto run = [&](int64_t count) {
-    const auto begin = std::chrono::steady_clock::now();
-    for (int64_t i = 0; i < count; ++i) call();
-    stream.wait(stream.submit());
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  };
-  run(1);
-  const double guess = run(4) / 4;
-  const int64_t count = std::clamp<int64_t>(static_cast<int64_t>(kSecondsOfARun / guess), 4, 2000);
-  double best = run(count);
-  for (int i = 0; i < 2; ++i) best = std::min(best, run(count));
-  return best / static_cast<double>(count);
 }
 
 void print(const std::string& what, double seconds, double work, const char* unit) {
@@ -209,8 +180,8 @@ void run_attention(Worker& worker, Worker& plain, const AttentionShape& shape) {
     require_close(expected.view(), whole.view(), 1.0 / 512, 1.0 / 64, scene.name());
   }
   check_rows_alone(worker, scene, copy, whole);
-  print(scene.name(), time_calls(*worker.stream, [&] { scene.run(worker, copy, scene.spans()); }), scene.operations() * 1e-12,
-        "TFLOP/s");
+  print(scene.name(), time_calls(*worker.stream, [&](int64_t) { scene.run(worker, copy, scene.spans()); }),
+        scene.operations() * 1e-12, "TFLOP/s");
 }
 
 /// The chunk form.
@@ -251,8 +222,8 @@ void run_delta_rule(Worker& worker, int64_t tokens) {
   call(host, qkv, decay, beta, state, expected);
   require_close(expected.view(), got.view(), 1e-4, 1.0 / 128, name);
   const double operations = 7.0 * static_cast<double>(tokens * kVHeads * kDeltaDim * kDeltaDim);
-  print(name, time_calls(*worker.stream, [&] { call(*worker.stream, rows, decays, betas, states, out); }), operations * 1e-12,
-        "TFLOP/s of the recurrence");
+  print(name, time_calls(*worker.stream, [&](int64_t) { call(*worker.stream, rows, decays, betas, states, out); }),
+        operations * 1e-12, "TFLOP/s of the recurrence");
 }
 
 void run_gated_norm(Worker& worker, int64_t tokens) {
@@ -276,7 +247,7 @@ void run_gated_norm(Worker& worker, int64_t tokens) {
   Stream host(cpu, worker.pool);
   call(host, x, gate, weight, expected);
   require_close(expected.view(), worker.fetch(out.view()).view(), 1e-6, 1.0 / 64, name);
-  print(name, time_calls(*worker.stream, [&] { call(*worker.stream, rows, gates, weights, out); }),
+  print(name, time_calls(*worker.stream, [&](int64_t) { call(*worker.stream, rows, gates, weights, out); }),
         6e-9 * static_cast<double>(num_rows * kDeltaDim), "GB/s");
 }
 
@@ -306,40 +277,12 @@ void run_convolution(Worker& worker, int64_t tokens) {
   Stream host(cpu, worker.pool);
   call(host, x, weight, state, expected);
   require_close(expected.view(), worker.fetch(out.view()).view(), 1e-6, 1.0 / 64, name);
-  print(name, time_calls(*worker.stream, [&] { call(*worker.stream, rows, weights, states, out); }),
+  print(name, time_calls(*worker.stream, [&](int64_t) { call(*worker.stream, rows, weights, states, out); }),
         4e-9 * static_cast<double>(tokens * kQkvWidth), "GB/s");
 }
 
-Options parse(std::span<char*> arguments) {
-  Options options;
-  for (std::size_t i = 1; i < arguments.size(); ++i) {
-    const std::string_view argument = arguments[i];
-    const bool has_value = i + 1 < arguments.size();
-    if (argument == "--quick") {
-      options.is_quick = true;
-    } else if (argument == "--device" && has_value) {
-      options.device = std::stoi(arguments[++i]);
-    } else if (argument == "--only" && has_value) {
-      options.only = arguments[++i];
-    } else {
-      throw_invalid("usage: vulkan_ops_bench [--device I] [--quick] [--only TEXT]");
-    }
-  }
-  return options;
-}
-
-int run(const Options& options) {
-  const std::vector<PhysicalDevice> devices = vulkan::find_physical_devices();
-  if (options.device < 0 || options.device >= static_cast<int>(devices.size())) {
-    std::printf("no Vulkan device %d\n", options.device);
-    return options.is_quick ? 0 : 1;  // a machine without one passes the test
-  }
-  const PhysicalDevice& device = devices[static_cast<std::size_t>(options.device)];
-  if (!device.info.refusal.empty()) throw_invalid(device.info.name + ": " + device.info.refusal);
-  PhysicalDevice without_matrices = device;
-  without_matrices.traits.bf16 = without_matrices.traits.f16 = without_matrices.traits.int8 = {};
-  Worker worker(device), plain(without_matrices);
-  const auto wants = [&](const char* op) { return std::string_view(op).find(options.only) != std::string_view::npos; };
+int run(const PhysicalDevice& device, const VulkanOptions& options) {
+  Worker worker(device), plain(without_matrices(device));
   bool is_right = true;
   const auto attempt = [&](const auto& run_case) {
     try {
@@ -349,29 +292,22 @@ int run(const Options& options) {
       is_right = false;
     }
   };
-  if (wants("attention")) {
+  if (options.wants("attention")) {
     for (const AttentionShape& shape : options.is_quick ? kQuickAttention : kAttention)
       attempt([&] { run_attention(worker, plain, shape); });
   }
   for (const int64_t tokens : options.is_quick ? kQuickTokens : kTokens) {
-    if (wants("delta rule")) attempt([&] { run_delta_rule(worker, tokens); });
-    if (wants("gated_rms_norm")) attempt([&] { run_gated_norm(worker, tokens); });
-    if (wants("causal_conv1d")) attempt([&] { run_convolution(worker, tokens); });
+    if (options.wants("delta rule")) attempt([&] { run_delta_rule(worker, tokens); });
+    if (options.wants("gated_rms_norm")) attempt([&] { run_gated_norm(worker, tokens); });
+    if (options.wants("causal_conv1d")) attempt([&] { run_convolution(worker, tokens); });
   }
   return is_right ? 0 : 1;
 }
 
 }  // namespace
 
-int run_vulkan_ops_bench(int argc, char** argv) { return run(parse(std::span(argv, static_cast<std::size_t>(argc)))); }
+int run_vulkan_ops_bench(int argc, char** argv) { return run_program(argc, argv, {.name = "vulkan_ops_bench", .run = run}); }
 
 }  // namespace ferry::bench
 
-int main(int argc, char** argv) {
-  try {
-    return ferry::bench::run_vulkan_ops_bench(argc, argv);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return ferry::bench::run_vulkan_ops_bench(argc, argv); }
