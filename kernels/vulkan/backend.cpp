@@ -44,7 +44,9 @@ bool drop_untrusted(VulkanBackend& open, DType dtype, PhysicalDevice& device) {
   if (types.empty()) return false;
   ThreadPool pool(static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, kMostThreads)));
   VulkanStream stream(open.backend(), pool);
-  const auto stand_alone = [&](WeightType type) { return rows_stand_alone(stream, {.type = type, .dtype = dtype}); };
+  const auto stand_alone = [&](WeightType type) {
+    return rows_stand_alone(stream, make_row_proof(device.traits, type, dtype));
+  };
   stream.rehearse([&] { std::ranges::for_each(types, stand_alone); });
   drop_untrusted(device, types, stand_alone);
   return !device.info.faults.empty();

@@ -6,10 +6,13 @@
 #include <limits>
 #include <memory>
 #include <random>
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include "kernels/backend.h"
 #include "kernels/vulkan/matmul_plan.h"
+#include "kernels/vulkan/pack_weights.h"
 
 namespace ferry::vulkan {
 namespace {
@@ -95,7 +98,36 @@ Matrix products_of(Stream& stream, const Samples& samples, const std::vector<int
   return host;
 }
 
+std::vector<int32_t> counts_of(const RowProof::Batch& batch) {
+  std::vector<int32_t> counts;
+  for (int64_t g = 0; g < batch.num_groups; ++g) {
+    const int64_t first = g * batch.num_rows / batch.num_groups, end = (g + 1) * batch.num_rows / batch.num_groups;
+    counts.push_back(static_cast<int32_t>(end - first));
+  }
+  return counts;
+}
+
 }  // namespace
+
+RowProof make_row_proof(const DeviceTraits& traits, WeightType type, DType dtype) {
+  constexpr int64_t kMostRows = 8192;
+  // K has a whole segment of sums and a part of one. Few groups have many rows each, many groups a few tens.
+  RowProof proof{.type = type, .dtype = dtype, .n = 512, .k = 1088, .batches = {}};
+  std::set<std::pair<std::string_view, int64_t>> covered;  // shaders and rows of a tile
+  for (const int64_t num_groups : {1, 2, 64}) {
+    for (int64_t num_rows = 16 * num_groups; num_rows <= kMostRows; num_rows *= 2) {
+      const MatmulPlan plan = plan_product(traits, {.type = type,
+                                                    .dtype = dtype,
+                                                    .has_pieces = true,
+                                                    .k = proof.k,
+                                                    .num_panels = PackedLayout{proof.n, proof.k, type, false}.num_panels(),
+                                                    .num_rows = num_rows,
+                                                    .num_groups = num_groups});
+      if (covered.emplace(plan.shader, plan.tile_rows).second) proof.batches.push_back({num_rows, num_groups});
+    }
+  }
+  return proof;
+}
 
 bool rows_stand_alone(Stream& stream, const RowProof& proof) {
   Random random(1);
@@ -108,11 +140,11 @@ bool rows_stand_alone(Stream& stream, const RowProof& proof) {
   for (int32_t i = 0; i < kNumSamples; ++i) picked.push_back(i);
   const Matrix alone = products_of(stream, samples, picked, std::vector<int32_t>(kNumSamples, 1), *weights, proof.dtype);
   const auto row_bytes = static_cast<std::size_t>(proof.n * dtype_bytes(proof.dtype));
-  for (const int64_t num_rows : proof.num_rows) {
-    picked.resize(static_cast<std::size_t>(num_rows));
+  for (const RowProof::Batch& batch : proof.batches) {
+    picked.resize(static_cast<std::size_t>(batch.num_rows));
     for (int32_t& sample : picked) sample = random_below(random, kNumSamples);
-    const Matrix together = products_of(stream, samples, picked, {static_cast<int32_t>(num_rows)}, *weights, proof.dtype);
-    for (int64_t r = 0; r < num_rows; ++r) {
+    const Matrix together = products_of(stream, samples, picked, counts_of(batch), *weights, proof.dtype);
+    for (int64_t r = 0; r < batch.num_rows; ++r) {
       const int32_t sample = picked[static_cast<std::size_t>(r)];
       const bool is_compared = sample > 0;  // not a NaN's bits
       if (is_compared && std::memcmp(together.view().row_bytes(r), alone.view().row_bytes(sample), row_bytes) != 0)

@@ -16,12 +16,20 @@ namespace ferry::vulkan {
 
 /// Products to compare.
 struct RowProof {
+  /// Rows of a product, shared out evenly to groups.
+  struct Batch {
+    int64_t num_rows = 0, num_groups = 1;
+  };
+
   WeightType type;
   DType dtype = DType::kBF16;  // of the results, and of rows that are no codes
-  // By default as many as it takes for tiles of every size; k has a whole segment of sums and a part of one.
-  int64_t n = 512, k = 1088;
-  std::vector<int64_t> num_rows = {16, 32, 64, 1024, 8192};  // of each product
+  int64_t n = 0, k = 0;
+  std::vector<Batch> batches;  // a product each
 };
+
+/// Of a run in `dtype` on such a device: a product for every kernel, with tiles of every size, that plan_product() may choose
+/// for such weights.
+RowProof make_row_proof(const DeviceTraits& traits, WeightType type, DType dtype);
 
 /// Whether random rows, in products with the stream's backend, have the bits that they have alone, wherever they stand and
 /// whatever stands beside them: infinities too.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "kernels/backend.h"
@@ -18,13 +19,15 @@ namespace {
 
 constexpr WeightType kBf16{WeightFormat::kBF16}, kInt8{WeightFormat::kInt8}, kInt4{WeightFormat::kInt4, 64};
 
-RowProof small_proof(WeightType type) { return {.type = type, .n = 64, .k = 192, .num_rows = {16, 64, 100}}; }
+RowProof small_proof(WeightType type) { return {.type = type, .n = 64, .k = 192, .batches = {{16}, {64}, {100}, {102, 3}}}; }
 
-/// The reference, but for the last bit of one row in products of more than `most_rows` rows: as of a device that sums some rows
-/// of a tile in another order.
+/// The reference, but for the last bit of one row in products of one group of more than `most_rows` rows, or of several such:
+/// as of a device that sums some rows of a tile in another order.
 class FaultyMatmul final : public Matmul {
  public:
-  FaultyMatmul(int64_t most_rows, int64_t faulty_row) : most_rows_(most_rows), faulty_row_(faulty_row) {}
+  enum class In : uint8_t { kOneGroup, kSeveral };
+  FaultyMatmul(int64_t most_rows, int64_t faulty_row, In in = In::kOneGroup)
+      : most_rows_(most_rows), faulty_row_(faulty_row), in_(in) {}
 
   const char* name() const override { return "faulty"; }
   std::unique_ptr<PackedMatrix> pack(ConstMatrixView weights, WeightUse use, ThreadPool* pool) override {
@@ -35,12 +38,14 @@ class FaultyMatmul final : public Matmul {
   }
   void grouped_matmul(Stream& stream, const GroupedMatmulArgs& args) override {
     ref_->grouped_matmul(stream, args);
-    if (args.counts.front() > most_rows_) args.out.row_bytes(faulty_row_)[0] ^= std::byte{1};
+    const bool is_faulty = args.counts.front() > most_rows_ && (args.counts.size() > 1) == (in_ == In::kSeveral);
+    if (is_faulty) args.out.row_bytes(faulty_row_)[0] ^= std::byte{1};
   }
 
  private:
   std::unique_ptr<Matmul> ref_ = make_ref_matmul();
   int64_t most_rows_, faulty_row_;
+  In in_;
 };
 
 bool stand_alone(std::unique_ptr<Matmul> matmul, const RowProof& proof) {
@@ -62,6 +67,8 @@ TEST(RowProof, OneBitOfOneRowIsSeen) {
     EXPECT_FALSE(stand_alone(std::make_unique<FaultyMatmul>(16, 63), small_proof(type))) << weight_type_name(type);
     EXPECT_FALSE(stand_alone(std::make_unique<FaultyMatmul>(64, 99), small_proof(type))) << weight_type_name(type);
     EXPECT_TRUE(stand_alone(std::make_unique<FaultyMatmul>(100, 0), small_proof(type))) << weight_type_name(type);
+    EXPECT_FALSE(stand_alone(std::make_unique<FaultyMatmul>(1, 101, FaultyMatmul::In::kSeveral), small_proof(type)))
+        << weight_type_name(type);
   }
 }
 
@@ -98,37 +105,85 @@ TEST(RowProof, OfWhatARunMayMultiplyByMatrices) {
   EXPECT_TRUE(types_of_matrices({.subgroup_size = 8, .bf16 = {}, .f16 = {8, 8, 8}, .int8 = {}}, DType::kBF16).empty());
 }
 
-/// By default the products are those of every kernel that multiplies by matrices, with tiles of every size.
+using Kernels = std::set<std::pair<std::string, int64_t>>;  // shaders and rows of a tile
+
+MatmulPlan plan_of(const DeviceTraits& traits, WeightType type, const PackedLayout& layout, int64_t num_rows,
+                   int64_t num_groups) {
+  return plan_product(traits, {.type = type,
+                               .dtype = DType::kBF16,
+                               .is_gated = layout.is_gated,
+                               .has_pieces = true,
+                               .k = layout.k,
+                               .num_panels = layout.num_panels(),
+                               .num_rows = num_rows,
+                               .num_groups = num_groups});
+}
+
+Kernels proven_kernels(const DeviceTraits& traits, WeightType type) {
+  Kernels kernels;
+  const RowProof proof = make_row_proof(traits, type, DType::kBF16);
+  for (const auto [num_rows, num_groups] : proof.batches) {
+    const MatmulPlan plan = plan_of(traits, type, {proof.n, proof.k, type, false}, num_rows, num_groups);
+    kernels.emplace(plan.shader, plan.tile_rows);
+  }
+  return kernels;
+}
+
 TEST(RowProof, ReachesEveryKernel) {
-  const auto kernels_of = [](WeightType type) {
-    std::set<std::pair<std::string, int64_t>> kernels;
-    const RowProof proof{.type = type};
-    for (const int64_t num_rows : proof.num_rows) {
-      const PackedLayout layout{proof.n, proof.k, type, false};
-      DeviceTraits traits = device_with_matrices().traits;
-      traits.shared_bytes = 48 << 10;
-      const MatmulPlan plan = plan_product(traits, {.type = type,
-                                                    .dtype = proof.dtype,
-                                                    .has_pieces = true,
-                                                    .k = proof.k,
-                                                    .num_panels = layout.num_panels(),
-                                                    .num_rows = num_rows,
-                                                    .num_groups = 1});
-      kernels.emplace(plan.shader, plan.tile_rows);
+  DeviceTraits traits = device_with_matrices().traits;
+  traits.shared_bytes = 48 << 10;
+  EXPECT_EQ(proven_kernels(traits, kBf16), (Kernels{{"stream_matmul", 16},
+                                                    {"stream_matmul", 32},
+                                                    {"stream_matmul", 64},
+                                                    {"tile_matmul", 64},
+                                                    {"tile_matmul", 96},
+                                                    {"tile_matmul", 128}}));
+  EXPECT_EQ(proven_kernels(traits, kInt8), (Kernels{{"stream_matmul_int8", 16},
+                                                    {"stream_matmul_int8", 32},
+                                                    {"stream_matmul_int8", 64},
+                                                    {"tile_matmul_int8", 64},
+                                                    {"tile_matmul_int8", 96},
+                                                    {"tile_matmul_int8", 128}}));
+  EXPECT_EQ(proven_kernels(traits, kInt4),
+            (Kernels{{"slots_matmul_int4", 16}, {"tile_matmul_int4", 64}, {"tile_matmul_int4", 96}}));
+}
+
+/// Kernels that products of all kinds of sizes choose, as far as they multiply by matrices.
+Kernels chosen_kernels(const DeviceTraits& traits, WeightType type) {
+  Kernels kernels;
+  for (const int64_t n : {64, 512, 2048, 12352, 248320}) {
+    for (const int64_t k : {64, 512, 1088, 4096}) {
+      for (const bool is_gated : {false, true}) {
+        for (const int64_t num_groups : {1, 2, 8, 64, 256}) {
+          for (int64_t each = 1; each <= 16384; each += (each + 3) / 4) {
+            const MatmulPlan plan = plan_of(traits, type, {n, k, type, is_gated}, each * num_groups, num_groups);
+            if (!std::string_view(plan.shader).starts_with("slots")) kernels.emplace(plan.shader, plan.tile_rows);
+          }
+        }
+      }
     }
-    return kernels;
-  };
-  using Kernels = std::set<std::pair<std::string, int64_t>>;
-  EXPECT_EQ(
-      kernels_of(kBf16),
-      (Kernels{
-          {"stream_matmul", 16}, {"stream_matmul", 32}, {"stream_matmul", 64}, {"tile_matmul", 64}, {"tile_matmul", 128}}));
-  EXPECT_EQ(kernels_of(kInt8), (Kernels{{"stream_matmul_int8", 16},
-                                        {"stream_matmul_int8", 32},
-                                        {"stream_matmul_int8", 64},
-                                        {"tile_matmul_int8", 64},
-                                        {"tile_matmul_int8", 128}}));
-  EXPECT_EQ(kernels_of(kInt4), (Kernels{{"slots_matmul_int4", 16}, {"tile_matmul_int4", 64}, {"tile_matmul_int4", 96}}));
+  }
+  return kernels;
+}
+
+TEST(RowProof, LeavesOutNoKernelThatAProductChooses) {
+  for (const uint32_t subgroup_size : {8U, 16U, 32U, 64U}) {
+    for (const uint32_t shared_bytes : {32U << 10, 48U << 10, 96U << 10}) {
+      for (const uint32_t fragment_n : {8U, 16U}) {
+        const DeviceTraits traits{.subgroup_size = subgroup_size,
+                                  .shared_bytes = shared_bytes,
+                                  .bf16 = {16, fragment_n, 16},
+                                  .f16 = {},
+                                  .int8 = {16, fragment_n, 32}};
+        for (const WeightType type : {kBf16, kInt8, kInt4}) {
+          const Kernels proven = proven_kernels(traits, type), chosen = chosen_kernels(traits, type);
+          EXPECT_FALSE(chosen.empty());
+          for (const auto& [shader, tile_rows] : chosen)
+            EXPECT_TRUE(proven.contains({shader, tile_rows})) << shader << " with tiles of " << tile_rows << " rows";
+        }
+      }
+    }
+  }
 }
 
 TEST(RowProof, MatricesThatFailAreNotUsed) {
