@@ -89,6 +89,27 @@ int64_t step_row_bytes(const ModelConfig& config, const StepShape& shape) {
   return memory.num_bytes();
 }
 
+OpLimits op_limits(const ModelConfig& config, const StepShape& shape) {
+  const bool has_delta = config.num_layers_of(Mixer::kGatedDelta) > 0,
+             has_attention = config.mtp || config.num_layers_of(Mixer::kAttention) > 0;
+  const AttentionPlan attention = has_attention ? config.attention : AttentionPlan{};
+  const GatedDeltaPlan delta = has_delta ? config.gated_delta : GatedDeltaPlan{};
+  return {.dtype = shape.dtype,
+          .max_tokens = shape.limits.max_tokens,
+          .max_sequences = shape.limits.max_sequences,
+          .max_keys = shape.max_keys,
+          .num_heads = attention.num_heads,
+          .head_dim = attention.head_dim,
+          .num_k_heads = delta.num_k_heads,
+          .num_v_heads = delta.num_v_heads,
+          .k_dim = delta.k_dim,
+          .v_dim = delta.v_dim,
+          .chunk = shape.delta_chunk,
+          .num_experts = shape.num_workers == 0 ? config.moe.num_experts : 0,
+          .max_logit_rows = shape.limits.max_logit_rows,
+          .vocab_size = config.vocab_size};
+}
+
 void require_device_memory(const ComputeDevice& device, const DeviceNeeds& needs) {
   std::string parts = in_mib(needs.weights) + " of weights (--quantize), " + in_mib(needs.caches) + " of caches (--memory)";
   if (needs.pictures > 0) parts += ", " + in_mib(needs.pictures) + " for pictures (--picture-tokens, --picture-cache)";

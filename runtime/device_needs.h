@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "kernels/op_limits.h"
 #include "moe/reply_writer.h"
 #include "runtime/checkpoint/quantization.h"
 #include "runtime/checkpoint/safetensors.h"
@@ -18,7 +19,7 @@ namespace ferry {
 struct DeviceNeeds {
   int64_t weights = 0;   // packed, and the embedding
   int64_t caches = 0;    // of --memory
-  int64_t rows = 0;      // of a step
+  int64_t rows = 0;      // of a step, and what ops need besides
   int64_t pictures = 0;  // the vision tower, what it works with, and its cache
 
   int64_t total() const { return weights + caches + rows + pictures; }
@@ -34,8 +35,13 @@ struct StepShape {
   DecoderLimits limits;
   Speculation speculation;
   int64_t num_workers = 0;
+  int64_t max_keys = 0;     // of a sequence
+  int64_t delta_chunk = 1;  // rows
 };
 int64_t step_row_bytes(const ModelConfig& config, const StepShape& shape);
+
+/// The largest arguments that ops get in such steps; what a device needs for them besides is its own to say.
+OpLimits op_limits(const ModelConfig& config, const StepShape& shape);
 
 /// Throws Error{kResourceExhausted} that names the device, each of the needs with its option, and what is there, if they are
 /// more.

@@ -90,8 +90,11 @@ void Engine::load(const EngineOptions& options, LogitRows logit_rows) {
   vision_ = load_vision(options, model_->checkpoint, tokenizer(), *compute_, dtype_, sequence_capacity(scheduler_options_),
                         lacks_vision_);
   model_info_.takes_media = vision_ != nullptr;
-  name_token_budget(options,
-                    [&] { trunk_ = std::make_unique<Trunk>(config_, model_->weights, compute_->stream, dtype_, limits_); });
+  name_token_budget(options, [&] {
+    trunk_ = std::make_unique<Trunk>(config_, model_->weights, compute_->stream, dtype_, limits_);
+    if (device() != nullptr)
+      device()->open->reserve_scratch(compute_->stream, op_limits(config_, step_shape(quantization(), speculation)));
+  });
   logits_.emplace(compute_->stream, HostLogits::Options{.dtype = dtype_,
                                                         .max_rows = limits_.max_logit_rows,
                                                         .vocab_size = config_.vocab_size,
@@ -104,20 +107,26 @@ void Engine::load(const EngineOptions& options, LogitRows logit_rows) {
   }
 }
 
+StepShape Engine::step_shape(const Quantization& quantization, const Speculation& speculation) const {
+  return {.dtype = dtype_,
+          .quantization = quantization,
+          .limits = limits_,
+          .speculation = speculation,
+          .num_workers = cluster_.num_workers(),
+          .max_keys = sequence_capacity(scheduler_options_),
+          .delta_chunk = prefill_quantum(scheduler_options_.prefill_chunk)};
+}
+
 /// On the CPU what comes after the caches is asked for when it is its turn; a device's memory is small beside what is loaded.
 void Engine::require_room(const EngineOptions& options, const CachePlan& caches, const Checkpoint& checkpoint,
                           const Speculation& speculation) {
   if (device() == nullptr) return compute_->require_memory(caches.bytes, caches.bytes_text);
   const Quantization quantization = plan_run_weights(options, config_, checkpoint).quantization;
-  const StepShape step{.dtype = dtype_,
-                       .quantization = quantization,
-                       .limits = limits_,
-                       .speculation = speculation,
-                       .num_workers = cluster_.num_workers()};
+  const StepShape step = step_shape(quantization, speculation);
   require_device_memory(*device(),
                         {.weights = device_weight_bytes(config_, quantization, dtype_, cluster_.num_workers()),
                          .caches = caches.bytes,
-                         .rows = step_row_bytes(config_, step),
+                         .rows = step_row_bytes(config_, step) + device()->open->scratch_bytes(op_limits(config_, step)),
                          .pictures = vision_need(options, checkpoint, dtype_, sequence_capacity(scheduler_options_))});
 }
 

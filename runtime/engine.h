@@ -28,6 +28,8 @@
 
 namespace ferry {
 
+struct StepShape;
+
 /// Whether steps guess what follows, where the engine can.
 enum class Drafting : uint8_t { kOff, kOn };
 
@@ -115,6 +117,7 @@ class Engine {
 
  private:
   void load(const EngineOptions& options, LogitRows logit_rows);
+  StepShape step_shape(const Quantization& quantization, const Speculation& speculation) const;
   void require_room(const EngineOptions& options, const CachePlan& caches, const Checkpoint& checkpoint,
                     const Speculation& speculation);
   void make_dispatcher(const EngineOptions& options);

@@ -8,6 +8,7 @@
 #include "kernels/vulkan/matmul.h"
 #include "kernels/vulkan/multiply_probe.h"
 #include "kernels/vulkan/op_table.h"
+#include "kernels/vulkan/ops/vulkan_ops.h"
 #include "kernels/vulkan/read_probe.h"
 #include "kernels/vulkan/row_proof.h"
 #include "kernels/vulkan/vulkan_stream.h"
@@ -33,6 +34,12 @@ std::string VulkanBackend::multiply_unit(DType factors) const { return vulkan::m
 
 void VulkanBackend::rehearse(Stream& stream, const std::function<void()>& work) {
   static_cast<VulkanStream&>(stream).rehearse(work);
+}
+
+int64_t VulkanBackend::scratch_bytes(const OpLimits& limits) const { return op_scratch_bytes(device_.traits(), limits); }
+
+void VulkanBackend::reserve_scratch(Stream& stream, const OpLimits& limits) {
+  static_cast<VulkanStream&>(stream).reserve_scratch(static_cast<std::size_t>(scratch_bytes(limits)));
 }
 
 namespace {

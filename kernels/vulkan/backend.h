@@ -17,6 +17,8 @@ class VulkanBackend final : public OpenDevice {
   const Backend& backend() const override { return backend_; }
   std::unique_ptr<Stream> make_stream(ThreadPool& pool) override;
   void rehearse(Stream& stream, const std::function<void()>& work) override;
+  int64_t scratch_bytes(const OpLimits& limits) const override;
+  void reserve_scratch(Stream& stream, const OpLimits& limits) override;
   const DeviceInfo& info() const override { return device_.physical().info; }
   uint64_t free_bytes() const override { return free_device_bytes(device_.physical()); }
   double read_bytes_per_s(std::size_t num_bytes) override;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/op_limits.h"
 #include "kernels/stream.h"
 #include "runtime/base/thread_pool.h"
 #include "runtime/base/types.h"
@@ -50,6 +51,10 @@ class OpenDevice {
   /// Runs `work`, which hands ops to a stream of this device, for what they are computed with alone: that is made ready on the
   /// stream's pool, so that nobody waits for it later. Nothing is computed, and the host sees nothing new in its memory.
   virtual void rehearse(Stream& stream, const std::function<void()>& work) = 0;
+  /// What ops of such limits need of its memory besides what they are given, and making a stream of this device have it: so no
+  /// op asks for more later.
+  virtual int64_t scratch_bytes(const OpLimits& limits) const = 0;
+  virtual void reserve_scratch(Stream& stream, const OpLimits& limits) = 0;
   virtual const DeviceInfo& info() const = 0;
   /// Of its memory, now: what may still be allocated.
   virtual uint64_t free_bytes() const = 0;

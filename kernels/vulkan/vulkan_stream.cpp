@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <numeric>
 
 #include "kernels/backend.h"
 #include "kernels/vulkan/queue.h"
@@ -150,8 +152,17 @@ uint64_t VulkanStream::upload_bytes(std::span<const std::byte> bytes) {
 uint64_t VulkanStream::scratch(std::size_t size) {
   if (is_rehearsing_) return 0;
   if (scratch_.empty() || scratch_.back().size() < size)
-    scratch_.push_back(memory_.allocate(std::max(size, scratch_.empty() ? std::size_t{1} << 20 : 2 * scratch_.back().size())));
+    reserve_scratch(std::max(size, scratch_.empty() ? std::size_t{1} << 20 : 2 * scratch_.back().size()));
   return value_of(scratch_.back().address());
+}
+
+void VulkanStream::reserve_scratch(std::size_t size) {
+  if (scratch_.empty() || scratch_.back().size() < size) scratch_.push_back(memory_.allocate(size));
+}
+
+std::size_t VulkanStream::scratch_bytes() const {
+  return std::transform_reduce(scratch_.begin(), scratch_.end(), std::size_t{0}, std::plus<>(),
+                               [](const Storage& room) { return room.size(); });
 }
 
 Recording& VulkanStream::recording() {

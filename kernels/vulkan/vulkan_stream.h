@@ -69,8 +69,12 @@ class VulkanStream final : public Stream {
     return upload_bytes(std::as_bytes(values));
   }
   /// Room for what the dispatches of one op hand to each other, of which `reads` and `writes` must tell as of any other. Every
-  /// op gets the same room, so an op calls this once; ranges that meet keep ops apart.
+  /// op gets the same room, so an op calls this once; ranges that meet keep ops apart. It grows where it must.
   uint64_t scratch(std::size_t size);
+  /// Makes that room large enough for `size` bytes. Throws Error{kResourceExhausted}.
+  void reserve_scratch(std::size_t size);
+  /// What it takes of the device's memory.
+  std::size_t scratch_bytes() const;
 
   const DeviceTraits& traits() const { return device_.traits(); }
 

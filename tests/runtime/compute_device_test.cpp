@@ -79,6 +79,8 @@ class SmallDevice final : public vulkan::OpenDevice {
   const Backend& backend() const override { throw_invalid("has none"); }
   std::unique_ptr<Stream> make_stream(ThreadPool&) override { return nullptr; }
   void rehearse(Stream&, const std::function<void()>&) override {}
+  int64_t scratch_bytes(const OpLimits&) const override { return 0; }
+  void reserve_scratch(Stream&, const OpLimits&) override {}
   const vulkan::DeviceInfo& info() const override { return info_; }
   uint64_t free_bytes() const override { return free_bytes_; }
   double read_bytes_per_s(std::size_t) override { return 0; }

@@ -21,6 +21,16 @@ constexpr int64_t kMaxPartialRows = int64_t{1} << 17;  // of head_dim floats: 12
 
 uint32_t u32(int64_t value) { return static_cast<uint32_t>(value); }
 
+/// Splits of so many keys whose sums are kept apart: none where there is but one.
+int64_t count_splits(int64_t num_keys) { return (num_keys + kSplitKeys - 1) / kSplitKeys; }
+/// Rows of partial sums that `num_tokens` tokens which see so many keys leave.
+int64_t count_partials(int64_t num_tokens, int64_t num_heads, int64_t num_keys) {
+  const int64_t num_splits = count_splits(num_keys);
+  return num_splits < 2 ? 0 : num_tokens * num_heads * num_splits;
+}
+/// A row's sums, its largest score and its sum of weights.
+int64_t partial_bytes(int64_t head_dim) { return (head_dim + 2) * int64_t{sizeof(float)}; }
+
 /// The part of a cache between the first and the last block of some sequences, as rows of head_dim elements.
 struct CacheRows {
   int64_t first_block = INT64_MAX, last_block = -1;
@@ -115,8 +125,8 @@ class AttentionPlan {
   void add(TileClass& tiles, const SequenceSpan& span, const int32_t* table) {
     const int64_t num_keys = span.num_past + span.num_tokens;
     const int64_t num_tiles = (span.num_tokens * group() + tiles.tile.rows - 1) / tiles.tile.rows;
-    const int64_t num_splits = (num_keys + kSplitKeys - 1) / kSplitKeys;
-    const int64_t num_partials = num_splits < 2 ? 0 : span.num_tokens * args_.num_heads * num_splits;
+    const int64_t num_splits = count_splits(num_keys);
+    const int64_t num_partials = count_partials(span.num_tokens, args_.num_heads, num_keys);
     const bool walks =
         num_tiles * args_.cache.num_kv_heads >= kEnoughWorkgroups || num_partials_ + num_partials > kMaxPartialRows;
     const std::span<const int32_t> blocks = blocks_of(args_.cache, table, 0, num_keys);
@@ -155,6 +165,11 @@ void check_attention(const AttentionArgs& args) {
 
 }  // namespace
 
+int64_t attention_scratch_bytes(const OpLimits& limits) {
+  const int64_t num_partials = count_partials(limits.max_tokens, limits.num_heads, limits.max_keys);
+  return std::min(num_partials, kMaxPartialRows) * partial_bytes(limits.head_dim);
+}
+
 void attention(VulkanStream& stream, const AttentionArgs& args) {
   check_attention(args);
   const KvLayerView& cache = args.cache;
@@ -164,8 +179,8 @@ void attention(VulkanStream& stream, const AttentionArgs& args) {
   const std::size_t num_small = plan.small().sequences.size(), num_sequences = num_small + plan.large().sequences.size();
   const auto head_bytes = static_cast<uint64_t>(cache.head_dim) * sizeof(float);
   const auto num_partials = static_cast<uint64_t>(plan.num_partials());
-  const uint64_t sums = num_partials == 0 ? 0 : stream.scratch(num_partials * (head_bytes + 8)),
-                 stats = sums + num_partials * head_bytes;
+  const uint64_t all_bytes = num_partials * static_cast<uint64_t>(partial_bytes(cache.head_dim));
+  const uint64_t sums = num_partials == 0 ? 0 : stream.scratch(all_bytes), stats = sums + num_partials * head_bytes;
   AttentionPush push{.q = address_of(args.q),
                      .keys = address_of(cache.keys),
                      .values = address_of(cache.values),
@@ -200,7 +215,7 @@ void attention(VulkanStream& stream, const AttentionArgs& args) {
     push.sequences += tiles->sequences.size() * sizeof(AttentionSequence);
   }
   if (plan.num_reduced() == 0) return;
-  stream.reads(Range{sums, sums + num_partials * (head_bytes + 8)});
+  stream.reads(Range{sums, sums + all_bytes});
   stream.writes(args.out);
   const AttentionReducePush reduce{.partial_sums = sums,
                                    .partial_stats = stats,

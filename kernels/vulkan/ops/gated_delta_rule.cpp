@@ -12,6 +12,9 @@ namespace {
 
 uint32_t u32(int64_t value) { return static_cast<uint32_t>(value); }
 
+/// Whether heads are those of the chunk form.
+bool have_chunks(int64_t k_dim, int64_t v_dim) { return k_dim == kChunkDim && v_dim == kChunkDim; }
+
 /// Sequences that one kind of kernel takes. The chunks are those of the chunk form.
 struct DeltaClass {
   std::vector<DeltaSequence> sequences;
@@ -56,7 +59,7 @@ class DeltaPlan {
 
  private:
   bool fits_chunks(std::size_t s) const {
-    return args_.k_dim == kChunkDim && args_.v_dim == kChunkDim && is_aligned(reinterpret_cast<uint64_t>(args_.states[s]));
+    return have_chunks(args_.k_dim, args_.v_dim) && is_aligned(reinterpret_cast<uint64_t>(args_.states[s]));
   }
   DeltaSequence describe(std::size_t s, int64_t first_chunk) const {
     const SequenceSpan& span = args_.sequences[s];
@@ -161,23 +164,24 @@ bool has_matrices(const DeviceTraits& traits, DType dtype) {
 struct Handover {
   uint64_t prepared = 0, copies = 0;
 
-  Handover(const GatedDeltaRuleArgs& args, int64_t num_chunks, bool by_matrices) {
-    const auto v_parts = static_cast<uint64_t>(num_chunks * args.num_v_heads),
-               k_parts = static_cast<uint64_t>(num_chunks * args.num_k_heads);
+  Handover(int64_t num_chunks, int64_t num_k_heads, int64_t num_v_heads, bool by_matrices) {
+    const auto v_parts = static_cast<uint64_t>(num_chunks * num_v_heads),
+               k_parts = static_cast<uint64_t>(num_chunks * num_k_heads);
     prepared = v_parts * (by_matrices ? kTermsBytes : kChunkFloats * sizeof(float));
     copies = by_matrices ? k_parts * 3 * kCopyBytes : 0;
   }
+  uint64_t bytes() const { return prepared + copies; }
 };
 
 void run_chunked(VulkanStream& stream, const GatedDeltaRuleArgs& args, const DeltaPlan& plan) {
   const DeltaClass& work = plan.chunked();
   if (work.sequences.empty()) return;
   const bool by_matrices = has_matrices(stream.traits(), args.qkv.dtype);
-  const Handover handover(args, std::ssize(work.chunks), by_matrices);
+  const Handover handover(std::ssize(work.chunks), args.num_k_heads, args.num_v_heads, by_matrices);
   DeltaRulePush push = push_of(args);
   push.sequences = stream.upload(std::span<const DeltaSequence>(work.sequences));
   push.chunks = stream.upload(std::span<const DeltaChunk>(work.chunks));
-  push.prepared = stream.scratch(handover.prepared + handover.copies);
+  push.prepared = stream.scratch(handover.bytes());
   push.copies = push.prepared + handover.prepared;
   push.num_sequences = u32(std::ssize(work.sequences));
   push.num_chunks = u32(std::ssize(work.chunks));
@@ -204,6 +208,15 @@ void run_chunked(VulkanStream& stream, const GatedDeltaRuleArgs& args, const Del
 }
 
 }  // namespace
+
+/// Chunks are counted from each sequence's first row, so that of every sequence the last one may have a single row.
+int64_t gated_delta_rule_scratch_bytes(const DeviceTraits& traits, const OpLimits& limits) {
+  if (!have_chunks(limits.k_dim, limits.v_dim)) return 0;
+  const int64_t num_sequences = std::min(limits.max_sequences, limits.max_tokens);
+  const int64_t num_chunks = (limits.max_tokens + num_sequences * (limits.chunk - 1)) / limits.chunk;
+  const Handover handover(num_chunks, limits.num_k_heads, limits.num_v_heads, has_matrices(traits, limits.dtype));
+  return static_cast<int64_t>(handover.bytes());
+}
 
 void gated_delta_rule(VulkanStream& stream, const GatedDeltaRuleArgs& args) {
   check_delta(args);

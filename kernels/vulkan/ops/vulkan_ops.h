@@ -1,11 +1,20 @@
 #pragma once
 
+#include "kernels/op_limits.h"
 #include "kernels/ops.h"
 #include "kernels/vulkan/vulkan_stream.h"
 
 // The ops of ops.h as dispatches on a stream. They return before anything has run.
 
 namespace ferry::vulkan {
+
+/// The most scratch of the stream that any op needs in a run of such limits.
+int64_t op_scratch_bytes(const DeviceTraits& traits, const OpLimits& limits);
+/// Of those that need any.
+int64_t attention_scratch_bytes(const OpLimits& limits);
+int64_t gated_delta_rule_scratch_bytes(const DeviceTraits& traits, const OpLimits& limits);
+int64_t argmax_scratch_bytes(const OpLimits& limits);
+int64_t expert_rows_scratch_bytes(const OpLimits& limits);
 
 void embed(VulkanStream& stream, const EmbedArgs& args);
 void rms_norm(VulkanStream& stream, const RmsNormArgs& args);
