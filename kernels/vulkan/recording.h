@@ -47,9 +47,13 @@ struct Recording {
 
   Commands commands;
   Arena tables, uploads, downloads;
-  std::vector<Download> pending;  // what the host is to get when the submission has run
-  OpMarks marks;                  // while operators are traced
-  uint64_t number = 0;            // of the submission
+  std::vector<Download> pending;    // what the host is to get when the submission has run
+  OpMarks marks;                    // while operators are traced
+  uint64_t number = 0;              // of the submission
+  std::vector<Recording*> lenders;  // earlier ones whose tables it reads
+  uint64_t last_reader = 0;         // the last submission that was recorded to read its tables; kNotYet: that is in progress
+
+  static constexpr uint64_t kNotYet = UINT64_MAX;
 };
 
 }  // namespace ferry::vulkan

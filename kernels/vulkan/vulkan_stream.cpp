@@ -70,6 +70,8 @@ Stream::Event VulkanStream::submit() {
     recording_->commands.end();
     trace_.hand_over(recording_->marks, num_dispatches_, num_barriers_);
     recording_->number = last_submission_ = device_.queue().submit(recording_->commands.handle());
+    recording_->last_reader = last_submission_;
+    for (Recording* lender : recording_->lenders) lender->last_reader = last_submission_;
     running_.push_back(std::move(recording_));
     num_recorded_ = 0;
   }
@@ -100,18 +102,24 @@ void VulkanStream::deliver(const Recording::Download& download) {
 }
 
 /// Hands the host what the submissions up to `num_done` brought, of which it knows since `seen` (ticks). A recording's tables
-/// may still be read by the submission behind it (an op's second dispatch), so that the last one that has run is kept.
+/// may still be read by the submission behind the last that was recorded to read them (an op's second dispatch), so that one
+/// behind that must have run too.
 void VulkanStream::collect(uint64_t num_done, uint64_t seen) {
+  uint64_t last_done = 0;
   for (const auto& recording : running_) {
     if (recording->number > num_done) break;
+    last_done = recording->number;
     trace_.collect(recording->marks, seen);
     for (const Recording::Download& download : recording->pending) deliver(download);
     recording->pending.clear();
   }
-  while (running_.size() > 1 && running_[1]->number <= num_done) {
-    free_.push_back(std::move(running_.front()));
-    running_.pop_front();
+  const auto is_kept = [&](const auto& recording) { return recording->last_reader >= last_done; };
+  const auto kept_end = std::stable_partition(running_.begin(), running_.end(), is_kept);
+  for (auto recording = kept_end; recording != running_.end(); ++recording) {
+    take_back_tables(**recording);
+    free_.push_back(std::move(*recording));
   }
+  running_.erase(kept_end, running_.end());
 }
 
 void VulkanStream::rehearse(const std::function<void()>& work) {
@@ -146,7 +154,35 @@ uint64_t VulkanStream::upload_bytes(std::span<const std::byte> bytes) {
   if (is_rehearsing_) return 0;
   const Arena::Piece piece = recording().tables.take(bytes.size());
   if (!bytes.empty()) std::memcpy(piece.host, bytes.data(), bytes.size());
+  num_uploaded_bytes_ += std::ssize(bytes);
   return piece.address;
+}
+
+uint64_t VulkanStream::upload_bytes_once(std::span<const std::byte> bytes) {
+  if (is_rehearsing_) return 0;
+  Recording& current = recording();
+  for (const SentOnce& sent : sent_once_) {
+    const bool is_same = sent.recording != nullptr && sent.bytes.size() == bytes.size() &&
+                         std::memcmp(sent.bytes.data(), bytes.data(), bytes.size()) == 0;
+    if (!is_same) continue;
+    if (sent.recording != &current) {
+      current.lenders.push_back(sent.recording);
+      sent.recording->last_reader = Recording::kNotYet;
+    }
+    return sent.address;
+  }
+  SentOnce& sent = sent_once_[next_sent_++ % sent_once_.size()];
+  sent.bytes.assign(bytes.begin(), bytes.end());
+  sent.address = upload_bytes(bytes);
+  sent.recording = &current;
+  return sent.address;
+}
+
+/// Its room is about to be written anew.
+void VulkanStream::take_back_tables(const Recording& recording) {
+  for (SentOnce& sent : sent_once_) {
+    if (sent.recording == &recording) sent.recording = nullptr;
+  }
 }
 
 uint64_t VulkanStream::scratch(std::size_t size) {
@@ -170,6 +206,8 @@ Recording& VulkanStream::recording() {
   if (free_.empty()) free_.push_back(std::make_unique<Recording>(device_));
   recording_ = std::move(free_.back());
   free_.pop_back();
+  recording_->lenders.clear();
+  recording_->last_reader = Recording::kNotYet;
   recording_->tables.reset();
   recording_->uploads.reset();
   recording_->downloads.reset();

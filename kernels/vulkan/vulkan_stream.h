@@ -68,6 +68,11 @@ class VulkanStream final : public Stream {
   uint64_t upload(std::span<const T> values) {
     return upload_bytes(std::as_bytes(values));
   }
+  /// Likewise, where ops of several layers send the same: values that were sent so lately are not sent again.
+  template <class T>
+  uint64_t upload_once(std::span<const T> values) {
+    return upload_bytes_once(std::as_bytes(values));
+  }
   /// Room for what the dispatches of one op hand to each other, of which `reads` and `writes` must tell as of any other. Every
   /// op gets the same room, so an op calls this once; ranges that meet keep ops apart. It grows where it must.
   uint64_t scratch(std::size_t size);
@@ -89,6 +94,7 @@ class VulkanStream final : public Stream {
   /// Since it was made.
   int64_t num_dispatches() const { return num_dispatches_; }
   int64_t num_barriers() const { return num_barriers_; }
+  int64_t num_uploaded_bytes() const { return num_uploaded_bytes_; }
 
  private:
   /// Of a submission behind a wait: few, so that the device begins while the host records the rest. Each that follows has
@@ -111,6 +117,8 @@ class VulkanStream final : public Stream {
 
   void dispatch(const Kernel& kernel, std::span<const std::byte> push, Grid grid);
   uint64_t upload_bytes(std::span<const std::byte> bytes);
+  uint64_t upload_bytes_once(std::span<const std::byte> bytes);
+  void take_back_tables(const Recording& recording);
 
   Recording& recording();
   void record(const Command& command);
@@ -132,11 +140,19 @@ class VulkanStream final : public Stream {
   std::deque<std::unique_ptr<Recording>> running_;  // submitted, oldest first
   std::vector<std::unique_ptr<Recording>> free_;
   std::vector<Storage> scratch_;  // the last is in use, the others were too small
+  /// Values in the tables of a recording that is in progress or was submitted.
+  struct SentOnce {
+    Recording* recording = nullptr;  // none: no values
+    std::vector<std::byte> bytes;
+    uint64_t address = 0;
+  };
+  std::array<SentOnce, 8> sent_once_;
+  std::size_t next_sent_ = 0;  // that is replaced next
   uint64_t last_submission_ = 0;
   int64_t num_recorded_ = 0;            // commands since the last submission
   int64_t submit_at_ = kFirstCommands;  // as many are submitted
   Order order_ = Order::kAsRecorded;
-  int64_t num_dispatches_ = 0, num_barriers_ = 0;
+  int64_t num_dispatches_ = 0, num_barriers_ = 0, num_uploaded_bytes_ = 0;
   bool is_rehearsing_ = false;
   std::vector<Kernel> rehearsed_;  // kernels that were asked for
   DeviceTrace trace_;

@@ -175,7 +175,7 @@ void attention(VulkanStream& stream, const AttentionArgs& args) {
   const KvLayerView& cache = args.cache;
   const AttentionPlan plan(args, choose_attention_tiles(stream.traits(), args));
   if (plan.small().num_tasks + plan.large().num_tasks == 0) return;
-  const uint64_t sequences = stream.upload(plan.tables());
+  const uint64_t sequences = stream.upload_once(plan.tables());
   const std::size_t num_small = plan.small().sequences.size(), num_sequences = num_small + plan.large().sequences.size();
   const auto head_bytes = static_cast<uint64_t>(cache.head_dim) * sizeof(float);
   const auto num_partials = static_cast<uint64_t>(plan.num_partials());
@@ -255,7 +255,7 @@ void kv_append(VulkanStream& stream, const KvAppendArgs& args) {
                           .v = address_of(args.v),
                           .keys = address_of(cache.keys),
                           .values = address_of(cache.values),
-                          .places = stream.upload(std::span<const KvPlace>(places)),
+                          .places = stream.upload_once(std::span<const KvPlace>(places)),
                           .k_stride = stride_of(args.k) * bytes,
                           .v_stride = stride_of(args.v) * bytes,
                           .num_rows = u32(std::ssize(places)),

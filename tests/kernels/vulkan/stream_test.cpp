@@ -166,6 +166,60 @@ TEST(VulkanStream, ClearWritesZerosThere) {
   EXPECT_EQ(values_of(device.stream, row.view()), expected);
 }
 
+TEST(VulkanStream, WhatWasSentAlreadyIsNotSentAgain) {
+  FERRY_NEED_VULKAN_DEVICE(physical);
+  test::VulkanDevice device(*physical);
+  VulkanStream& stream = device.stream;
+  std::vector<int32_t> table = {1, 2, 3, 4, 5};
+  const auto send = [&] { return stream.upload_once(std::span<const int32_t>(table)); };
+  const uint64_t first = send();
+  EXPECT_EQ(stream.num_uploaded_bytes(), 20);
+  EXPECT_EQ(send(), first);
+  stream.submit();
+  EXPECT_EQ(send(), first) << "from the next submission too";
+  EXPECT_EQ(stream.num_uploaded_bytes(), 20);
+  table[4] = 6;
+  EXPECT_NE(send(), first) << "other values";
+  table.pop_back();
+  EXPECT_NE(send(), first) << "fewer";
+  EXPECT_EQ(stream.num_uploaded_bytes(), 56);
+  stream.wait(stream.submit());
+}
+
+// The room of a submission is used again when it has run, unless a later one reads what was sent with it.
+TEST(VulkanStream, WhatIsNotSentAgainStaysUntilItsLastReaderHasRun) {
+  FERRY_NEED_VULKAN_DEVICE(physical);
+  test::VulkanDevice device(*physical);
+  VulkanStream& stream = device.stream;
+  Matrix one = row_of(device.memory(), std::vector<float>(kCols, 1.0f)), sum = row_of(device.memory(), ascending(kCols));
+  const auto work = [&] {
+    add(stream, {.a = sum.view(), .b = one.view(), .out = sum.view()});
+    return stream.submit();
+  };
+  const std::vector<int32_t> table = {1, 2, 3, 4, 5}, other = {6, 7, 8, 9, 10};
+  const auto send = [&] { return stream.upload_once(std::span<const int32_t>(table)); };
+  const auto overwrites = [&](uint64_t address) { return stream.upload(std::span<const int32_t>(other)) == address; };
+  const uint64_t address = send();
+  work();
+  const Stream::Event second = work();
+  EXPECT_EQ(send(), address);
+  stream.wait(second);
+  const Stream::Event third = work();
+  EXPECT_FALSE(overwrites(address)) << "the third reads it";
+  stream.wait(third);
+  work();
+  EXPECT_FALSE(overwrites(address)) << "an op of the third may have its second dispatch in the fourth";
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_EQ(send(), address) << "as long as it is asked for";
+    stream.wait(work());
+  }
+  const int64_t num_bytes = stream.num_uploaded_bytes();
+  for (int i = 0; i < 2; ++i) stream.wait(work());
+  send();
+  EXPECT_EQ(stream.num_uploaded_bytes(), num_bytes + 20) << "nobody read it any more";
+  stream.wait(stream.submit());
+}
+
 TEST(VulkanStream, NothingSubmittedIsNothingToWaitFor) {
   FERRY_NEED_VULKAN_DEVICE(physical);
   test::VulkanDevice device(*physical);
