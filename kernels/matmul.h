@@ -98,8 +98,8 @@ class Matmul {
   virtual std::unique_ptr<PackedMatrix> pack(const QuantizedMatrix& weights, WeightUse use = WeightUse::kPlain,
                                              ThreadPool* pool = nullptr) = 0;
   /// A matrix [n, k] of codes whose panels (cpu/panel_layout.h) are packed already: as many as the shape asks for, from a
-  /// multiple of 64 bytes on. Where borrows_panels() they must outlive the result; implementations with another layout unpack
-  /// them and pack the codes. Threads as pack().
+  /// multiple of 64 bytes on. Where borrows_panels() they must outlive the result; implementations with another layout make
+  /// theirs of them, by default of their codes. Threads as pack().
   virtual std::unique_ptr<PackedMatrix> adopt(int64_t n, int64_t k, WeightType type, WeightUse use,
                                               std::span<const std::byte> panels, ThreadPool* pool = nullptr);
   virtual bool borrows_panels() const { return false; }

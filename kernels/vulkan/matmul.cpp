@@ -35,6 +35,13 @@ class VulkanMatrix final : public PackedMatrix {
     pack_weights(weights, layout(), pool, sink(memory));
   }
 
+  /// `panels` as of Matmul::adopt().
+  VulkanMatrix(int64_t n, int64_t k, WeightType type, WeightUse use, std::span<const std::byte> panels, Memory& memory,
+               ThreadPool* pool)
+      : VulkanMatrix(n, k, type, use, memory) {
+    repack_panels(panels, layout(), pool, sink(memory));
+  }
+
   ~VulkanMatrix() override { num_gone.fetch_add(1, std::memory_order_relaxed); }
   VulkanMatrix(const VulkanMatrix&) = delete;
   VulkanMatrix& operator=(const VulkanMatrix&) = delete;
@@ -90,6 +97,10 @@ class VulkanMatmul final : public Matmul {
   }
   std::unique_ptr<PackedMatrix> pack(const QuantizedMatrix& weights, WeightUse use, ThreadPool* pool) override {
     return std::make_unique<VulkanMatrix>(weights, use, memory_, pool);
+  }
+  std::unique_ptr<PackedMatrix> adopt(int64_t n, int64_t k, WeightType type, WeightUse use, std::span<const std::byte> panels,
+                                      ThreadPool* pool) override {
+    return std::make_unique<VulkanMatrix>(n, k, type, use, panels, memory_, pool);
   }
   void grouped_matmul(Stream& stream, const GroupedMatmulArgs& args) override;
 

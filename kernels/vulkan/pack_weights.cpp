@@ -96,6 +96,83 @@ void pack_pieces(int64_t num_panels, int64_t bytes, int64_t offset, ThreadPool* 
   }
 }
 
+constexpr int64_t kTileWords = kTileRowBytes / 4;  // of a row
+constexpr int64_t kPairBytes = 2 * kLineBytes;     // a word of every column of the CPU's panels
+
+int64_t codes_of_word(WeightFormat format) { return format == WeightFormat::kInt4 ? 8 : 4; }
+
+/// Half of a panel of the CPU's, whose 16 columns are the rows of a panel.
+struct HalfPanel {
+  const std::byte* panel;
+  int64_t half;
+  const PackedLayout& layout;
+
+  const std::byte* line(int64_t offset) const { return panel + offset + half * kLineBytes; }
+};
+
+/// Copies the lines of up to `num_words` words of codes from word `first` on.
+void gather_lines(const HalfPanel& from, int64_t first, int64_t num_words, uint32_t (&lines)[kTileWords][kPanelRows]) {
+  const WeightType type = from.layout.type;
+  const bool is_int8 = type.format == WeightFormat::kInt8;  // whose lines no groups part
+  const int64_t group_words = is_int8 ? INT64_MAX : type.group_size / codes_of_word(type.format);
+  int64_t group = first / group_words, word = first % group_words;
+  for (int64_t i = 0; i < num_words; ++i) {
+    const int64_t group_offset = group == 0 ? 0 : group * group_bytes(type);
+    std::memcpy(lines[i], from.line(group_offset + word * kPairBytes), sizeof lines[i]);
+    if (++word < group_words) continue;
+    word = 0;
+    ++group;
+  }
+}
+
+/// The codes of a word as a tile holds them, of which `num_codes` are there.
+uint32_t tile_word(WeightFormat format, uint32_t word, int64_t num_codes) {
+  if (format == WeightFormat::kE4M3) return (word & 0xFF0000FFU) | (word >> 8 & 0xFF00U) | (word << 8 & 0xFF0000U);
+  if (format == WeightFormat::kInt8) return (word ^ 0x80808080U) & ~uint32_t{0} >> (8 * (4 - std::min<int64_t>(num_codes, 4)));
+  return word;
+}
+
+template <WeightFormat kFormat>
+void turn_tile(const HalfPanel& from, int64_t tile, int64_t num_rows, std::byte* to) {
+  const int64_t word_codes = codes_of_word(kFormat), num_codes = from.layout.k - tile * tile_k(kFormat);
+  const int64_t num_words = std::min(kTileWords, (num_codes + word_codes - 1) / word_codes);
+  uint32_t lines[kTileWords][kPanelRows], rows[kPanelRows][kTileWords] = {};
+  gather_lines(from, tile * kTileWords, num_words, lines);
+  for (int64_t w = 0; w < num_words; ++w) {
+    for (int64_t row = 0; row < num_rows; ++row) rows[row][w] = tile_word(kFormat, lines[w][row], num_codes - w * word_codes);
+  }
+  std::memcpy(to, rows, sizeof rows);
+}
+
+/// Of a panel; a row that is not there is zeros.
+template <WeightFormat kFormat>
+void turn_tiles(const HalfPanel& from, int64_t num_rows, std::byte* to) {
+  for (int64_t tile = 0; tile < from.layout.num_tiles(); ++tile)
+    turn_tile<kFormat>(from, tile, num_rows, to + tile * kTileBytes);
+}
+
+/// Where a panel of the CPU's has the words of a group.
+int64_t words_offset(const PackedLayout& layout, int64_t group) {
+  const WeightType type = layout.type;
+  if (type.format == WeightFormat::kInt8) return padded_k(type.format, layout.k) * kPanelCols;
+  const int64_t begin = group * group_bytes(type),
+                count = std::min<int64_t>(type.group_size, layout.k - group * type.group_size);
+  return begin + (type.format == WeightFormat::kInt4 ? count / 2 : padded_k(type.format, count)) * kPanelCols;
+}
+
+/// The words of a panel's groups, which are the same in both.
+void copy_words(const HalfPanel& from, std::byte* to) {
+  const int64_t bytes = kPanelRows * from.layout.group_word_bytes();
+  for (int64_t group = 0; group < from.layout.num_groups(); ++group, to += bytes)
+    std::memcpy(to, from.panel + words_offset(from.layout, group) + from.half * bytes, static_cast<std::size_t>(bytes));
+}
+
+int64_t count_rows(const PackedLayout& layout, int64_t panel) {
+  int64_t count = 0;
+  while (count < kPanelRows && layout.row_of(panel, count) >= 0) ++count;
+  return count;
+}
+
 }  // namespace
 
 int64_t PackedLayout::num_panels() const {
@@ -136,6 +213,19 @@ void pack_weights(const QuantizedMatrix& weights, const PackedLayout& layout, Th
   });
   pack_pieces(layout.num_panels(), layout.words_bytes(), words_offset, pool, sink,
               [&](int64_t panel, std::byte* to) { pack_words(weights, layout, panel, to); });
+}
+
+void repack_panels(std::span<const std::byte> panels, const PackedLayout& layout, ThreadPool* pool, const PackedSink& sink) {
+  const int64_t bytes = panel_bytes(layout.type, layout.k);  // of the CPU's, each of which makes two
+  FERRY_CHECK_EQ(2 * static_cast<int64_t>(panels.size()), layout.num_panels() * bytes);
+  const auto turn = layout.type.format == WeightFormat::kInt8   ? turn_tiles<WeightFormat::kInt8>
+                    : layout.type.format == WeightFormat::kInt4 ? turn_tiles<WeightFormat::kInt4>
+                                                                : turn_tiles<WeightFormat::kE4M3>;
+  const auto half_of = [&](int64_t panel) { return HalfPanel{panels.data() + panel / 2 * bytes, panel % 2, layout}; };
+  pack_pieces(layout.num_panels(), layout.panel_bytes(), 0, pool, sink,
+              [&](int64_t panel, std::byte* to) { turn(half_of(panel), count_rows(layout, panel), to); });
+  pack_pieces(layout.num_panels(), layout.words_bytes(), layout.num_panels() * layout.panel_bytes(), pool, sink,
+              [&](int64_t panel, std::byte* to) { copy_words(half_of(panel), to); });
 }
 
 }  // namespace ferry::vulkan

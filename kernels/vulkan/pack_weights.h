@@ -74,4 +74,8 @@ using PackedSink = std::function<void(int64_t offset, std::span<const std::byte>
 void pack_weights(ConstMatrixView weights, const PackedLayout& layout, ThreadPool* pool, const PackedSink& sink);
 void pack_weights(const QuantizedMatrix& weights, const PackedLayout& layout, ThreadPool* pool, const PackedSink& sink);
 
+/// From panels of the CPU's layout (kernels/cpu/panel_layout.h), which hold the same rows in the same words of codes, word by
+/// word where these are row by row: the bytes that packing the codes of unpack_panels() gives, without making those.
+void repack_panels(std::span<const std::byte> panels, const PackedLayout& layout, ThreadPool* pool, const PackedSink& sink);
+
 }  // namespace ferry::vulkan

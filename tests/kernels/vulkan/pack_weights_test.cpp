@@ -6,7 +6,9 @@
 #include <cstring>
 #include <vector>
 
+#include "kernels/cpu/unpack_panels.h"
 #include "tests/kernels/matrices.h"
+#include "tests/kernels/panel_cases.h"
 
 namespace ferry::vulkan {
 namespace {
@@ -79,6 +81,22 @@ TEST(PackWeights, Int4CodesAndWords) {
       std::memcpy(&word, bytes.data() + 2 * 2 * kTileBytes + (group * kPanelRows + row) * 2, 2);
       EXPECT_EQ(word & 15, row * 3 + group);
       EXPECT_EQ(std::bit_cast<float>(uint32_t{word} >> 4 << 19), w.scales[static_cast<std::size_t>(row * 3 + group)]);
+    }
+  }
+}
+
+TEST(PackWeights, PanelsOfTheCpuGiveTheBytesOfTheirCodes) {
+  ThreadPool pool(3);
+  for (const test::PanelCase& c : test::all_panel_cases()) {
+    const QuantizedMatrix w = test::random_codes(c);
+    const AlignedBuffer panels = test::pack(w, c.use);
+    const PackedLayout layout{.n = c.n, .k = c.k, .type = c.type, .is_gated = c.use == WeightUse::kGated};
+    for (ThreadPool* threads : {static_cast<ThreadPool*>(nullptr), &pool}) {
+      std::vector<std::byte> bytes(static_cast<std::size_t>(layout.bytes()), std::byte{0xEE});
+      repack_panels(test::bytes_of(panels, w, c.use), layout, threads, [&](int64_t offset, std::span<const std::byte> piece) {
+        std::copy(piece.begin(), piece.end(), bytes.begin() + offset);
+      });
+      EXPECT_TRUE(bytes == packed(w, layout)) << c.text();
     }
   }
 }
