@@ -388,6 +388,9 @@ void Bench::print_head() {
                                                         : std::to_string(engine_.pool().num_threads()) + " threads";
   std::printf("%s, %s, weights %s, %s, experts %s, %s + %s\n", engine_.config().name.c_str(), dtype_name(engine_.dtype()),
               weights_name().c_str(), place.c_str(), experts.c_str(), engine_.kernels_name(), engine_.matmul().name());
+  const LoadCount& load = engine_.load_count();
+  std::printf("loaded %.2f GB in %.1f s, %.1f GB/s\n", static_cast<double>(load.bytes) * 1e-9, load.seconds,
+              static_cast<double>(load.bytes) * 1e-9 / load.seconds);
   std::printf("%-8s %6s %10s %10s %10s", "phase", "size", "tokens/s", "min", "max");
   std::printf("   share of what the %s can do (%s)%s\n", roof_ ? "coordinator's threads" : "device", unit_name().c_str(),
               cluster_.num_workers() == 0 ? "" : ", of its own work");
@@ -404,6 +407,7 @@ void Bench::print_json() {
                       {"kernels", engine_.kernels_name()},
                       {"matmul", engine_.matmul().name()},
                       {"multiply_unit", unit_name()},
+                      {"load", {{"bytes", engine_.load_count().bytes}, {"seconds", engine_.load_count().seconds}}},
                       {"is_possible", complaint_.empty()},
                       {"prefill", prefill_},
                       {"decode", decode_}};

@@ -53,6 +53,7 @@ class Engine {
   const SchedulerOptions& scheduler_options() const { return scheduler_options_; }
   DType dtype() const { return dtype_; }
   const Quantization& quantization() const { return model_->weights.quantization; }
+  const LoadCount& load_count() const { return model_->load_count; }
   ThreadPool& pool() { return compute_->pool; }
   Matmul& matmul() { return compute_->backend.matmul(); }
   /// Null: this rank computes on the CPU.

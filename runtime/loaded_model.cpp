@@ -1,5 +1,6 @@
 #include "runtime/loaded_model.h"
 
+#include <chrono>
 #include <cstdio>
 #include <utility>
 
@@ -18,13 +19,20 @@ LoadedTokenizer load_tokenizer(const EngineOptions& options) {
 LoadedModel::LoadedModel(const EngineOptions& options, const Cluster& cluster, const ModelConfig& config, DType dtype,
                          ComputeResources& compute, Checkpoint opened)
     : checkpoint(std::move(opened)) {
-  const LoadOptions load = make_load_options(options, dtype, config, checkpoint, compute);
+  LoadOptions load = make_load_options(options, dtype, config, checkpoint, compute);
+  const auto tell = std::exchange(load.progress, {});
+  load.progress = [&](int64_t bytes) {
+    load_count.bytes += bytes;
+    if (tell) tell(bytes);
+  };
+  const auto start = std::chrono::steady_clock::now();
   weights = load_trunk(checkpoint, config, compute.backend, compute.pool, load);
   if (cluster.size() == 1) {
     local_experts =
         load_experts(checkpoint, config, make_expert_map(config, cluster), 0, compute.backend.matmul(), compute.pool, load);
   }
-  if (load.progress) std::fputc('\n', stderr);
+  load_count.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (tell) std::fputc('\n', stderr);
 }
 
 }  // namespace ferry

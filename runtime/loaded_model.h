@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,6 +24,12 @@ struct LoadedTokenizer {
 
 LoadedTokenizer load_tokenizer(const EngineOptions& options);
 
+/// How loading went.
+struct LoadCount {
+  int64_t bytes = 0;  // of the checkpoint: matrices, and of a device the embedding
+  double seconds = 0;
+};
+
 /// Rank 0's weights and what computes with them.
 struct LoadedModel {
   /// Packs the weights, the routed experts' if this rank is alone. `config` is of `options.model`, which `opened` is the
@@ -31,6 +38,7 @@ struct LoadedModel {
   LoadedModel(const EngineOptions& options, const Cluster& cluster, const ModelConfig& config, DType dtype,
               ComputeResources& compute, Checkpoint opened);
 
+  LoadCount load_count;
   Checkpoint checkpoint;  // its files hold the embedding and panels
   TrunkWeights weights;
   std::optional<ExpertBank> local_experts;

@@ -133,7 +133,8 @@ LoadOptions make_load_options(const EngineOptions& options, DType dtype, const M
     total += bytes;
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     if (seconds > 0.5)
-      std::fprintf(stderr, "\rferry: packed %.2f GB in %.1f s\033[K", static_cast<double>(total) * 1e-9, seconds);
+      std::fprintf(stderr, "\rferry: packed %.2f GB in %.1f s (%.1f GB/s)\033[K", static_cast<double>(total) * 1e-9, seconds,
+                   static_cast<double>(total) * 1e-9 / seconds);
   };
   return load;
 }

@@ -381,16 +381,22 @@ std::string lacks_mtp(const Checkpoint& checkpoint, const ModelConfig& config, c
   return is_whole ? "" : "the folder was packed without panels of its MTP layer (an older Ferry, or native codes)";
 }
 
-/// From where the host has it to a backend's memory.
-void move_embedding(TrunkWeights& trunk, Memory& memory) {
+/// From where the host has it to a backend's memory, by all threads. Returns its bytes.
+int64_t move_embedding(TrunkWeights& trunk, Memory& memory, ThreadPool& pool) {
+  constexpr int64_t kPieceBytes = int64_t{4} << 20;
   const ConstMatrixView from = trunk.embed_tokens;
   FERRY_CHECK_EQ(from.row_stride, from.cols);
   Matrix to(memory, from.dtype, from.rows, from.cols);
   const MatrixView view = to.view();
-  memory.fill({view.data, view.space},
-              {from.row_bytes(0), static_cast<std::size_t>(from.rows * from.cols * dtype_bytes(from.dtype))});
+  const int64_t bytes = from.rows * from.cols * dtype_bytes(from.dtype);
+  parallel_for_throwing(pool, (bytes + kPieceBytes - 1) / kPieceBytes, [&](int64_t piece, int) {
+    const int64_t first = piece * kPieceBytes, count = std::min(kPieceBytes, bytes - first);
+    memory.fill(Address<std::byte>(view.data, view.space) + first,
+                {from.row_bytes(0) + first, static_cast<std::size_t>(count)});
+  });
   trunk.owned_embedding = std::move(to);
   trunk.embed_tokens = view;
+  return bytes;
 }
 
 TrunkWeights load_trunk(const Checkpoint& checkpoint, const ModelConfig& config, const Backend& backend, ThreadPool& pool,
@@ -404,7 +410,10 @@ TrunkWeights load_trunk(const Checkpoint& checkpoint, const ModelConfig& config,
   std::vector<PackJob> jobs;
   const StoredRows embedding = TrunkLoader(reader, config, quantization, prefix, backend.memory(), jobs).load(trunk);
   trunk.embed_tokens = reader.view_or_copy(embedding, trunk.owned_embedding);
-  if (backend.memory().space() == Space::kDevice) move_embedding(trunk, backend.memory());
+  if (backend.memory().space() == Space::kDevice) {
+    const int64_t moved = move_embedding(trunk, backend.memory(), pool);
+    if (options.progress) options.progress(moved);
+  }
   for (int64_t layer = 0; layer < config.num_expert_layers(); ++layer)
     find_experts(reader, config, quantization, prefix, layer);
   refuse_unused(checkpoint, reader);

@@ -247,6 +247,8 @@ class ComputeTest(unittest.TestCase):
         self.assertTrue(found["device"].startswith("vulkan:0 (llvmpipe"))
         self.assertTrue(found["is_possible"])
         self.assertEqual(found["multiply_unit"], "fused multiply-adds")
+        self.assertGreater(found["load"]["bytes"], 10_000_000)
+        self.assertGreater(found["load"]["seconds"], 0)
         for row in (*found["prefill"], *found["decode"]):
             self.assertGreater(row["tokens_per_s"]["median"], 0)
             self.assertGreater(row["read_bytes_per_s"], 0)
