@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::size_t kAlignment = 256;                     // bytes
 constexpr std::size_t kBlockBytes = std::size_t{64} << 20;  // that small pieces share
-constexpr std::size_t kLaneBytes = std::size_t{16} << 20;   // of a piece on its way to the device
-constexpr std::size_t kNumLanes = 4;                        // pieces on their way at once
+constexpr std::size_t kLaneBytes = std::size_t{4} << 20;    // of a piece on its way to the device
+constexpr std::size_t kNumLanes = 16;                       // pieces on their way at once, or being written
 
 std::size_t aligned(std::size_t size) { return (size + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -43,9 +43,10 @@ class DeviceMemory::Lane {
  public:
   explicit Lane(Device& device) : device_(device), commands_(device), room_(device, kLaneBytes, BufferUse::kUpload) {}
 
-  void fill(BufferPlace to, std::span<const std::byte> from) {
-    std::memcpy(room_.host(), from.data(), from.size());
-    const VkBufferCopy copy{.dstOffset = to.offset, .size = from.size()};
+  void fill(BufferPlace to, std::size_t size, const std::function<void(std::byte*)>& write) {
+    if (room_.size() < size) room_ = Buffer(device_, size, BufferUse::kUpload);
+    write(room_.host());
+    const VkBufferCopy copy{.dstOffset = to.offset, .size = size};
     commands_.begin();
     device_.vk().CmdCopyBuffer(commands_.handle(), room_.handle(), to.buffer, 1, &copy);
     run();
@@ -98,14 +99,16 @@ Storage DeviceMemory::allocate(std::size_t size) {
 }
 
 void DeviceMemory::fill(Address<std::byte> to, std::span<const std::byte> from) {
-  if (from.empty()) return;
-  BufferPlace place = place_of(reinterpret_cast<uint64_t>(to.raw()));
-  const TakenLane lane = take_lane();
   for (std::size_t first = 0; first < from.size(); first += kLaneBytes) {
     const std::span<const std::byte> piece = from.subspan(first, std::min(kLaneBytes, from.size() - first));
-    lane->fill(place, piece);
-    place.offset += piece.size();
+    fill(to + static_cast<int64_t>(first), piece.size(),
+         [&](std::byte* room) { std::memcpy(room, piece.data(), piece.size()); });
   }
+}
+
+void DeviceMemory::fill(Address<std::byte> to, std::size_t size, const std::function<void(std::byte*)>& write) {
+  const BufferPlace place = place_of(reinterpret_cast<uint64_t>(to.raw()));
+  take_lane()->fill(place, size, write);
 }
 
 BufferPlace DeviceMemory::place_of(uint64_t address) {

@@ -2,6 +2,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -29,6 +30,8 @@ class DeviceMemory final : public Memory {
   /// At a multiple of 256 bytes.
   Storage allocate(std::size_t size) override;
   void fill(Address<std::byte> to, std::span<const std::byte> from) override;
+  /// Likewise what `write` writes to the room that it is given: all of it, which may be slow to read.
+  void fill(Address<std::byte> to, std::size_t size, const std::function<void(std::byte*)>& write);
 
   /// Dies for an address that lies in no block.
   BufferPlace place_of(uint64_t address);

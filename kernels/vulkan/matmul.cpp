@@ -28,18 +28,18 @@ class VulkanMatrix final : public PackedMatrix {
  public:
   VulkanMatrix(ConstMatrixView weights, WeightUse use, Memory& memory, ThreadPool* pool)
       : VulkanMatrix(weights.rows, weights.cols, plain_weights(weights.dtype), use, memory) {
-    pack_weights(weights, layout(), pool, sink(memory));
+    pack_weights(weights, layout(), pool, room(memory));
   }
   VulkanMatrix(const QuantizedMatrix& weights, WeightUse use, Memory& memory, ThreadPool* pool)
       : VulkanMatrix(weights.n, weights.k, weights.type, use, memory) {
-    pack_weights(weights, layout(), pool, sink(memory));
+    pack_weights(weights, layout(), pool, room(memory));
   }
 
   /// `panels` as of Matmul::adopt().
   VulkanMatrix(int64_t n, int64_t k, WeightType type, WeightUse use, std::span<const std::byte> panels, Memory& memory,
                ThreadPool* pool)
       : VulkanMatrix(n, k, type, use, memory) {
-    repack_panels(panels, layout(), pool, sink(memory));
+    repack_panels(panels, layout(), pool, room(memory));
   }
 
   ~VulkanMatrix() override { num_gone.fetch_add(1, std::memory_order_relaxed); }
@@ -61,9 +61,11 @@ class VulkanMatrix final : public PackedMatrix {
     FERRY_CHECK(type.format != WeightFormat::kInt4 || k % type.group_size == 0);
     storage_ = memory.allocate(static_cast<std::size_t>(packed_bytes()));
   }
-  PackedSink sink(Memory& memory) {
-    return
-        [this, &memory](int64_t offset, std::span<const std::byte> bytes) { memory.fill(storage_.address() + offset, bytes); };
+  /// On its way to the matrix.
+  PackedRoom room(Memory& memory) {
+    return [this, &memory](int64_t offset, int64_t size, const std::function<void(std::byte*)>& write) {
+      static_cast<DeviceMemory&>(memory).fill(storage_.address() + offset, static_cast<std::size_t>(size), write);
+    };
   }
 
   Storage storage_;

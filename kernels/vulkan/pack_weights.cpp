@@ -4,7 +4,6 @@
 #include <array>
 #include <bit>
 #include <cstring>
-#include <memory>
 
 #include "kernels/cpu/panel_layout.h"
 #include "runtime/base/check.h"
@@ -12,16 +11,19 @@
 namespace ferry::vulkan {
 namespace {
 
-constexpr int64_t kPieceBytes = int64_t{16} << 20;  // that are packed before they are handed on
+constexpr int64_t kPieceBytes = int64_t{4} << 20;  // of room at once, if a panel does not take more
 
 using TileRow = std::array<uint8_t, kTileRowBytes>;
 
-/// 64 codes of int4 or fewer, two a byte.
+/// 64 codes of int4 or fewer, a multiple of 8, two a byte.
 TileRow fold_codes(const uint8_t* codes, int64_t count) {
   TileRow row{};
-  for (int64_t i = 0; i < count; ++i) {
-    const auto byte = static_cast<std::size_t>(i / 8 * 4 + i % 4);
-    row[byte] = static_cast<uint8_t>(row[byte] | (i % 8 < 4 ? codes[i] : codes[i] << 4));
+  for (int64_t i = 0; i < count; i += 8) {
+    uint32_t first = 0, second = 0;
+    std::memcpy(&first, codes + i, sizeof first);
+    std::memcpy(&second, codes + i + 4, sizeof second);
+    const uint32_t word = first | second << 4;
+    std::memcpy(row.data() + i / 2, &word, sizeof word);
   }
   return row;
 }
@@ -77,22 +79,33 @@ void pack_words(const QuantizedMatrix& weights, const PackedLayout& layout, int6
   }
 }
 
-/// Calls pack(panel, to) for all panels, which take `bytes` each from `offset` on.
-template <class Pack>
-void pack_pieces(int64_t num_panels, int64_t bytes, int64_t offset, ThreadPool* pool, const PackedSink& sink,
-                 const Pack& pack) {
-  if (bytes == 0) return;
-  const int64_t piece_panels = std::clamp<int64_t>(kPieceBytes / bytes, 1, num_panels);
-  const auto piece = std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(piece_panels * bytes));
-  for (int64_t first = 0; first < num_panels; first += piece_panels) {
-    const int64_t count = std::min(piece_panels, num_panels - first);
-    const auto task = [&](int64_t i, int) { pack(first + i, piece.get() + i * bytes); };
-    if (pool != nullptr) {
-      pool->parallel_for(count, task);
-    } else {
-      for (int64_t i = 0; i < count; ++i) task(i, 0);
-    }
-    sink(offset + first * bytes, {piece.get(), static_cast<std::size_t>(count * bytes)});
+/// Calls pack_tiles(panel, to) and then pack_words(panel, to) for all panels, several of them at once in each piece of room.
+template <class PackTiles, class PackWords>
+void pack_pieces(const PackedLayout& layout, ThreadPool* pool, const PackedRoom& room, const PackTiles& pack_tiles,
+                 const PackWords& pack_words) {
+  const int64_t num_panels = layout.num_panels(), num_parts = layout.words_bytes() > 0 ? 2 * num_panels : num_panels;
+  const auto offset_of = [&](int64_t part) {
+    return std::min(part, num_panels) * layout.panel_bytes() + std::max<int64_t>(part - num_panels, 0) * layout.words_bytes();
+  };
+  for (int64_t first = 0, end = 0; first < num_parts; first = end) {
+    const int64_t offset = offset_of(first);
+    for (end = first + 1; end < num_parts && offset_of(end + 1) - offset <= kPieceBytes;) ++end;
+    room(offset, offset_of(end) - offset, [&](std::byte* to) {
+      const auto pack = [&](int64_t i, int) {
+        const int64_t part = first + i;
+        std::byte* const at = to + (offset_of(part) - offset);
+        if (part < num_panels) {
+          pack_tiles(part, at);
+        } else {
+          pack_words(part - num_panels, at);
+        }
+      };
+      if (pool != nullptr) {
+        pool->parallel_for(end - first, pack);
+      } else {
+        for (int64_t i = 0; i < end - first; ++i) pack(i, 0);
+      }
+    });
   }
 }
 
@@ -199,33 +212,31 @@ int64_t PackedLayout::group_word_bytes() const {
   return type.format == WeightFormat::kInt4 && !type.is_wide ? 2 : 4;
 }
 
-void pack_weights(ConstMatrixView weights, const PackedLayout& layout, ThreadPool* pool, const PackedSink& sink) {
-  pack_pieces(layout.num_panels(), layout.panel_bytes(), 0, pool, sink, [&](int64_t panel, std::byte* to) {
+void pack_weights(ConstMatrixView weights, const PackedLayout& layout, ThreadPool* pool, const PackedRoom& room) {
+  const auto pack = [&](int64_t panel, std::byte* to) {
     pack_panel(layout, panel, dtype_bytes(weights.dtype), to, [&](int64_t row) { return weights.row_bytes(row); });
-  });
+  };
+  pack_pieces(layout, pool, room, pack, [](int64_t, std::byte*) {});
 }
 
-void pack_weights(const QuantizedMatrix& weights, const PackedLayout& layout, ThreadPool* pool, const PackedSink& sink) {
-  const int64_t words_offset = layout.num_panels() * layout.panel_bytes();
-  pack_pieces(layout.num_panels(), layout.panel_bytes(), 0, pool, sink, [&](int64_t panel, std::byte* to) {
+void pack_weights(const QuantizedMatrix& weights, const PackedLayout& layout, ThreadPool* pool, const PackedRoom& room) {
+  const auto pack = [&](int64_t panel, std::byte* to) {
     pack_panel(layout, panel, 1, to,
                [&](int64_t row) { return reinterpret_cast<const std::byte*>(weights.codes.data() + row * weights.k); });
-  });
-  pack_pieces(layout.num_panels(), layout.words_bytes(), words_offset, pool, sink,
-              [&](int64_t panel, std::byte* to) { pack_words(weights, layout, panel, to); });
+  };
+  pack_pieces(layout, pool, room, pack, [&](int64_t panel, std::byte* to) { pack_words(weights, layout, panel, to); });
 }
 
-void repack_panels(std::span<const std::byte> panels, const PackedLayout& layout, ThreadPool* pool, const PackedSink& sink) {
+void repack_panels(std::span<const std::byte> panels, const PackedLayout& layout, ThreadPool* pool, const PackedRoom& room) {
   const int64_t bytes = panel_bytes(layout.type, layout.k);  // of the CPU's, each of which makes two
   FERRY_CHECK_EQ(2 * static_cast<int64_t>(panels.size()), layout.num_panels() * bytes);
   const auto turn = layout.type.format == WeightFormat::kInt8   ? turn_tiles<WeightFormat::kInt8>
                     : layout.type.format == WeightFormat::kInt4 ? turn_tiles<WeightFormat::kInt4>
                                                                 : turn_tiles<WeightFormat::kE4M3>;
   const auto half_of = [&](int64_t panel) { return HalfPanel{panels.data() + panel / 2 * bytes, panel % 2, layout}; };
-  pack_pieces(layout.num_panels(), layout.panel_bytes(), 0, pool, sink,
-              [&](int64_t panel, std::byte* to) { turn(half_of(panel), count_rows(layout, panel), to); });
-  pack_pieces(layout.num_panels(), layout.words_bytes(), layout.num_panels() * layout.panel_bytes(), pool, sink,
-              [&](int64_t panel, std::byte* to) { copy_words(half_of(panel), to); });
+  pack_pieces(
+      layout, pool, room, [&](int64_t panel, std::byte* to) { turn(half_of(panel), count_rows(layout, panel), to); },
+      [&](int64_t panel, std::byte* to) { copy_words(half_of(panel), to); });
 }
 
 }  // namespace ferry::vulkan

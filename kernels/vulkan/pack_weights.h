@@ -67,15 +67,15 @@ struct PackedLayout {
   bool operator==(const PackedLayout&) const = default;
 };
 
-/// Takes bytes of the packed matrix, `offset` from its first.
-using PackedSink = std::function<void(int64_t offset, std::span<const std::byte> bytes)>;
+/// Has `write` write `size` bytes of the packed matrix, which begin at `offset`, wherever there is room for them. It writes
+/// them all and reads none.
+using PackedRoom = std::function<void(int64_t offset, int64_t size, const std::function<void(std::byte*)>& write)>;
 
 /// Packs W piece by piece; the threads of `pool` share the work if there is one. Thread-safe without.
-void pack_weights(ConstMatrixView weights, const PackedLayout& layout, ThreadPool* pool, const PackedSink& sink);
-void pack_weights(const QuantizedMatrix& weights, const PackedLayout& layout, ThreadPool* pool, const PackedSink& sink);
-
+void pack_weights(ConstMatrixView weights, const PackedLayout& layout, ThreadPool* pool, const PackedRoom& room);
+void pack_weights(const QuantizedMatrix& weights, const PackedLayout& layout, ThreadPool* pool, const PackedRoom& room);
 /// From panels of the CPU's layout (kernels/cpu/panel_layout.h), which hold the same rows in the same words of codes, word by
 /// word where these are row by row: the bytes that packing the codes of unpack_panels() gives, without making those.
-void repack_panels(std::span<const std::byte> panels, const PackedLayout& layout, ThreadPool* pool, const PackedSink& sink);
+void repack_panels(std::span<const std::byte> panels, const PackedLayout& layout, ThreadPool* pool, const PackedRoom& room);
 
 }  // namespace ferry::vulkan

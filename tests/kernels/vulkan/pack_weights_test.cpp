@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <vector>
 
 #include "kernels/cpu/unpack_panels.h"
@@ -31,13 +32,18 @@ TEST(PackWeights, LayoutHoldsEveryRowOnce) {
   }
 }
 
+PackedRoom room_in(std::vector<std::byte>& bytes) {
+  return [&bytes](int64_t offset, int64_t size, const std::function<void(std::byte*)>& write) {
+    ASSERT_LE(offset + size, std::ssize(bytes));
+    write(bytes.data() + offset);
+  };
+}
+
 /// All bytes of a packed matrix, where those that nobody packed are 0xEE.
 template <class Weights>
 std::vector<std::byte> packed(const Weights& weights, const PackedLayout& layout, ThreadPool* pool = nullptr) {
   std::vector<std::byte> bytes(static_cast<std::size_t>(layout.bytes()), std::byte{0xEE});
-  pack_weights(weights, layout, pool, [&](int64_t offset, std::span<const std::byte> piece) {
-    std::copy(piece.begin(), piece.end(), bytes.begin() + offset);
-  });
+  pack_weights(weights, layout, pool, room_in(bytes));
   return bytes;
 }
 
@@ -93,9 +99,7 @@ TEST(PackWeights, PanelsOfTheCpuGiveTheBytesOfTheirCodes) {
     const PackedLayout layout{.n = c.n, .k = c.k, .type = c.type, .is_gated = c.use == WeightUse::kGated};
     for (ThreadPool* threads : {static_cast<ThreadPool*>(nullptr), &pool}) {
       std::vector<std::byte> bytes(static_cast<std::size_t>(layout.bytes()), std::byte{0xEE});
-      repack_panels(test::bytes_of(panels, w, c.use), layout, threads, [&](int64_t offset, std::span<const std::byte> piece) {
-        std::copy(piece.begin(), piece.end(), bytes.begin() + offset);
-      });
+      repack_panels(test::bytes_of(panels, w, c.use), layout, threads, room_in(bytes));
       EXPECT_TRUE(bytes == packed(w, layout)) << c.text();
     }
   }
