@@ -13,7 +13,8 @@ Loader open_loader() {
   Loader loader;
   void* library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    loader.lack = std::string("no Vulkan loader: ") + kLibrary + " cannot be opened";
+    const char* why = dlerror();  // NOLINT(concurrency-mt-unsafe): glibc keeps one for each thread
+    loader.lack = std::string("no Vulkan loader: ") + (why == nullptr ? kLibrary : why);
     return loader;
   }
   loader.GetInstanceProcAddr = reinterpret_cast<PFN_vkGetInstanceProcAddr>(dlsym(library, "vkGetInstanceProcAddr"));

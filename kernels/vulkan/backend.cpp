@@ -63,11 +63,9 @@ bool drop_untrusted(VulkanBackend& open, DType dtype, PhysicalDevice& device) {
 
 std::unique_ptr<OpenDevice> open_device(int index, DType dtype, const std::filesystem::path& cache_folder) {
   const std::string name = "--device vulkan:" + std::to_string(index);
-  const std::vector<PhysicalDevice> devices = find_physical_devices();
-  if (devices.empty()) {
-    const std::string& lack = instance().lack;
-    throw Error(ErrorCode::kFailedPrecondition, name + ": " + (lack.empty() ? "no Vulkan driver lists a device" : lack));
-  }
+  std::string lack;
+  const std::vector<PhysicalDevice> devices = find_physical_devices(&lack);
+  if (devices.empty()) throw Error(ErrorCode::kFailedPrecondition, name + ": " + lack);
   if (index < 0 || index >= static_cast<int>(devices.size())) {
     std::string allowed;
     for (std::size_t i = 0; i < devices.size(); ++i)

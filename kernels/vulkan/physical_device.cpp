@@ -30,6 +30,11 @@ bool can_list_portability() {
   return has_extension(extensions, VK_KHR_PORTABILITY_ENUMERATION_EXTENSION_NAME);
 }
 
+/// The loader has one result for many reasons ("out of host memory" for a manifest that is no JSON), but tells of each.
+std::string reason_text(VkResult result) {
+  return std::string(result_name(result)) + " (the environment's VK_LOADER_DEBUG=error has the loader say why)";
+}
+
 Instance make_instance() {
   Instance made;
   made.lack = loader().lack;
@@ -50,7 +55,7 @@ Instance make_instance() {
   }
   const VkResult result = loader().CreateInstance(&create, nullptr, &made.handle);
   if (result != VK_SUCCESS) {
-    made.lack = std::string("no Vulkan driver: ") + result_name(result);
+    made.lack = "no Vulkan driver can be used: " + reason_text(result);
     return made;
   }
   made.functions = load_instance_functions(made.handle);
@@ -282,14 +287,33 @@ std::optional<VkTimeDomainEXT> find_host_clock(VkPhysicalDevice device) {
   return std::nullopt;
 }
 
-std::vector<PhysicalDevice> find_physical_devices() {
-  std::vector<PhysicalDevice> devices;
-  if (!instance().lack.empty()) return devices;
+namespace {
+
+/// The loader also fails with this where a driver is there and no device, as its manifest alone is in a container.
+std::vector<VkPhysicalDevice> list_handles(std::string& lack) {
+  const auto enumerate = instance().functions.EnumeratePhysicalDevices;
   uint32_t count = 0;
-  check(instance().functions.EnumeratePhysicalDevices(instance().handle, &count, nullptr), "listing devices");
-  std::vector<VkPhysicalDevice> handles(count);
-  check(instance().functions.EnumeratePhysicalDevices(instance().handle, &count, handles.data()), "listing devices");
-  for (VkPhysicalDevice handle : handles) devices.push_back(describe(handle));
+  std::vector<VkPhysicalDevice> handles;
+  VkResult result = enumerate(instance().handle, &count, nullptr);
+  if (result == VK_SUCCESS) {
+    handles.resize(count);
+    result = enumerate(instance().handle, &count, handles.data());
+  }
+  handles.resize(result < 0 ? 0 : count);  // VK_INCOMPLETE: one has come in between
+  if (result < 0) lack = "no Vulkan driver lists a device: " + reason_text(result);
+  return handles;
+}
+
+}  // namespace
+
+std::vector<PhysicalDevice> find_physical_devices(std::string* lack) {
+  std::string why = instance().lack;
+  std::vector<PhysicalDevice> devices;
+  if (why.empty()) {
+    for (VkPhysicalDevice handle : list_handles(why)) devices.push_back(describe(handle));
+    if (devices.empty() && why.empty()) why = "no Vulkan driver lists a device";
+  }
+  if (lack != nullptr) *lack = std::move(why);
   return devices;
 }
 
@@ -326,9 +350,8 @@ uint64_t free_device_bytes(const PhysicalDevice& device) {
 }
 
 DeviceList list_devices() {
-  DeviceList list{.lack = instance().lack};
-  for (PhysicalDevice& device : find_physical_devices()) list.devices.push_back(std::move(device.info));
-  if (list.lack.empty() && list.devices.empty()) list.lack = "no Vulkan driver lists a device";
+  DeviceList list;
+  for (PhysicalDevice& device : find_physical_devices(&list.lack)) list.devices.push_back(std::move(device.info));
   return list;
 }
 

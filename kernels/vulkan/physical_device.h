@@ -56,8 +56,8 @@ const Instance& instance();
 /// The host's clock that can be read together with the device's: CLOCK_MONOTONIC, or else CLOCK_MONOTONIC_RAW.
 std::optional<VkTimeDomainEXT> find_host_clock(VkPhysicalDevice device);
 
-/// In the loader's order; those that are refused say why in their info.
-std::vector<PhysicalDevice> find_physical_devices();
+/// In the loader's order; those that are refused say why in their info. Without any, `lack` becomes why, otherwise empty.
+std::vector<PhysicalDevice> find_physical_devices(std::string* lack = nullptr);
 
 /// "bf16 matrices 16x16x16".
 std::string fragment_text(const char* elements, Fragment fragment);

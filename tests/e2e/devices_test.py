@@ -4,22 +4,27 @@ import csv
 import json
 import os
 import pathlib
+import re
 import subprocess
 import tempfile
 import unittest
+import unittest.mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FERRY = os.environ.get("FERRY_BINARY", str(ROOT / "build/release/launch/ferry"))
 LAVAPIPE = pathlib.Path("/usr/share/vulkan/icd.d/lvp_icd.x86_64.json")  # Mesa's driver that computes on the CPU
 NO_DRIVER = pathlib.Path("/nonexistent/icd.json")
+EMPTY_DRIVER = os.environ.get("FERRY_EMPTY_DRIVER", str(ROOT / "build/release/tests/e2e/libferry_empty_driver.so"))  # whose card is not there
 GENERATE = ("generate", "--model", "demo", "--memory", "64MiB", "--max-tokens", "4", "--prompt", "The kernel")
 SECONDS = 120
 CACHE = tempfile.TemporaryDirectory()  # in the place of the user's
 
 
-def run(*arguments, driver=NO_DRIVER, launcher=(), cache=None):
+def run(*arguments, driver=NO_DRIVER, launcher=(), cache=None, library_path=None):
     """Runs ferry where the Vulkan loader sees no driver but `driver`: (exit code, stdout, lines of stderr)."""
     environment = {**os.environ, "VK_DRIVER_FILES": str(driver), "VK_ICD_FILENAMES": str(driver), "XDG_CACHE_HOME": cache or CACHE.name}
+    if library_path is not None:
+        environment["LD_LIBRARY_PATH"] = library_path
     done = subprocess.run([*map(str, launcher), FERRY, *arguments], capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL, env=environment)
     return done.returncode, done.stdout, done.stderr.splitlines()
 
@@ -69,6 +74,36 @@ class ListTest(unittest.TestCase):
         self.assertEqual(len(listed["devices"]), 1)
         self.assertTrue(listed["lack"])
         self.assertIn(f"\nvulkan: none ({listed['lack']})\n", run("--version")[1])
+
+    def test_a_loader_that_cannot_be_opened_is_named(self):
+        if not is_built_in():
+            self.skipTest("no Vulkan in this build")
+        with tempfile.TemporaryDirectory() as name:
+            (pathlib.Path(name) / "libvulkan.so.1").write_text("no library")
+            code, out, said = run("devices", library_path=name)
+            self.assertEqual((code, said), (0, []))
+            self.assertRegex(out, rf"\nno Vulkan device: no Vulkan loader: {re.escape(name)}/libvulkan.so.1: \w+")
+
+    def test_a_driver_that_fails_leaves_the_cpu(self):
+        if not is_built_in() or not pathlib.Path(EMPTY_DRIVER).exists():
+            self.skipTest("no Vulkan in this build")
+        expected = run(*GENERATE)[1]
+        with tempfile.TemporaryDirectory() as name:
+            manifest = pathlib.Path(name) / "driver.json"
+            cases = [("{", "0", "VK_LOADER_DEBUG=error")]  # no JSON, which the loader calls a lack of memory
+            for result, why in (("0", "no Vulkan driver lists a device"), ("-3", "initialisation failed"), ("-1", "out of host memory")):
+                cases.append((json.dumps({"file_format_version": "1.0.0", "ICD": {"library_path": EMPTY_DRIVER, "api_version": "1.3.0"}}), result, why))
+            for text, result, why in cases:
+                with self.subTest(why), unittest.mock.patch.dict(os.environ, EMPTY_DRIVER_RESULT=result):
+                    manifest.write_text(text)
+                    listed = self.check_table(manifest)
+                    self.assertEqual(len(listed["devices"]), 1)
+                    self.assertIn(why, listed["lack"])
+                    for device in ("vulkan", "vulkan:0"):
+                        self.assertEqual(run(*GENERATE, "--device", device, driver=manifest), (2, "", [f"ferry: error: --device {device}: {listed['lack']}"]))
+                    code, out, said = run(*GENERATE, "--device", "auto", driver=manifest)
+                    self.assertEqual((code, out), (0, expected), said)
+                    self.assertEqual(said[0], f"ferry: --device auto: computing on the CPU: {listed['lack']}")
 
     def test_lavapipe_is_a_device(self):
         if not is_built_in() or not LAVAPIPE.exists():
