@@ -170,8 +170,11 @@ int main(int argc, char** argv) {
     return has_job(parsed.options->command) ? run(*parsed.options) : run_without_job(*parsed.options);
   }
   if (parsed.exit_code == 0) return print(parsed.message);
-  if (ferry::MpiRuntime::launch_rank() == 0) {
-    std::fprintf(stderr, "ferry: error: %s\n", parsed.message.c_str());
+  // Once for each command line of a job, of which the ranks behind a colon have their own.
+  if (ferry::MpiRuntime::leads_command()) {
+    const int rank = ferry::MpiRuntime::launch_rank();
+    const std::string who = rank == 0 ? "" : "rank " + std::to_string(rank) + ": ";
+    std::fprintf(stderr, "ferry: error: %s%s\n", who.c_str(), parsed.message.c_str());
   }
   return parsed.exit_code;
 }

@@ -19,6 +19,9 @@ class MpiRuntime {
   static bool launched_by_mpirun();
   /// The rank that the launcher gave this process, 0 without one. Needs no MpiRuntime.
   static int launch_rank();
+  /// Whether it is the first of the job's ranks that were given the same command line, as far as the launcher says so (Open MPI
+  /// does): true for rank 0. Needs no MpiRuntime.
+  static bool leads_command();
 
   MpiRuntime();
   /// Finalizes, which may wait for all ranks, unless abandoned.

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdlib>
+#include <sstream>
 
 #include "comm/mpi/mpi_group.h"
 #include "runtime/base/error.h"
@@ -59,6 +60,15 @@ int MpiRuntime::launch_rank() {
     if (is_set(variable)) return std::atoi(std::getenv(variable));  // NOLINT(concurrency-mt-unsafe)
   }
   return 0;
+}
+
+bool MpiRuntime::leads_command() {
+  const int rank = launch_rank();
+  const char* counts = std::getenv("OMPI_APP_CTX_NUM_PROCS");  // NOLINT(concurrency-mt-unsafe): "1 4" of -np 1 A : -np 4 B
+  std::istringstream list(counts == nullptr ? "" : counts);
+  int first = 0;
+  for (int count = 0; first < rank && list >> count;) first += count;
+  return first == rank;
 }
 
 MpiRuntime::MpiRuntime() {

@@ -246,6 +246,18 @@ class RanksTest(BadInputTest):
             with self.subTest(option):
                 self.refuse_job(f"rank 2 has {option} {theirs}", f"{option} {ours}", on_rank=(2, f'"$@" {option} {theirs}'))
 
+    def test_the_first_rank_of_each_command_line_complains(self):
+        """As Open MPI starts them; a real coordinator waits a minute for the others."""
+        for ranks, speakers in (("4", (0,)), ("1 3", (0, 1)), ("1 2 1", (0, 1, 3)), ("", (0,))):
+            for rank in range(4):
+                launcher = {"OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_SIZE": "4", "OMPI_APP_CTX_NUM_PROCS": ranks}
+                done = subprocess.run(
+                    [FERRY, *GENERATE, *PROMPT, "--device", "bogus"], capture_output=True, text=True, timeout=SECONDS, env={**os.environ, **launcher}
+                )
+                who = f"rank {rank}: " if rank > 0 else ""
+                expected = [f"ferry: error: {who}--device: 'bogus'; allowed: cpu, auto, vulkan, or vulkan:N with N as `ferry devices` numbers them"]
+                self.assertEqual((done.returncode, done.stderr.splitlines()), (BAD_INPUT, expected if rank in speakers else []), (ranks, rank))
+
 
 VANISHING_CLIENT = """
 import os, signal, sys
