@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <string>
 #include <system_error>
@@ -81,6 +82,21 @@ bool write_new_file(const std::filesystem::path& path, std::span<const std::byte
   return file.get() >= 0 && write_all(file.get(), std::as_bytes(std::span(&header, 1))) && write_all(file.get(), data);
 }
 
+/// What runs that were killed while they wrote `path` have left beside it. Nobody writes for as long as a minute.
+void remove_leftovers(const std::filesystem::path& path) {
+  const auto oldest = std::filesystem::file_time_type::clock::now() - std::chrono::minutes(1);
+  const std::string prefix = path.filename().string() + ".";
+  std::error_code error;
+  std::vector<std::filesystem::path> left;
+  for (std::filesystem::directory_iterator entry(path.parent_path(), error), end; !error && entry != end;
+       entry.increment(error)) {
+    std::error_code unknown;  // it is gone already
+    const auto written = entry->last_write_time(unknown);
+    if (!unknown && written < oldest && entry->path().filename().string().starts_with(prefix)) left.push_back(entry->path());
+  }
+  for (const std::filesystem::path& file : left) std::filesystem::remove(file, error);
+}
+
 }  // namespace
 
 PipelineFile::PipelineFile(const std::filesystem::path& folder, const PipelineOwner& owner) : owner_(owner) {
@@ -111,6 +127,7 @@ void PipelineFile::write(std::span<const std::byte> data) const {
   const std::filesystem::path temporary = path_.string() + "." + random_id();
   if (write_new_file(temporary, data)) std::filesystem::rename(temporary, path_, error);
   std::filesystem::remove(temporary, error);
+  remove_leftovers(path_);
 }
 
 }  // namespace ferry::vulkan

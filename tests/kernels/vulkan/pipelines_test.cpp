@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <string>
@@ -94,6 +95,22 @@ TEST(PipelineFile, ThatIsBrokenIsNotRead) {
   EXPECT_TRUE(file.read().empty());
   file.write(driver_data(kOwner, 40));
   EXPECT_EQ(num_files(folder.path()), 1) << "what could not be put in place is left behind";
+}
+
+TEST(PipelineFile, RemovesWhatKilledRunsLeft) {
+  const test::TempFolder folder;
+  const PipelineFile file(folder.path(), kOwner);
+  file.write(driver_data(kOwner, 10));
+  const std::filesystem::path stale = file.path().string() + ".0123abcd", fresh = file.path().string() + ".4567cdef",
+                              foreign = folder.path() / "pipelines-of-another.0123abcd";
+  for (const auto& path : {stale, fresh, foreign}) overwrite(path, "half");
+  for (const auto& path : {stale, foreign, file.path()})
+    std::filesystem::last_write_time(path, std::filesystem::last_write_time(path) - std::chrono::minutes(2));
+  file.write(driver_data(kOwner, 20));
+  EXPECT_EQ(file.read(), driver_data(kOwner, 20));
+  EXPECT_FALSE(std::filesystem::exists(stale));
+  EXPECT_TRUE(std::filesystem::exists(fresh)) << "another run may be writing it";
+  EXPECT_TRUE(std::filesystem::exists(foreign));
 }
 
 TEST(PipelineFile, NeedsNoFolder) {
