@@ -66,6 +66,10 @@ std::string mebibytes(uint64_t bytes) { return std::to_string((bytes + (1U << 20
 
 Buffer::Buffer(Device& device, std::size_t size, BufferUse use) : device_(&device), size_(size) {
   const DeviceFunctions& vk = device.vk();
+  if (size > device.traits().max_buffer_bytes)
+    throw Error(ErrorCode::kResourceExhausted, device.physical().info.name + " has memory in pieces of up to " +
+                                                   mebibytes(device.traits().max_buffer_bytes) + "; needed: one of " +
+                                                   mebibytes(size));
   const VkBufferCreateInfo create{.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
                                   .size = size,
                                   .usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT |
@@ -154,9 +158,11 @@ VkDeviceMemory Device::allocate(const VkMemoryRequirements& needs, BufferUse use
     }
   }
   if (result != VK_ERROR_OUT_OF_DEVICE_MEMORY && result != VK_ERROR_OUT_OF_HOST_MEMORY) check(result, "allocating memory");
-  throw Error(ErrorCode::kResourceExhausted, physical_.info.name + " has no memory left for " + mebibytes(needs.size) + ": " +
-                                                 mebibytes(free_device_bytes(physical_)) + " of " +
-                                                 mebibytes(physical_.info.memory_bytes) + " are free");
+  const std::string all = mebibytes(physical_.info.memory_bytes);
+  const std::string there = traits().has_memory_budget ? mebibytes(free_device_bytes(physical_)) + " of " + all + " are free"
+                                                       : "it has " + all + " in all";
+  throw Error(ErrorCode::kResourceExhausted,
+              physical_.info.name + " has no memory left for " + mebibytes(needs.size) + ": " + there);
 }
 
 }  // namespace ferry::vulkan

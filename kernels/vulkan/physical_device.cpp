@@ -205,6 +205,7 @@ DeviceTraits find_traits(VkPhysicalDevice device, const Answers& answers, uint32
       .has_packed_dot = answers.properties13.integerDotProduct4x8BitPackedSignedAccelerated == VK_TRUE,
       .has_calibrated_time = calibration_extension(answers) != nullptr && find_host_clock(device).has_value(),
       .has_memory_budget = answers.has(VK_EXT_MEMORY_BUDGET_EXTENSION_NAME),
+      .max_buffer_bytes = std::min(answers.properties11.maxMemoryAllocationSize, answers.properties13.maxBufferSize),
   };
   traits.timestamp_bits = answers.families[queue_family].timestampValidBits;
   if (traits.timestamp_bits > 0) traits.timestamp_ns = limits.timestampPeriod;

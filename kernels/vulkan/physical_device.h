@@ -32,6 +32,7 @@ struct DeviceTraits {
   uint32_t timestamp_bits = 0;       // of a timestamp that count, those above are undefined; 0: likewise
   bool has_calibrated_time = false;  // its clock can be read together with the host's
   bool has_memory_budget = false;    // it says what may still be allocated
+  uint64_t max_buffer_bytes = 0;     // of one buffer, and of the piece of memory behind it
 };
 
 /// A device as found, and how to open it.

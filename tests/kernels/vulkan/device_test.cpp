@@ -44,6 +44,17 @@ TEST(VulkanDevices, AnIndexThatThereIsNotIsRefusedByName) {
   }
 }
 
+TEST(VulkanMemory, IsRefusedInPiecesThatTheDeviceDoesNotHave) {
+  FERRY_NEED_VULKAN_DEVICE(physical);
+  PhysicalDevice lowered = *physical;
+  EXPECT_GE(lowered.traits.max_buffer_bytes, uint64_t{1} << 30) << "Vulkan 1.3 promises as much";
+  lowered.traits.max_buffer_bytes = uint64_t{80} << 20;
+  test::VulkanDevice device(lowered);
+  EXPECT_NO_THROW(device.memory().allocate(std::size_t{80} << 20));
+  test::expect_error([&] { device.memory().allocate((std::size_t{80} << 20) + 1); }, ErrorCode::kResourceExhausted,
+                     {lowered.info.name, "up to 80 MiB", "needed: one of 81 MiB"});
+}
+
 TEST(VulkanMemory, IsZeroAndKeepsWhatItIsFilledWith) {
   FERRY_NEED_VULKAN_DEVICE(physical);
   test::VulkanDevice device(*physical);
