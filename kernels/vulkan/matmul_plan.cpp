@@ -1,6 +1,7 @@
 #include "kernels/vulkan/matmul_plan.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "kernels/vulkan/pack_weights.h"
 
@@ -33,27 +34,44 @@ MatmulPlan make_plan(const char* shader, const ProductShape& shape, uint32_t inv
 
 constexpr uint32_t kSlotsInvocations = 256;  // 16 columns x 16 slots
 constexpr int64_t kStageBytes = 8192;        // that few rows fill
+constexpr int64_t kManyPanels = 512;         // whose pairs are workgroups enough
 
 MatmulPlan plan_slots(const ProductShape& shape) {
   const bool is_e4m3 = shape.type.format == WeightFormat::kE4M3;
   // A group of one row has nothing to share; of more, rows that are not there cost less than reading weights twice.
   const int64_t rows =
       shape.num_rows == shape.num_groups ? 1 : size_for(wanted_rows(shape), std::array<int64_t, 2>{4, is_e4m3 ? 8 : 16});
-  const char* shader = is_e4m3                                    ? "slots_matmul_e4m3"
-                       : shape.type.format == WeightFormat::kInt8 ? "slots_matmul_int8"
-                                                                  : "slots_matmul";
-  // Of x in shared memory: a step of all slots is 128 elements of f32, 256 of bf16, 512 of e4m3, in 4 bytes each, or 512 codes.
-  const int64_t step_bytes = shape.type.is_integer() ? 512 : 16 * tile_k(shape.type.format) * 4;
+  // Of x in shared memory: a step of all slots is 128 elements of f32, 256 of bf16, 512 of e4m3, in 4 bytes each.
+  const int64_t step_bytes = 16 * tile_k(shape.type.format) * 4;
   const int64_t steps = std::clamp<int64_t>(kStageBytes / (rows * step_bytes), 1, 8);
-  return make_plan(shader, shape, kSlotsInvocations, rows, 2, {rows, steps});
+  return make_plan(is_e4m3 ? "slots_matmul_e4m3" : "slots_matmul", shape, kSlotsInvocations, rows, 2, {rows, steps});
 }
 
-MatmulPlan plan_int4_slots(const ProductShape& shape) {
-  const int64_t rows = shape.num_rows == shape.num_groups ? 1 : size_for(wanted_rows(shape), std::array<int64_t, 3>{4, 16, 64});
-  const int64_t slots = rows <= 4 ? 16 : rows == 16 ? 4 : 1;  // parts of k
-  const int64_t stage_tiles = rows == 1 ? 64 : rows == 4 ? 16 : 4;
-  return make_plan("slots_matmul_int4", shape, kSlotsInvocations, rows, 2,
-                   {rows, stage_tiles, shape.type.is_wide ? 1 : 0, slots});
+constexpr int64_t kMostElements = 256;      // of rows x columns of dot_matmul.comp
+constexpr int64_t kMostSlotTiles = 8;       // of weights in an invocation's registers
+constexpr int64_t kMostSharedTiles = 2;     // likewise if several rows share them: more cost more subgroups than they gain
+constexpr int64_t kDotSharedBytes = 16384;  // for what the parts of an element come to
+
+MatmulPlan plan_dots(const ProductShape& shape) {
+  const bool is_int4 = shape.type.format == WeightFormat::kInt4;
+  const int64_t rows = shape.num_rows == shape.num_groups ? 1 : size_for(wanted_rows(shape), std::array<int64_t, 2>{4, 8});
+  const int64_t num_tiles = (shape.k + tile_k(shape.type.format) - 1) / tile_k(shape.type.format);
+  // A panel of int8 has the bytes of a pair of int4. Where workgroups are few, more of them read faster.
+  const bool is_pair = shape.is_gated || is_int4 || shape.num_panels * shape.num_groups >= kManyPanels;
+  const int64_t panels = is_pair ? 2 : 1;
+  const bool is_short = num_tiles <= 8 && rows * panels * kPanelRows * 2 <= kMostElements;
+  const int64_t slots = is_short ? 8 : 16;
+  // As many tiles at once as k has and registers hold, and, of int4, sums of all parts have room in shared memory.
+  const int64_t most_tiles = rows == 1 ? kMostSlotTiles : kMostSharedTiles;
+  const int64_t tile_parts = is_int4 && shape.type.group_size < tile_k(shape.type.format) ? 2 : 1;
+  const int64_t tile_bytes = 16 * tile_parts * rows * panels * kPanelRows * 4;
+  int64_t slot_tiles = 1;
+  while (slot_tiles * slots < num_tiles && 2 * slot_tiles * panels <= most_tiles &&
+         (!is_int4 || 2 * slot_tiles * tile_bytes <= kDotSharedBytes)) {
+    slot_tiles *= 2;
+  }
+  return make_plan(is_int4 ? "dot_matmul_int4" : "dot_matmul_int8", shape, kSlotsInvocations, rows, panels * 16 / slots,
+                   {rows, panels, slot_tiles, shape.type.group_size, shape.type.is_wide ? 1 : 0, slots});
 }
 
 constexpr int64_t kSegmentTiles = 32;       // as in shaders/matmul_fragments.glsl
@@ -63,6 +81,7 @@ constexpr int64_t kMostGroupRows = 32;      // likewise of a group of several
 constexpr int64_t kFewWorkgroups = 64;      // leave most of a large device idle
 constexpr int64_t kEnoughWorkgroups = 256;  // fill it
 constexpr int64_t kMostPackedDotRows = 4;   // of int8; more are worth a fragment
+constexpr int64_t kMostDotRows = 8;         // of int4, which must be unpacked for a fragment
 constexpr uint32_t kMostInvocations = 256;  // of a workgroup
 
 /// Whether the kernels can, and should, work with fragments that are cut from tiles of `tile` elements a row. Smaller ones are
@@ -107,6 +126,21 @@ MatmulPlan plan_stream(const DeviceTraits& traits, const ProductShape& shape, Fr
   return make_plan(shader, shape, static_cast<uint32_t>(subgroups) * traits.subgroup_size, rows,
                    panels * subgroups / segment_slots,
                    {f.m, f.n, f.k, traits.subgroup_size, rows, segment_slots, panels, chunk_tiles});
+}
+
+constexpr int64_t kMatrixDotRows = 16;  // of a tile of rows in dot_matrix_matmul.comp
+
+/// Products of int4 by fragments, added group by group; none where shared memory has no room.
+std::optional<MatmulPlan> plan_dot_matrices(const DeviceTraits& traits, const ProductShape& shape, Fragment f) {
+  const int64_t subgroups = kMostInvocations / traits.subgroup_size, rows = kMatrixDotRows;
+  const int64_t tile_parts = shape.type.group_size < tile_k(shape.type.format) ? 2 : 1;
+  const int64_t panels = shape.is_gated ? 2 : 1, slot_tiles = panels * tile_parts > 1 ? 1 : 2;
+  const int64_t staged = subgroups * (kPanelRows + rows) * 80;
+  const int64_t dots = subgroups * slot_tiles * tile_parts * panels * (rows * (kPanelRows + 4) + kPanelRows) * 4;
+  if (staged + dots > traits.shared_bytes) return std::nullopt;
+  return make_plan(
+      "dot_matrix_int4", shape, kMostInvocations, rows, panels,
+      {f.m, f.n, f.k, traits.subgroup_size, rows, panels, slot_tiles, shape.type.is_wide ? 1 : 0, shape.type.group_size});
 }
 
 /// What a workgroup of tile_matmul.comp takes.
@@ -158,6 +192,16 @@ MatmulPlan plan_tile(const DeviceTraits& traits, const ProductShape& shape, Frag
                     (is_int4 ? shape.type.is_wide : has_segments) ? 1 : 0, shape.num_groups <= 1 ? kBlockTiles : 1});
 }
 
+/// Of int4: packed dot products of few rows; then, where workgroups are few, fragments whose sums many subgroups add up.
+MatmulPlan plan_int4(const DeviceTraits& traits, const ProductShape& shape, Fragment fragment) {
+  const int64_t rows = wanted_rows(shape);
+  const bool has_few_panels = num_tile_workgroups(shape, {.panels = 4, .rows = 64}) < kFewWorkgroups;
+  if (!fragment || rows <= kMostDotRows || (rows <= 2 * kMostDotRows && !has_few_panels)) return plan_dots(shape);
+  const bool is_few = rows <= kMostStreamRows && has_few_panels;
+  const std::optional<MatmulPlan> plan = is_few ? plan_dot_matrices(traits, shape, fragment) : std::nullopt;
+  return plan ? *plan : plan_tile(traits, shape, fragment);
+}
+
 }  // namespace
 
 bool has_matrices(const DeviceTraits& traits, WeightType type) {
@@ -167,11 +211,13 @@ bool has_matrices(const DeviceTraits& traits, WeightType type) {
 MatmulPlan plan_product(const DeviceTraits& traits, const ProductShape& shape) {
   const Fragment fragment = fragment_for(traits, shape);
   const int64_t rows = wanted_rows(shape);
-  if (shape.type.format == WeightFormat::kInt4)
-    return fragment && rows > 16 ? plan_tile(traits, shape, fragment) : plan_int4_slots(shape);
-  if (!fragment || (shape.type.format == WeightFormat::kInt8 && rows <= kMostPackedDotRows)) return plan_slots(shape);
-  const bool is_few = rows <= (shape.num_groups > 1 ? kMostGroupRows : kMostStreamRows) ||
-                      num_tile_workgroups(shape, {.panels = kPartPanels, .rows = 64}) < kFewWorkgroups;
+  if (shape.type.format == WeightFormat::kInt4) return plan_int4(traits, shape, fragment);
+  if (shape.type.format == WeightFormat::kInt8 && (!fragment || rows <= kMostPackedDotRows)) return plan_dots(shape);
+  if (!fragment) return plan_slots(shape);
+  // Tiles of 64 rows read x less often than those of 32, if there are workgroups enough.
+  const int64_t tiles = num_tile_workgroups(shape, {.panels = kPartPanels, .rows = 64});
+  const bool is_few =
+      rows <= 32 || (shape.num_groups <= 1 && rows <= kMostStreamRows && tiles < kEnoughWorkgroups) || tiles < kFewWorkgroups;
   return is_few ? plan_stream(traits, shape, fragment) : plan_tile(traits, shape, fragment);
 }
 

@@ -12,9 +12,9 @@
 // everywhere, whatever the number of rows; of the integer formats all kernels give the same bits.
 //
 //   shader                    weights             rows of a tile  what adds
-//   slots_matmul              f32, bf16, e4m3     1, 4, 16 (8)    fp32 fused multiply-adds
-//   slots_matmul_int8         int8                1, 4, 16        packed dot products
-//   slots_matmul_int4         int4                1, 4, 16, 64    packed dot products
+//   slots_matmul(_e4m3)       f32, bf16, e4m3     1, 4, 16 (8)    fp32 fused multiply-adds
+//   dot_matmul_(int8, int4)   int8, int4          1, 4, 8         packed dot products
+//   dot_matrix_int4           int4                16              cooperative matrices; groups by plain additions
 //   stream_matmul(_int8)      bf16, int8          16, 32, 64      cooperative matrices, weights straight from memory
 //   tile_matmul(_int8, _int4) bf16, int8, int4    64, 96, 128     cooperative matrices, through shared memory
 

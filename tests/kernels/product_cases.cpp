@@ -191,7 +191,7 @@ TEST_F(Products, OfIntegersHaveTheBitsOfTheReference) {
         CodesCase{wide(64), 70, 192}, CodesCase{wide(128), 40, 4096}, CodesCase{wide(256), 17, 512}}) {
     const QuantizedMatrix w = random_codes(c.type, c.n, c.k, 3);
     const auto ref_packed = ref->pack(w);
-    for (const int64_t num_rows : {1, 2, 3, 16, 17, 50, 130}) {
+    for (const int64_t num_rows : {1, 2, 3, 7, 16, 17, 50, 130}) {
       const CodedRows rows = random_matrix(DType::kBF16, num_rows, c.k, 4);
       for (const DType dtype : kBothDTypes) {
         const Matrix expected = multiply(*ref, rows.view(), *ref_packed, dtype);

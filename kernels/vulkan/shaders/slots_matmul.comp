@@ -1,10 +1,9 @@
 #version 460
-// Products of f32, bf16, e4m3 and int8 weights in plain arithmetic, for 1 to kRows rows.
+// Products of f32, bf16 and e4m3 weights in plain arithmetic, for 1 to kRows rows.
 //
 // A workgroup takes 32 columns: two panels of 16. Its 256 invocations are 16 columns x 16 slots. A slot sums every 16th tile of
 // k, ascending, for a column of either panel and all rows; then a column's 16 sums are added in ascending order. That is the
 // order for any number of rows.
-#extension GL_EXT_integer_dot_product : require
 #include "kernels/vulkan/shaders/matmul_common.glsl"
 #include "kernels/vulkan/shaders/matmul_finish.glsl"
 
@@ -12,32 +11,22 @@ layout(constant_id = 3) const uint kRows = 4;   // of a row tile
 layout(constant_id = 4) const uint kSteps = 2;  // tiles of a slot that x is staged for at once
 
 const uint kSlots = 16;
-#ifdef W_INT8
-#define SUM int
-#define WORDS ivec4  // 4 codes each
-const uint kTileWords = kTileK / 16;  // WORDS
-#else
-#define SUM float
-#define WORDS vec4
-const uint kTileWords = kTileK / 4;
-#endif
+const uint kTileWords = kTileK / 4;       // four elements each
 const uint kPieceWords = kTileWords / 2;  // of 16 bytes of weights
 const uint kStageTiles = kSlots * kSteps;
 const uint kStageWords = kStageTiles * kTileWords;  // of a row
 const uint kXPieceWords = kTileWords * kPieceElements / kTileK;
 const uint kSumRows = kRows < 4 ? kRows : 4;  // added up at once
 
-shared WORDS stage[kRows * kStageWords];
-shared SUM parts[kSumRows * kSlots * 2 * kPanelRows];
+shared vec4 stage[kRows * kStageWords];
+shared float parts[kSumRows * kSlots * 2 * kPanelRows];
 
 const uint kSums = 2 * kRows;
-SUM sums[kSums];  // of a row's column of either panel, by the invocation's slot
+float sums[kSums];  // of a row's column of either panel, by the invocation's slot
 
-// The i-th WORDS of 16 bytes of a row of x.
-WORDS x_words(uvec4 piece, uint i) {
-#if defined(W_INT8)
-  return ivec4(piece);
-#elif defined(T_F32)
+// The i-th word of 16 bytes of a row of x.
+vec4 x_words(uvec4 piece, uint i) {
+#ifdef T_F32
   return uintBitsToFloat(piece);
 #else
   uvec2 pairs = i == 0 ? piece.xy : piece.zw;
@@ -57,11 +46,9 @@ vec4 e4m3_values(uint codes) {
 }
 #endif
 
-// The i-th WORDS of 16 bytes of weights.
-WORDS weight_words(uvec4 piece, uint i, float scale) {
-#if defined(W_INT8)
-  return ivec4(piece);
-#elif defined(W_F32)
+// The i-th word of 16 bytes of weights.
+vec4 weight_words(uvec4 piece, uint i, float scale) {
+#if defined(W_F32)
   return uintBitsToFloat(piece);
 #elif defined(W_E4M3)
   return scale * e4m3_values(piece[i]);
@@ -70,17 +57,12 @@ WORDS weight_words(uvec4 piece, uint i, float scale) {
 #endif
 }
 
-SUM add_products(WORDS w, WORDS x, SUM sum) {
-#ifdef W_INT8
-  for (uint i = 0; i < 4; ++i) sum += dotPacked4x8EXT(w[i], x[i]);
-#else
+float add_products(vec4 w, vec4 x, float sum) {
   precise float added = fma(w.x, x.x, sum);
   added = fma(w.y, x.y, added);
   added = fma(w.z, x.z, added);
   added = fma(w.w, x.w, added);
-  sum = added;
-#endif
-  return sum;
+  return added;
 }
 
 void stage_rows(MatmulTile rows, uint first_tile) {
@@ -120,9 +102,9 @@ vec2 load_scales(uint64_t weights, uint panel, uint tile, uint column) {
 void add_tile(TilePair pair, vec2 scales, uint stage_tile) {
   [[unroll]] for (uint i = 0; i < 2; ++i) {
     [[unroll]] for (uint j = 0; j < kPieceWords; ++j) {
-      WORDS w0 = weight_words(pair.pieces[i], j, scales.x), w1 = weight_words(pair.pieces[2 + i], j, scales.y);
+      vec4 w0 = weight_words(pair.pieces[i], j, scales.x), w1 = weight_words(pair.pieces[2 + i], j, scales.y);
       [[unroll]] for (uint r = 0; r < kRows; ++r) {
-        WORDS x = stage[r * kStageWords + stage_tile * kTileWords + i * kPieceWords + j];
+        vec4 x = stage[r * kStageWords + stage_tile * kTileWords + i * kPieceWords + j];
         sums[2 * r] = add_products(w0, x, sums[2 * r]);
         sums[2 * r + 1] = add_products(w1, x, sums[2 * r + 1]);
       }
@@ -131,28 +113,22 @@ void add_tile(TilePair pair, vec2 scales, uint stage_tile) {
 }
 
 // The whole sum of a column (0 to 31 of the two panels) for one of the rows in `parts`.
-float whole_sum(uint64_t weights, uint panel, uint row, uint column, uint call_row) {
-  precise SUM sum = SUM(0);
+float whole_sum(uint row, uint column) {
+  precise float sum = 0.0;
   for (uint slot = 0; slot < kSlots; ++slot) sum += parts[(row * kSlots + slot) * 32 + column];
-#ifdef W_INT8
-  float scale = F32(words_address(weights, panel + column / kPanelRows, 0, 1, 4)).v[column % kPanelRows];
-  precise float product = float(sum) * scale * x_scale(call_row);
-  return product;
-#else
   return sum;
-#endif
 }
 
-void finish_rows(MatmulTile rows, uint64_t weights, uint pair, uint first) {
+void finish_rows(MatmulTile rows, uint pair, uint first) {
   uint columns = kIsGated != 0 ? kPanelRows : 2 * kPanelRows;
   for (uint i = gl_LocalInvocationID.x; i < kSumRows * columns; i += gl_WorkGroupSize.x) {
     uint row = i / columns, column = i % columns, call_row = rows.first_row + first + row, col = pair * columns + column;
     if (first + row >= rows.num_rows || col >= p.out_cols) continue;
-    float sum = whole_sum(weights, 2 * pair, row, column, call_row);
+    float sum = whole_sum(row, column);
     if (kIsGated == 0) {
       store_product(call_row, col, sum);
     } else {
-      store_gated(call_row, col, sum, whole_sum(weights, 2 * pair, row, column + kPanelRows, call_row));
+      store_gated(call_row, col, sum, whole_sum(row, column + kPanelRows));
     }
   }
 }
@@ -164,7 +140,7 @@ void main() {
   if (2 * pair >= p.num_panels) return;
   uint64_t weights = group_weights(rows);
   uint column = gl_LocalInvocationID.x % kPanelRows, slot = gl_LocalInvocationID.x / kPanelRows;
-  [[unroll]] for (uint i = 0; i < kSums; ++i) sums[i] = SUM(0);
+  [[unroll]] for (uint i = 0; i < kSums; ++i) sums[i] = 0.0;
   TilePair next = load_pair(weights, 2 * pair, min(slot, tiles - 1), column);
   for (uint first = 0; first < tiles; first += kStageTiles) {
     barrier();
@@ -185,6 +161,6 @@ void main() {
       parts[at + kPanelRows] = sums[2 * (first + r) + 1];
     }
     barrier();
-    finish_rows(rows, weights, pair, first);
+    finish_rows(rows, pair, first);
   }
 }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -44,17 +45,21 @@ TEST(MatmulPlan, RowsAndUnitsChooseTheKernel) {
   const DeviceTraits large = large_device(), plain = plain_device(32);
   EXPECT_EQ(shader_of(large, shape_of(kBF16, 4096, 2048, 1)), "stream_matmul");
   EXPECT_EQ(shader_of(large, shape_of(kBF16, 12352, 2048, 2048)), "tile_matmul");
-  EXPECT_EQ(shader_of(large, shape_of(kInt8, 4096, 2048, 1)), "slots_matmul_int8");
+  EXPECT_EQ(shader_of(large, shape_of(kInt8, 4096, 2048, 1)), "dot_matmul_int8");
   EXPECT_EQ(shader_of(large, shape_of(kInt8, 4096, 2048, 16)), "stream_matmul_int8");
   EXPECT_EQ(shader_of(large, shape_of(kInt8, 12352, 2048, 2048)), "tile_matmul_int8");
-  EXPECT_EQ(shader_of(large, shape_of(kInt4, 4096, 2048, 1)), "slots_matmul_int4");
+  EXPECT_EQ(shader_of(large, shape_of(kInt4, 4096, 2048, 1)), "dot_matmul_int4");
+  EXPECT_EQ(shader_of(large, shape_of(kInt4, 2048, 4096, 16)), "dot_matrix_int4");
+  EXPECT_EQ(shader_of(large, shape_of(kInt4, 2048, 4096, 64)), "dot_matrix_int4");
+  EXPECT_EQ(shader_of(large, shape_of(kInt4, 12352, 2048, 16)), "dot_matmul_int4");
+  EXPECT_EQ(shader_of(large, shape_of(kInt4, 1024, 2048, 512, 222)), "dot_matmul_int4");
   EXPECT_EQ(shader_of(large, shape_of(kInt4, 12352, 2048, 2048)), "tile_matmul_int4");
   EXPECT_EQ(shader_of(large, shape_of({WeightFormat::kF32}, 4096, 2048, 512)), "slots_matmul");
   EXPECT_EQ(shader_of(large, shape_of({WeightFormat::kE4M3, 128}, 4096, 2048, 512)), "slots_matmul_e4m3");
   for (const int64_t rows : {1, 2048}) {
     EXPECT_EQ(shader_of(plain, shape_of(kBF16, 4096, 2048, rows)), "slots_matmul");
-    EXPECT_EQ(shader_of(plain, shape_of(kInt8, 4096, 2048, rows)), "slots_matmul_int8");
-    EXPECT_EQ(shader_of(plain, shape_of(kInt4, 4096, 2048, rows)), "slots_matmul_int4");
+    EXPECT_EQ(shader_of(plain, shape_of(kInt8, 4096, 2048, rows)), "dot_matmul_int8");
+    EXPECT_EQ(shader_of(plain, shape_of(kInt4, 4096, 2048, rows)), "dot_matmul_int4");
   }
 }
 
@@ -77,7 +82,7 @@ TEST(MatmulPlan, OddFragmentsAreNotUsed) {
   for (const Fragment odd : {Fragment{8, 8, 8}, Fragment{32, 8, 16}, Fragment{16, 32, 16}, Fragment{16, 16, 64}}) {
     traits.bf16 = traits.int8 = odd;
     EXPECT_EQ(shader_of(traits, shape_of(kBF16, 4096, 2048, 16)), "slots_matmul");
-    EXPECT_EQ(shader_of(traits, shape_of(kInt8, 4096, 2048, 16)), "slots_matmul_int8");
+    EXPECT_EQ(shader_of(traits, shape_of(kInt8, 4096, 2048, 16)), "dot_matmul_int8");
   }
   traits.bf16 = {16, 8, 16};
   EXPECT_EQ(shader_of(traits, shape_of(kBF16, 4096, 2048, 16)), "stream_matmul");
@@ -99,6 +104,33 @@ TEST(MatmulPlan, WorkgroupsFitTheDevice) {
             EXPECT_GE(plan.tile_rows, 1) << plan.shader;
             EXPECT_GE(plan.part_panels, is_gated ? 2 : 1) << plan.shader;
             EXPECT_TRUE(!is_gated || plan.part_panels % 2 == 0) << plan.shader;
+          }
+        }
+      }
+    }
+  }
+}
+
+/// Of packed dot products every element has an invocation in the end, and all k a slot; what elements' parts come to fits in
+/// the least shared memory that a device may have where groups are not halves of tiles.
+TEST(MatmulPlan, DotsHaveAnInvocationForEachElement) {
+  for (const WeightType type : {kInt8, kInt4, WeightType{WeightFormat::kInt4, 32}, WeightType{WeightFormat::kInt4, 256}}) {
+    for (const int64_t k : {256, 512, 2048, 16384}) {
+      for (const int64_t n : {32, 2048, 248320}) {
+        for (const int64_t rows : {1, 3, 8}) {
+          for (const bool is_gated : {false, true}) {
+            ProductShape shape = shape_of(type, n, k, rows);
+            shape.is_gated = is_gated;
+            const MatmulPlan plan = plan_product(plain_device(32), shape);
+            ASSERT_TRUE(std::string(plan.shader).starts_with("dot_matmul")) << plan.shader;
+            const int64_t panels = plan.constants[4], slot_tiles = plan.constants[5], slots = plan.constants[8];
+            const int64_t elements = plan.tile_rows * plan.part_panels * kPanelRows;
+            EXPECT_EQ(plan.part_panels * slots, panels * 16);
+            EXPECT_LE(elements, plan.constants[0]);
+            EXPECT_EQ(slots * slot_tiles * tile_k(type.format) % std::max(type.group_size, 1), 0);
+            const bool is_half = type.format == WeightFormat::kInt4 && type.group_size == 32;
+            const int64_t parts = type.format == WeightFormat::kInt8 ? slots : slots * slot_tiles * (is_half ? 2 : 1);
+            EXPECT_LE(parts * elements * 4, is_half ? 32768 : 16384);
           }
         }
       }
