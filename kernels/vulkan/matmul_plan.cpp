@@ -76,8 +76,8 @@ MatmulPlan plan_dots(const ProductShape& shape) {
 
 constexpr int64_t kSegmentTiles = 32;       // as in shaders/matmul_fragments.glsl
 constexpr int64_t kPartPanels = 8;          // of a workgroup of the kernel for many rows
-constexpr int64_t kMostStreamRows = 64;     // more are multiplied faster through shared memory, if the workgroups are enough
-constexpr int64_t kMostGroupRows = 32;      // likewise of a group of several
+constexpr int64_t kMostStreamRows = 32;     // of a tile of stream_matmul.comp
+constexpr int64_t kMostFewRows = 64;        // more are multiplied faster through shared memory
 constexpr int64_t kFewWorkgroups = 64;      // leave most of a large device idle
 constexpr int64_t kEnoughWorkgroups = 256;  // fill it
 constexpr int64_t kMostPackedDotRows = 4;   // of int8; more are worth a fragment
@@ -102,30 +102,53 @@ int64_t num_row_tiles(const ProductShape& shape, int64_t rows) {
   return std::max(shape.num_groups, (shape.num_rows + rows - 1) / rows);
 }
 
+/// How subgroups of stream_matmul.comp share a workgroup's work.
+struct StreamSize {
+  int64_t rows = 0, subgroups = 0, segment_slots = 1;
+  int64_t panels = 1, chunk_tiles = 1;  // of a subgroup at once
+  bool shares_rows = false;
+};
+
 /// Shared memory of stream_matmul.comp: x and sums.
-int64_t stream_shared_bytes(Fragment f, int64_t rows, int64_t subgroups, int64_t chunk_tiles) {
-  return subgroups * (rows * (2 * chunk_tiles + 1) * 16 + int64_t{f.m} * f.n * 4);
+int64_t stream_shared_bytes(Fragment f, const StreamSize& size) {
+  const int64_t row_slots = size.shares_rows ? size.segment_slots : size.subgroups;
+  return row_slots * size.rows * (2 * size.chunk_tiles + 1) * 16 + size.subgroups * int64_t{f.m} * f.n * 4;
+}
+
+/// Subgroups share rows of one group where there are more of them than segments: a group of several has few rows.
+StreamSize stream_size(const DeviceTraits& traits, const ProductShape& shape, Fragment f) {
+  StreamSize size{.rows = size_for(wanted_rows(shape), std::array<int64_t, 2>{16, 32}), .subgroups = 4};
+  const int64_t num_tiles = (shape.k + tile_k(shape.type.format) - 1) / tile_k(shape.type.format);
+  const int64_t segments = (num_tiles + kSegmentTiles - 1) / kSegmentTiles;
+  const int64_t parts = shape.num_panels * num_row_tiles(shape, size.rows);  // if each is a workgroup's
+  int64_t panel_slots = 1;
+  if (size.rows == 32 && shape.num_groups <= 1) {
+    // x takes longer than weights, so that as many subgroups share it as leave workgroups enough.
+    panel_slots = std::clamp<int64_t>(parts / (2 * kFewWorkgroups), 1, 4);
+    if (traits.subgroup_size <= 32 && panel_slots < 4) size.subgroups = 8;
+  } else if (segments >= 8 && size.rows == 16 && parts < kEnoughWorkgroups && traits.subgroup_size <= 32) {
+    size.subgroups = 8;
+  }
+  while (size.segment_slots < std::min(segments, size.subgroups / panel_slots)) size.segment_slots *= 2;
+  size.shares_rows = shape.num_groups <= 1 && size.segment_slots < size.subgroups;
+  const int64_t workgroups = parts * size.segment_slots / size.subgroups;
+  const bool is_pair = shape.is_gated || (size.rows == 16 && workgroups >= 2 * kEnoughWorkgroups);
+  size.panels = is_pair ? 2 : 1;
+  // Of every panel 8 tiles of weights on their way to a subgroup, of a pair 4, as registers have room; but where workgroups
+  // are many, of few rows, 8.
+  const bool has_many = size.rows == 16 && workgroups >= 8 * kEnoughWorkgroups;
+  size.chunk_tiles = (is_pair && !has_many) || (size.rows == 32 && !size.shares_rows) ? 4 : 8;
+  while (size.chunk_tiles > 1 && stream_shared_bytes(f, size) > traits.shared_bytes) size.chunk_tiles /= 2;
+  return size;
 }
 
 MatmulPlan plan_stream(const DeviceTraits& traits, const ProductShape& shape, Fragment f) {
-  const int64_t rows = size_for(wanted_rows(shape), std::array<int64_t, 3>{16, 32, 64});
-  const int64_t num_tiles = (shape.k + tile_k(shape.type.format) - 1) / tile_k(shape.type.format);
-  const int64_t segments = (num_tiles + kSegmentTiles - 1) / kSegmentTiles;
-  const int64_t parts = shape.num_panels * num_row_tiles(shape, rows);  // if each is a workgroup's
-  const int64_t subgroups = segments >= 8 && rows == 16 && parts < kEnoughWorkgroups && traits.subgroup_size <= 32 ? 8 : 4;
-  int64_t segment_slots = 1;
-  while (segment_slots < std::min(segments, subgroups)) segment_slots *= 2;
-  const bool is_pair = shape.is_gated || parts * segment_slots / subgroups >= 2 * kEnoughWorkgroups;
-  const int64_t panels = is_pair ? 2 : 1;
-  // Of every panel 8 tiles of weights on their way to a subgroup, of more rows fewer, as shared memory has room; and where a
-  // pair of panels leaves few workgroups to each unit, rather more of these.
-  const bool has_many = parts * segment_slots / subgroups >= 8 * kEnoughWorkgroups;
-  int64_t chunk_tiles = rows == 16 ? (is_pair && !has_many ? 4 : 8) : rows == 32 ? 4 : 2;
-  while (chunk_tiles > 2 && stream_shared_bytes(f, rows, subgroups, chunk_tiles) > traits.shared_bytes) chunk_tiles /= 2;
+  const StreamSize size = stream_size(traits, shape, f);
   const char* shader = shape.type.format == WeightFormat::kBF16 ? "stream_matmul" : "stream_matmul_int8";
-  return make_plan(shader, shape, static_cast<uint32_t>(subgroups) * traits.subgroup_size, rows,
-                   panels * subgroups / segment_slots,
-                   {f.m, f.n, f.k, traits.subgroup_size, rows, segment_slots, panels, chunk_tiles});
+  return make_plan(shader, shape, static_cast<uint32_t>(size.subgroups) * traits.subgroup_size, size.rows,
+                   size.panels * size.subgroups / size.segment_slots,
+                   {f.m, f.n, f.k, traits.subgroup_size, size.rows, size.segment_slots, size.panels, size.chunk_tiles,
+                    size.shares_rows ? 1 : 0});
 }
 
 constexpr int64_t kMatrixDotRows = 16;  // of a tile of rows in dot_matrix_matmul.comp
@@ -197,7 +220,7 @@ MatmulPlan plan_int4(const DeviceTraits& traits, const ProductShape& shape, Frag
   const int64_t rows = wanted_rows(shape);
   const bool has_few_panels = num_tile_workgroups(shape, {.panels = 4, .rows = 64}) < kFewWorkgroups;
   if (!fragment || rows <= kMostDotRows || (rows <= 2 * kMostDotRows && !has_few_panels)) return plan_dots(shape);
-  const bool is_few = rows <= kMostStreamRows && has_few_panels;
+  const bool is_few = rows <= kMostFewRows && has_few_panels;
   const std::optional<MatmulPlan> plan = is_few ? plan_dot_matrices(traits, shape, fragment) : std::nullopt;
   return plan ? *plan : plan_tile(traits, shape, fragment);
 }
@@ -214,10 +237,11 @@ MatmulPlan plan_product(const DeviceTraits& traits, const ProductShape& shape) {
   if (shape.type.format == WeightFormat::kInt4) return plan_int4(traits, shape, fragment);
   if (shape.type.format == WeightFormat::kInt8 && (!fragment || rows <= kMostPackedDotRows)) return plan_dots(shape);
   if (!fragment) return plan_slots(shape);
-  // Tiles of 64 rows read x less often than those of 32, if there are workgroups enough.
+  // Tiles of 64 rows read x less often than those of 32, if there are workgroups enough. (An H100, 64 rows by 12352 columns, 97
+  // of these workgroups: int8 a sixth faster by them, bf16 an eighth slower.)
+  const bool needs_many = shape.type.format == WeightFormat::kBF16 && shape.num_groups <= 1 && rows <= kMostFewRows;
   const int64_t tiles = num_tile_workgroups(shape, {.panels = kPartPanels, .rows = 64});
-  const bool is_few =
-      rows <= 32 || (shape.num_groups <= 1 && rows <= kMostStreamRows && tiles < kEnoughWorkgroups) || tiles < kFewWorkgroups;
+  const bool is_few = rows <= kMostStreamRows || tiles < (needs_many ? kEnoughWorkgroups : kFewWorkgroups);
   return is_few ? plan_stream(traits, shape, fragment) : plan_tile(traits, shape, fragment);
 }
 

@@ -15,7 +15,7 @@
 //   slots_matmul(_e4m3)       f32, bf16, e4m3     1, 4, 16 (8)    fp32 fused multiply-adds
 //   dot_matmul_(int8, int4)   int8, int4          1, 4, 8         packed dot products
 //   dot_matrix_int4           int4                16              cooperative matrices; groups by plain additions
-//   stream_matmul(_int8)      bf16, int8          16, 32, 64      cooperative matrices, weights straight from memory
+//   stream_matmul(_int8)      bf16, int8          16, 32          cooperative matrices, weights straight from memory
 //   tile_matmul(_int8, _int4) bf16, int8, int4    64, 96, 128     cooperative matrices, through shared memory
 
 namespace ferry::vulkan {

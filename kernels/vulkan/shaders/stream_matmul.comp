@@ -3,8 +3,10 @@
 //
 // A subgroup takes kPanels panels and every kSegmentSlots-th segment of k; subgroups that share panels hand their sums over in
 // shared memory. A chunk of tiles at a time: all its weights are asked for at once, straight into fragments, while its x goes
-// through shared memory, each subgroup's through its own part. Other subgroups hide the time that takes: fragments of the next
-// chunk beside those in use cost more registers, and so subgroups, than they gain (a third slower at 16 rows on an H100).
+// through shared memory, each subgroup's or, where several multiply the same segment by many rows, each segment's through its
+// own part. Other subgroups hide the time that takes: fragments of the next chunk beside those in use cost more registers, and
+// so subgroups, than they gain (a third slower at 16 rows on an H100). Weights that pass through shared memory too, in pieces
+// of 16 bytes of which the next are on their way, take a third longer (bf16, groups of 2 rows).
 #extension GL_KHR_cooperative_matrix : require
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_EXT_bfloat16 : enable
@@ -13,8 +15,9 @@
 #include "kernels/vulkan/shaders/matmul_finish.glsl"
 
 layout(constant_id = 8) const uint kSegmentSlots = 4;
-layout(constant_id = 9) const uint kPanels = 1;      // even if the weights are gated
+layout(constant_id = 9) const uint kPanels = 1;       // even if the weights are gated
 layout(constant_id = 10) const uint kChunkTiles = 8;  // divides kSegmentTiles
+layout(constant_id = 11) const uint kSharesRows = 0;  // whether subgroups that multiply the same segment stage x together
 
 const uint kPanelSlots = kSubgroups / kSegmentSlots;
 const uint kFragmentsM = kPanelRows / kFragmentM;  // of a panel
@@ -25,31 +28,37 @@ const uint kAllSums = kPanels * kPanelSums;
 const uint kPanelLefts = kChunkTiles * kFragmentsM * kFragmentsK;
 const uint kAllLefts = kPanels * kPanelLefts;
 
-const uint kRowPieces = 2 * kChunkTiles;                 // 16 bytes each, of a row of x in a chunk
-const uint kRowUnits = (kRowPieces + 1) * kPieceUnits;   // one more keeps rows in different banks
-const uint kStageUnits = kTileRows * kRowUnits;          // of a subgroup
-const uint kLanePieces = kTileRows * kRowPieces / kSubgroupSize;
+const uint kRowSlots = kSharesRows != 0 ? kSegmentSlots : kSubgroups;  // that stage x, each its own
+const uint kRowTeam = kSubgroups / kRowSlots * kSubgroupSize;          // invocations of one
+const uint kRowPieces = 2 * kChunkTiles;                               // 16 bytes each, of a row of x in a chunk
+const uint kRowUnits = (kRowPieces + 1) * kPieceUnits;                 // one more keeps rows in different banks
+const uint kStageUnits = kTileRows * kRowUnits;                        // of a slot
+const uint kStagePieces = kTileRows * kRowPieces;
+const uint kLanePieces = (kStagePieces + kRowTeam - 1) / kRowTeam;
 const uint kLaneSums = (kPanelSlots * kFragmentSize + gl_WorkGroupSize.x - 1) / gl_WorkGroupSize.x;
 const uint kAllLaneSums = kAllSums * kLaneSums;
 
-shared UNIT stage[kSubgroups * kStageUnits];
+shared UNIT stage[kRowSlots * kStageUnits];
 shared SUM parts[kSubgroups * kFragmentSize];
 
-SUMS sums[kAllSums];          // of the segment in progress, by panel, fragment of columns and fragment of rows
-SUM totals[kAllLaneSums];     // of the segments before it, each by one invocation
+SUMS sums[kAllSums];       // of the segment in progress, by panel, fragment of columns and fragment of rows
+SUM totals[kAllLaneSums];  // of the segments before it, each by one invocation
 LEFT lefts[kAllLefts];
 uint64_t row_addresses[kLanePieces];  // of the rows whose pieces the invocation stages; 0: none
 uvec4 next_pieces[kLanePieces];
 
+uint stage_place(uint i) { return gl_SubgroupID / kRowSlots * kSubgroupSize + gl_SubgroupInvocationID + i * kRowTeam; }
+uint first_unit() { return gl_SubgroupID % kRowSlots * kStageUnits; }
+
 void find_rows(MatmulTile rows) {
   [[unroll]] for (uint i = 0; i < kLanePieces; ++i) {
-    uint row = (gl_SubgroupInvocationID + i * kSubgroupSize) / kRowPieces;
+    uint row = stage_place(i) / kRowPieces;
     row_addresses[i] = row < rows.num_rows ? x_row_address(rows.first_row + row) : 0;
   }
 }
 
 uvec4 load_piece(uint i, uint first_tile) {
-  uint piece = (gl_SubgroupInvocationID + i * kSubgroupSize) % kRowPieces;
+  uint piece = stage_place(i) % kRowPieces;
   return row_addresses[i] == 0 ? uvec4(0) : x_piece(row_addresses[i], first_tile * kTileK + piece * kPieceElements);
 }
 
@@ -61,8 +70,8 @@ void load_rows(uint first_tile) {
 void stage_rows(uint first_tile) {
   [[unroll]] for (uint i = 0; i < kLanePieces; ++i) {
     uvec4 piece = kHasPieces != 0 ? next_pieces[i] : load_piece(i, first_tile);
-    uint place = gl_SubgroupInvocationID + i * kSubgroupSize;
-    uint at = gl_SubgroupID * kStageUnits + place / kRowPieces * kRowUnits + place % kRowPieces * kPieceUnits;
+    uint place = stage_place(i), at = first_unit() + place / kRowPieces * kRowUnits + place % kRowPieces * kPieceUnits;
+    if (place >= kStagePieces) continue;
 #ifdef W_BF16
     stage[at] = piece;
 #else
@@ -73,11 +82,11 @@ void stage_rows(uint first_tile) {
 }
 
 // Tiles behind the last are read as the last: their rows of x are zeros.
-void load_lefts(uint64_t weights, uint first_panel, uint first_tile, uint end_tile) {
+void load_lefts(uint64_t weights, uint first_panel, uint first_tile) {
   [[unroll]] for (uint i = 0; i < kPanels; ++i) {
     uint panel = min(first_panel + i, p.num_panels - 1);
     [[unroll]] for (uint t = 0; t < kChunkTiles; ++t) {
-      Elements tile = Elements(tile_address(weights, panel, min(first_tile + t, end_tile - 1)));
+      Elements tile = Elements(tile_address(weights, panel, min(first_tile + t, num_tiles() - 1)));
       [[unroll]] for (uint m = 0; m < kFragmentsM; ++m) {
         [[unroll]] for (uint k = 0; k < kFragmentsK; ++k) {
           coopMatLoad(lefts[((i * kChunkTiles + t) * kFragmentsM + m) * kFragmentsK + k], tile.v,
@@ -93,7 +102,7 @@ void multiply_chunk() {
     [[unroll]] for (uint k = 0; k < kFragmentsK; ++k) {
       [[unroll]] for (uint n = 0; n < kFragmentsN; ++n) {
         RIGHT right;
-        uint row = gl_SubgroupID * kStageUnits + n * kFragmentN * kRowUnits;
+        uint row = first_unit() + n * kFragmentN * kRowUnits;
         uint at = (t * 32 + k * kFragmentK * kElementBytes) / kUnitBytes;
         coopMatLoad(right, stage, row + at, kRowUnits, gl_CooperativeMatrixLayoutColumnMajor);
         [[unroll]] for (uint i = 0; i < kPanels; ++i) {
@@ -107,16 +116,26 @@ void multiply_chunk() {
   }
 }
 
-void multiply_segment(uint64_t weights, uint first_panel, uint first_tile, uint end_tile) {
+void await_stage() {
+  if (kSharesRows != 0) {
+    barrier();
+  } else {
+    subgroupBarrier();
+  }
+}
+
+// `count` tiles from `first_tile` on. Where subgroups share rows, all stage as many chunks.
+void multiply_segment(uint64_t weights, uint first_panel, uint first_tile, uint count) {
   [[unroll]] for (uint i = 0; i < kAllSums; ++i) sums[i] = SUMS(SUM(0));
   load_rows(first_tile);
-  for (uint tile = first_tile; tile < end_tile; tile += kChunkTiles) {
-    load_lefts(weights, first_panel, tile, end_tile);
-    subgroupBarrier();
-    stage_rows(tile);
-    subgroupBarrier();
-    load_rows(tile + kChunkTiles);
-    multiply_chunk();
+  uint end = kSharesRows != 0 ? min(num_tiles(), kSegmentTiles) : count;
+  for (uint done = 0; done < end; done += kChunkTiles) {
+    if (done < count) load_lefts(weights, first_panel, first_tile + done);
+    await_stage();
+    stage_rows(first_tile + done);
+    await_stage();
+    load_rows(first_tile + done + kChunkTiles);
+    if (done < count) multiply_chunk();
   }
 }
 
@@ -163,10 +182,8 @@ void main() {
   [[unroll]] for (uint i = 0; i < kAllLaneSums; ++i) totals[i] = SUM(0);
   find_rows(rows);
   for (uint first = 0; first < segments; first += kSegmentSlots) {
-    uint segment = first + gl_SubgroupID % kSegmentSlots;
-    if (segment < segments) {
-      multiply_segment(weights, first_panel, segment * kSegmentTiles, min((segment + 1) * kSegmentTiles, tiles));
-    }
+    uint tile = (first + gl_SubgroupID % kSegmentSlots) * kSegmentTiles;
+    multiply_segment(weights, first_panel, tile, tile < tiles ? min(tiles - tile, kSegmentTiles) : 0);
     add_segments(min(segments - first, kSegmentSlots));
   }
   [[unroll]] for (uint i = 0; i < kAllSums; ++i) {

@@ -48,6 +48,10 @@ TEST(MatmulPlan, RowsAndUnitsChooseTheKernel) {
   EXPECT_EQ(shader_of(large, shape_of(kInt8, 4096, 2048, 1)), "dot_matmul_int8");
   EXPECT_EQ(shader_of(large, shape_of(kInt8, 4096, 2048, 16)), "stream_matmul_int8");
   EXPECT_EQ(shader_of(large, shape_of(kInt8, 12352, 2048, 2048)), "tile_matmul_int8");
+  EXPECT_EQ(shader_of(large, shape_of(kBF16, 12352, 2048, 64)), "stream_matmul");
+  EXPECT_EQ(shader_of(large, shape_of(kInt8, 12352, 2048, 64)), "tile_matmul_int8");
+  EXPECT_EQ(shader_of(large, shape_of(kBF16, 248320, 2048, 64)), "tile_matmul");
+  EXPECT_EQ(shader_of(large, shape_of(kInt8, 2048, 4096, 64)), "stream_matmul_int8");
   EXPECT_EQ(shader_of(large, shape_of(kInt4, 4096, 2048, 1)), "dot_matmul_int4");
   EXPECT_EQ(shader_of(large, shape_of(kInt4, 2048, 4096, 16)), "dot_matrix_int4");
   EXPECT_EQ(shader_of(large, shape_of(kInt4, 2048, 4096, 64)), "dot_matrix_int4");
@@ -132,6 +136,25 @@ TEST(MatmulPlan, DotsHaveAnInvocationForEachElement) {
             const int64_t parts = type.format == WeightFormat::kInt8 ? slots : slots * slot_tiles * (is_half ? 2 : 1);
             EXPECT_LE(parts * elements * 4, is_half ? 32768 : 16384);
           }
+        }
+      }
+    }
+  }
+}
+
+/// Subgroups that share rows of x are several to a segment; of groups of few rows none share.
+TEST(MatmulPlan, StreamsShareRows) {
+  for (const WeightType type : {kBF16, kInt8}) {
+    for (const int64_t n : {1024, 2048, 12352}) {
+      for (const int64_t rows : {16, 32, 64}) {
+        for (const int64_t groups : {1, 4}) {
+          const MatmulPlan plan = plan_product(large_device(), shape_of(type, n, 2048, rows * groups, groups));
+          if (!std::string(plan.shader).starts_with("stream_matmul")) continue;
+          const int64_t subgroups = plan.constants[0] / 32, segment_slots = plan.constants[8];
+          EXPECT_EQ(plan.constants[11], groups == 1 && segment_slots < subgroups ? 1U : 0U) << n << " x " << rows;
+          EXPECT_EQ(subgroups % segment_slots, 0);
+          const int64_t row_slots = plan.constants[11] != 0 ? segment_slots : subgroups;
+          EXPECT_LE(row_slots * plan.tile_rows * (2 * plan.constants[10] + 1) * 16 + subgroups * 1024, 49152);
         }
       }
     }
