@@ -10,8 +10,8 @@ namespace {
 template <class Push>
 void run(VulkanStream& stream, const char* shader, bool is_aligned, const Push& push, MatrixView out) {
   const RowTeams teams = teams_for(stream, out);
-  stream.dispatch({find_shader(shader, out.dtype), {kRowInvocations, is_aligned ? 1U : 0U, teams.are_subgroups}}, push,
-                  teams.grid);
+  stream.dispatch({find_shader(shader, out.dtype), {kRowInvocations, is_aligned ? 1U : 0U, teams.are_subgroups, teams.packs}},
+                  push, teams.grid);
 }
 
 /// Tells of what all norms read and write, and fills in what their push constants have in common.

@@ -5,6 +5,7 @@
 #include <initializer_list>
 
 #include "kernels/vulkan/ops/views.h"
+#include "kernels/weight_format.h"
 #include "runtime/base/check.h"
 
 // Rows in packs of 16 bytes (shaders/pack.glsl), and teams of invocations that share a row (shaders/row_team.glsl).
@@ -20,9 +21,11 @@ constexpr int64_t kMaxElements = 0xff000000;
 constexpr int64_t kMaxSubgroupCols = 512;
 
 inline bool is_aligned(uint64_t address) { return address % kPackBytes == 0; }
-/// Whether every row begins at a multiple of 16 bytes.
+/// Whether every row begins and ends at a multiple of 16 bytes.
 inline bool is_aligned(ConstMatrixView view) {
-  return is_aligned(address_of(view)) && (view.rows <= 1 || view.row_stride * dtype_bytes(view.dtype) % kPackBytes == 0);
+  const int64_t bytes = dtype_bytes(view.dtype);
+  return is_aligned(address_of(view)) && view.cols * bytes % kPackBytes == 0 &&
+         (view.rows <= 1 || view.row_stride * bytes % kPackBytes == 0);
 }
 /// As a specialisation constant: whether that is so for all of them.
 inline uint32_t are_aligned(std::initializer_list<ConstMatrixView> views) {
@@ -43,11 +46,16 @@ inline Grid grid_of_packs(ConstMatrixView rows) {
 /// Who shares a row: decided by its length alone, since the order of sums depends on it.
 struct RowTeams {
   uint32_t are_subgroups = 0;  // specialisation constant
+  uint32_t packs = 0;          // likewise: of an invocation, that hold a row's codes too
   Grid grid;                   // of workgroups of kRowInvocations
 };
 inline RowTeams teams_for(const VulkanStream& stream, ConstMatrixView rows) {
-  if (rows.cols > kMaxSubgroupCols) return {0, grid_of_rows(rows.rows)};
-  return {1, grid_of_elements(rows.rows, kRowInvocations / stream.traits().subgroup_size)};
+  const bool are_subgroups = rows.cols <= kMaxSubgroupCols;
+  const uint32_t subgroup = stream.traits().subgroup_size, invocations = are_subgroups ? subgroup : kRowInvocations;
+  const int64_t step = invocations * (kPackBytes / dtype_bytes(rows.dtype));
+  return {.are_subgroups = are_subgroups ? 1U : 0U,
+          .packs = static_cast<uint32_t>((quantized_cols(rows.cols) + step - 1) / step),
+          .grid = are_subgroups ? grid_of_elements(rows.rows, kRowInvocations / subgroup) : grid_of_rows(rows.rows)};
 }
 
 }  // namespace ferry::vulkan

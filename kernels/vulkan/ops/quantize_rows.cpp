@@ -20,9 +20,9 @@ void quantize_rows(VulkanStream& stream, const QuantizeRowsArgs& args) {
                               .cols = static_cast<uint32_t>(args.x.cols),
                               .codes_cols = static_cast<uint32_t>(args.codes.cols)};
   const RowTeams teams = teams_for(stream, args.x);
-  stream.dispatch(
-      {find_shader("quantize_rows", args.x.dtype), {kRowInvocations, are_aligned({args.x, args.codes}), teams.are_subgroups}},
-      push, teams.grid);
+  stream.dispatch({find_shader("quantize_rows", args.x.dtype),
+                   {kRowInvocations, are_aligned({args.x, args.codes}), teams.are_subgroups, teams.packs}},
+                  push, teams.grid);
 }
 
 }  // namespace ferry::vulkan

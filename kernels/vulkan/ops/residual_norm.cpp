@@ -82,9 +82,11 @@ void residual_norm(VulkanStream& stream, const ResidualNormArgs& args) {
   }
   if (args.codes.codes.data != nullptr) aligned = tell_codes(stream, args, push) && aligned;
   const RowTeams teams = teams_for(stream, norm.out);
-  const auto num_slots = static_cast<uint32_t>(args.experts != nullptr ? args.experts->combine.num_slots : 0);
+  const ExpertSumArgs* experts = args.experts;
+  const auto num_slots = static_cast<uint32_t>(experts != nullptr ? experts->combine.num_slots : 0);
   stream.dispatch({find_shader("residual_norm", norm.out.dtype),
-                   {kRowInvocations, aligned ? 1U : 0U, teams.are_subgroups, norm.rounds_first ? 1U : 0U, num_slots}},
+                   {kRowInvocations, aligned ? 1U : 0U, teams.are_subgroups, teams.packs, norm.rounds_first ? 1U : 0U,
+                    push.added != 0 ? 1U : 0U, num_slots, push.shared_row != 0 ? 1U : 0U}},
                   push, teams.grid);
 }
 

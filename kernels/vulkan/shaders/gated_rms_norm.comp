@@ -8,25 +8,21 @@
 
 layout(push_constant, scalar) uniform Push { GatedRmsNormPush p; };
 
-void finish(uint64_t result, uint first, Pack x, Pack gate, Pack weight, float scale) {
-  store_pack(result, first, p.cols, gated(x, gate, weight, scale, p.rounds_weighted != 0));
-}
-
 void main() {
   uint row = team_row();
   if (row >= p.rows) return;
-  uint64_t x = p.x + uint64_t(row) * p.x_stride * kBytesOfT;
+  uint64_t from = p.x + uint64_t(row) * p.x_stride * kBytesOfT, to = p.result + uint64_t(row) * p.result_stride * kBytesOfT;
   uint64_t gate = p.gate + uint64_t(row) * p.gate_stride * kBytesOfT;
-  uint64_t result = p.result + uint64_t(row) * p.result_stride * kBytesOfT;
-  uint first = team_first();
-  Pack head = load_pack(x, first, p.cols);
-  Pack head_gate = load_pack(gate, first, p.cols);
-  Pack weight = load_floats(p.weight, first, p.cols);
-  precise float squares = squares_of(head);
-  for (uint i = first + team_step(); i < p.cols; i += team_step()) squares += squares_of(load_pack(x, i, p.cols));
+  Pack x[kRowPacks], gates[kRowPacks], weights[kRowPacks];
+  for (uint i = 0; i < kRowPacks; ++i) {
+    x[i] = load_pack(from, team_pack(i), p.cols);
+    gates[i] = load_pack(gate, team_pack(i), p.cols);
+    weights[i] = load_floats(p.weight, team_pack(i), p.cols);
+  }
+  precise float squares = 0.0;
+  for (uint i = 0; i < kRowPacks; ++i) squares += squares_of(x[i]);
   float scale = inverse_rms(team_sum(squares), p.cols, p.eps);
-  finish(result, first, head, head_gate, weight, scale);
-  for (uint i = first + team_step(); i < p.cols; i += team_step()) {
-    finish(result, i, load_pack(x, i, p.cols), load_pack(gate, i, p.cols), load_floats(p.weight, i, p.cols), scale);
+  for (uint i = 0; i < kRowPacks; ++i) {
+    store_pack(to, team_pack(i), p.cols, gated(x[i], gates[i], weights[i], scale, p.rounds_weighted != 0));
   }
 }

@@ -2,45 +2,48 @@
 // bytes, and one by one elsewhere. An invocation has the same elements either way, so that sums do not depend on where a row
 // lies.
 
-layout(constant_id = 1) const uint kIsAligned = 0;  // whether all rows, and all fp32 vectors, begin at multiples of 16 bytes
+#include "units.glsl"
 
-const uint kPack = 16 / kBytesOfT;
+// Whether all rows, and all fp32 vectors, begin at multiples of 16 bytes, and rows are whole packs.
+layout(constant_id = 1) const uint kIsAligned = 0;
+
+const uint kPack = kUnit;
 struct Pack {
   float v[kPack];
 };
 
-// Elements [first, first + kPack) of a row of `cols`, zeros behind its end.
-Pack load_pack(uint64_t row, uint first, uint cols) {
+// Elements [first, first + kPack) of a row of `cols` as they lie in memory, zeros behind its end. Aligned ones without a branch:
+// nothing that is loaded behind one waits for what was loaded before it.
+uvec4 load_packed(uint64_t row, uint first, uint cols) {
+  if (kIsAligned == 0) return load_unit(row, first, cols, false);
+  uvec4 unit = U32x4(row + uint64_t(min(first, cols - kPack)) * kBytesOfT).v[0];
+  return first < cols ? unit : uvec4(0);
+}
+
+Pack unpacked(uvec4 unit) {
   Pack x;
-  if (kIsAligned != 0 && first + kPack <= cols) {
 #ifdef T_BF16
-    uvec4 raw = U32x4(row + uint64_t(first) * 2).v[0];
-    [[unroll]] for (uint i = 0; i < 4; ++i) {
-      x.v[2 * i] = uintBitsToFloat(raw[i] << 16);
-      x.v[2 * i + 1] = uintBitsToFloat(raw[i] & 0xffff0000u);
-    }
-#else
-    vec4 raw = F32x4(row + uint64_t(first) * 4).v[0];
-    [[unroll]] for (uint i = 0; i < 4; ++i) x.v[i] = raw[i];
-#endif
-  } else {
-    [[unroll]] for (uint i = 0; i < kPack; ++i) {
-      x.v[i] = 0.0;
-      if (first + i < cols) x.v[i] = load_t(row, first + i);
-    }
+  [[unroll]] for (uint i = 0; i < 4; ++i) {
+    x.v[2 * i] = uintBitsToFloat(unit[i] << 16);
+    x.v[2 * i + 1] = uintBitsToFloat(unit[i] & 0xffff0000u);
   }
+#else
+  [[unroll]] for (uint i = 0; i < 4; ++i) x.v[i] = uintBitsToFloat(unit[i]);
+#endif
   return x;
 }
 
+Pack load_pack(uint64_t row, uint first, uint cols) { return unpacked(load_packed(row, first, cols)); }
+
 void store_pack(uint64_t row, uint first, uint cols, Pack x) {
-  if (kIsAligned != 0 && first + kPack <= cols) {
+  if (kIsAligned != 0) {
+    uvec4 unit;
 #ifdef T_BF16
-    uvec4 raw;
-    [[unroll]] for (uint i = 0; i < 4; ++i) raw[i] = bf16_bits(x.v[2 * i]) | bf16_bits(x.v[2 * i + 1]) << 16;
-    U32x4(row + uint64_t(first) * 2).v[0] = raw;
+    [[unroll]] for (uint i = 0; i < 4; ++i) unit[i] = bf16_bits(x.v[2 * i]) | bf16_bits(x.v[2 * i + 1]) << 16;
 #else
-    F32x4(row + uint64_t(first) * 4).v[0] = vec4(x.v[0], x.v[1], x.v[2], x.v[3]);
+    [[unroll]] for (uint i = 0; i < 4; ++i) unit[i] = floatBitsToUint(x.v[i]);
 #endif
+    if (first < cols) U32x4(row + uint64_t(first) * kBytesOfT).v[0] = unit;
   } else {
     [[unroll]] for (uint i = 0; i < kPack; ++i) {
       if (first + i < cols) store_t(row, first + i, x.v[i]);
@@ -51,10 +54,11 @@ void store_pack(uint64_t row, uint first, uint cols, Pack x) {
 // As of load_pack(), of fp32 numbers.
 Pack load_floats(uint64_t row, uint first, uint cols) {
   Pack x;
-  if (kIsAligned != 0 && first + kPack <= cols) {
+  if (kIsAligned != 0) {
+    uint64_t address = row + uint64_t(min(first, cols - kPack)) * 4;
     [[unroll]] for (uint i = 0; i < kPack; i += 4) {
-      vec4 raw = F32x4(row + uint64_t(first + i) * 4).v[0];
-      [[unroll]] for (uint j = 0; j < 4; ++j) x.v[i + j] = raw[j];
+      vec4 raw = F32x4(address + 4 * i).v[0];
+      [[unroll]] for (uint j = 0; j < 4; ++j) x.v[i + j] = first < cols ? raw[j] : 0.0;
     }
   } else {
     [[unroll]] for (uint i = 0; i < kPack; ++i) {

@@ -27,12 +27,13 @@ uint largest_of(Pack x) {
 }
 
 // The bits of numerator / divisor * 2^(exponent - 150), rounded to nearest, for quotients of 24 bits, which are never half an
-// integer here: an estimate, and what it leaves. One that becomes 2^24 carries into the exponent.
-uint quotient_bits(uint64_t numerator, uint divisor, uint exponent) {
-  uint quotient = uint(float(numerator) / float(divisor));
-  int64_t rest = int64_t(numerator - uint64_t(quotient) * divisor);
-  for (; 2 * rest > int64_t(divisor); rest -= divisor) ++quotient;
-  for (; 2 * rest < -int64_t(divisor); rest += divisor) --quotient;
+// integer here: an estimate, and what it leaves, which has fewer than 32 bits. `low`: the numerator modulo 2^32.
+// A quotient that becomes 2^24 carries into the exponent.
+uint quotient_bits(float numerator, uint low, uint divisor, uint exponent) {
+  uint quotient = uint(numerator / float(divisor));
+  int rest = int(low - quotient * divisor);
+  for (; 2 * rest > int(divisor); rest -= int(divisor)) ++quotient;
+  for (; 2 * rest < -int(divisor); rest += int(divisor)) --quotient;
   return exponent * kExponentStep + (quotient - kExponentStep);
 }
 
@@ -56,23 +57,50 @@ RowScale row_scale(uint largest) {
   uint shift = mantissa < 127u << 17 ? 7 : 6;  // makes 24 bits of mantissa / 127; 47 - shift makes them of 127 / mantissa
   RowScale row = RowScale(largest >= kInfinity ? kNan : 0, 0, exponent < kSmallExponent);
   if (largest < kInfinity && exponent > shift) {
-    row.scale = quotient_bits(uint64_t(mantissa) << shift, 127, exponent - shift);
-    row.inverse = quotient_bits(uint64_t(127) << (47 - shift), mantissa, 253 + shift - exponent);
+    uint numerator = mantissa << shift;
+    row.scale = quotient_bits(float(numerator), numerator, 127, exponent - shift);
+    float power = uintBitsToFloat((127 + 47 - shift) * kExponentStep);
+    row.inverse = quotient_bits(127.0 * power, 0, mantissa, 253 + shift - exponent);
     if (row.is_small) row.inverse -= 24 * kExponentStep;
   }
   return row;
 }
 
-void store_codes(uint64_t codes, Pack x, RowScale row) {
+// Four codes: the low bytes.
+uint codes_of(vec4 x, RowScale row) {
   float inverse = uintBitsToFloat(row.inverse);
+  if (inverse == 0.0) return 0;
+  uint word = 0;
+  [[unroll]] for (uint i = 0; i < 4; ++i) {
+    precise float code = x[i] * inverse;
+    word |= (uint(int(roundEven(code))) & 0xffu) << (8 * i);
+  }
+  return word;
+}
+
+void store_codes(uint64_t codes, Pack x, RowScale row) {
   [[unroll]] for (uint i = 0; i < kPack; i += 4) {
-    uint word = 0;  // four codes
-    [[unroll]] for (uint j = 0; j < 4; ++j) {
-      precise float code = (row.is_small ? scaled_up(x.v[i + j]) : x.v[i + j]) * inverse;
-      uint bits = inverse == 0.0 ? 0 : uint(int(roundEven(code))) & 0xffu;
-      if (kIsAligned == 0) U8(codes + i + j).v[0] = uint8_t(bits);
-      word |= bits << (8 * j);
+    uint word = codes_of(vec4(x.v[i], x.v[i + 1], x.v[i + 2], x.v[i + 3]), row);
+    if (kIsAligned != 0) {
+      U32(codes + i).v[0] = word;
+    } else {
+      [[unroll]] for (uint j = 0; j < 4; ++j) U8(codes + i + j).v[0] = uint8_t(word >> (8 * j));
     }
-    if (kIsAligned != 0) U32(codes + i).v[0] = word;
+  }
+}
+
+// A row that the team has in packs. All invocations of the team call it, once.
+void quantize_row(Pack x[kRowPacks], uint64_t codes, uint codes_cols, uint64_t scale) {
+  uint largest = 0;
+  for (uint i = 0; i < kRowPacks; ++i) largest = max(largest, largest_of(x[i]));
+  RowScale row = row_scale(team_max(largest));
+  if (team_pack(0) == 0) U32(scale).v[0] = row.scale;
+  if (row.is_small) {
+    for (uint i = 0; i < kRowPacks; ++i) {
+      [[unroll]] for (uint j = 0; j < kPack; ++j) x[i].v[j] = scaled_up(x[i].v[j]);
+    }
+  }
+  for (uint i = 0; i < kRowPacks; ++i) {
+    if (team_pack(i) < codes_cols) store_codes(codes + team_pack(i), x[i], row);
   }
 }

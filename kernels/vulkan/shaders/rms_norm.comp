@@ -7,28 +7,26 @@
 
 layout(push_constant, scalar) uniform Push { RmsNormPush p; };
 
-void finish(uint64_t result, uint first, Pack x, Pack weight, float scale) {
+Pack normed(Pack x, Pack weight, float scale) {
   [[unroll]] for (uint i = 0; i < kPack; ++i) {
     float n = x.v[i] * scale;
     if (p.rounds_first != 0) n = round_t(n);
     x.v[i] = n * weight.v[i];
   }
-  store_pack(result, first, p.cols, x);
+  return x;
 }
 
 void main() {
   uint row = team_row();
   if (row >= p.rows) return;
-  uint64_t x = p.x + uint64_t(row) * p.x_stride * kBytesOfT;
-  uint64_t result = p.result + uint64_t(row) * p.result_stride * kBytesOfT;
-  uint first = team_first();
-  Pack head = load_pack(x, first, p.cols);  // all there is of a row of the usual length: it stays in registers
-  Pack weight = load_floats(p.weight, first, p.cols);
-  precise float squares = squares_of(head);
-  for (uint i = first + team_step(); i < p.cols; i += team_step()) squares += squares_of(load_pack(x, i, p.cols));
-  float scale = inverse_rms(team_sum(squares), p.cols, p.eps);
-  finish(result, first, head, weight, scale);
-  for (uint i = first + team_step(); i < p.cols; i += team_step()) {
-    finish(result, i, load_pack(x, i, p.cols), load_floats(p.weight, i, p.cols), scale);
+  uint64_t from = p.x + uint64_t(row) * p.x_stride * kBytesOfT, to = p.result + uint64_t(row) * p.result_stride * kBytesOfT;
+  Pack x[kRowPacks], weights[kRowPacks];
+  for (uint i = 0; i < kRowPacks; ++i) {
+    x[i] = load_pack(from, team_pack(i), p.cols);
+    weights[i] = load_floats(p.weight, team_pack(i), p.cols);
   }
+  precise float squares = 0.0;
+  for (uint i = 0; i < kRowPacks; ++i) squares += squares_of(x[i]);
+  float scale = inverse_rms(team_sum(squares), p.cols, p.eps);
+  for (uint i = 0; i < kRowPacks; ++i) store_pack(to, team_pack(i), p.cols, normed(x[i], weights[i], scale));
 }
