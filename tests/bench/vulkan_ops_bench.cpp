@@ -29,6 +29,7 @@ constexpr int64_t kBlockTokens = 16;
 constexpr int64_t kNumHeads = 16, kNumKvHeads = 2, kHeadDim = 256;  // of attention
 constexpr int64_t kKHeads = 16, kVHeads = 32, kDeltaDim = 128;      // of DeltaNet
 constexpr int64_t kQkvWidth = (2 * kKHeads + kVHeads) * kDeltaDim;
+constexpr int64_t kHidden = 2048, kNumExperts = 256, kTopK = 8, kExpertWidth = 512;
 
 struct AttentionShape {
   int64_t num_sequences, num_tokens, num_past;
@@ -78,11 +79,17 @@ Matrix random_matrix(DType dtype, int64_t rows, int64_t cols, uint64_t seed, flo
   return matrix;
 }
 
+double element(ConstMatrixView view, int64_t row, int64_t col) {
+  if (view.dtype == DType::kBF16) return to_float(view.row<bfloat16>(row)[col]);
+  if (view.dtype == DType::kF32) return view.row<float>(row)[col];
+  return reinterpret_cast<const int8_t*>(view.row_bytes(row))[col];
+}
+
 /// Every element within `absolute`, or `relative` of itself.
 void require_close(ConstMatrixView expected, ConstMatrixView got, double absolute, double relative, const std::string& what) {
   for (int64_t r = 0; r < got.rows; ++r) {
     for (int64_t c = 0; c < got.cols; ++c) {
-      const double e = to_float(expected.row<bfloat16>(r)[c]), g = to_float(got.row<bfloat16>(r)[c]);
+      const double e = element(expected, r, c), g = element(got, r, c);
       if (!(std::abs(e - g) <= absolute + relative * std::abs(e)))
         fail(what + ": " + std::to_string(g) + " instead of " + std::to_string(e) + " in row " + std::to_string(r) +
              ", column " + std::to_string(c));
@@ -281,6 +288,173 @@ void run_convolution(Worker& worker, int64_t tokens) {
         4e-9 * static_cast<double>(tokens * kQkvWidth), "GB/s");
 }
 
+/// An op of a decode step on matrices of its own: what goes in, and room for what comes out.
+struct DecodeCase {
+  std::string name;
+  std::vector<Matrix> matrices;
+  std::function<void(Stream&, std::vector<Matrix>&)> call;
+  std::vector<std::size_t> results;  // which of the matrices are checked
+  double bytes = 0;                  // that a call must move
+};
+
+void run_decode(Worker& worker, DecodeCase scene) {
+  std::vector<Matrix> copies;
+  for (const Matrix& matrix : scene.matrices) copies.push_back(worker.take(matrix));
+  scene.call(*worker.stream, copies);
+  const Backend cpu = select_backend("auto", "auto", DType::kBF16);
+  Stream host(cpu, worker.pool);
+  scene.call(host, scene.matrices);
+  for (const std::size_t i : scene.results)
+    require_close(scene.matrices[i].view(), worker.fetch(copies[i].view()).view(), 1e-6, 1.0 / 64,
+                  scene.name + ", matrix " + std::to_string(i));
+  print(scene.name, time_calls(*worker.stream, [&](int64_t) { scene.call(*worker.stream, copies); }), scene.bytes * 1e-9, "GB/s");
+}
+
+template <class T>
+Address<T> address_of(Matrix& matrix) {
+  return {reinterpret_cast<T*>(matrix.view().data), matrix.view().space};
+}
+
+/// What a block begins with: the residual takes in rows, or what experts come to; its norm, and the codes of that.
+DecodeCase block_begin(int64_t tokens, bool has_experts) {
+  DecodeCase scene{.name = std::string("decode: residual_norm ") + (has_experts ? "of experts " : "") + std::to_string(tokens),
+                   .results = {0, 7}};
+  const int64_t num_slots = has_experts ? tokens * kTopK : tokens;
+  Matrix slot_rows(DType::kF32, tokens, kTopK);
+  for (int64_t i = 0; i < tokens * kTopK; ++i)
+    address_of<int32_t>(slot_rows).host()[i] = static_cast<int32_t>(tokens * kTopK - 1 - i);
+  scene.matrices.push_back(random_matrix(DType::kBF16, tokens, kHidden, 21, 1.0F));
+  scene.matrices.push_back(random_matrix(DType::kBF16, num_slots, kHidden, 22, 1.0F));
+  scene.matrices.push_back(random_matrix(DType::kBF16, tokens, kHidden, 23, 1.0F));  // the shared expert's
+  scene.matrices.push_back(random_matrix(DType::kBF16, tokens, 1, 24, 1.0F));
+  scene.matrices.push_back(random_matrix(DType::kF32, 1, kHidden, 25, 1.0F));
+  scene.matrices.push_back(random_matrix(DType::kF32, tokens, kTopK, 26, 0.2F));
+  scene.matrices.push_back(std::move(slot_rows));
+  scene.matrices.emplace_back(DType::kBF16, tokens, kHidden);  // the norm
+  scene.matrices.emplace_back(DType::kI8, tokens, kHidden);
+  scene.matrices.emplace_back(DType::kF32, tokens, 1);
+  scene.matrices.emplace_back(DType::kBF16, tokens, kHidden);  // what experts come to
+  scene.call = [has_experts](Stream& stream, std::vector<Matrix>& m) {
+    const MatrixView sum = m[10].view(), normed = m[7].view();
+    const ExpertSumArgs experts{.combine = {.slot_rows = {},
+                                            .rows = m[1].view(),
+                                            .slot_row = address_of<int32_t>(m[6]),
+                                            .slot_weights = address_of<float>(m[5]),
+                                            .num_slots = kTopK,
+                                            .out = sum},
+                                .merge = {.routed = sum, .shared = m[2].view(), .gate = m[3].view(), .out = sum}};
+    residual_norm(stream, {.residual = m[0].view(),
+                           .added = has_experts ? sum : m[1].view(),
+                           .experts = has_experts ? &experts : nullptr,
+                           .norm = {.x = m[0].view(), .weight = address_of<float>(m[4]), .eps = 1e-6F, .out = normed},
+                           .codes = {.x = normed, .codes = m[8].view(), .scales = address_of<float>(m[9])}});
+  };
+  scene.bytes = 2.0 * static_cast<double>(kHidden * (num_slots + 4 * tokens));
+  return scene;
+}
+
+DecodeCase quantized_rows(int64_t rows, int64_t cols) {
+  DecodeCase scene{.name = "decode: quantize_rows " + std::to_string(rows) + " x " + std::to_string(cols), .results = {1, 2}};
+  scene.matrices.push_back(random_matrix(DType::kBF16, rows, cols, 31, 1.0F));
+  scene.matrices.emplace_back(DType::kI8, rows, cols);
+  scene.matrices.emplace_back(DType::kF32, rows, 1);
+  scene.call = [](Stream& stream, std::vector<Matrix>& m) {
+    quantize_rows(stream, {.x = m[0].view(), .codes = m[1].view(), .scales = address_of<float>(m[2])});
+  };
+  scene.bytes = 3.0 * static_cast<double>(rows * cols);
+  return scene;
+}
+
+DecodeCase expert_choice(int64_t tokens) {
+  DecodeCase scene{.name = "decode: choose_experts " + std::to_string(tokens), .results = {2}};
+  const int64_t num_slots = tokens * kTopK;
+  scene.matrices.push_back(random_matrix(DType::kBF16, tokens, kNumExperts, 41, 2.0F));
+  for (const int64_t cols : {num_slots, num_slots, num_slots, num_slots, kNumExperts, 3 * num_slots, kNumExperts})
+    scene.matrices.emplace_back(DType::kF32, 1, cols);
+  scene.call = [](Stream& stream, std::vector<Matrix>& m) {
+    choose_experts(stream, {.router = {.logits = m[0].view(),
+                                       .top_k = kTopK,
+                                       .topk_idx = address_of<int32_t>(m[1]),
+                                       .topk_weights = address_of<float>(m[2])},
+                            .rows = {.topk_idx = address_of<int32_t>(m[1]),
+                                     .num_tokens = m[0].rows(),
+                                     .top_k = kTopK,
+                                     .num_experts = kNumExperts,
+                                     .row_token = address_of<int32_t>(m[3]),
+                                     .slot_row = address_of<int32_t>(m[4]),
+                                     .counts = address_of<int32_t>(m[5]),
+                                     .row_runs = address_of<RowRun>(m[6]),
+                                     .row_totals = address_of<uint32_t>(m[7])}});
+  };
+  scene.bytes = 2.0 * static_cast<double>(tokens * kNumExperts);
+  return scene;
+}
+
+/// A row each of some sequences.
+DecodeCase delta_mix(int64_t tokens) {
+  DecodeCase scene{.name = "decode: gated_delta_mix " + std::to_string(tokens), .results = {9}};
+  const auto add = [&](DType dtype, int64_t rows, int64_t cols, float largest) {
+    scene.matrices.push_back(random_matrix(dtype, rows, cols, 51 + scene.matrices.size(), largest));
+  };
+  add(DType::kBF16, tokens, kQkvWidth, 1.0F);
+  add(DType::kF32, kQkvWidth, 4, 1.0F);                             // the convolution's weights
+  add(DType::kBF16, tokens * 3, kQkvWidth, 1.0F);                   // and states
+  add(DType::kBF16, tokens, kVHeads, 1.0F);                         // a
+  add(DType::kBF16, tokens, kVHeads, 1.0F);                         // b
+  add(DType::kF32, 2, kVHeads, 1.0F);                               // a_log, dt_bias
+  add(DType::kF32, tokens * kVHeads * kDeltaDim, kDeltaDim, 0.3F);  // states
+  add(DType::kBF16, tokens * kVHeads, kDeltaDim, 3.0F);             // gate
+  add(DType::kF32, 1, kDeltaDim, 1.0F);                             // the norm's weights
+  add(DType::kBF16, tokens, kVHeads * kDeltaDim, 0.0F);             // out
+  add(DType::kBF16, tokens, kQkvWidth, 0.0F);                       // what comes between
+  add(DType::kF32, 2 * tokens, kVHeads, 0.0F);
+  scene.call = [tokens](Stream& stream, std::vector<Matrix>& m) {
+    std::vector<SequenceSpan> spans;
+    std::vector<std::byte*> conv_states;
+    std::vector<float*> states;
+    for (int64_t s = 0; s < tokens; ++s) {
+      spans.push_back({.first_row = s, .num_tokens = 1, .num_past = 9, .form = DeltaForm::kRecurrent});
+      conv_states.push_back(m[2].view().row_address(3 * s));
+      states.push_back(reinterpret_cast<float*>(m[6].view().row_address(s * kVHeads * kDeltaDim)));
+    }
+    const MatrixView heads = m[9].view().split_rows(kVHeads);
+    const Address<float> decay = address_of<float>(m[11]), beta = decay + tokens * kVHeads;
+    gated_delta_mix(stream, {.conv = {.x = m[0].view(),
+                                      .weight = address_of<float>(m[1]),
+                                      .kernel = 4,
+                                      .sequences = spans,
+                                      .states = conv_states,
+                                      .held = {},
+                                      .out = m[10].view()},
+                             .gates = {.a = m[3].view(),
+                                       .b = m[4].view(),
+                                       .a_log = address_of<float>(m[5]),
+                                       .dt_bias = address_of<float>(m[5]) + kVHeads,
+                                       .decay = decay,
+                                       .beta = beta},
+                             .rule = {.qkv = m[10].view(),
+                                      .decay = decay,
+                                      .beta = beta,
+                                      .num_k_heads = kKHeads,
+                                      .num_v_heads = kVHeads,
+                                      .k_dim = kDeltaDim,
+                                      .v_dim = kDeltaDim,
+                                      .chunk = 64,
+                                      .sequences = spans,
+                                      .states = states,
+                                      .held = {},
+                                      .out = m[9].view()},
+                             .norm = {.x = heads,
+                                      .gate = m[7].view(),
+                                      .weight = address_of<float>(m[8]),
+                                      .weight_dtype = DType::kF32,
+                                      .eps = 1e-6F,
+                                      .out = heads}});
+  };
+  scene.bytes = 8.0 * static_cast<double>(tokens * kVHeads * kDeltaDim * kDeltaDim);
+  return scene;
+}
+
 int run(const PhysicalDevice& device, const VulkanOptions& options) {
   Worker worker(device), plain(without_matrices(device));
   bool is_right = true;
@@ -300,6 +474,16 @@ int run(const PhysicalDevice& device, const VulkanOptions& options) {
     if (options.wants("delta rule")) attempt([&] { run_delta_rule(worker, tokens); });
     if (options.wants("gated_rms_norm")) attempt([&] { run_gated_norm(worker, tokens); });
     if (options.wants("causal_conv1d")) attempt([&] { run_convolution(worker, tokens); });
+  }
+  if (options.wants("decode")) {
+    for (const int64_t tokens : {1, 4}) {
+      attempt([&] { run_decode(worker, block_begin(tokens, false)); });
+      attempt([&] { run_decode(worker, block_begin(tokens, true)); });
+      attempt([&] { run_decode(worker, quantized_rows(tokens, kVHeads * kDeltaDim)); });
+      attempt([&] { run_decode(worker, quantized_rows(tokens * kTopK, kExpertWidth)); });
+      attempt([&] { run_decode(worker, expert_choice(tokens)); });
+      attempt([&] { run_decode(worker, delta_mix(tokens)); });
+    }
   }
   return is_right ? 0 : 1;
 }
