@@ -18,8 +18,11 @@ void note_choice(uint slot, uint expert) {
 #include "kernels/vulkan/shaders/router_choice.glsl"
 
 void main() {
+  uint totals[kLaneTotals];
+  load_totals(totals);
   clear_counts();
   for (uint token = gl_SubgroupID; token < p.num_tokens; token += gl_NumSubgroups) choose_experts(token);
   find_first_rows();
+  store_counts(totals);
   place_slots(p.num_tokens * p.top_k);
 }

@@ -12,6 +12,8 @@ layout(push_constant, scalar) uniform Push { ExpertRowsPush p; };
 layout(constant_id = 1) const uint kPlaces = 0;  // whether there is an invocation for every slot, which places it
 
 void main() {
+  uint totals[kLaneTotals];
+  load_totals(totals);
   clear_counts();
   for (uint slot = gl_LocalInvocationID.x; slot < p.num_slots; slot += gl_WorkGroupSize.x) {
     uint expert = uint(I32(p.topk_idx).v[slot]);
@@ -19,6 +21,7 @@ void main() {
     count_row(expert);
   }
   find_first_rows();
+  store_counts(totals);
   for (uint e = gl_LocalInvocationID.x; e < p.num_experts; e += gl_WorkGroupSize.x) I32(p.first_rows).v[e] = int(first_rows[e]);
   if (kPlaces != 0) place_slots(p.num_slots);
 }
