@@ -65,6 +65,21 @@ void store_state(uint64_t state, vec4 slice[kPartRows]) {
   }
 }
 
+// The parts' sums, in the place of the first part's: a column by one invocation, which costs less than all of them by each.
+void add_predicted() {
+  uint i = gl_LocalInvocationID.x % kDeltaInvocations, first = group_slice * kDeltaInvocations;
+  if (i < kDeltaSliceColumns) {
+    float sum = 0.0;
+    [[unroll]] for (uint j = 0; j < kParts; ++j) sum += predicted_parts[first + j * kQuads + i / 4][i % 4];
+    predicted_parts[first + i / 4][i % 4] = sum;
+  } else if (i < kDeltaSliceColumns + 2) {
+    uint x = i - kDeltaSliceColumns;  // q or k
+    float sum = 0.0;
+    [[unroll]] for (uint j = 0; j < kParts; ++j) sum += square_parts[group_slice * kParts + j][x];
+    square_parts[group_slice * kParts][x] = sum;
+  }
+}
+
 // One step with this part's elements of q and k. Gives the output to the invocations of part 0. All invocations call it.
 vec4 delta_step(float q[kPartRows], float k[kPartRows], vec4 v, float decay, float beta, inout vec4 slice[kPartRows]) {
   float keep = accurate_exp(decay);
@@ -77,12 +92,10 @@ vec4 delta_step(float q[kPartRows], float k[kPartRows], vec4 v, float decay, flo
   predicted_parts[gl_LocalInvocationID.x] = predicted;
   if (quad == 0) square_parts[group_slice * kParts + part] = squares;
   barrier();
-  predicted = vec4(0.0);
-  squares = vec2(0.0);
-  [[unroll]] for (uint i = 0; i < kParts; ++i) {
-    predicted += predicted_parts[(group_slice * kParts + i) * kQuads + quad];
-    squares += square_parts[group_slice * kParts + i];
-  }
+  add_predicted();
+  barrier();
+  predicted = predicted_parts[group_slice * kDeltaInvocations + quad];
+  squares = square_parts[group_slice * kParts];
   float k_factor = 1.0 / sqrt(squares.y + kNormEps);
   float q_factor = 1.0 / sqrt(squares.x + kNormEps) * (1.0 / sqrt(float(kKeyDim)));
   vec4 delta = beta * fma(predicted, vec4(-keep * k_factor), v);

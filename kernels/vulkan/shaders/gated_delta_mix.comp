@@ -57,17 +57,35 @@ Pack head_pack(uint first) {
   return x;
 }
 
+// What the norm of the head needs beside its elements, of an invocation's first pack: all there is in a large subgroup. It is
+// asked for at the start.
+struct NormInput {
+  uint64_t gates, result;
+  Pack gate, weight;
+};
+
+NormInput load_norm_input(uint row, uint v_head) {
+  uint head_row = row * p.num_v_heads + v_head, first = gl_SubgroupInvocationID * kPack;
+  NormInput norm;
+  norm.gates = p.gate + uint64_t(head_row) * p.gate_stride * kBytesOfT;
+  norm.result = p.result + uint64_t(head_row) * p.result_stride * kBytesOfT;
+  norm.gate = load_pack(norm.gates, first, kValueDim);
+  norm.weight = load_floats(p.norm_weight, first, kValueDim);
+  return norm;
+}
+
 // By the first subgroup, which shares a row of up to kMaxSubgroupCols elements in gated_rms_norm too.
-void norm_head(uint row, uint v_head) {
-  uint head_row = row * p.num_v_heads + v_head, first = gl_SubgroupInvocationID * kPack, step = gl_SubgroupSize * kPack;
-  uint64_t gates = p.gate + uint64_t(head_row) * p.gate_stride * kBytesOfT;
-  uint64_t result = p.result + uint64_t(head_row) * p.result_stride * kBytesOfT;
+void norm_head(NormInput norm) {
+  uint first = gl_SubgroupInvocationID * kPack, step = gl_SubgroupSize * kPack;
   precise float squares = squares_of(head_pack(first));
   for (uint i = first + step; i < kValueDim; i += step) squares += squares_of(head_pack(i));
   float scale = inverse_rms(subgroupAdd(squares), kValueDim, p.eps);
   for (uint i = first; i < kValueDim; i += step) {
-    Pack x = head_pack(i), gate = load_pack(gates, i, kValueDim), weight = load_floats(p.norm_weight, i, kValueDim);
-    store_pack(result, i, kValueDim, gated(x, gate, weight, scale, p.rounds_weighted != 0));
+    if (i > first) {
+      norm.gate = load_pack(norm.gates, i, kValueDim);
+      norm.weight = load_floats(p.norm_weight, i, kValueDim);
+    }
+    store_pack(norm.result, i, kValueDim, gated(head_pack(i), norm.gate, norm.weight, scale, p.rounds_weighted != 0));
   }
 }
 
@@ -79,6 +97,7 @@ void main() {
   uint64_t state = sequence.state + uint64_t(v_head) * (kKeyDim * kValueDim * 4);
   vec4 slice[kPartRows];
   load_state(state, slice);
+  NormInput norm = load_norm_input(sequence.row, v_head);
   for (uint i = gl_LocalInvocationID.x; i < kMixed; i += gl_WorkGroupSize.x) {
     mixed[i] = convolve(sequence, channel_of(i, v_head));
   }
@@ -102,5 +121,5 @@ void main() {
     }
   }
   barrier();
-  if (gl_SubgroupID == 0) norm_head(sequence.row, v_head);
+  if (gl_SubgroupID == 0) norm_head(norm);
 }
