@@ -110,7 +110,8 @@ class VulkanMatmul final : public Matmul {
   /// The weights of a call's groups: where the device finds their addresses, and the first of those that have rows.
   struct Groups {
     const VulkanMatrix* first = nullptr;  // null: none has rows
-    uint64_t addresses = 0;               // uint64_t [groups]
+    bool is_alone = false;                // no other has
+    uint64_t addresses = 0;               // uint64_t [groups]; of one that is alone: its own
   };
   /// Weights whose addresses stay in the device's memory.
   struct Listed {
@@ -145,7 +146,7 @@ VulkanMatmul::Groups VulkanMatmul::take_listed(const GroupedMatmulArgs& args) {
   Listed& listed = listed_[args.weights.data()];
   const uint64_t num_gone = VulkanMatrix::num_gone.load(std::memory_order_relaxed);
   if (listed.num_gone == num_gone && std::ranges::equal(listed.weights, args.weights))
-    return {&first, address_of(listed.addresses.data())};
+    return {&first, false, address_of(listed.addresses.data())};
   weights_.clear();
   for (const PackedMatrix* group : args.weights) {
     const auto& weights = static_cast<const VulkanMatrix&>(*group);
@@ -155,7 +156,7 @@ VulkanMatmul::Groups VulkanMatmul::take_listed(const GroupedMatmulArgs& args) {
   listed.weights.assign(args.weights.begin(), args.weights.end());
   listed.num_gone = num_gone;
   listed.addresses = Array<uint64_t>(memory_, std::span<const uint64_t>(weights_));
-  return {&first, address_of(listed.addresses.data())};
+  return {&first, false, address_of(listed.addresses.data())};
 }
 
 /// Checks the groups and notes their weights.
@@ -166,7 +167,7 @@ VulkanMatmul::Groups VulkanMatmul::take_groups(VulkanStream& stream, const Group
   if (!is_counted) return take_listed(args);
   weights_.assign(args.weights.size(), 0);
   const VulkanMatrix* first = nullptr;
-  int64_t num_rows = 0;
+  int64_t num_rows = 0, num_groups = 0;
   for (std::size_t g = 0; g < args.weights.size(); ++g) {
     FERRY_CHECK_GE(args.counts[g], 0);
     if (args.counts[g] == 0) continue;
@@ -176,9 +177,12 @@ VulkanMatmul::Groups VulkanMatmul::take_groups(VulkanStream& stream, const Group
     FERRY_CHECK(weights.type() == first->type() && weights.is_gated() == first->is_gated());
     weights_[g] = weights.address();
     num_rows += args.counts[g];
+    ++num_groups;
   }
   FERRY_CHECK_EQ(num_rows, args.out.rows);
-  return {first, first == nullptr ? 0 : stream.upload(std::span<const uint64_t>(weights_))};
+  if (num_groups == 0) return {};
+  if (num_groups == 1) return {first, true, first->address()};
+  return {first, false, stream.upload(std::span<const uint64_t>(weights_))};
 }
 
 void VulkanMatmul::cut_tiles(const GroupedMatmulArgs& args, int64_t tile_rows) {
@@ -251,8 +255,8 @@ void VulkanMatmul::grouped_matmul(Stream& any_stream, const GroupedMatmulArgs& a
                                                  .num_panels = layout.num_panels(),
                                                  .num_rows = num_rows,
                                                  .num_groups = num_groups});
-  int64_t num_tiles = 0;
-  const uint64_t tiles = list_tiles(stream, args, plan.tile_rows, num_tiles);
+  int64_t num_tiles = (num_rows + plan.tile_rows - 1) / plan.tile_rows;
+  const uint64_t tiles = groups.is_alone ? 0 : list_tiles(stream, args, plan.tile_rows, num_tiles);
   if (args.row_idx) stream.reads(args.row_idx, num_rows);
   const ProductFinish& finish = args.finish;
   stream.reads(x);
@@ -271,6 +275,7 @@ void VulkanMatmul::grouped_matmul(Stream& any_stream, const GroupedMatmulArgs& a
                         .x_stride = stride_of(x),
                         .result_stride = stride_of(args.out),
                         .residual_stride = stride_of(finish.residual),
+                        .num_rows = static_cast<uint32_t>(num_rows),
                         .k = static_cast<uint32_t>(weights->k()),
                         .out_cols = static_cast<uint32_t>(args.out.cols),
                         .num_panels = static_cast<uint32_t>(layout.num_panels()),

@@ -27,15 +27,16 @@ const uint kTileK = 32;
 #endif
 
 uint num_tiles() { return (p.k + kTileK - 1) / kTileK; }
-// The i-th tile, of up to `size` rows.
+// The i-th tile, of up to `size` rows. Of one group it is known without a look at memory.
 MatmulTile row_tile(uint i, uint size) {
+  if (p.tiles == 0) return MatmulTile(0, i * size, min(size, p.num_rows - i * size));
   MatmulTile tile = MatmulTiles(p.tiles).v[i];
   if (p.tiles_are_runs == 0) return tile;
   uint before = i - tile.first_row;  // rows of the run
   return MatmulTile(tile.group, i, before % size == 0 ? min(size, tile.num_rows - before) : 0);
 }
 uint part_of_panels() { return gl_WorkGroupID.z * gl_NumWorkGroups.y + gl_WorkGroupID.y; }
-uint64_t group_weights(MatmulTile rows) { return U64(p.weights).v[rows.group]; }
+uint64_t group_weights(MatmulTile rows) { return p.tiles == 0 ? p.weights : U64(p.weights).v[rows.group]; }
 
 uint64_t tile_address(uint64_t weights, uint panel, uint tile) {
   return weights + (uint64_t(panel) * num_tiles() + tile) * kTileBytes;

@@ -26,12 +26,13 @@ struct MatmulPush {
   uint64_t x;         // [rows of x, k] T, or codes [rows of x, quantized_cols(k)]
   uint64_t x_scales;  // [rows of x] f32, of codes
   uint64_t row_idx;   // [rows] int32; 0: x[i]
-  uint64_t tiles;     // [workgroups along x] MatmulTile
-  uint64_t weights;   // [groups] uint64_t: where a group's packed matrix begins
+  uint64_t tiles;     // [workgroups along x] MatmulTile; 0: all rows are of one group, cut into tiles from the first on
+  uint64_t weights;   // [groups] uint64_t: where a group's packed matrix begins; of one group: that itself
   uint64_t result;    // [rows, out_cols] T
   uint64_t bias;      // [out_cols] f32; 0: no bias, and nothing that follows one
   uint64_t residual;  // [rows, out_cols] T; 0: none
   uint x_stride, result_stride, residual_stride;
+  uint num_rows;
   uint k, out_cols;
   uint num_panels;      // of a packed matrix
   uint group_size;      // of e4m3 and int4: elements of k that share a scale, a power of two
