@@ -12,8 +12,8 @@ struct Pack {
   float v[kPack];
 };
 
-// Elements [first, first + kPack) of a row of `cols` as they lie in memory, zeros behind its end. Aligned ones without a branch:
-// nothing that is loaded behind one waits for what was loaded before it.
+// Elements [first, first + kPack) of a row of `cols` as they lie in memory, zeros behind its end. Aligned ones without a
+// branch: what is loaded behind one waits for what was loaded before it.
 uvec4 load_packed(uint64_t row, uint first, uint cols) {
   if (kIsAligned == 0) return load_unit(row, first, cols, false);
   uvec4 unit = U32x4(row + uint64_t(min(first, cols - kPack)) * kBytesOfT).v[0];

@@ -10,8 +10,8 @@ uint team_row() { return kTeamIsSubgroup != 0 ? workgroup_row() * gl_NumSubgroup
 
 // Where the invocation's i-th pack begins.
 uint team_pack(uint i) {
-  return (kTeamIsSubgroup != 0 ? i * gl_SubgroupSize + gl_SubgroupInvocationID : i * gl_WorkGroupSize.x + gl_LocalInvocationID.x) *
-         kPack;
+  if (kTeamIsSubgroup != 0) return (i * gl_SubgroupSize + gl_SubgroupInvocationID) * kPack;
+  return (i * gl_WorkGroupSize.x + gl_LocalInvocationID.x) * kPack;
 }
 
 // To every invocation. All invocations of the team call it.
