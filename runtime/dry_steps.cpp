@@ -22,6 +22,10 @@ std::vector<DryStep> dry_steps(const SchedulerOptions& options) {
     for (const int64_t num_past : {int64_t{0}, capacity - num_tokens})
       steps.push_back({.num_sequences = 1, .num_tokens = num_tokens, .num_past = num_past, .form = DeltaForm::kChunk});
   }
+  const int64_t share = std::min({options.token_budget / options.max_running, options.prefill_chunk, capacity});
+  for (const int64_t num_past : {int64_t{0}, capacity - share})
+    steps.push_back(
+        {.num_sequences = options.max_running, .num_tokens = share, .num_past = num_past, .form = DeltaForm::kChunk});
   for (const int64_t num_sequences : doubled_up_to(options.max_running)) {
     for (const int64_t num_past : {int64_t{0}, capacity - 1})
       steps.push_back({.num_sequences = num_sequences, .num_tokens = 1, .num_past = num_past, .form = DeltaForm::kRecurrent});

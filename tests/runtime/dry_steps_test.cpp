@@ -29,6 +29,7 @@ TEST(DrySteps, AreOfAllSizesAndFitTheRun) {
     EXPECT_TRUE(has(steps, {1, rows, 0, DeltaForm::kChunk})) << rows;
     EXPECT_TRUE(has(steps, {1, rows, 300 - rows, DeltaForm::kChunk})) << rows;
   }
+  for (const int64_t num_past : {0, 260}) EXPECT_TRUE(has(steps, {5, 40, num_past, DeltaForm::kChunk})) << num_past;
   for (const int64_t sequences : {1, 2, 4, 5}) {
     EXPECT_TRUE(has(steps, {sequences, 1, 0, DeltaForm::kRecurrent})) << sequences;
     EXPECT_TRUE(has(steps, {sequences, 1, 299, DeltaForm::kRecurrent})) << sequences;
