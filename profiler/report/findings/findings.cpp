@@ -120,6 +120,30 @@ void find_exposed(const ReportInput& input, const LostTime& lost, std::vector<Fi
        "phase"});
 }
 
+/// Of the coordinator's device: a worker's waits for the coordinator anyway.
+void find_idle_device(const ReportInput& input, std::vector<Finding>& findings) {
+  constexpr double kMinShare = 0.25;
+  const Timeline& timeline = input.timeline;
+  const RankCapture& coordinator = input.capture.ranks.at(0);
+  if (coordinator.device.name.empty() || coordinator.device.clock.starts_with("none")) return;
+  std::vector<Interval> steps, handing_over;
+  for (const StepInfo& step : timeline.steps) steps.push_back({step.begin_ns, step.end_ns});
+  for (const Slice& slice : timeline.slices) {
+    if (slice.is_handed_over && timeline.lanes[static_cast<std::size_t>(slice.lane)].rank == coordinator.rank)
+      handing_over.push_back({slice.begin_ns, slice.end_ns});
+  }
+  const IntervalSet idle = subtract(make_interval_set(std::move(steps)), find_device_busy(timeline, coordinator.rank));
+  const auto idle_ns = static_cast<double>(total(intersect(idle, make_interval_set(std::move(handing_over)))));
+  const auto steps_ns = static_cast<double>(total_step_ns(timeline));
+  if (steps_ns <= 0 || idle_ns < kMinShare * steps_ns) return;
+  findings.push_back({Severity::kNotice, "idle_device",
+                      format("The coordinator's GPU has nothing to do for %.0f %% of its steps, %.1f us a step, while the host "
+                             "hands work over to it. The first steps of a run also compile shaders, unless a server did at its "
+                             "start; later ones have too few rows for such a device.",
+                             100 * idle_ns / steps_ns, idle_ns / 1e3 / static_cast<double>(timeline.steps.size())),
+                      "device"});
+}
+
 }  // namespace
 
 std::vector<Finding> find_problems(const ReportInput& input) {
@@ -131,6 +155,7 @@ std::vector<Finding> find_problems(const ReportInput& input) {
   find_starved(input, findings);
   find_recording_trouble(input, findings);
   find_exposed(input, lost, findings);
+  find_idle_device(input, findings);
   std::stable_sort(findings.begin(), findings.end(),
                    [](const Finding& x, const Finding& y) { return x.severity > y.severity; });
   if (findings.empty())

@@ -218,5 +218,21 @@ TEST(FindingsTest, WorstFirst) {
   EXPECT_EQ(find_kind(findings, "none"), nullptr);
 }
 
+TEST(FindingsTest, TellsOfADeviceThatTheHostKeepsWaiting) {
+  for (const bool waits : {false, true}) {
+    test::SmallCapture small(1, 10'000);
+    small.step(7, Phase::kDecode, 1000, 9000, 1, 1);
+    small.span(0, Zone::kAdd, 1000, 4000, 1, 0, {7, 0});
+    small.ran(0, Zone::kAdd, waits ? 4000 : 1500, 9000, 1, {7, 0});
+    const std::vector<Finding> findings = find_in(std::move(small.capture));
+    const Finding* found = find_kind(findings, "idle_device");
+    ASSERT_EQ(found != nullptr, waits) << all_texts(findings);
+    if (!waits) continue;
+    EXPECT_EQ(found->severity, Finding::Severity::kNotice);
+    EXPECT_EQ(found->table, "device");
+    EXPECT_THAT(found->text, HasSubstr("nothing to do for 38 % of its steps, 3.0 us a step"));
+  }
+}
+
 }  // namespace
 }  // namespace ferry
