@@ -34,9 +34,9 @@ std::string describe(const Progress::Sight& sight) {
 
 }  // namespace
 
-bool ProgressRule::has_moved(const Progress::Sight& sight, uint64_t pool) const {
+bool ProgressRule::has_moved(const Progress::Sight& sight, uint64_t work) const {
   if (sight.num_marks != last_sight_.num_marks || sight.activity == Activity::kElsewhere) return true;
-  return sight.activity == Activity::kComputing && (pool != last_pool_ || sight.cpu_time - last_sight_.cpu_time >= kCpuTick);
+  return sight.activity == Activity::kComputing && (work != last_work_ || sight.cpu_time - last_sight_.cpu_time >= kCpuTick);
 }
 
 std::chrono::nanoseconds ProgressRule::allowance(const Progress::Sight& sight) const {
@@ -44,22 +44,23 @@ std::chrono::nanoseconds ProgressRule::allowance(const Progress::Sight& sight) c
   return sight.usual ? std::min(kSlack + kUsualFactor * *sight.usual, peer_timeout_) : peer_timeout_;
 }
 
-ProgressRule::Verdict ProgressRule::look(Time now, const Progress::Sight& sight, uint64_t pool) {
+ProgressRule::Verdict ProgressRule::look(Time now, const Progress::Sight& sight, uint64_t work) {
   const bool is_first = !last_look_;
   const auto passed = is_first ? std::chrono::nanoseconds(0) : now - *last_look_;
-  const bool moved = is_first || has_moved(sight, pool);
+  const bool moved = is_first || has_moved(sight, work);
   still_ = moved ? std::chrono::nanoseconds(0) : still_ + std::min<std::chrono::nanoseconds>(passed, kLongestLook);
   last_look_ = now;
   last_sight_ = sight;
-  last_pool_ = pool;
+  last_work_ = work;
   if (still_ >= peer_timeout_ + kGrace) return Verdict::kDead;
   return still_ >= allowance(sight) ? Verdict::kOverdue : Verdict::kGoesOn;
 }
 
-EngineWatch::EngineWatch(const Progress& progress, const ThreadPool& pool, std::chrono::milliseconds peer_timeout,
-                         std::function<void(const std::string&)> on_dead)
+EngineWatch::EngineWatch(const Progress& progress, const ThreadPool& pool, std::function<uint64_t()> num_done,
+                         std::chrono::milliseconds peer_timeout, std::function<void(const std::string&)> on_dead)
     : progress_(progress),
       pool_(pool),
+      num_done_(std::move(num_done)),
       on_dead_(std::move(on_dead)),
       peer_timeout_s_(std::chrono::duration<double>(peer_timeout).count()),
       rule_(peer_timeout),
@@ -95,7 +96,8 @@ void EngineWatch::run() {
 
 void EngineWatch::look() {
   const Progress::Sight sight = progress_.look();
-  const ProgressRule::Verdict verdict = rule_.look(std::chrono::steady_clock::now(), sight, pool_.progress());
+  const uint64_t work = pool_.progress() + (num_done_ ? num_done_() : 0);
+  const ProgressRule::Verdict verdict = rule_.look(std::chrono::steady_clock::now(), sight, work);
   const bool goes_on = verdict == ProgressRule::Verdict::kGoesOn;
   std::optional<std::string> reason;  // made when it is needed: looking allocates nothing
   if (!goes_on) {

@@ -16,8 +16,8 @@ namespace ferry {
 /// Whether the engine goes on, judged from looks at it. Pure: time is an argument.
 ///
 /// Computing is not waiting. What computes goes on as long as anything moves: a scope of Progress begins or ends, a task of the
-/// pool is taken or done, or the engine's thread gets time on a core; a step may so take minutes. What waits moves nothing, so
-/// it has an allowance:
+/// pool is taken or done, the device has run a submission, or the engine's thread gets time on a core; a step may so take
+/// minutes. What waits moves nothing, so it has an allowance:
 ///
 ///   idle, computing, posting   kSlack in which nothing moves
 ///   awaiting a message         kSlack and kUsualFactor times what waits for such a message of as many bytes (that is, rows)
@@ -37,19 +37,19 @@ class ProgressRule {
   explicit ProgressRule(std::chrono::nanoseconds peer_timeout) : peer_timeout_(peer_timeout) {}
 
   enum class Verdict { kGoesOn, kOverdue, kDead };
-  /// `pool`: ThreadPool::progress().
-  Verdict look(Time now, const Progress::Sight& sight, uint64_t pool);
+  /// `work`: ThreadPool::progress(), and the submissions that a device has run.
+  Verdict look(Time now, const Progress::Sight& sight, uint64_t work);
   /// For how long nothing has moved.
   std::chrono::nanoseconds still() const { return still_; }
 
  private:
-  bool has_moved(const Progress::Sight& sight, uint64_t pool) const;
+  bool has_moved(const Progress::Sight& sight, uint64_t work) const;
   std::chrono::nanoseconds allowance(const Progress::Sight& sight) const;
 
   const std::chrono::nanoseconds peer_timeout_;
   std::optional<Time> last_look_;
   Progress::Sight last_sight_;
-  uint64_t last_pool_ = 0;
+  uint64_t last_work_ = 0;
   std::chrono::nanoseconds still_{0};
 };
 
@@ -58,10 +58,10 @@ class EngineWatch {
  public:
   static constexpr std::chrono::milliseconds kPeriod{100};
 
-  /// `progress` and `pool` outlive this. `on_dead` is called with one line at every look at a dead engine, and should end the
-  /// process.
-  EngineWatch(const Progress& progress, const ThreadPool& pool, std::chrono::milliseconds peer_timeout,
-              std::function<void(const std::string& line)> on_dead);
+  /// `progress` and `pool` outlive this. `num_done` counts what a device has run; none where the pool computes. `on_dead` is
+  /// called with one line at every look at a dead engine, and should end the process.
+  EngineWatch(const Progress& progress, const ThreadPool& pool, std::function<uint64_t()> num_done,
+              std::chrono::milliseconds peer_timeout, std::function<void(const std::string& line)> on_dead);
   ~EngineWatch();
   EngineWatch(const EngineWatch&) = delete;
   EngineWatch& operator=(const EngineWatch&) = delete;
@@ -79,6 +79,7 @@ class EngineWatch {
 
   const Progress& progress_;
   const ThreadPool& pool_;
+  const std::function<uint64_t()> num_done_;
   const std::function<void(const std::string&)> on_dead_;
   const double peer_timeout_s_;
   ProgressRule rule_;  // of the thread alone

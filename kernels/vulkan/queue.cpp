@@ -56,8 +56,14 @@ void Queue::wait(uint64_t number) {
 void Queue::block(uint64_t number) {
   const VkSemaphoreWaitInfo wait{
       .sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO, .semaphoreCount = 1, .pSemaphores = &timeline_, .pValues = &number};
-  check(device_.vk().WaitSemaphores(device_.handle(), &wait, static_cast<uint64_t>(kDeadline.count())),
-        ("waiting for " + device_.physical().info.name).c_str());
+  uint64_t before = 0, done = num_done();
+  VkResult result = VK_TIMEOUT;
+  do {
+    before = done;
+    result = device_.vk().WaitSemaphores(device_.handle(), &wait, static_cast<uint64_t>(kDeadline.count()));
+    if (result == VK_TIMEOUT) done = num_done();
+  } while (result == VK_TIMEOUT && done > before);
+  check(result, ("waiting for " + device_.physical().info.name).c_str());
 }
 
 uint64_t Queue::num_done() {

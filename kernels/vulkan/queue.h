@@ -21,8 +21,8 @@ class Queue {
 
   /// Throws Error.
   uint64_t submit(VkCommandBuffer commands);
-  /// Returns when submission `number` and those before it have run. Throws Error{kUnavailable} when the device is lost, or does
-  /// not finish within a minute.
+  /// Returns when submission `number` and those before it have run. Throws Error{kUnavailable} when the device is lost, or
+  /// finishes none of them for a minute.
   void wait(uint64_t number);
   /// The last submission that has run. Throws as wait() does.
   uint64_t num_done();

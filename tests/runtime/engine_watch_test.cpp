@@ -201,7 +201,7 @@ TEST(EngineWatch, TellsOfAStallAndOfItsEndAndOfADeadEngine) {
   std::atomic<int> num_overdue{0}, num_recovered{0};
   std::string line;
   std::atomic<bool> is_dead{false};
-  EngineWatch watch(progress, pool, seconds(2), [&](const std::string& text) {
+  EngineWatch watch(progress, pool, {}, seconds(2), [&](const std::string& text) {
     if (is_dead) return;
     line = text;
     is_dead = true;
@@ -225,6 +225,26 @@ TEST(EngineWatch, TellsOfAStallAndOfItsEndAndOfADeadEngine) {
   const Progress::Scope idle(progress, Activity::kIdle);
   while (!is_dead) std::this_thread::sleep_for(milliseconds(5));
   EXPECT_NE(line.find("--peer-timeout allows 2.0 s"), std::string::npos) << line;
+}
+
+TEST(EngineWatch, WhatADeviceRunsIsProgress) {
+  Progress progress;
+  ThreadPool pool(1);
+  std::atomic<uint64_t> num_done{0};
+  std::atomic<int> num_overdue{0}, num_looks{0};
+  std::atomic<bool> runs{true};
+  const auto ask = [&] {
+    ++num_looks;
+    return runs ? ++num_done : num_done.load();
+  };
+  EngineWatch watch(progress, pool, ask, seconds(2), [](const std::string&) {});
+  watch.set_on_change([&](const std::optional<std::string>& complaint) { num_overdue += complaint.has_value() ? 1 : 0; });
+  const Progress::Scope computing(progress, Activity::kComputing);
+  const int kLooks = static_cast<int>(2 * ProgressRule::kSlack / EngineWatch::kPeriod);
+  while (num_looks < kLooks) std::this_thread::sleep_for(milliseconds(5));
+  EXPECT_EQ(num_overdue, 0);
+  runs = false;
+  while (num_overdue == 0) std::this_thread::sleep_for(milliseconds(5));
 }
 
 }  // namespace

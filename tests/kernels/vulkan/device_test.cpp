@@ -7,6 +7,7 @@
 #include <random>
 #include <thread>
 
+#include "kernels/vulkan/queue.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/vulkan_device.h"
 
@@ -153,6 +154,36 @@ TEST(VulkanFailures, ALostDeviceIsUnavailable) {
   device.stream.clear(storage.address(), 64);
   test::expect_error([&] { device.stream.submit(); }, ErrorCode::kUnavailable, {physical->info.name});
   vk.QueueSubmit2 = submit;
+}
+
+uint64_t faked_done = 0, faked_waits = 0, faked_most = 0;
+
+/// The wait ends in time for no one; meanwhile a submission more has run, of as many as there may.
+VKAPI_ATTR VkResult VKAPI_CALL wait_too_short(VkDevice, const VkSemaphoreWaitInfo* info, uint64_t) {
+  ++faked_waits;
+  if (faked_done < faked_most) ++faked_done;
+  return faked_done >= *info->pValues ? VK_SUCCESS : VK_TIMEOUT;
+}
+
+TEST(VulkanFailures, ADeviceIsWaitedForWhileItGoesOn) {
+  FERRY_NEED_VULKAN_DEVICE(physical);
+  test::VulkanDevice device(*physical);
+  auto& vk = device.backend.device().vk();
+  const auto wait = std::exchange(vk.WaitSemaphores, wait_too_short);
+  const auto count = std::exchange(vk.GetSemaphoreCounterValue, [](VkDevice, VkSemaphore, uint64_t* number) {
+    *number = faked_done;
+    return VK_SUCCESS;
+  });
+  faked_done = faked_waits = 0;
+  faked_most = 5;
+  EXPECT_NO_THROW(device.backend.device().queue().wait(5));
+  EXPECT_EQ(faked_waits, 5U);
+  EXPECT_EQ(device.backend.num_done(), 5U);
+  faked_most = 7;  // of nine
+  test::expect_error([&] { device.backend.device().queue().wait(9); }, ErrorCode::kUnavailable, {"did not finish in time"});
+  EXPECT_EQ(faked_waits, 8U) << "two that ended with more done, and one without";
+  vk.WaitSemaphores = wait;
+  vk.GetSemaphoreCounterValue = count;
 }
 
 }  // namespace
