@@ -17,8 +17,8 @@ struct DryStep {
 };
 
 /// Steps of every kind that differ in what a device computes them with: pieces of prompts of 1, 2, 4 ... tokens up to the
-/// largest, prompts of as many sequences as there may be, which together fill a step, and decodes of 1, 2, 4 ... sequences up to
-/// the most, each with short and with long pasts.
+/// largest, prompts of as many sequences as there may be, which fill a step together, and decodes of 1, 2, 4 ... sequences up
+/// to the most, each with short and with long pasts.
 std::vector<DryStep> dry_steps(const SchedulerOptions& options);
 
 }  // namespace ferry
