@@ -45,9 +45,9 @@ Engine::Engine(const EngineOptions& options, Cluster& cluster, LogitRows logit_r
       group_ ? &*group_ : nullptr, *dispatcher_,
       describe_run(config_, dtype_, quantization(), scheduler_options_, dispatcher_->expert_map(), cluster_),
       pool().num_threads(), peer_timeout);
-  std::function<uint64_t()> num_done;
-  if (device() != nullptr) num_done = [&open = *device()->open] { return open.num_done(); };
-  watch_ = std::make_unique<EngineWatch>(progress_, pool(), std::move(num_done), peer_timeout,
+  std::function<uint64_t()> device_progress;
+  if (device() != nullptr) device_progress = [&open = *device()->open] { return open.progress(); };
+  watch_ = std::make_unique<EngineWatch>(progress_, pool(), std::move(device_progress), peer_timeout,
                                          [](const std::string& line) { exit_now(EXIT_FAILURE, "ferry: error: " + line); });
 }
 

@@ -56,11 +56,11 @@ ProgressRule::Verdict ProgressRule::look(Time now, const Progress::Sight& sight,
   return still_ >= allowance(sight) ? Verdict::kOverdue : Verdict::kGoesOn;
 }
 
-EngineWatch::EngineWatch(const Progress& progress, const ThreadPool& pool, std::function<uint64_t()> num_done,
+EngineWatch::EngineWatch(const Progress& progress, const ThreadPool& pool, std::function<uint64_t()> device_progress,
                          std::chrono::milliseconds peer_timeout, std::function<void(const std::string&)> on_dead)
     : progress_(progress),
       pool_(pool),
-      num_done_(std::move(num_done)),
+      device_progress_(std::move(device_progress)),
       on_dead_(std::move(on_dead)),
       peer_timeout_s_(std::chrono::duration<double>(peer_timeout).count()),
       rule_(peer_timeout),
@@ -96,7 +96,7 @@ void EngineWatch::run() {
 
 void EngineWatch::look() {
   const Progress::Sight sight = progress_.look();
-  const uint64_t work = pool_.progress() + (num_done_ ? num_done_() : 0);
+  const uint64_t work = pool_.progress() + (device_progress_ ? device_progress_() : 0);
   const ProgressRule::Verdict verdict = rule_.look(std::chrono::steady_clock::now(), sight, work);
   const bool goes_on = verdict == ProgressRule::Verdict::kGoesOn;
   std::optional<std::string> reason;  // made when it is needed: looking allocates nothing

@@ -16,7 +16,7 @@ namespace ferry {
 /// Whether the engine goes on, judged from looks at it. Pure: time is an argument.
 ///
 /// Computing is not waiting. What computes goes on as long as anything moves: a scope of Progress begins or ends, a task of the
-/// pool is taken or done, the device has run a submission, or the engine's thread gets time on a core; a step may so take
+/// pool is taken or done, a device goes on (whose every submission has a deadline of its own), or the engine's thread gets time on a core; a step may so take
 /// minutes. What waits moves nothing, so it has an allowance:
 ///
 ///   idle, computing, posting   kSlack in which nothing moves
@@ -37,7 +37,7 @@ class ProgressRule {
   explicit ProgressRule(std::chrono::nanoseconds peer_timeout) : peer_timeout_(peer_timeout) {}
 
   enum class Verdict { kGoesOn, kOverdue, kDead };
-  /// `work`: ThreadPool::progress(), and the submissions that a device has run.
+  /// `work`: ThreadPool::progress(), and the device's.
   Verdict look(Time now, const Progress::Sight& sight, uint64_t work);
   /// For how long nothing has moved.
   std::chrono::nanoseconds still() const { return still_; }
@@ -58,9 +58,9 @@ class EngineWatch {
  public:
   static constexpr std::chrono::milliseconds kPeriod{100};
 
-  /// `progress` and `pool` outlive this. `num_done` counts what a device has run; none where the pool computes. `on_dead` is
+  /// `progress` and `pool` outlive this. `device_progress` grows while a device goes on; none where the pool computes. `on_dead` is
   /// called with one line at every look at a dead engine, and should end the process.
-  EngineWatch(const Progress& progress, const ThreadPool& pool, std::function<uint64_t()> num_done,
+  EngineWatch(const Progress& progress, const ThreadPool& pool, std::function<uint64_t()> device_progress,
               std::chrono::milliseconds peer_timeout, std::function<void(const std::string& line)> on_dead);
   ~EngineWatch();
   EngineWatch(const EngineWatch&) = delete;
@@ -79,7 +79,7 @@ class EngineWatch {
 
   const Progress& progress_;
   const ThreadPool& pool_;
-  const std::function<uint64_t()> num_done_;
+  const std::function<uint64_t()> device_progress_;
   const std::function<void(const std::string&)> on_dead_;
   const double peer_timeout_s_;
   ProgressRule rule_;  // of the thread alone

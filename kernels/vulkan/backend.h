@@ -21,7 +21,7 @@ class VulkanBackend final : public OpenDevice {
   void reserve_scratch(Stream& stream, const OpLimits& limits) override;
   const DeviceInfo& info() const override { return device_.physical().info; }
   uint64_t free_bytes() const override { return free_device_bytes(device_.physical()); }
-  uint64_t num_done() noexcept override;
+  uint64_t progress() noexcept override;
   double read_bytes_per_s(std::size_t num_bytes) override;
   double flops_per_s(DType factors) override;
   std::string multiply_unit(DType factors) const override;

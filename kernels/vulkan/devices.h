@@ -58,8 +58,9 @@ class OpenDevice {
   virtual const DeviceInfo& info() const = 0;
   /// Of its memory, now: what may still be allocated.
   virtual uint64_t free_bytes() const = 0;
-  /// Submissions that have run, of all streams: as long as it works, they become more. Any thread; does not wait.
-  virtual uint64_t num_done() noexcept = 0;
+  /// Grows while it works, and while somebody waits for it within the minute that each submission has. Any thread; does not
+  /// wait.
+  virtual uint64_t progress() noexcept = 0;
   /// Bytes per second of reading `num_bytes` of its memory (a GiB at most, and an eighth of what is free) again and again: no
   /// step that reads as many is faster. Takes about a tenth of a second. Not while it works on anything else.
   virtual double read_bytes_per_s(std::size_t num_bytes) = 0;

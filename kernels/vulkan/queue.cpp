@@ -3,13 +3,15 @@
 #include <chrono>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "kernels/vulkan/device.h"
 
 namespace ferry::vulkan {
 namespace {
 
-constexpr std::chrono::nanoseconds kDeadline = std::chrono::seconds(60);  // for one submission, which takes a second at most
+constexpr std::chrono::nanoseconds kLook = std::chrono::milliseconds(500);
+constexpr int kMostLooks = 120;  // a minute for one submission, which takes a second at most on a device that is one
 
 /// For how long a waiting thread asks before it sleeps: to be woken takes tens of microseconds, of a step of two milliseconds.
 /// Others may have its core meanwhile. A device that computes on this machine's cores is not asked.
@@ -56,14 +58,15 @@ void Queue::wait(uint64_t number) {
 void Queue::block(uint64_t number) {
   const VkSemaphoreWaitInfo wait{
       .sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO, .semaphoreCount = 1, .pSemaphores = &timeline_, .pValues = &number};
-  uint64_t before = 0, done = num_done();
-  VkResult result = VK_TIMEOUT;
-  do {
-    before = done;
-    result = device_.vk().WaitSemaphores(device_.handle(), &wait, static_cast<uint64_t>(kDeadline.count()));
-    if (result == VK_TIMEOUT) done = num_done();
-  } while (result == VK_TIMEOUT && done > before);
-  check(result, ("waiting for " + device_.physical().info.name).c_str());
+  uint64_t done = num_done();
+  for (int looks = 1;; ++looks) {
+    const VkResult result = device_.vk().WaitSemaphores(device_.handle(), &wait, static_cast<uint64_t>(kLook.count()));
+    num_looks_.fetch_add(1, std::memory_order_relaxed);
+    if (result != VK_TIMEOUT) return check(result, ("waiting for " + device_.physical().info.name).c_str());
+    const uint64_t before = std::exchange(done, num_done());
+    if (done > before) looks = 0;
+    if (looks == kMostLooks) check(VK_TIMEOUT, ("waiting for " + device_.physical().info.name).c_str());
+  }
 }
 
 uint64_t Queue::num_done() {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 
@@ -26,6 +27,8 @@ class Queue {
   void wait(uint64_t number);
   /// The last submission that has run. Throws as wait() does.
   uint64_t num_done();
+  /// How often a thread that waits has looked whether its submission has run, since it sleeps for half a second at most.
+  uint64_t num_looks() const { return num_looks_.load(std::memory_order_relaxed); }
 
  private:
   void block(uint64_t number);
@@ -35,6 +38,7 @@ class Queue {
   VkSemaphore timeline_ = VK_NULL_HANDLE;
   std::mutex mutex_;
   uint64_t num_submitted_ = 0;
+  std::atomic<uint64_t> num_looks_{0};
 };
 
 }  // namespace ferry::vulkan

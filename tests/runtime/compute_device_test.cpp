@@ -83,7 +83,7 @@ class SmallDevice final : public vulkan::OpenDevice {
   void reserve_scratch(Stream&, const OpLimits&) override {}
   const vulkan::DeviceInfo& info() const override { return info_; }
   uint64_t free_bytes() const override { return free_bytes_; }
-  uint64_t num_done() noexcept override { return 0; }
+  uint64_t progress() noexcept override { return 0; }
   double read_bytes_per_s(std::size_t) override { return 0; }
   double flops_per_s(DType) override { return 0; }
   std::string multiply_unit(DType) const override { return "none"; }
