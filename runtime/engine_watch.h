@@ -16,8 +16,8 @@ namespace ferry {
 /// Whether the engine goes on, judged from looks at it. Pure: time is an argument.
 ///
 /// Computing is not waiting. What computes goes on as long as anything moves: a scope of Progress begins or ends, a task of the
-/// pool is taken or done, a device goes on (whose every submission has a deadline of its own), or the engine's thread gets time on a core; a step may so take
-/// minutes. What waits moves nothing, so it has an allowance:
+/// pool is taken or done, a device goes on (whose every submission has a deadline of its own), or the engine's thread gets time
+/// on a core; a step may so take minutes. What waits moves nothing, so it has an allowance:
 ///
 ///   idle, computing, posting   kSlack in which nothing moves
 ///   awaiting a message         kSlack and kUsualFactor times what waits for such a message of as many bytes (that is, rows)
@@ -58,8 +58,8 @@ class EngineWatch {
  public:
   static constexpr std::chrono::milliseconds kPeriod{100};
 
-  /// `progress` and `pool` outlive this. `device_progress` grows while a device goes on; none where the pool computes. `on_dead` is
-  /// called with one line at every look at a dead engine, and should end the process.
+  /// `progress` and `pool` outlive this. `device_progress` grows while a device goes on; none where the pool computes.
+  /// `on_dead` is called with one line at every look at a dead engine, and should end the process.
   EngineWatch(const Progress& progress, const ThreadPool& pool, std::function<uint64_t()> device_progress,
               std::chrono::milliseconds peer_timeout, std::function<void(const std::string& line)> on_dead);
   ~EngineWatch();

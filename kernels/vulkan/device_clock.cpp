@@ -17,8 +17,8 @@ namespace {
 constexpr double kBracketPeriodNs = 1e9, kReadingPeriodNs = 2e8;
 constexpr double kMostDrift = 1e-3;  // of a clock's rate from what its driver says; more is a wrong reading
 
-/// Ticks of the host, fewer than none if `to` is the earlier: of the submissions that are seen to have run at one moment all but
-/// the first meet a reading that is younger than that.
+/// Ticks of the host, fewer than none if `to` is the earlier: of the submissions that are seen to have run at one moment all
+/// but the first meet a reading that is younger than that.
 double past(uint64_t from, uint64_t to) { return static_cast<double>(static_cast<int64_t>(to - from)); }
 
 uint64_t shift(uint64_t ticks, double by) { return ticks + static_cast<uint64_t>(std::llround(by)); }

@@ -27,8 +27,8 @@ class PipelineFile {
 
   /// What the driver can be given; empty if there is none, or if it is too large, broken or of another owner.
   std::vector<std::byte> read() const;
-  /// In place of what is there, at once; what killed runs left unfinished is removed. Nothing is written if the folder does not allow it, or the data are too large or not
-  /// the owner's.
+  /// In place of what is there, at once; what killed runs left unfinished is removed. Nothing is written if the folder does not
+  /// allow it, or the data are too large or not the owner's.
   void write(std::span<const std::byte> data) const;
 
   const std::filesystem::path& path() const { return path_; }

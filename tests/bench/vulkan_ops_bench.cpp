@@ -307,7 +307,8 @@ void run_decode(Worker& worker, DecodeCase scene) {
   for (const std::size_t i : scene.results)
     require_close(scene.matrices[i].view(), worker.fetch(copies[i].view()).view(), 1e-6, 1.0 / 64,
                   scene.name + ", matrix " + std::to_string(i));
-  print(scene.name, time_calls(*worker.stream, [&](int64_t) { scene.call(*worker.stream, copies); }), scene.bytes * 1e-9, "GB/s");
+  print(scene.name, time_calls(*worker.stream, [&](int64_t) { scene.call(*worker.stream, copies); }), scene.bytes * 1e-9,
+        "GB/s");
 }
 
 template <class T>

@@ -1,11 +1,12 @@
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 
 #include <vulkan/vk_icd.h>
 #include <vulkan/vulkan.h>
 
-// A Vulkan driver whose card is not there, as in a container that has the driver alone: the loader takes it, and it has no device.
-// EMPTY_DRIVER_RESULT in the environment is what its vkEnumeratePhysicalDevices returns, 0 by default.
+// A Vulkan driver whose card is not there, as in a container that has the driver alone: the loader takes it, and it has no
+// device. EMPTY_DRIVER_RESULT in the environment is what its vkEnumeratePhysicalDevices returns, 0 by default.
 
 namespace {
 
@@ -14,14 +15,14 @@ struct Instance {
 };
 
 VKAPI_ATTR VkResult VKAPI_CALL create_instance(const VkInstanceCreateInfo*, const VkAllocationCallbacks*, VkInstance* made) {
-  auto* instance = new Instance{};
-  set_loader_magic_value(instance);
-  *made = reinterpret_cast<VkInstance>(instance);
+  auto instance = std::make_unique<Instance>();
+  set_loader_magic_value(instance.get());
+  *made = reinterpret_cast<VkInstance>(instance.release());
   return VK_SUCCESS;
 }
 
 VKAPI_ATTR void VKAPI_CALL destroy_instance(VkInstance instance, const VkAllocationCallbacks*) {
-  delete reinterpret_cast<Instance*>(instance);
+  const std::unique_ptr<Instance> owned(reinterpret_cast<Instance*>(instance));
 }
 
 VKAPI_ATTR VkResult VKAPI_CALL list_devices(VkInstance, uint32_t* count, VkPhysicalDevice*) {
