@@ -126,7 +126,6 @@ void VulkanStream::rehearse(const std::function<void()>& work) {
   submit();  // what came before is no part of it
   is_rehearsing_ = true;
   rehearsed_.clear();
-  rehearsed_scratch_ = 0;
   try {
     work();
   } catch (...) {
@@ -134,7 +133,6 @@ void VulkanStream::rehearse(const std::function<void()>& work) {
     throw;
   }
   is_rehearsing_ = false;
-  if (rehearsed_scratch_ > 0) scratch(rehearsed_scratch_);
   device_.pipelines().prepare(rehearsed_, pool());
 }
 
@@ -188,10 +186,7 @@ void VulkanStream::take_back_tables(const Recording& recording) {
 }
 
 uint64_t VulkanStream::scratch(std::size_t size) {
-  if (is_rehearsing_) {
-    rehearsed_scratch_ = std::max(rehearsed_scratch_, size);
-    return 0;
-  }
+  if (is_rehearsing_) return 0;
   if (scratch_.empty() || scratch_.back().size() < size)
     reserve_scratch(std::max(size, scratch_.empty() ? std::size_t{1} << 20 : 2 * scratch_.back().size()));
   return value_of(scratch_.back().address());

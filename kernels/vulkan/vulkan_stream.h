@@ -83,8 +83,8 @@ class VulkanStream final : public Stream {
 
   const DeviceTraits& traits() const { return device_.traits(); }
 
-  /// Runs `work`, which hands ops to this stream, for what it needs alone: its kernels are made ready on the pool, and its
-  /// scratch is there, but nothing of it is recorded, so that what `work` reads of the device's memory was not written.
+  /// Runs `work`, which hands ops to this stream, for the kernels alone that it needs: they are made ready on the pool, but
+  /// nothing of it is recorded, so that what `work` reads of the device's memory was not written.
   void rehearse(const std::function<void()>& work);
 
   /// How dispatches between two barriers are handed on. Their results must not depend on it: reversed, they show which ranges
@@ -154,8 +154,7 @@ class VulkanStream final : public Stream {
   Order order_ = Order::kAsRecorded;
   int64_t num_dispatches_ = 0, num_barriers_ = 0, num_uploaded_bytes_ = 0;
   bool is_rehearsing_ = false;
-  std::vector<Kernel> rehearsed_;      // kernels that were asked for
-  std::size_t rehearsed_scratch_ = 0;  // the most that an op asked for
+  std::vector<Kernel> rehearsed_;  // kernels that were asked for
   DeviceTrace trace_;
 };
 

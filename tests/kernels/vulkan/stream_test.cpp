@@ -73,18 +73,6 @@ TEST(VulkanStream, WhatIsRehearsedIsReadyAndNotComputed) {
   EXPECT_EQ(values_of(device.stream, sum.view()), std::vector<float>(kCols, 1.0f));
 }
 
-TEST(VulkanStream, WhatIsRehearsedHasItsScratch) {
-  FERRY_NEED_VULKAN_DEVICE(physical);
-  test::VulkanDevice device(*physical);
-  constexpr std::size_t kSize = std::size_t{40} << 20;  // a block of its own
-  device.stream.rehearse([&] {
-    for (const std::size_t size : {kSize / 2, kSize, std::size_t{1}}) EXPECT_EQ(device.stream.scratch(size), 0U);
-  });
-  const uint64_t address = device.stream.scratch(1);
-  EXPECT_NE(address, 0U);
-  EXPECT_EQ(device.stream.scratch(kSize), address) << "it was too small";
-}
-
 TEST(VulkanStream, BarriersStandOnlyWhereRangesMeet) {
   FERRY_NEED_VULKAN_DEVICE(physical);
   test::VulkanDevice device(*physical);
