@@ -266,11 +266,9 @@ void Scheduler::plan_prefills(TimePoint now) {
 bool Scheduler::try_admit(Sequence& sequence) {
   if (free_slots_.empty()) return false;
   const int64_t num_tokens = sequence.num_prompt() + sequence.request.sampling.max_tokens;
-  auto blocks = blocks_.allocate((num_tokens + options_.block_tokens - 1) / options_.block_tokens);
-  if (!blocks.has_value()) return false;
+  if (!blocks_.allocate((num_tokens + options_.block_tokens - 1) / options_.block_tokens, sequence.blocks)) return false;
   sequence.tokens.reserve(static_cast<std::size_t>(num_tokens));
   sequence.drafts.reserve(static_cast<std::size_t>(options_.max_drafts));
-  sequence.blocks = std::move(*blocks);
   sequence.slot = free_slots_.back();
   free_slots_.pop_back();
   return true;

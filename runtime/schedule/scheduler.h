@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "runtime/base/named_token_id.h"
-#include "runtime/schedule/block_allocator.h"
+#include "runtime/schedule/block_pool.h"
 #include "runtime/schedule/step_plan.h"
 
 // Decides which tokens of which sequences a step computes. A pure state machine: no threads, no I/O, no clock (time points
@@ -137,7 +137,7 @@ class Scheduler {
   void sweep();
 
   const SchedulerOptions options_;
-  BlockAllocator blocks_;
+  BlockPool blocks_;
   std::vector<int32_t> free_slots_;
   std::deque<std::unique_ptr<Sequence>> waiting_;    // in order of arrival
   std::vector<std::unique_ptr<Sequence>> running_;   // in order of admission
