@@ -1,5 +1,6 @@
 #include "runtime/cache_plan.h"
 
+#include <algorithm>
 #include <string>
 
 #include "runtime/base/error.h"
@@ -18,18 +19,24 @@ CachePlan plan_caches(const EngineOptions& options, const ModelConfig& config, D
                    .recurrent_state = recurrent_state_shape(config, dtype),
                    .scheduler = {},
                    .bytes = 0,
-                   .bytes_text = ""};
+                   .bytes_text = "",
+                   .swap_bytes = 0};
   if (options.max_context.value_or(1) > config.max_context) {
     throw_invalid("--max-context is " + std::to_string(*options.max_context) + "; allowed: 2 to the checkpoint's " +
                   std::to_string(config.max_context));
   }
   caches.recurrent_state.max_held = speculation.max_drafts;
+  const int64_t block_bytes = KvCache::bytes_per_block(caches.kv_cache);
   const MemoryPlan plan = plan_memory({.budget_bytes = options.memory_bytes,
                                        .bytes_per_slot = RecurrentState::bytes_per_slot(caches.recurrent_state),
-                                       .bytes_per_block = KvCache::bytes_per_block(caches.kv_cache),
+                                       .bytes_per_block = block_bytes,
                                        .block_tokens = kBlockTokens,
                                        .max_sequences = options.max_seqs,
                                        .max_context = options.max_context.value_or(config.max_context)});
+  const int64_t num_swap_blocks = plan.num_slots == 1 ? 0  // nobody to give way to
+                                  : block_bytes == 0  ? plan.num_blocks
+                                                      : std::min(plan.num_blocks, options.swap_bytes / block_bytes);
+  caches.swap_bytes = num_swap_blocks * block_bytes;
   caches.bytes = plan.bytes;
   caches.bytes_text = "--memory " + std::to_string(options.memory_bytes) + ": the cache of " +
                       std::to_string(plan.num_blocks * kBlockTokens) + " tokens";
@@ -40,6 +47,7 @@ CachePlan plan_caches(const EngineOptions& options, const ModelConfig& config, D
                       .token_budget = options.token_budget,
                       .prefill_chunk = options.prefill_chunk,
                       .num_blocks = plan.num_blocks,
+                      .num_swap_blocks = num_swap_blocks,
                       .block_tokens = kBlockTokens,
                       .max_context = plan.max_context,
                       .vocab_size = config.vocab_size,

@@ -18,6 +18,7 @@ struct CachePlan {
   SchedulerOptions scheduler;
   int64_t bytes = 0;       // of both caches
   std::string bytes_text;  // what takes these bytes, with the option, for who complains
+  int64_t swap_bytes = 0;  // of the host, once all of the swap space is in use
 };
 
 /// `dtype` is the run's, `speculation` what choose_speculation() made of the options. Throws Error{kInvalidArgument} for

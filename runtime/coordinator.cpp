@@ -481,7 +481,7 @@ void Coordinator::Impl::update_load(const StepPlan& plan) {
   load_.prompt_tokens += plan.num_prefill_tokens;
   for (const StepEntry& entry : plan.entries) {
     load_.generated_tokens += entry.sequence->num_new;
-    if (entry.is_decode) load_.drafts.add(entry.num_drafts, entry.num_given_drafts());
+    if (entry.is_decode && entry.samples) load_.drafts.add(entry.num_drafts, entry.num_given_drafts());
   }
   load_.balancedness = balance;
 }

@@ -8,6 +8,7 @@
 #include "moe/device_token_dispatcher.h"
 #include "moe/remote_token_dispatcher.h"
 #include "profiler/span.h"
+#include "runtime/base/available_memory.h"
 #include "runtime/base/error.h"
 #include "runtime/cluster/exit_guard.h"
 #include "runtime/device_needs.h"
@@ -87,6 +88,7 @@ void Engine::load(const EngineOptions& options, LogitRows logit_rows) {
   compute_.emplace(options, cluster_, dtype_);
   require_room(options, caches, checkpoint, speculation);
   kv_cache_ = std::make_unique<KvCache>(caches.kv_cache, compute_->stream.memory());
+  swap_space_.emplace(*kv_cache_, compute_->stream, scheduler_options_.num_swap_blocks);
   recurrent_state_ = std::make_unique<RecurrentState>(caches.recurrent_state, compute_->stream.memory());
   model_.emplace(options, cluster_, config_, dtype_, *compute_, std::move(checkpoint));
   vision_ = load_vision(options, model_->checkpoint, tokenizer(), *compute_, dtype_, sequence_capacity(scheduler_options_),
@@ -107,6 +109,8 @@ void Engine::load(const EngineOptions& options, LogitRows logit_rows) {
   } else if (max_drafts > 0) {
     drafter_ = std::make_unique<NgramDrafter>(max_drafts);
   }
+  // Nothing of it is allocated yet, and all else is.
+  require_memory(caches.swap_bytes, "--swap-memory " + std::to_string(options.swap_bytes) + ": the swap space");
 }
 
 StepShape Engine::step_shape(const Quantization& quantization, const Speculation& speculation) const {
@@ -224,10 +228,17 @@ Matrix Engine::delta_state(int state_layer, int64_t slot) {
 }
 
 HostLogits& Engine::compute(const StepPlan& plan) {
+  move_blocks(plan);
   fill_input(plan);
   HostLogits& logits = forward(rows_.input(prefill_quantum(scheduler_options_.prefill_chunk)));
   if (drafter() != nullptr) drafter_->keep_step(plan);
   return logits;
+}
+
+/// What preempted sequences have computed leaves before anything is written to its blocks.
+void Engine::move_blocks(const StepPlan& plan) {
+  for (const BlockCopy& copy : plan.saved_blocks) swap_space_->save(copy.from, copy.to);
+  for (const BlockCopy& copy : plan.restored_blocks) swap_space_->restore(copy.from, copy.to);
 }
 
 StepChoices Engine::run_step(const StepPlan& plan) {

@@ -22,6 +22,7 @@
 #include "runtime/schedule/scheduler.h"
 #include "runtime/state/kv_cache.h"
 #include "runtime/state/recurrent_state.h"
+#include "runtime/state/swap_space.h"
 #include "runtime/step_sampler.h"
 #include "runtime/trace/trace_session.h"
 #include "runtime/watched_group.h"
@@ -122,6 +123,7 @@ class Engine {
   void require_room(const EngineOptions& options, const CachePlan& caches, const Checkpoint& checkpoint,
                     const Speculation& speculation);
   void make_dispatcher(const EngineOptions& options);
+  void move_blocks(const StepPlan& plan);
   void fill_input(const StepPlan& plan);
   Drafter* drafter() { return drafting_ == Drafting::kOn ? drafter_.get() : nullptr; }
 
@@ -141,6 +143,7 @@ class Engine {
   std::unique_ptr<TokenDispatcher> dispatcher_;
   std::unique_ptr<TraceSession> trace_;
   std::unique_ptr<KvCache> kv_cache_;
+  std::optional<SwapSpace> swap_space_;
   std::unique_ptr<RecurrentState> recurrent_state_;
   std::unique_ptr<Trunk> trunk_;
   std::optional<HostLogits> logits_;  // of the last step

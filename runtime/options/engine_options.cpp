@@ -138,6 +138,11 @@ void add_engine_options(CLI::App& app, EngineOptions& o) {
                    "default: none, or what a folder of ferry quantize holds");
   app.add_option("--memory", o.memory_bytes, "for KV cache and recurrent state, such as 512MiB or 4GiB; default 2GiB")
       ->transform(size_in(int64_t{1} << 10, int64_t{1} << 50, "1KiB to 1PiB, such as 512MiB"));
+  app.add_option(
+         "--swap-memory", o.swap_bytes,
+         "of the host, for what the KV cache has no room for when those that run grow; 0B: it is computed anew; default "
+         "1GiB, and no more than the KV cache takes")
+      ->transform(size_in(0, int64_t{1} << 50, "0B to 1PiB, such as 512MiB"));
   app.add_option("--max-seqs", o.max_seqs, "sequences that run at once; default 16")
       ->check(integer_in(1, EngineOptions::kMaxSeqs));
   app.add_option("--max-waiting", o.max_waiting, "requests that may queue; default 256")->check(integer_in(1, 1 << 20));

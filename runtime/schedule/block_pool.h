@@ -6,8 +6,8 @@
 
 namespace ferry {
 
-/// Counts who holds the blocks 0 ‥ num_blocks-1 of a cache: each has as many references as holders and is free when the last one
-/// lets go. It knows ids only, not the memory behind them.
+/// Counts who holds the blocks 0 ‥ num_blocks-1 of a cache: each has as many references as holders and is free when the last
+/// one lets go. It knows ids only, not the memory behind them.
 ///
 /// Not thread-safe: the scheduler owns it. Allocates nothing after construction but what the caller's vectors need.
 class BlockPool {

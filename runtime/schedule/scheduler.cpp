@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -30,6 +31,7 @@ SchedulerOptions validated(SchedulerOptions options) {
   // At most max_running - 1 rows are decodes while a prefill runs or a slot is free: a quantum always remains.
   require_range("token_budget", options.token_budget, options.max_running + prefill_quantum(options.prefill_chunk));
   require_range("num_blocks", options.num_blocks, 1);
+  require_range("num_swap_blocks", options.num_swap_blocks, 0);
   require_range("block_tokens", options.block_tokens, 1);
   require_range("max_context", options.max_context, 1);
   require_range("vocab_size", options.vocab_size, 1);
@@ -90,11 +92,13 @@ void validate_request(const Request& request, const SchedulerOptions& options) {
   require_ids("stop_token_ids", request.sampling.stop_token_ids);
 }
 
-Scheduler::Scheduler(SchedulerOptions options) : options_(validated(std::move(options))), blocks_(options_.num_blocks) {
+Scheduler::Scheduler(SchedulerOptions options)
+    : options_(validated(std::move(options))), blocks_(options_.num_blocks), swap_blocks_(options_.num_swap_blocks) {
   const auto max_running = static_cast<std::size_t>(options_.max_running);
   free_slots_.reserve(max_running);
   for (int64_t slot = options_.max_running - 1; slot >= 0; --slot) free_slots_.push_back(static_cast<int32_t>(slot));
   running_.reserve(max_running);
+  shares_.reserve(max_running);
   plan_.entries.reserve(max_running);
 }
 
@@ -122,10 +126,13 @@ const StepPlan& Scheduler::plan(TimePoint now) {
   ++plan_.step_idx;
   plan_.entries.clear();
   plan_.finished.clear();
+  plan_.saved_blocks.clear();
+  plan_.restored_blocks.clear();
   plan_.num_rows = plan_.num_prefill_tokens = plan_.num_decode_tokens = plan_.num_drafts = plan_.num_samples = 0;
   drop_expired(now);
-  plan_decodes();
-  plan_prefills(now);
+  share_rows();
+  if (share_blocks(now)) admit(now);
+  add_entries();
   FERRY_CHECK_LE(plan_.num_rows, options_.token_budget);
   plan_is_open_ = plan_.num_rows > 0;
   FERRY_CHECK(plan_is_open_ || next_for_media() != nullptr || (running_.empty() && waiting_.empty()))
@@ -150,6 +157,7 @@ void Scheduler::commit(const StepPlan& plan, const StepChoices& choices, TimePoi
     const auto num_chosen = static_cast<std::size_t>(choices.num_tokens[sample_idx++]);
     FERRY_CHECK(num_chosen >= 1 && std::cmp_less_equal(num_chosen, entry.num_logits()))
         << num_chosen << " tokens from " << entry.num_logits() << " rows";
+    if (sequence.state() == RequestState::kPrefilling) sequence.become(RequestState::kDecoding);
     sequence.num_replayed = static_cast<int64_t>(num_chosen) - 1;
     sequence.num_computed += sequence.num_replayed;
     append_tokens(sequence, choices.tokens.subspan(first_token, num_chosen), now);
@@ -161,7 +169,7 @@ void Scheduler::commit(const StepPlan& plan, const StepChoices& choices, TimePoi
 
 void Scheduler::propose(Sequence& sequence, std::span<const TokenId> drafts) {
   FERRY_CHECK(!plan_is_open_) << "step " << plan_.step_idx << " is under way";
-  FERRY_CHECK(sequence.finish_reason == FinishReason::kNone && !sequence.in_prefill()) << "request " << sequence.request.id;
+  FERRY_CHECK(sequence.state() == RequestState::kDecoding) << "request " << sequence.request.id;
   FERRY_CHECK_LE(std::ssize(drafts), options_.max_drafts);
   sequence.drafts.assign(drafts.begin(), drafts.end());
 }
@@ -194,21 +202,28 @@ void Scheduler::finish_all(FinishReason reason, TimePoint now) {
 std::vector<std::unique_ptr<Sequence>> Scheduler::take_finished() { return std::exchange(finished_, {}); }
 
 Sequence* Scheduler::next_for_media() const {
-  const auto found = std::ranges::find_if(running_, [](const auto& sequence) { return sequence->waits_for_media(); });
+  const auto found =
+      std::ranges::find_if(running_, [](const auto& sequence) { return sequence->state() == RequestState::kWaitingForMedia; });
   return found == running_.end() ? nullptr : found->get();
 }
 
 void Scheduler::give_media(Sequence& sequence, std::shared_ptr<const EmbeddedMedia> media) {
   FERRY_CHECK(!plan_is_open_) << "step " << plan_.step_idx << " is under way";
-  FERRY_CHECK(media != nullptr && sequence.waits_for_media()) << "request " << sequence.request.id;
+  FERRY_CHECK(media != nullptr && sequence.state() == RequestState::kWaitingForMedia) << "request " << sequence.request.id;
   sequence.media = std::move(media);
+  sequence.become(RequestState::kPrefilling);
 }
 
 SchedulerLoad Scheduler::load() const {
-  return {.num_running = std::ssize(running_),
-          .num_waiting = std::ssize(waiting_),
+  const int64_t num_preempted =
+      std::ranges::count_if(running_, [](const auto& sequence) { return sequence->state() == RequestState::kPreempted; });
+  return {.num_running = std::ssize(running_) - num_preempted,
+          .num_waiting = std::ssize(waiting_) + num_preempted,
+          .num_preempted = num_preempted,
+          .num_preemptions = num_preemptions_,
           .num_used_blocks = blocks_.num_used(),
-          .num_total_blocks = blocks_.num_total()};
+          .num_total_blocks = blocks_.num_total(),
+          .num_used_swap_blocks = swap_blocks_.num_used()};
 }
 
 void Scheduler::drop_expired(TimePoint now) {
@@ -223,17 +238,32 @@ void Scheduler::drop_expired(TimePoint now) {
   if (!plan_.finished.empty()) sweep();
 }
 
-void Scheduler::plan_decodes() {
-  const auto is_decoding = [](const auto& sequence) { return !sequence->in_prefill(); };
-  const int64_t num_decodes = std::ranges::count_if(running_, is_decoding);
-  const int64_t num_free = options_.token_budget - num_decodes - prefill_quantum(options_.prefill_chunk);
-  int64_t room = std::min(num_free, kMaxDraftRows);
-  for (const auto& sequence : running_) {
-    if (!is_decoding(sequence)) continue;
-    const int64_t num_drafts = num_tried_drafts(*sequence, room);
-    room -= num_drafts;
-    add_entry(*sequence, 1, num_drafts);
+/// Rows by the token budget alone: one for each that decodes and its drafts, then pieces of prompts, oldest first.
+void Scheduler::share_rows() {
+  shares_.assign(running_.size(), {});
+  const auto decodes = [](const auto& sequence) { return sequence->num_uncomputed() == 1 && !sequence->in_prefill(); };
+  const int64_t num_decodes = std::ranges::count_if(running_, decodes);
+  int64_t budget = options_.token_budget - num_decodes;
+  int64_t draft_room = std::min(budget - prefill_quantum(options_.prefill_chunk), kMaxDraftRows);
+  for (std::size_t i = 0; i < running_.size(); ++i) {
+    if (!decodes(running_[i])) continue;
+    shares_[i] = {.num_tokens = 1, .num_drafts = num_tried_drafts(*running_[i], draft_room)};
+    draft_room -= shares_[i].num_drafts;
+    budget -= shares_[i].num_drafts;
   }
+  for (std::size_t i = 0; i < running_.size(); ++i) {
+    if (decodes(running_[i]) || running_[i]->state() == RequestState::kWaitingForMedia) continue;
+    // A later prompt's short end may use rows that are too few for this one: it delays nobody.
+    shares_[i].num_tokens = next_piece(*running_[i], budget);
+    budget -= shares_[i].num_tokens;
+  }
+}
+
+/// Of what is known and not computed. Behind the prompt, where the recurrent form has the same bits for every cut, any.
+int64_t Scheduler::next_piece(const Sequence& sequence, int64_t budget) const {
+  if (sequence.in_prefill())
+    return next_prefill_piece(sequence.num_prompt(), sequence.num_computed, options_.prefill_chunk, budget);
+  return std::min({sequence.num_uncomputed(), options_.prefill_chunk, budget});
 }
 
 /// Each right draft is a token more, and the row of the last one chooses another.
@@ -242,55 +272,178 @@ int64_t Scheduler::num_tried_drafts(const Sequence& sequence, int64_t room) cons
   return std::max<int64_t>(std::min({std::ssize(sequence.drafts), num_left - 1, room}), 0);
 }
 
-void Scheduler::plan_prefills(TimePoint now) {
-  const auto next_piece = [&](const Sequence& sequence) {
-    return next_prefill_piece(sequence.num_prompt(), sequence.num_computed, options_.prefill_chunk,
-                              options_.token_budget - plan_.num_rows);
-  };
-  for (const auto& sequence : running_) {
-    if (!sequence->in_prefill() || sequence->waits_for_media()) continue;
-    // A later prompt's short end may use rows that are too few for this one: it delays nobody.
-    if (const int64_t num_tokens = next_piece(*sequence); num_tokens > 0) add_entry(*sequence, num_tokens, 0);
+/// Gives every share its blocks, oldest first. False if somebody has to wait for some: then nobody younger gets any.
+bool Scheduler::share_blocks(TimePoint now) {
+  bool has_all = true;
+  for (std::size_t i = 0; i < running_.size(); ++i) {
+    if (running_[i]->state() == RequestState::kPreempted) {
+      if (has_all && try_resume(i)) continue;
+      shares_[i].num_tokens = shares_[i].num_drafts = 0;
+      has_all = false;
+    } else if (shares_[i].num_tokens > 0) {
+      has_all = grant_blocks(i, has_all, now) && has_all;
+    }
   }
-  while (!waiting_.empty()) {
-    const bool needs_rows = !waiting_.front()->waits_for_media();
-    const int64_t num_tokens = next_piece(*waiting_.front());
-    if ((needs_rows && num_tokens == 0) || !try_admit(*waiting_.front())) break;
-    running_.push_back(std::move(waiting_.front()));
-    waiting_.pop_front();
-    running_.back()->first_scheduled = now;
-    if (needs_rows) add_entry(*running_.back(), num_tokens, 0);
-  }
+  return has_all;
 }
 
-bool Scheduler::try_admit(Sequence& sequence) {
-  if (free_slots_.empty()) return false;
-  const int64_t num_tokens = sequence.num_prompt() + sequence.request.sampling.max_tokens;
-  if (!blocks_.allocate((num_tokens + options_.block_tokens - 1) / options_.block_tokens, sequence.blocks)) return false;
-  sequence.tokens.reserve(static_cast<std::size_t>(num_tokens));
-  sequence.drafts.reserve(static_cast<std::size_t>(options_.max_drafts));
-  sequence.slot = free_slots_.back();
-  free_slots_.pop_back();
+/// The blocks that a sequence needs for its share, if it `may_take` any: free ones, then those of the youngest behind it. The
+/// share shrinks to what can be had; false if it did.
+bool Scheduler::grant_blocks(std::size_t idx, bool may_take, TimePoint now) {
+  Sequence& sequence = *running_[idx];
+  const auto num_missing = [&] { return num_needed_blocks(sequence, shares_[idx]) - std::ssize(sequence.blocks); };
+  if (num_missing() <= 0) return true;
+  const int64_t wanted = shares_[idx].num_rows();
+  if (!may_take || num_missing() > blocks_.num_free()) {
+    int64_t num_reachable = 0;
+    if (may_take) {
+      num_reachable = blocks_.num_free();
+      for (std::size_t i = idx + 1; i < running_.size(); ++i) num_reachable += std::ssize(running_[i]->blocks);
+    }
+    shrink(idx, std::ssize(sequence.blocks) + num_reachable);
+    if (shares_[idx].num_tokens == 0) return false;
+    for (std::size_t i = running_.size() - 1; num_missing() > blocks_.num_free(); --i) {
+      FERRY_CHECK(i > idx) << "request " << sequence.request.id << " needs " << num_missing() << " blocks";
+      if (!running_[i]->blocks.empty()) preempt(i, now);
+    }
+  }
+  FERRY_CHECK(blocks_.allocate(std::max<int64_t>(num_missing(), 0), sequence.blocks));
+  return shares_[idx].num_rows() == wanted;
+}
+
+/// To what `num_blocks` hold.
+void Scheduler::shrink(std::size_t idx, int64_t num_blocks) {
+  const Sequence& sequence = *running_[idx];
+  Share& share = shares_[idx];
+  const int64_t num_tokens = num_blocks * options_.block_tokens;
+  const int64_t end = num_tokens >= sequence.max_length() ? sequence.max_length() : num_tokens - options_.max_drafts;
+  const int64_t room = std::max<int64_t>(end - sequence.num_computed, 0);
+  share.num_tokens = std::min(share.num_tokens, next_piece(sequence, std::min(room, share.num_tokens)));
+  share.num_drafts = std::min(share.num_drafts, room - share.num_tokens);
+}
+
+/// Brings a preempted sequence's blocks back, if there is room for all that is known of it beside what all older ones may soon
+/// need.
+bool Scheduler::try_resume(std::size_t idx) {
+  Sequence& sequence = *running_[idx];
+  const Share& share = shares_[idx];
+  if (share.is_preempted || share.num_tokens == 0) return false;
+  const Share all{.num_tokens = sequence.num_uncomputed(), .num_drafts = share.num_drafts};
+  if (num_needed_blocks(sequence, all) + num_growth_blocks(idx) > blocks_.num_free()) return false;
+  FERRY_CHECK(blocks_.allocate(num_needed_blocks(sequence, share), sequence.blocks));
+  for (std::size_t i = 0; i < sequence.saved_blocks.size(); ++i)
+    plan_.restored_blocks.push_back({.from = sequence.saved_blocks[i], .to = sequence.blocks[i]});
+  swap_blocks_.release(sequence.saved_blocks);
+  sequence.saved_blocks.clear();
+  sequence.preempted.reset();
+  sequence.become(sequence.num_uncomputed() == 1 && !sequence.in_prefill() ? RequestState::kDecoding
+                                                                           : RequestState::kPrefilling);
   return true;
 }
 
-void Scheduler::add_entry(Sequence& sequence, int64_t num_tokens, int64_t num_drafts) {
-  const bool is_prefill = sequence.in_prefill();
-  const int64_t end = sequence.num_computed + num_tokens;
+/// Takes a sequence's blocks. It keeps its slot, which nobody could use: who has not arrived before it is not admitted now.
+void Scheduler::preempt(std::size_t idx, TimePoint now) {
+  Sequence& sequence = *running_[idx];
+  shares_[idx] = {.is_preempted = true};
+  const int64_t num_filled = num_blocks_of(sequence.num_computed);
+  if (swap_blocks_.allocate(num_filled, sequence.saved_blocks)) {
+    for (std::size_t i = 0; i < sequence.saved_blocks.size(); ++i)
+      plan_.saved_blocks.push_back({.from = sequence.blocks[i], .to = sequence.saved_blocks[i]});
+  } else {
+    sequence.num_computed = sequence.num_replayed = 0;
+    sequence.drafts.clear();
+  }
+  blocks_.release(sequence.blocks);
+  sequence.blocks.clear();
+  sequence.preempted = now;
+  ++sequence.num_preemptions;
+  ++num_preemptions_;
+  sequence.become(RequestState::kPreempted);
+}
+
+/// Admits who waits, strictly in order of arrival, while there are a slot, rows, and blocks for them beside what those that run
+/// may soon need. Who has to wait for its media first needs a slot alone.
+void Scheduler::admit(TimePoint now) {
+  int64_t budget = options_.token_budget;
+  for (const Share& share : shares_) budget -= share.num_rows();
+  while (!waiting_.empty() && !free_slots_.empty()) {
+    Sequence& sequence = *waiting_.front();
+    Share share;
+    if (!sequence.waits_for_media()) {
+      share.num_tokens = next_piece(sequence, budget);
+      const int64_t num_needed = num_needed_blocks(sequence, share);
+      if (share.num_tokens == 0 || num_needed + num_growth_blocks(running_.size()) > blocks_.num_free()) return;
+      take_slot(sequence);
+      FERRY_CHECK(blocks_.allocate(num_needed, sequence.blocks));
+      sequence.become(RequestState::kPrefilling);
+    } else {
+      take_slot(sequence);
+      sequence.become(RequestState::kWaitingForMedia);
+    }
+    sequence.first_scheduled = now;
+    budget -= share.num_tokens;
+    shares_.push_back(share);
+    running_.push_back(std::move(waiting_.front()));
+    waiting_.pop_front();
+  }
+}
+
+/// Whatever later steps append has its room from here on.
+void Scheduler::take_slot(Sequence& sequence) {
+  sequence.tokens.reserve(static_cast<std::size_t>(sequence.max_length()));
+  sequence.drafts.reserve(static_cast<std::size_t>(options_.max_drafts));
+  sequence.blocks.reserve(static_cast<std::size_t>(num_blocks_of(sequence.max_length())));
+  sequence.slot = free_slots_.back();
+  free_slots_.pop_back();
+}
+
+int64_t Scheduler::num_blocks_of(int64_t num_tokens) const {
+  return (num_tokens + options_.block_tokens - 1) / options_.block_tokens;
+}
+
+/// All in all, for the share's rows and for what is guessed behind them once they are computed.
+int64_t Scheduler::num_needed_blocks(const Sequence& sequence, const Share& share) const {
+  const int64_t end = sequence.num_computed + share.num_rows() + options_.max_drafts;
+  return num_blocks_of(std::min(end, sequence.max_length()));
+}
+
+/// Blocks that the oldest `num_sequences` do not hold yet, each for its prompt, its tokens and kGrowthTokens more.
+int64_t Scheduler::num_growth_blocks(std::size_t num_sequences) const {
+  int64_t num_blocks = 0;
+  for (const auto& sequence : std::span(running_).first(num_sequences)) {
+    const int64_t end = std::min(std::ssize(sequence->tokens) + kGrowthTokens, sequence->max_length());
+    num_blocks += std::max<int64_t>(num_blocks_of(end) - std::ssize(sequence->blocks), 0);
+  }
+  return num_blocks;
+}
+
+void Scheduler::add_entries() {
+  const auto add_if = [&](auto condition) {
+    for (std::size_t i = 0; i < running_.size(); ++i) {
+      if (shares_[i].num_tokens > 0 && condition(running_[i]->state())) add_entry(*running_[i], shares_[i]);
+    }
+  };
+  add_if([](RequestState state) { return state == RequestState::kDecoding; });
+  add_if([](RequestState state) { return state == RequestState::kPrefilling; });
+}
+
+void Scheduler::add_entry(Sequence& sequence, const Share& share) {
+  const bool is_prefill = sequence.state() == RequestState::kPrefilling;
+  const int64_t end = sequence.num_computed + share.num_tokens;
   const bool samples = end == std::ssize(sequence.tokens);
   FERRY_CHECK_LE(end, std::ssize(sequence.tokens));
   plan_.entries.push_back({.sequence = &sequence,
                            .first_row = plan_.num_rows,
                            .first_token = sequence.num_computed,
-                           .num_rows = num_tokens + num_drafts,
-                           .num_drafts = num_drafts,
+                           .num_rows = share.num_rows(),
+                           .num_drafts = share.num_drafts,
                            .samples = samples,
                            .resets_state = sequence.num_computed == 0,
                            .num_replayed = sequence.num_replayed,
-                           .is_decode = !is_prefill});
-  plan_.num_rows += num_tokens + num_drafts;
-  (is_prefill ? plan_.num_prefill_tokens : plan_.num_decode_tokens) += num_tokens;
-  plan_.num_drafts += num_drafts;
+                           .is_decode = !sequence.in_prefill()});
+  plan_.num_rows += share.num_rows();
+  (is_prefill ? plan_.num_prefill_tokens : plan_.num_decode_tokens) += share.num_tokens;
+  plan_.num_drafts += share.num_drafts;
   plan_.num_samples += samples ? 1 : 0;
 }
 
@@ -323,9 +476,12 @@ void Scheduler::retire(Sequence& sequence, FinishReason reason, TimePoint now) {
   FERRY_CHECK(sequence.finish_reason == FinishReason::kNone) << "request " << sequence.request.id << " ended twice";
   sequence.finish_reason = reason;
   sequence.finished = now;
+  sequence.become(RequestState::kFinished);
   if (sequence.slot < 0) return;
   blocks_.release(sequence.blocks);
   sequence.blocks.clear();
+  swap_blocks_.release(sequence.saved_blocks);
+  sequence.saved_blocks.clear();
   free_slots_.push_back(sequence.slot);
   sequence.slot = -1;
 }

@@ -21,15 +21,22 @@
 //   for (auto& sequence : scheduler.take_finished()) ... send the last event ...
 //
 // Three promises:
-// - A sequence that runs is never preempted: slot and blocks for prompt + max_tokens are reserved when it is admitted,
-//   strictly in order of arrival; what does not fit waits, and everything behind it too.
+// - The oldest goes on: blocks of the KV cache are shared out in order of arrival. Whoever needs some that are not there takes
+//   them from the youngest sequence behind it, which is preempted: what its blocks hold is saved and comes back when there is
+//   room, or is computed anew if the swap space is full. Nobody is ended for want of memory, and nobody older waits for it
+//   while somebody younger is given any.
 // - Nobody starves: decode rows come first, and the budget always leaves one quantum for the oldest prefill.
-// - Exactness: how a prompt is computed does not depend on its neighbours (see next_prefill_piece).
+// - Exactness: how a request is computed depends neither on its neighbours nor on preemptions (see next_prefill_piece).
 
 namespace ferry {
 
 inline constexpr int64_t kMaxDraftRows = 256;      // of a step, all sequences together: each needs a row of logits
 inline constexpr int64_t kMaxPrefillQuantum = 64;  // tokens; the longest piece of the DeltaNet's chunk form
+
+/// Tokens by which every sequence that runs can grow beyond what is known of it before it needs a block that admitting another
+/// one took. Each copy of a long sequence to the swap space and back costs as much time as some decode steps: so many of them
+/// make it a few percent.
+inline constexpr int64_t kGrowthTokens = 64;
 
 /// Limits of the engine, fixed at start.
 struct SchedulerOptions {
@@ -38,6 +45,7 @@ struct SchedulerOptions {
   int64_t token_budget = 1024;             // rows of a step; >= max_running + prefill_quantum(prefill_chunk)
   int64_t prefill_chunk = 512;             // most tokens of one prompt in a step; 1 ‥ 64 or a multiple of 64
   int64_t num_blocks = 0;                  // KV blocks; >= 1
+  int64_t num_swap_blocks = 0;             // of the swap space, for what preempted sequences have computed; >= 0
   int64_t block_tokens = 16;               // tokens a block; >= 1
   int64_t max_context = 0;                 // tokens of prompt and completion together; >= 1
   int64_t vocab_size = 0;                  // ids a prompt may use are [0, vocab_size); >= 1
@@ -48,10 +56,13 @@ struct SchedulerOptions {
 
 /// What load reports show.
 struct SchedulerLoad {
-  int64_t num_running = 0;
-  int64_t num_waiting = 0;
+  int64_t num_running = 0;      // admitted and not preempted
+  int64_t num_waiting = 0;      // queued or preempted
+  int64_t num_preempted = 0;    // of those that wait
+  int64_t num_preemptions = 0;  // since the start
   int64_t num_used_blocks = 0;
   int64_t num_total_blocks = 0;
+  int64_t num_used_swap_blocks = 0;
 };
 
 /// Tokens of the unit in which prompts are cut: min(prefill_chunk, 64).
@@ -100,8 +111,8 @@ class Scheduler {
   /// (kStop) or at max_tokens (kLength); what was chosen behind that is dropped.
   void commit(const StepPlan& plan, const StepChoices& choices, TimePoint now);
 
-  /// The running sequence, oldest first, that waits for its pictures and videos: it holds slot and blocks, and nobody waits
-  /// for it. Null if there is none.
+  /// The admitted sequence, oldest first, that waits for its pictures and videos: it holds a slot and no blocks, and nobody
+  /// waits for it. Null if there is none.
   Sequence* next_for_media() const;
   /// The embeddings of all of them; the next plan may have its rows.
   void give_media(Sequence& sequence, std::shared_ptr<const EmbeddedMedia> media);
@@ -125,12 +136,31 @@ class Scheduler {
   const SchedulerOptions& options() const { return options_; }
 
  private:
+  /// What an admitted sequence computes in the step that is planned.
+  struct Share {
+    int64_t num_tokens = 0;
+    int64_t num_drafts = 0;
+    bool is_preempted = false;  // by this plan
+
+    int64_t num_rows() const { return num_tokens + num_drafts; }
+  };
+
   void drop_expired(TimePoint now);
-  void plan_decodes();
-  void plan_prefills(TimePoint now);
-  bool try_admit(Sequence& sequence);
-  void add_entry(Sequence& sequence, int64_t num_tokens, int64_t num_drafts);
+  void share_rows();
+  int64_t next_piece(const Sequence& sequence, int64_t budget) const;
   int64_t num_tried_drafts(const Sequence& sequence, int64_t room) const;
+  bool share_blocks(TimePoint now);
+  bool grant_blocks(std::size_t idx, bool may_take, TimePoint now);
+  void shrink(std::size_t idx, int64_t num_blocks);
+  bool try_resume(std::size_t idx);
+  void preempt(std::size_t idx, TimePoint now);
+  void admit(TimePoint now);
+  void take_slot(Sequence& sequence);
+  int64_t num_blocks_of(int64_t num_tokens) const;
+  int64_t num_needed_blocks(const Sequence& sequence, const Share& share) const;
+  int64_t num_growth_blocks(std::size_t num_sequences) const;
+  void add_entries();
+  void add_entry(Sequence& sequence, const Share& share);
   void append_tokens(Sequence& sequence, std::span<const TokenId> tokens, TimePoint now);
   void append_token(Sequence& sequence, TokenId token, TimePoint now);
   void retire(Sequence& sequence, FinishReason reason, TimePoint now);
@@ -138,9 +168,12 @@ class Scheduler {
 
   const SchedulerOptions options_;
   BlockPool blocks_;
+  BlockPool swap_blocks_;
   std::vector<int32_t> free_slots_;
-  std::deque<std::unique_ptr<Sequence>> waiting_;    // in order of arrival
-  std::vector<std::unique_ptr<Sequence>> running_;   // in order of admission
+  std::deque<std::unique_ptr<Sequence>> waiting_;   // in order of arrival
+  std::vector<std::unique_ptr<Sequence>> running_;  // admitted, likewise; behind a preempted one nobody holds blocks
+  std::vector<Share> shares_;                       // of each
+  int64_t num_preemptions_ = 0;
   std::vector<std::unique_ptr<Sequence>> finished_;  // ended, not yet taken
   StepPlan plan_;
   bool plan_is_open_ = false;  // plan_ has rows and was not committed

@@ -6,7 +6,9 @@
 #include <optional>
 #include <vector>
 
+#include "runtime/base/check.h"
 #include "runtime/schedule/request.h"
+#include "runtime/schedule/request_state.h"
 
 namespace ferry {
 
@@ -17,21 +19,25 @@ struct EmbeddedMedia;
 struct Sequence {
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  Request request;              // max_tokens is already clipped to the context
-  std::vector<TokenId> tokens;  // the prompt, then what was generated, a stop id included
-  int64_t num_computed = 0;     // tokens whose keys and values are in the caches
-  int64_t num_new = 0;          // last tokens, which the last commit appended
-  int64_t num_replayed = 0;     // last of the computed tokens that the recurrent state does not hold yet: right drafts
-  std::vector<TokenId> drafts;  // what may follow the tokens; right or wrong is found out by the next step
-  int32_t slot = -1;            // row of the recurrent state; -1 while not running
-  std::vector<int32_t> blocks;  // KV blocks for prompt + max_tokens; empty while not running
+  Request request;                    // max_tokens is already clipped to the context
+  std::vector<TokenId> tokens;        // the prompt, then what was generated, a stop id included
+  int64_t num_computed = 0;           // tokens whose keys and values are in the caches
+  int64_t num_new = 0;                // last tokens, which the last commit appended
+  int64_t num_replayed = 0;           // last of the computed tokens that the recurrent state does not hold yet: right drafts
+  std::vector<TokenId> drafts;        // what may follow the tokens; right or wrong is found out by the next step
+  int32_t slot = -1;                  // row of the recurrent state, from admission to the end, also while preempted; else -1
+  std::vector<int32_t> blocks;        // KV blocks of its first tokens, as many as its rows have needed so far
+  std::vector<int32_t> saved_blocks;  // blocks of the swap space, while preempted; empty if it starts anew
 
   std::shared_ptr<const EmbeddedMedia> media;  // what the tower made of the request's; null without any, or until then
 
   TimePoint arrival;
-  std::optional<TimePoint> first_scheduled;  // when its first rows were planned
+  std::optional<TimePoint> first_scheduled;  // when it was admitted
   std::optional<TimePoint> first_token;
   std::optional<TimePoint> finished;
+
+  std::optional<TimePoint> preempted;  // while it is: since when
+  int64_t num_preemptions = 0;
 
   FinishReason finish_reason = FinishReason::kNone;
   bool ends_with_stop_id = false;  // tokens.back() is a stop id, which is not part of the text
@@ -39,11 +45,25 @@ struct Sequence {
 
   int64_t num_prompt() const { return static_cast<int64_t>(request.prompt.size()); }
   int64_t num_generated() const { return static_cast<int64_t>(tokens.size()) - num_prompt(); }
-  /// Whether it runs but has no rows in any step yet.
+  /// Prompt and completion, as long as it can become.
+  int64_t max_length() const { return num_prompt() + request.sampling.max_tokens; }
+  /// Whether it has no rows in any step yet, though it may be admitted.
   bool waits_for_media() const { return request.media != nullptr && media == nullptr; }
   /// Of a finished sequence, which has no more rows.
   void let_go_of_media() { request.media.reset(), media.reset(); }
   bool in_prefill() const { return num_computed < num_prompt(); }
+  /// Tokens that are known and not computed: 1 when it decodes.
+  int64_t num_uncomputed() const { return static_cast<int64_t>(tokens.size()) - num_computed; }
+
+  RequestState state() const { return state_; }
+  void become(RequestState next) {
+    FERRY_CHECK(may_become(state_, next)) << "request " << request.id << ": " << request_state_name(state_) << " to "
+                                          << request_state_name(next);
+    state_ = next;
+  }
+
+ private:
+  RequestState state_ = RequestState::kQueued;
 };
 
 }  // namespace ferry

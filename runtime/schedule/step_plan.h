@@ -24,7 +24,7 @@ struct StepEntry {
   bool samples = false;  // the logits of its last 1 + num_drafts rows choose tokens: the last piece of a prompt, or decode
   bool resets_state = false;
   int64_t num_replayed = 0;
-  bool is_decode = false;  // its rows take the recurrent form of the delta rule, a prompt's the chunk form
+  bool is_decode = false;  // its rows are behind the prompt: they take the recurrent form of the delta rule, not the chunk form
 
   int64_t num_logits() const { return samples ? 1 + num_drafts : 0; }
   /// After the commit: the drafts that gave a token. Right ones behind a stop give none.
@@ -33,12 +33,21 @@ struct StepEntry {
   }
 };
 
-/// What the engine computes in one step: the decode rows first, then the prefill pieces, each in order of admission.
+/// A block's keys and values, of all layers, that go from one cache to another.
+struct BlockCopy {
+  int32_t from = 0, to = 0;
+
+  bool operator==(const BlockCopy&) const = default;
+};
+
+/// What the engine computes in one step: the decode rows first, then the prefill pieces, each in order of arrival.
 struct StepPlan {
   int64_t step_idx = 0;
+  std::vector<BlockCopy> saved_blocks;     // before all else: from the KV cache to the swap space
+  std::vector<BlockCopy> restored_blocks;  // then: from the swap space to the KV cache
   std::vector<StepEntry> entries;
-  int64_t num_rows = 0;  // num_prefill_tokens + num_decode_tokens + num_drafts, at most the token budget
-  int64_t num_prefill_tokens = 0;
+  int64_t num_rows = 0;            // num_prefill_tokens + num_decode_tokens + num_drafts, at most the token budget
+  int64_t num_prefill_tokens = 0;  // what is computed anew after a preemption included
   int64_t num_decode_tokens = 0;
   int64_t num_drafts = 0;
   int64_t num_samples = 0;                // entries that sample

@@ -1,5 +1,7 @@
 #include "runtime/state/kv_cache.h"
 
+#include "kernels/stream.h"
+
 namespace ferry {
 namespace {
 
@@ -28,6 +30,32 @@ KvLayerView KvCache::layer(int layer_idx) {
           .num_kv_heads = options_.num_kv_heads,
           .block_tokens = options_.block_tokens,
           .head_dim = options_.head_dim};
+}
+
+void KvCache::read_block(Stream& stream, int64_t block, Address<std::byte> to) const {
+  const int64_t offset = offset_of(block), size = layer_block_bytes(options_);
+  for (const Layer& layer : layers_) {
+    for (const Storage* half : {&layer.keys, &layer.values}) {
+      stream.copy(half->address() + offset, to, static_cast<std::size_t>(size));
+      to = to + size;
+    }
+  }
+}
+
+void KvCache::write_block(Stream& stream, int64_t block, Address<const std::byte> from) {
+  const int64_t offset = offset_of(block), size = layer_block_bytes(options_);
+  for (Layer& layer : layers_) {
+    for (Storage* half : {&layer.keys, &layer.values}) {
+      stream.copy(from, half->address() + offset, static_cast<std::size_t>(size));
+      from = from + size;
+    }
+  }
+}
+
+/// In the keys and in the values of every layer.
+int64_t KvCache::offset_of(int64_t block) const {
+  FERRY_CHECK(block >= 0 && block < options_.num_blocks) << "block " << block << " of " << options_.num_blocks;
+  return block * layer_block_bytes(options_);
 }
 
 int64_t KvCache::bytes_per_block(const KvCacheOptions& options) { return 2 * options.num_layers * layer_block_bytes(options); }

@@ -29,6 +29,10 @@ class KvCache {
   /// Borrowed; valid as long as the cache.
   KvLayerView layer(int layer_idx);
 
+  /// Copies a block, keys and values of all layers in bytes_per_block bytes, to or from other memory.
+  void read_block(Stream& stream, int64_t block, Address<std::byte> to) const;
+  void write_block(Stream& stream, int64_t block, Address<const std::byte> from);
+
   const KvCacheOptions& options() const { return options_; }
 
   /// Bytes of one block in all layers, keys and values. num_blocks does not matter.
@@ -39,6 +43,8 @@ class KvCache {
     Storage keys;    // [num_blocks, num_kv_heads, block_tokens, head_dim] dtype
     Storage values;  // same
   };
+  int64_t offset_of(int64_t block) const;
+
   KvCacheOptions options_;
   std::vector<Layer> layers_;  // [num_layers]
 };

@@ -388,7 +388,7 @@ TEST_F(CoordinatorTest, RequestsThatDoNotFitTheMemoryWaitAndThenFinish) {
   const int64_t total = engine_->scheduler_options().num_blocks;
   ASSERT_LT(total, 4 * 14) << "four of the requests must not fit";
   HeldRequest held(*coordinator_, make_request(tokens_from(1, 180), 60));
-  EXPECT_EQ(coordinator_->load().kv_blocks_used, 15);
+  EXPECT_EQ(coordinator_->load().kv_blocks_used, 12) << "of 180 tokens, not of the 240 that it may become";
   std::vector<std::unique_ptr<Completion>> completions;
   for (const Request& request : requests) {
     completions.push_back(std::make_unique<Completion>());

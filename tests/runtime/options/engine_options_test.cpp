@@ -19,7 +19,7 @@ TEST(Options, EveryEngineOption) {
                     {"--dtype",        "f32",  "--threads",      "3",    "--transport",     "gloo",   "--net-interface", "lo",
                      "--kernels",      "avx2", "--matmul",       "avx2", "--memory",        "512MiB", "--max-seqs",      "5",
                      "--max-waiting",  "7",    "--token-budget", "99",   "--prefill-chunk", "64",     "--max-context",   "1000",
-                     "--peer-timeout", "2.5",  "--check-weights"}))
+                     "--peer-timeout", "2.5",  "--swap-memory",  "7MiB", "--check-weights"}))
             .engine;
     EXPECT_EQ(engine.dtype, DType::kF32);
     EXPECT_EQ(engine.threads, 3);
@@ -28,6 +28,7 @@ TEST(Options, EveryEngineOption) {
     EXPECT_EQ(engine.kernels, "avx2");
     EXPECT_EQ(engine.matmul, "avx2");
     EXPECT_EQ(engine.memory_bytes, int64_t{512} << 20);
+    EXPECT_EQ(engine.swap_bytes, int64_t{7} << 20);
     EXPECT_EQ(engine.max_seqs, 5);
     EXPECT_EQ(engine.max_waiting, 7);
     EXPECT_EQ(engine.token_budget, 99);

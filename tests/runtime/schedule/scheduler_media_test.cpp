@@ -63,16 +63,17 @@ void expect_load(const Scheduler& scheduler, int64_t num_running, int64_t num_wa
   EXPECT_EQ(num_used_blocks, load.num_used_blocks);
 }
 
-TEST(SchedulerMedia, WhoWaitsHoldsItsMemoryAndLetsOthersPass) {
+TEST(SchedulerMedia, WhoWaitsHoldsASlotAndLetsOthersPass) {
   Scheduler scheduler(few_slots());
   Sequence* a = scheduler.add(picture_of("a", 150), at_ms(0));
   scheduler.add(text_of("b", 30), at_ms(0));
   EXPECT_EQ(nullptr, scheduler.next_for_media()) << "it is not admitted yet";
   EXPECT_EQ("b:0+30*", step(scheduler));
-  expect_load(scheduler, 2, 0, 10 + 3);  // ceil(153 / 16), ceil(33 / 16)
+  expect_load(scheduler, 2, 0, 2);  // ceil(30 / 16)
   EXPECT_EQ(a, scheduler.next_for_media());
   EXPECT_GE(a->slot, 0);
-  EXPECT_EQ(10U, a->blocks.size());
+  EXPECT_EQ(RequestState::kWaitingForMedia, a->state());
+  EXPECT_TRUE(a->blocks.empty());
   scheduler.add(text_of("c", 20), at_ms(0));
   EXPECT_EQ("b:30+1* c:0+20*", step(scheduler));
   EXPECT_EQ(0, a->num_computed);
@@ -89,6 +90,23 @@ TEST(SchedulerMedia, WithItsMediaItHasThePiecesOfAText) {
     for (int i = 0; i < 6; ++i) EXPECT_EQ(step(without), step(with)) << num_prompt << " tokens, step " << i;
     ASSERT_EQ(1U, with.take_finished().size());
   }
+}
+
+TEST(SchedulerMedia, WhoGotItsMediaTakesBlocksFromTheYounger) {
+  SchedulerOptions options = few_slots();
+  options.num_blocks = 20;
+  options.num_swap_blocks = 20;
+  Scheduler scheduler(options);
+  Sequence* a = scheduler.add(picture_of("a", 60), at_ms(0));
+  Request long_answer = text_of("b", 30);
+  long_answer.sampling.max_tokens = 250;
+  Sequence* b = scheduler.add(std::move(long_answer), at_ms(0));
+  for (int i = 0; i < 240; ++i) step(scheduler);
+  EXPECT_EQ(RequestState::kDecoding, b->state());
+  expect_load(scheduler, 2, 0, 17);
+  scheduler.give_media(*a, embedded());
+  EXPECT_EQ("a:0+60*", step(scheduler));
+  EXPECT_EQ(RequestState::kPreempted, b->state());
 }
 
 TEST(SchedulerMedia, IsGivenInOrderOfAdmission) {
@@ -113,7 +131,7 @@ TEST(SchedulerMedia, NeedsNoRowsToBeAdmitted) {
   scheduler.add(picture_of("b", 20), at_ms(0));
   scheduler.add(text_of("c", 20), at_ms(0));
   EXPECT_EQ("a:0+128", step(scheduler)) << "3 rows are left";
-  expect_load(scheduler, 2, 1, 9 + 2);
+  expect_load(scheduler, 2, 1, 8);
   EXPECT_EQ("a:128+2* c:0+20*", step(scheduler));
 }
 
@@ -149,7 +167,7 @@ TEST(SchedulerMedia, AbortAndDeadlineFreeWhatItHolds) {
   ASSERT_EQ(1U, finished.size());
   EXPECT_EQ(FinishReason::kAborted, finished[0]->finish_reason);
   EXPECT_EQ(-1, finished[0]->slot);
-  expect_load(scheduler, 1, 1, 3);
+  expect_load(scheduler, 1, 1, 0);
   EXPECT_EQ("b", scheduler.next_for_media()->request.id);
   EXPECT_EQ("c:0+40*", step(scheduler, at_ms(50)));
   finished = scheduler.take_finished();

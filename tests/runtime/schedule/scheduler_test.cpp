@@ -82,8 +82,9 @@ TEST(Scheduler, RunsOneRequestFromPromptToLength) {
   EXPECT_EQ(scheduler.load().num_waiting, 1);
   EXPECT_EQ(run_step(scheduler, at(10)), "a:0+128");
   EXPECT_EQ(scheduler.load().num_running, 1);
-  EXPECT_EQ(scheduler.load().num_used_blocks, 10);  // ceil(153 / 16)
+  EXPECT_EQ(scheduler.load().num_used_blocks, 8);  // 128 / 16
   EXPECT_EQ(run_step(scheduler, at(20), 4), "a:128+22*");
+  EXPECT_EQ(scheduler.load().num_used_blocks, 10);  // ceil(150 / 16)
   EXPECT_EQ(run_step(scheduler, at(30), 5), "a:150+1*");
   EXPECT_TRUE(scheduler.take_finished().empty());
   EXPECT_EQ(run_step(scheduler, at(40), 6), "a:151+1*");
@@ -146,6 +147,142 @@ TEST(Scheduler, AdmitsStrictlyInOrder) {
   EXPECT_EQ(run_step(scheduler), "a:101+1*");
   EXPECT_EQ(run_step(scheduler), "a:102+1*");
   EXPECT_EQ(run_step(scheduler), "b:0+60* c:0+5*");
+}
+
+/// Two blocks a sequence of 20 tokens and one more for each 16: room for one long answer, or several short ones.
+SchedulerOptions few_blocks(int64_t num_swap_blocks) {
+  SchedulerOptions options = options_of();
+  options.num_blocks = 10;
+  options.num_swap_blocks = num_swap_blocks;
+  return options;
+}
+
+/// Runs steps until one is `text`; the number of steps.
+int run_until(Scheduler& scheduler, const std::string& text) {
+  for (int i = 1; i < 200; ++i) {
+    if (run_step(scheduler, at(i)) == text) return i;
+  }
+  return -1;
+}
+
+TEST(Scheduler, BlocksComeAsRowsNeedThem) {
+  Scheduler scheduler(options_of());
+  scheduler.add(request_of("a", 20, 400), at(0));
+  for (int num_tokens = 20; num_tokens < 100; ++num_tokens) {
+    run_step(scheduler);
+    EXPECT_EQ(scheduler.load().num_used_blocks, (num_tokens + 15) / 16) << num_tokens;
+  }
+}
+
+TEST(Scheduler, AdmissionLeavesRoomForThoseThatRun) {
+  Scheduler scheduler(few_blocks(0));
+  scheduler.add(request_of("a", 20, 400), at(0));  // has 2 blocks, grows by 64 tokens: to 6
+  scheduler.add(request_of("b", 70, 1), at(0));    // 5 blocks
+  scheduler.add(request_of("c", 20, 1), at(0));    // would fit, but waits behind b
+  EXPECT_EQ(run_step(scheduler), "a:0+20*");
+  scheduler.finish_all(FinishReason::kAborted, at(1));
+  scheduler.add(request_of("a", 20, 30), at(2));  // grows to 4 blocks at most
+  scheduler.add(request_of("b", 70, 1), at(2));
+  EXPECT_EQ(run_step(scheduler), "a:0+20* b:0+70*");
+}
+
+TEST(Scheduler, TheYoungestGivesWayAndComesBackAsItWas) {
+  Scheduler scheduler(few_blocks(10));
+  scheduler.add(request_of("a", 20, 100), at(0));
+  Sequence& b = *scheduler.add(request_of("b", 20, 120), at(0));
+  EXPECT_EQ(run_step(scheduler), "a:0+20* b:0+20*");
+  EXPECT_EQ(run_until(scheduler, "a:80+1*"), 61) << "both have 5 blocks until one needs a sixth";
+  EXPECT_EQ(b.state(), RequestState::kPreempted);
+  EXPECT_EQ(b.num_computed, 80);
+  EXPECT_EQ(b.saved_blocks.size(), 5U);
+  EXPECT_TRUE(b.blocks.empty());
+  scheduler.add(request_of("c", 5, 3), at(70));
+  SchedulerLoad load = scheduler.load();
+  EXPECT_EQ(load.num_running, 1);
+  EXPECT_EQ(load.num_waiting, 2) << "b and c";
+  EXPECT_EQ(load.num_preempted, 1);
+  EXPECT_EQ(load.num_preemptions, 1);
+  EXPECT_EQ(load.num_used_swap_blocks, 5);
+  EXPECT_EQ(run_step(scheduler, at(71)), "a:81+1*") << "c waits behind b";
+  EXPECT_GT(run_until(scheduler, "b:80+1* c:0+5*"), 0) << "a ended";
+  EXPECT_EQ(b.state(), RequestState::kDecoding);
+  load = scheduler.load();
+  EXPECT_EQ(load.num_preempted, 0);
+  EXPECT_EQ(load.num_used_swap_blocks, 0);
+}
+
+TEST(Scheduler, ThePlanSaysWhatIsSavedAndRestored) {
+  Scheduler scheduler(few_blocks(10));
+  scheduler.add(request_of("a", 20, 100), at(0));
+  Sequence& b = *scheduler.add(request_of("b", 20, 120), at(0));
+  std::vector<BlockCopy> saved, restored;
+  std::vector<int32_t> before, swapped;
+  for (int i = 0; i < 150 && restored.empty(); ++i) {
+    (saved.empty() ? before : swapped) = saved.empty() ? b.blocks : b.saved_blocks;
+    const StepPlan& plan = scheduler.plan(at(i));
+    if (saved.empty()) saved = plan.saved_blocks;
+    restored = plan.restored_blocks;
+    scheduler.commit(plan, test::OneChoiceEach(std::vector<TokenId>(static_cast<std::size_t>(plan.num_samples), 1)), at(i));
+  }
+  ASSERT_EQ(saved.size(), 5U);
+  ASSERT_EQ(swapped.size(), 5U);
+  ASSERT_EQ(restored.size(), 5U);
+  for (std::size_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(saved[i], (BlockCopy{before[i], swapped[i]}));
+    EXPECT_EQ(restored[i], (BlockCopy{swapped[i], b.blocks[i]}));
+  }
+}
+
+TEST(Scheduler, WhatCannotBeSavedIsComputedAnew) {
+  Scheduler scheduler(few_blocks(4));
+  scheduler.add(request_of("a", 20, 100), at(0));
+  Sequence& b = *scheduler.add(request_of("b", 20, 120), at(0));
+  EXPECT_EQ(run_step(scheduler), "a:0+20* b:0+20*");
+  EXPECT_EQ(run_until(scheduler, "a:80+1*"), 61);
+  EXPECT_EQ(b.state(), RequestState::kPreempted);
+  EXPECT_EQ(b.num_computed, 0);
+  EXPECT_EQ(b.num_generated(), 61);
+  EXPECT_GT(run_until(scheduler, "b:0+20"), 0) << "as a ended: before, there is room for its prompt, but not for its answer";
+  EXPECT_EQ(b.state(), RequestState::kPrefilling);
+  const StepPlan& plan = scheduler.plan(at(300));
+  ASSERT_EQ(plan.entries.size(), 1U);
+  EXPECT_EQ(plan.entries[0].first_token, 20);
+  EXPECT_EQ(plan.entries[0].num_rows, 61) << "all that is known, in one piece of the recurrent form";
+  EXPECT_TRUE(plan.entries[0].is_decode && plan.entries[0].samples);
+  EXPECT_EQ(plan.num_prefill_tokens, 61);
+}
+
+TEST(Scheduler, APreemptedSequenceMayEnd) {
+  for (const bool is_late : {false, true}) {
+    Scheduler scheduler(few_blocks(10));
+    scheduler.add(request_of("a", 20, 100), at(0));
+    Request request = request_of("b", 20, 120);
+    request.deadline = at(500);
+    Sequence& b = *scheduler.add(std::move(request), at(0));
+    run_until(scheduler, "a:80+1*");
+    ASSERT_EQ(b.state(), RequestState::kPreempted);
+    if (!is_late) scheduler.abort(b);
+    run_step(scheduler, at(is_late ? 500 : 100));
+    const auto finished = scheduler.take_finished();
+    ASSERT_EQ(finished.size(), 1U);
+    EXPECT_EQ(finished[0]->finish_reason, is_late ? FinishReason::kDeadline : FinishReason::kAborted);
+    EXPECT_EQ(finished[0]->num_generated(), 61);
+    EXPECT_EQ(scheduler.load().num_used_swap_blocks, 0);
+    EXPECT_EQ(scheduler.load().num_used_blocks, 6);
+  }
+}
+
+TEST(RequestState, GoesOnlyForward) {
+  using enum RequestState;
+  const std::vector<RequestState> all{kQueued, kWaitingForMedia, kPrefilling, kDecoding, kPreempted, kFinished};
+  for (const RequestState from : all) {
+    EXPECT_FALSE(may_become(from, from));
+    EXPECT_FALSE(may_become(kFinished, from));
+    EXPECT_FALSE(may_become(from, kQueued));
+    EXPECT_EQ(may_become(from, kFinished), from != kFinished);
+  }
+  EXPECT_TRUE(may_become(kPreempted, kDecoding) && may_become(kDecoding, kPreempted));
+  EXPECT_FALSE(may_become(kQueued, kDecoding) || may_become(kWaitingForMedia, kPreempted));
 }
 
 TEST(Scheduler, LimitsSlotsAndQueue) {
