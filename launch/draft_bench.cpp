@@ -97,7 +97,7 @@ DraftBench::Step DraftBench::step(Scheduler& scheduler) {
 DraftRun DraftBench::run(const std::vector<std::vector<TokenId>>& prompts, int64_t decode_tokens, Drafting drafting) {
   engine_.set_drafting(drafting);
   Scheduler scheduler(engine_.scheduler_options());
-  std::vector<const Sequence*> sequences;
+  std::vector<Sequence*> sequences;
   const int64_t max_tokens = 2 * decode_tokens + Speculation::kMaxDrafts + 1;
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     sequences.push_back(scheduler.add(make_request(i, prompts[i], max_tokens), Clock::now()));

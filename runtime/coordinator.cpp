@@ -6,19 +6,15 @@
 #include <condition_variable>
 #include <deque>
 #include <future>
-#include <map>
 #include <mutex>
-#include <set>
 #include <thread>
-#include <unordered_map>
 #include <utility>
 
 #include "profiler/run_account.h"
 #include "profiler/span.h"
 #include "runtime/base/check.h"
-#include "runtime/base/random_id.h"
 #include "runtime/engine.h"
-#include "runtime/text/detokenizer.h"
+#include "runtime/open_requests.h"
 #include "runtime/trace/request_trace.h"
 
 namespace ferry {
@@ -31,17 +27,6 @@ constexpr std::chrono::milliseconds kMediaSlice{100};  // of the tower between t
 int64_t elapsed_ns(Clock::time_point from, std::optional<Clock::time_point> to) {
   return to ? std::chrono::duration_cast<std::chrono::nanoseconds>(*to - from).count() : 0;
 }
-
-/// The open end of an accepted request: where its events go and how its tokens become text.
-struct Listener {
-  EventSink sink;
-  std::optional<Detokenizer> detokenizer;  // absent without a tokenizer
-  Sequence* sequence = nullptr;            // null until the scheduler has it
-};
-
-using OwnerAndId = std::pair<std::string, std::string>;
-
-OwnerAndId name_of(const Request& request) { return {request.owner, request.id}; }
 
 /// Locks `mutex`; a wait for it is in the trace.
 std::unique_lock<std::mutex> lock_traced(std::mutex& mutex) {
@@ -62,15 +47,9 @@ void record_step(const StepPlan& plan, uint64_t begin) {
               pack_plan(phase, static_cast<uint32_t>(plan.entries.size())));
 }
 
-struct Submission {
-  Request request;
-  Listener stream;
-  Clock::time_point arrival, queued;
-};
-
 }  // namespace
 
-/// One thread owns engine, scheduler and streams; callers leave submissions and aborts under the lock and wake it.
+/// One thread owns engine and scheduler; callers leave requests and aborts in the table under the lock and wake it.
 class Coordinator::Impl {
  public:
   explicit Impl(Engine& engine) : engine_(engine), scheduler_(engine.scheduler_options()) {
@@ -107,7 +86,11 @@ class Coordinator::Impl {
   EngineLoad load() const {
     const std::scoped_lock lock(mutex_);
     EngineLoad load = load_;
-    load.waiting_requests += static_cast<int32_t>(inbox_.size());
+    const auto count = [&](RequestState state) { return static_cast<int32_t>(open_.count(state)); };
+    load.running_requests =
+        count(RequestState::kWaitingForMedia) + count(RequestState::kPrefilling) + count(RequestState::kDecoding);
+    load.preempted_requests = count(RequestState::kPreempted);
+    load.waiting_requests = static_cast<int32_t>(num_waiting());
     return load;
   }
   const ModelInfo& model_info() const { return engine_.model_info(); }
@@ -129,28 +112,26 @@ class Coordinator::Impl {
   bool has_news() const;
   void run_actions(std::unique_lock<std::mutex>& lock);
   void step();
-  void name(Request& request);
+  /// Requests that have no memory yet, or none any more. Needs mutex_.
+  int64_t num_waiting() const { return open_.count(RequestState::kQueued) + open_.count(RequestState::kPreempted); }
   bool trace(bool ran_step);
   void publish(const StepPlan& plan);
   void publish_tokens(Sequence& sequence);
   void publish_finished();
+  OpenRequest& open_request(const Sequence& sequence);
   void update_load(const StepPlan& plan);
   void add_draft_time(const StepPlan& plan, Clock::time_point begin, Clock::time_point draft_begin);
   void drop_actions();
   void save_trace();
-  void end_inbox(const GenerateEvent& event);
+  void end_all(const GenerateEvent& event);
   void fail_all(const std::exception& cause);
 
   Engine& engine_;
 
   mutable std::mutex mutex_;
-  std::condition_variable wake_;  // the engine's thread: work arrived
-  std::condition_variable done_;  // drain: a request ended
-  std::deque<Submission> inbox_;
-  std::map<OwnerAndId, RequestNumber> open_names_;         // accepted, last event not yet begun
-  std::set<RequestNumber> open_numbers_;                   // of the same
-  int64_t num_open_ = 0;                                   // accepted, last event not yet told
-  std::set<RequestNumber> aborts_;                         // of open ones
+  std::condition_variable wake_;                           // the engine's thread: work arrived
+  std::condition_variable done_;                           // drain: a request ended
+  OpenRequests open_;                                      // accepted, last event not yet told
   std::deque<std::packaged_task<void(Engine&)>> actions_;  // for between steps
   std::function<void(Capture)> on_capture_;
   std::function<void(const std::string&)> on_give_up_;  // of captures
@@ -161,12 +142,10 @@ class Coordinator::Impl {
   std::optional<Error> failure_;  // the same, once every request has heard of it
   std::function<void()> on_failure_;
   EngineLoad load_;
-  uint64_t next_number_ = 0;
 
   // Of the engine's thread alone.
   Scheduler scheduler_;
-  std::unordered_map<RequestNumber, Listener> streams_;
-  std::vector<std::unique_ptr<Sequence>> finishing_;  // kept until their streams have heard of it, or of a failure meanwhile
+  std::vector<std::unique_ptr<Sequence>> finishing_;  // kept until the step that they ended in is over
   RequestTrace request_trace_;
   RunAccount run_account_;
   std::thread thread_;
@@ -175,63 +154,36 @@ class Coordinator::Impl {
 RequestNumber Coordinator::Impl::submit(Request request, EventSink sink) {
   validate_request(request, engine_.scheduler_options());
   if (!request.sampling.stop.empty()) engine_.require_tokenizer();
-  Listener stream{std::move(sink), std::nullopt};
+  OpenRequest open{.sink = std::move(sink)};
   if (engine_.tokenizer() != nullptr) {
-    stream.detokenizer.emplace(*engine_.tokenizer(), request.sampling.stop, SpecialTokens::kSkip);  // refuses bad stop strings
+    open.detokenizer.emplace(*engine_.tokenizer(), request.sampling.stop, SpecialTokens::kSkip);  // refuses bad stop strings
   }
   const std::scoped_lock lock(mutex_);
   if (refusal_) throw *refusal_;
   if (draining_ || stop_) throw_draining();
-  const int64_t waiting = load_.waiting_requests + static_cast<int64_t>(inbox_.size());
-  if (waiting >= load_.max_waiting_requests) {
-    throw Error(ErrorCode::kResourceExhausted, "the queue is full: " + std::to_string(waiting) +
+  if (num_waiting() >= load_.max_waiting_requests) {
+    throw Error(ErrorCode::kResourceExhausted, "the queue is full: " + std::to_string(num_waiting()) +
                                                    " requests wait; allowed: --max-waiting " +
                                                    std::to_string(load_.max_waiting_requests));
   }
-  const Clock::time_point now = Clock::now();
-  const Clock::time_point arrival = std::min(request.arrival.value_or(now), now);
-  inbox_.push_back({std::move(request), std::move(stream), arrival, now});
-  try {
-    name(inbox_.back().request);
-  } catch (...) {
-    inbox_.pop_back();
-    throw;
-  }
-  ++num_open_;
+  open.queued = Clock::now();
+  open.arrival = std::min(request.arrival.value_or(open.queued), open.queued);
+  open.request = std::move(request);
+  const RequestNumber number = open_.add(std::move(open));
   wake_.notify_one();
-  return inbox_.back().request.number;
-}
-
-/// Enters `request` among the open ones under the next number and its id, a new one if it has none. Needs mutex_.
-void Coordinator::Impl::name(Request& request) {
-  request.number = RequestNumber{next_number_++};
-  const bool is_nameless = request.id.empty();
-  if (is_nameless) request.id = random_id();
-  while (!open_names_.emplace(name_of(request), request.number).second) {
-    if (!is_nameless) throw_taken_id(request.id);
-    request.id = random_id();
-  }
-  try {
-    open_numbers_.insert(request.number);
-  } catch (...) {
-    open_names_.erase(name_of(request));
-    throw;
-  }
+  return number;
 }
 
 bool Coordinator::Impl::abort(RequestNumber number) {
   const std::scoped_lock lock(mutex_);
-  if (!open_numbers_.contains(number)) return false;
-  aborts_.insert(number);
+  if (!open_.want_abort(number)) return false;
   wake_.notify_one();
   return true;
 }
 
 bool Coordinator::Impl::abort(const std::string& owner, const std::string& request_id) {
   const std::scoped_lock lock(mutex_);
-  const auto named = open_names_.find({owner, request_id});
-  if (named == open_names_.end()) return false;
-  aborts_.insert(named->second);
+  if (!open_.want_abort(owner, request_id)) return false;
   wake_.notify_one();
   return true;
 }
@@ -239,10 +191,10 @@ bool Coordinator::Impl::abort(const std::string& owner, const std::string& reque
 void Coordinator::Impl::drain(std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
   draining_ = true;
-  if (done_.wait_for(lock, timeout, [&] { return num_open_ == 0; })) return;
-  aborts_ = open_numbers_;
+  if (done_.wait_for(lock, timeout, [&] { return open_.empty(); })) return;
+  open_.want_all_aborted();
   wake_.notify_one();
-  done_.wait(lock, [&] { return num_open_ == 0; });
+  done_.wait(lock, [&] { return open_.empty(); });
 }
 
 void Coordinator::Impl::fail(const std::string& reason) {
@@ -276,7 +228,7 @@ void Coordinator::Impl::run() {
     while (take_submissions()) step();
     scheduler_.finish_all(FinishReason::kAborted, Clock::now());
     publish_finished();
-    end_inbox({.finish_reason = FinishReason::kAborted});
+    end_all({.finish_reason = FinishReason::kAborted});
     drop_actions();
   } catch (const std::exception& error) {  // not only Error: memory may run out
     fail_all(error);
@@ -291,24 +243,16 @@ bool Coordinator::Impl::take_submissions() {
     if (stop_) return false;
     run_actions(lock);
     const SchedulerLoad load = scheduler_.load();
-    if (!inbox_.empty() || !aborts_.empty() || load.num_running + load.num_waiting > 0) break;
+    if (open_.has_news() || load.num_running + load.num_waiting > 0) break;
     wait_for_work(lock);
   }
-  while (!inbox_.empty()) {
-    Listener& stream = streams_[inbox_.front().request.number];  // may run out of memory: nothing has moved yet
-    Submission submission = std::move(inbox_.front());
-    inbox_.pop_front();
-    stream = std::move(submission.stream);
-    stream.sequence = scheduler_.add(std::move(submission.request), submission.arrival);
-    FERRY_CHECK(stream.sequence != nullptr);
-    request_trace_.queued(*stream.sequence, submission.queued);
-    ++load_.waiting_requests;
+  while (OpenRequest* open = open_.next_new()) {
+    Sequence* sequence = scheduler_.add(std::move(open->request), open->arrival);
+    FERRY_CHECK(sequence != nullptr);
+    open_.place(*open, *sequence);
+    request_trace_.queued(*sequence, open->queued);
   }
-  for (const RequestNumber number : aborts_) {
-    const auto stream = streams_.find(number);
-    if (stream != streams_.end()) scheduler_.abort(*stream->second.sequence);
-  }
-  aborts_.clear();
+  open_.take_aborts([this](Sequence& sequence) { scheduler_.abort(sequence); });
   return true;
 }
 
@@ -330,9 +274,7 @@ void Coordinator::Impl::wait_for_work(std::unique_lock<std::mutex>& lock) {
 }
 
 /// Whether callers left something for the engine's thread. Needs mutex_.
-bool Coordinator::Impl::has_news() const {
-  return !inbox_.empty() || !aborts_.empty() || !actions_.empty() || stop_ || !lost_reason_.empty();
-}
+bool Coordinator::Impl::has_news() const { return open_.has_news() || !actions_.empty() || stop_ || !lost_reason_.empty(); }
 
 void Coordinator::Impl::run_actions(std::unique_lock<std::mutex>& lock) {
   while (!actions_.empty()) {
@@ -399,6 +341,11 @@ void Coordinator::Impl::step() {
   trace(has_rows);
 }
 
+OpenRequest& Coordinator::Impl::open_request(const Sequence& sequence) {
+  const std::scoped_lock lock(mutex_);
+  return open_.at(sequence.request.number);
+}
+
 /// Sends every new token to its stream.
 void Coordinator::Impl::publish(const StepPlan& plan) {
   const Span span(Zone::kPublish, plan.num_samples);
@@ -408,18 +355,18 @@ void Coordinator::Impl::publish(const StepPlan& plan) {
 }
 
 void Coordinator::Impl::publish_tokens(Sequence& sequence) {
-  Listener& stream = streams_.at(sequence.request.number);
+  OpenRequest& open = open_request(sequence);
   GenerateEvent event{.token_ids = {sequence.tokens.end() - sequence.num_new, sequence.tokens.end()}};
   const std::size_t num_visible = event.token_ids.size() - (sequence.ends_with_stop_id ? 1 : 0);
-  for (std::size_t i = 0; stream.detokenizer && i < num_visible; ++i) {
-    event.text += stream.detokenizer->push(event.token_ids[i]);
-    if (!stream.detokenizer->stopped()) continue;
+  for (std::size_t i = 0; open.detokenizer && i < num_visible; ++i) {
+    event.text += open.detokenizer->push(event.token_ids[i]);
+    if (!open.detokenizer->stopped()) continue;
     const std::size_t num_dropped = event.token_ids.size() - i - 1;
     scheduler_.finish(sequence, FinishReason::kStop, Clock::now(), static_cast<int64_t>(num_dropped));
     event.token_ids.resize(i + 1);
     break;
   }
-  stream.sink(event);
+  open.sink(event);
 }
 
 void Coordinator::Impl::publish_finished() {
@@ -427,14 +374,12 @@ void Coordinator::Impl::publish_finished() {
   if (!finishing_.empty()) engine_.let_go_of_media(scheduler_);
   for (const std::unique_ptr<Sequence>& sequence : finishing_) {
     request_trace_.finished(*sequence);
-    const auto open = streams_.find(sequence->request.number);
-    FERRY_CHECK(open != streams_.end());
-    Listener& stream = open->second;
+    OpenRequest& open = open_request(*sequence);
     GenerateEvent event{.finish_reason = sequence->finish_reason,
                         .prompt_tokens = static_cast<int32_t>(sequence->num_prompt()),
                         .completion_tokens = static_cast<int32_t>(sequence->num_generated())};
     event.request_id = sequence->request.id;
-    if (stream.detokenizer) event.text = stream.detokenizer->finish();
+    if (open.detokenizer) event.text = open.detokenizer->finish();
     event.timings = {.queue_ns = elapsed_ns(sequence->arrival, sequence->first_scheduled),
                      .first_token_ns = elapsed_ns(sequence->arrival, sequence->first_token),
                      .total_ns = elapsed_ns(sequence->arrival, sequence->finished)};
@@ -442,17 +387,14 @@ void Coordinator::Impl::publish_finished() {
       event.error = Error(ErrorCode::kInternal,
                           "the model's logits are not finite; --check-weights tells whether the checkpoint is to blame");
     }
-    sequence->let_go_of_media();  // who hears the last event may send as many bytes again
+    sequence->let_go_of_media();  // who hears the last event may send as many bytes again, and use the id
     {
-      const std::scoped_lock lock(mutex_);  // and use the id again
-      open_names_.erase(name_of(sequence->request));
-      open_numbers_.erase(sequence->request.number);
-      aborts_.erase(sequence->request.number);
+      const std::scoped_lock lock(mutex_);
+      open_.close(sequence->request.number);
     }
-    stream.sink(event);
-    streams_.erase(open);
+    open.sink(event);
     const std::scoped_lock lock(mutex_);
-    --num_open_;
+    open_.erase(sequence->request.number);
     done_.notify_all();
   }
 }
@@ -474,8 +416,8 @@ void Coordinator::Impl::update_load(const StepPlan& plan) {
   record_value(Zone::kWaitingRequests, now.num_waiting);
   record_value(Zone::kUsedKvBlocks, now.num_used_blocks);
   const std::unique_lock lock = lock_traced(mutex_);
-  load_.running_requests = static_cast<int32_t>(now.num_running);
-  load_.waiting_requests = static_cast<int32_t>(now.num_waiting);
+  open_.take_states();
+  load_.preemptions = now.num_preemptions;
   load_.kv_blocks_used = now.num_used_blocks;
   load_.steps += plan.num_rows > 0 ? 1 : 0;
   load_.prompt_tokens += plan.num_prefill_tokens;
@@ -486,17 +428,12 @@ void Coordinator::Impl::update_load(const StepPlan& plan) {
   load_.balancedness = balance;
 }
 
-/// Ends what never reached the scheduler. Nothing can be submitted any more.
-void Coordinator::Impl::end_inbox(const GenerateEvent& event) {
-  std::deque<Submission> inbox;
-  {
-    const std::scoped_lock lock(mutex_);
-    inbox.swap(inbox_);
-  }
-  for (Submission& submission : inbox) {
+/// Tells all that are open. Nothing can be submitted any more.
+void Coordinator::Impl::end_all(const GenerateEvent& event) {
+  for (auto& [number, open] : open_) {
     GenerateEvent last = event;
-    last.request_id = submission.request.id;
-    submission.stream.sink(last);
+    last.request_id = open.id;
+    open.sink(last);
   }
 }
 
@@ -530,17 +467,10 @@ void Coordinator::Impl::fail_all(const std::exception& cause) {
   }
   GenerateEvent event{.finish_reason = FinishReason::kError};
   event.error = error;
-  for (auto& [number, stream] : streams_) {
-    GenerateEvent last = event;
-    if (stream.sequence != nullptr) last.request_id = stream.sequence->request.id;
-    stream.sink(last);
-  }
-  end_inbox(event);
+  end_all(event);
   drop_actions();
   const std::scoped_lock lock(mutex_);
-  open_names_.clear();
-  open_numbers_.clear();
-  num_open_ = 0;
+  open_.clear();
   failure_ = error;
   done_.notify_all();
 }

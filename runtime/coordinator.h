@@ -42,13 +42,15 @@ using EventSink = std::function<void(const GenerateEvent&)>;
 
 struct EngineLoad {
   int32_t running_requests = 0;
-  int32_t waiting_requests = 0;
+  int32_t waiting_requests = 0;    // in the queue, or preempted
+  int32_t preempted_requests = 0;  // of these
   int32_t max_running_requests = 0;
   int32_t max_waiting_requests = 0;
   int64_t kv_blocks_total = 0;
   int64_t kv_blocks_used = 0;
+  int64_t preemptions = 0;  // since start, as all below
   int64_t steps = 0;
-  int64_t prompt_tokens = 0;  // processed since start
+  int64_t prompt_tokens = 0;  // processed, again what was preempted and is computed anew
   int64_t generated_tokens = 0;
   DraftCount drafts;
   DraftTime draft_time;

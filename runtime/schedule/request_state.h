@@ -18,6 +18,7 @@ enum class RequestState : uint8_t {
   kPreempted,        // has a slot and no blocks, which others needed
   kFinished,
 };
+inline constexpr int kNumRequestStates = 6;
 
 /// "queued", "waiting_for_media", "prefilling", "decoding", "preempted", "finished".
 const char* request_state_name(RequestState state);

@@ -335,7 +335,6 @@ bool Scheduler::try_resume(std::size_t idx) {
     plan_.restored_blocks.push_back({.from = sequence.saved_blocks[i], .to = sequence.blocks[i]});
   swap_blocks_.release(sequence.saved_blocks);
   sequence.saved_blocks.clear();
-  sequence.preempted.reset();
   sequence.become(sequence.num_uncomputed() == 1 && !sequence.in_prefill() ? RequestState::kDecoding
                                                                            : RequestState::kPrefilling);
   return true;

@@ -14,7 +14,14 @@ namespace ferry {
 
 struct EmbeddedMedia;
 
-/// A request on its way through the engine. The scheduler owns it and is the only one that changes it; its address stays the
+/// When a request came to its stages, in ticks of the trace; 0: not yet.
+struct TracedStages {
+  uint32_t number = 0;  // by which the trace knows it
+  uint64_t queued = 0, scheduled = 0, first_token = 0;
+  int64_t num_preemptions = 0;  // that are over
+};
+
+/// A request on its way through the engine. The scheduler owns it and alone changes it, but for `traced`; its address stays the
 /// same from Scheduler::add until the owner of the taken sequence destroys it.
 struct Sequence {
   using TimePoint = std::chrono::steady_clock::time_point;
@@ -36,8 +43,9 @@ struct Sequence {
   std::optional<TimePoint> first_token;
   std::optional<TimePoint> finished;
 
-  std::optional<TimePoint> preempted;  // while it is: since when
+  std::optional<TimePoint> preempted;  // the last time
   int64_t num_preemptions = 0;
+  TracedStages traced;  // RequestTrace's
 
   FinishReason finish_reason = FinishReason::kNone;
   bool ends_with_stop_id = false;  // tokens.back() is a stop id, which is not part of the text

@@ -86,6 +86,8 @@ class GenerateService : public v1::Inference::CallbackService {
     response->set_max_waiting_requests(load.max_waiting_requests);
     response->set_kv_blocks_total(load.kv_blocks_total);
     response->set_kv_blocks_used(load.kv_blocks_used);
+    response->set_preempted_requests(load.preempted_requests);
+    response->set_preemptions(load.preemptions);
     response->set_steps(load.steps);
     response->set_prompt_tokens(load.prompt_tokens);
     response->set_generated_tokens(load.generated_tokens);

@@ -28,8 +28,8 @@ uint64_t RequestTrace::ticks_of(TimePoint time) {
   return to_ticks(line_, time);
 }
 
-void RequestTrace::queued(const Sequence& sequence, TimePoint queued) {
-  Life& life = lives_[sequence.request.number];
+void RequestTrace::queued(Sequence& sequence, TimePoint queued) {
+  TracedStages& life = sequence.traced;
   life.number = next_traced_request();
   const uint64_t begin = ticks_of(sequence.arrival);
   life.queued = std::max(begin, ticks_of(queued));
@@ -38,10 +38,8 @@ void RequestTrace::queued(const Sequence& sequence, TimePoint queued) {
 
 void RequestTrace::computed(const StepPlan& plan, uint64_t begin, uint64_t end) {
   for (const StepEntry& entry : plan.entries) {
-    const Sequence& sequence = *entry.sequence;
-    const auto found = lives_.find(sequence.request.number);
-    if (found == lives_.end()) continue;
-    Life& life = found->second;
+    Sequence& sequence = *entry.sequence;
+    TracedStages& life = sequence.traced;
     const auto prompt = static_cast<uint32_t>(sequence.num_prompt());
     if (life.scheduled == 0 && sequence.first_scheduled) {
       life.scheduled = std::max(life.queued, ticks_of(*sequence.first_scheduled));
@@ -60,11 +58,8 @@ void RequestTrace::computed(const StepPlan& plan, uint64_t begin, uint64_t end) 
   }
 }
 
-void RequestTrace::finished(const Sequence& sequence) {
-  const auto found = lives_.find(sequence.request.number);
-  if (found == lives_.end()) return;
-  const Life life = found->second;
-  lives_.erase(found);
+void RequestTrace::finished(Sequence& sequence) {
+  const TracedStages& life = sequence.traced;
   if (!sequence.finished) return;
   const uint64_t end = std::max({life.queued, life.first_token, ticks_of(*sequence.finished)});
   if (life.first_token != 0)

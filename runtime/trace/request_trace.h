@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <unordered_map>
 
 #include "profiler/tick_clock.h"
 #include "runtime/schedule/step_plan.h"
@@ -20,22 +19,16 @@ class RequestTrace {
   RequestTrace();
 
   /// It arrived (sequence.arrival), and was handed over at `queued`.
-  void queued(const Sequence& sequence, TimePoint queued);
+  void queued(Sequence& sequence, TimePoint queued);
   /// A step of this plan was computed from `begin` to `end`, its tokens were committed, and cut where an answer stops.
   void computed(const StepPlan& plan, uint64_t begin, uint64_t end);
-  void finished(const Sequence& sequence);
+  void finished(Sequence& sequence);
 
  private:
-  struct Life {
-    uint32_t number = 0;
-    uint64_t queued = 0, scheduled = 0, first_token = 0;  // ticks
-  };
-
   uint64_t ticks_of(TimePoint time);
 
   TickLine line_;
   TimePoint line_age_;
-  std::unordered_map<RequestNumber, Life> lives_;
 };
 
 }  // namespace ferry

@@ -402,6 +402,91 @@ TEST_F(CoordinatorTest, RequestsThatDoNotFitTheMemoryWaitAndThenFinish) {
   EXPECT_EQ(coordinator_->load().kv_blocks_total, total);
 }
 
+/// Requests whose prompts fit together and whose answers do not; `num_tokens` each.
+std::vector<Request> growing_requests(int32_t num_tokens) {
+  std::vector<Request> requests;
+  for (int i = 0; i < 4; ++i) {
+    requests.push_back(make_request(tokens_from(i, static_cast<std::size_t>(12 + i)), num_tokens));
+    requests.back().sampling.ignore_eos = true;
+  }
+  return requests;
+}
+
+/// Options with which a model has slots for four sequences and blocks for little more than two of 400 tokens.
+void make_tight(EngineOptions& options) {
+  options.max_context = 512;
+  options.max_seqs = 4;
+  options.memory_bytes = int64_t{384} << 10;
+}
+
+TEST_F(CoordinatorTest, AnswersOfThoseThatGiveWayAreTheSame) {
+  make_tight(options_);
+  start();
+  ASSERT_EQ(engine_->scheduler_options().max_running, 4);
+  ASSERT_LT(engine_->scheduler_options().num_blocks, 3 * 26);
+  const std::vector<Request> requests = growing_requests(400);
+  std::vector<std::vector<TokenId>> alone;
+  for (const Request& request : requests) alone.push_back(complete(*coordinator_, request)->tokens);
+  EXPECT_EQ(coordinator_->load().preemptions, 0);
+  for (const int64_t swap_bytes : {int64_t{1} << 30, int64_t{0}}) {
+    options_.swap_bytes = swap_bytes;
+    restart();
+    const auto together = complete_all(*coordinator_, requests);
+    for (std::size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(together[i]->tokens, alone[i]) << "request " << i;
+    coordinator_->drain(milliseconds(0));
+    EXPECT_GT(coordinator_->load().preemptions, 0);
+    EXPECT_EQ(coordinator_->load().preempted_requests, 0);
+    EXPECT_EQ(coordinator_->load().kv_blocks_used, 0);
+  }
+}
+
+/// Runs `use` on the engine's thread as soon as a request is preempted, while `requests` run; returns their completions.
+std::vector<std::unique_ptr<Completion>> run_until_preempted(Coordinator& coordinator, const std::vector<Request>& requests,
+                                                             const std::function<void()>& use) {
+  std::vector<std::unique_ptr<Completion>> completions;
+  const auto is_used = std::make_shared<bool>(false);
+  for (const Request& request : requests) {
+    completions.push_back(std::make_unique<Completion>());
+    coordinator.submit(request, completions.back()->sink([&coordinator, is_used, use](const Completion&) {
+      if (*is_used || coordinator.load().preempted_requests == 0) return;
+      *is_used = true;
+      use();
+    }));
+  }
+  for (const auto& completion : completions) completion->wait();
+  EXPECT_TRUE(*is_used) << "nobody was preempted";
+  return completions;
+}
+
+TEST_F(CoordinatorTest, APreemptedRequestCanBeAborted) {
+  make_tight(options_);
+  start();
+  std::vector<Request> requests = growing_requests(400);
+  requests.back().id = "youngest";
+  EngineLoad load;
+  const auto completions = run_until_preempted(*coordinator_, requests, [&] {
+    load = coordinator_->load();
+    EXPECT_TRUE(coordinator_->abort("", "youngest"));
+  });
+  EXPECT_EQ(load.running_requests + load.waiting_requests, 4);
+  EXPECT_LE(load.preempted_requests, load.waiting_requests);
+  EXPECT_EQ(completions.back()->last.finish_reason, FinishReason::kAborted);
+  EXPECT_LT(completions.back()->tokens.size(), 400U);
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(completions[i]->tokens.size(), 400U) << "request " << i;
+}
+
+TEST_F(CoordinatorTest, AFailureReachesPreemptedRequests) {
+  make_tight(options_);
+  start();
+  const auto completions =
+      run_until_preempted(*coordinator_, growing_requests(400), [&] { coordinator_->fail("rank 2 is gone"); });
+  for (const auto& completion : completions) {
+    if (completion->tokens.size() == 400U) continue;
+    ASSERT_TRUE(completion->last.error.has_value());
+    EXPECT_STREQ(completion->last.error->what(), "rank 2 is gone");
+  }
+}
+
 TEST_F(CoordinatorTest, DrainWaitsForOpenRequests) {
   start();
   auto held = std::make_unique<HeldRequest>(*coordinator_, make_request(tokens_from(1, 4), 40));

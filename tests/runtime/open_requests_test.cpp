@@ -1,0 +1,95 @@
+#include "runtime/open_requests.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/expect_error.h"
+
+namespace ferry {
+namespace {
+
+OpenRequest request_of(const std::string& owner, const std::string& id) {
+  OpenRequest open{.sink = [](const GenerateEvent&) {}};
+  open.request.owner = owner;
+  open.request.id = id;
+  return open;
+}
+
+/// What the scheduler would have of a request.
+Sequence sequence_of(OpenRequest& open) {
+  Sequence sequence;
+  sequence.request = std::move(open.request);
+  return sequence;
+}
+
+TEST(OpenRequests, IdsAreTakenUntilTheLastEventBegins) {
+  OpenRequests requests;
+  const RequestNumber first = requests.add(request_of("anna", "job"));
+  test::expect_error([&] { requests.add(request_of("anna", "job")); }, ErrorCode::kInvalidArgument, {"job"});
+  EXPECT_NE(requests.add(request_of("bob", "job")), first);
+  EXPECT_NE(requests.at(requests.add(request_of("", ""))).id, requests.at(requests.add(request_of("", ""))).id);
+  EXPECT_EQ(requests.count(RequestState::kQueued), 4);
+  requests.close(first);
+  EXPECT_FALSE(requests.want_abort(first)) << "it has ended";
+  const RequestNumber again = requests.add(request_of("anna", "job"));
+  EXPECT_NE(again, first);
+  requests.erase(first);
+  EXPECT_TRUE(requests.want_abort("anna", "job"));
+  EXPECT_FALSE(requests.want_abort("carl", "job"));
+}
+
+TEST(OpenRequests, TheSchedulerGetsEachOnceInOrder) {
+  OpenRequests requests;
+  EXPECT_FALSE(requests.has_news());
+  std::vector<RequestNumber> numbers{requests.add(request_of("", "a")), requests.add(request_of("", "b"))};
+  std::vector<Sequence> sequences;
+  sequences.reserve(3);
+  while (OpenRequest* open = requests.next_new()) {
+    sequences.push_back(sequence_of(*open));
+    EXPECT_EQ(sequences.back().request.number, numbers.at(sequences.size() - 1));
+    requests.place(*open, sequences.back());
+  }
+  EXPECT_EQ(sequences.size(), 2U);
+  EXPECT_FALSE(requests.has_news());
+  requests.add(request_of("", "c"));
+  EXPECT_TRUE(requests.has_news());
+  EXPECT_EQ(requests.next_new()->id, "c");
+}
+
+TEST(OpenRequests, AbortsReachWhatTheSchedulerHas) {
+  OpenRequests requests;
+  const RequestNumber a = requests.add(request_of("", "a"));
+  requests.add(request_of("", "b"));
+  Sequence sequence = sequence_of(requests.at(a));
+  requests.place(requests.at(a), sequence);
+  std::vector<std::string> aborted;
+  const auto take = [&] { requests.take_aborts([&](Sequence& s) { aborted.push_back(s.request.id); }); };
+  take();
+  EXPECT_TRUE(aborted.empty());
+  EXPECT_TRUE(requests.want_abort(a));
+  EXPECT_TRUE(requests.has_news());
+  take();
+  EXPECT_EQ(aborted, std::vector<std::string>{"a"});
+}
+
+TEST(OpenRequests, StatesAreThoseOfTheSequences) {
+  OpenRequests requests;
+  const RequestNumber a = requests.add(request_of("", "a"));
+  requests.add(request_of("", "b"));
+  Sequence sequence = sequence_of(requests.at(a));
+  requests.place(requests.at(a), sequence);
+  sequence.become(RequestState::kPrefilling);
+  EXPECT_EQ(requests.count(RequestState::kQueued), 2) << "as it was";
+  requests.take_states();
+  EXPECT_EQ(requests.count(RequestState::kPrefilling), 1);
+  EXPECT_EQ(requests.count(RequestState::kQueued), 1);
+  sequence.become(RequestState::kPreempted);
+  requests.take_states();
+  EXPECT_EQ(requests.count(RequestState::kPreempted), 1);
+  requests.close(a);
+  requests.erase(a);
+  EXPECT_EQ(requests.count(RequestState::kPreempted) + requests.count(RequestState::kFinished), 0);
+  EXPECT_FALSE(requests.empty());
+}
+
+}  // namespace
+}  // namespace ferry
