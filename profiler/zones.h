@@ -139,7 +139,9 @@ enum class TraceLevel : int8_t {
   X(kDeviceOther, "unnamed", kCompute, kOther, 1, "", "")                                                 \
   X(kWaitDevice, "wait.device", kWait, kOther, 1, "", "")                                                 \
   X(kDeviceDispatches, "device_dispatches", kCounter, kOther, 1, "value", "")                             \
-  X(kDeviceBarriers, "device_barriers", kCounter, kOther, 1, "value", "")
+  X(kDeviceBarriers, "device_barriers", kCounter, kOther, 1, "value", "")                                 \
+  X(kSwapBlocks, "swap blocks", kHost, kOther, 0, "saved", "restored")                                    \
+  X(kRequestPreempted, "request.preempted", kRequest, kOther, 0, "request", "tokens")
 
 enum class Zone : uint8_t {
 #define FERRY_ZONE_ENUMERATOR(id, name, kind, part, level, a, b) id,

@@ -237,6 +237,8 @@ HostLogits& Engine::compute(const StepPlan& plan) {
 
 /// What preempted sequences have computed leaves before anything is written to its blocks.
 void Engine::move_blocks(const StepPlan& plan) {
+  if (plan.saved_blocks.empty() && plan.restored_blocks.empty()) return;
+  const Span span(Zone::kSwapBlocks, std::ssize(plan.saved_blocks), std::ssize(plan.restored_blocks));
   for (const BlockCopy& copy : plan.saved_blocks) swap_space_->save(copy.from, copy.to);
   for (const BlockCopy& copy : plan.restored_blocks) swap_space_->restore(copy.from, copy.to);
 }

@@ -40,6 +40,7 @@ void RequestTrace::computed(const StepPlan& plan, uint64_t begin, uint64_t end) 
   for (const StepEntry& entry : plan.entries) {
     Sequence& sequence = *entry.sequence;
     TracedStages& life = sequence.traced;
+    end_preemption(sequence, begin);
     const auto prompt = static_cast<uint32_t>(sequence.num_prompt());
     if (life.scheduled == 0 && sequence.first_scheduled) {
       life.scheduled = std::max(life.queued, ticks_of(*sequence.first_scheduled));
@@ -58,10 +59,21 @@ void RequestTrace::computed(const StepPlan& plan, uint64_t begin, uint64_t end) 
   }
 }
 
+/// One that the trace does not know to be over was, at `end`.
+void RequestTrace::end_preemption(Sequence& sequence, uint64_t end) {
+  TracedStages& life = sequence.traced;
+  if (life.num_preemptions == sequence.num_preemptions) return;
+  life.num_preemptions = sequence.num_preemptions;
+  const uint64_t begin = std::max(life.scheduled, ticks_of(*sequence.preempted));
+  record_span(Zone::kRequestPreempted, begin, std::max(begin, end), life.number,
+              static_cast<uint32_t>(sequence.num_generated()));
+}
+
 void RequestTrace::finished(Sequence& sequence) {
   const TracedStages& life = sequence.traced;
   if (!sequence.finished) return;
   const uint64_t end = std::max({life.queued, life.first_token, ticks_of(*sequence.finished)});
+  end_preemption(sequence, end);
   if (life.first_token != 0)
     record_span(Zone::kRequestDecode, life.first_token, end, life.number, static_cast<uint32_t>(sequence.num_generated()));
   record_span(Zone::kRequestFinish, end, end, life.number, static_cast<uint32_t>(sequence.finish_reason));

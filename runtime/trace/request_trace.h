@@ -10,8 +10,8 @@ namespace ferry {
 /// Another number with every call, by which a request is known in the trace. Any thread.
 uint32_t next_traced_request();
 
-/// Writes the stages of requests into the trace: tokenize, queue, prefill, decode, and the steps they took part in.
-/// Neighbouring stages share a moment to the tick, so that a request's parts add up. Used by the engine's thread.
+/// Writes the stages of requests into the trace: tokenize, queue, prefill, decode, when they were preempted, and the steps they
+/// took part in. Neighbouring stages share a moment to the tick, so that a request's parts add up. Used by the engine's thread.
 class RequestTrace {
  public:
   using TimePoint = Sequence::TimePoint;
@@ -25,6 +25,7 @@ class RequestTrace {
   void finished(Sequence& sequence);
 
  private:
+  void end_preemption(Sequence& sequence, uint64_t end);
   uint64_t ticks_of(TimePoint time);
 
   TickLine line_;

@@ -244,6 +244,11 @@ void TimelineBuilder::note_request(const Placed& placed) {
       request.first_token_ns = begin;
       request.num_generated = slice.b;
       break;
+    case Zone::kRequestPreempted:
+      ++request.num_preemptions;
+      request.first_preempted_ns = std::min(request.first_preempted_ns.value_or(slice.begin_ns), slice.begin_ns);
+      request.preempted_ns += slice.end_ns - slice.begin_ns;
+      break;
     case Zone::kRequestStep: request.steps.push_back(slice.step); break;
     case Zone::kRequestVerify:
       request.steps.push_back(slice.step);

@@ -105,6 +105,9 @@ struct RequestInfo {
   int64_t num_prompt = 0, num_generated = 0;
   std::optional<int64_t> arrival_ns, queued_ns, first_scheduled_ns, first_token_ns, finished_ns;
   std::string finish_reason;
+  int64_t num_preemptions = 0;
+  std::optional<int64_t> first_preempted_ns;
+  int64_t preempted_ns = 0;     // all of them together
   std::vector<uint32_t> steps;  // that computed rows of it, ascending
 };
 

@@ -85,7 +85,8 @@ Table make_request_view(const ReportInput& input) {
       .note =
           "TTFT = tokenize + queue + the prefill columns, from arrival (before tokenization); total = TTFT + the decode "
           "columns. computing, exposed, free: the coordinator's time in the request's own steps; stall: steps that "
-          "ran without it; between: no step ran. Empty: outside the capture, which requests that began before "
+          "ran without it, preempted_us of them because it had to give its KV blocks to older requests; between: no step ran. "
+          "Empty: outside the capture, which requests that began before "
           "it reach into.",
       .columns = {{"request"},
                   {"began"},
@@ -100,7 +101,8 @@ Table make_request_view(const ReportInput& input) {
       table.columns.push_back({std::string(stage) + "_" + part + "_us", 3});
   }
   for (const char* name : {"ttft_us", "tpot_us", "total_us"}) table.columns.push_back({name, 3});
-  table.columns.push_back({"finish_reason"});
+  table.columns.insert(table.columns.end(),
+                       {{"preemptions"}, {"first_preempted_us", 3}, {"preempted_us", 3}, {"finish_reason"}});
 
   const StageDivider divider(input);
   for (const RequestInfo& request : input.timeline.requests) {
@@ -125,6 +127,9 @@ Table make_request_view(const ReportInput& input) {
       tpot = to_us(*request.finished_ns - *request.first_token_ns) / static_cast<double>(request.num_generated - 1);
     row.push_back(tpot);
     row.push_back(span_cell(request.arrival_ns, request.finished_ns));
+    row.emplace_back(request.num_preemptions);
+    row.push_back(moment_cell(request.first_preempted_ns));
+    row.push_back(us_cell(request.preempted_ns));
     row.emplace_back(request.finish_reason);
     table.rows.push_back(std::move(row));
   }

@@ -85,6 +85,21 @@ TEST(RequestViewTest, PartsAddUpToTheNanosecond) {
   }
 }
 
+TEST(RequestViewTest, SaysWhenARequestHadToGiveWay) {
+  test::SmallCapture small = two_requests();
+  small.span(0, Zone::kRequestPreempted, 520, 600, 1, 2).span(0, Zone::kRequestPreempted, 700, 850, 1, 2);
+  const ReportInput input(small.capture);
+  const Table table = make_request_view(input);
+  const std::size_t row = row_with(table, {{"request", int64_t{1}}});
+  EXPECT_EQ(number(table, row, "preemptions"), 2);
+  EXPECT_EQ(ns(table, row, "first_preempted_us"), 520);
+  EXPECT_EQ(ns(table, row, "preempted_us"), 230);
+  EXPECT_EQ(ns(table, row, "decode_stall_us"), 300) << "part of the time without it, as before";
+  const std::size_t other = row_with(table, {{"request", int64_t{2}}});
+  EXPECT_EQ(number(table, other, "preemptions"), 0);
+  EXPECT_TRUE(is_empty(table, other, "first_preempted_us"));
+}
+
 TEST(RequestViewTest, AStageMayBeginInsideAStep) {
   test::SmallCapture small(1, 1000);
   small.step(0, Phase::kPrefill, 100, 300, 4, 1).span(0, Zone::kQProj, 100, 200, 4, 0, {0, 0});
