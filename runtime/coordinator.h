@@ -26,11 +26,17 @@ struct RequestTimings {
 
 /// What a request's owner hears: some tokens, then exactly one event with finish_reason != kNone.
 struct GenerateEvent {
-  std::vector<TokenId> token_ids;  // new since the last event
-  std::string text;                // new text; always whole UTF-8 characters
+  std::vector<TokenId> token_ids;       // new since the last event
+  std::string text;                     // new text; always whole UTF-8 characters
+  std::vector<TokenLogprobs> logprobs;  // of token_ids, if they were asked for
   FinishReason finish_reason = FinishReason::kNone;
+  // With the first event that has tokens, or else the last one:
+  std::vector<TokenLogprobs> prompt_logprobs;  // of the prompt's tokens but the first, if they were asked for
+  int32_t cached_tokens = 0;                   // of the prompt's, that were not computed for this request
   // With the last event only:
-  std::string request_id;  // what the owner or the coordinator called it
+  std::string stop;                // the stop string that ended it, else empty
+  std::optional<TokenId> stop_id;  // the request's own stop id that ended it; absent for the checkpoint's
+  std::string request_id;          // what the owner or the coordinator called it
   int32_t prompt_tokens = 0;
   int32_t completion_tokens = 0;
   RequestTimings timings;

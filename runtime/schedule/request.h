@@ -13,16 +13,56 @@ namespace ferry {
 
 struct PromptMedia;
 
+/// What is added to the logit of a token.
+struct TokenBias {
+  TokenId id = 0;
+  float bias = 0.0F;  // [-100, 100]
+};
+
 /// How tokens are chosen. Validated once, when the request enters (validate_sampling in sampler.h).
+///
+/// What changes a row of logits does so in this order: allowed ids, bad words, stop ids before min_tokens, bias, repetition,
+/// presence and frequency penalties, temperature, min_p, top_k, top_p.
 struct SamplingParams {
-  float temperature = 0.0F;             // 0 = greedy; > 0 scales the logits by 1 / temperature
-  float top_p = 1.0F;                   // (0, 1]: keep the smallest set of tokens whose probabilities sum to at least this
-  int32_t top_k = 0;                    // 0 = off; else keep the k most likely tokens
+  float temperature = 0.0F;  // 0 = greedy; > 0 scales the logits by 1 / temperature
+  float top_p = 1.0F;        // (0, 1]: keep the smallest set of tokens whose probabilities sum to at least this
+  int32_t top_k = 0;         // 0 = off; else keep the k most likely tokens
+  float min_p = 0.0F;        // [0, 1]: keep the tokens that have at least this share of the likeliest one's probability
+
+  float repetition_penalty =
+      1.0F;  // > 0: positive logits of tokens of prompt and completion are divided by it, others multiplied
+  float presence_penalty = 0.0F;                // [-2, 2]: subtracted from the logits of tokens of the completion
+  float frequency_penalty = 0.0F;               // [-2, 2]: the same, times how often the token is in it
+  std::vector<TokenBias> logit_bias;            // each id at most once
+  std::vector<TokenId> allowed_token_ids;       // no others are chosen; empty: all
+  std::vector<std::vector<TokenId>> bad_words;  // sequences of tokens whose last one is not chosen behind the others
+
   uint64_t seed = 0;                    // same seed and request, same tokens, whatever else is in the batch
-  int32_t max_tokens = 256;             // >= 1
+  int32_t max_tokens = 256;             // >= 1; 0 where the prompt is only scored (prompt_logprobs)
+  int32_t min_tokens = 0;               // [0, max_tokens]: no stop id is chosen before so many, and no stop string looked for
   bool ignore_eos = false;              // do not stop at the checkpoint's stop ids
   std::vector<TokenId> stop_token_ids;  // further ids that end the text; the id itself is not part of the text
-  std::vector<std::string> stop;        // strings that end the text; not part of it
+  std::vector<std::string> stop;        // strings that end the text
+  bool includes_stop = false;  // the stop string is part of the text, and so is the text of a stop id of the request's own
+
+  // Logarithms of probabilities, of the logits as the model gave them. Absent: none; else how many of the likeliest tokens are
+  // told beside the chosen one, 0 ‥ vocab; kWholeVocabulary: all.
+  static constexpr int32_t kWholeVocabulary = -1;
+  std::optional<int32_t> logprobs;         // of every token of the completion
+  std::optional<int32_t> prompt_logprobs;  // of every token of the prompt but the first
+};
+
+/// A token's place in the distribution that the model gave.
+struct TokenLogprob {
+  TokenId id = 0;
+  float logprob = 0.0F;  // natural logarithm of its probability
+  int32_t rank = 0;      // 1 = the likeliest; tokens of the same logit rank in order of id
+};
+
+/// Of one position: the token that is there, and the likeliest ones, in order.
+struct TokenLogprobs {
+  TokenLogprob chosen;
+  std::vector<TokenLogprob> top;  // as many as were asked for; `chosen` among them only by its rank
 };
 
 /// Names an accepted request inside the process; never given twice.
