@@ -99,7 +99,7 @@ std::size_t width_of(const std::string& text) {
       std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
-void print(const ordered_json& described) {
+void print_devices(const ordered_json& described) {
   std::vector<Row> rows{{"device", "name", "kind", "driver", "memory", "abilities"}};
   for (const ordered_json& device : described["devices"]) rows.push_back(row_of(device));
   std::array<std::size_t, std::tuple_size_v<Row>> widths{};
@@ -123,7 +123,7 @@ int run_devices(const DevicesOptions& options, const std::filesystem::path& cach
   if (options.json) {
     std::printf("%s\n", described.dump(-1, ' ', false, ordered_json::error_handler_t::replace).c_str());
   } else {
-    print(described);
+    print_devices(described);
   }
   return 0;
 }

@@ -221,7 +221,7 @@ void print_vision(const ordered_json& vision) {
       static_cast<long long>(MediaOptions{}.max_tokens));
 }
 
-void print(const ordered_json& model) {
+void print_model(const ordered_json& model) {
   std::printf("%s: %s (%s), %s, context %lld\n", in_quotes(model["name"].get<std::string>()).c_str(),
               in_quotes(model["architecture"].get<std::string>()).c_str(), model["model_type"].get<std::string>().c_str(),
               model["dtype"].get<std::string>().c_str(), model["max_context"].get<long long>());
@@ -255,7 +255,7 @@ int run_inspect(const Options& options) {
   if (options.inspect.json) {
     std::printf("%s\n", model.dump(-1, ' ', false, ordered_json::error_handler_t::replace).c_str());
   } else {
-    print(model);
+    print_model(model);
   }
   const ordered_json& runs = model["runs"];
   return std::all_of(runs.begin(), runs.end(), is_refused) ? 2 : 0;

@@ -7,17 +7,11 @@
 #include "profiler/span.h"
 
 namespace ferry {
-namespace {
-
-constexpr std::array<Rank, 1> kThisProcess = {Rank{0}};
-
-}  // namespace
-
 DeviceTokenDispatcher::DeviceTokenDispatcher(const ExpertBank& bank, Stream& stream, const Options& options)
     : bank_(bank),
       stream_(stream),
       row_dtype_(bank.row_dtype(options.dtype)),
-      map_(ExpertMap::contiguous(bank.num_local_experts(), kThisProcess)),
+      map_(ExpertMap::contiguous(bank.num_local_experts(), std::array{Rank{0}})),
       row_totals_(stream, bank.num_layers() * bank.num_local_experts()),
       seen_(static_cast<std::size_t>(row_totals_.size()), 0),
       load_(bank.num_layers(), bank.num_local_experts()) {

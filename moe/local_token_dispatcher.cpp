@@ -3,16 +3,10 @@
 #include "profiler/span.h"
 
 namespace ferry {
-namespace {
-
-constexpr std::array<Rank, 1> kThisProcess = {Rank{0}};
-
-}  // namespace
-
 LocalTokenDispatcher::LocalTokenDispatcher(const ExpertBank& bank, Stream& stream, const Options& options)
     : stream_(stream),
       row_dtype_(bank.row_dtype(options.dtype)),
-      map_(ExpertMap::contiguous(bank.num_local_experts(), kThisProcess)),
+      map_(ExpertMap::contiguous(bank.num_local_experts(), std::array{Rank{0}})),
       load_(bank.num_layers(), bank.num_local_experts()),
       ffn_(bank, stream, options.dtype, options.max_tokens * options.top_k) {
   for (InFlight& slot : in_flight_)

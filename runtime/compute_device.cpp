@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "runtime/base/available_memory.h"
 #include "runtime/base/error.h"
 
 namespace ferry {
@@ -34,8 +35,6 @@ std::string complaints(const vulkan::DeviceList& list) {
   }
   return all;
 }
-
-std::string in_mib(int64_t bytes) { return std::to_string(bytes / (int64_t{1} << 20)) + " MiB"; }
 
 }  // namespace
 
@@ -69,8 +68,8 @@ void ComputeDevice::require_memory(int64_t bytes, const std::string& what) const
   const auto known = static_cast<int64_t>(open->free_bytes());
   const int64_t there = known - std::min(kReserve, known / 8);
   if (bytes <= there) return;
-  throw Error(ErrorCode::kResourceExhausted, "--device " + describe() + ": " + what + " needs " + in_mib(bytes) +
-                                                 " of its memory; available: " + in_mib(there));
+  throw Error(ErrorCode::kResourceExhausted, "--device " + describe() + ": " + what + " needs " + whole_mib(bytes) +
+                                                 " of its memory; available: " + whole_mib(there));
 }
 
 namespace {

@@ -5,6 +5,7 @@
 
 #include "kernels/backend.h"
 #include "moe/device_token_dispatcher.h"
+#include "runtime/base/available_memory.h"
 #include "runtime/host_logits.h"
 #include "runtime/model/footprint.h"
 #include "runtime/model/trunk.h"
@@ -51,8 +52,6 @@ ExpertBank empty_bank(const ModelConfig& config, int64_t num_local_experts, cons
           {config.hidden_dim, config.moe.intermediate_dim},
           quantization.experts.value_or(plain_weights(dtype))};
 }
-
-std::string in_mib(int64_t bytes) { return std::to_string((bytes + (int64_t{1} << 20) - 1) >> 20) + " MiB"; }
 
 }  // namespace
 
@@ -111,10 +110,11 @@ OpLimits op_limits(const ModelConfig& config, const StepShape& shape) {
 }
 
 void require_device_memory(const ComputeDevice& device, const DeviceNeeds& needs) {
-  std::string parts = in_mib(needs.weights) + " of weights (--quantize), " + in_mib(needs.caches) + " of caches (--memory)";
-  if (needs.pictures > 0) parts += ", " + in_mib(needs.pictures) + " for pictures (--picture-tokens, --picture-cache)";
-  device.require_memory(needs.total(),
-                        "this run, with " + parts + " and " + in_mib(needs.rows) + " for the rows of a step (--token-budget),");
+  std::string parts =
+      mib_that_hold(needs.weights) + " of weights (--quantize), " + mib_that_hold(needs.caches) + " of caches (--memory)";
+  if (needs.pictures > 0) parts += ", " + mib_that_hold(needs.pictures) + " for pictures (--picture-tokens, --picture-cache)";
+  device.require_memory(needs.total(), "this run, with " + parts + " and " + mib_that_hold(needs.rows) +
+                                           " for the rows of a step (--token-budget),");
 }
 
 WorkerNeeds worker_needs(const ModelConfig& config, const Quantization& quantization, int64_t num_local_experts,
@@ -133,8 +133,8 @@ WorkerNeeds worker_needs(const ModelConfig& config, const Quantization& quantiza
 }
 
 void require_device_memory(const ComputeDevice& device, const WorkerNeeds& needs) {
-  device.require_memory(needs.weights + needs.rows, "this worker, with " + in_mib(needs.weights) +
-                                                        " of weights (--quantize) and " + in_mib(needs.rows) +
+  device.require_memory(needs.weights + needs.rows, "this worker, with " + mib_that_hold(needs.weights) +
+                                                        " of weights (--quantize) and " + mib_that_hold(needs.rows) +
                                                         " for the rows of a step (--token-budget),");
 }
 

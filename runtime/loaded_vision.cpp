@@ -22,11 +22,6 @@ int64_t largest_medium(const MediaOptions& options, const VisionConfig& config, 
   return std::min({options.max_tokens, largest, max_prompt});
 }
 
-std::string in_mib(int64_t bytes) {
-  constexpr int64_t kMiB = int64_t{1} << 20;
-  return std::to_string(bytes / kMiB + (bytes % kMiB > 0 ? 1 : 0)) + " MiB";
-}
-
 /// Of the tower without its cache.
 int64_t buffer_bytes(const VisionPlan& plan, DType dtype, MediaEncoder::Options encoder) {
   encoder.cache_bytes = 0;
@@ -40,11 +35,12 @@ void require_media_memory(const MediaOptions& options, int64_t tower_bytes, cons
   if (!compute.device) {
     require_memory(tower_bytes,
                    "--picture-tokens is " + std::to_string(options.max_tokens) + ": what the vision tower computes with");
-    require_memory(beside, "--picture-cache is " + in_mib(options.cache_bytes) + ": the cache with the vision tower's buffers");
+    require_memory(beside,
+                   "--picture-cache is " + mib_that_hold(options.cache_bytes) + ": the cache with the vision tower's buffers");
   }
   if (options.open_bytes <= MediaOptions{}.open_bytes) return;
-  require_memory(beside + options.open_bytes,
-                 "--picture-memory is " + in_mib(options.open_bytes) + ": pixels with the vision tower's buffers and cache");
+  require_memory(beside + options.open_bytes, "--picture-memory is " + mib_that_hold(options.open_bytes) +
+                                                  ": pixels with the vision tower's buffers and cache");
 }
 
 MediaEncoder::Options encoder_options(const MediaOptions& options, const VisionConfig& config, int64_t max_prompt) {
@@ -77,8 +73,9 @@ LoadedVision::LoadedVision(const EngineOptions& options, const VisionConfig& vis
       open_bytes(options.media.open_bytes) {}
 
 std::string LoadedVision::describe_memory() const {
-  return in_mib(weight_bytes) + " of weights, up to " + in_mib(tower_bytes) + " of buffers (--picture-tokens), " +
-         in_mib(cache_bytes) + " of cache (--picture-cache) and " + in_mib(open_bytes) + " of pixels (--picture-memory)";
+  return mib_that_hold(weight_bytes) + " of weights, up to " + mib_that_hold(tower_bytes) + " of buffers (--picture-tokens), " +
+         mib_that_hold(cache_bytes) + " of cache (--picture-cache) and " + mib_that_hold(open_bytes) +
+         " of pixels (--picture-memory)";
 }
 
 std::optional<VisionConfig> find_vision(const std::filesystem::path& model, const Checkpoint& checkpoint,

@@ -9,11 +9,11 @@
 namespace ferry {
 namespace {
 
-constexpr std::chrono::hours kForever{24 * 365};  // a deadline is the business of who waits for the whole message
+constexpr std::chrono::hours kNoFrameDeadline{24 * 365};  // a deadline is the business of who waits for the whole message
 
 bool await(gloo::transport::UnboundBuffer& frame) {
   try {
-    return frame.waitRecv(nullptr, kForever);
+    return frame.waitRecv(nullptr, kNoFrameDeadline);
   } catch (const std::exception&) {
     return false;  // gloo throws it again
   }

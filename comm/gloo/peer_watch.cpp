@@ -17,7 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr uint64_t kWatchSlot = Group::kNumInnerTags;  // the first slot that no message uses; a goodbye has no bytes
-constexpr milliseconds kForever = std::chrono::hours(24 * 365 * 50);
+constexpr milliseconds kWholeLife = std::chrono::hours(24 * 365 * 50);
 constexpr milliseconds kGoodbyeLimit{250};
 
 }  // namespace
@@ -45,7 +45,7 @@ PeerWatch::~PeerWatch() { stop(Goodbye::kSkip); }
 void PeerWatch::watch(Peer& peer) {
   try {
     peer.receive->recv(peer.rank.value, kWatchSlot);
-    peer.receive->waitRecv(nullptr, kForever);
+    peer.receive->waitRecv(nullptr, kWholeLife);
     peer.is_gone = true;
   } catch (const std::exception& error) {
     peer.is_gone = true;

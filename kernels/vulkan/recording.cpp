@@ -5,13 +5,13 @@
 namespace ferry::vulkan {
 namespace {
 
-constexpr std::size_t kAlignment = 16;                     // bytes
+constexpr std::size_t kPieceAlignment = 16;                // bytes
 constexpr std::size_t kChunkBytes = std::size_t{1} << 20;  // at least, of a new buffer
 
 }  // namespace
 
 Arena::Piece Arena::take(std::size_t size) {
-  const std::size_t room = (size + kAlignment - 1) / kAlignment * kAlignment;
+  const std::size_t room = (size + kPieceAlignment - 1) / kPieceAlignment * kPieceAlignment;
   while (chunk_ < chunks_.size() && used_ + room > chunks_[chunk_].size()) {
     ++chunk_;
     used_ = 0;

@@ -69,9 +69,9 @@ class EventLines {
   bool is_first_ = true;
 };
 
-class TraceWriter {
+class ChromeWriter {
  public:
-  TraceWriter(const ReportInput& input, std::ostream& out)
+  ChromeWriter(const ReportInput& input, std::ostream& out)
       : input_(input), out_(out), facts_(input), outline_(input), lines_(out), arrows_(find_arrow_ends(input.timeline)) {}
 
   void write() {
@@ -219,7 +219,7 @@ class TraceWriter {
 }  // namespace
 
 void write_chrome_trace(const ReportInput& input, std::ostream& out) {
-  TraceWriter(input, out).write();
+  ChromeWriter(input, out).write();
   out.flush();
   if (!out) throw Error(ErrorCode::kUnavailable, "the Chrome trace cannot be written: the stream failed");
 }

@@ -140,9 +140,9 @@ class Sequence {
   Interner event_names_, categories_, arg_names_, arg_texts_;
 };
 
-class TraceWriter {
+class PerfettoWriter {
  public:
-  TraceWriter(const ReportInput& input, std::ostream& out)
+  PerfettoWriter(const ReportInput& input, std::ostream& out)
       : input_(input),
         facts_(input),
         outline_(input),
@@ -345,7 +345,7 @@ class TraceWriter {
 }  // namespace
 
 void write_perfetto_trace(const ReportInput& input, std::ostream& out) {
-  TraceWriter(input, out).write();
+  PerfettoWriter(input, out).write();
   out.flush();
   if (!out) throw Error(ErrorCode::kUnavailable, "the Perfetto trace cannot be written: the stream failed");
 }

@@ -14,15 +14,6 @@ namespace {
 constexpr std::size_t kWideColumns = 8;
 constexpr std::size_t kTextRows = 30;
 
-const char* severity_name(Finding::Severity severity) {
-  switch (severity) {
-    case Finding::Severity::kProblem: return "problem";
-    case Finding::Severity::kNotice: return "notice";
-    case Finding::Severity::kInfo: return "info";
-  }
-  return "";
-}
-
 /// A table of one wide row as two columns, which a terminal can show.
 Table stand_up(const Table& table) {
   Table tall{.id = table.id, .title = table.title, .note = table.note, .columns = {{"name"}, {"value"}}};

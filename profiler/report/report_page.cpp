@@ -91,15 +91,6 @@ std::vector<std::string> embed_tables(const std::vector<Table>& tables) {
   return embedded;
 }
 
-const char* severity_name(Finding::Severity severity) {
-  switch (severity) {
-    case Finding::Severity::kInfo: return "info";
-    case Finding::Severity::kNotice: return "notice";
-    case Finding::Severity::kProblem: return "problem";
-  }
-  return "info";
-}
-
 std::string make_data(const std::string& title, const std::vector<Finding>& findings, const std::vector<Table>& tables) {
   ordered_json cards = ordered_json::array();
   for (const Finding& finding : findings) {

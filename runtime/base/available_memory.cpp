@@ -59,8 +59,6 @@ int64_t left_in_groups() {
   }
 }
 
-std::string in_mib(int64_t bytes) { return std::to_string(bytes / (int64_t{1} << 20)) + " MiB"; }
-
 }  // namespace
 
 int64_t available_memory_bytes() {
@@ -68,12 +66,17 @@ int64_t available_memory_bytes() {
   return std::min(kib > 0 ? kib * 1024 : kUnlimited, left_in_groups());
 }
 
+std::string whole_mib(int64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
+
+std::string mib_that_hold(int64_t bytes) { return std::to_string((bytes + (int64_t{1} << 20) - 1) >> 20) + " MiB"; }
+
 void require_memory(int64_t bytes, const std::string& what) {
   constexpr int64_t kReserve = int64_t{256} << 20;  // for what is allocated without asking, by this and other processes
   const int64_t known = available_memory_bytes();
   const int64_t available = known - std::min(kReserve, known / 8);
   if (bytes <= available) return;
-  throw Error(ErrorCode::kResourceExhausted, what + " needs " + in_mib(bytes) + " of memory; available: " + in_mib(available));
+  throw Error(ErrorCode::kResourceExhausted,
+              what + " needs " + whole_mib(bytes) + " of memory; available: " + whole_mib(available));
 }
 
 }  // namespace ferry

@@ -12,6 +12,10 @@ namespace ferry {
 /// Linux hands out more memory than it has and kills a process that then uses it; asking first makes that an error with a name.
 int64_t available_memory_bytes();
 
+/// "12 MiB", for messages: whole ones of what there is, and as many as hold what is needed.
+std::string whole_mib(int64_t bytes);
+std::string mib_that_hold(int64_t bytes);
+
 /// Throws Error{kResourceExhausted} with `what`, the bytes wanted and those available if `bytes` are not available now.
 void require_memory(int64_t bytes, const std::string& what);
 

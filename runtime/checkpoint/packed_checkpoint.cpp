@@ -28,10 +28,6 @@ const Json& field(const Json& mark, const char* key, const std::string& path) {
   return *it;
 }
 
-[[noreturn]] void refuse(const TensorInfo& tensor, const std::string& complaint) {
-  throw_invalid(std::string(tensor.file) + ": tensor " + tensor.name + " " + complaint);
-}
-
 /// The `col`-th of the words at `words`.
 template <class Word>
 Word word_at(const std::byte* words, int64_t col) {
@@ -124,21 +120,21 @@ std::string panels_note(const PanelShape& shape) {
 
 void check_panels(const TensorInfo& tensor, const PanelShape& shape) {
   if (tensor.dtype != StoredType::kU8) {
-    refuse(tensor, std::string("has type ") + stored_type_name(tensor.dtype) + "; allowed: U8");
+    refuse_tensor(tensor, std::string("has type ") + stored_type_name(tensor.dtype) + "; allowed: U8");
   }
   const std::string note = panels_note(shape);
   if (tensor.note != note) {
-    refuse(tensor, (tensor.note.empty() ? "is not described in __metadata__" : "holds " + in_quotes(tensor.note)) +
-                       "; config.json and " + kPackedMark + " ask for '" + note + "'");
+    refuse_tensor(tensor, (tensor.note.empty() ? "is not described in __metadata__" : "holds " + in_quotes(tensor.note)) +
+                              "; config.json and " + kPackedMark + " ask for '" + note + "'");
   }
   if (tensor.shape != std::vector<int64_t>{shape.num_panels(), shape.panel_bytes()}) {
-    refuse(tensor, "has shape " + tensor.shape_string() + "; " + note + " takes [" + std::to_string(shape.num_panels()) + ", " +
-                       std::to_string(shape.panel_bytes()) + "]");
+    refuse_tensor(tensor, "has shape " + tensor.shape_string() + "; " + note + " takes [" + std::to_string(shape.num_panels()) +
+                              ", " + std::to_string(shape.panel_bytes()) + "]");
   }
   const auto offset = reinterpret_cast<uintptr_t>(tensor.data) % static_cast<uintptr_t>(kLineBytes);
   if (offset != 0) {
-    refuse(tensor, "begins " + std::to_string(offset) + " bytes behind a multiple of " + std::to_string(kLineBytes) +
-                       " in the file; allowed: a multiple, as `ferry quantize` writes it");
+    refuse_tensor(tensor, "begins " + std::to_string(offset) + " bytes behind a multiple of " + std::to_string(kLineBytes) +
+                              " in the file; allowed: a multiple, as `ferry quantize` writes it");
   }
 }
 
@@ -150,12 +146,12 @@ void check_panels_finite(const TensorInfo& tensor, const PanelShape& shape) {
     for (int64_t i = 0; i < num_groups * kPanelCols; ++i) {
       const int64_t group = i / kPanelCols, col = i % kPanelCols;
       if (col == 0 && has_nan(shape, panel, group)) {
-        refuse(tensor, "has a code that is no number in panel " + std::to_string(p) + "; weights must be finite");
+        refuse_tensor(tensor, "has a code that is no number in panel " + std::to_string(p) + "; weights must be finite");
       }
       const float scale = scale_of(shape, panel, group, col);
       if (std::isfinite(scale)) continue;
-      refuse(tensor, "has the scale " + std::to_string(scale) + " in panel " + std::to_string(p) + ", column " +
-                         std::to_string(col) + "; scales must be finite");
+      refuse_tensor(tensor, "has the scale " + std::to_string(scale) + " in panel " + std::to_string(p) + ", column " +
+                                std::to_string(col) + "; scales must be finite");
     }
   }
 }

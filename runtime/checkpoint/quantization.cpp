@@ -15,11 +15,11 @@ constexpr const char* kAllowed =
     "PART=TYPE,… with the parts experts, shared, mixers, "
     "lm_head";
 
-using Part = std::optional<WeightType> Quantization::*;
-constexpr std::array<std::pair<std::string_view, Part>, 4> kParts = {{{"experts", &Quantization::experts},
-                                                                      {"shared", &Quantization::shared},
-                                                                      {"mixers", &Quantization::mixers},
-                                                                      {"lm_head", &Quantization::lm_head}}};
+using QuantizedPart = std::optional<WeightType> Quantization::*;
+constexpr std::array<std::pair<std::string_view, QuantizedPart>, 4> kParts = {{{"experts", &Quantization::experts},
+                                                                               {"shared", &Quantization::shared},
+                                                                               {"mixers", &Quantization::mixers},
+                                                                               {"lm_head", &Quantization::lm_head}}};
 
 /// Whether `text` is a type or "none", which becomes `type`.
 bool parse_type(std::string_view text, std::optional<WeightType>& type) {

@@ -81,9 +81,9 @@ std::optional<int64_t> tensor_bytes(std::span<const int64_t> shape, int64_t elem
 
 std::string join(std::span<const int64_t> shape) {
   std::string result = "[";
-  constexpr std::size_t kShownMax = 16;  // no model has more; a damaged file may
-  for (std::size_t i = 0; i < std::min(shape.size(), kShownMax); ++i) result += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
-  return result + (shape.size() > kShownMax ? ", …]" : "]");
+  constexpr std::size_t kShownDims = 16;  // no model has more; a damaged file may
+  for (std::size_t i = 0; i < std::min(shape.size(), kShownDims); ++i) result += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
+  return result + (shape.size() > kShownDims ? ", …]" : "]");
 }
 
 const Json& member(const Json& entry, const char* key, const std::string& where) {
@@ -174,6 +174,10 @@ std::filesystem::path single_file(const std::filesystem::path& dir) {
 
 const char* stored_type_name(StoredType type) { return stored_type_row(type).name; }
 int64_t stored_type_bytes(StoredType type) { return stored_type_row(type).bytes; }
+
+void refuse_tensor(const TensorInfo& tensor, const std::string& complaint) {
+  throw_invalid(std::string(tensor.file) + ": tensor " + tensor.name + " " + complaint);
+}
 
 std::string TensorInfo::shape_string() const { return join(shape); }
 

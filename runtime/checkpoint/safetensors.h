@@ -60,6 +60,9 @@ struct TensorInfo {
   std::string shape_string() const;
 };
 
+/// Throws Error{kInvalidArgument}: the file, the tensor's name and the complaint.
+[[noreturn]] void refuse_tensor(const TensorInfo& tensor, const std::string& complaint);
+
 /// One file, mapped read-only. Opening reads the header only; other pages are read when somebody touches them.
 ///
 /// Immutable after construction, so any thread may read. The file must not be truncated while it is open (the system would

@@ -166,16 +166,12 @@ void read_integers(const StoredRows& stored, int64_t row, std::span<float> value
   }
 }
 
-[[noreturn]] void refuse(const TensorInfo& tensor, const std::string& complaint) {
-  throw_invalid(std::string(tensor.file) + ": tensor " + tensor.name + " " + complaint);
-}
-
 /// As panels hold it: of a wide group word 20 bits of mantissa are the scale's.
 float finite_scale(const TensorInfo& scales, int64_t i, bool is_wide) {
   constexpr float kLargestCode = 448;  // of e4m3
   const float scale = number(scales, i);
   if (!std::isfinite(scale * kLargestCode)) {
-    refuse(scales, "has the scale " + std::to_string(scale) + "; weights must be finite, and codes reach 448");
+    refuse_tensor(scales, "has the scale " + std::to_string(scale) + "; weights must be finite, and codes reach 448");
   }
   return is_wide ? std::bit_cast<float>((std::bit_cast<uint32_t>(scale) + 8) & ~0xFU) : scale;
 }
@@ -186,8 +182,8 @@ void read_e4m3_codes(const StoredRows& stored, int64_t row, const RowCodes& to) 
   std::copy_n(codes, stored.cols, to.codes.begin());
   for (int64_t c = 0; c < stored.cols; ++c) {
     if ((codes[c] & 0x7F) == kE4M3NaN)
-      refuse(*stored.tensor, "has nan at row " + std::to_string(at) + ", column " + std::to_string(stored.first_col + c) +
-                                 "; weights must be finite");
+      refuse_tensor(*stored.tensor, "has nan at row " + std::to_string(at) + ", column " +
+                                        std::to_string(stored.first_col + c) + "; weights must be finite");
   }
   const int64_t scales = first_scale(stored, row), group_cols = product_group(stored.format);
   for (int64_t group = 0; group < std::ssize(to.scales); ++group) {
@@ -202,10 +198,10 @@ void read_integer_codes(const StoredRows& stored, int64_t row, const RowCodes& t
   const int64_t end = stored.first_col + stored.cols;
   for (int64_t c = stored.first_col; stored.group_index != nullptr && c < end; ++c) {
     if (const int64_t group = group_of(stored, c); group != c / scaled_cols(stored)) {
-      refuse(*stored.group_index,
-             "has column " + std::to_string(c) + " in group " + std::to_string(group) +
-                 ": columns in the order of their activations; allowed with --quantize native: groups of " +
-                 "neighbouring columns");
+      refuse_tensor(*stored.group_index,
+                    "has column " + std::to_string(c) + " in group " + std::to_string(group) +
+                        ": columns in the order of their activations; allowed with --quantize native: groups of " +
+                        "neighbouring columns");
     }
   }
   const int64_t group_cols = product_group(stored.format);

@@ -1,12 +1,6 @@
 #include "runtime/model/operator_list.h"
 
 namespace ferry {
-namespace {
-
-double d(int64_t value) { return static_cast<double>(value); }
-
-}  // namespace
-
 TensorFacts OperatorList::activation(std::vector<TensorDim> dims) const {
   return {dtype_ == DType::kF32 ? "FLOAT" : "DT_BF16", std::move(dims)};
 }
@@ -20,8 +14,9 @@ TensorFacts OperatorList::weight(std::vector<TensorDim> dims, const std::optiona
 void OperatorList::product(Zone zone, int64_t in, int64_t out, const std::optional<WeightType>& type) {
   add({.zone = zone,
        .factors = factors(type),
-       .flop = {.per_row = 2 * d(in) * d(out)},
-       .bytes = {.fixed = d(in) * d(out) * bytes_per_weight(type, dtype_), .per_row = d(in + out) * activation_bytes()},
+       .flop = {.per_row = 2 * as_double(in) * as_double(out)},
+       .bytes = {.fixed = as_double(in) * as_double(out) * bytes_per_weight(type, dtype_),
+                 .per_row = as_double(in + out) * activation_bytes()},
        .inputs = {activation({kRows, in}), weight({in, out}, type)},
        .outputs = {activation({kRows, out})}});
 }
@@ -29,8 +24,9 @@ void OperatorList::product(Zone zone, int64_t in, int64_t out, const std::option
 void OperatorList::gated_product(Zone zone, int64_t in, int64_t out, const std::optional<WeightType>& type) {
   add({.zone = zone,
        .factors = factors(type),
-       .flop = {.per_row = 4 * d(in) * d(out)},
-       .bytes = {.fixed = 2 * d(in) * d(out) * bytes_per_weight(type, dtype_), .per_row = d(in + out) * activation_bytes()},
+       .flop = {.per_row = 4 * as_double(in) * as_double(out)},
+       .bytes = {.fixed = 2 * as_double(in) * as_double(out) * bytes_per_weight(type, dtype_),
+                 .per_row = as_double(in + out) * activation_bytes()},
        .inputs = {activation({kRows, in}), weight({in, 2 * out}, type)},
        .outputs = {activation({kRows, out})}});
 }
@@ -39,8 +35,9 @@ void OperatorList::grouped_product(Zone zone, int64_t in, int64_t weight_out, in
                                    const std::optional<WeightType>& type) {
   add({.zone = zone,
        .factors = factors(type),
-       .flop = {.per_row = 2 * d(in) * d(weight_out)},
-       .bytes = {.per_row = d(in + out) * activation_bytes(), .per_b = d(in) * d(weight_out) * bytes_per_weight(type, dtype_)},
+       .flop = {.per_row = 2 * as_double(in) * as_double(weight_out)},
+       .bytes = {.per_row = as_double(in + out) * activation_bytes(),
+                 .per_b = as_double(in) * as_double(weight_out) * bytes_per_weight(type, dtype_)},
        .inputs = {activation({kRows, in}), weight({kB, in, weight_out}, type), indices({kB})},
        .outputs = {activation({kRows, out})}});
 }
@@ -48,8 +45,8 @@ void OperatorList::grouped_product(Zone zone, int64_t in, int64_t weight_out, in
 void OperatorList::elementwise(Zone zone, int64_t width, double flop, std::size_t num_inputs) {
   const double operands = static_cast<double>(num_inputs) + 1;
   add({.zone = zone,
-       .flop = {.per_row = d(width) * flop},
-       .bytes = {.per_row = d(width) * operands * activation_bytes()},
+       .flop = {.per_row = as_double(width) * flop},
+       .bytes = {.per_row = as_double(width) * operands * activation_bytes()},
        .inputs = std::vector<TensorFacts>(num_inputs, activation({kRows, width})),
        .outputs = {activation({kRows, width})}});
 }
@@ -62,8 +59,8 @@ void OperatorList::norm(Zone zone, int64_t width, double flop) {
 void OperatorList::quantize(Zone zone, int64_t width) {
   constexpr double kFlop = 3;
   add({.zone = zone,
-       .flop = {.per_row = d(width) * kFlop},
-       .bytes = {.per_row = d(width) * (activation_bytes() + 1)},
+       .flop = {.per_row = as_double(width) * kFlop},
+       .bytes = {.per_row = as_double(width) * (activation_bytes() + 1)},
        .inputs = {activation({kRows, width})},
        .outputs = {{"INT8", {kRows, width}}}});
 }
@@ -71,10 +68,10 @@ void OperatorList::quantize(Zone zone, int64_t width) {
 void OperatorList::convolution(Zone zone, int64_t channels, int64_t kernel) {
   const double act = activation_bytes();
   add({.zone = zone,
-       .flop = {.per_row = 2 * d(channels * kernel)},
-       .bytes = {.fixed = d(channels * kernel) * act,
-                 .per_row = 2 * d(channels) * act,
-                 .per_b = 2 * d(channels * (kernel - 1)) * act},
+       .flop = {.per_row = 2 * as_double(channels * kernel)},
+       .bytes = {.fixed = as_double(channels * kernel) * act,
+                 .per_row = 2 * as_double(channels) * act,
+                 .per_b = 2 * as_double(channels * (kernel - 1)) * act},
        .inputs = {activation({kRows, channels}), activation({channels, kernel}), activation({kB, channels, kernel - 1})},
        .outputs = {activation({kRows, channels})}});
 }

@@ -11,6 +11,9 @@
 
 namespace ferry {
 
+/// Sizes as the costs are counted.
+inline double as_double(int64_t value) { return static_cast<double>(value); }
+
 /// Where the parts of a model write down what their operators cost (profiler/operator_facts.h).
 class OperatorList {
  public:

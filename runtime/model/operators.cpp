@@ -10,28 +10,25 @@
 namespace ferry {
 namespace {
 
-constexpr auto kRows = OperatorList::kRows;
 constexpr double kNormFlop = 4;  // an element: a convention for what has a square root in it, not a measurement
-
-double d(int64_t value) { return static_cast<double>(value); }
 
 /// What is before and behind the layers.
 void describe_ends(const ModelConfig& c, OperatorList& list) {
   const double act = list.activation_bytes();
   list.in_layers(1);
   list.add({.zone = Zone::kEmbedding,
-            .bytes = {.per_row = 2 * d(c.hidden_dim) * act},
-            .inputs = {list.activation({c.vocab_size, c.hidden_dim}), OperatorList::indices({kRows})},
-            .outputs = {list.activation({kRows, c.hidden_dim})}});
+            .bytes = {.per_row = 2 * as_double(c.hidden_dim) * act},
+            .inputs = {list.activation({c.vocab_size, c.hidden_dim}), OperatorList::indices({OperatorList::kRows})},
+            .outputs = {list.activation({OperatorList::kRows, c.hidden_dim})}});
   list.norm(Zone::kFinalNorm, c.hidden_dim, kNormFlop);
   list.elementwise(Zone::kGatherRows, c.hidden_dim, 0, 1);
   list.product(Zone::kLmHead, c.hidden_dim, c.vocab_size, list.quantization().lm_head);
   if (c.mtp) list.product(Zone::kMtpFc, 2 * c.hidden_dim, c.hidden_dim);
   list.add({.zone = Zone::kSample,
-            .flop = {.per_row = d(c.vocab_size)},
-            .bytes = {.per_row = d(c.vocab_size) * act},
-            .inputs = {list.activation({kRows, c.vocab_size})},
-            .outputs = {OperatorList::indices({kRows})}});
+            .flop = {.per_row = as_double(c.vocab_size)},
+            .bytes = {.per_row = as_double(c.vocab_size) * act},
+            .inputs = {list.activation({OperatorList::kRows, c.vocab_size})},
+            .outputs = {OperatorList::indices({OperatorList::kRows})}});
 }
 
 /// What every layer has.

@@ -16,13 +16,13 @@ namespace ferry {
 namespace {
 
 /// What is still to be read.
-struct Input {
+struct GifInput {
   const uint8_t* next;
   std::size_t num_left;  // bytes
 };
 
 int read_bytes(GifFileType* gif, GifByteType* to, int count) {
-  Input& input = *static_cast<Input*>(gif->UserData);
+  GifInput& input = *static_cast<GifInput*>(gif->UserData);
   const std::size_t taken = std::min(static_cast<std::size_t>(count), input.num_left);
   std::memcpy(to, input.next, taken);
   input.next += taken;
@@ -103,7 +103,7 @@ std::vector<int> row_order(const GifImageDesc& frame) {
 }  // namespace
 
 Picture decode_gif(const PictureFile& file) {
-  Input input{.next = file.data(), .num_left = file.bytes.size()};
+  GifInput input{.next = file.data(), .num_left = file.bytes.size()};
   int error = 0;
   const GifPtr gif(DGifOpen(&input, read_bytes, &error));
   if (gif == nullptr) file.refuse("GIF", complaint(error));

@@ -48,13 +48,13 @@ void check_coefficients(const PictureFile& file, jpeg_decompress_struct& info) {
 }
 
 /// The library's structures, and what its callbacks leave.
-struct Reader {
-  explicit Reader(const PictureFile& from) : file(from) {}
-  ~Reader() {
+struct JpegReader {
+  explicit JpegReader(const PictureFile& from) : file(from) {}
+  ~JpegReader() {
     if (is_created) jpeg_destroy_decompress(&info);
   }
-  Reader(const Reader&) = delete;
-  Reader& operator=(const Reader&) = delete;
+  JpegReader(const JpegReader&) = delete;
+  JpegReader& operator=(const JpegReader&) = delete;
 
   const PictureFile& file;
   jpeg_decompress_struct info{};
@@ -67,7 +67,7 @@ struct Reader {
 };
 
 [[noreturn]] void on_error(j_common_ptr common) {
-  Reader& reader = *static_cast<Reader*>(common->client_data);
+  JpegReader& reader = *static_cast<JpegReader*>(common->client_data);
   common->err->format_message(common, reader.message);
   longjmp(reader.on_error, 1);
 }
@@ -79,7 +79,7 @@ void on_message(j_common_ptr common, int level) {
 
 /// Between rows of blocks and between rows of pixels.
 void on_progress(j_common_ptr common) {
-  Reader& reader = *static_cast<Reader*>(common->client_data);
+  JpegReader& reader = *static_cast<JpegReader*>(common->client_data);
   if (!reader.file.goes_on(reader.failure)) longjmp(reader.on_error, 1);
   const int64_t allowed = max_scans(reader.info);
   if (reader.info.input_scan_number <= allowed) return;
@@ -87,7 +87,7 @@ void on_progress(j_common_ptr common) {
   longjmp(reader.on_error, 1);
 }
 
-bool read_header(Reader& reader, const uint8_t* data, std::size_t size) {
+bool read_header(JpegReader& reader, const uint8_t* data, std::size_t size) {
   if (setjmp(reader.on_error) != 0) return false;
   reader.info.err = jpeg_std_error(&reader.errors);
   reader.errors.error_exit = on_error;
@@ -102,21 +102,21 @@ bool read_header(Reader& reader, const uint8_t* data, std::size_t size) {
   return true;
 }
 
-bool start(Reader& reader) {
+bool start(JpegReader& reader) {
   if (setjmp(reader.on_error) != 0) return false;
   reader.info.out_color_space = reader.info.num_components == 4 ? JCS_CMYK : JCS_RGB;
   jpeg_start_decompress(&reader.info);
   return true;
 }
 
-bool read_row(Reader& reader, uint8_t* row) {
+bool read_row(JpegReader& reader, uint8_t* row) {
   if (setjmp(reader.on_error) != 0) return false;
   JSAMPROW rows[] = {row};
   jpeg_read_scanlines(&reader.info, rows, 1);
   return true;
 }
 
-[[noreturn]] void give_up(const Reader& reader) {
+[[noreturn]] void give_up(const JpegReader& reader) {
   if (reader.failure) std::rethrow_exception(reader.failure);
   reader.file.refuse("JPEG", reader.message);
 }
@@ -138,7 +138,7 @@ void to_rgb(const uint8_t* cmyk, uint8_t* rgb, int64_t width) {
 }  // namespace
 
 Picture decode_jpeg(const PictureFile& file) {
-  Reader reader(file);
+  JpegReader reader(file);
   if (!read_header(reader, file.data(), file.bytes.size())) give_up(reader);
   const int channels = reader.info.num_components;
   if (channels != 1 && channels != 3 && channels != 4) {

@@ -82,7 +82,6 @@ Picture MediumReader::read_frame(std::span<const std::byte> file, const std::str
                                  const std::function<void()>& check_in) const {
   const std::unique_lock turn = wait_for_turn(check_in);
   const Picture picture = decode_picture(file, limits_.picture, name, check_in);
-  if (check_in) check_in();
   const FrameSize resized = size(FrameSize{.height = picture.height, .width = picture.width});
   const int64_t num_tokens = resized.height / pictures_.factor() * (resized.width / pictures_.factor());
   if (num_tokens > limits_.max_tokens) {  // one side is too short to shrink, or both are rounded up
@@ -90,7 +89,7 @@ Picture MediumReader::read_frame(std::span<const std::byte> file, const std::str
                   std::to_string(num_tokens) + " tokens; allowed: at most " + std::to_string(limits_.max_tokens) +
                   " (--picture-tokens, or the room of a prompt)");
   }
-  return resize_bicubic(picture, resized.width, resized.height);
+  return resize_bicubic(picture, resized.width, resized.height, check_in);
 }
 
 Medium MediumReader::read_picture(std::span<const std::byte> file, const std::string& name,

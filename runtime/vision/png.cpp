@@ -15,7 +15,7 @@ namespace ferry {
 namespace {
 
 /// What the library's callbacks see.
-struct Input {
+struct PngInput {
   const PictureFile& file;
   const uint8_t* next;
   std::size_t num_left;  // bytes
@@ -24,7 +24,7 @@ struct Input {
 };
 
 void read_bytes(png_structp png, png_bytep to, std::size_t count) {
-  Input& input = *static_cast<Input*>(png_get_io_ptr(png));
+  PngInput& input = *static_cast<PngInput*>(png_get_io_ptr(png));
   if (count > input.num_left) png_error(png, "the file is truncated");
   std::memcpy(to, input.next, count);
   input.next += count;
@@ -32,7 +32,7 @@ void read_bytes(png_structp png, png_bytep to, std::size_t count) {
 }
 
 [[noreturn]] void on_error(png_structp png, png_const_charp message) {
-  Input& input = *static_cast<Input*>(png_get_error_ptr(png));
+  PngInput& input = *static_cast<PngInput*>(png_get_error_ptr(png));
   std::strncpy(input.message, message, sizeof(input.message) - 1);
   png_longjmp(png, 1);
 }
@@ -40,29 +40,29 @@ void read_bytes(png_structp png, png_bytep to, std::size_t count) {
 void on_warning(png_structp, png_const_charp) {}
 
 void on_row(png_structp png, png_uint_32, int) {
-  Input& input = *static_cast<Input*>(png_get_io_ptr(png));
+  PngInput& input = *static_cast<PngInput*>(png_get_io_ptr(png));
   if (!input.file.goes_on(input.failure)) png_error(png, "it was given up");
 }
 
 /// Owns the library's structures.
-struct Reader {
-  explicit Reader(Input& input) {
+struct PngReader {
+  explicit PngReader(PngInput& input) {
     png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &input, on_error, on_warning);
     if (png == nullptr) return;
     info = png_create_info_struct(png);
     png_set_read_fn(png, &input, read_bytes);
     png_set_read_status_fn(png, on_row);
   }
-  ~Reader() { png_destroy_read_struct(&png, &info, nullptr); }
-  Reader(const Reader&) = delete;
-  Reader& operator=(const Reader&) = delete;
+  ~PngReader() { png_destroy_read_struct(&png, &info, nullptr); }
+  PngReader(const PngReader&) = delete;
+  PngReader& operator=(const PngReader&) = delete;
 
   png_structp png = nullptr;
   png_infop info = nullptr;
 };
 
 /// The chunks that say nothing about pixels are not unpacked. Of 16 bits the higher 8 are kept, but all of plain grey.
-bool read_header(Reader& reader) {
+bool read_header(PngReader& reader) {
   if (setjmp(png_jmpbuf(reader.png)) != 0) return false;
   static const png_byte kSkipped[] =
       "bKGD\0cHRM\0eXIf\0gAMA\0hIST\0iCCP\0iTXt\0oFFs\0pCAL\0pHYs\0sBIT\0sCAL\0sPLT\0sRGB\0tEXt\0tIME\0zTXt";
@@ -79,7 +79,7 @@ bool read_header(Reader& reader) {
   return true;
 }
 
-bool read_rows(Reader& reader, uint8_t** rows) {
+bool read_rows(PngReader& reader, uint8_t** rows) {
   if (setjmp(png_jmpbuf(reader.png)) != 0) return false;
   png_read_image(reader.png, rows);
   return true;
@@ -101,8 +101,8 @@ Picture decode_png(const PictureFile& file) {
   constexpr std::size_t kWidthAt = 16, kSizeEnd = 24;
   if (file.bytes.size() < kSizeEnd || std::memcmp(file.data() + 12, "IHDR", 4) != 0) file.refuse("PNG", "it has no header");
   file.check_size(png_get_uint_32(file.data() + kWidthAt), png_get_uint_32(file.data() + kWidthAt + 4));
-  Input input{.file = file, .next = file.data(), .num_left = file.bytes.size(), .message = {}, .failure = nullptr};
-  Reader reader(input);
+  PngInput input{.file = file, .next = file.data(), .num_left = file.bytes.size(), .message = {}, .failure = nullptr};
+  PngReader reader(input);
   if (reader.png == nullptr || reader.info == nullptr) file.refuse("PNG", "no memory is left");
   if (!read_header(reader)) file.refuse("PNG", input.message);
 

@@ -87,18 +87,22 @@ void resize_row(const uint8_t* from, const Taps& taps, uint8_t* to, int64_t widt
   }
 }
 
-Picture resize_columns(const Picture& from, int64_t width) {
+Picture resize_columns(const Picture& from, int64_t width, const std::function<void()>& check_in) {
   const Taps taps = find_taps(from.width, width);
   Picture to = make_picture(width, from.height);
-  for (int64_t y = 0; y < from.height; ++y) resize_row(from.row(y), taps, to.row(y), width);
+  for (int64_t y = 0; y < from.height; ++y) {
+    if (check_in) check_in();
+    resize_row(from.row(y), taps, to.row(y), width);
+  }
   return to;
 }
 
-Picture resize_rows(const Picture& from, int64_t height) {
+Picture resize_rows(const Picture& from, int64_t height, const std::function<void()>& check_in) {
   const Taps taps = find_taps(from.height, height);
   Picture to = make_picture(from.width, height);
   std::vector<int32_t> sums(static_cast<std::size_t>(from.width * 3));
   for (int64_t y = 0; y < height; ++y) {
+    if (check_in) check_in();
     std::fill(sums.begin(), sums.end(), 1 << (taps.precision - 1));
     const auto i = static_cast<std::size_t>(y);
     for (int64_t j = 0; j < taps.count[i]; ++j) {
@@ -114,12 +118,12 @@ Picture resize_rows(const Picture& from, int64_t height) {
 
 }  // namespace
 
-Picture resize_bicubic(const Picture& picture, int64_t width, int64_t height) {
+Picture resize_bicubic(const Picture& picture, int64_t width, int64_t height, const std::function<void()>& check_in) {
   FERRY_CHECK(picture.width > 0 && picture.height > 0 && width > 0 && height > 0);
   if (picture.width == width && picture.height == height) return picture;
-  if (picture.width == width) return resize_rows(picture, height);
-  const Picture narrowed = resize_columns(picture, width);
-  return picture.height == height ? narrowed : resize_rows(narrowed, height);
+  if (picture.width == width) return resize_rows(picture, height, check_in);
+  const Picture narrowed = resize_columns(picture, width, check_in);
+  return picture.height == height ? narrowed : resize_rows(narrowed, height, check_in);
 }
 
 }  // namespace ferry

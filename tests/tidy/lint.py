@@ -16,13 +16,21 @@ from concurrent.futures import ThreadPoolExecutor
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OURS = ("runtime", "moe", "comm", "kernels", "profiler", "launch")
-GCC_ONLY = re.compile(r"-fsanitize=\S+|-fno-sanitize\S*|-Wno-restrict|-Wno-tsan|-Wno-maybe-uninitialized|-Werror")
+GCC_ONLY = re.compile(r"-fsanitize=\S+|-fno-sanitize\S*|-Wno-restrict|-Wno-subobject-linkage|-Wno-tsan|-Wno-maybe-uninitialized|-Werror")
+
+
+def sources(entry):
+    """The entry, or one for each source that it compiles together with others."""
+    if not re.search(r"/unity_\d+_cxx\.cxx$", entry["file"]):
+        return [entry]
+    files = re.findall(r'^#include "(.*)"$', pathlib.Path(entry["file"]).read_text(), re.M)
+    return [{**entry, "file": file, "command": entry["command"].replace(entry["file"], file)} for file in files]
 
 
 def commands(database, wanted):
     """One compile command per source of ours, without what only g++ knows."""
     chosen = {}
-    for entry in database:
+    for entry in (source for together in database for source in sources(together)):
         path = pathlib.Path(entry["file"])
         if not path.is_relative_to(ROOT) or path.relative_to(ROOT).parts[0] not in OURS:
             continue

@@ -13,13 +13,11 @@
 namespace ferry::vulkan {
 namespace {
 
-constexpr int64_t kMaxHeadDim = 1024;
+constexpr int64_t kMaxAttentionHeadDim = 1024;
 constexpr uint32_t kReduceInvocations = 128, kAppendInvocations = 128;
 // A sequence with as many workgroups keeps a large device busy without handing out its splits.
-constexpr int64_t kEnoughWorkgroups = 64;
+constexpr int64_t kBusyWorkgroups = 64;
 constexpr int64_t kMaxPartialRows = int64_t{1} << 17;  // of head_dim floats: 128 MiB at 256
-
-uint32_t u32(int64_t value) { return static_cast<uint32_t>(value); }
 
 /// Splits of so many keys whose sums are kept apart: none where there is but one.
 int64_t count_splits(int64_t num_keys) { return (num_keys + kSplitKeys - 1) / kSplitKeys; }
@@ -128,7 +126,7 @@ class AttentionPlan {
     const int64_t num_splits = count_splits(num_keys);
     const int64_t num_partials = count_partials(span.num_tokens, args_.num_heads, num_keys);
     const bool walks =
-        num_tiles * args_.cache.num_kv_heads >= kEnoughWorkgroups || num_partials_ + num_partials > kMaxPartialRows;
+        num_tiles * args_.cache.num_kv_heads >= kBusyWorkgroups || num_partials_ + num_partials > kMaxPartialRows;
     const std::span<const int32_t> blocks = blocks_of(args_.cache, table, 0, num_keys);
     tiles.sequences.push_back({.first_row = u32(span.first_row),
                                .num_tokens = u32(span.num_tokens),
@@ -160,7 +158,7 @@ void check_attention(const AttentionArgs& args) {
   FERRY_CHECK_EQ(args.q.cols, args.num_heads * cache.head_dim);
   FERRY_CHECK_EQ(args.out.cols, args.num_heads * cache.head_dim);
   FERRY_CHECK_EQ(args.sequences.size(), args.block_tables.size());
-  FERRY_CHECK_LE(cache.head_dim, kMaxHeadDim);
+  FERRY_CHECK_LE(cache.head_dim, kMaxAttentionHeadDim);
 }
 
 }  // namespace

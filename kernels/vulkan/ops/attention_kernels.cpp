@@ -9,8 +9,6 @@
 namespace ferry::vulkan {
 namespace {
 
-uint32_t u32(int64_t value) { return static_cast<uint32_t>(value); }
-
 /// A tile of attention.comp, of 4 * quads rows. A slice is what is staged together; with these, 32 KiB of shared memory hold
 /// the tile. An invocation has `columns` of values for a number of row quads, so that a workgroup has all of them.
 AttentionTile plain_tile(const AttentionArgs& args, uint32_t quads, uint32_t slice) {

@@ -1,6 +1,7 @@
 #include <vector>
 
 #include "kernels/vulkan/ops/conv_states.h"
+#include "kernels/vulkan/ops/packs.h"
 #include "kernels/vulkan/ops/shapes.h"
 #include "kernels/vulkan/ops/views.h"
 #include "kernels/vulkan/ops/vulkan_ops.h"
@@ -9,8 +10,6 @@
 
 namespace ferry::vulkan {
 namespace {
-
-uint32_t u32(int64_t value) { return static_cast<uint32_t>(value); }
 
 /// What the kernels work through: pieces of all sequences, and the sequences whose states a second dispatch changes, since
 /// several workgroups have their tokens.

@@ -8,7 +8,7 @@
 namespace ferry::vulkan {
 namespace {
 
-constexpr int64_t kMaxExperts = 1024;  // that the shaders have room for
+constexpr int64_t kMaxTiledExperts = 1024;  // that the shaders have room for
 constexpr uint32_t kInvocations = 512;
 
 /// Where each expert's rows begin.
@@ -19,7 +19,7 @@ int64_t first_rows_bytes_of(int64_t num_experts) { return num_experts * int64_t{
 int64_t expert_rows_scratch_bytes(const OpLimits& limits) { return first_rows_bytes_of(limits.num_experts); }
 
 void expert_rows(VulkanStream& stream, const ExpertRowsArgs& args) {
-  FERRY_CHECK_LE(args.num_experts, kMaxExperts);
+  FERRY_CHECK_LE(args.num_experts, kMaxTiledExperts);
   const int64_t num_slots = args.num_tokens * args.top_k;
   const auto first_rows_bytes = static_cast<std::size_t>(first_rows_bytes_of(args.num_experts));
   const uint64_t first_rows = stream.scratch(first_rows_bytes);

@@ -12,8 +12,6 @@ namespace {
 
 constexpr int64_t kMaxHeadDim = 128, kMaxKernel = 4;  // that the shader has room for
 
-uint32_t u32(int64_t value) { return static_cast<uint32_t>(value); }
-
 std::vector<DeltaMixSequence> describe(const GatedDeltaMixArgs& args) {
   std::vector<DeltaMixSequence> sequences;
   for (std::size_t s = 0; s < args.rule.sequences.size(); ++s) {

@@ -10,8 +10,6 @@
 namespace ferry::vulkan {
 namespace {
 
-uint32_t u32(int64_t value) { return static_cast<uint32_t>(value); }
-
 /// Whether heads are those of the chunk form.
 bool have_chunks(int64_t k_dim, int64_t v_dim) { return k_dim == kChunkDim && v_dim == kChunkDim; }
 

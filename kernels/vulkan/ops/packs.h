@@ -20,6 +20,9 @@ constexpr int64_t kMaxElements = 0xff000000;
 /// Elements of a row that one subgroup still works on alone.
 constexpr int64_t kMaxSubgroupCols = 512;
 
+/// Sizes and places as shaders have them.
+inline uint32_t u32(int64_t value) { return static_cast<uint32_t>(value); }
+
 inline bool is_aligned(uint64_t address) { return address % kPackBytes == 0; }
 /// Whether every row begins and ends at a multiple of 16 bytes.
 inline bool is_aligned(ConstMatrixView view) {

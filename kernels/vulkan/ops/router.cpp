@@ -9,13 +9,13 @@
 namespace ferry::vulkan {
 namespace {
 
-constexpr int64_t kMaxExperts = 4096;       // an invocation keeps its share in registers
-constexpr uint32_t kLeastExpertRoom = 256;  // more is a power of two
-constexpr int64_t kMaxListedExperts = 512;  // of choose_experts
-constexpr uint32_t kListInvocations = 512;  // of its workgroup, each of which places a slot
+constexpr int64_t kMaxRoutedExperts = 4096;  // an invocation keeps its share in registers
+constexpr uint32_t kLeastExpertRoom = 256;   // more is a power of two
+constexpr int64_t kMaxListedExperts = 512;   // of choose_experts
+constexpr uint32_t kListInvocations = 512;   // of its workgroup, each of which places a slot
 
 void check_router(const RouterTopkArgs& args) {
-  FERRY_CHECK_LE(args.logits.cols, kMaxExperts);
+  FERRY_CHECK_LE(args.logits.cols, kMaxRoutedExperts);
   FERRY_CHECK_GE(args.top_k, 1);
   FERRY_CHECK_LE(args.top_k, args.logits.cols);
 }

@@ -16,8 +16,6 @@ namespace {
 
 using Severity = Finding::Severity;
 
-long long whole(int64_t value) { return value; }
-
 void find_starved(const ReportInput& input, std::vector<Finding>& findings) {
   constexpr double kMinStarved = 0.05;   // of the capture
   constexpr double kMinRequests = 0.25;  // of the requests
@@ -145,6 +143,15 @@ void find_idle_device(const ReportInput& input, std::vector<Finding>& findings) 
 }
 
 }  // namespace
+
+const char* severity_name(Finding::Severity severity) {
+  switch (severity) {
+    case Finding::Severity::kProblem: return "problem";
+    case Finding::Severity::kNotice: return "notice";
+    case Finding::Severity::kInfo: return "info";
+  }
+  return "";
+}
 
 std::vector<Finding> find_problems(const ReportInput& input) {
   std::vector<Finding> findings;

@@ -21,6 +21,9 @@ struct Finding {
   double saved_share = 0;  // of the time in steps
 };
 
+/// "problem", "notice" or "info".
+const char* severity_name(Finding::Severity severity);
+
 /// Worst first. Says so when nothing stands out.
 std::vector<Finding> find_problems(const ReportInput& input);
 

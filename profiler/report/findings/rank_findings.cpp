@@ -11,13 +11,12 @@
 namespace ferry {
 namespace {
 
-constexpr double kMinShare = 0.02;          // of the time in steps, where the system itself says that the rank did not run
+constexpr double kMinRankShare = 0.02;      // of the time in steps, where the system itself says that the rank did not run
 constexpr double kMinComparedShare = 0.04;  // where only the comparison with other workers speaks
 constexpr double kProblemShare = 0.05;
 constexpr double kOverRunnerUp = 3;  // times the loss of the next rank by the same cause: otherwise they take turns
 
 double to_ms(int64_t ns) { return static_cast<double>(ns) / 1e6; }
-long long whole(int64_t value) { return value; }
 
 /// Makes the findings of one capture.
 class RankFindings {
@@ -77,7 +76,7 @@ void RankFindings::add(const RankLoss& loss, const char* kind, int64_t saved_ns,
 
 void RankFindings::find_stops(const RankLoss& loss) {
   const int64_t saved_ns = loss.at(Loss::kStopped);
-  if (saved_ns <= 0 || share(saved_ns) < kMinShare) return;
+  if (saved_ns <= 0 || share(saved_ns) < kMinRankShare) return;
   const std::vector<double> stops(loss.stops_ns.begin(), loss.stops_ns.end());
   add(loss, "stopped", saved_ns,
       format(
@@ -88,7 +87,7 @@ void RankFindings::find_stops(const RankLoss& loss) {
 
 void RankFindings::find_no_core(const RankLoss& loss) {
   const int64_t saved_ns = loss.at(Loss::kNoCore);
-  if (saved_ns <= 0 || share(saved_ns) < kMinShare) return;
+  if (saved_ns <= 0 || share(saved_ns) < kMinRankShare) return;
   add(loss, "no_core", saved_ns,
       format(
           "%s was ready and had no core for %.1f ms (%.0f %% of the time in steps; %lld preemptions): other work runs on its "

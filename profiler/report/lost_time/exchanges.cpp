@@ -11,11 +11,11 @@ namespace {
 
 constexpr int64_t kLookNs = 20'000;  // a shorter wait may be no more than a look
 
-using Key = std::pair<ExchangeId, int32_t>;  // and worker
+using ExchangeKey = std::pair<ExchangeId, int32_t>;  // and worker
 
 /// One end of a worker's part; two with the same key make a reply.
 struct Half {
-  Key key;
+  ExchangeKey key;
   const Message* message;
 };
 

@@ -12,8 +12,8 @@
 namespace ferry {
 namespace {
 
-using Key = std::pair<std::string, std::string>;     // group of steps, name
-using Samples = std::map<Key, std::vector<double>>;  // us, one for every step of the phase
+using RowKey = std::pair<std::string, std::string>;     // group of steps, name
+using Samples = std::map<RowKey, std::vector<double>>;  // us, one for every step of the phase
 
 /// Collects one number per step of a phase; what a step does not have is 0 in it.
 class StepSamples {
@@ -119,7 +119,7 @@ Table compare(const char* id, const char* title, const char* name, const Samples
                   {"t", 3},
                   {"p", 6},
                   {"verdict"}}};
-  std::map<Key, std::pair<std::vector<double>, std::vector<double>>> both;
+  std::map<RowKey, std::pair<std::vector<double>, std::vector<double>>> both;
   for (const auto& [key, samples] : before) both[key].first = samples;
   for (const auto& [key, samples] : after) both[key].second = samples;
   std::vector<std::pair<double, std::vector<Table::Cell>>> rows;

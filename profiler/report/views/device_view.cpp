@@ -23,7 +23,7 @@ std::vector<Interval> find_spans(const Timeline& timeline, int32_t rank, Zone zo
 }
 
 /// By group, as step_groups() has them.
-std::vector<DeviceSums> add_up(const ReportInput& input, int32_t rank) {
+std::vector<DeviceSums> device_sums(const ReportInput& input, int32_t rank) {
   const Timeline& timeline = input.timeline;
   const StepIndex index(timeline);
   const IntervalSet busy = find_device_busy(timeline, rank);
@@ -85,7 +85,7 @@ Table make_device_view(const ReportInput& input) {
   for (const RankCapture& rank : input.capture.ranks) {
     if (rank.device.name.empty()) continue;
     const bool has_spans = !rank.device.clock.starts_with("none");
-    const std::vector<DeviceSums> sums_of = add_up(input, rank.rank);
+    const std::vector<DeviceSums> sums_of = device_sums(input, rank.rank);
     for (std::size_t g = 0; g < groups.size(); ++g) {
       const DeviceSums& sums = sums_of[g];
       if (sums.steps == 0) continue;

@@ -46,7 +46,7 @@ int64_t own_ns(const Timeline& timeline, std::size_t first) {
   return ns;
 }
 
-std::vector<std::array<OperatorTime, kNumZones>> add_up(const ReportInput& input) {
+std::vector<std::array<OperatorTime, kNumZones>> operator_times(const ReportInput& input) {
   std::vector<std::array<OperatorTime, kNumZones>> ranks(input.capture.ranks.size());
   const StepIndex index(input.timeline);
   for (std::size_t i = 0; i < input.timeline.slices.size(); ++i) {
@@ -132,7 +132,7 @@ Table make_operator_view(const ReportInput& input) {
                   {"intensity_flop_per_byte", 3},
                   {"bound_gflop_per_s", 2},
                   {"efficiency", 3}}};
-  const auto ranks = add_up(input);
+  const auto ranks = operator_times(input);
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     int64_t rank_ns = 0;
     std::vector<int> order;

@@ -53,7 +53,7 @@ struct Totals {
   int64_t records = 0, lost = 0, peak_rss_bytes = 0, threads = 0;
 };
 
-Totals add_up(const ReportInput& input) {
+Totals run_totals(const ReportInput& input) {
   Totals sum;
   for (const RequestInfo& request : input.timeline.requests) {
     sum.prompt_tokens += request.num_prompt;
@@ -76,7 +76,7 @@ Totals add_up(const ReportInput& input) {
 Table make_run_view(const ReportInput& input) {
   const CaptureInfo& info = input.capture.info;
   const Timeline& timeline = input.timeline;
-  const Totals sum = add_up(input);
+  const Totals sum = run_totals(input);
   const Latencies latencies = find_latencies(timeline);
   const double wall_s = static_cast<double>(timeline.end_ns - timeline.begin_ns) / 1e9;
   int64_t step_tokens = 0, useful_tokens = 0;

@@ -29,7 +29,7 @@ struct TransferSums {
 
 using TransferKey = std::tuple<Zone, int32_t, int32_t>;  // operator, layer, rank
 
-std::map<TransferKey, TransferSums> add_up(const ReportInput& input) {
+std::map<TransferKey, TransferSums> transfer_sums(const ReportInput& input) {
   std::map<TransferKey, TransferSums> sums;
   const Timeline& timeline = input.timeline;
   const auto num_ranks = static_cast<int32_t>(input.capture.ranks.size());
@@ -77,7 +77,7 @@ Table make_transfer_view(const ReportInput& input) {
                           {"link_gb_per_s", 3},
                           {"clock_bound_us", 3}}};
   const auto num_ranks = static_cast<double>(input.capture.ranks.size());
-  for (const auto& [key, sum] : add_up(input)) {
+  for (const auto& [key, sum] : transfer_sums(input)) {
     const auto& [zone, layer, rank] = key;
     const auto bytes = static_cast<double>(sum.bytes), elapse = static_cast<double>(sum.elapse);
     const int64_t transit = sum.elapse - sum.wait;

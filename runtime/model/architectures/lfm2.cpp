@@ -46,12 +46,12 @@ void read_common(const ConfigFields& text, ModelConfig& config) {
   config.short_conv = {.channels = config.hidden_dim, .conv_kernel = text.integer_or("conv_L_cache", 3, 1, 64)};
 }
 
-void read_dense(const ConfigFields& text, ModelConfig& config) {
+void read_lfm2(const ConfigFields& text, ModelConfig& config) {
   read_common(text, config);
   config.dense.intermediate_dim = read_dense_dim(text);
 }
 
-void read_moe(const ConfigFields& text, ModelConfig& config) {
+void read_lfm2_moe(const ConfigFields& text, ModelConfig& config) {
   read_common(text, config);
   const auto num_layers = static_cast<int64_t>(config.layers.size());
   const int64_t num_dense = text.integer_or("num_dense_layers", 0, 0, num_layers);
@@ -82,7 +82,8 @@ constexpr TensorNames kNames{
 
 }  // namespace
 
-constinit const Architecture kLfm2{.model_type = "lfm2", .text_model_type = nullptr, .read = read_dense, .names = kNames};
-constinit const Architecture kLfm2Moe{.model_type = "lfm2_moe", .text_model_type = nullptr, .read = read_moe, .names = kNames};
+constinit const Architecture kLfm2{.model_type = "lfm2", .text_model_type = nullptr, .read = read_lfm2, .names = kNames};
+constinit const Architecture kLfm2Moe{
+    .model_type = "lfm2_moe", .text_model_type = nullptr, .read = read_lfm2_moe, .names = kNames};
 
 }  // namespace ferry

@@ -9,7 +9,7 @@
 namespace ferry {
 namespace {
 
-void read(const ConfigFields& text, ModelConfig& config) {
+void read_qwen3_5(const ConfigFields& text, ModelConfig& config) {
   config.norm.is_offset = true;
   config.layers = read_layer_types(text, "linear_attention", Mixer::kGatedDelta);
   config.attention = read_attention(text, 256, 0.25);
@@ -21,6 +21,7 @@ void read(const ConfigFields& text, ModelConfig& config) {
 
 }  // namespace
 
-constinit const Architecture kQwen35{.model_type = "qwen3_5", .text_model_type = "qwen3_5_text", .read = read, .names = {}};
+constinit const Architecture kQwen35{
+    .model_type = "qwen3_5", .text_model_type = "qwen3_5_text", .read = read_qwen3_5, .names = {}};
 
 }  // namespace ferry

@@ -10,7 +10,7 @@
 namespace ferry {
 namespace {
 
-void read(const ConfigFields& text, ModelConfig& config) {
+void read_qwen3_5_moe(const ConfigFields& text, ModelConfig& config) {
   config.norm.is_offset = true;
   config.layers = read_layer_types(text, "linear_attention", Mixer::kGatedDelta);
   for (LayerPlan& layer : config.layers) layer.ffn = Ffn::kMixtureOfExperts;
@@ -27,6 +27,6 @@ void read(const ConfigFields& text, ModelConfig& config) {
 }  // namespace
 
 constinit const Architecture kQwen35Moe{
-    .model_type = "qwen3_5_moe", .text_model_type = "qwen3_5_moe_text", .read = read, .names = {}};
+    .model_type = "qwen3_5_moe", .text_model_type = "qwen3_5_moe_text", .read = read_qwen3_5_moe, .names = {}};
 
 }  // namespace ferry

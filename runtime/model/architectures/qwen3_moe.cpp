@@ -9,7 +9,7 @@
 namespace ferry {
 namespace {
 
-void read(const ConfigFields& text, ModelConfig& config) {
+void read_qwen3_moe(const ConfigFields& text, ModelConfig& config) {
   config.norm.rounds_first = true;
   config.layers.assign(static_cast<std::size_t>(read_num_layers(text)), {.mixer = Mixer::kAttention});
   read_sparse_layers(text, config.layers);
@@ -23,6 +23,7 @@ void read(const ConfigFields& text, ModelConfig& config) {
 
 }  // namespace
 
-constinit const Architecture kQwen3Moe{.model_type = "qwen3_moe", .text_model_type = nullptr, .read = read, .names = {}};
+constinit const Architecture kQwen3Moe{
+    .model_type = "qwen3_moe", .text_model_type = nullptr, .read = read_qwen3_moe, .names = {}};
 
 }  // namespace ferry

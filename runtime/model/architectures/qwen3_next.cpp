@@ -9,7 +9,7 @@
 namespace ferry {
 namespace {
 
-void read(const ConfigFields& text, ModelConfig& config) {
+void read_qwen3_next(const ConfigFields& text, ModelConfig& config) {
   config.norm.is_offset = true;
   config.layers = read_layer_types(text, "linear_attention", Mixer::kGatedDelta);
   read_sparse_layers(text, config.layers);
@@ -29,7 +29,7 @@ void read(const ConfigFields& text, ModelConfig& config) {
 constinit const Architecture kQwen3Next{
     .model_type = "qwen3_next",
     .text_model_type = nullptr,
-    .read = read,
+    .read = read_qwen3_next,
     .names = {.gated_delta = {.merged_qkvz = "linear_attn.in_proj_qkvz", .merged_ba = "linear_attn.in_proj_ba"}}};
 
 }  // namespace ferry

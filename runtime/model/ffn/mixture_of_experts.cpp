@@ -5,17 +5,14 @@
 namespace ferry {
 namespace {
 
-double d(int64_t value) { return static_cast<double>(value); }
-
-constexpr auto kRows = OperatorList::kRows;
-
 void describe_router(const MoePlan& p, int64_t hidden, OperatorList& list) {
   list.product(Zone::kRouter, hidden, p.num_experts);
-  list.add({.zone = Zone::kGatingTopK,
-            .flop = {.per_row = 5 * d(p.num_experts)},
-            .bytes = {.per_row = d(p.num_experts) * list.activation_bytes() + 8 * d(p.top_k)},
-            .inputs = {list.activation({kRows, p.num_experts})},
-            .outputs = {OperatorList::fp32({kRows, p.top_k}), OperatorList::indices({kRows, p.top_k})}});
+  list.add(
+      {.zone = Zone::kGatingTopK,
+       .flop = {.per_row = 5 * as_double(p.num_experts)},
+       .bytes = {.per_row = as_double(p.num_experts) * list.activation_bytes() + 8 * as_double(p.top_k)},
+       .inputs = {list.activation({OperatorList::kRows, p.num_experts})},
+       .outputs = {OperatorList::fp32({OperatorList::kRows, p.top_k}), OperatorList::indices({OperatorList::kRows, p.top_k})}});
 }
 
 }  // namespace
@@ -136,7 +133,9 @@ void MixtureOfExperts::describe(const ModelConfig& config, OperatorList& list) {
   const Quantization& q = list.quantization();
   if (!p.is_sliced) describe_router(p, hidden, list);
   for (const Zone zone : {Zone::kInitRouting, Zone::kDispatch}) {  // a token goes out once for all of its rows: no cost is told
-    list.add({.zone = zone, .inputs = {list.activation({kRows, hidden})}, .outputs = {list.activation({kRows, hidden})}});
+    list.add({.zone = zone,
+              .inputs = {list.activation({OperatorList::kRows, hidden})},
+              .outputs = {list.activation({OperatorList::kRows, hidden})}});
   }
   list.rows_per_token(p.top_k);
   list.elementwise(Zone::kPermute, hidden, 0, 1);
@@ -145,10 +144,10 @@ void MixtureOfExperts::describe(const ModelConfig& config, OperatorList& list) {
   list.grouped_product(Zone::kGroupedDown, width, hidden, hidden, q.experts);
   list.rows_per_token(1);
   list.add({.zone = Zone::kCombine,  // b slots become rows
-            .flop = {.per_b = 2 * d(hidden)},
-            .bytes = {.per_row = d(hidden) * act, .per_b = d(hidden) * act},
+            .flop = {.per_b = 2 * as_double(hidden)},
+            .bytes = {.per_row = as_double(hidden) * act, .per_b = as_double(hidden) * act},
             .inputs = {list.activation({OperatorList::kB, hidden})},
-            .outputs = {list.activation({kRows, hidden})}});
+            .outputs = {list.activation({OperatorList::kRows, hidden})}});
   if (shared == 0) return;
   list.gated_product(Zone::kSharedGateUp, hidden, shared, q.shared);
   list.product(Zone::kSharedDown, shared, hidden, q.shared);

@@ -5,14 +5,6 @@
 #include "profiler/span.h"
 
 namespace ferry {
-namespace {
-
-double d(int64_t value) { return static_cast<double>(value); }
-
-constexpr auto kRows = OperatorList::kRows;
-
-}  // namespace
-
 AttentionMixer::AttentionMixer(const ModelConfig& config, const BlockLimits& limits)
     : plan_(config.attention),
       norm_(config.norm),
@@ -123,17 +115,17 @@ void AttentionMixer::describe(const ModelConfig& config, OperatorList& list) {
   if (p.has_gate) list.elementwise(Zone::kSigmoidGate, p.head_dim, kSigmoidMulFlop, 2);
   list.elementwise(Zone::kRope, p.rotary_dim, 0, 1);
   list.rows_per_token(1);
-  const TensorFacts keys = list.activation({kRows, p.num_kv_heads, p.head_dim});
+  const TensorFacts keys = list.activation({OperatorList::kRows, p.num_kv_heads, p.head_dim});
   list.add({.zone = Zone::kKvAppend,
-            .bytes = {.per_row = 2 * 2 * d(p.key_dim()) * act},
+            .bytes = {.per_row = 2 * 2 * as_double(p.key_dim()) * act},
             .inputs = {keys, keys},
             .outputs = {keys, keys}});
-  const TensorFacts query = list.activation({kRows, p.num_heads, p.head_dim}),
+  const TensorFacts query = list.activation({OperatorList::kRows, p.num_heads, p.head_dim}),
                     cache = list.activation({OperatorList::kKeys, p.num_kv_heads, p.head_dim});
   list.add({.zone = Zone::kAttention,
             .factors = Factors::kValues,
-            .flop = {.per_b = 4 * d(p.query_dim())},
-            .bytes = {.per_row = 2 * d(p.query_dim()) * act, .per_key = 2 * d(p.key_dim()) * act},
+            .flop = {.per_b = 4 * as_double(p.query_dim())},
+            .bytes = {.per_row = 2 * as_double(p.query_dim()) * act, .per_key = 2 * as_double(p.key_dim()) * act},
             .row_keys_per_b = 1,
             .inputs = {query, cache, cache},
             .outputs = {query}});

@@ -5,14 +5,6 @@
 #include "runtime/model/mixers/held_rows.h"
 
 namespace ferry {
-namespace {
-
-double d(int64_t value) { return static_cast<double>(value); }
-
-constexpr auto kRows = OperatorList::kRows, kB = OperatorList::kB;
-
-}  // namespace
-
 GatedDeltaMixer::GatedDeltaMixer(const ModelConfig& config, const BlockLimits& limits)
     : plan_(config.gated_delta), norm_eps_(config.norm.eps), is_quantized_(ferry::takes_codes(limits.quantization.mixers)) {
   const int64_t t = limits.max_tokens;
@@ -125,27 +117,29 @@ void GatedDeltaMixer::run(const BlockStep& step, const GatedDeltaWeights& w, int
 void GatedDeltaMixer::describe(const ModelConfig& config, OperatorList& list) {
   const GatedDeltaPlan& p = config.gated_delta;
   const int64_t hidden = config.hidden_dim, channels = p.conv_channels(), value = p.value_dim(), heads = p.num_v_heads;
-  const double act = list.activation_bytes(), state = d(heads * p.k_dim * p.v_dim);
+  const double act = list.activation_bytes(), state = as_double(heads * p.k_dim * p.v_dim);
   const std::optional<WeightType>& type = list.quantization().mixers;
   list.product(Zone::kInProjQkv, hidden, channels, type);
   list.product(Zone::kInProjZ, hidden, value, type);
   list.product(Zone::kInProjB, hidden, heads);
   list.product(Zone::kInProjA, hidden, heads);
   list.convolution(Zone::kCausalConv1d, channels, p.conv_kernel);
-  const TensorFacts gate = list.activation({kRows, heads}), gate32 = OperatorList::fp32({kRows, heads});
+  const TensorFacts gate = list.activation({OperatorList::kRows, heads}),
+                    gate32 = OperatorList::fp32({OperatorList::kRows, heads});
   list.add({.zone = Zone::kDeltaGates,
-            .flop = {.per_row = 10 * d(heads)},
-            .bytes = {.per_row = d(heads) * (2 * act + 2 * 4)},
+            .flop = {.per_row = 10 * as_double(heads)},
+            .bytes = {.per_row = as_double(heads) * (2 * act + 2 * 4)},
             .inputs = {gate, gate},
             .outputs = {gate32, gate32}});
   // What the recurrence needs, in the chunk form too: decay, S^T k, k delta^T, S^T q. The state is read and written once.
-  const TensorFacts key = list.activation({kRows, p.num_k_heads, p.k_dim}), values = list.activation({kRows, heads, p.v_dim});
-  const TensorFacts states = OperatorList::fp32({kB, heads, p.v_dim, p.k_dim});
+  const TensorFacts key = list.activation({OperatorList::kRows, p.num_k_heads, p.k_dim}),
+                    values = list.activation({OperatorList::kRows, heads, p.v_dim});
+  const TensorFacts states = OperatorList::fp32({OperatorList::kB, heads, p.v_dim, p.k_dim});
   for (const Zone zone : {Zone::kRecurrentDeltaRule, Zone::kChunkDeltaRule}) {
     list.add({.zone = zone,
               .factors = Factors::kValues,
               .flop = {.per_row = 7 * state},
-              .bytes = {.per_row = d(channels + value) * act + 2 * 4 * d(heads), .per_b = 2 * 4 * state},
+              .bytes = {.per_row = as_double(channels + value) * act + 2 * 4 * as_double(heads), .per_b = 2 * 4 * state},
               .inputs = {key, key, values, gate32, gate32, states},
               .outputs = {values, states}});
   }

@@ -81,7 +81,7 @@ class Loader {
 };
 
 /// A tensor that nothing reads means that config and weights disagree.
-void refuse_unused(const Checkpoint& checkpoint, const TensorReader& reader) {
+void refuse_unused_of_tower(const Checkpoint& checkpoint, const TensorReader& reader) {
   for (const std::string_view name : checkpoint.names()) {
     if (!is_of_vision_tower(name) || reader.is_used(name)) continue;
     throw_invalid("checkpoint: tensor " + std::string(name) + " does not belong to the tower that config.json describes");
@@ -110,7 +110,7 @@ VisionWeights load_vision(const Checkpoint& checkpoint, const VisionPlan& plan, 
   TensorReader reader(checkpoint, dtype, check_finite);
   VisionWeights weights;
   const std::vector<Loader::Job> jobs = Loader(reader, plan, backend.memory()).load(weights);
-  refuse_unused(checkpoint, reader);
+  refuse_unused_of_tower(checkpoint, reader);
   int64_t bytes = 0;
   for (const Loader::Job& job : jobs) bytes += job.matrix.packed_bytes(dtype, backend.matmul().borrows_panels());
   if (backend.memory().space() == Space::kHost) require_memory(bytes, "the vision tower");

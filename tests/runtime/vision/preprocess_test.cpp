@@ -61,6 +61,19 @@ TEST(Resize, OfOneColourIsThatColour) {
   for (const uint8_t value : resize_bicubic(picture, 90, 3).rgb) ASSERT_EQ(200, value);
 }
 
+TEST(Resize, ChecksInBetweenRows) {
+  const Picture picture = drawn_picture(40, 30);
+  int num_calls = 0;
+  resize_bicubic(picture, 10, 20, [&] { ++num_calls; });
+  EXPECT_EQ(40 + 20, num_calls);  // rows that become narrower, then rows that are written
+  for (const int last : {1, 40, 41, 60}) {
+    const auto leave = [&, call = 0]() mutable {
+      if (++call == last) throw Error(ErrorCode::kCancelled, "the caller left");
+    };
+    EXPECT_THROW(resize_bicubic(picture, 10, 20, leave), Error) << last;
+  }
+}
+
 TEST(PictureSize, IsTheReferences) {
   for (const json& c : cases()["picture_size"]) {
     expect_size(c["to"], [&] { return picture_size(size_of(c["from"]), with_budget(c["budget"])); });
