@@ -18,11 +18,15 @@ EMPTY_DRIVER = os.environ.get("FERRY_EMPTY_DRIVER", str(ROOT / "build/release/te
 GENERATE = ("generate", "--model", "demo", "--memory", "64MiB", "--max-tokens", "4", "--prompt", "The kernel")
 SECONDS = 120
 CACHE = tempfile.TemporaryDirectory()  # in the place of the user's
+# The driver's own cache stays where other tests filled it: compiling its shaders anew takes most of a run.
+DRIVER_CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "mesa_shader_cache"
 
 
 def run(*arguments, driver=NO_DRIVER, launcher=(), cache=None, library_path=None):
     """Runs ferry where the Vulkan loader sees no driver but `driver`: (exit code, stdout, lines of stderr)."""
     environment = {**os.environ, "VK_DRIVER_FILES": str(driver), "VK_ICD_FILENAMES": str(driver), "XDG_CACHE_HOME": cache or CACHE.name}
+    if DRIVER_CACHE.is_dir():
+        environment["MESA_SHADER_CACHE_DIR"] = str(DRIVER_CACHE.parent)
     if library_path is not None:
         environment["LD_LIBRARY_PATH"] = library_path
     done = subprocess.run([*map(str, launcher), FERRY, *arguments], capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL, env=environment)
