@@ -384,8 +384,7 @@ void Coordinator::Impl::publish_finished() {
                      .first_token_ns = elapsed_ns(sequence->arrival, sequence->first_token),
                      .total_ns = elapsed_ns(sequence->arrival, sequence->finished)};
     if (sequence->finish_reason == FinishReason::kError) {
-      event.error = Error(ErrorCode::kInternal,
-                          "the model's logits are not finite; --check-weights tells whether the checkpoint is to blame");
+      event.error = sequence->sampled.failure;
     }
     sequence->let_go_of_media();  // who hears the last event may send as many bytes again, and use the id
     {

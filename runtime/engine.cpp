@@ -103,7 +103,10 @@ void Engine::load(const EngineOptions& options, LogitRows logit_rows) {
                                                         .max_rows = limits_.max_logit_rows,
                                                         .vocab_size = config_.vocab_size,
                                                         .vocab_size_effective = vocab_effective});
-  sampler_.emplace(pool(), config_.vocab_size, max_sequences, max_drafts);
+  sampler_.emplace(pool(), StepSampler::Options{.vocab_size = config_.vocab_size,
+                                                .max_sequences = max_sequences,
+                                                .max_drafts = max_drafts,
+                                                .stop_ids = scheduler_options_.stop_token_ids});
   if (config_.mtp) {
     drafter_ = std::make_unique<MtpDrafter>(config_, model_->weights, *trunk_, dtype_, vocab_effective, speculation);
   } else if (max_drafts > 0) {
@@ -246,6 +249,7 @@ void Engine::move_blocks(const StepPlan& plan) {
 StepChoices Engine::run_step(const StepPlan& plan) {
   const Progress::Scope computing(progress_, Progress::Activity::kComputing);
   const auto begin = std::chrono::steady_clock::now();
+  const StepSampler::Preparation preparation = sampler_->prepare(plan);
   const StepChoices choices = sampler_->run(plan, compute(plan));
   const std::chrono::duration<double> duration = std::chrono::steady_clock::now() - begin;
   if (drafter() != nullptr) drafter_->note_step(plan, choices, duration.count());

@@ -41,6 +41,9 @@ class HostLogits {
   /// Gets what is wanted. Waits for the step, also if nothing is.
   void fetch();
 
+  /// Which of both was wanted of a row.
+  bool has_values(int64_t row) const { return wants_.at(static_cast<std::size_t>(row)) == Want::kValues; }
+
   /// What was fetched of a row. The highest logit's id, the lowest one of equals, or kNoToken where all are NaN or minus
   /// infinity.
   TokenId token(int64_t row) const;

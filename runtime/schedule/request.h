@@ -12,6 +12,7 @@
 namespace ferry {
 
 struct PromptMedia;
+class TokenGrammar;
 
 /// What is added to the logit of a token.
 struct TokenBias {
@@ -19,10 +20,10 @@ struct TokenBias {
   float bias = 0.0F;  // [-100, 100]
 };
 
-/// How tokens are chosen. Validated once, when the request enters (validate_sampling in sampler.h).
+/// How tokens are chosen. Validated once, when the request enters (validate_sampling in sampling_params.h).
 ///
-/// What changes a row of logits does so in this order: allowed ids, bad words, stop ids before min_tokens, bias, repetition,
-/// presence and frequency penalties, temperature, min_p, top_k, top_p.
+/// What changes a row of logits does so in this order: grammar, allowed ids, bad words, stop ids before min_tokens, bias,
+/// repetition, presence and frequency penalties, temperature, min_p, top_k, top_p.
 struct SamplingParams {
   float temperature = 0.0F;  // 0 = greedy; > 0 scales the logits by 1 / temperature
   float top_p = 1.0F;        // (0, 1]: keep the smallest set of tokens whose probabilities sum to at least this
@@ -76,6 +77,7 @@ struct Request {
   std::vector<TokenId> prompt;  // with expanded placeholders where there are media
   std::shared_ptr<const PromptMedia> media;  // null: text only
   SamplingParams sampling;
+  std::shared_ptr<TokenGrammar> grammar;  // at its beginning, the request's own and its owner's no more; null: none
   std::optional<std::chrono::steady_clock::time_point> deadline;
   std::optional<std::chrono::steady_clock::time_point> arrival;  // before its text became tokens; absent: when it is submitted
 };

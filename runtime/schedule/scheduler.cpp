@@ -8,7 +8,8 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/error.h"
-#include "runtime/schedule/sampler.h"
+#include "runtime/schedule/sampling_params.h"
+#include "runtime/schedule/token_grammar.h"
 
 namespace ferry {
 namespace {
@@ -80,16 +81,17 @@ void validate_request(const Request& request, const SchedulerOptions& options) {
                   " tokens)");
   }
   const auto is_bad = [&](TokenId id) { return id < 0 || id >= options.vocab_size; };
-  const auto require_ids = [&](const char* name, const std::vector<TokenId>& ids) {
-    const auto bad = std::find_if(ids.begin(), ids.end(), is_bad);
-    if (bad == ids.end()) return;
-    throw_invalid(std::string(name) + "[" + std::to_string(bad - ids.begin()) + "] is " + std::to_string(*bad) +
+  const auto bad = std::find_if(request.prompt.begin(), request.prompt.end(), is_bad);
+  if (bad != request.prompt.end()) {
+    throw_invalid("prompt[" + std::to_string(bad - request.prompt.begin()) + "] is " + std::to_string(*bad) +
                   "; allowed: token ids 0 to " + std::to_string(options.vocab_size - 1));
-  };
-  require_ids("prompt", request.prompt);
+  }
   if (request.media == nullptr) refuse_placeholders(request.prompt, options.placeholders);
   validate_sampling(request.sampling);
-  require_ids("stop_token_ids", request.sampling.stop_token_ids);
+  validate_sampling(request.sampling,
+                    {.vocab_size = options.vocab_size,
+                     .num_prompt = num_prompt,
+                     .max_completion = std::min<int64_t>(request.sampling.max_tokens, capacity - num_prompt)});
 }
 
 Scheduler::Scheduler(SchedulerOptions options)
@@ -448,9 +450,11 @@ void Scheduler::add_entry(Sequence& sequence, const Share& share) {
 
 /// Until the sequence ends.
 void Scheduler::append_tokens(Sequence& sequence, std::span<const TokenId> tokens, TimePoint now) {
-  for (const TokenId token : tokens) {
+  for (const TokenId& token : tokens) {
     append_token(sequence, token, now);
     if (sequence.finish_reason != FinishReason::kNone) return;
+    const FinishReason reason = reason_to_end(sequence, &tokens.back() - &token);
+    if (reason != FinishReason::kNone) return retire(sequence, reason, now);
   }
 }
 
@@ -463,11 +467,14 @@ void Scheduler::append_token(Sequence& sequence, TokenId token, TimePoint now) {
   if (!sequence.first_token.has_value()) sequence.first_token = now;
   sequence.ends_with_stop_id =
       (!sampling.ignore_eos && holds(options_.stop_token_ids, token)) || holds(sampling.stop_token_ids, token);
-  if (sequence.ends_with_stop_id) {
-    retire(sequence, FinishReason::kStop, now);
-  } else if (sequence.num_generated() >= sampling.max_tokens) {
-    retire(sequence, FinishReason::kLength, now);
-  }
+}
+
+/// Behind the token that it got last, when `num_behind` more were chosen with it. Its grammar has taken in all of them.
+FinishReason Scheduler::reason_to_end(const Sequence& sequence, int64_t num_behind) const {
+  const TokenGrammar* grammar = sequence.request.grammar.get();
+  const bool is_complete = grammar != nullptr && num_behind == 0 && grammar->is_terminated();
+  if (sequence.ends_with_stop_id || is_complete) return FinishReason::kStop;
+  return sequence.num_generated() >= sequence.request.sampling.max_tokens ? FinishReason::kLength : FinishReason::kNone;
 }
 
 /// Ends `sequence` and frees its memory; sweep() then moves it out of its list.

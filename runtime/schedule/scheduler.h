@@ -108,7 +108,7 @@ class Scheduler {
   const StepPlan& plan(TimePoint now);
 
   /// The plan's rows were computed and chose tokens; kNoToken (-1) ends its sequence with kError. Ends sequences at a stop id
-  /// (kStop) or at max_tokens (kLength); what was chosen behind that is dropped.
+  /// or where their grammar lets nothing follow (kStop), or at max_tokens (kLength); what was chosen behind that is dropped.
   void commit(const StepPlan& plan, const StepChoices& choices, TimePoint now);
 
   /// The admitted sequence, oldest first, that waits for its pictures and videos: it holds a slot and no blocks, and nobody
@@ -163,6 +163,7 @@ class Scheduler {
   void add_entry(Sequence& sequence, const Share& share);
   void append_tokens(Sequence& sequence, std::span<const TokenId> tokens, TimePoint now);
   void append_token(Sequence& sequence, TokenId token, TimePoint now);
+  FinishReason reason_to_end(const Sequence& sequence, int64_t num_behind) const;
   void retire(Sequence& sequence, FinishReason reason, TimePoint now);
   void sweep();
 

@@ -7,8 +7,10 @@
 #include <vector>
 
 #include "runtime/base/check.h"
+#include "runtime/base/error.h"
 #include "runtime/schedule/request.h"
 #include "runtime/schedule/request_state.h"
+#include "runtime/schedule/token_counts.h"
 
 namespace ferry {
 
@@ -21,8 +23,16 @@ struct TracedStages {
   int64_t num_preemptions = 0;  // that are over
 };
 
-/// A request on its way through the engine. The scheduler owns it and alone changes it, but for `traced`; its address stays the
-/// same from Scheduler::add until the owner of the taken sequence destroys it.
+/// What the sampler knows of a sequence, and says of its last step.
+struct SampledTokens {
+  TokenCounts counts;                          // where penalties need them
+  std::vector<TokenLogprobs> logprobs;         // of the tokens that the last step chose, if they are asked for
+  std::vector<TokenLogprobs> prompt_logprobs;  // likewise of the prompt's from the second one on, as far as it was computed
+  std::optional<Error> failure;                // why no token could be chosen
+};
+
+/// A request on its way through the engine. The scheduler owns it and alone changes it, but for `sampled` and `traced`; its
+/// address stays the same from Scheduler::add until the owner of the taken sequence destroys it.
 struct Sequence {
   using TimePoint = std::chrono::steady_clock::time_point;
 
@@ -45,7 +55,8 @@ struct Sequence {
 
   std::optional<TimePoint> preempted;  // the last time
   int64_t num_preemptions = 0;
-  TracedStages traced;  // RequestTrace's
+  SampledTokens sampled;  // StepSampler's
+  TracedStages traced;    // RequestTrace's
 
   FinishReason finish_reason = FinishReason::kNone;
   bool ends_with_stop_id = false;  // tokens.back() is a stop id, which is not part of the text

@@ -140,7 +140,7 @@ void expect_choices_of_all_values(const DeviceChoice& device, const Speculation&
   Scheduler scheduler(engine.scheduler_options());
   add_requests(scheduler, 16);
   const int64_t vocab = engine.config().vocab_size;
-  StepSampler sampler(engine.pool(), vocab, 5, 3);
+  StepSampler sampler(engine.pool(), {.vocab_size = vocab, .max_sequences = 5, .max_drafts = 3});
   SamplerScratch scratch(vocab);
   int64_t num_steps = 0, num_draft_rows = 0;
   while (scheduler.load().num_running + scheduler.load().num_waiting > 0) {

@@ -102,7 +102,7 @@ class PictureEngine {
     EXPECT_EQ(scheduler.plan({}).num_rows, 0);
     while (scheduler.next_for_media() != nullptr) engine_.encode_media(scheduler, [] { return false; });
     Answer answer;
-    StepSampler sampler(engine_.pool(), engine_.config().vocab_size, 2, 8);
+    StepSampler sampler(engine_.pool(), {.vocab_size = engine_.config().vocab_size, .max_sequences = 2, .max_drafts = 8});
     while (sequence.num_generated() < num_tokens) {
       const StepPlan& plan = scheduler.plan({});
       HostLogits& logits = engine_.compute(plan);

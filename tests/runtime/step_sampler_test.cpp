@@ -44,6 +44,7 @@ struct MadeStep {
   void prefer(int64_t row, TokenId token) { logits.view().row<float>(row)[token] = 5.0F; }
 
   StepChoices run(StepSampler& sampler) {
+    const StepSampler::Preparation preparation = sampler.prepare(plan);
     on_host->set(logits.view());
     return sampler.run(plan, *on_host);
   }
@@ -60,7 +61,7 @@ TEST(StepSampler, GreedyGoesOnAsLongAsDraftsAreRight) {
   const std::vector<TokenId> best{3, 4, 7, 1, /**/ 2, /**/ 5, 6, 6, /**/ 2, 0};
   for (std::size_t row = 0; row < best.size(); ++row) step.prefer(static_cast<int64_t>(row), best[row]);
   ThreadPool pool(1);
-  StepSampler sampler(pool, kVocab, 4, 3);
+  StepSampler sampler(pool, {.vocab_size = kVocab, .max_sequences = 4, .max_drafts = 3});
   const StepChoices choices = step.run(sampler);
   EXPECT_EQ((std::vector<int32_t>(choices.num_tokens.begin(), choices.num_tokens.end())), (std::vector<int32_t>{3, 1, 1, 2}));
   EXPECT_EQ((std::vector<TokenId>(choices.tokens.begin(), choices.tokens.end())), (std::vector<TokenId>{3, 4, 7, 2, 5, 2, 0}));
@@ -71,7 +72,7 @@ TEST(StepSampler, NeverChoosesPadding) {
   step.prefer(0, 3);
   step.prefer(1, 7);
   ThreadPool pool(1);
-  StepSampler sampler(pool, kVocab, 1, 1);
+  StepSampler sampler(pool, {.vocab_size = kVocab, .max_sequences = 1, .max_drafts = 1});
   for (const float temperature : {0.0F, 0.01F}) {
     step.sequences[0].request.sampling.temperature = temperature;
     const StepChoices choices = step.run(sampler);
@@ -101,7 +102,7 @@ TEST(StepSampler, ThreadsChangeNothing) {
   std::vector<int32_t> expected_counts;
   for (const int num_threads : {1, 2, 3, 11}) {
     ThreadPool pool(num_threads);
-    StepSampler sampler(pool, kVocab, kNumSequences, 2);
+    StepSampler sampler(pool, {.vocab_size = kVocab, .max_sequences = kNumSequences, .max_drafts = 2});
     for (int again = 0; again < 20; ++again) {
       const StepChoices choices = step.run(sampler);
       const std::vector<TokenId> tokens(choices.tokens.begin(), choices.tokens.end());
@@ -143,7 +144,8 @@ TEST(StepSampler, DrawsWithDraftsHaveTheModelsDistribution) {
   for (const TokenId draft : {TokenId{2}, TokenId{4}}) {  // one likely, one not
     MadeStep with(Drafts{{draft}}), without(Drafts{{}});
     ThreadPool pool(1);
-    StepSampler sampler(pool, kVocab, 1, 1), plain(pool, kVocab, 1, 1);
+    StepSampler sampler(pool, {.vocab_size = kVocab, .max_sequences = 1, .max_drafts = 1}),
+        plain(pool, {.vocab_size = kVocab, .max_sequences = 1, .max_drafts = 1});
     with.set_row(0, logits_behind(kStart));
     with.set_row(1, logits_behind(draft));
     std::array<std::array<int, kVocab>, kVocab> counts{};
