@@ -28,6 +28,24 @@ int64_t elapsed_ns(Clock::time_point from, std::optional<Clock::time_point> to) 
   return to ? std::chrono::duration_cast<std::chrono::nanoseconds>(*to - from).count() : 0;
 }
 
+StopRules stop_rules_of(const SamplingParams& params) {
+  return {.min_tokens = params.min_tokens, .text = params.includes_stop ? StopRules::Text::kKept : StopRules::Text::kCut};
+}
+
+/// How many of the `num_new` tokens that a sequence got last are part of its text: a stop id is not, but for one of the
+/// request's own that is to be included.
+std::size_t num_text_tokens(const Sequence& sequence, std::size_t num_new) {
+  const bool is_included = sequence.own_stop_id && sequence.request.sampling.includes_stop;
+  return num_new - (sequence.ends_with_stop_id && !is_included ? 1 : 0);
+}
+
+/// What is known of the prompt once all of it is computed. To be told once.
+std::vector<TokenLogprobs> take_prompt_logprobs(Sequence& sequence) {
+  std::vector<TokenLogprobs> logprobs = std::exchange(sequence.sampled.prompt_logprobs, {});
+  if (std::ssize(logprobs) + 1 != sequence.num_prompt()) logprobs.clear();
+  return logprobs;
+}
+
 /// Locks `mutex`; a wait for it is in the trace.
 std::unique_lock<std::mutex> lock_traced(std::mutex& mutex) {
   std::unique_lock lock(mutex, std::try_to_lock);
@@ -118,6 +136,7 @@ class Coordinator::Impl {
   void publish(const StepPlan& plan);
   void publish_tokens(Sequence& sequence);
   void publish_finished();
+  GenerateEvent last_event(Sequence& sequence, const OpenRequest& open);
   OpenRequest& open_request(const Sequence& sequence);
   void update_load(const StepPlan& plan);
   void add_draft_time(const StepPlan& plan, Clock::time_point begin, Clock::time_point draft_begin);
@@ -156,7 +175,8 @@ RequestNumber Coordinator::Impl::submit(Request request, EventSink sink) {
   if (!request.sampling.stop.empty()) engine_.require_tokenizer();
   OpenRequest open{.sink = std::move(sink)};
   if (engine_.tokenizer() != nullptr) {
-    open.detokenizer.emplace(*engine_.tokenizer(), request.sampling.stop, SpecialTokens::kSkip);  // refuses bad stop strings
+    open.detokenizer.emplace(*engine_.tokenizer(), request.sampling.stop, SpecialTokens::kSkip,  // refuses bad stop strings
+                             stop_rules_of(request.sampling));
   }
   const std::scoped_lock lock(mutex_);
   if (refusal_) throw *refusal_;
@@ -357,7 +377,7 @@ void Coordinator::Impl::publish(const StepPlan& plan) {
 void Coordinator::Impl::publish_tokens(Sequence& sequence) {
   OpenRequest& open = open_request(sequence);
   GenerateEvent event{.token_ids = {sequence.tokens.end() - sequence.num_new, sequence.tokens.end()}};
-  const std::size_t num_visible = event.token_ids.size() - (sequence.ends_with_stop_id ? 1 : 0);
+  const std::size_t num_visible = num_text_tokens(sequence, event.token_ids.size());
   for (std::size_t i = 0; open.detokenizer && i < num_visible; ++i) {
     event.text += open.detokenizer->push(event.token_ids[i]);
     if (!open.detokenizer->stopped()) continue;
@@ -366,7 +386,29 @@ void Coordinator::Impl::publish_tokens(Sequence& sequence) {
     event.token_ids.resize(i + 1);
     break;
   }
+  event.logprobs = std::move(sequence.sampled.logprobs);
+  if (!event.logprobs.empty()) event.logprobs.resize(event.token_ids.size());
+  event.prompt_logprobs = take_prompt_logprobs(sequence);
   open.sink(event);
+}
+
+/// The last event, but for what its text still was.
+GenerateEvent Coordinator::Impl::last_event(Sequence& sequence, const OpenRequest& open) {
+  GenerateEvent event{.finish_reason = sequence.finish_reason,
+                      .prompt_logprobs = take_prompt_logprobs(sequence),
+                      .stop_id = sequence.own_stop_id,
+                      .request_id = sequence.request.id,
+                      .prompt_tokens = static_cast<int32_t>(sequence.num_prompt()),
+                      .completion_tokens = static_cast<int32_t>(sequence.num_generated())};
+  if (open.detokenizer && open.detokenizer->stopped()) {
+    event.stop = open.detokenizer->stop_string();
+    event.stop_id.reset();  // whose text, being included, completed the string
+  }
+  event.timings = {.queue_ns = elapsed_ns(sequence.arrival, sequence.first_scheduled),
+                   .first_token_ns = elapsed_ns(sequence.arrival, sequence.first_token),
+                   .total_ns = elapsed_ns(sequence.arrival, sequence.finished)};
+  if (sequence.finish_reason == FinishReason::kError) event.error = sequence.sampled.failure;
+  return event;
 }
 
 void Coordinator::Impl::publish_finished() {
@@ -375,17 +417,8 @@ void Coordinator::Impl::publish_finished() {
   for (const std::unique_ptr<Sequence>& sequence : finishing_) {
     request_trace_.finished(*sequence);
     OpenRequest& open = open_request(*sequence);
-    GenerateEvent event{.finish_reason = sequence->finish_reason,
-                        .prompt_tokens = static_cast<int32_t>(sequence->num_prompt()),
-                        .completion_tokens = static_cast<int32_t>(sequence->num_generated())};
-    event.request_id = sequence->request.id;
+    GenerateEvent event = last_event(*sequence, open);
     if (open.detokenizer) event.text = open.detokenizer->finish();
-    event.timings = {.queue_ns = elapsed_ns(sequence->arrival, sequence->first_scheduled),
-                     .first_token_ns = elapsed_ns(sequence->arrival, sequence->first_token),
-                     .total_ns = elapsed_ns(sequence->arrival, sequence->finished)};
-    if (sequence->finish_reason == FinishReason::kError) {
-      event.error = sequence->sampled.failure;
-    }
     sequence->let_go_of_media();  // who hears the last event may send as many bytes again, and use the id
     {
       const std::scoped_lock lock(mutex_);

@@ -19,6 +19,9 @@
 namespace ferry {
 namespace {
 
+constexpr int64_t kFewLogitRows =
+    16;  // lm_head's weights are read once for so many rows of a prompt, also where few sequences run
+
 /// Runs `allocate`, whose buffers have a row for every token of a step: if they do not fit, the option to change is known.
 void name_token_budget(const EngineOptions& options, const std::function<void()>& allocate) {
   try {
@@ -81,10 +84,12 @@ void Engine::load(const EngineOptions& options, LogitRows logit_rows) {
   model_info_ = describe_model(config_, dtype_, scheduler_options_, cluster_);
   const int64_t max_sequences = scheduler_options_.max_running, max_drafts = scheduler_options_.max_drafts;
   const int64_t max_sampled = max_sequences + std::min(max_sequences * max_drafts, kMaxDraftRows);
-  limits_ = {.max_tokens = scheduler_options_.token_budget,
-             .max_logit_rows = logit_rows == LogitRows::kAll ? scheduler_options_.token_budget : max_sampled,
-             .max_sequences = max_sequences,
-             .min_micro_batch = options.micro_batch.value_or(cluster_.default_micro_batch())};
+  const int64_t few_rows = std::min(kFewLogitRows, scheduler_options_.token_budget);
+  limits_ = {
+      .max_tokens = scheduler_options_.token_budget,
+      .max_logit_rows = logit_rows == LogitRows::kAll ? scheduler_options_.token_budget : std::max(max_sampled, few_rows),
+      .max_sequences = max_sequences,
+      .min_micro_batch = options.micro_batch.value_or(cluster_.default_micro_batch())};
   compute_.emplace(options, cluster_, dtype_);
   require_room(options, caches, checkpoint, speculation);
   kv_cache_ = std::make_unique<KvCache>(caches.kv_cache, compute_->stream.memory());
@@ -251,9 +256,36 @@ StepChoices Engine::run_step(const StepPlan& plan) {
   const auto begin = std::chrono::steady_clock::now();
   const StepSampler::Preparation preparation = sampler_->prepare(plan);
   const StepChoices choices = sampler_->run(plan, compute(plan));
+  score_prompts(plan);
   const std::chrono::duration<double> duration = std::chrono::steady_clock::now() - begin;
   if (drafter() != nullptr) drafter_->note_step(plan, choices, duration.count());
   return choices;
+}
+
+/// A few rows of logits at a time, of hidden rows that are still there.
+void Engine::score_prompts(const StepPlan& plan) {
+  scored_rows_.clear();
+  scored_tokens_.clear();
+  for (const StepEntry& entry : plan.entries) {
+    if (entry.sequence->request.sampling.prompt_logprobs) add_scored_rows(entry);
+  }
+  const auto most = static_cast<std::size_t>(limits_.max_logit_rows);
+  for (std::size_t first = 0; first < scored_rows_.size(); first += most) {
+    const std::size_t count = std::min(most, scored_rows_.size() - first);
+    logits_->set(trunk_->logits_of(std::span(scored_rows_).subspan(first, count)));
+    sampler_->score(std::span(scored_tokens_).subspan(first, count), *logits_);
+  }
+}
+
+/// The row before each token of the prompt tells of it. A sequence that begins anew has some told already, or all.
+void Engine::add_scored_rows(const StepEntry& entry) {
+  Sequence& sequence = *entry.sequence;
+  if (sequence.num_generated() > 0) return;
+  const int64_t end = std::min(entry.first_token + entry.num_rows, sequence.num_prompt() - 1);
+  for (int64_t i = std::max(entry.first_token, std::ssize(sequence.sampled.prompt_logprobs)); i < end; ++i) {
+    scored_rows_.push_back(static_cast<int32_t>(entry.first_row + i - entry.first_token));
+    scored_tokens_.push_back({.sequence = &sequence, .idx = i + 1});
+  }
 }
 
 void Engine::fill_input(const StepPlan& plan) {

@@ -86,7 +86,8 @@ class Engine {
   /// Computes the plan's rows. Logits of the entries that sample, in order: sum of num_logits rows, valid until the next call;
   /// the step may still run until some are fetched. Throws Error if a worker is lost.
   HostLogits& compute(const StepPlan& plan);
-  /// Computes the plan's rows and chooses tokens; valid until the next call. Throws Error if a worker is lost.
+  /// Computes the plan's rows, chooses tokens and tells of prompts what their requests want to know; valid until the next call.
+  /// Throws Error if a worker is lost.
   StepChoices run_step(const StepPlan& plan);
   /// Guesses what follows the sequences of a plan that was computed and committed, and tells the scheduler. Throws Error if a
   /// worker is lost.
@@ -125,6 +126,8 @@ class Engine {
   void make_dispatcher(const EngineOptions& options);
   void move_blocks(const StepPlan& plan);
   void fill_input(const StepPlan& plan);
+  void score_prompts(const StepPlan& plan);
+  void add_scored_rows(const StepEntry& entry);
   Drafter* drafter() { return drafting_ == Drafting::kOn ? drafter_.get() : nullptr; }
 
   Cluster& cluster_;
@@ -154,8 +157,10 @@ class Engine {
   int64_t step_idx_ = 0;
   bool abandoned_ = false;
 
-  StepRows rows_;                // of the current step
-  std::vector<TokenId> tokens_;  // of the entry that is added
+  StepRows rows_;                                        // of the current step
+  std::vector<TokenId> tokens_;                          // of the entry that is added
+  std::vector<int32_t> scored_rows_;                     // of the current step, whose logits tell of prompts' tokens
+  std::vector<StepSampler::PromptToken> scored_tokens_;  // of each
 };
 
 }  // namespace ferry

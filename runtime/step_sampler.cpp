@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "profiler/span.h"
+#include "runtime/base/check.h"
 #include "runtime/schedule/logit_filters.h"
 #include "runtime/schedule/logprobs.h"
 #include "runtime/schedule/token_grammar.h"
@@ -129,8 +130,7 @@ int64_t StepSampler::choose_tokens(const HostLogits& logits, const Choice& choic
     token = logits.has_values(row) ? draw(logits, row, sequence, num_chosen, drawer) : logits.token(row);
     if (token == kNoToken && !sequence.sampled.failure) sequence.sampled.failure = not_finite();
     if (params.logprobs && token != kNoToken) {
-      sequence.sampled.logprobs.push_back(
-          token_logprobs(read_row(logits.values(row), drawer.row), token, *params.logprobs, drawer.scratch.candidates));
+      sequence.sampled.logprobs.push_back(logprobs_of(logits.values(row), token, *params.logprobs, drawer));
     }
     goes_on = num_chosen < choice.entry->num_drafts && token == sequence.drafts[static_cast<std::size_t>(num_chosen)];
     if (grammar == nullptr || token == kNoToken) continue;
@@ -167,6 +167,31 @@ TokenId StepSampler::draw(const HostLogits& logits, int64_t row, Sequence& seque
   if (token == kNoToken && is_filtered && highest(read_row(logits.values(row), drawer.row)) != kNoToken)
     sequence.sampled.failure = all_forbidden();
   return token;
+}
+
+TokenLogprobs StepSampler::logprobs_of(ConstMatrixView values, TokenId id, int32_t num_top, Drawer& drawer) {
+  return token_logprobs(read_row(values, drawer.row), id, num_top, drawer.scratch.candidates);
+}
+
+void StepSampler::score(std::span<const PromptToken> tokens, HostLogits& logits) {
+  for (int64_t row = 0; row < std::ssize(tokens); ++row) logits.want_values(row);
+  logits.fetch();
+  const Span span(Zone::kSample, std::ssize(tokens));
+  for (const PromptToken& token : tokens) {
+    std::vector<TokenLogprobs>& told = token.sequence->sampled.prompt_logprobs;
+    FERRY_CHECK_EQ(std::ssize(told) + 1, token.idx);
+    if (told.empty()) told.reserve(static_cast<std::size_t>(token.sequence->num_prompt() - 1));
+    told.emplace_back();
+  }
+  std::atomic<std::size_t> next = 0;
+  parallel_for_throwing(pool_, std::min(std::ssize(tokens), std::ssize(drawers_)), [&](int64_t drawer_idx, int) {
+    for (std::size_t row = next++; row < tokens.size(); row = next++) {
+      const auto& [sequence, idx] = tokens[row];
+      sequence->sampled.prompt_logprobs[static_cast<std::size_t>(idx - 1)] =
+          logprobs_of(logits.values(static_cast<int64_t>(row)), sequence->tokens[static_cast<std::size_t>(idx)],
+                      *sequence->request.sampling.prompt_logprobs, drawers_[static_cast<std::size_t>(drawer_idx)]);
+    }
+  });
 }
 
 /// Rows behind a wrong draft gave no token.

@@ -53,6 +53,14 @@ class StepSampler {
   /// Valid until the next call.
   StepChoices run(const StepPlan& plan, HostLogits& logits);
 
+  /// A token of a prompt that its request wants to hear of (SamplingParams::prompt_logprobs), the next one of its sequence.
+  struct PromptToken {
+    Sequence* sequence = nullptr;
+    int64_t idx = 0;  // of the sequence's tokens
+  };
+  /// `logits` of the rows before the tokens, one of each. Waits for them.
+  void score(std::span<const PromptToken> tokens, HostLogits& logits);
+
  private:
   static constexpr int kMaxDrawers = 8;  // a thread's working memory is 6 MB for 248320 ids
 
@@ -75,6 +83,7 @@ class StepSampler {
   int64_t choose_tokens(const HostLogits& logits, const Choice& choice, Drawer& drawer);
   TokenId draw(const HostLogits& logits, int64_t row, Sequence& sequence, int64_t num_drafts, Drawer& drawer) const;
   void close_gaps();
+  static TokenLogprobs logprobs_of(ConstMatrixView values, TokenId id, int32_t num_top, Drawer& drawer);
 
   ThreadPool& pool_;
   const Options options_;

@@ -71,7 +71,7 @@ ConstMatrixView Trunk::forward(const StepInput& input, KvCache& kv_cache, Recurr
   for (std::size_t m = 0; m < batches.size(); ++m) finish(m, layers_.size() - 1);
   check_context().micro_batch = 0;
   check_context().layer = -1;
-  const ConstMatrixView logits = head_.run(runner_.hidden(), input.logit_rows, weights_.norm);
+  const ConstMatrixView logits = logits_of(input.logit_rows);
   if (tap != nullptr) show(*tap, config_.num_layers(), head_.normed());
   return logits;
 }

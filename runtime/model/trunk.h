@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "runtime/model/layer_runner.h"
@@ -20,6 +21,10 @@ class Trunk {
   /// what the dispatcher throws. `tap` may be null.
   ConstMatrixView forward(const StepInput& input, KvCache& kv_cache, RecurrentState& recurrent_state,
                           TokenDispatcher& dispatcher, const Tap* tap = nullptr);
+
+  /// Logits [rows.size(), vocab] of those rows of the last step, as forward() gives them, at most max_logit_rows at once; while
+  /// hidden() has them. Valid until the next call of either.
+  ConstMatrixView logits_of(std::span<const int32_t> rows) { return head_.run(runner_.hidden(), rows, weights_.norm); }
 
   /// [T, hidden_dim] the last step's rows behind the last layer, before the final norm; until the runner is used for others.
   ConstMatrixView hidden() { return runner_.hidden(); }

@@ -15,6 +15,15 @@ void add_sampling_options(CLI::App& app, SamplingParams& s) {
   app.add_option("--temperature", s.temperature, "0 is greedy; default 0")->check(number_in(0.0, 1e6, "0 to 1000000"));
   app.add_option("--top-p", s.top_p, "above 0, at most 1; default 1")->check(number_in(1e-9, 1.0, "above 0, at most 1"));
   app.add_option("--top-k", s.top_k, "0 is off; default 0")->check(integer_in(0, 1 << 30));
+  app.add_option("--min-p", s.min_p, "only tokens with at least this share of the likeliest one's probability; default 0")
+      ->check(number_in(0.0, 1.0, "0 to 1"));
+  app.add_option("--repetition-penalty", s.repetition_penalty,
+                 "divides positive logits of tokens of prompt and completion, multiplies others; default 1")
+      ->check(number_in(1e-6, 1e6, "0.000001 to 1000000"));
+  app.add_option("--presence-penalty", s.presence_penalty, "subtracted from the logits of tokens of the completion; default 0")
+      ->check(number_in(-2.0, 2.0, "-2 to 2"));
+  app.add_option("--frequency-penalty", s.frequency_penalty, "likewise, times how often the token is in it; default 0")
+      ->check(number_in(-2.0, 2.0, "-2 to 2"));
   app.add_option("--seed", s.seed, "of the random numbers; default 0")
       ->check(CLI::Validator(
           [](std::string& text) {

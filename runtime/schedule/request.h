@@ -80,6 +80,9 @@ struct Request {
   std::shared_ptr<TokenGrammar> grammar;  // at its beginning, the request's own and its owner's no more; null: none
   std::optional<std::chrono::steady_clock::time_point> deadline;
   std::optional<std::chrono::steady_clock::time_point> arrival;  // before its text became tokens; absent: when it is submitted
+
+  /// Whether every row of the prompt has to be computed for it: keys, values and states may not come from another request's.
+  bool needs_all_rows() const { return sampling.prompt_logprobs.has_value(); }
 };
 
 enum class FinishReason { kNone, kStop, kLength, kAborted, kDeadline, kError };

@@ -110,7 +110,7 @@ Sequence* Scheduler::add(Request request, TimePoint arrival) {
   const auto num_prompt = static_cast<int64_t>(request.prompt.size());
   const int64_t room = sequence_capacity(options_) - num_prompt;
   FERRY_CHECK(num_prompt >= 1 && room >= 1) << "request not validated: " << num_prompt << " prompt tokens, room " << room;
-  FERRY_CHECK_GE(request.sampling.max_tokens, 1);
+  FERRY_CHECK_GE(request.sampling.max_tokens, 0);
   request.sampling.max_tokens = static_cast<int32_t>(std::min<int64_t>(request.sampling.max_tokens, room));
 
   auto sequence = std::make_unique<Sequence>();
@@ -155,7 +155,10 @@ void Scheduler::commit(const StepPlan& plan, const StepChoices& choices, TimePoi
     sequence.num_computed += entry.num_rows - entry.num_drafts;
     sequence.num_replayed = sequence.num_new = 0;
     sequence.drafts.clear();
-    if (!entry.samples) continue;
+    if (!entry.samples) {
+      if (sequence.num_computed == sequence.max_length()) retire(sequence, FinishReason::kLength, now);  // was only scored
+      continue;
+    }
     const auto num_chosen = static_cast<std::size_t>(choices.num_tokens[sample_idx++]);
     FERRY_CHECK(num_chosen >= 1 && std::cmp_less_equal(num_chosen, entry.num_logits()))
         << num_chosen << " tokens from " << entry.num_logits() << " rows";
@@ -184,6 +187,7 @@ void Scheduler::finish(Sequence& sequence, FinishReason reason, TimePoint now, i
     sequence.tokens.resize(sequence.tokens.size() - static_cast<std::size_t>(num_dropped));
     sequence.num_new -= num_dropped;
     sequence.ends_with_stop_id = false;
+    sequence.own_stop_id.reset();
   }
   if (sequence.finish_reason != FinishReason::kNone) {
     sequence.finish_reason = reason;
@@ -431,7 +435,7 @@ void Scheduler::add_entries() {
 void Scheduler::add_entry(Sequence& sequence, const Share& share) {
   const bool is_prefill = sequence.state() == RequestState::kPrefilling;
   const int64_t end = sequence.num_computed + share.num_tokens;
-  const bool samples = end == std::ssize(sequence.tokens);
+  const bool samples = end == std::ssize(sequence.tokens) && sequence.request.sampling.max_tokens > 0;
   FERRY_CHECK_LE(end, std::ssize(sequence.tokens));
   plan_.entries.push_back({.sequence = &sequence,
                            .first_row = plan_.num_rows,
@@ -465,8 +469,9 @@ void Scheduler::append_token(Sequence& sequence, TokenId token, TimePoint now) {
   sequence.tokens.push_back(token);
   ++sequence.num_new;
   if (!sequence.first_token.has_value()) sequence.first_token = now;
-  sequence.ends_with_stop_id =
-      (!sampling.ignore_eos && holds(options_.stop_token_ids, token)) || holds(sampling.stop_token_ids, token);
+  const bool is_checkpoints = !sampling.ignore_eos && holds(options_.stop_token_ids, token);
+  if (!is_checkpoints && holds(sampling.stop_token_ids, token)) sequence.own_stop_id = token;
+  sequence.ends_with_stop_id = is_checkpoints || sequence.own_stop_id;
 }
 
 /// Behind the token that it got last, when `num_behind` more were chosen with it. Its grammar has taken in all of them.

@@ -108,7 +108,8 @@ class Scheduler {
   const StepPlan& plan(TimePoint now);
 
   /// The plan's rows were computed and chose tokens; kNoToken (-1) ends its sequence with kError. Ends sequences at a stop id
-  /// or where their grammar lets nothing follow (kStop), or at max_tokens (kLength); what was chosen behind that is dropped.
+  /// or where their grammar lets nothing follow (kStop), or at max_tokens (kLength), which
+  /// may be the prompt's end; what was chosen behind that is dropped.
   void commit(const StepPlan& plan, const StepChoices& choices, TimePoint now);
 
   /// The admitted sequence, oldest first, that waits for its pictures and videos: it holds a slot and no blocks, and nobody

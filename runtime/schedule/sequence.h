@@ -59,8 +59,9 @@ struct Sequence {
   TracedStages traced;    // RequestTrace's
 
   FinishReason finish_reason = FinishReason::kNone;
-  bool ends_with_stop_id = false;  // tokens.back() is a stop id, which is not part of the text
-  bool abort_requested = false;    // the next plan drops it
+  bool ends_with_stop_id = false;      // tokens.back() is a stop id, which is not part of the text
+  std::optional<TokenId> own_stop_id;  // that one, if it is the request's and not the checkpoint's
+  bool abort_requested = false;        // the next plan drops it
 
   int64_t num_prompt() const { return static_cast<int64_t>(request.prompt.size()); }
   int64_t num_generated() const { return static_cast<int64_t>(tokens.size()) - num_prompt(); }

@@ -21,7 +21,7 @@ struct StepEntry {
   int64_t first_token = 0;  // also the number of tokens in the caches
   int64_t num_rows = 0;
   int64_t num_drafts = 0;
-  bool samples = false;  // the logits of its last 1 + num_drafts rows choose tokens: the last piece of a prompt, or decode
+  bool samples = false;  // the logits of its last 1 + num_drafts rows choose tokens: a prompt's last piece, or decode
   bool resets_state = false;
   int64_t num_replayed = 0;
   bool is_decode = false;  // its rows are behind the prompt: they take the recurrent form of the delta rule, not the chunk form

@@ -48,7 +48,8 @@ struct GenerateContext {
 /// gRPC's thread only looks at sizes; the prompt is made on a thread of the pool. Until it is submitted, the request is among
 /// the preparations. From then on the engine's thread brings
 /// events. At most one message is being written and one waits, into which later events are merged: a caller who does not read
-/// costs the ids and the text of its answer, which max_tokens and the context bound. The status follows the last message.
+/// costs the ids, the logprobs and the text of its answer, which max_tokens and the context bound. The status follows the last
+/// message.
 class GenerateCall : public grpc::ServerWriteReactor<v1::GenerateResponse>, public std::enable_shared_from_this<GenerateCall> {
  public:
   explicit GenerateCall(GenerateContext& shared) : shared_(shared), open_calls_(shared.open_calls) {}

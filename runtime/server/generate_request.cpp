@@ -6,15 +6,17 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/error.h"
+#include "runtime/schedule/sampling_params.h"
 #include "runtime/server/message_media.h"
 
 namespace ferry {
 namespace {
 
 constexpr std::size_t kRequestIdBytesMax = 128;
-constexpr int64_t kTokenIdBytesMax = 5;       // of one id as protobuf writes it
-constexpr int64_t kFramingBytes = 64 << 10;   // of a request beside prompt and stop strings: ids that stop, field headers
-constexpr int64_t kMessageFramingBytes = 16;  // of one chat message beside its content: field headers and the role
+constexpr int64_t kTokenIdBytesMax = 5;      // of one id as protobuf writes it
+constexpr int64_t kFramingBytes = 64 << 10;  // of a request beside prompt and stop strings: ids that stop, field headers
+constexpr int64_t kMessageFramingBytes =
+    16;  // of one chat message beside its content: field headers and the role; more than a bias
 
 [[noreturn]] void refuse_size(const std::string& what, int64_t size, const std::string& unit, int64_t allowed) {
   throw_invalid(what + " has " + std::to_string(size) + " " + unit + "; allowed: at most " + std::to_string(allowed));
@@ -58,6 +60,17 @@ std::vector<TokenId> encode_chat(const EngineClient& engine, const v1::Chat& cha
   }
 }
 
+/// What changes logits.
+void add_filters(const v1::Sampling& sampling, SamplingParams& params) {
+  if (sampling.has_min_p()) params.min_p = sampling.min_p();
+  if (sampling.has_repetition_penalty()) params.repetition_penalty = sampling.repetition_penalty();
+  params.presence_penalty = sampling.presence_penalty();
+  params.frequency_penalty = sampling.frequency_penalty();
+  for (const auto& [id, bias] : sampling.logit_bias()) params.logit_bias.push_back({id, bias});
+  params.allowed_token_ids.assign(sampling.allowed_token_ids().begin(), sampling.allowed_token_ids().end());
+  for (const v1::TokenIds& word : sampling.bad_words()) params.bad_words.emplace_back(word.ids().begin(), word.ids().end());
+}
+
 }  // namespace
 
 void check_bounds(const v1::GenerateRequest& message, const ServerLimits& limits) {
@@ -77,10 +90,13 @@ void check_bounds(const v1::GenerateRequest& message, const ServerLimits& limits
   }
 }
 
-int64_t longest_message(const ServerLimits& limits, const PromptBounds& bounds) {
+int64_t longest_message(const ServerLimits& limits, const PromptBounds& bounds, int64_t vocab_size) {
   const int64_t chat_framing = limits.chat_messages * kMessageFramingBytes;
   const int64_t prompt = std::max(limits.prompt_bytes + chat_framing, bounds.max_tokens * kTokenIdBytesMax);
-  const int64_t needed = prompt + limits.stop_strings * (limits.stop_bytes + kMessageFramingBytes) + kFramingBytes;
+  const int64_t stops = limits.stop_strings * (limits.stop_bytes + kMessageFramingBytes);
+  const int64_t filters = vocab_size * kTokenIdBytesMax + kMaxLogitBiases * kMessageFramingBytes +
+                          kMaxBadWords * (kMaxBadWordTokens * kTokenIdBytesMax + kMessageFramingBytes);
+  const int64_t needed = prompt + stops + filters + kFramingBytes;
   return std::min(needed, limits.grpc_message_bytes);
 }
 
@@ -107,6 +123,11 @@ SamplingParams sampling_of(const v1::Sampling& sampling) {
   params.ignore_eos = sampling.ignore_eos();
   params.stop_token_ids.assign(sampling.stop_token_ids().begin(), sampling.stop_token_ids().end());
   params.stop.assign(sampling.stop().begin(), sampling.stop().end());
+  params.min_tokens = sampling.min_tokens();
+  params.includes_stop = sampling.includes_stop();
+  add_filters(sampling, params);
+  if (sampling.has_logprobs()) params.logprobs = sampling.logprobs();
+  if (sampling.has_prompt_logprobs()) params.prompt_logprobs = sampling.prompt_logprobs();
   return params;
 }
 

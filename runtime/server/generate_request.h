@@ -16,7 +16,7 @@ namespace ferry {
 void check_bounds(const v1::GenerateRequest& message, const ServerLimits& limits);
 
 /// The most bytes that a request within `limits` and `bounds` can have: what is longer need not be received.
-int64_t longest_message(const ServerLimits& limits, const PromptBounds& bounds);
+int64_t longest_message(const ServerLimits& limits, const PromptBounds& bounds, int64_t vocab_size);
 
 /// The prompt's tokens and pictures. Takes time: milliseconds for 10 kB of text, tens of them for a picture. Throws as
 /// EngineClient::encode_text and encode_chat, MessageMedia and MediaIntake::place do.

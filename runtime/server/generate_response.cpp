@@ -19,15 +19,24 @@ v1::Completion::FinishReason finish_reason_of(FinishReason reason) {
   return v1::Completion::FINISH_REASON_UNSPECIFIED;
 }
 
-}  // namespace
+void fill(const TokenLogprob& token, v1::TokenLogprob& message) {
+  message.set_id(token.id);
+  message.set_logprob(token.logprob);
+  message.set_rank(token.rank);
+}
 
-v1::GenerateResponse to_response(const GenerateEvent& event) {
+void add_all(const std::vector<TokenLogprobs>& tokens, google::protobuf::RepeatedPtrField<v1::TokenLogprobs>& messages) {
+  messages.Reserve(static_cast<int>(tokens.size()));
+  for (const TokenLogprobs& token : tokens) {
+    v1::TokenLogprobs& message = *messages.Add();
+    fill(token.chosen, *message.mutable_chosen());
+    message.mutable_top()->Reserve(static_cast<int>(token.top.size()));
+    for (const TokenLogprob& likely : token.top) fill(likely, *message.add_top());
+  }
+}
+
+void fill(const GenerateEvent& event, v1::Completion& completion) {
   constexpr int64_t kNsPerUs = 1000;
-  v1::GenerateResponse response;
-  response.mutable_token_ids()->Add(event.token_ids.begin(), event.token_ids.end());
-  response.set_text(event.text);
-  if (event.finish_reason == FinishReason::kNone) return response;
-  v1::Completion& completion = *response.mutable_completion();
   completion.set_finish_reason(finish_reason_of(event.finish_reason));
   completion.set_prompt_tokens(event.prompt_tokens);
   completion.set_completion_tokens(event.completion_tokens);
@@ -35,12 +44,29 @@ v1::GenerateResponse to_response(const GenerateEvent& event) {
   completion.mutable_timings()->set_first_token_us(event.timings.first_token_ns / kNsPerUs);
   completion.mutable_timings()->set_total_us(event.timings.total_ns / kNsPerUs);
   completion.set_request_id(event.request_id);
+  completion.set_stop(event.stop);
+  if (event.stop_id) completion.set_stop_id(*event.stop_id);
+}
+
+}  // namespace
+
+v1::GenerateResponse to_response(const GenerateEvent& event) {
+  v1::GenerateResponse response;
+  response.mutable_token_ids()->Add(event.token_ids.begin(), event.token_ids.end());
+  response.set_text(event.text);
+  add_all(event.logprobs, *response.mutable_logprobs());
+  add_all(event.prompt_logprobs, *response.mutable_prompt_logprobs());
+  response.set_cached_tokens(event.cached_tokens);
+  if (event.finish_reason != FinishReason::kNone) fill(event, *response.mutable_completion());
   return response;
 }
 
 void append(v1::GenerateResponse& response, v1::GenerateResponse next) {
   response.mutable_token_ids()->MergeFrom(next.token_ids());
   response.mutable_text()->append(next.text());
+  response.mutable_logprobs()->MergeFrom(next.logprobs());
+  response.mutable_prompt_logprobs()->MergeFrom(next.prompt_logprobs());
+  response.set_cached_tokens(response.cached_tokens() + next.cached_tokens());  // one of both has them
   if (next.has_completion()) response.mutable_completion()->Swap(next.mutable_completion());
 }
 

@@ -139,7 +139,7 @@ std::shared_ptr<grpc::Service> make_generate_service(EngineClient& engine, const
 int64_t longest_request(const EngineClient& engine, const ServerLimits& limits) {
   if (engine.model_info().takes_media) return limits.grpc_message_bytes;
   const PromptBounds bounds = engine.prompt_bounds();
-  return longest_message(bounded_by(bounds, limits), bounds);
+  return longest_message(bounded_by(bounds, limits), bounds, engine.model_info().vocab_size);
 }
 
 }  // namespace ferry

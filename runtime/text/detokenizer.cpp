@@ -22,8 +22,9 @@ std::vector<uint32_t> border_lengths(std::string_view pattern) {
 
 }  // namespace
 
-Detokenizer::Detokenizer(const Tokenizer& tokenizer, std::vector<std::string> stop_strings, SpecialTokens special)
-    : tokenizer_(&tokenizer), special_(special) {
+Detokenizer::Detokenizer(const Tokenizer& tokenizer, std::vector<std::string> stop_strings, SpecialTokens special,
+                         StopRules rules)
+    : tokenizer_(&tokenizer), special_(special), rules_(rules) {
   for (std::string& stop : stop_strings) {
     if (stop.empty()) throw_invalid("stop: a stop string is empty, it must have at least one character");
     if (!is_utf8(stop)) throw_invalid("stop: a stop string is not well-formed UTF-8");
@@ -34,23 +35,34 @@ Detokenizer::Detokenizer(const Tokenizer& tokenizer, std::vector<std::string> st
   }
 }
 
-void Detokenizer::StopMatcher::feed(char c) {
+bool Detokenizer::StopMatcher::feed(char c) {
   while (num_matched > 0 && pattern[num_matched] != c) num_matched = border[num_matched - 1];
   if (pattern[num_matched] == c) ++num_matched;
+  return num_matched == pattern.size();
+}
+
+/// The stop string that ends with `c`, the longest of them; null if none does, or none counts yet.
+const Detokenizer::StopMatcher* Detokenizer::feed_stops(char c) {
+  const StopMatcher* found = nullptr;
+  for (StopMatcher& stop : stops_) {
+    if (stop.feed(c) && (found == nullptr || stop.pattern.size() > found->pattern.size())) found = &stop;
+  }
+  if (found == nullptr || num_tokens_ > rules_.min_tokens) return found;
+  for (StopMatcher& stop : stops_) {
+    if (stop.num_matched == stop.pattern.size()) stop.num_matched = stop.border.back();
+  }
+  return nullptr;
 }
 
 std::string Detokenizer::advance(std::string_view text) {
   if (stops_.empty()) return std::string(text);
   for (const char c : text) {
     held_text_.push_back(c);
-    size_t stop_bytes = 0;
-    for (StopMatcher& stop : stops_) {
-      stop.feed(c);
-      if (stop.num_matched == stop.pattern.size()) stop_bytes = std::max(stop_bytes, stop.pattern.size());
-    }
-    if (stop_bytes == 0) continue;
+    const StopMatcher* found = feed_stops(c);
+    if (found == nullptr) continue;
     stopped_ = true;
-    held_text_.resize(held_text_.size() - stop_bytes);
+    stop_string_ = found->pattern;
+    if (rules_.text == StopRules::Text::kCut) held_text_.resize(held_text_.size() - stop_string_.size());
     return std::exchange(held_text_, {});
   }
   size_t num_held = 0;
@@ -61,6 +73,7 @@ std::string Detokenizer::advance(std::string_view text) {
 }
 
 std::string Detokenizer::push(TokenId token_id) {
+  ++num_tokens_;
   if (stopped_ || (special_ == SpecialTokens::kSkip && tokenizer_->is_special(token_id))) return {};
   partial_character_.append(tokenizer_->token_bytes(token_id));
   std::string text;

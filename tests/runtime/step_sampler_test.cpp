@@ -118,6 +118,160 @@ TEST(StepSampler, ThreadsChangeNothing) {
   }
 }
 
+/// Sequences in the middle of their completions, of a model that only looks at the last token; decoded to the end with as many
+/// drafts as there are, of which `num_right` are what comes without any.
+class DecodedRun {
+ public:
+  explicit DecodedRun(std::vector<SamplingParams> params) : params_(std::move(params)) {}
+
+  struct Answer {
+    std::vector<TokenId> tokens;
+    std::vector<TokenLogprobs> logprobs;
+  };
+  /// `expected` answers are what drafts are made of; the `wrong`-th draft of each step is another token. None: no drafts.
+  std::vector<Answer> run(int num_threads, const std::vector<Answer>* expected, int64_t wrong) {
+    std::vector<Answer> answers(params_.size());
+    ThreadPool pool(num_threads);
+    StepSampler sampler(pool, {.vocab_size = kVocab, .max_sequences = std::ssize(params_), .max_drafts = 3, .stop_ids = {0}});
+    std::vector<Sequence> sequences(params_.size());
+    for (std::size_t s = 0; s < params_.size(); ++s) {
+      sequences[s].request.prompt = sequences[s].tokens = {1, static_cast<TokenId>(s % kVocab)};
+      sequences[s].request.sampling = params_[s];
+    }
+    while (std::ranges::any_of(sequences, [](const Sequence& s) { return s.num_generated() < kLength; }))
+      step(sampler, sequences, answers, expected, wrong);
+    return answers;
+  }
+
+  static constexpr int64_t kLength = 30;
+
+ private:
+  static std::vector<TokenId> drafts_of(const Sequence& sequence, const Answer& expected, int64_t wrong) {
+    const int64_t done = sequence.num_generated(), left = kLength - done;
+    std::vector<TokenId> drafts(expected.tokens.begin() + done,
+                                expected.tokens.begin() + done + std::min<int64_t>(3, left - 1));
+    if (wrong < std::ssize(drafts))
+      drafts[static_cast<std::size_t>(wrong)] = (drafts[static_cast<std::size_t>(wrong)] + 1) % kVocab;
+    return drafts;
+  }
+  static void step(StepSampler& sampler, std::vector<Sequence>& sequences, std::vector<Answer>& answers,
+                   const std::vector<Answer>* expected, int64_t wrong) {
+    StepPlan plan;
+    std::vector<std::size_t> open;
+    std::vector<TokenId> last_tokens;
+    for (std::size_t s = 0; s < sequences.size(); ++s) {
+      Sequence& sequence = sequences[s];
+      if (sequence.num_generated() >= kLength) continue;
+      sequence.drafts = expected == nullptr ? std::vector<TokenId>() : drafts_of(sequence, (*expected)[s], wrong);
+      plan.entries.push_back({.sequence = &sequence, .num_drafts = std::ssize(sequence.drafts), .samples = true});
+      open.push_back(s);
+      last_tokens.push_back(sequence.tokens.back());
+      last_tokens.insert(last_tokens.end(), sequence.drafts.begin(), sequence.drafts.end());
+    }
+    Matrix logits(DType::kBF16, std::ssize(last_tokens), kVocab);
+    for (std::size_t row = 0; row < last_tokens.size(); ++row) {
+      for (int64_t id = 0; id < kVocab; ++id)
+        logits.view().row<bfloat16>(static_cast<int64_t>(row))[id] =
+            to_bfloat16(3.0F * std::sin(static_cast<float>(5 * id + last_tokens[row] * 7)));
+    }
+    test::TestStream stream{1};
+    HostLogits on_host(
+        stream, {.dtype = DType::kBF16, .max_rows = logits.rows(), .vocab_size = kVocab, .vocab_size_effective = kVocab});
+    const StepSampler::Preparation preparation = sampler.prepare(plan);
+    on_host.set(logits.view());
+    const StepChoices choices = sampler.run(plan, on_host);
+    std::size_t first = 0;
+    for (std::size_t i = 0; i < open.size(); ++i) {
+      Sequence& sequence = sequences[open[i]];
+      const auto tokens = choices.tokens.subspan(first, static_cast<std::size_t>(choices.num_tokens[i]));
+      first += tokens.size();
+      sequence.tokens.insert(sequence.tokens.end(), tokens.begin(), tokens.end());
+      Answer& answer = answers[open[i]];
+      answer.tokens.insert(answer.tokens.end(), tokens.begin(), tokens.end());
+      answer.logprobs.insert(answer.logprobs.end(), sequence.sampled.logprobs.begin(), sequence.sampled.logprobs.end());
+      if (!params_of(sequence).logprobs) {
+        EXPECT_TRUE(sequence.sampled.logprobs.empty());
+      }
+    }
+  }
+  static const SamplingParams& params_of(const Sequence& sequence) { return sequence.request.sampling; }
+
+  const std::vector<SamplingParams> params_;
+};
+
+/// One request for each field that looks at earlier tokens, greedy and drawn.
+std::vector<SamplingParams> params_with_memory() {
+  std::vector<SamplingParams> all;
+  for (const float temperature : {0.0F, 0.9F}) {
+    SamplingParams plain;
+    plain.temperature = temperature;
+    plain.logprobs = 3;
+    SamplingParams changed = plain;
+    all.push_back(plain);
+    all.push_back(changed), all.back().repetition_penalty = 1.7F;
+    all.push_back(changed), all.back().presence_penalty = 1.2F;
+    all.push_back(changed), all.back().frequency_penalty = 0.4F, all.back().logprobs.reset();
+    all.push_back(changed), all.back().bad_words = {{1}, {2, 3}, {4, 5, 6}, {3, 3}, {6, 7}, {7, 6}};
+    all.push_back(changed), all.back().min_tokens = 13, all.back().stop_token_ids = {2, 5};
+    all.push_back(changed), all.back().min_p = 0.3F, all.back().logit_bias = {{3, 2.0F}, {6, -1.0F}};
+    all.push_back(changed), all.back().allowed_token_ids = {2, 4, 6, 7};
+  }
+  for (std::size_t i = 0; i < all.size(); ++i) all[i].seed = i;
+  return all;
+}
+
+TEST(StepSampler, RowsBehindDraftsSeeThem) {
+  DecodedRun run(params_with_memory());
+  const std::vector<DecodedRun::Answer> plain = run.run(1, nullptr, 0);
+  for (std::size_t s = 1; s < plain.size(); ++s)
+    EXPECT_NE(plain[s].tokens, plain[s < 8 ? 0 : 8].tokens) << "request " << s << " is not changed by its field";
+  for (const int64_t wrong : {0, 1, 2, 9}) {
+    for (const int num_threads : {1, 3}) {
+      const std::vector<DecodedRun::Answer> drafted = run.run(num_threads, &plain, wrong);
+      for (std::size_t s = 0; s < plain.size(); ++s) {
+        EXPECT_EQ(drafted[s].tokens, plain[s].tokens) << "request " << s << ", wrong draft " << wrong;
+        ASSERT_EQ(drafted[s].logprobs.size(), plain[s].logprobs.size());
+        for (std::size_t i = 0; i < plain[s].logprobs.size(); ++i) {
+          EXPECT_EQ(drafted[s].logprobs[i].chosen.id, drafted[s].tokens[i]);
+          EXPECT_EQ(drafted[s].logprobs[i].chosen.logprob, plain[s].logprobs[i].chosen.logprob);
+          ASSERT_EQ(drafted[s].logprobs[i].top.size(), 3U);
+          EXPECT_EQ(drafted[s].logprobs[i].top[2].logprob, plain[s].logprobs[i].top[2].logprob);
+        }
+      }
+    }
+  }
+}
+
+TEST(StepSampler, TheHostOnlySeesRowsThatNeedIt) {
+  MadeStep step(Drafts{{3, 4, 5}, {3}, {}});
+  step.sequences[0].request.sampling.min_tokens = 2;
+  step.sequences[2].request.sampling.logprobs = 0;
+  for (int64_t row = 0; row < step.plan.num_rows; ++row) step.prefer(row, row < 3 ? static_cast<TokenId>(3 + row) : 7);
+  ThreadPool pool(1);
+  StepSampler sampler(pool, {.vocab_size = kVocab, .max_sequences = 3, .max_drafts = 3, .stop_ids = {0}});
+  const StepChoices choices = step.run(sampler);
+  EXPECT_EQ((std::vector<TokenId>(choices.tokens.begin(), choices.tokens.end())), (std::vector<TokenId>{3, 4, 5, 7, 7, 7}));
+  for (int64_t row = 0; row < step.plan.num_rows; ++row)
+    EXPECT_EQ(step.on_host->has_values(row), row < 2 || row == step.plan.num_rows - 1) << row;
+  ASSERT_EQ(step.sequences[2].sampled.logprobs.size(), 1U);
+  EXPECT_TRUE(step.sequences[2].sampled.logprobs[0].top.empty());
+  EXPECT_EQ(step.sequences[2].sampled.logprobs[0].chosen.rank, 1);
+}
+
+TEST(StepSampler, SaysWhyThereIsNoToken) {
+  MadeStep step(Drafts{{}, {}});
+  step.set_row(0, {NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN});
+  step.sequences[1].request.sampling.bad_words = {{1}, {2}, {3}};
+  step.sequences[1].request.sampling.allowed_token_ids = {1, 2, 3};
+  ThreadPool pool(1);
+  StepSampler sampler(pool, {.vocab_size = kVocab, .max_sequences = 3, .max_drafts = 3});
+  const StepChoices choices = step.run(sampler);
+  EXPECT_EQ((std::vector<TokenId>(choices.tokens.begin(), choices.tokens.end())), (std::vector<TokenId>{kNoToken, kNoToken}));
+  ASSERT_TRUE(step.sequences[0].sampled.failure && step.sequences[1].sampled.failure);
+  EXPECT_EQ(step.sequences[0].sampled.failure->code(), ErrorCode::kInternal);
+  EXPECT_EQ(step.sequences[1].sampled.failure->code(), ErrorCode::kInvalidArgument);
+}
+
 /// What a small model thinks of the second token, given the first.
 std::array<float, kVocab> logits_behind(TokenId token) {
   std::array<float, kVocab> logits{};

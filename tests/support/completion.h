@@ -28,6 +28,8 @@ class Completion {
         EXPECT_FALSE(is_done_) << "an event after the last one";
         tokens.insert(tokens.end(), event.token_ids.begin(), event.token_ids.end());
         text += event.text;
+        logprobs.insert(logprobs.end(), event.logprobs.begin(), event.logprobs.end());
+        if (!event.prompt_logprobs.empty()) prompt_logprobs = event.prompt_logprobs;
         if (event.finish_reason != FinishReason::kNone) last = event;
       }
       if (on_event) on_event(*this);
@@ -50,6 +52,7 @@ class Completion {
   // Read after wait(), or on the engine's thread.
   std::vector<TokenId> tokens;
   std::string text;
+  std::vector<TokenLogprobs> logprobs, prompt_logprobs;
   GenerateEvent last;
 
  private:

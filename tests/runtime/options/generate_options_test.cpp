@@ -35,6 +35,20 @@ TEST(Options, Generate) {
   EXPECT_TRUE(options.generate.json);
 }
 
+TEST(Options, GeneratePenalties) {
+  const SamplingParams sampling = accept(line("generate", {"--min-p", "0.25", "--repetition-penalty", "1.5",
+                                                           "--presence-penalty", "-0.5", "--frequency-penalty", "2"}))
+                                      .generate.sampling;
+  EXPECT_EQ(sampling.min_p, 0.25F);
+  EXPECT_EQ(sampling.repetition_penalty, 1.5F);
+  EXPECT_EQ(sampling.presence_penalty, -0.5F);
+  EXPECT_EQ(sampling.frequency_penalty, 2.0F);
+  refuse(line("generate", {"--min-p", "1.5"}), {"--min-p", "'1.5'", "0 to 1"});
+  refuse(line("generate", {"--repetition-penalty", "0"}), {"--repetition-penalty", "'0'"});
+  refuse(line("generate", {"--presence-penalty", "2.5"}), {"--presence-penalty", "'2.5'", "-2 to 2"});
+  refuse(line("generate", {"--frequency-penalty", "-3"}), {"--frequency-penalty", "'-3'", "-2 to 2"});
+}
+
 TEST(Options, GenerateDefaultsAreThoseOfSamplingParams) {
   const GenerateOptions generate = accept(line("generate", {})).generate;
   EXPECT_EQ(generate.prompt, "text");
@@ -43,6 +57,10 @@ TEST(Options, GenerateDefaultsAreThoseOfSamplingParams) {
   EXPECT_EQ(generate.sampling.top_p, 1.0F);
   EXPECT_EQ(generate.sampling.top_k, 0);
   EXPECT_EQ(generate.sampling.seed, 0U);
+  EXPECT_EQ(generate.sampling.min_p, 0.0F);
+  EXPECT_EQ(generate.sampling.repetition_penalty, 1.0F);
+  EXPECT_EQ(generate.sampling.presence_penalty, 0.0F);
+  EXPECT_EQ(generate.sampling.frequency_penalty, 0.0F);
   EXPECT_TRUE(generate.sampling.stop.empty());
   EXPECT_FALSE(generate.sampling.ignore_eos);
   EXPECT_EQ(generate.thinking, GenerateOptions::ThinkingMode::kDefault);

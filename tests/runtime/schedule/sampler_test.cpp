@@ -34,6 +34,10 @@ std::vector<double> expected_distribution(const std::vector<float>& logits, cons
   std::vector<std::size_t> order(logits.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return logits[a] > logits[b]; });
+  const auto share = [&](std::size_t id) {
+    return std::exp((logits[id] - static_cast<double>(logits[order[0]])) / params.temperature);
+  };
+  std::erase_if(order, [&, first = order[0]](std::size_t id) { return id != first && share(id) < params.min_p; });
   if (params.top_k > 0 && static_cast<std::size_t>(params.top_k) < order.size())
     order.resize(static_cast<std::size_t>(params.top_k));
   const double max = logits[order[0]];
@@ -141,6 +145,29 @@ TEST(Sampler, RenormalisesBetweenTopKAndTopP) {
   }
   EXPECT_EQ(without_k, (std::set<TokenId>{0, 1}));
   EXPECT_EQ(with_k, (std::set<TokenId>{0}));
+}
+
+TEST(Sampler, DrawsFromWhatHasAShareOfTheBest) {
+  for (const float min_p : {1e-6F, 0.05F, 0.2F, 0.5F, 0.9F, 1.0F}) {
+    for (const int32_t top_k : {0, 4}) {
+      for (const float top_p : {0.6F, 1.0F}) {
+        SamplingParams params = params_of(0.9F, top_k, top_p);
+        params.min_p = min_p;
+        expect_distribution(kLogits, params);
+      }
+    }
+  }
+}
+
+TEST(Sampler, MinPWithExtremeTemperaturesAndLogits) {
+  SamplingParams params = params_of(std::numeric_limits<float>::max());
+  params.min_p = 0.5F;
+  std::set<TokenId> seen;
+  for (int i = 0; i < 300; ++i) seen.insert(sample_once({1.0F, 2.0F, 3.0F}, params, i));
+  EXPECT_EQ(seen.size(), 3U) << "all have nearly the same probability";
+  params = params_of(1.0F, 2);
+  params.min_p = 1e-30F;
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(sample_once({3.0F, kInf, -kInf, kNan}, params, i), 1);
 }
 
 TEST(Sampler, NucleusEndsExactlyAtTheMass) {

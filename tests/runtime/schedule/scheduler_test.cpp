@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 
 #include "runtime/base/error.h"
+#include "tests/support/cycle_grammar.h"
 #include "tests/support/one_choice_each.h"
 
 namespace ferry {
@@ -313,6 +316,58 @@ TEST(Scheduler, StopsAtStopIds) {
   ASSERT_EQ(finished.size(), 1U);
   EXPECT_EQ(finished[0]->request.id, "own");
   EXPECT_EQ(finished[0]->num_generated(), 2);
+}
+
+TEST(Scheduler, KnowsWhoseStopIdItWas) {
+  for (const bool ignores_eos : {false, true}) {
+    for (const TokenId id : {42, 90}) {
+      Scheduler scheduler(options_of());
+      Request request = request_of("a", 4);
+      request.sampling.stop_token_ids = {42, 90};
+      request.sampling.ignore_eos = ignores_eos;
+      scheduler.add(std::move(request), at(0));
+      run_step(scheduler, at(1), id);
+      const auto finished = scheduler.take_finished();
+      ASSERT_EQ(finished.size(), 1U);
+      EXPECT_TRUE(finished[0]->ends_with_stop_id);
+      EXPECT_EQ(finished[0]->own_stop_id, id == 42 || ignores_eos ? std::optional(id) : std::nullopt)
+          << id << ": the checkpoint's come first";
+    }
+  }
+}
+
+TEST(Scheduler, APromptThatIsOnlyScoredEndsWithoutASample) {
+  Scheduler scheduler(options_of());
+  Request request = request_of("a", 140, 0);
+  request.sampling.prompt_logprobs = 0;
+  EXPECT_NO_THROW(validate_request(request, options_of()));
+  scheduler.add(std::move(request), at(0));
+  scheduler.add(request_of("b", 4), at(0));
+  EXPECT_EQ(run_step(scheduler, at(1)), "a:0+128 b:0+4*");
+  EXPECT_TRUE(scheduler.take_finished().empty());
+  EXPECT_EQ(run_step(scheduler, at(2)), "b:4+1* a:128+12");
+  const auto finished = scheduler.take_finished();
+  ASSERT_EQ(finished.size(), 1U);
+  EXPECT_EQ(finished[0]->finish_reason, FinishReason::kLength);
+  EXPECT_EQ(finished[0]->num_generated(), 0);
+  EXPECT_EQ(scheduler.load().num_running, 1);
+}
+
+TEST(Scheduler, AGrammarsEndIsAStop) {
+  Scheduler scheduler(options_of());
+  Request request = request_of("a", 4, 3);
+  const auto grammar = std::make_shared<test::CycleGrammar>(std::vector<std::vector<TokenId>>{{}}, 3);
+  request.grammar = grammar;
+  scheduler.add(std::move(request), at(0));
+  for (TokenId token = 1; token <= 3; ++token) {
+    EXPECT_TRUE(scheduler.take_finished().empty());
+    grammar->accept(token);  // the sampler's doing
+    run_step(scheduler, at(token), token);
+  }
+  const auto finished = scheduler.take_finished();
+  ASSERT_EQ(finished.size(), 1U);
+  EXPECT_EQ(finished[0]->finish_reason, FinishReason::kStop) << "though the limit is reached as well";
+  EXPECT_EQ(finished[0]->num_generated(), 3);
 }
 
 TEST(Scheduler, AStopIdInTheLastTokenIsAStop) {

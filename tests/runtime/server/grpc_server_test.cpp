@@ -83,6 +83,48 @@ TEST_F(GrpcServerTest, StreamsTokensAndTheCompletion) {
   EXPECT_EQ(completion.request_id(), "r1");
 }
 
+TEST_F(GrpcServerTest, TellsLogprobsAndWhatStopped) {
+  const TokenLogprobs likely{.chosen = {.id = 7, .logprob = -0.5F, .rank = 1}, .top = {{7, -0.5F, 1}, {9, -1.25F, 2}}};
+  const TokenLogprobs lone{.chosen = {.id = 8, .logprob = -2.0F, .rank = 3}, .top = {}};
+  std::thread engine([&] {
+    engine_.wait_for_request("r1");
+    GenerateEvent first = some_tokens({7}, "a");
+    first.logprobs = {likely};
+    first.prompt_logprobs = {lone, likely};
+    first.cached_tokens = 64;
+    engine_.send("r1", first);
+    GenerateEvent second = some_tokens({8}, "");
+    second.logprobs = {lone};
+    engine_.send("r1", second);
+    GenerateEvent last = last_event(FinishReason::kStop);
+    last.stop = "end";
+    last.stop_id = 0;
+    engine_.send("r1", last);
+  });
+  EXPECT_TRUE(generate(text_request("hi", "r1")).ok());
+  engine.join();
+  v1::GenerateResponse all;
+  int32_t cached = 0;
+  for (const v1::GenerateResponse& response : responses_) {
+    all.MergeFrom(response);
+    cached += response.cached_tokens();
+  }
+  ASSERT_EQ(all.logprobs_size(), 2);
+  EXPECT_EQ(all.logprobs(0).chosen().id(), 7);
+  ASSERT_EQ(all.logprobs(0).top_size(), 2);
+  EXPECT_EQ(all.logprobs(0).top(1).id(), 9);
+  EXPECT_EQ(all.logprobs(0).top(1).logprob(), -1.25F);
+  EXPECT_EQ(all.logprobs(0).top(1).rank(), 2);
+  EXPECT_EQ(all.logprobs(1).chosen().rank(), 3);
+  EXPECT_EQ(all.logprobs(1).top_size(), 0);
+  ASSERT_EQ(all.prompt_logprobs_size(), 2);
+  EXPECT_EQ(all.prompt_logprobs(0).chosen().id(), 8);
+  EXPECT_EQ(cached, 64);
+  EXPECT_EQ(all.completion().stop(), "end");
+  ASSERT_TRUE(all.completion().has_stop_id());
+  EXPECT_EQ(all.completion().stop_id(), 0);
+}
+
 TEST_F(GrpcServerTest, ManyEventsAtOnceArriveInOrder) {
   constexpr int kEvents = 5003;
   std::thread engine([&] {
@@ -118,6 +160,18 @@ TEST_F(GrpcServerTest, PassesPromptSamplingAndDeadlineOn) {
   request.mutable_sampling()->set_ignore_eos(true);
   request.mutable_sampling()->add_stop_token_ids(17);
   request.mutable_sampling()->add_stop("end");
+  request.mutable_sampling()->set_min_p(0.125F);
+  request.mutable_sampling()->set_repetition_penalty(1.5F);
+  request.mutable_sampling()->set_presence_penalty(-0.5F);
+  request.mutable_sampling()->set_frequency_penalty(0.75F);
+  (*request.mutable_sampling()->mutable_logit_bias())[33] = -7.0F;
+  request.mutable_sampling()->add_allowed_token_ids(5);
+  request.mutable_sampling()->add_bad_words()->add_ids(6);
+  request.mutable_sampling()->mutable_bad_words(0)->add_ids(7);
+  request.mutable_sampling()->set_min_tokens(3);
+  request.mutable_sampling()->set_includes_stop(true);
+  request.mutable_sampling()->set_logprobs(-1);
+  request.mutable_sampling()->set_prompt_logprobs(0);
   Request seen;
   std::thread engine([&] {
     seen = engine_.wait_for_request();
@@ -136,6 +190,19 @@ TEST_F(GrpcServerTest, PassesPromptSamplingAndDeadlineOn) {
   EXPECT_TRUE(seen.sampling.ignore_eos);
   EXPECT_EQ(seen.sampling.stop_token_ids, (std::vector<TokenId>{17}));
   EXPECT_EQ(seen.sampling.stop, (std::vector<std::string>{"end"}));
+  EXPECT_EQ(seen.sampling.min_p, 0.125F);
+  EXPECT_EQ(seen.sampling.repetition_penalty, 1.5F);
+  EXPECT_EQ(seen.sampling.presence_penalty, -0.5F);
+  EXPECT_EQ(seen.sampling.frequency_penalty, 0.75F);
+  ASSERT_EQ(seen.sampling.logit_bias.size(), 1U);
+  EXPECT_EQ(seen.sampling.logit_bias[0].id, 33);
+  EXPECT_EQ(seen.sampling.logit_bias[0].bias, -7.0F);
+  EXPECT_EQ(seen.sampling.allowed_token_ids, (std::vector<TokenId>{5}));
+  EXPECT_EQ(seen.sampling.bad_words, (std::vector<std::vector<TokenId>>{{6, 7}}));
+  EXPECT_EQ(seen.sampling.min_tokens, 3);
+  EXPECT_TRUE(seen.sampling.includes_stop);
+  EXPECT_EQ(seen.sampling.logprobs, -1);
+  EXPECT_EQ(seen.sampling.prompt_logprobs, 0);
   ASSERT_TRUE(seen.deadline.has_value());
   EXPECT_LT(*seen.deadline, std::chrono::steady_clock::now() + seconds(31));
 }

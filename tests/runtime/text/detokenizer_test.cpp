@@ -140,6 +140,49 @@ TEST(Detokenizer, SkipsSpecialTokensAndIgnoresThemInStops) {
   EXPECT_EQ(stream(ids, {"<|im_end|>"}, SpecialTokens::kKeep).text, "hi");
 }
 
+/// With stop strings "bab" and "ca".
+Streamed stream_by(const std::string& text, const StopRules& rules, std::string* stop = nullptr) {
+  Detokenizer detokenizer(demo_tokenizer(), {"bab", "ca"}, SpecialTokens::kKeep, rules);
+  std::string shown;
+  for (const TokenId id : byte_ids(text)) shown += detokenizer.push(id);
+  shown += detokenizer.finish();
+  if (stop != nullptr) *stop = detokenizer.stop_string();
+  return {shown, detokenizer.stopped()};
+}
+
+TEST(Detokenizer, NamesTheStopStringAndMayKeepIt) {
+  using Text = StopRules::Text;
+  std::string stop;
+  EXPECT_EQ(stream_by("xabababca", {}, &stop).text, "xa");
+  EXPECT_EQ(stop, "bab");
+  EXPECT_EQ(stream_by("xabababca", {.text = Text::kKept}, &stop).text, "xabab");
+  EXPECT_EQ(stop, "bab");
+  EXPECT_EQ(stream_by("xcab", {.text = Text::kKept}, &stop).text, "xca");
+  EXPECT_EQ(stop, "ca");
+  EXPECT_EQ(stream_by("xbac", {.text = Text::kKept}, &stop).text, "xbac");
+  EXPECT_EQ(stop, "");
+}
+
+// One token a byte: only a string that ends behind the first min_tokens of them counts, wherever it began.
+TEST(Detokenizer, StopStringsDoNotCountBeforeMinTokens) {
+  const std::string text = "xbababcabab";
+  for (const auto rule : {StopRules::Text::kCut, StopRules::Text::kKept}) {
+    for (std::size_t min_tokens = 0; min_tokens <= text.size(); ++min_tokens) {
+      std::size_t end = text.size() + 1, length = 0;
+      for (const std::string& stop : {std::string("bab"), std::string("ca")}) {
+        for (std::size_t at = text.find(stop); at != std::string::npos; at = text.find(stop, at + 1)) {
+          if (at + stop.size() > min_tokens && at + stop.size() < end) end = at + stop.size(), length = stop.size();
+        }
+      }
+      const bool stops = end <= text.size();
+      const std::size_t shown = !stops ? text.size() : rule == StopRules::Text::kKept ? end : end - length;
+      const Streamed streamed = stream_by(text, {.min_tokens = static_cast<int64_t>(min_tokens), .text = rule});
+      EXPECT_EQ(streamed.text, text.substr(0, shown)) << min_tokens;
+      EXPECT_EQ(streamed.stopped, stops) << min_tokens;
+    }
+  }
+}
+
 TEST(Detokenizer, RefusesStopStringsThatCannotBeMeant) {
   EXPECT_THROW(Detokenizer(demo_tokenizer(), {"a", ""}, SpecialTokens::kKeep), Error);
   EXPECT_THROW(Detokenizer(demo_tokenizer(), {"\xE4"}, SpecialTokens::kKeep), Error);
