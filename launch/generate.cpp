@@ -71,13 +71,12 @@ std::vector<TokenId> encode_input(const Options& options, const Engine& engine,
   const Tokenizer& tokenizer = engine.require_tokenizer();
   if (o.prompt) return tokenizer.encode_prompt(*o.prompt);
   using Mode = GenerateOptions::ThinkingMode;
-  const Thinking thinking = o.thinking == Mode::kOn    ? Thinking::kOn
-                            : o.thinking == Mode::kOff ? Thinking::kOff
-                                                       : Thinking::kDefault;
-  ChatMessage message{.role = "user", .content = ""};
-  for (const auto& medium : media) message.content += engine.require_media().placeholder(medium->kind);
-  message.content += *o.chat;
-  return tokenizer.encode(ChatTemplate::load(options.engine.model).render({&message, 1}, thinking));
+  std::string content;
+  for (const auto& medium : media) content += engine.require_media().placeholder(medium->kind);
+  ChatInput chat;
+  chat.messages.push_back({{"role", "user"}, {"content", content + *o.chat}});
+  if (o.thinking != Mode::kDefault) chat.thinking = o.thinking == Mode::kOn;
+  return tokenizer.encode(ChatTemplate::load(options.engine.model).render(chat));
 }
 
 void set_prompt(Request& request, const Options& options, const Engine& engine) {

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "runtime/text/chat_template.h"
+
 namespace ferry {
 
 namespace {
@@ -24,9 +26,8 @@ std::vector<TokenId> CoordinatorClient::encode_text(std::string_view text, const
   return tokenizer_.encode_prompt(text, limits(check_in));
 }
 
-std::vector<TokenId> CoordinatorClient::encode_chat(std::span<const ChatMessage> messages, Thinking thinking,
-                                                    const std::function<void()>& check_in) const {
-  return tokenizer_.encode(chat_template_.render(messages, thinking), limits(check_in));
+std::vector<TokenId> CoordinatorClient::encode_chat(const ChatInput& chat, const std::function<void()>& check_in) const {
+  return tokenizer_.encode(chat_template_.render(chat, check_in), limits(check_in));
 }
 
 const MediaIntake& CoordinatorClient::media() const { return coordinator_.require_media(); }

@@ -2,7 +2,6 @@
 
 #include <functional>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,10 +9,12 @@
 #include "runtime/coordinator.h"
 #include "runtime/media_intake.h"
 #include "runtime/model_info.h"
-#include "runtime/text/chat_template.h"
 #include "runtime/text/tokenizer.h"
 
 namespace ferry {
+
+class ChatTemplate;
+struct ChatInput;
 
 /// What a prompt may have at most.
 struct PromptBounds {
@@ -30,8 +31,7 @@ class EngineClient {
   /// Both throw Error{kInvalidArgument}: too many tokens, no messages, a role that the template does not know. They take time,
   /// and call `check_in` (which may be empty) now and then; what it throws ends them.
   virtual std::vector<TokenId> encode_text(std::string_view text, const std::function<void()>& check_in) const = 0;
-  virtual std::vector<TokenId> encode_chat(std::span<const ChatMessage> messages, Thinking thinking,
-                                           const std::function<void()>& check_in) const = 0;
+  virtual std::vector<TokenId> encode_chat(const ChatInput& chat, const std::function<void()>& check_in) const = 0;
   /// For requests with pictures or videos; throws Error{kFailedPrecondition} if there can be none.
   virtual const MediaIntake& media() const = 0;
 
@@ -52,8 +52,7 @@ class CoordinatorClient : public EngineClient {
 
   PromptBounds prompt_bounds() const override;
   std::vector<TokenId> encode_text(std::string_view text, const std::function<void()>& check_in) const override;
-  std::vector<TokenId> encode_chat(std::span<const ChatMessage> messages, Thinking thinking,
-                                   const std::function<void()>& check_in) const override;
+  std::vector<TokenId> encode_chat(const ChatInput& chat, const std::function<void()>& check_in) const override;
   const MediaIntake& media() const override;
   RequestNumber submit(Request request, EventSink sink) override;
   bool abort(RequestNumber number) override;

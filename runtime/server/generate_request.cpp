@@ -8,6 +8,7 @@
 #include "runtime/base/error.h"
 #include "runtime/schedule/sampling_params.h"
 #include "runtime/server/message_media.h"
+#include "runtime/text/chat_template.h"
 
 namespace ferry {
 namespace {
@@ -45,19 +46,17 @@ void check_request_id(const std::string& id) {
 std::vector<TokenId> encode_chat(const EngineClient& engine, const v1::Chat& chat, MessageMedia& media,
                                  const std::function<void()>& check_in) {
   if (chat.messages().empty()) throw_invalid("chat.messages is empty, at least one message is needed");
-  std::vector<ChatMessage> messages;
-  for (const v1::ChatMessage& message : chat.messages()) {
-    ChatMessage& added = messages.emplace_back();
-    added.role = message.role();
-    added.content = media.read(message);
-  }
+  ChatInput input;
+  for (const v1::ChatMessage& message : chat.messages())
+    input.messages.push_back({{"role", message.role()}, {"content", media.read(message)}});
   switch (chat.thinking()) {
-    case v1::Chat::THINKING_UNSPECIFIED: return engine.encode_chat(messages, Thinking::kDefault, check_in);
-    case v1::Chat::THINKING_ON: return engine.encode_chat(messages, Thinking::kOn, check_in);
-    case v1::Chat::THINKING_OFF: return engine.encode_chat(messages, Thinking::kOff, check_in);
+    case v1::Chat::THINKING_UNSPECIFIED: break;
+    case v1::Chat::THINKING_ON: input.thinking = true; break;
+    case v1::Chat::THINKING_OFF: input.thinking = false; break;
     default:
       throw_invalid("chat.thinking is " + std::to_string(chat.thinking()) + ", allowed are 0 (default), 1 (on) and 2 (off)");
   }
+  return engine.encode_chat(input, check_in);
 }
 
 /// What changes logits.

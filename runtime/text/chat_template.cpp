@@ -127,21 +127,6 @@ SplitContent split_reasoning(std::string_view content) {
   return {strip_line_breaks_left(reasoning), strip_line_breaks_left(answer)};
 }
 
-/// A user turn that asks something: not one that only carries a tool's answer.
-bool is_query(const ChatMessage& message, std::string_view content) {
-  const bool is_tool_response = content.starts_with("<tool_response>") && content.ends_with("</tool_response>");
-  return message.role == "user" && !is_tool_response;
-}
-
-void check_role(const ChatMessage& message, size_t message_idx) {
-  const std::string where = "chat: message " + std::to_string(message_idx) + " has the role '" + message.role + "'";
-  if (message.role == "tool") throw_invalid(where + ": tool messages are not supported, only system, user and assistant");
-  if (message.role == "system" && message_idx != 0) throw_invalid(where + ": a system message must be the first one");
-  if (message.role != "system" && message.role != "user" && message.role != "assistant") {
-    throw_invalid(where + ", allowed are system, user and assistant");
-  }
-}
-
 /// The object in a file, empty if there is no such file.
 json read_object(const std::filesystem::path& path) {
   if (!std::filesystem::exists(path)) return json::object();
@@ -292,7 +277,38 @@ std::string ChatTemplate::assistant_turn(std::string_view content, const Place& 
   return turn.append(strip_line_breaks_left(parts.answer));
 }
 
-std::string ChatTemplate::render(std::span<const ChatMessage> messages, Thinking thinking) const {
+/// A user turn that asks something: not one that only carries a tool's answer.
+bool ChatTemplate::is_query(const Message& message, std::string_view content) {
+  const bool is_tool_response = content.starts_with("<tool_response>") && content.ends_with("</tool_response>");
+  return message.role == "user" && !is_tool_response;
+}
+
+void ChatTemplate::check_role(const Message& message, size_t message_idx) {
+  const std::string where = "chat: message " + std::to_string(message_idx) + " has the role '" + message.role + "'";
+  if (message.role == "tool") throw_invalid(where + ": tool messages are not supported, only system, user and assistant");
+  if (message.role == "system" && message_idx != 0) throw_invalid(where + ": a system message must be the first one");
+  if (message.role != "system" && message.role != "user" && message.role != "assistant") {
+    throw_invalid(where + ", allowed are system, user and assistant");
+  }
+}
+
+std::vector<ChatTemplate::Message> ChatTemplate::messages_of(const ChatInput& input) {
+  std::vector<Message> messages;
+  for (const auto& message : input.messages) {
+    Message& added = messages.emplace_back(Message{.role = message.value("role", ""), .content = ""});
+    const auto content = message.value("content", nlohmann::ordered_json(""));
+    if (content.is_string()) added.content = content.get<std::string>();
+    if (!content.is_array()) continue;
+    for (const auto& part : content) added.content += part.value("text", "");
+  }
+  return messages;
+}
+
+std::string ChatTemplate::render(const ChatInput& input, const std::function<void()>& /*check_in*/) const {
+  const std::vector<Message> messages = messages_of(input);
+  std::optional<bool> thinking = input.thinking;
+  if (const auto asked = input.kwargs.find("enable_thinking"); !thinking && asked != input.kwargs.end() && asked->is_boolean())
+    thinking = asked->get<bool>();
   if (!has_template_)
     throw Error(ErrorCode::kFailedPrecondition, "chat: the checkpoint has no chat template, use a plain prompt");
   if (!unsupported_reason_.empty()) throw Error(ErrorCode::kUnimplemented, unsupported_reason_);
@@ -309,13 +325,12 @@ std::string ChatTemplate::render(std::span<const ChatMessage> messages, Thinking
     if (messages[i].role == "assistant") last_turn_idx = i;
   }
   if (!last_query_idx) throw_invalid("chat: no user query among the messages, at least one user message is needed");
-  const std::optional<std::string>& think_prompt = thinking == Thinking::kDefault ? think_prompts_.by_default
-                                                   : thinking == Thinking::kOn    ? think_prompts_.on
-                                                                                  : think_prompts_.off;
+  const std::optional<std::string>& think_prompt = !thinking   ? think_prompts_.by_default
+                                                   : *thinking ? think_prompts_.on
+                                                               : think_prompts_.off;
   if (!think_prompt) {
-    throw_invalid(std::string("chat: thinking '") + (thinking == Thinking::kOn ? "on" : "off") +
-                  "' is not possible, the checkpoint's chat template only knows '" +
-                  (thinking == Thinking::kOn ? "off" : "on") + "'");
+    throw_invalid(std::string("chat: thinking '") + (*thinking ? "on" : "off") +
+                  "' is not possible, the checkpoint's chat template only knows '" + (*thinking ? "off" : "on") + "'");
   }
   std::string prompt = bos_token_;
   for (size_t i = 0; i < messages.size(); ++i) {
@@ -332,6 +347,13 @@ std::string ChatTemplate::render(std::span<const ChatMessage> messages, Thinking
     prompt.append("<|im_end|>\n");
   }
   return prompt.append(kAssistantStart).append(*think_prompt);
+}
+
+bool ends_in_thinking(std::string_view prompt) {
+  const size_t open = prompt.rfind(kThinkOpen);
+  if (open == std::string_view::npos) return false;
+  const std::string_view after = prompt.substr(open + kThinkOpen.size());
+  return !has(after, kThinkClose) && !has(after, "<|");
 }
 
 }  // namespace ferry

@@ -1,24 +1,28 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace ferry {
 
-/// One turn of a conversation.
-struct ChatMessage {
-  std::string role;     // "system", "user" or "assistant"
-  std::string content;  // UTF-8
-};
-
-/// Whether the model is to think before it answers.
-enum class Thinking {
-  kDefault,  // what the checkpoint's template does when it is not told
-  kOn,
-  kOff,
+/// A conversation to be written as a prompt.
+struct ChatInput {
+  /// Objects in OpenAI's form: `role`, `content` (a string, or a list of {"type": "text", "text": …}, {"type": "image"} and
+  /// {"type": "video"}), `tool_calls` with arguments that are objects, `reasoning_content`, and what else a template asks for.
+  nlohmann::ordered_json messages = nlohmann::ordered_json::array();
+  nlohmann::ordered_json tools = nullptr;                            // a list of functions in OpenAI's form, or null
+  nlohmann::ordered_json kwargs = nlohmann::ordered_json::object();  // further variables of the template
+  bool add_generation_prompt = true;
+  bool continue_final_message = false;  // the prompt ends where the last message's text does
+  /// Whether the model is to think before it answers: the template's variable enable_thinking; refused where the template can
+  /// only do the opposite. Absent: as kwargs and the template have it.
+  std::optional<bool> thinking;
 };
 
 /// Turns a conversation into the prompt that the checkpoint was trained on.
@@ -42,13 +46,19 @@ class ChatTemplate {
   const std::string& unsupported_reason() const { return unsupported_reason_; }
 
   /// The prompt for the next assistant turn; tokenise it with Tokenizer::encode, not encode_prompt. It ends inside an open
-  /// think block when the model is to think. Throws Error{kInvalidArgument} for a conversation that the templates refuse (no
+  /// think block when the model is to think. `check_in` is called now and then; what it throws ends the call. Throws Error{kInvalidArgument} for a conversation that the templates refuse (no
   /// messages, a system message that is not the first, no user query, an unknown role), for tool messages, and for a kind of
   /// thinking that the template cannot ask for; {kFailedPrecondition} when there is no template, {kUnimplemented} when it is
   /// not supported.
-  std::string render(std::span<const ChatMessage> messages, Thinking thinking) const;
+  std::string render(const ChatInput& input, const std::function<void()>& check_in = {}) const;
 
  private:
+  /// One turn of a conversation.
+  struct Message {
+    std::string role;     // "system", "user" or "assistant"
+    std::string content;  // UTF-8
+  };
+
   /// What is written for assistant turns of the past.
   enum class History {
     kAsIs,            // the content
@@ -79,6 +89,9 @@ class ChatTemplate {
   static History recognise_trimming_history(std::string message_part);
   void recognise(std::string_view text, std::string_view bos_token);
 
+  static std::vector<Message> messages_of(const ChatInput& input);
+  static bool is_query(const Message& message, std::string_view content);
+  static void check_role(const Message& message, size_t message_idx);
   std::string assistant_turn(std::string_view content, const Place& place) const;
 
   bool has_template_ = false;
@@ -90,5 +103,9 @@ class ChatTemplate {
   bool keeps_empty_reasoning_ = true;  // false: an empty think block is left out unless the turn is the last one
   ThinkPrompts think_prompts_;
 };
+
+/// Whether a rendered prompt ends inside a think block: `<think>` was written last, and neither `</think>` nor the token of a
+/// turn's end (`<|…|>`) behind it.
+bool ends_in_thinking(std::string_view prompt);
 
 }  // namespace ferry

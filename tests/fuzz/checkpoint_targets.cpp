@@ -138,8 +138,11 @@ void read_tokenizer_config(Input input) {
 
 void read_chat_template(Input input) {
   const ChatTemplate chat = ChatTemplate::parse(text_of(input));
-  const ChatMessage messages[] = {{"user", "a"}, {"assistant", "<think>b</think>c"}, {"user", "d"}};
-  FERRY_CHECK(!chat.render(messages, Thinking::kDefault).empty());
+  ChatInput conversation;
+  conversation.messages = {{{"role", "user"}, {"content", "a"}},
+                           {{"role", "assistant"}, {"content", "<think>b</think>c"}},
+                           {{"role", "user"}, {"content", "d"}}};
+  FERRY_CHECK(!chat.render(conversation).empty());
 }
 
 }  // namespace ferry::fuzz

@@ -15,6 +15,7 @@
 #include "runtime/server/picture_address.h"
 #include "runtime/server/profile_request.h"
 #include "runtime/server/trace_folder.h"
+#include "runtime/text/chat_template.h"
 #include "runtime/text/detokenizer.h"
 #include "runtime/text/unicode_text.h"
 #include "tests/fuzz/memory_folder.h"
@@ -43,12 +44,11 @@ class TextEngineClient final : public EngineClient {
   std::vector<TokenId> encode_text(std::string_view text, const std::function<void()>&) const override {
     return small_tokenizer().encode(text);
   }
-  std::vector<TokenId> encode_chat(std::span<const ChatMessage> messages, Thinking thinking,
-                                   const std::function<void()>&) const override {
+  std::vector<TokenId> encode_chat(const ChatInput& input, const std::function<void()>&) const override {
     static const ChatTemplate chat = ChatTemplate::parse(
         R"({%- for m in messages %}{{- '<|im_start|>' + m.role + '\n' }}{{- m.content }}{{- '<|im_end|>\n' }}{%- endfor %})"
         R"({%- if add_generation_prompt %}{{- '<|im_start|>assistant\n<think>\n\n</think>\n\n' }}{%- endif %})");
-    return small_tokenizer().encode(chat.render(messages, thinking));
+    return small_tokenizer().encode(chat.render(input));
   }
   const MediaIntake& media() const override {
     static const VisionConfig config{.plan = {.merge_size = 2},

@@ -78,9 +78,10 @@ void render_chat(Input input) {
       R"({%- for m in messages %}{{- '<|im_start|>' + m.role + '\n' }}{{- m.content | trim }}{{- '<|im_end|>\n' }}{%- endfor %})"
       R"({%- if add_generation_prompt %}{{- '<|im_start|>assistant\n<think>\n\n</think>\n\n' }}{%- endif %})");
   const std::vector<std::string> fields = fields_of(input);
-  std::vector<ChatMessage> messages;
-  for (std::size_t i = 0; i + 1 < fields.size(); i += 2) messages.push_back({fields[i], fields[i + 1]});
-  const std::string prompt = chat.render(messages, Thinking::kDefault);
+  ChatInput conversation;
+  for (std::size_t i = 0; i + 1 < fields.size(); i += 2)
+    conversation.messages.push_back({{"role", fields[i]}, {"content", fields[i + 1]}});
+  const std::string prompt = chat.render(conversation);
   FERRY_CHECK(prompt.find("<|im_start|>assistant\n") != std::string::npos);
 }
 

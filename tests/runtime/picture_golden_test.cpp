@@ -74,10 +74,11 @@ class PictureEngine {
   /// The user's message, as `ferry generate --chat` asks it.
   MediaPrompt chat(const MediaCase& files, const std::string& text) {
     const std::vector<std::shared_ptr<const Medium>> media = read(files);
-    ChatMessage message{.role = "user", .content = ""};
-    for (const auto& medium : media) message.content += engine_.require_media().placeholder(medium->kind);
-    message.content += text;
-    const std::string rendered = ChatTemplate::load(options_.model).render({&message, 1}, Thinking::kDefault);
+    std::string content;
+    for (const auto& medium : media) content += engine_.require_media().placeholder(medium->kind);
+    ChatInput chat;
+    chat.messages.push_back({{"role", "user"}, {"content", content + text}});
+    const std::string rendered = ChatTemplate::load(options_.model).render(chat);
     return engine_.require_media().place(engine_.require_tokenizer().encode(rendered), media);
   }
 

@@ -12,6 +12,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/server/engine_client.h"
+#include "runtime/text/chat_template.h"
 
 namespace ferry::test {
 
@@ -39,12 +40,14 @@ class FakeEngineClient : public EngineClient {
     }
     return {text.begin(), text.end()};
   }
-  std::vector<TokenId> encode_chat(std::span<const ChatMessage> messages, Thinking thinking,
-                                   const std::function<void()>&) const override {
-    std::vector<TokenId> ids = {static_cast<TokenId>(thinking)};
-    for (const ChatMessage& message : messages) {
-      if (message.role != "user") throw_invalid("role '" + message.role + "' is unknown, allowed is user");
-      ids.insert(ids.end(), message.content.begin(), message.content.end());
+  /// What is asked for thinking (0: nothing, 1: on, 2: off) and the contents of all messages.
+  std::vector<TokenId> encode_chat(const ChatInput& chat, const std::function<void()>&) const override {
+    std::vector<TokenId> ids = {!chat.thinking ? 0 : *chat.thinking ? 1 : 2};
+    for (const auto& message : chat.messages) {
+      const auto role = message.at("role").get<std::string>();
+      if (role != "user") throw_invalid("role '" + role + "' is unknown, allowed is user");
+      const auto content = message.at("content").get<std::string>();
+      ids.insert(ids.end(), content.begin(), content.end());
     }
     return ids;
   }

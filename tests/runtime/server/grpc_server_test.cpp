@@ -181,7 +181,7 @@ TEST_F(GrpcServerTest, PassesPromptSamplingAndDeadlineOn) {
   engine.join();
   EXPECT_FALSE(seen.id.empty());
   EXPECT_EQ(responses_.at(0).completion().request_id(), seen.id);
-  EXPECT_EQ(seen.prompt, (std::vector<TokenId>{static_cast<TokenId>(Thinking::kOff), 'A'}));
+  EXPECT_EQ(seen.prompt, (std::vector<TokenId>{2, 'A'}));
   EXPECT_EQ(seen.sampling.temperature, 0.5F);
   EXPECT_EQ(seen.sampling.top_p, 0.25F);
   EXPECT_EQ(seen.sampling.top_k, 7);

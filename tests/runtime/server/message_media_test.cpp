@@ -37,10 +37,10 @@ class MediaEngineClient : public test::FakeEngineClient {
   std::vector<TokenId> encode_text(std::string_view text, const std::function<void()>&) const override {
     return tokenizer().encode(text);
   }
-  std::vector<TokenId> encode_chat(std::span<const ChatMessage> messages, Thinking,
-                                   const std::function<void()>&) const override {
+  std::vector<TokenId> encode_chat(const ChatInput& chat, const std::function<void()>&) const override {
     std::string text;
-    for (const ChatMessage& message : messages) text += message.role + ":" + message.content + ";";
+    for (const auto& message : chat.messages)
+      text += message.at("role").get<std::string>() + ":" + message.at("content").get<std::string>() + ";";
     rendered_ = text;
     return tokenizer().encode(text);
   }

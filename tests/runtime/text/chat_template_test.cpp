@@ -11,7 +11,13 @@
 namespace ferry {
 namespace {
 
-using Messages = std::vector<ChatMessage>;
+using Messages = std::vector<std::pair<std::string, std::string>>;  // role, content
+
+ChatInput chat_of(const Messages& messages, std::optional<bool> thinking = {}) {
+  ChatInput chat{.thinking = thinking};
+  for (const auto& [role, content] : messages) chat.messages.push_back({{"role", role}, {"content", content}});
+  return chat;
+}
 
 const std::filesystem::path kDemoDir = test::source_folder() / "launch/demo";
 
@@ -62,15 +68,15 @@ const char* const kOnlyOff = R"({%- if enable_thinking is defined and enable_thi
 const Messages kHi = {{"user", "Hi"}};
 const std::string kHiPrompt = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n";
 
-std::string generation_prompt(const std::string& generation, Thinking thinking) {
-  const std::string prompt = ChatTemplate::parse(qwen_template(generation)).render(kHi, thinking);
+std::string generation_prompt(const std::string& generation, std::optional<bool> thinking = {}) {
+  const std::string prompt = ChatTemplate::parse(qwen_template(generation)).render(chat_of(kHi, thinking));
   EXPECT_TRUE(prompt.starts_with(kHiPrompt));
   return prompt.substr(kHiPrompt.size());
 }
 
-std::string render_error(const ChatTemplate& chat_template, const Messages& messages, Thinking thinking = Thinking::kDefault) {
+std::string render_error(const ChatTemplate& chat_template, const Messages& messages, std::optional<bool> thinking = {}) {
   try {
-    chat_template.render(messages, thinking);
+    chat_template.render(chat_of(messages, thinking));
   } catch (const Error& error) {
     return error.what();
   }
@@ -105,33 +111,33 @@ TEST(ChatTemplate, RendersTheDemosConversation) {
       "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
       "<|im_start|>assistant\n<think>\nx\n</think>\n\nHello<|im_end|>\n<|im_start|>user\nBye<|im_end|>\n"
       "<|im_start|>assistant\n<think>\n\n</think>\n\n";
-  EXPECT_EQ(demo.render(messages, Thinking::kDefault), expected);
-  EXPECT_EQ(demo.render(messages, Thinking::kOff), expected);
-  EXPECT_NE(render_error(demo, messages, Thinking::kOn).find("thinking 'on' is not possible"), std::string::npos);
+  EXPECT_EQ(demo.render(chat_of(messages)), expected);
+  EXPECT_EQ(demo.render(chat_of(messages, false)), expected);
+  EXPECT_NE(render_error(demo, messages, true).find("thinking 'on' is not possible"), std::string::npos);
 }
 
 TEST(ChatTemplate, ReadsTheThinkingDefaultOffTheTemplate) {
   const std::string open = "<think>\n";
   const std::string empty = "<think>\n\n</think>\n\n";
-  EXPECT_EQ(generation_prompt(kOffIfFalse, Thinking::kDefault), open);
-  EXPECT_EQ(generation_prompt(kOffIfFalse, Thinking::kOn), open);
-  EXPECT_EQ(generation_prompt(kOffIfFalse, Thinking::kOff), empty);
-  EXPECT_EQ(generation_prompt(kOnIfTrue, Thinking::kDefault), empty);
-  EXPECT_EQ(generation_prompt(kOnIfTrue, Thinking::kOn), open);
-  EXPECT_EQ(generation_prompt(kOnIfTrue, Thinking::kOff), empty);
-  EXPECT_EQ(generation_prompt(kOnlyOff, Thinking::kDefault), "");
-  EXPECT_EQ(generation_prompt(kOnlyOff, Thinking::kOn), "");
-  EXPECT_EQ(generation_prompt(kOnlyOff, Thinking::kOff), empty);
+  EXPECT_EQ(generation_prompt(kOffIfFalse), open);
+  EXPECT_EQ(generation_prompt(kOffIfFalse, true), open);
+  EXPECT_EQ(generation_prompt(kOffIfFalse, false), empty);
+  EXPECT_EQ(generation_prompt(kOnIfTrue), empty);
+  EXPECT_EQ(generation_prompt(kOnIfTrue, true), open);
+  EXPECT_EQ(generation_prompt(kOnIfTrue, false), empty);
+  EXPECT_EQ(generation_prompt(kOnlyOff), "");
+  EXPECT_EQ(generation_prompt(kOnlyOff, true), "");
+  EXPECT_EQ(generation_prompt(kOnlyOff, false), empty);
 }
 
 TEST(ChatTemplate, RefusesThinkingThatTheTemplateCannotAskFor) {
   const ChatTemplate always = ChatTemplate::parse(qwen_template(R"({{- '<think>\n' }})"));
-  EXPECT_EQ(always.render(kHi, Thinking::kDefault), kHiPrompt + "<think>\n");
-  EXPECT_EQ(always.render(kHi, Thinking::kOn), kHiPrompt + "<think>\n");
-  EXPECT_NE(render_error(always, kHi, Thinking::kOff).find("thinking 'off' is not possible"), std::string::npos);
+  EXPECT_EQ(always.render(chat_of(kHi)), kHiPrompt + "<think>\n");
+  EXPECT_EQ(always.render(chat_of(kHi, true)), kHiPrompt + "<think>\n");
+  EXPECT_NE(render_error(always, kHi, false).find("thinking 'off' is not possible"), std::string::npos);
   const ChatTemplate never = ChatTemplate::parse(qwen_template(""));
-  EXPECT_EQ(never.render(kHi, Thinking::kOff), kHiPrompt);
-  EXPECT_NE(render_error(never, kHi, Thinking::kOn).find("thinking 'on' is not possible"), std::string::npos);
+  EXPECT_EQ(never.render(chat_of(kHi, false)), kHiPrompt);
+  EXPECT_NE(render_error(never, kHi, true).find("thinking 'on' is not possible"), std::string::npos);
 }
 
 TEST(ChatTemplate, KeepsReasoningOnlyAfterTheLastUserQuery) {
@@ -142,7 +148,7 @@ TEST(ChatTemplate, KeepsReasoningOnlyAfterTheLastUserQuery) {
                              {"assistant", "<think>\n new \n</think> a </think>\n\n Second"},
                              {"user", "<tool_response>\n4\n</tool_response>"},
                              {"assistant", "Third"}};
-  EXPECT_EQ(chat_template.render(messages, Thinking::kOff),
+  EXPECT_EQ(chat_template.render(chat_of(messages, false)),
             "<|im_start|>user\nOne<|im_end|>\n"
             "<|im_start|>assistant\nFirst<|im_end|>\n"
             "<|im_start|>user\nTwo<|im_end|>\n"
@@ -156,7 +162,7 @@ TEST(ChatTemplate, ReadsTheTreatmentOfReasoningOffTheTemplate) {
   const Messages messages = {
       {"user", "1"}, {"assistant", "<think>r</think>a"}, {"user", "2"}, {"assistant", "b"}, {"assistant", "c"}};
   const auto third_turn_on = [&](const std::string& jinja) {
-    const std::string prompt = ChatTemplate::parse(jinja).render(messages, Thinking::kOff);
+    const std::string prompt = ChatTemplate::parse(jinja).render(chat_of(messages, false));
     return prompt.substr(prompt.find("<|im_start|>assistant"));
   };
   const std::string old_dropped = "<|im_start|>assistant\na<|im_end|>\n<|im_start|>user\n2<|im_end|>\n";
@@ -223,10 +229,10 @@ TEST(ChatTemplate, TrimsOldAnswersWhereTheTemplateDoes) {
       "<|im_start|>assistant\n c <|im_end|>\n<|im_start|>assistant\n";
   const std::string last_turn = "<|im_end|>\n<|im_start|>assistant\n e</think> f <|im_end|>\n<|im_start|>assistant\n";
   const ChatTemplate by_turn = ChatTemplate::parse(lfm2_template("keep_past_thinking", kDropBeforeLastTurn), "<s>");
-  EXPECT_EQ(by_turn.render(messages, Thinking::kDefault), old_turns + "d" + last_turn);
+  EXPECT_EQ(by_turn.render(chat_of(messages)), old_turns + "d" + last_turn);
   const ChatTemplate by_user = ChatTemplate::parse(lfm2_template("preserve_thinking", kDropBeforeUser), "<s>");
-  EXPECT_EQ(by_user.render(messages, Thinking::kOff), old_turns + "<think>r</think> d" + last_turn);
-  EXPECT_EQ(by_user.render({{{"system", " "}, {"user", "x"}}}, Thinking::kDefault),
+  EXPECT_EQ(by_user.render(chat_of(messages, false)), old_turns + "<think>r</think> d" + last_turn);
+  EXPECT_EQ(by_user.render(chat_of(Messages{{"system", " "}, {"user", "x"}})),
             "<s><|im_start|>system\n <|im_end|>\n<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n");
 }
 
@@ -236,12 +242,12 @@ TEST(ChatTemplate, BeginsWithTheBosTokenOfTheCheckpoint) {
   const CheckpointDir dir;
   for (const char* form : {"{{- bos_token -}}", "{{ bos_token }}", "{{bos_token}}"}) {
     dir.write("chat_template.jinja", form + rest);
-    EXPECT_EQ(ChatTemplate::load(dir.path()).render(kHi, Thinking::kDefault), kHiPrompt) << "no file says what it is";
+    EXPECT_EQ(ChatTemplate::load(dir.path()).render(chat_of(kHi)), kHiPrompt) << "no file says what it is";
   }
   dir.write("special_tokens_map.json", R"({"bos_token": {"content": "<a>"}})");
-  EXPECT_EQ(ChatTemplate::load(dir.path()).render(kHi, Thinking::kDefault), "<a>" + kHiPrompt);
+  EXPECT_EQ(ChatTemplate::load(dir.path()).render(chat_of(kHi)), "<a>" + kHiPrompt);
   dir.write("tokenizer_config.json", R"({"bos_token": "<b>"})");
-  EXPECT_EQ(ChatTemplate::load(dir.path()).render(kHi, Thinking::kDefault), "<b>" + kHiPrompt);
+  EXPECT_EQ(ChatTemplate::load(dir.path()).render(chat_of(kHi)), "<b>" + kHiPrompt);
   for (const std::string& jinja :
        {"{{ bos_token }}\n{{" + rest.substr(4), "{{ bos_token + 'x' }}" + rest, "{{ bos_token }}" + rest + "{{ bos_token }}",
         "{% if x %}{{ bos_token }}{% endif %}" + rest}) {
@@ -295,11 +301,11 @@ TEST(ChatTemplate, FindsTheTemplateOfACheckpoint) {
   dir.write(
       "tokenizer_config.json",
       R"({"chat_template": [{"name": "tool_use", "template": "x"}, {"name": "default", "template": ")" + one_line + "\"}]}");
-  EXPECT_EQ(ChatTemplate::load(dir.path()).render({{{"user", " Hi"}}}, Thinking::kDefault),
+  EXPECT_EQ(ChatTemplate::load(dir.path()).render(chat_of(Messages{{"user", " Hi"}})),
             "<|im_start|>user\n Hi<|im_end|>\n<|im_start|>assistant\n")
       << "without the trim filter content is not trimmed";
   dir.write("chat_template.jinja", qwen_template(kOffIfFalse));
-  EXPECT_EQ(ChatTemplate::load(dir.path()).render(kHi, Thinking::kDefault), kHiPrompt + "<think>\n");
+  EXPECT_EQ(ChatTemplate::load(dir.path()).render(chat_of(kHi)), kHiPrompt + "<think>\n");
 }
 
 TEST(ChatTemplate, RefusesDamagedFiles) {
@@ -308,6 +314,14 @@ TEST(ChatTemplate, RefusesDamagedFiles) {
     dir.write("tokenizer_config.json", text);
     EXPECT_THROW(ChatTemplate::load(dir.path()), Error) << text;
   }
+}
+
+TEST(ChatTemplate, SeesWhetherAPromptEndsInThinking) {
+  EXPECT_TRUE(ends_in_thinking("<|im_start|>assistant\n<think>\n"));
+  EXPECT_TRUE(ends_in_thinking("<think>a</think>b<|im_end|><think>c"));
+  EXPECT_FALSE(ends_in_thinking("<|im_start|>assistant\n<think>\n\n</think>\n\n"));
+  EXPECT_FALSE(ends_in_thinking("<|im_start|>user\nWhat is <think>?<|im_end|>\n<|im_start|>assistant\n"));
+  EXPECT_FALSE(ends_in_thinking(""));
 }
 
 }  // namespace
