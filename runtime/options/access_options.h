@@ -14,6 +14,8 @@ struct AccessOptions {
   std::filesystem::path tls_cert, tls_key;  // PEM, both or neither; neither: no TLS
   std::filesystem::path tls_client_ca;      // PEM; given: clients must show a certificate that it signed
   std::vector<std::string> allowed_hosts;   // names of this server beyond loopback and the bound address, for HTTP's Host
+  std::vector<std::string>
+      allowed_origins;  // of other sites' pages that may use HTTP, "https://chat.example:8080", or "*": all
 };
 
 }  // namespace ferry

@@ -32,6 +32,10 @@ constexpr WholeLimit kWholeLimits[] = {
     {"--http-total-body-bytes", &L::http_total_body_bytes, Unit::kBytes, kKiB, 64 * kGiB, "of all HTTP bodies held at once"},
     {"--http-header-bytes", &L::http_header_bytes, Unit::kBytes, kKiB, kMiB, "of an HTTP request's line and headers"},
     {"--http-headers", &L::http_headers, Unit::kCount, 8, 10000, "headers of an HTTP request"},
+    {"--http-stream-bytes", &L::http_stream_bytes, Unit::kBytes, 16 * kKiB, kGiB,
+     "of one streamed answer, waiting for its client"},
+    {"--http-json-depth", &L::http_json_depth, Unit::kCount, 8, 256, "levels of the JSON of a request for the model"},
+    {"--http-json-values", &L::http_json_values, Unit::kCount, 64, 1 << 26, "values of the JSON of a request for the model"},
     {"--http-connections", &L::http_connections, Unit::kCount, 1, 60000, "HTTP connections; the oldest idle one makes room"},
     {"--grpc-message-bytes", &L::grpc_message_bytes, Unit::kBytes, kKiB, kGiB, "of one gRPC message"},
     {"--grpc-metadata-bytes", &L::grpc_metadata_bytes, Unit::kBytes, kKiB, kMiB, "of one gRPC call's metadata"},
@@ -110,6 +114,10 @@ void add_access(CLI::App& app, AccessOptions& access) {
   app.add_option("--allowed-host", access.allowed_hosts,
                  "name, without port, that HTTP requests may give as their Host, beside loopback and the address; may be given "
                  "several times")
+      ->group(group);
+  app.add_option("--allowed-origin", access.allowed_origins,
+                 "http[s]://HOST[:PORT] whose pages may use HTTP from a browser, or * for all; may be given several times; "
+                 "default: none")
       ->group(group);
 }
 

@@ -19,6 +19,9 @@ struct ServerLimits {
   double http_body_s = 60;                             // for the body, from the headers' end
   double http_write_s = 30;                            // for a client to take an answer
   double http_idle_s = 60;                             // between two requests of a connection
+  int64_t http_stream_bytes = int64_t{1} << 20;        // of one streamed answer that wait for its client
+  int64_t http_json_depth = 64;                        // of a body for the model; other routes have less
+  int64_t http_json_values = int64_t{1} << 20;         // of one such body: a prompt of tokens has as many
   // gRPC
   int64_t grpc_message_bytes = int64_t{64} << 20;   // of one message, either way; less where no request can need so much
   int64_t grpc_metadata_bytes = int64_t{16} << 10;  // headers of one call

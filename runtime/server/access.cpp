@@ -56,6 +56,21 @@ std::string allowed_host(const std::string& host) {
   return lower_case(host);
 }
 
+/// `origin` as browsers send it: scheme, "://", host and port without a default one, and nothing else.
+std::string allowed_origin(const std::string& origin) {
+  if (origin == "*") return origin;
+  const std::string lower = lower_case(origin);
+  const std::size_t host = lower.find("://") + 3;
+  const bool is_web = lower.starts_with("http://") || lower.starts_with("https://");
+  const std::string rest = is_web ? lower.substr(host) : "";
+  const std::size_t port = rest.find(':', rest.find(']') == std::string::npos ? 0 : rest.find(']'));
+  const bool is_default = port != std::string::npos && rest.substr(port) == (lower.starts_with("https") ? ":443" : ":80");
+  if (rest.empty() || is_default || rest.find_first_of("/?#@* ") != std::string::npos)
+    throw_invalid("--allowed-origin: " + in_quotes(origin) +
+                  "; allowed: * or http[s]://HOST[:PORT], as browsers send it: without a path or the scheme's own port");
+  return lower;
+}
+
 std::string read_pem(const char* option, const std::filesystem::path& path) {
   return named(option, [&] {
     std::string text = read_text_file(path, kMaxFileBytes);
@@ -119,6 +134,7 @@ Access load_access(const AccessOptions& options) {
     if (!options.tls_client_ca.empty()) access.tls->client_ca = read_pem("--tls-client-ca", options.tls_client_ca);
   }
   for (const std::string& host : options.allowed_hosts) access.allowed_hosts.push_back(allowed_host(host));
+  for (const std::string& origin : options.allowed_origins) access.allowed_origins.push_back(allowed_origin(origin));
   return access;
 }
 

@@ -43,8 +43,9 @@ struct TlsIdentity {
 
 struct Access {
   ApiKeys keys;
-  std::optional<TlsIdentity> tls;          // absent: plain text
-  std::vector<std::string> allowed_hosts;  // lower case
+  std::optional<TlsIdentity> tls;              // absent: plain text
+  std::vector<std::string> allowed_hosts{};    // lower case
+  std::vector<std::string> allowed_origins{};  // lower case; or "*"
 };
 
 /// Reads what `options` names. Throws Error with the option's name for a file that cannot be read or holds no key.

@@ -98,8 +98,8 @@ void judge_http_head(Input input) {
   FERRY_CHECK(parser.chunked() || request.count("transfer-encoding") == 0);
   for (const HttpGate* gate : {&open_gate, &keyed_gate}) {
     const HttpGate::Verdict verdict = gate->judge(request);
-    FERRY_CHECK((verdict.route == nullptr) == verdict.refusal.has_value());
-    FERRY_CHECK(!verdict.refusal || (verdict.refusal->status >= 400 && verdict.refusal->body.starts_with("{\"error\":")));
+    FERRY_CHECK((verdict.route == nullptr) == verdict.answer.has_value());
+    FERRY_CHECK(!verdict.answer || (verdict.answer->status >= 400 && verdict.answer->body.starts_with("{\"error\":")));
     if (verdict.route == nullptr || verdict.route->guard == HttpGuard::kOpen) continue;
     FERRY_CHECK(request.count("host") == 1 && request.method == "POST" && request.path == "/do");
     FERRY_CHECK(gate == &open_gate || verdict.caller.has_value());

@@ -4,15 +4,18 @@
 #include <array>
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <boost/beast/ssl.hpp>
 #include <chrono>
 #include <exception>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <utility>
 
+#include "runtime/server/http/call.h"
 #include "runtime/server/http/request_head.h"
 
 namespace ferry {
@@ -53,6 +56,16 @@ std::string local_address_of(const tcp::socket& socket) {
   return address.to_string();
 }
 
+/// Status line and headers of an answer that this server gives with `headers` and, unless it is empty, `content_type`.
+template <class Body>
+http::response<Body> make_response(int status, const std::string& content_type, const HttpHeaders& headers) {
+  constexpr unsigned kHttp11 = 11;
+  http::response<Body> response(static_cast<http::status>(status), kHttp11);
+  if (!content_type.empty()) response.set(http::field::content_type, content_type);
+  for (const auto& [name, value] : headers) response.set(name, value);
+  return response;
+}
+
 /// Stream is a beast::tcp_stream, or one of TLS around it. Handlers run on the I/O thread.
 template <class Stream>
 class Connection final : public HttpConnection, public std::enable_shared_from_this<Connection<Stream>> {
@@ -64,6 +77,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
       : shared_(shared),
         local_address_(local_address_of(socket)),
         stream_(std::move(socket), arguments...),
+        silence_(stream_.get_executor()),
         buffer_(static_cast<std::size_t>(shared.limits.http_header_bytes) + kBodyPiece) {}
 
   void start() {
@@ -77,9 +91,12 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     entry_.reset();
     give_body_bytes();
     tcp_stream().close();
+    end_call(HttpEnd::kGone);
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   beast::tcp_stream& tcp_stream() { return beast::get_lowest_layer(stream_); }
   void set_deadline(double seconds) { tcp_stream().expires_after(to_duration(seconds)); }
 
@@ -142,16 +159,19 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
 
   void on_header(error_code error, std::size_t) {
     if (error) return refuse_unread(answer_to(error, shared_.limits));
+    begin_ = Clock::now();
     is_head_ = parser_->get().method() == http::verb::head;
     keep_alive_ = parser_->get().keep_alive();
     if (std::optional<HttpResponse> refusal = check_head(*parser_, shared_.limits)) return refuse_unread(std::move(refusal));
     request_ = read_head(*parser_, local_address_);
     HttpGate::Verdict verdict = shared_.gate.judge(request_);
-    if (verdict.refusal) {
-      if (parser_->is_done()) return write(std::move(*verdict.refusal));
-      return refuse_unread(std::move(verdict.refusal));
-    }
+    gate_headers_ = std::move(verdict.headers);
     route_ = verdict.route;
+    if (verdict.answer) {
+      if (parser_->is_done()) return write(std::move(*verdict.answer));
+      return refuse_unread(std::move(verdict.answer));
+    }
+    request_.caller = verdict.caller;
     if (parser_->is_done()) return answer();
     read_body();
   }
@@ -191,12 +211,91 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   void answer() {
     shared_.table.set_phase(*entry_, ConnectionPhase::kAnswer);
     tcp_stream().expires_never();
-    const auto executor = tcp_stream().get_executor();
-    HttpReply reply([self = this->shared_from_this(), executor](HttpResponse response) {
-      net::post(executor,
-                [self, response = std::move(response)]() mutable { self->guarded([&] { self->write(std::move(response)); }); });
-    });
-    shared_.dispatch(*route_, std::move(request_), std::move(reply));
+    is_chunked_ = parser_->get().version() >= 11;
+    last_sent_ = Clock::now();
+    const HttpCallForm form{
+        .is_chunked = is_chunked_, .has_body = !is_head_, .max_waiting_bytes = shared_.limits.http_stream_bytes};
+    const auto look = [self = this->shared_from_this()] { self->guarded([&] { self->look_at_call(); }); };
+    call_ = std::make_shared<HttpCall>(form, [executor = tcp_stream().get_executor(), look] { net::post(executor, look); });
+    shared_.dispatch(*route_, std::move(request_), HttpReply(call_));
+  }
+
+  /// Does what there is to do for the call, unless something is being sent; then it is done after that.
+  void look_at_call() {
+    if (call_ == nullptr || is_writing_) return;
+    HttpCall::News news = call_->take(bytes_);
+    if (news.cut) return end_and_close(*news.cut);
+    if (news.is_watched) watch();
+    if (news.response) return write(std::move(*news.response));
+    if (news.head) begin_stream(*news.head);
+    keep_alive_s_ = news.keep_alive_s;
+    is_last_ = news.is_last;
+    if (is_last_) shared_.table.set_phase(*entry_, ConnectionPhase::kSend);
+    if (!bytes_.empty() || is_last_) return send_bytes();
+    listen_to_silence();
+  }
+
+  /// Puts the head in front of the first bytes.
+  void begin_stream(const HttpStreamHead& head) {
+    give_body_bytes();  // the handler has got from it what it needs
+    status_ = head.status;
+    keep_alive_ = keep_alive_ && is_chunked_ && !shared_.is_stopping;
+    auto response = make_response<http::empty_body>(head.status, head.content_type, head.headers);
+    for (const auto& [name, value] : gate_headers_) response.set(name, value);
+    response.keep_alive(keep_alive_);
+    response.chunked(is_chunked_);
+    std::ostringstream text;
+    text << response.base();
+    bytes_.insert(0, text.str());
+  }
+
+  void send_bytes() {
+    is_writing_ = true;
+    set_deadline(shared_.limits.http_write_s);
+    net::async_write(stream_, net::buffer(bytes_), bind(&Connection::on_sent));
+  }
+
+  void on_sent(error_code error, std::size_t) {
+    is_writing_ = false;
+    last_sent_ = Clock::now();
+    if (error) return end_and_close(error == beast::error::timeout ? HttpEnd::kTooSlow : HttpEnd::kGone);
+    if (is_last_) return end_answer();
+    look_at_call();
+  }
+
+  /// Reads what the client sends while it is answered, to notice when it goes. As much as the buffer holds may come ahead; from a
+  /// client that sends more nothing is read until it has its answer.
+  void watch() {
+    const std::size_t room = std::min(buffer_.max_size() - buffer_.size(), kFirstRead);
+    if (is_watching_ || room == 0) return;
+    is_watching_ = true;
+    tcp_stream().expires_never();
+    stream_.async_read_some(buffer_.prepare(room), bind(&Connection::on_watched));
+  }
+
+  void on_watched(error_code error, std::size_t num_bytes) {
+    is_watching_ = false;
+    buffer_.commit(num_bytes);
+    if (error == net::error::operation_aborted && call_ != nullptr) return;  // on_sent tells which deadline has passed
+    if (error && error != net::error::operation_aborted) return close();
+    if (call_ == nullptr) return go_on();
+    watch();
+  }
+
+  /// Sees to it that a stream's silence is noticed: one timer, which is set anew only when it has run out.
+  void listen_to_silence() {
+    if (keep_alive_s_ <= 0 || is_listening_) return;
+    is_listening_ = true;
+    silence_.expires_at((is_writing_ ? Clock::now() : last_sent_) + to_duration(keep_alive_s_));
+    silence_.async_wait(bind(&Connection::on_silence));
+  }
+
+  void on_silence(error_code) {
+    is_listening_ = false;
+    if (call_ == nullptr || keep_alive_s_ <= 0) return;
+    if (is_writing_ || Clock::now() < last_sent_ + to_duration(keep_alive_s_)) return listen_to_silence();
+    call_->keep_alive();
+    look_at_call();
   }
 
   /// Answers a request whose rest was not read, and ends the connection. Without an answer it just ends.
@@ -207,12 +306,13 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   }
 
   void write(HttpResponse response) {
-    shared_.table.set_phase(*entry_, ConnectionPhase::kAnswer);
+    shared_.table.set_phase(*entry_, ConnectionPhase::kSend);
+    is_writing_ = true;
     set_deadline(shared_.limits.http_write_s);
+    status_ = response.status;
     keep_alive_ = keep_alive_ && !is_lingering_ && !shared_.is_stopping;
-    response_.emplace(static_cast<http::status>(response.status), 11U);
-    response_->set(http::field::content_type, "application/json");
-    for (const auto& [name, value] : response.headers) response_->set(name, value);
+    response_.emplace(make_response<http::string_body>(response.status, response.content_type, response.headers));
+    for (const auto& [name, value] : gate_headers_) response_->set(name, value);
     response_->keep_alive(keep_alive_);
     response_->content_length(response.body.size());
     if (!is_head_) response_->body() = std::move(response.body);
@@ -220,13 +320,50 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   }
 
   void on_written(error_code error, std::size_t) {
+    is_writing_ = false;
     response_.reset();
+    if (error) return end_and_close(error == beast::error::timeout ? HttpEnd::kTooSlow : HttpEnd::kGone);
+    end_answer();
+  }
+
+  void end_and_close(HttpEnd end) {
+    end_call(end);
+    close();
+  }
+
+  void end_answer() {
     give_body_bytes();
-    is_head_ = false;
-    if (error) return close();
+    end_call(HttpEnd::kAnswered);
+    if (!entry_) return;                             // whoever heard of it may have closed
+    if (is_watching_) return tcp_stream().cancel();  // on_watched goes on
+    go_on();
+  }
+
+  /// After an answer.
+  void go_on() {
     if (is_lingering_) return linger();
     if (keep_alive_) return wait_for_request(shared_.limits.http_idle_s);
     say_goodbye();
+  }
+
+  /// Tells who wants to know, of the request as well as of its call, if there is one.
+  void end_call(HttpEnd end) {
+    if (status_ != 0 && shared_.observe) {
+      const std::chrono::duration<double> time = Clock::now() - begin_;
+      const beast::string_view method = http::to_string(parser_ ? parser_->get().method() : http::verb::unknown);
+      shared_.observe({.route = route_ == nullptr ? "none" : std::string_view(route_->path),
+                       .method = {method.data(), method.size()},
+                       .status = status_,
+                       .seconds = time.count()});
+    }
+    status_ = 0;
+    is_head_ = false;
+    is_last_ = false;
+    route_ = nullptr;
+    gate_headers_.clear();
+    keep_alive_s_ = 0;
+    silence_.cancel();
+    if (const auto call = std::exchange(call_, nullptr)) call->end(end);
   }
 
   /// Closing with bytes unread would make the system take the answer back from the client: what it still sends is read for a
@@ -266,18 +403,33 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   HttpShared& shared_;
   const std::string local_address_;
   Stream stream_;
+  net::steady_timer silence_;
   beast::flat_buffer buffer_;  // read, not yet parsed; bounds what a client can send ahead
   std::optional<HttpParser> parser_;
   std::optional<http::response<http::string_body>> response_;
   std::array<char, kBodyPiece> piece_;
   std::optional<ConnectionTable::Entry> entry_;  // while open
+  int64_t body_bytes_ = 0;                       // taken from the table
+  std::size_t num_discarded_ = 0;
+  bool is_lingering_ = false;
+  bool is_writing_ = false;    // an answer, or a part
+  bool is_watching_ = false;   // a read is pending beside the call
+  bool is_listening_ = false;  // to silence
+
+  // Of one request:
+  Clock::time_point begin_;
   HttpRequest request_;
   const HttpRoute* route_ = nullptr;
-  int64_t body_bytes_ = 0;  // taken from the table
-  std::size_t num_discarded_ = 0;
+  HttpHeaders gate_headers_;
+  std::shared_ptr<HttpCall> call_;  // while its handler may answer it, or its answer is sent
+  std::string bytes_;               // of a stream, being sent
+  Clock::time_point last_sent_;     // something of a stream; before that, the handler's begin
+  double keep_alive_s_ = 0;
+  int status_ = 0;  // of the answer; 0: none yet
   bool is_head_ = false;
-  bool keep_alive_ = false;
-  bool is_lingering_ = false;
+  bool is_chunked_ = false;
+  bool keep_alive_ = false;  // the connection
+  bool is_last_ = false;     // the stream ends with bytes_
 };
 
 }  // namespace

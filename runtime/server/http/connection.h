@@ -9,6 +9,8 @@
 #include "runtime/server/http/connection_table.h"
 #include "runtime/server/http/guard.h"
 #include "runtime/server/http/message.h"
+#include "runtime/server/http/observer.h"
+#include "runtime/server/http/reply.h"
 
 namespace ferry {
 
@@ -19,6 +21,7 @@ struct HttpShared {
   ConnectionTable& table;
   /// Has the route's handler answer, on whatever thread it needs.
   std::function<void(const HttpRoute& route, HttpRequest request, HttpReply reply)> dispatch;
+  HttpObserver observe{};                    // may be empty
   boost::asio::ssl::context* tls = nullptr;  // null: plain text
   bool is_stopping = false;                  // no connection is kept beyond its answer
 };

@@ -46,7 +46,7 @@ void ConnectionTable::close_waiting() {
 
 void ConnectionTable::close_all() {
   close_waiting();
-  while (close_oldest(ConnectionPhase::kAnswer, nullptr)) continue;
+  while (close_oldest(ConnectionPhase::kAnswer, nullptr) || close_oldest(ConnectionPhase::kSend, nullptr)) continue;
 }
 
 bool ConnectionTable::take_body_bytes(int64_t num_bytes, Entry self) {

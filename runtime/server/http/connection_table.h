@@ -11,7 +11,8 @@ enum class ConnectionPhase {
   kIdle,    // the first byte of a request
   kHeader,  // the rest of the request line and headers, or TLS's handshake
   kBody,
-  kAnswer,  // a handler, or the client to take the answer
+  kAnswer,  // a handler: for its answer, or for more of it
+  kSend,    // the client to take the answer's end
 };
 
 class HttpConnection {
@@ -40,11 +41,14 @@ class ConnectionTable {
 
   bool empty() const { return num_connections() == 0; }
   int64_t num_connections() const;
+  int64_t num_connections(ConnectionPhase phase) const {
+    return static_cast<int64_t>(lines_[static_cast<std::size_t>(phase)].size());
+  }
   bool is_full() const { return num_connections() >= max_connections_; }
   /// Closes the connection that keeps the server waiting longest: of the idle ones, else of those in their headers, else of
-  /// those in their bodies. False if every one has an answer to come.
+  /// those in their bodies; never one whose handler is at work, or whose answer is on its way. False if there is none.
   bool close_longest_waiting();
-  /// Closes all that have no answer to come.
+  /// Closes all that no answer is made for or sent to.
   void close_waiting();
   void close_all();
 
@@ -61,7 +65,7 @@ class ConnectionTable {
   const int64_t max_connections_;
   const int64_t max_body_bytes_;
   int64_t body_bytes_ = 0;
-  Line lines_[4];  // by phase; the oldest first
+  Line lines_[5];  // by phase; the oldest first
 };
 
 }  // namespace ferry

@@ -52,45 +52,79 @@ std::optional<HttpResponse> HttpGate::check_host(const HttpRequest& request) con
   return http_error(403, "Host is " + in_quotes(host) + "; allowed: loopback, the server's address, names of --allowed-host");
 }
 
+bool HttpGate::is_allowed_origin(const HttpRequest& request) const {
+  const auto& allowed = access_.allowed_origins;
+  const auto origin = request.header("origin");
+  if (!origin) return false;
+  return std::any_of(allowed.begin(), allowed.end(),
+                     [given = lower_case(*origin)](const std::string& each) { return each == "*" || each == given; });
+}
+
 std::optional<HttpResponse> HttpGate::check_origin(const HttpRequest& request) const {
+  if (is_allowed_origin(request)) return std::nullopt;
   if (const auto origin = request.header("origin")) {
     const std::string host = lower_case(request.header("host").value_or(""));
     const std::string given = lower_case(*origin);
     if (given != "http://" + host && given != "https://" + host)
-      return http_error(403, "Origin is " + in_quotes(*origin) + "; allowed: none, or this server's");
+      return http_error(403,
+                        "Origin is " + in_quotes(*origin) + "; allowed: none, this server's, or those of --allowed-origin");
   }
   const std::string site = lower_case(request.header("sec-fetch-site").value_or("none"));
   if (site != "none" && site != "same-origin") return http_error(403, "a page of another site may not ask this");
   return std::nullopt;
 }
 
-HttpGate::Verdict HttpGate::judge(const HttpRequest& request) const {
-  const auto refuse = [](HttpResponse response) {
-    return Verdict{.route = nullptr, .caller = {}, .refusal = std::move(response)};
-  };
-  const HttpRoute* route = router_.find(request.method, request.path);
-  Verdict verdict{.route = route, .caller = access_.keys.find(key_of(request)), .refusal = {}};
-  if (route == nullptr || route->guard == HttpGuard::kGuarded) {
-    if (auto refusal = check_single(request)) return refuse(std::move(*refusal));
-    if (auto refusal = check_host(request)) return refuse(std::move(*refusal));
-    if (auto refusal = check_origin(request)) return refuse(std::move(*refusal));
-    if (!access_.keys.empty() && !verdict.caller) {
-      HttpResponse refusal =
-          http_error(401, "a key is missing or wrong; allowed: Authorization: Bearer KEY, or x-api-key: KEY");
-      refusal.headers.emplace_back("WWW-Authenticate", "Bearer");
-      return refuse(std::move(refusal));
-    }
+/// How the question and its answer look: the Fetch standard, "CORS protocol".
+std::optional<HttpResponse> HttpGate::answer_preflight(const HttpRequest& request) const {
+  const bool is_asked = request.method == "OPTIONS" && request.header("access-control-request-method");
+  const std::string methods = router_.methods(request.path);
+  if (!is_asked || methods.empty() || !is_allowed_origin(request)) return std::nullopt;
+  HttpResponse response{.status = 200, .content_type = ""};
+  response.headers = {{"Access-Control-Allow-Methods", methods}, {"Access-Control-Max-Age", "600"}};
+  if (const auto names = request.header("access-control-request-headers"))
+    response.headers.emplace_back("Access-Control-Allow-Headers", *names);
+  return response;
+}
+
+HttpHeaders HttpGate::cross_origin_headers(const HttpRequest& request) const {
+  if (!is_allowed_origin(request)) return {};
+  return {{"Access-Control-Allow-Origin", std::string(*request.header("origin"))},
+          {"Access-Control-Expose-Headers", "X-Request-Id, Retry-After"},
+          {"Vary", "Origin"}};
+}
+
+std::optional<HttpResponse> HttpGate::answer_at_gate(const HttpRequest& request, const HttpRoute* route, bool has_key) const {
+  const HttpGuard guard = route == nullptr ? HttpGuard::kGuarded : route->guard;
+  if (guard != HttpGuard::kOpen) {
+    if (auto refusal = check_single(request)) return refusal;
+    if (auto refusal = check_host(request)) return refusal;
+    if (auto refusal = check_origin(request)) return refusal;
+    if (auto answer = answer_preflight(request)) return answer;
+  }
+  if (guard == HttpGuard::kGuarded && !access_.keys.empty() && !has_key) {
+    HttpResponse refusal = http_error(401, "a key is missing or wrong; allowed: Authorization: Bearer KEY, or x-api-key: KEY");
+    refusal.headers.emplace_back("WWW-Authenticate", "Bearer");
+    return refusal;
   }
   if (route == nullptr) {
     const std::string methods = router_.methods(request.path);
-    if (methods.empty()) return refuse(http_error(404, "there is nothing at " + in_quotes(request.path)));
+    if (methods.empty()) return http_error(404, "there is nothing at " + in_quotes(request.path));
     HttpResponse refusal = http_error(405, "method is " + in_quotes(request.method) + "; allowed: " + methods);
     refusal.headers.emplace_back("Allow", methods);
-    return refuse(std::move(refusal));
+    return refusal;
   }
   const auto type = request.header("content-type");
   if ((type || request.has_body) && !is_json(type.value_or("")))
-    return refuse(http_error(415, "Content-Type is " + in_quotes(type.value_or("")) + "; allowed: application/json"));
+    return http_error(415, "Content-Type is " + in_quotes(type.value_or("")) + "; allowed: application/json");
+  return std::nullopt;
+}
+
+HttpGate::Verdict HttpGate::judge(const HttpRequest& request) const {
+  const HttpRoute* const route = router_.find(request.method, request.path);
+  Verdict verdict{
+      .route = nullptr, .caller = access_.keys.find(key_of(request)), .answer = {}, .headers = cross_origin_headers(request)};
+  verdict.answer = answer_at_gate(request, route, verdict.caller.has_value());
+  if (!verdict.answer) verdict.route = route;
   return verdict;
 }
 

@@ -1,5 +1,6 @@
 #include "runtime/server/http/http_server.h"
 
+#include <algorithm>
 #include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
@@ -67,8 +68,9 @@ class HttpServer::Impl {
       : limits_(options.limits),
         router_(std::move(router)),
         gate_(access, router_, parse_host_port("http", options.address).host),
+        stop_time_(static_cast<int64_t>(options.stop_s * 1e3)),
         table_(affordable_connections(limits_.http_connections), limits_.http_total_body_bytes),
-        shared_{.limits = limits_, .gate = gate_, .table = table_, .dispatch = {}},
+        shared_{.limits = limits_, .gate = gate_, .table = table_, .dispatch = {}, .observe = options.observe},
         handlers_(kHandlerThreads) {
     if (access.tls) {
       tls_.emplace(make_tls_context(*access.tls));
@@ -96,7 +98,7 @@ class HttpServer::Impl {
     net::steady_timer grace(io_);
     net::post(io_, [&] {
       stay_.reset();
-      end_when_empty(grace, std::chrono::steady_clock::now() + kStopGrace);
+      end_when_empty(grace, std::chrono::steady_clock::now() + stop_time_);
     });
     thread_.join();
   }
@@ -129,10 +131,13 @@ class HttpServer::Impl {
     });
   }
 
-  /// Connections end by themselves once their answers are out; those whose clients do not take them are closed.
+  /// Connections end by themselves once their answers are out. Those that have none by the deadline are closed, and those whose
+  /// clients do not take them after a last while.
   void end_when_empty(net::steady_timer& timer, std::chrono::steady_clock::time_point deadline) {
     table_.close_waiting();
-    if (std::chrono::steady_clock::now() >= deadline) table_.close_all();
+    const auto now = std::chrono::steady_clock::now();
+    if (table_.num_connections(ConnectionPhase::kAnswer) == 0) deadline = std::min(deadline, now + kStopGrace);
+    if (now >= deadline) table_.close_all();
     if (table_.empty()) return;
     timer.expires_after(std::chrono::milliseconds(5));
     timer.async_wait([this, &timer, deadline](boost::system::error_code) { end_when_empty(timer, deadline); });
@@ -141,6 +146,7 @@ class HttpServer::Impl {
   const ServerLimits limits_;
   const HttpRouter router_;
   const HttpGate gate_;
+  const std::chrono::milliseconds stop_time_;
   ConnectionTable table_;
   HttpShared shared_;
   std::optional<net::ssl::context> tls_;

@@ -5,6 +5,7 @@
 
 #include "runtime/options/server_limits.h"
 #include "runtime/server/access.h"
+#include "runtime/server/http/observer.h"
 #include "runtime/server/http/router.h"
 
 namespace ferry {
@@ -12,10 +13,13 @@ namespace ferry {
 struct HttpServerOptions {
   std::string address = "127.0.0.1:8000";  // HOST:PORT; port 0 lets the system choose one
   ServerLimits limits;                     // those that begin with http_
+  HttpObserver observe{};                  // may be empty
+  double stop_s = 10;                      // when it stops, for open calls to be answered and streams to be finished
 };
 
 /// HTTP/1.1, with TLS if `access` says so. One thread does all input and output, four run the handlers that may block; clients
-/// that are slow or silent cost a connection each, until a deadline or until it is needed for somebody else.
+/// that are slow or silent cost a connection each, until a deadline or until it is needed for somebody else. So does a streamed
+/// answer, however long it lasts.
 ///
 /// Any thread may call any method. `access` must outlive the server.
 class HttpServer {
@@ -23,7 +27,8 @@ class HttpServer {
   /// Listens when it returns. Throws Error{kInvalidArgument} for an address that is not HOST:PORT and for TLS files that cannot
   /// be used, Error{kFailedPrecondition} if it cannot be listened on.
   HttpServer(const HttpServerOptions& options, const Access& access, HttpRouter router);
-  /// Stops; open calls are answered first.
+  /// Stops: takes no more requests, and closes when open calls are answered and streams are finished, or HttpServerOptions::stop_s
+  /// have passed. Handlers that block are waited for.
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;

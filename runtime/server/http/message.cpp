@@ -1,7 +1,6 @@
 #include "runtime/server/http/message.h"
 
 #include <algorithm>
-#include <exception>
 #include <nlohmann/json.hpp>
 
 namespace ferry {
@@ -40,17 +39,5 @@ HttpResponse http_error(int status, std::string_view message) {
 }
 
 HttpResponse http_error(const Error& error) { return http_error(status_of(error.code()), error.what()); }
-
-HttpReply::~HttpReply() {
-  if (!send_) return;
-  try {
-    send(http_error(500, "the request was dropped"));
-  } catch (const std::exception&) {  // without memory for an answer the client waits until the server stops
-  }
-}
-
-void HttpReply::send(HttpResponse response) {
-  if (const auto once = std::exchange(send_, nullptr)) once(std::move(response));
-}
 
 }  // namespace ferry

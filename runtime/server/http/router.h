@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "runtime/server/http/message.h"
+#include "runtime/server/http/reply.h"
 
 namespace ferry {
 
@@ -14,19 +15,25 @@ using HttpHandler = std::function<void(HttpRequest request, HttpReply reply)>;
 /// Makes the answer on a thread where it may block. What it throws becomes an error's answer.
 using BlockingHttpHandler = std::function<HttpResponse(const HttpRequest& request)>;
 
-/// Who may call a route: with kOpen anybody, without a key and whatever Host and Origin say.
-enum class HttpGuard { kGuarded, kOpen };
+/// Who may call a route.
+enum class HttpGuard {
+  kGuarded,  // who has a key, if there are any, and asks this server's name, from no page of another site
+  kNoKey,    // the same without a key: what programs that watch a server read
+  kOpen,     // anybody, whatever Host and Origin say: what load balancers ask
+};
 
 struct HttpRoute {
   HttpHandler handler;  // one of the two
   BlockingHttpHandler blocking;
   HttpGuard guard = HttpGuard::kGuarded;
+  std::string path;  // HttpRouter sets it: where it was added
 };
 
 /// Which handler answers which method and path. Filled before the server is made, then only read.
 class HttpRouter {
  public:
-  /// `method` in upper case. A GET route answers HEAD, too.
+  /// `method` in upper case. A GET route answers HEAD, too. A path that ends with "/*" is that of all whose last part it could
+  /// be, which is not empty ("/v1/responses/*" of "/v1/responses/abc"); one that is added as it is goes first.
   void add(const std::string& method, const std::string& path, HttpRoute route);
 
   /// Null if there is none.
@@ -35,7 +42,10 @@ class HttpRouter {
   std::string methods(std::string_view path) const;
 
  private:
-  std::map<std::string, std::map<std::string, HttpRoute, std::less<>>, std::less<>> routes_;  // by path, then method
+  using Methods = std::map<std::string, HttpRoute, std::less<>>;
+  const Methods* at(std::string_view path) const;
+
+  std::map<std::string, Methods, std::less<>> routes_;  // by path
 };
 
 }  // namespace ferry

@@ -25,8 +25,8 @@ class HttpGateTest : public ::testing::Test {
                                                   .local_address = local_address_,
                                                   .has_body = has_body});
     caller_ = verdict.caller;
-    EXPECT_NE(verdict.route == nullptr, !verdict.refusal);
-    return verdict.refusal ? verdict.refusal->status : 200;
+    EXPECT_NE(verdict.route == nullptr, !verdict.answer);
+    return verdict.answer ? verdict.answer->status : 200;
   }
 
   Access access_;
