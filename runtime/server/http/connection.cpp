@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "runtime/server/http/call.h"
+#include "runtime/server/http/client_socket.h"
 #include "runtime/server/http/request_head.h"
 
 namespace ferry {
@@ -435,8 +436,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
 }  // namespace
 
 void start_http_connection(tcp::socket socket, HttpShared& shared) {
-  error_code ignored;
-  socket.set_option(tcp::no_delay(true), ignored);
+  set_client_options(socket.native_handle(), shared.limits.http_write_s);
   if (shared.tls == nullptr) {
     std::make_shared<Connection<beast::tcp_stream>>(shared, std::move(socket))->start();
   } else {

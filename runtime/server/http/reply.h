@@ -32,8 +32,7 @@ struct HttpStreamHead {
   int status = 200;
   std::string content_type = "text/event-stream; charset=utf-8";
   HttpHeaders headers{};
-  double keep_alive_s =
-      0;  // of silence, after each of which a comment of server-sent events is sent, ": keep-alive\n\n"; 0: never
+  double keep_alive_s = 0;  // of silence, after each a comment of server-sent events leaves, ": keep-alive\n\n"; 0: none
 };
 
 /// An answer whose end is not known yet: chunks over HTTP/1.1; over HTTP/1.0, and so that its end can be told there, the

@@ -47,14 +47,17 @@ TEST(Options, Serve) {
 }
 
 TEST(Options, LimitsOfThePortsAreOptionsWithRanges) {
-  const ServerLimits limits = accept(line("serve", {"--http-body-bytes", "2MiB", "--http-headers", "50", "--grpc-streams", "7",
-                                                    "--http-idle-seconds", "0.5", "--stop-bytes", "10"}))
-                                  .serve.limits;
+  const ServerLimits limits =
+      accept(line("serve", {"--http-body-bytes", "2MiB", "--http-headers", "50", "--grpc-streams", "7", "--http-idle-seconds",
+                            "0.5", "--stop-bytes", "10", "--http-stream-bytes", "64KiB", "--http-json-values", "100"}))
+          .serve.limits;
   EXPECT_EQ(limits.http_body_bytes, 2 << 20);
   EXPECT_EQ(limits.http_headers, 50);
   EXPECT_EQ(limits.grpc_streams, 7);
   EXPECT_EQ(limits.http_idle_s, 0.5);
   EXPECT_EQ(limits.stop_bytes, 10);
+  EXPECT_EQ(limits.http_stream_bytes, 64 << 10);
+  EXPECT_EQ(limits.http_json_values, 100);
   refuse(line("serve", {"--http-body-bytes", "2GiB"}), {"--http-body-bytes", "'2GiB'", "1KiB to 1GiB"});
   refuse(line("serve", {"--http-headers", "7"}), {"--http-headers", "'7'", "8 to 10000"});
   refuse(line("serve", {"--http-idle-seconds", "0"}), {"--http-idle-seconds", "0.1 to 86400"});
@@ -65,11 +68,13 @@ TEST(Options, LimitsOfThePortsAreOptionsWithRanges) {
 
 TEST(Options, AccessOfServe) {
   const AccessOptions access = accept(line("serve", {"--api-key-file", "k", "--tls-cert", "c", "--tls-key", "p",
-                                                     "--tls-client-ca", "a", "--allowed-host", "one", "--allowed-host", "two"}))
+                                                     "--tls-client-ca", "a", "--allowed-host", "one", "--allowed-host", "two",
+                                                     "--allowed-origin", "http://a", "--allowed-origin", "http://b"}))
                                    .serve.access;
   EXPECT_EQ(access.api_key_file, "k");
   EXPECT_EQ(access.tls_client_ca, "a");
   EXPECT_EQ(access.allowed_hosts, (std::vector<std::string>{"one", "two"}));
+  EXPECT_EQ(access.allowed_origins, (std::vector<std::string>{"http://a", "http://b"}));
   refuse(line("serve", {"--tls-cert", "c"}), {"--tls-cert", "--tls-key", "both"});
   refuse(line("serve", {"--tls-key", "c"}), {"--tls-key", "--tls-cert", "both"});
   refuse(line("serve", {"--tls-client-ca", "c"}), {"--tls-client-ca", "--tls-cert"});

@@ -94,6 +94,17 @@ TEST_F(AccessTest, AnAllowedHostThatCouldNeverMatchIsRefused) {
             (std::vector<std::string>{"2001:db8::1", "10.0.0.1"}));
 }
 
+TEST_F(AccessTest, AllowedOriginsAreAsBrowsersSendThem) {
+  for (const char* origin :
+       {"", "null", "chat.example", "ftp://chat.example", "https://", "https://chat.example/", "http://*.example",
+        "https://chat.example:443", "http://chat.example:80", "http://[::1]:80", "https://me@chat.example"})
+    test::expect_error([&] { load_access({.allowed_origins = {origin}}); }, ErrorCode::kInvalidArgument,
+                       {"--allowed-origin", origin, "allowed: * or http[s]://HOST[:PORT]"});
+  EXPECT_EQ(load_access({.allowed_origins = {"HTTPS://Chat.Example", "http://[::1]:3000", "http://localhost:443", "*"}})
+                .allowed_origins,
+            (std::vector<std::string>{"https://chat.example", "http://[::1]:3000", "http://localhost:443", "*"}));
+}
+
 TEST_F(AccessTest, OnlyThisMachineIsLoopback) {
   for (const char* host : {"localhost", "127.0.0.1", "127.8.9.10", "::1", "[::1]"}) EXPECT_TRUE(is_loopback_host(host)) << host;
   for (const char* host :

@@ -12,6 +12,7 @@ class HttpGateTest : public ::testing::Test {
   HttpGateTest() {
     router_.add("POST", "/do", {.handler = {}, .blocking = [](const HttpRequest&) { return HttpResponse{}; }});
     router_.add("GET", "/health", {.handler = {}, .blocking = {}, .guard = HttpGuard::kOpen});
+    router_.add("GET", "/metrics", {.handler = {}, .blocking = {}, .guard = HttpGuard::kNoKey});
   }
 
   /// The status that `headers` of a POST to /do are refused with; 200 if they are not.
@@ -25,6 +26,8 @@ class HttpGateTest : public ::testing::Test {
                                                   .local_address = local_address_,
                                                   .has_body = has_body});
     caller_ = verdict.caller;
+    headers_ = verdict.headers;
+    if (verdict.answer) headers_.insert(headers_.end(), verdict.answer->headers.begin(), verdict.answer->headers.end());
     EXPECT_NE(verdict.route == nullptr, !verdict.answer);
     return verdict.answer ? verdict.answer->status : 200;
   }
@@ -33,6 +36,7 @@ class HttpGateTest : public ::testing::Test {
   HttpRouter router_;
   std::string bound_host_ = "127.0.0.1", local_address_ = "127.0.0.1";
   std::optional<int> caller_;
+  Headers headers_;  // of the answer, as far as the gate knows
 };
 
 TEST_F(HttpGateTest, HostMustBeThisServer) {
@@ -104,6 +108,71 @@ TEST_F(HttpGateTest, HealthIsForAnybody) {
   EXPECT_EQ(judge({}, false, "/health", "GET"), 200);
   EXPECT_EQ(judge({{"host", "balancer.example"}, {"origin", "http://evil.example"}}, false, "/health", "HEAD"), 200);
   EXPECT_EQ(judge({{"host", "localhost"}, {"x-api-key", "first-key-1"}}, false, "/health", "POST"), 405);
+}
+
+TEST_F(HttpGateTest, WatchersNeedNoKeyButTheRightName) {
+  access_.keys = ApiKeys({"first-key-1"});
+  const auto get = [&](const Headers& headers) { return judge(headers, false, "/metrics", "GET"); };
+  EXPECT_EQ(get({{"host", "localhost"}}), 200);
+  EXPECT_EQ(get({{"host", "localhost"}, {"authorization", "Bearer wrong"}}), 200);
+  EXPECT_EQ(get({{"host", "evil.example"}}), 403);
+  EXPECT_EQ(get({{"host", "localhost"}, {"origin", "http://evil.example"}}), 403);
+  EXPECT_EQ(get({}), 400);
+}
+
+TEST_F(HttpGateTest, PagesOfAllowedOriginsMayAsk) {
+  access_.keys = ApiKeys({"first-key-1"});
+  access_.allowed_origins = {"https://chat.example:8443"};
+  const Headers page = {{"host", "localhost:8000"}, {"origin", "https://Chat.example:8443"}, {"sec-fetch-site", "cross-site"}};
+  const auto with = [&](const char* name, const char* value) {
+    Headers headers = page;
+    headers.emplace_back(name, value);
+    return headers;
+  };
+  EXPECT_EQ(judge(with("x-api-key", "first-key-1")), 200);
+  const Headers readable = {{"Access-Control-Allow-Origin", "https://Chat.example:8443"},
+                            {"Access-Control-Expose-Headers", "X-Request-Id, Retry-After"},
+                            {"Vary", "Origin"}};
+  EXPECT_EQ(headers_, readable);
+  EXPECT_EQ(judge(page), 401);
+  EXPECT_EQ(Headers(headers_.begin(), headers_.begin() + 3), readable) << "the page may read why";
+  EXPECT_EQ(judge(page, false, "/health", "GET"), 200);
+  EXPECT_EQ(headers_, readable);
+  Headers wrong_host = page;
+  wrong_host[0].second = "evil.example";
+  EXPECT_EQ(judge(wrong_host), 403);
+  for (const char* origin : {"https://chat.example", "http://chat.example:8443", "https://chat.example:84433", "null", ""}) {
+    EXPECT_EQ(judge({{"host", "localhost:8000"}, {"origin", origin}, {"x-api-key", "first-key-1"}}), 403) << origin;
+    EXPECT_EQ(headers_, Headers()) << origin;
+  }
+  EXPECT_EQ(judge({{"host", "localhost"}, {"sec-fetch-site", "cross-site"}, {"x-api-key", "first-key-1"}}), 403)
+      << "a page that does not say whose it is";
+}
+
+TEST_F(HttpGateTest, BrowsersAskFirstWithoutAKey) {
+  access_.keys = ApiKeys({"first-key-1"});
+  access_.allowed_origins = {"https://chat.example"};
+  const auto ask = [&](const char* origin, const char* path) {
+    return judge({{"host", "localhost"},
+                  {"origin", origin},
+                  {"access-control-request-method", "POST"},
+                  {"access-control-request-headers", "authorization,content-type"}},
+                 false, path, "OPTIONS");
+  };
+  EXPECT_EQ(ask("https://chat.example", "/do"), 200);
+  EXPECT_EQ(headers_, (Headers{{"Access-Control-Allow-Origin", "https://chat.example"},
+                               {"Access-Control-Expose-Headers", "X-Request-Id, Retry-After"},
+                               {"Vary", "Origin"},
+                               {"Access-Control-Allow-Methods", "POST"},
+                               {"Access-Control-Max-Age", "600"},
+                               {"Access-Control-Allow-Headers", "authorization,content-type"}}));
+  EXPECT_EQ(ask("https://chat.example", "/nothing"), 401);
+  EXPECT_EQ(ask("https://evil.example", "/do"), 403);
+  EXPECT_EQ(headers_, Headers());
+  EXPECT_EQ(judge({{"host", "localhost"}, {"origin", "https://chat.example"}}, false, "/do", "OPTIONS"), 401)
+      << "not that question";
+  access_.allowed_origins = {"*"};
+  EXPECT_EQ(ask("null", "/do"), 200);
 }
 
 }  // namespace

@@ -56,20 +56,37 @@ class RawClient {
     return text;
   }
 
-  /// One answer with its body; shorter if the server closes meanwhile.
-  std::string read_answer() {
+  /// What comes up to and with `end`; less if the server closes meanwhile.
+  std::string read_until(std::string_view end) {
     std::string text;
-    std::size_t end = std::string::npos;
-    while ((end = text.find("\r\n\r\n")) == std::string::npos) {
-      char next = 0;
-      if (::recv(fd_, &next, 1, 0) != 1) return text;
-      text += next;
-    }
+    for (char next = 0; !text.ends_with(end) && ::recv(fd_, &next, 1, 0) == 1;) text += next;
+    return text;
+  }
+
+  /// One answer with its body, or its head alone if that does not say how long the body is; shorter if the server closes
+  /// meanwhile.
+  std::string read_answer() {
+    const std::string text = read_until("\r\n\r\n");
     const std::size_t length = text.find("Content-Length: ");
     if (length == std::string::npos) return text;
-    std::string body(static_cast<std::size_t>(std::stoi(text.substr(length + 16))), '\0');
-    if (!body.empty() && ::recv(fd_, body.data(), body.size(), MSG_WAITALL) != static_cast<ssize_t>(body.size())) return text;
-    return text + body;
+    return text + read_bytes(static_cast<std::size_t>(std::stoi(text.substr(length + 16))));
+  }
+
+  /// The content of the next chunk; empty for the last one, and if none comes.
+  std::string read_chunk() {
+    const std::string size = read_until("\r\n");
+    const std::string chunk = size.empty() ? size : read_bytes(std::stoul(size, nullptr, 16));
+    return read_until("\r\n") == "\r\n" ? chunk : std::string();
+  }
+
+  /// Tells the server that nothing more will be sent.
+  void end_sending() { ::shutdown(fd_, SHUT_WR); }
+  /// Goes; with kReset what has come unread is lost, as when a program dies.
+  enum class Going { kClose, kReset };
+  void leave(Going how = Going::kClose) {
+    const linger now{1, 0};
+    if (how == Going::kReset) ::setsockopt(fd_, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+    ::close(std::exchange(fd_, -1));
   }
 
   /// Sends a request with a body, if it is not empty, and reads the answer.
@@ -81,6 +98,12 @@ class RawClient {
   }
 
  private:
+  std::string read_bytes(std::size_t count) {
+    std::string bytes(count, '\0');
+    if (count > 0 && ::recv(fd_, bytes.data(), count, MSG_WAITALL) != static_cast<ssize_t>(count)) bytes.clear();
+    return bytes;
+  }
+
   int fd_;
 };
 

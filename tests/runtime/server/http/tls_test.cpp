@@ -8,6 +8,7 @@
 #include "runtime/server/health_route.h"
 #include "runtime/server/http/http_server.h"
 #include "runtime/server/http/tls_check.h"
+#include "tests/runtime/server/http/call_box.h"
 #include "tests/runtime/server/http/raw_client.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"
@@ -17,6 +18,32 @@ namespace {
 
 namespace fs = std::filesystem;
 namespace net = boost::asio;
+
+/// A client of TLS; after the first failure it sends nothing and reads nothing.
+class TlsClient {
+ public:
+  TlsClient(const std::string& address, net::ssl::context& context) : stream_(io_, context) {
+    const auto port = static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
+    stream_.lowest_layer().connect({net::ip::make_address("127.0.0.1"), port}, error_);
+    if (!error_) stream_.handshake(net::ssl::stream_base::client, error_);
+  }
+  void send(const std::string& bytes) {
+    if (!error_) net::write(stream_, net::buffer(bytes), error_);
+  }
+  /// What comes up to and with `end`; all if `end` is empty or does not come.
+  std::string read_until(const std::string& end) {
+    std::string text;
+    for (char next = 0; (end.empty() || !text.ends_with(end)) && !error_;) {
+      if (net::read(stream_, net::buffer(&next, 1), error_) == 1) text += next;
+    }
+    return text;
+  }
+
+ private:
+  net::io_context io_;
+  net::ssl::stream<net::ip::tcp::socket> stream_;
+  boost::system::error_code error_;
+};
 
 /// Certificates made by the openssl program: a signer, and a server's, a client's and a stranger's.
 class TlsTest : public ::testing::Test {
@@ -36,6 +63,7 @@ class TlsTest : public ::testing::Test {
     access_ = load_access(options);
     HttpRouter router;
     add_health_route(router, [] { return std::nullopt; });
+    router.add("GET", "/call", {.handler = box_.handler(), .blocking = {}});
     server_.emplace(HttpServerOptions{.address = "127.0.0.1:0", .limits = {}}, access_, std::move(router));
   }
 
@@ -51,22 +79,14 @@ class TlsTest : public ::testing::Test {
       context.use_certificate_chain_file(cert(name).string());
       context.use_private_key_file(key(name).string(), net::ssl::context::pem);
     }
-    net::io_context io;
-    net::ssl::stream<net::ip::tcp::socket> stream(io, context);
-    const std::string& address = server_->address();
-    const auto port = static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
-    boost::system::error_code error;
-    stream.lowest_layer().connect({net::ip::make_address("127.0.0.1"), port}, error);
-    if (!error) stream.handshake(net::ssl::stream_base::client, error);
-    const std::string request = "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-    if (!error) net::write(stream, net::buffer(request), error);
-    std::string answer;
-    if (!error) net::read(stream, net::dynamic_buffer(answer), error);
-    return answer;
+    TlsClient client(server_->address(), context);
+    client.send("GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    return client.read_until("");
   }
 
   const test::TempFolder temp_;
   Access access_;
+  test::CallBox box_;
   std::optional<HttpServer> server_;
 
  private:
@@ -95,6 +115,34 @@ TEST_F(TlsTest, AnswersUnderTls) {
   plain.send("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
   EXPECT_EQ(test::status_of(plain.read_all()), 0);
   EXPECT_EQ(test::status_of(ask("")), 200);
+}
+
+TEST_F(TlsTest, StreamsUnderTls) {
+  serve({.tls_cert = cert("server"), .tls_key = key("server")});
+  const std::string call = "GET /call HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  const std::string large(300'000, 'x');
+  for (const int version : {TLS1_2_VERSION, TLS1_3_VERSION}) {
+    net::ssl::context context(net::ssl::context::tls_client);
+    SSL_CTX_set_max_proto_version(context.native_handle(), version);
+    auto client = std::make_optional<TlsClient>(server_->address(), context);
+    for (int i = 0; i < 3; ++i) {  // one connection: the read that watches the client ends with each answer
+      client->send(call);
+      test::End end;
+      const auto stream = box_.take()->stream({}, {end.callback()});
+      EXPECT_TRUE(stream->write("a"));
+      EXPECT_EQ(test::status_of(client->read_until("\r\n\r\n")), 200);
+      EXPECT_EQ(client->read_until("a\r\n"), "1\r\na\r\n");
+      EXPECT_TRUE(stream->write(large));
+      stream->finish();
+      EXPECT_EQ(client->read_until("\r\n0\r\n\r\n").size(), std::string("493e0\r\n").size() + large.size() + 7);
+      EXPECT_EQ(end.wait(), HttpEnd::kAnswered);
+    }
+    client->send(call);
+    test::End end;
+    const auto stream = box_.take()->stream({}, {end.callback()});
+    client.reset();
+    EXPECT_EQ(end.wait(), HttpEnd::kGone);
+  }
 }
 
 TEST_F(TlsTest, ClientsMustShowACertificateIfAskedFor) {
