@@ -264,8 +264,8 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     look_at_call();
   }
 
-  /// Reads what the client sends while it is answered, to notice when it goes. As much as the buffer holds may come ahead; from a
-  /// client that sends more nothing is read until it has its answer.
+  /// Reads what the client sends while it is answered, to notice when it goes. As much as the buffer holds may come ahead; from
+  /// a client that sends more nothing is read until it has its answer.
   void watch() {
     const std::size_t room = std::min(buffer_.max_size() - buffer_.size(), kFirstRead);
     if (is_watching_ || room == 0) return;

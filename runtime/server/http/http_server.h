@@ -27,8 +27,8 @@ class HttpServer {
   /// Listens when it returns. Throws Error{kInvalidArgument} for an address that is not HOST:PORT and for TLS files that cannot
   /// be used, Error{kFailedPrecondition} if it cannot be listened on.
   HttpServer(const HttpServerOptions& options, const Access& access, HttpRouter router);
-  /// Stops: takes no more requests, and closes when open calls are answered and streams are finished, or HttpServerOptions::stop_s
-  /// have passed. Handlers that block are waited for.
+  /// Stops: takes no more requests, and closes when open calls are answered and streams are finished, or
+  /// HttpServerOptions::stop_s have passed. Handlers that block are waited for.
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;

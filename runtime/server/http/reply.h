@@ -65,8 +65,8 @@ class HttpStream {
   const std::shared_ptr<HttpCall> call_;
 };
 
-/// The right to answer one request, once. Dropped without an answer it sends status 500, so that no client waits for nothing. It
-/// may outlive the server.
+/// The right to answer one request, once. Dropped without an answer it sends status 500, so that no client waits for nothing.
+/// It may outlive the server.
 class HttpReply {
  public:
   explicit HttpReply(std::shared_ptr<HttpCall> call) : call_(std::move(call)) {}
