@@ -19,6 +19,9 @@
 #include "runtime/server/health_route.h"
 #include "runtime/server/http/http_server.h"
 #include "runtime/server/http/tls_check.h"
+#include "runtime/server/metrics/engine_metrics.h"
+#include "runtime/server/metrics/http_metrics.h"
+#include "runtime/server/metrics/metrics_route.h"
 #include "runtime/server/picture_address.h"
 #include "runtime/server/profile_control.h"
 #include "runtime/server/profile_routes.h"
@@ -78,13 +81,16 @@ class ServingState {
 
 /// Nothing if HTTP is off.
 std::optional<HttpServer> open_http(const ServeOptions& options, const Access& access, ProfileControl& profile,
-                                    const ServingState& state) {
+                                    const ServingState& state, const Coordinator& coordinator, HttpMetrics& metrics) {
   if (options.http_address == "off") return std::nullopt;
   HttpRouter router;
   add_health_route(router, [&state] { return state.complaint(); });
   add_profile_routes(router, profile);
-  return std::optional<HttpServer>(std::in_place, HttpServerOptions{.address = options.http_address, .limits = options.limits},
-                                   access, std::move(router));
+  const ModelInfo& model = coordinator.model_info();
+  const auto report = [&coordinator, &model] { return EngineReport{coordinator.load(), coordinator.stats(), model}; };
+  add_metrics_route(router, report, model.name, metrics);
+  const HttpServerOptions server{.address = options.http_address, .limits = options.limits, .observe = metrics.observer()};
+  return std::optional<HttpServer>(std::in_place, server, access, std::move(router));
 }
 
 ServerLimits limits_of(const ServeOptions& options) {
@@ -129,7 +135,8 @@ int run_serve(const Options& options, Cluster& cluster) {
   ProfileControl profile(captures, options.serve.trace_dir.value_or("traces"), options.serve.trace_dir.has_value());
   GrpcServer server({.address = options.serve.grpc_address, .limits = limits, .access = access}, client, &profile);
   ServingState state(server);
-  const std::optional<HttpServer> http = open_http(options.serve, access, profile, state);
+  HttpMetrics http_metrics;
+  const std::optional<HttpServer> http = open_http(options.serve, access, profile, state, coordinator, http_metrics);
   coordinator.set_on_failure([&] { state.end(); });
   engine.watch().set_on_change([&](const std::optional<std::string>& complaint) { state.set_overdue(complaint); });
   state.set_overdue(engine.watch().complaint());

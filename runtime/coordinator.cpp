@@ -14,6 +14,7 @@
 #include "profiler/span.h"
 #include "runtime/base/check.h"
 #include "runtime/engine.h"
+#include "runtime/engine_stats.h"
 #include "runtime/open_requests.h"
 #include "runtime/trace/request_trace.h"
 
@@ -70,10 +71,16 @@ void record_step(const StepPlan& plan, uint64_t begin) {
 /// One thread owns engine and scheduler; callers leave requests and aborts in the table under the lock and wake it.
 class Coordinator::Impl {
  public:
-  explicit Impl(Engine& engine) : engine_(engine), scheduler_(engine.scheduler_options()) {
+  explicit Impl(Engine& engine)
+      : engine_(engine),
+        stats_(engine.scheduler_options()),
+        scheduler_(engine.scheduler_options()),
+        touched_(engine.dispatcher().expert_load()) {
     load_.max_running_requests = static_cast<int32_t>(engine.scheduler_options().max_running);
     load_.max_waiting_requests = static_cast<int32_t>(engine.scheduler_options().max_waiting);
+    load_.max_drafts = static_cast<int32_t>(engine.scheduler_options().max_drafts);
     load_.kv_blocks_total = engine.scheduler_options().num_blocks;
+    load_.kv_block_tokens = engine.scheduler_options().block_tokens;
     thread_ = std::thread([this, context = check_context()] {
       check_context() = context;
       run();
@@ -110,6 +117,10 @@ class Coordinator::Impl {
     load.preempted_requests = count(RequestState::kPreempted);
     load.waiting_requests = static_cast<int32_t>(num_waiting());
     return load;
+  }
+  EngineStats stats() const {
+    const std::scoped_lock lock(mutex_);
+    return stats_;
   }
   const ModelInfo& model_info() const { return engine_.model_info(); }
   const MediaIntake& require_media() const { return engine_.require_media(); }
@@ -161,12 +172,14 @@ class Coordinator::Impl {
   std::optional<Error> failure_;  // the same, once every request has heard of it
   std::function<void()> on_failure_;
   EngineLoad load_;
+  EngineStats stats_;
 
   // Of the engine's thread alone.
   Scheduler scheduler_;
   std::vector<std::unique_ptr<Sequence>> finishing_;  // kept until the step that they ended in is over
   RequestTrace request_trace_;
   RunAccount run_account_;
+  TouchCounter touched_;
   std::thread thread_;
 };
 
@@ -182,6 +195,7 @@ RequestNumber Coordinator::Impl::submit(Request request, EventSink sink) {
   if (refusal_) throw *refusal_;
   if (draining_ || stop_) throw_draining();
   if (num_waiting() >= load_.max_waiting_requests) {
+    stats_.add_rejected();
     throw Error(ErrorCode::kResourceExhausted, "the queue is full: " + std::to_string(num_waiting()) +
                                                    " requests wait; allowed: --max-waiting " +
                                                    std::to_string(load_.max_waiting_requests));
@@ -422,6 +436,7 @@ void Coordinator::Impl::publish_finished() {
     sequence->let_go_of_media();  // who hears the last event may send as many bytes again, and use the id
     {
       const std::scoped_lock lock(mutex_);
+      stats_.add_finished(*sequence);  // first: who hears that it has ended finds it counted
       open_.close(sequence->request.number);
     }
     open.sink(event);
@@ -444,6 +459,8 @@ void Coordinator::Impl::add_draft_time(const StepPlan& plan, Clock::time_point b
 void Coordinator::Impl::update_load(const StepPlan& plan) {
   const SchedulerLoad now = scheduler_.load();
   const double balance = balancedness(engine_.dispatcher().expert_load(), engine_.dispatcher().expert_map());
+  const TransportCount transport = engine_.dispatcher().transport_count();
+  touched_.add_step(engine_.dispatcher().expert_load());
   record_value(Zone::kRunningRequests, now.num_running);
   record_value(Zone::kWaitingRequests, now.num_waiting);
   record_value(Zone::kUsedKvBlocks, now.num_used_blocks);
@@ -458,11 +475,19 @@ void Coordinator::Impl::update_load(const StepPlan& plan) {
     if (entry.is_decode && entry.samples) load_.drafts.add(entry.num_drafts, entry.num_given_drafts());
   }
   load_.balancedness = balance;
+  stats_.add_step(plan, Clock::now());
+  stats_.transport = transport;
+  stats_.touched = touched_.count();
+  stats_.used_swap_blocks = now.num_used_swap_blocks;
 }
 
 /// Tells all that are open. Nothing can be submitted any more.
 void Coordinator::Impl::end_all(const GenerateEvent& event) {
   for (auto& [number, open] : open_) {
+    {
+      const std::scoped_lock lock(mutex_);
+      stats_.add_lost(event.finish_reason);
+    }
     GenerateEvent last = event;
     last.request_id = open.id;
     open.sink(last);
@@ -521,6 +546,7 @@ bool Coordinator::abort(const std::string& owner, const std::string& request_id)
 void Coordinator::drain(std::chrono::milliseconds timeout) { impl_->drain(timeout); }
 void Coordinator::fail(const std::string& reason) { impl_->fail(reason); }
 EngineLoad Coordinator::load() const { return impl_->load(); }
+EngineStats Coordinator::stats() const { return impl_->stats(); }
 int64_t Coordinator::max_prompt_tokens() const { return impl_->max_prompt_tokens(); }
 const ModelInfo& Coordinator::model_info() const { return impl_->model_info(); }
 const MediaIntake& Coordinator::require_media() const { return impl_->require_media(); }

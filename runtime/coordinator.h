@@ -14,6 +14,7 @@
 namespace ferry {
 
 class Engine;
+class EngineStats;
 class MediaIntake;
 struct ModelInfo;
 
@@ -52,8 +53,11 @@ struct EngineLoad {
   int32_t preempted_requests = 0;  // of these
   int32_t max_running_requests = 0;
   int32_t max_waiting_requests = 0;
+  int32_t max_drafts = 0;  // of a sequence in a step
   int64_t kv_blocks_total = 0;
   int64_t kv_blocks_used = 0;
+  int64_t kv_block_tokens = 0;    // of one block
+  bool has_prefix_cache = false;
   int64_t preemptions = 0;  // since start, as all below
   int64_t steps = 0;
   int64_t prompt_tokens = 0;  // processed, again what was preempted and is computed anew
@@ -96,6 +100,8 @@ class Coordinator {
   void set_on_capture(std::function<void(Capture)> on_capture, std::function<void(const std::string& why)> on_give_up);
 
   EngineLoad load() const;
+  /// How requests fared so far.
+  EngineStats stats() const;
   const ModelInfo& model_info() const;
   /// As Engine's.
   const MediaIntake& require_media() const;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -69,6 +70,14 @@ struct TokenLogprobs {
 /// Names an accepted request inside the process; never given twice.
 enum class RequestNumber : uint64_t {};
 
+/// Completions that a client asked for together (its n), each by a request of its own. Theirs is one of these, which only the
+/// coordinator changes.
+struct Siblings {
+  int64_t num_all = 1;
+  int64_t num_open = num_all;  // not ended yet
+  int64_t longest = 0;         // completion of those that have, in tokens
+};
+
 /// A completion to make. `prompt` is never empty and fits the context (checked when it enters).
 struct Request {
   std::string id;               // what its owner calls it, unique among that owner's open requests; empty: one is made up
@@ -78,6 +87,7 @@ struct Request {
   std::shared_ptr<const PromptMedia> media;  // null: text only
   SamplingParams sampling;
   std::shared_ptr<TokenGrammar> grammar;  // at its beginning, the request's own and its owner's no more; null: none
+  std::shared_ptr<Siblings> siblings;  // null: it is alone
   std::optional<std::chrono::steady_clock::time_point> deadline;
   std::optional<std::chrono::steady_clock::time_point> arrival;  // before its text became tokens; absent: when it is submitted
 
@@ -86,6 +96,7 @@ struct Request {
 };
 
 enum class FinishReason { kNone, kStop, kLength, kAborted, kDeadline, kError };
+inline constexpr std::size_t kNumFinishReasons = 6;  // with kNone
 
 /// "stop", "length", "abort", "deadline", "error" or "".
 const char* finish_reason_name(FinishReason reason);

@@ -31,8 +31,8 @@ struct SampledTokens {
   std::optional<Error> failure;                // why no token could be chosen
 };
 
-/// A request on its way through the engine. The scheduler owns it and alone changes it, but for `sampled` and `traced`; its
-/// address stays the same from Scheduler::add until the owner of the taken sequence destroys it.
+/// A request on its way through the engine. The scheduler owns it and alone changes it, but for `sampled`, `traced` and
+/// `last_output`; its address stays the same from Scheduler::add until the owner of the taken sequence destroys it.
 struct Sequence {
   using TimePoint = std::chrono::steady_clock::time_point;
 
@@ -55,8 +55,9 @@ struct Sequence {
 
   std::optional<TimePoint> preempted;  // the last time
   int64_t num_preemptions = 0;
-  SampledTokens sampled;  // StepSampler's
-  TracedStages traced;    // RequestTrace's
+  SampledTokens sampled;                 // StepSampler's
+  TracedStages traced;                   // RequestTrace's
+  std::optional<TimePoint> last_output;  // EngineStats': when the last step that gave it tokens was over
 
   FinishReason finish_reason = FinishReason::kNone;
   bool ends_with_stop_id = false;      // tokens.back() is a stop id, which is not part of the text

@@ -1,0 +1,22 @@
+#pragma once
+
+#include "runtime/coordinator.h"
+#include "runtime/engine_stats.h"
+#include "runtime/model_info.h"
+
+namespace ferry {
+
+class MetricsText;
+
+/// What an engine tells of itself at one moment.
+struct EngineReport {
+  EngineLoad load;
+  EngineStats stats;
+  ModelInfo model;
+};
+
+/// The names, types and buckets of vLLM (v1/metrics/loggers.py), so that what reads vLLM reads Ferry, and beside them "ferry:"
+/// names for what vLLM has none for; see README.md. The labels model_name and engine are the caller's.
+void write_engine_metrics(const EngineReport& report, MetricsText& text);
+
+}  // namespace ferry
