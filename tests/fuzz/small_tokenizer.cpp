@@ -23,6 +23,12 @@ std::string spelling(int byte, int& num_replaced) {
   return {static_cast<char>(0xC0 | (character >> 6)), static_cast<char>(0x80 | (character & 0x3F))};
 }
 
+Tokenizer loaded_from(const std::string& tokenizer_json) {
+  const MemoryFolder folder;
+  folder.write("tokenizer.json", tokenizer_json);
+  return Tokenizer::load(folder.path());
+}
+
 }  // namespace
 
 std::string small_tokenizer_json() {
@@ -59,10 +65,17 @@ std::string small_tokenizer_json() {
 }
 
 const Tokenizer& small_tokenizer() {
+  static const Tokenizer tokenizer = loaded_from(small_tokenizer_json());
+  return tokenizer;
+}
+
+const Tokenizer& small_tokenizer_with_markers() {
   static const Tokenizer tokenizer = [] {
-    const MemoryFolder folder;
-    folder.write("tokenizer.json", small_tokenizer_json());
-    return Tokenizer::load(folder.path());
+    json root = json::parse(small_tokenizer_json());
+    json& added = root["added_tokens"];
+    for (const char* content : {"<think>", "</think>", "<tool_call>", "</tool_call>"})
+      added.push_back({{"id", root["model"]["vocab"].size() + added.size()}, {"content", content}, {"special", false}});
+    return loaded_from(root.dump());
   }();
   return tokenizer;
 }

@@ -10,5 +10,7 @@ namespace ferry::fuzz {
 std::string small_tokenizer_json();
 /// Loaded from it, once.
 const Tokenizer& small_tokenizer();
+/// The same with <think>, <tool_call> and their ends as tokens.
+const Tokenizer& small_tokenizer_with_markers();
 
 }  // namespace ferry::fuzz

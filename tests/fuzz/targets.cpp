@@ -17,6 +17,8 @@ std::span<const Target> all_targets() {
       {"split", split_text},
       {"detokenizer", detokenize},
       {"chat", render_chat},
+      {"reply", parse_reply},
+      {"tools", read_tools},
       {"picture_png", read_picture},
       {"picture_jpeg", read_picture},
       {"picture_webp", read_picture},

@@ -34,11 +34,13 @@ void read_tokenizer(Input input);
 void read_tokenizer_config(Input input);
 void read_chat_template(Input input);
 
-// text_targets.cpp
+// text_targets.cpp, reply_targets.cpp
 void translate_regex(Input input);
 void split_text(Input input);
 void detokenize(Input input);
 void render_chat(Input input);
+void parse_reply(Input input);
+void read_tools(Input input);
 
 // wire_targets.cpp
 void parse_request_message(Input input);
