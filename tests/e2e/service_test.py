@@ -111,6 +111,35 @@ class ServiceTest(ferry_job.JobTest):
         self.assertEqual(stopped.token_ids, whole.token_ids[: whole.token_ids.index(stop_id) + 1])
         self.assertEqual(stopped.finish_reason, "stop")
 
+    def responses(self, **sampling):
+        request = pb.GenerateRequest(text="The PostgreSQL server", sampling=pb.Sampling(**sampling))
+        return list(self.job.stub.Generate(request, timeout=ferry_job.CALL_SECONDS))
+
+    def test_logprobs(self):
+        told = self.responses(max_tokens=12, logprobs=2, prompt_logprobs=1)
+        ids = [id for response in told for id in response.token_ids]
+        logprobs = [one for response in told for one in response.logprobs]
+        self.assertEqual([one.chosen.id for one in logprobs], ids)
+        self.assertTrue(all(one.chosen.rank == 1 and len(one.top) == 2 and one.top[0] == one.chosen for one in logprobs))
+        prompt = [one for response in told for one in response.prompt_logprobs]
+        self.assertEqual(len(prompt), told[-1].completion.prompt_tokens - 1)
+        scored = self.responses(max_tokens=0, prompt_logprobs=1)
+        self.assertEqual(list(scored[-1].prompt_logprobs), prompt)
+        self.assertEqual(scored[-1].completion.completion_tokens, 0)
+        self.assertEqual(scored[-1].completion.finish_reason, pb.Completion.FINISH_REASON_LENGTH)
+
+    def test_what_changes_logits(self):
+        plain = self.job.generate(text_request("The PostgreSQL server", max_tokens=24)).token_ids
+        once = self.job.generate(text_request("The PostgreSQL server", max_tokens=24, bad_words=[pb.TokenIds(ids=plain[:2])])).token_ids
+        self.assertEqual(once[0], plain[0])
+        self.assertNotEqual(once[1], plain[1])
+        fewer = self.job.generate(text_request("The PostgreSQL server", max_tokens=24, allowed_token_ids=plain[:3])).token_ids
+        self.assertLessEqual(set(fewer), set(plain[:3]))
+        forced = self.job.generate(text_request("The PostgreSQL server", max_tokens=3, logit_bias={777: 100.0})).token_ids
+        self.assertEqual(forced, [777] * 3)
+        stopped = self.responses(max_tokens=24, stop_token_ids=[plain[4]], min_tokens=7)
+        self.assertGreaterEqual(stopped[-1].completion.completion_tokens, 7)
+
     def test_bad_requests(self):
         chat = lambda *messages: pb.GenerateRequest(chat=pb.Chat(messages=[pb.ChatMessage(role=r, content=c) for r, c in messages]))
         sampling = lambda **values: text_request("hello", **values)
@@ -139,6 +168,17 @@ class ServiceTest(ferry_job.JobTest):
             "id of a picture": ids_request([5, 6092]),
             "a picture's place in text": text_request("What is <|image_pad|> this?"),
             "a video's place in a chat": ferry_job.chat_request("<|vision_start|><|video_pad|><|vision_end|>"),
+            "min_p above 1": sampling(min_p=1.1),
+            "repetition_penalty 0": sampling(repetition_penalty=0.0),
+            "presence_penalty below -2": sampling(presence_penalty=-2.5),
+            "frequency_penalty NaN": sampling(frequency_penalty=float("nan")),
+            "bias above 100": sampling(logit_bias={5: 101.0}),
+            "bias of an unknown id": sampling(logit_bias={CONFIG["vocab_size"]: 1.0}),
+            "unknown allowed id": sampling(allowed_token_ids=[CONFIG["vocab_size"]]),
+            "empty bad word": sampling(bad_words=[pb.TokenIds()]),
+            "min_tokens above max_tokens": sampling(max_tokens=3, min_tokens=4),
+            "logprobs below -1": sampling(logprobs=-2),
+            "more logprobs than ids": sampling(prompt_logprobs=CONFIG["vocab_size"] + 1),
             "stop string of many bytes": sampling(stop=["x" * 1025]),
             "many stop strings": sampling(stop=["x"] * 17),
             "request_id with a line break": pb.GenerateRequest(text="hello", request_id="a\nb"),

@@ -130,7 +130,7 @@ TEST_F(SampledRequestTest, APreemptedPromptIsScoredOnce) {
   options_.max_context = 256;
   std::vector<Request> requests;
   for (const TokenId first : {3, 4, 5}) {
-    requests.push_back(test::make_request(some_prompt(100, first), 60));
+    requests.push_back(test::make_request(some_prompt(100, first), 100));
     requests.back().sampling.ignore_eos = true;
     requests.back().sampling.prompt_logprobs = 2;
     requests.back().sampling.logprobs = 2;
@@ -141,13 +141,13 @@ TEST_F(SampledRequestTest, APreemptedPromptIsScoredOnce) {
   for (const Request& request : requests) alone.push_back(test::complete(*coordinator_, request));
   options_.max_seqs = 3;
   SchedulerOptions limits = engine_->scheduler_options();
-  limits.num_blocks = 26;
+  limits.num_blocks = 24;
   limits.num_swap_blocks = 0;
   coordinator_.reset();
   Scheduler scheduler(limits);
   std::vector<Sequence*> sequences;
   for (const Request& request : requests) sequences.push_back(scheduler.add(request, {}));
-  std::vector<std::vector<TokenLogprobs>> logprobs(requests.size());
+  std::vector<std::vector<TokenLogprobs>> logprobs(requests.size()), scores(requests.size());
   std::vector<std::unique_ptr<Sequence>> finished;
   while (finished.size() < requests.size()) {
     const StepPlan& plan = scheduler.plan({});
@@ -155,6 +155,8 @@ TEST_F(SampledRequestTest, APreemptedPromptIsScoredOnce) {
     for (const StepEntry& entry : plan.entries) {
       const auto i = static_cast<std::size_t>(std::ranges::find(sequences, entry.sequence) - sequences.begin());
       if (!entry.samples) continue;
+      if (scores[i].empty()) scores[i] = std::exchange(entry.sequence->sampled.prompt_logprobs, {});
+      EXPECT_TRUE(entry.sequence->sampled.prompt_logprobs.empty());
       logprobs[i].insert(logprobs[i].end(), entry.sequence->sampled.logprobs.begin(), entry.sequence->sampled.logprobs.end());
     }
     for (auto& sequence : scheduler.take_finished()) finished.push_back(std::move(sequence));
@@ -162,8 +164,8 @@ TEST_F(SampledRequestTest, APreemptedPromptIsScoredOnce) {
   EXPECT_GT(scheduler.load().num_preemptions, 0);
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const std::vector<TokenId>& tokens = sequences[i]->tokens;
-    EXPECT_EQ(std::vector<TokenId>(tokens.end() - 60, tokens.end()), alone[i]->tokens);
-    expect_equal(sequences[i]->sampled.prompt_logprobs, alone[i]->prompt_logprobs);
+    EXPECT_EQ(std::vector<TokenId>(tokens.end() - 100, tokens.end()), alone[i]->tokens);
+    expect_equal(scores[i], alone[i]->prompt_logprobs);
     expect_equal(logprobs[i], alone[i]->logprobs);
   }
 }
