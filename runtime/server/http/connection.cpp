@@ -159,8 +159,8 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   }
 
   void on_header(error_code error, std::size_t) {
-    if (error) return refuse_unread(answer_to(error, shared_.limits));
     begin_ = Clock::now();
+    if (error) return refuse_unread(answer_to(error, shared_.limits));
     is_head_ = parser_->get().method() == http::verb::head;
     keep_alive_ = parser_->get().keep_alive();
     if (std::optional<HttpResponse> refusal = check_head(*parser_, shared_.limits)) return refuse_unread(std::move(refusal));

@@ -446,6 +446,7 @@ TEST_F(HttpStreamTest, AnswersAreObserved) {
   std::vector<Seen> seen;
   options_.observe = [&](const HttpAnswered& answered) {
     EXPECT_GE(answered.seconds, 0);
+    EXPECT_LT(answered.seconds, 600) << "since when?";
     seen.push_back({std::string(answered.route), std::string(answered.method), answered.status});
   };
   serve();
@@ -463,12 +464,16 @@ TEST_F(HttpStreamTest, AnswersAreObserved) {
   reply->set_on_closed(end.callback());
   gone.leave();
   end.wait();
+  RawClient no_request = client();
+  no_request.send("hello\r\n\r\n");
+  EXPECT_EQ(status_of(no_request.read_all()), 400);
   server_.reset();
   EXPECT_EQ(seen, (std::vector<Seen>{{"/health", "GET", 200},
                                      {"/echo", "POST", 200},
                                      {"none", "<unknown>", 404},
                                      {"none", "PUT", 405},
-                                     {"/call", "HEAD", 201}}));
+                                     {"/call", "HEAD", 201},
+                                     {"none", "<unknown>", 400}}));
 }
 
 }  // namespace
