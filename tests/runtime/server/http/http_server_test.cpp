@@ -50,8 +50,8 @@ class HttpServerTest : public ::testing::Test {
  protected:
   HttpServerTest() { options_.address = "127.0.0.1:0"; }
 
-  /// Serves /health, POST /echo (the body comes back), POST /wait (until barrier_ opens), POST /fail, POST /drop, and POST
-  /// /throw (which throws on the I/O thread).
+  /// Serves /health, POST /echo (the body comes back), POST /who (which key came), POST /wait (until barrier_ opens), POST
+  /// /fail, POST /drop, and POST /throw (which throws on the I/O thread).
   void serve(const Access& access = {}) {
     access_ = access;
     HttpRouter router;
@@ -63,6 +63,9 @@ class HttpServerTest : public ::testing::Test {
     add("/wait", [this](const HttpRequest&) {
       barrier_.wait();
       return HttpResponse{.status = 200, .body = "waited"};
+    });
+    add("/who", [](const HttpRequest& request) {
+      return HttpResponse{.status = 200, .body = request.caller ? std::to_string(*request.caller) : "nobody"};
     });
     add("/fail", [](const HttpRequest&) -> HttpResponse { throw Error(ErrorCode::kUnavailable, "nobody is there"); });
     router.add("POST", "/throw",
@@ -355,6 +358,10 @@ TEST_F(HttpServerTest, KeysAreAskedForButNotByHealth) {
   EXPECT_EQ(status_of(one.ask("POST /echo", "", "Authorization: Bearer second-key-2\r\n")), 200);
   EXPECT_EQ(status_of(one.ask("POST /echo", "", "x-api-key: first-key-1\r\n")), 200);
   EXPECT_EQ(status_of(one.ask("POST /echo", "", "x-api-key: first-key-2\r\n")), 401);
+  EXPECT_TRUE(one.ask("POST /who", "", "x-api-key: second-key-2\r\n").ends_with("\r\n\r\n1"));
+  server_.reset();
+  serve();
+  EXPECT_TRUE(client().ask("POST /who").ends_with("\r\n\r\nnobody"));
 }
 
 TEST_F(HttpServerTest, AddressesThatCannotBeUsed) {
