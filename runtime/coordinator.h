@@ -56,7 +56,7 @@ struct EngineLoad {
   int32_t max_drafts = 0;  // of a sequence in a step
   int64_t kv_blocks_total = 0;
   int64_t kv_blocks_used = 0;
-  int64_t kv_block_tokens = 0;    // of one block
+  int64_t kv_block_tokens = 0;  // of one block
   bool has_prefix_cache = false;
   int64_t preemptions = 0;  // since start, as all below
   int64_t steps = 0;
