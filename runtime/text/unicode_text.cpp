@@ -120,12 +120,6 @@ void compose(std::vector<utf8proc_int32_t>& code_points) {
   code_points.resize(num_kept);
 }
 
-/// Python's str.isspace: bidirectional type WS, B or S, or category Zs.
-bool is_python_space(utf8proc_int32_t c) {
-  return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
-}
-
 /// The character at the start of `text`, or -1 where that is malformed; sets its length.
 utf8proc_int32_t character_at_start(std::string_view text, size_t& num_bytes) {
   const Utf8Step step = next_utf8(text);
@@ -210,17 +204,30 @@ std::string to_nfc(std::string_view text) {
   return out;
 }
 
-std::string_view strip_white_space(std::string_view text) {
+bool is_python_space(char32_t c) {
+  return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+}
+
+std::string_view strip_white_space(std::string_view text) { return strip_white_space_right(strip_white_space_left(text)); }
+
+std::string_view strip_white_space_left(std::string_view text) {
   while (!text.empty()) {
     size_t num_bytes = 0;
-    if (!is_python_space(character_at_start(text, num_bytes))) break;
+    const utf8proc_int32_t c = character_at_start(text, num_bytes);
+    if (c < 0 || !is_python_space(static_cast<char32_t>(c))) break;
     text.remove_prefix(num_bytes);
   }
+  return text;
+}
+
+std::string_view strip_white_space_right(std::string_view text) {
   while (!text.empty()) {
     size_t begin = text.size() - 1;
     while (begin > 0 && text.size() - begin < 4 && (byte_at(text, begin) & 0xC0U) == 0x80U) --begin;
     size_t num_bytes = 0;
-    if (!is_python_space(character_at_start(text.substr(begin), num_bytes)) || begin + num_bytes != text.size()) break;
+    const utf8proc_int32_t c = character_at_start(text.substr(begin), num_bytes);
+    if (c < 0 || !is_python_space(static_cast<char32_t>(c)) || begin + num_bytes != text.size()) break;
     text.remove_suffix(num_bytes);
   }
   return text;

@@ -46,7 +46,12 @@ bool is_utf8(std::string_view bytes);
 /// kMarksAfterUnicode9 in the source). Time is n log n also for long runs of combining marks.
 std::string to_nfc(std::string_view text);
 
+/// Whether Python's str.isspace() is true of a character: bidirectional type WS, B or S, or category Zs.
+bool is_python_space(char32_t c);
+
 /// `text` without white space at both ends, white space being what Python's str.strip() removes.
 std::string_view strip_white_space(std::string_view text);
+std::string_view strip_white_space_left(std::string_view text);
+std::string_view strip_white_space_right(std::string_view text);
 
 }  // namespace ferry

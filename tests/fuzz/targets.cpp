@@ -19,6 +19,7 @@ std::span<const Target> all_targets() {
       {"chat", render_chat},
       {"reply", parse_reply},
       {"tools", read_tools},
+      {"jinja", render_jinja},
       {"picture_png", read_picture},
       {"picture_jpeg", read_picture},
       {"picture_webp", read_picture},

@@ -41,6 +41,7 @@ void detokenize(Input input);
 void render_chat(Input input);
 void parse_reply(Input input);
 void read_tools(Input input);
+void render_jinja(Input input);
 
 // wire_targets.cpp
 void parse_request_message(Input input);

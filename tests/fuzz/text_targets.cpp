@@ -1,10 +1,13 @@
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "runtime/base/check.h"
 #include "runtime/text/chat_template.h"
 #include "runtime/text/detokenizer.h"
+#include "runtime/text/jinja/json_values.h"
+#include "runtime/text/jinja/template.h"
 #include "runtime/text/pre_tokenizer.h"
 #include "runtime/text/tokenizer.h"
 #include "runtime/text/unicode_text.h"
@@ -83,6 +86,26 @@ void render_chat(Input input) {
     conversation.messages.push_back({{"role", fields[i]}, {"content", fields[i + 1]}});
   const std::string prompt = chat.render(conversation);
   FERRY_CHECK(prompt.find("<|im_start|>assistant\n") != std::string::npos);
+}
+
+/// A template, and behind a zero byte an object of variables in JSON.
+void render_jinja(Input input) {
+  jinja::Template::Surroundings surroundings{.now = 0};
+  surroundings.limits.steps = 300'000;
+  surroundings.limits.held_bytes = int64_t{32} << 20;
+  const std::vector<std::string> fields = fields_of(input);
+  const auto variables = nlohmann::ordered_json::parse(fields.back(), nullptr, false);
+  const std::string output = jinja::Template::parse(fields.front(), surroundings.limits)
+                                 .render(
+                                     [&](jinja::Heap& heap) {
+                                       jinja::Template::Variables values;
+                                       if (!variables.is_object()) return values;
+                                       for (const auto& [name, value] : variables.items())
+                                         values.emplace_back(name, jinja::value_of(value, heap));
+                                       return values;
+                                     },
+                                     surroundings);
+  FERRY_CHECK(is_utf8(output));
 }
 
 }  // namespace ferry::fuzz
