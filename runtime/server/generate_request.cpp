@@ -43,9 +43,21 @@ void check_request_id(const std::string& id) {
                 std::to_string(bad - id.begin()) + "; allowed: printable ASCII without spaces");
 }
 
+/// The roles that the messages of ferry.v1 may have, whatever the checkpoint's template knows beside them.
+void check_roles(const v1::Chat& chat) {
+  for (int m = 0; m < chat.messages_size(); ++m) {
+    const std::string& role = chat.messages(m).role();
+    const std::string where = "chat.messages[" + std::to_string(m) + "].role is '" + role + "'";
+    if (role == "system" && m != 0) throw_invalid(where + "; allowed: for the first message only");
+    if (role != "system" && role != "user" && role != "assistant")
+      throw_invalid(where + "; allowed: system, user and assistant");
+  }
+}
+
 std::vector<TokenId> encode_chat(const EngineClient& engine, const v1::Chat& chat, MessageMedia& media,
                                  const std::function<void()>& check_in) {
   if (chat.messages().empty()) throw_invalid("chat.messages is empty, at least one message is needed");
+  check_roles(chat);
   ChatInput input;
   for (const v1::ChatMessage& message : chat.messages())
     input.messages.push_back({{"role", message.role()}, {"content", media.read(message)}});

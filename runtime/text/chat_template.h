@@ -4,10 +4,10 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
-#include <vector>
+
+#include "runtime/text/jinja/template.h"
 
 namespace ferry {
 
@@ -25,83 +25,51 @@ struct ChatInput {
   std::optional<bool> thinking;
 };
 
-/// Turns a conversation into the prompt that the checkpoint was trained on.
-///
-/// Jinja is not interpreted. Qwen's templates and their like all write the same form,
-/// `<|im_start|>{role}\n{content}<|im_end|>\n` and then `<|im_start|>assistant\n`; where they differ (a token before it all,
-/// trimming, the think block, what becomes of earlier reasoning) is read off the template's text. A template that is not
-/// recognised as one of these is refused rather than guessed at.
+/// Turns a conversation into the prompt that the checkpoint was trained on, by the checkpoint's own Jinja template
+/// (runtime/text/README.md says what of Jinja there is). Any thread may call any method.
 class ChatTemplate {
  public:
-  /// Reads chat_template.jinja, else `chat_template` of tokenizer_config.json (a string, or a list of {name, template} of which
-  /// "default" counts), and `bos_token` of that file, else of special_tokens_map.json. Succeeds without a template and with one
-  /// that is not supported: such a checkpoint still completes plain text. Throws Error{kInvalidArgument} for a file that cannot
-  /// be understood.
+  /// Reads chat_template.jinja, else `chat_template` of tokenizer_config.json: a string, or a list of {name, template} of which
+  /// "default" counts, and "tool_use" for conversations with tools. Special tokens (`bos_token` and the like), which templates
+  /// have as variables, come from that file or else from special_tokens_map.json. Succeeds without a template and with one that
+  /// cannot be understood: such a checkpoint still completes plain text. Throws Error{kInvalidArgument} for a file that cannot
+  /// be read.
   static ChatTemplate load(const std::filesystem::path& checkpoint_dir);
 
-  /// Recognises a template from its Jinja text. `bos_token` is what it writes at the very beginning, if it does.
-  static ChatTemplate parse(std::string_view jinja, std::string_view bos_token = "");
+  /// A template from its text; `special_tokens` is an object of strings by their names.
+  static ChatTemplate parse(std::string_view jinja, nlohmann::ordered_json special_tokens = nlohmann::ordered_json::object());
 
-  /// Why render() will refuse every conversation; empty if it will not.
-  const std::string& unsupported_reason() const { return unsupported_reason_; }
+  /// Why render() will refuse every conversation without tools; empty if it will not.
+  const std::string& unsupported_reason() const { return default_.unsupported_reason; }
 
-  /// The prompt for the next assistant turn; tokenise it with Tokenizer::encode, not encode_prompt. It ends inside an open
-  /// think block when the model is to think. `check_in` is called now and then; what it throws ends the call. Throws Error{kInvalidArgument} for a conversation that the templates refuse (no
-  /// messages, a system message that is not the first, no user query, an unknown role), for tool messages, and for a kind of
-  /// thinking that the template cannot ask for; {kFailedPrecondition} when there is no template, {kUnimplemented} when it is
-  /// not supported.
+  /// Whether the template looks through the parts of a message's content. Otherwise render() makes one text of them, with line
+  /// breaks between, and refuses pictures and videos.
+  bool takes_parts() const { return default_.takes_parts; }
+
+  /// The prompt; tokenise it with Tokenizer::encode, not encode_prompt. `check_in` is called now and then; what it throws ends
+  /// the call. Throws Error{kInvalidArgument} with the template's own words for a conversation that it refuses, with what went
+  /// wrong and in which line where it fails, and for a kind of thinking that it cannot ask for; {kFailedPrecondition} when
+  /// there is no template, {kUnimplemented} when it cannot be understood.
   std::string render(const ChatInput& input, const std::function<void()>& check_in = {}) const;
 
  private:
-  /// One turn of a conversation.
-  struct Message {
-    std::string role;     // "system", "user" or "assistant"
-    std::string content;  // UTF-8
+  /// One of the checkpoint's templates.
+  struct Variant {
+    explicit Variant(std::string_view jinja);
+    Variant() = default;
+
+    std::optional<jinja::Template> program;  // nothing if there is none, or if it cannot be understood
+    std::string unsupported_reason;
+    bool takes_parts = false;
+    bool knows_enable_thinking = false;
   };
 
-  /// What is written for assistant turns of the past.
-  enum class History {
-    kAsIs,            // the content
-    kDropReasoning,   // what follows the last </think>
-    kKeepAfterQuery,  // with a think block after the last user query, else what follows the last </think>
-    kKeepAll,         // with a think block always
-    kKeepLastTurn,    // the content in the last assistant turn, before it what follows the last </think>, trimmed
-    kKeepAfterUser,   // the content after the last user message, before it what follows the last </think>, trimmed
-  };
+  const Variant& variant_for(const ChatInput& input) const;
+  std::string render(const Variant& variant, const ChatInput& input, const std::function<void()>& check_in) const;
 
-  /// Where in a conversation a message stands.
-  struct Place {
-    bool is_after_query = false;  // the last one of the user's that is no tool's answer
-    bool is_after_user = false;   // the last message of the user's
-    bool is_last_turn = false;    // the last one of the assistant's
-    bool is_last = false;
-  };
-
-  /// What each kind of Thinking writes after `<|im_start|>assistant\n`; nothing where the template cannot ask for it.
-  struct ThinkPrompts {
-    std::optional<std::string> by_default;
-    std::optional<std::string> on;
-    std::optional<std::string> off;
-  };
-
-  static ThinkPrompts recognise_think_prompts(std::string_view generation_part);
-  static History recognise_history(std::string_view message_part);
-  static History recognise_trimming_history(std::string message_part);
-  void recognise(std::string_view text, std::string_view bos_token);
-
-  static std::vector<Message> messages_of(const ChatInput& input);
-  static bool is_query(const Message& message, std::string_view content);
-  static void check_role(const Message& message, size_t message_idx);
-  std::string assistant_turn(std::string_view content, const Place& place) const;
-
-  bool has_template_ = false;
-  std::string unsupported_reason_;
-  std::string bos_token_;  // what is written before it all
-  bool omits_empty_system_prompt_ = false;
-  bool trims_content_ = false;
-  History history_ = History::kAsIs;
-  bool keeps_empty_reasoning_ = true;  // false: an empty think block is left out unless the turn is the last one
-  ThinkPrompts think_prompts_;
+  Variant default_;
+  std::optional<Variant> tool_use_;
+  nlohmann::ordered_json special_tokens_ = nlohmann::ordered_json::object();
 };
 
 /// Whether a rendered prompt ends inside a think block: `<think>` was written last, and neither `</think>` nor the token of a

@@ -20,10 +20,15 @@ ChatInput chat_of(const Messages& messages, std::optional<bool> thinking = {}) {
 }
 
 const std::filesystem::path kDemoDir = test::source_folder() / "launch/demo";
+const std::filesystem::path kQwenTemplate = test::source_folder() / "tests/golden/chat_templates/qwen3_5.jinja";
+
+std::string read(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
 
 /// A template of the form that Qwen3.5's have. `generation` is what follows the assistant header.
-std::string qwen_template(const std::string& generation,
-                          const std::string& keep_condition = "loop.index0 > ns.last_query_index") {
+std::string qwen_template(const std::string& generation) {
   return R"({%- if messages[0].role == 'system' %}
     {{- '<|im_start|>system\n' + messages[0].content|trim + '<|im_end|>\n' }}
 {%- endif %}
@@ -36,12 +41,7 @@ std::string qwen_template(const std::string& generation,
             {%- set reasoning_content = content.split('</think>')[0].rstrip('\n').split('<think>')[-1].lstrip('\n') %}
             {%- set content = content.split('</think>')[-1].lstrip('\n') %}
         {%- endif %}
-        {%- if )" +
-         keep_condition + R"( %}
-            {{- '<|im_start|>' + message.role + '\n<think>\n' + reasoning_content|trim + '\n</think>\n\n' + content }}
-        {%- else %}
-            {{- '<|im_start|>' + message.role + '\n' + content }}
-        {%- endif %}
+        {{- '<|im_start|>' + message.role + '\n' + content }}
         {{- '<|im_end|>\n' }}
     {%- endif %}
 {%- endfor %}
@@ -74,13 +74,17 @@ std::string generation_prompt(const std::string& generation, std::optional<bool>
   return prompt.substr(kHiPrompt.size());
 }
 
-std::string render_error(const ChatTemplate& chat_template, const Messages& messages, std::optional<bool> thinking = {}) {
+std::string render_error(const ChatTemplate& chat_template, const ChatInput& chat) {
   try {
-    chat_template.render(chat_of(messages, thinking));
+    chat_template.render(chat);
   } catch (const Error& error) {
     return error.what();
   }
   return "";
+}
+
+std::string render_error(const ChatTemplate& chat_template, const Messages& messages, std::optional<bool> thinking = {}) {
+  return render_error(chat_template, chat_of(messages, thinking));
 }
 
 class CheckpointDir {
@@ -105,6 +109,7 @@ class CheckpointDir {
 TEST(ChatTemplate, RendersTheDemosConversation) {
   const ChatTemplate demo = ChatTemplate::load(kDemoDir);
   EXPECT_EQ(demo.unsupported_reason(), "");
+  EXPECT_TRUE(demo.takes_parts());
   const Messages messages = {
       {"system", " Be brief.\n"}, {"user", "Hi\xE3\x80\x80"}, {"assistant", "<think>\nx\n</think>\n\nHello"}, {"user", "Bye"}};
   const std::string expected =
@@ -116,7 +121,7 @@ TEST(ChatTemplate, RendersTheDemosConversation) {
   EXPECT_NE(render_error(demo, messages, true).find("thinking 'on' is not possible"), std::string::npos);
 }
 
-TEST(ChatTemplate, ReadsTheThinkingDefaultOffTheTemplate) {
+TEST(ChatTemplate, ThinksAsItIsTold) {
   const std::string open = "<think>\n";
   const std::string empty = "<think>\n\n</think>\n\n";
   EXPECT_EQ(generation_prompt(kOffIfFalse), open);
@@ -128,6 +133,11 @@ TEST(ChatTemplate, ReadsTheThinkingDefaultOffTheTemplate) {
   EXPECT_EQ(generation_prompt(kOnlyOff), "");
   EXPECT_EQ(generation_prompt(kOnlyOff, true), "");
   EXPECT_EQ(generation_prompt(kOnlyOff, false), empty);
+  ChatInput chat = chat_of(kHi);
+  chat.kwargs["enable_thinking"] = false;
+  EXPECT_EQ(ChatTemplate::parse(qwen_template(kOffIfFalse)).render(chat), kHiPrompt + empty);
+  chat.thinking = true;
+  EXPECT_EQ(ChatTemplate::parse(qwen_template(kOffIfFalse)).render(chat), kHiPrompt + open);
 }
 
 TEST(ChatTemplate, RefusesThinkingThatTheTemplateCannotAskFor) {
@@ -141,7 +151,7 @@ TEST(ChatTemplate, RefusesThinkingThatTheTemplateCannotAskFor) {
 }
 
 TEST(ChatTemplate, KeepsReasoningOnlyAfterTheLastUserQuery) {
-  const ChatTemplate chat_template = ChatTemplate::parse(qwen_template(kOffIfFalse));
+  const ChatTemplate chat_template = ChatTemplate::parse(read(kQwenTemplate));
   const Messages messages = {{"user", "One"},
                              {"assistant", "<think>\nold\n</think>\n\nFirst"},
                              {"user", "Two"},
@@ -158,29 +168,72 @@ TEST(ChatTemplate, KeepsReasoningOnlyAfterTheLastUserQuery) {
             "<|im_start|>assistant\n<think>\n\n</think>\n\n");
 }
 
-TEST(ChatTemplate, ReadsTheTreatmentOfReasoningOffTheTemplate) {
-  const Messages messages = {
-      {"user", "1"}, {"assistant", "<think>r</think>a"}, {"user", "2"}, {"assistant", "b"}, {"assistant", "c"}};
-  const auto third_turn_on = [&](const std::string& jinja) {
-    const std::string prompt = ChatTemplate::parse(jinja).render(chat_of(messages, false));
-    return prompt.substr(prompt.find("<|im_start|>assistant"));
-  };
-  const std::string old_dropped = "<|im_start|>assistant\na<|im_end|>\n<|im_start|>user\n2<|im_end|>\n";
-  const std::string old_kept = "<|im_start|>assistant\n<think>\nr\n</think>\n\na<|im_end|>\n<|im_start|>user\n2<|im_end|>\n";
-  const std::string b_wrapped = "<|im_start|>assistant\n<think>\n\n</think>\n\nb<|im_end|>\n";
-  const std::string c_wrapped = "<|im_start|>assistant\n<think>\n\n</think>\n\nc<|im_end|>\n";
-  const std::string end = "<|im_start|>assistant\n<think>\n\n</think>\n\n";
-  EXPECT_EQ(
-      third_turn_on(qwen_template(
-          kOffIfFalse, "(preserve_thinking is defined and preserve_thinking is true) or (loop.index0 > ns.last_query_index)")),
-      old_dropped + b_wrapped + c_wrapped + end);
-  EXPECT_EQ(
-      third_turn_on(qwen_template(
-          kOffIfFalse, "preserve_thinking is undefined or preserve_thinking is true or loop.index0 > ns.last_query_index")),
-      old_kept + b_wrapped + c_wrapped + end);
-  EXPECT_EQ(third_turn_on(qwen_template(
-                kOffIfFalse, "loop.index0 > ns.last_query_index and (loop.last or (not loop.last and reasoning_content))")),
-            old_dropped + "<|im_start|>assistant\nb<|im_end|>\n" + c_wrapped + end);
+TEST(ChatTemplate, PassesToolsAndArguments) {
+  ChatInput chat = chat_of(kHi);
+  chat.tools = {{{"type", "function"}, {"name", "f"}}};
+  chat.kwargs = {{"style", "short"}};
+  chat.add_generation_prompt = false;
+  const ChatTemplate chat_template =
+      ChatTemplate::parse("{{ tools | tojson }}{{ style }}{{ add_generation_prompt }}{{ documents }}{{ bos_token }}",
+                          {{"bos_token", "<s>"}, {"style", "long"}});
+  EXPECT_EQ(chat_template.render(chat), R"([{"type": "function", "name": "f"}]shortFalseNone<s>)");
+  for (const char* name : {"messages", "tools", "add_generation_prompt"}) {
+    chat.kwargs = {{name, 1}};
+    EXPECT_NE(render_error(chat_template, chat).find(std::string("'") + name + "' cannot be"), std::string::npos);
+  }
+  chat.kwargs = 5;
+  EXPECT_NE(render_error(chat_template, chat), "");
+}
+
+TEST(ChatTemplate, MessagesArePlain) {
+  const ChatTemplate chat_template = ChatTemplate::parse("{% for m in messages %}{{ m | tojson }}{% endfor %}");
+  ChatInput chat;
+  chat.messages.push_back({{"role", "assistant"}, {"content", nullptr}, {"tool_calls", nullptr}, {"reasoning", "r"}});
+  EXPECT_EQ(chat_template.render(chat),
+            R"({"role": "assistant", "reasoning": "r", "thinking": "r", "reasoning_content": "r"})");
+  chat.messages.push_back(3);
+  EXPECT_EQ(render_error(chat_template, chat), "chat: message 1 is not an object");
+  EXPECT_NE(render_error(chat_template, Messages{}).find("no messages"), std::string::npos);
+}
+
+ChatInput chat_with_parts() {
+  ChatInput chat;
+  nlohmann::ordered_json parts = nlohmann::ordered_json::array();
+  parts.push_back({{"type", "text"}, {"text", "a "}});
+  parts.push_back({{"type", "image"}});
+  parts.push_back({{"type", "text"}, {"text", "b"}});
+  chat.messages.push_back({{"role", "user"}, {"content", parts}});
+  return chat;
+}
+
+TEST(ChatTemplate, PartsAreForTemplatesThatLookThroughThem) {
+  const ChatTemplate qwen = ChatTemplate::parse(read(kQwenTemplate));
+  EXPECT_TRUE(qwen.takes_parts());
+  EXPECT_TRUE(qwen.render(chat_with_parts()).starts_with("<|im_start|>user\na <|vision_start|><|image_pad|><|vision_end|>b<"));
+  const ChatTemplate plain = ChatTemplate::parse("{% for m in messages %}{{ m.content }}{% endfor %}");
+  EXPECT_FALSE(plain.takes_parts());
+  EXPECT_NE(render_error(plain, chat_with_parts()).find("message 0 has a part that is no text"), std::string::npos);
+  ChatInput texts = chat_with_parts();
+  texts.messages[0]["content"].erase(1);
+  EXPECT_EQ(plain.render(texts), "a \nb");
+}
+
+TEST(ChatTemplate, ContinuesTheLastMessage) {
+  const ChatTemplate qwen = ChatTemplate::parse(qwen_template(kOffIfFalse));
+  ChatInput chat = chat_of({{"user", "Hi"}, {"assistant", "The answer \n"}});
+  chat.continue_final_message = true;
+  EXPECT_NE(render_error(qwen, chat).find("exclude each other"), std::string::npos);
+  chat.add_generation_prompt = false;
+  const std::string begun = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n";
+  EXPECT_EQ(ChatTemplate::parse(read(kQwenTemplate)).render(chat), begun + "The answer");
+  const ChatTemplate verbatim = ChatTemplate::parse("{% for m in messages %}[{{ m.content }}]{% endfor %}");
+  EXPECT_EQ(verbatim.render(chat), "[Hi][The answer \n");
+  chat.messages[1]["content"] = {{{"type", "text"}, {"text", "a"}}, {{"type", "text"}, {"text", "b"}}};
+  EXPECT_EQ(ChatTemplate::parse(read(kQwenTemplate)).render(chat), begun + "ab");
+  chat.messages[1]["content"] = "<think>x</think>";
+  EXPECT_NE(render_error(ChatTemplate::parse(read(kQwenTemplate)), chat).find("is not possible"), std::string::npos);
+  chat.messages[1].erase("content");
+  EXPECT_NE(render_error(verbatim, chat).find("needs a last message with text"), std::string::npos);
 }
 
 /// A template of the form that LFM2.5's have: a token before it all, an optional system prompt, old answers without reasoning.
@@ -189,17 +242,24 @@ std::string lfm2_template(const std::string& option, const std::string& drop_con
   return R"({{- bos_token -}}
 {%- set )" +
          option + " = " + option + R"( | default(false) -%}
+{%- set ns = namespace(system_prompt="", last_user_index=-1, last_assistant_index=-1) -%}
 {%- if messages[0]["role"] == "system" -%}
     {%- set ns.system_prompt = messages[0]["content"] -%}
+    {%- set messages = messages[1:] -%}
 {%- endif -%}
 {%- if ns.system_prompt -%}
     {{- "<|im_start|>system\n" + ns.system_prompt + "<|im_end|>\n" -}}
 {%- endif -%}
 {%- for message in messages -%}
-    {{- "<|im_start|>" + message["role"] + "\n" -}}
-    {%- if message.thinking is defined -%}
-        {{- "<think>" + message.thinking + "</think>" -}}
+    {%- if message["role"] == "user" -%}
+        {%- set ns.last_user_index = loop.index0 -%}
+    {%- elif message["role"] == "assistant" -%}
+        {%- set ns.last_assistant_index = loop.index0 -%}
     {%- endif -%}
+{%- endfor -%}
+{%- for message in messages -%}
+    {{- "<|im_start|>" + message["role"] + "\n" -}}
+    {%- set content = message["content"] -%}
     {%- if )" +
          drop_condition + R"( -%}
         {%- if "</think>" in content -%}
@@ -228,65 +288,42 @@ TEST(ChatTemplate, TrimsOldAnswersWhereTheTemplateDoes) {
       "<s><|im_start|>user\n 1 <|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n<|im_start|>user\n2<|im_end|>\n"
       "<|im_start|>assistant\n c <|im_end|>\n<|im_start|>assistant\n";
   const std::string last_turn = "<|im_end|>\n<|im_start|>assistant\n e</think> f <|im_end|>\n<|im_start|>assistant\n";
-  const ChatTemplate by_turn = ChatTemplate::parse(lfm2_template("keep_past_thinking", kDropBeforeLastTurn), "<s>");
+  const nlohmann::ordered_json tokens = {{"bos_token", "<s>"}};
+  const ChatTemplate by_turn = ChatTemplate::parse(lfm2_template("keep_past_thinking", kDropBeforeLastTurn), tokens);
   EXPECT_EQ(by_turn.render(chat_of(messages)), old_turns + "d" + last_turn);
-  const ChatTemplate by_user = ChatTemplate::parse(lfm2_template("preserve_thinking", kDropBeforeUser), "<s>");
+  const ChatTemplate by_user = ChatTemplate::parse(lfm2_template("preserve_thinking", kDropBeforeUser), tokens);
   EXPECT_EQ(by_user.render(chat_of(messages, false)), old_turns + "<think>r</think> d" + last_turn);
   EXPECT_EQ(by_user.render(chat_of(Messages{{"system", " "}, {"user", "x"}})),
             "<s><|im_start|>system\n <|im_end|>\n<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n");
 }
 
-TEST(ChatTemplate, BeginsWithTheBosTokenOfTheCheckpoint) {
-  const std::string rest = lfm2_template("preserve_thinking", kDropBeforeUser).substr(17);
-  ASSERT_TRUE(rest.starts_with("\n{%-"));
+TEST(ChatTemplate, KnowsTheSpecialTokensOfTheCheckpoint) {
   const CheckpointDir dir;
-  for (const char* form : {"{{- bos_token -}}", "{{ bos_token }}", "{{bos_token}}"}) {
-    dir.write("chat_template.jinja", form + rest);
-    EXPECT_EQ(ChatTemplate::load(dir.path()).render(chat_of(kHi)), kHiPrompt) << "no file says what it is";
-  }
-  dir.write("special_tokens_map.json", R"({"bos_token": {"content": "<a>"}})");
-  EXPECT_EQ(ChatTemplate::load(dir.path()).render(chat_of(kHi)), "<a>" + kHiPrompt);
-  dir.write("tokenizer_config.json", R"({"bos_token": "<b>"})");
-  EXPECT_EQ(ChatTemplate::load(dir.path()).render(chat_of(kHi)), "<b>" + kHiPrompt);
-  for (const std::string& jinja :
-       {"{{ bos_token }}\n{{" + rest.substr(4), "{{ bos_token + 'x' }}" + rest, "{{ bos_token }}" + rest + "{{ bos_token }}",
-        "{% if x %}{{ bos_token }}{% endif %}" + rest}) {
-    EXPECT_NE(ChatTemplate::parse(jinja).unsupported_reason().find("bos_token"), std::string::npos) << jinja;
-  }
+  dir.write("chat_template.jinja", "{{ bos_token }}|{{ eos_token }}|{{ image_token }}|{{ pad_token is defined }}");
+  EXPECT_EQ(ChatTemplate::load(dir.path()).render(chat_of(kHi)), "|||False") << "no file says what they are";
+  dir.write("special_tokens_map.json", R"({"bos_token": {"content": "<a>"}, "eos_token": "</a>", "pad_token": null})");
+  EXPECT_EQ(ChatTemplate::load(dir.path()).render(chat_of(kHi)), "<a>|</a>||False");
+  dir.write("tokenizer_config.json", R"({"bos_token": "<b>", "extra_special_tokens": {"image_token": {"content": "<i>"}}})");
+  EXPECT_EQ(ChatTemplate::load(dir.path()).render(chat_of(kHi)), "<b>|</a>|<i>|False");
 }
 
-TEST(ChatTemplate, RefusesConversationsThatTheTemplatesRefuse) {
-  const ChatTemplate demo = ChatTemplate::load(kDemoDir);
-  EXPECT_NE(render_error(demo, {}).find("no messages"), std::string::npos);
-  EXPECT_NE(render_error(demo, {{"system", "x"}}).find("no user query"), std::string::npos);
-  EXPECT_NE(render_error(demo, {{"user", " <tool_response>4</tool_response>\n"}}).find("no user query"), std::string::npos);
-  EXPECT_NE(render_error(demo, {{"user", "x"}, {"system", "y"}}).find("message 1 has the role 'system'"), std::string::npos);
-  EXPECT_NE(render_error(demo, {{"user", "x"}, {"tool", "y"}}).find("tool messages are not supported"), std::string::npos);
-  EXPECT_NE(render_error(demo, {{"User", "x"}}).find("'User', allowed are"), std::string::npos);
+TEST(ChatTemplate, RefusesWithTheTemplatesWords) {
+  const ChatTemplate qwen = ChatTemplate::parse(read(kQwenTemplate));
+  EXPECT_EQ(render_error(qwen, Messages{{"system", "x"}}), "No user query found in messages.");
+  EXPECT_EQ(render_error(qwen, Messages{{"user", " <tool_response>4</tool_response>\n"}}), "No user query found in messages.");
+  EXPECT_EQ(render_error(qwen, Messages{{"user", "x"}, {"system", "y"}}), "System message must be at the beginning.");
+  EXPECT_EQ(render_error(qwen, Messages{{"user", "x"}, {"wizard", "y"}}), "Unexpected message role.");
 }
 
-TEST(ChatTemplate, RefusesOtherTemplates) {
-  const std::vector<std::string> others = {
-      "{% for m in messages %}[INST] {{ m.content }} [/INST]{% endfor %}",
-      "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}",
-      qwen_template("").substr(0, qwen_template("").find("{%- if add_generation_prompt")),
-      "{{ '<|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n' }}" + qwen_template(""),
-      qwen_template("{%- if enable_thinking %}{{- '<think>\\n' }}{%- endif %}"),
-      qwen_template("{{- '<think>' }}"),
-      qwen_template("{%- if x %}{{- '<think>\\n\\n</think>\\n\\n' }}{%- else %}{{- '<think>\\n' }}{%- endif %}"),
-      qwen_template(kOffIfFalse, "preserve_thinking or loop.index0 > ns.last_query_index"),
-      qwen_template(kOffIfFalse, "loop.first"),
-      lfm2_template("preserve_thinking", kDropBeforeLastTurn),
-      lfm2_template("preserve_thinking", "not preserve_thinking"),
-      lfm2_template("keep_past_thinking", kDropBeforeUser),
-      "{{ '<think>' + x }}" + lfm2_template("preserve_thinking", kDropBeforeUser).substr(17),
-      "{%- if reasoning_effort == 'low' %}{%- endif %}" + qwen_template(kOffIfFalse),
-      "",
-  };
-  for (const std::string& jinja : others) {
-    const ChatTemplate chat_template = ChatTemplate::parse(jinja);
-    EXPECT_NE(chat_template.unsupported_reason().find("not of the Qwen ChatML form"), std::string::npos) << jinja;
-    EXPECT_EQ(render_error(chat_template, kHi), chat_template.unsupported_reason());
+TEST(ChatTemplate, SaysWhatItDoesNotUnderstand) {
+  const ChatTemplate broken = ChatTemplate::parse("\n{% include 'x' %}");
+  EXPECT_EQ(broken.unsupported_reason(), "the chat template, line 2: the tag 'include' is not supported");
+  EXPECT_EQ(render_error(broken, kHi), broken.unsupported_reason());
+  try {
+    broken.render(chat_of(kHi));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kUnimplemented);
   }
 }
 
@@ -295,15 +332,14 @@ TEST(ChatTemplate, FindsTheTemplateOfACheckpoint) {
   EXPECT_NE(render_error(ChatTemplate::load(dir.path()), kHi).find("has no chat template"), std::string::npos);
   dir.write("tokenizer_config.json", R"({"eos_token": "x"})");
   EXPECT_NE(render_error(ChatTemplate::load(dir.path()), kHi).find("has no chat template"), std::string::npos);
-  const std::string one_line =
-      R"({% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>\\n' }}{% endfor %})"
-      R"({% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %})";
-  dir.write(
-      "tokenizer_config.json",
-      R"({"chat_template": [{"name": "tool_use", "template": "x"}, {"name": "default", "template": ")" + one_line + "\"}]}");
-  EXPECT_EQ(ChatTemplate::load(dir.path()).render(chat_of(Messages{{"user", " Hi"}})),
-            "<|im_start|>user\n Hi<|im_end|>\n<|im_start|>assistant\n")
-      << "without the trim filter content is not trimmed";
+  dir.write("tokenizer_config.json", R"({"chat_template": [{"name": "tool_use", "template": "T{{ tools[0] }}"},
+                                                           {"name": "default", "template": "D{{ tools }}"}]})");
+  ChatInput chat = chat_of(kHi);
+  EXPECT_EQ(ChatTemplate::load(dir.path()).render(chat), "DNone");
+  chat.tools = {"f"};
+  EXPECT_EQ(ChatTemplate::load(dir.path()).render(chat), "Tf");
+  dir.write("tokenizer_config.json", R"({"chat_template": "S"})");
+  EXPECT_EQ(ChatTemplate::load(dir.path()).render(chat), "S");
   dir.write("chat_template.jinja", qwen_template(kOffIfFalse));
   EXPECT_EQ(ChatTemplate::load(dir.path()).render(chat_of(kHi)), kHiPrompt + "<think>\n");
 }
