@@ -41,6 +41,27 @@ void check_text(std::string_view text, const std::string& name, const JsonLimits
   if (num_values > limits.values) refuse("has more values than", limits.values);
 }
 
+/// No object has too many members. Of text that passed check_text, so that its depth is bounded.
+void check_members(std::string_view text, const std::string& name, int64_t most) {
+  struct Open {
+    bool is_object;
+    int64_t num_commas = 0;
+  };
+  std::vector<Open> open;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string && c == '\\') ++i;
+    if (c == '"') in_string = !in_string;
+    if (in_string) continue;
+    if (c == '[' || c == '{') open.push_back({.is_object = c == '{'});
+    if ((c == ']' || c == '}') && !open.empty()) open.pop_back();
+    if (c != ',' || open.empty()) continue;
+    if (++open.back().num_commas >= most && open.back().is_object)
+      throw_invalid(name + ": JSON has an object of more members than " + std::to_string(most));
+  }
+}
+
 /// Refuses keys that occur twice in an object. It makes no values: the library's own callbacks look through all that an object
 /// has so far after each of its members, which takes minutes for the header of a large checkpoint.
 class UniqueKeys : public nlohmann::json_sax<json> {
@@ -78,9 +99,10 @@ class UniqueKeys : public nlohmann::json_sax<json> {
 };
 
 /// Appends `value` as JSON and stops soon after kShownMax bytes, however large it is.
-void append_shown(const json& value, std::string& out) {
+template <class Json>
+void append_shown(const Json& value, std::string& out) {
   if (value.is_string()) {
-    const auto& text = value.get_ref<const std::string&>();
+    const auto& text = value.template get_ref<const std::string&>();
     out += json(text.substr(0, kShownMax)).dump(-1, ' ', false, json::error_handler_t::replace);
   } else if (!value.is_structured()) {
     out += value.dump();
@@ -97,28 +119,42 @@ void append_shown(const json& value, std::string& out) {
   }
 }
 
-}  // namespace
+template <class Json>
+std::string shown_of(const Json& value) {
+  std::string text;
+  append_shown(value, text);
+  if (text.size() <= kShownMax) return text;
+  return whole_characters(text, kShownMax - 3) + "...";
+}
 
-json parse_json(std::string_view text, const std::string& name, const JsonLimits& limits) {
+template <class Json>
+Json parse(std::string_view text, const std::string& name, const JsonLimits& limits) {
   check_text(text, name, limits);
+  if (limits.members < INT64_MAX) check_members(text, name, limits.members);
   try {
     UniqueKeys unique(name);
     if (limits.duplicates == DuplicateKeys::kRefuse) json::sax_parse(text.begin(), text.end(), &unique);
-    return json::parse(text.begin(), text.end());
+    return Json::parse(text.begin(), text.end());
   } catch (const json::exception& e) {
     throw_invalid(name + ": not valid JSON: " + in_quotes(e.what()));
   }
+}
+
+}  // namespace
+
+json parse_json(std::string_view text, const std::string& name, const JsonLimits& limits) {
+  return parse<json>(text, name, limits);
+}
+
+nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& name, const JsonLimits& limits) {
+  return parse<nlohmann::ordered_json>(text, name, limits);
 }
 
 json read_json_file(const std::filesystem::path& path, const JsonLimits& limits) {
   return parse_json(read_text_file(path, limits.bytes), path.string(), limits);
 }
 
-std::string shown(const json& value) {
-  std::string text;
-  append_shown(value, text);
-  if (text.size() <= kShownMax) return text;
-  return whole_characters(text, kShownMax - 3) + "...";
-}
+std::string shown(const json& value) { return shown_of(value); }
+std::string shown(const nlohmann::ordered_json& value) { return shown_of(value); }
 
 }  // namespace ferry
