@@ -5,6 +5,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/json.h"
+#include "runtime/base/quoting.h"
 #include "runtime/model/architectures/architecture.h"
 #include "runtime/model/config_fields.h"
 #include "runtime/model/source_config.h"
@@ -116,6 +117,18 @@ DType read_dtype(const ConfigFields& top, const ConfigFields& text) {
   return DType::kBF16;
 }
 
+constexpr const char* kSamplingKeys[] = {"temperature",        "top_p", "top_k", "min_p",
+                                         "repetition_penalty", "max_new_tokens"};
+
+void read_sampling(const ConfigFields& fields, GenerationDefaults& g) {
+  if (fields.has("temperature")) g.temperature = fields.number("temperature", -1e-9, 1e6);
+  if (fields.has("top_p")) g.top_p = fields.number("top_p", 0.0, 1.0);
+  if (fields.has("top_k")) g.top_k = fields.integer("top_k", 0, kMaxDim);
+  if (fields.has("min_p")) g.min_p = fields.number("min_p", -1e-9, 1.0);
+  if (fields.has("repetition_penalty")) g.repetition_penalty = fields.number("repetition_penalty", 0.0, 1e6);
+  if (fields.has("max_new_tokens")) g.max_new_tokens = fields.integer("max_new_tokens", 1, int64_t{1} << 30);
+}
+
 }  // namespace
 
 int64_t ModelConfig::num_layers_of(Mixer mixer) const {
@@ -132,10 +145,20 @@ GenerationDefaults read_generation_config(const std::filesystem::path& path, int
   GenerationDefaults g;
   append_ids(fields, "eos_token_id", vocab_size, g.stop_token_ids);
   g.do_sample = fields.boolean_or("do_sample", false);
-  if (fields.has("temperature")) g.temperature = fields.number("temperature", -1e-9, 1e6);
-  if (fields.has("top_p")) g.top_p = fields.number("top_p", 0.0, 1.0);
-  if (fields.has("top_k")) g.top_k = fields.integer("top_k", 0, kMaxDim);
+  read_sampling(fields, g);
   return g;
+}
+
+void override_sampling(const std::string& text, const std::string& what, GenerationDefaults& defaults) {
+  const json object = parse_json(text, what, {.depth = 4, .bytes = 1 << 16, .values = 64});
+  if (!object.is_object()) throw_invalid(what + ": " + shown(object) + "; allowed: a JSON object");
+  for (const auto& [key, value] : object.items()) {
+    if (std::find(std::begin(kSamplingKeys), std::end(kSamplingKeys), key) != std::end(kSamplingKeys)) continue;
+    std::string names;
+    for (const char* name : kSamplingKeys) names += (names.empty() ? "" : ", ") + std::string(name);
+    throw_invalid(what + ": " + in_quotes(key) + " is unknown; allowed: " + names);
+  }
+  read_sampling(ConfigFields(object, what), defaults);
 }
 
 ModelConfig load_config(const std::filesystem::path& checkpoint_dir) {

@@ -19,8 +19,8 @@ struct Architecture;
 struct GenerationDefaults {
   std::vector<TokenId> stop_token_ids;
   bool do_sample = false;
-  std::optional<double> temperature, top_p;
-  std::optional<int64_t> top_k;
+  std::optional<double> temperature, top_p, min_p, repetition_penalty;
+  std::optional<int64_t> top_k, max_new_tokens;
 };
 
 /// config.json of a decoder (the text part), read and validated once.
@@ -62,5 +62,8 @@ ModelConfig load_config(const std::filesystem::path& checkpoint_dir);
 
 /// generation_config.json alone, with errors as load_config's; `vocab_size` bounds its ids.
 GenerationDefaults read_generation_config(const std::filesystem::path& path, int64_t vocab_size);
+/// Fields of sampling in a JSON object `text` take the place of `defaults`'. Throws Error{kInvalidArgument} for others, so that
+/// none is thought to count; `what` names the text in messages.
+void override_sampling(const std::string& text, const std::string& what, GenerationDefaults& defaults);
 
 }  // namespace ferry

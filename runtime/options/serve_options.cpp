@@ -125,9 +125,9 @@ void add_access(CLI::App& app, AccessOptions& access) {
 
 void add_serve_options(CLI::App& app, ServeOptions& options) {
   app.add_option("--grpc", options.grpc_address, "HOST:PORT to serve gRPC on; port 0 chooses one; default 127.0.0.1:50051");
-  app.add_option(
-      "--http", options.http_address,
-      "HOST:PORT for GET /health and /metrics, POST /start_profile and /stop_profile, or off; default 127.0.0.1:8000");
+  app.add_option("--http", options.http_address,
+                 "HOST:PORT for OpenAI's API, GET /health and /metrics, POST /start_profile and /stop_profile, or off; default "
+                 "127.0.0.1:8000");
   app.add_option_function<std::string>(
       "--trace-dir", [&options](const std::string& folder) { options.trace_dir = folder; },
       "folder that all captures stay below (default traces); if given, also for the last steps before a rank was lost");
@@ -137,6 +137,7 @@ void add_serve_options(CLI::App& app, ServeOptions& options) {
       ->check([](const std::string& hosts) { return hosts.empty() ? "an empty list; allowed: HOST[:PORT],…" : ""; });
   app.add_option("--drain-timeout", options.drain_timeout_s, "seconds that open requests get after SIGTERM; default 30")
       ->check(number_in(0.0, 86400.0, "0 to 86400 seconds"));
+  add_api_options(app, options.api);
   add_access(app, options.access);
   add_limits(app, options.limits);
 }

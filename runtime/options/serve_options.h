@@ -5,6 +5,7 @@
 #include <string>
 
 #include "runtime/options/access_options.h"
+#include "runtime/options/api_options.h"
 #include "runtime/options/server_limits.h"
 
 namespace CLI {
@@ -19,6 +20,7 @@ struct ServeOptions {
   std::optional<std::filesystem::path> trace_dir;  // that captures stay below; if given, also for a lost rank's last steps
   double drain_timeout_s = 30;
   AccessOptions access;
+  ApiOptions api;
   std::string remote_images;  // as given, HOST[:PORT],…; limits.picture_hosts once it was read
   ServerLimits limits;
 };
