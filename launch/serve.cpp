@@ -22,6 +22,7 @@
 #include "runtime/server/metrics/engine_metrics.h"
 #include "runtime/server/metrics/http_metrics.h"
 #include "runtime/server/metrics/metrics_route.h"
+#include "runtime/server/openai/openai_service.h"
 #include "runtime/server/picture_address.h"
 #include "runtime/server/profile_control.h"
 #include "runtime/server/profile_routes.h"
@@ -81,14 +82,17 @@ class ServingState {
 
 /// Nothing if HTTP is off.
 std::optional<HttpServer> open_http(const ServeOptions& options, const Access& access, ProfileControl& profile,
-                                    const ServingState& state, const Coordinator& coordinator, HttpMetrics& metrics) {
+                                    openai::OpenAiService& openai, const ServingState& state, const Coordinator& coordinator,
+                                    HttpMetrics& metrics) {
   if (options.http_address == "off") return std::nullopt;
   HttpRouter router;
+  openai.add_routes(router);
   add_health_route(router, [&state] { return state.complaint(); });
   add_profile_routes(router, profile);
   const ModelInfo& model = coordinator.model_info();
   const auto report = [&coordinator, &model] { return EngineReport{coordinator.load(), coordinator.stats(), model}; };
-  add_metrics_route(router, report, model.name, metrics);
+  const std::vector<std::string>& names = options.api.model_names;
+  add_metrics_route(router, report, names.empty() ? model.name : names.front(), metrics);
   const HttpServerOptions server{.address = options.http_address, .limits = options.limits, .observe = metrics.observer()};
   return std::optional<HttpServer>(std::in_place, server, access, std::move(router));
 }
@@ -107,10 +111,11 @@ void announce(const char* port, const std::string& address, const Access& access
 }
 
 /// Ends requests whose prompts are still being made as well as those that run, all by the same time.
-void drain(GrpcServer& server, Coordinator& coordinator, double timeout_s) {
+void drain(GrpcServer& server, openai::OpenAiService& openai, Coordinator& coordinator, double timeout_s) {
   using std::chrono::milliseconds;
   const auto deadline = std::chrono::steady_clock::now() + milliseconds(static_cast<int64_t>(timeout_s * 1e3));
   server.finish_prompts(deadline);
+  openai.finish_prompts(deadline);
   const auto left = std::chrono::duration_cast<milliseconds>(deadline - std::chrono::steady_clock::now());
   coordinator.drain(std::max(left, milliseconds(0)));
 }
@@ -135,8 +140,9 @@ int run_serve(const Options& options, Cluster& cluster) {
   ProfileControl profile(captures, options.serve.trace_dir.value_or("traces"), options.serve.trace_dir.has_value());
   GrpcServer server({.address = options.serve.grpc_address, .limits = limits, .access = access}, client, &profile);
   ServingState state(server);
+  openai::OpenAiService openai(client, openai::make_settings(options.serve.api, options.engine.model.string(), client, limits));
   HttpMetrics http_metrics;
-  const std::optional<HttpServer> http = open_http(options.serve, access, profile, state, coordinator, http_metrics);
+  const std::optional<HttpServer> http = open_http(options.serve, access, profile, openai, state, coordinator, http_metrics);
   coordinator.set_on_failure([&] { state.end(); });
   engine.watch().set_on_change([&](const std::optional<std::string>& complaint) { state.set_overdue(complaint); });
   state.set_overdue(engine.watch().complaint());
@@ -149,8 +155,10 @@ int run_serve(const Options& options, Cluster& cluster) {
   state.end();
   if (asked_to_leave) {
     std::fprintf(stderr, "ferry: draining\n");
-    drain(server, coordinator, options.serve.drain_timeout_s);
+    drain(server, openai, coordinator, options.serve.drain_timeout_s);
   }
+  openai.finish_prompts(std::chrono::steady_clock::now());  // none can be made any more
+  openai.finish_answers(kFailureGrace);
   coordinator.set_on_failure({});
   engine.watch().set_on_change({});
   profile.leave();  // calls that wait for files would keep the servers from stopping

@@ -188,7 +188,8 @@ RequestNumber Coordinator::Impl::submit(Request request, EventSink sink) {
   if (!request.sampling.stop.empty()) engine_.require_tokenizer();
   OpenRequest open{.sink = std::move(sink)};
   if (engine_.tokenizer() != nullptr) {
-    open.detokenizer.emplace(*engine_.tokenizer(), request.sampling.stop, SpecialTokens::kSkip,  // refuses bad stop strings
+    const SpecialTokens special = request.sampling.shows_special ? SpecialTokens::kKeep : SpecialTokens::kSkip;
+    open.detokenizer.emplace(*engine_.tokenizer(), request.sampling.stop, special,  // refuses bad stop strings
                              stop_rules_of(request.sampling));
   }
   const std::scoped_lock lock(mutex_);

@@ -117,8 +117,7 @@ DType read_dtype(const ConfigFields& top, const ConfigFields& text) {
   return DType::kBF16;
 }
 
-constexpr const char* kSamplingKeys[] = {"temperature",        "top_p", "top_k", "min_p",
-                                         "repetition_penalty", "max_new_tokens"};
+constexpr const char* kSamplingKeys[] = {"temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_new_tokens"};
 
 void read_sampling(const ConfigFields& fields, GenerationDefaults& g) {
   if (fields.has("temperature")) g.temperature = fields.number("temperature", -1e-9, 1e6);

@@ -1,10 +1,26 @@
 #include "runtime/options/api_options.h"
 
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
+#include "runtime/base/error.h"
+#include "runtime/base/json.h"
 #include "runtime/options/option_checks.h"
 
 namespace ferry {
+namespace {
+
+/// Of a JSON object.
+std::string check_object(const std::string& text) {
+  try {
+    const nlohmann::json value = parse_json(text, "value", {.depth = 16, .bytes = 1 << 16, .values = 1 << 12});
+    return value.is_object() ? "" : complaint(text, "a JSON object");
+  } catch (const Error&) {
+    return complaint(text, "a JSON object");
+  }
+}
+
+}  // namespace
 
 void add_api_options(CLI::App& app, ApiOptions& options) {
   const char* group = "OpenAI's API over HTTP";
@@ -20,9 +36,11 @@ void add_api_options(CLI::App& app, ApiOptions& options) {
       ->group(group);
   app.add_option("--override-generation-config", options.generation_override,
                  "JSON object of sampling that counts before generation_config.json's, such as {\"temperature\":0.5}")
+      ->check(check_object)
       ->group(group);
   app.add_option("--default-chat-template-kwargs", options.template_kwargs,
                  "JSON object of the template's variables where a request gives no others, such as {\"enable_thinking\":false}")
+      ->check(check_object)
       ->group(group);
   app.add_option("--max-logprobs", options.max_logprobs,
                  "likeliest tokens of a position that a request may ask for; -1: all; default 20")

@@ -45,6 +45,7 @@ struct SamplingParams {
   bool ignore_eos = false;              // do not stop at the checkpoint's stop ids
   std::vector<TokenId> stop_token_ids;  // further ids that end the text; the id itself is not part of the text
   std::vector<std::string> stop;        // strings that end the text
+  bool shows_special = false;  // special tokens, such as <|im_end|>, have text, but for one that ends it all
   bool includes_stop = false;  // the stop string is part of the text, and so is the text of a stop id of the request's own
 
   // Logarithms of probabilities, of the logits as the model gave them. Absent: none; else how many of the likeliest tokens are
@@ -86,6 +87,7 @@ struct Request {
   std::vector<TokenId> prompt;  // with expanded placeholders where there are media
   std::shared_ptr<const PromptMedia> media;  // null: text only
   SamplingParams sampling;
+  std::string cache_salt;  // shares cached prefixes with requests of the same one alone
   std::shared_ptr<TokenGrammar> grammar;  // at its beginning, the request's own and its owner's no more; null: none
   std::shared_ptr<Siblings> siblings;  // null: it is alone
   std::optional<std::chrono::steady_clock::time_point> deadline;

@@ -32,6 +32,8 @@ class EngineClient {
   /// and call `check_in` (which may be empty) now and then; what it throws ends them.
   virtual std::vector<TokenId> encode_text(std::string_view text, const std::function<void()>& check_in) const = 0;
   virtual std::vector<TokenId> encode_chat(const ChatInput& chat, const std::function<void()>& check_in) const = 0;
+  /// What ids and text are to each other.
+  virtual const Tokenizer& tokenizer() const = 0;
   /// For requests with pictures or videos; throws Error{kFailedPrecondition} if there can be none.
   virtual const MediaIntake& media() const = 0;
 
@@ -53,6 +55,7 @@ class CoordinatorClient : public EngineClient {
   PromptBounds prompt_bounds() const override;
   std::vector<TokenId> encode_text(std::string_view text, const std::function<void()>& check_in) const override;
   std::vector<TokenId> encode_chat(const ChatInput& chat, const std::function<void()>& check_in) const override;
+  const Tokenizer& tokenizer() const override { return tokenizer_; }
   const MediaIntake& media() const override;
   RequestNumber submit(Request request, EventSink sink) override;
   bool abort(RequestNumber number) override;

@@ -50,6 +50,7 @@ class TextEngineClient final : public EngineClient {
         R"({%- if add_generation_prompt %}{{- '<|im_start|>assistant\n<think>\n\n</think>\n\n' }}{%- endif %})");
     return small_tokenizer().encode(chat.render(input));
   }
+  const Tokenizer& tokenizer() const override { return small_tokenizer(); }
   const MediaIntake& media() const override {
     static const VisionConfig config{.plan = {.merge_size = 2},
                                      .tokens = {.image = 5, .video = 6, .vision_start = 7, .vision_end = 8}};

@@ -36,6 +36,7 @@ std::span<const Target> all_targets() {
       {"profile_body", parse_profile_body},
       {"trace_folder", claim_trace_folder},
       {"generate_request", take_generate_request},
+      {"api_body", read_api_body},
       {"data_url", decode_data_url},
       {"remote_url", judge_remote_url},
   };

@@ -64,4 +64,7 @@ void take_generate_request(Input input);
 void decode_data_url(Input input);
 void judge_remote_url(Input input);
 
+// api_targets.cpp
+void read_api_body(Input input);
+
 }  // namespace ferry::fuzz

@@ -13,6 +13,7 @@
 #include "runtime/base/error.h"
 #include "runtime/server/engine_client.h"
 #include "runtime/text/chat_template.h"
+#include "tests/support/source_folder.h"
 
 namespace ferry::test {
 
@@ -50,6 +51,10 @@ class FakeEngineClient : public EngineClient {
       ids.insert(ids.end(), content.begin(), content.end());
     }
     return ids;
+  }
+  const Tokenizer& tokenizer() const override {
+    static const Tokenizer demo = Tokenizer::load(source_folder() / "launch" / "demo");
+    return demo;
   }
   const MediaIntake& media() const override {
     throw Error(ErrorCode::kFailedPrecondition, "pictures and videos cannot be taken: there is no tower");

@@ -1,0 +1,31 @@
+#include "runtime/server/openai/answer.h"
+
+namespace ferry::openai {
+
+ordered_json usage_json(const UsageCount& usage) {
+  return {{"prompt_tokens", usage.prompt_tokens},
+          {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
+          {"completion_tokens", usage.completion_tokens},
+          {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
+          {"completion_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}}};
+}
+
+const char* finish_name(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop: return "stop";
+    case FinishReason::kLength: return "length";
+    default: return "abort";
+  }
+}
+
+ordered_json stop_reason_json(const GenerateEvent& last) {
+  if (!last.stop.empty()) return last.stop;
+  if (last.stop_id) return *last.stop_id;
+  return nullptr;
+}
+
+std::string dump(const ordered_json& value) { return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace); }
+
+std::string server_sent(const ordered_json& data) { return "data: " + dump(data) + "\n\n"; }
+
+}  // namespace ferry::openai

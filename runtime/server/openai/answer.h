@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+
+#include "runtime/coordinator.h"
+
+namespace ferry::openai {
+
+using nlohmann::ordered_json;
+
+/// Makes a route's answer of what is told of its choices, piece by piece for a stream or as a whole. One thread at a time; which
+/// of the two forms is asked for does not change.
+class Answer {
+ public:
+  virtual ~Answer() = default;
+
+  // A stream. It is called on the engine's thread.
+  /// Events of the stream for what `event` tells of a choice; empty: nothing has to be sent.
+  virtual std::string chunk(std::size_t choice, const GenerateEvent& event) = 0;
+  /// What follows when all choices have ended.
+  virtual std::string last_chunks() = 0;
+
+  // A whole answer.
+  /// Keeps it; on the engine's thread.
+  virtual void keep(std::size_t choice, const GenerateEvent& event) = 0;
+  /// The body, when all choices have ended. Takes time where much was asked for.
+  virtual std::string whole() = 0;
+};
+
+/// What all chunks of an answer say.
+struct AnswerHead {
+  std::string id;
+  std::string model;
+  std::string fingerprint;
+  int64_t created = 0;  // seconds since 1970
+  bool includes_usage = false;
+  bool has_usage_in_chunks = false;
+};
+
+struct UsageCount {
+  int64_t prompt_tokens = 0;
+  int64_t completion_tokens = 0;
+  int64_t cached_tokens = 0;     // of the prompt's
+  int64_t reasoning_tokens = 0;  // of the completion's
+};
+
+ordered_json usage_json(const UsageCount& usage);
+/// "stop", "length" or "abort".
+const char* finish_name(FinishReason reason);
+/// The stop string or the request's own stop id; null for all else.
+ordered_json stop_reason_json(const GenerateEvent& last);
+
+/// One event of a stream: "data: …" and an empty line.
+std::string server_sent(const ordered_json& data);
+inline constexpr const char* kStreamEnd = "data: [DONE]\n\n";
+/// As text; what is no UTF-8 becomes U+FFFD.
+std::string dump(const ordered_json& value);
+
+}  // namespace ferry::openai

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/schedule/request.h"
+#include "runtime/server/http/message.h"
+#include "runtime/server/openai/answer.h"
+#include "runtime/server/prompt_task.h"
+
+namespace ferry::openai {
+
+/// A call that the engine can take.
+struct PreparedCall {
+  std::vector<Request> requests;  // one for each choice, in order
+  std::unique_ptr<Answer> answer;
+};
+
+/// A call whose body has been read: what one route of the API has to do for an answer.
+class ApiTask {
+ public:
+  virtual ~ApiTask() = default;
+
+  virtual bool streams() const = 0;
+  virtual bool has_media() const = 0;
+  /// Of the answer, beside those of its form.
+  virtual HttpHeaders headers() const = 0;
+  /// Makes prompts. Takes time; throws ApiError, Error and what task.check_in throws. Called once.
+  virtual PreparedCall prepare(const PromptTask& task) = 0;
+};
+
+/// Reads a request. Throws ApiError.
+using ReadTask = std::function<std::unique_ptr<ApiTask>(const HttpRequest& request)>;
+
+}  // namespace ferry::openai

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/server/openai/answer.h"
+#include "runtime/server/openai/logprobs_json.h"
+#include "runtime/text/reply/reply_parser.h"
+
+namespace ferry::openai {
+
+/// What a chat's answer is asked to tell.
+struct ChatForm {
+  AnswerHead head;
+  int32_t num_choices = 1;
+  std::string role = "assistant";
+  std::string echoed;  // comes before the content
+  bool has_logprobs = false;
+  bool has_prompt_logprobs = false;
+  bool returns_token_ids = false;
+  bool includes_reasoning = true;  // false: neither the thought nor anything that tells of its tokens
+  bool names_function = false;     // the request chose the function: its call ends with "stop", as OpenAI has it
+  bool shows_special = false;      // the text has special tokens
+  bool parallel_tool_calls = true;
+  bool starts_in_reasoning = false;  // the prompt ends inside a thought
+};
+
+/// Objects "chat.completion" and "chat.completion.chunk" of vLLM's form; a thought is `reasoning` and `reasoning_content`.
+class ChatAnswer final : public Answer {
+ public:
+  /// `tools` are those that may be called. The tokenizer of `names` must outlive it.
+  ChatAnswer(ChatForm form, ToolSet tools, std::vector<TokenId> prompt_ids, const TokenNames& names);
+
+  std::string chunk(std::size_t choice, const GenerateEvent& event) override;
+  std::string last_chunks() override;
+  void keep(std::size_t choice, const GenerateEvent& event) override;
+  std::string whole() override;
+
+ private:
+  /// One of the answer's choices, as far as it is told.
+  struct Choice {
+    explicit Choice(const Tokenizer& tokenizer, const ReplyParser::Options& options) : parser(tokenizer, options) {}
+
+    bool has_begun = false;
+    int64_t num_tokens = 0;
+    int64_t cached_tokens = 0;
+    ReplyParser parser;
+    // Of a whole answer:
+    ReplyMessage message;
+    std::vector<TokenId> token_ids;
+    std::vector<TokenLogprobs> token_logprobs, prompt_logprobs;
+    GenerateEvent last;
+  };
+
+  static std::vector<ReplyDelta> parse(Choice& choice, const GenerateEvent& event);
+  std::string begin(std::size_t choice);
+  ordered_json delta_json(const std::vector<ReplyDelta>& deltas) const;
+  std::string chunk_of(std::size_t choice, ordered_json told) const;
+  ordered_json head_json(const char* object) const;
+  ordered_json message_json(const Choice& choice) const;
+  ordered_json choice_json(std::size_t choice) const;
+  std::string finish_of(const Choice& choice, FinishReason reason) const;
+  bool tells_tokens() const { return form_.includes_reasoning && (form_.has_logprobs || form_.returns_token_ids); }
+  UsageCount usage_of(const Choice& choice) const;
+  UsageCount usage() const;
+
+  const ChatForm form_;
+  const ToolSet tools_;
+  const std::vector<TokenId> prompt_ids_;
+  const TokenNames names_;
+  std::vector<std::unique_ptr<Choice>> choices_;  // parsers stay where they are
+};
+
+}  // namespace ferry::openai

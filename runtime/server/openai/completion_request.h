@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "runtime/server/openai/generation_fields.h"
+
+namespace ferry::openai {
+
+/// A prompt as text or as token ids.
+using CompletionPrompt = std::variant<std::string, std::vector<TokenId>>;
+
+/// POST /v1/completions. Choice k of prompt p has the index p * num_choices + k.
+struct CompletionRequest {
+  GenerationFields generation;
+  std::vector<CompletionPrompt> prompts;  // at least one
+  bool asks_prompt_logprobs = false;      // as a list of their own
+  bool echo = false;                      // the prompt's text comes before the completion's, its logprobs likewise
+};
+
+/// Throws ApiError.
+CompletionRequest parse_completion(const ordered_json& body, const HttpRequest& request, const ApiSettings& settings);
+
+}  // namespace ferry::openai

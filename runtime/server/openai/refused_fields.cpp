@@ -1,0 +1,86 @@
+#include "runtime/server/openai/refused_fields.h"
+
+#include <string>
+#include <string_view>
+
+#include "runtime/server/openai/api_error.h"
+
+namespace ferry::openai {
+namespace {
+
+/// Fields that ask for something by being there.
+constexpr const char* kUnserved[] = {
+    "suffix",
+    "prompt_embeds",
+    "logprob_token_ids",
+    "repetition_detection",
+    "kv_transfer_params",
+    "ec_transfer_params",
+    "chat_template",
+    "mm_processor_kwargs",
+    "media_io_kwargs",
+    "functions",
+    "function_call",
+    "audio",
+    "web_search_options",
+    "vllm_xargs",
+};
+/// Fields that constrain what the text may be.
+constexpr const char* kConstraints[] = {"structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar"};
+/// Fields that ask for something by being true.
+constexpr const char* kUnservedFlags[] = {"use_beam_search", "watermarking", "return_weight_versions"};
+
+void refuse_named(const std::string& name) { refuse(name, name + " is not supported."); }
+
+bool is_empty(const ordered_json& value) { return value.is_structured() && value.empty(); }
+
+void refuse_constraints(const RequestFields& fields) {
+  for (const char* name : kConstraints) {
+    if (fields.has(name)) refuse_named(name);
+  }
+  const auto format = fields.object("response_format");
+  if (!format) return;
+  const std::string type = format->string("type").value_or("");
+  if (type != "text") refuse("response_format", "response_format of type '" + type + "' is not supported; allowed: 'text'");
+}
+
+void refuse_other_outputs(const RequestFields& fields) {
+  for (const std::string& modality : fields.strings("modalities")) {
+    if (modality != "text") refuse("modalities", "modalities has '" + modality + "'; allowed: 'text'");
+  }
+  const auto best_of = fields.integer("best_of");
+  if (best_of && *best_of > fields.integer("n").value_or(1)) refuse_named("best_of");
+  if (fields.integer("thinking_token_budget").value_or(-1) != -1) refuse_named("thinking_token_budget");
+  const int64_t priority = fields.integer("priority").value_or(0);
+  if (priority != 0)
+    refuse("priority", "Got priority " + std::to_string(priority) + " but Priority scheduling is not enabled.");
+}
+
+/// Keeps prompts of others from being told by how fast an answer comes; the form is vLLM's.
+void check_cache_salt(const RequestFields& fields) {
+  constexpr std::size_t kBytesMax = 128;
+  const auto salt = fields.string("cache_salt");
+  if (!salt) return;
+  const bool has_bad = salt->find_first_of(std::string_view("@/\\\0", 4)) != std::string::npos;
+  if (!salt->empty() && salt->size() <= kBytesMax && !has_bad) return;
+  refuse("cache_salt",
+         "Parameter 'cache_salt' must be a non-empty string of at most 128 characters and must not contain '@', '/', '\\' or "
+         "NUL.");
+}
+
+}  // namespace
+
+void refuse_unserved(const RequestFields& fields) {
+  for (const char* name : kUnserved) {
+    const ordered_json* value = fields.find(name);
+    if (value != nullptr && !is_empty(*value)) refuse_named(name);
+  }
+  for (const char* name : kUnservedFlags) {
+    if (fields.flag(name, false)) refuse_named(name);
+  }
+  refuse_constraints(fields);
+  refuse_other_outputs(fields);
+  check_cache_salt(fields);
+}
+
+}  // namespace ferry::openai

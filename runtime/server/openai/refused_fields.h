@@ -1,0 +1,11 @@
+#pragma once
+
+#include "runtime/server/openai/request_fields.h"
+
+namespace ferry::openai {
+
+/// Throws ApiError 400 that names the first field that would change an answer and is not served, if its value asks for
+/// anything: nothing is ignored that somebody may rely on.
+void refuse_unserved(const RequestFields& fields);
+
+}  // namespace ferry::openai

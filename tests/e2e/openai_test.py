@@ -1,0 +1,171 @@
+"""An unchanged client of OpenAI's API talks to `ferry serve`.
+
+Needs PyPI once, for a virtual environment of its own (build/openai-venv); skipped without. Environment: FERRY_BINARY (default
+build/release/launch/ferry).
+"""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import time
+import unittest
+import urllib.request
+
+import own_venv
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FERRY = os.environ.get("FERRY_BINARY", str(ROOT / "build/release/launch/ferry"))
+
+QUESTION = [{"role": "user", "content": "What does river mean?"}]
+TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}
+
+
+class Server:
+    """`ferry serve --model demo`, up when the constructor returns."""
+
+    def __init__(self, *arguments):
+        command = [FERRY, "serve", "--model", str(ROOT / "launch/demo"), "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+        command += ["--memory", "256MiB", *arguments]
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.url = None
+        lines = []
+        for line in self.process.stdout:
+            lines.append(line)
+            if found := re.search(r"ferry: serving http on (\S+)", line):
+                self.url = f"http://{found[1]}"
+            if "serving grpc" in line and self.url:
+                return
+        raise RuntimeError("ferry serve did not come up, it said:\n" + "".join(lines))
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        self.process.stdout.read()
+        code = self.process.wait(60)
+        self.process.stdout.close()
+        return code
+
+
+class OpenAiTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server("--served-model-name", "demo", "other", "--enable-request-id-headers")
+        cls.client = openai.OpenAI(base_url=cls.server.url + "/v1", api_key="none", max_retries=0, timeout=120)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.client.close()
+        if cls.server.stop() != 0:
+            raise RuntimeError("ferry serve did not end well")
+
+    def chat(self, **fields):
+        return self.client.chat.completions.create(**{"model": "demo", "messages": QUESTION, "max_tokens": 12, "temperature": 0, **fields})
+
+    def complete(self, **fields):
+        return self.client.completions.create(**{"model": "demo", "prompt": "The kernel", "max_tokens": 6, "temperature": 0, **fields})
+
+    def load(self):
+        with urllib.request.urlopen(self.server.url + "/load") as answer:
+            return json.load(answer)["server_load"]
+
+    def test_models(self):
+        self.assertEqual([model.id for model in self.client.models.list()], ["demo", "other"])
+        self.assertGreater(self.client.models.retrieve("other").model_extra["max_model_len"], 100)
+
+    def test_a_stream_is_the_whole_answer(self):
+        whole = self.chat(model="other")
+        self.assertEqual(whole.model, "demo")
+        events = list(self.chat(stream=True, stream_options={"include_usage": True}))
+        self.assertEqual(events[0].choices[0].delta.role, "assistant")
+        self.assertEqual("".join(event.choices[0].delta.content or "" for event in events[:-1]), whole.choices[0].message.content)
+        self.assertEqual(events[-2].choices[0].finish_reason, whole.choices[0].finish_reason)
+        self.assertEqual(events[-1].usage, whole.usage)
+        self.assertEqual(len({event.id for event in events}), 1)
+
+    def test_choices_depend_on_their_seed_alone(self):
+        def texts(**fields):
+            answer = self.chat(temperature=1.0, max_tokens=6, **fields)
+            return [choice.message.content for choice in answer.choices]
+
+        three = texts(n=3, seed=5)
+        self.assertEqual(three, texts(n=3, seed=5))
+        self.assertEqual(three[2:], texts(seed=7))
+
+    def test_logprobs_of_a_chat(self):
+        answer = self.chat(logprobs=True, top_logprobs=2, max_tokens=5)
+        told = answer.choices[0].logprobs.content
+        self.assertEqual(len(told), answer.usage.completion_tokens)
+        for token in told:
+            self.assertLessEqual(token.logprob, 0)
+            self.assertEqual(token.logprob, max(top.logprob for top in token.top_logprobs))
+        events = self.chat(logprobs=True, top_logprobs=2, max_tokens=5, stream=True)
+        streamed = [token for event in events for token in (event.choices[0].logprobs.content if event.choices[0].logprobs else [])]
+        self.assertEqual([token.logprob for token in streamed], [token.logprob for token in told])
+
+    def test_a_text_is_scored(self):
+        scored = self.complete(prompt="The kernel is", max_tokens=0, echo=True, logprobs=1)
+        told = scored.choices[0].logprobs
+        self.assertEqual(scored.choices[0].text, "The kernel is")
+        self.assertEqual(told.tokens, ["The", " kernel", " is"])
+        self.assertEqual(told.text_offset, [0, 3, 10])
+        self.assertIsNone(told.token_logprobs[0])
+        longer = self.complete(prompt="The kernel is", max_tokens=1, echo=True, logprobs=1).choices[0].logprobs
+        self.assertEqual(longer.token_logprobs[:3], told.token_logprobs)
+
+    def test_prompts_of_text_and_of_tokens(self):
+        two = self.complete(prompt=["The kernel", "A river"])
+        self.assertEqual([choice.index for choice in two.choices], [0, 1])
+        read = self.client.post("../tokenize", body={"prompt": "A river"}, cast_to=object)
+        self.assertEqual(self.complete(prompt=read["tokens"]).choices[0].text, two.choices[1].text)
+        self.assertEqual(self.complete(max_tokens=None, extra_body={"ignore_eos": True}).usage.completion_tokens, 16)
+
+    def test_stop_strings(self):
+        text = self.chat(max_tokens=24).choices[0].message.content
+        stop = text[10:13]
+        answer = self.chat(max_tokens=24, stop=[stop]).choices[0]
+        self.assertEqual(answer.message.content, text[: text.index(stop)])
+        self.assertEqual((answer.finish_reason, answer.model_extra["stop_reason"]), ("stop", stop))
+
+    def test_tools_may_be_offered(self):
+        call = {"id": "c", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Oslo"}'}}
+        history = [*QUESTION, {"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "c", "content": "rain"}]
+        self.assertEqual(self.chat(messages=history, tools=[TOOL]).choices[0].message.role, "assistant")
+
+    def test_errors_have_their_status_and_type(self):
+        def check(status, kind, call):
+            with self.assertRaises(openai.APIStatusError) as raised:
+                call()
+            self.assertEqual((raised.exception.status_code, raised.exception.body["type"]), (status, kind))
+            self.assertEqual(raised.exception.body["code"], status)
+
+        check(404, "NotFoundError", lambda: self.chat(model="nobody"))
+        check(400, "BadRequestError", lambda: self.chat(temperature=-1))
+        check(400, "BadRequestError", lambda: self.chat(top_logprobs=2))
+        check(400, "BadRequestError", lambda: self.complete(prompt=""))
+        check(400, "BadRequestError", lambda: self.complete(prompt=[100] * 100000, max_tokens=1))
+        check(400, "BadRequestError", lambda: self.complete(suffix="x", stream=True))
+
+    def test_a_client_that_goes_frees_its_place(self):
+        stream = self.chat(stream=True, max_tokens=4000, extra_body={"ignore_eos": True})
+        next(iter(stream))
+        stream.close()
+        end = time.monotonic() + 60
+        while self.load() > 0 and time.monotonic() < end:
+            time.sleep(0.02)
+        self.assertEqual(self.load(), 0)
+
+    def test_ids_come_back(self):
+        raw = self.client.chat.completions.with_raw_response.create(
+            model="demo", messages=QUESTION, max_tokens=1, extra_headers={"X-Request-Id": "mine"}
+        )
+        self.assertEqual(raw.headers["x-request-id"], "mine")
+        self.assertEqual(raw.parse().id, "chatcmpl-mine")
+
+
+if __name__ == "__main__":
+    own_venv.use_venv("openai-venv", "openai_requirements.txt")
+    import openai
+
+    unittest.main()

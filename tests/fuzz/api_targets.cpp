@@ -1,0 +1,70 @@
+#include <string>
+#include <string_view>
+
+#include "runtime/base/check.h"
+#include "runtime/base/error.h"
+#include "runtime/schedule/scheduler.h"
+#include "runtime/server/openai/api_error.h"
+#include "runtime/server/openai/chat_request.h"
+#include "runtime/server/openai/completion_request.h"
+#include "tests/fuzz/targets.h"
+
+// Bodies of OpenAI's API.
+
+namespace ferry::fuzz {
+namespace {
+
+const openai::ApiSettings& small_settings() {
+  static const openai::ApiSettings settings = [] {
+    openai::ApiSettings made;
+    made.model_names = {"small"};
+    made.context_length = 512;
+    made.vocab_size = 1024;
+    made.limits.prompt_bytes = 4096;
+    made.limits.http_json_values = 4096;
+    return made;
+  }();
+  return settings;
+}
+
+void check_generation(const openai::GenerationFields& fields) {
+  SamplingParams sampling = fields.sampling;
+  FERRY_CHECK(!fields.max_tokens || *fields.max_tokens >= 0);
+  sampling.max_tokens = 512;
+  sampling.min_tokens = 0;
+  validate_sampling(sampling);
+  FERRY_CHECK(fields.num_choices >= 1 && !fields.request_id.empty());
+}
+
+void read_completion(const openai::ordered_json& body, const HttpRequest& request) {
+  const openai::CompletionRequest completion = openai::parse_completion(body, request, small_settings());
+  FERRY_CHECK(!completion.prompts.empty());
+  check_generation(completion.generation);
+}
+
+void read_chat(const openai::ordered_json& body, const HttpRequest& request) {
+  const openai::ChatRequest chat = openai::parse_chat(body, request, small_settings());
+  FERRY_CHECK(!chat.prompt.input.messages.empty());
+  for (const auto& message : chat.prompt.input.messages) FERRY_CHECK(message.at("role").is_string());
+  check_generation(chat.generation);
+}
+
+}  // namespace
+
+/// The first byte tells which route's body it is. What is wrong with it is told as JSON, whatever it holds.
+void read_api_body(Input input) {
+  if (input.empty()) return;
+  static const HttpRequest request;
+  try {
+    const openai::ordered_json body = openai::read_body(text_of(input).substr(1), small_settings().limits);
+    if (input[0] % 2 == 1) {
+      read_completion(body, request);
+    } else {
+      read_chat(body, request);
+    }
+  } catch (const openai::ApiError& error) {
+    FERRY_CHECK(error.status() >= 400 && error.json().starts_with("{\"error\":{\"message\":"));
+  }
+}
+
+}  // namespace ferry::fuzz
