@@ -109,6 +109,18 @@ TEST(ParseJson, RefusesBytesAndValuesBeyondTheLimits) {
   EXPECT_EQ(parse_json(R"([",,,,[[[["])", "f", {.values = 2}).size(), 1U);  // in a string they are text
 }
 
+TEST(ParseJson, MembersOfAnObjectHaveABoundWhereTheirOrderIsKept) {
+  const JsonLimits limits{.members = 2};
+  EXPECT_EQ(parse_ordered_json(R"({"b":[1,2,3,{"d":1,"c":2}],"a":"{,,,"})", "f", limits).dump(),
+            R"({"b":[1,2,3,{"d":1,"c":2}],"a":"{,,,"})");
+  for (const char* wide : {R"({"a":1,"b":2,"c":3})", R"([{"a":{"x":1,"y":2,"z":[]}}])"}) {
+    const auto [code, message] = error_of([&] { parse_ordered_json(wide, "f", limits); });
+    EXPECT_EQ(code, ErrorCode::kInvalidArgument) << wide;
+    EXPECT_NE(message.find("more members than 2"), std::string::npos) << message;
+  }
+  EXPECT_EQ(error_of([&] { parse_ordered_json("]}{,", "f", limits); }).first, ErrorCode::kInvalidArgument);
+}
+
 TEST(ParseJson, KeysThatOccurTwice) {
   const char* text = R"({"b": {"a": 1}, "a": {"a": 1, "a": 2}})";
   EXPECT_EQ(parse_json(text, "f", {})["a"]["a"], 2);
