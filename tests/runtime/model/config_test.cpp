@@ -256,5 +256,28 @@ TEST_F(ConfigTest, FilesThatAreNoConfigs) {
   expect_error([&] { load_config(dir_.path()); }, ErrorCode::kInvalidArgument, {"config.json", "JSON"});
 }
 
+TEST(GenerationDefaults, AnOperatorsSamplingTakesThePlaceOfTheCheckpoints) {
+  GenerationDefaults defaults{.stop_token_ids = {1}, .temperature = 0.6, .top_k = 20};
+  override_sampling(R"({"temperature":1,"min_p":0.1,"repetition_penalty":1.5,"max_new_tokens":7})", "--option", defaults);
+  EXPECT_EQ(defaults.temperature, 1.0);
+  EXPECT_EQ(defaults.top_k, 20);
+  EXPECT_EQ(defaults.min_p, 0.1);
+  EXPECT_EQ(defaults.repetition_penalty, 1.5);
+  EXPECT_EQ(defaults.max_new_tokens, 7);
+  EXPECT_EQ(defaults.stop_token_ids, std::vector<TokenId>{1});
+  const auto refused = [&](const char* text, const std::string& word) {
+    try {
+      override_sampling(text, "--option", defaults);
+      ADD_FAILURE() << text;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("--option"), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
+    }
+  };
+  refused(R"({"temprature":1})", "'temprature' is unknown");
+  refused(R"({"top_p":2})", "top_p");
+  refused("[1]", "JSON object");
+}
+
 }  // namespace
 }  // namespace ferry

@@ -66,6 +66,30 @@ TEST(Options, LimitsOfThePortsAreOptionsWithRanges) {
     EXPECT_NE(help.find(text), std::string::npos) << text;
 }
 
+TEST(Options, ApiOfServe) {
+  const ApiOptions defaults = accept(line("serve", {})).serve.api;
+  EXPECT_TRUE(defaults.model_names.empty());
+  EXPECT_TRUE(defaults.uses_generation_config);
+  EXPECT_EQ(defaults.max_logprobs, 20);
+  EXPECT_EQ(defaults.keep_alive_s, 15);
+  EXPECT_FALSE(defaults.echoes_request_id);
+  const ApiOptions api =
+      accept(line("serve", {"--served-model-name", "one", "two", "--generation-config", "vllm", "--override-generation-config",
+                            R"({"top_k":1})", "--default-chat-template-kwargs", R"({"a":1})", "--max-logprobs", "-1",
+                            "--sse-keep-alive-interval", "0", "--enable-request-id-headers"}))
+          .serve.api;
+  EXPECT_EQ(api.model_names, (std::vector<std::string>{"one", "two"}));
+  EXPECT_FALSE(api.uses_generation_config);
+  EXPECT_EQ(api.generation_override, R"({"top_k":1})");
+  EXPECT_EQ(api.template_kwargs, R"({"a":1})");
+  EXPECT_EQ(api.max_logprobs, -1);
+  EXPECT_EQ(api.keep_alive_s, 0);
+  EXPECT_TRUE(api.echoes_request_id);
+  refuse(line("serve", {"--generation-config", "x"}), {"--generation-config", "'x'", "auto", "vllm"});
+  refuse(line("serve", {"--override-generation-config", "[1]"}), {"--override-generation-config", "'[1]'", "a JSON object"});
+  refuse(line("serve", {"--served-model-name", ""}), {"--served-model-name", "a name"});
+}
+
 TEST(Options, AccessOfServe) {
   const AccessOptions access = accept(line("serve", {"--api-key-file", "k", "--tls-cert", "c", "--tls-key", "p",
                                                      "--tls-client-ca", "a", "--allowed-host", "one", "--allowed-host", "two",
