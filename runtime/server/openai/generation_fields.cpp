@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <string_view>
 #include <utility>
 
 #include "runtime/base/json.h"
@@ -122,6 +123,18 @@ std::optional<Truncation> read_truncation(const RequestFields& fields, const Api
   return Truncation{.num_tokens = *length, .keeps_beginning = side == "right"};
 }
 
+/// Of vLLM's form.
+std::string read_cache_salt(const RequestFields& fields) {
+  constexpr std::size_t kBytesMax = 128;
+  const auto salt = fields.string("cache_salt");
+  if (!salt) return "";
+  const bool has_bad = salt->find_first_of(std::string_view("@/\\\0", 4)) != std::string::npos;
+  if (!salt->empty() && salt->size() <= kBytesMax && !has_bad) return *salt;
+  refuse("cache_salt",
+         "Parameter 'cache_salt' must be a non-empty string of at most 128 characters and must not contain '@', '/', '\\' or "
+         "NUL.");
+}
+
 }  // namespace
 
 void check_model(const RequestFields& fields, const ApiSettings& settings) {
@@ -160,6 +173,7 @@ GenerationFields read_generation(const RequestFields& fields, const HttpRequest&
   GenerationFields generation;
   generation.request_id = request_id_of(fields, request);
   generation.echoes_request_id = settings.echoes_request_id;
+  generation.cache_salt = read_cache_salt(fields);
   SamplingParams& sampling = generation.sampling;
   read_distribution(fields, settings.defaults, sampling);
   read_ids(fields, settings, sampling);

@@ -23,6 +23,7 @@ struct Truncation {
 struct GenerationFields {
   std::string request_id;  // as the client gave it, else made up
   bool echoes_request_id = false;
+  std::string cache_salt;
   SamplingParams sampling;             // but for max_tokens, seed and bad_words
   std::optional<int64_t> max_tokens;   // absent: as many as there is room for
   uint64_t seed = 0;                   // of the first choice; one that nobody can guess where the request has none

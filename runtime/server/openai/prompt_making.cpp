@@ -81,6 +81,7 @@ Request request_of(const EngineClient& engine, const GenerationFields& fields, c
   request.id = num_choices == 1 ? answer_id : answer_id + "-" + std::to_string(choice);
   const auto choice_of_prompt = static_cast<int32_t>(choice % static_cast<std::size_t>(fields.num_choices));
   request.sampling = sampling_of(fields, engine, std::ssize(prompt.ids), choice_of_prompt);
+  request.cache_salt = fields.cache_salt;
   request.prompt = std::move(prompt.ids);
   request.media = std::move(prompt.media);
   return request;

@@ -1,7 +1,6 @@
 #include "runtime/server/openai/refused_fields.h"
 
 #include <string>
-#include <string_view>
 
 #include "runtime/server/openai/api_error.h"
 
@@ -56,18 +55,6 @@ void refuse_other_outputs(const RequestFields& fields) {
     refuse("priority", "Got priority " + std::to_string(priority) + " but Priority scheduling is not enabled.");
 }
 
-/// Keeps prompts of others from being told by how fast an answer comes; the form is vLLM's.
-void check_cache_salt(const RequestFields& fields) {
-  constexpr std::size_t kBytesMax = 128;
-  const auto salt = fields.string("cache_salt");
-  if (!salt) return;
-  const bool has_bad = salt->find_first_of(std::string_view("@/\\\0", 4)) != std::string::npos;
-  if (!salt->empty() && salt->size() <= kBytesMax && !has_bad) return;
-  refuse("cache_salt",
-         "Parameter 'cache_salt' must be a non-empty string of at most 128 characters and must not contain '@', '/', '\\' or "
-         "NUL.");
-}
-
 }  // namespace
 
 void refuse_unserved(const RequestFields& fields) {
@@ -80,7 +67,6 @@ void refuse_unserved(const RequestFields& fields) {
   }
   refuse_constraints(fields);
   refuse_other_outputs(fields);
-  check_cache_salt(fields);
 }
 
 }  // namespace ferry::openai
