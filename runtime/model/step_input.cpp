@@ -30,6 +30,11 @@ void take_rows(const StepInput& input, int64_t begin, int64_t end, MicroBatch& b
   batch.sequences.clear();
   batch.block_tables.clear();
   batch.state_slots.clear();
+  batch.saves.clear();
+  for (const StateSave& save : input.saves) {
+    if (save.end_row <= begin || save.end_row > end) continue;
+    batch.saves.push_back({.end_row = save.end_row - begin, .slot = save.slot, .snapshot = save.snapshot});
+  }
   for (std::size_t s = 0; s < input.sequences.size(); ++s) {
     const SequenceSpan& whole = input.sequences[s];
     const int64_t first = std::max(begin, whole.first_row), last = std::min(end, whole.first_row + whole.num_tokens);
@@ -50,6 +55,7 @@ void StepRows::clear() {
   token_ids_.clear();
   for (std::vector<int32_t>& axis : axes_) axis.clear();
   given_.clear();
+  saves_.clear();
   sequences_.clear();
   block_tables_.clear();
   state_slots_.clear();
@@ -73,6 +79,10 @@ void StepRows::add(const SequenceRows& rows) {
   const int64_t end_row = first_row + num_tokens;
   for (int64_t row = rows.logits == SequenceRows::Logits::kAll ? first_row : end_row - 1; row < end_row; ++row)
     logit_rows_.push_back(static_cast<int32_t>(row));
+}
+
+void StepRows::save_state(int64_t num_tokens, Address<std::byte> snapshot) {
+  saves_.push_back({.end_row = sequences_.back().first_row + num_tokens, .slot = state_slots_.back(), .snapshot = snapshot});
 }
 
 /// Of text a token's number on all axes; a prompt with pictures has its own, and what follows counts on from them.
@@ -110,6 +120,7 @@ StepInput StepRows::input(int64_t delta_chunk) {
           .state_slots = state_slots_,
           .logit_rows = logit_rows_,
           .given = given_,
+          .saves = saves_,
           .delta_chunk = delta_chunk};
 }
 

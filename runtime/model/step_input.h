@@ -19,6 +19,13 @@ struct GivenRows {
   ConstMatrixView embeddings;  // [n, hidden_dim] in the run's dtype
 };
 
+/// The recurrent state of a slot as it is behind a row goes to a snapshot (RecurrentState::snapshot_bytes() bytes).
+struct StateSave {
+  int64_t end_row = 0;  // behind the row; where the DeltaNet's chunk form cuts, or the end of the sequence's rows
+  int32_t slot = 0;
+  Address<std::byte> snapshot;
+};
+
 /// A sequence's pictures and videos behind the tower.
 struct EmbeddedMedia {
   std::shared_ptr<const PromptMedia> prompt;
@@ -34,6 +41,7 @@ struct StepInput {
   std::span<const int32_t> state_slots;  // [num_sequences] rows of the recurrent state; the owner zeroes a new sequence's
   std::span<const int32_t> logit_rows;   // [R] rows whose logits are wanted
   std::span<const GivenRows> given;      // in order
+  std::span<const StateSave> saves;      // by end_row
   int64_t delta_chunk = 64;              // piece of the DeltaNet's chunk form, tokens
 };
 
@@ -60,6 +68,8 @@ class StepRows {
  public:
   void clear();
   void add(const SequenceRows& rows);
+  /// Of the sequence that was added last: its state behind the first `num_tokens` of its rows.
+  void save_state(int64_t num_tokens, Address<std::byte> snapshot);
   /// Valid until the next clear() or add().
   StepInput input(int64_t delta_chunk);
 
@@ -71,6 +81,7 @@ class StepRows {
   std::array<std::vector<int32_t>, 3> axes_;  // [T] positions
   std::vector<int32_t> positions_;            // [3, T]
   std::vector<GivenRows> given_;
+  std::vector<StateSave> saves_;
   std::vector<SequenceSpan> sequences_;
   std::vector<const int32_t*> block_tables_;
   std::vector<int32_t> state_slots_;
@@ -89,6 +100,7 @@ struct MicroBatch {
   std::vector<SequenceSpan> sequences;  // their rows counted from first_row
   std::vector<const int32_t*> block_tables;
   std::vector<int32_t> state_slots;
+  std::vector<StateSave> saves;  // by end_row, likewise
 };
 
 /// The step as one micro-batch, or as two if each gets at least `min_rows` rows (0: always one). While workers compute the

@@ -85,6 +85,31 @@ void RecurrentState::reset(Stream& stream, int64_t slot) {
   zero_slot(stream, delta_, slot, options_.num_layers * delta_bytes_);
 }
 
+void RecurrentState::save_conv(Stream& stream, int layer_idx, int64_t slot, Address<std::byte> snapshot) {
+  stream.copy(conv_.address() + state_idx(layer_idx, slot) * conv_bytes_, snapshot + layer_idx * conv_bytes_,
+              static_cast<std::size_t>(conv_bytes_));
+  pending_.add(stream, conv_bytes_);
+}
+
+void RecurrentState::save_delta(Stream& stream, int layer_idx, int64_t slot, Address<std::byte> snapshot) {
+  stream.copy(delta_.address() + state_idx(layer_idx, slot) * delta_bytes_,
+              snapshot + options_.num_layers * conv_bytes_ + layer_idx * delta_bytes_, static_cast<std::size_t>(delta_bytes_));
+  pending_.add(stream, delta_bytes_);
+}
+
+void RecurrentState::restore(Stream& stream, int64_t slot, Address<const std::byte> snapshot) {
+  if (options_.num_layers == 0) return;
+  const int64_t first = state_idx(0, slot), conv_bytes = options_.num_layers * conv_bytes_,
+                delta_bytes = options_.num_layers * delta_bytes_;
+  stream.copy(snapshot, conv_.address() + first * conv_bytes_, static_cast<std::size_t>(conv_bytes));
+  stream.copy(snapshot + conv_bytes, delta_.address() + first * delta_bytes_, static_cast<std::size_t>(delta_bytes));
+  pending_.add(stream, conv_bytes + delta_bytes);
+}
+
+int64_t RecurrentState::snapshot_bytes(const RecurrentStateOptions& options) {
+  return options.num_layers * (conv_state_bytes(options) + delta_state_bytes(options));
+}
+
 int64_t RecurrentState::bytes_per_slot(const RecurrentStateOptions& options) {
   if (options.num_layers == 0) return 0;
   const int64_t held = held_row_bytes(options) * (options.num_v_heads > 0 ? 2 : 1) + held_gate_bytes(options);

@@ -4,11 +4,6 @@
 #include "runtime/base/check.h"
 
 namespace ferry {
-namespace {
-
-constexpr int64_t kMaxPendingBytes = int64_t{16} << 20;  // a device's stream holds as many more until they are copied
-
-}  // namespace
 
 SwapSpace::SwapSpace(KvCache& cache, Stream& stream, int64_t num_blocks)
     : cache_(cache),
@@ -23,22 +18,14 @@ void SwapSpace::save(int64_t cache_block, int64_t swap_block) {
     num_bytes_ += block_bytes_;
   }
   cache_.read_block(stream_, cache_block, block.address());
-  limit_copies();
+  pending_.add(stream_, block_bytes_);
 }
 
 void SwapSpace::restore(int64_t swap_block, int64_t cache_block) {
   const Storage& block = blocks_.at(static_cast<std::size_t>(swap_block));
   FERRY_CHECK_EQ(static_cast<int64_t>(block.size()), block_bytes_) << ": block " << swap_block << " was never saved";
   cache_.write_block(stream_, cache_block, block.address());
-  limit_copies();
-}
-
-void SwapSpace::limit_copies() {
-  if (stream_.is_on_host()) return;
-  pending_bytes_ += block_bytes_;
-  if (pending_bytes_ < kMaxPendingBytes) return;
-  stream_.wait(stream_.submit());
-  pending_bytes_ = 0;
+  pending_.add(stream_, block_bytes_);
 }
 
 }  // namespace ferry

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "runtime/state/kv_cache.h"
+#include "runtime/state/pending_copies.h"
 
 namespace ferry {
 
@@ -26,13 +27,11 @@ class SwapSpace {
   int64_t num_bytes() const { return num_bytes_; }
 
  private:
-  void limit_copies();
-
   KvCache& cache_;
   Stream& stream_;
   const int64_t block_bytes_;
   int64_t num_bytes_ = 0;
-  int64_t pending_bytes_ = 0;    // copied since the stream was last waited for
+  PendingCopies pending_;
   std::vector<Storage> blocks_;  // [num_blocks]
 };
 

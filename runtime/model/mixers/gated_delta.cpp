@@ -60,55 +60,86 @@ void GatedDeltaMixer::hold_rows(const BlockStep& step, int state_layer) {
 }
 
 /// From the projections of the batch's rows to delta_out_, with the states that find_states() found.
-void GatedDeltaMixer::mix_rows(const BlockStep& step, const GatedDeltaWeights& w, std::size_t num_sequences) {
+GatedDeltaMixArgs GatedDeltaMixer::mix_args(const BlockStep& step, const GatedDeltaWeights& w) {
   const MicroBatch& batch = step.batch;
+  const std::size_t num_sequences = batch.sequences.size();
   const Address<float> decay = row_of(decay_, batch.first_row), beta = row_of(beta_, batch.first_row);
   const MatrixView delta_out = rows_of(delta_out_, batch), heads = delta_out.split_rows(plan_.num_v_heads);
-  gated_delta_mix(step.products.stream(), {.conv = {.x = rows_of(qkv_, batch),
-                                                    .weight = w.conv1d.data(),
-                                                    .kernel = plan_.conv_kernel,
-                                                    .activation = Activation::kSilu,
-                                                    .sequences = batch.sequences,
-                                                    .states = std::span(conv_states_).first(num_sequences),
-                                                    .held = std::span(held_conv_).first(num_sequences),
-                                                    .out = rows_of(conv_out_, batch)},
-                                           .gates = {.a = rows_of(a_gate_, batch),
-                                                     .b = rows_of(b_gate_, batch),
-                                                     .a_log = w.a_log.data(),
-                                                     .dt_bias = w.dt_bias.data(),
-                                                     .decay = decay,
-                                                     .beta = beta},
-                                           .rule = {.qkv = rows_of(conv_out_, batch),
-                                                    .decay = decay,
-                                                    .beta = beta,
-                                                    .num_k_heads = plan_.num_k_heads,
-                                                    .num_v_heads = plan_.num_v_heads,
-                                                    .k_dim = plan_.k_dim,
-                                                    .v_dim = plan_.v_dim,
-                                                    .chunk = step.input.delta_chunk,
-                                                    .sequences = batch.sequences,
-                                                    .states = std::span(delta_states_).first(num_sequences),
-                                                    .held = std::span(held_delta_).first(num_sequences),
-                                                    .out = delta_out},
-                                           .norm = {.x = heads,  // [T * num_v_heads, v_dim]
-                                                    .gate = rows_of(z_, batch).split_rows(plan_.num_v_heads),
-                                                    .weight = w.norm.data(),
-                                                    .weight_dtype = w.norm_dtype,
-                                                    .eps = norm_eps_,
-                                                    .out = heads}});
+  return {.conv = {.x = rows_of(qkv_, batch),
+                   .weight = w.conv1d.data(),
+                   .kernel = plan_.conv_kernel,
+                   .activation = Activation::kSilu,
+                   .sequences = batch.sequences,
+                   .states = std::span(conv_states_).first(num_sequences),
+                   .held = std::span(held_conv_).first(num_sequences),
+                   .out = rows_of(conv_out_, batch)},
+          .gates = {.a = rows_of(a_gate_, batch),
+                    .b = rows_of(b_gate_, batch),
+                    .a_log = w.a_log.data(),
+                    .dt_bias = w.dt_bias.data(),
+                    .decay = decay,
+                    .beta = beta},
+          .rule = {.qkv = rows_of(conv_out_, batch),
+                   .decay = decay,
+                   .beta = beta,
+                   .num_k_heads = plan_.num_k_heads,
+                   .num_v_heads = plan_.num_v_heads,
+                   .k_dim = plan_.k_dim,
+                   .v_dim = plan_.v_dim,
+                   .chunk = step.input.delta_chunk,
+                   .sequences = batch.sequences,
+                   .states = std::span(delta_states_).first(num_sequences),
+                   .held = std::span(held_delta_).first(num_sequences),
+                   .out = delta_out},
+          .norm = {.x = heads,  // [T * num_v_heads, v_dim]
+                   .gate = rows_of(z_, batch).split_rows(plan_.num_v_heads),
+                   .weight = w.norm.data(),
+                   .weight_dtype = w.norm_dtype,
+                   .eps = norm_eps_,
+                   .out = heads}};
+}
+
+/// The same, and what is to be saved of the states on the way. Rows that are replayed or held are the first wave's.
+void GatedDeltaMixer::mix_in_waves(const BlockStep& step, const GatedDeltaMixArgs& args, int state_layer) {
+  Stream& stream = step.products.stream();
+  waves_.cut(step.batch);
+  for (std::size_t wave = 0; wave < waves_.num_waves(); ++wave) {
+    CausalConv1dArgs conv = args.conv;
+    conv.sequences = waves_.spans(wave);
+    conv.states = waves_.choose(wave, args.conv.states, wave_conv_states_);
+    if (wave > 0) conv.held = {};
+    causal_conv1d(stream, conv);
+    for (const StateSave& save : waves_.saves(wave))
+      step.recurrent_state.save_conv(stream, state_layer, save.slot, save.snapshot);
+  }
+  delta_gates(stream, args.gates);
+  for (std::size_t wave = 0; wave < waves_.num_waves(); ++wave) {
+    GatedDeltaRuleArgs rule = args.rule;
+    rule.sequences = waves_.spans(wave);
+    rule.states = waves_.choose(wave, args.rule.states, wave_delta_states_);
+    if (wave > 0) rule.held = {};
+    gated_delta_rule(stream, rule);
+    for (const StateSave& save : waves_.saves(wave))
+      step.recurrent_state.save_delta(stream, state_layer, save.slot, save.snapshot);
+  }
+  gated_rms_norm(stream, args.norm);
 }
 
 void GatedDeltaMixer::run(const BlockStep& step, const GatedDeltaWeights& w, int state_layer, MatrixView out) {
   const MicroBatch& batch = step.batch;
   const Products& products = step.products;
-  const std::size_t num_sequences = batch.sequences.size();
   find_states(step, state_layer);
   const Activations& x = step.normed;
   products.linear(Zone::kInProjQkv, x, *w.in_proj_qkv, rows_of(qkv_, batch));
   products.linear(Zone::kInProjZ, x, *w.in_proj_z, rows_of(z_, batch));
   products.linear(Zone::kInProjB, x, *w.in_proj_b, rows_of(b_gate_, batch));
   products.linear(Zone::kInProjA, x, *w.in_proj_a, rows_of(a_gate_, batch));
-  mix_rows(step, w, num_sequences);
+  const GatedDeltaMixArgs mix = mix_args(step, w);
+  if (batch.saves.empty()) {
+    gated_delta_mix(products.stream(), mix);
+  } else {
+    mix_in_waves(step, mix, state_layer);
+  }
   hold_rows(step, state_layer);
   const MatrixView delta_out = rows_of(delta_out_, batch);
   products.linear(Zone::kOutProj, products.activations(delta_out, out_codes_, batch, is_quantized_), *w.out_proj, out);

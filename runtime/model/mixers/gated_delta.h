@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "runtime/model/block_step.h"
+#include "runtime/model/mixers/state_waves.h"
 #include "runtime/model/operator_list.h"
 #include "runtime/model/weights.h"
 
@@ -24,7 +25,8 @@ class GatedDeltaMixer {
 
  private:
   void find_states(const BlockStep& step, int state_layer);
-  void mix_rows(const BlockStep& step, const GatedDeltaWeights& w, std::size_t num_sequences);
+  GatedDeltaMixArgs mix_args(const BlockStep& step, const GatedDeltaWeights& w);
+  void mix_in_waves(const BlockStep& step, const GatedDeltaMixArgs& args, int state_layer);
   void hold_rows(const BlockStep& step, int state_layer);
 
   const GatedDeltaPlan& plan_;
@@ -39,6 +41,9 @@ class GatedDeltaMixer {
   std::vector<const std::byte*> held_conv_;  // [num_sequences]
   std::vector<HeldDeltaRows> held_delta_;    // [num_sequences]
   CodeBuffer out_codes_;
+  StateWaves waves_;  // where states are saved, and what each has of the above
+  std::vector<std::byte*> wave_conv_states_;
+  std::vector<float*> wave_delta_states_;
 };
 
 }  // namespace ferry

@@ -14,6 +14,22 @@ ShortConvMixer::ShortConvMixer(const ModelConfig& config, const BlockLimits& lim
   if (is_quantized_) out_codes_ = CodeBuffer(limits.stream.memory(), limits.max_tokens, plan_.channels);
 }
 
+/// And saves on the way what is to be saved of the states. Rows that are replayed or held are the first wave's.
+void ShortConvMixer::convolve(const BlockStep& step, const CausalConv1dArgs& args, int state_layer) {
+  Stream& stream = step.products.stream();
+  if (step.batch.saves.empty()) return causal_conv1d(stream, args);
+  waves_.cut(step.batch);
+  for (std::size_t wave = 0; wave < waves_.num_waves(); ++wave) {
+    CausalConv1dArgs part = args;
+    part.sequences = waves_.spans(wave);
+    part.states = waves_.choose(wave, args.states, wave_states_);
+    if (wave > 0) part.held = {};
+    causal_conv1d(stream, part);
+    for (const StateSave& save : waves_.saves(wave))
+      step.recurrent_state.save_conv(stream, state_layer, save.slot, save.snapshot);
+  }
+}
+
 void ShortConvMixer::run(const BlockStep& step, const ShortConvWeights& w, int state_layer, MatrixView out) {
   const MicroBatch& batch = step.batch;
   const Products& products = step.products;
@@ -27,15 +43,17 @@ void ShortConvMixer::run(const BlockStep& step, const ShortConvWeights& w, int s
   products.linear(Zone::kConvInProj, step.normed, *w.in_proj, bcx);
   const auto part = [&](int64_t i) { return bcx.cols_from(i * plan_.channels, plan_.channels); };
   multiply(stream, {.zone = Zone::kConvGate, .a = part(0), .b = part(2), .out = gated});
-  causal_conv1d(stream, {.zone = Zone::kShortConv,
-                         .x = gated,
-                         .weight = w.conv1d.data(),
-                         .kernel = plan_.conv_kernel,
-                         .activation = Activation::kNone,
-                         .sequences = batch.sequences,
-                         .states = std::span(states_).first(num_sequences),
-                         .held = std::span(held_).first(num_sequences),
-                         .out = conv_out});
+  convolve(step,
+           {.zone = Zone::kShortConv,
+            .x = gated,
+            .weight = w.conv1d.data(),
+            .kernel = plan_.conv_kernel,
+            .activation = Activation::kNone,
+            .sequences = batch.sequences,
+            .states = std::span(states_).first(num_sequences),
+            .held = std::span(held_).first(num_sequences),
+            .out = conv_out},
+           state_layer);
   for (std::size_t s = 0; s < num_sequences; ++s) {
     const SequenceSpan& span = batch.sequences[s];
     copy_held_rows(stream, gated.rows_from(span.first_row + span.num_taken(), span.num_held), step.recurrent_state.options(),

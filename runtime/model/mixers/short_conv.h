@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "runtime/model/block_step.h"
+#include "runtime/model/mixers/state_waves.h"
 #include "runtime/model/operator_list.h"
 #include "runtime/model/weights.h"
 
@@ -23,6 +24,8 @@ class ShortConvMixer {
   static void describe(const ModelConfig& config, OperatorList& list);
 
  private:
+  void convolve(const BlockStep& step, const CausalConv1dArgs& args, int state_layer);
+
   const ShortConvPlan& plan_;
   bool is_quantized_;
   Matrix bcx_;                          // [T, 3 * channels]
@@ -30,6 +33,8 @@ class ShortConvMixer {
   std::vector<const std::byte*> held_;  // [num_sequences]
   std::vector<std::byte*> states_;      // [num_sequences]
   CodeBuffer out_codes_;
+  StateWaves waves_;  // where states are saved, and what each has of the above
+  std::vector<std::byte*> wave_states_;
 };
 
 }  // namespace ferry

@@ -96,6 +96,30 @@ TEST(MicroBatches, HalvesHaveTheirSequencesTablesAndSlots) {
   EXPECT_EQ(halves[1].sequences[1].num_past, 20);
 }
 
+TEST(MicroBatches, HalvesSaveTheStatesOfTheirRows) {
+  const MadeStep step({1, 300});
+  const std::vector<StateSave> saves = {{.end_row = 65, .slot = 101, .snapshot = {}},
+                                        {.end_row = 129, .slot = 101, .snapshot = {}},
+                                        {.end_row = 257, .slot = 101, .snapshot = {}}};
+  std::array<MicroBatch, 2> batches;
+  const auto used = make_micro_batches({.token_ids = step.token_ids,
+                                        .positions = {},
+                                        .sequences = step.sequences,
+                                        .block_tables = step.tables,
+                                        .state_slots = step.slots,
+                                        .logit_rows = {},
+                                        .saves = saves},
+                                       64, batches);
+  ASSERT_EQ(used.size(), 2U);
+  ASSERT_EQ(used[0].num_tokens, 129);
+  ASSERT_EQ(used[0].saves.size(), 2U);
+  EXPECT_EQ(used[0].saves[0].end_row, 65);
+  EXPECT_EQ(used[0].saves[1].end_row, 129) << "behind its last row";
+  ASSERT_EQ(used[1].saves.size(), 1U);
+  EXPECT_EQ(used[1].saves[0].end_row, 128);
+  EXPECT_EQ(used[1].saves[0].slot, 101);
+}
+
 /// A prompt with media whose embeddings are [1] each: 100 * medium + row.
 struct MadePrompt {
   MadePrompt(Ids ids, const std::vector<Grid>& grids, std::size_t first_video = SIZE_MAX) {
