@@ -87,6 +87,49 @@ TEST(BlockPool, CountsHoldersUnderRandomUse) {
   for (int32_t block = 0; block < 53; ++block) EXPECT_EQ(pool.num_references(block), holders[static_cast<std::size_t>(block)]);
 }
 
+TEST(BlockPool, WhatIsKeptIsIdleWithoutHolders) {
+  BlockPool pool(6);
+  Blocks blocks;
+  ASSERT_TRUE(pool.allocate(4, blocks));
+  const Blocks kept(blocks.begin(), blocks.begin() + 2);
+  pool.keep(kept);
+  EXPECT_EQ(pool.num_used(), 4);
+  EXPECT_EQ(pool.num_idle(), 0);
+  pool.release(blocks);
+  EXPECT_EQ(pool.num_used(), 0);
+  EXPECT_EQ(pool.num_idle(), 2);
+  EXPECT_EQ(pool.num_free(), 4);
+  EXPECT_TRUE(pool.is_idle(kept[0]));
+  Blocks others;
+  EXPECT_FALSE(pool.allocate(5, others)) << "idle blocks are not free";
+  pool.share(kept);
+  EXPECT_EQ(pool.num_references(kept[1]), 1);
+  EXPECT_EQ(pool.num_idle(), 0);
+  EXPECT_EQ(pool.num_used(), 2);
+  pool.let_go(Blocks{kept[0]});
+  EXPECT_EQ(pool.num_used(), 2) << "it still has a holder";
+  pool.release(kept);
+  EXPECT_EQ(pool.num_idle(), 1);
+  EXPECT_EQ(pool.num_free(), 5);
+  pool.let_go(Blocks{kept[1]});
+  EXPECT_EQ(pool.num_idle(), 0);
+  EXPECT_EQ(pool.num_free(), 6);
+}
+
+TEST(BlockPoolDeathTest, KeepsOnceWhatHasAHolder) {
+  testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  BlockPool pool(3);
+  Blocks blocks;
+  ASSERT_TRUE(pool.allocate(1, blocks));
+  EXPECT_DEATH(pool.let_go(blocks), "is not kept");
+  pool.keep(blocks);
+  EXPECT_DEATH(pool.keep(blocks), "is kept twice");
+  pool.release(blocks);
+  EXPECT_DEATH(pool.release(blocks), "is free");
+  pool.let_go(blocks);
+  EXPECT_DEATH(pool.keep(blocks), "is free");
+}
+
 TEST(BlockPoolDeathTest, RefusesWhatNobodyHolds) {
   testing::GTEST_FLAG(death_test_style) = "threadsafe";
   BlockPool pool(3);
