@@ -148,6 +148,7 @@ int run_serve(const Options& options, Cluster& cluster) {
   state.set_overdue(engine.watch().complaint());
   if (http) announce("http", http->address(), access);
   announce("grpc", server.address(), access);
+  std::fprintf(stderr, "ferry: prefix cache: %s\n", engine.describe_prefix_cache().c_str());
   std::fprintf(stderr, "ferry: pictures: %s\n", engine.describe_media().c_str());
   starting.leave();
 

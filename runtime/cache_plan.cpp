@@ -12,6 +12,16 @@ namespace {
 
 constexpr int64_t kBlockTokens = 16;  // of a KV block
 
+/// With as many snapshots as there is memory for, and units to have one.
+PrefixCacheOptions plan_prefix_cache(const EngineOptions& options, const SchedulerOptions& scheduler, int64_t snapshot_bytes) {
+  const int64_t bytes = options.prefix_cache_bytes.value_or(0);
+  const int64_t num_units = scheduler.num_blocks * scheduler.block_tokens / prefix_unit_tokens(scheduler);
+  PrefixCacheOptions cache{.has_states = snapshot_bytes > 0, .snapshot_bytes = snapshot_bytes};
+  if (cache.has_states) cache.num_snapshots = std::min(num_units, bytes / snapshot_bytes);
+  cache.is_on = bytes > 0 && num_units > 0 && (!cache.has_states || cache.num_snapshots > 0);
+  return cache;
+}
+
 }  // namespace
 
 CachePlan plan_caches(const EngineOptions& options, const ModelConfig& config, DType dtype, const Speculation& speculation) {
@@ -20,7 +30,8 @@ CachePlan plan_caches(const EngineOptions& options, const ModelConfig& config, D
                    .scheduler = {},
                    .bytes = 0,
                    .bytes_text = "",
-                   .swap_bytes = 0};
+                   .swap_bytes = 0,
+                   .snapshot_bytes = 0};
   if (options.max_context.value_or(1) > config.max_context) {
     throw_invalid("--max-context is " + std::to_string(*options.max_context) + "; allowed: 2 to the checkpoint's " +
                   std::to_string(config.max_context));
@@ -54,6 +65,9 @@ CachePlan plan_caches(const EngineOptions& options, const ModelConfig& config, D
                       .max_drafts = speculation.max_drafts,
                       .stop_token_ids = config.generation.stop_token_ids,
                       .placeholders = config.placeholders};
+  caches.scheduler.prefix_cache =
+      plan_prefix_cache(options, caches.scheduler, RecurrentState::snapshot_bytes(caches.recurrent_state));
+  caches.snapshot_bytes = caches.scheduler.prefix_cache.num_snapshots * caches.scheduler.prefix_cache.snapshot_bytes;
   Scheduler check(caches.scheduler);  // refuses limits that contradict each other before anything large is allocated
   return caches;
 }

@@ -16,9 +16,10 @@ struct CachePlan {
   KvCacheOptions kv_cache;
   RecurrentStateOptions recurrent_state;
   SchedulerOptions scheduler;
-  int64_t bytes = 0;       // of both caches
-  std::string bytes_text;  // what takes these bytes, with the option, for who complains
-  int64_t swap_bytes = 0;  // of the host, once all of the swap space is in use
+  int64_t bytes = 0;           // of both caches
+  std::string bytes_text;      // what takes these bytes, with the option, for who complains
+  int64_t swap_bytes = 0;      // of the host, once all of the swap space is in use
+  int64_t snapshot_bytes = 0;  // likewise, once as many states are saved as can be
 };
 
 /// `dtype` is the run's, `speculation` what choose_speculation() made of the options. Throws Error{kInvalidArgument} for

@@ -17,6 +17,7 @@
 #include "runtime/engine_stats.h"
 #include "runtime/open_requests.h"
 #include "runtime/trace/request_trace.h"
+#include "runtime/unit_contents.h"
 
 namespace ferry {
 namespace {
@@ -192,6 +193,7 @@ RequestNumber Coordinator::Impl::submit(Request request, EventSink sink) {
     open.detokenizer.emplace(*engine_.tokenizer(), request.sampling.stop, special,  // refuses bad stop strings
                              stop_rules_of(request.sampling));
   }
+  request.unit_contents = unit_contents(request, prefix_unit_tokens(engine_.scheduler_options()));
   const std::scoped_lock lock(mutex_);
   if (refusal_) throw *refusal_;
   if (draining_ || stop_) throw_draining();
@@ -392,6 +394,7 @@ void Coordinator::Impl::publish(const StepPlan& plan) {
 void Coordinator::Impl::publish_tokens(Sequence& sequence) {
   OpenRequest& open = open_request(sequence);
   GenerateEvent event{.token_ids = {sequence.tokens.end() - sequence.num_new, sequence.tokens.end()}};
+  if (sequence.num_new == sequence.num_generated()) event.cached_tokens = static_cast<int32_t>(sequence.num_cached);
   const std::size_t num_visible = num_text_tokens(sequence, event.token_ids.size());
   for (std::size_t i = 0; open.detokenizer && i < num_visible; ++i) {
     event.text += open.detokenizer->push(event.token_ids[i]);
@@ -411,6 +414,7 @@ void Coordinator::Impl::publish_tokens(Sequence& sequence) {
 GenerateEvent Coordinator::Impl::last_event(Sequence& sequence, const OpenRequest& open) {
   GenerateEvent event{.finish_reason = sequence.finish_reason,
                       .prompt_logprobs = take_prompt_logprobs(sequence),
+                      .cached_tokens = static_cast<int32_t>(sequence.num_cached),
                       .stop_id = sequence.own_stop_id,
                       .request_id = sequence.request.id,
                       .prompt_tokens = static_cast<int32_t>(sequence.num_prompt()),
@@ -468,6 +472,7 @@ void Coordinator::Impl::update_load(const StepPlan& plan) {
   const std::unique_lock lock = lock_traced(mutex_);
   open_.take_states();
   load_.preemptions = now.num_preemptions;
+  load_.prefix_cache = now.prefix_cache;
   load_.kv_blocks_used = now.num_used_blocks;
   load_.steps += plan.num_rows > 0 ? 1 : 0;
   load_.prompt_tokens += plan.num_prefill_tokens;

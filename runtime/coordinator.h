@@ -8,6 +8,7 @@
 
 #include "profiler/capture.h"
 #include "runtime/base/error.h"
+#include "runtime/schedule/cached_prefix.h"
 #include "runtime/schedule/draft_count.h"
 #include "runtime/schedule/request.h"
 
@@ -33,7 +34,8 @@ struct GenerateEvent {
   FinishReason finish_reason = FinishReason::kNone;
   // With the first event that has tokens, or else the last one:
   std::vector<TokenLogprobs> prompt_logprobs;  // of the prompt's tokens but the first, if they were asked for
-  int32_t cached_tokens = 0;                   // of the prompt's, that were not computed for this request
+  // With the first event that has tokens, and the last one:
+  int32_t cached_tokens = 0;  // of the prompt's, that were not computed for this request
   // With the last event only:
   std::string stop;                // the stop string that ended it, else empty
   std::optional<TokenId> stop_id;  // the request's own stop id that ended it; absent for the checkpoint's
@@ -64,6 +66,7 @@ struct EngineLoad {
   int64_t generated_tokens = 0;
   DraftCount drafts;
   DraftTime draft_time;
+  PrefixCacheLoad prefix_cache;
   double balancedness = 1.0;  // mean over ranks / max over ranks of routed tokens, averaged over layers
 };
 

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <random>
 
 #include "moe/device_token_dispatcher.h"
 #include "moe/remote_token_dispatcher.h"
@@ -21,6 +22,7 @@ namespace {
 
 constexpr int64_t kFewLogitRows =
     16;  // lm_head's weights are read once for so many rows of a prompt, also where few sequences run
+constexpr const char* kMessageStart = "<|im_start|>";  // of ChatML, which all templates are that Ferry renders
 
 /// Runs `allocate`, whose buffers have a row for every token of a step: if they do not fit, the option to change is known.
 void name_token_budget(const EngineOptions& options, const std::function<void()>& allocate) {
@@ -81,6 +83,8 @@ void Engine::load(const EngineOptions& options, LogitRows logit_rows) {
   const Speculation speculation = choose_speculation(options, checkpoint, config_);
   const CachePlan caches = plan_caches(options, config_, dtype_, speculation);
   scheduler_options_ = caches.scheduler;
+  if (tokenizer() != nullptr) scheduler_options_.prefix_cache.message_start = tokenizer()->id_of(kMessageStart);
+  scheduler_options_.prefix_cache.hash_seed = std::random_device{}();
   model_info_ = describe_model(config_, dtype_, scheduler_options_, cluster_);
   const int64_t max_sequences = scheduler_options_.max_running, max_drafts = scheduler_options_.max_drafts;
   const int64_t max_sampled = max_sequences + std::min(max_sequences * max_drafts, kMaxDraftRows);
@@ -95,6 +99,7 @@ void Engine::load(const EngineOptions& options, LogitRows logit_rows) {
   kv_cache_ = std::make_unique<KvCache>(caches.kv_cache, compute_->stream.memory());
   swap_space_.emplace(*kv_cache_, compute_->stream, scheduler_options_.num_swap_blocks);
   recurrent_state_ = std::make_unique<RecurrentState>(caches.recurrent_state, compute_->stream.memory());
+  snapshots_.emplace(*recurrent_state_, compute_->stream, scheduler_options_.prefix_cache.num_snapshots);
   model_.emplace(options, cluster_, config_, dtype_, *compute_, std::move(checkpoint));
   vision_ = load_vision(options, model_->checkpoint, tokenizer(), *compute_, dtype_, sequence_capacity(scheduler_options_),
                         lacks_vision_);
@@ -119,6 +124,9 @@ void Engine::load(const EngineOptions& options, LogitRows logit_rows) {
   }
   // Nothing of it is allocated yet, and all else is.
   require_memory(caches.swap_bytes, "--swap-memory " + std::to_string(options.swap_bytes) + ": the swap space");
+  require_memory(caches.swap_bytes + caches.snapshot_bytes, "--prefix-cache-memory " +
+                                                                std::to_string(options.prefix_cache_bytes.value_or(0)) +
+                                                                ": the snapshots, beside the swap space");
 }
 
 StepShape Engine::step_shape(const Quantization& quantization, const Speculation& speculation) const {
@@ -154,6 +162,14 @@ const Tokenizer& Engine::require_tokenizer() const {
 const MediaIntake& Engine::require_media() const {
   if (vision_ == nullptr) throw Error(ErrorCode::kFailedPrecondition, "pictures and videos cannot be taken: " + lacks_vision_);
   return vision_->intake;
+}
+
+std::string Engine::describe_prefix_cache() const {
+  const PrefixCacheOptions& cache = scheduler_options_.prefix_cache;
+  if (!cache.is_on) return "none";
+  if (!cache.has_states) return "keys and values that --memory has room for";
+  return "keys and values that --memory has room for, and up to " + std::to_string(cache.num_snapshots) +
+         " snapshots of recurrent states, of " + std::to_string(cache.snapshot_bytes) + " bytes each";
 }
 
 std::string Engine::describe_media() const {
@@ -288,11 +304,19 @@ void Engine::add_scored_rows(const StepEntry& entry) {
   }
 }
 
+void Engine::begin_state(const StepEntry& entry) {
+  const int32_t slot = entry.sequence->slot;
+  if (entry.snapshot == kNoSnapshot) return recurrent_state_->reset(compute_->stream, slot);
+  snapshots_->restore(entry.snapshot, slot);
+}
+
 void Engine::fill_input(const StepPlan& plan) {
   rows_.clear();
-  for (const StepEntry& entry : plan.entries) {
+  auto save = plan.snapshots.begin();
+  for (std::size_t e = 0; e < plan.entries.size(); ++e) {
+    const StepEntry& entry = plan.entries[e];
     const Sequence& sequence = *entry.sequence;
-    if (entry.resets_state) recurrent_state_->reset(compute_->stream, sequence.slot);
+    if (entry.begins) begin_state(entry);
     const auto first = sequence.tokens.begin() + entry.first_token;
     tokens_.assign(first, first + entry.num_rows - entry.num_drafts);
     tokens_.insert(tokens_.end(), sequence.drafts.begin(), sequence.drafts.begin() + entry.num_drafts);
@@ -308,6 +332,8 @@ void Engine::fill_input(const StepPlan& plan) {
                .num_replayed = entry.num_replayed,
                .num_held = entry.num_drafts,
                .media = sequence.media.get()});
+    for (; save != plan.snapshots.end() && save->entry == e; ++save)
+      rows_.save_state(save->num_tokens - entry.first_token, snapshots_->place(save->snapshot));
   }
 }
 

@@ -22,6 +22,7 @@
 #include "runtime/schedule/scheduler.h"
 #include "runtime/state/kv_cache.h"
 #include "runtime/state/recurrent_state.h"
+#include "runtime/state/snapshot_space.h"
 #include "runtime/state/swap_space.h"
 #include "runtime/step_sampler.h"
 #include "runtime/trace/trace_session.h"
@@ -66,6 +67,8 @@ class Engine {
   const Tokenizer& require_tokenizer() const;
   /// For prompts with pictures; throws Error{kFailedPrecondition} that says why this run takes none.
   const MediaIntake& require_media() const;
+  /// What requests share of what others have computed.
+  std::string describe_prefix_cache() const;
   /// What pictures take of memory, or why this run takes none.
   std::string describe_media() const;
   TokenDispatcher& dispatcher() { return *dispatcher_; }
@@ -128,6 +131,7 @@ class Engine {
   void fill_input(const StepPlan& plan);
   void score_prompts(const StepPlan& plan);
   void add_scored_rows(const StepEntry& entry);
+  void begin_state(const StepEntry& entry);
   Drafter* drafter() { return drafting_ == Drafting::kOn ? drafter_.get() : nullptr; }
 
   Cluster& cluster_;
@@ -148,6 +152,7 @@ class Engine {
   std::unique_ptr<KvCache> kv_cache_;
   std::optional<SwapSpace> swap_space_;
   std::unique_ptr<RecurrentState> recurrent_state_;
+  std::optional<SnapshotSpace> snapshots_;
   std::unique_ptr<Trunk> trunk_;
   std::optional<HostLogits> logits_;  // of the last step
   std::optional<StepSampler> sampler_;

@@ -33,7 +33,7 @@ void MtpDrafter::note_step(const StepPlan& plan, const StepChoices& choices, dou
   std::size_t sample = 0;
   for (const StepEntry& entry : plan.entries) {
     Slot& slot = slot_of(*entry.sequence);
-    if (entry.resets_state) slot = Slot{.record = DraftRecord(&common_record_)};
+    if (entry.begins) slot = begun_slot(entry);
     if (!entry.samples) continue;
     const int64_t num_right = choices.num_tokens[sample++] - 1;
     slot.record.add(entry.num_drafts, num_right);
@@ -41,6 +41,27 @@ void MtpDrafter::note_step(const StepPlan& plan, const StepChoices& choices, dou
   }
   if (!policy_ || plan.num_prefill_tokens > 0) return;
   policy_->observe(plan.num_samples, num_chosen_, seconds + draft_seconds_);
+}
+
+/// Of the tokens that a sequence begins with the pairs are there, or none are: then its own begin in its first block that is
+/// nobody else's. The last of those that are there was made with the token that followed in the other's prompt, which changes
+/// guesses and no token.
+MtpDrafter::Slot MtpDrafter::begun_slot(const StepEntry& entry) {
+  const CachedPrefix& cached = entry.sequence->cached;
+  Slot slot{.record = DraftRecord(&common_record_)};
+  slot.first_block = cached.has_pairs ? 0 : cached.num_blocks;
+  (cached.has_pairs ? slot.num_pairs : slot.num_dropped) = entry.first_token;
+  return slot;
+}
+
+/// Tells the prefix cache of prompts whose pairs are all there.
+void MtpDrafter::note_pairs(const StepPlan& plan, Scheduler& scheduler) {
+  for (const StepEntry& entry : plan.entries) {
+    const Sequence& sequence = *entry.sequence;
+    if (sequence.finish_reason != FinishReason::kNone) continue;
+    const Slot& slot = slot_of(sequence);
+    if (slot.num_dropped == 0) scheduler.note_pairs(sequence, slot.num_pairs);
+  }
 }
 
 DraftWork MtpDrafter::draft(const StepPlan& plan, Scheduler& scheduler, const DraftContext& context) {
@@ -63,6 +84,7 @@ void MtpDrafter::guess(const StepPlan& plan, Scheduler& scheduler, const DraftCo
   add_certain_pairs(plan);
   if (hidden_rows_.empty()) return;
   run(hidden_.view(), context);
+  note_pairs(plan, scheduler);
   for (std::size_t num_done = 0; !asking_.empty();) {
     const std::span<const TokenId> best = logits_.all_tokens();
     for (std::size_t row = 0; row < asking_.size(); ++row) {
@@ -181,7 +203,7 @@ void MtpDrafter::add_rows(Sequence& sequence, int64_t num_pairs, SequenceRows::L
   const auto first_token = static_cast<std::size_t>(slot.num_dropped + slot.num_pairs) + 1;
   rows_.add({.tokens = std::span(sequence.tokens).subspan(first_token, static_cast<std::size_t>(num_pairs)),
              .num_past = slot.num_pairs,
-             .block_table = sequence.blocks.data(),
+             .block_table = block_table(sequence),
              .state_slot = sequence.slot,
              .logits = logits,
              .media = sequence.media.get(),
@@ -214,7 +236,7 @@ void MtpDrafter::add_next_pairs(std::size_t num_done) {
     if (guess.num_wanted <= static_cast<int64_t>(num_done)) continue;
     rows_.add({.tokens = std::span(drafts_[i]).last(1),
                .num_past = guess.num_past + static_cast<int64_t>(num_done) - 1,
-               .block_table = guess.sequence->blocks.data(),
+               .block_table = block_table(*guess.sequence),
                .state_slot = guess.sequence->slot,
                .logits = SequenceRows::Logits::kLast,
                .media = guess.sequence->media.get(),

@@ -34,8 +34,13 @@ class MtpDrafter final : public Drafter {
   DraftWork draft(const StepPlan& plan, Scheduler& scheduler, const DraftContext& context) override;
 
  private:
+  struct Slot;
+  Slot begun_slot(const StepEntry& entry);
+  const int32_t* block_table(const Sequence& sequence) { return sequence.blocks.data() + slot_of(sequence).first_block; }
+
   /// What is known of the sequence in a slot.
   struct Slot {
+    int64_t first_block = 0;    // of the sequence's, in which they begin: behind those that are others', too
     int64_t num_pairs = 0;      // of certain tokens, in the KV layer
     int64_t num_dropped = 0;    // before, between or behind those
     int64_t num_put_off = 0;    // behind all of them, whose hidden rows wait
@@ -49,6 +54,7 @@ class MtpDrafter final : public Drafter {
     int64_t num_past;  // pairs of certain tokens
   };
 
+  void note_pairs(const StepPlan& plan, Scheduler& scheduler);
   void guess(const StepPlan& plan, Scheduler& scheduler, const DraftContext& context);
   void choose(const StepPlan& plan);
   int64_t num_drafts_of(const StepEntry& entry) const;

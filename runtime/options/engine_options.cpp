@@ -177,6 +177,14 @@ void add_measured_speculation(CLI::App& app, EngineOptions& o) {
                   "to ngram:8 by what followed the last tokens before, or auto, as many as pay; default 0");
 }
 
+void add_prefix_cache(CLI::App& app, EngineOptions& o) {
+  app.add_option_function<int64_t>(
+         "--prefix-cache-memory", [&o](int64_t size) { o.prefix_cache_bytes = size; },
+         "of the host, for recurrent states from which prompts go on that begin alike; their keys and values stay in what "
+         "--memory has to spare; 0B: every prompt is computed from its first token; default half of --memory")
+      ->transform(size_in(0, int64_t{1} << 50, "0B to 1PiB, such as 512MiB"));
+}
+
 void add_capture_folder(CLI::App& app, EngineOptions& o) {
   app.add_option("--trace", o.trace, "folder for a timeline of all ranks, with tables and a page; default: none");
 }

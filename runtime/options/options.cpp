@@ -27,6 +27,7 @@ void add_commands(CLI::App& app, Options& o, std::span<const char* const> argume
   add("serve", "serve over gRPC", Command::kServe, [&](CLI::App& sub) {
     add_engine_options(sub, o.engine);
     add_speculation(sub, o.engine);
+    add_prefix_cache(sub, o.engine);
     add_media_options(sub, o.engine.media);
     add_serve_options(sub, o.serve);
   });
@@ -106,6 +107,7 @@ ParseResult parse_options(int argc, const char* const* argv) {
       options.command == Command::kServe || (options.command == Command::kGenerate && options.generate.has_media());
   if (options.command == Command::kBench) make_room(options.bench, options.engine);
   if (options.command == Command::kServe) {
+    if (!options.engine.prefix_cache_bytes) options.engine.prefix_cache_bytes = options.engine.memory_bytes / 2;
     if (const char* key = std::getenv("FERRY_API_KEY")) options.serve.access.api_key = key;
   }
   if (const std::string complaint = check_together(options); !complaint.empty()) return refuse(complaint);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -45,7 +46,7 @@ struct SamplingParams {
   bool ignore_eos = false;              // do not stop at the checkpoint's stop ids
   std::vector<TokenId> stop_token_ids;  // further ids that end the text; the id itself is not part of the text
   std::vector<std::string> stop;        // strings that end the text
-  bool shows_special = false;  // special tokens, such as <|im_end|>, have text, but for one that ends it all
+  bool shows_special = false;           // special tokens, such as <|im_end|>, have text, but for one that ends it all
   bool includes_stop = false;  // the stop string is part of the text, and so is the text of a stop id of the request's own
 
   // Logarithms of probabilities, of the logits as the model gave them. Absent: none; else how many of the likeliest tokens are
@@ -68,6 +69,13 @@ struct TokenLogprobs {
   std::vector<TokenLogprob> top;  // as many as were asked for; `chosen` among them only by its rank
 };
 
+/// What a unit of a prompt (prefix_cache.h) is beside its tokens, as a SHA-256, so that a stranger cannot make two that are taken
+/// for one: the pictures and videos that some of them stand for, and of the first unit the request's cache_salt.
+struct UnitContent {
+  int64_t unit = 0;  // counted from the prompt's first
+  std::array<std::byte, 32> digest{};
+};
+
 /// Names an accepted request inside the process; never given twice.
 enum class RequestNumber : uint64_t {};
 
@@ -87,9 +95,11 @@ struct Request {
   std::vector<TokenId> prompt;  // with expanded placeholders where there are media
   std::shared_ptr<const PromptMedia> media;  // null: text only
   SamplingParams sampling;
-  std::string cache_salt;  // shares cached prefixes with requests of the same one alone
-  std::shared_ptr<TokenGrammar> grammar;  // at its beginning, the request's own and its owner's no more; null: none
-  std::shared_ptr<Siblings> siblings;  // null: it is alone
+  std::string cache_salt;            // shares cached prefixes with requests of the same one alone
+  std::vector<int64_t> cache_hints;  // tokens in front of each message, ascending; empty: found by the token they begin with
+  std::vector<UnitContent> unit_contents;  // by unit, of those that have any: made when it is accepted
+  std::shared_ptr<TokenGrammar> grammar;   // at its beginning, the request's own and its owner's no more; null: none
+  std::shared_ptr<Siblings> siblings;      // null: it is alone
   std::optional<std::chrono::steady_clock::time_point> deadline;
   std::optional<std::chrono::steady_clock::time_point> arrival;  // before its text became tokens; absent: when it is submitted
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <span>
 #include <string>
 #include <utility>
@@ -66,6 +67,10 @@ int64_t next_prefill_piece(int64_t num_prompt, int64_t num_computed, int64_t pre
   return room < rest ? room / quantum * quantum : rest;
 }
 
+int64_t prefix_unit_tokens(const SchedulerOptions& options) {
+  return std::lcm(prefill_quantum(options.prefill_chunk), options.block_tokens);
+}
+
 int64_t sequence_capacity(const SchedulerOptions& options) {
   return std::min(options.max_context, options.num_blocks * options.block_tokens);
 }
@@ -102,6 +107,9 @@ Scheduler::Scheduler(SchedulerOptions options)
   running_.reserve(max_running);
   shares_.reserve(max_running);
   plan_.entries.reserve(max_running);
+  is_counted_.resize(static_cast<std::size_t>(options_.num_blocks));
+  if (options_.prefix_cache.is_on)
+    prefix_cache_.emplace(options_.prefix_cache, prefix_unit_tokens(options_), options_.block_tokens, blocks_);
 }
 
 Sequence* Scheduler::add(Request request, TimePoint arrival) {
@@ -127,6 +135,7 @@ const StepPlan& Scheduler::plan(TimePoint now) {
   FERRY_CHECK(!plan_is_open_) << "step " << plan_.step_idx << " was planned but not committed";
   ++plan_.step_idx;
   plan_.entries.clear();
+  plan_.snapshots.clear();
   plan_.finished.clear();
   plan_.saved_blocks.clear();
   plan_.restored_blocks.clear();
@@ -148,6 +157,7 @@ void Scheduler::commit(const StepPlan& plan, const StepChoices& choices, TimePoi
   FERRY_CHECK(plan_is_open_ && plan.step_idx == plan_.step_idx)
       << "plan of step " << plan.step_idx << ", now at " << plan_.step_idx;
   plan_is_open_ = false;
+  feed_cache(plan);
   std::size_t sample_idx = 0, first_token = 0;
   for (const StepEntry& entry : plan.entries) {
     Sequence& sequence = *entry.sequence;
@@ -170,6 +180,10 @@ void Scheduler::commit(const StepPlan& plan, const StepChoices& choices, TimePoi
   }
   FERRY_CHECK_EQ(first_token, choices.tokens.size());
   sweep();
+}
+
+void Scheduler::note_pairs(const Sequence& sequence, int64_t num_pairs) {
+  if (prefix_cache_) prefix_cache_->note_pairs(sequence.cached, sequence.blocks, num_pairs);
 }
 
 void Scheduler::propose(Sequence& sequence, std::span<const TokenId> drafts) {
@@ -199,7 +213,9 @@ void Scheduler::finish(Sequence& sequence, FinishReason reason, TimePoint now, i
 
 void Scheduler::finish_all(FinishReason reason, TimePoint now) {
   FERRY_CHECK(reason != FinishReason::kNone);
-  plan_is_open_ = false;
+  if (std::exchange(plan_is_open_, false)) {
+    for (const StateSnapshot& unsaved : plan_.snapshots) prefix_cache_->drop(unsaved.snapshot);
+  }
   for (const auto& sequence : running_) retire(*sequence, reason, now);
   for (const auto& sequence : waiting_) retire(*sequence, reason, now);
   sweep();
@@ -229,7 +245,12 @@ SchedulerLoad Scheduler::load() const {
           .num_preemptions = num_preemptions_,
           .num_used_blocks = blocks_.num_used(),
           .num_total_blocks = blocks_.num_total(),
-          .num_used_swap_blocks = swap_blocks_.num_used()};
+          .num_used_swap_blocks = swap_blocks_.num_used(),
+          .prefix_cache = prefix_cache_ ? prefix_cache_->load() : PrefixCacheLoad{}};
+}
+
+void Scheduler::check_cache() const {
+  if (prefix_cache_) prefix_cache_->check();
 }
 
 void Scheduler::drop_expired(TimePoint now) {
@@ -257,8 +278,11 @@ void Scheduler::share_rows() {
     draft_room -= shares_[i].num_drafts;
     budget -= shares_[i].num_drafts;
   }
+  bool are_all_here = true;  // none before was preempted, behind which nobody may have blocks
   for (std::size_t i = 0; i < running_.size(); ++i) {
+    are_all_here = are_all_here && running_[i]->state() != RequestState::kPreempted;
     if (decodes(running_[i]) || running_[i]->state() == RequestState::kWaitingForMedia) continue;
+    if (are_all_here && may_begin(*running_[i])) begin(*running_[i]);
     // A later prompt's short end may use rows that are too few for this one: it delays nobody.
     shares_[i].num_tokens = next_piece(*running_[i], budget);
     budget -= shares_[i].num_tokens;
@@ -300,20 +324,16 @@ bool Scheduler::grant_blocks(std::size_t idx, bool may_take, TimePoint now) {
   const auto num_missing = [&] { return num_needed_blocks(sequence, shares_[idx]) - std::ssize(sequence.blocks); };
   if (num_missing() <= 0) return true;
   const int64_t wanted = shares_[idx].num_rows();
-  if (!may_take || num_missing() > blocks_.num_free()) {
-    int64_t num_reachable = 0;
-    if (may_take) {
-      num_reachable = blocks_.num_free();
-      for (std::size_t i = idx + 1; i < running_.size(); ++i) num_reachable += std::ssize(running_[i]->blocks);
-    }
+  if (!may_take || num_missing() > num_available()) {
+    const int64_t num_reachable = may_take ? blocks_.num_total() - num_held_blocks(idx + 1) : 0;
     shrink(idx, std::ssize(sequence.blocks) + num_reachable);
     if (shares_[idx].num_tokens == 0) return false;
-    for (std::size_t i = running_.size() - 1; num_missing() > blocks_.num_free(); --i) {
+    for (std::size_t i = running_.size() - 1; num_missing() > num_available(); --i) {
       FERRY_CHECK(i > idx) << "request " << sequence.request.id << " needs " << num_missing() << " blocks";
       if (!running_[i]->blocks.empty()) preempt(i, now);
     }
   }
-  FERRY_CHECK(blocks_.allocate(std::max<int64_t>(num_missing(), 0), sequence.blocks));
+  take_blocks(std::max<int64_t>(num_missing(), 0), sequence);
   return shares_[idx].num_rows() == wanted;
 }
 
@@ -332,11 +352,18 @@ void Scheduler::shrink(std::size_t idx, int64_t num_blocks) {
 /// need.
 bool Scheduler::try_resume(std::size_t idx) {
   Sequence& sequence = *running_[idx];
-  const Share& share = shares_[idx];
+  Share& share = shares_[idx];
   if (share.is_preempted || share.num_tokens == 0) return false;
+  const bool begins = may_begin(sequence);
+  if (begins) begin(sequence);
   const Share all{.num_tokens = sequence.num_uncomputed(), .num_drafts = share.num_drafts};
-  if (num_needed_blocks(sequence, all) + num_growth_blocks(idx) > blocks_.num_free()) return false;
-  FERRY_CHECK(blocks_.allocate(num_needed_blocks(sequence, share), sequence.blocks));
+  const int64_t num_shared = std::ssize(sequence.blocks);
+  if (num_needed_blocks(sequence, all) - num_shared + num_growth_blocks(idx) > num_available()) {
+    if (begins) undo_begin(sequence);
+    return false;
+  }
+  if (num_shared > 0) share.num_tokens = next_piece(sequence, share.num_tokens);
+  take_blocks(num_needed_blocks(sequence, share) - num_shared, sequence);
   for (std::size_t i = 0; i < sequence.saved_blocks.size(); ++i)
     plan_.restored_blocks.push_back({.from = sequence.saved_blocks[i], .to = sequence.blocks[i]});
   swap_blocks_.release(sequence.saved_blocks);
@@ -354,7 +381,10 @@ void Scheduler::preempt(std::size_t idx, TimePoint now) {
   if (swap_blocks_.allocate(num_filled, sequence.saved_blocks)) {
     for (std::size_t i = 0; i < sequence.saved_blocks.size(); ++i)
       plan_.saved_blocks.push_back({.from = sequence.blocks[i], .to = sequence.saved_blocks[i]});
+    sequence.cached.is_growing = false;  // its blocks will be others
   } else {
+    if (prefix_cache_) prefix_cache_->let_go_of_snapshot(sequence.cached);
+    sequence.begins = true;
     sequence.num_computed = sequence.num_replayed = 0;
     sequence.drafts.clear();
   }
@@ -375,11 +405,13 @@ void Scheduler::admit(TimePoint now) {
     Sequence& sequence = *waiting_.front();
     Share share;
     if (!sequence.waits_for_media()) {
+      begin(sequence);
       share.num_tokens = next_piece(sequence, budget);
-      const int64_t num_needed = num_needed_blocks(sequence, share);
-      if (share.num_tokens == 0 || num_needed + num_growth_blocks(running_.size()) > blocks_.num_free()) return;
+      const int64_t num_missing = num_needed_blocks(sequence, share) - std::ssize(sequence.blocks);
+      if (share.num_tokens == 0 || num_missing + num_growth_blocks(running_.size()) > num_available())
+        return undo_begin(sequence);
       take_slot(sequence);
-      FERRY_CHECK(blocks_.allocate(num_needed, sequence.blocks));
+      take_blocks(num_missing, sequence);
       sequence.become(RequestState::kPrefilling);
     } else {
       take_slot(sequence);
@@ -391,6 +423,45 @@ void Scheduler::admit(TimePoint now) {
     running_.push_back(std::move(waiting_.front()));
     waiting_.pop_front();
   }
+}
+
+/// Whether it has no rows yet, or starts anew.
+bool Scheduler::may_begin(const Sequence& sequence) const {
+  return sequence.begins && sequence.blocks.empty() && sequence.saved_blocks.empty();
+}
+
+/// With what others have computed of its prompt.
+void Scheduler::begin(Sequence& sequence) {
+  if (!prefix_cache_) return;
+  sequence.cached = prefix_cache_->find(sequence.request, sequence.blocks);
+  sequence.num_computed = sequence.cached.num_tokens;
+}
+
+void Scheduler::undo_begin(Sequence& sequence) {
+  if (!prefix_cache_) return;
+  prefix_cache_->let_go_of_snapshot(sequence.cached);
+  sequence.num_computed = 0;
+  blocks_.release(sequence.blocks);
+  sequence.blocks.clear();
+}
+
+/// Free ones, and those that the prefix cache has to give up.
+void Scheduler::take_blocks(int64_t count, Sequence& sequence) {
+  if (prefix_cache_) prefix_cache_->make_room(count);
+  FERRY_CHECK(blocks_.allocate(count, sequence.blocks)) << count << " blocks, " << blocks_.num_free() << " are free";
+}
+
+/// By the oldest `num_sequences`: all others are free, idle, or held by younger ones alone.
+int64_t Scheduler::num_held_blocks(std::size_t num_sequences) {
+  std::fill(is_counted_.begin(), is_counted_.end(), false);
+  int64_t num_blocks = 0;
+  for (const auto& sequence : std::span(running_).first(num_sequences)) {
+    for (const int32_t block : sequence->blocks) {
+      num_blocks += is_counted_[static_cast<std::size_t>(block)] ? 0 : 1;
+      is_counted_[static_cast<std::size_t>(block)] = true;
+    }
+  }
+  return num_blocks;
 }
 
 /// Whatever later steps append has its room from here on.
@@ -443,13 +514,50 @@ void Scheduler::add_entry(Sequence& sequence, const Share& share) {
                            .num_rows = share.num_rows(),
                            .num_drafts = share.num_drafts,
                            .samples = samples,
-                           .resets_state = sequence.num_computed == 0,
+                           .begins = sequence.begins,
+                           .snapshot = sequence.cached.snapshot,
                            .num_replayed = sequence.num_replayed,
                            .is_decode = !sequence.in_prefill()});
+  if (std::exchange(sequence.begins, false)) note_beginning(sequence);
+  if (!plan_.entries.back().is_decode) add_snapshots(sequence, plan_.entries.back());
   plan_.num_rows += share.num_rows();
   (is_prefill ? plan_.num_prefill_tokens : plan_.num_decode_tokens) += share.num_tokens;
   plan_.num_drafts += share.num_drafts;
   plan_.num_samples += samples ? 1 : 0;
+}
+
+void Scheduler::note_beginning(Sequence& sequence) {
+  if (sequence.num_generated() == 0) sequence.num_cached = sequence.cached.num_tokens;
+  if (!prefix_cache_) return;
+  prefix_cache_->count(sequence.request, sequence.cached);
+  prefix_cache_->let_go_of_snapshot(sequence.cached);  // the engine reads it before the step writes any
+}
+
+/// What the entry's rows save on their way.
+void Scheduler::add_snapshots(const Sequence& sequence, const StepEntry& entry) {
+  if (!sequence.cached.is_growing) return;
+  int64_t previous = sequence.cached.num_tokens;
+  for (const SnapshotPlace& place : sequence.cached.places) {
+    if (place.num_tokens > entry.first_token + entry.num_rows) return;
+    if (place.num_tokens > entry.first_token) {
+      const int32_t snapshot = prefix_cache_->reserve(place, previous);
+      if (snapshot != kNoSnapshot)
+        plan_.snapshots.push_back({.entry = plan_.entries.size() - 1, .num_tokens = place.num_tokens, .snapshot = snapshot});
+    }
+    previous = place.num_tokens;
+  }
+}
+
+/// With what the plan's rows have computed.
+void Scheduler::feed_cache(const StepPlan& plan) {
+  if (!prefix_cache_) return;
+  for (const StepEntry& entry : plan.entries) {
+    Sequence& sequence = *entry.sequence;
+    if (entry.is_decode) continue;
+    prefix_cache_->extend(sequence.request, sequence.cached, sequence.blocks, entry.first_token + entry.num_rows);
+  }
+  for (const StateSnapshot& saved : plan.snapshots)
+    prefix_cache_->keep(saved.snapshot, plan.entries[saved.entry].sequence->cached, saved.num_tokens);
 }
 
 /// Until the sequence ends.
@@ -489,6 +597,7 @@ void Scheduler::retire(Sequence& sequence, FinishReason reason, TimePoint now) {
   sequence.finished = now;
   sequence.become(RequestState::kFinished);
   if (sequence.slot < 0) return;
+  if (prefix_cache_) prefix_cache_->let_go_of_snapshot(sequence.cached);
   blocks_.release(sequence.blocks);
   sequence.blocks.clear();
   swap_blocks_.release(sequence.saved_blocks);

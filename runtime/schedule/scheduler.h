@@ -3,11 +3,13 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "runtime/base/named_token_id.h"
 #include "runtime/schedule/block_pool.h"
+#include "runtime/schedule/prefix_cache.h"
 #include "runtime/schedule/step_plan.h"
 
 // Decides which tokens of which sequences a step computes. A pure state machine: no threads, no I/O, no clock (time points
@@ -26,7 +28,8 @@
 //   room, or is computed anew if the swap space is full. Nobody is ended for want of memory, and nobody older waits for it
 //   while somebody younger is given any.
 // - Nobody starves: decode rows come first, and the budget always leaves one quantum for the oldest prefill.
-// - Exactness: how a request is computed depends neither on its neighbours nor on preemptions (see next_prefill_piece).
+// - Exactness: how a request is computed depends neither on its neighbours nor on preemptions (see next_prefill_piece), nor on
+//   whether its first tokens were computed for it or for another one before (prefix_cache.h).
 
 namespace ferry {
 
@@ -50,6 +53,7 @@ struct SchedulerOptions {
   int64_t max_context = 0;                 // tokens of prompt and completion together; >= 1
   int64_t vocab_size = 0;                  // ids a prompt may use are [0, vocab_size); >= 1
   int64_t max_drafts = 0;                  // of a sequence in a step; >= 0
+  PrefixCacheOptions prefix_cache;         // whether requests begin with what others have computed
   std::vector<TokenId> stop_token_ids;     // of the checkpoint
   std::vector<NamedTokenId> placeholders;  // ids that stand for pictures and videos, which a prompt without them may not hold
 };
@@ -60,9 +64,10 @@ struct SchedulerLoad {
   int64_t num_waiting = 0;      // queued or preempted
   int64_t num_preempted = 0;    // of those that wait
   int64_t num_preemptions = 0;  // since the start
-  int64_t num_used_blocks = 0;
+  int64_t num_used_blocks = 0;  // by sequences; those that the prefix cache keeps beside them count as free
   int64_t num_total_blocks = 0;
   int64_t num_used_swap_blocks = 0;
+  PrefixCacheLoad prefix_cache;
 };
 
 /// Tokens of the unit in which prompts are cut: min(prefill_chunk, 64).
@@ -77,6 +82,9 @@ int64_t prefill_quantum(int64_t prefill_chunk);
 /// 64) cuts at the same places. With prefill_chunk 128 a prompt of 192 tokens is [128][64] or [64][64][64], and both give the
 /// same bits.
 int64_t next_prefill_piece(int64_t num_prompt, int64_t num_computed, int64_t prefill_chunk, int64_t budget);
+
+/// Tokens of the unit in which prompts are shared: whole quanta, so that a prompt is cut where it begins, and whole blocks.
+int64_t prefix_unit_tokens(const SchedulerOptions& options);
 
 /// The longest sequence, prompt and completion together, that can ever run: min(max_context, num_blocks * block_tokens) tokens.
 int64_t sequence_capacity(const SchedulerOptions& options);
@@ -118,6 +126,9 @@ class Scheduler {
   /// The embeddings of all of them; the next plan may have its rows.
   void give_media(Sequence& sequence, std::shared_ptr<const EmbeddedMedia> media);
 
+  /// The MTP layer's keys and values of the sequence's first `num_pairs` tokens are in its blocks, and will stay as they are.
+  void note_pairs(const Sequence& sequence, int64_t num_pairs);
+
   /// What may follow the tokens of an open sequence, for its next step to try; at most max_drafts. The scheduler tries fewer
   /// where the sequence may not grow so long, and where a prompt needs the rows.
   void propose(Sequence& sequence, std::span<const TokenId> drafts);
@@ -134,6 +145,8 @@ class Scheduler {
   std::vector<std::unique_ptr<Sequence>> take_finished();
 
   SchedulerLoad load() const;
+  /// Aborts if what the prefix cache keeps does not fit together. For tests.
+  void check_cache() const;
   const SchedulerOptions& options() const { return options_; }
 
  private:
@@ -156,12 +169,21 @@ class Scheduler {
   bool try_resume(std::size_t idx);
   void preempt(std::size_t idx, TimePoint now);
   void admit(TimePoint now);
+  void begin(Sequence& sequence);
+  void undo_begin(Sequence& sequence);
+  bool may_begin(const Sequence& sequence) const;
   void take_slot(Sequence& sequence);
+  int64_t num_available() const { return blocks_.num_free() + blocks_.num_idle(); }
+  void take_blocks(int64_t count, Sequence& sequence);
+  int64_t num_held_blocks(std::size_t num_sequences);
   int64_t num_blocks_of(int64_t num_tokens) const;
   int64_t num_needed_blocks(const Sequence& sequence, const Share& share) const;
   int64_t num_growth_blocks(std::size_t num_sequences) const;
   void add_entries();
   void add_entry(Sequence& sequence, const Share& share);
+  void add_snapshots(const Sequence& sequence, const StepEntry& entry);
+  void note_beginning(Sequence& sequence);
+  void feed_cache(const StepPlan& plan);
   void append_tokens(Sequence& sequence, std::span<const TokenId> tokens, TimePoint now);
   void append_token(Sequence& sequence, TokenId token, TimePoint now);
   FinishReason reason_to_end(const Sequence& sequence, int64_t num_behind) const;
@@ -171,6 +193,8 @@ class Scheduler {
   const SchedulerOptions options_;
   BlockPool blocks_;
   BlockPool swap_blocks_;
+  std::optional<PrefixCache> prefix_cache_;  // of blocks_
+  std::vector<bool> is_counted_;             // [num_blocks] for num_held_blocks
   std::vector<int32_t> free_slots_;
   std::deque<std::unique_ptr<Sequence>> waiting_;   // in order of arrival
   std::vector<std::unique_ptr<Sequence>> running_;  // admitted, likewise; behind a preempted one nobody holds blocks

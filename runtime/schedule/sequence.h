@@ -8,6 +8,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/error.h"
+#include "runtime/schedule/cached_prefix.h"
 #include "runtime/schedule/request.h"
 #include "runtime/schedule/request_state.h"
 #include "runtime/schedule/token_counts.h"
@@ -43,8 +44,13 @@ struct Sequence {
   int64_t num_replayed = 0;           // last of the computed tokens that the recurrent state does not hold yet: right drafts
   std::vector<TokenId> drafts;        // what may follow the tokens; right or wrong is found out by the next step
   int32_t slot = -1;                  // row of the recurrent state, from admission to the end, also while preempted; else -1
-  std::vector<int32_t> blocks;        // KV blocks of its first tokens, as many as its rows have needed so far
+  std::vector<int32_t> blocks;        // KV blocks of its first tokens, as many as its rows have needed so far; the first may be
+                                      // others' as well
   std::vector<int32_t> saved_blocks;  // blocks of the swap space, while preempted; empty if it starts anew
+
+  bool begins = true;      // its next rows are its first, or the first ones that are computed anew
+  CachedPrefix cached;     // with which it began
+  int64_t num_cached = 0;  // tokens of the prompt that were not computed for it, when it last began before its first token
 
   std::shared_ptr<const EmbeddedMedia> media;  // what the tower made of the request's; null without any, or until then
 

@@ -123,6 +123,36 @@ TEST_F(CoordinatorTest, LastEventCountsAndTimes) {
   EXPECT_GE(completion->last.timings.total_ns, completion->last.timings.first_token_ns);
 }
 
+TEST_F(CoordinatorTest, SaysWhatOfAPromptWasThere) {
+  options_.prefix_cache_bytes = int64_t{1} << 20;
+  start();
+  EXPECT_EQ(coordinator_->load().prefix_cache.num_queries, 0);
+  Request again = make_request(tokens_from(2, 150), 3);
+  again.sampling.ignore_eos = true;
+  const auto first = complete(*coordinator_, again);
+  std::vector<int32_t> cached;  // by the events of one request
+  std::promise<void> ended;
+  coordinator_->submit(again, [&](const GenerateEvent& event) {
+    cached.push_back(event.cached_tokens);
+    if (event.finish_reason != FinishReason::kNone) ended.set_value();
+  });
+  ended.get_future().wait();
+  EXPECT_EQ(first->last.cached_tokens, 0);
+  EXPECT_EQ(cached, (std::vector<int32_t>{128, 0, 0, 128})) << "with the first tokens, and at the end";
+  again.cache_salt = "a";
+  const auto salted = complete(*coordinator_, again);
+  EXPECT_EQ(salted->last.cached_tokens, 0);
+  EXPECT_EQ(salted->tokens, first->tokens);
+  const EngineLoad load = coordinator_->load();
+  EXPECT_EQ(load.kv_blocks_used, 0) << "what the cache keeps is free for all";
+  EXPECT_EQ(load.prompt_tokens, 3 * 150 - 128);
+  EXPECT_EQ(load.prefix_cache.num_queries, 3);
+  EXPECT_EQ(load.prefix_cache.num_query_tokens, 3 * 150);
+  EXPECT_EQ(load.prefix_cache.num_cached_tokens, 128);
+  EXPECT_EQ(load.prefix_cache.num_snapshots, 2);
+  EXPECT_EQ(load.prefix_cache.num_idle_blocks, 2 * 128 / 16);
+}
+
 TEST_F(CoordinatorTest, SeededSamplingDoesNotDependOnTheBatch) {
   start();
   std::vector<Request> requests;

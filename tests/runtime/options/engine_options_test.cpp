@@ -39,6 +39,18 @@ TEST(Options, EveryEngineOption) {
   }
 }
 
+TEST(Options, OnlyServersHaveAPrefixCache) {
+  const auto bytes = [](const std::vector<std::string>& arguments) {
+    return accept(line("serve", arguments)).engine.prefix_cache_bytes;
+  };
+  EXPECT_EQ(bytes({"--memory", "512MiB"}), int64_t{256} << 20) << "half of it, unless said";
+  EXPECT_EQ(bytes({"--prefix-cache-memory", "3GiB"}), int64_t{3} << 30);
+  EXPECT_EQ(bytes({"--prefix-cache-memory", "0B"}), 0);
+  EXPECT_FALSE(accept(line("generate", {})).engine.prefix_cache_bytes.has_value());
+  refuse(line("generate", {"--prefix-cache-memory", "1GiB"}), {"--prefix-cache-memory"});
+  refuse(line("serve", {"--prefix-cache-memory", "much"}), {"--prefix-cache-memory", "0B to 1PiB"});
+}
+
 TEST(Options, NamedValues) {
   for (const char* kernels : {"auto", "avx512", "avx2", "ref"})
     EXPECT_EQ(accept(line("serve", {"--kernels", kernels})).engine.kernels, kernels);

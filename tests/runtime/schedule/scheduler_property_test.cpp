@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <random>
 #include <set>
@@ -10,8 +11,8 @@
 #include "runtime/schedule/scheduler.h"
 
 // Random streams of requests, aborts, deadlines and stops against a scheduler with random limits, KV caches too small for all
-// of them among these. After every call the promises of scheduler.h must hold, and every answer is the one that its request
-// gets alone.
+// of them among these, with a prefix cache and without. After every call the promises of scheduler.h must hold, and every answer
+// is the one that its request gets alone.
 
 namespace ferry {
 namespace {
@@ -20,6 +21,7 @@ using std::chrono::milliseconds;
 using TimePoint = Scheduler::TimePoint;
 
 constexpr TokenId kStopId = 3;
+constexpr TokenId kMessageStart = 7;
 constexpr int64_t kMaxSteps = 20'000;
 
 /// A model whose every token depends on all tokens before it and on the form in which each was computed.
@@ -47,14 +49,17 @@ class FakeModel {
   }
 };
 
-/// Caches of that model: states that take tokens in and hold drafts back, tokens by block, and their swap space.
+/// Caches of that model: states that take tokens in and hold drafts back, their snapshots, by block what follows from each token
+/// and all before it, and the swap space of these.
 class FakeEngine {
  public:
   explicit FakeEngine(const SchedulerOptions& options)
       : block_tokens_(options.block_tokens),
-        cache_(static_cast<std::size_t>(options.num_blocks * options.block_tokens), -1),
-        swap_(static_cast<std::size_t>(options.num_swap_blocks * options.block_tokens), -1),
-        slots_(static_cast<std::size_t>(options.max_running)) {}
+        has_states_(options.prefix_cache.has_states),
+        cache_(static_cast<std::size_t>(options.num_blocks * options.block_tokens), 1),
+        swap_(static_cast<std::size_t>(options.num_swap_blocks * options.block_tokens), 1),
+        slots_(static_cast<std::size_t>(options.max_running)),
+        snapshots_(static_cast<std::size_t>(options.prefix_cache.num_snapshots)) {}
 
   /// The choices of a plan's entries that sample.
   void run(const StepPlan& plan) {
@@ -62,7 +67,10 @@ class FakeEngine {
     counts.clear();
     for (const BlockCopy& copy : plan.saved_blocks) move(cache_, copy.from, swap_, copy.to);
     for (const BlockCopy& copy : plan.restored_blocks) move(swap_, copy.from, cache_, copy.to);
-    for (const StepEntry& entry : plan.entries) run(entry);
+    for (const StepEntry& entry : plan.entries) {
+      if (entry.begins) begin(entry);
+    }
+    for (std::size_t e = 0; e < plan.entries.size(); ++e) run(plan, e);
   }
 
   std::vector<TokenId> tokens;
@@ -74,29 +82,55 @@ class FakeEngine {
     std::vector<TokenId> held;
   };
 
-  void move(const std::vector<TokenId>& from, int32_t from_block, std::vector<TokenId>& to, int32_t to_block) const {
+  void move(const std::vector<uint64_t>& from, int32_t from_block, std::vector<uint64_t>& to, int32_t to_block) const {
     std::copy_n(from.begin() + from_block * block_tokens_, block_tokens_, to.begin() + to_block * block_tokens_);
   }
-  TokenId& cached(const Sequence& sequence, int64_t at) {
+  uint64_t& cached(const Sequence& sequence, int64_t at) {
     const int32_t block = sequence.blocks.at(static_cast<std::size_t>(at / block_tokens_));
     return cache_.at(static_cast<std::size_t>(block * block_tokens_ + at % block_tokens_));
   }
-  void run(const StepEntry& entry) {
+  /// A model without states has all that it needs in its cache.
+  void begin(const StepEntry& entry) {
+    ASSERT_EQ(entry.snapshot != kNoSnapshot, has_states_ && entry.first_token > 0);
+    uint64_t state = 0;
+    if (entry.snapshot != kNoSnapshot) {
+      state = snapshots_.at(static_cast<std::size_t>(entry.snapshot));
+    } else if (entry.first_token > 0) {
+      state = cached(*entry.sequence, entry.first_token - 1);
+    }
+    slots_.at(static_cast<std::size_t>(entry.sequence->slot)) = {.state = state, .held = {}};
+  }
+  /// All tokens before it are in the cache, each in the form that it has alone.
+  void expect_past(const StepEntry& entry) {
+    const Sequence& sequence = *entry.sequence;
+    uint64_t state = 0;
+    for (int64_t i = 0; i < entry.first_token; ++i) {
+      state = FakeModel::after(state, sequence.tokens[static_cast<std::size_t>(i)], i >= sequence.num_prompt());
+      ASSERT_EQ(cached(sequence, i), state) << "of " << sequence.request.id << " at " << i;
+    }
+  }
+  void run(const StepPlan& plan, std::size_t entry_idx) {
+    const StepEntry& entry = plan.entries[entry_idx];
     const Sequence& sequence = *entry.sequence;
     Slot& slot = slots_.at(static_cast<std::size_t>(sequence.slot));
-    if (entry.resets_state) slot = {};
     for (int64_t i = 0; i < entry.num_replayed; ++i)
       slot.state = FakeModel::after(slot.state, slot.held.at(static_cast<std::size_t>(i)), true);
     slot.held.assign(sequence.drafts.begin(), sequence.drafts.begin() + entry.num_drafts);
-    for (int64_t i = 0; i < entry.first_token; ++i)
-      ASSERT_EQ(cached(sequence, i), sequence.tokens[static_cast<std::size_t>(i)])
-          << "of " << sequence.request.id << " at " << i;
+    expect_past(entry);
     const int64_t end = entry.first_token + entry.num_rows - entry.num_drafts;
     for (int64_t i = entry.first_token; i < end; ++i) {
-      const TokenId token = cached(sequence, i) = sequence.tokens[static_cast<std::size_t>(i)];
-      slot.state = FakeModel::after(slot.state, token, entry.is_decode);
+      slot.state = FakeModel::after(slot.state, sequence.tokens[static_cast<std::size_t>(i)], entry.is_decode);
+      cached(sequence, i) = slot.state;
+      for (const StateSnapshot& saved : plan.snapshots) {
+        if (saved.entry == entry_idx && saved.num_tokens == i + 1)
+          snapshots_.at(static_cast<std::size_t>(saved.snapshot)) = slot.state;
+      }
     }
-    for (int64_t i = 0; i < entry.num_drafts; ++i) cached(sequence, end + i) = slot.held[static_cast<std::size_t>(i)];
+    uint64_t state = slot.state;
+    for (int64_t i = 0; i < entry.num_drafts; ++i) {
+      state = FakeModel::after(state, slot.held[static_cast<std::size_t>(i)], true);
+      cached(sequence, end + i) = state;
+    }
     if (entry.samples) choose(slot);
   }
   void choose(const Slot& slot) {
@@ -111,13 +145,17 @@ class FakeEngine {
   }
 
   const int64_t block_tokens_;
-  std::vector<TokenId> cache_, swap_;  // [blocks, block_tokens]
+  const bool has_states_;
+  std::vector<uint64_t> cache_, swap_;  // [blocks, block_tokens]
   std::vector<Slot> slots_;
+  std::vector<uint64_t> snapshots_;
 };
 
 /// How often the streams of a test came to what is rare.
 struct Rarities {
   int64_t preemptions = 0, saved = 0, restored = 0, recomputed = 0, held_while_preempted = 0, ended_while_preempted = 0;
+  int64_t cached_tokens = 0, shared_blocks = 0, begun_anew_with_some = 0, evicted_units = 0, evicted_snapshots = 0;
+  std::array<int64_t, kNumCacheMisses> misses{};
 };
 
 /// How a prompt was computed, as far as rounding is concerned: the lengths of the pieces of the chunk form.
@@ -128,7 +166,11 @@ void append_form(std::string& form, int64_t num_tokens, int64_t chunk) {
 class Stream {
  public:
   Stream(uint32_t seed, Rarities& rarities)
-      : rng_(seed), scheduler_(random_options()), engine_(scheduler_.options()), rarities_(rarities) {}
+      : rng_(seed),
+        is_sharing_(pick(0, 1) == 0),
+        scheduler_(random_options()),
+        engine_(scheduler_.options()),
+        rarities_(rarities) {}
 
   void run() {
     const int64_t num_requests = pick(1, 60);
@@ -146,6 +188,11 @@ class Stream {
     EXPECT_EQ(scheduler_.load().num_waiting, 0);
     EXPECT_TRUE(scheduler_.plan(now_).entries.empty());
     expect_fifo();
+    const PrefixCacheLoad cache = scheduler_.load().prefix_cache;
+    rarities_.cached_tokens += cache.num_cached_tokens;
+    rarities_.evicted_units += cache.num_evicted_units;
+    rarities_.evicted_snapshots += cache.num_evicted_snapshots;
+    for (std::size_t i = 0; i < cache.misses.size(); ++i) rarities_.misses[i] += cache.misses[i];
     rarities_.preemptions += scheduler_.load().num_preemptions;
   }
 
@@ -176,6 +223,17 @@ class Stream {
     options.vocab_size = FakeModel::kVocab;
     options.max_drafts = pick(0, 4);
     options.stop_token_ids = {kStopId};
+    if (!is_sharing_) return options;
+    options.block_tokens = int64_t{1} << pick(0, 4);
+    options.num_blocks = 300 / options.block_tokens + pick(0, 40);
+    if (pick(0, 1) == 0) options.num_swap_blocks = 0;
+    options.prefill_chunk = int64_t{1} << pick(2, 8);
+    options.token_budget = options.max_running + prefill_quantum(options.prefill_chunk) + pick(0, 1) * pick(0, 300);
+    options.prefix_cache.is_on = true;
+    options.prefix_cache.has_states = pick(0, 3) > 0;
+    if (options.prefix_cache.has_states) options.prefix_cache.num_snapshots = pick(1, 20);
+    options.prefix_cache.message_start = kMessageStart;
+    options.prefix_cache.hash_mask = pick(0, 3) == 0 ? 3 : ~uint64_t{0};
     return options;
   }
 
@@ -184,7 +242,7 @@ class Stream {
     Request request;
     request.id = std::to_string(num_sent_);
     const int64_t num_prompt = pick(0, 3) == 0 ? std::min<int64_t>(capacity - 1, 64 * pick(1, 6) + 1) : pick(1, capacity - 1);
-    for (int64_t i = 0; i < num_prompt; ++i) request.prompt.push_back(static_cast<TokenId>(pick(0, FakeModel::kVocab - 1)));
+    fill_prompt(request, num_prompt);
     request.sampling.max_tokens = static_cast<int32_t>(pick(0, 2) == 0 ? pick(1, 400) : pick(1, 40));
     if (pick(0, 9) == 0) request.media = std::make_shared<const PromptMedia>();
     if (pick(0, 7) == 0) request.deadline = now_ + milliseconds(pick(0, 60));
@@ -201,6 +259,21 @@ class Stream {
     EXPECT_EQ(open.sequence == nullptr, was_full);
     if (open.sequence != nullptr) open_[id] = open;
     ++num_sent_;
+  }
+
+  /// With a cache, most prompts begin as another one does, for some length.
+  void fill_prompt(Request& request, int64_t num_tokens) {
+    if (is_sharing_ && !prompts_.empty() && pick(0, 3) > 0) {
+      request.prompt = prompts_[static_cast<std::size_t>(pick(0, std::ssize(prompts_) - 1))];
+      if (pick(0, 3) > 0) request.prompt.resize(static_cast<std::size_t>(pick(0, std::ssize(request.prompt))));
+      if (std::ssize(request.prompt) > num_tokens) request.prompt.resize(static_cast<std::size_t>(num_tokens));
+    }
+    while (std::ssize(request.prompt) < num_tokens)
+      request.prompt.push_back(static_cast<TokenId>(pick(0, FakeModel::kVocab - 1)));
+    if (prompts_.size() < 6) prompts_.push_back(request.prompt);
+    if (pick(0, 19) == 0) request.sampling.prompt_logprobs = 0;
+    if (pick(0, 5) == 0) request.unit_contents = {{.unit = 0, .digest = {std::byte{1}}}};
+    if (pick(0, 5) == 0) request.cache_hints = {pick(0, num_tokens), pick(0, num_tokens) + num_tokens};
   }
 
   void abort_one() {
@@ -245,6 +318,7 @@ class Stream {
       computed[entry.sequence] = entry.first_token + entry.num_rows - entry.num_drafts + num_right;
     }
     scheduler_.commit(plan, {.tokens = engine_.tokens, .num_tokens = engine_.counts}, now_);
+    scheduler_.check_cache();
     for (const StepEntry& entry : plan.entries) {
       Sequence& sequence = *entry.sequence;
       EXPECT_EQ(sequence.num_computed, computed[&sequence]);
@@ -303,9 +377,11 @@ class Stream {
                 std::min(entry.first_token + entry.num_rows + options.max_drafts, sequence.max_length()));
       ASSERT_TRUE(sequence.slot >= 0 && sequence.slot < options.max_running);
       check_cut(entry);
+      check_writes(entry);
       num_rows += entry.num_rows;
       num_samples += entry.samples ? 1 : 0;
     }
+    scheduler_.check_cache();
     ASSERT_EQ(num_rows, plan.num_rows);
     ASSERT_EQ(num_samples, plan.num_samples);
     check_ownership();
@@ -314,16 +390,35 @@ class Stream {
     rarities_.restored += std::ssize(plan.restored_blocks);
   }
 
+  /// No block that the entry writes to is anybody else's.
+  void check_writes(const StepEntry& entry) {
+    const SchedulerOptions& options = scheduler_.options();
+    const std::vector<int32_t>& blocks = entry.sequence->blocks;
+    const auto first = static_cast<std::size_t>(entry.first_token / options.block_tokens);
+    for (const auto& [id, open] : open_) {
+      if (open.sequence == entry.sequence) continue;
+      const std::set<int32_t> others(open.sequence->blocks.begin(), open.sequence->blocks.end());
+      for (std::size_t i = first; i < blocks.size(); ++i) ASSERT_FALSE(others.contains(blocks[i])) << id;
+    }
+  }
+
   void check_cut(const StepEntry& entry) {
     const Sequence& sequence = *entry.sequence;
     Open& open = open_.at(sequence.request.id);
-    if (entry.first_token == 0) {
+    if (entry.begins) {
       if (sequence.num_preemptions == 0 && sequence.request.media == nullptr) admitted_.push_back(open.arrival_idx);
       if (sequence.num_generated() > 0) ++rarities_.recomputed;
+      EXPECT_EQ(entry.first_token, sequence.cached.num_tokens);
+      if (sequence.num_generated() == 0) {
+        EXPECT_EQ(entry.first_token, sequence.num_cached);
+      }
+      EXPECT_TRUE(entry.first_token == 0 || (is_sharing_ && !sequence.request.sampling.prompt_logprobs));
+      if (sequence.num_preemptions > 0 && entry.first_token > 0) ++rarities_.begun_anew_with_some;
       open.form.clear();
+      append_form(open.form, entry.first_token, prefill_quantum(scheduler_.options().prefill_chunk));
       replayed_[sequence.request.id] = 0;
     }
-    EXPECT_EQ(entry.resets_state, entry.first_token == 0);
+    EXPECT_TRUE(entry.begins || entry.first_token > 0);
     EXPECT_EQ(entry.is_decode, !sequence.in_prefill());
     if (!sequence.in_prefill()) {
       const bool is_known = entry.first_token + entry.num_rows - entry.num_drafts < std::ssize(sequence.tokens);
@@ -346,18 +441,30 @@ class Stream {
     }
   }
 
-  /// No block and no slot has two owners, and the blocks of all open sequences are exactly the used ones.
+  /// No slot has two owners, a block only where the tokens up to its end are the same, and the blocks of all open sequences are
+  /// exactly the used ones.
   void check_ownership() {
-    std::set<int32_t> slots, blocks, saved_blocks;
-    int64_t num_blocks = 0, num_saved = 0, num_preempted = 0, num_admitted = 0;
+    std::set<int32_t> slots, saved_blocks;
+    std::map<int32_t, std::pair<const Sequence*, std::size_t>> blocks;
+    int64_t num_saved = 0, num_preempted = 0, num_admitted = 0;
     for (const auto& [id, open] : open_) {
       const Sequence& sequence = *open.sequence;
       if (sequence.slot < 0) continue;
       ++num_admitted;
       ASSERT_TRUE(slots.insert(sequence.slot).second) << id;
-      blocks.insert(sequence.blocks.begin(), sequence.blocks.end());
+      for (std::size_t i = 0; i < sequence.blocks.size(); ++i) {
+        const auto [it, is_new] = blocks.emplace(sequence.blocks[i], std::pair(&sequence, i));
+        if (is_new) continue;
+        ++rarities_.shared_blocks;
+        ASSERT_EQ(it->second.second, i);
+        const auto end = static_cast<std::ptrdiff_t>(i + 1) * scheduler_.options().block_tokens;
+        const Sequence& other = *it->second.first;
+        ASSERT_TRUE(end <= sequence.num_prompt() && end <= other.num_prompt() &&
+                    std::equal(sequence.tokens.begin(), sequence.tokens.begin() + end, other.tokens.begin()))
+            << id << " and " << other.request.id << " share block " << i;
+        ASSERT_EQ(sequence.request.unit_contents.size(), other.request.unit_contents.size());
+      }
       saved_blocks.insert(sequence.saved_blocks.begin(), sequence.saved_blocks.end());
-      num_blocks += std::ssize(sequence.blocks);
       num_saved += std::ssize(sequence.saved_blocks);
       const bool is_preempted = sequence.state() == RequestState::kPreempted;
       num_preempted += is_preempted ? 1 : 0;
@@ -372,8 +479,7 @@ class Stream {
     const SchedulerLoad load = scheduler_.load();
     ASSERT_EQ(num_admitted, load.num_running + load.num_preempted);
     ASSERT_EQ(num_preempted, load.num_preempted);
-    ASSERT_EQ(std::ssize(blocks), num_blocks);
-    ASSERT_EQ(num_blocks, load.num_used_blocks);
+    ASSERT_EQ(std::ssize(blocks), load.num_used_blocks);
     ASSERT_EQ(std::ssize(saved_blocks), num_saved);
     ASSERT_EQ(num_saved, load.num_used_swap_blocks);
   }
@@ -423,6 +529,8 @@ class Stream {
   void expect_fifo() const { EXPECT_TRUE(std::is_sorted(admitted_.begin(), admitted_.end())); }
 
   std::mt19937 rng_;
+  const bool is_sharing_;  // prompts that begin alike, and a prefix cache
+  std::vector<std::vector<TokenId>> prompts_;
   Scheduler scheduler_;
   FakeEngine engine_;
   Rarities& rarities_;
@@ -437,15 +545,26 @@ class Stream {
 
 TEST(SchedulerProperties, HoldForRandomStreams) {
   Rarities rarities;
-  for (uint32_t seed = 1; seed <= 600; ++seed) {
+  for (uint32_t seed = 1; seed <= 1200; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Stream stream(seed, rarities);
     stream.run();
     if (HasFailure()) return;
   }
-  for (const int64_t count : {rarities.preemptions, rarities.saved, rarities.restored, rarities.recomputed,
-                              rarities.held_while_preempted, rarities.ended_while_preempted})
-    EXPECT_GT(count, 10) << "the streams do not try what they should";
+  const std::pair<const char*, int64_t> counts[] = {{"preemptions", rarities.preemptions},
+                                                    {"saved", rarities.saved},
+                                                    {"restored", rarities.restored},
+                                                    {"recomputed", rarities.recomputed},
+                                                    {"held while preempted", rarities.held_while_preempted},
+                                                    {"ended while preempted", rarities.ended_while_preempted},
+                                                    {"cached tokens", rarities.cached_tokens},
+                                                    {"shared blocks", rarities.shared_blocks},
+                                                    {"begun anew with some", rarities.begun_anew_with_some},
+                                                    {"evicted units", rarities.evicted_units},
+                                                    {"evicted snapshots", rarities.evicted_snapshots}};
+  for (const auto& [name, count] : counts) EXPECT_GT(count, 10) << name << ": the streams do not try what they should";
+  for (int miss = 0; miss < kNumCacheMisses; ++miss)
+    EXPECT_GT(rarities.misses[static_cast<std::size_t>(miss)], 10) << cache_miss_name(static_cast<CacheMiss>(miss));
 }
 
 }  // namespace

@@ -473,14 +473,14 @@ TEST(Scheduler, RightDraftsAreReplayedByTheNextStep) {
   Scheduler scheduler(options_with_drafts());
   Sequence& sequence = *scheduler.add(request_of("a", 4, 20), at(0));
   const StepPlan& plan = scheduler.plan(at(0));
-  EXPECT_TRUE(plan.entries.at(0).resets_state);
+  EXPECT_TRUE(plan.entries.at(0).begins);
   EXPECT_FALSE(plan.entries.at(0).is_decode);
   commit_tokens(scheduler, plan, {1});
   scheduler.propose(sequence, std::vector<TokenId>{5, 6, 7});
 
   scheduler.plan(at(1));
   const StepEntry first = plan.entries.at(0);
-  EXPECT_TRUE(first.is_decode && !first.resets_state);
+  EXPECT_TRUE(first.is_decode && !first.begins);
   EXPECT_EQ(first.first_token, 4);
   EXPECT_EQ(first.num_rows, 4);
   EXPECT_EQ(first.num_drafts, 3);
