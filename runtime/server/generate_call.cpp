@@ -137,6 +137,7 @@ Request GenerateCall::make_request(const grpc::CallbackServerContext& context, c
   request.prompt = std::move(prompt.ids);
   request.media = std::move(prompt.media);
   request.sampling = sampling_of(message.sampling());
+  request.cache_salt = message.cache_salt();
   return request;
 }
 

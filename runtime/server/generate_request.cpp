@@ -14,6 +14,7 @@ namespace ferry {
 namespace {
 
 constexpr std::size_t kRequestIdBytesMax = 128;
+constexpr int64_t kCacheSaltBytesMax = 256;
 constexpr int64_t kTokenIdBytesMax = 5;      // of one id as protobuf writes it
 constexpr int64_t kFramingBytes = 64 << 10;  // of a request beside prompt and stop strings: ids that stop, field headers
 constexpr int64_t kMessageFramingBytes =
@@ -86,6 +87,8 @@ void add_filters(const v1::Sampling& sampling, SamplingParams& params) {
 
 void check_bounds(const v1::GenerateRequest& message, const ServerLimits& limits) {
   check_request_id(message.request_id());
+  if (std::ssize(message.cache_salt()) > kCacheSaltBytesMax)
+    refuse_size("cache_salt", std::ssize(message.cache_salt()), "bytes", kCacheSaltBytesMax);
   check_media(message, limits);
   const int64_t num_bytes = prompt_bytes_of(message);
   if (num_bytes > limits.prompt_bytes) {

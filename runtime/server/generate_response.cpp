@@ -44,6 +44,7 @@ void fill(const GenerateEvent& event, v1::Completion& completion) {
   completion.mutable_timings()->set_first_token_us(event.timings.first_token_ns / kNsPerUs);
   completion.mutable_timings()->set_total_us(event.timings.total_ns / kNsPerUs);
   completion.set_request_id(event.request_id);
+  completion.set_cached_tokens(event.cached_tokens);
   completion.set_stop(event.stop);
   if (event.stop_id) completion.set_stop_id(*event.stop_id);
 }
@@ -56,7 +57,6 @@ v1::GenerateResponse to_response(const GenerateEvent& event) {
   response.set_text(event.text);
   add_all(event.logprobs, *response.mutable_logprobs());
   add_all(event.prompt_logprobs, *response.mutable_prompt_logprobs());
-  response.set_cached_tokens(event.cached_tokens);
   if (event.finish_reason != FinishReason::kNone) fill(event, *response.mutable_completion());
   return response;
 }
@@ -66,7 +66,6 @@ void append(v1::GenerateResponse& response, v1::GenerateResponse next) {
   response.mutable_text()->append(next.text());
   response.mutable_logprobs()->MergeFrom(next.logprobs());
   response.mutable_prompt_logprobs()->MergeFrom(next.prompt_logprobs());
-  response.set_cached_tokens(response.cached_tokens() + next.cached_tokens());  // one of both has them
   if (next.has_completion()) response.mutable_completion()->Swap(next.mutable_completion());
 }
 

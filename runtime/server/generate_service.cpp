@@ -27,6 +27,22 @@ int64_t max_open_calls(const EngineLoad& load) {
   return load.max_running_requests + load.max_waiting_requests + kCallsBesideTheQueue;
 }
 
+void fill(v1::PrefixCache& to, const PrefixCacheLoad& load) {
+  to.set_queries(load.num_queries);
+  to.set_query_tokens(load.num_query_tokens);
+  to.set_cached_tokens(load.num_cached_tokens);
+  to.set_idle_blocks(load.num_idle_blocks);
+  to.set_snapshots(load.num_snapshots);
+  to.set_snapshot_bytes(load.snapshot_bytes);
+  to.set_saved_snapshots(load.num_saved_snapshots);
+  to.set_evicted_units(load.num_evicted_units);
+  to.set_evicted_snapshots(load.num_evicted_snapshots);
+  for (int miss = 0; miss < kNumCacheMisses; ++miss) {
+    const int64_t num_requests = load.misses[static_cast<std::size_t>(miss)];
+    if (num_requests > 0) (*to.mutable_misses())[cache_miss_name(static_cast<CacheMiss>(miss))] = num_requests;
+  }
+}
+
 class GenerateService : public v1::Inference::CallbackService {
  public:
   GenerateService(EngineClient& engine, const ServerLimits& limits, const ApiKeys& keys, Preparations& preparations)
@@ -99,6 +115,7 @@ class GenerateService : public v1::Inference::CallbackService {
     response->set_step_seconds(load.draft_time.steps);
     response->set_drafting_seconds(load.draft_time.drafting);
     response->set_wasted_seconds(load.draft_time.wasted);
+    fill(*response->mutable_prefix_cache(), load.prefix_cache);
     return answer(context, grpc::Status::OK);
   }
 

@@ -1,5 +1,6 @@
 #include "runtime/server/openai/chat_answer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "runtime/base/random_id.h"
@@ -48,7 +49,7 @@ ChatAnswer::ChatAnswer(ChatForm form, ToolSet tools, std::vector<TokenId> prompt
 
 std::vector<ReplyDelta> ChatAnswer::parse(Choice& choice, const GenerateEvent& event) {
   choice.num_tokens += std::ssize(event.token_ids);
-  choice.cached_tokens += event.cached_tokens;
+  choice.cached_tokens = std::max<int64_t>(choice.cached_tokens, event.cached_tokens);
   std::vector<ReplyDelta> deltas = choice.parser.push(event.token_ids, event.text);
   if (event.finish_reason != FinishReason::kNone) append(deltas, choice.parser.finish());
   return deltas;

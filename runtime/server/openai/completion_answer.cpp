@@ -1,5 +1,6 @@
 #include "runtime/server/openai/completion_answer.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace ferry::openai {
@@ -23,7 +24,7 @@ const ToldPrompt& CompletionAnswer::prompt_of(std::size_t choice) const {
 
 void CompletionAnswer::count(Choice& choice, const GenerateEvent& event) {
   choice.num_tokens += std::ssize(event.token_ids);
-  choice.cached_tokens += event.cached_tokens;
+  choice.cached_tokens = std::max<int64_t>(choice.cached_tokens, event.cached_tokens);
 }
 
 /// What stands before a completion's logprobs where the prompt is echoed.

@@ -81,6 +81,8 @@ class FakeEngineClient : public EngineClient {
     load.max_running_requests = 5;
     load.max_waiting_requests = 11;
     load.balancedness = 0.5;
+    load.prefix_cache.num_cached_tokens = 64;
+    load.prefix_cache.misses[static_cast<std::size_t>(CacheMiss::kNoSnapshot)] = 2;
     return load;
   }
   std::optional<Error> failure() const override {
@@ -170,6 +172,7 @@ inline GenerateEvent last_event(FinishReason reason) {
   event.finish_reason = reason;
   event.prompt_tokens = 2;
   event.completion_tokens = 4;
+  event.cached_tokens = 1;
   event.timings = {1'000, 2'000'000, 3'000'999};
   return event;
 }

@@ -77,6 +77,7 @@ TEST_F(GrpcServerTest, StreamsTokensAndTheCompletion) {
   EXPECT_EQ(completion.finish_reason(), v1::Completion::FINISH_REASON_LENGTH);
   EXPECT_EQ(completion.prompt_tokens(), 2);
   EXPECT_EQ(completion.completion_tokens(), 4);
+  EXPECT_EQ(completion.cached_tokens(), 1);
   EXPECT_EQ(completion.timings().queue_us(), 1);
   EXPECT_EQ(completion.timings().first_token_us(), 2000);
   EXPECT_EQ(completion.timings().total_us(), 3000);
@@ -91,7 +92,6 @@ TEST_F(GrpcServerTest, TellsLogprobsAndWhatStopped) {
     GenerateEvent first = some_tokens({7}, "a");
     first.logprobs = {likely};
     first.prompt_logprobs = {lone, likely};
-    first.cached_tokens = 64;
     engine_.send("r1", first);
     GenerateEvent second = some_tokens({8}, "");
     second.logprobs = {lone};
@@ -104,11 +104,7 @@ TEST_F(GrpcServerTest, TellsLogprobsAndWhatStopped) {
   EXPECT_TRUE(generate(text_request("hi", "r1")).ok());
   engine.join();
   v1::GenerateResponse all;
-  int32_t cached = 0;
-  for (const v1::GenerateResponse& response : responses_) {
-    all.MergeFrom(response);
-    cached += response.cached_tokens();
-  }
+  for (const v1::GenerateResponse& response : responses_) all.MergeFrom(response);
   ASSERT_EQ(all.logprobs_size(), 2);
   EXPECT_EQ(all.logprobs(0).chosen().id(), 7);
   ASSERT_EQ(all.logprobs(0).top_size(), 2);
@@ -119,7 +115,6 @@ TEST_F(GrpcServerTest, TellsLogprobsAndWhatStopped) {
   EXPECT_EQ(all.logprobs(1).top_size(), 0);
   ASSERT_EQ(all.prompt_logprobs_size(), 2);
   EXPECT_EQ(all.prompt_logprobs(0).chosen().id(), 8);
-  EXPECT_EQ(cached, 64);
   EXPECT_EQ(all.completion().stop(), "end");
   ASSERT_TRUE(all.completion().has_stop_id());
   EXPECT_EQ(all.completion().stop_id(), 0);
@@ -172,6 +167,7 @@ TEST_F(GrpcServerTest, PassesPromptSamplingAndDeadlineOn) {
   request.mutable_sampling()->set_includes_stop(true);
   request.mutable_sampling()->set_logprobs(-1);
   request.mutable_sampling()->set_prompt_logprobs(0);
+  request.set_cache_salt("mine");
   Request seen;
   std::thread engine([&] {
     seen = engine_.wait_for_request();
@@ -182,6 +178,7 @@ TEST_F(GrpcServerTest, PassesPromptSamplingAndDeadlineOn) {
   EXPECT_FALSE(seen.id.empty());
   EXPECT_EQ(responses_.at(0).completion().request_id(), seen.id);
   EXPECT_EQ(seen.prompt, (std::vector<TokenId>{2, 'A'}));
+  EXPECT_EQ(seen.cache_salt, "mine");
   EXPECT_EQ(seen.sampling.temperature, 0.5F);
   EXPECT_EQ(seen.sampling.top_p, 0.25F);
   EXPECT_EQ(seen.sampling.top_k, 7);
@@ -423,6 +420,15 @@ TEST_F(GrpcServerTest, PromptsAreFinishedBeforeTheEnd) {
   }
 }
 
+TEST_F(GrpcServerTest, ASaltHasABound) {
+  v1::GenerateRequest request = text_request("hi", "r1");
+  request.set_cache_salt(std::string(257, 's'));
+  const grpc::Status status = generate(request);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_NE(status.error_message().find("cache_salt has 257 bytes; allowed: at most 256"), std::string::npos)
+      << status.error_message();
+}
+
 TEST_F(GrpcServerTest, ReportsModelAndLoad) {
   grpc::ClientContext context;
   v1::GetModelInfoResponse info;
@@ -441,6 +447,9 @@ TEST_F(GrpcServerTest, ReportsModelAndLoad) {
   EXPECT_EQ(load.running_requests(), 3);
   EXPECT_EQ(load.max_waiting_requests(), 11);
   EXPECT_EQ(load.balancedness(), 0.5);
+  EXPECT_EQ(load.prefix_cache().cached_tokens(), 64);
+  EXPECT_EQ(load.prefix_cache().misses_size(), 1);
+  EXPECT_EQ(load.prefix_cache().misses().at("no_snapshot"), 2);
 }
 
 TEST_F(GrpcServerTest, ShutdownCancelsWhatIsStillOpen) {
