@@ -82,6 +82,7 @@ class Coordinator::Impl {
     load_.max_drafts = static_cast<int32_t>(engine.scheduler_options().max_drafts);
     load_.kv_blocks_total = engine.scheduler_options().num_blocks;
     load_.kv_block_tokens = engine.scheduler_options().block_tokens;
+    load_.has_prefix_cache = engine.scheduler_options().prefix_cache.is_on;
     thread_ = std::thread([this, context = check_context()] {
       check_context() = context;
       run();

@@ -77,6 +77,7 @@ void EngineStats::add_step(const StepPlan& plan, TimePoint now) {
       between_tokens_s.observe(seconds(*sequence.last_output, now));
     } else {
       prompt_tokens += sequence.num_prompt();
+      cached_tokens += sequence.num_cached;
       first_token_s.observe(seconds(sequence.arrival, now));
     }
     sequence.last_output = now;
@@ -96,7 +97,7 @@ void EngineStats::add_finished(const Sequence& sequence) {
   queue_s.observe(seconds(sequence.arrival, sequence.first_scheduled.value_or(end)));
   if (!sequence.first_token || !sequence.last_output) return;
   const double decode = seconds(*sequence.first_token, *sequence.last_output);
-  computed_prompt_tokens.observe(static_cast<double>(sequence.num_prompt()));
+  computed_prompt_tokens.observe(static_cast<double>(sequence.num_prompt() - sequence.num_cached));
   prefill_s.observe(seconds(*sequence.first_scheduled, *sequence.first_token));
   inference_s.observe(seconds(*sequence.first_scheduled, *sequence.last_output));
   decode_s.observe(decode);

@@ -54,8 +54,7 @@ class EngineStats {
   // Counters
   int64_t rejected = 0;
   int64_t prompt_tokens = 0;                          // of requests that have their first token
-  int64_t prefix_queries = 0;                         // tokens of prompts that a cache of prefixes was asked for
-  int64_t cached_tokens = 0;                          // of these, not computed, since it had them
+  int64_t cached_tokens = 0;                          // of these, not computed for them
   int64_t generation_tokens = 0;                      // told to owners
   std::array<int64_t, kNumFinishReasons> finished{};  // by reason
   // As of the last step:

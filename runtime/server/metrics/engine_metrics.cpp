@@ -47,9 +47,9 @@ constexpr Value kValues[] = {
        return r.load.kv_blocks_total == 0 ? 0 : real(r.load.kv_blocks_used) / real(r.load.kv_blocks_total);
      },
      "Blocks of the KV cache that are in use; 1 is all of them."},
-    {"vllm:prefix_cache_queries_total", kCounter, [](const Report& r) { return real(r.stats.prefix_queries); },
+    {"vllm:prefix_cache_queries_total", kCounter, [](const Report& r) { return real(r.load.prefix_cache.num_query_tokens); },
      "Tokens of prompts that the prefix cache was asked for."},
-    {"vllm:prefix_cache_hits_total", kCounter, [](const Report& r) { return real(r.stats.cached_tokens); },
+    {"vllm:prefix_cache_hits_total", kCounter, [](const Report& r) { return real(r.load.prefix_cache.num_cached_tokens); },
      "Tokens of prompts that the prefix cache had."},
     {"vllm:num_preemptions_total", kCounter, [](const Report& r) { return real(r.load.preemptions); },
      "Times that a request gave way to an older one."},
@@ -82,6 +82,19 @@ constexpr Value kValues[] = {
      "Requests that gave way and wait to go on."},
     {"ferry:swap_blocks_used", kGauge, [](const Report& r) { return real(r.stats.used_swap_blocks); },
      "Blocks of the swap space that hold what preempted requests have computed."},
+    {"ferry:prefix_cache_units", kGauge, [](const Report& r) { return real(r.load.prefix_cache.num_units); },
+     "Pieces of prompts whose keys and values are cached."},
+    {"ferry:prefix_cache_snapshots", kGauge, [](const Report& r) { return real(r.load.prefix_cache.num_snapshots); },
+     "Recurrent states that prompts may go on from."},
+    {"ferry:prefix_cache_snapshot_bytes", kGauge, [](const Report& r) { return real(r.load.prefix_cache.snapshot_bytes); },
+     "Bytes of these states."},
+    {"ferry:prefix_cache_saved_snapshots_total", kCounter,
+     [](const Report& r) { return real(r.load.prefix_cache.num_saved_snapshots); }, "States that were saved."},
+    {"ferry:prefix_cache_evicted_snapshots_total", kCounter,
+     [](const Report& r) { return real(r.load.prefix_cache.num_evicted_snapshots); }, "States that made room for others."},
+    {"ferry:prefix_cache_evicted_units_total", kCounter,
+     [](const Report& r) { return real(r.load.prefix_cache.num_evicted_units); },
+     "Pieces of prompts that gave their blocks to sequences or to others."},
     {"ferry:expert_balancedness", kGauge, [](const Report& r) { return r.load.balancedness; },
      "Mean by maximum over ranks of the rows that their experts were given, since the start; 1 is even."},
     {"ferry:touched_experts_total", kCounter, [](const Report& r) { return real(r.stats.touched.experts); },
@@ -141,6 +154,15 @@ void write_sources(const Report& report, MetricsText& text) {
   for (const char* source : {"host", "disk", "p2p", "external_unspecified"}) text.add(0, {{"source", source}});
 }
 
+/// Why requests began no later in their prompts.
+void write_misses(const Report& report, MetricsText& text) {
+  text.begin("ferry:prefix_cache_requests_total", kCounter, "Requests, by why the prefix cache had no more of their prompts.");
+  for (int miss = 0; miss < kNumCacheMisses; ++miss) {
+    text.add(real(report.load.prefix_cache.misses[static_cast<std::size_t>(miss)]),
+             {{"miss_reason", cache_miss_name(static_cast<CacheMiss>(miss))}});
+  }
+}
+
 void write_drafts(const Report& report, MetricsText& text) {
   text.begin("vllm:spec_decode_num_accepted_tokens_per_pos_total", kCounter, "Tokens of drafts that were right, by place.");
   for (int32_t i = 0; i < report.load.max_drafts; ++i)
@@ -177,6 +199,7 @@ void write_engine_metrics(const EngineReport& report, MetricsText& text) {
   }
   write_requests(report, text);
   write_sources(report, text);
+  write_misses(report, text);
   write_drafts(report, text);
   write_transport(report, text);
   write_facts(report, text);

@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::string_view kWhiteSpace = " \t\n\r";
+constexpr std::string_view kJsonSpace = " \t\n\r";
 constexpr JsonLimits kValueLimits{.depth = 128};
 
 /// Appends `text` as the inside of a JSON string; characters beyond ASCII stay as they are.
@@ -37,9 +37,9 @@ void append_escaped(std::string_view text, std::string& out) {
 }
 
 std::string_view stripped(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of(kWhiteSpace);
+  const std::size_t begin = text.find_first_not_of(kJsonSpace);
   if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kWhiteSpace) - begin + 1);
+  return text.substr(begin, text.find_last_not_of(kJsonSpace) - begin + 1);
 }
 
 JsonTypes types_of_value(const json& value) {
@@ -71,8 +71,8 @@ std::optional<std::string> as_json(std::string_view text, JsonTypes types) {
 }
 
 bool may_become_null(std::string_view text) {
-  const std::size_t begin = std::min(text.find_first_not_of(kWhiteSpace), text.size());
-  const std::string_view word = text.substr(begin, text.find_last_not_of(kWhiteSpace) + 1 - begin);
+  const std::size_t begin = std::min(text.find_first_not_of(kJsonSpace), text.size());
+  const std::string_view word = text.substr(begin, text.find_last_not_of(kJsonSpace) + 1 - begin);
   if (begin + word.size() < text.size()) return word.empty() || word == "null" || word == "None";
   return std::string_view("null").starts_with(word) || std::string_view("None").starts_with(word);
 }

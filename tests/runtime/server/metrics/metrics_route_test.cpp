@@ -47,6 +47,9 @@ EngineReport sample_report() {
   report.load.drafts.add(2, 1);
   report.stats.prompt_tokens = 100;
   report.stats.cached_tokens = 30;
+  report.load.prefix_cache.num_query_tokens = 110;
+  report.load.prefix_cache.num_cached_tokens = 40;
+  report.load.prefix_cache.misses[static_cast<std::size_t>(CacheMiss::kSalt)] = 5;
   report.stats.rejected = 6;
   report.stats.count_of(FinishReason::kAborted) = 1;
   report.stats.count_of(FinishReason::kDeadline) = 1;
@@ -142,6 +145,9 @@ TEST(Metrics, SamplesHaveTheirLabels) {
            "vllm:prompt_tokens_by_source_total{" + engine + ",source=\"external_kv_transfer\"} 0",
            "vllm:prompt_tokens_cached_by_source_total{" + engine + ",source=\"device\"} 30",
            "vllm:prompt_tokens_cached_by_source_total{" + engine + ",source=\"external_unspecified\"} 0",
+           "vllm:prefix_cache_queries_total{" + engine + "} 110",
+           "vllm:prefix_cache_hits_total{" + engine + "} 40",
+           "ferry:prefix_cache_requests_total{" + engine + ",miss_reason=\"salt\"} 5",
            "vllm:request_success_total{" + engine + ",finished_reason=\"abort\"} 2",
            "vllm:request_success_total{" + engine + ",finished_reason=\"repetition\"} 0",
            std::string("vllm:admission_rejections_total{model_name=\"demo\",reason=\"max_num_queued_reqs\"} 6"),
