@@ -8,6 +8,7 @@
 #include "runtime/text/jinja/operators.h"
 #include "runtime/text/jinja/printing.h"
 #include "runtime/text/jinja/text_parts.h"
+#include "runtime/text/jinja/text_search.h"
 #include "runtime/text/unicode_case.h"
 
 // Python's two languages of formats: "%5.1f" % value, and "{:>5.1f}".format(value).
@@ -17,8 +18,6 @@ namespace {
 
 constexpr int64_t kWidthMax = 10'000;     // characters of one field
 constexpr int64_t kPrecisionMax = 1'000;  // digits
-
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 /// How one value is written, in the words of both languages.
 struct Field {

@@ -8,7 +8,7 @@
 namespace ferry::jinja {
 namespace {
 
-using Kind = Statement::Kind;
+using StatementKind = Statement::Kind;
 
 class Macro final : public Object {
  public:
@@ -74,22 +74,22 @@ Interpreter::Flow Interpreter::run(const Statement& statement, const Scope& scop
   heap_.work();
   line_ = statement.line;
   switch (statement.kind) {
-    case Kind::kText: output.append(statement.text); return Flow::kOn;
-    case Kind::kOutput: output.append(evaluate(statement.expressions[0], scope)); return Flow::kOn;
-    case Kind::kIf: return run_if(statement, scope, output);
-    case Kind::kFor:
+    case StatementKind::kText: output.append(statement.text); return Flow::kOn;
+    case StatementKind::kOutput: output.append(evaluate(statement.expressions[0], scope)); return Flow::kOn;
+    case StatementKind::kIf: return run_if(statement, scope, output);
+    case StatementKind::kFor:
       if (!statement.is_recursive) return run_for(statement, scope, evaluate(statement.expressions[0], scope), 1, output);
       output.append(call_loop(statement, scope, evaluate(statement.expressions[0], scope), 1));
       return Flow::kOn;
-    case Kind::kSet: assign(statement.targets[0], evaluate(statement.expressions[0], scope), scope); return Flow::kOn;
-    case Kind::kWith: return run_with(statement, scope, output);
-    case Kind::kSetBlock:
-    case Kind::kFilter:
-    case Kind::kGeneration: return run_captured(statement, scope, output);
-    case Kind::kMacro: scope->set(statement.macro->name, make_macro(*statement.macro, scope)); return Flow::kOn;
-    case Kind::kCall: run_call(statement, scope, output); return Flow::kOn;
-    case Kind::kBreak: return Flow::kBreak;
-    case Kind::kContinue: return Flow::kContinue;
+    case StatementKind::kSet: assign(statement.targets[0], evaluate(statement.expressions[0], scope), scope); return Flow::kOn;
+    case StatementKind::kWith: return run_with(statement, scope, output);
+    case StatementKind::kSetBlock:
+    case StatementKind::kFilter:
+    case StatementKind::kGeneration: return run_captured(statement, scope, output);
+    case StatementKind::kMacro: scope->set(statement.macro->name, make_macro(*statement.macro, scope)); return Flow::kOn;
+    case StatementKind::kCall: run_call(statement, scope, output); return Flow::kOn;
+    case StatementKind::kBreak: return Flow::kBreak;
+    case StatementKind::kContinue: return Flow::kContinue;
   }
   return Flow::kOn;
 }
@@ -151,8 +151,9 @@ Interpreter::Flow Interpreter::run_captured(const Statement& statement, const Sc
   if (flow != Flow::kOn) return flow;
   Value text = heap_.text(captured.take());
   line_ = statement.line;
-  if (statement.kind != Kind::kGeneration && statement.expressions[0]) text = evaluate(statement.expressions[0], inner, &text);
-  if (statement.kind == Kind::kSetBlock) {
+  if (statement.kind != StatementKind::kGeneration && statement.expressions[0])
+    text = evaluate(statement.expressions[0], inner, &text);
+  if (statement.kind == StatementKind::kSetBlock) {
     assign(statement.targets[0], text, scope);
   } else {
     output.append(text);

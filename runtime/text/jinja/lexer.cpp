@@ -6,13 +6,13 @@
 
 #include "runtime/text/jinja/limits.h"
 #include "runtime/text/jinja/numbers.h"
+#include "runtime/text/jinja/text_search.h"
 #include "runtime/text/unicode_case.h"
 #include "runtime/text/unicode_text.h"
 
 namespace ferry::jinja {
 namespace {
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_blank_line(std::string_view text) { return !text.empty() && strip_white_space(text).empty(); }
 
 /// The value of hexadecimal digits at `at`, which it passes; nothing unless there are `num_digits`.

@@ -11,8 +11,8 @@
 namespace ferry::jinja {
 namespace {
 
-using Kind = Statement::Kind;
-using Ends = std::initializer_list<std::string_view>;
+using StatementKind = Statement::Kind;
+using BlockEnds = std::initializer_list<std::string_view>;
 
 class Parser {
  public:
@@ -26,21 +26,21 @@ class Parser {
  private:
   /// Statements up to one of `ends`, at whose name the stream stands then; the end of the template where there are none. `tag`,
   /// begun in `line`, is the block that is read.
-  Block parse_block(Ends ends, const std::string& tag, int line) {
+  Block parse_block(BlockEnds ends, const std::string& tag, int line) {
     const TokenStream::Level level(stream_);
     Block block;
-    while (!stream_.is(Token::Kind::kEnd)) {
+    while (!stream_.is(Token::StatementKind::kEnd)) {
       const Token& token = stream_.next();
-      if (token.kind == Token::Kind::kData) {
-        add(block, Kind::kText, token.line).text = token.text;
-      } else if (token.kind == Token::Kind::kOutputBegin) {
-        add(block, Kind::kOutput, token.line).expressions.push_back(expressions_.parse_tuple());
-        stream_.expect(Token::Kind::kOutputEnd, "}}");
+      if (token.kind == Token::StatementKind::kData) {
+        add(block, StatementKind::kText, token.line).text = token.text;
+      } else if (token.kind == Token::StatementKind::kOutputBegin) {
+        add(block, StatementKind::kOutput, token.line).expressions.push_back(expressions_.parse_tuple());
+        stream_.expect(Token::StatementKind::kOutputEnd, "}}");
       } else {
         for (const std::string_view end : ends)
           if (stream_.is_name(end)) return block;
         parse_statement(block);
-        stream_.expect(Token::Kind::kBlockEnd, "%}");
+        stream_.expect(Token::StatementKind::kBlockEnd, "%}");
       }
     }
     if (ends.size() > 0) throw SyntaxFault{"'" + tag + "' has no end", line};
@@ -48,13 +48,13 @@ class Parser {
   }
 
   /// What stands behind the head of a block.
-  Block parse_body(Ends ends, const std::string& tag, int line) {
+  Block parse_body(BlockEnds ends, const std::string& tag, int line) {
     stream_.skip_operator(":");
-    stream_.expect(Token::Kind::kBlockEnd, "%}");
+    stream_.expect(Token::StatementKind::kBlockEnd, "%}");
     return parse_block(ends, tag, line);
   }
 
-  static Statement& add(Block& block, Kind kind, int line) {
+  static Statement& add(Block& block, StatementKind kind, int line) {
     Statement& statement = block.emplace_back();
     statement.kind = kind;
     statement.line = line;
@@ -62,7 +62,7 @@ class Parser {
   }
 
   void parse_statement(Block& block) {
-    const Token& token = stream_.expect(Token::Kind::kName, "the name of a tag");
+    const Token& token = stream_.expect(Token::StatementKind::kName, "the name of a tag");
     const std::string& tag = token.text;
     if (tag == "if") return parse_if(block, token.line);
     if (tag == "for") return parse_for(block, token.line);
@@ -78,7 +78,7 @@ class Parser {
       Block body = parse_body({"endgeneration"}, tag, token.line);
       num_loops_ = num_loops;
       stream_.next();
-      add(block, Kind::kGeneration, token.line).branches.push_back(std::move(body));
+      add(block, StatementKind::kGeneration, token.line).branches.push_back(std::move(body));
       return;
     }
     refuse_tag(token);
@@ -93,7 +93,7 @@ class Parser {
 
   void parse_if(Block& block, int line) {
     Statement statement;
-    statement.kind = Kind::kIf;
+    statement.kind = StatementKind::kIf;
     statement.line = line;
     while (true) {
       statement.expressions.push_back(expressions_.parse_tuple(false));
@@ -111,7 +111,7 @@ class Parser {
 
   void parse_for(Block& block, int line) {
     Statement statement;
-    statement.kind = Kind::kFor;
+    statement.kind = StatementKind::kFor;
     statement.line = line;
     statement.targets.push_back(expressions_.parse_target(false));
     refuse_loop_target(statement.targets.back());
@@ -139,10 +139,10 @@ class Parser {
     statement.line = line;
     statement.targets.push_back(expressions_.parse_target(true));
     if (stream_.skip_operator("=")) {
-      statement.kind = Kind::kSet;
+      statement.kind = StatementKind::kSet;
       statement.expressions.push_back(expressions_.parse_tuple());
     } else {
-      statement.kind = Kind::kSetBlock;
+      statement.kind = StatementKind::kSetBlock;
       statement.expressions.push_back(expressions_.parse_filters(nullptr));
       statement.branches.push_back(parse_body({"endset"}, "set", line));
       stream_.next();
@@ -152,9 +152,9 @@ class Parser {
 
   void parse_with(Block& block, int line) {
     Statement statement;
-    statement.kind = Kind::kWith;
+    statement.kind = StatementKind::kWith;
     statement.line = line;
-    while (!stream_.is(Token::Kind::kBlockEnd)) {
+    while (!stream_.is(Token::StatementKind::kBlockEnd)) {
       if (!statement.targets.empty()) stream_.expect_operator(",");
       statement.targets.push_back(expressions_.parse_target(false));
       stream_.expect_operator("=");
@@ -166,22 +166,22 @@ class Parser {
   }
 
   void parse_print(Block& block, int line) {
-    while (!stream_.is(Token::Kind::kBlockEnd)) {
-      add(block, Kind::kOutput, line).expressions.push_back(expressions_.parse());
-      if (!stream_.is(Token::Kind::kBlockEnd)) stream_.expect_operator(",");
+    while (!stream_.is(Token::StatementKind::kBlockEnd)) {
+      add(block, StatementKind::kOutput, line).expressions.push_back(expressions_.parse());
+      if (!stream_.is(Token::StatementKind::kBlockEnd)) stream_.expect_operator(",");
     }
   }
 
   void parse_jump(Block& block, const Token& token) {
     if (num_loops_ == 0) throw SyntaxFault{"'" + token.text + "' is outside of any loop", token.line};
-    add(block, token.text == "break" ? Kind::kBreak : Kind::kContinue, token.line);
+    add(block, token.text == "break" ? StatementKind::kBreak : StatementKind::kContinue, token.line);
   }
 
   void parse_filter(Block& block, int line) {
     ExpressionPtr filters = expressions_.parse_filters(expressions_.parse_filter(nullptr));
     Block body = parse_body({"endfilter"}, "filter", line);
     stream_.next();
-    Statement& statement = add(block, Kind::kFilter, line);
+    Statement& statement = add(block, StatementKind::kFilter, line);
     statement.expressions.push_back(std::move(filters));
     statement.branches.push_back(std::move(body));
   }
@@ -191,7 +191,7 @@ class Parser {
     while (!stream_.is_operator(")")) {
       if (!macro.parameters.empty()) stream_.expect_operator(",");
       Parameter& parameter = macro.parameters.emplace_back();
-      parameter.name = stream_.expect(Token::Kind::kName, "the name of a parameter").text;
+      parameter.name = stream_.expect(Token::StatementKind::kName, "the name of a parameter").text;
       if (stream_.skip_operator("=")) {
         parameter.default_value = expressions_.parse();
       } else if (macro.parameters.size() > 1 && macro.parameters[macro.parameters.size() - 2].default_value) {
@@ -222,10 +222,10 @@ class Parser {
   void parse_macro(Block& block, int line) {
     auto macro = std::make_unique<MacroBody>();
     macro->line = line;
-    macro->name = stream_.expect(Token::Kind::kName, "the name of a macro").text;
+    macro->name = stream_.expect(Token::StatementKind::kName, "the name of a macro").text;
     parse_parameters(*macro);
     parse_macro_body(*macro, "macro", "endmacro");
-    add(block, Kind::kMacro, line).macro = std::move(macro);
+    add(block, StatementKind::kMacro, line).macro = std::move(macro);
   }
 
   void parse_call(Block& block, int line) {
@@ -234,9 +234,9 @@ class Parser {
     macro->name = "caller";
     if (stream_.is_operator("(")) parse_parameters(*macro);
     ExpressionPtr call = expressions_.parse();
-    if (call->kind != Expression::Kind::kCall) throw SyntaxFault{"'call' needs a call", line};
+    if (call->kind != Expression::StatementKind::kCall) throw SyntaxFault{"'call' needs a call", line};
     parse_macro_body(*macro, "call", "endcall");
-    Statement& statement = add(block, Kind::kCall, line);
+    Statement& statement = add(block, StatementKind::kCall, line);
     statement.expressions.push_back(std::move(call));
     statement.macro = std::move(macro);
   }

@@ -100,7 +100,7 @@ Value items(Interpreter& interpreter, const Value& self, Arguments& arguments) {
   return heap.iterator(std::move(pairs));
 }
 
-Value join(Interpreter& interpreter, const Value& self, Arguments& arguments) {
+Value join_filter(Interpreter& interpreter, const Value& self, Arguments& arguments) {
   const Bound bound("join", arguments, {"d", "attribute"});
   Heap& heap = interpreter.heap();
   const std::string separator = bound.has(0) ? text_of(bound[0], heap) : "";
@@ -351,10 +351,10 @@ Value reject_attribute(Interpreter& interpreter, const Value& self, Arguments& a
   return chosen("rejectattr", false, true, interpreter, self, arguments);
 }
 
-constexpr std::array<Native, 20> kFilters = {{
+constexpr std::array<Native, 20> kSequenceFilters = {{
     {"batch", batch},     {"dictsort", dict_sort},
     {"first", first},     {"groupby", group_by},
-    {"items", items},     {"join", join},
+    {"items", items},     {"join", join_filter},
     {"last", last},       {"list", list},
     {"map", map},         {"max", max},
     {"min", min},         {"reject", reject},
@@ -366,6 +366,6 @@ constexpr std::array<Native, 20> kFilters = {{
 
 }  // namespace
 
-std::span<const Native> sequence_filters() { return kFilters; }
+std::span<const Native> sequence_filters() { return kSequenceFilters; }
 
 }  // namespace ferry::jinja

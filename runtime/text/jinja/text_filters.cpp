@@ -75,7 +75,7 @@ Value trim(Interpreter& interpreter, const Value& self, Arguments& arguments) {
   });
 }
 
-Value replace(Interpreter& interpreter, const Value& self, Arguments& arguments) {
+Value replace_filter(Interpreter& interpreter, const Value& self, Arguments& arguments) {
   const Bound bound("replace", arguments, {"old", "new", "count"}, 2);
   Heap& heap = interpreter.heap();
   const int64_t count = bound.has_value(2) ? bound.integer(2, -1) : -1;
@@ -103,7 +103,7 @@ Value force_escape(Interpreter& interpreter, const Value& self, Arguments& argum
   return interpreter.heap().text(escape_html(text_of(self, interpreter.heap())), true);
 }
 
-Value format(Interpreter& interpreter, const Value& self, Arguments& arguments) {
+Value format_filter(Interpreter& interpreter, const Value& self, Arguments& arguments) {
   Heap& heap = interpreter.heap();
   if (!arguments.named.empty() && !arguments.positional.empty())
     fail("can't handle positional and keyword arguments at the same time");
@@ -216,16 +216,16 @@ Value url_encode(Interpreter& interpreter, const Value& self, Arguments& argumen
   return heap.text(std::move(out));
 }
 
-constexpr std::array<Native, 17> kFilters = {{
+constexpr std::array<Native, 17> kTextFilters = {{
     {"capitalize", capitalize},
     {"center", center},
     {"e", escape},
     {"escape", escape},
     {"forceescape", force_escape},
-    {"format", format},
+    {"format", format_filter},
     {"indent", indent},
     {"lower", lower},
-    {"replace", replace},
+    {"replace", replace_filter},
     {"safe", safe},
     {"string", string},
     {"title", title},
@@ -238,6 +238,6 @@ constexpr std::array<Native, 17> kFilters = {{
 
 }  // namespace
 
-std::span<const Native> text_filters() { return kFilters; }
+std::span<const Native> text_filters() { return kTextFilters; }
 
 }  // namespace ferry::jinja

@@ -16,11 +16,11 @@
 namespace ferry::jinja {
 namespace {
 
-bool is_safe(const Value& self) { return self.get<TextPtr>()->is_safe; }
+bool is_safe_text(const Value& self) { return self.get<TextPtr>()->is_safe; }
 
 /// A text made of `self`; safe if that is.
 Value made(Interpreter& interpreter, const Value& self, std::string text) {
-  return interpreter.heap().text(std::move(text), is_safe(self));
+  return interpreter.heap().text(std::move(text), is_safe_text(self));
 }
 
 template <std::string (*fn)(std::string_view)>
@@ -179,7 +179,7 @@ Value replace(Interpreter& interpreter, const Value& self, Arguments& arguments)
   const Bound bound("replace", arguments, {"old", "new", "count"}, 2);
   const auto part = [&](std::size_t parameter) {
     const std::string text = bound.text(parameter, "");
-    const bool escapes = is_safe(self) && !bound[parameter].get<TextPtr>()->is_safe && parameter == 1;
+    const bool escapes = is_safe_text(self) && !bound[parameter].get<TextPtr>()->is_safe && parameter == 1;
     return escapes ? escape_html(text) : text;
   };
   return made(interpreter, self, replaced(self.text(), part(0), part(1), bound.integer(2, -1), interpreter.heap()));
@@ -196,7 +196,7 @@ Value join(Interpreter& interpreter, const Value& self, Arguments& arguments) {
     }
     if (num_items++ > 0) out += self.text();
     heap.read(self.text().size());
-    const bool escapes = is_safe(self) && !item.get<TextPtr>()->is_safe;
+    const bool escapes = is_safe_text(self) && !item.get<TextPtr>()->is_safe;
     escapes ? append_text(heap.text(escape_html(item.text())), out, heap) : append_text(item, out, heap);
   }
   return made(interpreter, self, std::move(out));

@@ -10,6 +10,9 @@
 
 namespace ferry::jinja {
 
+/// Of ASCII.
+inline bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
 enum class Ends { kLeft, kRight, kBoth };
 
 /// Without the characters of `characters` at the ends.

@@ -117,7 +117,7 @@ Value to_json(Interpreter& interpreter, const Value& self, Arguments& arguments)
   return heap.text(json_of(self, style, heap));
 }
 
-constexpr std::array<Native, 10> kFilters = {{
+constexpr std::array<Native, 10> kValueFilters = {{
     {"abs", absolute},
     {"attr", attribute},
     {"count", length},
@@ -132,6 +132,6 @@ constexpr std::array<Native, 10> kFilters = {{
 
 }  // namespace
 
-std::span<const Native> value_filters() { return kFilters; }
+std::span<const Native> value_filters() { return kValueFilters; }
 
 }  // namespace ferry::jinja

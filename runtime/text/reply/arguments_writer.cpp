@@ -36,7 +36,7 @@ void append_escaped(std::string_view text, std::string& out) {
   }
 }
 
-std::string_view stripped(std::string_view text) {
+std::string_view without_json_space(std::string_view text) {
   const std::size_t begin = text.find_first_not_of(kJsonSpace);
   if (begin == std::string_view::npos) return {};
   return text.substr(begin, text.find_last_not_of(kJsonSpace) - begin + 1);
@@ -57,7 +57,7 @@ JsonTypes types_of_value(const json& value) {
 
 /// `text` as JSON of one of `types`, or nothing if it is to be a string.
 std::optional<std::string> as_json(std::string_view text, JsonTypes types) {
-  text = stripped(text);
+  text = without_json_space(text);
   if ((types & kJsonBoolean) != 0 && text == "True") return "true";
   if ((types & kJsonBoolean) != 0 && text == "False") return "false";
   if ((types & kJsonNull) != 0 && text == "None") return "null";
