@@ -58,10 +58,7 @@ void check_roles(const v1::Chat& chat) {
 std::vector<TokenId> encode_chat(const EngineClient& engine, const v1::Chat& chat, MessageMedia& media,
                                  const std::function<void()>& check_in) {
   if (chat.messages().empty()) throw_invalid("chat.messages is empty, at least one message is needed");
-  check_roles(chat);
   ChatInput input;
-  for (const v1::ChatMessage& message : chat.messages())
-    input.messages.push_back({{"role", message.role()}, {"content", media.read(message)}});
   switch (chat.thinking()) {
     case v1::Chat::THINKING_UNSPECIFIED: break;
     case v1::Chat::THINKING_ON: input.thinking = true; break;
@@ -69,6 +66,9 @@ std::vector<TokenId> encode_chat(const EngineClient& engine, const v1::Chat& cha
     default:
       throw_invalid("chat.thinking is " + std::to_string(chat.thinking()) + ", allowed are 0 (default), 1 (on) and 2 (off)");
   }
+  check_roles(chat);
+  for (const v1::ChatMessage& message : chat.messages())
+    input.messages.push_back({{"role", message.role()}, {"content", media.read(message)}});
   return engine.encode_chat(input, check_in);
 }
 
