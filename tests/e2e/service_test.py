@@ -68,6 +68,24 @@ class ServiceTest(ferry_job.JobTest):
         self.assertGreater(after.kv_blocks_total, 0)
         self.assertTrue(0 < after.balancedness <= 1, after.balancedness)
 
+    def test_what_was_computed_of_a_prompt_is_there(self):
+        request = ids_request(range(200, 350), max_tokens=8)
+        before = self.load().prefix_cache
+
+        def answer():
+            responses = list(self.job.stub.Generate(request, timeout=60))
+            return [token for response in responses for token in response.token_ids], responses[-1].completion.cached_tokens
+
+        tokens, cached = answer()
+        self.assertEqual(cached, 0)
+        self.assertEqual(answer(), (tokens, 128))
+        request.cache_salt = "others"
+        self.assertEqual(answer(), (tokens, 0))
+        after = self.load().prefix_cache
+        self.assertEqual(after.cached_tokens - before.cached_tokens, 128)
+        self.assertGreaterEqual(after.queries - before.queries, 3)
+        self.assertGreaterEqual(after.misses["salt"], 1)
+
     def test_abort(self):
         call = OpenCall(self.job, endless_request(request_id="to-be-aborted"))
         self.addCleanup(call.cancel)
