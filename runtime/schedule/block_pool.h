@@ -7,8 +7,8 @@
 namespace ferry {
 
 /// Counts who holds the blocks 0 ‥ num_blocks-1 of a cache: each has as many references as holders and is free when the last
-/// one lets go and nobody keeps it. A block that is kept without a holder is idle: what is in it may be of use again. It knows ids
-/// only, not the memory behind them.
+/// one lets go and nobody keeps it. A block that is kept without a holder is idle: what is in it may be of use again. It knows
+/// ids only, not the memory behind them.
 ///
 /// Not thread-safe: the scheduler owns it. Allocates nothing after construction but what the caller's vectors need.
 class BlockPool {

@@ -21,15 +21,15 @@ struct PrefixCacheOptions {
   uint64_t hash_mask = ~uint64_t{0};  // bits of the hash that count; fewer in tests
 };
 
-/// Knows which first tokens of prompts have keys and values in blocks of the KV cache, and where the recurrent state behind them
-/// was saved: a tree of units of tokens. What is the same is told by the tokens themselves and by digests of pictures and salts;
-/// hashes only find it. It knows ids, not the memory behind them.
+/// Knows which first tokens of prompts have keys and values in blocks of the KV cache, and where the recurrent state behind
+/// them was saved: a tree of units of tokens. What is the same is told by the tokens themselves and by digests of pictures and
+/// salts; hashes only find it. It knows ids, not the memory behind them.
 ///
 ///   root - [system prompt, 64 tokens] - [.., 64]* - [question A, 64] - [answer and question A', 64]*
 ///                                                 \ [question B, 64]*                                   * has a snapshot
 ///
-/// In a pool of blocks it keeps those of its units (BlockPool::keep), and gives them up when they are needed, units first that no
-/// snapshot is behind, then what has the least value. Not thread-safe: the scheduler owns it. Allocates nothing after
+/// In a pool of blocks it keeps those of its units (BlockPool::keep), and gives them up when they are needed, units first that
+/// no snapshot is behind, then what has the least value. Not thread-safe: the scheduler owns it. Allocates nothing after
 /// construction but what the caller's vectors need.
 class PrefixCache {
  public:

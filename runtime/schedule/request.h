@@ -69,8 +69,8 @@ struct TokenLogprobs {
   std::vector<TokenLogprob> top;  // as many as were asked for; `chosen` among them only by its rank
 };
 
-/// What a unit of a prompt (prefix_cache.h) is beside its tokens, as a SHA-256, so that a stranger cannot make two that are taken
-/// for one: the pictures and videos that some of them stand for, and of the first unit the request's cache_salt.
+/// What a unit of a prompt (prefix_cache.h) is beside its tokens, as a SHA-256, so that a stranger cannot make two that are
+/// taken for one: the pictures and videos that some of them stand for, and of the first unit the request's cache_salt.
 struct UnitContent {
   int64_t unit = 0;  // counted from the prompt's first
   std::array<std::byte, 32> digest{};

@@ -14,10 +14,10 @@ inline constexpr int32_t kNoSnapshot = -1;
 /// One sequence's share of a step, in the batch's rows [first_row, first_row + num_rows): tokens of sequence->tokens from
 /// first_token on, then the first num_drafts of sequence->drafts.
 ///
-/// What becomes of the slot's recurrent state, in this order: for a sequence that begins it becomes zeros, or what a snapshot of
-/// its first tokens holds; it takes in num_replayed rows of those that the sequence's last step held back; it takes in this
-/// step's tokens, and is saved on the way (StateSnapshot); the drafts' rows are held back beside it. Keys and values need no such
-/// care: a draft that was wrong is overwritten by the token that takes its position.
+/// What becomes of the slot's recurrent state, in this order: for a sequence that begins it becomes zeros, or what a snapshot
+/// of its first tokens holds; it takes in num_replayed rows of those that the sequence's last step held back; it takes in this
+/// step's tokens, and is saved on the way (StateSnapshot); the drafts' rows are held back beside it. Keys and values need no
+/// such care: a draft that was wrong is overwritten by the token that takes its position.
 struct StepEntry {
   Sequence* sequence = nullptr;
   int64_t first_row = 0;

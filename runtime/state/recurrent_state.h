@@ -52,8 +52,8 @@ class RecurrentState {
   /// Makes the slot that of a new sequence: zeros in every layer.
   void reset(Stream& stream, int64_t slot);
 
-  /// Copies a layer's part of what a slot has taken in, the convolution's inputs or the delta rule's matrices, to its place in a
-  /// snapshot of snapshot_bytes() bytes, which may be on the host while the state is not. What is held is no part of it.
+  /// Copies a layer's part of what a slot has taken in, the convolution's inputs or the delta rule's matrices, to its place in
+  /// a snapshot of snapshot_bytes() bytes, which may be on the host while the state is not. What is held is no part of it.
   void save_conv(Stream& stream, int layer_idx, int64_t slot, Address<std::byte> snapshot);
   void save_delta(Stream& stream, int layer_idx, int64_t slot, Address<std::byte> snapshot);
   /// Makes the slot that of a sequence whose state a snapshot holds, to the bit.
@@ -64,8 +64,8 @@ class RecurrentState {
   /// Bytes of one slot in all layers, padding to 64 bytes included. num_slots does not matter.
   static int64_t bytes_per_slot(const RecurrentStateOptions& options);
 
-  /// Bytes of a snapshot: the convolution's inputs of all layers, then the delta rule's matrices of all layers, each padded as in
-  /// the state. 0 without such layers.
+  /// Bytes of a snapshot: the convolution's inputs of all layers, then the delta rule's matrices of all layers, each padded as
+  /// in the state. 0 without such layers.
   static int64_t snapshot_bytes(const RecurrentStateOptions& options);
 
  private:

@@ -7,8 +7,8 @@
 
 namespace ferry {
 
-/// Snapshots of recurrent states on the host, from which sequences begin that share a prefix: the scheduler's ids index them. The
-/// memory of one is allocated when it is first used, and kept: what is never needed takes none.
+/// Snapshots of recurrent states on the host, from which sequences begin that share a prefix: the scheduler's ids index them.
+/// The memory of one is allocated when it is first used, and kept: what is never needed takes none.
 ///
 /// What was saved comes back to the bit. Not thread-safe.
 class SnapshotSpace {
