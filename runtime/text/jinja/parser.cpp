@@ -29,18 +29,18 @@ class Parser {
   Block parse_block(BlockEnds ends, const std::string& tag, int line) {
     const TokenStream::Level level(stream_);
     Block block;
-    while (!stream_.is(Token::StatementKind::kEnd)) {
+    while (!stream_.is(Token::Kind::kEnd)) {
       const Token& token = stream_.next();
-      if (token.kind == Token::StatementKind::kData) {
+      if (token.kind == Token::Kind::kData) {
         add(block, StatementKind::kText, token.line).text = token.text;
-      } else if (token.kind == Token::StatementKind::kOutputBegin) {
+      } else if (token.kind == Token::Kind::kOutputBegin) {
         add(block, StatementKind::kOutput, token.line).expressions.push_back(expressions_.parse_tuple());
-        stream_.expect(Token::StatementKind::kOutputEnd, "}}");
+        stream_.expect(Token::Kind::kOutputEnd, "}}");
       } else {
         for (const std::string_view end : ends)
           if (stream_.is_name(end)) return block;
         parse_statement(block);
-        stream_.expect(Token::StatementKind::kBlockEnd, "%}");
+        stream_.expect(Token::Kind::kBlockEnd, "%}");
       }
     }
     if (ends.size() > 0) throw SyntaxFault{"'" + tag + "' has no end", line};
@@ -50,7 +50,7 @@ class Parser {
   /// What stands behind the head of a block.
   Block parse_body(BlockEnds ends, const std::string& tag, int line) {
     stream_.skip_operator(":");
-    stream_.expect(Token::StatementKind::kBlockEnd, "%}");
+    stream_.expect(Token::Kind::kBlockEnd, "%}");
     return parse_block(ends, tag, line);
   }
 
@@ -62,7 +62,7 @@ class Parser {
   }
 
   void parse_statement(Block& block) {
-    const Token& token = stream_.expect(Token::StatementKind::kName, "the name of a tag");
+    const Token& token = stream_.expect(Token::Kind::kName, "the name of a tag");
     const std::string& tag = token.text;
     if (tag == "if") return parse_if(block, token.line);
     if (tag == "for") return parse_for(block, token.line);
@@ -154,7 +154,7 @@ class Parser {
     Statement statement;
     statement.kind = StatementKind::kWith;
     statement.line = line;
-    while (!stream_.is(Token::StatementKind::kBlockEnd)) {
+    while (!stream_.is(Token::Kind::kBlockEnd)) {
       if (!statement.targets.empty()) stream_.expect_operator(",");
       statement.targets.push_back(expressions_.parse_target(false));
       stream_.expect_operator("=");
@@ -166,9 +166,9 @@ class Parser {
   }
 
   void parse_print(Block& block, int line) {
-    while (!stream_.is(Token::StatementKind::kBlockEnd)) {
+    while (!stream_.is(Token::Kind::kBlockEnd)) {
       add(block, StatementKind::kOutput, line).expressions.push_back(expressions_.parse());
-      if (!stream_.is(Token::StatementKind::kBlockEnd)) stream_.expect_operator(",");
+      if (!stream_.is(Token::Kind::kBlockEnd)) stream_.expect_operator(",");
     }
   }
 
@@ -191,7 +191,7 @@ class Parser {
     while (!stream_.is_operator(")")) {
       if (!macro.parameters.empty()) stream_.expect_operator(",");
       Parameter& parameter = macro.parameters.emplace_back();
-      parameter.name = stream_.expect(Token::StatementKind::kName, "the name of a parameter").text;
+      parameter.name = stream_.expect(Token::Kind::kName, "the name of a parameter").text;
       if (stream_.skip_operator("=")) {
         parameter.default_value = expressions_.parse();
       } else if (macro.parameters.size() > 1 && macro.parameters[macro.parameters.size() - 2].default_value) {
@@ -222,7 +222,7 @@ class Parser {
   void parse_macro(Block& block, int line) {
     auto macro = std::make_unique<MacroBody>();
     macro->line = line;
-    macro->name = stream_.expect(Token::StatementKind::kName, "the name of a macro").text;
+    macro->name = stream_.expect(Token::Kind::kName, "the name of a macro").text;
     parse_parameters(*macro);
     parse_macro_body(*macro, "macro", "endmacro");
     add(block, StatementKind::kMacro, line).macro = std::move(macro);
@@ -234,7 +234,7 @@ class Parser {
     macro->name = "caller";
     if (stream_.is_operator("(")) parse_parameters(*macro);
     ExpressionPtr call = expressions_.parse();
-    if (call->kind != Expression::StatementKind::kCall) throw SyntaxFault{"'call' needs a call", line};
+    if (call->kind != Expression::Kind::kCall) throw SyntaxFault{"'call' needs a call", line};
     parse_macro_body(*macro, "call", "endcall");
     Statement& statement = add(block, StatementKind::kCall, line);
     statement.expressions.push_back(std::move(call));
