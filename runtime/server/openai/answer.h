@@ -12,8 +12,8 @@ namespace ferry::openai {
 
 using nlohmann::ordered_json;
 
-/// Makes a route's answer of what is told of its choices, piece by piece for a stream or as a whole. One thread at a time; which
-/// of the two forms is asked for does not change.
+/// Makes a route's answer of what is told of its choices, piece by piece for a stream or as a whole; which of the two is asked
+/// for does not change. One thread at a time.
 class Answer {
  public:
   virtual ~Answer() = default;

@@ -11,8 +11,8 @@ namespace ferry::openai {
 
 using nlohmann::ordered_json;
 
-/// {"content":[{"token","logprob","bytes","top_logprobs":[…]}, …]}: the likeliest tokens of a position in order, then its own if
-/// it is not among them and any were asked for. Bytes are a token's true ones, also where it is a part of a character.
+/// {"content":[{"token","logprob","bytes","top_logprobs":[…]}, …]}: the likeliest tokens of a position in order, then its own
+/// if it is not among them and any were asked for. Bytes are a token's true ones, also where it is a part of a character.
 ordered_json chat_logprobs(std::span<const TokenLogprobs> positions, const TokenNames& names);
 
 /// [null, {"ID":{"logprob","rank","decoded_token"}, …}, …]: of the prompt's tokens; the first has none. Its own comes first.
