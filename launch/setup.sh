@@ -4,8 +4,8 @@
 #   launch/setup.sh [--no-build] [PRESET...]      presets: release (default), debug, asan, tsan
 #
 # Needs root or sudo only if packages are missing. The Python packages in .venv serve the end-to-end tests alone; without
-# access to PyPI they are left out and those tests are skipped. The compiler of Vulkan shaders in .tools is PyPI's too; without
-# it the Vulkan backend is left out.
+# access to PyPI they are left out and those tests are skipped. The compiler of Vulkan shaders in .tools is PyPI's too, and so is
+# the compiler of grammars, built there; without them the Vulkan backend or structured output is left out.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -79,6 +79,33 @@ else
     mv ".tools/download/slangpy/$shader_compiler" .tools/
   else
     echo "setup: no access to PyPI? Vulkan shaders cannot be compiled; FERRY_VULKAN stays off" >&2
+  fi
+  rm -rf .tools/download
+fi
+
+# Built once for all presets, quickly rather than well: a mask takes some microseconds either way.
+grammar=xgrammar-0.2.8
+if [ -f ".tools/$grammar/lib/libxgrammar.a" ]; then
+  echo "setup: the grammar compiler is there"
+else
+  echo "setup: fetching and building the grammar compiler"
+  rm -rf .tools/download
+  mkdir -p .tools/download
+  if .venv/bin/pip download -qq --disable-pip-version-check --retries 2 --timeout 20 --no-deps --require-hashes \
+    --no-binary=xgrammar -d .tools/download -r runtime/grammar/requirements.txt \
+    && tar -xzf ".tools/download/$grammar.tar.gz" -C .tools/download; then
+    launchers=()
+    if command -v ccache >/dev/null; then launchers=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
+    mkdir .tools/download/build
+    echo "set(XGRAMMAR_BUILD_PYTHON_BINDINGS OFF)" >.tools/download/build/config.cmake
+    cmake -S ".tools/download/$grammar" -B .tools/download/build -G Ninja "${launchers[@]}" -DCMAKE_BUILD_TYPE=None \
+      -DCMAKE_CXX_FLAGS="-O1 -fno-lto -w -DXGRAMMAR_LOG_CUSTOMIZE=1" -DCMAKE_INSTALL_LIBDIR=lib \
+      --install-prefix "$PWD/.tools/download/$grammar-built" >/dev/null
+    cmake --build .tools/download/build -j 2 >/dev/null
+    cmake --install .tools/download/build >/dev/null
+    mv ".tools/download/$grammar-built" ".tools/$grammar"
+  else
+    echo "setup: no access to PyPI? The grammar compiler cannot be built; FERRY_GRAMMAR stays off" >&2
   fi
   rm -rf .tools/download
 fi

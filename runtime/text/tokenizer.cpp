@@ -94,6 +94,7 @@ struct Tokenizer::Data {
     size_t begin = 0;  // position in `bytes`
     size_t num_bytes = 0;
     bool special = false;
+    bool added = false;
   };
 
   void add_token(TokenId token_id, std::string_view content, std::string_view token_bytes, bool special);
@@ -135,7 +136,10 @@ Tokenizer::Data::Data(TokenizerFile file)
   bytes.reserve(num_bytes);  // so that views of it stay valid
   tokens.resize(static_cast<size_t>(max_id) + 1);
   ids.reserve(file.vocabulary.size() + file.added_tokens.size());
-  for (const auto& token : file.added_tokens) add_token(token.token_id, token.content, token.bytes, token.special);
+  for (const auto& token : file.added_tokens) {
+    add_token(token.token_id, token.content, token.bytes, token.special);
+    tokens[static_cast<size_t>(token.token_id)].added = true;
+  }
   for (const auto& entry : file.vocabulary) {
     if (tokens[static_cast<size_t>(entry.token_id)].num_bytes == 0) add_token(entry.token_id, entry.bytes, entry.bytes, false);
     const Token& token = tokens[static_cast<size_t>(entry.token_id)];
@@ -276,6 +280,10 @@ std::string_view Tokenizer::token_bytes(TokenId token_id) const {
   if (token_id < 0 || token_id >= size()) return {};
   const Data::Token& token = data_->tokens[static_cast<size_t>(token_id)];
   return std::string_view(data_->bytes).substr(token.begin, token.num_bytes);
+}
+
+bool Tokenizer::is_added(TokenId token_id) const {
+  return token_id >= 0 && token_id < size() && data_->tokens[static_cast<size_t>(token_id)].added;
 }
 
 bool Tokenizer::is_special(TokenId token_id) const {

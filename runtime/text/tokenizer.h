@@ -69,6 +69,9 @@ class Tokenizer {
   /// True for an added token whose "special" flag is set. <think> and <tool_call> are added tokens, but not special.
   bool is_special(TokenId token_id) const;
 
+  /// True for a token that is cut out of text before anything else, special or not.
+  bool is_added(TokenId token_id) const;
+
   /// 1 + the largest id that exists: logits from here on belong to padding rows and must not be sampled.
   int32_t size() const;
 

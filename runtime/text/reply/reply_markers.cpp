@@ -23,9 +23,9 @@ std::optional<ReplyTag> ReplyMarkers::tag_of(TokenId token_id) const {
   return static_cast<ReplyTag>(found - ids_.begin());
 }
 
-bool ReplyMarkers::is_token(ReplyTag tag) const {
+std::optional<TokenId> ReplyMarkers::id_of(ReplyTag tag) const {
   const auto index = static_cast<std::size_t>(tag);
-  return index < ids_.size() && ids_[index].has_value();
+  return index < ids_.size() ? ids_[index] : std::nullopt;
 }
 
 bool ReplyMarkers::ends_in_reasoning(std::span<const TokenId> prompt) const {

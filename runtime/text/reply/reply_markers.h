@@ -35,7 +35,8 @@ class ReplyMarkers {
   explicit ReplyMarkers(const Tokenizer& tokenizer);
 
   std::optional<ReplyTag> tag_of(TokenId token_id) const;
-  bool is_token(ReplyTag tag) const;
+  bool is_token(ReplyTag tag) const { return id_of(tag).has_value(); }
+  std::optional<TokenId> id_of(ReplyTag tag) const;
 
   /// True if `prompt` ends inside an open think block: what opens one stands behind the last special token (<|im_start|>), so
   /// that words of the conversation count for nothing, and nothing closes it.

@@ -217,7 +217,7 @@ ToolChoice ToolChoice::parse(const ordered_json& choice, const ToolSet& tools) {
   const ordered_json* name = function == nullptr ? nullptr : member(*function, "name");
   const ordered_json* type = member(choice, "type");
   if (type == nullptr || *type != "function" || name == nullptr || !name->is_string()) {
-    throw_invalid("tool_choice: " + shown(nlohmann::json(choice)) +
+    throw_invalid("tool_choice: " + shown(choice) +
                   R"( is not supported; it may be "auto", "none", "required" or {"type":"function","function":{"name":NAME}})");
   }
   const auto& text = name->get_ref<const std::string&>();

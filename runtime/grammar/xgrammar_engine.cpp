@@ -1,0 +1,276 @@
+#include <xgrammar/xgrammar.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <future>
+#include <list>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "runtime/base/check.h"
+#include "runtime/base/error.h"
+#include "runtime/grammar/behind_reasoning.h"
+#include "runtime/grammar/grammar_engine.h"
+
+namespace {
+
+/// What the compiler warned of on this thread: a part of a grammar that it passes over. Null: nobody asks.
+thread_local std::vector<std::string>* warnings_of_thread = nullptr;
+
+}  // namespace
+
+// The library is built so that its messages come here (XGRAMMAR_LOG_CUSTOMIZE, launch/setup.sh).
+namespace xgrammar {
+
+[[noreturn]] void LogFatalImpl(const std::string& file, int lineno, const std::string& message);
+void LogMessageImpl(const std::string& file, int lineno, int level, const std::string& message);
+
+void LogFatalImpl(const std::string& /*file*/, int /*lineno*/, const std::string& message) {
+  throw std::runtime_error(message);
+}
+
+void LogMessageImpl(const std::string& /*file*/, int /*lineno*/, int level, const std::string& message) {
+  constexpr int kWarning = 2;
+  if (level >= kWarning && warnings_of_thread != nullptr) warnings_of_thread->push_back(message);
+}
+
+}  // namespace xgrammar
+
+namespace ferry {
+namespace {
+
+/// A token of text that no grammar's characters match: it is not UTF-8.
+std::string unmatched_text(ReplyTag tag) { return {'\xFF', static_cast<char>('0' + static_cast<int>(tag))}; }
+
+/// The texts of all tokens. Special tokens and what is cut out of text have none, so that only a stop id ends a completion and
+/// a string cannot hold what a door takes for a marker; the reply's own markers have one where a grammar writes them as text.
+xgrammar::TokenizerInfo make_vocabulary(const Tokenizer& tokenizer, const std::vector<TokenId>& stop_ids, bool with_markers) {
+  const ReplyMarkers markers(tokenizer);
+  std::vector<std::string> texts(static_cast<std::size_t>(tokenizer.size()));
+  for (TokenId id = 0; id < tokenizer.size(); ++id) {
+    std::string& text = texts[static_cast<std::size_t>(id)];
+    const std::optional<ReplyTag> tag = markers.tag_of(id);
+    if (tag && !with_markers) text = unmatched_text(*tag);
+    if ((tag && with_markers) || !tokenizer.is_added(id)) text = tokenizer.token_bytes(id);
+  }
+  return {texts, xgrammar::VocabType::RAW, tokenizer.size(), stop_ids};
+}
+
+class Matcher final : public TokenGrammar {
+ public:
+  Matcher(const xgrammar::CompiledGrammar& grammar, int64_t vocab_size, bool has_stop_ids)
+      : matcher_(grammar), num_words_((vocab_size + 31) / 32), has_stop_ids_(has_stop_ids) {}
+
+  bool fill_mask(std::span<uint32_t> bits) override {
+    FERRY_CHECK_GE(static_cast<int64_t>(bits.size()), num_words_);
+    DLTensor mask{.data = bits.data(),
+                  .device = {kDLCPU, 0},
+                  .ndim = 1,
+                  .dtype = xgrammar::GetBitmaskDLType(),
+                  .shape = &num_words_,
+                  .strides = nullptr,
+                  .byte_offset = 0};
+    std::fill(bits.begin() + num_words_, bits.end(), uint32_t{0});
+    return matcher_.FillNextTokenBitmask(&mask);
+  }
+  bool accept(TokenId id) override { return !is_terminated() && matcher_.AcceptToken(id); }
+  void rollback(int64_t num_tokens) override { matcher_.Rollback(static_cast<int>(num_tokens)); }
+  bool is_terminated() const override { return has_stop_ids_ ? matcher_.IsTerminated() : matcher_.IsCompleted(); }
+
+ private:
+  xgrammar::GrammarMatcher matcher_;
+  int64_t num_words_;
+  bool has_stop_ids_;
+};
+
+xgrammar::CompiledGrammar compile(xgrammar::GrammarCompiler& compiler, const GrammarSpec& spec) {
+  using Kind = GrammarSpec::Kind;
+  switch (spec.kind) {
+    case Kind::kJson: return compiler.CompileBuiltinJSONGrammar();
+    case Kind::kJsonSchema: return compiler.CompileJSONSchema(spec.text, spec.any_whitespace);
+    case Kind::kRegex: return compiler.CompileRegex(spec.text);
+    case Kind::kEbnf: return compiler.CompileGrammar(spec.text);
+    case Kind::kStructuralTag: return compiler.CompileStructuralTag(spec.text);
+  }
+  throw Error(ErrorCode::kInternal, "grammar of an unknown kind");
+}
+
+[[noreturn]] void throw_refused(const std::string& why) { throw_invalid("structured output: " + why); }
+
+/// The grammar, or the Error why there is none.
+xgrammar::CompiledGrammar compile_in_full(xgrammar::GrammarCompiler& compiler, const GrammarSpec& spec, int64_t max_bytes) {
+  std::vector<std::string> warnings;
+  warnings_of_thread = &warnings;
+  std::optional<xgrammar::CompiledGrammar> grammar;
+  std::string failure;
+  try {
+    grammar = compile(compiler, spec);
+  } catch (const std::exception& error) {
+    failure = error.what();
+    if (failure.empty()) failure = "the grammar is not valid";
+  }
+  warnings_of_thread = nullptr;
+  if (!grammar) throw_refused(failure);
+  if (!warnings.empty()) throw_refused("cannot be enforced: " + warnings.front());
+  const auto num_bytes = static_cast<int64_t>(grammar->MemorySizeBytes());
+  if (num_bytes > max_bytes) {
+    throw_refused("the grammar takes " + std::to_string(num_bytes) + " bytes; allowed: at most " + std::to_string(max_bytes));
+  }
+  return *grammar;
+}
+
+}  // namespace
+
+class GrammarEngine::Impl {
+ public:
+  using Compiled = xgrammar::CompiledGrammar;
+
+  Impl(const Tokenizer& tokenizer, std::vector<TokenId> stop_ids, const GrammarEngineOptions& options)
+      : tokenizer_(tokenizer), markers_(tokenizer), stop_ids_(std::move(stop_ids)), options_(options), thread_([this] {
+          work();
+        }) {
+    std::erase_if(stop_ids_, [&](TokenId id) { return id < 0 || id >= tokenizer.size(); });
+  }
+
+  ~Impl() {
+    {
+      const std::scoped_lock lock(mutex_);
+      stop_ = true;
+    }
+    news_.notify_all();
+    thread_.join();
+  }
+
+  std::shared_ptr<TokenGrammar> make(const GrammarSpec& spec, bool starts_in_reasoning) {
+    const std::optional<TokenId> think_end = markers_.id_of(ReplyTag::kThinkEnd);
+    if (starts_in_reasoning && !think_end) throw_refused("the prompt opens a thought, but the vocabulary has no </think>");
+    auto matcher = std::make_unique<Matcher>(compiled(spec), tokenizer_.size(), !stop_ids_.empty());
+    if (!starts_in_reasoning) return matcher;
+    BehindReasoning::Tokens tokens{.vocab_size = tokenizer_.size(), .think_end = *think_end, .stop_ids = stop_ids_};
+    if (spec.starts_with_calls) tokens.call_begin = markers_.id_of(ReplyTag::kCallBegin);
+    for (const char* text : {"\n", "\n\n"}) {
+      if (const std::optional<TokenId> id = tokenizer_.id_of(text)) tokens.line_breaks.push_back(*id);
+    }
+    return std::make_shared<BehindReasoning>(std::move(matcher), std::move(tokens));
+  }
+
+  int64_t cached_bytes() const {
+    const std::scoped_lock lock(mutex_);
+    return cached_bytes_;
+  }
+
+ private:
+  struct Job {
+    GrammarSpec spec;
+    std::promise<Compiled> result;
+  };
+  struct Kept {
+    GrammarSpec spec;
+    Compiled grammar;
+    int64_t num_bytes;
+  };
+
+  Compiled compiled(const GrammarSpec& spec) {
+    std::future<Compiled> result;
+    {
+      const std::scoped_lock lock(mutex_);
+      const auto kept = find_kept(spec);
+      if (kept != kept_.end()) {
+        kept_.splice(kept_.begin(), kept_, kept);
+        return kept_.front().grammar;
+      }
+      if (static_cast<int64_t>(jobs_.size()) >= options_.max_waiting)
+        throw Error(ErrorCode::kResourceExhausted, "structured output: too many grammars wait to be compiled");
+      jobs_.push_back({.spec = spec, .result = {}});
+      result = jobs_.back().result.get_future();
+    }
+    news_.notify_one();
+    if (result.wait_for(options_.compile_time) != std::future_status::ready) {
+      throw_refused("the grammar is not compiled within " + std::to_string(options_.compile_time.count()) + " ms");
+    }
+    return result.get();
+  }
+
+  std::list<Kept>::iterator find_kept(const GrammarSpec& spec) {
+    return std::find_if(kept_.begin(), kept_.end(), [&](const Kept& kept) { return kept.spec == spec; });
+  }
+
+  void work() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      news_.wait(lock, [this] { return stop_ || !jobs_.empty(); });
+      if (stop_) return;
+      Job job = std::move(jobs_.front());
+      jobs_.pop_front();
+      const auto kept = find_kept(job.spec);
+      if (kept != kept_.end()) {
+        job.result.set_value(kept->grammar);
+        continue;
+      }
+      lock.unlock();
+      std::optional<Compiled> grammar;
+      try {
+        grammar = compile_in_full(compiler_for(job.spec), job.spec, options_.grammar_bytes);
+      } catch (...) {
+        job.result.set_exception(std::current_exception());
+      }
+      lock.lock();
+      if (!grammar) continue;
+      keep(job.spec, *grammar);
+      job.result.set_value(*grammar);
+    }
+  }
+
+  /// Of the thread alone: a vocabulary takes a fifth of a second.
+  xgrammar::GrammarCompiler& compiler_for(const GrammarSpec& spec) {
+    std::optional<xgrammar::GrammarCompiler>& compiler = spec.has_marker_texts ? compiler_with_markers_ : compiler_;
+    if (!compiler) {
+      compiler.emplace(make_vocabulary(tokenizer_, stop_ids_, spec.has_marker_texts), /*max_threads=*/1,
+                       /*cache_enabled=*/false);
+    }
+    return *compiler;
+  }
+
+  void keep(const GrammarSpec& spec, const Compiled& grammar) {
+    const auto num_bytes = static_cast<int64_t>(grammar.MemorySizeBytes() + spec.text.size());
+    if (num_bytes > options_.cache_bytes) return;
+    kept_.push_front({spec, grammar, num_bytes});
+    cached_bytes_ += num_bytes;
+    while (cached_bytes_ > options_.cache_bytes) {
+      cached_bytes_ -= kept_.back().num_bytes;
+      kept_.pop_back();
+    }
+  }
+
+  const Tokenizer& tokenizer_;
+  const ReplyMarkers markers_;
+  std::vector<TokenId> stop_ids_;
+  const GrammarEngineOptions options_;
+  std::optional<xgrammar::GrammarCompiler> compiler_;
+  std::optional<xgrammar::GrammarCompiler> compiler_with_markers_;
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::condition_variable news_;
+  std::deque<Job> jobs_;
+  std::list<Kept> kept_;  // what was used last comes first
+  int64_t cached_bytes_ = 0;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+GrammarEngine::GrammarEngine(const Tokenizer& tokenizer, std::vector<TokenId> stop_ids, const GrammarEngineOptions& options)
+    : impl_(std::make_unique<Impl>(tokenizer, std::move(stop_ids), options)) {}
+GrammarEngine::~GrammarEngine() = default;
+
+bool GrammarEngine::is_available() { return true; }
+
+std::shared_ptr<TokenGrammar> GrammarEngine::make(const GrammarSpec& spec, bool starts_in_reasoning) {
+  return impl_->make(spec, starts_in_reasoning);
+}
+
+int64_t GrammarEngine::cached_bytes() const { return impl_->cached_bytes(); }
+
+}  // namespace ferry
