@@ -83,30 +83,33 @@ else
   rm -rf .tools/download
 fi
 
-# Built once for all presets, quickly rather than well: a mask takes some microseconds either way.
 grammar=xgrammar-0.2.8
+
+# Built once for all presets, quickly rather than well: a mask takes some microseconds either way.
+build_grammar_compiler() {
+  local sources=".tools/download/$grammar" build=.tools/download/build launchers=()
+  if command -v ccache >/dev/null; then launchers=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
+  .venv/bin/pip download -qq --disable-pip-version-check --retries 2 --timeout 20 --no-deps --require-hashes \
+    --no-binary=xgrammar -d .tools/download -r runtime/grammar/requirements.txt \
+    && tar -xzf "$sources.tar.gz" -C .tools/download \
+    && mkdir "$build" \
+    && echo "set(XGRAMMAR_BUILD_PYTHON_BINDINGS OFF)" >"$build/config.cmake" \
+    && cmake -S "$sources" -B "$build" -G Ninja "${launchers[@]}" -DCMAKE_BUILD_TYPE=None \
+      -DCMAKE_CXX_FLAGS="-O1 -fno-lto -w -DXGRAMMAR_LOG_CUSTOMIZE=1" -DCMAKE_INSTALL_LIBDIR=lib \
+      --install-prefix "$PWD/$sources-built" >/dev/null \
+    && cmake --build "$build" -j 2 >/dev/null \
+    && cmake --install "$build" >/dev/null \
+    && mv "$sources-built" ".tools/$grammar"
+}
+
 if [ -f ".tools/$grammar/lib/libxgrammar.a" ]; then
   echo "setup: the grammar compiler is there"
 else
   echo "setup: fetching and building the grammar compiler"
   rm -rf .tools/download
   mkdir -p .tools/download
-  if .venv/bin/pip download -qq --disable-pip-version-check --retries 2 --timeout 20 --no-deps --require-hashes \
-    --no-binary=xgrammar -d .tools/download -r runtime/grammar/requirements.txt \
-    && tar -xzf ".tools/download/$grammar.tar.gz" -C .tools/download; then
-    launchers=()
-    if command -v ccache >/dev/null; then launchers=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
-    mkdir .tools/download/build
-    echo "set(XGRAMMAR_BUILD_PYTHON_BINDINGS OFF)" >.tools/download/build/config.cmake
-    cmake -S ".tools/download/$grammar" -B .tools/download/build -G Ninja "${launchers[@]}" -DCMAKE_BUILD_TYPE=None \
-      -DCMAKE_CXX_FLAGS="-O1 -fno-lto -w -DXGRAMMAR_LOG_CUSTOMIZE=1" -DCMAKE_INSTALL_LIBDIR=lib \
-      --install-prefix "$PWD/.tools/download/$grammar-built" >/dev/null
-    cmake --build .tools/download/build -j 2 >/dev/null
-    cmake --install .tools/download/build >/dev/null
-    mv ".tools/download/$grammar-built" ".tools/$grammar"
-  else
-    echo "setup: no access to PyPI? The grammar compiler cannot be built; FERRY_GRAMMAR stays off" >&2
-  fi
+  build_grammar_compiler \
+    || echo "setup: no access to PyPI? There is no grammar compiler; FERRY_GRAMMAR stays off" >&2
   rm -rf .tools/download
 fi
 
