@@ -30,10 +30,6 @@ class MediaEngineClient : public test::FakeEngineClient {
     static const VisionConfig loaded = load_vision_config(demo()).value();
     return loaded;
   }
-  static const Tokenizer& tokenizer() {
-    static const Tokenizer loaded = Tokenizer::load(demo());
-    return loaded;
-  }
   std::vector<TokenId> encode_text(std::string_view text, const std::function<void()>&) const override {
     return tokenizer().encode(text);
   }
