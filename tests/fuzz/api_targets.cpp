@@ -3,7 +3,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/error.h"
-#include "runtime/schedule/scheduler.h"
+#include "runtime/schedule/sampling_params.h"
 #include "runtime/server/openai/api_error.h"
 #include "runtime/server/openai/chat_request.h"
 #include "runtime/server/openai/completion_request.h"
