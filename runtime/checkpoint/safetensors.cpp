@@ -82,7 +82,8 @@ std::optional<int64_t> tensor_bytes(std::span<const int64_t> shape, int64_t elem
 std::string join(std::span<const int64_t> shape) {
   std::string result = "[";
   constexpr std::size_t kShownDims = 16;  // no model has more; a damaged file may
-  for (std::size_t i = 0; i < std::min(shape.size(), kShownDims); ++i) result += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
+  for (std::size_t i = 0; i < std::min(shape.size(), kShownDims); ++i)
+    result += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
   return result + (shape.size() > kShownDims ? ", …]" : "]");
 }
 
