@@ -133,6 +133,37 @@ class OpenAiTest(unittest.TestCase):
         history = [*QUESTION, {"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "c", "content": "rain"}]
         self.assertEqual(self.chat(messages=history, tools=[TOOL]).choices[0].message.role, "assistant")
 
+    def constrained(self, call, **fields):
+        """What `call` answers, if this build can keep constraints."""
+        try:
+            return call(**fields).choices[0]
+        except openai.APIStatusError as error:
+            if error.status_code == 501:
+                self.skipTest("structured output is not built")
+            raise
+
+    def test_text_can_be_constrained(self):
+        choice = self.constrained(self.complete, extra_body={"guided_choice": ["yes please", "no"]})
+        self.assertIn(choice.text, ["yes please", "no"])
+        self.assertEqual(choice.finish_reason, "stop")
+        choice = self.constrained(self.complete, max_tokens=16, extra_body={"structured_outputs": {"regex": "[0-9]{3}-[a-z]{2}"}})
+        self.assertRegex(choice.text, "^[0-9]{3}-[a-z]{2}$")
+        schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"], "additionalProperties": False}
+        body = {"structured_outputs": {"json": schema, "disable_any_whitespace": True}}
+        choice = self.constrained(self.chat, max_tokens=32, extra_body=body)
+        self.assertIsInstance(json.loads(choice.message.content)["ok"], bool)
+
+    def test_calls_can_be_forced(self):
+        parameters = {"type": "object", "properties": {"city": {"enum": ["Oslo", "Rome"]}}, "required": ["city"], "additionalProperties": False}
+        tool = {"type": "function", "function": {"name": "weather", "parameters": parameters}}
+        named = {"type": "function", "function": {"name": "weather"}}
+        for tool_choice, finish_reason in (("required", "tool_calls"), (named, "stop")):
+            answer = self.constrained(self.chat, tools=[tool], tool_choice=tool_choice, parallel_tool_calls=False, max_tokens=64)
+            self.assertEqual((answer.finish_reason, answer.message.content), (finish_reason, ""))
+            (call,) = answer.message.tool_calls
+            self.assertEqual(call.function.name, "weather")
+            self.assertIn(json.loads(call.function.arguments)["city"], ["Oslo", "Rome"])
+
     def test_errors_have_their_status_and_type(self):
         def check(status, kind, call):
             with self.assertRaises(openai.APIStatusError) as raised:
@@ -146,6 +177,7 @@ class OpenAiTest(unittest.TestCase):
         check(400, "BadRequestError", lambda: self.complete(prompt=""))
         check(400, "BadRequestError", lambda: self.complete(prompt=[100] * 100000, max_tokens=1))
         check(400, "BadRequestError", lambda: self.complete(suffix="x", stream=True))
+        check(400, "BadRequestError", lambda: self.complete(extra_body={"guided_regex": "a", "guided_choice": ["b"]}))
 
     def test_a_client_that_goes_frees_its_place(self):
         stream = self.chat(stream=True, max_tokens=4000, extra_body={"ignore_eos": True})

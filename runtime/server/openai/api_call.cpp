@@ -50,8 +50,9 @@ void ApiCall::read_request(const HttpRequest& request, const ReadTask& read) {
     fail(current_error());
     return leave_preparations();
   }
-  if (!task->has_media()) return prepare(*task);
-  run_on(context_.media_readers, [call = shared_from_this(), task] { call->prepare(*task); });
+  if (!task->has_media() && !task->has_constraint()) return prepare(*task);
+  run_on(task->has_media() ? context_.media_readers : context_.grammar_makers,
+         [call = shared_from_this(), task] { call->prepare(*task); });
 }
 
 /// On a thread of a pool.

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "runtime/grammar/grammar_engine.h"
 #include "runtime/server/engine_client.h"
 #include "runtime/server/openai/settings.h"
 #include "runtime/server/preparations.h"
@@ -30,12 +31,14 @@ class CallCount {
 struct ApiContext {
   EngineClient& engine;
   const ApiSettings settings;
+  GrammarEngine grammars;
   Preparations preparations{};
   CallCount calls{};
-  // The last one ends first: a tokenizer hands calls to the other two.
-  TaskPool finishers;      // whole answers are written here, and requests ended that a sink may not end
-  TaskPool media_readers;  // prompts with pictures, which take long, are made here and keep nobody else waiting
-  TaskPool tokenizers;     // bodies are read here, and the other prompts made
+  // The last one ends first: a tokenizer hands calls to the others.
+  TaskPool finishers;       // whole answers are written here, and requests ended that a sink may not end
+  TaskPool media_readers;   // prompts with pictures, which take long, are made here and keep nobody else waiting
+  TaskPool grammar_makers;  // so are prompts whose text is constrained, which may wait for the grammar's compiler
+  TaskPool tokenizers;      // bodies are read here, and the other prompts made
 };
 
 }  // namespace ferry::openai

@@ -38,7 +38,8 @@ const char* type_of(int status) {
 ApiError::ApiError(int status, std::string type, std::string message, std::string param)
     : status_(status), type_(std::move(type)), message_(one_line(message)), param_(std::move(param)) {}
 
-ApiError::ApiError(const Error& error) : ApiError(status_of(error.code()), type_of(status_of(error.code())), error.what()) {}
+ApiError::ApiError(const Error& error, std::string param)
+    : ApiError(status_of(error.code()), type_of(status_of(error.code())), error.what(), std::move(param)) {}
 
 std::string ApiError::json() const {
   using nlohmann::ordered_json;

@@ -15,7 +15,7 @@ class ApiError : public std::exception {
   /// `param` is the field that is wrong, empty if no single one is.
   ApiError(int status, std::string type, std::string message, std::string param = "");
   /// What an Error from within stands for: a full queue is 503, as a server that drains or has lost a worker is.
-  explicit ApiError(const Error& error);
+  explicit ApiError(const Error& error, std::string param = "");
 
   int status() const { return status_; }
   const char* what() const noexcept override { return message_.c_str(); }

@@ -25,6 +25,8 @@ class ApiTask {
 
   virtual bool streams() const = 0;
   virtual bool has_media() const = 0;
+  /// Whether a grammar has to be made.
+  virtual bool has_constraint() const = 0;
   /// Of the answer, beside those of its form.
   virtual HttpHeaders headers() const = 0;
   /// Makes prompts. Takes time; throws ApiError, Error and what task.check_in throws. Called once.

@@ -152,11 +152,12 @@ void ChatAnswer::keep(std::size_t choice, const GenerateEvent& event) {
   state.last.stop_id = event.stop_id;
 }
 
-/// Without any text the content is null beside calls or a thought, and "" else.
+/// Without any text the content is null beside a thought or calls that the model chose to make, and "" else.
 ordered_json ChatAnswer::message_json(const Choice& choice) const {
   const ReplyMessage& message = choice.message;
   const std::string content = form_.echoed + message.content;
-  const bool has_other = !message.calls.empty() || !message.reasoning.empty();
+  const bool is_forced = form_.names_function || form_.requires_call;
+  const bool has_other = !is_forced && (!message.calls.empty() || !message.reasoning.empty());
   ordered_json told = {{"role", form_.role}, {"content", content.empty() && has_other ? ordered_json() : ordered_json(content)},
                        {"refusal", nullptr}, {"annotations", nullptr},
                        {"audio", nullptr},   {"function_call", nullptr}};

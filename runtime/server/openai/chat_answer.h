@@ -22,6 +22,7 @@ struct ChatForm {
   bool returns_token_ids = false;
   bool includes_reasoning = true;  // false: neither the thought nor anything that tells of its tokens
   bool names_function = false;     // the request chose the function: its call ends with "stop", as OpenAI has it
+  bool requires_call = false;      // the request wants a call, whichever it is
   bool shows_special = false;      // the text has special tokens
   bool parallel_tool_calls = true;
   bool starts_in_reasoning = false;  // the prompt ends inside a thought

@@ -44,19 +44,12 @@ ordered_json read_kwargs(const RequestFields& fields, const ApiSettings& setting
 
 int64_t schema_bytes(const ServerLimits& limits) { return std::min(limits.prompt_bytes, ToolLimits{}.schema_bytes); }
 
-/// Where the answer calls what it must; later than that the choice is the model's.
-void refuse_forced_calls(const ToolChoice& choice) {
-  if (choice.kind == ToolChoice::Kind::kRequired) refuse("tool_choice", "tool_choice \"required\" is not supported.");
-  if (choice.kind == ToolChoice::Kind::kNamed) refuse("tool_choice", "tool_choice of a named function is not supported.");
-}
-
 void read_tool_choice(const RequestFields& fields, ChatRequest& chat) {
   const ordered_json* choice = fields.find("tool_choice");
   const bool is_none = choice != nullptr && choice->is_string() && choice->get_ref<const std::string&>() == "none";
   if (choice != nullptr && !is_none && !fields.has("tools"))
     refuse("tool_choice", "When using `tool_choice`, `tools` must be set.");
   chat.tool_choice = ToolChoice::parse(choice == nullptr ? ordered_json() : *choice, chat.prompt.tools);
-  refuse_forced_calls(chat.tool_choice);
   chat.parallel_tool_calls = fields.flag("parallel_tool_calls", true);
 }
 

@@ -13,11 +13,12 @@ namespace {
 
 class ChatTask final : public ApiTask {
  public:
-  ChatTask(ChatRequest request, const EngineClient& engine, const ApiSettings& settings)
-      : request_(std::move(request)), engine_(engine), settings_(settings) {}
+  ChatTask(ChatRequest request, const EngineClient& engine, GrammarEngine& grammars, const ApiSettings& settings)
+      : request_(std::move(request)), engine_(engine), grammars_(grammars), settings_(settings) {}
 
   bool streams() const override { return request_.generation.streams; }
   bool has_media() const override { return !request_.prompt.picture_urls.empty(); }
+  bool has_constraint() const override { return request_.generation.constraint.has_value(); }
   HttpHeaders headers() const override { return answer_headers(request_.generation); }
 
   PreparedCall prepare(const PromptTask& task) override {
@@ -29,7 +30,7 @@ class ChatTask final : public ApiTask {
     PreparedCall call;
     for (std::size_t i = 0; i < static_cast<std::size_t>(fields.num_choices); ++i) {
       call.requests.push_back(
-          request_of(engine_, fields, form.head.id, prompt, i, static_cast<std::size_t>(fields.num_choices)));
+          request_of(engine_, grammars_, fields, form.head.id, prompt, i, static_cast<std::size_t>(fields.num_choices)));
       if (i > 0) call.requests.back().sampling.prompt_logprobs.reset();  // the answer has them once
     }
     const bool may_call = request_.tool_choice.kind != ToolChoice::Kind::kNone;
@@ -50,6 +51,7 @@ class ChatTask final : public ApiTask {
             .returns_token_ids = fields.returns_token_ids,
             .includes_reasoning = request_.includes_reasoning,
             .names_function = request_.tool_choice.kind == ToolChoice::Kind::kNamed,
+            .requires_call = request_.tool_choice.kind == ToolChoice::Kind::kRequired,
             .shows_special = fields.sampling.shows_special,
             .parallel_tool_calls = request_.parallel_tool_calls,
             .starts_in_reasoning = ReplyMarkers(engine_.tokenizer()).ends_in_reasoning(prompt_ids)};
@@ -57,14 +59,19 @@ class ChatTask final : public ApiTask {
 
   ChatRequest request_;
   const EngineClient& engine_;
+  GrammarEngine& grammars_;
   const ApiSettings& settings_;
 };
 
 }  // namespace
 
-std::unique_ptr<ApiTask> read_chat_task(const HttpRequest& request, const EngineClient& engine, const ApiSettings& settings) {
+std::unique_ptr<ApiTask> read_chat_task(const HttpRequest& request, const EngineClient& engine, GrammarEngine& grammars,
+                                        const ApiSettings& settings) {
   const ordered_json body = read_body(request.body, settings.limits);
-  return std::make_unique<ChatTask>(parse_chat(body, request, settings), engine, settings);
+  ChatRequest chat = parse_chat(body, request, settings);
+  chat.generation.constraint = with_tools(std::move(chat.generation.constraint), chat.prompt.tools, chat.tool_choice,
+                                          chat.parallel_tool_calls, ReplyMarkers(engine.tokenizer()));
+  return std::make_unique<ChatTask>(std::move(chat), engine, grammars, settings);
 }
 
 }  // namespace ferry::openai

@@ -7,11 +7,13 @@
 
 namespace ferry {
 class EngineClient;
-}
+class GrammarEngine;
+}  // namespace ferry
 
 namespace ferry::openai {
 
-/// What POST /v1/chat/completions asks for. Both must outlive the task. Throws ApiError.
-std::unique_ptr<ApiTask> read_chat_task(const HttpRequest& request, const EngineClient& engine, const ApiSettings& settings);
+/// What POST /v1/chat/completions asks for. What it borrows must outlive the task. Throws ApiError.
+std::unique_ptr<ApiTask> read_chat_task(const HttpRequest& request, const EngineClient& engine, GrammarEngine& grammars,
+                                        const ApiSettings& settings);
 
 }  // namespace ferry::openai

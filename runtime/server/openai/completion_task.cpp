@@ -12,11 +12,12 @@ namespace {
 
 class CompletionTask final : public ApiTask {
  public:
-  CompletionTask(CompletionRequest request, const EngineClient& engine, const ApiSettings& settings)
-      : request_(std::move(request)), engine_(engine), settings_(settings) {}
+  CompletionTask(CompletionRequest request, const EngineClient& engine, GrammarEngine& grammars, const ApiSettings& settings)
+      : request_(std::move(request)), engine_(engine), grammars_(grammars), settings_(settings) {}
 
   bool streams() const override { return request_.generation.streams; }
   bool has_media() const override { return false; }
+  bool has_constraint() const override { return request_.generation.constraint.has_value(); }
   HttpHeaders headers() const override { return answer_headers(request_.generation); }
 
   PreparedCall prepare(const PromptTask& task) override {
@@ -30,7 +31,7 @@ class CompletionTask final : public ApiTask {
     for (const CompletionPrompt& prompt : request_.prompts) {
       told.push_back(told_prompt(prompt, encode_prompt(engine_, prompt, fields, task)));
       for (int32_t k = 0; k < fields.num_choices; ++k) {
-        call.requests.push_back(request_of(engine_, fields, head.id, {.ids = told.back().ids, .media = nullptr},
+        call.requests.push_back(request_of(engine_, grammars_, fields, head.id, {.ids = told.back().ids, .media = nullptr},
                                            call.requests.size(), num_choices));
       }
     }
@@ -57,15 +58,16 @@ class CompletionTask final : public ApiTask {
 
   CompletionRequest request_;
   const EngineClient& engine_;
+  GrammarEngine& grammars_;
   const ApiSettings& settings_;
 };
 
 }  // namespace
 
-std::unique_ptr<ApiTask> read_completion_task(const HttpRequest& request, const EngineClient& engine,
+std::unique_ptr<ApiTask> read_completion_task(const HttpRequest& request, const EngineClient& engine, GrammarEngine& grammars,
                                               const ApiSettings& settings) {
   const ordered_json body = read_body(request.body, settings.limits);
-  return std::make_unique<CompletionTask>(parse_completion(body, request, settings), engine, settings);
+  return std::make_unique<CompletionTask>(parse_completion(body, request, settings), engine, grammars, settings);
 }
 
 }  // namespace ferry::openai

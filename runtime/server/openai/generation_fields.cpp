@@ -174,6 +174,7 @@ GenerationFields read_generation(const RequestFields& fields, const HttpRequest&
   generation.request_id = request_id_of(fields, request);
   generation.echoes_request_id = settings.echoes_request_id;
   generation.cache_salt = read_cache_salt(fields);
+  generation.constraint = read_constraint(fields);
   SamplingParams& sampling = generation.sampling;
   read_distribution(fields, settings.defaults, sampling);
   read_ids(fields, settings, sampling);

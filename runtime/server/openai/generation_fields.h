@@ -8,6 +8,7 @@
 #include "runtime/schedule/request.h"
 #include "runtime/server/engine_client.h"
 #include "runtime/server/http/message.h"
+#include "runtime/server/openai/output_constraint.h"
 #include "runtime/server/openai/request_fields.h"
 #include "runtime/server/openai/settings.h"
 
@@ -35,6 +36,7 @@ struct GenerationFields {
   bool returns_token_ids = false;
   bool shows_ids_as_tokens = false;  // "token_id:123" in logprobs
   std::optional<Truncation> truncation;
+  std::optional<OutputConstraint> constraint;
   bool adds_special_tokens = false;  // what the tokenizer puts around a text
 };
 

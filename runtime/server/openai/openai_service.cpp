@@ -15,10 +15,11 @@ namespace {
 
 constexpr std::size_t kTokenizerThreads = 2;      // calls whose bodies are read and prompts tokenized at once
 constexpr std::size_t kMediaThreads = 2;          // calls whose pictures are fetched and decoded at once
+constexpr std::size_t kGrammarThreads = 2;        // calls whose grammars are waited for at once
 constexpr std::size_t kMaxWaitingPrompts = 64;    // for one of these, each
 constexpr std::size_t kMaxWaitingAnswers = 1024;  // to be written as a whole
 
-using Reader = std::unique_ptr<ApiTask> (*)(const HttpRequest&, const EngineClient&, const ApiSettings&);
+using Reader = std::unique_ptr<ApiTask> (*)(const HttpRequest&, const EngineClient&, GrammarEngine&, const ApiSettings&);
 
 }  // namespace
 
@@ -27,8 +28,10 @@ class OpenAiService::Impl {
   Impl(EngineClient& engine, ApiSettings settings)
       : context_{.engine = engine,
                  .settings = std::move(settings),
+                 .grammars = GrammarEngine(engine.tokenizer(), engine.model_info().generation.stop_token_ids),
                  .finishers = TaskPool(1, kMaxWaitingAnswers),
                  .media_readers = TaskPool(kMediaThreads, kMaxWaitingPrompts),
+                 .grammar_makers = TaskPool(kGrammarThreads, kMaxWaitingPrompts),
                  .tokenizers = TaskPool(kTokenizerThreads, kMaxWaitingPrompts)} {}
 
   void add_routes(HttpRouter& router) {
@@ -45,7 +48,7 @@ class OpenAiService::Impl {
  private:
   void add_call(HttpRouter& router, const std::string& path, Reader reader) {
     const ReadTask read = [this, reader](const HttpRequest& request) {
-      return reader(request, context_.engine, context_.settings);
+      return reader(request, context_.engine, context_.grammars, context_.settings);
     };
     router.add(
         "POST", path,

@@ -75,13 +75,14 @@ MediaPrompt encode_chat(const EngineClient& engine, const ChatPrompt& chat, cons
   return media.place(std::move(ids));
 }
 
-Request request_of(const EngineClient& engine, const GenerationFields& fields, const std::string& answer_id, MediaPrompt prompt,
-                   std::size_t choice, std::size_t num_choices) {
+Request request_of(const EngineClient& engine, GrammarEngine& grammars, const GenerationFields& fields,
+                   const std::string& answer_id, MediaPrompt prompt, std::size_t choice, std::size_t num_choices) {
   Request request;
   request.id = num_choices == 1 ? answer_id : answer_id + "-" + std::to_string(choice);
   const auto choice_of_prompt = static_cast<int32_t>(choice % static_cast<std::size_t>(fields.num_choices));
   request.sampling = sampling_of(fields, engine, std::ssize(prompt.ids), choice_of_prompt);
   request.cache_salt = fields.cache_salt;
+  request.grammar = make_matcher(grammars, fields.constraint, prompt.ids, ReplyMarkers(engine.tokenizer()));
   request.prompt = std::move(prompt.ids);
   request.media = std::move(prompt.media);
   return request;

@@ -28,8 +28,9 @@ MediaPrompt encode_chat(const EngineClient& engine, const ChatPrompt& chat, cons
 /// The conversation as the template writes it, pictures as their placeholders.
 std::string render_chat(const EngineClient& engine, const ChatPrompt& chat, const std::function<void()>& check_in);
 
-/// A request for choice `choice` of a prompt. Its id is the answer's, with the choice's number where there are several.
-Request request_of(const EngineClient& engine, const GenerationFields& fields, const std::string& answer_id, MediaPrompt prompt,
-                   std::size_t choice, std::size_t num_choices);
+/// A request for choice `choice` of a prompt, with a matcher of its own. Its id is the answer's, with the choice's number where
+/// there are several.
+Request request_of(const EngineClient& engine, GrammarEngine& grammars, const GenerationFields& fields,
+                   const std::string& answer_id, MediaPrompt prompt, std::size_t choice, std::size_t num_choices);
 
 }  // namespace ferry::openai

@@ -23,25 +23,14 @@ constexpr const char* kUnserved[] = {
     "audio",
     "web_search_options",
     "vllm_xargs",
+    "guided_whitespace_pattern",
 };
-/// Fields that constrain what the text may be.
-constexpr const char* kConstraints[] = {"structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar"};
 /// Fields that ask for something by being true.
 constexpr const char* kUnservedFlags[] = {"use_beam_search", "watermarking", "return_weight_versions"};
 
 void refuse_named(const std::string& name) { refuse(name, name + " is not supported."); }
 
 bool is_empty(const ordered_json& value) { return value.is_structured() && value.empty(); }
-
-void refuse_constraints(const RequestFields& fields) {
-  for (const char* name : kConstraints) {
-    if (fields.has(name)) refuse_named(name);
-  }
-  const auto format = fields.object("response_format");
-  if (!format) return;
-  const std::string type = format->string("type").value_or("");
-  if (type != "text") refuse("response_format", "response_format of type '" + type + "' is not supported; allowed: 'text'");
-}
 
 void refuse_other_outputs(const RequestFields& fields) {
   for (const std::string& modality : fields.strings("modalities")) {
@@ -65,7 +54,6 @@ void refuse_unserved(const RequestFields& fields) {
   for (const char* name : kUnservedFlags) {
     if (fields.flag(name, false)) refuse_named(name);
   }
-  refuse_constraints(fields);
   refuse_other_outputs(fields);
 }
 

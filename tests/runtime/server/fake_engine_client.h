@@ -106,6 +106,11 @@ class FakeEngineClient : public EngineClient {
         changed_.wait_for(lock, std::chrono::seconds(20), [&] { return id.empty() ? !open_.empty() : open_.count(id) > 0; }));
     return last_;
   }
+  /// The open request `id`.
+  Request open_request(const std::string& id) const {
+    const std::lock_guard lock(mutex_);
+    return open_.at(id).request;
+  }
   bool wait_for_abort(const std::string& id) {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, std::chrono::seconds(20),

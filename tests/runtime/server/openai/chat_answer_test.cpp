@@ -131,6 +131,22 @@ TEST(ChatAnswer, CallsOfToolsAreStreamed) {
   EXPECT_EQ(chunks.find("tool_call>"), std::string::npos) << chunks;
 }
 
+TEST(ChatAnswer, ForcedCallsStandBesideEmptyContent) {
+  ChatForm form = form_of();
+  form.requires_call = true;
+  ChatAnswer required = answer_of(form, kTools);
+  const std::string of_required = whole_of(required, kCall, FinishReason::kStop);
+  EXPECT_NE(of_required.find(R"("content":"")"), std::string::npos) << of_required;
+  EXPECT_NE(of_required.find(R"("finish_reason":"tool_calls")"), std::string::npos) << of_required;
+
+  form = form_of();
+  form.names_function = true;
+  ChatAnswer named = answer_of(form, kTools);
+  const std::string of_named = whole_of(named, kCall, FinishReason::kStop);
+  EXPECT_NE(of_named.find(R"("content":"")"), std::string::npos) << of_named;
+  EXPECT_NE(of_named.find(R"("finish_reason":"stop")"), std::string::npos) << of_named;
+}
+
 TEST(ChatAnswer, ACallThatIsCutEndsAsLength) {
   ChatAnswer answer = answer_of(form_of(), kTools);
   EXPECT_NE(whole_of(answer, kCall, FinishReason::kLength).find(R"("finish_reason":"length")"), std::string::npos);

@@ -98,18 +98,69 @@ TEST(ApiRequest, UnknownFieldsAreAccepted) {
 }
 
 TEST(ApiRequest, WhatIsNotServedIsRefusedByName) {
-  for (const char* name : {"suffix", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
-                           "logprob_token_ids", "prompt_embeds", "chat_template", "kv_transfer_params", "functions"}) {
+  for (const char* name : {"suffix", "guided_whitespace_pattern", "logprob_token_ids", "prompt_embeds", "chat_template",
+                           "kv_transfer_params", "functions"}) {
     const std::string field = std::string("\"") + name + R"(":["x"])";
     EXPECT_EQ(completion_error(field), bad_request(std::string(name) + " is not supported.", name));
   }
-  EXPECT_EQ(chat_error(R"("response_format":{"type":"json_object"})"),
-            bad_request("response_format of type 'json_object' is not supported; allowed: 'text'", "response_format"));
   EXPECT_EQ(chat_error(R"("priority":1)"), bad_request("Got priority 1 but Priority scheduling is not enabled.", "priority"));
   EXPECT_NE(chat_error(R"("use_beam_search":true)").find("use_beam_search"), std::string::npos);
   EXPECT_NE(chat_error(R"("best_of":3,"n":2)").find("best_of"), std::string::npos);
   EXPECT_NE(chat_error(R"("thinking_token_budget":10)").find("thinking_token_budget"), std::string::npos);
   EXPECT_NE(chat_error(R"("modalities":["text","audio"])").find("modalities"), std::string::npos);
+}
+
+/// The constraint of `fields`, which both routes have alike.
+OutputConstraint constraint_of(const std::string& fields) {
+  const std::optional<OutputConstraint> of_chat = chat(fields).generation.constraint;
+  const std::optional<OutputConstraint> of_completion = completion(fields).generation.constraint;
+  EXPECT_TRUE(of_chat && of_completion && of_chat->spec == of_completion->spec) << fields;
+  return of_completion.value_or(OutputConstraint{});
+}
+
+TEST(ApiRequest, ConstraintsAreReadInAllSpellings) {
+  EXPECT_FALSE(completion(R"("response_format":{"type":"text"})").generation.constraint);
+  EXPECT_EQ(constraint_of(R"("response_format":{"type":"json_object"})").param, "response_format");
+  const GrammarSpec schema = json_schema_grammar(ordered_json::parse(R"({"type":"integer"})"), "");
+  EXPECT_EQ(constraint_of(R"("response_format":{"type":"json_schema","json_schema":{"schema":{"type":"integer"}}})").spec,
+            schema);
+  EXPECT_EQ(constraint_of(R"("structured_outputs":{"json":{"type":"integer"}})").spec, schema);
+  EXPECT_EQ(constraint_of(R"("guided_json":{"type":"integer"})").spec, schema);
+  EXPECT_EQ(constraint_of(R"("guided_json":"{\"type\":\"integer\"}")").spec, schema);
+  EXPECT_EQ(constraint_of(R"("guided_regex":"a+")").spec, regex_grammar("a+", ""));
+  EXPECT_EQ(constraint_of(R"("guided_choice":["a","b"])").spec, choice_grammar({"a", "b"}, ""));
+  EXPECT_EQ(constraint_of(R"("guided_grammar":"root ::= \"a\"")").spec, ebnf_grammar(R"(root ::= "a")", ""));
+  EXPECT_EQ(constraint_of(R"("guided_grammar":"root ::= \"a\"")").param, "guided_grammar");
+}
+
+TEST(ApiRequest, ConstraintsThatCannotBeKeptAreRefusedByName) {
+  const std::string one_kind = "You can only use one kind of constraints for structured outputs ('json', 'regex' or 'choice').";
+  EXPECT_EQ(completion_error(R"("guided_regex":"a","guided_choice":["b"])"), bad_request(one_kind, "guided_choice"));
+  EXPECT_EQ(chat_error(R"("response_format":{"type":"json_object"},"structured_outputs":{"regex":"a"})"),
+            bad_request(one_kind, "structured_outputs"));
+  EXPECT_EQ(completion_error(R"("guided_json":{"type":"array","contains":{}})"),
+            bad_request("structured_outputs.json.contains: is not supported", "guided_json"));
+  EXPECT_EQ(chat_error(R"("response_format":{"type":"json_schema","json_schema":{"name":"x"}})"),
+            bad_request("response_format.json_schema.schema: a JSON schema is needed", "response_format"));
+  EXPECT_NE(chat_error(R"("response_format":"json")").find(R"("param":"response_format","code":400)"), std::string::npos);
+  EXPECT_NE(chat_error(R"("structured_outputs":{})").find(R"("param":"structured_outputs","code":400)"), std::string::npos);
+}
+
+TEST(ApiRequest, ToolsConstrainWhereCallsAreForcedOrStrict) {
+  const ReplyMarkers markers(test::demo_tokenizer());
+  const auto constraint_with = [&](const std::string& fields, const std::string& strict = "false") {
+    const ChatRequest read = chat(R"("tools":[{"type":"function","function":{"name":"f","strict":)" + strict + "}}]" + fields);
+    return with_tools(read.generation.constraint, read.prompt.tools, read.tool_choice, read.parallel_tool_calls, markers);
+  };
+  EXPECT_FALSE(constraint_with(""));
+  EXPECT_EQ(constraint_with("", "true").value().param, "tools");
+  EXPECT_FALSE(constraint_with(R"(,"tool_choice":"none")", "true"));
+  EXPECT_EQ(constraint_with(R"(,"tool_choice":"required")").value().param, "tool_choice");
+  EXPECT_EQ(constraint_with(R"(,"tool_choice":{"type":"function","function":{"name":"f"}})").value().param, "tool_choice");
+  EXPECT_EQ(constraint_with(R"(,"guided_regex":"a")").value().param, "guided_regex") << "the model may call nothing";
+  EXPECT_EQ(error_of([&] { constraint_with(R"(,"guided_regex":"a","tool_choice":"required")"); }),
+            bad_request("You can only use one kind of constraints for structured outputs ('json', 'regex' or 'choice').",
+                        "tool_choice"));
 }
 
 TEST(ApiRequest, SamplingHasTheCheckpointsDefaults) {
@@ -345,7 +396,8 @@ TEST(ChatRequest, Tools) {
   EXPECT_EQ(kind_of(R"(,"tool_choice":"none")"), ToolChoice::Kind::kNone);
   EXPECT_EQ(chat(R"("tool_choice":"none")").tool_choice.kind, ToolChoice::Kind::kNone);
   EXPECT_EQ(chat(tools).prompt.input.tools.dump(), R"([{"type":"function","function":{"name":"f"}}])");
-  EXPECT_NE(chat_error(tools + R"(,"tool_choice":"required")").find("tool_choice"), std::string::npos);
+  EXPECT_EQ(kind_of(R"(,"tool_choice":"required")"), ToolChoice::Kind::kRequired);
+  EXPECT_EQ(kind_of(R"(,"tool_choice":{"type":"function","function":{"name":"f"}})"), ToolChoice::Kind::kNamed);
   EXPECT_NE(chat_error(tools + R"(,"tool_choice":{"type":"function","function":{"name":"g"}})"), "");
 }
 

@@ -3,6 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "runtime/grammar/grammar_engine.h"
+#include "runtime/schedule/token_grammar.h"
 #include "runtime/server/http/http_server.h"
 #include "runtime/server/openai/openai_service.h"
 #include "tests/runtime/server/fake_engine_client.h"
@@ -151,6 +153,57 @@ TEST_F(OpenAiServiceTest, ChoicesAreRequestsOfTheirOwn) {
     EXPECT_EQ(choices[i].at("index"), i);
     EXPECT_EQ(choices[i].at("text"), std::to_string(i));
   }
+}
+
+TEST_F(OpenAiServiceTest, EachChoiceHasAMatcherOfItsOwn) {
+  if (!GrammarEngine::is_available()) GTEST_SKIP() << "structured output is not built";
+  serve();
+  RawClient one = asker("/v1/completions", R"({"prompt":[1],"n":2,"request_id":"a","guided_choice":["The kernel"]})");
+  for (const char* id : {"cmpl-a-0", "cmpl-a-1"}) engine_.wait_for_request(id);
+  for (const char* id : {"cmpl-a-0", "cmpl-a-1"}) {
+    const std::shared_ptr<TokenGrammar> grammar = engine_.open_request(id).grammar;
+    ASSERT_NE(grammar, nullptr);
+    EXPECT_FALSE(grammar->accept(kIs));
+    EXPECT_TRUE(grammar->accept(test::kThe));
+    EXPECT_TRUE(grammar->accept(kKernel));
+    engine_.send(id, end(FinishReason::kStop));
+  }
+  EXPECT_EQ(status_of(one.read_answer()), 200);
+}
+
+TEST_F(OpenAiServiceTest, AGrammarBeginsBehindTheThoughtThatAPromptOpens) {
+  if (!GrammarEngine::is_available()) GTEST_SKIP() << "structured output is not built";
+  serve();
+  const TokenId think_begin = engine_.tokenizer().id_of("<think>").value();
+  const TokenId think_end = engine_.tokenizer().id_of("</think>").value();
+  RawClient one = asker("/v1/completions",
+                        R"({"prompt":[)" + std::to_string(think_begin) + R"(],"request_id":"a","guided_choice":["The"]})");
+  const std::shared_ptr<TokenGrammar> grammar = engine_.wait_for_request("cmpl-a").grammar;
+  ASSERT_NE(grammar, nullptr);
+  EXPECT_TRUE(grammar->accept(kIs));
+  EXPECT_TRUE(grammar->accept(think_end));
+  EXPECT_FALSE(grammar->accept(kIs));
+  EXPECT_TRUE(grammar->accept(test::kThe));
+  engine_.send("cmpl-a", end(FinishReason::kStop));
+}
+
+TEST_F(OpenAiServiceTest, ForcedCallsAndBadGrammars) {
+  const std::string tools = R"("tools":[{"type":"function","function":{"name":"f"}}])";
+  const std::string chat = R"({"messages":[{"role":"user","content":"hi"}],"request_id":"a",)" + tools;
+  serve();
+  if (!GrammarEngine::is_available()) {
+    EXPECT_EQ(status_of(post("/v1/chat/completions", chat + R"(,"tool_choice":"required"})")), 501);
+    return;
+  }
+  RawClient one = asker("/v1/chat/completions", chat + R"(,"tool_choice":"required"})");
+  const std::shared_ptr<TokenGrammar> grammar = engine_.wait_for_request("chatcmpl-a").grammar;
+  ASSERT_NE(grammar, nullptr);
+  EXPECT_FALSE(grammar->accept(kIs));
+  EXPECT_TRUE(grammar->accept(engine_.tokenizer().id_of("<tool_call>").value()));
+  engine_.send("chatcmpl-a", end(FinishReason::kStop));
+  const std::string answer = post("/v1/completions", R"({"prompt":[1],"guided_grammar":"root ::= ["})");
+  EXPECT_EQ(status_of(answer), 400);
+  EXPECT_EQ(json::parse(body_of(answer)).at("error").at("param"), "guided_grammar");
 }
 
 TEST_F(OpenAiServiceTest, MoreChoicesThanTheEngineHoldsAreRefused) {
