@@ -154,7 +154,7 @@ class OpenAiTest(unittest.TestCase):
         self.assertIsInstance(json.loads(choice.message.content)["ok"], bool)
 
     def test_calls_can_be_forced(self):
-        parameters = {"type": "object", "properties": {"city": {"enum": ["Oslo", "Rome"]}}, "required": ["city"], "additionalProperties": False}
+        parameters = {"type": "object", "properties": {"days": {"type": "integer", "minimum": 1, "maximum": 9}}, "required": ["days"]}
         tool = {"type": "function", "function": {"name": "weather", "parameters": parameters}}
         named = {"type": "function", "function": {"name": "weather"}}
         for tool_choice, finish_reason in (("required", "tool_calls"), (named, "stop")):
@@ -162,7 +162,7 @@ class OpenAiTest(unittest.TestCase):
             self.assertEqual((answer.finish_reason, answer.message.content), (finish_reason, ""))
             (call,) = answer.message.tool_calls
             self.assertEqual(call.function.name, "weather")
-            self.assertIn(json.loads(call.function.arguments)["city"], ["Oslo", "Rome"])
+            self.assertIn(json.loads(call.function.arguments)["days"], range(1, 10))
 
     def test_errors_have_their_status_and_type(self):
         def check(status, kind, call):
