@@ -33,7 +33,12 @@ ordered_json function_format(const Tool& tool, bool binds_arguments, const Gramm
     const auto unenforced = tool.strict ? UnenforcedKeywords::kRefuse : UnenforcedKeywords::kDrop;
     ordered_json enforced = enforceable_schema(schema, "tools." + tool.name + ".parameters", unenforced, limits.schema);
     if (enforced.empty()) enforced = {{"type", "object"}, {"additionalProperties", true}};
-    arguments = {{"type", "json_schema"}, {"json_schema", enforced}, {"style", "qwen_xml"}, {"excludes", tags_in_values()}};
+    // The family writes one line break around a value and one space inside JSON; with more a call might run on for ever.
+    arguments = {{"type", "json_schema"},
+                 {"json_schema", enforced},
+                 {"style", "qwen_xml"},
+                 {"max_whitespace_cnt", 1},
+                 {"excludes", tags_in_values()}};
   }
   const std::string begin = std::string(text_of(ReplyTag::kFunctionBegin)) + tool.name + ">\n";
   return {

@@ -135,6 +135,20 @@ TEST_F(GrammarEngineTest, CallsOfTools) {
   }
 }
 
+TEST_F(GrammarEngineTest, ArgumentsStandBetweenSingleLineBreaks) {
+  const ToolSet tools = ToolSet::parse(ordered_json::parse(
+      R"([{"type": "function", "function": {"name": "f", "parameters": {"properties": {"x": {"type": "integer"}}, "required": ["x"]}}}])"));
+  const auto spec = tools_grammar(tools, {ToolChoice::Kind::kNamed, "f"}, true, ReplyMarkers(demo_tokenizer()));
+  const auto accepts = [&](const std::string& call) {
+    const auto grammar = engine().make(spec.value(), false);
+    const std::vector<TokenId> ids = demo_tokenizer().encode(call);
+    return std::all_of(ids.begin(), ids.end(), [&](TokenId id) { return grammar->accept(id); });
+  };
+  EXPECT_TRUE(accepts("<tool_call>\n<function=f>\n<parameter=x>\n7\n</parameter>\n</function>\n</tool_call>"));
+  EXPECT_FALSE(accepts("<tool_call>\n<function=f>\n<parameter=x>\n7 \n</parameter>\n</function>\n</tool_call>"));
+  EXPECT_FALSE(accepts("<tool_call>\n<function=f>\n<parameter=x>\n\n7\n</parameter>\n</function>\n</tool_call>"));
+}
+
 TEST_F(GrammarEngineTest, HoldsBehindAThought) {
   const auto grammar = engine().make(choice_grammar({"yes"}, "c"), true);
   for (const TokenId id : demo_tokenizer().encode("I think\nso.</think>\n\n")) EXPECT_TRUE(grammar->accept(id));
