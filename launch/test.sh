@@ -2,7 +2,7 @@
 # The whole check, the same here and in CI: the sources' form, then release, asan and tsan, built and tested, then the fuzz targets.
 #   format   clang-format on every C++ file
 #   release  everything but attacks on whole jobs, which the next part has
-#   asan     everything but whole jobs that only compare answers, with AddressSanitizer and UndefinedBehaviorSanitizer
+#   asan     everything but Vulkan and whole jobs that only compare answers, with AddressSanitizer and UndefinedBehaviorSanitizer
 #   tsan     what has threads: base, moe, schedule, comm, the coordinator; not gRPC, whose library is not instrumented
 #   lint     clang-tidy, with the checks that .clang-tidy names, on what ranks exchange and share: the rest would take ten minutes
 #   fuzz     every fuzz target for 8 s (launch/fuzz.sh)
