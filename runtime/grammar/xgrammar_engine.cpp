@@ -164,6 +164,7 @@ class GrammarEngine::Impl {
 
  private:
   struct Job {
+    uint64_t number;
     GrammarSpec spec;
     std::promise<Compiled> result;
   };
@@ -175,6 +176,7 @@ class GrammarEngine::Impl {
 
   Compiled compiled(const GrammarSpec& spec) {
     std::future<Compiled> result;
+    uint64_t number = 0;
     {
       const std::scoped_lock lock(mutex_);
       const auto kept = find_kept(spec);
@@ -184,14 +186,22 @@ class GrammarEngine::Impl {
       }
       if (static_cast<int64_t>(jobs_.size()) >= options_.max_waiting)
         throw Error(ErrorCode::kResourceExhausted, "structured output: too many grammars wait to be compiled");
-      jobs_.push_back({.spec = spec, .result = {}});
+      number = next_number_++;
+      jobs_.push_back({.number = number, .spec = spec, .result = {}});
       result = jobs_.back().result.get_future();
     }
     news_.notify_one();
     if (result.wait_for(options_.compile_time) != std::future_status::ready) {
+      forget(number);
       throw_refused("the grammar is not compiled within " + std::to_string(options_.compile_time.count()) + " ms");
     }
     return result.get();
+  }
+
+  /// A grammar that nobody waits for is not begun any more.
+  void forget(uint64_t number) {
+    const std::scoped_lock lock(mutex_);
+    std::erase_if(jobs_, [number](const Job& job) { return job.number == number; });
   }
 
   std::list<Kept>::iterator find_kept(const GrammarSpec& spec) {
@@ -255,6 +265,7 @@ class GrammarEngine::Impl {
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable news_;
   std::deque<Job> jobs_;
+  uint64_t next_number_ = 0;
   std::list<Kept> kept_;  // what was used last comes first
   int64_t cached_bytes_ = 0;
   bool stop_ = false;

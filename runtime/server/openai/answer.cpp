@@ -1,6 +1,24 @@
 #include "runtime/server/openai/answer.h"
 
 namespace ferry::openai {
+namespace {
+
+template <class T>
+void append(std::vector<T>& to, const std::vector<T>& from) {
+  to.insert(to.end(), from.begin(), from.end());
+}
+
+}  // namespace
+
+void KeptChoice::keep(const GenerateEvent& event) {
+  append(token_ids, event.token_ids);
+  append(token_logprobs, event.logprobs);
+  append(prompt_logprobs, event.prompt_logprobs);
+  if (event.finish_reason == FinishReason::kNone) return;
+  last.finish_reason = event.finish_reason;
+  last.stop = event.stop;
+  last.stop_id = event.stop_id;
+}
 
 ordered_json usage_json(const UsageCount& usage) {
   return {{"prompt_tokens", usage.prompt_tokens},

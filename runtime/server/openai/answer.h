@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "runtime/coordinator.h"
 
@@ -29,6 +30,15 @@ class Answer {
   virtual void keep(std::size_t choice, const GenerateEvent& event) = 0;
   /// The body, when all choices have ended. Takes time where much was asked for.
   virtual std::string whole() = 0;
+};
+
+/// What is told of a choice, kept for a whole answer.
+struct KeptChoice {
+  std::vector<TokenId> token_ids;
+  std::vector<TokenLogprobs> token_logprobs, prompt_logprobs;
+  GenerateEvent last;  // of the last event: how it ended
+
+  void keep(const GenerateEvent& event);
 };
 
 /// What all chunks of an answer say.

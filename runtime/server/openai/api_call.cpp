@@ -1,6 +1,7 @@
 #include "runtime/server/openai/api_call.h"
 
 #include "runtime/base/random_id.h"
+#include "runtime/server/openai/answer_head.h"
 
 namespace ferry::openai {
 
@@ -41,8 +42,8 @@ void ApiCall::read_request(const HttpRequest& request, const ReadTask& read) {
   try {
     check_in();
     task = read(request);
-    headers_ = task->headers();
-    if (task->streams()) {
+    headers_ = answer_headers(task->generation());
+    if (task->generation().streams) {
       const std::scoped_lock lock(mutex_);
       stream_ = reply_->stream({.headers = headers_, .keep_alive_s = context_.settings.keep_alive_s});
     }
@@ -50,7 +51,7 @@ void ApiCall::read_request(const HttpRequest& request, const ReadTask& read) {
     fail(current_error());
     return leave_preparations();
   }
-  if (!task->has_media() && !task->has_constraint()) return prepare(*task);
+  if (!task->has_media() && !task->generation().constraint) return prepare(*task);  // else it may take long
   run_on(task->has_media() ? context_.media_readers : context_.grammar_makers,
          [call = shared_from_this(), task] { call->prepare(*task); });
 }

@@ -8,6 +8,7 @@
 #include "runtime/schedule/request.h"
 #include "runtime/server/http/message.h"
 #include "runtime/server/openai/answer.h"
+#include "runtime/server/openai/generation_fields.h"
 #include "runtime/server/prompt_task.h"
 
 namespace ferry::openai {
@@ -23,12 +24,8 @@ class ApiTask {
  public:
   virtual ~ApiTask() = default;
 
-  virtual bool streams() const = 0;
+  virtual const GenerationFields& generation() const = 0;
   virtual bool has_media() const = 0;
-  /// Whether a grammar has to be made.
-  virtual bool has_constraint() const = 0;
-  /// Of the answer, beside those of its form.
-  virtual HttpHeaders headers() const = 0;
   /// Makes prompts. Takes time; throws ApiError, Error and what task.check_in throws. Called once.
   virtual PreparedCall prepare(const PromptTask& task) = 0;
 };

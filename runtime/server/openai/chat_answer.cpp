@@ -1,17 +1,13 @@
 #include "runtime/server/openai/chat_answer.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "runtime/base/random_id.h"
 
 namespace ferry::openai {
 namespace {
-
-template <class T>
-void append(std::vector<T>& to, const std::vector<T>& from) {
-  to.insert(to.end(), from.begin(), from.end());
-}
 
 std::string new_call_id() { return "chatcmpl-tool-" + random_id(); }
 
@@ -51,7 +47,7 @@ std::vector<ReplyDelta> ChatAnswer::parse(Choice& choice, const GenerateEvent& e
   choice.num_tokens += std::ssize(event.token_ids);
   choice.cached_tokens = std::max<int64_t>(choice.cached_tokens, event.cached_tokens);
   std::vector<ReplyDelta> deltas = choice.parser.push(event.token_ids, event.text);
-  if (event.finish_reason != FinishReason::kNone) append(deltas, choice.parser.finish());
+  if (event.finish_reason != FinishReason::kNone) std::ranges::move(choice.parser.finish(), std::back_inserter(deltas));
   return deltas;
 }
 
@@ -143,13 +139,7 @@ UsageCount ChatAnswer::usage() const {
 void ChatAnswer::keep(std::size_t choice, const GenerateEvent& event) {
   Choice& state = *choices_[choice];
   for (const ReplyDelta& delta : parse(state, event)) state.message.add(delta);
-  append(state.token_ids, event.token_ids);
-  append(state.token_logprobs, event.logprobs);
-  append(state.prompt_logprobs, event.prompt_logprobs);
-  if (event.finish_reason == FinishReason::kNone) return;
-  state.last.finish_reason = event.finish_reason;
-  state.last.stop = event.stop;
-  state.last.stop_id = event.stop_id;
+  state.keep(event);
 }
 
 /// Without any text the content is null beside a thought or calls that the model chose to make, and "" else.

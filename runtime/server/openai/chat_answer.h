@@ -41,7 +41,7 @@ class ChatAnswer final : public Answer {
 
  private:
   /// One of the answer's choices, as far as it is told.
-  struct Choice {
+  struct Choice : KeptChoice {
     explicit Choice(const Tokenizer& tokenizer, const ReplyParser::Options& options) : parser(tokenizer, options) {}
 
     bool has_begun = false;
@@ -50,9 +50,6 @@ class ChatAnswer final : public Answer {
     ReplyParser parser;
     // Of a whole answer:
     ReplyMessage message;
-    std::vector<TokenId> token_ids;
-    std::vector<TokenLogprobs> token_logprobs, prompt_logprobs;
-    GenerateEvent last;
   };
 
   static std::vector<ReplyDelta> parse(Choice& choice, const GenerateEvent& event);

@@ -16,10 +16,8 @@ class ChatTask final : public ApiTask {
   ChatTask(ChatRequest request, const EngineClient& engine, GrammarEngine& grammars, const ApiSettings& settings)
       : request_(std::move(request)), engine_(engine), grammars_(grammars), settings_(settings) {}
 
-  bool streams() const override { return request_.generation.streams; }
+  const GenerationFields& generation() const override { return request_.generation; }
   bool has_media() const override { return !request_.prompt.picture_urls.empty(); }
-  bool has_constraint() const override { return request_.generation.constraint.has_value(); }
-  HttpHeaders headers() const override { return answer_headers(request_.generation); }
 
   PreparedCall prepare(const PromptTask& task) override {
     GenerationFields& fields = request_.generation;
@@ -33,6 +31,7 @@ class ChatTask final : public ApiTask {
           request_of(engine_, grammars_, fields, form.head.id, prompt, i, static_cast<std::size_t>(fields.num_choices)));
       if (i > 0) call.requests.back().sampling.prompt_logprobs.reset();  // the answer has them once
     }
+    make_siblings(call.requests);
     const bool may_call = request_.tool_choice.kind != ToolChoice::Kind::kNone;
     call.answer = std::make_unique<ChatAnswer>(std::move(form), may_call ? std::move(request_.prompt.tools) : ToolSet(),
                                                prompt.ids, TokenNames(engine_.tokenizer(), fields.shows_ids_as_tokens));

@@ -4,15 +4,6 @@
 #include <utility>
 
 namespace ferry::openai {
-namespace {
-
-template <class T>
-void append(std::vector<T>& to, const std::vector<T>& from) {
-  to.insert(to.end(), from.begin(), from.end());
-}
-
-}  // namespace
-
 CompletionAnswer::CompletionAnswer(CompletionForm form, std::vector<ToldPrompt> prompts, const TokenNames& names)
     : form_(std::move(form)), prompts_(std::move(prompts)), names_(names) {
   choices_.assign(prompts_.size() * static_cast<std::size_t>(form_.choices_per_prompt), Choice(names_));
@@ -93,13 +84,7 @@ void CompletionAnswer::keep(std::size_t choice, const GenerateEvent& event) {
   Choice& state = choices_[choice];
   count(state, event);
   state.text += event.text;
-  append(state.token_ids, event.token_ids);
-  append(state.token_logprobs, event.logprobs);
-  append(state.prompt_logprobs, event.prompt_logprobs);
-  if (event.finish_reason == FinishReason::kNone) return;
-  state.last.finish_reason = event.finish_reason;
-  state.last.stop = event.stop;
-  state.last.stop_id = event.stop_id;
+  state.keep(event);
 }
 
 ordered_json CompletionAnswer::choice_json(std::size_t choice) {

@@ -38,7 +38,7 @@ class CompletionAnswer final : public Answer {
 
  private:
   /// One of the answer's choices, as far as it is told.
-  struct Choice {
+  struct Choice : KeptChoice {
     explicit Choice(const TokenNames& names) : logprobs(names) {}
 
     bool has_begun = false;
@@ -47,9 +47,6 @@ class CompletionAnswer final : public Answer {
     CompletionLogprobs logprobs;
     // Of a whole answer:
     std::string text;
-    std::vector<TokenId> token_ids;
-    std::vector<TokenLogprobs> token_logprobs, prompt_logprobs;
-    GenerateEvent last;
   };
 
   const ToldPrompt& prompt_of(std::size_t choice) const;

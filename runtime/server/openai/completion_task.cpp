@@ -15,10 +15,8 @@ class CompletionTask final : public ApiTask {
   CompletionTask(CompletionRequest request, const EngineClient& engine, GrammarEngine& grammars, const ApiSettings& settings)
       : request_(std::move(request)), engine_(engine), grammars_(grammars), settings_(settings) {}
 
-  bool streams() const override { return request_.generation.streams; }
+  const GenerationFields& generation() const override { return request_.generation; }
   bool has_media() const override { return false; }
-  bool has_constraint() const override { return request_.generation.constraint.has_value(); }
-  HttpHeaders headers() const override { return answer_headers(request_.generation); }
 
   PreparedCall prepare(const PromptTask& task) override {
     GenerationFields& fields = request_.generation;
@@ -34,6 +32,7 @@ class CompletionTask final : public ApiTask {
         call.requests.push_back(request_of(engine_, grammars_, fields, head.id, {.ids = told.back().ids, .media = nullptr},
                                            call.requests.size(), num_choices));
       }
+      make_siblings(std::span(call.requests).last(static_cast<std::size_t>(fields.num_choices)));
     }
     CompletionForm form{.head = head,
                         .choices_per_prompt = fields.num_choices,

@@ -1,6 +1,7 @@
 #include "runtime/server/openai/prompt_making.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "runtime/server/openai/api_error.h"
@@ -86,6 +87,12 @@ Request request_of(const EngineClient& engine, GrammarEngine& grammars, const Ge
   request.prompt = std::move(prompt.ids);
   request.media = std::move(prompt.media);
   return request;
+}
+
+void make_siblings(std::span<Request> requests) {
+  if (requests.size() < 2) return;
+  const auto siblings = std::make_shared<Siblings>(Siblings{.num_all = std::ssize(requests)});
+  for (Request& request : requests) request.siblings = siblings;
 }
 
 }  // namespace ferry::openai

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -32,5 +33,8 @@ std::string render_chat(const EngineClient& engine, const ChatPrompt& chat, cons
 /// there are several.
 Request request_of(const EngineClient& engine, GrammarEngine& grammars, const GenerationFields& fields,
                    const std::string& answer_id, MediaPrompt prompt, std::size_t choice, std::size_t num_choices);
+
+/// Tells requests of one prompt that they belong together.
+void make_siblings(std::span<Request> requests);
 
 }  // namespace ferry::openai

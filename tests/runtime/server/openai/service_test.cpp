@@ -155,6 +155,24 @@ TEST_F(OpenAiServiceTest, ChoicesAreRequestsOfTheirOwn) {
   }
 }
 
+TEST_F(OpenAiServiceTest, ChoicesOfAPromptKnowThatTheyBelongTogether) {
+  serve();
+  RawClient one = asker("/v1/completions", R"({"prompt":[[1],[2]],"n":2,"request_id":"a"})");
+  RawClient lone = asker("/v1/completions", R"({"prompt":[1],"request_id":"b"})");
+  for (const char* id : {"cmpl-a-0", "cmpl-a-1", "cmpl-a-2", "cmpl-a-3", "cmpl-b"}) engine_.wait_for_request(id);
+  const auto siblings = [&](const char* id) { return engine_.open_request(id).siblings; };
+  ASSERT_NE(siblings("cmpl-a-0"), nullptr);
+  EXPECT_EQ(siblings("cmpl-a-0")->num_all, 2);
+  EXPECT_EQ(siblings("cmpl-a-0"), siblings("cmpl-a-1"));
+  EXPECT_EQ(siblings("cmpl-a-2"), siblings("cmpl-a-3"));
+  EXPECT_NE(siblings("cmpl-a-1"), siblings("cmpl-a-2"));
+  EXPECT_EQ(siblings("cmpl-b"), nullptr);
+  for (const char* id : {"cmpl-a-0", "cmpl-a-1", "cmpl-a-2", "cmpl-a-3", "cmpl-b"})
+    engine_.send(id, end(FinishReason::kLength));
+  EXPECT_EQ(status_of(one.read_answer()), 200);
+  EXPECT_EQ(status_of(lone.read_answer()), 200);
+}
+
 TEST_F(OpenAiServiceTest, EachChoiceHasAMatcherOfItsOwn) {
   if (!GrammarEngine::is_available()) GTEST_SKIP() << "structured output is not built";
   serve();
