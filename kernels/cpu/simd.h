@@ -65,6 +65,18 @@ template <class Out, class Fn, class... In>
   return out;
 }
 
+/// a * b + c, rounded once at every level of optimization: it does not wait for the compiler to fuse.
+[[gnu::always_inline]] inline RegF32 fma(RegF32 a, RegF32 b, RegF32 c) {
+#if defined(__AVX512F__)
+  return _mm512_fmadd_ps(a, b, c);
+#elif defined(__FMA__)
+  return _mm256_fmadd_ps(a, b, c);
+#else
+  for (int i = 0; i < kRegisterLanes; ++i) c[i] = __builtin_fmaf(a[i], b[i], c[i]);
+  return c;
+#endif
+}
+
 }  // namespace detail
 
 [[gnu::always_inline]] inline F32x16 operator+(F32x16 a, F32x16 b) {
@@ -111,7 +123,7 @@ template <class Out, class Fn, class... In>
 
 /// a * b + c, rounded once.
 [[gnu::always_inline]] inline F32x16 fma(F32x16 a, F32x16 b, F32x16 c) {
-  return detail::map<F32x16>([](RegF32 x, RegF32 y, RegF32 z) { return x * y + z; }, a, b, c);
+  return detail::map<F32x16>([](RegF32 x, RegF32 y, RegF32 z) { return detail::fma(x, y, z); }, a, b, c);
 }
 /// `a` where the mask is set, else `b`.
 [[gnu::always_inline]] inline F32x16 select(I32x16 mask, F32x16 a, F32x16 b) {
