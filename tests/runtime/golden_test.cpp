@@ -9,8 +9,8 @@
 
 #include "runtime/model/architectures/architecture.h"
 #include "tests/support/completion.h"
+#include "tests/support/golden_files.h"
 #include "tests/support/prompt_run.h"
-#include "tests/support/source_folder.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/tiny_model.h"
 
@@ -21,6 +21,9 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
+using test::kDemoFolder;
+using test::kGoldenFolder;
+using test::read_json;
 
 constexpr double kTolerance = 2e-4;  // of the largest magnitude: what fp32 rounding in another order may do
 
@@ -37,11 +40,6 @@ constexpr double kBf16Deviation =
 constexpr double kBf16Typical =
     0.5;  // likewise from bf16, for the median token: most tokens are not hit by a near tie of a router
 constexpr double kDemoMargin = 1e-3;  // of f32 logits
-
-const fs::path kGolden = test::source_folder() / "tests" / "golden";
-const fs::path kDemo = test::source_folder() / "launch" / "demo";
-
-json read_json(const fs::path& path) { return json::parse(std::ifstream(path)); }
 
 template <class T>
 std::vector<T> read_tensor(const SafetensorsFile& file, const std::string& name) {
@@ -227,7 +225,7 @@ std::string case_name(const testing::TestParamInfo<GoldenCase>& info) {
 class Golden : public testing::TestWithParam<GoldenCase> {};
 
 TEST_P(Golden, EveryIntermediateAndTokenInFloat32) {
-  const fs::path dir = kGolden / GetParam().model;
+  const fs::path dir = kGoldenFolder / GetParam().model;
   EngineOptions options = engine_options(dir);
   options.kernels = GetParam().compute.kernels;
   options.matmul = GetParam().compute.matmul;
@@ -260,7 +258,7 @@ INSTANTIATE_TEST_SUITE_P(All, GoldenFamily, testing::Values("qwen3_5", "qwen3_ne
                          [](const auto& golden) { return std::string(golden.param); });
 
 TEST_P(GoldenFamily, ABatchGetsTheTokensOfTransformers) {
-  const fs::path dir = kGolden / GetParam();
+  const fs::path dir = kGoldenFolder / GetParam();
   const EngineOptions options = engine_options(dir);
   Cluster cluster(options);
   Engine engine(options, cluster);
@@ -278,7 +276,7 @@ TEST_P(GoldenFamily, ABatchGetsTheTokensOfTransformers) {
 
 /// Another bfloat16 run may round elsewhere: it must be about as close to transformers' two as these are to each other.
 TEST_P(GoldenFamily, Bfloat16IsAsCloseToFloat32AsTransformersIs) {
-  const fs::path dir = kGolden / GetParam();
+  const fs::path dir = kGoldenFolder / GetParam();
   const test::TempFolder folder;
   test::write_bf16_copy(dir, folder.path());
   EngineOptions options = engine_options(folder.path());
@@ -331,7 +329,7 @@ void compare_experts(const SafetensorsFile& golden, const std::string& prompt, c
 }
 
 TEST_P(GoldenFormat, LogitsAndTokensInFloat32) {
-  const fs::path dir = kGolden / GetParam().model;
+  const fs::path dir = kGoldenFolder / GetParam().model;
   EngineOptions options = engine_options(dir);
   options.quantization = parse_quantization(GetParam().quantize);
   options.dtype = DType::kF32;
@@ -359,7 +357,7 @@ TEST_P(GoldenFormat, LogitsAndTokensInFloat32) {
 
 class GoldenModel : public testing::TestWithParam<const char*> {
  protected:
-  const fs::path dir_ = kGolden / GetParam();
+  const fs::path dir_ = kGoldenFolder / GetParam();
 };
 INSTANTIATE_TEST_SUITE_P(All, GoldenModel, testing::Values("qwen3_5_moe", "qwen3_5_moe_wide"),
                          [](const auto& golden) { return std::string(golden.param); });
@@ -436,13 +434,13 @@ TEST_P(GoldenModel, Bfloat16IsAsCloseToFloat32AsTransformersIs) {
 
 /// The demo checkpoint's continuations. `margin`: below it two tokens may change places.
 void expect_demo_continuations(DType dtype, const char* kind, double margin) {
-  EngineOptions options = engine_options(kDemo);
+  EngineOptions options = engine_options(kDemoFolder);
   options.dtype = dtype;
   Cluster cluster(options);
   Engine engine(options, cluster);
   Coordinator coordinator(engine);
   int compared = 0;
-  const json goldens = read_json(kDemo / "golden.json");
+  const json goldens = read_json(kDemoFolder / "golden.json");
   for (const json& golden : goldens.at("generation")) {
     if (golden.at("kind") != kind) continue;
     ++compared;

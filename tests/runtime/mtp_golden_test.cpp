@@ -6,8 +6,8 @@
 
 #include "runtime/engine.h"
 #include "runtime/mtp_drafter.h"
+#include "tests/support/golden_files.h"
 #include "tests/support/listed_device.h"
-#include "tests/support/source_folder.h"
 
 // Drafts of the MTP layer against the reference: tests/golden/README.md says what the data is.
 
@@ -16,11 +16,9 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
+using test::kGoldenFolder;
+using test::read_json;
 using Tokens = std::vector<TokenId>;
-
-const fs::path kGolden = test::source_folder() / "tests" / "golden";
-
-json read_json(const fs::path& path) { return json::parse(std::ifstream(path)); }
 
 /// What was known, and what was guessed to follow.
 struct Round {
@@ -92,7 +90,7 @@ class DraftingEngine {
 };
 
 TEST(MtpGolden, DemoDraftsEveryRoundAsTheReference) {
-  const json golden = read_json(kGolden / "demo_mtp" / "golden.json");
+  const json golden = read_json(kGoldenFolder / "demo_mtp" / "golden.json");
   for (const int64_t max_drafts : {1, 2, 3}) {
     DraftingEngine engine(test::source_folder() / "launch" / "demo", max_drafts);
     for (const json& prompt : golden.at("prompts")) {
@@ -112,9 +110,9 @@ TEST(MtpGolden, DemoDraftsEveryRoundAsTheReference) {
 
 void expect_drafts_of_fixtures(const DeviceChoice& device) {
   for (const char* name : {"fp8_qwen3_5_moe", "fp8_qwen3_5", "gptq_qwen3_5_moe", "qwen3_5_vl"}) {
-    const json golden = read_json(kGolden / name / "golden.json");
+    const json golden = read_json(kGoldenFolder / name / "golden.json");
     for (const int64_t prefill_chunk : {64, 8}) {
-      DraftingEngine engine(kGolden / name, 3, prefill_chunk, device);
+      DraftingEngine engine(kGoldenFolder / name, 3, prefill_chunk, device);
       for (std::size_t i = 0; i < golden.at("mtp").size(); ++i) {
         const json& mtp = golden.at("mtp")[i];
         const Decoded decoded = engine.decode(golden.at("prompts")[i].at("ids").get<Tokens>(), 1);
@@ -162,7 +160,7 @@ WaitingRounds compare_drafts(const Decoded& decoded, const std::map<int64_t, Tok
 }
 
 TEST(MtpGolden, PairsThatWaitedGiveTheSameDrafts) {
-  const fs::path model = kGolden / "fp8_qwen3_5_moe";
+  const fs::path model = kGoldenFolder / "fp8_qwen3_5_moe";
   const json golden = read_json(model / "golden.json");
   const auto prompt = golden.at("prompts")[0].at("ids").get<Tokens>();
   const int32_t num_tokens = 200;

@@ -9,7 +9,7 @@
 #include "runtime/checkpoint/safetensors.h"
 #include "runtime/engine.h"
 #include "runtime/text/chat_template.h"
-#include "tests/support/source_folder.h"
+#include "tests/support/golden_files.h"
 
 // Prompts with pictures and videos against transformers, from the files to the logits, the tokens and the drafts:
 // tests/golden/README.md says what the data is.
@@ -19,15 +19,13 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
+using test::kDemoFolder;
+using test::kGoldenFolder;
+using test::read_json;
 using Tokens = std::vector<TokenId>;
-
-const fs::path kGolden = test::source_folder() / "tests" / "golden";
-const fs::path kDemo = test::source_folder() / "launch" / "demo";
 
 constexpr double kLogitTolerance = 1e-4;       // of f32 logits, as of text
 constexpr double kSmallLogitTolerance = 2e-4;  // of the random model, whose logits are ten times as large
-
-json read_json(const fs::path& path) { return json::parse(std::ifstream(path)); }
 
 std::vector<std::byte> read_file(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -171,21 +169,21 @@ void expect_near(const std::vector<float>& expected, const std::vector<float>& a
 }
 
 /// The demo's media: its own pictures, and the frames beside the goldens.
-fs::path demo_folder(const json& c) { return c.contains("video") ? kGolden / "demo_vision" : kDemo / "pictures"; }
+fs::path demo_folder(const json& c) { return c.contains("video") ? kGoldenFolder / "demo_vision" : kDemoFolder / "pictures"; }
 
 std::string demo_case_name(const json& c, int& num_pictures) {
   return c.contains("video") ? "video" : c.contains("images") ? "two_images" : "image" + std::to_string(num_pictures++);
 }
 
 TEST(PictureGolden, DemoLogitsAndTokensInFloat32) {
-  const json golden = read_json(kGolden / "demo_vision" / "golden.json");
-  const SafetensorsFile tensors(kGolden / "demo_vision" / "golden.safetensors");
+  const json golden = read_json(kGoldenFolder / "demo_vision" / "golden.json");
+  const SafetensorsFile tensors(kGoldenFolder / "demo_vision" / "golden.safetensors");
   for (const int64_t prefill_chunk : {2048, 8}) {
     int num_pictures = 0;
     for (const json& c : golden["cases"]) {
       const std::string name = demo_case_name(c, num_pictures);
       SCOPED_TRACE(name);
-      PictureEngine engine(kDemo, demo_folder(c), DType::kF32, {}, prefill_chunk);
+      PictureEngine engine(kDemoFolder, demo_folder(c), DType::kF32, {}, prefill_chunk);
       const MediaPrompt prompt = engine.chat(MediaCase(c), c["prompt"]);
       ASSERT_EQ(prompt.ids, c["ids"].get<Tokens>());
       const auto greedy = c["greedy"].get<Tokens>();
@@ -198,10 +196,10 @@ TEST(PictureGolden, DemoLogitsAndTokensInFloat32) {
 
 // What bf16 and codes change turns no token around, though one lead of float32 is but 0.6.
 TEST(PictureGolden, DemoTokensInBfloat16AndInCodes) {
-  const json golden = read_json(kGolden / "demo_vision" / "golden.json");
+  const json golden = read_json(kGoldenFolder / "demo_vision" / "golden.json");
   for (const char* quantization : {"none", "w8a8"}) {
     for (const json& c : golden["cases"]) {
-      PictureEngine engine(kDemo, demo_folder(c), DType::kBF16, {}, 2048, quantization);
+      PictureEngine engine(kDemoFolder, demo_folder(c), DType::kBF16, {}, 2048, quantization);
       const auto greedy = c["greedy"].get<Tokens>();
       const MediaPrompt prompt = engine.chat(MediaCase(c), c["prompt"]);
       EXPECT_EQ(engine.answer(prompt, static_cast<int32_t>(greedy.size())).tokens, greedy) << quantization << c;
@@ -210,7 +208,7 @@ TEST(PictureGolden, DemoTokensInBfloat16AndInCodes) {
 }
 
 TEST(PictureGolden, RandomModelLogitsAndTokensInFloat32) {
-  const fs::path model = kGolden / "qwen3_5_vl";
+  const fs::path model = kGoldenFolder / "qwen3_5_vl";
   const json golden = read_json(model / "golden.json");
   const SafetensorsFile tensors(model / "golden.safetensors");
   PictureEngine engine(model, model, DType::kF32);
@@ -237,13 +235,14 @@ TEST(PictureGolden, RandomModelLogitsAndTokensInFloat32) {
 
 // The MTP layer reads the tower's embeddings at the placeholders, and the trunk's positions on all axes.
 TEST(PictureGolden, DemoDraftsBehindAPictureAsTheReference) {
-  const json golden = read_json(kGolden / "demo_mtp" / "golden.json");
+  const json golden = read_json(kGoldenFolder / "demo_mtp" / "golden.json");
   const json& prompt = golden["prompts"].back();
   ASSERT_TRUE(prompt.contains("picture"));
   const auto greedy = prompt["greedy"].get<Tokens>();
   for (const int64_t prefill_chunk : {2048, 8}) {
     for (const int64_t max_drafts : {1, 2, 3}) {
-      PictureEngine engine(kDemo, kDemo / "pictures", DType::kF32, {Speculation::Source::kMtp, max_drafts}, prefill_chunk);
+      PictureEngine engine(kDemoFolder, kDemoFolder / "pictures", DType::kF32, {Speculation::Source::kMtp, max_drafts},
+                           prefill_chunk);
       const MediaPrompt asked = engine.chat(MediaCase(json::object({{"image", prompt["picture"]}})), prompt["prompt"]);
       ASSERT_EQ(asked.ids, prompt["ids"].get<Tokens>());
       const PictureEngine::Answer answer = engine.answer(asked, static_cast<int32_t>(greedy.size()));
@@ -258,9 +257,9 @@ TEST(PictureGolden, DemoDraftsBehindAPictureAsTheReference) {
 
 // The same picture again is found by its contents, not by its file; it gives the same bits.
 TEST(PictureGolden, AKnownPictureGivesTheSameLogits) {
-  const json golden = read_json(kGolden / "demo_vision" / "golden.json");
+  const json golden = read_json(kGoldenFolder / "demo_vision" / "golden.json");
   const json& c = golden["cases"][0];
-  PictureEngine engine(kDemo, kDemo / "pictures", DType::kF32);
+  PictureEngine engine(kDemoFolder, kDemoFolder / "pictures", DType::kF32);
   const std::vector<float> first = engine.answer(engine.chat(MediaCase(c), c["prompt"]), 1).logits;
   const std::vector<float> second = engine.answer(engine.chat(MediaCase(c), c["prompt"]), 1).logits;
   EXPECT_EQ(first, second);

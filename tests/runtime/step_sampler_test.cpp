@@ -12,13 +12,13 @@
 namespace ferry {
 namespace {
 
-constexpr int64_t kVocab = 8;
+constexpr int64_t kStepVocab = 8;
 
 using Drafts = std::vector<std::vector<TokenId>>;  // of each sequence
 
 /// Sequences that have generated nothing yet, and the plan and logits of their next step.
 struct MadeStep {
-  explicit MadeStep(const Drafts& drafts, int32_t vocab_size_effective = kVocab) : sequences(drafts.size()) {
+  explicit MadeStep(const Drafts& drafts, int32_t vocab_size_effective = kStepVocab) : sequences(drafts.size()) {
     for (std::size_t s = 0; s < drafts.size(); ++s) {
       sequences[s].request.prompt = sequences[s].tokens = {1};
       sequences[s].drafts = drafts[s];
@@ -31,13 +31,13 @@ struct MadeStep {
       plan.num_rows += 1 + num_drafts;
       ++plan.num_samples;
     }
-    logits = Matrix(DType::kF32, plan.num_rows, kVocab);
+    logits = Matrix(DType::kF32, plan.num_rows, kStepVocab);
     on_host.emplace(stream, HostLogits::Options{.dtype = DType::kF32,
                                                 .max_rows = plan.num_rows,
-                                                .vocab_size = kVocab,
+                                                .vocab_size = kStepVocab,
                                                 .vocab_size_effective = vocab_size_effective});
   }
-  void set_row(int64_t row, const std::array<float, kVocab>& values) {
+  void set_row(int64_t row, const std::array<float, kStepVocab>& values) {
     std::copy(values.begin(), values.end(), logits.view().row<float>(row));
   }
   /// Makes `token` the best of the row.
@@ -61,7 +61,7 @@ TEST(StepSampler, GreedyGoesOnAsLongAsDraftsAreRight) {
   const std::vector<TokenId> best{3, 4, 7, 1, /**/ 2, /**/ 5, 6, 6, /**/ 2, 0};
   for (std::size_t row = 0; row < best.size(); ++row) step.prefer(static_cast<int64_t>(row), best[row]);
   ThreadPool pool(1);
-  StepSampler sampler(pool, {.vocab_size = kVocab, .max_sequences = 4, .max_drafts = 3});
+  StepSampler sampler(pool, {.vocab_size = kStepVocab, .max_sequences = 4, .max_drafts = 3});
   const StepChoices choices = step.run(sampler);
   EXPECT_EQ((std::vector<int32_t>(choices.num_tokens.begin(), choices.num_tokens.end())), (std::vector<int32_t>{3, 1, 1, 2}));
   EXPECT_EQ((std::vector<TokenId>(choices.tokens.begin(), choices.tokens.end())), (std::vector<TokenId>{3, 4, 7, 2, 5, 2, 0}));
@@ -72,7 +72,7 @@ TEST(StepSampler, NeverChoosesPadding) {
   step.prefer(0, 3);
   step.prefer(1, 7);
   ThreadPool pool(1);
-  StepSampler sampler(pool, {.vocab_size = kVocab, .max_sequences = 1, .max_drafts = 1});
+  StepSampler sampler(pool, {.vocab_size = kStepVocab, .max_sequences = 1, .max_drafts = 1});
   for (const float temperature : {0.0F, 0.01F}) {
     step.sequences[0].request.sampling.temperature = temperature;
     const StepChoices choices = step.run(sampler);
@@ -87,8 +87,8 @@ TEST(StepSampler, ThreadsChangeNothing) {
   constexpr std::size_t kNumSequences = 40;
   MadeStep step(Drafts(kNumSequences, {5, 2}));
   for (int64_t row = 0; row < step.plan.num_rows; ++row) {
-    for (TokenId token = 0; token < kVocab; ++token)
-      step.logits.view().row<float>(row)[token] = std::sin(static_cast<float>(7 * row * kVocab + token * token)) * 3.0F;
+    for (TokenId token = 0; token < kStepVocab; ++token)
+      step.logits.view().row<float>(row)[token] = std::sin(static_cast<float>(7 * row * kStepVocab + token * token)) * 3.0F;
     if (row % 2 == 0) step.prefer(row, row % 3 == 0 ? 5 : 2);
   }
   std::size_t num_drawn = 0;
@@ -102,7 +102,7 @@ TEST(StepSampler, ThreadsChangeNothing) {
   std::vector<int32_t> expected_counts;
   for (const int num_threads : {1, 2, 3, 11}) {
     ThreadPool pool(num_threads);
-    StepSampler sampler(pool, {.vocab_size = kVocab, .max_sequences = kNumSequences, .max_drafts = 2});
+    StepSampler sampler(pool, {.vocab_size = kStepVocab, .max_sequences = kNumSequences, .max_drafts = 2});
     for (int again = 0; again < 20; ++again) {
       const StepChoices choices = step.run(sampler);
       const std::vector<TokenId> tokens(choices.tokens.begin(), choices.tokens.end());
@@ -132,10 +132,11 @@ class DecodedRun {
   std::vector<Answer> run(int num_threads, const std::vector<Answer>* expected, int64_t wrong) {
     std::vector<Answer> answers(params_.size());
     ThreadPool pool(num_threads);
-    StepSampler sampler(pool, {.vocab_size = kVocab, .max_sequences = std::ssize(params_), .max_drafts = 3, .stop_ids = {0}});
+    StepSampler sampler(pool,
+                        {.vocab_size = kStepVocab, .max_sequences = std::ssize(params_), .max_drafts = 3, .stop_ids = {0}});
     std::vector<Sequence> sequences(params_.size());
     for (std::size_t s = 0; s < params_.size(); ++s) {
-      sequences[s].request.prompt = sequences[s].tokens = {1, static_cast<TokenId>(s % kVocab)};
+      sequences[s].request.prompt = sequences[s].tokens = {1, static_cast<TokenId>(s % kStepVocab)};
       sequences[s].request.sampling = params_[s];
     }
     while (std::ranges::any_of(sequences, [](const Sequence& s) { return s.num_generated() < kLength; }))
@@ -151,7 +152,7 @@ class DecodedRun {
     std::vector<TokenId> drafts(expected.tokens.begin() + done,
                                 expected.tokens.begin() + done + std::min<int64_t>(3, left - 1));
     if (wrong < std::ssize(drafts))
-      drafts[static_cast<std::size_t>(wrong)] = (drafts[static_cast<std::size_t>(wrong)] + 1) % kVocab;
+      drafts[static_cast<std::size_t>(wrong)] = (drafts[static_cast<std::size_t>(wrong)] + 1) % kStepVocab;
     return drafts;
   }
   static void step(StepSampler& sampler, std::vector<Sequence>& sequences, std::vector<Answer>& answers,
@@ -168,15 +169,16 @@ class DecodedRun {
       last_tokens.push_back(sequence.tokens.back());
       last_tokens.insert(last_tokens.end(), sequence.drafts.begin(), sequence.drafts.end());
     }
-    Matrix logits(DType::kBF16, std::ssize(last_tokens), kVocab);
+    Matrix logits(DType::kBF16, std::ssize(last_tokens), kStepVocab);
     for (std::size_t row = 0; row < last_tokens.size(); ++row) {
-      for (int64_t id = 0; id < kVocab; ++id)
+      for (int64_t id = 0; id < kStepVocab; ++id)
         logits.view().row<bfloat16>(static_cast<int64_t>(row))[id] =
             to_bfloat16(3.0F * std::sin(static_cast<float>(5 * id + last_tokens[row] * 7)));
     }
     test::TestStream stream{1};
     HostLogits on_host(
-        stream, {.dtype = DType::kBF16, .max_rows = logits.rows(), .vocab_size = kVocab, .vocab_size_effective = kVocab});
+        stream,
+        {.dtype = DType::kBF16, .max_rows = logits.rows(), .vocab_size = kStepVocab, .vocab_size_effective = kStepVocab});
     const StepSampler::Preparation preparation = sampler.prepare(plan);
     on_host.set(logits.view());
     const StepChoices choices = sampler.run(plan, on_host);
@@ -250,7 +252,7 @@ TEST(StepSampler, TheHostOnlySeesRowsThatNeedIt) {
   step.sequences[2].request.sampling.logprobs = 0;
   for (int64_t row = 0; row < step.plan.num_rows; ++row) step.prefer(row, row < 3 ? static_cast<TokenId>(3 + row) : 7);
   ThreadPool pool(1);
-  StepSampler sampler(pool, {.vocab_size = kVocab, .max_sequences = 3, .max_drafts = 3, .stop_ids = {0}});
+  StepSampler sampler(pool, {.vocab_size = kStepVocab, .max_sequences = 3, .max_drafts = 3, .stop_ids = {0}});
   const StepChoices choices = step.run(sampler);
   EXPECT_EQ((std::vector<TokenId>(choices.tokens.begin(), choices.tokens.end())), (std::vector<TokenId>{3, 4, 5, 7, 7, 7}));
   for (int64_t row = 0; row < step.plan.num_rows; ++row)
@@ -266,7 +268,7 @@ TEST(StepSampler, SaysWhyThereIsNoToken) {
   step.sequences[1].request.sampling.bad_words = {{1}, {2}, {3}};
   step.sequences[1].request.sampling.allowed_token_ids = {1, 2, 3};
   ThreadPool pool(1);
-  StepSampler sampler(pool, {.vocab_size = kVocab, .max_sequences = 3, .max_drafts = 3});
+  StepSampler sampler(pool, {.vocab_size = kStepVocab, .max_sequences = 3, .max_drafts = 3});
   const StepChoices choices = step.run(sampler);
   EXPECT_EQ((std::vector<TokenId>(choices.tokens.begin(), choices.tokens.end())), (std::vector<TokenId>{kNoToken, kNoToken}));
   ASSERT_TRUE(step.sequences[0].sampled.failure && step.sequences[1].sampled.failure);
@@ -275,14 +277,14 @@ TEST(StepSampler, SaysWhyThereIsNoToken) {
 }
 
 /// What a small model thinks of the second token, given the first.
-std::array<float, kVocab> logits_behind(TokenId token) {
-  std::array<float, kVocab> logits{};
+std::array<float, kStepVocab> logits_behind(TokenId token) {
+  std::array<float, kStepVocab> logits{};
   for (std::size_t i = 0; i < logits.size(); ++i) logits[i] = std::sin(static_cast<float>(3 * i) + static_cast<float>(token));
   return logits;
 }
 
-std::array<double, kVocab> softmax(const std::array<float, kVocab>& logits, double temperature) {
-  std::array<double, kVocab> p;
+std::array<double, kStepVocab> softmax(const std::array<float, kStepVocab>& logits, double temperature) {
+  std::array<double, kStepVocab> p;
   double sum = 0;
   for (std::size_t i = 0; i < p.size(); ++i) sum += p[i] = std::exp(static_cast<double>(logits[i]) / temperature);
   for (double& x : p) x /= sum;
@@ -300,11 +302,11 @@ TEST(StepSampler, DrawsWithDraftsHaveTheModelsDistribution) {
   for (const TokenId draft : {TokenId{2}, TokenId{4}}) {  // one likely, one not
     MadeStep with(Drafts{{draft}}), without(Drafts{{}});
     ThreadPool pool(1);
-    StepSampler sampler(pool, {.vocab_size = kVocab, .max_sequences = 1, .max_drafts = 1}),
-        plain(pool, {.vocab_size = kVocab, .max_sequences = 1, .max_drafts = 1});
+    StepSampler sampler(pool, {.vocab_size = kStepVocab, .max_sequences = 1, .max_drafts = 1}),
+        plain(pool, {.vocab_size = kStepVocab, .max_sequences = 1, .max_drafts = 1});
     with.set_row(0, logits_behind(kStart));
     with.set_row(1, logits_behind(draft));
-    std::array<std::array<int, kVocab>, kVocab> counts{};
+    std::array<std::array<int, kStepVocab>, kStepVocab> counts{};
     int num_accepted = 0;
     for (uint64_t seed = 0; seed < kNumDraws; ++seed) {
       for (MadeStep* step : {&with, &without}) {

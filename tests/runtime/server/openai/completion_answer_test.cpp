@@ -16,7 +16,7 @@ using test::kThe;
 using test::tokens;
 using test::told;
 
-CompletionForm form_of(bool echo = false, bool has_logprobs = false) {
+CompletionForm completion_form(bool echo = false, bool has_logprobs = false) {
   return {.head = {.id = "cmpl-7", .model = "demo", .fingerprint = "ferry-0", .created = 5},
           .choices_per_prompt = 1,
           .echo = echo,
@@ -29,7 +29,7 @@ CompletionAnswer answer_of(CompletionForm form, std::vector<ToldPrompt> prompts 
 }
 
 TEST(CompletionAnswer, WholeSaysEveryField) {
-  CompletionAnswer answer = answer_of(form_of());
+  CompletionAnswer answer = answer_of(completion_form());
   answer.keep(0, tokens({kKernel}, " ker"));
   answer.keep(0, tokens({kIs}, "nel is"));
   answer.keep(0, end(FinishReason::kStop, "!", "."));
@@ -43,7 +43,7 @@ TEST(CompletionAnswer, WholeSaysEveryField) {
 }
 
 TEST(CompletionAnswer, StreamTellsTextAsItComesAndEnds) {
-  CompletionForm form = form_of();
+  CompletionForm form = completion_form();
   form.head.includes_usage = true;
   CompletionAnswer answer = answer_of(form);
   EXPECT_EQ(answer.chunk(0, tokens({kKernel}, " kernel")),
@@ -67,10 +67,12 @@ TEST(CompletionAnswer, StreamTellsTextAsItComesAndEnds) {
             "\n\ndata: [DONE]\n\n");
 }
 
-TEST(CompletionAnswer, StreamWithoutUsageJustEnds) { EXPECT_EQ(answer_of(form_of()).last_chunks(), "data: [DONE]\n\n"); }
+TEST(CompletionAnswer, StreamWithoutUsageJustEnds) {
+  EXPECT_EQ(answer_of(completion_form()).last_chunks(), "data: [DONE]\n\n");
+}
 
 TEST(CompletionAnswer, TokensOfHeldBackTextAreToldWithLogprobs) {
-  CompletionAnswer answer = answer_of(form_of(false, true));
+  CompletionAnswer answer = answer_of(completion_form(false, true));
   const std::string chunk = answer.chunk(0, tokens({kSnow0}, "", {told({kSnow0, -0.5F, 1}, {{kSnow0, -0.5F, 1}})}));
   EXPECT_NE(chunk.find(R"("text":"","logprobs":{"text_offset":[0],"token_logprobs":[-0.5],"tokens":["�"],)"
                        R"("top_logprobs":[{"�":-0.5}]})"),
@@ -90,18 +92,18 @@ TEST(CompletionAnswer, EchoPutsThePromptBeforeTextAndLogprobs) {
   GenerateEvent first = tokens({kIs}, " is", {of_is});
   first.prompt_logprobs = {of_kernel};
 
-  CompletionAnswer whole = answer_of(form_of(true, true), prompts);
+  CompletionAnswer whole = answer_of(completion_form(true, true), prompts);
   whole.keep(0, first);
   whole.keep(0, end(FinishReason::kLength));
   EXPECT_NE(whole.whole().find(expected), std::string::npos) << whole.whole();
 
-  CompletionAnswer stream = answer_of(form_of(true, true), prompts);
+  CompletionAnswer stream = answer_of(completion_form(true, true), prompts);
   const std::string chunk = stream.chunk(0, first);
   EXPECT_NE(chunk.find(expected), std::string::npos) << chunk;
 }
 
 TEST(CompletionAnswer, APromptIsScoredWithoutATokenMore) {
-  CompletionAnswer answer = answer_of(form_of(true, true), {{.text = "The kernel", .ids = {kThe, kKernel}}});
+  CompletionAnswer answer = answer_of(completion_form(true, true), {{.text = "The kernel", .ids = {kThe, kKernel}}});
   GenerateEvent last = end(FinishReason::kLength);
   last.prompt_logprobs = {told({kKernel, -2.0F, 3}, {})};
   answer.keep(0, last);
@@ -113,7 +115,7 @@ TEST(CompletionAnswer, APromptIsScoredWithoutATokenMore) {
 }
 
 TEST(CompletionAnswer, ChoicesOfEveryPromptAreCountedOnce) {
-  CompletionForm form = form_of();
+  CompletionForm form = completion_form();
   form.choices_per_prompt = 2;
   CompletionAnswer answer = answer_of(form, {{.text = "", .ids = {kThe}}, {.text = "", .ids = {kThe, kIs}}});
   for (std::size_t i = 0; i < 4; ++i) {
@@ -131,7 +133,7 @@ TEST(CompletionAnswer, ChoicesOfEveryPromptAreCountedOnce) {
 }
 
 TEST(CompletionAnswer, TokensCanBeTold) {
-  CompletionForm form = form_of(false, true);
+  CompletionForm form = completion_form(false, true);
   form.returns_token_ids = true;
   form.has_prompt_logprobs = true;
   CompletionAnswer answer = answer_of(form, {{.text = "", .ids = {kThe, kKernel}}}, true);
@@ -149,7 +151,7 @@ TEST(CompletionAnswer, TokensCanBeTold) {
 }
 
 TEST(CompletionAnswer, UsageCanBeInEveryChunk) {
-  CompletionForm form = form_of();
+  CompletionForm form = completion_form();
   form.head.includes_usage = form.head.has_usage_in_chunks = true;
   CompletionAnswer answer = answer_of(form);
   EXPECT_NE(answer.chunk(0, tokens({kIs}, " is")).find(R"("usage":{"prompt_tokens":1,"total_tokens":2,"completion_tokens":1)"),
