@@ -281,6 +281,7 @@ TEST_F(OpenAiServiceTest, AFailedChoiceEndsTheOthers) {
   engine_.send("cmpl-a-0", failure);
   EXPECT_EQ(status_of(one.read_answer()), 500);
   EXPECT_TRUE(engine_.wait_for_abort("cmpl-a-1"));
+  engine_.send("cmpl-a-1", end(FinishReason::kAborted));
 }
 
 TEST_F(OpenAiServiceTest, AClientThatGoesEndsItsRequests) {
