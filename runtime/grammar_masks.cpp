@@ -87,6 +87,8 @@ void GrammarMasks::run_next(std::unique_lock<std::mutex>& lock) {
 void GrammarMasks::fill(const Job& job) {
   try {
     fill_rows(job);
+  } catch (const Error& error) {
+    job.entry->sequence->sampled.failure = error;
   } catch (const std::exception& error) {
     job.entry->sequence->sampled.failure =
         Error(ErrorCode::kInternal, "the request's grammar failed: " + one_line(error.what()));

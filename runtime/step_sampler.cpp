@@ -107,13 +107,18 @@ void StepSampler::choose(const HostLogits& logits, std::size_t choice_idx, Drawe
   const Choice& choice = choices_[choice_idx];
   SampledTokens& sampled = choice.entry->sequence->sampled;
   int64_t num_chosen = 1;
+  const auto fail = [&](const Error& error) {
+    sampled.failure = error;
+    tokens_[static_cast<std::size_t>(choice.first_row)] = kNoToken;
+  };
   tokens_[static_cast<std::size_t>(choice.first_row)] = kNoToken;
   try {
     sampled.logprobs.clear();
     if (!sampled.failure) num_chosen = choose_tokens(logits, choice, drawer);
-  } catch (const std::exception& error) {  // of a grammar, or for want of memory
-    sampled.failure = Error(ErrorCode::kInternal, error.what());
-    tokens_[static_cast<std::size_t>(choice.first_row)] = kNoToken;
+  } catch (const Error& error) {  // of a grammar
+    fail(error);
+  } catch (const std::exception& error) {  // for want of memory
+    fail(Error(ErrorCode::kInternal, error.what()));
   }
   num_tokens_[choice_idx] = static_cast<int32_t>(num_chosen);
 }

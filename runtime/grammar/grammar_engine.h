@@ -13,7 +13,8 @@
 namespace ferry {
 
 struct GrammarEngineOptions {
-  std::chrono::milliseconds compile_time{10000};  // that a request waits for its grammar
+  std::chrono::milliseconds compile_time{10000};  // that a request waits for its grammar, and that the compiler computes for it
+  int64_t compile_bytes = 512 << 20;              // of memory that this takes meanwhile
   int64_t max_waiting = 32;                       // grammars that wait for the compiler
   int64_t grammar_bytes = 64 << 20;               // of one compiled grammar
   int64_t cache_bytes = 256 << 20;                // of those that are kept
@@ -31,7 +32,7 @@ class GrammarEngine {
  public:
   /// `stop_ids` end a completion; `tokenizer` must outlive the engine and its matchers.
   GrammarEngine(const Tokenizer& tokenizer, std::vector<TokenId> stop_ids, const GrammarEngineOptions& options = {});
-  /// Waits for the grammar that is being compiled.
+  /// Stops what is being compiled.
   ~GrammarEngine();
 
   /// Whether this build has a compiler of grammars.
@@ -39,7 +40,8 @@ class GrammarEngine {
 
   /// A matcher at its beginning, behind </think> if the prompt ends inside a thought. Throws Error{kUnimplemented} where
   /// is_available() is false, {kInvalidArgument} for a grammar that is wrong, cannot be enforced, or takes too long or too much
-  /// memory to compile, {kResourceExhausted} if too many wait.
+  /// memory to compile, {kResourceExhausted} if too many wait, or it waited for others alone. What a matcher's methods throw is
+  /// Error{kInvalidArgument}: the text so far can be read in so many ways that the next token takes too long to find.
   std::shared_ptr<TokenGrammar> make(const GrammarSpec& spec, bool starts_in_reasoning);
 
   int64_t cached_bytes() const;

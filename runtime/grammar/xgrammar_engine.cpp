@@ -1,6 +1,7 @@
 #include <xgrammar/xgrammar.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <future>
@@ -14,6 +15,7 @@
 #include "runtime/base/error.h"
 #include "runtime/grammar/behind_reasoning.h"
 #include "runtime/grammar/grammar_engine.h"
+#include "runtime/grammar/work_budget.h"
 
 namespace {
 
@@ -59,6 +61,7 @@ xgrammar::TokenizerInfo make_vocabulary(const Tokenizer& tokenizer, const std::v
   return {texts, xgrammar::VocabType::RAW, tokenizer.size(), stop_ids};
 }
 
+/// Where a text can be read in many ways, a matcher's work grows without a bound with what it has read.
 class Matcher final : public TokenGrammar {
  public:
   Matcher(const xgrammar::CompiledGrammar& grammar, int64_t vocab_size, bool has_stop_ids)
@@ -74,16 +77,37 @@ class Matcher final : public TokenGrammar {
                   .strides = nullptr,
                   .byte_offset = 0};
     std::fill(bits.begin() + num_words_, bits.end(), uint32_t{0});
-    return matcher_.FillNextTokenBitmask(&mask);
+    return within_budget([&] { return matcher_.FillNextTokenBitmask(&mask); });
   }
-  bool accept(TokenId id) override { return !is_terminated() && matcher_.AcceptToken(id); }
+  bool accept(TokenId id) override {
+    time_left_ = std::min<std::chrono::nanoseconds>(time_left_ + kTimeOfToken, kTimeAtOnce);
+    return !is_terminated() && within_budget([&] { return matcher_.AcceptToken(id); });
+  }
   void rollback(int64_t num_tokens) override { matcher_.Rollback(static_cast<int>(num_tokens)); }
   bool is_terminated() const override { return has_stop_ids_ ? matcher_.IsTerminated() : matcher_.IsCompleted(); }
 
  private:
+  // Of the processor, for what takes some microseconds with an honest grammar.
+  static constexpr auto kTimeAtOnce = std::chrono::milliseconds(250);
+  static constexpr auto kTimeOfToken = std::chrono::milliseconds(2);
+  static constexpr int64_t kBytesOfStep = int64_t{256} << 20;
+
+  template <class Step>
+  bool within_budget(const Step& step) {
+    const WorkBudget budget({.time = time_left_, .bytes = kBytesOfStep});
+    try {
+      const bool result = step();
+      time_left_ -= budget.time_used();
+      return result;
+    } catch (const BudgetSpent& spent) {
+      throw Error(ErrorCode::kInvalidArgument, std::string("structured output: to find what may come next ") + spent.what());
+    }
+  }
+
   xgrammar::GrammarMatcher matcher_;
   int64_t num_words_;
   bool has_stop_ids_;
+  std::chrono::nanoseconds time_left_ = kTimeAtOnce;
 };
 
 xgrammar::CompiledGrammar compile(xgrammar::GrammarCompiler& compiler, const GrammarSpec& spec) {
@@ -101,13 +125,17 @@ xgrammar::CompiledGrammar compile(xgrammar::GrammarCompiler& compiler, const Gra
 [[noreturn]] void throw_refused(const std::string& why) { throw_invalid("structured output: " + why); }
 
 /// The grammar, or the Error why there is none.
-xgrammar::CompiledGrammar compile_in_full(xgrammar::GrammarCompiler& compiler, const GrammarSpec& spec, int64_t max_bytes) {
+xgrammar::CompiledGrammar compile_in_full(xgrammar::GrammarCompiler& compiler, const GrammarSpec& spec,
+                                          const WorkBudget::Limits& limits, int64_t max_bytes) {
   std::vector<std::string> warnings;
   warnings_of_thread = &warnings;
   std::optional<xgrammar::CompiledGrammar> grammar;
   std::string failure;
   try {
+    const WorkBudget budget(limits);
     grammar = compile(compiler, spec);
+  } catch (const BudgetSpent& spent) {
+    failure = std::string("to compile the grammar ") + spent.what();
   } catch (const std::exception& error) {
     failure = error.what();
     if (failure.empty()) failure = "the grammar is not valid";
@@ -191,17 +219,17 @@ class GrammarEngine::Impl {
       result = jobs_.back().result.get_future();
     }
     news_.notify_one();
-    if (result.wait_for(options_.compile_time) != std::future_status::ready) {
-      forget(number);
-      throw_refused("the grammar is not compiled within " + std::to_string(options_.compile_time.count()) + " ms");
-    }
-    return result.get();
+    if (result.wait_for(options_.compile_time) == std::future_status::ready) return result.get();
+    const std::string within = " within " + std::to_string(options_.compile_time.count()) + " ms";
+    if (!forget(number)) throw_refused("the grammar is not compiled" + within);
+    throw Error(ErrorCode::kResourceExhausted,
+                "structured output: the compiler, busy with other grammars, is not free" + within);
   }
 
-  /// A grammar that nobody waits for is not begun any more.
-  void forget(uint64_t number) {
+  /// A grammar that nobody waits for is not begun any more. False if it was.
+  bool forget(uint64_t number) {
     const std::scoped_lock lock(mutex_);
-    std::erase_if(jobs_, [number](const Job& job) { return job.number == number; });
+    return std::erase_if(jobs_, [number](const Job& job) { return job.number == number; }) > 0;
   }
 
   std::list<Kept>::iterator find_kept(const GrammarSpec& spec) {
@@ -223,7 +251,8 @@ class GrammarEngine::Impl {
       lock.unlock();
       std::optional<Compiled> grammar;
       try {
-        grammar = compile_in_full(compiler_for(job.spec), job.spec, options_.grammar_bytes);
+        const WorkBudget::Limits limits{.time = options_.compile_time, .bytes = options_.compile_bytes, .is_stopped = &stop_};
+        grammar = compile_in_full(compiler_for(job.spec), job.spec, limits, options_.grammar_bytes);
       } catch (...) {
         job.result.set_exception(std::current_exception());
       }
@@ -268,7 +297,7 @@ class GrammarEngine::Impl {
   uint64_t next_number_ = 0;
   std::list<Kept> kept_;  // what was used last comes first
   int64_t cached_bytes_ = 0;
-  bool stop_ = false;
+  std::atomic<bool> stop_ = false;  // written with mutex_
   std::thread thread_;
 };
 

@@ -199,6 +199,77 @@ TEST_F(GrammarEngineTest, KeepsGrammarsWithinItsBytes) {
   EXPECT_THROW(tiny.make(regex_grammar("[a-z]+", "r"), false), Error);
 }
 
+/// Which of 300 properties are there, up to 200 of them: far more rules than the schema has bytes.
+GrammarSpec exploding_grammar() {
+  ordered_json schema = {{"type", "object"}, {"minProperties", 100}, {"maxProperties", 200}};
+  for (int i = 0; i < 300; ++i) schema["properties"]["p" + std::to_string(i)] = {{"type", "integer"}};
+  return json_schema_grammar(schema, "s");
+}
+
+TEST_F(GrammarEngineTest, StopsACompilationThatTakesTooMuchMemory) {
+  GrammarEngine bounded(demo_tokenizer(), stop_ids(demo_tokenizer()),
+                        {.compile_time = std::chrono::minutes(4), .compile_bytes = 16 << 20});
+  try {
+    bounded.make(exploding_grammar(), false);
+    ADD_FAILURE() << "nothing bounds it";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    EXPECT_THAT(error.what(), HasSubstr("to compile the grammar takes too much"));
+  }
+  EXPECT_TRUE(random_walk(*bounded.make(regex_grammar("[a-c]{3}", "r"), false), demo_tokenizer(), random_).terminated);
+}
+
+TEST_F(GrammarEngineTest, StopsACompilationThatTakesTooLong) {
+  GrammarEngine hasty(demo_tokenizer(), stop_ids(demo_tokenizer()),
+                      {.compile_time = std::chrono::milliseconds(50), .compile_bytes = int64_t{1} << 40});
+  EXPECT_THROW(hasty.make(exploding_grammar(), false), Error);
+}
+
+TEST_F(GrammarEngineTest, MayBeStoppedAtAnyAllocation) {
+  const std::vector<GrammarSpec> specs = {
+      json_schema_grammar(
+          ordered_json::parse(R"({"type": "object", "properties": {"a": {"type": "string", "pattern": "^[a-f]+$"},
+                                                  "b": {"type": "array", "items": {"$ref": "#"}, "maxItems": 3},
+                                                  "c": {"type": "number", "minimum": 0.5}}, "minProperties": 1})"),
+          "s"),
+      regex_grammar("(ab|c)+[0-9]{2,40}", "r"), ebnf_grammar("root ::= \"(\" root \")\" | [a-c]+", "e"),
+      *tools_grammar(weather_tools(), {ToolChoice::Kind::kRequired, ""}, true, ReplyMarkers(fuzz::small_tokenizer()))};
+  const Tokenizer& tokenizer = fuzz::small_tokenizer();
+  int num_stopped = 0;
+  for (double bytes = 1000; bytes < 4e6; bytes *= 1.1) {
+    GrammarEngine bounded(tokenizer, stop_ids(tokenizer),
+                          {.compile_time = std::chrono::minutes(4), .compile_bytes = static_cast<int64_t>(bytes)});
+    for (const GrammarSpec& spec : specs) {
+      try {
+        bounded.make(spec, false);
+      } catch (const Error& error) {
+        EXPECT_THAT(error.what(), HasSubstr("takes too much"));
+        ++num_stopped;
+      }
+    }
+  }
+  EXPECT_GT(num_stopped, 20);
+}
+
+TEST_F(GrammarEngineTest, StopsAMatcherWhoseTextHasTooManyReadings) {
+  const auto grammar = engine().make(ebnf_grammar("root ::= s\ns ::= s s | s s s | [a-z ] | \"\"", "e"), false);
+  std::vector<uint32_t> mask(static_cast<std::size_t>(demo_tokenizer().size() / 32 + 1));
+  const TokenId id = demo_tokenizer().encode("a").front();
+  const auto take_many = [&] {
+    for (int i = 0; i < 100000; ++i) {
+      grammar->fill_mask(mask);
+      ASSERT_TRUE(grammar->accept(id));
+    }
+  };
+  try {
+    take_many();
+    ADD_FAILURE() << "nothing bounds it";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    EXPECT_THAT(error.what(), HasSubstr("to find what may come next takes too much"));
+  }
+}
+
 TEST_F(GrammarEngineTest, ManyCallersShareOneEngine) {
   GrammarEngine shared(demo_tokenizer(), stop_ids(demo_tokenizer()), {.compile_time = std::chrono::minutes(4)});
   std::vector<std::thread> callers;

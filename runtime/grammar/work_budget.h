@@ -1,0 +1,53 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <new>
+
+namespace ferry {
+
+/// Thrown out of an allocation by a WorkBudget that is spent.
+class BudgetSpent : public std::bad_alloc {
+ public:
+  const char* what() const noexcept override { return "takes too much time or memory"; }
+};
+
+/// Bounds what a library without bounds of its own does with foreign input: while it lives, operator new throws BudgetSpent on
+/// this thread when it has computed for longer than `time`, or holds more than `bytes` that it did not hold before. What
+/// allocates nothing is not seen.
+///
+///     WorkBudget budget({.time = std::chrono::seconds(10), .bytes = 512 << 20});
+///     compiler.compile(grammar);
+///
+/// Begins and ends on one thread, which has one at a time. Calls of operator new and delete of a program that links this come
+/// here first (CMakeLists.txt has the linker's options); without a budget that costs them a comparison.
+class WorkBudget {
+ public:
+  struct Limits {
+    std::chrono::nanoseconds time;  // of the processor
+    int64_t bytes;
+    const std::atomic<bool>* is_stopped = nullptr;  // that it is spent at once; outlives the budget
+  };
+
+  explicit WorkBudget(const Limits& limits);
+  ~WorkBudget();
+  WorkBudget(const WorkBudget&) = delete;
+  WorkBudget& operator=(const WorkBudget&) = delete;
+
+  /// How long the thread has computed since the beginning.
+  std::chrono::nanoseconds time_used() const;
+
+  /// Of operator new, before it takes `bytes`. Throws BudgetSpent.
+  void check(int64_t bytes);
+  /// Of operator new and delete: `bytes` are held, or no longer if negative.
+  void hold(int64_t bytes) { bytes_held_ += bytes; }
+
+ private:
+  Limits limits_;
+  std::chrono::nanoseconds begin_;  // the thread's time then
+  int64_t bytes_held_ = 0;
+  int64_t num_allocations_ = 0;
+};
+
+}  // namespace ferry
