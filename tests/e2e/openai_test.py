@@ -153,6 +153,19 @@ class OpenAiTest(unittest.TestCase):
         choice = self.constrained(self.chat, max_tokens=32, extra_body=body)
         self.assertIsInstance(json.loads(choice.message.content)["ok"], bool)
 
+    def test_a_grammar_of_too_many_readings_ends_its_own_request(self):
+        self.constrained(self.complete, extra_body={"guided_choice": ["yes"]})
+        grammar = 'root ::= s\ns ::= s s | s s s | [a-z ] | ""'
+        with self.assertRaises(openai.BadRequestError) as raised:
+            self.complete(max_tokens=4000, extra_body={"guided_grammar": grammar, "ignore_eos": True, "logit_bias": self.no_ends()})
+        self.assertIn("too much time", str(raised.exception))
+        self.assertEqual(self.complete().choices[0].finish_reason, "length")
+
+    def no_ends(self):
+        """A bias against the tokens that end a text."""
+        read = self.client.post("../tokenize", body={"prompt": "<|im_end|><|endoftext|>"}, cast_to=object)
+        return {str(token): -100 for token in read["tokens"]}
+
     def test_calls_can_be_forced(self):
         parameters = {"type": "object", "properties": {"days": {"type": "integer", "minimum": 1, "maximum": 9}}, "required": ["days"]}
         tool = {"type": "function", "function": {"name": "weather", "parameters": parameters}}

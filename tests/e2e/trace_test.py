@@ -237,7 +237,7 @@ class ServedTest(Folder, ferry_job.JobTest):
         self.assertEqual((status, stopped), (200, started))
         status, answer = self.post("/stop_profile")
         self.assertEqual(status, 409)
-        self.assertIn("no capture is running", answer["error"])
+        self.assertIn("no capture is running", answer["error"]["message"])
         for call in calls:
             self.assertTrue(call.wait())
             self.assertIsNone(call.error)
@@ -261,12 +261,12 @@ class ServedTest(Folder, ferry_job.JobTest):
         for body in ({"level": 7}, {"num_steps": -1}, {"start_step": "x"}, {"max_bytes": 1}, {"with_stack": True}, {"output_dir": 5}):
             status, answer = self.post("/start_profile", body)
             self.assertEqual(status, 400, body)
-            self.assertIn(next(iter(body)), answer["error"])
-            self.assertIn("allowed", answer["error"])
+            self.assertIn(next(iter(body)), answer["error"]["message"])
+            self.assertIn("allowed", answer["error"]["message"])
         status, answer = self.post("/start_profile", {"output_dir": "/proc/none"})
         self.assertEqual(status, 400)
-        self.assertIn("/proc/none", answer["error"])
-        self.assertIn("--trace-dir", answer["error"])
+        self.assertIn("/proc/none", answer["error"]["message"])
+        self.assertIn("--trace-dir", answer["error"]["message"])
         self.assert_alive()
 
     def test_grpc_counts_steps_saves_and_tells_its_state(self):
@@ -330,7 +330,7 @@ class ServedTest(Folder, ferry_job.JobTest):
         self.assert_alive()
         status, answer = self.post("/stop_profile", {"wait": True})
         self.assertEqual(status, 409)
-        self.assertIn("No space left", answer["error"])
+        self.assertIn("No space left", answer["error"]["message"])
         self.assertIn("No space left", self.profile.GetStatus(profile.GetProfileStatusRequest()).error)
         self.assertEqual(self.post("/start_profile")[0], 200)
         self.assert_alive()
