@@ -25,8 +25,8 @@ import json
 import os
 import random
 import re
-import struct
 import socket
+import struct
 import sys
 import time
 
@@ -38,7 +38,7 @@ import soak
 ANSWER_SECONDS = 90
 BROKEN_SECONDS = 0.2  # that an answer to what is no HTTP is waited for; the server may wait for more of it
 ALLOWED = (200, 400, 401, 403, 404, 405, 408, 411, 413, 414, 415, 417, 421, 426, 431, 501, 503, 505)
-MANNERS = (("whole", 76), ("pieces", 3), ("chunked", 5), ("half closed", 3), ("left", 6), ("reset", 3), ("slow reader", 1), ("pipelined", 3))
+MANNERS = {"whole": 76, "pieces": 3, "chunked": 5, "half closed": 3, "left": 6, "reset": 3, "slow reader": 1, "pipelined": 3}
 SAMPLE_SECONDS = 5
 SLOPE_FROM = 1 / 3  # of the run
 COMPARED_EVERY = 50  # requests
@@ -173,7 +173,7 @@ class Client:
     async def _one(self):
         choose, load = self._choose, self._load
         hostile = self._requests.next()
-        manner = choose.choices([name for name, _ in MANNERS], [weight for _, weight in MANNERS])[0]
+        manner = choose.choices(list(MANNERS), list(MANNERS.values()))[0]
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 await self._send(hostile, manner)
@@ -323,13 +323,14 @@ class GrpcClient:
             load.report_wrong(f"gRPC ended with {code}: asked {bytes(body)!r}")
 
 
+ASKED_FOR_WEATHER = {"messages": [{"role": "user", "content": "Weather?"}], "max_tokens": 30, "temperature": 0}
 QUESTIONS = [
     ("/v1/completions", {"prompt": "The kernel", "max_tokens": 12, "temperature": 0}),
     ("/v1/completions", {"prompt": "A river is", "max_tokens": 8, "temperature": 1, "seed": 5, "logprobs": 2}),
     ("/v1/completions", {"prompt": [443, 3808, 1132] * 40, "max_tokens": 6, "temperature": 0, "echo": True, "logprobs": 1}),
     ("/v1/completions", {"prompt": "Say", "max_tokens": 6, "temperature": 0, "guided_regex": "[a-z]{2,5}-[0-9]{3}"}),
     ("/v1/chat/completions", {"messages": [{"role": "user", "content": "What does river mean?"}], "max_tokens": 24, "temperature": 0}),
-    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Weather?"}], "tools": [hostile_requests.TOOL], "tool_choice": "required", "max_tokens": 30, "temperature": 0}),
+    ("/v1/chat/completions", {**ASKED_FOR_WEATHER, "tools": [hostile_requests.TOOL], "tool_choice": "required"}),
 ]
 
 
@@ -355,6 +356,10 @@ class Load:
         self._counters = {}
         self._ends_at = time.monotonic() + options.minutes * 60
         self._start = time.monotonic()
+
+    def seconds(self):
+        """Since the beginning."""
+        return time.monotonic() - self._start
 
     def goes_on(self):
         return self._counts["requests"] + self._counts["gRPC calls"] < self.options.requests and time.monotonic() < self._ends_at
@@ -421,7 +426,7 @@ class Load:
         ranks = self.job.ranks()
         num_samples = 0
         while True:
-            now = time.monotonic() - self._start
+            now = self.seconds()
             for rank, process_id in ranks.items():
                 mb = soak.resident_mb(process_id)
                 if mb is None:
@@ -438,7 +443,8 @@ class Load:
     def print_state(self, now):
         num = self._counts["requests"] + self._counts["gRPC calls"]
         memory = " ".join(f"{series[-1][1]:.0f}" for _, series in sorted(self.memory.items()))
-        print(f"hostile_load: {now:.0f} s, {num} requests ({num / max(now, 1):.0f}/s), {self._counts['comparisons']} compared, {memory} MB, {len(self.wrong)} wrong", flush=True)
+        state = f"{now:.0f} s, {num} requests ({num / max(now, 1):.0f}/s), {self._counts['comparisons']} compared"
+        print(f"hostile_load: {state}, {memory} MB, {len(self.wrong)} wrong", flush=True)
 
     async def _read_metrics(self):
         try:
@@ -489,7 +495,7 @@ class Load:
 
     def slopes(self):
         """MB an hour of each rank."""
-        last = time.monotonic() - self._start
+        last = max((series[-1][0] for series in self.memory.values()), default=0)
         late = {rank: [s for s in series if s[0] > SLOPE_FROM * last] for rank, series in self.memory.items()}
         return {rank: round(soak.slope_per_hour(series), 1) for rank, series in late.items() if len(series) > 5}
 
@@ -520,7 +526,7 @@ async def run(job, options):
     await asyncio.gather(*watching, return_exceptions=True)
     if not job.ranks():
         return load
-    load.print_state(time.monotonic() - load._start)
+    load.print_state(load.seconds())
     await load.check_quiet()
     await load.compare(random.Random(0))
     await end_under_load(load)

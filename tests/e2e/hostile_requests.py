@@ -31,7 +31,7 @@ MARKERS = ("<|im_start|>", "<|endoftext|>", "</think>", "<tool_call>", "<|image_
 NUMBERS = (0, 1, -1, 2, 16, 20, 21, 127, 128, 129, 6143, 6144, 8191, 8192, 2**31 - 1, 2**31, 2**53, 2**63 - 1, 2**63, 2**64, -(2**63))
 NUMBERS += (0.0, -0.0, 0.5, 1e-5, 9e-6, 1e-45, 1e-320, 3e38, 1e39, 1.7e308, -1e308, 1.5, 1e16)
 NAMES = ("weather", "a", "x" * 128, "x" * 129, "", "a b", "<>", "\u00e9", "function", "__class__", "\0")
-PATTERNS = ("[0-9]{1,4}", "^a|b$", "(a|aa)+", "(", "[", "a{3,1}", ".*", "\\d+\\s", "(a*)*b", "[^\\x00]{2}", "\\ud800", "(?=a)", "a{4097}", "")
+PATTERNS = ("[0-9]{1,4}", "^a|b$", "(a|aa)+", "(", "[", "a{3,1}", ".*", "\\d+\\s", "(a*)*b", "[^\\x00]{2}", "\\ud800", "(?=a)", "a{4097}")
 EBNF = (
     'root ::= "yes" | "no"',
     "root ::= root",
@@ -97,6 +97,9 @@ CHAT_FIELDS = {
     "add_generation_prompt": (True, False),
     "documents": ([{"title": "a", "text": "b"}],),
 }
+NAMED = sorted({**FIELDS, **COMPLETION_FIELDS, **CHAT_FIELDS}) + ["prompt", "messages", "tokens", "tools", "n", "max_tokens"]
+LEAVES = ({}, {"type": "null"}, {"$ref": "#"}, {"enum": ["a", 1, None]}, {"type": "integer", "multipleOf": 0}, True, False)
+INSERTED = (b"\xff", b"\xed\xa0\x80", b"\\ud800", b"\\u0000", b'"', b"\0", b"[" * 100, b'{"a":' * 80, b"1e999", b"-")
 TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}
 
 
@@ -189,8 +192,10 @@ class HostileRequests:
         if choose.random() < 0.3:
             messages.insert(0, {"role": "system", "content": "You are a helpful assistant. " * choose.choice((1, 1, 12))})
         if choose.random() < 0.2:
-            call = {"id": "c", "type": "function", "function": {"name": "weather", "arguments": choose.choice(('{"city": "Oslo"}', "{}", "", "["))}}
-            messages += [{"role": "assistant", "content": None, "tool_calls": [call]}, {"role": "tool", "tool_call_id": "c", "content": "rain"}]
+            function = {"name": "weather", "arguments": choose.choice(('{"city": "Oslo"}', "{}", "", "["))}
+            call = {"id": "c", "type": "function", "function": function}
+            messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+            messages.append({"role": "tool", "tool_call_id": "c", "content": "rain"})
         if choose.random() < 0.1:
             messages.append({"role": choose.choice(("assistant", "user", "developer", "")), "content": [{"type": "text", "text": "a"}]})
         return messages
@@ -217,13 +222,13 @@ class HostileRequests:
         if kind == 6:
             return [self._value(depth - 1) for _ in range(choose.randrange(5))]
         if kind == 7:
-            return [self._value(0)] * choose.choice((3, 17, 1100 if choose.random() < 0.1 else 5))
+            return [choose.choice((0, "a", None, {}, 1e308))] * choose.choice((3, 17, 1100))
         return {choose.choice(NAMES) + str(i): self._value(depth - 1) for i in range(choose.randrange(5))}
 
     def _schema(self, depth=3):
         choose = self._random
         if depth == 0 or choose.random() < 0.1:
-            return choose.choice(({}, {"type": "null"}, {"$ref": "#"}, {"enum": ["a", 1, None]}, {"type": "integer", "multipleOf": 0}, True, False))
+            return copy.deepcopy(choose.choice(LEAVES))
         kind = choose.randrange(8)
         if kind == 0:
             return {"type": "string", "pattern": choose.choice(PATTERNS)}
@@ -270,8 +275,7 @@ class HostileRequests:
         elif kind < 0.3 and fields:
             fields.pop(choose.choice(sorted(fields)))
         else:
-            name = choose.choice(sorted({**FIELDS, **COMPLETION_FIELDS, **CHAT_FIELDS}) + ["prompt", "messages", "tokens", "tools", "n", "max_tokens"])
-            fields[name] = self._value()
+            fields[choose.choice(NAMED)] = self._value()
         if isinstance(fields.get("max_tokens"), int) and fields["max_tokens"] > 8 and choose.random() < 0.98:
             fields["max_tokens"] = 8  # few may be long
 
@@ -297,7 +301,7 @@ class HostileRequests:
             elif kind == 1:
                 del body[at : at + choose.choice((1, 4, 50))]
             elif kind == 2:
-                body[at:at] = choose.choice((b"\xff", b"\xed\xa0\x80", b"\\ud800", b"\\u0000", b'"', b"\0", b"[" * 100, b'{"a":' * 80, b"1e999", b"-"))
+                body[at:at] = choose.choice(INSERTED)
             elif kind == 3:
                 body[at:at] = body[at : at + choose.choice((5, 40))]
             elif kind == 4:
