@@ -127,6 +127,13 @@ std::string shown_of(const Json& value) {
   return whole_characters(text, kShownMax - 3) + "...";
 }
 
+/// What the parser says behind "[json.exception.parse_error.101] ", which may quote all of a long string.
+std::string without_code(std::string_view text) {
+  constexpr std::size_t kSaidMax = 300;  // bytes
+  const std::size_t end = text.starts_with('[') ? text.find("] ") : std::string_view::npos;
+  return whole_characters(end == std::string_view::npos ? text : text.substr(end + 2), kSaidMax);
+}
+
 template <class Json>
 Json parse(std::string_view text, const std::string& name, const JsonLimits& limits) {
   check_text(text, name, limits);
@@ -136,7 +143,7 @@ Json parse(std::string_view text, const std::string& name, const JsonLimits& lim
     if (limits.duplicates == DuplicateKeys::kRefuse) json::sax_parse(text.begin(), text.end(), &unique);
     return Json::parse(text.begin(), text.end());
   } catch (const json::exception& e) {
-    throw_invalid(name + ": not valid JSON: " + in_quotes(e.what()));
+    throw_invalid(name + ": not valid JSON: " + without_code(e.what()));
   }
 }
 

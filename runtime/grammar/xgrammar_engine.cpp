@@ -1,3 +1,4 @@
+#include <malloc.h>
 #include <xgrammar/xgrammar.h>
 
 #include <algorithm>
@@ -136,6 +137,7 @@ xgrammar::CompiledGrammar compile_in_full(xgrammar::GrammarCompiler& compiler, c
     grammar = compile(compiler, spec);
   } catch (const BudgetSpent& spent) {
     failure = std::string("to compile the grammar ") + spent.what();
+    malloc_trim(0);  // up to compile_bytes go back to the system
   } catch (const std::exception& error) {
     failure = error.what();
     if (failure.empty()) failure = "the grammar is not valid";
@@ -143,6 +145,10 @@ xgrammar::CompiledGrammar compile_in_full(xgrammar::GrammarCompiler& compiler, c
   warnings_of_thread = nullptr;
   if (!grammar) throw_refused(failure);
   if (!warnings.empty()) throw_refused("cannot be enforced: " + warnings.front());
+  // Of a range without a number that it can write, the compiler makes nothing.
+  const bool is_json = spec.kind == GrammarSpec::Kind::kJson || spec.kind == GrammarSpec::Kind::kJsonSchema;
+  if (is_json && xgrammar::GrammarMatcher(*grammar).IsCompleted())
+    throw_refused("the schema allows no value that can be written");
   const auto num_bytes = static_cast<int64_t>(grammar->MemorySizeBytes());
   if (num_bytes > max_bytes) {
     throw_refused("the grammar takes " + std::to_string(num_bytes) + " bytes; allowed: at most " + std::to_string(max_bytes));

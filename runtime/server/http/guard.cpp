@@ -116,6 +116,9 @@ std::optional<HttpResponse> HttpGate::answer_at_gate(const HttpRequest& request,
   const auto type = request.header("content-type");
   if ((type || request.has_body) && !is_json(type.value_or("")))
     return http_error(415, "Content-Type is " + in_quotes(type.value_or("")) + "; allowed: application/json");
+  const auto encoding = request.header("content-encoding");
+  if (request.has_body && encoding && lower_case(*encoding) != "identity")
+    return http_error(415, "Content-Encoding is " + in_quotes(*encoding) + "; allowed: identity, which is none");
   return std::nullopt;
 }
 

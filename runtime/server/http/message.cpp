@@ -1,7 +1,9 @@
 #include "runtime/server/http/message.h"
 
 #include <algorithm>
+#include <boost/beast/http/status.hpp>
 #include <nlohmann/json.hpp>
+#include <string>
 
 namespace ferry {
 namespace {
@@ -34,8 +36,11 @@ int HttpRequest::count(std::string_view name) const {
 }
 
 HttpResponse http_error(int status, std::string_view message) {
-  const nlohmann::json body = {{"error", one_line(message)}};
-  return {.status = status, .body = body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"};
+  using nlohmann::ordered_json;
+  const auto phrase = boost::beast::http::obsolete_reason(boost::beast::http::int_to_status(static_cast<unsigned>(status)));
+  const ordered_json body = {
+      {"error", {{"message", one_line(message)}, {"type", std::string(phrase)}, {"param", nullptr}, {"code", status}}}};
+  return {.status = status, .body = body.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n"};
 }
 
 HttpResponse http_error(const Error& error) { return http_error(status_of(error.code()), error.what()); }

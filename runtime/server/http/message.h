@@ -35,7 +35,7 @@ struct HttpResponse {
   std::string content_type = "application/json";  // empty: no such header
 };
 
-/// {"error": message}.
+/// {"error": {"message", "type": the status' phrase, "param": null, "code": status}}, as OpenAI's clients read errors.
 HttpResponse http_error(int status, std::string_view message);
 /// The status that an Error's code stands for, with its message.
 HttpResponse http_error(const Error& error);

@@ -128,6 +128,7 @@ std::optional<TokenId> token_id_of(const ordered_json& value) {
 }
 
 ordered_json read_body(std::string_view body, const ServerLimits& limits) {
+  if (body.empty()) refuse_form("", "the body is empty; allowed: a JSON object");
   ordered_json object;
   try {
     JsonLimits json_limits = model_json_limits(limits);

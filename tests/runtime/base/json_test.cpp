@@ -83,6 +83,7 @@ TEST(ParseJson, RefusesWhatIsNoJson) {
       const auto [code, message] = error_of([&] { parse_json(text, "f.json", limits); });
       EXPECT_EQ(code, ErrorCode::kInvalidArgument) << text;
       EXPECT_TRUE(message.starts_with("f.json: not valid JSON: ")) << message;
+      EXPECT_EQ(message.find("json.exception"), std::string::npos) << message;
     }
   }
 }

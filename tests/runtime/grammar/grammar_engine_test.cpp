@@ -182,6 +182,9 @@ TEST_F(GrammarEngineTest, RefusesWhatItCannotEnforce) {
   EXPECT_THAT(refusal(ebnf_grammar("root ::= missing", "e")), HasSubstr("structured output: "));
   EXPECT_THAT(refusal(json_schema_grammar(ordered_json::parse(R"({"type": "integer", "minimum": 5, "maximum": 3})"), "s")),
               HasSubstr("structured output: "));
+  EXPECT_THAT(
+      refusal(json_schema_grammar(ordered_json::parse(R"({"type": "number", "minimum": 1e-308, "maximum": 2e-308})"), "s")),
+      HasSubstr("allows no value"));
   EXPECT_THAT(refusal(structural_tag_grammar(ordered_json::parse(R"({"format": {"type": "nothing"}})"), "t")),
               HasSubstr("structured output: "));
 }

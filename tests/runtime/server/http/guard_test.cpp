@@ -84,6 +84,11 @@ TEST_F(HttpGateTest, BodiesMustBeJson) {
     EXPECT_EQ(with(type, false), 415) << type;
   }
   EXPECT_EQ(judge({{"host", "localhost"}}, true), 415);
+  const auto encoded = [&](const std::string& encoding) {
+    return judge({{"host", "localhost"}, {"content-type", "application/json"}, {"content-encoding", encoding}}, true);
+  };
+  EXPECT_EQ(encoded("gzip"), 415);
+  EXPECT_EQ(encoded("Identity"), 200);
   EXPECT_EQ(judge({{"host", "localhost"}}, false), 200);
 }
 

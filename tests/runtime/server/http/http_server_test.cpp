@@ -104,7 +104,9 @@ TEST_F(HttpServerTest, AnswersOverOneConnection) {
   EXPECT_NE(wrong_method.find("Allow: POST"), std::string::npos) << wrong_method;
   const std::string failed = one.ask("POST /fail");
   EXPECT_EQ(status_of(failed), 503);
-  EXPECT_TRUE(failed.ends_with("{\"error\":\"nobody is there\"}\n")) << failed;
+  EXPECT_TRUE(failed.ends_with(R"({"error":{"message":"nobody is there","type":"Service Unavailable","param":null,"code":503}})"
+                               "\n"))
+      << failed;
   EXPECT_EQ(status_of(one.ask("POST /drop")), 500);
   one.send("HEAD /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
   const std::string head = one.read_all();

@@ -106,7 +106,9 @@ TEST_F(HttpStreamTest, AnErrorBeforeTheFirstPieceHasItsStatus) {
   EXPECT_FALSE(early->write("a"));
   const std::string answer = one.read_answer();
   EXPECT_EQ(status_of(answer), 503);
-  EXPECT_TRUE(answer.ends_with("{\"error\":\"full\"}\n")) << answer;
+  EXPECT_TRUE(answer.ends_with(R"({"error":{"message":"full","type":"Service Unavailable","param":null,"code":503}})"
+                               "\n"))
+      << answer;
   one.send("GET /call HTTP/1.1\r\nHost: localhost\r\n\r\n");
   const auto late = stream();
   EXPECT_TRUE(late->write("a"));
