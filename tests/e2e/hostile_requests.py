@@ -276,8 +276,10 @@ class HostileRequests:
             fields.pop(choose.choice(sorted(fields)))
         else:
             fields[choose.choice(NAMED)] = self._value()
-        if isinstance(fields.get("max_tokens"), int) and fields["max_tokens"] > 8 and choose.random() < 0.98:
-            fields["max_tokens"] = 8  # few may be long
+        most = fields.get("max_tokens")
+        is_long = most is None or (isinstance(most, (int, float)) and most > 8)
+        if is_long and choose.random() < 0.98:  # few may be long
+            fields["max_tokens"] = 8
 
     def _spoil_inside(self, value):
         """Replaces something that stands deeper in."""
