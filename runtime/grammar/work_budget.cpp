@@ -21,18 +21,21 @@ std::chrono::nanoseconds thread_time() {
 
 }  // namespace
 
-WorkBudget::WorkBudget(const Limits& limits) : limits_(limits), begin_(thread_time()) {
+WorkBudget::WorkBudget(const Limits& limits) : limits_(limits) {
   FERRY_CHECK(budget_of_thread == nullptr);
   budget_of_thread = this;
 }
 
 WorkBudget::~WorkBudget() { budget_of_thread = nullptr; }
 
-std::chrono::nanoseconds WorkBudget::time_used() const { return thread_time() - begin_; }
+std::chrono::nanoseconds WorkBudget::time_used() const {
+  return begin_ ? thread_time() - *begin_ : std::chrono::nanoseconds(0);
+}
 
 void WorkBudget::check(int64_t bytes) {
   if (bytes_held_ + bytes > limits_.bytes) throw BudgetSpent();
   if (++num_allocations_ % kAllocationsBetweenChecks != 0) return;
+  if (!begin_) begin_ = thread_time();
   const bool is_stopped = limits_.is_stopped != nullptr && limits_.is_stopped->load(std::memory_order_relaxed);
   if (is_stopped || time_used() > limits_.time) throw BudgetSpent();
 }

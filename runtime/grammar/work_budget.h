@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <new>
+#include <optional>
 
 namespace ferry {
 
@@ -35,7 +36,7 @@ class WorkBudget {
   WorkBudget(const WorkBudget&) = delete;
   WorkBudget& operator=(const WorkBudget&) = delete;
 
-  /// How long the thread has computed since the beginning.
+  /// How long the thread has computed since its 256th allocation; until then 0, so that little work costs no look at a clock.
   std::chrono::nanoseconds time_used() const;
 
   /// Of operator new, before it takes `bytes`. Throws BudgetSpent.
@@ -45,7 +46,7 @@ class WorkBudget {
 
  private:
   Limits limits_;
-  std::chrono::nanoseconds begin_;  // the thread's time then
+  std::optional<std::chrono::nanoseconds> begin_;  // the thread's time at its first check
   int64_t bytes_held_ = 0;
   int64_t num_allocations_ = 0;
 };
