@@ -63,6 +63,7 @@ CachePlan plan_caches(const EngineOptions& options, const ModelConfig& config, D
                       .max_context = plan.max_context,
                       .vocab_size = config.vocab_size,
                       .max_drafts = speculation.max_drafts,
+                      .policy = options.policy,
                       .stop_token_ids = config.generation.stop_token_ids,
                       .placeholders = config.placeholders};
   caches.scheduler.prefix_cache =

@@ -360,6 +360,7 @@ void Coordinator::Impl::step() {
     const Clock::time_point draft_start = Clock::now();
     engine_.draft(*plan, scheduler_);
     add_draft_time(*plan, run_start, draft_start);
+    scheduler_.note_step(*plan, std::chrono::duration<double>(Clock::now() - run_start).count());
   } else {
     update_load(*plan);
     publish_finished();
@@ -472,7 +473,10 @@ void Coordinator::Impl::update_load(const StepPlan& plan) {
   record_value(Zone::kUsedKvBlocks, now.num_used_blocks);
   const std::unique_lock lock = lock_traced(mutex_);
   open_.take_states();
+  load_.accounts = static_cast<int32_t>(now.num_accounts);
+  load_.prefill_limit = now.prefill_limit;
   load_.preemptions = now.num_preemptions;
+  load_.lost_slots = now.num_lost_slots;
   load_.prefix_cache = now.prefix_cache;
   load_.kv_blocks_used = now.num_used_blocks;
   load_.steps += plan.num_rows > 0 ? 1 : 0;

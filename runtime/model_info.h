@@ -22,6 +22,7 @@ struct ModelInfo {
   int32_t num_expert_workers = 0;  // 0: the coordinator holds the experts itself
   std::string transport;           // "local", "mpi" or "gloo"
   bool takes_media = false;        // pictures and videos
+  bool takes_priorities = false;   // other than 0, of requests
   GenerationDefaults generation;   // stop ids and recommended sampling
 };
 

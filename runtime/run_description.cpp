@@ -18,6 +18,7 @@ ModelInfo describe_model(const ModelConfig& config, DType dtype, const Scheduler
           .experts_per_token = config.is_dense() ? 0 : config.moe.top_k,
           .num_expert_workers = cluster.num_workers(),
           .transport = cluster.transport(),
+          .takes_priorities = limits.policy.policy == SchedulingPolicy::kPriority,
           .generation = config.generation};
 }
 

@@ -10,6 +10,7 @@
 #include "runtime/checkpoint/quantization.h"
 #include "runtime/options/device_choice.h"
 #include "runtime/options/media_options.h"
+#include "runtime/schedule/policy.h"
 #include "runtime/schedule/speculation.h"
 #include "runtime/trace/clock_skew.h"
 
@@ -52,6 +53,7 @@ struct EngineOptions {
   std::optional<int64_t> micro_batch;         // rows of half a step from which it is halved; 0: never; absent: see Cluster
   std::optional<int64_t> max_context;         // tokens; absent: the checkpoint's
   Speculation speculation;                    // drafts; by default none, of commands that have the option auto
+  PolicyOptions policy;
   MediaOptions media;
   double peer_timeout_s = 30;  // for a rank to answer within a step
   bool check_weights = false;  // refuse NaN and infinity while loading

@@ -10,6 +10,7 @@
 
 #include "runtime/base/cache_folder.h"
 #include "runtime/options/refusals.h"
+#include "runtime/options/scheduling_options.h"
 #include "runtime/version.h"
 
 namespace ferry {
@@ -28,6 +29,7 @@ void add_commands(CLI::App& app, Options& o, std::span<const char* const> argume
     add_engine_options(sub, o.engine);
     add_speculation(sub, o.engine);
     add_prefix_cache(sub, o.engine);
+    add_scheduling_options(sub, o.engine.policy);
     add_media_options(sub, o.engine.media);
     add_serve_options(sub, o.serve);
   });
@@ -103,11 +105,11 @@ ParseResult parse_options(int argc, const char* const* argv) {
     return app.get_subcommands().empty() ? refuse_command(app, argc, argv) : refuse(error.what());
   }
   options.engine.cache_folder = cache_folder(std::getenv("XDG_CACHE_HOME"), std::getenv("HOME"));
-  options.engine.media.is_wanted =
-      options.command == Command::kServe || (options.command == Command::kGenerate && options.generate.has_media());
+  const bool serves = options.command == Command::kServe;
+  options.engine.media.is_wanted = serves || (options.command == Command::kGenerate && options.generate.has_media());
   if (options.command == Command::kBench) make_room(options.bench, options.engine);
+  if (serves && !options.engine.prefix_cache_bytes) options.engine.prefix_cache_bytes = options.engine.memory_bytes / 2;
   if (options.command == Command::kServe) {
-    if (!options.engine.prefix_cache_bytes) options.engine.prefix_cache_bytes = options.engine.memory_bytes / 2;
     if (const char* key = std::getenv("FERRY_API_KEY")) options.serve.access.api_key = key;
   }
   if (const std::string complaint = check_together(options); !complaint.empty()) return refuse(complaint);

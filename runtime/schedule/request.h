@@ -95,6 +95,8 @@ struct Request {
   std::vector<TokenId> prompt;  // with expanded placeholders where there are media
   std::shared_ptr<const PromptMedia> media;  // null: text only
   SamplingParams sampling;
+  int64_t priority = 0;              // the lower the sooner, under SchedulingPolicy::kPriority; else 0
+  std::string account;               // on whose behalf it is, for SchedulingPolicy::kFair; who has none share the empty one
   std::string cache_salt;            // shares cached prefixes with requests of the same one alone
   std::vector<int64_t> cache_hints;  // tokens in front of each message, ascending; empty: found by the token they begin with
   std::vector<UnitContent> unit_contents;  // by unit, of those that have any: made when it is accepted

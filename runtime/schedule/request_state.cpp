@@ -18,10 +18,10 @@ bool may_become(RequestState from, RequestState to) {
   using enum RequestState;
   switch (from) {
     case kQueued: return to == kWaitingForMedia || to == kPrefilling || to == kFinished;
-    case kWaitingForMedia: return to == kPrefilling || to == kFinished;
+    case kWaitingForMedia: return to == kPrefilling || to == kPreempted || to == kFinished;
     case kPrefilling: return to == kDecoding || to == kPreempted || to == kFinished;
     case kDecoding: return to == kPreempted || to == kFinished;
-    case kPreempted: return to == kPrefilling || to == kDecoding || to == kFinished;
+    case kPreempted: return to == kWaitingForMedia || to == kPrefilling || to == kDecoding || to == kFinished;
     case kFinished: return false;
   }
   return false;

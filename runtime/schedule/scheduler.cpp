@@ -17,6 +17,10 @@ namespace {
 
 constexpr int64_t kMaxCount = std::numeric_limits<int32_t>::max();  // keeps products of two options within int64
 
+// What an account may take in its turn, under SchedulingPolicy::kFair, in prompts' tokens: some quanta, so that a step has rows
+// of several accounts, and that who comes back soon has a turn. A prompt that is more is saved up for, before it is admitted.
+constexpr int64_t kTurn = 256;
+
 void require_range(const char* name, int64_t value, int64_t lowest) {
   if (value >= lowest && value <= kMaxCount) return;
   throw_invalid(std::string(name) + " is " + std::to_string(value) + "; allowed: " + std::to_string(lowest) + " to " +
@@ -38,6 +42,7 @@ SchedulerOptions validated(SchedulerOptions options) {
   require_range("max_context", options.max_context, 1);
   require_range("vocab_size", options.vocab_size, 1);
   require_range("max_drafts", options.max_drafts, 0);
+  require_range("aging_tokens_per_s", options.policy.aging_tokens_per_s, 1);
   return options;
 }
 
@@ -92,6 +97,10 @@ void validate_request(const Request& request, const SchedulerOptions& options) {
                   "; allowed: token ids 0 to " + std::to_string(options.vocab_size - 1));
   }
   if (request.media == nullptr) refuse_placeholders(request.prompt, options.placeholders);
+  if (request.priority != 0 && options.policy.policy != SchedulingPolicy::kPriority) {
+    throw_invalid("priority is " + std::to_string(request.priority) + "; allowed: 0 under --policy " +
+                  scheduling_policy_name(options.policy.policy) + ", any under priority");
+  }
   validate_sampling(request.sampling);
   validate_sampling(request.sampling,
                     {.vocab_size = options.vocab_size,
@@ -100,7 +109,11 @@ void validate_request(const Request& request, const SchedulerOptions& options) {
 }
 
 Scheduler::Scheduler(SchedulerOptions options)
-    : options_(validated(std::move(options))), blocks_(options_.num_blocks), swap_blocks_(options_.num_swap_blocks) {
+    : options_(validated(std::move(options))),
+      blocks_(options_.num_blocks),
+      swap_blocks_(options_.num_swap_blocks),
+      admissions_(kTurn),
+      rows_(kTurn) {
   const auto max_running = static_cast<std::size_t>(options_.max_running);
   free_slots_.reserve(max_running);
   for (int64_t slot = options_.max_running - 1; slot >= 0; --slot) free_slots_.push_back(static_cast<int32_t>(slot));
@@ -110,10 +123,13 @@ Scheduler::Scheduler(SchedulerOptions options)
   is_counted_.resize(static_cast<std::size_t>(options_.num_blocks));
   if (options_.prefix_cache.is_on)
     prefix_cache_.emplace(options_.prefix_cache, prefix_unit_tokens(options_), options_.block_tokens, blocks_);
+  if (options_.policy.decode_slo_s > 0) {
+    chunk_control_.emplace(options_.policy.decode_slo_s, prefill_quantum(options_.prefill_chunk), options_.token_budget);
+  }
 }
 
 Sequence* Scheduler::add(Request request, TimePoint arrival) {
-  if (std::ssize(waiting_) >= options_.max_waiting) return nullptr;
+  if (std::ssize(waiting_) - num_slotless_ >= options_.max_waiting) return nullptr;
 
   const auto num_prompt = static_cast<int64_t>(request.prompt.size());
   const int64_t room = sequence_capacity(options_) - num_prompt;
@@ -125,8 +141,8 @@ Sequence* Scheduler::add(Request request, TimePoint arrival) {
   sequence->tokens = request.prompt;
   sequence->request = std::move(request);
   sequence->arrival = arrival;
-  waiting_.push_back(std::move(sequence));
-  return waiting_.back().get();
+  set_seniority(*sequence);
+  return &queue(std::move(sequence));
 }
 
 void Scheduler::abort(Sequence& sequence) { sequence.abort_requested = true; }
@@ -141,6 +157,7 @@ const StepPlan& Scheduler::plan(TimePoint now) {
   plan_.restored_blocks.clear();
   plan_.num_rows = plan_.num_prefill_tokens = plan_.num_decode_tokens = plan_.num_drafts = plan_.num_samples = 0;
   drop_expired(now);
+  admit_seniors(now);
   share_rows();
   if (share_blocks(now)) admit(now);
   add_entries();
@@ -236,13 +253,20 @@ void Scheduler::give_media(Sequence& sequence, std::shared_ptr<const EmbeddedMed
   sequence.become(RequestState::kPrefilling);
 }
 
+void Scheduler::note_step(const StepPlan& plan, double seconds) {
+  if (chunk_control_ && plan.num_decode_tokens > 0) chunk_control_->add_step(plan.num_prefill_tokens, seconds);
+}
+
 SchedulerLoad Scheduler::load() const {
   const int64_t num_preempted =
       std::ranges::count_if(running_, [](const auto& sequence) { return sequence->state() == RequestState::kPreempted; });
   return {.num_running = std::ssize(running_) - num_preempted,
           .num_waiting = std::ssize(waiting_) + num_preempted,
-          .num_preempted = num_preempted,
+          .num_preempted = num_preempted + num_slotless_,
           .num_preemptions = num_preemptions_,
+          .num_lost_slots = num_lost_slots_,
+          .num_accounts = accounts_.size(),
+          .prefill_limit = chunk_control_ ? chunk_control_->num_rows() : 0,
           .num_used_blocks = blocks_.num_used(),
           .num_total_blocks = blocks_.num_total(),
           .num_used_swap_blocks = swap_blocks_.num_used(),
@@ -265,24 +289,35 @@ void Scheduler::drop_expired(TimePoint now) {
   if (!plan_.finished.empty()) sweep();
 }
 
-/// Rows by the token budget alone: one for each that decodes and its drafts, then pieces of prompts, oldest first.
+/// Rows by the token budget alone: one for each that decodes and its drafts, then pieces of prompts.
 void Scheduler::share_rows() {
   shares_.assign(running_.size(), {});
-  const auto decodes = [](const auto& sequence) { return sequence->num_uncomputed() == 1 && !sequence->in_prefill(); };
-  const int64_t num_decodes = std::ranges::count_if(running_, decodes);
+  const int64_t num_decodes = std::ranges::count_if(running_, [](const auto& sequence) { return sequence->decodes(); });
   int64_t budget = options_.token_budget - num_decodes;
   int64_t draft_room = std::min(budget - prefill_quantum(options_.prefill_chunk), kMaxDraftRows);
   for (std::size_t i = 0; i < running_.size(); ++i) {
-    if (!decodes(running_[i])) continue;
+    if (!running_[i]->decodes()) continue;
     shares_[i] = {.num_tokens = 1, .num_drafts = num_tried_drafts(*running_[i], draft_room)};
     draft_room -= shares_[i].num_drafts;
     budget -= shares_[i].num_drafts;
   }
-  bool are_all_here = true;  // none before was preempted, behind which nobody may have blocks
+  prefill_limit_ = num_decodes > 0 && chunk_control_ ? std::min(budget, chunk_control_->num_rows()) : budget;
+  share_prefill_rows();
+}
+
+/// Pieces of prompts, oldest first; where accounts take turns, those that have blocks have theirs before.
+void Scheduler::share_prefill_rows() {
+  const auto asks = [](const Sequence& sequence) {
+    return !sequence.decodes() && sequence.state() != RequestState::kWaitingForMedia;
+  };
+  for (const auto& sequence : running_) {
+    if (sequence->state() == RequestState::kPreempted) break;  // behind it nobody may have blocks
+    if (asks(*sequence) && may_begin(*sequence)) begin(*sequence);
+  }
+  const bool takes_turns = options_.policy.policy == SchedulingPolicy::kFair;
+  int64_t budget = takes_turns ? take_turns(prefill_limit_) : prefill_limit_;
   for (std::size_t i = 0; i < running_.size(); ++i) {
-    are_all_here = are_all_here && running_[i]->state() != RequestState::kPreempted;
-    if (decodes(running_[i]) || running_[i]->state() == RequestState::kWaitingForMedia) continue;
-    if (are_all_here && may_begin(*running_[i])) begin(*running_[i]);
+    if (!asks(*running_[i]) || (takes_turns && running_[i]->state() != RequestState::kPreempted)) continue;
     // A later prompt's short end may use rows that are too few for this one: it delays nobody.
     shares_[i].num_tokens = next_piece(*running_[i], budget);
     budget -= shares_[i].num_tokens;
@@ -341,11 +376,16 @@ bool Scheduler::grant_blocks(std::size_t idx, bool may_take, TimePoint now) {
 void Scheduler::shrink(std::size_t idx, int64_t num_blocks) {
   const Sequence& sequence = *running_[idx];
   Share& share = shares_[idx];
-  const int64_t num_tokens = num_blocks * options_.block_tokens;
-  const int64_t end = num_tokens >= sequence.max_length() ? sequence.max_length() : num_tokens - options_.max_drafts;
-  const int64_t room = std::max<int64_t>(end - sequence.num_computed, 0);
+  const int64_t room = room_in(sequence, num_blocks);
   share.num_tokens = std::min(share.num_tokens, next_piece(sequence, std::min(room, share.num_tokens)));
   share.num_drafts = std::min(share.num_drafts, room - share.num_tokens);
+}
+
+/// Tokens that the sequence can compute if it has so many blocks.
+int64_t Scheduler::room_in(const Sequence& sequence, int64_t num_blocks) const {
+  const int64_t num_tokens = num_blocks * options_.block_tokens;
+  const int64_t end = num_tokens >= sequence.max_length() ? sequence.max_length() : num_tokens - options_.max_drafts;
+  return std::max<int64_t>(end - sequence.num_computed, 0);
 }
 
 /// Brings a preempted sequence's blocks back, if there is room for all that is known of it beside what all older ones may soon
@@ -368,8 +408,7 @@ bool Scheduler::try_resume(std::size_t idx) {
     plan_.restored_blocks.push_back({.from = sequence.saved_blocks[i], .to = sequence.blocks[i]});
   swap_blocks_.release(sequence.saved_blocks);
   sequence.saved_blocks.clear();
-  sequence.become(sequence.num_uncomputed() == 1 && !sequence.in_prefill() ? RequestState::kDecoding
-                                                                           : RequestState::kPrefilling);
+  sequence.become(sequence.decodes() ? RequestState::kDecoding : RequestState::kPrefilling);
   return true;
 }
 
@@ -383,45 +422,54 @@ void Scheduler::preempt(std::size_t idx, TimePoint now) {
       plan_.saved_blocks.push_back({.from = sequence.blocks[i], .to = sequence.saved_blocks[i]});
     sequence.cached.is_growing = false;  // its blocks will be others
   } else {
-    if (prefix_cache_) prefix_cache_->let_go_of_snapshot(sequence.cached);
-    sequence.begins = true;
-    sequence.num_computed = sequence.num_replayed = 0;
-    sequence.drafts.clear();
+    start_anew(sequence);
   }
   blocks_.release(sequence.blocks);
   sequence.blocks.clear();
+  note_preempted(sequence, now);
+}
+
+/// When it has blocks again: nothing of it is kept.
+void Scheduler::start_anew(Sequence& sequence) {
+  if (prefix_cache_) prefix_cache_->let_go_of_snapshot(sequence.cached);
+  sequence.begins = true;
+  sequence.num_computed = sequence.num_replayed = 0;
+  sequence.drafts.clear();
+}
+
+void Scheduler::note_preempted(Sequence& sequence, TimePoint now) {
   sequence.preempted = now;
   ++sequence.num_preemptions;
   ++num_preemptions_;
   sequence.become(RequestState::kPreempted);
 }
 
-/// Admits who waits, strictly in order of arrival, while there are a slot, rows, and blocks for them beside what those that run
-/// may soon need. Who has to wait for its media first needs a slot alone.
+/// Admits who waits, strictly in the policy's order, while there are a slot, rows, and blocks for them beside what those that
+/// run may soon need. Who has to wait for its media first needs a slot alone.
 void Scheduler::admit(TimePoint now) {
-  int64_t budget = options_.token_budget;
-  for (const Share& share : shares_) budget -= share.num_rows();
+  int64_t budget = options_.token_budget, prefill_budget = prefill_limit_;
+  for (std::size_t i = 0; i < running_.size(); ++i) {
+    budget -= shares_[i].num_rows();
+    if (!running_[i]->decodes()) prefill_budget -= shares_[i].num_tokens;
+  }
+  budget = std::min(budget, prefill_budget);
   while (!waiting_.empty() && !free_slots_.empty()) {
-    Sequence& sequence = *waiting_.front();
+    Sequence& sequence = next_waiting();
     Share share;
+    std::size_t idx = 0;
     if (!sequence.waits_for_media()) {
       begin(sequence);
       share.num_tokens = next_piece(sequence, budget);
       const int64_t num_missing = num_needed_blocks(sequence, share) - std::ssize(sequence.blocks);
       if (share.num_tokens == 0 || num_missing + num_growth_blocks(running_.size()) > num_available())
         return undo_begin(sequence);
-      take_slot(sequence);
+      idx = move_to_running(sequence, RequestState::kPrefilling, now);
       take_blocks(num_missing, sequence);
-      sequence.become(RequestState::kPrefilling);
     } else {
-      take_slot(sequence);
-      sequence.become(RequestState::kWaitingForMedia);
+      idx = move_to_running(sequence, RequestState::kWaitingForMedia, now);
     }
-    sequence.first_scheduled = now;
     budget -= share.num_tokens;
-    shares_.push_back(share);
-    running_.push_back(std::move(waiting_.front()));
-    waiting_.pop_front();
+    shares_.insert(shares_.begin() + static_cast<std::ptrdiff_t>(idx), share);
   }
 }
 
@@ -440,6 +488,7 @@ void Scheduler::begin(Sequence& sequence) {
 void Scheduler::undo_begin(Sequence& sequence) {
   if (!prefix_cache_) return;
   prefix_cache_->let_go_of_snapshot(sequence.cached);
+  sequence.cached = {};
   sequence.num_computed = 0;
   blocks_.release(sequence.blocks);
   sequence.blocks.clear();
@@ -483,14 +532,17 @@ int64_t Scheduler::num_needed_blocks(const Sequence& sequence, const Share& shar
   return num_blocks_of(std::min(end, sequence.max_length()));
 }
 
-/// Blocks that the oldest `num_sequences` do not hold yet, each for its prompt, its tokens and kGrowthTokens more.
+/// Blocks that the oldest `num_sequences` do not hold yet.
 int64_t Scheduler::num_growth_blocks(std::size_t num_sequences) const {
   int64_t num_blocks = 0;
-  for (const auto& sequence : std::span(running_).first(num_sequences)) {
-    const int64_t end = std::min(std::ssize(sequence->tokens) + kGrowthTokens, sequence->max_length());
-    num_blocks += std::max<int64_t>(num_blocks_of(end) - std::ssize(sequence->blocks), 0);
-  }
+  for (const auto& sequence : std::span(running_).first(num_sequences)) num_blocks += num_growth_blocks_of(*sequence);
   return num_blocks;
+}
+
+/// For its prompt, its tokens and kGrowthTokens more.
+int64_t Scheduler::num_growth_blocks_of(const Sequence& sequence) const {
+  const int64_t end = std::min(std::ssize(sequence.tokens) + kGrowthTokens, sequence.max_length());
+  return std::max<int64_t>(num_blocks_of(end) - std::ssize(sequence.blocks), 0);
 }
 
 void Scheduler::add_entries() {
@@ -595,8 +647,13 @@ void Scheduler::retire(Sequence& sequence, FinishReason reason, TimePoint now) {
   FERRY_CHECK(sequence.finish_reason == FinishReason::kNone) << "request " << sequence.request.id << " ended twice";
   sequence.finish_reason = reason;
   sequence.finished = now;
+  if (options_.policy.policy == SchedulingPolicy::kFair) accounts_.leave(sequence.request.account);
+  if (sequence.slot < 0 && sequence.state() == RequestState::kPreempted) --num_slotless_;
   sequence.become(RequestState::kFinished);
-  if (sequence.slot < 0) return;
+  if (sequence.slot >= 0) release_all(sequence);
+}
+
+void Scheduler::release_all(Sequence& sequence) {
   if (prefix_cache_) prefix_cache_->let_go_of_snapshot(sequence.cached);
   blocks_.release(sequence.blocks);
   sequence.blocks.clear();

@@ -8,7 +8,11 @@
 #include <vector>
 
 #include "runtime/base/named_token_id.h"
+#include "runtime/schedule/account_numbers.h"
 #include "runtime/schedule/block_pool.h"
+#include "runtime/schedule/chunk_control.h"
+#include "runtime/schedule/fair_turns.h"
+#include "runtime/schedule/policy.h"
 #include "runtime/schedule/prefix_cache.h"
 #include "runtime/schedule/step_plan.h"
 
@@ -20,14 +24,15 @@
 //   scheduler.commit(plan, choices, now);
 //   ... stop strings: scheduler.finish(sequence, FinishReason::kStop, now) ...
 //   ... guess what follows: scheduler.propose(sequence, drafts) ...
+//   scheduler.note_step(plan, seconds);
 //   for (auto& sequence : scheduler.take_finished()) ... send the last event ...
 //
 // Three promises:
-// - The oldest goes on: blocks of the KV cache are shared out in order of arrival. Whoever needs some that are not there takes
-//   them from the youngest sequence behind it, which is preempted: what its blocks hold is saved and comes back when there is
-//   room, or is computed anew if the swap space is full. Nobody is ended for want of memory, and nobody older waits for it
-//   while somebody younger is given any.
-// - Nobody starves: decode rows come first, and the budget always leaves one quantum for the oldest prefill.
+// - The oldest goes on: blocks of the KV cache are shared out in order of seniority, which is that of arrival unless the policy
+//   says otherwise (policy.h). Whoever needs some that are not there takes them from the youngest sequence behind it, which is
+//   preempted: what its blocks hold is saved and comes back when there is room, or is computed anew if the swap space is full.
+//   Nobody is ended for want of memory, and nobody older waits for it while somebody younger is given any.
+// - Nobody starves: decode rows come first, and there is always one quantum left, for the oldest prefill or whose turn it is.
 // - Exactness: how a request is computed depends neither on its neighbours nor on preemptions (see next_prefill_piece), nor on
 //   whether its first tokens were computed for it or for another one before (prefix_cache.h).
 
@@ -43,16 +48,17 @@ inline constexpr int64_t kGrowthTokens = 64;
 
 /// Limits of the engine, fixed at start.
 struct SchedulerOptions {
-  int64_t max_running = 16;                // sequences; slots of the recurrent state; >= 1
-  int64_t max_waiting = 256;               // requests; >= 1
-  int64_t token_budget = 1024;             // rows of a step; >= max_running + prefill_quantum(prefill_chunk)
-  int64_t prefill_chunk = 512;             // most tokens of one prompt in a step; 1 ‥ 64 or a multiple of 64
-  int64_t num_blocks = 0;                  // KV blocks; >= 1
-  int64_t num_swap_blocks = 0;             // of the swap space, for what preempted sequences have computed; >= 0
-  int64_t block_tokens = 16;               // tokens a block; >= 1
-  int64_t max_context = 0;                 // tokens of prompt and completion together; >= 1
-  int64_t vocab_size = 0;                  // ids a prompt may use are [0, vocab_size); >= 1
-  int64_t max_drafts = 0;                  // of a sequence in a step; >= 0
+  int64_t max_running = 16;     // sequences; slots of the recurrent state; >= 1
+  int64_t max_waiting = 256;    // requests; >= 1
+  int64_t token_budget = 1024;  // rows of a step; >= max_running + prefill_quantum(prefill_chunk)
+  int64_t prefill_chunk = 512;  // most tokens of one prompt in a step; 1 ‥ 64 or a multiple of 64
+  int64_t num_blocks = 0;       // KV blocks; >= 1
+  int64_t num_swap_blocks = 0;  // of the swap space, for what preempted sequences have computed; >= 0
+  int64_t block_tokens = 16;    // tokens a block; >= 1
+  int64_t max_context = 0;      // tokens of prompt and completion together; >= 1
+  int64_t vocab_size = 0;       // ids a prompt may use are [0, vocab_size); >= 1
+  int64_t max_drafts = 0;       // of a sequence in a step; >= 0
+  PolicyOptions policy;
   PrefixCacheOptions prefix_cache;         // whether requests begin with what others have computed
   std::vector<TokenId> stop_token_ids;     // of the checkpoint
   std::vector<NamedTokenId> placeholders;  // ids that stand for pictures and videos, which a prompt without them may not hold
@@ -64,6 +70,9 @@ struct SchedulerLoad {
   int64_t num_waiting = 0;      // queued or preempted
   int64_t num_preempted = 0;    // of those that wait
   int64_t num_preemptions = 0;  // since the start
+  int64_t num_lost_slots = 0;   // of these, for somebody of a better priority who had none
+  int64_t num_accounts = 0;     // that have open requests, under SchedulingPolicy::kFair
+  int64_t prefill_limit = 0;    // rows of prompts that the next step in which sequences decode may have; 0: no bound
   int64_t num_used_blocks = 0;  // by sequences; those that the prefix cache keeps beside them count as free
   int64_t num_total_blocks = 0;
   int64_t num_used_swap_blocks = 0;
@@ -90,7 +99,8 @@ int64_t prefix_unit_tokens(const SchedulerOptions& options);
 int64_t sequence_capacity(const SchedulerOptions& options);
 
 /// Throws Error{kInvalidArgument} if `request` could never run: empty prompt, prompt that leaves no room for one token, id
-/// outside the vocabulary or standing for a picture that is not there, bad sampling parameters. A max_tokens that is larger
+/// outside the vocabulary or standing for a picture that is not there, bad sampling parameters, a priority where the policy
+/// knows none. A max_tokens that is larger
 /// than the room is fine: add() clips it.
 void validate_request(const Request& request, const SchedulerOptions& options);
 
@@ -119,6 +129,9 @@ class Scheduler {
   /// or where their grammar lets nothing follow (kStop), or at max_tokens (kLength), which
   /// may be the prompt's end; what was chosen behind that is dropped.
   void commit(const StepPlan& plan, const StepChoices& choices, TimePoint now);
+
+  /// The plan's rows took so long, until the next plan could be made.
+  void note_step(const StepPlan& plan, double seconds);
 
   /// The admitted sequence, oldest first, that waits for its pictures and videos: it holds a slot and no blocks, and nobody
   /// waits for it. Null if there is none.
@@ -160,15 +173,28 @@ class Scheduler {
   };
 
   void drop_expired(TimePoint now);
+  void set_seniority(Sequence& sequence);
+  Sequence& queue(std::unique_ptr<Sequence> sequence);
+  void admit_seniors(TimePoint now);
+  void evict_youngest(TimePoint now);
   void share_rows();
+  void share_prefill_rows();
+  int64_t take_turns(int64_t budget);
+  void make_claims(int64_t budget);
+  int64_t claim_of(std::size_t idx, int64_t budget, int64_t num_kept);
   int64_t next_piece(const Sequence& sequence, int64_t budget) const;
   int64_t num_tried_drafts(const Sequence& sequence, int64_t room) const;
   bool share_blocks(TimePoint now);
   bool grant_blocks(std::size_t idx, bool may_take, TimePoint now);
   void shrink(std::size_t idx, int64_t num_blocks);
+  int64_t room_in(const Sequence& sequence, int64_t num_blocks) const;
   bool try_resume(std::size_t idx);
   void preempt(std::size_t idx, TimePoint now);
+  void start_anew(Sequence& sequence);
+  void note_preempted(Sequence& sequence, TimePoint now);
   void admit(TimePoint now);
+  Sequence& next_waiting();
+  std::size_t move_to_running(Sequence& sequence, RequestState state, TimePoint now);
   void begin(Sequence& sequence);
   void undo_begin(Sequence& sequence);
   bool may_begin(const Sequence& sequence) const;
@@ -179,6 +205,7 @@ class Scheduler {
   int64_t num_blocks_of(int64_t num_tokens) const;
   int64_t num_needed_blocks(const Sequence& sequence, const Share& share) const;
   int64_t num_growth_blocks(std::size_t num_sequences) const;
+  int64_t num_growth_blocks_of(const Sequence& sequence) const;
   void add_entries();
   void add_entry(Sequence& sequence, const Share& share);
   void add_snapshots(const Sequence& sequence, const StepEntry& entry);
@@ -188,6 +215,7 @@ class Scheduler {
   void append_token(Sequence& sequence, TokenId token, TimePoint now);
   FinishReason reason_to_end(const Sequence& sequence, int64_t num_behind) const;
   void retire(Sequence& sequence, FinishReason reason, TimePoint now);
+  void release_all(Sequence& sequence);
   void sweep();
 
   const SchedulerOptions options_;
@@ -196,10 +224,23 @@ class Scheduler {
   std::optional<PrefixCache> prefix_cache_;  // of blocks_
   std::vector<bool> is_counted_;             // [num_blocks] for num_held_blocks
   std::vector<int32_t> free_slots_;
-  std::deque<std::unique_ptr<Sequence>> waiting_;   // in order of arrival
+  std::deque<std::unique_ptr<Sequence>> waiting_;   // in order of seniority
   std::vector<std::unique_ptr<Sequence>> running_;  // admitted, likewise; behind a preempted one nobody holds blocks
   std::vector<Share> shares_;                       // of each
-  int64_t num_preemptions_ = 0;
+  int64_t num_slotless_ = 0;                        // in waiting_, preempted ones
+  int64_t prefill_limit_ = 0;                       // rows of prompts that the step planned may have
+  int64_t num_added_ = 0, num_admitted_ = 0;
+  int64_t num_preemptions_ = 0, num_lost_slots_ = 0;
+  std::optional<ChunkControl> chunk_control_;  // where steps have a time to keep
+
+  // Under SchedulingPolicy::kFair:
+  AccountNumbers accounts_;                          // of open requests
+  FairTurns admissions_;                             // whose request is admitted next, by the tokens of its prompt
+  FairTurns rows_;                                   // whose prompt gets the step's next rows
+  std::vector<int32_t> asking_;                      // accounts of those that ask for either
+  std::vector<int64_t> claims_;                      // of running_: tokens that the step planned may compute
+  std::vector<std::size_t> first_claims_;            // by account: in running_, all before have what they claimed
+  std::vector<Sequence*> first_waiting_;             // by account
   std::vector<std::unique_ptr<Sequence>> finished_;  // ended, not yet taken
   StepPlan plan_;
   bool plan_is_open_ = false;  // plan_ has rows and was not committed

@@ -9,6 +9,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/error.h"
 #include "runtime/schedule/cached_prefix.h"
+#include "runtime/schedule/policy.h"
 #include "runtime/schedule/request.h"
 #include "runtime/schedule/request_state.h"
 #include "runtime/schedule/token_counts.h"
@@ -43,10 +44,15 @@ struct Sequence {
   int64_t num_new = 0;                // last tokens, which the last commit appended
   int64_t num_replayed = 0;           // last of the computed tokens that the recurrent state does not hold yet: right drafts
   std::vector<TokenId> drafts;        // what may follow the tokens; right or wrong is found out by the next step
-  int32_t slot = -1;                  // row of the recurrent state, from admission to the end, also while preempted; else -1
+  int32_t slot = -1;                  // row of the recurrent state, from admission to the end, also while preempted, unless
+                                      // somebody more urgent took it; else -1
   std::vector<int32_t> blocks;        // KV blocks of its first tokens, as many as its rows have needed so far; the first may be
                                       // others' as well
   std::vector<int32_t> saved_blocks;  // blocks of the swap space, while preempted; empty if it starts anew
+
+  Seniority seniority;
+  int32_t account = 0;         // its number, under SchedulingPolicy::kFair
+  int64_t admission_cost = 0;  // tokens of the prompt that had to be computed when it arrived, where the policy asks
 
   bool begins = true;      // its next rows are its first, or the first ones that are computed anew
   CachedPrefix cached;     // with which it began
@@ -81,6 +87,7 @@ struct Sequence {
   bool in_prefill() const { return num_computed < num_prompt(); }
   /// Tokens that are known and not computed: 1 when it decodes.
   int64_t num_uncomputed() const { return static_cast<int64_t>(tokens.size()) - num_computed; }
+  bool decodes() const { return num_uncomputed() == 1 && !in_prefill(); }
 
   RequestState state() const { return state_; }
   void become(RequestState next) {

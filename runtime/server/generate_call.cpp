@@ -89,7 +89,7 @@ void GenerateCall::prepare(const grpc::CallbackServerContext& context, const v1:
   grpc::Status failure;
   try {
     Request request = make_request(context, message);
-    request.owner = owner;
+    request.owner = request.account = owner;
     number = shared_.engine.submit(std::move(request), [call = self_](const GenerateEvent& event) { call->on_event(event); });
   } catch (const Error& e) {
     failure = to_status(e);
@@ -138,6 +138,7 @@ Request GenerateCall::make_request(const grpc::CallbackServerContext& context, c
   request.media = std::move(prompt.media);
   request.sampling = sampling_of(message.sampling());
   request.cache_salt = message.cache_salt();
+  request.priority = message.priority();
   return request;
 }
 

@@ -135,6 +135,20 @@ std::string read_cache_salt(const RequestFields& fields) {
          "NUL.");
 }
 
+int64_t read_priority(const RequestFields& fields, const ApiSettings& settings) {
+  const int64_t priority = fields.integer("priority").value_or(0);
+  if (priority == 0 || settings.takes_priorities) return priority;
+  refuse("priority", "Got priority " + std::to_string(priority) + " but Priority scheduling is not enabled.");
+}
+
+/// A caller with a key cannot have more shares than one by naming users. Of a name only the beginning counts.
+std::string account_of(const RequestFields& fields, const HttpRequest& request) {
+  constexpr std::size_t kUserBytes = 256;
+  if (request.caller) return "key " + std::to_string(*request.caller);
+  const ordered_json* user = fields.find("user");
+  return user != nullptr && user->is_string() ? "user " + user->get_ref<const std::string&>().substr(0, kUserBytes) : "";
+}
+
 }  // namespace
 
 void check_model(const RequestFields& fields, const ApiSettings& settings) {
@@ -173,6 +187,8 @@ GenerationFields read_generation(const RequestFields& fields, const HttpRequest&
   GenerationFields generation;
   generation.request_id = request_id_of(fields, request);
   generation.echoes_request_id = settings.echoes_request_id;
+  generation.account = account_of(fields, request);
+  generation.priority = read_priority(fields, settings);
   generation.cache_salt = read_cache_salt(fields);
   generation.constraint = read_constraint(fields);
   SamplingParams& sampling = generation.sampling;

@@ -24,6 +24,8 @@ struct Truncation {
 struct GenerationFields {
   std::string request_id;  // as the client gave it, else made up
   bool echoes_request_id = false;
+  std::string account;  // whom the caller's fair share is: its key, or else the `user` that it names
+  int64_t priority = 0;
   std::string cache_salt;
   SamplingParams sampling;             // but for max_tokens, seed and bad_words
   std::optional<int64_t> max_tokens;   // absent: as many as there is room for

@@ -82,6 +82,8 @@ Request request_of(const EngineClient& engine, GrammarEngine& grammars, const Ge
   request.id = num_choices == 1 ? answer_id : answer_id + "-" + std::to_string(choice);
   const auto choice_of_prompt = static_cast<int32_t>(choice % static_cast<std::size_t>(fields.num_choices));
   request.sampling = sampling_of(fields, engine, std::ssize(prompt.ids), choice_of_prompt);
+  request.account = fields.account;
+  request.priority = fields.priority;
   request.cache_salt = fields.cache_salt;
   request.grammar = make_matcher(grammars, fields.constraint, prompt.ids, ReplyMarkers(engine.tokenizer()));
   request.prompt = std::move(prompt.ids);

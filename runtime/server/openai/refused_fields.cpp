@@ -39,9 +39,6 @@ void refuse_other_outputs(const RequestFields& fields) {
   const auto best_of = fields.integer("best_of");
   if (best_of && *best_of > fields.integer("n").value_or(1)) refuse_named("best_of");
   if (fields.integer("thinking_token_budget").value_or(-1) != -1) refuse_named("thinking_token_budget");
-  const int64_t priority = fields.integer("priority").value_or(0);
-  if (priority != 0)
-    refuse("priority", "Got priority " + std::to_string(priority) + " but Priority scheduling is not enabled.");
 }
 
 }  // namespace

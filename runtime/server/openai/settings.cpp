@@ -42,6 +42,7 @@ ApiSettings make_settings(const ApiOptions& options, const std::string& model_pa
   settings.vocab_size = model.vocab_size;
   settings.max_logprobs = options.max_logprobs;
   settings.keep_alive_s = options.keep_alive_s;
+  settings.takes_priorities = model.takes_priorities;
   settings.echoes_request_id = options.echoes_request_id;
   settings.fingerprint = std::string("ferry-") + version_number();
   settings.start_time = seconds_now();

@@ -26,6 +26,7 @@ struct ApiSettings {
   int64_t max_logprobs = 20;       // of one position; SamplingParams::kWholeVocabulary: no bound
   double keep_alive_s = 15;        // of a stream's silence; 0: for ever
   bool echoes_request_id = false;  // X-Request-Id
+  bool takes_priorities = false;   // other than 0
   std::string fingerprint;         // of this program, such as ferry-0.1.0
   int64_t start_time = 0;          // seconds since 1970
   ServerLimits limits;

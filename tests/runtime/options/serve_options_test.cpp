@@ -90,6 +90,26 @@ TEST(Options, ApiOfServe) {
   refuse(line("serve", {"--served-model-name", ""}), {"--served-model-name", "a name"});
 }
 
+TEST(Options, SchedulingOfServe) {
+  const PolicyOptions defaults = accept(line("serve", {})).engine.policy;
+  EXPECT_EQ(defaults.policy, SchedulingPolicy::kFcfs);
+  EXPECT_EQ(defaults.order, QueueOrder::kArrival);
+  EXPECT_EQ(defaults.decode_slo_s, 0);
+  const PolicyOptions policy =
+      accept(line("serve", {"--policy", "fair", "--queue-order", "shortest", "--aging-rate", "50", "--decode-slo-ms", "80"}))
+          .engine.policy;
+  EXPECT_EQ(policy.policy, SchedulingPolicy::kFair);
+  EXPECT_EQ(policy.order, QueueOrder::kShortest);
+  EXPECT_EQ(policy.aging_tokens_per_s, 50);
+  EXPECT_DOUBLE_EQ(policy.decode_slo_s, 0.08);
+  EXPECT_EQ(accept(line("serve", {"--scheduling-policy", "priority"})).engine.policy.policy, SchedulingPolicy::kPriority);
+  refuse(line("serve", {"--policy", "lifo"}), {"--policy", "'lifo'", "fcfs", "priority", "fair"});
+  refuse(line("serve", {"--queue-order", "x"}), {"--queue-order", "'x'", "arrival", "shortest"});
+  refuse(line("serve", {"--aging-rate", "0"}), {"--aging-rate", "'0'", "1 to"});
+  refuse(line("serve", {"--decode-slo-ms", "0"}), {"--decode-slo-ms", "'0'", "0.1 to 3600000"});
+  refuse(line("generate", {"--policy", "fcfs"}), {"--policy"});
+}
+
 TEST(Options, AccessOfServe) {
   const AccessOptions access = accept(line("serve", {"--api-key-file", "k", "--tls-cert", "c", "--tls-key", "p",
                                                      "--tls-client-ca", "a", "--allowed-host", "one", "--allowed-host", "two",

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
@@ -10,9 +11,9 @@
 #include "runtime/model/step_input.h"
 #include "runtime/schedule/scheduler.h"
 
-// Random streams of requests, aborts, deadlines and stops against a scheduler with random limits, KV caches too small for all
-// of them among these, with a prefix cache and without. After every call the promises of scheduler.h must hold, and every
-// answer is the one that its request gets alone.
+// Random streams of requests, aborts, deadlines and stops against a scheduler with random limits and policies, KV caches too
+// small for all of them among these, with a prefix cache and without. After every call the promises of scheduler.h must hold,
+// and every answer is the one that its request gets alone.
 
 namespace ferry {
 namespace {
@@ -153,6 +154,7 @@ class FakeEngine {
 
 /// How often the streams of a test came to what is rare.
 struct Rarities {
+  int64_t lost_slots = 0, limited_steps = 0;
   int64_t preemptions = 0, saved = 0, restored = 0, recomputed = 0, held_while_preempted = 0, ended_while_preempted = 0;
   int64_t cached_tokens = 0, shared_blocks = 0, begun_anew_with_some = 0, evicted_units = 0, evicted_snapshots = 0;
   std::array<int64_t, kNumCacheMisses> misses{};
@@ -187,13 +189,15 @@ class Stream {
     EXPECT_EQ(scheduler_.load().num_running, 0);
     EXPECT_EQ(scheduler_.load().num_waiting, 0);
     EXPECT_TRUE(scheduler_.plan(now_).entries.empty());
-    expect_fifo();
+    expect_order();
     const PrefixCacheLoad cache = scheduler_.load().prefix_cache;
     rarities_.cached_tokens += cache.num_cached_tokens;
     rarities_.evicted_units += cache.num_evicted_units;
     rarities_.evicted_snapshots += cache.num_evicted_snapshots;
     for (std::size_t i = 0; i < cache.misses.size(); ++i) rarities_.misses[i] += cache.misses[i];
     rarities_.preemptions += scheduler_.load().num_preemptions;
+    rarities_.lost_slots += scheduler_.load().num_lost_slots;
+    EXPECT_EQ(scheduler_.load().num_accounts, 0);
   }
 
  private:
@@ -223,6 +227,7 @@ class Stream {
     options.vocab_size = FakeModel::kVocab;
     options.max_drafts = pick(0, 4);
     options.stop_token_ids = {kStopId};
+    options.policy = random_policy();
     if (!is_sharing_) return options;
     options.block_tokens = int64_t{1} << pick(0, 4);
     options.num_blocks = 300 / options.block_tokens + pick(0, 40);
@@ -237,6 +242,17 @@ class Stream {
     return options;
   }
 
+  PolicyOptions random_policy() {
+    constexpr std::array kPolicies = {SchedulingPolicy::kFcfs, SchedulingPolicy::kPriority, SchedulingPolicy::kFair};
+    PolicyOptions policy;
+    policy.policy = kPolicies.at(static_cast<std::size_t>(pick(0, 2)));
+    if (pick(0, 2) == 0) policy.order = QueueOrder::kShortest;
+    policy.aging_tokens_per_s = pick(1, 20'000);
+    if (pick(0, 2) == 0) policy.decode_slo_s = 1e-3 * static_cast<double>(pick(1, 30));
+    return policy;
+  }
+  SchedulingPolicy policy() const { return scheduler_.options().policy.policy; }
+
   void send() {
     const int64_t capacity = sequence_capacity(scheduler_.options());
     Request request;
@@ -246,6 +262,8 @@ class Stream {
     request.sampling.max_tokens = static_cast<int32_t>(pick(0, 2) == 0 ? pick(1, 400) : pick(1, 40));
     if (pick(0, 9) == 0) request.media = std::make_shared<const PromptMedia>();
     if (pick(0, 7) == 0) request.deadline = now_ + milliseconds(pick(0, 60));
+    if (policy() == SchedulingPolicy::kPriority) request.priority = pick(-2, 2);
+    request.account = std::to_string(pick(0, 3));
     validate_request(request, scheduler_.options());
     const SchedulerLoad load = scheduler_.load();
     const bool was_full = load.num_waiting - load.num_preempted == scheduler_.options().max_waiting;
@@ -285,7 +303,14 @@ class Stream {
   }
 
   void run_step() {
+    const int64_t prefill_limit = scheduler_.load().prefill_limit;
     const StepPlan& plan = scheduler_.plan(now_);
+    if (prefill_limit > 0 && plan.num_decode_tokens > 0) {
+      int64_t num_rows = 0;
+      for (const StepEntry& entry : plan.entries) num_rows += entry.is_decode && entry.num_rows == 1 ? 0 : prefill_rows(entry);
+      ASSERT_LE(num_rows, prefill_limit);
+      if (num_rows == prefill_limit) ++rarities_.limited_steps;
+    }
     check_drops(plan);
     check_entries(plan);
     check_seniority(plan);
@@ -307,6 +332,10 @@ class Stream {
       scheduler_.give_media(*next, std::make_shared<const EmbeddedMedia>());
   }
 
+  static int64_t prefill_rows(const StepEntry& entry) {
+    return entry.sequence->state() == RequestState::kPrefilling ? entry.num_rows : 0;
+  }
+
   /// Some drafts turn out right, some wrong; afterwards some sequences get new ones.
   void commit_choices(const StepPlan& plan) {
     engine_.run(plan);
@@ -318,6 +347,7 @@ class Stream {
       computed[entry.sequence] = entry.first_token + entry.num_rows - entry.num_drafts + num_right;
     }
     scheduler_.commit(plan, {.tokens = engine_.tokens, .num_tokens = engine_.counts}, now_);
+    scheduler_.note_step(plan, 1e-5 * static_cast<double>(pick(90, 110) * (10 + plan.num_rows)));
     scheduler_.check_cache();
     for (const StepEntry& entry : plan.entries) {
       Sequence& sequence = *entry.sequence;
@@ -406,7 +436,7 @@ class Stream {
     const Sequence& sequence = *entry.sequence;
     Open& open = open_.at(sequence.request.id);
     if (entry.begins) {
-      if (sequence.num_preemptions == 0 && sequence.request.media == nullptr) admitted_.push_back(open.arrival_idx);
+      if (sequence.num_preemptions == 0 && sequence.request.media == nullptr) note_admitted(sequence, open.arrival_idx);
       if (sequence.num_generated() > 0) ++rarities_.recomputed;
       EXPECT_EQ(entry.first_token, sequence.cached.num_tokens);
       if (sequence.num_generated() == 0) {
@@ -446,10 +476,14 @@ class Stream {
   void check_ownership() {
     std::set<int32_t> slots, saved_blocks;
     std::map<int32_t, std::pair<const Sequence*, std::size_t>> blocks;
-    int64_t num_saved = 0, num_preempted = 0, num_admitted = 0;
+    int64_t num_saved = 0, num_preempted = 0, num_admitted = 0, num_slotless = 0;
     for (const auto& [id, open] : open_) {
       const Sequence& sequence = *open.sequence;
-      if (sequence.slot < 0) continue;
+      if (sequence.slot < 0) {
+        num_slotless += sequence.state() == RequestState::kPreempted ? 1 : 0;
+        ASSERT_TRUE(sequence.blocks.empty() && sequence.saved_blocks.empty());
+        continue;
+      }
       ++num_admitted;
       ASSERT_TRUE(slots.insert(sequence.slot).second) << id;
       for (std::size_t i = 0; i < sequence.blocks.size(); ++i) {
@@ -477,30 +511,51 @@ class Stream {
       ASSERT_TRUE(is_preempted ? sequence.blocks.empty() : sequence.saved_blocks.empty());
     }
     const SchedulerLoad load = scheduler_.load();
-    ASSERT_EQ(num_admitted, load.num_running + load.num_preempted);
-    ASSERT_EQ(num_preempted, load.num_preempted);
+    ASSERT_EQ(num_admitted, load.num_running + load.num_preempted - num_slotless);
+    ASSERT_EQ(num_preempted + num_slotless, load.num_preempted);
     ASSERT_EQ(std::ssize(blocks), load.num_used_blocks);
     ASSERT_EQ(std::ssize(saved_blocks), num_saved);
     ASSERT_EQ(num_saved, load.num_used_swap_blocks);
   }
 
-  /// The oldest has rows, and behind a preempted one nobody holds a block. Who waits for media asks for nothing yet, but what
-  /// it will ask for is kept free of those behind it.
+  /// The oldest that is admitted has rows, in every step or by turns, and behind a preempted one nobody holds a block. Who
+  /// waits for media asks for nothing yet, but what it will ask for is kept free of those behind it. Nobody waits for whom it
+  /// goes before by its priority.
   void check_seniority(const StepPlan& plan) {
-    std::map<int64_t, const Sequence*> by_arrival;
+    std::map<Seniority, const Sequence*> by_seniority;
+    std::optional<int64_t> best_waiting;
     for (const auto& [id, open] : open_) {
-      if (open.sequence->finish_reason == FinishReason::kNone) by_arrival[open.arrival_idx] = open.sequence;
+      const Sequence& sequence = *open.sequence;
+      if (sequence.finish_reason != FinishReason::kNone) continue;
+      if (sequence.slot >= 0) {
+        by_seniority[sequence.seniority] = &sequence;
+      } else if (const int64_t priority = sequence.request.priority; priority < best_waiting.value_or(priority + 1)) {
+        best_waiting = priority;
+      }
     }
-    if (!by_arrival.empty() && !by_arrival.begin()->second->waits_for_media()) {
-      const Sequence* oldest = by_arrival.begin()->second;
-      ASSERT_TRUE(std::ranges::any_of(plan.entries, [&](const StepEntry& entry) { return entry.sequence == oldest; }))
-          << "the oldest, " << oldest->request.id << ", " << request_state_name(oldest->state()) << ", has no rows";
+    if (!by_seniority.empty()) {
+      check_oldest(plan, *by_seniority.begin()->second);
+      ASSERT_LE(by_seniority.rbegin()->second->request.priority,
+                best_waiting.value_or(by_seniority.rbegin()->second->request.priority));
     }
     bool is_behind = false;
-    for (const auto& [arrival, sequence] : by_arrival) {
+    for (const auto& [seniority, sequence] : by_seniority) {
       ASSERT_TRUE(!is_behind || sequence->blocks.empty()) << sequence->request.id << " behind a preempted one";
       is_behind = is_behind || sequence->state() == RequestState::kPreempted;
     }
+  }
+
+  void check_oldest(const StepPlan& plan, const Sequence& oldest) {
+    if (oldest.waits_for_media()) return;
+    const bool has_rows = std::ranges::any_of(plan.entries, [&](const StepEntry& entry) { return entry.sequence == &oldest; });
+    num_steps_without_rows_ = has_rows || oldest_ != oldest.request.id ? 0 : num_steps_without_rows_ + 1;
+    oldest_ = oldest.request.id;
+    // A turn is of 256 tokens, and a quantum of rows is always there for whose turn it is.
+    const int64_t most =
+        policy() != SchedulingPolicy::kFair ? 0 : 4 * (256 / prefill_quantum(scheduler_.options().prefill_chunk) + 2);
+    ASSERT_LE(num_steps_without_rows_, most);
+    ASSERT_TRUE(has_rows || policy() == SchedulingPolicy::kFair)
+        << "the oldest, " << oldest.request.id << ", " << request_state_name(oldest.state()) << ", has no rows";
   }
 
   void take_finished() {
@@ -526,7 +581,18 @@ class Stream {
     }
   }
 
-  void expect_fifo() const { EXPECT_TRUE(std::is_sorted(admitted_.begin(), admitted_.end())); }
+  /// Those between whom the policy knows no difference are admitted in order of arrival.
+  void note_admitted(const Sequence& sequence, int64_t arrival_idx) {
+    const bool is_fair = policy() == SchedulingPolicy::kFair;
+    const std::string equals = is_fair ? sequence.request.account : std::to_string(sequence.request.priority);
+    admitted_[equals][arrival_idx] = *sequence.first_scheduled;
+  }
+  void expect_order() const {
+    if (scheduler_.options().policy.order == QueueOrder::kShortest) return;
+    for (const auto& [equals, times] : admitted_) {
+      EXPECT_TRUE(std::ranges::is_sorted(times, {}, [](const auto& of_arrival) { return of_arrival.second; })) << equals;
+    }
+  }
 
   std::mt19937 rng_;
   const bool is_sharing_;  // prompts that begin alike, and a prefix cache
@@ -537,21 +603,25 @@ class Stream {
   TimePoint now_;
   int64_t num_sent_ = 0;
   std::map<std::string, Open> open_;
-  std::set<std::string> preempted_;                // after the last plan
-  std::map<std::string, int64_t> replayed_;        // right drafts of the last step
-  std::vector<int64_t> admitted_;                  // arrival_idx in order of first rows
-  std::map<int64_t, std::string> form_of_length_;  // prompt tokens -> how it was computed
+  std::set<std::string> preempted_;                               // after the last plan
+  std::map<std::string, int64_t> replayed_;                       // right drafts of the last step
+  std::map<std::string, std::map<int64_t, TimePoint>> admitted_;  // by account or priority, when, by arrival_idx
+  std::string oldest_;                                            // of the last plan
+  int64_t num_steps_without_rows_ = 0;                            // since when
+  std::map<int64_t, std::string> form_of_length_;                 // prompt tokens -> how it was computed
 };
 
 TEST(SchedulerProperties, HoldForRandomStreams) {
   Rarities rarities;
-  for (uint32_t seed = 1; seed <= 1600; ++seed) {
+  for (uint32_t seed = 1; seed <= 2400; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Stream stream(seed, rarities);
     stream.run();
     if (HasFailure()) return;
   }
   const std::pair<const char*, int64_t> counts[] = {{"preemptions", rarities.preemptions},
+                                                    {"lost slots", rarities.lost_slots},
+                                                    {"limited steps", rarities.limited_steps},
                                                     {"saved", rarities.saved},
                                                     {"restored", rarities.restored},
                                                     {"recomputed", rarities.recomputed},

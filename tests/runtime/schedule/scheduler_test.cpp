@@ -285,7 +285,7 @@ TEST(RequestState, GoesOnlyForward) {
     EXPECT_EQ(may_become(from, kFinished), from != kFinished);
   }
   EXPECT_TRUE(may_become(kPreempted, kDecoding) && may_become(kDecoding, kPreempted));
-  EXPECT_FALSE(may_become(kQueued, kDecoding) || may_become(kWaitingForMedia, kPreempted));
+  EXPECT_FALSE(may_become(kQueued, kDecoding) || may_become(kQueued, kPreempted));
 }
 
 TEST(Scheduler, LimitsSlotsAndQueue) {

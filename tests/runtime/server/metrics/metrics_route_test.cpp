@@ -43,6 +43,9 @@ EngineReport sample_report() {
   report.load.kv_blocks_used = 2;
   report.load.kv_block_tokens = 16;
   report.load.preemptions = 4;
+  report.load.lost_slots = 8;
+  report.load.accounts = 9;
+  report.load.prefill_limit = 448;
   report.load.max_drafts = 2;
   report.load.drafts.add(2, 1);
   report.stats.prompt_tokens = 100;
@@ -156,6 +159,9 @@ TEST(Metrics, SamplesHaveTheirLabels) {
            "vllm:spec_decode_num_accepted_tokens_per_pos_total{" + engine + ",position=\"0\"} 1",
            "vllm:spec_decode_num_accepted_tokens_per_pos_total{" + engine + ",position=\"1\"} 0",
            "ferry:transport_bytes_total{" + engine + ",direction=\"in\"} 77",
+           "ferry:requests_lost_slot_total{" + engine + "} 8",
+           "ferry:fair_accounts{" + engine + "} 9",
+           "ferry:prefill_rows_limit{" + engine + "} 448",
            std::string("http_requests_total{handler=\"/v1/completions\",method=\"POST\",status=\"2xx\"} 2"),
            std::string("http_requests_total{handler=\"/v1/completions\",method=\"POST\",status=\"4xx\"} 1"),
            std::string("http_request_duration_seconds_count{handler=\"/v1/completions\",method=\"POST\"} 3"),

@@ -110,6 +110,32 @@ TEST(ApiRequest, WhatIsNotServedIsRefusedByName) {
   EXPECT_NE(chat_error(R"("modalities":["text","audio"])").find("modalities"), std::string::npos);
 }
 
+TEST(ApiRequest, PrioritiesCountWhereTheServerGoesByThem) {
+  ApiSettings settings = settings_of();
+  settings.takes_priorities = true;
+  const auto priority_of = [&](const std::string& field) {
+    const ordered_json body = ordered_json::parse(R"({"prompt":"x")" + field + "}");
+    return parse_completion(body, no_headers(), settings).generation.priority;
+  };
+  EXPECT_EQ(priority_of(""), 0);
+  EXPECT_EQ(priority_of(R"(,"priority":-7)"), -7);
+  EXPECT_EQ(priority_of(R"(,"priority":9223372036854775807)"), INT64_MAX);
+  EXPECT_NE(chat_error(R"("priority":"high")").find("priority"), std::string::npos);
+}
+
+TEST(ApiRequest, AKeyIsAnAccountAndElseAUserIs) {
+  const auto account_of = [](const std::string& field, std::optional<int> key) {
+    const ordered_json body = ordered_json::parse(R"({"prompt":"x")" + field + "}");
+    return parse_completion(body, {.caller = key}, settings_of()).generation.account;
+  };
+  EXPECT_EQ(account_of("", {}), "");
+  EXPECT_EQ(account_of(R"(,"user":"u")", {}), "user u");
+  EXPECT_EQ(account_of(R"(,"user":7)", {}), "");
+  EXPECT_EQ(account_of(R"(,"user":"u")", 3), account_of(R"(,"user":"v")", 3)) << "a key cannot have more by naming users";
+  EXPECT_NE(account_of("", 3), account_of("", 4));
+  EXPECT_LE(account_of(R"(,"user":")" + std::string(100'000, 'u') + "\"", {}).size(), 300U);
+}
+
 /// The constraint of `fields`, which both routes have alike.
 OutputConstraint constraint_of(const std::string& fields) {
   const std::optional<OutputConstraint> of_chat = chat(fields).generation.constraint;
