@@ -12,6 +12,7 @@ int run_serve(const Options& options, Cluster& cluster);
 int run_generate(const Options& options, Cluster& cluster);
 int run_dump(const Options& options, Cluster& cluster);
 int run_bench(const Options& options, Cluster& cluster);
+int run_batch(const Options& options, Cluster& cluster);
 /// These work on files, or on nothing: they need no job.
 int run_quantize(const Options& options);
 int run_inspect(const Options& options);

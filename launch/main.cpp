@@ -51,6 +51,7 @@ int run_command(const Options& options, Cluster& cluster) {
     case Command::kGenerate: return ferry::run_generate(options, cluster);
     case Command::kDump: return ferry::run_dump(options, cluster);
     case Command::kBench: return ferry::run_bench(options, cluster);
+    case Command::kBatch: return ferry::run_batch(options, cluster);
     case Command::kQuantize:
     case Command::kInspect:
     case Command::kTokenize:
@@ -60,8 +61,8 @@ int run_command(const Options& options, Cluster& cluster) {
   return kExitFailure;
 }
 
-/// Termination signals are for the coordinator, which drains and then sends the workers home; a launcher sends them to every
-/// rank.
+/// Termination signals are for the coordinator, which ends its work and then sends the workers home; a launcher sends them to
+/// every rank.
 void block_termination_signals() {
   sigset_t set;
   sigemptyset(&set);
@@ -86,7 +87,8 @@ int fail(Cluster& cluster, const char* message, int exit_code) {
 }
 
 int run(const Options& options) {
-  if (options.command == Command::kServe) ferry::outlive_readers();
+  const bool ends_in_order = options.command == Command::kServe || options.command == Command::kBatch;
+  if (ends_in_order) ferry::outlive_readers();
   std::unique_ptr<Cluster> cluster;
   try {
     cluster = std::make_unique<Cluster>(options.engine);
@@ -95,7 +97,7 @@ int run(const Options& options) {
   } catch (const std::exception& error) {
     leave_unjoined(("cannot start: " + std::string(error.what())).c_str(), kExitFailure);
   }
-  if (!cluster->is_coordinator() || options.command == Command::kServe) block_termination_signals();
+  if (!cluster->is_coordinator() || ends_in_order) block_termination_signals();
   try {
     const int exit_code = run_command(options, *cluster);
     ferry::finish_output();
@@ -112,7 +114,7 @@ int run(const Options& options) {
 
 bool has_job(Command command) {
   using enum Command;
-  return command == kServe || command == kGenerate || command == kDump || command == kBench;
+  return command == kServe || command == kGenerate || command == kDump || command == kBench || command == kBatch;
 }
 
 int run_alone(const Options& options) {
@@ -125,7 +127,8 @@ int run_alone(const Options& options) {
     case Command::kServe:
     case Command::kGenerate:
     case Command::kDump:
-    case Command::kBench: break;
+    case Command::kBench:
+    case Command::kBatch: break;
   }
   return kExitFailure;
 }

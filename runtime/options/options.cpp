@@ -51,6 +51,14 @@ void add_commands(CLI::App& app, Options& o, std::span<const char* const> argume
     add_measured_speculation(sub, o.engine);
     add_capture_folder(sub, o.engine);
   });
+  add("batch", "answer a file of requests in OpenAI's batch form", Command::kBatch, [&](CLI::App& sub) {
+    add_engine_options(sub, o.engine);
+    add_speculation(sub, o.engine);
+    add_prefix_cache(sub, o.engine);
+    add_scheduling_options(sub, o.engine.policy);
+    add_media_options(sub, o.engine.media);
+    add_batch_options(sub, o.batch);
+  });
   add("quantize", "write a checkpoint folder whose weights are quantised and packed, so that later starts only map them",
       Command::kQuantize, [&](CLI::App& sub) { add_quantize_options(sub, o.quantize, o.engine); });
   add("inspect", "what a checkpoint holds, what memory its ranks need, what would be refused", Command::kInspect,
@@ -74,6 +82,7 @@ std::string check_together(const Options& o) {
     case Command::kTokenize: return check_together(o.tokenize);
     case Command::kDump:
     case Command::kBench:
+    case Command::kBatch:
     case Command::kInspect:
     case Command::kTrace:
     case Command::kDevices: break;
@@ -105,7 +114,7 @@ ParseResult parse_options(int argc, const char* const* argv) {
     return app.get_subcommands().empty() ? refuse_command(app, argc, argv) : refuse(error.what());
   }
   options.engine.cache_folder = cache_folder(std::getenv("XDG_CACHE_HOME"), std::getenv("HOME"));
-  const bool serves = options.command == Command::kServe;
+  const bool serves = options.command == Command::kServe || options.command == Command::kBatch;
   options.engine.media.is_wanted = serves || (options.command == Command::kGenerate && options.generate.has_media());
   if (options.command == Command::kBench) make_room(options.bench, options.engine);
   if (serves && !options.engine.prefix_cache_bytes) options.engine.prefix_cache_bytes = options.engine.memory_bytes / 2;

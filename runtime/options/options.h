@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 
+#include "runtime/options/batch_options.h"
 #include "runtime/options/bench_options.h"
 #include "runtime/options/devices_options.h"
 #include "runtime/options/dump_options.h"
@@ -18,7 +19,7 @@
 
 namespace ferry {
 
-enum class Command { kServe, kGenerate, kDump, kBench, kQuantize, kInspect, kTokenize, kTrace, kDevices };
+enum class Command { kServe, kGenerate, kDump, kBench, kBatch, kQuantize, kInspect, kTokenize, kTrace, kDevices };
 
 struct Options {
   Command command = Command::kGenerate;
@@ -27,6 +28,7 @@ struct Options {
   ServeOptions serve;
   DumpOptions dump;
   BenchOptions bench;
+  BatchOptions batch;
   QuantizeOptions quantize;
   InspectOptions inspect;
   TokenizeOptions tokenize;

@@ -1,15 +1,17 @@
 #include <string>
 #include <string_view>
+#include <variant>
 
 #include "runtime/base/check.h"
 #include "runtime/base/error.h"
 #include "runtime/schedule/sampling_params.h"
+#include "runtime/server/batch/batch_line.h"
 #include "runtime/server/openai/api_error.h"
 #include "runtime/server/openai/chat_request.h"
 #include "runtime/server/openai/completion_request.h"
 #include "tests/fuzz/targets.h"
 
-// Bodies of OpenAI's API.
+// Bodies of OpenAI's API, and lines of its batch files.
 
 namespace ferry::fuzz {
 namespace {
@@ -65,6 +67,19 @@ void read_api_body(Input input) {
   } catch (const openai::ApiError& error) {
     FERRY_CHECK(error.status() >= 400 && error.json().starts_with("{\"error\":{\"message\":"));
   }
+}
+
+/// As a line of requests, whatever it holds: what it becomes in the file of answers is a line, and is known there again. And as
+/// a line of answers, which it is or is not.
+void read_batch_lines(Input input) {
+  const auto read = batch::read_batch_line(text_of(input), 7, small_settings().limits);
+  const auto* request = std::get_if<batch::BatchRequest>(&read);
+  const std::string line = request != nullptr ? batch::answer_line(*request, "r", {.status = 200, .body = request->body})
+                                              : batch::complaint_line(std::get<batch::BatchComplaint>(read));
+  FERRY_CHECK(line.find('\n') == std::string::npos && batch::may_begin_output_line(line));
+  const batch::BatchDone done = batch::read_output_line(line, "answers line 1");
+  FERRY_CHECK(request != nullptr ? std::get<std::string>(done) == request->custom_id : std::get<int64_t>(done) == 7);
+  static_cast<void>(batch::read_output_line(text_of(input), "answers line 2"));
 }
 
 }  // namespace ferry::fuzz

@@ -37,6 +37,7 @@ std::span<const Target> all_targets() {
       {"trace_folder", claim_trace_folder},
       {"generate_request", take_generate_request},
       {"api_body", read_api_body},
+      {"batch_line", read_batch_lines},
       {"data_url", decode_data_url},
       {"remote_url", judge_remote_url},
   };

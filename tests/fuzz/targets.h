@@ -66,5 +66,6 @@ void judge_remote_url(Input input);
 
 // api_targets.cpp
 void read_api_body(Input input);
+void read_batch_lines(Input input);
 
 }  // namespace ferry::fuzz

@@ -110,6 +110,24 @@ TEST(Options, SchedulingOfServe) {
   refuse(line("generate", {"--policy", "fcfs"}), {"--policy"});
 }
 
+TEST(Options, Batch) {
+  const Options options = accept(
+      line("batch", {"in.jsonl", "out.jsonl", "--concurrency", "7", "--policy", "priority", "--served-model-name", "n"}));
+  EXPECT_EQ(options.command, Command::kBatch);
+  EXPECT_EQ(options.batch.input, "in.jsonl");
+  EXPECT_EQ(options.batch.output, "out.jsonl");
+  EXPECT_EQ(options.batch.concurrency, 7);
+  EXPECT_EQ(options.batch.api.model_names, (std::vector<std::string>{"n"}));
+  EXPECT_EQ(options.engine.policy.policy, SchedulingPolicy::kPriority);
+  EXPECT_EQ(options.engine.prefix_cache_bytes, options.engine.memory_bytes / 2);
+  EXPECT_TRUE(options.engine.media.is_wanted);
+  EXPECT_EQ(accept(line("batch", {"a", "b"})).batch.concurrency, 0);
+  refuse(line("batch", {"a"}), {"output"});
+  refuse(line("batch", {}), {"input"});
+  refuse(line("batch", {"a", "b", "c"}), {"'c'"});
+  refuse(line("batch", {"a", "b", "--concurrency", "0"}), {"--concurrency", "'0'", "1 to 65536"});
+}
+
 TEST(Options, AccessOfServe) {
   const AccessOptions access = accept(line("serve", {"--api-key-file", "k", "--tls-cert", "c", "--tls-key", "p",
                                                      "--tls-client-ca", "a", "--allowed-host", "one", "--allowed-host", "two",

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "runtime/options/server_limits.h"
+#include "runtime/server/http/message.h"
+
+// One line of OpenAI's batch files, which have a JSON object a line. Of the input:
+//
+//   {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {…}}
+//
+// and of the output, for a request that was made, whatever came of it, and for a line that is none:
+//
+//   {"id": …, "custom_id": "a", "response": {"status_code": 200, "request_id": …, "body": {…}}, "error": null}
+//   {"id": …, "custom_id": "a" or null, "line": 7, "response": null, "error": {"code": …, "message": …}}
+
+namespace ferry::batch {
+
+inline constexpr std::size_t kCustomIdBytesMax = 512;
+
+/// A line that asks for something.
+struct BatchRequest {
+  int64_t line = 0;  // of the input, from 1
+  std::string custom_id;
+  std::string url;
+  std::string body;  // JSON
+};
+
+/// A line that asks for nothing that can be had.
+struct BatchComplaint {
+  int64_t line = 0;
+  std::string custom_id;  // empty: it has none that could be read
+  std::string code;       // "invalid_json_line", "invalid_request", "duplicate_custom_id", "line_too_long"
+  std::string message;
+};
+
+std::variant<BatchRequest, BatchComplaint> read_batch_line(std::string_view text, int64_t line, const ServerLimits& limits);
+
+/// Lines of the output, without the line break.
+std::string answer_line(const BatchRequest& request, const std::string& request_id, const HttpResponse& response);
+std::string complaint_line(const BatchComplaint& complaint);
+
+/// What a line of the output says is done: the request of this id, or the line of this number.
+using BatchDone = std::variant<std::string, int64_t>;
+/// Throws Error{kInvalidArgument} for what ferry batch does not write.
+BatchDone read_output_line(std::string_view text, const std::string& name);
+/// Whether `text` may be the beginning of a line of the output.
+bool may_begin_output_line(std::string_view text);
+
+}  // namespace ferry::batch

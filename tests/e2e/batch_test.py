@@ -1,0 +1,186 @@
+"""`ferry batch` answers files of requests: every line once, whatever ends the process in between, alone and over ranks."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FERRY = os.environ.get("FERRY_BINARY", str(ROOT / "build/release/launch/ferry"))
+SECONDS = 300
+SOME_FAILED = 3
+
+
+def request(custom_id, url="/v1/completions", **body):
+    return {"custom_id": custom_id, "method": "POST", "url": url, "body": {"model": "demo", "temperature": 0, **body}}
+
+
+def some_requests(count, max_tokens=12):
+    words = "river courage kernel music summer stone".split()
+    return [
+        request(f"text-{i}", prompt=f"The {words[i % 6]} number {i}", max_tokens=max_tokens)
+        if i % 2
+        else request(
+            f"chat-{i}",
+            "/v1/chat/completions",
+            messages=[{"role": "user", "content": f"What does {words[i % 6]} mean?"}],
+            max_tokens=max_tokens,
+        )
+        for i in range(count)
+    ]
+
+
+def text_of(answer):
+    choice = answer["response"]["body"]["choices"][0]
+    return choice["text"] if "text" in choice else choice["message"]["content"]
+
+
+class BatchTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="ferry-batch-")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.input, self.output = self.folder / "in.jsonl", self.folder / "out.jsonl"
+
+    def write(self, lines):
+        self.input.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
+
+    def start(self, *arguments, ranks=1):
+        launcher = [] if ranks == 1 else [str(ROOT / "launch/mpirun.sh"), "-np", str(ranks)]
+        command = [*launcher, FERRY, "batch", "--model", "demo", "--memory", "512MiB", *map(str, arguments)]
+        return subprocess.Popen([*command, self.input, self.output], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def run_batch(self, *arguments, code=0, ranks=1):
+        process = self.start(*arguments, ranks=ranks)
+        _, said = process.communicate(timeout=SECONDS)
+        self.assertIn(process.returncode, (code,) if isinstance(code, int) else code, said)
+        return said
+
+    def answers(self):
+        """{custom_id: answer}; every id once."""
+        lines = [json.loads(line) for line in self.output.read_text().splitlines()]
+        found = {line["custom_id"]: line for line in lines}
+        self.assertEqual(len(found), len(lines))
+        return found
+
+    def wait_for_lines(self, process, count):
+        end = time.monotonic() + SECONDS
+        while not self.output.exists() or self.output.read_bytes().count(b"\n") < count:
+            self.assertIsNone(process.poll(), "it ended before")
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.01)
+
+    def test_answers_are_those_of_a_server_and_of_any_number_of_ranks(self):
+        requests = some_requests(12)
+        self.write(requests)
+        said = self.run_batch()
+        self.assertIn("100 %, 12 answered, 0 running", said)
+        alone = self.answers()
+        self.assertEqual(set(alone), {line["custom_id"] for line in requests})
+        for custom_id, answer in alone.items():
+            response = answer["response"]
+            self.assertEqual((response["status_code"], answer["error"]), (200, None))
+            self.assertTrue(response["request_id"])
+            kind = "chat.completion" if custom_id.startswith("chat") else "text_completion"
+            self.assertEqual(response["body"]["object"], kind)
+            self.assertGreater(response["body"]["usage"]["completion_tokens"], 0)
+        self.output.unlink()
+        self.run_batch("--concurrency", 1, ranks=3)
+        ranks = self.answers()
+        self.assertEqual({i: text_of(a) for i, a in ranks.items()}, {i: text_of(a) for i, a in alone.items()})
+
+    def test_errors_are_of_their_lines(self):
+        self.write(
+            [
+                request("good", prompt="The river", max_tokens=4),
+                "no JSON",
+                request("temperature", prompt="x", temperature=-1),
+                request("model", prompt="x", model="another"),
+                request("url", "/v1/embeddings", input="x"),
+                request("stream", prompt="x", stream=True),
+                request("priority", prompt="x", priority=1),
+                request("good", prompt="again"),
+                {"method": "POST", "url": "/v1/completions", "body": {}},
+                request("last", prompt=[1, 2, 3], max_tokens=4, n=2, temperature=0.5),
+            ]
+        )
+        self.run_batch(code=SOME_FAILED)
+        lines = [json.loads(line) for line in self.output.read_text().splitlines()]
+        self.assertEqual(len(lines), 10)
+        statuses = {line["custom_id"]: line["response"]["status_code"] for line in lines if line["response"]}
+        self.assertEqual(statuses, {"good": 200, "temperature": 400, "model": 404, "priority": 400, "last": 200})
+        errors = sorted((line["line"], line["error"]["code"]) for line in lines if line["error"])
+        kinds = ["invalid_json_line", "invalid_request", "invalid_request", "duplicate_custom_id", "invalid_request"]
+        self.assertEqual(errors, list(zip([2, 5, 6, 8, 9], kinds)))
+        self.assertIn("10 were before", self.run_batch(), "nothing is done twice")
+        self.assertEqual(len(self.output.read_text().splitlines()), 10)
+
+    def test_goes_on_after_it_was_killed(self):
+        requests = some_requests(60, max_tokens=24)
+        self.write(requests)
+        process = self.start("--concurrency", 4)
+        self.wait_for_lines(process, 5)
+        process.kill()
+        process.communicate(timeout=SECONDS)
+        before = self.output.read_bytes()
+        whole = before[: before.rfind(b"\n") + 1]
+        self.assertLess(whole.count(b"\n"), 60)
+        with self.output.open("ab") as file:
+            file.write(b'{"id":"batch_req_0123","custom_id":"text-')  # as if it had been killed in the middle of a line
+        said = self.run_batch()
+        self.assertIn("had no end", said)
+        self.assertTrue(self.output.read_bytes().startswith(whole))
+        resumed = self.answers()
+        self.assertEqual(set(resumed), {line["custom_id"] for line in requests})
+        self.output.unlink()
+        self.run_batch()
+        self.assertEqual({i: text_of(a) for i, a in resumed.items()}, {i: text_of(a) for i, a in self.answers().items()})
+
+    def test_a_signal_lets_running_lines_end_and_says_what_is_left(self):
+        self.write(some_requests(200, max_tokens=24))
+        for name in (signal.SIGINT, signal.SIGTERM):
+            process = self.start("--concurrency", 4)
+            self.wait_for_lines(process, self.output.read_bytes().count(b"\n") + 3 if self.output.exists() else 3)
+            process.send_signal(name)
+            _, said = process.communicate(timeout=SECONDS)
+            self.assertEqual(process.returncode, 128 + name, said)
+            self.assertRegex(said, r"at most \d+ lines are left")
+            self.assertTrue(self.output.read_bytes().endswith(b"\n"))
+        self.run_batch()
+        self.assertEqual(len(self.answers()), 200)
+
+    def test_priorities_and_structure_count(self):
+        schema = {"type": "object", "properties": {"a": {"enum": ["x", "y"]}}, "required": ["a"], "additionalProperties": False}
+        self.write(
+            [
+                request("plain", prompt="The river", max_tokens=4, priority=5),
+                request("json", prompt="The river", max_tokens=40, priority=-1, structured_outputs={"json": schema}),
+            ]
+        )
+        said = self.run_batch("--policy", "priority", code=(0, SOME_FAILED))
+        answers = self.answers()
+        self.assertEqual(answers["plain"]["response"]["status_code"], 200, said)
+        if answers["json"]["response"]["status_code"] != 501:  # a build without the compiler of grammars
+            self.assertIn(json.loads(text_of(answers["json"]))["a"], ("x", "y"))
+
+    def test_files_that_will_not_do_are_one_line(self):
+        self.write(some_requests(2))
+        self.output.write_text('{"custom_id": "mine"}\n')
+        self.assertIn("line 1", self.run_batch(code=2))
+        self.assertEqual(self.output.read_text(), '{"custom_id": "mine"}\n')
+        self.output = self.input
+        self.assertIn("is the file of the requests", self.run_batch(code=2))
+        self.output = self.folder / "no" / "out.jsonl"
+        self.assertIn("cannot be written", self.run_batch(code=2))
+        self.input = self.folder / "none"
+        said = self.run_batch(code=2)
+        self.assertIn("cannot be read", said)
+        self.assertEqual(said.count("\n"), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
