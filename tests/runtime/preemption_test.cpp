@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <set>
@@ -10,7 +11,8 @@
 #include "tests/support/source_folder.h"
 
 // Sequences that are preempted in the middle of their answers, and whose drafts wait beside their states meanwhile, get the
-// tokens and the logits, bit for bit, that they get alone: with their blocks saved, and with all of it computed anew.
+// tokens and the logits, bit for bit, that they get alone: with their blocks saved, and with all of it computed anew, in the
+// same slot or in another one.
 
 namespace ferry {
 namespace {
@@ -82,9 +84,13 @@ class TightRun {
                                         const std::map<std::string, Answer>* expected) {
     for (const int64_t number : numbers) EXPECT_NE(scheduler_.add(request_of(number, answer_tokens), {}), nullptr);
     std::map<std::string, Answer> answers;
-    while (scheduler_.load().num_running + scheduler_.load().num_waiting > 0) step(answers, expected);
+    for (int64_t i = 0; scheduler_.load().num_running + scheduler_.load().num_waiting > 0; ++i) {
+      if (before_step) before_step(scheduler_, i);
+      step(answers, expected);
+    }
     return answers;
   }
+  std::function<void(Scheduler& scheduler, int64_t step_idx)> before_step;
   SchedulerLoad load() const { return scheduler_.load(); }
   int64_t num_saved() const { return num_saved_; }
   /// Sequences that were preempted while right drafts waited to be replayed.
@@ -191,6 +197,33 @@ TEST_P(Preemption, ChangesNoBit) {
       EXPECT_EQ(run.num_replays_put_off() > 0, drafts);
     }
   }
+}
+
+/// Requests of a better priority take the slots of others in the middle of their answers, twice.
+TEST_P(Preemption, NorDoesTheLossOfASlot) {
+  const int32_t num_tokens = GetParam() == DeviceChoice::Kind::kVulkan ? 24 : 90;
+  const EngineOptions options = engine_options({GetParam(), std::nullopt});
+  Cluster cluster(options);
+  Engine engine(options, cluster);
+  HostLogits& logits = logits_of(engine);
+  const std::vector<int64_t> late = {4, 5};
+  std::map<std::string, Answer> alone;
+  engine.set_drafting(Drafting::kOff);
+  for (const int64_t number : {0, 1, 4, 5})
+    alone.merge(TightRun(engine, logits, engine.scheduler_options()).answers({number}, num_tokens, nullptr));
+  engine.set_drafting(Drafting::kOn);
+  SchedulerOptions limits = engine.scheduler_options();
+  limits.max_running = 2;
+  limits.policy.policy = SchedulingPolicy::kPriority;
+  TightRun run(engine, logits, limits);
+  run.before_step = [&](Scheduler& scheduler, int64_t step_idx) {
+    if (step_idx != 3 && step_idx != 5) return;
+    Request request = request_of(late[step_idx == 3 ? 0 : 1], num_tokens);
+    request.priority = -step_idx;
+    ASSERT_NE(scheduler.add(std::move(request), {}), nullptr);
+  };
+  expect_same(run.answers({0, 1}, num_tokens, &alone), alone);
+  EXPECT_EQ(run.load().num_lost_slots, 2);
 }
 
 }  // namespace

@@ -293,6 +293,66 @@ TEST(ShortestFirst, GoesByTokensToComputeUntilWaitingCountsMore) {
   EXPECT_EQ(order_of_ends(scheduler), "bcad");
 }
 
+/// Steps of a simulated server that always has 8 texts going on beside a long prompt, in seconds: rows of prompts take longer
+/// the more tokens are before them, as attention does, and everything varies by 5 %.
+struct SimulatedSteps {
+  std::vector<double> decoding_s;  // of steps in which texts went on, ascending
+  int64_t num_prompts = 0;         // long ones that were computed
+};
+SimulatedSteps simulate(double slo_s) {
+  SchedulerOptions options = policy_options(SchedulingPolicy::kFcfs);
+  options.max_running = 10;
+  options.token_budget = 2112;
+  options.prefill_chunk = 2048;
+  options.max_context = 9000;
+  options.num_blocks = 2000;
+  options.policy.decode_slo_s = slo_s;
+  Scheduler scheduler(options);
+  std::mt19937 rng(3);
+  std::normal_distribution<double> factor(1, 0.05);
+  SimulatedSteps result;
+  int64_t num_texts = 0, num_longs = 0;
+  for (int step = 0; step < 3000; ++step) {
+    while (num_texts < 8) {
+      Request text = asked("t", 20);
+      text.sampling.max_tokens = 200;
+      scheduler.add(std::move(text), {});
+      ++num_texts;
+    }
+    if (num_longs == 0) scheduler.add(asked("l", 8000), {}), ++num_longs;
+    const StepPlan& plan = scheduler.plan({});
+    double step_s = 0.03 + 0.002 * static_cast<double>(plan.num_decode_tokens);
+    for (const StepEntry& entry : plan.entries) {
+      const double depth = 1 + static_cast<double>(entry.first_token) / 8000;
+      if (!entry.is_decode) step_s += 5e-4 * depth * static_cast<double>(entry.num_rows);
+    }
+    step_s *= factor(rng);
+    if (plan.num_decode_tokens > 0) result.decoding_s.push_back(step_s);
+    scheduler.commit(plan, test::OneChoiceEach(std::vector<TokenId>(static_cast<std::size_t>(plan.num_samples), 1)), {});
+    scheduler.note_step(plan, step_s);
+    for (const auto& sequence : scheduler.take_finished()) {
+      const bool is_text = sequence->request.id == "t";
+      --(is_text ? num_texts : num_longs);
+      result.num_prompts += is_text ? 0 : 1;
+    }
+  }
+  std::ranges::sort(result.decoding_s);
+  return result;
+}
+
+TEST(DecodeSlo, StepsOfASimulatedServerKeepTheirTime) {
+  const auto p99 = [](const SimulatedSteps& steps) { return steps.decoding_s[steps.decoding_s.size() * 99 / 100]; };
+  const SimulatedSteps unbounded = simulate(0);
+  EXPECT_GT(p99(unbounded), 1.0);
+  for (const double slo_s : {0.1, 0.2, 0.4}) {
+    const SimulatedSteps bounded = simulate(slo_s);
+    EXPECT_LE(p99(bounded), 1.2 * slo_s);
+    EXPECT_GE(bounded.decoding_s[bounded.decoding_s.size() / 2], 0.5 * slo_s) << "what there is time for is used";
+    EXPECT_GT(bounded.num_prompts, 10);
+  }
+  EXPECT_GT(simulate(0.001).num_prompts, 10) << "prompts go on where nothing helps";
+}
+
 TEST(DecodeSlo, BoundsPromptsOnlyWhileSequencesDecode) {
   SchedulerOptions options = policy_options(SchedulingPolicy::kFcfs);
   options.policy.decode_slo_s = 0.05;
