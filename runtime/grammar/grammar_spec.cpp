@@ -68,6 +68,14 @@ ordered_json schema_or_text(const ordered_json& schema, const std::string& path,
                             {.depth = 2 * limits.schema.depth, .bytes = limits.text_bytes, .members = limits.schema.schemas});
 }
 
+/// Who says nothing of white space gets what ends.
+JsonSpace space_of(const ordered_json& outputs) {
+  const auto found = outputs.find("disable_any_whitespace");
+  if (found == outputs.end() || found->is_null()) return JsonSpace::kSingle;
+  if (!found->is_boolean()) throw_invalid("structured_outputs.disable_any_whitespace: true or false is needed");
+  return found->get<bool>() ? JsonSpace::kFixed : JsonSpace::kAny;
+}
+
 const std::string& string_at(const ordered_json& value, const std::string& path) {
   if (!value.is_string()) throw_invalid(path + ": a string is needed");
   return value.get_ref<const std::string&>();
@@ -75,16 +83,15 @@ const std::string& string_at(const ordered_json& value, const std::string& path)
 
 }  // namespace
 
-GrammarSpec json_object_grammar() {
-  return {.kind = GrammarSpec::Kind::kJsonSchema, .text = R"({"type":"object","additionalProperties":true})"};
+GrammarSpec json_object_grammar(JsonSpace space) {
+  return {.text = R"({"type":"object","additionalProperties":true})", .space = space};
 }
 
-GrammarSpec json_schema_grammar(const ordered_json& schema, const std::string& path, bool any_whitespace,
+GrammarSpec json_schema_grammar(const ordered_json& schema, const std::string& path, JsonSpace space,
                                 const GrammarLimits& limits) {
   const ordered_json enforced = enforceable_schema(schema, path, UnenforcedKeywords::kRefuse, limits.schema);
-  GrammarSpec spec{.kind = GrammarSpec::Kind::kJsonSchema, .text = text_of_json(enforced), .any_whitespace = any_whitespace};
-  if (enforced.empty()) spec = {.kind = GrammarSpec::Kind::kJson};
-  if (spec.kind == GrammarSpec::Kind::kJsonSchema) check_size(spec.text, path, limits);
+  GrammarSpec spec{.kind = GrammarSpec::Kind::kJsonSchema, .text = text_of_json(enforced), .space = space};
+  check_size(spec.text, path, limits);
   return spec;
 }
 
@@ -140,7 +147,7 @@ std::optional<GrammarSpec> parse_response_format(const ordered_json& format, con
   const std::string inner = path + ".json_schema";
   if (!format.contains("json_schema") || !format["json_schema"].is_object()) throw_invalid(inner + ": an object is needed");
   if (!format["json_schema"].contains("schema")) throw_invalid(inner + ".schema: a JSON schema is needed");
-  return json_schema_grammar(format["json_schema"]["schema"], inner + ".schema", /*any_whitespace=*/true, limits);
+  return json_schema_grammar(format["json_schema"]["schema"], inner + ".schema", JsonSpace::kSingle, limits);
 }
 
 std::optional<GrammarSpec> parse_structured_outputs(const ordered_json& outputs, const GrammarLimits& limits) {
@@ -165,13 +172,12 @@ std::optional<GrammarSpec> parse_structured_outputs(const ordered_json& outputs,
   const std::string& kind = kinds.front();
   const ordered_json& value = outputs[kind];
   const std::string inner = path + "." + kind;
-  const bool any_whitespace = outputs.value("disable_any_whitespace", ordered_json(false)) != true;
-  if (kind == "json") return json_schema_grammar(schema_or_text(value, inner, limits), inner, any_whitespace, limits);
+  if (kind == "json") return json_schema_grammar(schema_or_text(value, inner, limits), inner, space_of(outputs), limits);
   if (kind == "regex") return regex_grammar(string_at(value, inner), inner, limits);
   if (kind == "choice") return choice_grammar(value, inner, limits);
   if (kind == "grammar") return ebnf_grammar(string_at(value, inner), inner, limits);
   if (kind == "structural_tag") return structural_tag_grammar(schema_or_text(value, inner, limits), inner, limits);
-  return json_object_grammar();
+  return json_object_grammar(space_of(outputs));
 }
 
 }  // namespace ferry

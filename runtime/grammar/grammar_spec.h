@@ -16,14 +16,21 @@ struct GrammarLimits {
   int64_t choices = 4096;
 };
 
+/// White space between the parts of JSON.
+enum class JsonSpace {
+  kSingle,  // at most one character at a place, so that no model runs on in it: compact JSON, or ", " and ": "
+  kFixed,   // ", " and ": ", nothing else
+  kAny,     // as the model likes, without end
+};
+
 /// What a completion has to be like, checked and in the form that the compiler takes.
 struct GrammarSpec {
-  enum class Kind { kJson, kJsonSchema, kRegex, kEbnf, kStructuralTag };
-  Kind kind = Kind::kJson;
-  std::string text;                // the schema, regex, EBNF or structural tag
-  bool any_whitespace = true;      // of JSON: between its parts, as the model likes
-  bool has_marker_texts = false;   // texts of the grammar may mean tokens such as <tool_call>
-  bool starts_with_calls = false;  // <tool_call> inside a thought ends it and is the beginning
+  enum class Kind { kJsonSchema, kRegex, kEbnf, kStructuralTag };
+  Kind kind = Kind::kJsonSchema;
+  std::string text;                      // the schema, regex, EBNF or structural tag
+  JsonSpace space = JsonSpace::kSingle;  // of kJsonSchema
+  bool has_marker_texts = false;         // texts of the grammar may mean tokens such as <tool_call>
+  bool starts_with_calls = false;        // <tool_call> inside a thought ends it and is the beginning
 
   bool operator==(const GrammarSpec&) const = default;
 };
@@ -31,9 +38,9 @@ struct GrammarSpec {
 // All throw Error{kInvalidArgument} with the path of what is wrong.
 
 /// Any JSON object.
-GrammarSpec json_object_grammar();
-GrammarSpec json_schema_grammar(const nlohmann::ordered_json& schema, const std::string& path, bool any_whitespace = true,
-                                const GrammarLimits& limits = {});
+GrammarSpec json_object_grammar(JsonSpace space = JsonSpace::kSingle);
+GrammarSpec json_schema_grammar(const nlohmann::ordered_json& schema, const std::string& path,
+                                JsonSpace space = JsonSpace::kSingle, const GrammarLimits& limits = {});
 /// Python's syntax without look-arounds, references and word boundaries; the whole completion matches.
 GrammarSpec regex_grammar(const std::string& regex, const std::string& path, const GrammarLimits& limits = {});
 /// One of a list of strings.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <initializer_list>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string_view>
@@ -263,6 +264,7 @@ class Rewriter {
       }
     }
     if (type == "string") rewrite_string(result, path);
+    if (type == "integer") bound_integer(result);
     if (type == "number" && result.contains("multipleOf")) {
       unenforced(path + ".multipleOf", "is supported for integers alone");
       result.erase("multipleOf");
@@ -280,6 +282,17 @@ class Rewriter {
       throw_invalid(path + "." + key + ": is " + value.dump() + "; allowed: at most " + std::to_string(limits_->repetitions));
     }
     return value.get<int64_t>();
+  }
+
+  /// An integer has 64 bits where the schema leaves a side open, so that no model runs on in digits for ever. The compiler knows
+  /// multiples without bounds alone.
+  static void bound_integer(ordered_json& schema) {
+    if (schema.contains("multipleOf")) return;
+    const auto bound = [&](const char* key, const char* exclusive, int64_t value) {
+      if (!schema.contains(key) && !schema.contains(exclusive)) schema[key] = value;
+    };
+    bound("minimum", "exclusiveMinimum", -std::numeric_limits<int64_t>::max());
+    bound("maximum", "exclusiveMaximum", std::numeric_limits<int64_t>::max());
   }
 
   void rewrite_string(ordered_json& schema, const std::string& path) {

@@ -111,11 +111,17 @@ class Matcher final : public TokenGrammar {
   std::chrono::nanoseconds time_left_ = kTimeAtOnce;
 };
 
+xgrammar::CompiledGrammar compile_schema(xgrammar::GrammarCompiler& compiler, const GrammarSpec& spec) {
+  const bool is_fixed = spec.space == JsonSpace::kFixed;
+  const auto space_max = spec.space == JsonSpace::kSingle ? std::optional(1) : std::nullopt;  // characters
+  return compiler.CompileJSONSchema(spec.text, !is_fixed, /*indent=*/std::nullopt, /*separators=*/std::nullopt,
+                                    /*strict_mode=*/true, space_max);
+}
+
 xgrammar::CompiledGrammar compile(xgrammar::GrammarCompiler& compiler, const GrammarSpec& spec) {
   using Kind = GrammarSpec::Kind;
   switch (spec.kind) {
-    case Kind::kJson: return compiler.CompileBuiltinJSONGrammar();
-    case Kind::kJsonSchema: return compiler.CompileJSONSchema(spec.text, spec.any_whitespace);
+    case Kind::kJsonSchema: return compile_schema(compiler, spec);
     case Kind::kRegex: return compiler.CompileRegex(spec.text);
     case Kind::kEbnf: return compiler.CompileGrammar(spec.text);
     case Kind::kStructuralTag: return compiler.CompileStructuralTag(spec.text);

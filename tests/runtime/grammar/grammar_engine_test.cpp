@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <limits>
 #include <regex>
 #include <thread>
 
@@ -147,6 +148,24 @@ TEST_F(GrammarEngineTest, ArgumentsStandBetweenSingleLineBreaks) {
   EXPECT_TRUE(accepts("<tool_call>\n<function=f>\n<parameter=x>\n7\n</parameter>\n</function>\n</tool_call>"));
   EXPECT_FALSE(accepts("<tool_call>\n<function=f>\n<parameter=x>\n7 \n</parameter>\n</function>\n</tool_call>"));
   EXPECT_FALSE(accepts("<tool_call>\n<function=f>\n<parameter=x>\n\n7\n</parameter>\n</function>\n</tool_call>"));
+}
+
+TEST_F(GrammarEngineTest, NothingRunsOnInSpaceOrDigits) {
+  const ordered_json schema = ordered_json::parse(R"({"properties": {"x": {"type": "integer"}}, "required": ["x"]})");
+  const auto accepts = [&](const std::string& text, JsonSpace space) {
+    const auto grammar = engine().make(json_schema_grammar(schema, "s", space), false);
+    const std::vector<TokenId> ids = demo_tokenizer().encode(text);
+    return std::all_of(ids.begin(), ids.end(), [&](TokenId id) { return grammar->accept(id); });
+  };
+  const std::string most = std::to_string(std::numeric_limits<int64_t>::max());
+  for (const JsonSpace space : {JsonSpace::kSingle, JsonSpace::kFixed, JsonSpace::kAny}) {
+    EXPECT_TRUE(accepts("{\"x\": " + most + "}", space));
+    EXPECT_TRUE(accepts("{\"x\": -" + most + "}", space));
+    EXPECT_FALSE(accepts("{\"x\": " + most + "0", space));
+    EXPECT_EQ(accepts("{\"x\":7}", space), space != JsonSpace::kFixed);
+    EXPECT_EQ(accepts("{\n\"x\" : 7\n}", space), space != JsonSpace::kFixed);
+    EXPECT_EQ(accepts("{  \"x\"", space), space == JsonSpace::kAny);
+  }
 }
 
 TEST_F(GrammarEngineTest, HoldsBehindAThought) {

@@ -95,7 +95,11 @@ TEST(EnforceableSchema, DepthAndNumberAreBounded) {
 TEST(EnforceableSchema, IsWrittenForTheCompiler) {
   const auto rewritten = [](const char* schema) { return enforceable_schema(parsed(schema), "s"); };
   EXPECT_EQ(rewritten(R"({"title": "t", "x-a": 1})"), parsed("{}"));
-  EXPECT_EQ(rewritten(R"({"type": "integer", "minLength": 5, "minimum": 3})"), parsed(R"({"type": "integer", "minimum": 3})"));
+  EXPECT_EQ(rewritten(R"({"type": "integer", "minLength": 5, "minimum": 3})"),
+            parsed(R"({"type": "integer", "minimum": 3, "maximum": 9223372036854775807})"));
+  EXPECT_EQ(rewritten(R"({"type": "integer", "exclusiveMaximum": 3})"),
+            parsed(R"({"type": "integer", "exclusiveMaximum": 3, "minimum": -9223372036854775807})"));
+  EXPECT_EQ(rewritten(R"({"type": "integer", "multipleOf": 3})"), parsed(R"({"type": "integer", "multipleOf": 3})"));
   EXPECT_EQ(rewritten(R"({"const": 5})"), parsed(R"({"enum": [5]})"));
   EXPECT_EQ(rewritten(R"({"type": "string", "enum": ["a", 1]})"), parsed(R"({"enum": ["a"]})"));
   EXPECT_EQ(rewritten(R"({"type": ["string", "null"], "pattern": "a"})"),
@@ -133,14 +137,17 @@ TEST(GrammarSpec, StructuredOutputs) {
   EXPECT_EQ(parse_structured_outputs(parsed(R"({"json": "{\"type\": \"null\"}"})"))->text, R"({"type":"null"})");
   EXPECT_EQ(parse_structured_outputs(parsed(R"({"regex": "a+"})"))->kind, GrammarSpec::Kind::kRegex);
   EXPECT_EQ(parse_structured_outputs(parsed(R"({"choice": ["a\"b", "c\n"]})"))->text, R"(root ::= "a\"b" | "c\x0a")");
-  EXPECT_FALSE(
-      parse_structured_outputs(parsed(R"({"json": {"type": "null"}, "disable_any_whitespace": true})"))->any_whitespace);
+  const auto space_of = [](const char* outputs) { return parse_structured_outputs(parsed(outputs)).value().space; };
+  EXPECT_EQ(space_of(R"({"json": {}})"), JsonSpace::kSingle);
+  EXPECT_EQ(space_of(R"({"json": {"type": "null"}, "disable_any_whitespace": true})"), JsonSpace::kFixed);
+  EXPECT_EQ(space_of(R"({"json_object": true, "disable_any_whitespace": false})"), JsonSpace::kAny);
   for (const auto& [outputs, why] : {std::pair(R"({})", "one kind of constraints"),
                                      {R"({"json": {}, "regex": "a"})", "one kind of constraints"},
                                      {R"({"regex": ""})", "structured_outputs.regex: is empty"},
                                      {R"({"choice": []})", "structured_outputs.choice"},
                                      {R"({"choice": [1]})", "structured_outputs.choice[0]"},
                                      {R"({"json": "{"})", "structured_outputs.json"},
+                                     {R"({"json": {}, "disable_any_whitespace": 1})", "disable_any_whitespace"},
                                      {R"({"regex": "a", "whitespace_pattern": "x"})", "whitespace_pattern"}}) {
     EXPECT_THAT(refusal([&, text = outputs] { parse_structured_outputs(parsed(text)); }), HasSubstr(why));
   }
