@@ -70,6 +70,15 @@ std::optional<std::string> as_json(std::string_view text, JsonTypes types) {
   }
 }
 
+/// The choice that `text` is, white space around both not counted; else `text`.
+std::string as_choice(const std::string& text, const std::vector<std::string>& choices) {
+  if (std::find(choices.begin(), choices.end(), text) != choices.end()) return text;
+  const std::string_view word = without_json_space(text);
+  const auto is_meant = [&](const std::string& choice) { return without_json_space(choice) == word; };
+  const auto found = std::find_if(choices.begin(), choices.end(), is_meant);
+  return found == choices.end() ? text : *found;
+}
+
 bool may_become_null(std::string_view text) {
   const std::size_t begin = std::min(text.find_first_not_of(kJsonSpace), text.size());
   const std::string_view word = text.substr(begin, text.find_last_not_of(kJsonSpace) + 1 - begin);
@@ -98,6 +107,7 @@ std::size_t end_of_value(std::string_view text, std::size_t begin) {
 void ArgumentsWriter::begin(std::string_view name, std::string& out) {
   in_value_ = true;
   types_ = tool_ == nullptr ? JsonTypes{0} : tool_->types_of(name);
+  choices_ = tool_ == nullptr ? nullptr : tool_->choices_of(name);
   kept_.clear();
   key_ = has_members_ ? ", \"" : "{\"";
   has_members_ = true;
@@ -105,6 +115,7 @@ void ArgumentsWriter::begin(std::string_view name, std::string& out) {
   key_ += "\": ";
   const auto others = static_cast<JsonTypes>(types_ & ~kJsonString);
   mode_ = Mode::kWholeValue;
+  if (choices_ != nullptr) return;
   if (others == kJsonNull && types_ != others) mode_ = Mode::kMaybeNull;
   if (others == 0) open_string(out);
 }
@@ -133,6 +144,7 @@ void ArgumentsWriter::end(std::string& out) {
       in_value_ = false;
       return;
     }
+    if (choices_ != nullptr) kept_ = as_choice(kept_, *choices_);
     open_string(out);
   }
   out += '"';

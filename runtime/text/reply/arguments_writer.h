@@ -12,7 +12,8 @@ namespace ferry {
 /// A value that the schema has as a string, or says nothing about, is written as it comes. One that the schema has as
 /// something else is JSON itself: it is kept until it is whole, and is written as a string if it is no JSON. Where the schema
 /// has a string and something else, JSON of the other types is meant as such. Python's True, False and None count as JSON's,
-/// since that is how the family's template writes earlier calls. What was returned so far and close() together are always
+/// since that is how the family's template writes earlier calls. A string of which the schema lists the choices is kept, too,
+/// and is the choice that it is but for white space around it. What was returned so far and close() together are always
 /// valid JSON.
 ///
 ///     ArgumentsWriter writer(tools.find("get_weather"));
@@ -44,8 +45,9 @@ class ArgumentsWriter {
   bool in_value_ = false;
   Mode mode_ = Mode::kString;
   JsonTypes types_ = 0;
-  std::string key_;   // of the value, as JSON, with what stands before it
-  std::string kept_;  // what is there of a value that is not written yet
+  const std::vector<std::string>* choices_ = nullptr;  // of the value; null: any
+  std::string key_;                                    // of the value, as JSON, with what stands before it
+  std::string kept_;                                   // what is there of a value that is not written yet
 };
 
 /// `arguments`, as an ArgumentsWriter wrote them, with each key once: in its first place with its last value.

@@ -42,6 +42,19 @@ const ordered_json* member(const ordered_json& object, const char* key) {
   return found == object.end() ? nullptr : &*found;
 }
 
+/// The strings among the values that a schema lists, by enum or const.
+std::vector<std::string> listed_strings(const ordered_json& schema) {
+  std::vector<std::string> texts;
+  const ordered_json* values = member(schema, "enum");
+  if (const ordered_json* value = member(schema, "const"); value != nullptr && value->is_string())
+    return {value->get<std::string>()};
+  if (values == nullptr || !values->is_array()) return texts;
+  for (const ordered_json& value : *values) {
+    if (value.is_string()) texts.push_back(value.get<std::string>());
+  }
+  return texts;
+}
+
 /// Finds the types that schemas of one document allow.
 class TypeReader {
  public:
@@ -126,7 +139,12 @@ void read_argument_types(const ordered_json& schema, Tool& tool) {
   if (object == nullptr) return;
   const ordered_json* properties = member(*object, "properties");
   if (properties != nullptr && properties->is_object()) {
-    for (const auto& [name, property] : properties->items()) tool.argument_types[name] = reader.read(property);
+    for (const auto& [name, property] : properties->items()) {
+      tool.argument_types[name] = reader.read(property);
+      const ordered_json* whole = reader.behind_refs(property);
+      std::vector<std::string> choices = whole == nullptr ? std::vector<std::string>() : listed_strings(*whole);
+      if (!choices.empty()) tool.argument_choices[name] = std::move(choices);
+    }
   }
   if (const ordered_json* others = member(*object, "additionalProperties")) tool.other_types = reader.read(*others);
 }
@@ -172,6 +190,11 @@ Tool read_tool(const ordered_json& entry, const std::string& path, const ToolLim
 }
 
 }  // namespace
+
+const std::vector<std::string>* Tool::choices_of(std::string_view argument) const {
+  const auto found = argument_choices.find(argument);
+  return found == argument_choices.end() ? nullptr : &found->second;
+}
 
 JsonTypes Tool::types_of(std::string_view argument) const {
   const auto found = argument_types.find(argument);

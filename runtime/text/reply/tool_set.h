@@ -24,10 +24,13 @@ struct Tool {
   std::string name;
   std::string schema;  // JSON: what its arguments are; an object, "{}" without one
   bool strict = false;
-  std::map<std::string, JsonTypes, std::less<>> argument_types;  // of the schema's properties
-  JsonTypes other_types = 0;                                     // of arguments beside these
+  std::map<std::string, JsonTypes, std::less<>> argument_types;                   // of the schema's properties
+  JsonTypes other_types = 0;                                                      // of arguments beside these
+  std::map<std::string, std::vector<std::string>, std::less<>> argument_choices;  // texts that enum or const has, where any
 
   JsonTypes types_of(std::string_view argument) const;
+  /// Null: any text.
+  const std::vector<std::string>* choices_of(std::string_view argument) const;
 };
 
 struct ToolLimits {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/error.h"
+#include "runtime/text/reply/arguments_writer.h"
 
 namespace ferry {
 namespace {
@@ -75,6 +76,32 @@ TEST(ToolSet, TypesOfArguments) {
   EXPECT_EQ(types(R"({"properties": {}})"), kJsonObject);
   EXPECT_EQ(types(R"({"items": {}})"), kJsonArray);
   EXPECT_EQ(types(R"({"type": "text"})"), 0);
+}
+
+/// What an argument of the schema `property` is in JSON whose text is `value`.
+std::string written(const char* property, const std::string& value) {
+  const ordered_json schema = {
+      {"type", "object"}, {"properties", {{"p", ordered_json::parse(property)}}}, {"$defs", {{"d", {{"enum", {"A"}}}}}}};
+  const ToolSet tools = ToolSet::parse(ordered_json::array({function("f", schema)}));
+  ArgumentsWriter writer(tools.find("f"));
+  std::string out;
+  writer.begin("p", out);
+  for (const char c : value) writer.value(std::string_view(&c, 1), out);
+  writer.end(out);
+  writer.close(out);
+  return out;
+}
+
+TEST(ToolSet, ListedStringsAreMeantWithoutTheSpaceAroundThem) {
+  EXPECT_EQ(written(R"({"enum": ["C", "F"]})", " C"), R"({"p": "C"})");
+  EXPECT_EQ(written(R"({"enum": ["C", "F"]})", "F\n"), R"({"p": "F"})");
+  EXPECT_EQ(written(R"({"enum": ["C", " C"]})", " C"), R"({"p": " C"})") << "the very text goes first";
+  EXPECT_EQ(written(R"({"enum": ["C", "F"]})", " K"), R"({"p": " K"})") << "no choice";
+  EXPECT_EQ(written(R"({"type": "string", "const": "C"})", "C "), R"({"p": "C"})");
+  EXPECT_EQ(written(R"({"enum": ["C", 1, null]})", " 1"), R"({"p": 1})");
+  EXPECT_EQ(written(R"({"enum": ["C", 1, null]})", " C"), R"({"p": "C"})");
+  EXPECT_EQ(written(R"({"$ref": "#/$defs/d"})", " A"), R"({"p": "A"})");
+  EXPECT_EQ(written(R"({"type": "string"})", " C"), R"({"p": " C"})");
 }
 
 TEST(ToolSet, TypesBehindReferences) {
