@@ -284,7 +284,7 @@ class Rewriter {
     return value.get<int64_t>();
   }
 
-  /// An integer has 64 bits where the schema leaves a side open, so that no model runs on in digits for ever. The compiler knows
+  /// An integer has 64 bits where the schema leaves a side open, so that no model runs on in digits. The compiler knows
   /// multiples without bounds alone.
   static void bound_integer(ordered_json& schema) {
     if (schema.contains("multipleOf")) return;
