@@ -142,6 +142,59 @@ class OpenAiTest(unittest.TestCase):
                 self.skipTest("structured output is not built")
             raise
 
+    def respond(self, **fields):
+        return self.client.responses.create(
+            **{"model": "demo", "input": QUESTION[0]["content"], "max_output_tokens": 40, "temperature": 0, **fields}
+        )
+
+    def test_responses_are_chats_in_another_form(self):
+        whole = self.respond()
+        self.assertEqual(whole.output_text, self.chat(max_tokens=40).choices[0].message.content)
+        self.assertEqual((whole.status, whole.usage.total_tokens), ("completed", whole.usage.input_tokens + whole.usage.output_tokens))
+        with self.client.responses.stream(model="demo", input=QUESTION, max_output_tokens=40, temperature=0) as stream:
+            events = list(stream)
+            told = stream.get_final_response()
+        self.assertEqual([event.sequence_number for event in events], list(range(len(events))))
+        self.assertEqual(told.output_text, whole.output_text)
+        again = self.respond(input=[*told.output, {"role": "user", "content": "What does courage mean?"}])
+        self.assertNotEqual(again.output_text, whole.output_text)
+        cut = self.respond(max_output_tokens=3)
+        self.assertEqual((cut.status, cut.incomplete_details.reason), ("incomplete", "max_output_tokens"))
+
+    def test_responses_call_functions(self):
+        arguments = {
+            "type": "object",
+            "properties": {"days": {"type": "integer", "minimum": 1, "maximum": 9}},
+            "required": ["days"],
+            "additionalProperties": False,
+        }
+        tool = {"type": "function", "name": "weather", "parameters": arguments, "strict": True}
+        choice = {"type": "function", "name": "weather"}
+        try:
+            answer = self.respond(tools=[tool], tool_choice=choice, max_output_tokens=120)
+        except openai.APIStatusError as error:
+            if error.status_code == 501:
+                self.skipTest("structured output is not built")
+            raise
+        call = answer.output[0]
+        self.assertEqual((call.type, call.name), ("function_call", "weather"))
+        if answer.status == "completed":
+            self.assertIn(json.loads(call.arguments)["days"], range(1, 10))
+        output = {"type": "function_call_output", "call_id": call.call_id, "output": "rain"}
+        history = [QUESTION[0], call.model_dump(exclude_none=True), output]
+        self.assertEqual(self.respond(input=history, tools=[tool], tool_choice="none").output[0].type, "message")
+        shaped = self.respond(text={"format": {"type": "json_schema", "name": "n", "schema": arguments, "strict": True}})
+        self.assertIn(json.loads(shaped.output_text)["days"], range(1, 10))
+
+    def test_responses_refuse_what_needs_a_store(self):
+        for fields in ({"previous_response_id": "resp_1"}, {"background": True}, {"conversation": "c"}, {"truncation": "auto"}):
+            with self.assertRaises(openai.BadRequestError) as raised:
+                self.respond(**fields)
+            self.assertEqual(raised.exception.param, list(fields)[0])
+        self.assertFalse(self.respond(store=True, max_output_tokens=1).store)
+        with self.assertRaises(openai.NotFoundError):
+            self.client.responses.retrieve("resp_1")
+
     def test_text_can_be_constrained(self):
         choice = self.constrained(self.complete, extra_body={"guided_choice": ["yes please", "no"]})
         self.assertIn(choice.text, ["yes please", "no"])

@@ -160,6 +160,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
 
   void on_header(error_code error, std::size_t) {
     begin_ = Clock::now();
+    if (error == http::error::body_limit) route_ = shared_.gate.route_of(read_target(*parser_));
     if (error) return refuse_unread(answer_to(error, shared_.limits));
     is_head_ = parser_->get().method() == http::verb::head;
     keep_alive_ = parser_->get().keep_alive();
@@ -302,6 +303,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   /// Answers a request whose rest was not read, and ends the connection. Without an answer it just ends.
   void refuse_unread(std::optional<HttpResponse> response) {
     if (!response) return close();
+    if (route_ != nullptr && route_->reword != nullptr) route_->reword(*response);
     is_lingering_ = true;
     write(std::move(*response));
   }

@@ -123,10 +123,12 @@ std::optional<HttpResponse> HttpGate::answer_at_gate(const HttpRequest& request,
 }
 
 HttpGate::Verdict HttpGate::judge(const HttpRequest& request) const {
-  const HttpRoute* const route = router_.find(request.method, request.path);
+  const HttpRoute* const route = route_of(request);
   Verdict verdict{
       .route = nullptr, .caller = access_.keys.find(key_of(request)), .answer = {}, .headers = cross_origin_headers(request)};
   verdict.answer = answer_at_gate(request, route, verdict.caller.has_value());
+  const bool is_refused = verdict.answer && verdict.answer->status >= 400;
+  if (is_refused && route != nullptr && route->reword != nullptr) route->reword(*verdict.answer);
   if (!verdict.answer) verdict.route = route;
   return verdict;
 }

@@ -33,6 +33,8 @@ class HttpGate {
     HttpHeaders headers;                 // of every answer to this request: what lets a page of an allowed origin read it
   };
   Verdict judge(const HttpRequest& request) const;
+  /// Where a request would go, whoever sent it; null: nowhere.
+  const HttpRoute* route_of(const HttpRequest& request) const { return router_.find(request.method, request.path); }
 
  private:
   bool is_allowed_origin(const HttpRequest& request) const;

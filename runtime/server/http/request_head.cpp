@@ -37,12 +37,18 @@ std::optional<HttpResponse> check_head(const HttpParser& parser, const ServerLim
   return check_framing(parser);
 }
 
-HttpRequest read_head(const HttpParser& parser, const std::string& local_address) {
+HttpRequest read_target(const HttpParser& parser) {
   const auto& message = parser.get();
   HttpRequest request;
   request.method = std::string(message.method_string());
   const std::string target(message.target());
   request.path = target.substr(0, target.find('?'));
+  return request;
+}
+
+HttpRequest read_head(const HttpParser& parser, const std::string& local_address) {
+  const auto& message = parser.get();
+  HttpRequest request = read_target(parser);
   for (const auto& field : message)
     request.headers.emplace_back(lower_case(std::string(field.name_string())), std::string(field.value()));
   request.local_address = local_address;

@@ -21,6 +21,9 @@ void set_limits(HttpParser& parser, const ServerLimits& limits);
 /// have seen at another place. What follows such a head is no request of anybody's, so the connection has to end.
 std::optional<HttpResponse> check_head(const HttpParser& parser, const ServerLimits& limits);
 
+/// Method and path alone, which are there as soon as the first line is read.
+HttpRequest read_target(const HttpParser& parser);
+
 /// The request without its body; `local_address` of this end of the connection.
 HttpRequest read_head(const HttpParser& parser, const std::string& local_address);
 

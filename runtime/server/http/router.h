@@ -22,10 +22,14 @@ enum class HttpGuard {
   kOpen,     // anybody, whatever Host and Origin say: what load balancers ask
 };
 
+/// Puts what the server itself refuses a request with, http_error()'s {"error": message}, into the form of a route's API.
+using HttpRewording = void (*)(HttpResponse& refusal);
+
 struct HttpRoute {
   HttpHandler handler;  // one of the two
   BlockingHttpHandler blocking;
   HttpGuard guard = HttpGuard::kGuarded;
+  HttpRewording reword = nullptr;  // null: it stays as it is
   std::string path;  // HttpRouter sets it: where it was added
 };
 

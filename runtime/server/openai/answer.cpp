@@ -46,4 +46,8 @@ std::string dump(const ordered_json& value) { return value.dump(-1, ' ', false, 
 
 std::string server_sent(const ordered_json& data) { return "data: " + dump(data) + "\n\n"; }
 
+std::string named_server_sent(const ordered_json& data) {
+  return "event: " + data.at("type").get_ref<const std::string&>() + "\n" + server_sent(data);
+}
+
 }  // namespace ferry::openai

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,6 +13,8 @@
 namespace ferry::openai {
 
 using nlohmann::ordered_json;
+
+class ApiError;
 
 /// Makes a route's answer of what is told of its choices, piece by piece for a stream or as a whole; which of the two is asked
 /// for does not change. One thread at a time.
@@ -24,6 +27,8 @@ class Answer {
   virtual std::string chunk(std::size_t choice, const GenerateEvent& event) = 0;
   /// What follows when all choices have ended.
   virtual std::string last_chunks() = 0;
+  /// What follows when `error` ends the stream; nothing: what the API says of any error.
+  virtual std::optional<std::string> failed(const ApiError& /*error*/) { return std::nullopt; }
 
   // A whole answer.
   /// Keeps it; on the engine's thread.
@@ -66,6 +71,8 @@ ordered_json stop_reason_json(const GenerateEvent& last);
 
 /// One event of a stream: "data: …" and an empty line.
 std::string server_sent(const ordered_json& data);
+/// One that says its name, which is the data's "type": "event: …", "data: …" and an empty line.
+std::string named_server_sent(const ordered_json& data);
 inline constexpr const char* kStreamEnd = "data: [DONE]\n\n";
 /// As text; what is no UTF-8 becomes U+FFFD.
 std::string dump(const ordered_json& value);

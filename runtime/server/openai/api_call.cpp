@@ -5,15 +5,15 @@
 
 namespace ferry::openai {
 
-ApiCall::ApiCall(ApiContext& context, HttpReply reply)
-    : context_(context), owner_("http " + random_id()), reply_(std::move(reply)) {
+ApiCall::ApiCall(ApiContext& context, HttpReply reply, const ErrorForm& errors)
+    : context_(context), owner_("http " + random_id()), errors_(errors), reply_(std::move(reply)) {
   context_.calls.enter();
 }
 
 ApiCall::~ApiCall() { context_.calls.leave(); }
 
-void ApiCall::start(ApiContext& context, HttpRequest request, HttpReply reply, const ReadTask& read) {
-  std::make_shared<ApiCall>(context, std::move(reply))->begin(std::move(request), read);
+void ApiCall::start(ApiContext& context, HttpRequest request, HttpReply reply, const ReadTask& read, const ErrorForm& errors) {
+  std::make_shared<ApiCall>(context, std::move(reply), errors)->begin(std::move(request), read);
 }
 
 void ApiCall::begin(HttpRequest request, const ReadTask& read) {
@@ -146,7 +146,7 @@ void ApiCall::send_whole() {
   try {
     reply_->send({.status = 200, .body = answer_->whole(), .headers = headers_});
   } catch (const std::exception&) {
-    reply_->send(current_error().response());
+    reply_->send(errors_.response(current_error()));
   }
 }
 
@@ -158,11 +158,12 @@ void ApiCall::fail(const ApiError& error) {
 /// Needs mutex_.
 void ApiCall::answer_with(const ApiError& error) {
   is_over_ = true;
-  HttpResponse response = error.response();
+  HttpResponse response = errors_.response(error);
   response.headers.insert(response.headers.end(), headers_.begin(), headers_.end());
   if (stream_ == nullptr) return reply_->send(std::move(response));
   if (stream_->answer_instead(std::move(response))) return;
-  stream_->write("data: " + error.json() + "\n\n" + kStreamEnd);
+  const std::optional<std::string> told = answer_ == nullptr ? std::nullopt : answer_->failed(error);
+  stream_->write(told ? *told : errors_.stream_end(error));
   stream_->finish();
 }
 

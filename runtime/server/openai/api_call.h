@@ -26,9 +26,9 @@ namespace ferry::openai {
 class ApiCall : public std::enable_shared_from_this<ApiCall> {
  public:
   /// Begins a call; on the I/O thread. `context` must outlive the calls.
-  static void start(ApiContext& context, HttpRequest request, HttpReply reply, const ReadTask& read);
+  static void start(ApiContext& context, HttpRequest request, HttpReply reply, const ReadTask& read, const ErrorForm& errors);
 
-  ApiCall(ApiContext& context, HttpReply reply);
+  ApiCall(ApiContext& context, HttpReply reply, const ErrorForm& errors);
   ~ApiCall();
   ApiCall(const ApiCall&) = delete;
   ApiCall& operator=(const ApiCall&) = delete;
@@ -55,7 +55,8 @@ class ApiCall : public std::enable_shared_from_this<ApiCall> {
 
   ApiContext& context_;
   const std::chrono::steady_clock::time_point arrival_ = std::chrono::steady_clock::now();
-  const std::string owner_;              // of its requests: nobody else's name, so that ids need not differ between calls
+  const std::string owner_;  // of its requests: nobody else's name, so that ids need not differ between calls
+  const ErrorForm errors_;
   HttpHeaders headers_;                  // of the answer
   std::atomic<bool> is_gone_{false};     // the client
   std::atomic<bool> is_aborted_{false};  // while it was being prepared

@@ -3,6 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "runtime/server/openai/api_task.h"
+
 namespace ferry::openai {
 namespace {
 
@@ -55,6 +57,11 @@ HttpResponse ApiError::response() const {
   HttpResponse response{.status = status_, .body = json()};
   if (status_ == 503) response.headers.emplace_back("Retry-After", kRetrySeconds);
   return response;
+}
+
+ErrorForm openai_errors() {
+  return {.response = [](const ApiError& error) { return error.response(); },
+          .stream_end = [](const ApiError& error) { return "data: " + error.json() + "\n\n" + kStreamEnd; }};
 }
 
 void refuse(const std::string& param, const std::string& message) { throw ApiError(400, "BadRequestError", message, param); }

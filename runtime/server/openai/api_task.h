@@ -6,8 +6,9 @@
 #include <vector>
 
 #include "runtime/schedule/request.h"
-#include "runtime/server/http/message.h"
+#include "runtime/server/http/router.h"
 #include "runtime/server/openai/answer.h"
+#include "runtime/server/openai/api_error.h"
 #include "runtime/server/openai/generation_fields.h"
 #include "runtime/server/prompt_task.h"
 
@@ -32,5 +33,15 @@ class ApiTask {
 
 /// Reads a request. Throws ApiError.
 using ReadTask = std::function<std::unique_ptr<ApiTask>(const HttpRequest& request)>;
+
+/// How an API says that something is wrong.
+struct ErrorForm {
+  HttpResponse (*response)(const ApiError& error);
+  std::string (*stream_end)(const ApiError& error);  // of a stream whose head has left
+  HttpRewording reword = nullptr;                    // of what the server refuses before the call is one
+};
+
+/// OpenAI's.
+ErrorForm openai_errors();
 
 }  // namespace ferry::openai

@@ -1,7 +1,5 @@
 #include "runtime/server/openai/chat_answer.h"
 
-#include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "runtime/base/random_id.h"
@@ -41,14 +39,6 @@ ChatAnswer::ChatAnswer(ChatForm form, ToolSet tools, std::vector<TokenId> prompt
                                      .starts_in_reasoning = form_.starts_in_reasoning,
                                      .special = form_.shows_special ? SpecialTokens::kKeep : SpecialTokens::kSkip};
   for (int32_t i = 0; i < form_.num_choices; ++i) choices_.push_back(std::make_unique<Choice>(names_.tokenizer(), options));
-}
-
-std::vector<ReplyDelta> ChatAnswer::parse(Choice& choice, const GenerateEvent& event) {
-  choice.num_tokens += std::ssize(event.token_ids);
-  choice.cached_tokens = std::max<int64_t>(choice.cached_tokens, event.cached_tokens);
-  std::vector<ReplyDelta> deltas = choice.parser.push(event.token_ids, event.text);
-  if (event.finish_reason != FinishReason::kNone) std::ranges::move(choice.parser.finish(), std::back_inserter(deltas));
-  return deltas;
 }
 
 ordered_json ChatAnswer::head_json(const char* object) const {
@@ -91,14 +81,14 @@ ordered_json ChatAnswer::delta_json(const std::vector<ReplyDelta>& deltas) const
 }
 
 std::string ChatAnswer::finish_of(const Choice& choice, FinishReason reason) const {
-  const bool calls = reason == FinishReason::kStop && choice.parser.num_calls() > 0 && !form_.names_function;
+  const bool calls = reason == FinishReason::kStop && choice.reader.num_calls() > 0 && !form_.names_function;
   return calls ? "tool_calls" : finish_name(reason);
 }
 
 std::string ChatAnswer::chunk(std::size_t choice, const GenerateEvent& event) {
   Choice& state = *choices_[choice];
   std::string chunks = std::exchange(state.has_begun, true) ? "" : begin(choice);
-  ordered_json delta = delta_json(parse(state, event));
+  ordered_json delta = delta_json(state.reader.read(event));
   const bool is_last = event.finish_reason != FinishReason::kNone;
   const bool has_tokens = tells_tokens() && !event.token_ids.empty();
   if (delta.empty() && !has_tokens && !is_last) return chunks;
@@ -119,26 +109,22 @@ std::string ChatAnswer::last_chunks() {
   return server_sent(data) + kStreamEnd;
 }
 
-UsageCount ChatAnswer::usage_of(const Choice& choice) const {
-  return {.prompt_tokens = std::ssize(prompt_ids_),
-          .completion_tokens = choice.num_tokens,
-          .cached_tokens = choice.cached_tokens,
-          .reasoning_tokens = choice.parser.reasoning_tokens()};
-}
+UsageCount ChatAnswer::usage_of(const Choice& choice) const { return choice.reader.usage(std::ssize(prompt_ids_)); }
 
 /// The prompt counts once, however many choices it has.
 UsageCount ChatAnswer::usage() const {
-  UsageCount usage{.prompt_tokens = std::ssize(prompt_ids_), .cached_tokens = choices_.front()->cached_tokens};
-  for (const auto& choice : choices_) {
-    usage.completion_tokens += choice->num_tokens;
-    usage.reasoning_tokens += choice->parser.reasoning_tokens();
+  UsageCount usage = usage_of(*choices_.front());
+  for (std::size_t i = 1; i < choices_.size(); ++i) {
+    const UsageCount more = usage_of(*choices_[i]);
+    usage.completion_tokens += more.completion_tokens;
+    usage.reasoning_tokens += more.reasoning_tokens;
   }
   return usage;
 }
 
 void ChatAnswer::keep(std::size_t choice, const GenerateEvent& event) {
   Choice& state = *choices_[choice];
-  for (const ReplyDelta& delta : parse(state, event)) state.message.add(delta);
+  for (const ReplyDelta& delta : state.reader.read(event)) state.message.add(delta);
   state.keep(event);
 }
 

@@ -7,7 +7,7 @@
 
 #include "runtime/server/openai/answer.h"
 #include "runtime/server/openai/logprobs_json.h"
-#include "runtime/text/reply/reply_parser.h"
+#include "runtime/server/openai/reply_reader.h"
 
 namespace ferry::openai {
 
@@ -42,17 +42,14 @@ class ChatAnswer final : public Answer {
  private:
   /// One of the answer's choices, as far as it is told.
   struct Choice : KeptChoice {
-    explicit Choice(const Tokenizer& tokenizer, const ReplyParser::Options& options) : parser(tokenizer, options) {}
+    explicit Choice(const Tokenizer& tokenizer, const ReplyParser::Options& options) : reader(tokenizer, options) {}
 
     bool has_begun = false;
-    int64_t num_tokens = 0;
-    int64_t cached_tokens = 0;
-    ReplyParser parser;
+    ReplyReader reader;
     // Of a whole answer:
     ReplyMessage message;
   };
 
-  static std::vector<ReplyDelta> parse(Choice& choice, const GenerateEvent& event);
   std::string begin(std::size_t choice);
   ordered_json delta_json(const std::vector<ReplyDelta>& deltas) const;
   std::string chunk_of(std::size_t choice, ordered_json told) const;

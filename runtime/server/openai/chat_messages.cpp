@@ -5,18 +5,15 @@
 #include "runtime/base/error.h"
 #include "runtime/base/json.h"
 #include "runtime/server/openai/api_error.h"
+#include "runtime/server/openai/chat_builder.h"
 
 namespace ferry::openai {
 namespace {
 
-constexpr JsonLimits kArgumentLimits{.depth = 32, .bytes = 1 << 20, .values = 1 << 16, .members = 1024};
-
-std::string at(const std::string& where, std::size_t index) { return where + "[" + std::to_string(index) + "]"; }
-
 /// Reads one message. Text is counted, so that a conversation has a bound.
 class MessageReader {
  public:
-  MessageReader(ChatMessages& chat, const ServerLimits& limits) : chat_(chat), limits_(limits) {}
+  explicit MessageReader(ChatBuilder& builder) : builder_(builder) {}
 
   void read(const ordered_json& message, const std::string& where) {
     if (!message.is_object()) refuse_form(where, where + " is " + shown(message) + "; allowed: an object");
@@ -29,7 +26,7 @@ class MessageReader {
     }
     const auto reasoning = fields.has("reasoning") ? fields.string("reasoning") : fields.string("reasoning_content");
     if (reasoning) {
-      count(*reasoning);
+      builder_.count(*reasoning);
       read["reasoning"] = *reasoning;
       read["reasoning_content"] = *reasoning;
     }
@@ -37,53 +34,34 @@ class MessageReader {
       ordered_json read_calls = calls_of(*calls, where + ".tool_calls");
       if (!read_calls.empty()) read["tool_calls"] = std::move(read_calls);
     }
-    chat_.messages.push_back(std::move(read));
+    builder_.add(std::move(read));
   }
 
  private:
-  void count(const std::string& text) {
-    num_bytes_ += std::ssize(text);
-    if (num_bytes_ <= limits_.prompt_bytes) return;
-    refuse("messages", "messages have more than " + std::to_string(limits_.prompt_bytes) + " bytes of text together");
-  }
-
   ordered_json content_of(const RequestFields& fields, const std::string& where) {
     const ordered_json* content = fields.find("content");
     if (content == nullptr) return nullptr;
     if (content->is_string()) {
-      count(content->get_ref<const std::string&>());
+      builder_.count(content->get_ref<const std::string&>());
       return *content;
     }
     if (!content->is_array()) fields.refuse_kind("content", "text, or a list of parts");
     ordered_json parts = ordered_json::array();
-    for (std::size_t i = 0; i < content->size(); ++i) parts.push_back(part_of((*content)[i], at(where + ".content", i)));
+    for (std::size_t i = 0; i < content->size(); ++i)
+      parts.push_back(part_of((*content)[i], ChatBuilder::at(where + ".content", i)));
     return parts;
   }
 
   ordered_json part_of(const ordered_json& part, const std::string& where) {
-    if (part.is_string()) return text_part(part.get<std::string>());
+    if (part.is_string()) return builder_.text_part(part.get<std::string>());
     if (!part.is_object()) refuse_form(where, where + " is " + shown(part) + "; allowed: a part");
     const RequestFields fields(part, where + ".");
     const std::string type = fields.string("type").value_or(fields.has("image_url") ? "image_url" : "text");
-    if (type == "text") return text_part(required_text(fields, "text", where));
-    if (type == "refusal") return text_part(required_text(fields, "refusal", where));
+    if (type == "text") return builder_.text_part(required_text(fields, "text", where));
+    if (type == "refusal") return builder_.text_part(required_text(fields, "refusal", where));
     if (type != "image_url")
       refuse(where, where + " is of type " + shown(ordered_json(type)) + "; allowed: text, refusal, image_url");
-    chat_.picture_urls.push_back(url_of(fields, where));
-    if (std::ssize(chat_.picture_urls) > limits_.pictures)
-      refuse("messages", "messages have more than " + std::to_string(limits_.pictures) + " pictures together");
-    return {{"type", "image"}};
-  }
-
-  ordered_json text_part(std::string text) {
-    count(text);
-    return {{"type", "text"}, {"text", std::move(text)}};
-  }
-
-  static std::string required_text(const RequestFields& fields, const char* name, const std::string& where) {
-    auto text = fields.string(name);
-    if (!text) refuse_form(where + "." + name, where + " has no " + name);
-    return std::move(*text);
+    return builder_.picture_part(url_of(fields, where));
   }
 
   /// {"url": …, "detail": …} or the URL alone; detail asks for a size, which the server chooses.
@@ -99,7 +77,7 @@ class MessageReader {
   ordered_json calls_of(const ordered_json& calls, const std::string& where) {
     if (!calls.is_array()) refuse_form(where, where + " is " + shown(calls) + "; allowed: a list");
     ordered_json read = ordered_json::array();
-    for (std::size_t i = 0; i < calls.size(); ++i) read.push_back(call_of(calls[i], at(where, i)));
+    for (std::size_t i = 0; i < calls.size(); ++i) read.push_back(call_of(calls[i], ChatBuilder::at(where, i)));
     return read;
   }
 
@@ -109,40 +87,21 @@ class MessageReader {
     const auto name = function ? function->string("name") : std::nullopt;
     if (!name) refuse_form(where + ".function", where + " has no function.name");
     ordered_json read = call;
-    read["function"]["arguments"] = arguments_of(function->find("arguments"), where + ".function.arguments");
+    read["function"]["arguments"] = builder_.arguments(function->find("arguments"), where + ".function.arguments");
     return read;
   }
 
-  ordered_json arguments_of(const ordered_json* arguments, const std::string& where) {
-    if (arguments == nullptr) return ordered_json::object();
-    if (!arguments->is_string()) return *arguments;
-    const auto& text = arguments->get_ref<const std::string&>();
-    count(text);
-    if (text.empty()) return ordered_json::object();
-    try {
-      return parse_ordered_json(text, where, kArgumentLimits);
-    } catch (const Error& error) {
-      refuse(where, error.what());
-    }
-  }
-
-  ChatMessages& chat_;
-  const ServerLimits& limits_;
-  int64_t num_bytes_ = 0;
+  ChatBuilder& builder_;
 };
 
 }  // namespace
 
 ChatMessages read_messages(const ordered_json& messages, const ServerLimits& limits) {
-  if (!messages.is_array()) refuse_form("messages", "messages is " + shown(messages) + "; allowed: a list");
-  if (messages.empty()) refuse("messages", "messages: Validation error: messages cannot be empty");
-  if (std::ssize(messages) > limits.chat_messages) {
-    refuse("messages", "messages has " + std::to_string(messages.size()) + " messages; allowed: at most " +
-                           std::to_string(limits.chat_messages));
-  }
   ChatMessages chat;
-  MessageReader reader(chat, limits);
-  for (std::size_t i = 0; i < messages.size(); ++i) reader.read(messages[i], at("messages", i));
+  ChatBuilder builder(chat, "messages", limits);
+  builder.check_list(messages);
+  MessageReader reader(builder);
+  for (std::size_t i = 0; i < messages.size(); ++i) reader.read(messages[i], ChatBuilder::at("messages", i));
   return chat;
 }
 

@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "runtime/base/json.h"
 #include "runtime/base/quoting.h"
 #include "runtime/server/openai/api_error.h"
 #include "runtime/server/openai/chat_messages.h"
@@ -14,33 +15,6 @@ namespace {
 /// Variables of a template that a request sets by fields of its own.
 constexpr const char* kOwnVariables[] = {"messages", "tools", "add_generation_prompt", "continue_final_message"};
 constexpr const char* kEfforts[] = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
-
-void set_effort(const RequestFields& fields, bool has_own_thinking, ordered_json& kwargs) {
-  const auto effort = fields.string("reasoning_effort");
-  if (!effort) return;
-  if (std::find(std::begin(kEfforts), std::end(kEfforts), *effort) == std::end(kEfforts))
-    fields.refuse_kind("reasoning_effort", "none, minimal, low, medium, high, xhigh, max");
-  kwargs["reasoning_effort"] = *effort;
-  if (!has_own_thinking) kwargs["enable_thinking"] = *effort != "none";
-}
-
-/// The server's, then the request's, then those that other fields set.
-ordered_json read_kwargs(const RequestFields& fields, const ApiSettings& settings) {
-  ordered_json kwargs = settings.template_kwargs;
-  bool has_own_thinking = false;
-  if (fields.object("chat_template_kwargs")) {
-    for (const auto& [name, value] : fields.find("chat_template_kwargs")->items()) {
-      if (std::find(std::begin(kOwnVariables), std::end(kOwnVariables), name) != std::end(kOwnVariables))
-        refuse("chat_template_kwargs",
-               "chat_template_kwargs has " + in_quotes(name) + "; allowed: variables that are no fields");
-      kwargs[name] = value;
-      has_own_thinking = has_own_thinking || name == "enable_thinking";
-    }
-  }
-  if (const ordered_json* documents = fields.find("documents")) kwargs["documents"] = *documents;
-  set_effort(fields, has_own_thinking, kwargs);
-  return kwargs;
-}
 
 int64_t schema_bytes(const ServerLimits& limits) { return std::min(limits.prompt_bytes, ToolLimits{}.schema_bytes); }
 
@@ -70,6 +44,39 @@ std::optional<int64_t> read_max_tokens(const RequestFields& fields, const Genera
 
 }  // namespace
 
+void set_effort(const std::optional<std::string>& effort, const std::string& field, bool has_own_thinking,
+                ordered_json& kwargs) {
+  if (!effort) return;
+  if (std::find(std::begin(kEfforts), std::end(kEfforts), *effort) == std::end(kEfforts)) {
+    refuse_form(field,
+                field + " is " + shown(ordered_json(*effort)) + "; allowed: none, minimal, low, medium, high, xhigh, max");
+  }
+  kwargs["reasoning_effort"] = *effort;
+  if (!has_own_thinking) kwargs["enable_thinking"] = *effort != "none";
+}
+
+ordered_json read_template_kwargs(const RequestFields& fields, const ApiSettings& settings) {
+  ordered_json kwargs = settings.template_kwargs;
+  bool has_own_thinking = false;
+  if (fields.object("chat_template_kwargs")) {
+    for (const auto& [name, value] : fields.find("chat_template_kwargs")->items()) {
+      if (std::find(std::begin(kOwnVariables), std::end(kOwnVariables), name) != std::end(kOwnVariables))
+        refuse("chat_template_kwargs",
+               "chat_template_kwargs has " + in_quotes(name) + "; allowed: variables that are no fields");
+      kwargs[name] = value;
+      has_own_thinking = has_own_thinking || name == "enable_thinking";
+    }
+  }
+  if (const ordered_json* documents = fields.find("documents")) kwargs["documents"] = *documents;
+  set_effort(fields.string("reasoning_effort"), "reasoning_effort", has_own_thinking, kwargs);
+  return kwargs;
+}
+
+void set_tools(ordered_json tools, const ServerLimits& limits, ChatPrompt& prompt) {
+  prompt.tools = ToolSet::parse(tools, {.schema_bytes = schema_bytes(limits)});
+  prompt.input.tools = std::move(tools);
+}
+
 ChatPrompt parse_chat_prompt(const RequestFields& fields, const ApiSettings& settings) {
   ChatPrompt prompt;
   const ordered_json* messages = fields.find("messages");
@@ -81,10 +88,9 @@ ChatPrompt parse_chat_prompt(const RequestFields& fields, const ApiSettings& set
     if (tools->is_array() && tools->empty()) {
       refuse("tools", "`tools` must not be an empty array. Either provide at least one tool or omit the field entirely.");
     }
-    prompt.tools = ToolSet::parse(*tools, {.schema_bytes = schema_bytes(settings.limits)});
-    prompt.input.tools = *tools;
+    set_tools(*tools, settings.limits, prompt);
   }
-  prompt.input.kwargs = read_kwargs(fields, settings);
+  prompt.input.kwargs = read_template_kwargs(fields, settings);
   prompt.input.continue_final_message = fields.flag("continue_final_message", false);
   prompt.input.add_generation_prompt = fields.flag("add_generation_prompt", !prompt.input.continue_final_message);
   if (prompt.input.continue_final_message && prompt.input.add_generation_prompt) {

@@ -70,29 +70,6 @@ std::vector<TokenBias> read_bias(const RequestFields& fields, int64_t vocab_size
   return biases;
 }
 
-std::vector<std::string> read_stop(const RequestFields& fields, const ServerLimits& limits) {
-  const ordered_json* value = fields.find("stop");
-  if (value == nullptr) return {};
-  std::vector<std::string> stops;
-  if (value->is_string()) {
-    stops.push_back(value->get<std::string>());
-  } else {
-    stops = fields.strings("stop");
-  }
-  if (std::ssize(stops) > limits.stop_strings) {
-    refuse("stop",
-           "stop has " + std::to_string(stops.size()) + " strings; allowed: at most " + std::to_string(limits.stop_strings));
-  }
-  for (const std::string& stop : stops) {
-    if (stop.empty()) refuse("stop", "stop cannot contain an empty string.");
-    if (std::ssize(stop) > limits.stop_bytes) {
-      refuse("stop", "a string of stop has " + std::to_string(stop.size()) + " bytes; allowed: at most " +
-                         std::to_string(limits.stop_bytes));
-    }
-  }
-  return stops;
-}
-
 void read_ids(const RequestFields& fields, const ApiSettings& settings, SamplingParams& sampling) {
   sampling.stop_token_ids = fields.token_ids("stop_token_ids");
   sampling.allowed_token_ids = fields.token_ids("allowed_token_ids");
@@ -194,7 +171,7 @@ GenerationFields read_generation(const RequestFields& fields, const HttpRequest&
   SamplingParams& sampling = generation.sampling;
   read_distribution(fields, settings.defaults, sampling);
   read_ids(fields, settings, sampling);
-  sampling.stop = read_stop(fields, settings.limits);
+  sampling.stop = read_stop(fields, "stop", settings.limits);
   sampling.includes_stop = fields.flag("include_stop_str_in_output", false);
   sampling.ignore_eos = fields.flag("ignore_eos", false);
   sampling.min_tokens = static_cast<int32_t>(fields.integer("min_tokens", 0, std::numeric_limits<int32_t>::max()).value_or(0));
@@ -214,7 +191,32 @@ GenerationFields read_generation(const RequestFields& fields, const HttpRequest&
   generation.returns_token_ids = fields.flag("return_token_ids", false);
   generation.shows_ids_as_tokens = fields.flag("return_tokens_as_token_ids", false);
   generation.truncation = read_truncation(fields, settings);
+  const std::optional<int64_t> budget = fields.integer("thinking_token_budget", -1, std::numeric_limits<int32_t>::max());
+  if (budget.value_or(-1) != -1) generation.thinking_budget = budget;
   return generation;
+}
+
+std::vector<std::string> read_stop(const RequestFields& fields, const char* name, const ServerLimits& limits) {
+  const ordered_json* value = fields.find(name);
+  if (value == nullptr) return {};
+  std::vector<std::string> stops;
+  if (value->is_string()) {
+    stops.push_back(value->get<std::string>());
+  } else {
+    stops = fields.strings(name);
+  }
+  if (std::ssize(stops) > limits.stop_strings) {
+    refuse(name, std::string(name) + " has " + std::to_string(stops.size()) + " strings; allowed: at most " +
+                     std::to_string(limits.stop_strings));
+  }
+  for (const std::string& stop : stops) {
+    if (stop.empty()) refuse(name, std::string(name) + " cannot contain an empty string.");
+    if (std::ssize(stop) > limits.stop_bytes) {
+      refuse(name, "a string of " + std::string(name) + " has " + std::to_string(stop.size()) + " bytes; allowed: at most " +
+                       std::to_string(limits.stop_bytes));
+    }
+  }
+  return stops;
 }
 
 void check_min_tokens(const GenerationFields& fields) {

@@ -39,7 +39,8 @@ struct GenerationFields {
   bool shows_ids_as_tokens = false;  // "token_id:123" in logprobs
   std::optional<Truncation> truncation;
   std::optional<OutputConstraint> constraint;
-  bool adds_special_tokens = false;  // what the tokenizer puts around a text
+  std::optional<int64_t> thinking_budget;  // tokens of the thought, its end among them; absent: no bound
+  bool adds_special_tokens = false;        // what the tokenizer puts around a text
 };
 
 /// What both routes understand alike. `max_tokens` is read by the routes, whose defaults differ. Throws ApiError: 404 for a
@@ -48,6 +49,9 @@ GenerationFields read_generation(const RequestFields& fields, const HttpRequest&
 
 /// `logprobs` or one of its like: how many of the likeliest tokens are told, -1 for all.
 std::optional<int32_t> read_num_logprobs(const RequestFields& fields, const char* name, const ApiSettings& settings);
+
+/// A field that is a list of strings that end a completion (or one string).
+std::vector<std::string> read_stop(const RequestFields& fields, const char* name, const ServerLimits& limits);
 
 /// Checks what can be told once max_tokens is known.
 void check_min_tokens(const GenerationFields& fields);

@@ -4,10 +4,11 @@
 #include <utility>
 
 #include "runtime/server/http/router.h"
-#include "runtime/server/openai/api_call.h"
+#include "runtime/server/openai/call_route.h"
 #include "runtime/server/openai/chat_task.h"
 #include "runtime/server/openai/completion_task.h"
 #include "runtime/server/openai/info_routes.h"
+#include "runtime/server/openai/responses_routes.h"
 #include "runtime/server/openai/token_routes.h"
 
 namespace ferry::openai {
@@ -18,8 +19,6 @@ constexpr std::size_t kMediaThreads = 2;          // calls whose pictures are fe
 constexpr std::size_t kGrammarThreads = 2;        // calls whose grammars are waited for at once
 constexpr std::size_t kMaxWaitingPrompts = 64;    // for one of these, each
 constexpr std::size_t kMaxWaitingAnswers = 1024;  // to be written as a whole
-
-using Reader = std::unique_ptr<ApiTask> (*)(const HttpRequest&, const EngineClient&, GrammarEngine&, const ApiSettings&);
 
 }  // namespace
 
@@ -36,9 +35,10 @@ class OpenAiService::Impl {
 
   void add_routes(HttpRouter& router) {
     for (const std::string prefix : {"/v1", ""}) {
-      add_call(router, prefix + "/completions", read_completion_task);
-      add_call(router, prefix + "/chat/completions", read_chat_task);
+      add_call_route(router, prefix + "/completions", context_, read_completion_task, openai_errors());
+      add_call_route(router, prefix + "/chat/completions", context_, read_chat_task, openai_errors());
     }
+    add_responses_routes(router, context_);
     add_info_routes(router, context_);
     add_token_routes(router, context_.engine, context_.settings);
   }
@@ -46,17 +46,6 @@ class OpenAiService::Impl {
   ApiContext& context() { return context_; }
 
  private:
-  void add_call(HttpRouter& router, const std::string& path, Reader reader) {
-    const ReadTask read = [this, reader](const HttpRequest& request) {
-      return reader(request, context_.engine, context_.grammars, context_.settings);
-    };
-    router.add(
-        "POST", path,
-        {.handler = [this, read](HttpRequest request,
-                                 HttpReply reply) { ApiCall::start(context_, std::move(request), std::move(reply), read); },
-         .blocking = {}});
-  }
-
   ApiContext context_;
 };
 
@@ -64,6 +53,7 @@ OpenAiService::OpenAiService(EngineClient& engine, ApiSettings settings)
     : impl_(std::make_unique<Impl>(engine, std::move(settings))) {}
 OpenAiService::~OpenAiService() = default;
 void OpenAiService::add_routes(HttpRouter& router) { impl_->add_routes(router); }
+ApiContext& OpenAiService::context() { return impl_->context(); }
 void OpenAiService::finish_prompts(std::chrono::steady_clock::time_point deadline) {
   impl_->context().preparations.drain(deadline);
 }

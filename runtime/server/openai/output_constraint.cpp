@@ -24,31 +24,40 @@ auto blaming(const std::string& param, Make&& make) {
   }
 }
 
-/// Takes `spec` in, if there is one and it is the first.
-void add(std::optional<GrammarSpec> spec, const std::string& param, std::optional<OutputConstraint>& constraint) {
-  if (!spec) return;
-  if (constraint)
-    refuse(param, "You can only use one kind of constraints for structured outputs ('json', 'regex' or 'choice').");
-  constraint = {.spec = std::move(*spec), .param = param};
+/// What `make` returns, if it returns anything, as a constraint that `param` asks for.
+template <class Make>
+void add_made(const std::string& param, std::optional<OutputConstraint>& constraint, Make&& make) {
+  if (std::optional<GrammarSpec> spec = blaming(param, make))
+    add_constraint(OutputConstraint{.spec = std::move(*spec), .param = param}, constraint);
 }
 
 }  // namespace
 
+OutputConstraint schema_constraint(const ordered_json& schema, const std::string& path) {
+  return {.spec = blaming(path, [&] { return json_schema_grammar(schema, path); }), .param = path};
+}
+
+void add_constraint(std::optional<OutputConstraint> more, std::optional<OutputConstraint>& constraint) {
+  if (!more) return;
+  if (constraint) {
+    refuse(more->param, "You can only use one kind of constraints for structured outputs ('json', 'regex' or 'choice').");
+  }
+  constraint = std::move(more);
+}
+
 std::optional<OutputConstraint> read_constraint(const RequestFields& fields) {
   std::optional<OutputConstraint> constraint;
   if (const ordered_json* format = fields.find("response_format")) {
-    const std::string param = "response_format";
-    add(blaming(param, [&] { return parse_response_format(*format); }), param, constraint);
+    add_made("response_format", constraint, [&] { return parse_response_format(*format); });
   }
   if (const ordered_json* outputs = fields.find("structured_outputs")) {
-    const std::string param = "structured_outputs";
-    add(blaming(param, [&] { return parse_structured_outputs(*outputs); }), param, constraint);
+    add_made("structured_outputs", constraint, [&] { return parse_structured_outputs(*outputs); });
   }
   for (const Alias& alias : kAliases) {
     const ordered_json* value = fields.find(alias.field);
     if (value == nullptr) continue;
     const ordered_json outputs = {{alias.kind, *value}};
-    add(blaming(alias.field, [&] { return parse_structured_outputs(outputs); }), alias.field, constraint);
+    add_made(alias.field, constraint, [&] { return parse_structured_outputs(outputs); });
   }
   return constraint;
 }
@@ -57,7 +66,7 @@ std::optional<OutputConstraint> with_tools(std::optional<OutputConstraint> own, 
                                            bool parallel_calls, const ReplyMarkers& markers) {
   const bool is_forced = choice.kind == ToolChoice::Kind::kRequired || choice.kind == ToolChoice::Kind::kNamed;
   const std::string param = is_forced ? "tool_choice" : "tools";
-  add(blaming(param, [&] { return tools_grammar(tools, choice, parallel_calls, markers); }), param, own);
+  add_made(param, own, [&] { return tools_grammar(tools, choice, parallel_calls, markers); });
   return own;
 }
 

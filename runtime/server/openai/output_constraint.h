@@ -20,6 +20,11 @@ struct OutputConstraint {
 /// structured_outputs of one kind. Throws ApiError 400 for what is wrong or cannot be enforced, and for more than one.
 std::optional<OutputConstraint> read_constraint(const RequestFields& fields);
 
+/// Of a JSON schema that stands at `path`. Throws ApiError 400.
+OutputConstraint schema_constraint(const ordered_json& schema, const std::string& path);
+/// Takes `more` in, if there is one. Throws ApiError 400 if it is not the first.
+void add_constraint(std::optional<OutputConstraint> more, std::optional<OutputConstraint>& constraint);
+
 /// The request's own constraint or that of its tools: calls that are forced, or arguments of strict tools. Throws ApiError 400
 /// if both are there.
 std::optional<OutputConstraint> with_tools(std::optional<OutputConstraint> own, const ToolSet& tools, const ToolChoice& choice,

@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "runtime/grammar/reasoning_budget.h"
 #include "runtime/server/openai/api_error.h"
 #include "runtime/server/request_media.h"
 
@@ -85,7 +86,11 @@ Request request_of(const EngineClient& engine, GrammarEngine& grammars, const Ge
   request.account = fields.account;
   request.priority = fields.priority;
   request.cache_salt = fields.cache_salt;
-  request.grammar = make_matcher(grammars, fields.constraint, prompt.ids, ReplyMarkers(engine.tokenizer()));
+  const ReplyMarkers markers(engine.tokenizer());
+  request.grammar = make_matcher(grammars, fields.constraint, prompt.ids, markers);
+  if (fields.thinking_budget && markers.ends_in_reasoning(prompt.ids)) {
+    request.grammar = std::make_shared<ReasoningBudget>(std::move(request.grammar), *fields.thinking_budget, markers);
+  }
   request.prompt = std::move(prompt.ids);
   request.media = std::move(prompt.media);
   return request;

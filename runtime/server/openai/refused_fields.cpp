@@ -38,16 +38,19 @@ void refuse_other_outputs(const RequestFields& fields) {
   }
   const auto best_of = fields.integer("best_of");
   if (best_of && *best_of > fields.integer("n").value_or(1)) refuse_named("best_of");
-  if (fields.integer("thinking_token_budget").value_or(-1) != -1) refuse_named("thinking_token_budget");
 }
 
 }  // namespace
 
-void refuse_unserved(const RequestFields& fields) {
-  for (const char* name : kUnserved) {
+void refuse_fields(const RequestFields& fields, std::span<const char* const> names) {
+  for (const char* name : names) {
     const ordered_json* value = fields.find(name);
-    if (value != nullptr && !is_empty(*value)) refuse_named(name);
+    if (value != nullptr && *value != false && !is_empty(*value)) refuse_named(fields.path_of(name));
   }
+}
+
+void refuse_unserved(const RequestFields& fields) {
+  refuse_fields(fields, kUnserved);
   for (const char* name : kUnservedFlags) {
     if (fields.flag(name, false)) refuse_named(name);
   }

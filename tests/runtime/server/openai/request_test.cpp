@@ -106,7 +106,6 @@ TEST(ApiRequest, WhatIsNotServedIsRefusedByName) {
   EXPECT_EQ(chat_error(R"("priority":1)"), bad_request("Got priority 1 but Priority scheduling is not enabled.", "priority"));
   EXPECT_NE(chat_error(R"("use_beam_search":true)").find("use_beam_search"), std::string::npos);
   EXPECT_NE(chat_error(R"("best_of":3,"n":2)").find("best_of"), std::string::npos);
-  EXPECT_NE(chat_error(R"("thinking_token_budget":10)").find("thinking_token_budget"), std::string::npos);
   EXPECT_NE(chat_error(R"("modalities":["text","audio"])").find("modalities"), std::string::npos);
 }
 
@@ -134,6 +133,13 @@ TEST(ApiRequest, AKeyIsAnAccountAndElseAUserIs) {
   EXPECT_EQ(account_of(R"(,"user":"u")", 3), account_of(R"(,"user":"v")", 3)) << "a key cannot have more by naming users";
   EXPECT_NE(account_of("", 3), account_of("", 4));
   EXPECT_LE(account_of(R"(,"user":")" + std::string(100'000, 'u') + "\"", {}).size(), 300U);
+}
+
+TEST(ApiRequest, AThoughtMayHaveABound) {
+  EXPECT_EQ(chat().generation.thinking_budget, std::nullopt);
+  EXPECT_EQ(chat(R"("thinking_token_budget":-1)").generation.thinking_budget, std::nullopt);
+  EXPECT_EQ(chat(R"("thinking_token_budget":10)").generation.thinking_budget, 10);
+  EXPECT_NE(chat_error(R"("thinking_token_budget":-2)").find("thinking_token_budget"), std::string::npos);
 }
 
 /// The constraint of `fields`, which both routes have alike.
