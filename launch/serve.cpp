@@ -13,6 +13,7 @@
 #include "runtime/coordinator.h"
 #include "runtime/engine.h"
 #include "runtime/server/access.h"
+#include "runtime/server/anthropic/message_routes.h"
 #include "runtime/server/capture_source.h"
 #include "runtime/server/descriptor_limit.h"
 #include "runtime/server/grpc_server.h"
@@ -87,6 +88,7 @@ std::optional<HttpServer> open_http(const ServeOptions& options, const Access& a
   if (options.http_address == "off") return std::nullopt;
   HttpRouter router;
   openai.add_routes(router);
+  anthropic::add_message_routes(router, openai.context());
   add_health_route(router, [&state] { return state.complaint(); });
   add_profile_routes(router, profile);
   const ModelInfo& model = coordinator.model_info();

@@ -125,9 +125,10 @@ void add_access(CLI::App& app, AccessOptions& access) {
 
 void add_serve_options(CLI::App& app, ServeOptions& options) {
   app.add_option("--grpc", options.grpc_address, "HOST:PORT to serve gRPC on; port 0 chooses one; default 127.0.0.1:50051");
-  app.add_option("--http", options.http_address,
-                 "HOST:PORT for OpenAI's API, GET /health and /metrics, POST /start_profile and /stop_profile, or off; default "
-                 "127.0.0.1:8000");
+  app.add_option(
+      "--http", options.http_address,
+      "HOST:PORT for OpenAI's and Anthropic's APIs, GET /health and /metrics, POST /start_profile and /stop_profile, or "
+      "off; default 127.0.0.1:8000");
   app.add_option_function<std::string>(
       "--trace-dir", [&options](const std::string& folder) { options.trace_dir = folder; },
       "folder that all captures stay below (default traces); if given, also for the last steps before a rank was lost");

@@ -1,17 +1,18 @@
 #include <string>
 #include <string_view>
-#include <variant>
 
 #include "runtime/base/check.h"
 #include "runtime/base/error.h"
 #include "runtime/schedule/sampling_params.h"
+#include "runtime/server/anthropic/message_request.h"
 #include "runtime/server/batch/batch_line.h"
 #include "runtime/server/openai/api_error.h"
 #include "runtime/server/openai/chat_request.h"
 #include "runtime/server/openai/completion_request.h"
+#include "runtime/server/openai/responses_request.h"
 #include "tests/fuzz/targets.h"
 
-// Bodies of OpenAI's API, and lines of its batch files.
+// Bodies of OpenAI's API and of Anthropic's, and lines of batch files.
 
 namespace ferry::fuzz {
 namespace {
@@ -44,29 +45,57 @@ void read_completion(const openai::ordered_json& body, const HttpRequest& reques
   check_generation(completion.generation);
 }
 
+void check_conversation(const openai::Conversation& conversation) {
+  FERRY_CHECK(!conversation.prompt.input.messages.empty());
+  for (const auto& message : conversation.prompt.input.messages) FERRY_CHECK(message.at("role").is_string());
+  check_generation(conversation.generation);
+}
+
 void read_chat(const openai::ordered_json& body, const HttpRequest& request) {
-  const openai::ChatRequest chat = openai::parse_chat(body, request, small_settings());
-  FERRY_CHECK(!chat.prompt.input.messages.empty());
-  for (const auto& message : chat.prompt.input.messages) FERRY_CHECK(message.at("role").is_string());
-  check_generation(chat.generation);
+  check_conversation(openai::parse_chat(body, request, small_settings()));
+}
+
+/// Runs `read` over the body; what is wrong with it is told as JSON, whatever it holds.
+template <class Read>
+void read_body_of(std::string_view text, Read&& read) {
+  try {
+    read(openai::read_body(text, small_settings().limits));
+  } catch (const openai::ApiError& error) {
+    FERRY_CHECK(error.status() >= 400 && error.json().starts_with("{\"error\":{\"message\":"));
+  }
 }
 
 }  // namespace
 
-/// The first byte tells which route's body it is. What is wrong with it is told as JSON, whatever it holds.
+/// The first byte tells which route's body it is.
 void read_api_body(Input input) {
   if (input.empty()) return;
   static const HttpRequest request;
-  try {
-    const openai::ordered_json body = openai::read_body(text_of(input).substr(1), small_settings().limits);
+  read_body_of(text_of(input).substr(1), [&](const openai::ordered_json& body) {
     if (input[0] % 2 == 1) {
       read_completion(body, request);
     } else {
       read_chat(body, request);
     }
-  } catch (const openai::ApiError& error) {
-    FERRY_CHECK(error.status() >= 400 && error.json().starts_with("{\"error\":{\"message\":"));
-  }
+  });
+}
+
+/// A body of Anthropic's Messages.
+void read_message_body(Input input) {
+  static const HttpRequest request;
+  read_body_of(text_of(input), [&](const openai::ordered_json& body) {
+    check_conversation(anthropic::parse_message(body, request, small_settings()).conversation);
+  });
+}
+
+/// A body of OpenAI's Responses.
+void read_responses_body(Input input) {
+  static const HttpRequest request;
+  read_body_of(text_of(input), [&](const openai::ordered_json& body) {
+    const openai::ResponsesRequest read = openai::parse_responses(body, request, small_settings());
+    check_conversation(read.conversation);
+    FERRY_CHECK(read.echoed.is_object());
+  });
 }
 
 /// As a line of requests, whatever it holds: what it becomes in the file of answers is a line, and is known there again. And as

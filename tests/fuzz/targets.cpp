@@ -38,6 +38,8 @@ std::span<const Target> all_targets() {
       {"generate_request", take_generate_request},
       {"api_body", read_api_body},
       {"batch_line", read_batch_lines},
+      {"message_body", read_message_body},
+      {"responses_body", read_responses_body},
       {"data_url", decode_data_url},
       {"remote_url", judge_remote_url},
   };

@@ -67,5 +67,7 @@ void judge_remote_url(Input input);
 // api_targets.cpp
 void read_api_body(Input input);
 void read_batch_lines(Input input);
+void read_message_body(Input input);
+void read_responses_body(Input input);
 
 }  // namespace ferry::fuzz

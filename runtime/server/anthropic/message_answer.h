@@ -1,0 +1,39 @@
+#pragma once
+
+#include <string>
+
+#include "runtime/server/openai/block_answer.h"
+
+namespace ferry::anthropic {
+
+using openai::ordered_json;
+
+/// Objects "message" and the events of Anthropic's streams: message_start, then for each block content_block_start,
+/// content_block_delta and content_block_stop, then message_delta and message_stop.
+class MessageAnswer final : public openai::BlockAnswer {
+ public:
+  struct Form {
+    std::string id;
+    std::string model;
+    bool shows_thought = true;  // false: blocks of thoughts are empty
+  };
+
+  /// The tokenizer must outlive it.
+  MessageAnswer(Form form, openai::ReplyReading reading, const Tokenizer& tokenizer);
+
+ private:
+  std::string begin() override;
+  std::string told(const openai::BlockStep& step) override;
+  std::string end() override;
+  ordered_json body() const override;
+
+  std::string opened(std::size_t block);
+  std::string grown(const openai::BlockStep& step) const;
+  ordered_json usage_json() const;
+  ordered_json block_json(const openai::ReplyBlock& block) const;
+  ordered_json message_json() const;
+
+  const Form form_;
+};
+
+}  // namespace ferry::anthropic

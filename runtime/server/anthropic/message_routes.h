@@ -1,0 +1,16 @@
+#pragma once
+
+namespace ferry {
+class HttpRouter;
+namespace openai {
+struct ApiContext;
+}
+}  // namespace ferry
+
+namespace ferry::anthropic {
+
+/// POST /v1/messages and /v1/messages/count_tokens, also without /v1 (README.md says what is served). `context` must outlive
+/// the server.
+void add_message_routes(HttpRouter& router, openai::ApiContext& context);
+
+}  // namespace ferry::anthropic
