@@ -89,7 +89,8 @@ class Coordinator {
 
   /// Ends a request before its next step; false if it is not open (any more).
   bool abort(RequestNumber number);
-  /// The same for the request that `owner` calls `request_id`; other owners' requests are out of its reach.
+  /// The same for the request that `owner` calls `request_id`, or for siblings that share it; other owners' requests are out of
+  /// its reach.
   bool abort(const std::string& owner, const std::string& request_id);
 
   /// Accepts nothing more and returns when the open requests are done or `timeout` has passed (then they are aborted).

@@ -1,5 +1,7 @@
 #include "runtime/open_requests.h"
 
+#include <algorithm>
+
 #include "runtime/base/check.h"
 #include "runtime/base/random_id.h"
 
@@ -10,18 +12,25 @@ RequestNumber next_of(RequestNumber number) { return RequestNumber{static_cast<u
 
 }  // namespace
 
+/// By a request that is no sibling.
+bool OpenRequests::is_taken(const Name& name, const Siblings* siblings) const {
+  const auto named = numbers_.find(name);
+  return named != numbers_.end() && (siblings == nullptr || entries_.at(named->second).siblings.get() != siblings);
+}
+
 RequestNumber OpenRequests::add(OpenRequest request) {
   const RequestNumber number = next_number_;
   const bool is_nameless = request.request.id.empty();
   if (is_nameless) request.request.id = random_id();
-  while (!numbers_.emplace(std::pair(request.request.owner, request.request.id), number).second) {
+  while (is_taken({request.request.owner, request.request.id}, request.request.siblings.get())) {
     if (!is_nameless) throw_taken_id(request.request.id);
     request.request.id = random_id();
   }
-  const auto name = numbers_.find({request.request.owner, request.request.id});
+  const auto name = numbers_.emplace(Name(request.request.owner, request.request.id), number);
   try {
     request.owner = request.request.owner;
     request.id = request.request.id;
+    request.siblings = request.request.siblings;
     request.request.number = number;
     entries_.emplace(number, std::move(request));
   } catch (...) {
@@ -41,8 +50,10 @@ bool OpenRequests::want_abort(RequestNumber number) {
 }
 
 bool OpenRequests::want_abort(const std::string& owner, const std::string& id) {
-  const auto named = numbers_.find({owner, id});
-  return named != numbers_.end() && want_abort(named->second);
+  bool found = false;
+  const auto [first, last] = numbers_.equal_range({owner, id});
+  for (auto named = first; named != last; ++named) found |= want_abort(named->second);
+  return found;
 }
 
 void OpenRequests::want_all_aborted() {
@@ -76,7 +87,10 @@ void OpenRequests::take_states() {
 void OpenRequests::close(RequestNumber number) {
   OpenRequest& request = entries_.at(number);
   set_state(request, RequestState::kFinished);
-  numbers_.erase({request.owner, request.id});
+  const auto [first, last] = numbers_.equal_range({request.owner, request.id});
+  const auto named = std::find_if(first, last, [number](const auto& entry) { return entry.second == number; });
+  FERRY_CHECK(named != last);
+  numbers_.erase(named);
 }
 
 void OpenRequests::erase(RequestNumber number) {

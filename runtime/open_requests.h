@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -23,7 +24,8 @@ struct OpenRequest {
   std::optional<Detokenizer> detokenizer;  // absent without a tokenizer
   TimePoint arrival, queued;
 
-  std::string owner, id;         // as the request's, which are moved away
+  std::string owner, id;  // as the request's, which are moved away
+  std::shared_ptr<const Siblings> siblings;
   Sequence* sequence = nullptr;  // once the scheduler has it
   RequestState state = RequestState::kQueued;
   bool is_abort_wanted = false;
@@ -37,10 +39,10 @@ struct OpenRequest {
 class OpenRequests {
  public:
   /// Enters one under the next number and its id, a new one if it has none. Throws Error{kInvalidArgument} for an id that its
-  /// owner has given to another one.
+  /// owner has given to another one; siblings may share theirs.
   RequestNumber add(OpenRequest request);
 
-  /// Wants one that has not ended to end; false if there is none. The same for all.
+  /// Wants one that has not ended to end; false if there is none. The same for those that share an id, and for all.
   bool want_abort(RequestNumber number);
   bool want_abort(const std::string& owner, const std::string& id);
   void want_all_aborted();
@@ -70,10 +72,13 @@ class OpenRequests {
   auto end() { return entries_.end(); }
 
  private:
+  using Name = std::pair<std::string, std::string>;  // owner and id
+
+  bool is_taken(const Name& name, const Siblings* siblings) const;
   void set_state(OpenRequest& request, RequestState state);
 
   std::map<RequestNumber, OpenRequest> entries_;
-  std::map<std::pair<std::string, std::string>, RequestNumber> numbers_;  // by owner and id, of those that are not closed
+  std::multimap<Name, RequestNumber> numbers_;  // of those that are not closed
   std::array<int64_t, kNumRequestStates> counts_{};
   RequestNumber first_new_{}, next_number_{};
   bool has_aborts_ = false;

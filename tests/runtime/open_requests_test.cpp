@@ -37,6 +37,29 @@ TEST(OpenRequests, IdsAreTakenUntilTheLastEventBegins) {
   EXPECT_FALSE(requests.want_abort("carl", "job"));
 }
 
+TEST(OpenRequests, SiblingsShareAnId) {
+  OpenRequests requests;
+  const auto siblings = std::make_shared<Siblings>(Siblings{.num_all = 2});
+  const auto sibling_of = [&](const std::shared_ptr<Siblings>& group) {
+    OpenRequest open = request_of("anna", "job");
+    open.request.siblings = group;
+    return open;
+  };
+  const RequestNumber first = requests.add(sibling_of(siblings));
+  const RequestNumber second = requests.add(sibling_of(siblings));
+  test::expect_error([&] { requests.add(request_of("anna", "job")); }, ErrorCode::kInvalidArgument, {"job"});
+  test::expect_error([&] { requests.add(sibling_of(std::make_shared<Siblings>())); }, ErrorCode::kInvalidArgument, {"job"});
+  EXPECT_TRUE(requests.want_abort("anna", "job"));
+  EXPECT_TRUE(requests.at(first).is_abort_wanted);
+  EXPECT_TRUE(requests.at(second).is_abort_wanted);
+  requests.close(first);
+  test::expect_error([&] { requests.add(request_of("anna", "job")); }, ErrorCode::kInvalidArgument, {"job"});
+  EXPECT_TRUE(requests.want_abort("anna", "job")) << "the other one is open";
+  requests.close(second);
+  EXPECT_FALSE(requests.want_abort("anna", "job"));
+  EXPECT_NE(requests.add(request_of("anna", "job")), second);
+}
+
 TEST(OpenRequests, TheSchedulerGetsEachOnceInOrder) {
   OpenRequests requests;
   EXPECT_FALSE(requests.has_news());
