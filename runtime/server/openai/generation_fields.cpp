@@ -24,8 +24,6 @@ constexpr int64_t kChoicesMax = 128;  // of one prompt
 constexpr std::size_t kBadWordsMax = 1024;
 constexpr std::size_t kRequestIdBytesMax = 128;
 
-uint64_t random_seed() { return std::stoull(random_id().substr(0, 16), nullptr, 16); }
-
 float number_or(const RequestFields& fields, const char* name, double least, double most, std::optional<double> otherwise,
                 double last) {
   return static_cast<float>(fields.number(name, least, most).value_or(otherwise.value_or(last)));

@@ -17,5 +17,10 @@ TEST(RandomId, Has128BitsAndDoesNotRepeat) {
   }
 }
 
+TEST(RandomSeed, DoesNotRepeat) {
+  std::set<uint64_t> seen;
+  for (int i = 0; i < 1009; ++i) EXPECT_TRUE(seen.insert(random_seed()).second);
+}
+
 }  // namespace
 }  // namespace ferry
