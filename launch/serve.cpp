@@ -140,9 +140,14 @@ int run_serve(const Options& options, Cluster& cluster) {
   ExitGuard starting;  // libraries that get no memory or thread half-way may wait for themselves for ever
   starting.end_within(kServersStart, "ferry: error: the ports are not open after 20 s: memory or threads may have run out");
   ProfileControl profile(captures, options.serve.trace_dir.value_or("traces"), options.serve.trace_dir.has_value());
-  GrpcServer server({.address = options.serve.grpc_address, .limits = limits, .access = access}, client, &profile);
+  const openai::ApiSettings api = openai::make_settings(options.serve.api, options.engine.model.string(), client, limits);
+  GrpcServer server({.address = options.serve.grpc_address,
+                     .limits = limits,
+                     .access = access,
+                     .vllm = {.model_names = api.model_names, .model_path = api.model_path, .defaults = api.defaults}},
+                    client, &profile);
   ServingState state(server);
-  openai::OpenAiService openai(client, openai::make_settings(options.serve.api, options.engine.model.string(), client, limits));
+  openai::OpenAiService openai(client, api);
   HttpMetrics http_metrics;
   const std::optional<HttpServer> http = open_http(options.serve, access, profile, openai, state, coordinator, http_metrics);
   coordinator.set_on_failure([&] { state.end(); });

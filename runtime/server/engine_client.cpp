@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "runtime/grammar/grammar_engine.h"
 #include "runtime/text/chat_template.h"
 
 namespace ferry {
@@ -11,6 +12,14 @@ namespace {
 constexpr int64_t kBytesPerComposedByte = 3;  // composing (NFC) makes text up to three times shorter
 
 }  // namespace
+
+CoordinatorClient::CoordinatorClient(Coordinator& coordinator, const Tokenizer& tokenizer, const ChatTemplate& chat_template)
+    : coordinator_(coordinator),
+      tokenizer_(tokenizer),
+      chat_template_(chat_template),
+      grammars_(std::make_unique<GrammarEngine>(tokenizer, coordinator.model_info().generation.stop_token_ids)) {}
+
+CoordinatorClient::~CoordinatorClient() = default;
 
 PromptBounds CoordinatorClient::prompt_bounds() const {
   const int64_t max_tokens = coordinator_.max_prompt_tokens();

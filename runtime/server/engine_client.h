@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@
 namespace ferry {
 
 class ChatTemplate;
+class GrammarEngine;
 struct ChatInput;
 
 /// What a prompt may have at most.
@@ -34,6 +36,8 @@ class EngineClient {
   virtual std::vector<TokenId> encode_chat(const ChatInput& chat, const std::function<void()>& check_in) const = 0;
   /// What ids and text are to each other.
   virtual const Tokenizer& tokenizer() const = 0;
+  /// For requests whose text has to be like something; a port may be the only one to ask, or all.
+  virtual GrammarEngine& grammars() = 0;
   /// For requests with pictures or videos; throws Error{kFailedPrecondition} if there can be none.
   virtual const MediaIntake& media() const = 0;
 
@@ -49,13 +53,14 @@ class EngineClient {
 /// The real one. The arguments must outlive it.
 class CoordinatorClient : public EngineClient {
  public:
-  CoordinatorClient(Coordinator& coordinator, const Tokenizer& tokenizer, const ChatTemplate& chat_template)
-      : coordinator_(coordinator), tokenizer_(tokenizer), chat_template_(chat_template) {}
+  CoordinatorClient(Coordinator& coordinator, const Tokenizer& tokenizer, const ChatTemplate& chat_template);
+  ~CoordinatorClient() override;
 
   PromptBounds prompt_bounds() const override;
   std::vector<TokenId> encode_text(std::string_view text, const std::function<void()>& check_in) const override;
   std::vector<TokenId> encode_chat(const ChatInput& chat, const std::function<void()>& check_in) const override;
   const Tokenizer& tokenizer() const override { return tokenizer_; }
+  GrammarEngine& grammars() override { return *grammars_; }
   const MediaIntake& media() const override;
   RequestNumber submit(Request request, EventSink sink) override;
   bool abort(RequestNumber number) override;
@@ -70,6 +75,7 @@ class CoordinatorClient : public EngineClient {
   Coordinator& coordinator_;
   const Tokenizer& tokenizer_;
   const ChatTemplate& chat_template_;
+  const std::unique_ptr<GrammarEngine> grammars_;
 };
 
 }  // namespace ferry

@@ -3,9 +3,6 @@
 #include <chrono>
 #include <utility>
 
-#include "runtime/server/generate_request.h"
-#include "runtime/server/generate_response.h"
-#include "runtime/server/message_media.h"
 #include "runtime/server/status.h"
 
 namespace ferry {
@@ -25,56 +22,41 @@ grpc::Status exhausted(const std::string& message) { return {grpc::StatusCode::R
 
 }  // namespace
 
-bool OpenCalls::enter(int64_t num_bytes) {
-  const std::lock_guard lock(mutex_);
-  if (num_calls_ >= max_calls_ || num_bytes > max_bytes_ - num_bytes_) return false;
-  ++num_calls_;
-  num_bytes_ += num_bytes;
-  return true;
-}
-
-void OpenCalls::leave(int64_t num_bytes) {
-  const std::lock_guard lock(mutex_);
-  --num_calls_;
-  num_bytes_ -= num_bytes;
-}
-
 GenerateCall::~GenerateCall() {
   if (num_message_bytes_ >= 0) open_calls_->leave(num_message_bytes_);
 }
 
-void GenerateCall::start(grpc::CallbackServerContext& context, const v1::GenerateRequest& message, std::string owner) {
+void GenerateCall::start(grpc::CallbackServerContext& context, std::unique_ptr<CallMessage> message, std::string owner) {
   self_ = shared_from_this();
   context_ = &context;
+  message_ = std::move(message);
+  owner_ = std::move(owner);
   arrival_ = std::chrono::steady_clock::now();
   try {
-    check_bounds(message, shared_.limits);
+    message_->check(shared_.limits);
   } catch (const Error& e) {
     return end(to_status(e));
   }
-  const auto num_bytes = static_cast<int64_t>(message.ByteSizeLong());
+  const int64_t num_bytes = message_->num_bytes();
   if (!open_calls_->enter(num_bytes)) return end(exhausted("the server holds as many open calls as it can; try later"));
   num_message_bytes_ = num_bytes;
-  hand_to_pool(context, message, std::move(owner));
+  hand_to_pool();
 }
 
-void GenerateCall::hand_to_pool(const grpc::CallbackServerContext& context, const v1::GenerateRequest& message,
-                                std::string owner) {
+void GenerateCall::hand_to_pool() {
   {
     const std::lock_guard lock(mutex_);
     is_preparing_ = true;
   }
   try {
-    place_ = shared_.preparations.enter(owner, message.request_id(), [this] { is_aborted_ = true; });
+    place_ = shared_.preparations.enter(owner_, message_->request_id(), [this] { is_aborted_ = true; });
   } catch (const Error& e) {
-    return stop_preparing(std::nullopt, to_status(e));
+    stop_preparing({}, to_status(e));
+    return;
   }
-  TaskPool& pool = has_media(message) ? shared_.media_readers : shared_.tokenizers;
-  const bool is_taken =
-      pool.try_run([call = self_, &context, &message, owner = std::move(owner)] { call->prepare(context, message, owner); });
-  if (is_taken) return;
+  if (shared_.pool_for(message_->work()).try_run([call = self_] { call->prepare(); })) return;
   shared_.preparations.leave(place_);
-  stop_preparing(std::nullopt, exhausted("as many prompts as may wait to be tokenized do already; try later"));
+  stop_preparing({}, exhausted("as many prompts as may wait to be tokenized do already; try later"));
 }
 
 void GenerateCall::refuse(const grpc::Status& status) {
@@ -82,114 +64,148 @@ void GenerateCall::refuse(const grpc::Status& status) {
   end(status);
 }
 
-/// On a tokenizer's thread.
-void GenerateCall::prepare(const grpc::CallbackServerContext& context, const v1::GenerateRequest& message,
-                           const std::string& owner) {
-  std::optional<RequestNumber> number;
+/// On a pool's thread.
+void GenerateCall::prepare() {
+  std::vector<RequestNumber> numbers;
   grpc::Status failure;
   try {
-    Request request = make_request(context, message);
-    request.owner = request.account = owner;
-    number = shared_.engine.submit(std::move(request), [call = self_](const GenerateEvent& event) { call->on_event(event); });
+    std::vector<Request> requests = make_requests();
+    {
+      const std::lock_guard lock(mutex_);
+      num_open_ = requests.size();
+      begin_answer(requests);
+    }
+    numbers = submit(std::move(requests));
   } catch (const Error& e) {
     failure = to_status(e);
   } catch (const std::exception& e) {  // such as std::bad_alloc
     failure = exhausted(one_line(e.what()));
   }
   shared_.preparations.leave(place_);  // first: who hears that the request was refused may use the id again
-  if (!number && is_aborted_) tell_abort(message.request_id());
-  stop_preparing(number, failure);
-  // A call that was cancelled or aborted while its request was on the way in has missed the coordinator's abort.
-  if (number && (is_cancelled_ || is_aborted_)) shared_.engine.abort(*number);
+  if (numbers.empty() && is_aborted_) tell_abort();
+  const bool has_failed = stop_preparing(numbers, failure);
+  // A call that ended while its requests were on the way in has missed the coordinator's abort.
+  if (!has_failed && !is_cancelled_ && !is_aborted_) return;
+  for (const RequestNumber number : numbers) shared_.engine.abort(number);
 }
 
-/// The message is of no use any more: the call goes on as request `number`, or ends with `failure`.
-void GenerateCall::stop_preparing(std::optional<RequestNumber> number, const grpc::Status& failure) {
+/// All or none of them; throws what the one that was refused did.
+std::vector<RequestNumber> GenerateCall::submit(std::vector<Request> requests) {
+  std::vector<RequestNumber> numbers;
+  numbers.reserve(requests.size());
+  try {
+    for (std::size_t choice = 0; choice < requests.size(); ++choice) {
+      const auto sink = [call = self_, choice](const GenerateEvent& event) { call->on_event(choice, event); };
+      numbers.push_back(shared_.engine.submit(std::move(requests[choice]), sink));
+    }
+  } catch (...) {
+    for (const RequestNumber number : numbers) shared_.engine.abort(number);
+    throw;
+  }
+  return numbers;
+}
+
+/// The message is of no use any more: the call goes on as requests `numbers`, or ends with `failure`. True if one of the
+/// requests has failed meanwhile.
+bool GenerateCall::stop_preparing(std::vector<RequestNumber> numbers, const grpc::Status& failure) {
   const std::lock_guard lock(mutex_);
   is_preparing_ = false;
-  number_ = number;
-  if (!number && !status_) status_ = failure;
+  message_.reset();
+  numbers_ = std::move(numbers);
+  if (numbers_.empty() && !status_) {
+    status_ = failure;
+    drops_answer_ = true;
+  }
   advance();
+  return failure_.has_value();
 }
 
 /// Ends the call as one is that the engine aborts. Its pictures are gone by then: who hears of it may send as many again.
-void GenerateCall::tell_abort(const std::string& request_id) {
+void GenerateCall::tell_abort() {
   GenerateEvent event{.finish_reason = FinishReason::kAborted};
-  event.request_id = request_id;
+  event.request_id = message_->request_id();
   event.timings.total_ns = std::chrono::nanoseconds(std::chrono::steady_clock::now() - arrival_).count();
-  on_event(event);
+  {
+    const std::lock_guard lock(mutex_);
+    num_open_ = 1;
+  }
+  on_event(0, event);
 }
 
-Request GenerateCall::make_request(const grpc::CallbackServerContext& context, const v1::GenerateRequest& message) const {
-  Request request;
-  request.deadline = deadline_of(context);
+std::vector<Request> GenerateCall::make_requests() const {
+  const auto deadline = deadline_of(*context_);
   const auto check_in = [&] {
     if (is_cancelled_ || is_aborted_) throw Error(ErrorCode::kCancelled, "the call was cancelled");
     if (const std::optional<Error> failure = shared_.engine.failure()) throw *failure;
-    if (request.deadline && std::chrono::steady_clock::now() >= *request.deadline)
+    if (deadline && std::chrono::steady_clock::now() >= *deadline)
       throw Error(ErrorCode::kDeadlineExceeded, "the call's deadline passed while its prompt was made");
   };
   check_in();
-  request.arrival = arrival_;
-  request.id = message.request_id();
-  MediaPrompt prompt =
-      prompt_of(shared_.engine, message, {.limits = shared_.limits, .check_in = check_in, .deadline = request.deadline});
-  request.prompt = std::move(prompt.ids);
-  request.media = std::move(prompt.media);
-  request.sampling = sampling_of(message.sampling());
-  request.cache_salt = message.cache_salt();
-  request.priority = message.priority();
-  return request;
+  std::vector<Request> requests =
+      message_->make_requests(shared_.engine, {.limits = shared_.limits, .check_in = check_in, .deadline = deadline});
+  for (Request& request : requests) {
+    request.id = message_->request_id();
+    request.owner = request.account = owner_;
+    request.arrival = arrival_;
+    request.deadline = deadline;
+  }
+  return requests;
 }
 
-void GenerateCall::OnCancel() {
+void GenerateCall::cancel() {
   is_cancelled_ = true;
-  abort_request();
+  abort_requests();
   end(grpc::Status(grpc::StatusCode::CANCELLED, "the call was cancelled"));
 }
 
-void GenerateCall::OnWriteDone(bool ok) {
+void GenerateCall::go_on(bool is_written) {
   {
     const std::lock_guard lock(mutex_);
     is_writing_ = false;
-    if (ok) return advance();
-    waiting_.reset();
+    if (is_written) return advance();
     is_cancelled_ = true;
   }
-  abort_request();
+  abort_requests();
   end(grpc::Status(grpc::StatusCode::CANCELLED, "the caller went away"));
 }
 
-void GenerateCall::OnDone() {
+void GenerateCall::leave() {
   reader_alarm_.Cancel();
   const auto last_use = std::move(self_);
 }
 
-/// Takes the request out of the batch if it is in one.
-void GenerateCall::abort_request() {
-  RequestNumber number{};
+/// Takes the requests out of the batch that are in it.
+void GenerateCall::abort_requests() {
+  std::vector<RequestNumber> numbers;
   {
     const std::lock_guard lock(mutex_);
-    if (status_ || !number_) return;
-    number = *number_;
+    if (status_) return;
+    numbers = numbers_;
   }
-  shared_.engine.abort(number);
+  for (const RequestNumber number : numbers) shared_.engine.abort(number);
 }
 
-/// On the engine's thread, or on the one that prepared the request if it was aborted before.
-void GenerateCall::on_event(const GenerateEvent& event) {
+/// On the engine's thread, or on the one that prepared the call if it was aborted before.
+void GenerateCall::on_event(std::size_t choice, const GenerateEvent& event) {
   const std::lock_guard lock(mutex_);
   if (status_) return;
-  if (event.finish_reason != FinishReason::kError) {
-    if (waiting_) {
-      append(*waiting_, to_response(event));
-    } else {
-      waiting_ = to_response(event);
-    }
-  }
-  if (event.finish_reason != FinishReason::kNone) status_ = status_of(event);
+  if (event.finish_reason != FinishReason::kError) add_event(choice, event);
+  if (event.finish_reason != FinishReason::kNone) end_choice(event);
   advance();
   if (status_ && !is_finished_) wait_for_reader();
+}
+
+/// The call ends with its last request, and with the status of the first one that ended badly; then the others are of no use,
+/// and a pool ends them, since a sink may not. Needs mutex_.
+void GenerateCall::end_choice(const GenerateEvent& event) {
+  const grpc::Status status = status_of(event);
+  if (--num_open_ == 0) {
+    status_ = failure_.value_or(status);
+  } else if (!status.ok() && !failure_) {
+    failure_ = status;
+    // Without a place in its queue they come to their own ends.
+    static_cast<void>(shared_.tokenizers.try_run([call = shared_from_this()] { call->abort_requests(); }));
+  }
 }
 
 /// Ends the call with `status` unless it has one already.
@@ -202,16 +218,10 @@ void GenerateCall::end(const grpc::Status& status) {
 /// Starts the next write or, after the last one, ends the call; not while the message is in use. Needs mutex_.
 void GenerateCall::advance() {
   if (is_writing_ || is_finished_ || is_preparing_) return;
-  if (is_cancelled_) waiting_.reset();
-  if (waiting_) {
-    is_writing_ = true;
-    writing_ = std::move(*waiting_);
-    waiting_.reset();
-    StartWrite(&writing_);
-  } else if (status_) {
-    is_finished_ = true;
-    Finish(*status_);
-  }
+  is_writing_ = !is_cancelled_ && !drops_answer_ && write_next();
+  if (is_writing_ || !status_) return;
+  is_finished_ = true;
+  finish(*status_);
 }
 
 /// Cancels the call if the rest of its answer is not taken in time. Needs mutex_.

@@ -7,73 +7,90 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
-#include "ferry/v1/inference.grpc.pb.h"
-#include "runtime/options/server_limits.h"
-#include "runtime/server/engine_client.h"
-#include "runtime/server/preparations.h"
-#include "runtime/server/task_pool.h"
+#include "runtime/server/generate_context.h"
+#include "runtime/server/prompt_task.h"
 
 namespace ferry {
 
-/// Counts what open calls hold, so that the memory of all of them together has a bound. Any thread may call any method.
-class OpenCalls {
+/// What a call asks for, as its service's message has it, which it borrows until the call has made its requests.
+class CallMessage {
  public:
-  OpenCalls(int64_t max_calls, int64_t max_bytes) : max_calls_(max_calls), max_bytes_(max_bytes) {}
+  virtual ~CallMessage() = default;
 
-  /// Lets a call with a message of `num_bytes` in; false if there are too many or they hold too much. Who got in must leave.
-  [[nodiscard]] bool enter(int64_t num_bytes);
-  void leave(int64_t num_bytes);
-
- private:
-  const int64_t max_calls_, max_bytes_;
-  std::mutex mutex_;  // guards what follows
-  int64_t num_calls_ = 0, num_bytes_ = 0;
+  virtual int64_t num_bytes() const = 0;
+  virtual const std::string& request_id() const = 0;
+  /// Refuses what is wrong or too large before anything is made of it. Throws Error{kInvalidArgument} that names the field, its
+  /// value and what is allowed.
+  virtual void check(const ServerLimits& limits) = 0;
+  /// Of one that was checked, as what follows.
+  virtual PromptWork work() const = 0;
+  /// One for each completion, siblings if there are several; without id, owner, arrival and deadline. Takes time: milliseconds
+  /// for 10 kB of text, tens of them for a picture. Throws Error.
+  virtual std::vector<Request> make_requests(EngineClient& engine, const PromptTask& task) = 0;
 };
 
-/// What all calls of a service share.
-struct GenerateContext {
-  EngineClient& engine;
-  const ServerLimits limits;
-  Preparations& preparations;
-  TaskPool tokenizers;     // of prompts that are text alone: pictures, which take long, keep nobody else waiting
-  TaskPool media_readers;  // of the others
-  const std::shared_ptr<OpenCalls> open_calls;  // calls that outlive the service leave it, too
+/// Makes messages of what is told of a call's requests. One thread at a time.
+template <class Response>
+class CallAnswer {
+ public:
+  virtual ~CallAnswer() = default;
+
+  /// Before anything is told: what was asked for.
+  virtual void begin(std::span<const Request> /*requests*/) {}
+  /// On the engine's thread.
+  virtual void add(std::size_t choice, const GenerateEvent& event) = 0;
+  /// The next message, with all that was told and can be said; absent: there is nothing to say now. What waits has a bound.
+  virtual std::optional<Response> next() = 0;
 };
 
-/// One Generate call. Several parties hold it: gRPC until OnDone (through self_), a tokenizer's thread until the request is
-/// submitted, the coordinator until the request's last event (through the sink), and whoever is running one of its methods.
+/// One call for tokens. Several parties hold it: gRPC until its reactor's OnDone (through self_), a pool's thread until the
+/// requests are submitted, the coordinator until each request's last event (through the sinks), and whoever is running one of
+/// its methods.
 ///
-/// gRPC's thread only looks at sizes; the prompt is made on a thread of the pool. Until it is submitted, the request is among
-/// the preparations. From then on the engine's thread brings
-/// events. At most one message is being written and one waits, into which later events are merged: a caller who does not read
-/// costs the ids, the logprobs and the text of its answer, which max_tokens and the context bound. The status follows the last
-/// message.
-class GenerateCall : public grpc::ServerWriteReactor<v1::GenerateResponse>, public std::enable_shared_from_this<GenerateCall> {
+/// gRPC's thread only looks at sizes; prompts are made on a thread of a pool. Until they are submitted, the call is among the
+/// preparations. From then on the engine's thread brings events. At most one message is being written, and what is told
+/// meanwhile is kept as one: a caller who does not read costs the ids, the logprobs and the text of its answer, which
+/// max_tokens and the context bound. The status follows the last message.
+class GenerateCall : public std::enable_shared_from_this<GenerateCall> {
  public:
   explicit GenerateCall(GenerateContext& shared) : shared_(shared), open_calls_(shared.open_calls) {}
-  ~GenerateCall() override;
+  virtual ~GenerateCall();
   GenerateCall(const GenerateCall&) = delete;
   GenerateCall& operator=(const GenerateCall&) = delete;
 
   /// Takes the call that gRPC brought, which both stay until OnDone; `owner` is who makes it.
-  void start(grpc::CallbackServerContext& context, const v1::GenerateRequest& message, std::string owner);
+  void start(grpc::CallbackServerContext& context, std::unique_ptr<CallMessage> message, std::string owner);
   /// Ends the call with `status` at once, instead of start().
   void refuse(const grpc::Status& status);
 
-  void OnCancel() override;
-  void OnWriteDone(bool ok) override;
-  void OnDone() override;
+ protected:
+  // The reactor's OnCancel, OnWriteDone and OnDone.
+  void cancel();
+  void go_on(bool is_written);
+  void leave();
 
  private:
-  void hand_to_pool(const grpc::CallbackServerContext& context, const v1::GenerateRequest& message, std::string owner);
-  void prepare(const grpc::CallbackServerContext& context, const v1::GenerateRequest& message, const std::string& owner);
-  Request make_request(const grpc::CallbackServerContext& context, const v1::GenerateRequest& message) const;
-  void tell_abort(const std::string& request_id);
-  void stop_preparing(std::optional<RequestNumber> number, const grpc::Status& failure);
-  void abort_request();
-  void on_event(const GenerateEvent& event);
+  // The answer's and the reactor's; all need mutex_.
+  virtual void begin_answer(std::span<const Request> requests) = 0;
+  virtual void add_event(std::size_t choice, const GenerateEvent& event) = 0;
+  /// Begins to write the next message; false if there is none.
+  virtual bool write_next() = 0;
+  virtual void finish(const grpc::Status& status) = 0;
+
+  void hand_to_pool();
+  void prepare();
+  std::vector<Request> make_requests() const;
+  std::vector<RequestNumber> submit(std::vector<Request> requests);
+  void tell_abort();
+  bool stop_preparing(std::vector<RequestNumber> numbers, const grpc::Status& failure);
+  void abort_requests();
+  void on_event(std::size_t choice, const GenerateEvent& event);
+  void end_choice(const GenerateEvent& event);
   void end(const grpc::Status& status);
   void advance();
   void wait_for_reader();
@@ -82,6 +99,8 @@ class GenerateCall : public grpc::ServerWriteReactor<v1::GenerateResponse>, publ
   const std::shared_ptr<OpenCalls> open_calls_;
   std::shared_ptr<GenerateCall> self_;
   grpc::CallbackServerContext* context_ = nullptr;
+  std::unique_ptr<CallMessage> message_;  // of use while the call is being prepared
+  std::string owner_;
   std::chrono::steady_clock::time_point arrival_;
   int64_t num_message_bytes_ = -1;  // once it was let in
   Preparations::Place place_ = 0;   // while it is being prepared
@@ -89,14 +108,65 @@ class GenerateCall : public grpc::ServerWriteReactor<v1::GenerateResponse>, publ
   std::atomic<bool> is_aborted_{false};  // while it was being prepared
   grpc::Alarm reader_alarm_;
 
-  std::mutex mutex_;  // guards what follows
-  v1::GenerateResponse writing_;
-  std::optional<v1::GenerateResponse> waiting_;
-  std::optional<grpc::Status> status_;   // set once the request has ended; nothing is written after what waits then
-  std::optional<RequestNumber> number_;  // once submitted
+  std::mutex mutex_;                     // guards what follows
+  std::size_t num_open_ = 1;             // requests that have not ended
+  std::optional<grpc::Status> failure_;  // of the first request that ended badly
+  std::optional<grpc::Status> status_;   // set once all have ended, or the call has; nothing is told after that
+  std::vector<RequestNumber> numbers_;   // once submitted
   bool is_preparing_ = false;            // the message is in use, or about to be
+  bool drops_answer_ = false;            // one of its requests was refused: nothing is told of the others
   bool is_writing_ = false;
   bool is_finished_ = false;
+};
+
+/// A call whose answer is a stream.
+template <class Response>
+class StreamedCall final : public grpc::ServerWriteReactor<Response>, public GenerateCall {
+ public:
+  StreamedCall(GenerateContext& shared, std::unique_ptr<CallAnswer<Response>> answer)
+      : GenerateCall(shared), answer_(std::move(answer)) {}
+
+  void OnCancel() override { cancel(); }
+  void OnWriteDone(bool ok) override { go_on(ok); }
+  void OnDone() override { leave(); }
+
+ private:
+  void begin_answer(std::span<const Request> requests) override { answer_->begin(requests); }
+  void add_event(std::size_t choice, const GenerateEvent& event) override { answer_->add(choice, event); }
+  bool write_next() override {
+    std::optional<Response> next = answer_->next();
+    if (!next) return false;
+    writing_ = std::move(*next);
+    this->StartWrite(&writing_);
+    return true;
+  }
+  void finish(const grpc::Status& status) override { this->Finish(status); }
+
+  const std::unique_ptr<CallAnswer<Response>> answer_;
+  Response writing_;
+};
+
+/// A call whose answer is one message: `response`, which gRPC keeps until the call has ended.
+template <class Response>
+class WholeCall final : public grpc::ServerUnaryReactor, public GenerateCall {
+ public:
+  WholeCall(GenerateContext& shared, std::unique_ptr<CallAnswer<Response>> answer, Response& response)
+      : GenerateCall(shared), answer_(std::move(answer)), response_(response) {}
+
+  void OnCancel() override { cancel(); }
+  void OnDone() override { leave(); }
+
+ private:
+  void begin_answer(std::span<const Request> requests) override { answer_->begin(requests); }
+  void add_event(std::size_t choice, const GenerateEvent& event) override { answer_->add(choice, event); }
+  bool write_next() override { return false; }
+  void finish(const grpc::Status& status) override {
+    if (std::optional<Response> whole = status.ok() ? answer_->next() : std::nullopt) response_ = std::move(*whole);
+    this->Finish(status);
+  }
+
+  const std::unique_ptr<CallAnswer<Response>> answer_;
+  Response& response_;
 };
 
 }  // namespace ferry

@@ -8,21 +8,16 @@
 #include "runtime/base/error.h"
 #include "runtime/schedule/sampling_params.h"
 #include "runtime/server/message_media.h"
+#include "runtime/server/request_bounds.h"
 #include "runtime/text/chat_template.h"
 
 namespace ferry {
 namespace {
 
-constexpr std::size_t kRequestIdBytesMax = 128;
-constexpr int64_t kCacheSaltBytesMax = 256;
 constexpr int64_t kTokenIdBytesMax = 5;      // of one id as protobuf writes it
 constexpr int64_t kFramingBytes = 64 << 10;  // of a request beside prompt and stop strings: ids that stop, field headers
 constexpr int64_t kMessageFramingBytes =
     16;  // of one chat message beside its content: field headers and the role; more than a bias
-
-[[noreturn]] void refuse_size(const std::string& what, int64_t size, const std::string& unit, int64_t allowed) {
-  throw_invalid(what + " has " + std::to_string(size) + " " + unit + "; allowed: at most " + std::to_string(allowed));
-}
 
 int64_t prompt_bytes_of(const v1::GenerateRequest& message) {
   if (message.input_case() == v1::GenerateRequest::kText) return std::ssize(message.text());
@@ -32,16 +27,6 @@ int64_t prompt_bytes_of(const v1::GenerateRequest& message) {
     for (const v1::Part& part : turn.parts()) num_bytes += std::ssize(part.text());
   }
   return num_bytes;
-}
-
-/// Ids appear in error messages, logs and traces.
-void check_request_id(const std::string& id) {
-  if (id.size() > kRequestIdBytesMax)
-    refuse_size("request_id", std::ssize(id), "bytes", static_cast<int64_t>(kRequestIdBytesMax));
-  const auto bad = std::find_if(id.begin(), id.end(), [](char c) { return c < '!' || c > '~'; });
-  if (bad == id.end()) return;
-  throw_invalid("request_id has a byte of value " + std::to_string(static_cast<unsigned char>(*bad)) + " at position " +
-                std::to_string(bad - id.begin()) + "; allowed: printable ASCII without spaces");
 }
 
 /// The roles that the messages of ferry.v1 may have, whatever the checkpoint's template knows beside them.
@@ -86,9 +71,8 @@ void add_filters(const v1::Sampling& sampling, SamplingParams& params) {
 }  // namespace
 
 void check_bounds(const v1::GenerateRequest& message, const ServerLimits& limits) {
-  check_request_id(message.request_id());
-  if (std::ssize(message.cache_salt()) > kCacheSaltBytesMax)
-    refuse_size("cache_salt", std::ssize(message.cache_salt()), "bytes", kCacheSaltBytesMax);
+  check_request_id("request_id", message.request_id());
+  check_cache_salt("cache_salt", message.cache_salt());
   check_media(message, limits);
   const int64_t num_bytes = prompt_bytes_of(message);
   if (num_bytes > limits.prompt_bytes) {
@@ -96,12 +80,7 @@ void check_bounds(const v1::GenerateRequest& message, const ServerLimits& limits
   }
   if (message.chat().messages_size() > limits.chat_messages)
     refuse_size("chat", message.chat().messages_size(), "messages", limits.chat_messages);
-  const auto& stops = message.sampling().stop();
-  if (stops.size() > limits.stop_strings) refuse_size("stop", stops.size(), "strings", limits.stop_strings);
-  for (int i = 0; i < stops.size(); ++i) {
-    if (std::ssize(stops[i]) > limits.stop_bytes)
-      refuse_size("stop[" + std::to_string(i) + "]", std::ssize(stops[i]), "bytes", limits.stop_bytes);
-  }
+  check_stop_strings("stop", message.sampling().stop(), limits);
 }
 
 int64_t longest_message(const ServerLimits& limits, const PromptBounds& bounds, int64_t vocab_size) {

@@ -1,9 +1,5 @@
 #include "runtime/server/generate_response.h"
 
-#include <string>
-
-#include "runtime/server/status.h"
-
 namespace ferry {
 namespace {
 
@@ -67,20 +63,6 @@ void append(v1::GenerateResponse& response, v1::GenerateResponse next) {
   response.mutable_logprobs()->MergeFrom(next.logprobs());
   response.mutable_prompt_logprobs()->MergeFrom(next.prompt_logprobs());
   if (next.has_completion()) response.mutable_completion()->Swap(next.mutable_completion());
-}
-
-grpc::Status status_of(const GenerateEvent& event) {
-  // One that its caller did not name has no name while its prompt is made.
-  const std::string name = event.request_id.empty() ? "the request" : "request '" + event.request_id + "'";
-  switch (event.finish_reason) {
-    case FinishReason::kAborted: return {grpc::StatusCode::CANCELLED, name + " was aborted"};
-    case FinishReason::kDeadline:
-      return {grpc::StatusCode::DEADLINE_EXCEEDED, "the deadline of request '" + event.request_id + "' passed after " +
-                                                       std::to_string(event.completion_tokens) + " tokens"};
-    case FinishReason::kError:
-      return event.error ? to_status(*event.error) : grpc::Status(grpc::StatusCode::INTERNAL, "the engine failed");
-    default: return grpc::Status::OK;
-  }
 }
 
 }  // namespace ferry

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <grpcpp/support/status.h>
-
 #include "ferry/v1/inference.pb.h"
 #include "runtime/coordinator.h"
 
@@ -13,8 +11,5 @@ v1::GenerateResponse to_response(const GenerateEvent& event);
 
 /// Puts `next` behind `response`, as one message that means both.
 void append(v1::GenerateResponse& response, v1::GenerateResponse next);
-
-/// The status of a stream whose request ended with `event`.
-grpc::Status status_of(const GenerateEvent& event);
 
 }  // namespace ferry

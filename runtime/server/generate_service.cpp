@@ -2,30 +2,58 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "ferry/v1/inference.grpc.pb.h"
 #include "runtime/server/caller.h"
 #include "runtime/server/generate_call.h"
 #include "runtime/server/generate_request.h"
+#include "runtime/server/generate_response.h"
+#include "runtime/server/message_media.h"
 
 namespace ferry {
 namespace {
 
-constexpr std::size_t kTokenizerThreads = 2;    // prompts that are tokenized at once
-constexpr std::size_t kMediaThreads = 2;        // prompts whose pictures are fetched and decoded at once
-constexpr std::size_t kMaxWaitingPrompts = 64;  // for one of these, each
-constexpr int64_t kCallsBesideTheQueue = 256;   // whose answers are still being read, or whose prompts are being made
+/// A message of Generate.
+class GenerateMessage final : public CallMessage {
+ public:
+  explicit GenerateMessage(const v1::GenerateRequest& message) : message_(message) {}
 
-ServerLimits bounded_by(const PromptBounds& bounds, ServerLimits limits) {
-  limits.prompt_bytes = std::min(limits.prompt_bytes, bounds.max_bytes);
-  return limits;
-}
+  int64_t num_bytes() const override { return static_cast<int64_t>(message_.ByteSizeLong()); }
+  const std::string& request_id() const override { return message_.request_id(); }
+  void check(const ServerLimits& limits) override { check_bounds(message_, limits); }
+  PromptWork work() const override { return has_media(message_) ? PromptWork::kMedia : PromptWork::kText; }
 
-int64_t max_open_calls(const EngineLoad& load) {
-  return load.max_running_requests + load.max_waiting_requests + kCallsBesideTheQueue;
-}
+  std::vector<Request> make_requests(EngineClient& engine, const PromptTask& task) override {
+    std::vector<Request> requests(1);
+    MediaPrompt prompt = prompt_of(engine, message_, task);
+    requests.front().prompt = std::move(prompt.ids);
+    requests.front().media = std::move(prompt.media);
+    requests.front().sampling = sampling_of(message_.sampling());
+    requests.front().cache_salt = message_.cache_salt();
+    requests.front().priority = message_.priority();
+    return requests;
+  }
+
+ private:
+  const v1::GenerateRequest& message_;
+};
+
+/// Its answer.
+class GenerateAnswer final : public CallAnswer<v1::GenerateResponse> {
+ public:
+  void add(std::size_t /*choice*/, const GenerateEvent& event) override {
+    if (waiting_) {
+      append(*waiting_, to_response(event));
+    } else {
+      waiting_ = to_response(event);
+    }
+  }
+  std::optional<v1::GenerateResponse> next() override { return std::exchange(waiting_, std::nullopt); }
+
+ private:
+  std::optional<v1::GenerateResponse> waiting_;
+};
 
 void fill(v1::PrefixCache& to, const PrefixCacheLoad& load) {
   to.set_queries(load.num_queries);
@@ -45,22 +73,14 @@ void fill(v1::PrefixCache& to, const PrefixCacheLoad& load) {
 
 class GenerateService : public v1::Inference::CallbackService {
  public:
-  GenerateService(EngineClient& engine, const ServerLimits& limits, const ApiKeys& keys, Preparations& preparations)
-      : engine_(engine),
-        keys_(keys),
-        shared_{.engine = engine,
-                .limits = bounded_by(engine.prompt_bounds(), limits),
-                .preparations = preparations,
-                .tokenizers = TaskPool(kTokenizerThreads, kMaxWaitingPrompts),
-                .media_readers = TaskPool(kMediaThreads, kMaxWaitingPrompts),
-                .open_calls = std::make_shared<OpenCalls>(max_open_calls(engine.load()), limits.grpc_memory_bytes)} {}
+  GenerateService(GenerateContext& shared, const ApiKeys& keys) : engine_(shared.engine), keys_(keys), shared_(shared) {}
 
   grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(grpc::CallbackServerContext* context,
                                                            const v1::GenerateRequest* request) override {
-    const auto call = std::make_shared<GenerateCall>(shared_);
+    const auto call = std::make_shared<StreamedCall<v1::GenerateResponse>>(shared_, std::make_unique<GenerateAnswer>());
     Caller caller = identify_caller(*context, keys_);
     if (caller.status.ok()) {
-      call->start(*context, *request, std::move(caller.owner));
+      call->start(*context, std::make_unique<GenerateMessage>(*request), std::move(caller.owner));
     } else {
       call->refuse(caller.status);
     }
@@ -126,11 +146,7 @@ class GenerateService : public v1::Inference::CallbackService {
     if (request->request_id().empty()) {
       return answer(context, {grpc::StatusCode::INVALID_ARGUMENT, "request_id is empty, it must name a request"});
     }
-    // In this order: a request is submitted before it leaves the preparations. And both: one may run while another that was
-    // given the same id is prepared, to be refused.
-    const bool was_prepared = shared_.preparations.abort(caller.owner, request->request_id());
-    const bool was_open = engine_.abort(caller.owner, request->request_id());
-    response->set_found(was_prepared || was_open);
+    response->set_found(shared_.abort(caller.owner, request->request_id()));
     return answer(context, grpc::Status::OK);
   }
 
@@ -143,20 +159,13 @@ class GenerateService : public v1::Inference::CallbackService {
 
   EngineClient& engine_;
   const ApiKeys& keys_;
-  GenerateContext shared_;
+  GenerateContext& shared_;
 };
 
 }  // namespace
 
-std::shared_ptr<grpc::Service> make_generate_service(EngineClient& engine, const ServerLimits& limits, const ApiKeys& keys,
-                                                     Preparations& preparations) {
-  return std::make_shared<GenerateService>(engine, limits, keys, preparations);
-}
-
-int64_t longest_request(const EngineClient& engine, const ServerLimits& limits) {
-  if (engine.model_info().takes_media) return limits.grpc_message_bytes;
-  const PromptBounds bounds = engine.prompt_bounds();
-  return longest_message(bounded_by(bounds, limits), bounds, engine.model_info().vocab_size);
+std::shared_ptr<grpc::Service> make_generate_service(GenerateContext& shared, const ApiKeys& keys) {
+  return std::make_shared<GenerateService>(shared, keys);
 }
 
 }  // namespace ferry

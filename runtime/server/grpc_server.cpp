@@ -7,15 +7,19 @@
 #include <grpcpp/resource_quota.h>
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "runtime/base/error.h"
 #include "runtime/server/connection_acceptor.h"
 #include "runtime/server/descriptor_limit.h"
+#include "runtime/server/generate_context.h"
+#include "runtime/server/generate_request.h"
 #include "runtime/server/generate_service.h"
-#include "runtime/server/preparations.h"
 #include "runtime/server/profile_service.h"
+#include "runtime/server/vllm/services.h"
 
 namespace ferry {
 namespace {
@@ -83,6 +87,14 @@ void bound_connections(grpc::ServerBuilder& builder, const ServerLimits& limits)
   builder.SetResourceQuota(quota);
 }
 
+/// The most bytes that a request can have which any service would accept: what is longer need not be received.
+int64_t longest_request(const EngineClient& engine, const ServerLimits& limits) {
+  if (engine.model_info().takes_media) return limits.grpc_message_bytes;
+  const PromptBounds bounds = engine.prompt_bounds();
+  const int64_t vocab_size = engine.model_info().vocab_size;
+  return std::max(longest_message(limits, bounds, vocab_size), vllm::longest_message(limits, bounds, vocab_size));
+}
+
 }  // namespace
 
 class GrpcServer::Impl {
@@ -90,20 +102,16 @@ class GrpcServer::Impl {
   Impl(const GrpcServerOptions& options, EngineClient& engine, ProfileControl* profile)
       : keys_(options.access.keys),
         acceptor_("grpc", options.address, static_cast<int>(affordable_connections(options.limits.grpc_connections))),
-        service_(make_generate_service(engine, options.limits, keys_, preparations_)) {
+        calls_(engine, options.limits) {
     grpc::EnableDefaultHealthCheckService(true);
     grpc::ServerBuilder builder;
-    const auto max_message = static_cast<int>(longest_request(engine, options.limits));
-    builder.SetMaxReceiveMessageSize(max_message);
+    builder.SetMaxReceiveMessageSize(static_cast<int>(longest_request(engine, calls_.limits)));
     builder.SetMaxSendMessageSize(static_cast<int>(options.limits.grpc_message_bytes));
     bound_connections(builder, options.limits);
     using Type = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
     connections_ = builder.experimental().AddExternalConnectionAcceptor(Type::FROM_FD, credentials_of(options.access.tls));
-    builder.RegisterService(service_.get());
-    if (profile != nullptr) {
-      profile_service_ = make_profile_service(*profile, keys_);
-      builder.RegisterService(profile_service_.get());
-    }
+    make_services(options.vllm, profile);
+    for (const std::shared_ptr<grpc::Service>& service : services_) builder.RegisterService(service.get());
     builder.SetOption(std::make_unique<Reflection>(keys_.empty()));
     {
       const QuietLog quiet;
@@ -121,11 +129,14 @@ class GrpcServer::Impl {
   const std::string& address() const { return acceptor_.address(); }
 
   void set_serving(bool is_serving) {
-    server_->GetHealthCheckService()->SetServingStatus(is_serving);
-    server_->GetHealthCheckService()->SetServingStatus(kInferenceServiceName, is_serving);
+    is_serving_ = is_serving;
+    grpc::HealthCheckServiceInterface& health = *server_->GetHealthCheckService();
+    health.SetServingStatus(is_serving);
+    for (const char* name : {kInferenceServiceName, vllm::kEngineServiceName, vllm::kInferenceServiceName})
+      health.SetServingStatus(name, is_serving);
   }
 
-  void finish_prompts(std::chrono::steady_clock::time_point deadline) { preparations_.drain(deadline); }
+  void finish_prompts(std::chrono::steady_clock::time_point deadline) { calls_.preparations.drain(deadline); }
 
   void shutdown(milliseconds grace) {
     const std::lock_guard lock(shutdown_mutex_);
@@ -137,6 +148,17 @@ class GrpcServer::Impl {
   }
 
  private:
+  void make_services(vllm::Settings settings, ProfileControl* profile) {
+    services_.push_back(make_generate_service(calls_, keys_));
+    if (profile != nullptr) services_.push_back(make_profile_service(*profile, keys_));
+    if (settings.model_names.empty()) settings.model_names = {calls_.engine.model_info().name};
+    const vllm::ServiceContext shared{
+        .calls = calls_, .keys = keys_, .settings = std::move(settings), .is_serving = is_serving_, .profile = profile};
+    services_.push_back(vllm::make_engine_service(shared));
+    services_.push_back(vllm::make_inference_service(shared));
+    services_.push_back(vllm::make_control_service(shared));
+  }
+
   void hand_over(int fd) {
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
     connection.fd = fd;
@@ -145,9 +167,9 @@ class GrpcServer::Impl {
 
   const ApiKeys keys_;
   ConnectionAcceptor acceptor_;
-  Preparations preparations_;
-  std::shared_ptr<grpc::Service> service_;  // shared_ptr for its deleter: grpc::Service is incomplete where it is made known
-  std::shared_ptr<grpc::Service> profile_service_;
+  GenerateContext calls_;
+  std::atomic<bool> is_serving_{false};
+  std::vector<std::shared_ptr<grpc::Service>> services_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
   std::unique_ptr<grpc::Server> server_;  // destroyed before the services
   std::mutex shutdown_mutex_;

@@ -7,18 +7,21 @@
 #include "runtime/options/server_limits.h"
 #include "runtime/server/access.h"
 #include "runtime/server/engine_client.h"
+#include "runtime/server/vllm/settings.h"
 
 namespace ferry {
 
 struct GrpcServerOptions {
   std::string address = "127.0.0.1:50051";  // HOST:PORT; port 0 lets the system choose one
   ServerLimits limits;
-  Access access;  // keys and TLS
+  Access access;          // keys and TLS
+  vllm::Settings vllm{};  // what vLLM's services tell of the model
 };
 
 class ProfileControl;
 
-/// Serves ferry.v1.Inference, ferry.v1.Profile (if there is one), grpc.health.v1 and server reflection on one address.
+/// Serves ferry.v1.Inference, ferry.v1.Profile (if there is one), vLLM's services (vllm/README.md), grpc.health.v1 and server
+/// reflection on one address.
 ///
 /// With API keys every method but health checks needs one, and there is no reflection: it would tell anybody, and cost a thread
 /// for each that asks. Connections are accepted by a ConnectionAcceptor, so that running out of descriptors passes.

@@ -1,5 +1,7 @@
 #include "runtime/server/status.h"
 
+#include <string>
+
 namespace ferry {
 namespace {
 
@@ -21,5 +23,19 @@ grpc::StatusCode status_code(ErrorCode code) {
 }  // namespace
 
 grpc::Status to_status(const Error& error) { return {status_code(error.code()), error.what()}; }
+
+grpc::Status status_of(const GenerateEvent& event) {
+  // One that its caller did not name has no name while its prompt is made.
+  const std::string name = event.request_id.empty() ? "the request" : "request '" + event.request_id + "'";
+  switch (event.finish_reason) {
+    case FinishReason::kAborted: return {grpc::StatusCode::CANCELLED, name + " was aborted"};
+    case FinishReason::kDeadline:
+      return {grpc::StatusCode::DEADLINE_EXCEEDED, "the deadline of request '" + event.request_id + "' passed after " +
+                                                       std::to_string(event.completion_tokens) + " tokens"};
+    case FinishReason::kError:
+      return event.error ? to_status(*event.error) : grpc::Status(grpc::StatusCode::INTERNAL, "the engine failed");
+    default: return grpc::Status::OK;
+  }
+}
 
 }  // namespace ferry

@@ -3,10 +3,14 @@
 #include <grpcpp/support/status.h>
 
 #include "runtime/base/error.h"
+#include "runtime/coordinator.h"
 
 namespace ferry {
 
 /// What a caller gets to see of an Error.
 grpc::Status to_status(const Error& error);
+
+/// The status of a call whose request ended with `event`.
+grpc::Status status_of(const GenerateEvent& event);
 
 }  // namespace ferry

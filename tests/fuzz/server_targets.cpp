@@ -8,6 +8,7 @@
 #include "ferry/v1/inference.pb.h"
 #include "runtime/base/check.h"
 #include "runtime/base/error.h"
+#include "runtime/grammar/grammar_engine.h"
 #include "runtime/schedule/scheduler.h"
 #include "runtime/server/generate_request.h"
 #include "runtime/server/http/guard.h"
@@ -15,6 +16,8 @@
 #include "runtime/server/picture_address.h"
 #include "runtime/server/profile_request.h"
 #include "runtime/server/trace_folder.h"
+#include "runtime/server/vllm/engine_request.h"
+#include "runtime/server/vllm/inference_request.h"
 #include "runtime/text/chat_template.h"
 #include "runtime/text/detokenizer.h"
 #include "runtime/text/unicode_text.h"
@@ -51,6 +54,10 @@ class TextEngineClient final : public EngineClient {
     return small_tokenizer().encode(chat.render(input));
   }
   const Tokenizer& tokenizer() const override { return small_tokenizer(); }
+  GrammarEngine& grammars() override {
+    static GrammarEngine grammars(small_tokenizer(), {});
+    return grammars;
+  }
   const MediaIntake& media() const override {
     static const VisionConfig config{.plan = {.merge_size = 2},
                                      .tokens = {.image = 5, .video = 6, .vision_start = 7, .vision_end = 8}};
@@ -61,7 +68,11 @@ class TextEngineClient final : public EngineClient {
   RequestNumber submit(Request, EventSink) override { throw Error(ErrorCode::kUnavailable, "nothing is served"); }
   bool abort(RequestNumber) override { return false; }
   bool abort(const std::string&, const std::string&) override { return false; }
-  EngineLoad load() const override { return {}; }
+  EngineLoad load() const override {
+    EngineLoad load;
+    load.max_running_requests = 16;
+    return load;
+  }
   std::optional<Error> failure() const override { return std::nullopt; }
   const ModelInfo& model_info() const override {
     static const ModelInfo info;
@@ -154,6 +165,31 @@ void take_generate_request(Input input) {
   request.sampling = sampling_of(message.sampling());
   validate_request(request, options);
   answer(request);
+}
+
+/// The first byte tells which of vLLM's services it is for.
+void take_vllm_request(Input input) {
+  if (input.empty()) return;
+  static const ServerLimits limits{.prompt_bytes = 4096};
+  static const SchedulerOptions options{.num_blocks = 64, .max_context = 512, .vocab_size = small_tokenizer().size()};
+  static const vllm::Settings settings{.model_names = {"small"}, .model_path = "", .defaults = {}};
+  static TextEngineClient engine;
+  const Input bytes = input.subspan(1);
+  const auto take = [&](const vllm::GenerateFields& fields) {
+    FERRY_CHECK(fields.num_choices >= 1 && fields.sampling.min_tokens >= 0);
+    for (Request& request : vllm::make_requests(fields, engine, {.limits = limits, .check_in = [] {}, .deadline = {}})) {
+      validate_request(request, options);
+      answer(request);
+    }
+  };
+  if (input[0] % 2 == 1) {
+    ::vllm::grpc::engine::GenerateRequest message;
+    if (message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) take(vllm::read_engine_request(message, limits));
+  } else {
+    ::vllm::GenerateRequest message;
+    if (message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
+      take(vllm::read_inference_request(message, settings, limits));
+  }
 }
 
 void decode_data_url(Input input) {

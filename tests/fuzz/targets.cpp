@@ -36,6 +36,7 @@ std::span<const Target> all_targets() {
       {"profile_body", parse_profile_body},
       {"trace_folder", claim_trace_folder},
       {"generate_request", take_generate_request},
+      {"vllm_request", take_vllm_request},
       {"api_body", read_api_body},
       {"batch_line", read_batch_lines},
       {"message_body", read_message_body},

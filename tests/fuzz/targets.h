@@ -61,6 +61,7 @@ void judge_http_head(Input input);
 void parse_profile_body(Input input);
 void claim_trace_folder(Input input);
 void take_generate_request(Input input);
+void take_vllm_request(Input input);
 void decode_data_url(Input input);
 void judge_remote_url(Input input);
 

@@ -31,7 +31,7 @@ class CallCount {
 struct ApiContext {
   EngineClient& engine;
   const ApiSettings settings;
-  GrammarEngine grammars;
+  GrammarEngine& grammars;
   Preparations preparations{};
   CallCount calls{};
   // The last one ends first: a tokenizer hands calls to the others.

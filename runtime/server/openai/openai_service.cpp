@@ -27,7 +27,7 @@ class OpenAiService::Impl {
   Impl(EngineClient& engine, ApiSettings settings)
       : context_{.engine = engine,
                  .settings = std::move(settings),
-                 .grammars = GrammarEngine(engine.tokenizer(), engine.model_info().generation.stop_token_ids),
+                 .grammars = engine.grammars(),
                  .finishers = TaskPool(1, kMaxWaitingAnswers),
                  .media_readers = TaskPool(kMediaThreads, kMaxWaitingPrompts),
                  .grammar_makers = TaskPool(kGrammarThreads, kMaxWaitingPrompts),

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <span>
 #include <string>
 #include <vector>
 
@@ -9,6 +8,7 @@
 #include "runtime/server/openai/completion_request.h"
 #include "runtime/server/openai/settings.h"
 #include "runtime/server/prompt_task.h"
+#include "runtime/server/siblings.h"
 
 // From what a request says to the tokens that the engine takes. All of it takes time, and throws ApiError, Error and what
 // task.check_in throws.
@@ -33,8 +33,5 @@ std::string render_chat(const EngineClient& engine, const ChatPrompt& chat, cons
 /// there are several.
 Request request_of(const EngineClient& engine, GrammarEngine& grammars, const GenerationFields& fields,
                    const std::string& answer_id, MediaPrompt prompt, std::size_t choice, std::size_t num_choices);
-
-/// Tells requests of one prompt that they belong together.
-void make_siblings(std::span<Request> requests);
 
 }  // namespace ferry::openai

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "runtime/base/error.h"
+#include "runtime/grammar/grammar_engine.h"
 #include "runtime/server/engine_client.h"
 #include "runtime/text/chat_template.h"
 #include "tests/support/source_folder.h"
@@ -56,16 +57,19 @@ class FakeEngineClient : public EngineClient {
     static const Tokenizer demo = Tokenizer::load(source_folder() / "launch" / "demo");
     return demo;
   }
+  GrammarEngine& grammars() override { return grammars_; }
   const MediaIntake& media() const override {
     throw Error(ErrorCode::kFailedPrecondition, "pictures and videos cannot be taken: there is no tower");
   }
   RequestNumber submit(Request request, EventSink sink) override {
     const std::lock_guard lock(mutex_);
-    if (refusal_) throw *refusal_;
+    if (refusal_ && num_taken_before_refusal_-- <= 0) throw *refusal_;
     if (request.id.empty()) request.id = "made-up";
     request.number = RequestNumber{++num_submitted_};
     last_ = request;
-    open_[request.id] = {request, std::move(sink)};
+    std::string key = request.id;
+    for (int k = 1; request.siblings != nullptr && open_.count(key) > 0; ++k) key = request.id + "#" + std::to_string(k);
+    open_[key] = {request, std::move(sink)};
     changed_.notify_all();
     return request.number;
   }
@@ -95,9 +99,11 @@ class FakeEngineClient : public EngineClient {
     const std::lock_guard lock(mutex_);
     failure_ = error;
   }
-  void refuse(const Error& error) {
+  /// Takes `num_taken` requests more, and refuses all others.
+  void refuse(const Error& error, int num_taken = 0) {
     const std::lock_guard lock(mutex_);
     refusal_ = error;
+    num_taken_before_refusal_ = num_taken;
   }
   /// The request `id` (the only one if empty), once it has arrived.
   Request wait_for_request(const std::string& id = "") {
@@ -146,22 +152,26 @@ class FakeEngineClient : public EngineClient {
   template <class Predicate>
   bool abort_where(Predicate&& is_meant) {
     const std::lock_guard lock(mutex_);
-    const auto open =
-        std::find_if(open_.begin(), open_.end(), [&](const auto& entry) { return is_meant(entry.second.request); });
-    if (open == open_.end()) return false;
-    aborted_.push_back(open->first);
+    bool found = false;
+    for (const auto& [key, open] : open_) {
+      if (!is_meant(open.request)) continue;
+      aborted_.push_back(key);
+      found = true;
+    }
     changed_.notify_all();
-    return true;
+    return found;
   }
 
   ModelInfo info_;
+  GrammarEngine grammars_{tokenizer(), info_.generation.stop_token_ids};
   mutable std::atomic<int> num_endless_ = 0;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<std::string, Open> open_;  // by request id
+  std::map<std::string, Open> open_;  // by request id; of siblings that share it the second one by "ID#1", and so on
   uint64_t num_submitted_ = 0;
   std::vector<std::string> aborted_;
   std::optional<Error> refusal_, failure_;
+  int num_taken_before_refusal_ = 0;
   Request last_;
 };
 

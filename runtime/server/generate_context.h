@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "runtime/options/server_limits.h"
+#include "runtime/server/engine_client.h"
+#include "runtime/server/preparations.h"
+#include "runtime/server/task_pool.h"
+
+namespace ferry {
+
+/// Counts what open calls hold, so that the memory of all of them together has a bound. Any thread may call any method.
+class OpenCalls {
+ public:
+  OpenCalls(int64_t max_calls, int64_t max_bytes) : max_calls_(max_calls), max_bytes_(max_bytes) {}
+
+  /// Lets a call with a message of `num_bytes` in; false if there are too many or they hold too much. Who got in must leave.
+  [[nodiscard]] bool enter(int64_t num_bytes);
+  void leave(int64_t num_bytes);
+
+ private:
+  const int64_t max_calls_, max_bytes_;
+  std::mutex mutex_;  // guards what follows
+  int64_t num_calls_ = 0, num_bytes_ = 0;
+};
+
+/// What making a prompt may have to wait for.
+enum class PromptWork { kText, kMedia, kGrammar };
+
+/// What all calls for tokens of a gRPC port share, whatever service they are of.
+struct GenerateContext {
+  EngineClient& engine;
+  const ServerLimits limits;
+  Preparations preparations;
+  TaskPool tokenizers;                          // of prompts that are text alone: what takes long keeps nobody else waiting
+  TaskPool media_readers;                       // of those with pictures
+  TaskPool grammar_makers;                      // of those whose text is constrained, which may wait for the grammar's compiler
+  const std::shared_ptr<OpenCalls> open_calls;  // calls that outlive the services leave it, too
+
+  GenerateContext(EngineClient& engine_client, const ServerLimits& server_limits);
+
+  TaskPool& pool_for(PromptWork work);
+  /// Ends the call that `owner` named so, or whose requests have that name; false if there is none.
+  bool abort(const std::string& owner, const std::string& request_id);
+};
+
+/// `limits` with no more bytes of prompt than fit the context.
+ServerLimits bounded_by(const PromptBounds& bounds, ServerLimits limits);
+
+}  // namespace ferry
