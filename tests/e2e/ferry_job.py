@@ -51,9 +51,9 @@ def _generate_stubs():
 
     folder = tempfile.TemporaryDirectory(prefix="ferry-stubs-")
     arguments = ["protoc", f"-I{ROOT / 'proto'}", f"--python_out={folder.name}", f"--grpc_python_out={folder.name}"]
-    for proto in ("ferry/v1/inference.proto", "ferry/v1/profile.proto"):
-        if protoc.main([*arguments, proto]) != 0:
-            raise RuntimeError(f"proto/{proto} does not compile")
+    for proto in ("ferry/v1/inference", "ferry/v1/profile", "smg/common", "vllm/engine", "vllm/inference"):
+        if protoc.main([*arguments, f"{proto}.proto"]) != 0:
+            raise RuntimeError(f"proto/{proto}.proto does not compile")
     sys.path.insert(0, folder.name)
     return folder
 
