@@ -89,7 +89,7 @@ struct Siblings {
 
 /// A completion to make. `prompt` is never empty and fits the context (checked when it enters).
 struct Request {
-  std::string id;               // what its owner calls it, unique among that owner's open requests; empty: one is made up
+  std::string id;               // what its owner calls it, and no other open request but siblings; empty: one is made up
   std::string owner;            // who may end it by its id: the same string; empty: this process
   RequestNumber number{};       // given when it is accepted
   std::vector<TokenId> prompt;  // with expanded placeholders where there are media

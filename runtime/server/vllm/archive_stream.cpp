@@ -20,28 +20,29 @@ ArchiveStream::~ArchiveStream() {
 void ArchiveStream::start(grpc::CallbackServerContext& context, TokenizerArchives& archives, TaskPool& pool) {
   self_ = shared_from_this();
   is_open_ = open_calls_->enter(kPieceBytes);
-  if (!is_open_)
-    return Finish({grpc::StatusCode::RESOURCE_EXHAUSTED, "the server holds as many open calls as it can; try later"});
+  if (!is_open_) return end({grpc::StatusCode::RESOURCE_EXHAUSTED, "the server holds as many open calls as it can; try later"});
   reader_alarm_.Set(std::chrono::system_clock::now() + kReaderPatience, [weak = weak_from_this(), &context](bool is_time) {
-    // While the stream is there, so is gRPC's context of it.
-    if (const auto stream = weak.lock(); stream != nullptr && is_time) context.TryCancel();
+    const std::shared_ptr<ArchiveStream> stream = weak.lock();
+    if (stream == nullptr || !is_time) return;
+    const std::scoped_lock lock(stream->mutex_);
+    if (!stream->has_ended_) context.TryCancel();
   });
   const auto make = [stream = self_, &archives] {
     try {
       stream->archive_ = archives.get();
     } catch (const Error& error) {
-      return stream->Finish(to_status(error));
+      return stream->end(to_status(error));
     } catch (const std::exception& error) {  // such as std::bad_alloc
-      return stream->Finish({grpc::StatusCode::RESOURCE_EXHAUSTED, one_line(error.what())});
+      return stream->end({grpc::StatusCode::RESOURCE_EXHAUSTED, one_line(error.what())});
     }
     stream->write_piece();
   };
-  if (!pool.try_run(make)) Finish({grpc::StatusCode::RESOURCE_EXHAUSTED, "too many ask for the tokenizer; try later"});
+  if (!pool.try_run(make)) end({grpc::StatusCode::RESOURCE_EXHAUSTED, "too many ask for the tokenizer; try later"});
 }
 
 void ArchiveStream::refuse(const grpc::Status& status) {
   self_ = shared_from_this();
-  Finish(status);
+  end(status);
 }
 
 void ArchiveStream::write_piece() {
@@ -53,9 +54,17 @@ void ArchiveStream::write_piece() {
   StartWrite(&piece_);
 }
 
+void ArchiveStream::end(const grpc::Status& status) {
+  {
+    const std::scoped_lock lock(mutex_);
+    has_ended_ = true;
+  }
+  Finish(status);
+}
+
 void ArchiveStream::OnWriteDone(bool ok) {
-  if (!ok) return Finish({grpc::StatusCode::CANCELLED, "the caller went away"});
-  if (offset_ == archive_->bytes.size()) return Finish(grpc::Status::OK);
+  if (!ok) return end({grpc::StatusCode::CANCELLED, "the caller went away"});
+  if (offset_ == archive_->bytes.size()) return end(grpc::Status::OK);
   write_piece();
 }
 

@@ -4,6 +4,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <memory>
+#include <mutex>
 #include <utility>
 
 #include "runtime/server/generate_context.h"
@@ -33,6 +34,7 @@ class ArchiveStream final : public grpc::ServerWriteReactor<::smg::grpc::common:
 
  private:
   void write_piece();
+  void end(const grpc::Status& status);
 
   const std::shared_ptr<OpenCalls> open_calls_;
   bool is_open_ = false;  // and counts as such
@@ -40,6 +42,8 @@ class ArchiveStream final : public grpc::ServerWriteReactor<::smg::grpc::common:
   std::shared_ptr<const TokenizerArchive> archive_;
   std::size_t offset_ = 0;  // of the next piece
   grpc::Alarm reader_alarm_;
+  std::mutex mutex_;        // guards what follows
+  bool has_ended_ = false;  // gRPC's context of the call may be gone
   ::smg::grpc::common::GetTokenizerChunk piece_;
 };
 

@@ -33,10 +33,11 @@ void add_output_logprobs(const std::vector<TokenLogprobs>& positions, wire::Outp
 }
 
 /// The prompt's first token has none.
-void add_input_logprobs(TokenId first, const std::vector<TokenLogprobs>& positions, wire::InputLogProbs& logprobs) {
+void add_input_logprobs(TokenId first, bool has_top, const std::vector<TokenLogprobs>& positions,
+                        wire::InputLogProbs& logprobs) {
   logprobs.add_token_logprobs();
   logprobs.add_token_ids(static_cast<uint32_t>(first));
-  if (!positions.front().top.empty()) logprobs.add_top_logprobs();
+  if (has_top) logprobs.add_top_logprobs();
   for (const TokenLogprobs& position : positions) {
     logprobs.add_token_logprobs()->set_value(position.chosen.logprob);
     logprobs.add_token_ids(static_cast<uint32_t>(position.chosen.id));
@@ -44,18 +45,14 @@ void add_input_logprobs(TokenId first, const std::vector<TokenLogprobs>& positio
   }
 }
 
-/// Into a chunk or a last message.
-template <class Message>
-void add_logprobs(const std::vector<TokenId>& prompt, const GenerateEvent& event, Message& message) {
-  if (!event.logprobs.empty()) add_output_logprobs(event.logprobs, *message.mutable_output_logprobs());
-  if (!event.prompt_logprobs.empty())
-    add_input_logprobs(prompt.front(), event.prompt_logprobs, *message.mutable_input_logprobs());
-}
+/// Whether what is told of the prompt comes with `event`, if it has not come before.
+bool tells_prompt(const GenerateEvent& event) { return !event.token_ids.empty() || event.finish_reason != FinishReason::kNone; }
 
 }  // namespace
 
 void EngineAnswer::begin(std::span<const Request> requests) {
   prompt_ = requests.front().prompt;
+  prompt_logprobs_ = requests.front().sampling.prompt_logprobs;
   choice_at(requests.size() - 1);
 }
 
@@ -68,6 +65,15 @@ EngineAnswer::Choice& EngineAnswer::choice_at(std::size_t choice) {
   return choices_[choice];
 }
 
+/// Into a chunk or a last message.
+template <class Message>
+void EngineAnswer::add_logprobs(Choice& choice, const GenerateEvent& event, Message& message) const {
+  if (!event.logprobs.empty()) add_output_logprobs(event.logprobs, *message.mutable_output_logprobs());
+  if (!prompt_logprobs_ || choice.has_told_prompt || !tells_prompt(event)) return;
+  choice.has_told_prompt = true;
+  add_input_logprobs(prompt_.front(), *prompt_logprobs_ != 0, event.prompt_logprobs, *message.mutable_input_logprobs());
+}
+
 void EngineAnswer::add(std::size_t choice, const GenerateEvent& event) {
   Choice& state = choice_at(choice);
   Complete& complete = state.complete;
@@ -77,7 +83,7 @@ void EngineAnswer::add(std::size_t choice, const GenerateEvent& event) {
   if (streams_) {
     add_to_chunk(state, event);
   } else {
-    add_logprobs(prompt_, event, complete);
+    add_logprobs(state, event, complete);
   }
   if (event.finish_reason == FinishReason::kNone) return;
   state.has_ended = true;
@@ -87,7 +93,8 @@ void EngineAnswer::add(std::size_t choice, const GenerateEvent& event) {
 }
 
 void EngineAnswer::add_to_chunk(Choice& choice, const GenerateEvent& event) {
-  if (event.token_ids.empty() && event.prompt_logprobs.empty()) return;
+  const bool is_first_of_prompt = prompt_logprobs_ && !choice.has_told_prompt && tells_prompt(event);
+  if (event.token_ids.empty() && !is_first_of_prompt) return;
   if (!choice.chunk) choice.chunk.emplace();
   Chunk& chunk = *choice.chunk;
   chunk.mutable_token_ids()->Add(event.token_ids.begin(), event.token_ids.end());
@@ -95,7 +102,7 @@ void EngineAnswer::add_to_chunk(Choice& choice, const GenerateEvent& event) {
   chunk.set_prompt_tokens(choice.complete.prompt_tokens());
   chunk.set_completion_tokens(choice.complete.completion_tokens());
   chunk.set_cached_tokens(choice.complete.cached_tokens());
-  add_logprobs(prompt_, event, chunk);
+  add_logprobs(choice, event, chunk);
 }
 
 std::optional<EngineAnswer::Response> EngineAnswer::next() {

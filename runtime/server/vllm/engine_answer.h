@@ -26,14 +26,18 @@ class EngineAnswer final : public CallAnswer<::vllm::grpc::engine::GenerateRespo
   struct Choice {
     std::optional<Chunk> chunk;  // that waits
     Complete complete;           // so far
-    bool has_ended = false;      // and the last message waits
+    bool has_told_prompt = false;
+    bool has_ended = false;  // and the last message waits
   };
 
   Choice& choice_at(std::size_t choice);
+  template <class Message>
+  void add_logprobs(Choice& choice, const GenerateEvent& event, Message& message) const;
   void add_to_chunk(Choice& choice, const GenerateEvent& event);
 
   const bool streams_;
   std::vector<TokenId> prompt_;
+  std::optional<int32_t> prompt_logprobs_;  // as asked for
   std::vector<Choice> choices_;
 };
 

@@ -48,16 +48,17 @@ void fill(const GenerateEvent& event, std::optional<TokenId> last_id, ::vllm::Fi
 
 void InferenceAnswer::begin(std::span<const Request> requests) {
   prompt_ = requests.front().prompt;
+  has_prompt_logprobs_ = requests.front().sampling.prompt_logprobs.has_value();
   choices_.resize(requests.size());
 }
 
-/// With what comes first, since that has the prompt's logprobs.
+/// With the first event that has tokens, or else the last one, since that has the prompt's logprobs.
 void InferenceAnswer::tell_prompt(const GenerateEvent& event) {
   has_told_prompt_ = true;
   ::vllm::PromptInfo& info = prompt_info_.emplace();
   info.set_num_prompt_tokens(static_cast<uint32_t>(prompt_.size()));
   if (form_.has_prompt_ids) info.mutable_token_ids()->Add(prompt_.begin(), prompt_.end());
-  if (event.prompt_logprobs.empty()) return;
+  if (!has_prompt_logprobs_) return;
   info.add_logprobs(0.0F);
   info.add_ranks(0);
   info.add_candidate_tokens();
@@ -65,7 +66,8 @@ void InferenceAnswer::tell_prompt(const GenerateEvent& event) {
 }
 
 void InferenceAnswer::add(std::size_t choice, const GenerateEvent& event) {
-  if (!has_told_prompt_) tell_prompt(event);
+  const bool is_last = event.finish_reason != FinishReason::kNone;
+  if (!has_told_prompt_ && (is_last || !event.token_ids.empty())) tell_prompt(event);
   if (choice >= choices_.size()) choices_.resize(choice + 1);
   Choice& state = choices_[choice];
   if (!event.token_ids.empty()) state.last_id = event.token_ids.back();
@@ -76,10 +78,11 @@ void InferenceAnswer::add(std::size_t choice, const GenerateEvent& event) {
   output.set_num_tokens(output.num_tokens() + static_cast<uint32_t>(event.token_ids.size()));
   if (form_.has_ids) output.mutable_token_ids()->Add(event.token_ids.begin(), event.token_ids.end());
   add_positions(event.logprobs, output);
-  if (event.finish_reason != FinishReason::kNone) fill(event, state.last_id, *output.mutable_finish_info());
+  if (is_last) fill(event, state.last_id, *output.mutable_finish_info());
 }
 
 std::optional<InferenceAnswer::Response> InferenceAnswer::next() {
+  if (!has_told_prompt_) return std::nullopt;
   Response response;
   const bool tells_prompt = prompt_info_.has_value();
   if (tells_prompt) *response.mutable_prompt_info() = std::move(*std::exchange(prompt_info_, std::nullopt));

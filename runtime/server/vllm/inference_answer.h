@@ -41,6 +41,7 @@ class InferenceAnswer final : public CallAnswer<::vllm::GenerateResponse> {
   const InferenceForm form_;
   const bool streams_;
   std::vector<TokenId> prompt_;
+  bool has_prompt_logprobs_ = false;
   bool has_told_prompt_ = false;
   std::optional<::vllm::PromptInfo> prompt_info_;  // that waits
   std::vector<Choice> choices_;

@@ -8,8 +8,9 @@ namespace {
 
 namespace wire = ::vllm::grpc::engine;
 
-std::vector<Request> requests_of(std::size_t num_choices) {
+std::vector<Request> requests_of(std::size_t num_choices, std::optional<int32_t> prompt_logprobs = std::nullopt) {
   Request request;
+  request.sampling.prompt_logprobs = prompt_logprobs;
   request.prompt = {7, 8, 9};
   return std::vector<Request>(num_choices, request);
 }
@@ -66,7 +67,7 @@ TEST(VllmEngineAnswer, AStreamTellsWhatIsNewAndThenAll) {
 
 TEST(VllmEngineAnswer, AWholeAnswerIsTheLastMessagesAlone) {
   EngineAnswer answer(/*streams=*/false);
-  answer.begin(requests_of(2));
+  answer.begin(requests_of(2, 2));
   GenerateEvent first = event_of({4}, "a", {kLikely});
   first.prompt_logprobs = {kOther, kLikely};
   answer.add(1, first);
@@ -92,7 +93,20 @@ TEST(VllmEngineAnswer, AWholeAnswerIsTheLastMessagesAlone) {
   complete = answer.next()->complete();
   EXPECT_EQ(complete.index(), 0U);
   EXPECT_EQ(complete.finish_reason(), "length");
-  EXPECT_FALSE(complete.has_input_logprobs());
+  EXPECT_EQ(complete.input_logprobs().token_ids_size(), 1) << "nothing was told of the others";
+}
+
+TEST(VllmEngineAnswer, APromptOfOneTokenHasNoLogprobToTell) {
+  std::vector<Request> requests = requests_of(1, 0);
+  requests.front().prompt = {7};
+  EngineAnswer answer(/*streams=*/true);
+  answer.begin(requests);
+  answer.add(0, end_of(FinishReason::kLength, 0));
+  const wire::InputLogProbs input = answer.next()->chunk().input_logprobs();
+  EXPECT_EQ(ids_of(input.token_ids()), (std::vector<TokenId>{7}));
+  EXPECT_FALSE(input.token_logprobs(0).has_value());
+  EXPECT_EQ(input.top_logprobs_size(), 0);
+  EXPECT_TRUE(answer.next()->has_complete());
 }
 
 TEST(VllmEngineAnswer, ACallThatEndsBeforeItsPromptIsMadeIsAborted) {
@@ -110,7 +124,7 @@ TEST(VllmEngineAnswer, ACallThatEndsBeforeItsPromptIsMadeIsAborted) {
 
 TEST(VllmInferenceAnswer, AStreamBeginsWithThePrompt) {
   InferenceAnswer answer(InferenceForm(all_options()), /*streams=*/true);
-  answer.begin(requests_of(2));
+  answer.begin(requests_of(2, 2));
   EXPECT_FALSE(answer.next());
   GenerateEvent first = event_of({4}, "a", {kLikely});
   first.prompt_logprobs = {kOther, kLikely};
