@@ -11,7 +11,7 @@ namespace {
 
 namespace wire = ::vllm::grpc::engine;
 
-const ServerLimits kLimits{.prompt_bytes = 64, .pictures = 2, .stop_strings = 2, .stop_bytes = 8};
+const ServerLimits kEngineLimits{.prompt_bytes = 64, .pictures = 2, .stop_strings = 2, .stop_bytes = 8};
 
 wire::GenerateRequest request_of_ids() {
   wire::GenerateRequest message;
@@ -20,12 +20,12 @@ wire::GenerateRequest request_of_ids() {
   return message;
 }
 
-void expect_refused(const wire::GenerateRequest& message, const std::vector<std::string>& parts) {
-  test::expect_error([&] { read_engine_request(message, kLimits); }, ErrorCode::kInvalidArgument, parts);
+void expect_engine_refused(const wire::GenerateRequest& message, const std::vector<std::string>& parts) {
+  test::expect_error([&] { read_engine_request(message, kEngineLimits); }, ErrorCode::kInvalidArgument, parts);
 }
 
 TEST(VllmEngineRequest, WhatIsNotGivenHasVllmsDefaults) {
-  const GenerateFields fields = read_engine_request(request_of_ids(), kLimits);
+  const GenerateFields fields = read_engine_request(request_of_ids(), kEngineLimits);
   EXPECT_EQ(fields.ids, (std::vector<TokenId>{7, 9}));
   EXPECT_EQ(fields.sampling.temperature, 1.0F);
   EXPECT_EQ(fields.sampling.top_p, 1.0F);
@@ -64,7 +64,7 @@ TEST(VllmEngineRequest, EveryFieldIsRead) {
   params.set_truncate_prompt_tokens(-1);
   params.set_grammar_from_first_token(true);
   params.set_regex("a+");
-  const GenerateFields fields = read_engine_request(message, kLimits);
+  const GenerateFields fields = read_engine_request(message, kEngineLimits);
   EXPECT_EQ(fields.text, "on");
   EXPECT_EQ(fields.sampling.temperature, 0.5F);
   EXPECT_EQ(fields.sampling.top_p, 0.25F);
@@ -98,7 +98,7 @@ TEST(VllmEngineRequest, ConstraintsAreToldApart) {
   using Kind = Constraint::Kind;
   wire::GenerateRequest message = request_of_ids();
   wire::SamplingParams& params = *message.mutable_sampling_params();
-  const auto kind = [&] { return read_engine_request(message, kLimits).constraint->kind; };
+  const auto kind = [&] { return read_engine_request(message, kEngineLimits).constraint->kind; };
   params.set_json_schema("{}");
   EXPECT_EQ(kind(), Kind::kSchema);
   params.set_grammar("root ::= \"a\"");
@@ -109,62 +109,62 @@ TEST(VllmEngineRequest, ConstraintsAreToldApart) {
   EXPECT_EQ(kind(), Kind::kObject);
   params.mutable_choice()->add_choices("yes");
   EXPECT_EQ(kind(), Kind::kChoices);
-  EXPECT_EQ(read_engine_request(message, kLimits).constraint->choices, (std::vector<std::string>{"yes"}));
+  EXPECT_EQ(read_engine_request(message, kEngineLimits).constraint->choices, (std::vector<std::string>{"yes"}));
   params.set_json_object(false);
-  EXPECT_FALSE(read_engine_request(message, kLimits).constraint);
+  EXPECT_FALSE(read_engine_request(message, kEngineLimits).constraint);
 }
 
 TEST(VllmEngineRequest, WhatIsNotServedIsRefusedByName) {
   wire::GenerateRequest message = request_of_ids();
   message.mutable_mm_inputs();
-  expect_refused(message, {"mm_inputs"});
+  expect_engine_refused(message, {"mm_inputs"});
   message = request_of_ids();
   message.add_extra_mm_inputs();
-  expect_refused(message, {"extra_mm_inputs"});
+  expect_engine_refused(message, {"extra_mm_inputs"});
   message = request_of_ids();
   message.mutable_kv_transfer_params();
-  expect_refused(message, {"kv_transfer_params"});
+  expect_engine_refused(message, {"kv_transfer_params"});
   message = request_of_ids();
   message.set_kv_transfer_params_json("{}");
-  expect_refused(message, {"kv_transfer_params_json"});
+  expect_engine_refused(message, {"kv_transfer_params_json"});
   message = request_of_ids();
   message.set_data_parallel_rank(1);
-  expect_refused(message, {"data_parallel_rank is 1"});
+  expect_engine_refused(message, {"data_parallel_rank is 1"});
   message = request_of_ids();
   message.mutable_media_refs()->add_items()->set_modality(::smg::grpc::common::VIDEO);
-  expect_refused(message, {"media_refs.items[0].modality is 3"});
+  expect_engine_refused(message, {"media_refs.items[0].modality is 3"});
 }
 
 TEST(VllmEngineRequest, WhatIsWrongIsRefusedByName) {
-  expect_refused({}, {"no input"});
+  expect_engine_refused({}, {"no input"});
   wire::GenerateRequest message = request_of_ids();
   message.mutable_tokenized()->add_input_ids(1U << 31);
-  expect_refused(message, {"tokenized.input_ids[2] is 2147483648"});
+  expect_engine_refused(message, {"tokenized.input_ids[2] is 2147483648"});
   message.set_text(std::string(65, 'x'));
-  expect_refused(message, {"text has 65 bytes", "64"});
+  expect_engine_refused(message, {"text has 65 bytes", "64"});
   message = request_of_ids();
   message.set_request_id("a b");
-  expect_refused(message, {"request_id", "position 1"});
+  expect_engine_refused(message, {"request_id", "position 1"});
   message = request_of_ids();
   wire::SamplingParams& params = *message.mutable_sampling_params();
   params.set_n(129);
-  expect_refused(message, {"sampling_params.n is 129", "128"});
+  expect_engine_refused(message, {"sampling_params.n is 129", "128"});
   params.set_n(2);
   params.set_temperature(0);
-  expect_refused(message, {"sampling_params.n is 2"});
+  expect_engine_refused(message, {"sampling_params.n is 2"});
   params.set_n(1);
   params.set_min_tokens(4);
   params.set_max_tokens(3);
-  expect_refused(message, {"sampling_params.min_tokens is 4", "sampling_params.max_tokens"});
+  expect_engine_refused(message, {"sampling_params.min_tokens is 4", "sampling_params.max_tokens"});
   params.set_min_tokens(0);
   params.set_truncate_prompt_tokens(0);
-  expect_refused(message, {"sampling_params.truncate_prompt_tokens is 0"});
+  expect_engine_refused(message, {"sampling_params.truncate_prompt_tokens is 0"});
   params.set_truncate_prompt_tokens(1);
   params.add_stop("123456789");
-  expect_refused(message, {"sampling_params.stop[0] has 9 bytes"});
+  expect_engine_refused(message, {"sampling_params.stop[0] has 9 bytes"});
   params.clear_stop();
   for (int i = 0; i < 3; ++i) message.mutable_media_refs()->add_items()->set_url("data:x");
-  expect_refused(message, {"3", "pictures"});
+  expect_engine_refused(message, {"3", "pictures"});
 }
 
 }  // namespace

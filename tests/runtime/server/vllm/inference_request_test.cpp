@@ -7,7 +7,7 @@
 namespace ferry::vllm {
 namespace {
 
-const ServerLimits kLimits{.prompt_bytes = 64, .stop_strings = 2, .stop_bytes = 8};
+const ServerLimits kInferenceLimits{.prompt_bytes = 64, .stop_strings = 2, .stop_bytes = 8};
 
 Settings settings_of_demo() {
   Settings settings{.model_names = {"demo", "other"}, .model_path = "", .defaults = {}};
@@ -24,11 +24,11 @@ Settings settings_of_demo() {
 }
 
 GenerateFields read(const ::vllm::GenerateRequest& message) {
-  return read_inference_request(message, settings_of_demo(), kLimits);
+  return read_inference_request(message, settings_of_demo(), kInferenceLimits);
 }
 
-void expect_refused(const ::vllm::GenerateRequest& message, const std::vector<std::string>& parts,
-                    ErrorCode code = ErrorCode::kInvalidArgument) {
+void expect_inference_refused(const ::vllm::GenerateRequest& message, const std::vector<std::string>& parts,
+                              ErrorCode code = ErrorCode::kInvalidArgument) {
   test::expect_error([&] { read(message); }, code, parts);
 }
 
@@ -112,30 +112,30 @@ TEST(VllmInferenceRequest, WhoPassesTheCacheByHasASaltThatNobodyElseHas) {
 }
 
 TEST(VllmInferenceRequest, WhatIsWrongOrNotServedIsRefusedByName) {
-  expect_refused({}, {"no prompt"});
+  expect_inference_refused({}, {"no prompt"});
   ::vllm::GenerateRequest message = text_request();
   message.set_model("nobody");
-  expect_refused(message, {"model is 'nobody'"}, ErrorCode::kNotFound);
+  expect_inference_refused(message, {"model is 'nobody'"}, ErrorCode::kNotFound);
   message = text_request();
   message.mutable_kv()->mutable_kv_transfer_params();
-  expect_refused(message, {"kv.kv_transfer_params"});
+  expect_inference_refused(message, {"kv.kv_transfer_params"});
   message = text_request();
   message.mutable_kv()->mutable_ec_transfer_params();
-  expect_refused(message, {"kv.ec_transfer_params"});
+  expect_inference_refused(message, {"kv.ec_transfer_params"});
   message = text_request();
   message.mutable_response()->set_output_logprobs(true);
   message.mutable_response()->mutable_output_candidates()->mutable_token_ids()->add_ids(1);
-  expect_refused(message, {"response.output_candidates.token_ids"});
+  expect_inference_refused(message, {"response.output_candidates.token_ids"});
   message = text_request();
   message.mutable_response()->mutable_prompt_candidates()->set_top_n(1);
-  expect_refused(message, {"response.prompt_candidates", "prompt_logprobs"});
+  expect_inference_refused(message, {"response.prompt_candidates", "prompt_logprobs"});
   message = text_request();
   message.mutable_sampling()->set_num_sequences(2);
-  expect_refused(message, {"sampling.num_sequences is 2"});
+  expect_inference_refused(message, {"sampling.num_sequences is 2"});
   message = text_request();
   message.mutable_stopping()->set_max_new_tokens(1);
   message.mutable_stopping()->set_min_new_tokens(2);
-  expect_refused(message, {"stopping.min_new_tokens is 2"});
+  expect_inference_refused(message, {"stopping.min_new_tokens is 2"});
 }
 
 }  // namespace
