@@ -30,7 +30,7 @@ struct HttpRoute {
   BlockingHttpHandler blocking;
   HttpGuard guard = HttpGuard::kGuarded;
   HttpRewording reword = nullptr;  // null: it stays as it is
-  std::string path;  // HttpRouter sets it: where it was added
+  std::string path;                // HttpRouter sets it: where it was added
 };
 
 /// Which handler answers which method and path. Filled before the server is made, then only read.

@@ -24,20 +24,16 @@ nlohmann::ordered_json parse_schema(const Constraint& constraint) {
                             {.depth = 2 * limits.schema.depth, .bytes = limits.text_bytes, .members = limits.schema.schemas});
 }
 
-/// JSON is on one line, with a space behind each comma and colon: programs read it, and white space without end is no answer.
 GrammarSpec grammar_of(const Constraint& constraint) {
   switch (constraint.kind) {
     case Constraint::Kind::kObject: break;
-    case Constraint::Kind::kSchema:
-      return json_schema_grammar(parse_schema(constraint), constraint.field, /*any_whitespace=*/false);
+    case Constraint::Kind::kSchema: return json_schema_grammar(parse_schema(constraint), constraint.field);
     case Constraint::Kind::kRegex: return regex_grammar(std::string(constraint.text), constraint.field);
     case Constraint::Kind::kEbnf: return ebnf_grammar(std::string(constraint.text), constraint.field);
     case Constraint::Kind::kStructuralTag: return structural_tag_grammar(parse_schema(constraint), constraint.field);
     case Constraint::Kind::kChoices: return choice_grammar(constraint.choices, constraint.field);
   }
-  GrammarSpec object = json_object_grammar();
-  object.any_whitespace = false;
-  return object;
+  return json_object_grammar();
 }
 
 /// As many choices as the engine could ever hold at once.
