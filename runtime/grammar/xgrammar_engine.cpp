@@ -152,8 +152,7 @@ xgrammar::CompiledGrammar compile_in_full(xgrammar::GrammarCompiler& compiler, c
   if (!grammar) throw_refused(failure);
   if (!warnings.empty()) throw_refused("cannot be enforced: " + warnings.front());
   // Of a range without a number that it can write, the compiler makes nothing.
-  const bool is_json = spec.kind == GrammarSpec::Kind::kJson || spec.kind == GrammarSpec::Kind::kJsonSchema;
-  if (is_json && xgrammar::GrammarMatcher(*grammar).IsCompleted())
+  if (spec.kind == GrammarSpec::Kind::kJsonSchema && xgrammar::GrammarMatcher(*grammar).IsCompleted())
     throw_refused("the schema allows no value that can be written");
   const auto num_bytes = static_cast<int64_t>(grammar->MemorySizeBytes());
   if (num_bytes > max_bytes) {
