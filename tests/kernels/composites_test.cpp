@@ -155,14 +155,14 @@ struct Choice {
 };
 
 TEST_P(CompositesTest, ChoosingExpertsIsItsParts) {
-  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kNoNumber = std::numeric_limits<float>::quiet_NaN();
   for (const auto& [num_tokens, top_k, num_experts] :
        {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1}, {1, 8, 256}, {5, 3, 67}, {64, 8, 256}, {3, 40, 512}}) {
     TestMatrix logits = TestMatrix(dtype(), num_tokens, num_experts, 5).fill_random(3, 2.0F);
-    logits.set(0, 0, num_experts > 1 ? kNan : 0.0F);
+    logits.set(0, 0, num_experts > 1 ? kNoNumber : 0.0F);
     if (num_tokens > 2) {  // ties, and a row of nothing
       for (int64_t e = 0; e < num_experts; ++e) logits.set(1, e, static_cast<float>(e % 7));
-      for (int64_t e = 0; e < num_experts; ++e) logits.set(2, e, kNan);
+      for (int64_t e = 0; e < num_experts; ++e) logits.set(2, e, kNoNumber);
     }
     const std::vector<float> bias = random_floats(static_cast<std::size_t>(num_experts), 4);
     for (const RouterTopkArgs& rule :
