@@ -38,7 +38,7 @@ ARROWS = {
     "launch": ["launch", "runtime", "runtime/checkpoint", "runtime/text", "runtime/model", "runtime/schedule", "runtime/server",
                "runtime/trace", "moe", "kernels", "comm", "profiler"],
 }
-GENERATED = ("ferry/", "build_info.h", "runtime/build_info.h", "profiler/export/perfetto.pb.h")  # includes of files that the build makes
+GENERATED = ("ferry/", "vllm/", "smg/", "build_info.h", "runtime/build_info.h", "profiler/export/perfetto.pb.h")  # includes of files that the build makes
 
 # Header pattern -> path patterns of the files that may include it.
 QUARANTINE = {
@@ -48,7 +48,8 @@ QUARANTINE = {
     r"vulkan/.*|volk\.h": [r"kernels/vulkan/.*", r"tests/e2e/empty_driver\.cpp"],
     r"grpc/.*|grpcpp/.*|.*\.pb\.h": [r"runtime/server/.*", r"launch/.*", r"tests/runtime/server/.*", r"(tests/)?profiler/.*",
                                     r"tests/fuzz/server_targets\.cpp"],
-    r"boost/.*": [r"runtime/server/http/.*", r"tests/runtime/server/.*", r"tests/fuzz/server_targets\.cpp"],
+    r"boost/crc\.hpp": [r"runtime/server/vllm/tokenizer_archive\.cpp"],
+    r"boost/(?!crc\.hpp).*": [r"runtime/server/http/.*", r"tests/runtime/server/.*", r"tests/fuzz/server_targets\.cpp"],
     r"png\.h|jpeglib\.h|jerror\.h|gif_lib\.h|webp/.*": [r"runtime/vision/(png|jpeg|gif|webp)\.cpp"],
     r"xgrammar/.*|dlpack/.*": [r"runtime/grammar/xgrammar_engine\.cpp"],
     r"curl/.*": [r"runtime/server/picture_fetch\.cpp"],

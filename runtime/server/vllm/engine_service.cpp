@@ -1,6 +1,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <functional>
+#include <memory>
 #include <utility>
 
 #include "runtime/base/error.h"
@@ -49,11 +50,20 @@ double seconds_since_1970() {
 
 grpc::Status unserved(const char* what) { return {grpc::StatusCode::UNIMPLEMENTED, what}; }
 
-/// A stream that ends at once.
+/// A stream that ends at once; it owns itself until gRPC is done with it.
 class RefusedStream final : public grpc::ServerWriteReactor<common::KvEventBatch> {
  public:
-  explicit RefusedStream(const grpc::Status& status) { Finish(status); }
-  void OnDone() override { delete this; }
+  static RefusedStream* begin(const grpc::Status& status) {
+    auto stream = std::make_unique<RefusedStream>();
+    RefusedStream& begun = *stream;
+    begun.self_ = std::move(stream);
+    begun.Finish(status);
+    return &begun;
+  }
+  void OnDone() override { const auto last_use = std::move(self_); }
+
+ private:
+  std::unique_ptr<RefusedStream> self_;
 };
 
 StartProfile read_start_profile(const common::StartProfileRequest& request) {
@@ -169,7 +179,7 @@ class EngineService final : public wire::VllmEngine::CallbackService {
 
   grpc::ServerWriteReactor<common::KvEventBatch>* SubscribeKvEvents(grpc::CallbackServerContext*,
                                                                     const common::SubscribeKvEventsRequest*) override {
-    return new RefusedStream(unserved("SubscribeKvEvents is not served: there are no events of the prefix cache"));
+    return RefusedStream::begin(unserved("SubscribeKvEvents is not served: there are no events of the prefix cache"));
   }
 
  private:

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/model/config.h"
+#include "runtime/model_info.h"
 
 namespace ferry::vllm {
 
