@@ -29,10 +29,10 @@ ordered_json error_object(int status, const std::string& message) {
 
 std::string error_json(int status, const std::string& message) { return openai::dump(error_object(status, message)); }
 
-/// The server's own {"error": message}.
+/// The server's own {"error": {"message": …}}.
 void reword(HttpResponse& refusal) {
   const ordered_json told = parse_ordered_json(refusal.body, "refusal", {});
-  refusal.body = error_json(refusal.status, told.at("error").get<std::string>());
+  refusal.body = error_json(refusal.status, told.at("error").at("message").get<std::string>());
 }
 
 }  // namespace
