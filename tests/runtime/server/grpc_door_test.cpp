@@ -156,7 +156,7 @@ TEST_F(GrpcDoorTest, ThePromptQueueIsBounded) {
   start();
   std::vector<std::unique_ptr<Call>> calls;
   for (int i = 0; i < 2 + 64 + 30; ++i)
-    calls.push_back(std::make_unique<Call>(*stub_, text_request(FakeEngineClient::kEndlessText), "", seconds(30)));
+    calls.push_back(std::make_unique<Call>(*stub_, text_request(FakeEngineClient::kEndlessText), "", seconds(10)));
   int num_exhausted = 0, num_late = 0;
   while (!calls.empty()) {  // the refused ones first: they came last
     const grpc::StatusCode code = calls.back()->finish().error_code();
