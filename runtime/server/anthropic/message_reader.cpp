@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "runtime/base/json.h"
+#include "runtime/server/openai/answer.h"
 #include "runtime/server/openai/api_error.h"
 
 namespace ferry::anthropic {
