@@ -100,6 +100,7 @@ TEST_F(MessageRoutesTest, AClientThatGoesEndsItsRequest) {
     engine_.wait_for_request("msg_a");
   }
   EXPECT_TRUE(engine_.wait_for_abort("msg_a"));
+  engine_.send("msg_a", test::end(FinishReason::kAborted));
 }
 
 TEST_F(MessageRoutesTest, TokensAreCounted) {
