@@ -35,7 +35,7 @@ struct Seniority {
   int64_t arrival_ns = 0;  // of kShortest: of the arrival, and what its tokens add
   int64_t number = 0;      // in order of arrival, or under kFair of admission
 
-  auto operator<=>(const Seniority&) const = default;
+  friend auto operator<=>(const Seniority&, const Seniority&) = default;
 };
 
 }  // namespace ferry
