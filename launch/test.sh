@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # The whole check, the same here and in CI: the sources' form, then release, asan and tsan, built and tested, then the fuzz targets.
 #   format   clang-format on every C++ file
-#   release  everything but attacks on whole jobs, which the next part has
+#   release  everything but attacks on servers, which the next part has
 #   asan     everything but Vulkan and whole jobs that only compare answers, with AddressSanitizer and UndefinedBehaviorSanitizer
 #   tsan     what has threads: base, moe, schedule, comm, the coordinator; not gRPC, whose library is not instrumented
 #   lint     clang-tidy, with the checks that .clang-tidy names, on what ranks exchange and share: the rest would take ten minutes
-#   fuzz     every fuzz target for 6 s (launch/fuzz.sh)
+#   fuzz     every fuzz target for 4 s (launch/fuzz.sh)
 # Ends with where the time went and one line per part; the exit code is non-zero if a build or a test failed.
 set -uo pipefail
 case "${1:-}" in
@@ -74,7 +74,7 @@ one_preset release all -LE attack
 one_preset asan all
 one_preset tsan thread_tests
 part lint tests/tidy/lint.py build/release /moe/ /comm/ /runtime/base/ /runtime/schedule/
-part fuzz launch/fuzz.sh 6
+part fuzz launch/fuzz.sh 4
 
 echo
 echo "== Where the time went"
