@@ -17,7 +17,8 @@
 namespace ferry::batch {
 namespace {
 
-constexpr std::size_t kReadBytes = 1 << 16;  // at a time
+constexpr std::size_t kReadBytes = 1 << 16;        // at a time
+constexpr std::size_t kForeignBytesMax = 1 << 20;  // of a line that does not begin as ours do
 
 std::string system_reason() { return std::generic_category().message(errno); }
 
@@ -53,6 +54,7 @@ void BatchOutput::read_answers() {
     for (auto first = piece.begin(), last = piece.begin() + count; first != last;) {
       const auto stop = std::find(first, last, '\n');
       line.append(first, stop);
+      if (line.size() > kForeignBytesMax) check_begin(line);  // before there is more of what may have no end
       first = stop == last ? last : stop + 1;
       if (stop == last) continue;
       note_done(line);
@@ -61,10 +63,15 @@ void BatchOutput::read_answers() {
     }
   }
   if (line.empty()) return;
-  if (!may_begin_output_line(line))
-    throw_invalid(name_ + " ends with a line that ferry batch did not write; allowed: a file of its answers, or none");
+  check_begin(line);
   num_cut_bytes_ = std::ssize(line);
   if (::ftruncate(file_.get(), bytes_) != 0) throw Error(ErrorCode::kInternal, name_ + " cannot be cut: " + system_reason());
+}
+
+void BatchOutput::check_begin(std::string_view line) const {
+  if (may_begin_output_line(line)) return;
+  throw_invalid(name_ + " has a line that ferry batch did not write, number " + std::to_string(num_found_ + 1) +
+                "; allowed: a file of its answers, or none");
 }
 
 void BatchOutput::note_done(std::string_view line) {

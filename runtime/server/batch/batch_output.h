@@ -33,6 +33,7 @@ class BatchOutput {
 
  private:
   void read_answers();
+  void check_begin(std::string_view line) const;
   void note_done(std::string_view line);
 
   const std::string name_;

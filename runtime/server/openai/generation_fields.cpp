@@ -10,6 +10,7 @@
 #include "runtime/base/json.h"
 #include "runtime/base/quoting.h"
 #include "runtime/base/random_id.h"
+#include "runtime/schedule/sampling_params.h"
 #include "runtime/server/openai/api_error.h"
 #include "runtime/server/openai/refused_fields.h"
 #include "runtime/text/unicode_text.h"
@@ -50,6 +51,8 @@ std::vector<TokenBias> read_bias(const RequestFields& fields, int64_t vocab_size
   const ordered_json* object = fields.find("logit_bias");
   if (object == nullptr) return biases;
   if (!object->is_object()) fields.refuse_kind("logit_bias", "an object of token ids and numbers");
+  if (std::cmp_greater(object->size(), kMaxLogitBiases))
+    refuse("logit_bias", "logit_bias has more than " + std::to_string(kMaxLogitBiases) + " tokens");
   for (const auto& [key, value] : object->items()) {
     TokenId id = -1;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);

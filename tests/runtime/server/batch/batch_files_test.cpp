@@ -174,6 +174,9 @@ TEST_F(BatchFilesTest, FilesOfOthersAreLeftAsTheyAre) {
     EXPECT_NE(error_of([&] { BatchOutput(out(), input.fd()); }).find("out"), std::string::npos) << text;
     EXPECT_EQ(read("out"), text);
   }
+  write("out", "");
+  std::filesystem::resize_file(out(), uintmax_t{1} << 40);  // of which no more is read than may be ours
+  EXPECT_NE(error_of([&] { BatchOutput(out(), input.fd()); }).find("number 1"), std::string::npos);
   EXPECT_NE(error_of([&] { BatchOutput(folder_.path(), input.fd()); }), "");
   EXPECT_NE(error_of([&] { BatchOutput("/dev/null", input.fd()); }).find("not a regular file"), std::string::npos);
 }

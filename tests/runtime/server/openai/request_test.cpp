@@ -142,6 +142,13 @@ TEST(ApiRequest, AThoughtMayHaveABound) {
   EXPECT_NE(chat_error(R"("thinking_token_budget":-2)").find("thinking_token_budget"), std::string::npos);
 }
 
+TEST(ApiRequest, BiasesAreBoundedBeforeTheyAreCompared) {
+  std::string biases = "\"logit_bias\":{\"0\":1";
+  for (int id = 1; id < 1024; ++id) biases += ",\"" + std::to_string(id) + "\":1";
+  EXPECT_EQ(chat(biases + "}").generation.sampling.logit_bias.size(), 1024U);
+  EXPECT_NE(chat_error(biases + ",\"1024\":1}").find("more than 1024"), std::string::npos);
+}
+
 /// The constraint of `fields`, which both routes have alike.
 OutputConstraint constraint_of(const std::string& fields) {
   const std::optional<OutputConstraint> of_chat = chat(fields).generation.constraint;
