@@ -100,8 +100,7 @@ int64_t sequence_capacity(const SchedulerOptions& options);
 
 /// Throws Error{kInvalidArgument} if `request` could never run: empty prompt, prompt that leaves no room for one token, id
 /// outside the vocabulary or standing for a picture that is not there, bad sampling parameters, a priority where the policy
-/// knows none. A max_tokens that is larger
-/// than the room is fine: add() clips it.
+/// knows none. A max_tokens that is larger than the room is fine: add() clips it.
 void validate_request(const Request& request, const SchedulerOptions& options);
 
 /// Not thread-safe: the engine's thread owns it.
