@@ -45,6 +45,12 @@ slowest() {
       | sort -rn | head -n 8 | awk '{ printf "%8.1f %s\n", $1, $2 }')")
 }
 
+# cases NAME: how many cases the gtest programs of a preset's last run say that they passed, skipped and failed.
+cases() {
+  awk '/^\[  (PASSED|SKIPPED|FAILED) +\] [0-9]+ tests?/ { n[$2] += $4 }
+    END { printf "%d cases passed, %d skipped, %d failed", n["PASSED"], n["SKIPPED"], n["FAILED"] }' "build/$1/Testing/Temporary/LastTest.log"
+}
+
 # one_preset NAME TARGET [CTEST OPTION...]: builds and tests a preset.
 one_preset() {
   local preset="$1" target="$2" start=$SECONDS built status=0 result skipped
@@ -59,9 +65,10 @@ one_preset() {
   ctest --preset "$preset" "$@" 2>&1 | tee "$logs/$preset-ctest.log" || status=$?
   [ "$status" = 0 ] || failed=1
   result="$(grep -E 'tests passed|No tests were found' "$logs/$preset-ctest.log" | tail -n 1)"
-  summary+=("$preset: ${result:-ctest gave no summary, exit code $status} (build $((built - start)) s, tests $((SECONDS - built)) s)")
+  summary+=("$preset: ${result:-ctest gave no summary, exit code $status} (build $((built - start)) s, tests $((SECONDS - built)) s)"
+    "  in programs of gtest: $(cases "$preset")")
   skipped="$(sed -n '/The following tests did not run/,/^$/p' "$logs/$preset-ctest.log" | grep -c Skipped || true)"
-  [ "$skipped" = 0 ] || summary+=("  $skipped skipped")
+  [ "$skipped" = 0 ] || summary+=("  $skipped tests skipped")
   slowest "$preset"
 }
 

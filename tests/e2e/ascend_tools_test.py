@@ -20,7 +20,7 @@ FERRY = os.environ.get("FERRY_BINARY", str(ROOT / "build/release/launch/ferry"))
 VENV = own_venv.use_venv("ascend-venv", "ascend_requirements.txt")
 BENCH_SECONDS = 300.0
 TOOL_SECONDS = 300.0
-NUM_RANKS = (2, 4)
+NUM_RANKS = (3,)
 GROUPS = ("ep_dispatch", "ep_combine")
 TIMES = ("Elapse Time(ms)", "Transit Time(ms)", "Wait Time(ms)", "Synchronization Time(ms)", "Idle Time(ms)")
 # Columns of msprof-analyze's step table and of ours.

@@ -12,8 +12,7 @@ import unittest
 import ferry_job
 from ferry_job import FERRY, ROOT
 
-WORKERS = (1, 2, 3, 5, 7)
-TRANSPORTS = ("mpi", "gloo")
+LAYOUTS = ((0, "auto"), (1, "mpi"), (2, "gloo"), (3, "mpi"), (5, "gloo"), (7, "mpi"), (1, "gloo"), (2, "mpi"))  # workers, transport
 SECONDS = 300
 
 
@@ -53,20 +52,13 @@ def widen_lfm2(folder, columns):
     (folder / "config.json").write_text(json.dumps({**config, "intermediate_size": columns}))
 
 
-def layouts():
-    yield 0, "auto"
-    for transport in TRANSPORTS:
-        for workers in WORKERS:
-            yield workers, transport
-
-
 class RanksTest(unittest.TestCase):
     def test_dumps_are_the_same_bytes(self):
         # Long enough for several DeltaNet pieces and a lone last token: 64 + 64 + 1.
         ids = ",".join(str(100 + 37 * i % 5900) for i in range(129))
         expected = None
         with tempfile.TemporaryDirectory() as folder:
-            for workers, transport in layouts():
+            for workers, transport in LAYOUTS:
                 out = pathlib.Path(folder) / f"{workers}-{transport}.safetensors"
                 run(workers, transport, "dump", "--token-ids", ids, "--taps", "--out", out)
                 expected = expected or out.read_bytes()
@@ -252,7 +244,7 @@ class RanksTest(unittest.TestCase):
     def test_chat_answers_are_the_golden_words(self):
         chats = [case for case in ferry_job.golden()["generation"] if case["kind"] == "chat"]
         self.assertGreaterEqual(len(chats), 5)
-        for number, (workers, transport) in enumerate(layouts()):
+        for number, (workers, transport) in enumerate(LAYOUTS):
             # Every layout answers one question, alone and with two workers all of them.
             for case in chats if workers in (0, 2) else [chats[number % len(chats)]]:
                 question = case["prompt"].removeprefix("<|im_start|>user\n").split("<|im_end|>")[0]
@@ -265,9 +257,10 @@ class RanksTest(unittest.TestCase):
                     self.assertTrue(0 < answer["balancedness"] <= 1)
 
     def test_drafts_change_no_token(self):
-        """Greedy and drawn, with the MTP layer's experts on the same workers as the others'."""
+        """Greedy and drawn, with the MTP layer's experts on the same workers as the others'. Each prompt has three of the layouts."""
+        layouts = ((0, "auto", "3"), (2, "mpi", "1"), (3, "gloo", "3"), (1, "mpi", "auto"), (2, "gloo", "ngram:4"))
         golden = json.loads((ferry_job.ROOT / "tests" / "golden" / "demo_mtp" / "golden.json").read_text())
-        for prompt in golden["prompts"]:
+        for number, prompt in enumerate(golden["prompts"]):
             asked = ("--token-ids", ",".join(map(str, prompt["ids"])))
             if prompt["kind"] == "picture":
                 asked = ("--chat", prompt["prompt"], "--image", ROOT / "launch" / "demo" / "pictures" / prompt["picture"])
@@ -279,7 +272,7 @@ class RanksTest(unittest.TestCase):
                 self.assertEqual(expected["prompt_tokens"], len(prompt["ids"]))
                 if not drawn:
                     self.assertEqual(expected["token_ids"], prompt["greedy"])
-                for workers, transport, speculate in ((0, "auto", "3"), (2, "mpi", "1"), (3, "gloo", "3"), (1, "mpi", "auto"), (2, "gloo", "ngram:4")):
+                for workers, transport, speculate in [layouts[(3 * number + i) % len(layouts)] for i in range(3)]:
                     with self.subTest(workers=workers, transport=transport, speculate=speculate, drawn=bool(drawn), prompt=prompt["prompt"]):
                         found = answer(workers, transport, speculate, "--dtype", "f32")
                         self.assertEqual(found["token_ids"], expected["token_ids"])

@@ -9,7 +9,7 @@ namespace {
 
 constexpr TokenId kStart = 9;
 
-Request prompt_of(int64_t num_tokens, const std::vector<int64_t>& starts) {
+Request messages_prompt(int64_t num_tokens, const std::vector<int64_t>& starts) {
   Request request;
   request.prompt.assign(static_cast<std::size_t>(num_tokens), 1);
   for (const int64_t start : starts) request.prompt[static_cast<std::size_t>(start)] = kStart;
@@ -29,27 +29,28 @@ std::string places_of(const Request& request, std::optional<TokenId> message_sta
 }
 
 TEST(SnapshotPlaces, OfAConversationAreInFrontOfThreeMessages) {
-  EXPECT_EQ(places_of(prompt_of(1000, {0, 200, 400, 700, 900})), "192 640 896") << "the second, the last but one, the last";
-  EXPECT_EQ(places_of(prompt_of(1000, {0, 200, 900})), "192 896");
-  EXPECT_EQ(places_of(prompt_of(1000, {0, 900})), "896");
-  EXPECT_EQ(places_of(prompt_of(1000, {900})), "896");
-  EXPECT_EQ(places_of(prompt_of(1000, {0, 30, 50})), "") << "none is a unit from the beginning";
+  EXPECT_EQ(places_of(messages_prompt(1000, {0, 200, 400, 700, 900})), "192 640 896")
+      << "the second, the last but one, the last";
+  EXPECT_EQ(places_of(messages_prompt(1000, {0, 200, 900})), "192 896");
+  EXPECT_EQ(places_of(messages_prompt(1000, {0, 900})), "896");
+  EXPECT_EQ(places_of(messages_prompt(1000, {900})), "896");
+  EXPECT_EQ(places_of(messages_prompt(1000, {0, 30, 50})), "") << "none is a unit from the beginning";
 }
 
 TEST(SnapshotPlaces, LeaveATokenToCompute) {
-  EXPECT_EQ(places_of(prompt_of(128, {127})), "64");
-  EXPECT_EQ(places_of(prompt_of(129, {128})), "128");
-  EXPECT_EQ(places_of(prompt_of(64, {})), "");
-  EXPECT_EQ(places_of(prompt_of(65, {})), "64");
+  EXPECT_EQ(places_of(messages_prompt(128, {127})), "64");
+  EXPECT_EQ(places_of(messages_prompt(129, {128})), "128");
+  EXPECT_EQ(places_of(messages_prompt(64, {})), "");
+  EXPECT_EQ(places_of(messages_prompt(65, {})), "64");
 }
 
 TEST(SnapshotPlaces, WithoutMessagesTheLastUnitIsOne) {
-  EXPECT_EQ(places_of(prompt_of(1000, {})), "960");
-  EXPECT_EQ(places_of(prompt_of(1000, {400}), std::nullopt), "960");
+  EXPECT_EQ(places_of(messages_prompt(1000, {})), "960");
+  EXPECT_EQ(places_of(messages_prompt(1000, {400}), std::nullopt), "960");
 }
 
 TEST(SnapshotPlaces, HintsSayWhereMessagesBegin) {
-  Request request = prompt_of(1000, {0, 200, 400});
+  Request request = messages_prompt(1000, {0, 200, 400});
   request.cache_hints = {0, 300, 500, 777};
   EXPECT_EQ(places_of(request), "256 448 768");
   request.cache_hints = {0, 5000};
@@ -57,10 +58,10 @@ TEST(SnapshotPlaces, HintsSayWhereMessagesBegin) {
 }
 
 TEST(SnapshotPlaces, LongPromptsHaveSomeOnTheWay) {
-  EXPECT_EQ(places_of(prompt_of(8192, {})), "8128");
-  EXPECT_EQ(places_of(prompt_of(8193, {})), "[4096] 8192") << "one that has a better reason is not of the grid";
-  EXPECT_EQ(places_of(prompt_of(13000, {0, 100, 12900})), "64 [4096] [8192] [12288] 12864");
-  EXPECT_EQ(places_of(prompt_of(9000, {}), kStart, 112), "[4032] [8176] 8960") << "at multiples of the unit";
+  EXPECT_EQ(places_of(messages_prompt(8192, {})), "8128");
+  EXPECT_EQ(places_of(messages_prompt(8193, {})), "[4096] 8192") << "one that has a better reason is not of the grid";
+  EXPECT_EQ(places_of(messages_prompt(13000, {0, 100, 12900})), "64 [4096] [8192] [12288] 12864");
+  EXPECT_EQ(places_of(messages_prompt(9000, {}), kStart, 112), "[4032] [8176] 8960") << "at multiples of the unit";
 }
 
 TEST(SnapshotPlaces, AreAddedOnce) {
