@@ -56,7 +56,8 @@ int run_command(const Options& options, Cluster& cluster) {
     case Command::kInspect:
     case Command::kTokenize:
     case Command::kTrace:
-    case Command::kDevices: break;  // have no job
+    case Command::kDevices:
+    case Command::kTop: break;  // have no job
   }
   return kExitFailure;
 }
@@ -124,6 +125,7 @@ int run_alone(const Options& options) {
     case Command::kTokenize: return ferry::run_tokenize(options);
     case Command::kTrace: return ferry::run_trace(options.trace);
     case Command::kDevices: return ferry::run_devices(options.devices, options.engine.cache_folder);
+    case Command::kTop: return ferry::run_top(options.top);
     case Command::kServe:
     case Command::kGenerate:
     case Command::kDump:

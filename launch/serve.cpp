@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "launch/commands.h"
+#include "profiler/recent_activity.h"
+#include "profiler/recorder.h"
 #include "runtime/base/error.h"
 #include "runtime/cluster/exit_guard.h"
 #include "runtime/coordinator.h"
@@ -20,14 +22,17 @@
 #include "runtime/server/health_route.h"
 #include "runtime/server/http/http_server.h"
 #include "runtime/server/http/tls_check.h"
+#include "runtime/server/live/live_routes.h"
 #include "runtime/server/metrics/engine_metrics.h"
 #include "runtime/server/metrics/http_metrics.h"
 #include "runtime/server/metrics/metrics_route.h"
 #include "runtime/server/openai/openai_service.h"
+#include "runtime/server/otlp/request_spans.h"
 #include "runtime/server/picture_address.h"
 #include "runtime/server/profile_control.h"
 #include "runtime/server/profile_routes.h"
 #include "runtime/text/chat_template.h"
+#include "runtime/version.h"
 
 namespace ferry {
 namespace {
@@ -35,6 +40,8 @@ namespace {
 constexpr timespec kPollPeriod{0, 50'000'000};           // between looks at the engine's health
 constexpr std::chrono::milliseconds kFailureGrace{500};  // for last messages to leave after a failure
 constexpr std::chrono::seconds kServersStart{20};        // which takes milliseconds
+constexpr double kRecentSeconds = 5;                     // that the live view looks back
+constexpr std::size_t kShownRequests = 64;               // of those that are open, the oldest
 
 /// Waits for SIGTERM or SIGINT (true) or for the engine's failure (false). Both signals are blocked in every thread.
 bool wait_for_signal(const Coordinator& coordinator) {
@@ -81,20 +88,57 @@ class ServingState {
   bool has_ended_ = false;
 };
 
+/// The name that answers give the model.
+std::string model_name_of(const ServeOptions& options, const ModelInfo& model) {
+  return options.api.model_names.empty() ? model.name : options.api.model_names.front();
+}
+
+/// Spans of requests, where a collector is to get them.
+class Tracing {
+ public:
+  /// `url` is empty where there is none.
+  Tracing(const std::string& url, const ServeOptions& options, const ModelInfo& model) {
+    if (url.empty()) return;
+    exporter_.emplace(SpanSource{.service_name = options.otlp_service_name, .service_version = version_number()},
+                      http_sender(url));
+    spans_.emplace(*exporter_, model_name_of(options, model));
+  }
+  RequestSpans* spans() { return spans_ ? &*spans_ : nullptr; }
+  std::optional<SpanCount> count() const { return exporter_ ? std::optional(exporter_->count()) : std::nullopt; }
+
+ private:
+  std::optional<SpanExporter> exporter_;
+  std::optional<RequestSpans> spans_;
+};
+
+EngineReport report_of(const Coordinator& coordinator, const Tracing& tracing) {
+  return {coordinator.load(), coordinator.stats(), coordinator.model_info(), tracing.count()};
+}
+
+/// What the live view shows; `start` is when the server did.
+LiveStatus look(const EngineReport& report, const Coordinator& coordinator, const ServingState& state,
+                std::chrono::steady_clock::time_point start) {
+  using Seconds = std::chrono::duration<double>;
+  const double uptime_s = Seconds(std::chrono::steady_clock::now() - start).count();
+  return make_live_status(report, coordinator.oldest_requests(kShownRequests),
+                          look_back(recorder(), std::min(kRecentSeconds, uptime_s)),
+                          {.time = Seconds(std::chrono::system_clock::now().time_since_epoch()).count(),
+                           .uptime_s = uptime_s,
+                           .complaint = state.complaint().value_or("")});
+}
+
 /// Nothing if HTTP is off.
 std::optional<HttpServer> open_http(const ServeOptions& options, const Access& access, ProfileControl& profile,
-                                    openai::OpenAiService& openai, const ServingState& state, const Coordinator& coordinator,
-                                    HttpMetrics& metrics) {
+                                    openai::OpenAiService& openai, const ServingState& state, EngineReporter report,
+                                    const std::string& model_name, HttpMetrics& metrics, LiveFeed& live) {
   if (options.http_address == "off") return std::nullopt;
   HttpRouter router;
   openai.add_routes(router);
   anthropic::add_message_routes(router, openai.context());
   add_health_route(router, [&state] { return state.complaint(); });
   add_profile_routes(router, profile);
-  const ModelInfo& model = coordinator.model_info();
-  const auto report = [&coordinator, &model] { return EngineReport{coordinator.load(), coordinator.stats(), model}; };
-  const std::vector<std::string>& names = options.api.model_names;
-  add_metrics_route(router, report, names.empty() ? model.name : names.front(), metrics);
+  add_live_routes(router, live);
+  add_metrics_route(router, std::move(report), model_name, metrics);
   const HttpServerOptions server{.address = options.http_address, .limits = options.limits, .observe = metrics.observer()};
   return std::optional<HttpServer>(std::in_place, server, access, std::move(router));
 }
@@ -128,14 +172,17 @@ int run_serve(const Options& options, Cluster& cluster) {
   const ServerLimits limits = limits_of(options.serve);
   const Access access = load_access(options.serve.access);  // before the weights, which take long
   check_tls(access);
+  const std::string& otlp = options.serve.otlp_endpoint;
+  const std::string spans_url = otlp.empty() ? "" : traces_url(otlp);
   raise_descriptor_limit();
   Engine engine(options.engine, cluster);
   engine.rehearse();
   const Tokenizer& tokenizer = engine.require_tokenizer();
   const ChatTemplate chat_template = ChatTemplate::load(options.engine.model);
+  Tracing tracing(spans_url, options.serve, engine.model_info());
   Coordinator coordinator(engine);
   const Cluster::LossWatch watch(cluster, [&](const std::string& reason) { coordinator.fail(reason); });
-  CoordinatorClient client(coordinator, tokenizer, chat_template);
+  CoordinatorClient client(coordinator, tokenizer, chat_template, tracing.spans());
   CoordinatorCaptures captures(coordinator);
   ExitGuard starting;  // libraries that get no memory or thread half-way may wait for themselves for ever
   starting.end_within(kServersStart, "ferry: error: the ports are not open after 20 s: memory or threads may have run out");
@@ -149,7 +196,10 @@ int run_serve(const Options& options, Cluster& cluster) {
   ServingState state(server);
   openai::OpenAiService openai(client, api);
   HttpMetrics http_metrics;
-  const std::optional<HttpServer> http = open_http(options.serve, access, profile, openai, state, coordinator, http_metrics);
+  const auto report = [&] { return report_of(coordinator, tracing); };
+  LiveFeed live([&, start = std::chrono::steady_clock::now()] { return look(report(), coordinator, state, start); });
+  const std::optional<HttpServer> http = open_http(options.serve, access, profile, openai, state, report,
+                                                   model_name_of(options.serve, engine.model_info()), http_metrics, live);
   coordinator.set_on_failure([&] { state.end(); });
   engine.watch().set_on_change([&](const std::optional<std::string>& complaint) { state.set_overdue(complaint); });
   state.set_overdue(engine.watch().complaint());

@@ -268,6 +268,22 @@ uint64_t Recorder::last_end(uint64_t limit) const {
   return last;
 }
 
+uint64_t Recorder::read_since(uint64_t since, std::vector<SpanRecord>& records) const {
+  const std::scoped_lock lock(mutex_);
+  uint64_t held_since = since;
+  for (const std::unique_ptr<ThreadTrace>& thread : threads_) {
+    const TraceBuffer& ring = *thread->buffer;
+    const std::size_t num_before = records.size();
+    const uint64_t first = ring.first_since(since);
+    const bool goes_further = first == 0 || first + ring.capacity() > ring.num_written();
+    uint64_t num_lost = 0;
+    ring.read(first, records, num_lost);
+    if ((num_lost > 0 || !goes_further) && records.size() > num_before)
+      held_since = std::max(held_since, records[num_before].end);
+  }
+  return held_since;
+}
+
 uint64_t Recorder::held_since() { return detail::trace_buffer == nullptr ? 0 : detail::trace_buffer->held_since(); }
 
 ThreadCapture Recorder::describe(const ThreadTrace& thread) {

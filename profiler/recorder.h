@@ -88,6 +88,10 @@ class Recorder {
   /// rings know of none.
   uint64_t last_end(uint64_t limit) const;
 
+  /// Appends what the rings hold of spans that ended at `since` (ticks) or later, but for a few that ended right then. Returns
+  /// the moment from which on they hold everything: `since`, or a later one.
+  uint64_t read_since(uint64_t since, std::vector<SpanRecord>& records) const;
+
   /// The moment from which the calling thread's ring holds everything; 0 if nothing is overwritten yet or it has none.
   static uint64_t held_since();
 

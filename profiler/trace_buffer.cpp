@@ -39,6 +39,20 @@ uint64_t TraceBuffer::last_end(uint64_t limit) const {
   return 0;
 }
 
+uint64_t TraceBuffer::first_since(uint64_t ticks) const {
+  uint64_t last = num_written();
+  uint64_t first = last > capacity() ? last - capacity() : 0;
+  while (first < last) {
+    const uint64_t middle = first + (last - first) / 2;
+    if (end_of(middle) < ticks) {
+      first = middle + 1;
+    } else {
+      last = middle;
+    }
+  }
+  return first;
+}
+
 uint64_t TraceBuffer::end_of(uint64_t number) const {
   constexpr std::size_t kEndWord = offsetof(SpanRecord, end) / sizeof(uint64_t);
   return words_[(number & mask_) * kWords + kEndWord].load(std::memory_order_relaxed);

@@ -33,6 +33,10 @@ class TraceBuffer {
   /// times over: what is overwritten meanwhile is not told from what stands.
   uint64_t last_end(uint64_t limit) const;
 
+  /// Any thread: the number of the first record that is still there and ended at `ticks` or later; that of the next one to
+  /// come if there is none. Records whose ends are not quite in order may lie before it.
+  uint64_t first_since(uint64_t ticks) const;
+
   /// Appends the records from number `first` up to the newest to `out`, without those that are overwritten already or
   /// meanwhile. Returns the number behind the last one looked at; `num_lost` grows by what was missed.
   uint64_t read(uint64_t first, std::vector<SpanRecord>& out, uint64_t& num_lost) const;

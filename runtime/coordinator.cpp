@@ -118,7 +118,13 @@ class Coordinator::Impl {
         count(RequestState::kWaitingForMedia) + count(RequestState::kPrefilling) + count(RequestState::kDecoding);
     load.preempted_requests = count(RequestState::kPreempted);
     load.waiting_requests = static_cast<int32_t>(num_waiting());
+    for (int state = 0; state < kNumRequestStates; ++state)
+      load.requests[static_cast<std::size_t>(state)] = count(static_cast<RequestState>(state));
     return load;
+  }
+  std::vector<OpenRequestSight> oldest_requests(std::size_t most) const {
+    const std::scoped_lock lock(mutex_);
+    return open_.oldest(most, Clock::now());
   }
   EngineStats stats() const {
     const std::scoped_lock lock(mutex_);
@@ -557,6 +563,7 @@ bool Coordinator::abort(const std::string& owner, const std::string& request_id)
 void Coordinator::drain(std::chrono::milliseconds timeout) { impl_->drain(timeout); }
 void Coordinator::fail(const std::string& reason) { impl_->fail(reason); }
 EngineLoad Coordinator::load() const { return impl_->load(); }
+std::vector<OpenRequestSight> Coordinator::oldest_requests(std::size_t most) const { return impl_->oldest_requests(most); }
 EngineStats Coordinator::stats() const { return impl_->stats(); }
 int64_t Coordinator::max_prompt_tokens() const { return impl_->max_prompt_tokens(); }
 const ModelInfo& Coordinator::model_info() const { return impl_->model_info(); }

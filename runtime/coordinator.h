@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -11,6 +12,7 @@
 #include "runtime/schedule/cached_prefix.h"
 #include "runtime/schedule/draft_count.h"
 #include "runtime/schedule/request.h"
+#include "runtime/schedule/request_state.h"
 
 namespace ferry {
 
@@ -49,10 +51,22 @@ struct GenerateEvent {
 /// Called on the engine's thread: must not block and must not call the coordinator.
 using EventSink = std::function<void(const GenerateEvent&)>;
 
+/// What anybody may know of an open request: not whose it is, nor what it says.
+struct OpenRequestSight {
+  uint64_t number = 0;  // grows in order of acceptance
+  RequestState state = RequestState::kQueued;
+  double age_s = 0;           // since it arrived
+  int64_t prompt_tokens = 0;  // once the engine's thread has it
+  int64_t cached_tokens = 0;  // of the prompt's, not computed for it; as all below as of the last step
+  int64_t computed_tokens = 0;
+  int64_t generated_tokens = 0;
+};
+
 struct EngineLoad {
   int32_t running_requests = 0;
-  int32_t waiting_requests = 0;    // in the queue, or preempted
-  int32_t preempted_requests = 0;  // of these
+  std::array<int32_t, kNumRequestStates> requests{};  // by RequestState
+  int32_t waiting_requests = 0;                       // in the queue, or preempted
+  int32_t preempted_requests = 0;                     // of these
   int32_t max_running_requests = 0;
   int32_t max_waiting_requests = 0;
   int32_t max_drafts = 0;  // of a sequence in a step
@@ -107,6 +121,8 @@ class Coordinator {
   void set_on_capture(std::function<void(Capture)> on_capture, std::function<void(const std::string& why)> on_give_up);
 
   EngineLoad load() const;
+  /// The `most` oldest open requests.
+  std::vector<OpenRequestSight> oldest_requests(std::size_t most) const;
   /// How requests fared so far.
   EngineStats stats() const;
   const ModelInfo& model_info() const;

@@ -68,6 +68,7 @@ OpenRequest* OpenRequests::next_new() {
 
 void OpenRequests::place(OpenRequest& request, Sequence& sequence) {
   request.sequence = &sequence;
+  request.num_prompt = sequence.num_prompt();
   first_new_ = next_of(sequence.request.number);
 }
 
@@ -80,8 +81,29 @@ void OpenRequests::take_aborts(const std::function<void(Sequence&)>& abort) {
 
 void OpenRequests::take_states() {
   for (auto& [number, request] : entries_) {
-    if (request.sequence != nullptr) set_state(request, request.sequence->state());
+    if (request.sequence == nullptr) continue;
+    const Sequence& sequence = *request.sequence;
+    set_state(request, sequence.state());
+    request.num_cached = sequence.num_cached;
+    request.num_computed = sequence.num_computed;
+    request.num_generated = sequence.num_generated();
   }
+}
+
+std::vector<OpenRequestSight> OpenRequests::oldest(std::size_t most, OpenRequest::TimePoint now) const {
+  std::vector<OpenRequestSight> sights;
+  for (const auto& [number, request] : entries_) {
+    if (sights.size() == most) break;
+    if (request.state == RequestState::kFinished) continue;
+    sights.push_back({.number = static_cast<uint64_t>(number),
+                      .state = request.state,
+                      .age_s = std::chrono::duration<double>(now - request.arrival).count(),
+                      .prompt_tokens = request.num_prompt,
+                      .cached_tokens = request.num_cached,
+                      .computed_tokens = request.num_computed,
+                      .generated_tokens = request.num_generated});
+  }
+  return sights;
 }
 
 void OpenRequests::close(RequestNumber number) {

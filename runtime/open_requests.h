@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "runtime/coordinator.h"
 #include "runtime/schedule/sequence.h"
@@ -29,6 +30,8 @@ struct OpenRequest {
   Sequence* sequence = nullptr;  // once the scheduler has it
   RequestState state = RequestState::kQueued;
   bool is_abort_wanted = false;
+  int64_t num_prompt = 0;                                       // tokens, once the scheduler has it
+  int64_t num_cached = 0, num_computed = 0, num_generated = 0;  // likewise, as of the last step
 };
 
 /// The one table of open requests: whose id is taken, who may be ended, how many are in which state. Requests that the
@@ -54,8 +57,10 @@ class OpenRequests {
   void place(OpenRequest& request, Sequence& sequence);
   /// Calls `abort` with the sequences of those that are wanted to end.
   void take_aborts(const std::function<void(Sequence&)>& abort);
-  /// Takes over the states of the scheduler's sequences.
+  /// Takes over the states of the scheduler's sequences, and how far they are.
   void take_states();
+  /// The `most` oldest that have not ended, as of the last step.
+  std::vector<OpenRequestSight> oldest(std::size_t most, OpenRequest::TimePoint now) const;
 
   /// One that is open.
   OpenRequest& at(RequestNumber number) { return entries_.at(number); }

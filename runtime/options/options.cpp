@@ -69,6 +69,25 @@ void add_commands(CLI::App& app, Options& o, std::span<const char* const> argume
       [&](CLI::App& sub) { add_trace_options(sub, o.trace); });
   add("devices", "what --device can be on this machine", Command::kDevices,
       [&](CLI::App& sub) { add_devices_options(sub, o.devices); });
+  add("top", "a live view of a server: requests, steps, phases, cache, experts, ranks", Command::kTop,
+      [&](CLI::App& sub) { add_top_options(sub, o.top); });
+}
+
+/// What commands take from the environment.
+void read_environment(Options& o) {
+  const auto text_of = [](const char* name) {
+    const char* const value = std::getenv(name);
+    return value == nullptr ? std::string() : std::string(value);
+  };
+  o.engine.cache_folder = cache_folder(std::getenv("XDG_CACHE_HOME"), std::getenv("HOME"));
+  std::optional<std::string> key;
+  if (const char* text = std::getenv("FERRY_API_KEY")) key = text;
+  if (o.command == Command::kServe) o.serve.access.api_key = key;
+  if (o.command == Command::kTop) o.top.api_key = key;
+  const std::string service = text_of("OTEL_SERVICE_NAME");
+  o.serve.otlp_service_name = service.empty() ? "ferry" : service;
+  o.top.term = text_of("TERM");
+  o.top.no_color = !text_of("NO_COLOR").empty();  // no-color.org: of any value but an empty one
 }
 
 /// What no single option can tell. Empty if all is well.
@@ -80,6 +99,7 @@ std::string check_together(const Options& o) {
     case Command::kGenerate: return check_together(o.generate);
     case Command::kQuantize: return check_together(o.quantize, o.engine);
     case Command::kTokenize: return check_together(o.tokenize);
+    case Command::kTop: return check_together(o.top);
     case Command::kDump:
     case Command::kBench:
     case Command::kBatch:
@@ -113,14 +133,11 @@ ParseResult parse_options(int argc, const char* const* argv) {
   } catch (const CLI::ParseError& error) {
     return app.get_subcommands().empty() ? refuse_command(app, argc, argv) : refuse(error.what());
   }
-  options.engine.cache_folder = cache_folder(std::getenv("XDG_CACHE_HOME"), std::getenv("HOME"));
+  read_environment(options);
   const bool serves = options.command == Command::kServe || options.command == Command::kBatch;
   options.engine.media.is_wanted = serves || (options.command == Command::kGenerate && options.generate.has_media());
   if (options.command == Command::kBench) make_room(options.bench, options.engine);
   if (serves && !options.engine.prefix_cache_bytes) options.engine.prefix_cache_bytes = options.engine.memory_bytes / 2;
-  if (options.command == Command::kServe) {
-    if (const char* key = std::getenv("FERRY_API_KEY")) options.serve.access.api_key = key;
-  }
   if (const std::string complaint = check_together(options); !complaint.empty()) return refuse(complaint);
   return {.options = std::move(options), .message = "", .exit_code = 0};
 }

@@ -13,13 +13,14 @@
 #include "runtime/options/quantize_options.h"
 #include "runtime/options/serve_options.h"
 #include "runtime/options/tokenize_options.h"
+#include "runtime/options/top_options.h"
 #include "runtime/options/trace_options.h"
 
 // The command line. Each command has a file: what it takes, the options for that, and what they must be together.
 
 namespace ferry {
 
-enum class Command { kServe, kGenerate, kDump, kBench, kBatch, kQuantize, kInspect, kTokenize, kTrace, kDevices };
+enum class Command { kServe, kGenerate, kDump, kBench, kBatch, kQuantize, kInspect, kTokenize, kTrace, kDevices, kTop };
 
 struct Options {
   Command command = Command::kGenerate;
@@ -34,6 +35,7 @@ struct Options {
   TokenizeOptions tokenize;
   TraceOptions trace;
   DevicesOptions devices;
+  TopOptions top;
 };
 
 /// What parsing decided: options to run with, or a text to print and an exit code (help, version, an error).

@@ -125,13 +125,17 @@ void add_access(CLI::App& app, AccessOptions& access) {
 
 void add_serve_options(CLI::App& app, ServeOptions& options) {
   app.add_option("--grpc", options.grpc_address, "HOST:PORT to serve gRPC on; port 0 chooses one; default 127.0.0.1:50051");
-  app.add_option(
-      "--http", options.http_address,
-      "HOST:PORT for OpenAI's and Anthropic's APIs, GET /health and /metrics, POST /start_profile and /stop_profile, or "
-      "off; default 127.0.0.1:8000");
+  app.add_option("--http", options.http_address,
+                 "HOST:PORT for OpenAI's and Anthropic's APIs, a page that shows the job at /, GET /health and /metrics, POST "
+                 "/start_profile and /stop_profile, or off; default 127.0.0.1:8000");
   app.add_option_function<std::string>(
       "--trace-dir", [&options](const std::string& folder) { options.trace_dir = folder; },
       "folder that all captures stay below (default traces); if given, also for the last steps before a rank was lost");
+  app.add_option("--otlp-traces-endpoint", options.otlp_endpoint,
+                 "http[s]://HOST[:PORT][/PATH] of a collector that gets a span of each request, as OTLP's JSON; without a path "
+                 "/v1/traces; the environment's OTEL_SERVICE_NAME names the service (ferry); default: none")
+      ->check(
+          [](const std::string& url) { return url.empty() ? complaint(url, "http[s]://HOST[:PORT][/PATH]") : std::string(); });
   app.add_option("--allow-remote-images", options.remote_images,
                  "HOST[:PORT],… that requests may name pictures of, which are then fetched; never from private addresses; "
                  "default: none")

@@ -21,7 +21,9 @@ struct ServeOptions {
   double drain_timeout_s = 30;
   AccessOptions access;
   ApiOptions api;
-  std::string remote_images;  // as given, HOST[:PORT],…; limits.picture_hosts once it was read
+  std::string otlp_endpoint;      // of a collector, http[s]://HOST[:PORT][/PATH]; empty: no spans are made
+  std::string otlp_service_name;  // that spans carry
+  std::string remote_images;      // as given, HOST[:PORT],…; limits.picture_hosts once it was read
   ServerLimits limits;
 };
 

@@ -110,6 +110,15 @@ std::optional<int> ApiKeys::find(std::string_view presented) const {
   return found < 0 ? std::nullopt : std::optional(found);
 }
 
+std::vector<std::string> read_key_file(const std::filesystem::path& file) {
+  return named("--api-key-file", [&] {
+    std::vector<std::string> lines = key_lines(read_text_file(file, kMaxFileBytes));
+    if (lines.empty()) throw_invalid(file.string() + " holds no key; allowed: one key a line");
+    ApiKeys{lines};
+    return lines;
+  });
+}
+
 Access load_access(const AccessOptions& options) {
   Access access;
   std::vector<std::string> keys;
@@ -118,13 +127,8 @@ Access load_access(const AccessOptions& options) {
     keys.push_back(*options.api_key);
   }
   if (!options.api_key_file.empty()) {
-    named("--api-key-file", [&] {
-      const std::vector<std::string> lines = key_lines(read_text_file(options.api_key_file, kMaxFileBytes));
-      if (lines.empty()) throw_invalid(options.api_key_file.string() + " holds no key; allowed: one key a line");
-      ApiKeys{lines};
-      keys.insert(keys.end(), lines.begin(), lines.end());
-      return 0;
-    });
+    const std::vector<std::string> lines = read_key_file(options.api_key_file);
+    keys.insert(keys.end(), lines.begin(), lines.end());
   }
   access.keys = ApiKeys(keys);
   if (!options.tls_cert.empty()) {

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -47,6 +48,10 @@ struct Access {
   std::vector<std::string> allowed_hosts{};    // lower case
   std::vector<std::string> allowed_origins{};  // lower case; or "*"
 };
+
+/// The keys of a file, a line each. Throws Error that names --api-key-file for one that cannot be read, holds none or one that
+/// is no key.
+std::vector<std::string> read_key_file(const std::filesystem::path& file);
 
 /// Reads what `options` names. Throws Error with the option's name for a file that cannot be read or holds no key.
 Access load_access(const AccessOptions& options);

@@ -38,4 +38,8 @@ Caller identify_caller(const grpc::ServerContextBase& context, const ApiKeys& ke
           .owner = {}};
 }
 
+std::optional<TraceContext> trace_context_of(const grpc::ServerContextBase& context) {
+  return parse_trace_context(metadata_of(context, "traceparent"), metadata_of(context, "tracestate"));
+}
+
 }  // namespace ferry

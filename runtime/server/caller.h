@@ -2,9 +2,11 @@
 
 #include <grpcpp/support/status.h>
 
+#include <optional>
 #include <string>
 
 #include "runtime/server/access.h"
+#include "runtime/server/otlp/trace_context.h"
 
 namespace grpc {
 class ServerContextBase;
@@ -21,5 +23,8 @@ struct Caller {
 /// Looks for a key in the call's metadata: `authorization: Bearer KEY` or `x-api-key: KEY`. Without `keys` everybody may call.
 /// Whoever shares a connection without a key, as behind a proxy, shares its requests.
 Caller identify_caller(const grpc::ServerContextBase& context, const ApiKeys& keys);
+
+/// What the call's metadata says of the work that it is part of: traceparent, tracestate.
+std::optional<TraceContext> trace_context_of(const grpc::ServerContextBase& context);
 
 }  // namespace ferry

@@ -13,10 +13,12 @@ constexpr int64_t kBytesPerComposedByte = 3;  // composing (NFC) makes text up t
 
 }  // namespace
 
-CoordinatorClient::CoordinatorClient(Coordinator& coordinator, const Tokenizer& tokenizer, const ChatTemplate& chat_template)
+CoordinatorClient::CoordinatorClient(Coordinator& coordinator, const Tokenizer& tokenizer, const ChatTemplate& chat_template,
+                                     RequestSpans* spans)
     : coordinator_(coordinator),
       tokenizer_(tokenizer),
       chat_template_(chat_template),
+      spans_(spans),
       grammars_(std::make_unique<GrammarEngine>(tokenizer, coordinator.model_info().generation.stop_token_ids)) {}
 
 CoordinatorClient::~CoordinatorClient() = default;

@@ -16,6 +16,7 @@ namespace ferry {
 
 class ChatTemplate;
 class GrammarEngine;
+class RequestSpans;
 struct ChatInput;
 
 /// What a prompt may have at most.
@@ -48,12 +49,16 @@ class EngineClient {
   virtual EngineLoad load() const = 0;
   virtual std::optional<Error> failure() const = 0;
   virtual const ModelInfo& model_info() const = 0;
+
+  /// Null: nobody wants to hear of requests' spans.
+  virtual RequestSpans* spans() { return nullptr; }
 };
 
 /// The real one. The arguments must outlive it.
 class CoordinatorClient : public EngineClient {
  public:
-  CoordinatorClient(Coordinator& coordinator, const Tokenizer& tokenizer, const ChatTemplate& chat_template);
+  CoordinatorClient(Coordinator& coordinator, const Tokenizer& tokenizer, const ChatTemplate& chat_template,
+                    RequestSpans* spans = nullptr);
   ~CoordinatorClient() override;
 
   PromptBounds prompt_bounds() const override;
@@ -68,6 +73,7 @@ class CoordinatorClient : public EngineClient {
   EngineLoad load() const override;
   std::optional<Error> failure() const override;
   const ModelInfo& model_info() const override;
+  RequestSpans* spans() override { return spans_; }
 
  private:
   EncodeLimits limits(const std::function<void()>& check_in) const;
@@ -75,6 +81,7 @@ class CoordinatorClient : public EngineClient {
   Coordinator& coordinator_;
   const Tokenizer& tokenizer_;
   const ChatTemplate& chat_template_;
+  RequestSpans* const spans_;
   const std::unique_ptr<GrammarEngine> grammars_;
 };
 

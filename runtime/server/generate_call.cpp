@@ -3,6 +3,8 @@
 #include <chrono>
 #include <utility>
 
+#include "runtime/server/caller.h"
+#include "runtime/server/otlp/request_spans.h"
 #include "runtime/server/status.h"
 
 namespace ferry {
@@ -95,8 +97,11 @@ std::vector<RequestNumber> GenerateCall::submit(std::vector<Request> requests) {
   numbers.reserve(requests.size());
   try {
     for (std::size_t choice = 0; choice < requests.size(); ++choice) {
-      const auto sink = [call = self_, choice](const GenerateEvent& event) { call->on_event(choice, event); };
-      numbers.push_back(shared_.engine.submit(std::move(requests[choice]), sink));
+      Request& request = requests[choice];
+      EventSink sink = [call = self_, choice](const GenerateEvent& event) { call->on_event(choice, event); };
+      if (RequestSpans* const spans = shared_.engine.spans())
+        sink = spans->observe(request, trace_context_of(*context_), std::move(sink));
+      numbers.push_back(shared_.engine.submit(std::move(request), std::move(sink)));
     }
   } catch (...) {
     for (const RequestNumber number : numbers) shared_.engine.abort(number);

@@ -106,10 +106,10 @@ class Browser:
         return result["result"].get("value")
 
     def press(self, key):
-        """One key: "Tab", "ArrowRight", …"""
+        """One key: "Tab", "ArrowRight", … or a letter."""
         codes = {"Tab": 9, "Enter": 13, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
         for kind in ("rawKeyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=codes[key])
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=codes.get(key) or ord(key.upper()))
 
     def close(self):
         for end in (self._to, self._from):

@@ -53,6 +53,16 @@ TEST(TraceBuffer, CountsExactlyWhatWasOverwritten) {
   for (const SpanRecord& record : records) expect_numbered(record);
 }
 
+TEST(TraceBuffer, KnowsWhereAMomentBegins) {
+  TraceBuffer ring(8);
+  EXPECT_EQ(ring.first_since(0), 0U) << "nothing was written";
+  for (uint64_t n = 0; n < 21; ++n) ring.push(numbered(n));  // ends are 3 n; the last 8 are there
+  EXPECT_EQ(ring.first_since(0), 13U);
+  EXPECT_EQ(ring.first_since(45), 15U);
+  EXPECT_EQ(ring.first_since(46), 16U);
+  EXPECT_EQ(ring.first_since(61), 21U) << "the next one to come";
+}
+
 TEST(TraceBuffer, KnowsTheLastEndUpToAMoment) {
   TraceBuffer ring(8);
   EXPECT_EQ(ring.last_end(1000), 0U) << "nothing was written";

@@ -114,5 +114,36 @@ TEST(OpenRequests, StatesAreThoseOfTheSequences) {
   EXPECT_FALSE(requests.empty());
 }
 
+TEST(OpenRequests, TheOldestAreSeenAsTheyAre) {
+  OpenRequests requests;
+  const auto start = std::chrono::steady_clock::now();
+  for (const char* id : {"a", "b", "c"}) {
+    OpenRequest open = request_of("", id);
+    open.arrival = start;
+    open.request.prompt = {1, 2, 3};
+    requests.add(std::move(open));
+  }
+  OpenRequest& first = *requests.next_new();
+  Sequence sequence = sequence_of(first);
+  sequence.tokens = {1, 2, 3, 7, 8};
+  sequence.num_computed = 4;
+  sequence.num_cached = 2;
+  requests.place(first, sequence);
+  sequence.become(RequestState::kPrefilling);
+  requests.take_states();
+  const std::vector<OpenRequestSight> seen = requests.oldest(2, start + std::chrono::seconds(3));
+  ASSERT_EQ(seen.size(), 2U);
+  EXPECT_LT(seen[0].number, seen[1].number);
+  EXPECT_EQ(seen[0].state, RequestState::kPrefilling);
+  EXPECT_DOUBLE_EQ(seen[0].age_s, 3);
+  EXPECT_EQ(seen[0].prompt_tokens, 3);
+  EXPECT_EQ(seen[0].cached_tokens, 2);
+  EXPECT_EQ(seen[0].computed_tokens, 4);
+  EXPECT_EQ(seen[0].generated_tokens, 2);
+  EXPECT_EQ(seen[1].state, RequestState::kQueued);
+  requests.close(sequence.request.number);
+  EXPECT_EQ(requests.oldest(9, start).size(), 2U) << "one that has ended is no longer open";
+}
+
 }  // namespace
 }  // namespace ferry

@@ -181,6 +181,15 @@ void write_transport(const Report& report, MetricsText& text) {
   text.add(real(report.stats.transport.bytes_in), {{"direction", "in"}});
 }
 
+void write_spans(const Report& report, MetricsText& text) {
+  if (!report.spans) return;
+  text.begin("ferry:otlp_spans_sent_total", kCounter, "Spans of requests that the collector took.");
+  text.add(real(report.spans->sent));
+  text.begin("ferry:otlp_spans_dropped_total", kCounter, "Spans of requests that were dropped, by why.");
+  text.add(real(report.spans->dropped_full), {{"reason", "queue_full"}});
+  text.add(real(report.spans->dropped_unsent), {{"reason", "not_taken"}});
+}
+
 void write_facts(const Report& report, MetricsText& text) {
   const ModelInfo& model = report.model;
   text.begin("vllm:cache_config_info", kGauge, "How the KV cache is laid out, as labels.");
@@ -208,6 +217,7 @@ void write_engine_metrics(const EngineReport& report, MetricsText& text) {
   write_misses(report, text);
   write_drafts(report, text);
   write_transport(report, text);
+  write_spans(report, text);
   write_facts(report, text);
   for (const Distribution& distribution : kDistributions) {
     text.begin(distribution.name, MetricKind::kHistogram, distribution.help);

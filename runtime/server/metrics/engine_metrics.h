@@ -1,8 +1,11 @@
 #pragma once
 
+#include <optional>
+
 #include "runtime/coordinator.h"
 #include "runtime/engine_stats.h"
 #include "runtime/model_info.h"
+#include "runtime/server/otlp/span_count.h"
 
 namespace ferry {
 
@@ -13,6 +16,7 @@ struct EngineReport {
   EngineLoad load;
   EngineStats stats;
   ModelInfo model;
+  std::optional<SpanCount> spans{};  // absent: nobody wants any (--otlp-traces-endpoint)
 };
 
 /// The names, types and buckets of vLLM (v1/metrics/loggers.py), so that what reads vLLM reads Ferry, and beside them "ferry:"

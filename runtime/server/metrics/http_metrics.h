@@ -18,7 +18,8 @@ class MetricsText;
 /// observes.
 class HttpMetrics {
  public:
-  /// For HttpServerOptions. What only watches a server (/metrics, /health, /ping, /load, /version) is not counted.
+  /// For HttpServerOptions. What only watches a server (/metrics, /health, /ping, /load, /version, /status.json, /) is not
+  /// counted.
   HttpObserver observer() {
     return [this](const HttpAnswered& answered) { add(answered); };
   }

@@ -2,6 +2,7 @@
 
 #include "runtime/base/random_id.h"
 #include "runtime/server/openai/answer_head.h"
+#include "runtime/server/otlp/request_spans.h"
 
 namespace ferry::openai {
 
@@ -42,6 +43,7 @@ void ApiCall::read_request(const HttpRequest& request, const ReadTask& read) {
   try {
     check_in();
     task = read(request);
+    caller_ = parse_trace_context(request.header("traceparent").value_or(""), request.header("tracestate").value_or(""));
     headers_ = answer_headers(task->generation());
     if (task->generation().streams) {
       const std::scoped_lock lock(mutex_);
@@ -85,8 +87,9 @@ void ApiCall::submit(PreparedCall prepared) {
     Request& request = prepared.requests[i];
     request.owner = owner_;
     request.arrival = arrival_;
-    const RequestNumber number = context_.engine.submit(
-        std::move(request), [call = shared_from_this(), i](const GenerateEvent& event) { call->on_event(i, event); });
+    EventSink sink = [call = shared_from_this(), i](const GenerateEvent& event) { call->on_event(i, event); };
+    if (RequestSpans* const spans = context_.engine.spans()) sink = spans->observe(request, caller_, std::move(sink));
+    const RequestNumber number = context_.engine.submit(std::move(request), std::move(sink));
     const std::scoped_lock lock(mutex_);
     numbers_.push_back(number);
   }

@@ -13,6 +13,7 @@
 #include "runtime/server/openai/api_context.h"
 #include "runtime/server/openai/api_error.h"
 #include "runtime/server/openai/api_task.h"
+#include "runtime/server/otlp/trace_context.h"
 
 namespace ferry::openai {
 
@@ -58,6 +59,7 @@ class ApiCall : public std::enable_shared_from_this<ApiCall> {
   const std::string owner_;  // of its requests: nobody else's name, so that ids need not differ between calls
   const ErrorForm errors_;
   HttpHeaders headers_;                  // of the answer
+  std::optional<TraceContext> caller_;   // whose work it is part of
   std::atomic<bool> is_gone_{false};     // the client
   std::atomic<bool> is_aborted_{false};  // while it was being prepared
 

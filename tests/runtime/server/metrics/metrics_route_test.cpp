@@ -16,11 +16,14 @@
 #include "runtime/server/http/router.h"
 #include "runtime/server/metrics/engine_metrics.h"
 #include "runtime/server/metrics/http_metrics.h"
+#include "tests/support/sample_report.h"
 #include "tests/support/source_folder.h"
 #include "tests/support/temp_folder.h"
 
 namespace ferry {
 namespace {
+
+using test::sample_report;
 
 /// What /metrics answers for `report`.
 HttpResponse ask(const EngineReport& report, const HttpMetrics& http) {
@@ -33,41 +36,13 @@ HttpResponse ask(const EngineReport& report, const HttpMetrics& http) {
   return call->take(bytes).response.value();
 }
 
-EngineReport sample_report() {
-  SchedulerOptions options;
-  options.max_context = 1000;
-  EngineReport report{.load = {}, .stats = EngineStats(options), .model = {}};
-  report.load.running_requests = 3;
-  report.load.waiting_requests = 2;
-  report.load.kv_blocks_total = 8;
-  report.load.kv_blocks_used = 2;
-  report.load.kv_block_tokens = 16;
-  report.load.preemptions = 4;
-  report.load.lost_slots = 8;
-  report.load.accounts = 9;
-  report.load.prefill_limit = 448;
-  report.load.max_drafts = 2;
-  report.load.drafts.add(2, 1);
-  report.stats.prompt_tokens = 100;
-  report.stats.cached_tokens = 30;
-  report.load.prefix_cache.num_query_tokens = 110;
-  report.load.prefix_cache.num_cached_tokens = 40;
-  report.load.prefix_cache.misses[static_cast<std::size_t>(CacheMiss::kSalt)] = 5;
-  report.stats.rejected = 6;
-  report.stats.count_of(FinishReason::kAborted) = 1;
-  report.stats.count_of(FinishReason::kDeadline) = 1;
-  report.stats.transport.bytes_in = 77;
-  report.stats.first_token_s.observe(0.07);
-  return report;
-}
-
 HttpMetrics& sample_http() {
   static HttpMetrics http;
   static const bool is_filled = [] {
     http.add({.route = "/v1/completions", .method = "POST", .status = 200, .seconds = 0.3});
     http.add({.route = "/v1/completions", .method = "POST", .status = 404, .seconds = 3});
     http.add({.route = "/v1/completions", .method = "POST", .status = 201, .seconds = 0.05});
-    for (const char* route : {"/metrics", "/health", "/ping", "/load", "/version"})
+    for (const char* route : {"/metrics", "/health", "/ping", "/load", "/version", "/status.json", "/"})
       http.add({.route = route, .method = "GET", .status = 200, .seconds = 0});
     return true;
   }();

@@ -1,0 +1,132 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace ferry {
+
+struct EngineReport;
+struct OpenRequestSight;
+struct RecentActivity;
+
+/// How a job is at one moment, for whoever watches it: /status.json, the page at / and `ferry top` show this and nothing else.
+/// Names of fields are those of the JSON (live_json.h). Counts and seconds are since the start unless said otherwise: two
+/// looks give rates.
+struct LiveStatus {
+  struct Server {
+    std::string version, model, architecture, dtype;
+    std::string transport;  // between ranks: "local", "mpi" or "gloo"
+    int32_t ranks = 1;      // the coordinator, and its expert workers
+    int64_t layers = 0;
+    int64_t context_length = 0;  // tokens
+    double time = 0;             // seconds since 1970, as the server has it
+    double uptime_s = 0;
+    std::string complaint;  // why nothing is served; empty while it is
+  };
+  /// An open request, without a word of what it says.
+  struct OpenRequest {
+    uint64_t number = 0;
+    std::string state;  // request_state_name()
+    double age_s = 0;
+    int64_t prompt_tokens = 0, cached_tokens = 0, computed_tokens = 0, generated_tokens = 0;
+  };
+  struct Requests {
+    int32_t running = 0, waiting = 0, max_running = 0, max_waiting = 0;  // now; waiting: queued or preempted
+    std::map<std::string, int32_t> by_state;                             // now
+    std::map<std::string, int64_t> finished;                             // by finish_reason_name()
+    int64_t rejected = 0;                                                // since the queue was full
+    int64_t preemptions = 0;
+    std::vector<OpenRequest> oldest;  // now, of those that are open; not all of many
+  };
+  struct Tokens {
+    int64_t prompt = 0;    // of requests that have their first token
+    int64_t cached = 0;    // of these, not computed for them
+    int64_t computed = 0;  // of prompts, that steps computed, anew included
+    int64_t generated = 0;
+  };
+  struct Steps {
+    int64_t count = 0;
+    double seconds = 0;           // all of them, guessing included
+    double drafting_seconds = 0;  // of these, guessing
+    double wasted_seconds = 0;    // of the rest, for guesses that were wrong
+    int64_t max_drafts = 0;       // of a sequence in a step
+    int64_t drafts_tried = 0, drafts_right = 0;
+    int64_t sequence_steps = 0, sequence_tokens = 0;  // behind prompts: steps, each once a sequence, and what they gave
+  };
+  /// Of the time just past; all 0 where nothing is recorded (--profile off).
+  struct Phase {
+    std::string name;  // phase_name()
+    int64_t steps = 0, rows = 0, sequences = 0;
+    double seconds = 0;
+  };
+  struct Recent {
+    double window_s = 0;
+    std::vector<Phase> phases;
+    double draft_s = 0;
+    double core_wait_s = 0;    // threads of the coordinator were ready and had no core
+    double not_running_s = 0;  // it was stopped as a whole
+  };
+  /// An expert worker in the same time, as the coordinator sees it.
+  struct Rank {
+    int32_t rank = 0;
+    int64_t exchanges = 0, rows = 0, bytes_out = 0, bytes_in = 0;
+    double round_trip_s = 0;  // of all exchanges together
+    double wait_s = 0;        // that the coordinator stood still for it
+  };
+  struct Experts {
+    int64_t count = 0;  // of a layer; 0: a dense model
+    int64_t per_token = 0;
+    double balancedness = 1;  // mean by maximum over ranks of rows; 1 is even
+    int64_t touched = 0;      // that had a row, summed over layers and steps
+    int64_t layers = 0;       // of steps, that have experts
+  };
+  struct Transport {
+    int64_t layers = 0;  // whose rows travelled
+    int64_t bytes_out = 0, bytes_in = 0;
+    double wait_s = 0;       // that the coordinator stood still for rows
+    double transport_s = 0;  // of that, while no other rank computed what was waited for
+  };
+  struct Cache {
+    int64_t blocks = 0, used_blocks = 0, block_tokens = 0;  // now
+    int64_t swap_blocks = 0;                                // now, of preempted requests
+    bool has_prefix_cache = false;
+    int64_t idle_blocks = 0, snapshots = 0, snapshot_bytes = 0;  // now
+    int64_t query_tokens = 0, cached_tokens = 0;
+    int64_t evicted_units = 0, evicted_snapshots = 0;
+    std::map<std::string, int64_t> misses;  // requests by cache_miss_name()
+  };
+  /// How often values fell between bounds; counts has one more, for those above the last bound.
+  struct Distribution {
+    std::vector<double> bounds;
+    std::vector<int64_t> counts;
+    double sum = 0;
+  };
+  struct Seconds {
+    Distribution first_token, between_tokens, queue, total;
+  };
+
+  Server server;
+  Requests requests;
+  Tokens tokens;
+  Steps steps;
+  Recent recent;
+  std::vector<Rank> ranks;
+  Experts experts;
+  Transport transport;
+  Cache cache;
+  Seconds seconds;
+};
+
+/// What is not the engine's to know.
+struct ServerFacts {
+  double time = 0;  // seconds since 1970
+  double uptime_s = 0;
+  std::string complaint;  // why nothing is served; empty while it is
+};
+
+LiveStatus make_live_status(const EngineReport& report, const std::vector<OpenRequestSight>& oldest,
+                            const RecentActivity& recent, ServerFacts facts);
+
+}  // namespace ferry

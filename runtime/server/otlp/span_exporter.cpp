@@ -1,0 +1,95 @@
+#include "runtime/server/otlp/span_exporter.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <iterator>
+#include <utility>
+
+#include "runtime/base/error.h"
+
+namespace ferry {
+
+SpanExporter::SpanExporter(SpanSource source, Send send)
+    : source_(std::move(source)), send_(std::move(send)), thread_([this] { run(); }) {}
+
+SpanExporter::~SpanExporter() {
+  {
+    const std::scoped_lock lock(mutex_);
+    leaving_ = std::chrono::steady_clock::now();
+  }
+  news_.notify_all();
+  thread_.join();
+}
+
+void SpanExporter::add(RequestSpan span) {
+  const std::scoped_lock lock(mutex_);
+  if (queue_.size() >= kMaxQueued) {
+    ++count_.dropped_full;
+    return;
+  }
+  queue_.push_back(std::move(span));
+  if (queue_.size() == 1 || queue_.size() == kMaxBatch) news_.notify_all();
+}
+
+SpanCount SpanExporter::count() const {
+  const std::scoped_lock lock(mutex_);
+  return count_;
+}
+
+void SpanExporter::run() {
+  for (std::vector<RequestSpan> batch = next_batch(); !batch.empty(); batch = next_batch()) {
+    const bool is_taken = deliver(batch);
+    const std::scoped_lock lock(mutex_);
+    (is_taken ? count_.sent : count_.dropped_unsent) += std::ssize(batch);
+    const bool is_late = leaving_ && (!is_taken || std::chrono::steady_clock::now() - *leaving_ > kLeaveTime);
+    if (!is_late) continue;
+    count_.dropped_unsent += std::ssize(queue_);
+    return queue_.clear();
+  }
+}
+
+/// What is to be sent next, which waits for others for a while; nothing when it is time to leave.
+std::vector<RequestSpan> SpanExporter::next_batch() {
+  std::unique_lock lock(mutex_);
+  news_.wait(lock, [this] { return leaving_ || !queue_.empty(); });
+  news_.wait_for(lock, kBatchPeriod, [this] { return leaving_ || queue_.size() >= kMaxBatch; });
+  const auto end = queue_.begin() + static_cast<std::ptrdiff_t>(std::min(queue_.size(), kMaxBatch));
+  std::vector<RequestSpan> batch(std::make_move_iterator(queue_.begin()), std::make_move_iterator(end));
+  queue_.erase(queue_.begin(), end);
+  return batch;
+}
+
+/// Whether the collector took a batch, which is sent again and again while it is away.
+bool SpanExporter::deliver(const std::vector<RequestSpan>& batch) {
+  std::string complaint;
+  SendResult result = SendResult::kRefused;
+  try {
+    const std::string json = to_otlp_json(batch, source_);
+    std::chrono::milliseconds pause = kBatchPeriod;
+    result = send_(json, complaint);
+    for (int i = 1; i < kMaxAttempts && result == SendResult::kTryAgain && sleep_for(pause); ++i, pause *= 2)
+      result = send_(json, complaint);
+  } catch (const std::exception& error) {  // such as std::bad_alloc
+    complaint = error.what();
+  }
+  const bool is_taken = result == SendResult::kTaken;
+  tell(is_taken ? "" : complaint);
+  return is_taken;
+}
+
+/// False if it is time to leave.
+bool SpanExporter::sleep_for(std::chrono::milliseconds period) {
+  std::unique_lock lock(mutex_);
+  return !news_.wait_for(lock, period, [this] { return leaving_.has_value(); });
+}
+
+/// Once when the collector begins to fail, and once when it takes spans again.
+void SpanExporter::tell(const std::string& complaint) {
+  const bool is_away = !complaint.empty();
+  if (is_away == was_away_) return;
+  was_away_ = is_away;
+  std::fprintf(stderr, "ferry: %s\n", is_away ? one_line("spans are dropped: " + complaint).c_str() : "spans are taken again");
+}
+
+}  // namespace ferry

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/server/otlp/request_span.h"
+#include "runtime/server/otlp/span_count.h"
+
+namespace ferry {
+
+/// How an attempt to hand spans over came out.
+enum class SendResult {
+  kTaken,
+  kTryAgain,  // the collector is away or busy
+  kRefused,   // it would refuse them again
+};
+
+/// Sends requests' spans to a collector, on a thread of its own: who hands one in never waits, and where the collector is slow
+/// or away, spans are dropped and counted. Any thread may call any method.
+class SpanExporter {
+ public:
+  static constexpr std::size_t kMaxQueued = 2048, kMaxBatch = 512;  // OpenTelemetry's own (BatchSpanProcessor)
+  static constexpr std::chrono::milliseconds kBatchPeriod{1000};    // that spans wait for others
+  static constexpr int kMaxAttempts = 4;                        // for a batch; the pause after each doubles from kBatchPeriod
+  static constexpr std::chrono::milliseconds kLeaveTime{3000};  // in which what is queued at the end may still be sent
+
+  /// One attempt: gets the JSON, and in `complaint` says in a line why it was not taken. Called on the exporter's thread, with
+  /// a deadline of its own.
+  using Send = std::function<SendResult(const std::string& json, std::string& complaint)>;
+
+  SpanExporter(SpanSource source, Send send);
+  /// Sends what is queued while the collector takes it and kLeaveTime is not over, beside the attempt that runs, and leaves.
+  ~SpanExporter();
+  SpanExporter(const SpanExporter&) = delete;
+  SpanExporter& operator=(const SpanExporter&) = delete;
+
+  void add(RequestSpan span);
+  SpanCount count() const;
+
+ private:
+  void run();
+  std::vector<RequestSpan> next_batch();
+  bool deliver(const std::vector<RequestSpan>& batch);
+  bool sleep_for(std::chrono::milliseconds period);
+  void tell(const std::string& complaint);
+
+  const SpanSource source_;
+  const Send send_;
+  mutable std::mutex mutex_;  // guards all below but was_away_
+  std::condition_variable news_;
+  std::deque<RequestSpan> queue_;
+  SpanCount count_;
+  std::optional<std::chrono::steady_clock::time_point> leaving_;  // since when it is time to leave
+  bool was_away_ = false;                                         // of the thread: it has complained
+  std::thread thread_;
+};
+
+/// POSTs to `url` over HTTP or HTTPS; each attempt has five seconds.
+SpanExporter::Send http_sender(const std::string& url);
+
+/// The URL of --otlp-traces-endpoint: as given, "/v1/traces" where it has no path. Throws Error{kInvalidArgument} that names
+/// the option for anything but http[s]://HOST[:PORT][/PATH].
+std::string traces_url(const std::string& endpoint);
+
+}  // namespace ferry

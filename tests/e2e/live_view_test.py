@@ -1,0 +1,273 @@
+"""`ferry top` on a terminal of its own and the page at / in a headless Chromium, both before a server with two workers, a key and
+requests that run. What needs a Chromium is skipped without one.
+
+Environment: FERRY_BINARY (default build/release/launch/ferry), FERRY_CHROMIUM (default: found on the PATH).
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import tempfile
+import termios
+import time
+import unittest
+import urllib.error
+import urllib.request
+
+import browser
+import ferry_job
+import report_page_test
+from ferry_job import CALL_SECONDS, FERRY, endless_request
+
+KEY = "key-of-a-watcher"
+ENTERED, LEFT = "\x1b[?1049h", "\x1b[?25h\x1b[?1049l"
+
+
+class Terminal:
+    """`ferry top` on a pseudo-terminal."""
+
+    def __init__(self, *arguments, columns=80, rows=24, **environment):
+        self._master, worker = pty.openpty()
+        self.resize(columns, rows)
+        self.settings = termios.tcgetattr(worker)
+        self._worker = worker  # stays open, so that what is left of its settings can be read
+        self.process = subprocess.Popen([FERRY, "top", *arguments], stdin=worker, stdout=worker, stderr=worker, start_new_session=True,
+                                        env={**os.environ, "TERM": "xterm", "LC_ALL": "C.UTF-8", "FERRY_API_KEY": KEY, **environment})
+        self.text = ""
+
+    def resize(self, columns, rows):
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def wait_for(self, pattern, seconds=CALL_SECONDS):
+        """Reads on until what came since the last call has `pattern`; returns that text."""
+        end = time.monotonic() + seconds
+        while not re.search(pattern, self.text):
+            ready, _, _ = select.select([self._master], [], [], max(0.0, end - time.monotonic()))
+            if not ready:
+                raise AssertionError(f"no {pattern!r} within {seconds} s in {self.text!r}")
+            self.text += os.read(self._master, 1 << 16).decode()
+        text, self.text = self.text, ""
+        return text
+
+    def press(self, key):
+        os.write(self._master, key.encode())
+
+    def settings_now(self):
+        return termios.tcgetattr(self._worker)
+
+    def close(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        os.close(self._master)
+        os.close(self._worker)
+
+
+class WatchedJobTest(ferry_job.JobTest):
+    """A server with two workers and a key, which all tests of a class watch."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.keys = tempfile.NamedTemporaryFile("w", suffix=".keys")
+        cls.addClassCleanup(cls.keys.close)
+        cls.keys.write(KEY + "\n")
+        cls.keys.flush()
+        cls.job = ferry_job.Job("--api-key-file", cls.keys.name, "--max-seqs", "2", ranks=3)
+        cls.addClassCleanup(cls.job.kill)
+        cls.addClassCleanup(cls.job.channel.close)
+
+    @contextlib.contextmanager
+    def load(self, count=3):
+        """Requests that run while the body does; two have room."""
+        metadata = (("authorization", f"Bearer {KEY}"),)
+        calls = [self.job.stub.Generate(endless_request(seed), metadata=metadata, timeout=CALL_SECONDS) for seed in range(1, count + 1)]
+        try:
+            next(calls[0])
+            yield
+        finally:
+            for call in calls:
+                call.cancel()
+
+
+class TopTest(WatchedJobTest):
+    def top(self, *arguments, **options):
+        terminal = Terminal(*(arguments or (self.job.http_address,)), **options)
+        self.addCleanup(terminal.close)
+        return terminal
+
+    def once(self, *arguments, address=None, **environment):
+        command = [FERRY, "top", address or self.job.http_address, "--once", "--interval", "0.3", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=CALL_SECONDS,
+                              env={**os.environ, "FERRY_API_KEY": KEY, "LC_ALL": "C.UTF-8", **environment})
+
+    def test_once(self):
+        with self.load():
+            done = self.once()
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        for pattern in (r"demo, bf16, 3 ranks over mpi", r"running 2 of 2", r"waiting 1 of", r"made [1-9]", r"decode [1-9]", r"balancedness 0\.\d",
+                        r"touched [1-9]", r"(?m)^ +2 +[1-9].* MB/s|kB/s", r"decoding"):
+            self.assertRegex(done.stdout, pattern)
+        self.assertNotIn("\x1b", done.stdout)
+
+    def test_json_is_what_the_route_says(self):
+        done = self.once("--json")
+        self.assertEqual((done.returncode, done.stderr, done.stdout.count("\n")), (0, "", 1))
+        status = json.loads(done.stdout)
+        self.assertEqual([rank["rank"] for rank in status["ranks"]], [1, 2])
+        request = urllib.request.Request(f"http://{self.job.http_address}/status.json", headers={"x-api-key": KEY})
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            self.assertEqual(json.loads(answer.read()).keys(), status.keys())
+
+    def test_the_key_is_asked_for(self):
+        with self.assertRaises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(f"http://{self.job.http_address}/status.json", timeout=30)
+        self.assertEqual(refused.exception.code, 401)
+        refused.exception.close()
+        done = self.once(FERRY_API_KEY="another-key")
+        self.assertEqual(done.returncode, 2)
+        self.assertRegex(done.stderr, r"^ferry: error: http://\S+ answers with status 401: a key is missing or wrong.*\n$")
+
+    def test_a_server_that_is_away(self):
+        done = self.once(address="127.0.0.1:1")
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertRegex(done.stderr, r"^ferry: error: http://127\.0\.0\.1:1 is away: .*\n$")
+        terminal = self.top("127.0.0.1:1", "--interval", "0.1")
+        for _ in range(2):  # asked again
+            self.assertIn("is away", terminal.wait_for("it is asked again"))
+        terminal.press("q")
+        terminal.wait_for(re.escape(LEFT))
+
+    def test_a_terminal_is_left_as_it_was(self):
+        for end in ("q", "\x03", signal.SIGTERM):
+            with self.subTest(end=end):
+                terminal = self.top()
+                self.assertIn(ENTERED, terminal.wait_for("requests"))
+                self.assertNotEqual(terminal.settings_now(), terminal.settings)
+                if isinstance(end, str):
+                    terminal.press(end) if end == "q" else terminal.process.send_signal(signal.SIGINT)
+                else:
+                    terminal.process.send_signal(end)
+                terminal.wait_for(re.escape(LEFT))
+                self.assertEqual(terminal.process.wait(20), 0)
+                self.assertEqual(terminal.settings_now(), terminal.settings)
+
+    def test_it_stops_and_goes_on(self):
+        terminal = self.top()
+        terminal.wait_for("requests")
+        terminal.process.send_signal(signal.SIGTSTP)
+        terminal.wait_for(re.escape(LEFT))
+        terminal.process.send_signal(signal.SIGCONT)
+        self.assertIn("requests", terminal.wait_for(re.escape(ENTERED) + "(?s:.*)requests"))
+
+    def test_sizes_and_colours(self):
+        terminal = self.top("--interval", "600", self.job.http_address, columns=200, rows=50)
+        terminal.wait_for("\x1b\\[1mrequests")
+        terminal.resize(60, 5)
+        terminal.process.send_signal(signal.SIGWINCH)
+        frame = terminal.wait_for(r"\x1b\[J").replace("\x1b[H", "").replace("\x1b[J", "")
+        lines = [re.sub(r"\x1b\[[0-9;]*[mK]", "", line) for line in frame.split("\r\n")]
+        self.assertLessEqual(len(lines), 5)
+        self.assertLessEqual(max(map(len, lines)), 60)
+        plain = self.top(NO_COLOR="1")
+        self.assertNotRegex(plain.wait_for("KV cache"), r"\x1b\[[0-9;]*m")
+
+    def test_a_dumb_terminal_gets_lines(self):
+        terminal = self.top("--interval", "0.1", self.job.http_address, TERM="dumb")
+        frames = terminal.wait_for("KV cache(?s:.*)KV cache")
+        self.assertNotIn("\x1b", frames)
+
+
+@unittest.skipIf(browser.find_chromium() is None, "no Chromium; install the package chromium or name one in FERRY_CHROMIUM")
+class PageTest(WatchedJobTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.browser = browser.Browser(browser.find_chromium())
+        cls.addClassCleanup(cls.browser.close)
+
+    def open(self, width=1280, theme="light", key=KEY):
+        """Shows the page, and waits until it has asked once."""
+        address = f"http://{self.job.http_address}/"
+        self.browser.show(address, width, 900, theme)
+        self.browser.evaluate(f"sessionStorage.setItem('ferry-key', {json.dumps(key)})")
+        self.browser.complaints.clear()
+        self.browser.show(address, width, 900, theme)
+        self.wait_for("document.documentElement.dataset.ready === 'true'")
+
+    def wait_for(self, condition):
+        self.assertTrue(ferry_job.wait_until(lambda: self.browser.evaluate(condition), CALL_SECONDS), condition)
+
+    def text_of(self, selector):
+        return self.browser.evaluate(f"document.querySelector({json.dumps(selector)}).innerText")
+
+    def test_every_window_and_theme(self):
+        for width in (360, 768, 1280, 2400):
+            for theme in ("light", "dark"):
+                with self.subTest(width=width, theme=theme), self.load():
+                    self.open(width, theme)
+                    self.wait_for("document.querySelectorAll('#requests tbody tr').length >= 3")
+                    self.assertEqual(self.browser.evaluate("document.documentElement.dataset.theme"), theme)
+                    self.assertLessEqual(self.browser.evaluate("document.documentElement.scrollWidth"), width, "the page scrolls sideways")
+                    self.assertEqual(self.browser.evaluate(report_page_test.FIND_FAULTS), {})
+                    self.assertEqual(self.browser.evaluate(report_page_test.FIND_PALE_TEXT), [])
+                    self.assertEqual(self.browser.complaints, [])
+        asked = {address.split("?")[0] for address in self.browser.requests}
+        own = f"http://{self.job.http_address}/"
+        self.assertEqual(asked - {own, own + "status.json", "data:,"}, set(), "the page fetches something else")
+
+    def test_it_shows_what_the_server_says(self):
+        with self.load():
+            self.open()
+            self.wait_for("/^[1-9]/.test(document.querySelector('#overview .value').textContent)")  # two looks have a rate
+            self.assertEqual(self.text_of("#state"), "Serving")
+            self.assertEqual(self.text_of("#model"), "demo, bf16, 3 ranks over mpi")
+            self.assertRegex(self.text_of("#overview"), r"2 of 2\s+1 of 256 wait")
+            self.assertRegex(self.text_of("#phases"), r"decode\s+[1-9]")
+            self.assertRegex(self.text_of("#ranks"), r"\b2\s+[1-9][0-9.]* %")
+            self.assertRegex(self.text_of("#requests"), r"decoding")
+
+    def test_the_key_is_asked_for(self):
+        self.open(key="not-the-key")
+        self.assertEqual(self.text_of("#state"), "This key is not the server's")
+        self.assertTrue(self.browser.evaluate("document.getElementById('view').hidden"))
+        self.browser.evaluate(f"document.getElementById('key').value = {json.dumps(KEY)}, document.querySelector('#key-form button').click()")
+        self.wait_for("document.getElementById('state').textContent === 'Serving'")
+        self.assertTrue(self.browser.evaluate("document.getElementById('key-form').hidden"))
+
+    def test_keys_and_buttons(self):
+        self.open(theme="light")
+        self.browser.press("t")
+        self.assertEqual(self.browser.evaluate("document.documentElement.dataset.theme"), "dark")
+        self.browser.press("p")
+        self.assertEqual(self.text_of("#state"), "Paused")
+        self.browser.evaluate("document.getElementById('pause').click()")
+        self.wait_for("document.getElementById('state').textContent === 'Serving'")
+
+
+class PageAloneTest(ferry_job.JobTest):
+    def test_anybody_may_load_the_page_but_not_the_figures(self):
+        job = self.start(ranks=1, memory="256MiB")
+        for path, status in (("/", 200), ("/status.json", 403)):
+            request = urllib.request.Request(f"http://{job.http_address}{path}", headers={"Host": "stranger.example"})
+            with self.subTest(path=path), contextlib.closing(self.open(request)) as answer:
+                self.assertEqual(answer.status, status)
+        with contextlib.closing(self.open(urllib.request.Request(f"http://{job.http_address}/"))) as answer:
+            self.assertIn("frame-ancestors 'none'", answer.headers["Content-Security-Policy"])
+
+    @staticmethod
+    def open(request):
+        try:
+            return urllib.request.urlopen(request, timeout=30)
+        except urllib.error.HTTPError as refused:
+            return refused
+
+
+if __name__ == "__main__":
+    ferry_job.main()

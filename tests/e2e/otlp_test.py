@@ -1,0 +1,146 @@
+"""Spans of `ferry serve --otlp-traces-endpoint`, as OpenTelemetry's own messages read them.
+
+Needs PyPI once, for a virtual environment of its own (build/otlp-venv); skipped without. Environment: FERRY_BINARY (default
+build/release/launch/ferry).
+"""
+
+import base64
+import http.server
+import json
+import os
+import queue
+import subprocess
+import threading
+import unittest
+import urllib.request
+
+import own_venv
+
+TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+SECONDS = 60.0
+
+
+def read_export(body):
+    """OTLP's JSON as the protobuf message: ids are hexadecimal in the one and base64 in the other, all else is the same."""
+    export = json.loads(body)
+    for resource in export["resourceSpans"]:
+        for scope in resource["scopeSpans"]:
+            for span in scope["spans"]:
+                for name in ("traceId", "spanId", "parentSpanId"):
+                    if name in span:
+                        span[name] = base64.b64encode(bytes.fromhex(span[name])).decode()
+    return json_format.Parse(json.dumps(export), trace_service_pb2.ExportTraceServiceRequest())
+
+
+class Collector:
+    """Takes spans over HTTP."""
+
+    def __init__(self):
+        exports = queue.Queue()
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                exports.put((self.path, self.headers["Content-Type"], body))
+                self.send_response(200)
+                self.send_header("Content-Length", "2")
+                self.end_headers()
+                self.wfile.write(b"{}")
+
+            def log_message(self, *arguments):
+                pass
+
+        self.exports = exports
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def next_spans(self):
+        path, kind, body = self.exports.get(timeout=SECONDS)
+        assert (path, kind) == ("/v1/traces", "application/json"), (path, kind)
+        export = read_export(body)
+        [resource] = export.resource_spans
+        assert any(a.key == "service.name" and a.value.string_value == "my-ferry" for a in resource.resource.attributes), resource.resource
+        return [span for scope in resource.scope_spans for span in scope.spans]
+
+    def close(self):
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class OtlpTest(unittest.TestCase):
+    def setUp(self):
+        self.collector = Collector()
+        self.addCleanup(self.collector.close)
+
+    def serve(self, endpoint):
+        environment = {**os.environ, "OTEL_SERVICE_NAME": "my-ferry"}
+        with unittest.mock.patch.dict(os.environ, environment):
+            job = ferry_job.Job("--otlp-traces-endpoint", endpoint, ranks=1, memory="256MiB")
+        self.addCleanup(job.kill)
+        self.addCleanup(job.channel.close)
+        return job
+
+    def complete(self, job, **headers):
+        body = {"prompt": [443, 3808, 1132], "max_tokens": 5, "temperature": 0.7, "seed": 1, "ignore_eos": True, "n": 2}
+        headers = {"Content-Type": "application/json", **headers}
+        request = urllib.request.Request(f"http://{job.http_address}/v1/completions", json.dumps(body).encode(), headers)
+        with urllib.request.urlopen(request, timeout=SECONDS) as answer:
+            return json.loads(answer.read())
+
+    def test_spans_go_on_with_their_callers_traces(self):
+        job = self.serve(self.collector.url)
+        self.complete(job, traceparent=f"00-{TRACE}-{PARENT}-01", tracestate="a=b")
+        spans = self.collector.next_spans()
+        self.assertEqual(len(spans), 2)
+        for span in spans:
+            self.assertEqual((span.trace_id.hex(), span.parent_span_id.hex(), span.trace_state), (TRACE, PARENT, "a=b"))
+            self.assertEqual((span.name, span.kind), ("llm_request", trace_pb2.Span.SPAN_KIND_SERVER))
+            values = {a.key: getattr(a.value, a.value.WhichOneof("value")) for a in span.attributes}
+            self.assertEqual(values["gen_ai.usage.prompt_tokens"], 3)
+            self.assertEqual(values["gen_ai.usage.completion_tokens"], 5)
+            self.assertEqual(values["gen_ai.request.temperature"], 0.7)
+            self.assertEqual(values["gen_ai.request.n"], 2)
+            seconds = (span.end_time_unix_nano - span.start_time_unix_nano) * 1e-9
+            self.assertAlmostEqual(values["gen_ai.latency.e2e"], seconds, places=6)
+            self.assertLess(values["gen_ai.latency.time_in_queue"], values["gen_ai.latency.time_to_first_token"])
+
+        request = ferry_job.ids_request([443, 3808, 1132], max_tokens=5)
+        request.request_id = "by-grpc"
+        list(job.stub.Generate(request, metadata=(("traceparent", f"00-{TRACE}-{PARENT}-01"),), timeout=SECONDS))
+        [span] = self.collector.next_spans()
+        self.assertEqual((span.trace_id.hex(), span.parent_span_id.hex()), (TRACE, PARENT))
+        self.assertIn("by-grpc", [a.value.string_value for a in span.attributes if a.key == "gen_ai.request.id"])
+
+        self.complete(job, traceparent=f"00-{TRACE}-{PARENT}-00")  # not recorded by its caller
+        self.complete(job)
+        spans = self.collector.next_spans()
+        self.assertEqual([span.parent_span_id for span in spans], [b"", b""])
+        self.assertNotIn(TRACE, [span.trace_id.hex() for span in spans])
+        self.assertEqual(job.stop(), 0)
+
+    def test_a_collector_that_is_away_costs_spans_and_nothing_else(self):
+        job = self.serve("http://127.0.0.1:1")
+        self.complete(job)
+        job.terminate()
+        self.assertEqual(job.wait(60), 0)
+        self.assertIn("spans are dropped: http://127.0.0.1:1/v1/traces:", job.log())
+
+    def test_what_is_no_address_is_refused(self):
+        command = [ferry_job.FERRY, "serve", "--model", "demo", "--otlp-traces-endpoint", "localhost:4317"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+        self.assertEqual(done.returncode, 2)
+        self.assertEqual(done.stderr, "ferry: error: --otlp-traces-endpoint: 'localhost:4317'; allowed: http[s]://HOST[:PORT][/PATH]\n")
+
+
+if __name__ == "__main__":
+    own_venv.use_venv("otlp-venv", "otlp_requirements.txt")
+    import unittest.mock
+
+    from google.protobuf import json_format
+    from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
+    from opentelemetry.proto.trace.v1 import trace_pb2
+
+    import ferry_job
+
+    unittest.main(verbosity=2)

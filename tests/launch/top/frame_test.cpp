@@ -1,0 +1,149 @@
+#include "launch/top/frame.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <clocale>
+#include <numeric>
+
+namespace ferry {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+/// A server under load, with everything that can be shown.
+LiveStatus busy(double uptime_s) {
+  LiveStatus status;
+  status.server = {
+      .version = "1", .model = "demo-of-some-length", .dtype = "bf16", .transport = "mpi", .ranks = 9, .uptime_s = uptime_s};
+  status.requests = {.running = 16, .waiting = 5, .max_running = 16, .max_waiting = 256};
+  status.requests.by_state = {{"decoding", 12}, {"waiting_for_media", 4}};
+  status.requests.finished = {{"stop", 100}, {"error", 2}};
+  status.requests.rejected = 7;
+  status.tokens = {.prompt = 100, .cached = 50, .computed = 60, .generated = static_cast<int64_t>(400 * uptime_s)};
+  status.steps = {.count = static_cast<int64_t>(40 * uptime_s), .seconds = uptime_s, .max_drafts = 2};
+  status.recent = {.window_s = 5, .phases = {{"prefill", 10, 5000, 10, 1}, {"decode", 100, 1600, 1600, 3.5}}, .core_wait_s = 1};
+  for (int32_t rank = 1; rank < 9; ++rank) status.ranks.push_back({.rank = rank, .exchanges = 10, .rows = 80});
+  status.experts = {.count = 64, .per_token = 8, .balancedness = 0.93};
+  status.cache = {.blocks = 1000, .used_blocks = 420, .block_tokens = 16, .has_prefix_cache = true};
+  for (uint64_t i = 0; i < 64; ++i) status.requests.oldest.push_back({.number = i, .state = "decoding", .age_s = 3});
+  return status;
+}
+
+LiveHistory busy_history() {
+  LiveHistory history;
+  for (int second = 100; second < 120; ++second) history.add(busy(second));
+  return history;
+}
+
+std::string text_of(const std::vector<std::string>& lines) {
+  return std::accumulate(lines.begin(), lines.end(), std::string(),
+                         [](const std::string& all, const std::string& line) { return all + line + "\n"; });
+}
+
+class Frame : public testing::Test {
+ protected:
+  void SetUp() override { ASSERT_NE(std::setlocale(LC_CTYPE, "C.UTF-8"), nullptr); }
+  void TearDown() override { std::setlocale(LC_CTYPE, "C"); }
+};
+
+TEST_F(Frame, ShowsWhatThereIs) {
+  const std::string text = text_of(draw_frame(busy_history(), {.columns = 100}));
+  for (const char* part : {"demo-of-some-length, bf16, 9 ranks over mpi", "serving, up 1 min 59 s", "running 16 of 16",
+                           "waiting for media 4", "error 2", "refused 7", "made 400", "busy 100 %", "no core 20.0 %",
+                           "decode 70.0 %, 35.0 ms of 16.0 rows", "42.0 %", "balancedness 0.93", "12.5 %"})
+    EXPECT_THAT(text, HasSubstr(part));
+  EXPECT_THAT(text, Not(HasSubstr("\x1b"))) << "no colours were allowed";
+}
+
+TEST_F(Frame, FitsEveryScreen) {
+  const LiveHistory history = busy_history();
+  for (const bool has_blocks : {false, true}) {
+    for (int columns = 1; columns <= 200; columns += 7) {
+      for (const int rows : {1, 2, 3, 5, 8, 13, 21, 24, 50, 100, 0}) {
+        const Screen screen{.columns = columns, .rows = rows, .has_blocks = has_blocks};
+        const std::vector<std::string> lines = draw_frame(history, screen);
+        ASSERT_FALSE(lines.empty());
+        ASSERT_TRUE(rows == 0 || std::ssize(lines) <= rows) << columns << " columns, " << rows << " rows";
+        for (const std::string& line : lines) ASSERT_LE(display_width(line), columns) << line;
+      }
+    }
+  }
+}
+
+TEST_F(Frame, NothingIsCutFromSixtyColumnsOn) {
+  for (const int columns : {60, 80, 120, 200}) {
+    const std::string text = text_of(draw_frame(busy_history(), {.columns = columns}));
+    for (const char* end : {"refused 7", "from the cache 50.0 %", "snapshots 0", "for the transport", "waited for"})
+      EXPECT_THAT(text, HasSubstr(end)) << columns << " columns";
+  }
+}
+
+TEST_F(Frame, TablesSayWhatIsMissing) {
+  const std::vector<std::string> lines = draw_frame(busy_history(), {.columns = 100, .rows = 40});
+  EXPECT_EQ(lines.size(), 40U);
+  EXPECT_THAT(lines.back(), HasSubstr(" more"));
+}
+
+TEST_F(Frame, FewRowsKeepWhatMattersMost) {
+  const std::string text = text_of(draw_frame(busy_history(), {.columns = 100, .rows = 4}));
+  EXPECT_THAT(text, HasSubstr("demo-of-some-length"));
+  EXPECT_THAT(text, HasSubstr("running 16"));
+  EXPECT_THAT(text, Not(HasSubstr("balancedness")));
+}
+
+TEST_F(Frame, SaysWhyNothingIsServed) {
+  LiveHistory history;
+  LiveStatus status = busy(10);
+  status.server.complaint = "the engine has not gone on for 3.0 s";
+  history.add(status);
+  EXPECT_THAT(draw_frame(history, {.columns = 80}).at(1), HasSubstr("has not gone on"));
+}
+
+TEST_F(Frame, OneLookIsEnough) {
+  LiveHistory history;
+  history.add({});
+  const std::string text = text_of(draw_frame(history, {.columns = 80}));
+  EXPECT_THAT(text, HasSubstr("made -"));
+  EXPECT_THAT(text, HasSubstr("not recorded"));
+  EXPECT_THAT(text, Not(HasSubstr("balancedness"))) << "a dense model has none";
+}
+
+TEST_F(Frame, StrangersTextIsHarmless) {
+  LiveHistory history;
+  LiveStatus status = busy(10);
+  status.server.model = "\x1b]0;evil\a\xff\r\nmodel";
+  history.add(status);
+  const std::string first = draw_frame(history, {.columns = 100, .has_colors = false}).front();
+  EXPECT_THAT(first, HasSubstr("?]0;evil????model"));
+}
+
+TEST_F(Frame, ColoursEndWhereTheyBegan) {
+  const std::vector<std::string> lines = draw_frame(busy_history(), {.columns = 60, .has_colors = true, .has_blocks = true});
+  std::size_t num_colored = 0;
+  for (const std::string& line : lines) {
+    const std::size_t last = line.rfind("\x1b[");
+    if (last == std::string::npos) continue;
+    ++num_colored;
+    EXPECT_EQ(line.substr(last, 4), "\x1b[0m") << line;
+  }
+  EXPECT_GT(num_colored, 5U);
+}
+
+TEST_F(Frame, WideCharactersTakeTwoColumns) {
+  EXPECT_EQ(display_width("\u6e21\u8239"), 4);
+  StyledLine line;
+  line.add("\u6e21\u8239\u6e21");
+  EXPECT_EQ(line.render({.columns = 5}), "\u6e21\u8239");
+}
+
+TEST(StyledLine, OtherLocalesGetAscii) {
+  std::setlocale(LC_CTYPE, "C");
+  StyledLine line;
+  line.add("caf\u00e9");
+  EXPECT_EQ(line.render({.columns = 80}), "caf??");
+}
+
+}  // namespace
+}  // namespace ferry

@@ -1,0 +1,136 @@
+#include "runtime/server/live/live_status.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "profiler/recent_activity.h"
+#include "runtime/base/error.h"
+#include "runtime/server/http/call.h"
+#include "runtime/server/http/router.h"
+#include "runtime/server/live/live_json.h"
+#include "runtime/server/live/live_routes.h"
+#include "tests/support/sample_report.h"
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+
+LiveStatus sample_status() {
+  EngineReport report = test::sample_report();
+  report.model.name = "demo";
+  report.model.num_expert_workers = 2;
+  report.model.num_experts = 64;
+  report.load.requests[static_cast<std::size_t>(RequestState::kDecoding)] = 3;
+  RecentActivity recent{.window_s = 5};
+  recent.by_phase[static_cast<std::size_t>(Phase::kDecode)] = {.steps = 10, .rows = 30, .sequences = 20, .seconds = 1.5};
+  recent.peers = {{.rank = 2, .exchanges = 8, .rows = 16, .bytes_out = 100, .bytes_in = 200, .wait_s = 0.5}};
+  const std::vector<OpenRequestSight> oldest = {
+      {.number = 12, .state = RequestState::kWaitingForMedia, .age_s = 2.5, .prompt_tokens = 40}};
+  return make_live_status(report, oldest, recent, {.time = 1e9, .uptime_s = 60, .complaint = "it drains"});
+}
+
+/// What a route answers.
+HttpResponse ask(const HttpRoute& route) {
+  if (route.blocking) return route.blocking({});
+  const auto call = std::make_shared<HttpCall>(HttpCallForm{}, [] {});
+  route.handler({}, HttpReply(call));
+  std::string bytes;
+  return call->take(bytes).response.value();
+}
+
+TEST(LiveStatus, TakesOverWhatTheEngineTells) {
+  const LiveStatus status = sample_status();
+  EXPECT_EQ(status.server.ranks, 3);
+  EXPECT_EQ(status.server.complaint, "it drains");
+  EXPECT_EQ(status.requests.by_state.at("decoding"), 3);
+  EXPECT_EQ(status.requests.by_state.count("finished"), 0U) << "nobody is open who has ended";
+  EXPECT_EQ(status.requests.finished.at("abort"), 1);
+  EXPECT_EQ(status.requests.oldest.front().state, "waiting_for_media");
+  EXPECT_EQ(status.tokens.cached, 30);
+  EXPECT_EQ(status.steps.drafts_tried, 2);
+  EXPECT_EQ(status.steps.drafts_right, 1);
+  EXPECT_EQ(status.recent.phases.at(static_cast<std::size_t>(Phase::kDecode)).rows, 30);
+  EXPECT_EQ(status.cache.misses.at("salt"), 5);
+  EXPECT_EQ(status.seconds.first_token.counts.size(), status.seconds.first_token.bounds.size() + 1);
+}
+
+TEST(LiveStatus, HasEveryWorker) {
+  const std::vector<LiveStatus::Rank> ranks = sample_status().ranks;
+  ASSERT_EQ(ranks.size(), 2U);
+  EXPECT_EQ(ranks[0].rank, 1);
+  EXPECT_EQ(ranks[0].rows, 0) << "one that had none of late is there all the same";
+  EXPECT_EQ(ranks[1].rows, 16);
+}
+
+TEST(LiveJson, IsReadAsItWasWritten) {
+  const std::string text = to_json_text(sample_status());
+  EXPECT_EQ(text.find('\n'), std::string::npos);
+  EXPECT_EQ(to_json_text(parse_live_status(text, "here")), text);
+  const json object = json::parse(text);
+  EXPECT_EQ(object["requests"]["oldest"][0]["number"], 12);
+  EXPECT_EQ(object["ranks"][1]["bytes_in"], 200);
+}
+
+TEST(LiveJson, OtherVersionsAreUnderstood) {
+  json object = json::parse(to_json_text(sample_status()));
+  object["server"].erase("dtype");
+  object["server"]["mood"] = "good";
+  EXPECT_EQ(parse_live_status(object.dump(), "here").server.dtype, "");
+}
+
+/// The complaint about `text`.
+std::string refusal_of(const std::string& text) {
+  try {
+    parse_live_status(text, "here");
+    return "";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    return error.what();
+  }
+}
+
+TEST(LiveJson, StrangersAreRefused) {
+  for (const char* text : {"", "[]", "{}", "<html>", R"({"server": 3})", R"({"server": {"model": 1}})",
+                           R"({"server": {}, "ranks": [3]})", R"({"server": {}, "requests": {"by_state": {"a": "b"}}})"})
+    EXPECT_NE(refusal_of(text).find("here"), std::string::npos) << text;
+  const std::string counts = refusal_of(R"({"server": {}, "seconds": {"queue": {"bounds": [1, 2], "counts": [3]}}})");
+  EXPECT_EQ(counts, "here: seconds.queue has 1 counts for 2 bounds; allowed: one more");
+}
+
+TEST(LiveJson, ErrorsAreTold) {
+  EXPECT_EQ(error_message_of(http_error(401, "a key is missing").body), "a key is missing");
+  for (const char* text : {"", "{}", "<html>", R"({"error": "Unauthorized"})"}) EXPECT_EQ(error_message_of(text), "") << text;
+}
+
+TEST(LiveRoutes, OnlyTheFiguresAreGuarded) {
+  LiveFeed feed(sample_status);
+  HttpRouter router;
+  add_live_routes(router, feed);
+  EXPECT_EQ(router.find("GET", "/status.json")->guard, HttpGuard::kGuarded);
+  const HttpResponse figures = ask(*router.find("GET", "/status.json"));
+  EXPECT_EQ(figures.content_type, "application/json");
+  EXPECT_EQ(parse_live_status(figures.body, "here").server.model, "demo");
+  EXPECT_EQ(router.find("GET", "/")->guard, HttpGuard::kOpen);
+  const HttpResponse page = ask(*router.find("GET", "/"));
+  EXPECT_EQ(page.content_type, "text/html; charset=utf-8");
+  EXPECT_EQ(page.body.find("{{"), std::string::npos) << "a mark was not filled";
+  EXPECT_EQ(page.body.find("demo"), std::string::npos) << "the page says something of the job";
+}
+
+TEST(LiveFeed, IsMadeOnceForManyWatchers) {
+  int num_made = 0;
+  LiveFeed feed([&] {
+    ++num_made;
+    return LiveStatus{};
+  });
+  const LiveFeed::Clock::time_point start{};
+  EXPECT_EQ(feed.json(start), feed.json(start + LiveFeed::kFreshness / 2));
+  EXPECT_EQ(num_made, 1);
+  feed.json(start + LiveFeed::kFreshness);
+  EXPECT_EQ(num_made, 2);
+}
+
+}  // namespace
+}  // namespace ferry

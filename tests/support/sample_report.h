@@ -1,0 +1,36 @@
+#pragma once
+
+#include "runtime/server/metrics/engine_metrics.h"
+
+namespace ferry::test {
+
+/// An engine's report in which most counts differ from each other.
+inline EngineReport sample_report() {
+  SchedulerOptions options;
+  options.max_context = 1000;
+  EngineReport report{.load = {}, .stats = EngineStats(options), .model = {}};
+  report.load.running_requests = 3;
+  report.load.waiting_requests = 2;
+  report.load.kv_blocks_total = 8;
+  report.load.kv_blocks_used = 2;
+  report.load.kv_block_tokens = 16;
+  report.load.preemptions = 4;
+  report.load.lost_slots = 8;
+  report.load.accounts = 9;
+  report.load.prefill_limit = 448;
+  report.load.max_drafts = 2;
+  report.load.drafts.add(2, 1);
+  report.stats.prompt_tokens = 100;
+  report.stats.cached_tokens = 30;
+  report.load.prefix_cache.num_query_tokens = 110;
+  report.load.prefix_cache.num_cached_tokens = 40;
+  report.load.prefix_cache.misses[static_cast<std::size_t>(CacheMiss::kSalt)] = 5;
+  report.stats.rejected = 6;
+  report.stats.count_of(FinishReason::kAborted) = 1;
+  report.stats.count_of(FinishReason::kDeadline) = 1;
+  report.stats.transport.bytes_in = 77;
+  report.stats.first_token_s.observe(0.07);
+  return report;
+}
+
+}  // namespace ferry::test
