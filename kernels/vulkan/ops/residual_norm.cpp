@@ -8,6 +8,8 @@ namespace ferry::vulkan {
 namespace {
 
 constexpr int64_t kMaxSlots = 16;  // of a token, that the shader sums up
+/// Of rows that leave most of a large device idle, each is worked on by twice as many invocations.
+constexpr int64_t kFewRows = 128;
 
 /// What is added to the residual, of rows or of experts. Returns whether all of it begins at multiples of 16 bytes.
 bool tell_addend(VulkanStream& stream, const ResidualNormArgs& args, ResidualNormPush& push) {
@@ -82,11 +84,12 @@ void residual_norm(VulkanStream& stream, const ResidualNormArgs& args) {
   }
   if (args.codes.codes.data != nullptr) aligned = tell_codes(stream, args, push) && aligned;
   const RowTeams teams = teams_for(stream, norm.out);
+  const bool is_half = teams.are_subgroups == 0 && norm.out.rows <= kFewRows;  // packs
   const ExpertSumArgs* experts = args.experts;
   const auto num_slots = static_cast<uint32_t>(experts != nullptr ? experts->combine.num_slots : 0);
-  stream.dispatch({find_shader("residual_norm", norm.out.dtype),
-                   {kRowInvocations, aligned ? 1U : 0U, teams.are_subgroups, teams.packs, norm.rounds_first ? 1U : 0U,
-                    push.added != 0 ? 1U : 0U, num_slots, push.shared_row != 0 ? 1U : 0U}},
+  stream.dispatch({find_shader(is_half ? "residual_norm_half" : "residual_norm", norm.out.dtype),
+                   {is_half ? 2 * kRowInvocations : kRowInvocations, aligned ? 1U : 0U, teams.are_subgroups, teams.packs,
+                    norm.rounds_first ? 1U : 0U, push.added != 0 ? 1U : 0U, num_slots, push.shared_row != 0 ? 1U : 0U}},
                   push, teams.grid);
 }
 

@@ -32,6 +32,12 @@ uint32_t expert_room(const RouterTopkArgs& args) {
   return std::max(kLeastExpertRoom, std::bit_ceil(static_cast<uint32_t>(args.logits.cols)));
 }
 
+/// Subgroups of choose_experts that share a token: one for each expert that an invocation would have, if there are enough.
+uint32_t team_size(const RouterTopkArgs& args, uint32_t subgroup) {
+  const uint32_t subgroups = kListInvocations / subgroup, team = std::min(expert_room(args) / subgroup, subgroups);
+  return args.logits.rows * team <= subgroups ? team : 1;
+}
+
 }  // namespace
 
 void router_topk(VulkanStream& stream, const RouterTopkArgs& args) {
@@ -50,7 +56,7 @@ void router_topk(VulkanStream& stream, const RouterTopkArgs& args) {
                             .sum_eps = args.sum_eps,
                             .scale = args.scale};
   const uint32_t subgroup = stream.traits().subgroup_size;
-  stream.dispatch({find_shader("router_topk", args.logits.dtype), {kRowInvocations, expert_room(args), subgroup}}, push,
+  stream.dispatch({find_shader("router_topk", args.logits.dtype), {kRowInvocations, expert_room(args), subgroup, 1}}, push,
                   grid_of_elements(args.logits.rows, kRowInvocations / subgroup));
 }
 
@@ -88,8 +94,9 @@ void choose_experts(VulkanStream& stream, const ExpertChoiceArgs& args) {
                               .is_normalised = router.is_normalised ? 1U : 0U,
                               .sum_eps = router.sum_eps,
                               .scale = router.scale};
+  const uint32_t subgroup = stream.traits().subgroup_size;
   stream.dispatch({find_shader("choose_experts", router.logits.dtype),
-                   {kListInvocations, expert_room(router), stream.traits().subgroup_size}},
+                   {kListInvocations, expert_room(router), subgroup, team_size(router, subgroup)}},
                   push, {});
 }
 

@@ -1,5 +1,5 @@
 #version 460
-// choose_experts of ops.h for few tokens, one workgroup: a subgroup chooses for every gl_NumSubgroups-th token, then an
+// choose_experts of ops.h for few tokens, one workgroup: a team of subgroups chooses for every kTeams-th token, then an
 // invocation places each slot.
 #extension GL_KHR_memory_scope_semantics : require
 #include "kernels/vulkan/shaders/common.glsl"
@@ -21,7 +21,11 @@ void main() {
   uint totals[kLaneTotals];
   load_totals(totals);
   clear_counts();
-  for (uint token = gl_SubgroupID; token < p.num_tokens; token += gl_NumSubgroups) choose_experts(token);
+  for (uint first = 0; first < p.num_tokens; first += kTeams) {
+    uint token = first + gl_SubgroupID / kTeam;
+    weigh_experts(logits_of(min(token, p.num_tokens - 1)));
+    if (token < p.num_tokens && gl_SubgroupID % kTeam == 0) choose_experts(token);
+  }
   find_first_rows();
   store_counts(totals);
   place_slots(p.num_tokens * p.top_k);

@@ -19,7 +19,7 @@ void load_slots(uint row) {
 
 // The elements of all slots are on their way before the first is looked at.
 Pack combined(uint first) {
-  uvec4 units[kMaxSlots];
+  PACKED units[kMaxSlots];
   [[unroll]] for (uint k = 0; k < kNumSlots; ++k) {
     units[k] = load_packed(p.added + uint64_t(slot_rows[k]) * p.added_stride * kBytesOfT, first, p.cols);
   }
@@ -41,6 +41,6 @@ Pack merged(Pack routed, Pack shared_pack) {
 
 Pack expert_sum(uint row, uint first) {
   if (kHasShared == 0) return combined(first);
-  uvec4 shared_unit = load_packed(p.shared_row + uint64_t(row) * p.shared_stride * kBytesOfT, first, p.cols);
+  PACKED shared_unit = load_packed(p.shared_row + uint64_t(row) * p.shared_stride * kBytesOfT, first, p.cols);
   return merged(combined(first), unpacked(shared_unit));
 }

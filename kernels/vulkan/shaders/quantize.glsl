@@ -16,8 +16,8 @@ uint team_max(uint x) {
   if (kTeamIsSubgroup != 0) return largest;
   if (subgroupElect()) team_parts[gl_SubgroupID] = largest;
   barrier();
-  for (uint i = 0; i < gl_NumSubgroups; ++i) largest = max(largest, team_parts[i]);
-  return largest;
+  for (uint i = gl_SubgroupInvocationID; i < gl_NumSubgroups; i += gl_SubgroupSize) largest = max(largest, team_parts[i]);
+  return subgroupMax(largest);
 }
 
 uint largest_of(Pack x) {
@@ -79,12 +79,17 @@ uint codes_of(vec4 x, RowScale row) {
 }
 
 void store_codes(uint64_t codes, Pack x, RowScale row) {
-  [[unroll]] for (uint i = 0; i < kPack; i += 4) {
-    uint word = codes_of(vec4(x.v[i], x.v[i + 1], x.v[i + 2], x.v[i + 3]), row);
-    if (kIsAligned != 0) {
+  const uint kWordCodes = kPack < 4 ? kPack : 4;
+  [[unroll]] for (uint i = 0; i < kPack; i += kWordCodes) {
+    vec4 values = vec4(0.0);
+    [[unroll]] for (uint j = 0; j < kWordCodes; ++j) values[j] = x.v[i + j];
+    uint word = codes_of(values, row);
+    if (kIsAligned == 0) {
+      [[unroll]] for (uint j = 0; j < kWordCodes; ++j) U8(codes + i + j).v[0] = uint8_t(word >> (8 * j));
+    } else if (kWordCodes == 4) {
       U32(codes + i).v[0] = word;
     } else {
-      [[unroll]] for (uint j = 0; j < 4; ++j) U8(codes + i + j).v[0] = uint8_t(word >> (8 * j));
+      U16(codes + i).v[0] = uint16_t(word);
     }
   }
 }

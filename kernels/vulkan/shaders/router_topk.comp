@@ -11,5 +11,7 @@ void note_choice(uint slot, uint expert) {}
 
 void main() {
   uint row = workgroup_row() * gl_NumSubgroups + gl_SubgroupID;
-  if (row < p.rows) choose_experts(row);
+  if (row >= p.rows) return;
+  weigh_experts(logits_of(row));
+  choose_experts(row);
 }

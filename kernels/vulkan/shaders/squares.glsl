@@ -3,9 +3,20 @@
 #include "exponential.glsl"
 #include "pack.glsl"
 
+// `sum` and the squares of the elements, one by one.
+float plus_squares(float sum, Pack x) {
+  precise float total = sum;
+  [[unroll]] for (uint i = 0; i < kPack; ++i) total += x.v[i] * x.v[i];
+  return total;
+}
+
+// Of 16 bytes of a row: where two invocations share them, the second goes on from the sum of the first, and both have it.
 float squares_of(Pack x) {
-  precise float sum = 0.0;
-  [[unroll]] for (uint i = 0; i < kPack; ++i) sum += x.v[i] * x.v[i];
+  float sum = plus_squares(0.0, x);
+#ifdef HALF_PACKS
+  uint first = gl_SubgroupInvocationID & ~1u;
+  sum = subgroupShuffle(plus_squares(subgroupShuffle(sum, first), x), first + 1);
+#endif
   return sum;
 }
 
