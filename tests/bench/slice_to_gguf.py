@@ -1,15 +1,9 @@
-#!/ usr / bin / env python3
-""
-        "Writes a checkpoint folder, such as one of ferry_slice, as one GGUF file, so that llama.cpp is measured on the same numbers.
+#!/usr/bin/env python3
+"""Writes a checkpoint folder, such as one of ferry_slice, as one GGUF file, so that llama.cpp is measured on the same numbers.
 
-        tests /
-        bench /
-        slice_to_gguf.py FOLDER
-            FILE.gguf
+    tests/bench/slice_to_gguf.py FOLDER FILE.gguf
 
-                Needs numpy and the gguf package of PyPI.It knows the layers of Qwen3 .5 -
-    MoE,
-    Qwen3 - Next and LFM2 - MoE; heads of a gated delta layer must
+Needs numpy and the gguf package of PyPI. It knows the layers of Qwen3.5-MoE, Qwen3-Next and LFM2-MoE; heads of a gated delta layer must
 be as wide for values as for keys, since llama.cpp takes no others. The tokenizer is a dummy with as many tokens as the embedding has rows.
 
 What GGUF wants otherwise than Hugging Face:
@@ -128,8 +122,9 @@ class DeltaHeads:
 def renamed(change, names):
     return {f"{name}.weight": [(f"{to}.weight", change)] for name, to in names.items()}
 
-#Name in the checkpoint, without the prefix of the model and of the layer->[(name in GGUF, what becomes of the values)].
-#"experts.*." stands for the tensors of all experts, stacked.
+
+# Name in the checkpoint, without the prefix of the model and of the layer -> [(name in GGUF, what becomes of the values)].
+# "experts.*." stands for the tensors of all experts, stacked.
 ATTENTION = {f"self_attn.{name}_proj": f"attn_{name}" for name in "qkv"}
 
 QWEN = {
@@ -203,8 +198,7 @@ def groups_of(names):
         expert = re.search(r"\.experts\.(\d+)\.", name)
         key = name.replace(expert[0], ".experts.*.") if expert else name
         groups.setdefault(key, []).append((int(expert[1]) if expert else 0, name))
-    return {
-key: [name for _, name in sorted(members)] for key, members in groups.items()}
+    return {key: [name for _, name in sorted(members)] for key, members in groups.items()}
 
 
 def converted(tensors, table):
@@ -234,21 +228,18 @@ def common_keys(text):
 def qwen_keys(text):
     rope, head_dim = text["rope_parameters"], text["head_dim"]
     keys = {
-  "attention.head_count_kv" : text["num_key_value_heads"],
-                              "attention.key_length" : head_dim,
-                                                       "attention.value_length" : head_dim,
-                                                                                  "attention.layer_norm_rms_epsilon"
-      : float(text["rms_norm_eps"]),
-        "rope.dimension_count" : int(head_dim * rope["partial_rotary_factor"]),
-                                 "expert_shared_feed_forward_length" : text["shared_expert_intermediate_size"],
-                                                                       "ssm.conv_kernel" : text["linear_conv_kernel_dim"],
-                                                                                           "ssm.state_size"
-      : text["linear_key_head_dim"],
-        "ssm.group_count" : text["linear_num_key_heads"],
-                            "ssm.time_step_rank"
-      : text["linear_num_value_heads"],
-        "ssm.inner_size" : text["linear_num_value_heads"] * text["linear_value_head_dim"],
-        "full_attention_interval" : [ *text["layer_types"], "full_attention" ].index("full_attention") + 1,
+        "attention.head_count_kv": text["num_key_value_heads"],
+        "attention.key_length": head_dim,
+        "attention.value_length": head_dim,
+        "attention.layer_norm_rms_epsilon": float(text["rms_norm_eps"]),
+        "rope.dimension_count": int(head_dim * rope["partial_rotary_factor"]),
+        "expert_shared_feed_forward_length": text["shared_expert_intermediate_size"],
+        "ssm.conv_kernel": text["linear_conv_kernel_dim"],
+        "ssm.state_size": text["linear_key_head_dim"],
+        "ssm.group_count": text["linear_num_key_heads"],
+        "ssm.time_step_rank": text["linear_num_value_heads"],
+        "ssm.inner_size": text["linear_num_value_heads"] * text["linear_value_head_dim"],
+        "full_attention_interval": [*text["layer_types"], "full_attention"].index("full_attention") + 1,
     }
     if "mrope_section" in rope:
         keys["rope.dimension_sections"] = [*rope["mrope_section"], 0]
@@ -257,7 +248,7 @@ def qwen_keys(text):
 
 def lfm2_keys(text):
     return {
-#A layer without heads of keys is a convolution.
+        # A layer without heads of keys is a convolution.
         "attention.head_count_kv": [text["num_key_value_heads"] * (kind == "full_attention") for kind in text["layer_types"]],
         "attention.layer_norm_rms_epsilon": float(text["norm_eps"]),
         "feed_forward_length": text["intermediate_size"],
@@ -283,8 +274,7 @@ def write(folder, file):
     tensors = Tensors(folder)
     writer = gguf.GGUFWriter(file, arch)
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_BF16)
-    add = {
-  int : writer.add_uint32, float : writer.add_float32, list : writer.add_array}
+    add = {int: writer.add_uint32, float: writer.add_float32, list: writer.add_array}
     for key, value in (common_keys(text) | (lfm2_keys(text) if arch == "lfm2moe" else qwen_keys(text))).items():
         add[type(value)](f"{arch}.{key}", value)
     add_tokenizer(writer, text["vocab_size"])
