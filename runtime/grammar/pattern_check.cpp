@@ -139,20 +139,21 @@ class JsonPattern {
     const std::size_t first = begin + (is_negated ? 2 : 1);
     if (first + 1 >= behind) refuse("an empty class");
     out_ += is_negated ? "[^" + std::string(kUnwritten) : "[";
-    std::optional<int> range_begin;
+    constexpr int kNone = -1;
+    int range_begin = kNone;
     for (std::size_t i = first; i + 1 < behind;) {
       const std::size_t item = i;
-      const std::optional<int> character = read_character(i, is_negated);
-      const bool is_range = character && i + 2 < behind && pattern_[i] == '-';
-      if (character && !is_negated && !range_begin && !is_range && needs_escape(*character))
+      const std::optional<int> read = read_character(i, is_negated);
+      const int character = read.value_or(kNone);
+      const bool ends_range = range_begin != kNone;
+      const bool begins_range = read && !ends_range && i + 2 < behind && pattern_[i] == '-';
+      if (read && !is_negated && !ends_range && !begins_range && needs_escape(character))
         refuse("a class with a quote, backslash or control character");
-      if (range_begin && character && !is_negated) check_range(*range_begin, *character);
-      range_begin.reset();
-      if (is_range) {
-        range_begin = character;
-        ++i;
-      }
-      out_.append(pattern_, item, i - item);
+      if (ends_range && read && !is_negated) check_range(range_begin, character);
+      range_begin = begins_range ? character : kNone;
+      if (begins_range) ++i;
+      const bool is_plain_hyphen = i == item + 1 && pattern_[item] == '-';  // behind a range, say
+      out_ += is_plain_hyphen ? "\\-" : pattern_.substr(item, i - item);
     }
     out_ += ']';
     return behind;

@@ -12,6 +12,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/json.h"
 #include "runtime/base/quoting.h"
+#include "runtime/grammar/exclusive_schemas.h"
 #include "runtime/grammar/pattern_check.h"
 
 namespace ferry {
@@ -222,7 +223,14 @@ class Rewriter {
       unenforced(inner, "more than one schema is not supported");
       return ordered_json::object();
     }
-    return {{key, rewritten}};
+    if (std::string_view(key) == "oneOf" && !is_one_at_most(branches, path)) {
+      unenforced(inner, "is supported where types, constants or required properties let one of the schemas hold at most");
+    }
+    return {{"anyOf", rewritten}};
+  }
+
+  bool is_one_at_most(const ordered_json& branches, const std::string& path) const {
+    return are_exclusive(branches, *root_, [&](const ordered_json& schema) { return types_of(schema, path); });
   }
 
   /// The types that values may have; none: any.
@@ -345,7 +353,8 @@ class Rewriter {
       }
     }
     const std::string most = max_length < 0 ? "" : std::to_string(max_length);
-    schema["pattern"] = pattern_in_json(".{" + std::to_string(min_length) + "," + most + "}", path);
+    // Not in the form of other patterns: an automaton of counted characters is sound, and its masks take 0.1 ms, not 5.
+    schema["pattern"] = R"([^"\\\x00-\x1f]{)" + std::to_string(min_length) + "," + most + "}";
   }
 
   void rewrite_array(ordered_json& schema, const std::string& path, int depth) {
@@ -403,7 +412,7 @@ class Rewriter {
     return has_schema ? object["additionalProperties"] : ordered_json::object();
   }
 
-  static constexpr int64_t kMaxCounted = 16;  // each takes 20 ms or more to compile with a large vocabulary
+  static constexpr int64_t kMaxCounted = 64;  // each takes 70 ms to compile with a vocabulary of 248,320
 
   const ordered_json* root_;
   UnenforcedKeywords unenforced_;

@@ -73,6 +73,46 @@ TEST(EnforceableSchema, PatternsThatCannotStandInJsonAreRefused) {
     EXPECT_EQ(refused(pattern), "") << pattern;
 }
 
+TEST(EnforceableSchema, HyphensBehindARangeStandForThemselves) {
+  const auto written = [](const char* pattern) {
+    return enforceable_schema({{"type", "string"}, {"pattern", pattern}}, "s")["pattern"].get<std::string>();
+  };
+  EXPECT_THAT(written("[a-z0-9-~]"), HasSubstr(R"([a-z0-9\-~])"));
+  EXPECT_THAT(written("[+--]"), HasSubstr(R"([+-\-])"));
+  EXPECT_THAT(written("[^0-9-_]"), HasSubstr(R"(0-9\-_])"));
+}
+
+TEST(EnforceableSchema, OneOfNeedsSchemasThatExcludeEachOther) {
+  const auto refused = [](const std::string& branches) {
+    const std::string definitions =
+        R"("$defs": {"a": {"type": "object", "properties": {"k": {"const": 1}}, "required": ["k"]}})";
+    return !schema_refusal((R"({"oneOf": [)" + branches + "], " + definitions + "}").c_str()).empty();
+  };
+  const auto object = [](const std::string& properties, const std::string& required, bool is_closed = true) {
+    return R"({"type": "object", "properties": {)" + properties + R"(}, "required": [)" + required + "]" +
+           (is_closed ? R"(, "additionalProperties": false})" : "}");
+  };
+  EXPECT_FALSE(refused(R"({"type": "string"}, {"type": ["null", "integer"]}, {"type": "array", "items": {}})"));
+  EXPECT_TRUE(refused(R"({"type": "number"}, {"type": "integer"})"));
+  EXPECT_FALSE(refused(R"({"enum": [1, "a"]}, {"const": 2}, {"type": "string", "enum": ["b"]})"));
+  EXPECT_TRUE(refused(R"({"enum": [1, "a"]}, {"enum": ["a"]})"));
+  EXPECT_TRUE(refused(R"({"const": 1.0}, {"type": "integer"})"));
+  EXPECT_TRUE(refused(R"({"type": "null"}, {"minLength": 1})")) << "null is valid under the second, too";
+  // Objects: by a constant, also behind a reference; by a property that the other does not allow.
+  EXPECT_FALSE(refused(R"({"type": "null"}, {"$ref": "#/$defs/a"}, )" + object(R"("k": {"const": 2})", R"("k")")));
+  EXPECT_FALSE(refused(R"({"$ref": "#/$defs/a"}, )" + object(R"("k": {"const": 2})", "")));
+  EXPECT_TRUE(refused(object(R"("k": {"const": 1})", "") + ", " + object(R"("k": {"const": 2})", "")));
+  EXPECT_FALSE(refused(object(R"("a": {})", R"("a")") + ", " + object(R"("b": {}, "c": {})", R"("b")")));
+  EXPECT_TRUE(refused(object(R"("a": {})", "") + ", " + object(R"("b": {})", "")));
+  EXPECT_TRUE(refused(object(R"("a": {})", R"("a")") + ", " + object(R"("a": {}, "b": {})", R"("a")")));
+  EXPECT_TRUE(refused(object(R"("a": {}, "b": {})", R"("a", "b")") + ", " + object(R"("a": {})", R"("a")", false)));
+  EXPECT_TRUE(refused(object(R"("a": {})", R"("a", "b")", false) + ", " + object(R"("b": {})", R"("b")", false)));
+  EXPECT_EQ(enforceable_schema(parsed(R"({"oneOf": [{"type": "null"}, {"type": "boolean"}]})"), "s"),
+            parsed(R"({"anyOf": [{"type": "null"}, {"type": "boolean"}]})"));
+  EXPECT_EQ(enforceable_schema(parsed(R"({"oneOf": [{"type": "null"}, {}]})"), "s", UnenforcedKeywords::kDrop),
+            parsed(R"({"anyOf": [{"type": "null"}, {}]})"));
+}
+
 TEST(EnforceableSchema, References) {
   EXPECT_THAT(schema_refusal(R"({"$ref": "https://example.com/a"})"), HasSubstr("is not inside the schema"));
   EXPECT_THAT(schema_refusal(R"({"$ref": "#/$defs/a"})"), HasSubstr("names nothing"));
