@@ -30,8 +30,8 @@ import own_venv
 
 SCHEMAS = pathlib.Path(__file__).parent / "wild_schemas.json"
 SHOWN = 5  # answers that are wrong, at most
-MAX_TOKENS = 700
-FAVOUR = 5  # to the logits of CLOSERS
+MAX_TOKENS = 400
+FAVOUR = 7  # to the logits of CLOSERS
 CLOSERS = ('"', '",', '"}', '"]', "}", "]", '":')
 SECONDS = 300
 
