@@ -60,8 +60,8 @@ TEST_F(Frame, ShowsWhatThereIs) {
 TEST_F(Frame, FitsEveryScreen) {
   const LiveHistory history = busy_history();
   for (const bool has_blocks : {false, true}) {
-    for (int columns = 1; columns <= 200; columns += 7) {
-      for (const int rows : {1, 2, 3, 5, 8, 13, 21, 24, 50, 100, 0}) {
+    for (int columns = 1; columns <= 200; columns += 23) {
+      for (const int rows : {1, 3, 13, 24, 100, 0}) {
         const Screen screen{.columns = columns, .rows = rows, .has_blocks = has_blocks};
         const std::vector<std::string> lines = draw_frame(history, screen);
         ASSERT_FALSE(lines.empty());

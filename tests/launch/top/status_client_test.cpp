@@ -14,7 +14,7 @@ namespace {
 
 StatusTarget target_of(const std::string& text) { return make_target({.target = text}); }
 
-std::string refusal_of(const TopOptions& options) {
+std::string target_refusal(const TopOptions& options) {
   try {
     make_target(options);
     return "";
@@ -35,8 +35,8 @@ TEST(StatusTarget, IsAnAddressOrAUrl) {
 TEST(StatusTarget, AnythingElseIsRefused) {
   for (const char* text : {"", "host", "host:port", "host:99999", "ftp://host:1", "http://", "http://key@host:8000",
                            "http://host/?a=b", "http://host/#a", "host:8000 x", "file:///etc/passwd"})
-    EXPECT_NE(refusal_of({.target = text}).find("allowed: HOST:PORT"), std::string::npos) << text;
-  EXPECT_NE(refusal_of({.target = "http://host:8000", .tls_ca = "ca.pem"}).find("https"), std::string::npos);
+    EXPECT_NE(target_refusal({.target = text}).find("allowed: HOST:PORT"), std::string::npos) << text;
+  EXPECT_NE(target_refusal({.target = "http://host:8000", .tls_ca = "ca.pem"}).find("https"), std::string::npos);
 }
 
 TEST(StatusTarget, HasAKey) {
@@ -45,7 +45,7 @@ TEST(StatusTarget, HasAKey) {
   std::ofstream(file) << "# mine\nfirst-key\nsecond-key\n";
   EXPECT_EQ(make_target({.api_key_file = file}).key, "first-key");
   EXPECT_EQ(make_target({.api_key_file = file, .api_key = "of-the-environment"}).key, "of-the-environment");
-  EXPECT_NE(refusal_of({.api_key = "a key\r\nwith: more"}).find("FERRY_API_KEY"), std::string::npos);
+  EXPECT_NE(target_refusal({.api_key = "a key\r\nwith: more"}).find("FERRY_API_KEY"), std::string::npos);
 }
 
 /// A server whose status is `answer`.
