@@ -18,6 +18,14 @@ constexpr const char* kGap = "   ";  // between items of a line
 double as_real(int64_t value) { return static_cast<double>(value); }
 double step_seconds(const LiveStatus& status) { return status.steps.seconds; }
 
+/// What of the window was spent in steps. The sum over all steps would not do: it jumps when a long one ends, which between two
+/// looks can be more than the time between them.
+double recent_step_seconds(const LiveStatus::Recent& recent) {
+  double seconds = 0;
+  for (const LiveStatus::Phase& phase : recent.phases) seconds += phase.seconds;
+  return seconds;
+}
+
 /// Lines that belong together. A table's first line is its head.
 struct Section {
   int rank = 0;  // the lower, the longer it stays when there is no room
@@ -152,7 +160,7 @@ Section steps(const LiveHistory& history, const Screen& screen) {
   ItemLines items("steps/s", screen);
   items.add_parts({{figure_text(history.rate(count)), Style::kStrong}, {spark(history.line(count), screen), Style::kFirst}});
   items.add(seconds_text(history.growth(step_seconds, count)) + " each");
-  items.add("busy " + percent_text(history.rate(step_seconds)));
+  if (recent.window_s > 0) items.add("busy " + percent_text(recent_step_seconds(recent) / recent.window_s));
   const auto add_wait = [&](const char* name, double seconds) {
     if (seconds > 0) items.add(name + percent_text(ratio(seconds, recent.window_s)), Style::kBad);
   };

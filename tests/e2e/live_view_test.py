@@ -4,10 +4,12 @@ requests that run. What needs a Chromium is skipped without one.
 Environment: FERRY_BINARY (default build/release/launch/ferry), FERRY_CHROMIUM (default: found on the PATH).
 """
 
+import codecs
 import contextlib
 import fcntl
 import json
 import os
+import pathlib
 import pty
 import re
 import select
@@ -41,6 +43,7 @@ class Terminal:
         self.process = subprocess.Popen([FERRY, "top", *arguments], stdin=worker, stdout=worker, stderr=worker, start_new_session=True,
                                         env={**os.environ, "TERM": "xterm", "LC_ALL": "C.UTF-8", "FERRY_API_KEY": KEY, **environment})
         self.text = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
 
     def resize(self, columns, rows):
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
@@ -52,9 +55,13 @@ class Terminal:
             ready, _, _ = select.select([self._master], [], [], max(0.0, end - time.monotonic()))
             if not ready:
                 raise AssertionError(f"no {pattern!r} within {seconds} s in {self.text!r}")
-            self.text += os.read(self._master, 1 << 16).decode()
+            self.text += self._decoder.decode(os.read(self._master, 1 << 16))
         text, self.text = self.text, ""
         return text
+
+    def is_stopped(self):
+        status = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text()
+        return status.rsplit(") ", 1)[1].startswith("T")
 
     def press(self, key):
         os.write(self._master, key.encode())
@@ -108,8 +115,14 @@ class TopTest(WatchedJobTest):
                               env={**os.environ, "FERRY_API_KEY": KEY, "LC_ALL": "C.UTF-8", **environment})
 
     def test_once(self):
+        def shows_steps():
+            shown.append(self.once())
+            return re.search(r"made [1-9]", shown[-1].stdout)
+
+        shown = []
         with self.load():
-            done = self.once()
+            ferry_job.wait_until(shows_steps, CALL_SECONDS)  # on a busy machine a step may take longer than the 0.3 s that are looked at
+        done = shown[-1]
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         for pattern in (r"demo, bf16, 3 ranks over mpi", r"running 2 of 2", r"waiting 1 of", r"made [1-9]", r"decode [1-9]", r"balancedness 0\.\d",
                         r"touched [1-9]", r"(?m)^ +2 +[1-9].* MB/s|kB/s", r"decoding"):
@@ -163,16 +176,17 @@ class TopTest(WatchedJobTest):
         terminal.wait_for("requests")
         terminal.process.send_signal(signal.SIGTSTP)
         terminal.wait_for(re.escape(LEFT))
+        self.assertTrue(ferry_job.wait_until(terminal.is_stopped, CALL_SECONDS))
         terminal.process.send_signal(signal.SIGCONT)
         self.assertIn("requests", terminal.wait_for(re.escape(ENTERED) + "(?s:.*)requests"))
 
     def test_sizes_and_colours(self):
         terminal = self.top("--interval", "600", self.job.http_address, columns=200, rows=50)
-        terminal.wait_for("\x1b\\[1mrequests")
+        terminal.wait_for("\x1b\\[1mrequests(?s:.*)\x1b\\[J")
         terminal.resize(60, 5)
         terminal.process.send_signal(signal.SIGWINCH)
         frame = terminal.wait_for(r"\x1b\[J").replace("\x1b[H", "").replace("\x1b[J", "")
-        lines = [re.sub(r"\x1b\[[0-9;]*[mK]", "", line) for line in frame.split("\r\n")]
+        lines = [re.sub(r"\x1b\[[0-9;]*[mK]", "", line) for line in re.split(r"\r*\n", frame)]
         self.assertLessEqual(len(lines), 5)
         self.assertLessEqual(max(map(len, lines)), 60)
         plain = self.top(NO_COLOR="1")
