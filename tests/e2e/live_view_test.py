@@ -29,6 +29,7 @@ import report_page_test
 from ferry_job import CALL_SECONDS, FERRY, endless_request
 
 KEY = "key-of-a-watcher"
+IS_READY = "document.documentElement.dataset.ready === 'true'"  # the page has asked once
 ENTERED, LEFT = "\x1b[?1049h", "\x1b[?25h\x1b[?1049l"
 
 
@@ -210,10 +211,11 @@ class PageTest(WatchedJobTest):
         """Shows the page, and waits until it has asked once."""
         address = f"http://{self.job.http_address}/"
         self.browser.show(address, width, 900, theme)
+        self.wait_for(IS_READY)  # the complaint of an answer without a key has come, too
         self.browser.evaluate(f"sessionStorage.setItem('ferry-key', {json.dumps(key)})")
         self.browser.complaints.clear()
         self.browser.show(address, width, 900, theme)
-        self.wait_for("document.documentElement.dataset.ready === 'true'")
+        self.wait_for(IS_READY)
 
     def wait_for(self, condition):
         self.assertTrue(ferry_job.wait_until(lambda: self.browser.evaluate(condition), CALL_SECONDS), condition)
