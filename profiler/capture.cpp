@@ -28,7 +28,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(CaptureInfo, version, command, transport, lev
 namespace {
 
 // A rank's file: magic, format, bytes of the JSON header, the header, and the threads' records one after another.
-constexpr char kMagic[8] = {'F', 'E', 'R', 'R', 'Y', 'S', 'P', 'N'};
+constexpr char kCaptureMagic[8] = {'F', 'E', 'R', 'R', 'Y', 'S', 'P', 'N'};
 constexpr uint32_t kFormat = 1;
 
 // Token counts by layer and expert are the most that stands in either: some ten thousand numbers.
@@ -163,7 +163,7 @@ int64_t ClockAlignment::to_coordinator_ns(int64_t rank_ns) const {
 std::vector<std::byte> encode_rank_capture(const RankCapture& capture) {
   const std::string header = header_of(capture).dump();
   Preamble preamble{{}, kFormat, kNumZones, header.size()};
-  std::memcpy(preamble.magic, kMagic, sizeof kMagic);
+  std::memcpy(preamble.magic, kCaptureMagic, sizeof kCaptureMagic);
   std::size_t size = sizeof preamble + header.size();
   for (const ThreadCapture& thread : capture.threads) size += thread.records.size() * sizeof(SpanRecord);
   std::vector<std::byte> bytes(size);
@@ -182,7 +182,8 @@ RankCapture decode_rank_capture(std::span<const std::byte> bytes, const std::str
   Preamble preamble{};
   if (bytes.size() < sizeof preamble) throw damaged(source, std::to_string(bytes.size()) + " bytes are too few");
   std::memcpy(&preamble, bytes.data(), sizeof preamble);
-  if (std::memcmp(preamble.magic, kMagic, sizeof kMagic) != 0) throw damaged(source, "it does not begin as a capture file");
+  if (std::memcmp(preamble.magic, kCaptureMagic, sizeof kCaptureMagic) != 0)
+    throw damaged(source, "it does not begin as a capture file");
   if (preamble.format != kFormat) throw damaged(source, "format " + std::to_string(preamble.format));
   std::span<const std::byte> rest = bytes.subspan(sizeof preamble);
   if (preamble.header_bytes > rest.size()) throw damaged(source, "its header is cut off");
