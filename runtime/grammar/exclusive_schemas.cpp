@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <span>
 #include <string_view>
 
 namespace ferry {
@@ -10,8 +11,9 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr int kMaxHops = 8;  // from reference to reference
-constexpr int kMaxCompared = 8;  // schemas within each other
+constexpr int kMaxHops = 8;                  // from reference to reference
+constexpr int kMaxCompared = 8;              // schemas within each other
+constexpr int64_t kValuesOfComparison = 50;  // that take as long to compare as two schemas
 
 // Types as a set of bits. A number without a fraction is an integer, however it is written.
 constexpr unsigned kInteger = 1, kFraction = 2, kString = 4, kBoolean = 8, kNull = 16, kArray = 32, kObject = 64,
@@ -42,29 +44,33 @@ const ordered_json* member(const ordered_json& object, const std::string& key) {
   return found == object.end() ? nullptr : &*found;
 }
 
-bool contains(const ordered_json& list, const ordered_json& value) {
-  return list.is_array() && std::find(list.begin(), list.end(), value) != list.end();
+using Values = std::span<const ordered_json>;
+
+/// The values of a list; none of what is no list.
+Values values_of(const ordered_json& list) {
+  return list.is_array() ? Values(list.get_ref<const ordered_json::array_t&>()) : Values();
 }
 
+bool contains(Values values, const ordered_json& value) { return std::ranges::find(values, value) != values.end(); }
+
 /// The values that `const` or `enum` name.
-std::optional<ordered_json> named_values(const ordered_json& schema) {
-  if (const ordered_json* value = member(schema, "const")) return ordered_json::array({*value});
+std::optional<Values> named_values(const ordered_json& schema) {
+  if (const ordered_json* value = member(schema, "const")) return Values(value, 1);
   const ordered_json* values = member(schema, "enum");
-  return values != nullptr && values->is_array() ? std::optional(*values) : std::nullopt;
+  return values != nullptr && values->is_array() ? std::optional(values_of(*values)) : std::nullopt;
 }
 
 class Comparison {
  public:
   Comparison(const ordered_json& root, const TypesOfSchema& types_of, int64_t max_comparisons)
-      : root_(root), types_of_(types_of), num_left_(max_comparisons) {}
+      : root_(root), types_of_(types_of), num_left_(max_comparisons * kValuesOfComparison) {}
 
   /// Whether no value that is written for `written` is valid under `other`.
   bool excludes(const ordered_json& written, const ordered_json& other, int depth = 0) {
     const ordered_json& a = resolved(written);
     const ordered_json& b = resolved(other);
-    if (--num_left_ < 0 || depth > kMaxCompared || !a.is_object() || !b.is_object()) return false;
-    const std::optional<ordered_json> values = named_values(a);
-    if (values) return std::ranges::all_of(*values, [&](const ordered_json& value) { return excludes_value(value, b); });
+    if (!may_compare(kValuesOfComparison) || depth > kMaxCompared || !a.is_object() || !b.is_object()) return false;
+    if (const std::optional<Values> values = named_values(a)) return excludes_values(*values, b);
     for (const char* key : {"anyOf", "oneOf"}) {
       if (const ordered_json* branches = member(a, key))
         return all_of(*branches, [&](const ordered_json& branch) { return excludes(branch, b, depth + 1); });
@@ -76,6 +82,9 @@ class Comparison {
   }
 
  private:
+  /// False when as much as was allowed has been compared.
+  bool may_compare(int64_t num_values) { return (num_left_ -= num_values) >= 0; }
+
   template <class Predicate>
   static bool all_of(const ordered_json& branches, const Predicate& predicate) {
     return branches.is_array() && std::ranges::all_of(branches, predicate);
@@ -105,8 +114,9 @@ class Comparison {
   }
 
   /// Of a value: a keyword about strings, say, excludes no number.
-  static unsigned allowed_types(const ordered_json& schema) {
-    if (const std::optional<ordered_json> values = named_values(schema)) {
+  unsigned allowed_types(const ordered_json& schema) {
+    if (const std::optional<Values> values = named_values(schema)) {
+      if (!may_compare(std::ssize(*values))) return kAnyType;
       unsigned bits = 0;
       for (const ordered_json& value : *values) bits |= type_bits(value);
       return bits;
@@ -120,9 +130,15 @@ class Comparison {
     return bits;
   }
 
-  static bool excludes_value(const ordered_json& value, const ordered_json& schema) {
-    const std::optional<ordered_json> values = named_values(schema);
-    return (values && !contains(*values, value)) || (type_bits(value) & allowed_types(schema)) == 0;
+  /// Lists and objects are not compared: their own sizes have no bound but the request's.
+  bool excludes_values(Values values, const ordered_json& schema) {
+    const std::optional<Values> others = named_values(schema);
+    const unsigned allowed = allowed_types(schema);
+    if (!may_compare(std::ssize(values) * (others ? std::ssize(*others) : 1))) return false;
+    return std::ranges::all_of(values, [&](const ordered_json& value) {
+      if ((type_bits(value) & allowed) == 0) return true;
+      return others && !value.is_structured() && !contains(*others, value);
+    });
   }
 
   /// Of objects: a property that one of them must have keeps them apart.
@@ -165,7 +181,7 @@ class Comparison {
 
   static bool is_required(const ordered_json& schema, const std::string& key) {
     const ordered_json* required = member(schema, "required");
-    return required != nullptr && contains(*required, key);
+    return required != nullptr && contains(values_of(*required), key);
   }
 
   const ordered_json& root_;

@@ -98,6 +98,14 @@ TEST(EnforceableSchema, OneOfNeedsSchemasThatExcludeEachOther) {
   EXPECT_TRUE(refused(R"({"enum": [1, "a"]}, {"enum": ["a"]})"));
   EXPECT_TRUE(refused(R"({"const": 1.0}, {"type": "integer"})"));
   EXPECT_TRUE(refused(R"({"type": "null"}, {"minLength": 1})")) << "null is valid under the second, too";
+  EXPECT_TRUE(refused(R"({"enum": [[1]]}, {"enum": [[2]]})")) << "lists are not compared";
+  const auto enumeration = [](int first, int count) {
+    std::string values;
+    for (int i = first; i < first + count; ++i) values += (values.empty() ? "" : ", ") + std::to_string(i);
+    return R"({"enum": [)" + values + "]}";
+  };
+  EXPECT_FALSE(refused(enumeration(0, 300) + ", " + enumeration(300, 300)));
+  EXPECT_TRUE(refused(enumeration(0, 2000) + ", " + enumeration(2000, 2000))) << "four million comparisons are not made";
   // Objects: by a constant, also behind a reference; by a property that the other does not allow.
   EXPECT_FALSE(refused(R"({"type": "null"}, {"$ref": "#/$defs/a"}, )" + object(R"("k": {"const": 2})", R"("k")")));
   EXPECT_FALSE(refused(R"({"$ref": "#/$defs/a"}, )" + object(R"("k": {"const": 2})", "")));
