@@ -1,5 +1,5 @@
 # Writes the page's sources as C++ strings.
-#   cmake -DPAGE_DIR=<folder of page.html, page.css and the scripts> -DOUTPUT=<file.cpp> -DHEADER=<page_source.h>
+#   cmake -DPAGE_DIR=<folder of page.html, page.css and the scripts> -DBASE_STYLE=<base.css> -DOUTPUT=<file.cpp> -DHEADER=<page_source.h>
 #     -DNAMESPACE=<that of its strings> "-DSCRIPTS=a.js,b.js" -P embed_page.cmake
 string(REPLACE "," ";" SCRIPTS "${SCRIPTS}")
 
@@ -12,6 +12,7 @@ file(WRITE "${OUTPUT}.new" "// Made by embed_page.cmake.\n#include \"${HEADER}\"
 file(APPEND "${OUTPUT}.new" "const std::string_view kHtml =\n")
 append_literal("${PAGE_DIR}/page.html")
 file(APPEND "${OUTPUT}.new" "    ;\nconst std::string_view kStyle =\n")
+append_literal("${BASE_STYLE}")
 append_literal("${PAGE_DIR}/page.css")
 file(APPEND "${OUTPUT}.new" "    ;\nconst std::string_view kScript =\n")
 foreach(script ${SCRIPTS})
