@@ -18,6 +18,7 @@ import struct
 import subprocess
 import tempfile
 import termios
+import threading
 import time
 import unittest
 import urllib.error
@@ -25,6 +26,7 @@ import urllib.request
 
 import browser
 import ferry_job
+import grpc
 import report_page_test
 from ferry_job import CALL_SECONDS, FERRY, endless_request
 
@@ -93,15 +95,30 @@ class WatchedJobTest(ferry_job.JobTest):
 
     @contextlib.contextmanager
     def load(self, count=3):
-        """Requests that run while the body does; two have room."""
-        metadata = (("authorization", f"Bearer {KEY}"),)
-        calls = [self.job.stub.Generate(endless_request(seed), metadata=metadata, timeout=CALL_SECONDS) for seed in range(1, count + 1)]
+        """Requests that run while the body does, each again when it has ended; two have room."""
+        metadata, calls, has_ended = (("authorization", f"Bearer {KEY}"),), {}, threading.Event()
+        has_begun = threading.Event()
+
+        def keep_asking(seed):
+            while not has_ended.is_set():
+                calls[seed] = self.job.stub.Generate(endless_request(seed), metadata=metadata, timeout=CALL_SECONDS)
+                with contextlib.suppress(grpc.RpcError):  # cancelled below
+                    for _ in calls[seed]:
+                        has_begun.set()
+
+        askers = [threading.Thread(target=keep_asking, args=(seed,)) for seed in range(1, count + 1)]
+        for asker in askers:
+            asker.start()
         try:
-            next(calls[0])
+            self.assertTrue(has_begun.wait(CALL_SECONDS))
             yield
         finally:
-            for call in calls:
-                call.cancel()
+            has_ended.set()
+            for asker in askers:
+                while asker.is_alive():
+                    for call in list(calls.values()):
+                        call.cancel()
+                    asker.join(0.05)
 
 
 class TopTest(WatchedJobTest):
