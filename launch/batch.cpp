@@ -11,13 +11,14 @@
 #include "runtime/base/error.h"
 #include "runtime/coordinator.h"
 #include "runtime/engine.h"
+#include "runtime/server/api/api_service.h"
 #include "runtime/server/batch/batch_input.h"
 #include "runtime/server/batch/batch_output.h"
 #include "runtime/server/batch/batch_progress.h"
 #include "runtime/server/batch/batch_run.h"
 #include "runtime/server/engine_client.h"
 #include "runtime/server/http/router.h"
-#include "runtime/server/openai/openai_service.h"
+#include "runtime/server/openai/openai_routes.h"
 #include "runtime/text/chat_template.h"
 
 namespace ferry {
@@ -47,17 +48,17 @@ int take_termination_signal() {
 /// Calls that are open when the batch ends, for whatever reason, hear that it has before what they use is gone.
 class BatchEnd {
  public:
-  BatchEnd(openai::OpenAiService& openai, Coordinator& coordinator) : openai_(openai), coordinator_(coordinator) {}
+  BatchEnd(api::ApiService& apis, Coordinator& coordinator) : apis_(apis), coordinator_(coordinator) {}
   ~BatchEnd() {
-    openai_.finish_prompts(steady_clock::now());
+    apis_.finish_prompts(steady_clock::now());
     coordinator_.drain(milliseconds(0));
-    openai_.finish_answers(kLastAnswers);
+    apis_.finish_answers(kLastAnswers);
   }
   BatchEnd(const BatchEnd&) = delete;
   BatchEnd& operator=(const BatchEnd&) = delete;
 
  private:
-  openai::OpenAiService& openai_;
+  api::ApiService& apis_;
   Coordinator& coordinator_;
 };
 
@@ -139,10 +140,10 @@ int run_batch(const Options& options, Cluster& cluster) {
   Coordinator coordinator(engine);
   const Cluster::LossWatch watch(cluster, [&](const std::string& reason) { coordinator.fail(reason); });
   CoordinatorClient client(coordinator, tokenizer, chat_template);
-  openai::OpenAiService openai(client, openai::make_settings(options.batch.api, options.engine.model.string(), client, limits));
+  api::ApiService apis(client, api::make_settings(options.batch.api, options.engine.model.string(), client, limits));
   HttpRouter router;
-  openai.add_routes(router);
-  const BatchEnd end(openai, coordinator);
+  api::openai::add_openai_routes(router, apis.context());
+  const BatchEnd end(apis, coordinator);
   const int64_t twice = 2 * engine.scheduler_options().max_running;
   batch::BatchRun run(router, input, output,
                       {.concurrency = options.batch.concurrency > 0 ? options.batch.concurrency : twice,

@@ -16,6 +16,7 @@
 #include "runtime/engine.h"
 #include "runtime/server/access.h"
 #include "runtime/server/anthropic/message_routes.h"
+#include "runtime/server/api/api_service.h"
 #include "runtime/server/capture_source.h"
 #include "runtime/server/descriptor_limit.h"
 #include "runtime/server/grpc_server.h"
@@ -26,7 +27,7 @@
 #include "runtime/server/metrics/engine_metrics.h"
 #include "runtime/server/metrics/http_metrics.h"
 #include "runtime/server/metrics/metrics_route.h"
-#include "runtime/server/openai/openai_service.h"
+#include "runtime/server/openai/openai_routes.h"
 #include "runtime/server/otlp/request_spans.h"
 #include "runtime/server/picture_address.h"
 #include "runtime/server/profile_control.h"
@@ -129,12 +130,12 @@ LiveStatus look(const EngineReport& report, const Coordinator& coordinator, cons
 
 /// Nothing if HTTP is off.
 std::optional<HttpServer> open_http(const ServeOptions& options, const Access& access, ProfileControl& profile,
-                                    openai::OpenAiService& openai, const ServingState& state, EngineReporter report,
+                                    api::ApiService& apis, const ServingState& state, EngineReporter report,
                                     const std::string& model_name, HttpMetrics& metrics, LiveFeed& live) {
   if (options.http_address == "off") return std::nullopt;
   HttpRouter router;
-  openai.add_routes(router);
-  anthropic::add_message_routes(router, openai.context());
+  api::openai::add_openai_routes(router, apis.context());
+  api::anthropic::add_message_routes(router, apis.context());
   add_health_route(router, [&state] { return state.complaint(); });
   add_profile_routes(router, profile);
   add_live_routes(router, live);
@@ -157,11 +158,11 @@ void announce(const char* port, const std::string& address, const Access& access
 }
 
 /// Ends requests whose prompts are still being made as well as those that run, all by the same time.
-void drain(GrpcServer& server, openai::OpenAiService& openai, Coordinator& coordinator, double timeout_s) {
+void drain(GrpcServer& server, api::ApiService& apis, Coordinator& coordinator, double timeout_s) {
   using std::chrono::milliseconds;
   const auto deadline = std::chrono::steady_clock::now() + milliseconds(static_cast<int64_t>(timeout_s * 1e3));
   server.finish_prompts(deadline);
-  openai.finish_prompts(deadline);
+  apis.finish_prompts(deadline);
   const auto left = std::chrono::duration_cast<milliseconds>(deadline - std::chrono::steady_clock::now());
   coordinator.drain(std::max(left, milliseconds(0)));
 }
@@ -187,18 +188,19 @@ int run_serve(const Options& options, Cluster& cluster) {
   ExitGuard starting;  // libraries that get no memory or thread half-way may wait for themselves for ever
   starting.end_within(kServersStart, "ferry: error: the ports are not open after 20 s: memory or threads may have run out");
   ProfileControl profile(captures, options.serve.trace_dir.value_or("traces"), options.serve.trace_dir.has_value());
-  const openai::ApiSettings api = openai::make_settings(options.serve.api, options.engine.model.string(), client, limits);
-  GrpcServer server({.address = options.serve.grpc_address,
-                     .limits = limits,
-                     .access = access,
-                     .vllm = {.model_names = api.model_names, .model_path = api.model_path, .defaults = api.defaults}},
-                    client, &profile);
+  const api::ApiSettings settings = api::make_settings(options.serve.api, options.engine.model.string(), client, limits);
+  GrpcServer server(
+      {.address = options.serve.grpc_address,
+       .limits = limits,
+       .access = access,
+       .vllm = {.model_names = settings.model_names, .model_path = settings.model_path, .defaults = settings.defaults}},
+      client, &profile);
   ServingState state(server);
-  openai::OpenAiService openai(client, api);
+  api::ApiService apis(client, settings);
   HttpMetrics http_metrics;
   const auto report = [&] { return report_of(coordinator, tracing); };
   LiveFeed live([&, start = std::chrono::steady_clock::now()] { return look(report(), coordinator, state, start); });
-  const std::optional<HttpServer> http = open_http(options.serve, access, profile, openai, state, report,
+  const std::optional<HttpServer> http = open_http(options.serve, access, profile, apis, state, report,
                                                    model_name_of(options.serve, engine.model_info()), http_metrics, live);
   coordinator.set_on_failure([&] { state.end(); });
   engine.watch().set_on_change([&](const std::optional<std::string>& complaint) { state.set_overdue(complaint); });
@@ -213,10 +215,10 @@ int run_serve(const Options& options, Cluster& cluster) {
   state.end();
   if (asked_to_leave) {
     std::fprintf(stderr, "ferry: draining\n");
-    drain(server, openai, coordinator, options.serve.drain_timeout_s);
+    drain(server, apis, coordinator, options.serve.drain_timeout_s);
   }
-  openai.finish_prompts(std::chrono::steady_clock::now());  // none can be made any more
-  openai.finish_answers(kFailureGrace);
+  apis.finish_prompts(std::chrono::steady_clock::now());  // none can be made any more
+  apis.finish_answers(kFailureGrace);
   coordinator.set_on_failure({});
   engine.watch().set_on_change({});
   profile.leave();  // calls that wait for files would keep the servers from stopping

@@ -5,8 +5,8 @@
 #include "runtime/base/error.h"
 #include "runtime/schedule/sampling_params.h"
 #include "runtime/server/anthropic/message_request.h"
+#include "runtime/server/api/api_error.h"
 #include "runtime/server/batch/batch_line.h"
-#include "runtime/server/openai/api_error.h"
 #include "runtime/server/openai/chat_request.h"
 #include "runtime/server/openai/completion_request.h"
 #include "runtime/server/openai/responses_request.h"
@@ -17,9 +17,9 @@
 namespace ferry::fuzz {
 namespace {
 
-const openai::ApiSettings& small_settings() {
-  static const openai::ApiSettings settings = [] {
-    openai::ApiSettings made;
+const api::ApiSettings& small_settings() {
+  static const api::ApiSettings settings = [] {
+    api::ApiSettings made;
     made.model_names = {"small"};
     made.context_length = 512;
     made.vocab_size = 1024;
@@ -30,7 +30,7 @@ const openai::ApiSettings& small_settings() {
   return settings;
 }
 
-void check_generation(const openai::GenerationFields& fields) {
+void check_generation(const api::GenerationFields& fields) {
   SamplingParams sampling = fields.sampling;
   FERRY_CHECK(!fields.max_tokens || *fields.max_tokens >= 0);
   sampling.max_tokens = 512;
@@ -39,28 +39,28 @@ void check_generation(const openai::GenerationFields& fields) {
   FERRY_CHECK(fields.num_choices >= 1 && !fields.request_id.empty());
 }
 
-void read_completion(const openai::ordered_json& body, const HttpRequest& request) {
-  const openai::CompletionRequest completion = openai::parse_completion(body, request, small_settings());
+void read_completion(const api::ordered_json& body, const HttpRequest& request) {
+  const api::openai::CompletionRequest completion = api::openai::parse_completion(body, request, small_settings());
   FERRY_CHECK(!completion.prompts.empty());
   check_generation(completion.generation);
 }
 
-void check_conversation(const openai::Conversation& conversation) {
+void check_conversation(const api::Conversation& conversation) {
   FERRY_CHECK(!conversation.prompt.input.messages.empty());
   for (const auto& message : conversation.prompt.input.messages) FERRY_CHECK(message.at("role").is_string());
   check_generation(conversation.generation);
 }
 
-void read_chat(const openai::ordered_json& body, const HttpRequest& request) {
-  check_conversation(openai::parse_chat(body, request, small_settings()));
+void read_chat(const api::ordered_json& body, const HttpRequest& request) {
+  check_conversation(api::openai::parse_chat(body, request, small_settings()));
 }
 
 /// Runs `read` over the body; what is wrong with it is told as JSON, whatever it holds.
 template <class Read>
 void read_body_of(std::string_view text, Read&& read) {
   try {
-    read(openai::read_body(text, small_settings().limits));
-  } catch (const openai::ApiError& error) {
+    read(api::read_body(text, small_settings().limits));
+  } catch (const api::ApiError& error) {
     FERRY_CHECK(error.status() >= 400 && error.json().starts_with("{\"error\":{\"message\":"));
   }
 }
@@ -71,7 +71,7 @@ void read_body_of(std::string_view text, Read&& read) {
 void read_api_body(Input input) {
   if (input.empty()) return;
   static const HttpRequest request;
-  read_body_of(text_of(input).substr(1), [&](const openai::ordered_json& body) {
+  read_body_of(text_of(input).substr(1), [&](const api::ordered_json& body) {
     if (input[0] % 2 == 1) {
       read_completion(body, request);
     } else {
@@ -83,16 +83,16 @@ void read_api_body(Input input) {
 /// A body of Anthropic's Messages.
 void read_message_body(Input input) {
   static const HttpRequest request;
-  read_body_of(text_of(input), [&](const openai::ordered_json& body) {
-    check_conversation(anthropic::parse_message(body, request, small_settings()).conversation);
+  read_body_of(text_of(input), [&](const api::ordered_json& body) {
+    check_conversation(api::anthropic::parse_message(body, request, small_settings()).conversation);
   });
 }
 
 /// A body of OpenAI's Responses.
 void read_responses_body(Input input) {
   static const HttpRequest request;
-  read_body_of(text_of(input), [&](const openai::ordered_json& body) {
-    const openai::ResponsesRequest read = openai::parse_responses(body, request, small_settings());
+  read_body_of(text_of(input), [&](const api::ordered_json& body) {
+    const api::openai::ResponsesRequest read = api::openai::parse_responses(body, request, small_settings());
     check_conversation(read.conversation);
     FERRY_CHECK(read.echoed.is_object());
   });

@@ -4,12 +4,8 @@
 
 #include "runtime/base/json.h"
 
-namespace ferry::anthropic {
+namespace ferry::api::anthropic {
 namespace {
-
-using openai::BlockStep;
-using openai::named_server_sent;
-using openai::ReplyBlock;
 
 constexpr JsonLimits kInputLimits{.depth = 256, .members = 8192};  // twice as deep as an argument may be
 
@@ -25,12 +21,12 @@ std::string delta_of(std::size_t block, ordered_json delta) {
 
 }  // namespace
 
-MessageAnswer::MessageAnswer(Form form, openai::ReplyReading reading, const Tokenizer& tokenizer)
+MessageAnswer::MessageAnswer(Form form, ReplyReading reading, const Tokenizer& tokenizer)
     : BlockAnswer(std::move(reading), tokenizer), form_(std::move(form)) {}
 
 /// Tokens that were cached are no input here: the three counts together are the prompt.
 ordered_json MessageAnswer::usage_json() const {
-  const openai::UsageCount count = usage();
+  const UsageCount count = usage();
   return {{"input_tokens", count.prompt_tokens - count.cached_tokens},
           {"cache_creation_input_tokens", 0},
           {"cache_read_input_tokens", count.cached_tokens},
@@ -107,4 +103,4 @@ ordered_json MessageAnswer::body() const {
   return message;
 }
 
-}  // namespace ferry::anthropic
+}  // namespace ferry::api::anthropic

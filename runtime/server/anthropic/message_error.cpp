@@ -2,11 +2,8 @@
 
 #include "runtime/base/json.h"
 
-namespace ferry::anthropic {
+namespace ferry::api::anthropic {
 namespace {
-
-using openai::ApiError;
-using openai::ordered_json;
 
 const char* type_of(int status) {
   switch (status) {
@@ -27,7 +24,7 @@ ordered_json error_object(int status, const std::string& message) {
   return {{"type", "error"}, {"error", {{"type", type_of(status)}, {"message", message}}}};
 }
 
-std::string error_json(int status, const std::string& message) { return openai::dump(error_object(status, message)); }
+std::string error_json(int status, const std::string& message) { return dump(error_object(status, message)); }
 
 /// The server's own {"error": {"message": …}}.
 void reword(HttpResponse& refusal) {
@@ -37,16 +34,14 @@ void reword(HttpResponse& refusal) {
 
 }  // namespace
 
-openai::ErrorForm message_errors() {
+ErrorForm message_errors() {
   const auto response = [](const ApiError& error) {
     HttpResponse told = error.response();
     told.body = error_json(error.status(), error.what());
     return told;
   };
-  const auto stream_end = [](const ApiError& error) {
-    return openai::named_server_sent(error_object(error.status(), error.what()));
-  };
+  const auto stream_end = [](const ApiError& error) { return named_server_sent(error_object(error.status(), error.what())); };
   return {.response = response, .stream_end = stream_end, .reword = reword};
 }
 
-}  // namespace ferry::anthropic
+}  // namespace ferry::api::anthropic

@@ -4,18 +4,11 @@
 #include <utility>
 
 #include "runtime/base/json.h"
-#include "runtime/server/openai/answer.h"
-#include "runtime/server/openai/api_error.h"
+#include "runtime/server/api/answer.h"
+#include "runtime/server/api/api_error.h"
 
-namespace ferry::anthropic {
+namespace ferry::api::anthropic {
 namespace {
-
-using openai::AssistantTurn;
-using openai::ChatBuilder;
-using openai::refuse;
-using openai::refuse_form;
-using openai::RequestFields;
-using openai::required_text;
 
 /// A client puts a changing line of accounting before its system prompt, which is not for the model, and would cost every hit
 /// of the prefix cache.
@@ -33,7 +26,7 @@ class TurnReader {
       std::string text = required_text(block, "text", path);
       if (!text.starts_with(kBillingHeader)) parts.push_back(builder_.text_part(std::move(text)));
     });
-    if (!parts.empty()) builder_.add({{"role", "system"}, {"content", openai::content_of_parts(std::move(parts))}});
+    if (!parts.empty()) builder_.add({{"role", "system"}, {"content", content_of_parts(std::move(parts))}});
   }
 
   void read(const ordered_json& message, const std::string& where) {
@@ -74,7 +67,7 @@ class TurnReader {
     ordered_json parts = ordered_json::array();
     const auto flush = [&] {
       if (!parts.empty())
-        builder_.add({{"role", "user"}, {"content", openai::content_of_parts(std::exchange(parts, ordered_json::array()))}});
+        builder_.add({{"role", "user"}, {"content", content_of_parts(std::exchange(parts, ordered_json::array()))}});
     };
     each_block(content, where, [&](const std::string& type, const RequestFields& block, const std::string& path) {
       if (type == "tool_result") {
@@ -114,7 +107,7 @@ class TurnReader {
     }
     builder_.add({{"role", "tool"},
                   {"tool_call_id", required_text(block, "tool_use_id", path)},
-                  {"content", openai::content_of_parts(std::move(parts))}});
+                  {"content", content_of_parts(std::move(parts))}});
   }
 
   void read_assistant(const ordered_json& content, const std::string& where) {
@@ -139,7 +132,7 @@ class TurnReader {
   ordered_json input_of(const RequestFields& block, const std::string& path) {
     const ordered_json* input = block.find("input");
     if (input == nullptr || !input->is_object()) refuse_form(path + ".input", path + " has no input that is an object");
-    builder_.count(openai::dump(*input));
+    builder_.count(dump(*input));
     return *input;
   }
 
@@ -148,10 +141,10 @@ class TurnReader {
 
 }  // namespace
 
-openai::ChatMessages read_conversation(const RequestFields& fields, const ServerLimits& limits) {
+ChatMessages read_conversation(const RequestFields& fields, const ServerLimits& limits) {
   const ordered_json* messages = fields.find("messages");
   if (messages == nullptr) refuse_form("messages", "missing field `messages`");
-  openai::ChatMessages chat;
+  ChatMessages chat;
   ChatBuilder builder(chat, "messages", limits);
   builder.check_list(*messages);
   TurnReader reader(builder);
@@ -160,4 +153,4 @@ openai::ChatMessages read_conversation(const RequestFields& fields, const Server
   return chat;
 }
 
-}  // namespace ferry::anthropic
+}  // namespace ferry::api::anthropic

@@ -5,20 +5,12 @@
 
 #include "runtime/base/json.h"
 #include "runtime/server/anthropic/message_reader.h"
-#include "runtime/server/openai/api_error.h"
-#include "runtime/server/openai/chat_request.h"
-#include "runtime/server/openai/refused_fields.h"
+#include "runtime/server/api/api_error.h"
+#include "runtime/server/api/refused_fields.h"
+#include "runtime/server/api/template_fields.h"
 
-namespace ferry::anthropic {
+namespace ferry::api::anthropic {
 namespace {
-
-using openai::ApiSettings;
-using openai::ChatPrompt;
-using openai::Conversation;
-using openai::refuse;
-using openai::refuse_form;
-using openai::RequestFields;
-using openai::required_text;
 
 constexpr int64_t kBudgetMin = 1024;  // tokens of a thought, as Anthropic's API has it
 
@@ -33,7 +25,7 @@ ordered_json read_tools(const ordered_json& tools) {
   if (!tools.is_array()) refuse_form("tools", "tools is " + shown(tools) + "; allowed: a list");
   ordered_json functions = ordered_json::array();
   for (std::size_t i = 0; i < tools.size(); ++i) {
-    const std::string where = openai::ChatBuilder::at("tools", i);
+    const std::string where = ChatBuilder::at("tools", i);
     if (!tools[i].is_object()) refuse_form(where, where + " is " + shown(tools[i]) + "; allowed: an object");
     const RequestFields tool(tools[i], where + ".");
     const std::string type = tool.string("type").value_or("custom");
@@ -107,7 +99,7 @@ void check_context(const RequestFields& fields) {
   if (edits == nullptr) return;
   if (!edits->is_array()) management->refuse_kind("edits", "a list");
   for (std::size_t i = 0; i < edits->size(); ++i) {
-    const std::string where = openai::ChatBuilder::at("context_management.edits", i);
+    const std::string where = ChatBuilder::at("context_management.edits", i);
     if (!(*edits)[i].is_object()) refuse_form(where, where + " is " + shown((*edits)[i]) + "; allowed: an object");
     const std::string type = required_text(RequestFields((*edits)[i], where + "."), "type", where);
     if (!type.starts_with("clear_thinking_"))
@@ -116,7 +108,7 @@ void check_context(const RequestFields& fields) {
 }
 
 /// output_config {"effort", "format": {"type": "json_schema", "schema"}}, or output_format, the older name of the latter.
-std::optional<openai::OutputConstraint> read_format(const RequestFields& fields) {
+std::optional<OutputConstraint> read_format(const RequestFields& fields) {
   const auto config = fields.object("output_config");
   const bool is_newer = config && config->has("format");
   const auto format = is_newer ? config->object("format") : fields.object("output_format");
@@ -127,7 +119,7 @@ std::optional<openai::OutputConstraint> read_format(const RequestFields& fields)
     refuse(where + ".type", where + ".type is " + shown(ordered_json(type)) + "; allowed: json_schema");
   const ordered_json* schema = format->find("schema");
   if (schema == nullptr) refuse_form(where + ".schema", where + " has no schema");
-  return openai::schema_constraint(*schema, where + ".schema");
+  return schema_constraint(*schema, where + ".schema");
 }
 
 /// A turn that the assistant has begun goes on.
@@ -143,15 +135,15 @@ void read_beginning(ChatPrompt& prompt) {
 
 ChatPrompt parse_message_prompt(const RequestFields& fields, const ApiSettings& settings) {
   ChatPrompt prompt;
-  openai::ChatMessages read = read_conversation(fields, settings.limits);
+  ChatMessages read = read_conversation(fields, settings.limits);
   if (read.messages.empty()) refuse("messages", "messages have no content");
   prompt.input.messages = std::move(read.messages);
   prompt.picture_urls = std::move(read.picture_urls);
   const ordered_json* tools = fields.find("tools");
-  if (tools != nullptr && !tools->empty()) openai::set_tools(read_tools(*tools), settings.limits, prompt);
-  prompt.input.kwargs = openai::read_template_kwargs(fields, settings);
+  if (tools != nullptr && !tools->empty()) set_tools(read_tools(*tools), settings.limits, prompt);
+  prompt.input.kwargs = read_template_kwargs(fields, settings);
   if (const auto config = fields.object("output_config"))
-    openai::set_effort(config->string("effort"), "output_config.effort", /*has_own_thinking=*/true, prompt.input.kwargs);
+    set_effort(config->string("effort"), "output_config.effort", /*has_own_thinking=*/true, prompt.input.kwargs);
   read_thinking(fields, prompt);
   check_context(fields);
   read_beginning(prompt);
@@ -162,20 +154,20 @@ MessageRequest parse_message(const ordered_json& body, const HttpRequest& reques
   const RequestFields fields(body);
   MessageRequest message;
   Conversation& conversation = message.conversation;
-  openai::refuse_fields(fields, kUnserved);
-  conversation.generation = openai::read_generation(fields, request, settings);
-  openai::GenerationFields& generation = conversation.generation;
+  refuse_fields(fields, kUnserved);
+  conversation.generation = read_generation(fields, request, settings);
+  GenerationFields& generation = conversation.generation;
   if (generation.num_choices != 1) refuse("n", "n is " + std::to_string(generation.num_choices) + "; allowed: 1");
   generation.max_tokens = fields.integer("max_tokens", 1, std::numeric_limits<int32_t>::max());
   if (!generation.max_tokens) refuse_form("max_tokens", "missing field `max_tokens`");
-  generation.sampling.stop = openai::read_stop(fields, "stop_sequences", settings.limits);
-  openai::check_min_tokens(generation);
+  generation.sampling.stop = read_stop(fields, "stop_sequences", settings.limits);
+  check_min_tokens(generation);
   conversation.prompt = parse_message_prompt(fields, settings);
   if (const auto budget = read_budget(fields, *generation.max_tokens)) generation.thinking_budget = budget;
-  openai::add_constraint(read_format(fields), generation.constraint);
+  add_constraint(read_format(fields), generation.constraint);
   read_tool_choice(fields, conversation);
   message.shows_thought = read_display(fields);
   return message;
 }
 
-}  // namespace ferry::anthropic
+}  // namespace ferry::api::anthropic

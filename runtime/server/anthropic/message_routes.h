@@ -2,15 +2,15 @@
 
 namespace ferry {
 class HttpRouter;
-namespace openai {
+namespace api {
 struct ApiContext;
 }
 }  // namespace ferry
 
-namespace ferry::anthropic {
+namespace ferry::api::anthropic {
 
 /// POST /v1/messages and /v1/messages/count_tokens, also without /v1 (README.md says what is served). `context` must outlive
 /// the server.
-void add_message_routes(HttpRouter& router, openai::ApiContext& context);
+void add_message_routes(HttpRouter& router, ApiContext& context);
 
-}  // namespace ferry::anthropic
+}  // namespace ferry::api::anthropic

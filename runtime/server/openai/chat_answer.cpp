@@ -1,10 +1,11 @@
 #include "runtime/server/openai/chat_answer.h"
+#include "runtime/server/openai/openai_error.h"
 
 #include <utility>
 
 #include "runtime/base/random_id.h"
 
-namespace ferry::openai {
+namespace ferry::api::openai {
 namespace {
 
 std::string new_call_id() { return "chatcmpl-tool-" + random_id(); }
@@ -177,4 +178,4 @@ std::string ChatAnswer::whole() {
   return dump(data);
 }
 
-}  // namespace ferry::openai
+}  // namespace ferry::api::openai

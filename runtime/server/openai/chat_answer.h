@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "runtime/server/openai/answer.h"
+#include "runtime/server/api/answer.h"
+#include "runtime/server/api/reply_reader.h"
 #include "runtime/server/openai/logprobs_json.h"
-#include "runtime/server/openai/reply_reader.h"
 
-namespace ferry::openai {
+namespace ferry::api::openai {
 
 /// What a chat's answer is asked to tell.
 struct ChatForm {
@@ -68,4 +68,4 @@ class ChatAnswer final : public Answer {
   std::vector<std::unique_ptr<Choice>> choices_;  // parsers stay where they are
 };
 
-}  // namespace ferry::openai
+}  // namespace ferry::api::openai

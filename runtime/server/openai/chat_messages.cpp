@@ -4,10 +4,10 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/json.h"
-#include "runtime/server/openai/api_error.h"
-#include "runtime/server/openai/chat_builder.h"
+#include "runtime/server/api/api_error.h"
+#include "runtime/server/api/chat_builder.h"
 
-namespace ferry::openai {
+namespace ferry::api::openai {
 namespace {
 
 /// Reads one message. Text is counted, so that a conversation has a bound.
@@ -116,4 +116,4 @@ std::string text_of(const ordered_json& content) {
   return text;
 }
 
-}  // namespace ferry::openai
+}  // namespace ferry::api::openai

@@ -1,18 +1,10 @@
 #pragma once
 
-#include <cstdint>
 #include <string>
-#include <vector>
 
-#include "runtime/server/openai/request_fields.h"
+#include "runtime/server/api/chat_builder.h"
 
-namespace ferry::openai {
-
-/// A conversation as the chat template takes it, and what its messages show beside text.
-struct ChatMessages {
-  ordered_json messages = ordered_json::array();
-  std::vector<std::string> picture_urls;  // of the image parts, in order
-};
+namespace ferry::api::openai {
 
 /// Checks and reads `messages`: of each its role, content, name, reasoning, tool_calls and tool_call_id. Content parts become
 /// {"type":"text","text":…} and {"type":"image"}, arguments of tool calls the objects that their text is, and a thought has the
@@ -22,4 +14,4 @@ ChatMessages read_messages(const ordered_json& messages, const ServerLimits& lim
 /// The text of a message's content: of parts, their texts, a line each.
 std::string text_of(const ordered_json& content);
 
-}  // namespace ferry::openai
+}  // namespace ferry::api::openai

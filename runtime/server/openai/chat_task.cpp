@@ -2,11 +2,11 @@
 
 #include <utility>
 
-#include "runtime/server/openai/answer_head.h"
+#include "runtime/server/api/answer_head.h"
 #include "runtime/server/openai/chat_answer.h"
 #include "runtime/server/openai/chat_request.h"
 
-namespace ferry::openai {
+namespace ferry::api::openai {
 namespace {
 
 /// What a chat's answer says that is no part of the conversation.
@@ -50,4 +50,4 @@ std::unique_ptr<ApiTask> read_chat_task(const HttpRequest& request, const Engine
   return conversation_task(std::move(chat), "chatcmpl-", make, engine, grammars);
 }
 
-}  // namespace ferry::openai
+}  // namespace ferry::api::openai

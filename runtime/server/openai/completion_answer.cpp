@@ -1,9 +1,10 @@
 #include "runtime/server/openai/completion_answer.h"
+#include "runtime/server/openai/openai_error.h"
 
 #include <algorithm>
 #include <utility>
 
-namespace ferry::openai {
+namespace ferry::api::openai {
 CompletionAnswer::CompletionAnswer(CompletionForm form, std::vector<ToldPrompt> prompts, const TokenNames& names)
     : form_(std::move(form)), prompts_(std::move(prompts)), names_(names) {
   choices_.assign(prompts_.size() * static_cast<std::size_t>(form_.choices_per_prompt), Choice(names_));
@@ -118,4 +119,4 @@ std::string CompletionAnswer::whole() {
   return dump(data);
 }
 
-}  // namespace ferry::openai
+}  // namespace ferry::api::openai

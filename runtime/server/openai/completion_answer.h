@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "runtime/server/openai/answer.h"
+#include "runtime/server/api/answer.h"
 #include "runtime/server/openai/logprobs_json.h"
 
-namespace ferry::openai {
+namespace ferry::api::openai {
 
 /// What a completion's answer is asked to tell.
 struct CompletionForm {
@@ -62,4 +62,4 @@ class CompletionAnswer final : public Answer {
   std::vector<Choice> choices_;
 };
 
-}  // namespace ferry::openai
+}  // namespace ferry::api::openai

@@ -4,9 +4,9 @@
 #include <limits>
 
 #include "runtime/base/json.h"
-#include "runtime/server/openai/api_error.h"
+#include "runtime/server/api/api_error.h"
 
-namespace ferry::openai {
+namespace ferry::api::openai {
 namespace {
 
 constexpr int64_t kDefaultMaxTokens = 16;
@@ -75,4 +75,4 @@ CompletionRequest parse_completion(const ordered_json& body, const HttpRequest& 
   return completion;
 }
 
-}  // namespace ferry::openai
+}  // namespace ferry::api::openai

@@ -1,15 +1,11 @@
 #pragma once
 
 #include <string>
-#include <variant>
 #include <vector>
 
-#include "runtime/server/openai/generation_fields.h"
+#include "runtime/server/api/prompt_making.h"
 
-namespace ferry::openai {
-
-/// A prompt as text or as token ids.
-using CompletionPrompt = std::variant<std::string, std::vector<TokenId>>;
+namespace ferry::api::openai {
 
 /// POST /v1/completions. Choice k of prompt p has the index p * num_choices + k.
 struct CompletionRequest {
@@ -22,4 +18,4 @@ struct CompletionRequest {
 /// Throws ApiError.
 CompletionRequest parse_completion(const ordered_json& body, const HttpRequest& request, const ApiSettings& settings);
 
-}  // namespace ferry::openai
+}  // namespace ferry::api::openai

@@ -2,12 +2,12 @@
 
 #include <utility>
 
-#include "runtime/server/openai/answer_head.h"
+#include "runtime/server/api/answer_head.h"
+#include "runtime/server/api/prompt_making.h"
 #include "runtime/server/openai/completion_answer.h"
 #include "runtime/server/openai/completion_request.h"
-#include "runtime/server/openai/prompt_making.h"
 
-namespace ferry::openai {
+namespace ferry::api::openai {
 namespace {
 
 class CompletionTask final : public ApiTask {
@@ -69,4 +69,4 @@ std::unique_ptr<ApiTask> read_completion_task(const HttpRequest& request, const 
   return std::make_unique<CompletionTask>(parse_completion(body, request, settings), engine, grammars, settings);
 }
 
-}  // namespace ferry::openai
+}  // namespace ferry::api::openai

@@ -2,18 +2,18 @@
 
 #include <memory>
 
-#include "runtime/server/openai/api_task.h"
-#include "runtime/server/openai/settings.h"
+#include "runtime/server/api/api_task.h"
+#include "runtime/server/api/settings.h"
 
 namespace ferry {
 class EngineClient;
 class GrammarEngine;
 }  // namespace ferry
 
-namespace ferry::openai {
+namespace ferry::api::openai {
 
 /// What POST /v1/completions asks for. What it borrows must outlive the task. Throws ApiError.
 std::unique_ptr<ApiTask> read_completion_task(const HttpRequest& request, const EngineClient& engine, GrammarEngine& grammars,
                                               const ApiSettings& settings);
 
-}  // namespace ferry::openai
+}  // namespace ferry::api::openai

@@ -6,12 +6,12 @@
 #include <utility>
 
 #include "runtime/base/quoting.h"
+#include "runtime/server/api/answer.h"
+#include "runtime/server/api/api_error.h"
 #include "runtime/server/http/router.h"
-#include "runtime/server/openai/answer.h"
-#include "runtime/server/openai/api_error.h"
 #include "runtime/version.h"
 
-namespace ferry::openai {
+namespace ferry::api::openai {
 namespace {
 
 /// Routers look at owned_by to learn how a server is to be spoken to, and this one is spoken to as vLLM is.
@@ -69,4 +69,4 @@ void add_info_routes(HttpRouter& router, ApiContext& context) {
     add(method, "/ping", HttpGuard::kOpen, [&context](const HttpRequest&) { return ping(context.engine); });
 }
 
-}  // namespace ferry::openai
+}  // namespace ferry::api::openai

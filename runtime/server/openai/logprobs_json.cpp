@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-namespace ferry::openai {
+namespace ferry::api::openai {
 namespace {
 
 constexpr double kLeast = -9999.0;  // what JSON has no number for, and NaN
@@ -98,4 +98,4 @@ ordered_json CompletionLogprobs::take() {
   return pieces;
 }
 
-}  // namespace ferry::openai
+}  // namespace ferry::api::openai

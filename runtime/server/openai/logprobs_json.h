@@ -5,9 +5,9 @@
 #include <span>
 
 #include "runtime/schedule/request.h"
-#include "runtime/server/openai/token_names.h"
+#include "runtime/server/api/token_names.h"
 
-namespace ferry::openai {
+namespace ferry::api::openai {
 
 using nlohmann::ordered_json;
 
@@ -39,4 +39,4 @@ class CompletionLogprobs {
                tops_ = ordered_json::array();
 };
 
-}  // namespace ferry::openai
+}  // namespace ferry::api::openai

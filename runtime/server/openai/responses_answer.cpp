@@ -2,9 +2,9 @@
 
 #include <utility>
 
-#include "runtime/server/openai/api_error.h"
+#include "runtime/server/api/api_error.h"
 
-namespace ferry::openai {
+namespace ferry::api::openai {
 namespace {
 
 using BlockKind = ReplyBlock::Kind;
@@ -172,4 +172,4 @@ ordered_json ResponsesAnswer::response_json(const std::string& status) const {
   return response;
 }
 
-}  // namespace ferry::openai
+}  // namespace ferry::api::openai

@@ -2,9 +2,9 @@
 
 #include <string>
 
-#include "runtime/server/openai/block_answer.h"
+#include "runtime/server/api/block_answer.h"
 
-namespace ferry::openai {
+namespace ferry::api::openai {
 
 /// Objects "response" and the events of their streams, of which each has the next sequence_number: response.created and
 /// response.in_progress, then for each item response.output_item.added, what becomes of it, and response.output_item.done, and
@@ -45,4 +45,4 @@ class ResponsesAnswer final : public BlockAnswer {
   int64_t sequence_number_ = 0;
 };
 
-}  // namespace ferry::openai
+}  // namespace ferry::api::openai

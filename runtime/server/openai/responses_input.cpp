@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "runtime/base/json.h"
-#include "runtime/server/openai/api_error.h"
+#include "runtime/server/api/api_error.h"
 
-namespace ferry::openai {
+namespace ferry::api::openai {
 namespace {
 
 class ItemReader {
@@ -153,4 +153,4 @@ ChatMessages read_responses_input(const RequestFields& fields, const ServerLimit
   return chat;
 }
 
-}  // namespace ferry::openai
+}  // namespace ferry::api::openai

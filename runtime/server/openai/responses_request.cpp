@@ -4,12 +4,13 @@
 #include <utility>
 
 #include "runtime/base/json.h"
-#include "runtime/server/openai/api_error.h"
+#include "runtime/server/api/api_error.h"
+#include "runtime/server/api/refused_fields.h"
+#include "runtime/server/api/template_fields.h"
 #include "runtime/server/openai/chat_request.h"
-#include "runtime/server/openai/refused_fields.h"
 #include "runtime/server/openai/responses_input.h"
 
-namespace ferry::openai {
+namespace ferry::api::openai {
 namespace {
 
 /// Fields that need something to be stored here, that the answer has no place for, or that only OpenAI's own servers have.
@@ -171,4 +172,4 @@ ResponsesRequest parse_responses(const ordered_json& body, const HttpRequest& re
   return response;
 }
 
-}  // namespace ferry::openai
+}  // namespace ferry::api::openai

@@ -1,9 +1,9 @@
 #pragma once
 
-#include "runtime/server/openai/conversation.h"
-#include "runtime/server/openai/request_fields.h"
+#include "runtime/server/api/conversation.h"
+#include "runtime/server/api/request_fields.h"
 
-namespace ferry::openai {
+namespace ferry::api::openai {
 
 /// POST /v1/responses.
 struct ResponsesRequest {
@@ -15,4 +15,4 @@ struct ResponsesRequest {
 /// Throws ApiError, and Error for tools that are none.
 ResponsesRequest parse_responses(const ordered_json& body, const HttpRequest& request, const ApiSettings& settings);
 
-}  // namespace ferry::openai
+}  // namespace ferry::api::openai

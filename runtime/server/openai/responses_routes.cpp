@@ -1,15 +1,16 @@
 #include "runtime/server/openai/responses_routes.h"
+#include "runtime/server/openai/openai_error.h"
 
 #include <string>
 #include <utility>
 
+#include "runtime/server/api/answer_head.h"
+#include "runtime/server/api/call_route.h"
 #include "runtime/server/http/router.h"
-#include "runtime/server/openai/answer_head.h"
-#include "runtime/server/openai/call_route.h"
 #include "runtime/server/openai/responses_answer.h"
 #include "runtime/server/openai/responses_request.h"
 
-namespace ferry::openai {
+namespace ferry::api::openai {
 namespace {
 
 constexpr const char* kResponseIdPrefix = "resp_";
@@ -40,4 +41,4 @@ void add_responses_routes(HttpRouter& router, ApiContext& context) {
   }
 }
 
-}  // namespace ferry::openai
+}  // namespace ferry::api::openai

@@ -3,14 +3,14 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "runtime/server/api/answer.h"
+#include "runtime/server/api/api_error.h"
+#include "runtime/server/api/prompt_making.h"
+#include "runtime/server/api/token_names.h"
 #include "runtime/server/http/router.h"
-#include "runtime/server/openai/answer.h"
-#include "runtime/server/openai/api_error.h"
 #include "runtime/server/openai/chat_request.h"
-#include "runtime/server/openai/prompt_making.h"
-#include "runtime/server/openai/token_names.h"
 
-namespace ferry::openai {
+namespace ferry::api::openai {
 namespace {
 
 void refuse_pictures(const ChatPrompt& chat) {
@@ -81,4 +81,4 @@ void add_token_routes(HttpRouter& router, const EngineClient& engine, const ApiS
   add("/apply-template", apply_template);
 }
 
-}  // namespace ferry::openai
+}  // namespace ferry::api::openai

@@ -4,15 +4,15 @@
 
 #include <nlohmann/json.hpp>
 
+#include "runtime/server/api/api_service.h"
 #include "runtime/server/http/http_server.h"
-#include "runtime/server/openai/openai_service.h"
 #include "tests/runtime/server/fake_engine_client.h"
 #include "tests/runtime/server/http/raw_client.h"
 #include "tests/runtime/server/openai/demo_tokens.h"
 
 // Calls of Messages from a client's bytes to the engine and back.
 
-namespace ferry::anthropic {
+namespace ferry::api::anthropic {
 namespace {
 
 using nlohmann::json;
@@ -26,12 +26,12 @@ class MessageRoutesTest : public ::testing::Test {
  protected:
   void serve(Access access = {}) {
     access_ = std::move(access);
-    openai::ApiSettings settings;
+    ApiSettings settings;
     settings.model_names = {"demo"};
     settings.context_length = 77;
     settings.vocab_size = 1009;
     settings.keep_alive_s = 0;
-    service_ = std::make_unique<openai::OpenAiService>(engine_, settings);
+    service_ = std::make_unique<ApiService>(engine_, settings);
     HttpRouter router;
     add_message_routes(router, service_->context());
     HttpServerOptions options{.address = "127.0.0.1:0"};
@@ -56,7 +56,7 @@ class MessageRoutesTest : public ::testing::Test {
 
   test::FakeEngineClient engine_;
   Access access_;
-  std::unique_ptr<openai::OpenAiService> service_;
+  std::unique_ptr<ApiService> service_;
   std::optional<HttpServer> server_;  // ends before what it calls
 };
 
@@ -128,4 +128,4 @@ TEST_F(MessageRoutesTest, AllErrorsHaveOneEnvelope) {
 }
 
 }  // namespace
-}  // namespace ferry::anthropic
+}  // namespace ferry::api::anthropic

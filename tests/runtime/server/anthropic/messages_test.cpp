@@ -5,26 +5,23 @@
 #include "runtime/server/anthropic/message_answer.h"
 #include "runtime/server/anthropic/message_error.h"
 #include "runtime/server/anthropic/message_request.h"
-#include "runtime/server/openai/api_error.h"
+#include "runtime/server/api/api_error.h"
 #include "tests/runtime/server/openai/demo_tokens.h"
 
 // POST /v1/messages: what its bodies mean, and how its answers are told.
 
-namespace ferry::anthropic {
+namespace ferry::api::anthropic {
 namespace {
 
-using openai::ApiError;
-using openai::dump;
-
-openai::ApiSettings message_settings() {
-  openai::ApiSettings settings;
+ApiSettings message_settings() {
+  ApiSettings settings;
   settings.model_names = {"demo"};
   settings.context_length = 100;
   settings.vocab_size = 6144;
   return settings;
 }
 
-MessageRequest parsed(const std::string& body, const openai::ApiSettings& settings = message_settings()) {
+MessageRequest parsed(const std::string& body, const ApiSettings& settings = message_settings()) {
   static const HttpRequest request;
   return parse_message(ordered_json::parse(body), request, settings);
 }
@@ -37,13 +34,13 @@ std::string refusal_of(const std::string& body) {
   try {
     parsed(body);
   } catch (const std::exception&) {
-    const ApiError error = openai::current_error();
+    const ApiError error = current_error();
     EXPECT_EQ(error.status(), 400);
     return error.what();
   }
   return "";
 }
-openai::ChatPrompt prompt_of(const std::string& messages, const std::string& fields = "") {
+ChatPrompt prompt_of(const std::string& messages, const std::string& fields = "") {
   return parsed(R"({"max_tokens":5,"messages":)" + messages + (fields.empty() ? "" : "," + fields) + "}").conversation.prompt;
 }
 std::string messages_of(const std::string& messages, const std::string& fields = "") {
@@ -76,7 +73,7 @@ TEST(MessageRequest, BlocksOfBothSides) {
 }
 
 TEST(MessageRequest, PicturesAreUrls) {
-  const openai::ChatPrompt prompt = prompt_of(
+  const ChatPrompt prompt = prompt_of(
       R"([{"role":"user","content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AAAA"}},)"
       R"({"type":"image","source":{"type":"url","url":"https://a/b"}}]}])");
   EXPECT_EQ(prompt.picture_urls, (std::vector<std::string>{"data:image/png;base64,AAAA", "https://a/b"}));
@@ -85,7 +82,7 @@ TEST(MessageRequest, PicturesAreUrls) {
 
 TEST(MessageRequest, ATurnThatIsBegunGoesOn) {
   EXPECT_TRUE(with("").conversation.prompt.input.add_generation_prompt);
-  const openai::ChatPrompt prompt = prompt_of(R"([{"role":"user","content":"a"},{"role":"assistant","content":"b"}])");
+  const ChatPrompt prompt = prompt_of(R"([{"role":"user","content":"a"},{"role":"assistant","content":"b"}])");
   EXPECT_TRUE(prompt.input.continue_final_message);
   EXPECT_FALSE(prompt.input.add_generation_prompt);
 }
@@ -99,7 +96,7 @@ TEST(MessageRequest, ThoughtsAreAskedFor) {
   EXPECT_EQ(with(R"("thinking":{"type":"adaptive"})").conversation.generation.thinking_budget, std::nullopt);
   EXPECT_EQ(thinking(R"("thinking":{"type":"disabled"})"), false);
   EXPECT_FALSE(with(R"("thinking":{"type":"adaptive","display":"omitted"})").shows_thought);
-  openai::ApiSettings settings = message_settings();
+  ApiSettings settings = message_settings();
   settings.template_kwargs["enable_thinking"] = true;
   EXPECT_EQ(parsed(body_with(""), settings).conversation.prompt.input.kwargs.at("enable_thinking"), true);
 }
@@ -118,7 +115,7 @@ TEST(MessageRequest, ToolsAndTheirChoice) {
 }
 
 TEST(MessageRequest, SamplingStopsAndFormat) {
-  const openai::GenerationFields read =
+  const GenerationFields read =
       with(
           R"("temperature":0,"top_k":7,"top_p":0.5,"stop_sequences":["\n","x"],"stream":true,)"
           R"("output_config":{"effort":"low","format":{"type":"json_schema","schema":{"type":"null"}}},"metadata":{"user_id":"u"})")
@@ -187,9 +184,9 @@ constexpr const char* kMessageCall =
     "<tool_call>\n<function=weather>\n<parameter=days>\n2\n</parameter>\n</function>\n</tool_call>";
 
 MessageAnswer message_answer(bool in_reasoning = false, bool shows_thought = true) {
-  openai::ReplyReading reading{.tools = ToolSet::parse(ordered_json::parse(kMessageTools)),
-                               .prompt_ids = {test::kThe, test::kKernel, test::kIs},
-                               .starts_in_reasoning = in_reasoning};
+  ReplyReading reading{.tools = ToolSet::parse(ordered_json::parse(kMessageTools)),
+                       .prompt_ids = {test::kThe, test::kKernel, test::kIs},
+                       .starts_in_reasoning = in_reasoning};
   return MessageAnswer({.id = "msg_7", .model = "demo", .shows_thought = shows_thought}, std::move(reading),
                        test::demo_tokenizer());
 }
@@ -293,4 +290,4 @@ TEST(MessageAnswer, ThoughtsMayBeLeftOut) {
 }
 
 }  // namespace
-}  // namespace ferry::anthropic
+}  // namespace ferry::api::anthropic

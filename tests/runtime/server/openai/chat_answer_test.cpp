@@ -6,7 +6,7 @@
 
 #include "tests/runtime/server/openai/demo_tokens.h"
 
-namespace ferry::openai {
+namespace ferry::api::openai {
 namespace {
 
 using test::demo_tokenizer;
@@ -206,4 +206,4 @@ TEST(ChatAnswer, PromptTokensAreToldWithTheFirstChunk) {
 }
 
 }  // namespace
-}  // namespace ferry::openai
+}  // namespace ferry::api::openai

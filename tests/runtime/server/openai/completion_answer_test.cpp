@@ -4,7 +4,7 @@
 
 #include "tests/runtime/server/openai/demo_tokens.h"
 
-namespace ferry::openai {
+namespace ferry::api::openai {
 namespace {
 
 using test::demo_tokenizer;
@@ -159,4 +159,4 @@ TEST(CompletionAnswer, UsageCanBeInEveryChunk) {
 }
 
 }  // namespace
-}  // namespace ferry::openai
+}  // namespace ferry::api::openai

@@ -2,13 +2,13 @@
 
 #include <string>
 
-#include "runtime/server/openai/api_error.h"
+#include "runtime/server/api/api_error.h"
 #include "runtime/server/openai/chat_request.h"
 #include "runtime/server/openai/completion_request.h"
 #include "tests/runtime/server/fake_engine_client.h"
 #include "tests/runtime/server/openai/demo_tokens.h"
 
-namespace ferry::openai {
+namespace ferry::api::openai {
 namespace {
 
 ApiSettings settings_of() {
@@ -451,4 +451,4 @@ TEST(BadWords, StandAtTheBeginningAndBehindASpace) {
 }
 
 }  // namespace
-}  // namespace ferry::openai
+}  // namespace ferry::api::openai

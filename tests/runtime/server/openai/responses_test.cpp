@@ -2,14 +2,14 @@
 
 #include <string>
 
-#include "runtime/server/openai/api_error.h"
+#include "runtime/server/api/api_error.h"
 #include "runtime/server/openai/responses_answer.h"
 #include "runtime/server/openai/responses_request.h"
 #include "tests/runtime/server/openai/demo_tokens.h"
 
 // POST /v1/responses: what its bodies mean, and how its answers are told.
 
-namespace ferry::openai {
+namespace ferry::api::openai {
 namespace {
 
 ApiSettings response_settings() {
@@ -263,4 +263,4 @@ TEST(ResponsesAnswer, AnErrorEndsTheStreamAsFailed) {
 }
 
 }  // namespace
-}  // namespace ferry::openai
+}  // namespace ferry::api::openai

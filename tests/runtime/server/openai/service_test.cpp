@@ -5,15 +5,16 @@
 
 #include "runtime/grammar/grammar_engine.h"
 #include "runtime/schedule/token_grammar.h"
+#include "runtime/server/api/api_service.h"
 #include "runtime/server/http/http_server.h"
-#include "runtime/server/openai/openai_service.h"
+#include "runtime/server/openai/openai_routes.h"
 #include "tests/runtime/server/fake_engine_client.h"
 #include "tests/runtime/server/http/raw_client.h"
 #include "tests/runtime/server/openai/demo_tokens.h"
 
 // Calls from a client's bytes to the engine and back.
 
-namespace ferry::openai {
+namespace ferry::api::openai {
 namespace {
 
 using nlohmann::json;
@@ -35,9 +36,9 @@ class OpenAiServiceTest : public ::testing::Test {
   }
 
   void serve() {
-    service_ = std::make_unique<OpenAiService>(engine_, settings_);
+    service_ = std::make_unique<ApiService>(engine_, settings_);
     HttpRouter router;
-    service_->add_routes(router);
+    add_openai_routes(router, service_->context());
     server_.emplace(HttpServerOptions{.address = "127.0.0.1:0"}, access_, std::move(router));
   }
   void TearDown() override {
@@ -68,7 +69,7 @@ class OpenAiServiceTest : public ::testing::Test {
   test::FakeEngineClient engine_;
   ApiSettings settings_;
   Access access_;
-  std::unique_ptr<OpenAiService> service_;
+  std::unique_ptr<ApiService> service_;
   std::optional<HttpServer> server_;  // ends before what it calls
 };
 
@@ -369,4 +370,4 @@ TEST_F(OpenAiServiceTest, PromptsThatAreTooLongAreRefusedAndCanBeCut) {
 }
 
 }  // namespace
-}  // namespace ferry::openai
+}  // namespace ferry::api::openai

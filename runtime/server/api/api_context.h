@@ -1,0 +1,44 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+
+#include "runtime/grammar/grammar_engine.h"
+#include "runtime/server/api/settings.h"
+#include "runtime/server/engine_client.h"
+#include "runtime/server/preparations.h"
+#include "runtime/server/task_pool.h"
+
+namespace ferry::api {
+
+/// Counts calls from their arrival to their answer. Any thread may call any method.
+class CallCount {
+ public:
+  void enter();
+  void leave();
+  int64_t count() const;
+  /// Until there is none, or the time is over.
+  void wait_until_none(std::chrono::milliseconds timeout) const;
+
+ private:
+  mutable std::mutex mutex_;  // guards what follows
+  mutable std::condition_variable left_;
+  int64_t count_ = 0;
+};
+
+/// What all calls of the API share.
+struct ApiContext {
+  EngineClient& engine;
+  const ApiSettings settings;
+  GrammarEngine& grammars;
+  Preparations preparations{};
+  CallCount calls{};
+  // The last one ends first: a tokenizer hands calls to the others.
+  TaskPool finishers;       // whole answers are written here, and requests ended that a sink may not end
+  TaskPool media_readers;   // prompts with pictures, which take long, are made here and keep nobody else waiting
+  TaskPool grammar_makers;  // so are prompts whose text is constrained, which may wait for the grammar's compiler
+  TaskPool tokenizers;      // bodies are read here, and the other prompts made
+};
+
+}  // namespace ferry::api

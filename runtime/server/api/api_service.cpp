@@ -1,0 +1,45 @@
+#include "runtime/server/api/api_service.h"
+
+#include <string>
+#include <utility>
+
+#include "runtime/server/api/api_context.h"
+
+namespace ferry::api {
+namespace {
+
+constexpr std::size_t kTokenizerThreads = 2;      // calls whose bodies are read and prompts tokenized at once
+constexpr std::size_t kMediaThreads = 2;          // calls whose pictures are fetched and decoded at once
+constexpr std::size_t kGrammarThreads = 2;        // calls whose grammars are waited for at once
+constexpr std::size_t kMaxWaitingPrompts = 64;    // for one of these, each
+constexpr std::size_t kMaxWaitingAnswers = 1024;  // to be written as a whole
+
+}  // namespace
+
+class ApiService::Impl {
+ public:
+  Impl(EngineClient& engine, ApiSettings settings)
+      : context_{.engine = engine,
+                 .settings = std::move(settings),
+                 .grammars = engine.grammars(),
+                 .finishers = TaskPool(1, kMaxWaitingAnswers),
+                 .media_readers = TaskPool(kMediaThreads, kMaxWaitingPrompts),
+                 .grammar_makers = TaskPool(kGrammarThreads, kMaxWaitingPrompts),
+                 .tokenizers = TaskPool(kTokenizerThreads, kMaxWaitingPrompts)} {}
+
+  ApiContext& context() { return context_; }
+
+ private:
+  ApiContext context_;
+};
+
+ApiService::ApiService(EngineClient& engine, ApiSettings settings)
+    : impl_(std::make_unique<Impl>(engine, std::move(settings))) {}
+ApiService::~ApiService() = default;
+ApiContext& ApiService::context() { return impl_->context(); }
+void ApiService::finish_prompts(std::chrono::steady_clock::time_point deadline) {
+  impl_->context().preparations.drain(deadline);
+}
+void ApiService::finish_answers(std::chrono::milliseconds timeout) { impl_->context().calls.wait_until_none(timeout); }
+
+}  // namespace ferry::api
