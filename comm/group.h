@@ -1,6 +1,5 @@
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -9,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/op.h"
 #include "runtime/base/types.h"
 
 // The whole contract between Ferry and a transport. Names and shapes are NCCL's: point-to-point send and recv gathered between
@@ -19,37 +19,6 @@
 //   group.group_end();          // returns when all of them are done, or throws at the deadline
 
 namespace ferry {
-
-using Deadline = std::chrono::steady_clock::time_point;
-
-/// What a receive takes: messages of up to its size, or of its size alone. Who knows the size says so: over gloo the whole of a
-/// message of more than 64 KiB then arrives while nobody waits for it; one of up to its size does so if the one before was as
-/// long.
-enum class Fit { kUpTo, kExact };
-
-/// What an operation moves and with whom.
-struct OpInfo {
-  enum class Kind { kSend, kRecv };
-  Kind kind = Kind::kSend;
-  Rank peer;
-  int tag = 0;
-  std::size_t bytes = 0;  // of the caller's memory
-  Fit fit = Fit::kExact;  // of a receive
-};
-
-/// A posted receive or send. Destroying an unfinished one is allowed only after abort() or after a wait has thrown; nothing is
-/// written to its memory from then on. It must not outlive its group.
-class PendingOp {
- public:
-  virtual ~PendingOp() = default;
-  PendingOp(const PendingOp&) = delete;
-  PendingOp& operator=(const PendingOp&) = delete;
-
-  const OpInfo info;
-
- protected:
-  explicit PendingOp(const OpInfo& op_info) : info(op_info) {}
-};
 
 /// One member's handle on a set of processes that exchange messages.
 ///
@@ -74,6 +43,7 @@ class Group {
   virtual int size() const = 0;
 
   /// Posts without waiting; the memory must stay untouched until wait(). A send may end only when its receive is waited for.
+  /// Destroying an unfinished operation is allowed only after abort() or after a wait has thrown.
   virtual std::unique_ptr<PendingOp> isend(std::span<const std::byte> data, Rank to, int tag) = 0;
   virtual std::unique_ptr<PendingOp> irecv(std::span<std::byte> data, Rank from, int tag, Fit fit) = 0;
 

@@ -6,8 +6,6 @@
 #include <gloo/transport/pair.h>
 #include <gloo/transport/tcp/address.h>
 #include <gloo/transport/tcp/device.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <signal.h>
 #include <sys/socket.h>
 
@@ -19,6 +17,7 @@
 #include <vector>
 
 #include "comm/gloo/net_address.h"
+#include "comm/keepalive.h"
 #include "runtime/base/check.h"
 #include "runtime/base/error.h"
 
@@ -26,11 +25,6 @@ namespace ferry {
 namespace {
 
 using Context = gloo::transport::Context;
-
-// After this much silence the kernel probes the peer, and after kKeepaliveProbes unanswered probes it closes the connection.
-constexpr int kKeepaliveIdleSeconds = 2;
-constexpr int kKeepaliveIntervalSeconds = 1;
-constexpr int kKeepaliveProbes = 3;
 
 // One rank's listening address for one of its peers. gloo listens on a port per peer.
 struct WireAddress {
@@ -87,7 +81,7 @@ std::vector<WireAddress> exchange_addresses(Group& bootstrap, std::span<const Ra
 }
 
 // gloo keeps its sockets to itself, so the socket of a pair is found by its local address, which is unique in the process.
-void enable_keepalive(const sockaddr_storage& local) {
+void keep_pair_alive(const sockaddr_storage& local) {
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
     const std::string digits = entry.path().filename().string();
     int fd = -1;
@@ -96,11 +90,7 @@ void enable_keepalive(const sockaddr_storage& local) {
     socklen_t name_bytes = sizeof(name);
     if (getsockname(fd, reinterpret_cast<sockaddr*>(&name), &name_bytes) != 0) continue;
     if (name.ss_family != local.ss_family || std::memcmp(&name, &local, name_bytes) != 0) continue;
-    const int on = 1;
-    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &kKeepaliveIdleSeconds, sizeof(int));
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &kKeepaliveIntervalSeconds, sizeof(int));
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &kKeepaliveProbes, sizeof(int));
+    enable_keepalive(fd);
     return;
   }
 }
@@ -113,7 +103,7 @@ void connect_pair(Context& context, Rank peer, const WireAddress& wire) {
   try {
     auto& pair = context.getPair(peer.value);
     pair->connect(std::vector<char>(wire.bytes.begin(), wire.bytes.begin() + wire.num_bytes));
-    enable_keepalive(gloo::transport::tcp::Address(pair->address().bytes()).getSockaddr());
+    keep_pair_alive(gloo::transport::tcp::Address(pair->address().bytes()).getSockaddr());
   } catch (const std::exception& error) {
     throw Error(ErrorCode::kUnavailable,
                 "[gloo] cannot connect to rank " + std::to_string(peer.value) + ": " + gloo_error_text(error));

@@ -34,6 +34,9 @@ namespace suite {
 using Bytes = std::vector<std::byte>;
 
 inline Deadline in_seconds(int seconds) { return std::chrono::steady_clock::now() + std::chrono::seconds(seconds); }
+inline Deadline in_milliseconds(int milliseconds) {
+  return std::chrono::steady_clock::now() + std::chrono::milliseconds(milliseconds);
+}
 inline Rank next(const Group& group) { return Rank{(group.rank().value + 1) % group.size()}; }
 inline Rank previous(const Group& group) { return Rank{(group.rank().value + group.size() - 1) % group.size()}; }
 inline Rank last(const Group& group) { return Rank{group.size() - 1}; }
