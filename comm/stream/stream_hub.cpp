@@ -3,7 +3,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -14,37 +13,12 @@
 #include <vector>
 
 #include "comm/keepalive.h"
+#include "comm/poll_tools.h"
 #include "comm/stream/stream_state.h"
 #include "runtime/base/check.h"
 
 namespace ferry {
 namespace {
-
-/// Wakes a poll().
-class Bell {
- public:
-  Bell() : fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-    if (fd_.get() < 0)
-      throw Error(ErrorCode::kResourceExhausted, std::string("cannot make an eventfd: ") + std::strerror(errno));
-  }
-  void ring() const {
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = write(fd_.get(), &one, sizeof(one));  // fails when it has rung 2^64 times
-  }
-  void silence() const {
-    uint64_t count = 0;
-    [[maybe_unused]] const ssize_t got = read(fd_.get(), &count, sizeof(count));  // fails when it has not rung
-  }
-  int fd() const { return fd_.get(); }
-
- private:
-  const FileDescriptor fd_;
-};
-
-int millis_left(Deadline deadline) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()).count();
-  return static_cast<int>(std::clamp<int64_t>(left, 0, 1000 * 1000));
-}
 
 StreamOp& stream_op(PendingOp& op) { return dynamic_cast<StreamOp&>(op); }
 

@@ -9,8 +9,8 @@ namespace ferry {
 
 /// Links over connected stream sockets (TCP, or of one host AF_UNIX). Who waits moves the messages itself, so that one of a few
 /// KiB passes through no other thread; what is larger than the sockets' buffers goes on while nobody waits, on a thread that
-/// also notices ends: of a process within a millisecond, of a host that vanishes after about 5 s (TCP keepalive). A process that is
-/// stopped or stuck is alive: only deadlines notice that.
+/// also notices ends: of a process within a millisecond, of a host that vanishes after about 5 s (TCP keepalive). A process
+/// that is stopped or stuck is alive: only deadlines notice that.
 class StreamHub final : public LinkHub {
  public:
   /// `on_end` may be empty.

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "runtime/base/file_descriptor.h"
-#include "runtime/server/listeners.h"
+#include "runtime/net/listeners.h"
 
 namespace ferry {
 

@@ -6,7 +6,7 @@
 
 #include "runtime/base/lower_case.h"
 #include "runtime/base/quoting.h"
-#include "runtime/server/host_port.h"
+#include "runtime/net/host_port.h"
 
 namespace ferry {
 namespace {

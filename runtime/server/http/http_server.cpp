@@ -16,13 +16,13 @@
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/net/host_port.h"
+#include "runtime/net/listeners.h"
 #include "runtime/server/descriptor_limit.h"
-#include "runtime/server/host_port.h"
 #include "runtime/server/http/connection.h"
 #include "runtime/server/http/guard.h"
 #include "runtime/server/http/listener.h"
 #include "runtime/server/http/tls_context.h"
-#include "runtime/server/listeners.h"
 
 namespace ferry {
 namespace {

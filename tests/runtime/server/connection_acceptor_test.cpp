@@ -11,7 +11,7 @@
 #include <mutex>
 #include <thread>
 
-#include "runtime/server/host_port.h"
+#include "runtime/net/host_port.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/few_descriptors.h"
 

@@ -1,4 +1,4 @@
-#include "runtime/server/host_port.h"
+#include "runtime/net/host_port.h"
 
 #include <charconv>
 

@@ -1,4 +1,4 @@
-#include "runtime/server/listeners.h"
+#include "runtime/net/listeners.h"
 
 #include <netdb.h>
 #include <netinet/in.h>

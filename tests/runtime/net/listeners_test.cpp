@@ -1,4 +1,4 @@
-#include "runtime/server/listeners.h"
+#include "runtime/net/listeners.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "runtime/base/file_descriptor.h"
-#include "runtime/server/host_port.h"
+#include "runtime/net/host_port.h"
 
-// HOST:PORT means the same for HTTP and for gRPC.
+// HOST:PORT means the same for HTTP, for gRPC and for workers that join.
 
 namespace ferry {
 

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/op.h"
+#include "runtime/base/file_descriptor.h"
+#include "runtime/base/types.h"
+
+namespace ferry {
+
+/// A member's place: what it is called for as long as its link lives, under which epoch of the membership, and what else it was
+/// told.
+struct Joined {
+  Rank member;
+  uint32_t epoch = 0;
+  std::vector<std::byte> instructions;
+  FileDescriptor socket{-1};  // connected; the next byte on it is the link's
+};
+
+/// Joins those who meet at `address` (HOST:PORT; a Rendezvous listens there). `introduction` is what the newcomer says of itself,
+/// at most kMaxJoinBytes; `incarnation` tells it from one before it in the same place. Both ends must have the same key, and each
+/// proves it to the other.
+///
+/// Tries again, less and less often, until somebody answers: the order in which processes start does not matter. Throws
+/// Error{kInvalidArgument} for an address that is none, {kFailedPrecondition} with the reason if it is refused, and
+/// {kDeadlineExceeded}, which says what failed last.
+Joined join(const std::string& address, const std::string& key, uint64_t incarnation, std::span<const std::byte> introduction,
+            Deadline deadline);
+
+}  // namespace ferry

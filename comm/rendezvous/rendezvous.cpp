@@ -1,0 +1,209 @@
+#include "comm/rendezvous/rendezvous.h"
+
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <list>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "comm/poll_tools.h"
+#include "comm/rendezvous/join_wire.h"
+#include "runtime/base/check.h"
+#include "runtime/base/error.h"
+#include "runtime/net/listeners.h"
+
+namespace ferry {
+namespace {
+
+bool is_loopback(const FileDescriptor& listener) {
+  sockaddr_storage place{};
+  socklen_t size = sizeof(place);
+  FERRY_CHECK_EQ(getsockname(listener.get(), reinterpret_cast<sockaddr*>(&place), &size), 0);
+  if (place.ss_family == AF_INET)
+    return (ntohl(reinterpret_cast<const sockaddr_in&>(place).sin_addr.s_addr) >> 24U) == IN_LOOPBACKNET;
+  return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(place).sin6_addr) != 0;
+}
+
+/// A newcomer until it is admitted or sent away. What it says and is told is moved as far as it goes without waiting.
+class Guest {
+ public:
+  explicit Guest(FileDescriptor socket)
+      : deadline(std::chrono::steady_clock::now() + std::chrono::seconds(Rendezvous::kJoinSeconds)),
+        socket_(std::move(socket)),
+        nonce_(make_nonce()),
+        outgoing_(encode_challenge(nonce_)) {}
+
+  const Deadline deadline;
+
+  int socket() const { return socket_.get(); }
+  bool has_to_write() const { return num_sent_ < outgoing_.size(); }
+  bool was_answered() const { return was_answered_ && !has_to_write(); }
+  bool is_gone() const { return is_gone_; }
+  const JoinNonce& nonce() const { return nonce_; }
+  FileDescriptor take_socket() { return std::move(socket_); }
+
+  void write_some() {
+    while (has_to_write() && !is_gone_) {
+      const ssize_t sent =
+          send(socket_.get(), outgoing_.data() + num_sent_, outgoing_.size() - num_sent_, MSG_DONTWAIT | MSG_NOSIGNAL);
+      if (sent < 0 && errno == EINTR) continue;
+      if (sent < 0 && errno == EAGAIN) return;
+      is_gone_ = sent < 0;
+      if (sent > 0) num_sent_ += static_cast<std::size_t>(sent);
+    }
+  }
+
+  /// The whole hello, once it is there; not a byte beyond it is read. Throws Error{kFailedPrecondition} for what is none.
+  std::optional<std::span<const std::byte>> read_hello() {
+    while (!is_gone_) {
+      std::size_t wanted = kHelloHeadBytes;
+      if (incoming_.size() >= kHelloHeadBytes) wanted += hello_rest(std::span(incoming_).first(kHelloHeadBytes));
+      if (incoming_.size() == wanted) return incoming_;
+      const std::size_t before = incoming_.size();
+      incoming_.resize(wanted);
+      const ssize_t bytes = recv(socket_.get(), incoming_.data() + before, wanted - before, MSG_DONTWAIT);
+      incoming_.resize(before + static_cast<std::size_t>(std::max<ssize_t>(bytes, 0)));
+      if (bytes < 0 && errno == EINTR) continue;
+      if (bytes < 0 && errno == EAGAIN) return {};
+      is_gone_ = bytes <= 0;
+    }
+    return {};
+  }
+
+  /// By then the challenge has left.
+  void answer(std::vector<std::byte> bytes) {
+    outgoing_ = std::move(bytes);
+    num_sent_ = 0;
+    was_answered_ = true;
+    write_some();
+  }
+
+  std::optional<Rendezvous::Place> place;  // once it is admitted
+
+ private:
+  FileDescriptor socket_;
+  const JoinNonce nonce_;
+  std::vector<std::byte> outgoing_, incoming_;
+  std::size_t num_sent_ = 0;
+  bool was_answered_ = false;
+  bool is_gone_ = false;
+};
+
+}  // namespace
+
+class Rendezvous::Desk {
+ public:
+  Desk(Listeners listeners, std::string key, Admit admit, OnJoined on_joined)
+      : listeners_(std::move(listeners)),
+        key_(std::move(key)),
+        admit_(std::move(admit)),
+        on_joined_(std::move(on_joined)),
+        thread_([this] { run(); }) {}
+  ~Desk() {
+    is_closing_ = true;
+    bell_.ring();
+    thread_.join();
+  }
+
+  const std::string& address() const { return listeners_.address; }
+
+ private:
+  void run() {
+    while (!is_closing_) {
+      std::vector<pollfd> polled{{.fd = bell_.fd(), .events = POLLIN, .revents = 0}};
+      for (const Guest& guest : guests_)
+        polled.push_back({.fd = guest.socket(), .events = guest.has_to_write() ? short{POLLOUT} : short{POLLIN}, .revents = 0});
+      const std::size_t num_guests = guests_.size();
+      if (num_guests < kMaxNewcomers) {
+        for (const FileDescriptor& listener : listeners_.sockets)
+          polled.push_back({.fd = listener.get(), .events = POLLIN, .revents = 0});
+      }
+      poll(polled.data(), polled.size(), millis_to_next());
+      std::size_t i = 1;
+      for (Guest& guest : guests_) {
+        if (polled[i++].revents != 0) attend(guest);
+      }
+      for (; i < polled.size(); ++i) {
+        if (polled[i].revents != 0) let_in(polled[i].fd);
+      }
+      see_off();
+    }
+  }
+
+  int millis_to_next() const {
+    Deadline next = Deadline::max();
+    for (const Guest& guest : guests_) next = std::min(next, guest.deadline);
+    return next == Deadline::max() ? -1 : millis_left(next);
+  }
+
+  void let_in(int listener) {
+    FileDescriptor socket(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (socket.get() < 0) return;  // has gone again
+    guests_.emplace_back(std::move(socket)).write_some();
+  }
+
+  void attend(Guest& guest) {
+    guest.write_some();
+    if (guest.was_answered() || guest.has_to_write()) return;
+    JoinNonce hello_nonce{};
+    try {
+      const auto bytes = guest.read_hello();
+      if (!bytes) return;
+      JoinHello hello = decode_hello(*bytes, guest.nonce(), key_);
+      hello_nonce = hello.nonce;
+      Place place = admit_({.incarnation = hello.incarnation, .introduction = std::move(hello.introduction)});
+      FERRY_CHECK_LE(place.instructions.size(), kMaxJoinBytes);
+      guest.answer(
+          encode_answer({.member = place.member, .epoch = place.epoch, .bytes = place.instructions}, hello_nonce, key_));
+      guest.place = std::move(place);
+    } catch (const Error& error) {
+      const std::string reason = error.what();
+      const auto* text = reinterpret_cast<const std::byte*>(reason.data());
+      guest.answer(encode_answer({.is_refused = true, .bytes = {text, text + reason.size()}}, hello_nonce, key_));
+    }
+  }
+
+  /// Hands over who knows its place, and lets go who was refused, went away or took too long.
+  void see_off() {
+    const auto now = std::chrono::steady_clock::now();
+    for (auto guest = guests_.begin(); guest != guests_.end();) {
+      if (!guest->was_answered() && !guest->is_gone() && now < guest->deadline) {
+        ++guest;
+        continue;
+      }
+      if (guest->place) on_joined_(*guest->place, guest->take_socket());
+      guest = guests_.erase(guest);
+    }
+  }
+
+  const Listeners listeners_;
+  const std::string key_;
+  const Admit admit_;
+  const OnJoined on_joined_;
+  const Bell bell_;
+  std::atomic<bool> is_closing_{false};
+  std::list<Guest> guests_;  // of the thread
+  std::thread thread_;       // last: it uses all of the above
+};
+
+Rendezvous::Rendezvous(const std::string& address, std::string key, Admit admit, OnJoined on_joined) {
+  Listeners listeners = open_listeners("workers", address);
+  if (key.empty() && !std::ranges::all_of(listeners.sockets, is_loopback)) {
+    throw_invalid("workers would join on " + address +
+                  ", which other hosts can reach, without a key; allowed: a key, or an address such as 127.0.0.1");
+  }
+  desk_ = std::make_unique<Desk>(std::move(listeners), std::move(key), std::move(admit), std::move(on_joined));
+}
+
+Rendezvous::~Rendezvous() = default;
+
+const std::string& Rendezvous::address() const { return desk_->address(); }
+
+}  // namespace ferry

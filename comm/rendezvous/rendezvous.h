@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/base/file_descriptor.h"
+#include "runtime/base/types.h"
+
+namespace ferry {
+
+/// Somebody who wants to join and has proved the key.
+struct Newcomer {
+  uint64_t incarnation = 0;
+  std::vector<std::byte> introduction;
+};
+
+/// Where newcomers are met, on a port and a thread of its own. Each is asked for the key, then the owner decides. A newcomer
+/// that is slow, silent or speaks nonsense keeps nobody else waiting; it has kJoinSeconds.
+class Rendezvous {
+ public:
+  static constexpr int kJoinSeconds = 5;
+  static constexpr int kMaxNewcomers = 64;  // at once; others wait to be let in
+
+  struct Place {
+    Rank member;
+    uint32_t epoch = 0;
+    std::vector<std::byte> instructions;  // at most kMaxJoinBytes
+  };
+  /// Decides; an Error is the reason of a refusal, which the newcomer gets to read. Both are called on the thread of the
+  /// Rendezvous, one at a time, and must not destroy it.
+  using Admit = std::function<Place(const Newcomer&)>;
+  /// Once for each that was admitted, when it knows, with its socket; also if it has gone meanwhile: then the socket is at its
+  /// end.
+  using OnJoined = std::function<void(const Place&, FileDescriptor socket)>;
+
+  /// Listens on `address`, HOST:PORT. Throws Error{kInvalidArgument} for one that is none, or that others can reach while there
+  /// is no key; {kFailedPrecondition} if it cannot be listened on.
+  Rendezvous(const std::string& address, std::string key, Admit admit, OnJoined on_joined);
+  /// Newcomers that were not admitted yet are dropped.
+  ~Rendezvous();
+  Rendezvous(const Rendezvous&) = delete;
+  Rendezvous& operator=(const Rendezvous&) = delete;
+
+  /// HOST:PORT with the port that is really used.
+  const std::string& address() const;
+
+ private:
+  class Desk;
+  std::unique_ptr<Desk> desk_;
+};
+
+}  // namespace ferry
