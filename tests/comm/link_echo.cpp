@@ -1,0 +1,27 @@
+#include <chrono>
+#include <cstdlib>
+#include <vector>
+
+#include "comm/rendezvous/join.h"
+#include "comm/stream/stream_hub.h"
+
+// link_echo ADDRESS KEY: joins, and sends every message of tag 1 back with tag 2 until its coordinator has gone.
+
+int main(int argc, char** argv) {
+  using namespace ferry;
+  if (argc != 3) return EXIT_FAILURE;
+  const auto soon = [] { return std::chrono::steady_clock::now() + std::chrono::seconds(60); };
+  const std::byte introduction{1};
+  Joined joined = join(argv[1], argv[2], 1, {&introduction, 1}, soon());
+  StreamHub hub;
+  const auto link = hub.adopt(std::move(joined.socket), Rank{0});
+  std::vector<std::byte> message(1 << 20);
+  try {
+    while (true) {
+      const std::size_t bytes = link->wait(*link->irecv(message, 1, Fit::kUpTo), soon());
+      link->wait(*link->isend(std::span(message).first(bytes), 2), soon());
+    }
+  } catch (const Error&) {
+    return EXIT_SUCCESS;
+  }
+}
