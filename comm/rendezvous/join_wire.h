@@ -13,7 +13,8 @@
 // What a newcomer and a Rendezvous say to each other before the link begins, all little-endian:
 //
 //   challenge  Rendezvous -> newcomer   magic u32 | version u32 | nonce [32]
-//   hello      newcomer -> Rendezvous   magic u32 | version u32 | incarnation u64 | nonce [32] | proof [32] | bytes u64 | introduction
+//   hello      newcomer -> Rendezvous   magic u32 | version u32 | incarnation u64 | nonce [32] | proof [32] | bytes u64 |
+//                                       introduction
 //   answer     Rendezvous -> newcomer   magic u32 | is_refused u32 | member i32 | epoch u32 | proof [32] | bytes u64 |
 //                                       instructions, or the reason
 //

@@ -7,8 +7,10 @@
 
 // link_echo ADDRESS KEY: joins, and sends every message of tag 1 back with tag 2 until its coordinator has gone.
 
-int main(int argc, char** argv) {
-  using namespace ferry;
+namespace ferry {
+namespace {
+
+int echo_all(int argc, char** argv) {
   if (argc != 3) return EXIT_FAILURE;
   const auto soon = [] { return std::chrono::steady_clock::now() + std::chrono::seconds(60); };
   const std::byte introduction{1};
@@ -25,3 +27,8 @@ int main(int argc, char** argv) {
     return EXIT_SUCCESS;
   }
 }
+
+}  // namespace
+}  // namespace ferry
+
+int main(int argc, char** argv) { return ferry::echo_all(argc, argv); }
