@@ -4,17 +4,23 @@
 #include <span>
 #include <vector>
 
+#include "moe/placement/placement_types.h"
 #include "runtime/base/types.h"
 
 namespace ferry {
 
-/// Where every expert lives: logical expert -> its physical copies -> the rank that holds each. An immutable value; a change of
-/// placement is a new map with a higher epoch, and messages carry the epoch so that both ends agree on one.
+/// Where every expert of a layer lives: logical expert -> its physical copies -> the rank that holds each. An immutable value;
+/// a change of placement is a new map with a higher epoch, and messages carry the epoch so that both ends agree on one.
 class ExpertMap {
  public:
   /// Every expert once, in id order, in consecutive slices over `ranks`; the first num_experts % ranks.size() slices are one
-  /// longer.
+  /// longer. Its epoch is 1.
   static ExpertMap contiguous(int64_t num_experts, std::span<const Rank> ranks);
+
+  /// ranks[i] holds experts[i], in that order; it may hold none. Physical experts are numbered rank by rank. Throws
+  /// kInvalidArgument unless every expert from 0 to num_logical - 1 has a copy and no two copies of one are on the same rank,
+  /// all ranks differ, and the epoch is 1 or more.
+  ExpertMap(uint32_t epoch, std::span<const Rank> ranks, int64_t num_logical, const LayerPlacement& experts);
 
   /// Of a job's first map 1.
   uint32_t epoch() const { return epoch_; }
@@ -23,7 +29,7 @@ class ExpertMap {
   std::span<const Rank> ranks() const { return ranks_; }
 
   LogicalExpertId logical_of(PhysicalExpertId expert) const { return logical_[static_cast<std::size_t>(expert.value)]; }
-  /// The copies of a logical expert, at least one.
+  /// The copies of a logical expert, at least one, in the order of the ranks that hold them.
   std::span<const PhysicalExpertId> copies_of(LogicalExpertId expert) const {
     return copies_[static_cast<std::size_t>(expert.value)];
   }
@@ -37,9 +43,7 @@ class ExpertMap {
   }
 
  private:
-  ExpertMap() = default;
-
-  uint32_t epoch_ = 1;
+  uint32_t epoch_;
   std::vector<Rank> ranks_;
   std::vector<LogicalExpertId> logical_;                      // [num_physical]
   std::vector<int32_t> rank_idx_;                             // [num_physical]
