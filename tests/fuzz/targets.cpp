@@ -32,6 +32,8 @@ std::span<const Target> all_targets() {
       {"trace_message", parse_trace_message},
       {"capture", decode_capture},
       {"options", parse_command_line},
+      {"expert_loads", read_loads},
+      {"load_record", read_record},
       {"http_head", judge_http_head},
       {"profile_body", parse_profile_body},
       {"trace_folder", claim_trace_folder},

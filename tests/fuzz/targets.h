@@ -51,6 +51,10 @@ void parse_trace_message(Input input);
 void decode_capture(Input input);
 void parse_command_line(Input input);
 
+// placement_targets.cpp
+void read_loads(Input input);
+void read_record(Input input);
+
 // vision_targets.cpp
 void read_picture(Input input);
 void read_vision_config(Input input);
