@@ -113,9 +113,10 @@ TEST(Spread, AnyDrawGivesASoundPlacement) {
   }
 }
 
-/// With equal speeds and `room` slots each nobody is full before the end: the worker that ends last began its last expert when
-/// no other was less full, so it has at most the mean and one expert more. Where slots bind, the worker that got something
-/// although others were less full got no more than one full worker has, which is at most the mean: one mean more.
+/// With equal speeds and room to spare an expert's copies go to the least full workers, so that the fullest and the least full
+/// are never further apart than the largest share: the cost is at most the mean and that. Where slots bind, a worker gets
+/// something although full ones have less only from some expert on; all full ones have at least as much as it can get from then
+/// on, so that is at most one mean more.
 TEST(Spread, CostIsBoundedByTheMeanAndTheLargestExpert) {
   Draws draws(2);
   int num_better = 0, num_worse = 0;
