@@ -103,6 +103,15 @@ TEST(Choose, ImprovesWhatTheLargestFirstLeaves) {
   EXPECT_EQ(choice.load, (std::vector<double>{3, 4, 6}));
 }
 
+TEST(Choose, IsNoWorseThanTheLowestHolders) {
+  // The largest first makes 3 | 7 | 8, where no move off the fullest helps; the lowest holders are 6 | 6 | 6.
+  ExpertChooser chooser(6, std::vector<double>{1, 1, 1}, {.fixed = 0, .per_row = 1});
+  const std::vector<uint64_t> holders = {0b011, 0b011, 0b110, 0b110, 0b110, 0b100};
+  const ExpertChoice& choice = chooser.choose(std::vector<int32_t>{3, 3, 2, 2, 2, 6}, holders, 0b111);
+  EXPECT_EQ(choice.worker, (std::vector<int32_t>{0, 0, 1, 1, 1, 2}));
+  EXPECT_EQ(choice.load, (std::vector<double>{6, 6, 6}));
+}
+
 TEST(Choose, EveryTouchedExpertOnceOnALiveHolderAndNeverWorseThanTheFirst) {
   Draws draws(11);
   for (int draw = 0; draw < 3000; ++draw) {
