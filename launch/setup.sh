@@ -28,7 +28,7 @@ packages=(
   libopenmpi-dev openmpi-bin libgloo-dev libdnnl-dev ocl-icd-opencl-dev opencl-headers
   libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libgrpc++-dev
   libgtest-dev libgmock-dev
-  nlohmann-json3-dev libpcre2-dev libutf8proc-dev libcli11-dev libboost-dev libssl-dev openssl
+  nlohmann-json3-dev libpcre2-dev libutf8proc-dev libcli11-dev libxxhash-dev libboost-dev libssl-dev openssl
   libcurl4-openssl-dev ca-certificates
   libpng-dev libjpeg62-turbo-dev libwebp-dev libgif-dev
   libvulkan-dev mesa-vulkan-drivers vulkan-validationlayers

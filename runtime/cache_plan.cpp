@@ -1,6 +1,7 @@
 #include "runtime/cache_plan.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 
 #include "runtime/base/error.h"
@@ -22,6 +23,26 @@ PrefixCacheOptions plan_prefix_cache(const EngineOptions& options, const Schedul
   return cache;
 }
 
+/// Pages that hold a unit's keys and values or a state, whichever is less, in whole pages of the system.
+PrefixFileOptions plan_prefix_file(const EngineOptions& options, const PrefixCacheOptions& cache, int64_t unit_bytes) {
+  if (options.prefix_file_bytes == 0) return {};
+  const std::string given = "--prefix-cache-disk is " + std::to_string(options.prefix_file_bytes) + "; allowed: ";
+  if (!cache.is_on) throw_invalid(given + "0, since --prefix-cache-memory leaves no prefix cache");
+  constexpr int64_t kSystemPage = 4096;
+  const auto num_pages_of = [](int64_t bytes, int64_t page) { return std::max<int64_t>((bytes + page - 1) / page, 1); };
+  const int64_t state_bytes = cache.has_states ? cache.snapshot_bytes : unit_bytes;
+  const int64_t least = unit_bytes == 0 ? state_bytes : std::min(unit_bytes, state_bytes);
+  PrefixFileOptions file{.page_bytes = num_pages_of(least, kSystemPage) * kSystemPage};
+  file.unit_pages = num_pages_of(unit_bytes, file.page_bytes);
+  file.snapshot_pages = cache.has_states ? num_pages_of(state_bytes, file.page_bytes) : 0;
+  file.num_pages = std::min<int64_t>(options.prefix_file_bytes / file.page_bytes, std::numeric_limits<int32_t>::max());
+  const int64_t num_least = file.unit_pages + file.snapshot_pages;
+  if (file.num_pages < num_least)
+    throw_invalid(given + "0, or at least " + std::to_string(num_least * file.page_bytes) + ", " +
+                  std::to_string(cache.has_states ? 2 : 1) + " records of this model");
+  return file;
+}
+
 }  // namespace
 
 CachePlan plan_caches(const EngineOptions& options, const ModelConfig& config, DType dtype, const Speculation& speculation) {
@@ -31,7 +52,8 @@ CachePlan plan_caches(const EngineOptions& options, const ModelConfig& config, D
                    .bytes = 0,
                    .bytes_text = "",
                    .swap_bytes = 0,
-                   .snapshot_bytes = 0};
+                   .snapshot_bytes = 0,
+                   .unit_bytes = 0};
   if (options.max_context.value_or(1) > config.max_context) {
     throw_invalid("--max-context is " + std::to_string(*options.max_context) + "; allowed: 2 to the checkpoint's " +
                   std::to_string(config.max_context));
@@ -69,6 +91,8 @@ CachePlan plan_caches(const EngineOptions& options, const ModelConfig& config, D
   caches.scheduler.prefix_cache =
       plan_prefix_cache(options, caches.scheduler, RecurrentState::snapshot_bytes(caches.recurrent_state));
   caches.snapshot_bytes = caches.scheduler.prefix_cache.num_snapshots * caches.scheduler.prefix_cache.snapshot_bytes;
+  caches.unit_bytes = prefix_unit_tokens(caches.scheduler) / kBlockTokens * block_bytes;
+  caches.scheduler.prefix_cache.file = plan_prefix_file(options, caches.scheduler.prefix_cache, caches.unit_bytes);
   Scheduler check(caches.scheduler);  // refuses limits that contradict each other before anything large is allocated
   return caches;
 }

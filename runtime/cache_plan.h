@@ -20,6 +20,7 @@ struct CachePlan {
   std::string bytes_text;      // what takes these bytes, with the option, for who complains
   int64_t swap_bytes = 0;      // of the host, once all of the swap space is in use
   int64_t snapshot_bytes = 0;  // likewise, once as many states are saved as can be
+  int64_t unit_bytes = 0;      // of keys and values of a unit of the prefix cache
 };
 
 /// `dtype` is the run's, `speculation` what choose_speculation() made of the options. Throws Error{kInvalidArgument} for

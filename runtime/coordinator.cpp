@@ -350,6 +350,7 @@ void Coordinator::Impl::step() {
   const StepPlan* plan = nullptr;
   {
     const Span span(Zone::kSchedule);
+    engine_.advance_prefix_file(scheduler_);
     plan = &scheduler_.plan(Clock::now());
   }
   const bool has_rows = plan->num_rows > 0;
@@ -372,7 +373,9 @@ void Coordinator::Impl::step() {
     publish_finished();
   }
   finishing_.clear();  // the plan has no use for them any more
-  if (scheduler_.next_for_media() != nullptr && !has_rows) engine_.keep_alive();
+  const bool waits_for_media = scheduler_.next_for_media() != nullptr;
+  if (!has_rows && !waits_for_media) engine_.wait_for_prefix_file(scheduler_);
+  if (!has_rows && (waits_for_media || scheduler_.waits_for_file())) engine_.keep_alive();
   engine_.encode_media(scheduler_, [this, end = Clock::now() + kMediaSlice] {
     if (Clock::now() >= end) return true;
     const std::scoped_lock lock(mutex_);

@@ -22,6 +22,7 @@ namespace {
 
 constexpr int64_t kFewLogitRows =
     16;  // lm_head's weights are read once for so many rows of a prompt, also where few sequences run
+constexpr std::chrono::milliseconds kFileSlice{20};    // for which the engine waits for a file before it looks for news
 constexpr const char* kMessageStart = "<|im_start|>";  // of ChatML, which all templates are that Ferry renders
 
 /// Runs `allocate`, whose buffers have a row for every token of a step: if they do not fit, the option to change is known.
@@ -30,6 +31,15 @@ void name_token_budget(const EngineOptions& options, const std::function<void()>
     allocate();
   } catch (const Error& error) {
     throw Error(error.code(), "--token-budget " + std::to_string(options.token_budget) + ": " + error.what());
+  }
+}
+
+/// The file behind the prefix cache; the options are known that are to be changed.
+FileDescriptor open_prefix_file(const EngineOptions& options, const PrefixFileOptions& file) {
+  try {
+    return open_private_file(options.prefix_file_folder, file.num_pages * file.page_bytes);
+  } catch (const Error& error) {
+    throw Error(error.code(), "--prefix-cache-folder " + std::string(error.what()));
   }
 }
 
@@ -94,12 +104,23 @@ void Engine::load(const EngineOptions& options, LogitRows logit_rows) {
       .max_logit_rows = logit_rows == LogitRows::kAll ? scheduler_options_.token_budget : std::max(max_sampled, few_rows),
       .max_sequences = max_sequences,
       .min_micro_batch = options.micro_batch.value_or(cluster_.default_micro_batch())};
+  FileDescriptor prefix_file(-1);
+  const PrefixFileOptions& file_pages = scheduler_options_.prefix_cache.file;
+  if (file_pages.num_pages > 0) prefix_file = open_prefix_file(options, file_pages);
   compute_.emplace(options, cluster_, dtype_);
   require_room(options, caches, checkpoint, speculation);
   kv_cache_ = std::make_unique<KvCache>(caches.kv_cache, compute_->stream.memory());
   swap_space_.emplace(*kv_cache_, compute_->stream, scheduler_options_.num_swap_blocks);
   recurrent_state_ = std::make_unique<RecurrentState>(caches.recurrent_state, compute_->stream.memory());
   snapshots_.emplace(*recurrent_state_, compute_->stream, scheduler_options_.prefix_cache.num_snapshots);
+  prefix_file_folder_ = options.prefix_file_folder;
+  if (file_pages.num_pages > 0) {
+    prefix_file_.emplace(PrefixFile::Options{.folder = options.prefix_file_folder,
+                                             .pages = file_pages,
+                                             .unit_bytes = caches.unit_bytes,
+                                             .snapshot_bytes = scheduler_options_.prefix_cache.snapshot_bytes},
+                         std::move(prefix_file), *kv_cache_, *snapshots_, compute_->stream);
+  }
   model_.emplace(options, cluster_, config_, dtype_, *compute_, std::move(checkpoint));
   vision_ = load_vision(options, model_->checkpoint, tokenizer(), *compute_, dtype_, sequence_capacity(scheduler_options_),
                         lacks_vision_);
@@ -167,9 +188,13 @@ const MediaIntake& Engine::require_media() const {
 std::string Engine::describe_prefix_cache() const {
   const PrefixCacheOptions& cache = scheduler_options_.prefix_cache;
   if (!cache.is_on) return "none";
-  if (!cache.has_states) return "keys and values that --memory has room for";
-  return "keys and values that --memory has room for, and up to " + std::to_string(cache.num_snapshots) +
-         " snapshots of recurrent states, of " + std::to_string(cache.snapshot_bytes) + " bytes each";
+  std::string what = "keys and values that --memory has room for";
+  if (cache.has_states)
+    what += ", and up to " + std::to_string(cache.num_snapshots) + " snapshots of recurrent states, of " +
+            std::to_string(cache.snapshot_bytes) + " bytes each";
+  if (cache.file.num_pages > 0)
+    what += "; behind them a file of " + whole_mib(cache.file.num_pages * cache.file.page_bytes) + " in " + prefix_file_folder_;
+  return what;
 }
 
 std::string Engine::describe_media() const {
@@ -252,7 +277,10 @@ Matrix Engine::delta_state(int state_layer, int64_t slot) {
 }
 
 HostLogits& Engine::compute(const StepPlan& plan) {
+  if (prefix_file_) prefix_file_->save_blocks(plan.file_writes);
   move_blocks(plan);
+  begin_states(plan);
+  if (prefix_file_) prefix_file_->save_states(plan.file_writes);
   fill_input(plan);
   HostLogits& logits = forward(rows_.input(prefill_quantum(scheduler_options_.prefill_chunk)));
   if (drafter() != nullptr) drafter_->keep_step(plan);
@@ -304,6 +332,12 @@ void Engine::add_scored_rows(const StepEntry& entry) {
   }
 }
 
+void Engine::begin_states(const StepPlan& plan) {
+  for (const StepEntry& entry : plan.entries) {
+    if (entry.begins) begin_state(entry);
+  }
+}
+
 void Engine::begin_state(const StepEntry& entry) {
   const int32_t slot = entry.sequence->slot;
   if (entry.snapshot == kNoSnapshot) return recurrent_state_->reset(compute_->stream, slot);
@@ -316,7 +350,6 @@ void Engine::fill_input(const StepPlan& plan) {
   for (std::size_t e = 0; e < plan.entries.size(); ++e) {
     const StepEntry& entry = plan.entries[e];
     const Sequence& sequence = *entry.sequence;
-    if (entry.begins) begin_state(entry);
     const auto first = sequence.tokens.begin() + entry.first_token;
     tokens_.assign(first, first + entry.num_rows - entry.num_drafts);
     tokens_.insert(tokens_.end(), sequence.drafts.begin(), sequence.drafts.begin() + entry.num_drafts);
@@ -334,6 +367,17 @@ void Engine::fill_input(const StepPlan& plan) {
                .media = sequence.media.get()});
     for (; save != plan.snapshots.end() && save->entry == e; ++save)
       rows_.save_state(save->num_tokens - entry.first_token, snapshots_->place(save->snapshot));
+  }
+}
+
+void Engine::wait_for_prefix_file(Scheduler& scheduler) {
+  if (!prefix_file_) return;
+  const auto end = std::chrono::steady_clock::now() + kFileSlice;
+  while (scheduler.waits_for_file()) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+    if (left.count() <= 0) return;
+    prefix_file_->wait(left);
+    prefix_file_->advance(scheduler);
   }
 }
 

@@ -18,6 +18,7 @@
 #include "runtime/model/trunk.h"
 #include "runtime/model_info.h"
 #include "runtime/options/engine_options.h"
+#include "runtime/prefix_file.h"
 #include "runtime/rank_setup.h"
 #include "runtime/schedule/scheduler.h"
 #include "runtime/state/kv_cache.h"
@@ -92,6 +93,12 @@ class Engine {
   /// Computes the plan's rows, chooses tokens and tells of prompts what their requests want to know; valid until the next call.
   /// Throws Error if a worker is lost.
   StepChoices run_step(const StepPlan& plan);
+  /// Between steps: what the scheduler's prefix cache gets from its file, and what it hears of it.
+  void advance_prefix_file(Scheduler& scheduler) {
+    if (prefix_file_) prefix_file_->advance(scheduler);
+  }
+  /// The same for a moment, while there is nothing to compute and requests wait for what is read.
+  void wait_for_prefix_file(Scheduler& scheduler);
   /// Guesses what follows the sequences of a plan that was computed and committed, and tells the scheduler. Throws Error if a
   /// worker is lost.
   void draft(const StepPlan& plan, Scheduler& scheduler);
@@ -131,6 +138,7 @@ class Engine {
   void fill_input(const StepPlan& plan);
   void score_prompts(const StepPlan& plan);
   void add_scored_rows(const StepEntry& entry);
+  void begin_states(const StepPlan& plan);
   void begin_state(const StepEntry& entry);
   Drafter* drafter() { return drafting_ == Drafting::kOn ? drafter_.get() : nullptr; }
 
@@ -153,6 +161,8 @@ class Engine {
   std::optional<SwapSpace> swap_space_;
   std::unique_ptr<RecurrentState> recurrent_state_;
   std::optional<SnapshotSpace> snapshots_;
+  std::optional<PrefixFile> prefix_file_;
+  std::string prefix_file_folder_;
   std::unique_ptr<Trunk> trunk_;
   std::optional<HostLogits> logits_;  // of the last step
   std::optional<StepSampler> sampler_;

@@ -183,6 +183,12 @@ void add_prefix_cache(CLI::App& app, EngineOptions& o) {
          "of the host, for recurrent states from which prompts go on that begin alike; their keys and values stay in what "
          "--memory has to spare; 0B: every prompt is computed from its first token; default half of --memory")
       ->transform(size_in(0, int64_t{1} << 50, "0B to 1PiB, such as 512MiB"));
+  app.add_option("--prefix-cache-disk", o.prefix_file_bytes,
+                 "of a file for states, keys and values that memory has no more room for, which prompts get back where reading "
+                 "is quicker than computing; it has no name and goes with the process; 0B: none; default 0B")
+      ->transform(size_in(0, int64_t{1} << 50, "0B to 1PiB, such as 20GiB"));
+  app.add_option("--prefix-cache-folder", o.prefix_file_folder,
+                 "folder on the coordinator's disk for that file; default /var/tmp");
 }
 
 void add_capture_folder(CLI::App& app, EngineOptions& o) {

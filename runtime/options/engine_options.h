@@ -46,13 +46,15 @@ struct EngineOptions {
       int64_t{1} << 30;  // on the host, for keys and values of preempted sequences, at most as large as the KV cache
   std::optional<int64_t> prefix_cache_bytes;  // on the host, for recurrent states behind what prompts have in common; 0: no
                                               // prefix cache; absent: of a server half of memory_bytes, of others 0
-  int64_t max_seqs = 16;                      // sequences that run at once
-  int64_t max_waiting = 256;                  // requests that may queue
-  int64_t token_budget = 2112;                // rows of a step, at least max_seqs + min(prefill_chunk, 64)
-  int64_t prefill_chunk = 2048;               // tokens of one prompt in a step: 1 ‥ 64 or a multiple of 64
-  std::optional<int64_t> micro_batch;         // rows of half a step from which it is halved; 0: never; absent: see Cluster
-  std::optional<int64_t> max_context;         // tokens; absent: the checkpoint's
-  Speculation speculation;                    // drafts; by default none, of commands that have the option auto
+  int64_t prefix_file_bytes = 0;              // of a file for what of the prefix cache memory has no room for; 0: none
+  std::filesystem::path prefix_file_folder = "/var/tmp";  // where it is made
+  int64_t max_seqs = 16;                                  // sequences that run at once
+  int64_t max_waiting = 256;                              // requests that may queue
+  int64_t token_budget = 2112;                            // rows of a step, at least max_seqs + min(prefill_chunk, 64)
+  int64_t prefill_chunk = 2048;                           // tokens of one prompt in a step: 1 ‥ 64 or a multiple of 64
+  std::optional<int64_t> micro_batch;  // rows of half a step from which it is halved; 0: never; absent: see Cluster
+  std::optional<int64_t> max_context;  // tokens; absent: the checkpoint's
+  Speculation speculation;             // drafts; by default none, of commands that have the option auto
   PolicyOptions policy;
   MediaOptions media;
   double peer_timeout_s = 30;  // for a rank to answer within a step
@@ -75,7 +77,7 @@ void add_engine_options(CLI::App& app, EngineOptions& options);
 /// --speculate of commands that serve, by default auto, and of one that measures, by default none.
 void add_speculation(CLI::App& app, EngineOptions& options);
 void add_measured_speculation(CLI::App& app, EngineOptions& options);
-/// --prefix-cache-memory.
+/// --prefix-cache-memory, --prefix-cache-disk and --prefix-cache-folder.
 void add_prefix_cache(CLI::App& app, EngineOptions& options);
 /// --trace.
 void add_capture_folder(CLI::App& app, EngineOptions& options);

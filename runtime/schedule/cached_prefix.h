@@ -1,8 +1,12 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
+#include <deque>
 #include <vector>
+
+#include "runtime/schedule/file_records.h"
 
 namespace ferry {
 
@@ -15,10 +19,11 @@ enum class CacheMiss : uint8_t {
   kEvicted,         // what was there had to make room
   kSalt,            // only requests with another salt had these tokens
   kPromptLogprobs,  // it asks for logits of its prompt
+  kFile,            // what was there was in the file, which could not be read
 };
-inline constexpr int kNumCacheMisses = 7;
+inline constexpr int kNumCacheMisses = 8;
 
-/// "none", "short", "new", "no_snapshot", "evicted", "salt", "prompt_logprobs".
+/// "none", "short", "new", "no_snapshot", "evicted", "salt", "prompt_logprobs", "file".
 const char* cache_miss_name(CacheMiss miss);
 
 /// What load reports show of a prefix cache. Sums are since the start.
@@ -33,6 +38,34 @@ struct PrefixCacheLoad {
   int64_t num_saved_snapshots = 0;
   int64_t num_evicted_units = 0, num_evicted_snapshots = 0;
   std::array<int64_t, kNumCacheMisses> misses{};  // requests by CacheMiss
+
+  // Of the file behind it, if there is one:
+  int64_t file_capacity_bytes = 0;  // 0: there is none
+  int64_t file_bytes = 0;           // now: of what it holds
+  int64_t num_file_hits = 0;        // requests that began later because of it
+  int64_t num_file_tokens = 0;      // by so many tokens of their prompts
+  int64_t file_read_bytes = 0, file_written_bytes = 0;
+  std::array<int64_t, kNumFileDrops> file_drops{};  // records by FileDrop
+};
+
+/// What is read of the file before a request begins: units of its prompt, then the state behind the last one.
+struct PrefixLoad {
+  struct Unit {
+    int32_t unit = -1;
+    uint32_t serial = 0;
+  };
+  std::vector<Unit> units;           // of the prompt from its first one on, those in memory as well
+  std::size_t num_passed = 0;        // first of them that are in memory, or asked for
+  bool wants_state = false;          // it was not asked for yet
+  std::deque<FileRecordId> asked;    // and not answered
+  bool is_given_up = false;          // nothing more is asked for
+  bool has_failed = false;           // something could not be read
+  int64_t num_taken = 0;             // what was read and is in memory now: units and a state
+  int64_t num_tokens_in_memory = 0;  // that the request could have begun behind at once
+  int64_t num_blocks = 0;            // of all units
+  std::chrono::steady_clock::time_point begun;
+
+  bool is_done() const { return asked.empty() && (is_given_up || (num_passed == units.size() && !wants_state)); }
 };
 
 /// Where in a prompt a state shall be saved.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <functional>
+#include <limits>
 
 #include "runtime/base/check.h"
 #include "runtime/schedule/snapshot_places.h"
@@ -41,6 +42,7 @@ const char* cache_miss_name(CacheMiss miss) {
     case CacheMiss::kEvicted: return "evicted";
     case CacheMiss::kSalt: return "salt";
     case CacheMiss::kPromptLogprobs: return "prompt_logprobs";
+    case CacheMiss::kFile: return "file";
   }
   return "";
 }
@@ -48,7 +50,11 @@ const char* cache_miss_name(CacheMiss miss) {
 PrefixCache::PrefixCache(const PrefixCacheOptions& options, int64_t unit_tokens, int64_t block_tokens, BlockPool& pool)
     : options_(options), unit_tokens_(unit_tokens), unit_blocks_(unit_tokens / block_tokens), pool_(pool) {
   FERRY_CHECK_EQ(unit_tokens % block_tokens, 0);
-  const auto num_units = static_cast<std::size_t>(pool.num_total() / unit_blocks_);
+  const PrefixFileOptions& file = options.file;
+  const int64_t num_in_file = file.num_pages > 0 ? file.num_pages / file.unit_pages : 0;
+  const auto num_units = static_cast<std::size_t>(pool.num_total() / unit_blocks_ + num_in_file);
+  if (file.num_pages > 0) file_.emplace(file.num_pages);
+  is_writing_ = file_.has_value();
   units_.resize(num_units);
   tokens_.resize(num_units * static_cast<std::size_t>(unit_tokens_));
   blocks_.resize(num_units * static_cast<std::size_t>(unit_blocks_));
@@ -109,7 +115,8 @@ void PrefixCache::match(const Request& request, CachedPrefix& prefix) {
 
 /// Begins behind the last unit that has all that is needed.
 void PrefixCache::resume(CachedPrefix& prefix, std::vector<int32_t>& blocks) {
-  std::size_t num_units = path_.size();
+  const auto is_away = [this](int32_t unit) { return !at(unit).has_blocks; };
+  auto num_units = static_cast<std::size_t>(std::ranges::find_if(path_, is_away) - path_.begin());
   while (options_.has_states && num_units > 0 && at(path_[num_units - 1]).snapshot == kNone) --num_units;
   if (num_units == 0) return;
   prefix.has_pairs = true;
@@ -175,6 +182,9 @@ void PrefixCache::extend(const Request& request, CachedPrefix& prefix, std::span
     if (unit == kNone) {
       const auto first = static_cast<std::size_t>(prefix.num_units * unit_blocks_);
       unit = add(prefix.unit, key, tokens, digest, blocks.subspan(first, static_cast<std::size_t>(unit_blocks_)));
+    } else if (!at(unit).has_blocks) {
+      hold(unit,
+           blocks.subspan(static_cast<std::size_t>(prefix.num_units * unit_blocks_), static_cast<std::size_t>(unit_blocks_)));
     }
     at(unit).last_used = clock_;
     prefix.unit = unit;
@@ -196,22 +206,28 @@ void PrefixCache::note_pairs(const CachedPrefix& prefix, std::span<const int32_t
 int32_t PrefixCache::reserve(const SnapshotPlace& place, int64_t previous_tokens) {
   if (has_snapshot(place.key)) return kNone;
   const int64_t age = place.is_on_grid ? kGridAge : 0;
+  const double value = static_cast<double>(place.num_tokens - previous_tokens) / static_cast<double>(1 + age);
+  return take_snapshot({.key = place.key, .is_reserved = true, .last_used = clock_ - age}, value);
+}
+
+/// A free one, or that of the least value, if that is less than `value`, for `reserved`.
+int32_t PrefixCache::take_snapshot(const Snapshot& reserved, double value) {
   if (free_snapshots_.empty()) {
     int32_t least = kNone;
     for (std::size_t i = 0; i < snapshots_.size(); ++i) {
       const auto candidate = static_cast<int32_t>(i);
-      if (snapshots_[i].unit != kNone && snapshots_[i].num_readers == 0 &&
-          (least == kNone || value_of(candidate) < value_of(least)))
-        least = candidate;
+      const Snapshot& kept = snapshots_[i];
+      if (kept.unit == kNone || kept.num_readers > 0 || at(kept.unit).num_expecting > 0) continue;
+      if (least == kNone || value_of(candidate) < value_of(least)) least = candidate;
     }
-    const double value = static_cast<double>(place.num_tokens - previous_tokens) / static_cast<double>(1 + age);
     if (least == kNone || value_of(least) >= value) return kNone;
     ++load_.num_evicted_snapshots;
+    spill_state(least);
     free_snapshot(least);
   }
   const int32_t snapshot = free_snapshots_.back();
   free_snapshots_.pop_back();
-  snapshots_[static_cast<std::size_t>(snapshot)] = {.key = place.key, .is_reserved = true, .last_used = clock_ - age};
+  snapshots_[static_cast<std::size_t>(snapshot)] = reserved;
   return snapshot;
 }
 
@@ -220,12 +236,17 @@ void PrefixCache::keep(int32_t snapshot, const CachedPrefix& prefix, int64_t num
   while (unit != kRoot && at(unit).num_units * unit_tokens_ > num_tokens) unit = at(unit).parent;
   const bool is_there = unit != kRoot && at(unit).num_units * unit_tokens_ == num_tokens;
   if (!is_there || at(unit).snapshot != kNone) return drop(snapshot);
+  assign(snapshot, unit);
+  ++load_.num_saved_snapshots;
+}
+
+/// One that was reserved.
+void PrefixCache::assign(int32_t snapshot, int32_t unit) {
   Snapshot& kept = snapshots_[static_cast<std::size_t>(snapshot)];
   kept.unit = unit;
   kept.is_reserved = false;
   at(unit).snapshot = snapshot;
   at(unit).had_snapshot = true;
-  ++load_.num_saved_snapshots;
 }
 
 void PrefixCache::drop(int32_t snapshot) {
@@ -239,14 +260,14 @@ void PrefixCache::make_room(int64_t num_blocks) {
   const int64_t wanted = std::max(num_blocks, std::min(pool_.num_free() + kUnitsAtOnce * unit_blocks_, pool_.num_total() / 8));
   candidates_.clear();
   for (std::size_t i = 0; i < units_.size(); ++i) {
-    if (units_[i].is_there && units_[i].num_children == 0) push(static_cast<int32_t>(i));
+    if (units_[i].has_blocks && units_[i].num_children == 0) push(static_cast<int32_t>(i));
   }
   while (pool_.num_free() < wanted && pool_.num_idle() > 0) {
     if (pool_.num_free() >= num_blocks && candidates_.front().order > 0) return;  // what is of use goes in need alone
     std::ranges::pop_heap(candidates_, std::greater<>());
     const int32_t unit = candidates_.back().unit, parent = at(unit).parent;
     candidates_.pop_back();
-    remove(unit);
+    evict(unit);
     if (parent != kRoot && at(parent).num_children == 0) push(parent);
   }
 }
@@ -256,6 +277,8 @@ PrefixCacheLoad PrefixCache::load() const {
   load.num_idle_blocks = pool_.num_idle();
   load.num_snapshots = std::ssize(snapshots_) - std::ssize(free_snapshots_);
   load.snapshot_bytes = load.num_snapshots * options_.snapshot_bytes;
+  load.file_capacity_bytes = options_.file.num_pages * options_.file.page_bytes;
+  if (file_) load.file_bytes = (file_->num_total() - file_->num_free()) * options_.file.page_bytes;
   return load;
 }
 
@@ -265,10 +288,15 @@ void PrefixCache::check() const {
   for (std::size_t i = 0; i < units_.size(); ++i) {
     const Unit& unit = units_[i];
     if (!unit.is_there) continue;
-    ++num_units;
     const bool has_parent = unit.parent != kRoot;
     FERRY_CHECK(!has_parent || at(unit.parent).is_there) << "unit " << i << " has lost unit " << unit.parent;
     FERRY_CHECK_EQ(unit.num_units, 1 + (has_parent ? at(unit.parent).num_units : 0));
+    FERRY_CHECK(unit.has_blocks || unit.blocks_record != kNone) << "unit " << i << " is nowhere";
+    FERRY_CHECK(unit.has_blocks || unit.snapshot == kNone) << "unit " << i << " has a state alone";
+    if (!unit.has_blocks) continue;
+    ++num_units;
+    FERRY_CHECK(!has_parent || at(unit.parent).has_blocks)
+        << "unit " << unit.parent << " is not in memory, unit " << i << " is";
     if (has_parent) ++num_children[static_cast<std::size_t>(unit.parent)];
     for (const int32_t block : blocks_of(static_cast<int32_t>(i))) num_idle += pool_.is_idle(block) ? 1 : 0;
     if (unit.snapshot == kNone) continue;
@@ -286,6 +314,7 @@ void PrefixCache::check() const {
   };
   FERRY_CHECK_EQ(num_snapshots + std::ranges::count_if(snapshots_, is_apart) + std::ssize(free_snapshots_),
                  std::ssize(snapshots_));
+  if (file_) check_file();
 }
 
 std::span<const TokenId> PrefixCache::tokens_of(const Request& request, int64_t unit) const {
@@ -331,24 +360,67 @@ int32_t PrefixCache::add(int32_t parent, uint64_t key, std::span<const TokenId> 
               .is_there = true,
               .digest = digest};
   bucket_of(key) = unit;
-  if (parent != kRoot) ++at(parent).num_children;
+  int32_t& first = parent == kRoot ? first_unit_ : at(parent).first_child;
+  at(unit).next_sibling = first;
+  if (first != kNone) at(first).previous_sibling = unit;
+  first = unit;
   std::ranges::copy(tokens, tokens_.begin() + unit * unit_tokens_);
-  std::ranges::copy(blocks, blocks_.begin() + unit * unit_blocks_);
-  pool_.keep(blocks);
-  ++load_.num_units;
+  hold(unit, blocks);
   return unit;
 }
 
-void PrefixCache::remove(int32_t unit) {
-  Unit& removed = at(unit);
-  FERRY_CHECK_EQ(removed.num_children, 0);
-  remember(evicted_keys_, removed.key);
-  if (removed.snapshot != kNone) {
-    free_snapshot(removed.snapshot);
+/// The unit's keys and values are in these blocks, too, or again.
+void PrefixCache::hold(int32_t unit, std::span<const int32_t> blocks) {
+  Unit& held = at(unit);
+  held.has_blocks = true;
+  held.has_pairs = false;
+  if (held.parent != kRoot) ++at(held.parent).num_children;
+  std::ranges::copy(blocks, blocks_.begin() + unit * unit_blocks_);
+  pool_.keep(blocks);
+  ++load_.num_units;
+}
+
+/// Takes a unit out of memory that no other one there follows. What is of use goes to the file; of what is nowhere nothing is
+/// known any more.
+void PrefixCache::evict(int32_t unit) {
+  FERRY_CHECK_EQ(at(unit).num_children, 0);
+  ++at(unit).num_expecting;  // making room in the file leaves it alone
+  if (const int32_t snapshot = at(unit).snapshot; snapshot != kNone) {
+    spill_state(snapshot);
+    free_snapshot(snapshot);
     ++load_.num_evicted_snapshots;
   }
+  const bool is_in_file = spill_blocks(unit);
+  --at(unit).num_expecting;
   pool_.let_go(blocks_of(unit));
-  if (removed.parent != kRoot) --at(removed.parent).num_children;
+  at(unit).has_blocks = false;
+  if (at(unit).parent != kRoot) --at(at(unit).parent).num_children;
+  --load_.num_units;
+  ++load_.num_evicted_units;
+  if (!is_in_file) forget(unit);
+}
+
+/// With all that follow it, none of which is in memory.
+void PrefixCache::forget(int32_t unit) {
+  for (int32_t last = unit, parent = unit;; last = parent) {
+    while (at(last).first_child != kNone) last = at(last).first_child;
+    parent = at(last).parent;
+    for (const int32_t record : {at(last).blocks_record, at(last).state_record}) {
+      if (record != kNone) file_->remove(record);
+    }
+    unlink(last);
+    if (last == unit) return;
+  }
+}
+
+/// Out of the tree.
+void PrefixCache::unlink(int32_t unit) {
+  Unit& removed = at(unit);
+  FERRY_CHECK(!removed.has_blocks && removed.first_child == kNone) << "unit " << unit;
+  remember(evicted_keys_, removed.key);
+  int32_t& first = removed.parent == kRoot ? first_unit_ : at(removed.parent).first_child;
+  (removed.previous_sibling == kNone ? first : at(removed.previous_sibling).next_sibling) = removed.next_sibling;
+  if (removed.next_sibling != kNone) at(removed.next_sibling).previous_sibling = removed.previous_sibling;
   int32_t* link = &bucket_of(removed.key);
   while (*link != unit) link = &at(*link).next;
   *link = removed.next;
@@ -356,8 +428,6 @@ void PrefixCache::remove(int32_t unit) {
   free_unit_ = unit;
   removed.is_there = false;
   ++removed.serial;
-  --load_.num_units;
-  ++load_.num_evicted_units;
 }
 
 void PrefixCache::free_snapshot(int32_t snapshot) {
@@ -379,9 +449,12 @@ double PrefixCache::value_of(int32_t snapshot) const {
 PrefixCache::Candidate PrefixCache::candidate(int32_t unit) const {
   const auto last_used = static_cast<double>(at(unit).last_used);
   if (!pool_.is_idle(blocks_of(unit).front())) return {.order = 2, .value = last_used, .unit = unit};
+  if (at(unit).num_expecting > 0) return {.order = 1, .value = std::numeric_limits<double>::infinity(), .unit = unit};
   if (!options_.has_states) return {.order = 1, .value = last_used, .unit = unit};
-  if (at(unit).snapshot == kNone) return {.order = 0, .value = last_used, .unit = unit};
-  return {.order = 1, .value = value_of(at(unit).snapshot), .unit = unit};
+  if (at(unit).snapshot != kNone) return {.order = 1, .value = value_of(at(unit).snapshot), .unit = unit};
+  if (!is_of_use(unit)) return {.order = 0, .value = last_used, .unit = unit};
+  const auto age = static_cast<double>(clock_ - at(unit).last_used);
+  return {.order = 1, .value = static_cast<double>(unit_tokens_) / (1 + age), .unit = unit};
 }
 
 void PrefixCache::push(int32_t unit) {
@@ -393,9 +466,9 @@ std::span<const int32_t> PrefixCache::blocks_of(int32_t unit) const {
   return std::span(blocks_).subspan(static_cast<std::size_t>(unit * unit_blocks_), static_cast<std::size_t>(unit_blocks_));
 }
 
-/// Whether the sequence's last unit is still there.
+/// Whether the sequence's last unit is still there, in memory.
 bool PrefixCache::is_valid(const CachedPrefix& prefix) const {
-  return prefix.unit == kRoot || at(prefix.unit).serial == prefix.serial;
+  return prefix.unit == kRoot || (at(prefix.unit).serial == prefix.serial && at(prefix.unit).has_blocks);
 }
 
 }  // namespace ferry

@@ -129,7 +129,7 @@ Scheduler::Scheduler(SchedulerOptions options)
 }
 
 Sequence* Scheduler::add(Request request, TimePoint arrival) {
-  if (std::ssize(waiting_) - num_slotless_ >= options_.max_waiting) return nullptr;
+  if (std::ssize(waiting_) + std::ssize(loading_) - num_slotless_ >= options_.max_waiting) return nullptr;
 
   const auto num_prompt = static_cast<int64_t>(request.prompt.size());
   const int64_t room = sequence_capacity(options_) - num_prompt;
@@ -153,17 +153,20 @@ const StepPlan& Scheduler::plan(TimePoint now) {
   plan_.entries.clear();
   plan_.snapshots.clear();
   plan_.finished.clear();
+  plan_.file_writes.clear();
   plan_.saved_blocks.clear();
   plan_.restored_blocks.clear();
   plan_.num_rows = plan_.num_prefill_tokens = plan_.num_decode_tokens = plan_.num_drafts = plan_.num_samples = 0;
   drop_expired(now);
+  end_loads(now);
   admit_seniors(now);
   share_rows();
   if (share_blocks(now)) admit(now);
   add_entries();
+  if (prefix_cache_ && prefix_cache_->has_file()) plan_.file_writes = prefix_cache_->take_writes();
   FERRY_CHECK_LE(plan_.num_rows, options_.token_budget);
   plan_is_open_ = plan_.num_rows > 0;
-  FERRY_CHECK(plan_is_open_ || next_for_media() != nullptr || (running_.empty() && waiting_.empty()))
+  FERRY_CHECK(plan_is_open_ || next_for_media() != nullptr || waits_for_file() || (running_.empty() && waiting_.empty()))
       << "open requests but nothing to compute";
   return plan_;
 }
@@ -232,9 +235,11 @@ void Scheduler::finish_all(FinishReason reason, TimePoint now) {
   FERRY_CHECK(reason != FinishReason::kNone);
   if (std::exchange(plan_is_open_, false)) {
     for (const StateSnapshot& unsaved : plan_.snapshots) prefix_cache_->drop(unsaved.snapshot);
+    for (const FileWrite& unwritten : plan_.file_writes) note_file_write(unwritten.record, 0, FileDrop::kBusy);
   }
   for (const auto& sequence : running_) retire(*sequence, reason, now);
   for (const auto& sequence : waiting_) retire(*sequence, reason, now);
+  for (const auto& sequence : loading_) retire(*sequence, reason, now);
   sweep();
 }
 
@@ -254,6 +259,8 @@ void Scheduler::give_media(Sequence& sequence, std::shared_ptr<const EmbeddedMed
 }
 
 void Scheduler::note_step(const StepPlan& plan, double seconds) {
+  if (prefix_cache_ && 2 * plan.num_prefill_tokens >= plan.num_rows)
+    prefix_cache_->costs().add_prefill(plan.num_prefill_tokens, seconds);
   if (chunk_control_ && plan.num_decode_tokens > 0) chunk_control_->add_step(plan.num_prefill_tokens, seconds);
 }
 
@@ -261,7 +268,7 @@ SchedulerLoad Scheduler::load() const {
   const int64_t num_preempted =
       std::ranges::count_if(running_, [](const auto& sequence) { return sequence->state() == RequestState::kPreempted; });
   return {.num_running = std::ssize(running_) - num_preempted,
-          .num_waiting = std::ssize(waiting_) + num_preempted,
+          .num_waiting = std::ssize(waiting_) + std::ssize(loading_) + num_preempted,
           .num_preempted = num_preempted + num_slotless_,
           .num_preemptions = num_preemptions_,
           .num_lost_slots = num_lost_slots_,
@@ -286,6 +293,7 @@ void Scheduler::drop_expired(TimePoint now) {
   };
   std::for_each(running_.begin(), running_.end(), drop);
   std::for_each(waiting_.begin(), waiting_.end(), drop);
+  std::for_each(loading_.begin(), loading_.end(), drop);
   if (!plan_.finished.empty()) sweep();
 }
 
@@ -455,6 +463,9 @@ void Scheduler::admit(TimePoint now) {
   budget = std::min(budget, prefill_budget);
   while (!waiting_.empty() && !free_slots_.empty()) {
     Sequence& sequence = next_waiting();
+    const FileLook look = look_in_file(sequence, now);
+    if (look == FileLook::kNoRoom) return;
+    if (look == FileLook::kReading) continue;
     Share share;
     std::size_t idx = 0;
     if (!sequence.waits_for_media()) {
@@ -483,6 +494,8 @@ void Scheduler::begin(Sequence& sequence) {
   if (!prefix_cache_) return;
   sequence.cached = prefix_cache_->find(sequence.request, sequence.blocks);
   sequence.num_computed = sequence.cached.num_tokens;
+  if (sequence.load && sequence.load->has_failed && sequence.cached.miss != CacheMiss::kNone)
+    sequence.cached.miss = CacheMiss::kFile;
 }
 
 void Scheduler::undo_begin(Sequence& sequence) {
@@ -582,6 +595,8 @@ void Scheduler::note_beginning(Sequence& sequence) {
   if (sequence.num_generated() == 0) sequence.num_cached = sequence.cached.num_tokens;
   if (!prefix_cache_) return;
   prefix_cache_->count(sequence.request, sequence.cached);
+  if (sequence.load) prefix_cache_->count_load(*sequence.load, sequence.cached.num_tokens);
+  end_load(sequence);
   prefix_cache_->let_go_of_snapshot(sequence.cached);  // the engine reads it before the step writes any
 }
 
@@ -650,6 +665,7 @@ void Scheduler::retire(Sequence& sequence, FinishReason reason, TimePoint now) {
   if (options_.policy.policy == SchedulingPolicy::kFair) accounts_.leave(sequence.request.account);
   if (sequence.slot < 0 && sequence.state() == RequestState::kPreempted) --num_slotless_;
   sequence.become(RequestState::kFinished);
+  end_load(sequence);
   if (sequence.slot >= 0) release_all(sequence);
 }
 
@@ -678,6 +694,7 @@ void Scheduler::sweep() {
   };
   move_ended(running_);
   move_ended(waiting_);
+  move_ended(loading_);
 }
 
 }  // namespace ferry

@@ -141,6 +141,17 @@ class Scheduler {
   /// The MTP layer's keys and values of the sequence's first `num_pairs` tokens are in its blocks, and will stay as they are.
   void note_pairs(const Sequence& sequence, int64_t num_pairs);
 
+  /// Whether requests wait for what is read of the prefix cache's file. Others go on beside them.
+  bool waits_for_file() const;
+  /// The next thing to read of it; nothing if all was asked for.
+  std::optional<FileRead> next_file_read();
+  /// It was read, or not. Where the bytes go, at once and behind what take_file_writes() gives; nothing if they are of no use.
+  std::optional<FileTarget> take_file_read(FileRecordId record, const FileReadResult& result);
+  /// What goes to the file because of that.
+  std::vector<FileWrite> take_file_writes();
+  /// A write of this kind or of a plan is done, or came to nothing.
+  void note_file_write(FileRecordId record, int64_t num_bytes, std::optional<FileDrop> why_not);
+
   /// What may follow the tokens of an open sequence, for its next step to try; at most max_drafts. The scheduler tries fewer
   /// where the sequence may not grow so long, and where a prompt needs the rows.
   void propose(Sequence& sequence, std::span<const TokenId> drafts);
@@ -192,6 +203,11 @@ class Scheduler {
   void start_anew(Sequence& sequence);
   void note_preempted(Sequence& sequence, TimePoint now);
   void admit(TimePoint now);
+  enum class FileLook : uint8_t { kNothing, kReading, kNoRoom };
+  FileLook look_in_file(Sequence& sequence, TimePoint now);
+  void end_loads(TimePoint now);
+  void end_load(Sequence& sequence);
+  std::unique_ptr<Sequence> take_waiting(Sequence& sequence);
   Sequence& next_waiting();
   std::size_t move_to_running(Sequence& sequence, RequestState state, TimePoint now);
   void begin(Sequence& sequence);
@@ -226,6 +242,7 @@ class Scheduler {
   std::deque<std::unique_ptr<Sequence>> waiting_;   // in order of seniority
   std::vector<std::unique_ptr<Sequence>> running_;  // admitted, likewise; behind a preempted one nobody holds blocks
   std::vector<Share> shares_;                       // of each
+  std::vector<std::unique_ptr<Sequence>> loading_;  // queued, and behind all that until the file was read for them
   int64_t num_slotless_ = 0;                        // in waiting_, preempted ones
   int64_t prefill_limit_ = 0;                       // rows of prompts that the step planned may have
   int64_t num_added_ = 0, num_admitted_ = 0;

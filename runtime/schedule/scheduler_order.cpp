@@ -90,15 +90,21 @@ std::size_t Scheduler::move_to_running(Sequence& sequence, RequestState state, T
   if (sequence.state() == RequestState::kPreempted) --num_slotless_;
   sequence.become(state);
   if (!sequence.first_scheduled) sequence.first_scheduled = now;
-  const auto waiting = std::ranges::find(waiting_, &sequence, [](const auto& other) { return other.get(); });
-  FERRY_CHECK(waiting != waiting_.end());
-  std::unique_ptr<Sequence> moved = std::move(*waiting);
-  waiting_.erase(waiting);
+  std::unique_ptr<Sequence> moved = take_waiting(sequence);
   if (options_.policy.policy == SchedulingPolicy::kFair) {
     admissions_.take(sequence.admission_cost);
     sequence.seniority = {.number = num_admitted_++};
   }
   return static_cast<std::size_t>(running_.insert(place_in(running_, sequence.seniority), std::move(moved)) - running_.begin());
+}
+
+/// Out of the queue.
+std::unique_ptr<Sequence> Scheduler::take_waiting(Sequence& sequence) {
+  const auto waiting = std::ranges::find(waiting_, &sequence, [](const auto& other) { return other.get(); });
+  FERRY_CHECK(waiting != waiting_.end());
+  std::unique_ptr<Sequence> taken = std::move(*waiting);
+  waiting_.erase(waiting);
+  return taken;
 }
 
 /// Shares rows of prompts out by accounts' turns, a quantum at a time; what is left of `budget`. Within an account the oldest

@@ -54,8 +54,10 @@ struct Sequence {
   int32_t account = 0;         // its number, under SchedulingPolicy::kFair
   int64_t admission_cost = 0;  // tokens of the prompt that had to be computed when it arrived, where the policy asks
 
-  bool begins = true;      // its next rows are its first, or the first ones that are computed anew
-  CachedPrefix cached;     // with which it began
+  bool begins = true;              // its next rows are its first, or the first ones that are computed anew
+  CachedPrefix cached;             // with which it began
+  std::optional<PrefixLoad> load;  // what it waits for, or waited for, until it begins
+  bool looked_in_file = false;     // for what the prefix cache has there of its prompt
   int64_t num_cached = 0;  // tokens of the prompt that were not computed for it, when it last began before its first token
 
   std::shared_ptr<const EmbeddedMedia> media;  // what the tower made of the request's; null without any, or until then

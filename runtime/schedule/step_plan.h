@@ -54,7 +54,8 @@ struct StateSnapshot {
 /// What the engine computes in one step: the decode rows first, then the prefill pieces, each in order of arrival.
 struct StepPlan {
   int64_t step_idx = 0;
-  std::vector<BlockCopy> saved_blocks;     // before all else: from the KV cache to the swap space
+  std::vector<FileWrite> file_writes;   // before all else, but that snapshots are first begun from: to the prefix cache's file
+  std::vector<BlockCopy> saved_blocks;  // likewise: from the KV cache to the swap space
   std::vector<BlockCopy> restored_blocks;  // then: from the swap space to the KV cache
   std::vector<StepEntry> entries;
   std::vector<StateSnapshot> snapshots;  // entry by entry, of each by num_tokens

@@ -69,6 +69,16 @@ void fill(v1::PrefixCache& to, const PrefixCacheLoad& load) {
     const int64_t num_requests = load.misses[static_cast<std::size_t>(miss)];
     if (num_requests > 0) (*to.mutable_misses())[cache_miss_name(static_cast<CacheMiss>(miss))] = num_requests;
   }
+  to.set_file_capacity_bytes(load.file_capacity_bytes);
+  to.set_file_bytes(load.file_bytes);
+  to.set_file_hits(load.num_file_hits);
+  to.set_file_hit_tokens(load.num_file_tokens);
+  to.set_file_read_bytes(load.file_read_bytes);
+  to.set_file_written_bytes(load.file_written_bytes);
+  for (int why = 0; why < kNumFileDrops; ++why) {
+    const int64_t num_records = load.file_drops[static_cast<std::size_t>(why)];
+    if (num_records > 0) (*to.mutable_file_drops())[file_drop_name(static_cast<FileDrop>(why))] = num_records;
+  }
 }
 
 class GenerateService : public v1::Inference::CallbackService {

@@ -21,16 +21,27 @@ class SnapshotSpace {
   /// Makes a slot's state the saved one.
   void restore(int64_t snapshot, int64_t slot);
 
-  /// Bytes of the snapshots that were used so far.
+  /// Hands over the bytes of a saved state, which then has none here.
+  Storage take(int64_t snapshot);
+  /// Makes bytes that were handed over the saved state.
+  void put(int64_t snapshot, Storage bytes);
+  /// Bytes for a state, and bytes that are of no use any more.
+  Storage spare();
+  void give_back(Storage bytes);
+
+  /// Bytes of the snapshots that were used so far, but for those that were handed over.
   int64_t num_bytes() const { return num_bytes_; }
 
  private:
+  void await_saved();
+
   RecurrentState& state_;
   Stream& stream_;
   const int64_t snapshot_bytes_;
   int64_t num_bytes_ = 0;
   bool is_saving_ = false;          // a device may still have to bring what was saved last
   std::vector<Storage> snapshots_;  // [num_snapshots]
+  std::vector<Storage> spare_;      // given back
 };
 
 }  // namespace ferry

@@ -33,7 +33,9 @@ std::map<std::string, Answer> Server::answer(const std::vector<Request>& request
 
 void Server::step(std::map<std::string, Answer>& answers) {
   if (before_step) before_step();
+  engine_.advance_prefix_file(scheduler_);
   const StepPlan& plan = scheduler_.plan({});
+  if (plan.num_rows == 0) engine_.wait_for_prefix_file(scheduler_);
   if (!is_timed) scheduler_.check_cache();
   std::map<std::size_t, int64_t> num_saved;
   for (const StateSnapshot& saved : plan.snapshots) max_saved_ = std::max(max_saved_, ++num_saved[saved.entry]);

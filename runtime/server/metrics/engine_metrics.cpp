@@ -101,6 +101,20 @@ constexpr Value kValues[] = {
     {"ferry:prefix_cache_evicted_units_total", kCounter,
      [](const Report& r) { return real(r.load.prefix_cache.num_evicted_units); },
      "Pieces of prompts that gave their blocks to sequences or to others."},
+    {"ferry:prefix_cache_file_capacity_bytes", kGauge,
+     [](const Report& r) { return real(r.load.prefix_cache.file_capacity_bytes); },
+     "Bytes of the file behind the prefix cache; 0: there is none."},
+    {"ferry:prefix_cache_file_bytes", kGauge, [](const Report& r) { return real(r.load.prefix_cache.file_bytes); },
+     "Bytes of it that hold something."},
+    {"ferry:prefix_cache_file_hits_total", kCounter, [](const Report& r) { return real(r.load.prefix_cache.num_file_hits); },
+     "Requests that had less to compute because of it."},
+    {"ferry:prefix_cache_file_hit_tokens_total", kCounter,
+     [](const Report& r) { return real(r.load.prefix_cache.num_file_tokens); },
+     "Tokens of their prompts that memory did not have and the file had."},
+    {"ferry:prefix_cache_file_read_bytes_total", kCounter,
+     [](const Report& r) { return real(r.load.prefix_cache.file_read_bytes); }, "Bytes that were read of it."},
+    {"ferry:prefix_cache_file_written_bytes_total", kCounter,
+     [](const Report& r) { return real(r.load.prefix_cache.file_written_bytes); }, "Bytes that were written to it."},
     {"ferry:expert_balancedness", kGauge, [](const Report& r) { return r.load.balancedness; },
      "Mean by maximum over ranks of the rows that their experts were given, since the start; 1 is even."},
     {"ferry:touched_experts_total", kCounter, [](const Report& r) { return real(r.stats.touched.experts); },
@@ -169,6 +183,16 @@ void write_misses(const Report& report, MetricsText& text) {
   }
 }
 
+/// What the file behind the prefix cache lost, or never got.
+void write_file_drops(const Report& report, MetricsText& text) {
+  text.begin("ferry:prefix_cache_file_dropped_records_total", kCounter,
+             "States, and keys and values of pieces of prompts, that the prefix cache's file gave up or did not get.");
+  for (int why = 0; why < kNumFileDrops; ++why) {
+    text.add(real(report.load.prefix_cache.file_drops[static_cast<std::size_t>(why)]),
+             {{"reason", file_drop_name(static_cast<FileDrop>(why))}});
+  }
+}
+
 void write_drafts(const Report& report, MetricsText& text) {
   text.begin("vllm:spec_decode_num_accepted_tokens_per_pos_total", kCounter, "Tokens of drafts that were right, by place.");
   for (int32_t i = 0; i < report.load.max_drafts; ++i)
@@ -215,6 +239,7 @@ void write_engine_metrics(const EngineReport& report, MetricsText& text) {
   write_requests(report, text);
   write_sources(report, text);
   write_misses(report, text);
+  write_file_drops(report, text);
   write_drafts(report, text);
   write_transport(report, text);
   write_spans(report, text);

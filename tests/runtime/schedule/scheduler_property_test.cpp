@@ -66,16 +66,54 @@ class FakeEngine {
   void run(const StepPlan& plan) {
     tokens.clear();
     counts.clear();
+    write_blocks(plan.file_writes);
     for (const BlockCopy& copy : plan.saved_blocks) move(cache_, copy.from, swap_, copy.to);
     for (const BlockCopy& copy : plan.restored_blocks) move(swap_, copy.from, cache_, copy.to);
     for (const StepEntry& entry : plan.entries) {
       if (entry.begins) begin(entry);
     }
+    write_states(plan.file_writes);
     for (std::size_t e = 0; e < plan.entries.size(); ++e) run(plan, e);
+  }
+
+  /// What a page of the file holds, in the first one of a record: who wrote it, and what.
+  struct Page {
+    FileRecordId record;
+    std::vector<uint64_t> values;
+  };
+  void write_blocks(std::span<const FileWrite> writes) {
+    for (const FileWrite& write : writes) {
+      if (write.snapshot >= 0) continue;
+      std::vector<uint64_t> values;
+      for (const int32_t block : write.blocks) {
+        const auto first = cache_.begin() + block * block_tokens_;
+        values.insert(values.end(), first, first + block_tokens_);
+      }
+      this->write(write, values);
+    }
+  }
+  void write_states(std::span<const FileWrite> writes) {
+    for (const FileWrite& write : writes) {
+      if (write.snapshot >= 0) this->write(write, {std::exchange(snapshots_.at(static_cast<std::size_t>(write.snapshot)), 77)});
+    }
+  }
+  /// Nothing if its pages do not hold it.
+  std::optional<std::vector<uint64_t>> read(const FileRead& read) {
+    for (const int32_t page : read.pages) {
+      if (file_[page].record != read.record) return std::nullopt;
+    }
+    return file_[read.pages.front()].values;
+  }
+  void put(const FileTarget& target, const std::vector<uint64_t>& values) {
+    if (target.snapshot >= 0) snapshots_.at(static_cast<std::size_t>(target.snapshot)) = values.at(0);
+    for (std::size_t i = 0; i < target.blocks.size(); ++i)
+      std::copy_n(values.begin() + static_cast<int64_t>(i) * block_tokens_, block_tokens_,
+                  cache_.begin() + target.blocks[i] * block_tokens_);
   }
 
   std::vector<TokenId> tokens;
   std::vector<int32_t> counts;
+  std::set<std::pair<int32_t, uint32_t>> lost_writes;  // which the file is too busy for
 
  private:
   struct Slot {
@@ -83,6 +121,10 @@ class FakeEngine {
     std::vector<TokenId> held;
   };
 
+  void write(const FileWrite& write, const std::vector<uint64_t>& values) {
+    const bool is_lost = lost_writes.contains({write.record.number, write.record.serial});
+    for (const int32_t page : write.pages) file_[page] = {.record = is_lost ? FileRecordId{} : write.record, .values = values};
+  }
   void move(const std::vector<uint64_t>& from, int32_t from_block, std::vector<uint64_t>& to, int32_t to_block) const {
     std::copy_n(from.begin() + from_block * block_tokens_, block_tokens_, to.begin() + to_block * block_tokens_);
   }
@@ -150,6 +192,7 @@ class FakeEngine {
   std::vector<uint64_t> cache_, swap_;  // [blocks, block_tokens]
   std::vector<Slot> slots_;
   std::vector<uint64_t> snapshots_;
+  std::map<int32_t, Page> file_;
 };
 
 /// How often the streams of a test came to what is rare.
@@ -157,6 +200,8 @@ struct Rarities {
   int64_t lost_slots = 0, limited_steps = 0;
   int64_t preemptions = 0, saved = 0, restored = 0, recomputed = 0, held_while_preempted = 0, ended_while_preempted = 0;
   int64_t cached_tokens = 0, shared_blocks = 0, begun_anew_with_some = 0, evicted_units = 0, evicted_snapshots = 0;
+  int64_t file_hits = 0, file_tokens = 0;
+  std::array<int64_t, kNumFileDrops> file_drops{};
   std::array<int64_t, kNumCacheMisses> misses{};
 };
 
@@ -189,11 +234,14 @@ class Stream {
     EXPECT_EQ(scheduler_.load().num_running, 0);
     EXPECT_EQ(scheduler_.load().num_waiting, 0);
     EXPECT_TRUE(scheduler_.plan(now_).entries.empty());
-    expect_order();
+    if (scheduler_.options().prefix_cache.file.num_pages == 0) expect_order();  // others pass who waits for the file
     const PrefixCacheLoad cache = scheduler_.load().prefix_cache;
     rarities_.cached_tokens += cache.num_cached_tokens;
     rarities_.evicted_units += cache.num_evicted_units;
     rarities_.evicted_snapshots += cache.num_evicted_snapshots;
+    rarities_.file_hits += cache.num_file_hits;
+    rarities_.file_tokens += cache.num_file_tokens;
+    for (std::size_t i = 0; i < cache.file_drops.size(); ++i) rarities_.file_drops[i] += cache.file_drops[i];
     for (std::size_t i = 0; i < cache.misses.size(); ++i) rarities_.misses[i] += cache.misses[i];
     rarities_.preemptions += scheduler_.load().num_preemptions;
     rarities_.lost_slots += scheduler_.load().num_lost_slots;
@@ -239,6 +287,10 @@ class Stream {
     if (options.prefix_cache.has_states) options.prefix_cache.num_snapshots = pick(1, 20);
     options.prefix_cache.message_start = kMessageStart;
     options.prefix_cache.hash_mask = pick(0, 3) == 0 ? 3 : ~uint64_t{0};
+    if (pick(0, 1) == 0) return options;
+    PrefixFileOptions& file = options.prefix_cache.file;
+    file = {.page_bytes = 1, .unit_pages = pick(1, 3), .snapshot_pages = options.prefix_cache.has_states ? pick(1, 3) : 0};
+    file.num_pages = file.unit_pages + file.snapshot_pages + pick(0, 60);
     return options;
   }
 
@@ -302,9 +354,40 @@ class Stream {
     it->second.must_drop = true;
   }
 
+  /// The file's part between steps: something of what was asked for was read, or could not be.
+  void advance_file() {
+    for (const auto& [number, serial] : std::exchange(engine_.lost_writes, {})) {
+      const bool is_broken = pick(0, 99) == 0;
+      scheduler_.note_file_write({number, serial}, 0, is_broken ? FileDrop::kWriteFailed : FileDrop::kBusy);
+    }
+    for (int64_t i = pick(0, 6); i > 0 && !reads_.empty(); --i) {
+      const auto [record, values] = reads_.front();
+      reads_.pop_front();
+      const FileReadResult result{.is_good = values.has_value() && pick(0, 4) > 0, .num_bytes = 1};
+      const std::optional<FileTarget> target = scheduler_.take_file_read(record, result);
+      ASSERT_TRUE(!target || result.is_good);
+      const std::vector<FileWrite> writes = scheduler_.take_file_writes();
+      engine_.write_blocks(writes);
+      engine_.write_states(writes);
+      if (target) engine_.put(*target, *values);
+      scheduler_.check_cache();
+    }
+    while (reads_.size() < 4) {
+      const std::optional<FileRead> read = scheduler_.next_file_read();
+      if (!read) return;
+      reads_.emplace_back(read->record, engine_.read(*read));
+      ASSERT_TRUE(reads_.back().second) << "record " << read->record.number << " is not what was written";
+    }
+  }
+
   void run_step() {
+    advance_file();
+    if (testing::Test::HasFatalFailure()) return;
     const int64_t prefill_limit = scheduler_.load().prefill_limit;
     const StepPlan& plan = scheduler_.plan(now_);
+    for (const FileWrite& write : plan.file_writes) {
+      if (pick(0, 9) == 0) engine_.lost_writes.insert({write.record.number, write.record.serial});
+    }
     if (prefill_limit > 0 && plan.num_decode_tokens > 0) {
       int64_t num_rows = 0;
       for (const StepEntry& entry : plan.entries) num_rows += entry.is_decode && entry.num_rows == 1 ? 0 : prefill_rows(entry);
@@ -392,7 +475,8 @@ class Stream {
     ASSERT_EQ(plan.num_rows, plan.num_prefill_tokens + plan.num_decode_tokens + plan.num_drafts);
     ASSERT_LE(scheduler_.load().num_running, options.max_running);
     const bool is_idle = scheduler_.load().num_running + scheduler_.load().num_waiting == 0;
-    ASSERT_TRUE(plan.entries.empty() == is_idle || scheduler_.next_for_media() != nullptr) << "no progress";
+    ASSERT_TRUE(plan.entries.empty() == is_idle || scheduler_.next_for_media() != nullptr || scheduler_.waits_for_file())
+        << "no progress";
     std::set<const Sequence*> sequences;
     int64_t num_rows = 0;
     int64_t num_samples = 0;
@@ -520,7 +604,7 @@ class Stream {
 
   /// The oldest that is admitted has rows, in every step or by turns, and behind a preempted one nobody holds a block. Who
   /// waits for media asks for nothing yet, but what it will ask for is kept free of those behind it. Nobody waits for whom it
-  /// goes before by its priority.
+  /// goes before by its priority, but who waits for the file.
   void check_seniority(const StepPlan& plan) {
     std::map<Seniority, const Sequence*> by_seniority;
     std::optional<int64_t> best_waiting;
@@ -529,7 +613,8 @@ class Stream {
       if (sequence.finish_reason != FinishReason::kNone) continue;
       if (sequence.slot >= 0) {
         by_seniority[sequence.seniority] = &sequence;
-      } else if (const int64_t priority = sequence.request.priority; priority < best_waiting.value_or(priority + 1)) {
+      } else if (const int64_t priority = sequence.request.priority;
+                 !sequence.load && priority < best_waiting.value_or(priority + 1)) {
         best_waiting = priority;
       }
     }
@@ -599,6 +684,7 @@ class Stream {
   std::vector<std::vector<TokenId>> prompts_;
   Scheduler scheduler_;
   FakeEngine engine_;
+  std::deque<std::pair<FileRecordId, std::optional<std::vector<uint64_t>>>> reads_;  // asked for
   Rarities& rarities_;
   TimePoint now_;
   int64_t num_sent_ = 0;
@@ -631,10 +717,14 @@ TEST(SchedulerProperties, HoldForRandomStreams) {
                                                     {"shared blocks", rarities.shared_blocks},
                                                     {"begun anew with some", rarities.begun_anew_with_some},
                                                     {"evicted units", rarities.evicted_units},
-                                                    {"evicted snapshots", rarities.evicted_snapshots}};
+                                                    {"evicted snapshots", rarities.evicted_snapshots},
+                                                    {"hits of the file", rarities.file_hits},
+                                                    {"tokens from the file", rarities.file_tokens}};
   for (const auto& [name, count] : counts) EXPECT_GT(count, 10) << name << ": the streams do not try what they should";
   for (int miss = 0; miss < kNumCacheMisses; ++miss)
     EXPECT_GT(rarities.misses[static_cast<std::size_t>(miss)], 10) << cache_miss_name(static_cast<CacheMiss>(miss));
+  for (int why = 0; why < kNumFileDrops; ++why)
+    EXPECT_GT(rarities.file_drops[static_cast<std::size_t>(why)], 10) << file_drop_name(static_cast<FileDrop>(why));
 }
 
 }  // namespace
