@@ -164,6 +164,7 @@ const StepPlan& Scheduler::plan(TimePoint now) {
   if (share_blocks(now)) admit(now);
   add_entries();
   if (prefix_cache_ && prefix_cache_->has_file()) plan_.file_writes = prefix_cache_->take_writes();
+  if (plan_.num_rows == 0) drop_file_writes();  // nobody will do them
   FERRY_CHECK_LE(plan_.num_rows, options_.token_budget);
   plan_is_open_ = plan_.num_rows > 0;
   FERRY_CHECK(plan_is_open_ || next_for_media() != nullptr || waits_for_file() || (running_.empty() && waiting_.empty()))
@@ -235,7 +236,7 @@ void Scheduler::finish_all(FinishReason reason, TimePoint now) {
   FERRY_CHECK(reason != FinishReason::kNone);
   if (std::exchange(plan_is_open_, false)) {
     for (const StateSnapshot& unsaved : plan_.snapshots) prefix_cache_->drop(unsaved.snapshot);
-    for (const FileWrite& unwritten : plan_.file_writes) note_file_write(unwritten.record, 0, FileDrop::kBusy);
+    drop_file_writes();
   }
   for (const auto& sequence : running_) retire(*sequence, reason, now);
   for (const auto& sequence : waiting_) retire(*sequence, reason, now);

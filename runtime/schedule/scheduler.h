@@ -103,6 +103,8 @@ int64_t sequence_capacity(const SchedulerOptions& options);
 /// knows none. A max_tokens that is larger than the room is fine: add() clips it.
 void validate_request(const Request& request, const SchedulerOptions& options);
 
+/// With a prefix cache that has a file, requests wait beside the queue while it is read for them (scheduler_file.cpp).
+///
 /// Not thread-safe: the engine's thread owns it.
 class Scheduler {
  public:
@@ -207,6 +209,7 @@ class Scheduler {
   FileLook look_in_file(Sequence& sequence, TimePoint now);
   void end_loads(TimePoint now);
   void end_load(Sequence& sequence);
+  void drop_file_writes();
   std::unique_ptr<Sequence> take_waiting(Sequence& sequence);
   Sequence& next_waiting();
   std::size_t move_to_running(Sequence& sequence, RequestState state, TimePoint now);

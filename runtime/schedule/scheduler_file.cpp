@@ -81,6 +81,11 @@ std::vector<FileWrite> Scheduler::take_file_writes() {
   return prefix_cache_ ? prefix_cache_->take_writes() : std::vector<FileWrite>{};
 }
 
+/// Of the plan.
+void Scheduler::drop_file_writes() {
+  for (const FileWrite& unwritten : std::exchange(plan_.file_writes, {})) note_file_write(unwritten.record, 0, FileDrop::kBusy);
+}
+
 void Scheduler::note_file_write(FileRecordId record, int64_t num_bytes, std::optional<FileDrop> why_not) {
   if (prefix_cache_) prefix_cache_->note_written(record, num_bytes, why_not);
 }

@@ -1,6 +1,7 @@
 #include "runtime/state/page_file.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 #define XXH_INLINE_ALL
@@ -44,6 +45,9 @@ FileDescriptor make_nameless(const std::filesystem::path& folder) {
 FileDescriptor open_private_file(const std::filesystem::path& folder, int64_t num_bytes) {
   std::error_code error;
   if (!std::filesystem::is_directory(folder, error)) throw_no_file(folder, "allowed: a folder that is there");
+  rlimit limit{};  // a process that exceeds it is ended
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < static_cast<rlim_t>(num_bytes))
+    throw_no_file(folder, "a file of " + mib_that_hold(num_bytes) + " is larger than this process may make (ulimit -f)");
   FileDescriptor file = make_nameless(folder);
   if (file.get() < 0) throw_no_file(folder, "no file can be made there: " + std::string(std::strerror(errno)));
   if (::fallocate(file.get(), 0, 0, num_bytes) == 0) return file;

@@ -15,6 +15,8 @@
 // - a chat of many turns, each of which repeats all before it: the time to a turn's first token, and that of as many new tokens
 //   without a past;
 // - sessions on one system prompt, one after the other and all at once;
+// - with --prefix-cache-disk, chats that take turns, of which memory should have no room for all: the time to a turn's first
+//   token with the file and without it;
 // - prompts that have nothing in common, with the cache and without in turn: what looking, keeping and saving cost.
 //
 // First of all every answer with the cache is compared, tokens and logits to the byte, with one without.
@@ -31,6 +33,7 @@ using ferry::test::without_cache;
 struct Sizes {
   int64_t turns = 20, question_tokens = 60, answer_tokens = 40;
   int64_t sessions = 32, system_tokens = 1024;
+  int64_t chats = 6;
   int64_t cold_prompts = 24, cold_tokens = 512, decode_tokens = 128;
 };
 
@@ -60,6 +63,7 @@ class Bench {
     verify();
     if (is_wanted("chat")) chat();
     if (is_wanted("sessions")) sessions();
+    if (is_wanted("chats")) chats();
     if (is_wanted("strangers")) strangers();
     if (is_wanted("decode")) decode();
   }
@@ -194,6 +198,48 @@ class Bench {
     std::printf("all at once: %.1f ms, without cache %.1f ms (%.1f x)\n", all_warm, all_cold, all_cold / all_warm);
   }
 
+  void chats() {
+    if (cached_.prefix_cache.file.num_pages == 0) return;
+    ferry::SchedulerOptions memory_alone = cached_;
+    memory_alone.prefix_cache.file = {};
+    for (const bool has_file : {true, false}) {
+      const double begin = now_ms(false);
+      Server server(engine_, has_file ? cached_ : memory_alone);
+      const std::vector<double> first_token_ms = time_chats(server);
+      const ferry::PrefixCacheLoad load = server.load().prefix_cache;
+      std::printf(
+          "%lld chats by turns, %s: median to the first token %.2f ms, %lld of %lld tokens cached, %lld by the file; "
+          "%.1f MB read, %.1f MB there; all %.1f ms\n",
+          static_cast<long long>(sizes_.chats), has_file ? "with the file" : "without it", median(first_token_ms),
+          static_cast<long long>(load.num_cached_tokens), static_cast<long long>(load.num_query_tokens),
+          static_cast<long long>(load.num_file_tokens), 1e-6 * static_cast<double>(load.file_read_bytes),
+          1e-6 * static_cast<double>(load.file_bytes), now_ms(false) - begin);
+    }
+  }
+
+  /// Of all turns but the first ones, the same for each server.
+  std::vector<double> time_chats(Server& server) {
+    server.is_timed = true;
+    random_.seed(2);
+    std::vector<std::vector<TokenId>> histories;
+    for (int64_t i = 0; i < sizes_.chats; ++i) histories.push_back(text(sizes_.system_tokens));
+    std::vector<double> first_token_ms;
+    for (int64_t turn = 0; turn < sizes_.turns; ++turn) {
+      for (std::vector<TokenId>& history : histories) {
+        const int64_t question = std::ssize(history);
+        const std::vector<TokenId> asked = text(sizes_.question_tokens);
+        history.insert(history.end(), asked.begin(), asked.end());
+        std::vector<TokenId> prompt = history;
+        prompt.insert(prompt.end(), {5, 6, 7});
+        const Timed timed = time(server, request(prompt, sizes_.answer_tokens, {0, question, std::ssize(history)}));
+        if (turn > 0) first_token_ms.push_back(timed.first_token_ms);
+        history = std::move(prompt);
+        history.insert(history.end(), timed.answer.tokens.begin(), timed.answer.tokens.end());
+      }
+    }
+    return first_token_ms;
+  }
+
   /// Medians of pairs, since the machine's speed moves.
   void strangers() {
     Server with(engine_, cached_), without(engine_, cold_);
@@ -256,9 +302,11 @@ int main(int argc, char** argv) {
   ferry::add_speculation(app, options);
   ferry::add_prefix_cache(app, options);
   app.add_flag("--quick", is_quick, "tiny sizes, to see that it works");
-  app.add_option("--parts", parts, "chat, sessions, strangers, decode; default all")
-      ->check(CLI::IsMember({"chat", "sessions", "strangers", "decode"}));
+  app.add_option("--parts", parts, "chat, sessions, chats, strangers, decode; default all")
+      ->check(CLI::IsMember({"chat", "sessions", "chats", "strangers", "decode"}));
   app.add_option("--turns", sizes.turns, "of the chat; default 20");
+  app.add_option("--chats", sizes.chats, "that take turns; default 6");
+  app.add_option("--system-tokens", sizes.system_tokens, "with which they begin; default 1024");
   app.add_option("--question-tokens", sizes.question_tokens, "of a turn; default 60");
   app.add_flag("--cpu-time", is_cpu_time, "measure what the coordinator's threads compute, not what passes; with --threads 1");
   CLI11_PARSE(app, argc, argv);
@@ -268,6 +316,7 @@ int main(int argc, char** argv) {
              .answer_tokens = 10,
              .sessions = 3,
              .system_tokens = 130,
+             .chats = 3,
              .cold_prompts = 2,
              .cold_tokens = 200,
              .decode_tokens = 4};

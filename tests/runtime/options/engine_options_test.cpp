@@ -49,6 +49,12 @@ TEST(Options, OnlyServersHaveAPrefixCache) {
   EXPECT_FALSE(accept(line("generate", {})).engine.prefix_cache_bytes.has_value());
   refuse(line("generate", {"--prefix-cache-memory", "1GiB"}), {"--prefix-cache-memory"});
   refuse(line("serve", {"--prefix-cache-memory", "much"}), {"--prefix-cache-memory", "0B to 1PiB"});
+  EXPECT_EQ(accept(line("serve", {})).engine.prefix_file_bytes, 0);
+  const EngineOptions spilling =
+      accept(line("serve", {"--prefix-cache-disk", "20GiB", "--prefix-cache-folder", "/some"})).engine;
+  EXPECT_EQ(spilling.prefix_file_bytes, int64_t{20} << 30);
+  EXPECT_EQ(spilling.prefix_file_folder, "/some");
+  refuse(line("serve", {"--prefix-cache-disk", "all"}), {"--prefix-cache-disk", "0B to 1PiB"});
 }
 
 TEST(Options, NamedValues) {

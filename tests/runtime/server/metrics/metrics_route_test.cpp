@@ -126,6 +126,7 @@ TEST(Metrics, SamplesHaveTheirLabels) {
            "vllm:prefix_cache_queries_total{" + engine + "} 110",
            "vllm:prefix_cache_hits_total{" + engine + "} 40",
            "ferry:prefix_cache_requests_total{" + engine + ",miss_reason=\"salt\"} 5",
+           "ferry:prefix_cache_file_dropped_records_total{" + engine + ",reason=\"unreadable\"} 0",
            "vllm:request_success_total{" + engine + ",finished_reason=\"abort\"} 2",
            "vllm:request_success_total{" + engine + ",finished_reason=\"repetition\"} 0",
            std::string("vllm:admission_rejections_total{model_name=\"demo\",reason=\"max_num_queued_reqs\"} 6"),
