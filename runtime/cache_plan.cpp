@@ -93,7 +93,9 @@ CachePlan plan_caches(const EngineOptions& options, const ModelConfig& config, D
   caches.snapshot_bytes = caches.scheduler.prefix_cache.num_snapshots * caches.scheduler.prefix_cache.snapshot_bytes;
   caches.unit_bytes = prefix_unit_tokens(caches.scheduler) / kBlockTokens * block_bytes;
   caches.scheduler.prefix_cache.file = plan_prefix_file(options, caches.scheduler.prefix_cache, caches.unit_bytes);
-  Scheduler check(caches.scheduler);  // refuses limits that contradict each other before anything large is allocated
+  SchedulerOptions limits = caches.scheduler;
+  limits.prefix_cache.file = {};  // a disk says first whether it has room for what is known of it
+  Scheduler check(limits);        // refuses limits that contradict each other before anything large is allocated
   return caches;
 }
 
