@@ -194,7 +194,7 @@ class TraceViewersTest(unittest.TestCase):
 
 def main():
     os.environ["PYTHONWARNINGS"] = "ignore"  # HolisticTraceAnalysis warns of its own ways, not of the trace
-    own_venv.use_venv("viewer-venv", "viewer_requirements.txt")
+    own_venv.use_venv("viewer-venv", "viewer_requirements.txt", "--no-deps")
     if "FERRY_TRACE" not in os.environ and not pathlib.Path(FERRY).exists():
         sys.exit(f"{FERRY} does not exist: build it first, or name it in FERRY_BINARY")
     result = unittest.main(verbosity=2, exit=False).result
