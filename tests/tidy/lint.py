@@ -17,32 +17,37 @@ from concurrent.futures import ThreadPoolExecutor
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OURS = ("runtime", "moe", "comm", "kernels", "profiler", "launch")
 GCC_ONLY = re.compile(r"-fsanitize=\S+|-fno-sanitize\S*|-Wno-restrict|-Wno-subobject-linkage|-Wno-tsan|-Wno-maybe-uninitialized|-Werror")
+# Findings in these files are told; of those that are compiled together, none but the list of them is the compiler's own source.
+TOLD = rf"^{re.escape(str(ROOT))}/({'|'.join(OURS)})/[^:]*\.(h|cpp)$"
 
 
 def sources(entry):
-    """The entry, or one for each source that it compiles together with others."""
+    """The files that the entry compiles: one, or several together, which the compiler reads one after another with their headers."""
     if not re.search(r"/unity_\d+_cxx\.cxx$", entry["file"]):
-        return [entry]
-    files = re.findall(r'^#include "(.*)"$', pathlib.Path(entry["file"]).read_text(), re.M)
-    return [{**entry, "file": file, "command": entry["command"].replace(entry["file"], file)} for file in files]
+        return [entry["file"]]
+    return re.findall(r'^#include "(.*)"$', pathlib.Path(entry["file"]).read_text(), re.M)
+
+
+def is_ours(file):
+    path = pathlib.Path(file)
+    return path.is_relative_to(ROOT) and path.relative_to(ROOT).parts[0] in OURS
 
 
 def commands(database, wanted):
-    """One compile command per source of ours, without what only g++ knows."""
-    chosen = {}
-    for entry in (source for together in database for source in sources(together)):
-        path = pathlib.Path(entry["file"])
-        if not path.is_relative_to(ROOT) or path.relative_to(ROOT).parts[0] not in OURS:
+    """Compile commands that read each of the wanted sources of ours once, without what only g++ knows: (entry, number of sources)."""
+    seen, chosen = set(), []
+    for entry in database:
+        files = {file for file in sources(entry) if is_ours(file)} - seen
+        if not files or wanted and not any(part in file for part in wanted for file in files):
             continue
-        if wanted and not any(part in entry["file"] for part in wanted):
-            continue
-        entry["command"] = GCC_ONLY.sub("", re.sub(r"^\S*ccache ", "", entry["command"]))
-        chosen.setdefault(entry["file"], entry)
-    return list(chosen.values())
+        seen |= files
+        command = GCC_ONLY.sub("", re.sub(r"^\S*ccache ", "", entry["command"]))
+        chosen.append(({**entry, "command": command}, len(files)))
+    return chosen
 
 
 def lint(folder, file):
-    done = subprocess.run(["clang-tidy", "--quiet", "-p", folder, file], capture_output=True, text=True)
+    done = subprocess.run(["clang-tidy", "--quiet", "-p", folder, f"--header-filter={TOLD}", file], capture_output=True, text=True)
     found = re.findall(r"^/\S+: (?:warning|error): .*$", done.stdout, re.M)
     return found if found or done.returncode == 0 else [f"{file}: clang-tidy ended with {done.returncode}: {done.stderr[-500:]}"]
 
@@ -53,11 +58,12 @@ def main():
     if not chosen:
         sys.exit(f"no source is named in {build}/compile_commands.json")
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
-        (pathlib.Path(folder) / "compile_commands.json").write_text(json.dumps(chosen))
-        results = pool.map(lambda entry: lint(folder, entry["file"]), chosen)
+        entries = [entry for entry, _ in chosen]
+        (pathlib.Path(folder) / "compile_commands.json").write_text(json.dumps(entries))
+        results = pool.map(lambda entry: lint(folder, entry["file"]), entries)
         found = sorted({line for lines in results for line in lines})
     print("\n".join(found))
-    print(f"{len(chosen)} sources, {len(found)} findings")
+    print(f"{sum(count for _, count in chosen)} sources, {len(found)} findings")
     sys.exit(1 if found else 0)
 
 
