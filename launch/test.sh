@@ -3,7 +3,7 @@
 #   format   clang-format on every C++ file
 #   release  everything but attacks on servers, which the next part has
 #   asan     everything but Vulkan and whole jobs that only compare answers, with AddressSanitizer and UndefinedBehaviorSanitizer
-#   tsan     what has threads: base, moe, schedule, comm, the coordinator; not gRPC, whose library is not instrumented
+#   tsan     what has threads: base, moe, comm, the coordinator; not gRPC, whose library is not instrumented
 #   lint     clang-tidy, with the checks that .clang-tidy names, on what ranks exchange and share: the rest would take minutes
 #   fuzz     every fuzz target for 4 s (launch/fuzz.sh)
 # Ends with where the time went and one line per part; the exit code is non-zero if a build or a test failed.

@@ -1,6 +1,6 @@
 """Starts Ferry jobs for the end-to-end tests and talks to them over gRPC.
 
-Environment of the tests: FERRY_BINARY (default build/release/launch/ferry), FERRY_E2E_REPEATS (default 2, how often the tests
+Environment of the tests: FERRY_BINARY (default build/release/launch/ferry), FERRY_E2E_REPEATS (default 1, how often the tests
 that kill ranks are repeated).
 """
 
@@ -20,7 +20,7 @@ import uuid
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FERRY = os.environ.get("FERRY_BINARY", str(ROOT / "build/release/launch/ferry"))
-REPEATS = int(os.environ.get("FERRY_E2E_REPEATS", "2"))
+REPEATS = int(os.environ.get("FERRY_E2E_REPEATS", "1"))
 DEMO = ROOT / "launch/demo"
 START_SECONDS = 120.0  # a sanitizer build loads the demo in a few seconds; the rest is for a busy machine
 CALL_SECONDS = 120.0

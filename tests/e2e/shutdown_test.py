@@ -171,7 +171,7 @@ class LossTest(ferry_job.JobTest):
     def over_transports(self, check, *arguments):
         for transport in TRANSPORTS:
             for repeat in range(ferry_job.REPEATS):
-                victims = [1 + repeat % 2] if arguments else []
+                victims = [1 + (repeat + TRANSPORTS.index(transport)) % 2] if arguments else []
                 with self.subTest(transport=transport, repeat=repeat, victims=victims):
                     check(transport, *victims)
 
