@@ -157,6 +157,9 @@ MessageRequest parse_message(const ordered_json& body, const HttpRequest& reques
   refuse_fields(fields, kUnserved);
   conversation.generation = read_generation(fields, request, settings);
   GenerationFields& generation = conversation.generation;
+  const ordered_json* metadata = fields.find("metadata");
+  if (metadata != nullptr && metadata->is_object() && metadata->contains("user_id"))
+    generation.account = account_of(request, &metadata->at("user_id"));
   if (generation.num_choices != 1) refuse("n", "n is " + std::to_string(generation.num_choices) + "; allowed: 1");
   generation.max_tokens = fields.integer("max_tokens", 1, std::numeric_limits<int32_t>::max());
   if (!generation.max_tokens) refuse_form("max_tokens", "missing field `max_tokens`");

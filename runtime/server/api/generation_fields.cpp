@@ -119,14 +119,6 @@ int64_t read_priority(const RequestFields& fields, const ApiSettings& settings) 
   refuse("priority", "Got priority " + std::to_string(priority) + " but Priority scheduling is not enabled.");
 }
 
-/// A caller with a key cannot have more shares than one by naming users. Of a name only the beginning counts.
-std::string account_of(const RequestFields& fields, const HttpRequest& request) {
-  constexpr std::size_t kUserBytes = 256;
-  if (request.caller) return "key " + std::to_string(*request.caller);
-  const ordered_json* user = fields.find("user");
-  return user != nullptr && user->is_string() ? "user " + user->get_ref<const std::string&>().substr(0, kUserBytes) : "";
-}
-
 }  // namespace
 
 void check_model(const RequestFields& fields, const ApiSettings& settings) {
@@ -159,13 +151,19 @@ std::optional<int32_t> read_num_logprobs(const RequestFields& fields, const char
   return static_cast<int32_t>(std::min(*count, settings.vocab_size));
 }
 
+std::string account_of(const HttpRequest& request, const ordered_json* user) {
+  constexpr std::size_t kUserBytes = 256;
+  if (request.caller) return "key " + std::to_string(*request.caller);
+  return user != nullptr && user->is_string() ? "user " + user->get_ref<const std::string&>().substr(0, kUserBytes) : "";
+}
+
 GenerationFields read_generation(const RequestFields& fields, const HttpRequest& request, const ApiSettings& settings) {
   check_model(fields, settings);
   refuse_unserved(fields);
   GenerationFields generation;
   generation.request_id = request_id_of(fields, request);
   generation.echoes_request_id = settings.echoes_request_id;
-  generation.account = account_of(fields, request);
+  generation.account = account_of(request, fields.find("user"));
   generation.priority = read_priority(fields, settings);
   generation.cache_salt = read_cache_salt(fields);
   generation.constraint = read_constraint(fields);

@@ -43,6 +43,10 @@ struct GenerationFields {
   bool adds_special_tokens = false;        // what the tokenizer puts around a text
 };
 
+/// Whom a request's fair share is: the caller's key, or else the `user` that it names (null or no string: nobody). A caller
+/// with a key cannot have more shares than one by naming users. Of a name only the beginning counts.
+std::string account_of(const HttpRequest& request, const nlohmann::ordered_json* user);
+
 /// What both routes understand alike. `max_tokens` is read by the routes, whose defaults differ. Throws ApiError: 404 for a
 /// model that is not served, 400 for values out of range and for fields that change an answer and are not served.
 GenerationFields read_generation(const RequestFields& fields, const HttpRequest& request, const ApiSettings& settings);

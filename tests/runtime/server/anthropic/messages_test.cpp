@@ -58,6 +58,18 @@ TEST(MessageRequest, SystemIsATextOrBlocks) {
       R"({"role":"user","content":"hi"}])");
 }
 
+TEST(MessageRequest, WhoAsksHasTheShare) {
+  const auto account_of = [](const std::string& fields, std::optional<int> key) {
+    const HttpRequest request{.caller = key};
+    return parse_message(ordered_json::parse(body_with(fields)), request, message_settings()).conversation.generation.account;
+  };
+  EXPECT_EQ(account_of("", {}), "");
+  EXPECT_EQ(account_of(R"("metadata":{"user_id":"u"})", {}), "user u");
+  EXPECT_EQ(account_of(R"("metadata":{"user_id":null})", {}), "");
+  EXPECT_EQ(account_of(R"("metadata":"none")", {}), "");
+  EXPECT_EQ(account_of(R"("metadata":{"user_id":"u"})", 3), account_of("", 3)) << "a key cannot have more by naming users";
+}
+
 TEST(MessageRequest, BlocksOfBothSides) {
   EXPECT_EQ(messages_of(
                 R"([{"role":"user","content":[{"type":"text","text":"a"}]},{"role":"assistant","content":[{"type":"thinking",)"
