@@ -14,7 +14,7 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kFormat = "ferry-expert-load";
-constexpr int64_t kVersion = 1;
+constexpr int64_t kLoadFileVersion = 1;
 constexpr double kStepsMax = 1e15;  // whole numbers up to here are exact
 constexpr JsonLimits kLimits{
     .depth = 4, .bytes = kLoadFileBytesMax, .values = int64_t{1} << 25, .members = 16, .duplicates = DuplicateKeys::kRefuse};
@@ -96,7 +96,7 @@ json nested(std::span<const T> values, int64_t num_experts) {
 std::string write_expert_loads(const ExpertLoads& loads) {
   nlohmann::ordered_json object;
   object["format"] = kFormat;
-  object["version"] = kVersion;
+  object["version"] = kLoadFileVersion;
   object["num_layers"] = loads.num_layers;
   object["num_experts"] = loads.num_experts;
   object["num_steps"] = loads.num_steps;
@@ -109,7 +109,7 @@ ExpertLoads read_expert_loads(std::string_view text, const std::string& name) {
   const json object = parse_json(text, name, kLimits);
   require_members(object, {"format", "version", "num_layers", "num_experts", "num_steps", "rows", "touched"}, name);
   if (object["format"] != kFormat) refuse(name + ": format", object["format"], kFormat);
-  whole_number(object["version"], name + ": version", kVersion, kVersion);
+  whole_number(object["version"], name + ": version", kLoadFileVersion, kLoadFileVersion);
   ExpertLoads loads{.num_layers = whole_number(object["num_layers"], name + ": num_layers", 1, kLoadLayersMax),
                     .num_experts = whole_number(object["num_experts"], name + ": num_experts", 1, kLoadExpertsMax)};
   const json& num_steps = object["num_steps"];
