@@ -127,7 +127,7 @@ class Dealer {
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return share(a) > share(b); });
     for (const std::size_t e : order) deal_expert(e);
-    for (auto& experts : placement_) std::sort(experts.begin(), experts.end());
+    for (auto& experts : placement_) std::ranges::sort(experts, {}, &LogicalExpertId::value);
     return std::move(placement_);
   }
 
