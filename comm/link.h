@@ -25,7 +25,8 @@ enum class LinkEnd {
 /// Error{kInternal}; both name the peer and end the link for good. A deadline is Error{kDeadlineExceeded} and ends nothing: the
 /// operation is still under way and can be waited for again.
 /// Messages with one tag arrive in the order they were sent; with different tags they may be received in any order, as long as
-/// those that nobody has asked for yet have together at most kMaxUnexpectedBytes: what follows then stays with the sender.
+/// those that nobody has asked for yet have together at most kMaxUnexpectedBytes, of which each takes 64 more than it has: what
+/// follows then stays with the sender, and is lost if it dies.
 class Link {
  public:
   static constexpr int kNumTags = 2048;  // what messages may have: 0 ‥ 2047

@@ -22,6 +22,8 @@
 namespace ferry {
 namespace {
 
+constexpr std::chrono::milliseconds kAcceptPause{50};
+
 bool is_loopback(const FileDescriptor& listener) {
   sockaddr_storage place{};
   socklen_t size = sizeof(place);
@@ -145,7 +147,11 @@ class Rendezvous::Desk {
 
   void let_in(int listener) {
     FileDescriptor socket(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (socket.get() < 0) return;  // has gone again
+    if (socket.get() < 0) {
+      // It has gone again, or there are no descriptors left, which passes.
+      if (errno != EAGAIN && errno != ECONNABORTED) std::this_thread::sleep_for(kAcceptPause);
+      return;
+    }
     guests_.emplace_back(std::move(socket)).write_some();
   }
 
@@ -163,7 +169,7 @@ class Rendezvous::Desk {
       guest.answer(
           encode_answer({.member = place.member, .epoch = place.epoch, .bytes = place.instructions}, hello_nonce, key_));
       guest.place = std::move(place);
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
       const std::string reason = error.what();
       const auto* text = reinterpret_cast<const std::byte*>(reason.data());
       guest.answer(encode_answer({.is_refused = true, .bytes = {text, text + reason.size()}}, hello_nonce, key_));
@@ -178,6 +184,7 @@ class Rendezvous::Desk {
         ++guest;
         continue;
       }
+      if (!guest->was_answered()) shutdown(guest->socket(), SHUT_RDWR);  // it does not know its place, or has none
       if (guest->place) on_joined_(*guest->place, guest->take_socket());
       guest = guests_.erase(guest);
     }

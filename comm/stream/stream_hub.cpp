@@ -174,8 +174,8 @@ class StreamHub::Core {
 
   void look_after(StreamState& link, short events) const {
     const bool hung_up = (events & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
-    if (hung_up) link.is_watched = false;  // it would be told again and again: who reads to its end finds it
-    if (hung_up || (events != 0 && num_waiting_ == 0)) move(link);
+    if (hung_up) return link.note_hang_up();
+    if (events != 0 && num_waiting_ == 0) move(link);
   }
 
   void tell_ends(std::unique_lock<std::mutex>& lock) {

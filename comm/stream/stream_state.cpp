@@ -23,6 +23,9 @@ struct MessageHeader {
   uint64_t bytes = 0;
 };
 
+/// What a message that nobody has asked for counts, so that empty ones have a bound, too.
+std::size_t held_bytes(std::size_t message_bytes) { return message_bytes + 64; }
+
 bool would_wait(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
 
 }  // namespace
@@ -57,7 +60,7 @@ void StreamState::post_receive(StreamOp& op) {
   if (waiting != unexpected_.end() && !waiting->second.empty() && posted_[op.info.tag].empty()) {
     const std::vector<std::byte> bytes = std::move(waiting->second.front());
     waiting->second.pop_front();
-    unexpected_bytes_ -= bytes.size();
+    unexpected_bytes_ -= held_bytes(bytes.size());
     incoming_.is_blocked = false;  // there may be room now
     if (bytes.size() <= op.memory.size()) std::ranges::copy(bytes, op.memory.begin());
     deliver(op, bytes.size());
@@ -179,9 +182,10 @@ bool StreamState::open_message() {
     incoming_.op = &op;
     return true;
   }
-  incoming_.is_blocked = incoming_.num_bytes > Link::kMaxUnexpectedBytes - unexpected_bytes_;
+  incoming_.is_blocked = incoming_.num_bytes > Link::kMaxUnexpectedBytes ||
+                         held_bytes(incoming_.num_bytes) > Link::kMaxUnexpectedBytes - unexpected_bytes_;
   if (incoming_.is_blocked) return false;
-  unexpected_bytes_ += incoming_.num_bytes;
+  unexpected_bytes_ += held_bytes(incoming_.num_bytes);
   incoming_.place = Incoming::Place::kHolding;
   incoming_.holding.resize(incoming_.num_bytes);
   return true;
@@ -230,7 +234,7 @@ void StreamState::close_message() {
   // It was asked for while it came.
   StreamOp& op = *receives.front();
   receives.pop_front();
-  unexpected_bytes_ -= message.num_bytes;
+  unexpected_bytes_ -= held_bytes(message.num_bytes);
   if (message.num_bytes <= op.memory.size()) std::ranges::copy(message.holding, op.memory.begin());
   deliver(op, message.num_bytes);
 }
@@ -271,6 +275,15 @@ void StreamState::break_off(LinkEnd end, ErrorCode code, const std::string& reas
   if (!failure_.set(code, peer_, reason)) return;
   end_ = end;
   shutdown(socket_.get(), SHUT_RDWR);  // the peer need not wait for a deadline to learn of it
+}
+
+void StreamState::note_hang_up() {
+  is_watched = false;
+  write_some();
+  read_some();
+  if (incoming_.is_blocked) {
+    break_off(LinkEnd::kBroken, ErrorCode::kUnavailable, "its connection ended behind messages that nobody has asked for");
+  }
 }
 
 void StreamState::say_goodbye() {

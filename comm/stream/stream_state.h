@@ -62,6 +62,8 @@ class StreamState {
   short background_events() const;
   /// Ends the link; the first reason stays.
   void break_off(LinkEnd end, ErrorCode code, const std::string& reason);
+  /// The peer sends no more: it is told again and again, so nobody listens for it from here on. Takes what has come.
+  void note_hang_up();
   void say_goodbye();
 
   bool is_watched = true;     // no hang-up was seen yet

@@ -21,9 +21,9 @@ using suite::pattern;
 
 void send(Link& link, const Bytes& data, int tag = 1) { link.wait(*link.isend(data, tag), in_seconds(30)); }
 
-Bytes receive(Link& link, std::size_t room, int tag = 1, Fit fit = Fit::kUpTo) {
+Bytes receive(Link& link, std::size_t room, int tag = 1, Fit fit = Fit::kUpTo, Deadline deadline = in_seconds(30)) {
   Bytes got(room);
-  got.resize(link.wait(*link.irecv(got, tag, fit), in_seconds(30)));
+  got.resize(link.wait(*link.irecv(got, tag, fit), deadline));
   return got;
 }
 
@@ -75,6 +75,24 @@ TEST_F(StreamHubTest, WhatNobodyAskedForStaysWithTheSenderAtLast) {
   for (int i = 0; i < 8; ++i) suite::expect_same(receive(*pair_.near, sent.size(), 3), sent, std::to_string(i));
   suite::expect_same(receive(*pair_.near, 5, 4), last, "the last one");
   for (const auto& op : sends) pair_.far->wait(*op, in_seconds(30));
+}
+
+TEST_F(StreamHubTest, EmptyMessagesHaveABound) {
+  auto [raw, end] = connected_sockets();
+  const auto link = hub_.adopt(std::move(end), Rank{3});
+  const Bytes empty = framed({}, 3);
+  Bytes many;
+  for (int i = 0; i < 1000; ++i) many.insert(many.end(), empty.begin(), empty.end());
+  int64_t num_sent = 0;
+  for (int i = 0; i < 300 && num_sent < int64_t{100} * 1000 * 16; ++i) {
+    const ssize_t sent = ::send(raw.get(), many.data(), many.size(), MSG_DONTWAIT);
+    if (sent > 0) num_sent += sent;
+    suite::expect_error(ErrorCode::kDeadlineExceeded, "", [&] { receive(*link, 1, 4, Fit::kUpTo, suite::in_milliseconds(1)); });
+  }
+  EXPECT_LT(num_sent, int64_t{100} * 1000 * 16) << "all were taken in";
+  raw = FileDescriptor(-1);
+  suite::expect_error(ErrorCode::kUnavailable, "rank 3: its connection ended behind messages that nobody has asked for",
+                      [&] { receive(*link, 1, 4); });
 }
 
 TEST_F(StreamHubTest, ADeadlineEndsNothing) {
