@@ -58,6 +58,11 @@ class LinkHub {
  public:
   virtual ~LinkHub() = default;
 
+  /// Whether a failure of one link, or a deadline, is one of all, as of a group's: then a lost peer ends the work.
+  virtual bool fails_together() const { return false; }
+  /// The clock that deadlines are taken from.
+  virtual Deadline now() const { return std::chrono::steady_clock::now(); }
+
   /// Returns which of `ops`, which are of links of this hub, is done or has a link that failed: wait() for it returns or throws
   /// at once. Throws Error{kDeadlineExceeded} if none is at `deadline`. `ops` is not empty.
   virtual std::size_t wait_any(std::span<PendingOp* const> ops, Deadline deadline) = 0;

@@ -107,7 +107,7 @@ nlohmann::ordered_json expert_load_json(Engine& engine) {
   const TokenDispatcher& dispatcher = engine.dispatcher();
   nlohmann::ordered_json layers = nlohmann::ordered_json::array();
   for (int64_t l = 0; l < engine.config().num_layers(); ++l) {
-    layers.push_back({{"per_rank", tokens_per_rank(dispatcher.expert_load(), l, dispatcher.expert_map())},
+    layers.push_back({{"per_rank", dispatcher.expert_load().rank_rows(l)},
                       {"per_expert", std::vector<int64_t>(dispatcher.expert_load().layer(l).begin(),
                                                           dispatcher.expert_load().layer(l).end())}});
   }
@@ -149,7 +149,7 @@ void print_json(Engine& engine, const Completion& completion, const GenerateEven
         {"decode_tokens_per_s", rates.decode_tokens_per_s}}},
       {"drafts", drafts_json(drafts)},
       {"expert_workers", engine.model_info().num_expert_workers},
-      {"balancedness", balancedness(engine.dispatcher().expert_load(), engine.dispatcher().expert_map())},
+      {"balancedness", balancedness(engine.dispatcher().expert_load())},
       {"expert_tokens", expert_load_json(engine)}};
   std::printf("%s\n", object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
 }
@@ -174,7 +174,7 @@ void print_summary(Engine& engine, const GenerateEvent& last, const DraftCount& 
   std::fprintf(stderr, "ferry: %d prompt tokens at %.1f tokens/s, %d new at %.1f tokens/s%s; experts %s, balancedness %.2f\n",
                last.prompt_tokens, rates.prefill_tokens_per_s, last.completion_tokens, rates.decode_tokens_per_s,
                guessed.c_str(), experts.c_str(),
-               balancedness(engine.dispatcher().expert_load(), engine.dispatcher().expert_map()));
+               balancedness(engine.dispatcher().expert_load()));
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ class DeviceTokenDispatcher final : public TokenDispatcher {
   void shut_down() override {}
   bool plans_on_device() const override { return true; }
   DType row_dtype() const override { return row_dtype_; }
-  const ExpertMap& expert_map() const override { return map_; }
+  const ExpertPlacement& placement() const override { return placement_; }
   const ExpertLoad& expert_load() const override;
 
  private:
@@ -51,7 +51,7 @@ class DeviceTokenDispatcher final : public TokenDispatcher {
   const ExpertBank& bank_;
   Stream& stream_;
   DType row_dtype_;
-  ExpertMap map_;
+  ExpertPlacement placement_;
   std::array<InFlight, kMaxInFlight> in_flight_;
   Mirror<uint32_t> row_totals_;         // [num_layers, num_experts] modulo 2^32
   mutable std::vector<uint32_t> seen_;  // likewise, as of load_

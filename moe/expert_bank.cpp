@@ -1,34 +1,40 @@
 #include "moe/expert_bank.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "runtime/base/check.h"
 
 namespace ferry {
 
-ExpertBank::ExpertBank(int64_t num_layers, int64_t num_local_experts, ExpertDims dims, WeightType type)
-    : num_local_experts_(num_local_experts),
-      dims_(dims),
-      type_(type),
-      owned_(static_cast<std::size_t>(2 * num_layers * num_local_experts)) {
-  const std::vector<const PackedMatrix*> empty(static_cast<std::size_t>(num_local_experts), nullptr);
-  gate_up_.assign(static_cast<std::size_t>(num_layers), empty);
+ExpertBank::ExpertBank(std::span<const int64_t> num_local_experts, ExpertDims dims, WeightType type)
+    : dims_(dims), type_(type) {
+  for (const int64_t count : num_local_experts) {
+    experts_.emplace_back(static_cast<std::size_t>(count));
+    gate_up_.emplace_back(static_cast<std::size_t>(count), nullptr);
+  }
   down_ = gate_up_;
 }
 
-void ExpertBank::set(int64_t layer, int64_t local_expert, std::unique_ptr<PackedMatrix> gate_up,
-                     std::unique_ptr<PackedMatrix> down) {
-  FERRY_CHECK(gate_up->type().is_integer() == is_quantized() && down->type().is_integer() == is_quantized());
-  FERRY_CHECK_EQ(gate_up->n(), 2 * dims_.intermediate_dim);
-  FERRY_CHECK_EQ(gate_up->k(), dims_.hidden_dim);
-  FERRY_CHECK_EQ(down->n(), dims_.hidden_dim);
-  FERRY_CHECK_EQ(down->k(), dims_.intermediate_dim);
+ExpertBank::ExpertBank(int64_t num_layers, int64_t num_local_experts, ExpertDims dims, WeightType type)
+    : ExpertBank(std::vector<int64_t>(static_cast<std::size_t>(num_layers), num_local_experts), dims, type) {}
+
+void ExpertBank::set(int64_t layer, int64_t local_expert, std::shared_ptr<const PackedExpert> expert) {
+  FERRY_CHECK(expert->gate_up->type().is_integer() == is_quantized() && expert->down->type().is_integer() == is_quantized());
+  FERRY_CHECK_EQ(expert->gate_up->n(), 2 * dims_.intermediate_dim);
+  FERRY_CHECK_EQ(expert->gate_up->k(), dims_.hidden_dim);
+  FERRY_CHECK_EQ(expert->down->n(), dims_.hidden_dim);
+  FERRY_CHECK_EQ(expert->down->k(), dims_.intermediate_dim);
   const auto l = static_cast<std::size_t>(layer), e = static_cast<std::size_t>(local_expert);
-  const std::size_t slot = 2 * (l * static_cast<std::size_t>(num_local_experts_) + e);
-  gate_up_[l][e] = gate_up.get();
-  down_[l][e] = down.get();
-  owned_[slot] = std::move(gate_up);
-  owned_[slot + 1] = std::move(down);
+  gate_up_[l][e] = expert->gate_up.get();
+  down_[l][e] = expert->down.get();
+  experts_[l][e] = std::move(expert);
+}
+
+int64_t ExpertBank::num_local_experts() const {
+  std::size_t most = 0;
+  for (const auto& layer : gate_up_) most = std::max(most, layer.size());
+  return static_cast<int64_t>(most);
 }
 
 }  // namespace ferry

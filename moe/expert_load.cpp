@@ -13,21 +13,24 @@ void ExpertLoad::record(int64_t layer, std::span<const int32_t> topk_idx) {
   for (const int32_t expert : topk_idx) ++counts[expert];
 }
 
-std::vector<int64_t> tokens_per_rank(const ExpertLoad& load, int64_t layer, const ExpertMap& map) {
-  std::vector<int64_t> tokens(map.ranks().size(), 0);
-  const std::span<const int64_t> counts = load.layer(layer);
-  for (int64_t e = 0; e < map.num_logical(); ++e) {
-    const PhysicalExpertId expert = map.copies_of({static_cast<int32_t>(e)}).front();
-    tokens[static_cast<std::size_t>(map.rank_idx_of(expert))] += counts[static_cast<std::size_t>(e)];
-  }
-  return tokens;
+void ExpertLoad::add_to_rank(int64_t layer, int32_t rank_idx, int64_t rows) {
+  std::vector<int64_t>& ranks = rank_tokens_[static_cast<std::size_t>(layer)];
+  if (static_cast<std::size_t>(rank_idx) >= ranks.size()) ranks.resize(static_cast<std::size_t>(rank_idx) + 1, 0);
+  ranks[static_cast<std::size_t>(rank_idx)] += rows;
 }
 
-double balancedness(const ExpertLoad& load, const ExpertMap& map) {
+std::vector<int64_t> ExpertLoad::rank_rows(int64_t layer) const {
+  const std::vector<int64_t>& ranks = rank_tokens_[static_cast<std::size_t>(layer)];
+  if (ranks.size() > 1) return ranks;
+  const std::span<const int64_t> experts = this->layer(layer);
+  return {std::accumulate(experts.begin(), experts.end(), int64_t{0})};
+}
+
+double balancedness(const ExpertLoad& load) {
   double sum = 0;
   int64_t layers = 0;
   for (int64_t l = 0; l < load.num_layers(); ++l) {
-    const std::vector<int64_t> tokens = tokens_per_rank(load, l, map);
+    const std::vector<int64_t> tokens = load.rank_rows(l);
     const int64_t most = *std::max_element(tokens.begin(), tokens.end());
     if (most == 0) continue;
     const int64_t all = std::accumulate(tokens.begin(), tokens.end(), int64_t{0});

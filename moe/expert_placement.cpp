@@ -47,6 +47,15 @@ ExpertPlacement::ExpertPlacement(uint32_t epoch, std::span<const Rank> ranks, in
 
 LayerPlacement ExpertPlacement::experts(int64_t layer) const { return lists_of(this->layer(layer)); }
 
+RankExperts ExpertPlacement::experts_of(int32_t rank_idx) const {
+  RankExperts experts;
+  for (const ExpertMap& map : maps_) {
+    std::vector<LogicalExpertId>& layer = experts.emplace_back();
+    for (const PhysicalExpertId physical : map.experts_of(rank_idx)) layer.push_back(map.logical_of(physical));
+  }
+  return experts;
+}
+
 int64_t ExpertPlacement::max_local_experts(int32_t rank_idx) const {
   std::size_t most = 0;
   for (const ExpertMap& map : maps_) most = std::max(most, map.experts_of(rank_idx).size());

@@ -8,6 +8,9 @@
 
 namespace ferry {
 
+/// What a rank holds of each layer with experts, in the order of its slots: [num_layers].
+using RankExperts = std::vector<std::vector<LogicalExpertId>>;
+
 /// Where the experts of every layer live: one map a layer, since placements differ by layer; ranks and epoch are the job's. An
 /// immutable value, like its maps.
 class ExpertPlacement {
@@ -32,6 +35,7 @@ class ExpertPlacement {
   }
   /// The lists a layer was made of: what `rebalance` takes.
   LayerPlacement experts(int64_t layer) const;
+  RankExperts experts_of(int32_t rank_idx) const;
   /// The most experts that a rank holds of any layer.
   int64_t max_local_experts(int32_t rank_idx) const;
 

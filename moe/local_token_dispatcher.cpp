@@ -1,14 +1,29 @@
 #include "moe/local_token_dispatcher.h"
 
+#include <algorithm>
+
 #include "profiler/span.h"
 
 namespace ferry {
+namespace {
+
+std::vector<ExpertOwner> own_all(int64_t num_experts) {
+  std::vector<ExpertOwner> owners;
+  for (int32_t e = 0; e < num_experts; ++e) owners.push_back({.rank_idx = 0, .local_idx = e});
+  return owners;
+}
+
+}  // namespace
+
 LocalTokenDispatcher::LocalTokenDispatcher(const ExpertBank& bank, Stream& stream, const Options& options)
     : stream_(stream),
       row_dtype_(bank.row_dtype(options.dtype)),
-      map_(ExpertMap::contiguous(bank.num_local_experts(), std::array{Rank{0}})),
+      placement_(ExpertPlacement::contiguous(std::max<int64_t>(bank.num_layers(), 1), bank.num_local_experts(),
+                                             std::array{Rank{0}})),
       load_(bank.num_layers(), bank.num_local_experts()),
-      ffn_(bank, stream, options.dtype, options.max_tokens * options.top_k) {
+      bank_(bank),
+      owners_(own_all(bank.num_local_experts())),
+      ffn_(bank.dims(), bank.type(), stream, options.dtype, options.max_tokens * options.top_k) {
   for (InFlight& slot : in_flight_)
     slot.rows = Matrix(stream.memory(), options.dtype, options.max_tokens * options.top_k, bank.dims().hidden_dim);
   slot_rows_.resize(static_cast<std::size_t>(options.max_tokens * options.top_k));
@@ -26,14 +41,15 @@ DispatchHandle LocalTokenDispatcher::dispatch(const DispatchArgs& args) {
   load_.record(args.layer, args.topk_idx);
   {
     const Span span(Zone::kInitRouting, args.tokens.x.rows);
-    plan_dispatch(args.topk_idx, args.top_k, map_, slot.plan);
+    const std::array num_local{static_cast<int32_t>(owners_.size())};
+    plan_dispatch(args.topk_idx, args.top_k, owners_, num_local, slot.plan);
   }
   const RankRows& rank = slot.plan.ranks[0];
   // A token without experts does not exist (top_k >= 1), so token_idx is 0, 1, 2, … and row_token indexes the batch itself.
   FERRY_CHECK_EQ(static_cast<int64_t>(rank.token_idx.size()), args.tokens.x.rows);
   const auto num_rows = static_cast<int64_t>(rank.row_token.size());
   const Span span(Zone::kExperts, num_rows);
-  ffn_.run(args.layer, {.tokens = args.tokens, .row_token = rank.row_token, .expert_counts = rank.expert_counts},
+  ffn_.run(bank_.layer(args.layer), {.tokens = args.tokens, .row_token = rank.row_token, .expert_counts = rank.expert_counts},
            slot.rows.top(num_rows));
   return DispatchHandle(slot_idx);
 }

@@ -27,7 +27,7 @@ class LocalTokenDispatcher final : public TokenDispatcher {
   void keep_alive() override {}
   void shut_down() override {}
   DType row_dtype() const override { return row_dtype_; }
-  const ExpertMap& expert_map() const override { return map_; }
+  const ExpertPlacement& placement() const override { return placement_; }
   const ExpertLoad& expert_load() const override { return load_; }
 
  private:
@@ -41,8 +41,10 @@ class LocalTokenDispatcher final : public TokenDispatcher {
 
   Stream& stream_;
   DType row_dtype_;
-  ExpertMap map_;
+  ExpertPlacement placement_;
   ExpertLoad load_;
+  const ExpertBank& bank_;
+  const std::vector<ExpertOwner> owners_;  // [num_experts] this rank
   GroupedFfn ffn_;
   std::array<InFlight, kMaxInFlight> in_flight_;
   std::vector<const std::byte*> slot_rows_;  // [max_tokens * top_k]

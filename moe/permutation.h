@@ -4,8 +4,6 @@
 #include <span>
 #include <vector>
 
-#include "moe/expert_map.h"
-
 // Which token goes to which rank, and in what order its rows lie there. Pure index work; no data moves here.
 //
 // Example: 3 tokens, top-2, experts {0,1} on rank A and {2,3} on rank B.
@@ -22,6 +20,15 @@
 
 namespace ferry {
 
+/// Who computes an expert's rows, and at which place among its experts it has it.
+struct ExpertOwner {
+  int32_t rank_idx = -1;
+  int32_t local_idx = -1;
+};
+
+/// A (token, k) that this dispatch leaves out.
+inline constexpr int32_t kNoExpert = -1;
+
 /// One rank's part of a layer's tokens.
 struct RankRows {
   std::vector<int32_t> token_idx;      // [num_tokens] tokens of the batch that go there, ascending
@@ -29,7 +36,7 @@ struct RankRows {
   std::vector<int32_t> row_token;      // [num_rows] expert-major: position in token_idx of each row
 };
 
-/// Where the result of one (token, k) lies.
+/// Where the result of one (token, k) lies: nowhere, if it was left out.
 struct SlotRow {
   int32_t rank_idx;
   int32_t row;
@@ -41,8 +48,10 @@ struct DispatchPlan {
   std::vector<int32_t> cursor;  // [num_ranks] scratch: position in token_idx while rows are placed
 };
 
-/// Fills `plan` (whose vectors are reused) for topk_idx [num_tokens, top_k] of logical experts. Rows of one expert are in
-/// token order.
-void plan_dispatch(std::span<const int32_t> topk_idx, int64_t top_k, const ExpertMap& map, DispatchPlan& plan);
+/// Fills `plan` (whose vectors are reused) for topk_idx [num_tokens, top_k] of logical experts, or kNoExpert. `owners`
+/// [num_experts], of experts without rows whatever; `num_local` [num_ranks]: how many experts each rank has. Rows of one expert
+/// are in token order.
+void plan_dispatch(std::span<const int32_t> topk_idx, int64_t top_k, std::span<const ExpertOwner> owners,
+                   std::span<const int32_t> num_local, DispatchPlan& plan);
 
 }  // namespace ferry

@@ -1,11 +1,12 @@
 #pragma once
 
+#include <optional>
 #include <span>
-#include <vector>
 
 #include "kernels/host_rows.h"
 #include "moe/combine_mode.h"
 #include "moe/grouped_ffn.h"
+#include "moe/row_adder.h"
 #include "moe/wire.h"
 
 namespace ferry {
@@ -21,7 +22,7 @@ class ReplyWriter {
     DType dtype = DType::kF32;  // of the rows that go back
     CombineMode combine = CombineMode::kExact;
   };
-  /// `bank` and `matmul` outlive this. Throws Error{kInvalidArgument} for sizes that no message can have.
+  /// `bank` outlives this. Throws Error{kInvalidArgument} for sizes that no message can have.
   ReplyWriter(const ExpertBank& bank, Stream& stream, const Options& options);
 
   /// What requests must agree with.
@@ -33,17 +34,15 @@ class ReplyWriter {
 
  private:
   ExpertRows take(const RequestView& request);
-  void add_up(const RequestView& request, ConstMatrixView rows, MatrixView out);
 
+  const ExpertBank& bank_;
   Stream& stream_;
   WorkerShape shape_;
   GroupedFfn ffn_;
   DeviceRows tokens_, scales_, out_;
-  // Of a fast combine: rows by expert, then where those of each token are.
-  Matrix rows_;                              // [max_tokens * rows_per_token, hidden_dim]
-  std::vector<const std::byte*> slot_rows_;  // [max_tokens, rows_per_token]
-  Mirror<float> slot_weights_;               // likewise
-  std::vector<int32_t> num_slots_;           // [max_tokens]
+  // Of a fast combine: rows by expert, and what adds them up.
+  Matrix rows_;  // [max_tokens * rows_per_token, hidden_dim]
+  std::optional<RowAdder> adder_;
 };
 
 }  // namespace ferry

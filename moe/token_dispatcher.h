@@ -6,7 +6,7 @@
 
 #include "kernels/matmul.h"
 #include "moe/expert_load.h"
-#include "moe/expert_map.h"
+#include "moe/expert_placement.h"
 
 // The routed experts behind one interface, wherever they live. A MoE layer of the decoder is:
 //
@@ -101,7 +101,8 @@ class TokenDispatcher {
 
   /// What dispatch takes: values of the run's dtype, or codes (kI8, with scales) where the experts are quantised.
   virtual DType row_dtype() const = 0;
-  virtual const ExpertMap& expert_map() const = 0;
+  /// Who holds what. Its epoch changes between steps alone.
+  virtual const ExpertPlacement& placement() const = 0;
   virtual const ExpertLoad& expert_load() const = 0;
   virtual TransportCount transport_count() const { return {}; }
 };

@@ -1,5 +1,6 @@
 #include "moe/wire.h"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 
@@ -61,7 +62,7 @@ class HeaderCheck {
 WireHeader largest_header(const WorkerShape& shape) {
   return {.num_tokens = static_cast<int32_t>(shape.max_tokens),
           .num_rows = static_cast<int32_t>(shape.max_tokens * shape.rows_per_token),
-          .num_local_experts = static_cast<int32_t>(shape.num_local_experts),
+          .num_local_experts = static_cast<int32_t>(shape.max_local_experts()),
           .hidden_dim = static_cast<int32_t>(shape.hidden_dim),
           .dtype = shape.dtype,
           .token_dtype = shape.token_dtype,
@@ -71,8 +72,9 @@ WireHeader largest_header(const WorkerShape& shape) {
 /// After this all sizes can be computed, and the layer's experts exist.
 void check_against_shape(const HeaderCheck& check, const WireHeader& h, const WorkerShape& shape) {
   check.equal("kind", static_cast<int64_t>(h.kind), static_cast<int64_t>(WireKind::kRows));
-  check.within("layer", h.layer, 0, shape.num_layers - 1);
-  check.equal("number of this rank's experts", h.num_local_experts, shape.num_local_experts);
+  check.within("layer", h.layer, 0, shape.num_layers() - 1);
+  check.equal("number of this rank's experts", h.num_local_experts,
+              shape.num_local_experts[static_cast<std::size_t>(h.layer)]);
   check.equal("width", h.hidden_dim, shape.hidden_dim);
   check.equal("dtype", static_cast<int64_t>(h.dtype), static_cast<int64_t>(shape.dtype));
   check.equal("dtype of tokens", static_cast<int64_t>(h.token_dtype), static_cast<int64_t>(shape.token_dtype));
@@ -100,14 +102,18 @@ void check_rows(const HeaderCheck& check, const RequestView& view) {
 
 }  // namespace
 
+int64_t WorkerShape::max_local_experts() const {
+  return num_local_experts.empty() ? 0 : *std::ranges::max_element(num_local_experts);
+}
+
 void require_wire_limits(const WorkerShape& shape) {
   const auto require = [](const char* what, int64_t value, int64_t most) {
     if (value < 0 || value > most)
       throw_invalid(std::string(what) + " " + std::to_string(value) + "; between ranks up to " + std::to_string(most) +
                     " are allowed");
   };
-  require("layers", shape.num_layers, std::numeric_limits<int32_t>::max());
-  require("experts of a rank", shape.num_local_experts, kMaxWireExperts);
+  require("layers", shape.num_layers(), std::numeric_limits<int32_t>::max());
+  require("experts of a rank", shape.max_local_experts(), kMaxWireExperts);
   require("width", shape.hidden_dim, kMaxWireHidden);
   require("tokens of a step", shape.max_tokens, kMaxWireTokens);
   require("experts per token", shape.rows_per_token, kMaxWireExperts);
@@ -188,6 +194,9 @@ WireHeader parse_reply(std::span<const std::byte> message, const WireHeader& req
   const WireHeader h = read_header(message, request.map_epoch);
   const HeaderCheck check("expert reply", h);
   check.equal("kind", static_cast<int64_t>(h.kind), static_cast<int64_t>(WireKind::kReply));
+  check.equal("source", h.source, request.source);
+  check.equal("sequence", static_cast<int64_t>(h.sequence), static_cast<int64_t>(request.sequence));
+  check.equal("attempt", h.attempt, request.attempt);
   check.equal("step", h.step, request.step);
   check.equal("layer", h.layer, request.layer);
   check.equal("micro-batch", h.micro_batch, request.micro_batch);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "kernels/matmul.h"
 #include "moe/combine_mode.h"
@@ -23,7 +24,7 @@
 namespace ferry {
 
 constexpr uint32_t kWireMagic = 0x59525246;  // "FRRY"
-constexpr uint16_t kWireVersion = 2;         // of all messages between ranks; changes with their layout
+constexpr uint16_t kWireVersion = 3;         // of all messages between ranks; changes with their layout
 constexpr int kRequestTag = 1;
 constexpr int kReplyTag = 2;
 constexpr int64_t kWireAlignment = 64;  // bytes; rows start at a cache line
@@ -34,8 +35,11 @@ struct WireHeader {
   uint32_t magic = kWireMagic;
   uint16_t version = kWireVersion;
   WireKind kind = WireKind::kRows;
-  uint32_t map_epoch = 0;  // of the sender's expert map
-  uint32_t reserved = 0;   // keeps the layout
+  uint32_t map_epoch = 0;  // of the sender's placement
+  uint16_t source = 0;     // of tokens: which coordinator's they are
+  uint8_t attempt = 0;     // how many ranks were asked for these rows before
+  uint8_t reserved = 0;    // keeps the layout
+  uint64_t sequence = 0;   // of a request among those of its link; a reply has that of its request
   int64_t step = 0;
   int32_t layer = 0;
   int32_t num_tokens = 0;
@@ -48,19 +52,21 @@ struct WireHeader {
   uint8_t micro_batch = 0;  // of the layer in this step, < kMaxMicroBatches
   int64_t compute_ns = 0;   // of a reply: how long the worker computed
 };
-static_assert(sizeof(WireHeader) == 56);
+static_assert(sizeof(WireHeader) == 64);
 
 /// What a worker holds and was sized for.
 struct WorkerShape {
   uint32_t map_epoch = 0;
-  int64_t num_layers = 0;
-  int64_t num_local_experts = 0;
+  std::vector<int32_t> num_local_experts;  // [num_layers]
   int64_t hidden_dim = 0;
   DType dtype = DType::kF32;
   DType token_dtype = DType::kF32;
   CombineMode combine = CombineMode::kExact;
   int64_t max_tokens = 0;      // of a request
   int64_t rows_per_token = 0;  // at most: experts of one token that can be here
+
+  int64_t num_layers() const { return static_cast<int64_t>(num_local_experts.size()); }
+  int64_t max_local_experts() const;
 };
 
 // Within these, which every WorkerShape keeps, no size of a message overflows.

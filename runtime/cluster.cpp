@@ -23,6 +23,8 @@ constexpr std::chrono::seconds kNoticeTimeout{3};        // for the coordinator 
 const char* transport_name(TransportKind kind) {
   switch (kind) {
     case TransportKind::kAuto: return "auto";
+    case TransportKind::kSockets: return "sockets";
+    case TransportKind::kGroup: return "group";
     case TransportKind::kMpi: return "mpi";
     case TransportKind::kGloo: return "gloo";
   }
@@ -39,13 +41,20 @@ void leave_together(Group& group) {
 
 }  // namespace
 
-Cluster::Cluster(std::unique_ptr<Group> group) : rank_(group->rank()), size_(group->size()), group_(std::move(group)) {
+Cluster::Cluster(std::unique_ptr<Group> group, TransportKind transport)
+    : rank_(group->rank()), size_(group->size()), group_(std::move(group)) {
   cores_ = {.cores = available_cores(),
             .is_coordinator = is_coordinator(),
             .has_workers = size_ > 1,
             .ranks_on_cores = size_,
             .coordinator_on_cores = true};
-  if (size_ == 1) group_.reset();
+  if (size_ == 1) {
+    group_.reset();
+  } else if (transport == TransportKind::kSockets) {
+    connect(*group_, "127.0.0.1");
+  } else {
+    group_links_ = std::make_unique<GroupLinks>(*group_);
+  }
 }
 
 Cluster::Cluster(const EngineOptions& options) {
@@ -92,20 +101,44 @@ void Cluster::greet(Group& group, const EngineOptions& options) {
 }
 
 void Cluster::join(const EngineOptions& options) {
-  std::unique_ptr<Group> mpi_group = make_mpi_group(*mpi_);
-  greet(*mpi_group, options);
+  group_ = make_mpi_group(*mpi_);
+  greet(*group_, options);
+  if (options.transport == TransportKind::kAuto || options.transport == TransportKind::kSockets)
+    return connect(*group_, options.net_interface);
   const GlooOptions gloo{.net_interface = options.net_interface};
-  const bool one_host = mpi_->local_size() == size_;
-  const bool use_gloo = options.transport == TransportKind::kGloo || (options.transport == TransportKind::kAuto && !one_host);
-  if (use_gloo) {
-    group_ = make_gloo_group(*mpi_group, gloo);
-    bootstrap_ = std::move(mpi_group);
-  } else {
-    group_ = std::move(mpi_group);
+  if (options.transport == TransportKind::kGloo) {
+    std::unique_ptr<Group> gloo_group = make_gloo_group(*group_, gloo);
+    bootstrap_ = std::exchange(group_, std::move(gloo_group));
   }
-  Group& bootstrap = use_gloo ? *bootstrap_ : *group_;
+  group_links_ = std::make_unique<GroupLinks>(*group_);
+  Group& bootstrap = bootstrap_ ? *bootstrap_ : *group_;
   liveness_ =
       std::make_unique<LivenessMonitor>(bootstrap, gloo, [this](Rank lost, const std::string& reason) { lose(lost, reason); });
+}
+
+void Cluster::connect(Group& bootstrap, const std::string& net_interface) {
+  job_links_ = std::make_unique<JobLinks>(
+      bootstrap, net_interface,
+      [this](Rank peer, LinkEnd end, const std::string& reason) { note_end(peer, end, reason); },
+      bootstrap.now() + kStartTimeout);
+}
+
+/// A rank without the coordinator has nothing to do; one that is lost while ranks start is missed by all.
+void Cluster::note_end(Rank peer, LinkEnd end, const std::string& reason) {
+  if (end == LinkEnd::kBroken) abandoned_ = true;  // MPI would wait for it at its end
+  if (!has_agreed_ || (end == LinkEnd::kBroken && !is_coordinator())) lose(peer, reason);
+}
+
+LinkHub* Cluster::hub() {
+  if (job_links_) return &job_links_->hub();
+  return group_links_.get();
+}
+
+Link& Cluster::link(Rank peer) { return job_links_ ? job_links_->link(peer) : group_links_->link(peer); }
+
+const char* Cluster::transport() const {
+  if (job_links_) return "sockets";
+  return group_ == nullptr ? "local" : group_->name();
 }
 
 /// A lost rank ends the job. Should the thread that talks to MPI not come back to see it (Open MPI's TCP transport can block
@@ -120,6 +153,7 @@ void Cluster::lose(Rank lost, const std::string& reason) {
 /// From here on nobody is told of losses, and this process is free to end.
 void Cluster::end_watch() {
   liveness_.reset();
+  job_links_.reset();
   exit_guard_.leave();
 }
 
@@ -152,14 +186,17 @@ std::string Cluster::agree(const std::function<Terms()>& prepare, std::chrono::m
   }
   const std::vector<HandshakeReport> reports = exchange_reports(*group_, own, group_->now() + timeout);
   const std::optional<Error> disagreement = find_disagreement(reports);
-  if (!disagreement) return describe_difference(reports);
+  if (!disagreement) {
+    has_agreed_ = true;
+    return describe_difference(reports);
+  }
   coordinator_tells_ = true;
   leave_together(*group_);
   throw *disagreement;
 }
 
 void Cluster::await_coordinators_end() const {
-  if (is_coordinator() || group_ == nullptr || group_->async_error().empty()) return;
+  if (is_coordinator() || group_links_ == nullptr || group_->async_error().empty()) return;
   losses_.wait_for(kNoticeTimeout);  // a worker's monitor watches rank 0 alone
 }
 

@@ -8,18 +8,23 @@
 #include <vector>
 
 #include "comm/group.h"
+#include "comm/group_links.h"
 #include "comm/liveness.h"
 #include "comm/mpi/mpi_group.h"
 #include "runtime/cluster/core_policy.h"
 #include "runtime/cluster/exit_guard.h"
 #include "runtime/cluster/handshake.h"
+#include "runtime/cluster/job_links.h"
 #include "runtime/cluster/loss_notice.h"
 #include "runtime/options/engine_options.h"
 
 namespace ferry {
 
-/// This process's place in the job: alone, the coordinator (rank 0), or an expert worker; the group that carries rows, and
-/// the monitor that notices lost ranks.
+/// This process's place in the job: alone, the coordinator (rank 0), or an expert worker; the links that carry rows, and what
+/// notices lost ranks.
+///
+/// Over sockets a worker that is lost ends its link alone, and what becomes of that is its user's business; while ranks start,
+/// and over MPI or gloo, it ends the job.
 class Cluster {
  public:
   /// Joins the job that the launcher started, if any. Throws Error when ranks cannot reach each other or were started with
@@ -27,7 +32,7 @@ class Cluster {
   explicit Cluster(const EngineOptions& options);
   /// A place among ranks that are connected already and run on the same cores, such as threads of one process. Nobody watches
   /// over them.
-  explicit Cluster(std::unique_ptr<Group> group);
+  explicit Cluster(std::unique_ptr<Group> group, TransportKind transport = TransportKind::kGroup);
   /// Leaves. Waits for the others only if nobody was lost and abandon() was not called.
   ~Cluster();
   Cluster(const Cluster&) = delete;
@@ -39,10 +44,14 @@ class Cluster {
   /// This rank's number among those of its host.
   int local_rank() const { return mpi_ != nullptr ? mpi_->local_rank() : rank_.value; }
   bool is_coordinator() const { return rank_.value == 0; }
-  /// Null when this process is alone.
+  /// What the links of this rank are waited for with; null when this process is alone.
+  LinkHub* hub();
+  /// Of the coordinator with any worker, of a worker with the coordinator.
+  Link& link(Rank peer);
+  /// Of all ranks that were started together, for while they start; null when this process is alone.
   Group* group() { return group_.get(); }
-  /// "local", "mpi" or "gloo".
-  const char* transport() const { return group_ == nullptr ? "local" : group_->name(); }
+  /// "local", "sockets", "mpi" or "gloo".
+  const char* transport() const;
 
   /// How this rank uses its cores where the user did not say.
   int default_threads() const { return cores_.default_threads(); }
@@ -83,6 +92,8 @@ class Cluster {
 
  private:
   void join(const EngineOptions& options);
+  void connect(Group& bootstrap, const std::string& net_interface);
+  void note_end(Rank peer, LinkEnd end, const std::string& reason);
   void greet(Group& group, const EngineOptions& options);
   void lose(Rank lost, const std::string& reason);
   void end_watch();
@@ -92,12 +103,15 @@ class Cluster {
   CorePolicy cores_;
   std::unique_ptr<MpiRuntime> mpi_;
   std::unique_ptr<Group> bootstrap_;  // MPI, if rows travel over gloo
-  std::unique_ptr<Group> group_;
+  std::unique_ptr<Group> group_;      // of all ranks: while they start, and for rows over MPI or gloo
+  std::unique_ptr<GroupLinks> group_links_;
   std::atomic<bool> abandoned_{false};
+  std::atomic<bool> has_agreed_{false};
   bool coordinator_tells_ = false;
   LossNotice losses_;
   ExitGuard exit_guard_;
-  std::unique_ptr<LivenessMonitor> liveness_;  // last: its threads use all of the above
+  std::unique_ptr<LivenessMonitor> liveness_;  // these two last: their threads use all of the above
+  std::unique_ptr<JobLinks> job_links_;        // null: rows travel over the group
 };
 
 }  // namespace ferry

@@ -474,7 +474,7 @@ void Coordinator::Impl::add_draft_time(const StepPlan& plan, Clock::time_point b
 
 void Coordinator::Impl::update_load(const StepPlan& plan) {
   const SchedulerLoad now = scheduler_.load();
-  const double balance = balancedness(engine_.dispatcher().expert_load(), engine_.dispatcher().expert_map());
+  const double balance = balancedness(engine_.dispatcher().expert_load());
   const TransportCount transport = engine_.dispatcher().transport_count();
   touched_.add_step(engine_.dispatcher().expert_load());
   record_value(Zone::kRunningRequests, now.num_running);

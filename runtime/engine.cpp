@@ -7,7 +7,7 @@
 #include <random>
 
 #include "moe/device_token_dispatcher.h"
-#include "moe/remote_token_dispatcher.h"
+#include "moe/remote/remote_token_dispatcher.h"
 #include "profiler/span.h"
 #include "runtime/base/available_memory.h"
 #include "runtime/base/error.h"
@@ -54,12 +54,13 @@ Engine::Engine(const EngineOptions& options, Cluster& cluster, LogitRows logit_r
   if (!difference.empty())
     std::fprintf(stderr, "ferry: warning: %s: results depend in their last bits on which rank holds an expert\n",
                  one_line(difference).c_str());
-  if (cluster.group() != nullptr) group_.emplace(*cluster.group(), progress_);
+  if (cluster.hub() != nullptr) hub_.emplace(*cluster.hub(), progress_);
+  for (int32_t r = 1; r < cluster.size(); ++r) links_.push_back(hub_->watch(cluster.link({r})));
   name_token_budget(options, [&] { make_dispatcher(options); });
   const std::chrono::milliseconds peer_timeout = to_milliseconds(options.peer_timeout_s);
   trace_ = std::make_unique<TraceSession>(
-      group_ ? &*group_ : nullptr, *dispatcher_,
-      describe_run(config_, dtype_, quantization(), scheduler_options_, dispatcher_->expert_map(), cluster_),
+      hub_ ? &*hub_ : nullptr, [this] { return links(); }, *dispatcher_,
+      describe_run(config_, dtype_, quantization(), scheduler_options_, dispatcher_->placement(), cluster_),
       pool().num_threads(), peer_timeout);
   std::function<uint64_t()> device_progress;
   if (device() != nullptr) device_progress = [&open = *device()->open] { return open.progress(); };
@@ -85,7 +86,7 @@ void Engine::load(const EngineOptions& options, LogitRows logit_rows) {
   if (!options.trace.empty()) prepare_capture_folder(options.trace);
   config_ = load_config(options.model);
   dtype_ = options.dtype.value_or(config_.dtype);
-  make_expert_map(config_, cluster_);  // more workers than experts are refused before anything is read
+  first_placement(config_, cluster_);  // more workers than experts are refused before anything is read
   tokenizer_ = load_tokenizer(options);
   const auto vocab = static_cast<int32_t>(config_.vocab_size);
   const int32_t vocab_effective = tokenizer() != nullptr ? std::min(tokenizer()->size(), vocab) : vocab;  // the rest is padding
@@ -219,15 +220,21 @@ void Engine::make_dispatcher(const EngineOptions& options) {
     return;
   }
   dispatcher_ = std::make_unique<RemoteTokenDispatcher>(
-      *group_, make_expert_map(config_, cluster_), compute_->stream,
-      RemoteTokenDispatcher::Options{.num_layers = config_.num_expert_layers(),
-                                     .hidden_dim = config_.hidden_dim,
+      *hub_, first_placement(config_, cluster_), links(), /*orphans=*/nullptr, compute_->stream,
+      RemoteTokenDispatcher::Options{.hidden_dim = config_.hidden_dim,
                                      .max_tokens = max_tokens,
                                      .top_k = config_.moe.top_k,
                                      .dtype = dtype_,
                                      .row_dtype = takes_codes(quantization().experts) ? DType::kI8 : dtype_,
                                      .combine = options.combine,
                                      .timeout = to_milliseconds(options.peer_timeout_s)});
+}
+
+/// Of the workers that are there.
+std::vector<Link*> Engine::links() const {
+  std::vector<Link*> links;
+  for (const auto& link : links_) links.push_back(link.get());
+  return links;
 }
 
 void Engine::set_roofs(double read_bytes_per_s, double flops_per_s) { trace_->set_roofs(read_bytes_per_s, flops_per_s); }

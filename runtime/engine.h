@@ -27,7 +27,7 @@
 #include "runtime/state/swap_space.h"
 #include "runtime/step_sampler.h"
 #include "runtime/trace/trace_session.h"
-#include "runtime/watched_group.h"
+#include "runtime/watched_links.h"
 
 namespace ferry {
 
@@ -134,6 +134,7 @@ class Engine {
   void require_room(const EngineOptions& options, const CachePlan& caches, const Checkpoint& checkpoint,
                     const Speculation& speculation);
   void make_dispatcher(const EngineOptions& options);
+  std::vector<Link*> links() const;
   void move_blocks(const StepPlan& plan);
   void fill_input(const StepPlan& plan);
   void score_prompts(const StepPlan& plan);
@@ -144,7 +145,8 @@ class Engine {
 
   Cluster& cluster_;
   Progress progress_;
-  std::optional<WatchedGroup> group_;  // the cluster's, where it has one
+  std::optional<WatchedLinks> hub_;  // the cluster's, where it has one
+  std::vector<std::unique_ptr<Link>> links_;  // likewise, by worker
   ModelConfig config_;
   DType dtype_ = DType::kF32;
   ModelInfo model_info_;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "moe/reply_writer.h"
 #include "profiler/run_account.h"
@@ -13,6 +14,7 @@
 #include "runtime/base/aligned_buffer.h"
 #include "runtime/base/error.h"
 #include "runtime/device_needs.h"
+#include "runtime/model/expert_loader.h"
 #include "runtime/rank_setup.h"
 #include "runtime/trace/trace_worker.h"
 
@@ -35,7 +37,8 @@ auto blame_source(Read&& read) {
 
 class ExpertWorker {
  public:
-  ExpertWorker(const EngineOptions& options, Cluster& cluster) : cluster_(cluster) {
+  ExpertWorker(const EngineOptions& options, Cluster& cluster)
+      : cluster_(cluster), hub_(*cluster.hub()), source_(cluster.link(kSource)) {
     const auto prepare = [&] {
       load(options);
       return make_terms(options, config_, quantization_, *compute_);
@@ -45,7 +48,7 @@ class ExpertWorker {
 
   ~ExpertWorker() {
     const bool unfinished = std::ranges::any_of(inboxes_, [](const Inbox& inbox) { return inbox.receive != nullptr; });
-    if (unfinished && cluster_.group()->async_error().empty()) cluster_.group()->abort();  // its memory is about to go
+    if (unfinished && hub_.fails_together() && !source_.failure()) source_.fail("this rank leaves");  // its memory is about to go
   }
   ExpertWorker(const ExpertWorker&) = delete;
   ExpertWorker& operator=(const ExpertWorker&) = delete;
@@ -57,7 +60,7 @@ class ExpertWorker {
     for (std::size_t at = 0;; at = 1 - at) {
       Inbox& inbox = inboxes_[at];
       const uint64_t begun = now_ticks();
-      const std::size_t num_received = cluster_.group()->wait(*inbox.receive, deadline());
+      const std::size_t num_received = source_.wait(*inbox.receive, deadline());
       inbox.receive.reset();
       const uint64_t arrived = now_ticks();
       const std::span<const std::byte> message(inbox.bytes.data(), num_received);
@@ -86,39 +89,39 @@ class ExpertWorker {
   void load(const EngineOptions& options) {
     config_ = load_config(options.model);
     const DType dtype = options.dtype.value_or(config_.dtype);
-    const ExpertMap map = make_expert_map(config_, cluster_);
     compute_ = std::make_unique<ComputeResources>(options, cluster_, dtype);
     checkpoint_ = Checkpoint::open(options.model);
     choose_speculation(options, *checkpoint_, config_);
+    const ExpertPlacement placement = first_placement(config_, cluster_);
     LoadOptions load_options = make_load_options(options, dtype, config_, *checkpoint_, *compute_);
     load_options.progress = {};  // the coordinator's line is enough
     quantization_ = load_options.weights.quantization;
     const int32_t rank_idx = cluster_.rank().value - 1;
-    const ReplyWriter::Options reply_options{.map_epoch = map.epoch(),
+    const ReplyWriter::Options reply_options{.map_epoch = placement.epoch(),
                                              .max_tokens = options.token_budget,
                                              .top_k = config_.moe.top_k,
                                              .dtype = dtype,
                                              .combine = options.combine};
     if (compute_->device) {
-      const int64_t num_local = std::ssize(map.experts_of(rank_idx));
+      const int64_t num_local = placement.max_local_experts(rank_idx);
       require_device_memory(*compute_->device, worker_needs(config_, quantization_, num_local, reply_options));
     }
-    bank_ = std::make_unique<ExpertBank>(
-        load_experts(*checkpoint_, config_, map, rank_idx, compute_->backend.matmul(), compute_->pool, load_options));
+    loader_.emplace(*checkpoint_, config_, compute_->backend.matmul(), std::move(load_options));
+    bank_ = std::make_unique<ExpertBank>(loader_->load_all(placement.experts_of(rank_idx), compute_->pool));
 
     replies_ = std::make_unique<ReplyWriter>(*bank_, compute_->stream, reply_options);
     for (Inbox& inbox : inboxes_)
       inbox.bytes =
           AlignedBuffer(std::max(static_cast<std::size_t>(max_request_bytes(replies_->shape())), sizeof(TraceCommand)));
     reply_ = AlignedBuffer(static_cast<std::size_t>(max_reply_bytes(replies_->shape())));
-    trace_ = std::make_unique<TraceWorker>(cluster_.rank(), compute_->pool.num_threads(), options.clock_skew, map.epoch());
+    trace_ = std::make_unique<TraceWorker>(cluster_.rank(), compute_->pool.num_threads(), options.clock_skew, placement.epoch());
     const std::chrono::milliseconds peer_timeout = to_milliseconds(options.peer_timeout_s);
     idle_timeout_ = std::max<std::chrono::milliseconds>(peer_timeout, kMissedKeepAlives * kKeepAlivePeriod);
     idle_timeout_ += peer_timeout;  // a step may itself wait that long for another worker
   }
 
   void post_receive(Inbox& inbox) {
-    inbox.receive = cluster_.group()->irecv({inbox.bytes.data(), inbox.bytes.size()}, kSource, kRequestTag, Fit::kUpTo);
+    inbox.receive = source_.irecv({inbox.bytes.data(), inbox.bytes.size()}, kRequestTag, Fit::kUpTo);
   }
 
   /// `begun` and `arrived`: ticks between which the request was awaited.
@@ -145,17 +148,20 @@ class ExpertWorker {
   }
 
   void send(std::span<const std::byte> message, int tag) {
-    const std::unique_ptr<PendingOp> pending = cluster_.group()->isend(message, kSource, tag);
-    cluster_.group()->wait(*pending, deadline());
+    const std::unique_ptr<PendingOp> pending = source_.isend(message, tag);
+    source_.wait(*pending, deadline());
   }
 
-  Deadline deadline() const { return cluster_.group()->now() + idle_timeout_; }
+  Deadline deadline() const { return hub_.now() + idle_timeout_; }
 
   Cluster& cluster_;
+  LinkHub& hub_;
+  Link& source_;
   ModelConfig config_;
   std::unique_ptr<ComputeResources> compute_;
   Quantization quantization_;
   std::optional<Checkpoint> checkpoint_;  // its files hold the bank's panels if they are packed
+  std::optional<ExpertLoader> loader_;
   std::unique_ptr<ExpertBank> bank_;
   std::unique_ptr<ReplyWriter> replies_;
   std::unique_ptr<TraceWorker> trace_;

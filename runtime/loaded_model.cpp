@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/model/expert_loader.h"
 
 namespace ferry {
 
@@ -28,8 +29,8 @@ LoadedModel::LoadedModel(const EngineOptions& options, const Cluster& cluster, c
   const auto start = std::chrono::steady_clock::now();
   weights = load_trunk(checkpoint, config, compute.backend, compute.pool, load);
   if (cluster.size() == 1) {
-    local_experts =
-        load_experts(checkpoint, config, make_expert_map(config, cluster), 0, compute.backend.matmul(), compute.pool, load);
+    const ExpertLoader experts(checkpoint, config, compute.backend.matmul(), load);
+    local_experts = experts.load_all(first_placement(config, cluster).experts_of(0), compute.pool);
   }
   load_count.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (tell) std::fputc('\n', stderr);

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <utility>
@@ -64,11 +65,11 @@ void ComputeResources::require_memory(int64_t bytes, const std::string& what) co
   throw_invalid(std::to_string(num_workers) + " expert workers for " + config.name + why);
 }
 
-ExpertMap make_expert_map(const ModelConfig& config, const Cluster& cluster) {
+ExpertPlacement first_placement(const ModelConfig& config, const Cluster& cluster) {
   std::vector<Rank> ranks;
   for (int32_t r = cluster.num_workers() > 0 ? 1 : 0; r < cluster.size(); ++r) ranks.push_back({r});
   if (config.is_dense() && cluster.num_workers() > config.moe.num_experts) refuse_workers(config, cluster.num_workers());
-  return ExpertMap::contiguous(config.moe.num_experts, ranks);
+  return ExpertPlacement::contiguous(std::max<int64_t>(config.num_expert_layers(), 1), config.moe.num_experts, ranks);
 }
 
 Speculation choose_speculation(const EngineOptions& options, const Checkpoint& checkpoint, ModelConfig& config) {

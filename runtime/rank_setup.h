@@ -6,7 +6,7 @@
 #include <string>
 
 #include "kernels/backend.h"
-#include "moe/expert_map.h"
+#include "moe/expert_placement.h"
 #include "profiler/run_watch.h"
 #include "runtime/cluster.h"
 #include "runtime/compute_device.h"
@@ -50,7 +50,7 @@ class ComputeResources {
 
 /// Which ranks hold the routed experts: the workers, or this process when it is alone. Throws Error if there are more workers
 /// than experts; a dense model has the slices of its networks, if they can be cut.
-ExpertMap make_expert_map(const ModelConfig& config, const Cluster& cluster);
+ExpertPlacement first_placement(const ModelConfig& config, const Cluster& cluster);
 
 /// What --speculate comes to with this checkpoint, kAuto included, and whether the MTP layer is to be loaded (config.mtp, which
 /// is all that workers need to know). Throws Error{kInvalidArgument} if the MTP layer is asked for and there is none.

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "moe/expert_map.h"
+#include "moe/expert_placement.h"
 #include "profiler/capture.h"
 #include "runtime/cluster.h"
 #include "runtime/model/config.h"
@@ -16,6 +16,6 @@ ModelInfo describe_model(const ModelConfig& config, DType dtype, const Scheduler
 
 /// To whoever reads a capture of it.
 CaptureInfo describe_run(const ModelConfig& config, DType dtype, const Quantization& quantization,
-                         const SchedulerOptions& limits, const ExpertMap& experts, const Cluster& cluster);
+                         const SchedulerOptions& limits, const ExpertPlacement& experts, const Cluster& cluster);
 
 }  // namespace ferry

@@ -16,8 +16,8 @@
 #include <filesystem>
 #include <vector>
 
-#include "comm/gloo/net_address.h"
 #include "comm/keepalive.h"
+#include "comm/net_address.h"
 #include "runtime/base/check.h"
 #include "runtime/base/error.h"
 
@@ -31,18 +31,6 @@ struct WireAddress {
   uint32_t num_bytes = 0;  // 0: no address, because it could not be opened or the two are not connected
   std::array<char, gloo::transport::Address::kMaxByteSize> bytes{};
 };
-
-bool all_ranks_share_a_host(Group& bootstrap, Deadline deadline) {
-  constexpr std::size_t kIdentityBytes = 128;
-  std::string mine = network_identity();
-  mine.resize(kIdentityBytes, ' ');
-  std::string all(kIdentityBytes * static_cast<std::size_t>(bootstrap.size()), ' ');
-  bootstrap.all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)), deadline);
-  for (std::size_t offset = 0; offset < all.size(); offset += kIdentityBytes) {
-    if (all.compare(offset, kIdentityBytes, mine) != 0) return false;
-  }
-  return true;
-}
 
 // gloo writes to connections that the peer may just have closed, from several threads, and leaves the signal to the process.
 // A handler that somebody installed stays.
@@ -115,7 +103,7 @@ void connect_pair(Context& context, Rank peer, const WireAddress& wire) {
 std::shared_ptr<Context> connect_mesh(Group& bootstrap, std::span<const Rank> peers, const GlooOptions& options) {
   ignore_broken_pipes();
   const Deadline deadline = std::chrono::steady_clock::now() + options.connect_timeout;
-  const bool is_one_host = all_ranks_share_a_host(bootstrap, deadline);
+  const bool is_one_host = all_share_a_host(bootstrap, deadline);
   // A rank that cannot listen still takes part in the exchange, so that its peers fail at once and not at the deadline.
   std::shared_ptr<Context> context;
   std::exception_ptr own_error;

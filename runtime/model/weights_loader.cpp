@@ -1,12 +1,13 @@
 #include "runtime/model/weights_loader.h"
 
 #include <algorithm>
-#include <atomic>
 #include <string>
 #include <utility>
 
 #include "runtime/base/error.h"
 #include "runtime/model/architectures/architecture.h"
+#include "runtime/model/expert_loader.h"
+#include "runtime/model/loading.h"
 
 namespace ferry {
 namespace {
@@ -19,146 +20,6 @@ struct PackJob {
 
 // Elements from which on a matrix is packed by all threads together: by one alone, it would keep the others waiting.
 constexpr int64_t kLargeMatrix = int64_t{32} << 20;
-
-/// Runs body(i) on the pool in batches, so that progress is told in between; rethrows the first error.
-void run_jobs(ThreadPool& pool, int64_t num_jobs, const std::function<int64_t(int64_t)>& body, const LoadOptions& options) {
-  constexpr int64_t kJobsPerBatch = 64;
-  std::atomic<int64_t> bytes{0};
-  for (int64_t first = 0; first < num_jobs; first += kJobsPerBatch) {
-    parallel_for_throwing(pool, std::min(kJobsPerBatch, num_jobs - first), [&](int64_t i, int) { bytes += body(first + i); });
-    if (options.progress) options.progress(bytes.exchange(0));
-  }
-}
-
-/// The prefix of the text decoder's tensors: "model.language_model." in a vision-language checkpoint, "model." in a text one.
-std::string text_prefix(const TensorReader& reader) {
-  for (const char* prefix : {"model.language_model.", "model."}) {
-    if (reader.has(std::string(prefix) + "embed_tokens.weight")) return prefix;
-  }
-  throw_invalid("checkpoint: tensor model.language_model.embed_tokens.weight (or model.embed_tokens.weight) is missing");
-}
-
-std::string layer_prefix(const std::string& prefix, int64_t layer) { return prefix + "layers." + std::to_string(layer) + "."; }
-
-/// Rows [first, first + count) of `stored`.
-StoredRows rows_from(StoredRows stored, int64_t first, int64_t count) {
-  stored.first_row += first;
-  stored.rows = count;
-  return stored;
-}
-
-/// The matrices of every expert of a layer, whichever way they are stored; none of a dense layer that is not sliced.
-struct StoredExperts {
-  std::vector<StoredMatrix> gate_up;  // [num_experts] of [2 * intermediate_dim, hidden_dim]
-  std::vector<StoredMatrix> down;     // [num_experts] of [hidden_dim, intermediate_dim]
-};
-
-/// Experts of one layer that are not stored like those of another cannot be in one bank.
-void require_codes(const StoredExperts& experts, const std::optional<WeightType>& type, int64_t layer) {
-  for (const std::vector<StoredMatrix>* matrices : {&experts.gate_up, &experts.down}) {
-    for (const StoredMatrix& matrix : *matrices) {
-      if (matrix.quantized == type) continue;
-      throw_invalid("checkpoint: " + matrix.name + " of layer " + std::to_string(layer) + " is not stored as " +
-                    weight_type_name(*type) + ", as other experts are; allowed: --quantize none, w8a8 or w4a8");
-    }
-  }
-}
-
-/// Columns [first, first + count) of `stored`.
-StoredRows cols_from(StoredRows stored, int64_t first, int64_t count) {
-  stored.first_col += first;
-  stored.cols = count;
-  return stored;
-}
-
-/// The slices of a dense network: the gate's and the up's rows and the down's columns [e * width, (e + 1) * width).
-StoredExperts find_slices(TensorReader& reader, const ModelConfig& config, const std::optional<WeightType>& type,
-                          const std::string& at) {
-  StoredExperts found;
-  const int64_t num_slices = config.moe.num_experts, width = config.moe.intermediate_dim, hidden = config.hidden_dim;
-  const TensorNames::Ffn& names = config.architecture->names.dense;
-  const bool in_panels = type && reader.in_panels();
-  StoredRows gate, up, down;
-  if (!in_panels) {
-    gate = reader.find(at + names.gate + ".weight", {num_slices * width, hidden});
-    up = reader.find(at + names.up + ".weight", {num_slices * width, hidden});
-    down = reader.find(at + names.down + ".weight", {hidden, num_slices * width});
-  }
-  for (int64_t e = 0; e < num_slices; ++e) {
-    const std::string name = at + "slices." + std::to_string(e) + ".", gate_up_name = name + "gate_up_proj",
-                      down_name = name + "down_proj";
-    if (in_panels) {
-      found.gate_up.push_back(reader.find_matrix(gate_up_name, 2 * width, hidden, {}, type, WeightUse::kGated));
-      found.down.push_back(reader.find_matrix(down_name, hidden, width, {}, type));
-    } else {
-      std::vector<StoredRows> gate_up{rows_from(gate, e * width, width), rows_from(up, e * width, width)};
-      found.gate_up.push_back(reader.find_matrix(gate_up_name, std::move(gate_up), type, WeightUse::kGated));
-      found.down.push_back(reader.find_matrix(down_name, {cols_from(down, e * width, width)}, type));
-    }
-  }
-  return found;
-}
-
-/// The experts of a mixture, each with tensors of its own or all in one.
-StoredExperts find_routed(TensorReader& reader, const ModelConfig& config, const Quantization& quantization,
-                          const std::string& at) {
-  StoredExperts found;
-  const int64_t num_experts = config.moe.num_experts, hidden = config.hidden_dim, inter = config.moe.intermediate_dim;
-  const TensorNames::Moe& names = config.architecture->names.moe;
-  const std::string experts = at + names.experts;
-  const bool in_panels = quantization.experts && reader.in_panels();
-  const bool in_one =
-      !in_panels && (reader.has(experts + names.packed_gate_up) || !reader.has(experts + "0." + names.expert.gate + ".weight"));
-  StoredRows all_gate_up, all_down;
-  if (in_one) {
-    all_gate_up = reader.find(experts + names.packed_gate_up, {num_experts, 2 * inter, hidden});
-    all_down = reader.find(experts + names.packed_down, {num_experts, hidden, inter});
-  }
-  for (int64_t e = 0; e < num_experts; ++e) {
-    const std::string name = experts + std::to_string(e) + ".", gate_up = name + "gate_up_proj", down = name + "down_proj";
-    if (in_one) {
-      found.gate_up.push_back(reader.find_matrix(gate_up, {rows_from(all_gate_up, e * 2 * inter, 2 * inter)},
-                                                 quantization.experts, WeightUse::kGated));
-      found.down.push_back(reader.find_matrix(down, {rows_from(all_down, e * hidden, hidden)}, quantization.experts));
-    } else {
-      found.gate_up.push_back(reader.find_matrix(gate_up, 2 * inter, hidden,
-                                                 {name + names.expert.gate + ".weight", name + names.expert.up + ".weight"},
-                                                 quantization.experts, WeightUse::kGated));
-      found.down.push_back(
-          reader.find_matrix(down, hidden, inter, {name + names.expert.down + ".weight"}, quantization.experts));
-    }
-  }
-  return found;
-}
-
-/// The experts of an MTP layer that the checkpoint left as they were while it made codes of the others': in w8a8 beside
-/// experts whose rows are codes, plain beside others.
-StoredExperts find_mtp_experts(TensorReader& reader, const ModelConfig& config, Quantization quantization) {
-  const std::string at = config.architecture->names.mtp.layer;
-  if (quantization.experts && quantization.experts->is_as_stored() && !config.moe.is_sliced && !reader.in_panels()) {
-    const StoredExperts plain = find_routed(reader, config, {}, at);
-    const bool is_stored_so = stored_codes_type(plain.down.front().pieces.front().format) == quantization.experts;
-    if (!is_stored_so && quantization.experts->is_integer())
-      quantization.experts = WeightType{WeightFormat::kInt8, 0};
-    else if (!is_stored_so)
-      quantization.experts = std::nullopt;
-  }
-  return config.moe.is_sliced ? find_slices(reader, config, quantization.experts, at)
-                              : find_routed(reader, config, quantization, at);
-}
-
-StoredExperts find_experts(TensorReader& reader, const ModelConfig& config, const Quantization& quantization,
-                           const std::string& prefix, int64_t layer) {
-  const bool is_mtp = layer == config.num_layers();
-  const LayerPlan plan = is_mtp ? config.mtp_plan() : config.layers[static_cast<std::size_t>(layer)];
-  if (plan.ffn != Ffn::kMixtureOfExperts) return {};
-  if (is_mtp) return find_mtp_experts(reader, config, quantization);
-  const std::string at = layer_prefix(prefix, layer);
-  StoredExperts found = config.moe.is_sliced ? find_slices(reader, config, quantization.experts, at)
-                                             : find_routed(reader, config, quantization, at);
-  if (quantization.experts && quantization.experts->is_as_stored()) require_codes(found, quantization.experts, layer);
-  return found;
-}
 
 /// Rows [first, first + count) of each of `num_heads` equal pieces of a stored matrix, one after another.
 std::vector<StoredRows> rows_of_heads(const StoredRows& merged, int64_t num_heads, int64_t first, int64_t count) {
@@ -434,43 +295,6 @@ TrunkWeights load_trunk(const Checkpoint& checkpoint, const ModelConfig& config,
     if (options.progress) options.progress(packed);
   }
   return trunk;
-}
-
-ExpertBank load_experts(const Checkpoint& checkpoint, const ModelConfig& config, const ExpertMap& map, int32_t rank_idx,
-                        Matmul& matmul, ThreadPool& pool, const LoadOptions& options) {
-  TensorReader reader(checkpoint, options.dtype, options.check_finite, options.weights.in_panels);
-  reader.set_source_format(config.source);
-  const Quantization& quantization = options.weights.quantization;
-  const std::string prefix = text_prefix(reader);
-  std::vector<StoredExperts> layers;
-  for (int64_t layer = 0; layer < config.num_expert_layers(); ++layer)
-    layers.push_back(find_experts(reader, config, quantization, prefix, layer));
-
-  const std::span<const PhysicalExpertId> local = map.experts_of(rank_idx);
-  const auto num_local = static_cast<int64_t>(local.size());
-  std::vector<int64_t> sparse;  // layers that have experts
-  int64_t bytes = 0;            // of this rank's
-  for (int64_t layer = 0; layer < config.num_expert_layers(); ++layer) {
-    const StoredExperts& stored = layers[static_cast<std::size_t>(layer)];
-    if (stored.down.empty()) continue;
-    sparse.push_back(layer);  // all experts of a layer are of one shape
-    for (const std::vector<StoredMatrix>* matrices : {&stored.gate_up, &stored.down})
-      bytes += num_local * matrices->front().packed_bytes(options.dtype, matmul.borrows_panels());
-  }
-  options.require_memory(bytes, "this rank's " + std::to_string(num_local) + " of " + std::to_string(config.moe.num_experts) +
-                                    " experts per layer");
-  ExpertBank bank(config.num_expert_layers(), num_local, {config.hidden_dim, config.moe.intermediate_dim},
-                  quantization.experts.value_or(plain_weights(options.dtype)));
-  const auto pack = [&](int64_t i) {
-    const int64_t layer = sparse[static_cast<std::size_t>(i / num_local)], expert = i % num_local;
-    const auto logical = static_cast<std::size_t>(map.logical_of(local[static_cast<std::size_t>(expert)]).value);
-    const StoredMatrix& gate_up = layers[static_cast<std::size_t>(layer)].gate_up[logical];
-    const StoredMatrix& down = layers[static_cast<std::size_t>(layer)].down[logical];
-    bank.set(layer, expert, reader.pack(matmul, gate_up), reader.pack(matmul, down));
-    return gate_up.stored_bytes() + down.stored_bytes();
-  };
-  run_jobs(pool, std::ssize(sparse) * num_local, pack, options);
-  return bank;
 }
 
 Quantization resolve_quantization(const Checkpoint& checkpoint, const ModelConfig& config, const Quantization& asked) {

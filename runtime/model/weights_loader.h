@@ -7,8 +7,6 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "moe/expert_bank.h"
-#include "moe/expert_map.h"
 #include "runtime/base/available_memory.h"
 #include "runtime/checkpoint/checkpoint_packer.h"
 #include "runtime/checkpoint/packed_checkpoint.h"
@@ -43,12 +41,6 @@ std::string lacks_mtp(const Checkpoint& checkpoint, const ModelConfig& config, c
 /// `checkpoint` must outlive the result (the embedding and panels stay in the mapped file). Calls pool.
 TrunkWeights load_trunk(const Checkpoint& checkpoint, const ModelConfig& config, const Backend& backend, ThreadPool& pool,
                         const LoadOptions& options);
-
-/// Reads the routed experts of ranks()[rank_idx] and touches no other expert's pages; a dense layer that is not
-/// sliced has none in the bank.
-/// Throws as load_trunk does, and `checkpoint` must outlive the result likewise.
-ExpertBank load_experts(const Checkpoint& checkpoint, const ModelConfig& config, const ExpertMap& map, int32_t rank_idx,
-                        Matmul& matmul, ThreadPool& pool, const LoadOptions& options);
 
 /// `asked` with the parts that "native" stands for: those of which the checkpoint holds codes, in their type. Throws
 /// Error{kInvalidArgument} for native where it holds none, or where no product takes them.

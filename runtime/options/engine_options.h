@@ -21,7 +21,8 @@ class Option;
 
 namespace ferry {
 
-enum class TransportKind { kAuto, kMpi, kGloo };
+/// What carries rows between ranks: kAuto is kSockets; kGroup whatever a group that is there already runs on.
+enum class TransportKind { kAuto, kSockets, kMpi, kGloo, kGroup };
 
 /// What every rank of a job needs; the same command line reaches all of them. Parsed and checked once, in parse_options.
 struct EngineOptions {

@@ -1,6 +1,7 @@
 #include "runtime/trace/trace_session.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "profiler/capture_window.h"
@@ -22,19 +23,40 @@ int64_t epoch_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
+/// What a rank that is not there would answer.
+TraceReply lost_reply() {
+  TraceReply reply;
+  std::strcpy(reply.complaint, "lost");
+  return reply;
+}
+
 }  // namespace
 
-TraceSession::TraceSession(Group* group, const TokenDispatcher& dispatcher, CaptureInfo info, int32_t num_threads,
+TraceSession::TraceSession(LinkHub* hub, Workers workers, const TokenDispatcher& dispatcher, CaptureInfo info, int32_t num_threads,
                            std::chrono::milliseconds timeout)
-    : group_(group),
+    : hub_(hub),
+      workers_(std::move(workers)),
       dispatcher_(dispatcher),
       info_(std::move(info)),
       num_threads_(num_threads),
       timeout_(timeout),
       marks_(dispatcher.expert_load()) {
   receive_.resize(sizeof(TraceReply) + static_cast<std::size_t>(kTracePieceBytes));
-  for (int r = 1; group != nullptr && r < group->size(); ++r)
-    peers_.push_back({.rank = {r}, .boot_id = {}, .exchanges = {}, .bytes = {}, .num_bytes = 0, .complaint = {}});
+}
+
+/// The ranks of the capture that begins.
+void TraceSession::gather_peers() {
+  peers_.clear();
+  if (hub_ == nullptr) return;
+  for (Link* link : workers_()) {
+    peers_.push_back({.rank = link->peer(),
+                      .link = link,
+                      .boot_id = {},
+                      .exchanges = {},
+                      .bytes = {},
+                      .num_bytes = 0,
+                      .complaint = {}});
+  }
 }
 
 void TraceSession::start(const TracePlan& plan) {
@@ -76,8 +98,8 @@ void TraceSession::describe() {
 void TraceSession::begin_recording() {
   describe();
   capture_.info.level = plan_.level;
+  gather_peers();
   for (Peer& peer : peers_) {
-    peer.exchanges.clear();
     const TraceReply reply = command(
         peer, {.op = TraceCommand::Op::kStart, .level = static_cast<int32_t>(plan_.level), .max_bytes = plan_.max_bytes});
     peer.complaint = reply.complaint;
@@ -131,8 +153,8 @@ void TraceSession::save_snapshot() {
 void TraceSession::begin_snapshot() {
   describe();
   is_snapshot_ = true;
+  gather_peers();
   for (Peer& peer : peers_) {
-    peer.exchanges.clear();
     const TraceReply reply = command(peer, {.op = TraceCommand::Op::kSnapshot});
     peer.complaint = reply.complaint;
     peer.boot_id = reply.boot_id;
@@ -143,6 +165,7 @@ void TraceSession::begin_snapshot() {
 }
 
 void TraceSession::abandon_workers() {
+  if (state_ == State::kIdle || state_ == State::kDelayed) gather_peers();
   for (Peer& peer : peers_) peer.complaint = "lost";
   if (state_ == State::kRecording) {
     capture_.info.expert_tokens = count_since(capture_.info.expert_tokens);
@@ -293,9 +316,10 @@ void TraceSession::sample_clocks(int count) {
   const std::string own_boot_id = peers_.empty() ? "" : kernel_boot_id();
   for (Peer& peer : peers_) {
     if (peer.boot_id == own_boot_id) continue;
-    for (int i = 0; i < count; ++i) {
+    for (int i = 0; i < count && peer.link != nullptr; ++i) {
       const int64_t sent_ns = now_ns();
       const TraceReply reply = command(peer, {.op = TraceCommand::Op::kReadClock});
+      if (peer.link == nullptr) break;
       keep_exchange(peer.exchanges, {.sent_ns = sent_ns, .rank_ns = reply.clock_ns, .received_ns = now_ns()});
     }
   }
@@ -303,14 +327,25 @@ void TraceSession::sample_clocks(int count) {
 
 /// One command and its reply; a piece of the capture that comes along is appended to `piece`.
 TraceReply TraceSession::command(Peer& peer, TraceCommand command, std::vector<std::byte>* piece) {
-  command.header.map_epoch = dispatcher_.expert_map().epoch();
+  command.header.map_epoch = dispatcher_.placement().epoch();
   command.number = ++num_commands_;
-  const Deadline deadline = group_->now() + timeout_;
-  const std::unique_ptr<PendingOp> receive = group_->irecv(receive_, peer.rank, kTraceReplyTag, Fit::kUpTo);
-  const std::unique_ptr<PendingOp> send = group_->isend(std::as_bytes(std::span(&command, 1)), peer.rank, kRequestTag);
-  const std::size_t num_received = group_->wait(*receive, deadline);
-  group_->wait(*send, deadline);
-  const TraceReply reply = parse_trace_reply(std::span(receive_).first(num_received), command, peer.rank);
+  try {
+    if (peer.link != nullptr) return exchange(*peer.link, command, piece);
+  } catch (const Error& error) {
+    if (hub_->fails_together()) throw;
+    peer.link->fail(error.what());
+    peer.link = nullptr;
+  }
+  return lost_reply();
+}
+
+TraceReply TraceSession::exchange(Link& link, const TraceCommand& command, std::vector<std::byte>* piece) {
+  const Deadline deadline = hub_->now() + timeout_;
+  const std::unique_ptr<PendingOp> receive = link.irecv(receive_, kTraceReplyTag, Fit::kUpTo);
+  const std::unique_ptr<PendingOp> send = link.isend(std::as_bytes(std::span(&command, 1)), kRequestTag);
+  const std::size_t num_received = link.wait(*receive, deadline);
+  link.wait(*send, deadline);
+  const TraceReply reply = parse_trace_reply(std::span(receive_).first(num_received), command, link.peer());
   if (piece != nullptr) {
     const auto bytes = std::span(receive_).subspan(sizeof reply, static_cast<std::size_t>(reply.num_bytes));
     piece->insert(piece->end(), bytes.begin(), bytes.end());

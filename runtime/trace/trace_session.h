@@ -2,12 +2,13 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "comm/group.h"
+#include "comm/link.h"
 #include "moe/token_dispatcher.h"
 #include "profiler/capture.h"
 #include "profiler/clock_sync.h"
@@ -27,12 +28,15 @@ struct TracePlan {
 /// Rank 0's side of captures: starts and stops all ranks between the same two steps, then fetches what they recorded, a piece
 /// at a time so that steps go on meanwhile, and brings the clocks together.
 ///
-/// Used by the thread that steps the engine, between steps. Errors of the group are thrown as they are: a rank is lost.
-/// Whatever else goes wrong (memory or threads run out) ends the capture on all ranks, and nothing more.
+/// Used by the thread that steps the engine, between steps. A rank that is lost meanwhile is not in
+/// the capture; where its loss is one of all links, its Error is thrown as it is. Whatever else goes wrong (memory or threads run out) ends the capture on all ranks, and nothing more.
 class TraceSession {
  public:
-  /// `group` is null when this process is alone.
-  TraceSession(Group* group, const TokenDispatcher& dispatcher, CaptureInfo info, int32_t num_threads,
+  /// Links of the workers that are there, asked for when a capture begins; they live until it is complete.
+  using Workers = std::function<std::vector<Link*>()>;
+
+  /// `hub` is null when this process is alone.
+  TraceSession(LinkHub* hub, Workers workers, const TokenDispatcher& dispatcher, CaptureInfo info, int32_t num_threads,
                std::chrono::milliseconds timeout);
 
   /// Throws Error{kFailedPrecondition} while another capture runs, waits for its steps or is being fetched. Once it has thrown,
@@ -48,7 +52,7 @@ class TraceSession {
   void abandon_workers();
 
   /// Between steps, and again and again while none runs: does a small piece of what is pending. `ran_step` says whether a
-  /// step was run since the last call. True while more is to be fetched. Throws Errors of the group only.
+  /// step was run since the last call. True while more is to be fetched. Throws Errors of links only.
   bool work(bool ran_step);
 
   /// Of this run, for captures that start from now on.
@@ -65,6 +69,7 @@ class TraceSession {
 
   struct Peer {
     Rank rank;
+    Link* link = nullptr;  // null: lost
     std::string boot_id;
     std::vector<ClockExchange> exchanges;  // empty on the coordinator's host
     std::vector<std::byte> bytes;          // fetched so far
@@ -73,6 +78,7 @@ class TraceSession {
   };
 
   void describe();
+  void gather_peers();
   void begin_recording();
   void end_recording();
   void begin_snapshot();
@@ -85,11 +91,13 @@ class TraceSession {
   RankCapture decode(const Peer& peer) const;
   void sample_clocks(int count);
   void cut_to_held_steps();
+  TraceReply exchange(Link& link, const TraceCommand& command, std::vector<std::byte>* piece);
   TraceReply command(Peer& peer, TraceCommand command, std::vector<std::byte>* piece = nullptr);
   std::vector<std::vector<int64_t>> count_since(const std::vector<std::vector<int64_t>>& then) const;
   std::vector<std::vector<int64_t>> expert_tokens() const;
 
-  Group* const group_;
+  LinkHub* const hub_;
+  const Workers workers_;
   const TokenDispatcher& dispatcher_;
   CaptureInfo info_;
   const int32_t num_threads_;

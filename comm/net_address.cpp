@@ -1,4 +1,4 @@
-#include "comm/gloo/net_address.h"
+#include "comm/net_address.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
@@ -110,6 +110,18 @@ std::string choose_net_address(const std::string& net_interface, bool all_on_thi
                   "), but the ranks run on several hosts; set it to an interface that they share");
   }
   return address;
+}
+
+bool all_share_a_host(Group& group, Deadline deadline) {
+  constexpr std::size_t kIdentityBytes = 128;
+  std::string mine = network_identity();
+  mine.resize(kIdentityBytes, ' ');
+  std::string all(kIdentityBytes * static_cast<std::size_t>(group.size()), ' ');
+  group.all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)), deadline);
+  for (std::size_t offset = 0; offset < all.size(); offset += kIdentityBytes) {
+    if (all.compare(offset, kIdentityBytes, mine) != 0) return false;
+  }
+  return true;
 }
 
 }  // namespace ferry

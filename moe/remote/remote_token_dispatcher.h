@@ -1,0 +1,149 @@
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "comm/link.h"
+#include "kernels/host_rows.h"
+#include "kernels/ops.h"
+#include "moe/placement/choose.h"
+#include "moe/remote/exchange.h"
+#include "moe/remote/orphan_experts.h"
+#include "moe/remote/worker_seats.h"
+#include "moe/row_adder.h"
+#include "moe/token_dispatcher.h"
+#include "moe/wire.h"
+
+namespace ferry {
+
+/// Experts on other ranks, around this one like a star. In every layer each touched expert goes whole to one of its live
+/// holders, so that the fullest worker is least full; every healthy worker gets one message, also when none of its experts was
+/// chosen, and sends one back; the buffers for both are sized when the placement is set.
+///
+/// What a worker does not answer is asked of others, and what nobody holds is computed here, in the same layer:
+///
+///   its link ends, or it is silent for the timeout   masked: its rows go to other holders, or are computed here
+///   it is later than it ever is, by far              suspect: the same rows go to others too, and the first answer counts
+///
+/// Which of them answers changes no bit (of CombineMode::kExact), since a row depends on its expert and its token alone.
+class RemoteTokenDispatcher final : public TokenDispatcher {
+ public:
+  /// When a worker that has not answered is suspected: `at_least`, and `factor` times its usual time. Where other workers hold
+  /// all that it was asked for, or else (its experts then have to be read here first) the second.
+  struct Patience {
+    std::chrono::milliseconds at_least{50};
+    std::chrono::milliseconds at_least_alone{1000};
+    int factor = 8;
+  };
+  struct Options {
+    int64_t hidden_dim = 0;
+    int64_t max_tokens = 0;  // rows of the largest step
+    int64_t top_k = 0;
+    DType dtype = DType::kF32;      // of the rows that come back
+    DType row_dtype = DType::kF32;  // of the rows that go out: dtype, or kI8 where the experts are quantised
+    CombineMode combine = CombineMode::kExact;
+    std::chrono::milliseconds timeout{30000};  // for a worker to answer
+    uint16_t source = 0;                       // of what is sent
+    Patience patience;
+    ExpertCost cost{.fixed = 16, .per_row = 1};  // of an expert, in rows: reading a bf16 one of 6 MB takes as long as 16 rows
+  };
+  /// `links` [placement's ranks], null where nobody is. `hub` and links carry the messages; `orphans` may be null: then what
+  /// nobody holds is an Error. All outlive this.
+  RemoteTokenDispatcher(LinkHub& hub, ExpertPlacement placement, const std::vector<Link*>& links, OrphanExperts* orphans,
+                        Stream& stream, const Options& options, OnWorkerChange on_change = {});
+  ~RemoteTokenDispatcher() override;
+
+  /// Between steps: who holds what from now on, and who they are, as in the constructor. A link that goes was answered or has
+  /// failed.
+  void assign(ExpertPlacement placement, const std::vector<Link*>& links);
+
+  void begin_step(int64_t step) override;
+  DispatchHandle dispatch(const DispatchArgs& args) override;
+  void combine(DispatchHandle handle, MatrixView out) override;
+  void keep_alive() override;
+  void shut_down() override;
+  DType row_dtype() const override { return options_.row_dtype; }
+  const ExpertPlacement& placement() const override { return placement_; }
+  const ExpertLoad& expert_load() const override { return load_; }
+  TransportCount transport_count() const override { return transport_; }
+
+  const WorkerSeats& workers() const { return seats_; }
+
+ private:
+  using State = Exchange::State;
+
+  /// What is left of dispatches whose rows were got from others: buffers that a worker may still use.
+  struct Late {
+    std::vector<std::unique_ptr<ExchangeBuffers>> buffers;
+    std::vector<Exchange> exchanges;
+  };
+  /// An unfinished exchange and what it is waited for with.
+  struct Awaited {
+    Exchange* exchange;
+    Late* late;  // null: of the dispatch that is being combined
+  };
+
+  // Sending.
+  void size_buffers();
+  std::unique_ptr<ExchangeBuffers> make_buffers(int64_t max_sent, int64_t max_rows) const;
+  void choose_owners(int64_t layer, std::span<const int32_t> topk_idx, uint64_t live);
+  void plan_wave(Flight& flight, Wave& wave, std::span<const int32_t> topk_idx, uint8_t attempt);
+  void lay_out(Flight& flight, Wave& wave, uint8_t attempt);
+  void add_weights(const Flight& flight, const Wave& wave);
+  void send_wave(Flight& flight, Wave& wave);
+  void post(Exchange& exchange);
+  MatmulRows look_at(const MatmulRows& tokens);
+  int32_t here() const { return seats_.size(); }
+
+  // Waiting.
+  void await_all(Flight& flight);
+  void await_some(Flight& flight);
+  Deadline next_deadline(const Flight& flight) const;
+  std::chrono::nanoseconds patience_with(const Exchange& exchange) const;
+  void finish(Exchange& exchange, uint64_t begun);
+  static void take_rows(Exchange& exchange);
+  void check_silence(Flight& flight);
+  bool others_hold(const Exchange& exchange) const;
+  void lose(int32_t worker, const Error& error);
+  void cover(Flight& flight, Wave& wave, Exchange& exchange);
+  void cover_lost(Flight& flight);
+  void close(Flight& flight);
+  void collect_late(Late& late, Exchange& exchange, uint64_t begun);
+  void check_late();
+
+  // Computing and adding up.
+  void compute_here(Flight& flight, Wave& wave);
+  void add_experts(Flight& flight, MatrixView out);
+  void add_workers(Flight& flight, MatrixView out);
+  void send_control(WireKind kind);
+
+  LinkHub& hub_;
+  Stream& stream_;
+  OrphanExperts* const orphans_;
+  const Options options_;
+  ExpertPlacement placement_;
+  WorkerSeats seats_;
+  ExpertLoad load_;
+  TransportCount transport_;
+  int64_t step_ = 0;
+  int64_t steps_to_speeds_ = 0;
+  std::vector<double> speeds_;
+  std::optional<ExpertChooser> chooser_;
+  std::array<Flight, kMaxInFlight> flights_;
+  std::vector<std::unique_ptr<Late>> late_;
+  HostRows tokens_, scales_;                    // of the dispatch under way
+  int64_t workers_per_token_ = 0;               // that can have experts of one token
+  std::vector<int32_t> expert_rows_;            // [num_experts] of the wave that is planned
+  std::vector<ExpertOwner> owners_;             // likewise
+  std::vector<int32_t> num_local_;              // [num_workers + 1] of the layer
+  std::vector<const std::byte*> slot_rows_;     // [max_tokens, top_k]
+  Array<float> ones_;                           // [max_tokens, top_k] of a fast combine
+  std::optional<RowAdder> adder_;               // of a fast combine with rows that are computed here
+  std::vector<Awaited> awaited_;                // by what the hub waits for
+  std::vector<PendingOp*> ops_;                 // likewise
+};
+
+}  // namespace ferry

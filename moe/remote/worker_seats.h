@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/link.h"
+#include "moe/remote/worker_pace.h"
+#include "runtime/base/error.h"
+
+namespace ferry {
+
+/// How a worker stands with who sends it rows.
+enum class WorkerState : uint8_t {
+  kVacant,   // nobody has the seat
+  kHealthy,  // gets rows
+  kSuspect,  // owes an answer for longer than usual: gets nothing new until it has given it
+  kMasked,   // lost: its link has ended
+};
+inline constexpr int kNumWorkerStates = 4;
+const char* worker_state_name(WorkerState state);
+
+/// A worker came to stand otherwise.
+struct WorkerChange {
+  Rank rank;
+  WorkerState from = WorkerState::kVacant, to = WorkerState::kVacant;
+  std::string reason;
+};
+using OnWorkerChange = std::function<void(const WorkerChange&)>;
+
+/// The workers of one dispatcher, by their index in its placement. Used by the thread that dispatches.
+class WorkerSeats {
+ public:
+  struct Seat {
+    Rank rank;
+    Link* link = nullptr;  // outlives its time in the seat
+    WorkerState state = WorkerState::kVacant;
+    std::optional<Error> error;  // of one that is masked: how it was lost
+    uint64_t num_requests = 0;   // sent so far: the sequence of the next one
+    int num_late = 0;            // answers that it owes and nobody waits for any more
+    WorkerPace pace;
+  };
+
+  /// `on_change` may be empty; it is called on the thread that dispatches.
+  explicit WorkerSeats(OnWorkerChange on_change) : on_change_(std::move(on_change)) {}
+
+  /// Who sits where from now on: [num_workers], null for nobody. Who stays keeps state and pace.
+  void assign(const std::vector<Link*>& links);
+
+  int32_t size() const { return static_cast<int32_t>(seats_.size()); }
+  Seat& operator[](int32_t worker) { return seats_[static_cast<std::size_t>(worker)]; }
+  const Seat& operator[](int32_t worker) const { return seats_[static_cast<std::size_t>(worker)]; }
+
+  uint64_t healthy() const { return mask_of(WorkerState::kHealthy); }
+  uint64_t suspect() const { return mask_of(WorkerState::kSuspect); }
+
+  /// Its link is failed, and nothing more comes from it.
+  void lose(int32_t worker, const Error& error);
+  void suspect(int32_t worker, const std::string& reason) { change(worker, WorkerState::kSuspect, reason); }
+  /// It has answered all it owed.
+  void clear(int32_t worker) { change(worker, WorkerState::kHealthy, "answers again"); }
+  /// Where nobody healthy holds `expert`: one of `holders` that is suspected. Throws what the first of the lost ones failed with.
+  int32_t require_holder(uint64_t holders, int32_t expert) const;
+  /// Loses those whose link has ended meanwhile.
+  void look_at_links();
+
+  /// [num_workers] as learnt (relative_speeds).
+  std::vector<double> speeds() const;
+
+ private:
+  uint64_t mask_of(WorkerState state) const;
+  void change(int32_t worker, WorkerState to, const std::string& reason);
+
+  OnWorkerChange on_change_;
+  std::vector<Seat> seats_;
+};
+
+}  // namespace ferry
