@@ -23,7 +23,6 @@ constexpr std::chrono::seconds kNoticeTimeout{3};        // for the coordinator 
 const char* transport_name(TransportKind kind) {
   switch (kind) {
     case TransportKind::kAuto: return "auto";
-    case TransportKind::kSockets: return "sockets";
     case TransportKind::kGroup: return "group";
     case TransportKind::kMpi: return "mpi";
     case TransportKind::kGloo: return "gloo";
@@ -50,7 +49,7 @@ Cluster::Cluster(std::unique_ptr<Group> group, TransportKind transport)
             .coordinator_on_cores = true};
   if (size_ == 1) {
     group_.reset();
-  } else if (transport == TransportKind::kSockets) {
+  } else if (transport == TransportKind::kAuto) {
     connect(*group_, "127.0.0.1");
   } else {
     group_links_ = std::make_unique<GroupLinks>(*group_);
@@ -103,8 +102,7 @@ void Cluster::greet(Group& group, const EngineOptions& options) {
 void Cluster::join(const EngineOptions& options) {
   group_ = make_mpi_group(*mpi_);
   greet(*group_, options);
-  if (options.transport == TransportKind::kAuto || options.transport == TransportKind::kSockets)
-    return connect(*group_, options.net_interface);
+  if (options.transport == TransportKind::kAuto) return connect(*group_, options.net_interface);
   const GlooOptions gloo{.net_interface = options.net_interface};
   if (options.transport == TransportKind::kGloo) {
     std::unique_ptr<Group> gloo_group = make_gloo_group(*group_, gloo);

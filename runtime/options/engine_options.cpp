@@ -113,10 +113,9 @@ void add_engine_options(CLI::App& app, EngineOptions& o) {
   add_model_options(app, o);
   using enum TransportKind;
   add_choice<TransportKind>(
-      app, "--transport", {{"auto", kAuto}, {"sockets", kSockets}, {"mpi", kMpi}, {"gloo", kGloo}},
+      app, "--transport", {{"auto", kAuto}, {"mpi", kMpi}, {"gloo", kGloo}},
       [&o](TransportKind kind) { o.transport = kind; },
-      "auto, sockets, mpi or gloo: what carries rows between ranks; over sockets (auto) a lost worker ends no request, over the "
-      "others it ends the job");
+      "what carries rows between ranks: auto: sockets, where a lost worker ends no request; mpi, gloo: where it ends the job");
   add_choice<CombineMode>(
       app, "--combine", {{"exact", CombineMode::kExact}, {"fast", CombineMode::kFast}},
       [&o](CombineMode mode) { o.combine = mode; },

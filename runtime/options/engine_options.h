@@ -21,8 +21,8 @@ class Option;
 
 namespace ferry {
 
-/// What carries rows between ranks: kAuto is kSockets; kGroup whatever a group that is there already runs on.
-enum class TransportKind { kAuto, kSockets, kMpi, kGloo, kGroup };
+/// What carries rows between ranks: kAuto sockets, kGroup whatever a group that is there already runs on.
+enum class TransportKind { kAuto, kMpi, kGloo, kGroup };
 
 /// What every rank of a job needs; the same command line reaches all of them. Parsed and checked once, in parse_options.
 struct EngineOptions {

@@ -17,8 +17,7 @@ namespace ferry::fuzz {
 
 void parse_request_message(Input input) {
   const WorkerShape shape{.map_epoch = 1,
-                          .num_layers = 4,
-                          .num_local_experts = 2,
+                          .num_local_experts = {2, 2, 2, 2},
                           .hidden_dim = 5,
                           .dtype = DType::kBF16,
                           .token_dtype = DType::kI8,

@@ -36,8 +36,9 @@ ExpertBank make_bank(Matmul& matmul, DType dtype, WeightType type) {
   for (int64_t l = 0; l < kNumLayers; ++l) {
     for (int64_t e = 0; e < kNumExperts; ++e) {
       const auto seed = static_cast<uint32_t>(l * 1000 + e);
-      bank.set(l, e, pack(random_matrix(dtype, 2 * kIntermediateDim, kHiddenDim, seed), WeightUse::kGated),
-               pack(random_matrix(dtype, kHiddenDim, kIntermediateDim, seed + 500), WeightUse::kPlain));
+      bank.set(l, e,
+               make_expert(pack(random_matrix(dtype, 2 * kIntermediateDim, kHiddenDim, seed), WeightUse::kGated),
+                           pack(random_matrix(dtype, kHiddenDim, kIntermediateDim, seed + 500), WeightUse::kPlain)));
     }
   }
   return bank;

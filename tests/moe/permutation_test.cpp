@@ -14,7 +14,7 @@ TEST(Permutation, WorkedExampleOfTheHeader) {
   const ExpertMap map = ExpertMap::contiguous(4, worker_ranks(2));
   const std::vector<int32_t> topk_idx = {2, 0, 0, 1, 3, 2};
   DispatchPlan plan;
-  plan_dispatch(topk_idx, 2, map, plan);
+  plan_by_map(topk_idx, 2, map, plan);
   EXPECT_EQ(plan.ranks[0].token_idx, (std::vector<int32_t>{0, 1}));
   EXPECT_EQ(plan.ranks[0].row_token, (std::vector<int32_t>{0, 1, 1}));
   EXPECT_EQ(plan.ranks[0].expert_counts, (std::vector<int32_t>{2, 1}));
@@ -60,7 +60,7 @@ TEST(Permutation, MatrixOfSizes) {
           for (const Skew skew : {Skew::kUniform, Skew::kAllToFirst}) {
             const ExpertMap map = ExpertMap::contiguous(num_experts, worker_ranks(num_ranks));
             const std::vector<int32_t> topk_idx = random_topk(num_tokens, num_experts, top_k, skew, 5);
-            plan_dispatch(topk_idx, top_k, map, plan);
+            plan_by_map(topk_idx, top_k, map, plan);
             expect_consistent(topk_idx, top_k, map, plan);
           }
         }
@@ -69,12 +69,25 @@ TEST(Permutation, MatrixOfSizes) {
   }
 }
 
+TEST(Permutation, LeavesOutWhatHasNoExpert) {
+  const ExpertMap map = ExpertMap::contiguous(4, worker_ranks(2));
+  const std::vector<int32_t> topk_idx = {kNoExpert, 0, kNoExpert, kNoExpert, 3, 2};
+  DispatchPlan plan;
+  plan_by_map(topk_idx, 2, map, plan);
+  EXPECT_EQ(plan.ranks[0].token_idx, (std::vector<int32_t>{0}));
+  EXPECT_EQ(plan.ranks[1].token_idx, (std::vector<int32_t>{2}));
+  EXPECT_EQ(plan.ranks[1].expert_counts, (std::vector<int32_t>{1, 1}));
+  EXPECT_EQ(plan.slots[0].rank_idx, -1);
+  EXPECT_EQ(plan.slots[4].rank_idx, 1);
+  EXPECT_EQ(plan.slots[4].row, 1);
+}
+
 TEST(PermutationDeathTest, RefusesAnUnknownExpert) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const ExpertMap map = ExpertMap::contiguous(4, worker_ranks(2));
   const std::vector<int32_t> topk_idx = {0, 4};
   DispatchPlan plan;
-  EXPECT_DEATH(plan_dispatch(topk_idx, 2, map, plan), "expert 4 of token 0");
+  EXPECT_DEATH(plan_by_map(topk_idx, 2, map, plan), "expert 4 of token 0");
 }
 
 }  // namespace

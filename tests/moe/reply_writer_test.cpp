@@ -25,8 +25,9 @@ struct OneRank {
     Matrix gate_up(DType::kF32, 2 * kIntermediate, kHidden), down(DType::kF32, kHidden, kIntermediate);
     for (Matrix* m : {&gate_up, &down}) std::fill_n(m->view().row<float>(0), m->rows() * m->cols(), 1.0F);
     for (int64_t e = 0; e < 2; ++e)
-      bank.set(0, e, backend.matmul().pack(gate_up.view(), WeightUse::kGated),
-               backend.matmul().pack(down.view(), WeightUse::kPlain));
+      bank.set(0, e,
+               make_expert(backend.matmul().pack(gate_up.view(), WeightUse::kGated),
+                           backend.matmul().pack(down.view(), WeightUse::kPlain)));
     return bank;
   }
 
@@ -99,7 +100,7 @@ TEST(ReplyWriter, RefusesMoreRowsOfATokenThanItHasExperts) {
 }
 
 TEST(ReplyWriter, RefusesSizesThatNoMessageHas) {
-  WorkerShape shape{.num_layers = 1, .num_local_experts = 2, .hidden_dim = 4, .max_tokens = 1 << 20, .rows_per_token = 1 << 10};
+  WorkerShape shape{.num_local_experts = {2}, .hidden_dim = 4, .max_tokens = 1 << 20, .rows_per_token = 1 << 10};
   require_wire_limits(shape);
   shape.rows_per_token += 1;
   EXPECT_THROW(require_wire_limits(shape), Error);

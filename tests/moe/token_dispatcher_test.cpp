@@ -6,10 +6,11 @@
 #include <random>
 #include <thread>
 
+#include "comm/group_links.h"
 #include "comm/local_group.h"
 #include "kernels/backend.h"
 #include "moe/local_token_dispatcher.h"
-#include "moe/remote_token_dispatcher.h"
+#include "moe/remote/remote_token_dispatcher.h"
 #include "moe/reply_writer.h"
 #include "runtime/base/error.h"
 #include "tests/moe/moe_cases.h"
@@ -76,8 +77,9 @@ ExpertBank make_bank(const Shape& shape, Matmul& matmul, const ExpertMap& map, i
     for (std::size_t e = 0; e < local.size(); ++e) {
       const auto seed = static_cast<uint32_t>(l * 1000 + map.logical_of(local[e]).value);
       bank.set(l, static_cast<int64_t>(e),
-               pack(random_matrix(shape.dtype, 2 * shape.intermediate_dim, shape.hidden_dim, seed), WeightUse::kGated),
-               pack(random_matrix(shape.dtype, shape.hidden_dim, shape.intermediate_dim, seed + 500), WeightUse::kPlain));
+               make_expert(
+                   pack(random_matrix(shape.dtype, 2 * shape.intermediate_dim, shape.hidden_dim, seed), WeightUse::kGated),
+                   pack(random_matrix(shape.dtype, shape.hidden_dim, shape.intermediate_dim, seed + 500), WeightUse::kPlain)));
     }
   }
   return bank;
@@ -150,6 +152,16 @@ std::string run_local(const Shape& shape, const Batch& batch, int64_t layer) {
   return run(dispatcher, parts.stream(), batch, layer);
 }
 
+ExpertPlacement placement_of(const Shape& shape, int num_workers) {
+  return ExpertPlacement::contiguous(shape.num_layers, shape.num_experts, worker_ranks(num_workers));
+}
+
+std::vector<Link*> links_of(GroupLinks& hub, int num_workers) {
+  std::vector<Link*> links;
+  for (const Rank rank : worker_ranks(num_workers)) links.push_back(&hub.link(rank));
+  return links;
+}
+
 /// Answers requests as an expert worker does until it is told to leave.
 void serve_experts(Group& group, const Shape& shape, int64_t max_tokens, const ExpertMap& map) {
   RankParts parts(1, shape);
@@ -182,9 +194,10 @@ void with_workers(const Shape& shape, int num_workers, int64_t max_tokens, Fn&& 
   for (int w = 1; w <= num_workers; ++w)
     workers.emplace_back([&, w] { serve_experts(*groups[static_cast<std::size_t>(w)], shape, max_tokens, map); });
   RankParts parts(2, shape);
-  RemoteTokenDispatcher dispatcher(*groups[0], map, parts.stream(),
-                                   {.num_layers = shape.num_layers,
-                                    .hidden_dim = shape.hidden_dim,
+  GroupLinks links(*groups[0]);
+  RemoteTokenDispatcher dispatcher(links, placement_of(shape, num_workers), links_of(links, num_workers), nullptr,
+                                   parts.stream(),
+                                   {.hidden_dim = shape.hidden_dim,
                                     .max_tokens = max_tokens,
                                     .top_k = shape.top_k,
                                     .dtype = shape.dtype,
@@ -345,7 +358,7 @@ TEST(TokenDispatcher, TwoDispatchesMayBeInFlight) {
       EXPECT_EQ(bytes_of(a.view()), first);
       EXPECT_EQ(bytes_of(b.view()), second);
     }
-    EXPECT_EQ(tokens_per_rank(dispatcher.expert_load(), 0, dispatcher.expert_map()).size(), 3U);
+    EXPECT_EQ(dispatcher.expert_load().rank_rows(0).size(), 3U);
   });
 }
 
@@ -354,9 +367,9 @@ TEST(TokenDispatcher, ASilentWorkerIsNamedAtTheDeadline) {
   const auto groups = make_local_groups(3);
   RankParts parts(1);
   const Batch batch = make_batch(shape, 2, Skew::kUniform);
-  RemoteTokenDispatcher dispatcher(*groups[0], ExpertMap::contiguous(shape.num_experts, worker_ranks(2)), parts.stream(),
-                                   {.num_layers = 2,
-                                    .hidden_dim = shape.hidden_dim,
+  GroupLinks links(*groups[0]);
+  RemoteTokenDispatcher dispatcher(links, placement_of(shape, 2), links_of(links, 2), nullptr, parts.stream(),
+                                   {.hidden_dim = shape.hidden_dim,
                                     .max_tokens = 2,
                                     .top_k = shape.top_k,
                                     .dtype = shape.dtype,
@@ -400,6 +413,9 @@ TEST(TokenDispatcher, AnAnswerToSomethingElseIsAnErrorThatNamesTheRank) {
       {"epoch of the expert map 2; allowed: 1", [](WireHeader& h) { h.map_epoch = 2; }},
       {"protocol version", [](WireHeader& h) { h.version = 1; }},
       {"kind", [](WireHeader& h) { h.kind = WireKind::kRows; }},
+      {"source 3; allowed: 0", [](WireHeader& h) { h.source = 3; }},
+      {"sequence 9; allowed: 0", [](WireHeader& h) { h.sequence = 9; }},
+      {"attempt 1; allowed: 0", [](WireHeader& h) { h.attempt = 1; }},
       {"step", [](WireHeader& h) { h.step = 8; }},
       {"layer", [](WireHeader& h) { h.layer = 0; }},
       {"micro-batch 0; allowed: 1", [](WireHeader& h) { h.micro_batch = 0; }},
@@ -414,9 +430,9 @@ TEST(TokenDispatcher, AnAnswerToSomethingElseIsAnErrorThatNamesTheRank) {
     const auto groups = make_local_groups(2);
     std::thread worker([&, &change = damage] { answer_wrongly(*groups[1], shape, change); });
     RankParts parts(1);
-    RemoteTokenDispatcher dispatcher(*groups[0], ExpertMap::contiguous(shape.num_experts, worker_ranks(1)), parts.stream(),
-                                     {.num_layers = 2,
-                                      .hidden_dim = shape.hidden_dim,
+    GroupLinks links(*groups[0]);
+    RemoteTokenDispatcher dispatcher(links, placement_of(shape, 1), links_of(links, 1), nullptr, parts.stream(),
+                                     {.hidden_dim = shape.hidden_dim,
                                       .max_tokens = 2,
                                       .top_k = shape.top_k,
                                       .dtype = shape.dtype,

@@ -25,8 +25,7 @@ constexpr WireHeader kHeader{.map_epoch = 3,
 /// A worker to which a request with this header may come.
 WorkerShape shape_for(const WireHeader& header) {
   return {.map_epoch = 3,
-          .num_layers = 4,
-          .num_local_experts = 2,
+          .num_local_experts = {2, 2, 2, 2},
           .hidden_dim = 5,
           .dtype = DType::kBF16,
           .token_dtype = header.token_dtype,
@@ -124,7 +123,7 @@ TEST(Wire, ARequestThatDisagreesWithTheWorkerIsRefused) {
   constexpr int32_t kHuge = 2147483647;
   const std::vector<std::pair<const char*, std::function<void(WireHeader&)>>> cases = {
       {"mark", [](WireHeader& h) { h.magic = 1; }},
-      {"protocol version 1; allowed: 2", [](WireHeader& h) { h.version = 1; }},
+      {"protocol version 1; allowed: 3", [](WireHeader& h) { h.version = 1; }},
       {"kind 77; allowed: 1 to 6", [](WireHeader& h) { h.kind = static_cast<WireKind>(77); }},
       {"kind 4; allowed: 1", [](WireHeader& h) { h.kind = WireKind::kReply; }},
       {"epoch of the expert map 4; allowed: 3", [](WireHeader& h) { h.map_epoch = 4; }},
@@ -162,7 +161,7 @@ TEST(Wire, AMessageIsAsLongAsItsHeaderSays) {
   std::array<std::byte, sizeof(WireHeader) + 1> goodbye{};
   write_header({.kind = WireKind::kShutDown, .map_epoch = 3}, goodbye);
   EXPECT_EQ(read_header(std::span(goodbye).first(sizeof(WireHeader)), 3).kind, WireKind::kShutDown);
-  expect_refusal("bytes 57; allowed: 56", [&] { read_header(goodbye, 3); });
+  expect_refusal("bytes 65; allowed: 64", [&] { read_header(goodbye, 3); });
 }
 
 TEST(Wire, RowsAreOfTokensThatWereSentEachOncePerExpert) {
@@ -187,8 +186,7 @@ TEST(Wire, RowsAreOfTokensThatWereSentEachOncePerExpert) {
 }
 
 TEST(Wire, TheLargestMessageOfAllHasASize) {
-  const WorkerShape largest{.num_layers = 1,
-                            .num_local_experts = kMaxWireExperts,
+  const WorkerShape largest{.num_local_experts = {kMaxWireExperts},
                             .hidden_dim = kMaxWireHidden,
                             .max_tokens = kMaxWireTokens,
                             .rows_per_token = kMaxWireRows / kMaxWireTokens};

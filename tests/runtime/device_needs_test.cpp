@@ -11,6 +11,7 @@
 #include "runtime/model/weights_loader.h"
 #include "runtime/mtp_drafter.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/load_experts.h"
 #include "tests/support/source_folder.h"
 
 namespace ferry {

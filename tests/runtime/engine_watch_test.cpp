@@ -6,8 +6,9 @@
 #include <atomic>
 #include <thread>
 
+#include "comm/group_links.h"
 #include "comm/local_group.h"
-#include "runtime/watched_group.h"
+#include "runtime/watched_links.h"
 
 namespace ferry {
 namespace {
@@ -169,13 +170,15 @@ TEST(Progress, ScopesNestAndCount) {
   EXPECT_EQ(progress.look().activity, Activity::kElsewhere);
 }
 
-TEST(WatchedGroup, MarksWaitsAndCarriesMessages) {
+TEST(WatchedLinks, MarkWaitsAndCarryMessages) {
   const auto groups = make_local_groups(2);
   Progress progress;
-  WatchedGroup group(*groups[0], progress);
+  GroupLinks links(*groups[0]);
+  WatchedLinks watched(links, progress);
+  const std::unique_ptr<Link> link = watched.watch(links.link(Rank{1}));
   std::array<std::byte, 8> out{}, in{};
   out[3] = std::byte{9};
-  const auto receive = group.irecv(in, Rank{1}, 5, Fit::kExact);
+  const auto receive = link->irecv(in, 5, Fit::kExact);
   std::atomic<bool> has_looked{false};
   std::thread peer([&] {
     while (progress.look().activity != Activity::kAwaiting) std::this_thread::yield();
@@ -186,7 +189,9 @@ TEST(WatchedGroup, MarksWaitsAndCarriesMessages) {
     const auto send = groups[1]->isend(out, Rank{0}, 5);
     groups[1]->wait(*send, std::chrono::steady_clock::now() + seconds(60));
   });
-  EXPECT_EQ(group.wait(*receive, std::chrono::steady_clock::now() + seconds(60)), 8U);
+  PendingOp* const ops[] = {receive.get()};
+  EXPECT_EQ(watched.wait_any(ops, std::chrono::steady_clock::now() + seconds(60)), 0U);
+  EXPECT_EQ(link->wait(*receive, std::chrono::steady_clock::now() + seconds(60)), 8U);
   peer.join();
   EXPECT_TRUE(has_looked);
   EXPECT_EQ(in, out);

@@ -12,6 +12,7 @@
 #include "runtime/model/cache_shapes.h"
 #include "runtime/model/mtp.h"
 #include "runtime/model/weights_loader.h"
+#include "tests/support/load_experts.h"
 #include "tests/support/source_folder.h"
 
 namespace ferry::test {

@@ -13,6 +13,7 @@
 #include "runtime/checkpoint/packed_checkpoint.h"
 #include "runtime/model/weights_loader.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/load_experts.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/tiny_model.h"
 

@@ -9,6 +9,7 @@
 
 #include "runtime/model/weights_loader.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/load_experts.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/test_stream.h"
 #include "tests/support/tiny_model.h"
