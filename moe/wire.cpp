@@ -166,7 +166,7 @@ WireHeader read_header(std::span<const std::byte> message, uint32_t map_epoch) {
   check.within("kind", static_cast<int64_t>(header.kind), static_cast<int64_t>(WireKind::kRows),
                static_cast<int64_t>(WireKind::kTraceReply));
   check.equal("epoch of the expert map", header.map_epoch, map_epoch);
-  check.equal("reserved field", header.reserved, 0);
+  check.within("flags", header.flags, 0, header.kind == WireKind::kShutDown ? kRanksLost : 0);
   if (header.kind == WireKind::kKeepAlive || header.kind == WireKind::kShutDown)
     check.equal("bytes", static_cast<int64_t>(message.size()), static_cast<int64_t>(sizeof(WireHeader)));
   return header;

@@ -38,7 +38,7 @@ struct WireHeader {
   uint32_t map_epoch = 0;  // of the sender's placement
   uint16_t source = 0;     // of tokens: which coordinator's they are
   uint8_t attempt = 0;     // how many ranks were asked for these rows before
-  uint8_t reserved = 0;    // keeps the layout
+  uint8_t flags = 0;       // of a goodbye kRanksLost, otherwise 0
   uint64_t sequence = 0;   // of a request among those of its link; a reply has that of its request
   int64_t step = 0;
   int32_t layer = 0;
@@ -53,6 +53,8 @@ struct WireHeader {
   int64_t compute_ns = 0;   // of a reply: how long the worker computed
 };
 static_assert(sizeof(WireHeader) == 64);
+
+constexpr uint8_t kRanksLost = 1;  // whoever leaves should wait for no other rank
 
 /// What a worker holds and was sized for.
 struct WorkerShape {

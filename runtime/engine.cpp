@@ -43,6 +43,13 @@ FileDescriptor open_prefix_file(const EngineOptions& options, const PrefixFileOp
   }
 }
 
+/// One line on stderr: whoever reads the log wants to know when a worker was in doubt or lost.
+void tell_change(const WorkerChange& change) {
+  if (change.from == WorkerState::kVacant) return;
+  std::fprintf(stderr, "ferry: rank %d is %s: %s\n", change.rank.value, worker_state_name(change.to),
+               one_line(change.reason).c_str());
+}
+
 }  // namespace
 
 Engine::Engine(const EngineOptions& options, Cluster& cluster, LogitRows logit_rows) : cluster_(cluster) {
@@ -72,6 +79,7 @@ Engine::~Engine() {
   if (dispatcher_ == nullptr || abandoned_) return;
   try {
     dispatcher_->shut_down();
+    if (remote_ != nullptr && remote_->workers().misses_some()) cluster_.abandon();
   } catch (const Error&) {
     cluster_.abandon();  // a worker that is gone needs no goodbye
   }
@@ -219,15 +227,35 @@ void Engine::make_dispatcher(const EngineOptions& options) {
                                              {.max_tokens = max_tokens, .top_k = config_.moe.top_k, .dtype = dtype_});
     return;
   }
-  dispatcher_ = std::make_unique<RemoteTokenDispatcher>(
-      *hub_, first_placement(config_, cluster_), links(), /*orphans=*/nullptr, compute_->stream,
+  if (!hub_->fails_together()) make_orphans(options, max_tokens);
+  auto remote = std::make_unique<RemoteTokenDispatcher>(
+      *hub_, first_placement(config_, cluster_), links(), orphans_.get(), compute_->stream,
       RemoteTokenDispatcher::Options{.hidden_dim = config_.hidden_dim,
                                      .max_tokens = max_tokens,
                                      .top_k = config_.moe.top_k,
                                      .dtype = dtype_,
                                      .row_dtype = takes_codes(quantization().experts) ? DType::kI8 : dtype_,
                                      .combine = options.combine,
-                                     .timeout = to_milliseconds(options.peer_timeout_s)});
+                                     .timeout = to_milliseconds(options.peer_timeout_s)},
+      [](const WorkerChange& change) { tell_change(change); });
+  remote_ = remote.get();
+  dispatcher_ = std::move(remote);
+}
+
+/// What is computed here when workers are lost. It has a quarter of the memory that is free when the first one is.
+void Engine::make_orphans(const EngineOptions& options, int64_t max_tokens) {
+  constexpr int64_t kLeastBytes = int64_t{64} << 20;
+  const auto make_loader = [this, options] {
+    LoadOptions load = make_load_options(options, dtype_, config_, model_->checkpoint, *compute_);
+    load.progress = {};
+    return std::make_unique<ExpertLoader>(model_->checkpoint, config_, compute_->backend.matmul(), std::move(load));
+  };
+  orphans_ = std::make_unique<LazyExperts>(
+      make_loader, compute_->stream, pool(),
+      LazyExperts::Options{.max_tokens = max_tokens,
+                           .top_k = config_.moe.top_k,
+                           .dtype = dtype_,
+                           .max_bytes = std::max(kLeastBytes, available_memory_bytes() / 4)});
 }
 
 /// Of the workers that are there.

@@ -7,11 +7,13 @@
 #include <vector>
 
 #include "kernels/matmul.h"
+#include "moe/remote/remote_token_dispatcher.h"
 #include "runtime/cache_plan.h"
 #include "runtime/cluster.h"
 #include "runtime/drafter.h"
 #include "runtime/engine_watch.h"
 #include "runtime/host_logits.h"
+#include "runtime/lazy_experts.h"
 #include "runtime/loaded_model.h"
 #include "runtime/loaded_vision.h"
 #include "runtime/model/config.h"
@@ -134,6 +136,7 @@ class Engine {
   void require_room(const EngineOptions& options, const CachePlan& caches, const Checkpoint& checkpoint,
                     const Speculation& speculation);
   void make_dispatcher(const EngineOptions& options);
+  void make_orphans(const EngineOptions& options, int64_t max_tokens);
   std::vector<Link*> links() const;
   void move_blocks(const StepPlan& plan);
   void fill_input(const StepPlan& plan);
@@ -157,7 +160,9 @@ class Engine {
   std::optional<LoadedModel> model_;
   std::unique_ptr<LoadedVision> vision_;  // null: only text
   std::string lacks_vision_;              // why
+  std::unique_ptr<LazyExperts> orphans_;  // null: no worker is outlived
   std::unique_ptr<TokenDispatcher> dispatcher_;
+  RemoteTokenDispatcher* remote_ = nullptr;  // the same, where there are workers
   std::unique_ptr<TraceSession> trace_;
   std::unique_ptr<KvCache> kv_cache_;
   std::optional<SwapSpace> swap_space_;

@@ -64,8 +64,12 @@ class ExpertWorker {
       inbox.receive.reset();
       const uint64_t arrived = now_ticks();
       const std::span<const std::byte> message(inbox.bytes.data(), num_received);
-      const WireKind kind = blame_source([&] { return read_header(message, replies_->shape().map_epoch).kind; });
-      if (kind == WireKind::kShutDown) return;
+      const WireHeader header = blame_source([&] { return read_header(message, replies_->shape().map_epoch); });
+      const WireKind kind = header.kind;
+      if (kind == WireKind::kShutDown) {
+        if (header.flags == kRanksLost) cluster_.abandon();
+        return;
+      }
       post_receive(inboxes_[1 - at]);  // a goodbye comes at the latest
       switch (kind) {
         case WireKind::kRows:

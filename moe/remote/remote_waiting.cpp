@@ -263,6 +263,7 @@ void RemoteTokenDispatcher::shut_down() { send_control(WireKind::kShutDown); }
 
 /// To all that are there. Who is in doubt may not read it.
 void RemoteTokenDispatcher::send_control(WireKind kind) {
+  const bool is_last = kind == WireKind::kShutDown;
   std::vector<std::vector<std::byte>> messages(static_cast<std::size_t>(here()));
   std::vector<std::unique_ptr<PendingOp>> sends(messages.size());
   const auto each = [&](auto&& act) {
@@ -280,6 +281,7 @@ void RemoteTokenDispatcher::send_control(WireKind kind) {
     const WireHeader header{.kind = kind,
                             .map_epoch = placement_.epoch(),
                             .source = options_.source,
+                            .flags = is_last && seats_.misses_some() ? kRanksLost : uint8_t{0},
                             .sequence = seat.num_requests++,
                             .step = step_};
     messages[w].resize(sizeof(WireHeader));

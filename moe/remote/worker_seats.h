@@ -55,6 +55,8 @@ class WorkerSeats {
 
   uint64_t healthy() const { return mask_of(WorkerState::kHealthy); }
   uint64_t suspect() const { return mask_of(WorkerState::kSuspect); }
+  /// Whether somebody is lost or in doubt, and may not hear a goodbye.
+  bool misses_some() const { return (mask_of(WorkerState::kMasked) | suspect()) != 0; }
 
   /// Its link is failed, and nothing more comes from it.
   void lose(int32_t worker, const Error& error);
