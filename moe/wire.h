@@ -29,7 +29,7 @@ constexpr int kRequestTag = 1;
 constexpr int kReplyTag = 2;
 constexpr int64_t kWireAlignment = 64;  // bytes; rows start at a cache line
 
-enum class WireKind : uint16_t { kRows = 1, kKeepAlive = 2, kShutDown = 3, kReply = 4, kTrace = 5, kTraceReply = 6 };
+enum class WireKind : uint16_t { kRows = 1, kKeepAlive = 2, kShutDown = 3, kReply = 4, kTrace = 5, kTraceReply = 6, kAssign = 7 };
 
 struct WireHeader {
   uint32_t magic = kWireMagic;
@@ -116,6 +116,9 @@ void write_header(const WireHeader& header, std::span<std::byte> message);
 /// The header of a message as it was received: long enough for one, of this protocol's version, of a known kind and from a
 /// sender whose expert map has `map_epoch`. A keep-alive or a goodbye is nothing but its header.
 WireHeader read_header(std::span<const std::byte> message, uint32_t map_epoch);
+
+/// The same from a sender of whatever epoch.
+WireHeader read_header_of_any_epoch(std::span<const std::byte> message);
 
 /// Views a received request. A worker trusts nothing: every field is checked against what it holds, counts and indices against
 /// each other, and the length against them. Rows of one expert are of different tokens, in their order. Values of tokens,

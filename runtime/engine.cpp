@@ -54,6 +54,12 @@ void tell_change(const WorkerChange& change) {
 
 Engine::Engine(const EngineOptions& options, Cluster& cluster, LogitRows logit_rows) : cluster_(cluster) {
   const auto prepare = [&] {
+    try {
+      place_experts(options);
+    } catch (...) {
+      send_assignments(cluster_, nullptr);  // who waits for one hears why from agree()
+      throw;
+    }
     load(options, logit_rows);
     return make_terms(options, config_, quantization(), *compute_);
   };
@@ -90,16 +96,23 @@ void Engine::abandon() {
   cluster_.abandon();
 }
 
-void Engine::load(const EngineOptions& options, LogitRows logit_rows) {
+/// What the checkpoint is, and which rank holds what of it: before much is read, so that all ranks can.
+void Engine::place_experts(const EngineOptions& options) {
   if (!options.trace.empty()) prepare_capture_folder(options.trace);
   config_ = load_config(options.model);
   dtype_ = options.dtype.value_or(config_.dtype);
-  first_placement(config_, cluster_);  // more workers than experts are refused before anything is read
+  checkpoint_.emplace(Checkpoint::open(options.model));
+  speculation_ = choose_speculation(options, *checkpoint_, config_);
+  placement_.emplace(first_placement(options, config_, cluster_));
+  send_assignments(cluster_, &*placement_);
+}
+
+void Engine::load(const EngineOptions& options, LogitRows logit_rows) {
+  Checkpoint& checkpoint = *checkpoint_;
+  const Speculation& speculation = speculation_;
   tokenizer_ = load_tokenizer(options);
   const auto vocab = static_cast<int32_t>(config_.vocab_size);
   const int32_t vocab_effective = tokenizer() != nullptr ? std::min(tokenizer()->size(), vocab) : vocab;  // the rest is padding
-  Checkpoint checkpoint = Checkpoint::open(options.model);
-  const Speculation speculation = choose_speculation(options, checkpoint, config_);
   const CachePlan caches = plan_caches(options, config_, dtype_, speculation);
   scheduler_options_ = caches.scheduler;
   if (tokenizer() != nullptr) scheduler_options_.prefix_cache.message_start = tokenizer()->id_of(kMessageStart);
@@ -131,6 +144,7 @@ void Engine::load(const EngineOptions& options, LogitRows logit_rows) {
                          std::move(prefix_file), *kv_cache_, *snapshots_, compute_->stream);
   }
   model_.emplace(options, cluster_, config_, dtype_, *compute_, std::move(checkpoint));
+  checkpoint_.reset();
   vision_ = load_vision(options, model_->checkpoint, tokenizer(), *compute_, dtype_, sequence_capacity(scheduler_options_),
                         lacks_vision_);
   model_info_.takes_media = vision_ != nullptr;
@@ -229,7 +243,7 @@ void Engine::make_dispatcher(const EngineOptions& options) {
   }
   if (!hub_->fails_together()) make_orphans(options, max_tokens);
   auto remote = std::make_unique<RemoteTokenDispatcher>(
-      *hub_, first_placement(config_, cluster_), links(), orphans_.get(), compute_->stream,
+      *hub_, *placement_, links(), orphans_.get(), compute_->stream,
       RemoteTokenDispatcher::Options{.hidden_dim = config_.hidden_dim,
                                      .max_tokens = max_tokens,
                                      .top_k = config_.moe.top_k,

@@ -131,6 +131,7 @@ class Engine {
   void abandon();
 
  private:
+  void place_experts(const EngineOptions& options);
   void load(const EngineOptions& options, LogitRows logit_rows);
   StepShape step_shape(const Quantization& quantization, const Speculation& speculation) const;
   void require_room(const EngineOptions& options, const CachePlan& caches, const Checkpoint& checkpoint,
@@ -152,6 +153,9 @@ class Engine {
   std::vector<std::unique_ptr<Link>> links_;  // likewise, by worker
   ModelConfig config_;
   DType dtype_ = DType::kF32;
+  std::optional<Checkpoint> checkpoint_;  // until the model has it
+  Speculation speculation_;
+  std::optional<ExpertPlacement> placement_;  // the first one
   ModelInfo model_info_;
   SchedulerOptions scheduler_options_;
   LoadedTokenizer tokenizer_;

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "moe/assignment.h"
 #include "moe/reply_writer.h"
 #include "profiler/run_account.h"
 #include "profiler/span.h"
@@ -35,12 +36,20 @@ auto blame_source(Read&& read) {
   }
 }
 
+/// Of any layer.
+int64_t most_experts(const RankExperts& experts) {
+  std::size_t most = 0;
+  for (const auto& layer : experts) most = std::max(most, layer.size());
+  return static_cast<int64_t>(most);
+}
+
 class ExpertWorker {
  public:
   ExpertWorker(const EngineOptions& options, Cluster& cluster)
       : cluster_(cluster), hub_(*cluster.hub()), source_(cluster.link(kSource)) {
+    const std::vector<std::byte> assignment = receive_assignment(cluster);
     const auto prepare = [&] {
-      load(options);
+      load(options, assignment);
       return make_terms(options, config_, quantization_, *compute_);
     };
     cluster.agree(prepare, kLoadTimeout);
@@ -79,7 +88,8 @@ class ExpertWorker {
         case WireKind::kKeepAlive:
         case WireKind::kShutDown: break;
         case WireKind::kReply:
-        case WireKind::kTraceReply: throw Error(ErrorCode::kInternal, "rank 0: sent an expert worker a reply");
+        case WireKind::kTraceReply:
+        case WireKind::kAssign: throw Error(ErrorCode::kInternal, "rank 0: sent an expert worker what it does not take");
       }
     }
   }
@@ -90,35 +100,36 @@ class ExpertWorker {
     std::unique_ptr<PendingOp> receive;
   };
 
-  void load(const EngineOptions& options) {
+  void load(const EngineOptions& options, std::span<const std::byte> message) {
     config_ = load_config(options.model);
     const DType dtype = options.dtype.value_or(config_.dtype);
     compute_ = std::make_unique<ComputeResources>(options, cluster_, dtype);
     checkpoint_ = Checkpoint::open(options.model);
     choose_speculation(options, *checkpoint_, config_);
-    const ExpertPlacement placement = first_placement(config_, cluster_);
+    const Assignment assignment = blame_source(
+        [&] { return decode_assignment(message, std::max<int64_t>(config_.num_expert_layers(), 1), config_.moe.num_experts); });
+    if (assignment.experts.empty()) throw Error(ErrorCode::kUnavailable, "the coordinator failed");
     LoadOptions load_options = make_load_options(options, dtype, config_, *checkpoint_, *compute_);
     load_options.progress = {};  // the coordinator's line is enough
     quantization_ = load_options.weights.quantization;
-    const int32_t rank_idx = cluster_.rank().value - 1;
-    const ReplyWriter::Options reply_options{.map_epoch = placement.epoch(),
+    const ReplyWriter::Options reply_options{.map_epoch = assignment.epoch,
                                              .max_tokens = options.token_budget,
                                              .top_k = config_.moe.top_k,
                                              .dtype = dtype,
                                              .combine = options.combine};
     if (compute_->device) {
-      const int64_t num_local = placement.max_local_experts(rank_idx);
+      const int64_t num_local = most_experts(assignment.experts);
       require_device_memory(*compute_->device, worker_needs(config_, quantization_, num_local, reply_options));
     }
     loader_.emplace(*checkpoint_, config_, compute_->backend.matmul(), std::move(load_options));
-    bank_ = std::make_unique<ExpertBank>(loader_->load_all(placement.experts_of(rank_idx), compute_->pool));
+    bank_ = std::make_unique<ExpertBank>(loader_->load_all(assignment.experts, compute_->pool));
 
     replies_ = std::make_unique<ReplyWriter>(*bank_, compute_->stream, reply_options);
     for (Inbox& inbox : inboxes_)
       inbox.bytes =
           AlignedBuffer(std::max(static_cast<std::size_t>(max_request_bytes(replies_->shape())), sizeof(TraceCommand)));
     reply_ = AlignedBuffer(static_cast<std::size_t>(max_reply_bytes(replies_->shape())));
-    trace_ = std::make_unique<TraceWorker>(cluster_.rank(), compute_->pool.num_threads(), options.clock_skew, placement.epoch());
+    trace_ = std::make_unique<TraceWorker>(cluster_.rank(), compute_->pool.num_threads(), options.clock_skew, assignment.epoch);
     const std::chrono::milliseconds peer_timeout = to_milliseconds(options.peer_timeout_s);
     idle_timeout_ = std::max<std::chrono::milliseconds>(peer_timeout, kMissedKeepAlives * kKeepAlivePeriod);
     idle_timeout_ += peer_timeout;  // a step may itself wait that long for another worker

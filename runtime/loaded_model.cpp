@@ -30,7 +30,7 @@ LoadedModel::LoadedModel(const EngineOptions& options, const Cluster& cluster, c
   weights = load_trunk(checkpoint, config, compute.backend, compute.pool, load);
   if (cluster.size() == 1) {
     const ExpertLoader experts(checkpoint, config, compute.backend.matmul(), load);
-    local_experts = experts.load_all(first_placement(config, cluster).experts_of(0), compute.pool);
+    local_experts = experts.load_all(first_placement(options, config, cluster).experts_of(0), compute.pool);
   }
   load_count.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (tell) std::fputc('\n', stderr);

@@ -8,9 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "moe/assignment.h"
 #include "profiler/recorder.h"
 #include "runtime/base/available_memory.h"
 #include "runtime/base/error.h"
+#include "runtime/placement_choice.h"
 
 namespace ferry {
 
@@ -65,11 +67,45 @@ void ComputeResources::require_memory(int64_t bytes, const std::string& what) co
   throw_invalid(std::to_string(num_workers) + " expert workers for " + config.name + why);
 }
 
-ExpertPlacement first_placement(const ModelConfig& config, const Cluster& cluster) {
-  std::vector<Rank> ranks;
-  for (int32_t r = cluster.num_workers() > 0 ? 1 : 0; r < cluster.size(); ++r) ranks.push_back({r});
+ExpertPlacement first_placement(const EngineOptions& options, const ModelConfig& config, const Cluster& cluster) {
+  if (cluster.num_workers() == 0) {
+    const Rank here{0};
+    return ExpertPlacement::contiguous(std::max<int64_t>(config.num_expert_layers(), 1), config.moe.num_experts, {&here, 1});
+  }
+  std::vector<Rank> workers;
+  for (int32_t r = 1; r < cluster.size(); ++r) workers.push_back({r});
   if (config.is_dense() && cluster.num_workers() > config.moe.num_experts) refuse_workers(config, cluster.num_workers());
-  return ExpertPlacement::contiguous(std::max<int64_t>(config.num_expert_layers(), 1), config.moe.num_experts, ranks);
+  return choose_placement(options.placement, config, workers, std::nullopt);
+}
+
+namespace {
+
+constexpr std::size_t kMostAssignmentBytes = std::size_t{16} << 20;
+
+}  // namespace
+
+void send_assignments(Cluster& cluster, const ExpertPlacement* placement) {
+  std::vector<std::vector<std::byte>> messages;
+  std::vector<std::unique_ptr<PendingOp>> sends;
+  for (int32_t r = 1; r < cluster.size(); ++r) {
+    const RankExperts experts = placement == nullptr ? RankExperts() : placement->experts_of(r - 1);
+    messages.push_back(encode_assignment(placement == nullptr ? 0 : placement->epoch(), experts));
+    if (messages.back().size() > kMostAssignmentBytes)
+      throw_invalid("a placement of " + std::to_string(messages.back().size()) + " bytes; allowed: up to " +
+                    std::to_string(kMostAssignmentBytes));
+  }
+  for (int32_t r = 1; r < cluster.size(); ++r)
+    sends.push_back(cluster.link({r}).isend(messages[static_cast<std::size_t>(r) - 1], kAssignmentTag));
+  for (int32_t r = 1; r < cluster.size(); ++r)
+    cluster.link({r}).wait(*sends[static_cast<std::size_t>(r) - 1], cluster.hub()->now() + kLoadTimeout);
+}
+
+std::vector<std::byte> receive_assignment(Cluster& cluster) {
+  Link& source = cluster.link({0});
+  std::vector<std::byte> message(kMostAssignmentBytes);
+  const std::unique_ptr<PendingOp> receive = source.irecv(message, kAssignmentTag, Fit::kUpTo);
+  message.resize(source.wait(*receive, cluster.hub()->now() + kLoadTimeout));
+  return message;
 }
 
 Speculation choose_speculation(const EngineOptions& options, const Checkpoint& checkpoint, ModelConfig& config) {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "kernels/backend.h"
 #include "moe/expert_placement.h"
@@ -48,9 +49,16 @@ class ComputeResources {
   Stream& stream;
 };
 
-/// Which ranks hold the routed experts: the workers, or this process when it is alone. Throws Error if there are more workers
-/// than experts; a dense model has the slices of its networks, if they can be cut.
-ExpertPlacement first_placement(const ModelConfig& config, const Cluster& cluster);
+/// Which ranks hold which routed experts at first: the workers as `options` say, or this process when it is alone. Throws Error
+/// if there are more workers than experts, and as choose_placement() does; a dense model has the slices of its networks, if they
+/// can be cut. `config` says whether there is an MTP layer (choose_speculation).
+ExpertPlacement first_placement(const EngineOptions& options, const ModelConfig& config, const Cluster& cluster);
+
+/// Tells every worker what it is to hold; no placement: that there will be none, since the coordinator failed. Waits for the
+/// messages to leave.
+void send_assignments(Cluster& cluster, const ExpertPlacement* placement);
+/// A worker waits for that before it does anything that could fail: the message, for decode_assignment().
+std::vector<std::byte> receive_assignment(Cluster& cluster);
 
 /// What --speculate comes to with this checkpoint, kAuto included, and whether the MTP layer is to be loaded (config.mtp, which
 /// is all that workers need to know). Throws Error{kInvalidArgument} if the MTP layer is asked for and there is none.

@@ -1,10 +1,10 @@
 #include "moe/placement/load_file.h"
 
 #include <algorithm>
-#include <initializer_list>
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "moe/placement/json_fields.h"
 #include "runtime/base/error.h"
 #include "runtime/base/json.h"
 
@@ -12,48 +12,14 @@ namespace ferry {
 namespace {
 
 using nlohmann::json;
+using placement::at, placement::list_of, placement::member, placement::refuse, placement::require_members,
+    placement::whole_number;
 
 constexpr const char* kFormat = "ferry-expert-load";
 constexpr int64_t kLoadFileVersion = 1;
 constexpr double kStepsMax = 1e15;  // whole numbers up to here are exact
 constexpr JsonLimits kLimits{
     .depth = 4, .bytes = kLoadFileBytesMax, .values = int64_t{1} << 25, .members = 16, .duplicates = DuplicateKeys::kRefuse};
-
-[[noreturn]] void refuse(const std::string& where, const json& value, const std::string& allowed) {
-  throw_invalid(where + " is " + shown(value) + "; allowed: " + allowed);
-}
-
-const json& member(const json& object, const char* key, const std::string& name) {
-  const auto found = object.find(key);
-  if (found == object.end()) throw_invalid(name + ": no " + key);
-  return *found;
-}
-
-void require_members(const json& object, std::initializer_list<const char*> keys, const std::string& name) {
-  if (!object.is_object()) refuse(name, object, "an object");
-  for (const char* key : keys) member(object, key, name);
-  if (object.size() == keys.size()) return;
-  for (const auto& item : object.items()) {
-    if (std::find(keys.begin(), keys.end(), item.key()) == keys.end())
-      throw_invalid(name + ": unknown " + json(item.key()).dump());
-  }
-}
-
-int64_t whole_number(const json& value, const std::string& where, int64_t min, int64_t max) {
-  if (!value.is_number_integer() || value < min || value > max) {
-    refuse(where, value, "a whole number from " + std::to_string(min) + " to " + std::to_string(max));
-  }
-  return value.get<int64_t>();
-}
-
-const json& list_of(const json& value, const std::string& where, int64_t min, int64_t max) {
-  if (!value.is_array() || static_cast<int64_t>(value.size()) < min || static_cast<int64_t>(value.size()) > max) {
-    refuse(where, value, "a list of " + (min == max ? "" : std::to_string(min) + " to ") + std::to_string(max));
-  }
-  return value;
-}
-
-std::string at(const std::string& where, int64_t index) { return where + "[" + std::to_string(index) + "]"; }
 
 std::vector<double> read_counts(const json& value, const std::string& where, const ExpertLoads& shape) {
   std::vector<double> counts;

@@ -116,6 +116,7 @@ void add_engine_options(CLI::App& app, EngineOptions& o) {
       app, "--transport", {{"auto", kAuto}, {"mpi", kMpi}, {"gloo", kGloo}},
       [&o](TransportKind kind) { o.transport = kind; },
       "what carries rows between ranks: auto: sockets, where a lost worker ends no request; mpi, gloo: where it ends the job");
+  add_placement_options(app, o.placement);
   add_choice<CombineMode>(
       app, "--combine", {{"exact", CombineMode::kExact}, {"fast", CombineMode::kFast}},
       [&o](CombineMode mode) { o.combine = mode; },

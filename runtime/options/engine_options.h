@@ -10,6 +10,7 @@
 #include "runtime/checkpoint/quantization.h"
 #include "runtime/options/device_choice.h"
 #include "runtime/options/media_options.h"
+#include "runtime/options/placement_options.h"
 #include "runtime/schedule/policy.h"
 #include "runtime/schedule/speculation.h"
 #include "runtime/trace/clock_skew.h"
@@ -58,6 +59,7 @@ struct EngineOptions {
   Speculation speculation;             // drafts; by default none, of commands that have the option auto
   PolicyOptions policy;
   MediaOptions media;
+  PlacementOptions placement;
   double peer_timeout_s = 30;  // for a rank to answer within a step
   bool check_weights = false;  // refuse NaN and infinity while loading
 };

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+#include "moe/placement/spread.h"
+
+namespace CLI {
+class App;
+}  // namespace CLI
+
+namespace ferry {
+
+/// Copies of experts beyond the first, as --redundancy says it.
+struct RedundancyChoice {
+  double share = 0;         // of a layer's experts
+  int64_t extra_slots = 0;  // or so many
+  bool is_twice = false;    // or two of each
+
+  bool is_none() const { return share == 0 && extra_slots == 0 && !is_twice; }
+  /// For layers of `num_experts`: shares are rounded up.
+  Redundancy of(int64_t num_experts) const;
+};
+
+/// Which worker holds which experts, as --placement says it.
+struct PlacementOptions {
+  enum class Policy : uint8_t { kAuto, kContiguous, kEplb, kSpread, kFile };
+  Policy policy = Policy::kAuto;  // kAuto: contiguous without copies and loads, else spread
+  std::filesystem::path file;     // of kFile
+  RedundancyChoice redundancy;
+};
+
+/// --placement and --redundancy.
+void add_placement_options(CLI::App& app, PlacementOptions& options);
+
+}  // namespace ferry
