@@ -23,6 +23,8 @@ struct MessageHeader {
   uint64_t bytes = 0;
 };
 
+constexpr std::size_t kUnreadBytes = std::size_t{8} << 20;  // more than a socket holds: Linux's tcp_rmem ends at 6 MiB
+
 /// What a message that nobody has asked for counts, so that empty ones have a bound, too.
 std::size_t held_bytes(std::size_t message_bytes) { return message_bytes + 64; }
 
@@ -290,9 +292,12 @@ void StreamState::say_goodbye() {
   if (failure_.is_set()) return;
   queue(-1, {}, nullptr);
   write_some();
-  // Closed with bytes unread, TCP would drop what is under way to the peer.
+  // Closed with bytes unread, TCP would drop what is under way to the peer. One that never stops sending is not heard out.
   sink_.resize(kBackgroundBytes);
-  while (receive(sink_) > 0) {
+  for (std::size_t num_unread = 0; num_unread < kUnreadBytes;) {
+    const std::size_t bytes = receive(sink_);
+    if (bytes == 0) break;
+    num_unread += bytes;
   }
   break_off(LinkEnd::kLeft, ErrorCode::kCancelled, "the link was closed here");
 }

@@ -10,7 +10,7 @@
 namespace ferry {
 namespace {
 
-constexpr const char* kAllowed =
+constexpr const char* kAllowedQuantization =
     "none, native (the codes that the checkpoint holds), w8a8, w4a8, w4a8:G with groups of G = 32, 64, 128 or 256, or "
     "PART=TYPE,… with the parts experts, shared, mixers, "
     "lm_head";
@@ -65,7 +65,7 @@ bool Quantization::has_stored_codes() const {
 Quantization parse_quantization(std::string_view text) {
   if (text == "native") return {.is_native = true};
   const std::optional<Quantization> out = parse_packed_quantization(text);
-  if (!out || out->has_stored_codes()) throw_invalid("--quantize is " + in_quotes(text) + "; allowed: " + kAllowed);
+  if (!out || out->has_stored_codes()) throw_invalid("--quantize is " + in_quotes(text) + "; allowed: " + kAllowedQuantization);
   return *out;
 }
 
