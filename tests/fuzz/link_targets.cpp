@@ -31,10 +31,6 @@ class Script {
     rest_ = rest_.subspan(rest_.empty() ? 0 : 1);
     return value;
   }
-  std::size_t long_number() {
-    const std::size_t low = number();
-    return low + 256 * number();
-  }
   Input bytes(std::size_t count) {
     const Input taken = rest_.first(std::min(count, rest_.size()));
     rest_ = rest_.subspan(taken.size());
@@ -53,11 +49,12 @@ class Stranger {
     setsockopt(socket_.get(), SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
   }
 
-  /// Says whether the socket took all.
-  bool say(Input bytes) {
-    const ssize_t taken = send(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (taken > 0) said_.insert(said_.end(), bytes.begin(), bytes.begin() + taken);
-    return taken == std::ssize(bytes);
+  /// How much of it the socket took.
+  std::size_t say(Input bytes) {
+    const ssize_t sent = send(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    const auto taken = static_cast<std::size_t>(std::max<ssize_t>(sent, 0));
+    said_.insert(said_.end(), bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(taken));
+    return taken;
   }
   void listen() {
     std::vector<std::byte> heard(4096);
@@ -115,13 +112,14 @@ class LinkUnderAttack {
     receives_.clear();
     sends_.clear();
     link_.reset();
+    FERRY_CHECK_LE(num_ends_, 1);
   }
 
  private:
   void step() {
-    switch (script_.number() % 10) {
-      case 0: return say(script_.bytes(script_.number()));
-      case 1: return say(frame());
+    switch (script_.number() % 12) {
+      case 0: say(script_.bytes(script_.number())); return;
+      case 1: say(frame()); return;
       case 2: return flood();
       case 3: return post_receive();
       case 4: return drop(receives_);
@@ -130,17 +128,46 @@ class LinkUnderAttack {
       case 7: return stranger_->listen();
       case 8: return stranger_->hang_up(script_.number() % 2 == 0 ? SHUT_WR : SHUT_RDWR);
       case 9: return move();
+      case 10: return wait_for_any();
+      case 11: return link_->fail("it was told so");
     }
+  }
+
+  /// Of a message: 0 to 256 KiB. What has 64 KiB and more is moved while nobody waits.
+  std::size_t size() {
+    const std::size_t low = script_.number(), middle = script_.number(), high = script_.number() % 4;
+    return low + 256 * middle + 65536 * high;
+  }
+
+  /// Sleeps until something has come, a millisecond at most.
+  void wait_for_any() {
+    std::vector<PendingOp*> under_way;
+    for (const PostedReceive& receive : receives_) {
+      if (receive.op != nullptr && !receive.is_done) under_way.push_back(receive.op.get());
+    }
+    if (under_way.empty()) return;
+    attempt([&] { hub_.wait_any(under_way, std::chrono::steady_clock::now() + std::chrono::milliseconds(1)); });
   }
 
   /// Lets the link move what it can. An operation that is done is still one of its link.
   void move() { settle_op(*pulse_); }
 
-  void say(Input bytes) { stranger_->say(bytes); }
+  /// Until all was said or nothing moves any more: then it says that it was not.
+  bool say(Input bytes) {
+    bool has_moved = true;
+    while (!bytes.empty()) {
+      const std::size_t taken = stranger_->say(bytes);
+      bytes = bytes.subspan(taken);
+      if (taken == 0 && !has_moved) return false;
+      has_moved = taken > 0;
+      if (!bytes.empty()) move();
+    }
+    return true;
+  }
 
   std::vector<uint8_t> frame() {
     const uint32_t tag = static_cast<uint32_t>(script_.number()) % 4;
-    const uint64_t bytes = script_.long_number();
+    const uint64_t bytes = size();
     std::vector<uint8_t> said(kFrameHead + bytes);
     std::memcpy(said.data(), "FLK1", 4);
     std::memcpy(said.data() + 4, &tag, sizeof(tag));
@@ -157,12 +184,7 @@ class LinkUnderAttack {
     do {
       said.insert(said.end(), once.begin(), once.end());
     } while (said.size() + once.size() <= 4096);
-    bool has_moved = true;
-    for (std::size_t times = script_.number(); times > 0; --times) {
-      const bool was_taken = stranger_->say(said);
-      if (!was_taken && !has_moved) return;
-      has_moved = was_taken;
-      if (!was_taken) move();
+    for (std::size_t times = script_.number(); times > 0 && say(said); --times) {
     }
   }
 
@@ -170,14 +192,14 @@ class LinkUnderAttack {
     const int tag = static_cast<int>(script_.number() % 4);
     const Fit fit = script_.number() % 2 == 0 ? Fit::kUpTo : Fit::kExact;
     PostedReceive& receive = receives_.emplace_back();
-    receive.memory.resize(script_.long_number());
+    receive.memory.resize(size());
     num_posted_ += receive.memory.size();
     attempt([&] { receive.op = link_->irecv(receive.memory, tag, fit); });
   }
 
   void post_send() {
     kept_.resize(std::size_t{1} << 18);
-    const std::size_t bytes = 4 * script_.long_number();
+    const std::size_t bytes = size();
     attempt([&] { sends_.push_back(link_->isend(std::span(kept_).first(bytes), 5)); });
     if (sends_.size() > 4) sends_.erase(sends_.begin());
   }
@@ -250,7 +272,8 @@ class LinkUnderAttack {
   Script script_;
   std::vector<std::byte> kept_;
   std::size_t num_frames_ = 0, num_posted_ = 0;
-  StreamHub hub_, other_hub_;
+  std::atomic<int> num_ends_ = 0;
+  StreamHub hub_{[this](Rank, LinkEnd, const std::string&) { ++num_ends_; }}, other_hub_;
   LinkPair neighbours_{hub_, Rank{2}, other_hub_, Rank{0}};
   std::unique_ptr<Stranger> stranger_;
   std::unique_ptr<Link> link_;
