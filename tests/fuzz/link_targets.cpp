@@ -11,6 +11,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/error.h"
 #include "tests/comm/link_pair.h"
+#include "tests/fuzz/script.h"
 #include "tests/fuzz/targets.h"
 
 // A link whose other end is a stranger who writes what he likes on the socket, while this end posts receives, waits for them
@@ -20,26 +21,6 @@ namespace ferry::fuzz {
 namespace {
 
 constexpr std::size_t kFrameHead = 16;  // "FLK1" | tag u32 | bytes u64
-
-/// Numbers and bytes of a script, zeros behind its end.
-class Script {
- public:
-  explicit Script(Input input) : rest_(input) {}
-  bool has_ended() const { return rest_.empty(); }
-  std::size_t number() {
-    const std::size_t value = rest_.empty() ? 0 : rest_.front();
-    rest_ = rest_.subspan(rest_.empty() ? 0 : 1);
-    return value;
-  }
-  Input bytes(std::size_t count) {
-    const Input taken = rest_.first(std::min(count, rest_.size()));
-    rest_ = rest_.subspan(taken.size());
-    return taken;
-  }
-
- private:
-  Input rest_;
-};
 
 /// The other end: what the socket took of it.
 class Stranger {

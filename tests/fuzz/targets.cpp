@@ -34,6 +34,8 @@ std::span<const Target> all_targets() {
       {"join_hello", read_join_hello},
       {"join_answer", read_join_answer},
       {"join_forgery", forge_join},
+      {"rendezvous", attack_rendezvous},
+      {"newcomer", attack_newcomer},
       {"link", attack_link},
       {"capture", decode_capture},
       {"options", parse_command_line},
