@@ -61,23 +61,33 @@ bool is_believed(Read read, const JoinBytes& message) {
   }
 }
 
-}  // namespace
-
-void read_join_challenge(Input input) {
-  const auto bytes = std::as_bytes(input);
+void read_challenge(JoinInput bytes) {
   if (bytes.size() < kChallengeBytes) return;
   FERRY_CHECK(begins_with(bytes, encode_challenge(decode_challenge(bytes.first(kChallengeBytes)))));
 }
 
-void read_join_hello(Input input) {
-  const auto hello = hello_in(std::as_bytes(input));
-  FERRY_CHECK(!hello || begins_with(std::as_bytes(input), encode_hello(*hello, join_nonce(), kJoinKey)));
+void read_hello(JoinInput bytes) {
+  const auto hello = hello_in(bytes);
+  FERRY_CHECK(!hello || begins_with(bytes, encode_hello(*hello, join_nonce(), kJoinKey)));
 }
 
-void read_join_answer(Input input) {
-  const auto answer = answer_in(std::as_bytes(input));
+void read_answer(JoinInput bytes) {
+  const auto answer = answer_in(bytes);
   if (!answer || answer->is_refused) return;
-  FERRY_CHECK(begins_with(std::as_bytes(input), encode_answer(*answer, join_nonce(), kJoinKey)));
+  FERRY_CHECK(begins_with(bytes, encode_answer(*answer, join_nonce(), kJoinKey)));
+}
+
+}  // namespace
+
+/// The first byte says which message the others are taken for.
+void read_join_message(Input input) {
+  if (input.empty()) return;
+  const JoinInput bytes = std::as_bytes(input.subspan(1));
+  switch (input.front() % 3) {
+    case 0: return read_challenge(bytes);
+    case 1: return read_hello(bytes);
+    case 2: return read_answer(bytes);
+  }
 }
 
 /// Messages of who has the key, with one byte changed on the way: where (u16) and how (u8); the rest is what they carry.

@@ -56,9 +56,7 @@ void read_loads(Input input);
 void read_record(Input input);
 
 // join_targets.cpp, rendezvous_targets.cpp, link_targets.cpp
-void read_join_challenge(Input input);
-void read_join_hello(Input input);
-void read_join_answer(Input input);
+void read_join_message(Input input);
 void forge_join(Input input);
 void attack_rendezvous(Input input);
 void attack_newcomer(Input input);
