@@ -50,7 +50,7 @@ Cluster::Cluster(std::unique_ptr<Group> group, TransportKind transport)
   if (size_ == 1) {
     group_.reset();
   } else if (transport == TransportKind::kAuto) {
-    connect(*group_, "127.0.0.1");
+    connect(*group_, "");
   } else {
     group_links_ = std::make_unique<GroupLinks>(*group_);
   }

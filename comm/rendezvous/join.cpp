@@ -15,6 +15,7 @@
 
 #include "comm/poll_tools.h"
 #include "comm/rendezvous/join_wire.h"
+#include "comm/rendezvous/local_place.h"
 #include "runtime/base/check.h"
 #include "runtime/base/error.h"
 #include "runtime/net/host_port.h"
@@ -66,7 +67,25 @@ FileDescriptor connect_to(const addrinfo& address, Deadline deadline) {
   return made;
 }
 
-FileDescriptor connect_to(const HostPort& place, Deadline deadline) {
+/// Where others are to be met.
+struct MeetingPlace {
+  std::optional<std::string> local;  // its name
+  HostPort host;                     // or where else it is
+};
+
+MeetingPlace meeting_place_of(const std::string& address) {
+  MeetingPlace place{.local = local_place_of(address), .host = {}};
+  if (!place.local) place.host = parse_host_port("join", address);
+  return place;
+}
+
+FileDescriptor connect_to(const MeetingPlace& meeting, Deadline deadline) {
+  if (meeting.local) {
+    FileDescriptor made = connect_to_local_place(*meeting.local);
+    if (made.get() < 0) give_up_try(std::strerror(errno));
+    return made;
+  }
+  const HostPort& place = meeting.host;
   const AddressList addresses = addresses_of(place);
   std::string failure = "the host has no address";
   for (const addrinfo* next = addresses.get(); next != nullptr; next = next->ai_next) {
@@ -100,7 +119,7 @@ void write_all(int socket, std::span<const std::byte> bytes, Deadline deadline) 
   }
 }
 
-Joined join_once(const HostPort& place, const std::string& key, JoinHello hello, Deadline deadline) {
+Joined join_once(const MeetingPlace& place, const std::string& key, JoinHello hello, Deadline deadline) {
   FileDescriptor socket = connect_to(place, deadline);
   std::vector<std::byte> bytes(kChallengeBytes);
   read_to_end(socket.get(), bytes, 0, deadline);
@@ -124,7 +143,7 @@ Joined join_once(const HostPort& place, const std::string& key, JoinHello hello,
 Joined join(const std::string& address, const std::string& key, uint64_t incarnation, std::span<const std::byte> introduction,
             Deadline deadline) {
   FERRY_CHECK_LE(introduction.size(), kMaxJoinBytes);
-  const HostPort place = parse_host_port("join", address);
+  const MeetingPlace place = meeting_place_of(address);
   const JoinHello hello{.incarnation = incarnation, .nonce = {}, .introduction = {introduction.begin(), introduction.end()}};
   milliseconds pause = kFirstPause;
   while (true) {

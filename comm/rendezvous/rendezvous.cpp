@@ -15,6 +15,7 @@
 
 #include "comm/poll_tools.h"
 #include "comm/rendezvous/join_wire.h"
+#include "comm/rendezvous/local_place.h"
 #include "runtime/base/check.h"
 #include "runtime/base/error.h"
 #include "runtime/net/listeners.h"
@@ -24,10 +25,20 @@ namespace {
 
 constexpr std::chrono::milliseconds kAcceptPause{50};
 
-bool is_loopback(const FileDescriptor& listener) {
+Listeners open_place(const std::string& address) {
+  const std::optional<std::string> local = local_place_of(address);
+  if (!local) return open_listeners("workers", address);
+  Listeners listeners{.sockets = {}, .address = address};
+  listeners.sockets.push_back(listen_at_local_place(*local));
+  return listeners;
+}
+
+/// Whether no other host can reach it.
+bool is_of_this_host(const FileDescriptor& listener) {
   sockaddr_storage place{};
   socklen_t size = sizeof(place);
   FERRY_CHECK_EQ(getsockname(listener.get(), reinterpret_cast<sockaddr*>(&place), &size), 0);
+  if (place.ss_family == AF_UNIX) return true;
   if (place.ss_family == AF_INET)
     return (ntohl(reinterpret_cast<const sockaddr_in&>(place).sin_addr.s_addr) >> 24U) == IN_LOOPBACKNET;
   return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(place).sin6_addr) != 0;
@@ -201,8 +212,8 @@ class Rendezvous::Desk {
 };
 
 Rendezvous::Rendezvous(const std::string& address, std::string key, Admit admit, OnJoined on_joined) {
-  Listeners listeners = open_listeners("workers", address);
-  if (key.empty() && !std::ranges::all_of(listeners.sockets, is_loopback)) {
+  Listeners listeners = open_place(address);
+  if (key.empty() && !std::ranges::all_of(listeners.sockets, is_of_this_host)) {
     throw_invalid("workers would join on " + address +
                   ", which other hosts can reach, without a key; allowed: a key, or an address such as 127.0.0.1");
   }

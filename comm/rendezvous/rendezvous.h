@@ -37,7 +37,7 @@ class Rendezvous {
   /// end.
   using OnJoined = std::function<void(const Place&, FileDescriptor socket)>;
 
-  /// Listens on `address`, HOST:PORT. Throws Error{kInvalidArgument} for one that is none, or that others can reach while there
+  /// Listens on `address`, HOST:PORT or unix:NAME (local_place.h). Throws Error{kInvalidArgument} for one that is none, or that others can reach while there
   /// is no key; {kFailedPrecondition} if it cannot be listened on.
   Rendezvous(const std::string& address, std::string key, Admit admit, OnJoined on_joined);
   /// Newcomers that were not admitted yet are dropped.
@@ -45,7 +45,7 @@ class Rendezvous {
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;
 
-  /// HOST:PORT with the port that is really used.
+  /// As it was given, with the port that is really used.
   const std::string& address() const;
 
  private:

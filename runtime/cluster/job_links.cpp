@@ -89,9 +89,11 @@ void JobLinks::host(Group& bootstrap, const std::string& net_interface, Deadline
   std::optional<Error> complaint;
   try {
     const std::string key = random_id() + random_id().substr(0, 16);
-    const std::string host = in_brackets(choose_net_address(net_interface, is_one_host));
+    const std::string address = is_one_host && net_interface.empty()
+                                  ? "unix:ferry-" + random_id()
+                                  : in_brackets(choose_net_address(net_interface, is_one_host)) + ":0";
     rendezvous.emplace(
-        host + ":0", key, [&](const Newcomer& newcomer) { return arrivals.admit(newcomer); },
+        address, key, [&](const Newcomer& newcomer) { return arrivals.admit(newcomer); },
         [&](const Rendezvous::Place& place, FileDescriptor socket) { arrivals.arrive(place.member, std::move(socket)); });
     write_text(rendezvous->address(), invitation.address);
     write_text(key, invitation.key);

@@ -9,8 +9,9 @@
 
 namespace ferry {
 
-/// The links of a job that a launcher started: rank 0 has one with every other rank, which has that one. Over TCP; the job's
-/// group only tells where to meet, and a key that nobody else knows.
+/// The links of a job that a launcher started: rank 0 has one with every other rank, which has that one. Over local
+/// sockets if all are on one host and no interface is asked for, otherwise over TCP; the job's group only tells where to meet,
+/// and a key that nobody else knows.
 class JobLinks {
  public:
   /// Collective over `bootstrap`. `net_interface` as of GlooOptions. Throws Error{kInvalidArgument} for an unusable one and
