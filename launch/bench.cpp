@@ -22,6 +22,7 @@
 #include "runtime/base/text_file.h"
 #include "runtime/engine.h"
 #include "runtime/model/operators.h"
+#include "runtime/run_description.h"
 
 namespace ferry {
 namespace {
@@ -166,6 +167,7 @@ class Bench {
     if (engine_.device() == nullptr) roof_.emplace(engine_.pool());
     check_limits();
     if (is_drafting()) choose_drafts();
+    if (replay_) engine_.set_routing(&*replay_);
   }
 
   /// Prints what it finds.
@@ -197,6 +199,8 @@ class Bench {
     return std::max(*std::max_element(o_.prompt_lengths.begin(), o_.prompt_lengths.end()),
                     kDecodePrompt + o_.decode_tokens + 1);
   }
+  std::optional<RoutingTrace> read_routing() const;
+  std::optional<RoutingReplay> make_replay() const;
   void check_limits() const;
   bool is_drafting() const { return engine_.scheduler_options().max_drafts > 0; }
   void choose_drafts();
@@ -220,9 +224,11 @@ class Bench {
   const std::vector<int64_t> batches_ = o_.batches.empty() ? std::vector<int64_t>{1} : o_.batches;
   Cluster& cluster_;
   Engine engine_;
-  std::optional<RoofProbe> roof_;  // absent where a device computes
-  BenchDriver long_driver_{engine_, longest()};
-  BenchDriver driver_{engine_, kDecodePrompt + o_.decode_tokens + 1};
+  std::optional<RoofProbe> roof_;                               // absent where a device computes
+  const std::optional<RoutingTrace> routing_ = read_routing();  // what is replayed
+  std::optional<RoutingReplay> replay_ = make_replay();
+  BenchDriver long_driver_{engine_, longest(), replay_ ? &*replay_ : nullptr};
+  BenchDriver driver_{engine_, kDecodePrompt + o_.decode_tokens + 1, replay_ ? &*replay_ : nullptr};
   WorkCount work_{describe_operators(engine_.config(), engine_.quantization(), engine_.dtype()),
                   cluster_.num_workers() == 0 ? WorkCount::Experts::kHere : WorkCount::Experts::kOnWorkers};
   DraftBench draft_bench_{engine_};
@@ -232,6 +238,21 @@ class Bench {
   std::optional<Capture> capture_;
   std::string complaint_;
 };
+
+std::optional<RoutingTrace> Bench::read_routing() const {
+  if (o_.routing.empty()) return std::nullopt;
+  const RoutingShape shape = routing_shape(engine_.config());
+  if (shape.layers.empty())
+    throw_invalid("--routing: " + engine_.config().name + " has no router; allowed: a mixture of experts");
+  RoutingTrace trace = read_routing_trace(o_.routing);
+  require_shape(trace, shape, "--routing " + o_.routing.string());
+  return trace;
+}
+
+std::optional<RoutingReplay> Bench::make_replay() const {
+  if (!routing_) return std::nullopt;
+  return RoutingReplay(*routing_, "--routing " + o_.routing.string());
+}
 
 void Bench::check_limits() const {
   if (longest() > sequence_capacity(engine_.scheduler_options())) {
@@ -388,6 +409,10 @@ void Bench::print_head() {
                                                         : std::to_string(engine_.pool().num_threads()) + " threads";
   std::printf("%s, %s, weights %s, %s, experts %s, %s + %s\n", engine_.config().name.c_str(), dtype_name(engine_.dtype()),
               weights_name().c_str(), place.c_str(), experts.c_str(), engine_.kernels_name(), engine_.matmul().name());
+  if (routing_) {
+    std::printf("routing of %lld rows from %s, each slot with the weight of the router's own choice\n",
+                static_cast<long long>(routing_->num_rows()), o_.routing.c_str());
+  }
   const LoadCount& load = engine_.load_count();
   std::printf("loaded %.2f GB in %.1f s, %.1f GB/s\n", static_cast<double>(load.bytes) * 1e-9, load.seconds,
               static_cast<double>(load.bytes) * 1e-9 / load.seconds);
@@ -408,6 +433,7 @@ void Bench::print_json() {
                       {"matmul", engine_.matmul().name()},
                       {"multiply_unit", unit_name()},
                       {"load", {{"bytes", engine_.load_count().bytes}, {"seconds", engine_.load_count().seconds}}},
+                      {"routing", routing_ ? ordered_json(o_.routing.string()) : ordered_json()},
                       {"is_possible", complaint_.empty()},
                       {"prefill", prefill_},
                       {"decode", decode_}};

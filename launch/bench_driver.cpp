@@ -7,7 +7,8 @@
 #include "runtime/trace/request_trace.h"
 
 namespace ferry {
-BenchDriver::BenchDriver(Engine& engine, int64_t tokens_per_sequence) : engine_(engine) {
+BenchDriver::BenchDriver(Engine& engine, int64_t tokens_per_sequence, RoutingReplay* replay)
+    : engine_(engine), replay_(replay) {
   const SchedulerOptions& limits = engine.scheduler_options();
   blocks_per_sequence_ = (tokens_per_sequence + limits.block_tokens - 1) / limits.block_tokens;
   blocks_.resize(static_cast<std::size_t>(limits.num_blocks));
@@ -21,7 +22,7 @@ int64_t BenchDriver::max_sequences() const {
 }
 
 void BenchDriver::prefill(int64_t s, int64_t past, int64_t count) {
-  rows_.clear();
+  begin_rows();
   add_rows(s, past, count, DeltaForm::kChunk);
   forward(Phase::kPrefill);
 }
@@ -47,13 +48,13 @@ void BenchDriver::prompt(int64_t s, int64_t num_prompt) {
 }
 
 HostLogits& BenchDriver::decode_alone(int64_t s, int64_t past) {
-  rows_.clear();
+  begin_rows();
   add_rows(s, past, 1, DeltaForm::kRecurrent);
   return forward(Phase::kDecode);
 }
 
 HostLogits& BenchDriver::decode(int64_t batch, int64_t past) {
-  rows_.clear();
+  begin_rows();
   for (int64_t s = 0; s < batch; ++s) {
     add_rows(s, past, 1, DeltaForm::kRecurrent);
     ++requests_[static_cast<std::size_t>(s)].num_generated;
@@ -95,8 +96,15 @@ void BenchDriver::end_request(TracedRequest& request) {
   record_span(Zone::kRequestFinish, now, now, request.number, kReasonLength);
 }
 
+void BenchDriver::begin_rows() {
+  rows_.clear();
+  if (replay_ != nullptr) replay_->begin_step();
+}
+
 void BenchDriver::add_rows(int64_t s, int64_t past, int64_t count, DeltaForm form) {
   const int64_t vocab = engine_.config().vocab_size;
+  if (replay_ != nullptr)
+    replay_->add_rows(form == DeltaForm::kRecurrent ? RoutingPhase::kDecode : RoutingPhase::kPrefill, s, past, count);
   tokens_.clear();
   for (int64_t i = past; i < past + count; ++i) tokens_.push_back(static_cast<TokenId>((s * 7919 + i * 104729 + 17) % vocab));
   rows_.add({.tokens = tokens_,

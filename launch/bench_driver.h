@@ -4,6 +4,7 @@
 #include <functional>
 #include <vector>
 
+#include "moe/routing/routing_rows.h"
 #include "runtime/engine.h"
 
 namespace ferry {
@@ -12,7 +13,8 @@ namespace ferry {
 /// request that arrives, is scheduled at once, and decodes until the next prompt takes its place.
 class BenchDriver {
  public:
-  BenchDriver(Engine& engine, int64_t tokens_per_sequence);
+  /// `replay` may be null, else it is the engine's routing hook and outlives this.
+  BenchDriver(Engine& engine, int64_t tokens_per_sequence, RoutingReplay* replay = nullptr);
 
   int64_t max_sequences() const;
 
@@ -41,6 +43,7 @@ class BenchDriver {
     uint32_t num_generated = 0;
   };
 
+  void begin_rows();
   void add_rows(int64_t s, int64_t past, int64_t count, DeltaForm form);
   HostLogits& forward(Phase phase);
   void end_request(TracedRequest& request);
@@ -48,6 +51,7 @@ class BenchDriver {
   std::vector<int64_t> expert_rows();
 
   Engine& engine_;
+  RoutingReplay* const replay_;
   int64_t blocks_per_sequence_ = 0;
   std::vector<int32_t> blocks_;
   StepRows rows_;

@@ -2,11 +2,14 @@
 #include <utility>
 
 #include "launch/commands.h"
+#include "moe/routing/routing_export.h"
+#include "moe/routing/routing_summary.h"
 #include "profiler/capture_merge.h"
 #include "profiler/export/capture_files.h"
 #include "profiler/report/report.h"
 #include "profiler/report/views/capture_diff.h"
 #include "profiler/report/views/views.h"
+#include "profiler/write_file.h"
 #include "runtime/base/error.h"
 
 // `ferry trace`: what can be made of captures afterwards.
@@ -46,6 +49,15 @@ void merge(const TraceOptions& options) {
   print("ferry: merged timelines in " + options.out.string() + "; tables are those of each run\n");
 }
 
+void routing(const TraceOptions& options) {
+  const RoutingTrace trace = read_routing_trace(options.captures.front());
+  if (!options.out.empty()) {
+    const std::string text = routing_as(trace, options.out.string());
+    write_file(options.out, [&](std::ostream& out) { out << text; });
+  }
+  print(routing_text(trace));
+}
+
 }  // namespace
 
 int run_trace(const TraceOptions& options) {
@@ -56,6 +68,7 @@ int run_trace(const TraceOptions& options) {
       break;
     case TraceOptions::Action::kDiff: compare(options.captures[0], options.captures[1]); break;
     case TraceOptions::Action::kMerge: merge(options); break;
+    case TraceOptions::Action::kRouting: routing(options); break;
   }
   return 0;
 }

@@ -11,7 +11,8 @@ namespace ferry {
 
 void start_trace(Engine& engine, const Options& options) {
   recorder().register_thread("engine");
-  engine.trace().start({.level = options.engine.profile == "2" ? TraceLevel::kThreads : TraceLevel::kOperators});
+  engine.trace().start({.level = options.engine.profile == "2" ? TraceLevel::kThreads : TraceLevel::kOperators,
+                        .routing = options.engine.trace_routing});
 }
 
 Capture finish_trace(Engine& engine) {

@@ -149,6 +149,12 @@ void check_info(const CaptureInfo& info, const std::string& source) {
   }
 }
 
+void write_bytes(const std::filesystem::path& path, std::span<const std::byte> bytes) {
+  write_file(path, [&](std::ostream& out) {
+    out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  });
+}
+
 }  // namespace
 
 int64_t TickLine::to_ns(uint64_t ticks) const {
@@ -230,11 +236,9 @@ void write_capture(const std::filesystem::path& directory, const Capture& captur
   std::filesystem::create_directories(directory, code);
   if (code) throw Error(ErrorCode::kUnavailable, "cannot make " + directory.string() + ": " + code.message());
   for (const RankCapture& rank : capture.ranks) {
-    const std::vector<std::byte> bytes = encode_rank_capture(rank);
-    write_file(rank_file(directory, rank.rank), [&](std::ostream& out) {
-      out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-    });
+    write_bytes(rank_file(directory, rank.rank), encode_rank_capture(rank));
   }
+  if (!capture.routing.empty()) write_bytes(directory / "routing.ferryrt", capture.routing);
   const std::string info = json(capture.info).dump(1, ' ', false, json::error_handler_t::replace) + "\n";
   write_file(directory / "capture.json", [&](std::ostream& out) { out << info; });  // last: a folder with it is complete
 }

@@ -15,6 +15,7 @@
 //
 //   DIR/capture.json     CaptureInfo
 //   DIR/rank-<r>.spans   RankCapture: a JSON header and the records, one file a rank
+//   DIR/routing.ferryrt  what routers chose (moe/routing/routing_trace.h), where that was asked for
 
 namespace ferry {
 
@@ -105,6 +106,7 @@ struct CaptureInfo {
 struct Capture {
   CaptureInfo info;
   std::vector<RankCapture> ranks;  // by rank
+  std::vector<std::byte> routing;  // an encoded routing trace as it is written; empty: none. Not read back
 };
 
 /// One rank's capture as the bytes of its file, and back. Reading checks everything and throws Error{kInvalidArgument} that

@@ -75,6 +75,7 @@ Engine::Engine(const EngineOptions& options, Cluster& cluster, LogitRows logit_r
       hub_ ? &*hub_ : nullptr, [this] { return links(); }, *dispatcher_,
       describe_run(config_, dtype_, quantization(), scheduler_options_, dispatcher_->placement(), cluster_),
       pool().num_threads(), peer_timeout);
+  trace_->set_routing_shape(routing_shape(config_));
   std::function<uint64_t()> device_progress;
   if (device() != nullptr) device_progress = [&open = *device()->open] { return open.progress(); };
   watch_ = std::make_unique<EngineWatch>(progress_, pool(), std::move(device_progress), peer_timeout,
@@ -284,10 +285,21 @@ void Engine::set_roofs(double read_bytes_per_s, double flops_per_s) { trace_->se
 HostLogits& Engine::forward(const StepInput& input, const Tap* tap) {
   const Progress::Scope computing(progress_, Progress::Activity::kComputing);
   check_context().step = step_idx_;
+  RoutingHook* const routing = begin_routing(input);
   dispatcher_->begin_step(step_idx_++);
-  logits_->set(trunk_->forward(input, *kv_cache_, *recurrent_state_, *dispatcher_, tap));
+  logits_->set(trunk_->forward(input, *kv_cache_, *recurrent_state_, *dispatcher_, tap, routing));
   dispatcher_->end_step();
   return *logits_;
+}
+
+/// What stands beside the routers of the step: what was set, or a capture's recorder.
+RoutingHook* Engine::begin_routing(const StepInput& input) {
+  RoutingRecorder* const recorder = routing_ == nullptr ? trace_->routing() : nullptr;
+  if (recorder == nullptr) return routing_;
+  recorder->begin_step(step_idx_);
+  for (const SequenceSpan& s : input.sequences)
+    recorder->add_rows(s.form == DeltaForm::kRecurrent ? RoutingPhase::kDecode : RoutingPhase::kPrefill, s.num_tokens);
+  return recorder;
 }
 
 void Engine::rehearse() {

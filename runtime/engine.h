@@ -110,6 +110,9 @@ class Engine {
   /// The forward pass by itself, for `ferry dump` and `ferry bench`. Logits of the input's logit_rows, likewise.
   HostLogits& forward(const StepInput& input, const Tap* tap = nullptr);
 
+  /// What stands beside the routers of steps from now on; null: nothing but a capture that records them.
+  void set_routing(RoutingHook* hook) { routing_ = hook; }
+
   /// The number that the next forward() gives its step.
   int64_t next_step() const { return step_idx_; }
   /// Captures of all ranks; for the thread that steps.
@@ -139,6 +142,7 @@ class Engine {
   void make_dispatcher(const EngineOptions& options);
   void make_orphans(const EngineOptions& options, int64_t max_tokens);
   std::vector<Link*> links() const;
+  RoutingHook* begin_routing(const StepInput& input);
   void move_blocks(const StepPlan& plan);
   void fill_input(const StepPlan& plan);
   void score_prompts(const StepPlan& plan);
@@ -180,6 +184,7 @@ class Engine {
   std::unique_ptr<Drafter> drafter_;  // null: no drafts
   Drafting drafting_ = Drafting::kOn;
   std::unique_ptr<EngineWatch> watch_;
+  RoutingHook* routing_ = nullptr;
   int64_t step_idx_ = 0;
   bool abandoned_ = false;
 

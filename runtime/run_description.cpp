@@ -44,4 +44,11 @@ CaptureInfo describe_run(const ModelConfig& config, DType dtype, const Quantizat
   return info;
 }
 
+RoutingShape routing_shape(const ModelConfig& config) {
+  RoutingShape shape{.model = config.name, .num_experts = config.moe.num_experts, .top_k = config.moe.top_k, .layers = {}};
+  for (int64_t i = 0; i < config.num_layers() && !config.is_dense(); ++i)
+    if (config.layers[static_cast<std::size_t>(i)].ffn == Ffn::kMixtureOfExperts) shape.layers.push_back(i);
+  return shape;
+}
+
 }  // namespace ferry

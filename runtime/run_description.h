@@ -1,6 +1,7 @@
 #pragma once
 
 #include "moe/expert_placement.h"
+#include "moe/routing/routing_trace.h"
 #include "profiler/capture.h"
 #include "runtime/cluster.h"
 #include "runtime/model/config.h"
@@ -17,5 +18,8 @@ ModelInfo describe_model(const ModelConfig& config, DType dtype, const Scheduler
 /// To whoever reads a capture of it.
 CaptureInfo describe_run(const ModelConfig& config, DType dtype, const Quantization& quantization,
                          const SchedulerOptions& limits, const ExpertPlacement& experts, const Cluster& cluster);
+
+/// What the model's routers choose among; no layers if it has none.
+RoutingShape routing_shape(const ModelConfig& config);
 
 }  // namespace ferry

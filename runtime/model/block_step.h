@@ -1,5 +1,6 @@
 #pragma once
 
+#include "moe/routing/routing_hook.h"
 #include "runtime/checkpoint/quantization.h"
 #include "runtime/model/config.h"
 #include "runtime/model/products.h"
@@ -27,7 +28,8 @@ struct BlockStep {
   Activations normed;  // [batch's rows, hidden_dim] what it reads; codes if it takes_codes()
   KvCache& kv_cache;
   RecurrentState& recurrent_state;
-  const Tap* tap;  // may be null
+  const Tap* tap;        // may be null
+  RoutingHook* routing;  // may be null
 };
 
 }  // namespace ferry

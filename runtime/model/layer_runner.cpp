@@ -45,7 +45,8 @@ BlockStep LayerRunner::block(const LayerStep& step, const MicroBatch& batch, con
           .normed = normed,
           .kv_cache = step.kv_cache,
           .recurrent_state = step.recurrent_state,
-          .tap = step.tap};
+          .tap = step.tap,
+          .routing = step.routing};
 }
 
 RmsNormArgs LayerRunner::norm_args(Zone zone, ConstMatrixView x, const Array<float>& weight, MatrixView out) const {

@@ -6,6 +6,7 @@
 
 #include "kernels/matmul.h"
 #include "kernels/ops.h"
+#include "moe/routing/routing_hook.h"
 #include "moe/token_dispatcher.h"
 #include "runtime/model/config.h"
 #include "runtime/model/ffn/dense.h"
@@ -33,7 +34,8 @@ struct LayerStep {
   KvCache& kv_cache;
   RecurrentState& recurrent_state;
   TokenDispatcher& dispatcher;
-  const Tap* tap = nullptr;  // may be null
+  const Tap* tap = nullptr;        // may be null
+  RoutingHook* routing = nullptr;  // may be null
 };
 
 /// One layer of the decoder, with its weights and its places in the caches and among the experts' layers.

@@ -36,13 +36,13 @@ void Trunk::show(const Tap& tap, int64_t layer, ConstMatrixView rows) {
 }
 
 ConstMatrixView Trunk::forward(const StepInput& input, KvCache& kv_cache, RecurrentState& recurrent_state,
-                               TokenDispatcher& dispatcher, const Tap* tap) {
+                               TokenDispatcher& dispatcher, const Tap* tap, RoutingHook* routing) {
   const auto num_tokens = static_cast<int64_t>(input.token_ids.size());
   FERRY_CHECK_LE(num_tokens, limits_.max_tokens);
   FERRY_CHECK_LE(static_cast<int64_t>(input.sequences.size()), limits_.max_sequences);
   FERRY_CHECK_LE(static_cast<int64_t>(input.logit_rows.size()), limits_.max_logit_rows);
   FERRY_CHECK_EQ(static_cast<int64_t>(input.positions.size()), 3 * num_tokens);
-  const LayerStep step{input, kv_cache, recurrent_state, dispatcher, tap};
+  const LayerStep step{input, kv_cache, recurrent_state, dispatcher, tap, routing};
   // A tap sees the rows of a step together.
   const std::span<MicroBatch> batches = make_micro_batches(input, tap == nullptr ? limits_.min_micro_batch : 0, micro_batches_);
   std::array<DispatchHandle, TokenDispatcher::kMaxInFlight> routed;  // by micro-batch

@@ -18,9 +18,9 @@ class Trunk {
   Trunk(const ModelConfig& config, const TrunkWeights& weights, Stream& stream, DType dtype, const DecoderLimits& limits);
 
   /// Runs the step, updates the caches and returns logits [R, vocab] in the run's dtype, valid until the next call. Throws
-  /// what the dispatcher throws. `tap` may be null.
+  /// what the dispatcher throws. `tap` and `routing` may be null.
   ConstMatrixView forward(const StepInput& input, KvCache& kv_cache, RecurrentState& recurrent_state,
-                          TokenDispatcher& dispatcher, const Tap* tap = nullptr);
+                          TokenDispatcher& dispatcher, const Tap* tap = nullptr, RoutingHook* routing = nullptr);
 
   /// Logits [rows.size(), vocab] of those rows of the last step, as forward() gives them, at most max_logit_rows at once; while
   /// hidden() has them. Valid until the next call of either.

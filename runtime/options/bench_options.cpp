@@ -17,11 +17,22 @@ void add_bench_options(CLI::App& app, BenchOptions& o) {
   app.add_option("-r", o.repetitions, "repetitions; default 5")->check(integer_in(1, 1000));
   app.add_option("--prompt-file", o.prompt_file,
                  "text whose pieces --speculate goes on from; default: openings of 64 texts that Ferry knows");
+  app.add_option(
+      "--routing", o.routing,
+      "routing that a capture recorded (--trace-routing), or its folder: takes the place of what the routers choose, "
+      "each slot with the weight of the router's own choice");
   app.add_flag("--json", o.json, "print one JSON object");
 }
 
 int64_t drafted_tokens(const BenchOptions& o) {
   return BenchOptions::kDecodePrompt + 2 * o.decode_tokens + Speculation::kMaxDrafts + 1;
+}
+
+std::string check_together(const BenchOptions& o, const EngineOptions& e) {
+  if (o.routing.empty()) return "";
+  if (e.speculation != Speculation{}) return "--routing: not with --speculate, whose drafts depend on what the model says";
+  if (e.trace_routing) return "--routing: not with --trace-routing, which would record the same again";
+  return "";
 }
 
 void make_room(const BenchOptions& o, EngineOptions& e) {

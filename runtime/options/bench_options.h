@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
 #include <vector>
 
 namespace CLI {
@@ -19,6 +20,7 @@ struct BenchOptions {
   std::vector<int64_t> batches;  // sequences that decode at once; empty: 1, and for drafts those of kDraftBatches that fit
   static constexpr int64_t kDraftBatches[] = {1, 4, 16, 64};
   std::filesystem::path prompt_file;  // text that drafts are measured on; empty: openings of many texts
+  std::filesystem::path routing;      // a recorded trace that takes the place of the routers' choice; empty: none
   int64_t repetitions = 5;
   bool json = false;
 };
@@ -27,6 +29,9 @@ void add_bench_options(CLI::App& app, BenchOptions& options);
 
 /// Tokens of a sequence with drafts, of which some get ahead of others.
 int64_t drafted_tokens(const BenchOptions& options);
+
+/// What no single option can tell. Empty if all is well.
+std::string check_together(const BenchOptions& options, const EngineOptions& engine);
 
 /// What is asked for is what gets room.
 void make_room(const BenchOptions& options, EngineOptions& engine);

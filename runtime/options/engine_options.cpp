@@ -195,10 +195,14 @@ void add_prefix_cache(CLI::App& app, EngineOptions& o) {
 
 void add_capture_folder(CLI::App& app, EngineOptions& o) {
   app.add_option("--trace", o.trace, "folder for a timeline of all ranks, with tables and a page; default: none");
+  app.add_flag("--trace-routing", o.trace_routing,
+               "with --trace: record which experts the routers choose, too, for ferry trace routing, ferry plan and ferry bench "
+               "--routing");
 }
 
 std::string check_together(const EngineOptions& o) {
   if (const std::string complaint = check_device(o); !complaint.empty()) return complaint;
+  if (o.trace_routing && o.trace.empty()) return "--trace-routing: without --trace; allowed: with a folder for the capture";
   const std::string chunk = std::to_string(o.prefill_chunk);
   if (o.prefill_chunk > kMaxPrefillQuantum && o.prefill_chunk % kMaxPrefillQuantum != 0) {
     return "--prefill-chunk: " + complaint(chunk, "1 to 64, or a multiple of 64");

@@ -42,6 +42,7 @@ struct EngineOptions {
   CombineMode combine = CombineMode::kExact;  // who adds up the experts' rows
   std::string profile = "0";    // spans recorded while no capture runs: off, 0 (steps), 1 (operators), 2 (threads)
   std::filesystem::path trace;  // of generate and bench: folder for a capture; empty: none
+  bool trace_routing = false;   // it holds what routers chose, too
   ClockSkew clock_skew;
   int64_t memory_bytes = int64_t{2} << 30;  // for KV cache and recurrent state together
   int64_t swap_bytes =
@@ -82,7 +83,7 @@ void add_speculation(CLI::App& app, EngineOptions& options);
 void add_measured_speculation(CLI::App& app, EngineOptions& options);
 /// --prefix-cache-memory, --prefix-cache-disk and --prefix-cache-folder.
 void add_prefix_cache(CLI::App& app, EngineOptions& options);
-/// --trace.
+/// --trace and --trace-routing.
 void add_capture_folder(CLI::App& app, EngineOptions& options);
 
 /// What no single option can tell. Empty if all is well.

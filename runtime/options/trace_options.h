@@ -10,9 +10,9 @@ class App;
 namespace ferry {
 
 struct TraceOptions {
-  enum class Action { kReport, kExport, kDiff, kMerge } action = Action::kReport;
-  std::vector<std::filesystem::path> captures;  // folders: one, for kDiff two, for kMerge two or more
-  std::filesystem::path out;                    // of kMerge
+  enum class Action { kReport, kExport, kDiff, kMerge, kRouting } action = Action::kReport;
+  std::vector<std::filesystem::path> captures;  // folders: one, for kDiff two, for kMerge more; of kRouting one, or a file
+  std::filesystem::path out;                    // of kMerge; of kRouting a file, or empty
 };
 
 /// One subcommand for each action.

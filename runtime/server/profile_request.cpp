@@ -61,12 +61,13 @@ bool flag_field(const json& body, const char* name) {
 }  // namespace
 
 StartProfile parse_start_profile(std::string_view body) {
-  const json object = read_object(body, {"output_dir", "start_step", "num_steps", "level", "max_bytes"});
+  const json object = read_object(body, {"output_dir", "start_step", "num_steps", "level", "max_bytes", "routing"});
   const TracePlan defaults;
   return {.plan = {.level = parse_trace_level(integer_field(object, "level", static_cast<int64_t>(defaults.level))),
                    .max_bytes = integer_field(object, "max_bytes", defaults.max_bytes),
                    .delay_steps = integer_field(object, "start_step", 0),
-                   .num_steps = integer_field(object, "num_steps", 0)},
+                   .num_steps = integer_field(object, "num_steps", 0),
+                   .routing = flag_field(object, "routing")},
           .output_dir = string_field(object, "output_dir")};
 }
 

@@ -35,6 +35,7 @@ class ProfileService final : public v1::Profile::Service {
                      v1::StartProfileResponse* response) override {
     return answer_with(*context, keys_, [&] {
       TracePlan plan{.delay_steps = request->start_step(), .num_steps = request->num_steps()};
+      plan.routing = request->routing();
       if (request->has_level()) plan.level = parse_trace_level(request->level());
       if (request->has_max_bytes()) plan.max_bytes = request->max_bytes();
       response->set_output_dir(control_.start(plan, request->output_dir()).string());

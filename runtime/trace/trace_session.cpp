@@ -65,6 +65,8 @@ void TraceSession::start(const TracePlan& plan) {
                                                     ? "the last capture is still being collected; try again in a moment"
                                                     : "a capture is running already; stop it first");
   }
+  if (plan.routing && routing_shape_.layers.empty())
+    throw Error(ErrorCode::kFailedPrecondition, "the model has no router whose choices could be recorded");
   plan_ = plan;
   steps_left_ = plan.delay_steps;
   state_ = State::kDelayed;
@@ -99,6 +101,7 @@ void TraceSession::begin_recording() {
   describe();
   capture_.info.level = plan_.level;
   gather_peers();
+  if (plan_.routing) routing_.emplace(routing_shape_, kRoutingBytesRecorded);
   for (Peer& peer : peers_) {
     const TraceReply reply = command(
         peer, {.op = TraceCommand::Op::kStart, .level = static_cast<int32_t>(plan_.level), .max_bytes = plan_.max_bytes});
@@ -182,6 +185,8 @@ void TraceSession::begin_fetching(RankCapture own) {
   own.rank = 0;
   own.num_threads = num_threads_;
   capture_.ranks.push_back(std::move(own));
+  if (routing_) capture_.routing = encode_routing_trace(routing_->take());
+  routing_.reset();
   for (Peer& peer : peers_) peer.bytes.clear();
   state_ = State::kFetching;
 }
@@ -201,6 +206,7 @@ bool TraceSession::work(bool ran_step) {
 /// Ends the capture on all ranks, and frees what they hold of it.
 void TraceSession::give_up() {
   recorder().discard();
+  routing_.reset();
   state_ = State::kIdle;
   capture_ = {};
   for (Peer& peer : peers_) free_memory(peer);

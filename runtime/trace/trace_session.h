@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "comm/link.h"
+#include "moe/routing/routing_recorder.h"
 #include "moe/token_dispatcher.h"
 #include "profiler/capture.h"
 #include "profiler/clock_sync.h"
@@ -23,13 +24,15 @@ struct TracePlan {
   int64_t max_bytes = int64_t{16} << 20;  // of spans, per rank: half a million
   int64_t delay_steps = 0;                // steps to let pass first
   int64_t num_steps = 0;                  // then record so many; 0: until stop()
+  bool routing = false;                   // record what routers choose, too, in kRoutingBytesRecorded at most
 };
 
 /// Rank 0's side of captures: starts and stops all ranks between the same two steps, then fetches what they recorded, a piece
 /// at a time so that steps go on meanwhile, and brings the clocks together.
 ///
-/// Used by the thread that steps the engine, between steps. A rank that is lost meanwhile is not in
-/// the capture; where its loss is one of all links, its Error is thrown as it is. Whatever else goes wrong (memory or threads run out) ends the capture on all ranks, and nothing more.
+/// Used by the thread that steps the engine, between steps. A rank that is lost meanwhile is not in the capture; where its loss
+/// is one of all links, its Error is thrown as it is. Whatever else goes wrong (memory or threads run out) ends the capture on
+/// all ranks, and nothing more.
 class TraceSession {
  public:
   /// Links of the workers that are there, asked for when a capture begins; they live until it is complete.
@@ -39,8 +42,8 @@ class TraceSession {
   TraceSession(LinkHub* hub, Workers workers, const TokenDispatcher& dispatcher, CaptureInfo info, int32_t num_threads,
                std::chrono::milliseconds timeout);
 
-  /// Throws Error{kFailedPrecondition} while another capture runs, waits for its steps or is being fetched. Once it has thrown,
-  /// nothing was started.
+  /// Throws Error{kFailedPrecondition} while another capture runs, waits for its steps or is being fetched, and if routing is
+  /// wanted of a model that has no router. Once it has thrown, nothing was started.
   void start(const TracePlan& plan);
   /// Ends the capture that runs (or was still waiting for its steps, which gives an empty one). Throws
   /// Error{kFailedPrecondition} if there is none. If it throws anything but an Error, the capture is given up.
@@ -57,6 +60,11 @@ class TraceSession {
 
   /// Of this run, for captures that start from now on.
   void set_roofs(double read_bytes_per_s, double flops_per_s);
+
+  /// What the model's routers choose among; without it no routing can be recorded.
+  void set_routing_shape(RoutingShape shape) { routing_shape_ = std::move(shape); }
+  /// Records routing now; null: nothing does.
+  RoutingRecorder* routing() { return state_ == State::kRecording && routing_ ? &*routing_ : nullptr; }
 
   bool is_idle() const { return state_ == State::kIdle; }
   /// The capture, once, when it is complete.
@@ -104,6 +112,8 @@ class TraceSession {
   const std::chrono::milliseconds timeout_;
   std::vector<Peer> peers_;
   LoadMarks marks_;
+  RoutingShape routing_shape_;
+  std::optional<RoutingRecorder> routing_;  // of the capture that runs
   bool is_snapshot_ = false;  // of capture_
   State state_ = State::kIdle;
   TracePlan plan_;

@@ -51,7 +51,7 @@ DispatchHandle MixtureOfExperts::begin(const BlockStep& step, const MoeWeights& 
   // needs nothing of one another is handed in together.
   const bool is_together = dispatcher.plans_on_device(), has_shared = w.shared_down != nullptr;
   if (has_shared && is_together) begin_shared(step, w, x);
-  const bool needs_look = !plan_.is_sliced && (!is_together || step.tap != nullptr);
+  const bool needs_look = !plan_.is_sliced && (!is_together || step.tap != nullptr || step.routing != nullptr);
   const RouterTopkArgs choice = choice_args(batch, w);
   if (!plan_.is_sliced) step.products.linear(Zone::kRouter, x, *w.router, rows_of(router_logits_, batch));
   if (needs_look) {
@@ -92,14 +92,15 @@ RouterTopkArgs MixtureOfExperts::choice_args(const MicroBatch& batch, const MoeW
           .topk_weights = topk_weights_.device() + first};
 }
 
-/// Brings the choice to the host, which sends the rows there, or tells a tap.
+/// Brings the choice to the host, which sends the rows there, or tells a tap; a hook may change it.
 void MixtureOfExperts::look_at_choice(const BlockStep& step, int64_t layer_idx) {
   const int64_t first = step.batch.first_row * plan_.top_k, count = step.batch.num_tokens * plan_.top_k;
   topk_idx_.ask(first, count);
   step.products.stream().wait(topk_weights_.fetch(first, count));
+  const std::span<int32_t> ids(topk_idx_.host() + first, static_cast<std::size_t>(count));
+  if (step.routing != nullptr && step.routing->routed(layer_idx, step.batch.first_row, ids)) topk_idx_.send(first, count);
   if (step.tap != nullptr)
-    step.tap->routing(layer_idx, {topk_idx_.host() + first, static_cast<std::size_t>(count)},
-                      {topk_weights_.host() + first, static_cast<std::size_t>(count)});
+    step.tap->routing(layer_idx, ids, {topk_weights_.host() + first, static_cast<std::size_t>(count)});
 }
 
 /// The shared expert's gates: the one of its result, and those within it.
