@@ -57,6 +57,7 @@ int run_command(const Options& options, Cluster& cluster) {
     case Command::kTokenize:
     case Command::kTrace:
     case Command::kDevices:
+    case Command::kPlan:
     case Command::kTop: break;  // have no job
   }
   return kExitFailure;
@@ -126,6 +127,7 @@ int run_alone(const Options& options) {
     case Command::kTrace: return ferry::run_trace(options.trace);
     case Command::kDevices: return ferry::run_devices(options.devices, options.engine.cache_folder);
     case Command::kTop: return ferry::run_top(options.top);
+    case Command::kPlan: return ferry::run_plan(options);
     case Command::kServe:
     case Command::kGenerate:
     case Command::kDump:

@@ -65,10 +65,12 @@ void add_commands(CLI::App& app, Options& o, std::span<const char* const> argume
       [&](CLI::App& sub) { add_inspect_options(sub, o.inspect, o.engine); });
   add("tokenize", "the tokens of a text, or the text of tokens", Command::kTokenize,
       [&](CLI::App& sub) { add_tokenize_options(sub, o.tokenize, o.engine); });
-  add("trace", "what can be made of captures: report, export, diff, merge", Command::kTrace,
+  add("trace", "what can be made of captures: report, export, diff, merge, routing", Command::kTrace,
       [&](CLI::App& sub) { add_trace_options(sub, o.trace); });
   add("devices", "what --device can be on this machine", Command::kDevices,
       [&](CLI::App& sub) { add_devices_options(sub, o.devices); });
+  add("plan", "tokens/s, memory and bounds of numbers of workers and copies that are not there", Command::kPlan,
+      [&](CLI::App& sub) { add_plan_options(sub, o.plan, o.engine); });
   add("top", "a live view of a server: requests, steps, phases, cache, experts, ranks", Command::kTop,
       [&](CLI::App& sub) { add_top_options(sub, o.top); });
 }
@@ -100,8 +102,9 @@ std::string check_together(const Options& o) {
     case Command::kQuantize: return check_together(o.quantize, o.engine);
     case Command::kTokenize: return check_together(o.tokenize);
     case Command::kTop: return check_together(o.top);
+    case Command::kPlan: return check_together(o.plan);
+    case Command::kBench: return check_together(o.bench, o.engine);
     case Command::kDump:
-    case Command::kBench:
     case Command::kBatch:
     case Command::kInspect:
     case Command::kTrace:

@@ -10,6 +10,7 @@
 #include "runtime/options/engine_options.h"
 #include "runtime/options/generate_options.h"
 #include "runtime/options/inspect_options.h"
+#include "runtime/options/plan_options.h"
 #include "runtime/options/quantize_options.h"
 #include "runtime/options/serve_options.h"
 #include "runtime/options/tokenize_options.h"
@@ -20,7 +21,7 @@
 
 namespace ferry {
 
-enum class Command { kServe, kGenerate, kDump, kBench, kBatch, kQuantize, kInspect, kTokenize, kTrace, kDevices, kTop };
+enum class Command { kServe, kGenerate, kDump, kBench, kBatch, kQuantize, kInspect, kTokenize, kTrace, kDevices, kTop, kPlan };
 
 struct Options {
   Command command = Command::kGenerate;
@@ -36,6 +37,7 @@ struct Options {
   TraceOptions trace;
   DevicesOptions devices;
   TopOptions top;
+  PlanOptions plan;
 };
 
 /// What parsing decided: options to run with, or a text to print and an exit code (help, version, an error).

@@ -39,6 +39,8 @@ std::span<const Target> all_targets() {
       {"options", parse_command_line},
       {"expert_loads", read_loads},
       {"load_record", read_record},
+      {"routing_trace", read_routing},
+      {"plan_hosts", read_machines},
       {"http_head", judge_http_head},
       {"profile_body", parse_profile_body},
       {"trace_folder", claim_trace_folder},

@@ -25,6 +25,7 @@ ARROWS = {
     "kernels": ["profiler"],
     "comm": ["profiler", "runtime/net"],
     "moe": ["kernels", "comm", "profiler"],
+    "runtime/plan": ["moe"],
     "runtime/state": ["kernels", "profiler"],
     "runtime/schedule": [],
     "runtime/checkpoint": ["kernels", "profiler"],
@@ -34,10 +35,10 @@ ARROWS = {
     "runtime/model": ["kernels", "moe", "runtime/checkpoint", "runtime/state", "runtime/schedule", "runtime/vision", "profiler"],
     "runtime/trace": ["comm", "moe", "profiler", "runtime/schedule"],
     "runtime": ["kernels", "comm", "moe", "profiler", "runtime/state", "runtime/schedule", "runtime/checkpoint", "runtime/text",
-                "runtime/model", "runtime/vision", "runtime/trace"],
+                "runtime/model", "runtime/vision", "runtime/trace", "runtime/plan"],
     "runtime/server": ["runtime", "runtime/net", "runtime/text", "runtime/grammar", "runtime/schedule", "runtime/trace", "ferry", "profiler"],
     "launch": ["launch", "runtime", "runtime/checkpoint", "runtime/text", "runtime/model", "runtime/schedule", "runtime/server",
-               "runtime/trace", "moe", "kernels", "comm", "profiler"],
+               "runtime/trace", "runtime/plan", "moe", "kernels", "comm", "profiler"],
 }
 GENERATED = ("ferry/", "vllm/", "smg/", "build_info.h", "runtime/build_info.h", "profiler/export/perfetto.pb.h")  # includes of files that the build makes
 

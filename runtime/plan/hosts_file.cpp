@@ -1,0 +1,198 @@
+#include "runtime/plan/hosts_file.h"
+
+#include <cmath>
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/error.h"
+#include "runtime/base/json.h"
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+constexpr const char* kHostsFormat = "ferry-hosts";
+constexpr int64_t kHostsVersion = 1;
+constexpr int64_t kCurvePointsMax = 64;
+constexpr JsonLimits kHostsLimits{
+    .depth = 8, .bytes = 1 << 22, .values = 1 << 18, .members = 32, .duplicates = DuplicateKeys::kRefuse};
+
+[[noreturn]] void refuse_value(const std::string& where, const json& value, const std::string& allowed) {
+  throw_invalid(where + " is " + shown(value) + "; allowed: " + allowed);
+}
+
+void require_keys(const json& object, std::initializer_list<const char*> keys, const std::string& where) {
+  if (!object.is_object()) refuse_value(where, object, "an object");
+  for (const char* key : keys)
+    if (!object.contains(key)) throw_invalid(where + ": no " + key);
+  for (const auto& item : object.items()) {
+    bool is_known = false;
+    for (const char* key : keys) is_known = is_known || item.key() == key;
+    if (!is_known) throw_invalid(where + ": unknown " + json(item.key()).dump());
+  }
+}
+
+double real_of(const json& object, const char* key, const std::string& where, double least) {
+  constexpr double kMost = 1e18;
+  const json& value = object[key];
+  const bool fits = value.is_number() && value.get<double>() >= least && value.get<double>() <= kMost;
+  if (!fits) refuse_value(where + ": " + key, value, least > 0 ? "a number above 0" : "a number from 0 on");
+  return value.get<double>();
+}
+
+int64_t whole_of(const json& object, const char* key, const std::string& where, int64_t most) {
+  const json& value = object[key];
+  if (!value.is_number_integer() || value < 1 || value > most)
+    refuse_value(where + ": " + key, value, "a whole number from 1 to " + std::to_string(most));
+  return value.get<int64_t>();
+}
+
+std::string name_of(const json& object, const char* key, const std::string& where) {
+  constexpr std::size_t kMost = 1024;
+  const json& value = object[key];
+  if (!value.is_string() || value.get_ref<const std::string&>().size() > kMost)
+    refuse_value(where + ": " + key, value, "a name");
+  return value.get<std::string>();
+}
+
+ordered_json curve_json(const Curve& curve) {
+  ordered_json points = ordered_json::array();
+  for (const Curve::Point& p : curve.points) points.push_back({p.rows, p.seconds});
+  return points;
+}
+
+Curve read_curve(const json& object, const char* key, const std::string& where) {
+  const json& list = object[key];
+  const std::string here = where + ": " + key;
+  if (!list.is_array() || std::ssize(list) > kCurvePointsMax)
+    refuse_value(here, list, "a list of up to " + std::to_string(kCurvePointsMax) + " pairs");
+  Curve curve;
+  for (const json& pair : list) {
+    const bool is_pair = pair.is_array() && pair.size() == 2 && pair[0].is_number() && pair[1].is_number();
+    const double rows = is_pair ? pair[0].get<double>() : -1, seconds = is_pair ? pair[1].get<double>() : -1;
+    const double before = curve.points.empty() ? 0 : curve.points.back().rows;
+    if (!(rows > before && rows <= 1e9 && seconds >= 0 && seconds <= 1e9))
+      refuse_value(here, pair, "[rows, seconds], rows ascending from above 0, seconds from 0 on");
+    curve.points.push_back({rows, seconds});
+  }
+  return curve;
+}
+
+ordered_json costs_json(const RankCosts& c) {
+  return {{"own_decode", curve_json(c.own_decode)},
+          {"own_prefill", curve_json(c.own_prefill)},
+          {"shared_decode", curve_json(c.shared_decode)},
+          {"shared_prefill", curve_json(c.shared_prefill)},
+          {"head", curve_json(c.head)},
+          {"key_decode", c.key_decode},
+          {"key_prefill", c.key_prefill},
+          {"expert_call", c.expert_call},
+          {"expert", curve_json(c.expert)}};
+}
+
+RankCosts read_costs(const json& object, const std::string& where) {
+  require_keys(object,
+               {"own_decode", "own_prefill", "shared_decode", "shared_prefill", "head", "key_decode", "key_prefill",
+                "expert_call", "expert"},
+               where);
+  return {.own_decode = read_curve(object, "own_decode", where),
+          .own_prefill = read_curve(object, "own_prefill", where),
+          .shared_decode = read_curve(object, "shared_decode", where),
+          .shared_prefill = read_curve(object, "shared_prefill", where),
+          .head = read_curve(object, "head", where),
+          .key_decode = real_of(object, "key_decode", where, 0),
+          .key_prefill = real_of(object, "key_prefill", where, 0),
+          .expert_call = real_of(object, "expert_call", where, 0),
+          .expert = read_curve(object, "expert", where)};
+}
+
+HostEntry read_host(const json& object, const std::string& where) {
+  constexpr double kAboveZero = 1e-12;
+  require_keys(object,
+               {"name", "count", "cores", "ram_bytes", "read_bytes_per_s", "flops_per_s", "code_flops_per_s", "link_s",
+                "message_s", "link_bytes_per_s", "measured"},
+               where);
+  HostEntry entry;
+  entry.host = {.name = name_of(object, "name", where),
+                .count = whole_of(object, "count", where, 4096),
+                .cores = whole_of(object, "cores", where, 4096),
+                .ram_bytes = real_of(object, "ram_bytes", where, 0),
+                .read_bytes_per_s = real_of(object, "read_bytes_per_s", where, kAboveZero),
+                .flops_per_s = real_of(object, "flops_per_s", where, kAboveZero),
+                .code_flops_per_s = real_of(object, "code_flops_per_s", where, kAboveZero),
+                .link_s = real_of(object, "link_s", where, 0),
+                .message_s = real_of(object, "message_s", where, 0),
+                .link_bytes_per_s = real_of(object, "link_bytes_per_s", where, kAboveZero)};
+  const json& measured = object["measured"];
+  if (measured.is_null()) return entry;
+  const std::string here = where + ": measured";
+  require_keys(measured, {"shape", "layers", "alone", "beside"}, here);
+  entry.measured.push_back({.shape = name_of(measured, "shape", here),
+                            .num_layers = whole_of(measured, "layers", here, 4096),
+                            .alone = read_costs(measured["alone"], here + ": alone"),
+                            .beside = read_costs(measured["beside"], here + ": beside")});
+  return entry;
+}
+
+/// Costs of all layers together, for another number of them.
+RankCosts of_layers(const RankCosts& costs, double factor) {
+  RankCosts c = costs;
+  for (Curve* curve : {&c.own_decode, &c.own_prefill, &c.shared_decode, &c.shared_prefill}) *curve = curve->times(factor);
+  c.key_decode *= factor;
+  c.key_prefill *= factor;
+  return c;
+}
+
+}  // namespace
+
+std::string write_hosts(const std::vector<HostEntry>& hosts) {
+  ordered_json list = ordered_json::array();
+  for (const HostEntry& entry : hosts) {
+    const PlanHost& h = entry.host;
+    list.push_back({{"name", h.name},
+                    {"count", h.count},
+                    {"cores", h.cores},
+                    {"ram_bytes", h.ram_bytes},
+                    {"read_bytes_per_s", h.read_bytes_per_s},
+                    {"flops_per_s", h.flops_per_s},
+                    {"code_flops_per_s", h.code_flops_per_s},
+                    {"link_s", h.link_s},
+                    {"message_s", h.message_s},
+                    {"link_bytes_per_s", h.link_bytes_per_s},
+                    {"measured", nullptr}});
+    if (entry.measured.empty()) continue;
+    const MeasuredCosts& m = entry.measured.front();
+    list.back()["measured"] = {
+        {"shape", m.shape}, {"layers", m.num_layers}, {"alone", costs_json(m.alone)}, {"beside", costs_json(m.beside)}};
+  }
+  const ordered_json object{{"format", kHostsFormat}, {"version", kHostsVersion}, {"hosts", list}};
+  return object.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+std::vector<HostEntry> read_hosts(std::string_view text, const std::string& name) {
+  const json object = parse_json(text, name, kHostsLimits);
+  require_keys(object, {"format", "version", "hosts"}, name);
+  if (object["format"] != kHostsFormat) refuse_value(name + ": format", object["format"], kHostsFormat);
+  whole_of(object, "version", name, kHostsVersion);
+  const json& list = object["hosts"];
+  if (!list.is_array() || list.empty() || std::ssize(list) > kHostsMax)
+    refuse_value(name + ": hosts", list, "a list of 1 to " + std::to_string(kHostsMax));
+  std::vector<HostEntry> hosts;
+  for (const json& host : list) hosts.push_back(read_host(host, name + ": hosts[" + std::to_string(hosts.size()) + "]"));
+  return hosts;
+}
+
+PlanHost host_for(const HostEntry& entry, const PlanModel& model) {
+  PlanHost host = entry.host;
+  if (entry.measured.empty() || entry.measured.front().shape != model.shape) return host;
+  const MeasuredCosts& m = entry.measured.front();
+  const double factor = static_cast<double>(model.num_layers) / static_cast<double>(m.num_layers);
+  host.is_measured = true;
+  host.alone = of_layers(m.alone, factor);
+  host.beside = of_layers(m.beside, factor);
+  return host;
+}
+
+}  // namespace ferry

@@ -1,0 +1,131 @@
+"""Routing that a run recorded, its summary and exports, its replay in a bench, and `ferry plan` on it."""
+
+import json
+import os
+import pathlib
+import struct
+import subprocess
+import tempfile
+import unittest
+import xml.etree.ElementTree
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FERRY = os.environ.get("FERRY_BINARY", str(ROOT / "build/release/launch/ferry"))
+LAYERS, EXPERTS, TOP_K = 8, 64, 8  # of the demo
+HOST = {
+    "name": "made up", "count": 5, "cores": 16, "ram_bytes": 6e10, "read_bytes_per_s": 1e11, "flops_per_s": 1e13,
+    "code_flops_per_s": 2e13, "link_s": 5e-5, "message_s": 1e-5, "link_bytes_per_s": 1.25e9, "measured": None,
+}
+
+
+def run(*arguments, launcher=(), code=0):
+    command = [*launcher, FERRY, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    if done.returncode != code:
+        raise AssertionError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr}")
+    return done.stdout if code == 0 else done.stderr
+
+
+def read_trace(path):
+    """The header and [(id, phase, rows, ids as bytes)] of a trace of at most 256 experts."""
+    data = pathlib.Path(path).read_bytes()
+    assert data[:8] == b"FERRYRT1"
+    (size,) = struct.unpack_from("<I", data, 8)
+    header, at, steps = json.loads(data[12 : 12 + size]), 12 + size, []
+    while at < len(data):
+        step, phase, rows = struct.unpack_from("<QII", data, at)
+        count = len(header["layers"]) * rows * header["top_k"]
+        steps.append((step, phase, rows, data[at + 16 : at + 16 + count]))
+        at += 16 + count
+    return header, steps
+
+
+class PlanTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
+        cls.path = pathlib.Path(cls.folder.name)
+        cls.capture = cls.path / "capture"
+        run("generate", "--model", "demo", "--memory", "64MiB", "--token-ids", "443,3808,1132", "--max-tokens", "6",
+            "--speculate", "0", "--trace", cls.capture, "--trace-routing")
+        cls.hosts = cls.path / "hosts.json"
+        cls.hosts.write_text(json.dumps({"format": "ferry-hosts", "version": 1, "hosts": [HOST]}))
+
+    def test_a_capture_holds_what_dump_says_of_the_same_prompt(self):
+        header, steps = read_trace(self.capture / "routing.ferryrt")
+        self.assertEqual((header["num_experts"], header["top_k"], header["layers"]), (EXPERTS, TOP_K, list(range(LAYERS))))
+        self.assertEqual([(phase, rows) for _, phase, rows, _ in steps], [(0, 3)] + [(1, 1)] * 5)
+        dump = self.path / "dump.safetensors"
+        run("dump", "--model", "demo", "--memory", "64MiB", "--token-ids", "443,3808,1132", "--out", dump, "--taps")
+        data = dump.read_bytes()
+        (size,) = struct.unpack_from("<Q", data)
+        tensors = json.loads(data[8 : 8 + size])
+        ids = b""
+        for layer in range(LAYERS):
+            name = f"layers.{layer}.topk_ids"
+            begin, _ = tensors[name]["data_offsets"]
+            ids += bytes(struct.unpack_from(f"<{3 * TOP_K}i", data, 8 + size + begin))
+        self.assertEqual(steps[0][3], ids)
+
+    def test_summary_and_exports(self):
+        csv = self.path / "loads.csv"
+        text = run("trace", "routing", self.capture, "--out", csv)
+        self.assertIn("8 layers of 64 experts, 8 a token; 8 rows in 6 steps", text)
+        lines = csv.read_text().splitlines()
+        self.assertEqual(lines[0], "layer,expert,rows,touched")
+        self.assertEqual(sum(int(line.split(",")[2]) for line in lines[1:]), 8 * LAYERS * TOP_K)
+        again = self.path / "again.ferryrt"
+        run("trace", "routing", self.capture, "--out", again)
+        self.assertEqual(again.read_bytes(), (self.capture / "routing.ferryrt").read_bytes())
+
+    def test_a_bench_replays_it_on_any_number_of_ranks(self):
+        bench = ("bench", "--model", "demo", "--memory", "64MiB", "-p", "16", "-n", "4", "-b", "2", "-r", "1", "--json")
+        for launcher in ((), (str(ROOT / "launch/mpirun.sh"), "-np", "3")):
+            replayed = json.loads(run(*bench, "--routing", self.capture, launcher=launcher))
+            self.assertEqual(replayed["routing"], str(self.capture))
+        self.assertIsNone(json.loads(run(*bench))["routing"])
+
+    def test_other_shapes_and_damaged_files_are_one_line(self):
+        model = ROOT / "tests/golden/qwen3_5_moe"
+        said = run("bench", "--model", model, "--memory", "64MiB", "--routing", self.capture, code=2)
+        self.assertIn("routing of 8 layers of 64 experts, 8 a token; allowed: of the model's", said.splitlines()[-1])
+        damaged = self.path / "damaged.ferryrt"
+        damaged.write_bytes((self.capture / "routing.ferryrt").read_bytes()[:-1])
+        for command in (("trace", "routing", damaged), ("plan", "--model", "demo", "--hosts", self.hosts, "--trace", damaged)):
+            said = run(*command, code=2)
+            self.assertEqual(len(said.splitlines()), 1, said)
+            self.assertIn("damaged.ferryrt", said)
+        for bad in (("--workers", "0..65"), ("--redundancy", "3x"), ("--link", "10"), ("--skew", "-1"), ("--batch", "a")):
+            said = run("plan", "--model", "demo", "--hosts", self.hosts, *bad, code=2)
+            self.assertIn("allowed", said)
+        self.assertIn("--measure", run("plan", "--model", "demo", code=2))
+        self.assertIn("--trace", run("generate", "--model", "demo", "--prompt", "a", "--trace-routing", code=2))
+        self.assertIn("no router", run("generate", "--model", ROOT / "tests/golden/qwen3_5", "--token-ids", "1", "--memory",
+                                       "16MiB", "--max-tokens", "1", "--trace", self.path / "dense", "--trace-routing", code=2))
+
+    def test_a_plan_has_all_configurations_and_marks_the_best(self):
+        svg = self.path / "plan.svg"
+        plan = ("plan", "--model", "demo", "--hosts", self.hosts, "--trace", self.capture, "--workers", "0..4", "--batch", "1,16",
+                "--redundancy", "0,25%,2x", "--coordinators", "1,2", "--svg", svg)
+        answer = json.loads(run(*plan, "--json"))
+        rows = answer["configurations"]
+        self.assertEqual(len(rows), (1 + 4 * 3) + (1 + 4 * 3 * 2))  # two coordinators need two sequences
+        self.assertEqual(sum(row["is_best"] for row in rows), 2)
+        for row in rows:
+            self.assertAlmostEqual(row["decode_tokens_per_s"] * row["decode"]["sum_s"], row["batch"], places=6)
+            if row["redundancy"] == "2x" and row["workers"] > 1:
+                self.assertEqual(row["after_death"]["lost_share"], 0)
+        xml.etree.ElementTree.fromstring(svg.read_text())
+        self.assertIn("after a death", run(*plan))
+
+    def test_this_machine_is_measured_once_and_planned_for_again(self):
+        hosts = self.path / "measured.json"
+        measured = json.loads(run("plan", "--model", "demo", "--measure", "--threads", "1", "--save", hosts, "--json"))
+        self.assertTrue(measured["hosts"][0]["is_measured"])
+        again = json.loads(run("plan", "--model", "demo", "--hosts", hosts, "--json"))
+        self.assertEqual(again["configurations"], measured["configurations"])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

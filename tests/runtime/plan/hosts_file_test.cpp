@@ -1,0 +1,61 @@
+#include "runtime/plan/hosts_file.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/expect_error.h"
+
+namespace ferry {
+namespace {
+
+const std::string kHostsText = R"({"format": "ferry-hosts", "version": 1, "hosts": [{"name": "a", "count": 3, "cores": 8,
+  "ram_bytes": 1e10, "read_bytes_per_s": 2e10, "flops_per_s": 1e12, "code_flops_per_s": 2e12, "link_s": 4e-5,
+  "message_s": 1e-5, "link_bytes_per_s": 1e9, "measured": {"shape": "s", "layers": 2,
+  "alone": {"own_decode": [[1, 0.25], [4, 1]], "own_prefill": [], "shared_decode": [], "shared_prefill": [],
+    "head": [[1, 0.5]], "key_decode": 0.125, "key_prefill": 0, "expert_call": 0.5, "expert": [[1, 2]]},
+  "beside": {"own_decode": [], "own_prefill": [], "shared_decode": [], "shared_prefill": [], "head": [], "key_decode": 0,
+    "key_prefill": 0, "expert_call": 0, "expert": []}}}]})";
+
+std::string hosts_with(const std::string& from, const std::string& to) {
+  std::string text = kHostsText;
+  const std::size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+void expect_hosts_refused(const std::string& text, const std::vector<std::string>& parts) {
+  test::expect_error([&] { read_hosts(text, "hosts.json"); }, ErrorCode::kInvalidArgument, parts);
+}
+
+TEST(HostsFile, CostsAreForAsManyLayersAsTheModelHas) {
+  const std::vector<HostEntry> hosts = read_hosts(kHostsText, "hosts.json");
+  const PlanHost host = host_for(hosts.at(0), {.shape = "s", .num_layers = 6});
+  EXPECT_TRUE(host.is_measured);
+  EXPECT_EQ(host.count, 3);
+  EXPECT_DOUBLE_EQ(host.alone.own_decode.at(1), 0.75);
+  EXPECT_DOUBLE_EQ(host.alone.own_decode.at(7), 5.25);  // the line from 1 to 4 goes on
+  EXPECT_DOUBLE_EQ(host.alone.key_decode, 0.375);
+  EXPECT_DOUBLE_EQ(host.alone.head.at(9), 0.5);   // once a step
+  EXPECT_DOUBLE_EQ(host.alone.expert_call, 0.5);  // of one layer
+  EXPECT_FALSE(host_for(hosts.at(0), {.shape = "other", .num_layers = 6}).is_measured);
+}
+
+TEST(HostsFile, ComesBackAsItWasWritten) {
+  const std::string text = write_hosts(read_hosts(kHostsText, "hosts.json"));
+  EXPECT_EQ(write_hosts(read_hosts(text, "again")), text);
+}
+
+TEST(HostsFile, WhatCannotBeIsRefusedByName) {
+  expect_hosts_refused("{}", {"hosts.json", "format"});
+  expect_hosts_refused(hosts_with("ferry-hosts", "ferry-guests"), {"format", "ferry-guests"});
+  expect_hosts_refused(hosts_with("\"cores\": 8", "\"cores\": 0"), {"hosts[0]: cores is 0"});
+  expect_hosts_refused(hosts_with("\"cores\": 8", "\"sockets\": 8"), {"no cores"});
+  expect_hosts_refused(hosts_with("2e10", "-1"), {"read_bytes_per_s is -1"});
+  expect_hosts_refused(hosts_with("2e10", "0"), {"read_bytes_per_s is 0"});
+  expect_hosts_refused(hosts_with("[4, 1]", "[1, 1]"), {"measured: alone: own_decode", "ascending"});
+  expect_hosts_refused(hosts_with("[4, 1]", "[4, -1]"), {"own_decode"});
+  expect_hosts_refused(hosts_with("[4, 1]", "4"), {"own_decode"});
+  expect_hosts_refused(hosts_with("\"layers\": 2", "\"layers\": \"2\""), {"layers"});
+}
+
+}  // namespace
+}  // namespace ferry
