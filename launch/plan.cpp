@@ -11,10 +11,10 @@
 #include "moe/routing/routing_rows.h"
 #include "profiler/write_file.h"
 #include "runtime/base/error.h"
+#include "runtime/model/weights_loader.h"
 #include "runtime/plan/hosts_file.h"
 #include "runtime/plan/plan_picture.h"
 #include "runtime/plan/step_model.h"
-#include "runtime/rank_setup.h"
 #include "runtime/run_description.h"
 
 // `ferry plan`: what numbers of workers and copies would bring.
@@ -60,6 +60,12 @@ std::vector<HostEntry> plan_hosts(const Options& options, const ModelConfig& con
   host.link_s = o.link_us * 1e-6;
   host.link_bytes_per_s = o.link_gbit_per_s * kBytesPerGbit;
   return hosts;
+}
+
+/// How weights would be held; only what `native` stands for has to be looked up in the checkpoint, of which else config.json does.
+Quantization plan_quantization(const EngineOptions& options, const ModelConfig& config) {
+  const Quantization asked = plan_weights(options.model, options.quantization).quantization;
+  return asked.is_native ? resolve_quantization(Checkpoint::open(options.model), config, asked) : asked;
 }
 
 std::vector<PlanCase> plan_cases(const PlanOptions& o, const ModelConfig& config, const EngineOptions& engine) {
@@ -114,8 +120,7 @@ int run_plan(const Options& options) {
   const ModelConfig config = load_config(options.engine.model);
   if (config.moe.num_experts == 0) throw_invalid("plan: " + config.name + " has nothing that workers could hold");
   const DType dtype = options.engine.dtype.value_or(config.dtype);
-  const Checkpoint checkpoint = Checkpoint::open(options.engine.model);
-  const Quantization quantization = plan_run_weights(options.engine, config, checkpoint).quantization;
+  const Quantization quantization = plan_quantization(options.engine, config);
   const PlanModel model = plan_model(config, quantization, dtype);
   const RoutingTrace trace = plan_routing(options.plan, plan_routing_shape(config));
   const std::vector<PlanCase> cases = plan_cases(options.plan, config, options.engine);

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Holds `ferry plan` against `ferry bench` on this machine: predicted, measured, error.
 
-    launch/plan_check.py [--ferry PATH] [MODEL[:QUANTIZE]...]        default: demo
+    launch/plan_check.py [--ferry PATH] [--rounds N] [--workers 0,1,2] [MODEL[:QUANTIZE]...]        default: demo
 
-Each model is measured (`ferry plan --measure`), one short bench with one worker says what an exchange between two ranks takes
-here, and then 6 configurations of batches and workers are benched and predicted on the same routing: that of a capture of the
-first bench. What was fitted to (the exchange) is marked. The last line is the median of the errors.
+For 0, 1 and 2 workers a bench of a prompt and of 1, 16 and 64 sequences is held against what a plan says, 12 configurations a
+model. Both run on the same routing, that of a capture. The plan's costs are measured anew (`ferry plan --measure`) beside each bench,
+in turn, --rounds times, and the fastest of each side counts: others on the machine only ever take time away. What an exchange
+between two ranks takes comes from a bench with one worker, whose rows are marked. The last line is the median of the errors.
 """
 
 import argparse
@@ -16,8 +17,8 @@ import subprocess
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-BATCHES, WORKERS = (1, 16, 64), (0, 1, 2)
-PROMPT, DECODE, REPETITIONS = 512, 48, 3
+BATCHES = (1, 16, 64)
+PROMPT, DECODE, REPETITIONS = 512, 48, 5
 CONTEXT = 32 + DECODE // 2  # tokens behind a sequence of the bench, on average
 
 
@@ -47,57 +48,68 @@ class Model:
         self.bench(0, [64], more=["--trace", capture, "--trace-routing"])
         return capture
 
-    def measure(self):
-        hosts = self.folder / "hosts.json"
-        output_of([self.ferry, "plan", *self.options, "--measure", "--save", hosts, "--json"])
-        return hosts
-
-    def fit_exchange(self, hosts, routing):
+    def exchange(self, routing):
         """Two ranks of this host: from a small exchange its time, from a large one its bytes per second."""
         run = self.bench(1, [1], more=["--routing", routing])
         small, large = run["decode"][0]["transport_per_layer"], run["prefill"][0]["transport_per_layer"]
+        link_s = small["transport_us"] * 1e-6
+        rate = (large["bytes_out"] + large["bytes_in"]) / max(1e-6, large["transport_us"] * 1e-6 - link_s)
+        return {"link_s": link_s, "message_s": link_s, "link_bytes_per_s": rate}
+
+    def plan(self, workers, routing, exchange):
+        """{("prefill" or "decode", size): tokens/s} as this moment's costs have it."""
+        hosts = self.folder / "hosts.json"
+        output_of([self.ferry, "plan", *self.options, "--measure", "--save", hosts, "--json"])
         machines = json.loads(hosts.read_text())
-        host = machines["hosts"][0]
-        host["link_s"] = small["transport_us"] * 1e-6
-        host["message_s"] = host["link_s"]
-        host["link_bytes_per_s"] = (large["bytes_out"] + large["bytes_in"]) / max(1e-6, large["transport_us"] * 1e-6 - host["link_s"])
+        machines["hosts"][0].update(exchange)
         hosts.write_text(json.dumps(machines))
-
-    def plan(self, hosts, routing):
-        command = [self.ferry, "plan", *self.options, "--hosts", hosts, "--trace", routing, "--workers", ",".join(map(str, WORKERS))]
+        command = [self.ferry, "plan", *self.options, "--hosts", hosts, "--trace", routing, "--workers", workers]
         command += ["--batch", ",".join(map(str, BATCHES)), "--context", CONTEXT, "--prompt", PROMPT, "--json"]
-        return {(row["workers"], row["batch"]): row for row in json.loads(output_of(command))["configurations"]}
+        rows = json.loads(output_of(command))["configurations"]
+        rates = {("decode", row["batch"]): row["decode_tokens_per_s"] for row in rows}
+        return {**rates, ("prefill", PROMPT): rows[0]["prefill_tokens_per_s"]}
 
 
-def check(model):
-    routing, hosts = model.capture(), model.measure()
-    model.fit_exchange(hosts, routing)
-    plan, errors = model.plan(hosts, routing), []
+def best_rates(rounds):
+    return {key: max(rates[key] for rates in rounds) for key in rounds[0]}
 
-    def line(what, workers, predicted, measured, is_fitted):
-        errors.append(abs(predicted / measured - 1))
-        note = "  fitted here" if is_fitted else ""
-        print(f"{model.name:24} {what:12} {workers:7} {predicted:10.1f} {measured:10.1f} {100 * (predicted / measured - 1):+8.1f} %{note}", flush=True)
 
-    for workers in WORKERS:
-        run = model.bench(workers, BATCHES, more=["--routing", routing])
-        line(f"prefill {PROMPT}", workers, plan[workers, 1]["prefill_tokens_per_s"], run["prefill"][0]["tokens_per_s"]["median"], workers == 1)
-        for row in run["decode"]:
-            batch = row["sequences"]
-            line(f"decode {batch}", workers, plan[workers, batch]["decode_tokens_per_s"], row["tokens_per_s"]["median"], workers == 1 and batch == 1)
+def measured_rates(run):
+    rates = {("decode", row["sequences"]): row["tokens_per_s"]["max"] for row in run["decode"]}
+    return {**rates, ("prefill", PROMPT): run["prefill"][0]["tokens_per_s"]["max"]}
+
+
+def check(model, all_workers, num_rounds):
+    routing, errors = model.capture(), []
+    exchange = min((model.exchange(routing) for _ in range(num_rounds)), key=lambda e: e["link_s"]) if any(all_workers) else {}
+    for workers in all_workers:
+        plans, runs = [], []
+        for _ in range(num_rounds):
+            plans.append(model.plan(workers, routing, exchange))
+            runs.append(measured_rates(model.bench(workers, BATCHES, more=["--routing", routing])))
+        predicted, measured = best_rates(plans), best_rates(runs)
+        for key, rate in measured.items():
+            error = predicted[key] / rate - 1
+            errors.append(abs(error))
+            note = "  fitted to" if workers == 1 and key in (("decode", 1), ("prefill", PROMPT)) else ""
+            name = f"{key[0]} {key[1]}"
+            print(f"{model.name:20} {name:12} {workers:7} {predicted[key]:10.1f} {rate:10.1f} {100 * error:+8.1f} %{note}", flush=True)
     return errors
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ferry", default=ROOT / "build/release/launch/ferry")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--workers", default="0,1,2")
     parser.add_argument("models", nargs="*", default=["demo"])
     options = parser.parse_args()
-    print(f"{'model':24} {'':12} workers  predicted   measured    error")
+    workers = [int(number) for number in options.workers.split(",")]
+    print(f"{'model':20} {'':12} workers  predicted   measured      error")
     errors = []
     for name in options.models:
         with tempfile.TemporaryDirectory() as folder:
-            errors += check(Model(options.ferry, name, pathlib.Path(folder)))
+            errors += check(Model(options.ferry, name, pathlib.Path(folder)), workers, options.rounds)
     print(f"{len(errors)} configurations: median error {100 * statistics.median(errors):.1f} %, largest {100 * max(errors):.1f} %")
 
 

@@ -54,7 +54,7 @@ double middle_of(Run&& run) {
   double sum = run();
   if (sum > 4 * kSecondsOfPoint) return sum;
   sum = 0;
-  while (seconds.size() < 3 || (sum < kSecondsOfPoint && seconds.size() < 200)) {
+  while (seconds.size() < 3 || (sum < kSecondsOfPoint && seconds.size() < 60)) {
     seconds.push_back(run());
     sum += seconds.back();
   }

@@ -121,9 +121,10 @@ class PlanTest(unittest.TestCase):
 
     def test_this_machine_is_measured_once_and_planned_for_again(self):
         hosts = self.path / "measured.json"
-        measured = json.loads(run("plan", "--model", "demo", "--measure", "--threads", "1", "--save", hosts, "--json"))
+        model = ROOT / "tests/golden/qwen3_5_moe"
+        measured = json.loads(run("plan", "--model", model, "--measure", "--threads", "1", "--save", hosts, "--json"))
         self.assertTrue(measured["hosts"][0]["is_measured"])
-        again = json.loads(run("plan", "--model", "demo", "--hosts", hosts, "--json"))
+        again = json.loads(run("plan", "--model", model, "--hosts", hosts, "--json"))
         self.assertEqual(again["configurations"], measured["configurations"])
 
 
