@@ -258,7 +258,7 @@ class ServedTest(Folder, ferry_job.JobTest):
 
     def test_bad_requests_are_answered_and_the_server_goes_on(self):
         self.serve(ranks=1)
-        for body in ({"level": 7}, {"num_steps": -1}, {"start_step": "x"}, {"max_bytes": 1}, {"with_stack": True}, {"output_dir": 5}):
+        for body in ({"level": 7}, {"num_steps": -1}, {"start_step": "x"}, {"max_bytes": 1}, {"routing": 1}, {"with_stack": True}, {"output_dir": 5}):
             status, answer = self.post("/start_profile", body)
             self.assertEqual(status, 400, body)
             self.assertIn(next(iter(body)), answer["error"]["message"])
@@ -275,10 +275,13 @@ class ServedTest(Folder, ferry_job.JobTest):
             self.profile.Stop(profile.StopProfileRequest())
         self.assertEqual(caught.exception.code(), grpc.StatusCode.FAILED_PRECONDITION)
         folder = self.folder / "counted"
-        self.profile.Start(profile.StartProfileRequest(output_dir=str(folder), start_step=3, num_steps=10))
+        self.profile.Start(profile.StartProfileRequest(output_dir=str(folder), start_step=3, num_steps=10, routing=True))
         job.generate(endless_request(max_tokens=40))
         self.assertTrue(wait_until(self.is_idle, 60))
         self.assertEqual(len(table(folder, "step")), 10 * 3)
+        routed = (folder / "routing.ferryrt").read_bytes()
+        self.assertIn(b'"num_steps":10,"num_left_out":0}', routed)
+        self.assertTrue(routed.startswith(b"FERRYRT1"))
         saved = self.profile.Save(profile.SaveProfileRequest(wait=True))
         self.assertGreater(int(run_facts(pathlib.Path(saved.output_dir))["steps"]), 20)
         self.assertEqual(self.profile.GetStatus(profile.GetProfileStatusRequest()).output_dir, saved.output_dir)
