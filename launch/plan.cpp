@@ -62,7 +62,7 @@ std::vector<HostEntry> plan_hosts(const Options& options, const ModelConfig& con
   return hosts;
 }
 
-/// How weights would be held; only what `native` stands for has to be looked up in the checkpoint, of which else config.json does.
+/// How weights would be held; only what `native` stands for is looked up in the checkpoint, of which else config.json does.
 Quantization plan_quantization(const EngineOptions& options, const ModelConfig& config) {
   const Quantization asked = plan_weights(options.model, options.quantization).quantization;
   return asked.is_native ? resolve_quantization(Checkpoint::open(options.model), config, asked) : asked;

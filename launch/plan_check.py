@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Holds `ferry plan` against `ferry bench` on this machine: predicted, measured, error.
 
-    launch/plan_check.py [--ferry PATH] [--rounds N] [--workers 0,1,2] [MODEL[:QUANTIZE]...]        default: demo
+    launch/plan_check.py [--ferry PATH] [--workers 0,1,2] [MODEL[:QUANTIZE]...]        default: demo
 
 For 0, 1 and 2 workers a bench of a prompt and of 1, 16 and 64 sequences is held against what a plan says, 12 configurations a
-model. Both run on the same routing, that of a capture. The plan's costs are measured anew (`ferry plan --measure`) beside each bench,
-in turn, --rounds times, and the fastest of each side counts: others on the machine only ever take time away. What an exchange
-between two ranks takes comes from a bench with one worker, whose rows are marked. The last line is the median of the errors.
+model. Both run on the same routing, that of a capture, and the plan's costs are measured anew (`ferry plan --measure`) beside each
+bench. A machine that others share changes its speed: each run stands between two runs of a fixed loop and counts by their speed; one
+between unequal ones is done again. What an exchange between two ranks takes comes from a bench with one worker, whose rows are
+marked. The last line is the median of the errors.
 """
 
 import argparse
@@ -15,10 +16,12 @@ import pathlib
 import statistics
 import subprocess
 import tempfile
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BATCHES = (1, 16, 64)
-PROMPT, DECODE, REPETITIONS = 512, 48, 5
+PROMPT, DECODE, REPETITIONS = 512, 48, 3
+TRIES, SAME_SPEED = 2, 0.08
 CONTEXT = 32 + DECODE // 2  # tokens behind a sequence of the bench, on average
 
 
@@ -27,6 +30,29 @@ def output_of(command):
     if done.returncode != 0:
         raise SystemExit(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stderr}")
     return done.stdout
+
+
+def speed():
+    """Runs of a fixed loop a second, the middle of some."""
+    rates = []
+    for _ in range(9):
+        start = time.perf_counter()
+        sum(range(400_000))
+        rates.append(1 / (time.perf_counter() - start))
+    return statistics.median(rates)
+
+
+def at_one_speed(run):
+    """What `run` returns, and how fast the machine was meanwhile; of several tries the one whose speed moved least."""
+    best = None
+    for _ in range(TRIES):
+        before, answer, after = speed(), run(), speed()
+        moved = abs(after / before - 1)
+        if best is None or moved < best[0]:
+            best = (moved, answer, (before + after) / 2)
+        if moved < SAME_SPEED:
+            break
+    return best[1:]
 
 
 class Model:
@@ -49,58 +75,54 @@ class Model:
         return capture
 
     def exchange(self, routing):
-        """Two ranks of this host: from a small exchange its time, from a large one its bytes per second."""
-        run = self.bench(1, [1], more=["--routing", routing])
-        small, large = run["decode"][0]["transport_per_layer"], run["prefill"][0]["transport_per_layer"]
-        link_s = small["transport_us"] * 1e-6
-        rate = (large["bytes_out"] + large["bytes_in"]) / max(1e-6, large["transport_us"] * 1e-6 - link_s)
-        return {"link_s": link_s, "message_s": link_s, "link_bytes_per_s": rate}
+        """Two ranks of this host: from the exchanges of 1 and of 64 sequences."""
+        run, pace = at_one_speed(lambda: self.bench(1, [1, 64], more=["--routing", routing]))
+        small, large = (row["transport_per_layer"] for row in run["decode"])
+        num_bytes = [row["bytes_out"] + row["bytes_in"] for row in (small, large)]
+        rate = (num_bytes[1] - num_bytes[0]) / max(1e-6, (large["transport_us"] - small["transport_us"]) * 1e-6)
+        link_s = max(1e-6, small["transport_us"] * 1e-6 - num_bytes[0] / rate)
+        return {"link_s": link_s, "message_s": link_s, "link_bytes_per_s": rate}, pace
 
     def plan(self, workers, routing, exchange):
-        """{("prefill" or "decode", size): tokens/s} as this moment's costs have it."""
+        """{("prefill" or "decode", size): tokens/s} as this moment's costs have it, and how fast the machine was."""
         hosts = self.folder / "hosts.json"
-        output_of([self.ferry, "plan", *self.options, "--measure", "--save", hosts, "--json"])
+        command = [self.ferry, "plan", *self.options, "--measure", "--save", hosts, "--json"]
+        _, pace = at_one_speed(lambda: output_of(command))
         machines = json.loads(hosts.read_text())
-        machines["hosts"][0].update(exchange)
+        link, link_pace = exchange
+        slower = link_pace / pace
+        machines["hosts"][0].update({key: value / slower if key == "link_bytes_per_s" else value * slower for key, value in link.items()})
         hosts.write_text(json.dumps(machines))
         command = [self.ferry, "plan", *self.options, "--hosts", hosts, "--trace", routing, "--workers", workers]
         command += ["--batch", ",".join(map(str, BATCHES)), "--context", CONTEXT, "--prompt", PROMPT, "--json"]
         rows = json.loads(output_of(command))["configurations"]
         rates = {("decode", row["batch"]): row["decode_tokens_per_s"] for row in rows}
-        return {**rates, ("prefill", PROMPT): rows[0]["prefill_tokens_per_s"]}
-
-
-def best_rates(rounds):
-    return {key: max(rates[key] for rates in rounds) for key in rounds[0]}
+        return {**rates, ("prefill", PROMPT): rows[0]["prefill_tokens_per_s"]}, pace
 
 
 def measured_rates(run):
-    rates = {("decode", row["sequences"]): row["tokens_per_s"]["max"] for row in run["decode"]}
-    return {**rates, ("prefill", PROMPT): run["prefill"][0]["tokens_per_s"]["max"]}
+    rates = {("decode", row["sequences"]): row["tokens_per_s"]["median"] for row in run["decode"]}
+    return {**rates, ("prefill", PROMPT): run["prefill"][0]["tokens_per_s"]["median"]}
 
 
-def check(model, all_workers, num_rounds):
+def check(model, all_workers):
     routing, errors = model.capture(), []
-    exchange = min((model.exchange(routing) for _ in range(num_rounds)), key=lambda e: e["link_s"]) if any(all_workers) else {}
+    exchange = model.exchange(routing) if any(all_workers) else ({}, 1)
     for workers in all_workers:
-        plans, runs = [], []
-        for _ in range(num_rounds):
-            plans.append(model.plan(workers, routing, exchange))
-            runs.append(measured_rates(model.bench(workers, BATCHES, more=["--routing", routing])))
-        predicted, measured = best_rates(plans), best_rates(runs)
-        for key, rate in measured.items():
-            error = predicted[key] / rate - 1
-            errors.append(abs(error))
-            note = "  fitted to" if workers == 1 and key in (("decode", 1), ("prefill", PROMPT)) else ""
+        predicted, plan_pace = model.plan(workers, routing, exchange)
+        run, pace = at_one_speed(lambda: model.bench(workers, BATCHES, more=["--routing", routing]))
+        for key, rate in measured_rates(run).items():
+            guess = predicted[key] * pace / plan_pace
+            errors.append(abs(guess / rate - 1))
+            note = "  exchange fitted to" if workers == 1 and key in (("decode", 1), ("decode", 64)) else ""
             name = f"{key[0]} {key[1]}"
-            print(f"{model.name:20} {name:12} {workers:7} {predicted[key]:10.1f} {rate:10.1f} {100 * error:+8.1f} %{note}", flush=True)
+            print(f"{model.name:20} {name:12} {workers:7} {guess:10.1f} {rate:10.1f} {100 * (guess / rate - 1):+8.1f} %{note}", flush=True)
     return errors
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ferry", default=ROOT / "build/release/launch/ferry")
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--workers", default="0,1,2")
     parser.add_argument("models", nargs="*", default=["demo"])
     options = parser.parse_args()
@@ -109,7 +131,7 @@ def main():
     errors = []
     for name in options.models:
         with tempfile.TemporaryDirectory() as folder:
-            errors += check(Model(options.ferry, name, pathlib.Path(folder)), workers, options.rounds)
+            errors += check(Model(options.ferry, name, pathlib.Path(folder)), workers)
     print(f"{len(errors)} configurations: median error {100 * statistics.median(errors):.1f} %, largest {100 * max(errors):.1f} %")
 
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <string>
 
 #include "runtime/base/error.h"
@@ -181,11 +180,9 @@ StepTimes StepModel::decode_times(const PlanCase& c, std::span<const Layer> laye
   const Rows r{.rows = rows, .keys = real(c.context), .logits = rows, .phase = RoutingPhase::kDecode};
   const PlanSites sites = make_sites(hosts_, c.coordinators, c.workers);
   StepTimes mean;
-  int64_t num_judged = 0;
-  for (int64_t t = 1; t < asked.num_steps; t += 2) ++num_judged;
-  for (int64_t t = 1; t < asked.num_steps; t += 2) {  // the others are what the experts were placed by
-    add(mean, c.workers == 0 ? one_process(asked, t, r) : with_workers(c, sites, layers, asked, t, r), 1 / real(num_judged));
-  }
+  const double weight = 1 / real(asked.num_steps / 2);
+  for (int64_t t = 1; t < asked.num_steps; t += 2)  // the others are what the experts were placed by
+    add(mean, c.workers == 0 ? one_process(asked, t, r) : with_workers(c, sites, layers, asked, t, r), weight);
   return mean;
 }
 
@@ -213,11 +210,10 @@ std::vector<StepModel::Layer> StepModel::placed(const PlanCase& c, PlanResult* r
       place(loads_of(decode_rows(c.batch), 0, 2), cost, c.workers, c.copies, c.is_spread);
   std::vector<Layer> layers;
   std::vector<double> held(static_cast<std::size_t>(c.workers), 0);
-  std::size_t fullest = 0;
   double lost = 0;
   for (const LayerPlacement& layer : placement)
     for (std::size_t w = 0; w < layer.size(); ++w) held[w] += real(std::ssize(layer[w]));
-  fullest = static_cast<std::size_t>(std::ranges::max_element(held) - held.begin());
+  const auto fullest = static_cast<std::size_t>(std::ranges::max_element(held) - held.begin());
   for (const LayerPlacement& layer : placement) {
     layers.push_back({holders_of(layer, model_.num_experts)});
     for (const uint64_t holders : layers.back().holders) lost += holders == uint64_t{1} << fullest ? 1 : 0;
