@@ -17,6 +17,9 @@ HOST = {
     "code_flops_per_s": 2e13, "link_s": 5e-5, "message_s": 1e-5, "link_bytes_per_s": 1.25e9, "measured": None,
 }
 
+GENERATE = ("generate", "--model", "demo", "--memory", "64MiB", "--token-ids", "443,3808,1132", "--max-tokens", "6", "--speculate", "0")
+MPIRUN = (str(ROOT / "launch/mpirun.sh"), "-np", "3")
+
 
 def run(*arguments, launcher=(), code=0):
     command = [*launcher, FERRY, *map(str, arguments)]
@@ -47,8 +50,7 @@ class PlanTest(unittest.TestCase):
         cls.addClassCleanup(cls.folder.cleanup)
         cls.path = pathlib.Path(cls.folder.name)
         cls.capture = cls.path / "capture"
-        run("generate", "--model", "demo", "--memory", "64MiB", "--token-ids", "443,3808,1132", "--max-tokens", "6",
-            "--speculate", "0", "--trace", cls.capture, "--trace-routing")
+        run(*GENERATE, "--trace", cls.capture, "--trace-routing")
         cls.hosts = cls.path / "hosts.json"
         cls.hosts.write_text(json.dumps({"format": "ferry-hosts", "version": 1, "hosts": [HOST]}))
 
@@ -68,6 +70,10 @@ class PlanTest(unittest.TestCase):
             ids += bytes(struct.unpack_from(f"<{3 * TOP_K}i", data, 8 + size + begin))
         self.assertEqual(steps[0][3], ids)
 
+    def test_routing_is_the_same_bytes_on_any_number_of_ranks(self):
+        run(*GENERATE, "--trace", self.path / "ranks", "--trace-routing", launcher=MPIRUN)
+        self.assertEqual((self.path / "ranks/routing.ferryrt").read_bytes(), (self.capture / "routing.ferryrt").read_bytes())
+
     def test_summary_and_exports(self):
         csv = self.path / "loads.csv"
         text = run("trace", "routing", self.capture, "--out", csv)
@@ -81,7 +87,7 @@ class PlanTest(unittest.TestCase):
 
     def test_a_bench_replays_it_on_any_number_of_ranks(self):
         bench = ("bench", "--model", "demo", "--memory", "64MiB", "-p", "16", "-n", "4", "-b", "2", "-r", "1", "--json")
-        for launcher in ((), (str(ROOT / "launch/mpirun.sh"), "-np", "3")):
+        for launcher in ((), MPIRUN):
             replayed = json.loads(run(*bench, "--routing", self.capture, launcher=launcher))
             self.assertEqual(replayed["routing"], str(self.capture))
         self.assertIsNone(json.loads(run(*bench))["routing"])
