@@ -11,6 +11,7 @@
 #include "moe/routing/routing_rows.h"
 #include "profiler/write_file.h"
 #include "runtime/base/error.h"
+#include "runtime/base/text_file.h"
 #include "runtime/model/weights_loader.h"
 #include "runtime/plan/hosts_file.h"
 #include "runtime/plan/plan_picture.h"
