@@ -26,6 +26,7 @@
 #include "runtime/cluster/core_policy.h"
 #include "runtime/host_logits.h"
 #include "runtime/model/cache_shapes.h"
+#include "runtime/model/expert_loader.h"
 #include "runtime/model/footprint.h"
 #include "runtime/model/operators.h"
 #include "runtime/model/trunk.h"
@@ -72,7 +73,7 @@ struct OwnTimes {
 class Stopwatch final : public TokenDispatcher {
  public:
   Stopwatch(int64_t num_experts, DType row_dtype)
-      : row_dtype_(row_dtype), map_(ExpertMap::contiguous(num_experts, {&kHere, 1})), load_(1, num_experts) {}
+      : row_dtype_(row_dtype), placement_(ExpertPlacement::contiguous(1, num_experts, {&kHere, 1})), load_(1, num_experts) {}
 
   void begin_step(int64_t) override {
     times_ = {};
@@ -94,7 +95,7 @@ class Stopwatch final : public TokenDispatcher {
   void keep_alive() override {}
   void shut_down() override {}
   DType row_dtype() const override { return row_dtype_; }
-  const ExpertMap& expert_map() const override { return map_; }
+  const ExpertPlacement& placement() const override { return placement_; }
   const ExpertLoad& expert_load() const override { return load_; }
 
  private:
@@ -106,7 +107,7 @@ class Stopwatch final : public TokenDispatcher {
   }
 
   DType row_dtype_;
-  ExpertMap map_;
+  ExpertPlacement placement_;
   ExpertLoad load_;
   OwnTimes times_;
   ProbeClock::time_point last_;
@@ -303,10 +304,10 @@ ExpertBank load_some_experts(const ModelConfig& config, const PlanModel& model, 
   const double all = model.expert_bytes * static_cast<double>(model.num_experts * model.num_expert_layers);
   const double room = std::min(4e9, static_cast<double>(available_memory_bytes()) / 4);
   const auto shares = std::clamp<int64_t>(static_cast<int64_t>(std::ceil(all / room)), 1, model.num_experts);
-  std::vector<Rank> ranks;
-  for (int32_t r = 0; r < static_cast<int32_t>(shares); ++r) ranks.push_back({r});
-  return load_experts(weights.checkpoint, config, ExpertMap::contiguous(model.num_experts, ranks), 0, matmul, pool,
-                      weights.load);
+  std::vector<LogicalExpertId> some;
+  for (int32_t e = 0; e < (model.num_experts + shares - 1) / shares; ++e) some.push_back({e});
+  const RankExperts experts(static_cast<std::size_t>(config.num_expert_layers()), some);
+  return ExpertLoader(weights.checkpoint, config, matmul, weights.load).load_all(experts, pool);
 }
 
 /// Moves all of `bytes` through a socket; false if it is broken.
