@@ -57,7 +57,8 @@ class ExpertWorker {
 
   ~ExpertWorker() {
     const bool unfinished = std::ranges::any_of(inboxes_, [](const Inbox& inbox) { return inbox.receive != nullptr; });
-    if (unfinished && hub_.fails_together() && !source_.failure()) source_.fail("this rank leaves");  // its memory is about to go
+    // Its memory is about to go.
+    if (unfinished && hub_.fails_together() && !source_.failure()) source_.fail("this rank leaves");
   }
   ExpertWorker(const ExpertWorker&) = delete;
   ExpertWorker& operator=(const ExpertWorker&) = delete;

@@ -50,8 +50,8 @@ class ComputeResources {
 };
 
 /// Which ranks hold which routed experts at first: the workers as `options` say, or this process when it is alone. Throws Error
-/// if there are more workers than experts, and as choose_placement() does; a dense model has the slices of its networks, if they
-/// can be cut. `config` says whether there is an MTP layer (choose_speculation).
+/// if there are more workers than experts, and as choose_placement() does; a dense model has the slices of its networks, if
+/// they can be cut. `config` says whether there is an MTP layer (choose_speculation).
 ExpertPlacement first_placement(const EngineOptions& options, const ModelConfig& config, const Cluster& cluster);
 
 /// Tells every worker what it is to hold; no placement: that there will be none, since the coordinator failed. Waits for the

@@ -21,9 +21,9 @@ struct Joined {
   FileDescriptor socket{-1};  // connected; the next byte on it is the link's
 };
 
-/// Joins those who meet at `address` (HOST:PORT or unix:NAME; a Rendezvous listens there). `introduction` is what the newcomer says of
-/// itself, at most kMaxJoinBytes; `incarnation` tells it from one before it in the same place. Both ends must have the same
-/// key, and each proves it to the other.
+/// Joins those who meet at `address` (HOST:PORT or unix:NAME; a Rendezvous listens there). `introduction` is what the newcomer
+/// says of itself, at most kMaxJoinBytes; `incarnation` tells it from one before it in the same place. Both ends must have the
+/// same key, and each proves it to the other.
 ///
 /// Tries again, less and less often, until somebody answers: the order in which processes start does not matter. Throws
 /// Error{kInvalidArgument} for an address that is none, {kFailedPrecondition} with the reason if it is refused, and

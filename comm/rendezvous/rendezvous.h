@@ -37,8 +37,8 @@ class Rendezvous {
   /// end.
   using OnJoined = std::function<void(const Place&, FileDescriptor socket)>;
 
-  /// Listens on `address`, HOST:PORT or unix:NAME (local_place.h). Throws Error{kInvalidArgument} for one that is none, or that others can reach while there
-  /// is no key; {kFailedPrecondition} if it cannot be listened on.
+  /// Listens on `address`, HOST:PORT or unix:NAME (local_place.h). Throws Error{kInvalidArgument} for one that is none, or that
+  /// others can reach while there is no key; {kFailedPrecondition} if it cannot be listened on.
   Rendezvous(const std::string& address, std::string key, Admit admit, OnJoined on_joined);
   /// Newcomers that were not admitted yet are dropped.
   ~Rendezvous();

@@ -13,7 +13,7 @@ namespace ferry {
 namespace {
 
 using nlohmann::json;
-using namespace placement;
+using placement::at, placement::list_of, placement::refuse, placement::require_members, placement::whole_number;
 
 constexpr const char* kPlacementFormat = "ferry-placement";
 constexpr int64_t kPlacementVersion = 1;

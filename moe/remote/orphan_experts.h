@@ -6,8 +6,8 @@
 
 namespace ferry {
 
-/// The way out where no worker answers for an expert: any expert of the model, computed on this rank. Slow the first time, since
-/// it is read then; with the bits of any other holder.
+/// The way out where no worker answers for an expert: any expert of the model, computed on this rank. Slow the first time,
+/// since it is read then; with the bits of any other holder.
 class OrphanExperts {
  public:
   virtual ~OrphanExperts() = default;

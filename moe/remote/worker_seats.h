@@ -63,7 +63,8 @@ class WorkerSeats {
   void suspect(int32_t worker, const std::string& reason) { change(worker, WorkerState::kSuspect, reason); }
   /// It has answered all it owed.
   void clear(int32_t worker) { change(worker, WorkerState::kHealthy, "answers again"); }
-  /// Where nobody healthy holds `expert`: one of `holders` that is suspected. Throws what the first of the lost ones failed with.
+  /// Where nobody healthy holds `expert`: one of `holders` that is suspected. Throws what the first of the lost ones failed
+  /// with.
   int32_t require_holder(uint64_t holders, int32_t expert) const;
   /// Loses those whose link has ended meanwhile.
   void look_at_links();
