@@ -113,7 +113,15 @@ class Tracing {
 };
 
 EngineReport report_of(const Coordinator& coordinator, const Tracing& tracing) {
-  return {coordinator.load(), coordinator.stats(), coordinator.model_info(), tracing.count()};
+  return {coordinator.load(), coordinator.stats(), coordinator.model_info(), coordinator.workers(), tracing.count()};
+}
+
+/// What health checks over HTTP tell.
+Health health_of(const Coordinator& coordinator, const ServingState& state) {
+  Health health{.complaint = state.complaint()};
+  for (const WorkerSight& worker : coordinator.workers().missing())
+    health.missing.push_back({.rank = worker.rank, .state = worker_state_name(worker.state), .reason = worker.reason});
+  return health;
 }
 
 /// What the live view shows; `start` is when the server did.
@@ -130,13 +138,13 @@ LiveStatus look(const EngineReport& report, const Coordinator& coordinator, cons
 
 /// Nothing if HTTP is off.
 std::optional<HttpServer> open_http(const ServeOptions& options, const Access& access, ProfileControl& profile,
-                                    api::ApiService& apis, const ServingState& state, EngineReporter report,
+                                    api::ApiService& apis, HealthProbe health, EngineReporter report,
                                     const std::string& model_name, HttpMetrics& metrics, LiveFeed& live) {
   if (options.http_address == "off") return std::nullopt;
   HttpRouter router;
   api::openai::add_openai_routes(router, apis.context());
   api::anthropic::add_message_routes(router, apis.context());
-  add_health_route(router, [&state] { return state.complaint(); });
+  add_health_route(router, std::move(health));
   add_profile_routes(router, profile);
   add_live_routes(router, live);
   add_metrics_route(router, std::move(report), model_name, metrics);
@@ -200,7 +208,8 @@ int run_serve(const Options& options, Cluster& cluster) {
   HttpMetrics http_metrics;
   const auto report = [&] { return report_of(coordinator, tracing); };
   LiveFeed live([&, start = std::chrono::steady_clock::now()] { return look(report(), coordinator, state, start); });
-  const std::optional<HttpServer> http = open_http(options.serve, access, profile, apis, state, report,
+  const auto health = [&] { return health_of(coordinator, state); };
+  const std::optional<HttpServer> http = open_http(options.serve, access, profile, apis, health, report,
                                                    model_name_of(options.serve, engine.model_info()), http_metrics, live);
   coordinator.set_on_failure([&] { state.end(); });
   engine.watch().set_on_change([&](const std::optional<std::string>& complaint) { state.set_overdue(complaint); });

@@ -141,7 +141,9 @@ enum class TraceLevel : int8_t {
   X(kDeviceDispatches, "device_dispatches", kCounter, kOther, 1, "value", "")                             \
   X(kDeviceBarriers, "device_barriers", kCounter, kOther, 1, "value", "")                                 \
   X(kSwapBlocks, "swap blocks", kHost, kOther, 0, "saved", "restored")                                    \
-  X(kRequestPreempted, "request.preempted", kRequest, kOther, 0, "request", "tokens")
+  X(kRequestPreempted, "request.preempted", kRequest, kOther, 0, "request", "tokens")                     \
+  X(kWorkerChange, "worker change", kHost, kOther, 0, "state", "peer")                                    \
+  X(kCoveredRows, "covered_rows", kCounter, kExperts, 0, "value", "peer")
 
 enum class Zone : uint8_t {
 #define FERRY_ZONE_ENUMERATOR(id, name, kind, part, level, a, b) id,

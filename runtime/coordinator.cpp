@@ -130,6 +130,8 @@ class Coordinator::Impl {
     const std::scoped_lock lock(mutex_);
     return stats_;
   }
+  WorkerReport workers() const { return engine_.worker_report(); }
+  const ExpertRecord& experts() const { return engine_.expert_record(); }
   const ModelInfo& model_info() const { return engine_.model_info(); }
   const MediaIntake& require_media() const { return engine_.require_media(); }
   int64_t max_prompt_tokens() const { return sequence_capacity(engine_.scheduler_options()) - 1; }
@@ -568,6 +570,8 @@ void Coordinator::fail(const std::string& reason) { impl_->fail(reason); }
 EngineLoad Coordinator::load() const { return impl_->load(); }
 std::vector<OpenRequestSight> Coordinator::oldest_requests(std::size_t most) const { return impl_->oldest_requests(most); }
 EngineStats Coordinator::stats() const { return impl_->stats(); }
+WorkerReport Coordinator::workers() const { return impl_->workers(); }
+const ExpertRecord& Coordinator::experts() const { return impl_->experts(); }
 int64_t Coordinator::max_prompt_tokens() const { return impl_->max_prompt_tokens(); }
 const ModelInfo& Coordinator::model_info() const { return impl_->model_info(); }
 const MediaIntake& Coordinator::require_media() const { return impl_->require_media(); }

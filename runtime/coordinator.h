@@ -18,8 +18,10 @@ namespace ferry {
 
 class Engine;
 class EngineStats;
+class ExpertRecord;
 class MediaIntake;
 struct ModelInfo;
+struct WorkerReport;
 
 /// Times of one request, ns on the steady clock's scale.
 struct RequestTimings {
@@ -125,6 +127,10 @@ class Coordinator {
   std::vector<OpenRequestSight> oldest_requests(std::size_t most) const;
   /// How requests fared so far.
   EngineStats stats() const;
+  /// How the workers stand.
+  WorkerReport workers() const;
+  /// What was asked of experts, and who holds them.
+  const ExpertRecord& experts() const;
   const ModelInfo& model_info() const;
   /// As Engine's.
   const MediaIntake& require_media() const;

@@ -43,11 +43,14 @@ FileDescriptor open_prefix_file(const EngineOptions& options, const PrefixFileOp
   }
 }
 
-/// One line on stderr: whoever reads the log wants to know when a worker was in doubt or lost.
-void tell_change(const WorkerChange& change) {
-  if (change.from == WorkerState::kVacant) return;
-  std::fprintf(stderr, "ferry: rank %d is %s: %s\n", change.rank.value, worker_state_name(change.to),
-               one_line(change.reason).c_str());
+/// The loads of earlier runs, where the option wants any.
+void open_expert_load(const EngineOptions& options, const ModelConfig& config, std::optional<ExpertLoadFile>& file) {
+  if (options.expert_load.empty()) return;
+  try {
+    file.emplace(options.expert_load, std::max<int64_t>(config.num_expert_layers(), 1), config.moe.num_experts);
+  } catch (const Error& error) {
+    throw Error(error.code(), std::string("--expert-load: ") + error.what());
+  }
 }
 
 }  // namespace
@@ -70,6 +73,9 @@ Engine::Engine(const EngineOptions& options, Cluster& cluster, LogitRows logit_r
   if (cluster.hub() != nullptr) hub_.emplace(*cluster.hub(), progress_);
   for (int32_t r = 1; r < cluster.size(); ++r) links_.push_back(hub_->watch(cluster.link({r})));
   name_token_budget(options, [&] { make_dispatcher(options); });
+  expert_record_.emplace(dispatcher_->placement(), dispatcher_->expert_load());
+  if (expert_load_file_) expert_load_file_->follow(*expert_record_);
+  take_counts();
   const std::chrono::milliseconds peer_timeout = to_milliseconds(options.peer_timeout_s);
   trace_ = std::make_unique<TraceSession>(
       hub_ ? &*hub_ : nullptr, [this] { return links(); }, *dispatcher_,
@@ -83,6 +89,7 @@ Engine::Engine(const EngineOptions& options, Cluster& cluster, LogitRows logit_r
 }
 
 Engine::~Engine() {
+  if (expert_record_) take_counts();
   if (dispatcher_ == nullptr || abandoned_) return;
   try {
     dispatcher_->shut_down();
@@ -104,6 +111,7 @@ void Engine::place_experts(const EngineOptions& options) {
   dtype_ = options.dtype.value_or(config_.dtype);
   checkpoint_.emplace(Checkpoint::open(options.model));
   speculation_ = choose_speculation(options, *checkpoint_, config_);
+  open_expert_load(options, config_, expert_load_file_);
   placement_.emplace(first_placement(options, config_, cluster_));
   send_assignments(cluster_, &*placement_);
 }
@@ -252,7 +260,7 @@ void Engine::make_dispatcher(const EngineOptions& options) {
                                      .row_dtype = takes_codes(quantization().experts) ? DType::kI8 : dtype_,
                                      .combine = options.combine,
                                      .timeout = to_milliseconds(options.peer_timeout_s)},
-      [](const WorkerChange& change) { tell_change(change); });
+      [this](const WorkerChange& change) { note_change(change); });
   remote_ = remote.get();
   dispatcher_ = std::move(remote);
 }
@@ -280,10 +288,38 @@ std::vector<Link*> Engine::links() const {
   return links;
 }
 
+/// In the timeline, for whoever asks, and as one line on stderr: whoever reads the log wants to know when a worker was in doubt
+/// or lost.
+void Engine::note_change(const WorkerChange& change) {
+  const uint64_t now = now_ticks();
+  record_span(Zone::kWorkerChange, now, now, static_cast<uint32_t>(change.to), static_cast<uint32_t>(change.rank.value));
+  worker_record_.note(change);
+  if (change.from == WorkerState::kVacant) return;
+  std::fprintf(stderr, "ferry: rank %d is %s: %s\n", change.rank.value, worker_state_name(change.to),
+               one_line(change.reason).c_str());
+}
+
+/// Of all that has been computed so far.
+void Engine::take_counts() {
+  expert_record_->take(dispatcher_->placement(), dispatcher_->expert_load());
+  take_worker_counts();
+}
+
+void Engine::take_worker_counts() {
+  if (remote_ != nullptr)
+    worker_record_.take(remote_->workers(), remote_->cover_count(), orphans_ ? orphans_->kept_bytes() : 0);
+}
+
+void Engine::keep_alive() {
+  dispatcher_->keep_alive();
+  take_counts();
+}
+
 void Engine::set_roofs(double read_bytes_per_s, double flops_per_s) { trace_->set_roofs(read_bytes_per_s, flops_per_s); }
 
 HostLogits& Engine::forward(const StepInput& input, const Tap* tap) {
   const Progress::Scope computing(progress_, Progress::Activity::kComputing);
+  take_counts();
   check_context().step = step_idx_;
   RoutingHook* const routing = begin_routing(input);
   dispatcher_->begin_step(step_idx_++);
@@ -364,6 +400,7 @@ StepChoices Engine::run_step(const StepPlan& plan) {
   score_prompts(plan);
   const std::chrono::duration<double> duration = std::chrono::steady_clock::now() - begin;
   if (drafter() != nullptr) drafter_->note_step(plan, choices, duration.count());
+  take_worker_counts();
   return choices;
 }
 

@@ -12,6 +12,7 @@
 #include "runtime/cluster.h"
 #include "runtime/drafter.h"
 #include "runtime/engine_watch.h"
+#include "runtime/expert_record.h"
 #include "runtime/host_logits.h"
 #include "runtime/lazy_experts.h"
 #include "runtime/loaded_model.h"
@@ -30,6 +31,7 @@
 #include "runtime/step_sampler.h"
 #include "runtime/trace/trace_session.h"
 #include "runtime/watched_links.h"
+#include "runtime/worker_record.h"
 
 namespace ferry {
 
@@ -121,7 +123,13 @@ class Engine {
   void set_roofs(double read_bytes_per_s, double flops_per_s);
 
   /// Call while no step runs, at least every kKeepAlivePeriod.
-  void keep_alive() { dispatcher_->keep_alive(); }
+  void keep_alive();
+
+  /// How the workers stand, as of the last step, and their last changes. Any thread may call it.
+  WorkerReport worker_report() const { return worker_record_.report(); }
+  /// What was asked of experts up to the last step but one (all of them, a while after the last), and who holds them. Any
+  /// thread may read it.
+  const ExpertRecord& expert_record() const { return *expert_record_; }
 
   /// Marks of the thread that steps: whoever owns the steps says what it is at between them. An idle one says so anew every
   /// kIdleTick.
@@ -143,6 +151,9 @@ class Engine {
   void make_orphans(const EngineOptions& options, int64_t max_tokens);
   std::vector<Link*> links() const;
   RoutingHook* begin_routing(const StepInput& input);
+  void note_change(const WorkerChange& change);
+  void take_counts();
+  void take_worker_counts();
   void move_blocks(const StepPlan& plan);
   void fill_input(const StepPlan& plan);
   void score_prompts(const StepPlan& plan);
@@ -153,7 +164,7 @@ class Engine {
 
   Cluster& cluster_;
   Progress progress_;
-  std::optional<WatchedLinks> hub_;  // the cluster's, where it has one
+  std::optional<WatchedLinks> hub_;           // the cluster's, where it has one
   std::vector<std::unique_ptr<Link>> links_;  // likewise, by worker
   ModelConfig config_;
   DType dtype_ = DType::kF32;
@@ -169,8 +180,11 @@ class Engine {
   std::unique_ptr<LoadedVision> vision_;  // null: only text
   std::string lacks_vision_;              // why
   std::unique_ptr<LazyExperts> orphans_;  // null: no worker is outlived
+  WorkerRecord worker_record_;
   std::unique_ptr<TokenDispatcher> dispatcher_;
   RemoteTokenDispatcher* remote_ = nullptr;  // the same, where there are workers
+  std::optional<ExpertRecord> expert_record_;
+  std::optional<ExpertLoadFile> expert_load_file_;
   std::unique_ptr<TraceSession> trace_;
   std::unique_ptr<KvCache> kv_cache_;
   std::optional<SwapSpace> swap_space_;

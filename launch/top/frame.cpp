@@ -251,8 +251,23 @@ Section experts(const LiveHistory& history, const Screen& screen) {
   return section;
 }
 
-Section drafts(const LiveHistory& history, const Screen& screen) {
+/// One line of them, and of those that are missing.
+Section workers(const LiveStatus& status, const Screen& screen) {
+  const LiveStatus::Workers& now = status.workers;
   Section section{.rank = 8, .lines = {}};
+  if (now.by_state.empty()) return section;
+  ItemLines items("workers", screen);
+  for (const auto& [state, count] : now.by_state) items.add(state + " " + whole_text(count));
+  for (const LiveStatus::MissingWorker& missing : now.missing)
+    items.add("rank " + std::to_string(missing.rank) + " " + missing.state, Style::kBad);
+  if (now.covered_by_workers > 0) items.add("rows of others " + whole_text(now.covered_by_workers));
+  if (now.covered_by_coordinator > 0) items.add("rows of the coordinator " + whole_text(now.covered_by_coordinator));
+  section.lines = items.take();
+  return section;
+}
+
+Section drafts(const LiveHistory& history, const Screen& screen) {
+  Section section{.rank = 9, .lines = {}};
   if (history.now().steps.max_drafts == 0) return section;
   ItemLines items("drafts", screen);
   const auto growth = [&](int64_t LiveStatus::Steps::*part, int64_t LiveStatus::Steps::*whole) {
@@ -290,7 +305,7 @@ Section table(int rank, const std::vector<std::vector<std::string>>& rows) {
 }
 
 Section ranks(const LiveStatus& status) {
-  if (status.ranks.empty()) return {.rank = 9, .lines = {}};
+  if (status.ranks.empty()) return {.rank = 10, .lines = {}};
   const double window = status.recent.window_s;
   int64_t all_rows = 0;
   for (const LiveStatus::Rank& rank : status.ranks) all_rows += rank.rows;
@@ -302,11 +317,11 @@ Section ranks(const LiveStatus& status) {
                     byte_rate_text(ratio(as_real(rank.bytes_in), window)), seconds_text(ratio(rank.round_trip_s, exchanges)),
                     percent_text(ratio(rank.wait_s, window))});
   }
-  return table(9, rows);
+  return table(10, rows);
 }
 
 Section open_requests(const LiveStatus& status) {
-  if (status.requests.oldest.empty()) return {.rank = 10, .lines = {}};
+  if (status.requests.oldest.empty()) return {.rank = 11, .lines = {}};
   std::vector<std::vector<std::string>> rows = {{"request", "state", "age", "prompt", "cached", "computed", "made"}};
   for (const LiveStatus::OpenRequest& request : status.requests.oldest) {
     std::string state = request.state;
@@ -315,7 +330,7 @@ Section open_requests(const LiveStatus& status) {
                     whole_text(request.cached_tokens), whole_text(request.computed_tokens),
                     whole_text(request.generated_tokens)});
   }
-  return table(10, rows);
+  return table(11, rows);
 }
 
 int num_lines(const std::vector<Section>& sections) {
@@ -354,10 +369,18 @@ void make_room(std::vector<Section>& sections, int rows) {
 
 std::vector<std::string> draw_frame(const LiveHistory& history, const Screen& screen) {
   const LiveStatus& now = history.now();
-  std::vector<Section> sections = {
-      title(now, screen),         requests(now, screen), tokens(history, screen),  steps(history, screen),  phases(now, screen),
-      latencies(history, screen), cache(now, screen),    experts(history, screen), drafts(history, screen), ranks(now),
-      open_requests(now)};
+  std::vector<Section> sections = {title(now, screen),
+                                   requests(now, screen),
+                                   tokens(history, screen),
+                                   steps(history, screen),
+                                   phases(now, screen),
+                                   latencies(history, screen),
+                                   cache(now, screen),
+                                   experts(history, screen),
+                                   workers(now, screen),
+                                   drafts(history, screen),
+                                   ranks(now),
+                                   open_requests(now)};
   std::erase_if(sections, [](const Section& section) { return section.lines.empty(); });
   const auto is_table = [](const Section& section) { return section.is_table; };
   const auto num_tables = static_cast<int>(std::count_if(sections.begin(), sections.end(), is_table));

@@ -270,6 +270,8 @@ void RemoteTokenDispatcher::compute_here(Flight& flight, Wave& wave) {
   std::vector<int32_t> row_token;  // of the whole batch
   for (const int32_t position : plan.row_token) row_token.push_back(plan.token_idx[static_cast<std::size_t>(position)]);
   const Span span(Zone::kExperts, num_rows);
+  covered_.by_coordinator += num_rows;
+  record_value(Zone::kCoveredRows, num_rows);
   wave.here = Matrix(stream_.memory(), options_.dtype, num_rows, options_.hidden_dim);
   orphans_->run(flight.args.layer,
                 {.tokens = flight.args.tokens, .row_token = row_token, .expert_counts = plan.expert_counts}, wave.here.view());

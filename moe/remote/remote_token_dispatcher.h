@@ -19,6 +19,12 @@
 
 namespace ferry {
 
+/// Rows since the start that did not come from whom they were meant for.
+struct CoverCount {
+  int64_t by_workers = 0;      // asked of another worker as well, since the first one was late or lost
+  int64_t by_coordinator = 0;  // computed here
+};
+
 /// Experts on other ranks, around this one like a star. In every layer each touched expert goes whole to one of its live
 /// holders, so that the fullest worker is least full; every healthy worker gets one message, also when none of its experts was
 /// chosen, and sends one back; the buffers for both are sized when the placement is set.
@@ -69,6 +75,7 @@ class RemoteTokenDispatcher final : public TokenDispatcher {
   const ExpertPlacement& placement() const override { return placement_; }
   const ExpertLoad& expert_load() const override { return load_; }
   TransportCount transport_count() const override { return transport_; }
+  const CoverCount& cover_count() const { return covered_; }
 
   const WorkerSeats& workers() const { return seats_; }
 
@@ -110,6 +117,7 @@ class RemoteTokenDispatcher final : public TokenDispatcher {
   void lose(int32_t worker, const Error& error);
   void cover(Flight& flight, Wave& wave, Exchange& exchange);
   void cover_lost(Flight& flight);
+  void count_cover(const Wave& wave);
   void close(Flight& flight);
   void collect_late(Late& late, Exchange& exchange, uint64_t begun);
   void check_late();
@@ -128,6 +136,7 @@ class RemoteTokenDispatcher final : public TokenDispatcher {
   WorkerSeats seats_;
   ExpertLoad load_;
   TransportCount transport_;
+  CoverCount covered_;
   int64_t step_ = 0;
   int64_t steps_to_speeds_ = 0;
   std::vector<double> speeds_;

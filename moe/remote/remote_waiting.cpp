@@ -111,6 +111,7 @@ void RemoteTokenDispatcher::finish(Exchange& exchange, uint64_t begun) {
     exchange.header.compute_ns = reply.compute_ns;
     take_rows(exchange);
     exchange.state = State::kDone;
+    seat.num_rows += reply.num_rows;
     seat.pace.learn(exchange.cost, hub_.now() - exchange.posted, std::chrono::nanoseconds(reply.compute_ns));
   } catch (const Error& error) {
     exchange.state = State::kLost;
@@ -170,8 +171,18 @@ void RemoteTokenDispatcher::cover(Flight& flight, Wave& wave, Exchange& exchange
   other.of_wave = &wave;
   plan_wave(flight, other, experts, attempt);
   exchange.cover = static_cast<int>(flight.waves.size()) - 1;
+  count_cover(other);
   send_wave(flight, other);
   compute_here(flight, other);
+}
+
+/// Rows that other workers are asked for.
+void RemoteTokenDispatcher::count_cover(const Wave& wave) {
+  for (const Exchange& exchange : wave.exchanges) {
+    if (exchange.state != State::kOpen || exchange.worker == here()) continue;
+    covered_.by_workers += exchange.header.num_rows;
+    record_value(Zone::kCoveredRows, exchange.header.num_rows, static_cast<uint32_t>(seats_[exchange.worker].rank.value));
+  }
 }
 
 void RemoteTokenDispatcher::cover_lost(Flight& flight) {

@@ -4,16 +4,6 @@
 
 namespace ferry {
 
-const char* worker_state_name(WorkerState state) {
-  switch (state) {
-    case WorkerState::kVacant: return "vacant";
-    case WorkerState::kHealthy: return "healthy";
-    case WorkerState::kSuspect: return "suspect";
-    case WorkerState::kMasked: return "masked";
-  }
-  return "";
-}
-
 void WorkerSeats::assign(const std::vector<Link*>& links) {
   seats_.resize(links.size());
   for (std::size_t w = 0; w < links.size(); ++w) {

@@ -9,18 +9,9 @@
 #include "comm/link.h"
 #include "moe/remote/worker_pace.h"
 #include "runtime/base/error.h"
+#include "runtime/base/worker_state.h"
 
 namespace ferry {
-
-/// How a worker stands with who sends it rows.
-enum class WorkerState : uint8_t {
-  kVacant,   // nobody has the seat
-  kHealthy,  // gets rows
-  kSuspect,  // owes an answer for longer than usual: gets nothing new until it has given it
-  kMasked,   // lost: its link has ended
-};
-inline constexpr int kNumWorkerStates = 4;
-const char* worker_state_name(WorkerState state);
 
 /// A worker came to stand otherwise.
 struct WorkerChange {
@@ -40,6 +31,7 @@ class WorkerSeats {
     std::optional<Error> error;  // of one that is masked: how it was lost
     uint64_t num_requests = 0;   // sent so far: the sequence of the next one
     int num_late = 0;            // answers that it owes and nobody waits for any more
+    int64_t num_rows = 0;        // that it has answered
     WorkerPace pace;
   };
 

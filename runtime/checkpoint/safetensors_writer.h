@@ -13,6 +13,8 @@
 
 namespace ferry {
 
+class PendingFile;
+
 /// A tensor to be written.
 struct TensorToWrite {
   std::string name;
@@ -43,7 +45,6 @@ class SafetensorsWriter {
   void commit();
 
  private:
-  class PendingFile;
   std::unique_ptr<PendingFile> file_;
   int64_t bytes_left_ = 0;
 };

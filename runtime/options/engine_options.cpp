@@ -193,6 +193,12 @@ void add_prefix_cache(CLI::App& app, EngineOptions& o) {
                  "folder on the coordinator's disk for that file; default /var/tmp");
 }
 
+void add_expert_load(CLI::App& app, EngineOptions& o) {
+  app.add_option("--expert-load", o.expert_load,
+                 "file for what was asked of each expert: read at the start if it is there, written every few minutes and at "
+                 "the end; default: none");
+}
+
 void add_capture_folder(CLI::App& app, EngineOptions& o) {
   app.add_option("--trace", o.trace, "folder for a timeline of all ranks, with tables and a page; default: none");
   app.add_flag("--trace-routing", o.trace_routing,

@@ -40,9 +40,10 @@ struct EngineOptions {
   std::string matmul = "auto";               // likewise: auto, onednn, ref, or own: amx, avx512_bf16, avx512_vnni, avx512, avx2
   std::optional<Quantization> quantization;  // of the weights, while loading; absent: none, or what a packed folder holds
   CombineMode combine = CombineMode::kExact;  // who adds up the experts' rows
-  std::string profile = "0";    // spans recorded while no capture runs: off, 0 (steps), 1 (operators), 2 (threads)
-  std::filesystem::path trace;  // of generate and bench: folder for a capture; empty: none
-  bool trace_routing = false;   // it holds what routers chose, too
+  std::string profile = "0";          // spans recorded while no capture runs: off, 0 (steps), 1 (operators), 2 (threads)
+  std::filesystem::path expert_load;  // file for what was asked of each expert, from run to run; empty: none
+  std::filesystem::path trace;        // of generate and bench: folder for a capture; empty: none
+  bool trace_routing = false;         // it holds what routers chose, too
   ClockSkew clock_skew;
   int64_t memory_bytes = int64_t{2} << 30;  // for KV cache and recurrent state together
   int64_t swap_bytes =
@@ -83,6 +84,8 @@ void add_speculation(CLI::App& app, EngineOptions& options);
 void add_measured_speculation(CLI::App& app, EngineOptions& options);
 /// --prefix-cache-memory, --prefix-cache-disk and --prefix-cache-folder.
 void add_prefix_cache(CLI::App& app, EngineOptions& options);
+/// --expert-load.
+void add_expert_load(CLI::App& app, EngineOptions& options);
 /// --trace and --trace-routing.
 void add_capture_folder(CLI::App& app, EngineOptions& options);
 

@@ -31,12 +31,14 @@ void add_commands(CLI::App& app, Options& o, std::span<const char* const> argume
     add_prefix_cache(sub, o.engine);
     add_scheduling_options(sub, o.engine.policy);
     add_media_options(sub, o.engine.media);
+    add_expert_load(sub, o.engine);
     add_serve_options(sub, o.serve);
   });
   add("generate", "one completion", Command::kGenerate, [&](CLI::App& sub) {
     add_engine_options(sub, o.engine);
     add_speculation(sub, o.engine);
     add_media_options(sub, o.engine.media);
+    add_expert_load(sub, o.engine);
     add_generate_options(sub, o.generate);
     add_capture_folder(sub, o.engine);
   });
@@ -47,6 +49,7 @@ void add_commands(CLI::App& app, Options& o, std::span<const char* const> argume
       });
   add("bench", "prefill and decode speed beside the machine's measured roof", Command::kBench, [&](CLI::App& sub) {
     add_engine_options(sub, o.engine);
+    add_expert_load(sub, o.engine);
     add_bench_options(sub, o.bench);
     add_measured_speculation(sub, o.engine);
     add_capture_folder(sub, o.engine);
@@ -57,6 +60,7 @@ void add_commands(CLI::App& app, Options& o, std::span<const char* const> argume
     add_prefix_cache(sub, o.engine);
     add_scheduling_options(sub, o.engine.policy);
     add_media_options(sub, o.engine.media);
+    add_expert_load(sub, o.engine);
     add_batch_options(sub, o.batch);
   });
   add("quantize", "write a checkpoint folder whose weights are quantised and packed, so that later starts only map them",

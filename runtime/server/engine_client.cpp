@@ -4,6 +4,7 @@
 
 #include "runtime/grammar/grammar_engine.h"
 #include "runtime/text/chat_template.h"
+#include "runtime/worker_record.h"
 
 namespace ferry {
 
@@ -56,6 +57,10 @@ bool CoordinatorClient::abort(const std::string& owner, const std::string& reque
 EngineLoad CoordinatorClient::load() const { return coordinator_.load(); }
 
 std::optional<Error> CoordinatorClient::failure() const { return coordinator_.failure(); }
+
+WorkerReport CoordinatorClient::workers() const { return coordinator_.workers(); }
+
+const ExpertRecord& CoordinatorClient::experts() const { return coordinator_.experts(); }
 
 const ModelInfo& CoordinatorClient::model_info() const { return coordinator_.model_info(); }
 

@@ -48,6 +48,8 @@ class EngineClient {
   virtual bool abort(const std::string& owner, const std::string& request_id) = 0;
   virtual EngineLoad load() const = 0;
   virtual std::optional<Error> failure() const = 0;
+  virtual WorkerReport workers() const = 0;
+  virtual const ExpertRecord& experts() const = 0;
   virtual const ModelInfo& model_info() const = 0;
 
   /// Null: nobody wants to hear of requests' spans.
@@ -72,6 +74,8 @@ class CoordinatorClient : public EngineClient {
   bool abort(const std::string& owner, const std::string& request_id) override;
   EngineLoad load() const override;
   std::optional<Error> failure() const override;
+  WorkerReport workers() const override;
+  const ExpertRecord& experts() const override;
   const ModelInfo& model_info() const override;
   RequestSpans* spans() override { return spans_; }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "runtime/base/error.h"
+#include "runtime/server/cluster_service.h"
 #include "runtime/server/connection_acceptor.h"
 #include "runtime/server/descriptor_limit.h"
 #include "runtime/server/generate_context.h"
@@ -31,7 +32,7 @@ constexpr milliseconds kHandshakeTimeout = seconds(10);    // of TLS and of HTTP
 constexpr milliseconds kKeepAlivePeriod = seconds(60);     // without a word from a client, until it is asked for one
 constexpr milliseconds kKeepAliveTimeout = seconds(20);    // for its answer
 constexpr milliseconds kShortestPingPeriod = seconds(10);  // of a client's pings; one that pings more often is cut off
-constexpr int kMaxBlockingThreads = 16;                    // of the services whose methods block: Profile and reflection
+constexpr int kMaxBlockingThreads = 16;  // of services whose methods block: Cluster, Experts, Profile, reflection
 
 /// Keeps gRPC's own log quiet for a while: what it would say is in the Error that follows.
 class QuietLog {
@@ -150,6 +151,8 @@ class GrpcServer::Impl {
  private:
   void make_services(vllm::Settings settings, ProfileControl* profile) {
     services_.push_back(make_generate_service(calls_, keys_));
+    services_.push_back(make_cluster_service(calls_.engine, keys_));
+    services_.push_back(make_experts_service(calls_.engine, keys_));
     if (profile != nullptr) services_.push_back(make_profile_service(*profile, keys_));
     if (settings.model_names.empty()) settings.model_names = {calls_.engine.model_info().name};
     const vllm::ServiceContext shared{

@@ -20,8 +20,8 @@ struct GrpcServerOptions {
 
 class ProfileControl;
 
-/// Serves ferry.v1.Inference, ferry.v1.Profile (if there is one), vLLM's services (vllm/README.md), grpc.health.v1 and server
-/// reflection on one address.
+/// Serves ferry.v1.Inference, ferry.v1.Cluster, ferry.v1.Experts, ferry.v1.Profile (if there is one), vLLM's services
+/// (vllm/README.md), grpc.health.v1 and server reflection on one address.
 ///
 /// With API keys every method but health checks needs one, and there is no reflection: it would tell anybody, and cost a thread
 /// for each that asks. Connections are accepted by a ConnectionAcceptor, so that running out of descriptors passes.

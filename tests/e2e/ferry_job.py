@@ -52,7 +52,7 @@ def _generate_stubs():
     folder = tempfile.TemporaryDirectory(prefix="ferry-stubs-")
     well_known = pathlib.Path(protoc.__file__).parent / "_proto"
     arguments = ["protoc", f"-I{ROOT / 'proto'}", f"-I{well_known}", f"--python_out={folder.name}", f"--grpc_python_out={folder.name}"]
-    for proto in ("ferry/v1/inference", "ferry/v1/profile", "smg/common", "vllm/engine", "vllm/inference"):
+    for proto in ("ferry/v1/inference", "ferry/v1/profile", "ferry/v1/cluster", "ferry/v1/experts", "smg/common", "vllm/engine", "vllm/inference"):
         if protoc.main([*arguments, f"{proto}.proto"]) != 0:
             raise RuntimeError(f"proto/{proto}.proto does not compile")
     sys.path.insert(0, folder.name)

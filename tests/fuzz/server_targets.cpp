@@ -8,6 +8,7 @@
 #include "ferry/v1/inference.pb.h"
 #include "runtime/base/check.h"
 #include "runtime/base/error.h"
+#include "runtime/expert_record.h"
 #include "runtime/grammar/grammar_engine.h"
 #include "runtime/schedule/scheduler.h"
 #include "runtime/server/generate_request.h"
@@ -21,6 +22,7 @@
 #include "runtime/text/chat_template.h"
 #include "runtime/text/detokenizer.h"
 #include "runtime/text/unicode_text.h"
+#include "runtime/worker_record.h"
 #include "tests/fuzz/memory_folder.h"
 #include "tests/fuzz/small_tokenizer.h"
 #include "tests/fuzz/targets.h"
@@ -74,6 +76,12 @@ class TextEngineClient final : public EngineClient {
     return load;
   }
   std::optional<Error> failure() const override { return std::nullopt; }
+  WorkerReport workers() const override { return {}; }
+  const ExpertRecord& experts() const override {
+    static const Rank alone[] = {{0}};
+    static const ExpertRecord record(ExpertPlacement::contiguous(1, 1, alone), ExpertLoad(1, 1));
+    return record;
+  }
   const ModelInfo& model_info() const override {
     static const ModelInfo info;
     return info;

@@ -5,6 +5,7 @@
 
 #include "profiler/report/findings/format.h"
 #include "profiler/report/findings/rank_findings.h"
+#include "profiler/report/findings/worker_findings.h"
 #include "profiler/report/lost_time/lost_time.h"
 #include "profiler/report/lost_time/recording_cost.h"
 #include "profiler/report/lost_time/waiting.h"
@@ -159,6 +160,7 @@ std::vector<Finding> find_problems(const ReportInput& input) {
   find_clock_trouble(input, findings);
   const LostTime lost = find_lost_time(input);
   for (Finding& finding : find_costly_ranks(input, lost)) findings.push_back(std::move(finding));
+  for (Finding& finding : find_worker_changes(input)) findings.push_back(std::move(finding));
   find_starved(input, findings);
   find_recording_trouble(input, findings);
   find_exposed(input, lost, findings);

@@ -21,6 +21,9 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(LiveStatus::Phase, name, steps, 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(LiveStatus::Recent, window_s, phases, draft_s, core_wait_s, not_running_s)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(LiveStatus::Rank, rank, exchanges, rows, bytes_out, bytes_in, round_trip_s,
                                                 wait_s)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(LiveStatus::MissingWorker, rank, state, reason)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(LiveStatus::Workers, by_state, missing, covered_by_workers,
+                                                covered_by_coordinator, kept_bytes)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(LiveStatus::Experts, count, per_token, balancedness, touched, layers)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(LiveStatus::Transport, layers, bytes_out, bytes_in, wait_s, transport_s)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(LiveStatus::Cache, blocks, used_blocks, block_tokens, swap_blocks,
@@ -28,8 +31,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(LiveStatus::Cache, blocks, used_
                                                 cached_tokens, evicted_units, evicted_snapshots, misses)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(LiveStatus::Distribution, bounds, counts, sum)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(LiveStatus::Seconds, first_token, between_tokens, queue, total)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(LiveStatus, server, requests, tokens, steps, recent, ranks, experts, transport,
-                                                cache, seconds)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(LiveStatus, server, requests, tokens, steps, recent, ranks, workers, experts,
+                                                transport, cache, seconds)
 
 namespace {
 

@@ -104,6 +104,18 @@ std::vector<LiveStatus::Rank> ranks_of(const ModelInfo& model, const RecentActiv
   return ranks;
 }
 
+LiveStatus::Workers workers_of(const WorkerReport& report) {
+  LiveStatus::Workers workers{.by_state = {},
+                              .missing = {},
+                              .covered_by_workers = report.covered.by_workers,
+                              .covered_by_coordinator = report.covered.by_coordinator,
+                              .kept_bytes = report.kept_bytes};
+  for (const WorkerSight& worker : report.workers) ++workers.by_state[worker_state_name(worker.state)];
+  for (const WorkerSight& worker : report.missing())
+    workers.missing.push_back({.rank = worker.rank, .state = worker_state_name(worker.state), .reason = worker.reason});
+  return workers;
+}
+
 LiveStatus::Cache cache_of(const EngineReport& report) {
   const PrefixCacheLoad& prefixes = report.load.prefix_cache;
   LiveStatus::Cache cache{.blocks = report.load.kv_blocks_total,
@@ -145,6 +157,7 @@ LiveStatus make_live_status(const EngineReport& report, const std::vector<OpenRe
           .steps = steps_of(report.load),
           .recent = recent_of(recent),
           .ranks = ranks_of(report.model, recent),
+          .workers = workers_of(report.workers),
           .experts = {.count = report.model.num_experts,
                       .per_token = report.model.experts_per_token,
                       .balancedness = report.load.balancedness,

@@ -75,6 +75,18 @@ struct LiveStatus {
     double round_trip_s = 0;  // of all exchanges together
     double wait_s = 0;        // that the coordinator stood still for it
   };
+  struct MissingWorker {
+    int32_t rank = 0;
+    std::string state;  // worker_state_name()
+    std::string reason;
+  };
+  /// What became of rows of experts whose workers are late or lost; none of a job without workers.
+  struct Workers {
+    std::map<std::string, int64_t> by_state;                     // now, by worker_state_name()
+    std::vector<MissingWorker> missing;                          // now
+    int64_t covered_by_workers = 0, covered_by_coordinator = 0;  // rows
+    int64_t kept_bytes = 0;                                      // now, of experts on the coordinator in place of workers
+  };
   struct Experts {
     int64_t count = 0;  // of a layer; 0: a dense model
     int64_t per_token = 0;
@@ -113,6 +125,7 @@ struct LiveStatus {
   Steps steps;
   Recent recent;
   std::vector<Rank> ranks;
+  Workers workers;
   Experts experts;
   Transport transport;
   Cache cache;

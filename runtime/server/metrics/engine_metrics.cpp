@@ -205,6 +205,28 @@ void write_transport(const Report& report, MetricsText& text) {
   text.add(real(report.stats.transport.bytes_in), {{"direction", "in"}});
 }
 
+/// Who holds experts, and what became of rows that they did not answer.
+void write_workers(const Report& report, MetricsText& text) {
+  const WorkerReport& workers = report.workers;
+  text.begin("ferry:workers", kGauge, "Expert workers, by how they stand; suspect: late, masked: lost.");
+  for (int state = 1; state < kNumWorkerStates; ++state) {
+    const auto number = static_cast<WorkerState>(state);
+    text.add(real(workers.count(number)), {{"state", worker_state_name(number)}});
+  }
+  text.begin("ferry:worker_changes_total", kCounter, "Times that a worker came to stand so, its start included.");
+  for (int state = 1; state < kNumWorkerStates; ++state) {
+    text.add(real(workers.changes[static_cast<std::size_t>(state)]),
+             {{"state", worker_state_name(static_cast<WorkerState>(state))}});
+  }
+  text.begin("ferry:covered_rows_total", kCounter,
+             "Rows that a worker answered in another one's place, or that the coordinator computed.");
+  text.add(real(workers.covered.by_workers), {{"by", "worker"}});
+  text.add(real(workers.covered.by_coordinator), {{"by", "coordinator"}});
+  text.begin("ferry:kept_expert_bytes", kGauge,
+             "Bytes of experts that the coordinator holds, since no worker answers for them.");
+  text.add(real(workers.kept_bytes));
+}
+
 void write_spans(const Report& report, MetricsText& text) {
   if (!report.spans) return;
   text.begin("ferry:otlp_spans_sent_total", kCounter, "Spans of requests that the collector took.");
@@ -242,6 +264,7 @@ void write_engine_metrics(const EngineReport& report, MetricsText& text) {
   write_file_drops(report, text);
   write_drafts(report, text);
   write_transport(report, text);
+  write_workers(report, text);
   write_spans(report, text);
   write_facts(report, text);
   for (const Distribution& distribution : kDistributions) {

@@ -6,6 +6,7 @@
 #include "runtime/engine_stats.h"
 #include "runtime/model_info.h"
 #include "runtime/server/otlp/span_count.h"
+#include "runtime/worker_record.h"
 
 namespace ferry {
 
@@ -16,6 +17,7 @@ struct EngineReport {
   EngineLoad load;
   EngineStats stats;
   ModelInfo model;
+  WorkerReport workers{};
   std::optional<SpanCount> spans{};  // absent: nobody wants any (--otlp-traces-endpoint)
 };
 

@@ -26,6 +26,9 @@ LiveStatus busy(double uptime_s) {
   status.recent = {.window_s = 5, .phases = {{"prefill", 10, 5000, 10, 1}, {"decode", 100, 1600, 1600, 3.5}}, .core_wait_s = 1};
   for (int32_t rank = 1; rank < 9; ++rank) status.ranks.push_back({.rank = rank, .exchanges = 10, .rows = 80});
   status.experts = {.count = 64, .per_token = 8, .balancedness = 0.93};
+  status.workers = {.by_state = {{"healthy", 7}, {"masked", 1}},
+                    .missing = {{.rank = 5, .state = "masked", .reason = "it left"}},
+                    .covered_by_coordinator = 1234};
   status.cache = {.blocks = 1000, .used_blocks = 420, .block_tokens = 16, .has_prefix_cache = true};
   for (uint64_t i = 0; i < 64; ++i) status.requests.oldest.push_back({.number = i, .state = "decoding", .age_s = 3});
   return status;
@@ -50,9 +53,10 @@ class Frame : public testing::Test {
 
 TEST_F(Frame, ShowsWhatThereIs) {
   const std::string text = text_of(draw_frame(busy_history(), {.columns = 100}));
-  for (const char* part : {"demo-of-some-length, bf16, 9 ranks over mpi", "serving, up 1 min 59 s", "running 16 of 16",
-                           "waiting for media 4", "error 2", "refused 7", "made 400", "busy 90.0 %", "no core 20.0 %",
-                           "decode 70.0 %, 35.0 ms of 16.0 rows", "42.0 %", "balancedness 0.93", "12.5 %"})
+  for (const char* part :
+       {"demo-of-some-length, bf16, 9 ranks over mpi", "serving, up 1 min 59 s", "running 16 of 16", "waiting for media 4",
+        "error 2", "refused 7", "made 400", "busy 90.0 %", "no core 20.0 %", "decode 70.0 %, 35.0 ms of 16.0 rows", "42.0 %",
+        "balancedness 0.93", "12.5 %", "rank 5 masked", "rows of the coordinator 1234"})
     EXPECT_THAT(text, HasSubstr(part));
   EXPECT_THAT(text, Not(HasSubstr("\x1b"))) << "no colours were allowed";
 }

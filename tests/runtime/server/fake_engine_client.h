@@ -11,9 +11,11 @@
 #include <thread>
 
 #include "runtime/base/error.h"
+#include "runtime/expert_record.h"
 #include "runtime/grammar/grammar_engine.h"
 #include "runtime/server/engine_client.h"
 #include "runtime/text/chat_template.h"
+#include "runtime/worker_record.h"
 #include "tests/support/source_folder.h"
 
 namespace ferry::test {
@@ -31,6 +33,10 @@ class FakeEngineClient : public EngineClient {
     info_.transport = "local";
     info_.generation.stop_token_ids = {3, 5};
     info_.generation.temperature = 0.7;
+    ExpertLoad load(2, 4);
+    load.add(0, 1, 3);
+    load.add(1, 2, 2);
+    experts_.take(two_ranks(), load);
   }
 
   PromptBounds prompt_bounds() const override { return {.max_tokens = 100'000, .max_bytes = 300'000}; }
@@ -93,6 +99,19 @@ class FakeEngineClient : public EngineClient {
     const std::lock_guard lock(mutex_);
     return failure_;
   }
+  /// Two workers, of which the second is lost.
+  WorkerReport workers() const override {
+    WorkerReport report;
+    report.workers = {{.rank = 1, .state = WorkerState::kHealthy, .changed_s = 1.5, .rows = 40, .speed = 1.2},
+                      {.rank = 2, .state = WorkerState::kMasked, .reason = "rank 2 left", .changed_s = 2.5, .rows = 30}};
+    report.changes[static_cast<std::size_t>(WorkerState::kHealthy)] = 2;
+    report.changes[static_cast<std::size_t>(WorkerState::kMasked)] = 1;
+    report.covered = {.by_workers = 5, .by_coordinator = 6};
+    report.kept_bytes = 7;
+    return report;
+  }
+  /// A step of two layers with four experts, those of two ranks.
+  const ExpertRecord& experts() const override { return experts_; }
   const ModelInfo& model_info() const override { return info_; }
 
   void fail(const Error& error) {
@@ -162,7 +181,13 @@ class FakeEngineClient : public EngineClient {
     return found;
   }
 
+  static ExpertPlacement two_ranks() {
+    const Rank ranks[] = {{1}, {2}};
+    return ExpertPlacement::contiguous(2, 4, ranks);
+  }
+
   ModelInfo info_;
+  ExpertRecord experts_{two_ranks(), ExpertLoad(2, 4)};
   GrammarEngine grammars_{tokenizer(), info_.generation.stop_token_ids};
   mutable std::atomic<int> num_endless_ = 0;
   mutable std::mutex mutex_;

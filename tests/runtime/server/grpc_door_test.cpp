@@ -247,6 +247,8 @@ TEST_F(GrpcDoorTest, WithKeysOnlyHealthIsOpen) {
     EXPECT_EQ(call(channel_, std::string("/ferry.v1.Inference/") + method).error_code(), grpc::StatusCode::UNAUTHENTICATED)
         << method;
   }
+  for (const char* method : {"Cluster/GetCluster", "Experts/GetPlacement", "Experts/GetLoad"})
+    EXPECT_EQ(call(channel_, std::string("/ferry.v1.") + method).error_code(), grpc::StatusCode::UNAUTHENTICATED) << method;
   EXPECT_EQ(Call(*stub_, text_request("hi")).finish().error_code(), grpc::StatusCode::UNAUTHENTICATED);
   EXPECT_TRUE(call(channel_, "/grpc.health.v1.Health/Check").ok());
   EXPECT_EQ(call(channel_, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo").error_code(),

@@ -5,6 +5,8 @@
 
 #include <thread>
 
+#include "ferry/v1/cluster.grpc.pb.h"
+#include "ferry/v1/experts.grpc.pb.h"
 #include "ferry/v1/inference.grpc.pb.h"
 #include "runtime/base/error.h"
 #include "tests/runtime/server/fake_engine_client.h"
@@ -450,6 +452,46 @@ TEST_F(GrpcServerTest, ReportsModelAndLoad) {
   EXPECT_EQ(load.prefix_cache().cached_tokens(), 64);
   EXPECT_EQ(load.prefix_cache().misses_size(), 1);
   EXPECT_EQ(load.prefix_cache().misses().at("no_snapshot"), 2);
+}
+
+TEST_F(GrpcServerTest, TellsHowWorkersStand) {
+  grpc::ClientContext context;
+  v1::GetClusterResponse cluster;
+  ASSERT_TRUE(v1::Cluster::NewStub(channel_)->GetCluster(&context, {}, &cluster).ok());
+  EXPECT_EQ(cluster.state(), v1::GetClusterResponse::STATE_DEGRADED);
+  ASSERT_EQ(cluster.workers_size(), 2);
+  EXPECT_EQ(cluster.workers(0).state(), v1::Worker::STATE_HEALTHY);
+  EXPECT_EQ(cluster.workers(0).rows(), 40);
+  EXPECT_EQ(cluster.workers(0).speed(), 1.2);
+  EXPECT_EQ(cluster.workers(1).rank(), 2);
+  EXPECT_EQ(cluster.workers(1).state(), v1::Worker::STATE_MASKED);
+  EXPECT_EQ(cluster.workers(1).reason(), "rank 2 left");
+  EXPECT_EQ(cluster.workers(1).changed_us(), 2'500'000);
+  EXPECT_EQ(cluster.rows_covered_by_workers(), 5);
+  EXPECT_EQ(cluster.rows_covered_by_coordinator(), 6);
+  EXPECT_EQ(cluster.kept_expert_bytes(), 7);
+  EXPECT_EQ(cluster.changes().at("masked"), 1);
+}
+
+TEST_F(GrpcServerTest, TellsWhereExpertsAreAndWhatWasAskedOfThem) {
+  const auto stub = v1::Experts::NewStub(channel_);
+  grpc::ClientContext context;
+  v1::GetPlacementResponse placement;
+  ASSERT_TRUE(stub->GetPlacement(&context, {}, &placement).ok());
+  EXPECT_EQ(placement.epoch(), 1U);
+  ASSERT_EQ(placement.layers_size(), 2);
+  ASSERT_EQ(placement.layers(1).ranks_size(), 2);
+  EXPECT_EQ(placement.layers(1).ranks(1).rank(), 2);
+  EXPECT_EQ(std::vector<int>(placement.layers(1).ranks(1).experts().begin(), placement.layers(1).ranks(1).experts().end()),
+            (std::vector<int>{2, 3}));
+  grpc::ClientContext load_context;
+  v1::GetExpertLoadResponse load;
+  ASSERT_TRUE(stub->GetLoad(&load_context, {}, &load).ok());
+  EXPECT_EQ(load.num_steps(), 1);
+  EXPECT_EQ(load.balancedness(), 0.5);
+  ASSERT_EQ(load.layers_size(), 2);
+  EXPECT_EQ(std::vector<double>(load.layers(0).rows().begin(), load.layers(0).rows().end()), (std::vector<double>{0, 3, 0, 0}));
+  EXPECT_EQ(load.layers(1).touched_steps(2), 1);
 }
 
 TEST_F(GrpcServerTest, ShutdownCancelsWhatIsStillOpen) {

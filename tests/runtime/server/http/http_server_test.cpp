@@ -55,7 +55,7 @@ class HttpServerTest : public ::testing::Test {
   void serve(const Access& access = {}) {
     access_ = access;
     HttpRouter router;
-    add_health_route(router, [this] { return is_serving_ ? std::nullopt : std::optional<std::string>("it fell silent"); });
+    add_health_route(router, [this] { return health(); });
     const auto add = [&](const char* path, BlockingHttpHandler handler) {
       router.add("POST", path, {.handler = {}, .blocking = std::move(handler)});
     };
@@ -75,12 +75,18 @@ class HttpServerTest : public ::testing::Test {
   }
 
   RawClient client() { return RawClient(server_->address()); }
+  Health health() const {
+    if (!is_serving_) return {.complaint = "it fell silent"};
+    if (!is_degraded_) return {};
+    return {.missing = {{.rank = 2, .state = "masked", .reason = "rank 2 left"}}};
+  }
   void expect_alive() { EXPECT_EQ(status_of(client().ask("GET /health")), 200); }
 
   HttpServerOptions options_;
   Access access_;
   Barrier barrier_;
   std::atomic<bool> is_serving_ = true;
+  std::atomic<bool> is_degraded_ = false;
   std::optional<HttpServer> server_;
 };
 
@@ -122,6 +128,14 @@ TEST_F(HttpServerTest, HealthFollowsTheProbe) {
   EXPECT_NE(answer.find("it fell silent"), std::string::npos);
   is_serving_ = true;
   expect_alive();
+  is_degraded_ = true;
+  const std::string degraded = client().ask("GET /health");
+  EXPECT_EQ(status_of(degraded), 200);
+  EXPECT_TRUE(
+      degraded.ends_with("\r\n\r\n"
+                         R"({"status":"DEGRADED","workers":[{"rank":2,"state":"masked","reason":"rank 2 left"}]})"
+                         "\n"))
+      << degraded;
 }
 
 TEST_F(HttpServerTest, RequestsSentAheadAreAnsweredInOrder) {

@@ -25,7 +25,7 @@ class HttpStreamTest : public ::testing::Test {
   /// Serves GET and POST /call, which box_ gets, POST /echo and /health.
   void serve() {
     HttpRouter router;
-    add_health_route(router, [] { return std::nullopt; });
+    add_health_route(router, [] { return Health{}; });
     router.add("GET", "/call", {.handler = box_.handler(), .blocking = {}});
     router.add("POST", "/call", {.handler = box_.handler(), .blocking = {}});
     const auto echo = [](const HttpRequest& request) { return HttpResponse{.status = 200, .body = request.body}; };

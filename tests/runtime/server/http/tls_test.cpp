@@ -62,7 +62,7 @@ class TlsTest : public ::testing::Test {
   void serve(const AccessOptions& options) {
     access_ = load_access(options);
     HttpRouter router;
-    add_health_route(router, [] { return std::nullopt; });
+    add_health_route(router, [] { return Health{}; });
     router.add("GET", "/call", {.handler = box_.handler(), .blocking = {}});
     server_.emplace(HttpServerOptions{.address = "127.0.0.1:0", .limits = {}}, access_, std::move(router));
   }

@@ -65,6 +65,15 @@ TEST(LiveStatus, HasEveryWorker) {
   EXPECT_EQ(ranks[1].rows, 16);
 }
 
+TEST(LiveStatus, NamesWorkersThatAreMissing) {
+  const LiveStatus::Workers workers = sample_status().workers;
+  EXPECT_EQ(workers.by_state.at("healthy"), 1);
+  ASSERT_EQ(workers.missing.size(), 1U);
+  EXPECT_EQ(workers.missing[0].rank, 2);
+  EXPECT_EQ(workers.missing[0].state, "masked");
+  EXPECT_EQ(workers.covered_by_coordinator, 6);
+}
+
 TEST(LiveJson, IsReadAsItWasWritten) {
   const std::string text = to_json_text(sample_status());
   EXPECT_EQ(text.find('\n'), std::string::npos);

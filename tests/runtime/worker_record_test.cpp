@@ -1,0 +1,38 @@
+#include "runtime/worker_record.h"
+
+#include <gtest/gtest.h>
+
+namespace ferry {
+namespace {
+
+TEST(WorkerRecord, TellsTheLastChangeOfEachWorkerByRank) {
+  WorkerRecord record;
+  record.note({.rank = {2}, .to = WorkerState::kHealthy});
+  record.note({.rank = {1}, .to = WorkerState::kHealthy});
+  EXPECT_EQ(describe_missing(record.report()), "");
+  record.note({.rank = {2}, .from = WorkerState::kHealthy, .to = WorkerState::kSuspect, .reason = "late"});
+  record.note({.rank = {2}, .from = WorkerState::kSuspect, .to = WorkerState::kMasked, .reason = "it left"});
+  const WorkerReport report = record.report();
+  ASSERT_EQ(report.workers.size(), 2U);
+  EXPECT_EQ(report.workers[0].rank, 1);
+  EXPECT_EQ(report.workers[0].state, WorkerState::kHealthy);
+  EXPECT_EQ(report.workers[1].state, WorkerState::kMasked);
+  EXPECT_EQ(report.workers[1].reason, "it left");
+  EXPECT_GT(report.workers[1].changed_s, 1e9);
+  EXPECT_EQ(report.changes, (std::array<int64_t, kNumWorkerStates>{0, 2, 1, 1}));
+  EXPECT_EQ(report.count(WorkerState::kHealthy), 1);
+  EXPECT_EQ(describe_missing(report), "rank 2 is masked: it left");
+}
+
+TEST(WorkerRecord, CountsWithoutWorkersAreThere) {
+  WorkerRecord record;
+  record.take(WorkerSeats({}), {.by_workers = 3, .by_coordinator = 4}, 5);
+  const WorkerReport report = record.report();
+  EXPECT_TRUE(report.workers.empty());
+  EXPECT_EQ(report.covered.by_workers, 3);
+  EXPECT_EQ(report.covered.by_coordinator, 4);
+  EXPECT_EQ(report.kept_bytes, 5);
+}
+
+}  // namespace
+}  // namespace ferry
