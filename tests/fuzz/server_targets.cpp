@@ -8,7 +8,6 @@
 #include "ferry/v1/inference.pb.h"
 #include "runtime/base/check.h"
 #include "runtime/base/error.h"
-#include "runtime/expert_record.h"
 #include "runtime/grammar/grammar_engine.h"
 #include "runtime/schedule/scheduler.h"
 #include "runtime/server/generate_request.h"
@@ -77,11 +76,7 @@ class TextEngineClient final : public EngineClient {
   }
   std::optional<Error> failure() const override { return std::nullopt; }
   WorkerReport workers() const override { return {}; }
-  const ExpertRecord& experts() const override {
-    static const Rank alone[] = {{0}};
-    static const ExpertRecord record(ExpertPlacement::contiguous(1, 1, alone), ExpertLoad(1, 1));
-    return record;
-  }
+  const ExpertRecord& experts() const override { throw Error(ErrorCode::kUnavailable, "nothing is served"); }
   const ModelInfo& model_info() const override {
     static const ModelInfo info;
     return info;

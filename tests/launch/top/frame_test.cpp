@@ -56,7 +56,7 @@ TEST_F(Frame, ShowsWhatThereIs) {
   for (const char* part :
        {"demo-of-some-length, bf16, 9 ranks over mpi", "serving, up 1 min 59 s", "running 16 of 16", "waiting for media 4",
         "error 2", "refused 7", "made 400", "busy 90.0 %", "no core 20.0 %", "decode 70.0 %, 35.0 ms of 16.0 rows", "42.0 %",
-        "balancedness 0.93", "12.5 %", "rank 5 masked", "rows of the coordinator 1234"})
+        "balancedness 0.93", "12.5 %", "rank 5 masked", "rows of the coordinator 1,234"})
     EXPECT_THAT(text, HasSubstr(part));
   EXPECT_THAT(text, Not(HasSubstr("\x1b"))) << "no colours were allowed";
 }
