@@ -20,7 +20,7 @@ struct ModelInfo {
   int64_t num_experts = 0;  // routed experts in a layer
   int64_t experts_per_token = 0;
   int32_t num_expert_workers = 0;  // 0: the coordinator holds the experts itself
-  std::string transport;           // "local", "mpi" or "gloo"
+  std::string transport;           // "local", "sockets", "mpi" or "gloo"
   bool takes_media = false;        // pictures and videos
   bool takes_priorities = false;   // other than 0, of requests
   GenerationDefaults generation;   // stop ids and recommended sampling

@@ -133,7 +133,7 @@ class TopTest(WatchedJobTest):
                               env={**os.environ, "FERRY_API_KEY": KEY, "LC_ALL": "C.UTF-8", **environment})
 
     def test_once(self):
-        patterns = (r"demo, bf16, 3 ranks over mpi", r"running 2 of 2", r"waiting 1 of", r"made [1-9]", r"decode [1-9]", r"balancedness 0\.\d",
+        patterns = (r"demo, bf16, 3 ranks over sockets", r"running 2 of 2", r"waiting 1 of", r"made [1-9]", r"decode [1-9]", r"balancedness 0\.\d",
                     r"touched [1-9]", r"(?m)^ +2 +[1-9].* MB/s|kB/s", r"decoding")
         shown = []
 
@@ -262,7 +262,7 @@ class PageTest(WatchedJobTest):
             self.open()
             self.wait_for("/^[1-9]/.test(document.querySelector('#overview .value').textContent)")  # two looks have a rate
             self.assertEqual(self.text_of("#state"), "Serving")
-            self.assertEqual(self.text_of("#model"), "demo, bf16, 3 ranks over mpi")
+            self.assertEqual(self.text_of("#model"), "demo, bf16, 3 ranks over sockets")
             self.assertRegex(self.text_of("#overview"), r"2 of 2\s+1 of 256 wait")
             self.assertRegex(self.text_of("#phases"), r"decode\s+[1-9]")
             self.assertRegex(self.text_of("#ranks"), r"\b2\s+[1-9][0-9.]* %")

@@ -2,8 +2,10 @@
 
 import json
 import os
+import pathlib
 import re
 import signal
+import tempfile
 import time
 import urllib.request
 
@@ -249,10 +251,14 @@ class MaskedLossTest(ferry_job.JobTest):
         self.assertGreater(self.metric(job, "ferry:covered_rows_total", 'by="coordinator"'), 0)
 
     def test_killed_workers_end_no_request(self):
-        """One of two while texts stream, the other one while nothing is computed."""
+        """One of two while texts stream, the other one while nothing is computed; what was asked of experts is kept."""
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        loads = pathlib.Path(folder) / "load.json"
         requests = self.texts()
-        expected = self.tokens_alone(requests)
-        job = self.start(ranks=3)
+        expected = self.tokens_alone(requests, "--expert-load", str(loads))
+        earlier = json.loads(loads.read_text())
+        self.assertEqual(len(earlier["rows"][0]), 64)
+        job = self.start("--expert-load", str(loads), ranks=3)
         self.assertEqual(self.http_health(job), {})
         self.assertEqual(self.states(job), {1: "healthy", 2: "healthy"})
         self.assertEqual(self.run_calls(job, requests, lambda: job.kill_rank(1)), expected)
@@ -263,6 +269,7 @@ class MaskedLossTest(ferry_job.JobTest):
         self.check_degraded(job, [1, 2])
         job.terminate()
         self.assertIsNotNone(job.wait(30), job.log())
+        self.assertGreater(json.loads(loads.read_text())["num_steps"], earlier["num_steps"])
         self.assert_no_ranks_left(job, 1)
 
     def test_a_killed_worker_ends_no_request_about_pictures(self):

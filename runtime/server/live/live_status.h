@@ -17,7 +17,7 @@ struct RecentActivity;
 struct LiveStatus {
   struct Server {
     std::string version, model, architecture, dtype;
-    std::string transport;  // between ranks: "local", "mpi" or "gloo"
+    std::string transport;  // between ranks: "local", "sockets", "mpi" or "gloo"
     int32_t ranks = 1;      // the coordinator, and its expert workers
     int64_t layers = 0;
     int64_t context_length = 0;  // tokens
