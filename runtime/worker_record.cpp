@@ -1,7 +1,7 @@
 #include "runtime/worker_record.h"
 
 #include <algorithm>
-#include <utility>
+#include <chrono>
 
 namespace ferry {
 
@@ -15,15 +15,6 @@ std::vector<WorkerSight> WorkerReport::missing() const {
     if (worker.state == WorkerState::kSuspect || worker.state == WorkerState::kMasked) found.push_back(worker);
   }
   return found;
-}
-
-std::string describe_missing(const WorkerReport& report) {
-  std::string text;
-  for (const WorkerSight& worker : report.missing()) {
-    text += (text.empty() ? "rank " : "; rank ") + std::to_string(worker.rank) + " is " + worker_state_name(worker.state) +
-            ": " + worker.reason;
-  }
-  return text;
 }
 
 WorkerRecord::Worker& WorkerRecord::at(Rank rank) {

@@ -1,10 +1,8 @@
 #pragma once
 
 #include <array>
-#include <chrono>
 #include <cstdint>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,9 +34,6 @@ struct WorkerReport {
   /// Those that are lost or in doubt, while requests are served.
   std::vector<WorkerSight> missing() const;
 };
-
-/// "rank 2 is masked: …", one line for each that is missing, separated by "; ". Empty while all are well.
-std::string describe_missing(const WorkerReport& report);
 
 /// Written by the thread that dispatches, read by any.
 class WorkerRecord {
