@@ -47,7 +47,10 @@ FileDescriptor open_prefix_file(const EngineOptions& options, const PrefixFileOp
 void open_expert_load(const EngineOptions& options, const ModelConfig& config, std::optional<ExpertLoadFile>& file) {
   if (options.expert_load.empty()) return;
   try {
-    file.emplace(options.expert_load, std::max<int64_t>(config.num_expert_layers(), 1), config.moe.num_experts);
+    file.emplace(options.expert_load,
+                 LoadShape{.num_layers = config.num_layers(),
+                           .num_experts = std::max<int64_t>(config.moe.num_experts, 1),
+                           .has_drafts = config.mtp});
   } catch (const Error& error) {
     throw Error(error.code(), std::string("--expert-load: ") + error.what());
   }

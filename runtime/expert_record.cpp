@@ -11,6 +11,7 @@
 #include "moe/placement/load_file.h"
 #include "runtime/base/error.h"
 #include "runtime/base/pending_file.h"
+#include "runtime/base/text_file.h"
 
 namespace ferry {
 namespace {
@@ -29,6 +30,20 @@ ExpertLoads join_loads(const std::optional<ExpertLoads>& earlier, const ExpertLo
     joined.touched[i] += share * earlier->touched[i];
   }
   return joined;
+}
+
+ExpertLoads fit_loads(ExpertLoads loads, const LoadShape& shape, const std::string& name) {
+  const bool is_alike = loads.num_layers == shape.num_layers || loads.num_layers == shape.num_layers + 1;
+  if (!is_alike || loads.num_experts != shape.num_experts) {
+    throw_invalid(name + ": loads of " + std::to_string(loads.num_layers) + " layers with " +
+                  std::to_string(loads.num_experts) + " experts; allowed: the model's " + std::to_string(shape.num_layers) +
+                  " (with drafts one more) with " + std::to_string(shape.num_experts));
+  }
+  loads.num_layers = shape.num_layers + (shape.has_drafts ? 1 : 0);
+  const auto size = static_cast<std::size_t>(loads.num_layers * loads.num_experts);
+  loads.rows.resize(size, 0);
+  loads.touched.resize(size, 0);
+  return loads;
 }
 
 ExpertRecord::ExpertRecord(const ExpertPlacement& placement, const ExpertLoad& load)
@@ -55,9 +70,10 @@ std::shared_ptr<const ExpertPlacement> ExpertRecord::placement() const {
   return placement_;
 }
 
-ExpertLoadFile::ExpertLoadFile(std::filesystem::path path, int64_t num_layers, int64_t num_experts) : path_(std::move(path)) {
+ExpertLoadFile::ExpertLoadFile(std::filesystem::path path, const LoadShape& shape) : path_(std::move(path)) {
   if (std::filesystem::exists(path_)) {
-    earlier_ = read_expert_load_file(path_, num_layers, num_experts);
+    const std::string name = path_.string();
+    earlier_ = fit_loads(read_expert_loads(read_text_file(path_, kLoadFileBytesMax), name), shape, name);
   } else {  // now rather than after hours: whether it can be
     PendingFile file(path_);
   }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 
 #include "moe/expert_load.h"
@@ -20,6 +21,17 @@ namespace ferry {
 /// The loads of a file of which `earlier` was read, after a run that had `own`: those of the last `max_steps` steps, of which
 /// an earlier run's, which are the same mean for each of its steps, fill up what this run has not had.
 ExpertLoads join_loads(const std::optional<ExpertLoads>& earlier, const ExpertLoads& own, double max_steps);
+
+/// Loads as a run counts them: the layers of the model, and one more of its drafts if it makes any.
+struct LoadShape {
+  int64_t num_layers = 0;
+  int64_t num_experts = 0;
+  bool has_drafts = false;  // their layer is the last one, and not among num_layers
+};
+
+/// Loads that were read from the file `name`, of a run with drafts or without, in the shape of this run: a layer that only one
+/// of them has goes, or had no rows. Throws Error{kInvalidArgument} for those of another model.
+ExpertLoads fit_loads(ExpertLoads loads, const LoadShape& shape, const std::string& name);
 
 /// Written by the thread that steps, read by any.
 class ExpertRecord {
@@ -47,7 +59,7 @@ class ExpertLoadFile {
  public:
   /// Reads the file if there is one. Throws Error{kInvalidArgument} for one that is not of this form or of another model, and
   /// {kFailedPrecondition} if it cannot be written.
-  ExpertLoadFile(std::filesystem::path path, int64_t num_layers, int64_t num_experts);
+  ExpertLoadFile(std::filesystem::path path, const LoadShape& shape);
   /// Writes it a last time.
   ~ExpertLoadFile();
   ExpertLoadFile(const ExpertLoadFile&) = delete;

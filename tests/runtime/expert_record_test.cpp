@@ -26,6 +26,19 @@ TEST(JoinLoads, EarlierRunsFillUpWhatThisOneHasNotHad) {
   EXPECT_EQ(join_loads(std::nullopt, own, 1000).rows, own.rows);
 }
 
+TEST(FitLoads, TheLayerOfDraftsComesAndGoes) {
+  const ExpertLoads plain = loads_of(4, {1, 2}, {1, 2});
+  const ExpertLoads drafting = fit_loads(plain, {.num_layers = 1, .num_experts = 2, .has_drafts = true}, "f");
+  EXPECT_EQ(drafting.num_layers, 2);
+  EXPECT_EQ(drafting.rows, (std::vector<double>{1, 2, 0, 0}));
+  const ExpertLoads again = fit_loads(drafting, {.num_layers = 1, .num_experts = 2}, "f");
+  EXPECT_EQ(again.num_layers, 1);
+  EXPECT_EQ(again.touched, plain.touched);
+  test::expect_error([&] { fit_loads(plain, {.num_layers = 2, .num_experts = 2}, "f"); }, ErrorCode::kInvalidArgument,
+                     {"f: loads of 1 layers with 2 experts", "the model's 2 (with drafts one more) with 2"});
+  test::expect_error([&] { fit_loads(plain, {.num_layers = 1, .num_experts = 4}, "f"); }, ErrorCode::kInvalidArgument, {"4"});
+}
+
 /// Two experts on rank 0.
 class ExpertRecordTest : public testing::Test {
  protected:
@@ -55,14 +68,14 @@ TEST_F(ExpertRecordTest, TheFileIsReadAndWrittenFromRunToRun) {
   load_.add(0, 1, 3);
   record_.take(placement(), load_);
   {
-    ExpertLoadFile file(path, 1, 2);
+    ExpertLoadFile file(path, {.num_layers = 1, .num_experts = 2});
     EXPECT_FALSE(file.earlier());
     EXPECT_FALSE(std::filesystem::exists(path)) << "nothing is known yet";
     file.follow(record_);
   }
   EXPECT_EQ(read_expert_load_file(path, 1, 2).rows, (std::vector<double>{0, 3}));
   {
-    ExpertLoadFile file(path, 1, 2);
+    ExpertLoadFile file(path, {.num_layers = 1, .num_experts = 2});
     ASSERT_TRUE(file.earlier());
     file.follow(record_);
   }
@@ -75,7 +88,9 @@ TEST_F(ExpertRecordTest, TheFileIsReadAndWrittenFromRunToRun) {
 TEST_F(ExpertRecordTest, WrongFilesAndPlacesAreRefused) {
   const std::filesystem::path path = folder_.path() / "load.json";
   std::ofstream(path) << "{}";
-  const auto open = [](const std::filesystem::path& file) { return [file] { const ExpertLoadFile opened(file, 1, 2); }; };
+  const auto open = [](const std::filesystem::path& file) {
+    return [file] { const ExpertLoadFile opened(file, {.num_layers = 1, .num_experts = 2}); };
+  };
   test::expect_error(open(path), ErrorCode::kInvalidArgument, {"load.json", "no format"});
   test::expect_error(open(folder_.path() / "nowhere" / "f"), ErrorCode::kFailedPrecondition, {"cannot write", "nowhere"});
 }
