@@ -135,22 +135,21 @@ nlohmann::ordered_json drafts_json(const DraftCount& count) {
 
 void print_json(Engine& engine, const Completion& completion, const GenerateEvent& last, const DraftCount& drafts) {
   const Rates rates = rates_of(last);
-  const nlohmann::ordered_json object{
-      {"token_ids", completion.token_ids()},
-      {"text", completion.text()},
-      {"finish_reason", finish_reason_name(last.finish_reason)},
-      {"prompt_tokens", last.prompt_tokens},
-      {"completion_tokens", last.completion_tokens},
-      {"timings",
-       {{"queue_ms", static_cast<double>(last.timings.queue_ns) * 1e-6},
-        {"first_token_ms", static_cast<double>(last.timings.first_token_ns) * 1e-6},
-        {"total_ms", static_cast<double>(last.timings.total_ns) * 1e-6},
-        {"prefill_tokens_per_s", rates.prefill_tokens_per_s},
-        {"decode_tokens_per_s", rates.decode_tokens_per_s}}},
-      {"drafts", drafts_json(drafts)},
-      {"expert_workers", engine.model_info().num_expert_workers},
-      {"balancedness", balancedness(engine.dispatcher().expert_load())},
-      {"expert_tokens", expert_load_json(engine)}};
+  const nlohmann::ordered_json object{{"token_ids", completion.token_ids()},
+                                      {"text", completion.text()},
+                                      {"finish_reason", finish_reason_name(last.finish_reason)},
+                                      {"prompt_tokens", last.prompt_tokens},
+                                      {"completion_tokens", last.completion_tokens},
+                                      {"timings",
+                                       {{"queue_ms", static_cast<double>(last.timings.queue_ns) * 1e-6},
+                                        {"first_token_ms", static_cast<double>(last.timings.first_token_ns) * 1e-6},
+                                        {"total_ms", static_cast<double>(last.timings.total_ns) * 1e-6},
+                                        {"prefill_tokens_per_s", rates.prefill_tokens_per_s},
+                                        {"decode_tokens_per_s", rates.decode_tokens_per_s}}},
+                                      {"drafts", drafts_json(drafts)},
+                                      {"expert_workers", engine.model_info().num_expert_workers},
+                                      {"balancedness", balancedness(engine.dispatcher().expert_load())},
+                                      {"expert_tokens", expert_load_json(engine)}};
   std::printf("%s\n", object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
 }
 
@@ -173,8 +172,7 @@ void print_summary(Engine& engine, const GenerateEvent& last, const DraftCount& 
   if (drafts.tried[0] > 0) guessed = std::string(" (") + two_digits(tokens_per_step(drafts)) + " a step)";
   std::fprintf(stderr, "ferry: %d prompt tokens at %.1f tokens/s, %d new at %.1f tokens/s%s; experts %s, balancedness %.2f\n",
                last.prompt_tokens, rates.prefill_tokens_per_s, last.completion_tokens, rates.decode_tokens_per_s,
-               guessed.c_str(), experts.c_str(),
-               balancedness(engine.dispatcher().expert_load()));
+               guessed.c_str(), experts.c_str(), balancedness(engine.dispatcher().expert_load()));
 }
 
 }  // namespace

@@ -11,8 +11,8 @@ DeviceTokenDispatcher::DeviceTokenDispatcher(const ExpertBank& bank, Stream& str
     : bank_(bank),
       stream_(stream),
       row_dtype_(bank.row_dtype(options.dtype)),
-      placement_(ExpertPlacement::contiguous(std::max<int64_t>(bank.num_layers(), 1), bank.num_local_experts(),
-                                             std::array{Rank{0}})),
+      placement_(
+          ExpertPlacement::contiguous(std::max<int64_t>(bank.num_layers(), 1), bank.num_local_experts(), std::array{Rank{0}})),
       row_totals_(stream, bank.num_layers() * bank.num_local_experts()),
       seen_(static_cast<std::size_t>(row_totals_.size()), 0),
       load_(bank.num_layers(), bank.num_local_experts()) {

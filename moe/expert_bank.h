@@ -23,7 +23,7 @@ struct PackedExpert {
 
 /// Some experts of one layer, as grouped_matmul takes them.
 struct LayerExperts {
-  std::span<const PackedMatrix* const> gate_up, down;  // [num_experts]
+  std::span<const PackedMatrix*const> gate_up, down;  // [num_experts]
 };
 
 /// The routed experts that live on this rank, of every layer those that one epoch of the placement gives it. Filled while

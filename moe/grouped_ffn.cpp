@@ -26,8 +26,7 @@ void GroupedFfn::run(const LayerExperts& experts, const ExpertRows& rows, Matrix
   const MatmulRows permuted = permute(rows);
   {
     const Span span(Zone::kGroupedGateUp, num_rows, num_experts);
-    grouped_matmul(stream_,
-                   {.rows = permuted, .counts = rows.expert_counts, .weights = experts.gate_up, .out = activated});
+    grouped_matmul(stream_, {.rows = permuted, .counts = rows.expert_counts, .weights = experts.gate_up, .out = activated});
   }
   const MatmulRows down_rows = quantize(activated);
   const Span span(Zone::kGroupedDown, num_rows, num_experts);

@@ -18,8 +18,8 @@ std::vector<ExpertOwner> own_all(int64_t num_experts) {
 LocalTokenDispatcher::LocalTokenDispatcher(const ExpertBank& bank, Stream& stream, const Options& options)
     : stream_(stream),
       row_dtype_(bank.row_dtype(options.dtype)),
-      placement_(ExpertPlacement::contiguous(std::max<int64_t>(bank.num_layers(), 1), bank.num_local_experts(),
-                                             std::array{Rank{0}})),
+      placement_(
+          ExpertPlacement::contiguous(std::max<int64_t>(bank.num_layers(), 1), bank.num_local_experts(), std::array{Rank{0}})),
       load_(bank.num_layers(), bank.num_local_experts()),
       bank_(bank),
       owners_(own_all(bank.num_local_experts())),

@@ -31,8 +31,7 @@ void RowAdder::add_up(std::span<const int32_t> row_token, std::span<const float>
     slot_weights_.host()[slot] = row_weights[r];
   }
   slot_weights_.send(0, std::ssize(slot_rows));
-  combine(stream_,
-          {.slot_rows = slot_rows, .slot_weights = slot_weights_.device(), .num_slots = rows_per_token_, .out = out});
+  combine(stream_, {.slot_rows = slot_rows, .slot_weights = slot_weights_.device(), .num_slots = rows_per_token_, .out = out});
 }
 
 }  // namespace ferry

@@ -73,8 +73,7 @@ WireHeader largest_header(const WorkerShape& shape) {
 void check_against_shape(const HeaderCheck& check, const WireHeader& h, const WorkerShape& shape) {
   check.equal("kind", static_cast<int64_t>(h.kind), static_cast<int64_t>(WireKind::kRows));
   check.within("layer", h.layer, 0, shape.num_layers() - 1);
-  check.equal("number of this rank's experts", h.num_local_experts,
-              shape.num_local_experts[static_cast<std::size_t>(h.layer)]);
+  check.equal("number of this rank's experts", h.num_local_experts, shape.num_local_experts[static_cast<std::size_t>(h.layer)]);
   check.equal("width", h.hidden_dim, shape.hidden_dim);
   check.equal("dtype", static_cast<int64_t>(h.dtype), static_cast<int64_t>(shape.dtype));
   check.equal("dtype of tokens", static_cast<int64_t>(h.token_dtype), static_cast<int64_t>(shape.token_dtype));

@@ -29,7 +29,15 @@ constexpr int kRequestTag = 1;
 constexpr int kReplyTag = 2;
 constexpr int64_t kWireAlignment = 64;  // bytes; rows start at a cache line
 
-enum class WireKind : uint16_t { kRows = 1, kKeepAlive = 2, kShutDown = 3, kReply = 4, kTrace = 5, kTraceReply = 6, kAssign = 7 };
+enum class WireKind : uint16_t {
+  kRows = 1,
+  kKeepAlive = 2,
+  kShutDown = 3,
+  kReply = 4,
+  kTrace = 5,
+  kTraceReply = 6,
+  kAssign = 7
+};
 
 struct WireHeader {
   uint32_t magic = kWireMagic;

@@ -116,8 +116,7 @@ void Cluster::join(const EngineOptions& options) {
 
 void Cluster::connect(Group& bootstrap, const std::string& net_interface) {
   job_links_ = std::make_unique<JobLinks>(
-      bootstrap, net_interface,
-      [this](Rank peer, LinkEnd end, const std::string& reason) { note_end(peer, end, reason); },
+      bootstrap, net_interface, [this](Rank peer, LinkEnd end, const std::string& reason) { note_end(peer, end, reason); },
       bootstrap.now() + kStartTimeout);
 }
 

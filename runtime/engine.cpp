@@ -47,10 +47,9 @@ FileDescriptor open_prefix_file(const EngineOptions& options, const PrefixFileOp
 void open_expert_load(const EngineOptions& options, const ModelConfig& config, std::optional<ExpertLoadFile>& file) {
   if (options.expert_load.empty()) return;
   try {
-    file.emplace(options.expert_load,
-                 LoadShape{.num_layers = config.num_layers(),
-                           .num_experts = std::max<int64_t>(config.moe.num_experts, 1),
-                           .has_drafts = config.mtp});
+    file.emplace(options.expert_load, LoadShape{.num_layers = config.num_layers(),
+                                                .num_experts = std::max<int64_t>(config.moe.num_experts, 1),
+                                                .has_drafts = config.mtp});
   } catch (const Error& error) {
     throw Error(error.code(), std::string("--expert-load: ") + error.what());
   }
@@ -115,7 +114,8 @@ void Engine::place_experts(const EngineOptions& options) {
   checkpoint_.emplace(Checkpoint::open(options.model));
   speculation_ = choose_speculation(options, *checkpoint_, config_);
   open_expert_load(options, config_, expert_load_file_);
-  placement_.emplace(first_placement(options, config_, cluster_));
+  placement_.emplace(
+      first_placement(options, config_, cluster_, expert_load_file_ ? expert_load_file_->earlier() : std::nullopt));
   send_assignments(cluster_, &*placement_);
 }
 
@@ -276,12 +276,12 @@ void Engine::make_orphans(const EngineOptions& options, int64_t max_tokens) {
     load.progress = {};
     return std::make_unique<ExpertLoader>(model_->checkpoint, config_, compute_->backend.matmul(), std::move(load));
   };
-  orphans_ = std::make_unique<LazyExperts>(
-      make_loader, compute_->stream, pool(),
-      LazyExperts::Options{.max_tokens = max_tokens,
-                           .top_k = config_.moe.top_k,
-                           .dtype = dtype_,
-                           .max_bytes = std::max(kLeastBytes, available_memory_bytes() / 4)});
+  orphans_ =
+      std::make_unique<LazyExperts>(make_loader, compute_->stream, pool(),
+                                    LazyExperts::Options{.max_tokens = max_tokens,
+                                                         .top_k = config_.moe.top_k,
+                                                         .dtype = dtype_,
+                                                         .max_bytes = std::max(kLeastBytes, available_memory_bytes() / 4)});
 }
 
 /// Of the workers that are there.

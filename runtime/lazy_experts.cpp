@@ -65,8 +65,8 @@ void LazyExperts::run(int64_t layer, const ExpertRows& rows, MatrixView out) {
     gate_up.push_back(packed.gate_up.get());
     down.push_back(packed.down.get());
   }
-  ffn_->run({.gate_up = gate_up, .down = down},
-            {.tokens = rows.tokens, .row_token = rows.row_token, .expert_counts = counts}, out);
+  ffn_->run({.gate_up = gate_up, .down = down}, {.tokens = rows.tokens, .row_token = rows.row_token, .expert_counts = counts},
+            out);
   if (kept_bytes_ <= options_.max_bytes) return;
   stream_.wait(stream_.submit());  // what goes may still be read
   make_room();

@@ -34,8 +34,8 @@ LayerPlacement eplb_layer(std::span<const double> rows, const Redundancy& redund
   const auto num_experts = std::ssize(rows);
   const int64_t extra = redundancy.kind == Redundancy::Kind::kTwice ? num_experts : redundancy.extra_slots;
   const std::vector<float> loads(rows.begin(), rows.end());
-  return eplb_placement(
-      eplb(loads, {.num_slots = eplb_num_slots(num_experts, extra, num_workers), .num_ranks = num_workers}), num_workers);
+  return eplb_placement(eplb(loads, {.num_slots = eplb_num_slots(num_experts, extra, num_workers), .num_ranks = num_workers}),
+                        num_workers);
 }
 
 Policy resolve(const PlacementOptions& options, bool has_loads) {
@@ -58,8 +58,7 @@ ExpertPlacement choose_placement(const PlacementOptions& options, const ModelCon
   if (policy == Policy::kFile) {
     if (!options.redundancy.is_none())
       throw_invalid("--placement " + options.file.string() + " says how many copies there are; allowed: no --redundancy");
-    return ExpertPlacement(1, workers, num_experts,
-                           read_placement_file(options.file, num_layers, num_experts, num_workers));
+    return ExpertPlacement(1, workers, num_experts, read_placement_file(options.file, num_layers, num_experts, num_workers));
   }
   const Redundancy redundancy = options.redundancy.of(num_experts);
   if (redundancy.kind == Redundancy::Kind::kTwice && num_workers < 2)

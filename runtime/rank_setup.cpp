@@ -67,7 +67,8 @@ void ComputeResources::require_memory(int64_t bytes, const std::string& what) co
   throw_invalid(std::to_string(num_workers) + " expert workers for " + config.name + why);
 }
 
-ExpertPlacement first_placement(const EngineOptions& options, const ModelConfig& config, const Cluster& cluster) {
+ExpertPlacement first_placement(const EngineOptions& options, const ModelConfig& config, const Cluster& cluster,
+                                const std::optional<ExpertLoads>& loads) {
   if (cluster.num_workers() == 0) {
     const Rank here{0};
     return ExpertPlacement::contiguous(std::max<int64_t>(config.num_expert_layers(), 1), config.moe.num_experts, {&here, 1});
@@ -75,7 +76,7 @@ ExpertPlacement first_placement(const EngineOptions& options, const ModelConfig&
   std::vector<Rank> workers;
   for (int32_t r = 1; r < cluster.size(); ++r) workers.push_back({r});
   if (config.is_dense() && cluster.num_workers() > config.moe.num_experts) refuse_workers(config, cluster.num_workers());
-  return choose_placement(options.placement, config, workers, std::nullopt);
+  return choose_placement(options.placement, config, workers, loads);
 }
 
 namespace {

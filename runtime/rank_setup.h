@@ -8,6 +8,7 @@
 
 #include "kernels/backend.h"
 #include "moe/expert_placement.h"
+#include "moe/placement/load_windows.h"
 #include "profiler/run_watch.h"
 #include "runtime/cluster.h"
 #include "runtime/compute_device.h"
@@ -51,8 +52,10 @@ class ComputeResources {
 
 /// Which ranks hold which routed experts at first: the workers as `options` say, or this process when it is alone. Throws Error
 /// if there are more workers than experts, and as choose_placement() does; a dense model has the slices of its networks, if
-/// they can be cut. `config` says whether there is an MTP layer (choose_speculation).
-ExpertPlacement first_placement(const EngineOptions& options, const ModelConfig& config, const Cluster& cluster);
+/// they can be cut. `config` says whether there is an MTP layer (choose_speculation); `loads` is what earlier runs have
+/// left.
+ExpertPlacement first_placement(const EngineOptions& options, const ModelConfig& config, const Cluster& cluster,
+                                const std::optional<ExpertLoads>& loads = std::nullopt);
 
 /// Tells every worker what it is to hold; no placement: that there will be none, since the coordinator failed. Waits for the
 /// messages to leave.

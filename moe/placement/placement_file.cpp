@@ -34,8 +34,7 @@ std::vector<LogicalExpertId> read_worker(const json& list, const std::string& wh
 }
 
 void require_equal(const std::string& name, const std::string& what, int64_t got, int64_t wanted) {
-  if (got != wanted)
-    throw_invalid(name + " has " + std::to_string(got) + " " + what + "; allowed: " + std::to_string(wanted));
+  if (got != wanted) throw_invalid(name + " has " + std::to_string(got) + " " + what + "; allowed: " + std::to_string(wanted));
 }
 
 }  // namespace

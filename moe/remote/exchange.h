@@ -37,14 +37,14 @@ struct Exchange {
   WireHeader header;
   ExchangeBuffers* buffers = nullptr;  // that the two below are in
   std::span<std::byte> request, reply;
-  MatrixView rows;                         // what was computed, where the backend reads it
+  MatrixView rows;  // what was computed, where the backend reads it
   std::unique_ptr<PendingOp> send, receive;
   uint64_t posted_ticks = 0;  // when both were
   Deadline posted;
-  double cost = 0;            // of its rows (ExpertCost)
-  int cover = -1;        // the wave that asks others for the same rows, if one does
-  bool is_alone = false;      // it is late, and no other healthy worker holds all that it was asked for
-  bool is_given_up = false;   // nor can it be computed here
+  double cost = 0;           // of its rows (ExpertCost)
+  int cover = -1;            // the wave that asks others for the same rows, if one does
+  bool is_alone = false;     // it is late, and no other healthy worker holds all that it was asked for
+  bool is_given_up = false;  // nor can it be computed here
 };
 
 /// Requests that went out together: the first of a dispatch, or those that stand in for an exchange of one before.

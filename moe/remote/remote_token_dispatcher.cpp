@@ -88,9 +88,8 @@ std::unique_ptr<ExchangeBuffers> RemoteTokenDispatcher::make_buffers(int64_t max
     most_experts = std::max(most_experts, placement_.layer(l).num_physical());
   const bool is_fast = options_.combine == CombineMode::kFast;
   const int64_t row_bytes = options_.hidden_dim * dtype_bytes(options_.dtype);
-  const int64_t token_bytes = options_.row_dtype == DType::kI8
-                                  ? quantized_cols(options_.hidden_dim) + static_cast<int64_t>(sizeof(float))
-                                  : row_bytes;
+  const int64_t token_bytes =
+      options_.row_dtype == DType::kI8 ? quantized_cols(options_.hidden_dim) + static_cast<int64_t>(sizeof(float)) : row_bytes;
   const int64_t framing = here() * (static_cast<int64_t>(sizeof(WireHeader)) + 2 * kWireAlignment) +
                           4 * (most_experts + (is_fast ? 2 : 1) * max_rows);
   auto buffers = std::make_unique<ExchangeBuffers>();
@@ -102,8 +101,7 @@ std::unique_ptr<ExchangeBuffers> RemoteTokenDispatcher::make_buffers(int64_t max
 
 void RemoteTokenDispatcher::size_buffers() {
   for (Flight& flight : flights_) {
-    flight.waves.front().buffers =
-        make_buffers(options_.max_tokens * workers_per_token_, options_.max_tokens * options_.top_k);
+    flight.waves.front().buffers = make_buffers(options_.max_tokens * workers_per_token_, options_.max_tokens * options_.top_k);
   }
 }
 
@@ -122,8 +120,7 @@ void RemoteTokenDispatcher::begin_step(int64_t step) {
 /// Fills owners_ of the experts that have rows, and num_local_. Who is suspected is asked where nobody else can be.
 void RemoteTokenDispatcher::choose_owners(int64_t layer, std::span<const int32_t> topk_idx, uint64_t live) {
   const ExpertMap& map = placement_.layer(layer);
-  for (int32_t w = 0; w < here(); ++w)
-    num_local_[static_cast<std::size_t>(w)] = static_cast<int32_t>(map.experts_of(w).size());
+  for (int32_t w = 0; w < here(); ++w) num_local_[static_cast<std::size_t>(w)] = static_cast<int32_t>(map.experts_of(w).size());
   num_local_.back() = static_cast<int32_t>(map.num_logical());
   std::ranges::fill(expert_rows_, 0);
   for (const int32_t expert : topk_idx) {
@@ -273,8 +270,8 @@ void RemoteTokenDispatcher::compute_here(Flight& flight, Wave& wave) {
   covered_.by_coordinator += num_rows;
   record_value(Zone::kCoveredRows, num_rows);
   wave.here = Matrix(stream_.memory(), options_.dtype, num_rows, options_.hidden_dim);
-  orphans_->run(flight.args.layer,
-                {.tokens = flight.args.tokens, .row_token = row_token, .expert_counts = plan.expert_counts}, wave.here.view());
+  orphans_->run(flight.args.layer, {.tokens = flight.args.tokens, .row_token = row_token, .expert_counts = plan.expert_counts},
+                wave.here.view());
   exchange.rows = wave.here.view();
   exchange.state = State::kDone;
   if (options_.combine == CombineMode::kExact) return;
@@ -332,9 +329,8 @@ void RemoteTokenDispatcher::add_workers(Flight& flight, MatrixView out) {
       }
     }
   }
-  ferry::combine(
-      stream_,
-      {.slot_rows = slot_rows, .slot_weights = ones_.data(), .num_slots = static_cast<int64_t>(width), .out = out});
+  ferry::combine(stream_,
+                 {.slot_rows = slot_rows, .slot_weights = ones_.data(), .num_slots = static_cast<int64_t>(width), .out = out});
 }
 
 }  // namespace ferry

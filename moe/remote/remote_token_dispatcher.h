@@ -143,16 +143,16 @@ class RemoteTokenDispatcher final : public TokenDispatcher {
   std::optional<ExpertChooser> chooser_;
   std::array<Flight, kMaxInFlight> flights_;
   std::vector<std::unique_ptr<Late>> late_;
-  HostRows tokens_, scales_;                    // of the dispatch under way
-  int64_t workers_per_token_ = 0;               // that can have experts of one token
-  std::vector<int32_t> expert_rows_;            // [num_experts] of the wave that is planned
-  std::vector<ExpertOwner> owners_;             // likewise
-  std::vector<int32_t> num_local_;              // [num_workers + 1] of the layer
-  std::vector<const std::byte*> slot_rows_;     // [max_tokens, top_k]
-  Array<float> ones_;                           // [max_tokens, top_k] of a fast combine
-  std::optional<RowAdder> adder_;               // of a fast combine with rows that are computed here
-  std::vector<Awaited> awaited_;                // by what the hub waits for
-  std::vector<PendingOp*> ops_;                 // likewise
+  HostRows tokens_, scales_;                 // of the dispatch under way
+  int64_t workers_per_token_ = 0;            // that can have experts of one token
+  std::vector<int32_t> expert_rows_;         // [num_experts] of the wave that is planned
+  std::vector<ExpertOwner> owners_;          // likewise
+  std::vector<int32_t> num_local_;           // [num_workers + 1] of the layer
+  std::vector<const std::byte*> slot_rows_;  // [max_tokens, top_k]
+  Array<float> ones_;                        // [max_tokens, top_k] of a fast combine
+  std::optional<RowAdder> adder_;            // of a fast combine with rows that are computed here
+  std::vector<Awaited> awaited_;             // by what the hub waits for
+  std::vector<PendingOp*> ops_;              // likewise
 };
 
 }  // namespace ferry

@@ -130,8 +130,8 @@ void RemoteTokenDispatcher::check_silence(Flight& flight) {
       const Rank rank = seats_[exchange.worker].rank;
       if (now >= exchange.posted + options_.timeout) {
         exchange.state = State::kLost;
-        lose(exchange.worker, Error(ErrorCode::kDeadlineExceeded,
-                                    rank_name(rank) + ": silent for " + in_ms(now - exchange.posted) + ", which is what it has"));
+        lose(exchange.worker, Error(ErrorCode::kDeadlineExceeded, rank_name(rank) + ": silent for " +
+                                                                      in_ms(now - exchange.posted) + ", which is what it has"));
       } else if (exchange.is_alone || others_hold(exchange)) {
         seats_.suspect(exchange.worker, rank_name(rank) + ": has not answered for " + in_ms(now - exchange.posted));
         cover(flight, flight.waves[i], exchange);
@@ -218,8 +218,7 @@ void RemoteTokenDispatcher::close(Flight& flight) {
   if (!late.exchanges.empty()) {
     for (Wave& wave : flight.waves) late.buffers.push_back(std::move(wave.buffers));
     late_.push_back(std::make_unique<Late>(std::move(late)));
-    flight.waves.front().buffers =
-        make_buffers(options_.max_tokens * workers_per_token_, options_.max_tokens * options_.top_k);
+    flight.waves.front().buffers = make_buffers(options_.max_tokens * workers_per_token_, options_.max_tokens * options_.top_k);
   }
   flight.waves.resize(1);
   flight.is_open = false;

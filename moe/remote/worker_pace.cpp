@@ -6,8 +6,8 @@
 namespace ferry {
 namespace {
 
-constexpr double kForgets = 0.98;    // of the slowest time, with each reply
-constexpr double kNewShare = 0.05;   // of a reply in the running mean
+constexpr double kForgets = 0.98;   // of the slowest time, with each reply
+constexpr double kNewShare = 0.05;  // of a reply in the running mean
 constexpr double kSpeedStep = 0.1;
 constexpr double kLeastSpeed = 0.0625, kMostSpeed = 4;
 

@@ -90,8 +90,8 @@ void JobLinks::host(Group& bootstrap, const std::string& net_interface, Deadline
   try {
     const std::string key = random_id() + random_id().substr(0, 16);
     const std::string address = is_one_host && net_interface.empty()
-                                  ? "unix:ferry-" + random_id()
-                                  : in_brackets(choose_net_address(net_interface, is_one_host)) + ":0";
+                                    ? "unix:ferry-" + random_id()
+                                    : in_brackets(choose_net_address(net_interface, is_one_host)) + ":0";
     rendezvous.emplace(
         address, key, [&](const Newcomer& newcomer) { return arrivals.admit(newcomer); },
         [&](const Rendezvous::Place& place, FileDescriptor socket) { arrivals.arrive(place.member, std::move(socket)); });
@@ -115,8 +115,8 @@ void JobLinks::visit(Group& bootstrap, Deadline deadline) {
   bootstrap.broadcast(std::as_writable_bytes(std::span(&invitation, 1)), Rank{0}, deadline);
   if (invitation.address[0] == '\0') throw Error(ErrorCode::kUnavailable, "rank 0 could not be met; its own error says why");
   const int32_t rank = bootstrap.rank().value;
-  Joined joined = join(invitation.address.data(), invitation.key.data(), /*incarnation=*/1,
-                       std::as_bytes(std::span(&rank, 1)), deadline);
+  Joined joined =
+      join(invitation.address.data(), invitation.key.data(), /*incarnation=*/1, std::as_bytes(std::span(&rank, 1)), deadline);
   links_[0] = hub_->adopt(std::move(joined.socket), Rank{0});
 }
 

@@ -165,8 +165,8 @@ ExpertBank ExpertLoader::load_all(const RankExperts& experts, ThreadPool& pool) 
     bytes += count * packed_bytes(layer);
     most = std::max<int64_t>(most, count);
   }
-  options_.require_memory(bytes, "this rank's " + std::to_string(most) + " of " + std::to_string(config_.moe.num_experts) +
-                                     " experts per layer");
+  options_.require_memory(
+      bytes, "this rank's " + std::to_string(most) + " of " + std::to_string(config_.moe.num_experts) + " experts per layer");
   ExpertBank bank(num_local, dims(), weight_type());
   const auto pack = [&](int64_t i) {
     const auto [layer, place] = jobs[static_cast<std::size_t>(i)];

@@ -113,8 +113,7 @@ void add_engine_options(CLI::App& app, EngineOptions& o) {
   add_model_options(app, o);
   using enum TransportKind;
   add_choice<TransportKind>(
-      app, "--transport", {{"auto", kAuto}, {"mpi", kMpi}, {"gloo", kGloo}},
-      [&o](TransportKind kind) { o.transport = kind; },
+      app, "--transport", {{"auto", kAuto}, {"mpi", kMpi}, {"gloo", kGloo}}, [&o](TransportKind kind) { o.transport = kind; },
       "what carries rows between ranks: auto: sockets, where a lost worker ends no request; mpi, gloo: where it ends the job");
   add_placement_options(app, o.placement);
   add_choice<CombineMode>(
@@ -201,9 +200,10 @@ void add_expert_load(CLI::App& app, EngineOptions& o) {
 
 void add_capture_folder(CLI::App& app, EngineOptions& o) {
   app.add_option("--trace", o.trace, "folder for a timeline of all ranks, with tables and a page; default: none");
-  app.add_flag("--trace-routing", o.trace_routing,
-               "with --trace: record which experts the routers choose, too, for ferry trace routing, ferry plan and ferry bench "
-               "--routing");
+  app.add_flag(
+      "--trace-routing", o.trace_routing,
+      "with --trace: record which experts the routers choose, too, for ferry trace routing, ferry plan and ferry bench "
+      "--routing");
 }
 
 std::string check_together(const EngineOptions& o) {

@@ -28,11 +28,12 @@ void add_trace_options(CLI::App& app, TraceOptions& o) {
   CLI::App* merge = add("merge", "join captures of separate runs or hosts into one", Action::kMerge);
   merge->add_option("DIRS", captures, "folders of two or more captures")->required()->expected(2, 1024);
   merge->add_option("--out", o.out, "folder for the joined capture")->required();
-  CLI::App* routing = add("routing", "print how even the routing is that a capture recorded (--trace-routing); export it",
-                          Action::kRouting);
+  CLI::App* routing =
+      add("routing", "print how even the routing is that a capture recorded (--trace-routing); export it", Action::kRouting);
   routing->add_option("CAPTURE", captures, "folder of a capture, or a file of routing")->required()->expected(1);
-  routing->add_option("--out", o.out,
-                      "file to write: .ferryrt, .csv (layer,expert,rows,touched), .npy (int16 [rows, layers, k]) or .json (loads)");
+  routing->add_option(
+      "--out", o.out,
+      "file to write: .ferryrt, .csv (layer,expert,rows,touched), .npy (int16 [rows, layers, k]) or .json (loads)");
 }
 
 }  // namespace ferry

@@ -32,8 +32,8 @@ TraceReply lost_reply() {
 
 }  // namespace
 
-TraceSession::TraceSession(LinkHub* hub, Workers workers, const TokenDispatcher& dispatcher, CaptureInfo info, int32_t num_threads,
-                           std::chrono::milliseconds timeout)
+TraceSession::TraceSession(LinkHub* hub, Workers workers, const TokenDispatcher& dispatcher, CaptureInfo info,
+                           int32_t num_threads, std::chrono::milliseconds timeout)
     : hub_(hub),
       workers_(std::move(workers)),
       dispatcher_(dispatcher),
@@ -49,13 +49,8 @@ void TraceSession::gather_peers() {
   peers_.clear();
   if (hub_ == nullptr) return;
   for (Link* link : workers_()) {
-    peers_.push_back({.rank = link->peer(),
-                      .link = link,
-                      .boot_id = {},
-                      .exchanges = {},
-                      .bytes = {},
-                      .num_bytes = 0,
-                      .complaint = {}});
+    peers_.push_back(
+        {.rank = link->peer(), .link = link, .boot_id = {}, .exchanges = {}, .bytes = {}, .num_bytes = 0, .complaint = {}});
   }
 }
 

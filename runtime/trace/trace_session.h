@@ -114,7 +114,7 @@ class TraceSession {
   LoadMarks marks_;
   RoutingShape routing_shape_;
   std::optional<RoutingRecorder> routing_;  // of the capture that runs
-  bool is_snapshot_ = false;  // of capture_
+  bool is_snapshot_ = false;                // of capture_
   State state_ = State::kIdle;
   TracePlan plan_;
   int64_t steps_left_ = 0;  // of the delay, then of the recording

@@ -99,8 +99,7 @@ void MixtureOfExperts::look_at_choice(const BlockStep& step, int64_t layer_idx) 
   step.products.stream().wait(topk_weights_.fetch(first, count));
   const std::span<int32_t> ids(topk_idx_.host() + first, static_cast<std::size_t>(count));
   if (step.routing != nullptr && step.routing->routed(layer_idx, step.batch.first_row, ids)) topk_idx_.send(first, count);
-  if (step.tap != nullptr)
-    step.tap->routing(layer_idx, ids, {topk_weights_.host() + first, static_cast<std::size_t>(count)});
+  if (step.tap != nullptr) step.tap->routing(layer_idx, ids, {topk_weights_.host() + first, static_cast<std::size_t>(count)});
 }
 
 /// The shared expert's gates: the one of its result, and those within it.
