@@ -11,8 +11,8 @@
 namespace ferry {
 
 /// The first placement of a job: what --placement and --redundancy come to for a model on these workers (at least one).
-/// `loads`: what was asked of the experts in earlier runs, if that is known; without, all are alike. Throws Error{kInvalidArgument} for
-/// copies that have no worker, a file of another model, or policies that do not go together.
+/// `loads`: what was asked of the experts in earlier runs, if that is known; without, all are alike. Throws
+/// Error{kInvalidArgument} for copies that have no worker, a file of another model, or policies that do not go together.
 ExpertPlacement choose_placement(const PlacementOptions& options, const ModelConfig& config, std::span<const Rank> workers,
                                  const std::optional<ExpertLoads>& loads);
 
