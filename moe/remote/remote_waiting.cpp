@@ -112,7 +112,8 @@ void RemoteTokenDispatcher::finish(Exchange& exchange, uint64_t begun) {
     take_rows(exchange);
     exchange.state = State::kDone;
     seat.num_rows += reply.num_rows;
-    seat.pace.learn(exchange.cost, hub_.now() - exchange.posted, std::chrono::nanoseconds(reply.compute_ns));
+    if (exchange.cover < 0)  // a stall is not how it usually is
+      seat.pace.learn(exchange.cost, hub_.now() - exchange.posted, std::chrono::nanoseconds(reply.compute_ns));
   } catch (const Error& error) {
     exchange.state = State::kLost;
     lose(exchange.worker, error);
