@@ -59,8 +59,8 @@ Assignment decode_assignment(std::span<const std::byte> message, int64_t num_lay
   const int32_t got_layers = reader.next("number of layers", 0, num_layers);
   if (got_layers != 0 && got_layers != num_layers)
     refuse_assignment("number of layers", got_layers, "0 or " + std::to_string(num_layers));
-  std::vector<int32_t> counts;
-  for (int32_t l = 0; l < got_layers; ++l) counts.push_back(reader.next("experts of a layer", 0, num_experts));
+  std::vector<int32_t> counts(static_cast<std::size_t>(got_layers));
+  for (int32_t& count : counts) count = reader.next("experts of a layer", 0, num_experts);
   for (const int32_t count : counts) {
     std::vector<bool> seen(static_cast<std::size_t>(num_experts), false);
     std::vector<LogicalExpertId>& layer = assignment.experts.emplace_back();

@@ -8,8 +8,8 @@ namespace ferry {
 namespace {
 
 std::vector<ExpertOwner> own_all(int64_t num_experts) {
-  std::vector<ExpertOwner> owners;
-  for (int32_t e = 0; e < num_experts; ++e) owners.push_back({.rank_idx = 0, .local_idx = e});
+  std::vector<ExpertOwner> owners(static_cast<std::size_t>(num_experts));
+  for (int32_t e = 0; e < num_experts; ++e) owners[static_cast<std::size_t>(e)] = {.rank_idx = 0, .local_idx = e};
   return owners;
 }
 

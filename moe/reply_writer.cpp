@@ -13,14 +13,14 @@ namespace {
 WorkerShape shape_of(const ExpertBank& bank, const ReplyWriter::Options& options) {
   std::vector<int32_t> num_local;
   for (int64_t l = 0; l < bank.num_layers(); ++l) num_local.push_back(static_cast<int32_t>(bank.num_local_experts(l)));
-  const WorkerShape shape{.map_epoch = options.map_epoch,
-                          .num_local_experts = std::move(num_local),
-                          .hidden_dim = bank.dims().hidden_dim,
-                          .dtype = options.dtype,
-                          .token_dtype = bank.row_dtype(options.dtype),
-                          .combine = options.combine,
-                          .max_tokens = options.max_tokens,
-                          .rows_per_token = std::min(options.top_k, bank.num_local_experts())};
+  WorkerShape shape{.map_epoch = options.map_epoch,
+                    .num_local_experts = std::move(num_local),
+                    .hidden_dim = bank.dims().hidden_dim,
+                    .dtype = options.dtype,
+                    .token_dtype = bank.row_dtype(options.dtype),
+                    .combine = options.combine,
+                    .max_tokens = options.max_tokens,
+                    .rows_per_token = std::min(options.top_k, bank.num_local_experts())};
   require_wire_limits(shape);
   return shape;
 }

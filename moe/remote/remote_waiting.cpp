@@ -212,8 +212,7 @@ void RemoteTokenDispatcher::close(Flight& flight) {
       }
       if (exchange.state != State::kOpen || !is_worker) continue;
       ++seats_[exchange.worker].num_late;
-      late.exchanges.push_back(std::move(exchange));
-      exchange.state = State::kNone;
+      late.exchanges.push_back(std::exchange(exchange, Exchange{}));
     }
   }
   if (!late.exchanges.empty()) {

@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::string_view kMagic = "FERRYRT1";
+constexpr std::string_view kRoutingMagic = "FERRYRT1";
 constexpr std::size_t kHeaderBytesMax = std::size_t{1} << 16;
 constexpr int64_t kModelNameMax = 1024;
 constexpr int64_t kOneByteExperts = 256;
@@ -69,9 +69,9 @@ int64_t header_number(const json& header, const char* key, int64_t min, int64_t 
 }
 
 /// The shape; the number of steps goes to `num_steps`.
-RoutingTrace read_header(TraceReader& reader, int64_t& num_steps) {
-  const auto magic = reader.take(kMagic.size(), "the beginning");
-  if (std::memcmp(magic.data(), kMagic.data(), kMagic.size()) != 0) reader.refuse("does not begin with FERRYRT1");
+RoutingTrace read_routing_header(TraceReader& reader, int64_t& num_steps) {
+  const auto magic = reader.take(kRoutingMagic.size(), "the beginning");
+  if (std::memcmp(magic.data(), kRoutingMagic.data(), kRoutingMagic.size()) != 0) reader.refuse("does not begin with FERRYRT1");
   const uint32_t size = reader.number<uint32_t>("the header's size");
   if (size > kHeaderBytesMax)
     reader.refuse("a header of " + std::to_string(size) + " bytes; allowed: " + std::to_string(kHeaderBytesMax));
@@ -152,8 +152,8 @@ std::vector<std::byte> encode_routing_trace(const RoutingTrace& trace) {
       {"layers", shape.layers}, {"num_steps", trace.steps.size()},  {"num_left_out", trace.num_left_out}};
   const std::string text = header.dump(-1, ' ', false, json::error_handler_t::replace);
   std::vector<std::byte> out;
-  out.reserve(kMagic.size() + 4 + text.size() + trace.steps.size() * 16 + trace.ids.size() * id_bytes(shape));
-  for (const char c : kMagic) out.push_back(static_cast<std::byte>(c));
+  out.reserve(kRoutingMagic.size() + 4 + text.size() + trace.steps.size() * 16 + trace.ids.size() * id_bytes(shape));
+  for (const char c : kRoutingMagic) out.push_back(static_cast<std::byte>(c));
   put(out, static_cast<uint32_t>(text.size()));
   for (const char c : text) out.push_back(static_cast<std::byte>(c));
   for (const RoutingStep& step : trace.steps) {
@@ -175,7 +175,7 @@ std::vector<std::byte> encode_routing_trace(const RoutingTrace& trace) {
 RoutingTrace decode_routing_trace(std::span<const std::byte> bytes, const std::string& source) {
   TraceReader reader(bytes, source);
   int64_t num_steps = 0;
-  RoutingTrace trace = read_header(reader, num_steps);
+  RoutingTrace trace = read_routing_header(reader, num_steps);
   trace.ids.reserve(reader.num_left() / id_bytes(trace.shape));
   while (!reader.is_at_end()) read_step(reader, trace);
   if (std::ssize(trace.steps) != num_steps)
