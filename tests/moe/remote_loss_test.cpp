@@ -95,10 +95,12 @@ class WorkerThread {
   FileDescriptor theirs_{-1};
   std::atomic<bool> is_over_{false};
   std::atomic<int> num_answered_{0};
-  std::thread thread_;
 
  public:
   std::atomic<bool> may_answer{false};
+
+ private:
+  std::thread thread_;  // last: it uses all of the above
 };
 
 /// All experts in this process, as the way out.
