@@ -67,8 +67,7 @@ void LazyExperts::run(int64_t layer, const ExpertRows& rows, MatrixView out) {
   }
   ffn_->run({.gate_up = gate_up, .down = down}, {.tokens = rows.tokens, .row_token = rows.row_token, .expert_counts = counts},
             out);
-  if (kept_bytes_ <= options_.max_bytes) return;
-  stream_.wait(stream_.submit());  // what goes may still be read
+  stream_.wait(stream_.submit());  // a device may still read the lists above, and experts that go
   make_room();
 }
 

@@ -283,6 +283,7 @@ void RemoteTokenDispatcher::compute_here(Flight& flight, Wave& wave) {
   if (!adder_) adder_.emplace(stream_, options_.max_tokens, options_.top_k);
   Matrix sums(stream_.memory(), options_.dtype, std::ssize(plan.token_idx), options_.hidden_dim);
   adder_->add_up(plan.row_token, weights, wave.here.view(), sums.view());
+  stream_.wait(stream_.submit());  // a device may still read the rows that go
   wave.here = std::move(sums);
   exchange.rows = wave.here.view();
 }

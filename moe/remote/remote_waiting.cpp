@@ -220,6 +220,7 @@ void RemoteTokenDispatcher::close(Flight& flight) {
     late_.push_back(std::make_unique<Late>(std::move(late)));
     flight.waves.front().buffers = make_buffers(options_.max_tokens * workers_per_token_, options_.max_tokens * options_.top_k);
   }
+  if (flight.waves.size() > 1) stream_.wait(stream_.submit());  // a device may still read the rows of those that go
   flight.waves.resize(1);
   flight.is_open = false;
 }
