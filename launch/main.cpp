@@ -9,6 +9,7 @@
 #include "launch/commands.h"
 #include "launch/output.h"
 #include "runtime/base/error.h"
+#include "runtime/elastic/joining_worker.h"
 #include "runtime/expert_worker.h"
 
 // The `ferry` program: one binary for all ranks. Rank 0 runs the command, the others hold experts.
@@ -58,6 +59,7 @@ int run_command(const Options& options, Cluster& cluster) {
     case Command::kTrace:
     case Command::kDevices:
     case Command::kPlan:
+    case Command::kWorker:
     case Command::kTop: break;  // have no job
   }
   return kExitFailure;
@@ -128,6 +130,7 @@ int run_alone(const Options& options) {
     case Command::kDevices: return ferry::run_devices(options.devices, options.engine.cache_folder);
     case Command::kTop: return ferry::run_top(options.top);
     case Command::kPlan: return ferry::run_plan(options);
+    case Command::kWorker: block_termination_signals(); return ferry::run_joining_worker(options.engine, options.join);
     case Command::kServe:
     case Command::kGenerate:
     case Command::kDump:

@@ -216,6 +216,8 @@ int run_serve(const Options& options, Cluster& cluster) {
   state.set_overdue(engine.watch().complaint());
   if (http) announce("http", http->address(), access);
   announce("grpc", server.address(), access);
+  if (const std::string address = engine.elastic_address(); !address.empty())
+    std::fprintf(stderr, "ferry: workers may join on %s\n", address.c_str());
   std::fprintf(stderr, "ferry: prefix cache: %s\n", engine.describe_prefix_cache().c_str());
   std::fprintf(stderr, "ferry: pictures: %s\n", engine.describe_media().c_str());
   starting.leave();

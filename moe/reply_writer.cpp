@@ -10,17 +10,22 @@
 namespace ferry {
 namespace {
 
-WorkerShape shape_of(const ExpertBank& bank, const ReplyWriter::Options& options) {
+std::vector<int32_t> num_local_experts(const ExpertBank& bank) {
   std::vector<int32_t> num_local;
   for (int64_t l = 0; l < bank.num_layers(); ++l) num_local.push_back(static_cast<int32_t>(bank.num_local_experts(l)));
+  return num_local;
+}
+
+WorkerShape shape_of(const ExpertBank& bank, const ReplyWriter::Options& options) {
+  const int64_t most = options.num_experts > 0 ? options.num_experts : bank.num_local_experts();
   WorkerShape shape{.map_epoch = options.map_epoch,
-                    .num_local_experts = std::move(num_local),
+                    .num_local_experts = num_local_experts(bank),
                     .hidden_dim = bank.dims().hidden_dim,
                     .dtype = options.dtype,
                     .token_dtype = bank.row_dtype(options.dtype),
                     .combine = options.combine,
                     .max_tokens = options.max_tokens,
-                    .rows_per_token = std::min(options.top_k, bank.num_local_experts())};
+                    .rows_per_token = std::min(options.top_k, most)};
   require_wire_limits(shape);
   return shape;
 }
@@ -28,7 +33,7 @@ WorkerShape shape_of(const ExpertBank& bank, const ReplyWriter::Options& options
 }  // namespace
 
 ReplyWriter::ReplyWriter(const ExpertBank& bank, Stream& stream, const Options& options)
-    : bank_(bank),
+    : bank_(&bank),
       stream_(stream),
       shape_(shape_of(bank, options)),
       ffn_(bank.dims(), bank.type(), stream, options.dtype, shape_.max_tokens * shape_.rows_per_token),
@@ -38,6 +43,12 @@ ReplyWriter::ReplyWriter(const ExpertBank& bank, Stream& stream, const Options& 
   if (options.combine == CombineMode::kExact) return;
   rows_ = Matrix(stream.memory(), options.dtype, shape_.max_tokens * shape_.rows_per_token, shape_.hidden_dim);
   adder_.emplace(stream, shape_.max_tokens, shape_.rows_per_token);
+}
+
+void ReplyWriter::hold(uint32_t epoch, const ExpertBank& bank) {
+  bank_ = &bank;
+  shape_.map_epoch = epoch;
+  shape_.num_local_experts = num_local_experts(bank);
 }
 
 std::span<const std::byte> ReplyWriter::write(const RequestView& request, std::span<std::byte> reply) {
@@ -52,7 +63,7 @@ std::span<const std::byte> ReplyWriter::write(const RequestView& request, std::s
                     .layer = request.header.layer,
                     .num_tokens = request.header.num_tokens,
                     .num_rows = request.header.num_rows,
-                    .num_local_experts = static_cast<int32_t>(bank_.num_local_experts(request.header.layer)),
+                    .num_local_experts = static_cast<int32_t>(bank_->num_local_experts(request.header.layer)),
                     .hidden_dim = static_cast<int32_t>(shape_.hidden_dim),
                     .dtype = shape_.dtype,
                     .token_dtype = shape_.token_dtype,
@@ -62,10 +73,10 @@ std::span<const std::byte> ReplyWriter::write(const RequestView& request, std::s
   const ExpertRows rows = take(request);
   const MatrixView results = out_.place_for(out);
   if (shape_.combine == CombineMode::kExact) {
-    ffn_.run(bank_.layer(header.layer), rows, results);
+    ffn_.run(bank_->layer(header.layer), rows, results);
   } else {
     const MatrixView by_expert = rows_.top(header.num_rows);
-    ffn_.run(bank_.layer(header.layer), rows, by_expert);
+    ffn_.run(bank_->layer(header.layer), rows, by_expert);
     adder_->add_up(request.row_token, request.row_weights, by_expert, results);
   }
   out_.give(out);

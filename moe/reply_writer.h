@@ -19,11 +19,15 @@ class ReplyWriter {
     uint32_t map_epoch = 0;  // of the map that says which experts the bank holds
     int64_t max_tokens = 0;  // of a request
     int64_t top_k = 0;
+    int64_t num_experts = 0;    // of a layer, that any bank may have at most; 0: as many as the first one has
     DType dtype = DType::kF32;  // of the rows that go back
     CombineMode combine = CombineMode::kExact;
   };
-  /// `bank` outlives this. Throws Error{kInvalidArgument} for sizes that no message can have.
+  /// `bank` stays until another one is held. Throws Error{kInvalidArgument} for sizes that no message can have.
   ReplyWriter(const ExpertBank& bank, Stream& stream, const Options& options);
+
+  /// From now on the experts of `bank`, of the map of `epoch`: of the same model, and no more of a layer than the options say.
+  void hold(uint32_t epoch, const ExpertBank& bank);
 
   /// What requests must agree with.
   const WorkerShape& shape() const { return shape_; }
@@ -35,7 +39,7 @@ class ReplyWriter {
  private:
   ExpertRows take(const RequestView& request);
 
-  const ExpertBank& bank_;
+  const ExpertBank* bank_;
   Stream& stream_;
   WorkerShape shape_;
   GroupedFfn ffn_;

@@ -69,6 +69,15 @@ WireHeader largest_header(const WorkerShape& shape) {
           .combine = shape.combine};
 }
 
+/// What a message of this kind may have as its flags, beside none.
+uint8_t flag_of(WireKind kind) {
+  switch (kind) {
+    case WireKind::kShutDown: return kRanksLost;
+    case WireKind::kPrepared: return kCannotPrepare;
+    default: return 0;
+  }
+}
+
 /// After this all sizes can be computed, and the layer's experts exist.
 void check_against_shape(const HeaderCheck& check, const WireHeader& h, const WorkerShape& shape) {
   check.equal("kind", static_cast<int64_t>(h.kind), static_cast<int64_t>(WireKind::kRows));
@@ -163,9 +172,9 @@ WireHeader read_header_of_any_epoch(std::span<const std::byte> message) {
   const HeaderCheck check("message", header);
   check.equal("protocol version", header.version, kWireVersion);
   check.within("kind", static_cast<int64_t>(header.kind), static_cast<int64_t>(WireKind::kRows),
-               static_cast<int64_t>(WireKind::kAssign));
-  check.within("flags", header.flags, 0, header.kind == WireKind::kShutDown ? kRanksLost : 0);
-  if (header.kind == WireKind::kKeepAlive || header.kind == WireKind::kShutDown)
+               static_cast<int64_t>(WireKind::kLeave));
+  if (header.flags != 0) check.equal("flags", header.flags, flag_of(header.kind));
+  if (header.kind == WireKind::kKeepAlive || header.kind == WireKind::kShutDown || header.kind == WireKind::kLeave)
     check.equal("bytes", static_cast<int64_t>(message.size()), static_cast<int64_t>(sizeof(WireHeader)));
   return header;
 }

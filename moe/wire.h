@@ -27,6 +27,7 @@ constexpr uint32_t kWireMagic = 0x59525246;  // "FRRY"
 constexpr uint16_t kWireVersion = 3;         // of all messages between ranks; changes with their layout
 constexpr int kRequestTag = 1;
 constexpr int kReplyTag = 2;
+constexpr int kNoticeTag = 5;           // of what a worker says without being asked
 constexpr int64_t kWireAlignment = 64;  // bytes; rows start at a cache line
 
 enum class WireKind : uint16_t {
@@ -36,7 +37,9 @@ enum class WireKind : uint16_t {
   kReply = 4,
   kTrace = 5,
   kTraceReply = 6,
-  kAssign = 7
+  kAssign = 7,
+  kPrepared = 8,
+  kLeave = 9
 };
 
 struct WireHeader {
@@ -46,7 +49,7 @@ struct WireHeader {
   uint32_t map_epoch = 0;  // of the sender's placement
   uint16_t source = 0;     // of tokens: which coordinator's they are
   uint8_t attempt = 0;     // how many ranks were asked for these rows before
-  uint8_t flags = 0;       // of a goodbye kRanksLost, otherwise 0
+  uint8_t flags = 0;       // below
   uint64_t sequence = 0;   // of a request among those of its link; a reply has that of its request
   int64_t step = 0;
   int32_t layer = 0;
@@ -62,7 +65,9 @@ struct WireHeader {
 };
 static_assert(sizeof(WireHeader) == 64);
 
-constexpr uint8_t kRanksLost = 1;  // whoever leaves should wait for no other rank
+// Flags.
+constexpr uint8_t kRanksLost = 1;      // of a goodbye: whoever leaves should wait for no other rank
+constexpr uint8_t kCannotPrepare = 2;  // of a preparation: what follows is why
 
 /// What a worker holds and was sized for.
 struct WorkerShape {
@@ -122,7 +127,7 @@ MatrixView lay_out_reply(const WireHeader& header, std::span<std::byte> message)
 void write_header(const WireHeader& header, std::span<std::byte> message);
 
 /// The header of a message as it was received: long enough for one, of this protocol's version, of a known kind and from a
-/// sender whose expert map has `map_epoch`. A keep-alive or a goodbye is nothing but its header.
+/// sender whose expert map has `map_epoch`. A keep-alive, a goodbye or a wish to leave is nothing but its header.
 WireHeader read_header(std::span<const std::byte> message, uint32_t map_epoch);
 
 /// The same from a sender of whatever epoch.

@@ -58,7 +58,10 @@ Cluster::Cluster(std::unique_ptr<Group> group, TransportKind transport)
 
 Cluster::Cluster(const EngineOptions& options) {
   cores_.cores = available_cores();
-  if (!MpiRuntime::launched_by_mpirun()) return;
+  if (!MpiRuntime::launched_by_mpirun()) {
+    make_elastic(options);
+    return;
+  }
   {
     ExitGuard start;  // MPI waits for all ranks without a deadline
     start.end_within(kStartTimeout, MpiRuntime::launch_rank() != 0
@@ -70,9 +73,13 @@ Cluster::Cluster(const EngineOptions& options) {
   rank_ = mpi_->rank();
   size_ = mpi_->size();
   check_context().rank = rank_.value;
-  if (size_ == 1) return;
+  if (size_ == 1) {
+    make_elastic(options);
+    return;
+  }
   try {
     join(options);
+    make_elastic(options);
   } catch (...) {
     end_watch();
     mpi_->abandon();  // others may be waiting for this rank elsewhere
@@ -126,7 +133,21 @@ void Cluster::note_end(Rank peer, LinkEnd end, const std::string& reason) {
   if (!has_agreed_ || (end == LinkEnd::kBroken && !is_coordinator())) lose(peer, reason);
 }
 
+/// Where workers may join, they have links of their own kind.
+void Cluster::make_elastic(const EngineOptions& options) {
+  if (options.elastic.address.empty() || !is_coordinator()) return;
+  if (group_links_)
+    throw_invalid(std::string("--elastic with --transport ") + transport_name(options.transport) + "; allowed: with auto");
+  if (!job_links_) {
+    own_streams_ = std::make_unique<StreamHub>(
+        [this](Rank peer, LinkEnd end, const std::string& reason) { note_end(peer, end, reason); });
+    cores_.has_workers = true;
+  }
+  streams_ = job_links_ ? &job_links_->hub() : own_streams_.get();
+}
+
 LinkHub* Cluster::hub() {
+  if (own_streams_) return own_streams_.get();
   if (job_links_) return &job_links_->hub();
   return group_links_.get();
 }
@@ -134,7 +155,7 @@ LinkHub* Cluster::hub() {
 Link& Cluster::link(Rank peer) { return job_links_ ? job_links_->link(peer) : group_links_->link(peer); }
 
 const char* Cluster::transport() const {
-  if (job_links_) return "sockets";
+  if (job_links_ || own_streams_) return "sockets";
   return group_ == nullptr ? "local" : group_->name();
 }
 
@@ -151,6 +172,7 @@ void Cluster::lose(Rank lost, const std::string& reason) {
 void Cluster::end_watch() {
   liveness_.reset();
   job_links_.reset();
+  own_streams_.reset();
   exit_guard_.leave();
 }
 
@@ -179,6 +201,7 @@ std::string Cluster::agree(const std::function<Terms()>& prepare, std::chrono::m
   }
   if (group_ == nullptr) {
     if (own.complaint) throw *own.complaint;
+    has_agreed_ = true;
     return "";
   }
   const std::vector<HandshakeReport> reports = exchange_reports(*group_, own, group_->now() + timeout);

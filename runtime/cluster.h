@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -16,6 +17,7 @@
 #include "runtime/cluster/handshake.h"
 #include "runtime/cluster/job_links.h"
 #include "runtime/cluster/loss_notice.h"
+#include "runtime/cluster/rank_place.h"
 #include "runtime/options/engine_options.h"
 
 namespace ferry {
@@ -40,23 +42,24 @@ class Cluster {
 
   Rank rank() const { return rank_; }
   int size() const { return size_; }
-  int num_workers() const { return size_ - 1; }
+  /// Those that were started with this process; of a coordinator that workers may join at least one, who is yet to come.
+  int num_workers() const { return streams_ != nullptr ? std::max(size_ - 1, 1) : size_ - 1; }
   /// This rank's number among those of its host.
   int local_rank() const { return mpi_ != nullptr ? mpi_->local_rank() : rank_.value; }
   bool is_coordinator() const { return rank_.value == 0; }
+  RankPlace place() const { return {.rank = rank_, .local_rank = local_rank(), .cores = cores_}; }
   /// What the links of this rank are waited for with; null when this process is alone.
   LinkHub* hub();
-  /// Of the coordinator with any worker, of a worker with the coordinator.
+  /// The same where workers may join: what carries their links. Otherwise null.
+  StreamHub* streams() { return streams_; }
+  /// Of the coordinator with any worker that was started with it, of that worker with the coordinator.
   Link& link(Rank peer);
   /// Of all ranks that were started together, for while they start; null when this process is alone.
   Group* group() { return group_.get(); }
   /// "local", "sockets", "mpi" or "gloo".
   const char* transport() const;
 
-  /// How this rank uses its cores where the user did not say.
-  int default_threads() const { return cores_.default_threads(); }
   int64_t default_micro_batch() const { return cores_.default_micro_batch(); }
-  std::chrono::microseconds thread_spin() const { return cores_.thread_spin(); }
 
   /// While it lives, a lost rank is told to `on_lost`, from another thread and at most once; the reason names the rank. One
   /// at a time.
@@ -92,6 +95,7 @@ class Cluster {
 
  private:
   void join(const EngineOptions& options);
+  void make_elastic(const EngineOptions& options);
   void connect(Group& bootstrap, const std::string& net_interface);
   void note_end(Rank peer, LinkEnd end, const std::string& reason);
   void greet(Group& group, const EngineOptions& options);
@@ -110,8 +114,10 @@ class Cluster {
   bool coordinator_tells_ = false;
   LossNotice losses_;
   ExitGuard exit_guard_;
-  std::unique_ptr<LivenessMonitor> liveness_;  // these two last: their threads use all of the above
-  std::unique_ptr<JobLinks> job_links_;        // null: rows travel over the group
+  std::unique_ptr<LivenessMonitor> liveness_;  // these last: their threads use all of the above
+  std::unique_ptr<JobLinks> job_links_;        // null: rows travel over the group, or nobody was started with this process
+  std::unique_ptr<StreamHub> own_streams_;     // of one that workers may join, and that was started alone
+  StreamHub* streams_ = nullptr;               // where workers may join
 };
 
 }  // namespace ferry

@@ -310,9 +310,15 @@ void Coordinator::Impl::wait_for_work(std::unique_lock<std::mutex>& lock) {
   lock.lock();
   if (is_fetching || has_news()) return;
   const Span span(Zone::kIdle);
-  for (auto slept = Engine::kIdleTick; slept <= kKeepAlivePeriod; slept += Engine::kIdleTick) {
-    const Progress::Scope idle(engine_.progress(), Progress::Activity::kIdle);
-    if (wake_.wait_for(lock, Engine::kIdleTick, [this] { return has_news(); })) return;
+  for (const auto end = Clock::now() + kKeepAlivePeriod; Clock::now() < end;) {
+    const std::chrono::milliseconds tick = engine_.idle_tick();
+    {
+      const Progress::Scope idle(engine_.progress(), Progress::Activity::kIdle);
+      if (wake_.wait_for(lock, tick, [this] { return has_news(); })) return;
+    }
+    lock.unlock();
+    engine_.tend_workers();
+    lock.lock();
   }
   lock.unlock();
   engine_.keep_alive();

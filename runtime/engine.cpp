@@ -13,8 +13,11 @@
 #include "runtime/base/error.h"
 #include "runtime/cluster/exit_guard.h"
 #include "runtime/device_needs.h"
+#include "runtime/checkpoint/fingerprint.h"
 #include "runtime/dry_steps.h"
+#include "runtime/elastic/instructions.h"
 #include "runtime/mtp_drafter.h"
+#include "runtime/placement_choice.h"
 #include "runtime/run_description.h"
 
 namespace ferry {
@@ -73,17 +76,17 @@ Engine::Engine(const EngineOptions& options, Cluster& cluster, LogitRows logit_r
     std::fprintf(stderr, "ferry: warning: %s: results depend in their last bits on which rank holds an expert\n",
                  one_line(difference).c_str());
   if (cluster.hub() != nullptr) hub_.emplace(*cluster.hub(), progress_);
-  for (int32_t r = 1; r < cluster.size(); ++r) links_.push_back(hub_->watch(cluster.link({r})));
   name_token_budget(options, [&] { make_dispatcher(options); });
   expert_record_.emplace(dispatcher_->placement(), dispatcher_->expert_load());
   if (expert_load_file_) expert_load_file_->follow(*expert_record_);
   take_counts();
   const std::chrono::milliseconds peer_timeout = to_milliseconds(options.peer_timeout_s);
   trace_ = std::make_unique<TraceSession>(
-      hub_ ? &*hub_ : nullptr, [this] { return links(); }, *dispatcher_,
+      hub_ ? &*hub_ : nullptr, [this] { return membership_ ? membership_->links() : std::vector<Link*>(); }, *dispatcher_,
       describe_run(config_, dtype_, quantization(), scheduler_options_, dispatcher_->placement(), cluster_),
       pool().num_threads(), peer_timeout);
   trace_->set_routing_shape(routing_shape(config_));
+  if (cluster.streams() != nullptr) open_door(options);
   std::function<uint64_t()> device_progress;
   if (device() != nullptr) device_progress = [&open = *device()->open] { return open.progress(); };
   watch_ = std::make_unique<EngineWatch>(progress_, pool(), std::move(device_progress), peer_timeout,
@@ -141,7 +144,7 @@ void Engine::load(const EngineOptions& options, LogitRows logit_rows) {
   FileDescriptor prefix_file(-1);
   const PrefixFileOptions& file_pages = scheduler_options_.prefix_cache.file;
   if (file_pages.num_pages > 0) prefix_file = open_prefix_file(options, file_pages);
-  compute_.emplace(options, cluster_, dtype_);
+  compute_.emplace(options, cluster_.place(), dtype_);
   require_room(options, caches, checkpoint, speculation);
   kv_cache_ = std::make_unique<KvCache>(caches.kv_cache, compute_->stream.memory());
   swap_space_.emplace(*kv_cache_, compute_->stream, scheduler_options_.num_swap_blocks);
@@ -254,8 +257,15 @@ void Engine::make_dispatcher(const EngineOptions& options) {
     return;
   }
   if (!hub_->fails_together()) make_orphans(options, max_tokens);
+  std::vector<std::unique_ptr<Link>> links(placement_->ranks().size());
+  std::vector<Link*> by_worker(links.size());
+  for (int32_t r = 1; r < cluster_.size(); ++r) {
+    std::unique_ptr<Link>& link = links[static_cast<std::size_t>(r) - 1];
+    link = hub_->watch(cluster_.link({r}));
+    by_worker[static_cast<std::size_t>(r) - 1] = link.get();
+  }
   auto remote = std::make_unique<RemoteTokenDispatcher>(
-      *hub_, *placement_, links(), orphans_.get(), compute_->stream,
+      *hub_, *placement_, by_worker, orphans_.get(), compute_->stream,
       RemoteTokenDispatcher::Options{.hidden_dim = config_.hidden_dim,
                                      .max_tokens = max_tokens,
                                      .top_k = config_.moe.top_k,
@@ -266,6 +276,26 @@ void Engine::make_dispatcher(const EngineOptions& options) {
       [this](const WorkerChange& change) { note_change(change); });
   remote_ = remote.get();
   dispatcher_ = std::move(remote);
+  membership_.emplace(*remote_, *hub_, std::move(links),
+                      Membership::Options{.redundancy = redundancy_of(*placement_, options.placement),
+                                          .cost = remote_->expert_cost(),
+                                          .loads = [this] { return expert_record_->loads(); },
+                                          .may_drop_links = [this] { return trace_->is_idle(); }},
+                      [this](const WorkerChange& change) { note_change(change); });
+}
+
+/// Those who come must be this program with this checkpoint, and work by these options.
+void Engine::open_door(const EngineOptions& options) {
+  std::vector<bool> taken(1, true);
+  for (int32_t r = 1; r < cluster_.size(); ++r) taken.push_back(true);
+  membership_->open(std::make_unique<Door>(options.elastic, introduction_terms(checkpoint_fingerprint(model_->checkpoint)),
+                                           make_instructions(make_terms(options, config_, quantization(), *compute_), options),
+                                           std::move(taken)),
+                    *cluster_.streams());
+}
+
+std::string Engine::elastic_address() const {
+  return membership_ && membership_->door() != nullptr ? membership_->door()->address() : "";
 }
 
 /// What is computed here when workers are lost. It has a quarter of the memory that is free when the first one is.
@@ -284,20 +314,13 @@ void Engine::make_orphans(const EngineOptions& options, int64_t max_tokens) {
                                                          .max_bytes = std::max(kLeastBytes, available_memory_bytes() / 4)});
 }
 
-/// Of the workers that are there.
-std::vector<Link*> Engine::links() const {
-  std::vector<Link*> links;
-  for (const auto& link : links_) links.push_back(link.get());
-  return links;
-}
-
 /// In the timeline, for whoever asks, and as one line on stderr: whoever reads the log wants to know when a worker was in doubt
 /// or lost.
 void Engine::note_change(const WorkerChange& change) {
   const uint64_t now = now_ticks();
   record_span(Zone::kWorkerChange, now, now, static_cast<uint32_t>(change.to), static_cast<uint32_t>(change.rank.value));
   worker_record_.note(change);
-  if (change.from == WorkerState::kVacant) return;
+  if (change.from == WorkerState::kVacant && change.to == WorkerState::kHealthy) return;
   std::fprintf(stderr, "ferry: rank %d is %s: %s\n", change.rank.value, worker_state_name(change.to),
                one_line(change.reason).c_str());
 }
@@ -318,6 +341,17 @@ void Engine::keep_alive() {
   take_counts();
 }
 
+void Engine::tend_workers() {
+  if (!membership_) return;
+  membership_->tend();
+  take_worker_counts();
+}
+
+std::chrono::milliseconds Engine::idle_tick() const {
+  constexpr std::chrono::milliseconds kBusyTick{10};
+  return membership_ && membership_->is_busy() ? kBusyTick : kIdleTick;
+}
+
 void Engine::set_roofs(double read_bytes_per_s, double flops_per_s) { trace_->set_roofs(read_bytes_per_s, flops_per_s); }
 
 HostLogits& Engine::forward(const StepInput& input, const Tap* tap) {
@@ -325,6 +359,7 @@ HostLogits& Engine::forward(const StepInput& input, const Tap* tap) {
   take_counts();
   check_context().step = step_idx_;
   RoutingHook* const routing = begin_routing(input);
+  if (membership_) membership_->tend();
   dispatcher_->begin_step(step_idx_++);
   logits_->set(trunk_->forward(input, *kv_cache_, *recurrent_state_, *dispatcher_, tap, routing));
   dispatcher_->end_step();

@@ -11,6 +11,7 @@
 #include "runtime/cache_plan.h"
 #include "runtime/cluster.h"
 #include "runtime/drafter.h"
+#include "runtime/elastic/membership.h"
 #include "runtime/engine_watch.h"
 #include "runtime/expert_record.h"
 #include "runtime/host_logits.h"
@@ -124,6 +125,11 @@ class Engine {
 
   /// Call while no step runs, at least every kKeepAlivePeriod.
   void keep_alive();
+  /// Call while no step runs, every idle_tick(): looks after workers that come, go or were lost.
+  void tend_workers();
+  std::chrono::milliseconds idle_tick() const;
+  /// Where workers may join, with the port that is really used; empty: nowhere.
+  std::string elastic_address() const;
 
   /// How the workers stand, as of the last step, and their last changes. Any thread may call it.
   WorkerReport worker_report() const { return worker_record_.report(); }
@@ -148,8 +154,8 @@ class Engine {
   void require_room(const EngineOptions& options, const CachePlan& caches, const Checkpoint& checkpoint,
                     const Speculation& speculation);
   void make_dispatcher(const EngineOptions& options);
+  void open_door(const EngineOptions& options);
   void make_orphans(const EngineOptions& options, int64_t max_tokens);
-  std::vector<Link*> links() const;
   RoutingHook* begin_routing(const StepInput& input);
   void note_change(const WorkerChange& change);
   void take_counts();
@@ -165,7 +171,7 @@ class Engine {
   Cluster& cluster_;
   Progress progress_;
   std::optional<WatchedLinks> hub_;           // the cluster's, where it has one
-  std::vector<std::unique_ptr<Link>> links_;  // likewise, by worker
+  std::optional<Membership> membership_;      // likewise; what it has of links the dispatcher uses
   ModelConfig config_;
   DType dtype_ = DType::kF32;
   std::optional<Checkpoint> checkpoint_;  // until the model has it

@@ -28,7 +28,7 @@ LoadedModel::LoadedModel(const EngineOptions& options, const Cluster& cluster, c
   };
   const auto start = std::chrono::steady_clock::now();
   weights = load_trunk(checkpoint, config, compute.backend, compute.pool, load);
-  if (cluster.size() == 1) {
+  if (cluster.num_workers() == 0) {
     const ExpertLoader experts(checkpoint, config, compute.backend.matmul(), load);
     local_experts = experts.load_all(first_placement(options, config, cluster).experts_of(0), compute.pool);
   }

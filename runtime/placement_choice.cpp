@@ -77,4 +77,11 @@ ExpertPlacement choose_placement(const PlacementOptions& options, const ModelCon
   return ExpertPlacement(1, workers, num_experts, layers);
 }
 
+Redundancy redundancy_of(const ExpertPlacement& first, const PlacementOptions& options) {
+  if (options.redundancy.is_twice) return options.redundancy.of(first.num_experts());
+  int64_t most = first.num_experts();
+  for (int64_t layer = 0; layer < first.num_layers(); ++layer) most = std::max(most, first.layer(layer).num_physical());
+  return {.kind = Redundancy::Kind::kExtraSlots, .extra_slots = most - first.num_experts()};
+}
+
 }  // namespace ferry

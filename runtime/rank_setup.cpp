@@ -23,12 +23,12 @@ std::chrono::milliseconds to_milliseconds(double seconds) {
 namespace {
 
 /// What --device comes to on this rank. Of what every rank would say, the coordinator's word is enough.
-std::optional<ComputeDevice> open_device(const EngineOptions& options, const Cluster& cluster, DType dtype) {
+std::optional<ComputeDevice> open_device(const EngineOptions& options, const RankPlace& place, DType dtype) {
   std::string why_cpu;
   std::optional<ComputeDevice> device =
-      open_compute_device(options.device, cluster.local_rank(), dtype, options.cache_folder, why_cpu);
+      open_compute_device(options.device, place.local_rank, dtype, options.cache_folder, why_cpu);
   if (device && !device->warning().empty()) std::fprintf(stderr, "ferry: warning: %s\n", one_line(device->warning()).c_str());
-  if (!cluster.is_coordinator()) return device;
+  if (!place.is_coordinator()) return device;
   if (device) std::fprintf(stderr, "ferry: computing on %s\n", device->describe().c_str());
   if (!why_cpu.empty()) std::fprintf(stderr, "ferry: --device auto: computing on the CPU: %s\n", one_line(why_cpu).c_str());
   return device;
@@ -41,9 +41,9 @@ std::optional<Backend> cpu_backend(const EngineOptions& options, const std::opti
 
 }  // namespace
 
-ComputeResources::ComputeResources(const EngineOptions& options, const Cluster& cluster, DType dtype)
-    : pool(options.threads > 0 ? options.threads : cluster.default_threads(), cluster.thread_spin(), &pool_trace),
-      device(open_device(options, cluster, dtype)),
+ComputeResources::ComputeResources(const EngineOptions& options, const RankPlace& place, DType dtype)
+    : pool(options.threads > 0 ? options.threads : place.cores.default_threads(), place.cores.thread_spin(), &pool_trace),
+      device(open_device(options, place, dtype)),
       cpu_(cpu_backend(options, device, dtype)),
       own_stream_(device ? device->open->make_stream(pool) : std::make_unique<Stream>(*cpu_, pool)),
       backend(device ? device->open->backend() : *cpu_),
@@ -74,7 +74,7 @@ ExpertPlacement first_placement(const EngineOptions& options, const ModelConfig&
     return ExpertPlacement::contiguous(std::max<int64_t>(config.num_expert_layers(), 1), config.moe.num_experts, {&here, 1});
   }
   std::vector<Rank> workers;
-  for (int32_t r = 1; r < cluster.size(); ++r) workers.push_back({r});
+  for (int32_t r = 1; r <= cluster.num_workers(); ++r) workers.push_back({r});
   if (config.is_dense() && cluster.num_workers() > config.moe.num_experts) refuse_workers(config, cluster.num_workers());
   return choose_placement(options.placement, config, workers, loads);
 }
@@ -90,7 +90,7 @@ void send_assignments(Cluster& cluster, const ExpertPlacement* placement) {
   std::vector<std::unique_ptr<PendingOp>> sends;
   for (int32_t r = 1; r < cluster.size(); ++r) {
     const RankExperts experts = placement == nullptr ? RankExperts() : placement->experts_of(r - 1);
-    messages.push_back(encode_assignment(placement == nullptr ? 0 : placement->epoch(), experts));
+    messages.push_back(encode_assignment({.epoch = placement == nullptr ? 0 : placement->epoch(), .experts = experts, .canaries = {}}));
     if (messages.back().size() > kMostAssignmentBytes)
       throw_invalid("a placement of " + std::to_string(messages.back().size()) + " bytes; allowed: up to " +
                     std::to_string(kMostAssignmentBytes));
@@ -147,7 +147,7 @@ Cluster::Terms make_terms(const EngineOptions& options, const ModelConfig& confi
                        {"a config.json with " + std::to_string(config.num_layers()) + " layers of width " +
                         std::to_string(config.hidden_dim) + " and " + std::to_string(moe.num_experts) + " experts of width " +
                         std::to_string(moe.intermediate_dim) + ", " + std::to_string(moe.top_k) + " per token"},
-                       {config.mtp ? "an MTP layer to guess with" : "no MTP layer to guess with"}};
+                       {config.mtp ? kHasMtpTerm : "no MTP layer to guess with"}};
   for (Term& term : compute_terms(compute)) terms.push_back(std::move(term));
   return terms;
 }

@@ -31,7 +31,7 @@ class ComputeResources {
  public:
   /// Throws what open_compute_device() and select_backend() do. The coordinator says on stderr what it computes on if that
   /// is a device, or was to be one.
-  ComputeResources(const EngineOptions& options, const Cluster& cluster, DType dtype);
+  ComputeResources(const EngineOptions& options, const RankPlace& place, DType dtype);
 
   /// Throws Error{kResourceExhausted} with `what` if `bytes` of where weights, caches and rows lie are not there now.
   void require_memory(int64_t bytes, const std::string& what) const;
@@ -66,6 +66,9 @@ std::vector<std::byte> receive_assignment(Cluster& cluster);
 /// What --speculate comes to with this checkpoint, kAuto included, and whether the MTP layer is to be loaded (config.mtp, which
 /// is all that workers need to know). Throws Error{kInvalidArgument} if the MTP layer is asked for and there is none.
 Speculation choose_speculation(const EngineOptions& options, const Checkpoint& checkpoint, ModelConfig& config);
+
+/// The term of a run whose MTP layer is loaded.
+inline constexpr const char* kHasMtpTerm = "an MTP layer to guess with";
 
 /// What a worker and the coordinator must have in common, or the rows between them would be misread, or computed differently:
 /// which they may be where one of them computes on a device.

@@ -72,8 +72,11 @@ RemoteTokenDispatcher::~RemoteTokenDispatcher() {
 
 void RemoteTokenDispatcher::assign(ExpertPlacement placement, const std::vector<Link*>& links) {
   FERRY_CHECK_EQ(links.size(), placement.ranks().size());
+  for (int32_t w = 0; w < here(); ++w) {
+    if (seats_[w].link != links[static_cast<std::size_t>(w)]) drop_late(w);
+  }
   placement_ = std::move(placement);
-  seats_.assign(links);
+  seats_.assign(placement_.ranks(), links);
   num_local_.assign(links.size() + 1, 0);
   speeds_ = seats_.speeds();
   chooser_.emplace(placement_.num_experts(), speeds_, options_.cost);
@@ -81,8 +84,13 @@ void RemoteTokenDispatcher::assign(ExpertPlacement placement, const std::vector<
   size_buffers();
 }
 
+void RemoteTokenDispatcher::retire(int32_t worker, const std::string& reason) {
+  drop_late(worker);
+  seats_.retire(worker, reason);
+}
+
 /// Every row costs four bytes of index, and four of weight; a token goes to as many workers as have experts of it.
-std::unique_ptr<ExchangeBuffers> RemoteTokenDispatcher::make_buffers(int64_t max_sent, int64_t max_rows) const {
+RemoteTokenDispatcher::BufferSizes RemoteTokenDispatcher::buffer_sizes(int64_t max_sent, int64_t max_rows) const {
   int64_t most_experts = 0;  // of a layer, copies counted
   for (int64_t l = 0; l < placement_.num_layers(); ++l)
     most_experts = std::max(most_experts, placement_.layer(l).num_physical());
@@ -92,17 +100,34 @@ std::unique_ptr<ExchangeBuffers> RemoteTokenDispatcher::make_buffers(int64_t max
       options_.row_dtype == DType::kI8 ? quantized_cols(options_.hidden_dim) + static_cast<int64_t>(sizeof(float)) : row_bytes;
   const int64_t framing = here() * (static_cast<int64_t>(sizeof(WireHeader)) + 2 * kWireAlignment) +
                           4 * (most_experts + (is_fast ? 2 : 1) * max_rows);
+  return {.requests = framing + max_sent * token_bytes,
+          .replies = framing + (is_fast ? max_sent : max_rows) * row_bytes + here() * kWireAlignment};
+}
+
+std::unique_ptr<ExchangeBuffers> RemoteTokenDispatcher::make_buffers(const BufferSizes& sizes) const {
   auto buffers = std::make_unique<ExchangeBuffers>();
-  buffers->requests = AlignedBuffer(static_cast<std::size_t>(framing + max_sent * token_bytes));
-  buffers->replies =
-      Mirror<std::byte>(stream_, framing + (is_fast ? max_sent : max_rows) * row_bytes + here() * kWireAlignment);
+  buffers->requests = AlignedBuffer(static_cast<std::size_t>(sizes.requests));
+  buffers->replies = Mirror<std::byte>(stream_, sizes.replies);
   return buffers;
 }
 
+/// Those that are large enough stay: to get others takes as long as many steps.
 void RemoteTokenDispatcher::size_buffers() {
+  const BufferSizes sizes = buffer_sizes(options_.max_tokens * workers_per_token_, options_.max_tokens * options_.top_k);
   for (Flight& flight : flights_) {
-    flight.waves.front().buffers = make_buffers(options_.max_tokens * workers_per_token_, options_.max_tokens * options_.top_k);
+    std::unique_ptr<ExchangeBuffers>& buffers = flight.waves.front().buffers;
+    if (buffers && static_cast<int64_t>(buffers->requests.size()) >= sizes.requests && buffers->replies.size() >= sizes.replies) continue;
+    stream_.wait(stream_.submit());  // a device may still read what goes
+    buffers = make_buffers(sizes);
   }
+}
+
+/// Of a worker whose link goes nothing comes any more.
+void RemoteTokenDispatcher::drop_late(int32_t worker) {
+  for (const auto& late : late_) {
+    std::erase_if(late->exchanges, [worker](const Exchange& exchange) { return exchange.worker == worker; });
+  }
+  std::erase_if(late_, [](const auto& late) { return late->exchanges.empty(); });
 }
 
 void RemoteTokenDispatcher::begin_step(int64_t step) {
@@ -156,7 +181,7 @@ void RemoteTokenDispatcher::lay_out(Flight& flight, Wave& wave, uint8_t attempt)
     num_sent += std::ssize(rows.token_idx);
     num_rows += std::ssize(rows.row_token);
   }
-  if (!wave.buffers) wave.buffers = make_buffers(num_sent, num_rows);
+  if (!wave.buffers) wave.buffers = make_buffers(buffer_sizes(num_sent, num_rows));
   std::byte* request = wave.buffers->requests.data();
   std::byte* reply = wave.buffers->replies.host();
   const auto place = [](std::byte*& next, int64_t bytes) {
@@ -169,7 +194,7 @@ void RemoteTokenDispatcher::lay_out(Flight& flight, Wave& wave, uint8_t attempt)
     Exchange& exchange = wave.exchanges[w];
     exchange = Exchange{.worker = static_cast<int32_t>(w)};
     const bool is_here = exchange.worker == here();
-    const bool greets = attempt == 0 && !is_here && seats_[exchange.worker].state == WorkerState::kHealthy;
+    const bool greets = attempt == 0 && !is_here && WorkerSeats::is_healthy(seats_[exchange.worker]);
     if (rows.row_token.empty() && !greets) continue;
     exchange.state = State::kOpen;
     exchange.header = {.map_epoch = placement_.epoch(),

@@ -66,6 +66,9 @@ class RemoteTokenDispatcher final : public TokenDispatcher {
   /// failed.
   void assign(ExpertPlacement placement, const std::vector<Link*>& links);
 
+  /// Between steps: a worker is left or lost, and its link may go. Nobody sits there until the next placement.
+  void retire(int32_t worker, const std::string& reason);
+
   void begin_step(int64_t step) override;
   DispatchHandle dispatch(const DispatchArgs& args) override;
   void combine(DispatchHandle handle, MatrixView out) override;
@@ -75,9 +78,12 @@ class RemoteTokenDispatcher final : public TokenDispatcher {
   const ExpertPlacement& placement() const override { return placement_; }
   const ExpertLoad& expert_load() const override { return load_; }
   TransportCount transport_count() const override { return transport_; }
+  const ExpertCost& expert_cost() const { return options_.cost; }
   const CoverCount& cover_count() const { return covered_; }
 
   const WorkerSeats& workers() const { return seats_; }
+  /// Between steps: for whoever decides who comes and goes.
+  WorkerSeats& workers() { return seats_; }
 
  private:
   using State = Exchange::State;
@@ -93,9 +99,16 @@ class RemoteTokenDispatcher final : public TokenDispatcher {
     Late* late;  // null: of the dispatch that is being combined
   };
 
+  /// Bytes of ExchangeBuffers.
+  struct BufferSizes {
+    int64_t requests = 0, replies = 0;
+  };
+
   // Sending.
   void size_buffers();
-  std::unique_ptr<ExchangeBuffers> make_buffers(int64_t max_sent, int64_t max_rows) const;
+  void drop_late(int32_t worker);
+  BufferSizes buffer_sizes(int64_t max_sent, int64_t max_rows) const;
+  std::unique_ptr<ExchangeBuffers> make_buffers(const BufferSizes& sizes) const;
   void choose_owners(int64_t layer, std::span<const int32_t> topk_idx, uint64_t live);
   void plan_wave(Flight& flight, Wave& wave, std::span<const int32_t> topk_idx, uint8_t attempt);
   void lay_out(Flight& flight, Wave& wave, uint8_t attempt);

@@ -218,7 +218,7 @@ void RemoteTokenDispatcher::close(Flight& flight) {
   if (!late.exchanges.empty()) {
     for (Wave& wave : flight.waves) late.buffers.push_back(std::move(wave.buffers));
     late_.push_back(std::make_unique<Late>(std::move(late)));
-    flight.waves.front().buffers = make_buffers(options_.max_tokens * workers_per_token_, options_.max_tokens * options_.top_k);
+    size_buffers();
   }
   if (flight.waves.size() > 1) stream_.wait(stream_.submit());  // a device may still read the rows of those that go
   flight.waves.resize(1);
@@ -280,11 +280,11 @@ void RemoteTokenDispatcher::send_control(WireKind kind) {
   const auto each = [&](auto&& act) {
     for (int32_t w = 0; w < here(); ++w) {
       WorkerSeats::Seat& seat = seats_[w];
-      if (seat.state != WorkerState::kHealthy && seat.state != WorkerState::kSuspect) continue;
+      if (!WorkerSeats::is_there(seat)) continue;
       try {
         act(seat, static_cast<std::size_t>(w));
       } catch (const Error& error) {
-        if (seat.state == WorkerState::kHealthy || hub_.fails_together()) lose(w, error);
+        if (WorkerSeats::is_healthy(seat) || hub_.fails_together()) lose(w, error);
       }
     }
   };
@@ -301,7 +301,7 @@ void RemoteTokenDispatcher::send_control(WireKind kind) {
   });
   each([&](WorkerSeats::Seat& seat, std::size_t w) {
     constexpr std::chrono::milliseconds kDoubtful{50};
-    const bool is_healthy = seat.state == WorkerState::kHealthy;
+    const bool is_healthy = WorkerSeats::is_healthy(seat);
     if (sends[w]) seat.link->wait(*sends[w], hub_.now() + (is_healthy ? options_.timeout : kDoubtful));
   });
 }

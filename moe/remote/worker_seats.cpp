@@ -4,29 +4,37 @@
 
 namespace ferry {
 
-void WorkerSeats::assign(const std::vector<Link*>& links) {
+void WorkerSeats::assign(std::span<const Rank> ranks, const std::vector<Link*>& links) {
   seats_.resize(links.size());
   for (std::size_t w = 0; w < links.size(); ++w) {
     Seat& seat = seats_[w];
+    seat.rank = ranks[w];
     if (seat.link == links[w]) continue;
-    const Rank before = seat.rank;
-    seat = Seat{.rank = links[w] != nullptr ? links[w]->peer() : before, .link = links[w]};
+    seat = Seat{.rank = ranks[w], .link = links[w]};
     if (links[w] != nullptr) change(static_cast<int32_t>(w), WorkerState::kHealthy, "");
   }
 }
 
 void WorkerSeats::lose(int32_t worker, const Error& error) {
   Seat& seat = (*this)[worker];
-  if (seat.state == WorkerState::kMasked || seat.state == WorkerState::kVacant) return;
+  if (!is_there(seat)) return;
   seat.error = error;
+  lost_some_ = true;
   if (!seat.link->failure()) seat.link->fail(error.what());
   change(worker, WorkerState::kMasked, error.what());
+}
+
+void WorkerSeats::retire(int32_t worker, const std::string& reason) {
+  Seat& seat = (*this)[worker];
+  seat.link = nullptr;
+  seat.num_late = 0;
+  change(worker, WorkerState::kGone, reason);
 }
 
 void WorkerSeats::look_at_links() {
   for (int32_t w = 0; w < size(); ++w) {
     const Seat& seat = (*this)[w];
-    if (seat.state != WorkerState::kHealthy && seat.state != WorkerState::kSuspect) continue;
+    if (!is_there(seat)) continue;
     if (const std::optional<Error> error = seat.link->failure()) lose(w, *error);
   }
 }

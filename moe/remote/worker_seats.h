@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -39,22 +40,30 @@ class WorkerSeats {
   explicit WorkerSeats(OnWorkerChange on_change) : on_change_(std::move(on_change)) {}
 
   /// Who sits where from now on: [num_workers], null for nobody. Who stays keeps state and pace.
-  void assign(const std::vector<Link*>& links);
+  void assign(std::span<const Rank> ranks, const std::vector<Link*>& links);
 
   int32_t size() const { return static_cast<int32_t>(seats_.size()); }
   Seat& operator[](int32_t worker) { return seats_[static_cast<std::size_t>(worker)]; }
   const Seat& operator[](int32_t worker) const { return seats_[static_cast<std::size_t>(worker)]; }
 
-  uint64_t healthy() const { return mask_of(WorkerState::kHealthy); }
+  /// Those that get rows.
+  uint64_t healthy() const { return mask_of(WorkerState::kHealthy) | mask_of(WorkerState::kLeaving); }
+  static bool is_healthy(const Seat& seat) { return seat.state == WorkerState::kHealthy || seat.state == WorkerState::kLeaving; }
   uint64_t suspect() const { return mask_of(WorkerState::kSuspect); }
-  /// Whether somebody is lost or in doubt, and may not hear a goodbye.
-  bool misses_some() const { return (mask_of(WorkerState::kMasked) | suspect()) != 0; }
+  /// Those that are there, healthy or not.
+  static bool is_there(const Seat& seat) { return is_healthy(seat) || seat.state == WorkerState::kSuspect; }
+  /// Whether somebody was lost, or is in doubt and may not hear a goodbye.
+  bool misses_some() const { return lost_some_ || suspect() != 0; }
 
   /// Its link is failed, and nothing more comes from it.
   void lose(int32_t worker, const Error& error);
   void suspect(int32_t worker, const std::string& reason) { change(worker, WorkerState::kSuspect, reason); }
   /// It has answered all it owed.
   void clear(int32_t worker) { change(worker, WorkerState::kHealthy, "answers again"); }
+  /// It wants to go.
+  void let_leave(int32_t worker) { change(worker, WorkerState::kLeaving, "asks to leave"); }
+  /// It is left or lost, and not needed any more: its link may go.
+  void retire(int32_t worker, const std::string& reason);
   /// Where nobody healthy holds `expert`: one of `holders` that is suspected. Throws what the first of the lost ones failed
   /// with.
   int32_t require_holder(uint64_t holders, int32_t expert) const;
@@ -70,6 +79,7 @@ class WorkerSeats {
 
   OnWorkerChange on_change_;
   std::vector<Seat> seats_;
+  bool lost_some_ = false;
 };
 
 }  // namespace ferry

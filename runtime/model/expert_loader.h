@@ -39,6 +39,8 @@ class ExpertLoader {
   int64_t packed_bytes(int64_t layer) const;
   ExpertDims dims() const { return {config_.hidden_dim, config_.moe.intermediate_dim}; }
   WeightType weight_type() const;
+  /// Throws Error{kResourceExhausted} with `what` if `bytes` of where experts lie are not there now.
+  void require_memory(int64_t bytes, const std::string& what) const { options_.require_memory(bytes, what); }
 
   /// Touches no other expert's pages. Throws as load_trunk does.
   std::shared_ptr<const PackedExpert> load(int64_t layer, LogicalExpertId expert) const;

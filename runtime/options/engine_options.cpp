@@ -43,6 +43,21 @@ void add_device(CLI::App& app, DeviceChoice& device) {
                                        "one in turn) or vulkan:N as `ferry devices` numbers them; default cpu");
 }
 
+void add_threads(CLI::App& app, EngineOptions& o) {
+  app.add_option("--threads", o.threads, "threads of this rank; default: its share of the cores")->check(integer_in(1, 1024));
+}
+
+void add_check_weights(CLI::App& app, EngineOptions& o) {
+  app.add_flag("--check-weights", o.check_weights, "refuse weights that are not finite, naming tensor and element");
+}
+
+void add_profile(CLI::App& app, EngineOptions& o) {
+  app.add_option(
+         "--profile", o.profile,
+         "spans recorded all the time: off, 0 (steps, messages, requests), 1 (and operators), 2 (and threads); default 0")
+      ->check(one_of({"off", "0", "1", "2"}));
+}
+
 /// Kernels of the CPU are none of a device's.
 std::string check_device(const EngineOptions& o) {
   if (o.device.kind == DeviceChoice::Kind::kCpu) return "";
@@ -95,7 +110,7 @@ void add_dtype(CLI::App& app, EngineOptions& o) {
 void add_model_options(CLI::App& app, EngineOptions& o) {
   add_model_folder(app, o);
   add_dtype(app, o);
-  app.add_option("--threads", o.threads, "threads of this rank; default: its share of the cores")->check(integer_in(1, 1024));
+  add_threads(app, o);
 }
 
 CLI::Option* add_quantization(CLI::App& app, EngineOptions& o, const char* help) {
@@ -121,10 +136,7 @@ void add_engine_options(CLI::App& app, EngineOptions& o) {
       [&o](CombineMode mode) { o.combine = mode; },
       "exact: the coordinator adds a token's experts, so that where they live changes no bit on ranks that compute on the same "
       "device; fast: each worker adds its own, and sends fewer rows; default exact");
-  app.add_option(
-         "--profile", o.profile,
-         "spans recorded all the time: off, 0 (steps, messages, requests), 1 (and operators), 2 (and threads); default 0")
-      ->check(one_of({"off", "0", "1", "2"}));
+  add_profile(app, o);
   add_clock_skew(app, o.clock_skew);
   app.add_option("--net-interface", o.net_interface, "interface or address for gloo; default: chosen by itself");
   add_device(app, o.device);
@@ -161,7 +173,16 @@ void add_engine_options(CLI::App& app, EngineOptions& o) {
       ->check(integer_in(2, int64_t{1} << 30));
   app.add_option("--peer-timeout", o.peer_timeout_s, "seconds for a rank to answer; default 30")
       ->check(number_in(0.1, 86400.0, "0.1 to 86400 seconds"));
-  app.add_flag("--check-weights", o.check_weights, "refuse weights that are not finite, naming tensor and element");
+  add_check_weights(app, o);
+}
+
+void add_worker_options(CLI::App& app, EngineOptions& o) {
+  add_model_folder(app, o);
+  add_threads(app, o);
+  add_device(app, o.device);
+  add_check_weights(app, o);
+  add_profile(app, o);
+  add_clock_skew(app, o.clock_skew);
 }
 
 void add_speculation(CLI::App& app, EngineOptions& o) {

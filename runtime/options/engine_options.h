@@ -9,6 +9,7 @@
 #include "runtime/base/types.h"
 #include "runtime/checkpoint/quantization.h"
 #include "runtime/options/device_choice.h"
+#include "runtime/options/elastic_options.h"
 #include "runtime/options/media_options.h"
 #include "runtime/options/placement_options.h"
 #include "runtime/schedule/policy.h"
@@ -62,6 +63,7 @@ struct EngineOptions {
   PolicyOptions policy;
   MediaOptions media;
   PlacementOptions placement;
+  ElasticOptions elastic;  // of commands that serve
   double peer_timeout_s = 30;  // for a rank to answer within a step
   bool check_weights = false;  // refuse NaN and infinity while loading
 };
@@ -79,6 +81,8 @@ void add_model_options(CLI::App& app, EngineOptions& options);
 CLI::Option* add_quantization(CLI::App& app, EngineOptions& options, const char* help);
 /// What every command that runs the model takes.
 void add_engine_options(CLI::App& app, EngineOptions& options);
+/// What a worker that joins a job takes; the rest is as its coordinator says.
+void add_worker_options(CLI::App& app, EngineOptions& options);
 /// --speculate of commands that serve, by default auto, and of one that measures, by default none.
 void add_speculation(CLI::App& app, EngineOptions& options);
 void add_measured_speculation(CLI::App& app, EngineOptions& options);

@@ -32,6 +32,7 @@ void add_commands(CLI::App& app, Options& o, std::span<const char* const> argume
     add_scheduling_options(sub, o.engine.policy);
     add_media_options(sub, o.engine.media);
     add_expert_load(sub, o.engine);
+    add_elastic_options(sub, o.engine.elastic);
     add_serve_options(sub, o.serve);
   });
   add("generate", "one completion", Command::kGenerate, [&](CLI::App& sub) {
@@ -61,7 +62,12 @@ void add_commands(CLI::App& app, Options& o, std::span<const char* const> argume
     add_scheduling_options(sub, o.engine.policy);
     add_media_options(sub, o.engine.media);
     add_expert_load(sub, o.engine);
+    add_elastic_options(sub, o.engine.elastic);
     add_batch_options(sub, o.batch);
+  });
+  add("worker", "hold experts for a coordinator that runs already", Command::kWorker, [&](CLI::App& sub) {
+    add_worker_options(sub, o.engine);
+    add_join_options(sub, o.join);
   });
   add("quantize", "write a checkpoint folder whose weights are quantised and packed, so that later starts only map them",
       Command::kQuantize, [&](CLI::App& sub) { add_quantize_options(sub, o.quantize, o.engine); });
@@ -112,7 +118,8 @@ std::string check_together(const Options& o) {
     case Command::kBatch:
     case Command::kInspect:
     case Command::kTrace:
-    case Command::kDevices: break;
+    case Command::kDevices:
+    case Command::kWorker: break;
   }
   return "";
 }

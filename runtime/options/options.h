@@ -7,6 +7,7 @@
 #include "runtime/options/bench_options.h"
 #include "runtime/options/devices_options.h"
 #include "runtime/options/dump_options.h"
+#include "runtime/options/elastic_options.h"
 #include "runtime/options/engine_options.h"
 #include "runtime/options/generate_options.h"
 #include "runtime/options/inspect_options.h"
@@ -21,7 +22,7 @@
 
 namespace ferry {
 
-enum class Command { kServe, kGenerate, kDump, kBench, kBatch, kQuantize, kInspect, kTokenize, kTrace, kDevices, kTop, kPlan };
+enum class Command { kServe, kGenerate, kDump, kBench, kBatch, kQuantize, kInspect, kTokenize, kTrace, kDevices, kTop, kPlan, kWorker };
 
 struct Options {
   Command command = Command::kGenerate;
@@ -38,6 +39,7 @@ struct Options {
   DevicesOptions devices;
   TopOptions top;
   PlanOptions plan;
+  JoinOptions join;
 };
 
 /// What parsing decided: options to run with, or a text to print and an exit code (help, version, an error).

@@ -18,6 +18,9 @@ v1::Worker::State worker_state_of(WorkerState state) {
     case WorkerState::kHealthy: return v1::Worker::STATE_HEALTHY;
     case WorkerState::kSuspect: return v1::Worker::STATE_SUSPECT;
     case WorkerState::kMasked: return v1::Worker::STATE_MASKED;
+    case WorkerState::kJoining: return v1::Worker::STATE_JOINING;
+    case WorkerState::kLeaving: return v1::Worker::STATE_LEAVING;
+    case WorkerState::kGone: return v1::Worker::STATE_GONE;
   }
   return v1::Worker::STATE_UNSPECIFIED;
 }

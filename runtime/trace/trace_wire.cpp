@@ -18,8 +18,8 @@ void require(const char* what, int64_t value, int64_t least, int64_t most) {
 
 /// The fixed part of a message of `kind`.
 template <class Message>
-Message read_fixed_part(std::span<const std::byte> bytes, uint32_t map_epoch, WireKind kind) {
-  const WireHeader header = read_header(bytes, map_epoch);
+Message read_fixed_part(std::span<const std::byte> bytes, WireKind kind) {
+  const WireHeader header = read_header_of_any_epoch(bytes);
   require("kind of a trace message", static_cast<int64_t>(header.kind), static_cast<int64_t>(kind), static_cast<int64_t>(kind));
   if (bytes.size() < sizeof(Message))
     throw Error(ErrorCode::kInternal, "a trace message has " + std::to_string(bytes.size()) + " bytes; allowed: at least " +
@@ -36,8 +36,8 @@ void require_text(const char* what, std::span<const char> text) {
 
 }  // namespace
 
-TraceCommand parse_trace_command(std::span<const std::byte> message, uint32_t map_epoch) {
-  const auto command = read_fixed_part<TraceCommand>(message, map_epoch, WireKind::kTrace);
+TraceCommand parse_trace_command(std::span<const std::byte> message) {
+  const auto command = read_fixed_part<TraceCommand>(message, WireKind::kTrace);
   require("bytes of a trace command", static_cast<int64_t>(message.size()), sizeof command, sizeof command);
   require("trace command", static_cast<int64_t>(command.op), static_cast<int64_t>(TraceCommand::Op::kStart),
           static_cast<int64_t>(TraceCommand::Op::kDiscard));
@@ -48,7 +48,8 @@ TraceCommand parse_trace_command(std::span<const std::byte> message, uint32_t ma
 }
 
 TraceReply parse_trace_reply(std::span<const std::byte> message, const TraceCommand& command, Rank worker) try {
-  const auto reply = read_fixed_part<TraceReply>(message, command.header.map_epoch, WireKind::kTraceReply);
+  const auto reply = read_fixed_part<TraceReply>(message, WireKind::kTraceReply);
+  require("epoch of a trace reply", reply.header.map_epoch, command.header.map_epoch, command.header.map_epoch);
   require("number of a trace reply", reply.number, command.number, command.number);
   const bool carries_bytes = command.op == TraceCommand::Op::kFetch;
   require("bytes of a capture", reply.num_bytes, 0, carries_bytes ? kTracePieceBytes : kMaxRankCaptureBytes);

@@ -44,7 +44,7 @@ struct TraceReply {
 };
 
 /// Throws Error{kInternal} for anything but a whole command with values in range.
-TraceCommand parse_trace_command(std::span<const std::byte> message, uint32_t map_epoch);
+TraceCommand parse_trace_command(std::span<const std::byte> message);
 /// What `worker` answered to `command`. The Error names the rank.
 TraceReply parse_trace_reply(std::span<const std::byte> message, const TraceCommand& command, Rank worker);
 

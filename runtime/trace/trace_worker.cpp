@@ -19,16 +19,16 @@ int64_t monotonic_ns() {
 
 }  // namespace
 
-TraceWorker::TraceWorker(Rank rank, int32_t num_threads, const ClockSkew& skew, uint32_t map_epoch)
-    : rank_(rank), num_threads_(num_threads), skew_(skew), map_epoch_(map_epoch), skew_reference_ns_(monotonic_ns()) {
+TraceWorker::TraceWorker(Rank rank, int32_t num_threads, const ClockSkew& skew)
+    : rank_(rank), num_threads_(num_threads), skew_(skew), skew_reference_ns_(monotonic_ns()) {
   boot_id_ = kernel_boot_id();
   if (skew_.rank == rank_.value) boot_id_ += "-skewed";
 }
 
 std::span<const std::byte> TraceWorker::answer(std::span<const std::byte> message) {
-  const TraceCommand command = parse_trace_command(message, map_epoch_);
+  const TraceCommand command = parse_trace_command(message);
   TraceReply reply{.number = command.number};
-  reply.header.map_epoch = map_epoch_;
+  reply.header.map_epoch = command.header.map_epoch;
   try {
     run(command, reply);
   } catch (const std::exception& error) {  // memory may run out; the job goes on without this rank's part

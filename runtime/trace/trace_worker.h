@@ -16,8 +16,8 @@ namespace ferry {
 /// An expert worker's side of captures: does what the coordinator's commands say. Used by the thread that talks to the group.
 class TraceWorker {
  public:
-  /// `skew` makes this rank's clock differ, for tests of the alignment. Commands carry `map_epoch`.
-  TraceWorker(Rank rank, int32_t num_threads, const ClockSkew& skew, uint32_t map_epoch);
+  /// `skew` makes this rank's clock differ, for tests of the alignment.
+  TraceWorker(Rank rank, int32_t num_threads, const ClockSkew& skew);
 
   /// Does what a message of kind kTrace says and returns the reply, valid until the next call. Throws Error{kInternal} for a
   /// malformed one; what cannot be done is said in the reply.
@@ -31,7 +31,6 @@ class TraceWorker {
   const Rank rank_;
   const int32_t num_threads_;
   const ClockSkew skew_;
-  const uint32_t map_epoch_;
   const int64_t skew_reference_ns_;
   std::string boot_id_;
   std::vector<std::byte> encoded_;  // the capture that is being fetched

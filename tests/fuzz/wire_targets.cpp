@@ -63,7 +63,7 @@ void parse_trace_message(Input input) {
   TraceCommand fetch{.op = TraceCommand::Op::kFetch, .number = 1};
   fetch.header.map_epoch = 1;
   if (bytes.size() <= sizeof(TraceCommand)) {
-    parse_trace_command(bytes, 1);
+    parse_trace_command(bytes);
   } else {
     FERRY_CHECK_EQ(static_cast<int64_t>(sizeof(TraceReply)) + parse_trace_reply(bytes, fetch, Rank{1}).num_bytes,
                    static_cast<int64_t>(bytes.size()));

@@ -11,19 +11,21 @@ namespace ferry {
 namespace {
 
 const RankExperts kExperts{{{2}, {0}}, {}, {{1}}};
+const RankExperts kCanaries{{{0}}, {}, {}};
 
 TEST(Assignment, ComesBackAsItWasTold) {
-  const std::vector<std::byte> message = encode_assignment(7, kExperts);
+  const std::vector<std::byte> message = encode_assignment({7, kExperts, kCanaries});
   EXPECT_LE(std::ssize(message), max_assignment_bytes(3, 4));
   const Assignment got = decode_assignment(message, 3, 4);
   EXPECT_EQ(got.epoch, 7U);
   EXPECT_EQ(got.experts, kExperts);
-  EXPECT_TRUE(decode_assignment(encode_assignment(0, {}), 3, 4).experts.empty()) << "nothing to do";
+  EXPECT_EQ(got.canaries, kCanaries);
+  EXPECT_TRUE(decode_assignment(encode_assignment({}), 3, 4).experts.empty()) << "nothing to do";
 }
 
 TEST(Assignment, RefusesWhatIsNone) {
   const auto refused = [](const std::string& what, const std::function<void(std::vector<std::byte>&)>& damage) {
-    std::vector<std::byte> message = encode_assignment(7, kExperts);
+    std::vector<std::byte> message = encode_assignment({7, kExperts, kCanaries});
     damage(message);
     try {
       decode_assignment(message, 3, 4);
@@ -45,8 +47,35 @@ TEST(Assignment, RefusesWhatIsNone) {
   refused("expert 4; allowed: 0 to 3", set(4, 4));
   refused("twice expert 2", set(5, 2));
   refused("kind", [](auto& m) { m[6] = std::byte{1}; });
-  for (std::size_t bytes = 0; bytes < encode_assignment(7, kExperts).size(); ++bytes)
+  for (std::size_t bytes = 0; bytes < encode_assignment({7, kExperts, kCanaries}).size(); ++bytes)
     refused("", [=](auto& m) { m.resize(bytes); });
+}
+
+TEST(Preparation, ComesBackAsItWasTold) {
+  const Preparation done{.epoch = 9, .canaries = {1, ~uint64_t{0}}, .complaint = {}};
+  const std::vector<std::byte> message = encode_preparation(done);
+  EXPECT_LE(std::ssize(message), max_preparation_bytes(1, 2));
+  const Preparation got = decode_preparation(message);
+  EXPECT_EQ(got.epoch, 9U);
+  EXPECT_EQ(got.canaries, done.canaries);
+  EXPECT_EQ(got.complaint, "");
+  EXPECT_TRUE(decode_preparation(encode_preparation({.epoch = 9})).canaries.empty());
+  const Preparation failed = decode_preparation(encode_preparation({9, {}, std::string(5000, 'x')}));
+  EXPECT_EQ(failed.complaint, std::string(kMaxComplaintBytes, 'x'));
+}
+
+TEST(Preparation, RefusesWhatIsNone) {
+  const std::vector<std::byte> message = encode_preparation({9, {1, 2}, {}});
+  for (std::size_t bytes = 0; bytes < message.size(); ++bytes) {
+    if (bytes >= sizeof(WireHeader) && (bytes - sizeof(WireHeader)) % 8 == 0) continue;  // of fewer experts
+    EXPECT_THROW(decode_preparation(std::span(message).first(bytes)), Error) << bytes;
+  }
+  EXPECT_THROW(decode_preparation(encode_assignment({7, kExperts, {}})), Error);
+  std::vector<std::byte> complaint(sizeof(WireHeader) + kMaxComplaintBytes + 1);
+  write_header({.kind = WireKind::kPrepared, .flags = kCannotPrepare}, complaint);
+  EXPECT_THROW(decode_preparation(complaint), Error);
+  complaint.resize(sizeof(WireHeader));
+  EXPECT_FALSE(decode_preparation(complaint).complaint.empty()) << "a complaint without a word is one";
 }
 
 }  // namespace

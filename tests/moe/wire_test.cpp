@@ -124,7 +124,7 @@ TEST(Wire, ARequestThatDisagreesWithTheWorkerIsRefused) {
   const std::vector<std::pair<const char*, std::function<void(WireHeader&)>>> cases = {
       {"mark", [](WireHeader& h) { h.magic = 1; }},
       {"protocol version 1; allowed: 3", [](WireHeader& h) { h.version = 1; }},
-      {"kind 77; allowed: 1 to 7", [](WireHeader& h) { h.kind = static_cast<WireKind>(77); }},
+      {"kind 77; allowed: 1 to 9", [](WireHeader& h) { h.kind = static_cast<WireKind>(77); }},
       {"kind 4; allowed: 1", [](WireHeader& h) { h.kind = WireKind::kReply; }},
       {"epoch of the expert map 4; allowed: 3", [](WireHeader& h) { h.map_epoch = 4; }},
       {"layer 4; allowed: 0 to 3", [](WireHeader& h) { h.layer = 4; }},

@@ -68,8 +68,10 @@ std::vector<Finding> find_worker_changes(const ReportInput& input) {
   std::map<int32_t, Changes> by_rank;
   for (const Slice& slice : timeline.slices) {
     if (slice.zone != Zone::kWorkerChange) continue;
+    const auto state = static_cast<WorkerState>(slice.a);
+    if (state > WorkerState::kMasked) continue;  // who comes or goes delays nobody
     Changes& changes = by_rank[static_cast<int32_t>(slice.b)];
-    changes.worst = std::max(changes.worst, static_cast<WorkerState>(slice.a));
+    changes.worst = std::max(changes.worst, state);
     if (const StepInfo* step = timeline.step_at(slice.begin_ns)) changes.steps.insert(step);
   }
   std::vector<Finding> findings;

@@ -51,12 +51,12 @@ TEST(TraceWire, ADamagedCommandIsRefused) {
   for (const auto& [what, damage] : cases) {
     TraceCommand command = command_of(TraceCommand::Op::kStart);
     damage(command);
-    expect_refusal(what, [&] { parse_trace_command(bytes_of(command), 1); });
+    expect_refusal(what, [&] { parse_trace_command(bytes_of(command)); });
   }
   const std::vector<std::byte> whole = bytes_of(command_of(TraceCommand::Op::kStart), 1);
   for (std::size_t bytes = 0; bytes <= whole.size(); ++bytes) {
     if (bytes == sizeof(TraceCommand)) continue;
-    EXPECT_THROW(parse_trace_command(std::span(whole).first(bytes), 1), Error) << bytes;
+    EXPECT_THROW(parse_trace_command(std::span(whole).first(bytes)), Error) << bytes;
   }
 }
 
@@ -82,7 +82,7 @@ TEST(TraceWire, AReplyToSomethingElseNamesTheRank) {
 }
 
 TEST(TraceWorker, AnswersACommandWithItsNumber) {
-  TraceWorker worker(Rank{1}, 2, {}, 1);
+  TraceWorker worker(Rank{1}, 2, {});
   const TraceCommand command = command_of(TraceCommand::Op::kReadClock);
   const TraceReply reply = parse_trace_reply(worker.answer(bytes_of(command)), command, Rank{1});
   EXPECT_STREQ(reply.complaint, "");
@@ -90,7 +90,7 @@ TEST(TraceWorker, AnswersACommandWithItsNumber) {
 }
 
 TEST(TraceWorker, SaysThatThereIsNoSuchPiece) {
-  TraceWorker worker(Rank{1}, 2, {}, 1);
+  TraceWorker worker(Rank{1}, 2, {});
   TraceCommand command = command_of(TraceCommand::Op::kFetch);
   command.offset = 5;
   const TraceReply reply = parse_trace_reply(worker.answer(bytes_of(command)), command, Rank{1});
@@ -101,7 +101,7 @@ TEST(TraceWorker, SaysThatThereIsNoSuchPiece) {
 }
 
 TEST(TraceWorker, DiscardsWhatItRecordsAndKeeps) {
-  TraceWorker worker(Rank{1}, 2, {}, 1);
+  TraceWorker worker(Rank{1}, 2, {});
   const auto ask = [&](TraceCommand::Op op) {
     const TraceCommand command = command_of(op);
     return parse_trace_reply(worker.answer(bytes_of(command)), command, Rank{1});

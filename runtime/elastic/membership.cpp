@@ -1,0 +1,336 @@
+#include "runtime/elastic/membership.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <limits>
+#include <utility>
+
+#include "moe/assignment.h"
+#include "moe/remote/next_placement.h"
+#include "runtime/base/error.h"
+#include "runtime/rank_setup.h"
+
+namespace ferry {
+namespace {
+
+constexpr std::chrono::milliseconds kTendPeriod{10};
+constexpr std::chrono::milliseconds kGoodbyeTime{100};  // for a goodbye to leave
+constexpr int kMostRefusals = 4;                        // in a row, before it is left at what it is
+constexpr int64_t kBalanceShare = 8;                    // of all copies at most one in so many moves for balance's sake at once
+
+std::string rank_name(Rank rank) { return "rank " + std::to_string(rank.value); }
+
+}  // namespace
+
+Membership::Membership(RemoteTokenDispatcher& dispatcher, WatchedLinks& hub, std::vector<std::unique_ptr<Link>> links,
+                       Options options, OnWorkerChange on_change)
+    : dispatcher_(dispatcher),
+      hub_(hub),
+      options_(std::move(options)),
+      on_change_(std::move(on_change)),
+      next_epoch_(dispatcher.placement().epoch() + 1) {
+  const std::span<const Rank> ranks = dispatcher.placement().ranks();
+  for (std::size_t w = 0; w < links.size(); ++w) {
+    Member& member = members_.emplace_back();
+    member.rank = ranks[w];
+    member.link = std::move(links[w]);
+    member.is_seated = member.link != nullptr;
+    if (member.link && !hub.fails_together()) post_notice(member);
+  }
+}
+
+Membership::~Membership() = default;
+
+void Membership::open(std::unique_ptr<Door> door, StreamHub& streams) {
+  door_ = std::move(door);
+  streams_ = &streams;
+}
+
+std::vector<Link*> Membership::links() const {
+  std::vector<Link*> links;
+  for (const Member& member : members_) links.push_back(member.is_seated ? member.link.get() : nullptr);
+  links.resize(dispatcher_.placement().ranks().size());
+  return links;
+}
+
+void Membership::tend() {
+  if (hub_.fails_together()) return;
+  const bool is_time = is_time_to_rebalance();
+  const Deadline now = hub_.now();
+  if (!is_time && now < last_tended_ + kTendPeriod) return;
+  last_tended_ = now;
+  dispatcher_.workers().look_at_links();
+  take_newcomers();
+  take_notices();
+  look_for_losses();
+  keep_newcomers_alive();
+  if (relocation_) advance_relocation();
+  if (!has_hands()) let_last_one_go();
+  if (!relocation_ && !is_stuck_ && has_hands() && wants_change()) plan(/*is_for_balance=*/false);
+  if (!relocation_ && is_time && has_hands()) plan(/*is_for_balance=*/true);
+  if (!ended_.empty() && options_.may_drop_links()) ended_.clear();
+}
+
+void Membership::take_newcomers() {
+  if (!door_) return;
+  for (Door::Guest& guest : door_->take()) {
+    const auto worker = static_cast<std::size_t>(guest.rank.value) - 1;
+    while (members_.size() <= worker) {
+      members_.emplace_back();
+      members_.back().rank = Rank{static_cast<int32_t>(members_.size())};
+    }
+    Member& member = members_[worker];
+    FERRY_CHECK(member.link == nullptr);
+    member.adopted = streams_->adopt(std::move(guest.socket), guest.rank);
+    member.link = hub_.watch(*member.adopted);
+    post_notice(member);
+    is_stuck_ = false;
+    num_refusals_ = 0;
+    tell(member, WorkerState::kJoining, "it has come and asks for experts");
+  }
+}
+
+void Membership::post_notice(Member& member) {
+  const ExpertPlacement& placement = dispatcher_.placement();
+  member.bytes.resize(static_cast<std::size_t>(max_preparation_bytes(placement.num_layers(), placement.num_experts())));
+  try {
+    member.notice = member.link->irecv(member.bytes, kNoticeTag, Fit::kUpTo);
+  } catch (const Error&) {  // it has gone, and its link says so
+    member.notice.reset();
+  }
+}
+
+/// What workers have said meanwhile.
+void Membership::take_notices() {
+  while (true) {
+    std::vector<PendingOp*> ops;
+    std::vector<int32_t> workers;
+    for (std::size_t w = 0; w < members_.size(); ++w) {
+      if (!members_[w].notice) continue;
+      ops.push_back(members_[w].notice.get());
+      workers.push_back(static_cast<int32_t>(w));
+    }
+    if (ops.empty()) return;
+    std::size_t which = 0;
+    try {
+      which = hub_.wait_any(ops, hub_.now());
+    } catch (const Error&) {  // nothing
+      return;
+    }
+    const int32_t worker = workers[which];
+    Member& member = members_[static_cast<std::size_t>(worker)];
+    try {
+      const std::size_t num_bytes = member.link->wait(*member.notice, hub_.now());
+      member.notice.reset();
+      read_notice(worker, num_bytes);
+      post_notice(member);
+    } catch (const Error& error) {
+      member.notice.reset();
+      if (!member.link->failure()) member.link->fail(rank_name(member.rank) + ": " + error.what());
+    }
+  }
+}
+
+void Membership::read_notice(int32_t worker, std::size_t num_bytes) {
+  Member& member = members_[static_cast<std::size_t>(worker)];
+  const std::span<const std::byte> message = std::span(member.bytes).first(num_bytes);
+  if (read_header_of_any_epoch(message).kind != WireKind::kLeave) {
+    const Preparation preparation = decode_preparation(message);
+    if (relocation_) relocation_->take(worker, preparation);
+    return;
+  }
+  member.wants_to_leave = true;
+  is_stuck_ = false;
+  if (member.is_seated) dispatcher_.workers().let_leave(worker);
+}
+
+/// Whose link has ended holds nothing any more. Its place is kept until others have its experts.
+void Membership::look_for_losses() {
+  for (std::size_t w = 0; w < members_.size(); ++w) {
+    Member& member = members_[w];
+    if (!member.link || member.is_lost || !member.link->failure()) continue;
+    const std::string why = member.link->failure()->what();
+    is_stuck_ = false;
+    num_refusals_ = 0;
+    if (relocation_ && relocation_->members().size() > w && relocation_->members()[w].link == member.link.get())
+      relocation_.reset();
+    member.notice.reset();
+    if (member.is_seated && holds_experts(w)) {
+      member.is_seated = false;
+      member.is_lost = true;
+    } else {
+      vacate(static_cast<int32_t>(w), why);
+    }
+  }
+}
+
+/// They get no rows yet, nor the dispatcher's keep-alives.
+void Membership::keep_newcomers_alive() {
+  const Deadline now = hub_.now();
+  for (Member& member : members_) {
+    if (!is_alive(member) || member.is_seated || now < member.kept_alive + kKeepAlivePeriod) continue;
+    member.kept_alive = now;
+    member.keep_alive_send.reset();
+    write_header({.kind = WireKind::kKeepAlive, .map_epoch = 0}, member.keep_alive);
+    try {
+      member.keep_alive_send = member.link->isend(member.keep_alive, kRequestTag);
+    } catch (const Error&) {  // it has gone, and its link says so
+    }
+  }
+}
+
+void Membership::advance_relocation() {
+  if (relocation_->refusal()) return refuse(*relocation_->refusal());
+  if (relocation_->is_ready()) change_placement();
+}
+
+/// A worker that cannot take more keeps what it has; one that has just come, or holds something else than the others, has to go.
+void Membership::refuse(const Relocation::Refusal& refusal) {
+  Member& member = members_[static_cast<std::size_t>(refusal.worker)];
+  std::fprintf(stderr, "ferry: %s cannot hold what it was to: %s\n", rank_name(member.rank).c_str(),
+               one_line(refusal.reason).c_str());
+  relocation_.reset();
+  if (++num_refusals_ > kMostRefusals) is_stuck_ = true;
+  if (!member.is_seated) {
+    member.link->fail("it cannot hold what it was to: " + refusal.reason);
+    return;
+  }
+  member.most_experts = dispatcher_.placement().max_local_experts(refusal.worker);
+}
+
+void Membership::change_placement() {
+  using Seconds = std::chrono::duration<double>;
+  const std::unique_ptr<Relocation> done = std::exchange(relocation_, nullptr);
+  const ExpertPlacement& target = done->target();
+  std::vector<int32_t> lost, joined;
+  std::vector<Link*> links;
+  for (std::size_t w = 0; w < target.ranks().size(); ++w) {  // who came later has no part in it
+    Member& member = members_[w];
+    const bool takes_part = done->members()[w].link != nullptr;
+    links.push_back(takes_part ? member.link.get() : nullptr);
+    if (takes_part && !std::exchange(member.is_seated, true)) joined.push_back(static_cast<int32_t>(w));
+    if (member.is_lost) lost.push_back(static_cast<int32_t>(w));
+  }
+  for (const int32_t worker : lost) vacate(worker, "its experts are others' now");
+  dispatcher_.assign(target, links);
+  dispatcher_.keep_alive();  // so that all know, also while there are no rows
+  num_refusals_ = 0;
+  std::fprintf(stderr, "ferry: placement %u%s: %lld experts were read in %.1f s\n", target.epoch(),
+               is_for_balance_ ? ", for balance" : "", static_cast<long long>(done->num_loads()),
+               Seconds(hub_.now() - relocation_begun_).count());
+  for (const int32_t worker : joined) {
+    std::fprintf(stderr, "ferry: rank %d has joined, with up to %lld experts a layer\n", worker + 1,
+                 static_cast<long long>(target.max_local_experts(worker)));
+  }
+  for (std::size_t w = 0; w < members_.size(); ++w) {
+    Member& member = members_[w];
+    if (!member.is_seated || !member.wants_to_leave) continue;
+    if (holds_experts(w)) {
+      dispatcher_.workers().let_leave(static_cast<int32_t>(w));
+    } else {
+      say_goodbye(member);
+      vacate(static_cast<int32_t>(w), "has left");
+    }
+  }
+}
+
+void Membership::say_goodbye(Member& member) {
+  std::array<std::byte, sizeof(WireHeader)> message{};
+  write_header({.kind = WireKind::kShutDown, .map_epoch = dispatcher_.placement().epoch(), .flags = kRanksLost}, message);
+  try {
+    const std::unique_ptr<PendingOp> send = member.link->isend(message, kRequestTag);
+    member.link->wait(*send, hub_.now() + kGoodbyeTime);
+  } catch (const Error&) {  // then it has gone
+  }
+}
+
+/// Nobody is there to take its experts: they are computed here until somebody is.
+void Membership::let_last_one_go() {
+  for (Member& member : members_) {
+    if (!is_alive(member) || !member.wants_to_leave) continue;
+    say_goodbye(member);
+    member.link->fail(rank_name(member.rank) + ": has left");
+  }
+}
+
+/// Nobody is there any more; the seat can be taken by the next who comes.
+void Membership::vacate(int32_t worker, const std::string& reason) {
+  Member& member = members_[static_cast<std::size_t>(worker)];
+  const Rank rank = member.rank;
+  if (worker < dispatcher_.workers().size() && dispatcher_.workers()[worker].link != nullptr) {
+    dispatcher_.retire(worker, reason);
+  } else {
+    tell(member, WorkerState::kGone, reason);
+  }
+  member.notice.reset();
+  ended_.push_back(std::exchange(member, Member{}));
+  member.rank = rank;
+  if (door_) door_->free_seat(rank);
+}
+
+bool Membership::holds_experts(std::size_t worker) const {
+  const ExpertPlacement& placement = dispatcher_.placement();
+  return worker < placement.ranks().size() && placement.max_local_experts(static_cast<int32_t>(worker)) > 0;
+}
+
+/// Whether anybody is there who can take experts.
+bool Membership::has_hands() const {
+  return std::ranges::any_of(members_, [&](const Member& member) { return is_alive(member) && !member.wants_to_leave; });
+}
+
+/// Whether somebody has come, wants to go, or was lost with experts that others should have.
+bool Membership::wants_change() const {
+  for (std::size_t w = 0; w < members_.size(); ++w) {
+    const Member& member = members_[w];
+    if (is_alive(member) && (!member.is_seated || member.wants_to_leave)) return true;
+    if (!member.is_seated && holds_experts(w)) return true;
+  }
+  return false;
+}
+
+bool Membership::is_time_to_rebalance() {
+  return options_.rebalance_steps > 0 && ++steps_to_rebalance_ % options_.rebalance_steps == 0;
+}
+
+void Membership::plan(bool is_for_balance) {
+  const ExpertPlacement& current = dispatcher_.placement();
+  std::vector<WorkerRoom> rooms;
+  std::vector<Relocation::Member> taking_part;
+  int64_t num_copies = 0;
+  for (std::size_t w = 0; w < members_.size(); ++w) {
+    const Member& member = members_[w];
+    const bool is_there = is_alive(member), holds_current = is_there && member.is_seated;
+    rooms.push_back({.rank = member.rank,
+                     .is_there = is_there && !member.wants_to_leave,
+                     .holds_current = holds_current,
+                     .most_experts = member.most_experts});
+    taking_part.push_back({.link = is_there ? member.link.get() : nullptr, .holds_current = holds_current});
+  }
+  std::vector<std::vector<double>> cost;
+  const ExpertLoads loads = options_.loads();
+  for (int64_t layer = 0; layer < current.num_layers(); ++layer) {
+    cost.push_back(expected_cost(loads, layer, options_.cost));
+    num_copies += current.layer(layer).num_physical();
+  }
+  const NextPlacementOptions wanted{
+      .redundancy = options_.redundancy,
+      .max_loads = is_for_balance ? num_copies / kBalanceShare : std::numeric_limits<int64_t>::max()};
+  std::optional<ExpertPlacement> target = next_placement(next_epoch_, current, rooms, cost, wanted);
+  if (!target) {
+    is_stuck_ = true;
+    std::fprintf(stderr, "ferry: no worker has room for the experts that are missing; the coordinator computes them\n");
+    return;
+  }
+  ++next_epoch_;
+  is_for_balance_ = is_for_balance;
+  relocation_begun_ = hub_.now();
+  relocation_ = std::make_unique<Relocation>(current, std::move(*target), std::move(taking_part));
+  if (is_for_balance && relocation_->num_loads() == 0) relocation_.reset();
+}
+
+void Membership::tell(const Member& member, WorkerState state, const std::string& reason) {
+  if (on_change_) on_change_({.rank = member.rank, .from = WorkerState::kGone, .to = state, .reason = reason});
+}
+
+}  // namespace ferry

@@ -1,0 +1,108 @@
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "moe/placement/load_windows.h"
+#include "moe/remote/relocation.h"
+#include "moe/remote/remote_token_dispatcher.h"
+#include "runtime/elastic/door.h"
+#include "runtime/watched_links.h"
+
+namespace ferry {
+
+/// Who works for a coordinator: it takes workers that come, lets go those that want to leave, and gives the experts of lost ones
+/// to the others; and, if asked to, it moves experts to where they take less time. All of that beside the steps: the placement
+/// changes between two of them, once every worker is ready (Relocation).
+///
+/// Used by the thread that steps. Over a group nobody comes or goes, and it does nothing.
+class Membership {
+ public:
+  struct Options {
+    Redundancy redundancy;                  // of the first placement
+    ExpertCost cost;                        // of an expert, as the dispatcher has it
+    std::function<ExpertLoads()> loads;     // what was asked of experts of late
+    std::function<bool()> may_drop_links;   // whether nobody else uses links that have ended
+    int64_t rebalance_steps = 0;            // between two looks at the balance; 0: experts move only when workers come or go
+  };
+  /// `links` [the placement's workers], null where nobody is. `dispatcher` and `hub` outlive all use of this but its end.
+  Membership(RemoteTokenDispatcher& dispatcher, WatchedLinks& hub, std::vector<std::unique_ptr<Link>> links, Options options,
+             OnWorkerChange on_change);
+  ~Membership();
+  Membership(const Membership&) = delete;
+  Membership& operator=(const Membership&) = delete;
+
+  /// From now on workers come through `door`, to `streams`, which are the hub's.
+  void open(std::unique_ptr<Door> door, StreamHub& streams);
+  /// Where they come; null: nowhere.
+  const Door* door() const { return door_.get(); }
+
+  /// Between steps, and again and again while none runs: does what there is to do without waiting. Cheap if that is nothing.
+  void tend();
+  /// Whether it should be called again soon.
+  bool is_busy() const { return relocation_ != nullptr; }
+
+  /// Of those that get rows, by worker; null where nobody is.
+  std::vector<Link*> links() const;
+
+ private:
+  struct Member {
+    Rank rank;
+    std::unique_ptr<Link> adopted;  // what `link` watches, if it came through the door
+    std::unique_ptr<Link> link;     // null: nobody
+    std::vector<std::byte> bytes;   // of the next notice
+    std::unique_ptr<PendingOp> notice;
+    bool is_seated = false;  // it has what the dispatcher's placement says
+    bool is_lost = false;    // it had, and others are to have it
+    bool wants_to_leave = false;
+    std::optional<int64_t> most_experts;  // of a layer, once it could not take more
+    std::array<std::byte, sizeof(WireHeader)> keep_alive{};  // while it gets no rows
+    std::unique_ptr<PendingOp> keep_alive_send;
+    Deadline kept_alive{};
+  };
+
+  void take_newcomers();
+  void post_notice(Member& member);
+  void take_notices();
+  void read_notice(int32_t worker, std::size_t num_bytes);
+  void look_for_losses();
+  void keep_newcomers_alive();
+  void advance_relocation();
+  void refuse(const Relocation::Refusal& refusal);
+  void change_placement();
+  void say_goodbye(Member& member);
+  void let_last_one_go();
+  void vacate(int32_t worker, const std::string& reason);
+  bool is_alive(const Member& member) const { return member.link && !member.link->failure(); }
+  bool has_hands() const;
+  bool wants_change() const;
+  bool holds_experts(std::size_t worker) const;
+  void plan(bool is_for_balance);
+  bool is_time_to_rebalance();
+  void tell(const Member& member, WorkerState state, const std::string& reason);
+
+  RemoteTokenDispatcher& dispatcher_;
+  WatchedLinks& hub_;
+  const Options options_;
+  const OnWorkerChange on_change_;
+  StreamHub* streams_ = nullptr;
+  std::unique_ptr<Door> door_;
+  std::vector<Member> members_;  // by worker
+  std::vector<Member> ended_;    // whose links somebody may still use
+  std::unique_ptr<Relocation> relocation_;
+  bool is_for_balance_ = false;
+  bool is_stuck_ = false;  // what is wanted cannot be: until somebody comes or goes
+  int num_refusals_ = 0;   // since then, or since the placement last changed
+  uint32_t next_epoch_;
+  Deadline relocation_begun_;
+  Deadline last_tended_{};
+  int64_t steps_to_rebalance_ = 0;
+};
+
+}  // namespace ferry

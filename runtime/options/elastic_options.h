@@ -1,0 +1,32 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace CLI {
+class App;
+}  // namespace CLI
+
+namespace ferry {
+
+/// Where workers may join a job while it runs.
+struct ElasticOptions {
+  std::string address;             // HOST:PORT or unix:NAME; empty: nowhere
+  std::filesystem::path key_file;  // what workers must know, too; empty: nothing, which is allowed on loopback alone
+};
+
+/// --elastic and --join-key.
+void add_elastic_options(CLI::App& app, ElasticOptions& options);
+
+/// `ferry worker`.
+struct JoinOptions {
+  std::string address;             // where a coordinator listens
+  std::filesystem::path key_file;  // as of ElasticOptions
+  double join_timeout_s = 60;      // for the coordinator to be there
+  double linger_s = 0;             // with the weights loaded, for another coordinator, when this one has gone
+};
+
+/// --join, --join-key, --join-timeout and --linger.
+void add_join_options(CLI::App& app, JoinOptions& options);
+
+}  // namespace ferry
