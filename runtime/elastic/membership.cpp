@@ -216,7 +216,7 @@ void Membership::change_placement() {
   dispatcher_.assign(target, links);
   dispatcher_.keep_alive();  // so that all know, also while there are no rows
   num_refusals_ = 0;
-  std::fprintf(stderr, "ferry: placement %u%s: %lld experts were read in %.1f s\n", target.epoch(),
+  std::fprintf(stderr, "ferry: placement %u%s: %lld experts moved in %.1f s\n", target.epoch(),
                is_for_balance_ ? ", for balance" : "", static_cast<long long>(done->num_loads()),
                Seconds(hub_.now() - relocation_begun_).count());
   for (const int32_t worker : joined) {

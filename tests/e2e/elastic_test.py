@@ -1,0 +1,293 @@
+"""Workers that die, stop, join and leave while requests run: no request ends, and no token changes."""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import tempfile
+import urllib.request
+
+import ferry_job
+import pictures
+from ferry.v1 import cluster_pb2, cluster_pb2_grpc, experts_pb2, experts_pb2_grpc
+from ferry_job import FERRY, OpenCall, endless_request, pb, wait_until
+
+NUM_CALLS = 6
+CHANGE_SECONDS = 60.0  # for a worker to come or go, on a machine that is busy
+NUM_EXPERTS = 64  # of the demo
+
+
+class Worker:
+    """A `ferry worker` process."""
+
+    def __init__(self, test, address, *arguments, model="demo"):
+        self._log = tempfile.NamedTemporaryFile(mode="w+", prefix="ferry-worker-")
+        command = [FERRY, "worker", "--join", address, "--model", str(model), *arguments]
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=subprocess.STDOUT)
+        test.addCleanup(self.end)
+
+    def log(self):
+        return pathlib.Path(self._log.name).read_text()
+
+    def wait(self, seconds=CHANGE_SECONDS):
+        return self.process.wait(seconds)
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self._log.close()
+
+
+class ElasticTest(ferry_job.JobTest):
+    def run_calls(self, job, requests, *disturbances):
+        """The token ids that the requests get at once; the disturbances happen when all of them stream."""
+        calls = [OpenCall(job, request) for request in requests]
+        if disturbances:
+            for call in calls:
+                self.assertTrue(call.wait_for_token(), call.error)
+        for disturb in disturbances:
+            disturb()
+        for call in calls:
+            self.assertTrue(call.wait(), "a stream is still open")
+            self.assertIsNone(call.error)
+        return [call.token_ids for call in calls]
+
+    def texts(self, max_tokens=600):
+        return [endless_request(seed=i, max_tokens=max_tokens) for i in range(NUM_CALLS)]
+
+    def asks(self):
+        """Text and pictures, which are still being encoded while others decode."""
+        picture = lambda i: pictures.drawn(300 + 40 * i, 400, seed=i)
+        ask = lambda i: pictures.parts_request(picture(i), pictures.shapes(i), "Describe them.", max_tokens=300, ignore_eos=True)
+        return [ask(i) if i % 2 else endless_request(seed=i, max_tokens=400) for i in range(NUM_CALLS)]
+
+    def tokens_alone(self, requests, *arguments):
+        job = self.start(*arguments, ranks=1)
+        tokens = self.run_calls(job, requests)
+        self.assertEqual(job.stop(), 0)
+        return tokens
+
+    def get(self, job, path):
+        with urllib.request.urlopen(f"http://{job.http_address}{path}", timeout=20) as response:
+            return response.read().decode()
+
+    def http_health(self, job):
+        return json.loads(self.get(job, "/health"))
+
+    def metric(self, job, name, label):
+        found = re.search(rf"^{name}\{{[^}}]*{label}[^}}]*\}} (\S+)$", self.get(job, "/metrics"), re.MULTILINE)
+        return float(found[1])
+
+    def cluster(self, job):
+        return cluster_pb2_grpc.ClusterStub(job.channel).GetCluster(cluster_pb2.GetClusterRequest(), timeout=10)
+
+    def states(self, job):
+        names = cluster_pb2.Worker.State.Name
+        return {worker.rank: names(worker.state).removeprefix("STATE_").lower() for worker in self.cluster(job).workers}
+
+    def await_states(self, job, **states):
+        """`rank_2="gone"`."""
+        wanted = {int(rank.removeprefix("rank_")): state for rank, state in states.items()}
+        self.assertTrue(wait_until(lambda: self.states(job) == wanted, CHANGE_SECONDS), f"{self.states(job)}\n{job.log()}")
+
+    def holders(self, job):
+        """{rank: how many experts it holds of the first layer}."""
+        experts = experts_pb2_grpc.ExpertsStub(job.channel).GetPlacement(experts_pb2.GetPlacementRequest(), timeout=10)
+        return {rank.rank: len(rank.experts) for rank in experts.layers[0].ranks}
+
+
+class MaskedLossTest(ElasticTest):
+    """Over sockets, the default: a lost worker ends no request, and others get its experts."""
+
+    def check_degraded(self, job, rank):
+        """What everything that watches a job says when nobody is left to take the experts of the one that was lost last."""
+        health = self.http_health(job)
+        self.assertEqual(health["status"], "DEGRADED")
+        self.assertEqual([(worker["rank"], worker["state"]) for worker in health["workers"]], [(rank, "masked")])
+        self.assertEqual(job.health(), "SERVING")
+        cluster = self.cluster(job)
+        self.assertEqual(cluster.state, cluster_pb2.GetClusterResponse.STATE_DEGRADED)
+        for worker in cluster.workers:
+            self.assertTrue(worker.reason)
+        self.assertGreater(cluster.rows_covered_by_coordinator, 0)
+        self.assertGreater(cluster.kept_expert_bytes, 0)
+        self.assertEqual(self.metric(job, "ferry:workers", 'state="masked"'), 1)
+        self.assertGreater(self.metric(job, "ferry:covered_rows_total", 'by="coordinator"'), 0)
+
+    def test_killed_workers_end_no_request(self):
+        """One of two while texts stream, the other one while nothing is computed; what was asked of experts is kept."""
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        loads = pathlib.Path(folder) / "load.json"
+        requests = self.texts()
+        expected = self.tokens_alone(requests, "--expert-load", str(loads))
+        earlier = json.loads(loads.read_text())
+        self.assertEqual(len(earlier["rows"][0]), NUM_EXPERTS)
+        job = self.start("--expert-load", str(loads), ranks=3)
+        self.assertEqual(self.http_health(job), {})
+        self.assertEqual(self.states(job), {1: "healthy", 2: "healthy"})
+        self.assertEqual(self.run_calls(job, requests, lambda: job.kill_rank(1)), expected)
+        self.await_states(job, rank_1="gone", rank_2="healthy")
+        self.assertEqual(self.http_health(job), {})
+        self.assertEqual(self.holders(job), {1: 0, 2: NUM_EXPERTS})
+        self.assertEqual({state: self.cluster(job).changes[state] for state in ("masked", "gone")}, {"masked": 1, "gone": 1})
+        self.assertEqual(self.metric(job, "ferry:worker_changes_total", 'state="masked"'), 1)
+        job.kill_rank(2)
+        self.assertEqual(self.run_calls(job, requests[:2]), expected[:2])
+        self.await_states(job, rank_1="gone", rank_2="masked")
+        self.check_degraded(job, 2)
+        job.terminate()
+        self.assertIsNotNone(job.wait(30), job.log())
+        self.assertGreater(json.loads(loads.read_text())["num_steps"], earlier["num_steps"])
+
+    def test_a_killed_worker_ends_no_request_about_pictures(self):
+        requests = self.asks()
+        expected = self.tokens_alone(requests, "--speculate", "3")
+        job = self.start("--speculate", "3", ranks=3)
+        self.assertEqual(self.run_calls(job, requests, lambda: job.kill_rank(2)), expected)
+        self.assertGreater(sum(job.stub.GetLoad(pb.GetLoadRequest(), timeout=10).drafts_tried), 0)
+        self.await_states(job, rank_1="healthy", rank_2="gone")
+
+    def test_a_stopped_worker_is_waited_for_once(self):
+        """The stream goes on when it is suspected, and it works again when it does."""
+        requests = self.texts()
+        expected = self.tokens_alone(requests)
+        job = self.start("--peer-timeout", "600", ranks=3)
+        worker = job.ranks()[2]
+        self.assertEqual(self.run_calls(job, requests, lambda: os.kill(worker, signal.SIGSTOP)), expected)
+        self.assertEqual(self.states(job), {1: "healthy", 2: "suspect"})
+        self.assertEqual(self.http_health(job)["workers"][0]["state"], "suspect")
+        os.kill(worker, signal.SIGCONT)
+        self.assertTrue(wait_until(lambda: self.http_health(job) == {}, CHANGE_SECONDS), job.log())
+        self.assertEqual(self.run_calls(job, requests), expected)
+        self.assertEqual(self.holders(job), {1: NUM_EXPERTS // 2, 2: NUM_EXPERTS // 2})
+        load = experts_pb2_grpc.ExpertsStub(job.channel).GetLoad(experts_pb2.GetExpertLoadRequest(), timeout=10)
+        self.assertEqual([len(layer.rows) for layer in load.layers], [NUM_EXPERTS] * len(load.layers))
+        self.assertGreater(load.num_steps, 100)
+        self.assertEqual(job.stop(), 0, job.log())
+
+
+class JoinTest(ElasticTest):
+    """`serve --elastic` and `worker --join`."""
+
+    def start_elastic(self, *arguments, address="127.0.0.1:0", ranks=1):
+        job = self.start("--elastic", address, *arguments, ranks=ranks)
+        said = lambda: re.search(r"ferry: workers may join on (\S+)", job.log())
+        self.assertTrue(wait_until(said, CHANGE_SECONDS), job.log())
+        return job, said()[1]
+
+    def test_workers_come_and_go_while_texts_stream(self):
+        """Started without any, one comes and one more; the first is killed, another takes its seat, the second leaves."""
+        requests = self.texts(max_tokens=300)
+        expected = self.tokens_alone(requests)
+        job, address = self.start_elastic()
+        self.assertEqual(self.run_calls(job, requests), expected, "without any worker")
+        workers = []
+
+        def join(**states):
+            workers.append(Worker(self, address))
+            self.await_states(job, **states)
+
+        changes = [
+            lambda: join(rank_1="healthy"),
+            lambda: join(rank_1="healthy", rank_2="healthy"),
+            lambda: workers[0].process.kill() or self.await_states(job, rank_1="gone", rank_2="healthy"),
+            lambda: join(rank_1="healthy", rank_2="healthy"),
+            lambda: workers[1].process.terminate() or self.await_states(job, rank_1="healthy", rank_2="gone"),
+        ]
+        for number, change in enumerate(changes):
+            self.assertEqual(self.run_calls(job, requests, change), expected, f"change {number}\n{job.log()}")
+        self.assertEqual(workers[1].wait(), 0, workers[1].log())
+        self.assertEqual(self.run_calls(job, requests), expected)
+        self.assertEqual(self.holders(job), {1: NUM_EXPERTS, 2: 0})
+        self.assertEqual(self.http_health(job), {})
+        self.assertEqual(job.stop(), 0, job.log())
+        self.assertEqual(workers[2].wait(), 0, workers[2].log())
+
+    def test_a_worker_joins_ranks_that_were_started_together(self):
+        """Every expert twice, and of quantised weights."""
+        options = ("--quantize", "w8a8")
+        requests = self.texts(max_tokens=200)
+        expected = self.tokens_alone(requests, *options)
+        job, address = self.start_elastic(*options, "--redundancy", "2x", ranks=3)
+        Worker(self, address)
+        self.await_states(job, rank_1="healthy", rank_2="healthy", rank_3="healthy")
+        self.assertEqual(sum(self.holders(job).values()), 2 * NUM_EXPERTS)
+        self.assertEqual(self.run_calls(job, requests, lambda: job.kill_rank(1)), expected)
+        self.await_states(job, rank_1="gone", rank_2="healthy", rank_3="healthy")
+        self.assertEqual(self.holders(job), {1: 0, 2: NUM_EXPERTS, 3: NUM_EXPERTS})
+        self.assertEqual(self.run_calls(job, requests), expected)
+
+    def test_the_last_worker_may_leave(self):
+        requests = self.texts(max_tokens=100)
+        expected = self.tokens_alone(requests)
+        job, address = self.start_elastic(address=f"unix:ferry-test-{os.getpid()}")
+        worker = Worker(self, address)
+        self.await_states(job, rank_1="healthy")
+        self.assertEqual(self.run_calls(job, requests, worker.process.terminate), expected)
+        self.assertEqual(worker.wait(), 0, worker.log())
+        self.await_states(job, rank_1="masked")
+        self.assertEqual(self.run_calls(job, requests), expected)
+
+    def test_a_worker_outlives_its_coordinator(self):
+        """One that lingers works for the next coordinator at the same place; one that does not leaves with an error."""
+        address = f"unix:ferry-test-{os.getpid()}"
+        requests = self.texts(max_tokens=50)
+        job, _ = self.start_elastic(address=address)
+        lingers, leaves = Worker(self, address, "--linger", "100"), Worker(self, address)
+        self.await_states(job, rank_1="healthy", rank_2="healthy")
+        expected = self.run_calls(job, requests)
+        job.process.kill()
+        self.assertEqual(leaves.wait(), 1)
+        self.assertIn("rank 0", leaves.log())
+        job, _ = self.start_elastic(address=address)
+        self.await_states(job, rank_1="healthy")
+        self.assertEqual(self.run_calls(job, requests), expected)
+        lingers.process.terminate()
+        self.assertEqual(lingers.wait(), 0, lingers.log())
+
+    def test_who_does_not_belong_is_refused(self):
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        (folder / "key").write_text("a key that is long enough\n")
+        (folder / "other").write_text("another key, of somebody else\n")
+        job, address = self.start_elastic("--join-key", str(folder / "key"))
+        key = ("--join-key", str(folder / "key"))
+        no_key = Worker(self, address)
+        wrong_key = Worker(self, address, "--join-key", str(folder / "other"))
+        model = folder / "model"
+        model.mkdir()
+        for file in ferry_job.DEMO.iterdir():
+            if file.suffix in (".json", ".safetensors"):
+                (model / file.name).write_bytes(file.read_bytes())
+        weights = next(model.glob("*.safetensors"))
+        changed = bytearray(weights.read_bytes())
+        changed[-1000:] = bytes(1000)
+        weights.write_bytes(changed)
+        other_model = Worker(self, address, *key, model=model)
+        for worker, word in ((no_key, "key"), (wrong_key, "key"), (other_model, "fingerprint")):
+            self.assertEqual(worker.wait(), 2, worker.log())
+            lines = worker.log().splitlines()
+            self.assertEqual(len(lines), 1, worker.log())
+            self.assertIn(word, lines[0])
+        Worker(self, address, *key)
+        self.await_states(job, rank_1="healthy")
+
+    def test_bad_addresses_are_one_line(self):
+        for command, word in (
+            (["serve", "--model", "demo", "--elastic", "nowhere"], "nowhere"),
+            (["serve", "--model", "demo", "--elastic", "0.0.0.0:0"], "key"),
+            (["serve", "--model", "demo", "--elastic", "127.0.0.1:0", "--join-key", "/nowhere"], "/nowhere"),
+            (["worker", "--model", "demo", "--join", "nowhere"], "nowhere"),
+            (["worker", "--model", "demo", "--join", "127.0.0.1:1", "--join-timeout", "0.3"], "127.0.0.1:1"),
+            (["worker", "--model", "demo"], "--join"),
+        ):
+            done = subprocess.run([FERRY, *command], capture_output=True, text=True, timeout=CHANGE_SECONDS)
+            self.assertIn(done.returncode, (1, 2), done.stderr)
+            self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+            self.assertIn(word, done.stderr)
+
+
+if __name__ == "__main__":
+    ferry_job.main()
