@@ -280,7 +280,8 @@ void Engine::make_dispatcher(const EngineOptions& options) {
                       Membership::Options{.redundancy = redundancy_of(*placement_, options.placement),
                                           .cost = remote_->expert_cost(),
                                           .loads = [this] { return expert_record_->loads(); },
-                                          .may_drop_links = [this] { return trace_->is_idle(); }},
+                                          .may_drop_links = [this] { return trace_->is_idle(); },
+                                          .rebalance_steps = options.placement.rebalance_steps},
                       [this](const WorkerChange& change) { note_change(change); });
 }
 
@@ -359,7 +360,7 @@ HostLogits& Engine::forward(const StepInput& input, const Tap* tap) {
   take_counts();
   check_context().step = step_idx_;
   RoutingHook* const routing = begin_routing(input);
-  if (membership_) membership_->tend();
+  if (membership_) membership_->begin_step();
   dispatcher_->begin_step(step_idx_++);
   logits_->set(trunk_->forward(input, *kv_cache_, *recurrent_state_, *dispatcher_, tap, routing));
   dispatcher_->end_step();

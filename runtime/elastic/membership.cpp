@@ -21,6 +21,14 @@ constexpr int64_t kBalanceShare = 8;                    // of all copies at most
 
 std::string rank_name(Rank rank) { return "rank " + std::to_string(rank.value); }
 
+/// Whether everybody holds the same in both.
+bool is_same(const ExpertPlacement& a, const ExpertPlacement& b) {
+  for (int64_t layer = 0; layer < a.num_layers(); ++layer) {
+    if (a.experts(layer) != b.experts(layer)) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 Membership::Membership(RemoteTokenDispatcher& dispatcher, WatchedLinks& hub, std::vector<std::unique_ptr<Link>> links,
@@ -54,11 +62,15 @@ std::vector<Link*> Membership::links() const {
   return links;
 }
 
+void Membership::begin_step() {
+  ++num_steps_;
+  tend();
+}
+
 void Membership::tend() {
   if (hub_.fails_together()) return;
-  const bool is_time = is_time_to_rebalance();
   const Deadline now = hub_.now();
-  if (!is_time && now < last_tended_ + kTendPeriod) return;
+  if (now < last_tended_ + kTendPeriod) return;
   last_tended_ = now;
   dispatcher_.workers().look_at_links();
   take_newcomers();
@@ -68,7 +80,10 @@ void Membership::tend() {
   if (relocation_) advance_relocation();
   if (!has_hands()) let_last_one_go();
   if (!relocation_ && !is_stuck_ && has_hands() && wants_change()) plan(/*is_for_balance=*/false);
-  if (!relocation_ && is_time && has_hands()) plan(/*is_for_balance=*/true);
+  if (!relocation_ && options_.rebalance_steps > 0 && num_steps_ >= options_.rebalance_steps && has_hands()) {
+    num_steps_ = 0;
+    plan(/*is_for_balance=*/true);
+  }
   if (!ended_.empty() && options_.may_drop_links()) ended_.clear();
 }
 
@@ -289,10 +304,6 @@ bool Membership::wants_change() const {
   return false;
 }
 
-bool Membership::is_time_to_rebalance() {
-  return options_.rebalance_steps > 0 && ++steps_to_rebalance_ % options_.rebalance_steps == 0;
-}
-
 void Membership::plan(bool is_for_balance) {
   const ExpertPlacement& current = dispatcher_.placement();
   std::vector<WorkerRoom> rooms;
@@ -322,11 +333,11 @@ void Membership::plan(bool is_for_balance) {
     std::fprintf(stderr, "ferry: no worker has room for the experts that are missing; the coordinator computes them\n");
     return;
   }
+  if (is_for_balance && is_same(current, *target)) return;
   ++next_epoch_;
   is_for_balance_ = is_for_balance;
   relocation_begun_ = hub_.now();
   relocation_ = std::make_unique<Relocation>(current, std::move(*target), std::move(taking_part));
-  if (is_for_balance && relocation_->num_loads() == 0) relocation_.reset();
 }
 
 void Membership::tell(const Member& member, WorkerState state, const std::string& reason) {

@@ -45,6 +45,8 @@ class Membership {
 
   /// Between steps, and again and again while none runs: does what there is to do without waiting. Cheap if that is nothing.
   void tend();
+  /// The same, before a step.
+  void begin_step();
   /// Whether it should be called again soon.
   bool is_busy() const { return relocation_ != nullptr; }
 
@@ -84,7 +86,6 @@ class Membership {
   bool wants_change() const;
   bool holds_experts(std::size_t worker) const;
   void plan(bool is_for_balance);
-  bool is_time_to_rebalance();
   void tell(const Member& member, WorkerState state, const std::string& reason);
 
   RemoteTokenDispatcher& dispatcher_;
@@ -102,7 +103,7 @@ class Membership {
   uint32_t next_epoch_;
   Deadline relocation_begun_;
   Deadline last_tended_{};
-  int64_t steps_to_rebalance_ = 0;
+  int64_t num_steps_ = 0;  // since experts could last move for balance's sake
 };
 
 }  // namespace ferry

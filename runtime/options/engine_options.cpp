@@ -230,6 +230,8 @@ void add_capture_folder(CLI::App& app, EngineOptions& o) {
 std::string check_together(const EngineOptions& o) {
   if (const std::string complaint = check_device(o); !complaint.empty()) return complaint;
   if (o.trace_routing && o.trace.empty()) return "--trace-routing: without --trace; allowed: with a folder for the capture";
+  if (o.placement.rebalance_steps > 0 && o.transport != TransportKind::kAuto)
+    return "--rebalance: with --transport mpi or gloo; allowed: with auto";
   const std::string chunk = std::to_string(o.prefill_chunk);
   if (o.prefill_chunk > kMaxPrefillQuantum && o.prefill_chunk % kMaxPrefillQuantum != 0) {
     return "--prefill-chunk: " + complaint(chunk, "1 to 64, or a multiple of 64");

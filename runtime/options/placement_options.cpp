@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "runtime/options/option_checks.h"
+
 namespace ferry {
 namespace {
 
@@ -58,6 +60,10 @@ void add_placement_options(CLI::App& app, PlacementOptions& o) {
       "--redundancy", [&o](const std::string& text) { o.redundancy = parse_redundancy(text); },
       "more copies of experts, on other workers: 12.5% of a layer's, 32 a layer, or 2x: two of each, so that every worker can "
       "be lost without a pause; default 0");
+  app.add_option("--rebalance", o.rebalance_steps,
+                 "steps after which experts may move to workers where they take less time, by what was asked of them of late; "
+                 "0: they move only when workers come or go; default 0")
+      ->check(integer_in(0, int64_t{1} << 40));
 }
 
 }  // namespace ferry

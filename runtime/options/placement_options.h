@@ -28,9 +28,10 @@ struct PlacementOptions {
   Policy policy = Policy::kAuto;  // kAuto: contiguous without copies and loads, else spread
   std::filesystem::path file;     // of kFile
   RedundancyChoice redundancy;
+  int64_t rebalance_steps = 0;  // between two looks at where experts should be; 0: they move only when workers come or go
 };
 
-/// --placement and --redundancy.
+/// --placement, --redundancy and --rebalance.
 void add_placement_options(CLI::App& app, PlacementOptions& options);
 
 }  // namespace ferry
