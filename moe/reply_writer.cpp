@@ -32,6 +32,25 @@ WorkerShape shape_of(const ExpertBank& bank, const ReplyWriter::Options& options
 
 }  // namespace
 
+// What this rank holds, and of the request what it is an answer to.
+WireHeader reply_header(const WireHeader& request, const WorkerShape& shape) {
+  return {.kind = WireKind::kReply,
+          .map_epoch = shape.map_epoch,
+          .source = request.source,
+          .attempt = request.attempt,
+          .sequence = request.sequence,
+          .step = request.step,
+          .layer = request.layer,
+          .num_tokens = request.num_tokens,
+          .num_rows = request.num_rows,
+          .num_local_experts = shape.num_local_experts[static_cast<std::size_t>(request.layer)],
+          .hidden_dim = static_cast<int32_t>(shape.hidden_dim),
+          .dtype = shape.dtype,
+          .token_dtype = shape.token_dtype,
+          .combine = shape.combine,
+          .micro_batch = request.micro_batch};
+}
+
 ReplyWriter::ReplyWriter(const ExpertBank& bank, Stream& stream, const Options& options)
     : bank_(&bank),
       stream_(stream),
@@ -53,22 +72,7 @@ void ReplyWriter::hold(uint32_t epoch, const ExpertBank& bank) {
 
 std::span<const std::byte> ReplyWriter::write(const RequestView& request, std::span<std::byte> reply) {
   const auto start = std::chrono::steady_clock::now();
-  // What this rank holds, and of the request what it is an answer to.
-  WireHeader header{.kind = WireKind::kReply,
-                    .map_epoch = shape_.map_epoch,
-                    .source = request.header.source,
-                    .attempt = request.header.attempt,
-                    .sequence = request.header.sequence,
-                    .step = request.header.step,
-                    .layer = request.header.layer,
-                    .num_tokens = request.header.num_tokens,
-                    .num_rows = request.header.num_rows,
-                    .num_local_experts = static_cast<int32_t>(bank_->num_local_experts(request.header.layer)),
-                    .hidden_dim = static_cast<int32_t>(shape_.hidden_dim),
-                    .dtype = shape_.dtype,
-                    .token_dtype = shape_.token_dtype,
-                    .combine = shape_.combine,
-                    .micro_batch = request.header.micro_batch};
+  WireHeader header = reply_header(request.header, shape_);
   const MatrixView out = lay_out_reply(header, reply);
   const ExpertRows rows = take(request);
   const MatrixView results = out_.place_for(out);

@@ -11,6 +11,9 @@
 
 namespace ferry {
 
+/// Of the reply to a request that was parsed with `shape`; without what only the computation tells.
+WireHeader reply_header(const WireHeader& request, const WorkerShape& shape);
+
 /// A worker's answer to the rows that a source sends: its experts' results, one row for each (token, expert), or, with a fast
 /// combine, already added up to one row for each token. One thread at a time.
 class ReplyWriter {

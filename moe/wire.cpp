@@ -74,6 +74,7 @@ uint8_t flag_of(WireKind kind) {
   switch (kind) {
     case WireKind::kShutDown: return kRanksLost;
     case WireKind::kPrepared: return kCannotPrepare;
+    case WireKind::kReply: return kMerged;
     default: return 0;
   }
 }

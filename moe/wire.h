@@ -68,6 +68,7 @@ static_assert(sizeof(WireHeader) == 64);
 // Flags.
 constexpr uint8_t kRanksLost = 1;      // of a goodbye: whoever leaves should wait for no other rank
 constexpr uint8_t kCannotPrepare = 2;  // of a preparation: what follows is why
+constexpr uint8_t kMerged = 4;         // of a reply: it was computed together with another source's
 
 /// What a worker holds and was sized for.
 struct WorkerShape {

@@ -18,37 +18,29 @@ int64_t most_experts(const RankExperts& experts) {
 
 }  // namespace
 
-ExpertHolder::ExpertHolder(const EngineOptions& options, const RankPlace& place)
-    : options_(options),
-      config_(load_config(options.model)),
-      dtype_(options.dtype.value_or(config_.dtype)),
-      compute_(options, place, dtype_),
-      checkpoint_(Checkpoint::open(options.model)) {
-  choose_speculation(options, checkpoint_, config_);
-  LoadOptions load_options = make_load_options(options, dtype_, config_, checkpoint_, compute_);
-  load_options.progress = {};  // the coordinator's line is enough
-  quantization_ = load_options.weights.quantization;
-  loader_.emplace(checkpoint_, config_, compute_.backend.matmul(), std::move(load_options));
-  const RankExperts none(static_cast<std::size_t>(num_layers()));
+ExpertHolder::ExpertHolder(ExpertShelf& shelf) : shelf_(shelf) {
+  const RankExperts none(static_cast<std::size_t>(shelf.num_layers()));
   const std::vector<int64_t> no_experts(none.size(), 0);
-  held_ = {.experts = none, .bank = std::make_shared<ExpertBank>(no_experts, loader_->dims(), loader_->weight_type())};
-  replies_.emplace(*held_.bank, compute_.stream, reply_options());
-  ExpertPreparer::Options preparing{.dtype = dtype_, .make_backend = {}};
-  if (!compute_.device)
-    preparing.make_backend = [this] { return select_backend(options_.kernels, options_.matmul, dtype_); };
-  preparer_.emplace(*loader_, std::move(preparing));
+  const ExpertLoader& loader = shelf.loader();
+  held_ = {.experts = none, .bank = std::make_shared<ExpertBank>(no_experts, loader.dims(), loader.weight_type())};
+  replies_.emplace(*held_.bank, shelf.compute().stream, reply_options());
+  ExpertPreparer::Options preparing{.dtype = shelf.dtype(), .make_backend = {}};
+  if (!shelf.compute().device) {
+    preparing.make_backend = [&shelf] {
+      return select_backend(shelf.options().kernels, shelf.options().matmul, shelf.dtype());
+    };
+  }
+  preparer_.emplace(shelf, std::move(preparing));
 }
 
 ExpertHolder::~ExpertHolder() = default;
 
-Cluster::Terms ExpertHolder::terms() const { return make_terms(options_, config_, quantization_, compute_); }
-
 ReplyWriter::Options ExpertHolder::reply_options() const {
-  return {.max_tokens = options_.token_budget,
-          .top_k = config_.moe.top_k,
-          .num_experts = config_.moe.num_experts,
-          .dtype = dtype_,
-          .combine = options_.combine};
+  return {.max_tokens = shelf_.options().token_budget,
+          .top_k = shelf_.config().moe.top_k,
+          .num_experts = shelf_.config().moe.num_experts,
+          .dtype = shelf_.dtype(),
+          .combine = shelf_.options().combine};
 }
 
 void ExpertHolder::hold(uint32_t epoch, Holding holding) {
@@ -57,12 +49,12 @@ void ExpertHolder::hold(uint32_t epoch, Holding holding) {
 }
 
 void ExpertHolder::hold(const Assignment& assignment) {
-  if (compute_.device) {
-    require_device_memory(*compute_.device, worker_needs(config_, quantization_, most_experts(assignment.experts), reply_options()));
+  const std::optional<ComputeDevice>& device = shelf_.compute().device;
+  if (device) {
+    require_device_memory(
+        *device, worker_needs(shelf_.config(), shelf_.quantization(), most_experts(assignment.experts), reply_options()));
   }
-  hold(assignment.epoch,
-       {.experts = assignment.experts,
-        .bank = std::make_shared<ExpertBank>(loader_->load_all(assignment.experts, compute_.pool))});
+  hold(assignment.epoch, {.experts = assignment.experts, .bank = shelf_.get_all(assignment.experts)});
 }
 
 void ExpertHolder::go_over(uint32_t epoch) {
@@ -73,7 +65,7 @@ void ExpertHolder::go_over(uint32_t epoch) {
 
 WorkerShape ExpertHolder::largest_shape() const {
   WorkerShape shape = replies_->shape();
-  for (int32_t& num_local : shape.num_local_experts) num_local = static_cast<int32_t>(config_.moe.num_experts);
+  for (int32_t& num_local : shape.num_local_experts) num_local = static_cast<int32_t>(shelf_.config().moe.num_experts);
   return shape;
 }
 
@@ -95,11 +87,11 @@ bool ExpertHolder::sing_next(Next& next) {
     next.at = 0;
   }
   if (next.layer == next.canaries.size()) return false;
-  if (!canary_) canary_.emplace(loader_->dims(), loader_->weight_type(), dtype_, compute_.stream);
+  if (!canary_) canary_.emplace(shelf_.loader().dims(), shelf_.loader().weight_type(), shelf_.dtype(), shelf_.compute().stream);
   const LogicalExpertId expert = next.canaries[next.layer][next.at++];
   const auto layer = static_cast<int64_t>(next.layer);
   const HeldExperts then{next.holding.experts, *next.holding.bank}, now{held_.experts, *held_.bank};
-  next.preparation.canaries.push_back(loader_->has_experts(layer) ? canary_->sing(find_expert(then, now, layer, expert)) : 0);
+  next.preparation.canaries.push_back(shelf_.loader().has_experts(layer) ? canary_->sing(find_expert(then, now, layer, expert)) : 0);
   return true;
 }
 
@@ -108,7 +100,7 @@ std::optional<Preparation> ExpertHolder::advance() {
     if (prepared->bank == nullptr) return prepared->preparation;
     next_.emplace();
     next_->preparation = std::move(prepared->preparation);
-    if (compute_.device) next_->canaries = std::move(prepared->assignment.canaries);
+    if (shelf_.compute().device) next_->canaries = std::move(prepared->assignment.canaries);
     next_->holding = {.experts = std::move(prepared->assignment.experts), .bank = std::move(prepared->bank)};
   }
   if (!next_ || next_->is_told || sing_next(*next_)) return std::nullopt;

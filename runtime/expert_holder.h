@@ -6,31 +6,23 @@
 
 #include "moe/assignment.h"
 #include "moe/reply_writer.h"
-#include "runtime/cluster/rank_place.h"
 #include "runtime/expert_canary.h"
 #include "runtime/expert_preparer.h"
-#include "runtime/model/expert_loader.h"
-#include "runtime/options/engine_options.h"
-#include "runtime/rank_setup.h"
+#include "runtime/expert_shelf.h"
 
 namespace ferry {
 
-/// The experts of a rank, what computes with them, and how it comes to hold others: an assignment is made ready beside the work
-/// with those it holds, and takes their place when the first rows of its epoch come. One thread at a time.
+/// The experts that a rank holds for one coordinator, and how it comes to hold others: an assignment is made ready beside the
+/// work with those it holds, and takes their place when the first rows of its epoch come. One thread at a time.
 class ExpertHolder {
  public:
-  /// Opens checkpoint and device; holds nothing yet. Throws Error for a bad checkpoint.
-  ExpertHolder(const EngineOptions& options, const RankPlace& place);
+  /// Holds nothing yet. `shelf` outlives this.
+  explicit ExpertHolder(ExpertShelf& shelf);
   ~ExpertHolder();
   ExpertHolder(const ExpertHolder&) = delete;
   ExpertHolder& operator=(const ExpertHolder&) = delete;
 
-  const ModelConfig& config() const { return config_; }
-  int num_threads() const { return compute_.pool.num_threads(); }
-  int64_t num_layers() const { return std::max<int64_t>(config_.num_expert_layers(), 1); }
-  /// What the coordinator must have in common with this rank.
-  Cluster::Terms terms() const;
-
+  ExpertShelf& shelf() { return shelf_; }
   /// Reads the experts of a first assignment, on all threads. Throws Error{kResourceExhausted} where memory does not do.
   void hold(const Assignment& assignment);
 
@@ -40,6 +32,10 @@ class ExpertHolder {
   void go_over(uint32_t epoch);
   /// The largest messages of any assignment.
   WorkerShape largest_shape() const;
+  /// What it holds of a layer, in the order that requests count.
+  std::span<const LogicalExpertId> experts(int64_t layer) const { return held_.experts[static_cast<std::size_t>(layer)]; }
+  const ExpertBank& bank() const { return *held_.bank; }
+  ReplyWriter::Options reply_options() const;
   /// The reply to a request of shape(), written into `reply`. Throws as ReplyWriter does.
   std::span<const std::byte> answer(const RequestView& request, std::span<std::byte> reply) {
     return replies_->write(request, reply);
@@ -68,17 +64,10 @@ class ExpertHolder {
     bool is_told = false;
   };
 
-  ReplyWriter::Options reply_options() const;
   void hold(uint32_t epoch, Holding holding);
   bool sing_next(Next& next);
 
-  const EngineOptions options_;
-  ModelConfig config_;
-  DType dtype_;
-  ComputeResources compute_;
-  Checkpoint checkpoint_;  // its files hold the bank's panels if they are packed
-  Quantization quantization_;
-  std::optional<ExpertLoader> loader_;
+  ExpertShelf& shelf_;
   Holding held_;
   std::optional<ReplyWriter> replies_;
   std::optional<Next> next_;

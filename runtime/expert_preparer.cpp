@@ -39,7 +39,7 @@ const PackedExpert& find_expert(const HeldExperts& next, const HeldExperts& now,
                                         ", which this rank does not hold, is to sing");
 }
 
-ExpertPreparer::ExpertPreparer(const ExpertLoader& loader, Options options) : loader_(loader), options_(std::move(options)) {
+ExpertPreparer::ExpertPreparer(ExpertShelf& shelf, Options options) : shelf_(shelf), options_(std::move(options)) {
   try {
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error& error) {
@@ -120,11 +120,12 @@ ExpertPreparer::Prepared ExpertPreparer::prepare(const Job& job, uint64_t number
   const RankExperts& experts = job.assignment.experts;
   std::vector<int64_t> num_local;
   for (const std::vector<LogicalExpertId>& layer : experts) num_local.push_back(std::ssize(layer));
-  ExpertBank bank(num_local, loader_.dims(), loader_.weight_type());
+  const ExpertLoader& loader = shelf_.loader();
+  ExpertBank bank(num_local, loader.dims(), loader.weight_type());
   std::vector<std::pair<int64_t, int64_t>> missing;  // layer and place in it
   int64_t bytes = 0;
   for (int64_t layer = 0; layer < std::ssize(experts); ++layer) {
-    if (!loader_.has_experts(layer)) continue;
+    if (!loader.has_experts(layer)) continue;
     const auto& wanted = experts[static_cast<std::size_t>(layer)];
     const auto& held = job.held[static_cast<std::size_t>(layer)];
     for (int64_t e = 0; e < std::ssize(wanted); ++e) {
@@ -133,14 +134,14 @@ ExpertPreparer::Prepared ExpertPreparer::prepare(const Job& job, uint64_t number
         bank.set(layer, e, job.bank->expert(layer, found - held.begin()));
       } else {
         missing.emplace_back(layer, e);
-        bytes += loader_.packed_bytes(layer);
+        if (!shelf_.has(layer, wanted[static_cast<std::size_t>(e)])) bytes += loader.packed_bytes(layer);
       }
     }
   }
-  loader_.require_memory(bytes, std::to_string(missing.size()) + " more experts");
+  loader.require_memory(bytes, std::to_string(missing.size()) + " more experts");
   for (const auto& [layer, e] : missing) {
     if (is_given_up(number)) throw GivenUp();
-    bank.set(layer, e, loader_.load(layer, experts[static_cast<std::size_t>(layer)][static_cast<std::size_t>(e)]));
+    bank.set(layer, e, shelf_.get(layer, experts[static_cast<std::size_t>(layer)][static_cast<std::size_t>(e)]));
   }
   Prepared prepared{.assignment = job.assignment, .bank = nullptr, .preparation = {.epoch = job.assignment.epoch}};
   if (options_.make_backend) sing(job, bank, number, prepared.preparation);
@@ -163,7 +164,7 @@ void ExpertPreparer::sing(const Job& job, const ExpertBank& bank, uint64_t numbe
         canary.emplace(bank.dims(), bank.type(), options_.dtype, *stream);
       }
       const HeldExperts next{job.assignment.experts, bank}, now{job.held, *job.bank};
-      preparation.canaries.push_back(loader_.has_experts(layer) ? canary->sing(find_expert(next, now, layer, expert)) : 0);
+      preparation.canaries.push_back(shelf_.loader().has_experts(layer) ? canary->sing(find_expert(next, now, layer, expert)) : 0);
     }
   }
 }

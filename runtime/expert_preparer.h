@@ -11,7 +11,7 @@
 #include "kernels/backend.h"
 #include "moe/assignment.h"
 #include "moe/expert_bank.h"
-#include "runtime/model/expert_loader.h"
+#include "runtime/expert_shelf.h"
 
 namespace ferry {
 
@@ -33,8 +33,8 @@ class ExpertPreparer {
     DType dtype = DType::kF32;              // of rows that come back from experts
     std::function<Backend()> make_backend;  // what computes canaries, on the preparer's thread; empty: they are the caller's
   };
-  /// `loader` outlives this. Throws Error{kResourceExhausted} if no thread can be had.
-  ExpertPreparer(const ExpertLoader& loader, Options options);
+  /// `shelf` outlives this. Throws Error{kResourceExhausted} if no thread can be had.
+  ExpertPreparer(ExpertShelf& shelf, Options options);
   /// Gives up what is under way.
   ~ExpertPreparer();
   ExpertPreparer(const ExpertPreparer&) = delete;
@@ -67,7 +67,7 @@ class ExpertPreparer {
   void sing(const Job& job, const ExpertBank& bank, uint64_t number, Preparation& preparation);
   bool is_given_up(uint64_t number) const;
 
-  const ExpertLoader& loader_;
+  ExpertShelf& shelf_;
   const Options options_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;

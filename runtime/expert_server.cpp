@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "moe/assignment.h"
 #include "profiler/span.h"
@@ -28,133 +29,318 @@ auto blame(const Link& source, Read&& read) {
 
 }  // namespace
 
-ExpertServer::ExpertServer(ExpertHolder& holder, LinkHub& hub, Link& source, const Options& options)
-    : holder_(holder),
+/// One conversation. The next message may arrive while the last one is computed: one inbox is being read, the other is being
+/// filled.
+struct ExpertServer::Session {
+  Session(Rank own_rank, Link& link, ExpertHolder& experts, const ClockSkew& skew)
+      : rank(own_rank), source(link), holder(experts), trace(own_rank, experts.shelf().compute().pool.num_threads(), skew) {
+    const WorkerShape shape = holder.largest_shape();
+    const int64_t inbox_bytes =
+        std::max({max_request_bytes(shape),
+                  max_assignment_bytes(holder.shelf().num_layers(), holder.shelf().config().moe.num_experts),
+                  static_cast<int64_t>(sizeof(TraceCommand))});
+    for (Inbox& inbox : inboxes) inbox.bytes = AlignedBuffer(static_cast<std::size_t>(inbox_bytes));
+    reply_bytes = AlignedBuffer(static_cast<std::size_t>(max_reply_bytes(shape)));
+    post();
+  }
+
+  Inbox& inbox() { return inboxes[at]; }
+  void post() {
+    inbox().receive = source.irecv({inbox().bytes.data(), inbox().bytes.size()}, kRequestTag, Fit::kUpTo);
+  }
+  std::span<std::byte> room() { return {reply_bytes.data(), reply_bytes.size()}; }
+  bool is_rows() const { return message && message->header.kind == WireKind::kRows; }
+
+  const Rank rank;  // this one's, as the coordinator calls it
+  Link& source;
+  ExpertHolder& holder;
+  TraceWorker trace;
+  std::array<Inbox, 2> inboxes;
+  std::size_t at = 0;              // of the inbox that is being filled, or was
+  std::optional<Message> message;  // that has come and is not handled
+  AlignedBuffer reply_bytes;
+  Deadline last_word;   // of the coordinator
+  uint32_t epoch = 0;   // of its placement
+  bool has_asked_to_leave = false;
+  bool is_over = false;        // with a goodbye
+  bool are_ranks_lost = false;  // which said so
+  std::optional<Error> error;  // or without one
+};
+
+ExpertServer::ExpertServer(ExpertShelf& shelf, LinkHub& hub, Options options)
+    : shelf_(shelf),
       hub_(hub),
-      source_(source),
-      options_(options),
-      trace_(options.rank, holder.num_threads(), options.clock_skew),
-      idle_timeout_(std::max<std::chrono::milliseconds>(options.peer_timeout, kMissedKeepAlives * kKeepAlivePeriod) +
-                    options.peer_timeout) {  // a step may itself wait that long for another worker
-  const WorkerShape shape = holder.largest_shape();
-  const int64_t inbox_bytes =
-      std::max({max_request_bytes(shape), max_assignment_bytes(holder.num_layers(), holder.config().moe.num_experts),
-                static_cast<int64_t>(sizeof(TraceCommand))});
-  for (Inbox& inbox : inboxes_) inbox.bytes = AlignedBuffer(static_cast<std::size_t>(inbox_bytes));
-  reply_ = AlignedBuffer(static_cast<std::size_t>(max_reply_bytes(shape)));
-}
+      options_(std::move(options)),
+      idle_timeout_(std::max<std::chrono::milliseconds>(options_.peer_timeout, kMissedKeepAlives * kKeepAlivePeriod) +
+                    options_.peer_timeout) {}  // a step may itself wait that long for another worker
 
 ExpertServer::~ExpertServer() {
-  const bool unfinished = std::ranges::any_of(inboxes_, [](const Inbox& inbox) { return inbox.receive != nullptr; });
-  // Its memory is about to go.
-  if (unfinished && hub_.fails_together() && !source_.failure()) source_.fail("this rank leaves");
-}
-
-/// The next message may arrive while the last one is computed: one inbox is being read, the other is being filled.
-ExpertServer::Goodbye ExpertServer::run() {
-  recorder().register_thread("experts");
-  post_receive(inboxes_[0]);
-  for (std::size_t at = 0;; at = 1 - at) {
-    Inbox& inbox = inboxes_[at];
-    const uint64_t begun = now_ticks();
-    const std::size_t num_received = await(inbox);
-    const uint64_t arrived = now_ticks();
-    const std::span<const std::byte> message(inbox.bytes.data(), num_received);
-    const WireHeader header = blame(source_, [&] { return read_header_of_any_epoch(message); });
-    if (header.kind == WireKind::kShutDown) return {.are_ranks_lost = header.flags == kRanksLost};
-    post_receive(inboxes_[1 - at]);  // a goodbye comes at the latest
-    if (header.kind != WireKind::kAssign) {  // that one has the epoch of what is to come
-      epoch_ = header.map_epoch;
-      holder_.go_over(epoch_);
-    }
-    switch (header.kind) {
-      case WireKind::kRows: answer(message, begun, arrived); break;
-      case WireKind::kTrace: send(blame(source_, [&] { return trace_.answer(message); }), kTraceReplyTag); break;
-      case WireKind::kAssign: assign(message); break;
-      case WireKind::kKeepAlive:
-      case WireKind::kShutDown: break;
-      case WireKind::kReply:
-      case WireKind::kTraceReply:
-      case WireKind::kPrepared:
-      case WireKind::kLeave:
-        throw Error(ErrorCode::kInternal,
-                    "rank " + std::to_string(source_.peer().value) + ": sent an expert worker what it does not take");
-    }
-    tend();
+  if (!hub_.fails_together()) return;
+  for (const auto& session : sessions_) {  // its memory is about to go
+    if (session->inbox().receive && !session->source.failure()) session->source.fail("this rank leaves");
   }
 }
 
-void ExpertServer::post_receive(Inbox& inbox) {
-  inbox.receive = source_.irecv({inbox.bytes.data(), inbox.bytes.size()}, kRequestTag, Fit::kUpTo);
+void ExpertServer::begin(Rank rank, Link& source, ExpertHolder& holder) {
+  recorder().register_thread("experts");
+  sessions_.push_back(std::make_unique<Session>(rank, source, holder, options_.clock_skew));
+  sessions_.back()->last_word = hub_.now();
 }
 
-/// The bytes of the next message; meanwhile this rank does what else there is to do. Over a group a deadline is the end of all
-/// links, and there is nothing else.
-std::size_t ExpertServer::await(Inbox& inbox) {
-  const Deadline last = deadline();
+/// What goes wrong between this rank and one coordinator ends their conversation alone.
+template <class Act>
+void ExpertServer::guard(Session& session, Act&& act) {
+  if (session.error || session.is_over) return;
+  try {
+    act();
+  } catch (const Error& error) {
+    session.error = error;
+  }
+}
+
+std::optional<ExpertServer::Ended> ExpertServer::serve(Deadline until) {
   while (true) {
-    Deadline next = last;
-    if (holder_.is_preparing()) {
-      next = std::min(last, hub_.now() + kPreparingPeriod);
-    } else if (options_.wants_to_leave && !has_asked_to_leave_) {
-      next = std::min(last, hub_.now() + kLeavePeriod);
+    if (std::optional<Ended> ended = take_ended()) return ended;
+    Session* const session = oldest_message();
+    if (session == nullptr) {
+      collect(next_deadline(until));
+      if (oldest_message() != nullptr) continue;
+      check_silence();
+    } else {
+      if (sessions_.size() > 1) collect(hub_.now());  // what waits with it
+      handle(*session);
     }
+    for (const auto& other : sessions_) guard(*other, [&] { tend(*other); });
+    if (session == nullptr && hub_.now() >= until) return take_ended();
+  }
+}
+
+std::optional<ExpertServer::Ended> ExpertServer::take_ended() {
+  const auto found = std::ranges::find_if(sessions_, [](const auto& session) { return session->is_over || session->error; });
+  if (found == sessions_.end()) return std::nullopt;
+  const std::unique_ptr<Session> session = std::move(*found);
+  sessions_.erase(found);
+  return Ended{.source = &session->source, .are_ranks_lost = session->are_ranks_lost, .error = session->error};
+}
+
+ExpertServer::Session* ExpertServer::oldest_message() const {
+  Session* oldest = nullptr;
+  for (const auto& session : sessions_) {
+    if (!session->message) continue;
+    if (oldest == nullptr || session->message->arrived < oldest->message->arrived) oldest = session.get();
+  }
+  return oldest;
+}
+
+/// When there is something else to do than to wait. Over a group a deadline is the end of all links, and there is nothing else.
+Deadline ExpertServer::next_deadline(Deadline until) const {
+  Deadline next = until;
+  for (const auto& session : sessions_) {
+    next = std::min(next, session->last_word + idle_timeout_);
+    if (session->holder.is_preparing()) next = std::min(next, hub_.now() + kPreparingPeriod);
+    if (options_.wants_to_leave && !session->has_asked_to_leave) next = std::min(next, hub_.now() + kLeavePeriod);
+  }
+  return next;
+}
+
+/// Takes what has come, and if nothing has, waits until something does.
+void ExpertServer::collect(Deadline deadline) {
+  const uint64_t begun = now_ticks();
+  while (true) {
+    std::vector<PendingOp*> ops;
+    std::vector<Session*> sessions;
+    for (const auto& session : sessions_) {
+      if (session->message || session->error || session->is_over) continue;
+      ops.push_back(session->inbox().receive.get());
+      sessions.push_back(session.get());
+    }
+    if (ops.empty()) return;
+    std::size_t which = 0;
     try {
-      const std::size_t num_received = source_.wait(*inbox.receive, next);
-      inbox.receive.reset();
-      return num_received;
+      which = hub_.wait_any(ops, deadline);
     } catch (const Error& error) {
-      if (error.code() != ErrorCode::kDeadlineExceeded || next == last) throw;
+      if (hub_.fails_together()) sessions.front()->error = error;
+      return;
     }
-    tend();
+    guard(*sessions[which], [&] { receive(*sessions[which], begun); });
+    if (sessions_.size() == 1) return;
+    deadline = hub_.now();
+  }
+}
+
+void ExpertServer::receive(Session& session, uint64_t begun) {
+  Inbox& inbox = session.inbox();
+  const std::size_t num_bytes = session.source.wait(*inbox.receive, hub_.now() + idle_timeout_);
+  inbox.receive.reset();
+  session.last_word = hub_.now();
+  const std::span<const std::byte> bytes(inbox.bytes.data(), num_bytes);
+  const WireHeader header = blame(session.source, [&] { return read_header_of_any_epoch(bytes); });
+  session.message = Message{.header = header, .bytes = bytes, .begun = begun, .arrived = now_ticks()};
+  session.at = 1 - session.at;
+  if (header.kind != WireKind::kShutDown) session.post();  // a goodbye comes at the latest
+}
+
+void ExpertServer::check_silence() {
+  using std::chrono::seconds;
+  const Deadline now = hub_.now();
+  for (const auto& session : sessions_) {
+    guard(*session, [&] {
+      if (now < session->last_word + idle_timeout_) return;
+      const auto silent = std::chrono::duration_cast<seconds>(now - session->last_word).count();
+      throw Error(ErrorCode::kDeadlineExceeded, "rank " + std::to_string(session->source.peer().value) +
+                                                    ": has said nothing for " + std::to_string(silent) + " s");
+    });
   }
 }
 
 /// Between two messages.
-void ExpertServer::tend() {
-  if (holder_.is_preparing()) {
-    if (const std::optional<Preparation> preparation = holder_.advance()) send(encode_preparation(*preparation), kNoticeTag);
+void ExpertServer::tend(Session& session) {
+  if (session.holder.is_preparing()) {
+    if (const std::optional<Preparation> preparation = session.holder.advance())
+      send(session, encode_preparation(*preparation), kNoticeTag);
   }
-  if (has_asked_to_leave_ || !options_.wants_to_leave || !options_.wants_to_leave()) return;
-  has_asked_to_leave_ = true;
+  if (session.has_asked_to_leave || !options_.wants_to_leave || !options_.wants_to_leave()) return;
+  session.has_asked_to_leave = true;
   std::array<std::byte, sizeof(WireHeader)> message{};
-  write_header({.kind = WireKind::kLeave, .map_epoch = epoch_}, message);
-  send(message, kNoticeTag);
+  write_header({.kind = WireKind::kLeave, .map_epoch = session.epoch}, message);
+  send(session, message, kNoticeTag);
 }
 
-/// `begun` and `arrived`: ticks between which the request was awaited.
-void ExpertServer::answer(std::span<const std::byte> message, uint64_t begun, uint64_t arrived) {
-  const RequestView request = blame(source_, [&] { return parse_request(message, holder_.shape()); });
-  const WireHeader& header = request.header;
-  const auto peer = static_cast<uint32_t>(source_.peer().value);
+void ExpertServer::handle(Session& session) {
+  const WireHeader& header = session.message->header;
+  if (header.kind == WireKind::kRows) {
+    const std::vector<Session*> together = waiting_with(session);
+    if (together.size() > 1) {
+      answer_together(together);
+    } else {
+      guard(session, [&] { answer(session); });
+    }
+    return;
+  }
+  guard(session, [&] {
+    switch (header.kind) {
+      case WireKind::kTrace:
+        send(session, blame(session.source, [&] { return session.trace.answer(session.message->bytes); }), kTraceReplyTag);
+        break;
+      case WireKind::kAssign: assign(session); break;
+      case WireKind::kKeepAlive:
+        session.epoch = header.map_epoch;
+        session.holder.go_over(header.map_epoch);
+        break;
+      case WireKind::kShutDown:
+        session.is_over = true;
+        session.are_ranks_lost = header.flags == kRanksLost;
+        break;
+      default:
+        throw Error(ErrorCode::kInternal,
+                    "rank " + std::to_string(session.source.peer().value) + ": sent an expert worker what it does not take");
+    }
+  });
+  session.message.reset();
+}
+
+/// The sessions whose rows of the same layer have come, this one first, as long as they go together.
+std::vector<ExpertServer::Session*> ExpertServer::waiting_with(Session& session) {
+  std::vector<Session*> together{&session};
+  if (sessions_.size() == 1 || session.message->header.combine != CombineMode::kExact) return together;
+  int64_t num_tokens = session.message->header.num_tokens;
+  for (const auto& other : sessions_) {
+    if (other.get() == &session || other->error || !other->is_rows()) continue;
+    const WireHeader& header = other->message->header;
+    if (header.layer != session.message->header.layer || header.combine != CombineMode::kExact) continue;
+    if (header.num_tokens < 0 || num_tokens + header.num_tokens > shelf_.options().token_budget) continue;
+    num_tokens += header.num_tokens;
+    together.push_back(other.get());
+  }
+  return together;
+}
+
+RequestView ExpertServer::read_rows(const Session& session) const {
+  const WireHeader& header = session.message->header;
+  const RequestView request =
+      blame(session.source, [&] { return parse_request(session.message->bytes, session.holder.shape()); });
+  const auto peer = static_cast<uint32_t>(session.source.peer().value);
   check_context().step = header.step;
   check_context().layer = header.layer;
   check_context().micro_batch = header.micro_batch;
-  record_span(Zone::kWaitDispatch, begun, arrived, 0, peer);
-  record_span(Zone::kDispatchReceive, begun, arrived, static_cast<uint32_t>(request_bytes(header)), peer);
-  std::span<const std::byte> reply;
+  const Message& message = *session.message;
+  record_span(Zone::kWaitDispatch, message.begun, message.arrived, 0, peer);
+  record_span(Zone::kDispatchReceive, message.begun, message.arrived, static_cast<uint32_t>(request_bytes(header)), peer);
+  return request;
+}
+
+void ExpertServer::answer(Session& session) {
+  session.epoch = session.message->header.map_epoch;
+  session.holder.go_over(session.epoch);
+  const RequestView request = read_rows(session);
+  std::span<const std::byte> message;
   {
-    const Span span(Zone::kExperts, header.num_rows, peer);
-    reply = blame(source_, [&] { return holder_.answer(request, {reply_.data(), reply_.size()}); });
+    const Span span(Zone::kExperts, request.header.num_rows, static_cast<uint32_t>(session.source.peer().value));
+    message = blame(session.source, [&] { return session.holder.answer(request, session.room()); });
   }
+  session.message.reset();
+  reply(session, message);
+}
+
+/// One product for all; who sent what cannot be read has no part in it.
+void ExpertServer::answer_together(std::span<Session* const> sessions) {
+  std::vector<RequestView> requests;
+  std::vector<Session*> readable;
+  int64_t num_rows = 0;
+  requests.reserve(sessions.size());  // parts point to them
+  for (Session* const session : sessions) {
+    guard(*session, [&] {
+      session->epoch = session->message->header.map_epoch;
+      session->holder.go_over(session->epoch);
+      requests.push_back(read_rows(*session));
+      readable.push_back(session);
+      num_rows += requests.back().header.num_rows;
+    });
+    session->message.reset();
+  }
+  if (readable.empty()) return;
+  std::vector<MergedReplyWriter::Part> parts;
+  for (std::size_t i = 0; i < readable.size(); ++i) {
+    const ExpertHolder& holder = readable[i]->holder;
+    parts.push_back({.request = &requests[i],
+                     .shape = &holder.shape(),
+                     .ids = holder.experts(requests[i].header.layer),
+                     .bank = &holder.bank(),
+                     .reply = readable[i]->room()});
+  }
+  if (!merged_) {
+    const ExpertLoader& loader = shelf_.loader();
+    merged_.emplace(loader.dims(), loader.weight_type(), shelf_.compute().stream, readable.front()->holder.reply_options());
+  }
+  std::vector<std::span<const std::byte>> messages;
+  {
+    const Span span(Zone::kExperts, static_cast<uint32_t>(num_rows), static_cast<uint32_t>(readable.front()->source.peer().value));
+    messages = merged_->write(parts);
+  }
+  for (std::size_t i = 0; i < readable.size(); ++i) guard(*readable[i], [&] { reply(*readable[i], messages[i]); });
+}
+
+void ExpertServer::assign(Session& session) {
+  Assignment assignment = blame(session.source, [&] {
+    return decode_assignment(session.message->bytes, shelf_.num_layers(), shelf_.config().moe.num_experts);
+  });
+  if (!assignment.experts.empty()) session.holder.prepare(std::move(assignment));
+}
+
+void ExpertServer::reply(Session& session, std::span<const std::byte> message) {
+  const auto peer = static_cast<uint32_t>(session.source.peer().value);
   const uint64_t sent = now_ticks();
-  send(reply, kReplyTag);
+  send(session, message, kReplyTag);
   const uint64_t left = now_ticks();
   record_span(Zone::kWaitSend, sent, left, 0, peer);
-  record_span(Zone::kCombineSend, sent, left, static_cast<uint32_t>(reply.size()), peer);
+  record_span(Zone::kCombineSend, sent, left, static_cast<uint32_t>(message.size()), peer);
   run_account_.record_own();  // the coordinator has its rows: nobody waits for these any more
   run_account_.record_others();
 }
 
-void ExpertServer::assign(std::span<const std::byte> message) {
-  Assignment assignment = blame(
-      source_, [&] { return decode_assignment(message, holder_.num_layers(), holder_.config().moe.num_experts); });
-  if (!assignment.experts.empty()) holder_.prepare(std::move(assignment));
-}
-
-void ExpertServer::send(std::span<const std::byte> message, int tag) {
-  const std::unique_ptr<PendingOp> pending = source_.isend(message, tag);
-  source_.wait(*pending, deadline());
+void ExpertServer::send(Session& session, std::span<const std::byte> message, int tag) {
+  const std::unique_ptr<PendingOp> pending = session.source.isend(message, tag);
+  session.source.wait(*pending, hub_.now() + idle_timeout_);
 }
 
 }  // namespace ferry

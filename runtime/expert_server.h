@@ -4,8 +4,11 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "comm/link.h"
+#include "moe/merged_reply_writer.h"
 #include "profiler/run_account.h"
 #include "runtime/base/aligned_buffer.h"
 #include "runtime/expert_holder.h"
@@ -13,57 +16,75 @@
 
 namespace ferry {
 
-/// A worker's conversation with one coordinator, over one link: it answers rows, takes assignments, and leaves with a goodbye.
-/// It knows steps and sources of tokens, no requests. One thread.
+/// A worker's conversations with its coordinators, of which there may be several, each over a link of its own: it answers their
+/// rows in the order in which they come, those of one layer that wait together in one go, and takes assignments. It knows steps
+/// and sources of tokens, no requests. One thread.
 class ExpertServer {
  public:
-  /// Whether this rank should go, asked now and then; empty: it never should. Its coordinator gives others its experts first.
+  /// Whether this rank should go, asked now and then; empty: it never should. Coordinators give others its experts first.
   using WantsToLeave = std::function<bool()>;
   struct Options {
-    Rank rank{0};                                 // this one
     std::chrono::milliseconds peer_timeout{30000};  // as of the whole job
     ClockSkew clock_skew;
     WantsToLeave wants_to_leave;
   };
   /// All outlive this.
-  ExpertServer(ExpertHolder& holder, LinkHub& hub, Link& source, const Options& options);
+  ExpertServer(ExpertShelf& shelf, LinkHub& hub, Options options);
   ~ExpertServer();
   ExpertServer(const ExpertServer&) = delete;
   ExpertServer& operator=(const ExpertServer&) = delete;
 
-  /// How the coordinator's goodbye came.
-  struct Goodbye {
-    bool are_ranks_lost = false;  // who leaves should wait for no other rank
+  /// From now on it answers `source` by `holder`, as `rank`; they outlive the conversation.
+  void begin(Rank rank, Link& source, ExpertHolder& holder);
+  bool has_conversations() const { return !sessions_.empty(); }
+
+  /// How a conversation ended.
+  struct Ended {
+    Link* source = nullptr;
+    bool are_ranks_lost = false;  // with a goodbye: who leaves should wait for no other rank
+    std::optional<Error> error;   // without one: {kUnavailable} if the coordinator is lost, {kDeadlineExceeded} if it is silent
+                                  // for much longer than the timeout, {kInternal} if it sends what cannot be read
   };
-  /// Returns with the goodbye. Throws Error{kUnavailable} if the coordinator is lost, {kDeadlineExceeded} if it is silent for
-  /// much longer than the timeout, {kInternal} if it sends what cannot be read.
-  Goodbye run();
+  /// Serves until a conversation has ended, or until `until`. There is one.
+  std::optional<Ended> serve(Deadline until);
 
  private:
   struct Inbox {
     AlignedBuffer bytes;
     std::unique_ptr<PendingOp> receive;
   };
+  struct Message {
+    WireHeader header;
+    std::span<const std::byte> bytes;
+    uint64_t begun = 0, arrived = 0;  // ticks between which it was awaited
+  };
+  struct Session;
 
-  void post_receive(Inbox& inbox);
-  std::size_t await(Inbox& inbox);
-  void tend();
-  void answer(std::span<const std::byte> message, uint64_t begun, uint64_t arrived);
-  void assign(std::span<const std::byte> message);
-  void send(std::span<const std::byte> message, int tag);
-  Deadline deadline() const { return hub_.now() + idle_timeout_; }
+  template <class Act>
+  void guard(Session& session, Act&& act);
+  std::optional<Ended> take_ended();
+  Session* oldest_message() const;
+  Deadline next_deadline(Deadline until) const;
+  void collect(Deadline deadline);
+  void receive(Session& session, uint64_t begun);
+  void check_silence();
+  void tend(Session& session);
+  void handle(Session& session);
+  RequestView read_rows(const Session& session) const;
+  std::vector<Session*> waiting_with(Session& session);
+  void answer(Session& session);
+  void answer_together(std::span<Session* const> sessions);
+  void assign(Session& session);
+  void reply(Session& session, std::span<const std::byte> message);
+  void send(Session& session, std::span<const std::byte> message, int tag);
 
-  ExpertHolder& holder_;
+  ExpertShelf& shelf_;
   LinkHub& hub_;
-  Link& source_;
   const Options options_;
-  TraceWorker trace_;
+  const std::chrono::milliseconds idle_timeout_;
   RunAccount run_account_;
-  std::array<Inbox, 2> inboxes_;
-  AlignedBuffer reply_;
-  std::chrono::milliseconds idle_timeout_;
-  uint32_t epoch_ = 0;  // of the coordinator's placement
-  bool has_asked_to_leave_ = false;
+  std::optional<MergedReplyWriter> merged_;  // made when it is first needed
+  std::vector<std::unique_ptr<Session>> sessions_;
 };
 
 }  // namespace ferry

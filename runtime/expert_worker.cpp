@@ -12,9 +12,9 @@ namespace {
 constexpr Rank kSource{0};
 
 /// What the coordinator wants this rank to hold. Throws Error{kUnavailable} if that one failed.
-Assignment read_assignment(std::span<const std::byte> message, const ExpertHolder& holder) {
+Assignment read_assignment(std::span<const std::byte> message, const ExpertShelf& shelf) {
   try {
-    Assignment assignment = decode_assignment(message, holder.num_layers(), holder.config().moe.num_experts);
+    Assignment assignment = decode_assignment(message, shelf.num_layers(), shelf.config().moe.num_experts);
     if (assignment.experts.empty()) throw Error(ErrorCode::kUnavailable, "the coordinator failed");
     return assignment;
   } catch (const Error& error) {
@@ -26,19 +26,23 @@ Assignment read_assignment(std::span<const std::byte> message, const ExpertHolde
 
 int run_expert_worker(const EngineOptions& options, Cluster& cluster) {
   const std::vector<std::byte> message = receive_assignment(cluster);
+  std::optional<ExpertShelf> shelf;
   std::optional<ExpertHolder> holder;
   const auto prepare = [&] {
-    holder.emplace(options, cluster.place());
-    holder->hold(read_assignment(message, *holder));
-    return holder->terms();
+    shelf.emplace(options, cluster.place());
+    holder.emplace(*shelf);
+    holder->hold(read_assignment(message, *shelf));
+    return shelf->terms();
   };
   cluster.agree(prepare, kLoadTimeout);
-  ExpertServer server(*holder, *cluster.hub(), cluster.link(kSource),
-                      {.rank = cluster.rank(),
-                       .peer_timeout = to_milliseconds(options.peer_timeout_s),
+  ExpertServer server(*shelf, *cluster.hub(),
+                      {.peer_timeout = to_milliseconds(options.peer_timeout_s),
                        .clock_skew = options.clock_skew,
                        .wants_to_leave = {}});
-  if (server.run().are_ranks_lost) cluster.abandon();
+  server.begin(cluster.rank(), cluster.link(kSource), *holder);
+  const std::optional<ExpertServer::Ended> ended = server.serve(Deadline::max());
+  if (ended->error) throw Error(*ended->error);
+  if (ended->are_ranks_lost) cluster.abandon();
   return 0;
 }
 

@@ -22,9 +22,8 @@ Relocation::Relocation(const ExpertPlacement& current, ExpertPlacement target, s
     if (members_[w].link == nullptr) continue;
     Part& part = parts_[w];
     ++num_open_;
-    part.message = encode_assignment({.epoch = target_.epoch(),
-                                      .experts = target_.experts_of(static_cast<int32_t>(w)),
-                                      .canaries = part.canaries});
+    part.message = encode_assignment(
+        {.epoch = target_.epoch(), .experts = target_.experts_of(static_cast<int32_t>(w)), .canaries = part.canaries});
     try {
       part.send = members_[w].link->isend(part.message, kRequestTag);
     } catch (const Error&) {  // it is lost, and its link says so
@@ -51,7 +50,7 @@ void Relocation::plan_canaries(const ExpertPlacement& current) {
       }
       if (!is_read || !witness) continue;
       parts_[*witness].canaries[at].push_back({expert});
-      parts_[*witness].witnessed.insert({layer, expert});
+      witnesses_[{layer, expert}] = static_cast<int32_t>(*witness);
     }
   }
 }
@@ -67,33 +66,35 @@ void Relocation::take(int32_t worker, const Preparation& preparation) {
   std::size_t num_canaries = 0;
   for (const auto& layer : part.canaries) num_canaries += layer.size();
   if (preparation.canaries.size() != num_canaries)
-    throw Error(ErrorCode::kInternal, "it answers with " + std::to_string(preparation.canaries.size()) + " canaries; allowed: " +
-                                          std::to_string(num_canaries));
+    throw Error(ErrorCode::kInternal, "it answers with " + std::to_string(preparation.canaries.size()) +
+                                          " canaries; allowed: " + std::to_string(num_canaries));
   part.is_ready = true;
   --num_open_;
   auto canary = preparation.canaries.begin();
   for (std::size_t layer = 0; layer < part.canaries.size(); ++layer) {
     for (const LogicalExpertId expert : part.canaries[layer]) {
-      const Key key{static_cast<int64_t>(layer), expert.value};
-      compare(key, {.worker = worker, .is_witness = part.witnessed.contains(key), .canary = *canary++});
+      compare({static_cast<int64_t>(layer), expert.value}, {.worker = worker, .canary = *canary++});
     }
   }
 }
 
-/// Where two differ, the one that has had the expert is right.
+/// Who has had the expert is right, and until it has sung nobody is wrong; where there is none, the first one is taken to be.
 void Relocation::compare(const Key& key, const Song& song) {
-  const auto [found, is_first] = songs_.try_emplace(key, song);
-  if (is_first || refusal_) return;
-  const Song& other = found->second;
-  if (other.canary == song.canary) return;
-  const bool other_is_wrong = song.is_witness;
+  std::vector<Song>& songs = songs_[key];
+  songs.push_back(song);
+  if (refusal_) return;
+  const auto witness = witnesses_.find(key);
+  const auto is_right = [&](const Song& of) { return witness == witnesses_.end() || of.worker == witness->second; };
+  const auto right = std::ranges::find_if(songs, is_right);
+  if (right == songs.end()) return;
+  const auto wrong = std::ranges::find_if(songs, [&](const Song& of) { return of.canary != right->canary; });
+  if (wrong == songs.end()) return;
   const auto rank = [&](const Song& of) {
     return "rank " + std::to_string(target_.ranks()[static_cast<std::size_t>(of.worker)].value);
   };
-  refusal_ = Refusal{other_is_wrong ? other.worker : song.worker,
-                     "expert " + std::to_string(key.second) + " of layer " + std::to_string(key.first) +
-                         " computes something else on " + rank(other) + " than on " + rank(song) +
-                         ": their checkpoints or their kernels differ"};
+  refusal_ = Refusal{wrong->worker, "expert " + std::to_string(key.second) + " of layer " + std::to_string(key.first) +
+                                        " computes something else on " + rank(*wrong) + " than on " + rank(*right) +
+                                        ": their checkpoints or their kernels differ"};
 }
 
 }  // namespace ferry

@@ -5,7 +5,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -53,12 +52,10 @@ class Relocation {
   using Key = std::pair<int64_t, int32_t>;  // layer and expert
   struct Song {
     int32_t worker;
-    bool is_witness;  // it has had the expert all the time
     uint64_t canary;
   };
   struct Part {
     RankExperts canaries;
-    std::set<Key> witnessed;  // of these, what it has had all the time
     std::vector<std::byte> message;
     std::unique_ptr<PendingOp> send;
     bool is_ready = false;
@@ -69,8 +66,9 @@ class Relocation {
 
   const ExpertPlacement target_;
   const std::vector<Member> members_;
-  std::vector<Part> parts_;  // by worker
-  std::map<Key, Song> songs_;
+  std::vector<Part> parts_;           // by worker
+  std::map<Key, int32_t> witnesses_;  // who has had all the time what others read
+  std::map<Key, std::vector<Song>> songs_;
   int64_t num_loads_ = 0;
   int64_t num_open_ = 0;
   std::optional<Refusal> refusal_;

@@ -1,21 +1,21 @@
 #include "runtime/elastic/joining_worker.h"
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <memory>
 #include <optional>
-#include <random>
 #include <string>
+#include <vector>
 
-#include "comm/rendezvous/join.h"
 #include "comm/stream/stream_hub.h"
 #include "runtime/base/check.h"
 #include "runtime/base/error.h"
 #include "runtime/checkpoint/fingerprint.h"
 #include "runtime/cluster/exit_guard.h"
-#include "runtime/cluster/handshake.h"
+#include "runtime/elastic/joiner.h"
 #include "runtime/elastic/door.h"
 #include "runtime/elastic/instructions.h"
 #include "runtime/elastic/join_key.h"
@@ -23,6 +23,8 @@
 
 namespace ferry {
 namespace {
+
+constexpr std::chrono::milliseconds kLookPeriod{50};  // for those who were met meanwhile, and for signals
 
 /// Termination signals, which are blocked: whether one has come.
 class LeaveSignals {
@@ -51,94 +53,122 @@ class LeaveSignals {
 class JoiningWorker {
  public:
   JoiningWorker(const EngineOptions& options, const JoinOptions& join)
-      : options_(options),
-        join_(join),
-        key_(read_join_key(join.key_file)),
-        introduction_(encode_report({.complaint = {},
-                                     .terms = introduction_terms(checkpoint_fingerprint(Checkpoint::open(options.model))),
-                                     .place = {}})) {}
+      : options_(options), linger_(to_milliseconds(join.linger_s)) {
+    const std::string key = read_join_key(join.key_file);
+    const std::vector<std::byte> introduction =
+        encode_report({.complaint = {},
+                       .terms = introduction_terms(checkpoint_fingerprint(Checkpoint::open(options.model))),
+                       .place = {}});
+    for (const std::string& address : join.addresses) {
+      if (std::ranges::count(join.addresses, address) > 1) throw_invalid("--join " + address + ": twice; allowed: once");
+      Post& post = *posts_.emplace_back(std::make_unique<Post>());
+      post.joiner.emplace(address, key, introduction);
+      post.joiner->call(to_milliseconds(join.join_timeout_s));
+    }
+  }
 
   int run() {
-    Joined joined = meet(join_.join_timeout_s);
     while (true) {
-      try {
-        work(std::move(joined));
-        if (join_.linger_s == 0 || signals_.has_come()) return EXIT_SUCCESS;
-        std::fprintf(stderr, "ferry: rank %d was sent home; waits for another coordinator\n", check_context().rank);
-      } catch (const Error& error) {
-        const bool is_lost = error.code() == ErrorCode::kUnavailable || error.code() == ErrorCode::kDeadlineExceeded;
-        if (!is_lost || join_.linger_s == 0 || signals_.has_come()) throw;
-        std::fprintf(stderr, "ferry: rank %d: %s; waits for another coordinator\n", check_context().rank,
-                     one_line(error.what()).c_str());
+      for (const auto& post : posts_) meet(*post);
+      if (server_ && server_->has_conversations()) {
+        if (std::optional<ExpertServer::Ended> ended = server_->serve(std::chrono::steady_clock::now() + kLookPeriod))
+          part(*ended);
+        continue;
       }
-      std::optional<Joined> next = meet_again();
-      if (!next) return EXIT_SUCCESS;
-      joined = std::move(*next);
+      if (signals_.has_come() || std::ranges::none_of(posts_, [](const auto& post) { return post->joiner->is_calling(); })) break;
+      posts_.front()->joiner->wait(kLookPeriod);
     }
+    if (failure_) throw Error(*failure_);
+    return EXIT_SUCCESS;
   }
 
  private:
-  Joined meet(double seconds) {
-    const uint64_t incarnation = std::random_device{}();
-    return ferry::join(join_.address, key_, incarnation, introduction_, std::chrono::steady_clock::now() + to_milliseconds(seconds));
-  }
+  /// One coordinator, and what this rank holds for it, also while it is away.
+  struct Post {
+    std::optional<Joiner> joiner;
+    std::unique_ptr<Link> link;
+    std::optional<ExpertHolder> holder;
+  };
 
-  /// In pieces, between which it looks for signals. Nothing if nobody came, or it is to leave.
-  std::optional<Joined> meet_again() {
-    constexpr double kPieceSeconds = 0.5;
-    const auto end = std::chrono::steady_clock::now() + to_milliseconds(join_.linger_s);
-    while (std::chrono::steady_clock::now() < end && !signals_.has_come()) {
-      try {
-        return meet(kPieceSeconds);
-      } catch (const Error& error) {
-        if (error.code() != ErrorCode::kDeadlineExceeded) throw;
-      }
+  /// Begins to work for one who has answered.
+  void meet(Post& post) {
+    std::optional<Joined> joined;
+    try {
+      joined = post.joiner->take();
+    } catch (const Error& error) {  // it never will
+      if (!failure_) failure_ = error;
+      if (posts_.size() > 1) std::fprintf(stderr, "ferry: %s\n", one_line(error.what()).c_str());
+      return;
     }
-    std::fprintf(stderr, "ferry: rank %d leaves: nobody came\n", check_context().rank);
-    return std::nullopt;
-  }
-
-  void work(Joined joined) {
-    const std::vector<Term> terms = decode_report(joined.instructions, Rank{0}).terms;
-    check_context().rank = joined.member.value;
-    if (!holder_ || terms != terms_) {
-      holder_.reset();
-      holder_options_ = follow_instructions(options_, terms);
-      holder_.emplace(holder_options_, place(joined.member));
-      const std::string difference = check_instructions(terms, holder_->terms());
-      if (!difference.empty()) std::fprintf(stderr, "ferry: warning: %s\n", one_line(difference).c_str());
-      terms_ = terms;
+    if (!joined) return;
+    const Rank rank = joined->member;
+    check_context().rank = rank.value;
+    const std::vector<Term> terms = decode_report(joined->instructions, Rank{0}).terms;
+    if (shelf_ && terms != terms_) {
+      const bool is_alone = !server_->has_conversations();
+      if (!is_alone)
+        throw_invalid("the coordinator at " + post.joiner->address() + " works by other options than the others; allowed: the same");
+      for (const auto& other : posts_) other->holder.reset();
+      server_.reset();
+      shelf_.reset();
     }
-    std::fprintf(stderr, "ferry: rank %d has joined the coordinator at %s\n", joined.member.value, join_.address.c_str());
-    StreamHub hub;
-    const std::unique_ptr<Link> source = hub.adopt(std::move(joined.socket), Rank{0});
-    holder_->begin_anew();
-    ExpertServer server(*holder_, hub, *source,
-                        {.rank = joined.member,
-                         .peer_timeout = to_milliseconds(holder_options_.peer_timeout_s),
-                         .clock_skew = options_.clock_skew,
-                         .wants_to_leave = [this] { return signals_.has_come(); }});
-    server.run();
+    if (!shelf_) open(rank, terms);
+    if (!post.holder) post.holder.emplace(*shelf_);
+    post.holder->begin_anew();
+    post.link = hub_.adopt(std::move(joined->socket), Rank{0});
+    server_->begin(rank, *post.link, *post.holder);
+    std::fprintf(stderr, "ferry: rank %d has joined the coordinator at %s\n", rank.value, post.joiner->address().c_str());
   }
 
+  void open(Rank rank, const std::vector<Term>& terms) {
+    const EngineOptions options = follow_instructions(options_, terms);
+    shelf_.emplace(options, place(rank));
+    terms_ = terms;
+    const std::string difference = check_instructions(terms, shelf_->terms());
+    if (!difference.empty()) std::fprintf(stderr, "ferry: warning: %s\n", one_line(difference).c_str());
+    server_.emplace(*shelf_, hub_,
+                    ExpertServer::Options{.peer_timeout = to_milliseconds(options.peer_timeout_s),
+                                          .clock_skew = options.clock_skew,
+                                          .wants_to_leave = [this] { return signals_.has_come(); }});
+  }
+
+  /// Others may be on this host: idle threads must not take their cores.
   static RankPlace place(Rank rank) {
     return {.rank = rank,
             .local_rank = 0,
             .cores = {.cores = available_cores(),
                       .is_coordinator = false,
                       .has_workers = true,
-                      .ranks_on_cores = 2,  // others may be on this host: idle threads must not take their cores
+                      .ranks_on_cores = 2,
                       .coordinator_on_cores = true}};
   }
 
+  /// One has gone: another one is waited for at its place, or none.
+  void part(const ExpertServer::Ended& ended) {
+    const auto found = std::ranges::find_if(posts_, [&](const auto& post) { return post->link.get() == ended.source; });
+    Post& post = **found;
+    post.link.reset();
+    const bool is_lost = ended.error && (ended.error->code() == ErrorCode::kUnavailable ||
+                                         ended.error->code() == ErrorCode::kDeadlineExceeded);
+    if (linger_.count() > 0 && (is_lost || !ended.error) && !signals_.has_come()) {
+      std::fprintf(stderr, "ferry: %s; waits for a coordinator at %s\n",
+                   ended.error ? one_line(ended.error->what()).c_str() : "was sent home", post.joiner->address().c_str());
+      post.joiner->call(linger_);
+      return;
+    }
+    if (ended.error && !failure_) failure_ = ended.error;
+    post.holder.reset();
+  }
+
   const EngineOptions options_;
-  const JoinOptions join_;
-  const std::string key_;
-  const std::vector<std::byte> introduction_;
+  const std::chrono::milliseconds linger_;
   LeaveSignals signals_;
-  EngineOptions holder_options_;
-  std::vector<Term> terms_;  // of the coordinator that the holder was made for
-  std::optional<ExpertHolder> holder_;
+  StreamHub hub_;
+  std::vector<Term> terms_;  // that all coordinators have
+  std::optional<ExpertShelf> shelf_;
+  std::vector<std::unique_ptr<Post>> posts_;
+  std::optional<ExpertServer> server_;
+  std::optional<Error> failure_;  // the first
 };
 
 }  // namespace

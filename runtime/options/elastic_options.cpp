@@ -24,9 +24,13 @@ void add_elastic_options(CLI::App& app, ElasticOptions& options) {
 }
 
 void add_join_options(CLI::App& app, JoinOptions& options) {
-  app.add_option("--join", options.address, "HOST:PORT, or unix:NAME, where a coordinator listens (--elastic)")->required();
+  app.add_option("--join", options.addresses,
+                 "HOST:PORT, or unix:NAME, where a coordinator listens (--elastic); may be given several times: then the worker "
+                 "holds experts for all of them, once, and computes what waits for one layer together")
+      ->required()
+      ->allow_extra_args(false);
   add_key_file(app, options.key_file);
-  app.add_option("--join-timeout", options.join_timeout_s, "seconds for the coordinator to be there; default 60")
+  app.add_option("--join-timeout", options.join_timeout_s, "seconds for a coordinator to be there; default 60")
       ->check(number_in(0.1, 86400.0 * 365, "0.1 to 31536000 seconds"));
   app.add_option("--linger", options.linger_s,
                  "seconds to wait with the weights loaded for another coordinator at the same address when this one has gone; "

@@ -49,6 +49,7 @@ void TraceSession::gather_peers() {
   peers_.clear();
   if (hub_ == nullptr) return;
   for (Link* link : workers_()) {
+    if (link == nullptr) continue;
     peers_.push_back(
         {.rank = link->peer(), .link = link, .boot_id = {}, .exchanges = {}, .bytes = {}, .num_bytes = 0, .complaint = {}});
   }

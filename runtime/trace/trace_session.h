@@ -35,7 +35,7 @@ struct TracePlan {
 /// all ranks, and nothing more.
 class TraceSession {
  public:
-  /// Links of the workers that are there, asked for when a capture begins; they live until it is complete.
+  /// Links of the workers, null for those that are not there; asked for when a capture begins. They live until it is complete.
   using Workers = std::function<std::vector<Link*>()>;
 
   /// `hub` is null when this process is alone.

@@ -28,6 +28,7 @@ std::span<const Target> all_targets() {
       {"placeholders", place_pictures},
       {"wire_request", parse_request_message},
       {"wire_reply", parse_reply_message},
+      {"wire_assignment", read_assignment_message},
       {"handshake", parse_handshake},
       {"trace_message", parse_trace_message},
       {"join_message", read_join_message},

@@ -46,6 +46,7 @@ void render_jinja(Input input);
 // wire_targets.cpp
 void parse_request_message(Input input);
 void parse_reply_message(Input input);
+void read_assignment_message(Input input);
 void parse_handshake(Input input);
 void parse_trace_message(Input input);
 void decode_capture(Input input);

@@ -1,7 +1,9 @@
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <vector>
 
+#include "moe/assignment.h"
 #include "moe/wire.h"
 #include "profiler/capture.h"
 #include "runtime/base/aligned_buffer.h"
@@ -49,6 +51,26 @@ void parse_reply_message(Input input) {
   const WireHeader reply = parse_reply(std::as_bytes(input), kRequest, Rank{1});
   FERRY_CHECK_EQ(reply_bytes(reply), static_cast<int64_t>(input.size()));
   FERRY_CHECK_EQ(num_reply_rows(reply), num_reply_rows(kRequest));
+}
+
+/// What a coordinator tells a worker to hold, or what the worker says has become of it: each written again is the same bytes.
+void read_assignment_message(Input input) {
+  constexpr int64_t kNumLayers = 3, kNumExperts = 4;
+  const auto bytes = std::as_bytes(input);
+  const auto is_same_behind_the_header = [&](const std::vector<std::byte>& written) {
+    return std::ranges::equal(std::span(written).subspan(sizeof(WireHeader)), bytes.subspan(sizeof(WireHeader)));
+  };
+  if (read_header_of_any_epoch(bytes).kind == WireKind::kPrepared) {
+    const Preparation preparation = decode_preparation(bytes);
+    FERRY_CHECK(preparation.complaint.empty() || preparation.canaries.empty());
+    FERRY_CHECK_LE(preparation.complaint.size(), kMaxComplaintBytes);
+    const bool is_told = bytes.size() > sizeof(WireHeader) || preparation.complaint.empty();  // a reason, if it has none
+    FERRY_CHECK(!is_told || is_same_behind_the_header(encode_preparation(preparation)));
+  } else {
+    const Assignment assignment = decode_assignment(bytes, kNumLayers, kNumExperts);
+    FERRY_CHECK_LE(static_cast<int64_t>(bytes.size()), max_assignment_bytes(kNumLayers, kNumExperts));
+    FERRY_CHECK(is_same_behind_the_header(encode_assignment(assignment)));
+  }
 }
 
 void parse_handshake(Input input) {

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -13,7 +14,8 @@
 #include "moe/reply_writer.h"
 #include "tests/moe/moe_ranks.h"
 
-// Workers that die, hang or answer late while a layer is computed: the rows come from others, with the same bits.
+// Workers that die, hang or answer late while a layer is computed: the rows come from others, with the same bits. So they do
+// when workers come and go between steps.
 
 namespace ferry {
 namespace {
@@ -31,17 +33,21 @@ enum class Ill {
   kIsLate,
 };
 
-/// A worker over one end of a socket pair, which falls ill at its `at`-th request.
+/// The placements of a job, by epoch.
+using Placements = std::map<uint32_t, ExpertPlacement>;
+
+/// A worker over one end of a socket pair, which falls ill at its `at`-th request. It holds what the placement gives it whose
+/// epoch its last request has.
 class WorkerThread {
  public:
-  WorkerThread(const Shape& shape, const ExpertPlacement& placement, int32_t idx, int64_t max_tokens, Ill ill, int at)
+  WorkerThread(const Shape& shape, const Placements& placements, int32_t idx, int64_t max_tokens, Ill ill, int at)
       : ill_(ill), at_(at) {
     std::array<int, 2> ends{};
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()), 0);
     theirs_ = FileDescriptor(ends[0]);
-    thread_ = std::thread([=, this, own = ends[1], &placement] {
+    thread_ = std::thread([=, this, own = ends[1], &placements] {
       try {
-        serve(shape, placement, idx, max_tokens, FileDescriptor(own));
+        serve(shape, placements, idx, max_tokens, FileDescriptor(own));
       } catch (const Error&) {  // the coordinator is done with it
       }
     });
@@ -55,14 +61,23 @@ class WorkerThread {
   int num_answered() const { return num_answered_; }
 
  private:
-  void serve(const Shape& shape, const ExpertPlacement& placement, int32_t idx, int64_t max_tokens, FileDescriptor socket) {
+  void serve(const Shape& shape, const Placements& placements, int32_t idx, int64_t max_tokens, FileDescriptor socket) {
     RankParts parts(1, shape);
-    const ExpertBank bank = make_bank(shape, parts.matmul(), placement.layer(0), idx);
-    ReplyWriter replies(
-        bank, parts.stream(),
-        {.map_epoch = 1, .max_tokens = max_tokens, .top_k = shape.top_k, .dtype = shape.dtype, .combine = shape.combine});
-    AlignedBuffer request(static_cast<std::size_t>(max_request_bytes(replies.shape())));
-    AlignedBuffer reply(static_cast<std::size_t>(max_reply_bytes(replies.shape())));
+    std::optional<ExpertBank> bank;
+    std::optional<ReplyWriter> replies;
+    const auto hold = [&](uint32_t epoch) {
+      if (replies && replies->shape().map_epoch == epoch) return;
+      replies.reset();
+      bank.emplace(make_bank(shape, parts.matmul(), placements.at(epoch).layer(0), idx));
+      replies.emplace(*bank, parts.stream(),
+                      ReplyWriter::Options{.map_epoch = epoch,
+                                           .max_tokens = max_tokens,
+                                           .top_k = shape.top_k,
+                                           .dtype = shape.dtype,
+                                           .combine = shape.combine});
+    };
+    constexpr std::size_t kMostBytes = std::size_t{1} << 20;
+    AlignedBuffer request(kMostBytes), reply(kMostBytes);
     const int raw = socket.get();
     StreamHub hub;
     const std::unique_ptr<Link> link = hub.adopt(std::move(socket), Rank{0});
@@ -73,10 +88,12 @@ class WorkerThread {
       const auto receive = link->irecv({request.data(), request.size()}, kRequestTag, Fit::kUpTo);
       const std::size_t bytes = link->wait(*receive, soon());
       const std::span<const std::byte> message(request.data(), bytes);
-      if (read_header(message, 1).kind == WireKind::kShutDown) return;
+      const WireHeader header = read_header_of_any_epoch(message);
+      if (header.kind == WireKind::kShutDown) return;
+      hold(header.map_epoch);
       if (is_ill && ill_ == Ill::kDiesBeforeAnswering) return link->fail("dies");
       const std::span<const std::byte> answer =
-          replies.write(parse_request(message, replies.shape()), {reply.data(), reply.size()});
+          replies->write(parse_request(message, replies->shape()), {reply.data(), reply.size()});
       if (is_ill && ill_ == Ill::kDiesInTheAnswer) {
         EXPECT_GT(send(raw, answer.data(), answer.size() / 2, MSG_NOSIGNAL), 0);  // no frame at all is worse than half of one
         return link->fail("dies");
@@ -132,20 +149,16 @@ ExpertPlacement placed_twice(const Shape& shape) {
   return ExpertPlacement(1, worker_ranks(3), shape.num_experts, layers);
 }
 
-/// One coordinator, three workers of which the second falls ill.
+/// One coordinator, three workers of which the second falls ill. Placements of epochs behind the first one are `later`.
 struct Job {
-  Job(const Shape& job_shape, ExpertPlacement job_placement, Ill ill, int at, bool has_orphans, int64_t max_tokens = 9)
-      : shape(job_shape),
-        placement(std::move(job_placement)),
-        parts(2, shape),
-        orphans(shape, parts, max_tokens * shape.top_k) {
+  Job(const Shape& job_shape, ExpertPlacement placement, Ill ill, int at, bool has_orphans, int64_t most_tokens = 9,
+      const std::vector<ExpertPlacement>& later = {})
+      : shape(job_shape), max_tokens(most_tokens), parts(2, shape), orphans(shape, parts, max_tokens * shape.top_k) {
+    placements.emplace(placement.epoch(), std::move(placement));
+    for (const ExpertPlacement& next : later) placements.emplace(next.epoch(), next);
     std::vector<Link*> pointers;
-    for (int32_t w = 0; w < 3; ++w) {
-      workers.emplace_back(std::make_unique<WorkerThread>(shape, placement, w, max_tokens, w == 1 ? ill : Ill::kNot, at));
-      links.push_back(hub.adopt(workers.back()->take_socket(), Rank{w + 1}));
-      pointers.push_back(links.back().get());
-    }
-    dispatcher.emplace(hub, placement, pointers, has_orphans ? &orphans : nullptr, parts.stream(),
+    for (int32_t w = 0; w < 3; ++w) pointers.push_back(let_come(w, w == 1 ? ill : Ill::kNot, at));
+    dispatcher.emplace(hub, placements.at(1), pointers, has_orphans ? &orphans : nullptr, parts.stream(),
                        RemoteTokenDispatcher::Options{.hidden_dim = shape.hidden_dim,
                                                       .max_tokens = max_tokens,
                                                       .top_k = shape.top_k,
@@ -159,6 +172,15 @@ struct Job {
                        });
   }
   ~Job() { dispatcher->shut_down(); }
+
+  /// A worker for the seat of index `seat`.
+  Link* let_come(int32_t seat, Ill ill = Ill::kNot, int at = 0) {
+    workers.emplace_back(std::make_unique<WorkerThread>(shape, placements, seat, max_tokens, ill, at));
+    links.push_back(hub.adopt(workers.back()->take_socket(), Rank{seat + 1}));
+    return links.back().get();
+  }
+  /// Goes over to the placement of `epoch`, with those who sit there.
+  void assign(uint32_t epoch, const std::vector<Link*>& seats) { dispatcher->assign(placements.at(epoch), seats); }
 
   /// A step of two layers with two micro-batches each.
   std::string step(const Batch& batch, int64_t number) {
@@ -183,7 +205,8 @@ struct Job {
   WorkerState state() const { return dispatcher->workers()[1].state; }
 
   const Shape shape;
-  const ExpertPlacement placement;
+  const int64_t max_tokens;
+  Placements placements;  // no more come when there are workers
   StreamHub hub;
   RankParts parts;
   AllExperts orphans;
@@ -195,6 +218,18 @@ struct Job {
 
 ExpertPlacement placed_once(const Shape& shape) {
   return ExpertPlacement::contiguous(shape.num_layers, shape.num_experts, worker_ranks(3));
+}
+
+/// The same on as many workers as `counts` has, with so many experts each, from the last expert on down.
+ExpertPlacement placed_by_count(const Shape& shape, uint32_t epoch, const std::vector<int>& counts) {
+  LayerPlacement layer(counts.size());
+  int32_t next = static_cast<int32_t>(shape.num_experts);
+  for (std::size_t w = 0; w < counts.size(); ++w) {
+    for (int i = 0; i < counts[w]; ++i) layer[w].push_back({--next});
+  }
+  EXPECT_EQ(next, 0);
+  const std::vector<LayerPlacement> layers(static_cast<std::size_t>(shape.num_layers), layer);
+  return ExpertPlacement(epoch, worker_ranks(static_cast<int>(counts.size())), shape.num_experts, layers);
 }
 
 TEST(RemoteLoss, WhateverHappensToAWorkerItsRowsComeFromOthersWithTheSameBits) {
@@ -285,6 +320,99 @@ TEST(RemoteLoss, CopiesShareTheRowsSoThatTheFullestWorkerIsLeastFull) {
   EXPECT_TRUE(job.step(batch, 0) == job.expected(batch));
   const std::vector<int64_t> rows = job.dispatcher->expert_load().rank_rows(0);
   EXPECT_LE(*std::ranges::max_element(rows), 2 * 2 * 9) << "two of four experts in each of two micro-batches";
+}
+
+TEST(RemoteChange, ANewWorkerInALostOnesSeatTakesItsExpertsOver) {
+  for (const CombineMode combine : {CombineMode::kExact, CombineMode::kFast}) {
+    const Shape shape{.dtype = DType::kF32, .combine = combine};
+    const Batch batch = make_batch(shape, 9, Skew::kUniform);
+    Job job(shape, placed_once(shape), Ill::kDiesBeforeAnswering, 2, /*has_orphans=*/true, 9,
+            {placed_by_count(shape, 2, {2, 3, 3})});
+    const auto expect_right = [&](int64_t step) {
+      const std::string got = job.step(batch, step);
+      if (combine == CombineMode::kExact) {
+        EXPECT_TRUE(got == job.expected(batch)) << "step " << step;
+      } else {
+        test::expect_close(shape, got, job.expected(batch), "step " + std::to_string(step));
+      }
+    };
+    expect_right(0);
+    expect_right(1);
+    EXPECT_EQ(job.state(), WorkerState::kMasked);
+    job.dispatcher->retire(1, "its experts are elsewhere");
+    EXPECT_EQ(job.state(), WorkerState::kGone);
+    job.links[1].reset();  // nobody looks at it any more
+    expect_right(2);
+    const int64_t computed_here = job.orphans.num_rows;
+    EXPECT_GT(computed_here, 0);
+    job.assign(2, {job.links[0].get(), job.let_come(1), job.links[2].get()});
+    expect_right(3);
+    expect_right(4);
+    EXPECT_EQ(job.state(), WorkerState::kHealthy);
+    EXPECT_EQ(job.orphans.num_rows, computed_here) << "nothing is left to compute here";
+    EXPECT_GT(job.workers[3]->num_answered(), 0);
+  }
+}
+
+TEST(RemoteChange, MoreAndFewerWorkersComputeTheSameBits) {
+  for (const bool is_quantized : {false, true}) {
+    const Shape shape{.is_quantized = is_quantized};
+    const Batch batch = make_batch(shape, 9, Skew::kUniform);
+    Job job(shape, placed_once(shape), Ill::kNot, 0, /*has_orphans=*/false, 9,
+            {placed_by_count(shape, 2, {2, 2, 2, 2}), placed_by_count(shape, 3, {0, 2, 3, 3}),
+             placed_by_count(shape, 4, {0, 0, 0, 8})});
+    const std::string expected = job.expected(batch);
+    EXPECT_TRUE(job.step(batch, 0) == expected);
+    std::vector<Link*> seats{job.links[0].get(), job.links[1].get(), job.links[2].get()};
+    seats.push_back(job.let_come(3));
+    job.assign(2, seats);
+    EXPECT_TRUE(job.step(batch, 1) == expected) << "one more";
+    const auto rows_of = [&](std::size_t worker) { return job.dispatcher->expert_load().rank_rows(0).at(worker); };
+    EXPECT_GT(rows_of(3), 0);
+
+    job.dispatcher->workers().let_leave(0);
+    const int64_t rows_before = rows_of(0);
+    EXPECT_TRUE(job.step(batch, 2) == expected) << "while it leaves";
+    const int64_t rows_then = rows_of(0);
+    EXPECT_GT(rows_then, rows_before) << "who leaves gets rows of its experts";
+    seats[0] = nullptr;
+    job.dispatcher->retire(0, "left");
+    job.assign(3, seats);
+    EXPECT_TRUE(job.step(batch, 3) == expected) << "one less";
+    EXPECT_EQ(rows_of(0), rows_then) << "it gets nothing any more";
+
+    job.assign(4, {nullptr, nullptr, nullptr, seats[3]});
+    EXPECT_TRUE(job.step(batch, 4) == expected) << "all on the last one";
+    EXPECT_EQ(job.dispatcher->workers().healthy(), 0b1000U);
+  }
+}
+
+TEST(RemoteChange, ALateAnswerOfWhoeverSatThereIsDropped) {
+  for (const bool is_retired : {false, true}) {
+    const Shape shape;
+    const Batch batch = make_batch(shape, 9, Skew::kUniform);
+    const int at = static_cast<int>(2 * WorkerPace::kMinReplies);
+    Job job(shape, placed_once(shape), Ill::kIsLate, at, /*has_orphans=*/true, 9, {placed_by_count(shape, 2, {2, 3, 3})});
+    const std::string expected = job.expected(batch);
+    int64_t step = 0;
+    while (job.state() != WorkerState::kSuspect && step < 20) EXPECT_TRUE(job.step(batch, step++) == expected);
+    ASSERT_EQ(job.state(), WorkerState::kSuspect);
+    ASSERT_GT(job.dispatcher->workers()[1].num_late, 0);
+    const int answered = job.workers[1]->num_answered();
+    job.workers[1]->may_answer = true;
+    const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (job.workers[1]->num_answered() == answered && std::chrono::steady_clock::now() < give_up) std::this_thread::yield();
+    job.dispatcher->workers().lose(1, Error(ErrorCode::kUnavailable, "replaced"));
+    if (is_retired) {
+      job.dispatcher->retire(1, "replaced");
+      job.links[1].reset();
+    }
+    job.assign(2, {job.links[0].get(), job.let_come(1), job.links[2].get()});
+    for (int i = 0; i < 4; ++i) EXPECT_TRUE(job.step(batch, step++) == expected);
+    EXPECT_EQ(job.state(), WorkerState::kHealthy);
+    EXPECT_EQ(job.dispatcher->workers()[1].num_late, 0) << "what the one before owed is not the new one's";
+    EXPECT_GT(job.workers[3]->num_answered(), 0);
+  }
 }
 
 }  // namespace

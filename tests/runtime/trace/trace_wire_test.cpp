@@ -39,7 +39,6 @@ TraceCommand command_of(TraceCommand::Op op) {
 
 TEST(TraceWire, ADamagedCommandIsRefused) {
   const std::vector<std::pair<const char*, std::function<void(TraceCommand&)>>> cases = {
-      {"epoch", [](TraceCommand& c) { c.header.map_epoch = 2; }},
       {"kind of a trace message 1", [](TraceCommand& c) { c.header.kind = WireKind::kRows; }},
       {"trace command 0", [](TraceCommand& c) { c.op = static_cast<TraceCommand::Op>(0); }},
       {"trace command 7", [](TraceCommand& c) { c.op = static_cast<TraceCommand::Op>(7); }},
@@ -64,6 +63,7 @@ TEST(TraceWire, AReplyToSomethingElseNamesTheRank) {
   const std::vector<std::pair<const char*, std::function<void(TraceReply&)>>> cases = {
       {"rank 2: message", [](TraceReply& r) { r.header.version = 9; }},
       {"kind of a trace message", [](TraceReply& r) { r.header.kind = WireKind::kReply; }},
+      {"epoch of a trace reply 2", [](TraceReply& r) { r.header.map_epoch = 2; }},
       {"number of a trace reply 8", [](TraceReply& r) { r.number = 8; }},
       {"bytes of a capture -1", [](TraceReply& r) { r.num_bytes = -1; }},
       {"bytes of a capture 1048577", [](TraceReply& r) { r.num_bytes = kTracePieceBytes + 1; }},
@@ -87,6 +87,15 @@ TEST(TraceWorker, AnswersACommandWithItsNumber) {
   const TraceReply reply = parse_trace_reply(worker.answer(bytes_of(command)), command, Rank{1});
   EXPECT_STREQ(reply.complaint, "");
   EXPECT_GT(reply.clock_ns, 0);
+}
+
+TEST(TraceWorker, AnswersACommandOfAnyEpoch) {
+  TraceWorker worker(Rank{1}, 2, {});
+  for (const uint32_t epoch : {7U, 1U}) {  // of placements that the worker has not gone over to yet, or any more
+    TraceCommand command = command_of(TraceCommand::Op::kReadClock);
+    command.header.map_epoch = epoch;
+    EXPECT_EQ(parse_trace_reply(worker.answer(bytes_of(command)), command, Rank{1}).header.map_epoch, epoch);
+  }
 }
 
 TEST(TraceWorker, SaysThatThereIsNoSuchPiece) {

@@ -1,0 +1,143 @@
+#include "runtime/elastic/door.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <fstream>
+#include <thread>
+
+#include "comm/rendezvous/join.h"
+#include "moe/placement/placement_types.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temp_folder.h"
+
+namespace ferry {
+namespace {
+
+constexpr const char* kFingerprint = "0123456789abcdef";
+constexpr const char* kOtherFingerprint = "fedcba9876543210";
+
+const std::vector<Term> kInstructions{{"--dtype bf16"}, {"--device cpu", /*may_differ=*/true}};
+
+Deadline soon_enough() { return std::chrono::steady_clock::now() + std::chrono::seconds(60); }
+
+std::string local_door() {
+  static std::atomic<int> number{0};
+  return "unix:ferry-door-test-" + std::to_string(getpid()) + "-" + std::to_string(number++);
+}
+
+/// What a worker says of itself.
+std::vector<std::byte> introduced(const std::vector<Term>& terms) {
+  return encode_report({.complaint = {}, .terms = terms, .place = {}});
+}
+
+Joined come(const Door& door, const std::string& key = "", const std::string& fingerprint = kFingerprint) {
+  return join(door.address(), key, 1, introduced(introduction_terms(fingerprint)), soon_enough());
+}
+
+/// Who has come, once somebody has: a newcomer may know before the door does.
+std::vector<Door::Guest> await_guests(Door& door) {
+  const Deadline deadline = soon_enough();
+  std::vector<Door::Guest> guests = door.take();
+  while (guests.empty() && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::yield();
+    guests = door.take();
+  }
+  return guests;
+}
+
+TEST(Door, WhoComesGetsInstructionsAndTheFirstFreeSeat) {
+  for (const std::string& address : {local_door(), std::string("127.0.0.1:0")}) {
+    Door door({.address = address, .key_file = {}}, introduction_terms(kFingerprint), kInstructions, {true, false, true});
+    EXPECT_EQ(door.address() == address, address.starts_with("unix:")) << door.address();
+    EXPECT_TRUE(door.take().empty());
+    for (const int32_t seat : {1, 3, 4}) {
+      const Joined joined = come(door);
+      EXPECT_EQ(joined.member, Rank{seat});
+      EXPECT_EQ(decode_report(joined.instructions, Rank{0}).terms, kInstructions);
+      const std::vector<Door::Guest> guests = await_guests(door);
+      ASSERT_EQ(guests.size(), 1U);
+      EXPECT_EQ(guests[0].rank, Rank{seat});
+      // It is one connection.
+      EXPECT_EQ(write(guests[0].socket.get(), "x", 1), 1);
+      char got = 0;
+      ssize_t count = -1;
+      while (count < 0) count = read(joined.socket.get(), &got, 1);
+      EXPECT_EQ(count, 1);
+      EXPECT_EQ(got, 'x');
+    }
+    EXPECT_TRUE(door.take().empty());
+  }
+}
+
+TEST(Door, AnotherCheckpointIsRefusedWithBothFingerprintsAndTakesNoSeat) {
+  Door door({.address = local_door(), .key_file = {}}, introduction_terms(kFingerprint), kInstructions, {true});
+  test::expect_error([&] { come(door, "", kOtherFingerprint); }, ErrorCode::kFailedPrecondition,
+                     {"refused", kFingerprint, kOtherFingerprint, "allowed: the same"});
+  EXPECT_EQ(come(door).member, Rank{1});
+}
+
+TEST(Door, AnotherProgramIsRefusedByName) {
+  Door door({.address = local_door(), .key_file = {}}, introduction_terms(kFingerprint), kInstructions, {true});
+  std::vector<Term> terms = introduction_terms(kFingerprint);
+  ASSERT_GE(terms.size(), 2U);
+  const auto expect_refused = [&](const std::vector<Term>& said, const std::vector<std::string>& parts) {
+    test::expect_error([&] { join(door.address(), "", 1, introduced(said), soon_enough()); }, ErrorCode::kFailedPrecondition,
+                       parts);
+  };
+  terms[0].text = "ferry of yesterday";
+  expect_refused(terms, {"ferry of yesterday", introduction_terms(kFingerprint)[0].text});
+  terms.resize(1);
+  terms[0] = introduction_terms(kFingerprint)[0];
+  expect_refused(terms, {"nothing", kFingerprint});
+  terms = introduction_terms(kFingerprint);
+  terms.push_back({"and more"});
+  expect_refused(terms, {"more of itself"});
+  test::expect_error([&] { join(door.address(), "", 1, {}, soon_enough()); }, ErrorCode::kFailedPrecondition, {"refused"});
+}
+
+TEST(Door, AFreedSeatIsGivenAgain) {
+  Door door({.address = local_door(), .key_file = {}}, introduction_terms(kFingerprint), kInstructions, {true, true, true});
+  EXPECT_EQ(come(door).member, Rank{3});
+  door.free_seat(Rank{2});
+  EXPECT_EQ(come(door).member, Rank{2});
+  door.free_seat(Rank{3});
+  EXPECT_EQ(come(door).member, Rank{3});
+  EXPECT_EQ(come(door).member, Rank{4});
+}
+
+TEST(Door, ThereAreNoMoreSeatsThanWorkers) {
+  std::vector<bool> taken(static_cast<std::size_t>(kMaxWorkers), true);  // the coordinator and all but one worker
+  Door door({.address = local_door(), .key_file = {}}, introduction_terms(kFingerprint), kInstructions, taken);
+  EXPECT_EQ(come(door).member, Rank{static_cast<int32_t>(kMaxWorkers)});
+  test::expect_error([&] { come(door); }, ErrorCode::kFailedPrecondition, {"there are 64 workers"});
+}
+
+TEST(Door, OnlyWhoHasTheKeyIsLetIn) {
+  test::TempFolder folder;
+  std::ofstream(folder.path() / "key") << "a key of some length\n";
+  Door door({.address = local_door(), .key_file = folder.path() / "key"}, introduction_terms(kFingerprint), kInstructions,
+            {true});
+  test::expect_error([&] { come(door, "a key of some other length"); }, ErrorCode::kFailedPrecondition,
+                     {"the key is not the one"});
+  test::expect_error([&] { come(door); }, ErrorCode::kFailedPrecondition, {"the key is not the one"});
+  EXPECT_EQ(come(door, "a key of some length").member, Rank{1}) << "and the others have taken no seat";
+}
+
+TEST(Door, WhatIsWrongWithTheAddressOrTheKeySaysOfWhichOption) {
+  const auto open = [](const ElasticOptions& options) {
+    Door(options, introduction_terms(kFingerprint), kInstructions, {true});
+  };
+  test::expect_error([&] { open({.address = "here", .key_file = {}}); }, ErrorCode::kInvalidArgument, {"--elastic: ", "here"});
+  test::expect_error([&] { open({.address = "0.0.0.0:0", .key_file = {}}); }, ErrorCode::kInvalidArgument, {"--elastic: "});
+  test::expect_error([&] { open({.address = local_door(), .key_file = "/nowhere/key"}); }, ErrorCode::kNotFound,
+                     {"--elastic: ", "/nowhere/key"});
+  const std::string address = local_door();
+  const Door first({.address = address, .key_file = {}}, introduction_terms(kFingerprint), kInstructions, {true});
+  test::expect_error([&] { open({.address = address, .key_file = {}}); }, ErrorCode::kFailedPrecondition, {"--elastic: "});
+}
+
+}  // namespace
+}  // namespace ferry
