@@ -92,7 +92,7 @@ Assignment decode_assignment(std::span<const std::byte> message, int64_t num_lay
 
 std::vector<std::byte> encode_preparation(const Preparation& preparation) {
   const bool is_done = preparation.complaint.empty();
-  const std::string text = preparation.complaint.substr(0, kMaxComplaintBytes);
+  const std::string text = preparation.complaint.substr(0, kMaxReasonBytes);
   const std::span<const std::byte> body =
       is_done ? std::as_bytes(std::span(preparation.canaries)) : std::as_bytes(std::span(text));
   std::vector<std::byte> message(kHeaderBytes + body.size());
@@ -103,7 +103,7 @@ std::vector<std::byte> encode_preparation(const Preparation& preparation) {
 }
 
 int64_t max_preparation_bytes(int64_t num_layers, int64_t num_experts) {
-  return kHeaderBytes + std::max<int64_t>(8 * num_layers * num_experts, kMaxComplaintBytes);
+  return kHeaderBytes + std::max<int64_t>(8 * num_layers * num_experts, kMaxReasonBytes);
 }
 
 Preparation decode_preparation(std::span<const std::byte> message) {
@@ -112,8 +112,8 @@ Preparation decode_preparation(std::span<const std::byte> message) {
   const std::span<const std::byte> body = message.subspan(kHeaderBytes);
   Preparation preparation{.epoch = header.map_epoch, .canaries = {}, .complaint = {}};
   if (header.flags == kCannotPrepare) {
-    if (body.size() > kMaxComplaintBytes)
-      refuse_assignment("bytes of a complaint", std::ssize(body), "up to " + std::to_string(kMaxComplaintBytes));
+    if (body.size() > kMaxReasonBytes)
+      refuse_assignment("bytes of a complaint", std::ssize(body), "up to " + std::to_string(kMaxReasonBytes));
     preparation.complaint.assign(reinterpret_cast<const char*>(body.data()), body.size());
     if (preparation.complaint.empty()) preparation.complaint = "for a reason that it does not tell";
     return preparation;

@@ -42,10 +42,8 @@ Assignment decode_assignment(std::span<const std::byte> message, int64_t num_lay
 struct Preparation {
   uint32_t epoch = 0;
   std::vector<uint64_t> canaries;  // layer by layer, in the order of the assignment's
-  std::string complaint;           // why it cannot be done; empty: it is
+  std::string complaint;           // why it cannot be done, of which kMaxReasonBytes are sent; empty: it is
 };
-
-constexpr std::size_t kMaxComplaintBytes = 512;  // of which as much is sent
 
 std::vector<std::byte> encode_preparation(const Preparation& preparation);
 int64_t max_preparation_bytes(int64_t num_layers, int64_t num_experts);

@@ -70,6 +70,8 @@ constexpr uint8_t kRanksLost = 1;      // of a goodbye: whoever leaves should wa
 constexpr uint8_t kCannotPrepare = 2;  // of a preparation: what follows is why
 constexpr uint8_t kMerged = 4;         // of a reply: it was computed together with another source's
 
+constexpr std::size_t kMaxReasonBytes = 512;  // of why somebody cannot, or has to go
+
 /// What a worker holds and was sized for.
 struct WorkerShape {
   uint32_t map_epoch = 0;
@@ -128,7 +130,8 @@ MatrixView lay_out_reply(const WireHeader& header, std::span<std::byte> message)
 void write_header(const WireHeader& header, std::span<std::byte> message);
 
 /// The header of a message as it was received: long enough for one, of this protocol's version, of a known kind and from a
-/// sender whose expert map has `map_epoch`. A keep-alive, a goodbye or a wish to leave is nothing but its header.
+/// sender whose expert map has `map_epoch`. A keep-alive or a wish to leave is nothing but its header; behind that
+/// of a goodbye may be a reason of up to kMaxReasonBytes.
 WireHeader read_header(std::span<const std::byte> message, uint32_t map_epoch);
 
 /// The same from a sender of whatever epoch.

@@ -83,7 +83,7 @@ Engine::Engine(const EngineOptions& options, Cluster& cluster, LogitRows logit_r
   const std::chrono::milliseconds peer_timeout = to_milliseconds(options.peer_timeout_s);
   trace_ = std::make_unique<TraceSession>(
       hub_ ? &*hub_ : nullptr, [this] { return membership_ ? membership_->links() : std::vector<Link*>(); }, *dispatcher_,
-      describe_run(config_, dtype_, quantization(), scheduler_options_, dispatcher_->placement(), cluster_),
+      describe_run(config_, dtype_, quantization(), scheduler_options_, cluster_),
       pool().num_threads(), peer_timeout);
   trace_->set_routing_shape(routing_shape(config_));
   if (cluster.streams() != nullptr) open_door(options);
@@ -98,6 +98,7 @@ Engine::~Engine() {
   if (dispatcher_ == nullptr || abandoned_) return;
   try {
     dispatcher_->shut_down();
+    if (membership_) membership_->send_newcomers_home();
     if (remote_ != nullptr && remote_->workers().misses_some()) cluster_.abandon();
   } catch (const Error&) {
     cluster_.abandon();  // a worker that is gone needs no goodbye
@@ -281,6 +282,7 @@ void Engine::make_dispatcher(const EngineOptions& options) {
                                           .cost = remote_->expert_cost(),
                                           .loads = [this] { return expert_record_->loads(); },
                                           .may_drop_links = [this] { return trace_->is_idle(); },
+                                          .timeout = to_milliseconds(options.peer_timeout_s),
                                           .rebalance_steps = options.placement.rebalance_steps},
                       [this](const WorkerChange& change) { note_change(change); });
 }
@@ -333,8 +335,9 @@ void Engine::take_counts() {
 }
 
 void Engine::take_worker_counts() {
-  if (remote_ != nullptr)
-    worker_record_.take(remote_->workers(), remote_->cover_count(), orphans_ ? orphans_->kept_bytes() : 0);
+  if (remote_ == nullptr) return;
+  worker_record_.take(remote_->workers(), remote_->cover_count(), remote_->answer_count(),
+                      orphans_ ? orphans_->kept_bytes() : 0);
 }
 
 void Engine::keep_alive() {

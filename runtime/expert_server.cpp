@@ -15,6 +15,7 @@ namespace {
 // An idle coordinator says every kKeepAlivePeriod that it is alive; several missed ones mean that it hangs.
 constexpr int kMissedKeepAlives = 3;
 constexpr std::chrono::milliseconds kPreparingPeriod{5};  // of a worker that waits while it makes an assignment ready
+constexpr std::chrono::seconds kSignPeriod{1};            // of which it says that it is alive
 constexpr std::chrono::milliseconds kLeavePeriod{50};     // of one that may be asked to leave
 
 /// A message that cannot be read is its sender's fault, and the Error says whose.
@@ -59,7 +60,8 @@ struct ExpertServer::Session {
   std::size_t at = 0;              // of the inbox that is being filled, or was
   std::optional<Message> message;  // that has come and is not handled
   AlignedBuffer reply_bytes;
-  Deadline last_word;   // of the coordinator
+  Deadline last_word;    // of the coordinator
+  Deadline last_sign{};  // of this rank, that it is alive while it makes an assignment ready
   uint32_t epoch = 0;   // of its placement
   bool has_asked_to_leave = false;
   bool is_over = false;        // with a goodbye
@@ -196,13 +198,21 @@ void ExpertServer::check_silence() {
 /// Between two messages.
 void ExpertServer::tend(Session& session) {
   if (session.holder.is_preparing()) {
-    if (const std::optional<Preparation> preparation = session.holder.advance())
+    if (const std::optional<Preparation> preparation = session.holder.advance()) {
       send(session, encode_preparation(*preparation), kNoticeTag);
+    } else if (hub_.now() >= session.last_sign + kSignPeriod) {
+      session.last_sign = hub_.now();
+      notify(session, WireKind::kKeepAlive);
+    }
   }
   if (session.has_asked_to_leave || !options_.wants_to_leave || !options_.wants_to_leave()) return;
   session.has_asked_to_leave = true;
+  notify(session, WireKind::kLeave);
+}
+
+void ExpertServer::notify(Session& session, WireKind kind) {
   std::array<std::byte, sizeof(WireHeader)> message{};
-  write_header({.kind = WireKind::kLeave, .map_epoch = session.epoch}, message);
+  write_header({.kind = kind, .map_epoch = session.epoch}, message);
   send(session, message, kNoticeTag);
 }
 
@@ -230,6 +240,9 @@ void ExpertServer::handle(Session& session) {
       case WireKind::kShutDown:
         session.is_over = true;
         session.are_ranks_lost = header.flags == kRanksLost;
+        if (const std::span<const std::byte> reason = session.message->bytes.subspan(sizeof(WireHeader)); !reason.empty())
+          throw Error(ErrorCode::kFailedPrecondition,
+                      "sent away: " + std::string(reinterpret_cast<const char*>(reason.data()), reason.size()));
         break;
       default:
         throw Error(ErrorCode::kInternal,

@@ -42,8 +42,9 @@ class ExpertServer {
   struct Ended {
     Link* source = nullptr;
     bool are_ranks_lost = false;  // with a goodbye: who leaves should wait for no other rank
-    std::optional<Error> error;   // without one: {kUnavailable} if the coordinator is lost, {kDeadlineExceeded} if it is silent
-                                  // for much longer than the timeout, {kInternal} if it sends what cannot be read
+    // {kFailedPrecondition} if the goodbye says that this rank cannot stay; without one {kUnavailable} if the coordinator is
+    // lost, {kDeadlineExceeded} if it is silent for much longer than the timeout, {kInternal} if it sends what cannot be read.
+    std::optional<Error> error;
   };
   /// Serves until a conversation has ended, or until `until`. There is one.
   std::optional<Ended> serve(Deadline until);
@@ -69,6 +70,7 @@ class ExpertServer {
   void receive(Session& session, uint64_t begun);
   void check_silence();
   void tend(Session& session);
+  void notify(Session& session, WireKind kind);
   void handle(Session& session);
   RequestView read_rows(const Session& session) const;
   std::vector<Session*> waiting_with(Session& session);

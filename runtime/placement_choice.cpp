@@ -78,7 +78,7 @@ ExpertPlacement choose_placement(const PlacementOptions& options, const ModelCon
 }
 
 Redundancy redundancy_of(const ExpertPlacement& first, const PlacementOptions& options) {
-  if (options.redundancy.is_twice) return options.redundancy.of(first.num_experts());
+  if (!options.redundancy.is_none()) return options.redundancy.of(first.num_experts());
   int64_t most = first.num_experts();
   for (int64_t layer = 0; layer < first.num_layers(); ++layer) most = std::max(most, first.layer(layer).num_physical());
   return {.kind = Redundancy::Kind::kExtraSlots, .extra_slots = most - first.num_experts()};

@@ -16,7 +16,7 @@ namespace ferry {
 ExpertPlacement choose_placement(const PlacementOptions& options, const ModelConfig& config, std::span<const Rank> workers,
                                  const std::optional<ExpertLoads>& loads);
 
-/// Copies that later placements of the job are to have, since the first one has them.
+/// Copies that later placements of the job are to have: those asked for, or that the first one has.
 Redundancy redundancy_of(const ExpertPlacement& first, const PlacementOptions& options);
 
 }  // namespace ferry

@@ -75,6 +75,11 @@ ExpertPlacement first_placement(const EngineOptions& options, const ModelConfig&
   }
   std::vector<Rank> workers;
   for (int32_t r = 1; r <= cluster.num_workers(); ++r) workers.push_back({r});
+  if (cluster.size() == 1) {  // workers are yet to come: who holds what is decided anew with each
+    if (options.placement.policy == PlacementOptions::Policy::kFile)
+      throw_invalid("--placement " + options.placement.file.string() + " with --elastic and no workers; allowed: under mpirun");
+    return ExpertPlacement::contiguous(std::max<int64_t>(config.num_expert_layers(), 1), config.moe.num_experts, workers);
+  }
   if (config.is_dense() && cluster.num_workers() > config.moe.num_experts) refuse_workers(config, cluster.num_workers());
   return choose_placement(options.placement, config, workers, loads);
 }

@@ -23,11 +23,10 @@ ModelInfo describe_model(const ModelConfig& config, DType dtype, const Scheduler
 }
 
 CaptureInfo describe_run(const ModelConfig& config, DType dtype, const Quantization& quantization,
-                         const SchedulerOptions& limits, const ExpertPlacement& placement, const Cluster& cluster) {
+                         const SchedulerOptions& limits, const Cluster& cluster) {
   CaptureInfo info{.version = version_number(),
                    .command = command_line(),
                    .transport = cluster.transport(),
-                   .world_size = cluster.size(),
                    .model = {.name = config.name,
                              .dtype = dtype_name(dtype),
                              .top_k = config.moe.top_k,
@@ -36,11 +35,6 @@ CaptureInfo describe_run(const ModelConfig& config, DType dtype, const Quantizat
   if (config.mtp) info.model.layer_types.emplace_back("mtp");
   info.max_running_requests = limits.max_running;
   info.num_kv_blocks = limits.num_blocks;
-  const ExpertMap& experts = placement.layer(0);
-  for (int32_t e = 0; e < experts.num_logical(); ++e) {
-    const PhysicalExpertId copy = experts.copies_of({e}).front();
-    info.expert_rank.push_back(experts.ranks()[static_cast<std::size_t>(experts.rank_idx_of(copy))].value);
-  }
   return info;
 }
 

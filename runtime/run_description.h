@@ -1,6 +1,5 @@
 #pragma once
 
-#include "moe/expert_placement.h"
 #include "moe/routing/routing_trace.h"
 #include "profiler/capture.h"
 #include "runtime/cluster.h"
@@ -15,9 +14,9 @@ namespace ferry {
 /// To clients.
 ModelInfo describe_model(const ModelConfig& config, DType dtype, const SchedulerOptions& limits, const Cluster& cluster);
 
-/// To whoever reads a capture of it.
+/// To whoever reads a capture of it; without its ranks and who holds what, which a capture finds out.
 CaptureInfo describe_run(const ModelConfig& config, DType dtype, const Quantization& quantization,
-                         const SchedulerOptions& limits, const ExpertPlacement& experts, const Cluster& cluster);
+                         const SchedulerOptions& limits, const Cluster& cluster);
 
 /// What the model's routers choose among; no layers if it has none.
 RoutingShape routing_shape(const ModelConfig& config);

@@ -27,6 +27,7 @@ struct WorkerReport {
   std::vector<WorkerSight> workers;
   std::array<int64_t, kNumWorkerStates> changes{};  // by the state that was entered, the first one included
   CoverCount covered;
+  AnswerCount answers;
   int64_t kept_bytes = 0;  // of experts that the coordinator holds now, since nobody else answers for them
 
   /// Those in a state.
@@ -40,7 +41,7 @@ class WorkerRecord {
  public:
   void note(const WorkerChange& change);
   /// After a step: what has been counted. Allocates nothing once every worker is known.
-  void take(const WorkerSeats& seats, const CoverCount& covered, int64_t kept_bytes);
+  void take(const WorkerSeats& seats, const CoverCount& covered, const AnswerCount& answers, int64_t kept_bytes);
   WorkerReport report() const;
 
  private:

@@ -25,6 +25,12 @@ struct CoverCount {
   int64_t by_coordinator = 0;  // computed here
 };
 
+/// Answers of workers since the start.
+struct AnswerCount {
+  int64_t all = 0;     // that had rows
+  int64_t merged = 0;  // of these, computed together with another coordinator's
+};
+
 /// Experts on other ranks, around this one like a star. In every layer each touched expert goes whole to one of its live
 /// holders, so that the fullest worker is least full; every healthy worker gets one message, also when none of its experts was
 /// chosen, and sends one back; the buffers for both are sized when the placement is set.
@@ -38,10 +44,12 @@ struct CoverCount {
 class RemoteTokenDispatcher final : public TokenDispatcher {
  public:
   /// When a worker that has not answered is suspected: `at_least`, and `factor` times its usual time. Where other workers hold
-  /// all that it was asked for, or else (its experts then have to be read here first) the second.
+  /// all that it was asked for, or else (its experts then have to be read here first) the second; the third of one that has
+  /// never answered.
   struct Patience {
     std::chrono::milliseconds at_least{50};
     std::chrono::milliseconds at_least_alone{1000};
+    std::chrono::milliseconds at_first{3000};
     int factor = 8;
   };
   struct Options {
@@ -80,6 +88,7 @@ class RemoteTokenDispatcher final : public TokenDispatcher {
   TransportCount transport_count() const override { return transport_; }
   const ExpertCost& expert_cost() const { return options_.cost; }
   const CoverCount& cover_count() const { return covered_; }
+  const AnswerCount& answer_count() const { return answers_; }
 
   const WorkerSeats& workers() const { return seats_; }
   /// Between steps: for whoever decides who comes and goes.
@@ -150,6 +159,7 @@ class RemoteTokenDispatcher final : public TokenDispatcher {
   ExpertLoad load_;
   TransportCount transport_;
   CoverCount covered_;
+  AnswerCount answers_;
   int64_t step_ = 0;
   int64_t steps_to_speeds_ = 0;
   std::vector<double> speeds_;

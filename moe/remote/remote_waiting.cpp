@@ -69,8 +69,12 @@ void RemoteTokenDispatcher::await_some(Flight& flight) {
 /// How long an exchange may take before something is done about it.
 std::chrono::nanoseconds RemoteTokenDispatcher::patience_with(const Exchange& exchange) const {
   const WorkerPace& pace = seats_[exchange.worker].pace;
-  if (hub_.fails_together() || exchange.cover >= 0 || exchange.is_given_up || !pace.knows()) return options_.timeout;
+  if (hub_.fails_together() || exchange.cover >= 0 || exchange.is_given_up) return options_.timeout;
   const Patience& patience = options_.patience;
+  if (!pace.knows()) {
+    const auto time = exchange.is_alone ? patience.at_first + patience.at_least_alone : patience.at_first;
+    return std::min<std::chrono::nanoseconds>(time, options_.timeout);
+  }
   const std::chrono::nanoseconds least = exchange.is_alone ? patience.at_least_alone : patience.at_least;
   return std::min<std::chrono::nanoseconds>(std::max(least, patience.factor * pace.usual(exchange.cost)), options_.timeout);
 }
@@ -112,6 +116,8 @@ void RemoteTokenDispatcher::finish(Exchange& exchange, uint64_t begun) {
     take_rows(exchange);
     exchange.state = State::kDone;
     seat.num_rows += reply.num_rows;
+    answers_.all += reply.num_rows > 0 ? 1 : 0;
+    answers_.merged += (reply.flags & kMerged) != 0 ? 1 : 0;
     if (exchange.cover < 0)  // a stall is not how it usually is
       seat.pace.learn(exchange.cost, hub_.now() - exchange.posted, std::chrono::nanoseconds(reply.compute_ns));
   } catch (const Error& error) {

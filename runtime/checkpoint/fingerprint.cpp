@@ -10,7 +10,8 @@
 namespace ferry {
 namespace {
 
-constexpr int64_t kNumPieces = 256;
+constexpr int64_t kAllBytes = int64_t{256} << 20;  // that are read whole
+constexpr int64_t kNumPieces = 4096;               // of more
 constexpr int64_t kPieceBytes = 4096;
 
 }  // namespace
@@ -28,15 +29,11 @@ std::string checkpoint_fingerprint(const Checkpoint& checkpoint) {
     add(tensor.shape.data(), tensor.shape.size() * sizeof(int64_t));
     total += tensor.bytes;
   }
-  int64_t first = 0, next = 0;  // of all bytes of weights: this tensor's, and of the next piece
-  const int64_t stride = std::max(total / kNumPieces, kPieceBytes);
+  const int64_t stride = total <= kAllBytes ? kPieceBytes : std::max(total / kNumPieces, kPieceBytes);
   for (const std::string_view name : checkpoint.names()) {
     const TensorInfo& tensor = *checkpoint.find(name);
-    for (; next < first + tensor.bytes; next += stride) {
-      const int64_t offset = next - first;
+    for (int64_t offset = 0; offset < tensor.bytes; offset += stride)
       add(tensor.data + offset, static_cast<std::size_t>(std::min(kPieceBytes, tensor.bytes - offset)));
-    }
-    first += tensor.bytes;
   }
   char text[17];
   std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(XXH3_64bits_digest(state.get())));

@@ -69,6 +69,7 @@ class JoiningWorker {
 
   int run() {
     while (true) {
+      signals_.has_come();
       for (const auto& post : posts_) meet(*post);
       if (server_ && server_->has_conversations()) {
         if (std::optional<ExpertServer::Ended> ended = server_->serve(std::chrono::steady_clock::now() + kLookPeriod))

@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kTendPeriod{10};
 constexpr std::chrono::milliseconds kGoodbyeTime{100};  // for a goodbye to leave
+constexpr std::chrono::seconds kLeastPatience{5};       // with one that gives no sign of life
 constexpr int kMostRefusals = 4;                        // in a row, before it is left at what it is
 constexpr int64_t kBalanceShare = 8;                    // of all copies at most one in so many moves for balance's sake at once
 
@@ -150,9 +151,16 @@ void Membership::take_notices() {
 void Membership::read_notice(int32_t worker, std::size_t num_bytes) {
   Member& member = members_[static_cast<std::size_t>(worker)];
   const std::span<const std::byte> message = std::span(member.bytes).first(num_bytes);
-  if (read_header_of_any_epoch(message).kind != WireKind::kLeave) {
+  const WireKind kind = read_header_of_any_epoch(message).kind;
+  if (kind == WireKind::kKeepAlive) {
+    member.last_sign = hub_.now();
+    return;
+  }
+  if (kind != WireKind::kLeave) {
     const Preparation preparation = decode_preparation(message);
-    if (relocation_) relocation_->take(worker, preparation);
+    if (!relocation_ || preparation.epoch != relocation_->target().epoch()) return;
+    relocation_->take(worker, preparation);
+    member.is_ready = true;
     return;
   }
   member.wants_to_leave = true;
@@ -197,21 +205,41 @@ void Membership::keep_newcomers_alive() {
 
 void Membership::advance_relocation() {
   if (relocation_->refusal()) return refuse(*relocation_->refusal());
+  check_silence();
+  if (!relocation_) return;
   if (relocation_->is_ready()) change_placement();
 }
 
-/// A worker that cannot take more keeps what it has; one that has just come, or holds something else than the others, has to go.
-void Membership::refuse(const Relocation::Refusal& refusal) {
+/// Who has given no sign of life for the timeout is lost: all others wait for it.
+void Membership::check_silence() {
+  const auto patience = std::max<std::chrono::milliseconds>(options_.timeout, kLeastPatience);
+  for (std::size_t w = 0; w < relocation_->members().size(); ++w) {
+    Member& member = members_[w];
+    if (relocation_->members()[w].link == nullptr || member.is_ready || hub_.now() < member.last_sign + patience) continue;
+    const auto silent = std::chrono::duration_cast<std::chrono::seconds>(hub_.now() - member.last_sign);
+    member.link->fail(rank_name(member.rank) + ": no sign of life for " + std::to_string(silent.count()) +
+                      " s while it was to read experts");
+  }
+  look_for_losses();
+}
+
+/// A worker that cannot take more keeps what it has; one that has just come, or cannot even do that, has to go.
+void Membership::refuse(Relocation::Refusal refusal) {
   Member& member = members_[static_cast<std::size_t>(refusal.worker)];
+  const int64_t held = holds_experts(static_cast<std::size_t>(refusal.worker))
+                           ? dispatcher_.placement().max_local_experts(refusal.worker)
+                           : 0;
+  const bool is_told_to_stay = member.is_seated && (!member.most_experts || *member.most_experts > held);
   std::fprintf(stderr, "ferry: %s cannot hold what it was to: %s\n", rank_name(member.rank).c_str(),
                one_line(refusal.reason).c_str());
   relocation_.reset();
   if (++num_refusals_ > kMostRefusals) is_stuck_ = true;
-  if (!member.is_seated) {
-    member.link->fail("it cannot hold what it was to: " + refusal.reason);
+  if (is_told_to_stay) {
+    member.most_experts = held;
     return;
   }
-  member.most_experts = dispatcher_.placement().max_local_experts(refusal.worker);
+  say_goodbye(member, refusal.reason);
+  member.link->fail(rank_name(member.rank) + ": cannot hold what it was to: " + refusal.reason);
 }
 
 void Membership::change_placement() {
@@ -250,8 +278,9 @@ void Membership::change_placement() {
   }
 }
 
-void Membership::say_goodbye(Member& member) {
-  std::array<std::byte, sizeof(WireHeader)> message{};
+void Membership::say_goodbye(Member& member, const std::string& reason) {
+  std::vector<std::byte> message(sizeof(WireHeader));
+  for (const char letter : reason.substr(0, kMaxReasonBytes)) message.push_back(static_cast<std::byte>(letter));
   write_header({.kind = WireKind::kShutDown, .map_epoch = dispatcher_.placement().epoch(), .flags = kRanksLost}, message);
   try {
     const std::unique_ptr<PendingOp> send = member.link->isend(message, kRequestTag);
@@ -266,6 +295,14 @@ void Membership::let_last_one_go() {
     if (!is_alive(member) || !member.wants_to_leave) continue;
     say_goodbye(member);
     member.link->fail(rank_name(member.rank) + ": has left");
+  }
+}
+
+void Membership::send_newcomers_home() {
+  if (hub_.fails_together()) return;
+  take_newcomers();
+  for (Member& member : members_) {
+    if (is_alive(member) && !member.is_seated) say_goodbye(member);
   }
 }
 
@@ -337,6 +374,10 @@ void Membership::plan(bool is_for_balance) {
   ++next_epoch_;
   is_for_balance_ = is_for_balance;
   relocation_begun_ = hub_.now();
+  for (Member& member : members_) {
+    member.last_sign = relocation_begun_;
+    member.is_ready = false;
+  }
   relocation_ = std::make_unique<Relocation>(current, std::move(*target), std::move(taking_part));
 }
 

@@ -29,6 +29,7 @@ class Membership {
     ExpertCost cost;                        // of an expert, as the dispatcher has it
     std::function<ExpertLoads()> loads;     // what was asked of experts of late
     std::function<bool()> may_drop_links;   // whether nobody else uses links that have ended
+    std::chrono::milliseconds timeout{30000};  // for a worker that makes an assignment ready to give a sign of life
     int64_t rebalance_steps = 0;            // between two looks at the balance; 0: experts move only when workers come or go
   };
   /// `links` [the placement's workers], null where nobody is. `dispatcher` and `hub` outlive all use of this but its end.
@@ -40,6 +41,8 @@ class Membership {
 
   /// From now on workers come through `door`, to `streams`, which are the hub's.
   void open(std::unique_ptr<Door> door, StreamHub& streams);
+  /// At the end: tells those who get no rows yet to go.
+  void send_newcomers_home();
   /// Where they come; null: nowhere.
   const Door* door() const { return door_.get(); }
 
@@ -67,6 +70,8 @@ class Membership {
     std::array<std::byte, sizeof(WireHeader)> keep_alive{};  // while it gets no rows
     std::unique_ptr<PendingOp> keep_alive_send;
     Deadline kept_alive{};
+    Deadline last_sign{};    // of life, while it makes an assignment ready
+    bool is_ready = false;  // it is
   };
 
   void take_newcomers();
@@ -74,11 +79,12 @@ class Membership {
   void take_notices();
   void read_notice(int32_t worker, std::size_t num_bytes);
   void look_for_losses();
+  void check_silence();
   void keep_newcomers_alive();
   void advance_relocation();
-  void refuse(const Relocation::Refusal& refusal);
+  void refuse(Relocation::Refusal refusal);
   void change_placement();
-  void say_goodbye(Member& member);
+  void say_goodbye(Member& member, const std::string& reason = "");
   void let_last_one_go();
   void vacate(int32_t worker, const std::string& reason);
   bool is_alive(const Member& member) const { return member.link && !member.link->failure(); }

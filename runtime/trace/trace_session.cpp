@@ -44,14 +44,19 @@ TraceSession::TraceSession(LinkHub* hub, Workers workers, const TokenDispatcher&
   receive_.resize(sizeof(TraceReply) + static_cast<std::size_t>(kTracePieceBytes));
 }
 
-/// The ranks of the capture that begins.
+/// The ranks of the capture that begins, those of whom nobody is there included.
 void TraceSession::gather_peers() {
   peers_.clear();
   if (hub_ == nullptr) return;
   for (Link* link : workers_()) {
-    if (link == nullptr) continue;
-    peers_.push_back(
-        {.rank = link->peer(), .link = link, .boot_id = {}, .exchanges = {}, .bytes = {}, .num_bytes = 0, .complaint = {}});
+    const Rank rank{static_cast<int32_t>(peers_.size()) + 1};
+    peers_.push_back({.rank = rank,
+                      .link = link,
+                      .boot_id = {},
+                      .exchanges = {},
+                      .bytes = {},
+                      .num_bytes = 0,
+                      .complaint = link == nullptr ? "not there" : ""});
   }
 }
 
@@ -101,7 +106,7 @@ void TraceSession::begin_recording() {
   for (Peer& peer : peers_) {
     const TraceReply reply = command(
         peer, {.op = TraceCommand::Op::kStart, .level = static_cast<int32_t>(plan_.level), .max_bytes = plan_.max_bytes});
-    peer.complaint = reply.complaint;
+    if (peer.complaint.empty()) peer.complaint = reply.complaint;
     peer.boot_id = reply.boot_id;
   }
   recorder().start({.level = plan_.level, .max_bytes = plan_.max_bytes});
@@ -155,7 +160,7 @@ void TraceSession::begin_snapshot() {
   gather_peers();
   for (Peer& peer : peers_) {
     const TraceReply reply = command(peer, {.op = TraceCommand::Op::kSnapshot});
-    peer.complaint = reply.complaint;
+    if (peer.complaint.empty()) peer.complaint = reply.complaint;
     peer.boot_id = reply.boot_id;
     peer.num_bytes = static_cast<std::size_t>(reply.num_bytes);
   }
@@ -257,8 +262,26 @@ void TraceSession::finish() {
     }
     free_memory(peer);
   }
+  describe_ranks();
   if (is_snapshot_) cut_to_held_steps();
   state_ = State::kComplete;
+}
+
+/// Who holds experts now, and that there is nothing of those who came meanwhile.
+void TraceSession::describe_ranks() {
+  const ExpertMap& experts = dispatcher_.placement().layer(0);
+  capture_.info.expert_rank.clear();
+  for (int32_t e = 0; e < experts.num_logical(); ++e) {
+    const PhysicalExpertId copy = experts.copies_of({e}).front();
+    capture_.info.expert_rank.push_back(experts.ranks()[static_cast<std::size_t>(experts.rank_idx_of(copy))].value);
+  }
+  const auto last_rank = std::ranges::max(experts.ranks(), {}, &Rank::value).value;
+  while (std::ssize(capture_.ranks) <= last_rank) {
+    Peer peer{.rank = Rank{static_cast<int32_t>(capture_.ranks.size())}};
+    peer.complaint = "came during the capture";
+    capture_.ranks.push_back(decode(peer));
+  }
+  capture_.info.world_size = static_cast<int32_t>(capture_.ranks.size());
 }
 
 /// The counts of experts are known where a mark was set, so the window begins at the first mark that all ranks' rings reach

@@ -87,6 +87,7 @@ class TraceSession {
 
   void describe();
   void gather_peers();
+  void describe_ranks();
   void begin_recording();
   void end_recording();
   void begin_snapshot();

@@ -61,7 +61,7 @@ TEST(Preparation, ComesBackAsItWasTold) {
   EXPECT_EQ(got.complaint, "");
   EXPECT_TRUE(decode_preparation(encode_preparation({.epoch = 9})).canaries.empty());
   const Preparation failed = decode_preparation(encode_preparation({9, {}, std::string(5000, 'x')}));
-  EXPECT_EQ(failed.complaint, std::string(kMaxComplaintBytes, 'x'));
+  EXPECT_EQ(failed.complaint, std::string(kMaxReasonBytes, 'x'));
 }
 
 TEST(Preparation, RefusesWhatIsNone) {
@@ -71,7 +71,7 @@ TEST(Preparation, RefusesWhatIsNone) {
     EXPECT_THROW(decode_preparation(std::span(message).first(bytes)), Error) << bytes;
   }
   EXPECT_THROW(decode_preparation(encode_assignment({7, kExperts, {}})), Error);
-  std::vector<std::byte> complaint(sizeof(WireHeader) + kMaxComplaintBytes + 1);
+  std::vector<std::byte> complaint(sizeof(WireHeader) + kMaxReasonBytes + 1);
   write_header({.kind = WireKind::kPrepared, .flags = kCannotPrepare}, complaint);
   EXPECT_THROW(decode_preparation(complaint), Error);
   complaint.resize(sizeof(WireHeader));

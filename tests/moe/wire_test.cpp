@@ -158,10 +158,14 @@ TEST(Wire, AMessageIsAsLongAsItsHeaderSays) {
   AlignedBuffer longer(buffer.size() + 1);
   std::copy_n(buffer.data(), buffer.size(), longer.data());
   EXPECT_THROW(parse_request({longer.data(), longer.size()}, shape_for(kHeader)), Error);
-  std::array<std::byte, sizeof(WireHeader) + 1> goodbye{};
-  write_header({.kind = WireKind::kShutDown, .map_epoch = 3}, goodbye);
-  EXPECT_EQ(read_header(std::span(goodbye).first(sizeof(WireHeader)), 3).kind, WireKind::kShutDown);
-  expect_refusal("bytes 65; allowed: 64", [&] { read_header(goodbye, 3); });
+  std::array<std::byte, sizeof(WireHeader) + kMaxReasonBytes + 1> message{};
+  write_header({.kind = WireKind::kKeepAlive, .map_epoch = 3}, message);
+  EXPECT_EQ(read_header(std::span(message).first(sizeof(WireHeader)), 3).kind, WireKind::kKeepAlive);
+  expect_refusal("bytes 65; allowed: 64", [&] { read_header(std::span(message).first(sizeof(WireHeader) + 1), 3); });
+  write_header({.kind = WireKind::kShutDown, .map_epoch = 3}, message);
+  const auto longest = std::span(message).first(message.size() - 1);
+  EXPECT_EQ(read_header(longest, 3).kind, WireKind::kShutDown) << "with a reason";
+  expect_refusal("bytes 577; allowed: 64 to 576", [&] { read_header(message, 3); });
 }
 
 TEST(Wire, RowsAreOfTokensThatWereSentEachOncePerExpert) {

@@ -27,7 +27,7 @@ TEST(WorkerRecord, TellsTheLastChangeOfEachWorkerByRank) {
 
 TEST(WorkerRecord, CountsWithoutWorkersAreThere) {
   WorkerRecord record;
-  record.take(WorkerSeats({}), {.by_workers = 3, .by_coordinator = 4}, 5);
+  record.take(WorkerSeats({}), {.by_workers = 3, .by_coordinator = 4}, {.all = 9, .merged = 2}, 5);
   const WorkerReport report = record.report();
   EXPECT_TRUE(report.workers.empty());
   EXPECT_EQ(report.covered.by_workers, 3);

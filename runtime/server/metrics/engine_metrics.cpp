@@ -222,6 +222,10 @@ void write_workers(const Report& report, MetricsText& text) {
              "Rows that a worker answered in another one's place, or that the coordinator computed.");
   text.add(real(workers.covered.by_workers), {{"by", "worker"}});
   text.add(real(workers.covered.by_coordinator), {{"by", "coordinator"}});
+  text.begin("ferry:worker_answers_total", kCounter,
+             "Answers of workers with rows, by whether they were computed together with another coordinator's.");
+  text.add(real(workers.answers.all - workers.answers.merged), {{"merged", "no"}});
+  text.add(real(workers.answers.merged), {{"merged", "yes"}});
   text.begin("ferry:kept_expert_bytes", kGauge,
              "Bytes of experts that the coordinator holds, since no worker answers for them.");
   text.add(real(workers.kept_bytes));
