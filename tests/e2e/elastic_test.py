@@ -1,5 +1,6 @@
 """Workers that die, stop, join and leave while requests run: no request ends, and no token changes."""
 
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -247,6 +248,69 @@ class JoinTest(ElasticTest):
         self.assertEqual(self.run_calls(job, requests), expected)
         lingers.process.terminate()
         self.assertEqual(lingers.wait(), 0, lingers.log())
+
+    def test_two_coordinators_share_workers(self):
+        """Each has the answers that it has alone, also when a worker dies, the other coordinator leaves, or both are at one layer."""
+        requests = self.texts(max_tokens=300)
+        expected = self.tokens_alone(requests)
+        jobs = [self.start_elastic() for _ in range(2)]
+        joins = [word for _, address in jobs for word in ("--join", address)]
+        workers = [Worker(self, joins[1], *joins[2:]) for _ in range(2)]
+        for job, _ in jobs:
+            self.await_states(job, rank_1="healthy", rank_2="healthy")
+
+        def check(*disturbances):
+            with concurrent.futures.ThreadPoolExecutor(2) as pool:
+                answers = [pool.submit(self.run_calls, job, requests, *disturbances) for job, _ in jobs]
+            for answer in answers:
+                self.assertEqual(answer.result(), expected)
+
+        merged = lambda: sum(self.metric(job, "ferry:worker_answers_total", 'merged="yes"') for job, _ in jobs)
+        self.assertTrue(any(check() or merged() > 0 for _ in range(10)), "no answers were computed together")
+        check(workers[0].process.kill)
+        for job, _ in jobs:
+            self.assertTrue(wait_until(lambda: sorted(self.states(job).values()) == ["gone", "healthy"], CHANGE_SECONDS))
+        self.assertEqual(jobs[0][0].stop(), 0, jobs[0][0].log())
+        self.assertEqual(self.run_calls(jobs[1][0], requests), expected)
+        self.assertEqual(jobs[1][0].stop(), 0, jobs[1][0].log())
+        self.assertEqual(workers[1].wait(), 0, workers[1].log())
+
+    def test_experts_move_for_balance_while_texts_stream(self):
+        requests = self.texts()
+        expected = self.tokens_alone(requests)
+        job = self.start("--rebalance", "50", ranks=5)
+        for _ in range(3):
+            self.assertEqual(self.run_calls(job, requests), expected)
+        self.assertIn("for balance", job.log())
+        self.assertEqual(sum(self.holders(job).values()), NUM_EXPERTS)
+        self.assertEqual(self.states(job), {rank: "healthy" for rank in (1, 2, 3, 4)})
+
+    def test_captures_of_workers_that_come_and_go_can_be_read(self):
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        job, address = self.start_elastic("--trace-dir", str(folder))
+        first = Worker(self, address)
+        self.await_states(job, rank_1="healthy")
+
+        def profile(action):
+            request = urllib.request.Request(f"http://{job.http_address}/{action}_profile", data=b"{}", method="POST", headers={"Content-Type": "application/json"})
+            with urllib.request.urlopen(request, timeout=60) as response:
+                return json.load(response)
+
+        def change():
+            Worker(self, address)
+            self.await_states(job, rank_1="healthy", rank_2="healthy")
+            first.process.kill()
+            self.await_states(job, rank_1="gone", rank_2="healthy")
+
+        profile("start")
+        self.run_calls(job, self.texts(max_tokens=100), change)
+        during = profile("stop")["output_dir"]
+        profile("start")
+        self.run_calls(job, self.texts(max_tokens=100))
+        after = profile("stop")["output_dir"]
+        for captured in (during, after):
+            done = subprocess.run([FERRY, "trace", "report", captured], capture_output=True, text=True, timeout=CHANGE_SECONDS)
+            self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_who_does_not_belong_is_refused(self):
         folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
