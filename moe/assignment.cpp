@@ -96,8 +96,8 @@ std::vector<std::byte> encode_preparation(const Preparation& preparation) {
   const std::span<const std::byte> body =
       is_done ? std::as_bytes(std::span(preparation.canaries)) : std::as_bytes(std::span(text));
   std::vector<std::byte> message(kHeaderBytes + body.size());
-  write_header(
-      {.kind = WireKind::kPrepared, .map_epoch = preparation.epoch, .flags = is_done ? uint8_t{0} : kCannotPrepare}, message);
+  write_header({.kind = WireKind::kPrepared, .map_epoch = preparation.epoch, .flags = is_done ? uint8_t{0} : kCannotPrepare},
+               message);
   std::ranges::copy(body, message.begin() + kHeaderBytes);
   return message;
 }

@@ -9,15 +9,17 @@
 namespace ferry {
 namespace {
 
-int64_t max_rows(const ReplyWriter::Options& options) { return options.max_tokens * std::min(options.top_k, options.num_experts); }
+int64_t max_rows(const ReplyWriter::Options& options) {
+  return options.max_tokens * std::min(options.top_k, options.num_experts);
+}
 
 }  // namespace
 
 struct MergedReplyWriter::Rows {
   LogicalExpertId expert;
   std::size_t part;
-  int64_t local;   // the expert's place in the part
-  int64_t first;   // of its rows in the part
+  int64_t local;  // the expert's place in the part
+  int64_t first;  // of its rows in the part
   int64_t count;
 };
 
@@ -65,7 +67,8 @@ MatmulRows MergedReplyWriter::gather_tokens(std::span<const Part> parts) {
   }
   MatmulRows all{device_tokens_.take(tokens_.top(next))};
   if (has_scales) {
-    const ConstMatrixView taken = device_scales_.take({reinterpret_cast<const std::byte*>(scales_.data()), DType::kF32, next, 1, 1});
+    const ConstMatrixView taken =
+        device_scales_.take({reinterpret_cast<const std::byte*>(scales_.data()), DType::kF32, next, 1, 1});
     all.scales = {reinterpret_cast<const float*>(taken.data), taken.space};
   }
   return all;

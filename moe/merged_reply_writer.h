@@ -21,10 +21,10 @@ class MergedReplyWriter {
  public:
   struct Part {
     const RequestView* request;
-    const WorkerShape* shape;                      // that it was parsed with
-    std::span<const LogicalExpertId> ids;          // of the layer's experts that this source's requests count
-    const ExpertBank* bank;                        // which has them, in that order
-    std::span<std::byte> reply;                    // room for it
+    const WorkerShape* shape;              // that it was parsed with
+    std::span<const LogicalExpertId> ids;  // of the layer's experts that this source's requests count
+    const ExpertBank* bank;                // which has them, in that order
+    std::span<std::byte> reply;            // room for it
   };
 
   /// `options` as of each source's ReplyWriter; `type` and `dims` are those of all banks.

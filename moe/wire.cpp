@@ -177,8 +177,7 @@ WireHeader read_header_of_any_epoch(std::span<const std::byte> message) {
   if (header.flags != 0) check.equal("flags", header.flags, flag_of(header.kind));
   const auto bytes = static_cast<int64_t>(message.size()), least = static_cast<int64_t>(sizeof(WireHeader));
   if (header.kind == WireKind::kKeepAlive || header.kind == WireKind::kLeave) check.equal("bytes", bytes, least);
-  if (header.kind == WireKind::kShutDown)
-    check.within("bytes", bytes, least, least + static_cast<int64_t>(kMaxReasonBytes));
+  if (header.kind == WireKind::kShutDown) check.within("bytes", bytes, least, least + static_cast<int64_t>(kMaxReasonBytes));
   return header;
 }
 

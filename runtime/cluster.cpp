@@ -139,8 +139,8 @@ void Cluster::make_elastic(const EngineOptions& options) {
   if (group_links_)
     throw_invalid(std::string("--elastic with --transport ") + transport_name(options.transport) + "; allowed: with auto");
   if (!job_links_) {
-    own_streams_ = std::make_unique<StreamHub>(
-        [this](Rank peer, LinkEnd end, const std::string& reason) { note_end(peer, end, reason); });
+    own_streams_ =
+        std::make_unique<StreamHub>([this](Rank peer, LinkEnd end, const std::string& reason) { note_end(peer, end, reason); });
     cores_.has_workers = true;
   }
   streams_ = job_links_ ? &job_links_->hub() : own_streams_.get();

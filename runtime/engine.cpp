@@ -11,9 +11,9 @@
 #include "profiler/span.h"
 #include "runtime/base/available_memory.h"
 #include "runtime/base/error.h"
+#include "runtime/checkpoint/fingerprint.h"
 #include "runtime/cluster/exit_guard.h"
 #include "runtime/device_needs.h"
-#include "runtime/checkpoint/fingerprint.h"
 #include "runtime/dry_steps.h"
 #include "runtime/elastic/instructions.h"
 #include "runtime/mtp_drafter.h"
@@ -83,8 +83,7 @@ Engine::Engine(const EngineOptions& options, Cluster& cluster, LogitRows logit_r
   const std::chrono::milliseconds peer_timeout = to_milliseconds(options.peer_timeout_s);
   trace_ = std::make_unique<TraceSession>(
       hub_ ? &*hub_ : nullptr, [this] { return membership_ ? membership_->links() : std::vector<Link*>(); }, *dispatcher_,
-      describe_run(config_, dtype_, quantization(), scheduler_options_, cluster_),
-      pool().num_threads(), peer_timeout);
+      describe_run(config_, dtype_, quantization(), scheduler_options_, cluster_), pool().num_threads(), peer_timeout);
   trace_->set_routing_shape(routing_shape(config_));
   if (cluster.streams() != nullptr) open_door(options);
   std::function<uint64_t()> device_progress;

@@ -170,8 +170,8 @@ class Engine {
 
   Cluster& cluster_;
   Progress progress_;
-  std::optional<WatchedLinks> hub_;           // the cluster's, where it has one
-  std::optional<Membership> membership_;      // likewise; what it has of links the dispatcher uses
+  std::optional<WatchedLinks> hub_;       // the cluster's, where it has one
+  std::optional<Membership> membership_;  // likewise; what it has of links the dispatcher uses
   ModelConfig config_;
   DType dtype_ = DType::kF32;
   std::optional<Checkpoint> checkpoint_;  // until the model has it

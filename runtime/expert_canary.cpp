@@ -1,11 +1,10 @@
 #include "runtime/expert_canary.h"
 
+#include <utility>
 #include <vector>
 
 #include "kernels/host_rows.h"
-
-#define XXH_INLINE_ALL
-#include <xxhash.h>
+#include "runtime/base/content_hash.h"
 
 namespace ferry {
 namespace {
@@ -55,7 +54,7 @@ uint64_t ExpertCanary::sing(const PackedExpert& expert) {
   HostRows look(stream_, out_.dtype(), 1, out_.cols());
   look.fetch(out_.view());
   const ConstMatrixView row = look.look();
-  return XXH3_64bits(row.data, static_cast<std::size_t>(row.cols * dtype_bytes(row.dtype)));
+  return content_hash({row.data, static_cast<std::size_t>(row.cols * dtype_bytes(row.dtype))});
 }
 
 }  // namespace ferry

@@ -91,7 +91,8 @@ bool ExpertHolder::sing_next(Next& next) {
   const LogicalExpertId expert = next.canaries[next.layer][next.at++];
   const auto layer = static_cast<int64_t>(next.layer);
   const HeldExperts then{next.holding.experts, *next.holding.bank}, now{held_.experts, *held_.bank};
-  next.preparation.canaries.push_back(shelf_.loader().has_experts(layer) ? canary_->sing(find_expert(then, now, layer, expert)) : 0);
+  next.preparation.canaries.push_back(shelf_.loader().has_experts(layer) ? canary_->sing(find_expert(then, now, layer, expert))
+                                                                         : 0);
   return true;
 }
 

@@ -164,7 +164,8 @@ void ExpertPreparer::sing(const Job& job, const ExpertBank& bank, uint64_t numbe
         canary.emplace(bank.dims(), bank.type(), options_.dtype, *stream);
       }
       const HeldExperts next{job.assignment.experts, bank}, now{job.held, *job.bank};
-      preparation.canaries.push_back(shelf_.loader().has_experts(layer) ? canary->sing(find_expert(next, now, layer, expert)) : 0);
+      preparation.canaries.push_back(shelf_.loader().has_experts(layer) ? canary->sing(find_expert(next, now, layer, expert))
+                                                                        : 0);
     }
   }
 }

@@ -36,19 +36,16 @@ struct ExpertServer::Session {
   Session(Rank own_rank, Link& link, ExpertHolder& experts, const ClockSkew& skew)
       : rank(own_rank), source(link), holder(experts), trace(own_rank, experts.shelf().compute().pool.num_threads(), skew) {
     const WorkerShape shape = holder.largest_shape();
-    const int64_t inbox_bytes =
-        std::max({max_request_bytes(shape),
-                  max_assignment_bytes(holder.shelf().num_layers(), holder.shelf().config().moe.num_experts),
-                  static_cast<int64_t>(sizeof(TraceCommand))});
+    const int64_t inbox_bytes = std::max(
+        {max_request_bytes(shape), max_assignment_bytes(holder.shelf().num_layers(), holder.shelf().config().moe.num_experts),
+         static_cast<int64_t>(sizeof(TraceCommand))});
     for (Inbox& inbox : inboxes) inbox.bytes = AlignedBuffer(static_cast<std::size_t>(inbox_bytes));
     reply_bytes = AlignedBuffer(static_cast<std::size_t>(max_reply_bytes(shape)));
     post();
   }
 
   Inbox& inbox() { return inboxes[at]; }
-  void post() {
-    inbox().receive = source.irecv({inbox().bytes.data(), inbox().bytes.size()}, kRequestTag, Fit::kUpTo);
-  }
+  void post() { inbox().receive = source.irecv({inbox().bytes.data(), inbox().bytes.size()}, kRequestTag, Fit::kUpTo); }
   std::span<std::byte> room() { return {reply_bytes.data(), reply_bytes.size()}; }
   bool is_rows() const { return message && message->header.kind == WireKind::kRows; }
 
@@ -62,11 +59,11 @@ struct ExpertServer::Session {
   AlignedBuffer reply_bytes;
   Deadline last_word;    // of the coordinator
   Deadline last_sign{};  // of this rank, that it is alive while it makes an assignment ready
-  uint32_t epoch = 0;   // of its placement
+  uint32_t epoch = 0;    // of its placement
   bool has_asked_to_leave = false;
-  bool is_over = false;        // with a goodbye
+  bool is_over = false;         // with a goodbye
   bool are_ranks_lost = false;  // which said so
-  std::optional<Error> error;  // or without one
+  std::optional<Error> error;   // or without one
 };
 
 ExpertServer::ExpertServer(ExpertShelf& shelf, LinkHub& hub, Options options)
@@ -327,7 +324,8 @@ void ExpertServer::answer_together(std::span<Session* const> sessions) {
   }
   std::vector<std::span<const std::byte>> messages;
   {
-    const Span span(Zone::kExperts, static_cast<uint32_t>(num_rows), static_cast<uint32_t>(readable.front()->source.peer().value));
+    const Span span(Zone::kExperts, static_cast<uint32_t>(num_rows),
+                    static_cast<uint32_t>(readable.front()->source.peer().value));
     messages = merged_->write(parts);
   }
   for (std::size_t i = 0; i < readable.size(); ++i) guard(*readable[i], [&] { reply(*readable[i], messages[i]); });

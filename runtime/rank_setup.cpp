@@ -95,7 +95,8 @@ void send_assignments(Cluster& cluster, const ExpertPlacement* placement) {
   std::vector<std::unique_ptr<PendingOp>> sends;
   for (int32_t r = 1; r < cluster.size(); ++r) {
     const RankExperts experts = placement == nullptr ? RankExperts() : placement->experts_of(r - 1);
-    messages.push_back(encode_assignment({.epoch = placement == nullptr ? 0 : placement->epoch(), .experts = experts, .canaries = {}}));
+    messages.push_back(
+        encode_assignment({.epoch = placement == nullptr ? 0 : placement->epoch(), .experts = experts, .canaries = {}}));
     if (messages.back().size() > kMostAssignmentBytes)
       throw_invalid("a placement of " + std::to_string(messages.back().size()) + " bytes; allowed: up to " +
                     std::to_string(kMostAssignmentBytes));

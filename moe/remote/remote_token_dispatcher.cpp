@@ -116,7 +116,8 @@ void RemoteTokenDispatcher::size_buffers() {
   const BufferSizes sizes = buffer_sizes(options_.max_tokens * workers_per_token_, options_.max_tokens * options_.top_k);
   for (Flight& flight : flights_) {
     std::unique_ptr<ExchangeBuffers>& buffers = flight.waves.front().buffers;
-    if (buffers && static_cast<int64_t>(buffers->requests.size()) >= sizes.requests && buffers->replies.size() >= sizes.replies) continue;
+    if (buffers && static_cast<int64_t>(buffers->requests.size()) >= sizes.requests && buffers->replies.size() >= sizes.replies)
+      continue;
     stream_.wait(stream_.submit());  // a device may still read what goes
     buffers = make_buffers(sizes);
   }

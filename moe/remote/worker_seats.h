@@ -48,7 +48,9 @@ class WorkerSeats {
 
   /// Those that get rows.
   uint64_t healthy() const { return mask_of(WorkerState::kHealthy) | mask_of(WorkerState::kLeaving); }
-  static bool is_healthy(const Seat& seat) { return seat.state == WorkerState::kHealthy || seat.state == WorkerState::kLeaving; }
+  static bool is_healthy(const Seat& seat) {
+    return seat.state == WorkerState::kHealthy || seat.state == WorkerState::kLeaving;
+  }
   uint64_t suspect() const { return mask_of(WorkerState::kSuspect); }
   /// Those that are there, healthy or not.
   static bool is_there(const Seat& seat) { return is_healthy(seat) || seat.state == WorkerState::kSuspect; }

@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <memory>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
+#include "runtime/base/content_hash.h"
 
 namespace ferry {
 namespace {
@@ -17,26 +15,24 @@ constexpr int64_t kPieceBytes = 4096;
 }  // namespace
 
 std::string checkpoint_fingerprint(const Checkpoint& checkpoint) {
-  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), &XXH3_freeState);
-  XXH3_64bits_reset(state.get());
-  const auto add = [&](const void* data, std::size_t size) { XXH3_64bits_update(state.get(), data, size); };
+  ContentHash hash;
   int64_t total = 0;
   for (const std::string_view name : checkpoint.names()) {
     const TensorInfo& tensor = *checkpoint.find(name);
     const auto type = static_cast<uint32_t>(tensor.dtype);
-    add(name.data(), name.size());
-    add(&type, sizeof type);
-    add(tensor.shape.data(), tensor.shape.size() * sizeof(int64_t));
+    hash.add(std::as_bytes(std::span(name)));
+    hash.add(std::as_bytes(std::span(&type, 1)));
+    hash.add(std::as_bytes(std::span(tensor.shape)));
     total += tensor.bytes;
   }
   const int64_t stride = total <= kAllBytes ? kPieceBytes : std::max(total / kNumPieces, kPieceBytes);
   for (const std::string_view name : checkpoint.names()) {
     const TensorInfo& tensor = *checkpoint.find(name);
     for (int64_t offset = 0; offset < tensor.bytes; offset += stride)
-      add(tensor.data + offset, static_cast<std::size_t>(std::min(kPieceBytes, tensor.bytes - offset)));
+      hash.add({tensor.data + offset, static_cast<std::size_t>(std::min(kPieceBytes, tensor.bytes - offset))});
   }
   char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(XXH3_64bits_digest(state.get())));
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash.value()));
   return text;
 }
 

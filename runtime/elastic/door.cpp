@@ -38,8 +38,8 @@ Rendezvous::Place Door::admit(const Newcomer& newcomer) {
     for (std::size_t i = 0; i < introduction_.size(); ++i) {
       const std::string their_text = i < theirs.terms.size() ? theirs.terms[i].text : "nothing";
       if (their_text != introduction_[i].text)
-        throw Error(ErrorCode::kFailedPrecondition, "the worker is " + their_text + ", the coordinator " + introduction_[i].text +
-                                                        "; allowed: the same");
+        throw Error(ErrorCode::kFailedPrecondition,
+                    "the worker is " + their_text + ", the coordinator " + introduction_[i].text + "; allowed: the same");
     }
     throw Error(ErrorCode::kFailedPrecondition, "the worker says more of itself than the coordinator knows");
   }

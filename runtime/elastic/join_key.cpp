@@ -17,8 +17,8 @@ std::string read_join_key(const std::filesystem::path& file) {
   const std::size_t first = text.find_first_not_of(kSpace);
   const std::string key = first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(kSpace) - first + 1);
   if (key.size() < kLeastBytes || key.size() > kMostBytes) {
-    throw_invalid("the key in " + file.string() + " has " + std::to_string(key.size()) + " bytes; allowed: " +
-                  std::to_string(kLeastBytes) + " to " + std::to_string(kMostBytes));
+    throw_invalid("the key in " + file.string() + " has " + std::to_string(key.size()) +
+                  " bytes; allowed: " + std::to_string(kLeastBytes) + " to " + std::to_string(kMostBytes));
   }
   return key;
 }

@@ -15,10 +15,10 @@
 #include "runtime/base/error.h"
 #include "runtime/checkpoint/fingerprint.h"
 #include "runtime/cluster/exit_guard.h"
-#include "runtime/elastic/joiner.h"
 #include "runtime/elastic/door.h"
 #include "runtime/elastic/instructions.h"
 #include "runtime/elastic/join_key.h"
+#include "runtime/elastic/joiner.h"
 #include "runtime/expert_server.h"
 
 namespace ferry {
@@ -55,10 +55,8 @@ class JoiningWorker {
   JoiningWorker(const EngineOptions& options, const JoinOptions& join)
       : options_(options), linger_(to_milliseconds(join.linger_s)) {
     const std::string key = read_join_key(join.key_file);
-    const std::vector<std::byte> introduction =
-        encode_report({.complaint = {},
-                       .terms = introduction_terms(checkpoint_fingerprint(Checkpoint::open(options.model))),
-                       .place = {}});
+    const std::vector<std::byte> introduction = encode_report(
+        {.complaint = {}, .terms = introduction_terms(checkpoint_fingerprint(Checkpoint::open(options.model))), .place = {}});
     for (const std::string& address : join.addresses) {
       if (std::ranges::count(join.addresses, address) > 1) throw_invalid("--join " + address + ": twice; allowed: once");
       Post& post = *posts_.emplace_back(std::make_unique<Post>());
@@ -76,7 +74,8 @@ class JoiningWorker {
           part(*ended);
         continue;
       }
-      if (signals_.has_come() || std::ranges::none_of(posts_, [](const auto& post) { return post->joiner->is_calling(); })) break;
+      if (signals_.has_come() || std::ranges::none_of(posts_, [](const auto& post) { return post->joiner->is_calling(); }))
+        break;
       posts_.front()->joiner->wait(kLookPeriod);
     }
     if (failure_) throw Error(*failure_);
@@ -108,7 +107,8 @@ class JoiningWorker {
     if (shelf_ && terms != terms_) {
       const bool is_alone = !server_->has_conversations();
       if (!is_alone)
-        throw_invalid("the coordinator at " + post.joiner->address() + " works by other options than the others; allowed: the same");
+        throw_invalid("the coordinator at " + post.joiner->address() +
+                      " works by other options than the others; allowed: the same");
       for (const auto& other : posts_) other->holder.reset();
       server_.reset();
       shelf_.reset();
@@ -149,8 +149,8 @@ class JoiningWorker {
     const auto found = std::ranges::find_if(posts_, [&](const auto& post) { return post->link.get() == ended.source; });
     Post& post = **found;
     post.link.reset();
-    const bool is_lost = ended.error && (ended.error->code() == ErrorCode::kUnavailable ||
-                                         ended.error->code() == ErrorCode::kDeadlineExceeded);
+    const bool is_lost =
+        ended.error && (ended.error->code() == ErrorCode::kUnavailable || ended.error->code() == ErrorCode::kDeadlineExceeded);
     if (linger_.count() > 0 && (is_lost || !ended.error) && !signals_.has_come()) {
       std::fprintf(stderr, "ferry: %s; waits for a coordinator at %s\n",
                    ended.error ? one_line(ended.error->what()).c_str() : "was sent home", post.joiner->address().c_str());

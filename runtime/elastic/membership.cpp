@@ -117,9 +117,9 @@ void Membership::post_notice(Member& member) {
   }
 }
 
-/// What workers have said meanwhile.
+/// What workers have said meanwhile, but no more of it than steps can wait for.
 void Membership::take_notices() {
-  while (true) {
+  for (std::size_t most = 2 * members_.size(); most > 0; --most) {
     std::vector<PendingOp*> ops;
     std::vector<int32_t> workers;
     for (std::size_t w = 0; w < members_.size(); ++w) {
@@ -195,6 +195,7 @@ void Membership::keep_newcomers_alive() {
     if (!is_alive(member) || member.is_seated || now < member.kept_alive + kKeepAlivePeriod) continue;
     member.kept_alive = now;
     member.keep_alive_send.reset();
+    member.keep_alive.resize(sizeof(WireHeader));
     write_header({.kind = WireKind::kKeepAlive, .map_epoch = 0}, member.keep_alive);
     try {
       member.keep_alive_send = member.link->isend(member.keep_alive, kRequestTag);
@@ -226,9 +227,8 @@ void Membership::check_silence() {
 /// A worker that cannot take more keeps what it has; one that has just come, or cannot even do that, has to go.
 void Membership::refuse(Relocation::Refusal refusal) {
   Member& member = members_[static_cast<std::size_t>(refusal.worker)];
-  const int64_t held = holds_experts(static_cast<std::size_t>(refusal.worker))
-                           ? dispatcher_.placement().max_local_experts(refusal.worker)
-                           : 0;
+  const int64_t held =
+      holds_experts(static_cast<std::size_t>(refusal.worker)) ? dispatcher_.placement().max_local_experts(refusal.worker) : 0;
   const bool is_told_to_stay = member.is_seated && (!member.most_experts || *member.most_experts > held);
   std::fprintf(stderr, "ferry: %s cannot hold what it was to: %s\n", rank_name(member.rank).c_str(),
                one_line(refusal.reason).c_str());

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -17,20 +16,20 @@
 
 namespace ferry {
 
-/// Who works for a coordinator: it takes workers that come, lets go those that want to leave, and gives the experts of lost ones
-/// to the others; and, if asked to, it moves experts to where they take less time. All of that beside the steps: the placement
-/// changes between two of them, once every worker is ready (Relocation).
+/// Who works for a coordinator: it takes workers that come, lets go those that want to leave, and gives the experts of lost
+/// ones to the others; and, if asked to, it moves experts to where they take less time. All of that beside the steps: the
+/// placement changes between two of them, once every worker is ready (Relocation).
 ///
 /// Used by the thread that steps. Over a group nobody comes or goes, and it does nothing.
 class Membership {
  public:
   struct Options {
-    Redundancy redundancy;                  // of the first placement
-    ExpertCost cost;                        // of an expert, as the dispatcher has it
-    std::function<ExpertLoads()> loads;     // what was asked of experts of late
-    std::function<bool()> may_drop_links;   // whether nobody else uses links that have ended
+    Redundancy redundancy;                     // of the first placement
+    ExpertCost cost;                           // of an expert, as the dispatcher has it
+    std::function<ExpertLoads()> loads;        // what was asked of experts of late
+    std::function<bool()> may_drop_links;      // whether nobody else uses links that have ended
     std::chrono::milliseconds timeout{30000};  // for a worker that makes an assignment ready to give a sign of life
-    int64_t rebalance_steps = 0;            // between two looks at the balance; 0: experts move only when workers come or go
+    int64_t rebalance_steps = 0;               // between two looks at the balance; 0: experts move only when workers come or go
   };
   /// `links` [the placement's workers], null where nobody is. `dispatcher` and `hub` outlive all use of this but its end.
   Membership(RemoteTokenDispatcher& dispatcher, WatchedLinks& hub, std::vector<std::unique_ptr<Link>> links, Options options,
@@ -67,10 +66,10 @@ class Membership {
     bool is_lost = false;    // it had, and others are to have it
     bool wants_to_leave = false;
     std::optional<int64_t> most_experts;  // of a layer, once it could not take more
-    std::array<std::byte, sizeof(WireHeader)> keep_alive{};  // while it gets no rows
+    std::vector<std::byte> keep_alive;    // that it hears while it gets no rows
     std::unique_ptr<PendingOp> keep_alive_send;
     Deadline kept_alive{};
-    Deadline last_sign{};    // of life, while it makes an assignment ready
+    Deadline last_sign{};   // of life, while it makes an assignment ready
     bool is_ready = false;  // it is
   };
 

@@ -24,9 +24,10 @@ void add_elastic_options(CLI::App& app, ElasticOptions& options) {
 }
 
 void add_join_options(CLI::App& app, JoinOptions& options) {
-  app.add_option("--join", options.addresses,
-                 "HOST:PORT, or unix:NAME, where a coordinator listens (--elastic); may be given several times: then the worker "
-                 "holds experts for all of them, once, and computes what waits for one layer together")
+  app.add_option(
+         "--join", options.addresses,
+         "HOST:PORT, or unix:NAME, where a coordinator listens (--elastic); may be given several times: then the worker "
+         "holds experts for all of them, once, and computes what waits for one layer together")
       ->required()
       ->allow_extra_args(false);
   add_key_file(app, options.key_file);

@@ -22,9 +22,9 @@ void add_elastic_options(CLI::App& app, ElasticOptions& options);
 /// `ferry worker`.
 struct JoinOptions {
   std::vector<std::string> addresses;  // where coordinators listen: one or several, who share this worker
-  std::filesystem::path key_file;  // as of ElasticOptions
-  double join_timeout_s = 60;      // for the coordinator to be there
-  double linger_s = 0;             // with the weights loaded, for another coordinator, when this one has gone
+  std::filesystem::path key_file;      // as of ElasticOptions
+  double join_timeout_s = 60;          // for the coordinator to be there
+  double linger_s = 0;                 // with the weights loaded, for another coordinator, when this one has gone
 };
 
 /// --join, --join-key, --join-timeout and --linger.

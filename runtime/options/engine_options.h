@@ -63,7 +63,7 @@ struct EngineOptions {
   PolicyOptions policy;
   MediaOptions media;
   PlacementOptions placement;
-  ElasticOptions elastic;  // of commands that serve
+  ElasticOptions elastic;      // of commands that serve
   double peer_timeout_s = 30;  // for a rank to answer within a step
   bool check_weights = false;  // refuse NaN and infinity while loading
 };

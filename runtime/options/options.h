@@ -22,7 +22,21 @@
 
 namespace ferry {
 
-enum class Command { kServe, kGenerate, kDump, kBench, kBatch, kQuantize, kInspect, kTokenize, kTrace, kDevices, kTop, kPlan, kWorker };
+enum class Command {
+  kServe,
+  kGenerate,
+  kDump,
+  kBench,
+  kBatch,
+  kQuantize,
+  kInspect,
+  kTokenize,
+  kTrace,
+  kDevices,
+  kTop,
+  kPlan,
+  kWorker
+};
 
 struct Options {
   Command command = Command::kGenerate;

@@ -4,8 +4,6 @@
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -15,6 +13,7 @@
 
 #include "runtime/base/available_memory.h"
 #include "runtime/base/check.h"
+#include "runtime/base/content_hash.h"
 #include "runtime/base/error.h"
 
 namespace ferry {
@@ -22,7 +21,7 @@ namespace {
 
 /// Seeded by the page, so that bytes in another one's place are not its own. Never 0.
 uint64_t page_checksum(const std::byte* bytes, int64_t size, int32_t page) {
-  const uint64_t sum = XXH3_64bits_withSeed(bytes, static_cast<std::size_t>(size), static_cast<uint64_t>(page));
+  const uint64_t sum = content_hash({bytes, static_cast<std::size_t>(size)}, static_cast<uint64_t>(page));
   return sum == 0 ? 1 : sum;
 }
 

@@ -53,7 +53,7 @@ QUARANTINE = {
     r"boost/crc\.hpp": [r"runtime/server/vllm/tokenizer_archive\.cpp"],
     r"boost/(?!crc\.hpp).*": [r"runtime/server/http/.*", r"tests/runtime/server/.*", r"tests/fuzz/server_targets\.cpp"],
     r"png\.h|jpeglib\.h|jerror\.h|gif_lib\.h|webp/.*": [r"runtime/vision/(png|jpeg|gif|webp)\.cpp"],
-    r"xxhash\.h": [r"runtime/state/page_file\.cpp"],
+    r"xxhash\.h": [r"runtime/base/content_hash\.cpp"],
     r"xgrammar/.*|dlpack/.*": [r"runtime/grammar/xgrammar_engine\.cpp"],
     r"curl/.*": [r"runtime/server/picture_fetch\.cpp", r"launch/top/status_client\.cpp",
                  r"runtime/server/otlp/http_sender\.cpp"],
