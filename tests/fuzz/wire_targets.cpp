@@ -63,7 +63,7 @@ void read_assignment_message(Input input) {
   if (read_header_of_any_epoch(bytes).kind == WireKind::kPrepared) {
     const Preparation preparation = decode_preparation(bytes);
     FERRY_CHECK(preparation.complaint.empty() || preparation.canaries.empty());
-    FERRY_CHECK_LE(preparation.complaint.size(), kMaxComplaintBytes);
+    FERRY_CHECK_LE(preparation.complaint.size(), kMaxReasonBytes);
     const bool is_told = bytes.size() > sizeof(WireHeader) || preparation.complaint.empty();  // a reason, if it has none
     FERRY_CHECK(!is_told || is_same_behind_the_header(encode_preparation(preparation)));
   } else {
