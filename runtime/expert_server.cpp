@@ -74,10 +74,12 @@ ExpertServer::ExpertServer(ExpertShelf& shelf, LinkHub& hub, Options options)
                     options_.peer_timeout) {}  // a step may itself wait that long for another worker
 
 ExpertServer::~ExpertServer() {
-  if (!hub_.fails_together()) return;
-  for (const auto& session : sessions_) {  // its memory is about to go
-    if (session->inbox().receive && !session->source.failure()) session->source.fail("this rank leaves");
-  }
+  for (const auto& session : sessions_) drop_receive(*session);
+}
+
+/// The memory of what a session awaits is about to go, which a group's link must know.
+void ExpertServer::drop_receive(Session& session) const {
+  if (hub_.fails_together() && session.inbox().receive && !session.source.failure()) session.source.fail("this rank leaves");
 }
 
 void ExpertServer::begin(Rank rank, Link& source, ExpertHolder& holder) {
@@ -119,6 +121,7 @@ std::optional<ExpertServer::Ended> ExpertServer::take_ended() {
   if (found == sessions_.end()) return std::nullopt;
   const std::unique_ptr<Session> session = std::move(*found);
   sessions_.erase(found);
+  drop_receive(*session);
   return Ended{.source = &session->source, .are_ranks_lost = session->are_ranks_lost, .error = session->error};
 }
 

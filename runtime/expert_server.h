@@ -64,6 +64,7 @@ class ExpertServer {
   template <class Act>
   void guard(Session& session, Act&& act);
   std::optional<Ended> take_ended();
+  void drop_receive(Session& session) const;
   Session* oldest_message() const;
   Deadline next_deadline(Deadline until) const;
   void collect(Deadline deadline);
