@@ -291,8 +291,9 @@ class JoinTest(ElasticTest):
         first = Worker(self, address)
         self.await_states(job, rank_1="healthy")
 
-        def profile(action):
-            request = urllib.request.Request(f"http://{job.http_address}/{action}_profile", data=b"{}", method="POST", headers={"Content-Type": "application/json"})
+        def profile(action, **options):
+            body = json.dumps(options).encode()
+            request = urllib.request.Request(f"http://{job.http_address}/{action}_profile", data=body, method="POST", headers={"Content-Type": "application/json"})
             with urllib.request.urlopen(request, timeout=60) as response:
                 return json.load(response)
 
@@ -304,10 +305,10 @@ class JoinTest(ElasticTest):
 
         profile("start")
         self.run_calls(job, self.texts(max_tokens=100), change)
-        during = profile("stop")["output_dir"]
+        during = profile("stop", wait=True)["output_dir"]
         profile("start")
         self.run_calls(job, self.texts(max_tokens=100))
-        after = profile("stop")["output_dir"]
+        after = profile("stop", wait=True)["output_dir"]
         for captured in (during, after):
             done = subprocess.run([FERRY, "trace", "report", captured], capture_output=True, text=True, timeout=CHANGE_SECONDS)
             self.assertEqual(done.returncode, 0, done.stderr)
