@@ -85,6 +85,7 @@ Engine::Engine(const EngineOptions& options, Cluster& cluster, LogitRows logit_r
       hub_ ? &*hub_ : nullptr, [this] { return membership_ ? membership_->links() : std::vector<Link*>(); }, *dispatcher_,
       describe_run(config_, dtype_, quantization(), scheduler_options_, cluster_), pool().num_threads(), peer_timeout);
   trace_->set_routing_shape(routing_shape(config_));
+  faults_.emplace(options.faults, cluster.rank());
   if (cluster.streams() != nullptr) open_door(options);
   std::function<uint64_t()> device_progress;
   if (device() != nullptr) device_progress = [&open = *device()->open] { return open.progress(); };
@@ -344,7 +345,18 @@ void Engine::keep_alive() {
   take_counts();
 }
 
+/// Those that --fault wants to break, of workers that are there.
+void Engine::cut_links() {
+  for (const Rank rank : faults_->take_cuts()) {
+    if (!membership_) continue;
+    for (Link* const link : membership_->links()) {
+      if (link != nullptr && link->peer() == rank) link->fail("cut by --fault");
+    }
+  }
+}
+
 void Engine::tend_workers() {
+  cut_links();
   if (!membership_) return;
   membership_->tend();
   take_worker_counts();
@@ -362,6 +374,8 @@ HostLogits& Engine::forward(const StepInput& input, const Tap* tap) {
   take_counts();
   check_context().step = step_idx_;
   RoutingHook* const routing = begin_routing(input);
+  faults_->begin_step(step_idx_);
+  cut_links();
   if (membership_) membership_->begin_step();
   dispatcher_->begin_step(step_idx_++);
   logits_->set(trunk_->forward(input, *kv_cache_, *recurrent_state_, *dispatcher_, tap, routing));

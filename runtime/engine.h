@@ -14,6 +14,7 @@
 #include "runtime/elastic/membership.h"
 #include "runtime/engine_watch.h"
 #include "runtime/expert_record.h"
+#include "runtime/fault/fault_injector.h"
 #include "runtime/host_logits.h"
 #include "runtime/lazy_experts.h"
 #include "runtime/loaded_model.h"
@@ -158,6 +159,7 @@ class Engine {
   void make_orphans(const EngineOptions& options, int64_t max_tokens);
   RoutingHook* begin_routing(const StepInput& input);
   void note_change(const WorkerChange& change);
+  void cut_links();
   void take_counts();
   void take_worker_counts();
   void move_blocks(const StepPlan& plan);
@@ -186,6 +188,7 @@ class Engine {
   std::unique_ptr<LoadedVision> vision_;  // null: only text
   std::string lacks_vision_;              // why
   std::unique_ptr<LazyExperts> orphans_;  // null: no worker is outlived
+  std::optional<FaultInjector> faults_;   // of this rank
   WorkerRecord worker_record_;
   std::unique_ptr<TokenDispatcher> dispatcher_;
   RemoteTokenDispatcher* remote_ = nullptr;  // the same, where there are workers

@@ -86,6 +86,7 @@ void ExpertServer::begin(Rank rank, Link& source, ExpertHolder& holder) {
   recorder().register_thread("experts");
   sessions_.push_back(std::make_unique<Session>(rank, source, holder, options_.clock_skew));
   sessions_.back()->last_word = hub_.now();
+  if (!faults_) faults_.emplace(options_.faults, rank);
 }
 
 /// What goes wrong between this rank and one coordinator ends their conversation alone.
@@ -268,7 +269,7 @@ std::vector<ExpertServer::Session*> ExpertServer::waiting_with(Session& session)
   return together;
 }
 
-RequestView ExpertServer::read_rows(const Session& session) const {
+RequestView ExpertServer::read_rows(const Session& session) {
   const WireHeader& header = session.message->header;
   const RequestView request =
       blame(session.source, [&] { return parse_request(session.message->bytes, session.holder.shape()); });
@@ -279,6 +280,7 @@ RequestView ExpertServer::read_rows(const Session& session) const {
   const Message& message = *session.message;
   record_span(Zone::kWaitDispatch, message.begun, message.arrived, 0, peer);
   record_span(Zone::kDispatchReceive, message.begun, message.arrived, static_cast<uint32_t>(request_bytes(header)), peer);
+  faults_->begin_step(header.step);
   return request;
 }
 
@@ -289,7 +291,9 @@ void ExpertServer::answer(Session& session) {
   std::span<const std::byte> message;
   {
     const Span span(Zone::kExperts, request.header.num_rows, static_cast<uint32_t>(session.source.peer().value));
+    const Deadline start = std::chrono::steady_clock::now();
     message = blame(session.source, [&] { return session.holder.answer(request, session.room()); });
+    faults_->end_work(std::chrono::steady_clock::now() - start);
   }
   session.message.reset();
   reply(session, message);
@@ -329,7 +333,9 @@ void ExpertServer::answer_together(std::span<Session* const> sessions) {
   {
     const Span span(Zone::kExperts, static_cast<uint32_t>(num_rows),
                     static_cast<uint32_t>(readable.front()->source.peer().value));
+    const Deadline start = std::chrono::steady_clock::now();
     messages = merged_->write(parts);
+    faults_->end_work(std::chrono::steady_clock::now() - start);
   }
   for (std::size_t i = 0; i < readable.size(); ++i) guard(*readable[i], [&] { reply(*readable[i], messages[i]); });
 }

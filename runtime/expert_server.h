@@ -12,6 +12,7 @@
 #include "profiler/run_account.h"
 #include "runtime/base/aligned_buffer.h"
 #include "runtime/expert_holder.h"
+#include "runtime/fault/fault_injector.h"
 #include "runtime/trace/trace_worker.h"
 
 namespace ferry {
@@ -27,6 +28,7 @@ class ExpertServer {
     std::chrono::milliseconds peer_timeout{30000};  // as of the whole job
     ClockSkew clock_skew;
     WantsToLeave wants_to_leave;
+    std::vector<PlannedFault> faults;
   };
   /// All outlive this.
   ExpertServer(ExpertShelf& shelf, LinkHub& hub, Options options);
@@ -73,7 +75,7 @@ class ExpertServer {
   void tend(Session& session);
   void notify(Session& session, WireKind kind);
   void handle(Session& session);
-  RequestView read_rows(const Session& session) const;
+  RequestView read_rows(const Session& session);
   std::vector<Session*> waiting_with(Session& session);
   void answer(Session& session);
   void answer_together(std::span<Session* const> sessions);
@@ -86,6 +88,7 @@ class ExpertServer {
   const Options options_;
   const std::chrono::milliseconds idle_timeout_;
   RunAccount run_account_;
+  std::optional<FaultInjector> faults_;      // of this rank, from its first conversation on
   std::optional<MergedReplyWriter> merged_;  // made when it is first needed
   std::vector<std::unique_ptr<Session>> sessions_;
 };

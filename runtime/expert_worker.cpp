@@ -35,9 +35,11 @@ int run_expert_worker(const EngineOptions& options, Cluster& cluster) {
     return shelf->terms();
   };
   cluster.agree(prepare, kLoadTimeout);
-  ExpertServer server(
-      *shelf, *cluster.hub(),
-      {.peer_timeout = to_milliseconds(options.peer_timeout_s), .clock_skew = options.clock_skew, .wants_to_leave = {}});
+  ExpertServer server(*shelf, *cluster.hub(),
+                      {.peer_timeout = to_milliseconds(options.peer_timeout_s),
+                       .clock_skew = options.clock_skew,
+                       .wants_to_leave = {},
+                       .faults = options.faults});
   server.begin(cluster.rank(), cluster.link(kSource), *holder);
   const std::optional<ExpertServer::Ended> ended = server.serve(Deadline::max());
   if (ended->error) throw Error(*ended->error);

@@ -130,7 +130,8 @@ class JoiningWorker {
     server_.emplace(*shelf_, hub_,
                     ExpertServer::Options{.peer_timeout = to_milliseconds(options.peer_timeout_s),
                                           .clock_skew = options.clock_skew,
-                                          .wants_to_leave = [this] { return signals_.has_come(); }});
+                                          .wants_to_leave = [this] { return signals_.has_come(); },
+                                          .faults = options_.faults});
   }
 
   /// Others may be on this host: idle threads must not take their cores.

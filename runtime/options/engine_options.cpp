@@ -58,6 +58,20 @@ void add_profile(CLI::App& app, EngineOptions& o) {
       ->check(one_of({"off", "0", "1", "2"}));
 }
 
+void add_faults(CLI::App& app, EngineOptions& o) {
+  const auto parse = [&o](const std::string& text) {
+    try {
+      o.faults = parse_fault_plan(text);
+    } catch (const Error& error) {
+      throw CLI::ValidationError(std::string("--fault: ") + error.what());
+    }
+  };
+  app.add_option_function<std::string>("--fault", parse,
+                                       "what is to go wrong, to see what becomes of it: kill:2@step=100, stop:1@3s+5s, "
+                                       "cut:0-2@step=7, slow:3x4; a comma between "
+                                       "two; default: nothing");
+}
+
 /// Kernels of the CPU are none of a device's.
 std::string check_device(const EngineOptions& o) {
   if (o.device.kind == DeviceChoice::Kind::kCpu) return "";
@@ -174,6 +188,7 @@ void add_engine_options(CLI::App& app, EngineOptions& o) {
   app.add_option("--peer-timeout", o.peer_timeout_s, "seconds for a rank to answer; default 30")
       ->check(number_in(0.1, 86400.0, "0.1 to 86400 seconds"));
   add_check_weights(app, o);
+  add_faults(app, o);
 }
 
 void add_worker_options(CLI::App& app, EngineOptions& o) {
@@ -183,6 +198,7 @@ void add_worker_options(CLI::App& app, EngineOptions& o) {
   add_check_weights(app, o);
   add_profile(app, o);
   add_clock_skew(app, o.clock_skew);
+  add_faults(app, o);
 }
 
 void add_speculation(CLI::App& app, EngineOptions& o) {

@@ -4,10 +4,12 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "moe/combine_mode.h"
 #include "runtime/base/types.h"
 #include "runtime/checkpoint/quantization.h"
+#include "runtime/fault/fault_plan.h"
 #include "runtime/options/device_choice.h"
 #include "runtime/options/elastic_options.h"
 #include "runtime/options/media_options.h"
@@ -63,9 +65,10 @@ struct EngineOptions {
   PolicyOptions policy;
   MediaOptions media;
   PlacementOptions placement;
-  ElasticOptions elastic;      // of commands that serve
-  double peer_timeout_s = 30;  // for a rank to answer within a step
-  bool check_weights = false;  // refuse NaN and infinity while loading
+  ElasticOptions elastic;            // of commands that serve
+  std::vector<PlannedFault> faults;  // that ranks are to have
+  double peer_timeout_s = 30;        // for a rank to answer within a step
+  bool check_weights = false;        // refuse NaN and infinity while loading
 };
 
 /// "demo" names the checkpoint that comes with Ferry.

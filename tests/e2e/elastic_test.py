@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import tempfile
+import unittest
 import urllib.request
 
 import ferry_job
@@ -352,6 +353,30 @@ class JoinTest(ElasticTest):
             self.assertIn(done.returncode, (1, 2), done.stderr)
             self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
             self.assertIn(word, done.stderr)
+
+
+class FaultTest(unittest.TestCase):
+    def generate(self, *arguments, ranks=1):
+        launcher = [str(ferry_job.ROOT / "launch/mpirun.sh"), "-np", str(ranks)] if ranks > 1 else []
+        command = [*launcher, FERRY, "generate", "--model", "demo", "--prompt", "Once upon a time", "--max-tokens", "80", "--json"]
+        done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=CHANGE_SECONDS)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)["token_ids"], done.stderr
+
+    def test_planned_faults_change_no_token(self):
+        expected, _ = self.generate()
+        for plan, words in (
+            ("kill:2@step=5", ["kills rank 2", "rank 2 is masked"]),
+            ("kill:1@step=4,kill:2@step=9", ["kills rank 1", "kills rank 2"]),
+            ("stop:1@step=5+0.5s", ["stops rank 1"]),
+            ("cut:0-1@step=3", ["cuts the link with rank 1", "cut by --fault", "rank 1 leaves"]),
+            ("slow:2x5", []),
+        ):
+            with self.subTest(plan):
+                tokens, said = self.generate("--fault", plan, ranks=3)
+                self.assertEqual(tokens, expected)
+                for word in words:
+                    self.assertIn(word, said)
 
 
 if __name__ == "__main__":
