@@ -12,7 +12,8 @@
 namespace ferry {
 namespace {
 
-using namespace std::chrono_literals;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
 using Kind = PlannedFault::Kind;
 
 TEST(FaultPlan, IsReadPieceByPiece) {
@@ -24,14 +25,14 @@ TEST(FaultPlan, IsReadPieceByPiece) {
   EXPECT_EQ(plan[0].step, 100);
   EXPECT_FALSE(plan[0].time);
   EXPECT_EQ(plan[1].kind, Kind::kStop);
-  EXPECT_EQ(plan[1].time, 3s);
-  EXPECT_EQ(plan[1].duration, 5500ms);
+  EXPECT_EQ(plan[1].time, seconds(3));
+  EXPECT_EQ(plan[1].duration, milliseconds(5500));
   EXPECT_EQ(plan[2].kind, Kind::kCut);
   EXPECT_EQ(plan[2].rank, Rank{3});
   EXPECT_EQ(plan[3].kind, Kind::kSlow);
   EXPECT_EQ(plan[3].factor, 2.5);
   EXPECT_FALSE(plan[3].step || plan[3].time) << "from the start";
-  EXPECT_EQ(plan[4].time, 1s);
+  EXPECT_EQ(plan[4].time, seconds(1));
 }
 
 TEST(FaultPlan, RefusesWhatIsNoneAndNamesIt) {
@@ -97,7 +98,7 @@ TEST(FaultInjector, KillsTheRankThatIsNamedAndNoOther) {
   EXPECT_EXIT(
       {
         const FaultInjector injector(parse_fault_plan("kill:2@0s"), Rank{2});
-        std::this_thread::sleep_for(60s);
+        std::this_thread::sleep_for(seconds(60));
       },
       testing::KilledBySignal(SIGKILL), "--fault kills rank 2");
   FaultInjector other(plan, Rank{1});
