@@ -96,19 +96,16 @@ class JoiningWorker {
     try {
       joined = post.joiner->take();
     } catch (const Error& error) {  // it never will
-      if (!failure_) failure_ = error;
-      if (posts_.size() > 1) std::fprintf(stderr, "ferry: %s\n", one_line(error.what()).c_str());
-      return;
+      return give_up(error);
     }
     if (!joined) return;
     const Rank rank = joined->member;
     check_context().rank = rank.value;
     const std::vector<Term> terms = decode_report(joined->instructions, Rank{0}).terms;
     if (shelf_ && terms != terms_) {
-      const bool is_alone = !server_->has_conversations();
-      if (!is_alone)
-        throw_invalid("the coordinator at " + post.joiner->address() +
-                      " works by other options than the others; allowed: the same");
+      if (server_->has_conversations())
+        return give_up(Error(ErrorCode::kInvalidArgument, "the coordinator at " + post.joiner->address() +
+                                                              " works by other options than the others; allowed: the same"));
       for (const auto& other : posts_) other->holder.reset();
       server_.reset();
       shelf_.reset();
@@ -119,6 +116,12 @@ class JoiningWorker {
     post.link = hub_.adopt(std::move(joined->socket), Rank{0});
     server_->begin(rank, *post.link, *post.holder);
     std::fprintf(stderr, "ferry: rank %d has joined the coordinator at %s\n", rank.value, post.joiner->address().c_str());
+  }
+
+  /// One coordinator less; the others are served on.
+  void give_up(const Error& error) {
+    if (!failure_) failure_ = error;
+    if (posts_.size() > 1) std::fprintf(stderr, "ferry: %s\n", one_line(error.what()).c_str());
   }
 
   void open(Rank rank, const std::vector<Term>& terms) {

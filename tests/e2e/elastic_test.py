@@ -276,6 +276,21 @@ class JoinTest(ElasticTest):
         self.assertEqual(jobs[1][0].stop(), 0, jobs[1][0].log())
         self.assertEqual(workers[1].wait(), 0, workers[1].log())
 
+    def test_a_coordinator_with_other_options_gets_no_share(self):
+        """The worker says why, goes on with the first one, and its exit code tells in the end."""
+        requests = self.texts(max_tokens=50)
+        expected = self.tokens_alone(requests)
+        first, address = self.start_elastic()
+        worker = Worker(self, address, "--join", f"unix:ferry-other-{os.getpid()}")
+        self.await_states(first, rank_1="healthy")
+        other, _ = self.start_elastic("--token-budget", "512", "--prefill-chunk", "256", address=f"unix:ferry-other-{os.getpid()}")
+        self.assertTrue(wait_until(lambda: "other options" in worker.log(), CHANGE_SECONDS), worker.log())
+        for job in (first, other):
+            self.assertEqual(self.run_calls(job, requests), expected)
+        self.assertEqual(self.states(first), {1: "healthy"})
+        worker.process.terminate()
+        self.assertEqual(worker.wait(), 2, worker.log())
+
     def test_experts_move_for_balance_while_texts_stream(self):
         requests = self.texts()
         expected = self.tokens_alone(requests)
