@@ -232,7 +232,7 @@ class QueueTest(ferry_job.JobTest):
         self.assertTrue(running.wait_for_token())
         load = lambda: job.stub.GetLoad(pb.GetLoadRequest(), timeout=10)
         waiting = [OpenCall(job, endless_request(seed=i, max_tokens=5)) for i in (1, 2)]
-        self.assertTrue(wait_until(lambda: load().waiting_requests == 2, 10), load())
+        self.assertTrue(wait_until(lambda: load().waiting_requests == 2, 60), load())
         for _ in range(3):
             error = self.assert_status(grpc.StatusCode.RESOURCE_EXHAUSTED, lambda: job.generate(endless_request(seed=3)))
             self.assertIn("2", error)
