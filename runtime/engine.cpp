@@ -97,8 +97,8 @@ Engine::~Engine() {
   if (expert_record_) take_counts();
   if (dispatcher_ == nullptr || abandoned_) return;
   try {
+    if (membership_) membership_->close();
     dispatcher_->shut_down();
-    if (membership_) membership_->send_newcomers_home();
     if (remote_ != nullptr && remote_->workers().misses_some()) cluster_.abandon();
   } catch (const Error&) {
     cluster_.abandon();  // a worker that is gone needs no goodbye

@@ -298,9 +298,10 @@ void Membership::let_last_one_go() {
   }
 }
 
-void Membership::send_newcomers_home() {
+void Membership::close() {
   if (hub_.fails_together()) return;
   take_newcomers();
+  door_.reset();
   for (Member& member : members_) {
     if (is_alive(member) && !member.is_seated) say_goodbye(member);
   }

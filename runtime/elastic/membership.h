@@ -40,8 +40,8 @@ class Membership {
 
   /// From now on workers come through `door`, to `streams`, which are the hub's.
   void open(std::unique_ptr<Door> door, StreamHub& streams);
-  /// At the end: tells those who get no rows yet to go.
-  void send_newcomers_home();
+  /// At the end: nobody comes any more, and those who get no rows yet are told to go.
+  void close();
   /// Where they come; null: nowhere.
   const Door* door() const { return door_.get(); }
 
