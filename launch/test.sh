@@ -5,7 +5,7 @@
 #   asan     everything but Vulkan and whole jobs that only compare answers, with AddressSanitizer and UndefinedBehaviorSanitizer
 #   tsan     what has threads: base, moe, comm, the coordinator; not gRPC, whose library is not instrumented
 #   lint     clang-tidy, with the checks that .clang-tidy names, on what ranks exchange and share: the rest would take minutes
-#   fuzz     every fuzz target for 2 s (launch/fuzz.sh)
+#   fuzz     every fuzz target for 4 s (launch/fuzz.sh)
 # Ends with where the time went and one line per part; the exit code is non-zero if a build or a test failed.
 set -uo pipefail
 case "${1:-}" in
@@ -81,7 +81,7 @@ one_preset release all -LE attack
 one_preset asan all
 one_preset tsan thread_tests
 part lint tests/tidy/lint.py build/release /moe/ /comm/ /runtime/base/ /runtime/schedule/
-part fuzz launch/fuzz.sh 2
+part fuzz launch/fuzz.sh 4
 
 echo
 echo "== Where the time went"

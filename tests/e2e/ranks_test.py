@@ -12,7 +12,7 @@ import unittest
 import ferry_job
 from ferry_job import FERRY, ROOT
 
-LAYOUTS = ((0, "auto"), (1, "auto"), (2, "gloo"), (3, "mpi"), (5, "auto"), (7, "auto"))  # workers, transport
+LAYOUTS = ((0, "auto"), (1, "auto"), (2, "gloo"), (3, "mpi"), (5, "auto"), (7, "auto"), (1, "gloo"), (2, "mpi"))  # workers, transport
 SECONDS = 300
 
 

@@ -156,7 +156,7 @@ TEST_F(GrpcDoorTest, ThePromptQueueIsBounded) {
   start();
   std::vector<std::unique_ptr<Call>> calls;
   for (int i = 0; i < 2 + 64 + 30; ++i)
-    calls.push_back(std::make_unique<Call>(*stub_, text_request(FakeEngineClient::kEndlessText), "", seconds(10)));
+    calls.push_back(std::make_unique<Call>(*stub_, text_request(FakeEngineClient::kEndlessText), "", seconds(20)));
   int num_exhausted = 0, num_late = 0;
   while (!calls.empty()) {  // the refused ones first: they came last
     const grpc::StatusCode code = calls.back()->finish().error_code();
@@ -164,7 +164,7 @@ TEST_F(GrpcDoorTest, ThePromptQueueIsBounded) {
     num_exhausted += code == grpc::StatusCode::RESOURCE_EXHAUSTED ? 1 : 0;
     num_late += code == grpc::StatusCode::DEADLINE_EXCEEDED ? 1 : 0;
   }
-  EXPECT_GE(num_exhausted, 1) << "of some 30 for which there is no room; on a busy machine few come in time to hear of it";
+  EXPECT_GE(num_exhausted, 15) << "of some 30 for which there is no room";
   EXPECT_EQ(num_exhausted + num_late, 96);
 }
 
