@@ -77,7 +77,7 @@ void block_termination_signals() {
 
 /// A failed rank does not wait for others, which may be gone: it leaves and they notice.
 int fail(Cluster& cluster, const char* message, int exit_code) {
-  if (cluster.is_coordinator() || !cluster.coordinator_tells()) complain(cluster.rank().value, message);
+  if (cluster.launched_rank().value == 0 || !cluster.first_tells()) complain(cluster.launched_rank().value, message);
   cluster.await_coordinators_end();
   cluster.abandon();
   cluster.exit_if_abandoned(exit_code);

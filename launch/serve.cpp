@@ -14,6 +14,7 @@
 #include "runtime/cluster/exit_guard.h"
 #include "runtime/coordinator.h"
 #include "runtime/engine.h"
+#include "runtime/options/coordinator_share.h"
 #include "runtime/server/access.h"
 #include "runtime/server/anthropic/message_routes.h"
 #include "runtime/server/api/api_service.h"
@@ -44,14 +45,16 @@ constexpr std::chrono::seconds kServersStart{20};        // which takes millisec
 constexpr double kRecentSeconds = 5;                     // that the live view looks back
 constexpr std::size_t kShownRequests = 64;               // of those that are open, the oldest
 
-/// Waits for SIGTERM or SIGINT (true) or for the engine's failure (false). Both signals are blocked in every thread.
-bool wait_for_signal(const Coordinator& coordinator) {
+/// Waits for SIGTERM, SIGINT or the first coordinator's word (true), or for the engine's failure (false). Both signals are blocked
+/// in every thread.
+bool wait_for_signal(const Coordinator& coordinator, CoordinatorLinks* others) {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGTERM);
   sigaddset(&set, SIGINT);
   while (!coordinator.failure()) {
     if (sigtimedwait(&set, nullptr, &kPollPeriod) > 0) return true;
+    if (others != nullptr && others->is_told_to_leave()) return true;
   }
   return false;
 }
@@ -158,11 +161,16 @@ ServerLimits limits_of(const ServeOptions& options) {
   return limits;
 }
 
+/// Of several coordinators this one's name, with which its lines begin.
+std::string name_of(const CoordinatorLinks* others) {
+  return others == nullptr ? "" : "coordinator " + std::to_string(others->index()) + ": ";
+}
+
 /// Says where a port is, and if anybody may use it.
-void announce(const char* port, const std::string& address, const Access& access) {
+void announce(const std::string& who, const char* port, const std::string& address, const Access& access) {
   if (const auto warning = open_port_warning(port, address, access))
     std::fprintf(stderr, "ferry: warning: %s\n", warning->c_str());
-  std::fprintf(stderr, "ferry: serving %s on %s\n", port, address.c_str());
+  std::fprintf(stderr, "ferry: %sserving %s on %s\n", who.c_str(), port, address.c_str());
 }
 
 /// Ends requests whose prompts are still being made as well as those that run, all by the same time.
@@ -177,7 +185,10 @@ void drain(GrpcServer& server, api::ApiService& apis, Coordinator& coordinator, 
 
 }  // namespace
 
-int run_serve(const Options& options, Cluster& cluster) {
+int run_serve(const Options& given, Cluster& cluster) {
+  CoordinatorLinks* const others = cluster.coordinators();
+  const Options options =
+      others == nullptr ? given : share_of(given, {.index = others->index(), .count = others->count(), .host = others->host()});
   const ServerLimits limits = limits_of(options.serve);
   const Access access = load_access(options.serve.access);  // before the weights, which take long
   check_tls(access);
@@ -214,18 +225,20 @@ int run_serve(const Options& options, Cluster& cluster) {
   coordinator.set_on_failure([&] { state.end(); });
   engine.watch().set_on_change([&](const std::optional<std::string>& complaint) { state.set_overdue(complaint); });
   state.set_overdue(engine.watch().complaint());
-  if (http) announce("http", http->address(), access);
-  announce("grpc", server.address(), access);
+  const std::string who = name_of(others);
+  if (http) announce(who, "http", http->address(), access);
+  announce(who, "grpc", server.address(), access);
   if (const std::string address = engine.elastic_address(); !address.empty())
-    std::fprintf(stderr, "ferry: workers may join on %s\n", address.c_str());
-  std::fprintf(stderr, "ferry: prefix cache: %s\n", engine.describe_prefix_cache().c_str());
-  std::fprintf(stderr, "ferry: pictures: %s\n", engine.describe_media().c_str());
+    std::fprintf(stderr, "ferry: %sworkers may join on %s\n", who.c_str(), address.c_str());
+  std::fprintf(stderr, "ferry: %sprefix cache: %s\n", who.c_str(), engine.describe_prefix_cache().c_str());
+  std::fprintf(stderr, "ferry: %spictures: %s\n", who.c_str(), engine.describe_media().c_str());
   starting.leave();
 
-  const bool asked_to_leave = wait_for_signal(coordinator);
+  const bool asked_to_leave = wait_for_signal(coordinator, others);
+  if (others != nullptr && others->is_first()) others->tell_to_leave();
   state.end();
   if (asked_to_leave) {
-    std::fprintf(stderr, "ferry: draining\n");
+    std::fprintf(stderr, "ferry: %sdraining\n", who.c_str());
     drain(server, apis, coordinator, options.serve.drain_timeout_s);
   }
   apis.finish_prompts(std::chrono::steady_clock::now());  // none can be made any more

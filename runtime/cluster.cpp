@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "comm/gloo/gloo_group.h"
+#include "comm/net_address.h"
 #include "runtime/base/check.h"
 #include "runtime/base/error.h"
 #include "runtime/version.h"
@@ -40,14 +41,16 @@ void leave_together(Group& group) {
 
 }  // namespace
 
-Cluster::Cluster(std::unique_ptr<Group> group, TransportKind transport)
-    : rank_(group->rank()), size_(group->size()), group_(std::move(group)) {
+Cluster::Cluster(std::unique_ptr<Group> group, TransportKind transport, int num_coordinators)
+    : launched_(group->rank()),
+      shape_{.num_ranks = group->size(), .num_coordinators = num_coordinators},
+      group_(std::move(group)) {
   cores_ = {.cores = available_cores(),
             .is_coordinator = is_coordinator(),
-            .has_workers = size_ > 1,
-            .ranks_on_cores = size_,
-            .coordinator_on_cores = true};
-  if (size_ == 1) {
+            .has_workers = shape_.num_workers() > 0,
+            .ranks_on_cores = shape_.num_ranks,
+            .coordinators_on_cores = num_coordinators};
+  if (shape_.num_ranks == 1) {
     group_.reset();
   } else if (transport == TransportKind::kAuto) {
     connect(*group_, "");
@@ -59,6 +62,7 @@ Cluster::Cluster(std::unique_ptr<Group> group, TransportKind transport)
 Cluster::Cluster(const EngineOptions& options) {
   cores_.cores = available_cores();
   if (!MpiRuntime::launched_by_mpirun()) {
+    divide(options);
     make_elastic(options);
     return;
   }
@@ -70,10 +74,11 @@ Cluster::Cluster(const EngineOptions& options) {
                                               " s; each needs this program and valid options");
     mpi_ = std::make_unique<MpiRuntime>();
   }
-  rank_ = mpi_->rank();
-  size_ = mpi_->size();
-  check_context().rank = rank_.value;
-  if (size_ == 1) {
+  launched_ = mpi_->rank();
+  shape_.num_ranks = mpi_->size();
+  check_context().rank = launched_.value;
+  if (shape_.num_ranks == 1) {
+    divide(options);
     make_elastic(options);
     return;
   }
@@ -90,20 +95,41 @@ Cluster::Cluster(const EngineOptions& options) {
 /// Ranks with different transports would wait for each other for ever, and those of another program misread each other.
 void Cluster::greet(Group& group, const EngineOptions& options) {
   const HandshakeReport own{.complaint = {},
-                            .terms = {{program_identity()}, {std::string("--transport ") + transport_name(options.transport)}},
+                            .terms = {{program_identity()},
+                                      {std::string("--transport ") + transport_name(options.transport)},
+                                      {"--coordinators " + std::to_string(options.coordinators)}},
                             .place = place_name(mpi_->host_name())};
   const std::vector<HandshakeReport> reports = exchange_reports(group, own, group.now() + kStartTimeout);
   if (const std::optional<Error> disagreement = find_disagreement(reports)) {
     leave_together(group);
-    if (!is_coordinator()) exit_now(EXIT_FAILURE);  // the coordinator says why
+    if (launched_ != Rank{0}) exit_now(EXIT_FAILURE);  // the first says why
     throw *disagreement;
   }
+  try {
+    divide(options);
+  } catch (const Error&) {
+    leave_together(group);
+    if (launched_ != Rank{0}) exit_now(EXIT_FAILURE);
+    throw;
+  }
   const auto shares_cores = [&](const HandshakeReport& other) { return other.place == own.place; };
+  const auto coordinators = std::span(reports).first(static_cast<std::size_t>(shape_.num_coordinators));
   cores_ = {.cores = available_cores(),
             .is_coordinator = is_coordinator(),
-            .has_workers = true,
+            .has_workers = shape_.num_workers() > 0,
             .ranks_on_cores = static_cast<int>(std::ranges::count_if(reports, shares_cores)),
-            .coordinator_on_cores = shares_cores(reports[0])};
+            .coordinators_on_cores = static_cast<int>(std::ranges::count_if(coordinators, shares_cores))};
+}
+
+/// Which ranks are coordinators; there must be a worker for several of them, or a port for some to come.
+void Cluster::divide(const EngineOptions& options) {
+  const int most = std::max(1, options.elastic.address.empty() ? shape_.num_ranks - 1 : shape_.num_ranks);
+  if (options.coordinators > most) {
+    throw_invalid("--coordinators " + std::to_string(options.coordinators) + " of " + std::to_string(shape_.num_ranks) +
+                  " ranks (launch/mpirun.sh -np); allowed: up to " + std::to_string(most) +
+                  (options.elastic.address.empty() ? ", so that there is a worker" : ""));
+  }
+  shape_.num_coordinators = options.coordinators;
 }
 
 void Cluster::join(const EngineOptions& options) {
@@ -122,15 +148,24 @@ void Cluster::join(const EngineOptions& options) {
 }
 
 void Cluster::connect(Group& bootstrap, const std::string& net_interface) {
-  job_links_ = std::make_unique<JobLinks>(
-      bootstrap, net_interface, [this](Rank peer, LinkEnd end, const std::string& reason) { note_end(peer, end, reason); },
-      bootstrap.now() + kStartTimeout);
+  const Deadline deadline = bootstrap.now() + kStartTimeout;
+  const MeetingPlace place{.is_one_host = all_share_a_host(bootstrap, deadline), .net_interface = net_interface};
+  if (shape_.num_workers() > 0) {
+    job_links_ = std::make_unique<JobLinks>(
+        bootstrap, shape_, place, [this](Rank peer, LinkEnd end, const std::string& reason) { note_end(peer, end, reason); },
+        deadline);
+  }
+  if (shape_.num_coordinators == 1) return;
+  coordinator_links_ = std::make_unique<CoordinatorLinks>(bootstrap, shape_, place, deadline);
+  abandoned_ = true;  // each coordinator ends when its own requests have, and MPI would wait for all
 }
 
-/// A rank without the coordinator has nothing to do; one that is lost while ranks start is missed by all.
+/// A rank without a coordinator has nothing to do; one that is lost while ranks start is missed by all.
 void Cluster::note_end(Rank peer, LinkEnd end, const std::string& reason) {
   if (end == LinkEnd::kBroken) abandoned_ = true;  // MPI would wait for it at its end
-  if (!has_agreed_ || (end == LinkEnd::kBroken && !is_coordinator())) lose(peer, reason);
+  const bool is_only_source = !is_coordinator() && shape_.num_coordinators == 1;
+  if (!has_agreed_ || (end == LinkEnd::kBroken && is_only_source))
+    lose(is_coordinator() ? shape_.launched(peer) : peer, reason);
 }
 
 /// Where workers may join, they have links of their own kind.
@@ -165,13 +200,15 @@ void Cluster::lose(Rank lost, const std::string& reason) {
   group_->fail(lost, reason);
   const std::string who = "rank " + std::to_string(lost.value) + ": " + reason;
   if (!losses_.report(who)) return;
-  exit_guard_.end_within(kExitTimeout, "ferry: rank " + std::to_string(rank_.value) + " leaves without cleaning up: " + who);
+  exit_guard_.end_within(kExitTimeout,
+                         "ferry: rank " + std::to_string(launched_.value) + " leaves without cleaning up: " + who);
 }
 
 /// From here on nobody is told of losses, and this process is free to end.
 void Cluster::end_watch() {
   liveness_.reset();
   job_links_.reset();
+  coordinator_links_.reset();
   own_streams_.reset();
   exit_guard_.leave();
 }
@@ -210,7 +247,7 @@ std::string Cluster::agree(const std::function<Terms()>& prepare, std::chrono::m
     has_agreed_ = true;
     return describe_difference(reports);
   }
-  coordinator_tells_ = true;
+  first_tells_ = true;
   leave_together(*group_);
   throw *disagreement;
 }

@@ -12,18 +12,20 @@
 #include "comm/group_links.h"
 #include "comm/liveness.h"
 #include "comm/mpi/mpi_group.h"
+#include "runtime/cluster/coordinator_links.h"
 #include "runtime/cluster/core_policy.h"
 #include "runtime/cluster/exit_guard.h"
 #include "runtime/cluster/handshake.h"
 #include "runtime/cluster/job_links.h"
+#include "runtime/cluster/job_shape.h"
 #include "runtime/cluster/loss_notice.h"
 #include "runtime/cluster/rank_place.h"
 #include "runtime/options/engine_options.h"
 
 namespace ferry {
 
-/// This process's place in the job: alone, the coordinator (rank 0), or an expert worker; the links that carry rows, and what
-/// notices lost ranks.
+/// This process's place in the job: alone, a coordinator, or an expert worker; the links that carry rows, and what notices lost
+/// ranks. Ranks are those of JobShape: a coordinator is rank 0 to its workers, of which each works for all coordinators.
 ///
 /// Over sockets a worker that is lost ends its link alone, and what becomes of that is its user's business; while ranks start,
 /// and over MPI or gloo, it ends the job.
@@ -34,26 +36,32 @@ class Cluster {
   explicit Cluster(const EngineOptions& options);
   /// A place among ranks that are connected already and run on the same cores, such as threads of one process. Nobody watches
   /// over them.
-  explicit Cluster(std::unique_ptr<Group> group, TransportKind transport = TransportKind::kGroup);
+  explicit Cluster(std::unique_ptr<Group> group, TransportKind transport = TransportKind::kGroup, int num_coordinators = 1);
   /// Leaves. Waits for the others only if nobody was lost and abandon() was not called.
   ~Cluster();
   Cluster(const Cluster&) = delete;
   Cluster& operator=(const Cluster&) = delete;
 
-  Rank rank() const { return rank_; }
-  int size() const { return size_; }
+  Rank rank() const { return shape_.in_job(launched_); }
+  /// What the launcher calls this rank.
+  Rank launched_rank() const { return launched_; }
+  /// A coordinator and the workers that were started with it.
+  int size() const { return 1 + shape_.num_workers(); }
+  int num_coordinators() const { return shape_.num_coordinators; }
   /// Those that were started with this process; of a coordinator that workers may join at least one, who is yet to come.
-  int num_workers() const { return streams_ != nullptr ? std::max(size_ - 1, 1) : size_ - 1; }
+  int num_workers() const { return std::max(shape_.num_workers(), streams_ != nullptr ? 1 : 0); }
   /// This rank's number among those of its host.
-  int local_rank() const { return mpi_ != nullptr ? mpi_->local_rank() : rank_.value; }
-  bool is_coordinator() const { return rank_.value == 0; }
-  RankPlace place() const { return {.rank = rank_, .local_rank = local_rank(), .cores = cores_}; }
+  int local_rank() const { return mpi_ != nullptr ? mpi_->local_rank() : launched_.value; }
+  bool is_coordinator() const { return shape_.is_coordinator(launched_); }
+  RankPlace place() const { return {.rank = rank(), .local_rank = local_rank(), .cores = cores_}; }
   /// What the links of this rank are waited for with; null when this process is alone.
   LinkHub* hub();
   /// The same where workers may join: what carries their links. Otherwise null.
   StreamHub* streams() { return streams_; }
-  /// Of the coordinator with any worker that was started with it, of that worker with the coordinator.
+  /// Of a coordinator with any worker that was started with it; of a worker with coordinator `peer`, 0 … num_coordinators() - 1.
   Link& link(Rank peer);
+  /// Of one of several coordinators with the others, else null.
+  CoordinatorLinks* coordinators() { return is_coordinator() ? coordinator_links_.get() : nullptr; }
   /// Of all ranks that were started together, for while they start; null when this process is alone.
   Group* group() { return group_.get(); }
   /// "local", "sockets", "mpi" or "gloo".
@@ -74,14 +82,14 @@ class Cluster {
     Cluster& cluster_;
   };
 
-  /// What ranks must have in common.
+  /// What ranks must have in common, coordinators too.
   using Terms = std::vector<Term>;
   /// Every rank calls this with its own preparations, which return what it works by. Throws the first rank's Error, or one
   /// that names the first line that is not the coordinator's, on all ranks. Waits up to `timeout` for the slowest. Returns what
   /// differs though it may, as describe_difference() says it.
   std::string agree(const std::function<Terms()>& prepare, std::chrono::milliseconds timeout);
-  /// Whether agree() failed on all ranks: the coordinator says why, and once is enough.
-  bool coordinator_tells() const { return coordinator_tells_; }
+  /// Whether agree() failed on all ranks: the first says why, and once is enough.
+  bool first_tells() const { return first_tells_; }
 
   /// For a worker whose group failed: stays until the coordinator has gone, or a few seconds. It would otherwise leave within
   /// the moment in which the coordinator learns whom the job really lost, and be taken for the culprit. Returns at once if
@@ -96,14 +104,15 @@ class Cluster {
  private:
   void join(const EngineOptions& options);
   void make_elastic(const EngineOptions& options);
+  void divide(const EngineOptions& options);
   void connect(Group& bootstrap, const std::string& net_interface);
   void note_end(Rank peer, LinkEnd end, const std::string& reason);
   void greet(Group& group, const EngineOptions& options);
   void lose(Rank lost, const std::string& reason);
   void end_watch();
 
-  Rank rank_{0};
-  int size_ = 1;
+  Rank launched_{0};
+  JobShape shape_;
   CorePolicy cores_;
   std::unique_ptr<MpiRuntime> mpi_;
   std::unique_ptr<Group> bootstrap_;  // MPI, if rows travel over gloo
@@ -111,13 +120,14 @@ class Cluster {
   std::unique_ptr<GroupLinks> group_links_;
   std::atomic<bool> abandoned_{false};
   std::atomic<bool> has_agreed_{false};
-  bool coordinator_tells_ = false;
+  bool first_tells_ = false;
   LossNotice losses_;
   ExitGuard exit_guard_;
   std::unique_ptr<LivenessMonitor> liveness_;  // these last: their threads use all of the above
-  std::unique_ptr<JobLinks> job_links_;        // null: rows travel over the group, or nobody was started with this process
-  std::unique_ptr<StreamHub> own_streams_;     // of one that workers may join, and that was started alone
-  StreamHub* streams_ = nullptr;               // where workers may join
+  std::unique_ptr<JobLinks> job_links_;        // null: rows travel over the group, or no worker was started with this process
+  std::unique_ptr<CoordinatorLinks> coordinator_links_;  // null: there is one
+  std::unique_ptr<StreamHub> own_streams_;               // of one that workers may join, and that was started alone
+  StreamHub* streams_ = nullptr;                         // where workers may join
 };
 
 }  // namespace ferry

@@ -107,8 +107,8 @@ void send_assignments(Cluster& cluster, const ExpertPlacement* placement) {
     cluster.link({r}).wait(*sends[static_cast<std::size_t>(r) - 1], cluster.hub()->now() + kLoadTimeout);
 }
 
-std::vector<std::byte> receive_assignment(Cluster& cluster) {
-  Link& source = cluster.link({0});
+std::vector<std::byte> receive_assignment(Cluster& cluster, Rank coordinator) {
+  Link& source = cluster.link(coordinator);
   std::vector<std::byte> message(kMostAssignmentBytes);
   const std::unique_ptr<PendingOp> receive = source.irecv(message, kAssignmentTag, Fit::kUpTo);
   message.resize(source.wait(*receive, cluster.hub()->now() + kLoadTimeout));

@@ -60,8 +60,8 @@ ExpertPlacement first_placement(const EngineOptions& options, const ModelConfig&
 /// Tells every worker what it is to hold; no placement: that there will be none, since the coordinator failed. Waits for the
 /// messages to leave.
 void send_assignments(Cluster& cluster, const ExpertPlacement* placement);
-/// A worker waits for that before it does anything that could fail: the message, for decode_assignment().
-std::vector<std::byte> receive_assignment(Cluster& cluster);
+/// A worker waits for that of each coordinator before it does anything that could fail: the message, for decode_assignment().
+std::vector<std::byte> receive_assignment(Cluster& cluster, Rank coordinator);
 
 /// What --speculate comes to with this checkpoint, kAuto included, and whether the MTP layer is to be loaded (config.mtp, which
 /// is all that workers need to know). Throws Error{kInvalidArgument} if the MTP layer is asked for and there is none.

@@ -33,7 +33,7 @@ std::string place_name(const std::string& host) {
 
 int CorePolicy::default_threads() const {
   if (is_coordinator) return cores;
-  const int workers = ranks_on_cores - (coordinator_on_cores ? 1 : 0);
+  const int workers = ranks_on_cores - coordinators_on_cores;
   return std::clamp(2 * cores / std::max(1, workers), 1, cores);
 }
 

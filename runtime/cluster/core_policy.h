@@ -16,11 +16,11 @@ std::string place_name(const std::string& host);
 struct CorePolicy {
   int cores = 1;  // that this rank may run on
   bool is_coordinator = true;
-  bool has_workers = false;          // anywhere
-  int ranks_on_cores = 1;            // that may run on these cores, this one too
-  bool coordinator_on_cores = true;  // is one of them
+  bool has_workers = false;       // anywhere
+  int ranks_on_cores = 1;         // that may run on these cores, this one too
+  int coordinators_on_cores = 1;  // of them
 
-  /// The coordinator takes all cores that it may run on, as workers compute while it waits. A worker takes twice its share: the
+  /// A coordinator takes all cores that it may run on, as workers compute while it waits. A worker takes twice its share: the
   /// busiest worker of a layer then goes on with the cores of those that are done.
   int default_threads() const;
   /// Rows of half a step from which it is computed in two micro-batches, 0 for never: where workers have cores of their own,

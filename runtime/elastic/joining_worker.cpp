@@ -145,7 +145,7 @@ class JoiningWorker {
                       .is_coordinator = false,
                       .has_workers = true,
                       .ranks_on_cores = 2,
-                      .coordinator_on_cores = true}};
+                      .coordinators_on_cores = 1}};
   }
 
   /// One has gone: another one is waited for at its place, or none.

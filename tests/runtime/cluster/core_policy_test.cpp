@@ -15,8 +15,11 @@ TEST(CorePolicy, AProcessAloneTakesAllCores) {
 TEST(CorePolicy, AWorkerTakesTwiceItsShareOfSharedCores) {
   CorePolicy worker{.cores = 16, .is_coordinator = false, .has_workers = true, .ranks_on_cores = 5};
   EXPECT_EQ(worker.default_threads(), 8) << "four workers and the coordinator";
-  worker.coordinator_on_cores = false;
+  worker.coordinators_on_cores = 0;
   EXPECT_EQ(worker.default_threads(), 6) << "five workers";
+  worker.coordinators_on_cores = 3;
+  EXPECT_EQ(worker.default_threads(), 16) << "two workers beside three coordinators";
+  worker.coordinators_on_cores = 0;
   worker.ranks_on_cores = 1;
   EXPECT_EQ(worker.default_threads(), 16);
   worker.cores = 1;

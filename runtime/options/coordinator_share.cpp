@@ -1,0 +1,40 @@
+#include "runtime/options/coordinator_share.h"
+
+#include "runtime/base/error.h"
+#include "runtime/net/host_port.h"
+
+namespace ferry {
+namespace {
+
+constexpr int kMaxPort = 65535;
+
+/// The port so much behind that of an option, on another host if one is named.
+std::string behind(const std::string& option, const std::string& address, int steps, const std::string& host) {
+  const HostPort place = parse_host_port(option, address);
+  if (place.port == 0) return (host.empty() ? place.host : host) + ":0";
+  if (place.port + steps > kMaxPort)
+    throw_invalid(option + " " + address + " with --coordinators, whose ports come behind it, up to " +
+                  std::to_string(place.port + steps) + "; allowed: up to " + std::to_string(kMaxPort));
+  return (host.empty() ? place.host : host) + ":" + std::to_string(place.port + steps);
+}
+
+}  // namespace
+
+Options share_of(Options options, const CoordinatorSeat& seat) {
+  if (seat.count == 1) return options;
+  const int index = seat.index;
+  ServeOptions& serve = options.serve;
+  if (serve.http_address != "off") serve.http_address = behind("--http", serve.http_address, 1 + index, seat.host);
+  serve.grpc_address = behind("--grpc", serve.grpc_address, 1 + index, seat.host);
+  if (serve.trace_dir) *serve.trace_dir /= "coordinator-" + std::to_string(index);
+  std::string& elastic = options.engine.elastic.address;
+  if (elastic.starts_with("unix:")) {
+    elastic += "-" + std::to_string(index);
+  } else if (!elastic.empty()) {
+    elastic = behind("--elastic", elastic, index, "");
+  }
+  if (index > 0 && !options.engine.expert_load.empty()) options.engine.expert_load += "." + std::to_string(index);
+  return options;
+}
+
+}  // namespace ferry
