@@ -1,5 +1,6 @@
 #pragma once
 
+#include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -8,6 +9,8 @@
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <ctime>
+#include <span>
 #include <string>
 
 #include "comm/op.h"
@@ -36,6 +39,16 @@ class Bell {
  private:
   const FileDescriptor fd_;
 };
+
+/// poll() until `deadline`, to the nanosecond as far as the system's timers go, or for a quarter of an hour if that is sooner.
+inline int poll_until(std::span<pollfd> polled, Deadline deadline) {
+  using std::chrono::nanoseconds;
+  constexpr nanoseconds kMost = std::chrono::minutes(15);
+  const nanoseconds left = std::clamp<nanoseconds>(deadline - std::chrono::steady_clock::now(), nanoseconds(0), kMost);
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(left);
+  const timespec time{.tv_sec = seconds.count(), .tv_nsec = (left - seconds).count()};
+  return ppoll(polled.data(), polled.size(), &time, nullptr);
+}
 
 /// For poll(): until `deadline`, rounded up, at most a quarter of an hour.
 inline int millis_left(Deadline deadline) {

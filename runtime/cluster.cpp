@@ -97,7 +97,7 @@ void Cluster::greet(Group& group, const EngineOptions& options) {
   const HandshakeReport own{.complaint = {},
                             .terms = {{program_identity()},
                                       {std::string("--transport ") + transport_name(options.transport)},
-                                      {"--coordinators " + std::to_string(options.coordinators)}},
+                                      {"--coordinators " + std::to_string(options.sharing.coordinators)}},
                             .place = place_name(mpi_->host_name())};
   const std::vector<HandshakeReport> reports = exchange_reports(group, own, group.now() + kStartTimeout);
   if (const std::optional<Error> disagreement = find_disagreement(reports)) {
@@ -124,12 +124,12 @@ void Cluster::greet(Group& group, const EngineOptions& options) {
 /// Which ranks are coordinators; there must be a worker for several of them, or a port for some to come.
 void Cluster::divide(const EngineOptions& options) {
   const int most = std::max(1, options.elastic.address.empty() ? shape_.num_ranks - 1 : shape_.num_ranks);
-  if (options.coordinators > most) {
-    throw_invalid("--coordinators " + std::to_string(options.coordinators) + " of " + std::to_string(shape_.num_ranks) +
+  if (options.sharing.coordinators > most) {
+    throw_invalid("--coordinators " + std::to_string(options.sharing.coordinators) + " of " + std::to_string(shape_.num_ranks) +
                   " ranks (launch/mpirun.sh -np); allowed: up to " + std::to_string(most) +
                   (options.elastic.address.empty() ? ", so that there is a worker" : ""));
   }
-  shape_.num_coordinators = options.coordinators;
+  shape_.num_coordinators = options.sharing.coordinators;
 }
 
 void Cluster::join(const EngineOptions& options) {

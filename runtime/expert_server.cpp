@@ -33,8 +33,12 @@ auto blame(const Link& source, Read&& read) {
 /// One conversation. The next message may arrive while the last one is computed: one inbox is being read, the other is being
 /// filled.
 struct ExpertServer::Session {
-  Session(Rank own_rank, Link& link, ExpertHolder& experts, const ClockSkew& skew)
-      : rank(own_rank), source(link), holder(experts), trace(own_rank, experts.shelf().compute().pool.num_threads(), skew) {
+  Session(int number_, Rank own_rank, Link& link, ExpertHolder& experts, const ClockSkew& skew)
+      : number(number_),
+        rank(own_rank),
+        source(link),
+        holder(experts),
+        trace(own_rank, experts.shelf().compute().pool.num_threads(), skew) {
     const WorkerShape shape = holder.largest_shape();
     const int64_t inbox_bytes = std::max(
         {max_request_bytes(shape), max_assignment_bytes(holder.shelf().num_layers(), holder.shelf().config().moe.num_experts),
@@ -49,13 +53,15 @@ struct ExpertServer::Session {
   std::span<std::byte> room() { return {reply_bytes.data(), reply_bytes.size()}; }
   bool is_rows() const { return message && message->header.kind == WireKind::kRows; }
 
-  const Rank rank;  // this one's, as the coordinator calls it
+  const int number;  // of all sessions that there ever were
+  const Rank rank;   // this one's, as the coordinator calls it
   Link& source;
   ExpertHolder& holder;
   TraceWorker trace;
   std::array<Inbox, 2> inboxes;
-  std::size_t at = 0;              // of the inbox that is being filled, or was
-  std::optional<Message> message;  // that has come and is not handled
+  std::size_t at = 0;                  // of the inbox that is being filled, or was
+  std::optional<Message> message;      // that has come and is not handled
+  std::optional<Deadline> held_until;  // it waits for others of its layer
   AlignedBuffer reply_bytes;
   Deadline last_word;    // of the coordinator
   Deadline last_sign{};  // of this rank, that it is alive while it makes an assignment ready
@@ -84,7 +90,7 @@ void ExpertServer::drop_receive(Session& session) const {
 
 void ExpertServer::begin(Rank rank, Link& source, ExpertHolder& holder) {
   recorder().register_thread("experts");
-  sessions_.push_back(std::make_unique<Session>(rank, source, holder, options_.clock_skew));
+  sessions_.push_back(std::make_unique<Session>(num_sessions_++, rank, source, holder, options_.clock_skew));
   sessions_.back()->last_word = hub_.now();
   if (!faults_) faults_.emplace(options_.faults, rank);
 }
@@ -103,13 +109,13 @@ void ExpertServer::guard(Session& session, Act&& act) {
 std::optional<ExpertServer::Ended> ExpertServer::serve(Deadline until) {
   while (true) {
     if (std::optional<Ended> ended = take_ended()) return ended;
-    Session* const session = oldest_message();
+    if (sessions_.size() > 1) collect(hub_.now());  // what has come meanwhile
+    Session* const session = next_message();
     if (session == nullptr) {
       collect(next_deadline(until));
-      if (oldest_message() != nullptr) continue;
+      if (next_message() != nullptr) continue;
       check_silence();
     } else {
-      if (sessions_.size() > 1) collect(hub_.now());  // what waits with it
       handle(*session);
     }
     for (const auto& other : sessions_) guard(*other, [&] { tend(*other); });
@@ -122,17 +128,37 @@ std::optional<ExpertServer::Ended> ExpertServer::take_ended() {
   if (found == sessions_.end()) return std::nullopt;
   const std::unique_ptr<Session> session = std::move(*found);
   sessions_.erase(found);
+  window_.forget(session->number);
+  trial_.forget(session->number);
   drop_receive(*session);
   return Ended{.source = &session->source, .are_ranks_lost = session->are_ranks_lost, .error = session->error};
 }
 
-ExpertServer::Session* ExpertServer::oldest_message() const {
-  Session* oldest = nullptr;
+/// The oldest that does not wait for another; if all wait, none comes any more, and the oldest is it.
+ExpertServer::Session* ExpertServer::next_message() const {
+  const Deadline now = sessions_.size() > 1 ? hub_.now() : Deadline{};
+  Session *oldest = nullptr, *next = nullptr;
+  bool may_come = false;
+  const auto is_older = [](const Session& a, const Session* b) {
+    return b == nullptr || a.message->arrived < b->message->arrived;
+  };
   for (const auto& session : sessions_) {
-    if (!session->message) continue;
-    if (oldest == nullptr || session->message->arrived < oldest->message->arrived) oldest = session.get();
+    if (!session->message) {
+      may_come = true;
+      continue;
+    }
+    if (is_older(*session, oldest)) oldest = session.get();
+    if (is_older(*session, next) && !is_held(*session, now)) next = session.get();
   }
-  return oldest;
+  return next != nullptr || may_come ? next : oldest;
+}
+
+/// Whether its rows wait for others of their layer, which have not come.
+bool ExpertServer::is_held(const Session& session, Deadline now) const {
+  if (!session.held_until || *session.held_until <= now) return false;
+  return std::ranges::none_of(sessions_, [&](const auto& other) {
+    return other.get() != &session && other->is_rows() && other->message->header.layer == session.message->header.layer;
+  });
 }
 
 /// When there is something else to do than to wait. Over a group a deadline is the end of all links, and there is nothing else.
@@ -140,6 +166,7 @@ Deadline ExpertServer::next_deadline(Deadline until) const {
   Deadline next = until;
   for (const auto& session : sessions_) {
     next = std::min(next, session->last_word + idle_timeout_);
+    if (session->message && session->held_until) next = std::min(next, *session->held_until);
     if (session->holder.is_preparing()) next = std::min(next, hub_.now() + kPreparingPeriod);
     if (options_.wants_to_leave && !session->has_asked_to_leave) next = std::min(next, hub_.now() + kLeavePeriod);
   }
@@ -179,8 +206,21 @@ void ExpertServer::receive(Session& session, uint64_t begun) {
   const std::span<const std::byte> bytes(inbox.bytes.data(), num_bytes);
   const WireHeader header = blame(session.source, [&] { return read_header_of_any_epoch(bytes); });
   session.message = Message{.header = header, .bytes = bytes, .begun = begun, .arrived = now_ticks()};
+  session.held_until.reset();
+  if (header.kind == WireKind::kRows && sessions_.size() > 1) note_rows(session, session.last_word);
   session.at = 1 - session.at;
   if (header.kind != WireKind::kShutDown) session.post();  // a goodbye comes at the latest
+}
+
+/// Decides whether they wait for those of another coordinator.
+void ExpertServer::note_rows(Session& session, Deadline now) {
+  const WireHeader& header = session.message->header;
+  const bool is_new = window_.note_rows(session.number, header.step, header.layer, header.num_tokens, now);
+  if (is_new && header.num_tokens <= MergeWindow::kMostTokens)
+    trial_.note_step(session.number, header.step, header.num_tokens, now);
+  const bool may_wait =
+      options_.wait_to_merge == WaitToMerge::kAlways || (options_.wait_to_merge == WaitToMerge::kAuto && trial_.is_on());
+  if (may_wait && header.combine == CombineMode::kExact) session.held_until = window_.hold(session.number, now);
 }
 
 void ExpertServer::check_silence() {
@@ -352,6 +392,7 @@ void ExpertServer::reply(Session& session, std::span<const std::byte> message) {
   const uint64_t sent = now_ticks();
   send(session, message, kReplyTag);
   const uint64_t left = now_ticks();
+  window_.note_reply(session.number, hub_.now());
   record_span(Zone::kWaitSend, sent, left, 0, peer);
   record_span(Zone::kCombineSend, sent, left, static_cast<uint32_t>(message.size()), peer);
   run_account_.record_own();  // the coordinator has its rows: nobody waits for these any more

@@ -13,6 +13,9 @@
 #include "runtime/base/aligned_buffer.h"
 #include "runtime/expert_holder.h"
 #include "runtime/fault/fault_injector.h"
+#include "runtime/merge_trial.h"
+#include "runtime/merge_window.h"
+#include "runtime/options/sharing_options.h"
 #include "runtime/trace/trace_worker.h"
 
 namespace ferry {
@@ -29,6 +32,7 @@ class ExpertServer {
     ClockSkew clock_skew;
     WantsToLeave wants_to_leave;
     std::vector<PlannedFault> faults;
+    WaitToMerge wait_to_merge = WaitToMerge::kAuto;
   };
   /// All outlive this.
   ExpertServer(ExpertShelf& shelf, LinkHub& hub, Options options);
@@ -67,9 +71,11 @@ class ExpertServer {
   void guard(Session& session, Act&& act);
   std::optional<Ended> take_ended();
   void drop_receive(Session& session) const;
-  Session* oldest_message() const;
+  Session* next_message() const;
   Deadline next_deadline(Deadline until) const;
   void collect(Deadline deadline);
+  bool is_held(const Session& session, Deadline now) const;
+  void note_rows(Session& session, Deadline now);
   void receive(Session& session, uint64_t begun);
   void check_silence();
   void tend(Session& session);
@@ -90,7 +96,10 @@ class ExpertServer {
   RunAccount run_account_;
   std::optional<FaultInjector> faults_;      // of this rank, from its first conversation on
   std::optional<MergedReplyWriter> merged_;  // made when it is first needed
+  MergeWindow window_;
+  MergeTrial trial_;
   std::vector<std::unique_ptr<Session>> sessions_;
+  int num_sessions_ = 0;  // that there ever were
 };
 
 }  // namespace ferry

@@ -34,7 +34,8 @@ class StartingWorker {
                     ExpertServer::Options{.peer_timeout = to_milliseconds(options.peer_timeout_s),
                                           .clock_skew = options.clock_skew,
                                           .wants_to_leave = {},
-                                          .faults = options.faults});
+                                          .faults = options.faults,
+                                          .wait_to_merge = options.sharing.wait_to_merge});
     for (int32_t c = 0; c < cluster.num_coordinators(); ++c)
       server_->begin(cluster.rank(), cluster.link({c}), holders_[static_cast<std::size_t>(c)]);
   }

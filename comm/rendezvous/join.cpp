@@ -49,7 +49,7 @@ AddressList addresses_of(const HostPort& place) {
 /// Waits until the socket can do what `event` says.
 void await_event(int socket, short event, Deadline deadline) {
   pollfd polled{.fd = socket, .events = event, .revents = 0};
-  while (poll(&polled, 1, millis_left(deadline)) <= 0) {
+  while (poll_until({&polled, 1}, deadline) <= 0) {
     if (std::chrono::steady_clock::now() >= deadline) give_up_try("no answer in time");
   }
 }

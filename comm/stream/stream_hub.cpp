@@ -138,7 +138,7 @@ class StreamHub::Core {
     }
     ++num_waiting_;
     lock.unlock();
-    poll(polled_.data(), polled_.size(), millis_left(deadline));
+    poll_until(polled_, deadline);
     lock.lock();
     --num_waiting_;
     if (polled_.front().revents != 0) waiter_bell_.silence();

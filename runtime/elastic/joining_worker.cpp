@@ -134,7 +134,8 @@ class JoiningWorker {
                     ExpertServer::Options{.peer_timeout = to_milliseconds(options.peer_timeout_s),
                                           .clock_skew = options.clock_skew,
                                           .wants_to_leave = [this] { return signals_.has_come(); },
-                                          .faults = options_.faults});
+                                          .faults = options_.faults,
+                                          .wait_to_merge = options_.sharing.wait_to_merge});
   }
 
   /// Others may be on this host: idle threads must not take their cores.

@@ -199,6 +199,7 @@ void add_worker_options(CLI::App& app, EngineOptions& o) {
   add_profile(app, o);
   add_clock_skew(app, o.clock_skew);
   add_faults(app, o);
+  add_wait_to_merge(app, o.sharing);
 }
 
 void add_speculation(CLI::App& app, EngineOptions& o) {
@@ -229,13 +230,6 @@ void add_prefix_cache(CLI::App& app, EngineOptions& o) {
                  "folder on the coordinator's disk for that file; default /var/tmp");
 }
 
-void add_coordinators(CLI::App& app, EngineOptions& o) {
-  app.add_option("--coordinators", o.coordinators,
-                 "how many of the job's ranks, the first ones, have requests, caches and ports of their own; the others work for "
-                 "all of them, and --http and --grpc of the first spread requests; default 1")
-      ->check(number_in(1, EngineOptions::kMaxCoordinators, "1 to 16"));
-}
-
 void add_expert_load(CLI::App& app, EngineOptions& o) {
   app.add_option("--expert-load", o.expert_load,
                  "file for what was asked of each expert: read at the start if it is there, written every few minutes and at "
@@ -255,8 +249,8 @@ std::string check_together(const EngineOptions& o) {
   if (o.trace_routing && o.trace.empty()) return "--trace-routing: without --trace; allowed: with a folder for the capture";
   if (o.placement.rebalance_steps > 0 && o.transport != TransportKind::kAuto)
     return "--rebalance: with --transport mpi or gloo; allowed: with auto";
-  if (o.coordinators > 1 && o.transport != TransportKind::kAuto)
-    return "--coordinators: " + std::to_string(o.coordinators) + " with --transport mpi or gloo; allowed: with auto";
+  if (o.sharing.coordinators > 1 && o.transport != TransportKind::kAuto)
+    return "--coordinators: " + std::to_string(o.sharing.coordinators) + " with --transport mpi or gloo; allowed: with auto";
   const std::string chunk = std::to_string(o.prefill_chunk);
   if (o.prefill_chunk > kMaxPrefillQuantum && o.prefill_chunk % kMaxPrefillQuantum != 0) {
     return "--prefill-chunk: " + complaint(chunk, "1 to 64, or a multiple of 64");

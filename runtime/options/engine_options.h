@@ -14,6 +14,7 @@
 #include "runtime/options/elastic_options.h"
 #include "runtime/options/media_options.h"
 #include "runtime/options/placement_options.h"
+#include "runtime/options/sharing_options.h"
 #include "runtime/schedule/policy.h"
 #include "runtime/schedule/speculation.h"
 #include "runtime/trace/clock_skew.h"
@@ -31,7 +32,6 @@ enum class TransportKind { kAuto, kMpi, kGloo, kGroup };
 /// What every rank of a job needs; the same command line reaches all of them. Parsed and checked once, in parse_options.
 struct EngineOptions {
   static constexpr int64_t kMaxSeqs = 65536;  // of max_seqs and of a bench's batch
-  static constexpr int kMaxCoordinators = 16;
 
   std::filesystem::path model;  // checkpoint folder
   std::optional<DType> dtype;   // of the run; absent: the checkpoint's
@@ -67,7 +67,7 @@ struct EngineOptions {
   MediaOptions media;
   PlacementOptions placement;
   ElasticOptions elastic;            // of commands that serve
-  int32_t coordinators = 1;          // the first ranks of a job, of one that serves; the others work for all of them
+  SharingOptions sharing;            // likewise
   std::vector<PlannedFault> faults;  // that ranks are to have
   double peer_timeout_s = 30;        // for a rank to answer within a step
   bool check_weights = false;        // refuse NaN and infinity while loading
@@ -93,8 +93,6 @@ void add_speculation(CLI::App& app, EngineOptions& options);
 void add_measured_speculation(CLI::App& app, EngineOptions& options);
 /// --prefix-cache-memory, --prefix-cache-disk and --prefix-cache-folder.
 void add_prefix_cache(CLI::App& app, EngineOptions& options);
-/// --coordinators.
-void add_coordinators(CLI::App& app, EngineOptions& options);
 /// --expert-load.
 void add_expert_load(CLI::App& app, EngineOptions& options);
 /// --trace and --trace-routing.

@@ -110,11 +110,15 @@ int main(int argc, char** argv) {
                  "35b (1.7 GB a layer), 122b (4.9), 397b (13), 27b (0.8), next-80b (3.3) or lfm2-8b (0.7); default 35b")
       ->check(CLI::IsMember(ferry::slice_names()));
   app.add_option("--layers", num_layers, "every fourth is attention; default 4")->check(CLI::Range(1, 40));
+  int64_t vocab = 0;
+  app.add_option("--vocab", vocab, "tokens, so that the head weighs as in the whole model; default: the released model's")
+      ->check(CLI::Range(16, 1 << 20));
   bool has_mtp = false;
   app.add_flag("--mtp", has_mtp, "with a layer that guesses further tokens");
   CLI11_PARSE(app, argc, argv);
   try {
-    ferry::write_slice(out, ferry::make_slice(shape, num_layers, has_mtp ? ferry::MtpPart::kLayer : ferry::MtpPart::kNone));
+    ferry::write_slice(out,
+                       ferry::make_slice(shape, num_layers, has_mtp ? ferry::MtpPart::kLayer : ferry::MtpPart::kNone, vocab));
   } catch (const std::exception& error) {
     std::fprintf(stderr, "ferry_slice: %s\n", error.what());
     return 1;

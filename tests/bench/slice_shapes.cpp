@@ -203,12 +203,13 @@ std::vector<std::string> slice_names() {
   return names;
 }
 
-Slice make_slice(const std::string& name, int64_t num_layers, MtpPart mtp) {
+Slice make_slice(const std::string& name, int64_t num_layers, MtpPart mtp, int64_t vocab) {
   const Widths* found = nullptr;
   for (const Widths& w : kWidths)
     if (name == w.name) found = &w;
   FERRY_CHECK(found != nullptr) << name;
-  const Widths& w = *found;
+  Widths w = *found;
+  if (vocab > 0) w.vocab = vocab;
   const bool is_lfm2 = w.family == Family::kLfm2;
   const std::string prefix = w.family == Family::kQwen35 ? "model.language_model." : "model.";
   Slice slice{.config = is_lfm2 ? lfm2_config(w, num_layers) : qwen_config(w, num_layers), .shards = {}};

@@ -22,7 +22,8 @@ struct SliceShard {
   std::vector<SliceTensor> tensors;
 };
 
-/// A checkpoint with the layer shapes and the vocabulary of a released model, but few of its layers.
+/// A checkpoint with the layer shapes and, unless another is asked for, the vocabulary of a released model, but few of its
+/// layers.
 struct Slice {
   nlohmann::ordered_json config;  // config.json
   std::vector<SliceShard> shards;
@@ -34,7 +35,8 @@ std::vector<std::string> slice_names();
 /// Whether a slice has the layer that guesses further tokens, where the family has one.
 enum class MtpPart : uint8_t { kNone, kLayer };
 
-/// `name` is one of slice_names(). Throws Error{kInvalidArgument} for an MTP layer of a family without one.
-Slice make_slice(const std::string& name, int64_t num_layers, MtpPart mtp = MtpPart::kNone);
+/// `name` is one of slice_names(); `vocab` 0: the released model's. Throws Error{kInvalidArgument} for an MTP layer of a family
+/// without one.
+Slice make_slice(const std::string& name, int64_t num_layers, MtpPart mtp = MtpPart::kNone, int64_t vocab = 0);
 
 }  // namespace ferry
