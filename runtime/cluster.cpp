@@ -11,6 +11,7 @@
 #include "comm/net_address.h"
 #include "runtime/base/check.h"
 #include "runtime/base/error.h"
+#include "runtime/elastic/door.h"
 #include "runtime/version.h"
 
 namespace ferry {
@@ -39,17 +40,22 @@ void leave_together(Group& group) {
   }
 }
 
+/// Ranks that are threads of this process.
+CorePolicy shared_cores(const Group& group, const JobShape& shape) {
+  return {.cores = available_cores(),
+          .is_coordinator = shape.is_coordinator(group.rank()),
+          .has_workers = shape.num_workers() > 0,
+          .ranks_on_cores = shape.num_ranks,
+          .coordinators_on_cores = shape.num_coordinators};
+}
+
 }  // namespace
 
 Cluster::Cluster(std::unique_ptr<Group> group, TransportKind transport, int num_coordinators)
     : launched_(group->rank()),
       shape_{.num_ranks = group->size(), .num_coordinators = num_coordinators},
+      cores_(shared_cores(*group, shape_)),
       group_(std::move(group)) {
-  cores_ = {.cores = available_cores(),
-            .is_coordinator = is_coordinator(),
-            .has_workers = shape_.num_workers() > 0,
-            .ranks_on_cores = shape_.num_ranks,
-            .coordinators_on_cores = num_coordinators};
   if (shape_.num_ranks == 1) {
     group_.reset();
   } else if (transport == TransportKind::kAuto) {
@@ -57,6 +63,18 @@ Cluster::Cluster(std::unique_ptr<Group> group, TransportKind transport, int num_
   } else {
     group_links_ = std::make_unique<GroupLinks>(*group_);
   }
+}
+
+Cluster::Cluster(Given given)
+    : launched_(given.group->rank()),
+      shape_{.num_ranks = given.group->size()},
+      cores_(shared_cores(*given.group, shape_)),
+      works_now_(std::move(given.works_now)),
+      takes_workers_(given.takes_workers),
+      group_(std::move(given.group)),
+      links_(given.make_links(note_ends())) {
+  cores_.has_workers = cores_.has_workers || takes_workers_;
+  if (shape_.num_ranks == 1) group_.reset();
 }
 
 Cluster::Cluster(const EngineOptions& options) {
@@ -150,14 +168,14 @@ void Cluster::join(const EngineOptions& options) {
 void Cluster::connect(Group& bootstrap, const std::string& net_interface) {
   const Deadline deadline = bootstrap.now() + kStartTimeout;
   const MeetingPlace place{.is_one_host = all_share_a_host(bootstrap, deadline), .net_interface = net_interface};
-  if (shape_.num_workers() > 0) {
-    job_links_ = std::make_unique<JobLinks>(
-        bootstrap, shape_, place, [this](Rank peer, LinkEnd end, const std::string& reason) { note_end(peer, end, reason); },
-        deadline);
-  }
+  if (shape_.num_workers() > 0) links_ = std::make_unique<JobLinks>(bootstrap, shape_, place, note_ends(), deadline);
   if (shape_.num_coordinators == 1) return;
   coordinator_links_ = std::make_unique<CoordinatorLinks>(bootstrap, shape_, place, deadline);
   abandoned_ = true;  // each coordinator ends when its own requests have, and MPI would wait for all
+}
+
+OnLinkEnd Cluster::note_ends() {
+  return [this](Rank peer, LinkEnd end, const std::string& reason) { note_end(peer, end, reason); };
 }
 
 /// A rank without a coordinator has nothing to do; one that is lost while ranks start is missed by all.
@@ -173,24 +191,25 @@ void Cluster::make_elastic(const EngineOptions& options) {
   if (options.elastic.address.empty() || !is_coordinator()) return;
   if (group_links_)
     throw_invalid(std::string("--elastic with --transport ") + transport_name(options.transport) + "; allowed: with auto");
-  if (!job_links_) {
-    own_streams_ =
-        std::make_unique<StreamHub>([this](Rank peer, LinkEnd end, const std::string& reason) { note_end(peer, end, reason); });
-    cores_.has_workers = true;
-  }
-  streams_ = job_links_ ? &job_links_->hub() : own_streams_.get();
+  if (!links_) links_ = std::make_unique<LoneLinks>(note_ends());
+  cores_.has_workers = true;
+  takes_workers_ = true;
 }
 
 LinkHub* Cluster::hub() {
-  if (own_streams_) return own_streams_.get();
-  if (job_links_) return &job_links_->hub();
+  if (links_) return &links_->hub();
   return group_links_.get();
 }
 
-Link& Cluster::link(Rank peer) { return job_links_ ? job_links_->link(peer) : group_links_->link(peer); }
+Link& Cluster::link(Rank peer) { return links_ ? links_->link(peer) : group_links_->link(peer); }
+
+std::unique_ptr<Door> Cluster::open_door(const ElasticOptions& options, DoorRules rules) {
+  FERRY_CHECK(takes_workers_);
+  return links_->open_door(options, std::move(rules));
+}
 
 const char* Cluster::transport() const {
-  if (job_links_ || own_streams_) return "sockets";
+  if (links_) return "sockets";
   return group_ == nullptr ? "local" : group_->name();
 }
 
@@ -207,9 +226,8 @@ void Cluster::lose(Rank lost, const std::string& reason) {
 /// From here on nobody is told of losses, and this process is free to end.
 void Cluster::end_watch() {
   liveness_.reset();
-  job_links_.reset();
+  links_.reset();
   coordinator_links_.reset();
-  own_streams_.reset();
   exit_guard_.leave();
 }
 

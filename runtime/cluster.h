@@ -19,6 +19,7 @@
 #include "runtime/cluster/job_links.h"
 #include "runtime/cluster/job_shape.h"
 #include "runtime/cluster/loss_notice.h"
+#include "runtime/cluster/rank_links.h"
 #include "runtime/cluster/rank_place.h"
 #include "runtime/options/engine_options.h"
 
@@ -37,6 +38,14 @@ class Cluster {
   /// A place among ranks that are connected already and run on the same cores, such as threads of one process. Nobody watches
   /// over them.
   explicit Cluster(std::unique_ptr<Group> group, TransportKind transport = TransportKind::kGroup, int num_coordinators = 1);
+  /// A place that is given with all that belongs to it, in a cluster that is simulated. Nobody watches over it.
+  struct Given {
+    std::unique_ptr<Group> group;  // of the ranks that start together, or of this one alone
+    std::function<std::unique_ptr<RankLinks>(OnLinkEnd)> make_links;
+    bool takes_workers = false;            // which may join while the job runs
+    std::function<bool()> works_now = {};  // as of RankPlace
+  };
+  explicit Cluster(Given given);
   /// Leaves. Waits for the others only if nobody was lost and abandon() was not called.
   ~Cluster();
   Cluster(const Cluster&) = delete;
@@ -49,15 +58,17 @@ class Cluster {
   int size() const { return 1 + shape_.num_workers(); }
   int num_coordinators() const { return shape_.num_coordinators; }
   /// Those that were started with this process; of a coordinator that workers may join at least one, who is yet to come.
-  int num_workers() const { return std::max(shape_.num_workers(), streams_ != nullptr ? 1 : 0); }
+  int num_workers() const { return std::max(shape_.num_workers(), takes_workers_ ? 1 : 0); }
   /// This rank's number among those of its host.
   int local_rank() const { return mpi_ != nullptr ? mpi_->local_rank() : launched_.value; }
   bool is_coordinator() const { return shape_.is_coordinator(launched_); }
-  RankPlace place() const { return {.rank = rank(), .local_rank = local_rank(), .cores = cores_}; }
+  RankPlace place() const { return {.rank = rank(), .local_rank = local_rank(), .cores = cores_, .works_now = works_now_}; }
   /// What the links of this rank are waited for with; null when this process is alone.
   LinkHub* hub();
-  /// The same where workers may join: what carries their links. Otherwise null.
-  StreamHub* streams() { return streams_; }
+  /// Whether workers may join while the job runs.
+  bool takes_workers() const { return takes_workers_; }
+  /// Where they do. This outlives it. Throws what SocketDoor does.
+  std::unique_ptr<Door> open_door(const ElasticOptions& options, DoorRules rules);
   /// Of a coordinator with any worker that was started with it; of a worker with coordinator `peer`, 0 … num_coordinators() - 1.
   Link& link(Rank peer);
   /// Of one of several coordinators with the others, else null.
@@ -105,6 +116,7 @@ class Cluster {
   void join(const EngineOptions& options);
   void make_elastic(const EngineOptions& options);
   void divide(const EngineOptions& options);
+  OnLinkEnd note_ends();
   void connect(Group& bootstrap, const std::string& net_interface);
   void note_end(Rank peer, LinkEnd end, const std::string& reason);
   void greet(Group& group, const EngineOptions& options);
@@ -114,6 +126,8 @@ class Cluster {
   Rank launched_{0};
   JobShape shape_;
   CorePolicy cores_;
+  std::function<bool()> works_now_;
+  bool takes_workers_ = false;
   std::unique_ptr<MpiRuntime> mpi_;
   std::unique_ptr<Group> bootstrap_;  // MPI, if rows travel over gloo
   std::unique_ptr<Group> group_;      // of all ranks: while they start, and for rows over MPI or gloo
@@ -123,11 +137,9 @@ class Cluster {
   bool first_tells_ = false;
   LossNotice losses_;
   ExitGuard exit_guard_;
-  std::unique_ptr<LivenessMonitor> liveness_;  // these last: their threads use all of the above
-  std::unique_ptr<JobLinks> job_links_;        // null: rows travel over the group, or no worker was started with this process
+  std::unique_ptr<LivenessMonitor> liveness_;            // these last: their threads use all of the above
+  std::unique_ptr<RankLinks> links_;                     // null: rows travel over the group, or not at all
   std::unique_ptr<CoordinatorLinks> coordinator_links_;  // null: there is one
-  std::unique_ptr<StreamHub> own_streams_;               // of one that workers may join, and that was started alone
-  StreamHub* streams_ = nullptr;                         // where workers may join
 };
 
 }  // namespace ferry

@@ -86,7 +86,7 @@ Engine::Engine(const EngineOptions& options, Cluster& cluster, LogitRows logit_r
       describe_run(config_, dtype_, quantization(), scheduler_options_, cluster_), pool().num_threads(), peer_timeout);
   trace_->set_routing_shape(routing_shape(config_));
   faults_.emplace(options.faults, cluster.rank());
-  if (cluster.streams() != nullptr) open_door(options);
+  if (cluster.takes_workers()) open_door(options);
   std::function<uint64_t()> device_progress;
   if (device() != nullptr) device_progress = [&open = *device()->open] { return open.progress(); };
   watch_ = std::make_unique<EngineWatch>(progress_, pool(), std::move(device_progress), peer_timeout,
@@ -291,10 +291,10 @@ void Engine::make_dispatcher(const EngineOptions& options) {
 void Engine::open_door(const EngineOptions& options) {
   std::vector<bool> taken(1, true);
   for (int32_t r = 1; r < cluster_.size(); ++r) taken.push_back(true);
-  membership_->open(std::make_unique<Door>(options.elastic, introduction_terms(checkpoint_fingerprint(model_->checkpoint)),
-                                           make_instructions(make_terms(options, config_, quantization(), *compute_), options),
-                                           std::move(taken)),
-                    *cluster_.streams());
+  membership_->open(cluster_.open_door(
+      options.elastic, {.introduction = introduction_terms(checkpoint_fingerprint(model_->checkpoint)),
+                        .instructions = make_instructions(make_terms(options, config_, quantization(), *compute_), options),
+                        .taken = std::move(taken)}));
 }
 
 std::string Engine::elastic_address() const {

@@ -24,7 +24,7 @@ ExpertHolder::ExpertHolder(ExpertShelf& shelf) : shelf_(shelf) {
   const ExpertLoader& loader = shelf.loader();
   held_ = {.experts = none, .bank = std::make_shared<ExpertBank>(no_experts, loader.dims(), loader.weight_type())};
   replies_.emplace(*held_.bank, shelf.compute().stream, reply_options());
-  ExpertPreparer::Options preparing{.dtype = shelf.dtype(), .make_backend = {}};
+  ExpertPreparer::Options preparing{.dtype = shelf.dtype(), .make_backend = {}, .works_now = shelf.place().works_now};
   if (!shelf.compute().device) {
     preparing.make_backend = [&shelf] {
       return select_backend(shelf.options().kernels, shelf.options().matmul, shelf.dtype());

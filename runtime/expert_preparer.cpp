@@ -40,6 +40,7 @@ const PackedExpert& find_expert(const HeldExperts& next, const HeldExperts& now,
 }
 
 ExpertPreparer::ExpertPreparer(ExpertShelf& shelf, Options options) : shelf_(shelf), options_(std::move(options)) {
+  if (options_.works_now) return;
   try {
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error& error) {
@@ -54,7 +55,7 @@ ExpertPreparer::~ExpertPreparer() {
     ++number_;
   }
   wake_.notify_all();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void ExpertPreparer::begin(Assignment assignment, std::shared_ptr<const ExpertBank> bank, RankExperts held) {
@@ -80,7 +81,8 @@ bool ExpertPreparer::is_busy() const {
 }
 
 std::optional<ExpertPreparer::Prepared> ExpertPreparer::take() {
-  const std::scoped_lock lock(mutex_);
+  std::unique_lock lock(mutex_);
+  if (job_ && options_.works_now && options_.works_now()) work(lock);
   if (done_) is_busy_ = false;
   return std::exchange(done_, std::nullopt);
 }
@@ -97,23 +99,27 @@ void ExpertPreparer::run() {
   while (true) {
     wake_.wait(lock, [this] { return is_over_ || job_; });
     if (is_over_) return;
-    const Job job = std::move(*job_);
-    job_.reset();
-    const uint64_t number = number_;
-    lock.unlock();
-    std::optional<Prepared> prepared;
-    try {
-      prepared = prepare(job, number);
-    } catch (const GivenUp&) {
-    } catch (const std::bad_alloc&) {
-      prepared = Prepared{job.assignment, nullptr, {job.assignment.epoch, {}, "out of memory while it read experts"}};
-    } catch (const std::exception& error) {
-      prepared = Prepared{job.assignment, nullptr, {job.assignment.epoch, {}, error.what()}};
-    }
-    lock.lock();
-    if (number != number_ || !prepared) continue;
-    done_ = std::move(prepared);
+    work(lock);
   }
+}
+
+/// Makes the job ready that is there, without the lock.
+void ExpertPreparer::work(std::unique_lock<std::mutex>& lock) {
+  const Job job = std::move(*job_);
+  job_.reset();
+  const uint64_t number = number_;
+  lock.unlock();
+  std::optional<Prepared> prepared;
+  try {
+    prepared = prepare(job, number);
+  } catch (const GivenUp&) {
+  } catch (const std::bad_alloc&) {
+    prepared = Prepared{job.assignment, nullptr, {job.assignment.epoch, {}, "out of memory while it read experts"}};
+  } catch (const std::exception& error) {
+    prepared = Prepared{job.assignment, nullptr, {job.assignment.epoch, {}, error.what()}};
+  }
+  lock.lock();
+  if (number == number_ && prepared) done_ = std::move(prepared);
 }
 
 ExpertPreparer::Prepared ExpertPreparer::prepare(const Job& job, uint64_t number) {

@@ -24,7 +24,7 @@ struct HeldExperts {
 const PackedExpert& find_expert(const HeldExperts& next, const HeldExperts& now, int64_t layer, LogicalExpertId expert);
 
 /// Makes ready what a worker is to hold next while it goes on with what it holds: on a thread of its own, which gets little of
-/// cores that others want. Experts that stay are shared, others read from the checkpoint.
+/// cores that others want, or where ranks take turns in take(). Experts that stay are shared, others read from the checkpoint.
 ///
 /// Used by one thread.
 class ExpertPreparer {
@@ -32,6 +32,7 @@ class ExpertPreparer {
   struct Options {
     DType dtype = DType::kF32;              // of rows that come back from experts
     std::function<Backend()> make_backend;  // what computes canaries, on the preparer's thread; empty: they are the caller's
+    std::function<bool()> works_now = {};   // as of RankPlace: whether take() does the work; empty: a thread does
   };
   /// `shelf` outlives this. Throws Error{kResourceExhausted} if no thread can be had.
   ExpertPreparer(ExpertShelf& shelf, Options options);
@@ -63,6 +64,7 @@ class ExpertPreparer {
   };
 
   void run();
+  void work(std::unique_lock<std::mutex>& lock);
   Prepared prepare(const Job& job, uint64_t number);
   void sing(const Job& job, const ExpertBank& bank, uint64_t number, Preparation& preparation);
   bool is_given_up(uint64_t number) const;

@@ -6,6 +6,7 @@ namespace ferry {
 
 ExpertShelf::ExpertShelf(const EngineOptions& options, const RankPlace& place, RequireMemory require_memory)
     : options_(options),
+      place_(place),
       config_(load_config(options.model)),
       dtype_(options.dtype.value_or(config_.dtype)),
       compute_(options, place, dtype_),

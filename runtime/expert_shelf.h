@@ -30,6 +30,7 @@ class ExpertShelf {
   ExpertShelf(const EngineOptions& options, const RankPlace& place, RequireMemory require_memory = {});
 
   const EngineOptions& options() const { return options_; }
+  const RankPlace& place() const { return place_; }
   const ModelConfig& config() const { return config_; }
   DType dtype() const { return dtype_; }
   int64_t num_layers() const { return std::max<int64_t>(config_.num_expert_layers(), 1); }
@@ -50,6 +51,7 @@ class ExpertShelf {
   using Key = std::pair<int64_t, int32_t>;  // layer and expert
 
   const EngineOptions options_;
+  const RankPlace place_;
   ModelConfig config_;
   DType dtype_;
   ComputeResources compute_;

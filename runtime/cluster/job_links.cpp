@@ -1,6 +1,7 @@
 #include "runtime/cluster/job_links.h"
 
-#include <utility>
+#include "runtime/base/check.h"
+#include "runtime/elastic/socket_door.h"
 
 namespace ferry {
 
@@ -16,6 +17,16 @@ JobLinks::JobLinks(Group& bootstrap, const JobShape& shape, const MeetingPlace& 
       links_[static_cast<std::size_t>(peer.value)] = hub_->adopt(std::move(sockets[i]), peer);
     }
   }
+}
+
+std::unique_ptr<Door> JobLinks::open_door(const ElasticOptions& options, DoorRules rules) {
+  return std::make_unique<SocketDoor>(options, std::move(rules), *hub_);
+}
+
+Link& LoneLinks::link(Rank peer) { FERRY_CHECK(false) << " rank " << peer.value << " of a job of one"; }
+
+std::unique_ptr<Door> LoneLinks::open_door(const ElasticOptions& options, DoorRules rules) {
+  return std::make_unique<SocketDoor>(options, std::move(rules), hub_);
 }
 
 }  // namespace ferry

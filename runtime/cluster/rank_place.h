@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+
 #include "runtime/base/types.h"
 #include "runtime/cluster/core_policy.h"
 
@@ -10,6 +12,9 @@ struct RankPlace {
   Rank rank{0};
   int local_rank = 0;
   CorePolicy cores;
+  // Where ranks are threads that take turns, as in a simulation: whether the rank does now, in its own turn, what it otherwise
+  // leaves to a thread beside its work. Empty: it has such threads.
+  std::function<bool()> works_now = {};
 
   bool is_coordinator() const { return cores.is_coordinator; }
 };

@@ -51,11 +51,6 @@ Membership::Membership(RemoteTokenDispatcher& dispatcher, WatchedLinks& hub, std
 
 Membership::~Membership() = default;
 
-void Membership::open(std::unique_ptr<Door> door, StreamHub& streams) {
-  door_ = std::move(door);
-  streams_ = &streams;
-}
-
 std::vector<Link*> Membership::links() const {
   std::vector<Link*> links;
   for (const Member& member : members_) links.push_back(member.is_seated ? member.link.get() : nullptr);
@@ -98,7 +93,7 @@ void Membership::take_newcomers() {
     }
     Member& member = members_[worker];
     FERRY_CHECK(member.link == nullptr);
-    member.adopted = streams_->adopt(std::move(guest.socket), guest.rank);
+    member.adopted = std::move(guest.link);
     member.link = hub_.watch(*member.adopted);
     post_notice(member);
     is_stuck_ = false;

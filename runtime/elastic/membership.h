@@ -38,8 +38,8 @@ class Membership {
   Membership(const Membership&) = delete;
   Membership& operator=(const Membership&) = delete;
 
-  /// From now on workers come through `door`, to `streams`, which are the hub's.
-  void open(std::unique_ptr<Door> door, StreamHub& streams);
+  /// From now on workers come through `door`; their links are the hub's.
+  void open(std::unique_ptr<Door> door) { door_ = std::move(door); }
   /// At the end: nobody comes any more, and those who get no rows yet are told to go.
   void close();
   /// Where they come; null: nowhere.
@@ -97,7 +97,6 @@ class Membership {
   WatchedLinks& hub_;
   const Options options_;
   const OnWorkerChange on_change_;
-  StreamHub* streams_ = nullptr;
   std::unique_ptr<Door> door_;
   std::vector<Member> members_;  // by worker
   std::vector<Member> ended_;    // whose links somebody may still use

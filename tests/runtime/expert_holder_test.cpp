@@ -166,6 +166,31 @@ TEST(ExpertPreparer, AnotherAssignmentTakesThePlaceOfTheOneUnderWay) {
   }
 }
 
+TEST(ExpertPreparer, WhereRanksTakeTurnsItWorksWhenItIsAsked) {
+  DemoExperts demo;
+  const std::shared_ptr<const ExpertBank> held = demo.load(kFirst);
+  ExpertPreparer::Options options = demo.with_canaries();
+  bool is_its_turn = false;
+  options.works_now = [&is_its_turn] { return is_its_turn; };
+  ExpertPreparer preparer(demo.shelf, options);
+  EXPECT_FALSE(preparer.take());
+  preparer.begin({.epoch = 2, .experts = kFirst, .canaries = {}}, held, kFirst);
+  preparer.begin({.epoch = 3, .experts = kSecond, .canaries = kSecond}, held, kFirst);
+  EXPECT_FALSE(preparer.take()) << "not now";
+  EXPECT_TRUE(preparer.is_busy());
+  is_its_turn = true;
+  const std::optional<ExpertPreparer::Prepared> prepared = preparer.take();
+  ASSERT_TRUE(prepared);
+  EXPECT_EQ(prepared->preparation.epoch, 3U) << "the last one counts";
+  EXPECT_EQ(prepared->preparation.canaries.size(), 4U * kDemoLayers);
+  EXPECT_EQ(prepared->bank->expert(0, 0), held->expert(0, 2));
+  EXPECT_FALSE(preparer.is_busy());
+  preparer.begin({.epoch = 4, .experts = kSecond, .canaries = {}}, held, kFirst);
+  preparer.give_up();
+  EXPECT_FALSE(preparer.is_busy());
+  EXPECT_FALSE(preparer.take()) << "it was given up";
+}
+
 TEST(ExpertPreparer, WhatIsGivenUpIsNeverReady) {
   DemoExperts demo;
   const std::shared_ptr<const ExpertBank> held = demo.load(kFirst);

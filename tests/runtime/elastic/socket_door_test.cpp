@@ -1,4 +1,4 @@
-#include "runtime/elastic/door.h"
+#include "runtime/elastic/socket_door.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -10,6 +10,7 @@
 
 #include "comm/rendezvous/join.h"
 #include "moe/placement/placement_types.h"
+#include "moe/wire.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"
 
@@ -33,6 +34,10 @@ std::vector<std::byte> introduced(const std::vector<Term>& terms) {
   return encode_report({.complaint = {}, .terms = terms, .place = {}});
 }
 
+DoorRules rules(std::vector<bool> taken) {
+  return {.introduction = introduction_terms(kFingerprint), .instructions = kInstructions, .taken = std::move(taken)};
+}
+
 Joined come(const Door& door, const std::string& key = "", const std::string& fingerprint = kFingerprint) {
   return join(door.address(), key, 1, introduced(introduction_terms(fingerprint)), soon_enough());
 }
@@ -48,39 +53,44 @@ std::vector<Door::Guest> await_guests(Door& door) {
   return guests;
 }
 
-TEST(Door, WhoComesGetsInstructionsAndTheFirstFreeSeat) {
+TEST(SocketDoor, WhoComesGetsInstructionsAndTheFirstFreeSeat) {
   for (const std::string& address : {local_door(), std::string("127.0.0.1:0")}) {
-    Door door({.address = address, .key_file = {}}, introduction_terms(kFingerprint), kInstructions, {true, false, true});
+    StreamHub hub;
+    SocketDoor door({.address = address, .key_file = {}}, rules({true, false, true}), hub);
     EXPECT_EQ(door.address() == address, address.starts_with("unix:")) << door.address();
     EXPECT_TRUE(door.take().empty());
     for (const int32_t seat : {1, 3, 4}) {
-      const Joined joined = come(door);
+      Joined joined = come(door);
       EXPECT_EQ(joined.member, Rank{seat});
       EXPECT_EQ(decode_report(joined.instructions, Rank{0}).terms, kInstructions);
       const std::vector<Door::Guest> guests = await_guests(door);
       ASSERT_EQ(guests.size(), 1U);
       EXPECT_EQ(guests[0].rank, Rank{seat});
       // It is one connection.
-      EXPECT_EQ(write(guests[0].socket.get(), "x", 1), 1);
-      char got = 0;
-      ssize_t count = -1;
-      while (count < 0) count = read(joined.socket.get(), &got, 1);
-      EXPECT_EQ(count, 1);
-      EXPECT_EQ(got, 'x');
+      StreamHub worker_hub;
+      const std::unique_ptr<Link> link = worker_hub.adopt(std::move(joined.socket), Rank{0});
+      const std::byte sent{42};
+      const auto send = guests[0].link->isend(std::span(&sent, 1), kRequestTag);
+      std::byte got{};
+      const auto receive = link->irecv(std::span(&got, 1), kRequestTag, Fit::kExact);
+      EXPECT_EQ(link->wait(*receive, soon_enough()), 1U);
+      EXPECT_EQ(got, sent);
     }
     EXPECT_TRUE(door.take().empty());
   }
 }
 
-TEST(Door, AnotherCheckpointIsRefusedWithBothFingerprintsAndTakesNoSeat) {
-  Door door({.address = local_door(), .key_file = {}}, introduction_terms(kFingerprint), kInstructions, {true});
+TEST(SocketDoor, AnotherCheckpointIsRefusedWithBothFingerprintsAndTakesNoSeat) {
+  StreamHub hub;
+  SocketDoor door({.address = local_door(), .key_file = {}}, rules({true}), hub);
   test::expect_error([&] { come(door, "", kOtherFingerprint); }, ErrorCode::kFailedPrecondition,
                      {"refused", kFingerprint, kOtherFingerprint, "allowed: the same"});
   EXPECT_EQ(come(door).member, Rank{1});
 }
 
-TEST(Door, AnotherProgramIsRefusedByName) {
-  Door door({.address = local_door(), .key_file = {}}, introduction_terms(kFingerprint), kInstructions, {true});
+TEST(SocketDoor, AnotherProgramIsRefusedByName) {
+  StreamHub hub;
+  SocketDoor door({.address = local_door(), .key_file = {}}, rules({true}), hub);
   std::vector<Term> terms = introduction_terms(kFingerprint);
   ASSERT_GE(terms.size(), 2U);
   const auto expect_refused = [&](const std::vector<Term>& said, const std::vector<std::string>& parts) {
@@ -98,8 +108,9 @@ TEST(Door, AnotherProgramIsRefusedByName) {
   test::expect_error([&] { join(door.address(), "", 1, {}, soon_enough()); }, ErrorCode::kFailedPrecondition, {"refused"});
 }
 
-TEST(Door, AFreedSeatIsGivenAgain) {
-  Door door({.address = local_door(), .key_file = {}}, introduction_terms(kFingerprint), kInstructions, {true, true, true});
+TEST(SocketDoor, AFreedSeatIsGivenAgain) {
+  StreamHub hub;
+  SocketDoor door({.address = local_door(), .key_file = {}}, rules({true, true, true}), hub);
   EXPECT_EQ(come(door).member, Rank{3});
   door.free_seat(Rank{2});
   EXPECT_EQ(come(door).member, Rank{2});
@@ -108,34 +119,34 @@ TEST(Door, AFreedSeatIsGivenAgain) {
   EXPECT_EQ(come(door).member, Rank{4});
 }
 
-TEST(Door, ThereAreNoMoreSeatsThanWorkers) {
+TEST(SocketDoor, ThereAreNoMoreSeatsThanWorkers) {
   std::vector<bool> taken(static_cast<std::size_t>(kMaxWorkers), true);  // the coordinator and all but one worker
-  Door door({.address = local_door(), .key_file = {}}, introduction_terms(kFingerprint), kInstructions, taken);
+  StreamHub hub;
+  SocketDoor door({.address = local_door(), .key_file = {}}, rules(taken), hub);
   EXPECT_EQ(come(door).member, Rank{static_cast<int32_t>(kMaxWorkers)});
   test::expect_error([&] { come(door); }, ErrorCode::kFailedPrecondition, {"there are 64 workers"});
 }
 
-TEST(Door, OnlyWhoHasTheKeyIsLetIn) {
+TEST(SocketDoor, OnlyWhoHasTheKeyIsLetIn) {
   test::TempFolder folder;
   std::ofstream(folder.path() / "key") << "a key of some length\n";
-  Door door({.address = local_door(), .key_file = folder.path() / "key"}, introduction_terms(kFingerprint), kInstructions,
-            {true});
+  StreamHub hub;
+  SocketDoor door({.address = local_door(), .key_file = folder.path() / "key"}, rules({true}), hub);
   test::expect_error([&] { come(door, "a key of some other length"); }, ErrorCode::kFailedPrecondition,
                      {"the key is not the one"});
   test::expect_error([&] { come(door); }, ErrorCode::kFailedPrecondition, {"the key is not the one"});
   EXPECT_EQ(come(door, "a key of some length").member, Rank{1}) << "and the others have taken no seat";
 }
 
-TEST(Door, WhatIsWrongWithTheAddressOrTheKeySaysOfWhichOption) {
-  const auto open = [](const ElasticOptions& options) {
-    Door(options, introduction_terms(kFingerprint), kInstructions, {true});
-  };
+TEST(SocketDoor, WhatIsWrongWithTheAddressOrTheKeySaysOfWhichOption) {
+  StreamHub hub;
+  const auto open = [&](const ElasticOptions& options) { SocketDoor(options, rules({true}), hub); };
   test::expect_error([&] { open({.address = "here", .key_file = {}}); }, ErrorCode::kInvalidArgument, {"--elastic: ", "here"});
   test::expect_error([&] { open({.address = "0.0.0.0:0", .key_file = {}}); }, ErrorCode::kInvalidArgument, {"--elastic: "});
   test::expect_error([&] { open({.address = local_door(), .key_file = "/nowhere/key"}); }, ErrorCode::kNotFound,
                      {"--elastic: ", "/nowhere/key"});
   const std::string address = local_door();
-  const Door first({.address = address, .key_file = {}}, introduction_terms(kFingerprint), kInstructions, {true});
+  const SocketDoor first({.address = address, .key_file = {}}, rules({true}), hub);
   test::expect_error([&] { open({.address = address, .key_file = {}}); }, ErrorCode::kFailedPrecondition, {"--elastic: "});
 }
 

@@ -1,0 +1,60 @@
+#include "runtime/elastic/socket_door.h"
+
+#include <utility>
+
+#include "runtime/base/error.h"
+#include "runtime/elastic/join_key.h"
+
+namespace ferry {
+
+SocketDoor::SocketDoor(const ElasticOptions& options, DoorRules rules, StreamHub& hub)
+    : hub_(hub),
+      introduction_(std::move(rules.introduction)),
+      instructions_(encode_report({.complaint = {}, .terms = std::move(rules.instructions), .place = {}})),
+      seats_(std::move(rules.taken)) {
+  try {
+    rendezvous_.emplace(
+        options.address, read_join_key(options.key_file), [this](const Newcomer& newcomer) { return admit(newcomer); },
+        [this](const Rendezvous::Place& place, FileDescriptor socket) {
+          const std::scoped_lock lock(mutex_);
+          visits_.push_back({place.member, std::move(socket)});
+        });
+  } catch (const Error& error) {
+    throw Error(error.code(), "--elastic: " + std::string(error.what()));
+  }
+}
+
+/// The first seat that is free; of a refusal, whoever comes gets to read why.
+Rendezvous::Place SocketDoor::admit(const Newcomer& newcomer) {
+  const HandshakeReport theirs = decode_report(newcomer.introduction, Rank{-1});
+  if (theirs.terms != introduction_) {
+    for (std::size_t i = 0; i < introduction_.size(); ++i) {
+      const std::string their_text = i < theirs.terms.size() ? theirs.terms[i].text : "nothing";
+      if (their_text != introduction_[i].text)
+        throw Error(ErrorCode::kFailedPrecondition,
+                    "the worker is " + their_text + ", the coordinator " + introduction_[i].text + "; allowed: the same");
+    }
+    throw Error(ErrorCode::kFailedPrecondition, "the worker says more of itself than the coordinator knows");
+  }
+  const std::scoped_lock lock(mutex_);
+  return {.member = seats_.take(), .epoch = 0, .instructions = instructions_};
+}
+
+std::vector<Door::Guest> SocketDoor::take() {
+  std::vector<Visit> visits;
+  {
+    const std::scoped_lock lock(mutex_);
+    visits = std::exchange(visits_, {});
+  }
+  std::vector<Guest> guests;
+  guests.reserve(visits.size());
+  for (Visit& visit : visits) guests.push_back({visit.rank, hub_.adopt(std::move(visit.socket), visit.rank)});
+  return guests;
+}
+
+void SocketDoor::free_seat(Rank rank) {
+  const std::scoped_lock lock(mutex_);
+  seats_.free(rank);
+}
+
+}  // namespace ferry

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/rendezvous/rendezvous.h"
+#include "comm/stream/stream_hub.h"
+#include "runtime/elastic/door.h"
+#include "runtime/options/elastic_options.h"
+
+namespace ferry {
+
+/// A door that listens on a socket. Any thread may call it.
+class SocketDoor final : public Door {
+ public:
+  /// Those who come have links of `hub`, which outlives this. Throws Error for an address that cannot be listened on, or a key
+  /// file that cannot be read.
+  SocketDoor(const ElasticOptions& options, DoorRules rules, StreamHub& hub);
+
+  const std::string& address() const override { return rendezvous_->address(); }
+  std::vector<Guest> take() override;
+  void free_seat(Rank rank) override;
+
+ private:
+  struct Visit {
+    Rank rank;
+    FileDescriptor socket;
+  };
+
+  Rendezvous::Place admit(const Newcomer& newcomer);
+
+  StreamHub& hub_;
+  const std::vector<Term> introduction_;
+  const std::vector<std::byte> instructions_;
+  std::mutex mutex_;
+  DoorSeats seats_;
+  std::vector<Visit> visits_;
+  std::optional<Rendezvous> rendezvous_;  // the last: its thread uses all of the above
+};
+
+}  // namespace ferry
