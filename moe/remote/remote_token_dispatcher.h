@@ -143,6 +143,7 @@ class RemoteTokenDispatcher final : public TokenDispatcher {
   void close(Flight& flight);
   void collect_late(Late& late, Exchange& exchange, uint64_t begun);
   void check_late();
+  bool lose_late();
 
   // Computing and adding up.
   void compute_here(Flight& flight, Wave& wave);

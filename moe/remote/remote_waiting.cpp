@@ -242,17 +242,13 @@ void RemoteTokenDispatcher::collect_late(Late& late, Exchange& exchange, uint64_
   std::erase_if(late_, [](const auto& other) { return other->exchanges.empty(); });
 }
 
-/// Between steps: takes what has come late, and loses who is beyond the timeout.
+/// Between steps: takes what has come late, and then loses who is beyond the timeout: nobody may have looked for so long.
 void RemoteTokenDispatcher::check_late() {
   while (!late_.empty()) {
     awaited_.clear();
     ops_.clear();
     for (const auto& late : late_) {
       for (Exchange& exchange : late->exchanges) {
-        if (hub_.now() >= exchange.posted + options_.timeout) {
-          lose(exchange.worker, Error(ErrorCode::kDeadlineExceeded, rank_name(seats_[exchange.worker].rank) + ": silent for " +
-                                                                        in_ms(hub_.now() - exchange.posted)));
-        }
         awaited_.push_back({&exchange, late.get()});
         ops_.push_back(exchange.receive.get());
       }
@@ -262,10 +258,25 @@ void RemoteTokenDispatcher::check_late() {
     try {
       which = hub_.wait_any(ops_, hub_.now());
     } catch (const Error&) {  // none of them
-      return;
+      if (!lose_late()) return;
+      continue;
     }
     collect_late(*awaited_[which].late, *awaited_[which].exchange, begun);
   }
+}
+
+/// Loses those who owe an answer for longer than the timeout. False if nobody does.
+bool RemoteTokenDispatcher::lose_late() {
+  bool has_lost = false;
+  for (const Awaited& awaited : awaited_) {
+    const Exchange& exchange = *awaited.exchange;
+    const std::chrono::nanoseconds silent = hub_.now() - exchange.posted;
+    if (silent < options_.timeout) continue;
+    has_lost = true;
+    lose(exchange.worker,
+         Error(ErrorCode::kDeadlineExceeded, rank_name(seats_[exchange.worker].rank) + ": silent for " + in_ms(silent)));
+  }
+  return has_lost;
 }
 
 void RemoteTokenDispatcher::keep_alive() {

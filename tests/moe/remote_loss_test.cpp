@@ -120,6 +120,22 @@ class WorkerThread {
   std::thread thread_;  // last: it uses all of the above
 };
 
+/// A hub whose clock can be put forward.
+class LaterHub final : public LinkHub {
+ public:
+  explicit LaterHub(LinkHub& hub) : hub_(hub) {}
+
+  Deadline now() const override { return hub_.now() + later; }
+  std::size_t wait_any(std::span<PendingOp* const> ops, Deadline deadline) override {
+    return hub_.wait_any(ops, deadline - later);
+  }
+
+  std::chrono::seconds later{0};
+
+ private:
+  LinkHub& hub_;
+};
+
 /// All experts in this process, as the way out.
 class AllExperts final : public OrphanExperts {
  public:
@@ -158,7 +174,7 @@ struct Job {
     for (const ExpertPlacement& next : later) placements.emplace(next.epoch(), next);
     std::vector<Link*> pointers;
     for (int32_t w = 0; w < 3; ++w) pointers.push_back(let_come(w, w == 1 ? ill : Ill::kNot, at));
-    dispatcher.emplace(hub, placements.at(1), pointers, has_orphans ? &orphans : nullptr, parts.stream(),
+    dispatcher.emplace(clock, placements.at(1), pointers, has_orphans ? &orphans : nullptr, parts.stream(),
                        RemoteTokenDispatcher::Options{.hidden_dim = shape.hidden_dim,
                                                       .max_tokens = max_tokens,
                                                       .top_k = shape.top_k,
@@ -208,6 +224,7 @@ struct Job {
   const int64_t max_tokens;
   Placements placements;  // no more come when there are workers
   StreamHub hub;
+  LaterHub clock{hub};
   RankParts parts;
   AllExperts orphans;
   std::vector<std::unique_ptr<WorkerThread>> workers;
@@ -300,6 +317,26 @@ TEST(RemoteLoss, ALateWorkerIsHedgedAndComesBack) {
       EXPECT_TRUE(job.step(batch, step++) == expected);
     EXPECT_GT(job.workers[1]->num_answered(), answered) << "it gets rows again";
   }
+}
+
+/// As after a pause in which this rank stood still: for longer than the timeout nobody has looked.
+TEST(RemoteLoss, AnAnswerThatHasComeCountsHoweverLateItIsFound) {
+  const Shape shape;
+  const Batch batch = make_batch(shape, 9, Skew::kUniform);
+  Job job(shape, placed_twice(shape), Ill::kIsLate, static_cast<int>(2 * WorkerPace::kMinReplies), /*has_orphans=*/true);
+  const std::string expected = job.expected(batch);
+  int64_t step = 0;
+  while (job.state() != WorkerState::kSuspect && step < 20) EXPECT_TRUE(job.step(batch, step++) == expected);
+  ASSERT_EQ(job.state(), WorkerState::kSuspect);
+  const int num_owed = job.dispatcher->workers()[1].num_late, num_before = job.workers[1]->num_answered();
+  job.workers[1]->may_answer = true;
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (job.workers[1]->num_answered() < num_before + num_owed && std::chrono::steady_clock::now() < give_up)
+    std::this_thread::yield();
+  job.clock.later = std::chrono::hours(1);
+  EXPECT_TRUE(job.step(batch, step++) == expected);
+  EXPECT_NE(job.state(), WorkerState::kMasked);
+  for (const WorkerChange& change : job.changes) EXPECT_NE(change.to, WorkerState::kMasked) << change.reason;
 }
 
 TEST(RemoteLoss, AFastCombineAddsUpWhatOthersSendInItsPlace) {
