@@ -399,9 +399,14 @@ void ExpertServer::reply(Session& session, std::span<const std::byte> message) {
   run_account_.record_others();
 }
 
+/// Over a link that has ended nothing is sent: why it has, and the goodbye that may have come first, is still to be received.
 void ExpertServer::send(Session& session, std::span<const std::byte> message, int tag) {
-  const std::unique_ptr<PendingOp> pending = session.source.isend(message, tag);
-  session.source.wait(*pending, hub_.now() + idle_timeout_);
+  try {
+    const std::unique_ptr<PendingOp> pending = session.source.isend(message, tag);
+    session.source.wait(*pending, hub_.now() + idle_timeout_);
+  } catch (const Error&) {
+    if (hub_.fails_together() || !session.source.failure()) throw;
+  }
 }
 
 }  // namespace ferry

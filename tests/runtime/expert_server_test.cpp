@@ -1,0 +1,68 @@
+#include "runtime/expert_server.h"
+
+#include <gtest/gtest.h>
+
+#include "moe/assignment.h"
+#include "moe/wire.h"
+#include "tests/comm/link_pair.h"
+#include "tests/support/source_folder.h"
+
+// How conversations of a worker end.
+
+namespace ferry {
+namespace {
+
+EngineOptions server_options() {
+  EngineOptions options;
+  options.model = test::source_folder() / "launch/demo";
+  options.dtype = DType::kBF16;
+  options.device.kind = DeviceChoice::Kind::kCpu;
+  options.threads = 1;
+  options.token_budget = 64;
+  return options;
+}
+
+Deadline in_a_minute() { return std::chrono::steady_clock::now() + std::chrono::seconds(60); }
+
+void say(Link& link, std::span<const std::byte> message) { link.wait(*link.isend(message, kRequestTag), in_a_minute()); }
+
+/// A coordinator and a worker that is always at making an assignment ready, of which it gives signs of life.
+struct BusyWorker {
+  BusyWorker() {
+    holder.begin_anew();
+    server.begin(Rank{1}, *links.far, holder);
+    const RankExperts experts(static_cast<std::size_t>(shelf.num_layers()), {{0}, {1}});
+    say(*links.near, encode_assignment({.epoch = 2, .experts = experts, .canaries = RankExperts(experts.size())}));
+  }
+
+  StreamHub coordinator, hub;
+  LinkPair links{coordinator, Rank{1}, hub, Rank{0}};
+  ExpertShelf shelf{server_options(), {.rank = Rank{1}, .works_now = [] { return false; }}};
+  ExpertHolder holder{shelf};
+  ExpertServer server{shelf, hub, {}};
+};
+
+TEST(ExpertServer, AGoodbyeCountsThoughNothingCanBeSentAnyMore) {
+  BusyWorker worker;
+  std::array<std::byte, sizeof(WireHeader)> goodbye{};
+  write_header({.kind = WireKind::kShutDown, .map_epoch = 1}, goodbye);
+  say(*worker.links.near, goodbye);
+  worker.links.near.reset();
+  const std::optional<ExpertServer::Ended> ended = worker.server.serve(in_a_minute());
+  ASSERT_TRUE(ended);
+  EXPECT_EQ(ended->source, worker.links.far.get());
+  EXPECT_FALSE(ended->error) << ended->error->what();
+  EXPECT_FALSE(worker.server.has_conversations());
+}
+
+TEST(ExpertServer, ALinkThatEndsWithoutAGoodbyeIsAnErrorThatNamesTheCoordinator) {
+  BusyWorker worker;
+  worker.links.near->fail("it has had enough");
+  const std::optional<ExpertServer::Ended> ended = worker.server.serve(in_a_minute());
+  ASSERT_TRUE(ended && ended->error);
+  EXPECT_EQ(ended->error->code(), ErrorCode::kUnavailable);
+  EXPECT_NE(std::string(ended->error->what()).find("rank 0"), std::string::npos) << ended->error->what();
+}
+
+}  // namespace
+}  // namespace ferry
