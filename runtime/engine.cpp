@@ -82,7 +82,7 @@ Engine::Engine(const EngineOptions& options, Cluster& cluster, LogitRows logit_r
   take_counts();
   const std::chrono::milliseconds peer_timeout = to_milliseconds(options.peer_timeout_s);
   trace_ = std::make_unique<TraceSession>(
-      hub_ ? &*hub_ : nullptr, [this] { return membership_ ? membership_->links() : std::vector<Link*>(); }, *dispatcher_,
+      hub_ ? &*hub_ : nullptr, [this] { return traced_links(); }, *dispatcher_,
       describe_run(config_, dtype_, quantization(), scheduler_options_, cluster_), pool().num_threads(), peer_timeout);
   trace_->set_routing_shape(routing_shape(config_));
   faults_.emplace(options.faults, cluster.rank());
@@ -353,6 +353,16 @@ void Engine::cut_links() {
       if (link != nullptr && link->peer() == rank) link->fail("cut by --fault");
     }
   }
+}
+
+/// Of the workers that a capture asks, by worker: who is in doubt would keep it, and all else, waiting.
+std::vector<Link*> Engine::traced_links() const {
+  if (!membership_) return {};
+  std::vector<Link*> links = membership_->links();
+  for (std::size_t w = 0; w < links.size(); ++w) {
+    if ((remote_->workers().suspect() >> w & 1) != 0) links[w] = nullptr;
+  }
+  return links;
 }
 
 void Engine::tend_workers() {

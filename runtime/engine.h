@@ -160,6 +160,7 @@ class Engine {
   RoutingHook* begin_routing(const StepInput& input);
   void note_change(const WorkerChange& change);
   void cut_links();
+  std::vector<Link*> traced_links() const;
   void take_counts();
   void take_worker_counts();
   void move_blocks(const StepPlan& plan);

@@ -32,8 +32,8 @@ TraceReply lost_reply() {
 
 }  // namespace
 
-TraceSession::TraceSession(LinkHub* hub, Workers workers, const TokenDispatcher& dispatcher, CaptureInfo info,
-                           int32_t num_threads, std::chrono::milliseconds timeout)
+TraceSession::TraceSession(LinkHub* hub, Workers workers, TokenDispatcher& dispatcher, CaptureInfo info, int32_t num_threads,
+                           std::chrono::milliseconds timeout)
     : hub_(hub),
       workers_(std::move(workers)),
       dispatcher_(dispatcher),
@@ -360,6 +360,7 @@ TraceReply TraceSession::command(Peer& peer, TraceCommand command, std::vector<s
     if (hub_->fails_together()) throw;
     peer.link->fail(error.what());
     peer.link = nullptr;
+    dispatcher_.keep_alive();  // that one may have taken so long that the others would take this rank for lost
   }
   return lost_reply();
 }

@@ -39,7 +39,7 @@ class TraceSession {
   using Workers = std::function<std::vector<Link*>()>;
 
   /// `hub` is null when this process is alone.
-  TraceSession(LinkHub* hub, Workers workers, const TokenDispatcher& dispatcher, CaptureInfo info, int32_t num_threads,
+  TraceSession(LinkHub* hub, Workers workers, TokenDispatcher& dispatcher, CaptureInfo info, int32_t num_threads,
                std::chrono::milliseconds timeout);
 
   /// Throws Error{kFailedPrecondition} while another capture runs, waits for its steps or is being fetched, and if routing is
@@ -107,7 +107,7 @@ class TraceSession {
 
   LinkHub* const hub_;
   const Workers workers_;
-  const TokenDispatcher& dispatcher_;
+  TokenDispatcher& dispatcher_;
   CaptureInfo info_;
   const int32_t num_threads_;
   const std::chrono::milliseconds timeout_;
