@@ -19,8 +19,9 @@ enum class FaultKind {
   kPartition,  // some ranks cannot reach the others, for a while or for good
   kKill,       // a rank ends without a word
   kStop,       // a rank stands still for a while
+  kSlow,       // a rank takes many times as long for its work, from then on; over links alone
 };
-inline constexpr int kNumFaultKinds = 9;
+inline constexpr int kNumFaultKinds = 10;
 
 const char* fault_name(FaultKind kind);
 
@@ -29,7 +30,7 @@ struct Fault {
   FaultKind kind = FaultKind::kDelay;
   int64_t message = 0;
   std::chrono::nanoseconds duration{0};  // of a delay, a partition or a stop
-  uint64_t choice = 0;                   // which bit, which end, which rank
+  uint64_t choice = 0;                   // which bit, which end, which rank, how slow
 };
 
 /// The network's weather in one run.
@@ -43,5 +44,8 @@ struct Faults {
 /// `num_messages`, early ones more often. Half of the runs have faults that last no longer than the patience: a quarter of
 /// `timeout`, but less than it takes to give up a host.
 Faults draw_faults(SeededRandom& random, int64_t num_messages, std::chrono::nanoseconds timeout);
+/// The same for ranks with links, on which messages are neither damaged nor doubled. A message that is lost or cut short is one
+/// in whose place, or in whose middle, the link breaks.
+Faults draw_link_faults(SeededRandom& random, int64_t num_messages, std::chrono::nanoseconds timeout);
 
 }  // namespace ferry

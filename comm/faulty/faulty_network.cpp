@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "comm/faulty/faulty_group.h"
+#include "comm/faulty/faulty_links.h"
 #include "runtime/base/check.h"
 
 namespace ferry {
@@ -17,6 +18,9 @@ constexpr seconds kKeepAliveLoss{5};  // until a host that cannot be reached cou
 bool can_be_harmless(FaultKind kind) {
   return kind == FaultKind::kDelay || kind == FaultKind::kPartition || kind == FaultKind::kStop;
 }
+
+/// 2 ‥ 2048
+double draw_slowness(uint64_t choice) { return static_cast<double>(2U << (choice >> 8U) % 11); }
 
 std::string name_of(Rank rank) { return std::to_string(rank.value); }
 
@@ -37,27 +41,35 @@ FaultyNetwork::FaultyNetwork(VirtualTime& time, int num_ranks, const Faults& fau
 
 FaultyNetwork::~FaultyNetwork() = default;
 
-std::unique_ptr<Group> FaultyNetwork::join(Rank rank) {
-  return std::make_unique<FaultyGroup>(*this, rank, static_cast<int>(ranks_.size()));
-}
+std::unique_ptr<Group> FaultyNetwork::join(Rank rank, int size) { return std::make_unique<FaultyGroup>(*this, rank, size); }
 
 std::shared_ptr<bool> FaultyNetwork::send(Rank from, Rank to, int tag, std::span<const std::byte> data) {
   Shipment shipment{.from = from,
                     .to = to,
                     .tag = tag,
                     .bytes = {data.begin(), data.end()},
-                    .delay = VirtualTime::Duration(random_.between(faults_.min_delay.count(), faults_.max_delay.count())),
+                    .delay = draw_delay(),
                     .send_has_ended = std::make_shared<bool>(send_end_ == SendEnd::kAtOnce)};
   std::shared_ptr<bool> has_ended = shipment.send_has_ended;
-  ++num_messages_;
-  const std::string size = wire_.has_fixed_size(tag) ? " of " + std::to_string(data.size()) + " bytes" : "";
-  log("message " + std::to_string(num_messages_) + ": " + name_of(from) + " -> " + name_of(to) + " tag " + std::to_string(tag) +
-      size);
-  for (const Fault& fault : faults_.faults) {
-    if (fault.message == num_messages_) befall(fault, shipment);
-  }
+  last_group_message_ = num_messages_ + 1;
+  for (const Fault& fault : count_message(from, to, tag, data.size())) befall(fault, shipment);
   dispatch(std::move(shipment));
   return has_ended;
+}
+
+std::vector<Fault> FaultyNetwork::count_message(Rank from, Rank to, int tag, std::size_t num_bytes) {
+  ++num_messages_;
+  const std::string size = wire_.has_fixed_size(tag) ? " of " + std::to_string(num_bytes) + " bytes" : "";
+  log("message " + std::to_string(num_messages_) + ": " + name_of(from) + " -> " + name_of(to) + " tag " + std::to_string(tag) +
+      size);
+  std::vector<Fault> faults;
+  for (const Fault& fault : faults_.faults) {
+    if (fault.message == num_messages_) faults.push_back(fault);
+  }
+  constexpr int64_t kMillion = 1'000'000;
+  if (drop_rate_ > 0 && static_cast<double>(random_.below(kMillion)) < drop_rate_ * kMillion)
+    faults.push_back({.kind = FaultKind::kDrop});
+  return faults;
 }
 
 void FaultyNetwork::dispatch(Shipment shipment) {
@@ -81,25 +93,55 @@ void FaultyNetwork::arrive(const Shipment& shipment) {
   if (send_end_ == SendEnd::kOnArrival) *shipment.send_has_ended = true;
 }
 
-void FaultyNetwork::befall(const Fault& fault, Shipment& shipment) {
+bool FaultyNetwork::can_answer(Rank rank, Rank from) const {
+  const bool is_cut_off = dead_until(from, rank) > time_.now() || dead_until(rank, from) > time_.now();
+  return !is_cut_off && !is_lost(rank) && !time_.is_stopped(rank);
+}
+
+void FaultyNetwork::note_fault(const Fault& fault, Rank from, Rank to) {
   log(std::string("fault: ") + fault_name(fault.kind));
   ++num_faults_[static_cast<std::size_t>(fault.kind)];
-  const auto victim = Rank{static_cast<int>(fault.choice % ranks_.size())};
+  if (fault.kind != FaultKind::kDelay) first_hit_ = std::min(first_hit_, num_messages_);
   is_harmless_ = is_harmless_ && can_be_harmless(fault.kind) && fault.duration <= faults_.patience;
-  if (fault.kind != FaultKind::kKill && fault.kind != FaultKind::kStop) {
-    harm(shipment.from);
-    harm(shipment.to);
+  if (fault.kind == FaultKind::kKill || fault.kind == FaultKind::kStop || fault.kind == FaultKind::kSlow) return;
+  touch(from);
+  touch(to);
+}
+
+void FaultyNetwork::befall_ranks(const Fault& fault, Rank from, Rank to) {
+  const auto victim = Rank{static_cast<int>(fault.choice % ranks_.size())};
+  switch (fault.kind) {
+    case FaultKind::kCut: cut(from, to); break;
+    case FaultKind::kPartition: partition(fault); break;
+    case FaultKind::kKill: kill(victim); break;
+    case FaultKind::kStop: stop(fault, victim); break;
+    case FaultKind::kSlow: slow(victim, draw_slowness(fault.choice)); break;
+    default: break;
   }
+}
+
+void FaultyNetwork::strike(FaultKind kind, Rank rank, VirtualTime::Duration duration, double factor) {
+  const Fault fault{.kind = kind, .duration = duration, .choice = static_cast<uint64_t>(rank.value)};
+  note_fault(fault, rank, rank);
+  if (kind == FaultKind::kSlow) return slow(rank, factor);
+  befall_ranks(fault, rank, rank);
+}
+
+void FaultyNetwork::cut_between(Rank a, Rank b) {
+  note_fault({.kind = FaultKind::kCut}, a, b);
+  if (links_ != nullptr) return links_->cut(a, b);
+  cut(a, b);
+}
+
+void FaultyNetwork::befall(const Fault& fault, Shipment& shipment) {
+  note_fault(fault, shipment.from, shipment.to);
   switch (fault.kind) {
     case FaultKind::kDelay: shipment.delay += fault.duration; break;
     case FaultKind::kDrop: shipment.copies = 0; break;
     case FaultKind::kDuplicate: shipment.copies *= 2; break;
     case FaultKind::kTruncate: truncate(fault, shipment); break;
     case FaultKind::kFlip: flip(fault, shipment); break;
-    case FaultKind::kCut: cut(shipment.from, shipment.to); break;
-    case FaultKind::kPartition: partition(fault); break;
-    case FaultKind::kKill: kill(victim); break;
-    case FaultKind::kStop: stop(fault, victim); break;
+    default: befall_ranks(fault, shipment.from, shipment.to); break;
   }
 }
 
@@ -136,7 +178,7 @@ void FaultyNetwork::partition(const Fault& fault) {
   const Deadline end = is_for_good ? Deadline::max() : time_.now() + fault.duration;
   log("ranks " + std::to_string(sides) + " (a bit each) cannot reach the others" +
       (is_for_good ? "" : " for " + std::to_string(fault.duration.count()) + " ns"));
-  harm_all();
+  for (RankState& rank : ranks_) rank.is_touched = true;
   if (!holds_back) is_harmless_ = false;
   const auto side = [sides](std::size_t rank) { return (sides >> rank & 1U) != 0; };
   for (std::size_t a = 0; a < ranks_.size(); ++a) {
@@ -149,28 +191,36 @@ void FaultyNetwork::partition(const Fault& fault) {
       holds_back_[route] = holds_back;
       const bool watches = a == 0 || b == 0;
       if (watches && end - time_.now() > kKeepAliveLoss) tell_loss(from, to, "the host cannot be reached", kKeepAliveLoss);
+      if (links_ != nullptr && a < b) links_->part(from, to, end);
     }
   }
 }
 
 void FaultyNetwork::stop(const Fault& fault, Rank rank) {
   log("rank " + name_of(rank) + " stands still for " + std::to_string(fault.duration.count()) + " ns");
-  harm(rank);
+  touch(rank);
   time_.stop_rank(rank, time_.now() + fault.duration);
+}
+
+void FaultyNetwork::slow(Rank rank, double factor) {
+  log("rank " + name_of(rank) + " takes " + std::to_string(factor) + " times as long");
+  touch(rank);
+  ranks_[idx(rank)].slowness = factor;
 }
 
 void FaultyNetwork::kill(Rank rank) {
   RankState& state = ranks_[idx(rank)];
-  if (state.failure == nullptr || state.is_lost) return;  // has left or died before
+  if ((state.failure == nullptr && state.hub == nullptr) || state.is_lost) return;  // has left or died before
+  touch(rank);
   state.is_killed = true;
-  state.failure->set_aborted();
+  if (state.failure != nullptr) state.failure->set_aborted();
   lose(rank);
+  if (links_ != nullptr) links_->end_process(rank);
 }
 
 void FaultyNetwork::lose(Rank rank) {
   if (ranks_[idx(rank)].is_lost) return;
   log("rank " + name_of(rank) + " is gone");
-  harm(rank);
   ranks_[idx(rank)].is_lost = true;
   for (int r = 0; r < static_cast<int>(ranks_.size()); ++r) {
     const bool watches = r == 0 || rank.value == 0;
@@ -186,10 +236,6 @@ void FaultyNetwork::tell_loss(Rank watcher, Rank lost, const std::string& reason
     if (failure == nullptr || !failure->set(ErrorCode::kUnavailable, lost, reason)) return;
     log("rank " + name_of(watcher) + " is told of rank " + name_of(lost) + ": " + reason);
   });
-}
-
-void FaultyNetwork::harm_all() {
-  for (RankState& rank : ranks_) rank.is_harmed = true;
 }
 
 }  // namespace ferry

@@ -23,6 +23,9 @@
 
 namespace ferry {
 
+class FaultyHub;
+class FaultyLinks;
+
 class FaultyNetwork {
  public:
   /// What the network cannot know of the messages it carries.
@@ -46,8 +49,9 @@ class FaultyNetwork {
                 Bug bug = Bug::kNone);
   ~FaultyNetwork();
 
-  /// The rank's handle; once per rank, and none outlives the network.
-  std::unique_ptr<Group> join(Rank rank);
+  /// The rank's handle on a group of the first `size` ranks; once per rank, and none outlives the network.
+  std::unique_ptr<Group> join(Rank rank, int size);
+  std::unique_ptr<Group> join(Rank rank) { return join(rank, static_cast<int>(ranks_.size())); }
 
   /// `rank`'s process has ended in an error or been killed: those who watch it are told, and what it sends from now on is lost.
   void lose(Rank rank);
@@ -60,10 +64,23 @@ class FaultyNetwork {
   /// Was killed by a fault.
   bool is_killed(Rank rank) const { return ranks_[idx(rank)].is_killed; }
 
+  // Faults that do not wait for a message; as if one that is drawn had happened.
+  void strike(FaultKind kind, Rank rank, VirtualTime::Duration duration = {}, double factor = 1);
+  void cut_between(Rank a, Rank b);
+  /// Every message from now on is dropped with this probability.
+  void set_drop_rate(double rate) { drop_rate_ = rate; }
+
+  /// Whether `rank` can be reached from another one, and runs.
+  bool can_answer(Rank rank, Rank from) const;
+
   /// How often each kind has happened, by FaultKind.
   const std::array<int64_t, kNumFaultKinds>& num_faults() const { return num_faults_; }
-  /// A fault touched it or one of its messages: only such ranks may be blamed.
-  bool was_harmed(Rank rank) const { return ranks_[idx(rank)].is_harmed; }
+  /// A fault touched it or one of its messages.
+  bool was_touched(Rank rank) const { return ranks_[idx(rank)].is_touched; }
+  /// The same, or it was lost: only such ranks may be blamed.
+  bool was_harmed(Rank rank) const { return was_touched(rank) || is_lost(rank); }
+  /// Something has happened, other than delays, before the last message of a group was sent.
+  bool was_hit_at_start() const { return first_hit_ <= last_group_message_; }
   /// Nothing has happened that patience does not get over.
   bool is_harmless() const { return is_harmless_; }
   int64_t num_messages() const { return num_messages_; }
@@ -71,6 +88,9 @@ class FaultyNetwork {
 
  private:
   friend class FaultyGroup;
+  friend class FaultyHub;
+  friend class FaultyLink;
+  friend class FaultyLinks;
 
   /// When a send is done, the same for all of a run.
   enum class SendEnd { kAtOnce, kOnArrival, kWhenReceived };
@@ -88,9 +108,11 @@ class FaultyNetwork {
   };
   struct RankState {
     FailureLatch* failure = nullptr;  // of its group, while that lives
+    FaultyHub* hub = nullptr;         // of its links, likewise
     bool is_lost = false;
     bool is_killed = false;
-    bool is_harmed = false;
+    bool is_touched = false;
+    double slowness = 1;
   };
   /// A message under way, and what befalls it.
   struct Shipment {
@@ -110,16 +132,27 @@ class FaultyNetwork {
   std::shared_ptr<bool> send(Rank from, Rank to, int tag, std::span<const std::byte> data);
   void dispatch(Shipment shipment);
   void arrive(const Shipment& shipment);
+  /// Logs a message that is sent now. Returns the faults that happen with it.
+  std::vector<Fault> count_message(Rank from, Rank to, int tag, std::size_t num_bytes);
+  VirtualTime::Duration draw_delay() {
+    return VirtualTime::Duration(random_.between(faults_.min_delay.count(), faults_.max_delay.count()));
+  }
   void befall(const Fault& fault, Shipment& shipment);
+  void note_fault(const Fault& fault, Rank from, Rank to);
+  /// What happens to ranks and routes, not to the message.
+  void befall_ranks(const Fault& fault, Rank from, Rank to);
   void flip(const Fault& fault, Shipment& shipment);
   void truncate(const Fault& fault, Shipment& shipment);
   void cut(Rank a, Rank b);
   void partition(const Fault& fault);
   void stop(const Fault& fault, Rank rank);
   void kill(Rank rank);
+  void slow(Rank rank, double factor);
+  void enter(Rank rank, FaultyHub* hub) { ranks_[idx(rank)].hub = hub; }
+  double slowness(Rank rank) const { return ranks_[idx(rank)].slowness; }
+  Deadline dead_until(Rank from, Rank to) const { return dead_until_[link(from, to)]; }
   void tell_loss(Rank watcher, Rank lost, const std::string& reason, VirtualTime::Duration after);
-  void harm(Rank rank) { ranks_[idx(rank)].is_harmed = true; }
-  void harm_all();
+  void touch(Rank rank) { ranks_[idx(rank)].is_touched = true; }
 
   VirtualTime& time_;
   const Faults& faults_;
@@ -134,7 +167,11 @@ class FaultyNetwork {
   std::vector<bool> holds_back_;  // [from, to]: what was sent meanwhile arrives then; otherwise it is lost
   std::array<int64_t, kNumFaultKinds> num_faults_{};
   int64_t num_messages_ = 0;
+  int64_t first_hit_ = INT64_MAX;
+  int64_t last_group_message_ = 0;
+  double drop_rate_ = 0;
   bool is_harmless_ = true;
+  FaultyLinks* links_ = nullptr;  // while there are any
 };
 
 }  // namespace ferry

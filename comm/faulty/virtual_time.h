@@ -61,6 +61,8 @@ class VirtualTime {
   bool wait(Rank self, Deadline deadline, const std::function<bool()>& is_ready);
   /// `rank` gets no turn before `until`, even if a deadline of its own passes.
   void stop_rank(Rank rank, Deadline until);
+  Deadline stopped_until(Rank rank) const { return ranks_[static_cast<std::size_t>(rank.value)].stopped_until; }
+  bool is_stopped(Rank rank) const { return stopped_until(rank) > now_; }
 
   /// Calls `body` for every rank, and returns when all are done. Once.
   void run(const std::function<void(Rank)>& body);
