@@ -6,6 +6,9 @@
 #include <string>
 #include <thread>
 
+#include "runtime/base/error.h"
+#include "tests/sim/link_run.h"
+#include "tests/sim/planned_faults.h"
 #include "tests/sim/seed_runner.h"
 #include "tests/sim/sim_plan.h"
 #include "tests/sim/sim_run.h"
@@ -16,7 +19,16 @@
 namespace ferry::sim {
 namespace {
 
-using Bug = FaultyNetwork::Bug;
+/// What rows travel over.
+enum class Over { kGroups, kLinks, kBoth };
+
+/// A planted one, of either.
+struct Bug {
+  FaultyNetwork::Bug group = FaultyNetwork::Bug::kNone;
+  LinkBug link = LinkBug::kNone;
+
+  bool is_none() const { return group == FaultyNetwork::Bug::kNone && link == LinkBug::kNone; }
+};
 
 constexpr int64_t kReplayEvery = 16;  // one seed of so many is played twice
 
@@ -25,9 +37,25 @@ struct Arguments {
   int64_t seed = 0;
   int jobs = 1;
   bool verbose = false;
-  Bug bug = Bug::kNone;
+  Over over = Over::kBoth;
+  std::string bug;
+  std::string faults;
   int64_t max_failures = 10;
 };
+
+const std::map<std::string, Bug>& bugs() {
+  using GroupBug = FaultyNetwork::Bug;
+  static const std::map<std::string, Bug> bugs = {{"", {}},
+                                                  {"no-deadlines", {.group = GroupBug::kNoDeadlines}},
+                                                  {"swaps-messages", {.group = GroupBug::kSwapsMessages}},
+                                                  {"flips-payloads", {.group = GroupBug::kFlipsPayloads}},
+                                                  {"hides-truncation", {.group = GroupBug::kHidesTruncation}},
+                                                  {"masks-too-early", {.link = LinkBug::kMasksTooEarly}},
+                                                  {"loses-replies", {.link = LinkBug::kLosesReplies}},
+                                                  {"stale-replies", {.link = LinkBug::kStaleReplies}},
+                                                  {"wrong-holder", {.link = LinkBug::kWrongHolder}}};
+  return bugs;
+}
 
 /// A folder of this process's own, removed at the end.
 class Folder {
@@ -49,10 +77,22 @@ class Folder {
 /// Plays seeds of one workload in this process.
 class Player {
  public:
-  Player(const Workload& workload, Bug bug) : workload_(workload), bug_(bug), threads_(kMaxWorkers + 1) {}
+  Player(const Workload& workload, const Arguments& arguments)
+      : workload_(workload),
+        over_(arguments.over),
+        bug_(bugs().at(arguments.bug)),
+        spec_(arguments.faults.empty() ? FaultSpec() : parse_fault_spec(arguments.faults)),
+        threads_(kMaxRanks) {}
 
   SimResult play_seed(int64_t seed, EventLog& log) {
-    return play(draw_plan(static_cast<uint64_t>(seed)), workload_, threads_, log, bug_);
+    const bool is_over_links = over_ == Over::kLinks || (over_ == Over::kBoth && seed % 2 != 0);
+    SimPlan plan = is_over_links ? draw_link_plan(static_cast<uint64_t>(seed)) : draw_plan(static_cast<uint64_t>(seed));
+    plan.drop_rate = spec_.drop_rate;
+    for (const PlannedFault& fault : spec_.faults) {
+      if (fault.rank.value < plan.num_ranks()) plan.planned_faults.push_back(fault);
+    }
+    return is_over_links ? play_over_links(plan, workload_, threads_, log, bug_.link)
+                         : play(plan, workload_, threads_, log, bug_.group);
   }
 
   /// Plays, now and then twice; says what went wrong.
@@ -71,7 +111,9 @@ class Player {
 
  private:
   const Workload& workload_;
+  const Over over_;
   const Bug bug_;
+  const FaultSpec spec_;
   RankThreads threads_;
 };
 
@@ -87,7 +129,7 @@ void learn(Workload& workload) {
 }
 
 int replay(const Workload& workload, const Arguments& arguments) {
-  Player player(workload, arguments.bug);
+  Player player(workload, arguments);
   EventLog log(arguments.verbose ? EventLog::Echo::kStderr : EventLog::Echo::kOff);
   const SimResult result = player.play_seed(arguments.seed, log);
   for (const std::string& failure : result.failures)
@@ -112,6 +154,9 @@ void print_totals(const SimTotals& totals, double wall_s) {
     std::printf(" %s %lld", fault_name(static_cast<FaultKind>(k)),
                 static_cast<long long>(totals.num_faults[static_cast<std::size_t>(k)]));
   }
+  if (totals.num_placements > 0)
+    std::printf("\nover links: %lld placements after the first, %lld rows that were covered",
+                static_cast<long long>(totals.num_placements), static_cast<long long>(totals.num_covered_rows));
   std::printf("\n");
 }
 
@@ -120,13 +165,13 @@ int play_range(const Workload& workload, const Arguments& arguments) {
   const SeedRange range{std::stoll(arguments.seeds), std::stoll(arguments.seeds.substr(colon + 1))};
   std::unique_ptr<Player> player;  // of a job's process: threads do not survive its start
   SeedRunner runner(range, arguments.jobs, [&](int64_t seed, SimTotals& totals) {
-    if (player == nullptr) player = std::make_unique<Player>(workload, arguments.bug);
+    if (player == nullptr) player = std::make_unique<Player>(workload, arguments);
     return player->check_seed(seed, totals);
   });
   const auto start = std::chrono::steady_clock::now();
   const std::vector<int64_t> failed = runner.run(arguments.max_failures);
   print_totals(runner.totals(), std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-  if (arguments.bug != Bug::kNone) {
+  if (!arguments.bug.empty()) {
     std::printf(failed.empty() ? "the planted bug was not noticed\n" : "the planted bug was noticed\n");
     return failed.empty() ? EXIT_FAILURE : EXIT_SUCCESS;
   }
@@ -147,7 +192,7 @@ int run(const Arguments& arguments) {
 }  // namespace ferry::sim
 
 int main(int argc, char** argv) {
-  using ferry::sim::Bug;
+  using ferry::sim::Over;
   ferry::sim::Arguments arguments;
   CLI::App app("Plays jobs of several ranks on a simulated network, one per seed");
   app.add_option("--seeds", arguments.seeds, "FIRST:LAST, both played")->check([](const std::string& text) {
@@ -158,11 +203,19 @@ int main(int argc, char** argv) {
   app.add_flag("--verbose", arguments.verbose, "prints every event as it happens");
   app.add_option("--jobs", arguments.jobs, "processes")->check(CLI::Range(1, 1024));
   app.add_option("--max-failures", arguments.max_failures, "stops after so many")->check(CLI::Range(1, 1000000));
-  const std::map<std::string, Bug> bugs = {{"no-deadlines", Bug::kNoDeadlines},
-                                           {"swaps-messages", Bug::kSwapsMessages},
-                                           {"flips-payloads", Bug::kFlipsPayloads},
-                                           {"hides-truncation", Bug::kHidesTruncation}};
-  app.add_option("--bug", arguments.bug, "plants one; succeeds if some seed fails")->transform(CLI::CheckedTransformer(bugs));
+  const std::map<std::string, Over> overs = {{"groups", Over::kGroups}, {"links", Over::kLinks}, {"both", Over::kBoth}};
+  app.add_option("--over", arguments.over, "what rows travel over; both: over links with odd seeds, over groups with even ones")
+      ->transform(CLI::CheckedTransformer(overs));
+  app.add_option("--bug", arguments.bug, "plants one; succeeds if some seed fails")->check(CLI::IsMember(ferry::sim::bugs()));
+  app.add_option("--fault", arguments.faults, "what happens beside what the seed has: as ferry's --fault, and drop:P%")
+      ->check([](const std::string& text) {
+        try {
+          ferry::sim::parse_fault_spec(text);
+        } catch (const ferry::Error& error) {
+          return std::string(error.what());
+        }
+        return std::string();
+      });
   CLI11_PARSE(app, argc, argv);
   return ferry::sim::run(arguments);
 }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -29,6 +30,15 @@ struct Shared {
   SimTotals totals;              // of the seeds before
 };
 
+/// Copies the end of a file to stderr.
+void show_errors(std::FILE* file) {
+  constexpr off_t kMost = 8192;
+  const off_t size = ::lseek(::fileno(file), 0, SEEK_END);
+  std::array<char, kMost> text{};
+  const ssize_t num_read = ::pread(::fileno(file), text.data(), text.size(), std::max<off_t>(size - kMost, 0));
+  if (num_read > 0) std::fwrite(text.data(), 1, static_cast<std::size_t>(num_read), stderr);
+}
+
 ErrorCode code_at(int idx) { return static_cast<ErrorCode>(idx); }
 
 }  // namespace
@@ -36,15 +46,19 @@ ErrorCode code_at(int idx) { return static_cast<ErrorCode>(idx); }
 struct SeedRunner::Job {
   Job() {
     void* memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    FERRY_CHECK(memory != MAP_FAILED);
+    FERRY_CHECK(memory != MAP_FAILED && errors != nullptr);
     shared = std::construct_at(static_cast<Shared*>(memory));
   }
-  ~Job() { ::munmap(shared, sizeof(Shared)); }
+  ~Job() {
+    ::munmap(shared, sizeof(Shared));
+    std::fclose(errors);
+  }
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
   Shared* shared = nullptr;
-  pid_t pid = -1;  // none
+  std::FILE* const errors = std::tmpfile();  // stderr, of the seed that is played
+  pid_t pid = -1;                            // none
   int64_t last_seed = 0;
   Clock::time_point since;  // last_seed is played
 };
@@ -59,6 +73,8 @@ void SimTotals::add(const SimResult& result) {
   }
   for (std::size_t k = 0; k < num_faults.size(); ++k) num_faults[k] += result.num_faults[k];
   num_messages += result.num_messages;
+  num_covered_rows += result.num_covered;
+  num_placements += result.num_placements;
   virtual_s += std::chrono::duration<double>(result.elapsed).count();
 }
 
@@ -69,6 +85,8 @@ void SimTotals::add(const SimTotals& other) {
   for (std::size_t c = 0; c < errors_by_code.size(); ++c) errors_by_code[c] += other.errors_by_code[c];
   for (std::size_t k = 0; k < num_faults.size(); ++k) num_faults[k] += other.num_faults[k];
   num_messages += other.num_messages;
+  num_covered_rows += other.num_covered_rows;
+  num_placements += other.num_placements;
   virtual_s += other.virtual_s;
 }
 
@@ -111,7 +129,9 @@ void SeedRunner::start(Job& job, int64_t first_seed) {
 }
 
 void SeedRunner::play_all(Job& job, int64_t first_seed) {
+  ::dup2(::fileno(job.errors), STDERR_FILENO);
   for (int64_t seed = first_seed; seed <= seeds_.last; seed += num_jobs_) {
+    FERRY_CHECK(::ftruncate(STDERR_FILENO, 0) == 0 && ::lseek(STDERR_FILENO, 0, SEEK_SET) == 0);
     job.shared->seed = seed;
     if (play_seed_(seed, job.shared->totals)) continue;
     std::fflush(nullptr);
@@ -140,6 +160,8 @@ void SeedRunner::look_after(Job& job) {
   const int64_t last = job.shared->seed;
   if (WIFSIGNALED(status)) std::printf("seed %lld ends in signal %d\n", static_cast<long long>(last), WTERMSIG(status));
   failed_.push_back(last);
+  std::fflush(nullptr);
+  show_errors(job.errors);
   start(job, last + num_jobs_);
 }
 

@@ -23,6 +23,8 @@ struct SimTotals {
   std::array<int64_t, kNumCodes> errors_by_code{};
   std::array<int64_t, kNumFaultKinds> num_faults{};
   int64_t num_messages = 0;
+  int64_t num_covered_rows = 0;
+  int64_t num_placements = 0;
   double virtual_s = 0;
 
   void add(const SimResult& result);
@@ -33,7 +35,8 @@ struct SeedRange {
   int64_t first = 1, last = 0;
 };
 
-/// Plays all seeds in `num_jobs` processes, so that a crash or a hang is one seed's failure and the others go on.
+/// Plays all seeds in `num_jobs` processes, so that a crash or a hang is one seed's failure and the others go on. What they say
+/// on stderr is shown of seeds that failed.
 class SeedRunner {
  public:
   /// True if the seed's run was right; adds to the totals.

@@ -22,35 +22,41 @@ std::string judge_capture(const Capture& capture, int num_ranks) {
 
 }  // namespace
 
-SimCoordinator::SimCoordinator(const SimPlan& plan, const Workload& workload, Sleep sleep)
+SimCoordinator::SimCoordinator(const SimPlan& plan, const Workload& workload, Surroundings surroundings)
     : plan_(plan),
       workload_(workload),
-      sleep_(std::move(sleep)),
+      surroundings_(std::move(surroundings)),
       wants_snapshot_(plan.snapshot_at.has_value()),
       open_(plan.requests.size(), nullptr),
       outcomes_(plan.requests.size()) {}
 
 void SimCoordinator::run(Cluster& cluster) {
-  const Group& group = *cluster.group();
-  start_ = group.now();
+  hub_ = cluster.hub();
+  start_ = hub_->now();
   Engine engine(workload_.options(plan_), cluster);
   scheduler_.emplace(engine.scheduler_options());
   try {
-    serve(engine, group);
+    serve(engine);
+    surroundings_.leave();
   } catch (const Error&) {
     fail_all(engine);
+    throw;
+  } catch (...) {  // it was killed
+    engine.abandon();
     throw;
   }
 }
 
-void SimCoordinator::serve(Engine& engine, const Group& group) {
+void SimCoordinator::serve(Engine& engine) {
   while (true) {
-    if (const std::string lost = group.async_error(); !lost.empty()) throw Error(ErrorCode::kUnavailable, lost);
-    take_requests(group.now());
-    const bool ran_step = run_step(engine, *scheduler_, group.now());
+    if (const std::string loss = surroundings_.loss(); !loss.empty()) throw Error(ErrorCode::kUnavailable, loss);
+    take_requests(hub_->now());
+    surroundings_.begin_step(engine.next_step());
+    const bool ran_step = run_step(engine, *scheduler_, hub_->now());
     take_finished();
-    trace(engine, group.now(), ran_step);
-    if (!ran_step && !wait_for_work(engine, group)) return;
+    look(engine);
+    trace(engine, hub_->now(), ran_step);
+    if (!ran_step && !wait_for_work(engine)) return;
   }
 }
 
@@ -72,16 +78,26 @@ void SimCoordinator::take_requests(Deadline now) {
   }
 }
 
-bool SimCoordinator::wait_for_work(Engine& engine, const Group& group) {
+bool SimCoordinator::wait_for_work(Engine& engine) {
   if (!engine.trace().is_idle()) return true;
   Deadline next = Deadline::max();
   if (next_request_ < plan_.requests.size()) next = time(plan_.requests[next_request_].arrival);
   if (wants_snapshot_) next = std::min(next, time(*plan_.snapshot_at));
+  if (plan_.links && hub_->now() < time(plan_.links->open_until)) next = std::min(next, time(plan_.links->open_until));
   if (next == Deadline::max()) return false;
-  const Deadline keep_alive = group.now() + kKeepAlivePeriod;
-  sleep_(std::min(next, keep_alive));
-  if (group.now() >= keep_alive && group.async_error().empty()) engine.keep_alive();
+  const Deadline keep_alive = hub_->now() + kKeepAlivePeriod;
+  idle(engine, std::min(next, keep_alive));
+  if (hub_->now() >= keep_alive && surroundings_.loss().empty()) engine.keep_alive();
   return true;
+}
+
+void SimCoordinator::idle(Engine& engine, Deadline next) {
+  if (!plan_.links) return surroundings_.sleep(next);  // where nobody comes or goes
+  while (hub_->now() < next) {
+    surroundings_.sleep(std::min(next, hub_->now() + engine.idle_tick()));
+    engine.tend_workers();
+    look(engine);
+  }
 }
 
 void SimCoordinator::trace(Engine& engine, Deadline now, bool ran_step) {
@@ -91,7 +107,7 @@ void SimCoordinator::trace(Engine& engine, Deadline now, bool ran_step) {
   }
   engine.trace().work(ran_step);
   if (const std::optional<Capture> capture = engine.trace().take())
-    capture_complaint_ = judge_capture(*capture, plan_.num_workers + 1);
+    capture_complaint_ = plan_.links && !plan_.links->newcomers.empty() ? "" : judge_capture(*capture, plan_.num_workers + 1);
 }
 
 void SimCoordinator::take_finished() {

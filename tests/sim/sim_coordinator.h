@@ -20,13 +20,23 @@ struct Outcome {
 };
 
 /// Rank 0 as runtime/coordinator.cpp runs it, in virtual time and on the thread that plays the rank: takes requests as they
-/// come, steps, says now and then that it is alive, and tells every open request when the engine fails.
+/// come, steps, looks after workers, says now and then that it is alive, and tells every open request when the engine fails.
 class SimCoordinator {
  public:
-  /// Waits until a time has come or the group has failed.
-  using Sleep = std::function<void(Deadline until)>;
+  struct Surroundings {
+    /// Waits until a time has come, or something that ends the rank.
+    std::function<void(Deadline until)> sleep;
+    /// What ends the job though nobody waits for it; empty: nothing has.
+    std::function<std::string()> loss;
+    /// Before a step.
+    std::function<void(int64_t step)> begin_step;
+    /// Looks at the engine, again and again.
+    std::function<void(const Engine& engine, uint32_t epoch)> look;
+    /// When the engine is about to go.
+    std::function<void()> leave;
+  };
 
-  SimCoordinator(const SimPlan& plan, const Workload& workload, Sleep sleep);
+  SimCoordinator(const SimPlan& plan, const Workload& workload, Surroundings surroundings);
 
   /// The whole life of the rank. Throws what ended the engine early; outcomes are complete in either case.
   void run(Cluster& cluster);
@@ -38,11 +48,14 @@ class SimCoordinator {
   const std::optional<std::string>& capture_complaint() const { return capture_complaint_; }
 
  private:
-  void serve(Engine& engine, const Group& group);
+  void serve(Engine& engine);
   /// Moves what has come by now to the scheduler, and what was given up.
   void take_requests(Deadline now);
   /// Sleeps, if there is nothing to do; false when nothing will ever come.
-  bool wait_for_work(Engine& engine, const Group& group);
+  bool wait_for_work(Engine& engine);
+  /// Until `next` at most, and looks after workers meanwhile.
+  void idle(Engine& engine, Deadline next);
+  void look(Engine& engine) { surroundings_.look(engine, engine.dispatcher().placement().epoch()); }
   /// Asks for the capture, lets it take its turn, looks at it when it is complete.
   void trace(Engine& engine, Deadline now, bool ran_step);
   void take_finished();
@@ -52,7 +65,8 @@ class SimCoordinator {
 
   const SimPlan& plan_;
   const Workload& workload_;
-  const Sleep sleep_;
+  const Surroundings surroundings_;
+  LinkHub* hub_ = nullptr;  // while it runs
   Deadline start_;
   std::optional<Scheduler> scheduler_;  // once the engine has started
   std::size_t next_request_ = 0;

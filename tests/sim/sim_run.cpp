@@ -1,6 +1,5 @@
 #include "tests/sim/sim_run.h"
 
-#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -11,7 +10,9 @@
 #include "runtime/cluster.h"
 #include "runtime/expert_worker.h"
 #include "runtime/trace/trace_wire.h"
+#include "tests/sim/planned_faults.h"
 #include "tests/sim/sim_coordinator.h"
+#include "tests/sim/sim_judge.h"
 
 namespace ferry::sim {
 namespace {
@@ -42,8 +43,16 @@ class SimJob {
         workload_(workload),
         time_(threads, plan.num_workers + 1, plan.seed ^ 0x74696d65U, kLongestRun),
         network_(time_, plan.num_workers + 1, plan.faults, plan.seed ^ 0x6e657477U, make_wire(), log, bug),
-        coordinator_(plan, workload, [this](Deadline until) { sleep(Rank{0}, until); }),
-        errors_(static_cast<std::size_t>(plan.num_workers) + 1) {}
+        planned_(network_, time_, plan.planned_faults),
+        coordinator_(plan, workload,
+                     {.sleep = [this](Deadline until) { sleep(Rank{0}, until); },
+                      .loss = [this] { return group_ == nullptr ? std::string() : group_->async_error(); },
+                      .begin_step = [this](int64_t step) { planned_.begin_step(step); },
+                      .look = [](const Engine&, uint32_t) {},
+                      .leave = [] {}}),
+        errors_(static_cast<std::size_t>(plan.num_workers) + 1) {
+    network_.set_drop_rate(plan.drop_rate);
+  }
 
   SimResult play() {
     time_.run([this](Rank rank) { run_rank(rank); });
@@ -69,6 +78,7 @@ class SimJob {
   void run_role(Rank rank, Cluster& cluster) {
     try {
       if (rank.value == 0) {
+        group_ = cluster.group();
         coordinator_.run(cluster);
       } else {
         run_expert_worker(workload_.options(plan_), cluster);
@@ -90,7 +100,6 @@ class SimJob {
   }
 
   void judge();
-  void judge_request(std::size_t idx);
   void judge_error(Rank rank, const Error& error);
   void fail(const std::string& what) { result_.failures.push_back(what); }
 
@@ -98,6 +107,8 @@ class SimJob {
   const Workload& workload_;
   VirtualTime time_;
   FaultyNetwork network_;
+  PlannedFaults planned_;
+  const Group* group_ = nullptr;  // the coordinator's, while it runs
   SimCoordinator coordinator_;
   std::vector<std::optional<Error>> errors_;  // that ended ranks
   SimResult result_;
@@ -108,62 +119,21 @@ void SimJob::judge() {
     const Rank rank{static_cast<int>(r)};
     if (errors_[r] && !network_.is_killed(rank)) judge_error(rank, *errors_[r]);
   }
-  result_.is_whole = coordinator_.has_started();
-  for (std::size_t i = 0; i < plan_.requests.size(); ++i) judge_request(i);
-  if (network_.is_harmless()) {
-    if (plan_.snapshot_at && !coordinator_.capture_complaint()) fail("the capture was not handed over");
-    if (!coordinator_.capture_complaint().value_or("").empty()) fail(*coordinator_.capture_complaint());
-  }
-  result_.num_faults = network_.num_faults();
-  result_.num_messages = network_.num_messages();
-  result_.elapsed = time_.elapsed();
+  judge_requests(plan_, workload_, coordinator_, errors_[0].has_value(), result_);
+  if (network_.is_harmless()) judge_capture(plan_, coordinator_, result_);
+  count(network_, time_, result_);
 }
 
 /// A rank may end in an error only after a fault, by a code that says what it is, and must name a rank that the fault touched.
 void SimJob::judge_error(Rank rank, const Error& error) {
-  const std::string text =
-      "rank " + std::to_string(rank.value) + " ended in " + error_code_name(error.code()) + ": " + error.what();
+  const std::string text = describe_end(rank, error);
   ++result_.errors[error_code_name(error.code())];
   if (network_.is_harmless()) fail(text + "; nothing had happened that breaks a job");
-  const auto allowed = {ErrorCode::kUnavailable, ErrorCode::kDeadlineExceeded, ErrorCode::kInternal,
-                        ErrorCode::kInvalidArgument};
-  if (std::ranges::find(allowed, error.code()) == allowed.end()) fail(text + "; not a code for this");
+  if (!is_code_of_faults(error)) fail(text + "; not a code for this");
   for (int r = 0; r <= plan_.num_workers; ++r) {
-    if (network_.was_harmed(Rank{r}) && std::string(error.what()).find("rank " + std::to_string(r)) != std::string::npos)
-      return;
+    if (network_.was_harmed(Rank{r}) && names(error, Rank{r})) return;
   }
   fail(text + "; names no rank that a fault touched");
-}
-
-void SimJob::judge_request(std::size_t idx) {
-  const SimRequest& request = plan_.requests[idx];
-  const Outcome& outcome = coordinator_.outcomes()[idx];
-  const std::vector<TokenId>* answer = workload_.answer(plan_, request.prompt_idx);
-  const std::string name = "request " + std::to_string(idx);
-  result_.tokens.push_back(outcome.tokens);
-  if (std::ssize(outcome.tokens) > request.max_tokens) fail(name + " got more tokens than it asked for");
-  if (answer != nullptr && !std::ranges::equal(outcome.tokens, std::span(*answer).first(outcome.tokens.size())))
-    fail(name + " got other tokens than one process gives");
-  const bool engine_failed = errors_[0].has_value();
-  if (outcome.num_ends > 1 || (outcome.num_ends == 0 && !engine_failed))
-    fail(name + " ended " + std::to_string(outcome.num_ends) + " times");
-  switch (outcome.reason) {
-    case FinishReason::kLength:
-      if (std::ssize(outcome.tokens) != request.max_tokens) fail(name + " ended before its length");
-      return;
-    case FinishReason::kAborted:
-      if (!request.abort_at) fail(name + " was given up by nobody");
-      return;
-    case FinishReason::kDeadline:
-      if (!request.deadline) fail(name + " had no deadline");
-      return;
-    case FinishReason::kNone:
-    case FinishReason::kError:
-      if (!engine_failed) fail(name + " failed in an engine that did not");
-      result_.is_whole = false;
-      return;
-    case FinishReason::kStop: fail(name + " stopped, which none can"); return;
-  }
 }
 
 }  // namespace

@@ -21,7 +21,9 @@ struct SimResult {
   std::map<std::string, int64_t> errors;     // that ended ranks, by code
   std::array<int64_t, kNumFaultKinds> num_faults{};
   int64_t num_messages = 0;
-  Duration elapsed{0};  // virtual
+  int64_t num_covered = 0;     // rows that others, or the coordinator, were asked for in a worker's place
+  int64_t num_placements = 0;  // after the first
+  Duration elapsed{0};         // virtual
   uint64_t log_hash = 0;
 };
 

@@ -66,6 +66,18 @@ EngineOptions Workload::options(const SimPlan& plan) const {
   options.micro_batch = plan.uses_micro_batches ? 1 : 0;
   options.max_context = 40;
   options.peer_timeout_s = std::chrono::duration<double>(plan.peer_timeout).count();
+  if (plan.links) {
+    options.placement.redundancy = plan.links->redundancy;
+    options.placement.rebalance_steps = plan.links->rebalance_steps;
+  }
+  return options;
+}
+
+EngineOptions Workload::newcomer_options() const {
+  EngineOptions options;
+  options.model = dir_;
+  options.threads = 1;
+  options.profile = "off";
   return options;
 }
 
@@ -99,7 +111,7 @@ void Workload::learn_answers(const std::function<std::vector<std::vector<TokenId
 
 const std::vector<TokenId>* Workload::answer(const SimPlan& plan, int prompt_idx) const {
   const bool is_exact = plan.combine == CombineMode::kExact;
-  if (!is_exact && !fast_.contains(plan.num_workers)) return nullptr;
+  if (!is_exact && (plan.links || !fast_.contains(plan.num_workers))) return nullptr;
   return &(is_exact ? exact_ : fast_.at(plan.num_workers))[static_cast<std::size_t>(prompt_idx)];
 }
 

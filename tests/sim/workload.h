@@ -23,11 +23,13 @@ class Workload {
   explicit Workload(std::filesystem::path dir);
 
   EngineOptions options(const SimPlan& plan) const;
+  /// What `ferry worker` is started with: all else it is told when it joins.
+  EngineOptions newcomer_options() const;
   Request request(int prompt_idx, int32_t max_tokens) const;
 
   /// The kMaxTokens tokens that follow each prompt in one process. With a fast combine rounding depends on the number of
   /// workers: there, what a run without faults gives.
-  /// Null before learn_answers().
+  /// Null before learn_answers(), and over links, where it depends on who answers, too.
   const std::vector<TokenId>* answer(const SimPlan& plan, int prompt_idx) const;
   /// `learn` plays a plan without faults and returns all prompts' tokens.
   void learn_answers(const std::function<std::vector<std::vector<TokenId>>(const SimPlan&)>& learn);
