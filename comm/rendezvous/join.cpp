@@ -10,6 +10,7 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <thread>
 #include <utility>
 
@@ -26,6 +27,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kFirstPause{50}, kLongestPause{1000};  // between tries; each twice the one before
+constexpr milliseconds kSlice{100};                           // after which it looks whether it is still wanted
 constexpr milliseconds kTryTime{5000};                        // for one try, as long as a Rendezvous has patience
 
 /// A try that failed in a way that may be over soon.
@@ -34,6 +36,16 @@ struct JoinTryFailed : std::runtime_error {
 };
 
 [[noreturn]] void give_up_try(const std::string& what) { throw JoinTryFailed(what); }
+
+/// For how long something is waited for.
+struct Patience {
+  Deadline deadline;
+  std::stop_token stop;
+
+  bool is_over() const { return stop.stop_requested() || std::chrono::steady_clock::now() >= deadline; }
+  /// Until the next look at that.
+  int slice_ms() const { return std::min(millis_left(deadline), static_cast<int>(kSlice.count())); }
+};
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
@@ -47,19 +59,19 @@ AddressList addresses_of(const HostPort& place) {
 }
 
 /// Waits until the socket can do what `event` says.
-void await_event(int socket, short event, Deadline deadline) {
+void await_event(int socket, short event, const Patience& patience) {
   pollfd polled{.fd = socket, .events = event, .revents = 0};
-  while (poll_until({&polled, 1}, deadline) <= 0) {
-    if (std::chrono::steady_clock::now() >= deadline) give_up_try("no answer in time");
+  while (poll(&polled, 1, patience.slice_ms()) <= 0) {
+    if (patience.is_over()) give_up_try("no answer in time");
   }
 }
 
-FileDescriptor connect_to(const addrinfo& address, Deadline deadline) {
+FileDescriptor connect_to(const addrinfo& address, const Patience& patience) {
   FileDescriptor made(socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (made.get() < 0) give_up_try(std::strerror(errno));
   if (connect(made.get(), address.ai_addr, address.ai_addrlen) == 0) return made;
   if (errno != EINPROGRESS) give_up_try(std::strerror(errno));
-  await_event(made.get(), POLLOUT, deadline);
+  await_event(made.get(), POLLOUT, patience);
   int error = 0;
   socklen_t size = sizeof(error);
   getsockopt(made.get(), SOL_SOCKET, SO_ERROR, &error, &size);
@@ -79,7 +91,7 @@ MeetingPlace meeting_place_of(const std::string& address) {
   return place;
 }
 
-FileDescriptor connect_to(const MeetingPlace& meeting, Deadline deadline) {
+FileDescriptor connect_to(const MeetingPlace& meeting, const Patience& patience) {
   if (meeting.local) {
     FileDescriptor made = connect_to_local_place(*meeting.local);
     if (made.get() < 0) give_up_try(std::strerror(errno));
@@ -90,7 +102,7 @@ FileDescriptor connect_to(const MeetingPlace& meeting, Deadline deadline) {
   std::string failure = "the host has no address";
   for (const addrinfo* next = addresses.get(); next != nullptr; next = next->ai_next) {
     try {
-      return connect_to(*next, deadline);
+      return connect_to(*next, patience);
     } catch (const JoinTryFailed& error) {
       failure = error.what();
     }
@@ -99,9 +111,9 @@ FileDescriptor connect_to(const MeetingPlace& meeting, Deadline deadline) {
 }
 
 /// Reads until `bytes` is full, of which the first `num_read` are there.
-void read_to_end(int socket, std::vector<std::byte>& bytes, std::size_t num_read, Deadline deadline) {
+void read_to_end(int socket, std::vector<std::byte>& bytes, std::size_t num_read, const Patience& patience) {
   while (num_read < bytes.size()) {
-    await_event(socket, POLLIN, deadline);
+    await_event(socket, POLLIN, patience);
     const ssize_t got = recv(socket, bytes.data() + num_read, bytes.size() - num_read, MSG_DONTWAIT);
     if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (got <= 0) give_up_try(got == 0 ? "the connection was closed" : std::strerror(errno));
@@ -109,9 +121,9 @@ void read_to_end(int socket, std::vector<std::byte>& bytes, std::size_t num_read
   }
 }
 
-void write_all(int socket, std::span<const std::byte> bytes, Deadline deadline) {
+void write_all(int socket, std::span<const std::byte> bytes, const Patience& patience) {
   while (!bytes.empty()) {
-    await_event(socket, POLLOUT, deadline);
+    await_event(socket, POLLOUT, patience);
     const ssize_t sent = send(socket, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (sent < 0) give_up_try(std::strerror(errno));
@@ -119,17 +131,17 @@ void write_all(int socket, std::span<const std::byte> bytes, Deadline deadline) 
   }
 }
 
-Joined join_once(const MeetingPlace& place, const std::string& key, JoinHello hello, Deadline deadline) {
-  FileDescriptor socket = connect_to(place, deadline);
+Joined join_once(const MeetingPlace& place, const std::string& key, JoinHello hello, const Patience& patience) {
+  FileDescriptor socket = connect_to(place, patience);
   std::vector<std::byte> bytes(kChallengeBytes);
-  read_to_end(socket.get(), bytes, 0, deadline);
+  read_to_end(socket.get(), bytes, 0, patience);
   const JoinNonce challenge = decode_challenge(bytes);
   hello.nonce = make_nonce();
-  write_all(socket.get(), encode_hello(hello, challenge, key), deadline);
+  write_all(socket.get(), encode_hello(hello, challenge, key), patience);
   bytes.assign(kAnswerHeadBytes, std::byte{});
-  read_to_end(socket.get(), bytes, 0, deadline);
+  read_to_end(socket.get(), bytes, 0, patience);
   bytes.resize(kAnswerHeadBytes + answer_rest(bytes));
-  read_to_end(socket.get(), bytes, kAnswerHeadBytes, deadline);
+  read_to_end(socket.get(), bytes, kAnswerHeadBytes, patience);
   JoinAnswer answer = decode_answer(bytes, hello.nonce, key);
   if (answer.is_refused) {
     throw Error(ErrorCode::kFailedPrecondition,
@@ -141,7 +153,7 @@ Joined join_once(const MeetingPlace& place, const std::string& key, JoinHello he
 }  // namespace
 
 Joined join(const std::string& address, const std::string& key, uint64_t incarnation, std::span<const std::byte> introduction,
-            Deadline deadline) {
+            Deadline deadline, const std::stop_token& stop) {
   FERRY_CHECK_LE(introduction.size(), kMaxJoinBytes);
   const MeetingPlace place = meeting_place_of(address);
   const JoinHello hello{.incarnation = incarnation, .nonce = {}, .introduction = {introduction.begin(), introduction.end()}};
@@ -149,15 +161,16 @@ Joined join(const std::string& address, const std::string& key, uint64_t incarna
   while (true) {
     std::string failure;
     try {
-      return join_once(place, key, hello, std::min(deadline, std::chrono::steady_clock::now() + kTryTime));
+      return join_once(place, key, hello, {std::min(deadline, std::chrono::steady_clock::now() + kTryTime), stop});
     } catch (const JoinTryFailed& error) {
       failure = error.what();
     } catch (const Error& error) {
       throw Error(error.code(), "cannot join " + address + ": " + error.what());
     }
-    if (std::chrono::steady_clock::now() + pause >= deadline)
-      throw Error(ErrorCode::kDeadlineExceeded, "cannot join " + address + ": " + failure);
-    std::this_thread::sleep_for(pause);
+    const Patience pausing{std::chrono::steady_clock::now() + pause, stop};
+    if (pausing.deadline >= deadline) throw Error(ErrorCode::kDeadlineExceeded, "cannot join " + address + ": " + failure);
+    while (!pausing.is_over()) std::this_thread::sleep_for(milliseconds(pausing.slice_ms()));
+    if (stop.stop_requested()) throw Error(ErrorCode::kCancelled, "cannot join " + address + ": it is not to, any more");
     pause = std::min(2 * pause, kLongestPause);
   }
 }

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -26,9 +27,9 @@ struct Joined {
 /// same key, and each proves it to the other.
 ///
 /// Tries again, less and less often, until somebody answers: the order in which processes start does not matter. Throws
-/// Error{kInvalidArgument} for an address that is none, {kFailedPrecondition} with the reason if it is refused, and
-/// {kDeadlineExceeded}, which says what failed last.
+/// Error{kInvalidArgument} for an address that is none, {kFailedPrecondition} with the reason if it is refused,
+/// {kDeadlineExceeded}, which says what failed last, and {kCancelled} a tenth of a second after `stop` was asked for.
 Joined join(const std::string& address, const std::string& key, uint64_t incarnation, std::span<const std::byte> introduction,
-            Deadline deadline);
+            Deadline deadline, const std::stop_token& stop = {});
 
 }  // namespace ferry

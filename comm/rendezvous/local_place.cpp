@@ -14,7 +14,6 @@ namespace {
 
 constexpr const char* kPrefix = "unix:";
 constexpr std::size_t kLongestName = 100;  // sun_path has 108
-constexpr int kBacklog = 128;
 
 struct LocalPlace {
   sockaddr_un address{};
@@ -48,7 +47,7 @@ FileDescriptor listen_at_local_place(const std::string& name) {
   const LocalPlace place = place_called(name);
   FileDescriptor made = make_local_socket();
   if (made.get() < 0 || bind(made.get(), reinterpret_cast<const sockaddr*>(&place.address), place.size) != 0 ||
-      listen(made.get(), kBacklog) != 0) {
+      listen(made.get(), SOMAXCONN) != 0) {
     throw Error(ErrorCode::kFailedPrecondition, "cannot listen on unix:" + name + ": " + std::strerror(errno));
   }
   return made;

@@ -8,7 +8,9 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <list>
+#include <map>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -24,6 +26,7 @@ namespace ferry {
 namespace {
 
 constexpr std::chrono::milliseconds kAcceptPause{50};
+constexpr int kMaxAtOnce = 16;  // newcomers that are let in before those who are there are looked after
 
 Listeners open_place(const std::string& address) {
   const std::optional<std::string> local = local_place_of(address);
@@ -44,16 +47,39 @@ bool is_of_this_host(const FileDescriptor& listener) {
   return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(place).sin6_addr) != 0;
 }
 
+/// Tells one host from another: an IPv4 address, or the network half of an IPv6 one. All that come by a name are of this host.
+uint64_t source_of(const sockaddr_storage& peer) {
+  uint64_t source = 0;
+  if (peer.ss_family == AF_INET) source = reinterpret_cast<const sockaddr_in&>(peer).sin_addr.s_addr;
+  if (peer.ss_family == AF_INET6) {
+    const in6_addr& address = reinterpret_cast<const sockaddr_in6&>(peer).sin6_addr;
+    constexpr std::size_t kMappedAt = 12;  // of IPv4 in IPv6
+    if (IN6_IS_ADDR_V4MAPPED(&address)) {
+      std::memcpy(&source, address.s6_addr + kMappedAt, sizeof(uint32_t));
+    } else {
+      std::memcpy(&source, address.s6_addr, sizeof(source));
+    }
+  }
+  return source;
+}
+
 /// A newcomer until it is admitted or sent away. What it says and is told is moved as far as it goes without waiting.
 class Guest {
  public:
-  explicit Guest(FileDescriptor socket)
-      : deadline(std::chrono::steady_clock::now() + std::chrono::seconds(Rendezvous::kJoinSeconds)),
+  Guest(FileDescriptor socket, uint64_t come_from)
+      : source(come_from),
+        grace(std::chrono::steady_clock::now() + std::chrono::milliseconds(Rendezvous::kGraceMillis)),
         socket_(std::move(socket)),
         nonce_(make_nonce()),
-        outgoing_(encode_challenge(nonce_)) {}
+        outgoing_(encode_challenge(nonce_)),
+        deadline_(std::chrono::steady_clock::now() + std::chrono::seconds(Rendezvous::kProofSeconds)) {}
 
-  const Deadline deadline;
+  const uint64_t source;  // where it has come from
+  const Deadline grace;   // until which it need not give way
+
+  Deadline deadline() const { return deadline_; }
+  /// Whether it has said all that is asked of it, and it was right; then it need not give way.
+  bool has_proved() const { return place.has_value(); }
 
   int socket() const { return socket_.get(); }
   bool has_to_write() const { return num_sent_ < outgoing_.size(); }
@@ -95,6 +121,7 @@ class Guest {
     outgoing_ = std::move(bytes);
     num_sent_ = 0;
     was_answered_ = true;
+    deadline_ = std::chrono::steady_clock::now() + std::chrono::seconds(Rendezvous::kJoinSeconds);
     write_some();
   }
 
@@ -105,6 +132,7 @@ class Guest {
   const JoinNonce nonce_;
   std::vector<std::byte> outgoing_, incoming_;
   std::size_t num_sent_ = 0;
+  Deadline deadline_;
   bool was_answered_ = false;
   bool is_gone_ = false;
 };
@@ -128,42 +156,75 @@ class Rendezvous::Desk {
   const std::string& address() const { return listeners_.address; }
 
  private:
+  using Guests = std::list<Guest>;
+
   void run() {
     while (!is_closing_) {
       std::vector<pollfd> polled{{.fd = bell_.fd(), .events = POLLIN, .revents = 0}};
       for (const Guest& guest : guests_)
         polled.push_back({.fd = guest.socket(), .events = guest.has_to_write() ? short{POLLOUT} : short{POLLIN}, .revents = 0});
-      const std::size_t num_guests = guests_.size();
-      if (num_guests < kMaxNewcomers) {
+      const Deadline next_place = when_there_is_a_place();
+      const bool has_place = next_place <= std::chrono::steady_clock::now();
+      if (has_place) {
         for (const FileDescriptor& listener : listeners_.sockets)
           polled.push_back({.fd = listener.get(), .events = POLLIN, .revents = 0});
       }
-      poll(polled.data(), polled.size(), millis_to_next());
+      poll(polled.data(), polled.size(), millis_to(has_place ? Deadline::max() : next_place));
       std::size_t i = 1;
       for (Guest& guest : guests_) {
         if (polled[i++].revents != 0) attend(guest);
       }
+      see_off();
       for (; i < polled.size(); ++i) {
         if (polled[i].revents != 0) let_in(polled[i].fd);
       }
-      see_off();
     }
   }
 
-  int millis_to_next() const {
-    Deadline next = Deadline::max();
-    for (const Guest& guest : guests_) next = std::min(next, guest.deadline);
+  /// To the next deadline of a guest, or `other`.
+  int millis_to(Deadline other) const {
+    Deadline next = other;
+    for (const Guest& guest : guests_) next = std::min(next, guest.deadline());
     return next == Deadline::max() ? -1 : millis_left(next);
   }
 
-  void let_in(int listener) {
-    FileDescriptor socket(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (socket.get() < 0) {
-      // It has gone again, or there are no descriptors left, which passes.
-      if (errno != EAGAIN && errno != ECONNABORTED) std::this_thread::sleep_for(kAcceptPause);
-      return;
+  Deadline when_there_is_a_place() {
+    if (guests_.size() < kMaxNewcomers) return {};
+    const auto next = next_to_give_way();
+    return next == guests_.end() ? Deadline::max() : next->grace;
+  }
+
+  /// The oldest of those from where most have come, of who has proved nothing.
+  Guests::iterator next_to_give_way() {
+    std::map<uint64_t, int> num_from;
+    for (const Guest& guest : guests_) num_from[guest.source] += guest.has_proved() ? 0 : 1;
+    auto next = guests_.end();
+    for (auto guest = guests_.begin(); guest != guests_.end(); ++guest) {  // in the order in which they came
+      if (guest->has_proved()) continue;
+      if (next == guests_.end() || num_from[guest->source] > num_from[next->source]) next = guest;
     }
-    guests_.emplace_back(std::move(socket)).write_some();
+    return next;
+  }
+
+  /// All who have come, as long as there are places, but no more of them than others can wait for.
+  void let_in(int listener) {
+    for (int most = kMaxAtOnce; most > 0; --most) {
+      if (when_there_is_a_place() > std::chrono::steady_clock::now()) return;
+      sockaddr_storage peer{};
+      socklen_t size = sizeof(peer);
+      FileDescriptor socket(accept4(listener, reinterpret_cast<sockaddr*>(&peer), &size, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      if (socket.get() < 0) {
+        // It has gone again, or there are no descriptors left, which passes.
+        if (errno != EAGAIN && errno != ECONNABORTED) std::this_thread::sleep_for(kAcceptPause);
+        return;
+      }
+      if (guests_.size() >= kMaxNewcomers) {
+        const auto leaving = next_to_give_way();
+        shutdown(leaving->socket(), SHUT_RDWR);
+        guests_.erase(leaving);
+      }
+      guests_.emplace_back(std::move(socket), source_of(peer)).write_some();
+    }
   }
 
   void attend(Guest& guest) {
@@ -191,7 +252,7 @@ class Rendezvous::Desk {
   void see_off() {
     const auto now = std::chrono::steady_clock::now();
     for (auto guest = guests_.begin(); guest != guests_.end();) {
-      if (!guest->was_answered() && !guest->is_gone() && now < guest->deadline) {
+      if (!guest->was_answered() && !guest->is_gone() && now < guest->deadline()) {
         ++guest;
         continue;
       }
@@ -207,8 +268,8 @@ class Rendezvous::Desk {
   const OnJoined on_joined_;
   const Bell bell_;
   std::atomic<bool> is_closing_{false};
-  std::list<Guest> guests_;  // of the thread
-  std::thread thread_;       // last: it uses all of the above
+  Guests guests_;       // of the thread, in the order in which they came
+  std::thread thread_;  // last: it uses all of the above
 };
 
 Rendezvous::Rendezvous(const std::string& address, std::string key, Admit admit, OnJoined on_joined) {

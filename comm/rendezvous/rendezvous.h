@@ -19,11 +19,16 @@ struct Newcomer {
 };
 
 /// Where newcomers are met, on a port and a thread of its own. Each is asked for the key, then the owner decides. A newcomer
-/// that is slow, silent or speaks nonsense keeps nobody else waiting; it has kJoinSeconds.
+/// that is slow, silent or speaks nonsense keeps nobody else waiting: it has kProofSeconds to prove the key, and kJoinSeconds
+/// more to hear where its place is. When there are kMaxNewcomers, one that has proved nothing for kGraceMillis gives way to the
+/// next who comes: the oldest of those from the address (of IPv6 the first 64 bits) from which most have come, so that many
+/// from one address are in the way of each other and of nobody else.
 class Rendezvous {
  public:
+  static constexpr int kProofSeconds = 1;
   static constexpr int kJoinSeconds = 5;
-  static constexpr int kMaxNewcomers = 64;  // at once; others wait to be let in
+  static constexpr int kMaxNewcomers = 256;  // at once; others wait to be let in
+  static constexpr int kGraceMillis = 50;    // for which nobody has to give way
 
   struct Place {
     Rank member;

@@ -1,17 +1,9 @@
 #include "runtime/elastic/joiner.h"
 
-#include <algorithm>
 #include <random>
 #include <utility>
 
 namespace ferry {
-namespace {
-
-using Clock = std::chrono::steady_clock;
-
-constexpr std::chrono::milliseconds kPiece{500};  // of a call, after which it looks whether it should go on
-
-}  // namespace
 
 Joiner::Joiner(std::string address, std::string key, std::vector<std::byte> introduction)
     : address_(std::move(address)), key_(std::move(key)), introduction_(std::move(introduction)) {
@@ -23,13 +15,14 @@ Joiner::~Joiner() {
     const std::scoped_lock lock(mutex_);
     is_over_ = true;
   }
+  stop_.request_stop();
   changed_.notify_all();
   thread_.join();
 }
 
 void Joiner::call(std::chrono::milliseconds time) {
   const std::scoped_lock lock(mutex_);
-  until_ = Clock::now() + time;
+  until_ = std::chrono::steady_clock::now() + time;
   changed_.notify_all();
 }
 
@@ -59,12 +52,11 @@ void Joiner::run() {
     std::optional<Joined> joined;
     std::optional<Error> error;
     try {
-      joined = join(address_, key_, std::random_device{}(), introduction_, std::min(until, Clock::now() + kPiece));
+      joined = join(address_, key_, std::random_device{}(), introduction_, until, stop_.get_token());
     } catch (const Error& what) {
-      if (what.code() != ErrorCode::kDeadlineExceeded || Clock::now() >= until) error = what;
+      error = what;
     }
     lock.lock();
-    if (!joined && !error) continue;
     until_.reset();
     joined_ = std::move(joined);
     error_ = std::move(error);

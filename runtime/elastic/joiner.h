@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
@@ -18,7 +19,7 @@ namespace ferry {
 class Joiner {
  public:
   Joiner(std::string address, std::string key, std::vector<std::byte> introduction);
-  /// Gives up within half a second.
+  /// Gives up within a tenth of a second.
   ~Joiner();
   Joiner(const Joiner&) = delete;
   Joiner& operator=(const Joiner&) = delete;
@@ -46,6 +47,7 @@ class Joiner {
   std::optional<Joined> joined_;
   std::optional<Error> error_;
   bool is_over_ = false;
+  std::stop_source stop_;  // of a call that is over
   std::thread thread_;
 };
 

@@ -73,9 +73,14 @@ class Coordinator {
   Rendezvous rendezvous_;
 };
 
-FileDescriptor connected_to(const std::string& address) {
+/// From an address of this host.
+FileDescriptor connected_to(const std::string& address, const char* from = "127.0.0.1") {
   FileDescriptor made(socket(AF_INET, SOCK_STREAM, 0));
   sockaddr_in place{};
+  place.sin_family = AF_INET;
+  inet_pton(AF_INET, from, &place.sin_addr);
+  EXPECT_EQ(bind(made.get(), reinterpret_cast<sockaddr*>(&place), sizeof(place)), 0) << from;
+  place = {};
   place.sin_family = AF_INET;
   place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   place.sin_port = htons(static_cast<uint16_t>(parse_host_port("test", address).port));
@@ -161,6 +166,95 @@ TEST(RendezvousTest, TheSilentAndTheNonsensicalKeepNobodyWaiting) {
   EXPECT_EQ(join(coordinator.address(), kKey, 1, pattern(5, 1), in_seconds(30)).member, Rank{1});
 }
 
+/// Connections that say nothing, each of which is made anew when it is ended.
+class IdleCrowd {
+ public:
+  IdleCrowd(const std::string& address, int size) : address_(address), size_(size), thread_([this] { run(); }) {}
+  ~IdleCrowd() {
+    is_over_ = true;
+    thread_.join();
+  }
+  /// Once all have been there at least once.
+  void await_all() const {
+    while (num_made_ < size_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  int num_made() const { return num_made_; }
+
+ private:
+  FileDescriptor come() {
+    ++num_made_;
+    return connected_to(address_);
+  }
+  void run() {
+    std::vector<FileDescriptor> crowd;
+    while (std::ssize(crowd) < size_ && !is_over_) crowd.push_back(come());
+    while (!is_over_) {
+      for (FileDescriptor& one : crowd) {
+        Bytes said(kChallengeBytes);
+        ssize_t got = 1;
+        while (got > 0) got = recv(one.get(), said.data(), said.size(), MSG_DONTWAIT);
+        if (got == 0 || errno != EAGAIN) one = come();
+      }
+    }
+  }
+
+  const std::string address_;
+  const int size_;
+  std::atomic<bool> is_over_{false};
+  std::atomic<int> num_made_{0};
+  std::thread thread_;
+};
+
+TEST(RendezvousTest, ManyIdleConnectionsKeepNobodyOut) {
+  Coordinator coordinator;
+  IdleCrowd crowd(coordinator.address(), 3 * Rendezvous::kMaxNewcomers);
+  crowd.await_all();
+  for (int i = 1; i <= 5; ++i) EXPECT_EQ(join(coordinator.address(), kKey, 1, pattern(5, 1), in_seconds(60)).member, Rank{i});
+  EXPECT_GT(crowd.num_made(), 4 * Rendezvous::kMaxNewcomers) << "some were sent away, and came again";
+}
+
+/// Until it ends.
+bool is_open(const FileDescriptor& guest) {
+  Bytes said(kChallengeBytes);
+  ssize_t got = 1;
+  while (got > 0) got = recv(guest.get(), said.data(), said.size(), MSG_DONTWAIT);
+  return got < 0 && errno == EAGAIN;
+}
+
+TEST(RendezvousTest, WhoProvesNothingIsSentAway) {
+  Coordinator coordinator;
+  const FileDescriptor silent = connected_to(coordinator.address());
+  EXPECT_TRUE(is_open(silent));
+  const Deadline give_up = in_seconds(60);
+  while (is_open(silent) && std::chrono::steady_clock::now() < give_up)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_FALSE(is_open(silent));
+}
+
+/// Whether somebody from another address is heard after many more have come than there are places for, all from one address.
+bool outlasts_a_crowd(const Coordinator& coordinator) {
+  const std::string address = "127.0.0.1" + coordinator.address().substr(coordinator.address().rfind(':'));
+  const FileDescriptor stranger = connected_to(address, "127.0.0.2");
+  Bytes challenge(kChallengeBytes), last(kChallengeBytes), head(kAnswerHeadBytes);
+  const auto hears = [](const FileDescriptor& guest, Bytes& bytes) {
+    return recv(guest.get(), bytes.data(), bytes.size(), MSG_WAITALL) == std::ssize(bytes);
+  };
+  if (!hears(stranger, challenge)) return false;
+  std::vector<FileDescriptor> crowd;
+  for (int i = 0; i < 2 * Rendezvous::kMaxNewcomers; ++i) crowd.push_back(connected_to(address));
+  if (!hears(crowd.back(), last)) return false;
+  EXPECT_FALSE(is_open(crowd.front())) << "the first of the many has given way";
+  const Bytes hello = encode_hello({.introduction = pattern(5, 1)}, decode_challenge(challenge), kKey);
+  return send(stranger.get(), hello.data(), hello.size(), MSG_NOSIGNAL) == std::ssize(hello) && hears(stranger, head);
+}
+
+TEST(RendezvousTest, WhoComesFromElsewhereNeedNotGiveWay) {
+  const Coordinator coordinator(kKey, "0.0.0.0:0");
+  bool outlasts = false;
+  for (int tries = 0; tries < 20 && !outlasts; ++tries) outlasts = outlasts_a_crowd(coordinator);  // it has a second
+  EXPECT_TRUE(outlasts);
+}
+
 TEST(RendezvousTest, AnIntroductionHasABound) {
   Coordinator coordinator;
   const FileDescriptor guest = connected_to(coordinator.address());
@@ -190,6 +284,31 @@ TEST(RendezvousTest, ANewcomerWaitsForItsCoordinator) {
   });
   EXPECT_EQ(join(address, kKey, 1, pattern(5, 1), in_seconds(30)).member, Rank{1});
   starter.join();
+}
+
+TEST(RendezvousTest, WhoIsNotToJoinAnyMoreStopsCalling) {
+  // Nobody is there, or somebody who says nothing.
+  const FileDescriptor silent(socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in place{};
+  place.sin_family = AF_INET;
+  place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(place);
+  ASSERT_EQ(bind(silent.get(), reinterpret_cast<sockaddr*>(&place), size), 0);
+  ASSERT_EQ(getsockname(silent.get(), reinterpret_cast<sockaddr*>(&place), &size), 0);
+  for (const bool listens : {false, true}) {
+    if (listens) {
+      ASSERT_EQ(listen(silent.get(), 1), 0);
+    }
+    std::stop_source stop;
+    std::thread stopper([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      stop.request_stop();
+    });
+    suite::expect_error(ErrorCode::kCancelled, "not to, any more", [&] {
+      join("127.0.0.1:" + std::to_string(ntohs(place.sin_port)), kKey, 1, pattern(5, 1), in_seconds(300), stop.get_token());
+    });
+    stopper.join();
+  }
 }
 
 TEST(RendezvousTest, WithoutAKeyOnlyThisHostMayJoin) {
