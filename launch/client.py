@@ -6,6 +6,7 @@ Usage: client.py QUESTION [HOST:PORT] [PICTURE…]      (default 127.0.0.1:50051
 Needs grpcio and grpcio-tools, which launch/setup.sh puts into .venv. The stubs are made from proto/ on the fly.
 """
 
+import importlib
 import pathlib
 import re
 import sys
@@ -20,13 +21,13 @@ except ImportError as missing:
 PROTO = pathlib.Path(__file__).resolve().parents[1] / "proto"
 
 
-def load_stubs(folder):
-    if protoc.main(["protoc", f"-I{PROTO}", f"--python_out={folder}", f"--grpc_python_out={folder}", "ferry/v1/inference.proto"]) != 0:
-        sys.exit("client.py: proto/ferry/v1/inference.proto does not compile")
+def load_stubs(folder, service="inference"):
+    """The messages and the client of proto/ferry/v1/SERVICE.proto."""
+    name = f"ferry/v1/{service}.proto"
+    if protoc.main(["protoc", f"-I{PROTO}", f"--python_out={folder}", f"--grpc_python_out={folder}", name]) != 0:
+        sys.exit(f"client.py: proto/{name} does not compile")
     sys.path.insert(0, folder)
-    from ferry.v1 import inference_pb2, inference_pb2_grpc
-
-    return inference_pb2, inference_pb2_grpc
+    return importlib.import_module(f"ferry.v1.{service}_pb2"), importlib.import_module(f"ferry.v1.{service}_pb2_grpc")
 
 
 def read_file(name):

@@ -25,6 +25,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kMediaSlice{100};  // of the tower between two steps
+constexpr std::chrono::milliseconds kOrderTick{100};   // between two looks at whether a placement is still wanted
 
 int64_t elapsed_ns(Clock::time_point from, std::optional<Clock::time_point> to) {
   return to ? std::chrono::duration_cast<std::chrono::nanoseconds>(*to - from).count() : 0;
@@ -104,6 +105,7 @@ class Coordinator::Impl {
   void drain(std::chrono::milliseconds timeout);
   void fail(const std::string& reason);
   void between_steps(const std::function<void(Engine&)>& action);
+  uint32_t set_placement(const GivenPlacement& given, uint32_t epoch, const std::function<bool()>& is_given_up);
   void set_on_capture(std::function<void(Capture)> on_capture, std::function<void(const std::string&)> on_give_up) {
     const std::scoped_lock lock(mutex_);
     on_capture_ = std::move(on_capture);
@@ -263,6 +265,21 @@ void Coordinator::Impl::between_steps(const std::function<void(Engine&)>& action
     done.get();
   } catch (const std::future_error&) {
     throw Error(ErrorCode::kUnavailable, "the engine stopped before it could");
+  }
+}
+
+uint32_t Coordinator::Impl::set_placement(const GivenPlacement& given, uint32_t epoch,
+                                          const std::function<bool()>& is_given_up) {
+  const std::shared_ptr<const ExpertPlacement> current = experts().placed().placement;
+  const std::vector<LayerPlacement> layers = lay_out_given(given, current->num_layers(), current->num_experts());
+  const auto order = std::make_shared<PlacementOrder>();
+  between_steps([&](Engine& engine) { engine.set_placement(layers, epoch, order); });
+  while (true) {
+    if (const std::optional<uint32_t> settled = order->wait_for(kOrderTick)) return *settled;
+    const bool gives_up = is_given_up();
+    between_steps([&](Engine& engine) {  // which throws where nobody would settle it any more
+      if (gives_up) engine.give_up(*order);
+    });
   }
 }
 
@@ -561,6 +578,9 @@ void Coordinator::Impl::fail_all(const std::exception& cause) {
 }
 
 void Coordinator::between_steps(const std::function<void(Engine&)>& action) { impl_->between_steps(action); }
+uint32_t Coordinator::set_placement(const GivenPlacement& given, uint32_t epoch, const std::function<bool()>& is_given_up) {
+  return impl_->set_placement(given, epoch, is_given_up);
+}
 void Coordinator::set_on_capture(std::function<void(Capture)> on_capture, std::function<void(const std::string&)> on_give_up) {
   impl_->set_on_capture(std::move(on_capture), std::move(on_give_up));
 }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "moe/given_placement.h"
 #include "profiler/capture.h"
 #include "runtime/base/error.h"
 #include "runtime/schedule/cached_prefix.h"
@@ -118,6 +119,12 @@ class Coordinator {
   /// Runs `action` on the engine's thread between two steps and returns when it is done, with its exception if it threw one.
   /// Throws Error{kUnavailable} if the engine has failed or stops before.
   void between_steps(const std::function<void(Engine&)>& action);
+  /// Moves experts to where `given` has them, beside the steps, and returns the placement's epoch once steps run by it; `epoch`
+  /// is that of the placement it was made from, 0: any. Waits as long as `is_given_up`, which it asks now and then, says no.
+  /// Throws Error{kInvalidArgument} as lay_out_given() and require_seats() do; {kFailedPrecondition} where experts cannot move,
+  /// or a worker cannot hold what it was to; {kAborted} if another change of placement is in its way or a worker is lost
+  /// meanwhile; {kCancelled} if it was given up; {kUnavailable} as between_steps() does. Then all is as it was.
+  uint32_t set_placement(const GivenPlacement& given, uint32_t epoch, const std::function<bool()>& is_given_up);
   /// Who gets finished captures (Engine::trace()) and who hears why one was given up, on the engine's thread; must be quick.
   /// Set before the first one starts. When setting others (or none) returns, the old ones are not running.
   void set_on_capture(std::function<void(Capture)> on_capture, std::function<void(const std::string& why)> on_give_up);

@@ -282,6 +282,7 @@ void Engine::make_dispatcher(const EngineOptions& options) {
                                           .cost = remote_->expert_cost(),
                                           .loads = [this] { return expert_record_->loads(); },
                                           .may_drop_links = [this] { return trace_->is_idle(); },
+                                          .on_placement = [this] { note_placement(); },
                                           .timeout = to_milliseconds(options.peer_timeout_s),
                                           .rebalance_steps = options.placement.rebalance_steps},
                       [this](const WorkerChange& change) { note_change(change); });
@@ -332,6 +333,22 @@ void Engine::note_change(const WorkerChange& change) {
 void Engine::take_counts() {
   expert_record_->take(dispatcher_->placement(), dispatcher_->expert_load());
   take_worker_counts();
+}
+
+void Engine::note_placement() {
+  expert_record_->note_placement(remote_->placement(), membership_->is_set_by_hand() ? PlacedBy::kHand : PlacedBy::kFerry);
+}
+
+void Engine::set_placement(std::vector<LayerPlacement> layers, uint32_t epoch, std::shared_ptr<PlacementOrder> order) {
+  if (!membership_) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                "this process holds all experts itself and has nowhere to move them; allowed: with workers over sockets");
+  }
+  membership_->set_placement(std::move(layers), epoch, std::move(order));
+}
+
+void Engine::give_up(const PlacementOrder& order) {
+  if (membership_) membership_->give_up(order);
 }
 
 void Engine::take_worker_counts() {

@@ -129,6 +129,9 @@ class Engine {
   /// Call while no step runs, every idle_tick(): looks after workers that come, go or were lost.
   void tend_workers();
   std::chrono::milliseconds idle_tick() const;
+  /// Between steps: as Membership's methods of the same names. Throws Error{kFailedPrecondition} too if there are no workers.
+  void set_placement(std::vector<LayerPlacement> layers, uint32_t epoch, std::shared_ptr<PlacementOrder> order);
+  void give_up(const PlacementOrder& order);
   /// Where workers may join, with the port that is really used; empty: nowhere.
   std::string elastic_address() const;
 
@@ -163,6 +166,7 @@ class Engine {
   std::vector<Link*> traced_links() const;
   void take_counts();
   void take_worker_counts();
+  void note_placement();
   void move_blocks(const StepPlan& plan);
   void fill_input(const StepPlan& plan);
   void score_prompts(const StepPlan& plan);

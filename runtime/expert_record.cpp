@@ -51,13 +51,18 @@ ExpertRecord::ExpertRecord(const ExpertPlacement& placement, const ExpertLoad& l
                 .num_experts = std::max<int64_t>(load.num_experts(), 1),
                 .steps_per_window = kStepsPerWindow,
                 .num_windows = kNumWindows}),
-      placement_(std::make_shared<const ExpertPlacement>(placement)) {}
+      placed_{.placement = std::make_shared<const ExpertPlacement>(placement)} {}
 
 void ExpertRecord::take(const ExpertPlacement& placement, const ExpertLoad& load) {
   const std::scoped_lock lock(mutex_);
   for (int64_t l = 0; l < load.num_layers() && load.num_experts() > 0; ++l) windows_.add_layer(l, load.layer(l));
   windows_.end_step();
-  if (placement.epoch() != placement_->epoch()) placement_ = std::make_shared<const ExpertPlacement>(placement);
+  if (placement.epoch() != placed_.placement->epoch()) placed_.placement = std::make_shared<const ExpertPlacement>(placement);
+}
+
+void ExpertRecord::note_placement(const ExpertPlacement& placement, PlacedBy by) {
+  const std::scoped_lock lock(mutex_);
+  placed_ = {.placement = std::make_shared<const ExpertPlacement>(placement), .by = by};
 }
 
 ExpertLoads ExpertRecord::loads() const {
@@ -65,9 +70,9 @@ ExpertLoads ExpertRecord::loads() const {
   return windows_.loads();
 }
 
-std::shared_ptr<const ExpertPlacement> ExpertRecord::placement() const {
+ExpertRecord::Placed ExpertRecord::placed() const {
   const std::scoped_lock lock(mutex_);
-  return placement_;
+  return placed_;
 }
 
 ExpertLoadFile::ExpertLoadFile(std::filesystem::path path, const LoadShape& shape) : path_(std::move(path)) {

@@ -33,6 +33,9 @@ struct LoadShape {
 /// of them has goes, or had no rows. Throws Error{kInvalidArgument} for those of another model.
 ExpertLoads fit_loads(ExpertLoads loads, const LoadShape& shape, const std::string& name);
 
+/// Who has decided where experts are.
+enum class PlacedBy : uint8_t { kFerry, kHand };
+
 /// Written by the thread that steps, read by any.
 class ExpertRecord {
  public:
@@ -44,14 +47,21 @@ class ExpertRecord {
   /// Between steps: what the last one has added, [num_layers, num_experts] counts; and the placement, where it is another one.
   void take(const ExpertPlacement& placement, const ExpertLoad& load);
 
+  /// Between steps: they run by another placement from now on.
+  void note_placement(const ExpertPlacement& placement, PlacedBy by);
+
   /// Sums over the windows.
   ExpertLoads loads() const;
-  std::shared_ptr<const ExpertPlacement> placement() const;
+  struct Placed {
+    std::shared_ptr<const ExpertPlacement> placement;
+    PlacedBy by = PlacedBy::kFerry;
+  };
+  Placed placed() const;
 
  private:
   mutable std::mutex mutex_;
   LoadWindows windows_;
-  std::shared_ptr<const ExpertPlacement> placement_;
+  Placed placed_;
 };
 
 /// --expert-load: the loads of a job in a file, from run to run.

@@ -17,6 +17,7 @@ enum class ErrorCode {
   kNotFound,
   kResourceExhausted,
   kFailedPrecondition,
+  kAborted,
   kUnimplemented,
   kInternal,
   kUnavailable,

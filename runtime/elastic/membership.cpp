@@ -15,10 +15,10 @@ namespace ferry {
 namespace {
 
 constexpr std::chrono::milliseconds kTendPeriod{10};
-constexpr std::chrono::milliseconds kGoodbyeTime{100};  // for a goodbye to leave
-constexpr std::chrono::seconds kLeastPatience{5};       // with one that gives no sign of life
-constexpr int kMostRefusals = 4;                        // in a row, before it is left at what it is
-constexpr int64_t kBalanceShare = 8;                    // of all copies at most one in so many moves for balance's sake at once
+constexpr std::chrono::milliseconds kGoodbyeTime{100};                      // for a goodbye to leave
+constexpr std::chrono::seconds kLeastPatience{5};                           // with one that gives no sign of life
+constexpr int kMostRefusals = 4;                                            // in a row, before it is left at what it is
+constexpr int64_t kBalanceShare = 8;  // of all copies at most one in so many moves for balance's sake at once
 
 std::string rank_name(Rank rank) { return "rank " + std::to_string(rank.value); }
 
@@ -49,7 +49,9 @@ Membership::Membership(RemoteTokenDispatcher& dispatcher, WatchedLinks& hub, std
   }
 }
 
-Membership::~Membership() = default;
+Membership::~Membership() {
+  if (order_) order_->fail(Error(ErrorCode::kUnavailable, "the engine stops"));
+}
 
 std::vector<Link*> Membership::links() const {
   std::vector<Link*> links;
@@ -75,10 +77,12 @@ void Membership::tend() {
   keep_newcomers_alive();
   if (relocation_) advance_relocation();
   if (!has_hands()) let_last_one_go();
-  if (!relocation_ && !is_stuck_ && has_hands() && wants_change()) plan(/*is_for_balance=*/false);
-  if (!relocation_ && options_.rebalance_steps > 0 && num_steps_ >= options_.rebalance_steps && has_hands()) {
+  if (!relocation_ && !is_stuck_ && has_hands() && wants_change()) plan(Aim::kMembers);
+  if (!relocation_ && must_go_back_) go_back();
+  const bool may_balance = options_.rebalance_steps > 0 && !is_set_by_hand_;
+  if (!relocation_ && may_balance && num_steps_ >= options_.rebalance_steps && has_hands()) {
     num_steps_ = 0;
-    plan(/*is_for_balance=*/true);
+    plan(Aim::kBalance);
   }
   if (!ended_.empty() && options_.may_drop_links()) ended_.clear();
 }
@@ -172,7 +176,7 @@ void Membership::look_for_losses() {
     is_stuck_ = false;
     num_refusals_ = 0;
     if (relocation_ && relocation_->members().size() > w && relocation_->members()[w].link == member.link.get())
-      relocation_.reset();
+      drop_relocation(Error(ErrorCode::kAborted, rank_name(member.rank) + " was lost meanwhile: " + why));
     member.notice.reset();
     if (member.is_seated && holds_experts(w)) {
       member.is_seated = false;
@@ -227,7 +231,10 @@ void Membership::refuse(Relocation::Refusal refusal) {
   const bool is_told_to_stay = member.is_seated && (!member.most_experts || *member.most_experts > held);
   std::fprintf(stderr, "ferry: %s cannot hold what it was to: %s\n", rank_name(member.rank).c_str(),
                one_line(refusal.reason).c_str());
-  relocation_.reset();
+  const bool was_by_hand = order_ != nullptr;
+  drop_relocation(
+      Error(ErrorCode::kFailedPrecondition, rank_name(member.rank) + " cannot hold what it was to: " + refusal.reason));
+  if (was_by_hand) return;
   if (++num_refusals_ > kMostRefusals) is_stuck_ = true;
   if (is_told_to_stay) {
     member.most_experts = held;
@@ -248,19 +255,21 @@ void Membership::change_placement() {
     const bool takes_part = done->members()[w].link != nullptr;
     links.push_back(takes_part ? member.link.get() : nullptr);
     if (takes_part && !std::exchange(member.is_seated, true)) joined.push_back(static_cast<int32_t>(w));
-    if (member.is_lost) lost.push_back(static_cast<int32_t>(w));
+    if (member.is_lost && aim_ != Aim::kGoBack) lost.push_back(static_cast<int32_t>(w));
   }
   for (const int32_t worker : lost) vacate(worker, "its experts are others' now");
   dispatcher_.assign(target, links);
   dispatcher_.keep_alive();  // so that all know, also while there are no rows
   num_refusals_ = 0;
-  std::fprintf(stderr, "ferry: placement %u%s: %lld experts moved in %.1f s\n", target.epoch(),
-               is_for_balance_ ? ", for balance" : "", static_cast<long long>(done->num_loads()),
-               Seconds(hub_.now() - relocation_begun_).count());
+  if (aim_ != Aim::kGoBack) is_set_by_hand_ = aim_ == Aim::kByHand;
+  std::fprintf(stderr, "ferry: placement %u%s: %lld experts moved in %.1f s\n", target.epoch(), aim_name(),
+               static_cast<long long>(done->num_loads()), Seconds(hub_.now() - relocation_begun_).count());
   for (const int32_t worker : joined) {
     std::fprintf(stderr, "ferry: rank %d has joined, with up to %lld experts a layer\n", worker + 1,
                  static_cast<long long>(target.max_local_experts(worker)));
   }
+  if (options_.on_placement) options_.on_placement();
+  if (order_) std::exchange(order_, nullptr)->settle(target.epoch());
   for (std::size_t w = 0; w < members_.size(); ++w) {
     Member& member = members_[w];
     if (!member.is_seated || !member.wants_to_leave) continue;
@@ -271,6 +280,16 @@ void Membership::change_placement() {
       vacate(static_cast<int32_t>(w), "has left");
     }
   }
+}
+
+const char* Membership::aim_name() const {
+  switch (aim_) {
+    case Aim::kMembers: return "";
+    case Aim::kBalance: return ", for balance";
+    case Aim::kByHand: return ", by hand";
+    case Aim::kGoBack: return ", which is the one before";
+  }
+  return "";
 }
 
 void Membership::say_goodbye(Member& member, const std::string& reason) {
@@ -337,19 +356,15 @@ bool Membership::wants_change() const {
   return false;
 }
 
-void Membership::plan(bool is_for_balance) {
+void Membership::plan(Aim aim) {
   const ExpertPlacement& current = dispatcher_.placement();
   std::vector<WorkerRoom> rooms;
-  std::vector<Relocation::Member> taking_part;
   int64_t num_copies = 0;
-  for (std::size_t w = 0; w < members_.size(); ++w) {
-    const Member& member = members_[w];
-    const bool is_there = is_alive(member), holds_current = is_there && member.is_seated;
+  for (const Member& member : members_) {
     rooms.push_back({.rank = member.rank,
-                     .is_there = is_there && !member.wants_to_leave,
-                     .holds_current = holds_current,
+                     .is_there = is_alive(member) && !member.wants_to_leave,
+                     .holds_current = is_alive(member) && member.is_seated,
                      .most_experts = member.most_experts});
-    taking_part.push_back({.link = is_there ? member.link.get() : nullptr, .holds_current = holds_current});
   }
   std::vector<std::vector<double>> cost;
   const ExpertLoads loads = options_.loads();
@@ -357,6 +372,7 @@ void Membership::plan(bool is_for_balance) {
     cost.push_back(expected_cost(loads, layer, options_.cost));
     num_copies += current.layer(layer).num_physical();
   }
+  const bool is_for_balance = aim == Aim::kBalance;
   const NextPlacementOptions wanted{
       .redundancy = options_.redundancy,
       .max_loads = is_for_balance ? num_copies / kBalanceShare : std::numeric_limits<int64_t>::max()};
@@ -367,14 +383,25 @@ void Membership::plan(bool is_for_balance) {
     return;
   }
   if (is_for_balance && is_same(current, *target)) return;
+  begin(std::move(*target), aim);
+}
+
+/// All that are there take part, with what they have.
+void Membership::begin(ExpertPlacement target, Aim aim) {
+  std::vector<Relocation::Member> taking_part;
+  for (const Member& member : members_) {
+    const bool is_there = is_alive(member);
+    taking_part.push_back({.link = is_there ? member.link.get() : nullptr, .holds_current = is_there && member.is_seated});
+  }
   ++next_epoch_;
-  is_for_balance_ = is_for_balance;
+  aim_ = aim;
+  must_go_back_ = false;
   relocation_begun_ = hub_.now();
   for (Member& member : members_) {
     member.last_sign = relocation_begun_;
     member.is_ready = false;
   }
-  relocation_ = std::make_unique<Relocation>(current, std::move(*target), std::move(taking_part));
+  relocation_ = std::make_unique<Relocation>(dispatcher_.placement(), std::move(target), std::move(taking_part));
 }
 
 void Membership::tell(const Member& member, WorkerState state, const std::string& reason) {

@@ -12,6 +12,7 @@
 #include "moe/remote/relocation.h"
 #include "moe/remote/remote_token_dispatcher.h"
 #include "runtime/elastic/door.h"
+#include "runtime/elastic/placement_order.h"
 #include "runtime/watched_links.h"
 
 namespace ferry {
@@ -28,6 +29,7 @@ class Membership {
     ExpertCost cost;                           // of an expert, as the dispatcher has it
     std::function<ExpertLoads()> loads;        // what was asked of experts of late
     std::function<bool()> may_drop_links;      // whether nobody else uses links that have ended
+    std::function<void()> on_placement;        // steps run by another one from now on
     std::chrono::milliseconds timeout{30000};  // for a worker that makes an assignment ready to give a sign of life
     int64_t rebalance_steps = 0;               // between two looks at the balance; 0: experts move only when workers come or go
   };
@@ -50,12 +52,26 @@ class Membership {
   /// The same, before a step.
   void begin_step();
   /// Whether it should be called again soon.
-  bool is_busy() const { return relocation_ != nullptr; }
+  bool is_busy() const { return relocation_ != nullptr || must_go_back_; }
+
+  /// Between steps: begins to move experts to exactly `layers` (lay_out_given), and settles `order` when steps run by them or
+  /// never will: {kFailedPrecondition} if a worker cannot hold them, {kAborted} if one is lost meanwhile, {kUnavailable} if
+  /// this ends. Until a worker comes or goes they stay so. Throws Error{kInvalidArgument} for experts of whom gets no rows
+  /// (require_seats), {kAborted} while experts move for workers that come or go or for another order, or if the placement is
+  /// not that of `epoch` (0: whatever it is), and {kFailedPrecondition} over a group.
+  void set_placement(std::vector<LayerPlacement> layers, uint32_t epoch, std::shared_ptr<PlacementOrder> order);
+  /// Between steps: `order` need not be settled any more. What is on its way for it goes back.
+  void give_up(const PlacementOrder& order);
+  /// Whether the placement that steps run by was set so.
+  bool is_set_by_hand() const { return is_set_by_hand_; }
 
   /// Of those that get rows, by worker; null where nobody is.
   std::vector<Link*> links() const;
 
  private:
+  /// What a change of placement is for.
+  enum class Aim : uint8_t { kMembers, kBalance, kByHand, kGoBack };
+
   struct Member {
     Rank rank;
     std::unique_ptr<Link> adopted;  // what `link` watches, if it came through the door
@@ -90,7 +106,11 @@ class Membership {
   bool has_hands() const;
   bool wants_change() const;
   bool holds_experts(std::size_t worker) const;
-  void plan(bool is_for_balance);
+  void plan(Aim aim);
+  void begin(ExpertPlacement target, Aim aim);
+  void drop_relocation(const Error& why);
+  void go_back();
+  const char* aim_name() const;
   void tell(const Member& member, WorkerState state, const std::string& reason);
 
   RemoteTokenDispatcher& dispatcher_;
@@ -101,9 +121,12 @@ class Membership {
   std::vector<Member> members_;  // by worker
   std::vector<Member> ended_;    // whose links somebody may still use
   std::unique_ptr<Relocation> relocation_;
-  bool is_for_balance_ = false;
-  bool is_stuck_ = false;  // what is wanted cannot be: until somebody comes or goes
-  int num_refusals_ = 0;   // since then, or since the placement last changed
+  Aim aim_ = Aim::kMembers;                // its own
+  std::shared_ptr<PlacementOrder> order_;  // its own, if it is by hand
+  bool is_set_by_hand_ = false;            // what steps run by
+  bool must_go_back_ = false;              // workers were told of what will not be
+  bool is_stuck_ = false;                  // what is wanted cannot be: until somebody comes or goes
+  int num_refusals_ = 0;                   // since then, or since the placement last changed
   uint32_t next_epoch_;
   Deadline relocation_begun_;
   Deadline last_tended_{};

@@ -3,8 +3,6 @@
 #include <grpcpp/grpcpp.h>
 
 #include "ferry/v1/cluster.grpc.pb.h"
-#include "ferry/v1/experts.grpc.pb.h"
-#include "runtime/expert_record.h"
 #include "runtime/server/answered_call.h"
 #include "runtime/server/engine_client.h"
 #include "runtime/worker_record.h"
@@ -59,57 +57,10 @@ class ClusterService final : public v1::Cluster::Service {
   const ApiKeys& keys_;
 };
 
-class ExpertsService final : public v1::Experts::Service {
- public:
-  ExpertsService(const EngineClient& engine, const ApiKeys& keys) : engine_(engine), keys_(keys) {}
-
-  grpc::Status GetPlacement(grpc::ServerContext* context, const v1::GetPlacementRequest*,
-                            v1::GetPlacementResponse* response) override {
-    return answer_with(*context, keys_, [&] {
-      const std::shared_ptr<const ExpertPlacement> placement = engine_.experts().placement();
-      response->set_epoch(placement->epoch());
-      for (int64_t l = 0; l < placement->num_layers(); ++l) fill_layer(placement->layer(l), *response->add_layers());
-    });
-  }
-
-  grpc::Status GetLoad(grpc::ServerContext* context, const v1::GetExpertLoadRequest*,
-                       v1::GetExpertLoadResponse* response) override {
-    return answer_with(*context, keys_, [&] {
-      const ExpertLoads loads = engine_.experts().loads();
-      response->set_num_steps(loads.num_steps);
-      response->set_balancedness(engine_.load().balancedness);
-      for (int64_t l = 0; l < loads.num_layers; ++l) {
-        v1::GetExpertLoadResponse::Layer& layer = *response->add_layers();
-        const auto first = static_cast<std::ptrdiff_t>(l * loads.num_experts);
-        const auto last = first + static_cast<std::ptrdiff_t>(loads.num_experts);
-        layer.mutable_rows()->Assign(loads.rows.begin() + first, loads.rows.begin() + last);
-        layer.mutable_touched_steps()->Assign(loads.touched.begin() + first, loads.touched.begin() + last);
-      }
-    });
-  }
-
- private:
-  static void fill_layer(const ExpertMap& map, v1::GetPlacementResponse::Layer& layer) {
-    for (std::size_t r = 0; r < map.ranks().size(); ++r) {
-      v1::GetPlacementResponse::RankExperts& held = *layer.add_ranks();
-      held.set_rank(map.ranks()[r].value);
-      for (const PhysicalExpertId expert : map.experts_of(static_cast<int32_t>(r)))
-        held.add_experts(map.logical_of(expert).value);
-    }
-  }
-
-  const EngineClient& engine_;
-  const ApiKeys& keys_;
-};
-
 }  // namespace
 
 std::shared_ptr<grpc::Service> make_cluster_service(const EngineClient& engine, const ApiKeys& keys) {
   return std::make_shared<ClusterService>(engine, keys);
-}
-
-std::shared_ptr<grpc::Service> make_experts_service(const EngineClient& engine, const ApiKeys& keys) {
-  return std::make_shared<ExpertsService>(engine, keys);
 }
 
 }  // namespace ferry

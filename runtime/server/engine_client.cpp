@@ -64,4 +64,9 @@ const ExpertRecord& CoordinatorClient::experts() const { return coordinator_.exp
 
 const ModelInfo& CoordinatorClient::model_info() const { return coordinator_.model_info(); }
 
+uint32_t CoordinatorClient::set_placement(const GivenPlacement& given, uint32_t epoch,
+                                          const std::function<bool()>& is_given_up) {
+  return coordinator_.set_placement(given, epoch, is_given_up);
+}
+
 }  // namespace ferry

@@ -51,6 +51,7 @@ class EngineClient {
   virtual WorkerReport workers() const = 0;
   virtual const ExpertRecord& experts() const = 0;
   virtual const ModelInfo& model_info() const = 0;
+  virtual uint32_t set_placement(const GivenPlacement& given, uint32_t epoch, const std::function<bool()>& is_given_up) = 0;
 
   /// Null: nobody wants to hear of requests' spans.
   virtual RequestSpans* spans() { return nullptr; }
@@ -77,6 +78,7 @@ class CoordinatorClient : public EngineClient {
   WorkerReport workers() const override;
   const ExpertRecord& experts() const override;
   const ModelInfo& model_info() const override;
+  uint32_t set_placement(const GivenPlacement& given, uint32_t epoch, const std::function<bool()>& is_given_up) override;
   RequestSpans* spans() override { return spans_; }
 
  private:

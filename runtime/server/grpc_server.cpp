@@ -16,6 +16,7 @@
 #include "runtime/server/cluster_service.h"
 #include "runtime/server/connection_acceptor.h"
 #include "runtime/server/descriptor_limit.h"
+#include "runtime/server/experts_service.h"
 #include "runtime/server/generate_context.h"
 #include "runtime/server/generate_request.h"
 #include "runtime/server/generate_service.h"
@@ -93,7 +94,8 @@ int64_t longest_request(const EngineClient& engine, const ServerLimits& limits) 
   if (engine.model_info().takes_media) return limits.grpc_message_bytes;
   const PromptBounds bounds = engine.prompt_bounds();
   const int64_t vocab_size = engine.model_info().vocab_size;
-  return std::max(longest_message(limits, bounds, vocab_size), vllm::longest_message(limits, bounds, vocab_size));
+  const int64_t placement = std::min(longest_placement(*engine.experts().placed().placement), limits.grpc_message_bytes);
+  return std::max({longest_message(limits, bounds, vocab_size), vllm::longest_message(limits, bounds, vocab_size), placement});
 }
 
 }  // namespace

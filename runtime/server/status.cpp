@@ -13,6 +13,7 @@ grpc::StatusCode status_code(ErrorCode code) {
     case ErrorCode::kNotFound: return grpc::StatusCode::NOT_FOUND;
     case ErrorCode::kResourceExhausted: return grpc::StatusCode::RESOURCE_EXHAUSTED;
     case ErrorCode::kFailedPrecondition: return grpc::StatusCode::FAILED_PRECONDITION;
+    case ErrorCode::kAborted: return grpc::StatusCode::ABORTED;
     case ErrorCode::kUnimplemented: return grpc::StatusCode::UNIMPLEMENTED;
     case ErrorCode::kInternal: return grpc::StatusCode::INTERNAL;
     case ErrorCode::kUnavailable: return grpc::StatusCode::UNAVAILABLE;

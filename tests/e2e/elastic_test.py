@@ -7,11 +7,13 @@ import pathlib
 import re
 import signal
 import subprocess
+import sys
 import tempfile
 import unittest
 import urllib.request
 
 import ferry_job
+import grpc
 import pictures
 from ferry.v1 import cluster_pb2, cluster_pb2_grpc, experts_pb2, experts_pb2_grpc
 from ferry_job import FERRY, OpenCall, endless_request, pb, wait_until
@@ -169,6 +171,110 @@ class MaskedLossTest(ElasticTest):
         self.assertEqual([len(layer.rows) for layer in load.layers], [NUM_EXPERTS] * len(load.layers))
         self.assertGreater(load.num_steps, 100)
         self.assertEqual(job.stop(), 0, job.log())
+
+
+class SetPlacementTest(ElasticTest):
+    """`ferry.v1.Experts.SetPlacement` and launch/placement.py."""
+
+    def placement(self, job):
+        return experts_pb2_grpc.ExpertsStub(job.channel).GetPlacement(experts_pb2.GetPlacementRequest(), timeout=10)
+
+    def set(self, job, layers, epoch=0, seconds=CHANGE_SECONDS):
+        """`layers`: [[[expert, ...] by worker] by layer]; the epoch."""
+        of_rank = lambda held: experts_pb2.GetPlacementResponse.RankExperts(rank=held[0] + 1, experts=held[1])
+        of_layer = lambda lists: experts_pb2.GetPlacementResponse.Layer(ranks=map(of_rank, enumerate(lists)))
+        request = experts_pb2.SetPlacementRequest(epoch=epoch, layers=map(of_layer, layers))
+        return experts_pb2_grpc.ExpertsStub(job.channel).SetPlacement(request, timeout=seconds).epoch
+
+    def held(self, job):
+        return [[list(rank.experts) for rank in layer.ranks] for layer in self.placement(job).layers]
+
+    def test_experts_move_by_hand_while_texts_stream(self):
+        requests = self.texts()
+        expected = self.tokens_alone(requests)
+        job = self.start("--rebalance", "20", ranks=3)
+        num_layers = len(self.placement(job).layers)
+        everything = list(range(NUM_EXPERTS))
+        odd = [everything[1::2], everything[::2]]
+        for lists in (odd, [everything, []], [everything, everything[:8]], [[], everything[::-1]], odd):
+            wanted = [lists] * num_layers
+            self.assertEqual(self.run_calls(job, requests, lambda: self.set(job, wanted)), expected, job.log())
+            self.assertEqual(self.held(job), wanted, "and --rebalance leaves it alone")
+            self.assertTrue(self.placement(job).set_by_hand)
+        job.kill_rank(1)
+        self.await_states(job, rank_1="gone", rank_2="healthy")
+        self.assertFalse(self.placement(job).set_by_hand)
+        self.assertEqual(self.run_calls(job, requests), expected)
+
+    def test_what_cannot_be_is_refused_and_changes_nothing(self):
+        job = self.start(ranks=3)
+        before = self.placement(job)
+        held = self.held(job)
+        changed = lambda lists: [*held[:-1], lists]
+        everything = list(range(NUM_EXPERTS))
+        last = f"layer {len(held) - 1}: "
+        for layers, words in (
+            ([], ["of 0 layers"]),
+            (held[1:], ["layers"]),
+            (changed([everything[1:], []]), [last, "expert 0 on none"]),
+            (changed([everything, [3, 3]]), [last, "expert 3 on rank 2 twice"]),
+            (changed([everything, [NUM_EXPERTS]]), [last, f"expert {NUM_EXPERTS} on rank 2"]),
+            (changed([everything, [], [5]]), [last, "rank 3", "1, 2"]),
+        ):
+            details = self.assert_status(grpc.StatusCode.INVALID_ARGUMENT, lambda: self.set(job, layers))
+            for word in words:
+                self.assertIn(word, details)
+        details = self.assert_status(grpc.StatusCode.ABORTED, lambda: self.set(job, held, epoch=before.epoch + 1))
+        self.assertIn(f"epoch {before.epoch + 1}", details)
+        self.assertEqual(self.placement(job), before)
+        worker = job.ranks()[2]
+        os.kill(worker, signal.SIGSTOP)
+        self.assert_status(grpc.StatusCode.DEADLINE_EXCEEDED, lambda: self.set(job, held[::-1], seconds=1))
+        os.kill(worker, signal.SIGCONT)
+        self.assertTrue(wait_until(lambda: "which is the one before" in job.log(), CHANGE_SECONDS), job.log())
+        self.assertEqual(self.held(job), held)
+        alone = self.start(ranks=1)
+        details = self.assert_status(grpc.StatusCode.FAILED_PRECONDITION, lambda: self.set(alone, self.one_rank_of(held)))
+        self.assertIn("nowhere to move", details)
+
+    @staticmethod
+    def one_rank_of(held):
+        return [[list(range(NUM_EXPERTS))] for _ in held]
+
+    def test_over_mpi_experts_stay(self):
+        job = self.start(ranks=3, transport="mpi")
+        details = self.assert_status(grpc.StatusCode.FAILED_PRECONDITION, lambda: self.set(job, self.held(job)))
+        self.assertIn("sockets", details)
+
+    def test_from_the_shell(self):
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        job = self.start(ranks=3)
+
+        def run(*arguments):
+            script = ferry_job.ROOT / "launch/placement.py"
+            command = [sys.executable, str(script), job._address, *map(str, arguments)]
+            return subprocess.run(command, capture_output=True, text=True, timeout=CHANGE_SECONDS)
+
+        placement = json.loads(run().stdout)
+        self.assertEqual(placement["layers"], self.held(job))
+        self.assertEqual((placement["num_workers"], placement["num_experts"]), (2, NUM_EXPERTS))
+        for lists in placement["layers"]:
+            lists.reverse()
+        file = folder / "placement.json"
+        file.write_text(json.dumps(placement))
+        done = run(file)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.held(job), placement["layers"])
+        self.assertEqual(json.loads(run().stdout), placement)
+        generated = subprocess.run(
+            [str(ferry_job.ROOT / "launch/mpirun.sh"), "-np", "3", FERRY, "generate", "--model", "demo", "--prompt", "The", "--max-tokens", "8", "--placement", str(file)],
+            capture_output=True, text=True, timeout=CHANGE_SECONDS)
+        self.assertEqual(generated.returncode, 0, "and --placement takes it: " + generated.stderr)
+        placement["layers"].pop()
+        file.write_text(json.dumps(placement))
+        done = run(file)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("placement.py: INVALID_ARGUMENT: a placement of", done.stderr)
 
 
 class JoinTest(ElasticTest):

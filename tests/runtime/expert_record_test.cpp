@@ -60,7 +60,20 @@ TEST_F(ExpertRecordTest, StepsAddUp) {
   record_.take(placement(), load_);
   EXPECT_EQ(record_.loads().num_steps, 2);
   EXPECT_EQ(record_.loads().rows, (std::vector<double>{0, 5}));
-  EXPECT_EQ(record_.placement()->epoch(), 1U);
+  EXPECT_EQ(record_.placed().placement->epoch(), 1U);
+}
+
+TEST_F(ExpertRecordTest, WhoHasPlacedExpertsIsKnownUntilTheyArePlacedAnew) {
+  EXPECT_EQ(record_.placed().by, PlacedBy::kFerry);
+  const Rank alone[] = {{0}};
+  const std::vector<LayerPlacement> layers{{{{1}, {0}}}};
+  const ExpertPlacement next(2, alone, 2, layers);
+  record_.note_placement(next, PlacedBy::kHand);
+  record_.take(next, load_);
+  EXPECT_EQ(record_.placed().by, PlacedBy::kHand);
+  EXPECT_EQ(record_.placed().placement->experts(0), layers[0]);
+  record_.note_placement(placement(), PlacedBy::kFerry);
+  EXPECT_EQ(record_.placed().by, PlacedBy::kFerry);
 }
 
 TEST_F(ExpertRecordTest, TheFileIsReadAndWrittenFromRunToRun) {

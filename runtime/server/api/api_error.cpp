@@ -17,6 +17,7 @@ int status_of(ErrorCode code) {
     case ErrorCode::kResourceExhausted:
     case ErrorCode::kUnavailable: return 503;
     case ErrorCode::kDeadlineExceeded:
+    case ErrorCode::kAborted:
     case ErrorCode::kCancelled:
     case ErrorCode::kInternal: return 500;
   }

@@ -12,7 +12,8 @@ int status_of(ErrorCode code) {
   switch (code) {
     case ErrorCode::kInvalidArgument: return 400;
     case ErrorCode::kNotFound: return 404;
-    case ErrorCode::kFailedPrecondition: return 409;
+    case ErrorCode::kFailedPrecondition:
+    case ErrorCode::kAborted: return 409;
     case ErrorCode::kResourceExhausted: return 429;
     case ErrorCode::kUnimplemented: return 501;
     case ErrorCode::kUnavailable: return 503;

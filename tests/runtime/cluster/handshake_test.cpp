@@ -55,7 +55,7 @@ TEST(Handshake, DamagedReportsNameTheRank) {
   expect_error(ErrorCode::kInternal, "goes on behind", [&] { decode_report(longer, Rank{3}); });
   const std::vector<std::pair<std::size_t, const char*>> fields = {{0, "mark"},
                                                                    {4, "version 4294967295; allowed: 2 to 2"},
-                                                                   {8, "error code 4294967295; allowed: 0 to 9"},
+                                                                   {8, "error code 4294967295; allowed: 0 to 10"},
                                                                    {12, "number of texts"},
                                                                    {16, "text's length 4294967295; allowed: 0 to 65536"},
                                                                    {24, "term's mark 4294967295; allowed: 0 to 1"}};

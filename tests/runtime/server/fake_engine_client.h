@@ -113,6 +113,21 @@ class FakeEngineClient : public EngineClient {
   /// A step of two layers with four experts, those of two ranks.
   const ExpertRecord& experts() const override { return experts_; }
   const ModelInfo& model_info() const override { return info_; }
+  /// What it was given is kept; it is refused as requests are, and else there at once, or with epoch 0 never.
+  uint32_t set_placement(const GivenPlacement& given, uint32_t epoch, const std::function<bool()>& is_given_up) override {
+    {
+      const std::lock_guard lock(mutex_);
+      if (refusal_) throw *refusal_;
+      given_ = given;
+    }
+    while (epoch == 0 && !is_given_up()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (epoch == 0) throw Error(ErrorCode::kCancelled, "it was given up");
+    return epoch + 1;
+  }
+  GivenPlacement given() const {
+    const std::lock_guard lock(mutex_);
+    return given_;
+  }
 
   void fail(const Error& error) {
     const std::lock_guard lock(mutex_);
@@ -198,6 +213,7 @@ class FakeEngineClient : public EngineClient {
   std::optional<Error> refusal_, failure_;
   int num_taken_before_refusal_ = 0;
   Request last_;
+  GivenPlacement given_;
 };
 
 inline GenerateEvent some_tokens(std::vector<TokenId> ids, const std::string& text) {

@@ -247,7 +247,7 @@ TEST_F(GrpcDoorTest, WithKeysOnlyHealthIsOpen) {
     EXPECT_EQ(call(channel_, std::string("/ferry.v1.Inference/") + method).error_code(), grpc::StatusCode::UNAUTHENTICATED)
         << method;
   }
-  for (const char* method : {"Cluster/GetCluster", "Experts/GetPlacement", "Experts/GetLoad"})
+  for (const char* method : {"Cluster/GetCluster", "Experts/GetPlacement", "Experts/SetPlacement", "Experts/GetLoad"})
     EXPECT_EQ(call(channel_, std::string("/ferry.v1.") + method).error_code(), grpc::StatusCode::UNAUTHENTICATED) << method;
   EXPECT_EQ(Call(*stub_, text_request("hi")).finish().error_code(), grpc::StatusCode::UNAUTHENTICATED);
   EXPECT_TRUE(call(channel_, "/grpc.health.v1.Health/Check").ok());

@@ -251,6 +251,7 @@ TEST_F(GrpcServerTest, EveryErrorCodeBecomesTheStatusOfTheSameName) {
       {ErrorCode::kNotFound, grpc::StatusCode::NOT_FOUND},
       {ErrorCode::kResourceExhausted, grpc::StatusCode::RESOURCE_EXHAUSTED},
       {ErrorCode::kFailedPrecondition, grpc::StatusCode::FAILED_PRECONDITION},
+      {ErrorCode::kAborted, grpc::StatusCode::ABORTED},
       {ErrorCode::kUnimplemented, grpc::StatusCode::UNIMPLEMENTED},
       {ErrorCode::kInternal, grpc::StatusCode::INTERNAL},
       {ErrorCode::kUnavailable, grpc::StatusCode::UNAVAILABLE},
@@ -492,6 +493,44 @@ TEST_F(GrpcServerTest, TellsWhereExpertsAreAndWhatWasAskedOfThem) {
   ASSERT_EQ(load.layers_size(), 2);
   EXPECT_EQ(std::vector<double>(load.layers(0).rows().begin(), load.layers(0).rows().end()), (std::vector<double>{0, 3, 0, 0}));
   EXPECT_EQ(load.layers(1).touched_steps(2), 1);
+}
+
+TEST_F(GrpcServerTest, APlacementIsSetAsItIsTold) {
+  const auto stub = v1::Experts::NewStub(channel_);
+  grpc::ClientContext context, set_context;
+  v1::GetPlacementResponse told;
+  ASSERT_TRUE(stub->GetPlacement(&context, {}, &told).ok());
+  EXPECT_FALSE(told.set_by_hand());
+  v1::SetPlacementRequest request;
+  request.set_epoch(7);
+  *request.mutable_layers() = told.layers();
+  v1::SetPlacementResponse response;
+  const grpc::Status status = stub->SetPlacement(&set_context, request, &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(response.epoch(), 8U);
+  const GivenPlacement given = engine_.given();
+  ASSERT_EQ(given.size(), 2U);
+  ASSERT_EQ(given[1].size(), 2U);
+  EXPECT_EQ(given[1][1].rank, 2);
+  EXPECT_EQ(given[1][1].experts, (std::vector<int32_t>{2, 3}));
+}
+
+TEST_F(GrpcServerTest, ACallThatSetsAPlacementWaitsAsLongAsItsCaller) {
+  const auto stub = v1::Experts::NewStub(channel_);
+  v1::SetPlacementResponse response;
+  grpc::ClientContext late, cancelled, refused;
+  late.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(50));
+  EXPECT_EQ(stub->SetPlacement(&late, {}, &response).error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  std::thread canceller([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    cancelled.TryCancel();
+  });
+  EXPECT_EQ(stub->SetPlacement(&cancelled, {}, &response).error_code(), grpc::StatusCode::CANCELLED);
+  canceller.join();
+  engine_.refuse(Error(ErrorCode::kAborted, "because of 17"));
+  const grpc::Status status = stub->SetPlacement(&refused, {}, &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::ABORTED);
+  EXPECT_EQ(status.error_message(), "because of 17");
 }
 
 TEST_F(GrpcServerTest, ShutdownCancelsWhatIsStillOpen) {

@@ -1,0 +1,238 @@
+#include "runtime/elastic/membership.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "kernels/backend.h"
+#include "moe/given_placement.h"
+#include "tests/moe/moe_cases.h"
+#include "tests/runtime/elastic/scripted_workers.h"
+#include "tests/support/expect_error.h"
+
+// Placements that are set by hand, as Membership brings them about with workers that answer as a test says.
+
+namespace ferry {
+namespace {
+
+using test::ScriptedHub;
+using test::ScriptedLink;
+
+constexpr int64_t kHandLayers = 4, kHandExperts = 4;
+constexpr std::chrono::milliseconds kNoTime{0};
+
+const LayerPlacement kSwapped{{{2}, {3}}, {{0}, {1}}};
+
+/// The same of every layer.
+template <class T>
+std::vector<T> in_all_layers(const std::vector<T>& layer) {
+  std::vector<T> all;
+  for (int64_t l = 0; l < kHandLayers; ++l) all.insert(all.end(), layer.begin(), layer.end());
+  return all;
+}
+
+/// Two workers, with experts 0 and 1 on the first one and 2 and 3 on the second; each expert of all layers alike.
+struct HandJob {
+  explicit HandJob(int64_t rebalance_steps = 0, bool is_group = false) {
+    hub.is_group = is_group;
+    std::vector<std::unique_ptr<Link>> watched;
+    std::vector<Link*> links;
+    for (ScriptedLink& worker : workers) {
+      watched.push_back(watch.watch(worker));
+      links.push_back(watched.back().get());
+    }
+    const auto placement = ExpertPlacement::contiguous(kHandLayers, kHandExperts, worker_ranks(2));
+    dispatcher.emplace(watch, placement, links, nullptr, stream,
+                       RemoteTokenDispatcher::Options{.hidden_dim = 8, .max_tokens = 1, .top_k = 1, .dtype = DType::kF32});
+    membership.emplace(*dispatcher, watch, std::move(watched),
+                       Membership::Options{.redundancy = {},
+                                           .cost = {.fixed = 16, .per_row = 1},
+                                           .loads = [this] { return loads(); },
+                                           .may_drop_links = [] { return true; },
+                                           .on_placement = [this] { ++num_changes; },
+                                           .rebalance_steps = rebalance_steps},
+                       OnWorkerChange{});
+  }
+
+  /// Expert 0 and 1 have nearly all of the rows.
+  static ExpertLoads loads() {
+    return {.num_layers = kHandLayers,
+            .num_experts = kHandExperts,
+            .num_steps = 1,
+            .rows = in_all_layers<double>({90, 90, 1, 1}),
+            .touched = in_all_layers<double>({1, 1, 1, 1})};
+  }
+
+  std::shared_ptr<PlacementOrder> set(const LayerPlacement& layer, uint32_t epoch = 0) {
+    auto order = std::make_shared<PlacementOrder>();
+    membership->set_placement(in_all_layers<LayerPlacement>({layer}), epoch, order);
+    return order;
+  }
+  void tend(int times = 1) {
+    for (; times > 0; --times) {
+      hub.time += std::chrono::milliseconds(10);
+      membership->begin_step();
+    }
+  }
+  /// The worker has made ready what it was told last, and all experts sing the same.
+  void prepare(std::size_t worker, const std::string& complaint = "") {
+    const std::optional<Assignment> told = workers[worker].told(kHandLayers, kHandExperts);
+    ASSERT_TRUE(told);
+    Preparation preparation{.epoch = told->epoch, .canaries = {}, .complaint = complaint};
+    for (const auto& layer : told->canaries) preparation.canaries.resize(preparation.canaries.size() + layer.size(), 7);
+    workers[worker].say(encode_preparation(preparation));
+  }
+  void prepare_all() {
+    for (std::size_t w = 0; w < workers.size(); ++w) prepare(w);
+    tend();
+  }
+  LayerPlacement placed() const { return dispatcher->placement().experts(kHandLayers - 1); }
+  uint32_t epoch() const { return dispatcher->placement().epoch(); }
+
+  ScriptedHub hub;
+  Progress progress;
+  WatchedLinks watch{hub, progress};
+  std::array<ScriptedLink, 2> workers{ScriptedLink(Rank{1}), ScriptedLink(Rank{2})};
+  ThreadPool pool{1};
+  Backend backend = select_backend("auto", "auto", DType::kF32);
+  Stream stream{backend, pool};
+  std::optional<RemoteTokenDispatcher> dispatcher;
+  std::optional<Membership> membership;
+  int num_changes = 0;
+};
+
+void expect_failed(PlacementOrder& order, ErrorCode code, const std::vector<std::string>& parts) {
+  test::expect_error([&] { order.wait_for(kNoTime); }, code, parts);
+}
+
+TEST(SetByHand, StepsRunByItWhenAllWorkersAreReady) {
+  HandJob job;
+  const LayerPlacement first = job.placed();
+  const auto order = job.set(kSwapped, job.epoch());
+  for (std::size_t w = 0; w < 2; ++w) {
+    EXPECT_EQ(job.workers[w].told(kHandLayers, kHandExperts)->experts, RankExperts(kHandLayers, kSwapped[w]));
+    EXPECT_EQ(job.workers[w].told(kHandLayers, kHandExperts)->canaries[0].size(), 4U) << "what is read and what was had";
+  }
+  job.prepare(0);
+  job.tend(3);
+  EXPECT_FALSE(order->wait_for(kNoTime)) << "one is not ready";
+  EXPECT_EQ(job.placed(), first);
+  EXPECT_TRUE(job.membership->is_busy());
+  job.prepare(1);
+  job.tend();
+  EXPECT_EQ(order->wait_for(kNoTime), job.epoch());
+  EXPECT_EQ(job.placed(), kSwapped);
+  EXPECT_TRUE(job.membership->is_set_by_hand());
+  EXPECT_EQ(job.num_changes, 1);
+  EXPECT_FALSE(job.membership->is_busy());
+}
+
+TEST(SetByHand, AWorkerMayGetNothingAndAnExpertTwoHolders) {
+  HandJob job;
+  const LayerPlacement all{{{0}, {1}, {2}, {3}}, {}};
+  auto order = job.set(all);
+  job.prepare_all();
+  EXPECT_TRUE(order->wait_for(kNoTime));
+  EXPECT_EQ(job.placed(), all);
+  const LayerPlacement twice{{{0}, {1}, {2}, {3}}, {{3}, {0}}};
+  order = job.set(twice);
+  job.prepare_all();
+  EXPECT_TRUE(order->wait_for(kNoTime));
+  EXPECT_EQ(job.placed(), twice);
+}
+
+TEST(SetByHand, BalanceLeavesItAloneUntilAWorkerGoes) {
+  HandJob job(/*rebalance_steps=*/2);
+  job.tend(3);
+  EXPECT_TRUE(job.membership->is_busy()) << "the loads are uneven: without a hand they are balanced";
+  const LayerPlacement uneven{{{0}, {1}, {2}}, {{3}}};
+  const auto order = job.set(uneven);  // in the place of what moves for balance
+  job.prepare_all();
+  EXPECT_TRUE(order->wait_for(kNoTime));
+  job.tend(20);
+  EXPECT_FALSE(job.membership->is_busy());
+  EXPECT_EQ(job.placed(), uneven);
+  EXPECT_TRUE(job.membership->is_set_by_hand());
+  job.workers[1].fail("it dies");
+  job.tend(2);
+  job.prepare(0);
+  job.tend();
+  EXPECT_EQ(job.placed(), (LayerPlacement{{{0}, {1}, {2}, {3}}, {}}));
+  EXPECT_FALSE(job.membership->is_set_by_hand());
+}
+
+TEST(SetByHand, AWorkerThatCannotHoldItIsARefusalAndAllGoBack) {
+  HandJob job;
+  const LayerPlacement first = job.placed();
+  const auto order = job.set(kSwapped);
+  job.prepare(0);
+  job.prepare(1, "no memory for 2 more experts");
+  job.tend(2);
+  expect_failed(*order, ErrorCode::kFailedPrecondition, {"rank 2 cannot hold", "no memory for 2 more experts"});
+  EXPECT_EQ(job.placed(), first);
+  EXPECT_FALSE(job.membership->is_set_by_hand());
+  EXPECT_EQ(job.workers[0].told(kHandLayers, kHandExperts)->experts, RankExperts(kHandLayers, first[0])) << "what it holds";
+  job.prepare_all();
+  EXPECT_EQ(job.placed(), first);
+  EXPECT_FALSE(job.membership->is_busy());
+  const auto again = job.set(kSwapped);
+  job.prepare_all();
+  EXPECT_TRUE(again->wait_for(kNoTime)) << "the worker has stayed, and is not held to what it holds";
+}
+
+TEST(SetByHand, GivenUpWorkersGoBackAndWhatStoodStays) {
+  HandJob job;
+  const LayerPlacement uneven{{{0}, {1}, {2}}, {{3}}};
+  job.set(uneven);
+  job.prepare_all();
+  const auto order = job.set(kSwapped);
+  job.membership->give_up(*order);
+  expect_failed(*order, ErrorCode::kCancelled, {"given it up"});
+  EXPECT_TRUE(job.membership->is_busy());
+  job.tend();
+  job.prepare_all();
+  EXPECT_EQ(job.placed(), uneven);
+  EXPECT_TRUE(job.membership->is_set_by_hand());
+  job.membership->give_up(*order);  // it has been settled
+  EXPECT_FALSE(job.membership->is_busy());
+}
+
+TEST(SetByHand, ADeathMeanwhileAbortsIt) {
+  HandJob job;
+  const auto order = job.set(kSwapped);
+  job.workers[1].fail("it dies");
+  job.tend();
+  expect_failed(*order, ErrorCode::kAborted, {"rank 2 was lost meanwhile", "it dies"});
+  job.tend();
+  job.prepare(0);
+  job.tend();
+  EXPECT_EQ(job.placed()[0].size(), 4U) << "the other one has all";
+}
+
+TEST(SetByHand, WhatIsInTheWayIsSaid) {
+  HandJob job;
+  const auto refused = [&](const LayerPlacement& layer, ErrorCode code, const std::vector<std::string>& parts,
+                           uint32_t epoch = 0) { test::expect_error([&] { job.set(layer, epoch); }, code, parts); };
+  refused({{{0}}, {}, {{1}, {2}, {3}}}, ErrorCode::kInvalidArgument,
+          {"layer 0: experts on rank 3", "that get rows and stay: 1, 2"});
+  refused(kSwapped, ErrorCode::kAborted, {"of epoch 9", "of epoch 1"}, 9);
+  const auto order = job.set(kSwapped);
+  refused(kSwapped, ErrorCode::kAborted, {"another placement"});
+  job.membership->give_up(*order);
+  job.workers[1].fail("it dies");
+  refused(kSwapped, ErrorCode::kAborted, {"workers that come or go"});
+  job.tend();
+  refused(kSwapped, ErrorCode::kAborted, {"workers that come or go"});
+  HandJob group(0, /*is_group=*/true);
+  test::expect_error([&] { group.set(kSwapped); }, ErrorCode::kFailedPrecondition, {"mpi", "allowed: ranks over sockets"});
+}
+
+TEST(SetByHand, AnOrderIsSettledAtTheEnd) {
+  HandJob job;
+  const auto order = job.set(kSwapped);
+  job.membership.reset();
+  expect_failed(*order, ErrorCode::kUnavailable, {"stops"});
+}
+
+}  // namespace
+}  // namespace ferry
