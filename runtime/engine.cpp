@@ -257,7 +257,10 @@ void Engine::make_dispatcher(const EngineOptions& options) {
                                              {.max_tokens = max_tokens, .top_k = config_.moe.top_k, .dtype = dtype_});
     return;
   }
-  if (!hub_->fails_together()) make_orphans(options, max_tokens);
+  if (!hub_->fails_together()) {
+    make_orphans(options, max_tokens);
+    if (device() == nullptr) make_witness(options);
+  }
   std::vector<std::unique_ptr<Link>> links(placement_->ranks().size());
   std::vector<Link*> by_worker(links.size());
   for (int32_t r = 1; r < cluster_.size(); ++r) {
@@ -283,6 +286,7 @@ void Engine::make_dispatcher(const EngineOptions& options) {
                                           .loads = [this] { return expert_record_->loads(); },
                                           .may_drop_links = [this] { return trace_->is_idle(); },
                                           .on_placement = [this] { note_placement(); },
+                                          .witness = witness_ ? &*witness_ : nullptr,
                                           .timeout = to_milliseconds(options.peer_timeout_s),
                                           .rebalance_steps = options.placement.rebalance_steps},
                       [this](const WorkerChange& change) { note_change(change); });
@@ -302,20 +306,28 @@ std::string Engine::elastic_address() const {
   return membership_ && membership_->door() != nullptr ? membership_->door()->address() : "";
 }
 
+std::unique_ptr<ExpertLoader> Engine::make_expert_loader(const EngineOptions& options, Matmul& matmul) const {
+  LoadOptions load = make_load_options(options, dtype_, config_, model_->checkpoint, *compute_);
+  load.progress = {};
+  return std::make_unique<ExpertLoader>(model_->checkpoint, config_, matmul, std::move(load));
+}
+
+void Engine::make_witness(const EngineOptions& options) {
+  witness_.emplace(ExpertWitness::Options{
+      .dtype = dtype_,
+      .make_backend = [this, options] { return select_backend(options.kernels, options.matmul, dtype_); },
+      .make_loader = [this, options](Matmul& matmul) { return make_expert_loader(options, matmul); }});
+}
+
 /// What is computed here when workers are lost. It has a quarter of the memory that is free when the first one is.
 void Engine::make_orphans(const EngineOptions& options, int64_t max_tokens) {
   constexpr int64_t kLeastBytes = int64_t{64} << 20;
-  const auto make_loader = [this, options] {
-    LoadOptions load = make_load_options(options, dtype_, config_, model_->checkpoint, *compute_);
-    load.progress = {};
-    return std::make_unique<ExpertLoader>(model_->checkpoint, config_, compute_->backend.matmul(), std::move(load));
-  };
-  orphans_ =
-      std::make_unique<LazyExperts>(make_loader, compute_->stream, pool(),
-                                    LazyExperts::Options{.max_tokens = max_tokens,
-                                                         .top_k = config_.moe.top_k,
-                                                         .dtype = dtype_,
-                                                         .max_bytes = std::max(kLeastBytes, available_memory_bytes() / 4)});
+  orphans_ = std::make_unique<LazyExperts>(
+      [this, options] { return make_expert_loader(options, compute_->backend.matmul()); }, compute_->stream, pool(),
+      LazyExperts::Options{.max_tokens = max_tokens,
+                           .top_k = config_.moe.top_k,
+                           .dtype = dtype_,
+                           .max_bytes = std::max(kLeastBytes, available_memory_bytes() / 4)});
 }
 
 /// In the timeline, for whoever asks, and as one line on stderr: whoever reads the log wants to know when a worker was in doubt

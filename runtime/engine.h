@@ -14,6 +14,7 @@
 #include "runtime/elastic/membership.h"
 #include "runtime/engine_watch.h"
 #include "runtime/expert_record.h"
+#include "runtime/expert_witness.h"
 #include "runtime/fault/fault_injector.h"
 #include "runtime/host_logits.h"
 #include "runtime/lazy_experts.h"
@@ -160,6 +161,8 @@ class Engine {
   void make_dispatcher(const EngineOptions& options);
   void open_door(const EngineOptions& options);
   void make_orphans(const EngineOptions& options, int64_t max_tokens);
+  void make_witness(const EngineOptions& options);
+  std::unique_ptr<ExpertLoader> make_expert_loader(const EngineOptions& options, Matmul& matmul) const;
   RoutingHook* begin_routing(const StepInput& input);
   void note_change(const WorkerChange& change);
   void cut_links();
@@ -193,6 +196,7 @@ class Engine {
   std::unique_ptr<LoadedVision> vision_;  // null: only text
   std::string lacks_vision_;              // why
   std::unique_ptr<LazyExperts> orphans_;  // null: no worker is outlived
+  std::optional<ExpertWitness> witness_;  // of what workers read that none of them has had
   std::optional<FaultInjector> faults_;   // of this rank
   WorkerRecord worker_record_;
   std::unique_ptr<TokenDispatcher> dispatcher_;

@@ -1,9 +1,5 @@
 #include "runtime/expert_preparer.h"
 
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <new>
 #include <string>
@@ -12,17 +8,11 @@
 
 #include "profiler/recorder.h"
 #include "runtime/base/error.h"
+#include "runtime/base/step_back.h"
 #include "runtime/expert_canary.h"
 
 namespace ferry {
 namespace {
-
-/// Beside threads that compute, this one gets about a tenth of a core.
-void step_back() {
-  constexpr int kNice = 10;
-  const auto thread = static_cast<id_t>(syscall(SYS_gettid));
-  setpriority(PRIO_PROCESS, thread, kNice);  // of a thread, on Linux; where it is not allowed, it goes without
-}
 
 /// Of a job that does not count any more.
 struct GivenUp {};

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,13 +13,16 @@
 #include "comm/link.h"
 #include "moe/assignment.h"
 #include "moe/expert_placement.h"
+#include "moe/remote/canary_witness.h"
 
 namespace ferry {
 
 /// A change of placement while steps run: every worker that is to be there was told what it will hold, and says when that is
 /// ready. Then the placement can change between two steps.
 ///
-/// An expert that is read anew is believed when it sings what a rank sings that has it already, where one is left.
+/// An expert that is read anew is believed when it sings what a rank sings that has it already. Where none is left, this rank
+/// may be the witness, if it can be one: of a worker that computes as this rank does, which shows in at least one song of both
+/// that is the same. To see that, each such reader and this rank sing one expert more, that the reader has had, if any.
 class Relocation {
  public:
   /// Whose word it is that a worker cannot, or that what it reads is not what another one has.
@@ -32,8 +36,12 @@ class Relocation {
     bool holds_current = false;  // what the current placement gives this worker
   };
 
+  /// Whether this rank sings, too.
+  enum class Witness : uint8_t { kMembers, kThisRankToo };
+
   /// Tells the members, [target's workers]. Throws nothing: a link that fails is its member's loss.
-  Relocation(const ExpertPlacement& current, ExpertPlacement target, std::vector<Member> members);
+  Relocation(const ExpertPlacement& current, ExpertPlacement target, std::vector<Member> members,
+             Witness witness = Witness::kMembers);
 
   const ExpertPlacement& target() const { return target_; }
   const std::vector<Member>& members() const { return members_; }
@@ -43,13 +51,23 @@ class Relocation {
   /// What a member says has become of it; nothing if it speaks of another epoch. Throws Error{kInternal} for an answer to
   /// something else.
   void take(int32_t worker, const Preparation& preparation);
-  /// Whether all are ready.
-  bool is_ready() const { return num_open_ == 0 && !refusal_; }
+  /// What this rank is to sing; none if it is no witness, or not needed as one.
+  const std::vector<ExpertKey>& to_sing() const { return to_sing_; }
+  /// What it sings.
+  void hear(const ExpertKey& key, uint64_t canary) { heard_[key] = canary; }
+  /// Once all members have answered and this rank has sung, or is not waited for any longer: compares the songs.
+  void judge();
+  /// Of experts that nobody has had, those for which nobody's word stands, once they are judged.
+  int64_t num_unwitnessed() const { return num_unwitnessed_; }
+
+  /// Whether all members have answered that they are ready.
+  bool is_answered() const { return num_open_ == 0 && !refusal_; }
+  /// Whether all are ready, and their songs are judged.
+  bool is_ready() const { return is_answered() && (to_sing_.empty() || is_judged_); }
   /// Why it will never be.
   const std::optional<Refusal>& refusal() const { return refusal_; }
 
  private:
-  using Key = std::pair<int64_t, int32_t>;  // layer and expert
   struct Song {
     int32_t worker;
     uint64_t canary;
@@ -61,14 +79,24 @@ class Relocation {
     bool is_ready = false;
   };
 
-  void plan_canaries(const ExpertPlacement& current);
-  void compare(const Key& key, const Song& song);
+  std::set<int32_t> plan_canaries(const ExpertPlacement& current);
+  void plan_own_songs(const ExpertPlacement& current, const std::set<int32_t>& readers);
+  std::optional<ExpertKey> find_reference(const ExpertPlacement& current, int32_t worker) const;
+  void compare(const ExpertKey& key, const Song& song);
+  void agree(const ExpertKey& key, std::optional<int32_t> witness);
+  std::set<int32_t> alike() const;
+  void blame(const ExpertKey& key, int32_t worker, const std::string& other);
 
   const ExpertPlacement target_;
   const std::vector<Member> members_;
-  std::vector<Part> parts_;           // by worker
-  std::map<Key, int32_t> witnesses_;  // who has had all the time what others read
-  std::map<Key, std::vector<Song>> songs_;
+  std::vector<Part> parts_;                 // by worker
+  std::map<ExpertKey, int32_t> witnesses_;  // who has had all the time what others read
+  std::map<ExpertKey, std::vector<Song>> songs_;
+  std::vector<ExpertKey> unwitnessed_;  // what is read and nobody has had, if this rank is a witness
+  std::vector<ExpertKey> to_sing_;      // these, and what shows who computes as this rank does
+  std::map<ExpertKey, uint64_t> heard_;
+  bool is_judged_ = false;
+  int64_t num_unwitnessed_ = 0;
   int64_t num_loads_ = 0;
   int64_t num_open_ = 0;
   std::optional<Refusal> refusal_;

@@ -18,6 +18,7 @@ constexpr std::chrono::milliseconds kTendPeriod{10};
 constexpr std::chrono::milliseconds kGoodbyeTime{100};                      // for a goodbye to leave
 constexpr std::chrono::seconds kLeastPatience{5};                           // with one that gives no sign of life
 constexpr int kMostRefusals = 4;                                            // in a row, before it is left at what it is
+constexpr std::chrono::seconds kLeastWitnessTime{1}, kMostWitnessTime{10};  // for which ready workers wait for it
 constexpr int64_t kBalanceShare = 8;  // of all copies at most one in so many moves for balance's sake at once
 
 std::string rank_name(Rank rank) { return "rank " + std::to_string(rank.value); }
@@ -207,7 +208,29 @@ void Membership::advance_relocation() {
   if (relocation_->refusal()) return refuse(*relocation_->refusal());
   check_silence();
   if (!relocation_) return;
+  hear_witness();
+  if (relocation_->refusal()) return refuse(*relocation_->refusal());
   if (relocation_->is_ready()) change_placement();
+}
+
+/// Workers that are ready wait for what this rank makes of experts that nobody has had: as long again as they took themselves,
+/// in bounds. What it has no time for is taken on trust.
+void Membership::hear_witness() {
+  if (relocation_->to_sing().empty() || relocation_->is_ready()) return;
+  CanaryWitness& witness = *options_.witness;
+  for (const CanaryWitness::Song& song : witness.take()) relocation_->hear(song.key, song.canary);
+  if (!relocation_->is_answered()) return;
+  const Deadline now = hub_.now();
+  if (!witness_until_)
+    witness_until_ = now + std::clamp<Deadline::duration>(now - relocation_begun_, kLeastWitnessTime, kMostWitnessTime);
+  if (!witness.is_over() && now < *witness_until_) return;
+  witness.give_up();
+  relocation_->judge();
+  if (relocation_->num_unwitnessed() == 0 || relocation_->refusal()) return;
+  std::fprintf(stderr,
+               "ferry: nobody has had %lld of the experts that workers have read, and the coordinator had no time to compute "
+               "them or computes other bits; that their checkpoints have one fingerprint has to do\n",
+               static_cast<long long>(relocation_->num_unwitnessed()));
 }
 
 /// Who has given no sign of life for the timeout is lost: all others wait for it.
@@ -401,7 +424,10 @@ void Membership::begin(ExpertPlacement target, Aim aim) {
     member.last_sign = relocation_begun_;
     member.is_ready = false;
   }
-  relocation_ = std::make_unique<Relocation>(dispatcher_.placement(), std::move(target), std::move(taking_part));
+  witness_until_.reset();
+  const auto witness = options_.witness != nullptr ? Relocation::Witness::kThisRankToo : Relocation::Witness::kMembers;
+  relocation_ = std::make_unique<Relocation>(dispatcher_.placement(), std::move(target), std::move(taking_part), witness);
+  if (options_.witness != nullptr) options_.witness->begin(relocation_->to_sing());
 }
 
 void Membership::tell(const Member& member, WorkerState state, const std::string& reason) {

@@ -30,6 +30,7 @@ class Membership {
     std::function<ExpertLoads()> loads;        // what was asked of experts of late
     std::function<bool()> may_drop_links;      // whether nobody else uses links that have ended
     std::function<void()> on_placement;        // steps run by another one from now on
+    CanaryWitness* witness = nullptr;          // of this rank, if it computes as CPUs do; outlives this
     std::chrono::milliseconds timeout{30000};  // for a worker that makes an assignment ready to give a sign of life
     int64_t rebalance_steps = 0;               // between two looks at the balance; 0: experts move only when workers come or go
   };
@@ -97,6 +98,7 @@ class Membership {
   void check_silence();
   void keep_newcomers_alive();
   void advance_relocation();
+  void hear_witness();
   void refuse(Relocation::Refusal refusal);
   void change_placement();
   void say_goodbye(Member& member, const std::string& reason = "");
@@ -129,6 +131,7 @@ class Membership {
   int num_refusals_ = 0;                   // since then, or since the placement last changed
   uint32_t next_epoch_;
   Deadline relocation_begun_;
+  std::optional<Deadline> witness_until_;  // once all workers have answered
   Deadline last_tended_{};
   int64_t num_steps_ = 0;  // since experts could last move for balance's sake
 };

@@ -42,6 +42,7 @@ void Membership::give_up(const PlacementOrder& order) {
 /// What workers have made ready for it goes when they hear of another one.
 void Membership::drop_relocation(const Error& why) {
   relocation_.reset();
+  if (options_.witness != nullptr) options_.witness->give_up();
   must_go_back_ = order_ != nullptr;
   if (order_) std::exchange(order_, nullptr)->fail(why);
 }

@@ -280,8 +280,8 @@ class SetPlacementTest(ElasticTest):
 class JoinTest(ElasticTest):
     """`serve --elastic` and `worker --join`."""
 
-    def start_elastic(self, *arguments, address="127.0.0.1:0", ranks=1):
-        job = self.start("--elastic", address, *arguments, ranks=ranks)
+    def start_elastic(self, *arguments, address="127.0.0.1:0", ranks=1, model="demo"):
+        job = self.start("--elastic", address, *arguments, ranks=ranks, model=model)
         said = lambda: re.search(r"ferry: workers may join on (\S+)", job.log())
         self.assertTrue(wait_until(said, CHANGE_SECONDS), job.log())
         return job, said()[1]
@@ -460,6 +460,49 @@ class JoinTest(ElasticTest):
             self.assertIn(word, lines[0])
         Worker(self, address, *key)
         self.await_states(job, rank_1="healthy")
+
+    @staticmethod
+    def large_model(folder):
+        """The demo, and 300 MiB that nobody reads: of so much the fingerprint reads pieces."""
+        folder.mkdir()
+        for file in ferry_job.DEMO.iterdir():
+            if file.suffix in (".json", ".safetensors"):
+                (folder / file.name).write_bytes(file.read_bytes())
+        num_bytes = 300 << 20
+        padding = "rotary_emb.inv_freq"  # which every loader passes over
+        header = json.dumps({padding: {"dtype": "U8", "shape": [num_bytes], "data_offsets": [0, num_bytes]}}).encode()
+        with (folder / "padding.safetensors").open("wb") as file:
+            file.write(len(header).to_bytes(8, "little") + header)
+            file.truncate(8 + len(header) + num_bytes)
+        index = folder / "model.safetensors.index.json"
+        tensors = json.loads(index.read_text())
+        tensors["weight_map"][padding] = "padding.safetensors"
+        index.write_text(json.dumps(tensors))
+        return folder
+
+    def test_an_expert_that_nobody_has_had_is_compared_with_the_coordinators(self):
+        """A byte that the fingerprint does not see: the worker is sent home, and one that is whole is not."""
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        whole, damaged = self.large_model(folder / "whole"), self.large_model(folder / "damaged")
+        weights = damaged / "model-00001-of-00003.safetensors"
+        content = bytearray(weights.read_bytes())
+        header_bytes = int.from_bytes(content[:8], "little")
+        tensor = json.loads(content[8 : 8 + header_bytes])["model.language_model.layers.0.mlp.experts.gate_up_proj"]
+        at = 8 + header_bytes + tensor["data_offsets"][0] + 40000  # of expert 1; of each 80 KiB the fingerprint reads the first 4
+        content[at : at + 2] = b"\x80\x41"  # 16 in bfloat16
+        weights.write_bytes(content)
+        requests = self.texts(max_tokens=50)
+        expected = self.tokens_alone(requests)
+        job, address = self.start_elastic(model=whole)
+        bad = Worker(self, address, model=damaged)
+        self.assertEqual(bad.wait(), 2, bad.log() + job.log())
+        self.assertRegex(bad.log(), "expert 1 of layer 0 .* than on the coordinator")
+        self.assertNotIn("fingerprint", job.log())
+        self.assertEqual(self.run_calls(job, requests), expected)
+        Worker(self, address, model=whole)
+        self.await_states(job, rank_1="healthy")
+        self.assertEqual(self.run_calls(job, requests), expected)
+        self.assertNotIn("fingerprint", job.log(), "all of its experts were compared")
 
     def test_bad_addresses_are_one_line(self):
         for command, word in (

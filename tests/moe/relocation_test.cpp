@@ -26,12 +26,12 @@ ExpertPlacement placed(uint32_t epoch, const LayerPlacement& layer) {
 /// A change of a two-layer placement, over links that keep what is told.
 struct Change {
   Change(const LayerPlacement& from, const LayerPlacement& to, const std::vector<bool>& holds_current,
-         const std::vector<bool>& is_there)
+         const std::vector<bool>& is_there, Relocation::Witness witness = Relocation::Witness::kMembers)
       : links{RecordingLink(1), RecordingLink(2), RecordingLink(3), RecordingLink(4)} {
     std::vector<Relocation::Member> members;
     for (std::size_t w = 0; w < to.size(); ++w)
       members.push_back({.link = is_there[w] ? &links[w] : nullptr, .holds_current = holds_current[w]});
-    relocation.emplace(placed(5, from), placed(6, to), members);
+    relocation.emplace(placed(5, from), placed(6, to), members, witness);
   }
 
   Assignment told(std::size_t worker) const {
@@ -206,6 +206,74 @@ TEST(Relocation, TwoReadersWithoutAWitnessHaveToAgree) {
   change.answer(2, {1, 3});
   EXPECT_FALSE(change.relocation->is_ready());
   EXPECT_TRUE(change.blamed() == 0 || change.blamed() == 2) << change.blamed();
+}
+
+/// Rank 2 held expert 1 and is lost; ranks 1 and 3 read it, of whom the first has had the others; the coordinator sings, too.
+Change with_the_coordinator() {
+  return Change({{{0}, {2}, {3}}, {{1}}}, {{{0}, {1}, {2}, {3}}, {}, {{1}}}, {true, false, false}, {true, false, true},
+                Relocation::Witness::kThisRankToo);
+}
+const std::vector<ExpertKey> kOwnSongs{{0, 0}, {0, 1}, {1, 1}};  // one that rank 1 has had, and those that nobody has
+
+TEST(Relocation, TheCoordinatorSingsWhatNobodyHasHadAndOneByWhichKernelsAreCompared) {
+  const Change change = with_the_coordinator();
+  EXPECT_EQ(change.relocation->to_sing(), kOwnSongs);
+  EXPECT_EQ(change.told(0).canaries, (RankExperts{{{1}, {0}}, {{1}}}));
+  EXPECT_EQ(change.told(2).canaries, both_layers({{1}}));
+  EXPECT_TRUE(to_a_newcomer().relocation->to_sing().empty()) << "all have a witness";
+  const LayerPlacement from{{{0}, {1}}, {{2}, {3}}}, to{{{0}, {1}}, {}, {{1}, {2}, {3}}};
+  const Change witnessed(from, to, {true, false, false}, {true, false, true}, Relocation::Witness::kThisRankToo);
+  EXPECT_EQ(witnessed.relocation->to_sing(), (std::vector<ExpertKey>{{0, 1}, {0, 2}, {0, 3}, {1, 2}, {1, 3}}))
+      << "a newcomer has had nothing, but reads what rank 1 vouches for";
+}
+
+TEST(Relocation, IsReadyWhenSongsAreJudged) {
+  Change change = with_the_coordinator();
+  change.answer(0, {1, 9, 2});
+  change.answer(2, {1, 2});
+  EXPECT_TRUE(change.relocation->is_answered());
+  EXPECT_FALSE(change.relocation->is_ready()) << "the coordinator has not sung";
+  for (const auto& [key, canary] : {std::pair(ExpertKey{0, 0}, 9), {ExpertKey{0, 1}, 1}, {ExpertKey{1, 1}, 2}})
+    change.relocation->hear(key, static_cast<uint64_t>(canary));
+  change.relocation->judge();
+  EXPECT_TRUE(change.relocation->is_ready());
+  EXPECT_EQ(change.relocation->num_unwitnessed(), 0);
+}
+
+/// Songs of the coordinator in the order of kOwnSongs, of ranks 1 and 3 as they are asked for; then they are judged.
+Change judged(const std::vector<uint64_t>& own, const std::vector<uint64_t>& first, const std::vector<uint64_t>& third) {
+  Change change = with_the_coordinator();
+  change.answer(2, third);
+  change.answer(0, first);
+  for (std::size_t i = 0; i < own.size(); ++i) change.relocation->hear(kOwnSongs[i], own[i]);
+  change.relocation->judge();
+  return change;
+}
+
+TEST(Relocation, WhoReadSomethingElseThanTheCoordinatorIsBlamed) {
+  const Change third = judged({9, 1, 2}, {1, 9, 2}, {1, 3});
+  EXPECT_EQ(third.blamed(), 2);
+  EXPECT_FALSE(third.relocation->is_ready());
+  for (const char* part : {"expert 1 of layer 1", "on rank 3 than on the coordinator"})
+    EXPECT_NE(third.relocation->refusal()->reason.find(part), std::string::npos) << third.relocation->refusal()->reason;
+  EXPECT_EQ(judged({9, 1, 2}, {1, 9, 3}, {1, 2}).blamed(), 0);
+  EXPECT_EQ(judged({9, 1, 2}, {7, 9, 8}, {1, 2}).blamed(), 0) << "all that it reads is wrong, and what it has had is not";
+  EXPECT_NE(judged({9, 1, 2}, {1, 9, 3}, {1, 3}).blamed(), -1) << "both are wrong, and of one mind";
+}
+
+TEST(Relocation, WhoComputesOtherBitsIsBelievedAsIfTheCoordinatorWereNoWitness) {
+  const Change other = judged({9, 1, 2}, {5, 6, 7}, {5, 7});
+  EXPECT_TRUE(other.relocation->is_ready());
+  EXPECT_EQ(other.relocation->num_unwitnessed(), 2);
+  EXPECT_NE(judged({9, 1, 2}, {5, 6, 7}, {5, 8}).blamed(), -1) << "but the two of them have to agree";
+}
+
+TEST(Relocation, WhatTheCoordinatorHasNoTimeForIsTakenOnTrust) {
+  const Change change = judged({9, 1}, {1, 9, 2}, {1, 2});
+  EXPECT_TRUE(change.relocation->is_ready());
+  EXPECT_EQ(change.relocation->num_unwitnessed(), 1);
+  EXPECT_EQ(judged({9, 1}, {1, 9, 2}, {3, 2}).blamed(), 2) << "rank 3 has sung nothing as the coordinator has, and rank 1 has";
+  EXPECT_EQ(judged({}, {1, 9, 2}, {1, 2}).relocation->num_unwitnessed(), 2);
 }
 
 }  // namespace

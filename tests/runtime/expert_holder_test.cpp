@@ -6,11 +6,13 @@
 #include <atomic>
 #include <cstring>
 #include <future>
+#include <map>
 #include <thread>
 
 #include "kernels/backend.h"
 #include "moe/wire.h"
 #include "runtime/base/aligned_buffer.h"
+#include "runtime/expert_witness.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/source_folder.h"
 
@@ -222,6 +224,87 @@ TEST(ExpertPreparer, WhatCannotBeIsAComplaint) {
   EXPECT_NE(unknown.preparation.complaint.find("expert 5 of layer 0"), std::string::npos) << unknown.preparation.complaint;
   preparer.begin({.epoch = 4, .experts = none, .canaries = {}}, held, none);
   EXPECT_NE(await_prepared(preparer).bank, nullptr) << "it goes on";
+}
+
+/// Of the demo's checkpoint. While `gate` is set, the witness's thread waits for it before it opens anything.
+struct DemoWitness {
+  ExpertWitness::Options options() {
+    return {.dtype = DType::kBF16,
+            .make_backend =
+                [this] {
+                  if (gate.valid()) gate.wait();
+                  return select_backend("auto", "auto", DType::kBF16);
+                },
+            .make_loader =
+                [this](Matmul& matmul) {
+                  LoadOptions load =
+                      make_load_options(demo_options(), DType::kBF16, demo.shelf.config(), checkpoint, demo.shelf.compute());
+                  if (require_memory) load.require_memory = require_memory;
+                  return std::make_unique<ExpertLoader>(checkpoint, demo.shelf.config(), matmul, std::move(load));
+                }};
+  }
+  std::map<ExpertKey, uint64_t> await_songs(std::size_t count) {
+    std::map<ExpertKey, uint64_t> songs;
+    await([&] {
+      for (const CanaryWitness::Song& song : witness.take()) EXPECT_TRUE(songs.emplace(song.key, song.canary).second);
+      return songs.size() >= count ? std::optional(true) : std::nullopt;
+    });
+    return songs;
+  }
+  bool await_over() {
+    return await([&] { return witness.is_over() ? std::optional(true) : std::nullopt; }).value_or(false);
+  }
+
+  DemoExperts demo;
+  Checkpoint checkpoint = Checkpoint::open(demo_folder());
+  std::shared_future<void> gate;
+  ExpertShelf::RequireMemory require_memory;
+  ExpertWitness witness{options()};
+};
+
+TEST(ExpertWitness, SingsWhatAWorkerSings) {
+  DemoWitness demo;
+  EXPECT_TRUE(demo.witness.is_over());
+  ExpertPreparer preparer(demo.demo.shelf, demo.demo.with_canaries());
+  const auto none = std::make_shared<const ExpertBank>(kDemoLayers, 0, demo.demo.shelf.loader().dims(),
+                                                       demo.demo.shelf.loader().weight_type());
+  preparer.begin({.epoch = 2, .experts = kSecond, .canaries = kSecond}, none, in_all_layers({}));
+  std::vector<ExpertKey> keys;
+  for (int64_t layer = 0; layer < kDemoLayers; ++layer) {
+    for (const LogicalExpertId expert : kSecond[static_cast<std::size_t>(layer)]) keys.emplace_back(layer, expert.value);
+  }
+  demo.witness.begin(keys);
+  const std::map<ExpertKey, uint64_t> songs = demo.await_songs(keys.size());
+  const std::vector<uint64_t> told = await_prepared(preparer).preparation.canaries;
+  ASSERT_EQ(told.size(), keys.size());
+  for (std::size_t i = 0; i < keys.size(); ++i) EXPECT_EQ(songs.at(keys[i]), told[i]) << i;
+  EXPECT_TRUE(demo.witness.is_over());
+}
+
+TEST(ExpertWitness, WhatIsGivenUpDoesNotCount) {
+  DemoWitness demo;
+  std::promise<void> opens;
+  demo.gate = opens.get_future().share();
+  demo.witness.begin({{0, 1}, {0, 2}});
+  EXPECT_FALSE(demo.witness.is_over());
+  demo.witness.give_up();
+  EXPECT_TRUE(demo.witness.is_over());
+  demo.witness.begin({{0, 3}});
+  opens.set_value();
+  EXPECT_TRUE(demo.await_songs(1).contains({0, 3}));
+  EXPECT_TRUE(demo.witness.take().empty());
+}
+
+TEST(ExpertWitness, WhoCannotReadSaysNothingAndGoesOn) {
+  DemoWitness demo;
+  demo.require_memory = [](int64_t, const std::string& what) {
+    throw Error(ErrorCode::kResourceExhausted, "no room for " + what);
+  };
+  demo.witness.begin({{0, 1}, {0, 2}});
+  EXPECT_TRUE(demo.await_over());
+  EXPECT_TRUE(demo.witness.take().empty());
+  demo.witness.begin({{0, 64}});  // there is none
+  EXPECT_TRUE(demo.await_over());
 }
 
 /// One that computes the demo on the CPU.

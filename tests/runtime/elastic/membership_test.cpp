@@ -33,7 +33,7 @@ std::vector<T> in_all_layers(const std::vector<T>& layer) {
 
 /// Two workers, with experts 0 and 1 on the first one and 2 and 3 on the second; each expert of all layers alike.
 struct HandJob {
-  explicit HandJob(int64_t rebalance_steps = 0, bool is_group = false) {
+  explicit HandJob(int64_t rebalance_steps = 0, bool is_group = false, CanaryWitness* witness = nullptr) {
     hub.is_group = is_group;
     std::vector<std::unique_ptr<Link>> watched;
     std::vector<Link*> links;
@@ -50,6 +50,7 @@ struct HandJob {
                                            .loads = [this] { return loads(); },
                                            .may_drop_links = [] { return true; },
                                            .on_placement = [this] { ++num_changes; },
+                                           .witness = witness,
                                            .rebalance_steps = rebalance_steps},
                        OnWorkerChange{});
   }
@@ -232,6 +233,67 @@ TEST(SetByHand, AnOrderIsSettledAtTheEnd) {
   const auto order = job.set(kSwapped);
   job.membership.reset();
   expect_failed(*order, ErrorCode::kUnavailable, {"stops"});
+}
+
+/// Sings when it is told to.
+class ScriptedWitness final : public CanaryWitness {
+ public:
+  std::vector<ExpertKey> asked;
+  std::vector<Song> songs;
+  bool has_sung = false;
+
+  void begin(std::vector<ExpertKey> experts) override { asked = std::move(experts); }
+  std::vector<Song> take() override { return std::exchange(songs, {}); }
+  bool is_over() const override { return has_sung || asked.empty(); }
+  void give_up() override { asked.clear(); }
+  void sing(uint64_t canary) {
+    for (const ExpertKey& key : asked) songs.push_back({key, canary});
+    has_sung = true;
+  }
+};
+
+/// Rank 2 has died with experts that nobody else has, and rank 1 is ready to hold them.
+struct LonelyJob {
+  LonelyJob() {
+    job.workers[1].fail("it dies");
+    job.tend(2);
+    job.prepare(0);
+    job.tend();
+  }
+  bool has_moved() const { return job.placed()[0].size() == static_cast<std::size_t>(kHandExperts); }
+
+  ScriptedWitness witness;
+  HandJob job{0, false, &witness};
+};
+
+TEST(Witness, WorkersThatAreReadyWaitForItAndGoOverWhenItAgrees) {
+  LonelyJob lonely;
+  std::vector<ExpertKey> asked{{0, 0}};  // what rank 1 has had, and what it reads
+  for (int64_t layer = 0; layer < kHandLayers; ++layer) asked.insert(asked.end(), {{layer, 2}, {layer, 3}});
+  EXPECT_EQ(lonely.witness.asked, asked);
+  EXPECT_FALSE(lonely.has_moved());
+  lonely.witness.sing(7);
+  lonely.job.tend();
+  EXPECT_TRUE(lonely.has_moved());
+}
+
+TEST(Witness, IsNotWaitedForForLong) {
+  LonelyJob lonely;
+  lonely.job.tend(50);
+  EXPECT_FALSE(lonely.has_moved());
+  lonely.job.tend(60);  // a second is over
+  EXPECT_TRUE(lonely.has_moved());
+  EXPECT_TRUE(lonely.witness.asked.empty()) << "it was given up";
+}
+
+TEST(Witness, WhoHasReadSomethingElseGetsNothingOfIt) {
+  LonelyJob lonely;
+  for (const ExpertKey& key : lonely.witness.asked) lonely.witness.songs.push_back({key, key == ExpertKey{1, 3} ? 8U : 7U});
+  lonely.witness.has_sung = true;
+  lonely.job.tend(3);
+  EXPECT_FALSE(lonely.has_moved());
+  EXPECT_FALSE(lonely.job.workers[0].failure()) << "it stays with what it has";
+  EXPECT_EQ(lonely.job.placed()[0].size(), 2U);
 }
 
 }  // namespace
