@@ -282,7 +282,6 @@ void Engine::make_dispatcher(const EngineOptions& options) {
   dispatcher_ = std::move(remote);
   membership_.emplace(*remote_, *hub_, std::move(links),
                       Membership::Options{.redundancy = redundancy_of(*placement_, options.placement),
-                                          .cost = remote_->expert_cost(),
                                           .loads = [this] { return expert_record_->loads(); },
                                           .may_drop_links = [this] { return trace_->is_idle(); },
                                           .on_placement = [this] { note_placement(); },
@@ -365,7 +364,7 @@ void Engine::give_up(const PlacementOrder& order) {
 
 void Engine::take_worker_counts() {
   if (remote_ == nullptr) return;
-  worker_record_.take(remote_->workers(), remote_->cover_count(), remote_->answer_count(),
+  worker_record_.take(remote_->workers(), remote_->cover_count(), remote_->answer_count(), remote_->expert_cost(),
                       orphans_ ? orphans_->kept_bytes() : 0);
 }
 

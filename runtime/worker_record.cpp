@@ -34,8 +34,10 @@ void WorkerRecord::note(const WorkerChange& change) {
   ++counts_.changes[static_cast<std::size_t>(change.to)];
 }
 
-void WorkerRecord::take(const WorkerSeats& seats, const CoverCount& covered, const AnswerCount& answers, int64_t kept_bytes) {
+void WorkerRecord::take(const WorkerSeats& seats, const CoverCount& covered, const AnswerCount& answers,
+                        const ExpertCost& expert_cost, int64_t kept_bytes) {
   const std::scoped_lock lock(mutex_);
+  counts_.expert_cost = expert_cost;
   counts_.covered = covered;
   counts_.answers = answers;
   counts_.kept_bytes = kept_bytes;

@@ -28,6 +28,7 @@ struct WorkerReport {
   std::array<int64_t, kNumWorkerStates> changes{};  // by the state that was entered, the first one included
   CoverCount covered;
   AnswerCount answers;
+  ExpertCost expert_cost;  // by which work is given out
   int64_t kept_bytes = 0;  // of experts that the coordinator holds now, since nobody else answers for them
 
   /// Those in a state.
@@ -41,7 +42,8 @@ class WorkerRecord {
  public:
   void note(const WorkerChange& change);
   /// After a step: what has been counted. Allocates nothing once every worker is known.
-  void take(const WorkerSeats& seats, const CoverCount& covered, const AnswerCount& answers, int64_t kept_bytes);
+  void take(const WorkerSeats& seats, const CoverCount& covered, const AnswerCount& answers, const ExpertCost& expert_cost,
+            int64_t kept_bytes);
   WorkerReport report() const;
 
  private:

@@ -27,6 +27,7 @@ struct ExpertCost {
   double fixed = 1;    // of an expert with any row
   double per_row = 0;  // of each row
 
+  friend bool operator==(const ExpertCost&, const ExpertCost&) = default;
   double of(int64_t rows) const { return rows == 0 ? 0 : fixed + per_row * static_cast<double>(rows); }
 };
 

@@ -41,7 +41,8 @@ struct Exchange {
   std::unique_ptr<PendingOp> send, receive;
   uint64_t posted_ticks = 0;  // when both were
   Deadline posted;
-  double cost = 0;           // of its rows (ExpertCost)
+  double cost = 0;           // of its rows (ExpertCost, as it was at first)
+  int64_t num_touched = 0;   // experts that have any
   int cover = -1;            // the wave that asks others for the same rows, if one does
   bool is_alone = false;     // it is late, and no other healthy worker holds all that it was asked for
   bool is_given_up = false;  // nor can it be computed here

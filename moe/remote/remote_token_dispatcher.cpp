@@ -48,7 +48,9 @@ RemoteTokenDispatcher::RemoteTokenDispatcher(LinkHub& hub, ExpertPlacement place
       options_(options),
       placement_(std::move(placement)),
       seats_(std::move(on_change)),
-      load_(placement_.num_layers(), placement_.num_experts(), std::ssize(placement_.ranks())) {
+      load_(placement_.num_layers(), placement_.num_experts(), std::ssize(placement_.ranks())),
+      cost_fit_(options.cost),
+      cost_(options.cost) {
   const int64_t max_rows = options.max_tokens * options.top_k;
   for (Flight& flight : flights_) flight.waves.emplace_back();
   slot_rows_.resize(static_cast<std::size_t>(max_rows));
@@ -79,7 +81,7 @@ void RemoteTokenDispatcher::assign(ExpertPlacement placement, const std::vector<
   seats_.assign(placement_.ranks(), links);
   num_local_.assign(links.size() + 1, 0);
   speeds_ = seats_.speeds();
-  chooser_.emplace(placement_.num_experts(), speeds_, options_.cost);
+  chooser_.emplace(placement_.num_experts(), speeds_, cost_);
   workers_per_token_ = std::min(options_.top_k, std::ssize(links));
   size_buffers();
 }
@@ -136,11 +138,17 @@ void RemoteTokenDispatcher::begin_step(int64_t step) {
   if (hub_.fails_together()) return;
   seats_.look_at_links();
   check_late();
-  if (++steps_to_speeds_ % kStepsToSpeeds != 0) return;
+  if (++steps_to_speeds_ % kStepsToSpeeds == 0) learn_costs();
+}
+
+/// From now on work is given out by how fast workers have been, and by what experts have cost.
+void RemoteTokenDispatcher::learn_costs() {
   std::vector<double> speeds = seats_.speeds();
-  if (speeds == speeds_) return;
+  const ExpertCost& cost = cost_fit_.fit();
+  if (speeds == speeds_ && cost == cost_) return;
   speeds_ = std::move(speeds);
-  chooser_.emplace(placement_.num_experts(), speeds_, options_.cost);
+  cost_ = cost;
+  chooser_.emplace(placement_.num_experts(), speeds_, cost_);
 }
 
 /// Fills owners_ of the experts that have rows, and num_local_. Who is suspected is asked where nobody else can be.
@@ -213,7 +221,10 @@ void RemoteTokenDispatcher::lay_out(Flight& flight, Wave& wave, uint8_t attempt)
                        .combine = options_.combine,
                        .micro_batch = flight.args.micro_batch};
     if (is_here) continue;
-    for (const int32_t count : rows.expert_counts) exchange.cost += options_.cost.of(count);
+    for (const int32_t count : rows.expert_counts) {
+      exchange.cost += options_.cost.of(count);
+      exchange.num_touched += count > 0 ? 1 : 0;
+    }
     exchange.buffers = wave.buffers.get();
     exchange.request = place(request, request_bytes(exchange.header));
     exchange.reply = place(reply, reply_bytes(exchange.header));

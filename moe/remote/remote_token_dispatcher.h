@@ -10,6 +10,7 @@
 #include "kernels/host_rows.h"
 #include "kernels/ops.h"
 #include "moe/placement/choose.h"
+#include "moe/remote/cost_fit.h"
 #include "moe/remote/exchange.h"
 #include "moe/remote/orphan_experts.h"
 #include "moe/remote/worker_seats.h"
@@ -62,7 +63,7 @@ class RemoteTokenDispatcher final : public TokenDispatcher {
     std::chrono::milliseconds timeout{30000};  // for a worker to answer
     uint16_t source = 0;                       // of what is sent
     Patience patience;
-    ExpertCost cost{.fixed = 16, .per_row = 1};  // of an expert, in rows: reading a bf16 one of 6 MB takes as long as 16 rows
+    ExpertCost cost{.fixed = 16, .per_row = 1};  // of an expert, in rows, before anything is learnt: as of a bf16 one of 6 MB
   };
   /// `links` [placement's ranks], null where nobody is. `hub` and links carry the messages; `orphans` may be null: then what
   /// nobody holds is an Error. All outlive this.
@@ -86,7 +87,8 @@ class RemoteTokenDispatcher final : public TokenDispatcher {
   const ExpertPlacement& placement() const override { return placement_; }
   const ExpertLoad& expert_load() const override { return load_; }
   TransportCount transport_count() const override { return transport_; }
-  const ExpertCost& expert_cost() const { return options_.cost; }
+  /// As learnt from replies (ExpertCostFit); over a group, where steps must be the same from run to run, the first one.
+  const ExpertCost& expert_cost() const { return cost_; }
   const CoverCount& cover_count() const { return covered_; }
   const AnswerCount& answer_count() const { return answers_; }
 
@@ -118,6 +120,7 @@ class RemoteTokenDispatcher final : public TokenDispatcher {
   void drop_late(int32_t worker);
   BufferSizes buffer_sizes(int64_t max_sent, int64_t max_rows) const;
   std::unique_ptr<ExchangeBuffers> make_buffers(const BufferSizes& sizes) const;
+  void learn_costs();
   void choose_owners(int64_t layer, std::span<const int32_t> topk_idx, uint64_t live);
   void plan_wave(Flight& flight, Wave& wave, std::span<const int32_t> topk_idx, uint8_t attempt);
   void lay_out(Flight& flight, Wave& wave, uint8_t attempt);
@@ -164,6 +167,8 @@ class RemoteTokenDispatcher final : public TokenDispatcher {
   int64_t step_ = 0;
   int64_t steps_to_speeds_ = 0;
   std::vector<double> speeds_;
+  ExpertCostFit cost_fit_;
+  ExpertCost cost_;
   std::optional<ExpertChooser> chooser_;
   std::array<Flight, kMaxInFlight> flights_;
   std::vector<std::unique_ptr<Late>> late_;

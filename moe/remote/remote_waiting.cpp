@@ -118,8 +118,12 @@ void RemoteTokenDispatcher::finish(Exchange& exchange, uint64_t begun) {
     seat.num_rows += reply.num_rows;
     answers_.all += reply.num_rows > 0 ? 1 : 0;
     answers_.merged += (reply.flags & kMerged) != 0 ? 1 : 0;
-    if (exchange.cover < 0)  // a stall is not how it usually is
-      seat.pace.learn(exchange.cost, hub_.now() - exchange.posted, std::chrono::nanoseconds(reply.compute_ns));
+    const std::chrono::nanoseconds computed(reply.compute_ns);
+    if (exchange.cover < 0 && seat.pace.knows() && (reply.flags & kMerged) == 0) {
+      const double speed = speeds_[static_cast<std::size_t>(exchange.worker)];
+      cost_fit_.learn(exchange.num_touched, exchange.header.num_rows, computed, speed);
+    }
+    if (exchange.cover < 0) seat.pace.learn(exchange.cost, hub_.now() - exchange.posted, computed);  // a stall is unusual
   } catch (const Error& error) {
     exchange.state = State::kLost;
     lose(exchange.worker, error);

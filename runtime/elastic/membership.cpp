@@ -392,7 +392,7 @@ void Membership::plan(Aim aim) {
   std::vector<std::vector<double>> cost;
   const ExpertLoads loads = options_.loads();
   for (int64_t layer = 0; layer < current.num_layers(); ++layer) {
-    cost.push_back(expected_cost(loads, layer, options_.cost));
+    cost.push_back(expected_cost(loads, layer, dispatcher_.expert_cost()));
     num_copies += current.layer(layer).num_physical();
   }
   const bool is_for_balance = aim == Aim::kBalance;

@@ -26,7 +26,6 @@ class Membership {
  public:
   struct Options {
     Redundancy redundancy;                     // of the first placement
-    ExpertCost cost;                           // of an expert, as the dispatcher has it
     std::function<ExpertLoads()> loads;        // what was asked of experts of late
     std::function<bool()> may_drop_links;      // whether nobody else uses links that have ended
     std::function<void()> on_placement;        // steps run by another one from now on

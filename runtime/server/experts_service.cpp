@@ -8,6 +8,7 @@
 #include "runtime/expert_record.h"
 #include "runtime/server/answered_call.h"
 #include "runtime/server/engine_client.h"
+#include "runtime/worker_record.h"
 
 namespace ferry {
 namespace {
@@ -71,6 +72,7 @@ class ExpertsService final : public v1::Experts::Service {
       const ExpertLoads loads = engine_.experts().loads();
       response->set_num_steps(loads.num_steps);
       response->set_balancedness(engine_.load().balancedness);
+      response->set_expert_fixed_cost_rows(engine_.workers().expert_cost.fixed);
       for (int64_t l = 0; l < loads.num_layers; ++l) {
         v1::GetExpertLoadResponse::Layer& layer = *response->add_layers();
         const auto first = static_cast<std::ptrdiff_t>(l * loads.num_experts);

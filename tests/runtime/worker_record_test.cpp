@@ -27,11 +27,12 @@ TEST(WorkerRecord, TellsTheLastChangeOfEachWorkerByRank) {
 
 TEST(WorkerRecord, CountsWithoutWorkersAreThere) {
   WorkerRecord record;
-  record.take(WorkerSeats({}), {.by_workers = 3, .by_coordinator = 4}, {.all = 9, .merged = 2}, 5);
+  record.take(WorkerSeats({}), {.by_workers = 3, .by_coordinator = 4}, {.all = 9, .merged = 2}, {.fixed = 3, .per_row = 1}, 5);
   const WorkerReport report = record.report();
   EXPECT_TRUE(report.workers.empty());
   EXPECT_EQ(report.covered.by_workers, 3);
   EXPECT_EQ(report.covered.by_coordinator, 4);
+  EXPECT_EQ(report.expert_cost.fixed, 3);
   EXPECT_EQ(report.kept_bytes, 5);
 }
 

@@ -229,6 +229,9 @@ void write_workers(const Report& report, MetricsText& text) {
   text.begin("ferry:kept_expert_bytes", kGauge,
              "Bytes of experts that the coordinator holds, since no worker answers for them.");
   text.add(real(workers.kept_bytes));
+  text.begin("ferry:expert_fixed_cost_rows", kGauge,
+             "Rows that take a worker as long as reading an expert does, as learnt: by it experts are given out.");
+  text.add(workers.expert_cost.fixed);
 }
 
 void write_spans(const Report& report, MetricsText& text) {

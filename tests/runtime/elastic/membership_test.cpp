@@ -46,7 +46,6 @@ struct HandJob {
                        RemoteTokenDispatcher::Options{.hidden_dim = 8, .max_tokens = 1, .top_k = 1, .dtype = DType::kF32});
     membership.emplace(*dispatcher, watch, std::move(watched),
                        Membership::Options{.redundancy = {},
-                                           .cost = {.fixed = 16, .per_row = 1},
                                            .loads = [this] { return loads(); },
                                            .may_drop_links = [] { return true; },
                                            .on_placement = [this] { ++num_changes; },

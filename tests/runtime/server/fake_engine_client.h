@@ -107,6 +107,7 @@ class FakeEngineClient : public EngineClient {
     report.changes[static_cast<std::size_t>(WorkerState::kHealthy)] = 2;
     report.changes[static_cast<std::size_t>(WorkerState::kMasked)] = 1;
     report.covered = {.by_workers = 5, .by_coordinator = 6};
+    report.expert_cost = {.fixed = 9, .per_row = 1};
     report.kept_bytes = 7;
     return report;
   }

@@ -489,6 +489,7 @@ TEST_F(GrpcServerTest, TellsWhereExpertsAreAndWhatWasAskedOfThem) {
   v1::GetExpertLoadResponse load;
   ASSERT_TRUE(stub->GetLoad(&load_context, {}, &load).ok());
   EXPECT_EQ(load.num_steps(), 1);
+  EXPECT_EQ(load.expert_fixed_cost_rows(), 9);
   EXPECT_EQ(load.balancedness(), 0.5);
   ASSERT_EQ(load.layers_size(), 2);
   EXPECT_EQ(std::vector<double>(load.layers(0).rows().begin(), load.layers(0).rows().end()), (std::vector<double>{0, 3, 0, 0}));

@@ -142,6 +142,7 @@ TEST(Metrics, SamplesHaveTheirLabels) {
            "ferry:covered_rows_total{" + engine + ",by=\"worker\"} 5",
            "ferry:covered_rows_total{" + engine + ",by=\"coordinator\"} 6",
            "ferry:kept_expert_bytes{" + engine + "} 7",
+           "ferry:expert_fixed_cost_rows{" + engine + "} 9",
            "ferry:requests_lost_slot_total{" + engine + "} 8",
            "ferry:fair_accounts{" + engine + "} 9",
            "ferry:prefill_rows_limit{" + engine + "} 448",
