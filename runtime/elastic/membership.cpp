@@ -248,23 +248,22 @@ void Membership::check_silence() {
 
 /// A worker that cannot take more keeps what it has; one that has just come, or cannot even do that, has to go.
 void Membership::refuse(Relocation::Refusal refusal) {
+  const std::string reason = std::move(refusal.reason);  // which goes with the relocation
   Member& member = members_[static_cast<std::size_t>(refusal.worker)];
   const int64_t held =
       holds_experts(static_cast<std::size_t>(refusal.worker)) ? dispatcher_.placement().max_local_experts(refusal.worker) : 0;
   const bool is_told_to_stay = member.is_seated && (!member.most_experts || *member.most_experts > held);
-  std::fprintf(stderr, "ferry: %s cannot hold what it was to: %s\n", rank_name(member.rank).c_str(),
-               one_line(refusal.reason).c_str());
+  std::fprintf(stderr, "ferry: %s cannot hold what it was to: %s\n", rank_name(member.rank).c_str(), one_line(reason).c_str());
   const bool was_by_hand = order_ != nullptr;
-  drop_relocation(
-      Error(ErrorCode::kFailedPrecondition, rank_name(member.rank) + " cannot hold what it was to: " + refusal.reason));
+  drop_relocation(Error(ErrorCode::kFailedPrecondition, rank_name(member.rank) + " cannot hold what it was to: " + reason));
   if (was_by_hand) return;
   if (++num_refusals_ > kMostRefusals) is_stuck_ = true;
   if (is_told_to_stay) {
     member.most_experts = held;
     return;
   }
-  say_goodbye(member, refusal.reason);
-  member.link->fail(rank_name(member.rank) + ": cannot hold what it was to: " + refusal.reason);
+  say_goodbye(member, reason);
+  member.link->fail(rank_name(member.rank) + ": cannot hold what it was to: " + reason);
 }
 
 void Membership::change_placement() {

@@ -34,6 +34,7 @@ inline EngineReport sample_report() {
                             {.rank = 2, .state = WorkerState::kMasked, .reason = "rank 2 left", .rows = 30}};
   report.workers.changes[static_cast<std::size_t>(WorkerState::kMasked)] = 1;
   report.workers.covered = {.by_workers = 5, .by_coordinator = 6};
+  report.workers.expert_cost = {.fixed = 9, .per_row = 1};
   report.workers.kept_bytes = 7;
   return report;
 }
