@@ -1,6 +1,7 @@
 #include "profiler/capture.h"
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -24,6 +25,9 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(ModelFacts, name, dtype, layer_t
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(CaptureInfo, version, command, transport, level, world_size, start_epoch_ns, model,
                                    read_bytes_per_s, flops_per_s, max_running_requests, num_kv_blocks, expert_rank,
                                    expert_tokens)
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(HolderFacts, epoch, ranks, holders)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(WorkerChangeFacts, ticks, rank, from, to, reason)
 
 namespace {
 
@@ -136,6 +140,22 @@ std::filesystem::path rank_file(const std::filesystem::path& directory, int32_t 
   return directory / ("rank-" + std::to_string(rank) + ".spans");
 }
 
+void check_placement(const CaptureInfo& info, const std::string& source) {
+  const HolderFacts& placement = info.placement;
+  if (placement.ranks.size() > 64) throw damaged(source, std::to_string(placement.ranks.size()) + " ranks that hold experts");
+  for (const int32_t rank : placement.ranks) {
+    if (rank < 0 || rank >= info.world_size) throw damaged(source, "experts held by rank " + std::to_string(rank));
+  }
+  for (const std::vector<uint64_t>& layer : placement.holders) {
+    if (layer.size() != info.expert_rank.size())
+      throw damaged(source, "holders of " + std::to_string(layer.size()) + " experts in a layer");
+    for (const uint64_t holders : layer) {
+      if (holders == 0 || static_cast<std::size_t>(std::bit_width(holders)) > placement.ranks.size())
+        throw damaged(source, "an expert with holders " + std::to_string(holders));
+    }
+  }
+}
+
 void check_info(const CaptureInfo& info, const std::string& source) {
   constexpr int32_t kMaxRanks = 1 << 16;
   if (info.world_size < 1 || info.world_size > kMaxRanks)
@@ -147,6 +167,10 @@ void check_info(const CaptureInfo& info, const std::string& source) {
     if (layer.size() != info.expert_rank.size())
       throw damaged(source, "token counts of " + std::to_string(layer.size()) + " experts in a layer");
   }
+  check_placement(info, source);
+  if (info.worker_changes.size() > kMaxWorkerChanges)
+    throw damaged(source, std::to_string(info.worker_changes.size()) + " changes of workers; " +
+                              std::to_string(kMaxWorkerChanges) + " are kept at most");
 }
 
 void write_bytes(const std::filesystem::path& path, std::span<const std::byte> bytes) {
@@ -155,7 +179,31 @@ void write_bytes(const std::filesystem::path& path, std::span<const std::byte> b
   });
 }
 
+/// What older versions do not know stands beside the rest, only where there is something to say.
+json info_json(const CaptureInfo& info) {
+  json written = info;
+  if (!info.placement.ranks.empty()) written["placement"] = info.placement;
+  if (!info.worker_changes.empty()) written["worker_changes"] = info.worker_changes;
+  return written;
+}
+
+CaptureInfo info_from(const json& read) {
+  CaptureInfo info = read.get<CaptureInfo>();
+  if (read.contains("placement")) read.at("placement").get_to(info.placement);
+  if (read.contains("worker_changes")) read.at("worker_changes").get_to(info.worker_changes);
+  return info;
+}
+
 }  // namespace
+
+std::vector<int32_t> HolderFacts::ranks_of(std::size_t layer, std::size_t expert) const {
+  std::vector<int32_t> found;
+  if (layer >= holders.size()) return found;
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    if ((holders[layer].at(expert) >> r & 1) != 0) found.push_back(ranks[r]);
+  }
+  return found;
+}
 
 int64_t TickLine::to_ns(uint64_t ticks) const {
   const auto since_base = static_cast<int64_t>(ticks - base_ticks);  // may be negative
@@ -239,7 +287,7 @@ void write_capture(const std::filesystem::path& directory, const Capture& captur
     write_bytes(rank_file(directory, rank.rank), encode_rank_capture(rank));
   }
   if (!capture.routing.empty()) write_bytes(directory / "routing.ferryrt", capture.routing);
-  const std::string info = json(capture.info).dump(1, ' ', false, json::error_handler_t::replace) + "\n";
+  const std::string info = info_json(capture.info).dump(1, ' ', false, json::error_handler_t::replace) + "\n";
   write_file(directory / "capture.json", [&](std::ostream& out) { out << info; });  // last: a folder with it is complete
 }
 
@@ -247,7 +295,7 @@ Capture read_capture(const std::filesystem::path& directory) {
   Capture capture;
   const std::filesystem::path info_path = directory / "capture.json";
   try {
-    capture.info = read_json_file(info_path, kCaptureJson).get<CaptureInfo>();
+    capture.info = info_from(read_json_file(info_path, kCaptureJson));
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {

@@ -40,6 +40,7 @@ struct ClockAlignment {
 };
 
 inline constexpr int64_t kMaxRunningOn = 16;
+inline constexpr std::size_t kMaxWorkerChanges = 1024;
 
 /// What one thread recorded; or what a device did, by its own timestamps. A device's spans overlap where operators ran side by
 /// side: each is from the end of all that ran before it to that of what ran with it. Their union is when its queue was busy.
@@ -86,6 +87,24 @@ struct ModelFacts {
   std::vector<OperatorFacts> operators;  // empty in captures of older versions: then no operator's cost is known
 };
 
+/// Who holds which experts, all copies of them.
+struct HolderFacts {
+  uint32_t epoch = 0;                          // of the placement
+  std::vector<int32_t> ranks;                  // at most 64
+  std::vector<std::vector<uint64_t>> holders;  // [num_layers][num_experts] bit r: a copy is on ranks[r]
+
+  /// Those that hold the expert.
+  std::vector<int32_t> ranks_of(std::size_t layer, std::size_t expert) const;
+};
+
+/// A worker that came to stand otherwise: what its kWorkerChange has no room for.
+struct WorkerChangeFacts {
+  uint64_t ticks = 0;  // of the coordinator's clock, as the span has them
+  int32_t rank = 0;
+  std::string from, to;  // worker_state_name()
+  std::string reason;
+};
+
 /// What the coordinator knows of the run.
 struct CaptureInfo {
   std::string version;    // of Ferry
@@ -101,6 +120,9 @@ struct CaptureInfo {
   int64_t num_kv_blocks = 0;
   std::vector<int32_t> expert_rank;                 // [num_experts] the rank that holds each
   std::vector<std::vector<int64_t>> expert_tokens;  // [num_layers][num_experts] tokens while capturing
+  // Empty in captures of older versions, and where all experts are the coordinator's own.
+  HolderFacts placement;                          // as it was when the capture began; of a snapshot, when it was taken
+  std::vector<WorkerChangeFacts> worker_changes;  // by time, the latest kMaxWorkerChanges
 };
 
 struct Capture {

@@ -143,7 +143,9 @@ enum class TraceLevel : int8_t {
   X(kSwapBlocks, "swap blocks", kHost, kOther, 0, "saved", "restored")                                    \
   X(kRequestPreempted, "request.preempted", kRequest, kOther, 0, "request", "tokens")                     \
   X(kWorkerChange, "worker change", kHost, kOther, 0, "state", "peer")                                    \
-  X(kCoveredRows, "covered_rows", kCounter, kExperts, 0, "value", "peer")
+  X(kCoveredRows, "covered_rows", kCounter, kExperts, 0, "value", "peer")                                 \
+  X(kReadExperts, "read experts", kHost, kExperts, 0, "experts", "")                                      \
+  X(kPlacementChange, "placement change", kHost, kOther, 0, "event", "epoch")
 
 enum class Zone : uint8_t {
 #define FERRY_ZONE_ENUMERATOR(id, name, kind, part, level, a, b) id,
@@ -198,6 +200,23 @@ constexpr uint32_t pack_section(SectionRole role, Phase phase) {
 }
 constexpr SectionRole section_role(uint32_t section) { return static_cast<SectionRole>(section >> 8); }
 constexpr Phase section_phase(uint32_t section) { return static_cast<Phase>(section & 0xff); }
+
+/// What a kPlacementChange tells of: experts that come to live elsewhere while steps run. Its argument b is the epoch of the
+/// placement that is to be.
+enum class PlacementEvent : uint8_t {
+  kLook,             // experts could have moved for balance's sake, and do not
+  kBegin,            // workers came, go or were lost: all are told what they are to hold
+  kBeginForBalance,  // the same, so that layers take less time
+  kBeginByHand,      // the same, as somebody has set it
+  kGiveUp,           // it will not be
+  kSwitch,           // all were ready, and it is
+};
+/// Argument a of a kPlacementChange; `num_experts`: that workers have to read for it.
+constexpr uint32_t pack_placement(PlacementEvent event, int64_t num_experts) {
+  return static_cast<uint32_t>(num_experts) << 8 | static_cast<uint32_t>(event);
+}
+constexpr PlacementEvent placement_event(uint32_t change) { return static_cast<PlacementEvent>(change & 0xff); }
+constexpr int64_t placement_experts(uint32_t change) { return change >> 8; }
 
 /// "prefill 64", "decode ×4", "mixed ×4": what is computed at once, as people say it. `size` is tokens of a prefill, else
 /// sequences.

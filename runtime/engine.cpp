@@ -334,7 +334,8 @@ void Engine::make_orphans(const EngineOptions& options, int64_t max_tokens) {
 void Engine::note_change(const WorkerChange& change) {
   const uint64_t now = now_ticks();
   record_span(Zone::kWorkerChange, now, now, static_cast<uint32_t>(change.to), static_cast<uint32_t>(change.rank.value));
-  worker_record_.note(change);
+  const WorkerState before = worker_record_.note(change);
+  if (trace_) trace_->note({.rank = change.rank, .from = before, .to = change.to, .reason = change.reason}, now);
   if (change.from == WorkerState::kVacant && change.to == WorkerState::kHealthy) return;
   std::fprintf(stderr, "ferry: rank %d is %s: %s\n", change.rank.value, worker_state_name(change.to),
                one_line(change.reason).c_str());

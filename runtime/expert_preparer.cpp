@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "profiler/recorder.h"
+#include "profiler/span.h"
 #include "runtime/base/error.h"
 #include "runtime/base/step_back.h"
 #include "runtime/expert_canary.h"
@@ -135,6 +136,7 @@ ExpertPreparer::Prepared ExpertPreparer::prepare(const Job& job, uint64_t number
     }
   }
   loader.require_memory(bytes, std::to_string(missing.size()) + " more experts");
+  const Span span(Zone::kReadExperts, std::ssize(missing));
   for (const auto& [layer, e] : missing) {
     if (is_given_up(number)) throw GivenUp();
     bank.set(layer, e, shelf_.get(layer, experts[static_cast<std::size_t>(layer)][static_cast<std::size_t>(e)]));

@@ -28,6 +28,7 @@ void LazyExperts::require(int64_t layer, const std::vector<int32_t>& experts) {
     }
   }
   if (missing.empty()) return;
+  const Span span(Zone::kReadExperts, std::ssize(missing));
   std::vector<std::shared_ptr<const PackedExpert>> loaded(missing.size());
   parallel_for_throwing(pool_, std::ssize(missing), [&](int64_t i, int) {
     const auto at = static_cast<std::size_t>(i);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 namespace ferry {
 
@@ -24,14 +25,15 @@ WorkerRecord::Worker& WorkerRecord::at(Rank rank) {
   return *workers_.insert(found, Worker{.sight = {.rank = rank.value}});
 }
 
-void WorkerRecord::note(const WorkerChange& change) {
+WorkerState WorkerRecord::note(const WorkerChange& change) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const std::scoped_lock lock(mutex_);
   WorkerSight& sight = at(change.rank).sight;
-  sight.state = change.to;
+  const WorkerState before = std::exchange(sight.state, change.to);
   sight.reason = change.reason;
   sight.changed_s = std::chrono::duration<double>(now).count();
   ++counts_.changes[static_cast<std::size_t>(change.to)];
+  return before;
 }
 
 void WorkerRecord::take(const WorkerSeats& seats, const CoverCount& covered, const AnswerCount& answers,

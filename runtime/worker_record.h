@@ -40,7 +40,8 @@ struct WorkerReport {
 /// Written by the thread that dispatches, read by any.
 class WorkerRecord {
  public:
-  void note(const WorkerChange& change);
+  /// Returns how the worker stood until now.
+  WorkerState note(const WorkerChange& change);
   /// After a step: what has been counted. Allocates nothing once every worker is known.
   void take(const WorkerSeats& seats, const CoverCount& covered, const AnswerCount& answers, const ExpertCost& expert_cost,
             int64_t kept_bytes);

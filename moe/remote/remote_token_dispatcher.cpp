@@ -304,11 +304,12 @@ void RemoteTokenDispatcher::compute_here(Flight& flight, Wave& wave) {
   std::vector<int32_t> row_token;  // of the whole batch
   for (const int32_t position : plan.row_token) row_token.push_back(plan.token_idx[static_cast<std::size_t>(position)]);
   const Span span(Zone::kExperts, num_rows);
+  const uint64_t begun = now_ticks();
   covered_.by_coordinator += num_rows;
-  record_value(Zone::kCoveredRows, num_rows);
   wave.here = Matrix(stream_.memory(), options_.dtype, num_rows, options_.hidden_dim);
   orphans_->run(flight.args.layer, {.tokens = flight.args.tokens, .row_token = row_token, .expert_counts = plan.expert_counts},
                 wave.here.view());
+  record_counted(Zone::kCoveredRows, begun, num_rows);
   exchange.rows = wave.here.view();
   exchange.state = State::kDone;
   if (options_.combine == CombineMode::kExact) return;

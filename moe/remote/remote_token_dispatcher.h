@@ -137,7 +137,7 @@ class RemoteTokenDispatcher final : public TokenDispatcher {
   std::chrono::nanoseconds patience_with(const Exchange& exchange) const;
   void finish(Exchange& exchange, uint64_t begun);
   static void take_rows(Exchange& exchange);
-  void check_silence(Flight& flight);
+  void check_silence(Flight& flight, uint64_t begun);
   bool others_hold(const Exchange& exchange) const;
   void lose(int32_t worker, const Error& error);
   void cover(Flight& flight, Wave& wave, Exchange& exchange);

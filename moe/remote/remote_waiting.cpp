@@ -58,7 +58,7 @@ void RemoteTokenDispatcher::await_some(Flight& flight) {
     which = hub_.wait_any(ops_, next_deadline(flight));
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kDeadlineExceeded || hub_.fails_together()) throw;
-    return check_silence(flight);
+    return check_silence(flight, begun);
   }
   const Awaited got = awaited_[which];
   if (got.late != nullptr) return collect_late(*got.late, *got.exchange, begun);
@@ -103,9 +103,11 @@ void RemoteTokenDispatcher::take_rows(Exchange& exchange) {
 void RemoteTokenDispatcher::finish(Exchange& exchange, uint64_t begun) {
   WorkerSeats::Seat& seat = seats_[exchange.worker];
   const auto peer = static_cast<uint32_t>(seat.rank.value);
+  bool is_there = false;
   try {
     const Deadline deadline = hub_.now() + options_.timeout;
     seat.link->wait(*exchange.receive, deadline);
+    is_there = true;
     record_span(Zone::kWaitCombine, begun, now_ticks(), 0, peer);
     record_span(Zone::kCombineReceive, exchange.posted_ticks, now_ticks(), static_cast<uint32_t>(exchange.reply.size()), peer);
     seat.link->wait(*exchange.send, deadline);  // it has long left
@@ -125,6 +127,7 @@ void RemoteTokenDispatcher::finish(Exchange& exchange, uint64_t begun) {
     }
     if (exchange.cover < 0) seat.pace.learn(exchange.cost, hub_.now() - exchange.posted, computed);  // a stall is unusual
   } catch (const Error& error) {
+    if (!is_there) record_span(Zone::kWaitCombine, begun, now_ticks(), 0, peer);
     exchange.state = State::kLost;
     lose(exchange.worker, error);
   }
@@ -132,13 +135,16 @@ void RemoteTokenDispatcher::finish(Exchange& exchange, uint64_t begun) {
   exchange.send.reset();
 }
 
-/// Nobody answered in time: those beyond the timeout are lost, the others in doubt.
-void RemoteTokenDispatcher::check_silence(Flight& flight) {
+/// Nobody answered in time: those beyond the timeout are lost, the others in doubt. `begun`: ticks, when that wait began, which
+/// is put down to the first of them.
+void RemoteTokenDispatcher::check_silence(Flight& flight, uint64_t begun) {
   const Deadline now = hub_.now();
   for (std::size_t i = 0; i < flight.waves.size(); ++i) {  // grows meanwhile
     for (Exchange& exchange : flight.waves[i].exchanges) {
       if (exchange.state != State::kOpen || !exchange.receive || now < exchange.posted + patience_with(exchange)) continue;
       const Rank rank = seats_[exchange.worker].rank;
+      if (begun != 0)
+        record_span(Zone::kWaitCombine, std::exchange(begun, 0), now_ticks(), 0, static_cast<uint32_t>(rank.value));
       if (now >= exchange.posted + options_.timeout) {
         exchange.state = State::kLost;
         lose(exchange.worker, Error(ErrorCode::kDeadlineExceeded, rank_name(rank) + ": silent for " +

@@ -8,6 +8,7 @@
 
 #include "moe/assignment.h"
 #include "moe/remote/next_placement.h"
+#include "profiler/span.h"
 #include "runtime/base/error.h"
 #include "runtime/rank_setup.h"
 
@@ -22,6 +23,11 @@ constexpr std::chrono::seconds kLeastWitnessTime{1}, kMostWitnessTime{10};  // f
 constexpr int64_t kBalanceShare = 8;  // of all copies at most one in so many moves for balance's sake at once
 
 std::string rank_name(Rank rank) { return "rank " + std::to_string(rank.value); }
+
+/// In the timeline: what became of a placement that began to be seen to at `begun` (ticks).
+void record_placement(PlacementEvent event, uint64_t begun, int64_t num_experts, uint32_t epoch) {
+  record_span(Zone::kPlacementChange, begun, now_ticks(), pack_placement(event, num_experts), epoch);
+}
 
 /// Whether everybody holds the same in both.
 bool is_same(const ExpertPlacement& a, const ExpertPlacement& b) {
@@ -266,8 +272,18 @@ void Membership::refuse(Relocation::Refusal refusal) {
   member.link->fail(rank_name(member.rank) + ": cannot hold what it was to: " + reason);
 }
 
+/// What workers have made ready for it goes when they hear of another one.
+void Membership::drop_relocation(const Error& why) {
+  record_placement(PlacementEvent::kGiveUp, now_ticks(), relocation_->num_loads(), relocation_->target().epoch());
+  relocation_.reset();
+  if (options_.witness != nullptr) options_.witness->give_up();
+  must_go_back_ = order_ != nullptr;
+  if (order_) std::exchange(order_, nullptr)->fail(why);
+}
+
 void Membership::change_placement() {
   using Seconds = std::chrono::duration<double>;
+  const uint64_t begun = now_ticks();
   const std::unique_ptr<Relocation> done = std::exchange(relocation_, nullptr);
   const ExpertPlacement& target = done->target();
   std::vector<int32_t> lost, joined;
@@ -302,6 +318,17 @@ void Membership::change_placement() {
       vacate(static_cast<int32_t>(w), "has left");
     }
   }
+  record_placement(PlacementEvent::kSwitch, begun, done->num_loads(), target.epoch());
+}
+
+PlacementEvent Membership::begin_event() const {
+  switch (aim_) {
+    case Aim::kBalance: return PlacementEvent::kBeginForBalance;
+    case Aim::kByHand: return PlacementEvent::kBeginByHand;
+    case Aim::kMembers:
+    case Aim::kGoBack: break;
+  }
+  return PlacementEvent::kBegin;
 }
 
 const char* Membership::aim_name() const {
@@ -379,6 +406,7 @@ bool Membership::wants_change() const {
 }
 
 void Membership::plan(Aim aim) {
+  const uint64_t begun = now_ticks();
   const ExpertPlacement& current = dispatcher_.placement();
   std::vector<WorkerRoom> rooms;
   int64_t num_copies = 0;
@@ -404,12 +432,13 @@ void Membership::plan(Aim aim) {
     std::fprintf(stderr, "ferry: no worker has room for the experts that are missing; the coordinator computes them\n");
     return;
   }
-  if (is_for_balance && is_same(current, *target)) return;
+  if (is_for_balance && is_same(current, *target)) return record_placement(PlacementEvent::kLook, begun, 0, next_epoch_);
   begin(std::move(*target), aim);
 }
 
 /// All that are there take part, with what they have.
 void Membership::begin(ExpertPlacement target, Aim aim) {
+  const uint64_t begun = now_ticks();
   std::vector<Relocation::Member> taking_part;
   for (const Member& member : members_) {
     const bool is_there = is_alive(member);
@@ -427,6 +456,7 @@ void Membership::begin(ExpertPlacement target, Aim aim) {
   const auto witness = options_.witness != nullptr ? Relocation::Witness::kThisRankToo : Relocation::Witness::kMembers;
   relocation_ = std::make_unique<Relocation>(dispatcher_.placement(), std::move(target), std::move(taking_part), witness);
   if (options_.witness != nullptr) options_.witness->begin(relocation_->to_sing());
+  record_placement(begin_event(), begun, relocation_->num_loads(), relocation_->target().epoch());
 }
 
 void Membership::tell(const Member& member, WorkerState state, const std::string& reason) {

@@ -112,6 +112,7 @@ class Membership {
   void drop_relocation(const Error& why);
   void go_back();
   const char* aim_name() const;
+  PlacementEvent begin_event() const;
   void tell(const Member& member, WorkerState state, const std::string& reason);
 
   RemoteTokenDispatcher& dispatcher_;

@@ -39,14 +39,6 @@ void Membership::give_up(const PlacementOrder& order) {
   if (order_.get() == &order) drop_relocation(Error(ErrorCode::kCancelled, "its caller has given it up"));
 }
 
-/// What workers have made ready for it goes when they hear of another one.
-void Membership::drop_relocation(const Error& why) {
-  relocation_.reset();
-  if (options_.witness != nullptr) options_.witness->give_up();
-  must_go_back_ = order_ != nullptr;
-  if (order_) std::exchange(order_, nullptr)->fail(why);
-}
-
 /// Tells workers to hold what they hold.
 void Membership::go_back() {
   const ExpertPlacement& current = dispatcher_.placement();

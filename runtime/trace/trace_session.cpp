@@ -84,6 +84,15 @@ void TraceSession::start(const TracePlan& plan) {
   }
 }
 
+void TraceSession::note(const WorkerChange& change, uint64_t ticks) {
+  if (changes_.size() == kMaxWorkerChanges) changes_.pop_front();
+  changes_.push_back({.ticks = ticks,
+                      .rank = change.rank.value,
+                      .from = worker_state_name(change.from),
+                      .to = worker_state_name(change.to),
+                      .reason = change.reason});
+}
+
 void TraceSession::set_roofs(double read_bytes_per_s, double flops_per_s) {
   info_.read_bytes_per_s = read_bytes_per_s;
   info_.flops_per_s = flops_per_s;
@@ -96,6 +105,17 @@ void TraceSession::describe() {
   capture_.info.level = TraceLevel::kSteps;
   capture_.info.start_epoch_ns = epoch_ns();
   capture_.info.expert_tokens = expert_tokens();
+  describe_placement();
+}
+
+void TraceSession::describe_placement() {
+  if (hub_ == nullptr) return;
+  const ExpertPlacement& placement = dispatcher_.placement();
+  HolderFacts& facts = capture_.info.placement;
+  facts.epoch = placement.epoch();
+  for (const Rank rank : placement.ranks()) facts.ranks.push_back(rank.value);
+  for (int64_t layer = 0; layer < placement.num_layers(); ++layer)
+    facts.holders.emplace_back(placement.holders(layer).begin(), placement.holders(layer).end());
 }
 
 void TraceSession::begin_recording() {
@@ -264,6 +284,7 @@ void TraceSession::finish() {
   }
   describe_ranks();
   if (is_snapshot_) cut_to_held_steps();
+  describe_changes();
   state_ = State::kComplete;
 }
 
@@ -282,6 +303,14 @@ void TraceSession::describe_ranks() {
     capture_.ranks.push_back(decode(peer));
   }
   capture_.info.world_size = static_cast<int32_t>(capture_.ranks.size());
+}
+
+/// Those of the capture's time.
+void TraceSession::describe_changes() {
+  const RankCapture& own = capture_.ranks.front();
+  for (const WorkerChangeFacts& change : changes_) {
+    if (change.ticks >= own.begin && change.ticks <= own.end) capture_.info.worker_changes.push_back(change);
+  }
 }
 
 /// The counts of experts are known where a mark was set, so the window begins at the first mark that all ranks' rings reach

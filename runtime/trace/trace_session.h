@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <optional>
 #include <string>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "comm/link.h"
+#include "moe/remote/worker_seats.h"
 #include "moe/routing/routing_recorder.h"
 #include "moe/token_dispatcher.h"
 #include "profiler/capture.h"
@@ -58,6 +60,9 @@ class TraceSession {
   /// step was run since the last call. True while more is to be fetched. Throws Errors of links only.
   bool work(bool ran_step);
 
+  /// A worker came to stand otherwise, at `ticks`: captures of that time tell why.
+  void note(const WorkerChange& change, uint64_t ticks);
+
   /// Of this run, for captures that start from now on.
   void set_roofs(double read_bytes_per_s, double flops_per_s);
 
@@ -88,6 +93,8 @@ class TraceSession {
   void describe();
   void gather_peers();
   void describe_ranks();
+  void describe_placement();
+  void describe_changes();
   void begin_recording();
   void end_recording();
   void begin_snapshot();
@@ -113,6 +120,7 @@ class TraceSession {
   const std::chrono::milliseconds timeout_;
   std::vector<Peer> peers_;
   LoadMarks marks_;
+  std::deque<WorkerChangeFacts> changes_;  // the latest kMaxWorkerChanges
   RoutingShape routing_shape_;
   std::optional<RoutingRecorder> routing_;  // of the capture that runs
   bool is_snapshot_ = false;                // of capture_

@@ -12,6 +12,7 @@
 #include "moe/local_token_dispatcher.h"
 #include "moe/remote/remote_token_dispatcher.h"
 #include "moe/reply_writer.h"
+#include "profiler/recorder.h"
 #include "tests/moe/moe_ranks.h"
 
 // Workers that die, hang or answer late while a layer is computed: the rows come from others, with the same bits. So they do
@@ -337,6 +338,51 @@ TEST(RemoteLoss, AnAnswerThatHasComeCountsHoweverLateItIsFound) {
   EXPECT_TRUE(job.step(batch, step++) == expected);
   EXPECT_NE(job.state(), WorkerState::kMasked);
   for (const WorkerChange& change : job.changes) EXPECT_NE(change.to, WorkerState::kMasked) << change.reason;
+}
+
+/// What the dispatching thread records while `act` runs.
+template <class Act>
+std::vector<SpanRecord> record(Act&& act) {
+  recorder().register_thread("test");
+  recorder().start({.level = TraceLevel::kSteps});
+  act();
+  std::vector<SpanRecord> records;
+  for (const ThreadCapture& thread : recorder().stop().threads)
+    records.insert(records.end(), thread.records.begin(), thread.records.end());
+  return records;
+}
+
+/// Of the zone and rank 2, or of this rank.
+std::vector<SpanRecord> of_zone(const std::vector<SpanRecord>& records, Zone zone, uint32_t b) {
+  std::vector<SpanRecord> found;
+  std::ranges::copy_if(records, std::back_inserter(found), [&](const SpanRecord& r) { return r.zone == zone && r.b == b; });
+  return found;
+}
+
+TEST(RemoteLoss, TheTimelineTellsWhatWasWaitedForInVainAndWhatWasComputedHere) {
+  for (const Ill ill : {Ill::kIsLate, Ill::kDiesBeforeAnswering}) {
+    const Shape shape;
+    const Batch batch = make_batch(shape, 9, Skew::kUniform);
+    const int at = ill == Ill::kIsLate ? static_cast<int>(2 * WorkerPace::kMinReplies) : 1;
+    Job job(shape, placed_once(shape), ill, at, /*has_orphans=*/true);
+    const std::vector<SpanRecord> records = record([&] {
+      for (int64_t step = 0; job.state() == WorkerState::kHealthy && step < 40; ++step) job.step(batch, step);
+    });
+    ASSERT_NE(job.state(), WorkerState::kHealthy);
+    const std::vector<SpanRecord> here = of_zone(records, Zone::kCoveredRows, 0);
+    ASSERT_FALSE(here.empty());
+    int64_t num_rows = 0;
+    for (const SpanRecord& covered : here) {
+      EXPECT_LT(covered.begin, covered.end) << "it tells how long that took";
+      num_rows += covered.a;
+    }
+    EXPECT_EQ(num_rows, job.orphans.num_rows);
+    const std::vector<SpanRecord> waits = of_zone(records, Zone::kWaitCombine, 2);
+    const auto answers = of_zone(records, Zone::kCombineReceive, 2);
+    EXPECT_GT(waits.size(), answers.size()) << "one at least got no answer";
+    for (std::size_t i = 1; i < waits.size(); ++i) EXPECT_LE(waits[i - 1].end, waits[i].begin) << "none counts twice";
+    EXPECT_TRUE(std::ranges::any_of(waits, [&](const SpanRecord& wait) { return wait.end <= here.front().begin; }));
+  }
 }
 
 TEST(RemoteLoss, AFastCombineAddsUpWhatOthersSendInItsPlace) {

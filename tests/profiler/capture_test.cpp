@@ -125,6 +125,50 @@ TEST_F(CaptureFiles, RefuseSpansOfADeviceThatRunOnBesideTooManyOthers) {
   EXPECT_THROW(read(instants), Error);
 }
 
+TEST_F(CaptureFiles, TellWhoHeldExpertsAndWhyWorkersChanged) {
+  Capture capture = make_made_capture({.world_size = 4});
+  CaptureInfo& info = capture.info;
+  write_capture(folder_ / "none", capture);
+  EXPECT_TRUE(read_capture(folder_ / "none").info.placement.ranks.empty()) << "as in captures of older versions";
+  info.placement = {.epoch = 7, .ranks = {1, 2, 3}, .holders = {std::vector<uint64_t>(info.expert_rank.size(), 0b101)}};
+  info.placement.holders[0][2] = 0b010;
+  info.worker_changes = {{.ticks = 9, .rank = 2, .from = "healthy", .to = "masked", .reason = "its \"link\"\nbroke"}};
+  write_capture(folder_ / "some", capture);
+  const CaptureInfo again = read_capture(folder_ / "some").info;
+  EXPECT_EQ(again.placement.epoch, 7U);
+  EXPECT_EQ(again.placement.ranks_of(0, 0), (std::vector<int32_t>{1, 3}));
+  EXPECT_EQ(again.placement.ranks_of(0, 2), (std::vector<int32_t>{2}));
+  EXPECT_EQ(again.placement.ranks_of(1, 0), (std::vector<int32_t>{})) << "a layer without experts";
+  ASSERT_EQ(again.worker_changes.size(), 1U);
+  EXPECT_EQ(again.worker_changes[0].ticks, 9U);
+  EXPECT_EQ(again.worker_changes[0].rank, 2);
+  EXPECT_EQ(again.worker_changes[0].to, "masked");
+  EXPECT_EQ(again.worker_changes[0].reason, "its \"link\"\nbroke");
+}
+
+TEST_F(CaptureFiles, RefuseHoldersThatCannotBe) {
+  const Capture good = make_made_capture({.world_size = 3});
+  const std::size_t num_experts = good.info.expert_rank.size();
+  const auto refuse = [&](const HolderFacts& placement, const std::string& what) {
+    Capture bad = good;
+    bad.info.placement = placement;
+    std::filesystem::remove_all(folder_ / "bad");
+    write_capture(folder_ / "bad", bad);
+    test::expect_error([&] { read_capture(folder_ / "bad"); }, ErrorCode::kInvalidArgument, {"capture.json", what});
+  };
+  const std::vector<uint64_t> held(num_experts, 1);
+  refuse({.epoch = 1, .ranks = {1, 3}, .holders = {held}}, "experts held by rank 3");
+  refuse({.epoch = 1, .ranks = {-1}, .holders = {held}}, "experts held by rank -1");
+  refuse({.epoch = 1, .ranks = std::vector<int32_t>(65, 1), .holders = {}}, "65 ranks that hold experts");
+  refuse({.epoch = 1, .ranks = {1}, .holders = {std::vector<uint64_t>(num_experts + 1, 1)}}, "experts in a layer");
+  refuse({.epoch = 1, .ranks = {1}, .holders = {std::vector<uint64_t>(num_experts, 2)}}, "an expert with holders 2");
+  refuse({.epoch = 1, .ranks = {1}, .holders = {std::vector<uint64_t>(num_experts, 0)}}, "an expert with holders 0");
+  Capture many = good;
+  many.info.worker_changes.resize(kMaxWorkerChanges + 1);
+  write_capture(folder_ / "many", many);
+  test::expect_error([&] { read_capture(folder_ / "many"); }, ErrorCode::kInvalidArgument, {"1025 changes of workers"});
+}
+
 TEST_F(CaptureFiles, MissingOrTornFoldersAreRefused) {
   EXPECT_THROW(read_capture(folder_), Error);
   write_capture(folder_, make_made_capture());

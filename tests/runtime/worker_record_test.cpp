@@ -11,7 +11,8 @@ TEST(WorkerRecord, TellsTheLastChangeOfEachWorkerByRank) {
   record.note({.rank = {1}, .to = WorkerState::kHealthy});
   EXPECT_TRUE(record.report().missing().empty());
   record.note({.rank = {2}, .from = WorkerState::kHealthy, .to = WorkerState::kSuspect, .reason = "late"});
-  record.note({.rank = {2}, .from = WorkerState::kSuspect, .to = WorkerState::kMasked, .reason = "it left"});
+  const WorkerState before = record.note({.rank = {2}, .to = WorkerState::kMasked, .reason = "it left"});
+  EXPECT_EQ(before, WorkerState::kSuspect) << "as it was noted, whatever its seat knows";
   const WorkerReport report = record.report();
   ASSERT_EQ(report.workers.size(), 2U);
   EXPECT_EQ(report.workers[0].rank, 1);

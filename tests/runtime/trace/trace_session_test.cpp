@@ -124,5 +124,29 @@ TEST_F(TraceSessionTest, ASnapshotWithoutMemoryLeavesNothingBehind) {
   recorder().set_idle_level(TraceLevel::kOff);
 }
 
+TEST_F(TraceSessionTest, ACaptureHasTheWorkerChangesOfItsTimeAndNoMoreThanAreAllowed) {
+  const auto note = [&](const std::string& reason) {
+    session().note({.rank = Rank{3}, .from = WorkerState::kSuspect, .to = WorkerState::kMasked, .reason = reason}, now_ticks());
+  };
+  note("before");
+  session().start({});
+  for (std::size_t i = 0; i < kMaxWorkerChanges; ++i) note("early");
+  note("last");
+  session().stop();
+  note("after");
+  while (session().work(false)) {
+  }
+  const std::optional<Capture> capture = session().take();
+  ASSERT_TRUE(capture);
+  const std::vector<WorkerChangeFacts>& changes = capture->info.worker_changes;
+  ASSERT_EQ(changes.size(), kMaxWorkerChanges - 1) << "one is of the time after it, and only so many are known";
+  EXPECT_EQ(changes.back().reason, "last");
+  EXPECT_EQ(changes.front().reason, "early");
+  EXPECT_EQ(changes.back().rank, 3);
+  EXPECT_EQ(changes.back().from, "suspect");
+  EXPECT_EQ(changes.back().to, "masked");
+  EXPECT_TRUE(capture->info.placement.ranks.empty()) << "all experts are its own";
+}
+
 }  // namespace
 }  // namespace ferry
