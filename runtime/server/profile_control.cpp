@@ -31,9 +31,10 @@ std::string time_name() {
   return name;
 }
 
-/// Whether a rank was lost before it could hand in its part.
-bool is_partial(const Capture& capture) {
-  return std::any_of(capture.ranks.begin(), capture.ranks.end(), [](const RankCapture& rank) { return rank.threads.empty(); });
+/// Whether a rank was lost before it could hand in its part and this process is about to end for it, as it is but over sockets.
+bool is_last(const Capture& capture) {
+  return capture.info.transport != "sockets" &&
+         std::any_of(capture.ranks.begin(), capture.ranks.end(), [](const RankCapture& rank) { return rank.threads.empty(); });
 }
 
 }  // namespace
@@ -197,7 +198,7 @@ void ProfileControl::write(Complete complete) {
   const std::filesystem::path& directory = complete.job->directory;  // does not change any more
   std::string error;
   try {
-    if (is_partial(capture)) {  // this process is about to end: the rest can be made from the capture
+    if (is_last(capture)) {  // the rest can be made from it
       write_capture(directory, capture);
       std::fprintf(stderr, "ferry: what this rank recorded is in %s; `ferry trace report` makes the rest\n", directory.c_str());
     } else {
