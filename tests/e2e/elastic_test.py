@@ -78,6 +78,12 @@ class ElasticTest(ferry_job.JobTest):
         with urllib.request.urlopen(f"http://{job.http_address}{path}", timeout=20) as response:
             return response.read().decode()
 
+    def post(self, job, path, fields):
+        body = json.dumps(fields).encode()
+        request = urllib.request.Request(f"http://{job.http_address}{path}", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=CHANGE_SECONDS) as response:
+            return response.read().decode()
+
     def http_health(self, job):
         return json.loads(self.get(job, "/health"))
 
@@ -327,6 +333,56 @@ class JoinTest(ElasticTest):
         self.await_states(job, rank_1="gone", rank_2="healthy", rank_3="healthy")
         self.assertEqual(self.holders(job), {1: 0, 2: NUM_EXPERTS, 3: NUM_EXPERTS})
         self.assertEqual(self.run_calls(job, requests), expected)
+
+    def test_a_capture_tells_what_changes_of_workers_cost(self):
+        """A death and an arrival while texts stream: events, an incident and a finding each; none where nothing happens."""
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        job, address = self.start_elastic("--trace-dir", str(folder))
+        workers = [Worker(self, address) for _ in range(2)]
+        self.await_states(job, rank_1="healthy", rank_2="healthy")
+
+        def join():
+            workers.append(Worker(self, address))
+            self.await_states(job, rank_1="healthy", rank_2="healthy")
+
+        def kill():
+            workers[0].process.kill()
+            wait_until(lambda: "masked" in job.log(), CHANGE_SECONDS)
+            wait_until(lambda: sorted(self.states(job).values()) == ["gone", "healthy"], CHANGE_SECONDS)
+
+        for name, act, kind, changes in (
+            ("quiet", lambda: None, None, []),
+            ("death", kill, "worker_lost", [("healthy", "masked"), (None, "told"), ("masked", "gone"), (None, "switched")]),
+            ("arrival", join, "worker_joined", [("gone", "joining"), (None, "told"), ("joining", "healthy"), (None, "switched")]),
+        ):
+            with self.subTest(name):
+                self.post(job, "/start_profile", {"output_dir": name, "level": 0})
+                self.run_calls(job, self.texts(max_tokens=100), act)
+                self.post(job, "/stop_profile", {"wait": True})
+                self.check_incident(folder / name, kind, changes, "is suspect" in job.log())
+
+    def check_incident(self, folder, kind, changes, was_late):
+        """On a machine that is busy enough a worker may be suspected beside what was to happen (`was_late`)."""
+        report = json.loads((folder / "report.json").read_text())
+        findings = [finding["kind"] for finding in report["findings"] if finding["table"] == "incident"]
+        columns = {table["id"]: [column["name"] for column in table["columns"]] for table in report["tables"]}
+        rows = {table["id"]: [dict(zip(columns[table["id"]], row)) for row in table["rows"]] for table in report["tables"]}
+        if kind is None and not was_late:
+            self.assertEqual(findings, [])
+            self.assertNotIn("incident", rows)
+            self.assertNotIn("worker_change", rows)
+        if kind is None:
+            return
+        self.assertIn(kind, findings)
+        self.assertTrue(findings == [kind] or was_late, findings)
+        for change in changes:
+            found = [row for row in rows["worker_change"] if (row["from"], row["to"]) == change]
+            self.assertEqual(len(found), 1, change)
+            self.assertTrue(found[0]["reason"] or found[0]["to"] == "healthy", change)
+            incident = rows["incident"][found[0]["incident"] - 1]
+            self.assertEqual(incident["is_over"], "yes")
+            self.assertGreater(incident["experts_moved"], 0)
+            self.assertGreaterEqual(incident["last_step"], incident["first_step"])
 
     def test_the_last_worker_may_leave(self):
         requests = self.texts(max_tokens=100)

@@ -1,82 +1,164 @@
 #include "profiler/report/findings/worker_findings.h"
 
 #include <algorithm>
-#include <map>
-#include <set>
+#include <cmath>
+#include <numeric>
 #include <string>
+#include <utility>
 
 #include "profiler/report/findings/format.h"
-#include "profiler/report/statistics.h"
-#include "runtime/base/worker_state.h"
+#include "profiler/report/incidents/incident_cost.h"
 
 namespace ferry {
 namespace {
 
-double step_ms(const StepInfo& step) { return static_cast<double>(step.end_ns - step.begin_ns) / 1e6; }
+double in_ms(double ns) { return ns / 1e6; }
 
-double median_ms(const Timeline& timeline, Phase phase) {
-  std::vector<double> lengths;
-  for (const StepInfo& step : timeline.steps) {
-    if (step.phase == phase) lengths.push_back(step_ms(step));
+std::string one_part(const Incident::Part& part) {
+  switch (part.cause) {
+    case IncidentCause::kLost: return format("rank %d was lost", part.rank);
+    case IncidentCause::kLate: return format("rank %d was late and suspected", part.rank);
+    case IncidentCause::kLeft: return format("rank %d left", part.rank);
+    case IncidentCause::kJoined: return format("rank %d joined", part.rank);
+    case IncidentCause::kMoved: return "experts moved for balance";
   }
-  return median(std::move(lengths));
+  return "";
 }
 
-/// "; 40 rows were answered by other workers and 8 computed by the coordinator", of the whole capture.
-std::string covered_text(const Timeline& timeline) {
-  int64_t by_workers = 0, by_coordinator = 0;
-  for (const CounterSample& sample : timeline.counters) {
-    if (sample.zone == Zone::kCoveredRows) (sample.b == 0 ? by_coordinator : by_workers) += sample.value;
+const char* incident_kind(IncidentCause cause) {
+  switch (cause) {
+    case IncidentCause::kLost: return "worker_lost";
+    case IncidentCause::kLate: return "worker_late";
+    case IncidentCause::kLeft: return "worker_left";
+    case IncidentCause::kJoined: return "worker_joined";
+    case IncidentCause::kMoved: return "experts_moved";
   }
-  return format("%lld rows of the capture were asked of other workers instead and %lld computed by the coordinator",
-                whole(by_workers), whole(by_coordinator));
+  return "";
 }
 
-/// What changed of one worker.
-struct Changes {
-  WorkerState worst = WorkerState::kVacant;
-  std::set<const StepInfo*> steps;  // in which it did
-};
+/// "Rank 2 was lost, rank 3 joined (steps 812 to 852, 0.9 s)".
+std::string head(const Timeline& timeline, const Incident& incident) {
+  constexpr std::size_t kNamed = 4;
+  std::string text;
+  for (std::size_t p = 0; p < std::min(kNamed, incident.parts.size()); ++p)
+    text += (p == 0 ? "" : ", ") + one_part(incident.parts[p]);
+  if (incident.parts.size() > kNamed) text += format(" and %zu more", incident.parts.size() - kNamed);
+  text.front() = static_cast<char>(text.front() - (text.front() >= 'a' ? 'a' - 'A' : 0));
+  const double seconds = static_cast<double>(incident.when.end - incident.when.begin) / 1e9;
+  if (incident.first_step == incident.last_step) return text + format(" (between steps, %.2f s)", seconds);
+  return text + format(" (steps %u to %u, %.2f s%s)", timeline.steps[incident.first_step].step,
+                       timeline.steps[incident.last_step - 1].step, seconds, incident.is_open ? ", not over yet" : "");
+}
 
-Finding describe_changes(const Timeline& timeline, int32_t rank, const Changes& changes) {
-  const bool is_lost = changes.worst == WorkerState::kMasked;
-  std::string text =
-      format("Rank %d %s; %s.", rank, is_lost ? "was lost" : "was late and suspected", covered_text(timeline).c_str());
-  double longest = 0, usual = 0, lost = 0;
-  for (const StepInfo* step : changes.steps) {
-    const double median = median_ms(timeline, step->phase);
-    lost += std::max(0.0, step_ms(*step) - median);
-    if (step_ms(*step) <= longest) continue;
-    longest = step_ms(*step);
-    usual = median;
+/// " (12.00 waited for it, 15.00 computing 9 rows here)", of what was measured.
+std::string parts_text(const IncidentCost& cost) {
+  constexpr int64_t kLeast = 5000;  // ns: what is not 0.00 ms
+  std::string text;
+  const auto add = [&](CostPart part, const std::string& what) {
+    if (cost.part(part) < kLeast) return;
+    text += format("%s%.2f ", text.empty() ? "" : ", ", in_ms(static_cast<double>(cost.part(part)))) + what;
+  };
+  add(CostPart::kWaited, "waiting for it");
+  add(CostPart::kResent, format("for %lld rows asked of others", whole(cost.rows_by_workers)));
+  add(CostPart::kRead, format("reading %lld experts", whole(cost.experts_read)));
+  add(CostPart::kComputed, format("computing %lld rows here", whole(cost.rows_by_coordinator)));
+  add(CostPart::kPlacement, "placing experts");
+  if (const double rest = cost.rest_ns(); rest > std::max({double{kLeast}, 0.1 * cost.struck_ns, 2 * cost.struck_noise_ns}))
+    text += format("%s%.2f otherwise", text.empty() ? "" : ", ", in_ms(rest));
+  return text.empty() ? "" : " (" + text + ")";
+}
+
+std::string struck_text(const IncidentCost& cost) {
+  if (cost.struck_compared == 0) return "";
+  constexpr double kSigmas = 2;
+  const double more = in_ms(cost.struck_ns), noise = kSigmas * in_ms(cost.struck_noise_ns);
+  const std::string steps = cost.struck_compared == 1 ? "1 step" : format("%lld steps", whole(cost.struck_compared));
+  if (std::abs(more) <= noise)
+    return steps +
+           format(" took neither longer nor less than usual, as far as can be told (%+.2f ± %.2f ms)", more, noise / kSigmas);
+  return steps +
+         format(" took %.2f ± %.2f ms %s than usual in all", std::abs(more), noise / kSigmas, more > 0 ? "longer" : "less") +
+         parts_text(cost);
+}
+
+/// "4.0 % slower", "no slower than before".
+std::string pace_text(const Slowdown& slowdown, const char* same) {
+  if (!slowdown.is_told) return same;
+  return format("%.1f %% %s", 100 * std::abs(slowdown.share()), slowdown.more_ns > 0 ? "slower" : "faster");
+}
+
+std::string meanwhile_text(const IncidentCost& cost, const Incident& incident) {
+  if (cost.meanwhile.compared == 0) return "";
+  std::string text = format("the other %lld steps were ", whole(cost.meanwhile.compared)) +
+                     pace_text(cost.meanwhile, "neither slower nor faster, as far as can be told");
+  if (cost.has_switched) return text + format(" until %lld experts were read elsewhere", whole(cost.experts_moved));
+  return text + (incident.is_open ? " until the capture ended" : "");
+}
+
+std::string cost_text(const Incident& incident, const IncidentCost& cost) {
+  const auto steps = static_cast<int64_t>(incident.last_step - incident.first_step);
+  if (steps == 0) return ": no step was under way.";
+  const int64_t compared = cost.struck_compared + cost.meanwhile.compared;
+  if (compared == 0)
+    return format(": what that cost cannot be told, since too few steps like its %lld lie outside of such times.",
+                  whole(steps));
+  std::string text;
+  for (const std::string& piece : {struck_text(cost), meanwhile_text(cost, incident)}) {
+    if (!piece.empty()) text += (text.empty() ? ": " : "; ") + piece;
   }
-  if (!changes.steps.empty())
-    text += format(
-        " Of the %zu steps in which it came to stand otherwise the longest took %.2f ms, where the median of its "
-        "phase is %.2f ms: %.2f ms were lost in all of them.",
-        changes.steps.size(), longest, usual, lost);
-  return {.severity = is_lost ? Finding::Severity::kProblem : Finding::Severity::kNotice,
-          .kind = is_lost ? "worker_lost" : "worker_late",
-          .text = std::move(text),
-          .table = "step"};
+  if (cost.struck_compared > 0 && cost.meanwhile.compared > 0)
+    text += format("; together that is %+.2f ± %.2f ms", in_ms(cost.total_ns()), in_ms(cost.noise_ns));
+  if (cost.after.compared > 0) text += "; afterwards steps are " + pace_text(cost.after, "as fast as before");
+  text += ".";
+  if (compared < steps) text += format(" Of %lld of its %lld steps it cannot be told.", whole(steps - compared), whole(steps));
+  return text;
+}
+
+Finding::Severity severity_of(const Incident& incident, const IncidentCost& cost) {
+  using Severity = Finding::Severity;
+  const IncidentCause worst = incident.parts.front().cause;
+  if (worst == IncidentCause::kLost) return Severity::kProblem;
+  const bool is_felt =
+      cost.struck_ns > 2 * cost.struck_noise_ns || (cost.meanwhile.is_told && cost.meanwhile.usually_more_ns > 0);
+  return worst == IncidentCause::kLate || is_felt ? Severity::kNotice : Severity::kInfo;
+}
+
+/// Those that tell most, by time: the worst causes, then the highest costs.
+std::vector<std::size_t> choose_told(const std::vector<Incident>& incidents, const std::vector<IncidentCost>& costs) {
+  constexpr std::size_t kTold = 12;
+  std::vector<std::size_t> told(incidents.size());
+  std::iota(told.begin(), told.end(), std::size_t{0});
+  std::ranges::stable_sort(told, [&](std::size_t a, std::size_t b) {
+    return std::pair(incidents[a].parts.front().cause, -costs[a].total_ns()) <
+           std::pair(incidents[b].parts.front().cause, -costs[b].total_ns());
+  });
+  told.resize(std::min(kTold, told.size()));
+  std::ranges::sort(told);
+  return told;
 }
 
 }  // namespace
 
 std::vector<Finding> find_worker_changes(const ReportInput& input) {
-  const Timeline& timeline = input.timeline;
-  std::map<int32_t, Changes> by_rank;
-  for (const Slice& slice : timeline.slices) {
-    if (slice.zone != Zone::kWorkerChange) continue;
-    const auto state = static_cast<WorkerState>(slice.a);
-    if (state > WorkerState::kMasked) continue;  // who comes or goes delays nobody
-    Changes& changes = by_rank[static_cast<int32_t>(slice.b)];
-    changes.worst = std::max(changes.worst, state);
-    if (const StepInfo* step = timeline.step_at(slice.begin_ns)) changes.steps.insert(step);
-  }
+  const WorkerHistory history = find_worker_history(input);
+  const std::vector<Incident> incidents = find_incidents(input.timeline, history);
+  const std::vector<IncidentCost> costs = find_incident_costs(input, history, incidents);
+  const std::vector<std::size_t> told = choose_told(incidents, costs);
   std::vector<Finding> findings;
-  for (const auto& [rank, changes] : by_rank) {
-    if (changes.worst >= WorkerState::kSuspect) findings.push_back(describe_changes(timeline, rank, changes));
+  findings.reserve(told.size() + 1);
+  for (const std::size_t i : told) {
+    findings.push_back({.severity = severity_of(incidents[i], costs[i]),
+                        .kind = incident_kind(incidents[i].parts.front().cause),
+                        .text = head(input.timeline, incidents[i]) + cost_text(incidents[i], costs[i]),
+                        .table = "incident"});
+  }
+  if (told.size() < incidents.size()) {
+    findings.push_back(
+        {.severity = Finding::Severity::kInfo,
+         .kind = "more_incidents",
+         .text = format("Workers came, went or were in doubt %zu times; the table has those that are not named here.",
+                        incidents.size()),
+         .table = "incident"});
   }
   return findings;
 }

@@ -6,8 +6,8 @@
 
 namespace ferry {
 
-/// "worker_lost" or "worker_late" for each worker that came to stand so during the capture: how many rows others had to
-/// answer, and by how much the steps in which that happened were longer than the median of their phase.
+/// One for each incident, named for the worst in it: "worker_lost", "worker_late", "worker_left", "worker_joined" or
+/// "experts_moved", and what it cost, or that this cannot be told.
 std::vector<Finding> find_worker_changes(const ReportInput& input);
 
 }  // namespace ferry

@@ -1,8 +1,17 @@
 #include "profiler/report/views/views.h"
 
+#include "profiler/report/incidents/worker_history.h"
 #include "profiler/report/views/cells.h"
 
 namespace ferry {
+namespace {
+
+bool has_worker_changes(const ReportInput& input) {
+  const WorkerHistory history = find_worker_history(input);
+  return !history.events.empty() || !history.placements.empty();
+}
+
+}  // namespace
 
 std::vector<Table> make_views(const ReportInput& input) {
   std::vector<Table> tables;
@@ -12,6 +21,10 @@ std::vector<Table> make_views(const ReportInput& input) {
         make_hot_expert_view, make_straggler_view, make_request_view, make_free_view}) {
     tables.push_back(make(input));
     if (make == make_operator_view && has_device(input)) tables.push_back(make_device_view(input));
+    if (make == make_step_view && has_worker_changes(input)) {
+      tables.push_back(make_incident_view(input));
+      tables.push_back(make_worker_view(input));
+    }
   }
   return tables;
 }

@@ -15,6 +15,8 @@ Table make_phase_view(const ReportInput& input);        // "phase": prefill, dec
 Table make_draft_view(const ReportInput& input);        // "draft": time for guessing and for wrong guesses
 Table make_draft_place_view(const ReportInput& input);  // "draft_place": how many were right, by place
 Table make_step_view(const ReportInput& input);         // "step": step x rank
+Table make_incident_view(const ReportInput& input);     // "incident": what deaths and moves cost
+Table make_worker_view(const ReportInput& input);       // "worker_change": how workers came to stand
 Table make_layer_view(const ReportInput& input);        // "layer": layer x part, us per step, by phase
 Table make_layer_type_view(const ReportInput& input);   // "layer_type"
 Table make_operator_view(const ReportInput& input);     // "operator": with FLOP, bytes, roofline
@@ -28,7 +30,8 @@ Table make_straggler_view(const ReportInput& input);    // "straggler": votes, l
 Table make_request_view(const ReportInput& input);      // "request": waterfall
 Table make_free_view(const ReportInput& input);         // "free": the longest gaps and their causes
 
-/// All of the above, in reading order; that of devices only where a rank has one.
+/// All of the above, in reading order; that of devices only where a rank has one, those of workers only where one came to stand
+/// otherwise.
 std::vector<Table> make_views(const ReportInput& input);
 
 }  // namespace ferry

@@ -235,17 +235,17 @@ TEST(FindingsTest, TellsOfADeviceThatTheHostKeepsWaiting) {
   }
 }
 
-/// Ten steps of 100 ns, but for the fifth, in which rank 2 comes to stand otherwise: it takes 10 us.
+/// Twenty steps of 100 ns, but for the tenth, in which rank 2 comes to stand otherwise: it takes 10 us.
 Capture with_change(WorkerState state) {
   test::SmallCapture small(3, 20'000);
   uint64_t begin = 100;
-  for (uint32_t s = 0; s < 10; ++s) {
-    const uint64_t end = begin + (s == 4 ? 10'000 : 100);
+  for (uint32_t s = 0; s < 20; ++s) {
+    const uint64_t end = begin + (s == 9 ? 10'000 : 100);
     small.step(s, Phase::kDecode, begin, end, 1, 1);
-    if (s == 4) {
+    if (s == 9) {
       small.span(0, Zone::kWorkerChange, begin + 50, begin + 50, static_cast<uint32_t>(state), 2, {s, 0});
       small.span(0, Zone::kCoveredRows, begin + 60, begin + 60, 7, 1, {s, 0});
-      small.span(0, Zone::kCoveredRows, begin + 70, begin + 70, 3, 0, {s, 0});
+      small.span(0, Zone::kCoveredRows, begin + 70, begin + 8070, 3, 0, {s, 0});
     }
     begin = end;
   }
@@ -257,9 +257,10 @@ TEST(FindingsTest, NamesAWorkerThatWasLostAndWhatItCost) {
   const Finding* found = find_kind(findings, "worker_lost");
   ASSERT_NE(found, nullptr) << all_texts(findings);
   EXPECT_EQ(found->severity, Finding::Severity::kProblem);
+  EXPECT_EQ(found->table, "incident");
   EXPECT_THAT(found->text,
-              HasSubstr("Rank 2 was lost; 7 rows of the capture were asked of other workers instead and 3 computed"));
-  EXPECT_THAT(found->text, HasSubstr("the longest took 0.01 ms, where the median of its phase is 0.00 ms: 0.01 ms were lost"));
+              HasSubstr("Rank 2 was lost (steps 9 to 19, 0.00 s, not over yet): 1 step took 0.01 ± 0.00 ms longer than usual"));
+  EXPECT_THAT(found->text, HasSubstr("(0.01 computing 3 rows here)"));
   EXPECT_NE(find_kind(find_in(with_change(WorkerState::kSuspect)), "worker_late"), nullptr);
   EXPECT_EQ(find_kind(find_in(with_change(WorkerState::kHealthy)), "worker_late"), nullptr) << "it only came";
 }
