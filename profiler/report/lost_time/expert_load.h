@@ -9,18 +9,24 @@ namespace ferry {
 
 /// How a layer's rows spread over the ranks that hold experts.
 struct RankLoad {
-  std::vector<int32_t> ranks;   // that hold experts, ascending
+  std::vector<int32_t> ranks;   // that hold experts of any layer, or answered rows; ascending
   std::vector<int64_t> tokens;  // [ranks.size()] of one layer
   int64_t total = 0, largest = 0;
 
   /// Mean over ranks / max over ranks: 1 is perfect balance. 1 if there are no tokens.
   double balancedness() const;
 };
-RankLoad find_rank_load(const CaptureInfo& info, std::size_t layer);
+/// [num_layers]. What ranks answered, where that was recorded; else the rows of each expert, divided by those that held it when
+/// the capture began.
+std::vector<RankLoad> find_rank_loads(const ReportInput& input);
+
+/// Those that hold an expert of a layer, as far as the capture tells.
+std::vector<int32_t> find_holders(const CaptureInfo& info, std::size_t layer, std::size_t expert);
 
 /// An expert that gets far more than its share of a layer, and what that costs.
 struct HotExpert {
-  int32_t layer = 0, expert = 0, rank = 0;
+  int32_t layer = 0, expert = 0;
+  int32_t rank = 0;  // that holds it; of several the one with the most rows there
   int64_t tokens = 0;
   double layer_share = 0;     // of the layer's rows
   double over_mean = 0;       // times the mean expert's

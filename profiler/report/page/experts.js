@@ -2,7 +2,7 @@
 
 const HOT = 1.5;
 
-/** {layers, experts, tokens[layer][expert], ranks[expert]} of a long or a wide table; null if it is neither. */
+/** {layers, experts, tokens[layer][expert], ranks[layer][expert]} of a long or a wide table; null if it is neither. */
 function expertGrid(table) {
   const at = table.pick(
       {layer: [/^layer/], expert: [/^expert$/, /^expert_id/], tokens: [/^tokens$/, /^tokens/, /count/], rank: [/^rank/]},
@@ -11,10 +11,10 @@ function expertGrid(table) {
   if (at.expert >= 0 && at.tokens >= 0) {
     const layers = uniqueValues(table, at.layer), experts = uniqueValues(table, at.expert).sort((a, b) => a - b);
     const layerPlace = new Map(layers.map((layer, i) => [layer, i])), place = new Map(experts.map((expert, i) => [expert, i]));
-    const tokens = layers.map(() => experts.map(() => null)), ranks = experts.map(() => null);
+    const tokens = layers.map(() => experts.map(() => null)), ranks = layers.map(() => experts.map(() => null));
     for (const row of table.rows) {
       tokens[layerPlace.get(row[at.layer])][place.get(row[at.expert])] = row[at.tokens];
-      if (at.rank >= 0) ranks[place.get(row[at.expert])] = row[at.rank];
+      if (at.rank >= 0) ranks[layerPlace.get(row[at.layer])][place.get(row[at.expert])] = row[at.rank];
     }
     return {layers, experts, tokens, ranks};
   }
@@ -24,7 +24,7 @@ function expertGrid(table) {
     layers: table.rows.map((row) => row[at.layer]),
     experts: columns.map((c) => Number(/\d+/.exec(table.columns[c].name)[0])),
     tokens: table.rows.map((row) => columns.map((c) => row[c])),
-    ranks: columns.map(() => null),
+    ranks: table.rows.map(() => columns.map(() => null)),
   };
 }
 
@@ -54,7 +54,9 @@ function drawExperts(table, report) {
   grid.layers.forEach((layer, r) => grid.experts.forEach((expert, c) => {
     if (hot.has(`${layer},${expert}`) && grid.tokens[r][c] * grid.experts.length >= HOT * sums[r]) marks.add(`${r},${c}`);
   }));
-  const known = [...new Set(grid.ranks)].filter((rank) => rank !== null).sort((a, b) => a - b);
+  // The strip is for all layers: there is none where experts live elsewhere from layer to layer.
+  const isSame = grid.ranks.every((ranks) => ranks.every((rank, c) => rank === grid.ranks[0][c]));
+  const known = isSame ? [...new Set(grid.ranks[0])].filter((rank) => rank !== null).sort((a, b) => a - b) : [];
   const swatchOf = (rank) => rank === null ? "var(--line)" : kindSwatch((known.indexOf(rank) + 2) % 8);
   const map = new HeatMap({
     label: "Tokens by layer and expert",
@@ -66,12 +68,12 @@ function drawExperts(table, report) {
     maxCell: 36,
     marks,
     legendNote: marks.size ? `tokens; ringed: the hottest, with at least ${HOT} times their layer's mean` : "tokens",
-    bands: known.length > 1 ? grid.ranks.map(swatchOf) : null,
+    bands: known.length > 1 ? grid.ranks[0].map(swatchOf) : null,
     describe: (r, c) => {
       const tokens = grid.tokens[r][c], mean = sums[r] / grid.experts.length,
             row = hot.get(`${grid.layers[r]},${grid.experts[c]}`);
       return [
-        `Layer ${grid.layers[r]}, expert ${grid.experts[c]}`, grid.ranks[c] === null ? null : `on rank ${grid.ranks[c]}`,
+        `Layer ${grid.layers[r]}, expert ${grid.experts[c]}`, grid.ranks[r][c] === null ? null : `on rank ${grid.ranks[r][c]}`,
         `${tokens ?? 0} tokens`, mean > 0 ? `${((tokens ?? 0) / mean).toFixed(2)} \u00d7 the layer's mean` : null,
         ...(row ? tellHotExpert(hotTable, row, /^(layer|expert|rank|tokens|over_mean)$/) : [])
       ].filter((part) => part !== null);

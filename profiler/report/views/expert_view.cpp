@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <numeric>
 #include <string>
 
 #include "profiler/report/lost_time/expert_load.h"
@@ -8,11 +9,26 @@
 #include "profiler/report/views/views.h"
 
 namespace ferry {
+namespace {
+
+/// "2", "1 3": who holds an expert.
+Table::Cell rank_cell(const std::vector<int32_t>& holders) {
+  if (holders.empty()) return {};
+  if (holders.size() == 1) return static_cast<int64_t>(holders.front());
+  std::string text;
+  for (const int32_t rank : holders) text += (text.empty() ? "" : " ") + std::to_string(rank);
+  return text;
+}
+
+}  // namespace
 
 Table make_expert_view(const ReportInput& input) {
   Table table{.id = "expert",
               .title = "Expert load",
-              .note = "Rows that the router gave each expert while capturing; over_mean: times the layer's mean.",
+              .note =
+                  "Rows that the router gave each expert while capturing; over_mean: times the layer's mean. rank: who held it "
+                  "when the "
+                  "capture began, all copies.",
               .columns = {{"layer"}, {"expert"}, {"rank"}, {"tokens"}, {"layer_share", 5}, {"over_mean", 3}}};
   const CaptureInfo& info = input.capture.info;
   for (std::size_t layer = 0; layer < info.expert_tokens.size(); ++layer) {
@@ -20,10 +36,9 @@ Table make_expert_view(const ReportInput& input) {
     double total = 0;
     for (const int64_t count : tokens) total += static_cast<double>(count);
     for (std::size_t e = 0; e < tokens.size(); ++e) {
-      Table::Cell rank;
-      if (e < info.expert_rank.size()) rank = static_cast<int64_t>(info.expert_rank[e]);
       const auto count = static_cast<double>(tokens[e]);
-      table.rows.push_back({static_cast<int64_t>(layer), static_cast<int64_t>(e), rank, tokens[e], ratio_cell(count, total),
+      table.rows.push_back({static_cast<int64_t>(layer), static_cast<int64_t>(e), rank_cell(find_holders(info, layer, e)),
+                            tokens[e], ratio_cell(count, total),
                             ratio_cell(count * static_cast<double>(tokens.size()), total)});
     }
   }
@@ -34,7 +49,8 @@ Table make_balance_view(const ReportInput& input) {
   Table table{.id = "balance",
               .title = "Balance of ranks",
               .note =
-                  "Rows per layer and rank. balancedness = mean over ranks / max over ranks: 1 is even; imbalance is its "
+                  "Rows per layer and rank that answered them. balancedness = mean over ranks / max over ranks: 1 is even; "
+                  "imbalance is its "
                   "inverse; gini is over experts.",
               .columns = {{"layer"},
                           {"tokens"},
@@ -45,8 +61,9 @@ Table make_balance_view(const ReportInput& input) {
                           {"hottest_expert"},
                           {"hottest_share", 4}}};
   const CaptureInfo& info = input.capture.info;
+  const std::vector<RankLoad> loads = find_rank_loads(input);
   for (std::size_t layer = 0; layer < info.expert_tokens.size(); ++layer) {
-    const RankLoad load = find_rank_load(info, layer);
+    const RankLoad& load = loads[layer];
     if (layer == 0) {
       for (const int32_t rank : load.ranks) table.columns.push_back({"rank_" + std::to_string(rank) + "_tokens"});
     }
@@ -62,7 +79,8 @@ Table make_balance_view(const ReportInput& input) {
       row.emplace_back(gini(tokens));
       row.emplace_back(static_cast<int64_t>(load.ranks[static_cast<std::size_t>(busiest)]));
       row.emplace_back(static_cast<int64_t>(hottest));
-      row.emplace_back(static_cast<double>(tokens[static_cast<std::size_t>(hottest)]) / static_cast<double>(load.total));
+      row.emplace_back(static_cast<double>(tokens[static_cast<std::size_t>(hottest)]) /
+                       static_cast<double>(std::accumulate(tokens.begin(), tokens.end(), int64_t{0})));
     }
     for (const int64_t count : load.tokens) row.emplace_back(count);
     table.rows.push_back(std::move(row));

@@ -51,6 +51,52 @@ TEST(BalanceViewTest, MeanOverRanksByMaxOverRanks) {
   EXPECT_TRUE(is_empty(table, 2, "balancedness"));
 }
 
+/// Copies: expert 0 of layer 1 on ranks 1 and 2, expert 3 there on rank 1 alone.
+test::SmallCapture with_copies() {
+  test::SmallCapture small = three_layers();
+  small.capture.info.placement = {.epoch = 4, .ranks = {1, 2}, .holders = {{1, 1, 2, 2}, {3, 1, 2, 1}, {1, 1, 2, 2}}};
+  return small;
+}
+
+TEST(ExpertViewTest, NamesAllHoldersOfTheLayer) {
+  const ReportInput input(with_copies().capture);
+  const Table table = make_expert_view(input);
+  const auto row = [&](int64_t layer, int64_t expert) { return row_with(table, {{"layer", layer}, {"expert", expert}}); };
+  EXPECT_EQ(test::text(table, row(1, 0), "rank"), "1 2");
+  EXPECT_EQ(number(table, row(1, 3), "rank"), 1);
+  EXPECT_EQ(number(table, row(0, 3), "rank"), 2);
+}
+
+TEST(BalanceViewTest, CopiesShareRowsUnlessItIsKnownWhoAnswered) {
+  test::SmallCapture small = with_copies();
+  small.capture.info.expert_tokens[1][0] = 61;
+  const ReportInput divided(small.capture);
+  Table table = make_balance_view(divided);
+  EXPECT_EQ(number(table, 1, "rank_1_tokens"), 31 + 20 + 10);
+  EXPECT_EQ(number(table, 1, "rank_2_tokens"), 30 + 10);
+  small.counted(0, Zone::kRankRows, 100, 0, 0);  // of no layer
+  small.span(0, Zone::kRankRows, 100, 100, 70, 1, {0, 1}).span(0, Zone::kRankRows, 200, 200, 20, 1, {0, 1});
+  small.span(0, Zone::kRankRows, 200, 200, 11, 3, {0, 1});
+  const ReportInput answered(small.capture);
+  table = make_balance_view(answered);
+  EXPECT_EQ(number(table, 1, "rank_1_tokens"), 90);
+  EXPECT_EQ(number(table, 1, "rank_2_tokens"), 0);
+  EXPECT_EQ(number(table, 1, "rank_3_tokens"), 11);
+  EXPECT_EQ(number(table, 0, "rank_2_tokens"), 40) << "of a layer of which nothing is known";
+  EXPECT_DOUBLE_EQ(number(table, 1, "hottest_share"), 61.0 / 101);
+}
+
+TEST(HotExpertViewTest, OfSeveralHoldersTheFullestIsNamed) {
+  test::SmallCapture small = with_copies();
+  small.step(0, Phase::kDecode, 0, 1000, 100, 4);
+  small.span(0, Zone::kRankRows, 100, 100, 30, 1, {0, 1}).span(0, Zone::kRankRows, 200, 200, 70, 2, {0, 1});
+  const ReportInput input(small.capture);
+  const Table table = make_hot_expert_view(input);
+  EXPECT_EQ(number(table, 0, "expert"), 0);
+  EXPECT_EQ(number(table, 0, "rank"), 2);
+  EXPECT_DOUBLE_EQ(number(table, 0, "rank_over_mean"), 1.4);
+}
+
 TEST(HotExpertViewTest, JoinsExpertRankOperatorAndWaits) {
   test::SmallCapture small = three_layers();
   small.capture.ranks[2].alignment.bound_ns = 30;
