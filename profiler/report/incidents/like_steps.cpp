@@ -46,6 +46,7 @@ std::vector<std::size_t> LikeSteps::between(const StepSort& sort, std::size_t fi
 
 std::vector<double> LikeSteps::lengths(const std::vector<std::size_t>& steps) const {
   std::vector<double> found;
+  found.reserve(steps.size());
   for (const std::size_t s : steps)
     found.push_back(static_cast<double>(timeline_.steps[s].end_ns - timeline_.steps[s].begin_ns));
   return found;
