@@ -11,6 +11,7 @@
 #include "moe/placement/load_windows.h"
 #include "moe/remote/relocation.h"
 #include "moe/remote/remote_token_dispatcher.h"
+#include "profiler/zones.h"
 #include "runtime/elastic/door.h"
 #include "runtime/elastic/placement_order.h"
 #include "runtime/watched_links.h"

@@ -5,9 +5,14 @@
 #include <string>
 #include <vector>
 
+namespace CLI {
+class App;
+}
+
 namespace ferry {
 
-/// Who may use the ports of `ferry serve`, as asked for: file names, not contents (runtime/server/access.h reads them).
+/// Who may use the ports of `ferry serve`, as asked for: file names, not contents (runtime/server/access.h
+/// reads them).
 struct AccessOptions {
   std::filesystem::path api_key_file;       // one key a line; empty: none
   std::optional<std::string> api_key;       // from the environment (FERRY_API_KEY); valid beside those of the file
@@ -17,5 +22,10 @@ struct AccessOptions {
   std::vector<std::string>
       allowed_origins;  // of other sites' pages that may use HTTP, "https://chat.example:8080", or "*": all
 };
+
+void add_access_options(CLI::App& app, AccessOptions& access);
+
+/// What no single option can tell. Empty if all is well.
+std::string check_together(const AccessOptions& access);
 
 }  // namespace ferry

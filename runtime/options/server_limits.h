@@ -4,6 +4,10 @@
 #include <string>
 #include <vector>
 
+namespace CLI {
+class App;
+}
+
 namespace ferry {
 
 /// What a stranger may take of the coordinator, on both ports. Every bound holds before the bytes are read or kept. The options
@@ -39,5 +43,10 @@ struct ServerLimits {
   int64_t stop_strings = 16;
   int64_t stop_bytes = 1024;  // of one stop string
 };
+
+/// The options that bound the ports themselves, HTTP's and gRPC's.
+void add_port_limits(CLI::App& app, ServerLimits& limits);
+/// These and those of a request for tokens.
+void add_server_limits(CLI::App& app, ServerLimits& limits);
 
 }  // namespace ferry

@@ -29,6 +29,7 @@ const char* event_name(PlacementEvent event) {
     case PlacementEvent::kLook: break;
     case PlacementEvent::kBegin: return "told";
     case PlacementEvent::kBeginForBalance: return "told, for balance";
+    case PlacementEvent::kBeginByHand: return "told, by hand";
     case PlacementEvent::kGiveUp: return "given up";
     case PlacementEvent::kSwitch: return "switched";
   }
