@@ -1,10 +1,7 @@
 #include "runtime/server/grpc_server.h"
 
-#include <grpc/support/log.h>
-#include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
-#include <grpcpp/resource_quota.h>
 
 #include <algorithm>
 #include <atomic>
@@ -14,12 +11,11 @@
 
 #include "runtime/base/error.h"
 #include "runtime/server/cluster_service.h"
-#include "runtime/server/connection_acceptor.h"
-#include "runtime/server/descriptor_limit.h"
 #include "runtime/server/experts_service.h"
 #include "runtime/server/generate_context.h"
 #include "runtime/server/generate_request.h"
 #include "runtime/server/generate_service.h"
+#include "runtime/server/grpc_door.h"
 #include "runtime/server/profile_service.h"
 #include "runtime/server/vllm/services.h"
 
@@ -27,67 +23,6 @@ namespace ferry {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::seconds;
-
-constexpr milliseconds kHandshakeTimeout = seconds(10);    // of TLS and of HTTP/2's first frame
-constexpr milliseconds kKeepAlivePeriod = seconds(60);     // without a word from a client, until it is asked for one
-constexpr milliseconds kKeepAliveTimeout = seconds(20);    // for its answer
-constexpr milliseconds kShortestPingPeriod = seconds(10);  // of a client's pings; one that pings more often is cut off
-constexpr int kMaxBlockingThreads = 16;  // of services whose methods block: Cluster, Experts, Profile, reflection
-
-/// Keeps gRPC's own log quiet for a while: what it would say is in the Error that follows.
-class QuietLog {
- public:
-  QuietLog() {
-    gpr_set_log_function([](gpr_log_func_args*) {});
-  }
-  ~QuietLog() { gpr_set_log_function(nullptr); }
-  QuietLog(const QuietLog&) = delete;
-  QuietLog& operator=(const QuietLog&) = delete;
-};
-
-/// Decides for one server whether it has reflection; linked in, gRPC's library adds it to all.
-class Reflection final : public grpc::ServerBuilderOption {
- public:
-  explicit Reflection(bool is_wanted) : is_wanted_(is_wanted) {}
-  void UpdateArguments(grpc::ChannelArguments*) override {}
-  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override {
-    auto own = std::make_unique<grpc::reflection::ProtoServerReflectionPlugin>();
-    std::erase_if(*plugins, [&](const auto& plugin) { return plugin->name() == own->name(); });
-    if (is_wanted_) plugins->push_back(std::move(own));
-  }
-
- private:
-  const bool is_wanted_;
-};
-
-std::shared_ptr<grpc::ServerCredentials> credentials_of(const std::optional<TlsIdentity>& tls) {
-  if (!tls) return grpc::InsecureServerCredentials();
-  const bool wants_client = !tls->client_ca.empty();
-  grpc::SslServerCredentialsOptions options(wants_client ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
-                                                         : GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE);
-  options.pem_root_certs = tls->client_ca;
-  options.pem_key_cert_pairs.push_back({tls->private_key, tls->certificate_chain});
-  return grpc::SslServerCredentials(options);
-}
-
-int to_ms(double duration_s) { return static_cast<int>(std::min(duration_s * 1e3, 1e9)); }
-
-/// What a connection may cost and how long it may be silent.
-void bound_connections(grpc::ServerBuilder& builder, const ServerLimits& limits) {
-  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, static_cast<int>(limits.grpc_metadata_bytes));
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, static_cast<int>(limits.grpc_streams));
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, to_ms(limits.grpc_idle_s));
-  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, static_cast<int>(kHandshakeTimeout.count()));
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, static_cast<int>(kKeepAlivePeriod.count()));
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, static_cast<int>(kKeepAliveTimeout.count()));
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
-                             static_cast<int>(kShortestPingPeriod.count()));
-  grpc::ResourceQuota quota("ferry");
-  quota.Resize(static_cast<std::size_t>(limits.grpc_memory_bytes));
-  quota.SetMaxThreads(kMaxBlockingThreads);
-  builder.SetResourceQuota(quota);
-}
 
 /// The most bytes that a request can have which any service would accept: what is longer need not be received.
 int64_t longest_request(const EngineClient& engine, const ServerLimits& limits) {
@@ -103,33 +38,25 @@ int64_t longest_request(const EngineClient& engine, const ServerLimits& limits) 
 class GrpcServer::Impl {
  public:
   Impl(const GrpcServerOptions& options, EngineClient& engine, ProfileControl* profile)
-      : keys_(options.access.keys),
-        acceptor_("grpc", options.address, static_cast<int>(affordable_connections(options.limits.grpc_connections))),
-        calls_(engine, options.limits) {
+      : keys_(options.access.keys), door_(options.address, options.limits), calls_(engine, options.limits) {
     grpc::EnableDefaultHealthCheckService(true);
     grpc::ServerBuilder builder;
     builder.SetMaxReceiveMessageSize(static_cast<int>(longest_request(engine, calls_.limits)));
     builder.SetMaxSendMessageSize(static_cast<int>(options.limits.grpc_message_bytes));
-    bound_connections(builder, options.limits);
-    using Type = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
-    connections_ = builder.experimental().AddExternalConnectionAcceptor(Type::FROM_FD, credentials_of(options.access.tls));
+    door_.prepare(builder, options.access);
     make_services(options.vllm, profile);
     for (const std::shared_ptr<grpc::Service>& service : services_) builder.RegisterService(service.get());
-    builder.SetOption(std::make_unique<Reflection>(keys_.empty()));
-    {
-      const QuietLog quiet;
-      server_ = builder.BuildAndStart();
-    }
-    if (server_ == nullptr) throw Error(ErrorCode::kFailedPrecondition, "cannot serve grpc on " + options.address);
+    set_reflection(builder, keys_.empty() ? GrpcReflection::kOn : GrpcReflection::kOff);
+    server_ = door_.build(builder);
     set_serving(true);
-    acceptor_.start([this](int fd) { hand_over(fd); });
+    door_.open();
   }
 
   ~Impl() { shutdown(milliseconds(0)); }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  const std::string& address() const { return acceptor_.address(); }
+  const std::string& address() const { return door_.address(); }
 
   void set_serving(bool is_serving) {
     is_serving_ = is_serving;
@@ -145,7 +72,7 @@ class GrpcServer::Impl {
     const std::lock_guard lock(shutdown_mutex_);
     if (is_shut_down_) return;
     is_shut_down_ = true;
-    acceptor_.stop();
+    door_.close();
     server_->Shutdown(std::chrono::system_clock::now() + grace);
     server_->Wait();
   }
@@ -164,18 +91,11 @@ class GrpcServer::Impl {
     services_.push_back(vllm::make_control_service(shared));
   }
 
-  void hand_over(int fd) {
-    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
-    connection.fd = fd;
-    connections_->HandleNewConnection(&connection);
-  }
-
   const ApiKeys keys_;
-  ConnectionAcceptor acceptor_;
+  GrpcDoor door_;
   GenerateContext calls_;
   std::atomic<bool> is_serving_{false};
   std::vector<std::shared_ptr<grpc::Service>> services_;
-  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
   std::unique_ptr<grpc::Server> server_;  // destroyed before the services
   std::mutex shutdown_mutex_;
   bool is_shut_down_ = false;

@@ -1,0 +1,117 @@
+#include "runtime/server/grpc_door.h"
+
+#include <grpc/support/log.h>
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/resource_quota.h>
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/error.h"
+#include "runtime/server/descriptor_limit.h"
+
+namespace ferry {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr milliseconds kHandshakeTimeout = seconds(10);    // of TLS and of HTTP/2's first frame
+constexpr milliseconds kKeepAlivePeriod = seconds(60);     // without a word from a client, until it is asked for one
+constexpr milliseconds kKeepAliveTimeout = seconds(20);    // for its answer
+constexpr milliseconds kShortestPingPeriod = seconds(10);  // of a client's pings; one that pings more often is cut off
+constexpr int kMaxBlockingThreads = 16;  // of services whose methods block: Cluster, Experts, Profile, reflection
+
+/// Keeps gRPC's own log quiet for a while: what it would say is in the Error that follows.
+class QuietLog {
+ public:
+  QuietLog() {
+    gpr_set_log_function([](gpr_log_func_args*) {});
+  }
+  ~QuietLog() { gpr_set_log_function(nullptr); }
+  QuietLog(const QuietLog&) = delete;
+  QuietLog& operator=(const QuietLog&) = delete;
+};
+
+/// Decides for one server whether it has reflection; linked in, gRPC's library adds it to all.
+class ReflectionOption final : public grpc::ServerBuilderOption {
+ public:
+  explicit ReflectionOption(bool is_wanted) : is_wanted_(is_wanted) {}
+  void UpdateArguments(grpc::ChannelArguments*) override {}
+  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override {
+    auto own = std::make_unique<grpc::reflection::ProtoServerReflectionPlugin>();
+    std::erase_if(*plugins, [&](const auto& plugin) { return plugin->name() == own->name(); });
+    if (is_wanted_) plugins->push_back(std::move(own));
+  }
+
+ private:
+  const bool is_wanted_;
+};
+
+std::shared_ptr<grpc::ServerCredentials> credentials_of(const std::optional<TlsIdentity>& tls) {
+  if (!tls) return grpc::InsecureServerCredentials();
+  const bool wants_client = !tls->client_ca.empty();
+  grpc::SslServerCredentialsOptions options(wants_client ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
+                                                         : GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE);
+  options.pem_root_certs = tls->client_ca;
+  options.pem_key_cert_pairs.push_back({tls->private_key, tls->certificate_chain});
+  return grpc::SslServerCredentials(options);
+}
+
+int to_ms(double duration_s) { return static_cast<int>(std::min(duration_s * 1e3, 1e9)); }
+
+/// What a connection may cost and how long it may be silent.
+void bound_connections(grpc::ServerBuilder& builder, const ServerLimits& limits) {
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, static_cast<int>(limits.grpc_metadata_bytes));
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, static_cast<int>(limits.grpc_streams));
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, to_ms(limits.grpc_idle_s));
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, static_cast<int>(kHandshakeTimeout.count()));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, static_cast<int>(kKeepAlivePeriod.count()));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, static_cast<int>(kKeepAliveTimeout.count()));
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                             static_cast<int>(kShortestPingPeriod.count()));
+  grpc::ResourceQuota quota("ferry");
+  quota.Resize(static_cast<std::size_t>(limits.grpc_memory_bytes));
+  quota.SetMaxThreads(kMaxBlockingThreads);
+  builder.SetResourceQuota(quota);
+}
+
+}  // namespace
+
+GrpcDoor::GrpcDoor(const std::string& address, const ServerLimits& limits)
+    : limits_(limits),
+      asked_address_(address),
+      acceptor_("grpc", address, static_cast<int>(affordable_connections(limits.grpc_connections))) {}
+
+void GrpcDoor::prepare(grpc::ServerBuilder& builder, const Access& access) {
+  bound_connections(builder, limits_);
+  using Type = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
+  connections_ = builder.experimental().AddExternalConnectionAcceptor(Type::FROM_FD, credentials_of(access.tls));
+}
+
+std::unique_ptr<grpc::Server> GrpcDoor::build(grpc::ServerBuilder& builder) const {
+  const QuietLog quiet;
+  std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  if (server == nullptr) throw Error(ErrorCode::kFailedPrecondition, "cannot serve grpc on " + asked_address_);
+  return server;
+}
+
+void GrpcDoor::open() {
+  acceptor_.start([this](int fd) { hand_over(fd); });
+}
+
+void GrpcDoor::hand_over(int fd) {
+  grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+  connection.fd = fd;
+  connections_->HandleNewConnection(&connection);
+}
+
+void set_reflection(grpc::ServerBuilder& builder, GrpcReflection reflection) {
+  builder.SetOption(std::make_unique<ReflectionOption>(reflection == GrpcReflection::kOn));
+}
+
+}  // namespace ferry

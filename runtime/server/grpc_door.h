@@ -1,0 +1,57 @@
+#pragma once
+
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+
+#include <memory>
+#include <string>
+
+#include "runtime/options/server_limits.h"
+#include "runtime/server/access.h"
+#include "runtime/server/connection_acceptor.h"
+
+namespace ferry {
+
+/// How clients come to a gRPC server: over connections that a ConnectionAcceptor accepts, within the bounds of ServerLimits and
+/// under the TLS of Access.
+///
+///   GrpcDoor door(address, limits);
+///   grpc::ServerBuilder builder;
+///   door.prepare(builder, access);
+///   … services …
+///   const std::unique_ptr<grpc::Server> server = door.build(builder);
+///   door.open();
+///
+/// It must outlive the server.
+class GrpcDoor {
+ public:
+  /// Listens when it returns. Throws Error{kInvalidArgument} for an address that is not HOST:PORT and
+  /// Error{kFailedPrecondition} if it cannot be listened on.
+  GrpcDoor(const std::string& address, const ServerLimits& limits);
+
+  /// HOST:PORT with the port that is really used.
+  const std::string& address() const { return acceptor_.address(); }
+
+  /// Connections, their bounds and credentials; messages' bounds are the services' matter.
+  void prepare(grpc::ServerBuilder& builder, const Access& access);
+  /// Throws Error{kFailedPrecondition} where gRPC cannot start.
+  std::unique_ptr<grpc::Server> build(grpc::ServerBuilder& builder) const;
+  /// Has connections come from now on.
+  void open();
+  /// No more of them come; those that are there stay.
+  void close() { acceptor_.stop(); }
+
+ private:
+  void hand_over(int fd);
+
+  const ServerLimits limits_;
+  const std::string asked_address_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
+  ConnectionAcceptor acceptor_;  // its thread uses the other
+};
+
+/// Whether a server tells what services it has. Linked in, gRPC's library adds reflection to all servers.
+enum class GrpcReflection { kOn, kOff };
+void set_reflection(grpc::ServerBuilder& builder, GrpcReflection reflection);
+
+}  // namespace ferry
