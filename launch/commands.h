@@ -20,6 +20,7 @@ int run_tokenize(const Options& options);
 int run_trace(const TraceOptions& options);
 int run_top(const TopOptions& options);
 int run_plan(const Options& options);
+int run_front(const FrontOptions& options);
 int run_devices(const DevicesOptions& options, const std::filesystem::path& cache_folder);
 
 }  // namespace ferry

@@ -60,6 +60,7 @@ int run_command(const Options& options, Cluster& cluster) {
     case Command::kDevices:
     case Command::kPlan:
     case Command::kWorker:
+    case Command::kFront:
     case Command::kTop: break;  // have no job
   }
   return kExitFailure;
@@ -130,6 +131,10 @@ int run_alone(const Options& options) {
     case Command::kDevices: return ferry::run_devices(options.devices, options.engine.cache_folder);
     case Command::kTop: return ferry::run_top(options.top);
     case Command::kPlan: return ferry::run_plan(options);
+    case Command::kFront:
+      ferry::outlive_readers();
+      block_termination_signals();
+      return ferry::run_front(options.front);
     case Command::kWorker: block_termination_signals(); return ferry::run_joining_worker(options.engine, options.join);
     case Command::kServe:
     case Command::kGenerate:

@@ -11,7 +11,7 @@ class App;
 
 namespace ferry {
 
-/// Who may use the ports of `ferry serve`, as asked for: file names, not contents (runtime/server/access.h
+/// Who may use the ports of `ferry serve` or `ferry front`, as asked for: file names, not contents (runtime/server/access.h
 /// reads them).
 struct AccessOptions {
   std::filesystem::path api_key_file;       // one key a line; empty: none

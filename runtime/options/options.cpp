@@ -71,6 +71,8 @@ void add_commands(CLI::App& app, Options& o, std::span<const char* const> argume
     add_worker_options(sub, o.engine);
     add_join_options(sub, o.join);
   });
+  add("front", "one port before several coordinators: calls go by session, cached prompt and load", Command::kFront,
+      [&](CLI::App& sub) { add_front_options(sub, o.front); });
   add("quantize", "write a checkpoint folder whose weights are quantised and packed, so that later starts only map them",
       Command::kQuantize, [&](CLI::App& sub) { add_quantize_options(sub, o.quantize, o.engine); });
   add("inspect", "what a checkpoint holds, what memory its ranks need, what would be refused", Command::kInspect,
@@ -97,6 +99,7 @@ void read_environment(Options& o) {
   std::optional<std::string> key;
   if (const char* text = std::getenv("FERRY_API_KEY")) key = text;
   if (o.command == Command::kServe) o.serve.access.api_key = key;
+  if (o.command == Command::kFront) o.front.access.api_key = key;
   if (o.command == Command::kTop) o.top.api_key = key;
   const std::string service = text_of("OTEL_SERVICE_NAME");
   o.serve.otlp_service_name = service.empty() ? "ferry" : service;
@@ -114,6 +117,7 @@ std::string check_together(const Options& o) {
     case Command::kQuantize: return check_together(o.quantize, o.engine);
     case Command::kTokenize: return check_together(o.tokenize);
     case Command::kTop: return check_together(o.top);
+    case Command::kFront: return check_together(o.front);
     case Command::kPlan: return check_together(o.plan);
     case Command::kBench: return check_together(o.bench, o.engine);
     case Command::kDump:

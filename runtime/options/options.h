@@ -9,6 +9,7 @@
 #include "runtime/options/dump_options.h"
 #include "runtime/options/elastic_options.h"
 #include "runtime/options/engine_options.h"
+#include "runtime/options/front_options.h"
 #include "runtime/options/generate_options.h"
 #include "runtime/options/inspect_options.h"
 #include "runtime/options/plan_options.h"
@@ -35,7 +36,8 @@ enum class Command {
   kDevices,
   kTop,
   kPlan,
-  kWorker
+  kWorker,
+  kFront
 };
 
 struct Options {
@@ -54,6 +56,7 @@ struct Options {
   TopOptions top;
   PlanOptions plan;
   JoinOptions join;
+  FrontOptions front;
 };
 
 /// What parsing decided: options to run with, or a text to print and an exit code (help, version, an error).

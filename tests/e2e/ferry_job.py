@@ -118,10 +118,10 @@ def ranks_of(job_id):
 class Job:
     """`ferry serve --model demo` with `ranks` ranks (1: no mpirun), up when the constructor returns. `launch` is for mpirun."""
 
-    def __init__(self, *arguments, ranks=3, transport="auto", model="demo", launch=(), memory="512MiB"):
+    def __init__(self, *arguments, ranks=3, transport="auto", model="demo", launch=(), memory="512MiB", http="127.0.0.1:0", grpc_at="127.0.0.1:0"):
         self._id = uuid.uuid4().hex  # in the environment of every rank, so that they can be found
         launcher = [] if ranks == 1 else [str(ROOT / "launch/mpirun.sh"), "-np", str(ranks), *launch]
-        command = [*launcher, FERRY, "serve", "--model", str(model), "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+        command = [*launcher, FERRY, "serve", "--model", str(model), "--grpc", grpc_at, "--http", http]
         command += ["--transport", transport]
         self.process = subprocess.Popen(
             [*command, "--memory", memory, *arguments],

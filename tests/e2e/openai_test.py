@@ -262,6 +262,29 @@ class OpenAiTest(unittest.TestCase):
         self.assertEqual(raw.parse().id, "chatcmpl-mine")
 
 
+class ThroughFrontTest(OpenAiTest):
+    """The same with a `ferry front` between."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        command = [FERRY, "front", "--coordinator", cls.server.url.removeprefix("http://"), "--http", "127.0.0.1:0"]
+        cls.front = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        address = re.search(r"ferry: serving http on (\S+)", cls.front.stderr.readline())[1]
+        cls.client.close()
+        cls.client = openai.OpenAI(base_url=f"http://{address}/v1", api_key="none", max_retries=0, timeout=120)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.client.close()
+        cls.front.send_signal(signal.SIGTERM)
+        code = cls.front.wait(60)
+        cls.front.stderr.close()
+        super().tearDownClass()
+        if code != 0:
+            raise RuntimeError("ferry front did not end well")
+
+
 if __name__ == "__main__":
     own_venv.use_venv("openai-venv", "openai_requirements.txt")
     import openai

@@ -118,6 +118,7 @@ class Exchange final : public HttpExchange, public std::enable_shared_from_this<
 
   /// A server that refuses a question may answer before it has taken all of it.
   void on_written(error_code error, std::size_t) {
+    question_.body.reset();
     if (error) {
       stream_.expires_after(kLastWords);
     } else {

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "runtime/server/front/coordinator_pool.h"
+
+namespace ferry {
+
+class HttpClient;
+
+struct ProbeTimes {
+  std::chrono::milliseconds period{1000};       // between looks; sooner where there is reason to (CoordinatorPool)
+  std::chrono::milliseconds deadline{1000};     // for an answer
+  std::chrono::milliseconds lost_after{10000};  // without one, until a coordinator's open calls are given up
+};
+
+/// Looks at all coordinators again and again, GET /health, on a thread of its own: 200 is kServing, any other answer kRefusing,
+/// none within the deadline kDown.
+class CoordinatorProbe {
+ public:
+  /// Looks once before it returns. `on_look` is called after each look, on whatever thread looked: must be quick. Both others
+  /// must outlive this.
+  CoordinatorProbe(CoordinatorPool& pool, HttpClient& client, ProbeTimes times, std::function<void()> on_look);
+  ~CoordinatorProbe();
+  CoordinatorProbe(const CoordinatorProbe&) = delete;
+  CoordinatorProbe& operator=(const CoordinatorProbe&) = delete;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void run();
+  void look();
+  void hurry();
+
+  CoordinatorPool& pool_;
+  HttpClient& client_;
+  const ProbeTimes times_;
+  const std::function<void()> on_look_;
+  std::vector<Clock::time_point> last_answers_;  // by coordinator
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool is_hurried_ = false, is_leaving_ = false;  // guarded by the mutex
+  std::thread thread_;
+};
+
+}  // namespace ferry

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/byte_buffer.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/options/server_limits.h"
+#include "runtime/server/front/coordinator_pool.h"
+
+namespace ferry {
+
+/// A channel to each coordinator that has a gRPC port, in plain text. They connect when they are first used, and again, within
+/// a second, when a coordinator is back. Any thread may call any method.
+class GrpcChannels {
+ public:
+  GrpcChannels(const CoordinatorPool& pool, const ServerLimits& limits);
+
+  /// Of a coordinator that has a gRPC port.
+  grpc::GenericStub& stub(std::size_t coordinator) { return *stubs_[coordinator]; }
+  /// Whether a call that has just failed may have failed because the coordinator is not there: a coordinator that says no
+  /// itself leaves its connection standing.
+  bool is_connected(std::size_t coordinator) const;
+
+ private:
+  std::vector<std::shared_ptr<grpc::Channel>> channels_;  // null where there is no port
+  std::vector<std::unique_ptr<grpc::GenericStub>> stubs_;
+};
+
+/// What a coordinator is told of a call beside its messages: its deadline and metadata, but for what is about the connection.
+void copy_call(const grpc::CallbackServerContext& from, grpc::ClientContext& to);
+
+/// Asks each of `coordinators` (at least one) for the same, in one message with one answer, and tells `on_done`, on any thread,
+/// when all have answered or have failed to within the deadline, kBroadcastSeconds at most.
+struct BroadcastAnswer {
+  std::size_t coordinator = 0;
+  grpc::Status status;
+  grpc::ByteBuffer message;
+};
+inline constexpr int kBroadcastSeconds = 5;
+void broadcast(GrpcChannels& channels, const std::vector<std::size_t>& coordinators, const std::string& method,
+               const grpc::CallbackServerContext& call, const grpc::ByteBuffer& message,
+               std::function<void(std::vector<BroadcastAnswer> answers)> on_done);
+
+}  // namespace ferry

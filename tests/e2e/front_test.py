@@ -1,0 +1,288 @@
+"""`ferry front` before two coordinators: same answers, calls by session and cached prompt, and a coordinator that dies."""
+
+import concurrent.futures
+import http.client
+import json
+import re
+import signal
+import subprocess
+import threading
+import unittest
+
+import ferry_job
+import grpc
+from ferry_job import CALL_SECONDS, FERRY, OpenCall, endless_request, pb, pb_grpc, text_request, wait_until
+
+CHANGE_SECONDS = 30.0  # for a coordinator to be missed, or found
+SERVE = ("--max-seqs", "8", "--speculate", "0")
+QUESTION = "What does river mean?"
+INSTRUCTIONS = "You are a dictionary. " * 40  # several units of the prefix cache
+
+
+class Front:
+    """A `ferry front` process, up when the constructor returns; it can be used as a Job can be by OpenCall."""
+
+    def __init__(self, test, coordinators, *arguments):
+        command = [FERRY, "front", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", *arguments]
+        for job in coordinators:
+            command += ["--coordinator", f"{job.http_address},{job._address}"]
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        test.addCleanup(self.end)
+        self.http_address = self._await(r"ferry: serving http on (\S+)")
+        self.channel = grpc.insecure_channel(self._await(r"ferry: serving grpc on (\S+)"), options=[("grpc.use_local_subchannel_pool", 1)])
+        self.stub = pb_grpc.InferenceStub(self.channel)
+
+    def _await(self, pattern):
+        line = self.process.stderr.readline()
+        found = re.search(pattern, line)
+        if not found:
+            raise RuntimeError(f"ferry front says: {line}")
+        return found[1]
+
+    def end(self):
+        self.channel.close()
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.process.stderr.close()
+
+
+def call(server, path, body=None, headers=()):
+    """(status, body as JSON) of one request."""
+    connection = http.client.HTTPConnection(server.http_address, timeout=CALL_SECONDS)
+    try:
+        method = "GET" if body is None else "POST"
+        text = None if body is None else json.dumps(body)
+        connection.request(method, path, text, {"Content-Type": "application/json", **dict(headers)} if body is not None else {})
+        answer = connection.getresponse()
+        content = answer.read().decode()
+        return answer.status, json.loads(content) if content.startswith("{") else content
+    finally:
+        connection.close()
+
+
+def chat(messages, **fields):
+    return {"messages": messages, "max_tokens": 16, "temperature": 0, **fields}
+
+
+def user(content):
+    return {"role": "user", "content": content}
+
+
+def metric(server, name):
+    """The sum of the samples of /metrics whose names and labels match `name`."""
+    found = re.findall(rf"^{name} ([0-9.e+]+)$", call(server, "/metrics")[1], re.M)
+    return sum(map(float, found))
+
+
+def num_answered(job):
+    return metric(job, r"vllm:request_success_total\{.*\}")
+
+
+class HttpStream:
+    """A streamed chat that a thread reads."""
+
+    def __init__(self, server, body):
+        self.events = []
+        self.error = None  # what the stream said, or how it broke off
+        self.is_done = False
+        self._has_event = threading.Event()
+        self._thread = threading.Thread(target=self._read, args=(server, body), daemon=True)
+        self._thread.start()
+
+    def _read(self, server, body):
+        connection = http.client.HTTPConnection(server.http_address, timeout=CALL_SECONDS)
+        try:
+            connection.request("POST", "/v1/chat/completions", json.dumps({**body, "stream": True}), {"Content-Type": "application/json"})
+            for line in connection.getresponse():
+                self._take(line.decode().strip())
+        except (OSError, http.client.HTTPException) as error:
+            self.error = self.error or repr(error)
+        finally:
+            connection.close()
+        self._has_event.set()
+
+    def _take(self, line):
+        if line == "data: [DONE]":
+            self.is_done = True
+        elif line.startswith("data: ") and line.endswith("}"):
+            event = json.loads(line.removeprefix("data: "))
+            self.error = event["error"]["message"] if "error" in event else self.error
+            self.events.append(event)
+            self._has_event.set()
+
+    def text(self):
+        return "".join(choice["delta"].get("content") or "" for event in self.events for choice in event.get("choices", []))
+
+    def wait_for_event(self):
+        return self._has_event.wait(CALL_SECONDS) and self._thread.is_alive()
+
+    def wait(self):
+        """True when the stream has ended."""
+        self._thread.join(CALL_SECONDS)
+        return not self._thread.is_alive()
+
+
+class FrontTest(ferry_job.JobTest):
+    @classmethod
+    def setUpClass(cls):
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            cls.jobs = list(pool.map(lambda _: ferry_job.Job(*SERVE, ranks=1), range(2)))
+
+    @classmethod
+    def tearDownClass(cls):
+        for job in cls.jobs:
+            job.channel.close()
+            job.kill()
+
+    def front(self, *arguments):
+        return Front(self, self.jobs, *arguments)
+
+    def ask(self, server, messages, headers=(), **fields):
+        status, answer = call(server, "/v1/chat/completions", chat(messages, **fields), headers)
+        self.assertEqual(status, 200, answer)
+        return answer
+
+    def content(self, server, messages, **fields):
+        return self.ask(server, messages, **fields)["choices"][0]["message"]["content"]
+
+    def test_answers_are_those_of_one_coordinator(self):
+        front = self.front()
+        expected = self.content(self.jobs[0], [user(QUESTION)])
+        for _ in range(3):
+            self.assertEqual(self.content(front, [user(QUESTION)]), expected)
+        stream = HttpStream(front, chat([user(QUESTION)]))
+        self.assertTrue(stream.wait())
+        self.assertIsNone(stream.error)
+        self.assertTrue(stream.is_done)
+        self.assertGreater(len(stream.events), 5)
+        self.assertEqual(stream.text(), expected)
+        models = [model["id"] for model in call(front, "/v1/models")[1]["data"]]
+        self.assertEqual(models, [model["id"] for model in call(self.jobs[0], "/v1/models")[1]["data"]])
+        status, message = call(front, "/v1/messages", {"max_tokens": 16, "temperature": 0, "messages": [user(QUESTION)]})
+        self.assertEqual((status, message["content"][0]["text"]), (200, expected))
+        self.assertEqual(call(front, "/v1/chat/completions", {"messages": 7})[0], 400)
+        request = text_request("The kernel", max_tokens=24)
+        self.assertEqual(ferry_job.gather(front.stub.Generate(request, timeout=CALL_SECONDS)), self.jobs[0].generate(request))
+
+    def test_a_session_stays_and_others_spread(self):
+        front = self.front()
+        before = [num_answered(job) for job in self.jobs]
+        for i in range(6):
+            self.ask(front, [user(f"{i}?")], {"X-Session-Id": "s"}.items(), max_tokens=1)
+        counts = [num_answered(job) - count for job, count in zip(self.jobs, before)]
+        self.assertEqual(sorted(counts), [0, 6])
+        for i in range(6):
+            self.ask(front, [user(f"{i}?")], max_tokens=1)
+        counts = [num_answered(job) - count for job, count in zip(self.jobs, before)]
+        self.assertEqual(counts, [6, 6])  # those without a session go where fewer calls were
+        self.assertEqual(metric(front, r'ferry:front_choices_total\{by="session"\}'), 5)
+
+    def test_the_next_turn_goes_where_the_last_one_was_computed(self):
+        front = self.front()
+        turns = [[user(f"{i} {INSTRUCTIONS}")] for i in range(6)]
+        before = [num_answered(job) for job in self.jobs]
+        for turn in turns:
+            turn.append({"role": "assistant", "content": self.content(front, turn, max_tokens=4)})
+        self.assertTrue(all(num_answered(job) > count for job, count in zip(self.jobs, before)), "one coordinator had all of them")
+        for turn in turns:
+            usage = self.ask(front, [*turn, user("And?")], max_tokens=1)["usage"]
+            self.assertGreaterEqual(usage["prompt_tokens_details"]["cached_tokens"], 64)
+        self.assertEqual(metric(front, r'ferry:front_choices_total\{by="prefix"\}'), len(turns))
+
+    def test_abort_finds_a_request_wherever_it_is(self):
+        front = self.front()
+        calls = [OpenCall(front, endless_request(seed=i, request_id=f"front-{i}")) for i in range(4)]
+        for i, open_call in enumerate(calls):
+            self.assertTrue(open_call.wait_for_token(), open_call.error)
+            self.assertTrue(front.stub.Abort(pb.AbortRequest(request_id=f"front-{i}"), timeout=20).found)
+            self.assertTrue(open_call.wait())
+            self.assertEqual(open_call.error.code(), grpc.StatusCode.CANCELLED)
+        self.assertFalse(front.stub.Abort(pb.AbortRequest(request_id="nobody's"), timeout=20).found)
+
+    def test_whoever_leaves_ends_the_request(self):
+        front = self.front()
+        num_running = lambda: sum(metric(job, r"vllm:num_requests_running\{.*\}") for job in self.jobs)
+        connection = http.client.HTTPConnection(front.http_address, timeout=CALL_SECONDS)
+        body = chat([user(QUESTION)], max_tokens=8000, ignore_eos=True, stream=True)
+        connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
+        connection.getresponse().readline()
+        self.assertEqual(num_running(), 1)
+        connection.sock.close() if connection.sock else connection.close()
+        connection.close()
+        self.assertTrue(wait_until(lambda: num_running() == 0, CHANGE_SECONDS))
+
+    def test_a_killed_coordinator_ends_its_own_streams_alone(self):
+        front = self.front()
+        request = lambda i: endless_request(seed=i, max_tokens=700)
+        body = chat([user(QUESTION)], max_tokens=700, ignore_eos=True)
+        expected = self.jobs[0].generate(request(0)).token_ids
+        calls = [OpenCall(front, request(0)) for _ in range(4)]
+        streams = [HttpStream(front, body) for _ in range(4)]
+        self.assertTrue(all(one.wait_for_token() for one in calls) and all(one.wait_for_event() for one in streams))
+        self.jobs[1].kill_rank(0)
+        for i in range(20):
+            self.ask(front, [user(f"{i}?")], max_tokens=1)
+            self.assertEqual(len(ferry_job.gather(front.stub.Generate(ids_of(i), timeout=CALL_SECONDS)).token_ids), 1)
+        self.assertTrue(all(one.wait() for one in calls) and all(one.wait() for one in streams), "a stream hangs")
+        lost = [one for one in calls if one.error is not None]
+        self.assertTrue(0 < len(lost) < len(calls), lost)
+        for one in calls:
+            if one.error is None:
+                self.assertEqual(one.token_ids, expected)
+            else:
+                self.assertEqual(one.error.code(), grpc.StatusCode.UNAVAILABLE)
+        cut = [one for one in streams if one.error is not None]
+        self.assertTrue(0 < len(cut) < len(streams))
+        for one in cut:
+            self.assertIn("was lost", one.error)
+        self.assertEqual(len({one.text() for one in streams if one.error is None}), 1)
+        self.assertEqual(call(front, "/health")[1]["status"], "DEGRADED")
+        self.restart(1)
+        self.assertTrue(wait_until(lambda: call(front, "/health")[1] == "{}\n" or call(front, "/health")[1] == {}, CHANGE_SECONDS))
+        self.ask(front, [user("back?")], max_tokens=1)
+        self.assertTrue(wait_until(lambda: self.reaches(front, 1), CHANGE_SECONDS), "nothing reaches the new one")
+
+    def restart(self, index):
+        """The coordinator again, at its addresses."""
+        old = self.jobs[index]
+        old.channel.close()
+        old.kill()
+        self.jobs[index] = ferry_job.Job(*SERVE, ranks=1, http=old.http_address, grpc_at=old._address)
+
+    def reaches(self, front, index):
+        """Whether both ports of a front bring calls to a coordinator."""
+        for i in range(4):
+            self.ask(front, [user(f"new {i}?")], max_tokens=1)
+            ferry_job.gather(front.stub.Generate(ids_of(50 + i), timeout=CALL_SECONDS))
+        address = re.escape(self.jobs[index].http_address)
+        ports = [metric(front, rf'ferry:front_requests_total\{{coordinator="{address}",port="{port}"\}}') for port in ("http", "grpc")]
+        return num_answered(self.jobs[index]) > 1 and min(ports) > 0
+
+    def test_a_front_that_is_told_to_leave_lets_streams_end(self):
+        front = self.front()
+        stream = HttpStream(front, chat([user(QUESTION)], max_tokens=300, ignore_eos=True))
+        open_call = OpenCall(front, endless_request(max_tokens=300))
+        self.assertTrue(stream.wait_for_event() and open_call.wait_for_token())
+        front.process.send_signal(signal.SIGTERM)
+        self.assertTrue(stream.wait() and open_call.wait())
+        self.assertIsNone(stream.error)
+        self.assertTrue(stream.is_done)
+        self.assertIsNone(open_call.error)
+        self.assertEqual(front.process.wait(60), 0)
+
+    def test_what_cannot_be_is_one_line(self):
+        taken = self.jobs[0].http_address
+        for arguments, said in ((["--coordinator", "nowhere"], "'nowhere'"), (["--coordinator", taken, "--http", taken], taken)):
+            done = subprocess.run([FERRY, "front", *arguments], capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+            self.assertIn(said, done.stderr)
+
+
+def ids_of(seed):
+    return ferry_job.ids_request([10 + seed, 20 + seed], max_tokens=1, ignore_eos=True)
+
+
+if __name__ == "__main__":
+    ferry_job.main()
