@@ -7,6 +7,9 @@
 #include "runtime/server/anthropic/message_request.h"
 #include "runtime/server/api/api_error.h"
 #include "runtime/server/batch/batch_line.h"
+#include "runtime/server/front/call_traits.h"
+#include "runtime/server/front/prompt_pieces.h"
+#include "runtime/server/http/json_limits.h"
 #include "runtime/server/openai/chat_request.h"
 #include "runtime/server/openai/completion_request.h"
 #include "runtime/server/openai/responses_request.h"
@@ -96,6 +99,15 @@ void read_responses_body(Input input) {
     check_conversation(read.conversation);
     FERRY_CHECK(read.echoed.is_object());
   });
+}
+
+/// A body of any API, as a front reads it: whatever it is it has traits, and the same ones again.
+void read_call_traits(Input input) {
+  static const HttpRequest head;
+  const JsonLimits limits = model_json_limits(small_settings().limits);
+  const CallTraits traits = http_call_traits(head, text_of(input), limits);
+  FERRY_CHECK(traits.beginnings.size() <= PromptPieces::kMaxPieces);
+  FERRY_CHECK(traits.beginnings == http_call_traits(head, text_of(input), limits).beginnings);
 }
 
 /// As a line of requests, whatever it holds: what it becomes in the file of answers is a line, and is known there again. And as

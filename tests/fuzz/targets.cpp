@@ -51,6 +51,7 @@ std::span<const Target> all_targets() {
       {"batch_line", read_batch_lines},
       {"message_body", read_message_body},
       {"responses_body", read_responses_body},
+      {"call_traits", read_call_traits},
       {"data_url", decode_data_url},
       {"remote_url", judge_remote_url},
   };

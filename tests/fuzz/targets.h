@@ -84,5 +84,6 @@ void read_api_body(Input input);
 void read_batch_lines(Input input);
 void read_message_body(Input input);
 void read_responses_body(Input input);
+void read_call_traits(Input input);
 
 }  // namespace ferry::fuzz
