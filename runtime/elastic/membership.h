@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "moe/placement/load_windows.h"
+#include "moe/placement/spread.h"
 #include "moe/remote/relocation.h"
 #include "moe/remote/remote_token_dispatcher.h"
 #include "profiler/zones.h"
