@@ -13,6 +13,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/text_file.h"
 #include "runtime/model/weights_loader.h"
+#include "runtime/plan/advice.h"
 #include "runtime/plan/hosts_file.h"
 #include "runtime/plan/plan_picture.h"
 #include "runtime/plan/step_model.h"
@@ -133,17 +134,19 @@ int run_plan(const Options& options) {
   const RoutingRows routing(trace);
   StepModel steps(model, hosts, routing);
   std::vector<PlanResult> results;
+  results.reserve(cases.size());
   for (const PlanCase& asked : cases) results.push_back(steps.plan(asked));
+  const std::vector<PlanAdvice> advice = advise(steps, results);
   if (!options.plan.svg.empty()) {
     const std::string svg = plan_svg(results);
     write_file(options.plan.svg, [&](std::ostream& out) { out << svg; });
   }
   if (options.plan.json) {
-    std::fputs(plan_json(model, hosts, results).c_str(), stdout);
+    std::fputs(plan_json(model, hosts, results, advice).c_str(), stdout);
     return 0;
   }
   print_plan_head(options, config, model, hosts);
-  std::fputs(plan_table(results).c_str(), stdout);
+  std::fputs(plan_table(results, advice).c_str(), stdout);
   return 0;
 }
 

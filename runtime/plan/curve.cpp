@@ -4,12 +4,13 @@
 
 namespace ferry {
 
-double Curve::at(double rows) const {
+double Curve::at(double size) const {
   if (points.empty()) return 0;
-  if (rows <= points.front().rows || points.size() == 1) return points.front().seconds;
-  const auto above = std::find_if(points.begin() + 1, points.end() - 1, [&](const Point& p) { return p.rows >= rows; });
+  if (size <= points.front().size || points.size() == 1) return points.front().seconds;
+  const auto above = std::find_if(points.begin() + 1, points.end() - 1, [&](const Point& p) { return p.size >= size; });
   const Point a = *(above - 1), b = *above;
-  return std::max(0.0, a.seconds + (b.seconds - a.seconds) * (rows - a.rows) / (b.rows - a.rows));
+  if (size > b.size && b.seconds < a.seconds) return b.seconds;
+  return a.seconds + (b.seconds - a.seconds) * (size - a.size) / (b.size - a.size);
 }
 
 Curve Curve::times(double factor) const {

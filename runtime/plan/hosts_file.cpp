@@ -1,8 +1,11 @@
 #include "runtime/plan/hosts_file.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "runtime/base/error.h"
 #include "runtime/base/json.h"
@@ -14,10 +17,11 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 constexpr const char* kHostsFormat = "ferry-hosts";
-constexpr int64_t kHostsVersion = 1;
+constexpr int64_t kHostsVersion = 2;
 constexpr int64_t kCurvePointsMax = 64;
+constexpr int64_t kSharedMax = 16;  // numbers of workers that costs are given for
 constexpr JsonLimits kHostsLimits{
-    .depth = 8, .bytes = 1 << 22, .values = 1 << 18, .members = 32, .duplicates = DuplicateKeys::kRefuse};
+    .depth = 10, .bytes = 1 << 22, .values = 1 << 19, .members = 32, .duplicates = DuplicateKeys::kRefuse};
 
 [[noreturn]] void refuse_value(const std::string& where, const json& value, const std::string& allowed) {
   throw_invalid(where + " is " + shown(value) + "; allowed: " + allowed);
@@ -59,7 +63,7 @@ std::string name_of(const json& object, const char* key, const std::string& wher
 
 ordered_json curve_json(const Curve& curve) {
   ordered_json points = ordered_json::array();
-  for (const Curve::Point& p : curve.points) points.push_back({p.rows, p.seconds});
+  for (const Curve::Point& p : curve.points) points.push_back({p.size, p.seconds});
   return points;
 }
 
@@ -71,11 +75,11 @@ Curve read_curve(const json& object, const char* key, const std::string& where) 
   Curve curve;
   for (const json& pair : list) {
     const bool is_pair = pair.is_array() && pair.size() == 2 && pair[0].is_number() && pair[1].is_number();
-    const double rows = is_pair ? pair[0].get<double>() : -1, seconds = is_pair ? pair[1].get<double>() : -1;
-    const double before = curve.points.empty() ? 0 : curve.points.back().rows;
-    if (!(rows > before && rows <= 1e9 && seconds >= 0 && seconds <= 1e9))
-      refuse_value(here, pair, "[rows, seconds], rows ascending from above 0, seconds from 0 on");
-    curve.points.push_back({rows, seconds});
+    const double size = is_pair ? pair[0].get<double>() : -1, seconds = is_pair ? pair[1].get<double>() : -1;
+    const double before = curve.points.empty() ? 0 : curve.points.back().size;
+    if (!(size > before && size <= 1e12 && seconds >= 0 && seconds <= 1e9))
+      refuse_value(here, pair, "[rows or bytes, seconds], the first ascending from above 0, seconds from 0 on");
+    curve.points.push_back({size, seconds});
   }
   return curve;
 }
@@ -89,13 +93,15 @@ ordered_json costs_json(const RankCosts& c) {
           {"key_decode", c.key_decode},
           {"key_prefill", c.key_prefill},
           {"expert_call", c.expert_call},
-          {"expert", curve_json(c.expert)}};
+          {"expert", curve_json(c.expert)},
+          {"exchange_decode", curve_json(c.exchange_decode)},
+          {"exchange_prefill", curve_json(c.exchange_prefill)}};
 }
 
 RankCosts read_costs(const json& object, const std::string& where) {
   require_keys(object,
                {"own_decode", "own_prefill", "shared_decode", "shared_prefill", "head", "key_decode", "key_prefill",
-                "expert_call", "expert"},
+                "expert_call", "expert", "exchange_decode", "exchange_prefill"},
                where);
   return {.own_decode = read_curve(object, "own_decode", where),
           .own_prefill = read_curve(object, "own_prefill", where),
@@ -105,34 +111,83 @@ RankCosts read_costs(const json& object, const std::string& where) {
           .key_decode = real_of(object, "key_decode", where, 0),
           .key_prefill = real_of(object, "key_prefill", where, 0),
           .expert_call = real_of(object, "expert_call", where, 0),
-          .expert = read_curve(object, "expert", where)};
+          .expert = read_curve(object, "expert", where),
+          .exchange_decode = read_curve(object, "exchange_decode", where),
+          .exchange_prefill = read_curve(object, "exchange_prefill", where)};
+}
+
+/// A list by numbers of workers, which ascend; each entry is what `read` makes of the object and its place.
+template <class Entry, class Read>
+std::vector<Entry> read_by_workers(const json& list, const std::string& where, Read&& read) {
+  if (!list.is_array() || std::ssize(list) > kSharedMax)
+    refuse_value(where, list, "a list of up to " + std::to_string(kSharedMax) + " entries");
+  std::vector<Entry> entries;
+  for (const json& object : list) {
+    const std::string here = where + "[" + std::to_string(entries.size()) + "]";
+    entries.push_back(read(object, here));
+    if (entries.size() > 1 && entries.back().workers <= entries[entries.size() - 2].workers)
+      refuse_value(here + ": workers", object["workers"], "more than in the entry before");
+  }
+  return entries;
+}
+
+std::vector<SharedCosts> read_together(const json& list, const std::string& where) {
+  return read_by_workers<SharedCosts>(list, where, [](const json& object, const std::string& here) {
+    require_keys(object, {"workers", "costs"}, here);
+    return SharedCosts{.workers = whole_of(object, "workers", here, kMaxWorkers),
+                       .costs = read_costs(object["costs"], here + ": costs")};
+  });
+}
+
+std::vector<HostExchange> read_exchange(const json& list, const std::string& where) {
+  return read_by_workers<HostExchange>(list, where, [](const json& object, const std::string& here) {
+    require_keys(object, {"workers", "curve"}, here);
+    return HostExchange{.workers = whole_of(object, "workers", here, kMaxWorkers), .curve = read_curve(object, "curve", here)};
+  });
+}
+
+constexpr std::array<std::pair<HostRole, const char*>, 3> kRoles{
+    {{HostRole::kAny, "any"}, {HostRole::kCoordinators, "coordinators"}, {HostRole::kWorkers, "workers"}}};
+
+HostRole read_role(const json& value, const std::string& where) {
+  for (const auto& [role, name] : kRoles)
+    if (value == name) return role;
+  refuse_value(where + ": role", value, "any, coordinators or workers");
+}
+
+const char* role_name(HostRole role) {
+  return std::ranges::find(kRoles, role, [](const auto& entry) { return entry.first; })->second;
 }
 
 HostEntry read_host(const json& object, const std::string& where) {
   constexpr double kAboveZero = 1e-12;
   require_keys(object,
-               {"name", "count", "cores", "ram_bytes", "read_bytes_per_s", "flops_per_s", "code_flops_per_s", "link_s",
-                "message_s", "link_bytes_per_s", "measured"},
+               {"name", "count", "role", "cores", "ram_bytes", "read_bytes_per_s", "load_bytes_per_s", "flops_per_s",
+                "code_flops_per_s", "link_s", "message_s", "link_bytes_per_s", "handling", "exchange", "measured"},
                where);
   HostEntry entry;
   entry.host = {.name = name_of(object, "name", where),
                 .count = whole_of(object, "count", where, 4096),
+                .role = read_role(object["role"], where),
                 .cores = whole_of(object, "cores", where, 4096),
                 .ram_bytes = real_of(object, "ram_bytes", where, 0),
                 .read_bytes_per_s = real_of(object, "read_bytes_per_s", where, kAboveZero),
+                .load_bytes_per_s = real_of(object, "load_bytes_per_s", where, kAboveZero),
                 .flops_per_s = real_of(object, "flops_per_s", where, kAboveZero),
                 .code_flops_per_s = real_of(object, "code_flops_per_s", where, kAboveZero),
                 .link_s = real_of(object, "link_s", where, 0),
                 .message_s = real_of(object, "message_s", where, 0),
-                .link_bytes_per_s = real_of(object, "link_bytes_per_s", where, kAboveZero)};
+                .link_bytes_per_s = real_of(object, "link_bytes_per_s", where, kAboveZero),
+                .handling = read_curve(object, "handling", where),
+                .exchange = read_exchange(object["exchange"], where + ": exchange")};
   const json& measured = object["measured"];
   if (measured.is_null()) return entry;
   const std::string here = where + ": measured";
-  require_keys(measured, {"shape", "layers", "alone", "beside"}, here);
+  require_keys(measured, {"shape", "layers", "alone", "together"}, here);
   entry.measured.push_back({.shape = name_of(measured, "shape", here),
                             .num_layers = whole_of(measured, "layers", here, 4096),
                             .alone = read_costs(measured["alone"], here + ": alone"),
-                            .beside = read_costs(measured["beside"], here + ": beside")});
+                            .together = read_together(measured["together"], here + ": together")});
   return entry;
 }
 
@@ -153,19 +208,28 @@ std::string write_hosts(const std::vector<HostEntry>& hosts) {
     const PlanHost& h = entry.host;
     list.push_back({{"name", h.name},
                     {"count", h.count},
+                    {"role", role_name(h.role)},
                     {"cores", h.cores},
                     {"ram_bytes", h.ram_bytes},
                     {"read_bytes_per_s", h.read_bytes_per_s},
+                    {"load_bytes_per_s", h.load_bytes_per_s},
                     {"flops_per_s", h.flops_per_s},
                     {"code_flops_per_s", h.code_flops_per_s},
                     {"link_s", h.link_s},
                     {"message_s", h.message_s},
                     {"link_bytes_per_s", h.link_bytes_per_s},
+                    {"handling", curve_json(h.handling)},
+                    {"exchange", ordered_json::array()},
                     {"measured", nullptr}});
+    for (const HostExchange& x : h.exchange)
+      list.back()["exchange"].push_back({{"workers", x.workers}, {"curve", curve_json(x.curve)}});
     if (entry.measured.empty()) continue;
     const MeasuredCosts& m = entry.measured.front();
+    ordered_json together = ordered_json::array();
+    for (const SharedCosts& shared : m.together)
+      together.push_back({{"workers", shared.workers}, {"costs", costs_json(shared.costs)}});
     list.back()["measured"] = {
-        {"shape", m.shape}, {"layers", m.num_layers}, {"alone", costs_json(m.alone)}, {"beside", costs_json(m.beside)}};
+        {"shape", m.shape}, {"layers", m.num_layers}, {"alone", costs_json(m.alone)}, {"together", std::move(together)}};
   }
   const ordered_json object{{"format", kHostsFormat}, {"version", kHostsVersion}, {"hosts", list}};
   return object.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
@@ -175,7 +239,8 @@ std::vector<HostEntry> read_hosts(std::string_view text, const std::string& name
   const json object = parse_json(text, name, kHostsLimits);
   require_keys(object, {"format", "version", "hosts"}, name);
   if (object["format"] != kHostsFormat) refuse_value(name + ": format", object["format"], kHostsFormat);
-  whole_of(object, "version", name, kHostsVersion);
+  if (object["version"] != kHostsVersion)
+    refuse_value(name + ": version", object["version"], std::to_string(kHostsVersion) + ", measured anew");
   const json& list = object["hosts"];
   if (!list.is_array() || list.empty() || std::ssize(list) > kHostsMax)
     refuse_value(name + ": hosts", list, "a list of 1 to " + std::to_string(kHostsMax));
@@ -191,7 +256,8 @@ PlanHost host_for(const HostEntry& entry, const PlanModel& model) {
   const double factor = static_cast<double>(model.num_layers) / static_cast<double>(m.num_layers);
   host.is_measured = true;
   host.alone = of_layers(m.alone, factor);
-  host.beside = of_layers(m.beside, factor);
+  for (const SharedCosts& shared : m.together)
+    host.together.push_back({.workers = shared.workers, .costs = of_layers(shared.costs, factor)});
   return host;
 }
 

@@ -7,12 +7,16 @@
 
 #include "runtime/plan/plan_types.h"
 
-// Machines as text: what `ferry plan --measure --save FILE` writes and --hosts reads. The first host is the coordinator's.
+// Machines as text: what `ferry plan --measure --save FILE` writes and --hosts reads.
 //
-//   {"format": "ferry-hosts", "version": 1, "hosts": [
-//     {"name": "a", "count": 4, "cores": 16, "ram_bytes": 6.4e10, "read_bytes_per_s": 1.5e11, "flops_per_s": 2e13,
-//      "code_flops_per_s": 4e13, "link_s": 4e-5, "message_s": 1e-5, "link_bytes_per_s": 1.25e9, "measured": null}]}
+//   {"format": "ferry-hosts", "version": 2, "hosts": [
+//     {"name": "a", "count": 4, "role": "any", "cores": 16, "ram_bytes": 6.4e10, "read_bytes_per_s": 1.5e11,
+//      "load_bytes_per_s": 1e9, "flops_per_s": 2e13, "code_flops_per_s": 4e13, "link_s": 4e-5, "message_s": 1e-5,
+//      "link_bytes_per_s": 1.25e9, "handling": [[1024, 3e-5]], "exchange": [{"workers": 1, "curve": [[1024, 2e-5]]}],
+//      "measured": null}]}
 //
+// "role" is "any", "coordinators" or "workers". "handling" and "exchange" are seconds over bytes (plan_types.h); both may be
+// empty.
 // "measured" holds the costs of one model's layers on that host, or null: then they follow from the roofs.
 
 namespace ferry {
@@ -23,7 +27,8 @@ inline constexpr int64_t kHostsMax = 256;  // of the list; each stands for `coun
 struct MeasuredCosts {
   std::string shape;  // PlanModel::shape
   int64_t num_layers = 0;
-  RankCosts alone, beside;
+  RankCosts alone;
+  std::vector<SharedCosts> together;
 };
 
 struct HostEntry {

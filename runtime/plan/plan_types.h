@@ -26,32 +26,52 @@ struct PlanModel {
   double row_in_bytes = 0;   // an expert's row back
 };
 
-/// What the parts of a step take a rank that has all of its host's cores, seconds. The coordinator's are of all layers.
+/// What the parts of a step take a rank that has its host's cores, seconds. The coordinator's are of all layers.
 struct RankCosts {
   Curve own_decode, own_prefill;        // norms, mixers and router, over rows; of sequences with few tokens behind them
-  Curve shared_decode, shared_prefill;  // the shared expert, beside the workers
+  Curve shared_decode, shared_prefill;  // the shared expert: of ranks that share a host, what of it is not hidden
   Curve head;                           // behind the last layer, over rows with logits
   double key_decode = 0;                // of each row and each token that it looks back on
   double key_prefill = 0;
-  double expert_call = 0;  // of one layer's experts, whatever they are given
-  Curve expert;            // of one expert, over its rows
+  double expert_call = 0;                   // of one layer's experts, whatever they are given
+  Curve expert;                             // of one expert, over its rows
+  Curve exchange_decode, exchange_prefill;  // of one layer, over its bytes both ways: what having ranks adds beside all that
 };
+
+/// Costs of a coordinator and some workers that share one host, the workers together: what they take is one after the other's.
+struct SharedCosts {
+  int64_t workers = 1;
+  RankCosts costs;
+};
+
+/// Bytes that go to some ranks of the same host and others that come back, over the sockets between processes of a host.
+struct HostExchange {
+  int64_t workers = 1;
+  Curve curve;  // over bytes both ways, of all of them together
+};
+
+/// What a host may carry.
+enum class HostRole { kAny, kCoordinators, kWorkers };
 
 /// One or more machines of a kind.
 struct PlanHost {
   std::string name;
   int64_t count = 1;
+  HostRole role = HostRole::kAny;
   int64_t cores = 1;
   double ram_bytes = 0;
-  double read_bytes_per_s = 0;  // of memory, all cores together: what ranks of the host share
-  double flops_per_s = 0;       // multiply-adds of values, two each
-  double code_flops_per_s = 0;  // of codes
-  double link_s = 0;            // a worker's round trip with little to say, there and back, waking up included
-  double message_s = 0;         // what each further worker adds to that on the coordinator
-  double link_bytes_per_s = 0;  // through which all rows go
-  bool is_measured = false;     // costs are this model's, measured; else they follow from the roofs above
-  RankCosts alone;              // of a rank that has the host to itself
-  RankCosts beside;             // of one beside others, whose threads sleep when they have nothing to do
+  double read_bytes_per_s = 0;         // of memory, all cores together: what ranks of the host share
+  double load_bytes_per_s = 0;         // of experts, from the checkpoint until they can be multiplied with
+  double flops_per_s = 0;              // multiply-adds of values, two each
+  double code_flops_per_s = 0;         // of codes
+  double link_s = 0;                   // a worker's round trip with little to say, there and back, waking up included
+  double message_s = 0;                // what each further worker adds to that on the coordinator
+  double link_bytes_per_s = 0;         // through which all rows go to other hosts and back
+  Curve handling;                      // over bytes both ways: what sockets of the network take beside the network
+  std::vector<HostExchange> exchange;  // with ranks of this host, by number of workers
+  bool is_measured = false;            // costs are this model's, measured; else they follow from the roofs above
+  RankCosts alone;                     // of a rank that has the host to itself
+  std::vector<SharedCosts> together;   // of ranks that share it, by number of workers; may be empty
 };
 
 /// Copies of experts beyond the first.
@@ -79,22 +99,40 @@ struct StepTimes {
   double experts = 0;  // were the work even
   double transport = 0;
   double imbalance = 0;  // what the fullest host takes longer
+  double queue = 0;      // what other coordinators make one wait
 
-  double sum() const { return coordinator + experts + transport + imbalance; }
+  double sum() const { return coordinator + experts + transport + imbalance + queue; }
+};
+
+/// Rows of several coordinators that workers compute together, of one layer and at one time.
+struct MergeEstimate {
+  double share = 0;              // of the answers, as the queue in front of the workers has it
+  double none_tokens_per_s = 0;  // decode, were none merged
+  double all_tokens_per_s = 0;   // and were all
+};
+
+/// What becomes of decoding when the fullest worker dies.
+struct DeathEstimate {
+  double lost_share = 0;             // of the experts: those that nobody else holds
+  double first_step_s = 0;           // the step behind it
+  double degraded_tokens_per_s = 0;  // on average until the others hold what was lost, or, if nobody is left, for good
+  double degraded_s = 0;             // how long that takes; 0 if nobody is left to take anything over
+  double adopted_tokens_per_s = 0;   // from then on; 0 if nobody is left
 };
 
 struct PlanResult {
   PlanCase asked;
   StepTimes decode, prefill;  // of a step; of a prompt
   double decode_tokens_per_s = 0, prefill_tokens_per_s = 0;
-  double coordinator_bytes = 0, worker_bytes = 0;  // weights; of the fullest worker
-  double cache_bytes = 0;                          // of the batch
-  int64_t most_sequences = 0;                      // that the coordinator has room for; 0 if not even its weights fit
-  bool fits = true;                                // weights and cache in the hosts' memory, as far as that is known
-  std::string bound;                               // "coordinator", "experts", "transport", "imbalance"; of decode
-  double after_death_tokens_per_s = 0;             // decode with one worker less; 0 if nobody is left
-  double lost_share = 0;                           // of the experts, which have no copy elsewhere then
-  double reload_s = 0;                             // until the survivors have read those
+  double coordinator_bytes = 0, worker_bytes = 0;   // weights; of the fullest worker
+  double cache_bytes = 0;                           // of a coordinator's share of the batch
+  int64_t most_sequences = 0;                       // that a coordinator has room for; 0 if not even its weights fit
+  bool fits = true;                                 // weights and cache in the hosts' memory, as far as that is known
+  std::string bound;                                // "coordinator", "experts", "transport", "imbalance", "queue"; of decode
+  double worker_use = 0;                            // share of a decode step in which the fullest host's workers are busy
+  int64_t coordinator_hosts = 1, worker_hosts = 0;  // ranks of both may share one
+  MergeEstimate merge;                              // of several coordinators
+  DeathEstimate death;                              // where there are workers
 };
 
 }  // namespace ferry

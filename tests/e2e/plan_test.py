@@ -14,7 +14,8 @@ FERRY = os.environ.get("FERRY_BINARY", str(ROOT / "build/release/launch/ferry"))
 LAYERS, EXPERTS, TOP_K = 8, 64, 8  # of the demo
 HOST = {
     "name": "made up", "count": 5, "cores": 16, "ram_bytes": 6e10, "read_bytes_per_s": 1e11, "flops_per_s": 1e13,
-    "code_flops_per_s": 2e13, "link_s": 5e-5, "message_s": 1e-5, "link_bytes_per_s": 1.25e9, "measured": None,
+    "code_flops_per_s": 2e13, "link_s": 5e-5, "message_s": 1e-5, "link_bytes_per_s": 1.25e9, "measured": None, "role": "any",
+    "load_bytes_per_s": 1e9, "handling": [], "exchange": [],
 }
 
 GENERATE = ("generate", "--model", "demo", "--memory", "64MiB", "--token-ids", "443,3808,1132", "--max-tokens", "6", "--speculate", "0")
@@ -52,7 +53,7 @@ class PlanTest(unittest.TestCase):
         cls.capture = cls.path / "capture"
         run(*GENERATE, "--trace", cls.capture, "--trace-routing")
         cls.hosts = cls.path / "hosts.json"
-        cls.hosts.write_text(json.dumps({"format": "ferry-hosts", "version": 1, "hosts": [HOST]}))
+        cls.hosts.write_text(json.dumps({"format": "ferry-hosts", "version": 2, "hosts": [HOST]}))
 
     def test_a_capture_holds_what_dump_says_of_the_same_prompt(self):
         header, steps = read_trace(self.capture / "routing.ferryrt")
@@ -120,10 +121,34 @@ class PlanTest(unittest.TestCase):
         self.assertEqual(sum(row["is_best"] for row in rows), 2)
         for row in rows:
             self.assertAlmostEqual(row["decode_tokens_per_s"] * row["decode"]["sum_s"], row["batch"], places=6)
+            death, merged = row["after_death"], row["merged"]
+            self.assertEqual(death is None, row["workers"] == 0)
             if row["redundancy"] == "2x" and row["workers"] > 1:
-                self.assertEqual(row["after_death"]["lost_share"], 0)
+                self.assertEqual(death["lost_share"], 0)
+            if row["workers"] == 1:  # nobody is left to take anything over
+                self.assertIsNone(death["degraded_s"])
+            elif row["workers"] > 1:
+                self.assertGreater(death["adopted_tokens_per_s"], 0)
+            self.assertEqual(merged is None, row["coordinators"] == 1)
+            if merged:
+                self.assertTrue(0 <= merged["assumed_share"] <= 1)
+        self.assertEqual([line["batch"] for line in answer["advice"]], [1, 16])
         xml.etree.ElementTree.fromstring(svg.read_text())
-        self.assertIn("after a death", run(*plan))
+        text = run(*plan)
+        self.assertIn("balancing (EPLB): ", text)
+        self.assertIn("a coordinator more: ", text)
+        self.assertIn("of the answers merged", text)
+
+    def test_roles_say_which_machines_carry_coordinators(self):
+        hosts = self.path / "roles.json"
+        machines = [dict(HOST, name="big", count=2, role="coordinators"), dict(HOST, name="small", count=4, role="workers")]
+        hosts.write_text(json.dumps({"format": "ferry-hosts", "version": 2, "hosts": machines}))
+        plan = ("plan", "--model", "demo", "--hosts", hosts, "--workers", "4", "--batch", "16")
+        answer = json.loads(run(*plan, "--coordinators", "1,2", "--json"))
+        self.assertEqual([(row["coordinator_hosts"], row["worker_hosts"]) for row in answer["configurations"]], [(1, 4), (2, 4)])
+        machines[0]["role"] = "workers"
+        hosts.write_text(json.dumps({"format": "ferry-hosts", "version": 2, "hosts": machines}))
+        self.assertIn("no host may carry a coordinator", run(*plan, code=2))
 
     def test_this_machine_is_measured_once_and_planned_for_again(self):
         hosts = self.path / "measured.json"

@@ -7,13 +7,16 @@
 namespace ferry {
 namespace {
 
-const std::string kHostsText = R"({"format": "ferry-hosts", "version": 1, "hosts": [{"name": "a", "count": 3, "cores": 8,
-  "ram_bytes": 1e10, "read_bytes_per_s": 2e10, "flops_per_s": 1e12, "code_flops_per_s": 2e12, "link_s": 4e-5,
-  "message_s": 1e-5, "link_bytes_per_s": 1e9, "measured": {"shape": "s", "layers": 2,
+const std::string kHostsText = R"({"format": "ferry-hosts", "version": 2, "hosts": [{"name": "a", "count": 3, "role": "workers",
+  "cores": 8, "ram_bytes": 1e10, "read_bytes_per_s": 2e10, "load_bytes_per_s": 3e9, "flops_per_s": 1e12,
+  "code_flops_per_s": 2e12, "link_s": 4e-5, "message_s": 1e-5, "link_bytes_per_s": 1e9, "handling": [[64, 0.25]],
+  "exchange": [{"workers": 2, "curve": [[1024, 0.125]]}], "measured": {"shape": "s", "layers": 2,
   "alone": {"own_decode": [[1, 0.25], [4, 1]], "own_prefill": [], "shared_decode": [], "shared_prefill": [],
-    "head": [[1, 0.5]], "key_decode": 0.125, "key_prefill": 0, "expert_call": 0.5, "expert": [[1, 2]]},
-  "beside": {"own_decode": [], "own_prefill": [], "shared_decode": [], "shared_prefill": [], "head": [], "key_decode": 0,
-    "key_prefill": 0, "expert_call": 0, "expert": []}}}]})";
+    "head": [[1, 0.5]], "key_decode": 0.125, "key_prefill": 0, "expert_call": 0.5, "expert": [[1, 2]],
+    "exchange_decode": [], "exchange_prefill": []},
+  "together": [{"workers": 1, "costs": {"own_decode": [], "own_prefill": [[64, 1]], "shared_decode": [], "shared_prefill": [],
+    "head": [], "key_decode": 0, "key_prefill": 0.5, "expert_call": 0, "expert": [],
+    "exchange_decode": [[4096, 0.75]], "exchange_prefill": []}}]}}]})";
 
 std::string hosts_with(const std::string& from, const std::string& to) {
   std::string text = kHostsText;
@@ -36,6 +39,15 @@ TEST(HostsFile, CostsAreForAsManyLayersAsTheModelHas) {
   EXPECT_DOUBLE_EQ(host.alone.key_decode, 0.375);
   EXPECT_DOUBLE_EQ(host.alone.head.at(9), 0.5);   // once a step
   EXPECT_DOUBLE_EQ(host.alone.expert_call, 0.5);  // of one layer
+  ASSERT_EQ(host.together.size(), 1U);
+  EXPECT_DOUBLE_EQ(host.together[0].costs.own_prefill.at(64), 3);
+  EXPECT_DOUBLE_EQ(host.together[0].costs.key_prefill, 1.5);
+  EXPECT_DOUBLE_EQ(host.together[0].costs.exchange_decode.at(4096), 0.75);  // of one layer
+  EXPECT_EQ(host.role, HostRole::kWorkers);
+  EXPECT_DOUBLE_EQ(host.load_bytes_per_s, 3e9);
+  EXPECT_DOUBLE_EQ(host.handling.at(64), 0.25);
+  ASSERT_EQ(host.exchange.size(), 1U);
+  EXPECT_DOUBLE_EQ(host.exchange[0].curve.at(1024), 0.125);
   EXPECT_FALSE(host_for(hosts.at(0), {.shape = "other", .num_layers = 6}).is_measured);
 }
 
@@ -54,6 +66,14 @@ TEST(HostsFile, WhatCannotBeIsRefusedByName) {
   expect_hosts_refused(hosts_with("[4, 1]", "[1, 1]"), {"measured: alone: own_decode", "ascending"});
   expect_hosts_refused(hosts_with("[4, 1]", "[4, -1]"), {"own_decode"});
   expect_hosts_refused(hosts_with("[4, 1]", "4"), {"own_decode"});
+  expect_hosts_refused(hosts_with("\"version\": 2", "\"version\": 1"), {"version is 1", "measured anew"});
+  expect_hosts_refused(hosts_with("\"role\": \"workers\"", "\"role\": \"everybody\""),
+                       {"hosts[0]: role", "everybody", "coordinators"});
+  expect_hosts_refused(hosts_with("\"workers\": 2", "\"workers\": 65"), {"exchange[0]: workers is 65"});
+  expect_hosts_refused(hosts_with("[{\"workers\": 2, ", "[{\"workers\": 2, \"curve\": []}, {\"workers\": 2, "),
+                       {"exchange[1]: workers", "more than in the entry before"});
+  expect_hosts_refused(hosts_with("\"costs\": {", "\"cost\": {"), {"together[0]: no costs"});
+  expect_hosts_refused(hosts_with("3e9", "0"), {"load_bytes_per_s is 0"});
   expect_hosts_refused(hosts_with("\"layers\": 2", "\"layers\": \"2\""), {"layers"});
 }
 

@@ -1,0 +1,444 @@
+#include "launch/step_probe.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <exception>
+#include <memory>
+#include <numeric>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "comm/stream/stream_hub.h"
+#include "kernels/backend.h"
+#include "launch/exchange_probe.h"
+#include "moe/local_token_dispatcher.h"
+#include "moe/remote/remote_token_dispatcher.h"
+#include "moe/reply_writer.h"
+#include "runtime/base/error.h"
+#include "runtime/cluster/core_policy.h"
+#include "runtime/host_logits.h"
+#include "runtime/model/cache_shapes.h"
+#include "runtime/model/expert_loader.h"
+#include "runtime/plan/expert_fit.h"
+
+namespace ferry {
+namespace {
+
+using ProbeClock = std::chrono::steady_clock;
+
+constexpr int64_t kProbeSequences = 64, kProbeTokens = 2048, kBlock = 16;
+constexpr int64_t kShortPast = 64, kLongPast = 1024;  // tokens
+constexpr int64_t kProbeBlocks = (kProbeTokens + kLongPast) / kBlock + kProbeSequences * (kShortPast / kBlock + 1);
+constexpr std::array<int64_t, 7> kDecodeRows{1, 2, 4, 8, 16, 32, 64};
+constexpr std::array<int64_t, 4> kPrefillRows{64, 128, 512, 2048};
+constexpr int kPasses = 4;
+constexpr double kSecondsOfPass = 0.02;  // of one size
+constexpr double kSecondsOfAll = 1;      // of one size, beyond which there is no further pass
+constexpr std::chrono::seconds kPatience{60};
+
+double seconds_of(ProbeClock::duration time) { return std::chrono::duration<double>(time).count(); }
+
+/// A thread in the place of a rank: answers rows by its slice of the experts as an expert worker does, until it is told to go
+/// or its link ends.
+class ProbeWorker {
+ public:
+  struct Options {
+    const EngineOptions& engine;
+    DType dtype;
+    CorePolicy cores;
+    int64_t top_k;
+  };
+  /// `bank` outlives this.
+  ProbeWorker(FileDescriptor socket, const ExpertBank& bank, const Options& options)
+      : thread_([this, &bank, options, fd = std::move(socket)]() mutable { run(std::move(fd), bank, options); }) {}
+  ~ProbeWorker() { thread_.join(); }
+  ProbeWorker(const ProbeWorker&) = delete;
+  ProbeWorker& operator=(const ProbeWorker&) = delete;
+
+  /// That it has computed so far.
+  double compute_s() const { return static_cast<double>(compute_ns_.load()) * 1e-9; }
+
+ private:
+  void run(FileDescriptor socket, const ExpertBank& bank, const Options& options) {
+    StreamHub hub;
+    const std::unique_ptr<Link> link = hub.adopt(std::move(socket), Rank{0});
+    try {
+      ThreadPool pool(options.cores.default_threads(), options.cores.thread_spin());
+      const Backend backend = select_backend(options.engine.kernels, options.engine.matmul, options.dtype);
+      Stream stream(backend, pool);
+      ReplyWriter writer(bank, stream,
+                         {.map_epoch = 1, .max_tokens = kProbeTokens, .top_k = options.top_k, .dtype = options.dtype});
+      answer_all(*link, writer);
+    } catch (const std::exception& error) {
+      link->fail(error.what());
+    }
+  }
+
+  // The next message may come while the last one is computed.
+  void answer_all(Link& link, ReplyWriter& writer) {
+    std::array<AlignedBuffer, 2> inboxes;
+    for (AlignedBuffer& inbox : inboxes) inbox = AlignedBuffer(static_cast<std::size_t>(max_request_bytes(writer.shape())));
+    AlignedBuffer room(static_cast<std::size_t>(max_reply_bytes(writer.shape())));
+    const auto post = [&](std::size_t i) {
+      return link.irecv({inboxes[i].data(), inboxes[i].size()}, kRequestTag, Fit::kUpTo);
+    };
+    std::unique_ptr<PendingOp> receive = post(0);
+    for (std::size_t at = 0;; at = 1 - at) {
+      const std::size_t size = link.wait(*receive, ProbeClock::now() + kPatience);
+      const std::span<const std::byte> message(inboxes[at].data(), size);
+      receive = post(1 - at);
+      if (read_header_of_any_epoch(message).kind != WireKind::kRows) return;
+      const RequestView request = parse_request(message, writer.shape());
+      const auto start = ProbeClock::now();
+      const std::span<const std::byte> reply = writer.write(request, {room.data(), room.size()});
+      compute_ns_ += std::chrono::duration_cast<std::chrono::nanoseconds>(ProbeClock::now() - start).count();
+      link.wait(*link.isend(reply, kReplyTag), ProbeClock::now() + kPatience);
+    }
+  }
+
+  std::atomic<int64_t> compute_ns_{0};
+  std::thread thread_;
+};
+
+/// A part of the experts, shared.
+ExpertBank slice_of(const ExpertBank& all, int64_t first, int64_t count) {
+  std::vector<int64_t> num_local;
+  for (int64_t l = 0; l < all.num_layers(); ++l) num_local.push_back(all.num_local_experts(l) > 0 ? count : 0);
+  ExpertBank bank(num_local, all.dims(), all.type());
+  for (int64_t l = 0; l < all.num_layers(); ++l) {
+    for (int64_t e = 0; e < num_local[static_cast<std::size_t>(l)]; ++e) {
+      if (auto expert = all.expert(l, first + e)) bank.set(l, e, std::move(expert));
+    }
+  }
+  return bank;
+}
+
+/// Experts behind sockets, and the dispatcher that sends rows there.
+class ProbeJob {
+ public:
+  ProbeJob(const StepProbeOptions& options, const ExpertBank& experts, Stream& stream)
+      : num_experts_(experts.num_local_experts()) {
+    const CorePolicy cores{.cores = options.num_threads,
+                           .is_coordinator = false,
+                           .has_workers = true,
+                           .ranks_on_cores = static_cast<int>(options.workers) + 1};
+    std::vector<Rank> ranks;
+    std::vector<Link*> links;
+    int64_t first = 0;
+    for (int64_t w = 0; w < options.workers; ++w) {
+      const int64_t count = num_experts_ / options.workers + (w < num_experts_ % options.workers ? 1 : 0);
+      banks_.push_back(std::make_unique<ExpertBank>(slice_of(experts, first, count)));
+      first += count;
+      auto [near, far] = connected_probe_sockets(ProbeSockets::kHost);
+      ranks.push_back({static_cast<int32_t>(w) + 1});
+      workers_.push_back(std::make_unique<ProbeWorker>(
+          std::move(far), *banks_.back(),
+          ProbeWorker::Options{
+              .engine = options.engine, .dtype = options.dtype, .cores = cores, .top_k = options.config.moe.top_k}));
+      links_.push_back(hub_.adopt(std::move(near), ranks.back()));
+      links.push_back(links_.back().get());
+    }
+    dispatcher_ = std::make_unique<RemoteTokenDispatcher>(
+        hub_, ExpertPlacement::contiguous(experts.num_layers(), num_experts_, ranks), links, nullptr, stream,
+        RemoteTokenDispatcher::Options{.hidden_dim = options.config.hidden_dim,
+                                       .max_tokens = kProbeTokens,
+                                       .top_k = options.config.moe.top_k,
+                                       .dtype = options.dtype,
+                                       .row_dtype = experts.row_dtype(options.dtype)});
+  }
+  ~ProbeJob() {
+    dispatcher_.reset();
+    links_.clear();  // which ends the workers
+  }
+  ProbeJob(const ProbeJob&) = delete;
+  ProbeJob& operator=(const ProbeJob&) = delete;
+
+  RemoteTokenDispatcher& dispatcher() { return *dispatcher_; }
+  /// Of each worker, since the start.
+  std::vector<double> compute_s() const {
+    std::vector<double> seconds;
+    for (const auto& worker : workers_) seconds.push_back(worker->compute_s());
+    return seconds;
+  }
+
+ private:
+  int64_t num_experts_;
+  StreamHub hub_;
+  std::vector<std::unique_ptr<ExpertBank>> banks_;
+  std::vector<std::unique_ptr<ProbeWorker>> workers_;
+  std::vector<std::unique_ptr<Link>> links_;
+  std::unique_ptr<RemoteTokenDispatcher> dispatcher_;
+};
+
+/// Where a step's time goes, seconds.
+struct StepSplit {
+  double own = 0, shared = 0, head = 0;
+  double routed = 0;   // from the rows' departure to their sums, without the shared expert
+  double compute = 0;  // of that, the slowest worker's experts
+
+  double sum() const { return own + shared + head + routed; }
+  StepSplit operator/(double n) const { return {own / n, shared / n, head / n, routed / n, compute / n}; }
+  StepSplit operator+(const StepSplit& o) const {
+    return {own + o.own, shared + o.shared, head + o.head, routed + o.routed, compute + o.compute};
+  }
+};
+
+/// In front of a dispatcher: lets all experts have as many rows, and looks at the clock.
+class Stopwatch final : public TokenDispatcher {
+ public:
+  /// `inner` outlives this and has `num_experts` experts.
+  Stopwatch(TokenDispatcher& inner, int64_t num_experts) : inner_(inner), num_experts_(num_experts) {}
+
+  void begin_step(int64_t step) override {
+    split_ = {};
+    last_ = ProbeClock::now();
+    inner_.begin_step(step);
+  }
+  DispatchHandle dispatch(const DispatchArgs& args) override {
+    DispatchArgs even = args;
+    even_.resize(args.topk_idx.size());
+    for (int32_t& id : even_) id = static_cast<int32_t>(next_++ % num_experts_);
+    even.topk_idx = even_;
+    split_.own += lap();
+    DispatchHandle handle = inner_.dispatch(even);
+    split_.routed += lap();
+    return handle;
+  }
+  void combine(DispatchHandle handle, MatrixView out) override {
+    split_.shared += lap();
+    inner_.combine(std::move(handle), out);
+    split_.routed += lap();
+  }
+  /// The step is over.
+  StepSplit take() {
+    split_.head = lap();
+    return split_;
+  }
+  void keep_alive() override {}
+  void shut_down() override {}
+  DType row_dtype() const override { return inner_.row_dtype(); }
+  const ExpertPlacement& placement() const override { return inner_.placement(); }
+  const ExpertLoad& expert_load() const override { return inner_.expert_load(); }
+
+ private:
+  double lap() {
+    const auto now = ProbeClock::now();
+    return seconds_of(now - std::exchange(last_, now));
+  }
+
+  TokenDispatcher& inner_;
+  int64_t num_experts_;
+  int64_t next_ = 0;
+  std::vector<int32_t> even_;
+  StepSplit split_;
+  ProbeClock::time_point last_;
+};
+
+/// What a step is made of.
+struct StepShape {
+  int64_t sequences = 1, tokens = 1;  // of each
+  int64_t past = 0;
+  DeltaForm form = DeltaForm::kRecurrent;
+};
+
+/// Runs steps of the coordinator, and what its experts take.
+class StepProbe {
+ public:
+  StepProbe(const StepProbeOptions& options, const ProbeWeights& weights);
+  RankCosts measure();
+
+ private:
+  KvCacheOptions kv_options() const {
+    KvCacheOptions options = kv_cache_shape(config_, options_.dtype, kBlock);
+    options.num_blocks = kProbeBlocks;
+    return options;
+  }
+  RecurrentStateOptions state_options() const {
+    RecurrentStateOptions options = recurrent_state_shape(config_, options_.dtype);
+    options.num_slots = kProbeSequences;
+    return options;
+  }
+  StepSplit step(const StepShape& shape);
+  StepSplit some_steps(const StepShape& shape);
+  void note(const StepShape& shape, const StepSplit& split, double num_bytes);
+  double bytes_of_step(const StepShape& shape);
+
+  const StepProbeOptions& options_;
+  const ModelConfig& config_;
+  const int64_t num_experts_, num_layers_;
+  const Backend backend_;
+  ThreadPool pool_;
+  Stream stream_;
+  std::optional<ProbeJob> job_;
+  std::unique_ptr<TokenDispatcher> local_;
+  std::optional<Stopwatch> stopwatch_;
+  KvCache kv_cache_;
+  RecurrentState state_;
+  Trunk trunk_;
+  HostLogits logits_;
+  std::vector<int32_t> blocks_;
+  StepRows rows_;
+  std::vector<TokenId> tokens_;
+  RankCosts costs_;
+  std::vector<ExpertPoint> expert_points_;
+};
+
+int64_t count_expert_layers(const ExpertBank& bank) {
+  int64_t count = 0;
+  for (int64_t l = 0; l < bank.num_layers(); ++l) count += bank.num_local_experts(l) > 0 ? 1 : 0;
+  return count;
+}
+
+CorePolicy coordinator_cores(const StepProbeOptions& options) {
+  return {.cores = options.num_threads,
+          .has_workers = options.workers > 0,
+          .ranks_on_cores = static_cast<int>(options.workers) + 1};
+}
+
+StepProbe::StepProbe(const StepProbeOptions& options, const ProbeWeights& weights)
+    : options_(options),
+      config_(options.config),
+      num_experts_(weights.experts->num_local_experts()),
+      num_layers_(count_expert_layers(*weights.experts)),
+      backend_(select_backend(options.engine.kernels, options.engine.matmul, options.dtype)),
+      pool_(options.num_threads, coordinator_cores(options).thread_spin()),
+      stream_(backend_, pool_),
+      kv_cache_(kv_options(), stream_.memory()),
+      state_(state_options(), stream_.memory()),
+      trunk_(config_, weights.trunk, stream_, options.dtype,
+             {.max_tokens = kProbeTokens, .max_logit_rows = kProbeSequences, .max_sequences = kProbeSequences}),
+      logits_(stream_, {.dtype = options.dtype,
+                        .max_rows = kProbeSequences,
+                        .vocab_size = config_.vocab_size,
+                        .vocab_size_effective = static_cast<int32_t>(config_.vocab_size),
+                        .has_values = false}) {
+  if (options.workers == 0) {
+    local_ = std::make_unique<LocalTokenDispatcher>(
+        *weights.experts, stream_,
+        LocalTokenDispatcher::Options{.max_tokens = kProbeTokens, .top_k = config_.moe.top_k, .dtype = options.dtype});
+    stopwatch_.emplace(*local_, num_experts_);
+  } else {
+    job_.emplace(options, *weights.experts, stream_);
+    stopwatch_.emplace(job_->dispatcher(), num_experts_);
+  }
+  blocks_.resize(static_cast<std::size_t>(kProbeBlocks));
+  std::iota(blocks_.begin(), blocks_.end(), 0);
+  for (int64_t s = 0; s < kProbeSequences; ++s) state_.reset(stream_, s);
+}
+
+StepSplit StepProbe::step(const StepShape& shape) {
+  const int64_t blocks = (shape.past + shape.tokens + kBlock - 1) / kBlock;
+  rows_.clear();
+  for (int64_t s = 0; s < shape.sequences; ++s) {
+    tokens_.clear();
+    for (int64_t i = 0; i < shape.tokens; ++i)
+      tokens_.push_back(static_cast<TokenId>((s * 7919 + (shape.past + i) * 104729 + 17) % config_.vocab_size));
+    rows_.add({.tokens = tokens_,
+               .num_past = shape.past,
+               .block_table = blocks_.data() + s * blocks,
+               .state_slot = static_cast<int32_t>(s),
+               .logits = SequenceRows::Logits::kLast,
+               .form = shape.form});
+  }
+  const StepInput input = rows_.input(64);
+  const std::vector<double> before = job_ ? job_->compute_s() : std::vector<double>();
+  stopwatch_->begin_step(0);
+  logits_.set(trunk_.forward(input, kv_cache_, state_, *stopwatch_));
+  logits_.all_tokens();
+  StepSplit split = stopwatch_->take();
+  const std::vector<double> after = job_ ? job_->compute_s() : std::vector<double>();
+  for (std::size_t w = 0; w < after.size(); ++w) split.compute = std::max(split.compute, after[w] - before[w]);
+  return split;
+}
+
+/// The mean of some steps behind one that does not count.
+StepSplit StepProbe::some_steps(const StepShape& shape) {
+  constexpr int kLeast = 2;
+  const StepSplit first = step(shape);
+  if (first.sum() > kSecondsOfAll) return first;
+  StepSplit sum;
+  int count = 0;
+  while (count < kLeast || sum.sum() < kSecondsOfPass) {
+    sum = sum + step(shape);
+    ++count;
+  }
+  return sum / count;
+}
+
+/// Of a layer, both ways.
+double StepProbe::bytes_of_step(const StepShape& shape) {
+  if (!job_) return 0;
+  const TransportCount before = job_->dispatcher().transport_count();
+  step(shape);
+  const TransportCount count = job_->dispatcher().transport_count() - before;
+  return static_cast<double>(count.bytes_out + count.bytes_in) / static_cast<double>(std::max<int64_t>(1, count.layers));
+}
+
+void StepProbe::note(const StepShape& shape, const StepSplit& split, double num_bytes) {
+  const auto rows = static_cast<double>(shape.sequences * shape.tokens);
+  const auto layers = static_cast<double>(num_layers_);
+  const bool is_decode = shape.form == DeltaForm::kRecurrent;
+  (is_decode ? costs_.own_decode : costs_.own_prefill).points.push_back({rows, split.own});
+  if (is_decode) costs_.head.points.push_back({rows, split.head});
+  const double asked = rows * static_cast<double>(config_.moe.top_k);
+  const double touched = std::min(asked, static_cast<double>(num_experts_));
+  const double experts_s = job_ ? split.compute : split.routed;
+  expert_points_.push_back({.experts = touched, .rows = std::round(asked / touched), .seconds = experts_s / layers});
+  Curve& shared = is_decode ? costs_.shared_decode : costs_.shared_prefill;
+  if (!job_) return shared.points.push_back({rows, split.shared});
+  // Beside the experts, of which some may run while the shared one does: that is not counted twice.
+  const double beside = std::max(0.0, split.routed + split.shared - split.compute);
+  const double visible = std::min(split.shared, beside);
+  shared.points.push_back({rows, visible});
+  Curve& exchange = is_decode ? costs_.exchange_decode : costs_.exchange_prefill;
+  if (exchange.points.empty() || num_bytes > exchange.points.back().size)
+    exchange.points.push_back({num_bytes, (beside - visible) / layers});
+}
+
+RankCosts StepProbe::measure() {
+  std::vector<StepShape> shapes;
+  shapes.reserve(kDecodeRows.size() + kPrefillRows.size() + 2);
+  for (const int64_t rows : kDecodeRows) shapes.push_back({.sequences = rows, .past = kShortPast});
+  const int64_t longest = std::min(kProbeTokens, config_.max_context - 1);
+  for (const int64_t rows : kPrefillRows)
+    if (rows <= longest) shapes.push_back({.tokens = rows, .form = DeltaForm::kChunk});
+  constexpr int64_t kFew = 4, kPiece = 128;
+  const std::size_t num_sizes = shapes.size();
+  const bool has_long = longest >= kLongPast + kPiece;
+  if (has_long) {
+    shapes.push_back({.sequences = kFew, .past = kLongPast});
+    shapes.push_back({.tokens = kPiece, .past = kLongPast, .form = DeltaForm::kChunk});
+  }
+  std::vector<StepSplit> best(shapes.size());
+  for (int pass = 0; pass < kPasses; ++pass) {
+    for (std::size_t i = 0; i < shapes.size(); ++i) {
+      if (pass > 0 && best[i].sum() * (pass + 1) > kSecondsOfAll) continue;
+      const StepSplit split = some_steps(shapes[i]);
+      if (pass == 0 || split.sum() < best[i].sum()) best[i] = split;
+    }
+  }
+  for (std::size_t i = 0; i < num_sizes; ++i) note(shapes[i], best[i], bytes_of_step(shapes[i]));
+  fit_experts(expert_points_, costs_);
+  if (!has_long) return costs_;
+  constexpr auto kDecodeKeys = static_cast<double>(kFew * (kLongPast - kShortPast));
+  constexpr auto kPrefillKeys = static_cast<double>(kPiece * kLongPast);
+  costs_.key_decode = std::max(0.0, (best[num_sizes].own - costs_.own_decode.at(kFew)) / kDecodeKeys);
+  costs_.key_prefill = std::max(0.0, (best[num_sizes + 1].own - costs_.own_prefill.at(kPiece)) / kPrefillKeys);
+  for (Curve::Point& p : costs_.own_decode.points)  // the curve is that of sequences without a past
+    p.seconds = std::max(0.0, p.seconds - p.size * static_cast<double>(kShortPast) * costs_.key_decode);
+  return costs_;
+}
+
+}  // namespace
+
+RankCosts measure_steps(const StepProbeOptions& options, const ProbeWeights& weights) {
+  return StepProbe(options, weights).measure();
+}
+
+}  // namespace ferry
