@@ -97,6 +97,16 @@ std::vector<PlanCase> plan_cases(const PlanOptions& o, const ModelConfig& config
   return cases;
 }
 
+/// What a layer's messages take between ranks of the host, where that was measured.
+void print_exchange(const PlanHost& host) {
+  constexpr double kSmall = 1 << 12, kMiddle = 1 << 16, kLarge = 1 << 20;
+  for (const HostExchange& x : host.exchange) {
+    std::printf("  within it %lld worker%s: 4 KiB of a layer %.0f us, 64 KiB %.0f us, 1 MiB %.0f us\n",
+                static_cast<long long>(x.workers), x.workers > 1 ? "s" : "", x.curve.at(kSmall) * 1e6,
+                x.curve.at(kMiddle) * 1e6, x.curve.at(kLarge) * 1e6);
+  }
+}
+
 void print_plan_head(const Options& options, const ModelConfig& config, const PlanModel& model,
                      const std::vector<PlanHost>& hosts) {
   std::printf("%s: coordinator %.2f GB of weights, %lld layers of %lld experts of %.2f MB\n", config.name.c_str(),
@@ -109,6 +119,7 @@ void print_plan_head(const Options& options, const ModelConfig& config, const Pl
         static_cast<long long>(h.count), h.name.c_str(), static_cast<long long>(h.cores), h.read_bytes_per_s * 1e-9,
         h.flops_per_s * 1e-9, h.code_flops_per_s * 1e-9, h.link_s * 1e6, h.link_bytes_per_s * 1e-9,
         h.is_measured ? "measured" : "guessed from these roofs");
+    print_exchange(h);
   }
   const ExpertCost cost = chooser_cost(hosts.back().alone.expert);
   std::printf("an expert takes %.1f us and %.2f us a row; routing %s\n\n", cost.fixed * 1e6, cost.per_row * 1e6,

@@ -30,7 +30,7 @@ std::vector<std::string> split_at_commas(const std::string& text) {
 void add_machines(CLI::App& app, PlanOptions& o) {
   app.add_option("--hosts", o.hosts, "file of machines, as --measure --save writes it; the first is the coordinator's");
   app.add_flag("--measure", o.measure,
-               "measure this machine with the model's own weights, which takes about 10 s and its time to load");
+               "measure this machine with the model's own weights, which takes about 15 s and its time to load");
   app.add_option("--save", o.save, "with --measure: file for what was measured, which --hosts reads");
   const auto parse_link = [&o](const std::string& text) {
     const std::size_t comma = text.find(',');
