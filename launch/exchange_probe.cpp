@@ -1,15 +1,14 @@
 #include "launch/exchange_probe.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <span>
-#include <thread>
+#include <utility>
+#include <vector>
 
 #include "comm/stream/stream_hub.h"
 #include "runtime/base/error.h"
@@ -47,24 +46,12 @@ void fill(Bytes& bytes, uint32_t seed) {
   }
 }
 
-[[noreturn]] void give_up(const std::string& what) { throw Error(ErrorCode::kUnavailable, "plan: " + what); }
-
-/// A thread in the place of a worker: to every message it answers with bytes of its own, until its link ends. A message that is
-/// not the one that is due ends the link.
+/// What a process does in the place of a worker: to every message it answers with bytes of its own, until its link ends. A
+/// message that is not the one that is due ends the link.
 class Echo {
  public:
-  Echo(FileDescriptor socket, uint32_t number) : number_(number) {
-    try {
-      thread_ = std::thread([this, fd = std::move(socket)]() mutable { run(std::move(fd)); });
-    } catch (const std::system_error& error) {
-      give_up(std::string("no thread for a rank: ") + error.what());
-    }
-  }
-  ~Echo() { thread_.join(); }
-  Echo(const Echo&) = delete;
-  Echo& operator=(const Echo&) = delete;
+  explicit Echo(uint32_t number) : number_(number) {}
 
- private:
   void run(FileDescriptor socket) const {
     StreamHub hub;
     const std::unique_ptr<Link> link = hub.adopt(std::move(socket), Rank{0});
@@ -74,6 +61,7 @@ class Echo {
     }
   }
 
+ private:
   // A size begins with both shares, as two words; a message of one byte ends it.
   void answer_size(Link& link) const {
     std::array<uint64_t, 2> sizes{};
@@ -94,26 +82,30 @@ class Echo {
   }
 
   const uint32_t number_;
-  std::thread thread_;
 };
 
 /// The end of one worker on the thread that asks.
 struct Peer {
   std::unique_ptr<Link> link;
-  Bytes out, back, expected;
+  Bytes out{}, back{}, expected{};
 };
 
 class Exchanger {
  public:
   Exchanger(ProbeSockets kind, int64_t workers) {
+    std::vector<FileDescriptor> near_ends;
     for (int64_t w = 0; w < workers; ++w) {
       auto [near, far] = connected_probe_sockets(kind);
-      echoes_.push_back(std::make_unique<Echo>(std::move(far), static_cast<uint32_t>(w)));
-      peers_.push_back(
-          {.link = hub_.adopt(std::move(near), Rank{static_cast<int32_t>(w) + 1}), .out = {}, .back = {}, .expected = {}});
+      near_ends.push_back(std::move(near));
+      const Echo echo(static_cast<uint32_t>(w));
+      ranks_.push_back(std::make_unique<ProbeRank>(
+          std::move(far), [&echo](FileDescriptor socket, std::atomic<int64_t>&) { echo.run(std::move(socket)); }));
     }
+    hub_.emplace();
+    for (FileDescriptor& near : near_ends)
+      peers_.push_back({.link = hub_->adopt(std::move(near), Rank{static_cast<int32_t>(std::ssize(peers_)) + 1})});
   }
-  ~Exchanger() { peers_.clear(); }  // which ends the threads
+  ~Exchanger() { peers_.clear(); }  // which ends the processes
   Exchanger(const Exchanger&) = delete;
   Exchanger& operator=(const Exchanger&) = delete;
 
@@ -167,7 +159,7 @@ class Exchanger {
       whose.push_back(w);
     }
     while (!awaited.empty()) {
-      const std::size_t which = hub_.wait_any(awaited, Clock::now() + kPatience);
+      const std::size_t which = hub_->wait_any(awaited, Clock::now() + kPatience);
       const std::size_t w = whose[which];
       peers_[w].link->wait(*receives[w], Clock::now() + kPatience);
       peers_[w].link->wait(*sends[w], Clock::now() + kPatience);
@@ -176,36 +168,12 @@ class Exchanger {
     }
   }
 
-  StreamHub hub_;
-  std::vector<std::unique_ptr<Echo>> echoes_;
+  std::vector<std::unique_ptr<ProbeRank>> ranks_;
+  std::optional<StreamHub> hub_;  // it has a thread: made behind the processes
   std::vector<Peer> peers_;
 };
 
-std::pair<FileDescriptor, FileDescriptor> loopback_sockets() {
-  const FileDescriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in place{};
-  place.sin_family = AF_INET;
-  place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(place);
-  auto* const address = reinterpret_cast<sockaddr*>(&place);
-  if (listener.get() < 0 || bind(listener.get(), address, size) != 0 || listen(listener.get(), 1) != 0 ||
-      getsockname(listener.get(), address, &size) != 0)
-    give_up("no port of the loopback device can be had");
-  FileDescriptor near(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (near.get() < 0 || connect(near.get(), address, size) != 0) give_up("the loopback device connects to nothing");
-  FileDescriptor far(accept(listener.get(), nullptr, nullptr));
-  if (far.get() < 0) give_up("the loopback device accepts nothing");
-  return {std::move(near), std::move(far)};
-}
-
 }  // namespace
-
-std::pair<FileDescriptor, FileDescriptor> connected_probe_sockets(ProbeSockets kind) {
-  if (kind == ProbeSockets::kTcp) return loopback_sockets();
-  std::array<int, 2> ends{};
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) give_up("no pair of sockets can be made");
-  return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
-}
 
 Curve measure_exchange(ProbeSockets kind, int64_t workers) {
   Exchanger exchanger(kind, workers);

@@ -1,18 +1,16 @@
 #!/usr/bin/env python3
 """Holds `ferry plan` against `ferry bench` on this machine: predicted, measured, error.
 
-    launch/plan_check.py [--ferry PATH] [--workers 0,1,2] [--rounds N] [--lock FILE] [MODEL[:QUANTIZE]...]        default: demo
+    launch/plan_check.py [--ferry PATH] [--workers 0,1,2] [--rounds N] [--repetitions N] [--hosts FILE] [MODEL[:QUANTIZE]...]        default: demo
 
 For 0, 1 and 2 workers a bench of a prompt and of 1, 16 and 64 sequences is held against what a plan says, 12 configurations a
 model. Both run on the same routing, that of a capture. A plan's costs are measured anew (`ferry plan --measure`) in each round, and
 know nothing of the benches. Costs are of an undisturbed machine, since the fastest of several passes counts; so the fastest of a bench's
-repetitions is what they are held against. --lock: each run holds this file's lock, as flock(1) does. The last lines are, for each
-round and for the medians over rounds, the median of the errors and the largest one.
+repetitions, which take about as long as a pass, is what they are held against. A machine that others share may change its speed between
+a plan and its benches, for all configurations alike; the last table has the fastest of all rounds on either side.
 """
 
 import argparse
-import contextlib
-import fcntl
 import json
 import pathlib
 import statistics
@@ -21,18 +19,8 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BATCHES = (1, 16, 64)
-PROMPT, DECODE, REPETITIONS = 512, 48, 9
+PROMPT, DECODE = 512, 16
 CONTEXT = 32 + DECODE // 2  # tokens behind a sequence of the bench, on average
-
-
-@contextlib.contextmanager
-def locked(path):
-    if path is None:
-        yield
-        return
-    with open(path, "a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def output_of(command):
@@ -44,20 +32,16 @@ def output_of(command):
 
 class Model:
     def __init__(self, options, name, folder):
-        self.ferry, self.lock, self.memory = options.ferry, options.lock, options.memory
+        self.ferry, self.memory, self.repetitions, self.hosts = options.ferry, options.memory, options.repetitions, options.hosts
         path, _, quantize = name.partition(":")
         self.name = name
         self.options = ["--model", path, *(["--quantize", quantize] if quantize else [])]
         self.folder = folder
 
-    def run(self, command):
-        with locked(self.lock):
-            return output_of(command)
-
     def bench(self, workers, batches, more=()):
         launcher = [] if workers == 0 else [ROOT / "launch/mpirun.sh", "-np", workers + 1]
-        command = [*launcher, self.ferry, "bench", *self.options, "--memory", self.memory, "-p", PROMPT, "-n", DECODE, "-r", REPETITIONS]
-        return json.loads(self.run([*command, "-b", ",".join(map(str, batches)), "--json", *more]))
+        command = [*launcher, self.ferry, "bench", *self.options, "--memory", self.memory, "-p", PROMPT, "-n", DECODE, "-r", self.repetitions]
+        return json.loads(output_of([*command, "-b", ",".join(map(str, batches)), "--json", *more]))
 
     def capture(self):
         """Routing of prompts and of 64 sequences: what the router makes of the bench's own tokens."""
@@ -66,8 +50,10 @@ class Model:
         return capture
 
     def measure(self):
+        if self.hosts:
+            return self.hosts
         hosts = self.folder / "hosts.json"
-        self.run([self.ferry, "plan", *self.options, "--measure", "--save", hosts, "--json"])
+        output_of([self.ferry, "plan", *self.options, "--measure", "--save", hosts, "--json"])
         return hosts
 
     def plan(self, hosts, workers, routing):
@@ -89,18 +75,23 @@ def measured_rates(workers, run):
 
 
 def check_round(model, workers, routing):
-    """{configuration: error}, printed as they come."""
-    predicted, errors = model.plan(model.measure(), workers, routing), {}
+    """{configuration: (predicted, measured)}."""
+    predicted, pairs = model.plan(model.measure(), workers, routing), {}
     for number in workers:
         for key, rate in measured_rates(number, model.bench(number, BATCHES, more=["--routing", routing])).items():
-            errors[key] = predicted[key] / rate - 1
-            print(f"{model.name:20} {key[1] + ' ' + str(key[2]):12} {number:7} {predicted[key]:10.1f} {rate:10.1f} {100 * errors[key]:+8.1f} %", flush=True)
-    return errors
+            pairs[key] = (predicted[key], rate)
+    return pairs
 
 
-def summary(name, errors):
-    sizes = [abs(error) for error in errors]
-    print(f"{name}: {len(sizes)} configurations, median error {100 * statistics.median(sizes):.1f} %, largest {100 * max(sizes):.1f} %")
+def show(model, title, pairs):
+    """The pairs, their errors, and the median of those, of all and of those with workers."""
+    for (workers, phase, size), (predicted, measured) in pairs.items():
+        error = 100 * (predicted / measured - 1)
+        print(f"{model.name:20} {phase + ' ' + str(size):12} {workers:7} {predicted:10.1f} {measured:10.1f} {error:+8.1f} %")
+    for name, least in (("all", 0), ("with workers", 1)):
+        sizes = [100 * abs(predicted / measured - 1) for key, (predicted, measured) in pairs.items() if key[0] >= least]
+        if sizes:
+            print(f"{title}, {name}: {len(sizes)} configurations, median error {statistics.median(sizes):.1f} %, largest {max(sizes):.1f} %", flush=True)
 
 
 def check(model, workers, rounds):
@@ -108,12 +99,9 @@ def check(model, workers, rounds):
     all_rounds = []
     for number in range(rounds):
         all_rounds.append(check_round(model, workers, routing))
-        summary(f"{model.name}, round {number + 1}", all_rounds[-1].values())
-        with_workers = [error for key, error in all_rounds[-1].items() if key[0] > 0]
-        if with_workers:
-            summary(f"{model.name}, round {number + 1}, with workers", with_workers)
-    medians = {key: statistics.median(errors[key] for errors in all_rounds) for key in all_rounds[0]}
-    summary(f"{model.name}, medians of {rounds} rounds", medians.values())
+        show(model, f"round {number + 1}", all_rounds[-1])
+    if rounds > 1:
+        show(model, "the fastest of all", {key: tuple(map(max, zip(*(pairs[key] for pairs in all_rounds)))) for key in all_rounds[0]})
 
 
 def main():
@@ -121,8 +109,9 @@ def main():
     parser.add_argument("--ferry", default=ROOT / "build/release/launch/ferry")
     parser.add_argument("--workers", default="0,1,2")
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--hosts", help="costs that were measured before, of one model: none is measured anew")
+    parser.add_argument("--repetitions", type=int, default=15, help="of each measurement of a bench")
     parser.add_argument("--memory", default="512MiB", help="of the bench's caches")
-    parser.add_argument("--lock")
     parser.add_argument("models", nargs="*", default=["demo"])
     options = parser.parse_args()
     workers = [int(number) for number in options.workers.split(",")]

@@ -9,14 +9,12 @@
 #include <memory>
 #include <numeric>
 #include <span>
-#include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "comm/stream/stream_hub.h"
 #include "kernels/backend.h"
-#include "launch/exchange_probe.h"
+#include "launch/probe_rank.h"
 #include "moe/local_token_dispatcher.h"
 #include "moe/remote/remote_token_dispatcher.h"
 #include "moe/reply_writer.h"
@@ -37,15 +35,15 @@ constexpr int64_t kShortPast = 64, kLongPast = 1024;  // tokens
 constexpr int64_t kProbeBlocks = (kProbeTokens + kLongPast) / kBlock + kProbeSequences * (kShortPast / kBlock + 1);
 constexpr std::array<int64_t, 7> kDecodeRows{1, 2, 4, 8, 16, 32, 64};
 constexpr std::array<int64_t, 4> kPrefillRows{64, 128, 512, 2048};
-constexpr int kPasses = 4;
-constexpr double kSecondsOfPass = 0.02;  // of one size
+constexpr int kPasses = 8;
+constexpr double kSecondsOfPass = 0.01;  // of one size
 constexpr double kSecondsOfAll = 1;      // of one size, beyond which there is no further pass
 constexpr std::chrono::seconds kPatience{60};
 
 double seconds_of(ProbeClock::duration time) { return std::chrono::duration<double>(time).count(); }
 
-/// A thread in the place of a rank: answers rows by its slice of the experts as an expert worker does, until it is told to go
-/// or its link ends.
+/// What a process does in the place of a rank: answers rows by its slice of the experts as an expert worker does, until it is
+/// told to go or its link ends. Counts the nanoseconds for which it computes.
 class ProbeWorker {
  public:
   struct Options {
@@ -54,34 +52,26 @@ class ProbeWorker {
     CorePolicy cores;
     int64_t top_k;
   };
-  /// `bank` outlives this.
-  ProbeWorker(FileDescriptor socket, const ExpertBank& bank, const Options& options)
-      : thread_([this, &bank, options, fd = std::move(socket)]() mutable { run(std::move(fd), bank, options); }) {}
-  ~ProbeWorker() { thread_.join(); }
-  ProbeWorker(const ProbeWorker&) = delete;
-  ProbeWorker& operator=(const ProbeWorker&) = delete;
+  ProbeWorker(const ExpertBank& bank, const Options& options) : bank_(bank), options_(options) {}
 
-  /// That it has computed so far.
-  double compute_s() const { return static_cast<double>(compute_ns_.load()) * 1e-9; }
-
- private:
-  void run(FileDescriptor socket, const ExpertBank& bank, const Options& options) {
+  void run(FileDescriptor socket, std::atomic<int64_t>& compute_ns) const {
     StreamHub hub;
     const std::unique_ptr<Link> link = hub.adopt(std::move(socket), Rank{0});
     try {
-      ThreadPool pool(options.cores.default_threads(), options.cores.thread_spin());
-      const Backend backend = select_backend(options.engine.kernels, options.engine.matmul, options.dtype);
+      ThreadPool pool(options_.cores.default_threads(), options_.cores.thread_spin());
+      const Backend backend = select_backend(options_.engine.kernels, options_.engine.matmul, options_.dtype);
       Stream stream(backend, pool);
-      ReplyWriter writer(bank, stream,
-                         {.map_epoch = 1, .max_tokens = kProbeTokens, .top_k = options.top_k, .dtype = options.dtype});
-      answer_all(*link, writer);
+      ReplyWriter writer(bank_, stream,
+                         {.map_epoch = 1, .max_tokens = kProbeTokens, .top_k = options_.top_k, .dtype = options_.dtype});
+      answer_all(*link, writer, compute_ns);
     } catch (const std::exception& error) {
       link->fail(error.what());
     }
   }
 
+ private:
   // The next message may come while the last one is computed.
-  void answer_all(Link& link, ReplyWriter& writer) {
+  static void answer_all(Link& link, ReplyWriter& writer, std::atomic<int64_t>& compute_ns) {
     std::array<AlignedBuffer, 2> inboxes;
     for (AlignedBuffer& inbox : inboxes) inbox = AlignedBuffer(static_cast<std::size_t>(max_request_bytes(writer.shape())));
     AlignedBuffer room(static_cast<std::size_t>(max_reply_bytes(writer.shape())));
@@ -97,13 +87,13 @@ class ProbeWorker {
       const RequestView request = parse_request(message, writer.shape());
       const auto start = ProbeClock::now();
       const std::span<const std::byte> reply = writer.write(request, {room.data(), room.size()});
-      compute_ns_ += std::chrono::duration_cast<std::chrono::nanoseconds>(ProbeClock::now() - start).count();
+      compute_ns += std::chrono::duration_cast<std::chrono::nanoseconds>(ProbeClock::now() - start).count();
       link.wait(*link.isend(reply, kReplyTag), ProbeClock::now() + kPatience);
     }
   }
 
-  std::atomic<int64_t> compute_ns_{0};
-  std::thread thread_;
+  const ExpertBank& bank_;
+  const Options& options_;
 };
 
 /// A part of the experts, shared.
@@ -119,59 +109,67 @@ ExpertBank slice_of(const ExpertBank& all, int64_t first, int64_t count) {
   return bank;
 }
 
-/// Experts behind sockets, and the dispatcher that sends rows there.
-class ProbeJob {
- public:
-  ProbeJob(const StepProbeOptions& options, const ExpertBank& experts, Stream& stream)
-      : num_experts_(experts.num_local_experts()) {
-    const CorePolicy cores{.cores = options.num_threads,
-                           .is_coordinator = false,
-                           .has_workers = true,
-                           .ranks_on_cores = static_cast<int>(options.workers) + 1};
-    std::vector<Rank> ranks;
-    std::vector<Link*> links;
+/// Processes with the experts, and this end of their sockets. To be made while this process has one thread.
+struct ProbeRanks {
+  ProbeRanks(const StepProbeOptions& options, const ExpertBank& experts) {
+    const ProbeWorker::Options worker{.engine = options.engine,
+                                      .dtype = options.dtype,
+                                      .cores = {.cores = options.num_threads,
+                                                .is_coordinator = false,
+                                                .has_workers = true,
+                                                .ranks_on_cores = static_cast<int>(options.workers) + 1},
+                                      .top_k = options.config.moe.top_k};
+    const int64_t num_experts = experts.num_local_experts();
     int64_t first = 0;
     for (int64_t w = 0; w < options.workers; ++w) {
-      const int64_t count = num_experts_ / options.workers + (w < num_experts_ % options.workers ? 1 : 0);
-      banks_.push_back(std::make_unique<ExpertBank>(slice_of(experts, first, count)));
+      const int64_t count = num_experts / options.workers + (w < num_experts % options.workers ? 1 : 0);
+      const ExpertBank bank = slice_of(experts, first, count);
       first += count;
       auto [near, far] = connected_probe_sockets(ProbeSockets::kHost);
-      ranks.push_back({static_cast<int32_t>(w) + 1});
-      workers_.push_back(std::make_unique<ProbeWorker>(
-          std::move(far), *banks_.back(),
-          ProbeWorker::Options{
-              .engine = options.engine, .dtype = options.dtype, .cores = cores, .top_k = options.config.moe.top_k}));
-      links_.push_back(hub_.adopt(std::move(near), ranks.back()));
+      sockets.push_back(std::move(near));
+      processes.push_back(
+          std::make_unique<ProbeRank>(std::move(far), [&](FileDescriptor socket, std::atomic<int64_t>& compute_ns) {
+            ProbeWorker(bank, worker).run(std::move(socket), compute_ns);
+          }));
+    }
+  }
+
+  std::vector<std::unique_ptr<ProbeRank>> processes;
+  std::vector<FileDescriptor> sockets;
+};
+
+/// The dispatcher that sends rows to such processes.
+class ProbeJob {
+ public:
+  /// Takes the sockets of `ranks`, which outlives this.
+  ProbeJob(const StepProbeOptions& options, const ExpertBank& experts, Stream& stream, ProbeRanks& ranks) : ranks_(ranks) {
+    std::vector<Rank> numbers;
+    std::vector<Link*> links;
+    for (FileDescriptor& socket : ranks.sockets) {
+      numbers.push_back({static_cast<int32_t>(std::ssize(numbers)) + 1});
+      links_.push_back(hub_.adopt(std::move(socket), numbers.back()));
       links.push_back(links_.back().get());
     }
     dispatcher_ = std::make_unique<RemoteTokenDispatcher>(
-        hub_, ExpertPlacement::contiguous(experts.num_layers(), num_experts_, ranks), links, nullptr, stream,
+        hub_, ExpertPlacement::contiguous(experts.num_layers(), experts.num_local_experts(), numbers), links, nullptr, stream,
         RemoteTokenDispatcher::Options{.hidden_dim = options.config.hidden_dim,
                                        .max_tokens = kProbeTokens,
                                        .top_k = options.config.moe.top_k,
                                        .dtype = options.dtype,
                                        .row_dtype = experts.row_dtype(options.dtype)});
   }
-  ~ProbeJob() {
-    dispatcher_.reset();
-    links_.clear();  // which ends the workers
-  }
-  ProbeJob(const ProbeJob&) = delete;
-  ProbeJob& operator=(const ProbeJob&) = delete;
 
   RemoteTokenDispatcher& dispatcher() { return *dispatcher_; }
   /// Of each worker, since the start.
   std::vector<double> compute_s() const {
     std::vector<double> seconds;
-    for (const auto& worker : workers_) seconds.push_back(worker->compute_s());
+    for (const auto& process : ranks_.processes) seconds.push_back(static_cast<double>(process->counter()) * 1e-9);
     return seconds;
   }
 
  private:
-  int64_t num_experts_;
+  const ProbeRanks& ranks_;
   StreamHub hub_;
-  std::vector<std::unique_ptr<ExpertBank>> banks_;
-  std::vector<std::unique_ptr<ProbeWorker>> workers_;
   std::vector<std::unique_ptr<Link>> links_;
   std::unique_ptr<RemoteTokenDispatcher> dispatcher_;
 };
@@ -272,6 +270,7 @@ class StepProbe {
   const StepProbeOptions& options_;
   const ModelConfig& config_;
   const int64_t num_experts_, num_layers_;
+  ProbeRanks ranks_;  // ahead of all that has threads
   const Backend backend_;
   ThreadPool pool_;
   Stream stream_;
@@ -306,6 +305,7 @@ StepProbe::StepProbe(const StepProbeOptions& options, const ProbeWeights& weight
       config_(options.config),
       num_experts_(weights.experts->num_local_experts()),
       num_layers_(count_expert_layers(*weights.experts)),
+      ranks_(options, *weights.experts),
       backend_(select_backend(options.engine.kernels, options.engine.matmul, options.dtype)),
       pool_(options.num_threads, coordinator_cores(options).thread_spin()),
       stream_(backend_, pool_),
@@ -324,7 +324,7 @@ StepProbe::StepProbe(const StepProbeOptions& options, const ProbeWeights& weight
         LocalTokenDispatcher::Options{.max_tokens = kProbeTokens, .top_k = config_.moe.top_k, .dtype = options.dtype});
     stopwatch_.emplace(*local_, num_experts_);
   } else {
-    job_.emplace(options, *weights.experts, stream_);
+    job_.emplace(options, *weights.experts, stream_, ranks_);
     stopwatch_.emplace(job_->dispatcher(), num_experts_);
   }
   blocks_.resize(static_cast<std::size_t>(kProbeBlocks));

@@ -10,7 +10,7 @@
 #include "runtime/plan/plan_types.h"
 
 // What parts of steps cost, each measured between the others: a step's own work, its experts, and what ranks that share this
-// host add, threads with sockets of their own in their place.
+// host add, processes with a socket each in their place.
 
 namespace ferry {
 
@@ -27,11 +27,12 @@ struct StepProbeOptions {
   const ModelConfig& config;
   DType dtype;
   int num_threads;
-  int64_t workers;  // threads that answer over sockets, each with a slice of the experts; 0: this thread computes them
+  int64_t workers;  // processes that answer over sockets, each with a slice of the experts; 0: this one computes them
 };
 
 /// Steps of some sizes, in some passes of which the fastest counts: other programs only slow a machine down. Which experts a
-/// row takes is set so that all have as many. Throws Error as loading does, {kUnavailable} where ranks are lost.
+/// row takes is set so that all have as many. Throws Error as loading does, {kUnavailable} where ranks are
+/// lost or no process can be had. To be called while this process has one thread.
 RankCosts measure_steps(const StepProbeOptions& options, const ProbeWeights& weights);
 
 }  // namespace ferry
