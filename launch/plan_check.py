@@ -7,7 +7,8 @@ For 0, 1 and 2 workers a bench of a prompt and of 1, 16 and 64 sequences is held
 model. Both run on the same routing, that of a capture. A plan's costs are measured anew (`ferry plan --measure`) in each round, and
 know nothing of the benches. Costs are of an undisturbed machine, since the fastest of several passes counts; so the fastest of a bench's
 repetitions, which take about as long as a pass, is what they are held against. A machine that others share may change its speed between
-a plan and its benches, for all configurations alike; the last table has the fastest of all rounds on either side.
+a plan and its benches, for all configurations alike; the last table has the fastest of all rounds on either side. What the errors
+are against the median of a bench's repetitions stands beside them.
 """
 
 import argparse
@@ -68,30 +69,40 @@ class Model:
 
 
 def measured_rates(workers, run):
-    rates = {(workers, "prefill", PROMPT): run["prefill"][0]["tokens_per_s"]["max"]}
+    """{configuration: (the fastest repetition, the median one)}."""
+    rates = {(workers, "prefill", PROMPT): run["prefill"][0]["tokens_per_s"]}
     for row in run["decode"]:
-        rates[workers, "decode", row["sequences"]] = row["tokens_per_s"]["max"]
-    return rates
+        rates[workers, "decode", row["sequences"]] = row["tokens_per_s"]
+    return {key: (rate["max"], rate["median"]) for key, rate in rates.items()}
 
 
 def check_round(model, workers, routing):
-    """{configuration: (predicted, measured)}."""
-    predicted, pairs = model.plan(model.measure(), workers, routing), {}
+    """{configuration: (predicted, fastest, median)}."""
+    predicted, results = model.plan(model.measure(), workers, routing), {}
     for number in workers:
-        for key, rate in measured_rates(number, model.bench(number, BATCHES, more=["--routing", routing])).items():
-            pairs[key] = (predicted[key], rate)
-    return pairs
+        run = model.bench(number, BATCHES, more=["--routing", routing])
+        results.update({key: (predicted[key], *rates) for key, rates in measured_rates(number, run).items()})
+    return results
 
 
-def show(model, title, pairs):
-    """The pairs, their errors, and the median of those, of all and of those with workers."""
-    for (workers, phase, size), (predicted, measured) in pairs.items():
-        error = 100 * (predicted / measured - 1)
-        print(f"{model.name:20} {phase + ' ' + str(size):12} {workers:7} {predicted:10.1f} {measured:10.1f} {error:+8.1f} %")
+def error(predicted, measured):
+    return 100 * (predicted / measured - 1)
+
+
+def show(model, title, results):
+    """The rates, their errors, and the median of those, of all and of those with workers."""
+    for (workers, phase, size), (predicted, fastest, median) in results.items():
+        rates = f"{predicted:10.1f} {fastest:10.1f} {median:10.1f}"
+        print(f"{model.name:20} {phase + ' ' + str(size):12} {workers:7} {rates} {error(predicted, fastest):+8.1f} % {error(predicted, median):+8.1f} %")
     for name, least in (("all", 0), ("with workers", 1)):
-        sizes = [100 * abs(predicted / measured - 1) for key, (predicted, measured) in pairs.items() if key[0] >= least]
-        if sizes:
-            print(f"{title}, {name}: {len(sizes)} configurations, median error {statistics.median(sizes):.1f} %, largest {max(sizes):.1f} %", flush=True)
+        rows = [row for key, row in results.items() if key[0] >= least]
+        if not rows:
+            continue
+        text = f"{title}, {name}: {len(rows)} configurations"
+        for against, at in (("fastest", 1), ("median", 2)):
+            sizes = [abs(error(row[0], row[at])) for row in rows]
+            text += f"; against the {against}: median error {statistics.median(sizes):.1f} %, largest {max(sizes):.1f} %"
+        print(text, flush=True)
 
 
 def check(model, workers, rounds):
@@ -115,7 +126,7 @@ def main():
     parser.add_argument("models", nargs="*", default=["demo"])
     options = parser.parse_args()
     workers = [int(number) for number in options.workers.split(",")]
-    print(f"{'model':20} {'':12} workers  predicted   measured      error")
+    print(f"{'model':20} {'':12} workers  predicted    fastest     median      error   of the median")
     for name in options.models:
         with tempfile.TemporaryDirectory() as folder:
             check(Model(options, name, pathlib.Path(folder)), workers, options.rounds)
