@@ -81,6 +81,9 @@ class TextEngineClient final : public EngineClient {
     static const ModelInfo info;
     return info;
   }
+  uint32_t set_placement(const GivenPlacement&, uint32_t, const std::function<bool()>&) override {
+    throw Error(ErrorCode::kUnavailable, "nothing is served");
+  }
 };
 
 /// What answers to a request have to do: texts that may end at its stop strings.

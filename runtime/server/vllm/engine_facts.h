@@ -4,6 +4,7 @@
 #include <mutex>
 #include <optional>
 
+#include "runtime/options/server_limits.h"
 #include "runtime/server/engine_client.h"
 #include "runtime/server/vllm/settings.h"
 #include "vllm/engine.pb.h"
