@@ -2,24 +2,26 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
 
 #include "launch/commands.h"
+#include "launch/job_front.h"
 #include "profiler/recent_activity.h"
 #include "profiler/recorder.h"
 #include "runtime/base/error.h"
 #include "runtime/cluster/exit_guard.h"
 #include "runtime/coordinator.h"
 #include "runtime/engine.h"
-#include "runtime/options/coordinator_share.h"
 #include "runtime/server/access.h"
 #include "runtime/server/anthropic/message_routes.h"
 #include "runtime/server/api/api_service.h"
 #include "runtime/server/capture_source.h"
 #include "runtime/server/descriptor_limit.h"
+#include "runtime/server/front/coordinator_share.h"
 #include "runtime/server/grpc_server.h"
 #include "runtime/server/health_route.h"
 #include "runtime/server/http/http_server.h"
@@ -45,8 +47,8 @@ constexpr std::chrono::seconds kServersStart{20};        // which takes millisec
 constexpr double kRecentSeconds = 5;                     // that the live view looks back
 constexpr std::size_t kShownRequests = 64;               // of those that are open, the oldest
 
-/// Waits for SIGTERM, SIGINT or the first coordinator's word (true), or for the engine's failure (false). Both signals are blocked
-/// in every thread.
+/// Waits for SIGTERM, SIGINT or the first coordinator's word (true), or for the engine's failure (false). Both signals are
+/// blocked in every thread.
 bool wait_for_signal(const Coordinator& coordinator, CoordinatorLinks* others) {
   sigset_t set;
   sigemptyset(&set);
@@ -173,10 +175,28 @@ void announce(const std::string& who, const char* port, const std::string& addre
   std::fprintf(stderr, "ferry: %sserving %s on %s\n", who.c_str(), port, address.c_str());
 }
 
-/// Ends requests whose prompts are still being made as well as those that run, all by the same time.
-void drain(GrpcServer& server, api::ApiService& apis, Coordinator& coordinator, double timeout_s) {
+/// The first coordinator's front, if there are several, and where it is.
+std::unique_ptr<Front> open_front(const ServeOptions& given, const Access& access, CoordinatorLinks* others,
+                                  const CoordinatorLinks::Ports& own) {
+  if (others == nullptr) return nullptr;
+  std::unique_ptr<Front> front = open_job_front(given, access, *others, own);
+  if (front) announce("", "http", front->http_address(), access);
+  if (front) announce("", "grpc", front->grpc_address(), access);
+  return front;
+}
+
+/// What has been opened, and what requests share.
+void tell_of(const Engine& engine, const std::string& who) {
+  if (const std::string address = engine.elastic_address(); !address.empty())
+    std::fprintf(stderr, "ferry: %sworkers may join on %s\n", who.c_str(), address.c_str());
+  std::fprintf(stderr, "ferry: %sprefix cache: %s\n", who.c_str(), engine.describe_prefix_cache().c_str());
+  std::fprintf(stderr, "ferry: %spictures: %s\n", who.c_str(), engine.describe_media().c_str());
+}
+
+/// Ends requests whose prompts are still being made as well as those that run, all by `deadline`.
+void drain(GrpcServer& server, api::ApiService& apis, Coordinator& coordinator,
+           std::chrono::steady_clock::time_point deadline) {
   using std::chrono::milliseconds;
-  const auto deadline = std::chrono::steady_clock::now() + milliseconds(static_cast<int64_t>(timeout_s * 1e3));
   server.finish_prompts(deadline);
   apis.finish_prompts(deadline);
   const auto left = std::chrono::duration_cast<milliseconds>(deadline - std::chrono::steady_clock::now());
@@ -190,8 +210,8 @@ int run_serve(const Options& given, Cluster& cluster) {
   const Options options =
       others == nullptr ? given : share_of(given, {.index = others->index(), .count = others->count(), .host = others->host()});
   const ServerLimits limits = limits_of(options.serve);
-  const Access access = load_access(options.serve.access);  // before the weights, which take long
-  check_tls(access);
+  const Access given_access = load_access(given.serve.access), access = load_access(options.serve.access);
+  check_tls(given_access);  // before the weights, which take long
   const std::string& otlp = options.serve.otlp_endpoint;
   const std::string spans_url = otlp.empty() ? "" : traces_url(otlp);
   raise_descriptor_limit();
@@ -228,19 +248,18 @@ int run_serve(const Options& given, Cluster& cluster) {
   const std::string who = name_of(others);
   if (http) announce(who, "http", http->address(), access);
   announce(who, "grpc", server.address(), access);
-  if (const std::string address = engine.elastic_address(); !address.empty())
-    std::fprintf(stderr, "ferry: %sworkers may join on %s\n", who.c_str(), address.c_str());
-  std::fprintf(stderr, "ferry: %sprefix cache: %s\n", who.c_str(), engine.describe_prefix_cache().c_str());
-  std::fprintf(stderr, "ferry: %spictures: %s\n", who.c_str(), engine.describe_media().c_str());
+  tell_of(engine, who);
   starting.leave();
+  const std::unique_ptr<Front> front =
+      open_front(given.serve, given_access, others, {.http = http ? http->address() : "", .grpc = server.address()});
 
   const bool asked_to_leave = wait_for_signal(coordinator, others);
+  const auto deadline = std::chrono::steady_clock::now() + to_milliseconds(options.serve.drain_timeout_s);
+  if (asked_to_leave) std::fprintf(stderr, "ferry: %sdraining\n", who.c_str());
   if (others != nullptr && others->is_first()) others->tell_to_leave();
+  if (front && asked_to_leave) front->stop();  // calls that it has open are answered by this engine, too
   state.end();
-  if (asked_to_leave) {
-    std::fprintf(stderr, "ferry: %sdraining\n", who.c_str());
-    drain(server, apis, coordinator, options.serve.drain_timeout_s);
-  }
+  if (asked_to_leave) drain(server, apis, coordinator, deadline);
   apis.finish_prompts(std::chrono::steady_clock::now());  // none can be made any more
   apis.finish_answers(kFailureGrace);
   coordinator.set_on_failure({});

@@ -69,7 +69,8 @@ class Cluster {
   bool takes_workers() const { return takes_workers_; }
   /// Where they do. This outlives it. Throws what SocketDoor does.
   std::unique_ptr<Door> open_door(const ElasticOptions& options, DoorRules rules);
-  /// Of a coordinator with any worker that was started with it; of a worker with coordinator `peer`, 0 … num_coordinators() - 1.
+  /// Of a coordinator with any worker that was started with it; of a worker with coordinator `peer`, 0 … num_coordinators() -
+  /// 1.
   Link& link(Rank peer);
   /// Of one of several coordinators with the others, else null.
   CoordinatorLinks* coordinators() { return is_coordinator() ? coordinator_links_.get() : nullptr; }

@@ -315,7 +315,8 @@ void Engine::make_witness(const EngineOptions& options) {
   witness_.emplace(ExpertWitness::Options{
       .dtype = dtype_,
       .make_backend = [this, options] { return select_backend(options.kernels, options.matmul, dtype_); },
-      .make_loader = [this, options](Matmul& matmul) { return make_expert_loader(options, matmul); }});
+      .make_loader = [this, options](Matmul& matmul) { return make_expert_loader(options, matmul); },
+      .works_now = cluster_.place().works_now});
 }
 
 /// What is computed here when workers are lost. It has a quarter of the memory that is free when the first one is.

@@ -1,7 +1,6 @@
 #include "runtime/expert_witness.h"
 
 #include <cstdio>
-#include <optional>
 #include <utility>
 
 #include "kernels/stream.h"
@@ -36,6 +35,8 @@ struct ExpertWitness::Voice {
   ExpertCanary canary;
 };
 
+ExpertWitness::ExpertWitness(Options options) : options_(std::move(options)) {}
+
 ExpertWitness::~ExpertWitness() {
   {
     const std::scoped_lock lock(mutex_);
@@ -52,7 +53,7 @@ void ExpertWitness::begin(std::vector<ExpertKey> experts) {
   experts_ = std::move(experts);
   num_sung_ = 0;
   songs_.clear();
-  if (!thread_.joinable()) {
+  if (!options_.works_now && !thread_.joinable()) {
     try {
       thread_ = std::thread([this] { run(); });
     } catch (const std::system_error&) {  // then it says nothing
@@ -63,7 +64,8 @@ void ExpertWitness::begin(std::vector<ExpertKey> experts) {
 }
 
 std::vector<CanaryWitness::Song> ExpertWitness::take() {
-  const std::scoped_lock lock(mutex_);
+  std::unique_lock lock(mutex_);
+  if (options_.works_now && num_sung_ < experts_.size() && options_.works_now()) work(lock);
   return std::exchange(songs_, {});
 }
 
@@ -80,40 +82,44 @@ void ExpertWitness::give_up() {
   songs_.clear();
 }
 
-/// One that cannot read its checkpoint, or has no memory for it, is no witness any more of what was asked.
 void ExpertWitness::run() {
   recorder().register_thread("witness");
   step_back();
-  std::optional<Voice> voice;
   std::unique_lock lock(mutex_);
   while (true) {
     wake_.wait(lock, [this] { return is_ending_ || num_sung_ < experts_.size(); });
     if (is_ending_) return;
-    const uint64_t number = number_;
-    try {
-      if (!voice) {
-        lock.unlock();
-        voice.emplace(options_);
-        lock.lock();
-      }
-      sing_all(*voice, lock);
-    } catch (const std::exception& error) {  // not only Error: memory may run out
-      if (!lock.owns_lock()) lock.lock();
-      if (number != number_) continue;
-      std::fprintf(stderr, "ferry: no word on experts that no worker has had: %s\n", one_line(error.what()).c_str());
-      experts_.clear();
-      num_sung_ = 0;
+    work(lock);
+  }
+}
+
+/// What there is to sing, without the lock. One that cannot read its checkpoint, or has no memory for it, is no witness any
+/// more of what was asked.
+void ExpertWitness::work(std::unique_lock<std::mutex>& lock) {
+  const uint64_t number = number_;
+  try {
+    if (!voice_) {
+      lock.unlock();
+      voice_ = std::make_unique<Voice>(options_);
+      lock.lock();
     }
+    sing_all(lock);
+  } catch (const std::exception& error) {  // not only Error: memory may run out
+    if (!lock.owns_lock()) lock.lock();
+    if (number != number_) return;
+    std::fprintf(stderr, "ferry: no word on experts that no worker has had: %s\n", one_line(error.what()).c_str());
+    experts_.clear();
+    num_sung_ = 0;
   }
 }
 
 /// Until all are sung, or others count.
-void ExpertWitness::sing_all(Voice& voice, std::unique_lock<std::mutex>& lock) {
+void ExpertWitness::sing_all(std::unique_lock<std::mutex>& lock) {
   const uint64_t number = number_;
   while (number == number_ && num_sung_ < experts_.size()) {
     const ExpertKey key = experts_[num_sung_];
     lock.unlock();
-    const uint64_t canary = voice.sing(key);
+    const uint64_t canary = voice_->sing(key);
     lock.lock();
     if (number != number_) return;
     songs_.push_back({key, canary});

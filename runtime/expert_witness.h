@@ -14,15 +14,17 @@
 namespace ferry {
 
 /// Reads experts from the checkpoint one by one and has each sing, on a thread of its own that gets little of cores which
-/// others want. Nothing is read, and no thread made, before the first experts are asked for; one is in memory at a time.
+/// others want, or where ranks take turns in take(). Nothing is read, and no thread made, before the first experts are asked
+/// for; one is in memory at a time.
 class ExpertWitness final : public CanaryWitness {
  public:
   struct Options {
     DType dtype = DType::kF32;              // of rows that come back from experts
     std::function<Backend()> make_backend;  // both on the witness's thread
     std::function<std::unique_ptr<ExpertLoader>(Matmul&)> make_loader;
+    std::function<bool()> works_now = {};  // as of RankPlace: whether take() does the work; empty: a thread does
   };
-  explicit ExpertWitness(Options options) : options_(std::move(options)) {}
+  explicit ExpertWitness(Options options);
   /// Gives up what is under way.
   ~ExpertWitness() override;
   ExpertWitness(const ExpertWitness&) = delete;
@@ -37,10 +39,12 @@ class ExpertWitness final : public CanaryWitness {
   struct Voice;
 
   void run();
-  void sing_all(Voice& voice, std::unique_lock<std::mutex>& lock);
+  void work(std::unique_lock<std::mutex>& lock);
+  void sing_all(std::unique_lock<std::mutex>& lock);
 
   const Options options_;
-  mutable std::mutex mutex_;  // guards all below but thread_
+  std::unique_ptr<Voice> voice_;  // of whoever sings, once it does
+  mutable std::mutex mutex_;      // guards all below but thread_
   std::condition_variable wake_;
   uint64_t number_ = 0;  // of the experts that count
   std::vector<ExpertKey> experts_;

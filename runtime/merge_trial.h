@@ -8,12 +8,12 @@
 
 namespace ferry {
 
-/// Whether it pays that rows of several coordinators wait for each other at this worker. Where its experts bound them all, it
+/// Whether it pays that rows of several coordinators wait for each other at this worker. Where its experts bound them all it
 /// does: an expert is read once for all. Where the coordinators' own work does, the worker idles while they do it in step. So
 /// both are tried in turn, for a few steps each, tokens a second are counted, and what was better stays for a while.
 ///
-/// Steps are those of the source with the lowest number, whose blocks of kBlock steps are the same for every worker: all try the
-/// same at the same time. One thread.
+/// Steps are those of the source with the lowest number, whose blocks of kBlock steps are the same for every worker: all try
+/// the same at the same time. One thread.
 class MergeTrial {
  public:
   static constexpr int64_t kBlock = 16;       // steps of one way, of which the first kSettle do not count

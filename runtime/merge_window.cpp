@@ -42,8 +42,8 @@ void MergeWindow::note_reply(int source, Deadline now) {
 
 void MergeWindow::forget(int source) { sources_.erase(source); }
 
-/// By when rows of `source` for `layer` are to be expected, with some patience; nothing if it is not on its way there. Of two whose
-/// steps begin apart it is the one that has less to wait for the other: if both did, they would stay apart.
+/// By when rows of `source` for `layer` are to be expected, with some patience; nothing if it is not on its way there. Of two
+/// whose steps begin apart it is the one that has less to wait for the other: if both did, they would stay apart.
 std::optional<Deadline> MergeWindow::arrival(const Source& s, int32_t layer, Deadline now) {
   if (s.num_tokens > kMostTokens) return std::nullopt;
   const auto at = static_cast<std::size_t>(s.layer);

@@ -6,9 +6,9 @@
 
 namespace ferry {
 
-/// How the ranks that a launcher started share the work: the first `num_coordinators` are coordinators, all others are workers of
-/// each of them. A coordinator and the workers have numbers of their own, in which it is rank 0 and they are 1 … num_workers();
-/// with one coordinator these are the launcher's.
+/// How the ranks that a launcher started share the work: the first `num_coordinators` are coordinators, all others are workers
+/// of each of them. A coordinator and the workers have numbers of their own, in which it is rank 0 and they are
+/// 1 … num_workers(); with one coordinator these are the launcher's.
 struct JobShape {
   int num_ranks = 1;
   int num_coordinators = 1;  // 1 … num_ranks

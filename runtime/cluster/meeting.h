@@ -15,8 +15,8 @@ struct MeetingPlace {
   bool is_one_host = false;
   std::string net_interface;  // as of GlooOptions
 
-  /// Where other ranks reach this host, an IPv6 address in brackets. Throws Error{kInvalidArgument} for an interface that cannot
-  /// be used.
+  /// Where other ranks reach this host, an IPv6 address in brackets. Throws Error{kInvalidArgument} for an interface that
+  /// cannot be used.
   std::string host() const;
 };
 

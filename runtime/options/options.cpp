@@ -33,8 +33,7 @@ void add_commands(CLI::App& app, Options& o, std::span<const char* const> argume
     add_media_options(sub, o.engine.media);
     add_expert_load(sub, o.engine);
     add_elastic_options(sub, o.engine.elastic);
-    add_coordinators(sub, o.engine.sharing);
-    add_wait_to_merge(sub, o.engine.sharing);
+    add_sharing_options(sub, o.engine.sharing);
     add_serve_options(sub, o.serve);
   });
   add("generate", "one completion", Command::kGenerate, [&](CLI::App& sub) {

@@ -4,12 +4,13 @@
 
 namespace ferry {
 
-void add_coordinators(CLI::App& app, SharingOptions& o) {
+void add_sharing_options(CLI::App& app, SharingOptions& o) {
   app.add_option(
          "--coordinators", o.coordinators,
          "how many of the job's ranks, the first ones, have requests, caches and ports of their own; the others work for "
          "all of them, and --http and --grpc spread requests over them; default 1")
       ->check(number_in(1, SharingOptions::kMaxCoordinators, "1 to 16"));
+  add_wait_to_merge(app, o);
 }
 
 void add_wait_to_merge(CLI::App& app, SharingOptions& o) {

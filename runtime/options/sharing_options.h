@@ -20,9 +20,9 @@ struct SharingOptions {
   WaitToMerge wait_to_merge = WaitToMerge::kAuto;  // of its workers
 };
 
-/// --coordinators, of commands that serve.
-void add_coordinators(CLI::App& app, SharingOptions& options);
-/// --wait-to-merge, also of workers that join.
+/// --coordinators and --wait-to-merge.
+void add_sharing_options(CLI::App& app, SharingOptions& options);
+/// --wait-to-merge alone, of workers that join.
 void add_wait_to_merge(CLI::App& app, SharingOptions& options);
 
 }  // namespace ferry

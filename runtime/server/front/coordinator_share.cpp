@@ -1,4 +1,4 @@
-#include "runtime/options/coordinator_share.h"
+#include "runtime/server/front/coordinator_share.h"
 
 #include "runtime/base/error.h"
 #include "runtime/net/host_port.h"
@@ -24,8 +24,14 @@ Options share_of(Options options, const CoordinatorSeat& seat) {
   if (seat.count == 1) return options;
   const int index = seat.index;
   ServeOptions& serve = options.serve;
-  if (serve.http_address != "off") serve.http_address = behind("--http", serve.http_address, 1 + index, seat.host);
-  serve.grpc_address = behind("--grpc", serve.grpc_address, 1 + index, seat.host);
+  if (serve.http_address == "off") throw_invalid("--http off with --coordinators; allowed: HOST:PORT");
+  const bool has_tls = !serve.access.tls_cert.empty();
+  if (has_tls && !seat.host.empty())
+    throw_invalid("--tls-cert with --coordinators on several hosts, between which calls would travel without; allowed: on one");
+  if (has_tls) serve.access.tls_cert = serve.access.tls_key = serve.access.tls_client_ca = "";
+  const std::string host = has_tls ? "127.0.0.1" : seat.host;
+  serve.http_address = behind("--http", serve.http_address, 1 + index, host);
+  serve.grpc_address = behind("--grpc", serve.grpc_address, 1 + index, host);
   if (serve.trace_dir) *serve.trace_dir /= "coordinator-" + std::to_string(index);
   std::string& elastic = options.engine.elastic.address;
   if (elastic.starts_with("unix:")) {

@@ -1,4 +1,4 @@
-#include "runtime/options/coordinator_share.h"
+#include "runtime/server/front/coordinator_share.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -49,30 +49,50 @@ TEST(CoordinatorShare, OnSeveralHostsEachListensWhereOthersReachIt) {
 
 TEST(CoordinatorShare, WhatIsOffOrChosenBySystemStaysSo) {
   Options options = given();
-  options.serve.http_address = "off";
   options.serve.grpc_address = "127.0.0.1:0";
   options.serve.trace_dir.reset();
   options.engine.elastic.address = "unix:here";
   options.engine.expert_load.clear();
   const Options share = share_of(options, {.index = 3, .count = 4, .host = ""});
-  EXPECT_EQ(share.serve.http_address, "off");
   EXPECT_EQ(share.serve.grpc_address, "127.0.0.1:0");
   EXPECT_FALSE(share.serve.trace_dir);
   EXPECT_EQ(share.engine.elastic.address, "unix:here-3");
   EXPECT_TRUE(share.engine.expert_load.empty());
 }
 
+/// Why options cannot be shared out.
+std::string refusal(const Options& options, const CoordinatorSeat& seat) {
+  try {
+    share_of(options, seat);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(CoordinatorShare, TheFrontAsksOverHttpAndTlsIsItsOwn) {
+  Options options = given();
+  options.serve.http_address = "off";
+  EXPECT_THAT(refusal(options, {.index = 1, .count = 2, .host = ""}), testing::HasSubstr("--http off"));
+
+  options = given();
+  options.serve.http_address = "0.0.0.0:8000";
+  options.serve.access.tls_cert = options.serve.access.tls_key = "pem";
+  options.serve.access.api_key_file = "keys";
+  const Options share = share_of(options, {.index = 1, .count = 2, .host = ""});
+  EXPECT_EQ(share.serve.http_address, "127.0.0.1:8002");
+  EXPECT_TRUE(share.serve.access.tls_cert.empty());
+  EXPECT_EQ(share.serve.access.api_key_file, "keys");
+  EXPECT_THAT(refusal(options, {.index = 1, .count = 2, .host = "10.0.0.2"}), testing::HasSubstr("--tls-cert"));
+}
+
 TEST(CoordinatorShare, APortBeyondTheLastIsRefused) {
   Options options = given();
   options.serve.http_address = "127.0.0.1:65534";
   EXPECT_EQ(share_of(options, {.index = 0, .count = 2, .host = ""}).serve.http_address, "127.0.0.1:65535");
-  try {
-    share_of(options, {.index = 1, .count = 2, .host = ""});
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("--http 127.0.0.1:65534 with --coordinators"));
-    EXPECT_THAT(error.what(), testing::HasSubstr("allowed: up to 65535"));
-  }
+  EXPECT_THAT(refusal(options, {.index = 1, .count = 2, .host = ""}),
+              testing::AllOf(testing::HasSubstr("--http 127.0.0.1:65534 with --coordinators"),
+                             testing::HasSubstr("allowed: up to 65535")));
 }
 
 }  // namespace
