@@ -14,9 +14,9 @@ namespace ferry {
 /// them.
 ///
 /// Coordinators that decode at the same pace stay as many layers apart as they happen to be, each waiting while the other's
-/// rows are computed: their rows never meet. One that begins a step is therefore held until the other begins its next one; from then
-/// on both come to each layer at nearly the same time, and wait for each other for as long as they differ in that. It knows
-/// times only; whoever asks it decides whether merging pays. One thread.
+/// rows are computed: their rows never meet. One that begins a step is therefore held until the other begins its next one; from
+/// then on both come to each layer at nearly the same time, and wait for each other for as long as they differ in that. It
+/// knows times only; whoever asks it decides whether merging pays. One thread.
 class MergeWindow {
  public:
   /// Rows of `source` for `layer` have come, `num_tokens` of them; whether they begin a step. Sources are numbers that their

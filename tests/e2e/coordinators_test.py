@@ -1,0 +1,111 @@
+"""`ferry serve --coordinators 2` on four ranks: two coordinators that share two workers, and the front before them."""
+
+import re
+import subprocess
+import unittest
+
+import ferry_job
+from ferry_job import FERRY, ROOT, OpenCall, endless_request, text_request
+from front_test import QUESTION, call, chat, metric, num_answered, user
+
+SERVE = ("--max-seqs", "8", "--speculate", "0", "--coordinators", "2")
+MERGED = r'ferry:worker_answers_total\{.*merged="yes".*\}'
+
+
+class Port:
+    """One coordinator's own HTTP port, for call() and metric()."""
+
+    def __init__(self, address):
+        self.http_address = address
+
+
+class CoordinatorsTest(ferry_job.JobTest):
+    def start(self, *arguments, ranks=4):
+        job = ferry_job.Job(*SERVE, *arguments, ranks=ranks)
+        self.addCleanup(job.kill)
+        addresses = dict(re.findall(r"coordinator (\d): serving http on (\S+)", job.log()))
+        return job, [Port(addresses[index]) for index in ("0", "1")]
+
+    def ask(self, server, question=QUESTION, **fields):
+        status, answer = call(server, "/v1/chat/completions", chat([user(question)], **fields))
+        self.assertEqual(status, 200, answer)
+        return answer["choices"][0]["message"]["content"]
+
+    def open_calls(self, job, count, **fields):
+        calls = [OpenCall(job, endless_request(seed=0, **fields)) for _ in range(count)]
+        for one in calls:
+            self.assertTrue(one.wait_for_token(), one.error)
+        return calls
+
+    def assert_all_equal(self, calls, expected):
+        for one in calls:
+            self.assertTrue(one.wait(), "a stream hangs")
+            self.assertIsNone(one.error)
+            self.assertEqual(one.token_ids, expected)
+
+    def test_all_answer_alike_and_share_the_work(self):
+        job, ports = self.start("--wait-to-merge", "always")
+        expected = ferry_job.generate_alone("--chat", QUESTION, "--max-tokens", 16, "--speculate", 0).text
+        for server in (*ports, job):
+            self.assertEqual(self.ask(server), expected)
+        for i in range(4):
+            self.ask(job, f"{i}?", max_tokens=1)
+        self.assertTrue(all(num_answered(port) >= 2 for port in ports), "the front spreads nothing")
+        request = text_request("The kernel", max_tokens=400, ignore_eos=True)
+        alone = job.generate(request)
+        calls = [OpenCall(job, request) for _ in range(4)]
+        self.assert_all_equal(calls, alone.token_ids)
+        self.assertGreater(sum(metric(port, MERGED) for port in ports), 0, "nothing was merged")
+        self.assertEqual(job.stop(), 0)
+        self.assertEqual(job.ranks(), {})
+
+    def test_a_worker_that_dies_is_missed_by_no_client_of_either(self):
+        job, ports = self.start()
+        expected = job.generate(endless_request(seed=0, max_tokens=600)).token_ids
+        calls = self.open_calls(job, 4, max_tokens=600)
+        job.kill_rank(3)
+        self.assert_all_equal(calls, expected)
+        for port in ports:
+            self.assertEqual(metric(port, r'ferry:worker_changes_total\{.*state="masked".*\}'), 1)
+        self.assertEqual(job.stop(), 0)
+
+    def test_a_coordinator_that_dies_takes_its_own_requests_alone(self):
+        job, ports = self.start()
+        expected = job.generate(endless_request(seed=0, max_tokens=600)).token_ids
+        calls = self.open_calls(job, 4, max_tokens=600)
+        job.kill_rank(1)
+        for i in range(8):
+            self.ask(job, f"{i}?", max_tokens=1)
+        self.assertTrue(all(one.wait() for one in calls), "a stream hangs")
+        kept = [one for one in calls if one.error is None]
+        self.assertTrue(0 < len(kept) < len(calls), [one.error for one in calls])
+        self.assert_all_equal(kept, expected)
+        self.assertEqual(self.ask(ports[0]), self.ask(job))
+        self.assertEqual(job.stop(), 0)
+        self.assertEqual(job.ranks(), {})
+
+    def test_a_job_that_is_told_to_leave_answers_first(self):
+        job, _ = self.start()
+        expected = job.generate(endless_request(seed=0, max_tokens=400)).token_ids
+        calls = self.open_calls(job, 4, max_tokens=400)
+        job.terminate()
+        self.assert_all_equal(calls, expected)
+        self.assertEqual(job.wait(60), 0)
+
+    def test_what_cannot_be_is_one_line(self):
+        for ranks, arguments, said in (
+            (2, ["--coordinators", "2"], "--coordinators 2 of 2 ranks"),
+            (3, ["--coordinators", "2", "--http", "off"], "--http off"),
+            (3, ["--coordinators", "2", "--transport", "mpi"], "--transport mpi"),
+            (3, ["--coordinators", "17"], "--coordinators"),
+        ):
+            command = [str(ROOT / "launch/mpirun.sh"), "-np", str(ranks), FERRY, "serve", "--model", "demo", *arguments]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            errors = [line for line in done.stderr.splitlines() if line.startswith("ferry: error")]
+            self.assertEqual(len(errors), 1, done.stderr)
+            self.assertIn(said, errors[0])
+
+
+if __name__ == "__main__":
+    ferry_job.main()
