@@ -50,10 +50,4 @@ inline int poll_until(std::span<pollfd> polled, Deadline deadline) {
   return ppoll(polled.data(), polled.size(), &time, nullptr);
 }
 
-/// For poll(): until `deadline`, rounded up, at most a quarter of an hour.
-inline int millis_left(Deadline deadline) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()).count();
-  return static_cast<int>(std::clamp<int64_t>(left, 0, 1000 * 1000));
-}
-
 }  // namespace ferry

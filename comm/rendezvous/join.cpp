@@ -43,8 +43,8 @@ struct Patience {
   std::stop_token stop;
 
   bool is_over() const { return stop.stop_requested() || std::chrono::steady_clock::now() >= deadline; }
-  /// Until the next look at that.
-  int slice_ms() const { return std::min(millis_left(deadline), static_cast<int>(kSlice.count())); }
+  /// When to look at that again.
+  Deadline next_look() const { return std::min<Deadline>(deadline, std::chrono::steady_clock::now() + kSlice); }
 };
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
@@ -61,7 +61,7 @@ AddressList addresses_of(const HostPort& place) {
 /// Waits until the socket can do what `event` says.
 void await_event(int socket, short event, const Patience& patience) {
   pollfd polled{.fd = socket, .events = event, .revents = 0};
-  while (poll(&polled, 1, patience.slice_ms()) <= 0) {
+  while (poll_until({&polled, 1}, patience.next_look()) <= 0) {
     if (patience.is_over()) give_up_try("no answer in time");
   }
 }
@@ -169,7 +169,7 @@ Joined join(const std::string& address, const std::string& key, uint64_t incarna
     }
     const Patience pausing{std::chrono::steady_clock::now() + pause, stop};
     if (pausing.deadline >= deadline) throw Error(ErrorCode::kDeadlineExceeded, "cannot join " + address + ": " + failure);
-    while (!pausing.is_over()) std::this_thread::sleep_for(milliseconds(pausing.slice_ms()));
+    while (!pausing.is_over()) std::this_thread::sleep_until(pausing.next_look());
     if (stop.stop_requested()) throw Error(ErrorCode::kCancelled, "cannot join " + address + ": it is not to, any more");
     pause = std::min(2 * pause, kLongestPause);
   }

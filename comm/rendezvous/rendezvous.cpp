@@ -169,7 +169,7 @@ class Rendezvous::Desk {
         for (const FileDescriptor& listener : listeners_.sockets)
           polled.push_back({.fd = listener.get(), .events = POLLIN, .revents = 0});
       }
-      poll(polled.data(), polled.size(), millis_to(has_place ? Deadline::max() : next_place));
+      poll_until(polled, next_deadline(has_place ? Deadline::max() : next_place));
       std::size_t i = 1;
       for (Guest& guest : guests_) {
         if (polled[i++].revents != 0) attend(guest);
@@ -181,11 +181,11 @@ class Rendezvous::Desk {
     }
   }
 
-  /// To the next deadline of a guest, or `other`.
-  int millis_to(Deadline other) const {
+  /// Of a guest, or `other`.
+  Deadline next_deadline(Deadline other) const {
     Deadline next = other;
     for (const Guest& guest : guests_) next = std::min(next, guest.deadline());
-    return next == Deadline::max() ? -1 : millis_left(next);
+    return next;
   }
 
   Deadline when_there_is_a_place() {
