@@ -160,6 +160,14 @@ void write_header(const WireHeader& header, std::span<std::byte> message) {
   std::memcpy(message.data(), &header, sizeof(WireHeader));
 }
 
+void add_compute_time(std::span<std::byte> reply, std::chrono::nanoseconds time) {
+  WireHeader header;
+  FERRY_CHECK_LE(sizeof header, reply.size());
+  std::memcpy(&header, reply.data(), sizeof header);
+  header.compute_ns += time.count();
+  write_header(header, reply);
+}
+
 WireHeader read_header_of_any_epoch(std::span<const std::byte> message) {
   if (message.size() < sizeof(WireHeader)) {
     throw Error(ErrorCode::kInternal, "a message between ranks has " + std::to_string(message.size()) +

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -128,6 +129,8 @@ RequestParts lay_out_request(const WireHeader& header, std::span<std::byte> mess
 MatrixView lay_out_reply(const WireHeader& header, std::span<std::byte> message);
 
 void write_header(const WireHeader& header, std::span<std::byte> message);
+/// Of a reply that is ready: its worker computed for so much longer than it says.
+void add_compute_time(std::span<std::byte> reply, std::chrono::nanoseconds time);
 
 /// The header of a message as it was received: long enough for one, of this protocol's version, of a known kind and from a
 /// sender whose expert map has `map_epoch`. A keep-alive or a wish to leave is nothing but its header; behind that

@@ -333,7 +333,7 @@ void ExpertServer::answer(Session& session) {
     const Span span(Zone::kExperts, request.header.num_rows, static_cast<uint32_t>(session.source.peer().value));
     const Deadline start = std::chrono::steady_clock::now();
     message = blame(session.source, [&] { return session.holder.answer(request, session.room()); });
-    faults_->end_work(std::chrono::steady_clock::now() - start);
+    add_compute_time(session.room(), faults_->end_work(std::chrono::steady_clock::now() - start));
   }
   session.message.reset();
   reply(session, message);
@@ -375,7 +375,8 @@ void ExpertServer::answer_together(std::span<Session* const> sessions) {
                     static_cast<uint32_t>(readable.front()->source.peer().value));
     const Deadline start = std::chrono::steady_clock::now();
     messages = merged_->write(parts);
-    faults_->end_work(std::chrono::steady_clock::now() - start);
+    const std::chrono::nanoseconds more = faults_->end_work(std::chrono::steady_clock::now() - start);
+    for (Session* const session : readable) add_compute_time(session->room(), more);
   }
   for (std::size_t i = 0; i < readable.size(); ++i) guard(*readable[i], [&] { reply(*readable[i], messages[i]); });
 }

@@ -77,13 +77,17 @@ void FaultInjector::begin_step(int64_t step) {
   }
 }
 
-void FaultInjector::end_work(std::chrono::nanoseconds time) {
+std::chrono::nanoseconds FaultInjector::end_work(std::chrono::nanoseconds time) {
+  using std::chrono::nanoseconds;
   double factor = 1;
   {
     const std::scoped_lock lock(mutex_);
     factor = factor_;
   }
-  if (factor > 1) std::this_thread::sleep_for(time * (factor - 1));
+  if (factor <= 1) return nanoseconds(0);
+  const nanoseconds more = std::chrono::duration_cast<nanoseconds>(time * (factor - 1));
+  std::this_thread::sleep_for(more);
+  return more;
 }
 
 std::vector<Rank> FaultInjector::take_cuts() {

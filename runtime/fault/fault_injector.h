@@ -21,8 +21,8 @@ class FaultInjector {
 
   /// Before a step is computed, or rows of one.
   void begin_step(int64_t step);
-  /// This rank has worked on rows for `time`: a slow one takes longer.
-  void end_work(std::chrono::nanoseconds time);
+  /// This rank has worked on rows for `time`: a slow one takes longer. Returns by how much.
+  std::chrono::nanoseconds end_work(std::chrono::nanoseconds time);
   /// Ranks whose link with the coordinator, which this one is, is to break now; each once.
   std::vector<Rank> take_cuts();
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <cstring>
 #include <functional>
 
 #include "runtime/base/aligned_buffer.h"
@@ -99,6 +101,17 @@ TEST(Wire, AFastCombineCarriesWeightsAndAnswersByToken) {
   EXPECT_EQ(std::vector<float>(view.row_weights.begin(), view.row_weights.end()), (std::vector<float>{0.25F, 1.25F, 2.25F}));
   EXPECT_EQ(view.tokens.scales.host()[1], 0.5F);
   EXPECT_EQ(view.row_token[2], 1);
+}
+
+TEST(Wire, AReplyMaySayThatItsWorkerTookLonger) {
+  std::vector<std::byte> reply(sizeof(WireHeader) + 64, std::byte{7});
+  write_header({.kind = WireKind::kReply, .step = 3, .compute_ns = 1000}, reply);
+  add_compute_time(reply, std::chrono::microseconds(2));
+  WireHeader header;
+  std::memcpy(&header, reply.data(), sizeof header);
+  EXPECT_EQ(header.compute_ns, 3000);
+  EXPECT_EQ(header.step, 3);
+  EXPECT_EQ(reply.back(), std::byte{7});
 }
 
 TEST(Wire, EmptyPartsAreFine) {
