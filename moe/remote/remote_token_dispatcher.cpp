@@ -13,7 +13,7 @@
 namespace ferry {
 namespace {
 
-constexpr int64_t kStepsToSpeeds = 64;  // between two looks at how fast the workers are
+constexpr int64_t kStepsToSpeeds = 16;  // between two looks at how fast the workers are
 
 int64_t aligned(int64_t bytes) { return (bytes + kWireAlignment - 1) / kWireAlignment * kWireAlignment; }
 

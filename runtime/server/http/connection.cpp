@@ -226,7 +226,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   void look_at_call() {
     if (call_ == nullptr || is_writing_) return;
     HttpCall::News news = call_->take(bytes_);
-    if (news.cut) return end_and_close(*news.cut);
+    if (news.cut && (*news.cut == HttpEnd::kTooSlow || bytes_.empty())) return end_and_close(*news.cut);  // else once these went
     if (news.is_watched) watch();
     if (news.response) return write(std::move(*news.response));
     if (news.head) begin_stream(*news.head);

@@ -36,8 +36,8 @@ struct HttpStreamHead {
 };
 
 /// An answer whose end is not known yet: chunks over HTTP/1.1; over HTTP/1.0, and so that its end can be told there, the
-/// connection's end. Dropped without finish() the connection is cut, so that no client takes the part for the whole. It may
-/// outlive the server.
+/// connection's end. Dropped without finish() the connection is cut when what was written has left, so that no client takes the
+/// part for the whole. It may outlive the server.
 class HttpStream {
  public:
   struct Callbacks {
