@@ -226,7 +226,8 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   void look_at_call() {
     if (call_ == nullptr || is_writing_) return;
     HttpCall::News news = call_->take(bytes_);
-    if (news.cut && (*news.cut == HttpEnd::kTooSlow || bytes_.empty())) return end_and_close(*news.cut);  // else once these went
+    const bool has_to_wait = news.cut == HttpEnd::kGone && !bytes_.empty();  // for what the handler wrote before it let go
+    if (news.cut && !has_to_wait) return end_and_close(*news.cut);
     if (news.is_watched) watch();
     if (news.response) return write(std::move(*news.response));
     if (news.head) begin_stream(*news.head);
