@@ -212,9 +212,12 @@ void ExpertServer::receive(Session& session, uint64_t begun) {
   if (header.kind != WireKind::kShutDown) session.post();  // a goodbye comes at the latest
 }
 
-/// Decides whether they wait for those of another coordinator.
+/// Decides whether they wait for those of another coordinator. Nothing has judged the header yet.
 void ExpertServer::note_rows(Session& session, Deadline now) {
+  constexpr int32_t kMostLayers = 4096;
+  constexpr int64_t kMostSteps = int64_t{1} << 60;
   const WireHeader& header = session.message->header;
+  if (header.layer < 0 || header.layer >= kMostLayers || header.step < 0 || header.step > kMostSteps) return;
   const bool is_new = window_.note_rows(session.number, header.step, header.layer, header.num_tokens, now);
   if (is_new && header.num_tokens <= MergeWindow::kMostTokens)
     trial_.note_step(session.number, header.step, header.num_tokens, now);

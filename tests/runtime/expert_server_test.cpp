@@ -55,6 +55,31 @@ TEST(ExpertServer, AGoodbyeCountsThoughNothingCanBeSentAnyMore) {
   EXPECT_FALSE(worker.server.has_conversations());
 }
 
+TEST(ExpertServer, WhoSendsWhatCannotBeReadEndsItsOwnConversationAlone) {
+  for (const int32_t layer : {-7, 1 << 30, 0}) {
+    StreamHub good_one, bad_one, hub;
+    const LinkPair good{good_one, Rank{1}, hub, Rank{0}}, bad{bad_one, Rank{1}, hub, Rank{1}};
+    ExpertShelf shelf(server_options(), {.rank = Rank{1}, .works_now = [] { return false; }});
+    ExpertHolder for_good(shelf), for_bad(shelf);
+    ExpertServer server(shelf, hub, {.wait_to_merge = WaitToMerge::kAlways});
+    const RankExperts experts(static_cast<std::size_t>(shelf.num_layers()), {{0}, {1}});
+    for (ExpertHolder* holder : {&for_good, &for_bad})
+      holder->hold({.epoch = 0, .experts = experts, .canaries = RankExperts(experts.size())});
+    server.begin(Rank{1}, *good.far, for_good);
+    server.begin(Rank{1}, *bad.far, for_bad);
+    for (int64_t step = 0; step < 3; ++step) {
+      std::array<std::byte, sizeof(WireHeader)> rows{};
+      write_header({.kind = WireKind::kRows, .step = step, .layer = layer, .num_tokens = -5}, rows);
+      say(*bad.near, rows);
+    }
+    const std::optional<ExpertServer::Ended> ended = server.serve(in_a_minute());
+    ASSERT_TRUE(ended && ended->error);
+    EXPECT_EQ(ended->source, bad.far.get());
+    EXPECT_NE(std::string(ended->error->what()).find("rank 1"), std::string::npos) << ended->error->what();
+    EXPECT_TRUE(server.has_conversations());
+  }
+}
+
 TEST(ExpertServer, ALinkThatEndsWithoutAGoodbyeIsAnErrorThatNamesTheCoordinator) {
   BusyWorker worker;
   worker.links.near->fail("it has had enough");
