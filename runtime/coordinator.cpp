@@ -272,7 +272,8 @@ uint32_t Coordinator::Impl::set_placement(const GivenPlacement& given, uint32_t 
                                           const std::function<bool()>& is_given_up) {
   const std::shared_ptr<const ExpertPlacement> current = experts().placed().placement;
   const std::vector<LayerPlacement> layers = lay_out_given(given, current->num_layers(), current->num_experts());
-  const auto order = std::make_shared<PlacementOrder>();
+  const auto order = std::make_shared<PlacementOrder>(is_given_up);
+  const std::unique_ptr<PlacementOrder, void (*)(PlacementOrder*)> letting_go(order.get(), [](auto* it) { it->let_go(); });
   between_steps([&](Engine& engine) { engine.set_placement(layers, epoch, order); });
   while (true) {
     if (const std::optional<uint32_t> settled = order->wait_for(kOrderTick)) return *settled;

@@ -216,7 +216,9 @@ void Membership::advance_relocation() {
   if (!relocation_) return;
   hear_witness();
   if (relocation_->refusal()) return refuse(*relocation_->refusal());
-  if (relocation_->is_ready()) change_placement();
+  if (!relocation_->is_ready()) return;
+  if (order_ && order_->is_given_up()) return give_up(*order_);
+  change_placement();
 }
 
 /// Workers that are ready wait for what this rank makes of experts that nobody has had: as long again as they took themselves,

@@ -2,6 +2,16 @@
 
 namespace ferry {
 
+bool PlacementOrder::is_given_up() {
+  const std::scoped_lock lock(mutex_);
+  return is_given_up_ && is_given_up_();
+}
+
+void PlacementOrder::let_go() {
+  const std::scoped_lock lock(mutex_);
+  is_given_up_ = {};
+}
+
 void PlacementOrder::settle(uint32_t epoch) {
   const std::scoped_lock lock(mutex_);
   if (!error_) epoch_ = epoch;

@@ -63,8 +63,8 @@ struct HandJob {
             .touched = in_all_layers<double>({1, 1, 1, 1})};
   }
 
-  std::shared_ptr<PlacementOrder> set(const LayerPlacement& layer, uint32_t epoch = 0) {
-    auto order = std::make_shared<PlacementOrder>();
+  std::shared_ptr<PlacementOrder> set(const LayerPlacement& layer, uint32_t epoch = 0, std::function<bool()> is_given_up = {}) {
+    auto order = std::make_shared<PlacementOrder>(std::move(is_given_up));
     membership->set_placement(in_all_layers<LayerPlacement>({layer}), epoch, order);
     return order;
   }
@@ -195,6 +195,25 @@ TEST(SetByHand, GivenUpWorkersGoBackAndWhatStoodStays) {
   EXPECT_TRUE(job.membership->is_set_by_hand());
   job.membership->give_up(*order);  // it has been settled
   EXPECT_FALSE(job.membership->is_busy());
+}
+
+TEST(SetByHand, ACallerThatGoesAtTheLastMomentIsAskedBeforeStepsRunByIt) {
+  for (const bool has_gone : {true, false}) {
+    HandJob job;
+    const LayerPlacement first = job.placed();
+    bool is_given_up = false;
+    const std::shared_ptr<PlacementOrder> order = job.set(kSwapped, 0, [&] { return is_given_up; });
+    job.tend();
+    is_given_up = has_gone;  // nobody has looked since
+    job.prepare_all();
+    if (has_gone) {
+      expect_failed(*order, ErrorCode::kCancelled, {"given it up"});
+      EXPECT_EQ(job.placed(), first);
+    } else {
+      EXPECT_TRUE(order->wait_for(kNoTime));
+      EXPECT_NE(job.placed(), first);
+    }
+  }
 }
 
 TEST(SetByHand, ADeathMeanwhileAbortsIt) {
