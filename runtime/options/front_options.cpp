@@ -62,6 +62,9 @@ std::string check_together(const FrontOptions& options) {
   }
   if (options.http_address == "off" && options.grpc_address == "off")
     return "--http, --grpc: both are off; allowed: one of them";
+  if (options.http_address == "off" &&
+      std::ranges::all_of(options.coordinators, [](const auto& each) { return each.grpc.empty(); }))
+    return "--http: off, and no --coordinator has a gRPC port; allowed: one of them";
   return check_together(options.access);
 }
 

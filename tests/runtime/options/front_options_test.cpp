@@ -26,10 +26,10 @@ TEST(FrontOptions, NeedCoordinatorsAlone) {
 }
 
 TEST(FrontOptions, HaveThoseOfThePorts) {
-  const FrontOptions front = accept({"front", "--coordinator",     "a:1",  "--http",         "off", "--grpc",
-                                     "h:0",   "--drain-timeout",   "0.5",  "--lost-after",   "3",   "--api-key-file",
-                                     "k",     "--tls-cert",        "c",    "--tls-key",      "p",   "--allowed-host",
-                                     "front", "--http-body-bytes", "2MiB", "--grpc-streams", "7"})
+  const FrontOptions front = accept({"front", "--coordinator",     "a:1,a:2", "--http",         "off", "--grpc",
+                                     "h:0",   "--drain-timeout",   "0.5",     "--lost-after",   "3",   "--api-key-file",
+                                     "k",     "--tls-cert",        "c",       "--tls-key",      "p",   "--allowed-host",
+                                     "front", "--http-body-bytes", "2MiB",    "--grpc-streams", "7"})
                                  .front;
   EXPECT_EQ(front.http_address, "off");
   EXPECT_EQ(front.grpc_address, "h:0");
@@ -49,6 +49,7 @@ TEST(FrontOptions, RefuseWhatMakesNoSense) {
   refuse({"front", "--coordinator", "a:1", "b:2"}, {"b:2"});
   refuse({"front", "--coordinator", "a:1", "--coordinator", "a:1,b:2"}, {"--coordinator", "'a:1'", "each coordinator once"});
   refuse({"front", "--coordinator", "a:1", "--http", "off", "--grpc", "off"}, {"--http", "--grpc", "one of them"});
+  refuse({"front", "--coordinator", "a:1", "--http", "off"}, {"--http: off", "no --coordinator has a gRPC port"});
   refuse({"front", "--coordinator", "a:1", "--drain-timeout", "-1"}, {"--drain-timeout", "'-1'", "0 to 86400 seconds"});
   refuse({"front", "--coordinator", "a:1", "--lost-after", "0"}, {"--lost-after", "'0'", "1 to 86400 seconds"});
   refuse({"front", "--coordinator", "a:1", "--tls-key", "p"}, {"--tls-key", "--tls-cert", "both or neither"});
