@@ -37,6 +37,7 @@ ExpertChooser::ExpertChooser(int64_t num_experts, std::span<const double> speeds
   touched_.reserve(choice_.worker.size());
   unsorted_.reserve(choice_.worker.size());
   movable_.reserve(choice_.worker.size());
+  chain_ends_.reserve(choice_.load.size());
 }
 
 /// By falling rows, ties to the lower id: a radix sort of as many bytes as the largest number has.
@@ -84,7 +85,10 @@ const ExpertChoice& ExpertChooser::choose(std::span<const int32_t> rows, std::sp
     }
   }
   give_out_movable();
-  for (int i = 0; i < kMaxImprovements && improve(); ++i) {
+  const double near_enough = kNearEnough * least_time(live);
+  for (int i = 0; i < kMaxImprovements; ++i) {
+    const std::size_t from = fullest();
+    if (time_of(from, choice_.load[from]) <= near_enough || (!move_off(from) && !pass_on_from(from))) break;
   }
   return choice_;
 }
@@ -120,12 +124,34 @@ double ExpertChooser::most_time(std::span<const double> load) const {
   return most;
 }
 
-/// Moves the expert off the fullest worker whose move leaves the less full pair of both; false if none makes it less full.
-bool ExpertChooser::improve() {
-  std::size_t from = 0;
-  for (std::size_t w = 1; w < choice_.load.size(); ++w) {
-    if (time_of(w, choice_.load[w]) > time_of(from, choice_.load[from])) from = w;
+/// What the fullest worker would take if all that is to be done could be dealt evenly.
+double ExpertChooser::least_time(uint64_t live) const {
+  double load = 0, speed = 0;
+  for (std::size_t w = 0; w < choice_.load.size(); ++w) {
+    if ((live >> w & 1) == 0) continue;
+    load += choice_.load[w];
+    speed += 1 / time_per_work_[w];
   }
+  return speed > 0 ? load / speed : 0;
+}
+
+std::size_t ExpertChooser::fullest() const {
+  std::size_t most = 0;
+  for (std::size_t w = 1; w < choice_.load.size(); ++w) {
+    if (time_of(w, choice_.load[w]) > time_of(most, choice_.load[most])) most = w;
+  }
+  return most;
+}
+
+void ExpertChooser::move(const Movable& item, std::size_t to) {
+  int32_t& worker = choice_.worker[static_cast<std::size_t>(item.expert)];
+  choice_.load[static_cast<std::size_t>(worker)] -= item.cost;
+  choice_.load[to] += item.cost;
+  worker = static_cast<int32_t>(to);
+}
+
+/// Moves the expert off `from`, the fullest, whose move leaves the less full pair of both; false if none makes it less full.
+bool ExpertChooser::move_off(std::size_t from) {
   double best_time = time_of(from, choice_.load[from]);
   const Movable* best = nullptr;
   std::size_t to = 0;
@@ -143,10 +169,46 @@ bool ExpertChooser::improve() {
     }
   }
   if (best == nullptr) return false;
-  choice_.load[from] -= best->cost;
-  choice_.load[to] += best->cost;
-  choice_.worker[static_cast<std::size_t>(best->expert)] = static_cast<int32_t>(to);
+  move(*best, to);
   return true;
+}
+
+/// Looks, the fewest moves first, for a chain that ends at a worker with room and leaves everyone in it less full than `from`,
+/// the fullest, is now; false if there is none (an augmenting path, as of a flow).
+bool ExpertChooser::pass_on_from(std::size_t from) {
+  const double limit = time_of(from, choice_.load[from]);
+  chain_ends_.assign(1, {from, nullptr, 0});
+  reached_ = uint64_t{1} << from;
+  for (std::size_t end = 0; end < chain_ends_.size(); ++end) {
+    if (extend(end, limit)) return true;
+  }
+  return false;
+}
+
+/// Adds the workers that the last one of a chain can pass an expert on to; carries the chain out where one of them has room.
+bool ExpertChooser::extend(std::size_t end, double limit) {
+  const ChainEnd here = chain_ends_[end];
+  const double load = choice_.load[here.worker] + (here.item == nullptr ? 0 : here.item->cost);
+  for (const Movable& item : movable_) {
+    if (choice_.worker[static_cast<std::size_t>(item.expert)] != static_cast<int32_t>(here.worker)) continue;
+    if (time_of(here.worker, load - item.cost) >= limit) continue;
+    for (uint64_t rest = item.holders & ~reached_; rest != 0; rest &= rest - 1) {
+      const std::size_t w = lowest_worker(rest);
+      if (time_of(w, choice_.load[w] + item.cost) < limit) {
+        pass_along(item, w, end);
+        return true;
+      }
+      reached_ |= uint64_t{1} << w;
+      chain_ends_.push_back({w, &item, end});
+    }
+  }
+  return false;
+}
+
+/// `last` goes to `to` from the worker at `end`, and to each worker before it in the chain what was to be passed on to it.
+void ExpertChooser::pass_along(const Movable& last, std::size_t to, std::size_t end) {
+  move(last, to);
+  for (; chain_ends_[end].item != nullptr; end = chain_ends_[end].from) move(*chain_ends_[end].item, chain_ends_[end].worker);
 }
 
 }  // namespace ferry

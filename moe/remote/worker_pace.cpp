@@ -6,8 +6,10 @@
 namespace ferry {
 namespace {
 
-constexpr double kForgets = 0.98;   // of the slowest time, with each reply
-constexpr double kNewShare = 0.05;  // of a reply in the running mean
+constexpr double kForgets = 0.98;      // of the slowest time, with each reply
+constexpr double kKeeps = 0.99;        // of the recent sums, with each reply,
+constexpr double kKeepsAtFirst = 0.5;  // and with those before anything is known
+constexpr double kMostOfUsual = 4;
 constexpr double kSpeedStep = 0.1;
 constexpr double kLeastSpeed = 0.0625, kMostSpeed = 4;
 
@@ -18,8 +20,10 @@ double seconds(std::chrono::nanoseconds time) { return std::chrono::duration<dou
 void WorkerPace::learn(double cost, std::chrono::nanoseconds elapsed, std::chrono::nanoseconds computed) {
   if (cost <= 0) return;
   slowest_s_ = std::max(slowest_s_ * kForgets, seconds(elapsed) / cost);
-  const double mean_s = seconds(computed) / cost;
-  mean_s_ = num_replies_ == 0 ? mean_s : mean_s_ + kNewShare * (mean_s - mean_s_);
+  const double most_s = knows() ? kMostOfUsual * seconds_per_cost() * cost : seconds(computed);
+  const double keeps = knows() ? kKeeps : kKeepsAtFirst;
+  recent_s_ = keeps * recent_s_ + std::min(seconds(computed), most_s);
+  recent_cost_ = keeps * recent_cost_ + cost;
   ++num_replies_;
 }
 

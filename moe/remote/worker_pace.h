@@ -20,13 +20,15 @@ class WorkerPace {
   /// fiftieth. Nothing while too few have come.
   std::chrono::nanoseconds usual(double cost) const;
   bool knows() const { return num_replies_ >= kMinReplies; }
-  /// Seconds of computing that a unit of cost takes, a running mean; 0 while nothing is known.
-  double seconds_per_cost() const { return knows() ? mean_s_ : 0; }
+  /// Seconds of computing that a unit of cost takes, over about the last hundred replies; 0 while nothing is known. What a reply
+  /// costs whatever it computes weighs less in large replies, so sums are compared and not replies. One that was held up counts
+  /// as if it had taken four times as long as usual at most.
+  double seconds_per_cost() const { return knows() ? recent_s_ / recent_cost_ : 0; }
 
  private:
   int64_t num_replies_ = 0;
-  double slowest_s_ = 0;  // a unit of cost, from request to reply
-  double mean_s_ = 0;     // a unit of cost, of computing alone
+  double slowest_s_ = 0;                   // a unit of cost, from request to reply
+  double recent_s_ = 0, recent_cost_ = 0;  // of computing alone, later replies counting more
 };
 
 /// [paces.size()] speeds for an ExpertChooser: relative to the median of those that are known, which is what the others get;
