@@ -5,8 +5,6 @@
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/beast/core.hpp>
-#include <boost/beast/http.hpp>
 #include <boost/beast/ssl.hpp>
 #include <chrono>
 #include <exception>
@@ -15,6 +13,7 @@
 #include <string>
 #include <utility>
 
+#include "runtime/server/http/boost_names.h"
 #include "runtime/server/http/call.h"
 #include "runtime/server/http/client_socket.h"
 #include "runtime/server/http/request_head.h"
@@ -22,18 +21,10 @@
 namespace ferry {
 namespace {
 
-namespace beast = boost::beast;
-namespace http = beast::http;
-namespace net = boost::asio;
-using boost::system::error_code;
-using tcp = net::ip::tcp;
-
 constexpr std::size_t kFirstRead = 4096;                    // bytes asked for while idle
 constexpr std::size_t kBodyPiece = 16 << 10;                // bytes of a body at a time
 constexpr std::chrono::seconds kLinger{2};                  // for a refused client to read why, and for TLS's farewell
 constexpr std::size_t kLingerBytes = std::size_t{1} << 20;  // of a refused body that are read and thrown away meanwhile
-
-std::chrono::nanoseconds to_duration(double seconds) { return std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9)); }
 
 /// What a request that cannot be read is answered; nothing where the client is gone or too slow.
 std::optional<HttpResponse> answer_to(const error_code& error, const ServerLimits& limits) {
@@ -99,7 +90,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   using Clock = std::chrono::steady_clock;
 
   beast::tcp_stream& tcp_stream() { return beast::get_lowest_layer(stream_); }
-  void set_deadline(double seconds) { tcp_stream().expires_after(to_duration(seconds)); }
+  void set_deadline(double seconds) { tcp_stream().expires_after(nanoseconds_of(seconds)); }
 
   /// Runs `step` unless the connection is closed. Where it throws (memory may run out) nothing may be pending that would go on,
   /// so the connection is closed, and all others stay.
@@ -289,14 +280,14 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   void listen_to_silence() {
     if (keep_alive_s_ <= 0 || is_listening_) return;
     is_listening_ = true;
-    silence_.expires_at((is_writing_ ? Clock::now() : last_sent_) + to_duration(keep_alive_s_));
+    silence_.expires_at((is_writing_ ? Clock::now() : last_sent_) + nanoseconds_of(keep_alive_s_));
     silence_.async_wait(bind(&Connection::on_silence));
   }
 
   void on_silence(error_code) {
     is_listening_ = false;
     if (call_ == nullptr || keep_alive_s_ <= 0) return;
-    if (is_writing_ || Clock::now() < last_sent_ + to_duration(keep_alive_s_)) return listen_to_silence();
+    if (is_writing_ || Clock::now() < last_sent_ + nanoseconds_of(keep_alive_s_)) return listen_to_silence();
     call_->keep_alive();
     look_at_call();
   }

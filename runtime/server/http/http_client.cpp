@@ -3,11 +3,8 @@
 #include <array>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/beast/core.hpp>
-#include <boost/beast/http.hpp>
 #include <chrono>
 #include <exception>
 #include <limits>
@@ -18,26 +15,17 @@
 
 #include "runtime/base/lower_case.h"
 #include "runtime/net/host_port.h"
+#include "runtime/server/http/boost_names.h"
 #include "runtime/server/http/client_socket.h"
 
 namespace ferry {
 namespace {
-
-namespace beast = boost::beast;
-namespace http = beast::http;
-namespace net = boost::asio;
-using boost::system::error_code;
-using tcp = net::ip::tcp;
 
 constexpr std::size_t kPieceBytes = 16 << 10;            // of an answer's body at a time
 constexpr std::uint32_t kHeadBytesMax = 64 << 10;        // of an answer
 constexpr std::chrono::milliseconds kPause{2};           // between looks at a hearer that is full
 constexpr std::chrono::milliseconds kNoMemoryPause{20};  // after the I/O thread found no memory
 constexpr std::chrono::seconds kLastWords{2};            // for an answer of whoever does not take the whole question
-
-std::chrono::nanoseconds nanoseconds_of(double seconds) {
-  return std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9));
-}
 
 /// "10.0.0.5:8000", as a Host header has it: the address is a name that every server has.
 std::string host_of(const tcp::endpoint& endpoint) {
