@@ -190,7 +190,7 @@ class Client:
             self._leave()
         except (ConnectionError, asyncio.IncompleteReadError, OSError) as error:
             load.add("connections that broke")
-            if hostile.is_http and manner in ("whole", "chunked", "slow reader") and not load.server_may_close:
+            if hostile.is_http and manner in ("whole", "chunked", "slow reader", "half closed") and not load.server_may_close:
                 load.report_wrong(f"{manner}: {error!r}; asked {hostile.wire()[:1500]!r}")
             self._leave()
 
@@ -225,8 +225,6 @@ class Client:
         for _ in range(3 if manner == "pipelined" else 1):
             answer = await read_answer(self._reader, slowly=manner == "slow reader")
             if answer is None:
-                if manner == "half closed":  # taken for a client that went
-                    break
                 raise ConnectionError("closed without an answer")
             load.add(f"status {answer.status}")
             check_answer(answer, hostile.generates)

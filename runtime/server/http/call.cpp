@@ -8,6 +8,7 @@ namespace ferry {
 namespace {
 
 constexpr const char* kKeepAlive = ": keep-alive\n\n";
+constexpr std::size_t kTailBytes = 2;  // that end an event
 constexpr const char* kLastChunk = "0\r\n\r\n";
 
 }  // namespace
@@ -56,6 +57,8 @@ void HttpCall::begin_stream(HttpStreamHead head, HttpEndCallback on_closed) {
 void HttpCall::append(const std::string& piece) {
   has_begun_ = true;
   if (piece.empty() || !form_.has_body) return;
+  tail_.append(piece, piece.size() - std::min(piece.size(), kTailBytes));
+  tail_.erase(0, tail_.size() - std::min(tail_.size(), kTailBytes));
   if (!form_.is_chunked) {
     waiting_ += piece;
     return;
@@ -132,6 +135,11 @@ HttpCall::News HttpCall::take(std::string& bytes) {
 void HttpCall::keep_alive() {
   const std::scoped_lock lock(mutex_);
   if (state_ == State::kStreaming && waiting_.empty()) append(kKeepAlive);
+}
+
+bool HttpCall::is_between_events() const {
+  const std::scoped_lock lock(mutex_);
+  return tail_.empty() || tail_ == "\n\n";
 }
 
 void HttpCall::end(HttpEnd end) {

@@ -55,6 +55,8 @@ class HttpCall {
   News take(std::string& bytes);
   /// Adds a comment of server-sent events to a stream that has nothing to send.
   void keep_alive();
+  /// Of a stream of events: whether a comment would stand between two of them.
+  bool is_between_events() const;
   /// The call has ended: whoever wants to know hears, once. Nothing is taken any more.
   void end(HttpEnd end);
 
@@ -82,6 +84,7 @@ class HttpCall {
   std::string waiting_;        // in chunks
   std::size_t in_flight_ = 0;  // bytes taken last
   std::size_t largest_ = 0;    // piece of the stream so far, bytes
+  std::string tail_;           // of the stream so far, its last two bytes
 };
 
 }  // namespace ferry

@@ -25,6 +25,8 @@ constexpr std::size_t kFirstRead = 4096;                    // bytes asked for w
 constexpr std::size_t kBodyPiece = 16 << 10;                // bytes of a body at a time
 constexpr std::chrono::seconds kLinger{2};                  // for a refused client to read why, and for TLS's farewell
 constexpr std::size_t kLingerBytes = std::size_t{1} << 20;  // of a refused body that are read and thrown away meanwhile
+constexpr double kProbeSeconds = 1;                         // of silence towards a client that sends nothing more
+constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
 /// What a request that cannot be read is answered; nothing where the client is gone or too slow.
 std::optional<HttpResponse> answer_to(const error_code& error, const ServerLimits& limits) {
@@ -174,7 +176,6 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     set_deadline(shared_.limits.http_body_s);
     const bool is_asked = beast::iequals(parser_->get()[http::field::expect], "100-continue");
     if (!is_asked) return read_piece();
-    static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
     net::async_write(stream_, net::buffer(kContinue.data(), kContinue.size()), bind(&Connection::on_continue));
   }
 
@@ -233,6 +234,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   void begin_stream(const HttpStreamHead& head) {
     give_body_bytes();  // the handler has got from it what it needs
     status_ = head.status;
+    is_events_ = head.content_type.starts_with("text/event-stream");
     keep_alive_ = keep_alive_ && is_chunked_ && !shared_.is_stopping;
     auto response = make_response<http::empty_body>(head.status, head.content_type, head.headers);
     for (const auto& [name, value] : gate_headers_) response.set(name, value);
@@ -260,6 +262,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   /// Reads what the client sends while it is answered, to notice when it goes. As much as the buffer holds may come ahead; from
   /// a client that sends more nothing is read until it has its answer.
   void watch() {
+    if (has_client_ended_) return await_reset();
     const std::size_t room = std::min(buffer_.max_size() - buffer_.size(), kFirstRead);
     if (is_watching_ || room == 0) return;
     is_watching_ = true;
@@ -271,25 +274,70 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     is_watching_ = false;
     buffer_.commit(num_bytes);
     if (error == net::error::operation_aborted && call_ != nullptr) return;  // on_sent tells which deadline has passed
+    if (error == net::error::eof && may_probe()) return outlive_end();
     if (error && error != net::error::operation_aborted) return close();
     if (call_ == nullptr) return go_on();
     watch();
   }
 
-  /// Sees to it that a stream's silence is noticed: one timer, which is set anew only when it has run out.
+  /// Whether a client that sends nothing more can be told from one that has gone: by interim answers before the head of its own
+  /// (RFC 9110 §15.2), by comments in a stream of events.
+  bool may_probe() const { return !kIsTls && is_chunked_ && call_ != nullptr && (status_ == 0 || is_events_); }
+
+  /// The client sends nothing more: it has shut down its sending half and waits for its answer, or it has closed the
+  /// connection, which looks the same until something is sent to it. The system of one that has closed answers with a reset.
+  void outlive_end() {
+    has_client_ended_ = true;
+    await_reset();
+    silence_.cancel();  // which may be shorter from now on
+    if (!is_writing_) break_silence();
+  }
+
+  /// After the client's end reads tell nothing more.
+  void await_reset() {
+    if (is_watching_) return;
+    is_watching_ = true;
+    tcp_stream().socket().async_wait(tcp::socket::wait_error, bind(&Connection::on_reset));
+  }
+
+  void on_reset(error_code error) {
+    is_watching_ = false;
+    if (error == net::error::operation_aborted && call_ != nullptr) return;  // as above
+    if (error && call_ == nullptr) return go_on();
+    close();
+  }
+
+  /// Sends something that does not change what the answer says.
+  void break_silence() {
+    if (has_client_ended_ && status_ == 0) {
+      is_writing_ = true;
+      set_deadline(shared_.limits.http_write_s);
+      return net::async_write(stream_, net::buffer(kContinue.data(), kContinue.size()), bind(&Connection::on_sent));
+    }
+    if (keep_alive_s_ > 0 || call_->is_between_events()) call_->keep_alive();
+    look_at_call();
+  }
+
+  /// Seconds without a byte until there has to be one; 0: none has to be.
+  double longest_silence() const {
+    const bool is_probed = has_client_ended_ && (status_ == 0 || is_events_);
+    if (!is_probed) return keep_alive_s_;
+    return keep_alive_s_ > 0 ? std::min(kProbeSeconds, keep_alive_s_) : kProbeSeconds;
+  }
+
+  /// Sees to it that silence is noticed: one timer, which is set anew only when it has run out.
   void listen_to_silence() {
-    if (keep_alive_s_ <= 0 || is_listening_) return;
+    if (longest_silence() <= 0 || is_listening_) return;
     is_listening_ = true;
-    silence_.expires_at((is_writing_ ? Clock::now() : last_sent_) + nanoseconds_of(keep_alive_s_));
+    silence_.expires_at((is_writing_ ? Clock::now() : last_sent_) + nanoseconds_of(longest_silence()));
     silence_.async_wait(bind(&Connection::on_silence));
   }
 
   void on_silence(error_code) {
     is_listening_ = false;
-    if (call_ == nullptr || keep_alive_s_ <= 0) return;
-    if (is_writing_ || Clock::now() < last_sent_ + nanoseconds_of(keep_alive_s_)) return listen_to_silence();
-    call_->keep_alive();
-    look_at_call();
+    if (call_ == nullptr || longest_silence() <= 0) return;
+    if (is_writing_ || Clock::now() < last_sent_ + nanoseconds_of(longest_silence())) return listen_to_silence();
+    break_silence();
   }
 
   /// Answers a request whose rest was not read, and ends the connection. Without an answer it just ends.
@@ -354,6 +402,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     status_ = 0;
     is_head_ = false;
     is_last_ = false;
+    is_events_ = false;
     route_ = nullptr;
     gate_headers_.clear();
     keep_alive_s_ = 0;
@@ -407,9 +456,10 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   int64_t body_bytes_ = 0;                       // taken from the table
   std::size_t num_discarded_ = 0;
   bool is_lingering_ = false;
-  bool is_writing_ = false;    // an answer, or a part
-  bool is_watching_ = false;   // a read is pending beside the call
-  bool is_listening_ = false;  // to silence
+  bool is_writing_ = false;        // an answer, or a part
+  bool is_watching_ = false;       // a read is pending beside the call
+  bool is_listening_ = false;      // to silence
+  bool has_client_ended_ = false;  // it sends nothing more
 
   // Of one request:
   Clock::time_point begin_;
@@ -423,6 +473,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   int status_ = 0;  // of the answer; 0: none yet
   bool is_head_ = false;
   bool is_chunked_ = false;
+  bool is_events_ = false;   // the answer is a stream of them
   bool keep_alive_ = false;  // the connection
   bool is_last_ = false;     // the stream ends with bytes_
 };

@@ -74,8 +74,8 @@ class HttpReply {
   HttpReply(HttpReply&& other) noexcept : call_(std::move(other.call_)) {}
   HttpReply& operator=(HttpReply&&) = delete;
 
-  /// Has the connection watched: `on_closed` hears if the client goes before it has its answer. A client that shuts down its
-  /// sending half counts as gone then, as most servers have it. At most once.
+  /// Has the connection watched: `on_closed` hears if the client goes before it has its answer. One that only sends nothing
+  /// more has not gone, where the two can be told apart (README.md of runtime/server). At most once.
   void set_on_closed(HttpEndCallback on_closed);
 
   /// Both use the right up. Callbacks of a stream take the place of set_on_closed's unless they are empty; the connection is

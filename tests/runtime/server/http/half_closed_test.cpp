@@ -1,0 +1,172 @@
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "runtime/server/http/http_server.h"
+#include "tests/runtime/server/http/call_box.h"
+#include "tests/runtime/server/http/raw_client.h"
+
+// Clients that shut down their sending half when they have asked, and how they are told from those that have gone.
+
+namespace ferry {
+namespace {
+
+using test::RawClient;
+using test::status_of;
+
+/// A server whose calls of /call a test answers.
+class HalfClosedTest : public ::testing::Test {
+ protected:
+  HalfClosedTest() {
+    HttpRouter router;
+    router.add("GET", "/call", {.handler = box_.handler(), .blocking = {}});
+    server_.emplace(HttpServerOptions{.address = "127.0.0.1:0"}, access_, std::move(router));
+  }
+  RawClient client() { return RawClient(server_->address()); }
+  /// One that has asked for /call.
+  RawClient caller() {
+    RawClient one = client();
+    one.send("GET /call HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    return one;
+  }
+  std::shared_ptr<HttpStream> stream(HttpStreamHead head = {}) {
+    return box_.take()->stream(std::move(head), {end_.callback()});
+  }
+
+  Access access_;
+  test::CallBox box_;
+  test::End end_;
+  std::optional<HttpServer> server_;
+};
+
+constexpr const char* kInterim = "HTTP/1.1 100 Continue\r\n\r\n";
+
+/// The answer behind any number of interim ones.
+std::string final_answer(RawClient& client) {
+  std::string answer = client.read_answer();
+  while (answer == kInterim) answer = client.read_answer();
+  return answer;
+}
+
+TEST_F(HalfClosedTest, WhoSendsNothingMoreGetsAWholeAnswer) {
+  RawClient half = caller();
+  half.end_sending();
+  const auto reply = box_.take();
+  reply->set_on_closed(end_.callback());
+  EXPECT_EQ(half.read_answer(), kInterim) << "which tells those that have gone from those that have not";
+  EXPECT_EQ(half.read_answer(), kInterim) << "again and again";
+  EXPECT_FALSE(end_.has_come());
+  reply->send({.status = 200, .body = "all", .content_type = "text/plain"});
+  EXPECT_EQ(end_.wait(), HttpEnd::kAnswered);
+  const std::string answer = final_answer(half);
+  EXPECT_EQ(status_of(answer), 200);
+  EXPECT_TRUE(answer.ends_with("\r\n\r\nall")) << answer;
+  EXPECT_EQ(half.read_all(), "") << "and no request can follow";
+}
+
+TEST_F(HalfClosedTest, WhoSendsNothingMoreGetsAWholeStream) {
+  for (const bool is_begun : {false, true}) {
+    RawClient half = caller();
+    test::End end;
+    const auto stream = box_.take()->stream({}, {.on_closed = end.callback()});
+    if (is_begun) {
+      stream->write("a");
+      EXPECT_EQ(status_of(half.read_answer()), 200);
+      EXPECT_EQ(half.read_chunk(), "a");
+    }
+    half.end_sending();
+    if (!is_begun) {
+      EXPECT_EQ(half.read_answer(), kInterim);
+      stream->write("a");
+      EXPECT_EQ(status_of(final_answer(half)), 200);
+      EXPECT_EQ(half.read_chunk(), "a");
+    }
+    stream->write("b");
+    EXPECT_EQ(half.read_chunk(), "b");
+    stream->finish();
+    EXPECT_EQ(half.read_chunk(), "");
+    EXPECT_EQ(end.wait(), HttpEnd::kAnswered);
+  }
+}
+
+TEST_F(HalfClosedTest, ACommentTellsWhetherOneIsThereWhoSendsNothingMore) {
+  RawClient half = caller();
+  const auto stream = box_.take()->stream({.keep_alive_s = 3600}, {.on_closed = end_.callback()});
+  stream->write("a");
+  EXPECT_EQ(status_of(half.read_answer()), 200);
+  EXPECT_EQ(half.read_chunk(), "a");
+  half.end_sending();
+  EXPECT_EQ(half.read_chunk(), ": keep-alive\n\n");
+  EXPECT_EQ(half.read_chunk(), ": keep-alive\n\n");
+  EXPECT_FALSE(end_.has_come());
+  half.leave();
+  EXPECT_EQ(end_.wait(), HttpEnd::kGone) << "whoever closes later is missed, too";
+}
+
+TEST_F(HalfClosedTest, CommentsStandBetweenEvents) {
+  RawClient half = caller();
+  const auto stream = this->stream();
+  for (const char* piece : {"data: 1\n\nda", "ta", ": 2\n"}) stream->write(piece);
+  half.end_sending();
+  EXPECT_EQ(status_of(final_answer(half)), 200);
+  std::string body;
+  while (!body.ends_with(": 2\n")) body += half.read_chunk();
+  EXPECT_EQ(body, "data: 1\n\ndata: 2\n");
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));  // longer than any silence
+  stream->write("\n");
+  EXPECT_EQ(half.read_chunk(), "\n");
+  EXPECT_EQ(half.read_chunk(), ": keep-alive\n\n");
+  half.leave();
+  EXPECT_EQ(end_.wait(), HttpEnd::kGone);
+}
+
+TEST_F(HalfClosedTest, WhoSendsNothingMoreWhileNoEventsComeCountsAsGone) {
+  RawClient half = caller();
+  const auto stream = this->stream({.content_type = "text/plain"});
+  stream->write("a");
+  EXPECT_EQ(status_of(half.read_answer()), 200);
+  half.end_sending();
+  EXPECT_EQ(end_.wait(), HttpEnd::kGone) << "there is nothing that would change nothing";
+}
+
+TEST_F(HalfClosedTest, WhoSendsNothingMoreAndGoesThenIsMissed) {
+  RawClient half = caller();
+  half.end_sending();
+  const auto reply = box_.take();
+  reply->set_on_closed(end_.callback());
+  EXPECT_EQ(half.read_answer(), kInterim);
+  half.leave();
+  EXPECT_EQ(end_.wait(), HttpEnd::kGone);
+}
+
+TEST_F(HalfClosedTest, RequestsThatCameBeforeTheEndAreAnsweredAllTheSame) {
+  RawClient half = client();
+  const std::string request = "GET /call HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  half.send(request + request);
+  half.end_sending();
+  for (const char* body : {"one", "two"}) {
+    const auto reply = box_.take();
+    test::End end;
+    reply->set_on_closed(end.callback());
+    EXPECT_EQ(half.read_answer(), kInterim);
+    reply->send({.status = 200, .body = body, .content_type = "text/plain"});
+    EXPECT_TRUE(final_answer(half).ends_with(body));
+  }
+}
+
+TEST_F(HalfClosedTest, AnOldClientThatSendsNothingMoreCountsAsGone) {
+  RawClient half = client();
+  half.send("GET /call HTTP/1.0\r\nHost: localhost\r\n\r\n");
+  half.end_sending();
+  const auto reply = box_.take();
+  reply->set_on_closed(end_.callback());
+  EXPECT_EQ(end_.wait(), HttpEnd::kGone) << "HTTP/1.0 has no interim answers";
+  EXPECT_EQ(half.read_all(), "");
+}
+
+}  // namespace
+}  // namespace ferry
