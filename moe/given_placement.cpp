@@ -70,6 +70,10 @@ void require_seats(std::vector<LayerPlacement>& layers, std::span<const PlacedSe
     for (std::size_t w = 0; w < layers[layer].size(); ++w) {
       const int64_t num_experts = std::ssize(layers[layer][w]);
       if (num_experts == 0) continue;
+      if (w < seats.size() && seats[w].has_left) {
+        throw Error(ErrorCode::kAborted, layer_name(layer) + ": experts on rank " + std::to_string(w + 1) +
+                                             ", which has left since; there are " + list_seats(seats));
+      }
       if (w >= seats.size() || !seats[w].gets_rows)
         refuse_given(layer, "experts on rank", static_cast<int64_t>(w) + 1,
                      "ranks that get rows and stay: " + list_seats(seats));

@@ -28,11 +28,12 @@ std::vector<LayerPlacement> lay_out_given(const GivenPlacement& given, int64_t n
 /// Who sits where.
 struct PlacedSeat {
   bool gets_rows = false;               // and is to stay
+  bool has_left = false;                // or is leaving, since the placement began that the given one was made from
   std::optional<int64_t> most_experts;  // of a layer, where it is known that it has no memory for more
 };
 
-/// Makes `layers`, of lay_out_given(), as wide as there are seats. Throws kInvalidArgument for experts of whom does not get
-/// rows, or has no room for so many.
+/// Makes `layers`, of lay_out_given(), as wide as there are seats. Throws kAborted for experts of whom has left, of whom its
+/// maker could not know; kInvalidArgument for those of others who do not get rows, or of whom has no room for so many.
 void require_seats(std::vector<LayerPlacement>& layers, std::span<const PlacedSeat> seats);
 
 }  // namespace ferry

@@ -52,6 +52,7 @@ Membership::Membership(RemoteTokenDispatcher& dispatcher, WatchedLinks& hub, std
     member.rank = ranks[w];
     member.link = std::move(links[w]);
     member.is_seated = member.link != nullptr;
+    was_seated_.push_back(member.is_seated);
     if (member.link && !hub.fails_together()) post_notice(member);
   }
 }
@@ -290,9 +291,11 @@ void Membership::change_placement() {
   const ExpertPlacement& target = done->target();
   std::vector<int32_t> lost, joined;
   std::vector<Link*> links;
+  was_seated_.clear();
   for (std::size_t w = 0; w < target.ranks().size(); ++w) {  // who came later has no part in it
     Member& member = members_[w];
     const bool takes_part = done->members()[w].link != nullptr;
+    was_seated_.push_back(takes_part);
     links.push_back(takes_part ? member.link.get() : nullptr);
     if (takes_part && !std::exchange(member.is_seated, true)) joined.push_back(static_cast<int32_t>(w));
     if (member.is_lost && aim_ != Aim::kGoBack) lost.push_back(static_cast<int32_t>(w));

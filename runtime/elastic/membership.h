@@ -59,8 +59,8 @@ class Membership {
   /// Between steps: begins to move experts to exactly `layers` (lay_out_given), and settles `order` when steps run by them or
   /// never will: {kFailedPrecondition} if a worker cannot hold them, {kAborted} if one is lost meanwhile, {kUnavailable} if
   /// this ends. Until a worker comes or goes they stay so. Throws Error{kInvalidArgument} for experts of whom gets no rows
-  /// (require_seats), {kAborted} while experts move for workers that come or go or for another order, or if the placement is
-  /// not that of `epoch` (0: whatever it is), and {kFailedPrecondition} over a group.
+  /// (require_seats), {kAborted} while experts move for workers that come or go or for another order, if the placement is not
+  /// that of `epoch`, or if it is but a worker has left since (0: whatever it is), and {kFailedPrecondition} over a group.
   void set_placement(std::vector<LayerPlacement> layers, uint32_t epoch, std::shared_ptr<PlacementOrder> order);
   /// Between steps: `order` need not be settled any more. What is on its way for it goes back.
   void give_up(const PlacementOrder& order);
@@ -122,8 +122,9 @@ class Membership {
   const Options options_;
   const OnWorkerChange on_change_;
   std::unique_ptr<Door> door_;
-  std::vector<Member> members_;  // by worker
-  std::vector<Member> ended_;    // whose links somebody may still use
+  std::vector<Member> members_;   // by worker
+  std::vector<bool> was_seated_;  // by worker, when steps began to run by the dispatcher's placement
+  std::vector<Member> ended_;     // whose links somebody may still use
   std::unique_ptr<Relocation> relocation_;
   Aim aim_ = Aim::kMembers;                // its own
   std::shared_ptr<PlacementOrder> order_;  // its own, if it is by hand

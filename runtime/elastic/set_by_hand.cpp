@@ -25,9 +25,12 @@ void Membership::set_placement(std::vector<LayerPlacement> layers, uint32_t epoc
     throw Error(ErrorCode::kAborted, "experts move for workers that come or go");
   std::vector<PlacedSeat> seats;
   std::vector<Rank> ranks;
-  for (const Member& member : members_) {
+  for (std::size_t w = 0; w < members_.size(); ++w) {
+    const Member& member = members_[w];
+    const bool gets_rows = is_alive(member) && member.is_seated && !member.wants_to_leave;
+    const bool was_there = w < was_seated_.size() && was_seated_[w];
     seats.push_back(
-        {.gets_rows = is_alive(member) && member.is_seated && !member.wants_to_leave, .most_experts = member.most_experts});
+        {.gets_rows = gets_rows, .has_left = epoch != 0 && was_there && !gets_rows, .most_experts = member.most_experts});
     ranks.push_back(member.rank);
   }
   require_seats(layers, seats);

@@ -3,6 +3,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
+#include <set>
 
 #include "ferry/v1/experts.grpc.pb.h"
 #include "runtime/expert_record.h"
@@ -17,8 +18,18 @@ constexpr int64_t kIdBytesMax = 5;     // of an expert or a rank as protobuf wri
 constexpr int64_t kHeaderBytes = 16;   // of a message in another one, with what it has beside experts
 constexpr int64_t kRequestBytes = 64;  // of a request beside its layers
 
-void fill_layer(const ExpertMap& map, v1::GetPlacementResponse::Layer& layer) {
+/// Workers that have left, whose places nobody has taken; they hold nothing.
+std::set<int32_t> ranks_gone(const WorkerReport& report) {
+  std::set<int32_t> gone;
+  for (const WorkerSight& worker : report.workers) {
+    if (worker.state == WorkerState::kGone) gone.insert(worker.rank);
+  }
+  return gone;
+}
+
+void fill_layer(const ExpertMap& map, const std::set<int32_t>& gone, v1::GetPlacementResponse::Layer& layer) {
   for (std::size_t r = 0; r < map.ranks().size(); ++r) {
+    if (gone.contains(map.ranks()[r].value)) continue;
     v1::GetPlacementResponse::RankExperts& held = *layer.add_ranks();
     held.set_rank(map.ranks()[r].value);
     for (const PhysicalExpertId expert : map.experts_of(static_cast<int32_t>(r)))
@@ -44,11 +55,12 @@ class ExpertsService final : public v1::Experts::Service {
   grpc::Status GetPlacement(grpc::ServerContext* context, const v1::GetPlacementRequest*,
                             v1::GetPlacementResponse* response) override {
     return answer_with(*context, keys_, [&] {
+      const std::set<int32_t> gone = ranks_gone(engine_.workers());
       const ExpertRecord::Placed placed = engine_.experts().placed();
       const ExpertPlacement& placement = *placed.placement;
       response->set_epoch(placement.epoch());
       response->set_set_by_hand(placed.by == PlacedBy::kHand);
-      for (int64_t l = 0; l < placement.num_layers(); ++l) fill_layer(placement.layer(l), *response->add_layers());
+      for (int64_t l = 0; l < placement.num_layers(); ++l) fill_layer(placement.layer(l), gone, *response->add_layers());
     });
   }
 

@@ -141,7 +141,7 @@ class MaskedLossTest(ElasticTest):
         self.assertEqual(self.run_calls(job, requests, lambda: job.kill_rank(1)), expected)
         self.await_states(job, rank_1="gone", rank_2="healthy")
         self.assertEqual(self.http_health(job), {})
-        self.assertEqual(self.holders(job), {1: 0, 2: NUM_EXPERTS})
+        self.assertEqual(self.holders(job), {2: NUM_EXPERTS})
         self.assertEqual({state: self.cluster(job).changes[state] for state in ("masked", "gone")}, {"masked": 1, "gone": 1})
         self.assertEqual(self.metric(job, "ferry:worker_changes_total", 'state="masked"'), 1)
         job.kill_rank(2)
@@ -243,6 +243,22 @@ class SetPlacementTest(ElasticTest):
         details = self.assert_status(grpc.StatusCode.FAILED_PRECONDITION, lambda: self.set(alone, self.one_rank_of(held)))
         self.assertIn("nowhere to move", details)
 
+    def test_who_reads_while_a_worker_leaves_is_to_read_again(self):
+        """One that holds nothing leaves without a change of placement."""
+        job = self.start(ranks=3)
+        held = self.held(job)
+        epoch = self.set(job, [[list(range(NUM_EXPERTS)), []]] * len(held))
+        self.assertEqual(self.holders(job), {1: NUM_EXPERTS, 2: 0})
+        job.kill_rank(2)
+        self.await_states(job, rank_1="healthy", rank_2="gone")
+        details = self.assert_status(grpc.StatusCode.ABORTED, lambda: self.set(job, held, epoch=epoch))
+        self.assertIn("experts on rank 2, which has left since", details)
+        self.assertEqual((self.placement(job).epoch, self.holders(job)), (epoch, {1: NUM_EXPERTS}))
+        never = [[[], [], lists[0] + lists[1]] for lists in held]
+        details = self.assert_status(grpc.StatusCode.INVALID_ARGUMENT, lambda: self.set(job, never, epoch=epoch))
+        self.assertIn("rank 3", details)
+        self.set(job, [[list(range(NUM_EXPERTS))[::-1]]] * len(held), epoch=epoch)
+
     @staticmethod
     def one_rank_of(held):
         return [[list(range(NUM_EXPERTS))] for _ in held]
@@ -315,7 +331,7 @@ class JoinTest(ElasticTest):
             self.assertEqual(self.run_calls(job, requests, change), expected, f"change {number}\n{job.log()}")
         self.assertEqual(workers[1].wait(), 0, workers[1].log())
         self.assertEqual(self.run_calls(job, requests), expected)
-        self.assertEqual(self.holders(job), {1: NUM_EXPERTS, 2: 0})
+        self.assertEqual(self.holders(job), {1: NUM_EXPERTS})
         self.assertEqual(self.http_health(job), {})
         self.assertEqual(job.stop(), 0, job.log())
         self.assertEqual(workers[2].wait(), 0, workers[2].log())
@@ -331,7 +347,7 @@ class JoinTest(ElasticTest):
         self.assertEqual(sum(self.holders(job).values()), 2 * NUM_EXPERTS)
         self.assertEqual(self.run_calls(job, requests, lambda: job.kill_rank(1)), expected)
         self.await_states(job, rank_1="gone", rank_2="healthy", rank_3="healthy")
-        self.assertEqual(self.holders(job), {1: 0, 2: NUM_EXPERTS, 3: NUM_EXPERTS})
+        self.assertEqual(self.holders(job), {2: NUM_EXPERTS, 3: NUM_EXPERTS})
         self.assertEqual(self.run_calls(job, requests), expected)
 
     def test_a_capture_tells_what_changes_of_workers_cost(self):

@@ -51,6 +51,10 @@ TEST(GivenPlacement, HoldersGetRowsAndHaveRoom) {
   refused({{{0}, {1}, {2}}}, {"layer 0: on rank 1 a number of experts of 3", "at most 2"});
   refused({{{0}}, {{1}}}, {"layer 0: experts on rank 2", "stay: 1, 3"});
   refused({{}, {}, {}, {{1}}}, {"layer 0: experts on rank 4", "stay: 1, 3"});
+  const std::vector<PlacedSeat> left{{.gets_rows = true}, {.gets_rows = false, .has_left = true}};
+  std::vector<LayerPlacement> late{{{{0}}, {}}, {{{0}}, {{1}}}};
+  test::expect_error([&] { require_seats(late, left); }, ErrorCode::kAborted,
+                     {"layer 1: experts on rank 2, which has left since", "there are 1"});
   std::vector<LayerPlacement> alone{{{{0}}}};
   test::expect_error([&] { require_seats(alone, {}); }, ErrorCode::kInvalidArgument, {"no worker is there"});
 }

@@ -246,6 +246,39 @@ TEST(SetByHand, WhatIsInTheWayIsSaid) {
   test::expect_error([&] { group.set(kSwapped); }, ErrorCode::kFailedPrecondition, {"mpi", "allowed: ranks over sockets"});
 }
 
+TEST(SetByHand, WhoHasLeftSinceTheMapWasReadAbortsAndWhoNeverWasIsInvalid) {
+  HandJob job;
+  const LayerPlacement idle{{{0}, {1}, {2}, {3}}, {}}, stranger{{{0}, {1}}, {}, {{2}, {3}}};
+  const auto order = job.set(idle);
+  job.prepare_all();
+  EXPECT_TRUE(order->wait_for(kNoTime));
+  const uint32_t read = job.epoch();
+  job.workers[1].fail("it dies");  // with nothing that others should have, so no placement changes
+  job.tend(3);
+  EXPECT_FALSE(job.membership->is_busy());
+  EXPECT_EQ(job.epoch(), read);
+  const auto refused = [&](const LayerPlacement& layer, ErrorCode code, const std::vector<std::string>& parts, uint32_t epoch) {
+    test::expect_error([&] { job.set(layer, epoch); }, code, parts);
+  };
+  refused(kSwapped, ErrorCode::kAborted, {"layer 0: experts on rank 2", "has left since", "there are 1"}, read);
+  refused(kSwapped, ErrorCode::kInvalidArgument, {"experts on rank 2", "get rows and stay: 1"}, 0);
+  refused(stranger, ErrorCode::kInvalidArgument, {"experts on rank 3", "get rows and stay: 1"}, read);
+  const auto again = job.set({{{3}, {2}, {1}, {0}}}, read);
+  job.prepare(0);
+  job.tend();
+  EXPECT_TRUE(again->wait_for(kNoTime)) << "whoever reads the map anew knows";
+  refused(kSwapped, ErrorCode::kInvalidArgument, {"experts on rank 2"}, job.epoch());
+}
+
+TEST(SetByHand, TheLastWorkerThatLeavesAbortsToo) {
+  HandJob job;
+  const uint32_t read = job.epoch();
+  for (ScriptedLink& worker : job.workers) worker.fail("it dies");
+  job.tend(3);
+  EXPECT_EQ(job.epoch(), read) << "nobody is there to take its experts";
+  test::expect_error([&] { job.set(kSwapped, read); }, ErrorCode::kAborted, {"rank 1", "has left since", "no worker is there"});
+}
+
 TEST(SetByHand, AnOrderIsSettledAtTheEnd) {
   HandJob job;
   const auto order = job.set(kSwapped);

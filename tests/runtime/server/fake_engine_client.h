@@ -99,11 +99,12 @@ class FakeEngineClient : public EngineClient {
     const std::lock_guard lock(mutex_);
     return failure_;
   }
-  /// Two workers, of which the second is lost.
+  /// Two workers, of which the second is lost, or gone.
   WorkerReport workers() const override {
     WorkerReport report;
+    const WorkerState second = is_second_gone_ ? WorkerState::kGone : WorkerState::kMasked;
     report.workers = {{.rank = 1, .state = WorkerState::kHealthy, .changed_s = 1.5, .rows = 40, .speed = 1.2},
-                      {.rank = 2, .state = WorkerState::kMasked, .reason = "rank 2 left", .changed_s = 2.5, .rows = 30}};
+                      {.rank = 2, .state = second, .reason = "rank 2 left", .changed_s = 2.5, .rows = 30}};
     report.changes[static_cast<std::size_t>(WorkerState::kHealthy)] = 2;
     report.changes[static_cast<std::size_t>(WorkerState::kMasked)] = 1;
     report.covered = {.by_workers = 5, .by_coordinator = 6};
@@ -111,6 +112,7 @@ class FakeEngineClient : public EngineClient {
     report.kept_bytes = 7;
     return report;
   }
+  void let_second_worker_go() { is_second_gone_ = true; }
   /// A step of two layers with four experts, those of two ranks.
   const ExpertRecord& experts() const override { return experts_; }
   const ModelInfo& model_info() const override { return info_; }
@@ -206,6 +208,7 @@ class FakeEngineClient : public EngineClient {
   ExpertRecord experts_{two_ranks(), ExpertLoad(2, 4)};
   GrammarEngine grammars_{tokenizer(), info_.generation.stop_token_ids};
   mutable std::atomic<int> num_endless_ = 0;
+  std::atomic<bool> is_second_gone_{false};
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, Open> open_;  // by request id; of siblings that share it the second one by "ID#1", and so on

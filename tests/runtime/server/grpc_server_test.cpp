@@ -496,6 +496,19 @@ TEST_F(GrpcServerTest, TellsWhereExpertsAreAndWhatWasAskedOfThem) {
   EXPECT_EQ(load.layers(1).touched_steps(2), 1);
 }
 
+TEST_F(GrpcServerTest, WhoIsGoneIsInNoPlacement) {
+  engine_.let_second_worker_go();
+  const auto stub = v1::Experts::NewStub(channel_);
+  grpc::ClientContext context;
+  v1::GetPlacementResponse placement;
+  ASSERT_TRUE(stub->GetPlacement(&context, {}, &placement).ok());
+  ASSERT_EQ(placement.layers_size(), 2);
+  for (const v1::GetPlacementResponse::Layer& layer : placement.layers()) {
+    ASSERT_EQ(layer.ranks_size(), 1);
+    EXPECT_EQ(layer.ranks(0).rank(), 1);
+  }
+}
+
 TEST_F(GrpcServerTest, APlacementIsSetAsItIsTold) {
   const auto stub = v1::Experts::NewStub(channel_);
   grpc::ClientContext context, set_context;
