@@ -11,6 +11,7 @@
 #include "runtime/base/error.h"
 #include "runtime/elastic/joining_worker.h"
 #include "runtime/expert_worker.h"
+#include "runtime/rank_setup.h"
 
 // The `ferry` program: one binary for all ranks. Rank 0 runs the command, the others hold experts.
 
@@ -76,9 +77,12 @@ void block_termination_signals() {
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
 }
 
-/// A failed rank does not wait for others, which may be gone: it leaves and they notice.
-int fail(Cluster& cluster, const char* message, int exit_code) {
-  if (cluster.launched_rank().value == 0 || !cluster.first_tells()) complain(cluster.launched_rank().value, message);
+/// A failed rank does not wait for others, which may be gone: it leaves and they notice. But as long as the ranks have not
+/// begun to work together all leave for the same reason, which the first one says.
+int fail(Cluster& cluster, const Error& own) {
+  const Error error = ferry::agree_on_failure(cluster, own);
+  if (cluster.launched_rank().value == 0 || !cluster.first_tells()) complain(cluster.launched_rank().value, error.what());
+  const int exit_code = exit_code_of(error);
   cluster.await_coordinators_end();
   cluster.abandon();
   cluster.exit_if_abandoned(exit_code);
@@ -109,11 +113,11 @@ int run(const Options& options) {
     cluster->exit_if_abandoned(exit_code);
     return exit_code;
   } catch (const Error& error) {
-    return fail(*cluster, error.what(), exit_code_of(error));
+    return fail(*cluster, error);
   } catch (const std::bad_alloc&) {
-    return fail(*cluster, "out of memory", kExitFailure);
+    return fail(*cluster, Error(ErrorCode::kResourceExhausted, "out of memory"));
   } catch (const std::exception& error) {
-    return fail(*cluster, error.what(), kExitFailure);
+    return fail(*cluster, Error(ErrorCode::kInternal, error.what()));
   }
 }
 

@@ -110,9 +110,22 @@ Cluster::Cluster(const EngineOptions& options) {
   }
 }
 
+/// What is wrong with --net-interface at a rank that others connect to: before they try to, so that all hear of it.
+std::optional<Error> Cluster::net_complaint(Group& group, const EngineOptions& options) const {
+  const bool is_one_host = all_share_a_host(group, group.now() + kStartTimeout);
+  const bool is_met = options.transport == TransportKind::kAuto && launched_.value < options.sharing.coordinators;
+  if (!is_met && options.transport != TransportKind::kGloo) return std::nullopt;
+  try {
+    choose_net_address(options.net_interface, is_one_host);
+  } catch (const Error& error) {
+    return error;
+  }
+  return std::nullopt;
+}
+
 /// Ranks with different transports would wait for each other for ever, and those of another program misread each other.
 void Cluster::greet(Group& group, const EngineOptions& options) {
-  const HandshakeReport own{.complaint = {},
+  const HandshakeReport own{.complaint = net_complaint(group, options),
                             .terms = {{program_identity()},
                                       {std::string("--transport ") + transport_name(options.transport)},
                                       {"--coordinators " + std::to_string(options.sharing.coordinators)}},
@@ -139,8 +152,12 @@ void Cluster::greet(Group& group, const EngineOptions& options) {
             .coordinators_on_cores = static_cast<int>(std::ranges::count_if(coordinators, shares_cores))};
 }
 
-/// Which ranks are coordinators; there must be a worker for several of them, or a port for some to come.
+/// Which ranks are coordinators; there must be a worker for several of them, or a port for some to come, where links are such
+/// that they can.
 void Cluster::divide(const EngineOptions& options) {
+  const bool has_group_links = shape_.num_ranks > 1 && options.transport != TransportKind::kAuto;
+  if (has_group_links && !options.elastic.address.empty())
+    throw_invalid(std::string("--elastic with --transport ") + transport_name(options.transport) + "; allowed: with auto");
   const int most = std::max(1, options.elastic.address.empty() ? shape_.num_ranks - 1 : shape_.num_ranks);
   if (options.sharing.coordinators > most) {
     throw_invalid("--coordinators " + std::to_string(options.sharing.coordinators) + " of " + std::to_string(shape_.num_ranks) +
@@ -189,8 +206,6 @@ void Cluster::note_end(Rank peer, LinkEnd end, const std::string& reason) {
 /// Where workers may join, they have links of their own kind.
 void Cluster::make_elastic(const EngineOptions& options) {
   if (options.elastic.address.empty() || !is_coordinator()) return;
-  if (group_links_)
-    throw_invalid(std::string("--elastic with --transport ") + transport_name(options.transport) + "; allowed: with auto");
   if (!links_) links_ = std::make_unique<LoneLinks>(note_ends());
   cores_.has_workers = true;
   takes_workers_ = true;
@@ -244,6 +259,7 @@ Cluster::LossWatch::LossWatch(Cluster& cluster, LossNotice::Listener on_lost) : 
 Cluster::LossWatch::~LossWatch() { cluster_.losses_.listen({}); }
 
 std::string Cluster::agree(const std::function<Terms()>& prepare, std::chrono::milliseconds timeout) {
+  has_met_ = true;
   HandshakeReport own;
   try {
     own.terms = prepare();

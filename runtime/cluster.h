@@ -5,6 +5,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -100,6 +101,8 @@ class Cluster {
   /// that names the first line that is not the coordinator's, on all ranks. Waits up to `timeout` for the slowest. Returns what
   /// differs though it may, as describe_difference() says it.
   std::string agree(const std::function<Terms()>& prepare, std::chrono::milliseconds timeout);
+  /// Whether agree() has been called: who fails before the others have heard of it in there leaves them waiting.
+  bool has_met() const { return has_met_; }
   /// Whether agree() failed on all ranks: the first says why, and once is enough.
   bool first_tells() const { return first_tells_; }
 
@@ -121,6 +124,7 @@ class Cluster {
   void connect(Group& bootstrap, const std::string& net_interface);
   void note_end(Rank peer, LinkEnd end, const std::string& reason);
   void greet(Group& group, const EngineOptions& options);
+  std::optional<Error> net_complaint(Group& group, const EngineOptions& options) const;
   void lose(Rank lost, const std::string& reason);
   void end_watch();
 
@@ -135,6 +139,7 @@ class Cluster {
   std::unique_ptr<GroupLinks> group_links_;
   std::atomic<bool> abandoned_{false};
   std::atomic<bool> has_agreed_{false};
+  bool has_met_ = false;
   bool first_tells_ = false;
   LossNotice losses_;
   ExitGuard exit_guard_;

@@ -86,7 +86,14 @@ Engine::Engine(const EngineOptions& options, Cluster& cluster, LogitRows logit_r
       describe_run(config_, dtype_, quantization(), scheduler_options_, cluster_), pool().num_threads(), peer_timeout);
   trace_->set_routing_shape(routing_shape(config_));
   faults_.emplace(options.faults, cluster.rank());
-  if (cluster.takes_workers()) open_door(options);
+  if (cluster.takes_workers()) {
+    try {
+      open_door(options);
+    } catch (...) {
+      send_home();
+      throw;
+    }
+  }
   std::function<uint64_t()> device_progress;
   if (device() != nullptr) device_progress = [&open = *device()->open] { return open.progress(); };
   watch_ = std::make_unique<EngineWatch>(progress_, pool(), std::move(device_progress), peer_timeout,
@@ -95,7 +102,11 @@ Engine::Engine(const EngineOptions& options, Cluster& cluster, LogitRows logit_r
 
 Engine::~Engine() {
   if (expert_record_) take_counts();
-  if (dispatcher_ == nullptr || abandoned_) return;
+  if (dispatcher_ != nullptr && !abandoned_) send_home();
+}
+
+/// All workers: nothing more is asked of them.
+void Engine::send_home() {
   try {
     if (membership_) membership_->close();
     dispatcher_->shut_down();

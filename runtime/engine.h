@@ -160,6 +160,7 @@ class Engine {
                     const Speculation& speculation);
   void make_dispatcher(const EngineOptions& options);
   void open_door(const EngineOptions& options);
+  void send_home();
   void make_orphans(const EngineOptions& options, int64_t max_tokens);
   void make_witness(const EngineOptions& options);
   std::unique_ptr<ExpertLoader> make_expert_loader(const EngineOptions& options, Matmul& matmul) const;

@@ -58,9 +58,11 @@ class StartingWorker {
  private:
   Cluster::Terms prepare() {
     shelf_.emplace(options_, cluster_.place());
+    std::vector<Assignment> assignments;  // all of them before any is loaded: where a coordinator failed, nothing has to be
     for (std::size_t c = 0; c < messages_.size(); ++c)
-      holders_.emplace_back(*shelf_).hold(read_assignment(messages_[c], *shelf_, Rank{static_cast<int32_t>(c)}));
+      assignments.push_back(read_assignment(messages_[c], *shelf_, Rank{static_cast<int32_t>(c)}));
     messages_.clear();
+    for (const Assignment& assignment : assignments) holders_.emplace_back(*shelf_).hold(assignment);
     return shelf_->terms();
   }
 

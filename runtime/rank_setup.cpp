@@ -115,6 +115,21 @@ std::vector<std::byte> receive_assignment(Cluster& cluster, Rank coordinator) {
   return message;
 }
 
+Error agree_on_failure(Cluster& cluster, const Error& own) {
+  if (!cluster.is_coordinator() || cluster.has_met() || cluster.group() == nullptr) return own;
+  try {
+    cluster.agree(
+        [&]() -> Cluster::Terms {
+          send_assignments(cluster, nullptr);
+          throw Error(own);
+        },
+        kLoadTimeout);
+  } catch (const Error& common) {
+    if (cluster.first_tells()) return common;
+  }
+  return own;  // somebody is gone
+}
+
 Speculation choose_speculation(const EngineOptions& options, const Checkpoint& checkpoint, ModelConfig& config) {
   constexpr int64_t kAutoDrafts = 3;  // at most
   Speculation chosen = options.speculation;

@@ -63,6 +63,11 @@ void send_assignments(Cluster& cluster, const ExpertPlacement* placement);
 /// A worker waits for that of each coordinator before it does anything that could fail: the message, for decode_assignment().
 std::vector<std::byte> receive_assignment(Cluster& cluster, Rank coordinator);
 
+/// For a coordinator that fails with `own` before it has met the others in Cluster::agree(): goes there, so that all hear of it
+/// and leave with one error, which it returns; Cluster::first_tells() then. Of any other rank, and where somebody is gone, it
+/// is `own`. Waits for ranks that load, as agree() does.
+Error agree_on_failure(Cluster& cluster, const Error& own);
+
 /// What --speculate comes to with this checkpoint, kAuto included, and whether the MTP layer is to be loaded (config.mtp, which
 /// is all that workers need to know). Throws Error{kInvalidArgument} if the MTP layer is asked for and there is none.
 Speculation choose_speculation(const EngineOptions& options, const Checkpoint& checkpoint, ModelConfig& config);

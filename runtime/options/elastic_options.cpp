@@ -23,6 +23,11 @@ void add_elastic_options(CLI::App& app, ElasticOptions& options) {
   add_key_file(app, options.key_file);
 }
 
+std::optional<PortSpan> ports_of(const ElasticOptions& options, int coordinators) {
+  if (options.address.empty() || options.address.starts_with("unix:")) return std::nullopt;
+  return PortSpan{.option = "--elastic", .address = options.address, .more = coordinators - 1, .coordinators = coordinators};
+}
+
 void add_join_options(CLI::App& app, JoinOptions& options) {
   app.add_option(
          "--join", options.addresses,

@@ -1,8 +1,11 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "runtime/options/port_span.h"
 
 namespace CLI {
 class App;
@@ -18,6 +21,8 @@ struct ElasticOptions {
 
 /// --elastic and --join-key.
 void add_elastic_options(CLI::App& app, ElasticOptions& options);
+/// One for each of so many coordinators; nothing where workers join nowhere, or at no port.
+std::optional<PortSpan> ports_of(const ElasticOptions& options, int coordinators);
 
 /// `ferry worker`.
 struct JoinOptions {

@@ -251,6 +251,9 @@ std::string check_together(const EngineOptions& o) {
     return "--rebalance: with --transport mpi or gloo; allowed: with auto";
   if (o.sharing.coordinators > 1 && o.transport != TransportKind::kAuto)
     return "--coordinators: " + std::to_string(o.sharing.coordinators) + " with --transport mpi or gloo; allowed: with auto";
+  if (const std::optional<PortSpan> ports = ports_of(o.elastic, o.sharing.coordinators)) {
+    if (std::string complaint = check_ports({{*ports}}); !complaint.empty()) return complaint;
+  }
   const std::string chunk = std::to_string(o.prefill_chunk);
   if (o.prefill_chunk > kMaxPrefillQuantum && o.prefill_chunk % kMaxPrefillQuantum != 0) {
     return "--prefill-chunk: " + complaint(chunk, "1 to 64, or a multiple of 64");

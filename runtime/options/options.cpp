@@ -111,7 +111,7 @@ std::string check_together(const Options& o) {
   std::string complaint = check_together(o.engine);
   if (!complaint.empty()) return complaint;
   switch (o.command) {
-    case Command::kServe: return check_together(o.serve);
+    case Command::kServe: return check_together(o.serve, o.engine);
     case Command::kGenerate: return check_together(o.generate);
     case Command::kQuantize: return check_together(o.quantize, o.engine);
     case Command::kTokenize: return check_together(o.tokenize);

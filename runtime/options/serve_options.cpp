@@ -2,9 +2,26 @@
 
 #include <CLI/CLI.hpp>
 
+#include "runtime/options/engine_options.h"
 #include "runtime/options/option_checks.h"
+#include "runtime/options/port_span.h"
 
 namespace ferry {
+namespace {
+
+/// The front of several coordinators has the ports that are given, and they have those behind (share_of).
+std::string check_listeners(const ServeOptions& options, const EngineOptions& engine) {
+  const int coordinators = engine.sharing.coordinators;
+  const int behind_front = coordinators == 1 ? 0 : coordinators;
+  const std::string host = options.access.tls_cert.empty() ? "" : "127.0.0.1";
+  std::vector<PortSpan> spans{{"--grpc", options.grpc_address, behind_front, host, coordinators}};
+  if (options.http_address != "off")
+    spans.insert(spans.begin(), {"--http", options.http_address, behind_front, host, coordinators});
+  if (std::optional<PortSpan> elastic = ports_of(engine.elastic, coordinators)) spans.push_back(*std::move(elastic));
+  return check_ports(spans);
+}
+
+}  // namespace
 
 void add_serve_options(CLI::App& app, ServeOptions& options) {
   app.add_option("--grpc", options.grpc_address, "HOST:PORT to serve gRPC on; port 0 chooses one; default 127.0.0.1:50051");
@@ -30,6 +47,11 @@ void add_serve_options(CLI::App& app, ServeOptions& options) {
   add_server_limits(app, options.limits);
 }
 
-std::string check_together(const ServeOptions& options) { return check_together(options.access); }
+std::string check_together(const ServeOptions& options, const EngineOptions& engine) {
+  if (engine.sharing.coordinators > 1 && options.http_address == "off")
+    return "--http off with --coordinators; allowed: HOST:PORT";
+  if (std::string complaint = check_listeners(options, engine); !complaint.empty()) return complaint;
+  return check_together(options.access);
+}
 
 }  // namespace ferry

@@ -30,7 +30,9 @@ struct ServeOptions {
 /// Adds the options of `ferry serve`: ports, captures, who may use the ports, and every bound of ServerLimits.
 void add_serve_options(CLI::App& app, ServeOptions& options);
 
-/// What no single option can tell. Empty if all is well.
-std::string check_together(const ServeOptions& options);
+struct EngineOptions;
+
+/// What no single option can tell: of `engine` it looks at --elastic and --coordinators. Empty if all is well.
+std::string check_together(const ServeOptions& options, const EngineOptions& engine);
 
 }  // namespace ferry

@@ -11,6 +11,7 @@
 #include "runtime/base/quoting.h"
 #include "runtime/base/text_file.h"
 #include "runtime/net/host_port.h"
+#include "runtime/net/hosts.h"
 
 namespace ferry {
 namespace {
@@ -146,13 +147,6 @@ std::string_view presented_key(std::string_view authorization, std::string_view 
   constexpr std::string_view kScheme = "bearer ";
   const bool is_bearer = lower_case(authorization.substr(0, kScheme.size())) == kScheme;
   return is_bearer ? authorization.substr(kScheme.size()) : x_api_key;
-}
-
-bool is_loopback_host(const std::string& given) {
-  const std::string host = without_brackets(given);
-  in_addr address{};  // not by its beginning: 127.example.org is somebody's name
-  const bool is_ipv4 = inet_pton(AF_INET, host.c_str(), &address) == 1;
-  return host == "localhost" || host == "::1" || (is_ipv4 && ntohl(address.s_addr) >> 24 == 127);
 }
 
 std::optional<std::string> open_port_warning(const std::string& port, const std::string& address, const Access& access) {

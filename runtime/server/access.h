@@ -60,9 +60,6 @@ Access load_access(const AccessOptions& options);
 /// or else `x_api_key`. Both as sent, empty where absent.
 std::string_view presented_key(std::string_view authorization, std::string_view x_api_key);
 
-/// Whether `host` (a name, or an address with or without brackets) reaches this machine only.
-bool is_loopback_host(const std::string& host);
-
 /// One line for whoever opens a port to the network without a key: `port` is "http" or "grpc", `address` HOST:PORT. Absent if
 /// the address is loopback, or callers need a key or a certificate.
 std::optional<std::string> open_port_warning(const std::string& port, const std::string& address, const Access& access);

@@ -92,19 +92,41 @@ class CoordinatorsTest(ferry_job.JobTest):
         self.assert_all_equal(calls, expected)
         self.assertEqual(job.wait(60), 0)
 
+    def assert_one_line(self, ranks, arguments, said):
+        """Ranks with `arguments` end with the code of bad input, and all that they say is one line with `said`."""
+        command = [str(ROOT / "launch/mpirun.sh"), "-np", str(ranks), FERRY, "serve", "--model", "demo", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        self.assertEqual(len(lines), 1, done.stderr)
+        self.assertTrue(lines[0].startswith("ferry: error: "), lines[0])
+        self.assertIn(said, lines[0])
+
     def test_what_cannot_be_is_one_line(self):
         for ranks, arguments, said in (
             (2, ["--coordinators", "2"], "--coordinators 2 of 2 ranks"),
             (3, ["--coordinators", "2", "--http", "off"], "--http off"),
             (3, ["--coordinators", "2", "--transport", "mpi"], "--transport mpi"),
             (3, ["--coordinators", "17"], "--coordinators"),
+            (4, ["--coordinators", "2", "--http", "127.0.0.1:65534"], "allowed: 1 to 65533, or 0"),
+            (4, ["--coordinators", "2", "--http", "127.0.0.1:2400", "--grpc", "127.0.0.1:2401"], "--http 127.0.0.1:2400 (ports 2400 to 2402)"),
         ):
-            command = [str(ROOT / "launch/mpirun.sh"), "-np", str(ranks), FERRY, "serve", "--model", "demo", *arguments]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-            self.assertEqual(done.returncode, 2, done.stderr)
-            errors = [line for line in done.stderr.splitlines() if line.startswith("ferry: error")]
-            self.assertEqual(len(errors), 1, done.stderr)
-            self.assertIn(said, errors[0])
+            with self.subTest(arguments=arguments):
+                self.assert_one_line(ranks, arguments, said)
+
+    def test_what_only_coordinators_look_at_is_one_line_too(self):
+        for ranks, arguments, said in (
+            (3, ["--api-key-file", "/nowhere"], "--api-key-file: cannot open /nowhere"),
+            (4, ["--coordinators", "2", "--tls-cert", "/nowhere", "--tls-key", "/nowhere"], "--tls-cert: cannot open /nowhere"),
+            (4, ["--coordinators", "2", "--otlp-traces-endpoint", "nowhere"], "--otlp-traces-endpoint: 'nowhere'"),
+            (3, ["--transport", "mpi", "--allow-remote-images", "a b"], "--allow-remote-images: 'a b'"),
+            (3, ["--transport", "mpi", "--elastic", "unix:here"], "--elastic with --transport mpi"),
+            (3, ["--net-interface", "nowhere"], "net-interface 'nowhere'"),
+            (3, ["--transport", "gloo", "--net-interface", "nowhere"], "net-interface 'nowhere'"),
+            (3, ["--elastic", "127.0.0.1:0", "--join-key", "/nowhere"], "--elastic: cannot open /nowhere"),
+        ):
+            with self.subTest(arguments=arguments):
+                self.assert_one_line(ranks, arguments, said)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ ARROWS = {
     "runtime/grammar": ["runtime/text", "runtime/schedule"],
     "runtime/model": ["kernels", "moe", "runtime/checkpoint", "runtime/state", "runtime/schedule", "runtime/vision", "profiler"],
     "runtime/trace": ["comm", "moe", "profiler", "runtime/schedule"],
-    "runtime": ["kernels", "comm", "moe", "profiler", "runtime/state", "runtime/schedule", "runtime/checkpoint", "runtime/text",
+    "runtime": ["kernels", "comm", "moe", "profiler", "runtime/net", "runtime/state", "runtime/schedule", "runtime/checkpoint", "runtime/text",
                 "runtime/model", "runtime/vision", "runtime/trace", "runtime/plan"],
     "runtime/server": ["runtime", "runtime/net", "runtime/text", "runtime/grammar", "runtime/schedule", "runtime/trace", "ferry", "profiler"],
     "launch": ["launch", "runtime", "runtime/checkpoint", "runtime/text", "runtime/model", "runtime/schedule", "runtime/server",

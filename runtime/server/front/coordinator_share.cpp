@@ -6,16 +6,10 @@
 namespace ferry {
 namespace {
 
-constexpr int kMaxPort = 65535;
-
 /// The port so much behind that of an option, on another host if one is named.
 std::string behind(const std::string& option, const std::string& address, int steps, const std::string& host) {
   const HostPort place = parse_host_port(option, address);
-  if (place.port == 0) return (host.empty() ? place.host : host) + ":0";
-  if (place.port + steps > kMaxPort)
-    throw_invalid(option + " " + address + " with --coordinators, whose ports come behind it, up to " +
-                  std::to_string(place.port + steps) + "; allowed: up to " + std::to_string(kMaxPort));
-  return (host.empty() ? place.host : host) + ":" + std::to_string(place.port + steps);
+  return (host.empty() ? place.host : host) + ":" + std::to_string(place.port == 0 ? 0 : place.port + steps);
 }
 
 }  // namespace
@@ -24,7 +18,6 @@ Options share_of(Options options, const CoordinatorSeat& seat) {
   if (seat.count == 1) return options;
   const int index = seat.index;
   ServeOptions& serve = options.serve;
-  if (serve.http_address == "off") throw_invalid("--http off with --coordinators; allowed: HOST:PORT");
   const bool has_tls = !serve.access.tls_cert.empty();
   if (has_tls && !seat.host.empty())
     throw_invalid("--tls-cert with --coordinators on several hosts, between which calls would travel without; allowed: on one");

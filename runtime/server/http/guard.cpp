@@ -7,6 +7,7 @@
 #include "runtime/base/lower_case.h"
 #include "runtime/base/quoting.h"
 #include "runtime/net/host_port.h"
+#include "runtime/net/hosts.h"
 
 namespace ferry {
 namespace {

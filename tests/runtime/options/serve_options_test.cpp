@@ -46,6 +46,52 @@ TEST(Options, Serve) {
   refuse(line("serve", {"--drain-timeout", "-1"}), {"--drain-timeout", "'-1'", "0 to 86400 seconds"});
 }
 
+TEST(Options, PortsOfServeAreHostPort) {
+  accept(line("serve", {"--http", "off", "--grpc", "[::1]:65535", "--elastic", "unix:here"}));
+  accept(line("serve", {"--http", "node0:0", "--grpc", "node0:0", "--elastic", "node0:0"}));
+  for (const char* option : {"--http", "--grpc", "--elastic"}) {
+    for (const char* bad : {":8000", "node0", "node0:65536", "::1:8000"})
+      refuse(line("serve", {option, bad}), {option, "address '" + std::string(bad) + "'", "is not HOST:PORT"});
+  }
+  refuse(line("batch", {"i", "o", "--elastic", "node0"}), {"--elastic address 'node0'"});
+}
+
+TEST(Options, PortsOfServeAreTakenOnce) {
+  refuse(line("serve", {"--http", "127.0.0.1:8000", "--grpc", "localhost:8000"}),
+         {"--http 127.0.0.1:8000 (port 8000) and --grpc localhost:8000 (port 8000) overlap", "allowed: no port twice"});
+  refuse(line("serve", {"--grpc", "[::]:29000", "--elastic", "10.0.0.1:29000"}),
+         {"--grpc [::]:29000", "--elastic 10.0.0.1:29000"});
+  accept(line("serve", {"--http", "127.0.0.1:8000", "--grpc", "127.0.0.2:8000", "--elastic", "[::1]:8000"}));
+  accept(line("serve", {"--http", "127.0.0.1:8000", "--grpc", "127.0.0.1:8001"}));
+}
+
+TEST(Options, PortsOfCoordinatorsComeBehindThoseOfServe) {
+  const auto with = [](const std::vector<std::string>& options) {
+    std::vector<std::string> all = line("serve", {"--coordinators", "2"});
+    all.insert(all.end(), options.begin(), options.end());
+    return all;
+  };
+  refuse(with({"--http", "off"}), {"--http off with --coordinators", "allowed: HOST:PORT"});
+  accept(with({"--http", "a:65533", "--grpc", "a:65530"}));
+  accept(with({"--http", "a:0", "--grpc", "a:0", "--elastic", "a:0"}));
+  refuse(with({"--http", "a:65534"}),
+         {"--http: 'a:65534' with --coordinators 2", "takes 3 ports", "allowed: 1 to 65533, or 0"});
+  refuse(with({"--grpc", "a:65535"}), {"--grpc: 'a:65535'", "allowed: 1 to 65533, or 0"});
+  accept(with({"--elastic", "a:65534"}));
+  refuse(with({"--elastic", "a:65535"}), {"--elastic: 'a:65535' with --coordinators 2", "takes 2 ports", "1 to 65534, or 0"});
+
+  refuse(with({"--http", "a:2400", "--grpc", "a:2401"}),
+         {"--http a:2400 (ports 2400 to 2402) and --grpc a:2401 (ports 2401 to 2403) with --coordinators 2 overlap"});
+  refuse(with({"--http", "a:2402", "--grpc", "a:2400"}),
+         {"--http a:2402 (ports 2402 to 2404)", "--grpc a:2400 (ports 2400 to 2402)"});
+  accept(with({"--http", "a:2403", "--grpc", "a:2400"}));
+  accept(with({"--http", "127.0.0.1:2400", "--grpc", "127.0.0.2:2401"}));
+  refuse(with({"--grpc", "a:2400", "--elastic", "a:2402"}),
+         {"--grpc a:2400 (ports 2400 to 2402)", "--elastic a:2402 (ports 2402 to 2403)"});
+  refuse(with({"--http", "10.0.0.1:2400", "--grpc", "10.0.0.2:2401", "--tls-cert", "c", "--tls-key", "k"}),
+         {"2400 to 2402", "2401 to 2403"});
+}
+
 TEST(Options, LimitsOfThePortsAreOptionsWithRanges) {
   const ServerLimits limits =
       accept(line("serve", {"--http-body-bytes", "2MiB", "--http-headers", "50", "--grpc-streams", "7", "--http-idle-seconds",

@@ -70,12 +70,8 @@ std::string refusal(const Options& options, const CoordinatorSeat& seat) {
   return "";
 }
 
-TEST(CoordinatorShare, TheFrontAsksOverHttpAndTlsIsItsOwn) {
+TEST(CoordinatorShare, TlsIsTheFronts) {
   Options options = given();
-  options.serve.http_address = "off";
-  EXPECT_THAT(refusal(options, {.index = 1, .count = 2, .host = ""}), testing::HasSubstr("--http off"));
-
-  options = given();
   options.serve.http_address = "0.0.0.0:8000";
   options.serve.access.tls_cert = options.serve.access.tls_key = "pem";
   options.serve.access.api_key_file = "keys";
@@ -84,15 +80,6 @@ TEST(CoordinatorShare, TheFrontAsksOverHttpAndTlsIsItsOwn) {
   EXPECT_TRUE(share.serve.access.tls_cert.empty());
   EXPECT_EQ(share.serve.access.api_key_file, "keys");
   EXPECT_THAT(refusal(options, {.index = 1, .count = 2, .host = "10.0.0.2"}), testing::HasSubstr("--tls-cert"));
-}
-
-TEST(CoordinatorShare, APortBeyondTheLastIsRefused) {
-  Options options = given();
-  options.serve.http_address = "127.0.0.1:65534";
-  EXPECT_EQ(share_of(options, {.index = 0, .count = 2, .host = ""}).serve.http_address, "127.0.0.1:65535");
-  EXPECT_THAT(refusal(options, {.index = 1, .count = 2, .host = ""}),
-              testing::AllOf(testing::HasSubstr("--http 127.0.0.1:65534 with --coordinators"),
-                             testing::HasSubstr("allowed: up to 65535")));
 }
 
 }  // namespace
