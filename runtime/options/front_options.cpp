@@ -3,7 +3,10 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "runtime/net/host_port.h"
+#include "runtime/net/hosts.h"
 #include "runtime/options/option_checks.h"
+#include "runtime/options/port_span.h"
 
 namespace ferry {
 namespace {
@@ -20,6 +23,42 @@ std::string check_coordinator(const std::string& text) {
   const bool has_more = address.grpc.find(',') != std::string::npos;
   if (address.http.empty() || lacks_grpc || has_more)
     return complaint(text, "HOST:PORT of HTTP, or HOST:PORT,HOST:PORT of HTTP and gRPC");
+  return "";
+}
+
+bool has_grpc(const FrontOptions& options) {
+  return options.grpc_address != "off" &&
+         std::ranges::any_of(options.coordinators, [](const CoordinatorAddress& each) { return !each.grpc.empty(); });
+}
+
+/// The front's own ports, by option.
+std::vector<PortSpan> own_ports(const FrontOptions& options) {
+  std::vector<PortSpan> ports;
+  if (options.http_address != "off") ports.push_back({.option = "--http", .address = options.http_address});
+  if (has_grpc(options)) ports.push_back({.option = "--grpc", .address = options.grpc_address});
+  return ports;
+}
+
+/// Whether whoever calls `address` comes to the front's own `port`, as far as names tell; other ways back to it show when calls
+/// come that it has passed on (FrontMark).
+bool leads_to(const std::string& address, const PortSpan& port) {
+  const HostPort place = parse_host_port("--coordinator", address), own = parse_host_port(port.option, port.address);
+  return place.port == own.port && own.port != 0 && reaches_listener(place.host, own.host);
+}
+
+std::string check_front_ports(const FrontOptions& options) {
+  const std::vector<PortSpan> own = own_ports(options);
+  if (std::string complaint = check_ports(own); !complaint.empty()) return complaint;
+  for (const CoordinatorAddress& coordinator : options.coordinators) {
+    for (const std::string& address : {coordinator.http, coordinator.grpc}) {
+      if (address.empty()) continue;
+      if (std::string complaint = check_ports({{PortSpan{"--coordinator", address}}}); !complaint.empty()) return complaint;
+      const auto met = std::ranges::find_if(own, [&](const PortSpan& port) { return leads_to(address, port); });
+      if (met == own.end()) continue;
+      return "--coordinator: '" + address + "' is this front's own " + met->option + " " + met->address +
+             "; allowed: ports of ferry serve";
+    }
+  }
   return "";
 }
 
@@ -60,6 +99,7 @@ std::string check_together(const FrontOptions& options) {
                                       [&](const CoordinatorAddress& other) { return other.http == each->http; });
     if (is_twice) return "--coordinator: " + complaint(each->http, "each coordinator once");
   }
+  if (std::string complaint = check_front_ports(options); !complaint.empty()) return complaint;
   if (options.http_address == "off" && options.grpc_address == "off")
     return "--http, --grpc: both are off; allowed: one of them";
   if (options.http_address == "off" &&

@@ -166,6 +166,27 @@ class FrontTest(ferry_job.JobTest):
         request = text_request("The kernel", max_tokens=24)
         self.assertEqual(ferry_job.gather(front.stub.Generate(request, timeout=CALL_SECONDS)), self.jobs[0].generate(request))
 
+    def test_who_sends_nothing_more_gets_an_answer(self):
+        """As `nc -N` asks: of a coordinator itself and through the front, a whole answer and a stream."""
+        front = self.front()
+        expected = self.content(self.jobs[0], [user(QUESTION)])
+        for server in (self.jobs[0], front):
+            for is_stream in (False, True):
+                body = json.dumps({**chat([user(QUESTION)]), "stream": is_stream}).encode()
+                host, port = server.http_address.rsplit(":", 1)
+                with socket.create_connection((host, int(port)), timeout=CALL_SECONDS) as connection:
+                    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+                    connection.sendall(head.encode() + body)
+                    connection.shutdown(socket.SHUT_WR)
+                    answer = http.client.HTTPResponse(connection)
+                    answer.begin()
+                    content = answer.read().decode()
+                self.assertEqual(answer.status, 200, content)
+                if is_stream:
+                    self.assertTrue(content.endswith("data: [DONE]\n\n"), content)
+                else:
+                    self.assertEqual(json.loads(content)["choices"][0]["message"]["content"], expected)
+
     def test_a_session_stays_and_others_spread(self):
         front = self.front()
         before = [num_answered(job) for job in self.jobs]
@@ -274,8 +295,14 @@ class FrontTest(ferry_job.JobTest):
         self.assertEqual(front.process.wait(60), 0)
 
     def test_what_cannot_be_is_one_line(self):
-        taken = self.jobs[0].http_address
-        for arguments, said in ((["--coordinator", "nowhere"], "'nowhere'"), (["--coordinator", taken, "--http", taken], taken)):
+        taken, other = (job.http_address for job in self.jobs)
+        port = taken.rsplit(":", 1)[1]
+        for arguments, said in (
+            (["--coordinator", "nowhere"], "'nowhere'"),
+            (["--coordinator", other, "--http", taken], f"cannot serve http on {taken}"),
+            (["--coordinator", taken, "--http", taken], f"this front's own --http {taken}"),
+            (["--coordinator", f"localhost:{port}", "--http", f"0.0.0.0:{port}"], f"this front's own --http 0.0.0.0:{port}"),
+        ):
             done = subprocess.run([FERRY, "front", *arguments], capture_output=True, text=True, timeout=60)
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertEqual(done.stderr.count("\n"), 1, done.stderr)

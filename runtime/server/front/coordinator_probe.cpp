@@ -41,8 +41,14 @@ class Look final : public ExchangeHearer {
 
 }  // namespace
 
-CoordinatorProbe::CoordinatorProbe(CoordinatorPool& pool, HttpClient& client, ProbeTimes times, std::function<void()> on_look)
-    : pool_(pool), client_(client), times_(times), on_look_(std::move(on_look)), last_answers_(pool.size(), Clock::now()) {
+CoordinatorProbe::CoordinatorProbe(CoordinatorPool& pool, HttpClient& client, const FrontMark& mark, ProbeTimes times,
+                                   std::function<void()> on_look)
+    : pool_(pool),
+      client_(client),
+      mark_(mark),
+      times_(times),
+      on_look_(std::move(on_look)),
+      last_answers_(pool.size(), Clock::now()) {
   pool_.set_on_suspicion([this] { hurry(); });
   look();
   thread_ = std::thread([this] { run(); });
@@ -83,7 +89,8 @@ void CoordinatorProbe::look() {
   for (std::size_t i = 0; i < pool_.size(); ++i) {
     const auto look = std::make_shared<Look>();
     std::future<Sight> sight = look->sight();
-    looks.emplace_back(client_.start({.address = pool_.address(i).http, .path = "/health"}, look), std::move(sight));
+    HttpQuestion question{.address = pool_.address(i).http, .path = "/health", .headers = {{FrontMark::kName, mark_.value()}}};
+    looks.emplace_back(client_.start(std::move(question), look), std::move(sight));
   }
   const Clock::time_point deadline = Clock::now() + times_.deadline;
   for (std::size_t i = 0; i < looks.size(); ++i) {

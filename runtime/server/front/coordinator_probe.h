@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/server/front/coordinator_pool.h"
+#include "runtime/server/front/front_mark.h"
 
 namespace ferry {
 
@@ -21,12 +22,14 @@ struct ProbeTimes {
 };
 
 /// Looks at all coordinators again and again, GET /health, on a thread of its own: 200 is kServing, any other answer kRefusing,
-/// none within the deadline kDown.
+/// none within the deadline kDown. A front that
+/// is its own coordinator knows itself by `mark`, and refuses.
 class CoordinatorProbe {
  public:
-  /// Looks once before it returns. `on_look` is called after each look, on whatever thread looked: must be quick. Both others
-  /// must outlive this.
-  CoordinatorProbe(CoordinatorPool& pool, HttpClient& client, ProbeTimes times, std::function<void()> on_look);
+  /// Looks once before it returns. `on_look` is called after each look, on whatever thread looked: must be quick. All
+  /// others must outlive this.
+  CoordinatorProbe(CoordinatorPool& pool, HttpClient& client, const FrontMark& mark, ProbeTimes times,
+                   std::function<void()> on_look);
   ~CoordinatorProbe();
   CoordinatorProbe(const CoordinatorProbe&) = delete;
   CoordinatorProbe& operator=(const CoordinatorProbe&) = delete;
@@ -40,6 +43,7 @@ class CoordinatorProbe {
 
   CoordinatorPool& pool_;
   HttpClient& client_;
+  const FrontMark& mark_;
   const ProbeTimes times_;
   const std::function<void()> on_look_;
   std::vector<Clock::time_point> last_answers_;  // by coordinator

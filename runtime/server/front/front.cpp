@@ -64,9 +64,10 @@ class Front::Impl {
         access_(access),
         pool_(checked_coordinators(options)) {
     check_tls(access_);
-    probe_.emplace(pool_, client_, ProbeTimes{.lost_after = milliseconds_of(options.lost_after_s)}, [this] { tell_health(); });
+    probe_.emplace(pool_, client_, mark_, ProbeTimes{.lost_after = milliseconds_of(options.lost_after_s)},
+                   [this] { tell_health(); });
     if (wants_grpc(options)) {
-      grpc_.emplace(options.grpc_address, limits_, access_, pool_);
+      grpc_.emplace(options.grpc_address, limits_, access_, pool_, mark_);
       grpc_health_ = &*grpc_;
       tell_health();
     }
@@ -95,7 +96,7 @@ class Front::Impl {
   void open_http(const FrontOptions& options) {
     HttpRouter router;
     add_proxy_routes(router, proxy_);
-    add_front_routes(router, pool_, metrics_, is_draining_);
+    add_front_routes(router, pool_, metrics_, is_draining_, mark_);
     const HttpServerOptions server{
         .address = options.http_address, .limits = limits_, .observe = metrics_.observer(), .stop_s = options.drain_timeout_s};
     http_.emplace(server, access_, std::move(router));
@@ -110,13 +111,14 @@ class Front::Impl {
   const std::chrono::milliseconds drain_timeout_;
   const ServerLimits limits_;
   const Access access_;
+  const FrontMark mark_;
   CoordinatorPool pool_;
   HttpMetrics metrics_;
   std::atomic<bool> is_draining_{false};
   // In this order: servers end calls, what the readers still have asks the client, and that tells calls of its end.
   HttpClient client_;
   TaskPool readers_{kReaders, kMaxWaitingBodies};
-  HttpProxyContext proxy_{.pool = pool_, .client = client_, .readers = readers_, .limits = limits_};
+  HttpProxyContext proxy_{.pool = pool_, .client = client_, .readers = readers_, .limits = limits_, .mark = mark_};
   std::optional<GrpcProxy> grpc_;
   std::atomic<GrpcProxy*> grpc_health_{nullptr};  // grpc_, once it is there
   std::optional<CoordinatorProbe> probe_;         // tells it

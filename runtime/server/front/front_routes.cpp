@@ -50,9 +50,11 @@ HttpResponse metrics(const CoordinatorPool& pool, const HttpMetrics& http) {
 }  // namespace
 
 void add_front_routes(HttpRouter& router, const CoordinatorPool& pool, const HttpMetrics& http,
-                      const std::atomic<bool>& is_draining) {
+                      const std::atomic<bool>& is_draining, const FrontMark& mark) {
   const auto add = [&](const char* method, const char* path, HttpGuard guard, auto answer) {
-    const auto handler = [answer](const HttpRequest&, HttpReply reply) { reply.send(answer()); };
+    const auto handler = [&mark, answer](const HttpRequest& request, HttpReply reply) {
+      reply.send(mark.is_on(request.headers) ? http_error(kLoopDetected, kLoopMessage) : answer());
+    };
     router.add(method, path, {.handler = handler, .blocking = {}, .guard = guard});
   };
   const auto tell_health = [&] { return health(pool, is_draining); };

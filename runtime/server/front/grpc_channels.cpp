@@ -72,19 +72,19 @@ bool GrpcChannels::is_connected(std::size_t coordinator) const {
   return channels_[coordinator]->GetState(false) == GRPC_CHANNEL_READY;
 }
 
-void copy_call(const grpc::CallbackServerContext& from, grpc::ClientContext& to) {
+void copy_call(const grpc::CallbackServerContext& from, const FrontMark& mark, grpc::ClientContext& to) {
   to.set_deadline(from.deadline());
+  to.AddMetadata(FrontMark::kName, mark.value());
   for (const auto& [name, value] : from.client_metadata()) {
     if (!is_of_connection({name.data(), name.size()}))
       to.AddMetadata(std::string(name.data(), name.size()), std::string(value.data(), value.size()));
   }
 }
 
-void broadcast(GrpcChannels& channels, const std::vector<std::size_t>& coordinators, const std::string& method,
-               const grpc::CallbackServerContext& call, const grpc::ByteBuffer& message,
+void broadcast(GrpcChannels& channels, const std::vector<std::size_t>& coordinators, const BroadcastQuestion& question,
                std::function<void(std::vector<BroadcastAnswer> answers)> on_done) {
   const auto all = std::make_shared<Broadcast>();
-  all->message = message;
+  all->message = question.message;
   all->num_left = coordinators.size();
   all->on_done = std::move(on_done);
   const auto latest = std::chrono::system_clock::now() + std::chrono::seconds(kBroadcastSeconds);
@@ -92,8 +92,8 @@ void broadcast(GrpcChannels& channels, const std::vector<std::size_t>& coordinat
     all->asks.push_back(std::make_unique<Ask>());
     Ask& ask = *all->asks.back();
     ask.answer.coordinator = coordinator;
-    copy_call(call, ask.context);
-    ask.context.set_deadline(std::min(call.deadline(), latest));
+    copy_call(question.call, question.mark, ask.context);
+    ask.context.set_deadline(std::min(question.call.deadline(), latest));
   }
   for (const auto& ask : all->asks) {  // all of them are there before the first is answered
     const auto done = [all, &ask = *ask](const grpc::Status& status) {
@@ -101,7 +101,7 @@ void broadcast(GrpcChannels& channels, const std::vector<std::size_t>& coordinat
       if (--all->num_left == 0) all->tell();
     };
     channels.stub(ask->answer.coordinator)
-        .UnaryCall(&ask->context, method, grpc::StubOptions(), &all->message, &ask->answer.message, done);
+        .UnaryCall(&ask->context, question.method, grpc::StubOptions(), &all->message, &ask->answer.message, done);
   }
 }
 

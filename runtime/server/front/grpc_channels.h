@@ -13,6 +13,7 @@
 
 #include "runtime/options/server_limits.h"
 #include "runtime/server/front/coordinator_pool.h"
+#include "runtime/server/front/front_mark.h"
 
 namespace ferry {
 
@@ -33,8 +34,9 @@ class GrpcChannels {
   std::vector<std::unique_ptr<grpc::GenericStub>> stubs_;
 };
 
-/// What a coordinator is told of a call beside its messages: its deadline and metadata, but for what is about the connection.
-void copy_call(const grpc::CallbackServerContext& from, grpc::ClientContext& to);
+/// What a coordinator is told of a call beside its messages: its deadline and metadata, but for what is about the connection,
+/// and the front's mark.
+void copy_call(const grpc::CallbackServerContext& from, const FrontMark& mark, grpc::ClientContext& to);
 
 /// Asks each of `coordinators` (at least one) for the same, in one message with one answer, and tells `on_done`, on any thread,
 /// when all have answered or have failed to within the deadline, kBroadcastSeconds at most.
@@ -43,9 +45,14 @@ struct BroadcastAnswer {
   grpc::Status status;
   grpc::ByteBuffer message;
 };
+struct BroadcastQuestion {
+  const std::string& method;
+  const grpc::CallbackServerContext& call;
+  const FrontMark& mark;
+  const grpc::ByteBuffer& message;
+};
 inline constexpr int kBroadcastSeconds = 5;
-void broadcast(GrpcChannels& channels, const std::vector<std::size_t>& coordinators, const std::string& method,
-               const grpc::CallbackServerContext& call, const grpc::ByteBuffer& message,
+void broadcast(GrpcChannels& channels, const std::vector<std::size_t>& coordinators, const BroadcastQuestion& question,
                std::function<void(std::vector<BroadcastAnswer> answers)> on_done);
 
 }  // namespace ferry

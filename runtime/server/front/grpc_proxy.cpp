@@ -28,6 +28,7 @@ class AnyService final : public grpc::CallbackGenericService {
       const Caller caller = identify_caller(*context, keys_);
       if (!caller.status.ok()) return refuse_call(caller.status);
     }
+    if (relays_.mark.is_on(*context)) return refuse_call({grpc::StatusCode::UNAVAILABLE, kLoopMessage});
     switch (kind) {
       case MethodKind::kAbort: return relay_to_all(relays_, *context);
       case MethodKind::kCapture:
@@ -48,8 +49,9 @@ class AnyService final : public grpc::CallbackGenericService {
 
 class GrpcProxy::Impl {
  public:
-  Impl(const std::string& address, const ServerLimits& limits, const Access& access, CoordinatorPool& pool)
-      : keys_(access.keys), door_(address, limits), channels_(pool, limits), service_({pool, channels_}, keys_) {
+  Impl(const std::string& address, const ServerLimits& limits, const Access& access, CoordinatorPool& pool,
+       const FrontMark& mark)
+      : keys_(access.keys), door_(address, limits), channels_(pool, limits), service_({pool, channels_, mark}, keys_) {
     grpc::EnableDefaultHealthCheckService(true);
     grpc::ServerBuilder builder;
     builder.SetMaxReceiveMessageSize(static_cast<int>(limits.grpc_message_bytes));
@@ -91,8 +93,9 @@ class GrpcProxy::Impl {
   bool is_shut_down_ = false;
 };
 
-GrpcProxy::GrpcProxy(const std::string& address, const ServerLimits& limits, const Access& access, CoordinatorPool& pool)
-    : impl_(std::make_unique<Impl>(address, limits, access, pool)) {}
+GrpcProxy::GrpcProxy(const std::string& address, const ServerLimits& limits, const Access& access, CoordinatorPool& pool,
+                     const FrontMark& mark)
+    : impl_(std::make_unique<Impl>(address, limits, access, pool, mark)) {}
 GrpcProxy::~GrpcProxy() = default;
 const std::string& GrpcProxy::address() const { return impl_->address(); }
 void GrpcProxy::set_serving(bool is_serving) { impl_->set_serving(is_serving); }

@@ -7,6 +7,7 @@
 #include "runtime/options/server_limits.h"
 #include "runtime/server/access.h"
 #include "runtime/server/front/coordinator_pool.h"
+#include "runtime/server/front/front_mark.h"
 
 namespace ferry {
 
@@ -17,12 +18,14 @@ namespace ferry {
 /// own the front asks for one, but for health checks. Memory of a call is bounded by one message each way.
 ///
 /// A call whose first message is all that has been sent, and of whose answer nothing has come, is given to another coordinator,
-/// kTriesMax (http_proxy.h) in all, where one answers UNAVAILABLE or cannot be reached. Any thread may call any method.
+/// kTriesMax (http_proxy.h) in all, where one answers UNAVAILABLE or cannot be reached; so is one answered that this front has
+/// passed on before. Any thread may call any method.
 class GrpcProxy {
  public:
   /// Listens when it returns. Throws Error{kInvalidArgument} for an address that is not HOST:PORT and
-  /// Error{kFailedPrecondition} if it cannot be listened on. `pool` must outlive this.
-  GrpcProxy(const std::string& address, const ServerLimits& limits, const Access& access, CoordinatorPool& pool);
+  /// Error{kFailedPrecondition} if it cannot be listened on. Both others must outlive this.
+  GrpcProxy(const std::string& address, const ServerLimits& limits, const Access& access, CoordinatorPool& pool,
+            const FrontMark& mark);
   /// Cancels what is still open.
   ~GrpcProxy();
   GrpcProxy(const GrpcProxy&) = delete;

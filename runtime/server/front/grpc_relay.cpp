@@ -177,7 +177,7 @@ class Relay final : public ServerReactor, public std::enable_shared_from_this<Re
     const std::size_t coordinator = open->coordinator();
     tried_.push_back(coordinator);
     const auto attempt = std::make_shared<Attempt>(*this, std::move(open));
-    copy_call(call_, attempt->context());
+    copy_call(call_, relays_.mark, attempt->context());
     bool is_cancelled = false;
     {
       const std::scoped_lock lock(mutex_);
@@ -285,7 +285,7 @@ class RelayToAll final : public ServerReactor, public std::enable_shared_from_th
     if (!ok) return Finish({grpc::StatusCode::INVALID_ARGUMENT, "the call has no message; allowed: one"});
     const std::vector<std::size_t> all = relays_.pool.answering(FrontPort::kGrpc);
     if (all.empty()) return Finish({grpc::StatusCode::UNAVAILABLE, "no coordinator answers"});
-    broadcast(relays_.channels, all, call_.method(), call_, request_,
+    broadcast(relays_.channels, all, {.method = call_.method(), .call = call_, .mark = relays_.mark, .message = request_},
               [this](std::vector<BroadcastAnswer> answers) { choose(std::move(answers)); });
   }
 

@@ -3,6 +3,7 @@
 #include <grpcpp/generic/async_generic_service.h>
 
 #include "runtime/server/front/coordinator_pool.h"
+#include "runtime/server/front/front_mark.h"
 #include "runtime/server/front/grpc_channels.h"
 
 namespace ferry {
@@ -11,6 +12,7 @@ namespace ferry {
 struct GrpcRelayContext {
   CoordinatorPool& pool;
   GrpcChannels& channels;
+  const FrontMark& mark;
 };
 
 /// Passes one call on (grpc_proxy.h); the reactor destroys itself.

@@ -70,13 +70,14 @@ class ProxiedCall final : public ExchangeHearer, public std::enable_shared_from_
     reply_->set_on_closed([self = weak_from_this()](HttpEnd end) {
       if (const auto call = self.lock(); call && end != HttpEnd::kAnswered) call->leave();
     });
+    if (context_.mark.is_on(request_.headers)) return answer(api::ApiError(kLoopDetected, "LoopDetectedError", kLoopMessage));
     const auto read = [self = shared_from_this()] { self->begin(); };
     if (!context_.readers.try_run(read)) answer(unavailable("too many requests wait to be read; try again"));
   }
 
   void on_head(HttpAnswerHead head) override {
     constexpr int kUnavailable = 503;
-    is_passed_on_ = head.status == kUnavailable && may_try_another();
+    is_passed_on_ = (head.status == kUnavailable || head.status == kLoopDetected) && may_try_another();
     if (is_passed_on_) return exchange()->cancel();
     const bool is_stream = content_type_of(head.headers).starts_with("text/event-stream");
     is_whole_ = !is_stream && head.length && *head.length <= kWholeBytesMax;
@@ -150,6 +151,7 @@ class ProxiedCall final : public ExchangeHearer, public std::enable_shared_from_
                           .headers = without(request_.headers, kDroppedOfRequests),
                           .body = body_,
                           .write_s = context_.limits.http_write_s};
+    question.headers.emplace_back(FrontMark::kName, context_.mark.value());
     const std::scoped_lock lock(mutex_);  // what is told of the exchange waits until it is known here
     exchange_ = context_.client.start(std::move(question), shared_from_this());
     if (has_left_) exchange_->cancel();

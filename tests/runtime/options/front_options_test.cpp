@@ -60,5 +60,31 @@ TEST(FrontOptions, RefuseWhatMakesNoSense) {
   refuse(many, {"--coordinator", "65 times", "at most 64"});
 }
 
+TEST(FrontOptions, AFrontIsNotItsOwnCoordinator) {
+  const auto line = [](const std::string& coordinator, const std::string& http, const std::string& grpc) {
+    return std::vector<std::string>{"front", "--coordinator", "a:1", "--coordinator", coordinator, "--http",
+                                    http,    "--grpc",        grpc};
+  };
+  refuse({"front", "--coordinator", "localhost:8000"},
+         {"--coordinator: 'localhost:8000'", "this front's own --http 127.0.0.1:8000", "ports of ferry serve"});
+  for (const char* own : {"127.0.0.1:8000", "localhost:8000", "0.0.0.0:8000", "127.3.2.1:8000"})
+    refuse(line(own, "0.0.0.0:8000", "off"), {"--coordinator: '" + std::string(own) + "'", "own --http 0.0.0.0:8000"});
+  refuse(line("[::1]:8000", "[::]:8000", "off"), {"own --http [::]:8000"});
+  refuse(line("b:1,node0:9000", "a:8000", "Node0:9000"), {"--coordinator: 'node0:9000'", "own --grpc Node0:9000"});
+  refuse(line("node0:9000,b:1", "a:8000", "node0:9000"), {"--coordinator: 'node0:9000'", "own --grpc node0:9000"});
+  accept(line("127.0.0.1:8001", "127.0.0.1:8000", "off"));
+  accept(line("127.0.0.2:8000", "127.0.0.1:8000", "off"));
+  accept(line("node1:8000", "0.0.0.0:8000", "off"));
+  accept(line("127.0.0.1:50051", "127.0.0.1:0", "127.0.0.1:50051"));  // which is not opened: no coordinator has gRPC
+}
+
+TEST(FrontOptions, PortsAreHostPortAndTakenOnce) {
+  refuse({"front", "--coordinator", "node0"}, {"--coordinator address 'node0'", "is not HOST:PORT"});
+  refuse({"front", "--coordinator", "a:1,b"}, {"--coordinator address 'b'", "is not HOST:PORT"});
+  refuse({"front", "--coordinator", "a:1", "--http", "8000"}, {"--http address '8000'", "is not HOST:PORT"});
+  refuse({"front", "--coordinator", "a:1,a:2", "--http", "0.0.0.0:8000", "--grpc", "b:8000"},
+         {"--http 0.0.0.0:8000 (port 8000) and --grpc b:8000 (port 8000) overlap"});
+}
+
 }  // namespace
 }  // namespace ferry

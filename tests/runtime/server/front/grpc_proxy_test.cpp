@@ -313,5 +313,33 @@ TEST(GrpcProxy, WithoutACoordinatorForItThereIsNoPort) {
   EXPECT_EQ(front.front->grpc_address(), "");
 }
 
+TEST(GrpcProxy, ACallThatComesBackIsGivenToACoordinatorOrRefused) {
+  FakeBackend backend;
+  std::string own;
+  {
+    FakeBackend free;
+    own = free.server->address();
+  }
+  FrontOptions options{.coordinators = {{.http = backend.http.address(), .grpc = own}},
+                       .http_address = "127.0.0.1:0",
+                       .grpc_address = own,
+                       .drain_timeout_s = 1,
+                       .lost_after_s = 1,
+                       .access = {},
+                       .limits = {}};
+  for (const bool has_another : {false, true}) {
+    test::FakeCoordinator other_http(test::answer_ok);
+    if (has_another) options.coordinators.push_back({.http = other_http.address(), .grpc = backend.server->address()});
+    const Front front(options, Access{});
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    const auto stub = v1::Inference::NewStub(grpc::CreateCustomChannel(own, grpc::InsecureChannelCredentials(), arguments));
+    v1::GetLoadResponse load;
+    const grpc::Status status = stub->GetLoad(context_of().get(), v1::GetLoadRequest(), &load);
+    EXPECT_EQ(status.error_code(), has_another ? StatusCode::OK : StatusCode::UNAVAILABLE) << status.error_message();
+    EXPECT_EQ(status.error_message().find("has come back to the front") == std::string::npos, has_another);
+  }
+}
+
 }  // namespace
 }  // namespace ferry

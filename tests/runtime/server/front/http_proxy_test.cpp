@@ -409,5 +409,76 @@ TEST(Front, RefusesWhatCannotBe) {
   test::expect_error([&] { make({{"127.0.0.1:1", "x:y"}}); }, ErrorCode::kInvalidArgument, {"'x:y'"});
 }
 
+std::unique_ptr<Front> front_at(const std::string& address, const std::vector<std::string>& coordinators) {
+  FrontOptions options{.http_address = address, .drain_timeout_s = 1, .lost_after_s = 1, .access = {}, .limits = {}};
+  for (const std::string& each : coordinators) options.coordinators.push_back({.http = each, .grpc = ""});
+  return std::make_unique<Front>(options, Access{});
+}
+
+TEST(HttpProxy, AFrontThatIsItsOwnCoordinatorDoesNotServeItself) {
+  const std::string own = free_address();
+  FakeCoordinator coordinator(answer_ok);
+  const auto front = front_at(own, {own, coordinator.address()});
+  const std::string refusing = "this call has come back to the front";
+  EXPECT_TRUE(becomes_true([&] { return ask(*front, get("/health")).find(refusing) != std::string::npos; }));
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(has_status(ask(*front, post("/v1/completions", "{}")), 200));
+  EXPECT_EQ(coordinator.num_requests(), 4);
+  EXPECT_EQ(metric(*front, "ferry:front_retries_total"), 0);
+}
+
+TEST(HttpProxy, ACallThatComesBackThroughAnotherFrontIsGivenToACoordinatorOrRefused) {
+  const std::string first_address = free_address(), second_address = free_address();
+  FakeCoordinator coordinator(answer_ok);
+  const auto second = front_at(second_address, {first_address});
+  const auto first = front_at(first_address, {second_address, coordinator.address()});
+  const auto serve_each_other = [&] {
+    return has_status(ask(*second, get("/health")), 200) && ask(*first, get("/health")).ends_with("{}\n");
+  };
+  ASSERT_TRUE(becomes_true(serve_each_other));
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_TRUE(has_status(ask(*first, post("/v1/completions", "{}")), 200));
+    EXPECT_TRUE(has_status(ask(*second, post("/v1/completions", "{}")), 200));
+  }
+  coordinator.set_health(503);
+  const auto is_refused = [&] {
+    const std::string answer = ask(*first, post("/v1/completions", "{}"));
+    return has_status(answer, 508) &&
+           answer.find("this call has come back to the front that passed it on") != std::string::npos;
+  };
+  EXPECT_TRUE(becomes_true(is_refused));
+}
+
+TEST(HttpProxy, WhoSendsNothingMoreGetsItsAnswer) {
+  std::promise<void> may_answer;
+  FakeCoordinator coordinator([&](HttpRequest, HttpReply reply) {
+    std::thread([&, held = std::make_shared<HttpReply>(std::move(reply))] {
+      may_answer.get_future().wait_for(kPatience);
+      held->send({.status = 200, .body = "{\"ok\":true}"});
+    }).detach();
+  });
+  const auto front = front_of({coordinator.address()});
+  RawClient client(front->http_address());
+  client.send(post("/v1/completions", "{}"));
+  client.end_sending();
+  EXPECT_EQ(client.read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+  may_answer.set_value();
+  EXPECT_TRUE(client.read_all().ends_with("{\"ok\":true}"));
+}
+
+TEST(HttpProxy, ViaOfOthersPassesBesideItsOwn) {
+  std::mutex mutex;
+  HttpRequest seen;
+  FakeCoordinator coordinator([&](HttpRequest request, HttpReply reply) {
+    const std::scoped_lock lock(mutex);
+    seen = std::move(request);
+    reply.send({.status = 200, .body = "{}"});
+  });
+  const auto front = front_of({coordinator.address()});
+  EXPECT_TRUE(has_status(ask(*front, post("/v1/completions", "{}", "Via: 1.1 cache, 1.1 ferry-front-0\r\n")), 200));
+  const std::scoped_lock lock(mutex);
+  EXPECT_EQ(seen.count("via"), 2);
+  EXPECT_EQ(seen.header("via"), "1.1 cache, 1.1 ferry-front-0");
+}
+
 }  // namespace
 }  // namespace ferry
