@@ -104,6 +104,15 @@ void GrpcDoor::open() {
   acceptor_.start([this](int fd) { hand_over(fd); });
 }
 
+void GrpcDoor::shutdown(grpc::Server& server, milliseconds grace) {
+  const std::scoped_lock lock(shutdown_mutex_);
+  if (is_shut_down_) return;
+  is_shut_down_ = true;
+  acceptor_.stop();
+  server.Shutdown(std::chrono::system_clock::now() + grace);
+  server.Wait();
+}
+
 void GrpcDoor::hand_over(int fd) {
   grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
   connection.fd = fd;

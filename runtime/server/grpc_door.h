@@ -3,7 +3,9 @@
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 
+#include <chrono>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "runtime/options/server_limits.h"
@@ -38,8 +40,9 @@ class GrpcDoor {
   std::unique_ptr<grpc::Server> build(grpc::ServerBuilder& builder) const;
   /// Has connections come from now on.
   void open();
-  /// No more of them come; those that are there stay.
-  void close() { acceptor_.stop(); }
+  /// No more of them come; `server` takes no more calls, waits until the open ones are done, cancels them after `grace`, and
+  /// stops. Once only: later calls wait for the first one. Any thread may call it.
+  void shutdown(grpc::Server& server, std::chrono::milliseconds grace);
 
  private:
   void hand_over(int fd);
@@ -48,6 +51,8 @@ class GrpcDoor {
   const std::string asked_address_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
   ConnectionAcceptor acceptor_;  // its thread uses the other
+  std::mutex shutdown_mutex_;
+  bool is_shut_down_ = false;
 };
 
 /// Whether a server tells what services it has. Linked in, gRPC's library adds reflection to all servers.

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -68,14 +67,7 @@ class GrpcServer::Impl {
 
   void finish_prompts(std::chrono::steady_clock::time_point deadline) { calls_.preparations.drain(deadline); }
 
-  void shutdown(milliseconds grace) {
-    const std::lock_guard lock(shutdown_mutex_);
-    if (is_shut_down_) return;
-    is_shut_down_ = true;
-    door_.close();
-    server_->Shutdown(std::chrono::system_clock::now() + grace);
-    server_->Wait();
-  }
+  void shutdown(milliseconds grace) { door_.shutdown(*server_, grace); }
 
  private:
   void make_services(vllm::Settings settings, ProfileControl* profile) {
@@ -97,8 +89,6 @@ class GrpcServer::Impl {
   std::atomic<bool> is_serving_{false};
   std::vector<std::shared_ptr<grpc::Service>> services_;
   std::unique_ptr<grpc::Server> server_;  // destroyed before the services
-  std::mutex shutdown_mutex_;
-  bool is_shut_down_ = false;
 };
 
 GrpcServer::GrpcServer(const GrpcServerOptions& options, EngineClient& engine, ProfileControl* profile)

@@ -4,8 +4,6 @@
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
 
-#include <mutex>
-
 #include "runtime/server/caller.h"
 #include "runtime/server/front/grpc_call_traits.h"
 #include "runtime/server/front/grpc_channels.h"
@@ -74,14 +72,7 @@ class GrpcProxy::Impl {
     for (const char* name : kServices) health.SetServingStatus(name, is_serving);
   }
 
-  void shutdown(std::chrono::milliseconds grace) {
-    const std::scoped_lock lock(shutdown_mutex_);
-    if (is_shut_down_) return;
-    is_shut_down_ = true;
-    door_.close();
-    server_->Shutdown(std::chrono::system_clock::now() + grace);
-    server_->Wait();
-  }
+  void shutdown(std::chrono::milliseconds grace) { door_.shutdown(*server_, grace); }
 
  private:
   const ApiKeys keys_;
@@ -89,8 +80,6 @@ class GrpcProxy::Impl {
   GrpcChannels channels_;
   AnyService service_;
   std::unique_ptr<grpc::Server> server_;
-  std::mutex shutdown_mutex_;
-  bool is_shut_down_ = false;
 };
 
 GrpcProxy::GrpcProxy(const std::string& address, const ServerLimits& limits, const Access& access, CoordinatorPool& pool,
