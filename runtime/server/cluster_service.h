@@ -12,6 +12,9 @@ namespace ferry {
 
 class EngineClient;
 
+/// Its fully qualified name.
+inline constexpr const char* kClusterServiceName = "ferry.v1.Cluster";
+
 /// The service ferry.v1.Cluster (proto/ferry/v1/cluster.proto): what the engine tells of its workers, translated. Without a
 /// valid key (if there are keys) every method is UNAUTHENTICATED. `engine` and `keys` must outlive the server that it is
 /// registered with.

@@ -14,6 +14,9 @@ namespace ferry {
 class EngineClient;
 class ExpertPlacement;
 
+/// Its fully qualified name.
+inline constexpr const char* kExpertsServiceName = "ferry.v1.Experts";
+
 /// The service ferry.v1.Experts (proto/ferry/v1/experts.proto): where experts are, what was asked of them, and where they are
 /// to be. Without a valid key (if there are keys) every method is UNAUTHENTICATED. `engine` and `keys` must outlive the server
 /// that it is registered with.

@@ -22,7 +22,7 @@ class CallMessage {
  public:
   virtual ~CallMessage() = default;
 
-  virtual int64_t num_bytes() const = 0;
+  virtual int64_t num_bytes() const = 0;  // of memory
   virtual const std::string& request_id() const = 0;
   /// Refuses what is wrong or too large before anything is made of it. Throws Error{kInvalidArgument} that names the field, its
   /// value and what is allowed.

@@ -19,7 +19,7 @@ class GenerateMessage final : public CallMessage {
  public:
   explicit GenerateMessage(const v1::GenerateRequest& message) : message_(message) {}
 
-  int64_t num_bytes() const override { return static_cast<int64_t>(message_.ByteSizeLong()); }
+  int64_t num_bytes() const override { return static_cast<int64_t>(message_.SpaceUsedLong()); }
   const std::string& request_id() const override { return message_.request_id(); }
   void check(const ServerLimits& limits) override { check_bounds(message_, limits); }
   PromptWork work() const override { return has_media(message_) ? PromptWork::kMedia : PromptWork::kText; }

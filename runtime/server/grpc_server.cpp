@@ -9,12 +9,14 @@
 #include <vector>
 
 #include "runtime/base/error.h"
+#include "runtime/server/bounded_service.h"
 #include "runtime/server/cluster_service.h"
 #include "runtime/server/experts_service.h"
 #include "runtime/server/generate_context.h"
 #include "runtime/server/generate_request.h"
 #include "runtime/server/generate_service.h"
 #include "runtime/server/grpc_door.h"
+#include "runtime/server/parsed_bytes.h"
 #include "runtime/server/profile_service.h"
 #include "runtime/server/vllm/services.h"
 
@@ -23,13 +25,26 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// The most bytes that a request can have which any service would accept: what is longer need not be received.
-int64_t longest_request(const EngineClient& engine, const ServerLimits& limits) {
-  if (engine.model_info().takes_media) return limits.grpc_message_bytes;
+constexpr int64_t kChatMessageBytes = 512;  // in memory, of one chat message beside its text
+
+/// The most bytes that a request without pictures can have which any service would accept.
+int64_t longest_without_media(const EngineClient& engine, const ServerLimits& limits) {
   const PromptBounds bounds = engine.prompt_bounds();
   const int64_t vocab_size = engine.model_info().vocab_size;
   const int64_t placement = std::min(longest_placement(*engine.experts().placed().placement), limits.grpc_message_bytes);
   return std::max({longest_message(limits, bounds, vocab_size), vllm::longest_message(limits, bounds, vocab_size), placement});
+}
+
+/// Of any request: what is longer need not be received.
+int64_t longest_request(const EngineClient& engine, const ServerLimits& limits) {
+  return engine.model_info().takes_media ? limits.grpc_message_bytes : longest_without_media(engine, limits);
+}
+
+/// The most memory that such a request takes once it is parsed. Texts and pictures take a byte for a byte; ids, for which
+/// longest_without_media() has five, eight.
+int64_t largest_request(const EngineClient& engine, const ServerLimits& limits) {
+  const int64_t contents = std::max(longest_request(engine, limits), 2 * longest_without_media(engine, limits));
+  return contents + kMessagePartsBytes + limits.chat_messages * kChatMessageBytes;
 }
 
 }  // namespace
@@ -71,16 +86,20 @@ class GrpcServer::Impl {
 
  private:
   void make_services(vllm::Settings settings, ProfileControl* profile) {
-    services_.push_back(make_generate_service(calls_, keys_));
-    services_.push_back(make_cluster_service(calls_.engine, keys_));
-    services_.push_back(make_experts_service(calls_.engine, keys_));
-    if (profile != nullptr) services_.push_back(make_profile_service(*profile, keys_));
+    const int64_t most = largest_request(calls_.engine, calls_.limits);
+    const auto serve = [&](const char* name, std::shared_ptr<grpc::Service> service) {
+      services_.push_back(bounded_service(std::move(service), name, most));
+    };
+    serve(kInferenceServiceName, make_generate_service(calls_, keys_));
+    serve(kClusterServiceName, make_cluster_service(calls_.engine, keys_));
+    serve(kExpertsServiceName, make_experts_service(calls_.engine, keys_));
+    if (profile != nullptr) serve(kProfileServiceName, make_profile_service(*profile, keys_));
     if (settings.model_names.empty()) settings.model_names = {calls_.engine.model_info().name};
     const vllm::ServiceContext shared{
         .calls = calls_, .keys = keys_, .settings = std::move(settings), .is_serving = is_serving_, .profile = profile};
-    services_.push_back(vllm::make_engine_service(shared));
-    services_.push_back(vllm::make_inference_service(shared));
-    services_.push_back(vllm::make_control_service(shared));
+    serve(vllm::kEngineServiceName, vllm::make_engine_service(shared));
+    serve(vllm::kInferenceServiceName, vllm::make_inference_service(shared));
+    serve(vllm::kControlServiceName, vllm::make_control_service(shared));
   }
 
   const ApiKeys keys_;

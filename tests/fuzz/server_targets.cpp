@@ -1,10 +1,13 @@
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <algorithm>
 #include <boost/asio/buffer.hpp>
 #include <filesystem>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "ferry/v1/experts.pb.h"
 #include "ferry/v1/inference.pb.h"
 #include "runtime/base/check.h"
 #include "runtime/base/error.h"
@@ -13,6 +16,7 @@
 #include "runtime/server/generate_request.h"
 #include "runtime/server/http/guard.h"
 #include "runtime/server/http/request_head.h"
+#include "runtime/server/parsed_bytes.h"
 #include "runtime/server/picture_address.h"
 #include "runtime/server/profile_request.h"
 #include "runtime/server/trace_folder.h"
@@ -97,6 +101,25 @@ void answer(const Request& request) {
   text += detokenizer.finish();
   FERRY_CHECK(is_utf8(text));
   for (const std::string& stop : request.sampling.stop) FERRY_CHECK(text.find(stop) == std::string::npos);
+}
+
+/// What is told of a message's size before it is parsed is not far below what it takes then, in however many pieces it comes.
+template <class Message>
+void count_and_parse(Input bytes) {
+  constexpr int64_t kNoBound = std::numeric_limits<int64_t>::max();
+  constexpr int64_t kSlack = 256;  // bytes, of small messages
+  static const ParsedBytes parsed_bytes(*Message::descriptor());
+  const auto count = [&](int64_t most, int piece) {
+    google::protobuf::io::ArrayInputStream stream(bytes.data(), static_cast<int>(bytes.size()), piece);
+    return parsed_bytes.count(stream, most);
+  };
+  const int64_t num_bytes = count(kNoBound, -1);
+  FERRY_CHECK_EQ(count(kNoBound, 3), num_bytes);
+  FERRY_CHECK_EQ(count(num_bytes, -1), num_bytes);
+  FERRY_CHECK_GE(count(num_bytes - 1, 3), num_bytes);
+  Message message;
+  const bool is_message = message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
+  FERRY_CHECK_LE(static_cast<int64_t>(message.SpaceUsedLong()), 2 * num_bytes + kSlack) << (is_message ? "" : " of no message");
 }
 
 }  // namespace
@@ -195,6 +218,17 @@ void take_vllm_request(Input input) {
     ::vllm::GenerateRequest message;
     if (message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
       take(vllm::read_inference_request(message, settings, limits));
+  }
+}
+
+/// The first byte tells which message it is.
+void count_parsed_bytes(Input input) {
+  if (input.empty()) return;
+  switch (const Input bytes = input.subspan(1); input[0] % 4) {
+    case 0: return count_and_parse<v1::GenerateRequest>(bytes);
+    case 1: return count_and_parse<v1::SetPlacementRequest>(bytes);
+    case 2: return count_and_parse<::vllm::grpc::engine::GenerateRequest>(bytes);
+    default: return count_and_parse<::vllm::GenerateRequest>(bytes);
   }
 }
 

@@ -47,6 +47,7 @@ std::span<const Target> all_targets() {
       {"trace_folder", claim_trace_folder},
       {"generate_request", take_generate_request},
       {"vllm_request", take_vllm_request},
+      {"parsed_bytes", count_parsed_bytes},
       {"api_body", read_api_body},
       {"batch_line", read_batch_lines},
       {"message_body", read_message_body},

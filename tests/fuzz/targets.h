@@ -76,6 +76,7 @@ void parse_profile_body(Input input);
 void claim_trace_folder(Input input);
 void take_generate_request(Input input);
 void take_vllm_request(Input input);
+void count_parsed_bytes(Input input);
 void decode_data_url(Input input);
 void judge_remote_url(Input input);
 

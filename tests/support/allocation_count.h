@@ -9,6 +9,8 @@ namespace ferry::test {
 int64_t num_allocations();
 /// What is allocated at the moment.
 int64_t num_live_bytes();
+/// The most that was allocated at any moment since the last call, or since the process began.
+int64_t take_most_live_bytes();
 
 enum class Whose { kThisThreads, kAllThreads };
 

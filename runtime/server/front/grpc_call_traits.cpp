@@ -6,6 +6,7 @@
 
 #include "ferry/v1/inference.pb.h"
 #include "runtime/server/front/prompt_pieces.h"
+#include "runtime/server/parsed_bytes.h"
 #include "vllm/engine.pb.h"
 #include "vllm/inference.pb.h"
 
@@ -16,11 +17,15 @@ constexpr std::string_view kGenerate = "/ferry.v1.Inference/Generate", kAbortOne
 constexpr std::string_view kEngineGenerate = "/vllm.grpc.engine.VllmEngine/Generate";
 constexpr std::string_view kVllmGenerate = "/vllm.Inference/Generate", kVllmStream = "/vllm.Inference/GenerateStream";
 
-/// False for bytes that are no such message. Reading takes nothing from `bytes`.
+/// False for bytes that are no such message, or one that a coordinator may refuse for its size in memory. Reading takes nothing
+/// from `bytes`.
 template <class Message>
 bool read(const grpc::ByteBuffer& bytes, Message& message) {
-  grpc::ByteBuffer own = bytes;  // shares the slices
-  grpc::ProtoBufferReader reader(&own);
+  static const ParsedBytes parsed_bytes(*Message::descriptor());
+  const int64_t most = 2 * static_cast<int64_t>(bytes.Length()) + kMessagePartsBytes;
+  grpc::ByteBuffer counted = bytes, own = bytes;  // share the slices
+  grpc::ProtoBufferReader counter(&counted), reader(&own);
+  if (!counter.status().ok() || parsed_bytes.count(counter, most) > most) return false;
   return reader.status().ok() && message.ParseFromZeroCopyStream(&reader);
 }
 

@@ -20,7 +20,8 @@ enum class MethodKind {
 /// `method` as gRPC has it: "/ferry.v1.Inference/Generate".
 MethodKind method_kind(const std::string& method);
 
-/// Reads the prompt of a kPrompt method's message as far as it can be read. Its text is that of HTTP's requests, so that a
+/// Reads the prompt of a kPrompt method's message as far as it can be read, and not where its parts would take more than a few
+/// times its bytes in memory (ParsedBytes): then it goes where anything goes. Its text is that of HTTP's requests, so that a
 /// conversation is known on either port.
 CallTraits grpc_call_traits(const std::string& method, const grpc::ByteBuffer& message);
 

@@ -31,7 +31,7 @@ class EngineMessage final : public CallMessage {
  public:
   explicit EngineMessage(const wire::GenerateRequest& message) : message_(message) {}
 
-  int64_t num_bytes() const override { return static_cast<int64_t>(message_.ByteSizeLong()); }
+  int64_t num_bytes() const override { return static_cast<int64_t>(message_.SpaceUsedLong()); }
   const std::string& request_id() const override { return message_.request_id(); }
   void check(const ServerLimits& limits) override { fields_ = read_engine_request(message_, limits); }
   PromptWork work() const override { return work_of(fields_); }

@@ -24,7 +24,7 @@ class InferenceMessage final : public CallMessage {
   InferenceMessage(const GenerateRequest& message, const Settings& settings, bool streams)
       : message_(message), settings_(settings), streams_(streams) {}
 
-  int64_t num_bytes() const override { return static_cast<int64_t>(message_.ByteSizeLong()); }
+  int64_t num_bytes() const override { return static_cast<int64_t>(message_.SpaceUsedLong()); }
   const std::string& request_id() const override { return message_.request_id(); }
   void check(const ServerLimits& limits) override {
     fields_ = read_inference_request(message_, settings_, limits);

@@ -18,9 +18,10 @@ class ProfileControl;
 
 namespace ferry::vllm {
 
-// Their fully qualified names, as health checks and reflection have them.
+// Their fully qualified names.
 inline constexpr const char* kEngineServiceName = "vllm.grpc.engine.VllmEngine";
 inline constexpr const char* kInferenceServiceName = "vllm.Inference";
+inline constexpr const char* kControlServiceName = "vllm.Control";
 
 /// What vLLM's services share; all that is referred to must outlive the server that they are registered with.
 struct ServiceContext {

@@ -168,6 +168,20 @@ TEST_F(GrpcDoorTest, ThePromptQueueIsBounded) {
   EXPECT_EQ(num_exhausted + num_late, 96);
 }
 
+TEST_F(GrpcDoorTest, OpenCallsAreCountedByTheMemoryOfTheirMessages) {
+  options_.limits.grpc_memory_bytes = 8 << 20;
+  start();
+  v1::GenerateRequest request = text_request(FakeEngineClient::kEndlessText);  // and 60 kB that take two million bytes
+  for (int i = 0; i < 30'000; ++i) request.GetReflection()->MutableUnknownFields(&request)->AddLengthDelimited(15, "");
+  std::vector<std::unique_ptr<Call>> calls;
+  for (int i = 0; i < 10; ++i) calls.push_back(std::make_unique<Call>(*stub_, request, "", seconds(5)));
+  int num_exhausted = 0;
+  for (; !calls.empty(); calls.pop_back())
+    num_exhausted += calls.back()->finish().error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED ? 1 : 0;
+  EXPECT_GE(num_exhausted, 5);
+  EXPECT_LE(num_exhausted, 8);
+}
+
 TEST_F(GrpcDoorTest, ACallsDeadlineEndsTheMakingOfItsPrompt) {
   start();
   EXPECT_EQ(Call(*stub_, text_request(FakeEngineClient::kEndlessText), "", seconds(1)).finish().error_code(),

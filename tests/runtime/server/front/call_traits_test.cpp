@@ -144,6 +144,15 @@ TEST(GrpcCallTraits, TokensAreTheSameInAllServices) {
   EXPECT_TRUE(grpc_call_traits("/ferry.v1.Inference/Generate", grpc::ByteBuffer(&nonsense, 1)).beginnings.empty());
 }
 
+/// Anybody may send such a message, and the front would parse it.
+TEST(GrpcCallTraits, WhatIsLargeOnceParsedIsNotParsed) {
+  v1::GenerateRequest request;
+  request.set_text(kLong);
+  EXPECT_EQ(grpc_call_traits("/ferry.v1.Inference/Generate", bytes_of(request)).beginnings.size(), 3u);
+  for (int i = 0; i < 500'000; ++i) request.mutable_sampling()->add_stop("");
+  EXPECT_TRUE(grpc_call_traits("/ferry.v1.Inference/Generate", bytes_of(request)).beginnings.empty());
+}
+
 TEST(GrpcCallTraits, MethodsHaveKinds) {
   EXPECT_EQ(method_kind("/ferry.v1.Inference/Generate"), MethodKind::kPrompt);
   EXPECT_EQ(method_kind("/ferry.v1.Inference/Abort"), MethodKind::kAbort);
