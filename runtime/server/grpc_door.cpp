@@ -62,6 +62,14 @@ std::shared_ptr<grpc::ServerCredentials> credentials_of(const std::optional<TlsI
   return grpc::SslServerCredentials(options);
 }
 
+/// gRPC looks how long a message is when it has unpacked it: a megabyte could become a gigabyte. A call that says to have such
+/// messages is told that they are not taken, and there is nothing that would unpack them.
+void refuse_compressed_messages(grpc::ServerBuilder& builder) {
+  for (const grpc_compression_algorithm algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP})
+    builder.SetCompressionAlgorithmSupportStatus(algorithm, false);
+  builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
+}
+
 int to_ms(double duration_s) { return static_cast<int>(std::min(duration_s * 1e3, 1e9)); }
 
 /// What a connection may cost and how long it may be silent.
@@ -89,6 +97,7 @@ GrpcDoor::GrpcDoor(const std::string& address, const ServerLimits& limits)
 
 void GrpcDoor::prepare(grpc::ServerBuilder& builder, const Access& access) {
   bound_connections(builder, limits_);
+  refuse_compressed_messages(builder);
   using Type = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
   connections_ = builder.experimental().AddExternalConnectionAcceptor(Type::FROM_FD, credentials_of(access.tls));
 }

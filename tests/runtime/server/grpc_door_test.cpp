@@ -218,6 +218,19 @@ TEST_F(GrpcDoorTest, WhatIsTooLargeIsRefusedByName) {
       << "it need not even be received";
 }
 
+TEST_F(GrpcDoorTest, CompressedMessagesAreRefused) {
+  start();
+  for (const grpc_compression_algorithm algorithm : {GRPC_COMPRESS_GZIP, GRPC_COMPRESS_DEFLATE}) {
+    const auto context = context_of();
+    context->set_compression_algorithm(algorithm);
+    const auto stream = stub_->Generate(context.get(), text_request(std::string(100'000, 'a')));
+    const grpc::Status status = stream->Finish();
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED) << status.error_message();
+    EXPECT_NE(status.error_message().find("is disabled"), std::string::npos) << status.error_message();
+  }
+  EXPECT_TRUE(get_load(*stub_).ok());
+}
+
 TEST_F(GrpcDoorTest, MetadataIsBounded) {
   start();
   const auto large = context_of();
