@@ -117,7 +117,7 @@ class Walk {
     }
     if (field.message_type() == nullptr) return text();
     int length = 0;
-    if (!input_.ReadVarintSizeAsInt(&length)) return false;
+    if (!read_length(length)) return false;
     num_bytes_ += object_bytes_.at(field.message_type());
     return message(field.message_type(), int64_t{input_.CurrentPosition()} + length, depth - 1);
   }
@@ -142,7 +142,7 @@ class Walk {
 
   bool text() {
     int length = 0;
-    if (!input_.ReadVarintSizeAsInt(&length)) return false;
+    if (!read_length(length)) return false;
     const int64_t there = skip(length);
     const int64_t room = std::max<int64_t>(there, std::min(length, kTrustedText));
     num_bytes_ += kStringBytes + (room > kInlineText ? allocated(room + 1) : 0);
@@ -151,7 +151,7 @@ class Walk {
 
   bool packed(const FieldDescriptor& field) {
     int length = 0;
-    if (!input_.ReadVarintSizeAsInt(&length)) return false;
+    if (!read_length(length)) return false;
     const WireType wire = wire_type(field);
     if (wire == kVarint) return packed_varints(length, kGrowth * number_bytes(field));
     const int64_t there = skip(length);
@@ -170,6 +170,20 @@ class Walk {
       if (num_bytes_ > most_ || !input_.Skip(num_there)) return false;
     }
     return true;
+  }
+
+  /// A length that the end of the stream cuts off counts as far as it goes: protobuf reads zeros there, and makes room.
+  bool read_length(int& length) {
+    uint64_t value = 0;
+    for (int shift = 0; shift < 35; shift += 7) {
+      uint8_t byte = 0;
+      if (!input_.ReadRaw(&byte, 1)) byte = 0;
+      value |= static_cast<uint64_t>(byte & 0x7F) << shift;
+      if (byte >= 0x80) continue;
+      length = static_cast<int>(std::min<uint64_t>(value, std::numeric_limits<int>::max()));
+      return true;
+    }
+    return false;
   }
 
   /// How many of `length` bytes are there.
