@@ -7,11 +7,11 @@
 #include <thread>
 
 #include "runtime/base/error.h"
+#include "tests/sim/group_run.h"
 #include "tests/sim/link_run.h"
 #include "tests/sim/planned_faults.h"
 #include "tests/sim/seed_runner.h"
 #include "tests/sim/sim_plan.h"
-#include "tests/sim/sim_run.h"
 #include "tests/sim/workload.h"
 
 // Plays jobs of several ranks on a simulated network, one per seed. See tests/sim/README.md.
@@ -92,7 +92,7 @@ class Player {
       if (fault.rank.value < plan.num_ranks()) plan.planned_faults.push_back(fault);
     }
     return is_over_links ? play_over_links(plan, workload_, threads_, log, bug_.link)
-                         : play(plan, workload_, threads_, log, bug_.group);
+                         : play_over_group(plan, workload_, threads_, log, bug_.group);
   }
 
   /// Plays, now and then twice; says what went wrong.
@@ -122,7 +122,7 @@ void learn(Workload& workload) {
   RankThreads threads(kMaxWorkers + 1);
   workload.learn_answers([&](const SimPlan& plan) {
     EventLog log;
-    SimResult result = play(plan, workload, threads, log);
+    SimResult result = play_over_group(plan, workload, threads, log);
     if (!result.failures.empty()) throw std::runtime_error("a run without faults failed: " + result.failures.front());
     return result.tokens;
   });

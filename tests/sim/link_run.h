@@ -1,7 +1,7 @@
 #pragma once
 
 #include "tests/sim/sim_links.h"
-#include "tests/sim/sim_run.h"
+#include "tests/sim/sim_result.h"
 
 namespace ferry::sim {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "runtime/base/error.h"
-#include "tests/sim/sim_run.h"
+#include "tests/sim/sim_result.h"
 
 namespace ferry::sim {
 

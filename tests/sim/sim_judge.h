@@ -7,7 +7,7 @@
 #include "runtime/base/error.h"
 #include "tests/sim/sim_coordinator.h"
 #include "tests/sim/sim_plan.h"
-#include "tests/sim/sim_run.h"
+#include "tests/sim/sim_result.h"
 #include "tests/sim/workload.h"
 
 namespace ferry::sim {

@@ -6,8 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/faulty/event_log.h"
-#include "comm/faulty/faulty_network.h"
+#include "comm/faulty/faults.h"
 #include "tests/sim/sim_plan.h"
 #include "tests/sim/workload.h"
 
@@ -26,10 +25,5 @@ struct SimResult {
   Duration elapsed{0};         // virtual
   uint64_t log_hash = 0;
 };
-
-/// Plays one job: a coordinator and its workers on a faulty network, from the handshake to the last goodbye. Beside what goes
-/// into `log` nothing of a run depends on real time.
-SimResult play(const SimPlan& plan, const Workload& workload, RankThreads& threads, EventLog& log,
-               FaultyNetwork::Bug bug = FaultyNetwork::Bug::kNone);
 
 }  // namespace ferry::sim
