@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "kernels/op_checks.h"
 #include "kernels/ops.h"
 #include "runtime/base/thread_pool.h"
 
@@ -42,36 +43,6 @@ template <class T>
 template <class T>
 [[gnu::always_inline]] inline T* row_of(const MatrixView& view, int64_t r) {
   return reinterpret_cast<T*>(view.data) + r * view.row_stride;
-}
-
-inline void check_same_shape(const ConstMatrixView& a, const ConstMatrixView& b) {
-  FERRY_CHECK_EQ(a.rows, b.rows);
-  FERRY_CHECK_EQ(a.cols, b.cols);
-  FERRY_CHECK(a.dtype == b.dtype);
-}
-
-inline void check_bias_shape(const AddBiasArgs& args) {
-  check_same_shape(args.x, args.out);
-  if (args.residual.data == nullptr) return;
-  check_same_shape(args.residual, args.out);
-  FERRY_CHECK(args.activation == BiasActivation::kNone);
-}
-
-inline void check_segments(const SegmentAttentionArgs& args) {
-  for (const ConstMatrixView& rows : {args.q, args.k, args.v}) check_same_shape(rows, args.out);
-  FERRY_CHECK_EQ(args.out.cols % args.num_heads, 0);
-  int64_t end = 0;
-  for (const int64_t next : args.segment_ends) {
-    FERRY_CHECK_LE(end, next);
-    end = next;
-  }
-  FERRY_CHECK_EQ(end, args.out.rows);
-}
-
-inline void check_quantized_shape(const QuantizeRowsArgs& args) {
-  FERRY_CHECK(args.codes.dtype == DType::kI8);
-  FERRY_CHECK_EQ(args.codes.cols, quantized_cols(args.x.cols));
-  FERRY_CHECK_EQ(args.codes.rows, args.x.rows);
 }
 
 /// Work below which a task is not worth handing to another thread, in elements of a memory-bound op (about 10 us).

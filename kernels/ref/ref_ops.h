@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "kernels/op_checks.h"
 #include "kernels/ops.h"
 #include "runtime/base/thread_pool.h"
 
@@ -40,37 +41,7 @@ float sigmoid(float x);
 /// x / (1 + e^-x)
 float silu(float x);
 
-inline void check_same_shape(const ConstMatrixView& a, const ConstMatrixView& b) {
-  FERRY_CHECK_EQ(a.rows, b.rows);
-  FERRY_CHECK_EQ(a.cols, b.cols);
-  FERRY_CHECK(a.dtype == b.dtype);
-}
-
 /// What add_bias() and products do behind a bias.
 float activate(BiasActivation activation, float y);
-
-inline void check_bias_shape(const AddBiasArgs& args) {
-  check_same_shape(args.x, args.out);
-  if (args.residual.data == nullptr) return;
-  check_same_shape(args.residual, args.out);
-  FERRY_CHECK(args.activation == BiasActivation::kNone);
-}
-
-inline void check_segments(const SegmentAttentionArgs& args) {
-  for (const ConstMatrixView& rows : {args.q, args.k, args.v}) check_same_shape(rows, args.out);
-  FERRY_CHECK_EQ(args.out.cols % args.num_heads, 0);
-  int64_t end = 0;
-  for (const int64_t next : args.segment_ends) {
-    FERRY_CHECK_LE(end, next);
-    end = next;
-  }
-  FERRY_CHECK_EQ(end, args.out.rows);
-}
-
-inline void check_quantized_shape(const QuantizeRowsArgs& args) {
-  FERRY_CHECK(args.codes.dtype == DType::kI8);
-  FERRY_CHECK_EQ(args.codes.cols, quantized_cols(args.x.cols));
-  FERRY_CHECK_EQ(args.codes.rows, args.x.rows);
-}
 
 }  // namespace ferry::ref

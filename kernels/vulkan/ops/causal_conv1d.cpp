@@ -1,8 +1,8 @@
 #include <vector>
 
+#include "kernels/op_checks.h"
 #include "kernels/vulkan/ops/conv_states.h"
 #include "kernels/vulkan/ops/packs.h"
-#include "kernels/vulkan/ops/shapes.h"
 #include "kernels/vulkan/ops/views.h"
 #include "kernels/vulkan/ops/vulkan_ops.h"
 #include "kernels/vulkan/shaders/push_conv.h"

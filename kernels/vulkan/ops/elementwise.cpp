@@ -1,7 +1,8 @@
+#include "kernels/op_checks.h"
 #include "kernels/vulkan/ops/packs.h"
-#include "kernels/vulkan/ops/shapes.h"
 #include "kernels/vulkan/ops/vulkan_ops.h"
 #include "kernels/vulkan/shaders/push_elementwise.h"
+#include "runtime/base/check.h"
 
 namespace ferry::vulkan {
 namespace {

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "kernels/op_checks.h"
 #include "kernels/vulkan/ops/packs.h"
-#include "kernels/vulkan/ops/shapes.h"
 #include "kernels/vulkan/ops/vulkan_ops.h"
 #include "kernels/vulkan/shaders/push_delta.h"
 #include "runtime/base/check.h"

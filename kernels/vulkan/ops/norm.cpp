@@ -1,5 +1,5 @@
+#include "kernels/op_checks.h"
 #include "kernels/vulkan/ops/packs.h"
-#include "kernels/vulkan/ops/shapes.h"
 #include "kernels/vulkan/ops/vulkan_ops.h"
 #include "kernels/vulkan/shaders/push_norm.h"
 

@@ -1,3 +1,4 @@
+#include "kernels/op_checks.h"
 #include "kernels/vulkan/ops/packs.h"
 #include "kernels/vulkan/ops/vulkan_ops.h"
 #include "kernels/vulkan/shaders/push_rows.h"
@@ -5,9 +6,7 @@
 namespace ferry::vulkan {
 
 void quantize_rows(VulkanStream& stream, const QuantizeRowsArgs& args) {
-  FERRY_CHECK(args.codes.dtype == DType::kI8);
-  FERRY_CHECK_EQ(args.codes.cols, quantized_cols(args.x.cols));
-  FERRY_CHECK_EQ(args.codes.rows, args.x.rows);
+  check_quantized_shape(args);
   stream.reads(args.x);
   stream.writes(args.codes);
   stream.writes(args.scales, args.x.rows);

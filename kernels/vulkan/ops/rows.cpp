@@ -2,9 +2,9 @@
 #include <initializer_list>
 
 #include "kernels/vulkan/ops/packs.h"
-#include "kernels/vulkan/ops/shapes.h"
 #include "kernels/vulkan/ops/vulkan_ops.h"
 #include "kernels/vulkan/shaders/push_rows.h"
+#include "runtime/base/check.h"
 
 namespace ferry::vulkan {
 namespace {

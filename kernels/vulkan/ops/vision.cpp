@@ -2,10 +2,11 @@
 #include <cmath>
 #include <vector>
 
+#include "kernels/op_checks.h"
 #include "kernels/vulkan/ops/packs.h"
-#include "kernels/vulkan/ops/shapes.h"
 #include "kernels/vulkan/ops/vulkan_ops.h"
 #include "kernels/vulkan/shaders/push_vision.h"
+#include "runtime/base/check.h"
 
 // The ops of the vision tower alone, but for its norm (norm.cpp) and its rotation (rope.cpp).
 
@@ -39,9 +40,7 @@ std::vector<SegmentRows> cut_segments(std::span<const int64_t> segment_ends) {
 
 void add_bias(VulkanStream& stream, const AddBiasArgs& args) {
   const bool has_residual = args.residual.data != nullptr;
-  check_same_shape(args.x, args.out);
-  if (has_residual) check_same_shape(args.residual, args.out);
-  FERRY_CHECK(!has_residual || args.activation == BiasActivation::kNone);
+  check_bias_shape(args);
   stream.reads(args.x);
   stream.reads(args.bias, args.x.cols);
   if (has_residual) stream.reads(args.residual);
@@ -62,9 +61,7 @@ void add_bias(VulkanStream& stream, const AddBiasArgs& args) {
 }
 
 void segment_attention(VulkanStream& stream, const SegmentAttentionArgs& args) {
-  for (const ConstMatrixView& rows : {args.q, args.k, args.v}) check_same_shape(rows, args.out);
-  FERRY_CHECK_EQ(args.out.cols % args.num_heads, 0);
-  FERRY_CHECK_EQ(args.segment_ends.empty() ? 0 : args.segment_ends.back(), args.out.rows);
+  check_segments(args);
   const int64_t head_dim = args.out.cols / args.num_heads;
   FERRY_CHECK_LE(head_dim, int64_t{kValueTileFloats});
   const std::vector<SegmentRows> pieces = cut_segments(args.segment_ends);
