@@ -93,8 +93,9 @@ Assignment decode_assignment(std::span<const std::byte> message, int64_t num_lay
 std::vector<std::byte> encode_preparation(const Preparation& preparation) {
   const bool is_done = preparation.complaint.empty();
   const std::string text = preparation.complaint.substr(0, kMaxReasonBytes);
-  const std::span<const std::byte> body =
-      is_done ? std::as_bytes(std::span(preparation.canaries)) : std::as_bytes(std::span(text));
+  std::vector<uint64_t> songs{preparation.voice};
+  songs.insert(songs.end(), preparation.canaries.begin(), preparation.canaries.end());
+  const std::span<const std::byte> body = is_done ? std::as_bytes(std::span(songs)) : std::as_bytes(std::span(text));
   std::vector<std::byte> message(kHeaderBytes + body.size());
   write_header({.kind = WireKind::kPrepared, .map_epoch = preparation.epoch, .flags = is_done ? uint8_t{0} : kCannotPrepare},
                message);
@@ -103,7 +104,7 @@ std::vector<std::byte> encode_preparation(const Preparation& preparation) {
 }
 
 int64_t max_preparation_bytes(int64_t num_layers, int64_t num_experts) {
-  return kHeaderBytes + std::max<int64_t>(8 * num_layers * num_experts, kMaxReasonBytes);
+  return kHeaderBytes + std::max<int64_t>(8 * (1 + num_layers * num_experts), kMaxReasonBytes);
 }
 
 Preparation decode_preparation(std::span<const std::byte> message) {
@@ -118,9 +119,12 @@ Preparation decode_preparation(std::span<const std::byte> message) {
     if (preparation.complaint.empty()) preparation.complaint = "for a reason that it does not tell";
     return preparation;
   }
-  if (body.size() % sizeof(uint64_t) != 0) refuse_assignment("bytes of canaries", std::ssize(body), "a multiple of 8");
-  preparation.canaries.resize(body.size() / sizeof(uint64_t));
-  if (!body.empty()) std::memcpy(preparation.canaries.data(), body.data(), body.size());
+  if (body.empty() || body.size() % sizeof(uint64_t) != 0)
+    refuse_assignment("bytes of a voice and canaries", std::ssize(body), "a multiple of 8 from 8 on");
+  const std::span<const std::byte> canaries = body.subspan(sizeof preparation.voice);
+  std::memcpy(&preparation.voice, body.data(), sizeof preparation.voice);
+  preparation.canaries.resize(canaries.size() / sizeof(uint64_t));
+  if (!canaries.empty()) std::memcpy(preparation.canaries.data(), canaries.data(), canaries.size());
   return preparation;
 }
 

@@ -12,13 +12,15 @@
 // How a worker comes to hold other experts:
 //
 //   assignment   coordinator -> worker   WireHeader | number of layers i32 | two lists of experts
-//   preparation  worker -> coordinator   WireHeader | canaries u64 [number of those asked for], or why it cannot, as text
+//   preparation  worker -> coordinator   WireHeader | voice u64 | canaries u64 [number of those asked for],
+//                                        or why it cannot, as text
 //   leave        worker -> coordinator   WireHeader: it wants to go once others hold what it holds
 //
 //   a list: of each layer its number of experts i32 | of each layer their ids i32 [number]
 //
 // The first list is what the worker is to hold, the second of which experts it is to tell the canary: a number made of what the
-// expert computes from one fixed row, the same on every rank that holds the same weights and computes with the same kernels.
+// expert computes from one fixed row, the same on every rank that holds the same weights and has the same voice, a number for
+// the kernels that a rank computes with. Of two voices canaries may differ or not, which says nothing of the weights.
 // The header's epoch is that of the placement to come. The worker makes it ready beside its work, says so, and goes over to it
 // with the first rows that have that epoch; another assignment takes the place of one that it has not gone over to.
 
@@ -43,6 +45,7 @@ struct Preparation {
   uint32_t epoch = 0;
   std::vector<uint64_t> canaries;  // layer by layer, in the order of the assignment's
   std::string complaint;           // why it cannot be done, of which kMaxReasonBytes are sent; empty: it is
+  uint64_t voice = 0;              // of the worker, if it is done
 };
 
 std::vector<std::byte> encode_preparation(const Preparation& preparation);

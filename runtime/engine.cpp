@@ -325,6 +325,7 @@ std::unique_ptr<ExpertLoader> Engine::make_expert_loader(const EngineOptions& op
 void Engine::make_witness(const EngineOptions& options) {
   witness_.emplace(ExpertWitness::Options{
       .dtype = dtype_,
+      .voice = voice_of(*compute_),
       .make_backend = [this, options] { return select_backend(options.kernels, options.matmul, dtype_); },
       .make_loader = [this, options](Matmul& matmul) { return make_expert_loader(options, matmul); },
       .works_now = cluster_.place().works_now});

@@ -11,7 +11,7 @@
 namespace ferry {
 
 /// What an expert makes of one fixed row, as a number: the same on every rank that holds the same weights and computes with the
-/// same kernels. It reads all of the expert's weights, as a real row does.
+/// same kernels (voice_of). It reads all of the expert's weights, as a real row does.
 class ExpertCanary {
  public:
   /// `dtype` of rows that come back from experts. `stream` outlives this, and is used by one thread at a time.

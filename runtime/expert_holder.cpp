@@ -106,6 +106,7 @@ std::optional<Preparation> ExpertHolder::advance() {
   }
   if (!next_ || next_->is_told || sing_next(*next_)) return std::nullopt;
   next_->is_told = true;
+  next_->preparation.voice = voice_of(shelf_.compute());
   return next_->preparation;
 }
 

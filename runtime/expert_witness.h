@@ -1,6 +1,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -20,6 +21,7 @@ class ExpertWitness final : public CanaryWitness {
  public:
   struct Options {
     DType dtype = DType::kF32;              // of rows that come back from experts
+    uint64_t voice = 0;                     // of the backend (voice_of)
     std::function<Backend()> make_backend;  // both on the witness's thread
     std::function<std::unique_ptr<ExpertLoader>(Matmul&)> make_loader;
     std::function<bool()> works_now = {};  // as of RankPlace: whether take() does the work; empty: a thread does
@@ -30,6 +32,7 @@ class ExpertWitness final : public CanaryWitness {
   ExpertWitness(const ExpertWitness&) = delete;
   ExpertWitness& operator=(const ExpertWitness&) = delete;
 
+  uint64_t voice() const override { return options_.voice; }
   void begin(std::vector<ExpertKey> experts) override;
   std::vector<Song> take() override;
   bool is_over() const override;

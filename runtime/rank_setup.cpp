@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "moe/assignment.h"
 #include "profiler/recorder.h"
 #include "runtime/base/available_memory.h"
+#include "runtime/base/content_hash.h"
 #include "runtime/base/error.h"
 #include "runtime/placement_choice.h"
 
@@ -171,6 +173,12 @@ Cluster::Terms make_terms(const EngineOptions& options, const ModelConfig& confi
                        {config.mtp ? kHasMtpTerm : "no MTP layer to guess with"}};
   for (Term& term : compute_terms(compute)) terms.push_back(std::move(term));
   return terms;
+}
+
+uint64_t voice_of(const ComputeResources& compute) {
+  std::string text;
+  for (const Term& term : compute_terms(compute)) text += term.text + "\n";
+  return content_hash(std::as_bytes(std::span(text)));
 }
 
 WeightPlan plan_run_weights(const EngineOptions& options, const ModelConfig& config, const Checkpoint& checkpoint) {

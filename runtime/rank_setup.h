@@ -80,6 +80,9 @@ inline constexpr const char* kHasMtpTerm = "an MTP layer to guess with";
 Cluster::Terms make_terms(const EngineOptions& options, const ModelConfig& config, const Quantization& quantization,
                           const ComputeResources& compute);
 
+/// Of what a rank computes with, as a number: ranks of one voice compute the same bits from the same weights.
+uint64_t voice_of(const ComputeResources& compute);
+
 /// How the weights of a run are to be held, native ones by their types. Throws Error for a folder of packed weights that holds
 /// other ones than options ask for.
 WeightPlan plan_run_weights(const EngineOptions& options, const ModelConfig& config, const Checkpoint& checkpoint);

@@ -112,7 +112,7 @@ void Terminal::show(const std::vector<std::string>& lines) {
     for (const std::string& line : lines) text += line + "\n";
   }
   if (!write_all(text))
-    throw Error(ErrorCode::kUnavailable, std::string("cannot write to the terminal: ") + std::strerror(errno));
+    throw Error(ErrorCode::kUnavailable, std::string("cannot write to standard output: ") + std::strerror(errno));
 }
 
 Screen terminal_screen() {

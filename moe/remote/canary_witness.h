@@ -19,6 +19,8 @@ class CanaryWitness {
   };
   virtual ~CanaryWitness() = default;
 
+  /// Of the kernels that it sings with: canaries of another voice are not comparable.
+  virtual uint64_t voice() const = 0;
   /// Begins with other experts; those of before do not count any more.
   virtual void begin(std::vector<ExpertKey> experts) = 0;
   /// What is known since the last call.

@@ -14,12 +14,11 @@ bool holds(const ExpertPlacement& placement, int64_t layer, std::size_t worker, 
 
 }  // namespace
 
-Relocation::Relocation(const ExpertPlacement& current, ExpertPlacement target, std::vector<Member> members, Witness witness)
-    : target_(std::move(target)), members_(std::move(members)), parts_(members_.size()) {
+Relocation::Relocation(const ExpertPlacement& current, ExpertPlacement target, std::vector<Member> members,
+                       std::optional<uint64_t> own_voice)
+    : target_(std::move(target)), members_(std::move(members)), own_voice_(own_voice), parts_(members_.size()) {
   FERRY_CHECK_EQ(members_.size(), target_.ranks().size());
-  const std::set<int32_t> readers = plan_canaries(current);
-  if (witness == Witness::kThisRankToo && !readers.empty()) plan_own_songs(current, readers);
-  if (witness == Witness::kMembers) unwitnessed_.clear();
+  plan_canaries(current);
   for (std::size_t w = 0; w < parts_.size(); ++w) {
     if (members_[w].link == nullptr) continue;
     Part& part = parts_[w];
@@ -33,64 +32,32 @@ Relocation::Relocation(const ExpertPlacement& current, ExpertPlacement target, s
   }
 }
 
-/// Those who read an expert sing, and one who has had it. Returns who reads what nobody has had.
-std::set<int32_t> Relocation::plan_canaries(const ExpertPlacement& current) {
-  std::set<int32_t> readers;
+/// Those who read an expert sing, and one who has had it; if nobody has, this rank, if it sings.
+void Relocation::plan_canaries(const ExpertPlacement& current) {
   for (Part& part : parts_) part.canaries.resize(static_cast<std::size_t>(target_.num_layers()));
   for (int64_t layer = 0; layer < target_.num_layers(); ++layer) {
     const auto at = static_cast<std::size_t>(layer);
     for (int32_t expert = 0; expert < target_.num_experts(); ++expert) {
       std::optional<std::size_t> witness;
-      std::vector<int32_t> reading;
+      bool is_read = false;
       for (std::size_t w = 0; w < members_.size(); ++w) {
         if (members_[w].link == nullptr) continue;
         const bool had = members_[w].holds_current && holds(current, layer, w, expert);
         if (had && !witness) witness = w;
         if (had || !holds(target_, layer, w, expert)) continue;
-        reading.push_back(static_cast<int32_t>(w));
+        is_read = true;
         ++num_loads_;
         parts_[w].canaries[at].push_back({expert});
       }
-      if (reading.empty()) continue;
-      if (!witness) {
+      if (!is_read) continue;
+      if (witness) {
+        parts_[*witness].canaries[at].push_back({expert});
+        witnesses_[{layer, expert}] = static_cast<int32_t>(*witness);
+      } else if (own_voice_) {
         unwitnessed_.emplace_back(layer, expert);
-        readers.insert(reading.begin(), reading.end());
-        continue;
-      }
-      parts_[*witness].canaries[at].push_back({expert});
-      witnesses_[{layer, expert}] = static_cast<int32_t>(*witness);
-    }
-  }
-  return readers;
-}
-
-/// An expert that the worker has had, or else one that it reads and for which another one's word stands.
-std::optional<ExpertKey> Relocation::find_reference(const ExpertPlacement& current, int32_t worker) const {
-  const auto w = static_cast<std::size_t>(worker);
-  if (members_[w].holds_current) {
-    for (int64_t layer = 0; layer < target_.num_layers(); ++layer) {
-      for (int32_t expert = 0; expert < target_.num_experts(); ++expert) {
-        if (holds(current, layer, w, expert)) return ExpertKey{layer, expert};
       }
     }
   }
-  const auto reads = [&](const auto& witness) { return holds(target_, witness.first.first, w, witness.first.second); };
-  const auto found = std::ranges::find_if(witnesses_, reads);
-  return found == witnesses_.end() ? std::nullopt : std::optional(found->first);
-}
-
-void Relocation::plan_own_songs(const ExpertPlacement& current, const std::set<int32_t>& readers) {
-  std::set<ExpertKey> references;
-  for (const int32_t reader : readers) {
-    const std::optional<ExpertKey> reference = find_reference(current, reader);
-    if (!reference) continue;
-    references.insert(*reference);
-    const LogicalExpertId expert{reference->second};
-    auto& canaries = parts_[static_cast<std::size_t>(reader)].canaries[static_cast<std::size_t>(reference->first)];
-    if (std::ranges::find(canaries, expert) == canaries.end()) canaries.push_back(expert);
-  }
-  to_sing_.assign(references.begin(), references.end());  // first: without them no other one counts
-  to_sing_.insert(to_sing_.end(), unwitnessed_.begin(), unwitnessed_.end());
 }
 
 void Relocation::take(int32_t worker, const Preparation& preparation) {
@@ -111,7 +78,7 @@ void Relocation::take(int32_t worker, const Preparation& preparation) {
   auto canary = preparation.canaries.begin();
   for (std::size_t layer = 0; layer < part.canaries.size(); ++layer) {
     for (const LogicalExpertId expert : part.canaries[layer]) {
-      compare({static_cast<int64_t>(layer), expert.value}, {.worker = worker, .canary = *canary++});
+      compare({static_cast<int64_t>(layer), expert.value}, {.worker = worker, .voice = preparation.voice, .canary = *canary++});
     }
   }
 }
@@ -121,49 +88,48 @@ void Relocation::take(int32_t worker, const Preparation& preparation) {
 void Relocation::compare(const ExpertKey& key, const Song& song) {
   songs_[key].push_back(song);
   const auto witness = witnesses_.find(key);
-  if (witness == witnesses_.end() && !to_sing_.empty()) return;
+  if (witness == witnesses_.end() && own_voice_) return;
   agree(key, witness == witnesses_.end() ? std::nullopt : std::optional(witness->second));
 }
 
+/// Of each voice, with the witness, or else with whoever has sung first.
 void Relocation::agree(const ExpertKey& key, std::optional<int32_t> witness) {
-  if (refusal_) return;
   const std::vector<Song>& songs = songs_[key];
-  const auto right = std::ranges::find_if(songs, [&](const Song& of) { return !witness || of.worker == *witness; });
-  if (right == songs.end()) return;
-  const auto wrong = std::ranges::find_if(songs, [&](const Song& of) { return of.canary != right->canary; });
-  if (wrong == songs.end()) return;
-  blame(key, wrong->worker, "rank " + std::to_string(target_.ranks()[static_cast<std::size_t>(right->worker)].value));
-}
-
-/// Those who have sung something as this rank has.
-std::set<int32_t> Relocation::alike() const {
-  std::set<int32_t> workers;
-  for (const auto& [key, canary] : heard_) {
-    const auto songs = songs_.find(key);
-    if (songs == songs_.end()) continue;
-    for (const Song& song : songs->second) {
-      if (song.canary == canary) workers.insert(song.worker);
-    }
+  for (const Song& song : songs) {
+    const auto right = std::ranges::find_if(
+        songs, [&](const Song& of) { return of.voice == song.voice && (!witness || of.worker == *witness); });
+    if (right == songs.end() || right->canary == song.canary) continue;
+    blame(key, song.worker, "rank " + std::to_string(target_.ranks()[static_cast<std::size_t>(right->worker)].value));
   }
-  return workers;
 }
 
 void Relocation::judge() {
   is_judged_ = true;
-  const std::set<int32_t> workers = alike();
   for (const ExpertKey& key : unwitnessed_) {
     const auto heard = heard_.find(key);
-    bool is_witnessed = false;
-    std::optional<int32_t> right;
     for (const Song& song : songs_[key]) {
-      if (heard == heard_.end() || !workers.contains(song.worker)) continue;
-      is_witnessed = true;
-      if (song.canary != heard->second) blame(key, song.worker, "the coordinator");
-      if (song.canary == heard->second) right = song.worker;
+      if (heard != heard_.end() && song.voice == own_voice_ && song.canary != heard->second)
+        blame(key, song.worker, "the coordinator");
     }
-    num_unwitnessed_ += is_witnessed ? 0 : 1;
-    agree(key, right);
+    agree(key, std::nullopt);
   }
+}
+
+int64_t Relocation::num_unwitnessed() const {
+  const auto is_believed = [](const std::vector<Song>& songs, uint64_t voice) {
+    return std::ranges::all_of(songs, [&](const Song& song) { return song.voice == voice; });
+  };
+  int64_t count = std::ranges::count_if(unwitnessed_, [&](const ExpertKey& key) {
+    const auto songs = songs_.find(key);
+    return songs != songs_.end() && !(heard_.contains(key) && is_believed(songs->second, *own_voice_));
+  });
+  for (const auto& [key, witness] : witnesses_) {
+    const auto songs = songs_.find(key);
+    if (songs == songs_.end()) continue;
+    const auto right = std::ranges::find(songs->second, witness, &Song::worker);
+    if (right != songs->second.end() && !is_believed(songs->second, right->voice)) ++count;
+  }
+  return count;
 }
 
 void Relocation::blame(const ExpertKey& key, int32_t worker, const std::string& other) {

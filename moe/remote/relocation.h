@@ -5,7 +5,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,8 +20,8 @@ namespace ferry {
 /// ready. Then the placement can change between two steps.
 ///
 /// An expert that is read anew is believed when it sings what a rank sings that has it already. Where none is left, this rank
-/// may be the witness, if it can be one: of a worker that computes as this rank does, which shows in at least one song of both
-/// that is the same. To see that, each such reader and this rank sing one expert more, that the reader has had, if any.
+/// may be the witness, if it can be one. Only songs of one voice are compared, which is that of the kernels that a rank computes
+/// with: a worker on a device may compute other bits than one on a CPU, and mostly computes the same.
 class Relocation {
  public:
   /// Whose word it is that a worker cannot, or that what it reads is not what another one has.
@@ -36,12 +35,10 @@ class Relocation {
     bool holds_current = false;  // what the current placement gives this worker
   };
 
-  /// Whether this rank sings, too.
-  enum class Witness : uint8_t { kMembers, kThisRankToo };
-
-  /// Tells the members, [target's workers]. Throws nothing: a link that fails is its member's loss.
+  /// Tells the members, [target's workers]. `own_voice`: of this rank, if it sings, too. Throws nothing: a link that fails is
+  /// its member's loss.
   Relocation(const ExpertPlacement& current, ExpertPlacement target, std::vector<Member> members,
-             Witness witness = Witness::kMembers);
+             std::optional<uint64_t> own_voice = {});
 
   const ExpertPlacement& target() const { return target_; }
   const std::vector<Member>& members() const { return members_; }
@@ -52,24 +49,26 @@ class Relocation {
   /// something else.
   void take(int32_t worker, const Preparation& preparation);
   /// What this rank is to sing; none if it is no witness, or not needed as one.
-  const std::vector<ExpertKey>& to_sing() const { return to_sing_; }
+  const std::vector<ExpertKey>& to_sing() const { return unwitnessed_; }
   /// What it sings.
   void hear(const ExpertKey& key, uint64_t canary) { heard_[key] = canary; }
   /// Once all members have answered and this rank has sung, or is not waited for any longer: compares the songs.
   void judge();
-  /// Of experts that nobody has had, those for which nobody's word stands, once they are judged.
-  int64_t num_unwitnessed() const { return num_unwitnessed_; }
+  /// Of experts that were read, those for which nobody's word stands, once they are judged: who has had them sings in another
+  /// voice, or nobody has had them and this rank does, or has not sung.
+  int64_t num_unwitnessed() const;
 
   /// Whether all members have answered that they are ready.
   bool is_answered() const { return num_open_ == 0 && !refusal_; }
   /// Whether all are ready, and their songs are judged.
-  bool is_ready() const { return is_answered() && (to_sing_.empty() || is_judged_); }
+  bool is_ready() const { return is_answered() && (unwitnessed_.empty() || is_judged_); }
   /// Why it will never be.
   const std::optional<Refusal>& refusal() const { return refusal_; }
 
  private:
   struct Song {
     int32_t worker;
+    uint64_t voice;
     uint64_t canary;
   };
   struct Part {
@@ -79,24 +78,20 @@ class Relocation {
     bool is_ready = false;
   };
 
-  std::set<int32_t> plan_canaries(const ExpertPlacement& current);
-  void plan_own_songs(const ExpertPlacement& current, const std::set<int32_t>& readers);
-  std::optional<ExpertKey> find_reference(const ExpertPlacement& current, int32_t worker) const;
+  void plan_canaries(const ExpertPlacement& current);
   void compare(const ExpertKey& key, const Song& song);
   void agree(const ExpertKey& key, std::optional<int32_t> witness);
-  std::set<int32_t> alike() const;
   void blame(const ExpertKey& key, int32_t worker, const std::string& other);
 
   const ExpertPlacement target_;
   const std::vector<Member> members_;
+  const std::optional<uint64_t> own_voice_;
   std::vector<Part> parts_;                 // by worker
   std::map<ExpertKey, int32_t> witnesses_;  // who has had all the time what others read
   std::map<ExpertKey, std::vector<Song>> songs_;
   std::vector<ExpertKey> unwitnessed_;  // what is read and nobody has had, if this rank is a witness
-  std::vector<ExpertKey> to_sing_;      // these, and what shows who computes as this rank does
   std::map<ExpertKey, uint64_t> heard_;
   bool is_judged_ = false;
-  int64_t num_unwitnessed_ = 0;
   int64_t num_loads_ = 0;
   int64_t num_open_ = 0;
   std::optional<Refusal> refusal_;

@@ -47,11 +47,11 @@ EngineOptions follow_instructions(EngineOptions own, const std::vector<Term>& in
   return own;
 }
 
-std::string check_instructions(const std::vector<Term>& instructions, const std::vector<Term>& own_terms) {
+std::string check_instructions(const std::vector<Term>& instructions, const std::vector<Term>& own_terms, Rank own) {
   const auto num_terms = static_cast<std::ptrdiff_t>(std::min(instructions.size(), own_terms.size()));
-  const std::vector<HandshakeReport> reports{
-      {.complaint = {}, .terms = {instructions.begin(), instructions.begin() + num_terms}, .place = {}},
-      {.complaint = {}, .terms = own_terms, .place = {}}};
+  const HandshakeReport theirs{.complaint = {}, .terms = {instructions.begin(), instructions.begin() + num_terms}, .place = {}};
+  std::vector<HandshakeReport> reports(static_cast<std::size_t>(own.value), theirs);  // of others nothing is known
+  reports.push_back({.complaint = {}, .terms = own_terms, .place = {}});
   if (const std::optional<Error> disagreement = find_disagreement(reports)) throw Error(*disagreement);
   return describe_difference(reports);
 }

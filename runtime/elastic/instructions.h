@@ -16,8 +16,8 @@ std::vector<Term> make_instructions(std::vector<Term> terms, const EngineOptions
 /// nothing here.
 EngineOptions follow_instructions(EngineOptions own, const std::vector<Term>& instructions);
 
-/// Throws Error{kInvalidArgument} unless a worker that follows them has the coordinator's terms. Returns what differs though it
-/// may, as describe_difference() says it.
-std::string check_instructions(const std::vector<Term>& instructions, const std::vector<Term>& own_terms);
+/// Throws Error{kInvalidArgument} unless a worker that follows them, `own` as the coordinator counts, has the coordinator's
+/// terms. Returns what differs though it may, as describe_difference() says it.
+std::string check_instructions(const std::vector<Term>& instructions, const std::vector<Term>& own_terms, Rank own);
 
 }  // namespace ferry

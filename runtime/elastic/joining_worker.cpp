@@ -128,7 +128,7 @@ class JoiningWorker {
     const EngineOptions options = follow_instructions(options_, terms);
     shelf_.emplace(options, place(rank));
     terms_ = terms;
-    const std::string difference = check_instructions(terms, shelf_->terms());
+    const std::string difference = check_instructions(terms, shelf_->terms(), rank);
     if (!difference.empty()) std::fprintf(stderr, "ferry: warning: %s\n", one_line(difference).c_str());
     server_.emplace(*shelf_, hub_,
                     ExpertServer::Options{.peer_timeout = to_milliseconds(options.peer_timeout_s),
@@ -162,7 +162,11 @@ class JoiningWorker {
       post.joiner->call(linger_);
       return;
     }
-    if (ended.error && !failure_) failure_ = ended.error;
+    if (ended.error && posts_.size() > 1) {
+      give_up(Error(ended.error->code(), "the coordinator at " + post.joiner->address() + ": " + ended.error->what()));
+    } else if (ended.error) {
+      give_up(*ended.error);
+    }
     post.holder.reset();
   }
 

@@ -150,7 +150,7 @@ void Membership::take_notices() {
       post_notice(member);
     } catch (const Error& error) {
       member.notice.reset();
-      if (!member.link->failure()) member.link->fail(rank_name(member.rank) + ": " + error.what());
+      if (!member.link->failure()) member.link->fail(error.what());
     }
   }
 }
@@ -235,11 +235,6 @@ void Membership::hear_witness() {
   if (!witness.is_over() && now < *witness_until_) return;
   witness.give_up();
   relocation_->judge();
-  if (relocation_->num_unwitnessed() == 0 || relocation_->refusal()) return;
-  std::fprintf(stderr,
-               "ferry: nobody has had %lld of the experts that workers have read, and the coordinator had no time to compute "
-               "them or computes other bits; that their checkpoints have one fingerprint has to do\n",
-               static_cast<long long>(relocation_->num_unwitnessed()));
 }
 
 /// Who has given no sign of life for the timeout is lost: all others wait for it.
@@ -249,8 +244,7 @@ void Membership::check_silence() {
     Member& member = members_[w];
     if (relocation_->members()[w].link == nullptr || member.is_ready || hub_.now() < member.last_sign + patience) continue;
     const auto silent = std::chrono::duration_cast<std::chrono::seconds>(hub_.now() - member.last_sign);
-    member.link->fail(rank_name(member.rank) + ": no sign of life for " + std::to_string(silent.count()) +
-                      " s while it was to read experts");
+    member.link->fail("no sign of life for " + std::to_string(silent.count()) + " s while it was to read experts");
   }
   look_for_losses();
 }
@@ -272,7 +266,7 @@ void Membership::refuse(Relocation::Refusal refusal) {
     return;
   }
   say_goodbye(member, reason);
-  member.link->fail(rank_name(member.rank) + ": cannot hold what it was to: " + reason);
+  member.link->fail("cannot hold what it was to: " + reason);
 }
 
 /// What workers have made ready for it goes when they hear of another one.
@@ -305,6 +299,13 @@ void Membership::change_placement() {
   dispatcher_.keep_alive();  // so that all know, also while there are no rows
   num_refusals_ = 0;
   if (aim_ != Aim::kGoBack) is_set_by_hand_ = aim_ == Aim::kByHand;
+  if (done->num_unwitnessed() > 0) {
+    std::fprintf(
+        stderr,
+        "ferry: of the experts that workers have read, %lld could be compared with nobody's: who has them computes with "
+        "other kernels, or had no time for it; that their checkpoints have one fingerprint has to do\n",
+        static_cast<long long>(done->num_unwitnessed()));
+  }
   std::fprintf(stderr, "ferry: placement %u%s: %lld experts moved in %.1f s\n", target.epoch(), aim_name(),
                static_cast<long long>(done->num_loads()), Seconds(hub_.now() - relocation_begun_).count());
   for (const int32_t worker : joined) {
@@ -362,7 +363,7 @@ void Membership::let_last_one_go() {
   for (Member& member : members_) {
     if (!is_alive(member) || !member.wants_to_leave) continue;
     say_goodbye(member);
-    member.link->fail(rank_name(member.rank) + ": has left");
+    member.link->fail("has left");
   }
 }
 
@@ -458,8 +459,8 @@ void Membership::begin(ExpertPlacement target, Aim aim) {
     member.is_ready = false;
   }
   witness_until_.reset();
-  const auto witness = options_.witness != nullptr ? Relocation::Witness::kThisRankToo : Relocation::Witness::kMembers;
-  relocation_ = std::make_unique<Relocation>(dispatcher_.placement(), std::move(target), std::move(taking_part), witness);
+  const auto own_voice = options_.witness != nullptr ? std::optional(options_.witness->voice()) : std::nullopt;
+  relocation_ = std::make_unique<Relocation>(dispatcher_.placement(), std::move(target), std::move(taking_part), own_voice);
   if (options_.witness != nullptr) options_.witness->begin(relocation_->to_sing());
   record_placement(begin_event(), begun, relocation_->num_loads(), relocation_->target().epoch());
 }

@@ -52,12 +52,13 @@ TEST(Assignment, RefusesWhatIsNone) {
 }
 
 TEST(Preparation, ComesBackAsItWasTold) {
-  const Preparation done{.epoch = 9, .canaries = {1, ~uint64_t{0}}, .complaint = {}};
+  const Preparation done{.epoch = 9, .canaries = {1, ~uint64_t{0}}, .complaint = {}, .voice = ~uint64_t{2}};
   const std::vector<std::byte> message = encode_preparation(done);
   EXPECT_LE(std::ssize(message), max_preparation_bytes(1, 2));
   const Preparation got = decode_preparation(message);
   EXPECT_EQ(got.epoch, 9U);
   EXPECT_EQ(got.canaries, done.canaries);
+  EXPECT_EQ(got.voice, done.voice);
   EXPECT_EQ(got.complaint, "");
   EXPECT_TRUE(decode_preparation(encode_preparation({.epoch = 9})).canaries.empty());
   const Preparation failed = decode_preparation(encode_preparation({9, {}, std::string(5000, 'x')}));
@@ -67,7 +68,7 @@ TEST(Preparation, ComesBackAsItWasTold) {
 TEST(Preparation, RefusesWhatIsNone) {
   const std::vector<std::byte> message = encode_preparation({9, {1, 2}, {}});
   for (std::size_t bytes = 0; bytes < message.size(); ++bytes) {
-    if (bytes >= sizeof(WireHeader) && (bytes - sizeof(WireHeader)) % 8 == 0) continue;  // of fewer experts
+    if (bytes > sizeof(WireHeader) && (bytes - sizeof(WireHeader)) % 8 == 0) continue;  // of fewer experts
     EXPECT_THROW(decode_preparation(std::span(message).first(bytes)), Error) << bytes;
   }
   EXPECT_THROW(decode_preparation(encode_assignment({7, kExperts, {}})), Error);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <map>
 
 #include "runtime/base/error.h"
 #include "tests/moe/moe_cases.h"
@@ -26,12 +27,12 @@ ExpertPlacement placed(uint32_t epoch, const LayerPlacement& layer) {
 /// A change of a two-layer placement, over links that keep what is told.
 struct Change {
   Change(const LayerPlacement& from, const LayerPlacement& to, const std::vector<bool>& holds_current,
-         const std::vector<bool>& is_there, Relocation::Witness witness = Relocation::Witness::kMembers)
+         const std::vector<bool>& is_there, std::optional<uint64_t> own_voice = {})
       : links{RecordingLink(1), RecordingLink(2), RecordingLink(3), RecordingLink(4)} {
     std::vector<Relocation::Member> members;
     for (std::size_t w = 0; w < to.size(); ++w)
       members.push_back({.link = is_there[w] ? &links[w] : nullptr, .holds_current = holds_current[w]});
-    relocation.emplace(placed(5, from), placed(6, to), members, witness);
+    relocation.emplace(placed(5, from), placed(6, to), members, own_voice);
   }
 
   Assignment told(std::size_t worker) const {
@@ -40,11 +41,12 @@ struct Change {
     return decode_assignment(links[worker].sent.at(0).bytes, 2, kRelocatedExperts);
   }
   void answer(int32_t worker, const std::vector<uint64_t>& canaries, uint32_t epoch = 6) {
-    relocation->take(worker, {.epoch = epoch, .canaries = canaries, .complaint = {}});
+    relocation->take(worker, {.epoch = epoch, .canaries = canaries, .complaint = {}, .voice = voices[worker]});
   }
   int32_t blamed() const { return relocation->refusal() ? relocation->refusal()->worker : -1; }
 
   std::array<RecordingLink, 4> links;
+  std::map<int32_t, uint64_t> voices;  // of those who have another one than the rest
   std::optional<Relocation> relocation;
 };
 
@@ -208,72 +210,104 @@ TEST(Relocation, TwoReadersWithoutAWitnessHaveToAgree) {
   EXPECT_TRUE(change.blamed() == 0 || change.blamed() == 2) << change.blamed();
 }
 
+constexpr uint64_t kOther = 8;  // a voice
+
+TEST(Relocation, WhoHasAnotherVoiceThanTheWitnessIsBelieved) {
+  Change change = with_two_readers();
+  change.voices[3] = kOther;
+  change.answer(3, {1, 9});
+  change.answer(2, {1, 2});
+  change.answer(0, {1, 2});
+  EXPECT_FALSE(change.relocation->is_ready());
+  change.answer(1, {});
+  EXPECT_TRUE(change.relocation->is_ready());
+  EXPECT_EQ(change.relocation->num_unwitnessed(), 2) << "in each layer one, of which it is not known what was read";
+  Change wrong = with_two_readers();
+  wrong.voices[3] = kOther;
+  wrong.answer(0, {1, 2});
+  wrong.answer(3, {1, 2});
+  wrong.answer(2, {1, 3});
+  EXPECT_EQ(wrong.blamed(), 2);
+}
+
+TEST(Relocation, ReadersOfOneVoiceHaveToAgreeAndOthersNot) {
+  Change change = without_a_witness();
+  change.voices[2] = kOther;
+  change.answer(0, {1, 2});
+  change.answer(2, {1, 3});
+  EXPECT_TRUE(change.relocation->is_ready());
+  Change alike = without_a_witness();
+  alike.voices = {{0, kOther}, {2, kOther}};
+  alike.answer(0, {1, 2});
+  alike.answer(2, {1, 3});
+  EXPECT_NE(alike.blamed(), -1);
+}
+
 /// Rank 2 held expert 1 and is lost; ranks 1 and 3 read it, of whom the first has had the others; the coordinator sings, too.
 Change with_the_coordinator() {
-  return Change({{{0}, {2}, {3}}, {{1}}}, {{{0}, {1}, {2}, {3}}, {}, {{1}}}, {true, false, false}, {true, false, true},
-                Relocation::Witness::kThisRankToo);
+  return Change({{{0}, {2}, {3}}, {{1}}}, {{{0}, {1}, {2}, {3}}, {}, {{1}}}, {true, false, false}, {true, false, true}, 0);
 }
-const std::vector<ExpertKey> kOwnSongs{{0, 0}, {0, 1}, {1, 1}};  // one that rank 1 has had, and those that nobody has
+const std::vector<ExpertKey> kOwnSongs{{0, 1}, {1, 1}};
 
-TEST(Relocation, TheCoordinatorSingsWhatNobodyHasHadAndOneByWhichKernelsAreCompared) {
+TEST(Relocation, TheCoordinatorSingsWhatNobodyHasHad) {
   const Change change = with_the_coordinator();
   EXPECT_EQ(change.relocation->to_sing(), kOwnSongs);
-  EXPECT_EQ(change.told(0).canaries, (RankExperts{{{1}, {0}}, {{1}}}));
+  EXPECT_EQ(change.told(0).canaries, both_layers({{1}}));
   EXPECT_EQ(change.told(2).canaries, both_layers({{1}}));
-  EXPECT_TRUE(to_a_newcomer().relocation->to_sing().empty()) << "all have a witness";
+  EXPECT_TRUE(without_a_witness().relocation->to_sing().empty()) << "it is none";
   const LayerPlacement from{{{0}, {1}}, {{2}, {3}}}, to{{{0}, {1}}, {}, {{1}, {2}, {3}}};
-  const Change witnessed(from, to, {true, false, false}, {true, false, true}, Relocation::Witness::kThisRankToo);
-  EXPECT_EQ(witnessed.relocation->to_sing(), (std::vector<ExpertKey>{{0, 1}, {0, 2}, {0, 3}, {1, 2}, {1, 3}}))
-      << "a newcomer has had nothing, but reads what rank 1 vouches for";
-}
-
-TEST(Relocation, IsReadyWhenSongsAreJudged) {
-  Change change = with_the_coordinator();
-  change.answer(0, {1, 9, 2});
-  change.answer(2, {1, 2});
-  EXPECT_TRUE(change.relocation->is_answered());
-  EXPECT_FALSE(change.relocation->is_ready()) << "the coordinator has not sung";
-  for (const auto& [key, canary] : {std::pair(ExpertKey{0, 0}, 9), {ExpertKey{0, 1}, 1}, {ExpertKey{1, 1}, 2}})
-    change.relocation->hear(key, static_cast<uint64_t>(canary));
-  change.relocation->judge();
-  EXPECT_TRUE(change.relocation->is_ready());
-  EXPECT_EQ(change.relocation->num_unwitnessed(), 0);
+  const Change witnessed(from, to, {true, false, false}, {true, false, true}, 0);
+  EXPECT_EQ(witnessed.relocation->to_sing(), (std::vector<ExpertKey>{{0, 2}, {0, 3}, {1, 2}, {1, 3}}))
+      << "of expert 1 rank 1 vouches for";
 }
 
 /// Songs of the coordinator in the order of kOwnSongs, of ranks 1 and 3 as they are asked for; then they are judged.
-Change judged(const std::vector<uint64_t>& own, const std::vector<uint64_t>& first, const std::vector<uint64_t>& third) {
+Change judged(const std::vector<uint64_t>& own, const std::vector<uint64_t>& first, const std::vector<uint64_t>& third,
+              const std::map<int32_t, uint64_t>& voices = {}) {
   Change change = with_the_coordinator();
+  change.voices = voices;
   change.answer(2, third);
   change.answer(0, first);
+  EXPECT_TRUE(change.relocation->is_answered());
+  EXPECT_FALSE(change.relocation->is_ready()) << "the coordinator has not sung";
   for (std::size_t i = 0; i < own.size(); ++i) change.relocation->hear(kOwnSongs[i], own[i]);
   change.relocation->judge();
   return change;
 }
 
+TEST(Relocation, IsReadyWhenSongsAreJudged) {
+  const Change change = judged({1, 2}, {1, 2}, {1, 2});
+  EXPECT_TRUE(change.relocation->is_ready());
+  EXPECT_EQ(change.relocation->num_unwitnessed(), 0);
+}
+
 TEST(Relocation, WhoReadSomethingElseThanTheCoordinatorIsBlamed) {
-  const Change third = judged({9, 1, 2}, {1, 9, 2}, {1, 3});
+  const Change third = judged({1, 2}, {1, 2}, {1, 3});
   EXPECT_EQ(third.blamed(), 2);
   EXPECT_FALSE(third.relocation->is_ready());
   for (const char* part : {"expert 1 of layer 1", "on rank 3 than on the coordinator"})
     EXPECT_NE(third.relocation->refusal()->reason.find(part), std::string::npos) << third.relocation->refusal()->reason;
-  EXPECT_EQ(judged({9, 1, 2}, {1, 9, 3}, {1, 2}).blamed(), 0);
-  EXPECT_EQ(judged({9, 1, 2}, {7, 9, 8}, {1, 2}).blamed(), 0) << "all that it reads is wrong, and what it has had is not";
-  EXPECT_NE(judged({9, 1, 2}, {1, 9, 3}, {1, 3}).blamed(), -1) << "both are wrong, and of one mind";
+  EXPECT_EQ(judged({1, 2}, {1, 3}, {1, 2}).blamed(), 0);
+  EXPECT_EQ(judged({1, 2}, {7, 8}, {1, 2}).blamed(), 0) << "all that it reads is wrong";
+  EXPECT_NE(judged({1, 2}, {1, 3}, {1, 3}).blamed(), -1) << "both are wrong, and of one mind";
+  EXPECT_EQ(judged({1, 2}, {1, 2}, {1, 3}, {{0, kOther}}).blamed(), 2) << "rank 1 has another voice";
 }
 
-TEST(Relocation, WhoComputesOtherBitsIsBelievedAsIfTheCoordinatorWereNoWitness) {
-  const Change other = judged({9, 1, 2}, {5, 6, 7}, {5, 7});
-  EXPECT_TRUE(other.relocation->is_ready());
-  EXPECT_EQ(other.relocation->num_unwitnessed(), 2);
-  EXPECT_NE(judged({9, 1, 2}, {5, 6, 7}, {5, 8}).blamed(), -1) << "but the two of them have to agree";
+TEST(Relocation, WhoHasAnotherVoiceIsBelievedAsIfTheCoordinatorWereNoWitness) {
+  const Change device = judged({1, 2}, {1, 2}, {1, 3}, {{2, kOther}});
+  EXPECT_TRUE(device.relocation->is_ready()) << "though most of what it sings is the same";
+  EXPECT_EQ(device.relocation->num_unwitnessed(), 2);
+  const Change both = judged({1, 2}, {5, 6}, {5, 6}, {{0, kOther}, {2, kOther}});
+  EXPECT_TRUE(both.relocation->is_ready());
+  EXPECT_NE(judged({1, 2}, {5, 6}, {5, 8}, {{0, kOther}, {2, kOther}}).blamed(), -1) << "but the two of them have to agree";
 }
 
 TEST(Relocation, WhatTheCoordinatorHasNoTimeForIsTakenOnTrust) {
-  const Change change = judged({9, 1}, {1, 9, 2}, {1, 2});
+  const Change change = judged({1}, {1, 2}, {1, 2});
   EXPECT_TRUE(change.relocation->is_ready());
   EXPECT_EQ(change.relocation->num_unwitnessed(), 1);
-  EXPECT_EQ(judged({9, 1}, {1, 9, 2}, {3, 2}).blamed(), 2) << "rank 3 has sung nothing as the coordinator has, and rank 1 has";
-  EXPECT_EQ(judged({}, {1, 9, 2}, {1, 2}).relocation->num_unwitnessed(), 2);
+  EXPECT_EQ(judged({1}, {1, 2}, {3, 2}).blamed(), 2);
+  EXPECT_EQ(judged({}, {1, 2}, {1, 2}).relocation->num_unwitnessed(), 2);
 }
 
 }  // namespace

@@ -62,7 +62,7 @@ void SimNewcomerRank::open(const SimSite::Visit& visit) {
                                     .local_rank = 0,
                                     .cores = {.cores = 1, .is_coordinator = false, .has_workers = true, .ranks_on_cores = 2},
                                     .works_now = works_now_});
-  check_instructions(visit.instructions, shelf_->terms());
+  check_instructions(visit.instructions, shelf_->terms(), visit.seat);
   holder_.emplace(*shelf_);
   server_.emplace(*shelf_, hub_,
                   ExpertServer::Options{.peer_timeout = to_milliseconds(options.peer_timeout_s),

@@ -67,7 +67,7 @@ TEST(Instructions, WhatTheWorkerWasToldBeforeDoesNotCount) {
   EXPECT_EQ(got.token_budget, options.token_budget);
   EXPECT_EQ(got.combine, CombineMode::kExact);
   EXPECT_EQ(got.peer_timeout_s, options.peer_timeout_s);
-  EXPECT_EQ(check_instructions(make_instructions(terms_of(options), options), terms_of(got)), "");
+  EXPECT_EQ(check_instructions(make_instructions(terms_of(options), options), terms_of(got), Rank{1}), "");
 }
 
 TEST(Instructions, WhoFollowsThemHasTheCoordinatorsTerms) {
@@ -84,7 +84,7 @@ TEST(Instructions, WhoFollowsThemHasTheCoordinatorsTerms) {
     EXPECT_EQ(has_mtp, i >= 2);
     const EngineOptions got = follow_instructions(worker_options(), instructions);
     EXPECT_EQ(got.speculation.source == Speculation::Source::kAuto, has_mtp) << i;
-    EXPECT_EQ(check_instructions(instructions, terms_of(got)), "") << i;
+    EXPECT_EQ(check_instructions(instructions, terms_of(got), Rank{1}), "") << i;
   }
 }
 
@@ -127,20 +127,20 @@ TEST(Instructions, NonsenseIsRefused) {
 TEST(Instructions, OtherTermsAreRefusedUnlessTheyMayDiffer) {
   const EngineOptions options = worker_options();
   const std::vector<Term> instructions = make_instructions({{"--dtype bf16"}, {"--matmul own"}}, options);
-  EXPECT_EQ(check_instructions(instructions, {{"--dtype bf16"}, {"--matmul own"}}), "");
+  EXPECT_EQ(check_instructions(instructions, {{"--dtype bf16"}, {"--matmul own"}}, Rank{1}), "");
   test::expect_error(
       [&] {
-        check_instructions(instructions, {{"--dtype f32"}, {"--matmul own"}});
+        check_instructions(instructions, {{"--dtype f32"}, {"--matmul own"}}, Rank{1});
       },
       ErrorCode::kInvalidArgument, {"--dtype f32", "--dtype bf16"});
   test::expect_error(
       [&] {
-        check_instructions(instructions, {{"--dtype bf16"}, {"--matmul ref"}});
+        check_instructions(instructions, {{"--dtype bf16"}, {"--matmul ref"}}, Rank{2});
       },
-      ErrorCode::kInvalidArgument, {"--matmul ref", "--matmul own"});
+      ErrorCode::kInvalidArgument, {"rank 2", "--matmul ref", "--matmul own"});
   const std::string difference =
-      check_instructions(instructions, {{"--dtype bf16"}, {"--device vulkan (one)", /*may_differ=*/true}});
-  test::expect_one_line_with(difference, {"--device vulkan (one)", "--matmul own"});
+      check_instructions(instructions, {{"--dtype bf16"}, {"--device vulkan (one)", /*may_differ=*/true}}, Rank{3});
+  test::expect_one_line_with(difference, {"rank 3 has --device vulkan (one)", "--matmul own"});
 }
 
 }  // namespace
