@@ -129,7 +129,9 @@ class JoiningWorker {
     shelf_.emplace(options, place(rank));
     terms_ = terms;
     const std::string difference = check_instructions(terms, shelf_->terms(), rank);
-    if (!difference.empty()) std::fprintf(stderr, "ferry: warning: %s\n", one_line(difference).c_str());
+    if (!difference.empty())
+      std::fprintf(stderr, "ferry: warning: %s: results depend in their last bits on which rank holds an expert\n",
+                   one_line(difference).c_str());
     server_.emplace(*shelf_, hub_,
                     ExpertServer::Options{.peer_timeout = to_milliseconds(options.peer_timeout_s),
                                           .clock_skew = options.clock_skew,

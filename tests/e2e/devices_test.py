@@ -1,5 +1,6 @@
 """`ferry devices` lists what there is, and --device takes it or says in one line why not."""
 
+import argparse
 import csv
 import json
 import os
@@ -7,8 +8,10 @@ import pathlib
 import re
 import subprocess
 import tempfile
+import time
 import unittest
 import unittest.mock
+import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FERRY = os.environ.get("FERRY_BINARY", str(ROOT / "build/release/launch/ferry"))
@@ -22,11 +25,17 @@ CACHE = tempfile.TemporaryDirectory()  # in the place of the user's
 DRIVER_CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "mesa_shader_cache"
 
 
-def run(*arguments, driver=NO_DRIVER, launcher=(), cache=None, library_path=None):
-    """Runs ferry where the Vulkan loader sees no driver but `driver`: (exit code, stdout, lines of stderr)."""
+def environment_of(driver, cache=None):
+    """Where the Vulkan loader sees no driver but `driver`."""
     environment = {**os.environ, "VK_DRIVER_FILES": str(driver), "VK_ICD_FILENAMES": str(driver), "XDG_CACHE_HOME": cache or CACHE.name}
     if DRIVER_CACHE.is_dir():
         environment["MESA_SHADER_CACHE_DIR"] = str(DRIVER_CACHE.parent)
+    return environment
+
+
+def run(*arguments, driver=NO_DRIVER, launcher=(), cache=None, library_path=None):
+    """Runs ferry where the Vulkan loader sees no driver but `driver`: (exit code, stdout, lines of stderr)."""
+    environment = environment_of(driver, cache)
     if library_path is not None:
         environment["LD_LIBRARY_PATH"] = library_path
     done = subprocess.run([*map(str, launcher), FERRY, *arguments], capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL, env=environment)
@@ -161,6 +170,46 @@ class DeviceTest(unittest.TestCase):
         self.assertEqual(sum("--device auto" in line for line in said), 1, said)
 
 
+class Started:
+    """Processes of ferry that run beside each other, and what they say."""
+
+    def __init__(self):
+        self.processes = []
+
+    def __enter__(self):
+        self.folder = tempfile.TemporaryDirectory()
+        return self
+
+    def __exit__(self, *_):
+        for each in self.processes:
+            each.process.kill()
+            each.process.wait()
+        self.folder.cleanup()
+
+    def start(self, *arguments):
+        process = argparse.Namespace(log=pathlib.Path(self.folder.name) / str(len(self.processes)))
+        with process.log.open("w") as log:
+            process.process = subprocess.Popen([FERRY, *arguments], stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment_of(LAVAPIPE))
+        self.processes.append(process)
+        return process
+
+    def await_text(self, process, pattern):
+        end = time.monotonic() + SECONDS
+        while not (found := re.search(pattern, process.log.read_text())):
+            if time.monotonic() > end or any(each.process.poll() is not None for each in self.processes):
+                raise AssertionError(f"'{pattern}' is not in\n{process.log.read_text()}")
+            time.sleep(0.05)
+        return found
+
+    def end(self, job, worker):
+        """SIGTERM to the coordinator, which sends the worker home."""
+        job.process.terminate()
+        for process in (job, worker):
+            code = process.process.wait(SECONDS)
+            if code != 0:
+                raise AssertionError(f"exit code {code}\n{process.log.read_text()}")
+
+
 class ComputeTest(unittest.TestCase):
     """On lavapipe, which is slow: few tokens, small steps."""
 
@@ -208,6 +257,34 @@ class ComputeTest(unittest.TestCase):
                 self.assertEqual(len(warnings), 0 if coordinator == workers else 1, said)
                 for part in ("--device vulkan (llvmpipe", "--kernels ", "(1 other rank differs, too)", "last bits"):
                     self.assertTrue(all(part in line for line in warnings), warnings)
+
+    def test_a_worker_joins_on_another_device_than_its_coordinators(self):
+        """In bf16, of which a device computes most experts' bits as a CPU does, but not all; then one of two dies."""
+        prompt = {"prompt": [443, 3808, 1132], "max_tokens": 8, "temperature": 0, "return_token_ids": True}
+        for coordinator, steady in (("cpu", "vulkan"), ("vulkan", "cpu")):  # the coordinator, and the worker that stays
+            with self.subTest(coordinator), Started() as started:
+                place = f"unix:ferry-devices-{os.getpid()}-{coordinator}"
+                ports = ("--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--elastic", place, "--redundancy", "2x")
+                job = started.start("serve", "--model", "demo", *self.SMALL, "--speculate", "0", *ports, "--device", coordinator)
+                address = started.await_text(job, r"serving http on (\S+)")[1]
+                workers = {device: started.start("worker", "--model", "demo", "--join", place, "--device", device) for device in ("vulkan", "cpu")}
+                for rank in (1, 2):
+                    started.await_text(job, rf"rank {rank} has joined, with up to 64 experts")
+
+                def answer():
+                    request = urllib.request.Request(f"http://{address}/v1/completions", json.dumps(prompt).encode(), {"Content-Type": "application/json"})
+                    with urllib.request.urlopen(request, timeout=SECONDS) as response:
+                        return json.load(response)["choices"][0]["token_ids"]
+
+                self.assertEqual(answer(), self.expected)
+                odd = workers["vulkan" if coordinator == "cpu" else "cpu"]
+                rank = started.await_text(odd, r"ferry: warning: rank (\d) has --(?:device|kernels) .* last bits")[1]
+                self.assertIn(f"ferry: rank {rank} has joined", odd.log.read_text())
+                if coordinator == "cpu":
+                    self.assertIn(" could be compared with nobody's", job.log.read_text())
+                workers["cpu" if steady == "vulkan" else "vulkan"].process.kill()
+                self.assertEqual(answer(), self.expected)
+                started.end(job, workers[steady])
 
     def test_packed_weights_are_those_quantised_at_load(self):
         for spec in ("w8a8", "w4a8"):

@@ -454,6 +454,20 @@ class JoinTest(ElasticTest):
         self.assertEqual(jobs[1][0].stop(), 0, jobs[1][0].log())
         self.assertEqual(workers[1].wait(), 0, workers[1].log())
 
+    def test_a_shared_worker_says_which_coordinator_it_has_lost(self):
+        (lost, its_address), (other, its_own) = self.start_elastic(), self.start_elastic()
+        worker = Worker(self, its_address, "--join", its_own)
+        for job in (lost, other):
+            self.await_states(job, rank_1="healthy")
+        lost.kill()
+        said = f"the coordinator at {its_address}: rank 0: "
+        self.assertTrue(wait_until(lambda: f"ferry: {said}" in worker.log(), CHANGE_SECONDS), worker.log())
+        self.assertEqual(len(self.run_calls(other, self.texts(max_tokens=20))), NUM_CALLS)
+        self.assertEqual(self.states(other), {1: "healthy"})
+        self.assertEqual(other.stop(), 0, other.log())
+        self.assertEqual(worker.wait(), 1, worker.log())
+        self.assertTrue(worker.log().splitlines()[-1].startswith(f"ferry: error: {said}"), worker.log())
+
     def test_a_coordinator_with_other_options_gets_no_share(self):
         """The worker says why, goes on with the first one, and its exit code tells in the end."""
         requests = self.texts(max_tokens=50)
