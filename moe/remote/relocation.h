@@ -20,8 +20,8 @@ namespace ferry {
 /// ready. Then the placement can change between two steps.
 ///
 /// An expert that is read anew is believed when it sings what a rank sings that has it already. Where none is left, this rank
-/// may be the witness, if it can be one. Only songs of one voice are compared, which is that of the kernels that a rank computes
-/// with: a worker on a device may compute other bits than one on a CPU, and mostly computes the same.
+/// may be the witness, if it can be one. Only songs of one voice are compared, which is that of the kernels that a rank
+/// computes with: a worker on a device may compute other bits than one on a CPU, and mostly computes the same.
 class Relocation {
  public:
   /// Whose word it is that a worker cannot, or that what it reads is not what another one has.
