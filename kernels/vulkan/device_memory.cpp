@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
+#include <utility>
 
 #include "kernels/vulkan/commands.h"
 #include "kernels/vulkan/queue.h"
@@ -51,9 +53,10 @@ class DeviceMemory::Lane {
     device_.vk().CmdCopyBuffer(commands_.handle(), room_.handle(), to.buffer, 1, &copy);
     run();
   }
-  void clear(const Buffer& buffer) {
+  /// `extent` in whole words of 4 bytes.
+  void clear(const Buffer& buffer, Extent extent) {
     commands_.begin();
-    device_.vk().CmdFillBuffer(commands_.handle(), buffer.handle(), 0, VK_WHOLE_SIZE, 0);
+    device_.vk().CmdFillBuffer(commands_.handle(), buffer.handle(), extent.begin, extent.size(), 0);
     run();
   }
 
@@ -72,12 +75,52 @@ class DeviceMemory::Lane {
   Buffer room_;
 };
 
+/// A block that small pieces are cut from. Guarded by shared_mutex_, but for the block.
+class DeviceMemory::SharedBlock {
+ public:
+  explicit SharedBlock(std::shared_ptr<Block> block) : block_(std::move(block)), free_(block_->buffer().size()) {}
+
+  const Buffer& buffer() const { return block_->buffer(); }
+  bool is_empty() const { return free_.used_bytes() == 0; }
+  std::optional<FreeExtents::Taken> take(std::size_t size) { return free_.take(size); }
+  void give_back(FreeExtents::Taken place) noexcept { free_.give_back(std::move(place)); }
+  /// What may have been written of `extent`, which was taken; from now on all of it may be.
+  Extent mark_written(Extent extent) {
+    const Extent written{extent.begin, std::clamp(written_bytes_, extent.begin, extent.end)};
+    written_bytes_ = std::max(written_bytes_, extent.end);
+    return written;
+  }
+
+ private:
+  std::shared_ptr<Block> block_;
+  FreeExtents free_;
+  std::size_t written_bytes_ = 0;  // behind these are zeros
+};
+
+/// What is cut from a block.
+struct DeviceMemory::Cut {
+  SharedBlock* block;
+  FreeExtents::Taken place;
+  Extent written;  // of it, by somebody before
+};
+
+/// A small one, in use.
+struct DeviceMemory::Piece {
+  Piece(DeviceMemory& owner, std::size_t size) : memory(owner), cut(owner.cut(size)) {}
+  ~Piece() { memory.give_back(cut); }
+  Piece(const Piece&) = delete;
+  Piece& operator=(const Piece&) = delete;
+
+  DeviceMemory& memory;
+  Cut cut;
+};
+
 DeviceMemory::DeviceMemory(Device& device) : device_(device) {}
 DeviceMemory::~DeviceMemory() = default;
 
 std::shared_ptr<DeviceMemory::Block> DeviceMemory::make_block(std::size_t size) {
   auto block = std::make_shared<Block>(*this, size);
-  take_lane()->clear(block->buffer());
+  take_lane()->clear(block->buffer(), {0, block->buffer().size()});
   return block;
 }
 
@@ -88,14 +131,32 @@ Storage DeviceMemory::allocate(std::size_t size) {
     auto* data = reinterpret_cast<std::byte*>(block->buffer().address());
     return {data, size, Space::kDevice, std::move(block)};
   }
-  const std::lock_guard lock(shared_mutex_);  // while a block is made, too: threads that find one full wait for one new one
-  if (shared_ == nullptr || shared_used_ + room > shared_->buffer().size()) {
-    shared_ = make_block(kBlockBytes);
-    shared_used_ = 0;
+  auto piece = std::make_shared<Piece>(*this, room);
+  const Buffer& buffer = piece->cut.block->buffer();
+  if (piece->cut.written.size() > 0) take_lane()->clear(buffer, piece->cut.written);
+  auto* data = reinterpret_cast<std::byte*>(buffer.address() + piece->cut.place.extent().begin);
+  return {data, size, Space::kDevice, std::move(piece)};
+}
+
+DeviceMemory::Cut DeviceMemory::cut(std::size_t size) {
+  const auto cut_from = [&](SharedBlock& block) -> std::optional<Cut> {
+    std::optional<FreeExtents::Taken> place = block.take(size);
+    if (!place) return std::nullopt;
+    const Extent written = block.mark_written(place->extent());
+    return Cut{&block, std::move(*place), written};
+  };
+  const std::lock_guard lock(shared_mutex_);  // while a block is made, too: threads that find all full wait for one new one
+  for (const auto& block : shared_) {
+    if (std::optional<Cut> cut = cut_from(*block)) return std::move(*cut);
   }
-  auto* data = reinterpret_cast<std::byte*>(shared_->buffer().address() + shared_used_);
-  shared_used_ += room;
-  return {data, size, Space::kDevice, shared_};
+  return std::move(*cut_from(*shared_.emplace_back(std::make_unique<SharedBlock>(make_block(kBlockBytes)))));
+}
+
+void DeviceMemory::give_back(Cut& cut) noexcept {
+  const std::lock_guard lock(shared_mutex_);
+  cut.block->give_back(std::move(cut.place));
+  if (!cut.block->is_empty() || shared_.size() == 1) return;
+  std::erase_if(shared_, [&](const auto& block) { return block.get() == cut.block; });
 }
 
 void DeviceMemory::fill(Address<std::byte> to, std::span<const std::byte> from) {

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <vector>
 
+#include "kernels/free_extents.h"
 #include "kernels/memory.h"
 #include "kernels/vulkan/device.h"
 
@@ -19,7 +20,8 @@ struct BufferPlace {
   uint64_t offset = 0;  // bytes
 };
 
-/// The memory of a device. Small pieces share blocks, which go when the last of their pieces has gone. Any thread.
+/// The memory of a device. Small pieces share blocks: what one leaves behind is used again (free_extents.h), and a block without
+/// pieces goes, but for the last one. Any thread.
 class DeviceMemory final : public Memory {
  public:
   /// The device outlives it, and it outlives what it hands out.
@@ -40,6 +42,9 @@ class DeviceMemory final : public Memory {
  private:
   class Block;
   class Lane;
+  class SharedBlock;
+  struct Cut;
+  struct Piece;
   struct GiveBack {
     DeviceMemory* memory = nullptr;
     void operator()(Lane* lane) const;
@@ -47,6 +52,8 @@ class DeviceMemory final : public Memory {
   using TakenLane = std::unique_ptr<Lane, GiveBack>;
 
   std::shared_ptr<Block> make_block(std::size_t size);
+  Cut cut(std::size_t size);
+  void give_back(Cut& cut) noexcept;
   TakenLane take_lane();
 
   Device& device_;
@@ -54,8 +61,7 @@ class DeviceMemory final : public Memory {
   std::map<uint64_t, Block*> blocks_;  // by address
 
   std::mutex shared_mutex_;
-  std::shared_ptr<Block> shared_;  // that small pieces are cut from
-  std::size_t shared_used_ = 0;    // bytes of it
+  std::vector<std::unique_ptr<SharedBlock>> shared_;  // that small pieces are cut from, the oldest first
 
   std::mutex lanes_mutex_;
   std::condition_variable lane_is_free_;

@@ -21,6 +21,7 @@ from ferry_job import FERRY, OpenCall, endless_request, pb, wait_until
 NUM_CALLS = 6
 CHANGE_SECONDS = 60.0  # for a worker to come or go, on a machine that is busy
 NUM_EXPERTS = 64  # of the demo
+MOST_GROWTH_MIB = 100  # of a process while 500 MiB of experts come and go
 
 
 class Worker:
@@ -103,10 +104,19 @@ class ElasticTest(ferry_job.JobTest):
         wanted = {int(rank.removeprefix("rank_")): state for rank, state in states.items()}
         self.assertTrue(wait_until(lambda: self.states(job) == wanted, CHANGE_SECONDS), f"{self.states(job)}\n{job.log()}")
 
+    def placement(self, job):
+        return experts_pb2_grpc.ExpertsStub(job.channel).GetPlacement(experts_pb2.GetPlacementRequest(), timeout=10)
+
+    def set(self, job, layers, epoch=0, seconds=CHANGE_SECONDS):
+        """`layers`: [[[expert, ...] by worker] by layer]; the epoch."""
+        of_rank = lambda held: experts_pb2.GetPlacementResponse.RankExperts(rank=held[0] + 1, experts=held[1])
+        of_layer = lambda lists: experts_pb2.GetPlacementResponse.Layer(ranks=map(of_rank, enumerate(lists)))
+        request = experts_pb2.SetPlacementRequest(epoch=epoch, layers=map(of_layer, layers))
+        return experts_pb2_grpc.ExpertsStub(job.channel).SetPlacement(request, timeout=seconds).epoch
+
     def holders(self, job):
         """{rank: how many experts it holds of the first layer}."""
-        experts = experts_pb2_grpc.ExpertsStub(job.channel).GetPlacement(experts_pb2.GetPlacementRequest(), timeout=10)
-        return {rank.rank: len(rank.experts) for rank in experts.layers[0].ranks}
+        return {rank.rank: len(rank.experts) for rank in self.placement(job).layers[0].ranks}
 
 
 class MaskedLossTest(ElasticTest):
@@ -181,16 +191,6 @@ class MaskedLossTest(ElasticTest):
 
 class SetPlacementTest(ElasticTest):
     """`ferry.v1.Experts.SetPlacement` and launch/placement.py."""
-
-    def placement(self, job):
-        return experts_pb2_grpc.ExpertsStub(job.channel).GetPlacement(experts_pb2.GetPlacementRequest(), timeout=10)
-
-    def set(self, job, layers, epoch=0, seconds=CHANGE_SECONDS):
-        """`layers`: [[[expert, ...] by worker] by layer]; the epoch."""
-        of_rank = lambda held: experts_pb2.GetPlacementResponse.RankExperts(rank=held[0] + 1, experts=held[1])
-        of_layer = lambda lists: experts_pb2.GetPlacementResponse.Layer(ranks=map(of_rank, enumerate(lists)))
-        request = experts_pb2.SetPlacementRequest(epoch=epoch, layers=map(of_layer, layers))
-        return experts_pb2_grpc.ExpertsStub(job.channel).SetPlacement(request, timeout=seconds).epoch
 
     def held(self, job):
         return [[list(rank.experts) for rank in layer.ranks] for layer in self.placement(job).layers]
@@ -399,6 +399,34 @@ class JoinTest(ElasticTest):
             self.assertEqual(incident["is_over"], "yes")
             self.assertGreater(incident["experts_moved"], 0)
             self.assertGreaterEqual(incident["last_step"], incident["first_step"])
+
+    def test_experts_that_move_away_leave_no_memory_behind(self):
+        """All but a few go to and fro, and ever more stay where they are: what a worker takes does not grow, nor a coordinator."""
+        job, address = self.start_elastic()
+        workers = [Worker(self, address) for _ in range(2)]
+        self.await_states(job, rank_1="healthy", rank_2="healthy")
+        num_layers = len(self.placement(job).layers)
+        processes = {"coordinator": job.process.pid, **{f"worker {i + 1}": worker.process.pid for i, worker in enumerate(workers)}}
+
+        def own_mib():
+            read = lambda process_id: pathlib.Path(f"/proc/{process_id}/status").read_text()
+            return {name: int(re.search(r"RssAnon:\s+(\d+) kB", read(process_id))[1]) / 1024 for name, process_id in processes.items()}
+
+        def move(number):
+            """Of the first layer every fourth time one pair more stays."""
+            halves = [list(range(NUM_EXPERTS // 2)), list(range(NUM_EXPERTS // 2, NUM_EXPERTS))]
+            turned = halves[::-1] if number % 2 else halves
+            num_stay = number // 4
+            first = [half[:num_stay] + other[num_stay:] for half, other in zip(halves, turned)]
+            self.set(job, [first] + [turned] * (num_layers - 1))
+
+        for number in range(10):
+            move(number)
+        before = own_mib()
+        for number in range(10, 80):  # 7 MiB read each time by each worker
+            move(number)
+        for name, mib in own_mib().items():
+            self.assertLess(mib, before[name] + MOST_GROWTH_MIB, f"MiB of {name}; before: {before}")
 
     def test_the_last_worker_may_leave(self):
         requests = self.texts(max_tokens=100)

@@ -1,14 +1,39 @@
 #include "kernels/cpu/weight_arena.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
+#include <deque>
+#include <random>
 #include <thread>
 #include <vector>
 
 namespace ferry {
 namespace {
+
+constexpr std::size_t kPage = std::size_t{2} << 20;  // that weights share
+
+/// Of `size` bytes at `start`, those in memory: in pages of 4 KiB, none where nothing is mapped.
+std::size_t resident_bytes(std::byte* start, std::size_t size) {
+  constexpr std::size_t kSmallPage = 4096;
+  auto* first = reinterpret_cast<std::byte*>(reinterpret_cast<uintptr_t>(start) / kSmallPage * kSmallPage);
+  std::size_t num_resident = 0;
+  for (std::byte* page = first; page < start + size; page += kSmallPage) {
+    unsigned char is_in_memory = 0;
+    if (mincore(page, kSmallPage, &is_in_memory) == 0) num_resident += is_in_memory & 1U;
+  }
+  return num_resident * kSmallPage;
+}
+
+std::shared_ptr<std::byte> written(WeightArena& arena, std::size_t size) {
+  auto piece = arena.allocate(size);
+  EXPECT_TRUE(std::all_of(piece.get(), piece.get() + size, [](std::byte b) { return b == std::byte{0}; })) << size;
+  std::memset(piece.get(), 0x5a, size);
+  return piece;
+}
 
 TEST(WeightArena, PiecesAreZeroAlignedAndApart) {
   std::vector<std::shared_ptr<std::byte>> pieces;
@@ -37,6 +62,61 @@ TEST(WeightArena, ALargePieceHasARegionOfItsOwn) {
   EXPECT_EQ(next.get() - small.get(), 64) << "small pieces go on in the region they began";
 }
 
+TEST(WeightArena, PagesThatNoPieceIsInGoBack) {
+  WeightArena arena;
+  const auto before = written(arena, 64);
+  auto piece = written(arena, 3 * kPage);
+  const auto after = written(arena, 64);
+  std::byte* const start = piece.get();
+  EXPECT_GE(resident_bytes(start, 3 * kPage), 3 * kPage);
+  EXPECT_EQ(arena.use().page_bytes, 4 * kPage);
+  piece.reset();
+  EXPECT_LE(resident_bytes(start, 3 * kPage), 2 * kPage) << "what the neighbours' pages have of it";
+  EXPECT_EQ(arena.use().page_bytes, 2 * kPage);
+  EXPECT_EQ(arena.use().piece_bytes, 128U);
+  EXPECT_EQ(before.get()[63], std::byte{0x5a});
+  EXPECT_EQ(after.get()[63], std::byte{0x5a});
+  EXPECT_EQ(written(arena, 3 * kPage).get(), start) << "and its room is used again";
+}
+
+TEST(WeightArena, WithoutPiecesNothingIsLeft) {
+  WeightArena arena;
+  for (const std::size_t size : {std::size_t{64}, 3 * kPage, std::size_t{300} << 20}) {
+    auto piece = arena.allocate(size);
+    std::byte* const start = piece.get();
+    std::memset(start, 1, std::min(size, kPage));
+    piece.reset();
+    EXPECT_EQ(resident_bytes(start, std::min(size, kPage)), 0U);
+    const WeightArena::Use use = arena.use();
+    EXPECT_EQ(use.piece_bytes + use.page_bytes + use.region_bytes, 0U);
+  }
+}
+
+/// Experts that come and go, some of which stay for long: what is taken does not grow with their number.
+TEST(WeightArena, TakesNoMoreThanTheMostThatWasInUse) {
+  constexpr std::size_t kGateUp = 36 << 10, kDown = 18 << 10, kNumHeld = 128;
+  WeightArena arena;
+  std::deque<std::shared_ptr<std::byte>> held;
+  std::vector<std::shared_ptr<std::byte>> kept;
+  for (int i = 0; i < 40000; ++i) {  // 1 GiB in all
+    held.push_back(written(arena, i % 2 == 0 ? kGateUp : kDown));
+    if (i % 1000 == 0) kept.push_back(held.back());
+    if (held.size() > kNumHeld) held.pop_front();
+    ASSERT_LE(arena.use().page_bytes, 8 * kPage) << "for 5 MiB at most, after " << i;
+  }
+  EXPECT_EQ(arena.use().region_bytes, std::size_t{256} << 20);
+  held.clear();
+  EXPECT_EQ(arena.use().piece_bytes, kept.size() * kGateUp);
+}
+
+TEST(WeightArena, WhatWasUsedBeforeIsZeroAgain) {
+  std::mt19937 random(2);
+  WeightArena arena;
+  std::vector<std::shared_ptr<std::byte>> held(24);
+  for (int i = 0; i < 2000; ++i)
+    held[random() % held.size()] = written(arena, 1 + random() % (i % 10 == 0 ? 3 * kPage : 50000));
+}
+
 TEST(WeightArena, ThreadsMayAllocateAtOnce) {
   WeightArena arena;
   std::vector<std::vector<std::shared_ptr<std::byte>>> pieces(4);
@@ -44,7 +124,9 @@ TEST(WeightArena, ThreadsMayAllocateAtOnce) {
   for (std::size_t t = 0; t < pieces.size(); ++t) {
     threads.emplace_back([&, t] {
       for (int i = 0; i < 200; ++i) {
+        auto gone = arena.allocate(200);
         pieces[t].push_back(arena.allocate(100));
+        std::fill_n(gone.get(), 200, std::byte{0xff});
         std::fill_n(pieces[t].back().get(), 100, static_cast<std::byte>(t));
       }
     });

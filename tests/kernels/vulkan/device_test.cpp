@@ -120,6 +120,27 @@ TEST(VulkanMemory, ManyThreadsShareBlocks) {
   EXPECT_LE(num_allocations, 7) << "384 MiB in blocks of 64";
 }
 
+/// Weights that come and go, some of which stay: what one leaves behind is zero and used again.
+TEST(VulkanMemory, WhatIsGivenBackIsUsedAgain) {
+  FERRY_NEED_VULKAN_DEVICE(physical);
+  test::VulkanDevice device(*physical);
+  constexpr std::size_t kPiece = std::size_t{3} << 20;
+  std::vector<Storage> kept;
+  kept.push_back(device.memory().allocate(1));
+  allocate_memory = std::exchange(device.backend.device().vk().AllocateMemory, &count_allocation);
+  num_allocations = 0;
+  for (int i = 0; i < 100; ++i) {  // 300 MiB in all
+    Storage storage = device.memory().allocate(kPiece);
+    if (i % 10 == 0) {
+      EXPECT_TRUE(read(device.stream, storage) == std::vector<std::byte>(kPiece)) << i;
+    }
+    device.memory().fill(storage.address(), random_bytes(kPiece, 1));
+    if (i % 20 == 0) kept.push_back(std::move(storage));
+  }
+  EXPECT_LE(num_allocations, 2) << "the way to the device and none, or one, for 18 MiB at most";
+  for (std::size_t i = 1; i < kept.size(); ++i) EXPECT_TRUE(read(device.stream, kept[i]) == random_bytes(kPiece, 1));
+}
+
 // The driver's functions are replaced by ones that fail as a device does that is full, or gone.
 
 TEST(VulkanFailures, TooLittleMemoryNamesTheDeviceAndTheBytes) {
