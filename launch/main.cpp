@@ -68,7 +68,7 @@ int run_command(const Options& options, Cluster& cluster) {
 }
 
 /// Termination signals are for the coordinator, which ends its work and then sends the workers home; a launcher sends them to
-/// every rank.
+/// every rank. Threads that start later have them blocked, too: one that had not, as MPI's, would end the process.
 void block_termination_signals() {
   sigset_t set;
   sigemptyset(&set);
@@ -98,6 +98,7 @@ int fail(Cluster& cluster, const Error& own) {
 int run(const Options& options) {
   const bool ends_in_order = options.command == Command::kServe || options.command == Command::kBatch;
   if (ends_in_order) ferry::outlive_readers();
+  if (ends_in_order || ferry::MpiRuntime::launch_rank() != 0) block_termination_signals();  // before MPI has threads
   std::unique_ptr<Cluster> cluster;
   try {
     cluster = std::make_unique<Cluster>(options.engine);
@@ -106,7 +107,6 @@ int run(const Options& options) {
   } catch (const std::exception& error) {
     leave_unjoined(("cannot start: " + std::string(error.what())).c_str(), kExitFailure);
   }
-  if (!cluster->is_coordinator() || ends_in_order) block_termination_signals();
   try {
     const int exit_code = run_command(options, *cluster);
     ferry::finish_output();

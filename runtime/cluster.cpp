@@ -11,6 +11,7 @@
 #include "comm/net_address.h"
 #include "runtime/base/check.h"
 #include "runtime/base/error.h"
+#include "runtime/cluster/last_word.h"
 #include "runtime/elastic/door.h"
 #include "runtime/version.h"
 
@@ -279,11 +280,21 @@ std::string Cluster::agree(const std::function<Terms()>& prepare, std::chrono::m
   const std::optional<Error> disagreement = find_disagreement(reports);
   if (!disagreement) {
     has_agreed_ = true;
+    if (links_) end_start();
     return describe_difference(reports);
   }
   first_tells_ = true;
   leave_together(*group_);
   throw *disagreement;
+}
+
+/// Over links this rank does without others from here on: workers say so, and coordinators hear it of all.
+void Cluster::end_start() {
+  std::vector<Link*> peers;
+  const int num_peers = is_coordinator() ? shape_.num_workers() : shape_.num_coordinators;
+  for (int32_t p = 0; p < num_peers; ++p) peers.push_back(&link(Rank{is_coordinator() ? p + 1 : p}));
+  if (is_coordinator()) return hear_last_words(peers, links_->hub().now() + kStartTimeout);
+  say_last_word(links_->hub(), peers);
 }
 
 void Cluster::await_coordinators_end() const {

@@ -126,6 +126,7 @@ class Cluster {
   void greet(Group& group, const EngineOptions& options);
   std::optional<Error> net_complaint(Group& group, const EngineOptions& options) const;
   void lose(Rank lost, const std::string& reason);
+  void end_start();
   void end_watch();
 
   Rank launched_{0};

@@ -45,7 +45,6 @@ struct ExpertServer::Session {
          static_cast<int64_t>(sizeof(TraceCommand))});
     for (Inbox& inbox : inboxes) inbox.bytes = AlignedBuffer(static_cast<std::size_t>(inbox_bytes));
     reply_bytes = AlignedBuffer(static_cast<std::size_t>(max_reply_bytes(shape)));
-    post();
   }
 
   Inbox& inbox() { return inboxes[at]; }
@@ -90,8 +89,10 @@ void ExpertServer::drop_receive(Session& session) const {
 
 void ExpertServer::begin(Rank rank, Link& source, ExpertHolder& holder) {
   recorder().register_thread("experts");
-  sessions_.push_back(std::make_unique<Session>(num_sessions_++, rank, source, holder, options_.clock_skew));
-  sessions_.back()->last_word = hub_.now();
+  Session& session =
+      *sessions_.emplace_back(std::make_unique<Session>(num_sessions_++, rank, source, holder, options_.clock_skew));
+  session.last_word = hub_.now();
+  guard(session, [&] { session.post(); });
   if (!faults_) faults_.emplace(options_.faults, rank);
 }
 

@@ -55,6 +55,28 @@ TEST(ExpertServer, AGoodbyeCountsThoughNothingCanBeSentAnyMore) {
   EXPECT_FALSE(worker.server.has_conversations());
 }
 
+/// Of two coordinators one is gone before this rank is ready.
+TEST(ExpertServer, WhoIsGoneBeforeItBeginsEndsItsOwnConversationAlone) {
+  StreamHub good_one, lost_one, hub;
+  const LinkPair good{good_one, Rank{1}, hub, Rank{0}};
+  LinkPair lost{lost_one, Rank{1}, hub, Rank{1}};
+  ExpertShelf shelf(server_options(), {.rank = Rank{1}, .works_now = [] { return false; }});
+  ExpertHolder for_good(shelf), for_lost(shelf);
+  ExpertServer server(shelf, hub, {});
+  lost.far->fail("it died");
+  server.begin(Rank{1}, *lost.far, for_lost);
+  server.begin(Rank{1}, *good.far, for_good);
+  const std::optional<ExpertServer::Ended> ended = server.serve(in_a_minute());
+  ASSERT_TRUE(ended);
+  EXPECT_EQ(ended->source, lost.far.get());
+  ASSERT_TRUE(ended->error);
+  EXPECT_EQ(ended->error->code(), ErrorCode::kUnavailable);
+  std::array<std::byte, sizeof(WireHeader)> goodbye{};
+  write_header({.kind = WireKind::kShutDown, .map_epoch = 1}, goodbye);
+  say(*good.near, goodbye);
+  EXPECT_FALSE(server.serve(in_a_minute())->error) << "the other one is served on";
+}
+
 TEST(ExpertServer, WhoSendsWhatCannotBeReadEndsItsOwnConversationAlone) {
   for (const int32_t layer : {-7, 1 << 30, 0}) {
     StreamHub good_one, bad_one, hub;
