@@ -12,7 +12,7 @@ enum class WorkerState : uint8_t {
   kMasked,   // lost: its link has ended, and some of its experts have no other holder yet, or fewer than they should
   kJoining,  // has come, and makes ready what it is to hold
   kLeaving,  // wants to go: gets rows until others hold its experts
-  kGone,     // left or lost, and others hold its experts
+  kGone,     // left, or lost and others hold its experts
 };
 inline constexpr int kNumWorkerStates = 7;
 

@@ -360,10 +360,12 @@ void Membership::say_goodbye(Member& member, const std::string& reason) {
 
 /// Nobody is there to take its experts: they are computed here until somebody is.
 void Membership::let_last_one_go() {
-  for (Member& member : members_) {
+  for (std::size_t w = 0; w < members_.size(); ++w) {
+    Member& member = members_[w];
     if (!is_alive(member) || !member.wants_to_leave) continue;
+    if (relocation_) drop_relocation(Error(ErrorCode::kAborted, rank_name(member.rank) + " has left meanwhile"));
     say_goodbye(member);
-    member.link->fail("has left");
+    vacate(static_cast<int32_t>(w), "has left");
   }
 }
 

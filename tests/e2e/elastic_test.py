@@ -436,8 +436,12 @@ class JoinTest(ElasticTest):
         self.await_states(job, rank_1="healthy")
         self.assertEqual(self.run_calls(job, requests, worker.process.terminate), expected)
         self.assertEqual(worker.wait(), 0, worker.log())
-        self.await_states(job, rank_1="masked")
+        self.await_states(job, rank_1="gone")
+        self.assertEqual(self.http_health(job), {}, "it has not been lost")
         self.assertEqual(self.run_calls(job, requests), expected)
+        Worker(self, address)
+        self.await_states(job, rank_1="healthy")
+        self.assertEqual(self.run_calls(job, requests), expected, "and the next one has its seat")
 
     def test_a_worker_outlives_its_coordinator(self):
         """One that lingers works for the next coordinator at the same place; one that does not leaves with an error."""

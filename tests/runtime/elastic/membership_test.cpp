@@ -216,6 +216,20 @@ TEST(SetByHand, ACallerThatGoesAtTheLastMomentIsAskedBeforeStepsRunByIt) {
   }
 }
 
+TEST(SetByHand, WhenAllLeaveMeanwhileTheyAreGoneAndNotLost) {
+  HandJob job;
+  const auto order = job.set(kSwapped);
+  std::vector<std::byte> leave(sizeof(WireHeader));
+  write_header({.kind = WireKind::kLeave, .map_epoch = job.epoch()}, leave);
+  for (ScriptedLink& worker : job.workers) worker.say(leave);
+  job.tend(5);
+  expect_failed(*order, ErrorCode::kAborted, {"has left meanwhile"});
+  const WorkerSeats& seats = job.dispatcher->workers();
+  for (int32_t w = 0; w < 2; ++w) EXPECT_EQ(seats[w].state, WorkerState::kGone) << worker_state_name(seats[w].state);
+  EXPECT_FALSE(seats.misses_some());
+  EXPECT_FALSE(job.membership->is_busy());
+}
+
 TEST(SetByHand, ADeathMeanwhileAbortsIt) {
   HandJob job;
   const auto order = job.set(kSwapped);
