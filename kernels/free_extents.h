@@ -14,8 +14,8 @@ struct Extent {
 
 /// Which bytes of a region are in use, and which are not. What is wanted goes where it fits first, counted from the region's
 /// begin, so that what is given back is used again before what never was: of pieces of one size no more of the region is ever
-/// touched than the most that was in use at the same time; of others that times the logarithm of the ratio of their sizes (J. M.
-/// Robson, "Worst case fragmentation of first fit and best fit storage allocation strategies", 1977).
+/// touched than the most that was in use at the same time; of others that times the logarithm of the ratio of their sizes
+/// (J. M. Robson, "Worst case fragmentation of first fit and best fit storage allocation strategies", 1977).
 ///
 /// Time is that of passing the holes. One thread at a time.
 class FreeExtents {

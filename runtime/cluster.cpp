@@ -292,6 +292,7 @@ std::string Cluster::agree(const std::function<Terms()>& prepare, std::chrono::m
 void Cluster::end_start() {
   std::vector<Link*> peers;
   const int num_peers = is_coordinator() ? shape_.num_workers() : shape_.num_coordinators;
+  peers.reserve(static_cast<std::size_t>(num_peers));
   for (int32_t p = 0; p < num_peers; ++p) peers.push_back(&link(Rank{is_coordinator() ? p + 1 : p}));
   if (is_coordinator()) return hear_last_words(peers, links_->hub().now() + kStartTimeout);
   say_last_word(links_->hub(), peers);

@@ -20,8 +20,8 @@ struct BufferPlace {
   uint64_t offset = 0;  // bytes
 };
 
-/// The memory of a device. Small pieces share blocks: what one leaves behind is used again (free_extents.h), and a block without
-/// pieces goes, but for the last one. Any thread.
+/// The memory of a device. Small pieces share blocks: what one leaves behind is used again (free_extents.h), and a block
+/// without pieces goes, but for the last one. Any thread.
 class DeviceMemory final : public Memory {
  public:
   /// The device outlives it, and it outlives what it hands out.

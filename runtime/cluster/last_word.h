@@ -4,9 +4,9 @@
 
 #include "comm/link.h"
 
-// How the start of a job over links ends. All ranks have told each other what they work by, and some know before others that all
-// agree. A worker that does not know it yet takes a rank that leaves for a lost one; so each worker says when it knows, and no
-// coordinator goes on, or leaves, before all have.
+// How the start of a job over links ends. All ranks have told each other what they work by, and some know before others that
+// all agree. A worker that does not know it yet takes a rank that leaves for a lost one; so each worker says when it knows,
+// and no coordinator goes on, or leaves, before all have.
 
 namespace ferry {
 

@@ -60,7 +60,7 @@ class LateGroup final : public Group {
   std::atomic<bool> has_failed_{false};
 };
 
-/// The ranks of a job agree, the last one late, and coordinators leave at once: whoever was told of a loss, and why agree() threw.
+/// The ranks of a job agree, the last one late, and coordinators leave at once: who was told of a loss, and why agree() threw.
 std::vector<std::string> losses_of_a_short_job(int num_coordinators) {
   constexpr int kNumRanks = 4;
   std::vector<std::unique_ptr<Group>> groups = make_local_groups(kNumRanks);
