@@ -1,8 +1,13 @@
 """`ferry serve --coordinators 2` on four ranks: two coordinators that share two workers, and the front before them."""
 
+import os
+import pathlib
 import re
+import signal
 import subprocess
+import time
 import unittest
+import uuid
 
 import ferry_job
 from ferry_job import FERRY, ROOT, OpenCall, endless_request, text_request
@@ -17,6 +22,15 @@ class Port:
 
     def __init__(self, address):
         self.http_address = address
+
+
+def blocks_sigterm(process_id):
+    """Whether there is such a process, and SIGTERM does not end it any more."""
+    try:
+        status = pathlib.Path(f"/proc/{process_id}/status").read_text()
+    except OSError:
+        return False
+    return bool(int(re.search(r"SigBlk:\s+(\w+)", status)[1], 16) >> (signal.SIGTERM - 1) & 1)
 
 
 class CoordinatorsTest(ferry_job.JobTest):
@@ -91,6 +105,22 @@ class CoordinatorsTest(ferry_job.JobTest):
         job.terminate()
         self.assert_all_equal(calls, expected)
         self.assertEqual(job.wait(60), 0)
+
+    def test_a_job_that_is_told_to_leave_while_it_starts_leaves_in_order(self):
+        """At any moment from the first coordinator's first one on: it waits until its ranks know each other, and all go well."""
+        for delay in (0, 0.1, 0.3, 0.6):
+            job_id = uuid.uuid4().hex
+            command = [str(ROOT / "launch/mpirun.sh"), "-np", "4", FERRY, "serve", "--model", "demo", "--memory", "128MiB"]
+            command += ["--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", *SERVE]
+            environment = {**os.environ, "FERRY_E2E_JOB": job_id}
+            job = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+            self.addCleanup(job.kill)
+            self.assertTrue(ferry_job.wait_until(lambda: blocks_sigterm(ferry_job.ranks_of(job_id).get(0)), ferry_job.START_SECONDS))
+            time.sleep(delay)
+            job.terminate()
+            said, _ = job.communicate(timeout=ferry_job.START_SECONDS)
+            self.assertEqual(job.returncode, 0, said)
+            self.assertNotRegex(said, "leaves|masked|error", f"after {delay} s")
 
     def assert_one_line(self, ranks, arguments, said):
         """Ranks with `arguments` end with the code of bad input, and all that they say is one line with `said`."""
