@@ -60,6 +60,12 @@ class LateGroup final : public Group {
   std::atomic<bool> has_failed_{false};
 };
 
+/// A worker stays until its coordinator has gone.
+void await_end(Link& link) {
+  EXPECT_THROW(link.wait(*link.irecv({}, 0, Fit::kExact), in_good_time()), Error);
+  EXPECT_TRUE(link.failure());
+}
+
 /// The ranks of a job agree, the last one late, and coordinators leave at once: who was told of a loss, and why agree() threw.
 std::vector<std::string> losses_of_a_short_job(int num_coordinators) {
   constexpr int kNumRanks = 4;
@@ -77,6 +83,7 @@ std::vector<std::string> losses_of_a_short_job(int num_coordinators) {
         return {};
       };
       cluster.agree(prepare, seconds(20));
+      for (int32_t c = 0; !cluster.is_coordinator() && c < num_coordinators; ++c) await_end(cluster.link(Rank{c}));
       const std::scoped_lock lock(mutex);
       if (group.has_failed()) losses.push_back(name + group.async_error());
     } catch (const Error& error) {
