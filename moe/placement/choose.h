@@ -22,8 +22,8 @@ struct ExpertChoice {
 /// split one has to read all of its weights (arXiv 2512.09277). All with one live holder go there; the others by falling rows,
 /// each to the holder that has done with it first; if taking the lowest live holder of each is better, that; then, while the
 /// fullest worker is more than kNearEnough times as full as all would be alike, up to kMaxImprovements times a move off it, or
-/// where no move helps a chain of them, in which each worker passes one expert on to the next. Ties: the lower expert, the lower
-/// worker. The result depends on the touched experts only and on nothing that was chosen before.
+/// where no move helps a chain of them, in which each worker passes one expert on to the next. Ties: the lower expert, the
+/// lower worker. The result depends on the touched experts only and on nothing that was chosen before.
 ///
 ///   ExpertChooser chooser(256, speeds, {.fixed = 210, .per_row = 13});
 ///   const ExpertChoice& choice = chooser.choose(rows, holders, live);   // of every layer and step: ~5 us, no allocation

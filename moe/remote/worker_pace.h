@@ -20,9 +20,9 @@ class WorkerPace {
   /// fiftieth. Nothing while too few have come.
   std::chrono::nanoseconds usual(double cost) const;
   bool knows() const { return num_replies_ >= kMinReplies; }
-  /// Seconds of computing that a unit of cost takes, over about the last hundred replies; 0 while nothing is known. What a reply
-  /// costs whatever it computes weighs less in large replies, so sums are compared and not replies. One that was held up counts
-  /// as if it had taken four times as long as usual at most.
+  /// Seconds of computing that a unit of cost takes, over about the last hundred replies; 0 while nothing is known. What a
+  /// reply costs whatever it computes weighs less in large replies, so sums are compared and not replies. One that was held up
+  /// counts as if it had taken four times as long as usual at most.
   double seconds_per_cost() const { return knows() ? recent_s_ / recent_cost_ : 0; }
 
  private:
