@@ -169,16 +169,16 @@ TEST_F(GrpcDoorTest, ThePromptQueueIsBounded) {
 }
 
 TEST_F(GrpcDoorTest, OpenCallsAreCountedByTheMemoryOfTheirMessages) {
-  options_.limits.grpc_memory_bytes = 8 << 20;
+  options_.limits.grpc_memory_bytes = 64 << 20;  // gRPC takes its time to receive what comes near it
   start();
-  v1::GenerateRequest request = text_request(FakeEngineClient::kEndlessText);  // and 60 kB that take two million bytes
-  for (int i = 0; i < 30'000; ++i) request.GetReflection()->MutableUnknownFields(&request)->AddLengthDelimited(15, "");
+  v1::GenerateRequest request = text_request(FakeEngineClient::kEndlessText);  // and 400 kB that take ten million bytes
+  for (int i = 0; i < 200'000; ++i) request.GetReflection()->MutableUnknownFields(&request)->AddLengthDelimited(15, "");
   std::vector<std::unique_ptr<Call>> calls;
   for (int i = 0; i < 10; ++i) calls.push_back(std::make_unique<Call>(*stub_, request, "", seconds(5)));
   int num_exhausted = 0;
   for (; !calls.empty(); calls.pop_back())
     num_exhausted += calls.back()->finish().error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED ? 1 : 0;
-  EXPECT_GE(num_exhausted, 5);
+  EXPECT_GE(num_exhausted, 3) << "by their bytes on the wire all would have room";
   EXPECT_LE(num_exhausted, 8);
 }
 
