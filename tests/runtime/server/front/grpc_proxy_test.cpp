@@ -178,8 +178,9 @@ TEST(GrpcProxy, SessionsAndPromptsStayWhereTheyWere) {
 TEST(GrpcProxy, AbortGoesToAllAndFindsTheRequest) {
   FakeBackend a, b;
   FrontAndStub front({a.address(), b.address()});
-  Call one(*front.stub, request_of("one")), two(*front.stub, request_of("two"));
-  a.engine.wait_for_request("one");
+  const Call one(*front.stub, request_of("one"));
+  a.engine.wait_for_request("one");  // before the other call, or that may be the first at the front
+  const Call two(*front.stub, request_of("two"));
   b.engine.wait_for_request("two");
   v1::AbortRequest request;
   request.set_request_id("two");
