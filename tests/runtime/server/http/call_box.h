@@ -15,11 +15,11 @@
 
 namespace ferry::test {
 
-/// Hears how a call ends. Its callback must be called before it goes.
+/// Hears how a call ends.
 class End {
  public:
   HttpEndCallback callback() {
-    return [this](HttpEnd end) { promise_.set_value(end); };  // a second call would throw
+    return [promise = promise_](HttpEnd end) { promise->set_value(end); };  // a second call would throw
   }
   HttpEnd wait() {
     EXPECT_EQ(future_.wait_for(std::chrono::seconds(60)), std::future_status::ready) << "nobody said that the call ended";
@@ -28,8 +28,8 @@ class End {
   bool has_come() const { return future_.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }
 
  private:
-  std::promise<HttpEnd> promise_;
-  std::future<HttpEnd> future_ = promise_.get_future();
+  std::shared_ptr<std::promise<HttpEnd>> promise_ = std::make_shared<std::promise<HttpEnd>>();
+  std::future<HttpEnd> future_ = promise_->get_future();
 };
 
 /// Calls that a server has handed over, for a test to answer from its own thread.

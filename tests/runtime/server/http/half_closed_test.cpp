@@ -155,6 +155,7 @@ TEST_F(HalfClosedTest, RequestsThatCameBeforeTheEndAreAnsweredAllTheSame) {
     EXPECT_EQ(half.read_answer(), kInterim);
     reply->send({.status = 200, .body = body, .content_type = "text/plain"});
     EXPECT_TRUE(final_answer(half).ends_with(body));
+    EXPECT_EQ(end.wait(), HttpEnd::kAnswered);
   }
 }
 
