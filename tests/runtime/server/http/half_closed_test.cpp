@@ -6,9 +6,7 @@
 #include <string>
 #include <thread>
 
-#include "runtime/server/http/http_server.h"
-#include "tests/runtime/server/http/call_box.h"
-#include "tests/runtime/server/http/raw_client.h"
+#include "tests/runtime/server/http/called_server.h"
 
 // Clients that shut down their sending half when they have asked, and how they are told from those that have gone.
 
@@ -18,29 +16,13 @@ namespace {
 using test::RawClient;
 using test::status_of;
 
-/// A server whose calls of /call a test answers.
-class HalfClosedTest : public ::testing::Test {
+class HalfClosedTest : public test::CalledServerTest {
  protected:
   HalfClosedTest() {
     HttpRouter router;
     router.add("GET", "/call", {.handler = box_.handler(), .blocking = {}});
-    server_.emplace(HttpServerOptions{.address = "127.0.0.1:0"}, access_, std::move(router));
+    server_.emplace(options_, access_, std::move(router));
   }
-  RawClient client() { return RawClient(server_->address()); }
-  /// One that has asked for /call.
-  RawClient caller() {
-    RawClient one = client();
-    one.send("GET /call HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    return one;
-  }
-  std::shared_ptr<HttpStream> stream(HttpStreamHead head = {}) {
-    return box_.take()->stream(std::move(head), {end_.callback()});
-  }
-
-  Access access_;
-  test::CallBox box_;
-  test::End end_;
-  std::optional<HttpServer> server_;
 };
 
 constexpr const char* kInterim = "HTTP/1.1 100 Continue\r\n\r\n";

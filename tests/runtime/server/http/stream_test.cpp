@@ -9,8 +9,7 @@
 #include "runtime/server/descriptor_limit.h"
 #include "runtime/server/health_route.h"
 #include "runtime/server/http/http_server.h"
-#include "tests/runtime/server/http/call_box.h"
-#include "tests/runtime/server/http/raw_client.h"
+#include "tests/runtime/server/http/called_server.h"
 
 namespace ferry {
 namespace {
@@ -18,10 +17,8 @@ namespace {
 using test::RawClient;
 using test::status_of;
 
-class HttpStreamTest : public ::testing::Test {
+class HttpStreamTest : public test::CalledServerTest {
  protected:
-  HttpStreamTest() { options_.address = "127.0.0.1:0"; }
-
   /// Serves GET and POST /call, which box_ gets, POST /echo and /health.
   void serve() {
     HttpRouter router;
@@ -32,23 +29,6 @@ class HttpStreamTest : public ::testing::Test {
     router.add("POST", "/echo", {.handler = {}, .blocking = echo});
     server_.emplace(options_, access_, std::move(router));
   }
-
-  RawClient client() { return RawClient(server_->address()); }
-  /// One that has asked for /call.
-  RawClient caller() {
-    RawClient one = client();
-    one.send("GET /call HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    return one;
-  }
-  std::shared_ptr<HttpStream> stream(HttpStreamHead head = {}) {
-    return box_.take()->stream(std::move(head), {end_.callback()});
-  }
-
-  HttpServerOptions options_;
-  Access access_;
-  test::CallBox box_;
-  test::End end_;
-  std::optional<HttpServer> server_;
 };
 
 TEST_F(HttpStreamTest, PiecesBecomeChunks) {
