@@ -68,8 +68,10 @@ class TileUse {
 /// Memory that tiles read or have written: the compiler's own loads and stores must not pass.
 [[gnu::always_inline]] inline void memory_barrier() { asm volatile("" ::: "memory"); }
 
-[[gnu::always_inline]] inline void prefetch_step(const std::byte* panel) {
-  for (int64_t i = 0; i < kStepBytes; i += kLineBytes) prefetch_stream(panel + i);
+/// Asks for as much as a step of `panel` is.
+template <Fetch kFetch>
+[[gnu::always_inline]] inline void fetch_step(const std::byte* panel, LineFetch<kFetch>& fetch) {
+  for (int64_t i = 0; i < kStepBytes; i += 2 * kLineBytes) fetch.next(panel + i);
 }
 
 struct Bf16 {
@@ -127,26 +129,21 @@ template <class Type, bool kTwo>
   Type::template multiply<kTwo>();
 }
 
-/// sums = rows x panel. A panel's first tile of rows streams it from memory; the next ones find it in the second-level cache,
-/// where nothing needs to be asked for ahead.
-template <class Type, bool kTwo, bool kStreams>
-void multiply_panel(const TileRows& x, const std::byte* panel, int64_t num_steps, void* sums) {
+/// sums = rows x panel.
+template <class Type, bool kTwo, Fetch kFetch>
+void multiply_panel(const TileRows& x, const std::byte* panel, int64_t num_steps, LineFetch<kFetch> fetch, void* sums) {
   zero_sums<kTwo>();
   for (int64_t step = 0; step < num_steps; ++step, panel += kStepBytes) {
-    if constexpr (kStreams) prefetch_step(panel);
+    fetch_step(panel, fetch);
     add_step<Type, kTwo>(x, step, panel);
   }
   store_sums<kTwo>(sums);
 }
-template <class Type>
-void multiply_panel(int64_t rows, bool streams, const TileRows& x, const std::byte* panel, int64_t num_steps, void* sums) {
-  if (rows > kTileRows) {
-    streams ? multiply_panel<Type, true, true>(x, panel, num_steps, sums)
-            : multiply_panel<Type, true, false>(x, panel, num_steps, sums);
-  } else {
-    streams ? multiply_panel<Type, false, true>(x, panel, num_steps, sums)
-            : multiply_panel<Type, false, false>(x, panel, num_steps, sums);
-  }
+template <class Type, Fetch kFetch>
+void multiply_panel(int64_t rows, const TileRows& x, const std::byte* panel, int64_t num_steps, LineFetch<kFetch> fetch,
+                    void* sums) {
+  rows > kTileRows ? multiply_panel<Type, true>(x, panel, num_steps, fetch, sums)
+                   : multiply_panel<Type, false>(x, panel, num_steps, fetch, sums);
 }
 
 /// Two tiles of codes unfolded from an int4 panel, [16 words][2 halves][64]. Groups of 32 fill half a tile; the other half is
@@ -157,18 +154,15 @@ class UnfoldedCodes {
     if (is_half_) std::memset(codes_, 0, sizeof(codes_));
   }
   /// Unfolds the step of k that starts at `k`; `lines` moves behind it.
-  template <bool kStreams>
-  const std::byte* unfold(int64_t k, const std::byte*& lines) {
+  template <Fetch kFetch>
+  const std::byte* unfold(int64_t k, const std::byte*& lines, LineFetch<kFetch>& fetch) {
     const bool is_second = is_half_ && k % kTileBytes != 0;
     std::byte* to = codes_[is_second ? 1 : 0];
     std::byte* word = to + (is_second ? kStepBytes / 2 : 0);
     const int64_t num_words = is_half_ ? kTileRows / 2 : kTileRows;
     const __m512i nibble = _mm512_set1_epi8(0xf);
     for (int64_t w = 0; w < num_words; w += 2, lines += kLineStride, word += 2 * kLineStride) {
-      if constexpr (kStreams) {
-        prefetch_stream(lines);
-        prefetch_stream(lines + kLineBytes);
-      }
+      fetch.next(lines);
       for (int64_t h = 0; h < kLineStride; h += kLineBytes) {
         const __m512i folded = _mm512_load_si512(lines + h);
         _mm512_store_si512(word + h, _mm512_and_si512(folded, nibble));
@@ -191,8 +185,8 @@ class UnfoldedCodes {
   return out;
 }
 
-template <bool kWide, bool kTwo, bool kStreams>
-void multiply_int4_panel(int64_t rows, const IntegerTile& in) {
+template <bool kWide, bool kTwo, Fetch kFetch>
+void multiply_int4_panel(int64_t rows, const IntegerTile& in, LineFetch<kFetch> fetch) {
   UnfoldedCodes codes(in.group_size);
   alignas(64) int32_t dots[kBlockRows * kPanelCols];
   std::memset(in.sums, 0, static_cast<std::size_t>(rows * kSumStride));
@@ -200,7 +194,7 @@ void multiply_int4_panel(int64_t rows, const IntegerTile& in) {
   for (int64_t g = 0; g < in.num_groups(); ++g, lines += kGroupWordBytes<kWide>) {
     zero_sums<kTwo>();
     for (int64_t k = g * in.group_size; k < (g + 1) * in.group_size; k += codes.step()) {
-      add_step<Int8, kTwo>(in.x, k / kTileBytes, codes.template unfold<kStreams>(k, lines));
+      add_step<Int8, kTwo>(in.x, k / kTileBytes, codes.unfold(k, lines, fetch));
     }
     store_sums<kTwo>(dots);
     const GroupWords words[2] = {load_group_words<kWide>(lines, 0), load_group_words<kWide>(lines, 1)};
@@ -221,29 +215,25 @@ void multiply_int4_panel(int64_t rows, const IntegerTile& in) {
 // Two panels are multiplied in about the time that copying their rows takes.
 using TilePacker = RowPacker<kBlockRows, 3>;
 
-/// Calls run(rows, tile) for every tile of rows and every panel.
+/// Calls run(rows, tile, fetch) for every tile of rows and every panel.
 template <class Run>
 void for_each_tile(const MatmulBlock& block, Run run) {
   TileUse tiles;
-  const TilePacker packer(block);
-  const auto begin = [&](int64_t row, int64_t rows) {
+  const TilePacker packer(block, kTurnTiles);
+  const auto begin = [&](int64_t row, int64_t rows, int64_t slot) { return packer.begin(row, rows, slot); };
+  const auto run_tile = [&](int64_t rows, const IntegerTile& in, auto fetch) {
     tiles.configure(rows);
-    const TileRows x = packer.begin(row, rows);
     memory_barrier();
-    return x;
+    run(rows, in, fetch);
   };
-  for_each_integer_tile<kBlockRows>(block, begin, run,
-                                    [&](int64_t next_row, int64_t panel) { packer.prefetch(next_row, panel); });
+  for_each_integer_tile<kBlockRows>(block, begin, run_tile,
+                                    [&](const PanelPass& pass) { packer.prefetch(pass.next_row, pass.panel); });
 }
 
 template <bool kWide>
 void multiply_int4_blocks(const MatmulBlock& block) {
-  for_each_tile(block, [&](int64_t rows, const IntegerTile& in) {
-    if (rows > kTileRows) {
-      in.is_first ? multiply_int4_panel<kWide, true, true>(rows, in) : multiply_int4_panel<kWide, true, false>(rows, in);
-    } else {
-      in.is_first ? multiply_int4_panel<kWide, false, true>(rows, in) : multiply_int4_panel<kWide, false, false>(rows, in);
-    }
+  for_each_tile(block, [](int64_t rows, const IntegerTile& in, auto fetch) {
+    rows > kTileRows ? multiply_int4_panel<kWide, true>(rows, in, fetch) : multiply_int4_panel<kWide, false>(rows, in, fetch);
   });
 }
 
@@ -251,18 +241,16 @@ void multiply_int4_blocks(const MatmulBlock& block) {
 
 void multiply_bf16(const MatmulBlock& block) {
   TileUse tiles;
-  const TilePacker packer(block);
+  const TilePacker packer(block, kTurnTiles);
   alignas(64) float sums[kBlockRows * kPanelCols];
-  const int64_t stride = panel_bytes(block.type, block.k);
-  for_each_row_tile<kBlockRows>(block.num_rows, [&](int64_t row, int64_t rows) {
-    tiles.configure(rows);
-    const TileRows x = packer.begin(row, rows);
+  TileRows x[kTurnTiles];
+  const auto begin = [&](int64_t row, int64_t rows, int64_t slot) { x[slot] = packer.begin(row, rows, slot); };
+  for_each_pass<kBlockRows>(block, begin, [&](const PanelPass& pass, auto fetch) {
+    tiles.configure(pass.num_rows);
     memory_barrier();
-    for (int64_t p = 0; p < block.num_panels; ++p) {
-      multiply_panel<Bf16>(rows, row == 0, x, block.panels + p * stride, packer.num_steps(), sums);
-      finish_tile(block, {sums, kPanelCols, row, rows, p});
-      packer.prefetch(row + rows, p);
-    }
+    multiply_panel<Bf16>(pass.num_rows, x[pass.slot], pass.lines, packer.num_steps(), fetch, sums);
+    finish_tile(block, {sums, kPanelCols, pass.first_row, pass.num_rows, pass.panel});
+    packer.prefetch(pass.next_row, pass.panel);
   });
 }
 
@@ -289,7 +277,7 @@ void multiply_e4m3(const MatmulBlock& block) {
         for_each_row_tile<kBlockRows>(num_rows, [&, slot = 0](int64_t row, int64_t rows) mutable {
           tiles.configure(rows);
           memory_barrier();
-          multiply_panel<Bf16>(rows, false, x[slot++].from(first_step), lines, num_steps, group_sums);
+          multiply_panel<Bf16>(rows, x[slot++].from(first_step), lines, num_steps, LineFetch<Fetch::kNothing>{}, group_sums);
           add_scaled(group, group_sums, sums + row * kPanelCols, kPanelCols, rows);
         });
       });
@@ -301,8 +289,8 @@ void multiply_e4m3(const MatmulBlock& block) {
 
 void multiply_int8(const MatmulBlock& block) {
   alignas(64) int32_t dots[kBlockRows * kPanelCols];
-  for_each_tile(block, [&](int64_t rows, const IntegerTile& in) {
-    multiply_panel<Int8>(rows, in.is_first, in.x, in.panel, in.k / kTileBytes, dots);
+  for_each_tile(block, [&](int64_t rows, const IntegerTile& in, auto fetch) {
+    multiply_panel<Int8>(rows, in.x, in.panel, in.k / kTileBytes, fetch, dots);
     const std::byte* scales = in.panel + in.k * kPanelCols;
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t h = 0; h < 2; ++h) {

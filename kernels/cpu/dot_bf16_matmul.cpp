@@ -1,6 +1,7 @@
 #include "kernels/cpu/dot_bf16.h"
 #include "kernels/cpu/e4m3_panels.h"
 #include "kernels/cpu/finish_tile.h"
+#include "kernels/cpu/panel_passes.h"
 #include "kernels/cpu/row_packer.h"
 
 // bf16 products with AVX-512 BF16: pairs of k in ascending order.
@@ -17,7 +18,8 @@ using TilePacker = RowPacker<kTileRows, 0>;
 template <int kRows>
 struct DotTile {
   /// sums [rows, 32] = rows x panel; k comes in `num_steps` steps of 64 bytes a row.
-  static void run(const TileRows& x, const std::byte* panel, int64_t num_steps, float* sums) {
+  template <Fetch kFetch>
+  static void run(const TileRows& x, const std::byte* panel, int64_t num_steps, LineFetch<kFetch> fetch, float* sums) {
     __m512 acc[kRows][2];
 #pragma GCC unroll 12
     for (int r = 0; r < kRows; ++r) acc[r][0] = acc[r][1] = _mm512_setzero_ps();
@@ -25,8 +27,7 @@ struct DotTile {
     for (int64_t step = 0; step < num_steps; ++step) {
       const std::byte* rows = x.data + step * x.step;
       for (int64_t pair = 0; pair < kStepPairs; ++pair, line += 2 * kLineBytes) {
-        prefetch_stream(line);
-        prefetch_stream(line + kLineBytes);
+        fetch.next(line);
         const __m512i low = _mm512_load_si512(line), high = _mm512_load_si512(line + kLineBytes);
 #pragma GCC unroll 12
         for (int r = 0; r < kRows; ++r) {
@@ -47,16 +48,14 @@ struct DotTile {
 }  // namespace
 
 void multiply_bf16(const MatmulBlock& block) {
-  const TilePacker packer(block);
+  const TilePacker packer(block, kTurnTiles);
   alignas(64) float sums[kTileRows * kPanelCols];
-  const int64_t stride = panel_bytes(block.type, block.k);
-  for_each_row_tile<kTileRows>(block.num_rows, [&](int64_t row, int64_t rows) {
-    const TileRows x = packer.begin(row, rows);
-    for (int64_t p = 0; p < block.num_panels; ++p) {
-      run_rows<DotTile, kTileRows>(rows, x, block.panels + p * stride, packer.num_steps(), static_cast<float*>(sums));
-      finish_tile(block, {sums, kPanelCols, row, rows, p});
-      packer.prefetch(row + rows, p);
-    }
+  TileRows x[kTurnTiles];
+  const auto begin = [&](int64_t row, int64_t rows, int64_t slot) { x[slot] = packer.begin(row, rows, slot); };
+  for_each_pass<kTileRows>(block, begin, [&](const PanelPass& pass, auto fetch) {
+    run_rows<DotTile, kTileRows>(pass.num_rows, x[pass.slot], pass.lines, packer.num_steps(), fetch, static_cast<float*>(sums));
+    finish_tile(block, {sums, kPanelCols, pass.first_row, pass.num_rows, pass.panel});
+    packer.prefetch(pass.next_row, pass.panel);
   });
 }
 
@@ -73,7 +72,7 @@ void multiply_e4m3(const MatmulBlock& block) {
       for_each_group(block, block.panels + p * stride, [&](const CodedGroup& group) {
         widen_group(group, widened);
         run_rows<DotTile, kTileRows>(rows, x.from(group.first_k / kStepElements), lines, group.num_k / kStepElements,
-                                     static_cast<float*>(group_sums));
+                                     LineFetch<Fetch::kNothing>{}, static_cast<float*>(group_sums));
         add_scaled(group, group_sums, sums, kPanelCols, rows);
       });
       finish_tile(block, {sums, kPanelCols, row, rows, p});

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/finish_tile.h"
+#include "kernels/cpu/panel_passes.h"
 #include "kernels/cpu/row_tiles.h"
 #include "kernels/cpu/scratch.h"
 
@@ -29,7 +30,6 @@ struct IntegerTile {
   int64_t k;           // padded
   int64_t group_size;  // of int8: k
   float* sums;         // [rows, 32], written
-  bool is_first;       // the first rows that the panel meets: it comes from memory
 
   int64_t num_groups() const { return k / group_size; }
 };
@@ -41,32 +41,37 @@ struct IntegerTile {
   return sum;
 }
 
-/// Calls run(rows, tile) for every tile of at most kTileRows rows and every panel, and finishes each. begin(row, rows) is
-/// called before a tile's first panel and says where its rows lie; end_panel(row + rows, panel) after every panel.
-template <int kTileRows, class Begin, class Run, class EndPanel>
-[[gnu::always_inline]] inline void for_each_integer_tile(const MatmulBlock& block, Begin begin, Run run, EndPanel end_panel) {
+/// Calls run(rows, tile, fetch) for every tile of at most kTileRows rows and every panel, and finishes each. begin(row, rows,
+/// slot) is called before a tile's first panel and says where its rows lie; end_pass(pass) after every pass.
+template <int kTileRows, class Begin, class Run, class EndPass>
+[[gnu::always_inline]] inline void for_each_integer_tile(const MatmulBlock& block, Begin begin, Run run, EndPass end_pass) {
   const int64_t k = padded_k(block.type.format, block.k);
   const int64_t group_size = block.type.format == WeightFormat::kInt4 ? block.type.group_size : k;
-  const int64_t num_groups = k / group_size, stride = panel_bytes(block.type, block.k);
+  const int64_t num_groups = k / group_size, slot_sums = kTileRows * num_groups;
   alignas(64) float sums[kTileRows * kPanelCols];
-  auto* x_sums = reinterpret_cast<int32_t*>(thread_scratch(kTileRows * num_groups));
-  for_each_row_tile<kTileRows>(block.num_rows, [&](int64_t row, int64_t rows) {
-    const std::byte* x = block.x + row * block.x_stride;
+  TileRows x[kTurnTiles];
+  auto* x_sums = reinterpret_cast<int32_t*>(thread_scratch(kTurnTiles * slot_sums));
+  const auto begin_tile = [&](int64_t row, int64_t rows, int64_t slot) {
+    const std::byte* from = block.x + row * block.x_stride;
     for (int64_t i = 0; i < rows * num_groups; ++i) {
-      x_sums[i] = sum_codes(x + i / num_groups * block.x_stride + i % num_groups * group_size, group_size);
+      x_sums[slot * slot_sums + i] =
+          sum_codes(from + i / num_groups * block.x_stride + i % num_groups * group_size, group_size);
     }
-    const TileRows laid_out = begin(row, rows);
-    for (int64_t p = 0; p < block.num_panels; ++p) {
-      run(rows, IntegerTile{laid_out, block.x_scales + row, x_sums, block.panels + p * stride, k, group_size, sums, row == 0});
-      finish_tile(block, {sums, kPanelCols, row, rows, p});
-      end_panel(row + rows, p);
-    }
-  });
+    x[slot] = begin(row, rows, slot);
+  };
+  for_each_pass<kTileRows>(
+      block, begin_tile, [&](const PanelPass& pass, auto fetch) __attribute__((always_inline)) {
+        const IntegerTile tile{
+            x[pass.slot], block.x_scales + pass.first_row, x_sums + pass.slot * slot_sums, pass.lines, k, group_size, sums};
+        run(pass.num_rows, tile, fetch);
+        finish_tile(block, {sums, kPanelCols, pass.first_row, pass.num_rows, pass.panel});
+        end_pass(pass);
+      });
 }
 template <int kTileRows, class Run>
 [[gnu::always_inline]] inline void for_each_integer_tile(const MatmulBlock& block, Run run) {
-  const auto begin = [&](int64_t row, int64_t) { return TileRows{block.x + row * block.x_stride, block.x_stride}; };
-  for_each_integer_tile<kTileRows>(block, begin, run, [](int64_t, int64_t) {});
+  const auto begin = [&](int64_t row, int64_t, int64_t) { return TileRows{block.x + row * block.x_stride, block.x_stride}; };
+  for_each_integer_tile<kTileRows>(block, begin, run, [](const PanelPass&) {});
 }
 
 [[gnu::always_inline]] inline F32x16 to_float(I32x16 x) {

@@ -119,11 +119,11 @@ struct Int4Tiles<kWide>::Tile {
 }  // namespace
 
 void multiply_int8(const MatmulBlock& block) {
-  for_each_integer_tile<kTileRows>(block,
-                                   [](int64_t rows, const IntegerTile& tile) { run_rows<Int8Tile, kTileRows>(rows, tile); });
+  for_each_integer_tile<kTileRows>(
+      block, [](int64_t rows, const IntegerTile& tile, auto) { run_rows<Int8Tile, kTileRows>(rows, tile); });
 }
 void multiply_int4(const MatmulBlock& block) {
-  for_each_integer_tile<kTileRows>(block, [&](int64_t rows, const IntegerTile& tile) {
+  for_each_integer_tile<kTileRows>(block, [&](int64_t rows, const IntegerTile& tile, auto) {
     block.type.is_wide ? run_rows<Int4Tiles<true>::Tile, kTileRows>(rows, tile)
                        : run_rows<Int4Tiles<false>::Tile, kTileRows>(rows, tile);
   });

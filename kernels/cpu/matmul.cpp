@@ -18,6 +18,8 @@ namespace {
 
 constexpr int64_t kTasksPerThread = 4;  // so that a slow thread leaves work to the others
 constexpr int64_t kSmallestTaskRows = 32;
+constexpr int64_t kTurnRows = 72;    // up to these, panels need not stay in a cache: see panel_passes.h
+constexpr int64_t kTurnPanels = 16;  // and so many hide the wait for the first one
 constexpr int64_t kDefaultCacheBytes = int64_t{1} << 20;
 
 /// Weights in panels, its own or borrowed ones.
@@ -75,7 +77,7 @@ Cut choose_cut(const GroupedMatmulArgs& args, const PanelMatrix& shape, int num_
     most_rows = std::max<int64_t>(most_rows, count);
   }
   const int64_t wanted_tasks = kTasksPerThread * num_threads, num_panels = shape.columns().num_panels();
-  const int64_t fitting = std::max<int64_t>(1, cache_bytes / 2 / shape.panel_stride());
+  const int64_t fitting = std::max<int64_t>(most_rows <= kTurnRows ? kTurnPanels : 1, cache_bytes / 2 / shape.panel_stride());
   const int64_t panels = std::clamp<int64_t>(num_groups * num_panels / wanted_tasks, 1, fitting);
   const int64_t num_tasks = num_groups * ((num_panels + panels - 1) / panels);
   const int64_t row_parts = (wanted_tasks + num_tasks - 1) / num_tasks;

@@ -25,7 +25,8 @@ constexpr int kInt8Rows = 12;
 
 template <int kRows>
 struct Int8Tile {
-  static void run(const IntegerTile& in) {
+  template <Fetch kFetch>
+  [[gnu::always_inline]] static void run(const IntegerTile& in, LineFetch<kFetch> fetch) {
     __m512i acc[kRows][2];
 #pragma GCC unroll 12
     for (int r = 0; r < kRows; ++r) acc[r][0] = acc[r][1] = _mm512_set1_epi32(-kInt8Zero * in.x_sums[r]);
@@ -33,8 +34,7 @@ struct Int8Tile {
     for (int64_t step = 0; step < in.k / kLineBytes; ++step) {
       const std::byte* rows = in.x.data + step * in.x.step;
       for (int64_t at = 0; at < kLineBytes; at += 4, line += 2 * kLineBytes) {
-        prefetch_stream(line);
-        prefetch_stream(line + kLineBytes);
+        fetch.next(line);
         const __m512i low = _mm512_load_si512(line), high = _mm512_load_si512(line + kLineBytes);
 #pragma GCC unroll 12
         for (int r = 0; r < kRows; ++r) {
@@ -67,12 +67,13 @@ template <bool kWide>
 template <int kRows>
 struct Int4Tiles<kWide>::Tile {
   /// Adds the products of the 32 codes at k to acc; `line` moves behind them.
-  [[gnu::always_inline]] static void dot_32(__m512i (&acc)[kRows][2], const TileRows& x, int64_t k, const std::byte*& line) {
+  template <Fetch kFetch>
+  [[gnu::always_inline]] static void dot_32(__m512i (&acc)[kRows][2], const TileRows& x, int64_t k, const std::byte*& line,
+                                            LineFetch<kFetch>& fetch) {
     const __m512i nibble = _mm512_set1_epi8(0xf);
     const std::byte* rows = x.data + k / kLineBytes * x.step + k % kLineBytes;
     for (int64_t at = 0; at < 32; at += 8, line += 2 * kLineBytes) {
-      prefetch_stream(line);
-      prefetch_stream(line + kLineBytes);
+      fetch.next(line);
       const __m512i folded[2] = {_mm512_load_si512(line), _mm512_load_si512(line + kLineBytes)};
       __m512i codes[2][2];  // [word][half]
       for (int h = 0; h < 2; ++h) {
@@ -90,7 +91,8 @@ struct Int4Tiles<kWide>::Tile {
     }
   }
 
-  static void run(const IntegerTile& in) {
+  template <Fetch kFetch>
+  [[gnu::always_inline]] static void run(const IntegerTile& in, LineFetch<kFetch> fetch) {
     F32x16 sums[kRows][2];
 #pragma GCC unroll 6
     for (int r = 0; r < kRows; ++r) sums[r][0] = sums[r][1] = F32x16(0.0f);
@@ -100,7 +102,7 @@ struct Int4Tiles<kWide>::Tile {
       __m512i acc[kRows][2];
 #pragma GCC unroll 6
       for (int r = 0; r < kRows; ++r) acc[r][0] = acc[r][1] = _mm512_setzero_si512();
-      for (int64_t k = g * in.group_size; k < (g + 1) * in.group_size; k += 32) dot_32(acc, in.x, k, line);
+      for (int64_t k = g * in.group_size; k < (g + 1) * in.group_size; k += 32) dot_32(acc, in.x, k, line, fetch);
       for (int h = 0; h < 2; ++h) {
         const GroupWords words = load_group_words<kWide>(line, h);
 #pragma GCC unroll 6
@@ -120,11 +122,12 @@ struct Int4Tiles<kWide>::Tile {
 /// Every tile of rows against every panel.
 template <template <int> class Tile, int kTileRows>
 void multiply(const MatmulBlock& block) {
-  const RowPacker<kTileRows, 0> packer(block);
+  const RowPacker<kTileRows, 0> packer(block, kTurnTiles);
   for_each_integer_tile<kTileRows>(
-      block, [&](int64_t row, int64_t rows) { return packer.begin(row, rows); },
-      [](int64_t rows, const IntegerTile& tile) { run_rows<Tile, kTileRows>(rows, tile); },
-      [&](int64_t next_row, int64_t panel) { packer.prefetch(next_row, panel); });
+      block, [&](int64_t row, int64_t rows, int64_t slot) { return packer.begin(row, rows, slot); },
+      [](int64_t rows, const IntegerTile& tile, auto fetch)
+          __attribute__((always_inline)) { run_rows<Tile, kTileRows>(rows, tile, fetch); },
+      [&](const PanelPass& pass) { packer.prefetch(pass.next_row, pass.panel); });
 }
 
 }  // namespace

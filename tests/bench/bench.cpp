@@ -60,6 +60,7 @@ void Bench::probe(DType dtype) {
 }
 
 void Bench::measure(const std::string& name, const Work& work, const std::function<void(int64_t)>& call) {
+  if (!wants_line(name)) return;
   probe(work.dtype);
   call(0);
   std::vector<double> seconds;
@@ -88,13 +89,15 @@ int run_program(int argc, char** argv, const char* what, const std::function<voi
   CLI::App app(what);
   app.add_option("--threads", settings.threads, "threads that compute")->check(CLI::PositiveNumber);
   app.add_option("--kernels", settings.kernels, "the only implementation to measure");
+  app.add_option("--only", settings.only, "measure only lines whose names contain this");
   app.add_flag("--quick", settings.is_quick, "tiny sizes: only to see that the program works");
   CLI11_PARSE(app, argc, argv);
   try {
     Bench bench(settings);
     body(bench);
     if (bench.num_measured() > 0) return 0;
-    std::fprintf(stderr, "nothing on this processor is called %s\n", settings.kernels.c_str());
+    std::fprintf(stderr, "nothing was measured: --kernels is '%s', --only is '%s'\n", settings.kernels.c_str(),
+                 settings.only.c_str());
   } catch (const Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
   }

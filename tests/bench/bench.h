@@ -17,6 +17,7 @@ struct Settings {
   int threads = 0;
   bool is_quick = false;  // tiny sizes and few repetitions: does the program still work?
   std::string kernels;    // the only implementation that is measured; empty: all
+  std::string only;       // only lines whose names contain this are measured
 };
 
 /// What one call does at least, counted from its shapes.
@@ -42,8 +43,10 @@ class Bench {
   /// Work on the pool.
   Stream& stream() { return stream_; }
   bool wants(const std::string& kernels) const { return settings_.kernels.empty() || settings_.kernels == kernels; }
+  /// Whether measure() would measure a line of this name.
+  bool wants_line(const std::string& name) const { return name.find(settings_.only) != std::string::npos; }
 
-  /// Times call(1), call(2), … after a call(0) that is not counted.
+  /// Times call(1), call(2), … after a call(0) that is not counted; nothing where the line is not wanted.
   void measure(const std::string& name, const Work& work, const std::function<void(int64_t)>& call);
   /// The number of lines printed.
   int num_measured() const { return num_measured_; }

@@ -49,7 +49,7 @@ const std::vector<Shape> kShapes = {{"in_proj_qkv", 8192, 2048},
                                     {"gate_up of 256 experts", 1024, 2048, WeightUse::kGated, 256, 8},
                                     {"down of 256 experts", 2048, 512, WeightUse::kPlain, 256, 8},
                                     {"lm_head", 65536, 2048}};
-const std::vector<int64_t> kTokens = {1, 16, 64, 512};
+const std::vector<int64_t> kTokens = {1, 16, 64, 96, 128, 256, 512, 2048};
 const std::vector<Shape> kQuickShapes = {{"quick", 70, 384}, {"quick experts", 44, 128, WeightUse::kGated, 5, 3}};
 const std::vector<int64_t> kQuickTokens = {1, 17};
 
@@ -188,6 +188,10 @@ std::vector<std::unique_ptr<PackedMatrix>> pack_copies(Bench& bench, Matmul& bac
   return packed;
 }
 
+std::string line_name(const Shape& shape, WeightType type, const std::string& backend, int64_t tokens) {
+  return std::string(shape.name) + " " + weight_type_name(type) + " " + backend + " tokens " + std::to_string(tokens);
+}
+
 void run_backend(Bench& bench, Matmul& backend, const Shape& shape, WeightType type, const Weights& weights,
                  std::vector<Operands>& operands, const std::vector<Reference>& references) {
   const auto packed = pack_copies(bench, backend, shape, type, weights);
@@ -199,8 +203,8 @@ void run_backend(Bench& bench, Matmul& backend, const Shape& shape, WeightType t
         chosen[g] = packed[(static_cast<std::size_t>(turn) * chosen.size() + g) % packed.size()].get();
       backend.grouped_matmul(bench.stream(), {.rows = o.rows(), .counts = o.counts, .weights = chosen, .out = o.out.view()});
     };
-    const std::string name = std::string(shape.name) + " " + weight_type_name(type) + " " + backend.name() + " tokens " +
-                             std::to_string(o.num_rows / shape.top_k);
+    const std::string name = line_name(shape, type, backend.name(), o.num_rows / shape.top_k);
+    if (!bench.wants_line(name)) continue;
     call(0);
     references[i].verify(o, shape, type, name);
     bench.measure(name, o.work(shape, type), call);
@@ -221,15 +225,22 @@ std::vector<std::unique_ptr<Matmul>> make_backends(const Bench& bench, WeightTyp
 
 void run_shape(Bench& bench, const Shape& shape, WeightType type) {
   const auto backends = make_backends(bench, type);
-  if (backends.empty()) return;
+  const std::vector<int64_t>& tokens = bench.settings().is_quick ? kQuickTokens : kTokens;
+  const auto is_wanted = [&](const auto& backend) {
+    return std::any_of(tokens.begin(), tokens.end(),
+                       [&](int64_t t) { return bench.wants_line(line_name(shape, type, backend->name(), t)); });
+  };
+  if (std::none_of(backends.begin(), backends.end(), is_wanted)) return;
   const Weights weights(shape, type);
   std::vector<Operands> operands;
   std::vector<Reference> references;
-  for (const int64_t tokens : bench.settings().is_quick ? kQuickTokens : kTokens) {
-    operands.emplace_back(shape, type, tokens);
+  for (const int64_t t : tokens) {
+    operands.emplace_back(shape, type, t);
     references.emplace_back(shape, weights, operands.back());
   }
-  for (const auto& backend : backends) run_backend(bench, *backend, shape, type, weights, operands, references);
+  for (const auto& backend : backends) {
+    if (is_wanted(backend)) run_backend(bench, *backend, shape, type, weights, operands, references);
+  }
 }
 
 }  // namespace
