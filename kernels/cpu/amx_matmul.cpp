@@ -186,7 +186,7 @@ class UnfoldedCodes {
 }
 
 template <bool kWide, bool kTwo, Fetch kFetch>
-void multiply_int4_panel(int64_t rows, const IntegerTile& in, LineFetch<kFetch> fetch) {
+void multiply_int4_panel(int64_t rows, IntegerTile in, LineFetch<kFetch> fetch) {
   UnfoldedCodes codes(in.group_size);
   alignas(64) int32_t dots[kBlockRows * kPanelCols];
   std::memset(in.sums, 0, static_cast<std::size_t>(rows * kSumStride));
