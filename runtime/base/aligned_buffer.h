@@ -7,7 +7,8 @@
 
 namespace ferry {
 
-/// Owns `size` bytes at a 64-byte boundary (a cache line, one AVX-512 register). Move-only; contents start as zeros.
+/// Owns `size` bytes at a 64-byte boundary (a cache line, one AVX-512 register). Move-only; contents start as zeros. Of a large
+/// one (2 MiB or more) the system gives each page when it is first touched, so what is never used takes no memory.
 class AlignedBuffer {
  public:
   static constexpr std::size_t kAlignment = 64;  // bytes
@@ -35,6 +36,7 @@ class AlignedBuffer {
 
  private:
   struct Free {
+    std::size_t size;  // bytes of the buffer
     void operator()(std::byte* p) const;
   };
   std::unique_ptr<std::byte, Free> data_;

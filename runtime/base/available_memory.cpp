@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "runtime/base/error.h"
+#include "runtime/base/lazy_pages.h"
 
 namespace ferry {
 namespace {
@@ -72,7 +73,7 @@ std::string mib_that_hold(int64_t bytes) { return std::to_string((bytes + (int64
 
 void require_memory(int64_t bytes, const std::string& what) {
   constexpr int64_t kReserve = int64_t{256} << 20;  // for what is allocated without asking, by this and other processes
-  const int64_t known = available_memory_bytes();
+  const int64_t known = std::max<int64_t>(0, available_memory_bytes() - untouched_bytes());
   const int64_t available = known - std::min(kReserve, known / 8);
   if (bytes <= available) return;
   throw Error(ErrorCode::kResourceExhausted,

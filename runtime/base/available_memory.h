@@ -16,7 +16,8 @@ int64_t available_memory_bytes();
 std::string whole_mib(int64_t bytes);
 std::string mib_that_hold(int64_t bytes);
 
-/// Throws Error{kResourceExhausted} with `what`, the bytes wanted and those available if `bytes` are not available now.
+/// Throws Error{kResourceExhausted} with `what`, the bytes wanted and those available if `bytes` are not available now. What
+/// this process has of lazy pages and has not touched yet (lazy_pages.h) is not: it is promised already.
 void require_memory(int64_t bytes, const std::string& what);
 
 }  // namespace ferry
