@@ -8,6 +8,7 @@
 #include "kernels/cpu/scratch.h"
 #include "kernels/cpu/segments.h"
 #include "kernels/cpu/simd.h"
+#include "kernels/cpu/words.h"
 #include "kernels/op_table.h"
 #include "runtime/base/check.h"
 
@@ -79,23 +80,6 @@ struct Workspace {
 
 [[gnu::always_inline]] inline const uint16_t* head_row(const ConstMatrixView& view, int64_t row, int64_t first_col) {
   return reinterpret_cast<const uint16_t*>(view.data) + row * view.row_stride + first_col;
-}
-
-typedef uint32_t Words __attribute__((vector_size(64)));
-
-/// Word j of row i becomes word i of row j: four rounds that each interleave row i with row i + 8.
-[[gnu::always_inline]] inline void transpose(Words (&rows)[kSide]) {
-  for (int round = 0; round < 4; ++round) {
-    Words next[kSide];
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; ++i) {
-      const Words a = rows[i], b = rows[i + 8];
-      next[2 * i] = __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-      next[2 * i + 1] = __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < kSide; ++i) rows[i] = next[i];
-  }
 }
 
 /// The lowest bits of a mask, as many as there are columns from `d` on.

@@ -1,5 +1,6 @@
 #include "kernels/cpu/bf16_segment_attention.h"
 #include "kernels/cpu/dot_bf16.h"
+#include "kernels/cpu/dot_bf16_ops.h"
 
 // Attention within segments with AVX-512 BF16: the products of bf16_segment_attention.h.
 
@@ -92,6 +93,6 @@ struct Dots {
 
 void segment_attention(ThreadPool& pool, const SegmentAttentionArgs& args) { run_segment_attention<Dots>(pool, args); }
 
-const OpTable kOpTable = {.name = "avx512_bf16", .segment_attention = {on_pool<segment_attention>, takes_segment_attention}};
+bool takes_segments(const SegmentAttentionArgs& args) { return takes_segment_attention(args); }
 
 }  // namespace ferry::FERRY_ISA_NAMESPACE

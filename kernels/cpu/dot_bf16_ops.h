@@ -1,0 +1,14 @@
+#pragma once
+
+#include "kernels/ops.h"
+
+// Which arguments AVX-512 BF16 takes of the ops that it has; cpu_ops.h declares those.
+
+namespace ferry::FERRY_ISA_NAMESPACE {
+
+/// bf16, and heads of up to 256 columns.
+bool takes_segments(const SegmentAttentionArgs& args);
+/// bf16, and heads of whole tiles.
+bool takes_delta_rule(const GatedDeltaRuleArgs& args);
+
+}  // namespace ferry::FERRY_ISA_NAMESPACE
