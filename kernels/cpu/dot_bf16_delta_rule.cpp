@@ -26,7 +26,7 @@ struct ChunkSpace {
   ChunkSpace(int64_t k_dim, int64_t v_dim) {
     const int64_t key_words = kMaxChunk * k_dim / 2, square = kMaxChunk * kMaxChunk, values = kMaxChunk * v_dim;
     const int64_t state = k_dim * v_dim;
-    float* next = thread_scratch(4 * key_words + 2 * kMaxChunk + 4 * square + 2 * values + values / 2 + state / 2 + state);
+    float* next = thread_scratch(4 * key_words + 2 * kMaxChunk + 4 * square + 2 * values + values / 2 + state / 2);
     const auto take = [&next](int64_t count) {
       float* piece = next;
       next += count;
@@ -47,7 +47,6 @@ struct ChunkSpace {
     out = take(values);
     n_tokens = take_words(values / 2);
     state_pairs = take_words(state / 2);
-    draft = take(state);
   }
 
   // What the value heads of a key head share.
@@ -67,7 +66,6 @@ struct ChunkSpace {
   float* out;             // [kMaxChunk, v_dim]
   uint32_t* n_tokens;     // [kMaxChunk / 2, v_dim] e^(G_last - G) N of scaled keys, in words of two tokens' elements
   uint32_t* state_pairs;  // [k_dim / 2, v_dim] the state in words of two rows' elements
-  float* draft;           // [k_dim, v_dim] the state behind held rows
 };
 
 int64_t round_up(int64_t count, int64_t multiple) { return (count + multiple - 1) / multiple * multiple; }
@@ -241,25 +239,31 @@ void run_chunk(const HeadTask& task, const ChunkSpace& w, int64_t row, int64_t c
   update_state(task, w, decays, count);
 }
 
-/// Value heads [first, first + count) of one sequence, all of one key head.
-void run_heads(const GatedDeltaRuleArgs& args, std::size_t sequence_idx, int64_t first, int64_t count) {
+/// Value heads [first, first + count) of one sequence, row by row.
+void run_recurrence(const GatedDeltaRuleArgs& args, std::size_t sequence_idx, int64_t first, int64_t count) {
+  const RecurrenceSpace w = make_recurrence(args.k_dim, args.v_dim, thread_scratch(recurrence_floats(args.k_dim, args.v_dim)));
+  const SequenceSpan& sequence = args.sequences[sequence_idx];
+  const HeldDeltaRows* held = sequence.num_replayed > 0 ? &args.held[sequence_idx] : nullptr;
+  for (int64_t head = first; head < first + count; ++head) {
+    float* state = args.states[sequence_idx] + head * args.k_dim * args.v_dim;
+    const float* ahead = head + 1 < first + count ? state + args.k_dim * args.v_dim : state;
+    run_tokens<bfloat16>({args, sequence, head, state}, w, held, ahead);
+  }
+}
+
+/// Likewise by chunks; all are of one key head.
+void run_chunks(const GatedDeltaRuleArgs& args, std::size_t sequence_idx, int64_t first, int64_t count) {
   const ChunkSpace w(args.k_dim, args.v_dim);
   const SequenceSpan& sequence = args.sequences[sequence_idx];
   const auto task_of = [&](int64_t v_head) {
     return HeadTask{args, sequence, v_head, args.states[sequence_idx] + v_head * args.k_dim * args.v_dim};
   };
-  if (sequence.form == DeltaForm::kRecurrent) {
-    const RecurrenceSpace space{.v_stride = args.v_dim, .q = w.kk, .k = w.qk, .out = w.out, .draft = w.draft};
-    const HeldDeltaRows* held = sequence.num_replayed > 0 ? &args.held[sequence_idx] : nullptr;
-    for (int64_t head = first; head < first + count; ++head) run_tokens<bfloat16>(task_of(head), space, held);
-    return;
-  }
+  const auto rows_from = [&](int64_t t) { return sequence.num_tokens - t < args.chunk ? sequence.num_tokens - t : args.chunk; };
   for (int64_t t = 0; t < sequence.num_tokens; t += args.chunk) {
-    const int64_t row = sequence.first_row + t, left = sequence.num_tokens - t;
-    const int64_t num_rows = left < args.chunk ? left : args.chunk;
-    load_chunk(task_of(first), w, row, num_rows);
-    prefetch_keys<bfloat16>(task_of(first), row + num_rows, left - num_rows < args.chunk ? left - num_rows : args.chunk);
-    for (int64_t head = first; head < first + count; ++head) run_chunk(task_of(head), w, row, num_rows);
+    const int64_t row = sequence.first_row + t, count_here = rows_from(t);
+    load_chunk(task_of(first), w, row, count_here);
+    prefetch_keys<bfloat16>(task_of(first), row + count_here, rows_from(t + count_here));
+    for (int64_t head = first; head < first + count; ++head) run_chunk(task_of(head), w, row, count_here);
   }
 }
 
@@ -272,13 +276,19 @@ bool takes_delta_rule(const GatedDeltaRuleArgs& args) {
 void gated_delta_rule(ThreadPool& pool, const GatedDeltaRuleArgs& args) {
   check_delta_rule(args);
   // All value heads of a key head are one task where that leaves every thread some.
-  const int64_t group = args.num_v_heads / args.num_k_heads;
-  const int64_t num_sequences = static_cast<int64_t>(args.sequences.size());
-  const int64_t heads = num_sequences * args.num_k_heads >= int64_t{4} * pool.num_threads() ? group : 1;
+  constexpr int64_t kTasksOfThread = 4;
+  const int64_t num_sequences = static_cast<int64_t>(args.sequences.size()), group = args.num_v_heads / args.num_k_heads;
+  const int64_t heads = num_sequences * args.num_k_heads >= kTasksOfThread * pool.num_threads() ? group : 1;
   const int64_t per_sequence = args.num_v_heads / heads;
   pool.parallel_for(num_sequences * per_sequence, [&](int64_t task_idx, int) {
     const DenormalsAsZeros denormals_as_zeros;
-    run_heads(args, static_cast<std::size_t>(task_idx / per_sequence), task_idx % per_sequence * heads, heads);
+    const auto sequence_idx = static_cast<std::size_t>(task_idx / per_sequence);
+    const int64_t first = task_idx % per_sequence * heads;
+    if (args.sequences[sequence_idx].form == DeltaForm::kRecurrent) {
+      run_recurrence(args, sequence_idx, first, heads);
+    } else {
+      run_chunks(args, sequence_idx, first, heads);
+    }
   });
 }
 

@@ -24,16 +24,15 @@ struct Workspace {
   float* a;          // [kMaxChunk, kMaxChunk] -A
   float* m;          // [kMaxChunk, kMaxChunk]
   float* state;      // [k_dim, v_stride] a copy, used where v_dim is not a multiple of 16
-  float* draft;      // [k_dim, v_stride] the state behind held rows
-
-  RecurrenceSpace recurrence() const { return {.v_stride = v_stride, .q = q, .k = k, .out = out, .draft = draft}; }
+  RecurrenceSpace recurrence;
 };
 
 Workspace make_workspace(int64_t k_dim, int64_t v_dim) {
   Workspace w;
   w.k_stride = round_up_16(k_dim);
   w.v_stride = round_up_16(v_dim);
-  const int64_t size = kMaxChunk * (3 * w.k_stride + 2 * w.v_stride + 2 * kMaxChunk) + 2 * w.k_stride * w.v_stride;
+  const int64_t size = kMaxChunk * (3 * w.k_stride + 2 * w.v_stride + 2 * kMaxChunk) + w.k_stride * w.v_stride +
+                       recurrence_floats(w.k_stride, w.v_stride);
   float* next = thread_scratch(size);
   const auto take = [&next](int64_t count) {
     float* piece = next;
@@ -48,7 +47,7 @@ Workspace make_workspace(int64_t k_dim, int64_t v_dim) {
   w.a = take(kMaxChunk * kMaxChunk);
   w.m = take(kMaxChunk * kMaxChunk);
   w.state = take(w.k_stride * w.v_stride);
-  w.draft = take(w.k_stride * w.v_stride);
+  w.recurrence = make_recurrence(w.k_stride, w.v_stride, take(recurrence_floats(w.k_stride, w.v_stride)));
   return w;
 }
 
@@ -194,7 +193,7 @@ void run_head(const GatedDeltaRuleArgs& args, std::size_t sequence_idx, int64_t 
   }
   const SequenceSpan& sequence = task.sequence;
   if (sequence.form == DeltaForm::kRecurrent) {
-    run_tokens<T>(task, w.recurrence(), sequence.num_replayed > 0 ? &args.held[sequence_idx] : nullptr);
+    run_tokens<T>(task, w.recurrence, sequence.num_replayed > 0 ? &args.held[sequence_idx] : nullptr, task.state);
   } else {
     for (int64_t t = 0; t < sequence.num_tokens; t += args.chunk) {
       const int64_t count = sequence.num_tokens - t < args.chunk ? sequence.num_tokens - t : args.chunk;
