@@ -202,15 +202,14 @@ void multiply_state(const HeadTask& task, const ChunkSpace& w, const ChunkDecays
 /// S <- e^(G_last) S + sum_s e^(G_last - G_s) k_s N_s^T.
 void update_state(const HeadTask& task, const ChunkSpace& w, const ChunkDecays& decays, int64_t count) {
   const int64_t k_dim = task.args.k_dim, v_dim = task.args.v_dim;
-  for (int64_t s = 0; s < count; s += 2) {
-    const bool has_second = s + 1 < count;
+  for (int64_t s = 0; s < count; s += 2) {  // behind an odd last token is a row of zeros
     const __m512 first = _mm512_set1_ps(decays.left[s] * w.k_lengths[s]);
-    const __m512 second = _mm512_set1_ps(has_second ? decays.left[s + 1] * w.k_lengths[s + 1] : 0.0f);
+    const __m512 second = _mm512_set1_ps(decays.left[s + 1] * w.k_lengths[s + 1]);
     const float* rows = w.n + s * v_dim;
     for (int64_t j = 0; j < v_dim; j += kWords) {
-      const __m512 behind = has_second ? _mm512_mul_ps(_mm512_loadu_ps(rows + v_dim + j), second) : _mm512_setzero_ps();
-      _mm512_storeu_si512(w.n_tokens + s / 2 * v_dim + j,
-                          round_to_pairs(_mm512_mul_ps(_mm512_loadu_ps(rows + j), first), behind));
+      const __m512 low = _mm512_mul_ps(_mm512_loadu_ps(rows + j), first);
+      const __m512 high = _mm512_mul_ps(_mm512_loadu_ps(rows + v_dim + j), second);
+      _mm512_storeu_si512(w.n_tokens + s / 2 * v_dim + j, round_to_pairs(low, high));
     }
   }
   multiply_pairs({.a = w.k_tokens,

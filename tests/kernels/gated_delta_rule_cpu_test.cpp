@@ -148,6 +148,29 @@ TEST(CpuGatedDeltaRule, EveryChunkEqualsTheRecurrence) {
   }
 }
 
+/// The part of `actual` that is `expected` times a factor: the factor.
+double scale_of(ConstMatrixView expected, ConstMatrixView actual) {
+  double product = 0, square = 0;
+  for (int64_t r = 0; r < expected.rows; ++r) {
+    for (int64_t c = 0; c < expected.cols; ++c) {
+      product += static_cast<double>(element(expected, r, c)) * element(actual, r, c);
+      square += static_cast<double>(element(expected, r, c)) * element(expected, r, c);
+    }
+  }
+  return product / square;
+}
+
+// Rounding to nearest errs to both sides alike; cutting bits off would make everything smaller by about 2^-9.
+TEST(CpuGatedDeltaRule, ChunksAreNeitherTooLargeNorTooSmall) {
+  const Scene scene(DType::kBF16, {1, 2, 128, 128}, {{0, 256, 0}});
+  const Result expected = scene.run(ref::kOpTable, 1, 1);
+  for (const OpTable* table : tables_for(scene)) {
+    const Result result = scene.run(*table, 64, 2);
+    EXPECT_NEAR(scale_of(expected.out.view(), result.out.view()), 1.0, 2e-4) << table->name;
+    EXPECT_NEAR(scale_of(expected.states[0].view(), result.states[0].view()), 1.0, 2e-4) << table->name;
+  }
+}
+
 TEST(CpuGatedDeltaRule, SequencesDoNotDependOnEachOtherOrThreads) {
   for (const DType dtype : kBothDTypes) {
     for (const Heads heads : kHeads) {
