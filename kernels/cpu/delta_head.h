@@ -57,8 +57,8 @@ template <class T>
   }
 }
 
-/// Asks for `width` bytes of each of `count` rows of a matrix, `stride` bytes apart. One head's columns are short and far apart:
-/// the hardware does not see them coming (a piece of 64 tokens waited a tenth of its time for its values).
+/// Asks for `width` bytes of each of `count` rows of a matrix, `stride` bytes apart. One head's columns are short and far
+/// apart: the hardware does not see them coming (a piece of 64 tokens waited a tenth of its time for its values).
 inline void prefetch_rows(const std::byte* first, int64_t stride, int64_t width, int64_t count) {
   constexpr int64_t kLineBytes = 64;
   for (int64_t r = 0; r < count; ++r) {

@@ -3,7 +3,6 @@
 #include <cstdint>
 
 #include "kernels/cpu/delta_head.h"
-#include "kernels/cpu/scratch.h"
 #include "kernels/cpu/simd.h"
 
 // The recurrent form of the gated delta rule: row by row, and for n rows n + 1 passes over the state. A first one computes
@@ -151,8 +150,8 @@ SourceRow<T> find_row(const HeadTask& task, const HeldDeltaRows* held, int64_t i
           .out = row_of<T>(args.out, row) + task.v_head * args.v_dim};
 }
 
-/// The rows that are replayed, then the span's. Held ones leave the state alone: the first of them puts what it makes of it into
-/// w.draft, and the last one nowhere. `ahead` is the state that this thread takes next, or the task's.
+/// The rows that are replayed, then the span's. Held ones leave the state alone: the first of them puts what it makes of it
+/// into w.draft, and the last one nowhere. `ahead` is the state that this thread takes next, or the task's.
 template <class T>
 void run_tokens(const HeadTask& task, const RecurrenceSpace& w, const HeldDeltaRows* held, const float* ahead) {
   const GatedDeltaRuleArgs& args = task.args;
