@@ -191,9 +191,9 @@ void multiply_state(const HeadTask& task, const ChunkSpace& w, const ChunkDecays
     const bfloat16* v = row_of<bfloat16>(task.args.qkv, row + r) + task.v_column();
     float* n = w.n + r * v_dim;
     float* out = w.out + r * v_dim;
-    const F32x16 beta(task.beta(row + r)), k_scale(decays.now[r] * w.k_lengths[r]), q_scale(decays.now[r] * w.q_lengths[r]);
+    const F32x16 beta(task.beta(row + r)), k_scale(-decays.now[r] * w.k_lengths[r]), q_scale(decays.now[r] * w.q_lengths[r]);
     for (int64_t j = 0; j < v_dim; j += kLanes) {
-      store(n + j, (load(v + j) - load(n + j) * k_scale) * beta);
+      store(n + j, fma(load(n + j), k_scale, load(v + j)) * beta);
       store(out + j, load(out + j) * q_scale);
     }
   }
