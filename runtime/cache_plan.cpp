@@ -43,6 +43,24 @@ PrefixFileOptions plan_prefix_file(const EngineOptions& options, const PrefixCac
   return file;
 }
 
+/// What the budget is and what it is for: `caches` say what a slot and a block take.
+MemoryRequest memory_request(const EngineOptions& options, const ModelConfig& config, const CachePlan& caches) {
+  const CacheNeed& need = options.cache_need;
+  const int64_t most_tokens = need.num_sequences > 0 ? std::min(need.first_tokens, config.max_context) : config.max_context;
+  MemoryRequest request{.budget_bytes = options.memory_bytes,
+                        .bytes_per_slot = RecurrentState::bytes_per_slot(caches.recurrent_state),
+                        .bytes_per_block = KvCache::bytes_per_block(caches.kv_cache),
+                        .block_tokens = kBlockTokens,
+                        .max_sequences = options.max_seqs,
+                        .max_context = options.max_context.value_or(most_tokens)};
+  if (need.num_sequences == 0) return request;
+  request.further_tokens = std::min(need.further_tokens, request.max_context);
+  MemoryRequest needed = request;
+  needed.max_sequences = need.num_sequences;
+  if (!need.memory_is_given) request.budget_bytes = std::max(request.budget_bytes, whole_budget(needed));
+  return request;
+}
+
 }  // namespace
 
 CachePlan plan_caches(const EngineOptions& options, const ModelConfig& config, DType dtype, const Speculation& speculation) {
@@ -60,18 +78,14 @@ CachePlan plan_caches(const EngineOptions& options, const ModelConfig& config, D
   }
   caches.recurrent_state.max_held = speculation.max_drafts;
   const int64_t block_bytes = KvCache::bytes_per_block(caches.kv_cache);
-  const MemoryPlan plan = plan_memory({.budget_bytes = options.memory_bytes,
-                                       .bytes_per_slot = RecurrentState::bytes_per_slot(caches.recurrent_state),
-                                       .bytes_per_block = block_bytes,
-                                       .block_tokens = kBlockTokens,
-                                       .max_sequences = options.max_seqs,
-                                       .max_context = options.max_context.value_or(config.max_context)});
+  const MemoryRequest request = memory_request(options, config, caches);
+  const MemoryPlan plan = plan_memory(request);
   const int64_t num_swap_blocks = plan.num_slots == 1 ? 0  // nobody to give way to
                                   : block_bytes == 0  ? plan.num_blocks
                                                       : std::min(plan.num_blocks, options.swap_bytes / block_bytes);
   caches.swap_bytes = num_swap_blocks * block_bytes;
   caches.bytes = plan.bytes;
-  caches.bytes_text = "--memory " + std::to_string(options.memory_bytes) + ": the cache of " +
+  caches.bytes_text = "--memory " + std::to_string(request.budget_bytes) + ": the cache of " +
                       std::to_string(plan.num_blocks * kBlockTokens) + " tokens";
   caches.kv_cache.num_blocks = plan.num_blocks;
   caches.recurrent_state.num_slots = plan.num_slots;

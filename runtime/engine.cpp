@@ -466,6 +466,23 @@ void Engine::rehearse() {
   });
 }
 
+SnapshotSpace Engine::make_snapshots(int64_t num_snapshots, const std::string& what) {
+  require_memory(num_snapshots * RecurrentState::snapshot_bytes(recurrent_state_->options()), what);
+  return {*recurrent_state_, compute_->stream, num_snapshots};
+}
+
+void Engine::copy_blocks(std::span<const int32_t> from, std::span<const int32_t> to) {
+  constexpr std::size_t kAtOnce = 64;  // blocks; 21 MB of the host at the shapes of Qwen3.5-35B
+  FERRY_CHECK_EQ(from.size(), to.size());
+  SwapSpace copies(*kv_cache_, compute_->stream, static_cast<int64_t>(std::min(kAtOnce, from.size())));
+  for (std::size_t begin = 0; begin < from.size(); begin += kAtOnce) {
+    const std::size_t count = std::min(kAtOnce, from.size() - begin);
+    for (std::size_t i = 0; i < count; ++i) copies.save(from[begin + i], static_cast<int64_t>(i));
+    if (!compute_->stream.is_on_host()) compute_->stream.wait(compute_->stream.submit());
+    for (std::size_t i = 0; i < count; ++i) copies.restore(static_cast<int64_t>(i), to[begin + i]);
+  }
+}
+
 Matrix Engine::delta_state(int state_layer, int64_t slot) {
   const RecurrentStateOptions& options = recurrent_state_->options();
   const int64_t rows = options.num_v_heads * options.k_dim;

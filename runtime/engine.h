@@ -85,6 +85,12 @@ class Engine {
   /// Makes a slot of the recurrent states that of a new sequence; steps of a plan do so themselves.
   void reset_state(int64_t slot) { recurrent_state_->reset(compute_->stream, slot); }
 
+  /// For who drives forward() and goes back to where sequences were: room for copies of their recurrent states, which the
+  /// engine outlives, and copies of blocks of the KV cache, from[i] to to[i]. Throws std::bad_alloc, and
+  /// Error{kResourceExhausted} that names `what` if the states do not fit the host.
+  SnapshotSpace make_snapshots(int64_t num_snapshots, const std::string& what);
+  void copy_blocks(std::span<const int32_t> from, std::span<const int32_t> to);
+
   /// Makes ready what steps of all sizes are computed with, so that no request waits for it, where a device computes all of
   /// them. Before the first step.
   void rehearse();

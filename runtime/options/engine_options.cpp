@@ -164,7 +164,8 @@ void add_engine_options(CLI::App& app, EngineOptions& o) {
                    "shared, mixers, lm_head) as in experts=w4a8,lm_head=w8a8; "
                    "default: none, or what a folder of ferry quantize holds");
   app.add_option("--memory", o.memory_bytes, "for KV cache and recurrent state, such as 512MiB or 4GiB; default 2GiB")
-      ->transform(size_in(int64_t{1} << 10, int64_t{1} << 50, "1KiB to 1PiB, such as 512MiB"));
+      ->transform(size_in(int64_t{1} << 10, int64_t{1} << 50, "1KiB to 1PiB, such as 512MiB"))
+      ->each([&o](const std::string&) { o.cache_need.memory_is_given = true; });
   app.add_option(
          "--swap-memory", o.swap_bytes,
          "of the host, for what the KV cache has no room for when those that run grow; 0B: it is computed anew; default "

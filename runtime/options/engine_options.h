@@ -29,6 +29,14 @@ namespace ferry {
 /// What carries rows between ranks: kAuto sockets, kGroup whatever a group that is there already runs on.
 enum class TransportKind { kAuto, kMpi, kGloo, kGroup };
 
+/// Sequences that must fit the caches at once. Where nobody has said how much memory they may take, they take what that needs.
+struct CacheNeed {
+  int64_t num_sequences = 0;   // 0: nothing is needed
+  int64_t first_tokens = 0;    // of the longest one
+  int64_t further_tokens = 0;  // of each other one
+  bool memory_is_given = false;
+};
+
 /// What every rank of a job needs; the same command line reaches all of them. Parsed and checked once, in parse_options.
 struct EngineOptions {
   static constexpr int64_t kMaxSeqs = 65536;  // of max_seqs and of a bench's batch
@@ -50,6 +58,7 @@ struct EngineOptions {
   bool trace_routing = false;         // it holds what routers chose, too
   ClockSkew clock_skew;
   int64_t memory_bytes = int64_t{2} << 30;  // for KV cache and recurrent state together
+  CacheNeed cache_need;                     // may make that more
   int64_t swap_bytes =
       int64_t{1} << 30;  // on the host, for keys and values of preempted sequences, at most as large as the KV cache
   std::optional<int64_t> prefix_cache_bytes;  // on the host, for recurrent states behind what prompts have in common; 0: no

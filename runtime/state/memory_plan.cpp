@@ -25,13 +25,23 @@ void check(const MemoryRequest& request) {
   FERRY_CHECK_GE(request.block_tokens, 1);
   FERRY_CHECK(request.max_sequences >= 1 && request.max_sequences <= kMaxCount) << request.max_sequences << " sequences";
   FERRY_CHECK(request.max_context >= 1 && request.max_context <= kMaxCount) << request.max_context << " tokens";
+  FERRY_CHECK(request.further_tokens >= 0 && request.further_tokens <= request.max_context)
+      << request.further_tokens << " tokens";
+}
+
+int64_t full_blocks_of(const MemoryRequest& request) { return ceil_div(request.max_context, request.block_tokens); }
+
+/// Blocks that a further slot comes with.
+int64_t share_blocks_of(const MemoryRequest& request) {
+  return request.further_tokens > 0 ? ceil_div(request.further_tokens, request.block_tokens)
+                                    : ceil_div(full_blocks_of(request), kShare);
 }
 
 }  // namespace
 
 MemoryPlan plan_memory(const MemoryRequest& request) {
   check(request);
-  const int64_t full_blocks = ceil_div(request.max_context, request.block_tokens);
+  const int64_t full_blocks = full_blocks_of(request);
   const int64_t least_bytes = request.bytes_per_slot + request.bytes_per_block;
   if (request.budget_bytes < least_bytes) {
     throw_invalid("cache memory is " + std::to_string(request.budget_bytes) + " bytes; allowed: at least " +
@@ -43,7 +53,7 @@ MemoryPlan plan_memory(const MemoryRequest& request) {
   int64_t num_blocks = fitting(left, request.bytes_per_block, full_blocks);
   left -= num_blocks * request.bytes_per_block;
 
-  const int64_t share_blocks = ceil_div(full_blocks, kShare);
+  const int64_t share_blocks = share_blocks_of(request);
   const int64_t share_bytes = request.bytes_per_slot + share_blocks * request.bytes_per_block;
   const int64_t further_slots = num_blocks < full_blocks ? 0 : fitting(left, share_bytes, request.max_sequences - 1);
   const int64_t num_slots = 1 + further_slots;
@@ -57,6 +67,12 @@ MemoryPlan plan_memory(const MemoryRequest& request) {
           .num_blocks = num_blocks,
           .max_context = std::min(request.max_context, num_blocks * request.block_tokens),
           .bytes = num_slots * request.bytes_per_slot + num_blocks * request.bytes_per_block};
+}
+
+int64_t whole_budget(const MemoryRequest& request) {
+  check(request);
+  const int64_t num_blocks = full_blocks_of(request) + (request.max_sequences - 1) * share_blocks_of(request);
+  return request.max_sequences * request.bytes_per_slot + num_blocks * request.bytes_per_block;
 }
 
 }  // namespace ferry

@@ -12,6 +12,7 @@ struct MemoryRequest {
   int64_t block_tokens = 16;    // tokens
   int64_t max_sequences = 1;    // that shall run at once
   int64_t max_context = 0;      // tokens of the longest sequence
+  int64_t further_tokens = 0;   // that each further sequence comes with, at most max_context; 0: a quarter of that
 };
 
 struct MemoryPlan {
@@ -23,10 +24,14 @@ struct MemoryPlan {
 
 /// Shares the budget between slots and blocks, in this order:
 /// 1. one slot and the blocks of one full context, or as many as fit;
-/// 2. further slots up to max_sequences, each with the blocks of a quarter of the context, since few sequences are full;
+/// 2. further slots up to max_sequences, each with the blocks of further_tokens or else of a quarter of the context, since few
+///    sequences are full;
 /// 3. further blocks, until every slot could hold a full context.
 ///
 /// Throws Error{kInvalidArgument} with the bytes needed if not even one slot and one block fit.
 MemoryPlan plan_memory(const MemoryRequest& request);
+
+/// The least budget with which all of max_sequences get what they come with; budget_bytes does not matter.
+int64_t whole_budget(const MemoryRequest& request);
 
 }  // namespace ferry

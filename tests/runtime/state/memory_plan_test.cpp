@@ -41,6 +41,18 @@ TEST(PlanMemory, ShortensTheContextWhenItMust) {
   expect_plan(plan_memory(request_of(1000 + 10)), 1, 1, 16);
 }
 
+TEST(PlanMemory, FurtherSequencesComeWithWhatTheyAreSaidToNeed) {
+  MemoryRequest request = request_of(0);
+  request.further_tokens = 160;
+  EXPECT_EQ(whole_budget(request), 3 * 1000 + (101 + 2 * 10) * 10);
+  request.budget_bytes = whole_budget(request);
+  expect_plan(plan_memory(request), 3, 121, 1601);
+  --request.budget_bytes;
+  EXPECT_EQ(plan_memory(request).num_slots, 2);
+  request.further_tokens = 0;
+  EXPECT_EQ(whole_budget(request), 3 * 1000 + (101 + 2 * 26) * 10) << "a quarter of the context";
+}
+
 TEST(PlanMemory, NamesWhatOneSequenceNeeds) {
   try {
     plan_memory(request_of(1009));
