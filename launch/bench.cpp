@@ -2,20 +2,27 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "kernels/roof.h"
 #include "kernels/roof_probe.h"
 #include "launch/bench_driver.h"
+#include "launch/bench_peers.h"
 #include "launch/bench_prompts.h"
+#include "launch/bench_row.h"
 #include "launch/commands.h"
 #include "launch/draft_bench.h"
+#include "launch/draft_row.h"
+#include "launch/processor_name.h"
 #include "launch/roof_share.h"
 #include "launch/sample.h"
 #include "launch/traced_run.h"
+#include "launch/warm_up.h"
 #include "launch/work_count.h"
 #include "profiler/span.h"
 #include "runtime/base/error.h"
@@ -23,6 +30,7 @@
 #include "runtime/engine.h"
 #include "runtime/model/operators.h"
 #include "runtime/run_description.h"
+#include "runtime/version.h"
 
 namespace ferry {
 namespace {
@@ -31,30 +39,41 @@ using Clock = std::chrono::steady_clock;
 using nlohmann::ordered_json;
 
 constexpr int64_t kDecodePrompt = BenchOptions::kDecodePrompt;
-constexpr int64_t kWarmUpSteps = 4;  // of a decode; the experts that they read are taken for all
+constexpr int64_t kWarmUpSteps = 8;     // of a decode; the experts that they read are taken for all
+constexpr int64_t kWarmUpTokens = 512;  // of a prompt
+constexpr WarmUpLimits kWarmUpLimits;
 
-template <class Fn>
-Sample tokens_per_second(int64_t repetitions, double tokens, Fn&& run) {
-  std::vector<double> rates;
-  for (int64_t r = 0; r < repetitions; ++r) {
+/// What is timed, and what must come before it each time.
+struct Repeated {
+  std::function<void()> prepare, run;
+  double tokens = 0;  // that `run` computes
+
+  /// Tokens per second.
+  double rate() const {
+    prepare();
     const auto start = Clock::now();
     run();
-    rates.push_back(tokens / std::chrono::duration<double>(Clock::now() - start).count());
+    return tokens / std::chrono::duration<double>(Clock::now() - start).count();
   }
-  return summarise(std::move(rates));
-}
+  WarmUpRun warm_up_run() const {
+    const auto start = Clock::now();
+    const double now = rate();
+    return {.rate = now, .seconds = std::chrono::duration<double>(Clock::now() - start).count()};
+  }
+};
 
-/// Before anything is timed: logits are finite, and a sequence's row in a batch has the bits that it has alone.
+/// Before anything is timed: logits are finite, and a sequence's row in a batch, which has gone back to the end of its prompt,
+/// has the bits that it has alone right behind its prompt.
 void verify(BenchDriver& driver, int64_t batch) {
   const auto row_bytes = [](ConstMatrixView logits, int64_t row) {
     return std::string(reinterpret_cast<const char*>(logits.row_bytes(row)),
                        static_cast<std::size_t>(logits.cols * dtype_bytes(logits.dtype)));
   };
-  const int64_t s = batch - 1;
-  driver.prompt(s, kDecodePrompt);
-  const std::string alone = row_bytes(driver.decode_alone(s, kDecodePrompt).all_values(), 0);
-  for (int64_t i = 0; i < batch; ++i) driver.prompt(i, kDecodePrompt);
-  const ConstMatrixView logits = driver.decode(batch, kDecodePrompt).all_values();
+  const int64_t s = batch - 1, past = driver.context() + kDecodePrompt;
+  for (int64_t i = 0; i < batch; ++i) driver.kept_prompt(i, kDecodePrompt);
+  const std::string alone = row_bytes(driver.decode_alone(s, past).all_values(), 0);
+  driver.go_back(batch);
+  const ConstMatrixView logits = driver.decode(batch, past).all_values();
   if (row_bytes(logits, s) != alone)
     throw Error(ErrorCode::kInternal,
                 "bench: a sequence's logits differ between a batch of " + std::to_string(batch) + " and alone");
@@ -66,97 +85,9 @@ void verify(BenchDriver& driver, int64_t batch) {
   });
 }
 
-/// Tokens per second, the work that a token takes, and roofs measured before and after, of which the better has the word.
-struct Measured {
-  Sample tokens_per_s;
-  Work work;  // of a token
-  Roofs roofs;
-  TransportCount transport;  // of all repetitions
-
-  RoofShare share() const { return share_of_roof(work, tokens_per_s.median, roofs); }
-  bool is_possible() const { return share().nearer() <= kMostShare; }
-};
-
-/// `total` of all layers that `count` has seen, for one of them.
-double per_layer(double total, const TransportCount& count) { return total / static_cast<double>(count.layers); }
-
-void print_transport(const TransportCount& count) {
-  if (count.layers == 0) return;
-  std::printf("%15s a layer: %.1f kB to the workers, %.1f kB back; %.0f us waited, %.0f us of it for the transport\n", "",
-              per_layer(static_cast<double>(count.bytes_out) * 1e-3, count),
-              per_layer(static_cast<double>(count.bytes_in) * 1e-3, count), per_layer(count.wait_s * 1e6, count),
-              per_layer(count.transport_s * 1e6, count));
-}
-
-ordered_json transport_json(const TransportCount& count) {
-  if (count.layers == 0) return nullptr;
-  return {{"bytes_out", per_layer(static_cast<double>(count.bytes_out), count)},
-          {"bytes_in", per_layer(static_cast<double>(count.bytes_in), count)},
-          {"wait_us", per_layer(count.wait_s * 1e6, count)},
-          {"transport_us", per_layer(count.transport_s * 1e6, count)}};
-}
-
-void print_row(const char* what, int64_t size, const Measured& m) {
-  std::printf("%-8s %6lld %10.1f %10.1f %10.1f", what, static_cast<long long>(size), m.tokens_per_s.median, m.tokens_per_s.min,
-              m.tokens_per_s.max);
-  const RoofShare share = m.share();
-  std::printf("   %5.1f %% of %5.1f GB/s   %5.1f %% of %.0f GFLOP/s%s\n", 100 * share.read, m.roofs.read_bytes_per_s * 1e-9,
-              100 * share.flops, m.roofs.mixed_flops_per_s(m.work) * 1e-9, m.is_possible() ? "" : "   IMPOSSIBLE");
-  print_transport(m.transport);
-  std::fflush(stdout);
-}
-
-ordered_json sample_json(const Sample& sample) { return {{"median", sample.median}, {"min", sample.min}, {"max", sample.max}}; }
-
-ordered_json row_json(const char* size_name, int64_t size, const Measured& m) {
-  ordered_json row{{size_name, size},
-                   {"tokens_per_s", sample_json(m.tokens_per_s)},
-                   {"bytes_per_token", m.work.bytes},
-                   {"flops_per_token", m.work.all_flops()}};
-  const RoofShare share = m.share();
-  row["read_bytes_per_s"] = m.roofs.read_bytes_per_s;
-  row["flops_per_s"] = m.roofs.mixed_flops_per_s(m.work);
-  row["share_of_read"] = share.read;
-  row["share_of_flops"] = share.flops;
-  row["share_of_roof"] = share.nearer();
-  row["is_possible"] = m.is_possible();
-  row["transport_per_layer"] = transport_json(m.transport);
-  return row;
-}
-
-/// How many drafts were right at the first place, the second, …, of those that were tried there.
-std::vector<double> right_shares(const DraftCount& count) {
-  std::vector<double> shares;
-  for (std::size_t i = 0; i < count.tried.size() && count.tried[i] > 0; ++i)
-    shares.push_back(static_cast<double>(count.right[i]) / static_cast<double>(count.tried[i]));
-  return shares;
-}
-
-void print_gain(int64_t batch, const DraftGain& g) {
-  std::printf(
-      "%-8s %6lld %10.1f %10.1f   %5.2f x (%.2f-%.2f), prompts %.2f x; %.2f tokens a step; %.1f experts a layer, %.1f plain; "
-      "right",
-      "drafts", static_cast<long long>(batch), g.tokens_per_s.median, g.plain_tokens_per_s.median, g.gain.median, g.gain.min,
-      g.gain.max, g.prompt_gain, g.tokens_per_step, g.touched_experts, g.plain_touched_experts);
-  for (const double share : right_shares(g.drafts)) std::printf(" %.0f", 100 * share);
-  std::printf(g.drafts.tried[0] > 0 ? " %%\n" : " none tried\n");
-  std::fflush(stdout);
-}
-
-ordered_json gain_json(int64_t batch, const DraftGain& g) {
-  const std::vector<double> shares = right_shares(g.drafts);
-  const auto num_places = static_cast<std::ptrdiff_t>(shares.size());
-  return {{"sequences", batch},
-          {"tokens_per_s", sample_json(g.tokens_per_s)},
-          {"plain_tokens_per_s", sample_json(g.plain_tokens_per_s)},
-          {"gain", sample_json(g.gain)},
-          {"prompt_gain", g.prompt_gain},
-          {"tokens_per_step", g.tokens_per_step},
-          {"touched_experts", g.touched_experts},
-          {"plain_touched_experts", g.plain_touched_experts},
-          {"tried", std::vector<int64_t>(g.drafts.tried.begin(), g.drafts.tried.begin() + num_places)},
-          {"right", std::vector<int64_t>(g.drafts.right.begin(), g.drafts.right.begin() + num_places)},
-          {"right_share", shares}};
+BenchDriver::Room room_of(const BenchOptions& options) {
+  const CacheNeed need = cache_need_of(options);
+  return {.first_tokens = need.first_tokens, .further_tokens = need.further_tokens};
 }
 
 /// The measurements, one after the other, on an engine of their own.
@@ -172,8 +103,7 @@ class Bench {
 
   /// Prints what it finds.
   void run() {
-    for (const int64_t batch : batches_) verify(driver_, batch);
-    driver_.end_requests();
+    begin_depth(o_.depths.front());
     const bool is_traced = !options_.engine.trace.empty();
     if (is_traced) {
       const Roofs roofs = probe_roofs(RoofProbe::kStreamBytes);
@@ -181,12 +111,16 @@ class Bench {
       start_trace(engine_, options_);
     }
     if (!o_.json) print_head();
-    for (const int64_t length : o_.prompt_lengths) run_prefill(length);
-    for (const int64_t batch : batches_) run_decode(batch);
-    driver_.end_requests();
+    for (const int64_t depth : o_.depths) {
+      if (depth != driver_.context()) begin_depth(depth);
+      for (const int64_t length : o_.prompt_lengths) run_prefill(length);
+      for (const int64_t batch : batches_) run_decode(batch);
+      driver_.end_requests();
+    }
     run_drafts();
     if (is_traced) capture_ = finish_trace(engine_);
     if (o_.json) print_json();
+    if (o_.peers && !o_.json) print_peers();
   }
 
   /// What run() recorded, if that was asked for.
@@ -195,10 +129,6 @@ class Bench {
   const std::string& complaint() const { return complaint_; }
 
  private:
-  int64_t longest() const {
-    return std::max(*std::max_element(o_.prompt_lengths.begin(), o_.prompt_lengths.end()),
-                    kDecodePrompt + o_.decode_tokens + 1);
-  }
   std::optional<RoutingTrace> read_routing() const;
   std::optional<RoutingReplay> make_replay() const;
   void check_limits() const;
@@ -208,16 +138,21 @@ class Bench {
   DType factor_dtype() const;
   std::string unit_name();
   Roofs probe_roofs(double step_bytes);
-  template <class WarmUp, class Fn>
-  Measured measure(Phase phase, int64_t size, double num_steps, double tokens, const Work& work, WarmUp&& warm_up, Fn&& run);
-  void note_impossible(Phase phase, int64_t size, const Measured& m);
+  void begin_depth(int64_t depth);
+  BenchRow measure(const BenchCase& what, double num_steps, const Work& work, const Repeated& warm_up, const Repeated& timed);
+  void add_row(BenchRow row);
+  void note_impossible(const BenchRow& row);
   void run_prefill(int64_t length);
   void run_decode(int64_t batch);
   std::string weights_name() const {
     return engine_.quantization().any() ? quantization_name(engine_.quantization()) : dtype_name(engine_.dtype());
   }
   void print_head();
+  ordered_json rows_json(Phase phase) const;
+  ordered_json conditions_json() const;
   void print_json();
+  PeerSetup peer_setup();
+  void print_peers();
 
   const Options& options_;
   const BenchOptions& o_;
@@ -227,14 +162,14 @@ class Bench {
   std::optional<RoofProbe> roof_;                               // absent where a device computes
   const std::optional<RoutingTrace> routing_ = read_routing();  // what is replayed
   std::optional<RoutingReplay> replay_ = make_replay();
-  BenchDriver long_driver_{engine_, longest(), replay_ ? &*replay_ : nullptr};
-  BenchDriver driver_{engine_, kDecodePrompt + o_.decode_tokens + 1, replay_ ? &*replay_ : nullptr};
+  BenchDriver driver_{engine_, room_of(o_), replay_ ? &*replay_ : nullptr};
   WorkCount work_{describe_operators(engine_.config(), engine_.quantization(), engine_.dtype()),
                   cluster_.num_workers() == 0 ? WorkCount::Experts::kHere : WorkCount::Experts::kOnWorkers};
   DraftBench draft_bench_{engine_};
   std::vector<int64_t> draft_batches_;
   std::vector<std::vector<TokenId>> draft_prompts_;  // of the largest of these batches
-  ordered_json prefill_ = ordered_json::array(), decode_ = ordered_json::array(), drafts_ = ordered_json::array();
+  std::vector<BenchRow> rows_;
+  ordered_json drafts_ = ordered_json::array();
   std::optional<Capture> capture_;
   std::string complaint_;
 };
@@ -255,15 +190,24 @@ std::optional<RoutingReplay> Bench::make_replay() const {
 }
 
 void Bench::check_limits() const {
-  if (longest() > sequence_capacity(engine_.scheduler_options())) {
-    throw_invalid("bench: sequences of " + std::to_string(longest()) + " tokens; allowed: up to " +
-                  std::to_string(sequence_capacity(engine_.scheduler_options())) + " with this --memory and --max-context");
+  const int64_t longest = room_of(o_).first_tokens, most = sequence_capacity(engine_.scheduler_options());
+  if (longest > most) {
+    throw_invalid("bench: sequences of " + std::to_string(longest) + " tokens (-d, -p, -n); allowed: up to " +
+                  std::to_string(most) + " with this checkpoint, --memory and --max-context");
   }
   const int64_t largest_batch = *std::max_element(batches_.begin(), batches_.end());
   if (largest_batch > driver_.max_sequences()) {
     throw_invalid("-b is " + std::to_string(largest_batch) + "; allowed: up to " + std::to_string(driver_.max_sequences()) +
-                  " with this --memory");
+                  " with this --memory, where each has " + std::to_string(room_of(o_).further_tokens) + " tokens");
   }
+}
+
+/// From here on sequences begin behind so many tokens, and it is proved that they do.
+void Bench::begin_depth(int64_t depth) {
+  const Span section(Zone::kSection, depth, pack_section(SectionRole::kWarmUp, Phase::kPrefill));
+  driver_.set_context(*std::max_element(batches_.begin(), batches_.end()), depth);
+  for (const int64_t batch : batches_) verify(driver_, batch);
+  driver_.end_requests();
 }
 
 /// What most products multiply: codes if the routed experts are quantised.
@@ -288,80 +232,100 @@ Roofs Bench::probe_roofs(double step_bytes) {
                roof_->flops_per_s(DType::kI8, matmul)};
 }
 
-/// Times `run`, which computes `tokens` tokens in `num_steps` steps that take `work` together. `warm_up` comes before it and
-/// after the roofs, whose probe leaves other clocks and caches behind than steps do. A share that is impossible may be the
-/// host's doing, slow while the roofs were taken and fast again: they are measured some times more then.
-template <class WarmUp, class Fn>
-Measured Bench::measure(Phase phase, int64_t size, double num_steps, double tokens, const Work& work, WarmUp&& warm_up,
-                        Fn&& run) {
+/// Times what computes in `num_steps` steps that take `work` together. The warm-up comes after the roofs, whose probe leaves
+/// other clocks and caches behind than steps do. A share that is impossible may be the host's doing, slow while the roofs were
+/// taken and fast again: they are measured some times more then.
+BenchRow Bench::measure(const BenchCase& what, double num_steps, const Work& work, const Repeated& warm_up,
+                        const Repeated& timed) {
   constexpr int kMostProbes = 6;
   const double step_bytes = work.bytes / num_steps;
-  Measured m{.tokens_per_s = {}, .work = work * (1 / tokens), .roofs = probe_roofs(step_bytes), .transport = {}};
+  BenchRow row{.what = what,
+               .tokens_per_s = {},
+               .work = work * (1 / timed.tokens),
+               .roofs = probe_roofs(step_bytes),
+               .warm_up = {},
+               .transport = {}};
   {
-    const Span section(Zone::kSection, size, pack_section(SectionRole::kWarmUp, phase));
-    warm_up();
+    const Span section(Zone::kSection, what.size, pack_section(SectionRole::kWarmUp, what.phase));
+    row.warm_up = ferry::warm_up(kWarmUpLimits, [&] { return warm_up.warm_up_run(); });
   }
   const TransportCount count_before = engine_.dispatcher().transport_count();
   {
-    const Span section(Zone::kSection, size, pack_section(SectionRole::kMeasured, phase));
-    m.tokens_per_s = tokens_per_second(o_.repetitions, tokens, run);
+    const Span section(Zone::kSection, what.size, pack_section(SectionRole::kMeasured, what.phase));
+    std::vector<double> rates;
+    for (int64_t r = 0; r < o_.repetitions; ++r) rates.push_back(timed.rate());
+    row.tokens_per_s = summarise(std::move(rates));
   }
-  m.transport = engine_.dispatcher().transport_count() - count_before;
-  const auto probe_again = [&] { m.roofs = best_of(m.roofs, probe_roofs(step_bytes)); };
+  row.transport = engine_.dispatcher().transport_count() - count_before;
+  const auto probe_again = [&] { row.roofs = best_of(row.roofs, probe_roofs(step_bytes)); };
   probe_again();
-  for (int probes = 2; probes < kMostProbes && !m.is_possible(); ++probes) probe_again();
-  if (!m.is_possible()) note_impossible(phase, size, m);
-  return m;
+  for (int probes = 2; probes < kMostProbes && !row.is_possible(); ++probes) probe_again();
+  return row;
 }
 
-void Bench::note_impossible(Phase phase, int64_t size, const Measured& m) {
+void Bench::add_row(BenchRow row) {
+  if (!row.is_possible()) note_impossible(row);
+  if (!o_.json) print_bench_row(row);
+  rows_.push_back(std::move(row));
+}
+
+void Bench::note_impossible(const BenchRow& row) {
   char text[200];
-  std::snprintf(text, sizeof text, "%s reaches %.0f %% of a roof; possible: up to %.0f %%", work_name(phase, size).c_str(),
-                100 * m.share().nearer(), 100 * kMostShare);
+  std::snprintf(text, sizeof text, "%s reaches %.0f %% of a roof; possible: up to %.0f %%", row.what.name().c_str(),
+                100 * row.share().nearer(), 100 * kMostShare);
   complaint_ += (complaint_.empty() ? "" : "; ") + std::string(text);
 }
 
 void Bench::run_prefill(int64_t length) {
-  const auto prefill = [&] {
-    long_driver_.prompt(0, length);
-    long_driver_.end_requests();
+  const auto prefill = [&](int64_t num_tokens) {
+    return Repeated{.prepare = [&] { driver_.begin(0); },
+                    .run =
+                        [this, num_tokens] {
+                          driver_.prompt(0, num_tokens);
+                          driver_.end_requests();
+                        },
+                    .tokens = static_cast<double>(num_tokens)};
   };
+  const Repeated timed = prefill(length);
   int64_t num_experts_read = 0;
   {
     const Span section(Zone::kSection, length, pack_section(SectionRole::kWarmUp, Phase::kPrefill));
-    num_experts_read = long_driver_.count_experts_read(prefill);
+    num_experts_read = driver_.count_experts_read([&] { timed.rate(); });
   }
-  const int64_t chunk = engine_.scheduler_options().prefill_chunk;
-  const Work work = work_.prompt(length, chunk, static_cast<double>(num_experts_read));
+  const int64_t chunk = engine_.scheduler_options().prefill_chunk, depth = driver_.context();
+  const Work work = work_.prompt(depth, length, chunk, static_cast<double>(num_experts_read));
   const auto num_steps = static_cast<double>((length + chunk - 1) / chunk);
-  const Measured m = measure(Phase::kPrefill, length, num_steps, static_cast<double>(length), work, prefill, prefill);
-  if (!o_.json) print_row("prefill", length, m);
-  prefill_.push_back(row_json("prompt_tokens", length, m));
+  add_row(measure({.phase = Phase::kPrefill, .size = length, .depth = depth}, num_steps, work,
+                  prefill(std::min(length, kWarmUpTokens)), timed));
 }
 
 void Bench::run_decode(int64_t batch) {
   {
     const Span section(Zone::kSection, kDecodePrompt, pack_section(SectionRole::kWarmUp, Phase::kPrefill));
-    for (int64_t s = 0; s < batch; ++s) driver_.prompt(s, kDecodePrompt);
+    for (int64_t s = 0; s < batch; ++s) driver_.kept_prompt(s, kDecodePrompt);
   }
-  const int64_t warm_up_steps = std::min(o_.decode_tokens, kWarmUpSteps);
+  const int64_t past = driver_.context() + kDecodePrompt;
   const auto decode = [&](int64_t num_steps) {
-    for (int64_t i = 0; i < num_steps; ++i) driver_.decode(batch, kDecodePrompt + i);
+    return Repeated{.prepare = [this, batch] { driver_.go_back(batch); },
+                    .run =
+                        [this, batch, past, num_steps] {
+                          for (int64_t i = 0; i < num_steps; ++i) driver_.decode(batch, past + i);
+                        },
+                    .tokens = static_cast<double>(batch * num_steps)};
   };
+  const int64_t warm_up_steps = std::min(o_.decode_tokens, kWarmUpSteps);
+  const Repeated warm_up = decode(warm_up_steps);
   int64_t num_experts_read = 0;
   {
     const Span section(Zone::kSection, batch, pack_section(SectionRole::kWarmUp, Phase::kDecode));
-    num_experts_read = driver_.count_experts_read([&] { decode(warm_up_steps); });
+    num_experts_read = driver_.count_experts_read([&] { warm_up.rate(); });
   }
   const double experts_a_step = static_cast<double>(num_experts_read) / static_cast<double>(warm_up_steps);
   const auto num_steps = static_cast<double>(o_.decode_tokens);
-  const Work work = work_.decode_step(batch, static_cast<double>(kDecodePrompt) + num_steps / 2, experts_a_step) * num_steps;
-  const Measured m = measure(
-      Phase::kDecode, batch, num_steps, static_cast<double>(batch) * num_steps, work, [&] { decode(warm_up_steps); },
-      [&] { decode(o_.decode_tokens); });
+  const Work work = work_.decode_step(batch, static_cast<double>(past) + num_steps / 2, experts_a_step) * num_steps;
+  add_row(measure({.phase = Phase::kDecode, .size = batch, .depth = driver_.context()}, num_steps, work, warm_up,
+                  decode(o_.decode_tokens)));
   driver_.end_requests();
-  if (!o_.json) print_row("decode", batch, m);
-  decode_.push_back(row_json("sequences", batch, m));
 }
 
 /// On what drafts are measured. Throws Error for what does not fit.
@@ -396,8 +360,8 @@ void Bench::run_drafts() {
   for (const int64_t batch : draft_batches_) {
     const DraftGain gain = measure_drafts(draft_bench_, {draft_prompts_.begin(), draft_prompts_.begin() + batch},
                                           o_.decode_tokens, o_.repetitions, num_layers);
-    if (!o_.json) print_gain(batch, gain);
-    drafts_.push_back(gain_json(batch, gain));
+    if (!o_.json) print_draft_row(batch, gain);
+    drafts_.push_back(draft_row_json(batch, gain));
   }
 }
 
@@ -416,9 +380,34 @@ void Bench::print_head() {
   const LoadCount& load = engine_.load_count();
   std::printf("loaded %.2f GB in %.1f s, %.1f GB/s\n", static_cast<double>(load.bytes) * 1e-9, load.seconds,
               static_cast<double>(load.bytes) * 1e-9 / load.seconds);
-  std::printf("%-8s %6s %10s %10s %10s", "phase", "size", "tokens/s", "min", "max");
-  std::printf("   share of what the %s can do (%s)%s\n", roof_ ? "coordinator's threads" : "device", unit_name().c_str(),
-              cluster_.num_workers() == 0 ? "" : ", of its own work");
+  const SchedulerOptions& limits = engine_.scheduler_options();
+  if (o_.depths != std::vector<int64_t>{0})
+    std::printf("cache of %lld tokens; contexts are computed once\n",
+                static_cast<long long>(limits.num_blocks * limits.block_tokens));
+  print_bench_head(kWarmUpLimits, (roof_ ? "coordinator's threads can do (" : "device can do (") + unit_name() +
+                                      (cluster_.num_workers() == 0 ? ")" : "), of its own work"));
+}
+
+/// The rows of a phase.
+ordered_json Bench::rows_json(Phase phase) const {
+  ordered_json rows = ordered_json::array();
+  for (const BenchRow& row : rows_)
+    if (row.what.phase == phase) rows.push_back(bench_row_json(row));
+  return rows;
+}
+
+/// What else two results must have in common to be compared.
+ordered_json Bench::conditions_json() const {
+  const SchedulerOptions& limits = engine_.scheduler_options();
+  return {{"version", version_number()},
+          {"processor", processor_name()},
+          {"processors", static_cast<int64_t>(std::thread::hardware_concurrency())},
+          {"decode_tokens", o_.decode_tokens},
+          {"decode_prompt", kDecodePrompt},
+          {"prefill_chunk", limits.prefill_chunk},
+          {"token_budget", limits.token_budget},
+          {"combine", options_.engine.combine == CombineMode::kFast ? "fast" : "exact"},
+          {"micro_batch", options_.engine.micro_batch.value_or(cluster_.default_micro_batch())}};
 }
 
 void Bench::print_json() {
@@ -435,10 +424,27 @@ void Bench::print_json() {
                       {"load", {{"bytes", engine_.load_count().bytes}, {"seconds", engine_.load_count().seconds}}},
                       {"routing", routing_ ? ordered_json(o_.routing.string()) : ordered_json()},
                       {"is_possible", complaint_.empty()},
-                      {"prefill", prefill_},
-                      {"decode", decode_}};
+                      {"prefill", rows_json(Phase::kPrefill)},
+                      {"decode", rows_json(Phase::kDecode)},
+                      {"repetitions", o_.repetitions},
+                      {"conditions", conditions_json()}};
+  if (o_.peers) object["peers"] = peers_json(peer_setup(), rows_);
   if (options_.engine.speculation != Speculation{}) object["drafts"] = drafts_;
   std::printf("%s\n", object.dump(-1, ' ', false, ordered_json::error_handler_t::replace).c_str());
+}
+
+PeerSetup Bench::peer_setup() {
+  return {.model = options_.engine.model,
+          .weights = weights_name(),
+          .threads = engine_.pool().num_threads(),
+          .is_on_device = engine_.device() != nullptr,
+          .decode_tokens = o_.decode_tokens,
+          .decode_prompt = kDecodePrompt,
+          .repetitions = o_.repetitions};
+}
+
+void Bench::print_peers() {
+  for (const std::string& line : peer_lines(peer_setup(), rows_)) std::printf("%s\n", line.c_str());
 }
 
 }  // namespace

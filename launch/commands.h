@@ -18,6 +18,7 @@ int run_quantize(const Options& options);
 int run_inspect(const Options& options);
 int run_tokenize(const Options& options);
 int run_trace(const TraceOptions& options);
+int run_bench_compare(const BenchCompareOptions& options);
 int run_top(const TopOptions& options);
 int run_plan(const Options& options);
 int run_front(const FrontOptions& options);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "kernels/op_table.h"
 #include "kernels/vulkan/devices.h"
 #include "launch/commands.h"
+#include "launch/processor_name.h"
 #include "runtime/base/error.h"
 #include "runtime/compute_device.h"
 
@@ -19,16 +19,6 @@ namespace ferry {
 namespace {
 
 using nlohmann::ordered_json;
-
-/// The value of the first line "key : value" of /proc/cpuinfo; "CPU" if there is none.
-std::string processor_name() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    const std::size_t colon = line.find(": ");
-    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
-  }
-  return "CPU";
-}
 
 ordered_json cpu_json() {
   std::vector<std::string> kernels;

@@ -54,6 +54,7 @@ int run_command(const Options& options, Cluster& cluster) {
     case Command::kDump: return ferry::run_dump(options, cluster);
     case Command::kBench: return ferry::run_bench(options, cluster);
     case Command::kBatch: return ferry::run_batch(options, cluster);
+    case Command::kBenchCompare:
     case Command::kQuantize:
     case Command::kInspect:
     case Command::kTokenize:
@@ -132,6 +133,7 @@ int run_alone(const Options& options) {
     case Command::kInspect: return ferry::run_inspect(options);
     case Command::kTokenize: return ferry::run_tokenize(options);
     case Command::kTrace: return ferry::run_trace(options.trace);
+    case Command::kBenchCompare: return ferry::run_bench_compare(options.bench_compare);
     case Command::kDevices: return ferry::run_devices(options.devices, options.engine.cache_folder);
     case Command::kTop: return ferry::run_top(options.top);
     case Command::kPlan: return ferry::run_plan(options);

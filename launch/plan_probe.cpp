@@ -167,7 +167,7 @@ void cost_by_roofs(PlanHost& host, const ModelConfig& config, const Quantization
   for (const int64_t rows : kRoofDecodeRows)
     costs.own_decode.points.push_back({static_cast<double>(rows), seconds(work.decode_step(rows, 0, 0))});
   for (const int64_t rows : kRoofPrefillRows)
-    costs.own_prefill.points.push_back({static_cast<double>(rows), seconds(work.prompt(rows, kLongPrompt, 0))});
+    costs.own_prefill.points.push_back({static_cast<double>(rows), seconds(work.prompt(0, rows, kLongPrompt, 0))});
   costs.key_decode = model.bytes_per_token / roofs.read_bytes_per_s;
   const double expert_flops = 6.0 * static_cast<double>(config.hidden_dim * config.moe.intermediate_dim);
   const double per_row = expert_flops / (takes_codes(quantization.experts) ? roofs.code_flops_per_s : roofs.flops_per_s);

@@ -1,13 +1,18 @@
 #include "launch/sample.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace ferry {
 
 Sample summarise(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t n = values.size();
-  return {values.front(), n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2, values.back()};
+  std::vector<double> sorted = values;
+  std::sort(sorted.begin(), sorted.end());
+  const std::size_t n = sorted.size();
+  return {.min = sorted.front(),
+          .median = n % 2 == 1 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2,
+          .max = sorted.back(),
+          .values = std::move(values)};
 }
 
 }  // namespace ferry

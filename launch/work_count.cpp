@@ -64,14 +64,14 @@ Work WorkCount::decode_step(int64_t batch, double past, double num_experts_read)
   return count(step, false) + count({.rows = d(batch)}, true);
 }
 
-Work WorkCount::prompt(int64_t length, int64_t chunk, double num_experts_read) const {
+Work WorkCount::prompt(int64_t past, int64_t length, int64_t chunk, double num_experts_read) const {
   Work work = count({.rows = 1}, true);
   for (int64_t first = 0; first < length; first += chunk) {
-    const double tokens = d(std::min(chunk, length - first)), past = d(first);
+    const double tokens = d(std::min(chunk, length - first)), seen = d(past + first);
     work = work + count({.rows = tokens,
                          .sequences = 1,
-                         .row_keys = tokens * (past + (tokens + 1) / 2),
-                         .cached_keys = past,
+                         .row_keys = tokens * (seen + (tokens + 1) / 2),
+                         .cached_keys = seen,
                          .experts = first == 0 ? num_experts_read : 0},
                         false);
   }

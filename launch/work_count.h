@@ -21,8 +21,9 @@ class WorkCount {
   /// A decode step of `batch` sequences that hold `past` tokens: weights that are touched once, states read and written, keys
   /// and values read.
   Work decode_step(int64_t batch, double past, double num_experts_read) const;
-  /// A prompt of `length` tokens in pieces of `chunk`; each piece reads the weights that it touches.
-  Work prompt(int64_t length, int64_t chunk, double num_experts_read) const;
+  /// A prompt of `length` tokens behind `past` others, in pieces of `chunk`; each piece reads the weights that it touches, and
+  /// the keys and values before it.
+  Work prompt(int64_t past, int64_t length, int64_t chunk, double num_experts_read) const;
 
  private:
   struct Step;

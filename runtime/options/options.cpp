@@ -16,6 +16,24 @@
 namespace ferry {
 namespace {
 
+constexpr const char* kBenchHelp =
+    "prefill and decode speed beside the machine's measured roof; 'bench compare BEFORE AFTER' holds two results of it "
+    "(--json) "
+    "against each other";
+
+/// Both are `bench`: what compares needs no model, which the other cannot do without.
+bool is_bench_compare(std::span<const char* const> arguments) {
+  return arguments.size() > 2 && arguments[1] == std::string_view("bench") && arguments[2] == std::string_view("compare");
+}
+
+void add_all_bench_options(CLI::App& sub, Options& o) {
+  add_engine_options(sub, o.engine);
+  add_expert_load(sub, o.engine);
+  add_bench_options(sub, o.bench);
+  add_measured_speculation(sub, o.engine);
+  add_capture_folder(sub, o.engine);
+}
+
 /// All commands, but options only for those whose name occurs in `arguments`: making them takes longer than parsing.
 void add_commands(CLI::App& app, Options& o, std::span<const char* const> arguments) {
   const auto add = [&](const char* name, const char* help, Command command, const std::function<void(CLI::App&)>& add_options) {
@@ -49,13 +67,9 @@ void add_commands(CLI::App& app, Options& o, std::span<const char* const> argume
         add_engine_options(sub, o.engine);
         add_dump_options(sub, o.dump);
       });
-  add("bench", "prefill and decode speed beside the machine's measured roof", Command::kBench, [&](CLI::App& sub) {
-    add_engine_options(sub, o.engine);
-    add_expert_load(sub, o.engine);
-    add_bench_options(sub, o.bench);
-    add_measured_speculation(sub, o.engine);
-    add_capture_folder(sub, o.engine);
-  });
+  const bool compares = is_bench_compare(arguments);
+  add("bench", kBenchHelp, compares ? Command::kBenchCompare : Command::kBench,
+      [&](CLI::App& sub) { compares ? add_bench_compare_options(sub, o.bench_compare) : add_all_bench_options(sub, o); });
   add("batch", "answer a file of requests in OpenAI's batch form", Command::kBatch, [&](CLI::App& sub) {
     add_engine_options(sub, o.engine);
     add_speculation(sub, o.engine);
@@ -119,6 +133,7 @@ std::string check_together(const Options& o) {
     case Command::kFront: return check_together(o.front);
     case Command::kPlan: return check_together(o.plan);
     case Command::kBench: return check_together(o.bench, o.engine);
+    case Command::kBenchCompare:
     case Command::kDump:
     case Command::kBatch:
     case Command::kInspect:

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "runtime/options/batch_options.h"
+#include "runtime/options/bench_compare_options.h"
 #include "runtime/options/bench_options.h"
 #include "runtime/options/devices_options.h"
 #include "runtime/options/dump_options.h"
@@ -28,6 +29,7 @@ enum class Command {
   kGenerate,
   kDump,
   kBench,
+  kBenchCompare,
   kBatch,
   kQuantize,
   kInspect,
@@ -47,6 +49,7 @@ struct Options {
   ServeOptions serve;
   DumpOptions dump;
   BenchOptions bench;
+  BenchCompareOptions bench_compare;
   BatchOptions batch;
   QuantizeOptions quantize;
   InspectOptions inspect;

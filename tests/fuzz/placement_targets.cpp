@@ -1,3 +1,7 @@
+#include <cmath>
+#include <set>
+
+#include "launch/compare/bench_result.h"
 #include "moe/placement/load_file.h"
 #include "moe/routing/routing_rows.h"
 #include "moe/routing/routing_summary.h"
@@ -5,7 +9,8 @@
 #include "runtime/plan/hosts_file.h"
 #include "tests/fuzz/targets.h"
 
-// Loads of experts, routing and machines, which an operator hands from one run to the next or takes from another tool.
+// Loads of experts, routing, machines and results of benchmarks, which an operator hands from one run to the next or takes from
+// another tool.
 
 namespace ferry::fuzz {
 
@@ -40,6 +45,15 @@ void read_machines(Input input) {
   const std::vector<HostEntry> hosts = read_hosts(text_of(input), "input");
   const std::string text = write_hosts(hosts);
   FERRY_CHECK_EQ(write_hosts(read_hosts(text, "written")), text);
+}
+
+void read_bench(Input input) {
+  const BenchResult result = read_bench_result(text_of(input), "input");
+  std::set<std::string> names;
+  for (const ResultRow& row : result.rows) {
+    FERRY_CHECK(!row.tokens_per_s.empty() && names.insert(row.name).second);
+    for (const double rate : row.tokens_per_s) FERRY_CHECK(std::isfinite(rate) && rate > 0);
+  }
 }
 
 }  // namespace ferry::fuzz

@@ -42,6 +42,7 @@ std::span<const Target> all_targets() {
       {"load_record", read_record},
       {"routing_trace", read_routing},
       {"plan_hosts", read_machines},
+      {"bench_result", read_bench},
       {"http_head", judge_http_head},
       {"profile_body", parse_profile_body},
       {"trace_folder", claim_trace_folder},

@@ -57,6 +57,7 @@ void read_loads(Input input);
 void read_record(Input input);
 void read_routing(Input input);
 void read_machines(Input input);
+void read_bench(Input input);
 
 // join_targets.cpp, rendezvous_targets.cpp, link_targets.cpp
 void read_join_message(Input input);

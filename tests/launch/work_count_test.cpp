@@ -58,9 +58,21 @@ TEST(WorkCount, AttentionReadsItsCache) {
   EXPECT_DOUBLE_EQ(far.flops - near.flops, 2 * 4 * 2 * 4);  // sequences, 4 operations an element of the queries
 }
 
+TEST(WorkCount, APromptBehindAContextReadsItsKeysForEachPieceAndMultipliesThemForEachRow) {
+  const WorkCount count = count_of();
+  const double key_and_value = 2 * 4 * 2, of_a_row_and_key = 4 * 2 * 4;  // bytes of a token; operations
+  const Work plain = count.prompt(0, 64, 32, 10), deep = count.prompt(1000, 64, 32, 10);
+  EXPECT_DOUBLE_EQ(deep.bytes - plain.bytes, 2 * 1000 * key_and_value) << "two pieces";
+  EXPECT_DOUBLE_EQ(deep.flops - plain.flops, 64 * 1000 * of_a_row_and_key);
+  const Work one = count.prompt(0, 64, 64, 10);
+  const Work longer = count.prompt(1, 64, 64, 10);
+  EXPECT_DOUBLE_EQ(longer.flops - one.flops, 64 * of_a_row_and_key);
+  EXPECT_DOUBLE_EQ(longer.bytes - one.bytes, key_and_value);
+}
+
 TEST(WorkCount, APromptInPiecesReadsItsWeightsForEach) {
   const WorkCount count = count_of();
-  const Work whole = count.prompt(64, 64, 10), halves = count.prompt(64, 32, 10);
+  const Work whole = count.prompt(0, 64, 64, 10), halves = count.prompt(0, 64, 32, 10);
   EXPECT_GT(halves.bytes, whole.bytes);
   EXPECT_DOUBLE_EQ(halves.flops, whole.flops);
 }

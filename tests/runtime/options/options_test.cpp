@@ -130,9 +130,46 @@ TEST(Options, Bench) {
   EXPECT_TRUE(options.bench.json);
   EXPECT_EQ(options.engine.max_seqs, 2100) << "what is asked for gets room";
   EXPECT_EQ(options.engine.token_budget, 2164);
+  EXPECT_EQ(defaults.depths, std::vector<int64_t>{0});
+  EXPECT_EQ(options.engine.cache_need.num_sequences, 2100);
+  EXPECT_EQ(options.engine.cache_need.first_tokens, 2049);
+  EXPECT_EQ(options.engine.cache_need.further_tokens, 36) << "32, 3 and one";
+  EXPECT_FALSE(options.engine.cache_need.memory_is_given);
   for (const char* name : {"-p", "-b"}) refuse(line("bench", {name, "3,0"}), {name, "'3,0'", "allowed: integers from 1"});
   refuse(line("bench", {"-n", "0"}), {"-n", "'0'", "1 to 1048576"});
   refuse(line("bench", {"-r", "1001"}), {"-r", "'1001'", "1 to 1000"});
+}
+
+TEST(Options, BenchBehindContexts) {
+  const Options options =
+      accept(line("bench", {"-d", "0,8192", "-p", "512", "-n", "64", "-b", "4", "--memory", "1GiB", "--peers"}));
+  EXPECT_EQ(options.bench.depths, (std::vector<int64_t>{0, 8192}));
+  EXPECT_TRUE(options.bench.peers);
+  EXPECT_EQ(options.engine.cache_need.num_sequences, 4);
+  EXPECT_EQ(options.engine.cache_need.first_tokens, 8192 + 512 + 1);
+  EXPECT_EQ(options.engine.cache_need.further_tokens, 8192 + 32 + 64 + 1);
+  EXPECT_TRUE(options.engine.cache_need.memory_is_given);
+  EXPECT_EQ(options.engine.memory_bytes, int64_t{1} << 30);
+  refuse(line("bench", {"-d", "-1"}), {"-d", "'-1'", "from 0 to 1048576"});
+  refuse(line("bench", {"-d", "0,8", "--speculate", "auto"}), {"-d: not with --speculate"});
+  refuse(line("bench", {"-d", "0,8", "--trace", "t"}), {"-d: 2 of them with --trace", "allowed: one"});
+  accept(line("bench", {"-d", "8", "--trace", "t"}));
+  accept(line("bench", {"-d", "0", "--speculate", "auto"}));
+}
+
+TEST(Options, BenchComparesTwoFiles) {
+  const Options options = accept({"bench", "compare", "a", "b", "--fail-below", "0.95", "--json"});
+  EXPECT_EQ(options.command, Command::kBenchCompare);
+  EXPECT_EQ(options.bench_compare.files, (std::vector<std::filesystem::path>{"a", "b"}));
+  EXPECT_EQ(options.bench_compare.fail_below, 0.95);
+  EXPECT_TRUE(options.bench_compare.json);
+  EXPECT_FALSE(accept({"bench", "compare", "a", "b"}).bench_compare.fail_below);
+  refuse({"bench", "compare", "a"}, {"BEFORE AFTER"});
+  refuse({"bench", "compare"}, {"BEFORE AFTER"});
+  refuse({"bench", "compare", "a", "b", "c"}, {"'c'"});
+  refuse({"bench", "compare", "a", "b", "--fail-below", "1.5"}, {"--fail-below", "'1.5'", "0 to 1"});
+  refuse({"bench", "compare", "a", "b", "--model", "m"}, {"--model"});
+  refuse(line("bench", {"compare", "a", "b"}), {"not expected: 'compare', 'a', 'b'"});
 }
 
 struct BadValue {
