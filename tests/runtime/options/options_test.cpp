@@ -166,9 +166,9 @@ TEST(Options, BenchComparesTwoFiles) {
   EXPECT_FALSE(accept({"bench", "compare", "a", "b"}).bench_compare.fail_below);
   refuse({"bench", "compare", "a"}, {"BEFORE AFTER"});
   refuse({"bench", "compare"}, {"BEFORE AFTER"});
-  refuse({"bench", "compare", "a", "b", "c"}, {"'c'"});
+  refuse({"bench", "compare", "a", "b", "c"}, {"BEFORE AFTER: 3 given; allowed: at most 2"});
   refuse({"bench", "compare", "a", "b", "--fail-below", "1.5"}, {"--fail-below", "'1.5'", "0 to 1"});
-  refuse({"bench", "compare", "a", "b", "--model", "m"}, {"--model"});
+  refuse({"bench", "compare", "a", "b", "--model", "m"}, {"BEFORE AFTER: 3 given"});
   refuse(line("bench", {"compare", "a", "b"}), {"not expected: 'compare', 'a', 'b'"});
 }
 
