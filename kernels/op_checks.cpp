@@ -18,6 +18,15 @@ void check_bias_shape(const AddBiasArgs& args) {
   FERRY_CHECK(args.activation == BiasActivation::kNone);
 }
 
+void check_attention(const AttentionArgs& args) {
+  const KvLayerView& cache = args.cache;
+  FERRY_CHECK(args.q.dtype == cache.dtype && args.out.dtype == cache.dtype);
+  FERRY_CHECK_EQ(args.num_heads % cache.num_kv_heads, 0);
+  FERRY_CHECK_EQ(args.q.cols, args.num_heads * cache.head_dim);
+  FERRY_CHECK_EQ(args.out.cols, args.num_heads * cache.head_dim);
+  FERRY_CHECK_EQ(args.sequences.size(), args.block_tables.size());
+}
+
 void check_segments(const SegmentAttentionArgs& args) {
   for (const ConstMatrixView& rows : {args.q, args.k, args.v}) check_same_shape(rows, args.out);
   FERRY_CHECK_EQ(args.out.cols % args.num_heads, 0);

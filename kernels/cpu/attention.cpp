@@ -2,7 +2,6 @@
 #include "kernels/cpu/scratch.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/tile_matmul.h"
-#include "runtime/base/check.h"
 
 // Attention over tiles of 64 keys counted from position 0, with the running maximum and sum of arXiv 2205.14135. Query rows
 // are the (token, head) pairs of one group of heads that share a key head; a register holds 16 rows, so that no sum runs across
@@ -234,11 +233,7 @@ QueryTile find_tile(const AttentionArgs& args, int64_t group, int64_t tile_rows,
 
 void attention(ThreadPool& pool, const AttentionArgs& args) {
   const KvLayerView& cache = args.cache;
-  FERRY_CHECK(args.q.dtype == cache.dtype && args.out.dtype == cache.dtype);
-  FERRY_CHECK_EQ(args.num_heads % cache.num_kv_heads, 0);
-  FERRY_CHECK_EQ(args.q.cols, args.num_heads * cache.head_dim);
-  FERRY_CHECK_EQ(args.out.cols, args.num_heads * cache.head_dim);
-  FERRY_CHECK_EQ(args.sequences.size(), args.block_tables.size());
+  check_attention(args);
   const int64_t group = args.num_heads / cache.num_kv_heads;
   int64_t tile_rows = kMaxTileRows;
   while (tile_rows > kLanes && count_tasks(args, group, tile_rows) < 2 * pool.num_threads()) tile_rows /= 2;

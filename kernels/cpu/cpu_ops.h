@@ -4,6 +4,7 @@
 
 #include "kernels/op_checks.h"
 #include "kernels/ops.h"
+#include "runtime/base/check.h"
 #include "runtime/base/thread_pool.h"
 
 // The ops of one instruction set, and what their sources share. Included only by files that are compiled once per

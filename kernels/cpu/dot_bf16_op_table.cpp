@@ -5,6 +5,7 @@
 namespace ferry::FERRY_ISA_NAMESPACE {
 
 const OpTable kOpTable = {.name = "avx512_bf16",
+                          .attention = {on_pool<attention>, takes_attention},
                           .gated_delta_rule = {on_pool<gated_delta_rule>, takes_delta_rule},
                           .segment_attention = {on_pool<segment_attention>, takes_segments}};
 

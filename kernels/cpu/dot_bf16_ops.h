@@ -7,6 +7,7 @@
 namespace ferry::FERRY_ISA_NAMESPACE {
 
 /// bf16, and heads of up to 256 columns.
+bool takes_attention(const AttentionArgs& args);
 bool takes_segments(const SegmentAttentionArgs& args);
 /// bf16, and heads of whole tiles.
 bool takes_delta_rule(const GatedDeltaRuleArgs& args);

@@ -2,12 +2,12 @@
 
 #include <cstdint>
 
-// Working memory of the vector kernels. Two buffers a thread, kept until the thread ends: they grow to the largest request and
-// then never allocate again. Compiled without instruction-set flags, unlike the kernels that use it.
+// Working memory of the vector kernels. Three buffers a thread, kept until the thread ends: they grow to the largest request
+// and then never allocate again. Compiled without instruction-set flags, unlike the kernels that use it.
 
 namespace ferry {
 
-enum class Scratch { kMain, kRows };
+enum class Scratch { kMain, kRows, kParts };
 
 /// The calling thread's buffer `which`: at least `num_floats` floats at a 64-byte boundary, with whatever the last user left in
 /// it. A second call for it on the same thread takes the first one's memory back.

@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "kernels/op_table.h"
+#include "runtime/base/error.h"
 #include "tests/bench/bench.h"
+#include "tests/support/rounded_attention.h"
 
 // Attention over the paged cache with the heads of Qwen3.5-35B-A3B, bf16. Bytes are the rows and each key and value read once;
 // operations are the products q k and p v of the pairs that the causal mask leaves.
@@ -20,7 +22,7 @@ using ferry::bench::Bench;
 
 constexpr int64_t kBlockTokens = 32;
 constexpr int64_t kVerifiedRows = 3;  // the last of every sequence
-constexpr double kTolerance = 1e-3;   // of the largest magnitude: weights are rounded to bf16 where the unit multiplies bf16
+constexpr double kTolerance = 1e-3;   // of the largest magnitude
 
 struct Shape {
   const char* name;
@@ -30,8 +32,17 @@ struct Shape {
 
 const std::vector<Shape> kShapes = {{"prefill 512", 1, 512, 0},
                                     {"prefill 2048", 1, 2048, 0},
+                                    {"prefill 2048, 6144 past", 1, 2048, 6144},
+                                    {"prefill 2048, 30720 past", 1, 2048, 30720},
                                     {"decode, 2048 past, batch 1", 1, 1, 2048},
-                                    {"decode, 2048 past, batch 16", 16, 1, 2048}};
+                                    {"decode, 2048 past, batch 16", 16, 1, 2048},
+                                    {"decode, 8192 past, batch 1", 1, 1, 8192},
+                                    {"decode, 8192 past, batch 16", 16, 1, 8192},
+                                    {"decode, 32768 past, batch 1", 1, 1, 32768},
+                                    {"decode, 32768 past, batch 16", 16, 1, 32768},
+                                    {"draft of 3, 8192 past", 1, 4, 8192},
+                                    {"draft of 7, 8192 past", 1, 8, 8192},
+                                    {"draft of 15, 8192 past", 1, 16, 8192}};
 const std::vector<Shape> kQuickShapes = {{"quick prefill", 1, 45, 0, 4, 2, 40}, {"quick decode", 3, 1, 50, 4, 1, 24}};
 
 class Scene {
@@ -51,6 +62,7 @@ class Scene {
     }
   }
 
+  const char* name() const { return shape_.name; }
   const std::vector<SequenceSpan>& spans() const { return spans_; }
   /// The rows that are compared: those of the last tokens, whose past is what comes before.
   std::vector<SequenceSpan> last_spans() const {
@@ -61,14 +73,16 @@ class Scene {
     }
     return last;
   }
+  ferry::AttentionArgs args(const std::vector<SequenceSpan>& spans, Matrix& out) {
+    return {.q = queries_.view(),
+            .cache = {keys_.view().data, values_.view().data, DType::kBF16, shape_.num_kv_heads, kBlockTokens, shape_.head_dim},
+            .sequences = spans,
+            .block_tables = tables_,
+            .num_heads = shape_.num_heads,
+            .out = out.view()};
+  }
   void run(ferry::Stream& stream, const OpTable& table, const std::vector<SequenceSpan>& spans, Matrix& out) {
-    table.attention(stream, {.q = queries_.view(),
-                             .cache = {keys_.view().data, values_.view().data, DType::kBF16, shape_.num_kv_heads, kBlockTokens,
-                                       shape_.head_dim},
-                             .sequences = spans,
-                             .block_tables = tables_,
-                             .num_heads = shape_.num_heads,
-                             .out = out.view()});
+    table.attention(stream, args(spans, out));
   }
   Matrix make_out() const { return Matrix(DType::kBF16, queries_.rows(), queries_.cols()); }
   ferry::bench::Work work() const {
@@ -103,19 +117,34 @@ void verify(const Scene& scene, const Matrix& expected, const Matrix& actual, co
   }
 }
 
-void run_shape(Bench& bench, const Shape& shape) {
-  Scene scene(shape);
-  Matrix expected = scene.make_out();
-  scene.run(bench.stream(), ferry::select_op_table("ref"), scene.last_spans(), expected);
-  for (const OpTable* table : ferry::available_op_tables()) {
+/// For units, whose weights are rounded to bf16.
+void verify(const Scene& scene, const ferry::test::RoundedAttention& expected, const Matrix& actual, const std::string& name) {
+  for (const SequenceSpan& span : scene.last_spans()) {
+    const std::string text = ferry::test::difference(expected, actual.view(), span.first_row, span.num_tokens, kTolerance);
+    if (!text.empty()) throw ferry::Error(ferry::ErrorCode::kInternal, name + ": " + text);
+  }
+}
+
+template <class Expected>
+void run_tables(Bench& bench, Scene& scene, const Expected& expected, const std::vector<const OpTable*>& tables) {
+  for (const OpTable* table : tables) {
     if (std::strcmp(table->name, "ref") == 0 || !bench.wants(table->name)) continue;
-    const std::string name = std::string(shape.name) + " " + table->name;
+    const std::string name = std::string(scene.name()) + " " + table->name;
     Matrix out = scene.make_out();
     const auto call = [&](int64_t) { scene.run(bench.stream(), *table, scene.spans(), out); };
     call(0);
     verify(scene, expected, out, name);
     bench.measure(name, scene.work(), call);
   }
+}
+
+void run_shape(Bench& bench, const Shape& shape) {
+  Scene scene(shape);
+  Matrix out = scene.make_out();
+  const std::vector<const OpTable*> units = ferry::available_unit_tables();
+  if (!units.empty()) run_tables(bench, scene, ferry::test::rounded_attention(scene.args(scene.last_spans(), out)), units);
+  scene.run(bench.stream(), ferry::select_op_table("ref"), scene.last_spans(), out);
+  run_tables(bench, scene, out, ferry::available_op_tables());
 }
 
 }  // namespace

@@ -1,11 +1,15 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <iterator>
 #include <limits>
+#include <numeric>
 #include <string>
 #include <vector>
 
 #include "kernels/ops.h"
 #include "tests/kernels/matrices.h"
+#include "tests/support/rounded_attention.h"
 
 namespace ferry {
 namespace {
@@ -53,24 +57,43 @@ class Scene {
              const std::vector<std::size_t>& cache_of) const {
     test::TestStream stream(num_threads);
     Matrix out(queries_.dtype(), queries_.rows(), queries_.cols());
-    std::vector<const int32_t*> tables;
-    for (const std::size_t s : cache_of) tables.push_back(tables_[s].data());
-    table.attention(stream, {.q = queries_.view(),
-                             .cache = {const_cast<std::byte*>(keys_.view().data), const_cast<std::byte*>(values_.view().data),
-                                       queries_.dtype(), heads_.num_kv_heads, heads_.block_tokens, heads_.head_dim},
-                             .sequences = sequences,
-                             .block_tables = tables,
-                             .num_heads = heads_.num_heads,
-                             .out = out.view()});
+    const std::vector<const int32_t*> tables = tables_of(cache_of);
+    table.attention(stream, args(sequences, tables, out));
     return out;
   }
-  Matrix run(const OpTable& table, int num_threads) const {
-    std::vector<std::size_t> all(sequences_.size());
-    for (std::size_t s = 0; s < all.size(); ++s) all[s] = s;
-    return run(table, num_threads, sequences_, all);
+  Matrix run(const OpTable& table, int num_threads) const { return run(table, num_threads, sequences_, all()); }
+
+  /// Empty if `actual` is what a unit may give, whose weights are rounded to bf16; else what is not.
+  std::string difference_from_rounded(const Matrix& actual) const {
+    Matrix out(queries_.dtype(), queries_.rows(), queries_.cols());
+    const test::RoundedAttention expected = test::rounded_attention(args(sequences_, tables_of(all()), out));
+    for (const SequenceSpan& span : sequences_) {
+      std::string text = test::difference(expected, actual.view(), span.first_row, span.num_tokens, 5e-6);
+      if (!text.empty()) return text;
+    }
+    return {};
   }
 
  private:
+  AttentionArgs args(const std::vector<SequenceSpan>& sequences, const std::vector<const int32_t*>& tables, Matrix& out) const {
+    return {.q = queries_.view(),
+            .cache = {const_cast<std::byte*>(keys_.view().data), const_cast<std::byte*>(values_.view().data), queries_.dtype(),
+                      heads_.num_kv_heads, heads_.block_tokens, heads_.head_dim},
+            .sequences = sequences,
+            .block_tables = tables,
+            .num_heads = heads_.num_heads,
+            .out = out.view()};
+  }
+  std::vector<std::size_t> all() const {
+    std::vector<std::size_t> sequences(sequences_.size());
+    std::iota(sequences.begin(), sequences.end(), 0);
+    return sequences;
+  }
+  std::vector<const int32_t*> tables_of(const std::vector<std::size_t>& cache_of) const {
+    std::vector<const int32_t*> tables;
+    for (const std::size_t s : cache_of) tables.push_back(tables_[s].data());
+    return tables;
+  }
   void fill_cache(std::size_t s) {
     const int64_t num_positions = sequences_[s].num_past + sequences_[s].num_tokens;
     for (int64_t p = 0; p < num_positions; ++p) {
@@ -89,6 +112,13 @@ class Scene {
   Matrix queries_, keys_, values_;
   std::vector<std::vector<int32_t>> tables_;
 };
+
+/// The vector tables, and for bf16 the units that multiply it.
+std::vector<const OpTable*> attending_tables(DType dtype) {
+  std::vector<const OpTable*> tables = vector_op_tables();
+  if (dtype == DType::kBF16) std::ranges::copy(available_unit_tables(), std::back_inserter(tables));
+  return tables;
+}
 
 const std::vector<SequenceSpan> kMixed = {{2, 1, 0}, {3, 1, 130}, {4, 67, 0}, {80, 5, 62}, {71, 9, 200}};
 
@@ -116,7 +146,7 @@ TEST(CpuAttention, RowsDoNotDependOnThreadsOrNeighbours) {
   for (const DType dtype : kBothDTypes) {
     for (const Heads heads : kHeads) {
       const Scene scene(dtype, heads, kMixed);
-      for (const OpTable* table : vector_op_tables()) {
+      for (const OpTable* table : attending_tables(dtype)) {
         const std::string what = std::string(table->name) + " " + dtype_name(dtype) + " " + heads.text();
         const Matrix whole = scene.run(*table, 1);
         for (const int num_threads : {2, 5}) expect_same_bits(whole.view(), scene.run(*table, num_threads).view(), what);
@@ -135,7 +165,7 @@ TEST(CpuAttention, DecodeAndChunksGiveThePrefillsBits) {
   for (const DType dtype : kBothDTypes) {
     for (const Heads heads : kHeads) {
       const Scene scene(dtype, heads, {{0, kTokens, 0}});
-      for (const OpTable* table : vector_op_tables()) {
+      for (const OpTable* table : attending_tables(dtype)) {
         const Matrix prefill = scene.run(*table, 2);
         for (const int64_t piece : {int64_t{1}, int64_t{37}}) {
           std::vector<SequenceSpan> pieces;
@@ -150,6 +180,104 @@ TEST(CpuAttention, DecodeAndChunksGiveThePrefillsBits) {
                            alone.view().rows_from(last.first_row, last.num_tokens), "last piece alone");
         }
       }
+    }
+  }
+}
+
+// Units take keys in splits of 2048. Alone with threads to spare, a row's splits are tasks; with one thread, or in a long
+// prefill, one task takes them all.
+constexpr int64_t kSplit = 2048;
+constexpr Heads kSplitHeads[] = {{4, 4, 24, 7},   {4, 1, 64, 16},  {16, 2, 256, 32},
+                                 {16, 1, 96, 48}, {32, 1, 40, 32}, {5, 1, 32, 16}};
+
+TEST(CpuAttention, EndsOfSplitsChangeNoBits) {
+  constexpr int64_t kTokens = 37;
+  for (const OpTable* table : available_unit_tables()) {
+    for (const Heads heads : kSplitHeads) {
+      for (const int64_t boundary : {kSplit, 2 * kSplit}) {
+        const int64_t past = boundary - 5;
+        const std::string what = std::string(table->name) + " " + heads.text() + " from " + std::to_string(past);
+        const Scene scene(DType::kBF16, heads, {{0, kTokens, past}});
+        const Matrix whole = scene.run(*table, 1);
+        for (const int num_threads : {2, 9}) expect_same_bits(whole.view(), scene.run(*table, num_threads).view(), what);
+        for (const int64_t piece : {int64_t{1}, int64_t{2}, int64_t{4}, int64_t{11}}) {
+          std::vector<SequenceSpan> pieces;
+          for (int64_t t = 0; t < kTokens; t += piece) pieces.push_back({t, std::min(piece, kTokens - t), past + t});
+          const Matrix together = scene.run(*table, 3, pieces, std::vector<std::size_t>(pieces.size(), 0));
+          expect_same_bits(whole.view(), together.view(), what + " in pieces of " + std::to_string(piece));
+          for (const SequenceSpan& span : pieces) {
+            for (const int num_threads : {1, 8}) {
+              const Matrix alone = scene.run(*table, num_threads, {span}, {0});
+              expect_same_bits(whole.view().rows_from(span.first_row, span.num_tokens),
+                               alone.view().rows_from(span.first_row, span.num_tokens), what + " a piece alone");
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(CpuAttention, ALongPastBesideShortOnesChangesNoBits) {
+  const std::vector<SequenceSpan> spans = {{0, 1, 10}, {1, 1, 3 * kSplit + 70}, {2, 3, 0}, {5, 2, kSplit - 1}};
+  for (const OpTable* table : available_unit_tables()) {
+    for (const Heads heads : kSplitHeads) {
+      const Scene scene(DType::kBF16, heads, spans);
+      const Matrix whole = scene.run(*table, 1);
+      for (const int num_threads : {2, 16}) {
+        expect_same_bits(whole.view(), scene.run(*table, num_threads).view(), table->name + (" " + heads.text()));
+      }
+      for (std::size_t s = 0; s < spans.size(); ++s) {
+        const Matrix alone = scene.run(*table, 8, {spans[s]}, {s});
+        expect_same_bits(whole.view().rows_from(spans[s].first_row, spans[s].num_tokens),
+                         alone.view().rows_from(spans[s].first_row, spans[s].num_tokens), table->name + (" " + heads.text()));
+      }
+    }
+  }
+}
+
+TEST(CpuAttention, UnitsRoundWeightsAndNothingElse) {
+  const std::vector<SequenceSpan> edges = {{0, 1, 0}, {1, 3, 120}, {4, 20, 250}, {24, 9, 2040}, {33, 33, 0}};
+  for (const OpTable* table : available_unit_tables()) {
+    for (const Heads heads : kSplitHeads) {
+      for (const float query_scale : {0.01f, 1.0f, 30.0f}) {
+        const Scene scene(DType::kBF16, heads, edges, query_scale);
+        for (const int num_threads : {1, 7})
+          EXPECT_EQ(scene.difference_from_rounded(scene.run(*table, num_threads)), "") << table->name << " " << heads.text();
+      }
+    }
+    for (const Heads heads : kHeads) {
+      const Scene scene(DType::kBF16, heads, kMixed);
+      EXPECT_EQ(scene.difference_from_rounded(scene.run(*table, 2)), "") << table->name << " " << heads.text();
+    }
+  }
+}
+
+// Rounded weights are off by 2^-8 of themselves at most, and so their mean of values, by that of the values' deviation.
+TEST(CpuAttention, RoundedWeightsStayNearReference) {
+  const Scene scene(DType::kBF16, {8, 1, 64, 16}, {{0, 2, 2 * kSplit - 1}, {2, 1, kSplit}, {3, 1, 3 * kSplit + 900}});
+  const Matrix expected = scene.run(ref::kOpTable, 1);
+  for (const OpTable* table : available_unit_tables()) {
+    const Matrix actual = scene.run(*table, 8);
+    for (int64_t r = 0; r < expected.rows(); ++r) {
+      for (int64_t c = 0; c < expected.cols(); ++c)
+        EXPECT_NEAR(element(expected.view(), r, c), element(actual.view(), r, c), 1.0 / 256) << table->name;
+    }
+  }
+}
+
+TEST(CpuAttention, SplitsEqualReference) {
+  const std::vector<SequenceSpan> spans = {{0, 2, 2 * kSplit - 1}, {2, 1, kSplit}, {3, 1, 3 * kSplit + 900}};
+  for (const float query_scale : {1.0f, 8.0f}) {
+    const Scene scene(DType::kBF16, {8, 1, 64, 16}, spans, query_scale);
+    const Matrix expected = scene.run(ref::kOpTable, 1);
+    for (const OpTable* table : vector_op_tables()) {
+      for (const int num_threads : {1, 8})
+        expect_close(expected.view(), scene.run(*table, num_threads).view(), 2e-5f * query_scale, table->name);
+    }
+    for (const OpTable* table : available_unit_tables()) {
+      for (const int num_threads : {1, 8})
+        EXPECT_EQ(scene.difference_from_rounded(scene.run(*table, num_threads)), "") << table->name;
     }
   }
 }

@@ -1,0 +1,121 @@
+#include "kernels/cpu/bf16_cached_attention.h"
+#include "kernels/cpu/bf16_segment_attention.h"
+#include "kernels/op_table.h"
+
+// Attention on AMX tiles: the products of bf16_attention.h.
+
+namespace ferry::FERRY_ISA_NAMESPACE {
+namespace {
+
+constexpr int64_t kScoreStride = kRows * 4;  // bytes
+constexpr int64_t kTileStride = 64;          // bytes
+
+struct alignas(64) TileShapes {
+  uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+constinit const TileShapes kShapes{};
+
+/// Memory that tiles read or have written: the compiler's own loads and stores must not pass.
+[[gnu::always_inline]] inline void memory_barrier() { asm volatile("" ::: "memory"); }
+
+/// O^T += V^T P, for one or two tiles of columns.
+template <int kHalves, bool kTwo>
+void multiply_value_tiles(const HeadShape& shape, const uint16_t* values, int64_t num_steps, const uint16_t* weights,
+                          float* first_sum) {
+  constexpr bool kBoth = kHalves == 2;
+  auto* sums = reinterpret_cast<std::byte*>(first_sum);
+  _tile_loadd(0, sums, kScoreStride);
+  if constexpr (kBoth) _tile_loadd(1, sums + 64, kScoreStride);
+  if constexpr (kTwo) _tile_loadd(2, sums + kSide * kScoreStride, kScoreStride);
+  if constexpr (kTwo && kBoth) _tile_loadd(3, sums + kSide * kScoreStride + 64, kScoreStride);
+  for (int64_t step = 0; step < num_steps; ++step, values += shape.value_step_elements(), weights += 2 * kTile) {
+    _tile_loadd(4, values, kTileStride);
+    if constexpr (kTwo) _tile_loadd(5, values + kTile, kTileStride);
+    _tile_loadd(6, weights, kTileStride);
+    if constexpr (kBoth) _tile_loadd(7, weights + kTile, kTileStride);
+    _tile_dpbf16ps(0, 4, 6);
+    if constexpr (kBoth) _tile_dpbf16ps(1, 4, 7);
+    if constexpr (kTwo) _tile_dpbf16ps(2, 5, 6);
+    if constexpr (kTwo && kBoth) _tile_dpbf16ps(3, 5, 7);
+  }
+  _tile_stored(0, sums, kScoreStride);
+  if constexpr (kBoth) _tile_stored(1, sums + 64, kScoreStride);
+  if constexpr (kTwo) _tile_stored(2, sums + kSide * kScoreStride, kScoreStride);
+  if constexpr (kTwo && kBoth) _tile_stored(3, sums + kSide * kScoreStride + 64, kScoreStride);
+}
+
+/// S^T of 32 keys.
+template <int kHalves>
+void multiply_key_tiles(const HeadShape& shape, const uint16_t* keys, const uint16_t* queries, std::byte* scores) {
+  constexpr bool kBoth = kHalves == 2;
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  for (int64_t t = 0; t < shape.k_tiles; ++t) {
+    _tile_loadd(4, keys + t * kTile, kTileStride);
+    _tile_loadd(5, keys + (shape.k_tiles + t) * kTile, kTileStride);
+    _tile_loadd(6, queries + 2 * t * kTile, kTileStride);
+    if constexpr (kBoth) _tile_loadd(7, queries + (2 * t + 1) * kTile, kTileStride);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(2, 5, 6);
+    if constexpr (kBoth) {
+      _tile_dpbf16ps(1, 4, 7);
+      _tile_dpbf16ps(3, 5, 7);
+    }
+  }
+  _tile_stored(0, scores, kScoreStride);
+  _tile_stored(2, scores + kSide * kScoreStride, kScoreStride);
+  if constexpr (kBoth) {
+    _tile_stored(1, scores + 64, kScoreStride);
+    _tile_stored(3, scores + kSide * kScoreStride + 64, kScoreStride);
+  }
+}
+
+class Tiles {
+ public:
+  static constexpr int64_t kKeyBlock = 256;
+  using RowWalk = TileWalk<Tiles>;
+
+  static bool prefers_rows(const KvLayerView&, int64_t) { return false; }
+
+  Tiles() { _tile_loadconfig(&kShapes); }
+  ~Tiles() { _tile_release(); }
+  Tiles(const Tiles&) = delete;
+  Tiles& operator=(const Tiles&) = delete;
+
+  template <int kHalves>
+  static void multiply_keys(const HeadShape& shape, const uint16_t* keys, int64_t num_steps, const uint16_t* queries,
+                            float* scores) {
+    memory_barrier();
+    auto* to = reinterpret_cast<std::byte*>(scores);
+    for (int64_t step = 0; step < num_steps; ++step)
+      multiply_key_tiles<kHalves>(shape, keys + step * shape.key_step_elements(), queries, to + step * kKeyStep * kScoreStride);
+    memory_barrier();
+  }
+
+  template <int kHalves>
+  static void multiply_values(const HeadShape& shape, const uint16_t* values, int64_t num_steps, const uint16_t* weights,
+                              float* sums) {
+    memory_barrier();
+    int64_t d = 0;
+    for (; d + 1 < shape.d_tiles; d += 2)
+      multiply_value_tiles<kHalves, true>(shape, values + d * kTile, num_steps, weights, sums + d * kSide * kRows);
+    if (d < shape.d_tiles)
+      multiply_value_tiles<kHalves, false>(shape, values + d * kTile, num_steps, weights, sums + d * kSide * kRows);
+    memory_barrier();
+  }
+};
+
+}  // namespace
+
+void attention(ThreadPool& pool, const AttentionArgs& args) { run_cached_attention<Tiles>(pool, args); }
+void segment_attention(ThreadPool& pool, const SegmentAttentionArgs& args) { run_segment_attention<Tiles>(pool, args); }
+
+const OpTable kOpTable = {.name = "amx",
+                          .attention = {on_pool<attention>, takes_cached_attention},
+                          .segment_attention = {on_pool<segment_attention>, takes_segment_attention}};
+
+}  // namespace ferry::FERRY_ISA_NAMESPACE
