@@ -77,9 +77,10 @@ void multiply_key_tiles(const HeadShape& shape, const uint16_t* keys, const uint
 class Tiles {
  public:
   static constexpr int64_t kKeyBlock = 256;
+  static constexpr int64_t kGroupRows = 256;
   using RowWalk = TileWalk<Tiles>;
 
-  static bool prefers_rows(const KvLayerView&, int64_t) { return false; }
+  static bool reads_rows(const KvLayerView&) { return false; }
 
   Tiles() { _tile_loadconfig(&kShapes); }
   ~Tiles() { _tile_release(); }

@@ -14,7 +14,6 @@
 namespace ferry::FERRY_ISA_NAMESPACE {
 
 constexpr int64_t kSplitKeys = 2048;     // a multiple of what units take between two updates of the maximum
-constexpr int64_t kGroupRows = 256;      // at most: 32 tokens of 8 heads
 constexpr int64_t kPieceRows = 32;       // rows that have their results of a split in one place, a part; a group's are in order
 constexpr int64_t kLeastGroupRows = 32;  // of groups that are made smaller for the sake of many threads
 constexpr int64_t kMostSplitRows = 128;  // of groups whose splits are tasks
@@ -66,10 +65,9 @@ void for_each_group(const AttentionArgs& args, int64_t group_rows, Fn fn) {
 /// The groups and tasks of a call, in memory of the calling thread, with room for what splits come to.
 class AttentionPlan {
  public:
-  /// `part_floats` is the size of a part.
-  AttentionPlan(const AttentionArgs& args, int num_threads, int64_t part_floats)
+  /// A group has at most `group_rows` rows, a power of two times kLeastGroupRows; `part_floats` is the size of a part.
+  AttentionPlan(const AttentionArgs& args, int num_threads, int64_t group_rows, int64_t part_floats)
       : num_threads_(num_threads), part_floats_(part_floats) {
-    int64_t group_rows = kGroupRows;
     while (group_rows > kLeastGroupRows && most_tasks(args, group_rows) < 2 * num_threads) group_rows /= 2;
     for_each_group(args, group_rows, [&](const RowGroup& group) { all_keys_ += cost(group); });
     int64_t num_groups = 0, num_parts = 0;

@@ -12,10 +12,11 @@
 // sums of -0 become 0 in the end.)
 //
 // How a group walks along its keys is one of two classes, whose elements of S and O are the same products, added in the same
-// order: TileWalk, below, copies keys and values into tiles; a unit may have another one that needs no copies (Unit::RowWalk,
-// or TileWalk if it has none), and says which groups it is for (Unit::prefers_rows). A walk has
+// order: TileWalk, below, copies keys and values into tiles; a unit may have another one that reads the cache's own rows
+// (Unit::RowWalk, or TileWalk if it has none), and says which caches it can read (Unit::reads_rows). Unit::kGroupRows is how
+// many rows share what is copied, at most. A walk has
 //
-//   kCopies                          whether it wants room for tiles of keys and values
+//   kCopiesKeys                      whether it wants room for a block's keys, too, as for its values
 //   attend(first, end, sums_of)      adds the keys [first, end) to sums_of(piece) of every piece
 //   fold(shape, count, later, to)    adds what `count` rows of a piece have of later keys
 //   store(rows, piece, sums)         writes a piece's output
@@ -86,11 +87,12 @@ class GroupRows {
   int64_t num_heads_;  // of the key head
 };
 
-/// Working memory of a task: 0.9 MB for 256 rows of heads of 256.
+/// Working memory of a task: 0.5 MB for 128 rows of heads of 256.
 struct CachedWorkspace {
-  CachedWorkspace(const HeadShape& shape, int64_t num_pieces, int64_t key_block, bool copies) {
-    const int64_t steps = copies ? key_block / kKeyStep : 0;
-    const int64_t key_elements = steps * shape.key_step_elements(), value_elements = steps * shape.value_step_elements();
+  CachedWorkspace(const HeadShape& shape, int64_t num_pieces, int64_t key_block, bool copies_keys) {
+    const int64_t steps = key_block / kKeyStep;
+    const int64_t key_elements = copies_keys ? steps * shape.key_step_elements() : 0;
+    const int64_t value_elements = steps * shape.value_step_elements();
     const int64_t bf16_elements = key_elements + value_elements + num_pieces * shape.query_elements() + key_block * kRows;
     sums_size = KeySums::size(shape);
     ScratchPieces pieces(bf16_elements / 2 + 2 * num_pieces * sums_size + key_block * kRows + 2 * kRows);
@@ -133,7 +135,7 @@ bool weigh_block(const GroupRows& rows, int64_t piece, int64_t first_key, int64_
 template <class Unit>
 class TileWalk {
  public:
-  static constexpr bool kCopies = true;
+  static constexpr bool kCopiesKeys = true;
 
   TileWalk(const GroupRows& rows, const CachedWorkspace& w, float scale) : rows_(rows), w_(w), scale_(scale) {}
 
@@ -199,7 +201,7 @@ class GroupAttention {
       : rows_(rows),
         num_splits_(num_splits),
         num_keys_(num_keys),
-        w_(rows.shape(), rows.num_pieces(), key_block, Walk::kCopies),
+        w_(rows.shape(), rows.num_pieces(), key_block, Walk::kCopiesKeys),
         walk_(rows_, w_, 1.44269504088896341f / __builtin_sqrtf(static_cast<float>(rows.shape().num_cols))) {}
 
   /// All keys of all rows.
@@ -257,7 +259,7 @@ class GroupAttention {
 template <class Unit, class Fn>
 void with_group(const AttentionArgs& args, const HeadShape& shape, const RowGroup& group, Fn fn) {
   const GroupRows rows(args, shape, group);
-  if (Unit::prefers_rows(args.cache, group.num_rows)) {
+  if (Unit::reads_rows(args.cache)) {
     fn(GroupAttention<typename Unit::RowWalk>(rows, group.num_splits, group.num_keys, Unit::kKeyBlock));
   } else {
     fn(GroupAttention<TileWalk<Unit>>(rows, group.num_splits, group.num_keys, Unit::kKeyBlock));
@@ -270,7 +272,7 @@ void run_cached_attention(ThreadPool& pool, const AttentionArgs& args) {
   const HeadShape shape(args.cache.head_dim);
   FERRY_CHECK_LE(shape.num_cols, kMaxHeadDim);
   static_assert(kSplitKeys % Unit::kKeyBlock == 0);
-  const AttentionPlan plan(args, pool.num_threads(), KeySums::size(shape));
+  const AttentionPlan plan(args, pool.num_threads(), Unit::kGroupRows, KeySums::size(shape));
   pool.parallel_for(plan.num_tasks(), [&](int64_t task_idx, int) {
     [[maybe_unused]] const Unit unit{};
     const GroupTask& task = plan.task(task_idx);

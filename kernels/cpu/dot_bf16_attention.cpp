@@ -28,10 +28,11 @@ void multiply_value_rows(const HeadShape& shape, const uint16_t* all_values, int
 // speed).
 struct Dots {
   static constexpr int64_t kKeyBlock = 128;
+  static constexpr int64_t kGroupRows = 128;  // 256 are 15 % slower: their sums leave the second cache no room for values
   using RowWalk = DotRowWalk<kKeyBlock>;
 
-  static bool prefers_rows(const KvLayerView& cache, int64_t num_rows) {
-    return num_rows <= kMostWalkedRows && cache.head_dim % kPairCols == 0 && cache.block_tokens % kSide == 0;
+  static bool reads_rows(const KvLayerView& cache) {
+    return cache.head_dim % kPairCols == 0 && cache.block_tokens % kSide == 0;
   }
 
   template <int kHalves>

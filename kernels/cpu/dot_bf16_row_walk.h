@@ -16,53 +16,74 @@ template <int64_t kKeyBlock>
 struct CacheRows {
   const uint16_t* keys[kKeyBlock / kSide];       // of 16 keys each
   const uint16_t* values[kKeyBlock / kSide];     // likewise
-  const uint16_t* next_keys[kKeyBlock / kSide];  // of the next block, which are asked for while values are multiplied
+  const uint16_t* next_keys[kKeyBlock / kSide];  // of the next block
 };
 
-/// 32 columns of values from `d` on, times the weights of kCount rows of the batch in one half of a piece.
-template <int kCount>
+/// 32 columns of a block's values, in pairs of keys.
+struct ValueSlice {
+  const uint16_t* const* rows;       // of 16 keys each, where the cache has them
+  int64_t stride;                    // elements from a row to the next
+  const uint16_t* pairs;             // [pairs of keys][2][32], as load() gives them; or null
+  const uint16_t* const* next_keys;  // for each 16 keys, 1 KB that is asked for meanwhile; or null
+
+  /// Both registers of a pair of rows; without the second, twice the first, which then weighs nothing.
+  [[gnu::always_inline]] static void load(const uint16_t* row, int64_t stride, bool has_second, __m512i& low, __m512i& high) {
+    const __m512i even = _mm512_loadu_si512(row), odd = _mm512_loadu_si512(row + (has_second ? stride : 0));
+    low = _mm512_unpacklo_epi16(even, odd);
+    high = _mm512_unpackhi_epi16(even, odd);
+  }
+};
+
+/// Adds 32 columns of values, times the weights of kCount rows of the batch in one half of a piece.
+template <bool kPacked>
 struct ValueCols {
-  /// `values` and `next_keys` are of 16 keys each; `pairs` are the weights of the first row. next_keys may be null.
-  static void run(const uint16_t* const* values, int64_t stride, int64_t num_keys, const uint16_t* pairs, float* to,
-                  const uint16_t* const* next_keys) {
-    __m512 sums[kCount][2];
+  template <int kCount>
+  struct Rows {
+    /// `weights` are those of the first row; `to` its sums, rows of which are slice.stride apart.
+    static void run(const ValueSlice& slice, int64_t num_keys, const uint16_t* weights, float* to) {
+      __m512 sums[kCount][2];
 #pragma GCC unroll 8
-    for (int r = 0; r < kCount; ++r) {
-      sums[r][0] = _mm512_load_ps(to + r * stride);
-      sums[r][1] = _mm512_load_ps(to + r * stride + kSide);
-    }
-    for (int64_t key = 0; key < num_keys; key += kSide) {
-      const uint16_t* row = values[key / kSide];
-      const uint16_t* weights = pairs + pair_offset(key, 0);
-      const int64_t count = num_keys - key < kSide ? num_keys - key : kSide;
-      for (int64_t j = 0; j < count; j += 2, row += 2 * stride, weights += kPairCols) {
-        if (next_keys != nullptr) {
-          __builtin_prefetch(next_keys[key / kSide] + j * kPairCols, 0, 3);
-          __builtin_prefetch(next_keys[key / kSide] + (j + 1) * kPairCols, 0, 3);
-        }
-        const __m512i even = _mm512_loadu_si512(row);
-        const __m512i odd = _mm512_loadu_si512(row + (j + 1 < count ? stride : 0));  // or one that weighs nothing
-        const __m512i first = _mm512_unpacklo_epi16(even, odd), second = _mm512_unpackhi_epi16(even, odd);
+      for (int r = 0; r < kCount; ++r) {
+        sums[r][0] = _mm512_load_ps(to + r * slice.stride);
+        sums[r][1] = _mm512_load_ps(to + r * slice.stride + kSide);
+      }
+      for (int64_t key = 0; key < num_keys; key += kSide) {
+        const uint16_t* values = kPacked ? slice.pairs + key * kPairCols : slice.rows[key / kSide];
+        const uint16_t* pair = weights + pair_offset(key, 0);
+        const int64_t count = num_keys - key < kSide ? num_keys - key : kSide;
+        for (int64_t j = 0; j < count; j += 2, pair += kPairCols) {
+          if (slice.next_keys != nullptr) {
+            __builtin_prefetch(slice.next_keys[key / kSide] + j * kPairCols, 0, 3);
+            __builtin_prefetch(slice.next_keys[key / kSide] + (j + 1) * kPairCols, 0, 3);
+          }
+          __m512i low, high;
+          if constexpr (kPacked) {
+            low = _mm512_load_si512(values + j * kPairCols);
+            high = _mm512_load_si512(values + (j + 1) * kPairCols);
+          } else {
+            ValueSlice::load(values + j * slice.stride, slice.stride, j + 1 < count, low, high);
+          }
 #pragma GCC unroll 8
-        for (int r = 0; r < kCount; ++r) {
-          const __m512i weight = broadcast_pair(weights + 2 * r);
-          add_products(sums[r][0], first, weight);
-          add_products(sums[r][1], second, weight);
+          for (int r = 0; r < kCount; ++r) {
+            const __m512i weight = broadcast_pair(pair + 2 * r);
+            add_products(sums[r][0], low, weight);
+            add_products(sums[r][1], high, weight);
+          }
         }
       }
-    }
 #pragma GCC unroll 8
-    for (int r = 0; r < kCount; ++r) {
-      _mm512_store_ps(to + r * stride, sums[r][0]);
-      _mm512_store_ps(to + r * stride + kSide, sums[r][1]);
+      for (int r = 0; r < kCount; ++r) {
+        _mm512_store_ps(to + r * slice.stride, sums[r][0]);
+        _mm512_store_ps(to + r * slice.stride + kSide, sums[r][1]);
+      }
     }
-  }
+  };
 };
 
 template <int64_t kKeyBlock>
 class DotRowWalk {
  public:
-  static constexpr bool kCopies = false;
+  static constexpr bool kCopiesKeys = false;
 
   DotRowWalk(const GroupRows& rows, const CachedWorkspace& w, float scale) : rows_(rows), w_(w), scale_(scale) {}
 
@@ -74,6 +95,7 @@ class DotRowWalk {
       const int64_t num_keys = end - key < kKeyBlock ? end - key : kKeyBlock;
       const uint16_t* next_values[kKeyBlock / kSide];
       find_rows(key + kKeyBlock < end ? key + kKeyBlock : key, end, cache.next_keys, next_values);
+      if (packs()) pack_values(cache, num_keys);
       for (int64_t piece = 0; piece < rows_.num_pieces(); ++piece) {
         const int64_t count = rows_.num_visible(piece, key, num_keys);
         if (count <= 0) continue;
@@ -140,52 +162,77 @@ class DotRowWalk {
     }
   }
 
+  /// Whether values are copied as pairs once for all rows. With up to two tiles of rows each interleaves them for itself.
+  bool packs() const { return rows_.num_pieces() > 1 || rows_.piece_rows(0) > kSide; }
+
+  /// To w_.values, [head_dim / 32][pairs of keys of a block][2][32].
+  void pack_values(const CacheRows<kKeyBlock>& cache, int64_t num_keys) const {
+    const int64_t head_dim = rows_.shape().num_cols;
+    for (int64_t key = 0; key < num_keys; key += 2) {
+      const uint16_t* row = cache.values[key / kSide] + key % kSide * head_dim;
+      for (int64_t d = 0; d < head_dim; d += kPairCols) {
+        __m512i low, high;
+        ValueSlice::load(row + d, head_dim, key + 1 < num_keys, low, high);
+        _mm512_store_si512(w_.values + d * kKeyBlock + key * kPairCols, low);
+        _mm512_store_si512(w_.values + d * kKeyBlock + (key + 1) * kPairCols, high);
+      }
+    }
+  }
+
+  /// The first piece asks for what comes next.
   template <int kHalves>
   void attend_block(const CacheRows<kKeyBlock>& cache, int64_t piece, const KeySums& sums, int64_t first_key,
                     int64_t num_keys) const {
     const HeadShape& shape = rows_.shape();
-    multiply_keys<kHalves>(shape, cache, num_keys, w_.queries + piece * shape.query_elements(), w_.block.scores);
+    const uint16_t* queries = w_.queries + piece * shape.query_elements();
+    multiply_keys<kHalves>(shape, cache, num_keys, queries, piece == 0 && !packs(), w_.block.scores);
     if (weigh_block<kHalves>(rows_, piece, first_key, num_keys, w_.block, sums.row_peak, scale_)) rescale(piece, sums);
-    multiply_values(shape, cache, num_keys, rows_.piece_rows(piece), piece == 0, sums.sums);
+    if (packs()) {
+      multiply_values<true>(cache, num_keys, rows_.piece_rows(piece), piece == 0, sums.sums);
+    } else {
+      multiply_values<false>(cache, num_keys, rows_.piece_rows(piece), piece == 0, sums.sums);
+    }
     for (int64_t half = 0; half < kHalves; ++half) add_weights(num_keys, half, sums.sums + shape.num_cols * kRows);
   }
 
-  /// S^T. Asks for the values of the keys at hand.
+  /// S^T. If it asks, for as many of the values of the keys at hand.
   template <int kHalves>
   [[gnu::noinline]] static void multiply_keys(const HeadShape& shape, const CacheRows<kKeyBlock>& cache, int64_t num_keys,
-                                              const uint16_t* queries, float* scores) {
+                                              const uint16_t* queries, bool asks, float* scores) {
     constexpr int kCount = kMostRows * 2 / kHalves;
     for (int64_t key = 0; key < num_keys; key += kCount) {
       const int64_t offset = key % kSide * shape.num_cols;
       const uint16_t* keys = cache.keys[key / kSide] + offset;
-      const uint16_t* values = cache.values[key / kSide] + offset;  // as many lines in as many steps
+      const uint16_t* values = asks ? cache.values[key / kSide] + offset : nullptr;
       Sums<kCount, kHalves> sums;
       sums.clear();
       for (int64_t d = 0; d < shape.num_cols; d += kPairCols) {
-        for (int64_t j = 0; j < kCount; ++j, values += kPairCols) __builtin_prefetch(values, 0, 3);
+        for (int64_t j = 0; asks && j < kCount; ++j, values += kPairCols) __builtin_prefetch(values, 0, 3);
         sums.add(keys + d, shape.num_cols, queries + d / kPairCols * 2 * kTile, kTilePairs);
       }
       sums.store(scores + key * kRows);
     }
   }
 
-  /// O += P V, of `num_rows` rows. Asks for the next block's keys if it is the first piece that does.
-  void multiply_values(const HeadShape& shape, const CacheRows<kKeyBlock>& cache, int64_t num_keys, int64_t num_rows, bool asks,
-                       float* sums) const {
-    for (int64_t d = 0; d < shape.num_cols; d += kPairCols) {
+  /// O += P V, of `num_rows` rows. If it asks, for the next block's keys.
+  template <bool kPacked>
+  void multiply_values(const CacheRows<kKeyBlock>& cache, int64_t num_keys, int64_t num_rows, bool asks, float* sums) const {
+    const int64_t head_dim = rows_.shape().num_cols, num_slices = head_dim / kPairCols;
+    for (int64_t d = 0; d < head_dim; d += kPairCols) {
       const uint16_t* values[kKeyBlock / kSide];
       const uint16_t* next_keys[kKeyBlock / kSide];
       for (int64_t i = 0; i < kKeyBlock / kSide; ++i) {
         values[i] = cache.values[i] + d;
         const int64_t chunk = d / kPairCols * (kKeyBlock / kSide) + i;
-        next_keys[i] = cache.next_keys[chunk / (shape.num_cols / kPairCols)] + chunk % (shape.num_cols / kPairCols) * kTile;
+        next_keys[i] = cache.next_keys[chunk / num_slices] + chunk % num_slices * kTile;
       }
       for (int64_t half = 0; half < num_rows; half += kSide) {
         const int64_t count = num_rows - half < kSide ? num_rows - half : kSide;
         for_each_row_tile<kMostRows>(count, [&](int64_t first, int64_t tile_rows) {
-          run_rows<ValueCols, kMostRows>(
-              tile_rows, values, shape.num_cols, num_keys, w_.block.weights + pair_offset(0, half / kSide) + 2 * first,
-              sums + (half + first) * shape.num_cols + d, asks && half + first == 0 ? next_keys : nullptr);
+          const ValueSlice slice{values, head_dim, w_.values + d * kKeyBlock, asks && half + first == 0 ? next_keys : nullptr};
+          const uint16_t* weights = w_.block.weights + pair_offset(0, half / kSide) + 2 * first;
+          float* to = sums + (half + first) * head_dim + d;
+          run_rows<ValueCols<kPacked>::template Rows, kMostRows>(tile_rows, slice, num_keys, weights, to);
         });
       }
     }
