@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/op_checks.h"
 #include "kernels/vulkan/ops/attention_kernels.h"
 #include "kernels/vulkan/ops/packs.h"
 #include "kernels/vulkan/ops/vulkan_ops.h"
@@ -151,14 +152,9 @@ class AttentionPlan {
   int64_t num_partials_ = 0, num_reduced_ = 0;
 };
 
-void check_attention(const AttentionArgs& args) {
-  const KvLayerView& cache = args.cache;
-  FERRY_CHECK(args.q.dtype == cache.dtype && args.out.dtype == cache.dtype);
-  FERRY_CHECK_EQ(args.num_heads % cache.num_kv_heads, 0);
-  FERRY_CHECK_EQ(args.q.cols, args.num_heads * cache.head_dim);
-  FERRY_CHECK_EQ(args.out.cols, args.num_heads * cache.head_dim);
-  FERRY_CHECK_EQ(args.sequences.size(), args.block_tables.size());
-  FERRY_CHECK_LE(cache.head_dim, kMaxAttentionHeadDim);
+void check_sizes(const AttentionArgs& args) {
+  check_attention(args);
+  FERRY_CHECK_LE(args.cache.head_dim, kMaxAttentionHeadDim);
 }
 
 }  // namespace
@@ -169,7 +165,7 @@ int64_t attention_scratch_bytes(const OpLimits& limits) {
 }
 
 void attention(VulkanStream& stream, const AttentionArgs& args) {
-  check_attention(args);
+  check_sizes(args);
   const KvLayerView& cache = args.cache;
   const AttentionPlan plan(args, choose_attention_tiles(stream.traits(), args));
   if (plan.small().num_tasks + plan.large().num_tasks == 0) return;
