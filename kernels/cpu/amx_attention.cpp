@@ -1,6 +1,7 @@
+#include "kernels/cpu/amx_tiles.h"
 #include "kernels/cpu/bf16_cached_attention.h"
+#include "kernels/cpu/bf16_ops.h"
 #include "kernels/cpu/bf16_segment_attention.h"
-#include "kernels/op_table.h"
 
 // Attention on AMX tiles: the products of bf16_attention.h.
 
@@ -9,16 +10,6 @@ namespace {
 
 constexpr int64_t kScoreStride = kRows * 4;  // bytes
 constexpr int64_t kTileStride = 64;          // bytes
-
-struct alignas(64) TileShapes {
-  uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-constinit const TileShapes kShapes{};
-
-/// Memory that tiles read or have written: the compiler's own loads and stores must not pass.
-[[gnu::always_inline]] inline void memory_barrier() { asm volatile("" ::: "memory"); }
 
 /// O^T += V^T P, for one or two tiles of columns.
 template <int kHalves, bool kTwo>
@@ -74,18 +65,13 @@ void multiply_key_tiles(const HeadShape& shape, const uint16_t* keys, const uint
   }
 }
 
-class Tiles {
+class Tiles : WholeTiles {
  public:
   static constexpr int64_t kKeyBlock = 256;
   static constexpr int64_t kGroupRows = 256;
   using RowWalk = TileWalk<Tiles>;
 
   static bool reads_rows(const KvLayerView&) { return false; }
-
-  Tiles() { _tile_loadconfig(&kShapes); }
-  ~Tiles() { _tile_release(); }
-  Tiles(const Tiles&) = delete;
-  Tiles& operator=(const Tiles&) = delete;
 
   template <int kHalves>
   static void multiply_keys(const HeadShape& shape, const uint16_t* keys, int64_t num_steps, const uint16_t* queries,
@@ -112,11 +98,10 @@ class Tiles {
 
 }  // namespace
 
+bool takes_attention(const AttentionArgs& args) { return takes_cached_attention(args); }
+bool takes_segments(const SegmentAttentionArgs& args) { return takes_segment_attention(args); }
+
 void attention(ThreadPool& pool, const AttentionArgs& args) { run_cached_attention<Tiles>(pool, args); }
 void segment_attention(ThreadPool& pool, const SegmentAttentionArgs& args) { run_segment_attention<Tiles>(pool, args); }
-
-const OpTable kOpTable = {.name = "amx",
-                          .attention = {on_pool<attention>, takes_cached_attention},
-                          .segment_attention = {on_pool<segment_attention>, takes_segment_attention}};
 
 }  // namespace ferry::FERRY_ISA_NAMESPACE

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "kernels/cpu/amx_tiles.h"
 #include "kernels/cpu/e4m3_panels.h"
 #include "kernels/cpu/integer_matmul.h"
 #include "kernels/cpu/row_packer.h"
@@ -23,12 +24,6 @@ constexpr int64_t kLineStride = 2 * kLineBytes;             // from a half's lin
 constexpr int64_t kSumStride = kPanelCols * 4;              // bytes
 
 // Tiles: 0 ‥ 3 sums [row tile][half], 4 and 5 rows of x, 6 and 7 the halves' weights.
-struct alignas(64) TileShapes {
-  uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t row_bytes[16] = {};
-  uint8_t rows[16] = {};
-};
-
 constexpr TileShapes shapes_for(int64_t num_rows) {
   TileShapes shapes;
   const auto first = static_cast<uint8_t>(num_rows < kTileRows ? num_rows : kTileRows);
@@ -45,7 +40,6 @@ constexpr std::array<TileShapes, kBlockRows + 1> make_all_shapes() {
   for (int64_t rows = 1; rows <= kBlockRows; ++rows) all[static_cast<std::size_t>(rows)] = shapes_for(rows);
   return all;
 }
-// Static: g++ 12 takes _tile_loadconfig to read 8 bytes, so a local one would not be written in full.
 constinit const std::array<TileShapes, kBlockRows + 1> kShapes = make_all_shapes();
 
 /// The tiles are this block's from here on; their rows change with configure().
@@ -64,9 +58,6 @@ class TileUse {
  private:
   int64_t num_rows_ = 0;
 };
-
-/// Memory that tiles read or have written: the compiler's own loads and stores must not pass.
-[[gnu::always_inline]] inline void memory_barrier() { asm volatile("" ::: "memory"); }
 
 /// Asks for as much as a step of `panel` is.
 template <Fetch kFetch>

@@ -2,7 +2,7 @@
 
 #include "kernels/ops.h"
 
-// Which arguments AVX-512 BF16 takes of the ops that it has; cpu_ops.h declares those.
+// Which arguments a unit that multiplies bf16 takes of the ops that it has; cpu_ops.h declares those.
 
 namespace ferry::FERRY_ISA_NAMESPACE {
 
