@@ -1,8 +1,7 @@
 #include "runtime/model/mixers/attention.h"
 
-#include <cmath>
-
 #include "profiler/span.h"
+#include "runtime/model/mixers/rotary_table.h"
 
 namespace ferry {
 AttentionMixer::AttentionMixer(const ModelConfig& config, const BlockLimits& limits)
@@ -21,30 +20,10 @@ AttentionMixer::AttentionMixer(const ModelConfig& config, const BlockLimits& lim
   if (is_quantized_) out_codes_ = CodeBuffer(limits.stream.memory(), t, plan_.query_dim());
 }
 
-/// cos and sin of position x theta^(-2j / rotary_dim), in fp32, rounded to the run's dtype. Interleaved M-RoPE: frequency j
-/// reads the height if j mod 3 is 1 (and j < 3 * section[1]), the width if it is 2 (and j < 3 * section[2]), else the time.
 void AttentionMixer::begin_step(const StepInput& input) {
   const int64_t num_tokens = static_cast<int64_t>(input.token_ids.size()), half = plan_.rotary_dim / 2;
   const Span span(Zone::kRopeTable, num_tokens);
-  for (int64_t j = 0; j < half; ++j) {
-    const float exponent = static_cast<float>(2 * j) / static_cast<float>(plan_.rotary_dim);
-    const float inv_freq = 1.0F / std::pow(static_cast<float>(plan_.rope_theta), exponent);
-    int64_t axis = 0;
-    for (const int64_t candidate : {1, 2}) {
-      if (j % 3 == candidate && j < 3 * plan_.mrope_section[static_cast<std::size_t>(candidate)]) axis = candidate;
-    }
-    for (int64_t t = 0; t < num_tokens; ++t) {
-      const float angle = static_cast<float>(input.positions[static_cast<std::size_t>(axis * num_tokens + t)]) * inv_freq;
-      float& cos = cos_.host()[t * half + j];
-      float& sin = sin_.host()[t * half + j];
-      cos = std::cos(angle);
-      sin = std::sin(angle);
-      if (dtype_ == DType::kBF16) {
-        cos = round_to<bfloat16>(cos);
-        sin = round_to<bfloat16>(sin);
-      }
-    }
-  }
+  fill_rotary_table(plan_, dtype_, input.positions, cos_.host(), sin_.host());
   cos_.send(0, num_tokens * half);
   sin_.send(0, num_tokens * half);
 }
