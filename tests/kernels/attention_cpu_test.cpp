@@ -282,6 +282,25 @@ TEST(CpuAttention, SplitsEqualReference) {
   }
 }
 
+// 128 splits: the end of the longest context of Qwen3.5.
+TEST(CpuAttention, TheLastOf262144TokensEqualReferenceInAnyPieces) {
+  constexpr int64_t kTokens = 9, kPast = 262144 - kTokens;
+  const Scene scene(DType::kBF16, {4, 1, 32, 16}, {{0, kTokens, kPast}}, 8.0f);
+  const Matrix expected = scene.run(ref::kOpTable, 1);
+  for (const OpTable* table : vector_op_tables())
+    expect_close(expected.view(), scene.run(*table, 3).view(), 2e-4f, table->name);
+  for (const OpTable* table : available_unit_tables()) EXPECT_EQ(scene.difference_from_rounded(scene.run(*table, 3)), "");
+  for (const OpTable* table : attending_tables(DType::kBF16)) {
+    const Matrix whole = scene.run(*table, 1);
+    for (const int64_t piece : {int64_t{1}, int64_t{4}, kTokens}) {
+      std::vector<SequenceSpan> pieces;
+      for (int64_t t = 0; t < kTokens; t += piece) pieces.push_back({t, std::min(piece, kTokens - t), kPast + t});
+      const Matrix out = scene.run(*table, 8, pieces, std::vector<std::size_t>(pieces.size(), 0));
+      expect_same_bits(whole.view(), out.view(), table->name + (" in pieces of " + std::to_string(piece)));
+    }
+  }
+}
+
 TEST(CpuAttention, InstructionSetsGiveEqualBits) {
   const std::vector<const OpTable*> tables = vector_op_tables();
   for (const DType dtype : kBothDTypes) {
