@@ -192,8 +192,10 @@ std::optional<RoutingReplay> Bench::make_replay() const {
 void Bench::check_limits() const {
   const int64_t longest = room_of(o_).first_tokens, most = sequence_capacity(engine_.scheduler_options());
   if (longest > most) {
+    const std::string& memory = engine_.scheduler_options().memory_for_more;
+    const std::string more = memory.empty() ? "" : "; " + memory;
     throw_invalid("bench: sequences of " + std::to_string(longest) + " tokens (-d, -p, -n); allowed: up to " +
-                  std::to_string(most) + " with this checkpoint, --memory and --max-context");
+                  std::to_string(most) + " with this checkpoint, --memory and --max-context" + more);
   }
   const int64_t largest_batch = *std::max_element(batches_.begin(), batches_.end());
   if (largest_batch > driver_.max_sequences()) {

@@ -189,6 +189,7 @@ std::unique_ptr<Front> open_front(const ServeOptions& given, const Access& acces
 void tell_of(const Engine& engine, const std::string& who) {
   if (const std::string address = engine.elastic_address(); !address.empty())
     std::fprintf(stderr, "ferry: %sworkers may join on %s\n", who.c_str(), address.c_str());
+  std::fprintf(stderr, "ferry: %scaches: %s\n", who.c_str(), engine.describe_caches().c_str());
   std::fprintf(stderr, "ferry: %sprefix cache: %s\n", who.c_str(), engine.describe_prefix_cache().c_str());
   std::fprintf(stderr, "ferry: %spictures: %s\n", who.c_str(), engine.describe_media().c_str());
 }

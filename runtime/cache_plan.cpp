@@ -52,7 +52,8 @@ MemoryRequest memory_request(const EngineOptions& options, const ModelConfig& co
                         .bytes_per_block = KvCache::bytes_per_block(caches.kv_cache),
                         .block_tokens = kBlockTokens,
                         .max_sequences = options.max_seqs,
-                        .max_context = options.max_context.value_or(most_tokens)};
+                        .max_context = options.max_context.value_or(most_tokens),
+                        .shares_cut_context = options.shares_cut_context};
   if (need.num_sequences == 0) return request;
   request.further_tokens = std::min(need.further_tokens, request.max_context);
   MemoryRequest needed = request;
@@ -61,13 +62,31 @@ MemoryRequest memory_request(const EngineOptions& options, const ModelConfig& co
   return request;
 }
 
+/// What would hold one of the whole context, in MiB that are enough.
+std::string memory_for_more(const MemoryRequest& request) {
+  constexpr int64_t kMiB = int64_t{1} << 20;
+  const int64_t mib = (full_context_budget(request) + kMiB - 1) / kMiB;
+  return "--memory " + std::to_string(mib) + "MiB holds " + std::to_string(request.max_context);
+}
+
 }  // namespace
+
+std::string CachePlan::describe() const {
+  const std::string sequences =
+      scheduler.max_running == 1 ? "one sequence" : std::to_string(scheduler.max_running) + " sequences at once";
+  std::string what = sequences + " of up to " + std::to_string(scheduler.max_context) + " tokens";
+  if (scheduler.max_running > 1) what += ", " + std::to_string(scheduler.num_blocks * kBlockTokens) + " together";
+  if (!scheduler.memory_for_more.empty())
+    what += "; the context is " + std::to_string(whole_context) + ": " + scheduler.memory_for_more;
+  return what;
+}
 
 CachePlan plan_caches(const EngineOptions& options, const ModelConfig& config, DType dtype, const Speculation& speculation) {
   CachePlan caches{.kv_cache = kv_cache_shape(config, dtype, kBlockTokens),
                    .recurrent_state = recurrent_state_shape(config, dtype),
                    .scheduler = {},
                    .bytes = 0,
+                   .whole_context = 0,
                    .bytes_text = "",
                    .swap_bytes = 0,
                    .snapshot_bytes = 0,
@@ -85,6 +104,7 @@ CachePlan plan_caches(const EngineOptions& options, const ModelConfig& config, D
                                                       : std::min(plan.num_blocks, options.swap_bytes / block_bytes);
   caches.swap_bytes = num_swap_blocks * block_bytes;
   caches.bytes = plan.bytes;
+  caches.whole_context = request.max_context;
   caches.bytes_text = "--memory " + std::to_string(request.budget_bytes) + ": the cache of " +
                       std::to_string(plan.num_blocks * kBlockTokens) + " tokens";
   caches.kv_cache.num_blocks = plan.num_blocks;
@@ -97,6 +117,7 @@ CachePlan plan_caches(const EngineOptions& options, const ModelConfig& config, D
                       .num_swap_blocks = num_swap_blocks,
                       .block_tokens = kBlockTokens,
                       .max_context = plan.max_context,
+                      .memory_for_more = plan.max_context < request.max_context ? memory_for_more(request) : "",
                       .vocab_size = config.vocab_size,
                       .max_drafts = speculation.max_drafts,
                       .policy = options.policy,

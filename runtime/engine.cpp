@@ -163,6 +163,7 @@ void Engine::load(const EngineOptions& options, LogitRows logit_rows) {
   recurrent_state_ = std::make_unique<RecurrentState>(caches.recurrent_state, compute_->stream.memory());
   snapshots_.emplace(*recurrent_state_, compute_->stream, scheduler_options_.prefix_cache.num_snapshots);
   prefix_file_folder_ = options.prefix_file_folder;
+  caches_text_ = caches.describe();
   if (file_pages.num_pages > 0) {
     prefix_file_.emplace(PrefixFile::Options{.folder = options.prefix_file_folder,
                                              .pages = file_pages,

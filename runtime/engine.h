@@ -75,6 +75,8 @@ class Engine {
   const Tokenizer& require_tokenizer() const;
   /// For prompts with pictures; throws Error{kFailedPrecondition} that says why this run takes none.
   const MediaIntake& require_media() const;
+  /// How many sequences of how many tokens --memory has room for.
+  const std::string& describe_caches() const { return caches_text_; }
   /// What requests share of what others have computed.
   std::string describe_prefix_cache() const;
   /// What pictures take of memory, or why this run takes none.
@@ -216,7 +218,7 @@ class Engine {
   std::unique_ptr<RecurrentState> recurrent_state_;
   std::optional<SnapshotSpace> snapshots_;
   std::optional<PrefixFile> prefix_file_;
-  std::string prefix_file_folder_;
+  std::string prefix_file_folder_, caches_text_;
   std::unique_ptr<Trunk> trunk_;
   std::optional<HostLogits> logits_;  // of the last step
   std::optional<StepSampler> sampler_;

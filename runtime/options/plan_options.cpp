@@ -108,7 +108,7 @@ void add_plan_options(CLI::App& app, PlanOptions& o, EngineOptions& engine) {
                                        "copies of experts beyond the first, such as 0,12.5%,25%,2x; default 0");
   app.add_flag("--spread", o.is_spread, "without copies, too, place experts by what they cost; default: consecutive slices");
   app.add_option("--context", o.context, "tokens behind each sequence that decodes; default 64")->check(integer_in(1, 1 << 20));
-  app.add_option("--prompt", o.prompt, "tokens of a prompt; default 512")->check(integer_in(1, 1 << 17));
+  app.add_option("--prompt", o.prompt, "tokens of a prompt; default 512")->check(integer_in(1, 1 << 20));
   add_machines(app, o);
   app.add_option("--svg", o.svg, "file for a picture of tokens/s over workers");
   app.add_flag("--json", o.json, "print one JSON object");

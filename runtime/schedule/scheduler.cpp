@@ -88,7 +88,7 @@ void validate_request(const Request& request, const SchedulerOptions& options) {
     throw_invalid("prompt has " + std::to_string(num_prompt) + " tokens; allowed: at most " + std::to_string(capacity - 1) +
                   ", so that one more fits the limit of " + std::to_string(capacity) + " (context " +
                   std::to_string(options.max_context) + ", cache " + std::to_string(options.num_blocks * options.block_tokens) +
-                  " tokens)");
+                  " tokens" + (options.memory_for_more.empty() ? "" : "; " + options.memory_for_more) + ")");
   }
   const auto is_bad = [&](TokenId id) { return id < 0 || id >= options.vocab_size; };
   const auto bad = std::find_if(request.prompt.begin(), request.prompt.end(), is_bad);

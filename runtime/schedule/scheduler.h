@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "runtime/base/named_token_id.h"
@@ -56,6 +57,7 @@ struct SchedulerOptions {
   int64_t num_swap_blocks = 0;  // of the swap space, for what preempted sequences have computed; >= 0
   int64_t block_tokens = 16;    // tokens a block; >= 1
   int64_t max_context = 0;      // tokens of prompt and completion together; >= 1
+  std::string memory_for_more;  // for who complains: what would lift max_context, if memory bounds it; else empty
   int64_t vocab_size = 0;       // ids a prompt may use are [0, vocab_size); >= 1
   int64_t max_drafts = 0;       // of a sequence in a step; >= 0
   PolicyOptions policy;

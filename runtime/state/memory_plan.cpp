@@ -37,7 +37,17 @@ int64_t share_blocks_of(const MemoryRequest& request) {
                                     : ceil_div(full_blocks_of(request), kShare);
 }
 
+/// Slots beyond the first where not even one full context fits. Each has a block at least.
+int64_t further_slots_of_cut(const MemoryRequest& request, int64_t left) {
+  if (!request.shares_cut_context) return 0;
+  return fitting(left / kShare, request.bytes_per_slot + request.bytes_per_block, request.max_sequences - 1);
+}
+
 }  // namespace
+
+int64_t full_context_budget(const MemoryRequest& request) {
+  return request.bytes_per_slot + full_blocks_of(request) * request.bytes_per_block;
+}
 
 MemoryPlan plan_memory(const MemoryRequest& request) {
   check(request);
@@ -46,19 +56,25 @@ MemoryPlan plan_memory(const MemoryRequest& request) {
   if (request.budget_bytes < least_bytes) {
     throw_invalid("cache memory is " + std::to_string(request.budget_bytes) + " bytes; allowed: at least " +
                   std::to_string(least_bytes) + " for one sequence of " + std::to_string(request.block_tokens) +
-                  " tokens, or " + std::to_string(request.bytes_per_slot + full_blocks * request.bytes_per_block) +
-                  " for one of the context's " + std::to_string(request.max_context));
+                  " tokens, or " + std::to_string(full_context_budget(request)) + " for one of the context's " +
+                  std::to_string(request.max_context));
   }
   int64_t left = request.budget_bytes - request.bytes_per_slot;
   int64_t num_blocks = fitting(left, request.bytes_per_block, full_blocks);
-  left -= num_blocks * request.bytes_per_block;
-
-  const int64_t share_blocks = share_blocks_of(request);
-  const int64_t share_bytes = request.bytes_per_slot + share_blocks * request.bytes_per_block;
-  const int64_t further_slots = num_blocks < full_blocks ? 0 : fitting(left, share_bytes, request.max_sequences - 1);
+  int64_t further_slots = 0;
+  if (num_blocks < full_blocks) {
+    further_slots = further_slots_of_cut(request, left);
+    num_blocks = 0;
+    left -= further_slots * request.bytes_per_slot;
+  } else {
+    const int64_t share_blocks = share_blocks_of(request);
+    const int64_t share_bytes = request.bytes_per_slot + share_blocks * request.bytes_per_block;
+    left -= num_blocks * request.bytes_per_block;
+    further_slots = fitting(left, share_bytes, request.max_sequences - 1);
+    num_blocks += further_slots * share_blocks;
+    left -= further_slots * share_bytes;
+  }
   const int64_t num_slots = 1 + further_slots;
-  num_blocks += further_slots * share_blocks;
-  left -= further_slots * share_bytes;
 
   const int64_t wanted_blocks = std::min(num_slots * full_blocks, kMaxCount);
   num_blocks = std::min(num_blocks, kMaxCount);

@@ -586,6 +586,9 @@ TEST(ValidateRequest, NamesWhatItRefuses) {
   small.num_blocks = 3;
   EXPECT_NO_THROW(validate_request(request_of("a", 47), small));
   EXPECT_NE(error_of([&] { validate_request(request_of("a", 48), small); }).find("at most 47"), std::string::npos);
+  small.memory_for_more = "--memory 7MiB holds 500";
+  EXPECT_NE(error_of([&] { validate_request(request_of("a", 48), small); }).find("; --memory 7MiB holds 500)"),
+            std::string::npos);
   for (const TokenId bad : {-1, 100}) {
     Request request = request_of("a", 5);
     request.prompt[3] = bad;

@@ -41,6 +41,43 @@ TEST(PlanMemory, ShortensTheContextWhenItMust) {
   expect_plan(plan_memory(request_of(1000 + 10)), 1, 1, 16);
 }
 
+TEST(PlanMemory, SharesACutContextWhereSequencesRunSideBySide) {
+  MemoryRequest request = request_of(1000 + 1009);
+  request.shares_cut_context = true;
+  expect_plan(plan_memory(request), 1, 100, 1600);  // a quarter of 1009 is no slot
+  request.bytes_per_slot = 100;
+  request.budget_bytes = 100 + 1009;
+  MemoryPlan plan = plan_memory(request);
+  EXPECT_EQ(plan.num_slots, 1 + 2) << "110 bytes each, of 252";
+  EXPECT_EQ(plan.num_blocks, (1009 - 2 * 100) / 10);
+  EXPECT_EQ(plan.max_context, 80 * 16);
+  request.max_sequences = 2;
+  EXPECT_EQ(plan_memory(request).num_slots, 2);
+  request.budget_bytes = full_context_budget(request);
+  EXPECT_EQ(request.budget_bytes, 100 + 1010);
+  plan = plan_memory(request);
+  EXPECT_EQ(plan.num_slots, 1) << "a full context fits, and comes first";
+  EXPECT_EQ(plan.max_context, 1601);
+}
+
+// 40 layers, of which 10 (and an MTP layer) have keys and values, at the context and the memory that a server has by default.
+TEST(PlanMemory, TheLargestContextOfThe35BModel) {
+  MemoryRequest request{.budget_bytes = int64_t{2} << 30,
+                        .bytes_per_slot = 30 * ((int64_t{2} << 20) + (int64_t{48} << 10)),
+                        .bytes_per_block = 16 * 11 * int64_t{2048},
+                        .max_sequences = 16,
+                        .max_context = 262144,
+                        .shares_cut_context = true};
+  const MemoryPlan plan = plan_memory(request);
+  EXPECT_EQ(plan.num_slots, 9);
+  EXPECT_EQ(plan.max_context, 4350 * 16);
+  request.budget_bytes = full_context_budget(request);
+  EXPECT_EQ(request.budget_bytes, 5'969'969'152);
+  EXPECT_EQ(plan_memory(request).max_context, 262144);
+  --request.budget_bytes;
+  EXPECT_LT(plan_memory(request).max_context, 262144);
+}
+
 TEST(PlanMemory, FurtherSequencesComeWithWhatTheyAreSaidToNeed) {
   MemoryRequest request = request_of(0);
   request.further_tokens = 160;
@@ -88,7 +125,8 @@ TEST(PlanMemory, StaysWithinBudgetAndWishes) {
                           .bytes_per_block = pick(0, 500),
                           .block_tokens = pick(1, 40),
                           .max_sequences = pick(1, 70),
-                          .max_context = pick(1, 9000)};
+                          .max_context = pick(1, 9000),
+                          .shares_cut_context = i % 2 == 0};
     request.budget_bytes = std::max(request.budget_bytes, request.bytes_per_slot + request.bytes_per_block);
     const MemoryPlan plan = plan_memory(request);
     const int64_t full_blocks = (request.max_context + request.block_tokens - 1) / request.block_tokens;
