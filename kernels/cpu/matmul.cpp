@@ -20,6 +20,9 @@ constexpr int64_t kTasksPerThread = 4;  // so that a slow thread leaves work to 
 constexpr int64_t kSmallestTaskRows = 32;
 constexpr int64_t kTurnRows = 72;    // up to these, panels need not stay in a cache: see panel_passes.h
 constexpr int64_t kTurnPanels = 16;  // and so many hide the wait for the first one
+// A block copies its rows into tiles, and tiles that come from the second level of the cache take most of the time; with so
+// many rows neither their copies nor panels leave it, and a copy serves more panels.
+constexpr int64_t kAmxBlockRows = 128;
 constexpr int64_t kDefaultCacheBytes = int64_t{1} << 20;
 
 /// Weights in panels, its own or borrowed ones.
@@ -69,14 +72,20 @@ struct Cut {
   int64_t rows;    // likewise, at most
 };
 
-/// Panels so that they stay in a core's second-level cache while all rows pass; fewer where there would be too few tasks.
-Cut choose_cut(const GroupedMatmulArgs& args, const PanelMatrix& shape, int num_threads, int64_t cache_bytes) {
+/// Panels so that they stay in a core's second-level cache while all rows pass, or up to `block_rows` of them take turns at
+/// each; fewer where there would be too few tasks.
+Cut choose_cut(const GroupedMatmulArgs& args, const PanelMatrix& shape, int num_threads, int64_t cache_bytes,
+               int64_t block_rows) {
   int64_t num_groups = 0, most_rows = 0;
   for (const int32_t count : args.counts) {
     num_groups += count > 0 ? 1 : 0;
     most_rows = std::max<int64_t>(most_rows, count);
   }
   const int64_t wanted_tasks = kTasksPerThread * num_threads, num_panels = shape.columns().num_panels();
+  if (block_rows > 0 && most_rows > kTurnRows) {
+    const int64_t row_parts = (most_rows + block_rows - 1) / block_rows;
+    return {std::clamp<int64_t>(num_groups * num_panels * row_parts / wanted_tasks, 1, kTurnPanels), block_rows};
+  }
   const int64_t fitting = std::max<int64_t>(most_rows <= kTurnRows ? kTurnPanels : 1, cache_bytes / 2 / shape.panel_stride());
   const int64_t panels = std::clamp<int64_t>(num_groups * num_panels / wanted_tasks, 1, fitting);
   const int64_t num_tasks = num_groups * ((num_panels + panels - 1) / panels);
@@ -162,7 +171,7 @@ void CpuMatmul::grouped_matmul(Stream& stream, const GroupedMatmulArgs& args) {
     const auto& weights = static_cast<const PanelMatrix&>(*args.weights[g]);
     check_operands(args, weights);
     FERRY_CHECK_LE(row + num_rows, args.rows.x.rows);
-    if (blocks_.empty()) cut = choose_cut(args, weights, pool.num_threads(), cache_bytes_);
+    if (blocks_.empty()) cut = choose_cut(args, weights, pool.num_threads(), cache_bytes_, kernels_.most_rows);
     format = weights.type().format;
     add_blocks(args, row, num_rows, weights, cut);
     row += num_rows;
@@ -202,7 +211,8 @@ std::vector<MatmulKernels> available_matmul_kernels() {
                           cpu_amx::multiply_int8,
                           cpu_amx::multiply_int4,
                           cpu_amx::multiply_e4m3,
-                          cpu_avx512::multiply_e4m3};
+                          cpu_avx512::multiply_e4m3,
+                          kAmxBlockRows};
   std::vector<MatmulKernels> found;
   if (has_amx()) found.push_back(amx);
   if (has_avx512_bf16() && has_avx512_vnni()) found.push_back(bf16);

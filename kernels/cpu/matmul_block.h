@@ -47,6 +47,8 @@ struct MatmulKernels {
   BlockFn f32, bf16, int8, int4;
   BlockFn e4m3;      // with rows of bf16
   BlockFn e4m3_f32;  // with rows of f32
+  // Rows that a block should have at most, where more of them cost more than reading its panels again; 0: any number.
+  int64_t most_rows = 0;
 
   BlockFn of(WeightFormat format, DType x_dtype) const {
     switch (format) {
