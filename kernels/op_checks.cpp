@@ -18,9 +18,18 @@ void check_bias_shape(const AddBiasArgs& args) {
   FERRY_CHECK(args.activation == BiasActivation::kNone);
 }
 
+void check_kv_append(const KvAppendArgs& args) {
+  const KvLayerView& cache = args.cache;
+  check_same_shape(args.k, args.v);
+  FERRY_CHECK(args.k.dtype != DType::kI8 && (cache.dtype == args.k.dtype || cache.dtype == DType::kI8));
+  FERRY_CHECK_EQ(args.k.cols, cache.num_kv_heads * cache.head_dim);
+  FERRY_CHECK_EQ(args.sequences.size(), args.block_tables.size());
+}
+
 void check_attention(const AttentionArgs& args) {
   const KvLayerView& cache = args.cache;
-  FERRY_CHECK(args.q.dtype == cache.dtype && args.out.dtype == cache.dtype);
+  FERRY_CHECK(args.q.dtype == args.out.dtype && args.q.dtype != DType::kI8);
+  FERRY_CHECK(cache.dtype == args.q.dtype || cache.dtype == DType::kI8);
   FERRY_CHECK_EQ(args.num_heads % cache.num_kv_heads, 0);
   FERRY_CHECK_EQ(args.q.cols, args.num_heads * cache.head_dim);
   FERRY_CHECK_EQ(args.out.cols, args.num_heads * cache.head_dim);

@@ -13,8 +13,12 @@ void check_same_shape(const ConstMatrixView& a, const ConstMatrixView& b);
 /// x, out and the residual, if there is one, have one shape; behind a residual there is no activation.
 void check_bias_shape(const AddBiasArgs& args);
 
-/// q, out and the cache have one dtype, q and out whole heads of the cache's size, a whole number of them to a key head, and
-/// every sequence has a block table.
+/// k and v have one shape, of whole heads of the cache's size, and its dtype unless that is codes; every sequence has a block
+/// table.
+void check_kv_append(const KvAppendArgs& args);
+
+/// q, out and the cache have one dtype, or the cache codes; q and out are whole heads of its size, a whole number of them to a
+/// key head, and every sequence has a block table.
 void check_attention(const AttentionArgs& args);
 
 /// q, k, v and out have one shape of whole heads, and the segments follow each other up to the last row.

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/kv_layout.h"
 #include "kernels/tensor.h"
 #include "kernels/weight_format.h"
 #include "profiler/zones.h"
@@ -91,19 +92,22 @@ struct SequenceSpan {
   int64_t num_taken() const { return num_tokens - num_held; }
 };
 
-/// Where the keys and values of one attention layer live: blocks of block_tokens tokens.
+/// Where the keys and values of one attention layer live: blocks of block_tokens tokens, for each key head a run of rows
+/// (kv_layout.h).
 struct KvLayerView {
-  Address<std::byte> keys;    // [num_blocks, num_kv_heads, block_tokens, head_dim] T
+  Address<std::byte> keys;    // [num_blocks, num_kv_heads] runs
   Address<std::byte> values;  // same
-  DType dtype = DType::kF32;
+  DType dtype = DType::kF32;  // T, or i8: codes
   int64_t num_kv_heads = 0;
   int64_t block_tokens = 0;
   int64_t head_dim = 0;
+
+  int64_t run_bytes() const { return kv_run_bytes(dtype, block_tokens, head_dim); }
 };
 
-/// Appends k and v rows of each sequence to its blocks.
+/// Appends k and v rows of each sequence to its blocks, as they are or as codes.
 struct KvAppendArgs {
-  ConstMatrixView k, v;  // [T, num_kv_heads * head_dim]
+  ConstMatrixView k, v;  // [T, num_kv_heads * head_dim] T
   KvLayerView cache;
   std::span<const SequenceSpan> sequences;
   std::span<const int32_t* const> block_tables;  // per sequence: block ids covering num_past + num_tokens tokens
@@ -112,7 +116,7 @@ struct KvAppendArgs {
 /// Causal attention over the cache (which already holds this step's keys): softmax(q.k * head_dim^-0.5) v in fp32 (a weight of
 /// a key may be two terms of bf16, to 2^-17), one rounding to T. Query head h reads kv head h / (num_heads / num_kv_heads).
 struct AttentionArgs {
-  ConstMatrixView q;  // [T, num_heads * head_dim]
+  ConstMatrixView q;  // [T, num_heads * head_dim] T
   KvLayerView cache;
   std::span<const SequenceSpan> sequences;
   std::span<const int32_t* const> block_tables;

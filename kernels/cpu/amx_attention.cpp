@@ -70,6 +70,7 @@ class Tiles : WholeTiles {
   static constexpr int64_t kKeyBlock = 256;
   static constexpr int64_t kGroupRows = 256;
   using RowWalk = TileWalk<Tiles>;
+  using CodeWalk = TileWalk<Tiles>;
 
   static bool reads_rows(const KvLayerView&) { return false; }
 

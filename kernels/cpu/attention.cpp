@@ -1,4 +1,5 @@
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/kv_codes.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/tile_matmul.h"
@@ -69,6 +70,18 @@ struct QueryTile {
   int64_t position(int64_t row) const { return sequence.num_past + token(row < num_rows ? row : num_rows - 1); }
 };
 
+/// Widens row `row` of the cache to fp32.
+template <class T>
+void load_row(const KvLayerView& cache, const std::byte* base, int64_t row, float* to) {
+  if constexpr (std::is_same_v<T, int8_t>) {
+    const auto store_values = [to](int64_t i, F32x16 values, auto) { store(to + i, values); };
+    for_each_value(code_row(cache, base, row), cache.head_dim, store_values);
+  } else {
+    const T* from = reinterpret_cast<const T*>(base) + row * cache.head_dim;
+    for_each_vector(cache.head_dim, [=](int64_t i, auto lanes) { store(to + i, load(from + i, lanes)); });
+  }
+}
+
 /// Widens keys (or values) [first, first + count) to fp32 rows of padded_dim, filled up with zeros.
 template <class T>
 void load_rows(const KvLayerView& cache, const std::byte* base, const QueryTile& tile, int64_t first, int64_t count,
@@ -76,11 +89,8 @@ void load_rows(const KvLayerView& cache, const std::byte* base, const QueryTile&
   const int64_t padded_dim = round_up_16(cache.head_dim);
   for (int64_t i = 0; i < count; ++i, to += padded_dim) {
     const int64_t block = tile.blocks[(first + i) / cache.block_tokens];
-    const int64_t slot = (block * cache.num_kv_heads + tile.kv_head) * cache.block_tokens + (first + i) % cache.block_tokens;
-    const T* from = reinterpret_cast<const T*>(base) + slot * cache.head_dim;
-    int64_t d = 0;
-    for (; d + kLanes <= cache.head_dim; d += kLanes) store(to + d, load(from + d));
-    if (d < cache.head_dim) store(to + d, load_partial(from + d, cache.head_dim - d));
+    const int64_t row = (block * cache.num_kv_heads + tile.kv_head) * cache.block_tokens + (first + i) % cache.block_tokens;
+    load_row<T>(cache, base, row, to);
   }
 }
 
@@ -153,7 +163,8 @@ void store_output(const AttentionArgs& args, const QueryTile& tile, const Worksp
   }
 }
 
-template <class T>
+/// Of rows of T over a cache of Cached.
+template <class T, class Cached>
 void attend(const AttentionArgs& args, const QueryTile& tile) {
   const KvLayerView& cache = args.cache;
   const int64_t padded_dim = round_up_16(cache.head_dim);
@@ -168,7 +179,7 @@ void attend(const AttentionArgs& args, const QueryTile& tile) {
   const int64_t num_visible = tile.position(tile.num_rows - 1) + 1;
   for (int64_t first_key = 0; first_key < num_visible; first_key += kKeyTile) {
     const int64_t num_keys = num_visible - first_key < kKeyTile ? num_visible - first_key : kKeyTile;
-    load_rows<T>(cache, cache.keys.raw(), tile, first_key, num_keys, w.keys);
+    load_rows<Cached>(cache, cache.keys.raw(), tile, first_key, num_keys, w.keys);
     tile_matmul({.a = w.keys,
                  .a_row_stride = padded_dim,
                  .a_k_stride = 1,
@@ -182,7 +193,7 @@ void attend(const AttentionArgs& args, const QueryTile& tile) {
                  .c_scale = 0.0f});
     update_weights(tile, w, first_key, num_keys);
     rescale_sums(tile, w, padded_dim);
-    load_rows<T>(cache, cache.values.raw(), tile, first_key, num_keys, w.values);
+    load_rows<Cached>(cache, cache.values.raw(), tile, first_key, num_keys, w.values);
     tile_matmul({.a = w.scores,
                  .a_row_stride = 1,
                  .a_k_stride = tile.lanes,
@@ -239,11 +250,13 @@ void attention(ThreadPool& pool, const AttentionArgs& args) {
   while (tile_rows > kLanes && count_tasks(args, group, tile_rows) < 2 * pool.num_threads()) tile_rows /= 2;
   pool.parallel_for(count_tasks(args, group, tile_rows), [&](int64_t task_idx, int) {
     const QueryTile tile = find_tile(args, group, tile_rows, task_idx);
-    if (cache.dtype == DType::kF32) {
-      attend<float>(args, tile);
-    } else {
-      attend<bfloat16>(args, tile);
-    }
+    visit_dtype(args.q.dtype, [&]<class T>() {
+      if (cache.dtype == DType::kI8) {
+        attend<T, int8_t>(args, tile);
+      } else {
+        attend<T, T>(args, tile);
+      }
+    });
   });
 }
 

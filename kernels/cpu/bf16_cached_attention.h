@@ -1,10 +1,12 @@
 #pragma once
 
 #include "kernels/cpu/attention_plan.h"
+#include "kernels/cpu/bf16_code_rows.h"
 #include "kernels/cpu/bf16_key_weights.h"
 #include "runtime/base/check.h"
 
-// Attention over the paged cache for units that multiply bf16 (bf16_attention.h).
+// Attention over the paged cache for units that multiply bf16 (bf16_attention.h). A cache of codes becomes bf16 on the way,
+// exactly (bf16_code_rows.h): the same products, and the same bits as over a bf16 cache that holds what the codes stand for.
 //
 // A row's keys are taken in blocks and splits counted from position 0 (attention_plan.h), each split with a peak and sums of
 // its own. A key behind a row's position weighs exactly 0 and leaves sums as they are; a block of such keys has alpha = 1.
@@ -13,8 +15,8 @@
 //
 // How a group walks along its keys is one of two classes, whose elements of S and O are the same products, added in the same
 // order: TileWalk, below, copies keys and values into tiles; a unit may have another one that reads the cache's own rows
-// (Unit::RowWalk, or TileWalk if it has none), and says which caches it can read (Unit::reads_rows). Unit::kGroupRows is how
-// many rows share what is copied, at most. A walk has
+// (Unit::RowWalk, of codes Unit::CodeWalk, or TileWalk if it has none), and says which caches it can read (Unit::reads_rows).
+// Unit::kGroupRows is how many rows share what is copied, at most. A walk has
 //
 //   kCopiesKeys                      whether it wants room for a block's keys, too, as for its values
 //   attend(first, end, sums_of)      adds the keys [first, end) to sums_of(piece) of every piece
@@ -59,8 +61,11 @@ class GroupRows {
     const int64_t block = blocks_[key / cache.block_tokens];
     return (block * cache.num_kv_heads + group_.kv_head) * cache.block_tokens + key % cache.block_tokens;
   }
+  bool has_codes() const { return args_.cache.dtype == DType::kI8; }
   const uint16_t* key_row(int64_t row) const { return row_at(args_.cache.keys, row); }
   const uint16_t* value_row(int64_t row) const { return row_at(args_.cache.values, row); }
+  CodeRow key_codes(int64_t row) const { return code_row(args_.cache, args_.cache.keys.raw(), row); }
+  CodeRow value_codes(int64_t row) const { return code_row(args_.cache, args_.cache.values.raw(), row); }
   const uint16_t* query_row(int64_t piece, int64_t r) const {
     const int64_t row = piece * kRows + r;
     return reinterpret_cast<const uint16_t*>(row_of<bfloat16>(args_.q, sequence_.first_row + token(row)) + first_col(row));
@@ -89,15 +94,21 @@ class GroupRows {
 
 /// Working memory of a task: 0.5 MB for 128 rows of heads of 256.
 struct CachedWorkspace {
-  CachedWorkspace(const HeadShape& shape, int64_t num_pieces, int64_t key_block, bool copies_keys) {
+  CachedWorkspace(const HeadShape& shape, int64_t num_pieces, int64_t key_block, bool copies_keys, bool has_codes) {
     const int64_t steps = key_block / kKeyStep;
+    const int64_t wide_elements = has_codes ? kKeyStep * shape.k_tiles * kPairCols : 0;
+    const int64_t num_scales = has_codes ? key_block * shape.k_tiles : 0;
     const int64_t key_elements = copies_keys ? steps * shape.key_step_elements() : 0;
     const int64_t value_elements = steps * shape.value_step_elements();
-    const int64_t bf16_elements = key_elements + value_elements + num_pieces * shape.query_elements() + key_block * kRows;
+    const int64_t bf16_elements =
+        key_elements + value_elements + wide_elements + num_pieces * shape.query_elements() + key_block * kRows;
     sums_size = KeySums::size(shape);
-    ScratchPieces pieces(bf16_elements / 2 + 2 * num_pieces * sums_size + key_block * kRows + 2 * kRows);
+    ScratchPieces pieces(bf16_elements / 2 + 2 * num_pieces * sums_size + key_block * kRows + 2 * kRows + 2 * num_scales);
     keys = pieces.take_bf16(key_elements);
     values = pieces.take_bf16(value_elements);
+    wide = pieces.take_bf16(wide_elements);
+    key_scales = pieces.take(num_scales);
+    value_scales = pieces.take(num_scales);
     queries = pieces.take_bf16(num_pieces * shape.query_elements());
     block.weights = pieces.take_bf16(key_block * kRows);
     sums = pieces.take(2 * num_pieces * sums_size);
@@ -109,8 +120,11 @@ struct CachedWorkspace {
   int64_t sums_size;
   uint16_t* keys;  // of a block, as values
   uint16_t* values;
-  uint16_t* queries;  // [num_pieces] of 32 rows
-  float* sums;        // [num_pieces][2]: KeySums of the splits before, and of this one
+  uint16_t* wide;       // [kKeyStep, k_tiles * 32] codes as bf16; none but for codes
+  float* key_scales;    // [key_block, k_tiles] of a block's codes; likewise
+  float* value_scales;  // same
+  uint16_t* queries;    // [num_pieces] of 32 rows
+  float* sums;          // [num_pieces][2]: KeySums of the splits before, and of this one
   ScoreBlock block;
 };
 
@@ -171,10 +185,26 @@ class TileWalk {
   void load_block(int64_t first_key, int64_t num_keys) const {
     int64_t cache_rows[Unit::kKeyBlock];
     for (int64_t j = 0; j < num_keys; ++j) cache_rows[j] = rows_.cache_row(first_key + j);
+    if (rows_.has_codes()) return load_codes(num_keys, cache_rows);
     load_keys(
         rows_.shape(), num_keys, [&](int64_t j) { return rows_.key_row(cache_rows[j]); }, w_.keys);
     load_values(
         rows_.shape(), num_keys, [&](int64_t j) { return rows_.value_row(cache_rows[j]); }, w_.values);
+  }
+
+  /// Widened first, a step of keys at a time.
+  void load_codes(int64_t num_keys, const int64_t* cache_rows) const {
+    const HeadShape& shape = rows_.shape();
+    const int64_t stride = shape.k_tiles * kPairCols;
+    const auto wide_row = [&](int64_t j) { return w_.wide + j * stride; };
+    for (int64_t key = 0; key < num_keys; key += kKeyStep) {
+      const int64_t step = key / kKeyStep, count = num_keys - key < kKeyStep ? num_keys - key : kKeyStep;
+      for (int64_t j = 0; j < count; ++j) widen_row(rows_.key_codes(cache_rows[key + j]), shape.num_cols, w_.wide + j * stride);
+      load_keys(shape, count, wide_row, w_.keys + step * shape.key_step_elements());
+      for (int64_t j = 0; j < count; ++j)
+        widen_row(rows_.value_codes(cache_rows[key + j]), shape.num_cols, w_.wide + j * stride);
+      load_values(shape, count, wide_row, w_.values + step * shape.value_step_elements());
+    }
   }
 
   template <int kHalves>
@@ -201,7 +231,7 @@ class GroupAttention {
       : rows_(rows),
         num_splits_(num_splits),
         num_keys_(num_keys),
-        w_(rows.shape(), rows.num_pieces(), key_block, Walk::kCopiesKeys),
+        w_(rows.shape(), rows.num_pieces(), key_block, Walk::kCopiesKeys, rows.has_codes()),
         walk_(rows_, w_, 1.44269504088896341f / __builtin_sqrtf(static_cast<float>(rows.shape().num_cols))) {}
 
   /// All keys of all rows.
@@ -259,7 +289,9 @@ class GroupAttention {
 template <class Unit, class Fn>
 void with_group(const AttentionArgs& args, const HeadShape& shape, const RowGroup& group, Fn fn) {
   const GroupRows rows(args, shape, group);
-  if (Unit::reads_rows(args.cache)) {
+  if (Unit::reads_rows(args.cache) && rows.has_codes()) {
+    fn(GroupAttention<typename Unit::CodeWalk>(rows, group.num_splits, group.num_keys, Unit::kKeyBlock));
+  } else if (Unit::reads_rows(args.cache)) {
     fn(GroupAttention<typename Unit::RowWalk>(rows, group.num_splits, group.num_keys, Unit::kKeyBlock));
   } else {
     fn(GroupAttention<TileWalk<Unit>>(rows, group.num_splits, group.num_keys, Unit::kKeyBlock));
@@ -293,9 +325,9 @@ void run_cached_attention(ThreadPool& pool, const AttentionArgs& args) {
   });
 }
 
-/// bf16, and heads of up to kMaxHeadDim columns.
+/// Rows of bf16 over a cache of bf16 or codes, and heads of up to kMaxHeadDim columns.
 bool takes_cached_attention(const AttentionArgs& args) {
-  return args.cache.dtype == DType::kBF16 && args.cache.head_dim <= kMaxHeadDim;
+  return args.q.dtype == DType::kBF16 && args.cache.head_dim <= kMaxHeadDim;
 }
 
 }  // namespace

@@ -29,7 +29,8 @@ void multiply_value_rows(const HeadShape& shape, const uint16_t* all_values, int
 struct Dots {
   static constexpr int64_t kKeyBlock = 128;
   static constexpr int64_t kGroupRows = 128;  // 256 are 15 % slower: their sums leave the second cache no room for values
-  using RowWalk = DotRowWalk<kKeyBlock>;
+  using RowWalk = DotRowWalk<kKeyBlock, ValueRows>;
+  using CodeWalk = DotRowWalk<kKeyBlock, CodedRows>;
 
   static bool reads_rows(const KvLayerView& cache) {
     return cache.head_dim % kPairCols == 0 && cache.block_tokens % kSide == 0;

@@ -6,41 +6,97 @@
 
 // A walk (bf16_cached_attention.h) that multiplies the cache's own rows with AVX-512 BF16, for heads of whole 32 columns and
 // blocks of the cache of whole 16 tokens. O is kept as rows: the 32 of a piece, head_dim apart, where a tile's columns would
-// be; of 32 columns registers hold 0 ‥ 3, 8 ‥ 11, 16 ‥ 19 and 24 ‥ 27, as rows of two keys interleave, and the others.
+// be; of 32 columns two registers hold 16 each, in the order that the rows' source gives them.
+//
+// Rows of codes become bf16 next to the product: keys 16 at a time into the first cache, or a block's once for several pieces;
+// values pair by pair in registers, or as what is copied for many rows. So a step of decode reads half the bytes.
 
 namespace ferry::FERRY_ISA_NAMESPACE {
 namespace {
 
-/// Keys and values of a block, where they are: rows of head_dim columns, 16 of which follow each other.
-template <int64_t kKeyBlock>
-struct CacheRows {
-  const uint16_t* keys[kKeyBlock / kSide];       // of 16 keys each
-  const uint16_t* values[kKeyBlock / kSide];     // likewise
-  const uint16_t* next_keys[kKeyBlock / kSide];  // of the next block
-};
+constexpr int64_t kPrefetchLine = 64;  // bytes
 
-/// 32 columns of a block's values, in pairs of keys.
-struct ValueSlice {
-  const uint16_t* const* rows;       // of 16 keys each, where the cache has them
-  int64_t stride;                    // elements from a row to the next
-  const uint16_t* pairs;             // [pairs of keys][2][32], as load() gives them; or null
-  const uint16_t* const* next_keys;  // for each 16 keys, 1 KB that is asked for meanwhile; or null
+/// Values of bf16 as the cache has them.
+struct ValueRows {
+  using Element = uint16_t;
+  static constexpr bool kIsCodes = false;
+  static constexpr int64_t kMostUnpacked = kSide;  // rows of the batch, each tile of which interleaves values for itself
 
-  /// Both registers of a pair of rows; without the second, twice the first, which then weighs nothing.
-  [[gnu::always_inline]] static void load(const uint16_t* row, int64_t stride, bool has_second, __m512i& low, __m512i& high) {
+  /// 32 columns of two rows of values in pairs; without the second row, twice the first, which then weighs nothing.
+  /// Columns 0 ‥ 3, 8 ‥ 11, 16 ‥ 19 and 24 ‥ 27 are in `low`, as rows interleave.
+  [[gnu::always_inline]] static void load_pair(const uint16_t* row, int64_t stride, const float*, int64_t, bool has_second,
+                                               __m512i& low, __m512i& high) {
     const __m512i even = _mm512_loadu_si512(row), odd = _mm512_loadu_si512(row + (has_second ? stride : 0));
     low = _mm512_unpacklo_epi16(even, odd);
     high = _mm512_unpackhi_epi16(even, odd);
   }
+  /// Columns 0 ‥ 15 and 16 ‥ 31 of sums that are in load_pair()'s order.
+  static void in_order(__m512& low, __m512& high) {
+    const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+    const __m512 first_half = _mm512_permutex2var_ps(low, first, high);
+    high = _mm512_permutex2var_ps(low, _mm512_add_epi32(first, _mm512_set1_epi32(8)), high);
+    low = first_half;
+  }
+};
+
+/// Codes with scales.
+struct CodedRows {
+  using Element = int8_t;
+  static constexpr bool kIsCodes = true;
+  static constexpr int64_t kMostUnpacked = kMostRows;
+
+  /// `scales` are those of the rows' groups, `num_groups` apart; columns are in their order.
+  [[gnu::always_inline]] static void load_pair(const int8_t* row, int64_t stride, const float* scales, int64_t num_groups,
+                                               bool has_second, __m512i& low, __m512i& high) {
+    const int8_t* second = row + (has_second ? stride : 0);
+    const __m512 even = _mm512_set1_ps(scales[0]), odd = _mm512_set1_ps(scales[has_second ? num_groups : 0]);
+    low = pair_of(widen_codes(load_codes(row), even), widen_codes(load_codes(second), odd));
+    high = pair_of(widen_codes(load_codes(row + kSide), even), widen_codes(load_codes(second + kSide), odd));
+  }
+  static void in_order(__m512&, __m512&) {}
+
+ private:
+  [[gnu::always_inline]] static __m512i pair_of(__m512 even, __m512 odd) {
+    const __m512i low = _mm512_maskz_srli_epi32(0xffff, _mm512_castps_si512(even), 16);
+    return _mm512_mask_mov_epi16(low, 0xaaaaaaaaU, _mm512_castps_si512(odd));
+  }
+};
+
+/// Keys and values of a block, where they are: rows of head_dim columns, 16 of which follow each other.
+template <class Source, int64_t kKeyBlock>
+struct CacheRows {
+  static constexpr int64_t kRuns = kKeyBlock / kSide;
+
+  const typename Source::Element* keys[kRuns];    // of 16 keys each
+  const typename Source::Element* values[kRuns];  // likewise
+  const uint8_t* key_exponents[kRuns];            // of codes, likewise
+  const uint8_t* value_exponents[kRuns];
+};
+
+/// 32 columns of a block's values, in pairs of keys.
+template <class Source>
+struct ValueSlice {
+  const typename Source::Element* const* rows;       // of 16 keys each, where the cache has them
+  int64_t stride;                                    // elements from a row to the next
+  const float* scales;                               // of codes: of these columns for each key
+  int64_t num_groups;                                // likewise, from a key's to the next one's
+  const uint16_t* pairs;                             // [pairs of keys][2][32], as load_pair() gives them; or null
+  const typename Source::Element* const* next_keys;  // for each 16 keys, 512 elements that are asked for meanwhile; or null
+
+  /// Asks for what is due with the pair of keys that begins with `j` of the 16 from `key` on.
+  [[gnu::always_inline]] void ask(int64_t key, int64_t j) const {
+    __builtin_prefetch(next_keys[key / kSide] + j * kPairCols, 0, 3);
+    if constexpr (!Source::kIsCodes) __builtin_prefetch(next_keys[key / kSide] + (j + 1) * kPairCols, 0, 3);
+  }
 };
 
 /// Adds 32 columns of values, times the weights of kCount rows of the batch in one half of a piece.
-template <bool kPacked>
+template <class Source, bool kPacked>
 struct ValueCols {
   template <int kCount>
   struct Rows {
     /// `weights` are those of the first row; `to` its sums, rows of which are slice.stride apart.
-    static void run(const ValueSlice& slice, int64_t num_keys, const uint16_t* weights, float* to) {
+    static void run(const ValueSlice<Source>& slice, int64_t num_keys, const uint16_t* weights, float* to) {
       __m512 sums[kCount][2];
 #pragma GCC unroll 8
       for (int r = 0; r < kCount; ++r) {
@@ -48,20 +104,17 @@ struct ValueCols {
         sums[r][1] = _mm512_load_ps(to + r * slice.stride + kSide);
       }
       for (int64_t key = 0; key < num_keys; key += kSide) {
-        const uint16_t* values = kPacked ? slice.pairs + key * kPairCols : slice.rows[key / kSide];
         const uint16_t* pair = weights + pair_offset(key, 0);
         const int64_t count = num_keys - key < kSide ? num_keys - key : kSide;
         for (int64_t j = 0; j < count; j += 2, pair += kPairCols) {
-          if (slice.next_keys != nullptr) {
-            __builtin_prefetch(slice.next_keys[key / kSide] + j * kPairCols, 0, 3);
-            __builtin_prefetch(slice.next_keys[key / kSide] + (j + 1) * kPairCols, 0, 3);
-          }
+          if (slice.next_keys != nullptr) slice.ask(key, j);
           __m512i low, high;
           if constexpr (kPacked) {
-            low = _mm512_load_si512(values + j * kPairCols);
-            high = _mm512_load_si512(values + (j + 1) * kPairCols);
+            low = _mm512_load_si512(slice.pairs + (key + j) * kPairCols);
+            high = _mm512_load_si512(slice.pairs + (key + j + 1) * kPairCols);
           } else {
-            ValueSlice::load(values + j * slice.stride, slice.stride, j + 1 < count, low, high);
+            Source::load_pair(slice.rows[key / kSide] + j * slice.stride, slice.stride,
+                              slice.scales + (key + j) * slice.num_groups, slice.num_groups, j + 1 < count, low, high);
           }
 #pragma GCC unroll 8
           for (int r = 0; r < kCount; ++r) {
@@ -80,33 +133,35 @@ struct ValueCols {
   };
 };
 
-template <int64_t kKeyBlock>
+template <int64_t kKeyBlock, class Source>
 class DotRowWalk {
+  using Element = Source::Element;
+  using Rows = CacheRows<Source, kKeyBlock>;
+
  public:
-  static constexpr bool kCopiesKeys = false;
+  static constexpr bool kCopiesKeys = Source::kIsCodes;
 
   DotRowWalk(const GroupRows& rows, const CachedWorkspace& w, float scale) : rows_(rows), w_(w), scale_(scale) {}
 
   template <class SumsOf>
   void attend(int64_t first, int64_t end, SumsOf sums_of) const {
-    CacheRows<kKeyBlock> cache;
-    find_rows(first, end, cache.keys, cache.values);
+    Rows cache = find_rows(first, end);
     for (int64_t key = first; key < end; key += kKeyBlock) {
       const int64_t num_keys = end - key < kKeyBlock ? end - key : kKeyBlock;
-      const uint16_t* next_values[kKeyBlock / kSide];
-      find_rows(key + kKeyBlock < end ? key + kKeyBlock : key, end, cache.next_keys, next_values);
+      const Rows next = find_rows(key + kKeyBlock < end ? key + kKeyBlock : key, end);
+      if constexpr (Source::kIsCodes) load_scales(cache, next, num_keys);
+      if (shares_keys()) widen_keys(cache, 0, num_keys);
       if (packs()) pack_values(cache, num_keys);
       for (int64_t piece = 0; piece < rows_.num_pieces(); ++piece) {
         const int64_t count = rows_.num_visible(piece, key, num_keys);
         if (count <= 0) continue;
         if (rows_.piece_rows(piece) <= kSide) {
-          attend_block<1>(cache, piece, sums_of(piece), key, count);
+          attend_block<1>(cache, next, piece, sums_of(piece), key, count);
         } else {
-          attend_block<2>(cache, piece, sums_of(piece), key, count);
+          attend_block<2>(cache, next, piece, sums_of(piece), key, count);
         }
       }
-      std::memcpy(cache.keys, cache.next_keys, sizeof(cache.keys));
-      std::memcpy(cache.values, next_values, sizeof(cache.values));
+      cache = next;
     }
   }
 
@@ -131,16 +186,15 @@ class DotRowWalk {
 
   static void store(const GroupRows& rows, int64_t piece, const KeySums& sums) {
     const int64_t head_dim = rows.shape().num_cols;
-    const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
-    const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(8));
     for (int64_t r = 0; r < rows.piece_rows(piece); ++r) {
       const __m512 weight_sum = _mm512_set1_ps(sums.sums[head_dim * kRows + r]);
       bfloat16* out = rows.out_row(piece, r);
       for (int64_t d = 0; d < head_dim; d += kPairCols) {
         const float* from = sums.sums + r * head_dim + d;
-        const __m512 low = _mm512_load_ps(from), high = _mm512_load_ps(from + kSide);
-        store_mean(_mm512_permutex2var_ps(low, first, high), weight_sum, out + d);
-        store_mean(_mm512_permutex2var_ps(low, second, high), weight_sum, out + d + kSide);
+        __m512 low = _mm512_load_ps(from), high = _mm512_load_ps(from + kSide);
+        Source::in_order(low, high);
+        store_mean(low, weight_sum, out + d);
+        store_mean(high, weight_sum, out + d + kSide);
       }
     }
   }
@@ -152,27 +206,70 @@ class DotRowWalk {
     _mm512_mask_cvtepi32_storeu_epi16(out, 0xffff, bits);
   }
 
-  /// Where the keys [first, end), a block at most, and their values are. What is behind them is not read.
-  void find_rows(int64_t first, int64_t end, const uint16_t** keys, const uint16_t** values) const {
-    for (int64_t i = 0; i < kKeyBlock / kSide; ++i) {
+  /// Where the keys [first, end), a block at most, and their values are. What is behind them is not used.
+  Rows find_rows(int64_t first, int64_t end) const {
+    Rows found{};
+    for (int64_t i = 0; i < Rows::kRuns; ++i) {
       const int64_t key = first + i * kSide;
       const int64_t row = rows_.cache_row(key < end ? key : first);
-      keys[i] = rows_.key_row(row);
-      values[i] = rows_.value_row(row);
+      if constexpr (Source::kIsCodes) {
+        const CodeRow key_row = rows_.key_codes(row), value_row = rows_.value_codes(row);
+        found.keys[i] = key_row.codes;
+        found.values[i] = value_row.codes;
+        found.key_exponents[i] = key_row.exponents;
+        found.value_exponents[i] = value_row.exponents;
+      } else {
+        found.keys[i] = rows_.key_row(row);
+        found.values[i] = rows_.value_row(row);
+      }
+    }
+    return found;
+  }
+
+  /// Of codes: the block's scales, to w_.key_scales and w_.value_scales; asks for the next block's.
+  void load_scales(const Rows& cache, const Rows& next, int64_t num_keys) const {
+    const int64_t count = kSide * rows_.shape().k_tiles;
+    for (int64_t key = 0; key < num_keys; key += kSide) {
+      widen_scales(cache.key_exponents[key / kSide], count, w_.key_scales + key * rows_.shape().k_tiles);
+      widen_scales(cache.value_exponents[key / kSide], count, w_.value_scales + key * rows_.shape().k_tiles);
+    }
+    for (int64_t i = 0; i < Rows::kRuns; ++i) {
+      for (int64_t at = 0; at < count; at += kPrefetchLine) {
+        __builtin_prefetch(next.key_exponents[i] + at, 0, 3);
+        __builtin_prefetch(next.value_exponents[i] + at, 0, 3);
+      }
     }
   }
 
-  /// Whether values are copied as pairs once for all rows. With up to two tiles of rows each interleaves them for itself.
-  bool packs() const { return rows_.num_pieces() > 1 || rows_.piece_rows(0) > kSide; }
+  /// Whether a block's keys are widened once for several pieces.
+  bool shares_keys() const { return Source::kIsCodes && rows_.num_pieces() > 1; }
+
+  /// Of codes: the keys [first, first + count) of a block, in whole 16, to w_.keys.
+  void widen_keys([[maybe_unused]] const Rows& cache, int64_t first, int64_t count) const {
+    if constexpr (Source::kIsCodes) {
+      const int64_t head_dim = rows_.shape().num_cols;
+      const float* scale = w_.key_scales + first * rows_.shape().k_tiles;
+      uint16_t* to = w_.keys;
+      for (int64_t key = first; key < first + count; key += kSide) {
+        const int8_t* codes = cache.keys[key / kSide];
+        for (int64_t d = 0; d < kSide * head_dim; d += kPairCols) _mm512_store_si512(to + d, widen_group(codes + d, *scale++));
+        to += kSide * head_dim;
+      }
+    }
+  }
+
+  /// Whether values are copied as pairs once for all rows; of a few rows each tile interleaves them for itself.
+  bool packs() const { return rows_.num_pieces() > 1 || rows_.piece_rows(0) > Source::kMostUnpacked; }
 
   /// To w_.values, [head_dim / 32][pairs of keys of a block][2][32].
-  void pack_values(const CacheRows<kKeyBlock>& cache, int64_t num_keys) const {
-    const int64_t head_dim = rows_.shape().num_cols;
+  void pack_values(const Rows& cache, int64_t num_keys) const {
+    const int64_t head_dim = rows_.shape().num_cols, num_groups = rows_.shape().k_tiles;
     for (int64_t key = 0; key < num_keys; key += 2) {
-      const uint16_t* row = cache.values[key / kSide] + key % kSide * head_dim;
+      const Element* row = cache.values[key / kSide] + key % kSide * head_dim;
+      const float* scales = w_.value_scales + key * num_groups;
       for (int64_t d = 0; d < head_dim; d += kPairCols) {
         __m512i low, high;
-        ValueSlice::load(row + d, head_dim, key + 1 < num_keys, low, high);
+        Source::load_pair(row + d, head_dim, scales + d / kPairCols, num_groups, key + 1 < num_keys, low, high);
         _mm512_store_si512(w_.values + d * kKeyBlock + key * kPairCols, low);
         _mm512_store_si512(w_.values + d * kKeyBlock + (key + 1) * kPairCols, high);
       }
@@ -181,33 +278,52 @@ class DotRowWalk {
 
   /// The first piece asks for what comes next.
   template <int kHalves>
-  void attend_block(const CacheRows<kKeyBlock>& cache, int64_t piece, const KeySums& sums, int64_t first_key,
+  void attend_block(const Rows& cache, const Rows& next, int64_t piece, const KeySums& sums, int64_t first_key,
                     int64_t num_keys) const {
     const HeadShape& shape = rows_.shape();
-    const uint16_t* queries = w_.queries + piece * shape.query_elements();
-    multiply_keys<kHalves>(shape, cache, num_keys, queries, piece == 0 && !packs(), w_.block.scores);
+    multiply_block<kHalves>(cache, num_keys, w_.queries + piece * shape.query_elements(), piece == 0 && !packs());
     if (weigh_block<kHalves>(rows_, piece, first_key, num_keys, w_.block, sums.row_peak, scale_)) rescale(piece, sums);
     if (packs()) {
-      multiply_values<true>(cache, num_keys, rows_.piece_rows(piece), piece == 0, sums.sums);
+      multiply_values<true>(cache, next, num_keys, rows_.piece_rows(piece), piece == 0, sums.sums);
     } else {
-      multiply_values<false>(cache, num_keys, rows_.piece_rows(piece), piece == 0, sums.sums);
+      multiply_values<false>(cache, next, num_keys, rows_.piece_rows(piece), piece == 0, sums.sums);
     }
     for (int64_t half = 0; half < kHalves; ++half) add_weights(num_keys, half, sums.sums + shape.num_cols * kRows);
   }
 
-  /// S^T. If it asks, for as many of the values of the keys at hand.
+  /// S^T of a block.
   template <int kHalves>
-  [[gnu::noinline]] static void multiply_keys(const HeadShape& shape, const CacheRows<kKeyBlock>& cache, int64_t num_keys,
-                                              const uint16_t* queries, bool asks, float* scores) {
+  void multiply_block(const Rows& cache, int64_t num_keys, const uint16_t* queries, bool asks) const {
+    const HeadShape& shape = rows_.shape();
+    if constexpr (!Source::kIsCodes) {
+      return multiply_keys<kHalves>(shape, cache.keys, cache.values, num_keys, queries, asks, w_.block.scores);
+    }
+    const bool is_shared = shares_keys();
+    for (int64_t key = 0; key < num_keys; key += kSide) {
+      const int64_t count = num_keys - key < kSide ? num_keys - key : kSide;
+      if (!is_shared) widen_keys(cache, key, count);
+      const uint16_t* keys = w_.keys + (is_shared ? key * shape.num_cols : 0);
+      multiply_keys<kHalves>(shape, &keys, cache.values + key / kSide, count, queries, asks, w_.block.scores + key * kRows);
+    }
+  }
+
+  /// S^T of keys in runs of 16. If it asks, for as many of the values of the keys at hand.
+  template <int kHalves>
+  [[gnu::noinline]] static void multiply_keys(const HeadShape& shape, const uint16_t* const* key_runs,
+                                              const Element* const* value_runs, int64_t num_keys, const uint16_t* queries,
+                                              bool asks, float* scores) {
     constexpr int kCount = kMostRows * 2 / kHalves;
+    constexpr auto kLines =
+        static_cast<int64_t>(kCount * sizeof(Element) / sizeof(uint16_t));  // of values, for each 32 columns
+    constexpr auto kLine = static_cast<int64_t>(kPrefetchLine / sizeof(Element));
     for (int64_t key = 0; key < num_keys; key += kCount) {
       const int64_t offset = key % kSide * shape.num_cols;
-      const uint16_t* keys = cache.keys[key / kSide] + offset;
-      const uint16_t* values = asks ? cache.values[key / kSide] + offset : nullptr;
+      const uint16_t* keys = key_runs[key / kSide] + offset;
+      const Element* values = asks ? value_runs[key / kSide] + offset : nullptr;
       Sums<kCount, kHalves> sums;
       sums.clear();
       for (int64_t d = 0; d < shape.num_cols; d += kPairCols) {
-        for (int64_t j = 0; asks && j < kCount; ++j, values += kPairCols) __builtin_prefetch(values, 0, 3);
+        for (int64_t j = 0; asks && j < kLines; ++j, values += kLine) __builtin_prefetch(values, 0, 3);
         sums.add(keys + d, shape.num_cols, queries + d / kPairCols * 2 * kTile, kTilePairs);
       }
       sums.store(scores + key * kRows);
@@ -216,23 +332,29 @@ class DotRowWalk {
 
   /// O += P V, of `num_rows` rows. If it asks, for the next block's keys.
   template <bool kPacked>
-  void multiply_values(const CacheRows<kKeyBlock>& cache, int64_t num_keys, int64_t num_rows, bool asks, float* sums) const {
+  void multiply_values(const Rows& cache, const Rows& next, int64_t num_keys, int64_t num_rows, bool asks, float* sums) const {
     const int64_t head_dim = rows_.shape().num_cols, num_slices = head_dim / kPairCols;
     for (int64_t d = 0; d < head_dim; d += kPairCols) {
-      const uint16_t* values[kKeyBlock / kSide];
-      const uint16_t* next_keys[kKeyBlock / kSide];
-      for (int64_t i = 0; i < kKeyBlock / kSide; ++i) {
+      const Element* values[Rows::kRuns];
+      const Element* next_keys[Rows::kRuns];
+      for (int64_t i = 0; i < Rows::kRuns; ++i) {
         values[i] = cache.values[i] + d;
-        const int64_t chunk = d / kPairCols * (kKeyBlock / kSide) + i;
-        next_keys[i] = cache.next_keys[chunk / num_slices] + chunk % num_slices * kTile;
+        const int64_t chunk = d / kPairCols * Rows::kRuns + i;
+        next_keys[i] = next.keys[chunk / num_slices] + chunk % num_slices * kTile;
       }
+      const float* scales = w_.value_scales + d / kPairCols;
       for (int64_t half = 0; half < num_rows; half += kSide) {
         const int64_t count = num_rows - half < kSide ? num_rows - half : kSide;
         for_each_row_tile<kMostRows>(count, [&](int64_t first, int64_t tile_rows) {
-          const ValueSlice slice{values, head_dim, w_.values + d * kKeyBlock, asks && half + first == 0 ? next_keys : nullptr};
+          const ValueSlice<Source> slice{.rows = values,
+                                         .stride = head_dim,
+                                         .scales = scales,
+                                         .num_groups = num_slices,
+                                         .pairs = w_.values + d * kKeyBlock,
+                                         .next_keys = asks && half + first == 0 ? next_keys : nullptr};
           const uint16_t* weights = w_.block.weights + pair_offset(0, half / kSide) + 2 * first;
           float* to = sums + (half + first) * head_dim + d;
-          run_rows<ValueCols<kPacked>::template Rows, kMostRows>(tile_rows, slice, num_keys, weights, to);
+          run_rows<ValueCols<Source, kPacked>::template Rows, kMostRows>(tile_rows, slice, num_keys, weights, to);
         });
       }
     }

@@ -20,16 +20,6 @@ float find_magnitude(const T* x, int64_t cols) {
   return horizontal_max(largest) + horizontal_sum(poison);
 }
 
-[[gnu::always_inline]] inline void store_codes(int8_t* to, F32x16 codes, int64_t count) {
-  typedef int8_t RegI8 __attribute__((vector_size(kRegisterLanes)));
-  int8_t padded[kLanes];
-  for (int i = 0; i < kParts; ++i) {
-    const RegI8 part = __builtin_convertvector(__builtin_convertvector(codes.part[i], RegI32), RegI8);
-    std::memcpy(padded + i * kRegisterLanes, &part, sizeof(part));
-  }
-  std::memcpy(to, padded, static_cast<std::size_t>(count));
-}
-
 template <class T>
 void quantize_row(const T* x, int64_t cols, int8_t* codes, int64_t padded_cols, float& scale) {
   const float magnitude = find_magnitude(x, cols);

@@ -31,13 +31,55 @@ void combine_token(const std::byte* const* slot_rows, const float* slot_weights,
   });
 }
 
-/// Copies one token's keys or values, head by head, to their place in the cache.
+/// Codes of one group of columns; returns its exponent (kernels/kv_layout.h).
+template <class T>
+uint8_t encode_group(const T* x, int64_t count, int8_t* codes) {
+  constexpr float kRoundingShift = 12582912.0f;  // 1.5 * 2^23: adding and taking it away rounds to the nearest integer
+  F32x16 largest(0.0f), poison(0.0f);            // 0 * NaN and 0 * infinity are NaN
+  for_each_vector(count, [&](int64_t i, auto lanes) {
+    const F32x16 v = load(x + i, lanes);
+    largest = max(max(v, -v), largest);
+    poison = fma(v, 0.0f, poison);
+  });
+  const float magnitude = horizontal_max(largest) + horizontal_sum(poison);
+  const bool is_nan = magnitude != magnitude;
+  const int exponent = static_cast<int>(__builtin_bit_cast(uint32_t, magnitude) >> 23) - (kKvCodeBits - 1);
+  if (is_nan || exponent < 1) {
+    __builtin_memset(codes, 0, static_cast<std::size_t>(count));
+    return is_nan ? kKvNanExponent : uint8_t{0};
+  }
+  const F32x16 most(static_cast<float>(kKvMostCode));
+  const float inverse = __builtin_bit_cast(float, static_cast<uint32_t>(254 - exponent) << 23);
+  for_each_vector(count, [&](int64_t i, auto lanes) {
+    const F32x16 scaled = rounded<float>(load(x + i, lanes) * inverse);
+    const F32x16 nearest = rounded<float>(scaled + kRoundingShift) - kRoundingShift;
+    const F32x16 kept = min(max(nearest, -most), most);
+    store_codes(codes + i, kept, count - i < kLanes ? count - i : kLanes);
+  });
+  return static_cast<uint8_t>(exponent);
+}
+
+template <class T>
+void encode_row(const T* x, const KvLayerView& cache, std::byte* run, int64_t slot) {
+  auto* codes = reinterpret_cast<int8_t*>(run) + slot * cache.head_dim;
+  auto* exponents = reinterpret_cast<uint8_t*>(run) + cache.block_tokens * cache.head_dim + slot * kv_groups(cache.head_dim);
+  for (int64_t d = 0; d < cache.head_dim; d += kKvGroupCols) {
+    const int64_t left = cache.head_dim - d;
+    *exponents++ = encode_group(x + d, left < kKvGroupCols ? left : kKvGroupCols, codes + d);
+  }
+}
+
+/// Writes one token's keys or values, head by head, to their place in the cache.
 void append_token(const ConstMatrixView& rows, int64_t row, const KvLayerView& cache, std::byte* base, int32_t block_id,
                   int64_t slot) {
-  const int64_t head_bytes = cache.head_dim * dtype_bytes(cache.dtype);
-  for (int64_t h = 0; h < cache.num_kv_heads; ++h) {
-    const int64_t place = (block_id * cache.num_kv_heads + h) * cache.block_tokens + slot;
-    copy_bytes(base + place * head_bytes, bytes_of_row(rows, row) + h * head_bytes, head_bytes);
+  const int64_t head_bytes = cache.head_dim * dtype_bytes(rows.dtype);
+  std::byte* run = base + block_id * cache.num_kv_heads * cache.run_bytes();
+  for (int64_t h = 0; h < cache.num_kv_heads; ++h, run += cache.run_bytes()) {
+    if (cache.dtype != DType::kI8) {
+      copy_bytes(run + slot * head_bytes, bytes_of_row(rows, row) + h * head_bytes, head_bytes);
+    } else {
+      visit_dtype(rows.dtype, [&]<class T>() { encode_row(row_of<T>(rows, row) + h * cache.head_dim, cache, run, slot); });
+    }
   }
 }
 
@@ -76,10 +118,7 @@ void gather_rows(ThreadPool& pool, const GatherRowsArgs& args) {
 }
 
 void kv_append(ThreadPool& pool, const KvAppendArgs& args) {
-  check_same_shape(args.k, args.v);
-  FERRY_CHECK(args.k.dtype == args.cache.dtype);
-  FERRY_CHECK_EQ(args.k.cols, args.cache.num_kv_heads * args.cache.head_dim);
-  FERRY_CHECK_EQ(args.sequences.size(), args.block_tables.size());
+  check_kv_append(args);
   for (std::size_t s = 0; s < args.sequences.size(); ++s) {
     const SequenceSpan& span = args.sequences[s];
     const int32_t* table = args.block_tables[s];

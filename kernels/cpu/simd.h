@@ -235,6 +235,20 @@ namespace detail {
   for (int i = 0; i < kParts; ++i) out.part[i] = reinterpret_cast<RegF32>(detail::load_widened(p + i * kRegisterLanes) << 16);
   return out;
 }
+/// Codes as floats.
+[[gnu::always_inline]] inline F32x16 load(const int8_t* p) {
+  F32x16 out;
+  for (int i = 0; i < kParts; ++i) {
+#ifdef __AVX512F__
+    const __m128i raw = _mm_loadu_si128(reinterpret_cast<const __m128i_u*>(p));
+    const __m512i wide = _mm512_maskz_cvtepi8_epi32(0xffff, raw);
+#else
+    const __m256i wide = _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i_u*>(p + i * kRegisterLanes)));
+#endif
+    out.part[i] = __builtin_convertvector(reinterpret_cast<RegI32>(wide), RegF32);
+  }
+  return out;
+}
 
 /// Stores 16 elements, rounded to the element type.
 [[gnu::always_inline]] inline void store(float* p, F32x16 x) {
@@ -245,6 +259,17 @@ namespace detail {
     const RegU16 raw = __builtin_convertvector(detail::round_bfloat16(x.part[i]) >> 16, RegU16);
     std::memcpy(static_cast<void*>(p + i * kRegisterLanes), &raw, sizeof(raw));
   }
+}
+
+/// Stores the first `count` lanes, 16 at most, which are integers of -128 to 127, as codes.
+[[gnu::always_inline]] inline void store_codes(int8_t* to, F32x16 codes, int64_t count) {
+  typedef int8_t RegI8 __attribute__((vector_size(kRegisterLanes)));
+  int8_t padded[kLanes];
+  for (int i = 0; i < kParts; ++i) {
+    const RegI8 part = __builtin_convertvector(__builtin_convertvector(codes.part[i], RegI32), RegI8);
+    std::memcpy(padded + i * kRegisterLanes, &part, sizeof(part));
+  }
+  std::memcpy(to, padded, static_cast<std::size_t>(count));
 }
 
 /// Loads `count` < 16 elements; the other lanes are zero. Reads nothing behind the last element.

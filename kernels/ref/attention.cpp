@@ -8,13 +8,29 @@
 namespace ferry::ref {
 namespace {
 
+/// What a code stands for.
+float decode(int8_t code, uint8_t exponent) {
+  if (exponent == kKvNanExponent) return std::numeric_limits<float>::quiet_NaN();
+  return exponent == 0 ? 0.0f : std::ldexp(static_cast<float>(code), exponent - 127);
+}
+
 /// Row of `base` (the keys or the values) for one position of a sequence and one kv head.
 template <class T>
-const T* cached_row(const KvLayerView& cache, const std::byte* base, const int32_t* block_table, int64_t position,
-                    int64_t kv_head) {
-  const int64_t block_id = block_table[position / cache.block_tokens];
-  const int64_t place = (block_id * cache.num_kv_heads + kv_head) * cache.block_tokens + position % cache.block_tokens;
-  return reinterpret_cast<const T*>(base) + place * cache.head_dim;
+std::vector<float> cached_row(const KvLayerView& cache, const std::byte* base, const int32_t* block_table, int64_t position,
+                              int64_t kv_head) {
+  const int64_t block_id = block_table[position / cache.block_tokens], slot = position % cache.block_tokens;
+  const std::byte* run = base + (block_id * cache.num_kv_heads + kv_head) * cache.run_bytes();
+  std::vector<float> row(static_cast<std::size_t>(cache.head_dim));
+  for (int64_t d = 0; d < cache.head_dim; ++d) {
+    float& value = row[static_cast<std::size_t>(d)];
+    if (cache.dtype == DType::kI8) {
+      const std::byte* exponents = run + cache.block_tokens * cache.head_dim + slot * kv_groups(cache.head_dim);
+      value = decode(static_cast<int8_t>(run[slot * cache.head_dim + d]), static_cast<uint8_t>(exponents[d / kKvGroupCols]));
+    } else {
+      value = to_float(reinterpret_cast<const T*>(run)[slot * cache.head_dim + d]);
+    }
+  }
+  return row;
 }
 
 /// One query row of one head against the positions [0, num_keys): scores, their softmax, then the weighted values.
@@ -24,9 +40,9 @@ void attend(const KvLayerView& cache, const int32_t* block_table, int64_t kv_hea
   std::vector<float> scores(static_cast<std::size_t>(num_keys));
   float largest = -std::numeric_limits<float>::infinity();
   for (int64_t position = 0; position < num_keys; ++position) {
-    const T* key = cached_row<T>(cache, cache.keys.raw(), block_table, position, kv_head);
+    const std::vector<float> key = cached_row<T>(cache, cache.keys.raw(), block_table, position, kv_head);
     float dot = 0.0f;
-    for (int64_t d = 0; d < cache.head_dim; ++d) dot += to_float(q[d]) * to_float(key[d]);
+    for (int64_t d = 0; d < cache.head_dim; ++d) dot += to_float(q[d]) * key[static_cast<std::size_t>(d)];
     scores[static_cast<std::size_t>(position)] = dot * scale;
     largest = std::max(largest, dot * scale);
   }
@@ -35,24 +51,19 @@ void attend(const KvLayerView& cache, const int32_t* block_table, int64_t kv_hea
     score = std::exp(score - largest);
     total += score;
   }
-  for (int64_t d = 0; d < cache.head_dim; ++d) {
-    float sum = 0.0f;
-    for (int64_t position = 0; position < num_keys; ++position) {
-      const T* value = cached_row<T>(cache, cache.values.raw(), block_table, position, kv_head);
-      sum += scores[static_cast<std::size_t>(position)] * to_float(value[d]);
-    }
-    out[d] = from_float<T>(sum / total);
+  std::vector<float> sums(static_cast<std::size_t>(cache.head_dim));
+  for (int64_t position = 0; position < num_keys; ++position) {
+    const std::vector<float> value = cached_row<T>(cache, cache.values.raw(), block_table, position, kv_head);
+    for (std::size_t d = 0; d < sums.size(); ++d) sums[d] += scores[static_cast<std::size_t>(position)] * value[d];
   }
+  for (std::size_t d = 0; d < sums.size(); ++d) out[d] = from_float<T>(sums[d] / total);
 }
 
 }  // namespace
 
 void attention(ThreadPool&, const AttentionArgs& args) {
   check_same_shape(args.q, args.out);
-  FERRY_CHECK(args.q.dtype == args.cache.dtype);
-  FERRY_CHECK_EQ(args.q.cols, args.num_heads * args.cache.head_dim);
-  FERRY_CHECK_EQ(args.num_heads % args.cache.num_kv_heads, 0);
-  FERRY_CHECK_EQ(args.sequences.size(), args.block_tables.size());
+  check_attention(args);
   const int64_t group = args.num_heads / args.cache.num_kv_heads;
   visit_dtype(args.q.dtype, [&]<class T>() {
     for (std::size_t s = 0; s < args.sequences.size(); ++s) {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -60,24 +61,59 @@ void quantize_rows(ThreadPool&, const QuantizeRowsArgs& args) {
   });
 }
 
+namespace {
+
+/// Codes of one group of columns; returns its exponent.
+template <class T>
+uint8_t encode_group(const T* x, int64_t count, int8_t* codes) {
+  float largest = 0;
+  bool is_finite = true;
+  for (int64_t i = 0; i < count; ++i) {
+    codes[i] = 0;
+    largest = std::max(largest, std::abs(to_float(x[i])));
+    is_finite = is_finite && std::isfinite(to_float(x[i]));
+  }
+  if (!is_finite) return kKvNanExponent;
+  const int exponent = static_cast<int>(std::bit_cast<uint32_t>(largest) >> 23) - (kKvCodeBits - 1);
+  if (exponent < 1) return 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const float nearest = std::nearbyint(std::ldexp(to_float(x[i]), 127 - exponent));
+    codes[i] = static_cast<int8_t>(std::clamp<float>(nearest, -kKvMostCode, kKvMostCode));
+  }
+  return static_cast<uint8_t>(exponent);
+}
+
+/// One token's keys or values of one head, to row `slot` of `run`.
+template <class T>
+void append_row(const KvLayerView& cache, const T* x, std::byte* run, int64_t slot) {
+  if (cache.dtype != DType::kI8) {
+    const auto bytes = static_cast<std::size_t>(cache.head_dim) * sizeof(T);
+    std::memcpy(run + static_cast<std::size_t>(slot) * bytes, x, bytes);
+    return;
+  }
+  auto* codes = reinterpret_cast<int8_t*>(run) + slot * cache.head_dim;
+  auto* exponents = reinterpret_cast<uint8_t*>(run) + cache.block_tokens * cache.head_dim + slot * kv_groups(cache.head_dim);
+  for (int64_t d = 0; d < cache.head_dim; d += kKvGroupCols)
+    exponents[d / kKvGroupCols] = encode_group(x + d, std::min(kKvGroupCols, cache.head_dim - d), codes + d);
+}
+
+}  // namespace
+
 void kv_append(ThreadPool&, const KvAppendArgs& args) {
   const KvLayerView& cache = args.cache;
-  check_same_shape(args.k, args.v);
-  FERRY_CHECK(args.k.dtype == cache.dtype);
-  FERRY_CHECK_EQ(args.k.cols, cache.num_kv_heads * cache.head_dim);
-  FERRY_CHECK_EQ(args.sequences.size(), args.block_tables.size());
-  const int64_t head_bytes = cache.head_dim * dtype_bytes(cache.dtype);
+  check_kv_append(args);
   for (std::size_t s = 0; s < args.sequences.size(); ++s) {
     const SequenceSpan& span = args.sequences[s];
     for (int64_t t = 0; t < span.num_tokens; ++t) {
       const int64_t position = span.num_past + t;
       const int64_t block_id = args.block_tables[s][position / cache.block_tokens];
+      const int64_t slot = position % cache.block_tokens;
       for (int64_t h = 0; h < cache.num_kv_heads; ++h) {
-        const int64_t place = (block_id * cache.num_kv_heads + h) * cache.block_tokens + position % cache.block_tokens;
-        const std::byte* k = args.k.row_bytes(span.first_row + t) + h * head_bytes;
-        const std::byte* v = args.v.row_bytes(span.first_row + t) + h * head_bytes;
-        std::memcpy(cache.keys.raw() + place * head_bytes, k, static_cast<std::size_t>(head_bytes));
-        std::memcpy(cache.values.raw() + place * head_bytes, v, static_cast<std::size_t>(head_bytes));
+        const int64_t run = (block_id * cache.num_kv_heads + h) * cache.run_bytes();
+        visit_dtype(args.k.dtype, [&]<class T>() {
+          append_row(cache, args.k.row<T>(span.first_row + t) + h * cache.head_dim, cache.keys.raw() + run, slot);
+          append_row(cache, args.v.row<T>(span.first_row + t) + h * cache.head_dim, cache.values.raw() + run, slot);
+        });
       }
     }
   }
