@@ -163,8 +163,9 @@ class Bench {
   const std::optional<RoutingTrace> routing_ = read_routing();  // what is replayed
   std::optional<RoutingReplay> replay_ = make_replay();
   BenchDriver driver_{engine_, room_of(o_), replay_ ? &*replay_ : nullptr};
-  WorkCount work_{describe_operators(engine_.config(), engine_.quantization(), engine_.dtype()),
-                  cluster_.num_workers() == 0 ? WorkCount::Experts::kHere : WorkCount::Experts::kOnWorkers};
+  WorkCount work_{
+      describe_operators(engine_.config(), engine_.quantization(), engine_.dtype(), engine_.model_info().kv_cache_dtype),
+      cluster_.num_workers() == 0 ? WorkCount::Experts::kHere : WorkCount::Experts::kOnWorkers};
   DraftBench draft_bench_{engine_};
   std::vector<int64_t> draft_batches_;
   std::vector<std::vector<TokenId>> draft_prompts_;  // of the largest of these batches
@@ -415,6 +416,7 @@ ordered_json Bench::conditions_json() const {
 void Bench::print_json() {
   ordered_json object{{"model", engine_.config().name},
                       {"dtype", dtype_name(engine_.dtype())},
+                      {"kv_cache_dtype", engine_.model_info().kv_cache_name()},
                       {"weights", weights_name()},
                       {"device", engine_.device() == nullptr ? "cpu" : engine_.device()->describe()},
                       {"threads", engine_.pool().num_threads()},

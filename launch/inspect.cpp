@@ -134,10 +134,12 @@ ordered_json run_json(const Run& run, const ModelConfig& config, const Options& 
 }
 
 /// What the coordinator keeps of sequences, within --memory.
-ordered_json cache_json(const ModelConfig& config, DType dtype) {
-  const int64_t of_token = KvCache::bytes_per_block(kv_cache_shape(config, dtype, 1));
+ordered_json cache_json(const ModelConfig& config, const EngineOptions& options) {
+  const DType dtype = run_dtype(options, config), kv_dtype = kv_cache_dtype(options.kv_cache_dtype, dtype);
+  const int64_t of_token = KvCache::bytes_per_block(kv_cache_shape(config, kv_dtype, 1));
   const int64_t of_sequence = RecurrentState::bytes_per_slot(recurrent_state_shape(config, dtype));
-  return {{"bytes_per_token", of_token},
+  return {{"kv_dtype", kv_dtype_name(kv_dtype)},
+          {"bytes_per_token", of_token},
           {"bytes_per_sequence", of_sequence},
           {"bytes_of_context", of_sequence + config.max_context * of_token}};
 }
@@ -169,7 +171,7 @@ ordered_json describe(const Options& options) {
           {"has_mtp", config.mtp},
           {"skipped_bytes", skipped_bytes(checkpoint, config, !vision.contains("lacks"))},
           {"vision", vision},
-          {"cache", cache_json(config, run_dtype(options.engine, config))},
+          {"cache", cache_json(config, options.engine)},
           {"runs", runs}};
 }
 
@@ -242,12 +244,13 @@ void print_model(const ordered_json& model) {
   if (model["skipped_bytes"] != 0) std::printf("%18s %12s\n", "of it skipped", size_text(model["skipped_bytes"]).c_str());
   print_vision(model["vision"]);
   std::printf(
-      "cache: %s a token, %s a sequence; one of %lld tokens %s\n\n"
+      "cache: %s a token (%s), %s a sequence; one of %lld tokens %s\n\n"
       "Packed weights of a rank. On top come --memory for the cache (2 GiB unless said), buffers for the rows of a step\n"
       "(--token-budget) and the embedding, which stays in its file; an MTP layer only where drafts are wanted (--speculate).\n"
       "With --device all of it has to fit the memory of a GPU (ferry devices), the embedding too.\n",
-      size_text(model["cache"]["bytes_per_token"]).c_str(), size_text(model["cache"]["bytes_per_sequence"]).c_str(),
-      model["max_context"].get<long long>(), size_text(model["cache"]["bytes_of_context"]).c_str());
+      size_text(model["cache"]["bytes_per_token"]).c_str(), model["cache"]["kv_dtype"].get<std::string>().c_str(),
+      size_text(model["cache"]["bytes_per_sequence"]).c_str(), model["max_context"].get<long long>(),
+      size_text(model["cache"]["bytes_of_context"]).c_str());
   for (const ordered_json& run : model["runs"]) print_run(run);
 }
 

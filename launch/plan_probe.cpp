@@ -155,7 +155,7 @@ HostEntry measure_host(const EngineOptions& options, const ModelConfig& config, 
 
 void cost_by_roofs(PlanHost& host, const ModelConfig& config, const Quantization& quantization, DType dtype,
                    const PlanModel& model) {
-  const WorkCount work(describe_operators(config, quantization, dtype), WorkCount::Experts::kOnWorkers);
+  const WorkCount work(describe_operators(config, quantization, dtype, dtype), WorkCount::Experts::kOnWorkers);
   const Roofs roofs{.read_bytes_per_s = host.read_bytes_per_s * kPlanReadShare,
                     .flops_per_s = host.flops_per_s * kPlanMultiplyShare,
                     .code_flops_per_s = host.code_flops_per_s * kPlanMultiplyShare};

@@ -82,7 +82,7 @@ std::string CachePlan::describe() const {
 }
 
 CachePlan plan_caches(const EngineOptions& options, const ModelConfig& config, DType dtype, const Speculation& speculation) {
-  CachePlan caches{.kv_cache = kv_cache_shape(config, dtype, kBlockTokens),
+  CachePlan caches{.kv_cache = kv_cache_shape(config, kv_cache_dtype(options.kv_cache_dtype, dtype), kBlockTokens),
                    .recurrent_state = recurrent_state_shape(config, dtype),
                    .scheduler = {},
                    .bytes = 0,

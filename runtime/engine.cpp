@@ -83,7 +83,8 @@ Engine::Engine(const EngineOptions& options, Cluster& cluster, LogitRows logit_r
   const std::chrono::milliseconds peer_timeout = to_milliseconds(options.peer_timeout_s);
   trace_ = std::make_unique<TraceSession>(
       hub_ ? &*hub_ : nullptr, [this] { return traced_links(); }, *dispatcher_,
-      describe_run(config_, dtype_, quantization(), scheduler_options_, cluster_), pool().num_threads(), peer_timeout);
+      describe_run(config_, dtype_, model_info_.kv_cache_dtype, quantization(), scheduler_options_, cluster_),
+      pool().num_threads(), peer_timeout);
   trace_->set_routing_shape(routing_shape(config_));
   faults_.emplace(options.faults, cluster.rank());
   if (cluster.takes_workers()) {
@@ -144,7 +145,7 @@ void Engine::load(const EngineOptions& options, LogitRows logit_rows) {
   scheduler_options_ = caches.scheduler;
   if (tokenizer() != nullptr) scheduler_options_.prefix_cache.message_start = tokenizer()->id_of(kMessageStart);
   scheduler_options_.prefix_cache.hash_seed = std::random_device{}();
-  model_info_ = describe_model(config_, dtype_, scheduler_options_, cluster_);
+  model_info_ = describe_model(config_, dtype_, caches.kv_cache.dtype, scheduler_options_, cluster_);
   const int64_t max_sequences = scheduler_options_.max_running, max_drafts = scheduler_options_.max_drafts;
   const int64_t max_sampled = max_sequences + std::min(max_sequences * max_drafts, kMaxDraftRows);
   const int64_t few_rows = std::min(kFewLogitRows, scheduler_options_.token_budget);
@@ -157,6 +158,8 @@ void Engine::load(const EngineOptions& options, LogitRows logit_rows) {
   const PrefixFileOptions& file_pages = scheduler_options_.prefix_cache.file;
   if (file_pages.num_pages > 0) prefix_file = open_prefix_file(options, file_pages);
   compute_.emplace(options, cluster_.place(), dtype_);
+  if (device() != nullptr && caches.kv_cache.dtype == DType::kI8)  // which --device auto found
+    throw_invalid("--kv-cache-dtype is int8; allowed: auto or bf16 with --device " + device()->describe());
   require_room(options, caches, checkpoint, speculation);
   kv_cache_ = std::make_unique<KvCache>(caches.kv_cache, compute_->stream.memory());
   swap_space_.emplace(*kv_cache_, compute_->stream, scheduler_options_.num_swap_blocks);

@@ -6,10 +6,12 @@
 
 namespace ferry {
 
-ModelInfo describe_model(const ModelConfig& config, DType dtype, const SchedulerOptions& limits, const Cluster& cluster) {
+ModelInfo describe_model(const ModelConfig& config, DType dtype, DType kv_dtype, const SchedulerOptions& limits,
+                         const Cluster& cluster) {
   return {.name = config.name,
           .architecture = config.class_name,
           .dtype = dtype,
+          .kv_cache_dtype = kv_dtype,
           .vocab_size = config.vocab_size,
           .context_length = limits.max_context,
           .num_layers = config.num_layers(),
@@ -22,7 +24,7 @@ ModelInfo describe_model(const ModelConfig& config, DType dtype, const Scheduler
           .generation = config.generation};
 }
 
-CaptureInfo describe_run(const ModelConfig& config, DType dtype, const Quantization& quantization,
+CaptureInfo describe_run(const ModelConfig& config, DType dtype, DType kv_dtype, const Quantization& quantization,
                          const SchedulerOptions& limits, const Cluster& cluster) {
   CaptureInfo info{.version = version_number(),
                    .command = command_line(),
@@ -30,7 +32,7 @@ CaptureInfo describe_run(const ModelConfig& config, DType dtype, const Quantizat
                    .model = {.name = config.name,
                              .dtype = dtype_name(dtype),
                              .top_k = config.moe.top_k,
-                             .operators = describe_operators(config, quantization, dtype)}};
+                             .operators = describe_operators(config, quantization, dtype, kv_dtype)}};
   for (const LayerPlan& layer : config.layers) info.model.layer_types.emplace_back(mixer_name(layer.mixer));
   if (config.mtp) info.model.layer_types.emplace_back("mtp");
   info.max_running_requests = limits.max_running;

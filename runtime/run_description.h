@@ -12,10 +12,11 @@
 namespace ferry {
 
 /// To clients.
-ModelInfo describe_model(const ModelConfig& config, DType dtype, const SchedulerOptions& limits, const Cluster& cluster);
+ModelInfo describe_model(const ModelConfig& config, DType dtype, DType kv_dtype, const SchedulerOptions& limits,
+                         const Cluster& cluster);
 
 /// To whoever reads a capture of it; without its ranks and who holds what, which a capture finds out.
-CaptureInfo describe_run(const ModelConfig& config, DType dtype, const Quantization& quantization,
+CaptureInfo describe_run(const ModelConfig& config, DType dtype, DType kv_dtype, const Quantization& quantization,
                          const SchedulerOptions& limits, const Cluster& cluster);
 
 /// What the model's routers choose among; no layers if it has none.

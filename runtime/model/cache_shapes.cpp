@@ -1,6 +1,16 @@
 #include "runtime/model/cache_shapes.h"
 
+#include <string>
+
+#include "runtime/base/error.h"
+
 namespace ferry {
+
+DType kv_cache_dtype(std::optional<DType> asked, DType dtype) {
+  if (!asked || *asked == dtype || *asked == DType::kI8) return asked.value_or(dtype);
+  throw_invalid("--kv-cache-dtype is " + std::string(kv_dtype_name(*asked)) + "; allowed: auto or int8 with --dtype " +
+                dtype_name(dtype));
+}
 
 KvCacheOptions kv_cache_shape(const ModelConfig& config, DType dtype, int64_t block_tokens) {
   return {.num_layers = static_cast<int>(config.num_layers_of(Mixer::kAttention)) + (config.mtp ? 1 : 0),

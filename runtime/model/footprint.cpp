@@ -51,7 +51,7 @@ PartFootprint& part_of(std::vector<PartFootprint>& parts, Part part) {
 /// Of the operators that are of the MTP layer, which has no head of its own, or of those that are not.
 std::vector<PartFootprint> footprint_of(const ModelConfig& config, const Quantization& quantization, DType dtype, bool is_mtp) {
   std::vector<PartFootprint> parts;
-  for (const OperatorFacts& facts : describe_operators(config, quantization, dtype)) {
+  for (const OperatorFacts& facts : describe_operators(config, quantization, dtype, dtype)) {
     const int64_t weights = matrix_weights(facts);
     if (weights == 0 || facts.zone == (is_mtp ? Zone::kLmHead : Zone::kMtpFc)) continue;
     const bool is_routed = zone_info(facts.zone).part == Part::kExperts;

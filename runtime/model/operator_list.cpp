@@ -5,6 +5,11 @@ TensorFacts OperatorList::activation(std::vector<TensorDim> dims) const {
   return {dtype_ == DType::kF32 ? "FLOAT" : "DT_BF16", std::move(dims)};
 }
 
+TensorFacts OperatorList::cached(std::vector<TensorDim> dims) const {
+  if (kv_dtype_ == DType::kI8) return {"INT8", std::move(dims)};
+  return activation(std::move(dims));
+}
+
 TensorFacts OperatorList::weight(std::vector<TensorDim> dims, const std::optional<WeightType>& type) const {
   if (!type) return activation(std::move(dims));
   if (type->format == WeightFormat::kE4M3) return {"FLOAT8_E4M3FN", std::move(dims)};

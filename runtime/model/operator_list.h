@@ -19,7 +19,8 @@ class OperatorList {
  public:
   static constexpr TensorDim::Kind kRows = TensorDim::Kind::kRows, kB = TensorDim::Kind::kB, kKeys = TensorDim::Kind::kKeys;
 
-  OperatorList(DType dtype, const Quantization& quantization) : dtype_(dtype), quantization_(quantization) {}
+  OperatorList(DType dtype, const Quantization& quantization, DType kv_dtype)
+      : dtype_(dtype), quantization_(quantization), kv_dtype_(kv_dtype) {}
 
   /// What is added from here on is in so many layers.
   void in_layers(int64_t num_layers) { num_layers_ = num_layers; }
@@ -28,7 +29,11 @@ class OperatorList {
   const Quantization& quantization() const { return quantization_; }
   double activation_bytes() const { return static_cast<double>(dtype_bytes(dtype_)); }
 
+  DType kv_dtype() const { return kv_dtype_; }
+
   TensorFacts activation(std::vector<TensorDim> dims) const;
+  /// Rows of a KV cache.
+  TensorFacts cached(std::vector<TensorDim> dims) const;
   static TensorFacts fp32(std::vector<TensorDim> dims) { return {"FLOAT", std::move(dims)}; }
   static TensorFacts indices(std::vector<TensorDim> dims) { return {"INT32", std::move(dims)}; }
 
@@ -59,6 +64,7 @@ class OperatorList {
 
   DType dtype_;
   Quantization quantization_;
+  DType kv_dtype_;
   int64_t num_layers_ = 1;
   int64_t rows_per_token_ = 1;
   std::vector<OperatorFacts> operators_;

@@ -42,8 +42,9 @@ void describe_blocks(const ModelConfig& c, OperatorList& list) {
 
 }  // namespace
 
-std::vector<OperatorFacts> describe_operators(const ModelConfig& config, const Quantization& quantization, DType dtype) {
-  OperatorList list(dtype, quantization);
+std::vector<OperatorFacts> describe_operators(const ModelConfig& config, const Quantization& quantization, DType dtype,
+                                              DType kv_dtype) {
+  OperatorList list(dtype, quantization, kv_dtype);
   describe_ends(config, list);
   describe_blocks(config, list);
   list.in_layers(config.num_layers_of(Mixer::kGatedDelta));

@@ -9,7 +9,8 @@
 namespace ferry {
 
 /// Every operator of a run of the model, with costs and shapes, as the files of its parts write them down. `dtype` is the
-/// run's. Captures carry the list, and the bench counts with it.
-std::vector<OperatorFacts> describe_operators(const ModelConfig& config, const Quantization& quantization, DType dtype);
+/// run's, `kv_dtype` that of keys and values in the cache. Captures carry the list, and the bench counts with it.
+std::vector<OperatorFacts> describe_operators(const ModelConfig& config, const Quantization& quantization, DType dtype,
+                                              DType kv_dtype);
 
 }  // namespace ferry

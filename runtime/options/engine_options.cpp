@@ -72,7 +72,7 @@ void add_faults(CLI::App& app, EngineOptions& o) {
                                        "two; default: nothing");
 }
 
-/// Kernels of the CPU are none of a device's.
+/// Kernels of the CPU are none of a device's, nor are its caches of codes.
 std::string check_device(const EngineOptions& o) {
   if (o.device.kind == DeviceChoice::Kind::kCpu) return "";
   for (const auto& [name, value] : {std::pair("--kernels", &o.kernels), std::pair("--matmul", &o.matmul)}) {
@@ -80,6 +80,9 @@ std::string check_device(const EngineOptions& o) {
     return name + (": " + complaint(*value, "auto with --device " + device_choice_name(o.device))) +
            ", or any with --device cpu";
   }
+  if (o.kv_cache_dtype == DType::kI8 && o.device.kind == DeviceChoice::Kind::kVulkan)
+    return "--kv-cache-dtype: " + complaint("int8", "auto or bf16 with --device " + device_choice_name(o.device)) +
+           ", or any with --device cpu";
   return "";
 }
 
@@ -119,6 +122,15 @@ void add_dtype(CLI::App& app, EngineOptions& o) {
   add_choice<DType>(
       app, "--dtype", {{"f32", DType::kF32}, {"bf16", DType::kBF16}}, [&o](DType dtype) { o.dtype = dtype; },
       "f32 or bf16; default: the checkpoint's");
+}
+
+void add_kv_cache_dtype(CLI::App& app, EngineOptions& o) {
+  using Choice = std::optional<DType>;
+  add_choice<Choice>(
+      app, "--kv-cache-dtype", {{"auto", std::nullopt}, {"bf16", DType::kBF16}, {"int8", DType::kI8}},
+      [&o](Choice dtype) { o.kv_cache_dtype = dtype; },
+      "of keys and values: auto (the run's), bf16, or int8 (on the CPU): codes with an exponent for each 32 columns, half the "
+      "memory; default auto");
 }
 
 void add_model_options(CLI::App& app, EngineOptions& o) {
@@ -163,6 +175,7 @@ void add_engine_options(CLI::App& app, EngineOptions& o) {
                    "none, native (the codes that the checkpoint holds), w8a8, w4a8 or w4a8:GROUP, or by part (experts, "
                    "shared, mixers, lm_head) as in experts=w4a8,lm_head=w8a8; "
                    "default: none, or what a folder of ferry quantize holds");
+  add_kv_cache_dtype(app, o);
   app.add_option("--memory", o.memory_bytes, "for KV cache and recurrent state, such as 512MiB or 4GiB; default 2GiB")
       ->transform(size_in(int64_t{1} << 10, int64_t{1} << 50, "1KiB to 1PiB, such as 512MiB"))
       ->each([&o](const std::string&) { o.cache_need.memory_is_given = true; });

@@ -58,6 +58,7 @@ struct EngineOptions {
   bool trace_routing = false;         // it holds what routers chose, too
   ClockSkew clock_skew;
   int64_t memory_bytes = int64_t{2} << 30;  // for KV cache and recurrent state together
+  std::optional<DType> kv_cache_dtype;      // bf16 or i8; absent: the run's
   CacheNeed cache_need;                     // may make that more
   bool shares_cut_context = false;          // of commands whose requests run side by side; see MemoryRequest
   int64_t swap_bytes =
@@ -92,6 +93,8 @@ void add_model_folder(CLI::App& app, EngineOptions& options);
 void add_dtype(CLI::App& app, EngineOptions& options);
 /// What every command that reads weights takes.
 void add_model_options(CLI::App& app, EngineOptions& options);
+/// --kv-cache-dtype.
+void add_kv_cache_dtype(CLI::App& app, EngineOptions& options);
 /// --quantize.
 CLI::Option* add_quantization(CLI::App& app, EngineOptions& options, const char* help);
 /// What every command that runs the model takes.

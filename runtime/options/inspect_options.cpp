@@ -16,6 +16,7 @@ void add_inspect_options(CLI::App& app, InspectOptions& o, EngineOptions& engine
                    "as ferry serve takes it; default: none, native (if there are codes), w8a8 and w4a8, or what the "
                    "folder of ferry quantize holds");
   add_dtype(app, engine);
+  add_kv_cache_dtype(app, engine);
   app.add_option_function<int64_t>(
          "--workers", [&o](int64_t n) { o.workers = n; }, "ranks that hold experts; default: several")
       ->check(integer_in(0, InspectOptions::kMaxWorkers));

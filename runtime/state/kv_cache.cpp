@@ -6,7 +6,7 @@ namespace ferry {
 namespace {
 
 int64_t layer_block_bytes(const KvCacheOptions& options) {
-  return options.num_kv_heads * options.block_tokens * options.head_dim * dtype_bytes(options.dtype);
+  return options.num_kv_heads * kv_run_bytes(options.dtype, options.block_tokens, options.head_dim);
 }
 
 }  // namespace

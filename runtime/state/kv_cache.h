@@ -13,12 +13,12 @@ struct KvCacheOptions {
   int64_t block_tokens = 16;  // tokens a block; >= 1
   int64_t num_kv_heads = 0;   // >= 1
   int64_t head_dim = 0;       // >= 1
-  DType dtype = DType::kF32;  // of the activations
+  DType dtype = DType::kF32;  // of the activations, or i8: codes
 };
 
-/// Keys and values of the full-attention layers, paged: a block holds block_tokens tokens of one sequence in every layer, and
-/// the scheduler's block ids index it. Allocated and zeroed at construction; stale contents of a reused block are never read,
-/// because attention looks only at the tokens that a sequence has appended.
+/// Keys and values of the full-attention layers, paged, as values or codes of 8 bits: a block holds block_tokens tokens of one
+/// sequence in every layer, and the scheduler's block ids index it. Allocated and zeroed at construction; stale contents of a
+/// reused block are never read, because attention looks only at the tokens that a sequence has appended.
 ///
 /// Layers are counted among the full-attention layers, not among all layers of the model.
 class KvCache {
@@ -40,7 +40,7 @@ class KvCache {
 
  private:
   struct Layer {
-    Storage keys;    // [num_blocks, num_kv_heads, block_tokens, head_dim] dtype
+    Storage keys;    // [num_blocks, num_kv_heads] runs (kernels/kv_layout.h)
     Storage values;  // same
   };
   int64_t offset_of(int64_t block) const;

@@ -14,8 +14,9 @@
 #include "tests/support/prompt_run.h"
 #include "tests/support/source_folder.h"
 
-// What quantised weights cost in accuracy: every mode against the float32 run of the same checkpoint, or of the one that it was
-// made of, on the checkpoint's golden prompts with their continuations (golden.json, where the folder has one) and on prose.
+// What quantised weights, and keys and values in codes, cost in accuracy: every mode against the float32 run of the same
+// checkpoint, or of the one that it was made of, on the checkpoint's golden prompts with their continuations (golden.json,
+// where the folder has one) and on prose.
 // Prints one table:
 //
 //   KL       mean over positions of KL(f32 || mode) of the next token's distribution, nats per token
@@ -53,6 +54,7 @@ struct Arguments {
   std::vector<std::string> texts{(kSource / "tests" / "bench" / "prose.txt").string()};
   std::vector<std::string> modes{"f32",
                                  "bf16",
+                                 "kv=int8",
                                  "w8a8",
                                  "w4a8:32",
                                  "w4a8",
@@ -124,7 +126,12 @@ class Run {
     options.threads = arguments.threads;
     options.max_seqs = 1;
     options.dtype = mode == "f32" ? ferry::DType::kF32 : ferry::DType::kBF16;
-    if (mode != "f32" && mode != "bf16") options.quantization = ferry::parse_quantization(mode);
+    constexpr std::string_view kKvCodes = "kv=int8";
+    if (mode == kKvCodes) {
+      options.kv_cache_dtype = ferry::DType::kI8;
+    } else if (mode != "f32" && mode != "bf16") {
+      options.quantization = ferry::parse_quantization(mode);
+    }
     return options;
   }
 
@@ -241,7 +248,8 @@ int main(int argc, char** argv) {
   app.add_option("--reference", arguments.reference,
                  "folder of the checkpoint whose float32 run is the measure; default: the model");
   app.add_option("--text", arguments.texts, "files of prose");
-  app.add_option("--modes", arguments.modes, "f32, bf16, or what --quantize takes; separated by blanks");
+  app.add_option("--modes", arguments.modes,
+                 "f32, bf16, kv=int8 (bf16 over a cache of codes), or what --quantize takes; separated by blanks");
   app.add_option("--threads", arguments.threads)->check(CLI::PositiveNumber);
   CLI11_PARSE(app, argc, argv);
   if (!model.empty() && model != "demo") arguments.model = model;

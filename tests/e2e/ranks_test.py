@@ -188,6 +188,13 @@ class RanksTest(unittest.TestCase):
                     with self.subTest(weights=weights, workers=workers, transport=transport):
                         self.assertEqual(out.read_bytes(), expected)
 
+    def test_questions_have_their_answers_over_codes_of_keys_and_values(self):
+        for case in [case for case in ferry_job.golden()["generation"] if case["kind"] == "chat"]:
+            question = case["prompt"].removeprefix("<|im_start|>user\n").split("<|im_end|>")[0]
+            answer = json.loads(run(0, "auto", "generate", "--chat", question, "--json", "--kv-cache-dtype", "int8"))
+            with self.subTest(question=question):
+                self.assertEqual(answer["text"], case["text"])
+
     def test_questions_have_their_answers_in_8_bits(self):
         chats = [case for case in ferry_job.golden()["generation"] if case["kind"] == "chat"]
         for case in chats:

@@ -23,7 +23,7 @@ ModelConfig small_config() {
 }
 
 WorkCount count_of(WorkCount::Experts experts = WorkCount::Experts::kHere, const Quantization& quantization = {}) {
-  return {describe_operators(small_config(), quantization, DType::kBF16), experts};
+  return {describe_operators(small_config(), quantization, DType::kBF16, DType::kBF16), experts};
 }
 
 TEST(WorkCount, AStepReadsTheExpertsThatItsRowsWentTo) {

@@ -57,6 +57,7 @@ TEST_F(EngineTest, ModelInfoSaysWhatRuns) {
   EXPECT_EQ(info.name, dir_.path().filename().string());
   EXPECT_EQ(info.architecture, "Qwen3_5MoeForConditionalGeneration");
   EXPECT_EQ(info.dtype, DType::kBF16);
+  EXPECT_EQ(info.kv_cache_dtype, DType::kBF16);
   EXPECT_EQ(info.vocab_size, 97);
   EXPECT_EQ(info.context_length, 200);
   EXPECT_EQ(info.num_layers, 3);
@@ -79,6 +80,10 @@ TEST_F(EngineTest, OptionsThatDoNotFitTheModel) {
   options_ = good;
   options_.memory_bytes = 4096;
   expect_refused({"cache memory is 4096 bytes", "at least"});
+  options_ = good;
+  options_.dtype = DType::kF32;
+  options_.kv_cache_dtype = DType::kBF16;
+  expect_refused({"--kv-cache-dtype is bf16", "allowed: auto or int8 with --dtype f32"});
   options_ = good;
   options_.kernels = "neon";
   expect_refused({"--kernels", "'neon'", "ref"});
@@ -286,13 +291,39 @@ TEST_F(EngineTest, MixedStepsGiveTheBitsOfStepsAlone) {
         options_.kernels = table->name;
         options_.matmul = matmul;
         options_.speculation = {Speculation::Source::kNgram, 4};
-        Cluster cluster(options_);
-        Engine engine(options_, cluster, Engine::LogitRows::kAll);
-        SCOPED_TRACE(std::string(table->name) + " " + engine.matmul().name() + " " + dtype_name(dtype));
-        expect_mixed_steps_equal_steps_alone(engine);
-        expect_verified_rows_equal_decoded_ones(engine);
+        for (const std::optional<DType> kv_dtype : {std::optional<DType>(), std::optional(DType::kI8)}) {
+          options_.kv_cache_dtype = kv_dtype;
+          Cluster cluster(options_);
+          Engine engine(options_, cluster, Engine::LogitRows::kAll);
+          SCOPED_TRACE(std::string(table->name) + " " + engine.matmul().name() + " " + dtype_name(dtype) + " " +
+                       kv_dtype_name(engine.model_info().kv_cache_dtype));
+          expect_mixed_steps_equal_steps_alone(engine);
+          expect_verified_rows_equal_decoded_ones(engine);
+        }
       }
     }
+  }
+}
+
+TEST_F(EngineTest, CodesOfKeysAndValuesTakeHalfTheMemory) {
+  write(TinyModel());
+  options_.memory_bytes = int64_t{128} << 10;
+  options_.max_seqs = 1;
+  std::vector<int64_t> num_blocks;
+  std::vector<std::vector<std::vector<float>>> logits;
+  for (const std::optional<DType> kv_dtype : {std::optional<DType>(), std::optional(DType::kI8)}) {
+    options_.kv_cache_dtype = kv_dtype;
+    Cluster cluster(options_);
+    Engine engine(options_, cluster, Engine::LogitRows::kAll);
+    EXPECT_EQ(engine.model_info().kv_cache_dtype, kv_dtype.value_or(DType::kBF16));
+    num_blocks.push_back(engine.scheduler_options().num_blocks);
+    logits.push_back(EngineDriver(engine).prompt(0, random_tokens(30, 5)));
+  }
+  EXPECT_GT(static_cast<double>(num_blocks[1]), 1.7 * static_cast<double>(num_blocks[0]));
+  EXPECT_NE(logits[0], logits[1]);
+  for (std::size_t row = 0; row < logits[0].size(); ++row) {
+    const float largest = *std::ranges::max_element(logits[0][row]);
+    for (std::size_t i = 0; i < logits[0][row].size(); ++i) EXPECT_NEAR(logits[0][row][i], logits[1][row][i], 0.1F * largest);
   }
 }
 

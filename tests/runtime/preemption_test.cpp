@@ -148,14 +148,26 @@ class TightRun {
   int64_t num_saved_ = 0, num_replays_put_off_ = 0;
 };
 
-class Preemption : public testing::TestWithParam<DeviceChoice::Kind> {
+/// What computes, and whether keys and values are codes.
+struct PreemptionWay {
+  DeviceChoice::Kind kind;
+  std::optional<DType> kv_dtype;
+};
+
+class Preemption : public testing::TestWithParam<PreemptionWay> {
  protected:
   void SetUp() override {
-    if (GetParam() == DeviceChoice::Kind::kVulkan && !test::has_vulkan_device()) GTEST_SKIP() << "no Vulkan device";
+    if (GetParam().kind == DeviceChoice::Kind::kVulkan && !test::has_vulkan_device()) GTEST_SKIP() << "no Vulkan device";
   }
 };
-INSTANTIATE_TEST_SUITE_P(Devices, Preemption, testing::Values(DeviceChoice::Kind::kCpu, DeviceChoice::Kind::kVulkan),
-                         [](const auto& kind) { return kind.param == DeviceChoice::Kind::kCpu ? "cpu" : "vulkan"; });
+INSTANTIATE_TEST_SUITE_P(Ways, Preemption,
+                         testing::Values(PreemptionWay{DeviceChoice::Kind::kCpu, {}},
+                                         PreemptionWay{DeviceChoice::Kind::kCpu, DType::kI8},
+                                         PreemptionWay{DeviceChoice::Kind::kVulkan, {}}),
+                         [](const auto& way) {
+                           const std::string device = way.param.kind == DeviceChoice::Kind::kCpu ? "cpu" : "vulkan";
+                           return device + (way.param.kv_dtype ? "_codes" : "");
+                         });
 
 void expect_same(const std::map<std::string, Answer>& answers, const std::map<std::string, Answer>& expected) {
   ASSERT_EQ(answers.size(), expected.size());
@@ -168,8 +180,9 @@ void expect_same(const std::map<std::string, Answer>& answers, const std::map<st
 }
 
 TEST_P(Preemption, ChangesNoBit) {
-  const Size size = size_on(GetParam());
-  const EngineOptions options = engine_options({GetParam(), std::nullopt});
+  const Size size = size_on(GetParam().kind);
+  EngineOptions options = engine_options({GetParam().kind, std::nullopt});
+  options.kv_cache_dtype = GetParam().kv_dtype;
   Cluster cluster(options);
   Engine engine(options, cluster);
   std::map<std::string, Answer> alone;
@@ -187,7 +200,7 @@ TEST_P(Preemption, ChangesNoBit) {
     ASSERT_EQ(limits.num_swap_blocks > 0, has_swap_space);
     for (const Drafting drafting : {Drafting::kOff, Drafting::kOn}) {
       const bool drafts = drafting == Drafting::kOn;
-      if (!drafts && GetParam() == DeviceChoice::Kind::kVulkan) continue;
+      if (!drafts && GetParam().kind == DeviceChoice::Kind::kVulkan) continue;
       SCOPED_TRACE(std::string(has_swap_space ? "saved" : "computed anew") + (drafts ? ", with drafts" : ", without drafts"));
       engine.set_drafting(drafting);
       TightRun run(engine, logits, limits);
@@ -201,8 +214,9 @@ TEST_P(Preemption, ChangesNoBit) {
 
 /// Requests of a better priority take the slots of others in the middle of their answers, twice.
 TEST_P(Preemption, NorDoesTheLossOfASlot) {
-  const int32_t num_tokens = GetParam() == DeviceChoice::Kind::kVulkan ? 24 : 90;
-  const EngineOptions options = engine_options({GetParam(), std::nullopt});
+  const int32_t num_tokens = GetParam().kind == DeviceChoice::Kind::kVulkan ? 24 : 90;
+  EngineOptions options = engine_options({GetParam().kind, std::nullopt});
+  options.kv_cache_dtype = GetParam().kv_dtype;
   Cluster cluster(options);
   Engine engine(options, cluster);
   HostLogits& logits = logits_of(engine);

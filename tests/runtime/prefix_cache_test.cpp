@@ -56,18 +56,19 @@ EngineOptions engine_options(const std::filesystem::path& model) {
   return options;
 }
 
-/// The tiny model in one of the ways in which it can be computed.
+/// The tiny model in one of the ways in which it can be computed; i8: in bf16 over keys and values that are codes.
 class TinyPrefixCache : public testing::TestWithParam<DType> {
  protected:
   TinyPrefixCache() {
     test::TinyModel().write(dir_.path());
     options_ = engine_options(dir_.path());
-    options_.dtype = GetParam();
+    options_.dtype = GetParam() == DType::kF32 ? DType::kF32 : DType::kBF16;
+    if (GetParam() == DType::kI8) options_.kv_cache_dtype = DType::kI8;
   }
   test::TempFolder dir_;
   EngineOptions options_;
 };
-INSTANTIATE_TEST_SUITE_P(Types, TinyPrefixCache, testing::Values(DType::kF32, DType::kBF16),
+INSTANTIATE_TEST_SUITE_P(Types, TinyPrefixCache, testing::Values(DType::kF32, DType::kBF16, DType::kI8),
                          [](const auto& type) { return dtype_name(type.param); });
 
 TEST_P(TinyPrefixCache, EveryLengthGoesOnFromItsLastUnit) {

@@ -88,7 +88,7 @@ class Maker {
       c.layers.push_back({is_attention(l) ? Mixer::kAttention : Mixer::kGatedDelta, Ffn::kMixtureOfExperts});
       m.layer_types.emplace_back(mixer_name(c.layers.back().mixer));
     }
-    m.operators = describe_operators(c, {}, DType::kBF16);
+    m.operators = describe_operators(c, {}, DType::kBF16, DType::kBF16);
     return m;
   }
 

@@ -94,17 +94,19 @@ void AttentionMixer::describe(const ModelConfig& config, OperatorList& list) {
   if (p.has_gate) list.elementwise(Zone::kSigmoidGate, p.head_dim, kSigmoidMulFlop, 2);
   list.elementwise(Zone::kRope, p.rotary_dim, 0, 1);
   list.rows_per_token(1);
-  const TensorFacts keys = list.activation({OperatorList::kRows, p.num_kv_heads, p.head_dim});
+  const TensorFacts keys = list.activation({OperatorList::kRows, p.num_kv_heads, p.head_dim}),
+                    kept = list.cached({OperatorList::kRows, p.num_kv_heads, p.head_dim});
+  const double kept_bytes = as_double(p.num_kv_heads * kv_run_bytes(list.kv_dtype(), 1, p.head_dim));  // of a token's keys
   list.add({.zone = Zone::kKvAppend,
-            .bytes = {.per_row = 2 * 2 * as_double(p.key_dim()) * act},
+            .bytes = {.per_row = 2 * (as_double(p.key_dim()) * act + kept_bytes)},
             .inputs = {keys, keys},
-            .outputs = {keys, keys}});
+            .outputs = {kept, kept}});
   const TensorFacts query = list.activation({OperatorList::kRows, p.num_heads, p.head_dim}),
-                    cache = list.activation({OperatorList::kKeys, p.num_kv_heads, p.head_dim});
+                    cache = list.cached({OperatorList::kKeys, p.num_kv_heads, p.head_dim});
   list.add({.zone = Zone::kAttention,
             .factors = Factors::kValues,
             .flop = {.per_b = 4 * as_double(p.query_dim())},
-            .bytes = {.per_row = 2 * as_double(p.query_dim()) * act, .per_key = 2 * as_double(p.key_dim()) * act},
+            .bytes = {.per_row = 2 * as_double(p.query_dim()) * act, .per_key = 2 * kept_bytes},
             .row_keys_per_b = 1,
             .inputs = {query, cache, cache},
             .outputs = {query}});

@@ -247,7 +247,7 @@ void write_facts(const Report& report, MetricsText& text) {
   const ModelInfo& model = report.model;
   text.begin("vllm:cache_config_info", kGauge, "How the KV cache is laid out, as labels.");
   text.add(1, {{"block_size", std::to_string(report.load.kv_block_tokens)},
-               {"cache_dtype", dtype_name(model.dtype)},
+               {"cache_dtype", model.kv_cache_name()},
                {"enable_prefix_caching", report.load.has_prefix_cache ? "True" : "False"},
                {"num_gpu_blocks", std::to_string(report.load.kv_blocks_total)}});
   text.begin("ferry:build_info", kGauge, "What runs, as labels.");

@@ -111,7 +111,7 @@ wire::GetServerInfoResponse server_facts(const EngineClient& engine, const Serve
   wire::GetServerInfoResponse info;
   info.set_server_type("vllm-grpc");
   info.set_data_parallel_size(1);
-  info.set_kv_cache_dtype("auto");
+  info.set_kv_cache_dtype(model.kv_cache_dtype == model.dtype ? "auto" : model.kv_cache_name());
   info.set_block_size(static_cast<int32_t>(load.kv_block_tokens));
   info.set_model_dtype(model.dtype == DType::kBF16 ? "torch.bfloat16" : "torch.float32");
   info.set_max_num_seqs(load.max_running_requests);

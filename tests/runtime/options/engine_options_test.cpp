@@ -40,6 +40,18 @@ TEST(Options, EveryEngineOption) {
   }
 }
 
+TEST(Options, KeysAndValuesMayBeCodes) {
+  for (const char* command : {"serve", "generate", "dump", "bench"}) {
+    EXPECT_EQ(accept(line(command, {})).engine.kv_cache_dtype, std::nullopt);
+    EXPECT_EQ(accept(line(command, {"--kv-cache-dtype", "auto"})).engine.kv_cache_dtype, std::nullopt);
+    EXPECT_EQ(accept(line(command, {"--kv-cache-dtype", "bf16"})).engine.kv_cache_dtype, DType::kBF16);
+    EXPECT_EQ(accept(line(command, {"--kv-cache-dtype", "int8"})).engine.kv_cache_dtype, DType::kI8);
+    refuse(line(command, {"--kv-cache-dtype", "fp8"}), {"--kv-cache-dtype", "fp8", "auto", "bf16", "int8"});
+    refuse(line(command, {"--kv-cache-dtype", "int8", "--device", "vulkan:1"}),
+           {"--kv-cache-dtype", "'int8'", "auto or bf16 with --device vulkan:1", "--device cpu"});
+  }
+}
+
 TEST(Options, OnlyServersHaveAPrefixCache) {
   const auto bytes = [](const std::vector<std::string>& arguments) {
     return accept(line("serve", arguments)).engine.prefix_cache_bytes;

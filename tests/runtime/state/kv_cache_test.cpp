@@ -46,6 +46,10 @@ TEST(KvCache, LayersAndKindsDoNotOverlap) {
 TEST(KvCache, CountsBytesOfABlock) {
   EXPECT_EQ(KvCache::bytes_per_block(options_of(DType::kF32)), 2 * 3 * 2 * 7 * 11 * 4);
   EXPECT_EQ(KvCache::bytes_per_block(options_of(DType::kBF16)), 2 * 3 * 2 * 7 * 11 * 2);
+  EXPECT_EQ(KvCache::bytes_per_block(options_of(DType::kI8)), 2 * 3 * 2 * 7 * (11 + 1)) << "codes, and a row's exponent";
+  KvCacheOptions wide = options_of(DType::kI8);
+  wide.head_dim = 256;
+  EXPECT_EQ(KvCache::bytes_per_block(wide), 2 * 3 * 2 * 7 * (256 + 8));
   KvCacheOptions none = options_of(DType::kF32);
   none.num_layers = 0;
   EXPECT_EQ(KvCache::bytes_per_block(none), 0);
