@@ -164,7 +164,7 @@ class Bench {
   std::optional<RoutingReplay> replay_ = make_replay();
   BenchDriver driver_{engine_, room_of(o_), replay_ ? &*replay_ : nullptr};
   WorkCount work_{
-      describe_operators(engine_.config(), engine_.quantization(), engine_.dtype(), engine_.model_info().kv_cache_dtype),
+      describe_operators(engine_.config(), engine_.costed_quantization(), engine_.dtype(), engine_.model_info().kv_cache_dtype),
       cluster_.num_workers() == 0 ? WorkCount::Experts::kHere : WorkCount::Experts::kOnWorkers};
   DraftBench draft_bench_{engine_};
   std::vector<int64_t> draft_batches_;

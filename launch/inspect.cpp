@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "kernels/argmax_screen.h"
 #include "launch/commands.h"
 #include "runtime/base/error.h"
 #include "runtime/base/quoting.h"
@@ -129,8 +130,11 @@ ordered_json run_json(const Run& run, const ModelConfig& config, const Options& 
     ranks.back()["mtp_coordinator_bytes"] = static_cast<int64_t>(mtp.coordinator_bytes);
     ranks.back()["mtp_worker_bytes"] = static_cast<int64_t>(mtp.worker_bytes);
   }
-  return {
+  ordered_json json{
       {"quantize", run.name}, {"refused", run.refused.empty() ? ordered_json() : ordered_json(run.refused)}, {"ranks", ranks}};
+  if (run.refused.empty() && !run.quantization.lm_head && run_dtype(options.engine, config) == DType::kBF16)
+    json["lm_head_screen_bytes"] = argmax_screen_bytes(config.vocab_size, config.hidden_dim);
+  return json;
 }
 
 /// What the coordinator keeps of sequences, within --memory.
@@ -203,6 +207,8 @@ void print_run(const ordered_json& run) {
     std::printf("%10lld %16s %18s%s\n", rank["workers"].get<long long>(), size_text(rank["coordinator_bytes"]).c_str(),
                 has_workers ? size_text(rank["worker_bytes"]).c_str() : "-", mtp.c_str());
   }
+  if (run.contains("lm_head_screen_bytes"))
+    std::printf("--lm-head-screen: coordinator + %s\n", size_text(run["lm_head_screen_bytes"]).c_str());
 }
 
 void print_parameters(const ordered_json& parameters) {

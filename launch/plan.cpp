@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/argmax_screen.h"
 #include "launch/commands.h"
 #include "launch/plan_probe.h"
 #include "moe/routing/drawn_routing.h"
@@ -12,6 +13,7 @@
 #include "profiler/write_file.h"
 #include "runtime/base/error.h"
 #include "runtime/base/text_file.h"
+#include "runtime/model/operators.h"
 #include "runtime/model/weights_loader.h"
 #include "runtime/plan/advice.h"
 #include "runtime/plan/hosts_file.h"
@@ -68,6 +70,16 @@ std::vector<HostEntry> plan_hosts(const Options& options, const ModelConfig& con
 Quantization plan_quantization(const EngineOptions& options, const ModelConfig& config) {
   const Quantization asked = plan_weights(options.model, options.quantization).quantization;
   return asked.is_native ? resolve_quantization(Checkpoint::open(options.model), config, asked) : asked;
+}
+
+/// `model` with what --lm-head-screen adds. Costs that were measured without it are not its own.
+PlanModel screened(const EngineOptions& options, const ModelConfig& config, const Quantization& quantization, PlanModel model) {
+  if (!options.lm_head_screen) return model;
+  if (quantization.lm_head || options.dtype.value_or(config.dtype) != DType::kBF16)
+    throw_invalid("--lm-head-screen: lm_head is not bf16; allowed: where it is");
+  model.shape += " lm_head screened";
+  model.coordinator_bytes += static_cast<double>(argmax_screen_bytes(config.vocab_size, config.hidden_dim));
+  return model;
 }
 
 std::vector<PlanCase> plan_cases(const PlanOptions& o, const ModelConfig& config, const EngineOptions& engine) {
@@ -134,13 +146,14 @@ int run_plan(const Options& options) {
   if (config.moe.num_experts == 0) throw_invalid("plan: " + config.name + " has nothing that workers could hold");
   const DType dtype = options.engine.dtype.value_or(config.dtype);
   const Quantization quantization = plan_quantization(options.engine, config);
-  const PlanModel model = plan_model(config, quantization, dtype);
+  const Quantization counted = options.engine.lm_head_screen ? with_screened_head(quantization) : quantization;
+  const PlanModel model = screened(options.engine, config, quantization, plan_model(config, quantization, dtype));
   const RoutingTrace trace = plan_routing(options.plan, plan_routing_shape(config));
   const std::vector<PlanCase> cases = plan_cases(options.plan, config, options.engine);
   std::vector<PlanHost> hosts;
   for (const HostEntry& entry : plan_hosts(options, config, model)) {
     hosts.push_back(host_for(entry, model));
-    if (!hosts.back().is_measured) cost_by_roofs(hosts.back(), config, quantization, dtype, model);
+    if (!hosts.back().is_measured) cost_by_roofs(hosts.back(), config, counted, dtype, model);
   }
   const RoutingRows routing(trace);
   StepModel steps(model, hosts, routing);

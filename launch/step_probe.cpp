@@ -312,7 +312,10 @@ StepProbe::StepProbe(const StepProbeOptions& options, const ProbeWeights& weight
       kv_cache_(kv_options(), stream_.memory()),
       state_(state_options(), stream_.memory()),
       trunk_(config_, weights.trunk, stream_, options.dtype,
-             {.max_tokens = kProbeTokens, .max_logit_rows = kProbeSequences, .max_sequences = kProbeSequences}),
+             {.max_tokens = kProbeTokens,
+              .max_logit_rows = kProbeSequences,
+              .max_sequences = kProbeSequences,
+              .screens_lm_head = options.engine.lm_head_screen}),
       logits_(stream_, {.dtype = options.dtype,
                         .max_rows = kProbeSequences,
                         .vocab_size = config_.vocab_size,
@@ -349,7 +352,8 @@ StepSplit StepProbe::step(const StepShape& shape) {
   const StepInput input = rows_.input(64);
   const std::vector<double> before = job_ ? job_->compute_s() : std::vector<double>();
   stopwatch_->begin_step(0);
-  logits_.set(trunk_.forward(input, kv_cache_, state_, *stopwatch_));
+  const ConstMatrixView logits = trunk_.forward(input, kv_cache_, state_, *stopwatch_);
+  logits_.set(logits, trunk_.head().pending());
   logits_.all_tokens();
   StepSplit split = stopwatch_->take();
   const std::vector<double> after = job_ ? job_->compute_s() : std::vector<double>();

@@ -16,6 +16,7 @@
 #include "runtime/device_needs.h"
 #include "runtime/dry_steps.h"
 #include "runtime/elastic/instructions.h"
+#include "runtime/model/operators.h"
 #include "runtime/mtp_drafter.h"
 #include "runtime/placement_choice.h"
 #include "runtime/run_description.h"
@@ -83,7 +84,7 @@ Engine::Engine(const EngineOptions& options, Cluster& cluster, LogitRows logit_r
   const std::chrono::milliseconds peer_timeout = to_milliseconds(options.peer_timeout_s);
   trace_ = std::make_unique<TraceSession>(
       hub_ ? &*hub_ : nullptr, [this] { return traced_links(); }, *dispatcher_,
-      describe_run(config_, dtype_, model_info_.kv_cache_dtype, quantization(), scheduler_options_, cluster_),
+      describe_run(config_, dtype_, model_info_.kv_cache_dtype, costed_quantization(), scheduler_options_, cluster_),
       pool().num_threads(), peer_timeout);
   trace_->set_routing_shape(routing_shape(config_));
   faults_.emplace(options.faults, cluster.rank());
@@ -153,7 +154,8 @@ void Engine::load(const EngineOptions& options, LogitRows logit_rows) {
       .max_tokens = scheduler_options_.token_budget,
       .max_logit_rows = logit_rows == LogitRows::kAll ? scheduler_options_.token_budget : std::max(max_sampled, few_rows),
       .max_sequences = max_sequences,
-      .min_micro_batch = options.micro_batch.value_or(cluster_.default_micro_batch())};
+      .min_micro_batch = options.micro_batch.value_or(cluster_.default_micro_batch()),
+      .screens_lm_head = options.lm_head_screen};
   FileDescriptor prefix_file(-1);
   const PrefixFileOptions& file_pages = scheduler_options_.prefix_cache.file;
   if (file_pages.num_pages > 0) prefix_file = open_prefix_file(options, file_pages);
@@ -161,6 +163,7 @@ void Engine::load(const EngineOptions& options, LogitRows logit_rows) {
   if (device() != nullptr && caches.kv_cache.dtype == DType::kI8)  // which --device auto found
     throw_invalid("--kv-cache-dtype is int8; allowed: auto or bf16 with --device " + device()->describe());
   require_room(options, caches, checkpoint, speculation);
+  if (options.lm_head_screen) require_screen(plan_run_weights(options, config_, checkpoint).quantization);
   kv_cache_ = std::make_unique<KvCache>(caches.kv_cache, compute_->stream.memory());
   swap_space_.emplace(*kv_cache_, compute_->stream, scheduler_options_.num_swap_blocks);
   recurrent_state_ = std::make_unique<RecurrentState>(caches.recurrent_state, compute_->stream.memory());
@@ -225,6 +228,21 @@ void Engine::require_room(const EngineOptions& options, const CachePlan& caches,
                          .caches = caches.bytes,
                          .rows = step_row_bytes(config_, step) + device()->open->scratch_bytes(op_limits(config_, step)),
                          .pictures = vision_need(options, checkpoint, dtype_, sequence_capacity(scheduler_options_))});
+}
+
+Quantization Engine::costed_quantization() const {
+  return limits_.screens_lm_head ? with_screened_head(quantization()) : quantization();
+}
+
+/// Before anything is loaded.
+void Engine::require_screen(const Quantization& quantization) const {
+  if (device() != nullptr || dtype_ != DType::kBF16 || quantization.lm_head || !has_argmax_screen(matmul())) {
+    throw_invalid("--lm-head-screen: lm_head is " +
+                  (quantization.lm_head ? weight_type_name(*quantization.lm_head) : std::string(dtype_name(dtype_))) + " for " +
+                  matmul().name() + "; allowed: bf16, for the CPU's own kernels (--matmul auto)");
+  }
+  compute_->require_memory(argmax_screen_bytes(config_.vocab_size, config_.hidden_dim),
+                           "--lm-head-screen: the copy of lm_head in 8 bits");
 }
 
 const Tokenizer& Engine::require_tokenizer() const {
@@ -434,7 +452,8 @@ HostLogits& Engine::forward(const StepInput& input, const Tap* tap) {
   cut_links();
   if (membership_) membership_->begin_step();
   dispatcher_->begin_step(step_idx_++);
-  logits_->set(trunk_->forward(input, *kv_cache_, *recurrent_state_, *dispatcher_, tap, routing));
+  const ConstMatrixView logits = trunk_->forward(input, *kv_cache_, *recurrent_state_, *dispatcher_, tap, routing);
+  logits_->set(logits, trunk_->head().pending());
   dispatcher_->end_step();
   return *logits_;
 }
@@ -542,7 +561,8 @@ void Engine::score_prompts(const StepPlan& plan) {
   const auto most = static_cast<std::size_t>(limits_.max_logit_rows);
   for (std::size_t first = 0; first < scored_rows_.size(); first += most) {
     const std::size_t count = std::min(most, scored_rows_.size() - first);
-    logits_->set(trunk_->logits_of(std::span(scored_rows_).subspan(first, count)));
+    const ConstMatrixView logits = trunk_->logits_of(std::span(scored_rows_).subspan(first, count));
+    logits_->set(logits, trunk_->head().pending());
     sampler_->score(std::span(scored_tokens_).subspan(first, count), *logits_);
   }
 }

@@ -63,9 +63,11 @@ class Engine {
   const SchedulerOptions& scheduler_options() const { return scheduler_options_; }
   DType dtype() const { return dtype_; }
   const Quantization& quantization() const { return model_->weights.quantization; }
+  /// What to count work with.
+  Quantization costed_quantization() const;
   const LoadCount& load_count() const { return model_->load_count; }
   ThreadPool& pool() { return compute_->pool; }
-  Matmul& matmul() { return compute_->backend.matmul(); }
+  Matmul& matmul() const { return compute_->backend.matmul(); }
   /// Null: this rank computes on the CPU.
   const ComputeDevice* device() const { return compute_->device ? &*compute_->device : nullptr; }
   const char* kernels_name() const { return compute_->backend.kernels_name(); }
@@ -166,6 +168,7 @@ class Engine {
   StepShape step_shape(const Quantization& quantization, const Speculation& speculation) const;
   void require_room(const EngineOptions& options, const CachePlan& caches, const Checkpoint& checkpoint,
                     const Speculation& speculation);
+  void require_screen(const Quantization& quantization) const;
   void make_dispatcher(const EngineOptions& options);
   void open_door(const EngineOptions& options);
   void send_home();

@@ -18,10 +18,11 @@ HostLogits::HostLogits(Stream& stream, const Options& options)
   token_rows_.reserve(static_cast<std::size_t>(options.max_rows));
 }
 
-void HostLogits::set(ConstMatrixView logits) {
+void HostLogits::set(ConstMatrixView logits, OutputHead* pending) {
   FERRY_CHECK_LE(logits.rows, tokens_.size());
   FERRY_CHECK_EQ(logits.cols, copy_.cols());
   logits_ = logits;
+  pending_ = pending;
   wants_.assign(static_cast<std::size_t>(logits.rows), Want::kNothing);
 }
 
@@ -30,16 +31,26 @@ void HostLogits::want(int64_t row, Want what) { wants_.at(static_cast<std::size_
 void HostLogits::want_all(Want what) { std::ranges::fill(wants_, what); }
 
 void HostLogits::fetch() {
-  ask_tokens();
-  if (!stream_->is_on_host()) ask_values();
-  stream_->wait(stream_->submit());
-}
-
-void HostLogits::ask_tokens() {
   token_rows_.clear();
   for (std::size_t row = 0; row < wants_.size(); ++row) {
     if (wants_[row] == Want::kToken) token_rows_.push_back(static_cast<int32_t>(row));
   }
+  if (!find_tokens()) {
+    if (pending_ != nullptr) pending_->compute();
+    pending_ = nullptr;
+    ask_tokens();
+    if (!stream_->is_on_host()) ask_values();
+  }
+  stream_->wait(stream_->submit());
+}
+
+/// Without logits, if they are still to be computed and no row's are wanted.
+bool HostLogits::find_tokens() {
+  if (pending_ == nullptr || std::ranges::find(wants_, Want::kValues) != wants_.end()) return false;
+  return token_rows_.empty() || pending_->find_tokens(token_rows_, vocab_size_effective_, tokens_.device().host());
+}
+
+void HostLogits::ask_tokens() {
   if (token_rows_.empty()) return;
   argmax(*stream_, {.x = logits_.cols_from(0, vocab_size_effective_), .rows = token_rows_, .ids = tokens_.device()});
   tokens_.ask(0, num_rows());

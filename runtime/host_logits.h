@@ -6,11 +6,13 @@
 #include <vector>
 
 #include "kernels/host_rows.h"
+#include "runtime/model/output_head.h"
 
 namespace ferry {
 
 /// The host's look at the logits of a step: of a row that needs no more the token of the highest one, which is found where the
-/// logits lie, in 4 bytes; of others the values.
+/// logits lie, in 4 bytes; of others the values. Where the head has not computed the logits yet (OutputHead::pending), it does
+/// so when somebody wants values, and finds the tokens without where nobody does.
 ///
 ///   logits.set(trunk.forward(...));
 ///   logits.want_token(0);
@@ -31,8 +33,9 @@ class HostLogits {
   /// The stream outlives it.
   HostLogits(Stream& stream, const Options& options);
 
-  /// Logits [R, vocab] that the stream computes, which stay as they are until the next are set. Nothing of them is wanted yet.
-  void set(ConstMatrixView logits);
+  /// Logits [R, vocab] that the stream computes, which stay as they are until the next are set; with a head those that it is
+  /// still to compute. Nothing of them is wanted yet.
+  void set(ConstMatrixView logits, OutputHead* pending = nullptr);
   int64_t num_rows() const { return logits_.rows; }
 
   /// Of a row one of both.
@@ -59,6 +62,7 @@ class HostLogits {
 
   void want(int64_t row, Want what);
   void want_all(Want what);
+  bool find_tokens();
   void ask_tokens();
   void ask_values();
   ConstMatrixView host_values() const { return stream_->is_on_host() ? logits_ : copy_.view(); }
@@ -66,6 +70,7 @@ class HostLogits {
   Stream* stream_;
   int32_t vocab_size_effective_;
   ConstMatrixView logits_;           // [R, vocab] where they are computed
+  OutputHead* pending_ = nullptr;    // that computes them; null: they are
   std::vector<Want> wants_;          // [R] since set()
   std::vector<int32_t> token_rows_;  // of fetch()
   Mirror<TokenId> tokens_;           // [max_rows]

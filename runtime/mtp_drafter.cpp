@@ -249,11 +249,12 @@ void MtpDrafter::add_next_pairs(std::size_t num_done) {
 
 void MtpDrafter::run(ConstMatrixView hidden, const DraftContext& context) {
   num_pass_rows_ += std::ssize(hidden_rows_);
-  logits_.set(mtp_.run({.step = rows_.input(/*delta_chunk=*/1),
-                        .hidden = hidden,
-                        .rows = hidden_rows_,
-                        .pass = static_cast<uint8_t>(num_passes_++)},
-                       context.kv_cache, context.recurrent_state, context.dispatcher));
+  const ConstMatrixView logits = mtp_.run({.step = rows_.input(/*delta_chunk=*/1),
+                                           .hidden = hidden,
+                                           .rows = hidden_rows_,
+                                           .pass = static_cast<uint8_t>(num_passes_++)},
+                                          context.kv_cache, context.recurrent_state, context.dispatcher);
+  logits_.set(logits, mtp_.pending());
 }
 
 }  // namespace ferry

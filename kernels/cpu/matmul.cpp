@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cpu/argmax_screen.h"
 #include "kernels/cpu/matmul_block.h"
 #include "kernels/cpu/pack_panels.h"
 #include "kernels/cpu/weight_arena.h"
@@ -113,6 +114,7 @@ class CpuMatmul final : public Matmul {
     return std::make_unique<PanelMatrix>(n, k, type, use, panels);
   }
   bool borrows_panels() const override { return true; }
+  const MatmulKernels& kernels() const { return kernels_; }
   void grouped_matmul(Stream& stream, const GroupedMatmulArgs& args) override;
 
  private:
@@ -220,6 +222,17 @@ std::vector<MatmulKernels> available_matmul_kernels() {
   if (has_avx512()) found.push_back(avx512);
   if (has_avx2()) found.push_back(avx2);
   return found;
+}
+
+bool has_argmax_screen(const Matmul& matmul) { return dynamic_cast<const CpuMatmul*>(&matmul) != nullptr; }
+
+std::unique_ptr<ArgmaxScreen> make_argmax_screen(const Matmul& matmul, const PackedMatrix& weights, int64_t max_rows,
+                                                 ThreadPool& pool) {
+  const auto* own = dynamic_cast<const CpuMatmul*>(&matmul);
+  if (own == nullptr || weights.type() != plain_weights(DType::kBF16) || weights.is_gated()) return nullptr;
+  if (weights.k() > kMaxQuantizedK) return nullptr;
+  const auto& panels = static_cast<const PanelMatrix&>(weights);
+  return make_panel_argmax_screen(own->kernels(), {panels.panel(0), panels.n(), panels.k()}, max_rows, pool);
 }
 
 std::vector<std::string> cpu_matmul_names() {

@@ -22,10 +22,11 @@ namespace ferry {
 
 /// Sizes of a decoder's buffers.
 struct DecoderLimits {
-  int64_t max_tokens = 0;       // rows of a step
-  int64_t max_logit_rows = 0;   // rows with logits
-  int64_t max_sequences = 0;    // spans of a step
-  int64_t min_micro_batch = 0;  // rows; a step that gives two micro-batches so many is computed as two, 0: never
+  int64_t max_tokens = 0;        // rows of a step
+  int64_t max_logit_rows = 0;    // rows with logits
+  int64_t max_sequences = 0;     // spans of a step
+  int64_t min_micro_batch = 0;   // rows; a step that gives two micro-batches so many is computed as two, 0: never
+  bool screens_lm_head = false;  // rows of which only the token is wanted get it without all logits (ArgmaxScreen)
 };
 
 /// What the layers of one step share.

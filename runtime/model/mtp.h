@@ -34,11 +34,14 @@ class MtpLayer {
   /// before anything else is run.
   void copy_hidden(MatrixView out);
 
-  /// Logits [R, vocab] of the pairs that are asked for, in the run's dtype, valid until the next call of this or the trunk.
+  /// Logits [R, vocab] of the pairs that are asked for, in the run's dtype, valid until the next call of this or the trunk and
+  /// there unless pending().
   /// Appends every pair to the MTP layer's KV layer. Throws what the dispatcher throws.
   ConstMatrixView run(const MtpInput& input, KvCache& kv_cache, RecurrentState& recurrent_state, TokenDispatcher& dispatcher);
   /// [R, hidden_dim] h' of these pairs; until then likewise.
   ConstMatrixView hidden() { return trunk_.head().normed(); }
+  /// The head that is still to compute the logits, or null.
+  OutputHead* pending() { return trunk_.head().pending(); }
 
  private:
   const TrunkWeights& weights_;

@@ -60,4 +60,10 @@ std::vector<OperatorFacts> describe_operators(const ModelConfig& config, const Q
   return list.take();
 }
 
+Quantization with_screened_head(const Quantization& quantization) {
+  Quantization counted = quantization;
+  counted.lm_head = WeightType{WeightFormat::kInt8};
+  return counted;
+}
+
 }  // namespace ferry

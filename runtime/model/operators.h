@@ -13,4 +13,8 @@ namespace ferry {
 std::vector<OperatorFacts> describe_operators(const ModelConfig& config, const Quantization& quantization, DType dtype,
                                               DType kv_dtype);
 
+/// What to count with where greedy tokens are found with a copy of a bf16 lm_head in 8 bits (kernels/argmax_screen.h): the
+/// copy is read and multiplied in its place, but for what is then computed in bf16.
+Quantization with_screened_head(const Quantization& quantization);
+
 }  // namespace ferry

@@ -13,7 +13,7 @@ Trunk::Trunk(const ModelConfig& config, const TrunkWeights& weights, Stream& str
       weights_(weights),
       limits_(limits),
       runner_(config, weights.quantization, stream, dtype, limits),
-      head_(config, weights, runner_, dtype, limits.max_logit_rows) {
+      head_(config, weights, runner_, dtype, limits) {
   int num_kv = 0, num_recurrent = 0;
   for (std::size_t i = 0; i < config.layers.size(); ++i) {
     const LayerPlan& plan = config.layers[i];

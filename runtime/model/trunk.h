@@ -17,8 +17,8 @@ class Trunk {
   /// Config, weights, matmul and whatever `context` points to must outlive the trunk.
   Trunk(const ModelConfig& config, const TrunkWeights& weights, Stream& stream, DType dtype, const DecoderLimits& limits);
 
-  /// Runs the step, updates the caches and returns logits [R, vocab] in the run's dtype, valid until the next call. Throws
-  /// what the dispatcher throws. `tap` and `routing` may be null.
+  /// Runs the step, updates the caches and returns logits [R, vocab] in the run's dtype, valid until the next call and there
+  /// unless head().pending(). Throws what the dispatcher throws. `tap` and `routing` may be null.
   ConstMatrixView forward(const StepInput& input, KvCache& kv_cache, RecurrentState& recurrent_state,
                           TokenDispatcher& dispatcher, const Tap* tap = nullptr, RoutingHook* routing = nullptr);
 

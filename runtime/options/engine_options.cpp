@@ -244,6 +244,13 @@ void add_prefix_cache(CLI::App& app, EngineOptions& o) {
                  "folder on the coordinator's disk for that file; default /var/tmp");
 }
 
+void add_lm_head_screen(CLI::App& app, EngineOptions& o) {
+  app.add_flag(
+      "--lm-head-screen", o.lm_head_screen,
+      "keep a copy of a bf16 lm_head in 8 bits, half its size, that tells which few tokens may be the likeliest; these "
+      "are computed in bf16: greedy steps take less time and choose the same tokens; on the CPU");
+}
+
 void add_expert_load(CLI::App& app, EngineOptions& o) {
   app.add_option("--expert-load", o.expert_load,
                  "file for what was asked of each expert: read at the start if it is there, written every few minutes and at "

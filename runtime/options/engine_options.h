@@ -82,6 +82,7 @@ struct EngineOptions {
   std::vector<PlannedFault> faults;  // that ranks are to have
   double peer_timeout_s = 30;        // for a rank to answer within a step
   bool check_weights = false;        // refuse NaN and infinity while loading
+  bool lm_head_screen = false;       // greedy tokens are found with a copy of lm_head in 8 bits
 };
 
 /// "demo" names the checkpoint that comes with Ferry.
@@ -106,6 +107,8 @@ void add_speculation(CLI::App& app, EngineOptions& options);
 void add_measured_speculation(CLI::App& app, EngineOptions& options);
 /// --prefix-cache-memory, --prefix-cache-disk and --prefix-cache-folder.
 void add_prefix_cache(CLI::App& app, EngineOptions& options);
+/// --lm-head-screen.
+void add_lm_head_screen(CLI::App& app, EngineOptions& options);
 /// --expert-load.
 void add_expert_load(CLI::App& app, EngineOptions& options);
 /// --trace and --trace-routing.

@@ -29,6 +29,7 @@ bool is_bench_compare(std::span<const char* const> arguments) {
 void add_all_bench_options(CLI::App& sub, Options& o) {
   add_engine_options(sub, o.engine);
   add_expert_load(sub, o.engine);
+  add_lm_head_screen(sub, o.engine);
   add_bench_options(sub, o.bench);
   add_measured_speculation(sub, o.engine);
   add_capture_folder(sub, o.engine);
@@ -50,6 +51,7 @@ void add_commands(CLI::App& app, Options& o, std::span<const char* const> argume
     add_scheduling_options(sub, o.engine.policy);
     add_media_options(sub, o.engine.media);
     add_expert_load(sub, o.engine);
+    add_lm_head_screen(sub, o.engine);
     add_elastic_options(sub, o.engine.elastic);
     add_sharing_options(sub, o.engine.sharing);
     add_serve_options(sub, o.serve);
@@ -59,6 +61,7 @@ void add_commands(CLI::App& app, Options& o, std::span<const char* const> argume
     add_speculation(sub, o.engine);
     add_media_options(sub, o.engine.media);
     add_expert_load(sub, o.engine);
+    add_lm_head_screen(sub, o.engine);
     add_generate_options(sub, o.generate);
     add_capture_folder(sub, o.engine);
   });
@@ -77,6 +80,7 @@ void add_commands(CLI::App& app, Options& o, std::span<const char* const> argume
     add_scheduling_options(sub, o.engine.policy);
     add_media_options(sub, o.engine.media);
     add_expert_load(sub, o.engine);
+    add_lm_head_screen(sub, o.engine);
     add_elastic_options(sub, o.engine.elastic);
     add_batch_options(sub, o.batch);
   });

@@ -75,6 +75,7 @@ void add_plan_options(CLI::App& app, PlanOptions& o, EngineOptions& engine) {
   add_model_folder(app, engine);
   add_dtype(app, engine);
   add_quantization(app, engine, "as ferry serve takes it");
+  add_lm_head_screen(app, engine);
   app.add_option("--threads", engine.threads, "cores of this machine that --measure counts on; default: all it may use")
       ->check(integer_in(1, 4096));
   app.add_option("--trace", o.trace, "routing that a capture recorded (--trace-routing), or its folder");
