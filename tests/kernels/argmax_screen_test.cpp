@@ -131,6 +131,25 @@ TEST_P(ArgmaxScreenTest, AmongEqualsTheFirstColumn) {
   EXPECT_EQ(other.argmax(x.view(), kCols), (std::vector<int32_t>{76, 76, 76}));
 }
 
+/// Columns whose products are as far off as bounds allow: all that their codes, or those of the row, leave adds up.
+TEST_P(ArgmaxScreenTest, WhatCodesLeaveMayAddUp) {
+  constexpr int64_t kWidth = 96;
+  Matrix w(DType::kBF16, 200, kWidth), x(DType::kBF16, 8, kWidth);
+  for (int64_t i = 0; i < kWidth; ++i) set_element(w.view(), 150, i, i == 0 ? 127.0F : 0.48F);  // codes 127, 0, 0 ...
+  for (int64_t i = 0; i < 20; ++i) set_element(w.view(), 40, i, i == 0 ? 127.0F : 1.0F);        // all that they are
+  fill(x.view(), 1.0F);
+  Screened of_weights(GetParam(), w.view(), 8);
+  EXPECT_EQ(of_weights.argmax(x.view(), 200), std::vector<int32_t>(8, 150));
+  fill(w.view(), 0.0F);
+  for (int64_t i = 1; i < kWidth; ++i) set_element(w.view(), 150, i, 1.0F);
+  set_element(w.view(), 40, 0, 0.1F);
+  for (int64_t r = 0; r < 8; ++r) {  // of so many rows, none is coarse enough for second codes
+    for (int64_t i = 0; i < kWidth; ++i) set_element(x.view(), r, i, i == 0 ? 127.0F : 0.24F);
+  }
+  Screened of_rows(GetParam(), w.view(), 8);
+  EXPECT_EQ(of_rows.argmax(x.view(), 200), std::vector<int32_t>(8, 150));
+}
+
 /// Rows of which all products are equal, or nearly so, leave no column out.
 TEST_P(ArgmaxScreenTest, RowsOfZerosAndOfDenormals) {
   const Matrix w = random_matrix(DType::kBF16, 300, 64, 6);
