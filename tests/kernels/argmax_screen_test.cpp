@@ -14,8 +14,8 @@
 namespace ferry {
 namespace {
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNoNumber = std::numeric_limits<float>::quiet_NaN();
+constexpr float kNoBound = std::numeric_limits<float>::infinity();
 constexpr int32_t kUntouched = -77;
 
 /// What the whole product and argmax() make of some columns.
@@ -167,20 +167,20 @@ TEST_P(ArgmaxScreenTest, RowsOfZerosAndOfDenormals) {
 TEST_P(ArgmaxScreenTest, RowsAndWeightsThatAreNotFinite) {
   Matrix w = random_matrix(DType::kBF16, 400, 80, 7);
   Matrix x = random_matrix(DType::kBF16, 8, 80, 8);
-  set_element(x.view(), 1, 7, kNan);
-  set_element(x.view(), 2, 7, kInfinity);
-  set_element(x.view(), 3, 7, -kInfinity);
+  set_element(x.view(), 1, 7, kNoNumber);
+  set_element(x.view(), 2, 7, kNoBound);
+  set_element(x.view(), 3, 7, -kNoBound);
   fill(x.view().rows_from(4, 1), 3e38F);  // sums are infinite
   Screened finite(GetParam(), w.view(), 8);
   finite.expect_exact(x.view(), "finite weights");
   EXPECT_EQ(finite.argmax(x.view(), 400)[1], kNoToken);
-  set_element(w.view(), 50, 3, kNan);
-  set_element(w.view(), 120, 9, kInfinity);
-  set_element(w.view(), 121, 9, -kInfinity);
+  set_element(w.view(), 50, 3, kNoNumber);
+  set_element(w.view(), 120, 9, kNoBound);
+  set_element(w.view(), 121, 9, -kNoBound);
   set_element(w.view(), 122, 9, 3e38F);
   Screened broken(GetParam(), w.view(), 8);
   broken.expect_exact(x.view(), "weights that are not");
-  fill(w.view(), kNan);
+  fill(w.view(), kNoNumber);
   Screened hopeless(GetParam(), w.view(), 8);
   EXPECT_EQ(hopeless.argmax(x.view(), 400), std::vector<int32_t>(8, kNoToken));
 }

@@ -195,14 +195,14 @@ TEST(KvCodes, AreTheNearestWithTheLeastExponent) {
 }
 
 TEST(KvCodes, OfZerosAndOfWhatIsNoNumber) {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  constexpr float kEndless = std::numeric_limits<float>::infinity();
   for (const OpTable* table : available_op_tables()) {
     for (const DType dtype : kBothDTypes) {
       std::vector<float> row(160, 1.0f);
       std::fill_n(row.begin(), 32, 0.0f);
       std::fill_n(row.begin() + 32, 32, 1e-38f);  // too small for an exponent
       row[70] = std::numeric_limits<float>::quiet_NaN();
-      row[100] = -kInfinity;
+      row[100] = -kEndless;
       const std::vector<std::byte> coded = coded_row(*table, dtype, row);
       const std::vector<int> exponents{0, 0, 255, 255, 121};
       for (std::size_t c = 0; c < 160; ++c)

@@ -29,8 +29,8 @@ ModelConfig small_config() {
 }
 
 const OperatorFacts& facts_of(Zone zone) {
-  static const std::vector<OperatorFacts> operators =
-      describe_operators(small_config(), parse_quantization("mixers=w8a8,lm_head=w4a8,experts=w4a8"), DType::kBF16);
+  static const std::vector<OperatorFacts> operators = describe_operators(
+      small_config(), parse_quantization("mixers=w8a8,lm_head=w4a8,experts=w4a8"), DType::kBF16, DType::kBF16);
   const OperatorFacts* facts = find_operator(operators, zone);
   if (facts == nullptr) throw std::logic_error(zone_info(zone).name);
   return *facts;
@@ -93,11 +93,24 @@ TEST(OperatorsTest, KnowTheirLayersAndRows) {
   EXPECT_EQ(facts_of(Zone::kRouter).factors, Factors::kValues);
 }
 
+// One key head of 4: a row of keys or values is 4 codes and an exponent.
+TEST(OperatorsTest, KeysAndValuesInCodesAreReadAsCodes) {
+  const std::vector<OperatorFacts> operators = describe_operators(small_config(), {}, DType::kBF16, DType::kI8);
+  const OperatorFacts *attention = find_operator(operators, Zone::kAttention),
+                      *append = find_operator(operators, Zone::kKvAppend);
+  EXPECT_EQ(attention->bytes.per_key, 2 * (4 + 1));
+  EXPECT_EQ(attention->inputs[0].type, "DT_BF16");
+  EXPECT_EQ(attention->inputs[1].type, "INT8");
+  EXPECT_EQ(append->bytes.per_row, 2 * (4 * 2 + 4 + 1));
+  EXPECT_EQ(append->inputs[0].type, "DT_BF16");
+  EXPECT_EQ(append->outputs[0].type, "INT8");
+}
+
 TEST(OperatorsTest, SlicesAreGroupedProductsWithoutARouter) {
   ModelConfig config = small_config();
   for (LayerPlan& layer : config.layers) layer.ffn = Ffn::kMixtureOfExperts;
   config.moe = {.num_experts = 3, .top_k = 3, .intermediate_dim = 7, .is_sliced = true};
-  const std::vector<OperatorFacts> operators = describe_operators(config, {}, DType::kBF16);
+  const std::vector<OperatorFacts> operators = describe_operators(config, {}, DType::kBF16, DType::kBF16);
   for (const Zone zone : {Zone::kRouter, Zone::kGatingTopK, Zone::kDenseDown, Zone::kSharedDown})
     EXPECT_EQ(find_operator(operators, zone), nullptr) << zone_info(zone).name;
   const OperatorFacts* down = find_operator(operators, Zone::kGroupedDown);
