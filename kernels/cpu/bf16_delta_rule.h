@@ -14,8 +14,8 @@
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/words.h"
 
-// The gated delta rule where a unit multiplies bf16 (pair_product.h): the chunk form of delta_chunk.h for rows of bf16. Included
-// only by files that are compiled for AVX-512 BF16, which processors with AMX have, too.
+// The gated delta rule where a unit multiplies bf16 (pair_product.h): the chunk form of delta_chunk.h for rows of bf16.
+// Included only by files that are compiled for AVX-512 BF16, which processors with AMX have, too.
 //
 // Keys and queries are taken as they are stored, which is exact; what scales them to their lengths goes to the results, row by
 // row and column by column. So K K^T and Q K^T are sums of exact products in fp32, and one copy serves all value heads of a key

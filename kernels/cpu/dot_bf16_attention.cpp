@@ -1,6 +1,6 @@
 #include "kernels/cpu/bf16_cached_attention.h"
-#include "kernels/cpu/bf16_segment_attention.h"
 #include "kernels/cpu/bf16_ops.h"
+#include "kernels/cpu/bf16_segment_attention.h"
 #include "kernels/cpu/dot_bf16_row_walk.h"
 
 // Attention with AVX-512 BF16: the products of bf16_attention.h. Of an element, all ways to multiply add the pairs of columns

@@ -95,8 +95,9 @@ template <class Source, bool kPacked>
 struct ValueCols {
   template <int kCount>
   struct Rows {
-    /// `weights` are those of the first row; `to` its sums, rows of which are slice.stride apart.
-    static void run(const ValueSlice<Source>& slice, int64_t num_keys, const uint16_t* weights, float* to) {
+    /// `weights` are those of the first row; `to` its sums, rows of which are slice.stride apart. Not inlined: where all counts
+    /// of rows are one function, the compiler keeps sums in memory.
+    [[gnu::noinline]] static void run(const ValueSlice<Source>& slice, int64_t num_keys, const uint16_t* weights, float* to) {
       __m512 sums[kCount][2];
 #pragma GCC unroll 8
       for (int r = 0; r < kCount; ++r) {
@@ -104,17 +105,20 @@ struct ValueCols {
         sums[r][1] = _mm512_load_ps(to + r * slice.stride + kSide);
       }
       for (int64_t key = 0; key < num_keys; key += kSide) {
+        const uint16_t* pairs = slice.pairs + key * kPairCols;
+        const typename Source::Element* rows = kPacked ? nullptr : slice.rows[key / kSide];
+        const float* scales = slice.scales + key * slice.num_groups;
         const uint16_t* pair = weights + pair_offset(key, 0);
         const int64_t count = num_keys - key < kSide ? num_keys - key : kSide;
         for (int64_t j = 0; j < count; j += 2, pair += kPairCols) {
           if (slice.next_keys != nullptr) slice.ask(key, j);
           __m512i low, high;
           if constexpr (kPacked) {
-            low = _mm512_load_si512(slice.pairs + (key + j) * kPairCols);
-            high = _mm512_load_si512(slice.pairs + (key + j + 1) * kPairCols);
+            low = _mm512_load_si512(pairs + j * kPairCols);
+            high = _mm512_load_si512(pairs + (j + 1) * kPairCols);
           } else {
-            Source::load_pair(slice.rows[key / kSide] + j * slice.stride, slice.stride,
-                              slice.scales + (key + j) * slice.num_groups, slice.num_groups, j + 1 < count, low, high);
+            Source::load_pair(rows + j * slice.stride, slice.stride, scales + j * slice.num_groups, slice.num_groups,
+                              j + 1 < count, low, high);
           }
 #pragma GCC unroll 8
           for (int r = 0; r < kCount; ++r) {
