@@ -9,9 +9,6 @@
 namespace ferry::FERRY_ISA_NAMESPACE {
 namespace {
 
-constexpr int64_t kMostWalkedRows =
-    128;  // of a group that reads the cache's rows: copies gain 4 % of 256 rows, and cost 10 % of 128
-
 /// O^T += V^T P for kCount columns of values from `d` on, all in one tile.
 template <int kCount, int kHalves>
 void multiply_value_rows(const HeadShape& shape, const uint16_t* all_values, int64_t d, int64_t num_steps,
