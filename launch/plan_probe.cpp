@@ -128,7 +128,7 @@ HostEntry measure_host(const EngineOptions& options, const ModelConfig& config, 
   weights.load.weights = plan_run_weights(options, config, weights.checkpoint);
   const CorePolicy alone{.cores = num_threads};
   {
-    ThreadPool pool(num_threads, alone.thread_spin());
+    ThreadPool pool(num_threads, alone.thread_spin(num_threads));
     {
       RoofProbe roof(pool);
       const std::string matmul = backend.matmul().name();

@@ -58,7 +58,7 @@ class ProbeWorker {
     StreamHub hub;
     const std::unique_ptr<Link> link = hub.adopt(std::move(socket), Rank{0});
     try {
-      ThreadPool pool(options_.cores.default_threads(), options_.cores.thread_spin());
+      ThreadPool pool(options_.cores.default_threads(), options_.cores.thread_spin(options_.cores.default_threads()));
       const Backend backend = select_backend(options_.engine.kernels, options_.engine.matmul, options_.dtype);
       Stream stream(backend, pool);
       ReplyWriter writer(bank_, stream,
@@ -307,7 +307,7 @@ StepProbe::StepProbe(const StepProbeOptions& options, const ProbeWeights& weight
       num_layers_(count_expert_layers(*weights.experts)),
       ranks_(options, *weights.experts),
       backend_(select_backend(options.engine.kernels, options.engine.matmul, options.dtype)),
-      pool_(options.num_threads, coordinator_cores(options).thread_spin()),
+      pool_(options.num_threads, coordinator_cores(options).thread_spin(options.num_threads)),
       stream_(backend_, pool_),
       kv_cache_(kv_options(), stream_.memory()),
       state_(state_options(), stream_.memory()),

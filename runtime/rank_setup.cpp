@@ -36,6 +36,10 @@ std::optional<ComputeDevice> open_device(const EngineOptions& options, const Ran
   return device;
 }
 
+int count_threads(const EngineOptions& options, const CorePolicy& cores) {
+  return options.threads > 0 ? options.threads : cores.default_threads();
+}
+
 std::optional<Backend> cpu_backend(const EngineOptions& options, const std::optional<ComputeDevice>& device, DType dtype) {
   if (device) return std::nullopt;
   return select_backend(options.kernels, options.matmul, dtype);
@@ -44,7 +48,7 @@ std::optional<Backend> cpu_backend(const EngineOptions& options, const std::opti
 }  // namespace
 
 ComputeResources::ComputeResources(const EngineOptions& options, const RankPlace& place, DType dtype)
-    : pool(options.threads > 0 ? options.threads : place.cores.default_threads(), place.cores.thread_spin(), &pool_trace),
+    : pool(count_threads(options, place.cores), place.cores.thread_spin(count_threads(options, place.cores)), &pool_trace),
       device(open_device(options, place, dtype)),
       cpu_(cpu_backend(options, device, dtype)),
       own_stream_(device ? device->open->make_stream(pool) : std::make_unique<Stream>(*cpu_, pool)),

@@ -2,8 +2,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <type_traits>
 #include <vector>
@@ -26,6 +28,9 @@ class TaskRef {
   void (*call_)(void*, int64_t, int);
 };
 
+/// Between what different threads write: two lines, since processors fetch them in pairs.
+inline constexpr std::size_t kApartBytes = 128;
+
 /// Told what a pool's threads do, on those threads; must be quick.
 class ThreadPoolObserver {
  public:
@@ -38,12 +43,14 @@ class ThreadPoolObserver {
   virtual void share_ends(int64_t num_tasks) = 0;
 };
 
-/// Fork-join over a fixed set of threads; the caller is thread 0 and works too. Tasks are handed out one by one, so their
-/// order and owner vary: a task must not depend on either. A call returns when its tasks are done, whoever did them: a thread
-/// that has to wait for a core, which other processes may hold for milliseconds, keeps nobody else waiting.
+/// Fork-join over a fixed set of threads; the caller is thread 0 and works too. Each thread has an equal share of neighbouring
+/// tasks, the same one in every call of as many tasks: what it wrote or read in one call it finds in its cores' caches, and in
+/// its node's memory, in the next. It takes them in ascending order; who has none left takes the last one of whoever has the
+/// most. So order and owner vary, and a task must not depend on either. A call returns when its tasks are done, whoever did
+/// them: a thread that has to wait for a core, which other processes may hold for milliseconds, keeps nobody else waiting.
 ///
 /// One thread at a time may call parallel_for; a task must not call it again. Idle threads spin for `spin`, then sleep:
-/// zero where other processes need the cores.
+/// zero where others need the cores.
 class ThreadPool {
  public:
   /// Throws Error{kResourceExhausted} if the system gives no more threads.
@@ -56,36 +63,59 @@ class ThreadPool {
 
   int num_threads() const { return num_threads_; }
 
-  /// Another value than before whenever a thread other than the caller of parallel_for, or beside it, took a task or was done
-  /// with one. Any thread may ask.
+  /// Another value than before whenever a thread took a task or was done with its last one. Any thread may ask.
   uint64_t progress() const;
 
   /// Runs task(0 ‥ num_tasks-1, thread_idx) and returns when all are done. Tasks must not throw.
   void parallel_for(int64_t num_tasks, TaskRef task);
 
  private:
-  /// A call and how many of its tasks nobody has taken yet, in one word: a late thread can then take none of a call that is
-  /// over.
+  /// A call as threads see it, in one word. Pieces are what threads take: a task, or several neighbours of very many.
   struct Offer {
     uint32_t generation;
-    uint32_t num_left;
+    uint32_t num_pieces;
   };
+  /// What nobody has taken yet of the pieces that are one thread's by right, in the call `generation`. Whoever comes first in a
+  /// newer call writes it anew. A thread that comes late for a call that is over finds nothing left, or a newer call.
+  struct Share {
+    uint32_t generation;
+    uint16_t begin, end;
+  };
+  /// The lines of a thread: what others take from, and what the caller watches.
+  struct Slot {
+    alignas(kApartBytes) std::atomic<Share> share{Share{0, 0, 0}};
+    alignas(kApartBytes) std::atomic<uint64_t> num_done{0};  // pieces, of all calls
+  };
+  enum class End : uint8_t { kFront, kBack };
 
   void stop_threads();
   void run_thread(int thread_idx);
-  bool run_task(int thread_idx);
-  void run_tasks(int thread_idx);
-  uint32_t wait_for_generation(uint32_t seen);
+  void run_pieces(int thread_idx);
+  uint32_t run_own_pieces(const Offer& offer, int thread_idx);
+  uint32_t run_others_pieces(const Offer& offer, int thread_idx);
+  void run_piece(uint32_t piece, int thread_idx);
+  void count_done(int thread_idx, uint32_t num_pieces);
+  Share rightful_share(const Offer& offer, int thread_idx) const;
+  Share left_of(const Offer& offer, Share share, int thread_idx) const;
+  std::optional<uint32_t> take(const Offer& offer, int from_thread, End end);
+  bool wait_for_call(uint32_t& seen);
+  bool all_are_done() const;
+  void wait_for_others();
 
   const int num_threads_;
   const std::chrono::microseconds spin_;
   ThreadPoolObserver* const observer_;
-  const TaskRef* task_ = nullptr;  // of the open call, as num_tasks_; who has taken a task may read them
+  std::vector<Slot> slots_;  // by thread
+  // The open call; whoever has taken a piece may read what is not atomic.
+  alignas(kApartBytes) const TaskRef* task_ = nullptr;
   int64_t num_tasks_ = 0;
-  alignas(64) std::atomic<uint32_t> generation_{0};  // counts calls; threads wait for it to move
-  alignas(64) std::atomic<Offer> offer_{Offer{0, 0}};
-  alignas(64) std::atomic<uint32_t> num_unfinished_{0};  // tasks of the open call
+  int64_t piece_tasks_ = 1;
+  std::atomic<Offer> offer_{Offer{0, 0}};
+  std::atomic<uint32_t> generation_{0};  // counts calls; threads wait for it to move
   std::atomic<bool> stop_{false};
+  alignas(kApartBytes) std::atomic<bool> caller_sleeps_{false};
+  std::atomic<uint32_t> num_wakes_{0};  // of the caller
+  uint64_t num_offered_ = 0;            // pieces, of all calls; the caller's
   std::vector<std::thread> threads_;
 };
 

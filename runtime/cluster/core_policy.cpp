@@ -39,6 +39,8 @@ int CorePolicy::default_threads() const {
 
 int64_t CorePolicy::default_micro_batch() const { return !has_workers || ranks_on_cores > 1 ? 0 : kMicroBatchRows; }
 
-std::chrono::microseconds CorePolicy::thread_spin() const { return std::chrono::microseconds(ranks_on_cores > 1 ? 0 : 50); }
+std::chrono::microseconds CorePolicy::thread_spin(int num_threads) const {
+  return std::chrono::microseconds(ranks_on_cores > 1 || num_threads > cores ? 0 : 50);
+}
 
 }  // namespace ferry

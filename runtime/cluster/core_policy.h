@@ -26,8 +26,9 @@ struct CorePolicy {
   /// Rows of half a step from which it is computed in two micro-batches, 0 for never: where workers have cores of their own,
   /// they compute the experts of one while the coordinator runs the attention of the other.
   int64_t default_micro_batch() const;
-  /// How long idle pool threads may spin: not at all where ranks share cores.
-  std::chrono::microseconds thread_spin() const;
+  /// How long idle threads of a pool of `num_threads` may spin: not at all where they share cores, with other ranks or with one
+  /// another.
+  std::chrono::microseconds thread_spin(int num_threads) const;
 };
 
 }  // namespace ferry

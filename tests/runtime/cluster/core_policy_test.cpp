@@ -9,7 +9,8 @@ TEST(CorePolicy, AProcessAloneTakesAllCores) {
   const CorePolicy alone{.cores = 8};
   EXPECT_EQ(alone.default_threads(), 8);
   EXPECT_EQ(alone.default_micro_batch(), 0);
-  EXPECT_GT(alone.thread_spin().count(), 0);
+  EXPECT_GT(alone.thread_spin(8).count(), 0);
+  EXPECT_EQ(alone.thread_spin(9).count(), 0) << "nine threads share eight cores";
 }
 
 TEST(CorePolicy, AWorkerTakesTwiceItsShareOfSharedCores) {
@@ -30,10 +31,10 @@ TEST(CorePolicy, AWorkerTakesTwiceItsShareOfSharedCores) {
 TEST(CorePolicy, RanksWithCoresOfTheirOwnOverlapAndSpin) {
   CorePolicy policy{.cores = 4, .has_workers = true};
   EXPECT_GT(policy.default_micro_batch(), 0);
-  EXPECT_GT(policy.thread_spin().count(), 0);
+  EXPECT_GT(policy.thread_spin(4).count(), 0);
   policy.ranks_on_cores = 2;
   EXPECT_EQ(policy.default_micro_batch(), 0);
-  EXPECT_EQ(policy.thread_spin().count(), 0);
+  EXPECT_EQ(policy.thread_spin(4).count(), 0);
 }
 
 TEST(CorePolicy, PlacesOfOneProcessAreEqual) {
