@@ -45,22 +45,34 @@ inline void sum_decays(const HeadTask& task, int64_t row, int64_t count, ChunkDe
   }
 }
 
+inline int64_t rows_of_block(int64_t first, int64_t count) { return count - first < kRowBlock ? count - first : kRowBlock; }
+
+/// Rows [first, first + rows) of a triangle, of which the first k columns count.
+struct TriangleRows {
+  int64_t first, rows, k;
+};
+
+/// to += triangle n, of these rows. `triangle` [count, kMaxChunk], `n` and `to` [count, v_stride].
+inline void add_row_block(const float* triangle, const float* n, float* to, const TriangleRows& block, int64_t v_stride) {
+  tile_matmul({.a = triangle + block.first * kMaxChunk,
+               .a_row_stride = kMaxChunk,
+               .a_k_stride = 1,
+               .b = n,
+               .b_stride = v_stride,
+               .c = to + block.first * v_stride,
+               .c_stride = v_stride,
+               .m = block.rows,
+               .n = v_stride,
+               .k = block.k,
+               .c_scale = 1.0f});
+}
+
 /// N from (I + A) N = `n` in place: blocks of rows, the rows above by one product, the rest one by one. `a` [count, kMaxChunk]
 /// is -A, `n` [count, v_stride].
 inline void solve_triangle(const float* a, float* n, int64_t count, int64_t v_stride) {
   for (int64_t first = 0; first < count; first += kRowBlock) {
-    const int64_t rows = count - first < kRowBlock ? count - first : kRowBlock;
-    tile_matmul({.a = a + first * kMaxChunk,
-                 .a_row_stride = kMaxChunk,
-                 .a_k_stride = 1,
-                 .b = n,
-                 .b_stride = v_stride,
-                 .c = n + first * v_stride,
-                 .c_stride = v_stride,
-                 .m = rows,
-                 .n = v_stride,
-                 .k = first,
-                 .c_scale = 1.0f});
+    const int64_t rows = rows_of_block(first, count);
+    add_row_block(a, n, n, {.first = first, .rows = rows, .k = first}, v_stride);
     for (int64_t r = first + 1; r < first + rows; ++r) {
       for (int64_t i = 0; i < v_stride; i += kLanes) {
         F32x16 sum = load(n + r * v_stride + i);
@@ -74,18 +86,8 @@ inline void solve_triangle(const float* a, float* n, int64_t count, int64_t v_st
 /// out += M N, where `m` [count, kMaxChunk] has zeros above the diagonal.
 inline void add_triangle_product(const float* m, const float* n, float* out, int64_t count, int64_t v_stride) {
   for (int64_t first = 0; first < count; first += kRowBlock) {
-    const int64_t rows = count - first < kRowBlock ? count - first : kRowBlock;
-    tile_matmul({.a = m + first * kMaxChunk,
-                 .a_row_stride = kMaxChunk,
-                 .a_k_stride = 1,
-                 .b = n,
-                 .b_stride = v_stride,
-                 .c = out + first * v_stride,
-                 .c_stride = v_stride,
-                 .m = rows,
-                 .n = v_stride,
-                 .k = first + rows,
-                 .c_scale = 1.0f});
+    const int64_t rows = rows_of_block(first, count);
+    add_row_block(m, n, out, {.first = first, .rows = rows, .k = first + rows}, v_stride);
   }
 }
 

@@ -70,7 +70,7 @@ void load_chunk(const HeadTask& task, const Workspace& w, int64_t row, int64_t c
 /// The triangles -A and M; entries above the diagonal are zero within the vector of the diagonal and not written behind it.
 void make_triangles(const HeadTask& task, const Workspace& w, const ChunkDecays& decays, int64_t row, int64_t count) {
   for (int64_t first = 0; first < count; first += kRowBlock) {
-    const int64_t rows = count - first < kRowBlock ? count - first : kRowBlock;
+    const int64_t rows = rows_of_block(first, count);
     TileProduct product{.a = w.k + first * w.k_stride,
                         .a_row_stride = w.k_stride,
                         .a_k_stride = 1,

@@ -8,26 +8,19 @@
 #include <vector>
 
 #include "kernels/ops.h"
+#include "tests/kernels/attention_heads.h"
 #include "tests/kernels/matrices.h"
 #include "tests/support/rounded_attention.h"
 
 namespace ferry {
 namespace {
 
-struct Heads {
-  int64_t num_heads, num_kv_heads, head_dim, block_tokens;
-  std::string text() const {
-    return std::to_string(num_heads) + "/" + std::to_string(num_kv_heads) + " heads of " + std::to_string(head_dim) +
-           ", blocks of " + std::to_string(block_tokens);
-  }
-};
-
-constexpr Heads kHeads[] = {{4, 2, 24, 7}, {3, 1, 40, 16}, {8, 8, 64, 5}, {16, 2, 256, 32}, {70, 1, 16, 3}};
+constexpr AttentionHeads kHeads[] = {{4, 2, 24, 7}, {3, 1, 40, 16}, {8, 8, 64, 5}, {16, 2, 256, 32}, {70, 1, 16, 3}};
 
 /// Sequences with their caches. Blocks of different sequences alternate, and every slot behind a sequence's last token is NaN.
 class Scene {
  public:
-  Scene(DType dtype, Heads heads, std::vector<SequenceSpan> sequences, float query_scale = 1.0f)
+  Scene(DType dtype, AttentionHeads heads, std::vector<SequenceSpan> sequences, float query_scale = 1.0f)
       : heads_(heads), sequences_(std::move(sequences)) {
     int64_t num_rows = 0;
     int64_t num_blocks = 0;
@@ -107,7 +100,7 @@ class Scene {
     }
   }
 
-  Heads heads_;
+  AttentionHeads heads_;
   std::vector<SequenceSpan> sequences_;
   Matrix queries_, keys_, values_;
   std::vector<std::vector<int32_t>> tables_;
@@ -124,7 +117,7 @@ const std::vector<SequenceSpan> kMixed = {{2, 1, 0}, {3, 1, 130}, {4, 67, 0}, {8
 
 TEST(CpuAttention, EqualsReference) {
   for (const DType dtype : kBothDTypes) {
-    for (const Heads heads : kHeads) {
+    for (const AttentionHeads heads : kHeads) {
       const Scene scene(dtype, heads, kMixed);
       const Matrix expected = scene.run(ref::kOpTable, 1);
       for (const OpTable* table : vector_op_tables()) {
@@ -144,7 +137,7 @@ TEST(CpuAttention, LargeScoresStayFinite) {
 
 TEST(CpuAttention, RowsDoNotDependOnThreadsOrNeighbours) {
   for (const DType dtype : kBothDTypes) {
-    for (const Heads heads : kHeads) {
+    for (const AttentionHeads heads : kHeads) {
       const Scene scene(dtype, heads, kMixed);
       for (const OpTable* table : attending_tables(dtype)) {
         const std::string what = std::string(table->name) + " " + dtype_name(dtype) + " " + heads.text();
@@ -163,7 +156,7 @@ TEST(CpuAttention, RowsDoNotDependOnThreadsOrNeighbours) {
 TEST(CpuAttention, DecodeAndChunksGiveThePrefillsBits) {
   constexpr int64_t kTokens = 150;
   for (const DType dtype : kBothDTypes) {
-    for (const Heads heads : kHeads) {
+    for (const AttentionHeads heads : kHeads) {
       const Scene scene(dtype, heads, {{0, kTokens, 0}});
       for (const OpTable* table : attending_tables(dtype)) {
         const Matrix prefill = scene.run(*table, 2);
@@ -187,13 +180,13 @@ TEST(CpuAttention, DecodeAndChunksGiveThePrefillsBits) {
 // Units take keys in splits of 2048. Alone with threads to spare, a row's splits are tasks; with one thread, or in a long
 // prefill, one task takes them all.
 constexpr int64_t kSplit = 2048;
-constexpr Heads kSplitHeads[] = {{4, 4, 24, 7},   {4, 1, 64, 16},  {16, 2, 256, 32},
-                                 {16, 1, 96, 48}, {32, 1, 40, 32}, {5, 1, 32, 16}};
+constexpr AttentionHeads kSplitHeads[] = {{4, 4, 24, 7},   {4, 1, 64, 16},  {16, 2, 256, 32},
+                                          {16, 1, 96, 48}, {32, 1, 40, 32}, {5, 1, 32, 16}};
 
 TEST(CpuAttention, EndsOfSplitsChangeNoBits) {
   constexpr int64_t kTokens = 37;
   for (const OpTable* table : available_unit_tables()) {
-    for (const Heads heads : kSplitHeads) {
+    for (const AttentionHeads heads : kSplitHeads) {
       for (const int64_t boundary : {kSplit, 2 * kSplit}) {
         const int64_t past = boundary - 5;
         const std::string what = std::string(table->name) + " " + heads.text() + " from " + std::to_string(past);
@@ -221,7 +214,7 @@ TEST(CpuAttention, EndsOfSplitsChangeNoBits) {
 TEST(CpuAttention, ALongPastBesideShortOnesChangesNoBits) {
   const std::vector<SequenceSpan> spans = {{0, 1, 10}, {1, 1, 3 * kSplit + 70}, {2, 3, 0}, {5, 2, kSplit - 1}};
   for (const OpTable* table : available_unit_tables()) {
-    for (const Heads heads : kSplitHeads) {
+    for (const AttentionHeads heads : kSplitHeads) {
       const Scene scene(DType::kBF16, heads, spans);
       const Matrix whole = scene.run(*table, 1);
       for (const int num_threads : {2, 16}) {
@@ -239,14 +232,14 @@ TEST(CpuAttention, ALongPastBesideShortOnesChangesNoBits) {
 TEST(CpuAttention, UnitsRoundWeightsAndNothingElse) {
   const std::vector<SequenceSpan> edges = {{0, 1, 0}, {1, 3, 120}, {4, 20, 250}, {24, 9, 2040}, {33, 33, 0}};
   for (const OpTable* table : available_unit_tables()) {
-    for (const Heads heads : kSplitHeads) {
+    for (const AttentionHeads heads : kSplitHeads) {
       for (const float query_scale : {0.01f, 1.0f, 30.0f}) {
         const Scene scene(DType::kBF16, heads, edges, query_scale);
         for (const int num_threads : {1, 7})
           EXPECT_EQ(scene.difference_from_rounded(scene.run(*table, num_threads)), "") << table->name << " " << heads.text();
       }
     }
-    for (const Heads heads : kHeads) {
+    for (const AttentionHeads heads : kHeads) {
       const Scene scene(DType::kBF16, heads, kMixed);
       EXPECT_EQ(scene.difference_from_rounded(scene.run(*table, 2)), "") << table->name << " " << heads.text();
     }
@@ -304,7 +297,7 @@ TEST(CpuAttention, TheLastOf262144TokensEqualReferenceInAnyPieces) {
 TEST(CpuAttention, InstructionSetsGiveEqualBits) {
   const std::vector<const OpTable*> tables = vector_op_tables();
   for (const DType dtype : kBothDTypes) {
-    for (const Heads heads : kHeads) {
+    for (const AttentionHeads heads : kHeads) {
       const Scene scene(dtype, heads, kMixed);
       for (std::size_t i = 1; i < tables.size(); ++i) {
         expect_same_bits(scene.run(*tables[0], 1).view(), scene.run(*tables[i], 1).view(), dtype_name(dtype) + heads.text());

@@ -10,6 +10,7 @@
 
 #include "kernels/kv_layout.h"
 #include "kernels/ops.h"
+#include "tests/kernels/attention_heads.h"
 #include "tests/kernels/matrices.h"
 
 // Caches of codes: what is appended, and attention over it.
@@ -17,22 +18,14 @@
 namespace ferry {
 namespace {
 
-struct CodedHeads {
-  int64_t num_heads, num_kv_heads, head_dim, block_tokens;
-  std::string text() const {
-    return std::to_string(num_heads) + "/" + std::to_string(num_kv_heads) + " heads of " + std::to_string(head_dim) +
-           ", blocks of " + std::to_string(block_tokens);
-  }
-};
-
 // Whole groups of 32 and whole 16 tokens, which units read where they are, and odd ones, which they copy.
-constexpr CodedHeads kCodedHeads[] = {{4, 2, 24, 7},    {3, 1, 40, 16},  {8, 8, 64, 5},  {16, 2, 256, 32}, {70, 1, 16, 3},
-                                      {12, 1, 128, 16}, {40, 1, 96, 48}, {4, 1, 33, 16}, {1, 1, 1, 1},     {6, 2, 64, 16}};
+constexpr AttentionHeads kCodedHeads[] = {{4, 2, 24, 7},    {3, 1, 40, 16},  {8, 8, 64, 5},  {16, 2, 256, 32}, {70, 1, 16, 3},
+                                          {12, 1, 128, 16}, {40, 1, 96, 48}, {4, 1, 33, 16}, {1, 1, 1, 1},     {6, 2, 64, 16}};
 
 /// Keys and values of some sequences as codes and as what these stand for; every slot behind a sequence's last token is NaN.
 class CodedScene {
  public:
-  CodedScene(DType dtype, CodedHeads heads, std::vector<SequenceSpan> sequences)
+  CodedScene(DType dtype, AttentionHeads heads, std::vector<SequenceSpan> sequences)
       : dtype_(dtype), heads_(heads), sequences_(std::move(sequences)) {
     for (const SequenceSpan& s : sequences_) {
       num_rows_ = std::max(num_rows_, s.first_row + s.num_tokens);
@@ -130,7 +123,7 @@ class CodedScene {
   }
 
   DType dtype_;
-  CodedHeads heads_;
+  AttentionHeads heads_;
   std::vector<SequenceSpan> sequences_;
   int64_t num_rows_ = 0, most_blocks_ = 0, num_runs_ = 0;
   Matrix queries_, plain_keys_, plain_values_;
@@ -240,7 +233,7 @@ TEST(KvCodes, OfWhatCodesStandForAreTheSame) {
 
 TEST(KvCodes, OfARowDependOnNeitherTableNorPiece) {
   for (const DType dtype : kBothDTypes) {
-    for (const CodedHeads heads : kCodedHeads) {
+    for (const AttentionHeads heads : kCodedHeads) {
       CodedScene expected(dtype, heads, kShortAndLong);
       expected.append(ref::kOpTable, 1000);
       for (const OpTable* table : available_op_tables()) {
@@ -257,7 +250,7 @@ TEST(KvCodes, OfARowDependOnNeitherTableNorPiece) {
 
 TEST(KvCodes, AttentionHasTheBitsOfWhatTheyStandFor) {
   for (const DType dtype : kBothDTypes) {
-    for (const CodedHeads heads : kCodedHeads) {
+    for (const AttentionHeads heads : kCodedHeads) {
       CodedScene scene(dtype, heads, kShortAndLong);
       scene.append(ref::kOpTable, 1000);
       for (const OpTable* table : all_tables(dtype)) {
@@ -273,7 +266,7 @@ TEST(KvCodes, AttentionHasTheBitsOfWhatTheyStandFor) {
 
 // Splits of 2048 keys, by several threads or one; few rows, those of one piece and those of several.
 TEST(KvCodes, AttentionOverALongPastToo) {
-  for (const CodedHeads heads : {CodedHeads{8, 1, 256, 16}, {2, 1, 64, 32}, {4, 2, 48, 16}}) {
+  for (const AttentionHeads heads : {AttentionHeads{8, 1, 256, 16}, {2, 1, 64, 32}, {4, 2, 48, 16}}) {
     for (const int64_t num_tokens : {1, 2, 5, 40}) {
       CodedScene scene(DType::kBF16, heads, {{0, num_tokens, 2 * 2048 - 3}});
       scene.append(ref::kOpTable, 5000);
@@ -291,7 +284,7 @@ TEST(KvCodes, AttentionOverALongPastToo) {
 TEST(KvCodes, AttentionInPiecesHasTheWholesBits) {
   constexpr int64_t kTokens = 150;
   for (const DType dtype : kBothDTypes) {
-    for (const CodedHeads heads : kCodedHeads) {
+    for (const AttentionHeads heads : kCodedHeads) {
       CodedScene scene(dtype, heads, {{0, kTokens, 0}});
       scene.append(ref::kOpTable, kTokens);
       for (const OpTable* table : all_tables(dtype)) {
@@ -308,7 +301,7 @@ TEST(KvCodes, AttentionInPiecesHasTheWholesBits) {
 }
 
 TEST(KvCodes, AKeyOrValueThatIsNoNumberIsSeen) {
-  for (const CodedHeads heads : {CodedHeads{4, 2, 64, 16}, {4, 2, 40, 16}}) {
+  for (const AttentionHeads heads : {AttentionHeads{4, 2, 64, 16}, {4, 2, 40, 16}}) {
     for (const OpTable* table : all_tables(DType::kBF16)) {
       CodedScene scene(DType::kBF16, heads, {{0, 1, 20}});
       scene.append(ref::kOpTable, 1000);
