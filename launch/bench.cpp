@@ -11,6 +11,7 @@
 
 #include "kernels/roof.h"
 #include "kernels/roof_probe.h"
+#include "launch/bench_conditions.h"
 #include "launch/bench_driver.h"
 #include "launch/bench_peers.h"
 #include "launch/bench_prompts.h"
@@ -402,15 +403,16 @@ ordered_json Bench::rows_json(Phase phase) const {
 /// What else two results must have in common to be compared.
 ordered_json Bench::conditions_json() const {
   const SchedulerOptions& limits = engine_.scheduler_options();
-  return {{"version", version_number()},
-          {"processor", processor_name()},
-          {"processors", static_cast<int64_t>(std::thread::hardware_concurrency())},
-          {"decode_tokens", o_.decode_tokens},
-          {"decode_prompt", kDecodePrompt},
-          {"prefill_chunk", limits.prefill_chunk},
-          {"token_budget", limits.token_budget},
-          {"combine", options_.engine.combine == CombineMode::kFast ? "fast" : "exact"},
-          {"micro_batch", options_.engine.micro_batch.value_or(cluster_.default_micro_batch())}};
+  ordered_json conditions{{"version", version_number()},
+                          {"processor", processor_name()},
+                          {"processors", static_cast<int64_t>(std::thread::hardware_concurrency())},
+                          {"layers", engine_.config().num_layers()},
+                          {"vocab_size", engine_.config().vocab_size},
+                          {"decode_prompt", kDecodePrompt},
+                          {"token_budget", limits.token_budget},
+                          {"micro_batch", options_.engine.micro_batch.value_or(cluster_.default_micro_batch())}};
+  conditions.update(option_conditions(options_));
+  return conditions;
 }
 
 void Bench::print_json() {

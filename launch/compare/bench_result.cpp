@@ -103,7 +103,7 @@ BenchResult read_bench_result(std::string_view text, const std::string& name) {
   for (const char* phase : {"prefill", "decode"}) add_rows(result, require_member(object, phase, name), name + ": " + phase);
   if (const json* drafts = find_member(object, "drafts")) add_rows(result, *drafts, name + ": drafts");
   for (const char* key : {"model", "dtype", "weights", "device", "threads", "expert_workers", "transport", "kernels", "matmul",
-                          "multiply_unit", "routing"}) {
+                          "kv_cache_dtype", "multiply_unit", "routing"}) {
     if (const json* value = find_member(object, key)) result.conditions[key] = shown(*value);
   }
   if (const json* conditions = find_member(object, "conditions")) {
