@@ -5,14 +5,15 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/argmax_screen.h"
 #include "launch/commands.h"
+#include "launch/plan_model.h"
 #include "launch/plan_probe.h"
 #include "moe/routing/drawn_routing.h"
 #include "moe/routing/routing_rows.h"
 #include "profiler/write_file.h"
 #include "runtime/base/error.h"
 #include "runtime/base/text_file.h"
+#include "runtime/model/cache_shapes.h"
 #include "runtime/model/operators.h"
 #include "runtime/model/weights_loader.h"
 #include "runtime/plan/advice.h"
@@ -36,7 +37,7 @@ RoutingShape plan_routing_shape(const ModelConfig& config) {
 }
 
 RoutingTrace plan_routing(const PlanOptions& options, const RoutingShape& shape) {
-  if (options.trace.empty()) return draw_routing(shape, {.slope = options.skew});
+  if (options.trace.empty()) return draw_routing(shape, {.slope = options.skew.value_or(PlanOptions::kSkew)});
   RoutingTrace trace = read_routing_trace(options.trace);
   const std::string source = "--trace " + options.trace.string();
   require_shape(trace, shape, source);
@@ -44,13 +45,14 @@ RoutingTrace plan_routing(const PlanOptions& options, const RoutingShape& shape)
   return trace;
 }
 
-std::vector<HostEntry> plan_hosts(const Options& options, const ModelConfig& config, const PlanModel& model) {
+std::vector<HostEntry> plan_hosts(const Options& options, const ModelConfig& config, const PlanRun& run,
+                                  const PlanModel& model) {
   const PlanOptions& o = options.plan;
   std::vector<HostEntry> hosts;
   if (!o.measure) {
     hosts = read_hosts(read_text_file(o.hosts), o.hosts.string());
   } else {
-    hosts.push_back(measure_host(options.engine, config, model));
+    hosts.push_back(measure_host(options.engine, config, run, model));
     if (!o.save.empty()) {
       const std::string text = write_hosts(hosts);
       write_file(o.save, [&](std::ostream& out) { out << text; });
@@ -72,36 +74,40 @@ Quantization plan_quantization(const EngineOptions& options, const ModelConfig& 
   return asked.is_native ? resolve_quantization(Checkpoint::open(options.model), config, asked) : asked;
 }
 
-/// `model` with what --lm-head-screen adds. Costs that were measured without it are not its own.
-PlanModel screened(const EngineOptions& options, const ModelConfig& config, const Quantization& quantization, PlanModel model) {
-  if (!options.lm_head_screen) return model;
-  if (quantization.lm_head || options.dtype.value_or(config.dtype) != DType::kBF16)
-    throw_invalid("--lm-head-screen: lm_head is not bf16; allowed: where it is");
-  model.shape += " lm_head screened";
-  model.coordinator_bytes += static_cast<double>(argmax_screen_bytes(config.vocab_size, config.hidden_dim));
-  return model;
+/// All that is asked for of `batch` sequences behind `depth` tokens.
+void add_cases(const PlanOptions& o, const ModelConfig& config, const PlanCase& asked, std::vector<PlanCase>& cases) {
+  for (const int64_t coordinators : o.coordinators) {
+    for (const PlanCopies& copies : o.copies) {
+      for (const int64_t workers : o.workers) {
+        const bool is_alone = workers == 0;
+        if (workers > config.moe.num_experts || coordinators > asked.batch) continue;
+        // One process has no copies and no other coordinator: it is counted once.
+        if (is_alone && (coordinators > 1 || copies.name != o.copies.front().name)) continue;
+        cases.push_back(asked);
+        cases.back().workers = workers;
+        cases.back().coordinators = coordinators;
+        cases.back().copies = is_alone ? PlanCopies{} : copies;
+      }
+    }
+  }
 }
 
+/// Throws Error{kInvalidArgument} for a depth that sequences cannot have, and if no case is left.
 std::vector<PlanCase> plan_cases(const PlanOptions& o, const ModelConfig& config, const EngineOptions& engine) {
   std::vector<PlanCase> cases;
-  for (const int64_t batch : o.batches) {
-    for (const int64_t coordinators : o.coordinators) {
-      for (const PlanCopies& copies : o.copies) {
-        for (const int64_t workers : o.workers) {
-          const bool is_alone = workers == 0;
-          if (workers > config.moe.num_experts || coordinators > batch) continue;
-          // One process has no copies and no other coordinator: it is counted once.
-          if (is_alone && (coordinators > 1 || copies.name != o.copies.front().name)) continue;
-          cases.push_back({.workers = workers,
-                           .coordinators = coordinators,
-                           .copies = is_alone ? PlanCopies{} : copies,
-                           .is_spread = o.is_spread,
+  for (const int64_t depth : o.depths) {
+    const int64_t longest = depth + std::max(o.context, o.prompt);
+    if (longest > config.max_context)
+      throw_invalid("plan: sequences of " + std::to_string(longest) + " tokens (-d, --context, --prompt); allowed: up to " +
+                    std::to_string(config.max_context) + ", the checkpoint's");
+    for (const int64_t batch : o.batches) {
+      const PlanCase asked{.is_spread = o.is_spread,
                            .batch = batch,
+                           .depth = depth,
                            .context = o.context,
                            .prompt = o.prompt,
-                           .prefill_chunk = engine.prefill_chunk});
-        }
-      }
+                           .prefill_chunk = engine.prefill_chunk};
+      add_cases(o, config, asked, cases);
     }
   }
   if (cases.empty())
@@ -135,8 +141,9 @@ void print_plan_head(const Options& options, const ModelConfig& config, const Pl
   }
   const ExpertCost cost = chooser_cost(hosts.back().alone.expert);
   std::printf("an expert takes %.1f us and %.2f us a row; routing %s\n\n", cost.fixed * 1e6, cost.per_row * 1e6,
-              options.plan.trace.empty() ? ("drawn, Zipf " + std::to_string(options.plan.skew).substr(0, 4)).c_str()
-                                         : ("of " + options.plan.trace.string()).c_str());
+              options.plan.trace.empty()
+                  ? ("drawn, Zipf " + std::to_string(options.plan.skew.value_or(PlanOptions::kSkew)).substr(0, 4)).c_str()
+                  : ("of " + options.plan.trace.string()).c_str());
 }
 
 }  // namespace
@@ -145,15 +152,17 @@ int run_plan(const Options& options) {
   const ModelConfig config = load_config(options.engine.model);
   if (config.moe.num_experts == 0) throw_invalid("plan: " + config.name + " has nothing that workers could hold");
   const DType dtype = options.engine.dtype.value_or(config.dtype);
-  const Quantization quantization = plan_quantization(options.engine, config);
-  const Quantization counted = options.engine.lm_head_screen ? with_screened_head(quantization) : quantization;
-  const PlanModel model = screened(options.engine, config, quantization, plan_model(config, quantization, dtype));
+  const PlanRun run{.quantization = plan_quantization(options.engine, config),
+                    .dtype = dtype,
+                    .kv_dtype = kv_cache_dtype(options.engine.kv_cache_dtype, dtype),
+                    .screens_lm_head = options.engine.lm_head_screen};
+  const PlanModel model = plan_model(config, run);
   const RoutingTrace trace = plan_routing(options.plan, plan_routing_shape(config));
   const std::vector<PlanCase> cases = plan_cases(options.plan, config, options.engine);
   std::vector<PlanHost> hosts;
-  for (const HostEntry& entry : plan_hosts(options, config, model)) {
+  for (const HostEntry& entry : plan_hosts(options, config, run, model)) {
     hosts.push_back(host_for(entry, model));
-    if (!hosts.back().is_measured) cost_by_roofs(hosts.back(), config, counted, dtype, model);
+    if (!hosts.back().is_measured) cost_by_roofs(hosts.back(), config, run, model);
   }
   const RoutingRows routing(trace);
   StepModel steps(model, hosts, routing);

@@ -14,13 +14,9 @@
 #include "kernels/roof.h"
 #include "launch/exchange_probe.h"
 #include "launch/step_probe.h"
-#include "launch/work_count.h"
 #include "runtime/base/available_memory.h"
 #include "runtime/cluster/core_policy.h"
-#include "runtime/model/cache_shapes.h"
 #include "runtime/model/expert_loader.h"
-#include "runtime/model/footprint.h"
-#include "runtime/model/operators.h"
 #include "runtime/rank_setup.h"
 
 namespace ferry {
@@ -28,9 +24,6 @@ namespace {
 
 using ProbeClock = std::chrono::steady_clock;
 
-constexpr std::array<int64_t, 7> kRoofDecodeRows{1, 2, 4, 8, 16, 32, 64};
-constexpr std::array<int64_t, 5> kRoofPrefillRows{64, 128, 512, 1024, 2048};
-constexpr std::array<int64_t, 8> kRoofExpertRows{1, 2, 4, 8, 16, 32, 64, 128};
 constexpr std::array<int64_t, 3> kProbeWorkers{1, 2, 4};  // that share this host
 
 /// The experts of the first of as many ranks as it takes for its share to fit.
@@ -80,45 +73,10 @@ std::string host_name() {
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "this";
 }
 
-/// Of a layer and of what it is made of, so that another number of such layers has the same costs.
-std::string shape_text(const ModelConfig& c, const Quantization& quantization, DType dtype) {
-  std::string text = c.class_name + " " + std::to_string(c.hidden_dim) + " vocab " + std::to_string(c.vocab_size) +
-                     " experts " + std::to_string(c.moe.num_experts) + "x" + std::to_string(c.moe.intermediate_dim) + " top " +
-                     std::to_string(c.moe.top_k) + " shared " + std::to_string(c.moe.shared_intermediate_dim) + " dense " +
-                     std::to_string(c.dense.intermediate_dim) + " heads " + std::to_string(c.attention.num_heads) + "/" +
-                     std::to_string(c.attention.num_kv_heads) + "x" + std::to_string(c.attention.head_dim) + " delta " +
-                     std::to_string(c.gated_delta.num_v_heads) + "x" + std::to_string(c.gated_delta.v_dim) + " conv " +
-                     std::to_string(c.short_conv.channels) + " " + dtype_name(dtype) + " " + quantization_name(quantization);
-  // Which share of the layers has which mixer.
-  for (const Mixer mixer : kMixers) {
-    if (c.num_layers_of(mixer) == 0) continue;
-    text += std::string(" ") + mixer_name(mixer) + " " + std::to_string(100 * c.num_layers_of(mixer) / c.num_layers()) + "%";
-  }
-  return text;
-}
-
 }  // namespace
 
-PlanModel plan_model(const ModelConfig& c, const Quantization& quantization, DType dtype) {
-  const RankFootprint apart = rank_footprint(c, quantization, dtype, 1);
-  const int64_t layers = c.is_dense() ? c.num_layers() : c.num_layers_of(Ffn::kMixtureOfExperts);
-  const bool is_codes = takes_codes(quantization.experts);
-  const DType row = is_codes ? DType::kI8 : dtype;
-  return {.shape = shape_text(c, quantization, dtype),
-          .num_layers = c.num_layers(),
-          .num_expert_layers = layers,
-          .num_experts = c.moe.num_experts,
-          .top_k = c.moe.top_k,
-          .coordinator_bytes = apart.coordinator_bytes,
-          .expert_bytes = apart.worker_bytes / static_cast<double>(layers * c.moe.num_experts),
-          .bytes_per_token = static_cast<double>(KvCache::bytes_per_block(kv_cache_shape(c, dtype, 1))),
-          .bytes_per_sequence = static_cast<double>(RecurrentState::bytes_per_slot(recurrent_state_shape(c, dtype))),
-          .row_out_bytes = static_cast<double>(row_cols(row, c.hidden_dim) * dtype_bytes(row)) + (is_codes ? sizeof(float) : 0),
-          .row_in_bytes = static_cast<double>(c.hidden_dim * dtype_bytes(dtype))};
-}
-
-HostEntry measure_host(const EngineOptions& options, const ModelConfig& config, const PlanModel& model) {
-  const DType dtype = options.dtype.value_or(config.dtype);
+HostEntry measure_host(const EngineOptions& options, const ModelConfig& config, const PlanRun& run, const PlanModel& model) {
+  const DType dtype = run.dtype;
   const int num_threads = options.threads > 0 ? options.threads : available_cores();
   const Backend backend = select_backend(options.kernels, options.matmul, dtype);
   HostEntry entry;
@@ -141,7 +99,7 @@ HostEntry measure_host(const EngineOptions& options, const ModelConfig& config, 
   }
   measure_links(entry.host);
   entry.host.load_bytes_per_s = load_bytes_per_s(config, model, weights, backend.matmul());
-  StepProbeOptions steps{.engine = options, .config = config, .dtype = dtype, .num_threads = num_threads, .workers = 0};
+  StepProbeOptions steps{.engine = options, .config = config, .run = run, .num_threads = num_threads, .workers = 0};
   MeasuredCosts costs{
       .shape = model.shape, .num_layers = model.num_layers, .alone = measure_steps(steps, weights), .together = {}};
   for (const int64_t workers : kProbeWorkers) {
@@ -151,30 +109,6 @@ HostEntry measure_host(const EngineOptions& options, const ModelConfig& config, 
   }
   entry.measured.push_back(std::move(costs));
   return entry;
-}
-
-void cost_by_roofs(PlanHost& host, const ModelConfig& config, const Quantization& quantization, DType dtype,
-                   const PlanModel& model) {
-  const WorkCount work(describe_operators(config, quantization, dtype, dtype), WorkCount::Experts::kOnWorkers);
-  const Roofs roofs{.read_bytes_per_s = host.read_bytes_per_s * kPlanReadShare,
-                    .flops_per_s = host.flops_per_s * kPlanMultiplyShare,
-                    .code_flops_per_s = host.code_flops_per_s * kPlanMultiplyShare};
-  const auto seconds = [&](const Work& w) {
-    return std::max(w.bytes / roofs.read_bytes_per_s, w.all_flops() / roofs.mixed_flops_per_s(w));
-  };
-  constexpr int64_t kLongPrompt = 2048;  // tokens
-  RankCosts costs;
-  for (const int64_t rows : kRoofDecodeRows)
-    costs.own_decode.points.push_back({static_cast<double>(rows), seconds(work.decode_step(rows, 0, 0))});
-  for (const int64_t rows : kRoofPrefillRows)
-    costs.own_prefill.points.push_back({static_cast<double>(rows), seconds(work.prompt(0, rows, kLongPrompt, 0))});
-  costs.key_decode = model.bytes_per_token / roofs.read_bytes_per_s;
-  const double expert_flops = 6.0 * static_cast<double>(config.hidden_dim * config.moe.intermediate_dim);
-  const double per_row = expert_flops / (takes_codes(quantization.experts) ? roofs.code_flops_per_s : roofs.flops_per_s);
-  const double fixed = model.expert_bytes / roofs.read_bytes_per_s;
-  for (const int64_t rows : kRoofExpertRows)
-    costs.expert.points.push_back({static_cast<double>(rows), fixed + per_row * static_cast<double>(rows)});
-  host.alone = costs;
 }
 
 }  // namespace ferry

@@ -31,8 +31,10 @@ namespace {
 using ProbeClock = std::chrono::steady_clock;
 
 constexpr int64_t kProbeSequences = 64, kProbeTokens = 2048, kBlock = 16;
-constexpr int64_t kShortPast = 64, kLongPast = 1024;  // tokens
-constexpr int64_t kProbeBlocks = (kProbeTokens + kLongPast) / kBlock + kProbeSequences * (kShortPast / kBlock + 1);
+constexpr int64_t kShortPast = 64, kLongPast = 8192;  // tokens; of long ones fewer where they take more than kLongBytes
+constexpr std::array<int64_t, 2> kLongRows{1, 4};     // sequences that look back on as many
+constexpr int64_t kLongPiece = 512;                   // tokens of a prompt that do
+constexpr int64_t kLongBytes = int64_t{256} << 20;    // of the cache
 constexpr std::array<int64_t, 7> kDecodeRows{1, 2, 4, 8, 16, 32, 64};
 constexpr std::array<int64_t, 4> kPrefillRows{64, 128, 512, 2048};
 constexpr int kPasses = 8;
@@ -113,7 +115,7 @@ ExpertBank slice_of(const ExpertBank& all, int64_t first, int64_t count) {
 struct ProbeRanks {
   ProbeRanks(const StepProbeOptions& options, const ExpertBank& experts) {
     const ProbeWorker::Options worker{.engine = options.engine,
-                                      .dtype = options.dtype,
+                                      .dtype = options.run.dtype,
                                       .cores = {.cores = options.num_threads,
                                                 .is_coordinator = false,
                                                 .has_workers = true,
@@ -155,8 +157,8 @@ class ProbeJob {
         RemoteTokenDispatcher::Options{.hidden_dim = options.config.hidden_dim,
                                        .max_tokens = kProbeTokens,
                                        .top_k = options.config.moe.top_k,
-                                       .dtype = options.dtype,
-                                       .row_dtype = experts.row_dtype(options.dtype)});
+                                       .dtype = options.run.dtype,
+                                       .row_dtype = experts.row_dtype(options.run.dtype)});
   }
 
   RemoteTokenDispatcher& dispatcher() { return *dispatcher_; }
@@ -253,24 +255,30 @@ class StepProbe {
 
  private:
   KvCacheOptions kv_options() const {
-    KvCacheOptions options = kv_cache_shape(config_, options_.dtype, kBlock);
-    options.num_blocks = kProbeBlocks;
+    KvCacheOptions options = kv_cache_shape(config_, options_.run.kv_dtype, kBlock);
+    const int64_t longest = std::max(kProbeTokens, long_past_ + kLongPiece);
+    options.num_blocks =
+        std::max({longest / kBlock, kLongRows.back() * (long_past_ / kBlock + 1), kProbeSequences * (kShortPast / kBlock + 1)});
     return options;
   }
+  int64_t choose_long_past() const;
+  void fill_cache();
   RecurrentStateOptions state_options() const {
-    RecurrentStateOptions options = recurrent_state_shape(config_, options_.dtype);
+    RecurrentStateOptions options = recurrent_state_shape(config_, options_.run.dtype);
     options.num_slots = kProbeSequences;
     return options;
   }
   StepSplit step(const StepShape& shape);
   StepSplit some_steps(const StepShape& shape);
   void note(const StepShape& shape, const StepSplit& split, double num_bytes);
+  void note_keys(std::span<const StepSplit> splits);
   double bytes_of_step(const StepShape& shape);
 
   const StepProbeOptions& options_;
   const ModelConfig& config_;
   const int64_t num_experts_, num_layers_;
-  ProbeRanks ranks_;  // ahead of all that has threads
+  const int64_t long_past_ = choose_long_past();  // tokens; 0: the model has no keys, or no room for so many
+  ProbeRanks ranks_;                              // ahead of all that has threads
   const Backend backend_;
   ThreadPool pool_;
   Stream stream_;
@@ -306,17 +314,17 @@ StepProbe::StepProbe(const StepProbeOptions& options, const ProbeWeights& weight
       num_experts_(weights.experts->num_local_experts()),
       num_layers_(count_expert_layers(*weights.experts)),
       ranks_(options, *weights.experts),
-      backend_(select_backend(options.engine.kernels, options.engine.matmul, options.dtype)),
+      backend_(select_backend(options.engine.kernels, options.engine.matmul, options.run.dtype)),
       pool_(options.num_threads, coordinator_cores(options).thread_spin(options.num_threads)),
       stream_(backend_, pool_),
       kv_cache_(kv_options(), stream_.memory()),
       state_(state_options(), stream_.memory()),
-      trunk_(config_, weights.trunk, stream_, options.dtype,
+      trunk_(config_, weights.trunk, stream_, options.run.dtype,
              {.max_tokens = kProbeTokens,
               .max_logit_rows = kProbeSequences,
               .max_sequences = kProbeSequences,
-              .screens_lm_head = options.engine.lm_head_screen}),
-      logits_(stream_, {.dtype = options.dtype,
+              .screens_lm_head = options.run.screens_lm_head}),
+      logits_(stream_, {.dtype = options.run.dtype,
                         .max_rows = kProbeSequences,
                         .vocab_size = config_.vocab_size,
                         .vocab_size_effective = static_cast<int32_t>(config_.vocab_size),
@@ -324,15 +332,31 @@ StepProbe::StepProbe(const StepProbeOptions& options, const ProbeWeights& weight
   if (options.workers == 0) {
     local_ = std::make_unique<LocalTokenDispatcher>(
         *weights.experts, stream_,
-        LocalTokenDispatcher::Options{.max_tokens = kProbeTokens, .top_k = config_.moe.top_k, .dtype = options.dtype});
+        LocalTokenDispatcher::Options{.max_tokens = kProbeTokens, .top_k = config_.moe.top_k, .dtype = options.run.dtype});
     stopwatch_.emplace(*local_, num_experts_);
   } else {
     job_.emplace(options, *weights.experts, stream_, ranks_);
     stopwatch_.emplace(job_->dispatcher(), num_experts_);
   }
-  blocks_.resize(static_cast<std::size_t>(kProbeBlocks));
+  fill_cache();
+  blocks_.resize(static_cast<std::size_t>(kv_cache_.options().num_blocks));
   std::iota(blocks_.begin(), blocks_.end(), 0);
   for (int64_t s = 0; s < kProbeSequences; ++s) state_.reset(stream_, s);
+}
+
+int64_t StepProbe::choose_long_past() const {
+  const KvCacheOptions options = kv_cache_shape(config_, options_.run.kv_dtype, kBlock);
+  if (options.num_layers == 0) return 0;
+  const int64_t room = kLongBytes / KvCache::bytes_per_block(options) / kLongRows.back() * kBlock;
+  const int64_t most = std::min({kLongPast, room, config_.max_context - kLongPiece}) / kBlock * kBlock;
+  constexpr int64_t kFewest = 1024;  // of which the cost of one can be told
+  return most >= kFewest ? most : 0;
+}
+
+/// Writes all of it: pages that nobody has written are one and the same, and read faster than any cache.
+void StepProbe::fill_cache() {
+  const Storage block = stream_.memory().allocate(static_cast<std::size_t>(KvCache::bytes_per_block(kv_cache_.options())));
+  for (int64_t b = 0; b < kv_cache_.options().num_blocks; ++b) kv_cache_.write_block(stream_, b, block.address());
 }
 
 StepSplit StepProbe::step(const StepShape& shape) {
@@ -412,12 +436,10 @@ RankCosts StepProbe::measure() {
   const int64_t longest = std::min(kProbeTokens, config_.max_context - 1);
   for (const int64_t rows : kPrefillRows)
     if (rows <= longest) shapes.push_back({.tokens = rows, .form = DeltaForm::kChunk});
-  constexpr int64_t kFew = 4, kPiece = 128;
   const std::size_t num_sizes = shapes.size();
-  const bool has_long = longest >= kLongPast + kPiece;
-  if (has_long) {
-    shapes.push_back({.sequences = kFew, .past = kLongPast});
-    shapes.push_back({.tokens = kPiece, .past = kLongPast, .form = DeltaForm::kChunk});
+  if (long_past_ > 0) {
+    for (const int64_t rows : kLongRows) shapes.push_back({.sequences = rows, .past = long_past_});
+    shapes.push_back({.tokens = kLongPiece, .past = long_past_, .form = DeltaForm::kChunk});
   }
   std::vector<StepSplit> best(shapes.size());
   for (int pass = 0; pass < kPasses; ++pass) {
@@ -429,14 +451,22 @@ RankCosts StepProbe::measure() {
   }
   for (std::size_t i = 0; i < num_sizes; ++i) note(shapes[i], best[i], bytes_of_step(shapes[i]));
   fit_experts(expert_points_, costs_);
-  if (!has_long) return costs_;
-  constexpr auto kDecodeKeys = static_cast<double>(kFew * (kLongPast - kShortPast));
-  constexpr auto kPrefillKeys = static_cast<double>(kPiece * kLongPast);
-  costs_.key_decode = std::max(0.0, (best[num_sizes].own - costs_.own_decode.at(kFew)) / kDecodeKeys);
-  costs_.key_prefill = std::max(0.0, (best[num_sizes + 1].own - costs_.own_prefill.at(kPiece)) / kPrefillKeys);
-  for (Curve::Point& p : costs_.own_decode.points)  // the curve is that of sequences without a past
-    p.seconds = std::max(0.0, p.seconds - p.size * static_cast<double>(kShortPast) * costs_.key_decode);
+  if (long_past_ == 0) return costs_;
+  note_keys(std::span(best).subspan(num_sizes));
   return costs_;
+}
+
+/// From steps behind long_past_ tokens: of kLongRows, and of a prompt.
+void StepProbe::note_keys(std::span<const StepSplit> splits) {
+  for (std::size_t i = 0; i < kLongRows.size(); ++i) {
+    const auto rows = static_cast<double>(kLongRows[i]);
+    const double seconds = splits[i].own - costs_.own_decode.at(rows);
+    costs_.keys_decode.points.push_back({rows, std::max(0.0, seconds / static_cast<double>(long_past_ - kShortPast))});
+  }
+  const auto prefill_keys = static_cast<double>(kLongPiece * long_past_);
+  costs_.key_prefill = std::max(0.0, (splits[kLongRows.size()].own - costs_.own_prefill.at(kLongPiece)) / prefill_keys);
+  for (Curve::Point& p : costs_.own_decode.points)  // the curve is that of sequences without a past
+    p.seconds = std::max(0.0, p.seconds - costs_.of_keys(true, p.size, static_cast<double>(kShortPast)));
 }
 
 }  // namespace

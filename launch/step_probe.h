@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "launch/plan_model.h"
 #include "moe/expert_bank.h"
 #include "runtime/model/trunk.h"
 #include "runtime/model/weights_loader.h"
@@ -25,7 +26,7 @@ struct ProbeWeights {
 struct StepProbeOptions {
   const EngineOptions& engine;
   const ModelConfig& config;
-  DType dtype;
+  const PlanRun& run;
   int num_threads;
   int64_t workers;  // processes that answer over sockets, each with a slice of the experts; 0: this one computes them
 };

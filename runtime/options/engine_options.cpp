@@ -124,6 +124,20 @@ void add_dtype(CLI::App& app, EngineOptions& o) {
       "f32 or bf16; default: the checkpoint's");
 }
 
+void add_kernels(CLI::App& app, EngineOptions& o) {
+  app.add_option("--kernels", o.kernels, "auto, avx512, avx2 or ref: instruction set of the CPU's vector code")
+      ->check(one_of({"auto", "avx512", "avx2", "ref"}));
+  app.add_option("--matmul", o.matmul,
+                 "auto, amx, avx512_bf16, avx512_vnni, avx512, avx2, onednn or ref: who multiplies on the CPU")
+      ->check(one_of({"auto", "amx", "avx512_bf16", "avx512_vnni", "avx512", "avx2", "onednn", "ref"}));
+}
+
+void add_prefill_chunk(CLI::App& app, EngineOptions& o) {
+  app.add_option("--prefill-chunk", o.prefill_chunk,
+                 "tokens of one prompt in a step, 1 to 64 or a multiple of 64; default 2048")
+      ->check(integer_in(1, 1 << 20));
+}
+
 void add_kv_cache_dtype(CLI::App& app, EngineOptions& o) {
   using Choice = std::optional<DType>;
   add_choice<Choice>(
@@ -166,11 +180,7 @@ void add_engine_options(CLI::App& app, EngineOptions& o) {
   add_clock_skew(app, o.clock_skew);
   app.add_option("--net-interface", o.net_interface, "interface or address for gloo; default: chosen by itself");
   add_device(app, o.device);
-  app.add_option("--kernels", o.kernels, "auto, avx512, avx2 or ref: instruction set of the CPU's vector code")
-      ->check(one_of({"auto", "avx512", "avx2", "ref"}));
-  app.add_option("--matmul", o.matmul,
-                 "auto, amx, avx512_bf16, avx512_vnni, avx512, avx2, onednn or ref: who multiplies on the CPU")
-      ->check(one_of({"auto", "amx", "avx512_bf16", "avx512_vnni", "avx512", "avx2", "onednn", "ref"}));
+  add_kernels(app, o);
   add_quantization(app, o,
                    "none, native (the codes that the checkpoint holds), w8a8, w4a8 or w4a8:GROUP, or by part (experts, "
                    "shared, mixers, lm_head) as in experts=w4a8,lm_head=w8a8; "
@@ -188,9 +198,7 @@ void add_engine_options(CLI::App& app, EngineOptions& o) {
       ->check(integer_in(1, EngineOptions::kMaxSeqs));
   app.add_option("--max-waiting", o.max_waiting, "requests that may queue; default 256")->check(integer_in(1, 1 << 20));
   app.add_option("--token-budget", o.token_budget, "rows of a step; default 2112")->check(integer_in(1, 1 << 20));
-  app.add_option("--prefill-chunk", o.prefill_chunk,
-                 "tokens of one prompt in a step, 1 to 64 or a multiple of 64; default 2048")
-      ->check(integer_in(1, 1 << 20));
+  add_prefill_chunk(app, o);
   app.add_option_function<int64_t>(
          "--micro-batch", [&o](int64_t n) { o.micro_batch = n; },
          "rows that each half of a step must have for it to be computed in two halves, so that one's attention overlaps the "

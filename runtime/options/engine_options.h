@@ -94,6 +94,10 @@ void add_model_folder(CLI::App& app, EngineOptions& options);
 void add_dtype(CLI::App& app, EngineOptions& options);
 /// What every command that reads weights takes.
 void add_model_options(CLI::App& app, EngineOptions& options);
+/// --kernels and --matmul.
+void add_kernels(CLI::App& app, EngineOptions& options);
+/// --prefill-chunk.
+void add_prefill_chunk(CLI::App& app, EngineOptions& options);
 /// --kv-cache-dtype.
 void add_kv_cache_dtype(CLI::App& app, EngineOptions& options);
 /// --quantize.

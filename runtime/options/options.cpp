@@ -135,7 +135,7 @@ std::string check_together(const Options& o) {
     case Command::kTokenize: return check_together(o.tokenize);
     case Command::kTop: return check_together(o.top);
     case Command::kFront: return check_together(o.front);
-    case Command::kPlan: return check_together(o.plan);
+    case Command::kPlan: return check_together(o.plan, o.engine);
     case Command::kBench: return check_together(o.bench, o.engine);
     case Command::kBenchCompare:
     case Command::kDump:

@@ -75,11 +75,16 @@ void add_plan_options(CLI::App& app, PlanOptions& o, EngineOptions& engine) {
   add_model_folder(app, engine);
   add_dtype(app, engine);
   add_quantization(app, engine, "as ferry serve takes it");
+  add_kv_cache_dtype(app, engine);
   add_lm_head_screen(app, engine);
+  add_prefill_chunk(app, engine);
+  add_kernels(app, engine);
   app.add_option("--threads", engine.threads, "cores of this machine that --measure counts on; default: all it may use")
       ->check(integer_in(1, 4096));
   app.add_option("--trace", o.trace, "routing that a capture recorded (--trace-routing), or its folder");
-  app.add_option("--skew", o.skew, "without --trace: slope of the experts' popularity over their rank (Zipf); default 0.5")
+  app.add_option_function<double>(
+         "--skew", [&o](double skew) { o.skew = skew; },
+         "without --trace: slope of the experts' popularity over their rank (Zipf); default 0.5")
       ->check(number_in(0, 4, "0 to 4"));
   const auto ranges = [&app](const char* name, std::vector<int64_t>& values, int64_t least, int64_t most, const char* help) {
     const auto parse = [name, &values, least, most](const std::string& text) {
@@ -108,16 +113,24 @@ void add_plan_options(CLI::App& app, PlanOptions& o, EngineOptions& engine) {
   app.add_option_function<std::string>("--redundancy", parse_list,
                                        "copies of experts beyond the first, such as 0,12.5%,25%,2x; default 0");
   app.add_flag("--spread", o.is_spread, "without copies, too, place experts by what they cost; default: consecutive slices");
-  app.add_option("--context", o.context, "tokens behind each sequence that decodes; default 64")->check(integer_in(1, 1 << 20));
+  add_list(app, "-d", o.depths, 0, 1 << 20,
+           "tokens of context, such as 0,8192,32768, behind which all is planned, as ferry bench measures it: prompts begin "
+           "there; default 0");
+  app.add_option("--context", o.context, "tokens behind each sequence that decodes, beside those of -d; default 64")
+      ->check(integer_in(1, 1 << 20));
   app.add_option("--prompt", o.prompt, "tokens of a prompt; default 512")->check(integer_in(1, 1 << 20));
   add_machines(app, o);
   app.add_option("--svg", o.svg, "file for a picture of tokens/s over workers");
   app.add_flag("--json", o.json, "print one JSON object");
 }
 
-std::string check_together(const PlanOptions& o) {
+std::string check_together(const PlanOptions& o, const EngineOptions& e) {
   if (o.measure == !o.hosts.empty()) return "plan: needs one of --measure and --hosts FILE";
   if (!o.save.empty() && !o.measure) return "--save: only with --measure";
+  if (!o.measure && e.threads > 0) return "--threads: only with --measure; allowed with --hosts: the cores that the file has";
+  if (!o.measure && e.kernels != "auto") return "--kernels: only with --measure; allowed with --hosts: auto";
+  if (!o.measure && e.matmul != "auto") return "--matmul: only with --measure; allowed with --hosts: auto";
+  if (o.skew && !o.trace.empty()) return "--skew: not with --trace, which has the routing; allowed with it: none";
   return "";
 }
 

@@ -18,20 +18,22 @@ struct EngineOptions;
 
 /// Of `ferry plan`; model, dtype, quantization, threads and kernels are in EngineOptions.
 struct PlanOptions {
+  static constexpr double kSkew = 0.5;
   std::filesystem::path trace;  // recorded routing; empty: drawn
-  double skew = 0.5;            // of drawn routing: the slope of popularity over rank
+  std::optional<double> skew;   // of drawn routing: the slope of popularity over rank; absent: kSkew
   std::vector<int64_t> workers{0, 1, 2, 4};
   std::vector<PlanCopies> copies{PlanCopies{}};
   std::vector<int64_t> batches{1, 16};
   std::vector<int64_t> coordinators{1};
-  int64_t context = 64;         // tokens of each sequence that decodes
-  int64_t prompt = 512;         // tokens
-  bool is_spread = false;       // without copies, too
-  std::filesystem::path hosts;  // file of machines
-  bool measure = false;         // this machine
-  std::filesystem::path save;   // where what was measured goes
-  double link_gbit_per_s = 0;   // with link_us: every rank has a machine of its own, like the first, behind such a link; 0: not
-  double link_us = 0;           // round trip
+  std::vector<int64_t> depths{0};  // tokens behind which prompts begin and sequences decode
+  int64_t context = 64;            // tokens of each sequence that decodes, behind those
+  int64_t prompt = 512;            // tokens
+  bool is_spread = false;          // without copies, too
+  std::filesystem::path hosts;     // file of machines
+  bool measure = false;            // this machine
+  std::filesystem::path save;      // where what was measured goes
+  double link_gbit_per_s = 0;  // with link_us: every rank has a machine of its own, like the first, behind such a link; 0: not
+  double link_us = 0;          // round trip
   std::filesystem::path svg;
   bool json = false;
 };
@@ -39,7 +41,7 @@ struct PlanOptions {
 void add_plan_options(CLI::App& app, PlanOptions& options, EngineOptions& engine);
 
 /// What no single option can tell. Empty if all is well.
-std::string check_together(const PlanOptions& options);
+std::string check_together(const PlanOptions& options, const EngineOptions& engine);
 
 /// "0", "12.5%", "2x"; nothing for other text.
 std::optional<PlanCopies> parse_copies(const std::string& text);

@@ -65,7 +65,7 @@ std::vector<PlanAdvice> advise(StepModel& model, std::span<const PlanResult> res
 std::string advice_text(const PlanAdvice& advice) {
   const PlanCase& c = advice.best->asked;
   std::string text =
-      "batch " + std::to_string(c.batch) + ": best " +
+      "batch " + std::to_string(c.batch) + (c.depth > 0 ? " @ " + std::to_string(c.depth) : "") + ": best " +
       (c.workers == 0 ? "one process"
                       : std::to_string(c.coordinators) + " coordinator" + (c.coordinators > 1 ? "s" : "") + " : " +
                             std::to_string(c.workers) + " worker" + (c.workers > 1 ? "s" : "") + ", copies " + c.copies.name);

@@ -22,7 +22,7 @@ struct PlanAdvice {
 /// Gains from which the answer is yes, as `ferry serve --rebalance` has it.
 inline constexpr double kPlanGain = 0.05;
 
-/// For each batch the best of `results`, which outlive what is returned, and other cases beside it.
+/// For each depth and batch the best of `results`, which outlive what is returned, and other cases beside it.
 std::vector<PlanAdvice> advise(StepModel& model, std::span<const PlanResult> results);
 
 /// A line each.

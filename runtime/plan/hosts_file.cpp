@@ -17,7 +17,7 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 constexpr const char* kHostsFormat = "ferry-hosts";
-constexpr int64_t kHostsVersion = 2;
+constexpr int64_t kHostsVersion = 3;
 constexpr int64_t kCurvePointsMax = 64;
 constexpr int64_t kSharedMax = 16;  // numbers of workers that costs are given for
 constexpr JsonLimits kHostsLimits{
@@ -90,7 +90,7 @@ ordered_json costs_json(const RankCosts& c) {
           {"shared_decode", curve_json(c.shared_decode)},
           {"shared_prefill", curve_json(c.shared_prefill)},
           {"head", curve_json(c.head)},
-          {"key_decode", c.key_decode},
+          {"keys_decode", curve_json(c.keys_decode)},
           {"key_prefill", c.key_prefill},
           {"expert_call", c.expert_call},
           {"expert", curve_json(c.expert)},
@@ -100,7 +100,7 @@ ordered_json costs_json(const RankCosts& c) {
 
 RankCosts read_costs(const json& object, const std::string& where) {
   require_keys(object,
-               {"own_decode", "own_prefill", "shared_decode", "shared_prefill", "head", "key_decode", "key_prefill",
+               {"own_decode", "own_prefill", "shared_decode", "shared_prefill", "head", "keys_decode", "key_prefill",
                 "expert_call", "expert", "exchange_decode", "exchange_prefill"},
                where);
   return {.own_decode = read_curve(object, "own_decode", where),
@@ -108,7 +108,7 @@ RankCosts read_costs(const json& object, const std::string& where) {
           .shared_decode = read_curve(object, "shared_decode", where),
           .shared_prefill = read_curve(object, "shared_prefill", where),
           .head = read_curve(object, "head", where),
-          .key_decode = real_of(object, "key_decode", where, 0),
+          .keys_decode = read_curve(object, "keys_decode", where),
           .key_prefill = real_of(object, "key_prefill", where, 0),
           .expert_call = real_of(object, "expert_call", where, 0),
           .expert = read_curve(object, "expert", where),
@@ -194,8 +194,8 @@ HostEntry read_host(const json& object, const std::string& where) {
 /// Costs of all layers together, for another number of them.
 RankCosts of_layers(const RankCosts& costs, double factor) {
   RankCosts c = costs;
-  for (Curve* curve : {&c.own_decode, &c.own_prefill, &c.shared_decode, &c.shared_prefill}) *curve = curve->times(factor);
-  c.key_decode *= factor;
+  for (Curve* curve : {&c.own_decode, &c.own_prefill, &c.shared_decode, &c.shared_prefill, &c.keys_decode})
+    *curve = curve->times(factor);
   c.key_prefill *= factor;
   return c;
 }

@@ -9,7 +9,7 @@
 
 // Machines as text: what `ferry plan --measure --save FILE` writes and --hosts reads.
 //
-//   {"format": "ferry-hosts", "version": 2, "hosts": [
+//   {"format": "ferry-hosts", "version": 3, "hosts": [
 //     {"name": "a", "count": 4, "role": "any", "cores": 16, "ram_bytes": 6.4e10, "read_bytes_per_s": 1.5e11,
 //      "load_bytes_per_s": 1e9, "flops_per_s": 2e13, "code_flops_per_s": 4e13, "link_s": 4e-5, "message_s": 1e-5,
 //      "link_bytes_per_s": 1.25e9, "handling": [[1024, 3e-5]], "exchange": [{"workers": 1, "curve": [[1024, 2e-5]]}],

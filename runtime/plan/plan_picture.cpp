@@ -36,8 +36,13 @@ ordered_json split_json(const StepTimes& t) {
           {"imbalance_s", t.imbalance},     {"queue_s", t.queue},     {"sum_s", t.sum()}};
 }
 
+/// "16", "16 @ 8192": as rows of ferry bench are called.
+std::string batch_name(const PlanCase& c) {
+  return std::to_string(c.batch) + (c.depth > 0 ? " @ " + std::to_string(c.depth) : "");
+}
+
 std::string line_name(const PlanCase& c) {
-  std::string name = "batch " + std::to_string(c.batch) + ", copies " + c.copies.name;
+  std::string name = "batch " + batch_name(c) + ", copies " + c.copies.name;
   if (c.coordinators > 1) name += ", " + std::to_string(c.coordinators) + " coordinators";
   return name;
 }
@@ -53,18 +58,18 @@ std::string death_text(const PlanResult& r) {
 std::string merge_text(const PlanResult& r) {
   const PlanCase& c = r.asked;
   return text_of(
-      "%lld coordinators, %lld workers, copies %s, batch %lld: %.1f %% of the answers merged; %.1f tokens/s if none "
+      "%lld coordinators, %lld workers, copies %s, batch %s: %.1f %% of the answers merged; %.1f tokens/s if none "
       "is, %.1f if all are\n",
-      whole(c.coordinators), whole(c.workers), c.copies.name.c_str(), whole(c.batch), 100 * r.merge.share,
+      whole(c.coordinators), whole(c.workers), c.copies.name.c_str(), batch_name(c).c_str(), 100 * r.merge.share,
       r.merge.none_tokens_per_s, r.merge.all_tokens_per_s);
 }
 
-/// The best of each batch and number of coordinators above one.
+/// The best of each depth, batch and number of coordinators above one.
 std::vector<const PlanResult*> best_of_several(std::span<const PlanResult> results) {
-  std::map<std::pair<int64_t, int64_t>, const PlanResult*> best;
+  std::map<std::array<int64_t, 3>, const PlanResult*> best;
   for (const PlanResult& r : results) {
     if (r.asked.coordinators == 1) continue;
-    const PlanResult*& other = best[{r.asked.batch, r.asked.coordinators}];
+    const PlanResult*& other = best[{r.asked.depth, r.asked.batch, r.asked.coordinators}];
     if (other == nullptr || r.decode_tokens_per_s > other->decode_tokens_per_s) other = &r;
   }
   std::vector<const PlanResult*> all;
@@ -99,6 +104,7 @@ ordered_json result_json(const PlanResult& r, bool is_best) {
           {"redundancy", r.asked.copies.name},
           {"placement", r.asked.is_spread || r.asked.copies.name != "0" ? "spread" : "slices"},
           {"batch", r.asked.batch},
+          {"depth", r.asked.depth},
           {"context", r.asked.context},
           {"prompt", r.asked.prompt},
           {"prefill_tokens_per_s", r.prefill_tokens_per_s},
@@ -119,8 +125,11 @@ ordered_json result_json(const PlanResult& r, bool is_best) {
 
 ordered_json advice_json(const PlanAdvice& advice) {
   const PlanCase& c = advice.best->asked;
-  ordered_json object{
-      {"batch", c.batch}, {"workers", c.workers}, {"coordinators", c.coordinators}, {"redundancy", c.copies.name}};
+  ordered_json object{{"batch", c.batch},
+                      {"depth", c.depth},
+                      {"workers", c.workers},
+                      {"coordinators", c.coordinators},
+                      {"redundancy", c.copies.name}};
   object["balance"] = advice.balance.empty() ? ordered_json()
                                              : ordered_json{{"is_worth_it", advice.balance_gain >= kPlanGain},
                                                             {"by", advice.balance},
@@ -159,9 +168,10 @@ std::string svg_marks(const PlanResult& r, double at, Y&& y, const char* colour)
 std::string plan_table(std::span<const PlanResult> results, std::span<const PlanAdvice> advice) {
   const std::vector<std::size_t> best = best_of(results);
   std::string text =
-      "                                 tokens/s           decode: % of a step                   GB of weights     sequences   "
-      "when the fullest worker dies: step ms, tokens/s\n"
-      "  workers coord. copies batch   prefill   decode   coord. experts transport uneven queue    coord.  worker   that fit   "
+      "                                        tokens/s           decode: % of a step                   GB of weights     "
+      "sequences   when the fullest worker dies: step ms, tokens/s\n"
+      "  workers coord. copies batch  depth   prefill   decode   coord. experts transport uneven queue    coord.  worker   "
+      "that fit   "
       "     first  degraded for s   adopted\n";
   bool has_several = false;
   for (std::size_t i = 0; i < results.size(); ++i) {
@@ -169,8 +179,9 @@ std::string plan_table(std::span<const PlanResult> results, std::span<const Plan
     const PlanCase& c = r.asked;
     const bool is_best = std::ranges::find(best, i) != best.end();
     has_several = has_several || c.coordinators > 1;
-    text += text_of("%c %7lld %6lld %6s %5lld %9.1f %8.1f   ", is_best ? '*' : ' ', whole(c.workers), whole(c.coordinators),
-                    c.copies.name.c_str(), whole(c.batch), r.prefill_tokens_per_s, r.decode_tokens_per_s);
+    text +=
+        text_of("%c %7lld %6lld %6s %5lld %6lld %9.1f %8.1f   ", is_best ? '*' : ' ', whole(c.workers), whole(c.coordinators),
+                c.copies.name.c_str(), whole(c.batch), whole(c.depth), r.prefill_tokens_per_s, r.decode_tokens_per_s);
     text += split_text(r.decode) + text_of("  %-11s", r.bound.c_str());
     text += text_of(" %7.2f %7.2f %10lld", r.coordinator_bytes * 1e-9, r.worker_bytes * 1e-9, whole(r.most_sequences));
     text += death_text(r) + (r.fits ? "\n" : "  DOES NOT FIT\n");

@@ -28,14 +28,21 @@ struct PlanModel {
 
 /// What the parts of a step take a rank that has its host's cores, seconds. The coordinator's are of all layers.
 struct RankCosts {
-  Curve own_decode, own_prefill;        // norms, mixers and router, over rows; of sequences with few tokens behind them
-  Curve shared_decode, shared_prefill;  // the shared expert: of ranks that share a host, what of it is not hidden
-  Curve head;                           // behind the last layer, over rows with logits
-  double key_decode = 0;                // of each row and each token that it looks back on
-  double key_prefill = 0;
+  Curve own_decode, own_prefill;            // norms, mixers and router, over rows; of sequences with few tokens behind them
+  Curve shared_decode, shared_prefill;      // the shared expert: of ranks that share a host, what of it is not hidden
+  Curve head;                               // behind the last layer, over rows with logits
+  Curve keys_decode;                        // of each token that all rows look back on, over rows
+  double key_prefill = 0;                   // of each row and each token that it looks back on
   double expert_call = 0;                   // of one layer's experts, whatever they are given
   Curve expert;                             // of one expert, over its rows
   Curve exchange_decode, exchange_prefill;  // of one layer, over its bytes both ways: what having ranks adds beside all that
+
+  /// Pieces of a prompt but the last have no logits.
+  double of_head(double logits) const { return logits > 0 ? head.at(logits) : 0; }
+  /// What `keys` tokens behind each of so many rows add to own work.
+  double of_keys(bool is_decode, double rows, double keys) const {
+    return keys * (is_decode ? keys_decode.at(rows) : rows * key_prefill);
+  }
 };
 
 /// Costs of a coordinator and some workers that share one host, the workers together: what they take is one after the other's.
@@ -88,7 +95,8 @@ struct PlanCase {
   PlanCopies copies;
   bool is_spread = false;  // without copies, too; else consecutive slices
   int64_t batch = 1;       // sequences that decode at once, of all coordinators together
-  int64_t context = 64;    // tokens that each has
+  int64_t depth = 0;       // tokens behind which prompts begin and sequences decode
+  int64_t context = 64;    // tokens that each sequence that decodes has behind those
   int64_t prompt = 512;    // tokens of a prompt
   int64_t prefill_chunk = 2048;
 };

@@ -52,7 +52,7 @@ void require_case(const PlanCase& c, const PlanModel& model) {
   require(c.coordinators >= 1 && c.coordinators <= c.batch, "coordinators", c.coordinators,
           "1 to the batch, " + std::to_string(c.batch));
   require(c.workers > 0 || c.coordinators == 1, "coordinators", c.coordinators, "1 where there are no workers");
-  require(c.prompt >= 1 && c.prefill_chunk >= 1 && c.context >= 1, "tokens of a prompt", c.prompt, "1 or more");
+  require(c.prompt >= 1 && c.prefill_chunk >= 1 && c.context >= 1 && c.depth >= 0, "tokens of a prompt", c.prompt, "1 or more");
 }
 
 }  // namespace
@@ -84,8 +84,8 @@ StepTimes StepModel::one_process(const AskedRows& asked, int64_t step, const Row
   const bool is_decode = r.phase == RoutingPhase::kDecode;
   StepTimes t;
   t.coordinator = (is_decode ? costs.own_decode : costs.own_prefill).at(r.rows) +
-                  (is_decode ? costs.shared_decode : costs.shared_prefill).at(r.rows) + costs.head.at(r.logits) +
-                  r.rows * r.keys * (is_decode ? costs.key_decode : costs.key_prefill);
+                  (is_decode ? costs.shared_decode : costs.shared_prefill).at(r.rows) + costs.of_head(r.logits) +
+                  costs.of_keys(is_decode, r.rows, r.keys);
   for (int64_t l = 0; l < asked.num_layers; ++l) {
     t.experts += costs.expert_call;
     for (const int32_t rows : asked.of(step, l)) t.experts += rows > 0 ? costs.expert.at(rows) : 0;
@@ -177,10 +177,10 @@ StepModel::Step StepModel::with_workers(Layout& layout, const AskedRows& asked, 
   const bool is_decode = r.phase == RoutingPhase::kDecode;
   const auto cost = [&](auto&& get) { return layout.coordinator.of(get); };
   const double own = cost([&](const RankCosts& c) {
-    return (is_decode ? c.own_decode : c.own_prefill).at(r.rows) + r.rows * r.keys * (is_decode ? c.key_decode : c.key_prefill);
+    return (is_decode ? c.own_decode : c.own_prefill).at(r.rows) + c.of_keys(is_decode, r.rows, r.keys);
   });
   const double shared = cost([&](const RankCosts& c) { return (is_decode ? c.shared_decode : c.shared_prefill).at(r.rows); });
-  const double head = cost([&](const RankCosts& c) { return c.head.at(r.logits); });
+  const double head = cost([&](const RankCosts& c) { return c.of_head(r.logits); });
   const double shared_of_layer = shared / real(std::max<int64_t>(1, asked.num_layers));
   Step s;
   StepTimes& t = s.times;
@@ -212,7 +212,7 @@ StepModel::Step StepModel::with_workers(Layout& layout, const AskedRows& asked, 
 }
 
 StepModel::Rows StepModel::rows_of_decode(const PlanCase& c, int64_t batch) {
-  return {.rows = real(batch), .keys = real(c.context), .logits = real(batch), .phase = RoutingPhase::kDecode};
+  return {.rows = real(batch), .keys = real(c.depth + c.context), .logits = real(batch), .phase = RoutingPhase::kDecode};
 }
 
 StepModel::Step StepModel::mean_step(const PlanCase& c, Layout& layout, int64_t batch) {
@@ -281,7 +281,7 @@ StepTimes StepModel::prefill_times(const PlanCase& c, const Holders& holders) {
     const int64_t count = std::min(c.prefill_chunk, c.prompt - first);
     const AskedRows& asked = prefill_rows(first, count);
     const Rows r{.rows = real(count),
-                 .keys = real(first),
+                 .keys = real(c.depth + first),
                  .logits = first + count == c.prompt ? 1.0 : 0.0,
                  .phase = RoutingPhase::kPrefill};
     add(sum, layout ? with_workers(*layout, asked, 0, r).times : one_process(asked, 0, r), 1);
@@ -309,7 +309,7 @@ StepModel::Placed StepModel::placed(const PlanCase& c) {
 void StepModel::fill_memory(const PlanCase& c, PlanResult& result) const {
   const double all_experts = real(model_.num_expert_layers * model_.num_experts) * model_.expert_bytes;
   result.coordinator_bytes = model_.coordinator_bytes + (c.workers == 0 ? all_experts : 0);
-  const double of_sequence = model_.bytes_per_sequence + real(c.context) * model_.bytes_per_token;
+  const double of_sequence = model_.bytes_per_sequence + real(c.depth + c.context) * model_.bytes_per_token;
   result.cache_bytes = real(own_batch(c)) * of_sequence;
   const PlanSites sites = make_sites(hosts_, c.coordinators, c.workers);
   const auto home = static_cast<std::size_t>(sites.coordinator_host.front());
@@ -348,15 +348,15 @@ int64_t StepModel::num_hosts() const {
 }
 
 std::vector<std::size_t> best_of(std::span<const PlanResult> results) {
-  std::map<int64_t, std::size_t> best;
+  std::map<std::pair<int64_t, int64_t>, std::size_t> best;  // by depth and batch
   for (std::size_t i = 0; i < results.size(); ++i) {
     if (!results[i].fits) continue;
-    const auto [at, is_first] = best.emplace(results[i].asked.batch, i);
+    const auto [at, is_first] = best.emplace(std::pair(results[i].asked.depth, results[i].asked.batch), i);
     if (!is_first && results[i].decode_tokens_per_s > results[at->second].decode_tokens_per_s) at->second = i;
   }
   std::vector<std::size_t> indices;
   indices.reserve(best.size());
-  for (const auto& [batch, index] : best) indices.push_back(index);
+  for (const auto& [asked, index] : best) indices.push_back(index);
   return indices;
 }
 

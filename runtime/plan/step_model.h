@@ -98,7 +98,8 @@ class StepModel {
   std::map<std::pair<int64_t, int64_t>, AskedRows> prefill_;  // by position and count
 };
 
-/// Indices of the best ones: of those that fit, the most tokens/s of decode at their batch. Each batch has one, if any fits.
+/// Indices of the best ones: of those that fit, the most tokens/s of decode at their depth and batch. Each has one, if any
+/// fits.
 std::vector<std::size_t> best_of(std::span<const PlanResult> results);
 
 }  // namespace ferry

@@ -79,7 +79,7 @@ class HeadScreenTest(unittest.TestCase):
             self.assertEqual(said["runs"][0].get("lm_head_screen_bytes"), expected, name)
         with tempfile.TemporaryDirectory() as folder:
             hosts = pathlib.Path(folder) / "hosts.json"
-            hosts.write_text(json.dumps({"format": "ferry-hosts", "version": 2, "hosts": [HOST]}))
+            hosts.write_text(json.dumps({"format": "ferry-hosts", "version": 3, "hosts": [HOST]}))
             plan = ("plan", "--model", "demo", "--dtype", "bf16", "--hosts", hosts, "--workers", "0", "--batch", "1", "--json")
             without, screened = (json.loads(run(*plan, *options))["configurations"][0] for options in ((), (SCREEN,)))
         told = json.loads(run("inspect", "demo", "--dtype", "bf16", "--json"))["runs"][0]["lm_head_screen_bytes"]

@@ -53,7 +53,7 @@ class PlanTest(unittest.TestCase):
         cls.capture = cls.path / "capture"
         run(*GENERATE, "--trace", cls.capture, "--trace-routing")
         cls.hosts = cls.path / "hosts.json"
-        cls.hosts.write_text(json.dumps({"format": "ferry-hosts", "version": 2, "hosts": [HOST]}))
+        cls.hosts.write_text(json.dumps({"format": "ferry-hosts", "version": 3, "hosts": [HOST]}))
 
     def test_a_capture_holds_what_dump_says_of_the_same_prompt(self):
         header, steps = read_trace(self.capture / "routing.ferryrt")
@@ -139,15 +139,30 @@ class PlanTest(unittest.TestCase):
         self.assertIn("a coordinator more: ", text)
         self.assertIn("of the answers merged", text)
 
+    def test_contexts_and_dtypes_of_the_cache_are_planned_for(self):
+        plan = ("plan", "--model", "demo", "--hosts", self.hosts, "--workers", "0", "--batch", "4", "--json")
+        contexts = ("-d", "0,1024")
+        near, far = json.loads(run(*plan, *contexts))["configurations"]
+        self.assertEqual((near["depth"], far["depth"]), (0, 1024))
+        self.assertTrue(near["is_best"] and far["is_best"])
+        self.assertGreater(far["decode"]["coordinator_s"], near["decode"]["coordinator_s"])
+        self.assertGreater(far["prefill"]["coordinator_s"], near["prefill"]["coordinator_s"])
+        of_tokens = far["cache_bytes"] - near["cache_bytes"]
+        for dtype, share in (("bf16", 1), ("int8", (64 + 2) / (64 * 2))):  # heads of 64 columns: a code each, and an exponent for 32
+            rows = json.loads(run(*plan, *contexts, "--kv-cache-dtype", dtype))["configurations"]
+            self.assertEqual(rows[1]["cache_bytes"] - rows[0]["cache_bytes"], of_tokens * share, dtype)
+        self.assertIn("allowed: up to", run(*plan, "-d", "1048576", code=2))
+        self.assertIn("--kv-cache-dtype", run(*plan, "--dtype", "f32", "--kv-cache-dtype", "bf16", code=2))
+
     def test_roles_say_which_machines_carry_coordinators(self):
         hosts = self.path / "roles.json"
         machines = [dict(HOST, name="big", count=2, role="coordinators"), dict(HOST, name="small", count=4, role="workers")]
-        hosts.write_text(json.dumps({"format": "ferry-hosts", "version": 2, "hosts": machines}))
+        hosts.write_text(json.dumps({"format": "ferry-hosts", "version": 3, "hosts": machines}))
         plan = ("plan", "--model", "demo", "--hosts", hosts, "--workers", "4", "--batch", "16")
         answer = json.loads(run(*plan, "--coordinators", "1,2", "--json"))
         self.assertEqual([(row["coordinator_hosts"], row["worker_hosts"]) for row in answer["configurations"]], [(1, 4), (2, 4)])
         machines[0]["role"] = "workers"
-        hosts.write_text(json.dumps({"format": "ferry-hosts", "version": 2, "hosts": machines}))
+        hosts.write_text(json.dumps({"format": "ferry-hosts", "version": 3, "hosts": machines}))
         self.assertIn("no host may carry a coordinator", run(*plan, code=2))
 
     def test_this_machine_is_measured_once_and_planned_for_again(self):

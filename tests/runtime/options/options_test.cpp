@@ -44,6 +44,29 @@ TEST(Options, TooFewFoldersOrTooMany) {
   refuse({"trace", "report", "a", "b"}, {"DIR: given 2 times; allowed: once"});
 }
 
+TEST(Options, APlanTakesWhatChangesARun) {
+  const Options plan = accept({"plan", "--model", "m", "--measure", "--kv-cache-dtype", "int8", "--lm-head-screen", "-d",
+                               "0,8192", "--prefill-chunk", "512", "--kernels", "avx2", "--matmul", "avx2", "--threads", "3"});
+  EXPECT_EQ(plan.engine.kv_cache_dtype, DType::kI8);
+  EXPECT_TRUE(plan.engine.lm_head_screen);
+  EXPECT_EQ(plan.plan.depths, (std::vector<int64_t>{0, 8192}));
+  EXPECT_EQ(plan.engine.prefill_chunk, 512);
+  EXPECT_EQ(plan.engine.kernels + plan.engine.matmul, "avx2avx2");
+  EXPECT_EQ(plan.engine.threads, 3);
+  EXPECT_EQ(accept({"plan", "--model", "m", "--measure"}).plan.depths, std::vector<int64_t>{0});
+}
+
+TEST(Options, APlanIgnoresNothingThatIsAskedFor) {
+  for (const char* option : {"--threads", "--kernels", "--matmul"}) {
+    const std::string value = option == std::string("--threads") ? "2" : "avx2";
+    refuse({"plan", "--model", "m", "--hosts", "h", option, value}, {option, "--measure"});
+  }
+  refuse({"plan", "--model", "m", "--hosts", "h", "--save", "s"}, {"--save", "--measure"});
+  refuse({"plan", "--model", "m", "--hosts", "h", "--trace", "t", "--skew", "0.5"}, {"--skew", "--trace"});
+  refuse({"plan", "--model", "m", "--hosts", "h", "--prefill-chunk", "100"}, {"--prefill-chunk", "multiple of 64"});
+  refuse({"plan", "--model", "m", "--hosts", "h", "-d", "-1"}, {"-d"});
+}
+
 TEST(Options, AnEmptyArgumentIsRefused) {
   for (const std::string command : {"generate", "serve", "bench", "dump", "quantize", "trace"}) {
     refuse({command, "", "--model", "m"}, {});

@@ -7,15 +7,15 @@
 namespace ferry {
 namespace {
 
-const std::string kHostsText = R"({"format": "ferry-hosts", "version": 2, "hosts": [{"name": "a", "count": 3, "role": "workers",
+const std::string kHostsText = R"({"format": "ferry-hosts", "version": 3, "hosts": [{"name": "a", "count": 3, "role": "workers",
   "cores": 8, "ram_bytes": 1e10, "read_bytes_per_s": 2e10, "load_bytes_per_s": 3e9, "flops_per_s": 1e12,
   "code_flops_per_s": 2e12, "link_s": 4e-5, "message_s": 1e-5, "link_bytes_per_s": 1e9, "handling": [[64, 0.25]],
   "exchange": [{"workers": 2, "curve": [[1024, 0.125]]}], "measured": {"shape": "s", "layers": 2,
   "alone": {"own_decode": [[1, 0.25], [4, 1]], "own_prefill": [], "shared_decode": [], "shared_prefill": [],
-    "head": [[1, 0.5]], "key_decode": 0.125, "key_prefill": 0, "expert_call": 0.5, "expert": [[1, 2]],
+    "head": [[1, 0.5]], "keys_decode": [[1, 0.125], [4, 0.25]], "key_prefill": 0, "expert_call": 0.5, "expert": [[1, 2]],
     "exchange_decode": [], "exchange_prefill": []},
   "together": [{"workers": 1, "costs": {"own_decode": [], "own_prefill": [[64, 1]], "shared_decode": [], "shared_prefill": [],
-    "head": [], "key_decode": 0, "key_prefill": 0.5, "expert_call": 0, "expert": [],
+    "head": [], "keys_decode": [], "key_prefill": 0.5, "expert_call": 0, "expert": [],
     "exchange_decode": [[4096, 0.75]], "exchange_prefill": []}}]}}]})";
 
 std::string hosts_with(const std::string& from, const std::string& to) {
@@ -36,7 +36,8 @@ TEST(HostsFile, CostsAreForAsManyLayersAsTheModelHas) {
   EXPECT_EQ(host.count, 3);
   EXPECT_DOUBLE_EQ(host.alone.own_decode.at(1), 0.75);
   EXPECT_DOUBLE_EQ(host.alone.own_decode.at(7), 5.25);  // the line from 1 to 4 goes on
-  EXPECT_DOUBLE_EQ(host.alone.key_decode, 0.375);
+  EXPECT_DOUBLE_EQ(host.alone.keys_decode.at(1), 0.375);
+  EXPECT_DOUBLE_EQ(host.alone.keys_decode.at(4), 0.75);
   EXPECT_DOUBLE_EQ(host.alone.head.at(9), 0.5);   // once a step
   EXPECT_DOUBLE_EQ(host.alone.expert_call, 0.5);  // of one layer
   ASSERT_EQ(host.together.size(), 1U);
@@ -66,7 +67,7 @@ TEST(HostsFile, WhatCannotBeIsRefusedByName) {
   expect_hosts_refused(hosts_with("[4, 1]", "[1, 1]"), {"measured: alone: own_decode", "ascending"});
   expect_hosts_refused(hosts_with("[4, 1]", "[4, -1]"), {"own_decode"});
   expect_hosts_refused(hosts_with("[4, 1]", "4"), {"own_decode"});
-  expect_hosts_refused(hosts_with("\"version\": 2", "\"version\": 1"), {"version is 1", "measured anew"});
+  expect_hosts_refused(hosts_with("\"version\": 3", "\"version\": 2"), {"version is 2", "measured anew"});
   expect_hosts_refused(hosts_with("\"role\": \"workers\"", "\"role\": \"everybody\""),
                        {"hosts[0]: role", "everybody", "coordinators"});
   expect_hosts_refused(hosts_with("\"workers\": 2", "\"workers\": 65"), {"exchange[0]: workers is 65"});

@@ -39,7 +39,7 @@ inline PlanHost small_host(int64_t count) {
                         .shared_decode = {{{1, 1}}},
                         .shared_prefill = {{{1, 1}}},
                         .head = {{{1, 0.5}}},
-                        .key_decode = 0.125,
+                        .keys_decode = {{{1, 0.125}, {3, 0.25}}},
                         .key_prefill = 0,
                         .expert_call = 0.25,
                         .expert = {{{1, 4.5}, {512, 260}}},

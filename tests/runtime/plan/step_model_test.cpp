@@ -136,6 +136,32 @@ TEST(StepModel, CoordinatorsOfOneHostTakeItsCoresInTurn) {
   EXPECT_LT(both.decode_tokens_per_s, both.merge.all_tokens_per_s);
 }
 
+TEST(StepModel, AllIsBehindAContext) {
+  PlanHost host = small_host(1);
+  host.alone.key_prefill = 0.5;
+  const PlanCase asked{.workers = 0, .batch = 2, .depth = 6, .context = 8, .prompt = 512, .prefill_chunk = 256};
+  const PlanResult r = plan_of(host, always(0, 1), asked);
+  // Two rows look back on 14 tokens each, each token of both taking the middle between one and three rows.
+  EXPECT_DOUBLE_EQ(r.decode.coordinator, 3.5 + 14 * 0.1875);
+  // The halves of a prompt look back on 6 tokens and on 6 + 256; the head is the last one's.
+  EXPECT_DOUBLE_EQ(r.prefill.coordinator, 2 * 3 + 0.5 + 256 * (6 + 262) * 0.5);
+  EXPECT_DOUBLE_EQ(r.cache_bytes, 2 * (6 + 14));
+  const PlanResult near = plan_of(host, always(0, 1), {.workers = 0, .batch = 2, .context = 14});
+  EXPECT_DOUBLE_EQ(r.decode.coordinator, near.decode.coordinator);
+  EXPECT_EQ(r.most_sequences, near.most_sequences);
+}
+
+TEST(StepModel, EachDepthHasABest) {
+  const RoutingTrace trace = always(0, 1);
+  std::vector<PlanResult> results;
+  for (const int64_t depth : {0, 4})
+    for (const int64_t workers : {0, 1}) results.push_back(plan_of(3, trace, {.workers = workers, .depth = depth}));
+  for (PlanResult& r : results) r.fits = true;
+  EXPECT_EQ(best_of(results).size(), 2U);
+  EXPECT_NE(plan_table(results, {}).find(" depth "), std::string::npos);
+  EXPECT_NE(plan_svg(results).find("batch 1 @ 4, copies 0"), std::string::npos);
+}
+
 TEST(StepModel, WhatDoesNotFitIsNotTheBest) {
   const RoutingTrace trace = always(0, 1);
   std::vector<PlanResult> results{plan_of(1, trace, {.workers = 0, .batch = 1, .context = 8}),
