@@ -92,7 +92,7 @@ class Scene {
     table.attention(stream, args(spans, out, kv_dtype));
   }
   Matrix make_out() const { return Matrix(DType::kBF16, queries_.rows(), queries_.cols()); }
-  ferry::bench::Work work(DType kv_dtype = DType::kBF16) const {
+  ferry::bench::Work work(const OpTable& table, DType kv_dtype = DType::kBF16) const {
     const auto tokens = static_cast<double>(shape_.num_tokens), past = static_cast<double>(shape_.num_past);
     const auto sequences = static_cast<double>(shape_.num_sequences);
     const double pairs = sequences * tokens * (past + (tokens + 1) / 2);
@@ -100,7 +100,8 @@ class Scene {
     const auto q_cols = static_cast<double>(shape_.num_heads * shape_.head_dim);
     return {.bytes = sequences * ((past + tokens) * kv_bytes + tokens * 4 * q_cols),
             .operations = pairs * q_cols * 4,
-            .dtype = DType::kBF16};
+            .dtype = DType::kBF16,
+            .kernels = table.name};
   }
 
  private:
@@ -169,7 +170,7 @@ void run_tables(Bench& bench, Scene& scene, const Expected& expected, const std:
     const auto call = [&](int64_t) { scene.run(bench.stream(), *table, scene.spans(), out); };
     call(0);
     verify(scene, expected, out, name);
-    bench.measure(name, scene.work(), call);
+    bench.measure(name, scene.work(*table), call);
     Matrix coded_out = scene.make_out();
     const auto coded_call = [&](int64_t) { scene.run(bench.stream(), *table, scene.spans(), coded_out, DType::kI8); };
     coded_call(0);
@@ -177,7 +178,7 @@ void run_tables(Bench& bench, Scene& scene, const Expected& expected, const std:
       if (std::memcmp(out.view().row_bytes(r), coded_out.view().row_bytes(r), static_cast<std::size_t>(out.cols()) * 2) != 0)
         throw ferry::Error(ferry::ErrorCode::kInternal, name + ": over codes row " + std::to_string(r) + " has other bits");
     }
-    bench.measure(name + " int8", scene.work(DType::kI8), coded_call);
+    bench.measure(name + " int8", scene.work(*table, DType::kI8), coded_call);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 
 #include "kernels/backend.h"
@@ -22,9 +23,11 @@ struct Settings {
 
 /// What one call does at least, counted from its shapes.
 struct Work {
-  double bytes = 0;            // read and written once
-  double operations = 0;       // a multiply-add is two
-  DType dtype = DType::kBF16;  // of the factors: which roof the operations have
+  double bytes = 0;              // read and written once
+  double operations = 0;         // a multiply-add is two
+  double vector_operations = 0;  // beside those, of fp32 factors by the vectors of the same kernels
+  DType dtype = DType::kBF16;    // of the factors: which roof the operations have, with the unit that multiplies them
+  std::string kernels;           // whose unit that is, "avx2" (multiply_unit); of other names and without one the best
 };
 
 /// Measures calls and prints a line for each:
@@ -32,8 +35,10 @@ struct Work {
 ///   name   median and p99 in us   MB   Mop   GB/s   GFLOP/s   share of the roof, and which roof that is
 ///
 /// The roof of a call is the longer of its bytes at the speed of a plain read from memory and its operations at the speed of
-/// multiply-adds in registers, both measured with the same threads a few seconds before at most. Bytes that come from a cache
-/// can be faster than the roof.
+/// multiply-adds in registers by the same unit, both measured with the same threads a few seconds before at most. Where the
+/// operations took less than that, the host was slow while their roof was taken: it is measured some times more, and the best
+/// counts. Tiles of AMX multiply beside vectors, so of both the longer time counts; other units are the vectors' own. Bytes
+/// that come from a cache can be faster than the roof.
 class Bench {
  public:
   explicit Bench(Settings settings);
@@ -52,7 +57,17 @@ class Bench {
   int num_measured() const { return num_measured_; }
 
  private:
-  void probe(DType dtype);
+  /// What a unit multiplies at best, and when that was measured.
+  struct MultiplyRoof {
+    double operations_per_s = 0;
+    int64_t at_ns = 0;
+  };
+
+  bool is_fresh(int64_t at_ns) const;
+  double read_roof();
+  MultiplyRoof& multiply_roof(DType dtype, const std::string& kernels);
+  double multiply_seconds(const Work& work);
+  double least_multiply_seconds(const Work& work, double seconds);
 
   Settings settings_;
   ThreadPool pool_;
@@ -60,9 +75,8 @@ class Bench {
   Stream stream_{backend_, pool_};
   RoofProbe roof_;
   double read_bytes_per_s_ = 0;
-  double operations_per_s_ = 0;
-  DType probed_dtype_ = DType::kF32;
-  int64_t probed_at_ns_ = 0;
+  int64_t read_at_ns_ = 0;                              // 0: not measured
+  std::map<std::string, MultiplyRoof> multiply_roofs_;  // by unit
   int num_measured_ = 0;
 };
 

@@ -58,6 +58,12 @@ ferry::bench::Work work(double bytes, double operations) {
   return {.bytes = bytes, .operations = operations, .dtype = DType::kF32};
 }
 
+/// By the vectors of `table`.
+ferry::bench::Work of(const OpTable& table, ferry::bench::Work work) {
+  work.kernels = table.name;
+  return work;
+}
+
 /// An op with one matrix as its result: run(stream, table, out). `prepare` comes before the runs that are compared.
 template <class Run>
 void run_matrix_op(
@@ -71,7 +77,7 @@ void run_matrix_op(
     prepare();
     run(bench.stream(), *table, out.view());
     ferry::bench::require_close(expected.view(), out.view(), kTolerance, name, kRoundings);
-    bench.measure(name, counted, [&](int64_t) { run(bench.stream(), *table, out.view()); });
+    bench.measure(name, of(*table, counted), [&](int64_t) { run(bench.stream(), *table, out.view()); });
   }
 }
 
@@ -146,7 +152,7 @@ void run_router_topk(Bench& bench, int64_t rows, int64_t num_experts) {
     run(*table, idx, weights);
     if (idx != expected_idx) throw ferry::Error(ferry::ErrorCode::kInternal, name + ": other experts than the reference");
     ferry::bench::require_close(expected.view(), weights.view(), 1.0 / 128, name);
-    bench.measure(name, work(2 * elements + static_cast<double>(rows * kTopK * 8), 4 * elements),
+    bench.measure(name, of(*table, work(2 * elements + static_cast<double>(rows * kTopK * 8), 4 * elements)),
                   [&](int64_t) { run(*table, idx, weights); });
   }
 }
@@ -164,7 +170,7 @@ void run_argmax(Bench& bench, int64_t num_rows, int64_t vocab) {
     const std::string name = line_name("argmax", num_rows, vocab, *table);
     run(*table, ids);
     if (ids != expected) throw ferry::Error(ferry::ErrorCode::kInternal, name + ": other ids than the reference");
-    bench.measure(name, work(2 * elements, elements), [&](int64_t) { run(*table, ids); });
+    bench.measure(name, of(*table, work(2 * elements, elements)), [&](int64_t) { run(*table, ids); });
   }
 }
 
@@ -184,7 +190,7 @@ void run_quantize_rows(Bench& bench, int64_t rows, int64_t cols) {
         expected.scales != actual.scales) {
       throw ferry::Error(ferry::ErrorCode::kInternal, name + ": other codes or scales than the reference");
     }
-    bench.measure(name, work(3 * elements + 4 * static_cast<double>(rows), 3 * elements),
+    bench.measure(name, of(*table, work(3 * elements + 4 * static_cast<double>(rows), 3 * elements)),
                   [&](int64_t) { run(*table, actual); });
   }
 }
