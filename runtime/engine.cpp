@@ -162,8 +162,8 @@ void Engine::load(const EngineOptions& options, LogitRows logit_rows) {
   compute_.emplace(options, cluster_.place(), dtype_);
   if (device() != nullptr && caches.kv_cache.dtype == DType::kI8)  // which --device auto found
     throw_invalid("--kv-cache-dtype is int8; allowed: auto or bf16 with --device " + device()->describe());
-  require_room(options, caches, checkpoint, speculation);
   if (options.lm_head_screen) require_screen(plan_run_weights(options, config_, checkpoint).quantization);
+  require_room(options, caches, checkpoint, speculation);
   kv_cache_ = std::make_unique<KvCache>(caches.kv_cache, compute_->stream.memory());
   swap_space_.emplace(*kv_cache_, compute_->stream, scheduler_options_.num_swap_blocks);
   recurrent_state_ = std::make_unique<RecurrentState>(caches.recurrent_state, compute_->stream.memory());
@@ -237,9 +237,12 @@ Quantization Engine::costed_quantization() const {
 /// Before anything is loaded.
 void Engine::require_screen(const Quantization& quantization) const {
   if (device() != nullptr || dtype_ != DType::kBF16 || quantization.lm_head || !has_argmax_screen(matmul())) {
-    throw_invalid("--lm-head-screen: lm_head is " +
-                  (quantization.lm_head ? weight_type_name(*quantization.lm_head) : std::string(dtype_name(dtype_))) + " for " +
-                  matmul().name() + "; allowed: bf16, for the CPU's own kernels (--matmul auto)");
+    const std::string lm_head =
+        quantization.lm_head ? weight_type_name(*quantization.lm_head) : std::string(dtype_name(dtype_));
+    const std::string computes =
+        device() != nullptr ? device()->describe() : std::string(matmul().name());  // a GPU has no Matmul
+    throw_invalid("--lm-head-screen: lm_head is " + lm_head + " for " + computes +
+                  "; allowed: bf16, for the CPU's own kernels (--device cpu, --matmul auto)");
   }
   compute_->require_memory(argmax_screen_bytes(config_.vocab_size, config_.hidden_dim),
                            "--lm-head-screen: the copy of lm_head in 8 bits");

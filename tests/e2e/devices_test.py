@@ -311,6 +311,16 @@ class ComputeTest(unittest.TestCase):
             for fragment in (part, "needs", "available: "):
                 self.assertIn(fragment, said[-1])
 
+    def test_what_only_processors_do_is_refused(self):
+        screen = r"--lm-head-screen: lm_head is {} for vulkan:0 \(llvmpipe.*; allowed: bf16, for the CPU's own kernels \(--device cpu, "
+        for options, refusal in ((("--lm-head-screen", "--dtype", "bf16"), screen.format("bf16")),
+                                 (("--lm-head-screen", "--dtype", "f32"), screen.format("f32")),
+                                 (("--kv-cache-dtype", "int8"), "--kv-cache-dtype: 'int8'; allowed: auto or bf16 with --device vulkan")):
+            with self.subTest(options=options):
+                code, out, said = run(*self.generate, *options, "--device", "vulkan", driver=LAVAPIPE)
+                self.assertEqual((code, out), (2, ""), said)
+                self.assertRegex(said[-1], "^ferry: error: " + refusal)
+
     def test_a_capture_holds_the_devices_own_time(self):
         with tempfile.TemporaryDirectory() as name:
             capture = pathlib.Path(name) / "capture"
