@@ -28,7 +28,7 @@ CLI::Option* add_choice(CLI::App& app, const char* name, const std::vector<std::
   return app.add_option_function<std::string>(name, choose, help)->check(one_of(names));
 }
 
-/// An option that is a list of integers such as 1,2,3, each in [lowest, highest].
+/// An option that is a list of different integers such as 1,2,3, each in [lowest, highest].
 CLI::Option* add_list(CLI::App& app, const std::string& name, std::vector<int64_t>& values, int64_t lowest, int64_t highest,
                       const char* help);
 CLI::Option* add_token_ids(CLI::App& app, const std::string& name, std::vector<TokenId>& ids, const char* help);

@@ -174,6 +174,8 @@ TEST(Options, BenchBehindContexts) {
   EXPECT_TRUE(options.engine.cache_need.memory_is_given);
   EXPECT_EQ(options.engine.memory_bytes, int64_t{1} << 30);
   refuse(line("bench", {"-d", "-1"}), {"-d", "'-1'", "from 0 to 1048576"});
+  for (const char* list : {"-p", "-b", "-d"})  // rows would have the same name, which a comparison cannot tell apart
+    refuse(line("bench", {list, "16,8,016"}), {list, "'16,8,016'", "each number once, not 16 twice"});
   refuse(line("bench", {"-d", "0,8", "--speculate", "auto"}), {"-d: not with --speculate"});
   refuse(line("bench", {"-d", "0,8", "--trace", "t"}), {"-d: 2 of them with --trace", "allowed: one"});
   accept(line("bench", {"-d", "8", "--trace", "t"}));
