@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/cpu/bf16_cached_attention.h"
+#include "kernels/cpu/dot_bf16_few_rows.h"
 #include "kernels/cpu/dot_bf16_sums.h"
 #include "kernels/cpu/row_tiles.h"
 
@@ -90,14 +91,16 @@ struct ValueSlice {
   }
 };
 
-/// Adds 32 columns of values, times the weights of kCount rows of the batch in one half of a piece.
-template <class Source, bool kPacked>
+/// Adds 32 columns of values, times the weights of kCount rows of the batch: in one half of a piece or, where a row's follow
+/// each other, kWeightStride from one row's to the next's.
+template <class Source, bool kPacked, int64_t kWeightStride>
 struct ValueCols {
   template <int kCount>
   struct Rows {
     /// `weights` are those of the first row; `to` its sums, rows of which are slice.stride apart. Not inlined: where all counts
     /// of rows are one function, the compiler keeps sums in memory.
     [[gnu::noinline]] static void run(const ValueSlice<Source>& slice, int64_t num_keys, const uint16_t* weights, float* to) {
+      constexpr bool kByRow = kWeightStride != 0;
       __m512 sums[kCount][2];
 #pragma GCC unroll 8
       for (int r = 0; r < kCount; ++r) {
@@ -108,9 +111,9 @@ struct ValueCols {
         const uint16_t* pairs = slice.pairs + key * kPairCols;
         const typename Source::Element* rows = kPacked ? nullptr : slice.rows[key / kSide];
         const float* scales = slice.scales + key * slice.num_groups;
-        const uint16_t* pair = weights + pair_offset(key, 0);
+        const uint16_t* pair = weights + (kByRow ? key : pair_offset(key, 0));
         const int64_t count = num_keys - key < kSide ? num_keys - key : kSide;
-        for (int64_t j = 0; j < count; j += 2, pair += kPairCols) {
+        for (int64_t j = 0; j < count; j += 2, pair += kByRow ? 2 : kPairCols) {
           if (slice.next_keys != nullptr) slice.ask(key, j);
           __m512i low, high;
           if constexpr (kPacked) {
@@ -122,7 +125,7 @@ struct ValueCols {
           }
 #pragma GCC unroll 8
           for (int r = 0; r < kCount; ++r) {
-            const __m512i weight = broadcast_pair(pair + 2 * r);
+            const __m512i weight = broadcast_pair(pair + r * (kByRow ? kWeightStride : 2));
             add_products(sums[r][0], low, weight);
             add_products(sums[r][1], high, weight);
           }
@@ -285,6 +288,7 @@ class DotRowWalk {
   void attend_block(const Rows& cache, const Rows& next, int64_t piece, const KeySums& sums, int64_t first_key,
                     int64_t num_keys) const {
     const HeadShape& shape = rows_.shape();
+    if (is_few()) return attend_few(cache, next, sums, first_key, num_keys);
     multiply_block<kHalves>(cache, num_keys, w_.queries + piece * shape.query_elements(), piece == 0 && !packs());
     if (weigh_block<kHalves>(rows_, piece, first_key, num_keys, w_.block, sums.row_peak, scale_)) rescale(piece, sums);
     if (packs()) {
@@ -293,6 +297,49 @@ class DotRowWalk {
       multiply_values<false>(cache, next, num_keys, rows_.piece_rows(piece), piece == 0, sums.sums);
     }
     for (int64_t half = 0; half < kHalves; ++half) add_weights(num_keys, half, sums.sums + shape.num_cols * kRows);
+  }
+
+  /// Whether the group is few rows, whose scores have keys as lanes.
+  bool is_few() const { return rows_.num_pieces() == 1 && rows_.piece_rows(0) <= kFewRows; }
+
+  /// Of the only piece of few rows.
+  void attend_few(const Rows& cache, const Rows& next, const KeySums& sums, int64_t first_key, int64_t num_keys) const {
+    const HeadShape& shape = rows_.shape();
+    const int64_t num_rows = rows_.piece_rows(0);
+    multiply_few(cache, num_keys, num_rows);
+    const RowWeights<kKeyBlock> weights{w_.block, num_rows, num_keys, scale_};
+    const auto num_visible = [&](int64_t r) {
+      const int64_t count = rows_.position(0, r) + 1 - first_key;
+      return count < num_keys ? count : num_keys;
+    };
+    if (weights.weigh(sums.row_peak, num_visible)) rescale(0, sums);
+    multiply_values<false, kKeyBlock>(cache, next, num_keys, num_rows, true, sums.sums);
+    add_row_weights<kKeyBlock>(w_.block.weights, num_rows, num_keys, sums.sums + shape.num_cols * kRows);
+  }
+
+  /// S of few rows, [rows, kKeyBlock].
+  void multiply_few(const Rows& cache, int64_t num_keys, int64_t num_rows) const {
+    const HeadShape& shape = rows_.shape();
+    const std::byte* values[Rows::kRuns];
+    for (int64_t i = 0; i < Rows::kRuns; ++i) values[i] = reinterpret_cast<const std::byte*>(cache.values[i]);
+    const auto multiply = [&](const uint16_t* const* keys, int64_t first, int64_t count) {
+      const WantedValues wanted{.runs = values + first / kSide,
+                                .run_chunks = shape.num_cols / kChunkCols / 2,
+                                .chunk_bytes = 2 * kSide * kChunkCols * static_cast<int64_t>(sizeof(Element))};
+      const uint16_t* queries = w_.queries;
+      float* scores = w_.block.scores + first;
+      run_rows<KeyLanes<kKeyBlock>::template Rows, kMostRows>(num_rows, shape, keys, count, queries, wanted, scores);
+    };
+    if constexpr (!Source::kIsCodes) {
+      multiply(cache.keys, 0, num_keys);
+    } else {
+      for (int64_t key = 0; key < num_keys; key += 2 * kSide) {
+        const int64_t count = num_keys - key < 2 * kSide ? num_keys - key : 2 * kSide;
+        widen_keys(cache, key, count);
+        const uint16_t* keys[2] = {w_.keys, w_.keys + kSide * shape.num_cols};
+        multiply(keys, key, count);
+      }
+    }
   }
 
   /// S^T of a block.
@@ -335,7 +382,7 @@ class DotRowWalk {
   }
 
   /// O += P V, of `num_rows` rows. If it asks, for the next block's keys.
-  template <bool kPacked>
+  template <bool kPacked, int64_t kWeightStride = 0>
   void multiply_values(const Rows& cache, const Rows& next, int64_t num_keys, int64_t num_rows, bool asks, float* sums) const {
     const int64_t head_dim = rows_.shape().num_cols, num_slices = head_dim / kPairCols;
     for (int64_t d = 0; d < head_dim; d += kPairCols) {
@@ -356,9 +403,11 @@ class DotRowWalk {
                                          .num_groups = num_slices,
                                          .pairs = w_.values + d * kKeyBlock,
                                          .next_keys = asks && half + first == 0 ? next_keys : nullptr};
-          const uint16_t* weights = w_.block.weights + pair_offset(0, half / kSide) + 2 * first;
+          const uint16_t* weights =
+              w_.block.weights + (kWeightStride != 0 ? first * kWeightStride : pair_offset(0, half / kSide) + 2 * first);
           float* to = sums + (half + first) * head_dim + d;
-          run_rows<ValueCols<Source, kPacked>::template Rows, kMostRows>(tile_rows, slice, num_keys, weights, to);
+          run_rows<ValueCols<Source, kPacked, kWeightStride>::template Rows, kMostRows>(tile_rows, slice, num_keys, weights,
+                                                                                        to);
         });
       }
     }

@@ -117,6 +117,12 @@ class CompareTest(unittest.TestCase):
         self.assertIn("warning: threads differs: 2, then 64", text)
         self.assertIn("warning: 'prefill 16' is only in the first result", text)
 
+    def test_what_changes_the_work_is_said(self):
+        for options, warning in ((("--kv-cache-dtype", "int8"), 'kv_cache_dtype differs: "bf16", then "int8"'),
+                                 (("--lm-head-screen",), "lm_head_screen differs: false, then true")):
+            other = self.write("other", run(*BENCH, *options, "-p", "16", "-b", "1", "--json"))
+            self.assertIn(f"warning: {warning}", run("bench", "compare", self.before, other))
+
     def test_bad_files_are_one_line(self):
         no_samples = self.changed()
         del no_samples["decode"][0]["tokens_per_s"]["samples"]

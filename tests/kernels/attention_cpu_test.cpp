@@ -180,8 +180,8 @@ TEST(CpuAttention, DecodeAndChunksGiveThePrefillsBits) {
 // Units take keys in splits of 2048. Alone with threads to spare, a row's splits are tasks; with one thread, or in a long
 // prefill, one task takes them all.
 constexpr int64_t kSplit = 2048;
-constexpr AttentionHeads kSplitHeads[] = {{4, 4, 24, 7},   {4, 1, 64, 16},  {16, 2, 256, 32},
-                                          {16, 1, 96, 48}, {32, 1, 40, 32}, {5, 1, 32, 16}};
+constexpr AttentionHeads kSplitHeads[] = {{4, 4, 24, 7},   {4, 1, 64, 16}, {16, 2, 256, 32}, {16, 1, 96, 48},
+                                          {32, 1, 40, 32}, {5, 1, 32, 16}, {6, 2, 64, 16},   {14, 2, 32, 16}};
 
 TEST(CpuAttention, EndsOfSplitsChangeNoBits) {
   constexpr int64_t kTokens = 37;
