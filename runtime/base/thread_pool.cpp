@@ -77,7 +77,7 @@ void ThreadPool::parallel_for(int64_t num_tasks, TaskRef task) {
   num_offered_ += num_pieces;
   const uint32_t generation = generation_.load(std::memory_order_relaxed) + 1;
   offer_.store({generation, num_pieces}, std::memory_order_release);
-  generation_.store(generation, std::memory_order_release);
+  generation_.store(generation, std::memory_order_seq_cst);  // before it is asked who sleeps, or one could sleep on
   for (int i = 0; i < kWokenByEach; ++i) generation_.notify_one();
   run_pieces(0);
   wait_for_others();
