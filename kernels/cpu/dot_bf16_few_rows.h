@@ -21,8 +21,8 @@ namespace {
 constexpr int64_t kFewRows = 8;
 constexpr int64_t kChunkCols = 8;  // of a key, that are transposed at a time: a lane's four words
 
-/// Columns 0 ‥ 7 of 16 rows, each fourth of which rows[] has, as words: word w of row i is lane i of words[w]. Rows are
-/// `stride` apart.
+/// Columns 0 ‥ 7 of 16 rows as words of two: word w of row i is lane i of words[w]. rows[j] is row 4 j; rows are `stride`
+/// elements apart.
 [[gnu::always_inline]] inline void load_words(const uint16_t* const (&rows)[4], int64_t stride, __m512i (&words)[4]) {
   __m512i quarter[4];  // of quarter[i], lane group j holds row 4 j + i
 #pragma GCC unroll 4
