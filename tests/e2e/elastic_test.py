@@ -19,6 +19,7 @@ from ferry.v1 import cluster_pb2, cluster_pb2_grpc, experts_pb2, experts_pb2_grp
 from ferry_job import FERRY, OpenCall, endless_request, pb, wait_until
 
 NUM_CALLS = 6
+STREAMED_TOKENS = 1000  # a second of streams, so that they are open still when whoever is to disturb them had no processor meanwhile
 CHANGE_SECONDS = 60.0  # for a worker to come or go, on a machine that is busy
 NUM_EXPERTS = 64  # of the demo
 MOST_GROWTH_MIB = 100  # of a process while 500 MiB of experts come and go
@@ -60,7 +61,7 @@ class ElasticTest(ferry_job.JobTest):
             self.assertIsNone(call.error)
         return [call.token_ids for call in calls]
 
-    def texts(self, max_tokens=600):
+    def texts(self, max_tokens=STREAMED_TOKENS):
         return [endless_request(seed=i, max_tokens=max_tokens) for i in range(NUM_CALLS)]
 
     def asks(self):
@@ -310,7 +311,7 @@ class JoinTest(ElasticTest):
 
     def test_workers_come_and_go_while_texts_stream(self):
         """Started without any, one comes and one more; the first is killed, another takes its seat, the second leaves."""
-        requests = self.texts(max_tokens=300)
+        requests = self.texts()
         expected = self.tokens_alone(requests)
         job, address = self.start_elastic()
         self.assertEqual(self.run_calls(job, requests), expected, "without any worker")
@@ -339,7 +340,7 @@ class JoinTest(ElasticTest):
     def test_a_worker_joins_ranks_that_were_started_together(self):
         """Every expert twice, and of quantised weights."""
         options = ("--quantize", "w8a8")
-        requests = self.texts(max_tokens=200)
+        requests = self.texts()
         expected = self.tokens_alone(requests, *options)
         job, address = self.start_elastic(*options, "--redundancy", "2x", ranks=3)
         Worker(self, address)
@@ -373,7 +374,7 @@ class JoinTest(ElasticTest):
         ):
             with self.subTest(name):
                 self.post(job, "/start_profile", {"output_dir": name, "level": 0})
-                self.run_calls(job, self.texts(max_tokens=1500 if act is join else 300), act)  # a process starts meanwhile
+                self.run_calls(job, self.texts(max_tokens=1500 if act is join else STREAMED_TOKENS), act)  # a process starts meanwhile
                 self.post(job, "/stop_profile", {"wait": True})
                 self.check_incident(folder / name, kind, changes, "is suspect" in job.log())
 
@@ -429,7 +430,7 @@ class JoinTest(ElasticTest):
             self.assertLess(mib, before[name] + MOST_GROWTH_MIB, f"MiB of {name}; before: {before}")
 
     def test_the_last_worker_may_leave(self):
-        requests = self.texts(max_tokens=100)
+        requests = self.texts()
         expected = self.tokens_alone(requests)
         job, address = self.start_elastic(address=f"unix:ferry-test-{os.getpid()}")
         worker = Worker(self, address)
@@ -462,7 +463,7 @@ class JoinTest(ElasticTest):
 
     def test_two_coordinators_share_workers(self):
         """Each has the answers that it has alone, also when a worker dies, the other coordinator leaves, or both are at one layer."""
-        requests = self.texts(max_tokens=300)
+        requests = self.texts()
         expected = self.tokens_alone(requests)
         jobs = [self.start_elastic() for _ in range(2)]
         joins = [word for _, address in jobs for word in ("--join", address)]
@@ -544,7 +545,7 @@ class JoinTest(ElasticTest):
             self.await_states(job, rank_1="gone", rank_2="healthy")
 
         profile("start")
-        self.run_calls(job, self.texts(max_tokens=100), change)
+        self.run_calls(job, self.texts(), change)
         during = profile("stop", wait=True)["output_dir"]
         profile("start")
         self.run_calls(job, self.texts(max_tokens=100))
