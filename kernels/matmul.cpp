@@ -5,6 +5,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/cpu/unpack_panels.h"
+#include "profiler/span.h"
 #include "runtime/base/error.h"
 
 namespace ferry {
@@ -16,11 +17,20 @@ void Matmul::matmul(Stream& stream, const MatmulRows& rows, const PackedMatrix& 
   grouped_matmul(stream, {.rows = rows, .counts = {&count, 1}, .weights = {&group, 1}, .out = out, .finish = finish});
 }
 
+void Matmul::matmuls(Stream& stream, std::span<const NamedProduct> products) {
+  for (const NamedProduct& product : products) {
+    const Span span(product.zone, product.out.rows);
+    matmul(stream, product.rows, *product.weights, product.out);
+  }
+}
+
 void grouped_matmul(Stream& stream, const GroupedMatmulArgs& args) { stream.backend().matmul().grouped_matmul(stream, args); }
 
 void matmul(Stream& stream, const MatmulRows& rows, const PackedMatrix& weights, MatrixView out, const ProductFinish& finish) {
   stream.backend().matmul().matmul(stream, rows, weights, out, finish);
 }
+
+void matmuls(Stream& stream, std::span<const NamedProduct> products) { stream.backend().matmul().matmuls(stream, products); }
 
 void check_finish(const GroupedMatmulArgs& args, const PackedMatrix& weights) {
   const ProductFinish& finish = args.finish;

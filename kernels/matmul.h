@@ -10,6 +10,7 @@
 #include "kernels/ops.h"
 #include "kernels/quantize.h"
 #include "kernels/stream.h"
+#include "profiler/zones.h"
 
 // Matrix products x W^T with weights that are packed once at load.
 //
@@ -85,6 +86,14 @@ struct GroupedMatmulArgs {
   Address<const int32_t> row_idx{};        // [rows of out] row i is rows.x[row_idx[i]]; none: rows.x[i]
 };
 
+/// One of several products that need nothing of one another, such as those of the same rows.
+struct NamedProduct {
+  Zone zone{};  // what the trace calls it
+  MatmulRows rows;
+  const PackedMatrix* weights = nullptr;
+  MatrixView out;  // [rows, out_cols] T
+};
+
 /// One way to multiply. Chosen once at start; packs and multiplies its own layout only.
 class Matmul {
  public:
@@ -112,6 +121,9 @@ class Matmul {
   /// A grouped product with one group.
   void matmul(Stream& stream, const MatmulRows& rows, const PackedMatrix& weights, MatrixView out,
               const ProductFinish& finish = {});
+  /// One after the other, or side by side, where what it takes to start and end a product counts; each is a span of the trace.
+  /// Those that ran side by side share their time by the bytes of their weights, which are what the time goes to.
+  virtual void matmuls(Stream& stream, std::span<const NamedProduct> products);
 };
 
 /// The product of the stream's backend, whose Matmul packed the weights.
@@ -119,6 +131,8 @@ void grouped_matmul(Stream& stream, const GroupedMatmulArgs& args);
 /// A grouped product with one group.
 void matmul(Stream& stream, const MatmulRows& rows, const PackedMatrix& weights, MatrixView out,
             const ProductFinish& finish = {});
+/// Several products, as of Matmul::matmuls().
+void matmuls(Stream& stream, std::span<const NamedProduct> products);
 
 /// Checks what implementations share: the finish fits the product.
 void check_finish(const GroupedMatmulArgs& args, const PackedMatrix& weights);

@@ -220,6 +220,7 @@ class Stopwatch final : public TokenDispatcher {
     split_.head = lap();
     return split_;
   }
+  bool sends_rows() const override { return true; }  // as if: the shared expert has a time of its own
   void keep_alive() override {}
   void shut_down() override {}
   DType row_dtype() const override { return inner_.row_dtype(); }

@@ -94,6 +94,9 @@ class TokenDispatcher {
   /// Whether it works out on the device what goes where, so that the host need not look at what a router chose.
   virtual bool plans_on_device() const { return false; }
 
+  /// Whether rows go to other ranks, which work while the caller does.
+  virtual bool sends_rows() const { return false; }
+
   /// Tells idle workers that this rank is alive; call at least every kKeepAlivePeriod while no step runs.
   virtual void keep_alive() = 0;
   /// Tells the workers to leave. No call may follow.

@@ -7,8 +7,10 @@ namespace {
 // A task's share: weights and K rows fit the first-level cache, and pieces of rows are long enough to stream (twice as fast as
 // 256 channels on a prefill of 2048 tokens).
 constexpr int64_t kBlockChannels = 1024;
-constexpr int64_t kMaxWeights = 4096;  // floats of transposed weights on a task's stack
+constexpr int64_t kSmallestBlockChannels = 256;  // where there would be fewer blocks than threads
+constexpr int64_t kMaxWeights = 4096;            // floats of transposed weights on a task's stack
 constexpr int64_t kMaxKernel = kMaxWeights / kLanes;
+constexpr int64_t kTokenCost = 3;    // what a token of a channel costs beside an element of a plain sum
 constexpr int64_t kUsualKernel = 4;  // of every published Qwen3.5; its loops are unrolled
 
 /// The inputs of one sequence for one block of channels, by time: before 0 are the replayed rows, and before them the state.
@@ -106,10 +108,13 @@ void causal_conv1d(ThreadPool& pool, const CausalConv1dArgs& args) {
     num_tokens += span.num_tokens;
   }
   const int64_t fitting = kMaxWeights / args.kernel / kLanes * kLanes;
-  const int64_t block = fitting < kBlockChannels ? fitting : kBlockChannels;
+  int64_t block = fitting < kBlockChannels ? fitting : kBlockChannels;
+  while (block >= 2 * kSmallestBlockChannels && args.x.cols < block * pool.num_threads()) block = block / 2 / kLanes * kLanes;
   const int64_t num_blocks = (args.x.cols + block - 1) / block;
+  // Of a channel: its weights are turned round one by one, and a token costs its inputs, an exponential and a division.
+  const int64_t channel_cost = 2 * args.kernel + num_tokens * kTokenCost;
   visit_dtype(args.x.dtype, [&]<class T>() {
-    parallel_rows(pool, num_blocks, block * (num_tokens + 1) * 2, [&](int64_t first, int64_t last) {
+    parallel_rows(pool, num_blocks, block * channel_cost, [&](int64_t first, int64_t last) {
       for (int64_t b = first; b < last; ++b) {
         const int64_t left = args.x.cols - b * block;
         const int64_t width = left < block ? left : block;

@@ -12,12 +12,15 @@
 #include "kernels/cpu/pack_panels.h"
 #include "kernels/cpu/weight_arena.h"
 #include "kernels/cpu_features.h"
+#include "profiler/span.h"
 #include "runtime/base/error.h"
 
 namespace ferry {
 namespace {
 
-constexpr int64_t kTasksPerThread = 4;  // so that a slow thread leaves work to the others
+constexpr int64_t kTasksPerThread = 4;       // so that a slow thread leaves work to the others
+constexpr int64_t kMostTasksPerThread = 16;  // of few rows: cores do not read at one speed, and all wait for the last task
+constexpr int64_t kLightRows = 4;            // up to these: their copies, one a task, are small beside a panel
 constexpr int64_t kSmallestTaskRows = 32;
 constexpr int64_t kTurnRows = 72;    // up to these, panels need not stay in a cache: see panel_passes.h
 constexpr int64_t kTurnPanels = 16;  // and so many hide the wait for the first one
@@ -73,6 +76,10 @@ struct Cut {
   int64_t rows;    // likewise, at most
 };
 
+int64_t tasks_per_thread(int64_t num_rows) {
+  return std::clamp(kMostTasksPerThread * kLightRows / std::max<int64_t>(num_rows, 1), kTasksPerThread, kMostTasksPerThread);
+}
+
 /// Panels so that they stay in a core's second-level cache while all rows pass, or up to `block_rows` of them take turns at
 /// each; fewer where there would be too few tasks.
 Cut choose_cut(const GroupedMatmulArgs& args, const PanelMatrix& shape, int num_threads, int64_t cache_bytes,
@@ -82,7 +89,7 @@ Cut choose_cut(const GroupedMatmulArgs& args, const PanelMatrix& shape, int num_
     num_groups += count > 0 ? 1 : 0;
     most_rows = std::max<int64_t>(most_rows, count);
   }
-  const int64_t wanted_tasks = kTasksPerThread * num_threads, num_panels = shape.columns().num_panels();
+  const int64_t wanted_tasks = tasks_per_thread(most_rows) * num_threads, num_panels = shape.columns().num_panels();
   if (block_rows > 0 && most_rows > kTurnRows) {
     const int64_t row_parts = (most_rows + block_rows - 1) / block_rows;
     return {std::clamp<int64_t>(num_groups * num_panels * row_parts / wanted_tasks, 1, kTurnPanels), block_rows};
@@ -116,47 +123,60 @@ class CpuMatmul final : public Matmul {
   bool borrows_panels() const override { return true; }
   const MatmulKernels& kernels() const { return kernels_; }
   void grouped_matmul(Stream& stream, const GroupedMatmulArgs& args) override;
+  void matmuls(Stream& stream, std::span<const NamedProduct> products) override;
 
  private:
   void add_blocks(const GroupedMatmulArgs& args, int64_t first_row, int64_t num_rows, const PanelMatrix& weights, Cut cut);
+  void add_even_tasks(std::span<const NamedProduct> products, int64_t total_bytes, int64_t num_tasks);
+  void multiply(const MatmulBlock& block) const;
 
   MatmulKernels kernels_;
   WeightArena arena_;
   int64_t cache_bytes_ = kDefaultCacheBytes;
-  std::vector<MatmulBlock> blocks_;  // of the call in progress; keeps its capacity
+  // Of the call in progress; they keep their capacity.
+  std::vector<MatmulBlock> blocks_;
+  std::vector<int64_t> task_ends_;  // behind each task's last block, where tasks have several
 };
+
+/// Rows [row, row + num_rows) of a call times panels [panel, panel + num_panels) of one matrix.
+MatmulBlock make_block(const GroupedMatmulArgs& args, int64_t row, int64_t num_rows, const PanelMatrix& weights, int64_t panel,
+                       int64_t num_panels) {
+  const int64_t panel_cols = weights.is_gated() ? kHalfCols : kPanelCols, first_col = panel * panel_cols;
+  const ConstMatrixView& x = args.rows.x;
+  return {.x = x.row_address(row),
+          .x_dtype = x.dtype,
+          .x_stride = x.row_stride * dtype_bytes(x.dtype),
+          .x_scales = args.rows.scales.raw() == nullptr ? nullptr : args.rows.scales.raw() + row,
+          .panels = weights.panel(panel),
+          .num_panels = num_panels,
+          .type = weights.type(),
+          .k = weights.k(),
+          .out = args.out.row_address(row) + first_col * dtype_bytes(args.out.dtype),
+          .out_stride = args.out.row_stride,
+          .num_rows = num_rows,
+          .num_cols = std::min(num_panels * panel_cols, weights.out_cols() - first_col),
+          .out_dtype = args.out.dtype,
+          .is_gated = weights.is_gated(),
+          .finish = args.finish.bias.raw() == nullptr ? nullptr : &args.finish,
+          .first_row = row,
+          .first_col = first_col};
+}
 
 /// Appends the blocks of one group: all rows for the first panels, then all rows for the next, so that weights are read once.
 void CpuMatmul::add_blocks(const GroupedMatmulArgs& args, int64_t first_row, int64_t num_rows, const PanelMatrix& weights,
                            Cut cut) {
   const int64_t num_panels = weights.columns().num_panels();
-  const int64_t panel_cols = weights.is_gated() ? kHalfCols : kPanelCols;
-  const ConstMatrixView& x = args.rows.x;
   const int64_t row_parts = (num_rows + cut.rows - 1) / cut.rows;
   for (int64_t panel = 0; panel < num_panels; panel += cut.panels) {
-    const int64_t first_col = panel * panel_cols, panels = std::min(cut.panels, num_panels - panel);
+    const int64_t panels = std::min(cut.panels, num_panels - panel);
     for (int64_t part = 0; part < row_parts; ++part) {
       const int64_t row = first_row + num_rows * part / row_parts, end = first_row + num_rows * (part + 1) / row_parts;
-      blocks_.push_back({.x = x.row_address(row),
-                         .x_dtype = x.dtype,
-                         .x_stride = x.row_stride * dtype_bytes(x.dtype),
-                         .x_scales = args.rows.scales.raw() == nullptr ? nullptr : args.rows.scales.raw() + row,
-                         .panels = weights.panel(panel),
-                         .num_panels = panels,
-                         .type = weights.type(),
-                         .k = weights.k(),
-                         .out = args.out.row_address(row) + first_col * dtype_bytes(args.out.dtype),
-                         .out_stride = args.out.row_stride,
-                         .num_rows = end - row,
-                         .num_cols = std::min(panels * panel_cols, weights.out_cols() - first_col),
-                         .out_dtype = args.out.dtype,
-                         .is_gated = weights.is_gated(),
-                         .finish = args.finish.bias.raw() == nullptr ? nullptr : &args.finish,
-                         .first_row = row,
-                         .first_col = first_col});
+      blocks_.push_back(make_block(args, row, end - row, weights, panel, panels));
     }
   }
 }
+
+void CpuMatmul::multiply(const MatmulBlock& block) const { kernels_.of(block.type.format, block.x_dtype)(block); }
 
 void CpuMatmul::grouped_matmul(Stream& stream, const GroupedMatmulArgs& args) {
   ThreadPool& pool = stream.pool();
@@ -164,7 +184,6 @@ void CpuMatmul::grouped_matmul(Stream& stream, const GroupedMatmulArgs& args) {
   FERRY_CHECK_EQ(args.rows.x.rows, args.out.rows);
   blocks_.clear();
   Cut cut{};
-  WeightFormat format = WeightFormat::kF32;
   int64_t row = 0;
   for (std::size_t g = 0; g < args.counts.size(); ++g) {
     const int64_t num_rows = args.counts[g];
@@ -174,14 +193,69 @@ void CpuMatmul::grouped_matmul(Stream& stream, const GroupedMatmulArgs& args) {
     check_operands(args, weights);
     FERRY_CHECK_LE(row + num_rows, args.rows.x.rows);
     if (blocks_.empty()) cut = choose_cut(args, weights, pool.num_threads(), cache_bytes_, kernels_.most_rows);
-    format = weights.type().format;
     add_blocks(args, row, num_rows, weights, cut);
     row += num_rows;
   }
   FERRY_CHECK_EQ(row, args.rows.x.rows);
-  const MatmulKernels::BlockFn multiply = kernels_.of(format, args.rows.x.dtype);
-  pool.parallel_for(static_cast<int64_t>(blocks_.size()),
+  pool.parallel_for(std::ssize(blocks_),
                     [&](int64_t block_idx, int) { multiply(blocks_[static_cast<std::size_t>(block_idx)]); });
+}
+
+/// Bytes that a product reads of its weights.
+int64_t weight_bytes(const NamedProduct& product) { return product.weights->packed_bytes(); }
+
+/// Notes spans that share the time from `begin` (ticks) to now.
+void record_shares(std::span<const NamedProduct> products, int64_t total_bytes, uint64_t begin) {
+  const auto length = static_cast<double>(now_ticks() - begin), total = static_cast<double>(total_bytes);
+  int64_t bytes = 0;
+  const auto moment = [&] { return begin + static_cast<uint64_t>(length * static_cast<double>(bytes) / total); };
+  for (const NamedProduct& product : products) {
+    const uint64_t from = moment();
+    bytes += weight_bytes(product);
+    record_span(product.zone, from, moment(), static_cast<uint32_t>(product.out.rows));
+  }
+}
+
+/// Appends the blocks of tasks with as many bytes of weights each, as nearly as whole panels allow: panels of all products in a
+/// row, cut without regard to where one product ends.
+void CpuMatmul::add_even_tasks(std::span<const NamedProduct> products, int64_t total_bytes, int64_t num_tasks) {
+  const int64_t num_rows = products.front().rows.x.rows;
+  int64_t bytes = 0;  // up to `panel`
+  for (const NamedProduct& product : products) {
+    const auto& weights = static_cast<const PanelMatrix&>(*product.weights);
+    const GroupedMatmulArgs args{.rows = product.rows, .out = product.out};
+    check_operands(args, weights);
+    FERRY_CHECK(product.rows.x.rows == num_rows && product.out.rows == num_rows);
+    const int64_t num_panels = weights.columns().num_panels(), stride = weights.panel_stride();
+    for (int64_t panel = 0, end = 0; panel < num_panels; panel = end) {
+      const int64_t task = std::ssize(task_ends_);
+      const int64_t task_end = total_bytes * (task + 1) / num_tasks;  // bytes
+      const int64_t wanted = std::max<int64_t>((task_end - bytes + stride / 2) / stride, 1);
+      end = std::min(panel + wanted, num_panels);
+      blocks_.push_back(make_block(args, 0, num_rows, weights, panel, end - panel));
+      bytes += (end - panel) * stride;
+      if (bytes + stride / 2 >= task_end) task_ends_.push_back(std::ssize(blocks_));
+    }
+  }
+  if (task_ends_.empty() || task_ends_.back() != std::ssize(blocks_)) task_ends_.push_back(std::ssize(blocks_));
+}
+
+void CpuMatmul::matmuls(Stream& stream, std::span<const NamedProduct> products) {
+  // Of more rows a product takes so long that nothing is lost between two of them, and cuts of its own use the caches better.
+  if (products.size() < 2 || products.front().out.rows > kTurnRows) return Matmul::matmuls(stream, products);
+  if (products.front().out.rows == 0) return;
+  const uint64_t begin = now_ticks();
+  int64_t total_bytes = 0;
+  for (const NamedProduct& product : products) total_bytes += weight_bytes(product);
+  blocks_.clear();
+  task_ends_.clear();
+  add_even_tasks(products, total_bytes, tasks_per_thread(products.front().out.rows) * stream.pool().num_threads());
+  stream.pool().parallel_for(std::ssize(task_ends_), [&](int64_t task_idx, int) {
+    const auto task = static_cast<std::size_t>(task_idx);
+    for (int64_t b = task == 0 ? 0 : task_ends_[task - 1]; b < task_ends_[task]; ++b)
+      multiply(blocks_[static_cast<std::size_t>(b)]);
+  });
+  record_shares(products, total_bytes, begin);
 }
 
 }  // namespace

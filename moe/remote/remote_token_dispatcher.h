@@ -81,6 +81,7 @@ class RemoteTokenDispatcher final : public TokenDispatcher {
   void begin_step(int64_t step) override;
   DispatchHandle dispatch(const DispatchArgs& args) override;
   void combine(DispatchHandle handle, MatrixView out) override;
+  bool sends_rows() const override { return true; }
   void keep_alive() override;
   void shut_down() override;
   DType row_dtype() const override { return options_.row_dtype; }

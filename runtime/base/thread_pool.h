@@ -62,6 +62,8 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int num_threads() const { return num_threads_; }
+  /// Whether a call finds its threads awake, if it comes soon after the last one: then it costs a microsecond or two.
+  bool waits_awake() const { return spin_ > std::chrono::microseconds(0); }
 
   /// Another value than before whenever a thread took a task or was done with its last one. Any thread may ask.
   uint64_t progress() const;

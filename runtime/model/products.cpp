@@ -1,6 +1,7 @@
 #include "runtime/model/products.h"
 
-#include "profiler/span.h"
+#include <array>
+
 #include "runtime/base/check.h"
 
 namespace ferry {
@@ -23,9 +24,15 @@ Activations Products::activations(ConstMatrixView x, CodeBuffer& buffer, const M
   return {x, {codes, scales}};
 }
 
-void Products::linear(Zone zone, const Activations& x, const PackedMatrix& weights, MatrixView out) const {
-  const Span span(zone, out.rows);
-  matmul(stream_, weights.type().is_integer() ? x.codes : MatmulRows{x.values}, weights, out);
+void Products::linears(const Activations& x, std::span<const Linear> products) const {
+  FERRY_CHECK_LE(products.size(), kMostTogether);
+  std::array<NamedProduct, kMostTogether> named;
+  std::size_t count = 0;
+  for (const Linear& product : products) {
+    const MatmulRows rows = product.weights->type().is_integer() ? x.codes : MatmulRows{x.values};
+    named[count++] = {.zone = product.zone, .rows = rows, .weights = product.weights, .out = product.out};
+  }
+  matmuls(stream_, std::span(named).first(count));
 }
 
 }  // namespace ferry

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <initializer_list>
+#include <span>
 #include <vector>
 
 #include "kernels/matmul.h"
@@ -42,6 +45,13 @@ struct Activations {
   MatmulRows codes;
 };
 
+/// One of several products of the same rows.
+struct Linear {
+  Zone zone{};  // what it is recorded as
+  const PackedMatrix* weights = nullptr;
+  MatrixView out;
+};
+
 /// The matrix products of a step, with what runs them. Borrows all of it.
 class Products {
  public:
@@ -51,9 +61,18 @@ class Products {
   /// The rows `x` of `batch`, with their codes in `buffer` if `is_quantized`.
   Activations activations(ConstMatrixView x, CodeBuffer& buffer, const MicroBatch& batch, bool is_quantized) const;
   /// out = x times weights, recorded as `zone`.
-  void linear(Zone zone, const Activations& x, const PackedMatrix& weights, MatrixView out) const;
+  void linear(Zone zone, const Activations& x, const PackedMatrix& weights, MatrixView out) const {
+    linears(x, {{zone, &weights, out}});
+  }
+  /// Up to kMostTogether of them in one call: where they run side by side, threads meet once.
+  void linears(const Activations& x, std::span<const Linear> products) const;
+  void linears(const Activations& x, std::initializer_list<Linear> products) const {
+    linears(x, std::span(products.begin(), products.size()));
+  }
 
  private:
+  static constexpr std::size_t kMostTogether = 4;
+
   Stream& stream_;
 };
 

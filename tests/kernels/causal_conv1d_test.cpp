@@ -130,6 +130,38 @@ TEST_P(CausalConv1dTest, HeldRowsWaitForTheirReplay) {
   }
 }
 
+// With more threads channels come in smaller blocks, and threads that are awake share out shorter calls.
+TEST_P(CausalConv1dTest, ThreadsDoNotMatter) {
+  for (const int64_t kernel : {4, 6}) {
+    const int64_t channels = 2131;
+    const std::vector<SequenceSpan> sequences = {{0, 1, 5}, {1, 7, 0}};
+    const TestMatrix x = TestMatrix(dtype(), 8, channels).fill_random(9);
+    const std::vector<float> weight = random_floats(static_cast<std::size_t>(channels * kernel), 10);
+    const auto values = [&](int num_threads, std::chrono::microseconds spin) {
+      TestStream stream(num_threads, spin);
+      std::vector<TestMatrix> states = random_states(2, kernel, channels);
+      std::vector<std::byte*> pointers{states[0].view().data, states[1].view().data};
+      states.push_back(TestMatrix(dtype(), 8, channels));
+      table().causal_conv1d(stream, {.x = x.view(),
+                                     .weight = weight.data(),
+                                     .kernel = kernel,
+                                     .sequences = sequences,
+                                     .states = pointers,
+                                     .out = states.back().view()});
+      return states;
+    };
+    const std::vector<TestMatrix> alone = values(1, {});
+    for (const int num_threads : {2, 5, 40}) {
+      for (const int spin_us : {0, 50}) {
+        const std::vector<TestMatrix> shared = values(num_threads, std::chrono::microseconds(spin_us));
+        for (std::size_t i = 0; i < alone.size(); ++i)
+          EXPECT_TRUE(all_close(shared[i].view(), alone[i].view(), kExact))
+              << kernel << ", " << num_threads << " threads, " << i;
+      }
+    }
+  }
+}
+
 // A sequence gives the same bits alone and among others, long and short.
 TEST_P(CausalConv1dTest, SequencesDoNotMix) {
   const int64_t kernel = 4, channels = 2131;

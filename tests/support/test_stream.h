@@ -1,5 +1,7 @@
 #pragma once
 
+#include <chrono>
+
 #include "kernels/backend.h"
 
 namespace ferry::test {
@@ -8,7 +10,8 @@ namespace ferry::test {
 /// table that is.
 class TestStream {
  public:
-  explicit TestStream(int num_threads) : pool_(num_threads), stream_(best_backend(), pool_) {}
+  explicit TestStream(int num_threads, std::chrono::microseconds spin = {})
+      : pool_(num_threads, spin), stream_(best_backend(), pool_) {}
   operator Stream&() { return stream_; }  // NOLINT: implicit
 
  private:

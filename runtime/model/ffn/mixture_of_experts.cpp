@@ -1,5 +1,7 @@
 #include "runtime/model/ffn/mixture_of_experts.h"
 
+#include <array>
+#include <span>
 #include <utility>
 
 namespace ferry {
@@ -47,13 +49,12 @@ DispatchHandle MixtureOfExperts::begin(const BlockStep& step, const MoeWeights& 
                                        TokenDispatcher& dispatcher) {
   const MicroBatch& batch = step.batch;
   const Activations& x = step.normed;
-  // Rows that leave for other ranks go first, and the shared expert works meanwhile. On a device that does all of it, work that
-  // needs nothing of one another is handed in together.
-  const bool is_together = dispatcher.plans_on_device(), has_shared = w.shared_down != nullptr;
-  if (has_shared && is_together) begin_shared(step, w, x);
-  const bool needs_look = !plan_.is_sliced && (!is_together || step.tap != nullptr || step.routing != nullptr);
+  // Rows that leave for other ranks go first, and the shared expert works meanwhile. Where none leave, work that needs nothing
+  // of one another is handed in together.
+  const bool is_together = !dispatcher.sends_rows(), has_shared = w.shared_down != nullptr;
+  const bool needs_look = !plan_.is_sliced && (!dispatcher.plans_on_device() || step.tap != nullptr || step.routing != nullptr);
+  multiply_gates(step, w, {.is_router = !plan_.is_sliced, .are_shared = has_shared && is_together});
   const RouterTopkArgs choice = choice_args(batch, w);
-  if (!plan_.is_sliced) step.products.linear(Zone::kRouter, x, *w.router, rows_of(router_logits_, batch));
   if (needs_look) {
     router_topk(step.products.stream(), choice);
     look_at_choice(step, layer_idx);
@@ -71,7 +72,7 @@ DispatchHandle MixtureOfExperts::begin(const BlockStep& step, const MoeWeights& 
                                                .top_k = plan_.top_k,
                                                .micro_batch = batch.number});
   if (!has_shared) return routed;
-  if (!is_together) begin_shared(step, w, x);
+  if (!is_together) multiply_gates(step, w, {.are_shared = true});
   step.products.linear(Zone::kSharedDown, is_together ? shared : shared_activations(step), *w.shared_down,
                        rows_of(shared_out_, batch));
   return routed;
@@ -102,11 +103,16 @@ void MixtureOfExperts::look_at_choice(const BlockStep& step, int64_t layer_idx) 
   if (step.tap != nullptr) step.tap->routing(layer_idx, ids, {topk_weights_.host() + first, static_cast<std::size_t>(count)});
 }
 
-/// The shared expert's gates: the one of its result, and those within it.
-void MixtureOfExperts::begin_shared(const BlockStep& step, const MoeWeights& w, const Activations& x) {
-  const Products& products = step.products;
-  products.linear(Zone::kSharedGateUp, x, *w.shared_gate_up, rows_of(shared_activated_, step.batch));
-  products.linear(Zone::kSharedGate, x, *w.shared_expert_gate, rows_of(shared_gate_, step.batch));
+/// The shared expert's gates: those within it, and the one of its result; and the router's logits.
+void MixtureOfExperts::multiply_gates(const BlockStep& step, const MoeWeights& w, Gates which) {
+  std::array<Linear, 3> gates;
+  std::size_t count = 0;
+  if (which.are_shared) {
+    gates[count++] = {Zone::kSharedGateUp, w.shared_gate_up.get(), rows_of(shared_activated_, step.batch)};
+    gates[count++] = {Zone::kSharedGate, w.shared_expert_gate.get(), rows_of(shared_gate_, step.batch)};
+  }
+  if (which.is_router) gates[count++] = {Zone::kRouter, w.router.get(), rows_of(router_logits_, step.batch)};
+  step.products.linears(step.normed, std::span(gates).first(count));
 }
 
 Activations MixtureOfExperts::shared_activations(const BlockStep& step) {

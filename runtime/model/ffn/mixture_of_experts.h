@@ -31,9 +31,13 @@ class MixtureOfExperts {
   static void describe(const ModelConfig& config, OperatorList& list);
 
  private:
+  /// Which products that read the block's rows.
+  struct Gates {
+    bool is_router = false, are_shared = false;
+  };
   RouterTopkArgs choice_args(const MicroBatch& batch, const MoeWeights& w);
   void look_at_choice(const BlockStep& step, int64_t layer_idx);
-  void begin_shared(const BlockStep& step, const MoeWeights& w, const Activations& x);
+  void multiply_gates(const BlockStep& step, const MoeWeights& w, Gates which);
   Activations shared_activations(const BlockStep& step);
 
   const MoePlan& plan_;

@@ -58,10 +58,9 @@ void AttentionMixer::run(const BlockStep& step, const AttentionWeights& w, int k
   const MatrixView q = rows_of(q_, batch), k = rows_of(k_, batch), v = rows_of(v_, batch),
                    attended = rows_of(attention_out_, batch);
   const MatrixView projected = plan_.has_gate ? rows_of(q_and_gate_, batch) : q;
-  const Activations& x = step.normed;
-  products.linear(Zone::kQProj, x, *w.q_proj, projected);
-  products.linear(Zone::kKProj, x, *w.k_proj, k);
-  products.linear(Zone::kVProj, x, *w.v_proj, v);
+  products.linears(
+      step.normed,
+      {{Zone::kQProj, w.q_proj.get(), projected}, {Zone::kKProj, w.k_proj.get(), k}, {Zone::kVProj, w.v_proj.get(), v}});
   const MatrixView head_rows = projected.split_rows(plan_.num_heads);  // [T * num_heads, head_dim, and as much of the gate]
   norm_and_rotate(step, w, head_rows.cols_from(0, plan_.head_dim), q, k);
 

@@ -129,11 +129,10 @@ void GatedDeltaMixer::run(const BlockStep& step, const GatedDeltaWeights& w, int
   const MicroBatch& batch = step.batch;
   const Products& products = step.products;
   find_states(step, state_layer);
-  const Activations& x = step.normed;
-  products.linear(Zone::kInProjQkv, x, *w.in_proj_qkv, rows_of(qkv_, batch));
-  products.linear(Zone::kInProjZ, x, *w.in_proj_z, rows_of(z_, batch));
-  products.linear(Zone::kInProjB, x, *w.in_proj_b, rows_of(b_gate_, batch));
-  products.linear(Zone::kInProjA, x, *w.in_proj_a, rows_of(a_gate_, batch));
+  products.linears(step.normed, {{Zone::kInProjQkv, w.in_proj_qkv.get(), rows_of(qkv_, batch)},
+                                 {Zone::kInProjZ, w.in_proj_z.get(), rows_of(z_, batch)},
+                                 {Zone::kInProjB, w.in_proj_b.get(), rows_of(b_gate_, batch)},
+                                 {Zone::kInProjA, w.in_proj_a.get(), rows_of(a_gate_, batch)}});
   const GatedDeltaMixArgs mix = mix_args(step, w);
   if (batch.saves.empty()) {
     gated_delta_mix(products.stream(), mix);
