@@ -126,6 +126,7 @@ class CpuMatmul final : public Matmul {
   void matmuls(Stream& stream, std::span<const NamedProduct> products) override;
 
  private:
+  void begin_call(const ThreadPool& pool);
   void add_blocks(const GroupedMatmulArgs& args, int64_t first_row, int64_t num_rows, const PanelMatrix& weights, Cut cut);
   void add_even_tasks(std::span<const NamedProduct> products, int64_t total_bytes, int64_t num_tasks);
   void multiply(const MatmulBlock& block) const;
@@ -162,6 +163,15 @@ MatmulBlock make_block(const GroupedMatmulArgs& args, int64_t row, int64_t num_r
           .first_col = first_col};
 }
 
+/// Room for the tasks of few rows is made in the first call, whichever that is, so that a step of decode need not.
+void CpuMatmul::begin_call(const ThreadPool& pool) {
+  const auto most_tasks = static_cast<std::size_t>(kMostTasksPerThread * pool.num_threads());
+  blocks_.clear();
+  task_ends_.clear();
+  blocks_.reserve(2 * most_tasks);  // whole panels may make more of them than are wanted
+  task_ends_.reserve(2 * most_tasks);
+}
+
 /// Appends the blocks of one group: all rows for the first panels, then all rows for the next, so that weights are read once.
 void CpuMatmul::add_blocks(const GroupedMatmulArgs& args, int64_t first_row, int64_t num_rows, const PanelMatrix& weights,
                            Cut cut) {
@@ -182,7 +192,7 @@ void CpuMatmul::grouped_matmul(Stream& stream, const GroupedMatmulArgs& args) {
   ThreadPool& pool = stream.pool();
   FERRY_CHECK_EQ(args.counts.size(), args.weights.size());
   FERRY_CHECK_EQ(args.rows.x.rows, args.out.rows);
-  blocks_.clear();
+  begin_call(pool);
   Cut cut{};
   int64_t row = 0;
   for (std::size_t g = 0; g < args.counts.size(); ++g) {
@@ -247,8 +257,7 @@ void CpuMatmul::matmuls(Stream& stream, std::span<const NamedProduct> products) 
   const uint64_t begin = now_ticks();
   int64_t total_bytes = 0;
   for (const NamedProduct& product : products) total_bytes += weight_bytes(product);
-  blocks_.clear();
-  task_ends_.clear();
+  begin_call(stream.pool());
   add_even_tasks(products, total_bytes, tasks_per_thread(products.front().out.rows) * stream.pool().num_threads());
   stream.pool().parallel_for(std::ssize(task_ends_), [&](int64_t task_idx, int) {
     const auto task = static_cast<std::size_t>(task_idx);
