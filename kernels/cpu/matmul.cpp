@@ -19,7 +19,7 @@ namespace ferry {
 namespace {
 
 constexpr int64_t kTasksPerThread = 4;       // so that a slow thread leaves work to the others
-constexpr int64_t kMostTasksPerThread = 16;  // of few rows: cores do not read at one speed, and all wait for the last task
+constexpr int64_t kMostTasksPerThread = 16;  // of few rows and many threads: cores do not read at one speed
 constexpr int64_t kLightRows = 4;            // up to these: their copies, one a task, are small beside a panel
 constexpr int64_t kSmallestTaskRows = 32;
 constexpr int64_t kTurnRows = 72;    // up to these, panels need not stay in a cache: see panel_passes.h
@@ -76,8 +76,10 @@ struct Cut {
   int64_t rows;    // likewise, at most
 };
 
-int64_t tasks_per_thread(int64_t num_rows) {
-  return std::clamp(kMostTasksPerThread * kLightRows / std::max<int64_t>(num_rows, 1), kTasksPerThread, kMostTasksPerThread);
+/// The more threads, the more of them wait for the slowest one's last task.
+int64_t tasks_per_thread(int64_t num_rows, int num_threads) {
+  const int64_t most = std::clamp<int64_t>(num_threads, kTasksPerThread, kMostTasksPerThread);
+  return std::clamp(most * kLightRows / std::max<int64_t>(num_rows, 1), kTasksPerThread, most);
 }
 
 /// Panels so that they stay in a core's second-level cache while all rows pass, or up to `block_rows` of them take turns at
@@ -89,7 +91,8 @@ Cut choose_cut(const GroupedMatmulArgs& args, const PanelMatrix& shape, int num_
     num_groups += count > 0 ? 1 : 0;
     most_rows = std::max<int64_t>(most_rows, count);
   }
-  const int64_t wanted_tasks = tasks_per_thread(most_rows) * num_threads, num_panels = shape.columns().num_panels();
+  const int64_t wanted_tasks = tasks_per_thread(most_rows, num_threads) * num_threads,
+                num_panels = shape.columns().num_panels();
   if (block_rows > 0 && most_rows > kTurnRows) {
     const int64_t row_parts = (most_rows + block_rows - 1) / block_rows;
     return {std::clamp<int64_t>(num_groups * num_panels * row_parts / wanted_tasks, 1, kTurnPanels), block_rows};
@@ -165,11 +168,12 @@ MatmulBlock make_block(const GroupedMatmulArgs& args, int64_t row, int64_t num_r
 
 /// Room for the tasks of few rows is made in the first call, whichever that is, so that a step of decode need not.
 void CpuMatmul::begin_call(const ThreadPool& pool) {
-  const auto most_tasks = static_cast<std::size_t>(kMostTasksPerThread * pool.num_threads());
+  constexpr std::size_t kSpareTasks = 1024;  // tasks of kTurnPanels are more where threads are few: of 524,288 columns here
+  const std::size_t most_tasks = static_cast<std::size_t>(kMostTasksPerThread * pool.num_threads()) + kSpareTasks;
   blocks_.clear();
   task_ends_.clear();
-  blocks_.reserve(2 * most_tasks);  // whole panels may make more of them than are wanted
-  task_ends_.reserve(2 * most_tasks);
+  blocks_.reserve(most_tasks);
+  task_ends_.reserve(most_tasks);
 }
 
 /// Appends the blocks of one group: all rows for the first panels, then all rows for the next, so that weights are read once.
@@ -255,10 +259,15 @@ void CpuMatmul::matmuls(Stream& stream, std::span<const NamedProduct> products) 
   if (products.size() < 2 || products.front().out.rows > kTurnRows) return Matmul::matmuls(stream, products);
   if (products.front().out.rows == 0) return;
   const uint64_t begin = now_ticks();
-  int64_t total_bytes = 0;
-  for (const NamedProduct& product : products) total_bytes += weight_bytes(product);
+  int64_t total_bytes = 0, num_panels = 0;
+  for (const NamedProduct& product : products) {
+    total_bytes += weight_bytes(product);
+    num_panels += static_cast<const PanelMatrix&>(*product.weights).columns().num_panels();
+  }
+  const int num_threads = stream.pool().num_threads();
+  const int64_t wanted_tasks = tasks_per_thread(products.front().out.rows, num_threads) * num_threads;
   begin_call(stream.pool());
-  add_even_tasks(products, total_bytes, tasks_per_thread(products.front().out.rows) * stream.pool().num_threads());
+  add_even_tasks(products, total_bytes, std::max(wanted_tasks, num_panels / kTurnPanels));
   stream.pool().parallel_for(std::ssize(task_ends_), [&](int64_t task_idx, int) {
     const auto task = static_cast<std::size_t>(task_idx);
     for (int64_t b = task == 0 ? 0 : task_ends_[task - 1]; b < task_ends_[task]; ++b)
