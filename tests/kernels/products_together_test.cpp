@@ -32,6 +32,8 @@ struct SameRows {
       plain(44, WeightUse::kGated, 7);
     }
     plain(65, WeightUse::kPlain, 8);
+    // Less than half of what a panel before it takes.
+    if (has_codes) weights.push_back(matmul.pack(random_codes(int4(64), 31, kK, 9), WeightUse::kPlain));
     for (const auto& matrix : weights) {
       outs.emplace_back(DType::kBF16, num_rows, matrix->out_cols());
       fill(outs.back().view(), std::numeric_limits<float>::quiet_NaN());
@@ -43,7 +45,7 @@ struct SameRows {
   }
   std::vector<NamedProduct> products() {
     constexpr Zone kNames[] = {Zone::kInProjQkv, Zone::kInProjZ, Zone::kSharedGateUp, Zone::kSharedGate,
-                               Zone::kQProj,     Zone::kKProj,   Zone::kRouter};
+                               Zone::kQProj,     Zone::kKProj,   Zone::kVProj,        Zone::kRouter};
     std::vector<NamedProduct> products;
     for (std::size_t i = 0; i < weights.size(); ++i)
       products.push_back({kNames[i], rows_of(*weights[i]), weights[i].get(), outs[i].view()});
