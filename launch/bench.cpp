@@ -298,8 +298,8 @@ void Bench::run_prefill(int64_t length) {
   }
   const int64_t chunk = engine_.scheduler_options().prefill_chunk, depth = driver_.context();
   const Work work = work_.prompt(depth, length, chunk, static_cast<double>(num_experts_read));
-  const auto num_steps = static_cast<double>((length + chunk - 1) / chunk);
-  add_row(measure({.phase = Phase::kPrefill, .size = length, .depth = depth}, num_steps, work,
+  const int64_t num_steps = (length + chunk - 1) / chunk;
+  add_row(measure({.phase = Phase::kPrefill, .size = length, .depth = depth}, static_cast<double>(num_steps), work,
                   prefill(std::min(length, kWarmUpTokens)), timed));
 }
 
@@ -385,9 +385,8 @@ void Bench::print_head() {
   std::printf("loaded %.2f GB in %.1f s, %.1f GB/s\n", static_cast<double>(load.bytes) * 1e-9, load.seconds,
               static_cast<double>(load.bytes) * 1e-9 / load.seconds);
   const SchedulerOptions& limits = engine_.scheduler_options();
-  if (o_.depths != std::vector<int64_t>{0})
-    std::printf("cache of %lld tokens; contexts are computed once\n",
-                static_cast<long long>(limits.num_blocks * limits.block_tokens));
+  const long long cache_tokens = limits.num_blocks * limits.block_tokens;
+  if (o_.depths != std::vector<int64_t>{0}) std::printf("cache of %lld tokens; contexts are computed once\n", cache_tokens);
   print_bench_head(kWarmUpLimits, (roof_ ? "coordinator's threads can do (" : "device can do (") + unit_name() +
                                       (cluster_.num_workers() == 0 ? ")" : "), of its own work"));
 }

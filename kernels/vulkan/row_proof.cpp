@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <set>
 #include <string_view>
@@ -136,8 +137,8 @@ bool rows_stand_alone(Stream& stream, const RowProof& proof) {
                                                     ? matmul.pack(random_codes(random, proof.type, proof.n, proof.k))
                                                     : matmul.pack(random_values(random, proof.dtype, proof.n, proof.k).view());
   const Samples samples(random, proof);
-  std::vector<int32_t> picked;
-  for (int32_t i = 0; i < kNumSamples; ++i) picked.push_back(i);
+  std::vector<int32_t> picked(kNumSamples);
+  std::iota(picked.begin(), picked.end(), 0);
   const Matrix alone = products_of(stream, samples, picked, std::vector<int32_t>(kNumSamples, 1), *weights, proof.dtype);
   const auto row_bytes = static_cast<std::size_t>(proof.n * dtype_bytes(proof.dtype));
   for (const RowProof::Batch& batch : proof.batches) {

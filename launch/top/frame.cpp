@@ -36,7 +36,7 @@ struct Section {
 /// "label      item   item", on as many lines as the items need.
 class ItemLines {
  public:
-  ItemLines(std::string label, const Screen& screen) : screen_(screen) {
+  ItemLines(const std::string& label, const Screen& screen) : screen_(screen) {
     lines_.emplace_back();
     lines_.back().add(label, Style::kStrong);
     lines_.back().pad(kLabelColumns);
