@@ -29,6 +29,7 @@ bool has_avx512() {
 }
 bool has_avx512_vnni() { return has_avx512() && __builtin_cpu_supports("avx512vnni"); }
 bool has_avx512_bf16() { return has_avx512() && __builtin_cpu_supports("avx512bf16"); }
+bool has_avx512_vbmi() { return has_avx512() && __builtin_cpu_supports("avx512vbmi"); }
 bool has_amx() {
   static const bool usable = has_avx512_bf16() && has_avx512_vnni() && processor_has_amx() && may_use_tiles();
   return usable;

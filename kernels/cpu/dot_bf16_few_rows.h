@@ -21,10 +21,9 @@ namespace {
 constexpr int64_t kFewRows = 8;
 constexpr int64_t kChunkCols = 8;  // of a key, that are transposed at a time: a lane's four words
 
-/// Columns 0 ‥ 7 of 16 rows as words of two: word w of row i is lane i of words[w]. rows[j] is row 4 j; rows are `stride`
-/// elements apart.
-[[gnu::always_inline]] inline void load_words(const uint16_t* const (&rows)[4], int64_t stride, __m512i (&words)[4]) {
-  __m512i quarter[4];  // of quarter[i], lane group j holds row 4 j + i
+/// 16 bytes of 16 rows: of quarter[i], lane group j holds row 4 j + i. rows[j] is row 4 j; rows are `stride` elements apart.
+template <class T>
+[[gnu::always_inline]] inline void load_quarters(const T* const (&rows)[4], int64_t stride, __m512i (&quarter)[4]) {
 #pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) {
     const auto chunk = [&](int j) __attribute__((always_inline)) {
@@ -34,6 +33,12 @@ constexpr int64_t kChunkCols = 8;  // of a key, that are transposed at a time: a
     quarter[i] = _mm512_maskz_inserti32x4(0xffff, quarter[i], chunk(2), 2);
     quarter[i] = _mm512_maskz_inserti32x4(0xffff, quarter[i], chunk(3), 3);
   }
+}
+
+/// Columns 0 ‥ 7 of 16 rows as words of two: word w of row i is lane i of words[w]. Rows as in load_quarters().
+[[gnu::always_inline]] inline void load_words(const uint16_t* const (&rows)[4], int64_t stride, __m512i (&words)[4]) {
+  __m512i quarter[4];
+  load_quarters(rows, stride, quarter);
   const auto low = [](__m512i a, __m512i b) __attribute__((always_inline)) {
     return _mm512_maskz_unpacklo_epi32(0xffff, a, b);
   };

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/cpu/bf16_cached_attention.h"
+#include "kernels/cpu/dot_bf16_few_codes.h"
 #include "kernels/cpu/dot_bf16_few_rows.h"
 #include "kernels/cpu/dot_bf16_sums.h"
 #include "kernels/cpu/row_tiles.h"
@@ -10,7 +11,8 @@
 // be; of 32 columns two registers hold 16 each, in the order that the rows' source gives them.
 //
 // Rows of codes become bf16 next to the product: keys 16 at a time into the first cache, or a block's once for several pieces;
-// values pair by pair in registers, or as what is copied for many rows. So a step of decode reads half the bytes.
+// values pair by pair in registers, or as what is copied for many rows. So a step of decode reads half the bytes. Up to 8 rows
+// multiply codes as whole numbers where that gives the same bits (dot_bf16_few_codes.h).
 
 namespace ferry::FERRY_ISA_NAMESPACE {
 namespace {
@@ -153,10 +155,18 @@ class DotRowWalk {
   template <class SumsOf>
   void attend(int64_t first, int64_t end, SumsOf sums_of) const {
     Rows cache = find_rows(first, end);
+    const bool may_be_whole = takes_whole_codes();
     for (int64_t key = first; key < end; key += kKeyBlock) {
       const int64_t num_keys = end - key < kKeyBlock ? end - key : kKeyBlock;
       const Rows next = find_rows(key + kKeyBlock < end ? key + kKeyBlock : key, end);
-      if constexpr (Source::kIsCodes) load_scales(cache, next, num_keys);
+      if constexpr (Source::kIsCodes) {
+        ask_for_exponents(next);
+        if (may_be_whole && attend_whole_codes(cache, next, sums_of(0), key, num_keys)) {
+          cache = next;
+          continue;
+        }
+        load_scales(cache, num_keys);
+      }
       if (shares_keys()) widen_keys(cache, 0, num_keys);
       if (packs()) pack_values(cache, num_keys);
       for (int64_t piece = 0; piece < rows_.num_pieces(); ++piece) {
@@ -233,15 +243,18 @@ class DotRowWalk {
     return found;
   }
 
-  /// Of codes: the block's scales, to w_.key_scales and w_.value_scales; asks for the next block's.
-  void load_scales(const Rows& cache, const Rows& next, int64_t num_keys) const {
+  /// Of codes: the block's scales, to w_.key_scales and w_.value_scales.
+  void load_scales(const Rows& cache, int64_t num_keys) const {
     const int64_t count = kSide * rows_.shape().k_tiles;
     for (int64_t key = 0; key < num_keys; key += kSide) {
       widen_scales(cache.key_exponents[key / kSide], count, w_.key_scales + key * rows_.shape().k_tiles);
       widen_scales(cache.value_exponents[key / kSide], count, w_.value_scales + key * rows_.shape().k_tiles);
     }
+  }
+  /// Of the next block.
+  void ask_for_exponents(const Rows& next) const {
     for (int64_t i = 0; i < Rows::kRuns; ++i) {
-      for (int64_t at = 0; at < count; at += kPrefetchLine) {
+      for (int64_t at = 0; at < kSide * rows_.shape().k_tiles; at += kPrefetchLine) {
         __builtin_prefetch(next.key_exponents[i] + at, 0, 3);
         __builtin_prefetch(next.value_exponents[i] + at, 0, 3);
       }
@@ -307,14 +320,68 @@ class DotRowWalk {
     const HeadShape& shape = rows_.shape();
     const int64_t num_rows = rows_.piece_rows(0);
     multiply_few(cache, num_keys, num_rows);
-    const RowWeights<kKeyBlock> weights{w_.block, num_rows, num_keys, scale_};
+    weigh_few(sums, first_key, num_keys);
+    multiply_values<false, kKeyBlock>(cache, next, num_keys, num_rows, true, sums.sums);
+    add_row_weights<kKeyBlock>(w_.block.weights, num_rows, num_keys, sums.sums + shape.num_cols * kRows);
+  }
+  void weigh_few(const KeySums& sums, int64_t first_key, int64_t num_keys) const {
+    const RowWeights<kKeyBlock> weights{w_.block, rows_.piece_rows(0), num_keys, scale_};
     const auto num_visible = [&](int64_t r) {
       const int64_t count = rows_.position(0, r) + 1 - first_key;
       return count < num_keys ? count : num_keys;
     };
     if (weights.weigh(sums.row_peak, num_visible)) rescale(0, sums);
-    multiply_values<false, kKeyBlock>(cache, next, num_keys, num_rows, true, sums.sums);
-    add_row_weights<kKeyBlock>(w_.block.weights, num_rows, num_keys, sums.sums + shape.num_cols * kRows);
+  }
+
+  /// Whether codes may be multiplied as whole numbers (dot_bf16_few_codes.h).
+  bool takes_whole_codes() const {
+    if constexpr (!Source::kIsCodes) return false;
+    return is_few() && has_avx512_vbmi() && BlockExponents<kKeyBlock>::takes_queries(rows_.shape(), w_.queries);
+  }
+  /// attend_few() with codes as whole numbers; does nothing and returns false where their exponents do not allow that.
+  bool attend_whole_codes([[maybe_unused]] const Rows& cache, [[maybe_unused]] const Rows& next,
+                          [[maybe_unused]] const KeySums& sums, [[maybe_unused]] int64_t first_key,
+                          [[maybe_unused]] int64_t num_keys) const {
+    if constexpr (Source::kIsCodes) {
+      const HeadShape& shape = rows_.shape();
+      const int64_t num_rows = rows_.piece_rows(0);
+      const BlockExponents<kKeyBlock> exponents(cache.key_exponents, cache.value_exponents, num_keys, shape.k_tiles);
+      if (!exponents.in_range()) return false;
+      const int8_t *const *keys = cache.keys, *const *values = cache.values;
+      const uint16_t* queries = w_.queries;
+      float* scores = w_.block.scores;
+      run_rows<CodeLanes<kKeyBlock>::template Keys, kMostRows>(num_rows, shape, keys, exponents, num_keys, queries, values,
+                                                               scores);
+      weigh_few(sums, first_key, num_keys);
+      if (exponents.takes_weights(w_.block.weights, num_rows, num_keys)) {
+        multiply_whole_values(cache, next, exponents, num_keys, num_rows, sums.sums);
+      } else {
+        load_scales(cache, num_keys);
+        multiply_values<false, kKeyBlock>(cache, next, num_keys, num_rows, true, sums.sums);
+      }
+      add_row_weights<kKeyBlock>(w_.block.weights, num_rows, num_keys, sums.sums + shape.num_cols * kRows);
+    }
+    return true;
+  }
+  /// O += P V of few rows, and asks for the next block's keys.
+  void multiply_whole_values(const Rows& cache, const Rows& next, const BlockExponents<kKeyBlock>& exponents, int64_t num_keys,
+                             int64_t num_rows, float* sums) const {
+    const int64_t head_dim = rows_.shape().num_cols, num_slices = rows_.shape().k_tiles;
+    alignas(64) uint16_t weights[kFewRows * kKeyBlock];
+    for (int64_t group = 0; group < num_slices; ++group) {
+      exponents.scale_weights(group, w_.block.weights, num_rows, num_keys, weights);
+      const Element* values[Rows::kRuns];
+      const Element* next_keys[Rows::kRuns];
+      for (int64_t i = 0; i < Rows::kRuns; ++i) {
+        values[i] = cache.values[i] + group * kPairCols;
+        const int64_t chunk = group * Rows::kRuns + i;
+        next_keys[i] = next.keys[chunk / num_slices] + chunk % num_slices * kTile;
+      }
+      const typename CodeLanes<kKeyBlock>::Slice slice{.runs = values, .stride = head_dim, .next_keys = next_keys};
+      const uint16_t* first_weights = weights;
+      float* to = sums + group * kPairCols;
+      run_rows<CodeLanes<kKeyBlock>::template Values, kMostRows>(num_rows, slice, num_keys, first_weights, to);
+    }
   }
 
   /// S of few rows, [rows, kKeyBlock].

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <iterator>
 #include <limits>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -57,6 +58,7 @@ class CodedScene {
   const std::vector<std::byte>& keys() const { return keys_; }
   const std::vector<std::byte>& values() const { return values_; }
   std::vector<std::byte>& keys() { return keys_; }
+  std::vector<std::byte>& values() { return values_; }
 
   /// Every token of every sequence, `piece` at a time.
   void append(const OpTable& table, int64_t piece) {
@@ -77,6 +79,25 @@ class CodedScene {
                                  .block_tables = table_of});
       }
       widen(s, num_tokens);
+    }
+  }
+
+  /// Gives every group of codes that are not all zeros another exponent, of least ‥ most; one in `rareness` any of 1 ‥ 200.
+  void set_exponents(std::vector<std::byte>& rows, int least, int most, uint32_t rareness) {
+    std::minstd_rand random(7);
+    const int64_t code_bytes = heads_.block_tokens * heads_.head_dim;
+    for (int64_t i = 0; i < std::ssize(rows); ++i) {
+      std::byte& exponent = rows[static_cast<std::size_t>(i)];
+      if (i % coded().run_bytes() < code_bytes || exponent == std::byte{0} || exponent == std::byte{kKvNanExponent}) continue;
+      const bool is_rare = random() % rareness == 0;
+      const int first = is_rare ? 1 : least, count = (is_rare ? 200 : most) - first + 1;
+      exponent = static_cast<std::byte>(first + static_cast<int>(random() % static_cast<uint32_t>(count)));
+    }
+    for (std::size_t s = 0; s < sequences_.size(); ++s) widen(s, sequences_[s].num_past + sequences_[s].num_tokens);
+  }
+  void scale_queries(float factor) {
+    for (int64_t r = 0; r < queries_.rows(); ++r) {
+      for (int64_t c = 0; c < queries_.cols(); ++c) set_element(queries_.view(), r, c, element(queries_.view(), r, c) * factor);
     }
   }
 
@@ -259,6 +280,34 @@ TEST(KvCodes, AttentionHasTheBitsOfWhatTheyStandFor) {
           expect_same_bits(expected.view(), scene.attend(*table, num_threads, scene.coded()).view(),
                            std::string(table->name) + " " + dtype_name(dtype) + " " + heads.text());
         }
+      }
+    }
+  }
+}
+
+// Units multiply codes of few rows as whole numbers where no sum leaves the range of normal numbers, and scaled elsewhere.
+TEST(KvCodes, AttentionHasTheBitsOfWhatTheyStandForAtAnySize) {
+  struct Sizes {
+    int least_key, most_key, least_value, most_value;
+    float queries;
+    uint32_t rareness;
+  };
+  constexpr uint32_t kNever = 1U << 30;
+  const Sizes cases[] = {{100, 122, 90, 127, 1.0f, kNever},    {1, 120, 112, 120, 1.0f, kNever},
+                         {112, 120, 112, 180, 1.0f, kNever},   {112, 120, 1, 120, 1.0f, kNever},
+                         {75, 127, 112, 120, 0x1p70f, kNever}, {112, 120, 112, 120, 0x1p-60f, kNever},
+                         {121, 123, 67, 127, 4.0f, kNever},    {112, 120, 112, 120, 1.0f, 500}};
+  for (const AttentionHeads heads : {AttentionHeads{16, 2, 256, 32}, {6, 2, 64, 16}, {3, 1, 96, 16}, {4, 2, 40, 16}}) {
+    for (const Sizes& sizes : cases) {
+      CodedScene scene(DType::kBF16, heads, kShortAndLong);
+      scene.append(ref::kOpTable, 1000);
+      scene.set_exponents(scene.keys(), sizes.least_key, sizes.most_key, sizes.rareness);
+      scene.set_exponents(scene.values(), sizes.least_value, sizes.most_value, sizes.rareness);
+      scene.scale_queries(sizes.queries);
+      for (const OpTable* table : available_unit_tables()) {
+        const Matrix expected = scene.attend(*table, 1, scene.plain());
+        expect_same_bits(expected.view(), scene.attend(*table, 2, scene.coded()).view(),
+                         std::string(table->name) + " " + heads.text() + ", case " + std::to_string(&sizes - cases));
       }
     }
   }
