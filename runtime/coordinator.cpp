@@ -137,6 +137,7 @@ class Coordinator::Impl {
   const ModelInfo& model_info() const { return engine_.model_info(); }
   const MediaIntake& require_media() const { return engine_.require_media(); }
   int64_t max_prompt_tokens() const { return sequence_capacity(engine_.scheduler_options()) - 1; }
+  std::string allowed_prompt() const { return ferry::allowed_prompt(engine_.scheduler_options()); }
   std::optional<Error> failure() const {
     const std::scoped_lock lock(mutex_);
     return failure_;
@@ -600,6 +601,7 @@ EngineStats Coordinator::stats() const { return impl_->stats(); }
 WorkerReport Coordinator::workers() const { return impl_->workers(); }
 const ExpertRecord& Coordinator::experts() const { return impl_->experts(); }
 int64_t Coordinator::max_prompt_tokens() const { return impl_->max_prompt_tokens(); }
+std::string Coordinator::allowed_prompt() const { return impl_->allowed_prompt(); }
 const ModelInfo& Coordinator::model_info() const { return impl_->model_info(); }
 const MediaIntake& Coordinator::require_media() const { return impl_->require_media(); }
 std::optional<Error> Coordinator::failure() const { return impl_->failure(); }

@@ -143,6 +143,8 @@ class Coordinator {
   const MediaIntake& require_media() const;
   /// What a prompt may have at most; a longer one is refused.
   int64_t max_prompt_tokens() const;
+  /// That, and why, in words.
+  std::string allowed_prompt() const;
 
   /// Why the engine stopped for good (a lost worker), empty while healthy. Every open request has its last event by then.
   std::optional<Error> failure() const;

@@ -80,16 +80,20 @@ int64_t sequence_capacity(const SchedulerOptions& options) {
   return std::min(options.max_context, options.num_blocks * options.block_tokens);
 }
 
+std::string allowed_prompt(const SchedulerOptions& options) {
+  const int64_t capacity = sequence_capacity(options);
+  return "at most " + std::to_string(capacity - 1) + ", so that one more fits the limit of " + std::to_string(capacity) +
+         " (maximum context length " + std::to_string(options.max_context) + ", cache " +
+         std::to_string(options.num_blocks * options.block_tokens) + " tokens" +
+         (options.memory_for_more.empty() ? "" : "; " + options.memory_for_more) + ")";
+}
+
 void validate_request(const Request& request, const SchedulerOptions& options) {
   const auto num_prompt = static_cast<int64_t>(request.prompt.size());
   const int64_t capacity = sequence_capacity(options);
   if (num_prompt == 0) throw_invalid("prompt is empty; allowed: at least one token");
-  if (num_prompt >= capacity) {
-    throw_invalid("prompt has " + std::to_string(num_prompt) + " tokens; allowed: at most " + std::to_string(capacity - 1) +
-                  ", so that one more fits the limit of " + std::to_string(capacity) + " (context " +
-                  std::to_string(options.max_context) + ", cache " + std::to_string(options.num_blocks * options.block_tokens) +
-                  " tokens" + (options.memory_for_more.empty() ? "" : "; " + options.memory_for_more) + ")");
-  }
+  if (num_prompt >= capacity)
+    throw_invalid("prompt is too long, it has " + std::to_string(num_prompt) + " tokens; allowed: " + allowed_prompt(options));
   const auto is_bad = [&](TokenId id) { return id < 0 || id >= options.vocab_size; };
   const auto bad = std::find_if(request.prompt.begin(), request.prompt.end(), is_bad);
   if (bad != request.prompt.end()) {

@@ -100,6 +100,9 @@ int64_t prefix_unit_tokens(const SchedulerOptions& options);
 /// The longest sequence, prompt and completion together, that can ever run: min(max_context, num_blocks * block_tokens) tokens.
 int64_t sequence_capacity(const SchedulerOptions& options);
 
+/// How long a prompt may be and why, for who complains: "at most 511, so that one more fits the limit of 512 (context …)".
+std::string allowed_prompt(const SchedulerOptions& options);
+
 /// Throws Error{kInvalidArgument} if `request` could never run: empty prompt, prompt that leaves no room for one token, id
 /// outside the vocabulary or standing for a picture that is not there, bad sampling parameters, a priority where the policy
 /// knows none. A max_tokens that is larger than the room is fine: add() clips it.

@@ -27,11 +27,15 @@ CoordinatorClient::~CoordinatorClient() = default;
 PromptBounds CoordinatorClient::prompt_bounds() const {
   const int64_t max_tokens = coordinator_.max_prompt_tokens();
   const auto token_bytes = static_cast<int64_t>(tokenizer_.longest_token_bytes());
-  return {.max_tokens = max_tokens, .max_bytes = max_tokens * token_bytes * kBytesPerComposedByte};
+  return {.max_tokens = max_tokens,
+          .max_bytes = max_tokens * token_bytes * kBytesPerComposedByte,
+          .allowed = coordinator_.allowed_prompt()};
 }
 
 EncodeLimits CoordinatorClient::limits(const std::function<void()>& check_in) const {
-  return {.max_tokens = static_cast<std::size_t>(coordinator_.max_prompt_tokens()), .check_in = check_in};
+  return {.max_tokens = static_cast<std::size_t>(coordinator_.max_prompt_tokens()),
+          .allowed = coordinator_.allowed_prompt(),
+          .check_in = check_in};
 }
 
 std::vector<TokenId> CoordinatorClient::encode_text(std::string_view text, const std::function<void()>& check_in) const {

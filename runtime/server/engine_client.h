@@ -22,7 +22,8 @@ struct ChatInput;
 /// What a prompt may have at most.
 struct PromptBounds {
   int64_t max_tokens = 0;
-  int64_t max_bytes = 0;  // of text; what is longer has more tokens for sure
+  int64_t max_bytes = 0;     // of text; what is longer has more tokens for sure
+  std::string allowed = "";  // max_tokens and why, in words, for who complains
 };
 
 /// What a server needs from the rest of the program, whatever protocol it speaks. Any thread may call any method.

@@ -54,7 +54,7 @@ MemoryPlan plan_memory(const MemoryRequest& request) {
   const int64_t full_blocks = full_blocks_of(request);
   const int64_t least_bytes = request.bytes_per_slot + request.bytes_per_block;
   if (request.budget_bytes < least_bytes) {
-    throw_invalid("cache memory is " + std::to_string(request.budget_bytes) + " bytes; allowed: at least " +
+    throw_invalid("--memory is " + std::to_string(request.budget_bytes) + " bytes; allowed: at least " +
                   std::to_string(least_bytes) + " for one sequence of " + std::to_string(request.block_tokens) +
                   " tokens, or " + std::to_string(full_context_budget(request)) + " for one of the context's " +
                   std::to_string(request.max_context));

@@ -33,7 +33,7 @@ int64_t full_context_budget(const MemoryRequest& request);
 ///    sequences are full;
 /// 3. further blocks, until every slot could hold a full context.
 ///
-/// Throws Error{kInvalidArgument} with the bytes needed if not even one slot and one block fit.
+/// Throws Error{kInvalidArgument} with --memory and the bytes needed if not even one slot and one block fit.
 MemoryPlan plan_memory(const MemoryRequest& request);
 
 /// The least budget with which all of max_sequences get what they come with; budget_bytes does not matter.

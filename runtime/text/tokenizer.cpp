@@ -225,8 +225,9 @@ class Tokenizer::Encoding {
   void check_room(size_t num_bytes) const {
     const size_t num_more = num_bytes / data_.longest_token + (num_bytes % data_.longest_token == 0 ? 0 : 1);
     if (ids_.size() > limits_.max_tokens || num_more > limits_.max_tokens - ids_.size()) {
-      throw_invalid("the prompt's text has more than " + std::to_string(limits_.max_tokens) +
-                    " tokens; allowed: at most so many, by the context's length and the cache's");
+      const std::string most = std::to_string(limits_.max_tokens);
+      throw_invalid("prompt is too long, its text has more than " + most +
+                    " tokens; allowed: " + (limits_.allowed.empty() ? "at most " + most : limits_.allowed));
     }
   }
 

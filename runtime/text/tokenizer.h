@@ -20,6 +20,7 @@ enum class SpecialTokens { kKeep, kSkip };
 /// What ends the encoding of a text before the text's end.
 struct EncodeLimits {
   size_t max_tokens = SIZE_MAX;    // of the whole text; one more is an error, found as soon as it is certain
+  std::string allowed = "";        // for that error, max_tokens and why; empty: the number alone
   std::function<void()> check_in;  // called now and then, every few milliseconds; what it throws ends the encoding
 };
 

@@ -79,7 +79,7 @@ TEST_F(EngineTest, OptionsThatDoNotFitTheModel) {
   expect_refused({"--max-context", "1025", "2 to the checkpoint's 1024"});
   options_ = good;
   options_.memory_bytes = 4096;
-  expect_refused({"cache memory is 4096 bytes", "at least"});
+  expect_refused({"--memory is 4096 bytes", "at least"});
   options_ = good;
   options_.dtype = DType::kF32;
   options_.kv_cache_dtype = DType::kBF16;

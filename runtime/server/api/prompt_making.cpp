@@ -22,9 +22,10 @@ void truncate(std::vector<TokenId>& ids, const Truncation& truncation, int64_t r
 /// A text may be longer than the context where it will be cut.
 std::vector<TokenId> encode_text(const EngineClient& engine, const std::string& text, const GenerationFields& fields,
                                  const PromptTask& task) {
-  const EncodeLimits limits{
-      .max_tokens = fields.truncation ? SIZE_MAX : static_cast<std::size_t>(engine.prompt_bounds().max_tokens),
-      .check_in = task.check_in};
+  const PromptBounds bounds = engine.prompt_bounds();
+  const EncodeLimits limits{.max_tokens = fields.truncation ? SIZE_MAX : static_cast<std::size_t>(bounds.max_tokens),
+                            .allowed = bounds.allowed,
+                            .check_in = task.check_in};
   const Tokenizer& tokenizer = engine.tokenizer();
   return fields.adds_special_tokens ? tokenizer.encode_prompt(text, limits) : tokenizer.encode(text, limits);
 }
@@ -32,7 +33,7 @@ std::vector<TokenId> encode_text(const EngineClient& engine, const std::string& 
 void check_length(const std::vector<TokenId>& ids, const PromptBounds& bounds) {
   if (std::ssize(ids) <= bounds.max_tokens) return;
   refuse("prompt", "Input length (" + std::to_string(ids.size()) + ") exceeds model's maximum context length (" +
-                       std::to_string(bounds.max_tokens + 1) + ").");
+                       std::to_string(bounds.max_tokens + 1) + "); allowed: " + bounds.allowed);
 }
 
 }  // namespace

@@ -39,7 +39,9 @@ class FakeEngineClient : public EngineClient {
     experts_.take(two_ranks(), load);
   }
 
-  PromptBounds prompt_bounds() const override { return {.max_tokens = 100'000, .max_bytes = 300'000}; }
+  PromptBounds prompt_bounds() const override {
+    return {.max_tokens = 100'000, .max_bytes = 300'000, .allowed = "at most 100000, by --memory"};
+  }
   std::vector<TokenId> encode_text(std::string_view text, const std::function<void()>& check_in) const override {
     if (text == kEndlessText) ++num_endless_;
     while (text == kEndlessText) {

@@ -358,6 +358,14 @@ TEST_F(OpenAiServiceTest, PromptsThatAreTooLongAreRefusedAndCanBeCut) {
   EXPECT_NE(answer.find("Input length (" + std::to_string(most + 1) + ") exceeds model's maximum context length"),
             std::string::npos)
       << answer;
+  EXPECT_NE(answer.find("allowed: at most 100000, by --memory"), std::string::npos) << answer;
+  std::string words = "river";
+  for (int64_t i = 0; i < most; ++i) words += " river";
+  const std::string text_answer = post("/v1/completions", R"({"prompt":")" + words + R"("})");
+  EXPECT_EQ(status_of(text_answer), 400);
+  EXPECT_NE(text_answer.find("prompt is too long, its text has more than 100000 tokens; allowed: at most 100000, by --memory"),
+            std::string::npos)
+      << text_answer;
   const auto cut = [&](const std::string& fields, const std::string& id) {
     RawClient one = asker("/v1/completions", R"({"prompt":[7,8,9],"request_id":")" + id + R"(",)" + fields + "}");
     const std::vector<TokenId> prompt = engine_.wait_for_request("cmpl-" + id).prompt;
