@@ -27,11 +27,14 @@ class RoofProbe {
   explicit RoofProbe(ThreadPool& pool, std::size_t stream_bytes = kStreamBytes);
 
   /// Bytes per second of reading `num_bytes` (at most the stream) again and again: the best of all ways to share and to walk,
-  /// two passes each, which take turns: sixteen passes over at least 64 MiB. A step that reads as many bytes cannot be faster;
-  /// where they fit a cache, this reads from that cache as the step may.
-  double read_bytes_per_s(std::size_t num_bytes = kStreamBytes);
-  /// One way by itself, one pass.
-  double read_bytes_per_s(std::size_t num_bytes, ReadSharing sharing, ReadPattern pattern);
+  /// two passes each, which take turns: sixteen passes, each of 32 MiB a thread at least. What works on as many bytes cannot
+  /// read faster: where they fit a cache, this reads from that cache. Of less than 16 KiB a thread, as of those: that is the
+  /// first level.
+  double read_bytes_per_s(std::size_t num_bytes = kStreamBytes) { return best_bytes_per_s(num_bytes, StreamAccess::kRead); }
+  /// Likewise of reading and writing back, where each byte counts twice. A part for each thread, as states have.
+  double rewrite_bytes_per_s(std::size_t num_bytes) { return best_bytes_per_s(num_bytes, StreamAccess::kRewrite); }
+  /// One way by itself, one pass. Pieces are only read: two threads may be at the same one.
+  double read_bytes_per_s(std::size_t num_bytes, ReadSharing sharing, StreamPattern pattern);
 
   /// Multiply-adds in registers, two operations each, with factors of `dtype`, kI8 among them, and the instructions of `matmul`
   /// (see multiply_unit; about 0.1 s).
@@ -39,8 +42,10 @@ class RoofProbe {
 
  private:
   std::size_t usable_bytes(std::size_t num_bytes) const;
-  double time_parts(std::size_t num_bytes, int64_t rounds, ReadPattern pattern);
-  double time_pieces(std::size_t num_bytes, int64_t rounds, ReadPattern pattern);
+  int64_t rounds_of(std::size_t bytes) const;
+  double best_bytes_per_s(std::size_t num_bytes, StreamAccess access);
+  double parts_bytes_per_s(std::size_t num_bytes, StreamPattern pattern, StreamAccess access);
+  double pieces_bytes_per_s(std::size_t num_bytes, StreamPattern pattern);
 
   ThreadPool& pool_;
   std::size_t stream_bytes_;

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kLineBytes = 64;
 constexpr std::size_t kPrefetchBytes = 4096;  // one page ahead: the hardware's prefetcher stops at its end
-constexpr std::size_t kLinesInTurn = kReadUnitBytes / kLineBytes;
+constexpr std::size_t kLinesInTurn = kStreamUnitBytes / kLineBytes;
 static_assert(kLinesInTurn == 8);
 
 /// Makes `value` unknown to the optimiser, which then neither computes with it nor takes two such values for the same one.
@@ -27,64 +27,99 @@ template <class T>
   asm volatile("" : "+v"(value));
 }
 
-// Each reads `kLinesInTurn` lines a turn, a share of them from each of kStreams places that lie `apart` bytes from one another.
+// Each takes `kLinesInTurn` lines a turn, a share of them from each of kStreams places that lie `apart` bytes from one another.
+// What is written back is what was read, with bits of a word turned over that is zero and that the optimiser does not know.
+// Sums stay in registers to the end: parts that fit the first level are read in few hundred cycles.
 
-template <std::size_t kStreams, bool kPrefetch>
-__attribute__((target("avx512f"))) uint64_t read_stream_avx512(const std::byte* data, std::size_t bytes) {
+template <std::size_t kStreams, bool kPrefetch, StreamAccess kAccess>
+__attribute__((target("avx512f"))) uint64_t walk_avx512(std::byte* data, std::size_t bytes) {
   constexpr std::size_t kLines = kLinesInTurn / kStreams;
   const std::size_t apart = bytes / kStreams;
   __m512i sums[kLinesInTurn] = {};
+  __m512i zero = _mm512_setzero_si512();
+  keep(zero);
+  for (__m512i& sum : sums) keep(sum);
   for (std::size_t at = 0; at < apart; at += kLines * kLineBytes) {
     for (std::size_t s = 0; s < kStreams; ++s) {
       for (std::size_t i = 0; i < kLines; ++i) {
-        const std::byte* line = data + s * apart + at + i * kLineBytes;
+        std::byte* line = data + s * apart + at + i * kLineBytes;
         if constexpr (kPrefetch) _mm_prefetch(line + kPrefetchBytes, _MM_HINT_T1);
+        const __m512i words = _mm512_load_si512(line);
+        if constexpr (kAccess == StreamAccess::kRewrite) _mm512_store_si512(line, _mm512_xor_si512(words, zero));
         __m512i& sum = sums[s * kLines + i];
-        sum = _mm512_xor_si512(sum, _mm512_load_si512(line));
+        sum = _mm512_xor_si512(sum, words);
       }
     }
   }
+  for (__m512i& sum : sums) keep(sum);
   for (std::size_t i = 1; i < kLinesInTurn; ++i) sums[0] = _mm512_xor_si512(sums[0], sums[i]);
   std::array<uint64_t, 8> words;
   _mm512_storeu_si512(words.data(), sums[0]);
   return std::accumulate(words.begin(), words.end(), uint64_t{0});
 }
 
-template <std::size_t kStreams, bool kPrefetch>
-__attribute__((target("avx2"))) uint64_t read_stream_avx2(const std::byte* data, std::size_t bytes) {
+template <std::size_t kStreams, bool kPrefetch, StreamAccess kAccess>
+__attribute__((target("avx2"))) uint64_t walk_avx2(std::byte* data, std::size_t bytes) {
   constexpr std::size_t kLines = kLinesInTurn / kStreams;
   const std::size_t apart = bytes / kStreams;
   __m256i sums[kLinesInTurn] = {};
+  __m256i zero = _mm256_setzero_si256();
+  keep(zero);
+  for (__m256i& sum : sums) keep(sum);
   for (std::size_t at = 0; at < apart; at += kLines * kLineBytes) {
     for (std::size_t s = 0; s < kStreams; ++s) {
       for (std::size_t i = 0; i < kLines; ++i) {
-        const std::byte* line = data + s * apart + at + i * kLineBytes;
+        std::byte* line = data + s * apart + at + i * kLineBytes;
         if constexpr (kPrefetch) _mm_prefetch(line + kPrefetchBytes, _MM_HINT_T1);
-        const auto* halves = reinterpret_cast<const __m256i*>(line);
+        auto* halves = reinterpret_cast<__m256i*>(line);
+        const __m256i low = _mm256_load_si256(halves), high = _mm256_load_si256(halves + 1);
+        if constexpr (kAccess == StreamAccess::kRewrite) {
+          _mm256_store_si256(halves, _mm256_xor_si256(low, zero));
+          _mm256_store_si256(halves + 1, _mm256_xor_si256(high, zero));
+        }
         __m256i& sum = sums[s * kLines + i];
-        sum = _mm256_xor_si256(sum, _mm256_xor_si256(_mm256_load_si256(halves), _mm256_load_si256(halves + 1)));
+        sum = _mm256_xor_si256(sum, _mm256_xor_si256(low, high));
       }
     }
   }
+  for (__m256i& sum : sums) keep(sum);
   for (std::size_t i = 1; i < kLinesInTurn; ++i) sums[0] = _mm256_xor_si256(sums[0], sums[i]);
   std::array<uint64_t, 4> words;
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(words.data()), sums[0]);
   return std::accumulate(words.begin(), words.end(), uint64_t{0});
 }
 
-uint64_t read_stream_plain(const std::byte* data, std::size_t bytes) {
+template <StreamAccess kAccess>
+uint64_t walk_plain(std::byte* data, std::size_t bytes) {
   std::array<uint64_t, 8> sums{};
+  uint64_t zero = 0;
+  asm volatile("" : "+r"(zero));
   for (std::size_t at = 0; at < bytes; at += kLineBytes) {
-    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] ^= *reinterpret_cast<const uint64_t*>(data + at + 8 * i);
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      uint64_t& word = *reinterpret_cast<uint64_t*>(data + at + 8 * i);
+      sums[i] ^= word;
+      if constexpr (kAccess == StreamAccess::kRewrite) word ^= zero;
+    }
   }
   return std::accumulate(sums.begin(), sums.end(), uint64_t{0});
 }
 
-template <std::size_t kStreams, bool kPrefetch>
-uint64_t read_stream_widest(const std::byte* data, std::size_t bytes) {
-  if (has_avx512()) return read_stream_avx512<kStreams, kPrefetch>(data, bytes);
-  if (has_avx2()) return read_stream_avx2<kStreams, kPrefetch>(data, bytes);
-  return read_stream_plain(data, bytes);
+template <std::size_t kStreams, bool kPrefetch, StreamAccess kAccess>
+uint64_t walk_widest(std::byte* data, std::size_t bytes) {
+  if (has_avx512()) return walk_avx512<kStreams, kPrefetch, kAccess>(data, bytes);
+  if (has_avx2()) return walk_avx2<kStreams, kPrefetch, kAccess>(data, bytes);
+  return walk_plain<kAccess>(data, bytes);
+}
+
+template <StreamAccess kAccess>
+uint64_t walk(std::byte* data, std::size_t bytes, StreamPattern pattern) {
+  switch (pattern) {
+    case StreamPattern::kOne: return walk_widest<1, false, kAccess>(data, bytes);
+    case StreamPattern::kOnePrefetched: return walk_widest<1, true, kAccess>(data, bytes);
+    case StreamPattern::kFour: return walk_widest<4, false, kAccess>(data, bytes);
+    case StreamPattern::kFourPrefetched: return walk_widest<4, true, kAccess>(data, bytes);
+  }
+  return 0;
 }
 
 // Chains enough to hide the latency of a multiply-add on two ports. They must differ for the optimiser, or it keeps one of
@@ -234,15 +269,10 @@ double multiply_plain(int64_t rounds) {
 
 }  // namespace
 
-uint64_t read_stream(const std::byte* data, std::size_t bytes, ReadPattern pattern) {
-  FERRY_CHECK_EQ(bytes % kReadUnitBytes, std::size_t{0});
-  switch (pattern) {
-    case ReadPattern::kOneStream: return read_stream_widest<1, false>(data, bytes);
-    case ReadPattern::kOneStreamPrefetched: return read_stream_widest<1, true>(data, bytes);
-    case ReadPattern::kFourStreams: return read_stream_widest<4, false>(data, bytes);
-    case ReadPattern::kFourStreamsPrefetched: return read_stream_widest<4, true>(data, bytes);
-  }
-  return 0;
+uint64_t walk_stream(std::byte* data, std::size_t bytes, StreamPattern pattern, StreamAccess access) {
+  FERRY_CHECK_EQ(bytes % kStreamUnitBytes, std::size_t{0});
+  return access == StreamAccess::kRead ? walk<StreamAccess::kRead>(data, bytes, pattern)
+                                       : walk<StreamAccess::kRewrite>(data, bytes, pattern);
 }
 
 double multiply_in_registers(DType dtype, int64_t rounds, std::string_view matmul) {

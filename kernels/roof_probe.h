@@ -14,16 +14,22 @@ namespace ferry {
 
 /// How a thread walks over what it reads. Which one is fastest depends on the processor, on what else uses it, and on whether
 /// the bytes lie in memory or in a cache.
-enum class ReadPattern : uint8_t { kOneStream, kOneStreamPrefetched, kFourStreams, kFourStreamsPrefetched };
-inline constexpr std::array kReadPatterns = {ReadPattern::kOneStream, ReadPattern::kOneStreamPrefetched,
-                                             ReadPattern::kFourStreams, ReadPattern::kFourStreamsPrefetched};
+enum class StreamPattern : uint8_t { kOne, kOnePrefetched, kFour, kFourPrefetched };
+inline constexpr std::array kStreamPatterns = {StreamPattern::kOne, StreamPattern::kOnePrefetched, StreamPattern::kFour,
+                                               StreamPattern::kFourPrefetched};
 
-/// read_stream takes multiples of this.
-inline constexpr std::size_t kReadUnitBytes = 512;
+/// What it does there.
+enum class StreamAccess : uint8_t {
+  kRead,
+  kRewrite,  // writes back what it reads, as ops do with states; caches take both ways at once
+};
 
-/// Reads every word of `data` once with the widest loads. `data` is aligned to 64 bytes, `bytes` a multiple of kReadUnitBytes.
-/// Returns a checksum (the loads must have a use).
-uint64_t read_stream(const std::byte* data, std::size_t bytes, ReadPattern pattern);
+/// walk_stream takes multiples of this.
+inline constexpr std::size_t kStreamUnitBytes = 512;
+
+/// Reads every word of `data` once with the widest loads, and leaves it as it was. `data` is aligned to 64 bytes, `bytes` a
+/// multiple of kStreamUnitBytes. Returns a checksum (the loads must have a use).
+uint64_t walk_stream(std::byte* data, std::size_t bytes, StreamPattern pattern, StreamAccess access);
 
 /// Multiplies and adds in registers `rounds` times and returns the number of operations done (a multiply-add is two).
 /// `dtype` is what the factors are; sums are float32, of kI8 int32. Uses the unit that

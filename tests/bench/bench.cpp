@@ -49,52 +49,63 @@ Bench::Bench(Settings settings)
       pool_(settings_.threads, kSpin),
       roof_(pool_, settings_.is_quick ? kQuickStreamBytes : RoofProbe::kStreamBytes) {}
 
-bool Bench::is_fresh(int64_t at_ns) const { return at_ns > 0 && (settings_.is_quick || now_ns() - at_ns < kRoofLifetimeNs); }
-
-double Bench::read_roof() {
-  if (is_fresh(read_at_ns_)) return read_bytes_per_s_;
-  read_bytes_per_s_ = roof_.read_bytes_per_s();
-  read_at_ns_ = now_ns();
-  std::printf("-- %d threads: read %.1f GB/s\n", pool_.num_threads(), read_bytes_per_s_ * 1e-9);
-  return read_bytes_per_s_;
+/// A second at best, measured by `probe`.
+double Bench::roof(const std::string& name, const char* unit, Probe when, const std::function<double()>& probe) {
+  Roof& roof = roofs_[name];
+  const bool is_fresh = roof.at_ns > 0 && (settings_.is_quick || now_ns() - roof.at_ns < kRoofLifetimeNs);
+  if (is_fresh && when == Probe::kIfStale) return roof.per_s;
+  const double now = probe();
+  roof = {.per_s = is_fresh ? std::max(roof.per_s, now) : now, .at_ns = now_ns()};
+  std::printf("-- %d threads: %s %.1f %s\n", pool_.num_threads(), name.c_str(), roof.per_s * 1e-9, unit);
+  return roof.per_s;
 }
 
-Bench::MultiplyRoof& Bench::multiply_roof(DType dtype, const std::string& kernels) {
-  const char* const unit = multiply_unit(dtype, kernels);
-  MultiplyRoof& roof = multiply_roofs_[unit];
-  if (is_fresh(roof.at_ns)) return roof;
-  roof = {.operations_per_s = roof_.flops_per_s(dtype, kernels), .at_ns = now_ns()};
-  std::printf("-- %d threads: multiply %s %.1f GFLOP/s\n", pool_.num_threads(), unit, roof.operations_per_s * 1e-9);
-  return roof;
+double Bench::memory_roof(double working_set, StreamAccess access, Probe when) {
+  const auto bytes = static_cast<std::size_t>(working_set);
+  const bool is_read = access == StreamAccess::kRead;
+  char name[80];
+  std::snprintf(name, sizeof name, "%s %.3f MB", is_read ? "read" : "rewrite", working_set * 1e-6);
+  const auto probe = [&] { return is_read ? roof_.read_bytes_per_s(bytes) : roof_.rewrite_bytes_per_s(bytes); };
+  return roof(name, "GB/s", when, probe);
+}
+
+double Bench::multiply_roof(DType dtype, const std::string& kernels, Probe when) {
+  const std::string name = std::string("multiply ") + multiply_unit(dtype, kernels);
+  return roof(name, "GFLOP/s", when, [&] { return roof_.flops_per_s(dtype, kernels); });
 }
 
 /// At the roofs.
-double Bench::multiply_seconds(const Work& work) {
-  const double of_unit = work.operations / multiply_roof(work.dtype, work.kernels).operations_per_s;
+double Bench::memory_seconds(const Work& work, Probe when) {
+  const double working_set = work.working_set > 0 ? work.working_set : work.bytes;
+  const double read_s = (work.bytes - work.rewritten_bytes) / memory_roof(working_set, StreamAccess::kRead, when);
+  if (work.rewritten_bytes == 0) return read_s;
+  return read_s + work.rewritten_bytes / memory_roof(working_set, StreamAccess::kRewrite, when);
+}
+
+/// At the roofs.
+double Bench::multiply_seconds(const Work& work, Probe when) {
+  const double of_unit = work.operations / multiply_roof(work.dtype, work.kernels, when);
   if (work.vector_operations == 0) return of_unit;
-  const double of_vectors = work.vector_operations / multiply_roof(DType::kF32, work.kernels).operations_per_s;
+  const double of_vectors = work.vector_operations / multiply_roof(DType::kF32, work.kernels, when);
   const bool has_tiles = std::string_view(multiply_unit(work.dtype, work.kernels)).starts_with("amx");
   return has_tiles ? std::max(of_unit, of_vectors) : of_unit + of_vectors;
 }
 
-/// At the roofs, of what took `seconds`: if that is less, they are measured anew, and the better counts.
-double Bench::least_multiply_seconds(const Work& work, double seconds) {
+/// At the roofs, of what took `seconds`: the one that says that it takes longer is measured anew, and the better counts.
+Bench::LeastSeconds Bench::least_seconds(const Work& work, double seconds) {
   constexpr int kMostProbes = 6;
-  double least = multiply_seconds(work);
-  for (int probes = 1; probes < kMostProbes && least > seconds; ++probes) {
-    for (const DType dtype : {work.dtype, DType::kF32}) {
-      MultiplyRoof& roof = multiply_roof(dtype, work.kernels);
-      roof.operations_per_s = std::max(roof.operations_per_s, roof_.flops_per_s(dtype, work.kernels));
-    }
-    least = multiply_seconds(work);
+  LeastSeconds least{memory_seconds(work, Probe::kIfStale), multiply_seconds(work, Probe::kIfStale)};
+  for (int probes = 1; probes < kMostProbes && least.longer() > seconds; ++probes) {
+    if (least.memory > seconds) least.memory = memory_seconds(work, Probe::kOnceMore);
+    if (least.multiply > seconds) least.multiply = multiply_seconds(work, Probe::kOnceMore);
   }
   return least;
 }
 
-void Bench::measure(const std::string& name, const Work& work, const std::function<void(int64_t)>& call) {
-  if (!wants_line(name)) return;
-  const double read_bytes_per_s = read_roof();
-  multiply_seconds(work);  // measures the roofs
+double Bench::measure(const std::string& name, const Work& work, const std::function<void(int64_t)>& call) {
+  if (!wants_line(name)) return 0;
+  memory_seconds(work, Probe::kIfStale);  // measures the roofs
+  multiply_seconds(work, Probe::kIfStale);
   call(0);
   std::vector<double> seconds;
   double total = 0;
@@ -107,14 +118,14 @@ void Bench::measure(const std::string& name, const Work& work, const std::functi
   }
   std::sort(seconds.begin(), seconds.end());
   const double median = seconds[seconds.size() / 2], p99 = seconds[(99 * seconds.size() + 99) / 100 - 1];
-  const double read_s = work.bytes / read_bytes_per_s, multiply_s = least_multiply_seconds(work, median);
-  const double operations = work.operations + work.vector_operations;
+  const LeastSeconds least = least_seconds(work, median);
+  const double operations = work.operations + work.vector_operations, share = least.longer() / median;
   std::printf("%-54s %9.1f us %9.1f us %9.3f MB %10.3f Mop %7.1f GB/s %8.1f GFLOP/s %6.1f %% of %s\n", name.c_str(),
               median * 1e6, p99 * 1e6, work.bytes * 1e-6, operations * 1e-6, work.bytes / median * 1e-9,
-              operations / median * 1e-9, 100 * std::max(read_s, multiply_s) / median,
-              read_s > multiply_s ? "read" : "multiply");
+              operations / median * 1e-9, 100 * share, least.memory > least.multiply ? "read" : "multiply");
   std::fflush(stdout);
   ++num_measured_;
+  return share;
 }
 
 int run_program(int argc, char** argv, const char* what, const std::function<void(Bench&)>& body) {

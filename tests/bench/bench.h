@@ -23,7 +23,9 @@ struct Settings {
 
 /// What one call does at least, counted from its shapes.
 struct Work {
-  double bytes = 0;              // read and written once
+  double bytes = 0;              // read once and written once
+  double rewritten_bytes = 0;    // of these, the ones of what is read and written back in place, which count twice
+  double working_set = 0;        // bytes of memory that the calls come back to, from which `bytes` come; 0: that many
   double operations = 0;         // a multiply-add is two
   double vector_operations = 0;  // beside those, of fp32 factors by the vectors of the same kernels
   DType dtype = DType::kBF16;    // of the factors: which roof the operations have, with the unit that multiplies them
@@ -34,11 +36,11 @@ struct Work {
 ///
 ///   name   median and p99 in us   MB   Mop   GB/s   GFLOP/s   share of the roof, and which roof that is
 ///
-/// The roof of a call is the longer of its bytes at the speed of a plain read from memory and its operations at the speed of
-/// multiply-adds in registers by the same unit, both measured with the same threads a few seconds before at most. Where the
-/// operations took less than that, the host was slow while their roof was taken: it is measured some times more, and the best
-/// counts. Tiles of AMX multiply beside vectors, so of both the longer time counts; other units are the vectors' own. Bytes
-/// that come from a cache can be faster than the roof.
+/// The roof of a call is the longer of its bytes at the speed of plain reading, and writing back, in a working set of the same
+/// size, shared out over the same threads, and its operations at the speed of multiply-adds in registers by the same unit. So
+/// what lies in a cache is held against that cache. Roofs are measured a few seconds before at most; where a call took less
+/// than at its roof, the host was slow meanwhile: that roof is measured some times more, and the best counts. Tiles of AMX
+/// multiply beside vectors, so of both the longer time counts; other units are the vectors' own.
 class Bench {
  public:
   explicit Bench(Settings settings);
@@ -51,32 +53,42 @@ class Bench {
   /// Whether measure() would measure a line of this name.
   bool wants_line(const std::string& name) const { return name.find(settings_.only) != std::string::npos; }
 
-  /// Times call(1), call(2), … after a call(0) that is not counted; nothing where the line is not wanted.
-  void measure(const std::string& name, const Work& work, const std::function<void(int64_t)>& call);
+  /// Times call(1), call(2), … after a call(0) that is not counted; nothing where the line is not wanted. Returns the share of
+  /// the roof, 1 being all of it; 0 if there is no line.
+  double measure(const std::string& name, const Work& work, const std::function<void(int64_t)>& call);
   /// The number of lines printed.
   int num_measured() const { return num_measured_; }
 
  private:
-  /// What a unit multiplies at best, and when that was measured.
-  struct MultiplyRoof {
-    double operations_per_s = 0;
+  /// What was measured at best, bytes or operations a second, and when.
+  struct Roof {
+    double per_s = 0;
     int64_t at_ns = 0;
   };
+  struct LeastSeconds {
+    double memory = 0, multiply = 0;
 
-  bool is_fresh(int64_t at_ns) const;
-  double read_roof();
-  MultiplyRoof& multiply_roof(DType dtype, const std::string& kernels);
-  double multiply_seconds(const Work& work);
-  double least_multiply_seconds(const Work& work, double seconds);
+    double longer() const { return memory > multiply ? memory : multiply; }
+  };
+
+  enum class Probe : uint8_t {
+    kIfStale,
+    kOnceMore,  // of a fresh one the better counts
+  };
+
+  double roof(const std::string& name, const char* unit, Probe when, const std::function<double()>& probe);
+  double memory_roof(double working_set, StreamAccess access, Probe when);
+  double multiply_roof(DType dtype, const std::string& kernels, Probe when);
+  double memory_seconds(const Work& work, Probe when);
+  double multiply_seconds(const Work& work, Probe when);
+  LeastSeconds least_seconds(const Work& work, double seconds);
 
   Settings settings_;
   ThreadPool pool_;
   Backend backend_ = select_backend("auto", "auto", DType::kBF16);
   Stream stream_{backend_, pool_};
   RoofProbe roof_;
-  double read_bytes_per_s_ = 0;
-  int64_t read_at_ns_ = 0;                              // 0: not measured
-  std::map<std::string, MultiplyRoof> multiply_roofs_;  // by unit
+  std::map<std::string, Roof> roofs_;  // by what is done, and of memory in how many bytes
   int num_measured_ = 0;
 };
 

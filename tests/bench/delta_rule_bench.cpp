@@ -102,11 +102,14 @@ class Scene {
     const auto heads = static_cast<double>(shape_.num_v_heads), sequences = static_cast<double>(shape_.num_sequences);
     const double state_elements = heads * static_cast<double>(shape_.k_dim * shape_.v_dim);
     const auto rows = static_cast<double>(num_all_rows_);
-    ferry::bench::Work work{
-        .bytes = rows * (static_cast<double>(2 * (qkv_.cols() + out_.cols())) + 8 * heads) + sequences * state_elements * 8,
-        .operations = rows * state_elements * static_cast<double>(kOperationsPerElement),
-        .dtype = DType::kF32,
-        .kernels = table.name};
+    const double row_bytes = rows * (static_cast<double>(2 * (qkv_.cols() + out_.cols())) + 8 * heads);
+    const double state_bytes = sequences * state_elements * 4;
+    ferry::bench::Work work{.bytes = row_bytes + 2 * state_bytes,
+                            .rewritten_bytes = 2 * state_bytes,
+                            .working_set = row_bytes + state_bytes,
+                            .operations = rows * state_elements * static_cast<double>(kOperationsPerElement),
+                            .dtype = DType::kF32,
+                            .kernels = table.name};
     if (!is_chunk()) return work;
     double pairs = 0;  // of a head, in both triangles together
     for (int64_t t = 0; t < shape_.num_tokens; t += kChunk) {

@@ -132,10 +132,13 @@ struct Operands {
     list.erase(std::unique(list.begin(), list.end()), list.end());
     return list;
   }
-  ferry::bench::Work work(const Shape& shape, WeightType type, const char* backend) const {
+  /// Calls come back to the weights of all `num_copies`.
+  ferry::bench::Work work(const Shape& shape, WeightType type, std::size_t num_copies, const char* backend) const {
     const ConstMatrixView in = rows().x;
     const double row_bytes = static_cast<double>(in.cols * dtype_bytes(in.dtype) + out.cols() * dtype_bytes(dtype));
-    return {.bytes = static_cast<double>(num_groups) * weight_bytes(shape, type) + static_cast<double>(num_rows) * row_bytes,
+    const double all_row_bytes = static_cast<double>(num_rows) * row_bytes;
+    return {.bytes = static_cast<double>(num_groups) * weight_bytes(shape, type) + all_row_bytes,
+            .working_set = static_cast<double>(num_copies) * weight_bytes(shape, type) + all_row_bytes,
             .operations = 2.0 * static_cast<double>(num_rows) * static_cast<double>(shape.n) * static_cast<double>(shape.k),
             .dtype = type.is_integer() ? DType::kI8 : dtype,
             .kernels = backend};
@@ -208,7 +211,7 @@ void run_backend(Bench& bench, Matmul& backend, const Shape& shape, WeightType t
     if (!bench.wants_line(name)) continue;
     call(0);
     references[i].verify(o, shape, type, name);
-    bench.measure(name, o.work(shape, type, backend.name()), call);
+    bench.measure(name, o.work(shape, type, packed.size(), backend.name()), call);
   }
 }
 

@@ -105,11 +105,13 @@ void run_causal_conv1d(Bench& bench, int64_t num_sequences, int64_t num_tokens, 
   std::vector<std::byte*> pointers;
   for (Matrix& state : states) pointers.push_back(state.view().data);
   const auto elements = static_cast<double>(rows * channels), state_elements = static_cast<double>(num_sequences * channels);
-  const double bytes = 4 * elements + 4 * static_cast<double>(kConvKernel - 1) * state_elements +
-                       4 * static_cast<double>(kConvKernel * channels);
+  const double row_bytes = 4 * elements + 4 * static_cast<double>(kConvKernel * channels);
+  const double state_bytes = 2 * static_cast<double>(kConvKernel - 1) * state_elements;
+  ferry::bench::Work counted = work(row_bytes + 2 * state_bytes, (2 * static_cast<double>(kConvKernel) + 4) * elements);
+  counted.rewritten_bytes = 2 * state_bytes;
+  counted.working_set = row_bytes + state_bytes;
   run_matrix_op(
-      bench, num_sequences > 1 ? "causal_conv1d, a token each" : "causal_conv1d", rows, channels,
-      work(bytes, (2 * static_cast<double>(kConvKernel) + 4) * elements),
+      bench, num_sequences > 1 ? "causal_conv1d, a token each" : "causal_conv1d", rows, channels, counted,
       [&](Stream& stream, const OpTable& table, ferry::MatrixView out) {
         table.causal_conv1d(stream, {.x = x.view(),
                                      .weight = weight.data(),

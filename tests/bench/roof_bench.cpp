@@ -8,13 +8,17 @@
 #include <thread>
 #include <vector>
 
+#include "kernels/cpu/weight_arena.h"
 #include "kernels/cpu_features.h"
 #include "kernels/roof.h"
+#include "tests/bench/bench.h"
+#include "tests/support/memory_loop.h"
 #include "tests/support/multiply_bound.h"
 
 // The roofs that benchmarks hold their figures against, each beside what bounds it: multiply-adds beside what the instruction
 // set allows in the cycles that the core really does and beside the same loop in assembly, reading beside a plain loop of the
-// compiler's. PASS or FAIL; the exit code is 1 after a FAIL.
+// compiler's. And benchmarks themselves: plain sums of what lies in each level of the caches and in memory, in assembly, must
+// reach their roof and may not exceed it. PASS or FAIL; the exit code is 1 after a FAIL.
 
 namespace ferry {
 namespace {
@@ -22,8 +26,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kQuickBytes = std::size_t{8} << 20;
-constexpr double kQuickTolerance = 1.5;  // clocks move between few tries; merged chains would be off by a factor of 2
-constexpr double kReadTolerance = 1.10;  // the second read probe may be faster than the roof by this: hosts move
+constexpr double kQuickTolerance = 1.5;      // clocks move between few tries; merged chains would be off by a factor of 2
+constexpr double kReadTolerance = 1.10;      // the second read probe may be faster than the roof by this: hosts move
+constexpr double kMostShare = 1.05;          // of the roof that a plain loop reaches; as in ferry bench
+constexpr double kLeastReadShare = 0.80;     // likewise
+constexpr double kLeastRewriteShare = 0.65;  // likewise; the roof's ways to walk are better than that loop's
+constexpr int kMostTries = 5;                // of such a line
+constexpr std::size_t kLoopBytes = std::size_t{32} << 20;  // that a thread takes in a call, so that starting it does not count
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -45,6 +54,7 @@ class RoofCheck {
       }
     }
     check_read();
+    check_bench();
     return is_good_;
   }
 
@@ -52,6 +62,8 @@ class RoofCheck {
   void check_multiply(DType dtype, const char* matmul, const std::string& unit);
   void check_read();
   void print_read_ways();
+  void check_bench();
+  void check_line(bench::Bench& bench, std::size_t part_bytes, StreamAccess access);
   double plain_read_bytes_per_s();
   void verdict(bool is_good) {
     is_good_ = is_good_ && is_good;
@@ -121,11 +133,11 @@ double RoofCheck::plain_read_bytes_per_s() {
 void RoofCheck::print_read_ways() {
   constexpr const char* kPatternNames[] = {"one stream", "one stream, prefetched", "four streams", "four streams, prefetched"};
   for (const ReadSharing sharing : {ReadSharing::kParts, ReadSharing::kPieces}) {
-    for (std::size_t p = 0; p < kReadPatterns.size(); ++p) {
+    for (std::size_t p = 0; p < kStreamPatterns.size(); ++p) {
       double best = 0;
       for (int pass = 0; pass < 5; ++pass) {
         const std::size_t all = is_quick_ ? kQuickBytes : RoofProbe::kStreamBytes;
-        best = std::max(best, roof_.read_bytes_per_s(all, sharing, kReadPatterns[p]));
+        best = std::max(best, roof_.read_bytes_per_s(all, sharing, kStreamPatterns[p]));
       }
       std::printf("  read in %s, %-24s %7.1f GB/s\n", sharing == ReadSharing::kParts ? "parts, " : "pieces,", kPatternNames[p],
                   best * 1e-9);
@@ -143,6 +155,52 @@ void RoofCheck::check_read() {
   for (const std::size_t megabytes : {1, 4, 16, 64, 256, 512}) {
     std::printf("  read %4zu MB again and again %7.1f GB/s\n", megabytes, roof_.read_bytes_per_s(megabytes << 20) * 1e-9);
   }
+}
+
+void RoofCheck::check_bench() {
+  bench::Bench bench({.threads = pool_.num_threads(), .is_quick = is_quick_, .kernels = "", .only = ""});
+  for (const std::size_t kilobytes : {32, 256, 2 << 10, 16 << 10, 256 << 10}) {
+    for (const StreamAccess access : {StreamAccess::kRead, StreamAccess::kRewrite}) {
+      if (!is_quick_ || kilobytes == 256) check_line(bench, kilobytes << 10, access);
+    }
+  }
+}
+
+/// A line of a benchmark, over `part_bytes` of each thread's own again and again.
+void RoofCheck::check_line(bench::Bench& bench, std::size_t part_bytes, StreamAccess access) {
+  const auto num_threads = static_cast<std::size_t>(bench.pool().num_threads());
+  const bool is_read = access == StreamAccess::kRead;
+  const std::size_t rounds = std::max<std::size_t>(1, kLoopBytes / part_bytes), words = part_bytes / sizeof(uint64_t);
+  const auto data = WeightArena().allocate(num_threads * part_bytes);
+  std::vector<uint64_t> times_added(num_threads, 1);
+  std::atomic<bool> is_right{true};
+  bench.pool().parallel_for(static_cast<int64_t>(num_threads), [&](int64_t part, int) {
+    add_one_in_assembly(data.get() + static_cast<std::size_t>(part) * part_bytes, part_bytes);  // no page is read unwritten
+  });
+  const auto call = [&](int64_t) {
+    bench.pool().parallel_for(static_cast<int64_t>(num_threads), [&](int64_t part, int) {
+      const auto t = static_cast<std::size_t>(part);
+      std::byte* own = data.get() + t * part_bytes;
+      for (std::size_t r = 0; r < rounds; ++r) {
+        const uint64_t sum = is_read ? sum_in_assembly(own, part_bytes) : add_one_in_assembly(own, part_bytes);
+        if (sum != words * times_added[t]) is_right = false;
+        if (!is_read) ++times_added[t];
+      }
+    });
+  };
+  const auto working_set = static_cast<double>(num_threads * part_bytes);
+  const double bytes = working_set * static_cast<double>(rounds) * (is_read ? 1 : 2);
+  const bench::Work work{
+      .bytes = bytes, .rewritten_bytes = is_read ? 0 : bytes, .working_set = working_set, .dtype = DType::kF32, .kernels = ""};
+  const std::string name =
+      std::string(is_read ? "sum of " : "one more in ") + std::to_string(part_bytes >> 10) + " KB a thread";
+  const double least_share = is_read ? kLeastReadShare : kLeastRewriteShare;
+  bool is_good = false;
+  for (int i = 0; i < kMostTries && !is_good; ++i) {
+    const double share = bench.measure(name, work, call);
+    is_good = is_quick_ ? share <= kQuickTolerance : share <= kMostShare && share >= least_share;
+  }
+  verdict(is_good && is_right);
 }
 
 int run(int argc, char** argv) {

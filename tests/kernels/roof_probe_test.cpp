@@ -2,12 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
+#include <cstring>
 #include <string>
 #include <vector>
 
 #include "kernels/matmul.h"
 #include "kernels/roof.h"
 #include "runtime/base/aligned_buffer.h"
+#include "tests/support/memory_loop.h"
 #include "tests/support/multiply_bound.h"
 
 namespace ferry {
@@ -16,12 +20,15 @@ namespace {
 TEST(RoofProbe, EveryPatternReadsEveryWordOfTheStream) {
   constexpr std::size_t kBytes = 4096;
   AlignedBuffer stream(kBytes);
-  for (const ReadPattern pattern : kReadPatterns) {
-    EXPECT_EQ(read_stream(stream.data(), kBytes, pattern), 0U);
-    for (std::size_t word = 0; word < kBytes / sizeof(uint64_t); ++word) {
-      stream.as<uint64_t>()[word] = word + 1;
-      EXPECT_EQ(read_stream(stream.data(), kBytes, pattern), word + 1);
-      stream.as<uint64_t>()[word] = 0;
+  for (const StreamPattern pattern : kStreamPatterns) {
+    for (const StreamAccess access : {StreamAccess::kRead, StreamAccess::kRewrite}) {
+      EXPECT_EQ(walk_stream(stream.data(), kBytes, pattern, access), 0U);
+      for (std::size_t word = 0; word < kBytes / sizeof(uint64_t); ++word) {
+        stream.as<uint64_t>()[word] = word + 1;
+        EXPECT_EQ(walk_stream(stream.data(), kBytes, pattern, access), word + 1);
+        EXPECT_EQ(stream.as<uint64_t>()[word], word + 1);
+        stream.as<uint64_t>()[word] = 0;
+      }
     }
   }
 }
@@ -47,8 +54,8 @@ TEST(RoofProbe, TheUnitIsTheOneOfTheKernelsInUse) {
   EXPECT_STREQ(multiply_unit(DType::kI8, "ref"), "scalar");
 }
 
-#ifdef __SANITIZE_ADDRESS__
-constexpr bool kIsInstrumented = true;  // the probes then do more than multiply
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kIsInstrumented = true;  // the probes then do more than multiply and read
 #else
 constexpr bool kIsInstrumented = false;
 #endif
@@ -95,12 +102,60 @@ TEST(Roof, TheReadRoofIsThatOfTheFastestWayToRead) {
       ASSERT_GT(best, 0);
       is_best = true;
       for (const ReadSharing sharing : {ReadSharing::kParts, ReadSharing::kPieces}) {
-        for (const ReadPattern pattern : kReadPatterns)
+        for (const StreamPattern pattern : kStreamPatterns)
           is_best = is_best && roof.read_bytes_per_s(bytes, sharing, pattern) <= 2 * best;
       }
     }
     EXPECT_TRUE(is_best) << bytes;
   }
+}
+
+/// Bytes a second of the plain loops in assembly over `part_bytes` of each thread's own, both ways counted of those that write.
+double loop_bytes_per_s(ThreadPool& pool, std::byte* data, std::size_t part_bytes, StreamAccess access) {
+  const int64_t rounds = static_cast<int64_t>((std::size_t{8} << 20) / part_bytes) + 1;
+  const auto start = std::chrono::steady_clock::now();
+  pool.parallel_for(pool.num_threads(), [&](int64_t part, int) {
+    std::byte* own = data + static_cast<std::size_t>(part) * part_bytes;
+    for (int64_t r = 0; r < rounds; ++r)
+      access == StreamAccess::kRead ? sum_in_assembly(own, part_bytes) : add_one_in_assembly(own, part_bytes);
+  });
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double ways = access == StreamAccess::kRead ? 1 : 2;
+  return ways * static_cast<double>(rounds * pool.num_threads()) * static_cast<double>(part_bytes) / seconds;
+}
+
+/// In the first level, the second and further out: the roof of so many bytes is neither below a plain loop over as many nor
+/// above twice that, as that of other levels would be. In turn, until they agree: neighbours come and go.
+TEST(Roof, ThatOfACacheIsWhatAPlainLoopOverAsManyBytesReaches) {
+  if (kIsInstrumented) GTEST_SKIP() << "an instrumented probe is no roof";
+  ThreadPool pool(2);
+  RoofProbe roof(pool, std::size_t{16} << 20);
+  AlignedBuffer data(std::size_t{16} << 20);
+  std::memset(data.data(), 0, data.size());
+  for (const std::size_t part_bytes : {std::size_t{32} << 10, std::size_t{256} << 10, std::size_t{8} << 20}) {
+    for (const StreamAccess access : {StreamAccess::kRead, StreamAccess::kRewrite}) {
+      const bool is_read = access == StreamAccess::kRead;
+      double of_probe = 0, of_loop = 0;
+      const auto agree = [&] { return of_probe > 0 && of_loop <= 1.25 * of_probe && of_probe <= 2 * of_loop; };
+      for (int i = 0; i < 20 && !agree(); ++i) {
+        of_probe =
+            std::max(of_probe, is_read ? roof.read_bytes_per_s(2 * part_bytes) : roof.rewrite_bytes_per_s(2 * part_bytes));
+        for (int t = 0; t < 8; ++t) of_loop = std::max(of_loop, loop_bytes_per_s(pool, data.data(), part_bytes, access));
+      }
+      EXPECT_TRUE(agree()) << part_bytes << " bytes a thread: " << of_probe << ", in assembly " << of_loop;
+    }
+  }
+}
+
+TEST(Roof, TheLoopsInAssemblyTakeEveryWordOnce) {
+  constexpr std::size_t kWords = 192;
+  AlignedBuffer data(kWords * sizeof(uint64_t));
+  uint64_t sum = 0;
+  for (std::size_t word = 0; word < kWords; ++word) sum += data.as<uint64_t>()[word] = (word + 1) * (word + 3);
+  EXPECT_EQ(sum_in_assembly(data.data(), data.size()), sum);
+  EXPECT_EQ(add_one_in_assembly(data.data(), data.size()), sum);
+  EXPECT_EQ(sum_in_assembly(data.data(), data.size()), sum + kWords);
+  for (std::size_t word = 0; word < kWords; ++word) EXPECT_EQ(data.as<uint64_t>()[word], (word + 1) * (word + 3) + 1);
 }
 
 }  // namespace

@@ -135,10 +135,17 @@ MultiplyRates measure_multiply_rates(DType dtype, std::string_view matmul, int n
   const int64_t assembly_rounds = is_tile ? 6'000 : 20'000;
   MultiplyRates best;
   const auto agree = [&] { return is_possible(best, unit) && best.probe_per_s >= 0.5 * best.assembly_per_s; };
+  const auto try_probe = [&] {
+    best.probe_per_s = std::max(best.probe_per_s, rate_of([&] { return multiply_in_registers(dtype, rounds, matmul); }));
+  };
+  const auto try_assembly = [&] {
+    best.assembly_per_s = std::max(best.assembly_per_s, rate_of([&] { return multiply_in_assembly(unit, assembly_rounds); }));
+  };
   for (int i = 0; i < num_tries || (i < 20 * num_tries && !agree()); ++i) {
     best.cycles_per_s = std::max(best.cycles_per_s, rate_of([&] { return add_in_chain(800'000); }));
-    best.probe_per_s = std::max(best.probe_per_s, rate_of([&] { return multiply_in_registers(dtype, rounds, matmul); }));
-    best.assembly_per_s = std::max(best.assembly_per_s, rate_of([&] { return multiply_in_assembly(unit, assembly_rounds); }));
+    if (i % 2 == 0) try_probe();
+    try_assembly();
+    if (i % 2 != 0) try_probe();
   }
   return best;
 }
