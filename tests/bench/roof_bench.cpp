@@ -159,7 +159,7 @@ void RoofCheck::check_read() {
 
 void RoofCheck::check_bench() {
   bench::Bench bench({.threads = pool_.num_threads(), .is_quick = is_quick_, .kernels = "", .only = ""});
-  for (const std::size_t kilobytes : {32, 256, 2 << 10, 16 << 10, 256 << 10}) {
+  for (const std::size_t kilobytes : {32, 256, 2 << 10, 8 << 10, 256 << 10}) {
     for (const StreamAccess access : {StreamAccess::kRead, StreamAccess::kRewrite}) {
       if (!is_quick_ || kilobytes == 32) check_line(bench, kilobytes << 10, access);
     }
