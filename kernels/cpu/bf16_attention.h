@@ -73,8 +73,8 @@ class ScratchPieces {
   return num_cols - d >= 32 ? 0xffffffffU : num_cols <= d ? 0U : (1U << (num_cols - d)) - 1;
 }
 
-// A masked load whose address nobody has costs the processor some 70 ns, even if no lane is loaded (seen on Zen 5: 14 us for the
-// 24 rows that 8 queries do not fill). So where a row is missing, nothing of the first one is loaded.
+// A masked load from an address that nobody has costs the processor some 70 ns, though it loads no lane (seen on Zen 5: 14 us
+// for the 24 rows that 8 queries leave open). So where a row is missing, no lane of the first one is loaded.
 
 /// Copies the rows `row(key)` of one head's keys into tiles, in whole steps; what lies behind the last key or column is zeros.
 template <class RowOf>

@@ -79,11 +79,36 @@ class CodeTables {
   codes[3] = _mm512_maskz_unpackhi_epi32(0xffff, high0, high1);
 }
 
+/// Of two rows of 32 codes, even places from the first: lane group j has columns 4 j ‥ 4 j + 3 in pairs, and then 16 + 4 j ‥.
+struct PairPlaces {
+  alignas(64) uint8_t bytes[64];
+};
+consteval PairPlaces pair_places() {
+  PairPlaces places{};
+  for (int i = 0; i < 64; ++i) places.bytes[i] = static_cast<uint8_t>(i / 16 * 4 + i % 8 / 2 + i % 16 / 8 * 16 + i % 2 * 64);
+  return places;
+}
+inline constexpr PairPlaces kPairPlaces = pair_places();
+
 constexpr int64_t kMostGroups = kMaxHeadDim / kKvGroupCols;  // of a row
 
+/// Where in [16, groups] bytes those are that follow each other in [groups, 16].
+struct GroupPlaces {
+  alignas(64) uint8_t of[kMostGroups + 1][kMostGroups * kSide];
+};
+consteval GroupPlaces group_places() {
+  GroupPlaces places{};
+  for (int64_t groups = 1; groups <= kMostGroups; ++groups) {
+    for (int64_t i = 0; i < kMostGroups * kSide; ++i)
+      places.of[groups][i] = static_cast<uint8_t>((i % kSide * groups + i / kSide) % 128);
+  }
+  return places;
+}
+inline constexpr GroupPlaces kGroupPlaces = group_places();
+
 /// The exponents of a block's keys and values, a group's behind each other, and whether products of whole numbers have the bits
-/// of products of scaled codes. A group of zeros, and what lies behind the last key, has the largest
-/// exponent of the range: it adds nothing.
+/// of products of scaled codes. A group of zeros, and what lies behind the last key, has the largest exponent of the range: it
+/// adds nothing.
 ///
 /// Keys: queries of 2^-40 ‥ 2^41 are multiples of 2^-47, so sums below any exponent of a range of 2^60 are multiples of 2^-107,
 /// and no larger than 2^41 2^60 2^7 256: none is too small for a normal number, none too large.
@@ -139,20 +164,6 @@ class BlockExponents {
   static constexpr int kLeastNormal = 1 << 7;  // of bf16
   using Groups = uint8_t[kMostGroups][kKeyBlock];
 
-  /// Where in [16, groups] bytes those are that follow each other in [groups, 16].
-  struct Places {
-    alignas(64) uint8_t of[kMostGroups + 1][kMostGroups * kSide];
-  };
-  static consteval Places places() {
-    Places places{};
-    for (int64_t groups = 1; groups <= kMostGroups; ++groups) {
-      for (int64_t i = 0; i < kMostGroups * kSide; ++i)
-        places.of[groups][i] = static_cast<uint8_t>((i % kSide * groups + i / kSide) % 128);
-    }
-    return places;
-  }
-  static constexpr Places kPlaces = places();
-
   /// Returns the least; sees whether one is above `most`.
   int load(const uint8_t* const* runs, int64_t num_keys, int most, Groups& to) {
     const __m512i largest = _mm512_set1_epi8(static_cast<char>(most));
@@ -175,7 +186,7 @@ class BlockExponents {
   /// Those of 16 keys, [16, num_groups_], as what follows `key` in every group.
   void store_groups(const __m512i (&bytes)[2], int64_t key, Groups& to) const {
     for (int64_t first = 0; first < num_groups_; first += 4) {
-      __m512i groups = _mm512_load_si512(kPlaces.of[num_groups_] + first * kSide);
+      __m512i groups = _mm512_load_si512(kGroupPlaces.of[num_groups_] + first * kSide);
       asm("vpermi2b %2, %1, %0" : "+v"(groups) : "v"(bytes[0]), "v"(bytes[1]));
       alignas(64) uint8_t quarters[4][kSide];
       _mm512_store_si512(quarters, groups);
@@ -331,18 +342,6 @@ struct CodeLanes {
       return even;
     }
   };
-
- private:
-  /// Of two rows of 32, even ones from the first: lane group j has columns 4 j ‥ 4 j + 3 in pairs, and then 16 + 4 j ‥.
-  struct PairPlaces {
-    alignas(64) uint8_t bytes[64];
-  };
-  static consteval PairPlaces pair_places() {
-    PairPlaces places{};
-    for (int i = 0; i < 64; ++i) places.bytes[i] = static_cast<uint8_t>(i / 16 * 4 + i % 8 / 2 + i % 16 / 8 * 16 + i % 2 * 64);
-    return places;
-  }
-  static constexpr PairPlaces kPairPlaces = pair_places();
 };
 
 }  // namespace

@@ -82,16 +82,24 @@ class CodedScene {
     }
   }
 
-  /// Gives every group of codes that are not all zeros another exponent, of least ‥ most; one in `rareness` any of 1 ‥ 200.
-  void set_exponents(std::vector<std::byte>& rows, int least, int most, uint32_t rareness) {
+  /// Gives every group of codes another exponent, of least ‥ most, but one in `others` any of 1 ‥ 200, and makes one in `zeros`
+  /// zeros; none, if these are 0. Heads of whole groups.
+  void set_exponents(std::vector<std::byte>& rows, int least, int most, uint32_t others, uint32_t zeros) {
     std::minstd_rand random(7);
+    const auto falls = [&](uint32_t one_in) { return one_in != 0 && random() % one_in == 0; };
     const int64_t code_bytes = heads_.block_tokens * heads_.head_dim;
-    for (int64_t i = 0; i < std::ssize(rows); ++i) {
-      std::byte& exponent = rows[static_cast<std::size_t>(i)];
-      if (i % coded().run_bytes() < code_bytes || exponent == std::byte{0} || exponent == std::byte{kKvNanExponent}) continue;
-      const bool is_rare = random() % rareness == 0;
-      const int first = is_rare ? 1 : least, count = (is_rare ? 200 : most) - first + 1;
-      exponent = static_cast<std::byte>(first + static_cast<int>(random() % static_cast<uint32_t>(count)));
+    for (int64_t run = 0; run < std::ssize(rows); run += coded().run_bytes()) {
+      for (int64_t group = 0; group < code_bytes / kKvGroupCols; ++group) {
+        std::byte* codes = rows.data() + run + group * kKvGroupCols;
+        std::byte& exponent = rows[static_cast<std::size_t>(run + code_bytes + group)];
+        if (exponent == std::byte{kKvNanExponent}) continue;  // behind the last token
+        const bool is_other = falls(others);
+        const int first = is_other ? 1 : least, count = (is_other ? 200 : most) - first + 1;
+        exponent = static_cast<std::byte>(first + static_cast<int>(random() % static_cast<uint32_t>(count)));
+        if (!falls(zeros)) continue;
+        exponent = std::byte{0};
+        std::memset(codes, 0, kKvGroupCols);
+      }
     }
     for (std::size_t s = 0; s < sequences_.size(); ++s) widen(s, sequences_[s].num_past + sequences_[s].num_tokens);
   }
@@ -290,19 +298,19 @@ TEST(KvCodes, AttentionHasTheBitsOfWhatTheyStandForAtAnySize) {
   struct Sizes {
     int least_key, most_key, least_value, most_value;
     float queries;
-    uint32_t rareness;
+    uint32_t others, zeros;
   };
-  constexpr uint32_t kNever = 1U << 30;
-  const Sizes cases[] = {{100, 122, 90, 127, 1.0f, kNever},    {1, 120, 112, 120, 1.0f, kNever},
-                         {112, 120, 112, 180, 1.0f, kNever},   {112, 120, 1, 120, 1.0f, kNever},
-                         {75, 127, 112, 120, 0x1p70f, kNever}, {112, 120, 112, 120, 0x1p-60f, kNever},
-                         {121, 123, 67, 127, 4.0f, kNever},    {112, 120, 112, 120, 1.0f, 500}};
-  for (const AttentionHeads heads : {AttentionHeads{16, 2, 256, 32}, {6, 2, 64, 16}, {3, 1, 96, 16}, {4, 2, 40, 16}}) {
+  const Sizes cases[] = {
+      {100, 122, 90, 127, 1.0f, 0, 0},   {1, 135, 112, 120, 1.0f, 0, 0},     {112, 120, 112, 180, 1.0f, 0, 0},
+      {112, 120, 1, 120, 1.0f, 0, 0},    {75, 127, 112, 120, 0x1p70f, 0, 0}, {112, 120, 112, 120, 0x1p-60f, 0, 0},
+      {121, 121, 67, 67, 100.0f, 0, 2},  // the heaviest keys' values are zeros, others too light to be scaled
+      {112, 120, 112, 120, 1.0f, 500, 9}};
+  for (const AttentionHeads heads : {AttentionHeads{16, 2, 256, 32}, {6, 2, 64, 16}, {3, 1, 96, 16}}) {
     for (const Sizes& sizes : cases) {
       CodedScene scene(DType::kBF16, heads, kShortAndLong);
       scene.append(ref::kOpTable, 1000);
-      scene.set_exponents(scene.keys(), sizes.least_key, sizes.most_key, sizes.rareness);
-      scene.set_exponents(scene.values(), sizes.least_value, sizes.most_value, sizes.rareness);
+      scene.set_exponents(scene.keys(), sizes.least_key, sizes.most_key, sizes.others, 0);
+      scene.set_exponents(scene.values(), sizes.least_value, sizes.most_value, sizes.others, sizes.zeros);
       scene.scale_queries(sizes.queries);
       for (const OpTable* table : available_unit_tables()) {
         const Matrix expected = scene.attend(*table, 1, scene.plain());
