@@ -96,6 +96,27 @@ TEST_P(RowsTest, KvAppendWritesTheBlocksOfEachSequence) {
   EXPECT_TRUE(all_close(values.view(), expected_values.view(), kExact));
 }
 
+// Pieces of 48 tokens that end with the last token of 65,536, 131,072 and 262,144, each in the first four blocks of the cache.
+TEST_P(RowsTest, KvAppendFindsTheLastBlocksOfTheLongestContext) {
+  const int64_t head_dim = 8, block_tokens = 16, num_tokens = 48;
+  const TestMatrix k = TestMatrix(dtype(), num_tokens, head_dim).fill_random(3);
+  for (const int64_t context : {65536, 131072, 262144}) {
+    TestMatrix keys = TestMatrix(dtype(), 4 * block_tokens, head_dim).fill(-1.0f), values = keys, expected = keys;
+    std::vector<int32_t> blocks(static_cast<std::size_t>(context / block_tokens), 3);
+    std::ranges::copy(std::vector<int32_t>{2, 0, 1}, blocks.end() - 3);
+    const std::vector<SequenceSpan> sequences = {{0, num_tokens, context - num_tokens}};
+    const std::vector<const int32_t*> tables = {blocks.data()};
+    const KvLayerView cache{keys.view().data, values.view().data, dtype(), 1, block_tokens, head_dim};
+    table().kv_append(stream_, {.k = k.view(), .v = k.view(), .cache = cache, .sequences = sequences, .block_tables = tables});
+    for (int64_t t = 0; t < num_tokens; ++t) {
+      const int64_t row = blocks[static_cast<std::size_t>((context - num_tokens + t) / block_tokens)] * block_tokens;
+      for (int64_t c = 0; c < head_dim; ++c) expected.set(row + t % block_tokens, c, k.get(t, c));
+    }
+    EXPECT_TRUE(all_close(keys.view(), expected.view(), kExact)) << context;
+    EXPECT_TRUE(all_close(values.view(), expected.view(), kExact)) << context;
+  }
+}
+
 // Products are rounded one by one and added in slot order, so that implementations agree to the bit.
 TEST_P(RowsTest, CombineEqualsRefAndTheFormula) {
   for (const int64_t top_k : {1, 2, 10}) {

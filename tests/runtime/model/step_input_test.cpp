@@ -202,6 +202,17 @@ TEST(StepRows, PositionsOfSeveralSequencesLieAxisByAxis) {
   EXPECT_EQ("2:2,3", given_of(input));
 }
 
+TEST(StepRows, PositionsCountOnToTheEndOfTheLongestContext) {
+  const Ids text{1, 2, 3};
+  StepRows rows;
+  rows.add({.tokens = text, .num_past = 131071});
+  rows.add({.tokens = text, .num_past = 262141});
+  const StepInput input = rows.input(64);
+  for (std::size_t axis = 0; axis < 3; ++axis)
+    EXPECT_EQ((std::vector<int32_t>{131071, 131072, 131073, 262141, 262142, 262143}), axis_of(input, axis));
+  EXPECT_EQ(262141, input.sequences[1].num_past);
+}
+
 TEST(StepRows, APieceHasItsPartOfAPicture) {
   const MadePrompt prompt({7, 90, 8, 90, 9}, {{1, 4, 4}, {1, 4, 8}});  // tokens 1 to 4, 6 to 13
   const std::vector<std::pair<std::pair<int64_t, int64_t>, std::string>> pieces{
