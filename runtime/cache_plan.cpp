@@ -53,7 +53,7 @@ MemoryRequest memory_request(const EngineOptions& options, const ModelConfig& co
                         .block_tokens = kBlockTokens,
                         .max_sequences = options.max_seqs,
                         .max_context = options.max_context.value_or(most_tokens),
-                        .shares_cut_context = options.shares_cut_context};
+                        .shares_blocks = options.shares_cut_context};
   if (need.num_sequences == 0) return request;
   request.further_tokens = std::min(need.further_tokens, request.max_context);
   MemoryRequest needed = request;
@@ -62,10 +62,10 @@ MemoryRequest memory_request(const EngineOptions& options, const ModelConfig& co
   return request;
 }
 
-/// What would hold one of the whole context, in MiB that are enough.
+/// What would hold one of the whole context, and no fewer sequences for it, in MiB that are enough.
 std::string memory_for_more(const MemoryRequest& request) {
   constexpr int64_t kMiB = int64_t{1} << 20;
-  const int64_t mib = (full_context_budget(request) + kMiB - 1) / kMiB;
+  const int64_t mib = (uncut_budget(request) + kMiB - 1) / kMiB;
   return "--memory " + std::to_string(mib) + "MiB holds " + std::to_string(request.max_context);
 }
 

@@ -37,16 +37,23 @@ int64_t share_blocks_of(const MemoryRequest& request) {
                                     : ceil_div(full_blocks_of(request), kShare);
 }
 
-/// Slots beyond the first where not even one full context fits. Each has a block at least.
-int64_t further_slots_of_cut(const MemoryRequest& request, int64_t left) {
-  if (!request.shares_cut_context) return 0;
-  return fitting(left / kShare, request.bytes_per_slot + request.bytes_per_block, request.max_sequences - 1);
+/// Of a slot that shares the blocks of others, and has one at least.
+int64_t bare_slot_bytes(const MemoryRequest& request) { return request.bytes_per_slot + request.bytes_per_block; }
+
+/// How many such slots `left` holds, at most `wanted`.
+int64_t bare_slots(const MemoryRequest& request, int64_t left, int64_t wanted) {
+  return request.shares_blocks ? fitting(left, bare_slot_bytes(request), wanted) : 0;
 }
 
 }  // namespace
 
 int64_t full_context_budget(const MemoryRequest& request) {
   return request.bytes_per_slot + full_blocks_of(request) * request.bytes_per_block;
+}
+
+int64_t uncut_budget(const MemoryRequest& request) {
+  const int64_t further_bytes = request.shares_blocks ? (request.max_sequences - 1) * bare_slot_bytes(request) : 0;
+  return full_context_budget(request) + further_bytes;
 }
 
 MemoryPlan plan_memory(const MemoryRequest& request) {
@@ -63,7 +70,7 @@ MemoryPlan plan_memory(const MemoryRequest& request) {
   int64_t num_blocks = fitting(left, request.bytes_per_block, full_blocks);
   int64_t further_slots = 0;
   if (num_blocks < full_blocks) {
-    further_slots = further_slots_of_cut(request, left);
+    further_slots = bare_slots(request, left / kShare, request.max_sequences - 1);
     num_blocks = 0;
     left -= further_slots * request.bytes_per_slot;
   } else {
@@ -73,6 +80,9 @@ MemoryPlan plan_memory(const MemoryRequest& request) {
     further_slots = fitting(left, share_bytes, request.max_sequences - 1);
     num_blocks += further_slots * share_blocks;
     left -= further_slots * share_bytes;
+    const int64_t num_bare = bare_slots(request, left, request.max_sequences - 1 - further_slots);
+    further_slots += num_bare;
+    left -= num_bare * request.bytes_per_slot;
   }
   const int64_t num_slots = 1 + further_slots;
 

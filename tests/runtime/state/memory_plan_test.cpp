@@ -43,7 +43,7 @@ TEST(PlanMemory, ShortensTheContextWhenItMust) {
 
 TEST(PlanMemory, SharesACutContextWhereSequencesRunSideBySide) {
   MemoryRequest request = request_of(1000 + 1009);
-  request.shares_cut_context = true;
+  request.shares_blocks = true;
   expect_plan(plan_memory(request), 1, 100, 1600);  // a quarter of 1009 is no slot
   request.bytes_per_slot = 100;
   request.budget_bytes = 100 + 1009;
@@ -60,6 +60,26 @@ TEST(PlanMemory, SharesACutContextWhereSequencesRunSideBySide) {
   EXPECT_EQ(plan.max_context, 1601);
 }
 
+// Else one sequence at a time would run where a little less memory, which cuts the context, has many.
+TEST(PlanMemory, WhatIsLeftBehindAFullContextHoldsFurtherSequences) {
+  MemoryRequest request = request_of(1000 + 1010 + 1259);  // one byte short of a share
+  request.shares_blocks = true;
+  expect_plan(plan_memory(request), 2, 101 + 25, 1601);
+  request.bytes_per_slot = 100;
+  EXPECT_EQ(uncut_budget(request), 100 + 1010 + 2 * 110);
+  request.budget_bytes = uncut_budget(request);
+  EXPECT_EQ(plan_memory(request).num_slots, 3);
+  EXPECT_EQ(plan_memory(request).max_context, 1601);
+  --request.budget_bytes;
+  EXPECT_EQ(plan_memory(request).num_slots, 2);
+  EXPECT_EQ(plan_memory(request).max_context, 1601);
+  request.budget_bytes = 100 + 1010 + 360 + 110;
+  EXPECT_EQ(plan_memory(request).num_slots, 3) << "one with its share, one with a block";
+  request.shares_blocks = false;
+  EXPECT_EQ(plan_memory(request).num_slots, 2);
+  EXPECT_EQ(uncut_budget(request), full_context_budget(request));
+}
+
 // 40 layers, of which 10 (and an MTP layer) have keys and values, at the context and the memory that a server has by default.
 TEST(PlanMemory, TheLargestContextOfThe35BModel) {
   MemoryRequest request{.budget_bytes = int64_t{2} << 30,
@@ -67,7 +87,7 @@ TEST(PlanMemory, TheLargestContextOfThe35BModel) {
                         .bytes_per_block = 16 * 11 * int64_t{2048},
                         .max_sequences = 16,
                         .max_context = 262144,
-                        .shares_cut_context = true};
+                        .shares_blocks = true};
   const MemoryPlan plan = plan_memory(request);
   EXPECT_EQ(plan.num_slots, 9);
   EXPECT_EQ(plan.max_context, 4350 * 16);
@@ -76,6 +96,10 @@ TEST(PlanMemory, TheLargestContextOfThe35BModel) {
   EXPECT_EQ(plan_memory(request).max_context, 262144);
   --request.budget_bytes;
   EXPECT_LT(plan_memory(request).max_context, 262144);
+  request.budget_bytes = uncut_budget(request);
+  EXPECT_EQ(request.budget_bytes, 6'941'212'672);
+  EXPECT_EQ(plan_memory(request).max_context, 262144);
+  EXPECT_EQ(plan_memory(request).num_slots, 16);
 }
 
 TEST(PlanMemory, FurtherSequencesComeWithWhatTheyAreSaidToNeed) {
@@ -126,7 +150,7 @@ TEST(PlanMemory, StaysWithinBudgetAndWishes) {
                           .block_tokens = pick(1, 40),
                           .max_sequences = pick(1, 70),
                           .max_context = pick(1, 9000),
-                          .shares_cut_context = i % 2 == 0};
+                          .shares_blocks = i % 2 == 0};
     request.budget_bytes = std::max(request.budget_bytes, request.bytes_per_slot + request.bytes_per_block);
     const MemoryPlan plan = plan_memory(request);
     const int64_t full_blocks = (request.max_context + request.block_tokens - 1) / request.block_tokens;
