@@ -128,6 +128,8 @@ double multiply_in_assembly(std::string_view unit, int64_t rounds) {
   return found->operations * found->steps_in_round * static_cast<double>(rounds);
 }
 
+constexpr int kMostTurns = 20;
+
 MultiplyRates measure_multiply_rates(DType dtype, std::string_view matmul, int num_tries) {
   const std::string_view unit = multiply_unit(dtype, matmul);
   const bool is_tile = unit.starts_with("amx");
@@ -141,11 +143,14 @@ MultiplyRates measure_multiply_rates(DType dtype, std::string_view matmul, int n
   const auto try_assembly = [&] {
     best.assembly_per_s = std::max(best.assembly_per_s, rate_of([&] { return multiply_in_assembly(unit, assembly_rounds); }));
   };
-  for (int i = 0; i < num_tries || (i < 20 * num_tries && !agree()); ++i) {
-    best.cycles_per_s = std::max(best.cycles_per_s, rate_of([&] { return add_in_chain(800'000); }));
-    if (i % 2 == 0) try_probe();
-    try_assembly();
-    if (i % 2 != 0) try_probe();
+  for (int turn = 0; turn == 0 || (turn < kMostTurns && !agree()); ++turn) {
+    best = {};
+    for (int i = 0; i < num_tries; ++i) {
+      best.cycles_per_s = std::max(best.cycles_per_s, rate_of([&] { return add_in_chain(800'000); }));
+      if (i % 2 == 0) try_probe();
+      try_assembly();
+      if (i % 2 != 0) try_probe();
+    }
   }
   return best;
 }
