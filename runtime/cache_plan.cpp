@@ -53,7 +53,7 @@ MemoryRequest memory_request(const EngineOptions& options, const ModelConfig& co
                         .block_tokens = kBlockTokens,
                         .max_sequences = options.max_seqs,
                         .max_context = options.max_context.value_or(most_tokens),
-                        .shares_blocks = options.shares_cut_context};
+                        .shares_blocks = options.shares_blocks};
   if (need.num_sequences == 0) return request;
   request.further_tokens = std::min(need.further_tokens, request.max_context);
   MemoryRequest needed = request;

@@ -60,7 +60,7 @@ struct EngineOptions {
   int64_t memory_bytes = int64_t{2} << 30;  // for KV cache and recurrent state together
   std::optional<DType> kv_cache_dtype;      // bf16 or i8; absent: the run's
   CacheNeed cache_need;                     // may make that more
-  bool shares_cut_context = false;          // of commands whose requests run side by side; see MemoryRequest
+  bool shares_blocks = false;               // of commands whose requests run side by side; see MemoryRequest
   int64_t swap_bytes =
       int64_t{1} << 30;  // on the host, for keys and values of preempted sequences, at most as large as the KV cache
   std::optional<int64_t> prefix_cache_bytes;  // on the host, for recurrent states behind what prompts have in common; 0: no

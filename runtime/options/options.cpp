@@ -175,7 +175,7 @@ ParseResult parse_options(int argc, const char* const* argv) {
   const bool serves = options.command == Command::kServe || options.command == Command::kBatch;
   options.engine.media.is_wanted = serves || (options.command == Command::kGenerate && options.generate.has_media());
   if (options.command == Command::kBench) make_room(options.bench, options.engine);
-  options.engine.shares_cut_context = serves;
+  options.engine.shares_blocks = serves;
   if (serves && !options.engine.prefix_cache_bytes) options.engine.prefix_cache_bytes = options.engine.memory_bytes / 2;
   if (const std::string complaint = check_together(options); !complaint.empty()) return refuse(complaint);
   return {.options = std::move(options), .message = "", .exit_code = 0};

@@ -36,7 +36,7 @@ TEST(Options, EveryEngineOption) {
     EXPECT_EQ(engine.max_context, 1000);
     EXPECT_EQ(engine.peer_timeout_s, 2.5);
     EXPECT_TRUE(engine.check_weights);
-    EXPECT_EQ(engine.shares_cut_context, std::string(command) == "serve");
+    EXPECT_EQ(engine.shares_blocks, std::string(command) == "serve");
   }
 }
 
