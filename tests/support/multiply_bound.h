@@ -29,9 +29,9 @@ struct MultiplyRates {
   double assembly_per_s = 0;  // operations, multiply_in_assembly
 };
 /// What one thread reaches, the best of `num_tries` tries. They take turns, so that all see the same clock of the core, and the
-/// two probes take turns at who is first: tiles slow the clock down, and whoever comes second has less of it. Where the rates do
-/// not agree, tries begin anew, up to twenty times, since a core may have become slower between the best tries of the two: an
-/// impossible rate does not become possible by it.
+/// two probes take turns at who is first: tiles slow the clock down, and whoever comes second has less of it. Where the rates
+/// do not agree, tries begin anew, up to twenty times, since a core may have become slower between the best tries of the two:
+/// an impossible rate does not become possible by it.
 MultiplyRates measure_multiply_rates(DType dtype, std::string_view matmul, int num_tries);
 
 /// How far a measured rate may lie above what bounds it: clocks of cores move between tries.
