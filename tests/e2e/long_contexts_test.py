@@ -143,7 +143,7 @@ class GoneTest(LongContextTest):
         self.assertEqual(call.error.code(), grpc.StatusCode.CANCELLED)
 
     def miss_the_deadline(self, job):
-        call = self.begin(job, long_request(num_tokens=60000, seed=2), seconds=1.5)
+        call = self.begin(job, long_request(num_tokens=60000, seed=2), seconds=4)
         self.assertTrue(call.wait(30))
         self.assertEqual(call.error.code(), grpc.StatusCode.DEADLINE_EXCEEDED)
 
