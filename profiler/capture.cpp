@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 
+#include "profiler/capture_sections.h"
 #include "profiler/operator_json.h"
 #include "profiler/write_file.h"
 #include "runtime/base/error.h"
@@ -31,9 +32,11 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(WorkerChangeFacts, ticks, rank, from, to, rea
 
 namespace {
 
-// A rank's file: magic, format, bytes of the JSON header, the header, and the threads' records one after another.
+// A rank's file: magic, format, bytes of the JSON header, the header, the threads' records one after another, and the sections
+// that the header lists, as they follow each other. One without sections is of the format that all versions read.
 constexpr char kCaptureMagic[8] = {'F', 'E', 'R', 'R', 'Y', 'S', 'P', 'N'};
 constexpr uint32_t kFormat = 1;
+constexpr uint32_t kFormatWithSections = 2;
 
 // Token counts by layer and expert are the most that stands in either: some ten thousand numbers.
 constexpr JsonLimits kCaptureJson{.depth = 10, .bytes = int64_t{64} << 20, .values = int64_t{1} << 23};
@@ -134,6 +137,35 @@ std::vector<SpanRecord> take_records(std::span<const std::byte>& rest, uint64_t 
   return records;
 }
 
+/// The sections that there are, in the header's order; the header is told of them.
+std::vector<std::vector<std::byte>> encode_sections(const RankCapture& capture, json& header) {
+  std::vector<std::vector<std::byte>> sections;
+  for (const CaptureSection& section : capture_sections()) {
+    std::vector<std::byte> bytes = section.encode(capture);
+    if (bytes.empty()) continue;
+    header["sections"].push_back({{"name", section.name}, {"bytes", bytes.size()}});
+    sections.push_back(std::move(bytes));
+  }
+  return sections;
+}
+
+/// Takes the sections of a `list` in a header from the front of `rest`.
+void take_sections(std::span<const std::byte>& rest, const json& list, const std::string& source, RankCapture& capture) {
+  std::vector<std::string> taken;
+  for (const json& one : list) {
+    const auto& name = one.at("name").get_ref<const std::string&>();
+    const auto num_bytes = one.at("bytes").get<uint64_t>();
+    if (num_bytes > rest.size()) throw damaged(source, "its section " + shown(one.at("name")) + " is cut off");
+    const std::span<const std::byte> bytes = rest.first(num_bytes);
+    rest = rest.subspan(num_bytes);
+    const auto known = std::ranges::find(capture_sections(), name, [](const CaptureSection& section) { return section.name; });
+    if (known == capture_sections().end()) continue;
+    if (std::ranges::find(taken, name) != taken.end()) throw damaged(source, "two sections " + shown(one.at("name")));
+    known->decode(bytes, source + ": section " + name, capture);
+    taken.push_back(name);
+  }
+}
+
 std::string system_reason() { return std::error_code(errno, std::generic_category()).message(); }
 
 std::filesystem::path rank_file(const std::filesystem::path& directory, int32_t rank) {
@@ -215,11 +247,14 @@ int64_t ClockAlignment::to_coordinator_ns(int64_t rank_ns) const {
 }
 
 std::vector<std::byte> encode_rank_capture(const RankCapture& capture) {
-  const std::string header = header_of(capture).dump();
-  Preamble preamble{{}, kFormat, kNumZones, header.size()};
+  json described = header_of(capture);
+  const std::vector<std::vector<std::byte>> sections = encode_sections(capture, described);
+  const std::string header = described.dump();
+  Preamble preamble{{}, sections.empty() ? kFormat : kFormatWithSections, kNumZones, header.size()};
   std::memcpy(preamble.magic, kCaptureMagic, sizeof kCaptureMagic);
   std::size_t size = sizeof preamble + header.size();
   for (const ThreadCapture& thread : capture.threads) size += thread.records.size() * sizeof(SpanRecord);
+  for (const std::vector<std::byte>& section : sections) size += section.size();
   std::vector<std::byte> bytes(size);
   std::byte* at = bytes.data();
   const auto append = [&](const void* data, std::size_t count) {
@@ -229,6 +264,7 @@ std::vector<std::byte> encode_rank_capture(const RankCapture& capture) {
   append(&preamble, sizeof preamble);
   append(header.data(), header.size());
   for (const ThreadCapture& thread : capture.threads) append(thread.records.data(), thread.records.size() * sizeof(SpanRecord));
+  for (const std::vector<std::byte>& section : sections) append(section.data(), section.size());
   return bytes;
 }
 
@@ -238,7 +274,8 @@ RankCapture decode_rank_capture(std::span<const std::byte> bytes, const std::str
   std::memcpy(&preamble, bytes.data(), sizeof preamble);
   if (std::memcmp(preamble.magic, kCaptureMagic, sizeof kCaptureMagic) != 0)
     throw damaged(source, "it does not begin as a capture file");
-  if (preamble.format != kFormat) throw damaged(source, "format " + std::to_string(preamble.format));
+  if (preamble.format != kFormat && preamble.format != kFormatWithSections)
+    throw damaged(source, "format " + std::to_string(preamble.format));
   std::span<const std::byte> rest = bytes.subspan(sizeof preamble);
   if (preamble.header_bytes > rest.size()) throw damaged(source, "its header is cut off");
   const auto* text = reinterpret_cast<const char*>(rest.data());
@@ -254,6 +291,7 @@ RankCapture decode_rank_capture(std::span<const std::byte> bytes, const std::str
                                  .num_lost = thread.at("num_lost"),
                                  .records = take_records(rest, thread.at("num_records").get<uint64_t>(), is_device, source)});
     }
+    if (preamble.format == kFormatWithSections) take_sections(rest, header.at("sections"), source, capture);
     if (!rest.empty()) throw damaged(source, std::to_string(rest.size()) + " bytes behind its records");
     return capture;
   } catch (const json::exception& error) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "profiler/counters/counter_readings.h"
 #include "profiler/operator_facts.h"
 #include "profiler/span_record.h"
 
@@ -14,7 +15,7 @@
 // at (timelines, tables, pages) is derived from these files, so it can be made again.
 //
 //   DIR/capture.json     CaptureInfo
-//   DIR/rank-<r>.spans   RankCapture: a JSON header and the records, one file a rank
+//   DIR/rank-<r>.spans   RankCapture: a JSON header, the records, and sections of other kinds, one file a rank
 //   DIR/routing.ferryrt  what routers chose (moe/routing/routing_trace.h), where that was asked for
 
 namespace ferry {
@@ -76,6 +77,8 @@ struct RankCapture {
   int64_t num_preemptions = 0;  // involuntary context switches while capturing
   DeviceFacts device;
   std::vector<ThreadCapture> threads;
+  // Sections (profiler/capture_sections.h): empty where there is nothing of their kind.
+  CounterCapture counters;
 };
 
 /// What the model says of itself.
@@ -132,7 +135,7 @@ struct Capture {
 };
 
 /// One rank's capture as the bytes of its file, and back. Reading checks everything and throws Error{kInvalidArgument} that
-/// names `source` (a file, or a rank) and what is wrong.
+/// names `source` (a file, or a rank) and what is wrong. Sections of kinds that this version does not know are skipped.
 std::vector<std::byte> encode_rank_capture(const RankCapture& capture);
 RankCapture decode_rank_capture(std::span<const std::byte> bytes, const std::string& source);
 

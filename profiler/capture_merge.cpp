@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "profiler/capture_sections.h"
 #include "runtime/base/check.h"
 
 namespace ferry {
@@ -47,7 +48,10 @@ Numbers count(Capture& capture, Numbers numbers) {
 }
 
 void renumber(Capture& capture, const Numbers& first) {
-  for (RankCapture& rank : capture.ranks) rank.rank += first.rank;
+  for (RankCapture& rank : capture.ranks) {
+    rank.rank += first.rank;
+    for (const CaptureSection& section : capture_sections()) section.renumber(first.step, rank);
+  }
   for_each_record(capture, [&](SpanRecord& record) {
     if (record.step != kNoStep) record.step += first.step;
     if (is_request(record.zone)) record.a += first.request;

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <vector>
 
+#include "profiler/capture_sections.h"
+
 namespace ferry {
 namespace {
 
@@ -79,6 +81,17 @@ void cut_to(const CaptureWindow& window, Capture& capture) {
         if (record.zone == Zone::kPreemptions) rank.num_preemptions += record.a;
       }
     }
+    for (const CaptureSection& section : capture_sections()) section.cut(window, rank);
+  }
+}
+
+void cut_to_nothing(Capture& capture) {
+  constexpr CaptureWindow kNothing{.first_step = 1, .last_step = 0};
+  for (RankCapture& rank : capture.ranks) {
+    rank.begin = rank.end;
+    rank.num_preemptions = 0;
+    for (ThreadCapture& thread : rank.threads) thread.records.clear();
+    for (const CaptureSection& section : capture_sections()) section.cut(kNothing, rank);
   }
 }
 

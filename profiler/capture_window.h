@@ -25,4 +25,7 @@ std::optional<CaptureWindow> find_window(const Capture& capture, uint64_t begin)
 /// its other end to a clock's error), its preemptions. What began before and reaches into the window is kept.
 void cut_to(const CaptureWindow& window, Capture& capture);
 
+/// Cuts every rank to the moment of its end, for a capture without a window: nothing of it is left.
+void cut_to_nothing(Capture& capture);
+
 }  // namespace ferry

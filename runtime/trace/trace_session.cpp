@@ -328,11 +328,7 @@ void TraceSession::cut_to_held_steps() {
     cut_to(*window, capture_);
     return;
   }
-  for (RankCapture& rank : capture_.ranks) {  // no step: what is older than the ranks' common time says nothing
-    for (ThreadCapture& thread : rank.threads) thread.records.clear();
-    rank.begin = rank.end;
-    rank.num_preemptions = 0;
-  }
+  cut_to_nothing(capture_);  // what is older than the ranks' common time says nothing
 }
 
 /// The rank's capture on the coordinator's time; without threads if it could not be had.
