@@ -5,6 +5,7 @@
 #include "profiler/capture_merge.h"
 #include "profiler/export/ascend_profile.h"
 #include "profiler/export/chrome_trace.h"
+#include "profiler/export/operator_profile.h"
 #include "profiler/export/perfetto_trace.h"
 #include "profiler/report/report.h"
 #include "profiler/write_file.h"
@@ -23,6 +24,7 @@ std::size_t count_spans(const Capture& capture) {
 void write_compact(const std::filesystem::path& directory, const ReportInput& input) {
   if (!is_merged(input.capture)) write_report(directory, input);
   write_file(directory / "trace.pftrace", [&](std::ostream& out) { write_perfetto_trace(input, out); });
+  write_file(directory / "profile.pb.gz", [&](std::ostream& out) { out << encode_operator_profile(input); });
 }
 
 void write_text_timelines(const std::filesystem::path& directory, const ReportInput& input) {

@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "runtime/base/error.h"
+#include "runtime/base/json.h"
 
 namespace ferry {
 namespace {
@@ -24,6 +25,12 @@ std::string quoted_json(std::string_view text) {
   std::replace(plain.begin(), plain.end(), '{', '(');
   std::replace(plain.begin(), plain.end(), '}', ')');
   return nlohmann::json(plain).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+}
+
+std::string repaired_text(std::string_view text) {
+  const nlohmann::json raw = std::string(text);
+  const std::string quoted = raw.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return parse_json(quoted, "a text", {}).get<std::string>();
 }
 
 TextFile::TextFile(const std::filesystem::path& path) : path_(path) {

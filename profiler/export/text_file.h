@@ -12,6 +12,9 @@ namespace ferry {
 /// strings.
 std::string quoted_json(std::string_view text);
 
+/// `text` with U+FFFD for what is no UTF-8.
+std::string repaired_text(std::string_view text);
+
 /// A text file that is written from front to back. Numbers that are counted (ns, bytes) are printed exactly in larger units.
 class TextFile {
  public:
