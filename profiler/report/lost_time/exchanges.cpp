@@ -9,8 +9,6 @@
 namespace ferry {
 namespace {
 
-constexpr int64_t kLookNs = 20'000;  // a shorter wait may be no more than a look
-
 using ExchangeKey = std::pair<ExchangeId, int32_t>;  // and worker
 
 /// One end of a worker's part; two with the same key make a reply.

@@ -11,6 +11,8 @@
 
 namespace ferry {
 
+inline constexpr int64_t kLookNs = 20'000;  // a wait for a message that is shorter may be no more than a look
+
 /// One worker's part of an exchange. Times of the coordinator's clock.
 struct Reply {
   int32_t rank = 0;

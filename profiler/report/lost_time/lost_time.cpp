@@ -26,19 +26,6 @@ int64_t usual_of_others(std::span<const Reply> replies, const Reply& one, Get&& 
   return others.empty() ? get(one) : static_cast<int64_t>(median(std::move(others)));
 }
 
-/// When each rank did not run at all. Where the watch itself waited for a core, the rank was not stopped.
-std::vector<IntervalSet> find_stops(const ReportInput& input) {
-  std::vector<std::vector<Interval>> found(input.capture.ranks.size());
-  for (const Slice& slice : input.timeline.slices) {
-    if (slice.zone != Zone::kNotRunning || int64_t{slice.a} * 2000 >= slice.duration_ns()) continue;
-    const int32_t rank = input.timeline.lanes[static_cast<std::size_t>(slice.lane)].rank;
-    found[static_cast<std::size_t>(rank)].push_back({slice.begin_ns, slice.end_ns});
-  }
-  std::vector<IntervalSet> stops;
-  for (std::vector<Interval>& intervals : found) stops.push_back(make_interval_set(std::move(intervals)));
-  return stops;
-}
-
 /// What threads waited for cores. A worker's own thread reads it about once a millisecond, so a reading tells of several
 /// exchanges; of the other threads, and of the coordinator's, the one that waited longest in the step counts. A wait is used up
 /// as it is charged, so that none counts twice.
@@ -329,6 +316,18 @@ void LostTimeFinder::charge_coordinator(std::size_t s) {
 }
 
 }  // namespace
+
+std::vector<IntervalSet> find_stops(const ReportInput& input) {
+  std::vector<std::vector<Interval>> found(input.capture.ranks.size());
+  for (const Slice& slice : input.timeline.slices) {
+    if (slice.zone != Zone::kNotRunning || int64_t{slice.a} * 2000 >= slice.duration_ns()) continue;
+    const int32_t rank = input.timeline.lanes[static_cast<std::size_t>(slice.lane)].rank;
+    found[static_cast<std::size_t>(rank)].push_back({slice.begin_ns, slice.end_ns});
+  }
+  std::vector<IntervalSet> stops;
+  for (std::vector<Interval>& intervals : found) stops.push_back(make_interval_set(std::move(intervals)));
+  return stops;
+}
 
 const char* loss_name(Loss loss) {
   constexpr const char* kNames[kNumLosses] = {"stopped", "no core", "link", "more rows", "slow", "order"};

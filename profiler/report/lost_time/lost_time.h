@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "profiler/report/lost_time/exchanges.h"
+#include "profiler/report/timeline/intervals.h"
 
 // What each rank cost: the time by which steps would have been shorter if it had not been the last. In an exchange that is the
 // moment at which the last reply was back (or the coordinator ready) minus that of the second-last; a party that others would
@@ -39,6 +40,9 @@ struct RankLoss {
   int64_t at(Loss loss) const { return ns[static_cast<std::size_t>(loss)]; }
   int64_t total() const;
 };
+
+/// [num_ranks] when each rank did not run at all. Where the watch itself waited for a core, the rank was not stopped.
+std::vector<IntervalSet> find_stops(const ReportInput& input);
 
 /// The coordinator's waits for replies, by what the last one was doing meanwhile.
 struct WaitParts {
