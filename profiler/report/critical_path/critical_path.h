@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "profiler/report/timeline/report_input.h"
@@ -35,5 +36,10 @@ struct PathPiece {
 /// By step, then begin. The pieces of a step lie end to end and cover it exactly, so their lengths add up to the step; none is
 /// empty. Where clocks are off by so much that a message seems to come before it was sent, its flight has no length.
 std::vector<PathPiece> find_critical_path(const ReportInput& input);
+
+/// What a piece was, in a few words: an operator's or a wait's name, "rows from rank 0", "reply to rank 0", "not recorded".
+std::string path_piece_name(const Timeline& timeline, const PathPiece& piece);
+/// The other end of a message, or the rank that was waited for; -1 if there is none.
+int32_t path_piece_peer(const Timeline& timeline, const PathPiece& piece);
 
 }  // namespace ferry

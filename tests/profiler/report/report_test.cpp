@@ -33,9 +33,9 @@ TEST(ReportTest, EveryViewHasItsIdAndWholeRows) {
       EXPECT_FALSE(table.title.empty());
       for (const auto& row : table.rows) EXPECT_EQ(row.size(), table.columns.size()) << table.id;
     }
-    EXPECT_EQ(ids, (std::vector<std::string>{"run", "phase", "draft", "draft_place", "step", "layer", "layer_type", "operator",
-                                             "transfer", "traffic", "expert", "balance", "hot_expert", "straggler", "request",
-                                             "free"}));
+    EXPECT_EQ(ids, (std::vector<std::string>{"critical_path", "run", "phase", "draft", "draft_place", "step", "layer",
+                                             "layer_type", "operator", "transfer", "traffic", "expert", "balance", "hot_expert",
+                                             "straggler", "request", "free"}));
   }
 }
 

@@ -126,6 +126,18 @@ TEST(CriticalPathTest, AWaitThatOnlyTakesInWhatWasThereDoesNotLeadAway) {
             "0 wait.combine 50, 0 MoeTokenUnpermute 1250, 0 ArgMax.sample 500");
 }
 
+TEST(CriticalPathTest, AMessageThatWasOnItsWayIsThereAfterItsUsualTime) {
+  TwoReplies run;
+  exchange(run.small, 1, {7, 0}, 2000, {500, 2200, 2900}, 3000, 3150);   // begins to wait 100 late, and takes 50 to take it in
+  exchange(run.small, 1, {7, 1}, 4000, {3000, 4200, 4900}, 4100, 5100);  // what such a reply takes
+  run.small.span(0, Zone::kCombine, 5100, 8500, 1, 8, {7, 1}).span(0, Zone::kRouter, 3150, 4100, 1, 8, {7, 1});
+  const ReportInput input(run.small.capture);
+  EXPECT_EQ(path_of(input),
+            "0 FusedInferAttentionScore 1000, 1 message 0>1 200, 1 GroupedMatmulSwiglu 700, 0 message 1>0 200, "
+            "0 wait.combine 50, 0 MatMul.router 850, 1 message 0>1 200, 1 GroupedMatmulSwiglu 700, 0 message 1>0 200, "
+            "0 MoeTokenUnpermute 3400, 0 ArgMax.sample 500");
+}
+
 TEST(CriticalPathTest, ASlowLinkIsOnThePath) {
   TwoReplies run;
   exchange(run.small, 1, {7, 0}, 2000, {500, 2200, 3500}, 3000, 3700);
@@ -216,9 +228,11 @@ TEST(CriticalPathTest, PoolThreadsAndOtherCoordinatorsRowsStandBeside) {
     run.small.capture.ranks[rank].threads[1].records.push_back(
         {.begin = 1000, .end = 8900, .step = 7, .zone = Zone::kPoolTask, .layer = 0, .a = 1});
   }
+  std::swap(run.small.capture.ranks[2].threads[0], run.small.capture.ranks[2].threads[1]);
   const std::string alone = path_of(ReportInput(run.small.capture));
-  EXPECT_EQ(alone.find("pool"), std::string::npos);
+  EXPECT_EQ(alone, path_of(ReportInput(TwoReplies().replies(3000, 7000).small.capture)));
   // Rows of the same exchange of another coordinator, rank 1 of this job, which rank 2 answers at another time.
+  std::swap(run.small.capture.ranks[2].threads[0], run.small.capture.ranks[2].threads[1]);
   run.small.span(2, Zone::kDispatchReceive, 200, 700, 10, 1, {7, 0}).span(1, Zone::kDispatchSend, 100, 800, 10, 2, {7, 0});
   run.small.span(2, Zone::kCombineSend, 8000, 8100, 10, 1, {7, 0}).span(1, Zone::kCombineReceive, 100, 8100, 10, 2, {7, 0});
   const ReportInput input(run.small.capture);
@@ -252,6 +266,14 @@ TEST(CriticalPathTest, ClocksThatDisagreeCannotLeadInCircles) {
     const bool is_near = std::abs(off_ns) <= 2000;
     EXPECT_TRUE(!is_near || ns_of(input, 2, PathKind::kCompute) > 0) << off_ns;
   }
+}
+
+TEST(CriticalPathTest, TwoRanksThatWaitForWhatNeitherHasSentYetEndTheSearch) {
+  test::SmallCapture small(2, 20'000);
+  small.step(7, Phase::kDecode, 1000, 9000, 1, 1);
+  exchange(small, 1, {7, 0}, 9100, {500, 9200, 9500}, 1000, 9000);
+  const ReportInput input(small.capture);
+  EXPECT_EQ(path_of(input), "0 wait.combine 8000");
 }
 
 TEST(CriticalPathTest, CoversEveryStepOfMadeCaptures) {
