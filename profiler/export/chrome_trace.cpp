@@ -144,8 +144,24 @@ class ChromeWriter {
   }
 
   void write_outline(const OutlineSlice& slice, int32_t rank, int64_t tid) {
-    start_slice(slice.name, slice.category(), rank, tid, slice.begin_ns, slice.end_ns) << "}}";
+    start_slice(slice.name, slice.category(), rank, tid, slice.begin_ns, slice.end_ns);
+    fill_args(slice, args_);
+    write_args();
+    lines_ << "}}";
     lines_.end();
+  }
+
+  void write_args() {
+    std::string_view separator;
+    for (const TraceArg& arg : args_) {
+      lines_ << separator << R"(")" << arg.name << R"(":)";
+      separator = ",";
+      if (arg.text == nullptr) {
+        lines_ << arg.value;
+      } else {
+        lines_ << quoted_once(arg.text);
+      }
+    }
   }
 
   /// An event up to its arguments.
@@ -172,16 +188,7 @@ class ChromeWriter {
     start_slice(outline_.slice_name(slice), category_name(kind_of(slice)), lane.rank, tid_of(lane), slice.begin_ns,
                 slice.end_ns);
     facts_.fill_args(slice, args_);
-    std::string_view separator;
-    for (const TraceArg& arg : args_) {
-      lines_ << separator << R"(")" << arg.name << R"(":)";
-      separator = ",";
-      if (arg.text == nullptr) {
-        lines_ << arg.value;
-      } else {
-        lines_ << quoted_once(arg.text);
-      }
-    }
+    write_args();
     // HolisticTraceAnalysis counts what has a stream, as kernels have.
     if (kind_of(slice) == ZoneKind::kCompute || info.kind == ZoneKind::kTransfer) lines_ << R"(,"stream":)" << tid_of(lane);
     lines_ << "}}";

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "profiler/report/critical_path/critical_path.h"
 #include "profiler/report/lost_time/waiting.h"
 #include "profiler/report/timeline/step_slices.h"
 
@@ -104,6 +105,7 @@ Outline::Outline(const ReportInput& input) : input_(input), around_(input.timeli
     if (kind == Lane::Kind::kThread || kind == Lane::Kind::kDevice) outline_lane(static_cast<int32_t>(l));
   }
   make_phase_lane();
+  make_path_lanes();
   for (const RankCapture& rank : input.capture.ranks) make_rank_lane(rank);
 }
 
@@ -182,6 +184,28 @@ void Outline::make_phase_lane() {
   overview_.push_back({0, "phase", std::move(apart)});
 }
 
+/// Steps of a coordinator do not overlap; of a capture that says they do, what comes later is cut.
+void Outline::make_path_lanes() {
+  const Timeline& timeline = input_.timeline;
+  const std::vector<int32_t> coordinators = find_coordinators(timeline);
+  std::map<int32_t, std::vector<OutlineSlice>> lanes;  // by coordinator
+  for (const PathPiece& piece : find_critical_path(input_)) {
+    const auto step = static_cast<std::size_t>(piece.step);
+    std::vector<OutlineSlice>& slices = lanes[coordinators[step]];
+    const int64_t begin_ns = slices.empty() ? piece.begin_ns : std::max(piece.begin_ns, slices.back().end_ns);
+    if (begin_ns >= piece.end_ns) continue;
+    slices.push_back({.begin_ns = begin_ns,
+                      .end_ns = piece.end_ns,
+                      .name = keep(path_piece_name(timeline, piece)),
+                      .kind = path_kind_name(piece.kind),
+                      .step = timeline.steps[step].step,
+                      .rank = piece.rank});
+  }
+  for (auto& [rank, slices] : lanes)
+    overview_.push_back(
+        {rank, rank == 0 ? "critical path" : "critical path of rank " + std::to_string(rank), std::move(slices)});
+}
+
 void Outline::make_rank_lane(const RankCapture& rank) {
   const Timeline& timeline = input_.timeline;
   IntervalSet taken = input_.activity.at(static_cast<std::size_t>(rank.rank)).computing;
@@ -204,6 +228,14 @@ void Outline::make_rank_lane(const RankCapture& rank) {
   std::sort(slices.begin(), slices.end(), [](const auto& x, const auto& y) { return x.begin_ns < y.begin_ns; });
   const std::string role = rank.rank == 0 ? " coordinator" : " worker";
   overview_.push_back({rank.rank, "rank " + std::to_string(rank.rank) + role, std::move(slices)});
+}
+
+void fill_args(const OutlineSlice& slice, std::vector<TraceArg>& args) {
+  args.clear();
+  if (slice.kind == nullptr) return;
+  args.push_back({"step", slice.step});
+  args.push_back({"rank", slice.rank});
+  args.push_back({"kind", 0, slice.kind});
 }
 
 }  // namespace ferry

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "profiler/export/trace_facts.h"
 #include "profiler/report/timeline/report_input.h"
 
 // What the timeline files draw beside recorded slices, so that a reader sees without a click what a stretch of time was about:
@@ -20,6 +21,10 @@ struct OutlineSlice {
   int64_t begin_ns = 0, end_ns = 0;
   std::string_view name;
   Level level = Level::kOverview;
+  // Of the critical path; else there is no kind.
+  const char* kind = nullptr;  // path_kind_name()
+  int64_t step = 0;            // its number
+  int32_t rank = 0;            // where it was
 
   /// As category_name() of what was recorded: "outline", "overview".
   const char* category() const { return level == Level::kOverview ? "overview" : "outline"; }
@@ -47,8 +52,9 @@ class Outline {
     std::vector<OutlineSlice> slices;
   };
   /// First "phase": what the coordinator computes ("prefill 64", "decode ×4", one slice for steps of a kind in a row;
-  /// "pictures" where the vision tower works between steps). Then for every rank when it "computes", "waits for rank 2", "waits
-  /// for rows", "waits for a send".
+  /// "pictures" where the vision tower works between steps). Then "critical path": what steps took their time for, on whichever
+  /// rank (critical_path.h); in joined captures one for each coordinator. Then for every rank when it "computes", "waits for
+  /// rank 2", "waits for rows", "waits for a send".
   const std::vector<OverviewLane>& overview() const { return overview_; }
 
   /// "prefill 64" of a step, else the zone's name.
@@ -57,6 +63,7 @@ class Outline {
  private:
   void outline_lane(int32_t lane);
   void make_phase_lane();
+  void make_path_lanes();
   void make_rank_lane(const RankCapture& rank);
   std::string_view keep(std::string name) { return *names_.insert(std::move(name)).first; }
 
@@ -66,5 +73,8 @@ class Outline {
   std::vector<std::vector<OutlineSlice>> around_;  // by lane
   std::vector<OverviewLane> overview_;
 };
+
+/// Fills `args` with what is said of the slice: of the critical path step, rank and kind; of others nothing.
+void fill_args(const OutlineSlice& slice, std::vector<TraceArg>& args);
 
 }  // namespace ferry

@@ -310,9 +310,11 @@ class PerfettoWriter {
     }
   }
 
-  static void write_begin(Sequence& sequence, const OutlineSlice& slice) {
+  void write_begin(Sequence& sequence, const OutlineSlice& slice) {
     sequence.start(slice.begin_ns).mutable_track_event()->set_type(pb::TrackEvent::TYPE_SLICE_BEGIN);
     sequence.set_name(slice.name, slice.category());
+    fill_args(slice, args_);
+    for (const TraceArg& arg : args_) sequence.add_arg(arg);
     sequence.write();
   }
 

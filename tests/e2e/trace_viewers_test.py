@@ -129,17 +129,24 @@ class TraceViewersTest(unittest.TestCase):
             self.take_picture(ui)
 
     def check_overview(self, ui):
-        """Above all ranks, in order: what is computed, and when each rank computes or waits."""
+        """Above all ranks, in order: what is computed, what that took its time for, and when each rank computes or waits."""
         lanes = ui.query(
             """select track.name name, group_concat(distinct slice.name) states from slice join track on slice.track_id = track.id
                where slice.category = 'overview' group by track.id order by track.id"""
         )
         states = {row["name"]: set(row["states"].split(",")) for row in lanes}
-        self.assertEqual(len(states), 1 + NUM_RANKS)
+        self.assertEqual(len(states), 2 + NUM_RANKS)
         self.assertLessEqual({"prefill 37", "decode ×3", "decode ×3 warm-up", "aside"}, states["phase"])
+        self.assertLessEqual({"rows from rank 0", "MatMul.lm_head", "GroupedMatmulSwiglu"}, states["critical path"])
         self.assertLessEqual({"computes", "waits for rank 1"}, states["rank 0 coordinator"])
         for rank in range(1, NUM_RANKS):
             self.assertLessEqual({"computes", "waits for rows"}, states[f"rank {rank} worker"])
+        path = ui.query(
+            """select sum(slice.dur) ns, count(distinct extract_arg(arg_set_id, 'debug.rank')) ranks from slice
+               join track on slice.track_id = track.id where track.name = 'critical path'"""
+        )[0]
+        self.assertEqual(path["ns"], ui.query("select sum(dur) ns from slice where category = 'step'")[0]["ns"])
+        self.assertGreater(path["ranks"], 1)
         shown = " ".join(ui.shown_text().split())
         self.assertLess(shown.index("rank 0 coordinator"), shown.index("rank 1 worker"))
 

@@ -26,11 +26,9 @@ class PathFinder {
       : timeline_(input.timeline),
         stops_(find_stops(input)),
         arrivals_(input, stops_),
+        coordinators_(find_coordinators(timeline_)),
         followed_in_(timeline_.messages.size(), -1) {
     for (std::size_t r = 0; r < input.capture.ranks.size(); ++r) works_.emplace_back(timeline_, static_cast<int32_t>(r));
-    for (const Slice& slice : timeline_.slices) {
-      if (slice.zone == Zone::kStep) coordinators_[slice.step] = timeline_.lanes[static_cast<std::size_t>(slice.lane)].rank;
-    }
   }
 
   std::vector<PathPiece> find() {
@@ -48,9 +46,9 @@ class PathFinder {
   const Timeline& timeline_;
   const std::vector<IntervalSet> stops_;  // by rank
   const Arrivals arrivals_;
-  std::vector<RankWork> works_;               // by rank
-  std::map<uint32_t, int32_t> coordinators_;  // rank, by the step's number
-  std::vector<int32_t> followed_in_;          // [num_messages] the step in which the path went through it last
+  const std::vector<int32_t> coordinators_;  // rank, by step
+  std::vector<RankWork> works_;              // by rank
+  std::vector<int32_t> followed_in_;         // [num_messages] the step in which the path went through it last
   std::vector<PathPiece> path_;
 
   // Where the walk is.
@@ -66,8 +64,7 @@ void PathFinder::walk(int32_t step) {
   step_ = step;
   begin_ns_ = info.begin_ns;
   at_ns_ = info.end_ns;
-  const auto coordinator = coordinators_.find(info.step);
-  rank_ = coordinator != coordinators_.end() ? coordinator->second : 0;
+  rank_ = coordinators_[static_cast<std::size_t>(step)];
   while (at_ns_ > begin_ns_) {
     const RankWork::Stretch stretch = works_.at(static_cast<std::size_t>(rank_)).before(at_ns_);
     if (stretch.slice >= 0 && is_peer_wait(timeline_.slices[static_cast<std::size_t>(stretch.slice)].zone)) {
@@ -146,6 +143,19 @@ const char* path_kind_name(PathKind kind) {
 }
 
 std::vector<PathPiece> find_critical_path(const ReportInput& input) { return PathFinder(input).find(); }
+
+std::vector<int32_t> find_coordinators(const Timeline& timeline) {
+  std::map<uint32_t, int32_t> by_number;
+  for (const Slice& slice : timeline.slices) {
+    if (slice.zone == Zone::kStep) by_number[slice.step] = timeline.lanes[static_cast<std::size_t>(slice.lane)].rank;
+  }
+  std::vector<int32_t> ranks;
+  for (const StepInfo& step : timeline.steps) {
+    const auto found = by_number.find(step.step);
+    ranks.push_back(found != by_number.end() ? found->second : 0);
+  }
+  return ranks;
+}
 
 std::string path_piece_name(const Timeline& timeline, const PathPiece& piece) {
   if (piece.kind == PathKind::kNotRunning) return "not running";

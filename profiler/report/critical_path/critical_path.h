@@ -37,6 +37,9 @@ struct PathPiece {
 /// empty. Where clocks are off by so much that a message seems to come before it was sent, its flight has no length.
 std::vector<PathPiece> find_critical_path(const ReportInput& input);
 
+/// [timeline.steps.size()] the rank whose step each is: 0, but of captures that were joined the coordinator of its own one.
+std::vector<int32_t> find_coordinators(const Timeline& timeline);
+
 /// What a piece was, in a few words: an operator's or a wait's name, "rows from rank 0", "reply to rank 0", "not recorded".
 std::string path_piece_name(const Timeline& timeline, const PathPiece& piece);
 /// The other end of a message, or the rank that was waited for; -1 if there is none.

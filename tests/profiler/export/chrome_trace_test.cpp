@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "profiler/capture_merge.h"
 #include "profiler/export/outline.h"
 #include "profiler/export/trace_facts.h"
 #include "tests/support/expect_error.h"
@@ -203,7 +204,7 @@ TEST(ChromeTrace, ADeviceHasALaneOfItsOwn) {
   int64_t num_beside = 0;
   for (const json& event : events_of(trace, "X")) {
     const bool is_operator = event.at("name") == "Add" || event.at("name") == "MatMul.o_proj";
-    if (!is_operator) continue;
+    if (!is_operator || event.at("cat") == "overview") continue;
     const bool is_on_device = place_of(event) == device;
     EXPECT_EQ(event.at("cat"), is_on_device ? "comp" : "host");
     (is_on_device ? computing_ns : handing_over_ns)[event.at("name")] += ns(event.at("dur"));
@@ -221,7 +222,8 @@ TEST(ChromeTrace, ArgsOfAZoneAreAlwaysTheSame) {
     std::set<std::string> own;
     for (const auto& [key, value] : event.at("args").items()) own.insert(key);
     if (event.at("cat") == "outline" || event.at("cat") == "overview") {
-      EXPECT_TRUE(own.empty()) << event;
+      const std::set<std::string> of_path{"kind", "rank", "step"};
+      EXPECT_TRUE(own.empty() || (event.at("cat") == "overview" && own == of_path)) << event;
       continue;
     }
     const auto [known, is_new] = keys.emplace(event.at("name"), own);
@@ -231,6 +233,48 @@ TEST(ChromeTrace, ArgsOfAZoneAreAlwaysTheSame) {
   }
   EXPECT_THAT(keys.at("MatMul.router"), testing::ElementsAre("layer", "layer_type", "part", "phase", "rows", "step", "stream"));
   EXPECT_THAT(keys.at("prefill 24"), testing::ElementsAre("part", "phase", "sequences", "step", "tokens"));
+}
+
+TEST(ChromeTrace, TheCriticalPathOfEachCoordinatorIsALane) {
+  std::vector<Capture> runs{make_made_capture({.world_size = 4, .slow_rank = 3, .slow_factor = 5}), make_made_capture()};
+  const ReportInput input(merge_captures(std::move(runs)));
+  const json trace = json::parse(written(input));
+  std::map<std::string, Place> lanes;
+  for (const json& event : events_of(trace, "M")) {
+    if (event.at("name") == "thread_name") lanes.emplace(event.at("args").at("name"), place_of(event));
+  }
+  const Place first = lanes.at("critical path"), second = lanes.at("critical path of rank 4");
+  int64_t first_ns = 0, second_ns = 0, steps_ns = 0;
+  std::map<Place, int64_t> end_ns;
+  std::map<int64_t, int64_t> experts_ns;  // by rank
+  for (const json& event : events_of(trace, "X")) {
+    if (event.at("cat") == "step") steps_ns += ns(event.at("dur"));
+    const Place place = place_of(event);
+    if (place != first && place != second) continue;
+    (place == first ? first_ns : second_ns) += ns(event.at("dur"));
+    EXPECT_GE(ns(event.at("ts")), end_ns[place]) << event;
+    end_ns[place] = ns(event.at("ts")) + ns(event.at("dur"));
+    if (event.at("name") == "GroupedMatmulSwiglu") experts_ns[event.at("args").at("rank")] += ns(event.at("dur"));
+  }
+  EXPECT_EQ(first_ns + second_ns, steps_ns);
+  EXPECT_GT(second_ns, 0);
+  EXPECT_GT(experts_ns[3], 3 * (experts_ns[1] + experts_ns[2])) << "the slow rank, where it has any rows";
+  EXPECT_GT(experts_ns[5] + experts_ns[6], 0);
+}
+
+TEST(ChromeTrace, StepsThatOverlapLeaveTheCriticalPathInOrder) {
+  test::SmallCapture small(1, 10'000);
+  small.step(0, Phase::kDecode, 0, 5000, 1, 1).step(1, Phase::kDecode, 3000, 8000, 1, 1);
+  small.span(0, Zone::kAdd, 3500, 4500, 1, 0, {1, 0});
+  const ReportInput input(small.capture);
+  const Outline outline(input);
+  int64_t end_ns = 0;
+  for (const OutlineSlice& slice : outline.overview().at(1).slices) {
+    EXPECT_GE(slice.begin_ns, end_ns);
+    EXPECT_GT(slice.end_ns, slice.begin_ns);
+    end_ns = slice.end_ns;
+  }
+  EXPECT_EQ(end_ns, 8000);
 }
 
 TEST(ChromeTrace, NoBraceGetsIntoAString) {

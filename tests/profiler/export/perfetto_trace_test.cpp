@@ -12,6 +12,7 @@
 #include "profiler/export/outline.h"
 #include "profiler/export/perfetto.pb.h"
 #include "profiler/export/trace_facts.h"
+#include "profiler/report/timeline/step_slices.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/made_capture.h"
 #include "tests/support/small_capture.h"
@@ -212,7 +213,7 @@ TEST(PerfettoTrace, ProcessIsTheRankAndEveryLaneHasATrack) {
   EXPECT_THAT(threads, testing::ElementsAre(std::pair(0, "engine"), std::pair(1, "experts"), std::pair(2, "experts")));
   std::size_t num_others = 0;
   for (const Lane& lane : input.timeline.lanes) num_others += lane.kind == Lane::Kind::kThread ? 0 : 1;
-  EXPECT_EQ(others.size(), num_others + 1 + 3);  // the overview: a phase and the ranks
+  EXPECT_EQ(others.size(), num_others + 2 + 3);  // the overview: phase, critical path and the ranks
   EXPECT_TRUE(others.contains("to rank 2"));
 }
 
@@ -292,8 +293,24 @@ TEST(PerfettoTrace, TheOverviewStandsFirstAndInOrder) {
     EXPECT_FALSE(reader.tracks.at(track.parent_uuid()).has_parent_uuid()) << "ranks are folded, the overview is not";
   }
   using testing::Pair;
-  EXPECT_THAT(lanes, testing::ElementsAre(Pair(0, "phase"), Pair(1, "rank 0 coordinator"), Pair(2, "rank 1 worker"),
-                                          Pair(3, "rank 2 worker"), Pair(4, "rank 3 worker")));
+  EXPECT_THAT(lanes, testing::ElementsAre(Pair(0, "phase"), Pair(1, "critical path"), Pair(2, "rank 0 coordinator"),
+                                          Pair(3, "rank 1 worker"), Pair(4, "rank 2 worker"), Pair(5, "rank 3 worker")));
+}
+
+TEST(PerfettoTrace, TheCriticalPathSaysWhereItWas) {
+  const ReportInput input(make_made_capture({.world_size = 4, .slow_rank = 3, .slow_factor = 5}));
+  const TraceReader reader(written(input));
+  uint64_t path_ns = 0;
+  std::set<std::string> on_slow_rank;
+  for (const ReadSlice& slice : reader.slices) {
+    if (reader.tracks.at(slice.track).name() != "critical path") continue;
+    path_ns += slice.end - slice.begin;
+    EXPECT_EQ(slice.depth, 0U);
+    EXPECT_EQ(slice.args.count("kind") + slice.args.count("step"), 2U);
+    if (slice.args.at("rank") == "3") on_slow_rank.insert(slice.args.at("kind") + " " + slice.name);
+  }
+  EXPECT_EQ(path_ns, static_cast<uint64_t>(total_step_ns(input.timeline)));
+  EXPECT_THAT(on_slow_rank, testing::IsSupersetOf({"compute GroupedMatmulSwiglu", "message rows from rank 0"}));
 }
 
 TEST(PerfettoTrace, CountersAreThoseOfTheTimeline) {
