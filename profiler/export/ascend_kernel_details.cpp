@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "profiler/export/ascend_rank.h"
-#include "profiler/report/timeline/step_slices.h"
+#include "profiler/export/ascend_tensors.h"
 
 namespace ferry {
 namespace {
@@ -30,7 +30,7 @@ std::string step_text(uint32_t step) { return step == kNoStep ? "" : std::to_str
 
 class KernelDetails {
  public:
-  KernelDetails(const AscendRank& rank, TextFile& out) : rank_(rank), out_(out), steps_(rank.input.timeline) {}
+  KernelDetails(const AscendRank& rank, TextFile& out) : rank_(rank), out_(out), operands_(rank) {}
 
   void write(const std::vector<AscendKernel>& kernels) {
     // The columns from aicore_time(us) on are free: readers list them as they are called here.
@@ -65,10 +65,8 @@ class KernelDetails {
     out_ << zone_info(slice.zone).name << "," << operator_type(slice.zone) << ",static," << core << ",";
     write_times(slice.begin_ns, kernel.work_ns, kernel.gap_ns);
     out_ << int64_t{std::max(rank_.capture.num_threads, 1)} << ",0,NO,";
-    const OperatorFacts* facts = find_operator(rank_.input.capture.info.model.operators, slice.zone);
-    const SpanCounts counts = facts != nullptr ? facts->counts(slice.a, slice.b, num_sequences(slice)) : SpanCounts{};
-    write_tensors(facts != nullptr ? facts->inputs : std::vector<TensorFacts>{}, counts);
-    write_tensors(facts != nullptr ? facts->outputs : std::vector<TensorFacts>{}, counts);
+    write_tensors(operands_.inputs(slice));
+    write_tensors(operands_.outputs(slice));
     out_ << "N/A,";
     const bool is_vector = core == "AI_VECTOR_CORE";
     out_.scaled(is_vector ? 0 : kernel.work_ns, 3) << ",";
@@ -76,24 +74,10 @@ class KernelDetails {
     write_place(slice);
   }
 
-  /// Shapes, data types and formats; all empty if nothing is known: readers take apart anything else.
-  void write_tensors(const std::vector<TensorFacts>& tensors, const SpanCounts& counts) {
-    std::string shapes, types, formats;
-    for (const TensorFacts& tensor : tensors) {
-      const char* const separator = shapes.empty() ? "" : ";";
-      std::string dims;
-      for (const TensorDim& dim : tensor.dims) dims += (dims.empty() ? "" : ",") + std::to_string(dim.of(counts));
-      shapes += separator + dims;
-      types += separator + tensor.type;
-      formats += separator + std::string("ND");
-    }
-    if (!tensors.empty()) shapes = R"(""")" + shapes + R"(""")";
-    out_ << shapes << "," << types << "," << formats << ",";
-  }
-
-  int64_t num_sequences(const Slice& slice) const {
-    const int32_t step = steps_.find(slice.step);
-    return step < 0 ? 1 : rank_.input.timeline.steps[static_cast<std::size_t>(step)].num_sequences;
+  /// Shapes, whose quotes are part of the text, data types and formats.
+  void write_tensors(const AscendTensors& tensors) {
+    const char* const quotes = tensors.shapes.empty() ? "" : "\"\"";
+    out_ << quotes << tensors.shapes << quotes << "," << tensors.types << "," << tensors.formats << ",";
   }
 
   /// Layer, layer type, phase and part, as the trace says them.
@@ -120,7 +104,7 @@ class KernelDetails {
 
   const AscendRank& rank_;
   TextFile& out_;
-  const StepIndex steps_;
+  const AscendOperands operands_;
   int64_t task_ = 0;
   std::vector<TraceArg> args_;
 };

@@ -1,5 +1,6 @@
 #include "profiler/export/ascend_profile.h"
 
+#include <algorithm>
 #include <cctype>
 #include <ctime>
 #include <map>
@@ -8,6 +9,7 @@
 #include <string>
 #include <system_error>
 
+#include "profiler/export/ascend_memory.h"
 #include "profiler/export/ascend_rank.h"
 #include "runtime/base/error.h"
 
@@ -43,6 +45,12 @@ void write_json(const std::filesystem::path& path, const ordered_json& content) 
   out.close();
 }
 
+void make_folder(const std::filesystem::path& path) {
+  std::error_code failure;
+  std::filesystem::create_directories(path, failure);
+  if (failure) throw Error(ErrorCode::kUnavailable, "'" + path.string() + "' cannot be made: " + failure.message());
+}
+
 /// Seconds since 1970, in ns, of the time 0 in the folder's files.
 int64_t base_epoch_ns(const Capture& capture) { return capture.info.start_epoch_ns - kTraceStartNs; }
 
@@ -54,15 +62,15 @@ ordered_json make_profiler_info(const AscendRank& rank) {
       {"activities", {"ProfilerActivity.CPU", "ProfilerActivity.NPU"}},
       {"schedule", {{"wait", 0}, {"active", timeline.steps.size()}, {"warmup", 0}, {"repeat", 1}, {"skip_first", 0}}},
       {"record_shapes", true},
-      {"profile_memory", false},
+      {"profile_memory", true},
       {"with_stack", false},
-      {"with_flops", false},
+      {"with_flops", true},
       {"with_modules", false}};
   ordered_json experimental = {{"_profiler_level", level},
                                {"_aic_metrics", "PipeUtilization"},
                                {"_l2_cache", false},
                                {"_data_simplification", true},
-                               {"_export_type", {"text"}}};
+                               {"_export_type", {"text", "db"}}};
   return {{"config", {{"common_config", std::move(common)}, {"experimental_config", std::move(experimental)}}},
           {"start_info",
            {{"syscnt_enable", false},
@@ -87,6 +95,7 @@ ordered_json make_profiler_metadata(const AscendRank& rank) {
     const char* const name = collective_group(is_dispatch);
     groups[name] = {{"group_name", name}, {"global_ranks", ranks}};
   }
+  groups["ep"] = {{"group_name", "exp"}, {"global_ranks", ranks}};  // by that name readers look for those who hold experts
   return {{"ENV_VARIABLES", ordered_json::object()},
           {"parallel_group_info", std::move(groups)},
           {"distributed_args",
@@ -108,6 +117,29 @@ ordered_json make_profiler_metadata(const AscendRank& rank) {
             {"clock_bound_ns", rank.capture.alignment.bound_ns}}}};
 }
 
+AscendMetadata as_database_metadata(const ordered_json& metadata) {
+  AscendMetadata rows;
+  for (const auto& [name, value] : metadata.items())
+    rows.emplace_back(name, value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
+  return rows;
+}
+
+/// What a reader works out a chip's peak from: cores, each with so many operations a cycle, and their clock in MHz. Here the
+/// clock is the one at which that comes to the measured peak. Nothing is written where no peak was measured.
+void write_device_info(const AscendRank& rank, const std::filesystem::path& folder) {
+  constexpr double kFlopPerCycle = 16 * 16 * 16 * 2;
+  const double peak = rank.input.capture.info.flops_per_s;
+  if (peak <= 0) return;
+  const int32_t cores = std::max(rank.capture.num_threads, 1);
+  const std::string number = std::to_string(rank.device);
+  const std::filesystem::path device = folder / "PROF_000001" / ("device_" + number);
+  make_folder(device);
+  write_json(device / ("info.json." + number), {{"DeviceInfo",
+                                                 {{{"id", rank.device},
+                                                   {"ai_core_num", cores},
+                                                   {"aic_frequency", std::to_string(peak / (cores * kFlopPerCycle * 1e6))}}}}});
+}
+
 template <class Write>
 void write_text(const std::filesystem::path& path, Write&& write) {
   TextFile out(path);
@@ -117,11 +149,11 @@ void write_text(const std::filesystem::path& path, Write&& write) {
 
 void write_folder(const AscendRank& rank, const std::filesystem::path& folder) {
   const std::filesystem::path output = folder / "ASCEND_PROFILER_OUTPUT";
-  std::error_code failure;
-  std::filesystem::create_directories(output, failure);
-  if (failure) throw Error(ErrorCode::kUnavailable, "'" + output.string() + "' cannot be made: " + failure.message());
+  make_folder(output);
+  write_device_info(rank, folder);
   write_json(folder / ("profiler_info_" + std::to_string(rank.capture.rank) + ".json"), make_profiler_info(rank));
-  write_json(folder / "profiler_metadata.json", make_profiler_metadata(rank));
+  const ordered_json metadata = make_profiler_metadata(rank);
+  write_json(folder / "profiler_metadata.json", metadata);
   write_text(output / "trace_view.json", [&](TextFile& out) { write_trace_view(rank, out); });
   write_text(output / "step_trace_time.csv", [&](TextFile& out) { write_step_trace_time(rank, out); });
   write_text(output / "api_statistic.csv", [&](TextFile& out) { write_api_statistic(rank, out); });
@@ -130,12 +162,20 @@ void write_folder(const AscendRank& rank, const std::filesystem::path& folder) {
   const std::vector<AscendKernel> kernels = find_kernels(rank);
   write_text(output / "kernel_details.csv", [&](TextFile& out) { write_kernel_details(rank, kernels, out); });
   write_text(output / "op_statistic.csv", [&](TextFile& out) { write_op_statistic(rank, kernels, out); });
+  const AscendMemory memory = find_memory(rank);
+  write_text(output / "memory_record.csv", [&](TextFile& out) { write_memory_record(rank, memory, out); });
+  write_text(output / "operator_memory.csv", [&](TextFile& out) { write_operator_memory(rank, memory, out); });
+  const std::string number = std::to_string(rank.capture.rank);
+  write_profiler_database(rank, kernels, as_database_metadata(metadata),
+                          output / ("ascend_pytorch_profiler_" + number + ".db"));
+  write_analysis_database(rank, output / "analysis.db");
 }
 
 }  // namespace
 
 void write_ascend_profiles(const ReportInput& input, const std::filesystem::path& directory) {
   const TraceFacts facts(input);
+  const Outline outline(input);
   const std::string timestamp = timestamp_of(input.capture.info.start_epoch_ns);
   std::map<std::string, int64_t> num_on_host;
   std::set<std::string> workers;
@@ -144,6 +184,7 @@ void write_ascend_profiles(const ReportInput& input, const std::filesystem::path
     if (capture.threads.empty()) continue;  // lost before it could hand in what it recorded
     AscendRank rank{.input = input,
                     .facts = facts,
+                    .outline = outline,
                     .capture = capture,
                     .device = device,
                     .collectives = find_collectives(input, capture.rank),

@@ -46,6 +46,14 @@ void append_kernels(const Timeline& timeline, int32_t lane, int64_t stream, std:
   }
 }
 
+const std::string& kind_name(const Collective& collective) {
+  static const std::string kDispatch = "hcom_alltoallv__dispatch_", kCombine = "hcom_alltoallv__combine_";
+  return collective.is_dispatch ? kDispatch : kCombine;
+}
+
+/// Names are numbers behind the last underscore and must differ within a step: 1000 + layer is the layer's second micro-batch.
+std::string number_of(const Collective& collective) { return std::to_string(collective.layer + 1000 * collective.micro_batch); }
+
 }  // namespace
 
 std::vector<AscendKernel> find_kernels(const AscendRank& rank) {
@@ -76,10 +84,10 @@ const char* accelerator_core(Zone zone) {
   return "AI_VECTOR_CORE";
 }
 
-std::string collective_name(const Collective& collective) {
-  // Names are numbers behind the last underscore and must differ within a step: 1000 + layer is the layer's second micro-batch.
-  const int32_t number = collective.layer + 1000 * collective.micro_batch;
-  return (collective.is_dispatch ? "hcom_alltoallv__dispatch_" : "hcom_alltoallv__combine_") + std::to_string(number);
+std::string collective_name(const Collective& collective) { return kind_name(collective) + number_of(collective); }
+
+std::string unique_collective_name(const Collective& collective) {
+  return kind_name(collective) + std::to_string(collective.step) + "_" + number_of(collective);
 }
 
 const char* collective_group(bool is_dispatch) { return is_dispatch ? "ep_dispatch" : "ep_combine"; }

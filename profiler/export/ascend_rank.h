@@ -1,11 +1,14 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "profiler/export/collectives.h"
+#include "profiler/export/outline.h"
 #include "profiler/export/text_file.h"
 #include "profiler/export/trace_facts.h"
 #include "profiler/report/timeline/report_input.h"
@@ -19,6 +22,7 @@ namespace ferry {
 struct AscendRank {
   const ReportInput& input;
   const TraceFacts& facts;
+  const Outline& outline;
   const RankCapture& capture;
   int64_t device = 0;           // number of the rank among those of its host, modulo 31
   RankCollectives collectives;  // as this rank saw them
@@ -32,6 +36,9 @@ struct AscendKernel {
   int64_t work_ns = 0;  // its duration without waits and operators inside it
   int64_t gap_ns = 0;   // from the end of the stream's kernel before it
 };
+
+/// What describes the run: names and values, which are JSON.
+using AscendMetadata = std::vector<std::pair<std::string, std::string>>;
 
 /// Whether the lane is a stream of the device, as far as it holds operators: a thread's, or a real device's.
 inline bool is_stream(const Lane& lane) { return lane.kind == Lane::Kind::kThread || lane.kind == Lane::Kind::kDevice; }
@@ -47,6 +54,8 @@ const char* accelerator_core(Zone zone);
 
 /// "hcom_alltoallv__dispatch_<layer>": the same on all ranks, once a step.
 std::string collective_name(const Collective& collective);
+/// The same for databases, where no two collectives of a rank have one name: "hcom_alltoallv__dispatch_<step>_<layer>".
+std::string unique_collective_name(const Collective& collective);
 /// The communicator that an exchange runs in: dispatch and combine overlap, so each has one.
 const char* collective_group(bool is_dispatch);  // "ep_dispatch", "ep_combine"
 /// What HCCL's files call that group: the decimal hash of its name.
@@ -54,6 +63,14 @@ std::string collective_group_hash(bool is_dispatch);
 
 /// "HCCS" between ranks of one host, "RDMA" between hosts: the names by which the readers know fast and slow links.
 const char* transport_type(const AscendRank& rank, int32_t peer);
+
+/// A row of step_trace_time.csv: computing, communication not overlapped, overlapped, communication, free, stage, bubble,
+/// communication not overlapped and exclude receive, preparing.
+struct AscendStepTime {
+  uint32_t step = 0;
+  std::array<int64_t, 9> ns{};
+};
+std::vector<AscendStepTime> find_step_times(const AscendRank& rank);
 
 /// Kinds of host-side work as api_statistic.csv and the CANN lanes name them: "Model", "Node", "Runtime".
 const char* host_level(ZoneKind kind);
@@ -66,5 +83,8 @@ void write_api_statistic(const AscendRank& rank, TextFile& out);
 void write_step_trace_time(const AscendRank& rank, TextFile& out);
 void write_communication(const AscendRank& rank, TextFile& out);
 void write_communication_matrix(const AscendRank& rank, TextFile& out);
+void write_profiler_database(const AscendRank& rank, const std::vector<AscendKernel>& kernels, const AscendMetadata& metadata,
+                             const std::filesystem::path& path);
+void write_analysis_database(const AscendRank& rank, const std::filesystem::path& path);
 
 }  // namespace ferry

@@ -53,20 +53,28 @@ struct Spread {
 
 }  // namespace
 
-void write_step_trace_time(const AscendRank& rank, TextFile& out) {
+std::vector<AscendStepTime> find_step_times(const AscendRank& rank) {
   const RankActivity& activity = rank.input.activity.at(static_cast<std::size_t>(rank.capture.rank));
   const IntervalSet waiting = find_peer_waits(rank);
-  out << "Device_id,Step,Computing,Communication(Not Overlapped),Overlapped,Communication,Free,Stage,Bubble,"
-         "Communication(Not Overlapped and Exclude Receive),Preparing\n";
+  std::vector<AscendStepTime> times;
+  times.reserve(rank.input.timeline.steps.size());
   for (const StepInfo& step : rank.input.timeline.steps) {
     const Interval window{step.begin_ns, step.end_ns};
     const Breakdown b = break_down(activity, window);
     const int64_t bubble_ns = total(clip(waiting, window));
+    times.push_back({step.step,
+                     {b.computing, b.exposed, b.overlapped, b.communication, b.free, b.window - bubble_ns, bubble_ns,
+                      std::max<int64_t>(b.exposed - bubble_ns, 0), find_preparing_ns(activity, window)}});
+  }
+  return times;
+}
+
+void write_step_trace_time(const AscendRank& rank, TextFile& out) {
+  out << "Device_id,Step,Computing,Communication(Not Overlapped),Overlapped,Communication,Free,Stage,Bubble,"
+         "Communication(Not Overlapped and Exclude Receive),Preparing\n";
+  for (const AscendStepTime& step : find_step_times(rank)) {
     out << rank.device << "," << int64_t{step.step};
-    for (const int64_t ns : {b.computing, b.exposed, b.overlapped, b.communication, b.free, b.window - bubble_ns, bubble_ns,
-                             std::max<int64_t>(b.exposed - bubble_ns, 0), find_preparing_ns(activity, window)}) {
-      (out << ",").scaled(ns, 3);
-    }
+    for (const int64_t ns : step.ns) (out << ",").scaled(ns, 3);
     out << "\n";
   }
 }

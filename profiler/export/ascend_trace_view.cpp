@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <array>
 #include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "profiler/export/ascend_overlap.h"
 #include "profiler/export/ascend_rank.h"
 #include "profiler/report/timeline/intervals.h"
 
@@ -24,24 +26,6 @@ constexpr int64_t kHostDevice = 31;
 constexpr int64_t kFirstGroupTid = 1;   // of the communication process
 constexpr int64_t kStepsTid = 1 << 22;  // above every thread's: Linux numbers threads below
 constexpr uint64_t kProcessBits = 22;   // of an id of the system: Linux numbers processes below 2^22
-
-/// The intervals cut at every step's begin and end, so that a piece belongs to one step or to none.
-IntervalSet cut_at_steps(const IntervalSet& intervals, const std::vector<StepInfo>& steps) {
-  std::vector<int64_t> edges;
-  for (const StepInfo& step : steps) edges.insert(edges.end(), {step.begin_ns, step.end_ns});
-  std::sort(edges.begin(), edges.end());
-  IntervalSet pieces;
-  for (Interval rest : intervals) {
-    for (auto edge = std::upper_bound(edges.begin(), edges.end(), rest.begin); edge != edges.end() && *edge < rest.end;
-         ++edge) {
-      if (*edge == rest.begin) continue;
-      pieces.push_back({rest.begin, *edge});
-      rest.begin = *edge;
-    }
-    pieces.push_back(rest);
-  }
-  return pieces;
-}
 
 class TraceView {
  public:
@@ -128,7 +112,7 @@ class TraceView {
   void write_collective(const Collective& collective, int64_t tid);
   void write_link(const CollectiveLink& link, int64_t tid);
   void write_overlap();
-  void write_overlap_lane(int64_t tid, std::string_view name, const IntervalSet& intervals);
+  void write_overlap_lane(int64_t tid, std::string_view name, const IntervalSet& pieces);
   void write_requests();
   void write_counters();
 
@@ -291,19 +275,13 @@ void TraceView::write_link(const CollectiveLink& link, int64_t tid) {
 
 void TraceView::write_overlap() {
   describe(TraceProcess::kOverlap, "Overlap Analysis");
-  const RankActivity& activity = rank_.input.activity.at(static_cast<std::size_t>(rank_.capture.rank));
-  const Interval whole{timeline().begin_ns, timeline().end_ns};
-  const IntervalSet computing = clip(activity.computing, whole);
-  const IntervalSet communication = clip(activity.communication, whole);
-  write_overlap_lane(0, "Computing", computing);
-  write_overlap_lane(1, "Communication", communication);
-  write_overlap_lane(2, "Communication(Not Overlapped)", subtract(communication, computing));
-  write_overlap_lane(3, "Free", subtract(make_interval_set({whole}), unite(computing, communication)));
+  const std::array<IntervalSet, 4> overlap = find_overlap(rank_);
+  for (std::size_t i = 0; i < overlap.size(); ++i) write_overlap_lane(static_cast<int64_t>(i), kOverlapNames[i], overlap[i]);
 }
 
-void TraceView::write_overlap_lane(int64_t tid, std::string_view name, const IntervalSet& intervals) {
+void TraceView::write_overlap_lane(int64_t tid, std::string_view name, const IntervalSet& pieces) {
   describe_thread(TraceProcess::kOverlap, tid, name, tid);
-  for (const Interval& piece : cut_at_steps(intervals, timeline().steps)) {
+  for (const Interval& piece : pieces) {
     start_slice(name, TraceProcess::kOverlap, tid, piece);
     end_slice();
   }

@@ -5,6 +5,7 @@
 #include "profiler/capture_merge.h"
 #include "profiler/export/ascend_profile.h"
 #include "profiler/export/chrome_trace.h"
+#include "profiler/export/kineto_trace.h"
 #include "profiler/export/operator_profile.h"
 #include "profiler/export/perfetto_trace.h"
 #include "profiler/report/report.h"
@@ -22,14 +23,18 @@ std::size_t count_spans(const Capture& capture) {
 }
 
 void write_compact(const std::filesystem::path& directory, const ReportInput& input) {
-  if (!is_merged(input.capture)) write_report(directory, input);
+  if (!is_merged(input.capture)) {
+    write_report(directory, input);
+    write_file(directory / "profile.pb.gz", [&](std::ostream& out) { out << encode_operator_profile(input); });
+  }
   write_file(directory / "trace.pftrace", [&](std::ostream& out) { write_perfetto_trace(input, out); });
-  write_file(directory / "profile.pb.gz", [&](std::ostream& out) { out << encode_operator_profile(input); });
 }
 
 void write_text_timelines(const std::filesystem::path& directory, const ReportInput& input) {
   write_file(directory / "trace.json", [&](std::ostream& out) { write_chrome_trace(input, out); });
-  if (!is_merged(input.capture)) write_ascend_profiles(input, directory);  // which account for steps
+  if (is_merged(input.capture)) return;  // what follows accounts for steps
+  write_ascend_profiles(input, directory);
+  write_kineto_traces(input, directory / "kineto");
 }
 
 }  // namespace

@@ -7,12 +7,13 @@
 
 namespace ferry {
 
-/// Writes a capture and what is derived from it: report.txt, report.html, report.json, csv/, trace.pftrace and, unless it has
-/// more than kMaxTextSpans, trace.json and a *_ascend_pt folder per rank, which take most of the room; of a merged capture
-/// trace.pftrace and trace.json alone. Throws Error{kUnavailable} with the system's reason; what was written stays.
+/// Writes a capture and what is derived from it: report.txt, report.html, report.json, csv/, trace.pftrace, profile.pb.gz and,
+/// unless it has more than kMaxTextSpans, trace.json, a *_ascend_pt folder per rank and kineto/, which take most of the room;
+/// of a merged capture trace.pftrace and trace.json alone. Throws Error{kUnavailable} with the system's reason; what was
+/// written stays.
 void write_capture_files(const std::filesystem::path& directory, Capture capture);
 
-inline constexpr std::size_t kMaxTextSpans = 2'000'000;  // about 1.5 GB of text
+inline constexpr std::size_t kMaxTextSpans = 2'000'000;  // about 3.5 GB of text and tables
 
 /// All derived files, whatever their size.
 void write_derived_files(const std::filesystem::path& directory, Capture capture);

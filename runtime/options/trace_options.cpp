@@ -17,7 +17,7 @@ void add_trace_options(CLI::App& app, TraceOptions& o) {
       ->add_option("DIR", captures, "folder of a capture")
       ->required()
       ->expected(1);
-  add("export", "write trace.pftrace, trace.json, the Ascend layout and the report into a capture's folder", Action::kExport)
+  add("export", "write every timeline, profile, table and the report into a capture's folder", Action::kExport)
       ->add_option("DIR", captures, "folder of a capture")
       ->required()
       ->expected(1);

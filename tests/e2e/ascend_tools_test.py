@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -76,8 +77,12 @@ class Run:
         for folder in self.folder.glob("*_ascend_pt"):
             (info,) = folder.glob("profiler_info_*.json")
             self.ranks[read_json(info)["rank_id"]] = folder
-        msprof_analyze("cluster", "-m", "all", "-d", self.folder, "-o", scratch, cwd=scratch)
+        text = scratch / "text"  # where a database is, the tools read nothing else
+        for folder in self.ranks.values():
+            shutil.copytree(folder, text / folder.name, ignore=shutil.ignore_patterns("*.db"))
+        msprof_analyze("cluster", "-m", "all", "-d", text, "-o", scratch, cwd=scratch)
         self.cluster = scratch / "cluster_analysis_output"
+        self.text = {rank: text / folder.name for rank, folder in self.ranks.items()}
 
     def own(self, rank, name):
         return self.ranks[rank] / "ASCEND_PROFILER_OUTPUT" / name
