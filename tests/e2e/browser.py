@@ -11,6 +11,7 @@ import time
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 CALL_SECONDS = 60.0
+CHANGE_SECONDS = 15.0  # until a page has reacted
 
 
 def find_chromium():
@@ -105,11 +106,50 @@ class Browser:
             raise RuntimeError(details.get("exception", {}).get("description", details["text"]))
         return result["result"].get("value")
 
+    def until(self, expression, seconds=CHANGE_SECONDS):
+        """Waits until a JavaScript expression is true (an element, say)."""
+        end = time.monotonic() + seconds
+        while not self.evaluate(f"Boolean({expression})"):
+            if time.monotonic() > end:
+                raise RuntimeError(f"not true within {seconds:.0f} s: {expression}")
+            time.sleep(0.02)
+
     def press(self, key):
-        """One key: "Tab", "ArrowRight", … or a letter."""
-        codes = {"Tab": 9, "Enter": 13, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
-        for kind in ("rawKeyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=codes.get(key) or ord(key.upper()))
+        """One key: "Tab", "ArrowRight", … or a character."""
+        codes = {"Tab": 9, "Enter": 13, "Escape": 27, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39,
+                 "ArrowDown": 40}
+        text = {} if key in codes else {"text": key}
+        for kind in ("keyDown" if text else "rawKeyDown", "keyUp"):
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=codes.get(key) or ord(key.upper()),
+                      **(text if kind == "keyDown" else {}))
+
+    def type(self, text):
+        """Text into what has the focus."""
+        self.call("Input.insertText", text=text)
+
+    def point(self, kind, x, y, **more):
+        """A mouse event of that kind at a place of the window: "mousePressed", "mouseReleased", "mouseMoved", "mouseWheel"."""
+        self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
+
+    def click(self, x, y):
+        for kind in ("mousePressed", "mouseReleased"):
+            self.point(kind, x, y, button="left", clickCount=1)
+
+    def drag(self, x0, y0, x1, y1):
+        self.point("mousePressed", x0, y0, button="left", buttons=1, clickCount=1)
+        for part in (0.3, 0.6, 1.0):
+            self.point("mouseMoved", x0 + part * (x1 - x0), y0 + part * (y1 - y0), button="left", buttons=1)
+        self.point("mouseReleased", x1, y1, button="left", clickCount=1)
+
+    def pinch(self, x, y, before, after):
+        """Two fingers whose distance around a place goes from `before` to `after` pixels."""
+        def touch(kind, distance):
+            points = [{"x": x + side * distance / 2, "y": y, "id": i} for i, side in enumerate((-1, 1))]
+            self.call("Input.dispatchTouchEvent", type=kind, touchPoints=points if kind != "touchEnd" else [])
+        touch("touchStart", before)
+        for part in (0.25, 0.5, 0.75, 1.0):
+            touch("touchMove", before + part * (after - before))
+        touch("touchEnd", after)
 
     def close(self):
         for end in (self._to, self._from):

@@ -78,7 +78,8 @@ function readReport() {
   return {
     title: json.title,
     findings: json.findings,
-    tables: new Map(json.tables.map((table) => [table.id, new Table(table)]))
+    tables: new Map(json.tables.map((table) => [table.id, new Table(table)])),
+    timelines: json.timelines,
   };
 }
 

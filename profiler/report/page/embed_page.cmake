@@ -1,7 +1,10 @@
 # Writes the page's sources as C++ strings.
 #   cmake -DPAGE_DIR=<folder of page.html, page.css and the scripts> -DBASE_STYLE=<base.css> -DOUTPUT=<file.cpp> -DHEADER=<page_source.h>
-#     -DNAMESPACE=<that of its strings> "-DSCRIPTS=a.js,b.js" -P embed_page.cmake
-string(REPLACE "," ";" SCRIPTS "${SCRIPTS}")
+#     -DNAMESPACE=<that of its strings> "-DFILES=more.css,a.js,b.js" -P embed_page.cmake
+string(REPLACE "," ";" SCRIPTS "${FILES}")
+set(STYLES ${SCRIPTS})
+list(FILTER STYLES INCLUDE REGEX "\\.css$")
+list(FILTER SCRIPTS EXCLUDE REGEX "\\.css$")
 
 function(append_literal path)
   file(READ "${path}" text)
@@ -14,6 +17,9 @@ append_literal("${PAGE_DIR}/page.html")
 file(APPEND "${OUTPUT}.new" "    ;\nconst std::string_view kStyle =\n")
 append_literal("${BASE_STYLE}")
 append_literal("${PAGE_DIR}/page.css")
+foreach(style ${STYLES})
+  append_literal("${PAGE_DIR}/${style}")
+endforeach()
 file(APPEND "${OUTPUT}.new" "    ;\nconst std::string_view kScript =\n")
 foreach(script ${SCRIPTS})
   append_literal("${PAGE_DIR}/${script}")

@@ -39,8 +39,7 @@ function tellHotExpert(table, row, isKnown = /^(layer|expert|rank|tokens)$/) {
   return table.columns
       .map((column, c) => {
         if (isKnown.test(column.name) || row[c] === null || row[c] === "") return null;
-        const [name, unit] = nameAndUnit(column.name);
-        return `${name} ${table.text(row, c)}${unit ? ` ${unit}` : ""}`;
+        return tellCell(table, row, c);
       })
       .filter(Boolean);
 }
@@ -74,7 +73,7 @@ function drawExperts(table, report) {
             row = hot.get(`${grid.layers[r]},${grid.experts[c]}`);
       return [
         `Layer ${grid.layers[r]}, expert ${grid.experts[c]}`, grid.ranks[r][c] === null ? null : `on rank ${grid.ranks[r][c]}`,
-        `${tokens ?? 0} tokens`, mean > 0 ? `${((tokens ?? 0) / mean).toFixed(2)} \u00d7 the layer's mean` : null,
+        `${groupDigits(tokens ?? 0)} tokens`, mean > 0 ? `${((tokens ?? 0) / mean).toFixed(2)} \u00d7 the layer's mean` : null,
         ...(row ? tellHotExpert(hotTable, row, /^(layer|expert|rank|tokens|over_mean)$/) : [])
       ].filter((part) => part !== null);
     },
@@ -101,10 +100,10 @@ function drawHotExperts(table) {
         name: `layer ${row[at.layer]}, expert ${row[at.expert]}`,
         note: at.rank >= 0 ? `rank ${row[at.rank]}` : null,
         values: [row[at.tokens] ?? 0],
-        total: `${table.text(row, at.tokens)} tokens`,
+        total: `${humanCell(table, row, at.tokens)} tokens`,
         tell: [
           `Layer ${row[at.layer]}, expert ${row[at.expert]}`, at.rank >= 0 ? `rank ${row[at.rank]}` : null,
-          `${table.text(row, at.tokens)} tokens`, ...tellHotExpert(table, row)
+          `${humanCell(table, row, at.tokens)} tokens`, ...tellHotExpert(table, row)
         ].filter((part) => part !== null),
       }));
   return makeBars({label: "Tokens of the hottest experts", parts: [{label: "tokens", swatch: "var(--exposed)"}], rows});

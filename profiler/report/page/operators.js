@@ -197,7 +197,7 @@ class Roofline {
     const parts = [name, `${significant(x)} FLOP/byte`, `${significant(y)} GFLOP/s`];
     if (at.time >= 0) parts.push(`${duration(time)} in total`);
     if (at.bound >= 0 && row[at.bound]) parts.push(`bound: ${row[at.bound]}`);
-    if (at.efficiency >= 0 && row[at.efficiency] !== null) parts.push(`efficiency ${table.text(row, at.efficiency)}`);
+    if (at.efficiency >= 0 && row[at.efficiency] !== null) parts.push(`efficiency ${humanCell(table, row, at.efficiency)}`);
     this.readout.show(parts);
   }
 }

@@ -5,7 +5,10 @@ const PICTURES = {
   phase: drawPhases,
   step: drawSteps,
   layer: drawLayers,
-  layer_type: drawLayerTypes,
+  layer_type: (table, report) => {
+    const bars = drawLayerTypes(table);
+    return bars && h("div", {}, bars, drawLayerDiff(report.tables.get("layer")));
+  },
   operator: drawOperators,
   transfer: (_, report) => drawRankTimes(report),
   traffic: drawTraffic,
@@ -36,7 +39,7 @@ function makeSection(table, report) {
   return h(
       "section", {id, "aria-labelledby": `${id}-title`}, h("h2", {id: `${id}-title`}, table.title),
       table.note ? h("p", {class: "note"}, table.note) : null, picture ? h("div", {class: "picture"}, picture) : null,
-      makeTableDetails(table, !picture || (table.rows.length <= 8 && table.id !== "run")));
+      makeTableDetails(table, !picture || (table.rows.length <= 8 && table.id !== "run")), makeCsvLink(table));
 }
 
 /** Marks the contents' entry of the section that is being read. */
@@ -59,17 +62,27 @@ function followReading(links, sections) {
   for (const section of sections) observer.observe(section);
 }
 
+/** A finding that is gone to gets the focus, so that it is seen which one it is. */
+function followFindings() {
+  addEventListener("hashchange", () => /^#finding-\d+$/.test(location.hash) && document.querySelector(location.hash)?.focus());
+}
+
 function makePage() {
   setUpTheme();
   const report = readReport(), main = document.getElementById("main");
   const findings =
       h("section", {id: "findings", "aria-labelledby": "findings-title"}, h("h2", {id: "findings-title"}, "Findings"),
         makeFindings(report));
-  const sections = [findings, ...[...report.tables.values()].map((table) => makeSection(table, report))];
+  const sections = [findings, ...[...report.tables.values()].map((table) => makeSection(table, report)), makeFiles()];
+  const panel = makeStepPanel(report.timelines);
+  if (panel) sections.splice(sections.findIndex(({id}) => id === "view-step") + 1 || 1, 0, panel.element);
   main.replaceChildren(h("h1", {}, report.title), ...sections);
   const links = sections.map((section) => h("a", {href: `#${section.id}`}, section.querySelector("h2").textContent));
   document.querySelector(".toc").append(h("ul", {}, links.map((link) => h("li", {}, link))));
   followReading(links, sections);
+  document.querySelector(".top-inner").insertBefore(new SearchBox(report).element, document.getElementById("theme"));
+  panel?.open();
+  followFindings();
   document.documentElement.dataset.ready = "true";
 }
 

@@ -22,7 +22,7 @@ function drawPhases(table) {
                      const divided = values.reduce((a, b) => a + b, 0);
                      const wall = at.wall >= 0 && row[at.wall] !== null ? row[at.wall] * wallUnit : divided;
                      if (divided === 0 && wall > 0) values = [0, 0, wall];  // no step: nothing is divided
-                     const steps = at.steps >= 0 && row[at.steps] ? `${row[at.steps]} steps` : "";
+                     const steps = at.steps >= 0 && row[at.steps] ? countOf(row[at.steps], "step") : "";
                      return {
                        name: String(row[at.phase]),
                        note: steps,

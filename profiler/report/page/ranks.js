@@ -77,7 +77,7 @@ function drawTraffic(table) {
              const parts =
                  [`From rank ${ranks[r]} to rank ${ranks[c]}`, cells[r][c] === null ? "nothing" : byteCount(cells[r][c])];
              if (at.messages >= 0 && rows.length)
-               parts.push(`${rows.reduce((sum, row) => sum + (row[at.messages] ?? 0), 0)} messages`);
+               parts.push(`${groupDigits(rows.reduce((sum, row) => sum + (row[at.messages] ?? 0), 0))} messages`);
              if (at.rate >= 0 && rows.length === 1 && rows[0][at.rate] !== null)
                parts.push(`${table.text(rows[0], at.rate)} GB/s`);
              return parts;
@@ -103,7 +103,7 @@ function drawBalance(table) {
              numbers: layers.length <= 24 && names.length <= 16,
              values: table.rows.map((row) => ranks.map((c) => row[c])),
              describe: (r, c) =>
-                 [`Layer ${layers[r]}, ${names[c]}`, `${table.text(table.rows[r], ranks[c])} tokens`,
+                 [`Layer ${layers[r]}, ${names[c]}`, `${humanCell(table, table.rows[r], ranks[c])} tokens`,
                   `balancedness of the layer ${table.text(table.rows[r], at.balancedness)}`],
            })
         .element;

@@ -103,7 +103,7 @@ class Waterfall {
     ];
     if (at.ttft >= 0 && row[at.ttft] !== null)
       parts.push(`first token after ${duration(row[at.ttft] * microseconds(table.columns[at.ttft]))}`);
-    if (at.tokens >= 0 && row[at.tokens] !== null) parts.push(`${row[at.tokens]} new tokens`);
+    if (at.tokens >= 0 && row[at.tokens] !== null) parts.push(`${groupDigits(row[at.tokens])} new tokens`);
     if (at.reason >= 0 && row[at.reason]) parts.push(`finished: ${row[at.reason]}`);
     this.readout.show(parts);
   }

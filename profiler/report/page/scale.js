@@ -27,6 +27,14 @@ function decades(low, high) {
   return values;
 }
 
+/** Powers of ten within [low, high], or their halves and fifths, too, where there are too few. */
+function logTicks(low, high) {
+  const values = decades(low, high);
+  if (values.length > 1) return values;
+  const power = 10 ** Math.floor(Math.log10(low));
+  return [1, 2, 5, 10, 20, 50].map((m) => m * power).filter((value) => value >= low && value <= high);
+}
+
 function quantile(values, q) {
   const sorted = [...values].sort((a, b) => a - b);
   return sorted.length ? sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))] : 0;

@@ -1,8 +1,6 @@
-// Every step as a column, a row of columns a rank: what the rank did with the step.
+// Every step as a column: how long it took and what a rank did with the time. A step that is chosen opens its timeline.
 
-const STEP_ROW_HEIGHT = 88;
-const MAX_STEP_RANKS = 8;
-const MAX_STEP_COLUMNS = 600;  // more steps than that are averaged
+const STEP_LINE = 88;
 const PHASE_SWATCH = {
   prefill: "--kind-2",
   decode: "--kind-3",
@@ -12,152 +10,198 @@ const PHASE_SWATCH = {
 const swatchOf = (phase) => PHASE_SWATCH[String(phase).split(" ")[0]];
 
 class StepChart {
-  constructor(table, rows, at) {
-    this.at = at;
-    this.unit = microseconds(table.columns[at.computing]);
-    this.ranks = [...groupRows(rows, at.rank)].slice(0, MAX_STEP_RANKS);
-    const numbers = [...new Set(rows.map((row) => row[at.step]))], size = Math.ceil(numbers.length / MAX_STEP_COLUMNS);
-    this.steps = numbers.filter((_, i) => i % size === 0);  // the first of each column's
-    this.bins = this.steps.map((_, i) => numbers.slice(i * size, (i + 1) * size));
-    const place = new Map(numbers.map((step, i) => [step, Math.floor(i / size)]));
-    this.columns = this.ranks.map(([, ofRank]) => {
-      const columns = this.steps.map(() => []);
-      for (const row of ofRank) columns[place.get(row[at.step])].push(row);
-      return columns.map((bin) => bin.length ? {row: bin[0], parts: this.meanParts(bin)} : null);
-    });
-    const lengths = this.columns.flat().filter(Boolean).map(({parts}) => parts.reduce((a, b) => a + b, 0));
-    const most = lengths.reduce((a, b) => Math.max(a, b), 0), usual = quantile(lengths, 0.95);
-    this.isCapped = most > 3 * usual && usual > 0;
-    this.top = this.isCapped ? 1.4 * usual : most;
-    this.cursor = null;
+  /** `lines` of step_lines.js; `isLog`: the axes are logarithmic; `isShared`: all lines have the same axis. */
+  constructor(lines, at, {isLog, isShared}) {
+    Object.assign(this, {lines, at, isLog, cursor: null});
+    const all = findAxis(lines.flatMap(({columns}) => columns), isLog);
+    this.axes = lines.map(({columns}) => isShared ? all : findAxis(columns, isLog));
     this.canvas = h("canvas", {
       tabindex: "0",
       role: "application",
       "aria-roledescription": "chart",
-      "aria-label": "Steps by rank. Left and right move from step to step, up and down from rank to rank.",
+      "aria-label":
+          "Steps. Left and right move from step to step, up and down from line to line, Enter opens the step's timeline.",
     });
     this.box = h("div", {class: "canvas-scroll"}, this.canvas);
-    this.readout = makeReadout("Point at a step, or focus the chart and use the arrow keys.");
+    this.readout =
+        makeReadout("Point at a step, or focus the chart and use the arrow keys; a click or Enter opens its timeline.");
     this.redraw = drawWith(this.box, (width) => this.draw(width));
     this.listen();
-    const phases = at.phase >= 0 ? [...groupRows(rows, at.phase).keys()].filter((phase) => swatchOf(phase)) : [];
-    this.element =
-        h("div", {},
-          makeLegend(
-              [...TIME_PARTS, ...phases.map((phase) => ({label: `${phase} (strip)`, swatch: `var(${swatchOf(phase)})`}))]),
-          this.box, this.readout.element,
-          this.isCapped ?
-              h("p", {class: "note"}, `Columns with a notch go beyond the chart; the longest step took ${duration(most)}.`) :
-              null);
+    this.element = h("div", {}, this.box, this.readout.element, this.makeNotes());
+  }
+
+  makeNotes() {
+    const capped = this.axes.filter(({isCapped}) => isCapped), longest = Math.max(...capped.map(({most}) => most));
+    return [
+      this.isLog ?
+          h("p", {class: "note"},
+            "The axis is logarithmic: a column's height is the step's length, its colours divide it by their shares.") :
+          null,
+      capped.length ?
+          h("p", {class: "note"}, `Columns with a notch go beyond the chart; the longest step took ${duration(longest)}.`) :
+          null
+    ];
   }
 
   listen() {
     const {canvas} = this;
-    const point = (event) => {
-      const i = Math.floor((event.offsetX - this.left) / this.slot), r = Math.floor((event.offsetY - this.head) / this.pitch);
-      if (i >= 0 && i < this.steps.length && r >= 0 && r < this.ranks.length) this.moveTo([r, i]);
+    const place = (event) => {
+      const l = Math.floor((event.offsetY - this.head) / this.pitch),
+            i = Math.floor((event.offsetX - this.left) / (this.slots?.[l] ?? 1));
+      return l >= 0 && l < this.lines.length && i >= 0 && i < this.lines[l].columns.length ? [l, i] : null;
     };
-    canvas.addEventListener("pointermove", point);
-    canvas.addEventListener("pointerdown", point);
+    canvas.addEventListener("pointermove", (event) => place(event) && this.moveTo(place(event)));
+    canvas.addEventListener("click", (event) => {
+      if (!place(event)) return;
+      this.moveTo(place(event));
+      this.open();
+    });
     canvas.addEventListener("pointerleave", () => document.activeElement !== canvas && this.moveTo(null));
     canvas.addEventListener("focus", () => canvas.matches(":focus-visible") && !this.cursor && this.moveTo([0, 0]));
     canvas.addEventListener("blur", () => this.moveTo(null));
+    canvas.addEventListener("keydown", (event) => event.key === "Enter" && this.open());
     onArrows(canvas, (columns, rows) => {
-      const [r, i] = this.cursor ?? [0, 0];
-      this.moveTo([clamp(r + rows, 0, this.ranks.length - 1), clamp(i + columns, 0, this.steps.length - 1)]);
+      const [l, i] = this.cursor ?? [0, 0], line = clamp(l + rows, 0, this.lines.length - 1);
+      this.moveTo([line, clamp(i + columns, 0, this.lines[line].columns.length - 1)]);
     });
   }
 
-  meanParts(rows) {
-    return TIME_PARTS.map(
-        ({key}) => rows.reduce((sum, row) => sum + Math.max(0, row[this.at[key]] ?? 0), 0) * this.unit / rows.length);
+  open() {
+    if (this.cursor) goTo(`step-${this.columnAt(this.cursor).longest}`);
   }
+
+  columnAt([l, i]) { return this.lines[l].columns[i]; }
 
   draw(width) {
-    this.left = 56;
+    this.left = 62;
     this.head = 14;
-    this.pitch = STEP_ROW_HEIGHT + 22;
-    this.slot = Math.min((width - this.left - 2) / this.steps.length, 48);
-    const context = sizeCanvas(this.canvas, width, this.head + this.pitch * this.ranks.length + 18);
-    this.drawPhaseStrip(context);
-    this.ranks.forEach(([rank], r) => this.drawRank(context, width, rank, r));
-    context.fillStyle = color("--muted");
-    context.textAlign = "left";
-    const bottom = this.head + this.pitch * this.ranks.length + 4;
-    const every = niceStep(64 / this.slot);
-    this.steps.forEach((step, i) => {
-      if (i % every === 0 && this.left + i * this.slot < width - 30)
-        context.fillText(`${i === 0 ? "step " : ""}${step}`, this.left + i * this.slot, bottom);
-    });
+    this.pitch = STEP_LINE + 38;
+    this.slots = this.lines.map(({columns}) => Math.min((width - this.left - 2) / columns.length, 48));
+    const context = sizeCanvas(this.canvas, width, this.head + this.pitch * this.lines.length);
+    this.lines.forEach((_, l) => this.drawLine(context, width, l));
   }
 
   /** [x, width] of a column, in whole pixels, so that neighbours neither overlap nor leave gaps. */
-  span(i) {
-    const x = Math.round(this.left + i * this.slot);
-    return [x, Math.max(Math.round(this.left + (i + 1) * this.slot) - x - (this.slot > 4 ? 1 : 0), 1)];
+  span(l, i) {
+    const slot = this.slots[l], x = Math.round(this.left + i * slot);
+    return [x, Math.max(Math.round(this.left + (i + 1) * slot) - x - (slot > 4 ? 1 : 0), 1)];
   }
 
-  drawPhaseStrip(context) {
-    if (this.at.phase < 0) return;
-    this.steps.forEach((_, i) => {
-      const row = this.columns.map((columns) => columns[i]).find(Boolean);
-      const swatch = swatchOf(row?.row[this.at.phase]);
-      if (!swatch) return;
-      context.fillStyle = color(swatch);
-      const [x, breadth] = this.span(i);
-      context.fillRect(x, 2, breadth, 5);
-    });
-  }
-
-  drawRank(context, width, rank, r) {
-    const base = this.head + r * this.pitch + 18 + STEP_ROW_HEIGHT, y = linearScale(0, this.top, 0, STEP_ROW_HEIGHT);
+  drawLine(context, width, l) {
+    const {name, columns} = this.lines[l], {low, top} = this.axes[l], base = this.head + l * this.pitch + 18 + STEP_LINE;
+    const y = this.isLog ? logScale(low, top, 0, STEP_LINE) : linearScale(0, top, 0, STEP_LINE);
     context.textBaseline = "middle";
     context.textAlign = "left";
     context.fillStyle = color("--ink");
-    context.fillText(`rank ${rank}`, this.left, base - STEP_ROW_HEIGHT - 9);
+    context.fillText(name, this.left, base - STEP_LINE - 9);
     context.textAlign = "right";
-    for (const tick of ticks(this.top, 3)) {
+    for (const tick of this.isLog ? logTicks(low, top) : ticks(top, 3)) {
       context.fillStyle = color("--line");
       context.fillRect(this.left, Math.round(base - y(tick)), width - this.left, 1);
       context.fillStyle = color("--muted");
       context.fillText(duration(tick), this.left - 6, base - y(tick));
     }
     const colors = TIME_PARTS.map(({swatch}) => color(swatch.slice(4, -1)));
-    this.columns[r].forEach((column, i) => {
-      if (!column) return;
-      const [x, breadth] = this.span(i), at = this.cursor && this.cursor[0] === r && this.cursor[1] === i;
-      let bottom = 0;
-      column.parts.forEach((value, p) => {
-        const top = Math.min(bottom + value, this.top);
-        context.fillStyle = colors[p];
-        context.fillRect(x, base - y(top), breadth, y(top) - y(Math.min(bottom, this.top)));
-        bottom += value;
-      });
-      if (bottom > this.top) {
-        context.fillStyle = color("--ink");
-        context.fillRect(x, base - STEP_ROW_HEIGHT - 3, breadth, 2);
-      }
-      if (at) {
-        context.strokeStyle = color("--ink");
-        context.lineWidth = 2;
-        context.strokeRect(x - 1, base - y(Math.min(bottom, this.top)) - 1, breadth + 2, y(Math.min(bottom, this.top)) + 2);
-      }
+    columns.forEach((column, i) => this.drawColumn(context, l, i, column, base, y, colors));
+    context.fillStyle = color("--muted");
+    context.textAlign = "left";
+    const every = niceStep(76 / this.slots[l]);
+    columns.forEach(({steps}, i) => {
+      const x = this.left + i * this.slots[l];
+      if (i % every === 0 && x < width - 36) context.fillText(`${i === 0 ? "step " : ""}${steps[0]}`, x, base + 13);
     });
+  }
+
+  drawColumn(context, l, i, {row, parts, sum}, base, y, colors) {
+    const {low, top} = this.axes[l], [x, breadth] = this.span(l, i), height = clamp(y(clamp(sum, low || 0, top)), 1, STEP_LINE);
+    let bottom = base;
+    parts.forEach((value, p) => {
+      const part = sum > 0 ? height * value / sum : 0;
+      // A column that is cut shows its parts up to the cut, at their own height.
+      const tall = this.isLog ? part : Math.min(y(value), bottom - (base - height));
+      context.fillStyle = colors[p];
+      context.fillRect(x, bottom - tall, breadth, tall);
+      bottom -= tall;
+    });
+    const swatch = this.at.phase >= 0 ? swatchOf(row[this.at.phase]) : null;
+    if (swatch) {
+      context.fillStyle = color(swatch);
+      context.fillRect(x, base + 1, breadth, 3);
+    }
+    if (sum > top) {
+      context.fillStyle = color("--ink");
+      context.fillRect(x, base - STEP_LINE - 3, breadth, 2);
+    }
+    if (this.cursor?.[0] !== l || this.cursor[1] !== i) return;
+    context.strokeStyle = color("--ink");
+    context.lineWidth = 2;
+    context.strokeRect(x - 1, base - height - 1, breadth + 2, height + 2);
   }
 
   moveTo(cursor) {
     if (String(cursor) === String(this.cursor)) return;
     this.cursor = cursor;
     if (cursor) {
-      const [r, i] = cursor, column = this.columns[r][i], {at} = this, bin = this.bins[i];
-      const isMean = bin.length > 1, steps = isMean ? `Steps ${bin[0]} to ${bin.at(-1)} (mean)` : `Step ${bin[0]}`;
-      const parts = [`${steps}, rank ${this.ranks[r][0]}`];
-      if (column && !isMean && at.phase >= 0) parts.push(column.row[at.phase]);
-      if (column && !isMean && at.tokens >= 0 && column.row[at.tokens] !== null) parts.push(`${column.row[at.tokens]} tokens`);
-      if (column) parts.push(...tellTimeParts(column.parts));
-      this.readout.show(parts);
+      const {row, steps, longest, parts, sum} = this.columnAt(cursor), {at} = this, isMean = steps.length > 1;
+      const told =
+          [isMean ? `Steps ${steps[0]} to ${steps.at(-1)} (mean), rank ${row[at.rank]}` :
+                    `Step ${steps[0]}, rank ${row[at.rank]}`];
+      if (!isMean && at.phase >= 0) told.push(row[at.phase]);
+      if (!isMean && at.tokens >= 0 && row[at.tokens] !== null) told.push(`${groupDigits(row[at.tokens])} tokens`);
+      told.push(
+          duration(sum), ...tellTimeParts(parts),
+          isMean ? `Enter opens the longest, step ${longest}` : "Enter opens its timeline");
+      this.readout.show(told);
     }
     this.redraw();
+  }
+}
+
+class StepPicture {
+  constructor(table, at) {
+    Object.assign(this, {
+      table,
+      at,
+      unit: microseconds(table.columns[at.computing]),
+      rows: table.rows,
+      by: linesByRank,
+      isLog: needsLog(table.rows, at)
+    });
+    const phases = at.phase >= 0 ? [...groupRows(table.rows, at.phase)] : [];
+    this.place = h("div");
+    const set = (key) => (value) => {
+      this[key] = value;
+      this.show();
+    };
+    const scales = [{label: "linear", value: false}, {label: "logarithmic", value: true}];
+    const swatches = phases.map(([phase]) => phase).filter((phase) => swatchOf(phase));
+    const kinds = [...new Set(swatches.map((phase) => String(phase).split(" ")[0]))];
+    this.element =
+        h("div", {},
+          phases.length < 2 ?
+              null :
+              makeChoice(
+                  "Phase",
+                  [{label: "all", value: table.rows}, ...phases.map(([phase, rows]) => ({label: String(phase), value: rows}))],
+                  set("rows")),
+          h("div", {class: "choice-rows"},
+            phases.length < 2 ?
+                null :
+                makeChoice(
+                    "A line for",
+                    [{label: "each rank", value: linesByRank}, {label: "each phase and size", value: linesByGroup}], set("by")),
+            makeChoice("Axis", this.isLog ? scales.reverse() : scales, set("isLog"))),
+          makeLegend([...TIME_PARTS, ...kinds.map((kind) => ({label: `${kind} (strip)`, swatch: `var(${swatchOf(kind)})`}))]),
+          this.place);
+    this.show();
+  }
+
+  show() {
+    const lines = this.by(this.rows, this.at, this.unit), drawn = lines.slice(0, MAX_STEP_LINES);
+    this.place.replaceChildren(
+        new StepChart(drawn, this.at, {isLog: this.isLog, isShared: this.by === linesByRank}).element,
+        lines.length > drawn.length ? h("p", {class: "note"}, `The first ${drawn.length} of ${lines.length} lines are drawn.`) :
+                                      "");
   }
 }
 
@@ -173,20 +217,5 @@ function drawSteps(table) {
         free: [/^free/],
       },
       ["step", "rank", "computing", "exposed", "free"]);
-  if (!at || table.rows.length === 0) return null;
-  const phases = at.phase >= 0 ? [...groupRows(table.rows, at.phase)] : [], place = h("div");
-  const show = (rows) => place.replaceChildren(new StepChart(table, rows, at).element);
-  show(table.rows);
-  const numRanks = new Set(table.rows.map((row) => row[at.rank])).size;
-  return h(
-      "div", {},
-      phases.length < 2 ?
-          null :
-          makeChoice(
-              "Phase",
-              [{label: "all", value: table.rows}, ...phases.map(([phase, rows]) => ({label: String(phase), value: rows}))],
-              show),
-      place,
-      numRanks > MAX_STEP_RANKS ? h("p", {class: "note"}, `The first ${MAX_STEP_RANKS} of ${numRanks} ranks are drawn.`) :
-                                  null);
+  return at && table.rows.length ? new StepPicture(table, at).element : null;
 }

@@ -1,19 +1,8 @@
-// A table as the CSV has it: every number with its column's decimals; sortable; long tables show their rest on demand.
+// A table of all the CSV's numbers, each in a unit that suits its size with the exact number beside it; sortable; long tables
+// show their rest on demand.
 
 const FIRST_ROWS = 15;
 const MORE_ROWS = 1500;
-
-/** Digits in groups of three, by space and not by characters, so that copied text stays the number. */
-function groupedNumber(text) {
-  const [, sign, whole, rest] = /^(-?)(\d+)(.*)$/.exec(text) ?? [];
-  if (whole === undefined || whole.length < 4) return [text];
-  const first = whole.length % 3 || 3;
-  const groups = [sign + whole.slice(0, first)];
-  for (let at = first; at < whole.length; at += 3) {
-    groups.push(h("span", {class: "digits"}, whole.slice(at, at + 3)));
-  }
-  return [...groups, rest];
-}
 
 function compareCells(a, b) {
   if (a === null || b === null) return (a === null) - (b === null);
@@ -43,10 +32,10 @@ class TableView {
   }
 
   makeHeader(column, c) {
-    const [name, unit] = nameAndUnit(column.name);
+    const [name, unit] = nameAndUnit(column.name), shown = hasOwnUnits(column) ? "" : unit;
     const button =
-        h("button", {type: "button", onclick: () => this.sortBy(c)}, name, unit ? h("span", {class: "unit"}, ` ${unit}`) : null,
-          h("span", {class: "arrow", "aria-hidden": "true"}));
+        h("button", {type: "button", onclick: () => this.sortBy(c)}, name,
+          shown ? h("span", {class: "unit"}, ` ${shown}`) : null, h("span", {class: "arrow", "aria-hidden": "true"}));
     return h("th", {scope: "col", class: this.numeric[c] ? "num" : null, "data-column": column.name}, button);
   }
 
@@ -55,7 +44,7 @@ class TableView {
     if (!table.isCut) return null;
     return h(
         "p", {class: "note"},
-        `The page holds the first ${table.rows.length} of ${table.numRows} rows; ` +
+        `The page holds the first ${groupDigits(table.rows.length)} of ${groupDigits(table.numRows)} rows; ` +
             `all of them are in csv/${table.id}.csv.`);
   }
 
@@ -100,18 +89,29 @@ class TableView {
     }
     const rest = this.order.length - this.shown;
     this.more.hidden = rest === 0;
-    this.more.textContent =
-        rest <= MORE_ROWS ? `Show all ${this.order.length} rows` : `Show the next ${MORE_ROWS} of ${rest} rows`;
+    this.more.textContent = rest <= MORE_ROWS ? `Show all ${groupDigits(this.order.length)} rows` :
+                                                `Show the next ${groupDigits(MORE_ROWS)} of ${groupDigits(rest)} rows`;
+  }
+
+  /** Brings a row of the table into sight and gives it the focus. */
+  reveal(row) {
+    const place = this.order.indexOf(this.table.rows.indexOf(row));
+    if (place < 0) return;
+    if (place >= this.shown) this.append(Math.min(this.order.length, place + FIRST_ROWS));
+    this.body.querySelector(".found")?.classList.remove("found");
+    const found = this.body.rows[place];
+    found.classList.add("found");
+    found.setAttribute("tabindex", "-1");
+    found.scrollIntoView({block: "center"});
+    found.focus({preventScroll: true});
   }
 
   makeRow(row) {
     return h("tr", {}, row.map((cell, c) => {
-      const text = this.table.text(row, c);
-      if (!this.numeric[c]) return h("td", {}, text);
+      const text = makeCell(this.table, row, c);
+      if (!this.numeric[c]) return h("td", {title: typeof row[c] === "string" && row[c].length > 50 ? row[c] : null}, text);
       const share = this.shares[c] ? Math.min(1, Math.max(0, cell / this.shares[c])) : 0;
-      return h(
-          "td", {class: share ? "num share" : "num", style: share ? `--share:${(100 * share).toFixed(1)}%` : null},
-          groupedNumber(text));
+      return h("td", {class: share ? "num share" : "num", style: share ? `--share:${(100 * share).toFixed(1)}%` : null}, text);
     }));
   }
 }
@@ -124,12 +124,16 @@ function shareMaximum(name) {
 
 /** The table of a section: open at once if it is all there is to see. */
 function makeTableDetails(table, open) {
-  const count = table.numRows === 1 ? "1 row" : `${table.numRows} rows`;
-  const summary = h("summary", {}, h("span", {}, "Table"), h("span", {class: "count"}, count));
+  const summary = h("summary", {}, h("span", {}, "Table"), h("span", {class: "count"}, countOf(table.numRows, "row")));
   const details = h("details", {open}, summary);
   let view = null;
   const make = () => {
     if (view === null && details.open) details.append((view = new TableView(table)).element);
+  };
+  table.reveal = (row) => {
+    details.open = true;
+    make();
+    view.reveal(row);
   };
   details.addEventListener("toggle", make);
   make();

@@ -34,7 +34,8 @@ function duration(us) {
   const size = Math.abs(us);
   if (size >= 1e6) return significant(us / 1e6) + "\u00a0s";
   if (size >= 1e3) return significant(us / 1e3) + "\u00a0ms";
-  return significant(us) + "\u00a0\u00b5s";
+  if (size >= 1) return significant(us) + "\u00a0\u00b5s";
+  return significant(1e3 * us) + "\u00a0ns";
 }
 
 function byteCount(bytes) {

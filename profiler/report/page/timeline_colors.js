@@ -1,0 +1,48 @@
+// Which colour a slice of a timeline has: by the part of the model it works for, waits and messages apart.
+
+const PART_SWATCH = {
+  deltanet: "--kind-0",
+  attention: "--kind-3",
+  short_conv: "--kind-3",
+  router: "--kind-5",
+  dispatch: "--kind-1",
+  combine: "--kind-1",
+  experts: "--kind-2",
+  shared_expert: "--kind-6",
+  dense_ffn: "--kind-6",
+  vision: "--kind-6",
+};
+const PART_NAMES = {
+  "--kind-0": "DeltaNet",
+  "--kind-1": "dispatch and combine",
+  "--kind-2": "experts",
+  "--kind-3": "attention, convolution",
+  "--kind-4": "norms, head, host",
+  "--kind-5": "router",
+  "--kind-6": "shared expert, dense",
+  "--message": "message",
+  "--free": "wait",
+  "--raised": "step",
+};
+
+function sliceSwatch(step, i) {
+  const kind = step.kind(i);
+  if (kind === "wait") return "--free";
+  if (kind === "step") return "--raised";
+  if (kind === "transfer") return "--message";
+  return PART_SWATCH[step.part(i)] ?? "--kind-4";
+}
+
+/** "#000" or "#fff", whichever is read better on the colour; `hex` is "#rrggbb". */
+function inkOn(hex) {
+  const [r, g, b] = parseHex(hex).map((v) => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.18 ? "#000" : "#fff";
+}
+
+/** The legend of the colours that a step uses. */
+function makeSliceLegend(step) {
+  const used = new Set(Array.from({length: step.size}, (_, i) => sliceSwatch(step, i)));
+  return makeLegend(Object.keys(PART_NAMES)
+                        .filter((swatch) => used.has(swatch))
+                        .map((swatch) => ({label: PART_NAMES[swatch], swatch: `var(${swatch})`})));
+}

@@ -1,0 +1,171 @@
+"""The report page of a small traced bench, opened in a headless Chromium: what the tests of the page share.
+
+Environment: FERRY_BINARY (default build/release/launch/ferry), FERRY_CHROMIUM (default: found on the PATH).
+"""
+
+import base64
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+import zlib
+
+import browser
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FERRY = os.environ.get("FERRY_BINARY", str(ROOT / "build/release/launch/ferry"))
+MPIRUN = ROOT / "launch/mpirun.sh"
+BENCH = ("bench", "--model", "demo", "--memory", "256MiB", "-p", "23,61", "-b", "1,3", "-n", "7", "-r", "2")
+COMMAND_SECONDS = 300
+SKIPPED = 77  # the exit code that ctest takes for "skipped"
+
+# {complaint: elements} of what a reader of the page needs.
+FIND_FAULTS = """(() => {
+  const name = (e) => (e.getAttribute("aria-label") || [...(e.labels ?? [])].map((l) => l.textContent).join(" ") || e.textContent).trim();
+  const controls = "button:not([hidden]), a, canvas, input, select, [role=application], [role=region], [role=listbox]:not([hidden]), [tabindex='0']";
+  const isPlace = (a) => /^#step-\\d+$/.test(a.hash) || (a.hash ? document.getElementById(a.hash.slice(1)) : /^(csv\\/[\\w-]+\\.csv|trace\\.\\w+|report\\.\\w+)$/.test(a.getAttribute("href")));
+  const faults = {
+    "no name": [...document.querySelectorAll(controls)].filter((e) => !name(e)),
+    "same id": [...document.querySelectorAll("[id]")].filter((e) => document.querySelectorAll("#" + CSS.escape(e.id)).length > 1),
+    "link to nowhere": [...document.querySelectorAll("a")].filter((a) => !isPlace(a)),
+    "table without caption": [...document.querySelectorAll("table")].filter((table) => !table.caption?.textContent),
+    "header without scope": [...document.querySelectorAll("th:not([scope])")],
+    "no landmark": ["header", "nav", "main", "search"].filter((tag) => document.querySelectorAll(tag).length !== 1).map((tag) => ({outerHTML: tag})),
+    "section without name": [...document.querySelectorAll("section")].filter((e) => !document.getElementById(e.getAttribute("aria-labelledby"))?.textContent),
+    "no language": document.documentElement.lang ? [] : [document.documentElement],
+  };
+  return Object.fromEntries(Object.entries(faults).filter(([, found]) => found.length).map(([fault, found]) => [fault, found.map((e) => e.outerHTML.slice(0, 90))]));
+})()"""
+
+# [text, contrast] of what is harder to read than WCAG's 4.5 : 1.
+FIND_PALE_TEXT = """(() => {
+  const channels = (color) => (color.match(/[\\d.]+/g) || []).map(Number);
+  const luminance = (c) => c.slice(0, 3).map((v) => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const ground = (element) => {
+    for (; element; element = element.parentElement) {
+      const color = channels(getComputedStyle(element).backgroundColor);
+      if (color.length && color[3] !== 0) return color;
+    }
+    return [255, 255, 255];
+  };
+  const pale = [];
+  const measure = (element, style, text) => {
+    const inDrawing = element.namespaceURI.endsWith("svg");
+    const a = luminance(channels(inDrawing ? style.fill : style.color)), b = luminance(ground(element));
+    const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (contrast < 4.5) pale.push([text.slice(0, 40), contrast.toFixed(2)]);
+  };
+  for (const element of document.querySelectorAll("body *:not(script):not(style):not(option)")) {
+    if (element.placeholder) measure(element, getComputedStyle(element, "::placeholder"), element.placeholder);
+    if (![...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim()) || !element.getClientRects().length) continue;
+    measure(element, getComputedStyle(element), element.textContent);
+  }
+  return pale.slice(0, 10);
+})()"""
+
+# Opens every table and shows all its rows.
+OPEN_TABLES = """(async () => {
+  const frame = () => new Promise((done) => setTimeout(done, 20));
+  for (const details of document.querySelectorAll("main details")) details.open = true;
+  await frame();
+  for (let button; (button = document.querySelector("button.more:not([hidden])")); await frame()) button.click();
+})()"""
+
+
+def run(*command):
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=COMMAND_SECONDS)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(map(str, command))} ended with {done.returncode}: {done.stderr}")
+    return done.stdout
+
+
+def read_data(page):
+    """The JSON that the page is drawn from."""
+    return json.loads(re.search(r'id="report-data">(.*?)</script>', page.read_text(encoding="utf-8"), re.S).group(1))
+
+
+class Step:
+    """A step's packed columns, read back: lists with an element a slice. Times are ns since the step's begin."""
+
+    def __init__(self, facts, timelines):
+        numbers = self._numbers(zlib.decompress(base64.b64decode(facts["data"])))
+        column = lambda count: [next(numbers) for _ in range(count)]
+        early = next(numbers)
+        self.lanes = []  # (rank, kind, name, first, last)
+        count = 0
+        for _ in range(next(numbers)):
+            lane, size = next(numbers), next(numbers)
+            self.lanes.append((*timelines["lanes"][lane], count, count + size))
+            count += size
+        zones, _, _, self.a, self.b = (column(count) for _ in range(5))
+        self.name = [timelines["zones"][zone][0] for zone in zones]
+        self.begin = []
+        for *_, first, last in self.lanes:
+            at = -early
+            for delta in column(last - first):
+                at += delta
+                self.begin.append(at)
+        self.duration = column(count)
+        self.length = facts["length_ns"]
+
+    @staticmethod
+    def _numbers(data):
+        value = shift = 0
+        for byte in data:
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                yield value
+                value = shift = 0
+
+    def lane(self, rank, name):
+        """(first, last) of that lane's slices."""
+        return next((first, last) for r, _, n, first, last in self.lanes if (r, n) == (rank, name))
+
+    def at(self, rank, name, ns):
+        """Names of the slices of that lane at a moment, the outermost first."""
+        return [self.name[i] for i in range(*self.lane(rank, name)) if self.begin[i] <= ns < self.begin[i] + self.duration[i]]
+
+
+class TracedPageTest(unittest.TestCase):
+    """A bench's report in `report`; of one rank, or of `ranks`."""
+
+    ranks = 1
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory(prefix="ferry-report-")
+        cls.addClassCleanup(cls.folder.cleanup)
+        launcher = [] if cls.ranks == 1 else [MPIRUN, "-np", str(cls.ranks)]
+        run(*launcher, FERRY, *BENCH, "--trace", f"{cls.folder.name}/capture")
+        cls.report = pathlib.Path(cls.folder.name) / "capture/report.html"
+        cls.browser = browser.Browser(browser.find_chromium())
+        cls.addClassCleanup(cls.browser.close)
+
+    def show(self, width=1280, theme="light", page=None, place=""):
+        self.browser.complaints.clear()
+        self.browser.call("Page.navigate", url="about:blank")  # a page at another place of its own is not loaded anew
+        self.browser.show((page or self.report).as_uri() + place, width, 900, theme)
+        self.assertEqual(self.browser.evaluate("document.documentElement.dataset.ready"), "true", self.browser.complaints)
+
+    def press(self, *keys):
+        for key in keys:
+            self.browser.press(key)
+
+    def box(self, selector):
+        """(left, top, width, height) of an element in the window, scrolled into it."""
+        return self.browser.evaluate(
+            f"(() => {{ const e = document.querySelector('{selector}'); e.scrollIntoView({{block: 'center', behavior: 'instant'}});"
+            " const r = e.getBoundingClientRect(); return [r.x, r.y, r.width, r.height]; })()")
+
+
+def main():
+    if browser.find_chromium() is None:
+        print("skipped: no Chromium; install the package chromium or name one in FERRY_CHROMIUM")
+        sys.exit(SKIPPED)
+    unittest.main()
