@@ -1,7 +1,9 @@
 #include <cstdio>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "launch/commands.h"
+#include "launch/verify/verification.h"
 #include "moe/routing/routing_export.h"
 #include "moe/routing/routing_summary.h"
 #include "profiler/capture_merge.h"
@@ -41,6 +43,19 @@ void compare(const std::filesystem::path& before, const std::filesystem::path& a
   for (const Table& table : compare_captures(a, b)) print(to_text(table, /*max_rows=*/table.rows.size()) + "\n");
 }
 
+/// The exit code.
+int verify_gains(const TraceOptions& options) {
+  const ReportInput before(read_one_run(options.captures[0])), after(read_one_run(options.captures[1]));
+  const Verification verification = verify(before, after, {});
+  if (options.json) {
+    print(verification_json(verification).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+    return verification.exit_code();
+  }
+  print("before: " + options.captures[0].string() + "\nafter: " + options.captures[1].string() + "\n");
+  for (const std::string& line : verification_lines(verification)) print(line + "\n");
+  return verification.exit_code();
+}
+
 void merge(const TraceOptions& options) {
   std::vector<Capture> captures;
   for (const std::filesystem::path& directory : options.captures) captures.push_back(read_capture(directory));
@@ -67,6 +82,7 @@ int run_trace(const TraceOptions& options) {
       write_derived_files(options.captures.front(), read_capture(options.captures.front()));
       break;
     case TraceOptions::Action::kDiff: compare(options.captures[0], options.captures[1]); break;
+    case TraceOptions::Action::kVerify: return verify_gains(options);
     case TraceOptions::Action::kMerge: merge(options); break;
     case TraceOptions::Action::kRouting: routing(options); break;
   }

@@ -25,6 +25,13 @@ void add_trace_options(CLI::App& app, TraceOptions& o) {
       ->add_option("BEFORE AFTER", captures, "folders of two captures")
       ->required()
       ->expected(2);
+  CLI::App* verify =
+      add("verify",
+          "say whether the gains came that the first capture's actions predict, and where time was saved; the "
+          "exit code is 0 if all that were tried did, at least in part, 1 if one did not, 3 if it cannot be told",
+          Action::kVerify);
+  verify->add_option("BEFORE AFTER", captures, "folders of two captures of the same work")->required()->expected(2);
+  verify->add_flag("--json", o.json, "print one JSON object");
   CLI::App* merge = add("merge", "join captures of separate runs or hosts into one", Action::kMerge);
   merge->add_option("DIRS", captures, "folders of two or more captures")->required()->expected(2, 1024);
   merge->add_option("--out", o.out, "folder for the joined capture")->required();

@@ -10,9 +10,11 @@ class App;
 namespace ferry {
 
 struct TraceOptions {
-  enum class Action { kReport, kExport, kDiff, kMerge, kRouting } action = Action::kReport;
-  std::vector<std::filesystem::path> captures;  // folders: one, for kDiff two, for kMerge more; of kRouting one, or a file
-  std::filesystem::path out;                    // of kMerge; of kRouting a file, or empty
+  enum class Action { kReport, kExport, kDiff, kVerify, kMerge, kRouting } action = Action::kReport;
+  std::vector<std::filesystem::path>
+      captures;               // folders: one, for kDiff and kVerify two, for kMerge more; of kRouting one, or a file
+  std::filesystem::path out;  // of kMerge; of kRouting a file, or empty
+  bool json = false;          // of kVerify
 };
 
 /// One subcommand for each action.

@@ -1,0 +1,85 @@
+#include "launch/verify/option_changes.h"
+
+#include <algorithm>
+#include <array>
+
+namespace ferry {
+namespace {
+
+/// A negative number is a value.
+bool is_option(std::string_view word) {
+  return word.size() >= 2 && word[0] == '-' && (word[1] == '-' || (word[1] >= 'a' && word[1] <= 'z'));
+}
+
+std::vector<std::string_view> split_words(std::string_view line) {
+  std::vector<std::string_view> words;
+  while (!line.empty()) {
+    const std::size_t end = std::min(line.find(' '), line.size());
+    if (end > 0) words.push_back(line.substr(0, end));
+    line.remove_prefix(std::min(end + 1, line.size()));
+  }
+  return words;
+}
+
+template <std::size_t N>
+bool is_one_of(std::string_view option, const std::array<std::string_view, N>& options) {
+  return std::find(options.begin(), options.end(), option) != options.end();
+}
+
+std::map<std::string, std::string> options_of(const CaptureInfo& info) {
+  std::map<std::string, std::string> options = read_command_line(info.command).options;
+  options["-np"] = std::to_string(info.world_size);
+  std::erase_if(options, [](const auto& option) { return is_incidental_option(option.first); });
+  return options;
+}
+
+}  // namespace
+
+CommandLine read_command_line(std::string_view line) {
+  CommandLine read;
+  std::string* value = nullptr;
+  const std::vector<std::string_view> words = split_words(line);
+  for (std::size_t i = 1; i < words.size(); ++i) {  // the first is the program
+    const std::string_view word = words[i];
+    if (is_option(word)) {
+      const std::size_t equals = word.find('=');
+      value = &read.options[std::string(word.substr(0, equals))];
+      *value = equals == std::string_view::npos ? "" : std::string(word.substr(equals + 1));
+    } else if (value != nullptr) {
+      *value += (value->empty() ? "" : " ") + std::string(word);
+    } else if (read.command.empty()) {
+      read.command = word;
+    }
+  }
+  return read;
+}
+
+bool is_incidental_option(std::string_view option) {
+  static constexpr std::array<std::string_view, 12> kIncidental = {
+      "--trace", "--trace-dir", "--trace-routing", "--grpc",    "--http", "--json",
+      "--peers", "--elastic",   "--join-key",      "--verbose", "-r",     "--otlp-traces-endpoint"};
+  return is_one_of(option, kIncidental);
+}
+
+bool is_workload_option(std::string_view option) {
+  static constexpr std::array<std::string_view, 7> kWorkload = {"-p",       "-n",       "-b", "-d", "--prompt-file",
+                                                                "--prompt", "--routing"};
+  return is_one_of(option, kWorkload);
+}
+
+std::vector<OptionChange> find_option_changes(const CaptureInfo& before, const CaptureInfo& after) {
+  std::map<std::string, OptionChange> changes;
+  for (const auto& [option, value] : options_of(before)) changes[option] = {.option = option, .before = value, .after = ""};
+  for (const auto& [option, value] : options_of(after)) {
+    changes[option].option = option;
+    changes[option].after = value;
+  }
+  std::vector<OptionChange> found;
+  const auto given_in = [](const CaptureInfo& info, const std::string& option) { return options_of(info).contains(option); };
+  for (const auto& [option, change] : changes) {
+    if (change.before != change.after || given_in(before, option) != given_in(after, option)) found.push_back(change);
+  }
+  return found;
+}
+
+}  // namespace ferry

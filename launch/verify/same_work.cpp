@@ -1,0 +1,131 @@
+#include "launch/verify/same_work.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <optional>
+#include <set>
+
+#include "launch/verify/option_changes.h"
+#include "profiler/report/statistics.h"
+#include "runtime/base/error.h"
+
+namespace ferry {
+namespace {
+
+constexpr double kSameLength = 1.25;   // of the median prompt, up to which it is the same work
+constexpr double kSameMachine = 0.10;  // of a roof, from which on the machine was another one
+
+std::string share_text(double share) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%+.0f %%", 100 * share);
+  return text;
+}
+
+/// What an operator computes for a row follows from the model's shapes, however its weights are kept.
+bool have_same_shapes(const ModelFacts& before, const ModelFacts& after) {
+  for (const OperatorFacts& a : before.operators) {
+    for (const OperatorFacts& b : after.operators)
+      if (a.zone == b.zone && (a.flop != b.flop || a.num_layers != b.num_layers)) return false;
+  }
+  return true;
+}
+
+std::string shape_text(const CaptureInfo& info) {
+  const std::size_t experts = info.expert_tokens.empty() ? 0 : info.expert_tokens.front().size();
+  return "'" + info.model.name + "' of " + std::to_string(info.model.layer_types.size()) + " layers, " +
+         std::to_string(experts) + " experts, " + std::to_string(info.model.top_k) + " of them a token";
+}
+
+/// The layers that a step runs through; one that guesses ahead comes and goes with its option.
+std::vector<std::string> trunk_of(const ModelFacts& model) {
+  std::vector<std::string> types = model.layer_types;
+  std::erase(types, "mtp");
+  return types;
+}
+
+void check_model(const CaptureInfo& before, const CaptureInfo& after, std::vector<std::string>& warnings) {
+  const auto num_experts = [](const CaptureInfo& info) {
+    return info.expert_tokens.empty() ? 0 : info.expert_tokens[0].size();
+  };
+  const bool is_same = trunk_of(before.model) == trunk_of(after.model) && before.model.top_k == after.model.top_k &&
+                       num_experts(before) == num_experts(after) && have_same_shapes(before.model, after.model);
+  if (!is_same)
+    throw_invalid("trace verify: the captures are of other models: " + shape_text(before) + ", then " + shape_text(after));
+  if (before.model.name != after.model.name)
+    warnings.push_back("the model is called '" + before.model.name + "', then '" + after.model.name +
+                       "'; its shapes are the same");
+}
+
+std::optional<double> median_of(const Timeline& timeline, bool of_prompts) {
+  std::vector<double> lengths;
+  for (const RequestInfo& request : timeline.requests) {
+    const bool is_known = of_prompts ? request.num_prompt > 0 : request.finished_ns && request.num_generated > 0;
+    if (is_known) lengths.push_back(static_cast<double>(of_prompts ? request.num_prompt : request.num_generated));
+  }
+  return lengths.empty() ? std::nullopt : std::optional(median(lengths));
+}
+
+bool differ(const std::optional<double>& a, const std::optional<double>& b) {
+  return a && b && std::max(*a, *b) > kSameLength * std::min(*a, *b);
+}
+
+std::string lengths_text(double before, double after) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.0f tokens, then %.0f, in the median", before, after);
+  return text;
+}
+
+void check_work(const ReportInput& before, const ReportInput& after, std::vector<std::string>& warnings) {
+  const std::string a = read_command_line(before.capture.info.command).command,
+                    b = read_command_line(after.capture.info.command).command;
+  if (a != b) throw_invalid("trace verify: the captures are of other work: 'ferry " + a + "', then 'ferry " + b + "'");
+  if (!before.timeline.sections.empty() || !after.timeline.sections.empty()) return;  // steps of a size have names of their own
+  const std::optional<double> prompts_a = median_of(before.timeline, true), prompts_b = median_of(after.timeline, true);
+  if (differ(prompts_a, prompts_b))
+    throw_invalid("trace verify: the captures are of other work: prompts of " + lengths_text(*prompts_a, *prompts_b) +
+                  "; allowed: a difference of a quarter");
+  const std::optional<double> answers_a = median_of(before.timeline, false), answers_b = median_of(after.timeline, false);
+  if (differ(answers_a, answers_b)) warnings.push_back("answers of " + lengths_text(*answers_a, *answers_b));
+}
+
+std::set<std::string> hosts_of(const Capture& capture) {
+  std::set<std::string> hosts;
+  for (const RankCapture& rank : capture.ranks) hosts.insert(rank.host);
+  return hosts;
+}
+
+std::string joined(const std::set<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+void warn_of_machine(const Capture& before, const Capture& after, std::vector<std::string>& warnings) {
+  if (before.info.version != after.info.version)
+    warnings.push_back("Ferry's version differs: " + before.info.version + ", then " + after.info.version);
+  if (hosts_of(before) != hosts_of(after))
+    warnings.push_back("hosts differ: " + joined(hosts_of(before)) + ", then " + joined(hosts_of(after)));
+  const auto warn_of_roof = [&](const char* does, double a, double b) {
+    if (a > 0 && b > 0 && std::abs(b / a - 1) > kSameMachine)
+      warnings.push_back(std::string("the machine itself ") + does + " " + share_text(b / a - 1) + " in the second capture");
+  };
+  warn_of_roof("read memory by", before.info.read_bytes_per_s, after.info.read_bytes_per_s);
+  warn_of_roof("multiplied by", before.info.flops_per_s, after.info.flops_per_s);
+}
+
+}  // namespace
+
+std::vector<std::string> check_same_work(const ReportInput& before, const ReportInput& after) {
+  std::vector<std::string> warnings;
+  check_model(before.capture.info, after.capture.info, warnings);
+  check_work(before, after, warnings);
+  warn_of_machine(before.capture, after.capture, warnings);
+  for (const OptionChange& change : find_option_changes(before.capture.info, after.capture.info)) {
+    if (is_workload_option(change.option))
+      warnings.push_back(change.option + " differs: what only one capture did is left out");
+  }
+  return warnings;
+}
+
+}  // namespace ferry

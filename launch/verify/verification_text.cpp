@@ -1,0 +1,145 @@
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "launch/verify/verification.h"
+
+namespace ferry {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr std::size_t kTop = 3;  // of what became shorter
+
+template <class... Arguments>
+std::string formatted(const char* format, Arguments... arguments) {
+  char text[512];
+  std::snprintf(text, sizeof text, format, arguments...);
+  return text;
+}
+
+std::string value_text(const std::string& value) { return value.empty() ? "not given" : value; }
+
+std::string interval_text(const Gain& gain) {
+  return gain.has_interval ? formatted("%+.1f to %+.1f %%", 100 * gain.low, 100 * gain.high) : "too few to tell";
+}
+
+std::string figure_line(const Verification::FigureGain& row) {
+  const char* said = !row.gain.is_certain() ? "no difference above noise" : row.gain.share > 0 ? "better" : "WORSE";
+  return formatted("%-28s %12.3f %12.3f  %+8.1f %%  %-22s %7.1f %%  %s", row.name.c_str(), row.gain.before, row.gain.after,
+                   100 * row.gain.share, interval_text(row.gain).c_str(), 100 * row.gain.noise_share, said);
+}
+
+/// The largest savings where the steps became shorter, else the largest losses.
+std::vector<TimeShare> top_of(const std::vector<TimeShare>& shares, double saved_us) {
+  std::vector<TimeShare> ordered = shares;
+  if (saved_us < 0) std::reverse(ordered.begin(), ordered.end());
+  std::erase_if(ordered, [&](const TimeShare& share) { return share.saved_us() * saved_us <= 0; });
+  ordered.resize(std::min(ordered.size(), kTop));
+  return ordered;
+}
+
+std::string shares_text(const std::vector<TimeShare>& shares) {
+  std::string text;
+  for (const TimeShare& share : shares)
+    text += (text.empty() ? "" : "; ") +
+            formatted("%s %+.1f (%.1f to %.1f)", share.what.c_str(), -share.saved_us(), share.before_us, share.after_us);
+  return text;
+}
+
+void add_difference(const TimeDifference& difference, const std::string& indent, std::vector<std::string>& lines) {
+  if (difference.before_us <= 0) return;
+  lines.push_back(indent +
+                  formatted("steps, us a useful token: %+.1f (%.1f to %.1f); most of it: ", -difference.saved_us(),
+                            difference.before_us, difference.after_us) +
+                  shares_text(top_of(difference.coordinator, difference.saved_us())));
+  const std::string workers = shares_text(top_of(difference.workers, difference.saved_us()));
+  if (!workers.empty()) lines.push_back(indent + "beside it: " + workers);
+}
+
+std::string action_line(const Verification::ActionResult& result) {
+  const Action& action = result.action;
+  std::string line = "action " + action.option + " " + value_text(action.from) + " -> " + value_text(action.to) + ": ";
+  const std::string predicted = action.metric + " predicted " + formatted("%+.1f %%", 100 * result.predicted);
+  if (!result.was_tried)
+    return line + "not tried" + (result.tried.empty() ? "" : ", the second capture has " + result.tried) + "; " +
+           action.metric + formatted(" predicted from %.3f to %.3f", action.before, action.after);
+  if (!result.measured) return line + "the captures have no figure '" + action.metric + "' in common: cannot be told";
+  return line + predicted + formatted(", measured %+.1f %% (", 100 * result.measured->share) + interval_text(*result.measured) +
+         formatted("; noise %.1f %%): ", 100 * result.measured->noise_share) + verdict_name(result.verdict) +
+         (result.verdict == Verdict::kCannotBeTold ? " (noise)" : "");
+}
+
+ordered_json gain_json(const Gain& gain) {
+  ordered_json interval = nullptr;
+  if (gain.has_interval) interval = {gain.low, gain.high};
+  return {{"before", gain.before},          {"after", gain.after}, {"gain", gain.share},
+          {"interval", interval},           {"p", gain.p},         {"noise", gain.noise_share},
+          {"is_certain", gain.is_certain()}};
+}
+
+ordered_json shares_json(const std::vector<TimeShare>& shares) {
+  ordered_json list = ordered_json::array();
+  for (const TimeShare& share : shares)
+    list.push_back({{"what", share.what}, {"before_us", share.before_us}, {"after_us", share.after_us}});
+  return list;
+}
+
+ordered_json difference_json(const TimeDifference& difference) {
+  return {{"before_us", difference.before_us},
+          {"after_us", difference.after_us},
+          {"coordinator", shares_json(difference.coordinator)},
+          {"workers", shares_json(difference.workers)}};
+}
+
+ordered_json action_json(const Verification::ActionResult& result) {
+  const Action& action = result.action;
+  ordered_json json = {
+      {"kind", action.kind},       {"option", action.option}, {"from", action.from},          {"to", action.to},
+      {"tried", result.was_tried}, {"metric", action.metric}, {"predicted", result.predicted}};
+  json["measured"] = result.measured ? gain_json(*result.measured) : ordered_json(nullptr);
+  json["verdict"] = result.was_tried ? ordered_json(verdict_name(result.verdict)) : ordered_json(nullptr);
+  if (result.was_tried) json["difference"] = difference_json(result.difference);
+  return json;
+}
+
+}  // namespace
+
+std::vector<std::string> verification_lines(const Verification& verification) {
+  std::vector<std::string> lines;
+  for (const std::string& warning : verification.warnings) lines.push_back("warning: " + warning);
+  for (const OptionChange& change : verification.changes)
+    lines.push_back("changed: " + change.option + " " + value_text(change.before) + " -> " + value_text(change.after));
+  if (verification.changes.empty()) lines.emplace_back("changed: nothing that the command lines say");
+  lines.emplace_back();
+  lines.push_back(formatted("%-28s %12s %12s  %10s  %-22s %9s", "figure", "before", "after", "gain", "95 % interval", "noise"));
+  for (const Verification::FigureGain& row : verification.figures) lines.push_back(figure_line(row));
+  lines.emplace_back();
+  add_difference(verification.difference, "", lines);
+  for (const Verification::ActionResult& result : verification.actions) {
+    lines.push_back(action_line(result));
+    if (result.measured) add_difference(result.difference, "    ", lines);
+  }
+  if (verification.actions.empty()) lines.emplace_back("the first capture's findings advise nothing");
+  return lines;
+}
+
+ordered_json verification_json(const Verification& verification) {
+  ordered_json changes = ordered_json::array(), figures = ordered_json::array(), actions = ordered_json::array();
+  for (const OptionChange& change : verification.changes)
+    changes.push_back({{"option", change.option}, {"before", change.before}, {"after", change.after}});
+  for (const Verification::FigureGain& row : verification.figures) {
+    ordered_json json = {{"name", row.name}, {"more_is_better", row.more_is_better}};
+    json.update(gain_json(row.gain));
+    figures.push_back(std::move(json));
+  }
+  for (const Verification::ActionResult& result : verification.actions) actions.push_back(action_json(result));
+  return {{"warnings", verification.warnings},
+          {"changes", changes},
+          {"figures", figures},
+          {"actions", actions},
+          {"difference", difference_json(verification.difference)},
+          {"exit_code", verification.exit_code()}};
+}
+
+}  // namespace ferry
