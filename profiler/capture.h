@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "profiler/counters/counter_readings.h"
+#include "profiler/memory/memory_samples.h"
 #include "profiler/operator_facts.h"
 #include "profiler/span_record.h"
 
@@ -79,6 +80,7 @@ struct RankCapture {
   std::vector<ThreadCapture> threads;
   // Sections (profiler/capture_sections.h): empty where there is nothing of their kind.
   CounterCapture counters;
+  MemoryCapture memory;
 };
 
 /// What the model says of itself.

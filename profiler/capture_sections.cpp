@@ -1,6 +1,9 @@
 #include "profiler/capture_sections.h"
 
+#include <algorithm>
+
 #include "profiler/counters/counter_readings.h"
+#include "profiler/memory/memory_samples.h"
 
 namespace ferry {
 namespace {
@@ -31,7 +34,29 @@ constexpr CaptureSection kCounterSection{
         },
 };
 
-constexpr CaptureSection kSections[] = {kCounterSection};
+/// A sample holds until the next one: the last one before a window is that of its begin.
+void cut_memory(const CaptureWindow& window, RankCapture& rank) {
+  std::vector<MemorySample>& samples = rank.memory.samples;
+  if (window.last_step < window.first_step) samples.clear();
+  if (samples.empty()) return;
+  samples.front().ticks = std::min(samples.front().ticks, rank.end);  // the only one of a snapshot: it was taken right then
+  std::erase_if(samples, [&](const MemorySample& sample) { return sample.ticks > rank.end; });
+  const auto first = std::ranges::find_if(samples, [&](const MemorySample& sample) { return sample.ticks > rank.begin; });
+  if (first == samples.begin()) return;
+  samples.erase(samples.begin(), first - 1);
+  samples.front().ticks = rank.begin;
+}
+
+constexpr CaptureSection kMemorySection{
+    .name = "memory",
+    .encode = [](const RankCapture& rank) { return encode_memory(rank.memory); },
+    .decode = [](std::span<const std::byte> bytes, const std::string& source,
+                 RankCapture& rank) { rank.memory = decode_memory(bytes, source); },
+    .cut = cut_memory,
+    .renumber = [](uint32_t, RankCapture&) {},
+};
+
+constexpr CaptureSection kSections[] = {kCounterSection, kMemorySection};
 
 }  // namespace
 

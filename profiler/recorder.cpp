@@ -23,6 +23,7 @@ thread_local constinit const Span* open_span = nullptr;
 namespace {
 
 constexpr std::chrono::milliseconds kDrainPeriod{20};  // a ring holds far more than a thread records in this time
+constexpr int64_t kSectionShare = 8;                   // of a capture's bound, for counters and for memory each
 
 /// Ends a thread's registration with the thread.
 struct Registration {
@@ -105,6 +106,7 @@ void Recorder::register_thread(const std::string& name, ThreadRole role) {
     threads_.back()->buffer = std::make_unique<TraceBuffer>(kRingRecords);
     detail::trace_buffer = threads_.back()->buffer.get();
     num_registrations_.fetch_add(1, std::memory_order_release);
+    if (role == ThreadRole::kWorks) counters_.add_thread(threads_.back()->tid, now_ticks());
   }
   for (const std::unique_ptr<ThreadTrace>& thread : threads_) {
     if (thread->buffer.get() == detail::trace_buffer) thread->name = name;
@@ -132,7 +134,9 @@ void Recorder::retire_thread(const TraceBuffer* buffer) {
   const std::scoped_lock lock(mutex_);
   if (is_capturing_) drain();
   for (const std::unique_ptr<ThreadTrace>& thread : threads_) {
-    if (thread->buffer.get() == buffer) thread->is_retired = true;
+    if (thread->buffer.get() != buffer) continue;
+    thread->is_retired = true;
+    if (!thread->device) counters_.retire_thread(thread->tid, now_ticks());
   }
   if (!is_capturing_) std::erase_if(threads_, [](const auto& thread) { return thread->is_retired; });
 }
@@ -156,10 +160,29 @@ void Recorder::start(const CaptureOptions& options) {
     thread->chunks.clear();
   }
   drained_.reserve(kRingRecords);
-  drainer_ = std::thread([this] { run_drain(); });  // waits for the lock; from here on nothing throws
+  try {
+    begin_sections();
+    drainer_ = std::thread([this] { run_drain(); });  // waits for the lock; from here on nothing throws
+  } catch (...) {
+    counters_.discard();
+    memory_.discard();
+    throw;
+  }
   is_capturing_ = true;
   begin_ = now_ticks();
   detail::trace_level = static_cast<int8_t>(std::max(options.level, idle_level_));
+}
+
+/// Throws std::bad_alloc. Under mutex_.
+void Recorder::begin_sections() {
+  const auto room = static_cast<std::size_t>(options_.max_bytes / kSectionShare);
+  memory_.begin(room / sizeof(MemorySample));
+  if (options_.level < TraceLevel::kOperators) return;
+  std::vector<int64_t> tids;
+  for (const std::unique_ptr<ThreadTrace>& thread : threads_) {
+    if (!thread->is_retired && !thread->device && thread->role == ThreadRole::kWorks) tids.push_back(thread->tid);
+  }
+  counters_.begin(tids, room / sizeof(CounterReading), now_ticks());
 }
 
 RankCapture Recorder::stop() {
@@ -200,6 +223,8 @@ RankCapture Recorder::collect() {
   capture.begin = begin_;
   capture.end = now_ticks();
   drain();
+  capture.counters = counters_.end(capture.end);
+  capture.memory = memory_.end();
   for (const std::unique_ptr<ThreadTrace>& thread : threads_) {
     ThreadCapture kept = describe(*thread);
     kept.num_lost = thread->num_lost;
@@ -221,6 +246,8 @@ RankCapture Recorder::collect() {
 std::thread Recorder::end_capture() noexcept {
   detail::trace_level = static_cast<int8_t>(idle_level_);
   is_capturing_ = false;
+  counters_.discard();
+  memory_.discard();
   for (const std::unique_ptr<ThreadTrace>& thread : threads_) std::vector<std::vector<SpanRecord>>().swap(thread->chunks);
   std::vector<SpanRecord>().swap(drained_);
   std::erase_if(threads_, [](const auto& thread) { return thread->is_retired; });
@@ -247,6 +274,7 @@ RankCapture Recorder::snapshot() const {
     capture.threads.push_back(std::move(kept));
   }
   capture.begin = held_since > 0 ? held_since : earliest;
+  capture.memory.samples = {sample_memory(memory_account_, memory_of_trace(), capture.end)};
   return capture;
 }
 
@@ -311,9 +339,24 @@ RankCapture Recorder::describe() const {
 void Recorder::run_drain() {
   std::unique_lock lock(mutex_);
   while (is_capturing_) {
+    if (memory_.is_due()) {
+      memory_.sample(memory_account_, memory_of_trace(), now_ticks());
+      counters_.read_machine(now_ticks());
+    }
     stopped_.wait_for(lock, kDrainPeriod);
     if (is_capturing_) drain();
   }
+}
+
+/// Rings as far as they were written, and what the capture has. Under mutex_.
+TraceMemory Recorder::memory_of_trace() const {
+  TraceMemory memory;
+  for (const std::unique_ptr<ThreadTrace>& thread : threads_) {
+    const uint64_t num_touched = std::min<uint64_t>(thread->buffer->num_written(), thread->buffer->capacity());
+    memory.resident_bytes += static_cast<int64_t>(num_touched * sizeof(SpanRecord));
+    memory.mapped_bytes += static_cast<int64_t>(thread->buffer->capacity() * sizeof(SpanRecord));
+  }
+  return memory;
 }
 
 /// Moves new records from the rings to the capture's memory, as far as it goes. Under mutex_.

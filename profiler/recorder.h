@@ -13,6 +13,9 @@
 #include <vector>
 
 #include "profiler/capture.h"
+#include "profiler/counters/counter_recorder.h"
+#include "profiler/memory/memory_account.h"
+#include "profiler/memory/memory_recorder.h"
 #include "profiler/tick_clock.h"
 #include "profiler/trace_buffer.h"
 
@@ -27,8 +30,8 @@ extern thread_local constinit TraceBuffer* trace_buffer;
 
 /// What this process records, one for all its threads. Every registered thread has a ring that always holds its latest spans
 /// (the flight recorder). While a capture runs, a thread of the recorder's own moves them to memory of a fixed bound, so that
-/// a capture can be longer than the rings; what does not fit is counted. Beside the spans it takes up to 64 KiB a thread and
-/// the size of one ring.
+/// a capture can be longer than the rings; what does not fit is counted. Beside the spans it takes up to 64 KiB a thread, the
+/// size of one ring, and a quarter of the spans' bound for what counters and memory say.
 ///
 ///   recorder().register_thread("engine");
 ///   recorder().start({.level = TraceLevel::kOperators});
@@ -98,6 +101,11 @@ class Recorder {
   /// Ticks <-> CLOCK_MONOTONIC, as of now.
   TickLine ticks() const { return calibration_.line(); }
 
+  /// Whether a capture of operators counts what threads do, too; read at the ends of steps.
+  CounterRecorder& counters() { return counters_; }
+  /// What this process holds, as its parts say; samples of it are in every capture.
+  MemoryAccount& memory() { return memory_account_; }
+
   /// For registration only: the calling thread ends.
   void retire_thread(const TraceBuffer* buffer);
 
@@ -115,6 +123,8 @@ class Recorder {
     std::vector<std::vector<SpanRecord>> chunks;  // of up to kChunkRecords each, full but the last
   };
 
+  void begin_sections();
+  TraceMemory memory_of_trace() const;
   void run_drain();
   void drain();
   std::size_t keep(ThreadTrace& thread, std::span<const SpanRecord> records);
@@ -125,6 +135,8 @@ class Recorder {
 
   const TickCalibration calibration_;
   std::atomic<uint64_t> num_registrations_{0};
+  CounterRecorder counters_;
+  MemoryAccount memory_account_;
   mutable std::mutex mutex_;  // guards everything below
   std::vector<std::unique_ptr<ThreadTrace>> threads_;
   TraceLevel idle_level_ = TraceLevel::kOff;
@@ -135,6 +147,7 @@ class Recorder {
   uint64_t begin_ = 0;
   int64_t preemptions_at_begin_ = 0;
   double span_cost_ns_ = 0;
+  MemoryRecorder memory_;
   std::thread drainer_;
   std::condition_variable stopped_;
 };

@@ -64,7 +64,39 @@ void RunAccount::record_own() {
   own_pace_.took(begin, Clock::now(), 1);
 }
 
+RunAccount::RunAccount() = default;
+RunAccount::~RunAccount() {
+  if (operator_counts_ != nullptr && detail::operator_counts == operator_counts_.get()) detail::operator_counts = nullptr;
+}
+
+/// A step has ended.
+void RunAccount::read_counters() {
+  count_operators();
+  if (recorder().counters().is_counting())
+    recorder().counters().read_threads(static_cast<uint32_t>(check_context().step), now_ticks());
+}
+
+/// Hands over what the step's operators counted, and sees that the next one's are counted if they are to be.
+void RunAccount::count_operators() {
+  const bool is_wanted = recorder().counters().is_counting() && is_traced(Zone::kPoolTask);
+  if (!is_wanted) {
+    if (operator_counts_ != nullptr) detail::operator_counts = nullptr;
+    operator_counts_.reset();
+    return;
+  }
+  const uint64_t now = now_ticks();
+  if (operator_counts_ == nullptr) {
+    operator_counts_ = std::make_unique<OperatorCounts>();
+    detail::operator_counts = operator_counts_->is_open() ? operator_counts_.get() : nullptr;
+  } else {
+    recorder().counters().add(operator_counts_->take(static_cast<int32_t>(gettid()), operators_since_, now),
+                              static_cast<uint32_t>(check_context().step));
+  }
+  operators_since_ = now;
+}
+
 void RunAccount::record_others() {
+  read_counters();
   if (!is_traced(Zone::kCoreWait)) return;
   follow_threads();
   const Clock::time_point begin = Clock::now();

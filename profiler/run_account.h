@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,8 @@
 // stopped: RunWatch (profiler/run_watch.h) notices that.
 
 namespace ferry {
+
+class OperatorCounts;
 
 /// Keeps readings of counters to a quarter of a percent of the time, by what the last one took (half a microsecond a counter
 /// where that was measured); a thread has two of them. A wait for a core that counts makes its step so long that the reading at
@@ -56,23 +59,32 @@ class DelayCounter {
   uint64_t since_ = 0;
 };
 
-/// Records wait.core and preemptions of this process's threads where the trace's level asks for them. Used by the thread that
-/// steps, which records with its own step and layer.
+/// Records wait.core and preemptions of this process's threads where the trace's level asks for them, and has their counters
+/// read while a capture runs that counts. Used by the thread that steps, which records with its own step and layer.
 class RunAccount {
  public:
+  RunAccount();
+  ~RunAccount();
+  RunAccount(const RunAccount&) = delete;
+  RunAccount& operator=(const RunAccount&) = delete;
+
   /// What the calling thread waited for a core since the last reading, if one is due: for every exchange of a worker.
   void record_own();
   /// The same of every other registered thread, and the preemptions of all, as of the step and no layer.
   void record_others();
 
  private:
+  void read_counters();
+  void count_operators();
   void follow_threads();
   static void record(DelayCounter& counter);
 
   std::vector<DelayCounter> own_, others_;  // own_: one, made on the thread it counts
   ReadingPace own_pace_, others_pace_;
-  uint64_t threads_seen_ = 0;  // Recorder::num_registrations() when others_ was made
-  int64_t preemptions_ = -1;   // of the process; -1: not yet asked
+  std::unique_ptr<OperatorCounts> operator_counts_;
+  uint64_t operators_since_ = 0;  // ticks
+  uint64_t threads_seen_ = 0;     // Recorder::num_registrations() when others_ was made
+  int64_t preemptions_ = -1;      // of the process; -1: not yet asked
 };
 
 }  // namespace ferry

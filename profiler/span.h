@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "profiler/counters/operator_counts.h"
 #include "profiler/recorder.h"
 #include "profiler/span_record.h"
 #include "runtime/base/check.h"
@@ -70,12 +71,14 @@ class Span {
     a_ = static_cast<uint32_t>(a);
     b_ = static_cast<uint32_t>(b);
     outer_ = std::exchange(detail::open_span, this);
+    if (detail::operator_counts != nullptr) detail::operator_counts->begin(zone);
     begin_ = now_ticks();
   }
   ~Span() {
     if (ring_ == nullptr) return;
     push_span(*ring_, zone_, begin_, now_ticks(), a_, b_);
     detail::open_span = outer_;
+    if (detail::operator_counts != nullptr) detail::operator_counts->end();
   }
   Span(const Span&) = delete;
   Span& operator=(const Span&) = delete;

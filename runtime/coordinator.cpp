@@ -507,6 +507,7 @@ void Coordinator::Impl::update_load(const StepPlan& plan) {
   record_value(Zone::kRunningRequests, now.num_running);
   record_value(Zone::kWaitingRequests, now.num_waiting);
   record_value(Zone::kUsedKvBlocks, now.num_used_blocks);
+  recorder().memory().set(MemoryKind::kUsedKvCache, now.num_used_blocks * engine_.kv_block_bytes());
   const std::unique_lock lock = lock_traced(mutex_);
   open_.take_states();
   load_.accounts = static_cast<int32_t>(now.num_accounts);

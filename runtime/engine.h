@@ -77,6 +77,8 @@ class Engine {
   const Tokenizer& require_tokenizer() const;
   /// For prompts with pictures; throws Error{kFailedPrecondition} that says why this run takes none.
   const MediaIntake& require_media() const;
+  /// Bytes of a block of the KV cache, in all layers.
+  int64_t kv_block_bytes() const { return KvCache::bytes_per_block(kv_cache_->options()); }
   /// How many sequences of how many tokens --memory has room for.
   const std::string& describe_caches() const { return caches_text_; }
   /// What requests share of what others have computed.

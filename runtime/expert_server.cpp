@@ -8,6 +8,7 @@
 #include "profiler/span.h"
 #include "runtime/base/check.h"
 #include "runtime/base/error.h"
+#include "runtime/base/memory_use.h"
 
 namespace ferry {
 namespace {
@@ -43,6 +44,7 @@ struct ExpertServer::Session {
     const int64_t inbox_bytes = std::max(
         {max_request_bytes(shape), max_assignment_bytes(holder.shelf().num_layers(), holder.shelf().config().moe.num_experts),
          static_cast<int64_t>(sizeof(TraceCommand))});
+    const MemoryUseScope use(MemoryUse::kExchange);
     for (Inbox& inbox : inboxes) inbox.bytes = AlignedBuffer(static_cast<std::size_t>(inbox_bytes));
     reply_bytes = AlignedBuffer(static_cast<std::size_t>(max_reply_bytes(shape)));
   }

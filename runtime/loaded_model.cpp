@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/base/memory_use.h"
 #include "runtime/model/expert_loader.h"
 
 namespace ferry {
@@ -27,6 +28,7 @@ LoadedModel::LoadedModel(const EngineOptions& options, const Cluster& cluster, c
     if (tell) tell(bytes);
   };
   const auto start = std::chrono::steady_clock::now();
+  const MemoryUseScope use(MemoryUse::kWeights);
   weights = load_trunk(checkpoint, config, compute.backend, compute.pool, load);
   if (cluster.num_workers() == 0) {
     const ExpertLoader experts(checkpoint, config, compute.backend.matmul(), load);

@@ -14,6 +14,7 @@
 
 #include "kernels/free_extents.h"
 #include "runtime/base/error.h"
+#include "runtime/base/memory_use.h"
 
 namespace ferry {
 namespace {
@@ -41,7 +42,11 @@ class WeightRegion {
     }
     auto* aligned = reinterpret_cast<std::byte*>(round_up(reinterpret_cast<uintptr_t>(start), kHugePageBytes));
     madvise(aligned, bytes, MADV_HUGEPAGE);
-    memory_ = {aligned, [start, mapped](std::byte*) { munmap(start, mapped); }};
+    memory_ = {aligned, [start, mapped](std::byte* data) {
+                 forget_pages(data);
+                 munmap(start, mapped);
+               }};
+    note_pages(aligned, bytes, MemoryUse::kWeights, false);
   }
 
   std::byte* data() const { return memory_.get(); }

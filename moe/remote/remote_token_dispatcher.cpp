@@ -7,6 +7,7 @@
 
 #include "profiler/span.h"
 #include "runtime/base/error.h"
+#include "runtime/base/memory_use.h"
 
 // What goes out, and what is made of what comes back; remote_waiting.cpp has the time in between.
 
@@ -107,6 +108,7 @@ RemoteTokenDispatcher::BufferSizes RemoteTokenDispatcher::buffer_sizes(int64_t m
 }
 
 std::unique_ptr<ExchangeBuffers> RemoteTokenDispatcher::make_buffers(const BufferSizes& sizes) const {
+  const MemoryUseScope use(MemoryUse::kExchange);
   auto buffers = std::make_unique<ExchangeBuffers>();
   buffers->requests = AlignedBuffer(static_cast<std::size_t>(sizes.requests));
   buffers->replies = Mirror<std::byte>(stream_, sizes.replies);

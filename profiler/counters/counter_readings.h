@@ -67,7 +67,8 @@ struct CounterReading {
   uint64_t begin = 0, end = 0;  // ticks
   uint32_t step = kNoStep;      // at its end
   int32_t tid = 0;              // of a thread of the rank; 0: of the whole machine, as far as the counter reaches
-  Zone zone = Zone::kStep;      // an operator's part of the step, summed over its calls; kStep: all that the thread did
+  Zone zone = Zone::kStep;      // an operator, summed over its calls; kStep: all that the thread did
+  bool is_part = false;         // of all operators of the zone's part of a layer together
   bool is_scaled = false;       // counters took turns: values are extrapolated from a part of the time
   CounterValues values{};       // kNotCounted where nothing counted
 
@@ -82,6 +83,7 @@ struct CounterCapture {
   std::vector<CounterSource> sources;    // each counter at most once; none of an older or a bare capture
   std::vector<CounterReading> readings;  // of a thread by time
   uint64_t num_lost = 0;                 // readings for which there was no room
+  uint64_t num_threads_left_out = 0;     // which the process may not open so many files for
 
   friend bool operator==(const CounterCapture&, const CounterCapture&) = default;
 };

@@ -17,7 +17,7 @@ namespace {
 // A section: bytes of its JSON header, the header, and one row a reading with a value for each counter of its `columns`.
 constexpr JsonLimits kHeaderJson{.depth = 4, .bytes = 64 << 10, .values = 1024};
 constexpr std::size_t kMaxColumns = 256;
-constexpr uint8_t kScaledFlag = 1;
+constexpr uint8_t kScaledFlag = 1, kPartFlag = 2;
 
 struct Row {
   uint64_t begin;
@@ -52,6 +52,7 @@ std::vector<std::size_t> find_columns(const CounterCapture& counters) {
 
 json header_of(const CounterCapture& counters, std::span<const std::size_t> columns) {
   json header = {{"sources", json::array()}, {"columns", json::array()}, {"num_lost", counters.num_lost}};
+  if (counters.num_threads_left_out > 0) header["num_threads_left_out"] = counters.num_threads_left_out;
   for (const CounterSource& source : counters.sources) {
     header["sources"].push_back({{"name", kCounters[static_cast<std::size_t>(source.counter)].name},
                                  {"source", source.source},
@@ -105,7 +106,13 @@ CounterReading take_reading(std::span<const std::byte>& rest, std::span<const st
   if (static_cast<int>(row.zone) >= kNumZones || row.end < row.begin)
     throw damaged(source, "a reading of zone " + std::to_string(static_cast<int>(row.zone)) +
                               " that ends before it begins or is unknown");
-  CounterReading reading{row.begin, row.end, row.step, row.tid, row.zone, (row.flags & kScaledFlag) != 0, {}};
+  CounterReading reading{.begin = row.begin,
+                         .end = row.end,
+                         .step = row.step,
+                         .tid = row.tid,
+                         .zone = row.zone,
+                         .is_part = (row.flags & kPartFlag) != 0,
+                         .is_scaled = (row.flags & kScaledFlag) != 0};
   reading.values.fill(kNotCounted);
   for (const std::optional<std::size_t> column : columns) {
     const auto value = take<uint64_t>(rest);
@@ -127,13 +134,8 @@ std::vector<std::byte> encode_counters(const CounterCapture& counters) {
   const auto text = std::as_bytes(std::span(header));
   bytes.insert(bytes.end(), text.begin(), text.end());
   for (const CounterReading& reading : counters.readings) {
-    append(bytes, Row{reading.begin,
-                      reading.end,
-                      reading.step,
-                      reading.tid,
-                      reading.zone,
-                      reading.is_scaled ? kScaledFlag : uint8_t{0},
-                      {}});
+    const int flags = (reading.is_scaled ? kScaledFlag : 0) | (reading.is_part ? kPartFlag : 0);
+    append(bytes, Row{reading.begin, reading.end, reading.step, reading.tid, reading.zone, static_cast<uint8_t>(flags), {}});
     for (const std::size_t column : columns) append(bytes, reading.values[column]);
   }
   return bytes;
@@ -150,6 +152,7 @@ CounterCapture decode_counters(std::span<const std::byte> bytes, const std::stri
     const json header = parse_json(text, source, kHeaderJson);
     take_sources(header, source, counters);
     header.at("num_lost").get_to(counters.num_lost);
+    counters.num_threads_left_out = header.value("num_threads_left_out", uint64_t{0});
     const auto columns = take_columns(header, source);
     const std::size_t row_bytes = sizeof(Row) + columns.size() * sizeof(uint64_t);
     if (rest.size() % row_bytes != 0) throw damaged(source, std::to_string(rest.size() % row_bytes) + " bytes behind its rows");

@@ -1,5 +1,6 @@
 #include "profiler/export/chrome_trace.h"
 
+#include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
 #include <ostream>
@@ -10,6 +11,7 @@
 
 #include "profiler/export/outline.h"
 #include "profiler/export/trace_facts.h"
+#include "profiler/report/views/memory_lines.h"
 #include "runtime/base/error.h"
 
 namespace ferry {
@@ -80,6 +82,7 @@ class ChromeWriter {
     for (std::size_t i = 0; i < timeline().lanes.size(); ++i) describe_lane(i);
     for (std::size_t i = 0; i < outline_.overview().size(); ++i) describe_overview_lane(i);
     for (const CounterSample& sample : timeline().counters) write_sample(sample);
+    for (const RankCapture& rank : input_.capture.ranks) write_memory(rank);
     for (std::size_t i = 0; i < timeline().lanes.size(); ++i) write_lane(static_cast<int32_t>(i));
     for (std::size_t i = 0; i < outline_.overview().size(); ++i) write_overview_lane(i);
     out_ << "\n]}\n";
@@ -178,6 +181,22 @@ class ChromeWriter {
            << R"(,"tid":0,"ts":)";
     lines_.microseconds(sample.at_ns + kTraceStartNs) << R"(,"args":{"value":)" << sample.value << "}}";
     lines_.end();
+  }
+
+  /// One counter with a series for each kind: viewers stack them up to the resident set.
+  void write_memory(const RankCapture& rank) {
+    const std::vector<MemoryLine> lines = find_memory_stack(rank.memory.samples);
+    for (const MemorySample& sample : rank.memory.samples) {
+      lines_ << R"({"ph":"C","name":"memory_bytes","pid":)" << rank.rank << R"(,"tid":0,"ts":)";
+      lines_.microseconds(timeline().to_ns(rank, sample.ticks) + kTraceStartNs) << R"(,"args":{)";
+      std::string_view separator;
+      for (const MemoryLine& line : lines) {
+        lines_ << separator << R"(")" << line.name << R"(":)" << std::max<int64_t>(line.bytes(sample), 0);
+        separator = ",";
+      }
+      lines_ << "}}";
+      lines_.end();
+    }
   }
 
   /// The slice, then the arrows that begin or end in it: an arrow's end binds to the last slice that was opened before it.

@@ -13,6 +13,7 @@
 #include "profiler/export/outline.h"
 #include "profiler/export/perfetto.pb.h"
 #include "profiler/export/trace_facts.h"
+#include "profiler/report/views/memory_lines.h"
 #include "runtime/base/check.h"
 #include "runtime/base/error.h"
 
@@ -158,6 +159,7 @@ class PerfettoWriter {
     for (std::size_t i = 0; i < timeline().lanes.size(); ++i) describe_lane(i);
     for (std::size_t i = 0; i < facts_.counter_rows().size(); ++i) describe_counter(i);
     for (const CounterSample& sample : timeline().counters) write_sample(sample);
+    write_memory();
     for (std::size_t i = 0; i < timeline().lanes.size(); ++i) write_lane(i);
     for (std::size_t i = 0; i < outline_.overview().size(); ++i) write_overview_lane(i);
   }
@@ -165,13 +167,15 @@ class PerfettoWriter {
  private:
   const Timeline& timeline() const { return input_.timeline; }
 
-  // Track ids: 0 is the root, then come ranks, a group of counters for each rank, lanes, counters, the overview and its lanes.
+  // Track ids: 0 is the root, then come ranks, a group of counters for each rank, lanes, counters, the overview and its
+  // lanes, and kinds of memory.
   static uint64_t rank_track(int32_t rank) { return static_cast<uint64_t>(rank) + 1; }
   uint64_t counter_group_track(int32_t rank) const { return input_.capture.ranks.size() + rank_track(rank); }
   uint64_t lane_track(std::size_t lane) const { return 2 * input_.capture.ranks.size() + lane + 1; }
   uint64_t counter_track(std::size_t row) const { return lane_track(timeline().lanes.size() + row); }
   uint64_t overview_track() const { return counter_track(facts_.counter_rows().size()); }
   uint64_t overview_lane_track(std::size_t lane) const { return overview_track() + 1 + lane; }
+  uint64_t first_memory_track() const { return overview_lane_track(outline_.overview().size()); }
 
   /// Ties the trace's clock to the time of day.
   void write_clocks() {
@@ -268,6 +272,41 @@ class PerfettoWriter {
     event.set_track_uuid(counter_track(facts_.row_of(sample)));
     event.set_counter_value(sample.value);
     main_.write();
+  }
+
+  /// A track for each kind, in a group of each rank.
+  void write_memory() {
+    uint64_t next_track = first_memory_track();
+    for (const RankCapture& rank : input_.capture.ranks) {
+      if (rank.memory.samples.empty()) continue;
+      pb::TrackDescriptor& group = *main_.start(0).mutable_track_descriptor();
+      const uint64_t group_track = next_track++;
+      group.set_uuid(group_track);
+      group.set_parent_uuid(rank_track(rank.rank));
+      group.set_name("memory");
+      group.set_child_ordering(pb::TrackDescriptor::EXPLICIT);
+      main_.write();
+      int32_t order = 0;
+      for (const MemoryLine& line : find_memory_stack(rank.memory.samples)) {
+        pb::TrackDescriptor& track = *main_.start(0).mutable_track_descriptor();
+        track.set_uuid(next_track);
+        track.set_parent_uuid(group_track);
+        track.set_name(line.name);
+        track.set_sibling_order_rank(order++);
+        track.mutable_counter()->set_unit(pb::CounterDescriptor::UNIT_SIZE_BYTES);
+        track.mutable_counter()->set_y_axis_share_key("memory");
+        main_.write();
+        for (const MemorySample& sample : rank.memory.samples) {
+          if (line.bytes(sample) == kNotKnown) continue;
+          pb::TrackEvent& event = *main_.start(timeline().to_ns(rank, sample.ticks)).mutable_track_event();
+          event.set_type(pb::TrackEvent::TYPE_COUNTER);
+          event.set_track_uuid(next_track);
+          event.set_counter_value(line.bytes(sample));
+          main_.write();
+        }
+        ++next_track;
+      }
+    }
   }
 
   void write_lane(std::size_t lane_idx) {

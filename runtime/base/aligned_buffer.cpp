@@ -20,15 +20,20 @@ AlignedBuffer::AlignedBuffer(std::size_t size) : size_(size) {
   if (size == 0) return;
   if (size >= kCheckedBytes) require_memory(static_cast<int64_t>(size), "a buffer");
   if (is_lazy(size)) {
-    data_ = {map_lazy_pages(size), Free{size}};
+    data_ = {map_lazy_pages(size), Free{size, current_memory_use()}};
     return;
   }
   void* p = std::aligned_alloc(kAlignment, (size + kAlignment - 1) / kAlignment * kAlignment);
   if (p == nullptr) throw std::bad_alloc();
   std::memset(p, 0, size);
-  data_ = {static_cast<std::byte*>(p), Free{size}};
+  data_ = {static_cast<std::byte*>(p), Free{size, current_memory_use()}};
+  count_small_bytes(current_memory_use(), static_cast<int64_t>(size));
 }
 
-void AlignedBuffer::Free::operator()(std::byte* p) const { is_lazy(size) ? unmap_lazy_pages(p, size) : std::free(p); }
+void AlignedBuffer::Free::operator()(std::byte* p) const {
+  if (is_lazy(size)) return unmap_lazy_pages(p, size);
+  count_small_bytes(use, -static_cast<int64_t>(size));
+  std::free(p);
+}
 
 }  // namespace ferry

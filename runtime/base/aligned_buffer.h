@@ -5,10 +5,13 @@
 #include <new>
 #include <utility>
 
+#include "runtime/base/memory_use.h"
+
 namespace ferry {
 
 /// Owns `size` bytes at a 64-byte boundary (a cache line, one AVX-512 register). Move-only; contents start as zeros. Of a large
-/// one (2 MiB or more) the system gives each page when it is first touched, so what is never used takes no memory.
+/// one (2 MiB or more) the system gives each page when it is first touched, so what is never used takes no memory. Counts for
+/// the use of whoever makes it (runtime/base/memory_use.h).
 class AlignedBuffer {
  public:
   static constexpr std::size_t kAlignment = 64;  // bytes
@@ -37,6 +40,7 @@ class AlignedBuffer {
  private:
   struct Free {
     std::size_t size;  // bytes of the buffer
+    MemoryUse use;     // of a small one
     void operator()(std::byte* p) const;
   };
   std::unique_ptr<std::byte, Free> data_;

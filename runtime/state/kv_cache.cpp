@@ -1,6 +1,7 @@
 #include "runtime/state/kv_cache.h"
 
 #include "kernels/stream.h"
+#include "runtime/base/memory_use.h"
 
 namespace ferry {
 namespace {
@@ -17,6 +18,7 @@ KvCache::KvCache(const KvCacheOptions& options, Memory& memory) : options_(optio
   FERRY_CHECK(options.block_tokens >= 1 && options.num_kv_heads >= 1 && options.head_dim >= 1)
       << options.block_tokens << " tokens a block, " << options.num_kv_heads << " heads of " << options.head_dim;
   const auto bytes = static_cast<std::size_t>(options.num_blocks * layer_block_bytes(options));
+  const MemoryUseScope use(MemoryUse::kKvCache);
   layers_.reserve(static_cast<std::size_t>(options.num_layers));
   for (int i = 0; i < options.num_layers; ++i) layers_.push_back({memory.allocate(bytes), memory.allocate(bytes)});
 }

@@ -2,6 +2,7 @@
 
 #include "runtime/base/aligned_buffer.h"
 #include "runtime/base/check.h"
+#include "runtime/base/memory_use.h"
 
 namespace ferry {
 namespace {
@@ -50,6 +51,7 @@ RecurrentState::RecurrentState(const RecurrentStateOptions& options, Memory& mem
       << options.conv_channels << " channels, kernel " << options.conv_kernel;
   FERRY_CHECK(options.num_v_heads == 0 || (options.num_v_heads >= 1 && options.k_dim >= 1 && options.v_dim >= 1))
       << options.num_v_heads << " heads of " << options.k_dim << " x " << options.v_dim;
+  const MemoryUseScope use(MemoryUse::kRecurrentState);
   const int64_t num_states = options.num_layers * options.num_slots;
   conv_ = memory.allocate(static_cast<std::size_t>(num_states * conv_bytes_));
   delta_ = memory.allocate(static_cast<std::size_t>(num_states * delta_bytes_));

@@ -4,6 +4,7 @@
 
 #include "kernels/stream.h"
 #include "runtime/base/check.h"
+#include "runtime/base/memory_use.h"
 
 namespace ferry {
 
@@ -51,7 +52,10 @@ void SnapshotSpace::put(int64_t snapshot, Storage bytes) {
 }
 
 Storage SnapshotSpace::spare() {
-  if (spare_.empty()) return host_memory().allocate(static_cast<std::size_t>(snapshot_bytes_));
+  if (spare_.empty()) {
+    const MemoryUseScope use(MemoryUse::kSnapshots);
+    return host_memory().allocate(static_cast<std::size_t>(snapshot_bytes_));
+  }
   Storage bytes = std::move(spare_.back());
   spare_.pop_back();
   return bytes;

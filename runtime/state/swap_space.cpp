@@ -2,6 +2,7 @@
 
 #include "kernels/stream.h"
 #include "runtime/base/check.h"
+#include "runtime/base/memory_use.h"
 
 namespace ferry {
 
@@ -14,6 +15,7 @@ SwapSpace::SwapSpace(KvCache& cache, Stream& stream, int64_t num_blocks)
 void SwapSpace::save(int64_t cache_block, int64_t swap_block) {
   Storage& block = blocks_.at(static_cast<std::size_t>(swap_block));
   if (block.size() == 0 && block_bytes_ > 0) {
+    const MemoryUseScope use(MemoryUse::kSwapSpace);
     block = host_memory().allocate(static_cast<std::size_t>(block_bytes_));
     num_bytes_ += block_bytes_;
   }

@@ -93,6 +93,7 @@ void TimelineBuilder::find_bounds() {
     end_ns = is_first ? time(rank.end) : std::max(end_ns, time(rank.end));
     is_first = false;
   }
+  timeline_.origin_ns = origin_ns_;
   timeline_.end_ns = end_ns - origin_ns_;
 }
 

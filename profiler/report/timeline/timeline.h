@@ -123,6 +123,7 @@ struct CounterSample {
 
 struct Timeline {
   int64_t begin_ns = 0, end_ns = 0;   // of the capture; begin_ns is 0
+  int64_t origin_ns = 0;              // what the coordinator's clock said then
   std::vector<Lane> lanes;            // by rank; a rank's threads first, then its devices
   std::vector<Slice> slices;          // by lane, then begin
   std::vector<StepInfo> steps;        // ascending
@@ -136,6 +137,10 @@ struct Timeline {
   int64_t worst_violation_ns = 0;
   double clock_bound_ns = 0;  // the largest of the ranks'
 
+  /// Ticks of a rank.
+  int64_t to_ns(const RankCapture& rank, uint64_t ticks) const {
+    return rank.alignment.to_coordinator_ns(rank.ticks.to_ns(ticks)) - origin_ns;
+  }
   /// [first, last) of `slices` on that lane.
   std::pair<int32_t, int32_t> lane_range(int32_t lane) const;
   /// The step whose window holds `at_ns`, or null.

@@ -1,5 +1,7 @@
 #include "profiler/report/views/views.h"
 
+#include <algorithm>
+
 #include "profiler/report/incidents/worker_history.h"
 #include "profiler/report/views/cells.h"
 
@@ -9,6 +11,14 @@ namespace {
 bool has_worker_changes(const ReportInput& input) {
   const WorkerHistory history = find_worker_history(input);
   return !history.events.empty() || !history.placements.empty();
+}
+
+bool has_counters(const ReportInput& input) {
+  return std::ranges::any_of(input.capture.ranks, [](const RankCapture& rank) { return !rank.counters.sources.empty(); });
+}
+
+bool has_memory(const ReportInput& input) {
+  return std::ranges::any_of(input.capture.ranks, [](const RankCapture& rank) { return !rank.memory.samples.empty(); });
 }
 
 }  // namespace
@@ -21,6 +31,14 @@ std::vector<Table> make_views(const ReportInput& input) {
         make_balance_view, make_hot_expert_view, make_straggler_view, make_request_view, make_free_view}) {
     tables.push_back(make(input));
     if (make == make_operator_view && has_device(input)) tables.push_back(make_device_view(input));
+    if (make == make_operator_view && has_counters(input)) {
+      tables.push_back(make_counter_view(input));
+      tables.push_back(make_energy_view(input));
+    }
+    if (make == make_free_view && has_memory(input)) {
+      tables.push_back(make_memory_view(input));
+      tables.push_back(make_memory_timeline(input));
+    }
     if (make == make_step_view && has_worker_changes(input)) {
       tables.push_back(make_incident_view(input));
       tables.push_back(make_worker_view(input));

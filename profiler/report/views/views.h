@@ -22,6 +22,10 @@ Table make_layer_view(const ReportInput& input);          // "layer": layer x pa
 Table make_layer_type_view(const ReportInput& input);     // "layer_type"
 Table make_operator_view(const ReportInput& input);       // "operator": with FLOP, bytes, roofline
 Table make_device_view(const ReportInput& input);         // "device": a GPU's time in the steps, by its own clock
+Table make_counter_view(const ReportInput& input);        // "counter": what processor and kernel counted, by thread
+Table make_energy_view(const ReportInput& input);         // "energy": of hosts, a token
+Table make_memory_view(const ReportInput& input);         // "memory": what ranks held
+Table make_memory_timeline(const ReportInput& input);     // "memory_timeline": the same over time
 Table make_transfer_view(const ReportInput& input);       // "transfer": communication operators
 Table make_traffic_view(const ReportInput& input);        // "traffic": source x target
 Table make_expert_view(const ReportInput& input);         // "expert": layer x expert tokens
@@ -32,7 +36,7 @@ Table make_request_view(const ReportInput& input);        // "request": waterfal
 Table make_free_view(const ReportInput& input);           // "free": the longest gaps and their causes
 
 /// All of the above, in reading order; that of devices only where a rank has one, those of workers only where one came to stand
-/// otherwise.
+/// otherwise, those of counters and memory only where they were recorded.
 std::vector<Table> make_views(const ReportInput& input);
 
 }  // namespace ferry

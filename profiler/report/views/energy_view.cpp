@@ -1,0 +1,74 @@
+#include <algorithm>
+#include <set>
+
+#include "profiler/report/timeline/step_slices.h"
+#include "profiler/report/views/cells.h"
+#include "profiler/report/views/counter_sums.h"
+#include "profiler/report/views/views.h"
+
+namespace ferry {
+namespace {
+
+/// Tokens by group that were of use.
+std::vector<int64_t> count_tokens(const Timeline& timeline, std::size_t num_groups) {
+  std::vector<int64_t> tokens(num_groups);
+  for (const StepInfo& step : timeline.steps) tokens[group_index(step)] += step.num_useful();
+  return tokens;
+}
+
+/// Of each host, the first of its ranks that has something to say of it.
+std::vector<const RankCapture*> find_hosts(const Capture& capture) {
+  std::vector<const RankCapture*> hosts;
+  std::set<std::string> known;
+  for (const RankCapture& rank : capture.ranks) {
+    if (!rank.counters.sources.empty() && known.insert(rank.boot_id).second) hosts.push_back(&rank);
+  }
+  return hosts;
+}
+
+void add_host(const ReportInput& input, const RankCapture& rank, Table& table) {
+  const std::vector<std::string> groups = counter_groups(input.timeline);
+  for (const std::string& said : describe_absent(rank, Counter::kPackageEnergy, Counter::kDramEnergy)) {
+    std::vector<Table::Cell> row(table.columns.size());
+    row.front() = rank.host;
+    row.back() = said;
+    table.rows.push_back(std::move(row));
+  }
+  CounterGroups sums_of(groups.size());
+  for (const CounterReading& reading : rank.counters.readings) {
+    if (reading.tid == 0) add_reading(input, rank, reading, sums_of);
+  }
+  const std::vector<int64_t> tokens = count_tokens(input.timeline, groups.size());
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    const CounterSums& sums = sums_of[g];
+    if (!sums.knows(Counter::kPackageEnergy) && !sums.knows(Counter::kDramEnergy)) continue;
+    const double joules = (sums[Counter::kPackageEnergy] + sums[Counter::kDramEnergy]) / 1e6;
+    const auto of = [&](Counter counter) { return cell_if(sums.knows(counter), sums[counter] / 1e6); };
+    table.rows.push_back({rank.host, groups[g], sums.ns / 1e6, tokens[g], of(Counter::kPackageEnergy), of(Counter::kDramEnergy),
+                          ratio_cell(joules, sums.ns / 1e9), ratio_cell(joules, static_cast<double>(tokens[g])),
+                          Table::Cell()});
+  }
+}
+
+}  // namespace
+
+Table make_energy_view(const ReportInput& input) {
+  Table table{.id = "energy",
+              .title = "Energy",
+              .note =
+                  "What the processors and memories of each host took, whoever used them. A reading, five a second, is divided "
+                  "among the steps in it by time. joules_per_token: of tokens of use, package and DRAM together.",
+              .columns = {{"host"},
+                          {"phase"},
+                          {"wall_ms", 3},
+                          {"tokens"},
+                          {"package_j", 3},
+                          {"dram_j", 3},
+                          {"watts", 2},
+                          {"joules_per_token", 4},
+                          {"says"}}};
+  for (const RankCapture* rank : find_hosts(input.capture)) add_host(input, *rank, table);
+  return table;
+}
+
+}  // namespace ferry
