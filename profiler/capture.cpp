@@ -299,6 +299,23 @@ RankCapture decode_rank_capture(std::span<const std::byte> bytes, const std::str
   }
 }
 
+std::string encode_capture_info(const CaptureInfo& info) {
+  return info_json(info).dump(1, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+CaptureInfo decode_capture_info(std::string_view text, const std::string& source) {
+  CaptureInfo info;
+  try {
+    info = info_from(parse_json(text, source, kCaptureJson));
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw damaged(source, error.what());
+  }
+  check_info(info, source);
+  return info;
+}
+
 void prepare_capture_folder(const std::filesystem::path& directory) {
   const auto refuse = [&](const std::string& what) {
     throw Error(ErrorCode::kFailedPrecondition, "trace folder " + directory.string() + " " + what);
@@ -325,21 +342,14 @@ void write_capture(const std::filesystem::path& directory, const Capture& captur
     write_bytes(rank_file(directory, rank.rank), encode_rank_capture(rank));
   }
   if (!capture.routing.empty()) write_bytes(directory / "routing.ferryrt", capture.routing);
-  const std::string info = info_json(capture.info).dump(1, ' ', false, json::error_handler_t::replace) + "\n";
+  const std::string info = encode_capture_info(capture.info);
   write_file(directory / "capture.json", [&](std::ostream& out) { out << info; });  // last: a folder with it is complete
 }
 
 Capture read_capture(const std::filesystem::path& directory) {
   Capture capture;
   const std::filesystem::path info_path = directory / "capture.json";
-  try {
-    capture.info = info_from(read_json_file(info_path, kCaptureJson));
-  } catch (const Error&) {
-    throw;
-  } catch (const std::exception& error) {
-    throw damaged(info_path.string(), error.what());
-  }
-  check_info(capture.info, info_path.string());
+  capture.info = decode_capture_info(read_text_file(info_path, kCaptureJson.bytes), info_path.string());
   for (int32_t r = 0; r < capture.info.world_size; ++r) {
     const std::filesystem::path path = rank_file(directory, r);
     const std::string bytes = read_text_file(path, kRankFileBytesMax);

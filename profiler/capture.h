@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "profiler/counters/counter_readings.h"
@@ -140,6 +141,11 @@ struct Capture {
 /// names `source` (a file, or a rank) and what is wrong. Sections of kinds that this version does not know are skipped.
 std::vector<std::byte> encode_rank_capture(const RankCapture& capture);
 RankCapture decode_rank_capture(std::span<const std::byte> bytes, const std::string& source);
+
+/// What the coordinator knows as the text of capture.json, and back. Reading checks everything and throws
+/// Error{kInvalidArgument} that names `source`.
+std::string encode_capture_info(const CaptureInfo& info);
+CaptureInfo decode_capture_info(std::string_view text, const std::string& source);
 
 /// Makes the folder and sees that a capture can be written there. Throws Error{kFailedPrecondition} that says what is wrong: it
 /// holds a capture already, it cannot be made, nothing can be written into it.

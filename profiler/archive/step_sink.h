@@ -1,0 +1,17 @@
+#pragma once
+
+#include "profiler/archive/kept_step.h"
+
+namespace ferry {
+
+/// Who wants to know of every step, and gets those that are kept. Called by the thread that steps: must be quick.
+class StepSink {
+ public:
+  virtual ~StepSink() = default;
+
+  /// Once a step. Allocates nothing.
+  virtual void add_step(const StepFacts& facts) = 0;
+  virtual void add_kept_step(KeptStep kept) = 0;
+};
+
+}  // namespace ferry

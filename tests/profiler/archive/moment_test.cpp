@@ -1,0 +1,49 @@
+#include "profiler/archive/moment.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <ctime>
+
+namespace ferry {
+namespace {
+
+class MomentTest : public testing::Test {
+ protected:
+  MomentTest() {
+    ::setenv("TZ", "UTC", 1);
+    ::tzset();
+  }
+};
+
+constexpr int64_t kNow = 1'795'816'800;  // 2026-11-27 22:00:00 UTC
+constexpr int64_t kMidnight = kNow - 22 * 3600;
+
+TEST_F(MomentTest, ATimeOfDayIsItsLastOne) {
+  EXPECT_EQ(moment_text(kNow * 1'000'000'000 + 123'000'000), "2026-11-27 22:00:00.123");
+  EXPECT_EQ(parse_moment("03:12", kNow), kMidnight + 3 * 3600 + 12 * 60);
+  EXPECT_EQ(parse_moment("03:12:05", kNow), kMidnight + 3 * 3600 + 12 * 60 + 5);
+  EXPECT_EQ(parse_moment("22:00", kNow), kNow);
+  EXPECT_EQ(parse_moment("23:00", kNow), kMidnight - 3600) << "today it is still to come";
+  EXPECT_EQ(parse_moment("2026-11-26T03:12", kNow), kMidnight - 86400 + 3 * 3600 + 12 * 60);
+  EXPECT_EQ(parse_moment("2026-11-28T03:12:05", kNow), kMidnight + 86400 + 3 * 3600 + 12 * 60 + 5);
+}
+
+TEST_F(MomentTest, AnythingElseIsNone) {
+  for (const char* text :
+       {"", "3:12", "03:12:", "24:00", "03:60", "03:12:60", "03-12", "-3:12", "+3:12", "03:12x", "2026-11-27", "2026-11-27T",
+        "2026-13-01T00:00", "2026-02-30T00:00", "2026-1-27T03:12", "1900-01-01T00:00", "T03:12"})
+    EXPECT_EQ(parse_moment(text, kNow), std::nullopt) << text;
+}
+
+TEST_F(MomentTest, SpansHaveUnits) {
+  EXPECT_EQ(parse_span("90s"), 90);
+  EXPECT_EQ(parse_span("15m"), 900);
+  EXPECT_EQ(parse_span("1h"), 3600);
+  EXPECT_EQ(parse_span("2d"), 2 * 86400);
+  for (const char* text : {"", "h", "1", "0h", "-1h", "1w", "1.5h", "999999999h", "367d", "1 h"})
+    EXPECT_EQ(parse_span(text), std::nullopt) << text;
+}
+
+}  // namespace
+}  // namespace ferry

@@ -1,0 +1,252 @@
+#include "profiler/archive/step_archive.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "profiler/archive/archive_query.h"
+#include "profiler/report/timeline/report_input.h"
+#include "runtime/base/error.h"
+#include "tests/profiler/archive/kept_steps.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temp_folder.h"
+
+namespace ferry {
+namespace {
+
+namespace fs = std::filesystem;
+using test::make_kept_step;
+
+constexpr int64_t kSecond = 1'000'000'000;
+constexpr int64_t kNow = int64_t{1'800'000'000} * kSecond;
+constexpr int64_t kRoom = int64_t{64} << 20;
+
+std::string read(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+void write(const fs::path& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
+
+std::vector<int64_t> steps_of(const std::vector<SegmentEntry>& entries) {
+  std::vector<int64_t> steps;
+  for (const SegmentEntry& entry : entries) steps.push_back(entry.facts.step);
+  return steps;
+}
+
+class StepArchiveTest : public testing::Test {
+ protected:
+  fs::path path() const { return folder_.path() / "archive"; }
+  void fill(int num_steps) {
+    StepArchive archive(path(), kRoom, kNow);
+    for (int i = 0; i < num_steps; ++i) archive.add(make_kept_step(100 * i, kNow + i * kSecond), kNow + i * kSecond);
+  }
+  fs::path first_segment() const { return path() / read_archive(path()).front().file; }
+
+ private:
+  test::TempFolder folder_;
+};
+
+TEST_F(StepArchiveTest, WhatWasAddedIsReadAsItWas) {
+  const KeptStep kept = make_kept_step(300, kNow, KeptFor::kLong, 0.25);
+  {
+    StepArchive archive(path(), kRoom, kNow);
+    archive.add(kept, kNow);
+  }
+  const std::vector<SegmentEntry> entries = read_archive(path());
+  ASSERT_EQ(entries.size(), 1U);
+  const SegmentEntry& entry = entries.front();
+  EXPECT_EQ(entry.time_ns, kNow);
+  EXPECT_EQ(entry.why, KeptFor::kLong);
+  EXPECT_EQ(entry.facts.step, 300);
+  EXPECT_EQ(entry.facts.seconds, 0.25);
+  EXPECT_EQ(entry.facts.num_keys, 40);
+  EXPECT_EQ(entry.bytes, static_cast<int64_t>(fs::file_size(path() / entry.file)));
+  const Capture capture = read_segment(path() / entry.file);
+  EXPECT_EQ(encode_capture_info(capture.info), encode_capture_info(kept.capture.info));
+  ASSERT_EQ(capture.ranks.size(), 3U);
+  for (std::size_t r = 0; r < 3; ++r)
+    EXPECT_EQ(encode_rank_capture(capture.ranks[r]), encode_rank_capture(kept.capture.ranks[r]));
+}
+
+TEST_F(StepArchiveTest, GoesOnAfterARestart) {
+  fill(5);
+  StepArchive archive(path(), kRoom, kNow);
+  EXPECT_EQ(archive.entries().size(), 5U);
+  archive.add(make_kept_step(7, kNow + 60 * kSecond), kNow + 60 * kSecond);
+  EXPECT_EQ(steps_of(read_archive(path())), (std::vector<int64_t>{0, 100, 200, 300, 400, 7}));
+}
+
+TEST_F(StepArchiveTest, ASecondServerIsRefusedInALine) {
+  const StepArchive first(path(), kRoom, kNow);
+  test::expect_error([&] { StepArchive(path(), kRoom, kNow); }, ErrorCode::kFailedPrecondition,
+                     {path().string(), "another server's", "allowed"});
+}
+
+TEST_F(StepArchiveTest, TheBoundHoldsOnDisk) {
+  const int64_t max_bytes = int64_t{1} << 20;
+  StepArchive archive(path(), max_bytes, kNow);
+  for (int i = 0; i < 400; ++i) {
+    archive.add(make_kept_step(i, kNow + i * kSecond), kNow + i * kSecond);
+    ASSERT_LE(archive.num_bytes(), max_bytes);
+  }
+  int64_t on_disk = 0;
+  for (const SegmentEntry& entry : read_archive(path())) on_disk += entry.bytes;
+  EXPECT_EQ(on_disk, archive.num_bytes());
+  EXPECT_LT(archive.entries().size(), 400U);
+  EXPECT_EQ(archive.entries().back().facts.step, 399) << "the newest is there";
+}
+
+TEST_F(StepArchiveTest, ASegmentOfAnotherBoundIsThinnedAtTheStart) {
+  fill(100);
+  const StepArchive archive(path(), int64_t{1} << 19, kNow + 1000 * kSecond);
+  EXPECT_LE(archive.num_bytes(), int64_t{1} << 19);
+}
+
+TEST_F(StepArchiveTest, ADamagedIndexCostsNothing) {
+  fill(6);
+  const std::string index = read(path() / "index.jsonl");
+  std::mt19937 random(5);
+  for (int i = 0; i < 200; ++i) {
+    std::string damaged = index;
+    switch (random() % 4) {
+      case 0: damaged.resize(random() % damaged.size()); break;
+      case 1: damaged[random() % damaged.size()] = static_cast<char>(random() % 256); break;
+      case 2: damaged.insert(random() % damaged.size(), std::string(random() % 100, '{')); break;
+      default: damaged = std::string(random() % 1000, static_cast<char>(random() % 256)); break;
+    }
+    write(path() / "index.jsonl", damaged);
+    EXPECT_EQ(read_archive(path()).size(), 6U) << i;
+  }
+  fs::remove(path() / "index.jsonl");
+  EXPECT_EQ(StepArchive(path(), kRoom, kNow).entries().size(), 6U);
+  EXPECT_EQ(std::ranges::count(read(path() / "index.jsonl"), '\n'), 6) << "and it is there again";
+}
+
+TEST_F(StepArchiveTest, AnIndexLeadsNowhereElse) {
+  fill(1);
+  const fs::path outside = path().parent_path() / "outside.ferryseg";
+  fs::copy_file(first_segment(), outside);
+  std::string line = read(path() / "index.jsonl");
+  line.replace(line.find(first_segment().filename().string()), first_segment().filename().string().size(),
+               "../outside.ferryseg");
+  EXPECT_THROW(parse_entry(line, "line"), Error);
+  fs::create_symlink(outside, path() / "9-9-sample.ferryseg");
+  EXPECT_EQ(read_archive(path()).size(), 1U) << "a link is no segment";
+}
+
+TEST_F(StepArchiveTest, ADamagedSegmentIsAnErrorOfALineOrAnotherCapture) {
+  fill(1);
+  const fs::path segment = first_segment();
+  const std::string whole = read(segment);
+  std::mt19937 random(11);
+  int num_refused = 0;
+  for (int i = 0; i < 400; ++i) {
+    std::string damaged = whole;
+    if (i % 2 == 0) {
+      damaged.resize(random() % damaged.size());
+    } else {
+      damaged[random() % std::min<std::size_t>(damaged.size(), 3000)] = static_cast<char>(random() % 256);
+    }
+    write(segment, damaged);
+    try {
+      read_segment(segment);
+    } catch (const Error& error) {
+      ++num_refused;
+      EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
+    }
+    EXPECT_NO_THROW(read_archive(path())) << i;
+  }
+  EXPECT_GE(num_refused, 200) << "whatever is cut off, at least";
+}
+
+TEST_F(StepArchiveTest, WhatADeadWriterLeftIsCleanedUp) {
+  fill(2);
+  const std::string bytes = read(first_segment());
+  write(path() / "5-5-sample.ferryseg.tmp.1234", bytes.substr(0, bytes.size() / 2));
+  write(path() / "run-1-0.json", "{}");  // of no segment
+  write(path() / "notes.txt", "of the operator");
+  std::ofstream(path() / "index.jsonl", std::ios::app) << "{\"run\":\"run-1";
+  const StepArchive archive(path(), kRoom, kNow);
+  EXPECT_EQ(archive.entries().size(), 2U);
+  EXPECT_FALSE(fs::exists(path() / "5-5-sample.ferryseg.tmp.1234"));
+  EXPECT_FALSE(fs::exists(path() / "run-1-0.json"));
+  EXPECT_TRUE(fs::exists(path() / "notes.txt"));
+}
+
+TEST_F(StepArchiveTest, AFullDiskIsAnErrorAndNoHalfASegment) {
+  StepArchive archive(path(), kRoom, kNow);
+  archive.add(make_kept_step(1, kNow), kNow);
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit small{.rlim_cur = 1000, .rlim_max = before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  EXPECT_THROW(archive.add(make_kept_step(2, kNow + kSecond), kNow), Error);
+  setrlimit(RLIMIT_FSIZE, &before);
+  EXPECT_EQ(read_archive(path()).size(), 1U);
+  archive.add(make_kept_step(3, kNow + 2 * kSecond), kNow);
+  EXPECT_EQ(steps_of(read_archive(path())), (std::vector<int64_t>{1, 3}));
+  for (const auto& file : fs::directory_iterator(path())) EXPECT_EQ(file.path().string().find(".tmp."), std::string::npos);
+}
+
+TEST_F(StepArchiveTest, ChosenStepsAreOneCaptureOfEachStepOnce) {
+  {
+    StepArchive archive(path(), kRoom, kNow);
+    for (int i = 0; i < 4; ++i) archive.add(make_kept_step(100 * i, kNow + i * kSecond), kNow);
+    archive.add(make_kept_step(200, kNow + 2 * kSecond, KeptFor::kSlow), kNow);  // the same step for another reason
+  }
+  const ArchiveAnswer found = answer(read_archive(path()), {.from_ns = kNow, .to_ns = kNow + 10 * kSecond});
+  EXPECT_EQ(found.chosen.size(), 5U);
+  const Capture capture = read_chosen(path(), found.chosen);
+  EXPECT_EQ(capture.info.start_epoch_ns, kNow);
+  const ReportInput input(capture);
+  ASSERT_EQ(input.timeline.steps.size(), 4U);
+  for (std::size_t s = 0; s < 4; ++s) EXPECT_EQ(input.timeline.steps[s].step, 100 * s);
+  EXPECT_EQ(input.timeline.num_unpaired, 0) << "rows and replies find each other";
+  EXPECT_EQ(input.timeline.num_causality_violations, 0);
+  const Capture one = make_kept_step(0, kNow).capture;
+  EXPECT_EQ(capture.info.expert_tokens[0][0], 4 * one.info.expert_tokens[0][0]);
+}
+
+TEST_F(StepArchiveTest, QuestionsFindWhatTheyAreAbout) {
+  std::vector<SegmentEntry> all;
+  for (int i = 0; i < 1000; ++i) {
+    all.push_back({.file = std::to_string(i),
+                   .run = "run-1-0.json",
+                   .time_ns = kNow + i * kSecond,
+                   .why = i == 500 ? KeptFor::kStopped : KeptFor::kSample,
+                   .facts = {.step = i, .seconds = 1e-3 * (i % 100), .phase = i % 2 == 0 ? Phase::kDecode : Phase::kPrefill}});
+  }
+  const ArchiveAnswer slowest =
+      answer(all, {.from_ns = kNow, .to_ns = kNow + 400 * kSecond, .phase = Phase::kDecode, .num_slowest = 3});
+  EXPECT_EQ(steps_of(slowest.chosen), (std::vector<int64_t>{98, 198, 298}));
+  const ArchiveAnswer around =
+      answer(all, {.from_ns = kNow + 400 * kSecond, .to_ns = kNow + 999 * kSecond, .at_ns = kNow + 700 * kSecond});
+  EXPECT_EQ(around.steps.size(), 600U);
+  EXPECT_EQ(around.chosen.size(), kMaxChosen);
+  EXPECT_EQ(around.chosen.front().facts.step, 500) << "what stood out, then what is nearest";
+  EXPECT_EQ(around.chosen.back().facts.step, 731);
+  const int64_t later = kNow + 5000 * kSecond;
+  const ArchiveAnswer nearest = answer(all, {.from_ns = later - kAroundNs, .to_ns = later + kAroundNs, .at_ns = later});
+  EXPECT_TRUE(nearest.is_elsewhere);
+  EXPECT_EQ(nearest.steps.size(), kNearest);
+  EXPECT_EQ(nearest.steps.back().facts.step, 999);
+  EXPECT_TRUE(answer({}, {.at_ns = later}).chosen.empty());
+  all.push_back({.file = "x", .run = "run-2-0.json", .time_ns = kNow + 1000 * kSecond, .facts = {.step = 0}});
+  EXPECT_EQ(answer(all, {.from_ns = kNow, .to_ns = kNow + 2000 * kSecond, .num_slowest = 64}).chosen.size(), kMaxChosen);
+  const ArchiveAnswer two = answer(all, {.from_ns = kNow + 990 * kSecond, .to_ns = kNow + 2000 * kSecond});
+  EXPECT_EQ(steps_of(two.chosen), std::vector<int64_t>{0}) << "steps of two runs are not one capture";
+}
+
+}  // namespace
+}  // namespace ferry
