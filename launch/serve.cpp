@@ -36,6 +36,7 @@
 #include "runtime/server/profile_control.h"
 #include "runtime/server/profile_routes.h"
 #include "runtime/text/chat_template.h"
+#include "runtime/trace/archive_keeper.h"
 #include "runtime/version.h"
 
 namespace ferry {
@@ -117,8 +118,25 @@ class Tracing {
   std::optional<RequestSpans> spans_;
 };
 
-EngineReport report_of(const Coordinator& coordinator, const Tracing& tracing) {
-  return {coordinator.load(), coordinator.stats(), coordinator.model_info(), coordinator.workers(), tracing.count()};
+/// Where one step in many is kept, and all that stand out; nothing if none is wanted.
+std::unique_ptr<ArchiveKeeper> open_archive(const ServeOptions& options) {
+  if (options.trace_sample == 0) return nullptr;
+  return std::make_unique<ArchiveKeeper>(*options.trace_dir / "archive", options.trace_sample_bytes);
+}
+
+void keep_steps(Coordinator& coordinator, const ServeOptions& options, ArchiveKeeper* archive) {
+  if (archive == nullptr) return;
+  coordinator.set_step_sink(archive);
+  coordinator.between_steps([&](Engine& engine) { engine.trace().sample_steps(options.trace_sample); });
+}
+
+EngineReport report_of(const Coordinator& coordinator, const Tracing& tracing, const ArchiveKeeper* archive) {
+  return {.load = coordinator.load(),
+          .stats = coordinator.stats(),
+          .model = coordinator.model_info(),
+          .workers = coordinator.workers(),
+          .archive = archive == nullptr ? std::nullopt : std::optional(archive->status()),
+          .spans = tracing.count()};
 }
 
 /// What health checks over HTTP tell.
@@ -215,6 +233,7 @@ int run_serve(const Options& given, Cluster& cluster) {
   check_tls(given_access);  // before the weights, which take long
   const std::string& otlp = options.serve.otlp_endpoint;
   const std::string spans_url = otlp.empty() ? "" : traces_url(otlp);
+  const std::unique_ptr<ArchiveKeeper> archive = open_archive(options.serve);  // likewise
   raise_descriptor_limit();
   Engine engine(options.engine, cluster);
   engine.rehearse();
@@ -222,6 +241,7 @@ int run_serve(const Options& given, Cluster& cluster) {
   const ChatTemplate chat_template = ChatTemplate::load(options.engine.model);
   Tracing tracing(spans_url, options.serve, engine.model_info());
   Coordinator coordinator(engine);
+  keep_steps(coordinator, options.serve, archive.get());
   const Cluster::LossWatch watch(cluster, [&](const std::string& reason) { coordinator.fail(reason); });
   CoordinatorClient client(coordinator, tokenizer, chat_template, tracing.spans());
   CoordinatorCaptures captures(coordinator);
@@ -238,7 +258,7 @@ int run_serve(const Options& given, Cluster& cluster) {
   ServingState state(server);
   api::ApiService apis(client, settings);
   HttpMetrics http_metrics;
-  const auto report = [&] { return report_of(coordinator, tracing); };
+  const auto report = [&] { return report_of(coordinator, tracing, archive.get()); };
   LiveFeed live([&, start = std::chrono::steady_clock::now()] { return look(report(), coordinator, state, start); });
   const auto health = [&] { return health_of(coordinator, state); };
   const std::optional<HttpServer> http = open_http(options.serve, access, profile, apis, health, report,

@@ -3,9 +3,11 @@
 #include <utility>
 
 #include "launch/commands.h"
+#include "launch/trace_archive.h"
 #include "launch/verify/verification.h"
 #include "moe/routing/routing_export.h"
 #include "moe/routing/routing_summary.h"
+#include "profiler/archive/segment.h"
 #include "profiler/capture_merge.h"
 #include "profiler/export/capture_files.h"
 #include "profiler/report/report.h"
@@ -30,8 +32,12 @@ Capture read_one_run(const std::filesystem::path& directory) {
   return capture;
 }
 
-/// Tables and timelines of a capture, beside it; the tables also here.
+/// Tables and timelines of a capture, beside it; the tables also here. A kept step of an archive has no folder for files.
 void report(const std::filesystem::path& directory) {
+  if (std::filesystem::is_regular_file(directory)) {
+    const ReportInput input(read_segment(directory));
+    return print(make_report_text(find_problems(input), make_views(input)));
+  }
   const ReportInput input(read_one_run(directory));
   write_report(directory, input);
   print(make_report_text(find_problems(input), make_views(input)));
@@ -85,6 +91,7 @@ int run_trace(const TraceOptions& options) {
     case TraceOptions::Action::kVerify: return verify_gains(options);
     case TraceOptions::Action::kMerge: merge(options); break;
     case TraceOptions::Action::kRouting: routing(options); break;
+    case TraceOptions::Action::kArchive: show_archive(options); break;
   }
   return 0;
 }

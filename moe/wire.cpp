@@ -75,6 +75,7 @@ uint8_t flag_of(WireKind kind) {
     case WireKind::kShutDown: return kRanksLost;
     case WireKind::kPrepared: return kCannotPrepare;
     case WireKind::kReply: return kMerged;
+    case WireKind::kRows: return kDetailed;
     default: return 0;
   }
 }

@@ -70,6 +70,7 @@ static_assert(sizeof(WireHeader) == 64);
 constexpr uint8_t kRanksLost = 1;      // of a goodbye: whoever leaves should wait for no other rank
 constexpr uint8_t kCannotPrepare = 2;  // of a preparation: what follows is why
 constexpr uint8_t kMerged = 4;         // of a reply: it was computed together with another source's
+constexpr uint8_t kDetailed = 8;       // of rows: the source records their step in detail, and so should the worker
 
 constexpr std::size_t kMaxReasonBytes = 512;  // of why somebody cannot, or has to go
 

@@ -80,10 +80,13 @@ std::optional<SpanRecord> open_operator() {
 }
 
 std::string kernel_boot_id() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  file >> id;
-  return id;
+  static const std::string known = [] {
+    std::ifstream file("/proc/sys/kernel/random/boot_id");
+    std::string id;
+    file >> id;
+    return id;
+  }();
+  return known;
 }
 
 Recorder& recorder() {
@@ -144,7 +147,19 @@ void Recorder::retire_thread(const TraceBuffer* buffer) {
 void Recorder::set_idle_level(TraceLevel level) {
   const std::scoped_lock lock(mutex_);
   idle_level_ = level;
-  if (!is_capturing_) detail::trace_level = static_cast<int8_t>(level);
+  apply_level();
+}
+
+void Recorder::set_step_level(TraceLevel level) {
+  const std::scoped_lock lock(mutex_);
+  step_level_ = level;
+  apply_level();
+}
+
+/// Under mutex_.
+void Recorder::apply_level() {
+  const TraceLevel asked = std::max(idle_level_, step_level_);
+  detail::trace_level = static_cast<int8_t>(is_capturing_ ? std::max(options_.level, asked) : asked);
 }
 
 void Recorder::start(const CaptureOptions& options) {
@@ -170,7 +185,7 @@ void Recorder::start(const CaptureOptions& options) {
   }
   is_capturing_ = true;
   begin_ = now_ticks();
-  detail::trace_level = static_cast<int8_t>(std::max(options.level, idle_level_));
+  apply_level();
 }
 
 /// Throws std::bad_alloc. Under mutex_.
@@ -218,7 +233,7 @@ void Recorder::discard() noexcept {
 
 /// The capture until now, moved out of the recorder's memory. Under mutex_.
 RankCapture Recorder::collect() {
-  detail::trace_level = static_cast<int8_t>(idle_level_);
+  detail::trace_level = static_cast<int8_t>(std::max(idle_level_, step_level_));
   RankCapture capture = describe();
   capture.begin = begin_;
   capture.end = now_ticks();
@@ -244,8 +259,8 @@ RankCapture Recorder::collect() {
 
 /// From here on none runs. Under mutex_; the caller wakes the thread that is returned and joins it without the lock.
 std::thread Recorder::end_capture() noexcept {
-  detail::trace_level = static_cast<int8_t>(idle_level_);
   is_capturing_ = false;
+  apply_level();
   counters_.discard();
   memory_.discard();
   for (const std::unique_ptr<ThreadTrace>& thread : threads_) std::vector<std::vector<SpanRecord>>().swap(thread->chunks);
@@ -275,6 +290,22 @@ RankCapture Recorder::snapshot() const {
   }
   capture.begin = held_since > 0 ? held_since : earliest;
   capture.memory.samples = {sample_memory(memory_account_, memory_of_trace(), capture.end)};
+  return capture;
+}
+
+RankCapture Recorder::snapshot_since(uint64_t since) const {
+  const std::scoped_lock lock(mutex_);
+  RankCapture capture = describe();
+  capture.end = now_ticks();
+  for (const std::unique_ptr<ThreadTrace>& thread : threads_) {
+    ThreadCapture kept = describe(*thread);
+    uint64_t num_overwritten = 0;
+    thread->buffer->read(thread->buffer->first_since(since), kept.records, num_overwritten);
+    capture.begin = std::max(capture.begin, thread->buffer->held_since());
+    if (num_overwritten > 0)
+      capture.begin = std::max(capture.begin, kept.records.empty() ? capture.end : kept.records.front().end);
+    capture.threads.push_back(std::move(kept));
+  }
   return capture;
 }
 

@@ -68,6 +68,8 @@ class Recorder {
 
   /// What is recorded while no capture runs: kSteps feeds the flight recorder, kOff nothing.
   void set_idle_level(TraceLevel level);
+  /// What is recorded at least, whatever else is: of a step that is to be seen in detail. To be called between steps.
+  void set_step_level(TraceLevel level);
 
   /// Begins a capture. Throws Error{kFailedPrecondition} if one runs, and what the system throws that has no memory or no
   /// thread for it; then none runs.
@@ -82,6 +84,9 @@ class Recorder {
   /// What the rings hold now, whether a capture runs or not: from the moment on since which every thread's ring holds
   /// everything. What was overwritten before it is no loss.
   RankCapture snapshot() const;
+  /// The same of spans that ended at `since` (ticks) or later alone, which takes no longer than they are many. It begins where
+  /// the rings do; at 0 if nothing was overwritten.
+  RankCapture snapshot_since(uint64_t since) const;
 
   /// The system's ids of the threads that are registered and work, and how often one came: a change means new ids.
   std::vector<int64_t> thread_ids() const;
@@ -125,6 +130,7 @@ class Recorder {
 
   void begin_sections();
   TraceMemory memory_of_trace() const;
+  void apply_level();
   void run_drain();
   void drain();
   std::size_t keep(ThreadTrace& thread, std::span<const SpanRecord> records);
@@ -139,7 +145,7 @@ class Recorder {
   MemoryAccount memory_account_;
   mutable std::mutex mutex_;  // guards everything below
   std::vector<std::unique_ptr<ThreadTrace>> threads_;
-  TraceLevel idle_level_ = TraceLevel::kOff;
+  TraceLevel idle_level_ = TraceLevel::kOff, step_level_ = TraceLevel::kOff;
   bool is_capturing_ = false;
   CaptureOptions options_;
   int64_t held_bytes_ = 0;

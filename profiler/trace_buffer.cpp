@@ -25,7 +25,7 @@ void TraceBuffer::push(const SpanRecord& record) noexcept {
 }
 
 uint64_t TraceBuffer::held_since() const {
-  const uint64_t written = num_written_.load(std::memory_order_relaxed);
+  const uint64_t written = num_written();
   if (written <= capacity()) return 0;
   return end_of(written);
 }

@@ -26,7 +26,8 @@ class TraceBuffer {
   uint64_t num_written() const { return num_written_.load(std::memory_order_acquire); }
   std::size_t capacity() const { return mask_ + 1; }
 
-  /// The owning thread only: the end of the oldest span that is still there if older ones are overwritten, else 0.
+  /// The end of the oldest span that is still there if older ones are overwritten, else 0. To any thread but the owner it may
+  /// be that of the newest one.
   uint64_t held_since() const;
 
   /// Any thread: the end of the newest record that ended by `limit`, 0 if there is none. For moments that the ring holds many

@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "profiler/archive/step_sink.h"
 #include "profiler/run_account.h"
 #include "profiler/span.h"
 #include "runtime/base/check.h"
@@ -59,13 +60,26 @@ std::unique_lock<std::mutex> lock_traced(std::mutex& mutex) {
   return lock;
 }
 
-/// The step as the trace's window for everything in it, from its plan to its last word to the callers.
-void record_step(const StepPlan& plan, uint64_t begin) {
+/// What is known of a step before it ends.
+StepFacts facts_of(const StepPlan& plan, int64_t step, uint64_t begin) {
   const Phase phase = plan.num_prefill_tokens == 0  ? Phase::kDecode
                       : plan.num_decode_tokens == 0 ? Phase::kPrefill
                                                     : Phase::kMixed;
-  record_span(Zone::kStep, begin, now_ticks(), static_cast<uint32_t>(plan.num_rows),
-              pack_plan(phase, static_cast<uint32_t>(plan.entries.size())));
+  StepFacts facts{.step = step,
+                  .begin = begin,
+                  .phase = phase,
+                  .num_rows = plan.num_rows,
+                  .num_sequences = static_cast<int64_t>(plan.entries.size())};
+  for (const StepEntry& entry : plan.entries) facts.num_keys += entry.first_token;
+  return facts;
+}
+
+/// The step as the trace's window for everything in it, from its plan to its last word to the callers.
+void record_step(StepFacts& facts, Clock::time_point begin) {
+  facts.end = now_ticks();
+  facts.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  record_span(Zone::kStep, facts.begin, facts.end, static_cast<uint32_t>(facts.num_rows),
+              pack_plan(facts.phase, static_cast<uint32_t>(facts.num_sequences)));
 }
 
 }  // namespace
@@ -110,6 +124,10 @@ class Coordinator::Impl {
     const std::scoped_lock lock(mutex_);
     on_capture_ = std::move(on_capture);
     on_give_up_ = std::move(on_give_up);
+  }
+  void set_step_sink(StepSink* sink) {
+    const std::scoped_lock lock(mutex_);
+    step_sink_ = sink;
   }
 
   EngineLoad load() const {
@@ -177,6 +195,7 @@ class Coordinator::Impl {
   OpenRequests open_;                                      // accepted, last event not yet told
   std::deque<std::packaged_task<void(Engine&)>> actions_;  // for between steps
   std::function<void(Capture)> on_capture_;
+  StepSink* step_sink_ = nullptr;
   std::function<void(const std::string&)> on_give_up_;  // of captures
   std::string lost_reason_;                             // set by fail()
   bool draining_ = false;
@@ -368,12 +387,19 @@ bool Coordinator::Impl::trace(bool ran_step) {
     const std::scoped_lock lock(mutex_);
     if (on_capture_) on_capture_(std::move(*capture));
   }
+  if (std::optional<KeptStep> kept = engine_.trace().take_kept_step()) {
+    const std::scoped_lock lock(mutex_);
+    if (step_sink_ != nullptr) step_sink_->add_kept_step(std::move(*kept));
+  }
   return wants_more;
 }
 
 void Coordinator::Impl::step() {
-  check_context().step = engine_.next_step();
+  const int64_t number = engine_.next_step();
+  check_context().step = number;
+  engine_.trace().begin_step(number);
   const uint64_t begin = now_ticks();
+  const Clock::time_point begin_time = Clock::now();
   const StepPlan* plan = nullptr;
   {
     const Span span(Zone::kSchedule);
@@ -411,7 +437,11 @@ void Coordinator::Impl::step() {
   if (has_rows) {
     run_account_.record_own();
     run_account_.record_others();
-    record_step(*plan, begin);
+    StepFacts facts = facts_of(*plan, number, begin);
+    record_step(facts, begin_time);
+    engine_.trace().end_step(facts);
+    const std::scoped_lock lock(mutex_);
+    if (step_sink_ != nullptr) step_sink_->add_step(facts);
   }
   trace(has_rows);
 }
@@ -596,6 +626,7 @@ bool Coordinator::abort(RequestNumber number) { return impl_->abort(number); }
 bool Coordinator::abort(const std::string& owner, const std::string& request_id) { return impl_->abort(owner, request_id); }
 void Coordinator::drain(std::chrono::milliseconds timeout) { impl_->drain(timeout); }
 void Coordinator::fail(const std::string& reason) { impl_->fail(reason); }
+void Coordinator::set_step_sink(StepSink* sink) { impl_->set_step_sink(sink); }
 EngineLoad Coordinator::load() const { return impl_->load(); }
 std::vector<OpenRequestSight> Coordinator::oldest_requests(std::size_t most) const { return impl_->oldest_requests(most); }
 EngineStats Coordinator::stats() const { return impl_->stats(); }

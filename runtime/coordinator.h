@@ -21,6 +21,7 @@ class Engine;
 class EngineStats;
 class ExpertRecord;
 class MediaIntake;
+class StepSink;
 struct ModelInfo;
 struct WorkerReport;
 
@@ -128,6 +129,10 @@ class Coordinator {
   /// Who gets finished captures (Engine::trace()) and who hears why one was given up, on the engine's thread; must be quick.
   /// Set before the first one starts. When setting others (or none) returns, the old ones are not running.
   void set_on_capture(std::function<void(Capture)> on_capture, std::function<void(const std::string& why)> on_give_up);
+
+  /// Who hears of every step, and of those that TraceSession::sample_steps() keeps; null: nobody. When setting another one
+  /// returns, the old one is not running.
+  void set_step_sink(StepSink* sink);
 
   EngineLoad load() const;
   /// The `most` oldest open requests.

@@ -103,8 +103,19 @@ Engine::Engine(const EngineOptions& options, Cluster& cluster, LogitRows logit_r
 }
 
 Engine::~Engine() {
+  settle_trace();
   if (expert_record_) take_counts();
   if (dispatcher_ != nullptr && !abandoned_) send_home();
+}
+
+/// Before links go.
+void Engine::settle_trace() {
+  if (trace_ == nullptr || abandoned_) return;
+  try {
+    trace_->settle();
+  } catch (const Error&) {
+    abandon();  // all links failed
+  }
 }
 
 /// All workers: nothing more is asked of them.

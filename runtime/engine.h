@@ -173,6 +173,7 @@ class Engine {
   void require_screen(const Quantization& quantization) const;
   void make_dispatcher(const EngineOptions& options);
   void open_door(const EngineOptions& options);
+  void settle_trace();
   void send_home();
   void make_orphans(const EngineOptions& options, int64_t max_tokens);
   void make_witness(const EngineOptions& options);

@@ -315,7 +315,7 @@ std::vector<ExpertServer::Session*> ExpertServer::waiting_with(Session& session)
   return together;
 }
 
-RequestView ExpertServer::read_rows(const Session& session) {
+RequestView ExpertServer::read_rows(Session& session) {
   const WireHeader& header = session.message->header;
   const RequestView request =
       blame(session.source, [&] { return parse_request(session.message->bytes, session.holder.shape()); });
@@ -326,6 +326,7 @@ RequestView ExpertServer::read_rows(const Session& session) {
   const Message& message = *session.message;
   record_span(Zone::kWaitDispatch, message.begun, message.arrived, 0, peer);
   record_span(Zone::kDispatchReceive, message.begun, message.arrived, static_cast<uint32_t>(request_bytes(header)), peer);
+  session.trace.note_rows(header.step, message.begun, (header.flags & kDetailed) != 0);
   faults_->begin_step(header.step);
   return request;
 }

@@ -81,7 +81,7 @@ class ExpertServer {
   void tend(Session& session);
   void notify(Session& session, WireKind kind);
   void handle(Session& session);
-  RequestView read_rows(const Session& session);
+  RequestView read_rows(Session& session);
   std::vector<Session*> waiting_with(Session& session);
   void answer(Session& session);
   void answer_together(std::span<Session* const> sessions);

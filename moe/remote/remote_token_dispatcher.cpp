@@ -211,6 +211,7 @@ void RemoteTokenDispatcher::lay_out(Flight& flight, Wave& wave, uint8_t attempt)
     exchange.header = {.map_epoch = placement_.epoch(),
                        .source = options_.source,
                        .attempt = attempt,
+                       .flags = is_traced(Zone::kExperts) ? kDetailed : uint8_t{0},
                        .sequence = is_here ? 0 : seats_[exchange.worker].num_requests++,
                        .step = step_,
                        .layer = static_cast<int32_t>(flight.args.layer),

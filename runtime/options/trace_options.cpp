@@ -2,7 +2,31 @@
 
 #include <CLI/CLI.hpp>
 
+#include "profiler/archive/moment.h"
+#include "runtime/options/option_checks.h"
+
 namespace ferry {
+
+namespace {
+
+void add_archive_options(CLI::App& archive, TraceOptions& o) {
+  archive.add_option("DIR", o.captures, "--trace-dir of a server with --trace-sample, or its archive")->required()->expected(1);
+  CLI::Option* at =
+      archive.add_option("--at", o.archive.at, "moment of the local clock: HH:MM[:SS], the last one, or YYYY-MM-DDTHH:MM[:SS]");
+  at->check([](const std::string& text) {
+    return parse_moment(text, INT32_MAX) ? "" : complaint(text, "HH:MM[:SS] or YYYY-MM-DDTHH:MM[:SS]");
+  });
+  archive.add_option("--last", o.archive.last, "how far to look back: 90s, 15m, 1h, 2d; default 24h")
+      ->check([](const std::string& text) { return parse_span(text) ? "" : complaint(text, "90s, 15m, 1h, 2d, up to 366d"); })
+      ->excludes(at);
+  archive.add_option("--phase", o.archive.phase, "steps of it alone: prefill, decode or mixed")
+      ->check(one_of({"prefill", "decode", "mixed"}));
+  archive.add_option("--slowest", o.archive.num_slowest, "the slowest so many")->check(integer_in(1, 64));
+  archive.add_flag("--json", o.json, "as JSON");
+  archive.add_option("--out", o.out, "folder for a capture of these steps, for ferry trace report");
+}
+
+}  // namespace
 
 void add_trace_options(CLI::App& app, TraceOptions& o) {
   using Action = TraceOptions::Action;
@@ -14,7 +38,7 @@ void add_trace_options(CLI::App& app, TraceOptions& o) {
   };
   std::vector<std::filesystem::path>& captures = o.captures;
   add("report", "print the tables of a capture; write report.txt, report.html, report.json and csv/ into it", Action::kReport)
-      ->add_option("DIR", captures, "folder of a capture")
+      ->add_option("DIR", captures, "folder of a capture, or a kept step of an archive")
       ->required()
       ->expected(1);
   add("export", "write every timeline, profile, table and the report into a capture's folder", Action::kExport)
@@ -35,6 +59,9 @@ void add_trace_options(CLI::App& app, TraceOptions& o) {
   CLI::App* merge = add("merge", "join captures of separate runs or hosts into one", Action::kMerge);
   merge->add_option("DIRS", captures, "folders of two or more captures")->required()->expected(2, 1024);
   merge->add_option("--out", o.out, "folder for the joined capture")->required();
+  add_archive_options(
+      *add("archive", "what a server's --trace-sample kept: which steps, how long all took, what was wrong", Action::kArchive),
+      o);
   CLI::App* routing =
       add("routing", "print how even the routing is that a capture recorded (--trace-routing); export it", Action::kRouting);
   routing->add_option("CAPTURE", captures, "folder of a capture, or a file of routing")->required()->expected(1);

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <string>
 #include <vector>
 
 namespace CLI {
@@ -10,11 +12,16 @@ class App;
 namespace ferry {
 
 struct TraceOptions {
-  enum class Action { kReport, kExport, kDiff, kVerify, kMerge, kRouting } action = Action::kReport;
+  enum class Action { kReport, kExport, kDiff, kVerify, kMerge, kRouting, kArchive } action = Action::kReport;
   std::vector<std::filesystem::path>
       captures;               // folders: one, for kDiff and kVerify two, for kMerge more; of kRouting one, or a file
-  std::filesystem::path out;  // of kMerge; of kRouting a file, or empty
-  bool json = false;          // of kVerify
+  std::filesystem::path out;  // of kMerge; of kRouting a file, of kArchive a folder, or empty
+  bool json = false;          // of kVerify and kArchive
+  struct Archive {
+    std::string at, last;  // as given (profiler/archive/moment.h); empty: not
+    std::string phase;     // "prefill", "decode", "mixed"; empty: all
+    int64_t num_slowest = 0;
+  } archive;
 };
 
 /// One subcommand for each action.

@@ -7,6 +7,7 @@
 #include "profiler/capture_window.h"
 #include "profiler/recorder.h"
 #include "runtime/base/error.h"
+#include "runtime/trace/rank_parts.h"
 
 namespace ferry {
 namespace {
@@ -84,7 +85,24 @@ void TraceSession::start(const TracePlan& plan) {
   }
 }
 
+void TraceSession::sample_steps(int64_t every) {
+  sampling_.emplace(every, hub_, workers_, dispatcher_, info_, num_threads_, timeout_);
+}
+
+void TraceSession::begin_step(int64_t step) {
+  if (sampling_) sampling_->begin_step(step);
+}
+
+void TraceSession::end_step(const StepFacts& facts) {
+  if (sampling_) sampling_->end_step(facts, marks_);
+}
+
+void TraceSession::settle() {
+  if (sampling_) sampling_->settle();
+}
+
 void TraceSession::note(const WorkerChange& change, uint64_t ticks) {
+  if (sampling_) sampling_->note_change();
   if (changes_.size() == kMaxWorkerChanges) changes_.pop_front();
   changes_.push_back({.ticks = ticks,
                       .rank = change.rank.value,
@@ -104,18 +122,8 @@ void TraceSession::describe() {
   capture_ = {.info = info_, .ranks = {}};
   capture_.info.level = TraceLevel::kSteps;
   capture_.info.start_epoch_ns = epoch_ns();
-  capture_.info.expert_tokens = expert_tokens();
-  describe_placement();
-}
-
-void TraceSession::describe_placement() {
-  if (hub_ == nullptr) return;
-  const ExpertPlacement& placement = dispatcher_.placement();
-  HolderFacts& facts = capture_.info.placement;
-  facts.epoch = placement.epoch();
-  for (const Rank rank : placement.ranks()) facts.ranks.push_back(rank.value);
-  for (int64_t layer = 0; layer < placement.num_layers(); ++layer)
-    facts.holders.emplace_back(placement.holders(layer).begin(), placement.holders(layer).end());
+  capture_.info.expert_tokens = tokens_of(dispatcher_.expert_load());
+  if (hub_ != nullptr) capture_.info.placement = holders_of(dispatcher_.placement());
 }
 
 void TraceSession::begin_recording() {
@@ -158,7 +166,7 @@ void TraceSession::end_recording() {
     if (peer.complaint.empty()) peer.complaint = reply.complaint;
     peer.num_bytes = static_cast<std::size_t>(reply.num_bytes);
   }
-  capture_.info.expert_tokens = count_since(capture_.info.expert_tokens);
+  capture_.info.expert_tokens = tokens_since(capture_.info.expert_tokens, dispatcher_.expert_load());
   begin_fetching(std::move(own));
 }
 
@@ -189,10 +197,11 @@ void TraceSession::begin_snapshot() {
 }
 
 void TraceSession::abandon_workers() {
+  if (sampling_) sampling_->drop();
   if (state_ == State::kIdle || state_ == State::kDelayed) gather_peers();
   for (Peer& peer : peers_) peer.complaint = "lost";
   if (state_ == State::kRecording) {
-    capture_.info.expert_tokens = count_since(capture_.info.expert_tokens);
+    capture_.info.expert_tokens = tokens_since(capture_.info.expert_tokens, dispatcher_.expert_load());
     begin_fetching(recorder().stop());
   } else if (state_ == State::kIdle || state_ == State::kDelayed) {
     describe();
@@ -212,9 +221,23 @@ void TraceSession::begin_fetching(RankCapture own) {
   state_ = State::kFetching;
 }
 
-bool TraceSession::work(bool ran_step) {
+/// A kept step takes its turn.
+bool TraceSession::sample(bool ran_step) {
+  if (!sampling_) return false;
   try {
-    return advance(ran_step);
+    return sampling_->work(ran_step, changes_);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception&) {  // nor is a kept step
+    sampling_->give_up();
+    return false;
+  }
+}
+
+bool TraceSession::work(bool ran_step) {
+  const bool is_sampling = sample(ran_step);
+  try {
+    return advance(ran_step) || is_sampling;
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {  // a capture is not worth the engine
@@ -290,13 +313,8 @@ void TraceSession::finish() {
 
 /// Who holds experts now, and that there is nothing of those who came meanwhile.
 void TraceSession::describe_ranks() {
-  const ExpertMap& experts = dispatcher_.placement().layer(0);
-  capture_.info.expert_rank.clear();
-  for (int32_t e = 0; e < experts.num_logical(); ++e) {
-    const PhysicalExpertId copy = experts.copies_of({e}).front();
-    capture_.info.expert_rank.push_back(experts.ranks()[static_cast<std::size_t>(experts.rank_idx_of(copy))].value);
-  }
-  const auto last_rank = std::ranges::max(experts.ranks(), {}, &Rank::value).value;
+  capture_.info.expert_rank = first_ranks_of(dispatcher_.placement());
+  const auto last_rank = std::ranges::max(dispatcher_.placement().ranks(), {}, &Rank::value).value;
   while (std::ssize(capture_.ranks) <= last_rank) {
     Peer peer{.rank = Rank{static_cast<int32_t>(capture_.ranks.size())}};
     peer.complaint = "came during the capture";
@@ -334,24 +352,8 @@ void TraceSession::cut_to_held_steps() {
 /// The rank's capture on the coordinator's time; without threads if it could not be had.
 RankCapture TraceSession::decode(const Peer& peer) const {
   const RankCapture& own = capture_.ranks.front();
-  if (!peer.complaint.empty()) {
-    return {.rank = peer.rank.value,
-            .host = "(" + peer.complaint + ")",
-            .boot_id = peer.boot_id,
-            .ticks = own.ticks,
-            .begin = own.begin,
-            .end = own.end};
-  }
-  RankCapture capture = decode_rank_capture(peer.bytes, "rank " + std::to_string(peer.rank.value));
-  if (peer.boot_id == own.boot_id) {
-    if (ticks_are_tsc()) capture.ticks = own.ticks;  // one counter for the whole host
-  } else if (!peer.exchanges.empty()) {
-    std::vector<ClockExchange> exchanges = find_exchanges(own, capture);
-    exchanges.insert(exchanges.end(), peer.exchanges.begin(), peer.exchanges.end());
-    capture.alignment = fit_clock(exchanges);
-    obey_causality(own, capture);
-  }
-  return capture;
+  if (!peer.complaint.empty()) return absent_rank(own, peer.rank.value, peer.boot_id, peer.complaint);
+  return place_rank(own, peer.rank.value, peer.bytes, peer.boot_id, peer.exchanges);
 }
 
 std::optional<Capture> TraceSession::take() {
@@ -377,6 +379,7 @@ void TraceSession::sample_clocks(int count) {
 
 /// One command and its reply; a piece of the capture that comes along is appended to `piece`.
 TraceReply TraceSession::command(Peer& peer, TraceCommand command, std::vector<std::byte>* piece) {
+  settle();  // replies come in the order of commands
   command.header.map_epoch = dispatcher_.placement().epoch();
   command.number = ++num_commands_;
   try {
@@ -402,22 +405,6 @@ TraceReply TraceSession::exchange(Link& link, const TraceCommand& command, std::
     piece->insert(piece->end(), bytes.begin(), bytes.end());
   }
   return reply;
-}
-
-/// [layer][expert] rows since `then`.
-std::vector<std::vector<int64_t>> TraceSession::count_since(const std::vector<std::vector<int64_t>>& then) const {
-  std::vector<std::vector<int64_t>> tokens = expert_tokens();
-  for (std::size_t l = 0; l < tokens.size(); ++l) {
-    for (std::size_t e = 0; e < tokens[l].size(); ++e) tokens[l][e] -= then[l][e];
-  }
-  return tokens;
-}
-
-std::vector<std::vector<int64_t>> TraceSession::expert_tokens() const {
-  std::vector<std::vector<int64_t>> tokens;
-  const ExpertLoad& load = dispatcher_.expert_load();
-  for (int64_t l = 0; l < load.num_layers(); ++l) tokens.emplace_back(load.layer(l).begin(), load.layer(l).end());
-  return tokens;
 }
 
 }  // namespace ferry

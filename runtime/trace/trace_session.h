@@ -16,6 +16,7 @@
 #include "profiler/capture.h"
 #include "profiler/clock_sync.h"
 #include "runtime/trace/load_marks.h"
+#include "runtime/trace/step_sampling.h"
 #include "runtime/trace/trace_wire.h"
 
 namespace ferry {
@@ -56,6 +57,16 @@ class TraceSession {
   /// For the moment after a loss: ends what runs, or takes the last steps, with this rank's spans alone.
   void abandon_workers();
 
+  /// From now on one step in `every` is kept with all that ranks record of it, and those that stand out (StepSampling). Once.
+  void sample_steps(int64_t every);
+  /// Before a step is planned, and when it was computed: which is before work() hears of it.
+  void begin_step(int64_t step);
+  void end_step(const StepFacts& facts);
+  /// A step that is kept, once, when it is complete.
+  std::optional<KeptStep> take_kept_step() { return sampling_ ? sampling_->take() : std::nullopt; }
+  /// Returns when no worker has anything to answer that it was asked for kept steps: before links go. Throws Errors of links.
+  void settle();
+
   /// Between steps, and again and again while none runs: does a small piece of what is pending. `ran_step` says whether a
   /// step was run since the last call. True while more is to be fetched. Throws Errors of links only.
   bool work(bool ran_step);
@@ -71,7 +82,8 @@ class TraceSession {
   /// Records routing now; null: nothing does.
   RoutingRecorder* routing() { return state_ == State::kRecording && routing_ ? &*routing_ : nullptr; }
 
-  bool is_idle() const { return state_ == State::kIdle; }
+  /// Whether it uses no link.
+  bool is_idle() const { return state_ == State::kIdle && !(sampling_ && sampling_->is_pending()); }
   /// The capture, once, when it is complete.
   std::optional<Capture> take();
   /// Why a capture that had started was given up, once; nothing if none was.
@@ -93,12 +105,12 @@ class TraceSession {
   void describe();
   void gather_peers();
   void describe_ranks();
-  void describe_placement();
   void describe_changes();
   void begin_recording();
   void end_recording();
   void begin_snapshot();
   bool advance(bool ran_step);
+  bool sample(bool ran_step);
   void give_up();
   static void free_memory(Peer& peer);
   void begin_fetching(RankCapture own);
@@ -109,8 +121,6 @@ class TraceSession {
   void cut_to_held_steps();
   TraceReply exchange(Link& link, const TraceCommand& command, std::vector<std::byte>* piece);
   TraceReply command(Peer& peer, TraceCommand command, std::vector<std::byte>* piece = nullptr);
-  std::vector<std::vector<int64_t>> count_since(const std::vector<std::vector<int64_t>>& then) const;
-  std::vector<std::vector<int64_t>> expert_tokens() const;
 
   LinkHub* const hub_;
   const Workers workers_;
@@ -120,6 +130,7 @@ class TraceSession {
   const std::chrono::milliseconds timeout_;
   std::vector<Peer> peers_;
   LoadMarks marks_;
+  std::optional<StepSampling> sampling_;
   std::deque<WorkerChangeFacts> changes_;  // the latest kMaxWorkerChanges
   RoutingShape routing_shape_;
   std::optional<RoutingRecorder> routing_;  // of the capture that runs

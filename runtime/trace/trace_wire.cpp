@@ -40,7 +40,7 @@ TraceCommand parse_trace_command(std::span<const std::byte> message) {
   const auto command = read_fixed_part<TraceCommand>(message, WireKind::kTrace);
   require("bytes of a trace command", static_cast<int64_t>(message.size()), sizeof command, sizeof command);
   require("trace command", static_cast<int64_t>(command.op), static_cast<int64_t>(TraceCommand::Op::kStart),
-          static_cast<int64_t>(TraceCommand::Op::kDiscard));
+          static_cast<int64_t>(TraceCommand::Op::kTakeSteps));
   require("trace level", command.level, static_cast<int64_t>(TraceLevel::kOff), static_cast<int64_t>(TraceLevel::kThreads));
   require("memory for a trace", command.max_bytes, 0, kMaxTraceMemoryBytes);
   require("offset in a capture", command.offset, 0, kMaxRankCaptureBytes);
@@ -51,7 +51,7 @@ TraceReply parse_trace_reply(std::span<const std::byte> message, const TraceComm
   const auto reply = read_fixed_part<TraceReply>(message, WireKind::kTraceReply);
   require("epoch of a trace reply", reply.header.map_epoch, command.header.map_epoch, command.header.map_epoch);
   require("number of a trace reply", reply.number, command.number, command.number);
-  const bool carries_bytes = command.op == TraceCommand::Op::kFetch;
+  const bool carries_bytes = brings_bytes(command.op);
   require("bytes of a capture", reply.num_bytes, 0, carries_bytes ? kTracePieceBytes : kMaxRankCaptureBytes);
   const int64_t expected = static_cast<int64_t>(sizeof reply) + (carries_bytes ? reply.num_bytes : 0);
   require("bytes of a trace reply", static_cast<int64_t>(message.size()), expected, expected);

@@ -23,7 +23,8 @@ struct TraceCommand {
     kSnapshot = 3,  // the same with what the rings hold
     kFetch = 4,     // bytes from `offset`, up to kTracePieceBytes
     kReadClock = 5,
-    kDiscard = 6,  // the capture that runs, and what is kept for kFetch
+    kDiscard = 6,    // the capture that runs, and what is kept for kFetch
+    kTakeSteps = 7,  // what the rings hold of the step `offset` and of those behind it, in one reply
   };
   WireHeader header{.kind = WireKind::kTrace};
   Op op = Op::kReadClock;
@@ -33,7 +34,12 @@ struct TraceCommand {
   int64_t offset = 0;
 };
 
-/// Followed by num_bytes bytes if it answers kFetch.
+/// Whether replies to it are followed by bytes.
+constexpr bool brings_bytes(TraceCommand::Op op) {
+  return op == TraceCommand::Op::kFetch || op == TraceCommand::Op::kTakeSteps;
+}
+
+/// Followed by num_bytes bytes if it answers kFetch or kTakeSteps.
 struct TraceReply {
   WireHeader header{.kind = WireKind::kTraceReply};
   int64_t number = 0;

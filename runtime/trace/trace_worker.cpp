@@ -25,6 +25,10 @@ TraceWorker::TraceWorker(Rank rank, int32_t num_threads, const ClockSkew& skew)
   if (skew_.rank == rank_.value) boot_id_ += "-skewed";
 }
 
+TraceWorker::~TraceWorker() {
+  if (is_detailed_) recorder().set_step_level(TraceLevel::kOff);
+}
+
 std::span<const std::byte> TraceWorker::answer(std::span<const std::byte> message) {
   const TraceCommand command = parse_trace_command(message);
   TraceReply reply{.number = command.number};
@@ -37,11 +41,12 @@ std::span<const std::byte> TraceWorker::answer(std::span<const std::byte> messag
   }
   reply.clock_ns = clock_ns(monotonic_ns());
   std::snprintf(reply.boot_id, sizeof reply.boot_id, "%s", boot_id_.c_str());
-  const bool carries_bytes = command.op == TraceCommand::Op::kFetch;
-  const int64_t num_carried = carries_bytes ? reply.num_bytes : 0;
+  const int64_t num_carried = brings_bytes(command.op) ? reply.num_bytes : 0;
   reply_.resize(sizeof reply + static_cast<std::size_t>(num_carried));
   std::memcpy(reply_.data(), &reply, sizeof reply);
-  if (num_carried > 0) {
+  if (command.op == TraceCommand::Op::kTakeSteps && num_carried > 0) {
+    std::memcpy(reply_.data() + sizeof reply, taken_.data(), taken_.size());
+  } else if (num_carried > 0) {
     std::memcpy(reply_.data() + sizeof reply, encoded_.data() + command.offset, static_cast<std::size_t>(num_carried));
     if (command.offset + num_carried == static_cast<int64_t>(encoded_.size())) std::vector<std::byte>().swap(encoded_);
   }
@@ -61,6 +66,10 @@ void TraceWorker::run(const TraceCommand& command, TraceReply& reply) {
       reply.num_bytes = std::min(left, kTracePieceBytes);
       return;
     }
+    case TraceCommand::Op::kTakeSteps:
+      take_steps(command.offset);
+      reply.num_bytes = static_cast<int64_t>(taken_.size());
+      return;
     case TraceCommand::Op::kReadClock: break;
     case TraceCommand::Op::kDiscard:
       recorder().discard();
@@ -70,7 +79,31 @@ void TraceWorker::run(const TraceCommand& command, TraceReply& reply) {
   reply.num_bytes = static_cast<int64_t>(encoded_.size());
 }
 
+void TraceWorker::note_rows(int64_t step, uint64_t begun, bool is_detailed) {
+  marks_.note(step, begun);
+  if (is_detailed == is_detailed_) return;
+  is_detailed_ = is_detailed;
+  recorder().set_step_level(is_detailed ? TraceLevel::kOperators : TraceLevel::kOff);
+}
+
+void TraceWorker::take_steps(int64_t first) {
+  RankCapture capture = recorder().snapshot_since(marks_.begin_of(first));
+  keep_steps_from(first, capture);
+  describe(capture);
+  taken_ = encode_rank_capture(capture);
+  if (std::ssize(taken_) <= kTracePieceBytes) return;
+  const std::size_t num_bytes = taken_.size();
+  taken_.clear();
+  throw Error(ErrorCode::kResourceExhausted, "steps of " + std::to_string(num_bytes) + " bytes are too large for a sample");
+}
+
 void TraceWorker::keep(RankCapture capture) {
+  describe(capture);
+  encoded_ = encode_rank_capture(capture);
+}
+
+/// Whose it is, by which clock.
+void TraceWorker::describe(RankCapture& capture) const {
   capture.rank = rank_.value;
   capture.num_threads = num_threads_;
   capture.boot_id = boot_id_;
@@ -78,7 +111,6 @@ void TraceWorker::keep(RankCapture capture) {
     capture.ticks.base_ns = clock_ns(capture.ticks.base_ns);
     capture.ticks.ns_per_tick *= 1 + skew_.drift_ppm * 1e-6;
   }
-  encoded_ = encode_rank_capture(capture);
 }
 
 /// This rank's clock when the host's says `ns`.

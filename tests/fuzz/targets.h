@@ -59,6 +59,11 @@ void read_routing(Input input);
 void read_machines(Input input);
 void read_bench(Input input);
 
+// archive_targets.cpp
+void read_step_day(Input input);
+void read_kept_step(Input input);
+void read_archive_line(Input input);
+
 // join_targets.cpp, rendezvous_targets.cpp, link_targets.cpp
 void read_join_message(Input input);
 void forge_join(Input input);

@@ -36,6 +36,9 @@ inline EngineReport sample_report() {
   report.workers.covered = {.by_workers = 5, .by_coordinator = 6};
   report.workers.expert_cost = {.fixed = 9, .per_row = 1};
   report.workers.kept_bytes = 7;
+  report.archive = ArchiveStatus{.num_kept = 31, .num_bytes = 32, .num_left_out = 33};
+  report.archive->drift[static_cast<std::size_t>(Phase::kDecode)] = {
+      .median_ratio = 1.5, .p99_ratio = 2.5, .is_alarmed = true, .num_alarms = 2};
   return report;
 }
 

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "profiler/recent_activity.h"
 #include "runtime/server/metrics/metrics_text.h"
 #include "runtime/version.h"
 
@@ -243,6 +244,30 @@ void write_spans(const Report& report, MetricsText& text) {
   text.add(real(report.spans->dropped_unsent), {{"reason", "not_taken"}});
 }
 
+void write_archive(const Report& report, MetricsText& text) {
+  if (!report.archive) return;
+  text.begin("ferry:kept_steps", kGauge, "Steps in the archive.");
+  text.add(real(report.archive->num_kept));
+  text.begin("ferry:kept_step_bytes", kGauge, "Bytes of these steps.");
+  text.add(real(report.archive->num_bytes));
+  text.begin("ferry:kept_steps_left_out_total", kCounter, "Steps that could not be added to the archive.");
+  text.add(real(report.archive->num_left_out));
+  const auto for_phases = [&](auto&& add) {
+    for (int p = 0; p < kNumPhases; ++p)
+      add(report.archive->drift[static_cast<std::size_t>(p)], phase_name(static_cast<Phase>(p)));
+  };
+  text.begin("ferry:step_drift_ratio", kGauge,
+             "Length of steps of the last ten minutes by that of the same kinds in the day before; 0: too few to tell.");
+  for_phases([&](const PhaseDrift& drift, const char* phase) {
+    text.add(drift.median_ratio, {{"phase", phase}, {"quantile", "0.5"}});
+    text.add(drift.p99_ratio, {{"phase", phase}, {"quantile", "0.99"}});
+  });
+  text.begin("ferry:step_drift_alarm", kGauge, "Whether steps take longer than in the day before.");
+  for_phases([&](const PhaseDrift& drift, const char* phase) { text.add(drift.is_alarmed ? 1 : 0, {{"phase", phase}}); });
+  text.begin("ferry:step_drift_alarms_total", kCounter, "Times that they began to.");
+  for_phases([&](const PhaseDrift& drift, const char* phase) { text.add(real(drift.num_alarms), {{"phase", phase}}); });
+}
+
 void write_facts(const Report& report, MetricsText& text) {
   const ModelInfo& model = report.model;
   text.begin("vllm:cache_config_info", kGauge, "How the KV cache is laid out, as labels.");
@@ -273,6 +298,7 @@ void write_engine_metrics(const EngineReport& report, MetricsText& text) {
   write_transport(report, text);
   write_workers(report, text);
   write_spans(report, text);
+  write_archive(report, text);
   write_facts(report, text);
   for (const Distribution& distribution : kDistributions) {
     text.begin(distribution.name, MetricKind::kHistogram, distribution.help);

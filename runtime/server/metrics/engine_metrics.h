@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "profiler/archive/archive_status.h"
 #include "runtime/coordinator.h"
 #include "runtime/engine_stats.h"
 #include "runtime/model_info.h"
@@ -18,7 +19,8 @@ struct EngineReport {
   EngineStats stats;
   ModelInfo model;
   WorkerReport workers{};
-  std::optional<SpanCount> spans{};  // absent: nobody wants any (--otlp-traces-endpoint)
+  std::optional<ArchiveStatus> archive{};  // absent: no steps are kept (--trace-sample)
+  std::optional<SpanCount> spans{};        // absent: nobody wants any (--otlp-traces-endpoint)
 };
 
 /// The names, types and buckets of vLLM (v1/metrics/loggers.py), so that what reads vLLM reads Ferry, and beside them "ferry:"

@@ -37,6 +37,25 @@ TEST(Options, TraceCommandsTakeFolders) {
   }
 }
 
+TEST(Options, AnArchiveIsAskedForATime) {
+  const TraceOptions trace = accept({"trace", "archive", "d", "--at", "2026-11-27T03:12:05", "--phase", "decode", "--slowest",
+                                     "9", "--json", "--out", "c"})
+                                 .trace;
+  EXPECT_EQ(trace.action, TraceOptions::Action::kArchive);
+  EXPECT_EQ(trace.captures, std::vector<std::filesystem::path>{"d"});
+  EXPECT_EQ(trace.archive.at, "2026-11-27T03:12:05");
+  EXPECT_EQ(trace.archive.phase, "decode");
+  EXPECT_EQ(trace.archive.num_slowest, 9);
+  EXPECT_TRUE(trace.json);
+  EXPECT_EQ(trace.out, "c");
+  refuse({"trace", "archive"}, {"DIR"});
+  refuse({"trace", "archive", "d", "--at", "3 o'clock"}, {"--at", "'3 o'clock'", "HH:MM[:SS]"});
+  refuse({"trace", "archive", "d", "--last", "1w"}, {"--last", "'1w'", "2d"});
+  refuse({"trace", "archive", "d", "--at", "03:12", "--last", "1h"}, {"--at", "--last"});
+  refuse({"trace", "archive", "d", "--phase", "sleep"}, {"--phase", "'sleep'", "decode"});
+  refuse({"trace", "archive", "d", "--slowest", "65"}, {"--slowest", "'65'", "1 to 64"});
+}
+
 TEST(Options, TooFewFoldersOrTooMany) {
   refuse({"trace", "diff", "a"}, {"BEFORE AFTER: 1 given; allowed: 2 or more"});
   refuse({"trace", "merge", "a", "--out", "c"}, {"DIRS: 1 given; allowed: 2 or more"});

@@ -46,6 +46,19 @@ TEST(Options, Serve) {
   refuse(line("serve", {"--drain-timeout", "-1"}), {"--drain-timeout", "'-1'", "0 to 86400 seconds"});
 }
 
+TEST(Options, OneStepInSoManyIsKeptInAFolder) {
+  EXPECT_EQ(accept(line("serve", {})).serve.trace_sample, 0);
+  const ServeOptions serve =
+      accept(line("serve", {"--trace-dir", "d", "--trace-sample", "100", "--trace-sample-bytes", "2MiB"})).serve;
+  EXPECT_EQ(serve.trace_sample, 100);
+  EXPECT_EQ(serve.trace_sample_bytes, int64_t{2} << 20);
+  EXPECT_EQ(accept(line("serve", {"--trace-dir", "d", "--trace-sample", "1"})).serve.trace_sample_bytes, int64_t{256} << 20);
+  refuse(line("serve", {"--trace-sample", "100"}), {"--trace-sample without --trace-dir", "allowed"});
+  refuse(line("serve", {"--trace-dir", "d", "--trace-sample", "0"}), {"--trace-sample", "'0'", "1 to"});
+  refuse(line("serve", {"--trace-dir", "d", "--trace-sample", "9", "--profile", "off"}), {"--trace-sample", "--profile off"});
+  refuse(line("serve", {"--trace-dir", "d", "--trace-sample", "9", "--trace-sample-bytes", "1KiB"}), {"1MiB to 16TiB"});
+}
+
 TEST(Options, PortsOfServeAreHostPort) {
   accept(line("serve", {"--http", "off", "--grpc", "[::1]:65535", "--elastic", "unix:here"}));
   accept(line("serve", {"--http", "node0:0", "--grpc", "node0:0", "--elastic", "node0:0"}));

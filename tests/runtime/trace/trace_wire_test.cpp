@@ -41,7 +41,7 @@ TEST(TraceWire, ADamagedCommandIsRefused) {
   const std::vector<std::pair<const char*, std::function<void(TraceCommand&)>>> cases = {
       {"kind of a trace message 1", [](TraceCommand& c) { c.header.kind = WireKind::kRows; }},
       {"trace command 0", [](TraceCommand& c) { c.op = static_cast<TraceCommand::Op>(0); }},
-      {"trace command 7", [](TraceCommand& c) { c.op = static_cast<TraceCommand::Op>(7); }},
+      {"trace command 8", [](TraceCommand& c) { c.op = static_cast<TraceCommand::Op>(8); }},
       {"trace level 3", [](TraceCommand& c) { c.level = 3; }},
       {"memory for a trace -1", [](TraceCommand& c) { c.max_bytes = -1; }},
       {"memory for a trace", [](TraceCommand& c) { c.max_bytes = INT64_MAX; }},

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <filesystem>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "profiler/archive/archive_status.h"
+#include "profiler/archive/step_archive.h"
+#include "profiler/archive/step_drift.h"
+#include "profiler/archive/step_sink.h"
+
+namespace ferry {
+
+/// Takes steps from the thread that steps, and writes the archive by a thread of its own at low priority, which looks for new
+/// ones twice a second and is woken by nobody. What cannot be written is said once an hour at most, and costs nothing else.
+class ArchiveKeeper final : public StepSink {
+ public:
+  /// Opens the archive: throws as StepArchive does.
+  ArchiveKeeper(const std::filesystem::path& folder, int64_t max_bytes);
+  /// Writes what is there. Nobody may add any more.
+  ~ArchiveKeeper() override;
+  ArchiveKeeper(const ArchiveKeeper&) = delete;
+  ArchiveKeeper& operator=(const ArchiveKeeper&) = delete;
+
+  void add_step(const StepFacts& facts) override;
+  void add_kept_step(KeptStep kept) override;
+
+  /// Any thread.
+  ArchiveStatus status() const;
+
+ private:
+  static constexpr std::size_t kMaxSteps = std::size_t{1} << 14;  // between two looks; more are not counted
+  static constexpr std::size_t kMaxKept = 64;
+
+  struct Length {
+    StepKind kind;
+    double seconds = 0;
+  };
+
+  void run();
+  void write(std::vector<KeptStep>& kept);
+  void count(const std::vector<Length>& lengths);
+  void keep_minute();
+  void complain(const char* what);
+
+  StepArchive archive_;  // as all up to the mutex of the thread alone
+  StepHistory history_;
+  DriftWatch drift_;
+  int64_t written_minute_ = 0;
+  int64_t complained_s_ = 0;
+  mutable std::mutex mutex_;  // guards all below
+  std::condition_variable leave_;
+  bool is_leaving_ = false;
+  std::vector<Length> lengths_;
+  std::vector<KeptStep> kept_;
+  ArchiveStatus status_;
+  std::thread thread_;
+};
+
+}  // namespace ferry
