@@ -115,10 +115,9 @@ class ArchiveTest(ferry_job.JobTest):
         self.assertEqual(len(call.token_ids), 300)
 
     def test_a_stopped_rank_is_kept_though_it_was_nobodys_turn(self):
-        job = self.serve(1_000_000_000, ranks=3)
+        job = self.serve(1_000_000_000, "--speculate", "0", ranks=3)
         call = OpenCall(job, endless_request(max_tokens=8000))
-        self.assertTrue(call.wait_for_token(), call.error)
-        time.sleep(1)
+        self.assertTrue(wait_until(lambda: len(call.token_ids) > 200, 60), call.error)  # what steps usually take is known
         victim = job.ranks()[2]
         os.kill(victim, signal.SIGSTOP)
         time.sleep(0.3)
@@ -129,7 +128,7 @@ class ArchiveTest(ferry_job.JobTest):
 
         self.assertTrue(wait_until(kept, 30), job.log())
         moment = kept()[0]["time"]
-        _, steps, answer = self.ask("--at", moment[:19].replace(" ", "T"), "--slowest", "1")
+        _, steps, answer = self.ask("--at", moment[:19].replace(" ", "T"), "--phase", "decode", "--slowest", "1")
         self.assertIn(steps[0]["why"], ("stopped", "long"))
         self.assertTrue([f for f in answer["findings"] if f["kind"] == "stopped" and f["rank"] == 2], answer["findings"])
         call.cancel()
