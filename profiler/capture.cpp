@@ -75,6 +75,7 @@ json header_of(const RankCapture& c) {
                  {"num_preemptions", c.num_preemptions},
                  {"threads", std::move(threads)}};
   if (!c.device.name.empty()) header["device"] = c.device;
+  if (!c.cores.empty()) header["cores"] = c.cores;
   return header;
 }
 
@@ -93,6 +94,7 @@ RankCapture from_header(const json& header) {
   header.at("peak_rss_bytes").get_to(c.peak_rss_bytes);
   header.at("num_preemptions").get_to(c.num_preemptions);
   if (header.contains("device")) header.at("device").get_to(c.device);
+  if (header.contains("cores")) header.at("cores").get_to(c.cores);
   return c;
 }
 
@@ -216,6 +218,7 @@ json info_json(const CaptureInfo& info) {
   json written = info;
   if (!info.placement.ranks.empty()) written["placement"] = info.placement;
   if (!info.worker_changes.empty()) written["worker_changes"] = info.worker_changes;
+  if (!info.settings.empty()) written["settings"] = info.settings;
   return written;
 }
 
@@ -223,6 +226,7 @@ CaptureInfo info_from(const json& read) {
   CaptureInfo info = read.get<CaptureInfo>();
   if (read.contains("placement")) read.at("placement").get_to(info.placement);
   if (read.contains("worker_changes")) read.at("worker_changes").get_to(info.worker_changes);
+  if (read.contains("settings")) read.at("settings").get_to(info.settings);
   return info;
 }
 

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -71,6 +72,7 @@ struct RankCapture {
   std::string boot_id;  // of the running kernel: equal ids share a clock
   int64_t pid = 0;
   int32_t num_threads = 0;  // of the pool
+  std::string cores;        // that it may run on, as Linux lists them: "0-3,8"; empty in captures of older versions
   TickLine ticks;
   ClockAlignment alignment;
   uint64_t begin = 0, end = 0;  // ticks of start and stop
@@ -124,6 +126,9 @@ struct CaptureInfo {
   double flops_per_s = 0;
   int64_t max_running_requests = 0;  // limits of the scheduler: what requests may wait for; 0 if not known
   int64_t num_kv_blocks = 0;
+  // What the run does by its options, those that nobody gave among them: {"--prefill-chunk", "2048"}. Empty in captures of
+  // older versions.
+  std::map<std::string, std::string> settings;
   std::vector<int32_t> expert_rank;                 // [num_experts] the rank that holds each
   std::vector<std::vector<int64_t>> expert_tokens;  // [num_layers][num_experts] tokens while capturing
   // Empty in captures of older versions, and where all experts are the coordinator's own.

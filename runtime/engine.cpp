@@ -20,6 +20,7 @@
 #include "runtime/mtp_drafter.h"
 #include "runtime/placement_choice.h"
 #include "runtime/run_description.h"
+#include "runtime/run_settings.h"
 
 namespace ferry {
 namespace {
@@ -82,10 +83,13 @@ Engine::Engine(const EngineOptions& options, Cluster& cluster, LogitRows logit_r
   if (expert_load_file_) expert_load_file_->follow(*expert_record_);
   take_counts();
   const std::chrono::milliseconds peer_timeout = to_milliseconds(options.peer_timeout_s);
+  CaptureInfo run =
+      describe_run(config_, dtype_, model_info_.kv_cache_dtype, costed_quantization(), scheduler_options_, cluster_);
+  run.settings = describe_settings(options, scheduler_options_, quantization(), model_info_.kv_cache_dtype,
+                                   options.micro_batch.value_or(cluster_.default_micro_batch()));
   trace_ = std::make_unique<TraceSession>(
-      hub_ ? &*hub_ : nullptr, [this] { return traced_links(); }, *dispatcher_,
-      describe_run(config_, dtype_, model_info_.kv_cache_dtype, costed_quantization(), scheduler_options_, cluster_),
-      pool().num_threads(), peer_timeout);
+      hub_ ? &*hub_ : nullptr, [this] { return traced_links(); }, *dispatcher_, std::move(run), pool().num_threads(),
+      peer_timeout);
   trace_->set_routing_shape(routing_shape(config_));
   faults_.emplace(options.faults, cluster.rank());
   if (cluster.takes_workers()) {

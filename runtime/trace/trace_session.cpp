@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "profiler/capture_window.h"
+#include "profiler/own_cores.h"
 #include "profiler/recorder.h"
 #include "runtime/base/error.h"
 #include "runtime/trace/rank_parts.h"
@@ -214,6 +215,7 @@ void TraceSession::abandon_workers() {
 void TraceSession::begin_fetching(RankCapture own) {
   own.rank = 0;
   own.num_threads = num_threads_;
+  own.cores = own_cores();
   capture_.ranks.push_back(std::move(own));
   if (routing_) capture_.routing = encode_routing_trace(routing_->take());
   routing_.reset();

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "profiler/own_cores.h"
 #include "profiler/recorder.h"
 #include "runtime/base/error.h"
 
@@ -106,6 +107,7 @@ void TraceWorker::keep(RankCapture capture) {
 void TraceWorker::describe(RankCapture& capture) const {
   capture.rank = rank_.value;
   capture.num_threads = num_threads_;
+  capture.cores = own_cores();
   capture.boot_id = boot_id_;
   if (skew_.rank == rank_.value) {
     capture.ticks.base_ns = clock_ns(capture.ticks.base_ns);

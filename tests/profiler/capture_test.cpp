@@ -144,6 +144,13 @@ TEST_F(CaptureFiles, TellWhoHeldExpertsAndWhyWorkersChanged) {
   EXPECT_EQ(again.worker_changes[0].rank, 2);
   EXPECT_EQ(again.worker_changes[0].to, "masked");
   EXPECT_EQ(again.worker_changes[0].reason, "its \"link\"\nbroke");
+  EXPECT_TRUE(again.settings.empty());
+  EXPECT_TRUE(read_capture(folder_ / "some").ranks[0].cores.empty());
+  info.settings = {{"--prefill-chunk", "64"}, {"--speculate", "ngram:3"}};
+  capture.ranks[0].cores = "0-3,8";
+  write_capture(folder_ / "set", capture);
+  EXPECT_EQ(read_capture(folder_ / "set").info.settings, info.settings);
+  EXPECT_EQ(read_capture(folder_ / "set").ranks[0].cores, "0-3,8");
 }
 
 TEST_F(CaptureFiles, RefuseHoldersThatCannotBe) {
