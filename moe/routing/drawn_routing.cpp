@@ -34,12 +34,21 @@ std::vector<double> draw_popularity(const RoutingShape& shape, double slope, Dra
   return log_popularity;
 }
 
-}  // namespace
+/// [num_experts] logarithms of the rates at which experts come to be chosen as often as `counts` has them.
+std::vector<double> popularity_of(std::span<const int64_t> counts, int64_t top_k) {
+  constexpr double kMost = 0.999, kLeast = 1e-9;  // of an expert's probability
+  double sum = 0;
+  for (const int64_t count : counts) sum += static_cast<double>(count);
+  std::vector<double> log_popularity;
+  for (const int64_t count : counts) {
+    const double share = sum > 0 ? static_cast<double>(top_k) * static_cast<double>(count) / sum : 0.5;
+    log_popularity.push_back(std::log(-std::log1p(-std::clamp(share, kLeast, kMost))));
+  }
+  return log_popularity;
+}
 
-RoutingTrace draw_routing(const RoutingShape& shape, const DrawnRouting& how) {
-  Draw draw(how.seed);
-  std::vector<std::vector<double>> popularity;
-  for (int64_t l = 0; l < shape.num_layers(); ++l) popularity.push_back(draw_popularity(shape, how.slope, draw));
+RoutingTrace draw_rows(const RoutingShape& shape, std::span<const std::vector<double>> popularity, const DrawnRouting& how,
+                       Draw& draw) {
   RoutingTrace trace{.shape = shape};
   std::vector<double> score(static_cast<std::size_t>(shape.num_experts));
   std::vector<uint16_t> order(score.size());
@@ -58,6 +67,23 @@ RoutingTrace draw_routing(const RoutingShape& shape, const DrawnRouting& how) {
   for (int64_t i = 0; i < how.decode_steps; ++i) add(RoutingPhase::kDecode, how.decode_rows);
   if (how.prefill_rows > 0) add(RoutingPhase::kPrefill, how.prefill_rows);
   return trace;
+}
+
+}  // namespace
+
+RoutingTrace draw_routing(const RoutingShape& shape, const DrawnRouting& how) {
+  Draw draw(how.seed);
+  std::vector<std::vector<double>> popularity;
+  for (int64_t l = 0; l < shape.num_layers(); ++l) popularity.push_back(draw_popularity(shape, how.slope, draw));
+  return draw_rows(shape, popularity, how, draw);
+}
+
+RoutingTrace draw_routing_like(const RoutingShape& shape, std::span<const std::vector<int64_t>> counts,
+                               const DrawnRouting& how) {
+  Draw draw(how.seed);
+  std::vector<std::vector<double>> popularity;
+  for (const std::vector<int64_t>& layer : counts) popularity.push_back(popularity_of(layer, shape.top_k));
+  return draw_rows(shape, popularity, how, draw);
 }
 
 }  // namespace ferry

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <vector>
 
 #include "moe/routing/routing_trace.h"
 
@@ -19,5 +21,11 @@ struct DrawnRouting {
 /// by popularity; which experts are popular differs from layer to layer. Drawing without putting back is the k largest of
 /// log(popularity) + Gumbel noise (Kool, van Hoof and Welling, arXiv 1903.06059).
 RoutingTrace draw_routing(const RoutingShape& shape, const DrawnRouting& how);
+
+/// The same where it is known how often each expert of each layer was chosen, [num_layers][num_experts]; `how.slope` says
+/// nothing. Every expert is drawn about as often: noise of that kind is a race of exponential clocks, in which one that is
+/// among the first k with probability p has a rate in proportion to -log(1 - p).
+RoutingTrace draw_routing_like(const RoutingShape& shape, std::span<const std::vector<int64_t>> counts,
+                               const DrawnRouting& how);
 
 }  // namespace ferry

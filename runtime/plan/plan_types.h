@@ -66,6 +66,7 @@ struct PlanHost {
   int64_t count = 1;
   HostRole role = HostRole::kAny;
   int64_t cores = 1;
+  int64_t worker_threads = 0;  // of each of several workers that share it; 0: what CorePolicy gives them
   double ram_bytes = 0;
   double read_bytes_per_s = 0;         // of memory, all cores together: what ranks of the host share
   double load_bytes_per_s = 0;         // of experts, from the checkpoint until they can be multiplied with
@@ -99,6 +100,9 @@ struct PlanCase {
   int64_t context = 64;    // tokens that each sequence that decodes has behind those
   int64_t prompt = 512;    // tokens of a prompt
   int64_t prefill_chunk = 2048;
+  const std::vector<LayerPlacement>* given = nullptr;  // where experts lie, whatever `copies` and `is_spread` say; outlives it
+  bool adds_on_workers = false;                        // --combine fast: a worker sends one row a token back
+  int64_t micro_batch_rows = 256;                      // of half a step from which it is halved, workers apart; 0: never
 };
 
 /// Where the time of a step goes, seconds. They add up to the step.

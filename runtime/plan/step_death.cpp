@@ -39,6 +39,7 @@ void StepModel::fill_death(const PlanCase& c, const Placed& placement, PlanResul
     PlanCase after = c;
     after.workers = c.workers - 1;
     after.is_spread = true;
+    after.given = nullptr;
     death.adopted_tokens_per_s = real(c.batch) / decode_times(after, placed(after).holders, nullptr).sum();
   }
   live_through_death(c, layout, result.decode.queue, death);

@@ -22,6 +22,8 @@ struct StepModel::Layout {
   std::vector<double> fewer;        // [workers] the host's cores over the threads of one
   ExpertChooser chooser;
   uint64_t live = ~uint64_t{0};  // workers that answer
+  int64_t micro_batch_rows;      // of half a step from which it is halved; 0: never
+  bool adds_on_workers;          // they send a row a token back
   // Space for a layer.
   std::vector<double> busy, worker_rows;    // [workers]
   std::vector<double> host_sum, host_most;  // [hosts]

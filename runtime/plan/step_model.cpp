@@ -52,6 +52,12 @@ void require_case(const PlanCase& c, const PlanModel& model) {
   require(c.coordinators >= 1 && c.coordinators <= c.batch, "coordinators", c.coordinators,
           "1 to the batch, " + std::to_string(c.batch));
   require(c.workers > 0 || c.coordinators == 1, "coordinators", c.coordinators, "1 where there are no workers");
+  if (c.given != nullptr) {
+    require(std::ssize(*c.given) == model.num_expert_layers, "layers that experts are given to", std::ssize(*c.given),
+            std::to_string(model.num_expert_layers));
+    for (const LayerPlacement& layer : *c.given)
+      require(std::ssize(layer) == c.workers, "workers that hold experts", std::ssize(layer), std::to_string(c.workers));
+  }
   require(c.prompt >= 1 && c.prefill_chunk >= 1 && c.context >= 1 && c.depth >= 0, "tokens of a prompt", c.prompt, "1 or more");
 }
 
@@ -93,13 +99,28 @@ StepTimes StepModel::one_process(const AskedRows& asked, int64_t step, const Row
   return t;
 }
 
+/// Of each worker, relative to the others: what a row of its own takes, as a running job learns it.
+std::vector<double> worker_speeds(const PlanSites& sites) {
+  std::vector<double> of_one, sorted;
+  for (std::size_t w = 0; w < sites.worker_host.size(); ++w) of_one.push_back(sites.host_of(w).alone.expert.at(1));
+  sorted = of_one;
+  std::ranges::sort(sorted);
+  std::vector<double> speeds(of_one.size(), 1.0);
+  const double middle = sorted.empty() ? 0 : sorted[sorted.size() / 2];
+  constexpr double kMost = 4, kLeast = 1.0 / 16;  // as relative_speeds() has them
+  for (std::size_t w = 0; w < speeds.size() && middle > 0; ++w)
+    if (of_one[w] > 0) speeds[w] = std::clamp(std::round(10 * middle / of_one[w]) / 10, kLeast, kMost);
+  return speeds;
+}
+
 StepModel::Layout::Layout(const PlanModel& model, std::span<const PlanHost> hosts, const PlanCase& c,
                           const Holders& expert_holders)
     : sites(make_sites(hosts, c.coordinators, c.workers)),
       holders(expert_holders),
       coordinator(sites.home(), sites.is_together ? c.workers : 0),
-      chooser(model.num_experts, std::vector<double>(static_cast<std::size_t>(c.workers), 1.0),
-              chooser_cost(sites.host_of(0).alone.expert)),
+      chooser(model.num_experts, worker_speeds(sites), chooser_cost(sites.host_of(0).alone.expert)),
+      micro_batch_rows(c.micro_batch_rows),
+      adds_on_workers(c.adds_on_workers),
       busy(static_cast<std::size_t>(c.workers)),
       worker_rows(busy.size()),
       host_sum(sites.hosts.size()),
@@ -108,7 +129,9 @@ StepModel::Layout::Layout(const PlanModel& model, std::span<const PlanHost> host
     const PlanHost& host = sites.host_of(w);
     const int64_t workers_there = sites.workers_on[static_cast<std::size_t>(sites.worker_host[w])];
     workers.emplace_back(host, sites.is_together || workers_there > 1 ? workers_there : 0);
-    fewer.push_back(real(host.cores) / worker_threads(host.cores, workers_there));
+    const double threads =
+        host.worker_threads > 0 ? real(std::min(host.worker_threads, host.cores)) : worker_threads(host.cores, workers_there);
+    fewer.push_back(real(host.cores) / threads);
   }
 }
 
@@ -139,8 +162,9 @@ StepModel::Exchange StepModel::exchange(Layout& layout, std::span<const uint64_t
     layout.host_sum[h] += layout.busy[w];
     layout.host_most[h] = std::max(layout.host_most[h], layout.busy[w] * layout.fewer[w]);
     const double share = layout.worker_rows[w] / (r.rows * real(model_.top_k));
-    row_pairs += r.rows * (1 - std::pow(1 - std::min(1.0, share), real(model_.top_k)));
-    back += layout.worker_rows[w];
+    const double pairs = r.rows * (1 - std::pow(1 - std::min(1.0, share), real(model_.top_k)));
+    row_pairs += pairs;
+    back += layout.adds_on_workers ? pairs : layout.worker_rows[w];
   }
   double longest = 0, sum = 0;
   int64_t num_used = 0;
@@ -199,7 +223,8 @@ StepModel::Step StepModel::with_workers(Layout& layout, const AskedRows& asked, 
     t.transport += left * x.transport;
     t.imbalance += left * x.imbalance;
   }
-  const bool has_halves = !sites.is_together && !is_decode && asked.rows_per_step >= 2 * kPlanMicroBatchRows;
+  const bool has_halves =
+      !sites.is_together && !is_decode && layout.micro_batch_rows > 0 && asked.rows_per_step >= 2 * layout.micro_batch_rows;
   const double away = t.experts + t.transport + t.imbalance, busy = t.coordinator - head;
   if (!has_halves || away <= 0) return s;
   // Two halves in turn: all of the longer part, and of the shorter one what has nothing to hide behind, half of one layer.
@@ -294,7 +319,7 @@ StepModel::Placed StepModel::placed(const PlanCase& c) {
   if (c.workers == 0) return p;
   const ExpertCost cost = chooser_cost(hosts_.back().alone.expert);
   const std::vector<LayerPlacement> placement =
-      place(loads_of(decode_rows(c.batch), 0, 2), cost, c.workers, c.copies, c.is_spread);
+      c.given != nullptr ? *c.given : place(loads_of(decode_rows(c.batch), 0, 2), cost, c.workers, c.copies, c.is_spread);
   p.held.assign(static_cast<std::size_t>(c.workers), 0);
   for (const LayerPlacement& layer : placement)
     for (std::size_t w = 0; w < layer.size(); ++w) p.held[w] += real(std::ssize(layer[w]));
@@ -323,6 +348,16 @@ void StepModel::fill_memory(const PlanCase& c, PlanResult& result) const {
       result.most_sequences = std::max<int64_t>(0, static_cast<int64_t>((ram - weights) / sharing / of_sequence));
     if (weights + real(sites.coordinators_on[h]) * result.cache_bytes > ram) result.fits = false;
   }
+}
+
+StepTimes StepModel::decode(const PlanCase& asked) {
+  require_case(asked, model_);
+  return decode_times(asked, placed(asked).holders, nullptr);
+}
+
+StepTimes StepModel::prefill(const PlanCase& asked) {
+  require_case(asked, model_);
+  return prefill_times(asked, placed(asked).holders);
 }
 
 PlanResult StepModel::plan(const PlanCase& asked) {

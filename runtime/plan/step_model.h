@@ -17,8 +17,8 @@
 // Workers of one host share its memory and its cores, so they take as long together as one after the other with all cores, or
 // as the fullest with the threads that it has, whichever is longer. Where all ranks are on one host, costs are those of ranks
 // that share it, as many as are planned; its shared expert is hidden as far as it was when that was measured. Prompts of which
-// both halves have kPlanMicroBatchRows rows go in halves where workers have hosts of their own: the coordinator's work on one
-// hides behind the workers' on the other, or the other way round.
+// both halves have PlanCase::micro_batch_rows rows go in halves where workers have hosts of their own: the coordinator's work
+// on one hides behind the workers' on the other, or the other way round.
 //
 // Several coordinators have equal shares of the sequences and wait for each other at the workers (shared_workers.h). Those of
 // one host share its cores.
@@ -28,8 +28,6 @@
 // they share it by cost.
 
 namespace ferry {
-
-inline constexpr int64_t kPlanMicroBatchRows = 256;  // CorePolicy's
 
 /// What an expert costs ExpertChooser and spread: a straight line through a curve at 1 and 16 rows.
 ExpertCost chooser_cost(const Curve& expert);
@@ -42,6 +40,9 @@ class StepModel {
   /// Bounds: workers up to kMaxWorkers and the experts, coordinators >= 1, batch >= coordinators; throws
   /// Error{kInvalidArgument} otherwise, and as make_sites() does.
   PlanResult plan(const PlanCase& asked);
+  /// Parts of it: a step of decode, a prompt.
+  StepTimes decode(const PlanCase& asked);
+  StepTimes prefill(const PlanCase& asked);
 
   /// Machines of all kinds, for coordinators and workers together.
   int64_t num_hosts() const;
