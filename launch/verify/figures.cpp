@@ -11,7 +11,7 @@ namespace ferry {
 namespace {
 
 constexpr std::string_view kRate = " tokens/s", kTime = " ms a step";
-constexpr const char* kAllRate = "tokens/s";
+constexpr const char *kAllRate = "tokens/s", *kGenerated = "generated tokens/s";
 
 using Steps = std::vector<std::size_t>;  // indices into timeline.steps, ascending
 
@@ -148,6 +148,50 @@ void measure_times(const std::vector<double>& times, const std::string& name, do
   }));
 }
 
+/// When tokens of answers came: the end of a step and how many, by time. Where drafts make a step give several, its sequences
+/// share them evenly.
+std::vector<std::pair<int64_t, double>> generated_tokens(const Timeline& timeline) {
+  const StepIndex index(timeline);
+  std::vector<std::pair<int64_t, double>> tokens;
+  for (const RequestInfo& request : timeline.requests) {
+    if (request.first_token_ns && request.num_prompt > 0) tokens.emplace_back(*request.first_token_ns, 1);
+    if (!request.first_token_ns && request.num_prompt > 0) continue;              // its prompt is not done
+    const int64_t since_ns = request.first_token_ns.value_or(timeline.begin_ns);  // else it began before the capture
+    for (const uint32_t number : request.steps) {
+      const int32_t at = index.find(number);
+      if (at < 0) continue;
+      const StepInfo& step = timeline.steps[static_cast<std::size_t>(at)];
+      if (step.begin_ns < since_ns || step.phase == Phase::kPrefill || step.num_sequences <= 0) continue;
+      const bool is_decode = step.phase == Phase::kDecode;
+      tokens.emplace_back(step.end_ns,
+                          is_decode ? static_cast<double>(step.num_useful()) / static_cast<double>(step.num_sequences) : 1);
+    }
+  }
+  std::sort(tokens.begin(), tokens.end());
+  return tokens;
+}
+
+/// By stretches of the time in which steps ran.
+void measure_generated(const Timeline& timeline, std::vector<Figure>& figures) {
+  const std::vector<std::pair<int64_t, double>> tokens = generated_tokens(timeline);
+  if (tokens.empty() || timeline.steps.empty()) return;
+  constexpr std::size_t kStretches = 2 * Figure::kBlocks;
+  const int64_t begin_ns = timeline.steps.front().begin_ns, length_ns = timeline.steps.back().end_ns - begin_ns;
+  if (length_ns <= 0) return;
+  std::vector<double> counts(kStretches, 0);
+  for (const auto& [at_ns, count] : tokens) {
+    const auto stretch =
+        static_cast<std::size_t>(static_cast<double>(at_ns - begin_ns) / static_cast<double>(length_ns) * kStretches);
+    counts[std::min(stretch, kStretches - 1)] += count;
+  }
+  const double seconds = static_cast<double>(length_ns) / 1e9 / kStretches;
+  figures.push_back(measure(kGenerated, true, kStretches, [&](const auto& places) {
+    double sum = 0;
+    for (const std::size_t place : places) sum += counts[place];
+    return sum / (seconds * static_cast<double>(places.size()));
+  }));
+}
+
 }  // namespace
 
 double Figure::value() const { return median(samples); }
@@ -155,10 +199,11 @@ double Figure::value() const { return median(samples); }
 std::vector<Figure> measure_figures(const Timeline& timeline) {
   std::vector<Figure> figures;
   for (const auto& [group, steps] : group_steps(timeline)) measure_steps(timeline, group, steps, figures);
+  measure_generated(timeline, figures);
   measure_times(first_token_times(timeline), "TTFT p50 ms", 0.5, figures);
   measure_times(first_token_times(timeline), "TTFT p90 ms", 0.9, figures);
-  measure_times(token_gaps(timeline), "ITL p50 ms", 0.5, figures);
-  measure_times(token_gaps(timeline), "ITL p99 ms", 0.99, figures);
+  measure_times(token_gaps(timeline), "time between tokens p50 ms", 0.5, figures);
+  measure_times(token_gaps(timeline), "time between tokens p99 ms", 0.99, figures);
   std::erase_if(figures, [](const Figure& figure) { return figure.samples.empty(); });
   return figures;
 }
@@ -169,6 +214,7 @@ const Figure* find_figure(const std::vector<Figure>& figures, std::string_view n
 }
 
 std::optional<std::string> steps_group(std::string_view name) {
+  if (name == kGenerated) return std::nullopt;
   for (const std::string_view what : {kRate, kTime})
     if (name.ends_with(what)) return std::string(name.substr(0, name.size() - what.size()));
   return std::nullopt;

@@ -1,4 +1,4 @@
-"""A served job for planted_causes.py: pinned ranks, a steady load, and what its profiles say."""
+"""A served job for planted_causes.py and planted_gains.py: pinned ranks, a steady load, and what its profiles say."""
 
 import json
 import os
@@ -107,6 +107,12 @@ class Job:
         with urllib.request.urlopen(request, timeout=120) as response:
             return json.load(response)
 
+    def counters(self):
+        """The server's own sums, by name; those with labels beside the model's and the engine's are left out."""
+        with urllib.request.urlopen(f"http://{self._addresses['http']}/metrics", timeout=30) as response:
+            text = response.read().decode()
+        return {name: float(value) for name, value in re.findall(r'^([\w:]+)\{model_name="[^"]*",engine="\d+"\} (\S+)$', text, re.M)}
+
     def capture(self, keep=None):
         """Takes a profile of `--seconds` and returns what it says; its records are copied to the folder `keep`."""
         self._post("/start_profile", {"level": self.options.level, "max_bytes": 64 << 20})
@@ -153,6 +159,9 @@ class Report:
         self.parts_ms = {part: sum(row[f"waits_{part}_us"] for row in phases) / 1e3 for part in PARTS}
         self.findings = [f for f in data["findings"] if "rank" in f]
         self.experts = rows_of(tables, "expert")
+        self.phases = phases
+        self.kinds = [f["kind"] for f in data["findings"]]
+        self.actions = rows_of(tables, "action") if "action" in tables else []
         with open(folder / "rank-0.spans", "rb") as file:
             preamble = file.read(24)
             header = json.loads(file.read(struct.unpack_from("<Q", preamble, 16)[0]))

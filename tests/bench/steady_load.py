@@ -19,10 +19,10 @@ def field(number, payload):
     return varint(number << 3 | 2) + varint(len(payload)) + payload
 
 
-def generate_request(rng, prompt_tokens, new_tokens):
-    """A framed ferry.v1.GenerateRequest: random ids, sampled, no stop id."""
+def generate_request(rng, prompt_tokens, new_tokens, temperature):
+    """A framed ferry.v1.GenerateRequest: random ids, sampled (temperature 0: the likeliest tokens), no stop id."""
     ids = b"".join(varint(rng.randrange(10, 2000)) for _ in range(prompt_tokens))
-    sampling = varint(1 << 3 | 5) + struct.pack("<f", 1.0) + varint(4 << 3) + varint(rng.randrange(1, 1 << 30))
+    sampling = varint(1 << 3 | 5) + struct.pack("<f", temperature) + varint(4 << 3) + varint(rng.randrange(1, 1 << 30))
     sampling += varint(5 << 3) + varint(new_tokens) + varint(6 << 3) + b"\1"
     message = field(3, field(1, ids)) + field(4, sampling)
     return b"\0" + struct.pack(">I", len(message)) + message
@@ -31,11 +31,11 @@ def generate_request(rng, prompt_tokens, new_tokens):
 class Load:
     """Keeps `streams` Generate calls open over one HTTP/2 connection until it is closed."""
 
-    def __init__(self, address, streams, prompt_tokens, new_tokens):
+    def __init__(self, address, streams, prompt_tokens, new_tokens, temperature=1.0):
         host, port = address.rsplit(":", 1)
         self._socket = socket.create_connection((host, int(port)))
         self._authority = address
-        self._shape = (prompt_tokens, new_tokens)
+        self._shape = (prompt_tokens, new_tokens, temperature)
         self._rng = random.Random(7)
         self._next_stream = 1
         self._closing = False

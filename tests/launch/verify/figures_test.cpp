@@ -68,5 +68,36 @@ TEST(FiguresTest, SectionsStandApartAndWarmUpIsLeftOut) {
   EXPECT_EQ(steps_of_figure(input.timeline, "tokens/s").size(), 8U);
 }
 
+/// 32 us of steps of 1 us. Request 1 comes at 0 and has its first token with the step that ends at 2 us, then one with each;
+/// request 2 was there before, and ends after: of it only its steps are known.
+TEST(FiguresTest, AnswersHaveFirstTokensGapsAndARate) {
+  SmallCapture small(1, 32'000);
+  const auto request = [&](uint32_t number, Zone zone, uint64_t begin, uint64_t end, uint32_t b, uint32_t step) {
+    small.span(0, zone, begin, end, number, b, {step, kNoLayer});
+  };
+  for (uint32_t s = 0; s < 32; ++s) {
+    const uint64_t begin = 1000 * s;
+    small.step(s, s < 2 ? Phase::kMixed : Phase::kDecode, begin, begin + 1000, s < 2 ? 9 : 2, 2);
+    request(1, Zone::kRequestStep, begin, begin + 1000, 1, s);
+    request(2, Zone::kRequestStep, begin, begin + 1000, 1, s);
+  }
+  request(1, Zone::kRequestTokenize, 0, 100, 16, kNoStep);
+  request(1, Zone::kRequestQueue, 100, 500, 16, kNoStep);
+  request(1, Zone::kRequestPrefill, 500, 2000, 16, kNoStep);
+  const ReportInput input(small.capture);
+  const std::vector<Figure> figures = measure_figures(input.timeline);
+  EXPECT_DOUBLE_EQ(figure(figures, "TTFT p50 ms").value(), 0.002);
+  EXPECT_DOUBLE_EQ(figure(figures, "time between tokens p50 ms").value(), 0.001);
+  const Figure& rate = figure(figures, "generated tokens/s");
+  ASSERT_EQ(rate.samples.size(), 16U);
+  EXPECT_TRUE(rate.more_is_better);
+  EXPECT_DOUBLE_EQ(rate.samples[0], 1 / 2e-6)
+      << "of the one that was there; the step that ends at 2 us counts for what follows";
+  EXPECT_DOUBLE_EQ(rate.samples[1], 4 / 2e-6) << "its first token is the other's step's, too";
+  EXPECT_DOUBLE_EQ(rate.samples[8], 4 / 2e-6);
+  EXPECT_FALSE(steps_group("generated tokens/s")) << "no group of that name";
+  EXPECT_EQ(steps_group("decode ×4 tokens/s"), "decode ×4");
+}
+
 }  // namespace
 }  // namespace ferry

@@ -156,6 +156,14 @@ TEST(VerificationTest, OtherWorkIsRefusedInALine) {
   other = run;
   other.info.model.top_k = 2;
   EXPECT_NE(refusal(run, other).find("2 of them a token"), std::string::npos) << refusal(run, other);
+  Capture narrow = run, wide = run;
+  narrow.info.model.operators = {
+      {.zone = Zone::kLmHead, .flop = {.per_row = 100}, .bytes = {.fixed = 100}, .inputs = {}, .outputs = {}}};
+  wide.info.model.operators = {
+      {.zone = Zone::kLmHead, .flop = {.per_row = 200}, .bytes = {.fixed = 200}, .inputs = {}, .outputs = {}}};
+  EXPECT_NE(refusal(narrow, wide).find("other models"), std::string::npos) << "what an operator computes for a row";
+  wide.info.model.operators[0].flop.per_row = 100;
+  EXPECT_EQ(refusal(narrow, wide), "") << "codes of another width are the same model";
   other = run;
   other.info.command = "ferry bench --model demo";
   EXPECT_NE(refusal(run, other).find("'ferry serve', then 'ferry bench'"), std::string::npos) << refusal(run, other);
