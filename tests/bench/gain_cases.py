@@ -87,8 +87,8 @@ def make_loud_model(demo, target):
     """Rank 1's first experts get the router rows of rank 2's, louder: nearly all rows want them."""
     make_wide(demo, target, WIDTH)
     experts = json.loads((demo / "config.json").read_text())["text_config"]["num_experts"]
-    pairs = [(expert, experts - 1 - expert) for expert in range(6)]
-    make_loud(target, {layer: pairs for layer in range(num_layers(demo))}, factor=3.0)
+    pairs = [(expert, experts - 1 - expert) for expert in range(8)]
+    make_loud(target, {layer: pairs for layer in range(num_layers(demo))}, factor=5.0)
 
 
 class Folder:
