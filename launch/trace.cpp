@@ -14,6 +14,7 @@
 #include "profiler/report/views/capture_diff.h"
 #include "profiler/report/views/views.h"
 #include "profiler/write_file.h"
+#include "runtime/actions/advise.h"
 #include "runtime/base/error.h"
 
 // `ferry trace`: what can be made of captures afterwards.
@@ -32,15 +33,27 @@ Capture read_one_run(const std::filesystem::path& directory) {
   return capture;
 }
 
+/// What routers chose is beside the capture where that was asked for; a damaged file is as good as none.
+Capture with_routing(Capture capture, const std::filesystem::path& directory) {
+  std::error_code code;
+  if (!std::filesystem::exists(directory / "routing.ferryrt", code)) return capture;
+  try {
+    capture.routing = encode_routing_trace(read_routing_trace(directory));
+  } catch (const Error& error) {
+    std::fprintf(stderr, "ferry: warning: %s\n", error.what());
+  }
+  return capture;
+}
+
 /// Tables and timelines of a capture, beside it; the tables also here. A kept step of an archive has no folder for files.
 void report(const std::filesystem::path& directory) {
   if (std::filesystem::is_regular_file(directory)) {
     const ReportInput input(read_segment(directory));
-    return print(make_report_text(find_problems(input), make_views(input)));
+    const std::vector<Finding> findings = find_and_advise(input);
+    return print(make_report_text(findings, make_report_tables(input, findings)));
   }
-  const ReportInput input(read_one_run(directory));
-  write_report(directory, input);
-  print(make_report_text(find_problems(input), make_views(input)));
+  const ReportInput input(with_routing(read_one_run(directory), directory));
+  print(write_report(directory, input, find_and_advise));
 }
 
 void compare(const std::filesystem::path& before, const std::filesystem::path& after) {
@@ -51,8 +64,12 @@ void compare(const std::filesystem::path& before, const std::filesystem::path& a
 
 /// The exit code.
 int verify_gains(const TraceOptions& options) {
-  const ReportInput before(read_one_run(options.captures[0])), after(read_one_run(options.captures[1]));
-  const Verification verification = verify(before, after, {});
+  const ReportInput before(with_routing(read_one_run(options.captures[0]), options.captures[0])),
+      after(read_one_run(options.captures[1]));
+  std::vector<Action> actions;
+  for (const Finding& finding : find_and_advise(before))
+    actions.insert(actions.end(), finding.actions.begin(), finding.actions.end());
+  const Verification verification = verify(before, after, actions);
   if (options.json) {
     print(verification_json(verification).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
     return verification.exit_code();
@@ -85,7 +102,8 @@ int run_trace(const TraceOptions& options) {
   switch (options.action) {
     case TraceOptions::Action::kReport: report(options.captures.front()); break;
     case TraceOptions::Action::kExport:
-      write_derived_files(options.captures.front(), read_capture(options.captures.front()));
+      write_derived_files(options.captures.front(),
+                          with_routing(read_capture(options.captures.front()), options.captures.front()), find_and_advise);
       break;
     case TraceOptions::Action::kDiff: compare(options.captures[0], options.captures[1]); break;
     case TraceOptions::Action::kVerify: return verify_gains(options);

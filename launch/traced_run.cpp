@@ -5,6 +5,7 @@
 
 #include "profiler/export/capture_files.h"
 #include "profiler/recorder.h"
+#include "runtime/actions/advise.h"
 #include "runtime/base/error.h"
 
 namespace ferry {
@@ -26,7 +27,7 @@ Capture finish_trace(Engine& engine) {
 
 void write_trace(const std::filesystem::path& directory, Capture capture) {
   const std::size_t num_ranks = capture.ranks.size();
-  write_capture_files(directory, std::move(capture));
+  write_capture_files(directory, std::move(capture), find_and_advise);
   std::fprintf(stderr, "ferry: timeline of %zu rank%s in %s; open report.html, or trace.pftrace in Perfetto\n", num_ranks,
                num_ranks == 1 ? "" : "s", directory.c_str());
 }

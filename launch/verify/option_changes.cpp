@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 namespace ferry {
 namespace {
@@ -31,6 +32,14 @@ std::map<std::string, std::string> options_of(const CaptureInfo& info) {
   options["-np"] = std::to_string(info.world_size);
   std::erase_if(options, [](const auto& option) { return is_incidental_option(option.first); });
   return options;
+}
+
+/// Of an option that one run was given and the other was not: what the other did by itself, where its capture says that.
+std::optional<std::string> value_of(const std::string& option, const std::map<std::string, std::string>& given,
+                                    const CaptureInfo& info) {
+  if (const auto found = given.find(option); found != given.end()) return found->second;
+  if (const auto found = info.settings.find(option); found != info.settings.end()) return found->second;
+  return std::nullopt;
 }
 
 }  // namespace
@@ -68,18 +77,15 @@ bool is_workload_option(std::string_view option) {
 }
 
 std::vector<OptionChange> find_option_changes(const CaptureInfo& before, const CaptureInfo& after) {
-  std::map<std::string, OptionChange> changes;
-  for (const auto& [option, value] : options_of(before)) changes[option] = {.option = option, .before = value, .after = ""};
-  for (const auto& [option, value] : options_of(after)) {
-    changes[option].option = option;
-    changes[option].after = value;
+  const std::map<std::string, std::string> first = options_of(before), second = options_of(after);
+  std::map<std::string, std::string> given = first;
+  given.insert(second.begin(), second.end());
+  std::vector<OptionChange> changes;
+  for (const auto& [option, some_value] : given) {
+    const std::optional<std::string> a = value_of(option, first, before), b = value_of(option, second, after);
+    if (a != b) changes.push_back({.option = option, .before = a.value_or(""), .after = b.value_or("")});
   }
-  std::vector<OptionChange> found;
-  const auto given_in = [](const CaptureInfo& info, const std::string& option) { return options_of(info).contains(option); };
-  for (const auto& [option, change] : changes) {
-    if (change.before != change.after || given_in(before, option) != given_in(after, option)) found.push_back(change);
-  }
-  return found;
+  return changes;
 }
 
 }  // namespace ferry

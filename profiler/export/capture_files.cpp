@@ -22,9 +22,9 @@ std::size_t count_spans(const Capture& capture) {
   return count;
 }
 
-void write_compact(const std::filesystem::path& directory, const ReportInput& input) {
+void write_compact(const std::filesystem::path& directory, const ReportInput& input, FindFindings find) {
   if (!is_merged(input.capture)) {
-    write_report(directory, input);
+    write_report(directory, input, find);
     write_file(directory / "profile.pb.gz", [&](std::ostream& out) { out << encode_operator_profile(input); });
   }
   write_file(directory / "trace.pftrace", [&](std::ostream& out) { write_perfetto_trace(input, out); });
@@ -39,17 +39,17 @@ void write_text_timelines(const std::filesystem::path& directory, const ReportIn
 
 }  // namespace
 
-void write_capture_files(const std::filesystem::path& directory, Capture capture) {
+void write_capture_files(const std::filesystem::path& directory, Capture capture, FindFindings find) {
   write_capture(directory, capture);
   const bool has_text = count_spans(capture) <= kMaxTextSpans;
   const ReportInput input(std::move(capture));
-  write_compact(directory, input);
+  write_compact(directory, input, find);
   if (has_text) write_text_timelines(directory, input);
 }
 
-void write_derived_files(const std::filesystem::path& directory, Capture capture) {
+void write_derived_files(const std::filesystem::path& directory, Capture capture, FindFindings find) {
   const ReportInput input(std::move(capture));
-  write_compact(directory, input);
+  write_compact(directory, input, find);
   write_text_timelines(directory, input);
 }
 

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 
+#include "profiler/report/findings/action_text.h"
 #include "profiler/report/report_page.h"
 #include "profiler/report/views/views.h"
 #include "profiler/write_file.h"
@@ -41,6 +42,7 @@ std::string make_report_json(const std::vector<Finding>& findings, const std::ve
       one["saved_ms"] = finding.saved_ms;
       one["saved_share"] = finding.saved_share;
     }
+    if (!finding.actions.empty()) one["actions"] = actions_json(finding.actions);
     found.push_back(std::move(one));
   }
   for (const Table& table : tables) shown.push_back(to_json(table));
@@ -58,12 +60,20 @@ void write_text(const std::filesystem::path& path, const std::string& text) {
 
 }  // namespace
 
+std::vector<Table> make_report_tables(const ReportInput& input, const std::vector<Finding>& findings) {
+  std::vector<Table> tables = make_views(input);
+  Table actions = make_action_view(findings);
+  if (!actions.rows.empty()) tables.insert(tables.begin(), std::move(actions));
+  return tables;
+}
+
 std::string make_report_text(const std::vector<Finding>& findings, const std::vector<Table>& tables) {
   std::string text = "Findings\n";
   for (const Finding& finding : findings) {
     text += std::string("  ") + severity_name(finding.severity) + ": " + finding.text;
     if (!finding.table.empty()) text += " [" + finding.table + "]";
     text += "\n";
+    for (const Action& action : finding.actions) text += "    " + action_text(action) + "\n";
   }
   for (const Table& table : tables) {
     const bool is_wide = table.rows.size() == 1 && table.columns.size() > kWideColumns;
@@ -72,16 +82,18 @@ std::string make_report_text(const std::vector<Finding>& findings, const std::ve
   return text;
 }
 
-void write_report(const std::filesystem::path& directory, const ReportInput& input) {
-  const std::vector<Finding> findings = find_problems(input);
-  const std::vector<Table> tables = make_views(input);
+std::string write_report(const std::filesystem::path& directory, const ReportInput& input, FindFindings find) {
+  const std::vector<Finding> findings = find(input);
+  const std::vector<Table> tables = make_report_tables(input, findings);
   std::error_code code;
   std::filesystem::create_directory(directory / "csv", code);
   if (code) throw Error(ErrorCode::kUnavailable, "cannot make " + (directory / "csv").string() + ": " + code.message());
   for (const Table& table : tables) write_text(directory / "csv" / (table.id + ".csv"), to_csv(table));
-  write_text(directory / "report.txt", make_report_text(findings, tables));
+  const std::string text = make_report_text(findings, tables);
+  write_text(directory / "report.txt", text);
   write_text(directory / "report.json", make_report_json(findings, tables));
   write_text(directory / "report.html", make_report_page(make_title(input.capture.info), findings, tables));
+  return text;
 }
 
 }  // namespace ferry

@@ -10,11 +10,14 @@
 
 namespace ferry {
 
-/// Findings first, then every table, for a terminal.
+/// Every table: that of the findings' actions first, if they have any, then make_views().
+std::vector<Table> make_report_tables(const ReportInput& input, const std::vector<Finding>& findings);
+
+/// Findings first, with what to do about each, then every table, for a terminal.
 std::string make_report_text(const std::vector<Finding>& findings, const std::vector<Table>& tables);
 
-/// Writes report.txt, report.html, report.json (findings and tables) and csv/<table>.csv into `directory`, which exists. Throws
-/// Error{kUnavailable} with the system's reason.
-void write_report(const std::filesystem::path& directory, const ReportInput& input);
+/// Writes report.txt, report.html, report.json (findings and tables) and csv/<table>.csv into `directory`, which exists.
+/// Returns the text of report.txt. Throws Error{kUnavailable} with the system's reason.
+std::string write_report(const std::filesystem::path& directory, const ReportInput& input, FindFindings find = find_problems);
 
 }  // namespace ferry

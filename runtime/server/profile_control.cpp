@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "profiler/export/capture_files.h"
+#include "runtime/actions/advise.h"
 #include "runtime/base/error.h"
 #include "runtime/server/profile_request.h"
 
@@ -202,7 +203,7 @@ void ProfileControl::write(Complete complete) {
       write_capture(directory, capture);
       std::fprintf(stderr, "ferry: what this rank recorded is in %s; `ferry trace report` makes the rest\n", directory.c_str());
     } else {
-      write_capture_files(directory, std::move(capture));
+      write_capture_files(directory, std::move(capture), find_and_advise);
       std::fprintf(stderr, "ferry: timeline in %s\n", directory.c_str());
     }
   } catch (const std::exception& e) {  // not only Error: memory may run out

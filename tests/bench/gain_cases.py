@@ -57,7 +57,7 @@ def slowed(*arguments):
     return Setting(arguments=("--fault", f"slow:{VICTIM}x4", *arguments))
 
 
-PROMPTS, TALK, FEW, LOUD = (6, 512, 4), (8, 16, 400), (2, 16, 400), (4, 512, 2)
+PROMPTS, TALK, FEW, LOUD = (6, 512, 4), (8, 16, 400), (2, 16, 400), (4, 256, 2)
 CASES = {
     # Long prompts in steps of few rows.
     "small_budget": Case("--token-budget", alone("--token-budget", "80"), alone("--token-budget", "1024"), "TTFT", PROMPTS),

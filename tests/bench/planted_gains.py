@@ -105,7 +105,9 @@ def score(options, name, case, to, befores, afters):
     metric = statistics.mode(metric for metric, _ in found) if found else case.metric
     seen = [verified(options, before, after) for before, after in zip(befores, afters)]
     figures = [profiled | {key: (b.figures[key], a.figures[key]) for key in METRICS} for (profiled, _), b, a in zip(seen, befores, afters)]
-    pairs = [pair[metric] for pair in figures if metric in pair]
+    pairs = [pair[metric] for pair in figures if metric in pair and min(pair[metric]) > 0]
+    if not pairs:
+        raise RuntimeError(f"no run has the figure '{metric}': --measure and --seconds are too short")
     gains = [gain_of(metric, before, after) for before, after in pairs]
     low, high = interval(gains)
     result = {

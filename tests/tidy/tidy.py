@@ -26,6 +26,7 @@ ARROWS = {
     "comm": ["profiler", "runtime/net"],
     "moe": ["kernels", "comm", "profiler"],
     "runtime/plan": ["moe"],
+    "runtime/actions": ["profiler", "moe", "runtime/plan", "runtime/schedule"],
     "runtime/state": ["kernels", "profiler"],
     "runtime/schedule": [],
     "runtime/checkpoint": ["kernels", "profiler"],
@@ -36,9 +37,9 @@ ARROWS = {
     "runtime/trace": ["comm", "moe", "profiler", "runtime/schedule"],
     "runtime": ["kernels", "comm", "moe", "profiler", "runtime/net", "runtime/state", "runtime/schedule", "runtime/checkpoint", "runtime/text",
                 "runtime/model", "runtime/vision", "runtime/trace", "runtime/plan"],
-    "runtime/server": ["runtime", "runtime/net", "runtime/text", "runtime/grammar", "runtime/schedule", "runtime/trace", "ferry", "profiler"],
+    "runtime/server": ["runtime", "runtime/net", "runtime/text", "runtime/grammar", "runtime/schedule", "runtime/trace", "runtime/actions", "ferry", "profiler"],
     "launch": ["launch", "runtime", "runtime/checkpoint", "runtime/text", "runtime/model", "runtime/schedule", "runtime/server",
-               "runtime/trace", "runtime/plan", "moe", "kernels", "comm", "profiler"],
+               "runtime/trace", "runtime/plan", "runtime/actions", "moe", "kernels", "comm", "profiler"],
 }
 GENERATED = ("ferry/", "vllm/", "smg/", "build_info.h", "runtime/build_info.h", "profiler/export/perfetto.pb.h", "profiler/export/pprof.pb.h")  # includes of files that the build makes
 

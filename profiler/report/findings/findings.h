@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "profiler/report/findings/action.h"
 #include "profiler/report/timeline/report_input.h"
 
 namespace ferry {
@@ -17,8 +18,9 @@ struct Finding {
   std::string table;  // id of the table that shows it
   // Of those that name a rank by what it costs:
   int32_t rank = -1;
-  double saved_ms = 0;     // by which the capture's steps would be shorter without it
-  double saved_share = 0;  // of the time in steps
+  double saved_ms = 0;            // by which the capture's steps would be shorter without it
+  double saved_share = 0;         // of the time in steps
+  std::vector<Action> actions{};  // what to do about it, best first; of those who look for problems alone empty
 };
 
 /// "problem", "notice" or "info".
@@ -26,5 +28,8 @@ const char* severity_name(Finding::Severity severity);
 
 /// Worst first. Says so when nothing stands out.
 std::vector<Finding> find_problems(const ReportInput& input);
+
+/// Who makes a report's findings: find_problems(), or one who knows what to do about them as well.
+using FindFindings = std::vector<Finding> (*)(const ReportInput& input);
 
 }  // namespace ferry

@@ -38,6 +38,11 @@ TEST(OptionChangesTest, NamesWhatCameWentAndChanged) {
   EXPECT_EQ(changes[3].before, "4");
   EXPECT_EQ(changes[3].after, "2");
   EXPECT_TRUE(find_option_changes(before, before).empty());
+  after.settings = {{"--max-seqs", "16"}, {"--threads", "7"}, {"--prefill-chunk", "2048"}};
+  const std::vector<OptionChange> settled = find_option_changes(before, after);
+  ASSERT_EQ(settled.size(), 4U) << "what neither was given is no change";
+  EXPECT_EQ(settled[1].after, "16") << "what it did by itself";
+  EXPECT_EQ(settled[2].after, "2") << "what it was given";
 }
 
 }  // namespace

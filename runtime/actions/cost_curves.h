@@ -1,0 +1,40 @@
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "runtime/actions/replayed_steps.h"
+#include "runtime/plan/curve.h"
+
+namespace ferry {
+
+/// Something that was seen once: seconds at a size.
+struct SizedTime {
+  double size = 0;
+  double seconds = 0;
+};
+
+/// Means by size, sizes within a fifth of each other together. They rise with the size, or stay: what noise makes fall is
+/// averaged. Empty for none.
+Curve mean_curve(std::span<const SizedTime> times);
+
+/// A curve whose last straight line goes on with `slope` seconds a unit, where it has one point alone or ends; and begins at
+/// size 0 with what is left of its first point, at least `least`.
+Curve with_slope(Curve curve, double slope, double least = 0);
+
+/// How many seconds a unit takes between a curve's first and last point; nothing where its sizes lie too close together.
+double slope_of(const Curve& curve);
+
+/// What a row takes between the last point of one curve and the first of another, of larger sizes; 0 where that says nothing.
+double slope_between(const Curve& small, const Curve& large);
+
+/// What experts cost: call + touched * expert(rows / touched).
+struct ExpertCosts {
+  double call = 0;
+  Curve expert;
+};
+/// `time` is which of a call's times counts. Empty for no calls.
+ExpertCosts fit_expert_calls(std::span<const ExpertCall> calls, double ExpertCall::*time);
+
+}  // namespace ferry

@@ -1,0 +1,112 @@
+#include <algorithm>
+#include <set>
+
+#include "profiler/own_cores.h"
+#include "profiler/report/findings/format.h"
+#include "runtime/actions/command_change.h"
+#include "runtime/actions/proposals.h"
+
+// Ranks that share cores, and cores that no thread uses.
+
+namespace ferry {
+namespace {
+
+int64_t count_threads(const Capture& capture) {
+  int64_t sum = 0;
+  for (const RankCapture& rank : capture.ranks) sum += std::max(1, rank.num_threads);
+  return sum;
+}
+
+Finding cores_shared(const CaptureReplay& replay) {
+  const Capture& capture = replay.input.capture;
+  const auto cores = std::ssize(parse_cores(capture.ranks.front().cores));
+  std::string text = format("%zu ranks with %lld threads share ", capture.ranks.size(), whole(count_threads(capture)));
+  text += cores > 0 ? format("the same %lld cores", whole(cores)) : "the cores of one host";
+  text +=
+      ": they take turns, and each message waits until its reader has one. On one host further ranks bring memory, not speed.";
+  return {.severity = Finding::Severity::kNotice, .kind = "cores_shared", .text = text, .table = "run"};
+}
+
+}  // namespace
+
+void propose_ranks(const CaptureReplay& replay, std::vector<Proposal>& proposals) {
+  constexpr double kDoubt = 0.35;  // how much operators suffer from ranks beside them is guessed from their quickest quarter
+  if (!share_cores(replay.input)) return;
+  Proposal p{.answers = {"cores_shared"}, .own = cores_shared(replay), .action = {}};
+  p.action = {.kind = "ranks",
+              .text = "run everything in one process: all ranks of this job share one host's cores anyway",
+              .option = "-np",
+              .from = std::to_string(replay.input.capture.info.world_size),
+              .to = "1",
+              .assumes =
+                  "one process has memory for what the ranks had together; operators then all take what the quickest "
+                  "quarter of them took here"};
+  bool is_worth_it = false;
+  if (replay.costs && !replay.costs->worker_ranks.empty()) {
+    PlanReplay captured(replay);
+    PlanHost host = replay.costs->hosts.front();
+    host.role = HostRole::kAny;
+    host.alone = replay.costs->quiet;
+    PlanReplay model(replay, {host});
+    PlanCase alone = replay.costs->captured;
+    alone.workers = 0;
+    const GroupSaving found = find_group_saving(replay, captured, model, alone, kDoubt);
+    if (found.group != nullptr) {
+      p.action.metric = found.group->metric;
+      p.action.command = changed_command(replay.input.capture.info, "-np", "1");
+      is_worth_it = set_saving(p.action, found.group->tokens_per_s(), true, found.saving);
+    }
+  }
+  if (!is_worth_it) p.action.kind.clear();  // said all the same
+  proposals.push_back(std::move(p));
+}
+
+void propose_threads(const CaptureReplay& replay, std::vector<Proposal>& proposals) {
+  constexpr double kParallel = 0.9;  // of what operators take: the rest is one thread's
+  constexpr double kDoubt = 0.35;
+  const Capture& capture = replay.input.capture;
+  const RankCapture& own = capture.ranks.front();
+  const std::set<int> cores = parse_cores(own.cores);
+  const auto num_cores = static_cast<double>(cores.size()), num_threads = static_cast<double>(own.num_threads);
+  if (num_threads < 1 || num_cores <= num_threads || !own.device.name.empty()) return;
+  for (const RankCapture& other : capture.ranks) {
+    if (other.rank == own.rank || other.boot_id != own.boot_id) continue;
+    const std::set<int> theirs = parse_cores(other.cores);
+    if (theirs.empty() || std::ranges::any_of(theirs, [&](int core) { return cores.contains(core); })) return;
+  }
+  const double left = 1 - kParallel + kParallel * num_threads / num_cores;
+  GroupSaving best;
+  double all_saved_s = 0;
+  for (const StepGroup& group : replay.groups) {
+    double computing = 0;
+    for (const std::size_t i : group.steps) computing += replay.steps[i].parts.sum() - replay.steps[i].parts.exchange;
+    const double saved = computing * (1 - left);
+    all_saved_s += saved;
+    if (best.group != nullptr && saved <= best.saving.before_s - best.saving.after_s) continue;
+    best.group = &group;
+    best.saving = {.before_s = group.seconds, .after_s = group.seconds - saved, .noise = group.noise, .doubt = kDoubt};
+  }
+  if (best.group == nullptr) return;
+  best.saving.all_saved_s = all_saved_s;
+  const std::string to = std::to_string(cores.size());
+  Proposal p{
+      .answers = {"idle_cores"},
+      .own = {.severity = Finding::Severity::kNotice,
+              .kind = "idle_cores",
+              .text = format("The coordinator computes with %d thread%s and may run on %zu cores: %zu of them have "
+                             "nothing to do.",
+                             own.num_threads, own.num_threads == 1 ? "" : "s", cores.size(),
+                             cores.size() - static_cast<std::size_t>(own.num_threads)),
+              .table = "run"},
+      .action = {.kind = "threads",
+                 .text = "compute with a thread on every core",
+                 .option = "--threads",
+                 .from = std::to_string(own.num_threads),
+                 .to = to,
+                 .command = changed_command(capture.info, "--threads", to),
+                 .metric = best.group->metric,
+                 .assumes = "the cores are nobody else's, and nine tenths of what operators take is shared out over threads"}};
+  if (set_saving(p.action, best.group->tokens_per_s(), true, best.saving)) proposals.push_back(std::move(p));
+}
+
+}  // namespace ferry

@@ -1,0 +1,346 @@
+#include "runtime/actions/replay_costs.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "profiler/own_cores.h"
+#include "profiler/report/lost_time/exchanges.h"
+#include "profiler/report/lost_time/expert_load.h"
+#include "profiler/report/lost_time/lost_time.h"
+#include "profiler/report/timeline/step_slices.h"
+#include "runtime/actions/cost_curves.h"
+#include "runtime/actions/nonnegative_fit.h"
+
+namespace ferry {
+namespace {
+
+double real(std::size_t value) { return static_cast<double>(value); }
+
+/// Where steps of one kind have one size only, their rows take what those of the other kind do, or what lies between both.
+void set_slopes(Curve& decode, Curve& prefill) {
+  const double between = slope_between(decode, prefill);
+  const double of_decode = slope_of(decode), of_prefill = slope_of(prefill);
+  decode = with_slope(std::move(decode), of_prefill > 0 ? of_prefill : between);
+  prefill = with_slope(std::move(prefill), of_decode > 0 ? of_decode : between);
+}
+
+bool is_shared(const RankCapture& a, const RankCapture& b) {
+  if (a.boot_id != b.boot_id || a.host != b.host) return false;
+  if (a.cores.empty() || b.cores.empty()) return true;  // an older capture does not say
+  const std::set<int> mine = parse_cores(a.cores);
+  return std::ranges::any_of(parse_cores(b.cores), [&](int core) { return mine.contains(core); });
+}
+
+/// Of a device whose costs are fitted: where its steps' parts, expert calls and bytes come from.
+class CostFinder {
+ public:
+  CostFinder(const ReportInput& input, std::span<const ReplayedStep> steps, std::span<const ExpertCall> calls,
+             const RoutingShape& shape)
+      : input_(input), steps_(steps), calls_(calls), shape_(shape) {}
+
+  std::optional<ReplayCosts> find();
+
+ private:
+  void find_workers();
+  void find_model();
+  void find_bytes();
+  bool is_saturated() const;
+  double busy_share(int32_t rank) const;
+  void fit_host();
+  void fit_workers();
+  RankCosts coordinator_costs(StepParts ReplayedStep::*which, double ExpertCall::*time, double factor) const;
+  Curve part_curve(StepParts ReplayedStep::*which, double StepParts::*part, bool is_decode) const;
+  Curve exchange_curve(bool with_decode, bool with_prefill) const;
+  double link_slope() const;
+  double serial_factor() const;
+  double worker_thread_share() const;
+  bool counts(const ReplayedStep& step, bool is_decode) const {
+    return is_decode ? step.prefill_rows == 0 && step.decode_rows > 0 : step.decode_rows == 0 && step.prefill_rows > 0;
+  }
+  double layers() const { return real(shape_.layers.size()); }
+
+  const ReportInput& input_;
+  std::span<const ReplayedStep> steps_;
+  std::span<const ExpertCall> calls_;
+  const RoutingShape& shape_;
+  ReplayCosts costs_;
+  std::vector<double> step_bytes_;    // of each step, both ways
+  std::vector<double> step_longest_;  // of each step: seconds in which workers were at work, layer by layer
+  std::vector<double> step_planned_;  // likewise, were cores all that they wait for
+};
+
+void CostFinder::find_workers() {
+  const CaptureInfo& info = input_.capture.info;
+  std::set<int32_t> ranks;
+  const std::size_t num_experts = info.expert_rank.size();
+  for (const int64_t layer : shape_.layers)
+    for (std::size_t e = 0; e < num_experts; ++e)
+      for (const int32_t rank : find_holders(info, static_cast<std::size_t>(layer), e))
+        if (rank > 0) ranks.insert(rank);
+  costs_.worker_ranks.assign(ranks.begin(), ranks.end());
+  std::map<int32_t, std::size_t> worker_of;
+  for (std::size_t w = 0; w < costs_.worker_ranks.size(); ++w) worker_of[costs_.worker_ranks[w]] = w;
+  for (const int64_t layer : shape_.layers) {
+    LayerPlacement placement(costs_.worker_ranks.size());
+    for (std::size_t e = 0; e < num_experts; ++e)
+      for (const int32_t rank : find_holders(info, static_cast<std::size_t>(layer), e))
+        if (rank > 0) placement[worker_of[rank]].push_back({static_cast<int32_t>(e)});
+    costs_.placement.push_back(std::move(placement));
+  }
+}
+
+void CostFinder::find_model() {
+  const CaptureInfo& info = input_.capture.info;
+  PlanModel& m = costs_.model;
+  m.shape = info.model.name;
+  m.num_expert_layers = std::ssize(shape_.layers);
+  m.num_layers = std::max<int64_t>(m.num_expert_layers, std::ssize(info.model.layer_types));
+  m.num_experts = shape_.num_experts;
+  m.top_k = shape_.top_k;
+  double sent = 0, rows_sent = 0, back = 0, rows_back = 0;
+  for (const Message& message : input_.timeline.messages)
+    (message.is_dispatch ? sent : back) += static_cast<double>(message.bytes);
+  for (const Slice& slice : input_.timeline.slices)
+    if (slice.zone == Zone::kDispatch) rows_sent += slice.a;
+  for (const ExpertCall& call : calls_) rows_back += call.rank > 0 ? call.rows : 0;
+  m.row_out_bytes = rows_sent > 0 ? sent / rows_sent : 0;
+  m.row_in_bytes = rows_back > 0 ? back / rows_back : 0;
+}
+
+void CostFinder::find_bytes() {
+  const StepIndex index(input_.timeline);
+  step_bytes_.assign(steps_.size(), 0);
+  step_longest_.assign(steps_.size(), 0);
+  for (const Message& message : input_.timeline.messages) {
+    const int32_t step = index.find(message.step);
+    if (step >= 0) step_bytes_[static_cast<std::size_t>(step)] += static_cast<double>(message.bytes);
+  }
+  step_planned_.assign(steps_.size(), 0);
+  costs_.step_imbalance.assign(steps_.size(), 0);
+  for (const Exchanges exchanges = find_exchanges(input_); const Exchange& exchange : exchanges.list) {
+    const int32_t step = index.find(exchange.id.step);
+    if (step < 0) continue;
+    int64_t first = INT64_MAX, last = INT64_MIN, longest = 0;
+    double in_turn = 0, of_all = 0;
+    for (const Reply& reply : exchanges.replies_of(exchange)) {
+      if (reply.rows == 0) continue;
+      first = std::min(first, reply.arrived_ns), last = std::max(last, reply.posted_ns);
+      longest = std::max(longest, reply.work_ns());
+      of_all += static_cast<double>(reply.work_ns());
+      in_turn += busy_share(reply.rank) * static_cast<double>(reply.work_ns());
+    }
+    if (last <= first) continue;
+    const auto at = static_cast<std::size_t>(step);
+    const double mean_ns = of_all / std::max(1.0, real(exchange.last - exchange.first));
+    costs_.step_imbalance[at] += 1e-9 * (static_cast<double>(longest) - mean_ns);
+    step_longest_[at] += 1e-9 * static_cast<double>(costs_.is_together ? last - first : longest);
+    step_planned_[at] += 1e-9 * std::max(in_turn, static_cast<double>(longest));
+  }
+}
+
+/// Of its host's cores, how many a rank's threads take.
+double CostFinder::busy_share(int32_t rank) const {
+  const RankCapture& r = input_.capture.ranks.at(static_cast<std::size_t>(rank));
+  const std::set<int> cores = parse_cores(r.cores);
+  if (cores.empty()) return 1;
+  return std::min(1.0, std::max(1, r.num_threads) / real(cores.size()));
+}
+
+/// Whether workers, all at once, have more to do than their cores can: then none of them is what the others wait for.
+bool CostFinder::is_saturated() const {
+  double in_turn = 0, longest = 0;
+  for (const Exchanges exchanges = find_exchanges(input_); const Exchange& exchange : exchanges.list) {
+    double of_all = 0, of_one = 0;
+    for (const Reply& reply : exchanges.replies_of(exchange)) {
+      of_all += busy_share(reply.rank) * static_cast<double>(reply.work_ns());
+      of_one = std::max(of_one, static_cast<double>(reply.work_ns()));
+    }
+    in_turn += of_all, longest += of_one;
+  }
+  return in_turn >= longest;
+}
+
+Curve CostFinder::part_curve(StepParts ReplayedStep::*which, double StepParts::*part, bool is_decode) const {
+  std::vector<SizedTime> times;
+  for (const ReplayedStep& step : steps_)
+    if (counts(step, is_decode)) times.push_back({step.rows(), (step.*which).*part});
+  return mean_curve(times);
+}
+
+/// What a layer's messages take beside the workers' work, over bytes both ways.
+Curve CostFinder::exchange_curve(bool with_decode, bool with_prefill) const {
+  std::vector<SizedTime> times;
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    const ReplayedStep& step = steps_[i];
+    const bool is_wanted = (with_decode && counts(step, true)) || (with_prefill && counts(step, false));
+    if (!is_wanted || step_bytes_[i] <= 0) continue;
+    const double hidden = costs_.is_together ? 0 : step.parts.shared;  // workers are at work meanwhile
+    const double beside = std::max(0.0, step.parts.exchange + hidden - step_longest_[i]);
+    times.push_back({step_bytes_[i] / layers(), beside / layers()});
+  }
+  return with_slope(mean_curve(times), link_slope());
+}
+
+/// Seconds for each byte of an exchange, by messages of unlike sizes: rows that go out have fewer bytes than those that come
+/// back. The worker whose bytes take longest decides, and it has its share of them.
+double CostFinder::link_slope() const {
+  std::map<int32_t, std::vector<FitPoint>> messages;  // by worker
+  for (const Message& m : input_.timeline.messages) {
+    const double seconds = 1e-9 * static_cast<double>(m.receive_end_ns - std::max(m.send_begin_ns, m.receive_begin_ns));
+    messages[m.is_dispatch ? m.target : m.source].push_back(
+        {{1, static_cast<double>(m.bytes), 0}, std::max(0.0, seconds), 1 / std::max(1.0, static_cast<double>(m.bytes))});
+  }
+  double most = 0;
+  for (const auto& [rank, points] : messages) most = std::max(most, fit_nonnegative(points)[1]);
+  return most / std::max(1.0, real(costs_.worker_ranks.size()));
+}
+
+/// What a worker that shares cores would take with all of them, as a share of what it takes: what it did with its threads, and
+/// what of that was waiting for the others, as workers were at work for less than the sum of all.
+double CostFinder::serial_factor() const {
+  double planned = 0, windows = 0;
+  for (const double window : step_longest_) windows += window;
+  for (const double window : step_planned_) planned += window;
+  return planned > 0 ? busy_share(costs_.worker_ranks.front()) * std::min(1.0, windows / planned) : 1;
+}
+
+/// Threads of a worker over those of the coordinator.
+double CostFinder::worker_thread_share() const {
+  const std::vector<RankCapture>& ranks = input_.capture.ranks;
+  const double worker = std::max(1, ranks.at(static_cast<std::size_t>(costs_.worker_ranks.front())).num_threads);
+  return worker / std::max(1, ranks.front().num_threads);
+}
+
+RankCosts CostFinder::coordinator_costs(StepParts ReplayedStep::*which, double ExpertCall::*time, double factor) const {
+  RankCosts c;
+  c.own_decode = part_curve(which, &StepParts::own, true);
+  c.own_prefill = part_curve(which, &StepParts::own, false);
+  c.shared_decode = part_curve(which, &StepParts::shared, true);
+  c.shared_prefill = part_curve(which, &StepParts::shared, false);
+  set_slopes(c.own_decode, c.own_prefill);
+  set_slopes(c.shared_decode, c.shared_prefill);
+  std::vector<SizedTime> heads;
+  for (const ReplayedStep& step : steps_)
+    if (counts(step, true)) heads.push_back({step.rows(), (step.*which).head});
+  if (heads.empty())
+    for (const ReplayedStep& step : steps_)
+      if (counts(step, false)) heads.push_back({1, (step.*which).head});
+  c.head = with_slope(mean_curve(heads), 0);
+  const ExpertCosts experts = fit_expert_calls(calls_, time);
+  c.expert_call = factor * experts.call;
+  c.expert = experts.expert.times(factor);
+  return c;
+}
+
+void CostFinder::fit_host() {
+  const RankCapture& own = input_.capture.ranks.front();
+  const std::set<int> cores = parse_cores(own.cores);
+  PlanHost host{.name = own.host,
+                .count = 1,
+                .role = costs_.is_together || costs_.worker_ranks.empty() ? HostRole::kAny : HostRole::kCoordinators,
+                .cores = cores.empty() ? std::max(1, own.num_threads) : std::ssize(cores),
+                .read_bytes_per_s = input_.capture.info.read_bytes_per_s,
+                .load_bytes_per_s = 1e9,
+                .flops_per_s = input_.capture.info.flops_per_s,
+                .link_bytes_per_s = 1e18,
+                .handling = {},
+                .exchange = {},
+                .is_measured = true,
+                .alone = {},
+                .together = {}};
+  const auto workers = std::ssize(costs_.worker_ranks);
+  const double threads = workers == 0 ? 1 : std::min(1.0, worker_thread_share());
+  costs_.quiet = coordinator_costs(&ReplayedStep::quiet, &ExpertCall::quiet, threads);
+  if (workers > 0)
+    host.worker_threads =
+        std::max(1, input_.capture.ranks.at(static_cast<std::size_t>(costs_.worker_ranks.front())).num_threads);
+  if (!costs_.is_together) {
+    host.alone = coordinator_costs(&ReplayedStep::parts, &ExpertCall::seconds, 1);
+    const Curve beside = exchange_curve(true, true);
+    if (!beside.points.empty()) host.link_s = beside.points.front().seconds;
+    host.handling = beside;
+    costs_.hosts.push_back(std::move(host));
+    return;
+  }
+  host.alone = costs_.quiet;
+  SharedCosts shared{.workers = workers,
+                     .costs = coordinator_costs(&ReplayedStep::parts, &ExpertCall::seconds, serial_factor())};
+  shared.costs.exchange_decode = exchange_curve(true, false);
+  shared.costs.exchange_prefill = exchange_curve(false, true);
+  host.together.push_back(std::move(shared));
+  costs_.hosts.push_back(std::move(host));
+}
+
+/// Workers that do not share cores: each on a host of its own, as fast as it was.
+void CostFinder::fit_workers() {
+  const ExpertCosts pooled = fit_expert_calls(calls_, &ExpertCall::seconds);
+  for (const int32_t rank : costs_.worker_ranks) {
+    double predicted = 0, measured = 0;
+    for (const ExpertCall& call : calls_) {
+      if (call.rank != rank || call.touched <= 0) continue;
+      predicted += pooled.call + call.touched * pooled.expert.at(call.rows / call.touched);
+      measured += call.seconds;
+    }
+    const double factor = predicted > 0 ? measured / predicted : 1;
+    PlanHost host = costs_.hosts.front();
+    host.name = input_.capture.ranks.at(static_cast<std::size_t>(rank)).host + " rank " + std::to_string(rank);
+    host.role = HostRole::kWorkers;
+    host.cores = std::max(1, input_.capture.ranks.at(static_cast<std::size_t>(rank)).num_threads);
+    host.alone.expert_call = factor * pooled.call;
+    host.alone.expert = pooled.expert.times(factor);
+    costs_.hosts.push_back(std::move(host));
+  }
+}
+
+std::optional<ReplayCosts> CostFinder::find() {
+  const CaptureInfo& info = input_.capture.info;
+  if (shape_.layers.empty() || calls_.empty() || info.level < TraceLevel::kOperators || !info.model.top_k) return {};
+  for (const int64_t layer : shape_.layers)
+    if (layer < 0 || layer >= std::ssize(info.expert_tokens)) return {};
+  if (shape_.num_experts != std::ssize(info.expert_rank)) return {};
+  find_workers();
+  if (std::ssize(costs_.worker_ranks) > std::min(kMaxWorkers, shape_.num_experts)) return {};
+  costs_.is_together = !costs_.worker_ranks.empty() && share_cores(input_) && is_saturated();
+  find_model();
+  find_bytes();
+  fit_host();
+  if (!costs_.is_together) fit_workers();
+  const auto setting = [&](const char* name) {
+    const auto found = info.settings.find(name);
+    return found == info.settings.end() ? std::string() : found->second;
+  };
+  costs_.captured.workers = std::ssize(costs_.worker_ranks);
+  costs_.captured.adds_on_workers = setting("--combine") == "fast";
+  costs_.captured.micro_batch_rows = setting("--micro-batch").empty() ? 0 : std::atoll(setting("--micro-batch").c_str());
+  if (costs_.captured.adds_on_workers) {
+    // Rows back are fewer than those that were computed: one a token that a worker got.
+    double back = 0, rows = 0;
+    for (const Message& message : input_.timeline.messages)
+      back += message.is_dispatch ? 0 : static_cast<double>(message.bytes);
+    for (const Slice& slice : input_.timeline.slices) rows += slice.zone == Zone::kDispatch ? slice.a : 0;
+    if (rows > 0) costs_.model.row_in_bytes = back / rows;
+  }
+  return std::move(costs_);
+}
+
+}  // namespace
+
+bool share_cores(const ReportInput& input) {
+  constexpr double kWaits = 0.05;  // of the time in steps
+  const std::vector<RankCapture>& ranks = input.capture.ranks;
+  if (ranks.size() < 2) return false;
+  bool overlap = true;
+  for (const RankCapture& rank : ranks) overlap = overlap && is_shared(ranks.front(), rank);
+  if (!overlap) return false;
+  int64_t core_wait_ns = 0;
+  for (const RankLoss& loss : find_lost_time(input).ranks) core_wait_ns += loss.core_wait_ns;
+  return static_cast<double>(core_wait_ns) > kWaits * static_cast<double>(total_step_ns(input.timeline));
+}
+
+std::optional<ReplayCosts> find_replay_costs(const ReportInput& input, std::span<const ReplayedStep> steps,
+                                             std::span<const ExpertCall> calls, const RoutingShape& shape) {
+  return CostFinder(input, steps, calls, shape).find();
+}
+
+}  // namespace ferry

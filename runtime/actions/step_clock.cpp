@@ -1,0 +1,51 @@
+#include "runtime/actions/step_clock.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "runtime/actions/cost_curves.h"
+#include "runtime/actions/nonnegative_fit.h"
+
+namespace ferry {
+
+StepClock::StepClock(std::span<const ReplayedStep> steps, double gap_s) : gap_s_(gap_s) {
+  std::vector<SizedTime> decode, prefill;
+  std::vector<FitPoint> all;
+  for (const ReplayedStep& step : steps) {
+    if (step.rows() == 0) continue;
+    const double seconds = step.parts.sum();
+    if (step.prefill_rows == 0) decode.push_back({step.decode_rows, seconds});
+    if (step.decode_rows == 0) prefill.push_back({step.prefill_rows, seconds});
+    all.push_back({{1, step.decode_rows, step.prefill_rows}, seconds, 1 / std::max(seconds * seconds, 1e-12)});
+  }
+  const auto [fixed, per_decode, per_prefill] = fit_nonnegative(all);
+  decode_ = mean_curve(decode);
+  prefill_ = mean_curve(prefill);
+  const auto line = [&](double slope) { return Curve{{{0, fixed}, {1024, fixed + 1024 * slope}}}; };
+  decode_ = decode_.points.empty() ? line(per_decode) : with_slope(decode_, per_decode);
+  prefill_ = prefill_.points.empty() ? line(per_prefill) : with_slope(prefill_, per_prefill);
+  fixed_s_ = std::min(decode_.at(0), prefill_.at(0));
+  double measured = 0, predicted = 0;
+  for (const ReplayedStep& step : steps) {
+    if (step.prefill_rows == 0 || step.decode_rows == 0) continue;
+    measured += step.parts.sum();
+    predicted += of_rows(step.decode_rows, step.prefill_rows);
+  }
+  if (predicted > 0) mixed_factor_ = measured / predicted;
+  double rows = 0, sequences = 0;
+  for (const ReplayedStep& step : steps) rows += step.decode_rows, sequences += step.sequences;
+  if (sequences > 0) rows_per_sequence_ = std::max(1.0, rows / sequences);
+}
+
+double StepClock::of_rows(double decode_rows, double prefill_rows) const {
+  if (prefill_rows == 0) return decode_.at(decode_rows);
+  if (decode_rows == 0) return prefill_.at(prefill_rows);
+  const double both = decode_.at(decode_rows) + prefill_.at(prefill_rows) - fixed_s_;
+  return mixed_factor_ * std::max(decode_.at(decode_rows), both);
+}
+
+double StepClock::seconds(double num_decoding, double prefill_rows) const {
+  return gap_s_ + of_rows(num_decoding * rows_per_sequence_, prefill_rows);
+}
+
+}  // namespace ferry

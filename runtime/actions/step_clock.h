@@ -1,0 +1,32 @@
+#pragma once
+
+#include <span>
+
+#include "runtime/actions/replayed_steps.h"
+#include "runtime/plan/curve.h"
+
+namespace ferry {
+
+/// How long a step takes, by how many rows decode in it and how many are of prompts. Of a capture: steps of one kind as curves
+/// over their rows, mixed ones as what both kinds take without what a step takes once.
+class StepClock {
+ public:
+  /// `gap_s` is added to every step: what lies between two of them.
+  StepClock(std::span<const ReplayedStep> steps, double gap_s);
+
+  /// Of so many sequences that decode, each with as many rows as they had on average: drafts may be among them.
+  double seconds(double num_decoding, double prefill_rows) const;
+  /// What a step takes that has no rows to speak of.
+  double fixed_s() const { return fixed_s_; }
+
+ private:
+  Curve decode_, prefill_;
+  double fixed_s_ = 0;
+  double mixed_factor_ = 1;  // measured mixed steps over what this predicts of them
+  double rows_per_sequence_ = 1;
+  double gap_s_;
+
+  double of_rows(double decode_rows, double prefill_rows) const;
+};
+
+}  // namespace ferry

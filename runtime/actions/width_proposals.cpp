@@ -1,0 +1,125 @@
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "profiler/report/findings/format.h"
+#include "profiler/report/timeline/step_slices.h"
+#include "runtime/actions/command_change.h"
+#include "runtime/actions/proposals.h"
+
+// Weights in fewer bits, where reading them is what takes time.
+
+namespace ferry {
+namespace {
+
+struct Width {
+  const char* name;
+  double bytes_of_bf16;  // scales included
+};
+constexpr std::array<Width, 2> kWidths{{{"w8a8", 0.52}, {"w4a8", 0.28}}};
+
+/// Whether `--quantize` changes what the operator multiplies with.
+bool is_quantized(const OperatorFacts& facts) {
+  switch (facts.zone) {
+    case Zone::kRouter:
+    case Zone::kInProjA:
+    case Zone::kInProjB:
+    case Zone::kSharedGate:
+    case Zone::kAttention:
+    case Zone::kChunkDeltaRule:
+    case Zone::kRecurrentDeltaRule: return false;
+    default: return facts.factors == Factors::kValues;
+  }
+}
+
+/// Bytes of all weights that `--quantize` makes smaller.
+double weight_bytes(const CaptureInfo& info) {
+  double sum = 0;
+  for (const OperatorFacts& facts : info.model.operators) {
+    if (!is_quantized(facts)) continue;
+    const auto experts = static_cast<double>(info.expert_rank.size());
+    sum += static_cast<double>(facts.num_layers) * (facts.bytes.fixed + experts * facts.bytes.per_b);
+  }
+  return sum;
+}
+
+/// Of a group's steps: how long ranks computed with such weights, were they read alone, as a share of what that took.
+struct Reading {
+  double seconds = 0;  // of those operators, as far as steps wait for them
+  double read_s = 0;   // that memory's roof would take for their weights
+  double share() const { return seconds > 0 ? std::min(1.0, read_s / seconds) : 0; }
+};
+
+Reading find_reading(const CaptureReplay& replay, const StepGroup& group) {
+  const ReportInput& input = replay.input;
+  const CaptureInfo& info = input.capture.info;
+  std::set<std::size_t> wanted;
+  for (const std::size_t i : group.steps) wanted.insert(replay.steps[i].index);
+  Reading reading;
+  const auto add = [&](const Slice& slice, double share) {
+    const OperatorFacts* facts = find_operator(info.model.operators, slice.zone);
+    if (facts == nullptr || !is_quantized(*facts)) return;
+    const SpanCounts counts{.rows = 0, .b = static_cast<double>(slice.b), .keys = 0};
+    reading.seconds += share * 1e-9 * static_cast<double>(slice.self_ns);
+    reading.read_s += share * facts->bytes.of(counts) / info.read_bytes_per_s;
+  };
+  for_each_step_slice(input.timeline, [&](std::size_t i, const Slice& slice) {
+    if (wanted.contains(i)) add(slice, 1);
+  });
+  const StepIndex index(input.timeline);
+  const double workers = std::max(1.0, static_cast<double>(info.world_size - 1));
+  for (const Slice& slice : input.timeline.slices) {
+    const int32_t rank = input.timeline.lanes[static_cast<std::size_t>(slice.lane)].rank;
+    if (rank == 0 || zone_info(slice.zone).part != Part::kExperts) continue;
+    const int32_t step = index.find(slice.step);
+    if (step >= 0 && wanted.contains(static_cast<std::size_t>(step))) add(slice, 1 / workers);
+  }
+  return reading;
+}
+
+}  // namespace
+
+void propose_width(const CaptureReplay& replay, std::vector<Proposal>& proposals) {
+  constexpr double kBound = 0.4;  // of the roof, from which on an operator is taken to wait for memory
+  constexpr double kDoubt = 0.35;
+  constexpr double kCached = 64e6;  // bytes: weights that caches hold are not read from memory
+  const CaptureInfo& info = replay.input.capture.info;
+  if (replay.setting("--quantize", "none") != "none" || info.model.dtype != "bf16" || info.read_bytes_per_s <= 0) return;
+  if (weight_bytes(info) < kCached) return;
+  for (const RankCapture& rank : replay.input.capture.ranks)
+    if (!rank.device.name.empty()) return;
+  for (const StepGroup& group : replay.groups) {
+    if (!group.is_decode) continue;
+    const Reading reading = find_reading(replay, group);
+    if (reading.share() < kBound) continue;
+    for (const Width& width : kWidths) {
+      const double saved = reading.seconds * (1 - width.bytes_of_bf16);
+      Proposal p{
+          .answers = {"memory_bound"},
+          .rank = -1,
+          .own = {.severity = Finding::Severity::kInfo,
+                  .kind = "memory_bound",
+                  .text = format("Decoding reads weights at %.0f %% of what memory gives: fewer bits are what makes it faster.",
+                                 100 * reading.share()),
+                  .table = "operator"},
+          .action = {.kind = "width",
+                     .text = format("hold weights as %s, which changes results a little", width.name),
+                     .option = "--quantize",
+                     .from = "none",
+                     .to = width.name,
+                     .command = changed_command(info, "--quantize", width.name),
+                     .metric = group.metric,
+                     .assumes = "operators that wait for memory take as much less as their weights have fewer bytes"}};
+      if (set_saving(p.action, group.tokens_per_s(), true,
+                     {.before_s = group.seconds,
+                      .after_s = group.seconds - saved,
+                      .all_saved_s = saved,
+                      .noise = group.noise,
+                      .doubt = kDoubt}))
+        proposals.push_back(std::move(p));
+    }
+    return;  // of the group that takes longest
+  }
+}
+
+}  // namespace ferry

@@ -1,0 +1,159 @@
+#include "runtime/actions/advise.h"
+
+#include <gtest/gtest.h>
+
+#include "profiler/report/findings/action_text.h"
+#include "tests/runtime/actions/replay_fixture.h"
+
+namespace ferry {
+namespace {
+
+using test::KnownCapture;
+using test::KnownRun;
+
+const Action* find_action(const std::vector<Finding>& findings, const std::string& kind) {
+  for (const Finding& finding : findings)
+    for (const Action& action : finding.actions)
+      if (action.kind == kind) return &action;
+  return nullptr;
+}
+
+std::string all_actions(const std::vector<Finding>& findings) {
+  std::string text;
+  for (const Finding& finding : findings) {
+    text += finding.kind + ": " + finding.text + "\n";
+    for (const Action& action : finding.actions) text += "  " + action_text(action) + " " + action.assumes + "\n";
+  }
+  return text;
+}
+
+std::vector<Finding> advise(Capture capture) {
+  const ReportInput input(std::move(capture));
+  return find_and_advise(input);
+}
+
+TEST(AdviseTest, AQuietRunGetsNoAdvice) {
+  for (const int32_t workers : {0, 1, 2, 4}) {
+    for (int64_t wiggle = 0; wiggle <= 30; wiggle += 10) {
+      KnownCapture run({.num_workers = workers, .link_us = 5, .wiggle_us = wiggle});
+      for (int i = 0; i < 40; ++i) run.step(Phase::kDecode, 8, 8);
+      const std::vector<Finding> findings = advise(run.take());
+      for (const Finding& finding : findings) EXPECT_TRUE(finding.actions.empty()) << workers << '\n' << all_actions(findings);
+    }
+  }
+}
+
+TEST(AdviseTest, CopiesAreWorthWhatAnEvenShareIs) {
+  KnownCapture run({.num_workers = 4, .expert_us = 40, .expert_row_us = 10, .link_us = 5, .hot_worker = 1});
+  double took = 0;
+  for (int i = 0; i < 200; ++i) took += run.step(Phase::kDecode, 8, 8);
+  const std::vector<Finding> findings = advise(run.take());
+  const Action* action = find_action(findings, "redundancy");
+  ASSERT_NE(action, nullptr) << all_actions(findings);
+  EXPECT_EQ(action->option, "--redundancy");
+  EXPECT_EQ(action->metric, "decode tokens/s");
+  EXPECT_NEAR(action->before, 200 * 8 / (took * 1e-6), 1e-3 * action->before);
+  EXPECT_GT(action->after, action->before);
+}
+
+TEST(AdviseTest, ASlowWorkerIsLeftOut) {
+  KnownCapture run({.num_workers = 3, .link_us = 5, .slow = {1, 8, 1}});
+  for (int i = 0; i < 200; ++i) run.step(Phase::kDecode, 8, 8);
+  const std::vector<Finding> findings = advise(run.take());
+  const Action* action = find_action(findings, "leave_out");
+  ASSERT_NE(action, nullptr) << all_actions(findings);
+  EXPECT_EQ(action->from, "4");
+  EXPECT_EQ(action->to, "3");
+  EXPECT_EQ(action->command, "launch/mpirun.sh -np 3 build/ferry serve --model m");
+  // Two workers then have eight experts each of which sixteen rows touch all: 8 * 20 + 16 / 2 * 2 us, behind 100 + 80 + 30 + 5.
+  const double after = 100 + 80 + 30 + 5 + 8 * 20 + 8 * 2;
+  EXPECT_NEAR(1e6 * 8 / action->after, after, 0.12 * after) << all_actions(findings);
+}
+
+/// 2 cores, of which one works.
+TEST(AdviseTest, ThreadsThatAreMissingAreNamed) {
+  KnownCapture run({.num_workers = 0});
+  for (int i = 0; i < 40; ++i) run.step(Phase::kDecode, 8, 8);
+  run.rank(0).cores = "0-1";
+  const std::vector<Finding> findings = advise(run.take());
+  const Action* action = find_action(findings, "threads");
+  ASSERT_NE(action, nullptr) << all_actions(findings);
+  EXPECT_EQ(action->to, "2");
+  EXPECT_NEAR(action->after / action->before, 1 / 0.55, 1e-6);
+  EXPECT_EQ(action->command, "build/ferry serve --model m --threads 2");
+}
+
+/// 4 sequences that try 3 drafts each, of which none is ever right: each step gives 4 tokens for 16 rows.
+TEST(AdviseTest, DraftsThatAreNeverRightAreNotWorthTheirRows) {
+  KnownCapture run({.num_workers = 0});
+  run.info().settings["--speculate"] = "3";
+  for (int i = 0; i < 40; ++i) {
+    const uint64_t begin = run.now();
+    run.step(Phase::kDecode, 16, 4);
+    for (uint32_t r = 0; r < 4; ++r)
+      run.small().span(0, Zone::kRequestVerify, begin, run.now() - 1000, r, pack_verify(3, 0), {run.num_steps() - 1, kNoLayer});
+    run.step(Phase::kPrefill, 64, 1);
+  }
+  const std::vector<Finding> findings = advise(run.take());
+  const Action* action = find_action(findings, "drafts");
+  ASSERT_NE(action, nullptr) << all_actions(findings);
+  EXPECT_EQ(action->from, "3");
+  EXPECT_EQ(action->to, "0");
+  // 16 rows touch all 16 experts; 4 rows 8 of them.
+  const double before = 100 + 160 + 30 + 16 * 20 + 32 * 2, after = 100 + 40 + 30 + 8 * 20 + 8 * 2;
+  EXPECT_NEAR(action->before, 4e6 / before, 0.01 * action->before);
+  EXPECT_NEAR(action->after, 4e6 / after, 0.12 * action->after) << all_actions(findings);
+}
+
+TEST(AdviseTest, SmallPiecesOfPromptsAreFewerAndLarger) {
+  KnownCapture run({.num_workers = 0});
+  run.info().settings["--prefill-chunk"] = "64";
+  run.info().settings["--token-budget"] = "2112";
+  run.info().settings["--max-seqs"] = "4";
+  // Prompts of 320 tokens, each in five pieces, and one token.
+  for (uint32_t r = 0; r < 12; ++r) {
+    const uint64_t arrival = run.now();
+    for (int piece = 0; piece < 5; ++piece) {
+      const uint64_t begin = run.now();
+      run.step(Phase::kPrefill, piece == 4 ? 32 : 64, 1);
+      run.small().span(0, Zone::kRequestStep, begin, run.now() - 1000, r, piece == 4 ? 32 : 64,
+                       {run.num_steps() - 1, kNoLayer});
+    }
+    run.small().span(0, Zone::kRequestQueue, arrival, arrival + 10, r, 288);
+    run.small().span(0, Zone::kRequestPrefill, arrival + 10, run.now() - 1000, r, 288);
+    run.small().span(0, Zone::kRequestFinish, run.now() - 1000, run.now() - 1000, r, 2);
+  }
+  const std::vector<Finding> findings = advise(run.take());
+  const Action* action = find_action(findings, "prefill_chunk");
+  ASSERT_NE(action, nullptr) << all_actions(findings);
+  EXPECT_EQ(action->option, "--prefill-chunk");
+  EXPECT_EQ(action->from, "64");
+  EXPECT_EQ(action->metric, "TTFT p50 ms");
+  // Five steps of 100 + 30 us and what experts take once become one; its rows take as long.
+  const double rows = 288 * 10 + 2 * 288 * 2, once = 100 + 30 + 16 * 20;
+  EXPECT_NEAR(action->before, (rows + 5 * once + 4) / 1000, 0.02 * action->before);
+  EXPECT_NEAR(action->after, (rows + once) / 1000, 0.1 * action->after) << all_actions(findings);
+}
+
+TEST(AdviseTest, RanksThatShareCoresAreSaidToAlsoWhereNothingCanBePredicted) {
+  KnownCapture run({.num_workers = 2});
+  for (int i = 0; i < 40; ++i) {
+    const uint64_t begin = run.now();
+    const double took = run.step(Phase::kDecode, 8, 8);
+    run.small().span(1, Zone::kCoreWait, begin, run.now() - 1000, static_cast<uint32_t>(took / 2), 101,
+                     {run.num_steps() - 1, 0});
+  }
+  run.rank(0).num_threads = 2;  // which compute all that two workers did, without messages between
+  for (int32_t r = 0; r < 3; ++r) run.rank(r).cores = "0-1", run.rank(r).host = "one", run.rank(r).boot_id = "b";
+  const std::vector<Finding> findings = advise(run.take());
+  bool is_said = false;
+  for (const Finding& finding : findings) is_said = is_said || finding.kind == "cores_shared";
+  EXPECT_TRUE(is_said) << all_actions(findings);
+  const Action* action = find_action(findings, "ranks");
+  ASSERT_NE(action, nullptr) << all_actions(findings);
+  EXPECT_EQ(action->to, "1");
+  EXPECT_EQ(action->command, "build/ferry serve --model m");
+}
+
+}  // namespace
+}  // namespace ferry
