@@ -46,14 +46,14 @@ Capture with_routing(Capture capture, const std::filesystem::path& directory) {
 }
 
 /// Tables and timelines of a capture, beside it; the tables also here. A kept step of an archive has no folder for files.
-void report(const std::filesystem::path& directory) {
+void report(const std::filesystem::path& directory, const StepRange& steps) {
   if (std::filesystem::is_regular_file(directory)) {
     const ReportInput input(read_segment(directory));
     const std::vector<Finding> findings = find_and_advise(input);
     return print(make_report_text(findings, make_report_tables(input, findings)));
   }
   const ReportInput input(with_routing(read_one_run(directory), directory));
-  print(write_report(directory, input, find_and_advise));
+  print(write_report(directory, input, find_and_advise, steps));
 }
 
 void compare(const std::filesystem::path& before, const std::filesystem::path& after) {
@@ -100,7 +100,7 @@ void routing(const TraceOptions& options) {
 
 int run_trace(const TraceOptions& options) {
   switch (options.action) {
-    case TraceOptions::Action::kReport: report(options.captures.front()); break;
+    case TraceOptions::Action::kReport: report(options.captures.front(), {options.first_step, options.last_step}); break;
     case TraceOptions::Action::kExport:
       write_derived_files(options.captures.front(),
                           with_routing(read_capture(options.captures.front()), options.captures.front()), find_and_advise);

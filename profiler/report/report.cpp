@@ -4,6 +4,7 @@
 #include <system_error>
 
 #include "profiler/report/findings/action_text.h"
+#include "profiler/report/page_data/step_timelines.h"
 #include "profiler/report/report_page.h"
 #include "profiler/report/views/views.h"
 #include "profiler/write_file.h"
@@ -82,7 +83,7 @@ std::string make_report_text(const std::vector<Finding>& findings, const std::ve
   return text;
 }
 
-std::string write_report(const std::filesystem::path& directory, const ReportInput& input, FindFindings find) {
+std::string write_report(const std::filesystem::path& directory, const ReportInput& input, FindFindings find, StepRange steps) {
   const std::vector<Finding> findings = find(input);
   const std::vector<Table> tables = make_report_tables(input, findings);
   std::error_code code;
@@ -92,7 +93,9 @@ std::string write_report(const std::filesystem::path& directory, const ReportInp
   const std::string text = make_report_text(findings, tables);
   write_text(directory / "report.txt", text);
   write_text(directory / "report.json", make_report_json(findings, tables));
-  write_text(directory / "report.html", make_report_page(make_title(input.capture.info), findings, tables));
+  const nlohmann::ordered_json timelines =
+      make_step_timelines(input, findings, steps, steps.is_any() ? kWantedTimelineBytes : kTimelineBytes);
+  write_text(directory / "report.html", make_report_page(make_title(input.capture.info), findings, tables, timelines));
   return text;
 }
 

@@ -15,7 +15,7 @@ using nlohmann::ordered_json;
 constexpr std::size_t kMaxRows = 4000;                 // of a table that is read as a list
 constexpr std::size_t kMaxSteps = 8000;                // of the steps, which are drawn as well
 constexpr std::size_t kMaxExperts = 40'000;            // of the experts, of which each is one cell of a picture
-constexpr std::size_t kMaxBytes = 4'500'000;           // of all tables together
+constexpr std::size_t kMaxBytes = 1'600'000;           // of all tables together
 constexpr std::size_t kFewRows = 64;                   // not shortened further
 constexpr int64_t kMaxWhole = (int64_t{1} << 53) - 1;  // JavaScript's Number.MAX_SAFE_INTEGER
 
@@ -91,7 +91,8 @@ std::vector<std::string> embed_tables(const std::vector<Table>& tables) {
   return embedded;
 }
 
-std::string make_data(const std::string& title, const std::vector<Finding>& findings, const std::vector<Table>& tables) {
+std::string make_data(const std::string& title, const std::vector<Finding>& findings, const std::vector<Table>& tables,
+                      const ordered_json& timelines) {
   ordered_json cards = ordered_json::array();
   for (const Finding& finding : findings) {
     cards.push_back({{"severity", severity_name(finding.severity)},
@@ -105,7 +106,7 @@ std::string make_data(const std::string& title, const std::vector<Finding>& find
     data += separator + table;
     separator = ",\n";
   }
-  return data + "\n]}";
+  return data + "\n],\n\"timelines\":" + dump_for_script(timelines) + "}";
 }
 
 /// Appends `page` up to `mark` and what stands there instead; `page` goes on behind it.
@@ -119,12 +120,13 @@ void fill(std::string& out, std::string_view& page, std::string_view mark, std::
 
 }  // namespace
 
-std::string make_report_page(const std::string& title, const std::vector<Finding>& findings, const std::vector<Table>& tables) {
+std::string make_report_page(const std::string& title, const std::vector<Finding>& findings, const std::vector<Table>& tables,
+                             const ordered_json& timelines) {
   std::string out;
   std::string_view page = page_source::kHtml;
   fill(out, page, "{{title}}", escape_html(title));
   fill(out, page, "{{style}}", page_source::kStyle);
-  fill(out, page, "{{data}}", make_data(title, findings, tables));
+  fill(out, page, "{{data}}", make_data(title, findings, tables, timelines));
   fill(out, page, "{{script}}", page_source::kScript);
   out += page;
   return out;

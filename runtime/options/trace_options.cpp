@@ -6,8 +6,18 @@
 #include "runtime/options/option_checks.h"
 
 namespace ferry {
-
 namespace {
+
+/// "7" or "7..20".
+std::string read_steps(const std::string& text, TraceOptions& o) {
+  const std::size_t dots = text.find("..");
+  const auto first = parse_number<uint32_t>(text.substr(0, dots));
+  const auto last = dots == std::string::npos ? first : parse_number<uint32_t>(text.substr(dots + 2));
+  if (!first || !last || *first > *last) return complaint(text, "a step N, or steps A..B with A at most B");
+  o.first_step = *first;
+  o.last_step = *last;
+  return "";
+}
 
 void add_archive_options(CLI::App& archive, TraceOptions& o) {
   archive.add_option("DIR", o.captures, "--trace-dir of a server with --trace-sample, or its archive")->required()->expected(1);
@@ -37,10 +47,15 @@ void add_trace_options(CLI::App& app, TraceOptions& o) {
     return sub;
   };
   std::vector<std::filesystem::path>& captures = o.captures;
-  add("report", "print the tables of a capture; write report.txt, report.html, report.json and csv/ into it", Action::kReport)
-      ->add_option("DIR", captures, "folder of a capture, or a kept step of an archive")
-      ->required()
-      ->expected(1);
+  CLI::App* report = add("report", "print the tables of a capture; write report.txt, report.html, report.json and csv/ into it",
+                         Action::kReport);
+  report->add_option("DIR", captures, "folder of a capture, or a kept step of an archive")->required()->expected(1);
+  report->add_option_function<std::string>(
+      "--steps",
+      [&o](const std::string& text) {
+        if (const std::string wrong = read_steps(text, o); !wrong.empty()) throw CLI::ValidationError("--steps", wrong);
+      },
+      "steps whose timelines report.html is to hold in any case: N, or A..B");
   add("export", "write every timeline, profile, table and the report into a capture's folder", Action::kExport)
       ->add_option("DIR", captures, "folder of a capture")
       ->required()

@@ -47,7 +47,7 @@ std::string frame_of(const std::string& page) {
 
 TEST(ReportPage, EmbedsTablesAsTheyAre) {
   const Table table = make_table();
-  const ordered_json data = read_data(make_report_page("a run", {}, {table, make_table("step")}));
+  const ordered_json data = read_data(make_report_page("a run", {}, {table, make_table("step")}, nullptr));
   ASSERT_EQ(data["tables"].size(), 2U);
   ordered_json expected = to_json(table);
   expected["num_rows"] = 2;
@@ -60,7 +60,7 @@ TEST(ReportPage, EmbedsFindingsInTheirOrder) {
   const std::vector<Finding> findings = {{Finding::Severity::kProblem, "slow_rank", "Rank 2 is late.", "straggler"},
                                          {Finding::Severity::kNotice, "starved", "Nothing ran.", "phase"},
                                          {Finding::Severity::kInfo, "clock", "Clocks agree.", "run"}};
-  const ordered_json data = read_data(make_report_page("a run", findings, {}));
+  const ordered_json data = read_data(make_report_page("a run", findings, {}, nullptr));
   EXPECT_EQ(data["findings"], ordered_json::parse(R"([
     {"severity": "problem", "kind": "slow_rank", "text": "Rank 2 is late.", "table": "straggler"},
     {"severity": "notice", "kind": "starved", "text": "Nothing ran.", "table": "phase"},
@@ -81,7 +81,7 @@ TEST(ReportPage, HostileNamesStayData) {
   table.rows.clear();
   for (const std::string& name : names) {
     table.rows.push_back({name, int64_t{1}, 1.0, 1.0});
-    const std::string page = make_report_page(name, {{Finding::Severity::kInfo, name, name, name}}, {table});
+    const std::string page = make_report_page(name, {{Finding::Severity::kInfo, name, name, name}}, {table}, nullptr);
     EXPECT_EQ(count_of(page, "</script>"), 2U) << name;
     EXPECT_EQ(count_of(page, "<script"), 2U) << name;
     EXPECT_THAT(data_text(page), Not(HasSubstr("\u2028")));
@@ -94,14 +94,14 @@ TEST(ReportPage, HostileNamesStayData) {
 }
 
 TEST(ReportPage, TitleIsEscapedInTheHead) {
-  const std::string page = make_report_page("a <b> & \"c\"", {}, {});
+  const std::string page = make_report_page("a <b> & \"c\"", {}, {}, nullptr);
   EXPECT_THAT(page, HasSubstr("<title>a &lt;b&gt; &amp; &quot;c&quot;</title>"));
 }
 
 TEST(ReportPage, BytesThatAreNoUtf8AreReplaced) {
   Table table = make_table();
   table.rows = {{std::string("host\xff\xfe"), int64_t{1}, 1.0, 1.0}};
-  const ordered_json data = read_data(make_report_page("a run", {}, {table}));
+  const ordered_json data = read_data(make_report_page("a run", {}, {table}, nullptr));
   EXPECT_EQ(data["tables"][0]["rows"][0][0], "host\uFFFD\uFFFD");
 }
 
@@ -111,19 +111,25 @@ TEST(ReportPage, WholeNumbersBeyondJavaScriptsAreStrings) {
   table.rows = {{std::string("a"), last, 1.0, 1.0},
                 {std::string("b"), last + 2, 1.0, 1.0},
                 {std::string("c"), std::numeric_limits<int64_t>::min(), 1.0, 1.0}};
-  const ordered_json rows = read_data(make_report_page("a run", {}, {table}))["tables"][0]["rows"];
+  const ordered_json rows = read_data(make_report_page("a run", {}, {table}, nullptr))["tables"][0]["rows"];
   EXPECT_EQ(rows[0][1], last);
   EXPECT_EQ(rows[1][1], "9007199254740993");
   EXPECT_EQ(rows[2][1], "-9223372036854775808");
 }
 
 TEST(ReportPage, FetchesNothing) {
-  const std::string frame = frame_of(make_report_page("a run", {}, {make_table()}));
+  const std::string frame = frame_of(make_report_page("a run", {}, {make_table()}, nullptr));
   for (const char* part : {"http://", "https://", "@import", "url(", "fetch(", "XMLHttpRequest", "import(", " src="}) {
     EXPECT_EQ(count_of(frame, part), 0U) << part;
   }
   EXPECT_THAT(frame, HasSubstr("default-src 'none'"));
   EXPECT_FALSE(std::regex_search(frame, std::regex(R"(\{\{(title|style|data|script)\}\})")));
+}
+
+TEST(ReportPage, EmbedsTimelinesAsTheyAre) {
+  const ordered_json timelines = {{"num_steps", 1}, {"steps", {{{"step", 7}, {"group", "</script>"}}}}};
+  EXPECT_EQ(read_data(make_report_page("a run", {}, {}, timelines))["timelines"], timelines);
+  EXPECT_EQ(read_data(make_report_page("a run", {}, {}, nullptr))["timelines"], nullptr);
 }
 
 TEST(ReportPage, LongTablesAreCutAndSaySo) {
@@ -132,14 +138,14 @@ TEST(ReportPage, LongTablesAreCutAndSaySo) {
     step.rows.push_back({std::string("decode"), i, 0.5 + static_cast<double>(i), 0.25});
     expert.rows.push_back({std::string("decode"), i, 0.5, 0.25});
   }
-  const ordered_json tables = read_data(make_report_page("a run", {}, {step, expert}))["tables"];
+  const ordered_json tables = read_data(make_report_page("a run", {}, {step, expert}, nullptr))["tables"];
   EXPECT_EQ(tables[0]["num_rows"], 9003);
   EXPECT_LT(tables[0]["rows"].size(), 9000U);
   EXPECT_EQ(tables[0]["rows"][2], ordered_json::parse(R"(["decode", 0, 0.5, 0.25])"));
   EXPECT_EQ(tables[1]["rows"].size(), 9003U) << "a heat map needs all its cells";
 }
 
-TEST(ReportPage, StaysBelowFiveMegabytes) {
+TEST(ReportPage, TablesLeaveRoomForTimelines) {
   std::vector<Table> tables;
   for (int t = 0; t < 9; ++t) {
     Table table = make_table("table_" + std::to_string(t));
@@ -147,8 +153,8 @@ TEST(ReportPage, StaysBelowFiveMegabytes) {
     for (int64_t i = 0; i < 12'011; ++i) table.rows.push_back({name, i * 1'000'003, static_cast<double>(i) / 7, 0.125});
     tables.push_back(table);
   }
-  const std::string page = make_report_page("a run", {}, tables);
-  EXPECT_LT(page.size(), 5'000'000U);
+  const std::string page = make_report_page("a run", {}, tables, nullptr);
+  EXPECT_LT(page.size(), 1'800'000U);
   const ordered_json data = read_data(page);
   for (const ordered_json& table : data["tables"]) {
     EXPECT_EQ(table["num_rows"], 12'013);

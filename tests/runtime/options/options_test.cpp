@@ -56,6 +56,20 @@ TEST(Options, AnArchiveIsAskedForATime) {
   refuse({"trace", "archive", "d", "--slowest", "65"}, {"--slowest", "'65'", "1 to 64"});
 }
 
+TEST(Options, AReportTakesStepsOfItsPage) {
+  const auto steps = [](const char* text) {
+    const TraceOptions trace = accept({"trace", "report", "a", "--steps", text}).trace;
+    return std::pair(trace.first_step, trace.last_step);
+  };
+  EXPECT_EQ(steps("7"), std::pair(7U, 7U));
+  EXPECT_EQ(steps("0..4294967295"), std::pair(0U, 4294967295U));
+  const TraceOptions none = accept({"trace", "report", "a"}).trace;
+  EXPECT_GT(none.first_step, none.last_step);
+  for (const char* text : {"", "x", "-1", "3..", "..3", "5..4", "1...3", "1..4294967296", "1,2"})
+    refuse({"trace", "report", "a", "--steps", text},
+           {"--steps: '" + std::string(text) + "'; allowed: a step N, or steps A..B with A at most B"});
+}
+
 TEST(Options, TooFewFoldersOrTooMany) {
   refuse({"trace", "diff", "a"}, {"BEFORE AFTER: 1 given; allowed: 2 or more"});
   refuse({"trace", "merge", "a", "--out", "c"}, {"DIRS: 1 given; allowed: 2 or more"});
