@@ -108,7 +108,7 @@ class ReportPageTest(traced_page.TracedPageTest):
         self.show()
         self.browser.until("document.querySelector('#timeline canvas')")
         drawn = self.browser.evaluate("[...document.querySelectorAll('section[id^=view-] .picture')].map((p) => p.parentElement.id.slice(5))")
-        for table in ("run", "phase", "step", "layer", "layer_type", "operator", "expert", "request"):
+        for table in ("critical_path", "run", "phase", "step", "layer", "layer_type", "operator", "expert", "request"):
             self.assertIn(table, drawn)
         self.browser.evaluate("new Promise((done) => setTimeout(done, 100))")
         blank = self.browser.evaluate(

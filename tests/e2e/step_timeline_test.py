@@ -162,6 +162,10 @@ class StepTimelineTest(traced_page.TracedPageTest):
         self.assertEqual(self.browser.evaluate(READING), step.name[first + 2])
         self.press("End")
         self.assertEqual(self.browser.evaluate(chosen), str(last - 1))
+        self.assertTrue(self.browser.evaluate("""(() => {
+            const list = document.querySelector(".slices").getBoundingClientRect();
+            const item = document.querySelector(".slices [aria-selected=true]").getBoundingClientRect();
+            return item.top >= list.top - 1 && item.bottom <= list.bottom + 1; })()"""), "the list scrolls along")
         before = self.browser.evaluate(PICTURE)
         self.press("Enter")
         self.assertNotEqual(self.browser.evaluate(PICTURE), before, "Enter zooms to the slice")
@@ -178,6 +182,23 @@ class StepTimelineTest(traced_page.TracedPageTest):
             self.browser.evaluate(f"document.querySelectorAll('.toggle input')[{place}].click()")
             pictures.append(self.browser.evaluate(PICTURE))
         self.assertEqual(len(set(pictures)), 3)
+
+    def test_critical_path_lies_on_top(self):
+        step = self.open(self.a_decode_step())
+        self.assertEqual(sum(step.path_duration), step.length)
+        self.assertIn(1, step.path_rank + step.path_kind.count("message") * [1])
+        pictures = [self.browser.evaluate(PICTURE)]
+        for _ in range(2):
+            self.browser.evaluate("document.querySelectorAll('.toggle input')[2].click()")
+            pictures.append(self.browser.evaluate(PICTURE))
+        self.assertNotEqual(pictures[0], pictures[1])
+        self.assertEqual(pictures[0], pictures[2])
+        # Of the longest piece that is an operator the readout says how long it is on the path.
+        length, number = max((length, place) for length, place in zip(step.path_duration, step.path_slice)
+                             if place > 0 and step.lane(0, "engine")[0] <= place - 1 < step.lane(0, "engine")[1])
+        self.browser.evaluate(f"document.querySelector('[data-slice=\"{number - 1}\"]').click()")
+        told = self.browser.evaluate("document.querySelector('#timeline output').textContent.replaceAll('\\u00a0', ' ')")
+        self.assertRegex(told, r"[\d.]+ (ns|µs|ms) of it on the critical path")
 
     def test_a_step_that_is_not_held_says_how_to_get_it(self):
         self.show(place="#step-123456789")

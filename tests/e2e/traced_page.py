@@ -112,6 +112,19 @@ class Step:
                 self.begin.append(at)
         self.duration = column(count)
         self.length = facts["length_ns"]
+        column(count)  # flags
+        for _ in range(3):  # arrows
+            column(2 * next(numbers))
+        pieces = next(numbers)
+        kinds, self.path_rank, _, self.path_slice, self.path_duration = (column(pieces) for _ in range(5))
+        place = at = 0
+        for i, move in enumerate(self.path_slice):
+            self.path_slice[i] = place = place + (-(move // 2) - 1 if move % 2 else move // 2)
+        for i, code in enumerate(self.path_duration):
+            own, following = self.path_slice[i] - 1, self.path_slice[min(i + 1, pieces - 1)] - 1
+            end = {0: self.begin[own] + self.duration[own], 1: self.begin[following]}.get(code, at + code - 2)
+            self.path_duration[i], at = end - at, end
+        self.path_kind = [timelines["path_kinds"][kind] for kind in kinds]
 
     @staticmethod
     def _numbers(data):

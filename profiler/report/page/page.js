@@ -1,6 +1,7 @@
 // Puts the page together: the findings first, then a section for every table, with its picture where there is one.
 
 const PICTURES = {
+  critical_path: drawPathBars,
   run: drawRun,
   phase: drawPhases,
   step: drawSteps,

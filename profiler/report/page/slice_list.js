@@ -81,7 +81,7 @@ class SliceList {
     const item = this.list.querySelector(`[data-slice="${i}"]`);
     item.setAttribute("aria-selected", "true");
     this.list.setAttribute("aria-activedescendant", item.id);
-    const top = item.offsetTop - this.list.offsetTop;  // scrolls the list, not the page
+    const top = item.offsetTop;  // scrolls the list, not the page
     if (top < this.list.scrollTop) this.list.scrollTop = top;
     if (top + item.offsetHeight > this.list.scrollTop + this.list.clientHeight)
       this.list.scrollTop = top + item.offsetHeight - this.list.clientHeight;

@@ -14,9 +14,25 @@ function nestSlices(first, last, begin, duration, depth, own) {
   }
 }
 
+/**
+ * The critical path: [{kind, rank, peer (-1: none), slice (-1: none), begin, end}], end to end from the step's begin on.
+ * `beginOf` and `endOf` are those of slices.
+ */
+function readPath(reader, kinds, beginOf, endOf) {
+  const count = reader.next();
+  const [kind, rank, peer, moves, ends] = Array.from({length: 5}, () => reader.column(count));
+  let place = 0, end = 0;
+  const slices = Array.from(moves, (move) => (place += move % 2 ? -(move + 1) / 2 : move / 2) - 1);
+  return slices.map((slice, i) => {
+    const begin = end;
+    end = ends[i] === 0 ? endOf(slice) : ends[i] === 1 ? beginOf(slices[i + 1]) : begin + ends[i] - 2;
+    return {kind: kinds[kind[i]], rank: rank[i], peer: peer[i] - 1, slice, begin, end};
+  });
+}
+
 class StepData {
   /** `facts`: the step's entry in the page's data; `bytes`: its inflated columns. Times are ns since the step's begin. */
-  constructor(facts, bytes, {zones, lanes}) {
+  constructor(facts, bytes, {zones, lanes, path_kinds: pathKinds}) {
     this.facts = facts;
     this.zones = zones;
     const reader = new VarintReader(bytes), early = reader.next();
@@ -39,6 +55,7 @@ class StepData {
                                                                                       from: reader.next(),
                                                                                       to: reader.next(),
                                                                                     })));
+    this.path = readPath(reader, pathKinds, (i) => this.begin[i], (i) => this.end(i));
     this.depth = new Uint8Array(count);
     this.own = this.duration.slice();
     this.laneOf = new Uint32Array(count);
@@ -60,6 +77,9 @@ class StepData {
   /** The lane on which the coordinator's steps run, else the first. */
   get stepLane() { return Math.max(this.lanes.findIndex(({first, last}) => this.zone.subarray(first, last).includes(0)), 0); }
 
+  /** How long a slice is on the critical path, ns. */
+  onPath(i) { return this.path.reduce((sum, {slice, begin, end}) => sum + (slice === i ? end - begin : 0), 0); }
+
   /** What a slice is, in words. */
   tell(i) {
     const [name, , part, aName, bName] = this.zones[this.zone[i]], lane = this.lanes[this.laneOf[i]];
@@ -70,8 +90,9 @@ class StepData {
       name, `rank ${lane.rank}, ${lane.name}`, this.layer[i] >= 0 ? `layer ${this.layer[i]}` : null,
       part && part !== "other" ? part.replaceAll("_", " ") : null, `took ${duration(this.duration[i] / 1e3)}`,
       this.own[i] < this.duration[i] ? `own time ${duration(this.own[i] / 1e3)}` : null,
-      `${percent(this.duration[i] / this.length)} of the step`, `from ${duration(this.begin[i] / 1e3)} on`,
-      aName && this.zone[i] !== 0 ? argument(aName, this.a[i]) : null,
+      `${percent(this.duration[i] / this.length)} of the step`,
+      this.onPath(i) > 0 ? `${duration(this.onPath(i) / 1e3)} of it on the critical path` : null,
+      `from ${duration(this.begin[i] / 1e3)} on`, aName && this.zone[i] !== 0 ? argument(aName, this.a[i]) : null,
       bName && this.zone[i] !== 0 ? argument(bName, this.b[i]) : null,
       this.microBatch[i] > 0 ? `micro-batch ${this.microBatch[i]}` : null,
       this.flags[i] & 1     ? "handed over to the device" :

@@ -3,7 +3,7 @@
 class StepPanel {
   constructor(timelines) {
     this.timelines = timelines;
-    this.options = {transfers: true, arrows: true};
+    this.options = {transfers: true, arrows: true, path: true};
     this.place = h("div");
     this.picker = h("select", {"aria-label": "Step", onchange: () => goTo(`step-${this.picker.value}`)}, this.makeOptions());
     this.previous = this.makeButton("Previous step", "\u2190", () => this.turn(-1));
@@ -23,7 +23,7 @@ class StepPanel {
           this.makeButton("Zoom in", "+", () => this.chart?.zoom(1 / 1.5)),
           this.makeButton("Zoom out", "\u2212", () => this.chart?.zoom(1.5)),
           this.makeButton("Show the whole step", "whole", () => this.chart?.showAll()), toggle("messages", "transfers"),
-          toggle("arrows", "arrows"));
+          toggle("arrows", "arrows"), toggle("critical path", "path"));
     this.element =
         h("section", {id: "timeline", "aria-labelledby": "timeline-title"},
           h("h2", {id: "timeline-title"}, "Timeline of a step"), h("p", {class: "note"}, this.tellChoice()), bar, this.place);

@@ -4,7 +4,7 @@ const MOST_ARROWS = 400;  // in view; where there are more, only those of the ch
 const LEAST_VIEW_NS = 500;
 
 class TimelineChart {
-  /** `onSelect(slice)` hears of the chosen slice, -1 for none; `options`: {transfers, arrows}. */
+  /** `onSelect(slice)` hears of the chosen slice, -1 for none; `options`: {transfers, arrows, path}. */
   constructor(step, onSelect, options) {
     Object.assign(this, {step, onSelect, options, selected: -1, hovered: -1});
     this.canvas = h("canvas", {
@@ -101,6 +101,7 @@ class TimelineChart {
     const seen = [this.box.scrollTop - 40, this.box.scrollTop + height + 40];
     drawLanes(context, this, seen);
     if (this.options.arrows) drawArrows(context, this, seen);
+    if (this.options.path) drawPath(context, this, seen);
     drawRings(context, this);
     drawLaneNames(context, this, seen);
     context.restore();

@@ -42,7 +42,7 @@ function inkOn(hex) {
 /** The legend of the colours that a step uses. */
 function makeSliceLegend(step) {
   const used = new Set(Array.from({length: step.size}, (_, i) => sliceSwatch(step, i)));
-  return makeLegend(Object.keys(PART_NAMES)
-                        .filter((swatch) => used.has(swatch))
-                        .map((swatch) => ({label: PART_NAMES[swatch], swatch: `var(${swatch})`})));
+  const parts = Object.keys(PART_NAMES).filter((swatch) => used.has(swatch)).map((swatch) => [swatch, PART_NAMES[swatch]]);
+  if (step.path.length) parts.unshift(["--path", "critical path"]);
+  return makeLegend(parts.map(([swatch, label]) => ({label, swatch: `var(${swatch})`})));
 }

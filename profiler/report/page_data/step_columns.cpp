@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -59,9 +60,40 @@ void put_messages(const Timeline& timeline, const std::vector<int32_t>& slices, 
   put_arrows(messages, out);
 }
 
+/// Where a piece ends, as its code says it: with its slice, with the begin of the next piece's, or after so many ns.
+uint64_t code_end(const Timeline& timeline, const PathPiece& piece, bool has_slice, const PathPiece* next) {
+  const auto slice_of = [&](const PathPiece& p) -> const Slice& { return timeline.slices[static_cast<std::size_t>(p.slice)]; };
+  if (has_slice && slice_of(piece).end_ns == piece.end_ns) return 0;
+  if (next != nullptr && slice_of(*next).begin_ns == piece.end_ns) return 1;
+  return static_cast<uint64_t>(piece.end_ns - piece.begin_ns) + 2;
+}
+
+/// `path` are the pieces of one step.
+void put_path(const Timeline& timeline, std::span<const PathPiece> path, const Places& places, VarintWriter& out) {
+  const auto place_of = [&](const PathPiece& piece) {
+    const auto found = places.find(piece.slice);
+    return found == places.end() ? int64_t{0} : static_cast<int64_t>(found->second) + 1;
+  };
+  out.put(path.size());
+  for (const PathPiece& piece : path) out.put(static_cast<uint64_t>(piece.kind));
+  for (const PathPiece& piece : path) out.put(static_cast<uint64_t>(piece.rank));
+  for (const PathPiece& piece : path) out.put(static_cast<uint64_t>(path_piece_peer(timeline, piece) + 1));
+  int64_t before = 0;
+  for (const PathPiece& piece : path) {
+    const int64_t step = place_of(piece) - before;
+    out.put(step < 0 ? static_cast<uint64_t>(-2 * step - 1) : static_cast<uint64_t>(2 * step));
+    before += step;
+  }
+  for (std::size_t i = 0; i < path.size(); ++i) {
+    const bool has_next = i + 1 < path.size() && place_of(path[i + 1]) > 0;
+    out.put(code_end(timeline, path[i], place_of(path[i]) > 0, has_next ? &path[i + 1] : nullptr));
+  }
+}
+
 }  // namespace
 
-StepColumns::StepColumns(const ReportInput& input) : input_(input), flows_(input.timeline.steps.size()) {
+StepColumns::StepColumns(const ReportInput& input)
+    : input_(input), path_(find_critical_path(input)), flows_(input.timeline.steps.size()) {
   const Timeline& timeline = input.timeline;
   for (std::size_t l = 0; l < timeline.lanes.size(); ++l) {
     if (timeline.lanes[l].kind != Lane::Kind::kRequest) lanes_.push_back(static_cast<int32_t>(l));
@@ -142,6 +174,8 @@ std::string StepColumns::pack(std::size_t step) const {
   put_column([](const Slice& slice) { return (slice.is_handed_over ? 1 : 0) | (slice.is_continued ? 2 : 0); });
   put_flows(timeline, flows_[step], places, out);
   put_messages(timeline, slices, out);
+  const auto path = std::ranges::equal_range(path_, static_cast<int32_t>(step), {}, &PathPiece::step);
+  put_path(timeline, {path.begin(), path.end()}, places, out);
   return out.bytes();
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "profiler/report/critical_path/critical_path.h"
 #include "profiler/report/timeline/report_input.h"
 
 namespace ferry {
@@ -21,6 +22,9 @@ namespace ferry {
 ///   flags[n]: 1 handed over to a device, 2 the rest of the operator before it
 ///   arrows of three kinds, each as their number and then pairs (from slice, to slice): dispatch -> experts, experts -> combine
 ///   and the send of a message -> its receive
+///   the critical path: its number of pieces m, then kind[m] (PathKind), rank[m], peer + 1 [m], slice + 1 [m] (0: none in the
+///   step) as what it is more than the one before, 0, -1, 1, -2, … as 0, 1, 2, 3, …, and end[m]: 0 with its slice, 1 with the
+///   begin of the next piece's, else its duration + 2; the first begins with the step, each other where the one before ends
 class StepColumns {
  public:
   explicit StepColumns(const ReportInput& input);
@@ -42,6 +46,7 @@ class StepColumns {
   const ReportInput& input_;
   std::vector<int32_t> lanes_;
   std::vector<int64_t> last_end_ns_;         // [timeline.slices] latest end of it and those before it on its lane
+  std::vector<PathPiece> path_;              // by step
   std::vector<std::vector<int32_t>> flows_;  // [timeline.steps] indices into timeline.flows
 };
 

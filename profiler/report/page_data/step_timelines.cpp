@@ -104,8 +104,12 @@ ordered_json make_step_timelines(const ReportInput& input, const std::vector<Fin
     else
       finding_steps.push_back(input.timeline.steps[static_cast<std::size_t>(step)].step);
   }
+  ordered_json path_kinds = ordered_json::array();
+  for (int kind = 0; kind <= static_cast<int>(PathKind::kNotRunning); ++kind)
+    path_kinds.push_back(path_kind_name(static_cast<PathKind>(kind)));
   return {{"num_steps", input.timeline.steps.size()},
           {"zones", list_zones()},
+          {"path_kinds", std::move(path_kinds)},
           {"lanes", list_lanes(input.timeline, columns.lanes())},
           {"steps", std::move(steps)},
           {"finding_steps", std::move(finding_steps)}};

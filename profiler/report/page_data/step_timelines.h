@@ -14,7 +14,8 @@ inline constexpr std::size_t kWantedTimelineBytes = 24'000'000;  // the same, wh
 
 /// What the page draws single steps from:
 ///   {"num_steps": of the capture,
-///    "zones": [[name, kind, part, name of a, name of b]], "lanes": [[rank, "thread|device|transfer", name]],
+///    "zones": [[name, kind, part, name of a, name of b]], "path_kinds": [name],
+///    "lanes": [[rank, "thread|device|transfer", name]],
 ///    "steps": [{"step": number, "group":…, "why":…, "begin_ns", "length_ns", "tokens", "sequences", "slices": how many,
 ///               "data": StepColumns' bytes, through zlib, in base64}], by begin,
 ///    "finding_steps": [number of the step that shows the finding best, or null]}

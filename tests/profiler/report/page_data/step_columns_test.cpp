@@ -66,6 +66,34 @@ TEST(StepColumns, ArrowsLeadFromRankToRank) {
   }
 }
 
+TEST(StepColumns, TheCriticalPathIsThatOfTheStep) {
+  const ReportInput input(make_made_capture({.world_size = 3, .num_layers = 4, .slow_rank = 2, .slow_factor = 3}));
+  const StepColumns columns(input);
+  std::vector<PathPiece> expected;
+  for (const PathPiece& piece : find_critical_path(input)) {
+    if (piece.step == 3) expected.push_back(piece);
+  }
+  const UnpackedStep step(columns.pack(3));
+  ASSERT_EQ(step.path_kind.size(), expected.size());
+  ASSERT_GT(expected.size(), 10U);
+  int64_t at_ns = input.timeline.steps[3].begin_ns;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(step.path_kind[i], static_cast<uint64_t>(expected[i].kind));
+    EXPECT_EQ(step.path_rank[i], static_cast<uint64_t>(expected[i].rank));
+    EXPECT_EQ(at_ns, expected[i].begin_ns);
+    at_ns += static_cast<int64_t>(step.path_duration[i]);
+    EXPECT_EQ(at_ns, expected[i].end_ns);
+    if (expected[i].kind == PathKind::kMessage) {
+      EXPECT_EQ(static_cast<int32_t>(step.path_peer[i]) - 1, path_piece_peer(input.timeline, expected[i]));
+    }
+    if (expected[i].slice < 0) continue;
+    ASSERT_GT(step.path_slice[i], 0U);
+    EXPECT_EQ(step.zone.at(step.path_slice[i] - 1),
+              static_cast<uint64_t>(input.timeline.slices[static_cast<std::size_t>(expected[i].slice)].zone));
+  }
+  EXPECT_EQ(at_ns, input.timeline.steps[3].end_ns);
+}
+
 TEST(StepColumns, ASliceFromLongBeforeIsThere) {
   test::SmallCapture small(2, 5000);
   small.step(7, Phase::kDecode, 1000, 2000, 1, 1)

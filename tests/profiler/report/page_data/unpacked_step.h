@@ -89,12 +89,28 @@ struct UnpackedStep {
         to = reader.next();
       }
     }
+    const std::size_t num_pieces = reader.next();
+    for (auto* column : {&path_kind, &path_rank, &path_peer, &path_slice, &path_duration}) *column = reader.column(num_pieces);
     EXPECT_TRUE(reader.is_at_end());
+    int64_t at = 0, place = 0;
+    for (uint64_t& slice : path_slice) {
+      place += slice % 2 ? -static_cast<int64_t>(slice / 2) - 1 : static_cast<int64_t>(slice / 2);
+      slice = static_cast<uint64_t>(place);
+    }
+    for (std::size_t i = 0; i < num_pieces; ++i) {
+      const uint64_t code = path_duration[i], slice = path_slice[i] - 1;
+      const int64_t end = code == 0   ? begin.at(slice) + static_cast<int64_t>(duration.at(slice))
+                          : code == 1 ? begin.at(path_slice.at(i + 1) - 1)
+                                      : at + static_cast<int64_t>(code) - 2;
+      path_duration[i] = static_cast<uint64_t>(end - at);
+      at = end;
+    }
   }
 
   std::vector<std::pair<uint64_t, uint64_t>> lanes;  // (place, number of slices)
   std::vector<uint64_t> zone, layer, micro_batch, a, b, duration, flags;
   std::vector<int64_t> begin;
+  std::vector<uint64_t> path_kind, path_rank, path_peer, path_slice, path_duration;
   std::array<std::vector<std::pair<uint64_t, uint64_t>>, 3> arrows;  // to experts, to combine, messages
 };
 
