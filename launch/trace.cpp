@@ -10,12 +10,14 @@
 #include "profiler/archive/segment.h"
 #include "profiler/capture_merge.h"
 #include "profiler/export/capture_files.h"
+#include "profiler/export/otlp_trace.h"
 #include "profiler/report/report.h"
 #include "profiler/report/views/capture_diff.h"
 #include "profiler/report/views/views.h"
 #include "profiler/write_file.h"
 #include "runtime/actions/advise.h"
 #include "runtime/base/error.h"
+#include "runtime/server/otlp/span_exporter.h"
 
 // `ferry trace`: what can be made of captures afterwards.
 
@@ -54,6 +56,35 @@ void report(const std::filesystem::path& directory, const StepRange& steps) {
   }
   const ReportInput input(with_routing(read_one_run(directory), directory));
   print(write_report(directory, input, find_and_advise, steps));
+}
+
+/// Steps and requests of a capture as spans, to a collector or into a file.
+void export_spans(const std::filesystem::path& directory, const std::string& target) {
+  const ReportInput input(read_one_run(directory));
+  int64_t num_messages = 0;
+  if (target.starts_with("http://") || target.starts_with("https://")) {
+    const SpanExporter::Send post = http_sender(traces_url(target));
+    export_otlp(input, [&](const std::string& json) {
+      std::string complaint;
+      if (post(json, complaint) != SendResult::kTaken)
+        throw Error(ErrorCode::kUnavailable, "spans are not taken: " + complaint);
+      ++num_messages;
+    });
+  } else {
+    write_file(target, [&](std::ostream& out) {
+      export_otlp(input, [&](const std::string& json) {
+        out << json << "\n";
+        ++num_messages;
+      });
+    });
+  }
+  print("ferry: spans in " + target + ", " + std::to_string(num_messages) + " messages\n");
+}
+
+void export_files(const TraceOptions& options) {
+  const std::filesystem::path& directory = options.captures.front();
+  if (!options.out.empty()) return export_spans(directory, options.out.string());
+  write_derived_files(directory, with_routing(read_capture(directory), directory), find_and_advise);
 }
 
 void compare(const std::filesystem::path& before, const std::filesystem::path& after) {
@@ -101,10 +132,7 @@ void routing(const TraceOptions& options) {
 int run_trace(const TraceOptions& options) {
   switch (options.action) {
     case TraceOptions::Action::kReport: report(options.captures.front(), {options.first_step, options.last_step}); break;
-    case TraceOptions::Action::kExport:
-      write_derived_files(options.captures.front(),
-                          with_routing(read_capture(options.captures.front()), options.captures.front()), find_and_advise);
-      break;
+    case TraceOptions::Action::kExport: export_files(options); break;
     case TraceOptions::Action::kDiff: compare(options.captures[0], options.captures[1]); break;
     case TraceOptions::Action::kVerify: return verify_gains(options);
     case TraceOptions::Action::kMerge: merge(options); break;

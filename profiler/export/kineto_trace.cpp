@@ -37,12 +37,16 @@ std::string types_text(const std::vector<TensorFacts>& tensors) {
   return text + "]";
 }
 
-/// One rank's trace. An operator is there three times, tied by a number: as what the framework called, as the launch (which
-/// takes no time), and as what ran (kernels). Messages are kernels of NCCL by name, on streams of their own.
+/// One rank's trace. An operator is there three times, tied by a number: as what the framework called, as its launches
+/// (which take no time), and as what ran (kernels). Messages are kernels of NCCL by name, on streams of their own.
 class KinetoWriter {
  public:
   KinetoWriter(const ReportInput& input, const TraceFacts& facts, const RankCapture& rank, const std::filesystem::path& path)
-      : input_(input), facts_(facts), rank_(rank), steps_(input.timeline), out_(path), pid_(std::max<int64_t>(rank.pid, 1)) {}
+      : input_(input), facts_(facts), rank_(rank), steps_(input.timeline), out_(path), pid_(std::max<int64_t>(rank.pid, 1)) {
+    const int32_t lane = find_main_lane(input.timeline, rank.rank);
+    if (lane >= 0 && input.timeline.lanes[static_cast<std::size_t>(lane)].kind == Lane::Kind::kThread)
+      main_tid_ = input.timeline.lanes[static_cast<std::size_t>(lane)].tid;
+  }
 
   void write() {
     write_header();
@@ -63,8 +67,7 @@ class KinetoWriter {
       }
       write_lane(static_cast<int32_t>(l), stream);
     }
-    const int32_t main_lane = find_main_lane(input_.timeline, rank_.rank);
-    if (main_lane >= 0) write_steps(input_.timeline.lanes[static_cast<std::size_t>(main_lane)].tid);
+    write_steps();
     out_ << "\n]}\n";
     out_.close();
   }
@@ -123,9 +126,9 @@ class KinetoWriter {
     }
   }
 
-  void write_steps(int64_t tid) {
+  void write_steps() {
     for (const StepInfo& step : input_.timeline.steps) {
-      start_slice("ProfilerStep#" + std::to_string(step.step), "user_annotation", pid_, tid, {step.begin_ns, step.end_ns})
+      start_slice("ProfilerStep#" + std::to_string(step.step), "user_annotation", pid_, main_tid_, {step.begin_ns, step.end_ns})
           << R"("phase":")" << phase_name(step.phase) << R"(","tokens":)" << step.num_tokens << R"(,"sequences":)"
           << step.num_sequences;
       end_slice();
@@ -136,11 +139,13 @@ class KinetoWriter {
     const auto [first, last] = input_.timeline.lane_range(lane);
     for (int32_t i = first; i < last; ++i) {
       const Slice& slice = slice_at(i);
+      const int64_t launch = write_launch(main_tid_, 0, slice.begin_ns);
       start_slice("ncclDevKernel_SendRecv(" + std::string(zone_info(slice.zone).name) + ")", "kernel", kDevicePid, stream,
                   {slice.begin_ns, slice.end_ns})
-          << R"("device":0,"stream":)" << stream << R"(,"Collective name":"all_to_allv")";
+          << R"("device":0,"stream":)" << stream << R"(,"correlation":)" << launch << R"(,"Collective name":"all_to_allv")";
       write_place(slice);
       end_slice();
+      write_arrow_end(kDevicePid, stream, slice.begin_ns, launch);
     }
   }
 
@@ -155,18 +160,33 @@ class KinetoWriter {
       const Slice& slice = slice_at(i);
       if (slice.zone != Zone::kStep) write_call(slice, {slice.begin_ns, shown_end_ns(i, last)}, lane.tid, first_id + i);
     }
-    int32_t launched = -1;
     for (const BusyPiece& piece : find_busy_pieces(input_.timeline, lane_idx)) {
       const Slice& slice = slice_at(piece.slice);
+      const int64_t external_id = first_id + piece.slice;
+      const int64_t launch = write_launch(is_thread ? lane.tid : main_tid_, is_thread ? external_id : 0, piece.begin_ns);
       start_slice(zone_info(slice.zone).name, "kernel", kDevicePid, stream, {piece.begin_ns, piece.end_ns})
-          << R"("device":0,"stream":)" << stream << R"(,"External id":)" << first_id + piece.slice;
-      const bool is_first = is_thread && piece.slice > launched;  // later pieces are the rest of a kernel
-      if (is_first) out_ << R"(,"correlation":)" << first_id + piece.slice;
+          << R"("device":0,"stream":)" << stream << R"(,"External id":)" << external_id << R"(,"correlation":)" << launch;
       write_place(slice);
       end_slice();
-      if (is_first) write_flow(lane.tid, stream, slice.begin_ns, piece.begin_ns, first_id + piece.slice);
-      launched = std::max(launched, piece.slice);
+      write_arrow_end(kDevicePid, stream, piece.begin_ns, launch);
     }
+  }
+
+  /// What a kernel came from: readers multiply kernels without a launch by calls without one. An operator that was interrupted
+  /// is several kernels, each with its own. Returns the launch's number.
+  int64_t write_launch(int64_t tid, int64_t external_id, int64_t at_ns) {
+    const int64_t launch = ++num_launches_;
+    start_slice("cudaLaunchKernel", "Runtime", pid_, tid, {at_ns, at_ns}) << R"("correlation":)" << launch;
+    if (external_id > 0) out_ << R"(,"External id":)" << external_id;
+    end_slice();
+    start_event() << R"({"ph":"s","id":)" << launch << R"(,"pid":)" << pid_ << R"(,"tid":)" << tid << R"(,"ts":)";
+    out_.scaled(at_ns + kTraceStartNs, 3) << R"(,"cat":"ac2g","name":"ac2g"})";
+    return launch;
+  }
+
+  void write_arrow_end(int64_t pid, int64_t tid, int64_t at_ns, int64_t launch) {
+    start_event() << R"({"ph":"f","id":)" << launch << R"(,"pid":)" << pid << R"(,"tid":)" << tid << R"(,"ts":)";
+    out_.scaled(at_ns + kTraceStartNs, 3) << R"(,"cat":"ac2g","name":"ac2g","bp":"e"})";
   }
 
   /// Readers add up begin and duration as floating-point numbers and complain where a call seems to end after the next one's
@@ -186,10 +206,6 @@ class KinetoWriter {
     write_operands(slice);
     write_place(slice);
     end_slice();
-    if (kind != ZoneKind::kCompute) return;
-    start_slice("cudaLaunchKernel", "Runtime", pid_, tid, {slice.begin_ns, slice.begin_ns})
-        << R"("External id":)" << id << R"(,"correlation":)" << id;
-    end_slice();
   }
 
   void write_operands(const Slice& slice) {
@@ -203,21 +219,15 @@ class KinetoWriter {
     if (flop >= 1 && flop < kMostCounted) out_ << R"(,"flops":)" << static_cast<int64_t>(std::llround(flop));
   }
 
-  void write_flow(int64_t tid, int64_t stream, int64_t launch_ns, int64_t kernel_ns, int64_t id) {
-    start_event() << R"({"ph":"s","id":)" << id << R"(,"pid":)" << pid_ << R"(,"tid":)" << tid << R"(,"ts":)";
-    out_.scaled(launch_ns + kTraceStartNs, 3) << R"(,"cat":"ac2g","name":"ac2g"})";
-    start_event() << R"({"ph":"f","id":)" << id << R"(,"pid":)" << kDevicePid << R"(,"tid":)" << stream << R"(,"ts":)";
-    out_.scaled(kernel_ns + kTraceStartNs, 3) << R"(,"cat":"ac2g","name":"ac2g","bp":"e"})";
-  }
-
   const ReportInput& input_;
   const TraceFacts& facts_;
   const RankCapture& rank_;
   const StepIndex steps_;
   TextFile out_;
   const int64_t pid_;
+  int64_t main_tid_ = pid_;  // the thread of steps and messages
   bool is_first_ = true;
-  int64_t num_ids_ = 0;
+  int64_t num_ids_ = 0, num_launches_ = 0;
   std::vector<TraceArg> args_;
 };
 

@@ -56,10 +56,12 @@ void add_trace_options(CLI::App& app, TraceOptions& o) {
         if (const std::string wrong = read_steps(text, o); !wrong.empty()) throw CLI::ValidationError("--steps", wrong);
       },
       "steps whose timelines report.html is to hold in any case: N, or A..B");
-  add("export", "write every timeline, profile, table and the report into a capture's folder", Action::kExport)
-      ->add_option("DIR", captures, "folder of a capture")
-      ->required()
-      ->expected(1);
+  CLI::App* exported =
+      add("export", "write every timeline, profile, table and the report into a capture's folder", Action::kExport);
+  exported->add_option("DIR", captures, "folder of a capture")->required()->expected(1);
+  exported->add_option("--otlp", o.out,
+                       "instead: steps and requests as OpenTelemetry spans, into a file (OTLP's JSON, a message a line) or to "
+                       "a collector's http[s]:// URL");
   add("diff", "compare two captures", Action::kDiff)
       ->add_option("BEFORE AFTER", captures, "folders of two captures")
       ->required()

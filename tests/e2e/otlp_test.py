@@ -1,15 +1,18 @@
-"""Spans of `ferry serve --otlp-traces-endpoint`, as OpenTelemetry's own messages read them.
+"""Spans of `ferry serve --otlp-traces-endpoint` and of `ferry trace export --otlp`, as OpenTelemetry's own messages read them.
 
 Needs PyPI once, for a virtual environment of its own (build/otlp-venv); skipped without. Environment: FERRY_BINARY (default
 build/release/launch/ferry).
 """
 
 import base64
+import csv
 import http.server
 import json
 import os
+import pathlib
 import queue
 import subprocess
+import tempfile
 import threading
 import unittest
 import urllib.request
@@ -131,6 +134,98 @@ class OtlpTest(unittest.TestCase):
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
         self.assertEqual(done.returncode, 2)
         self.assertEqual(done.stderr, "ferry: error: --otlp-traces-endpoint: 'localhost:4317'; allowed: http[s]://HOST[:PORT][/PATH]\n")
+
+
+class CaptureTest(unittest.TestCase):
+    """`ferry trace export --otlp`: a capture's steps and requests as spans, in a file and at a collector."""
+
+    @classmethod
+    def setUpClass(cls):
+        scratch = tempfile.TemporaryDirectory(prefix="ferry-otlp-")
+        cls.addClassCleanup(scratch.cleanup)
+        cls.folder = pathlib.Path(scratch.name) / "capture"
+        cls.file = pathlib.Path(scratch.name) / "spans.jsonl"
+        command = ["bench", "--model", "demo", "--memory", "256MiB", "-p", "37", "-b", "3", "-n", "200", "-r", "2"]
+        cls.ferry(*command, "--trace", cls.folder)
+        cls.output = cls.ferry("trace", "export", cls.folder, "--otlp", cls.file)
+        cls.messages = cls.file.read_text().splitlines()
+        cls.spans = [span for line in cls.messages for span in cls.spans_of(line)]
+
+    @staticmethod
+    def ferry(*arguments):
+        command = [str(word) for word in (ferry_job.FERRY, *arguments)]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=5 * SECONDS)
+        if done.returncode != 0:
+            raise AssertionError(f"{command} ended with {done.returncode}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    @staticmethod
+    def spans_of(line):
+        return [span for resource in read_export(line).resource_spans for scope in resource.scope_spans for span in scope.spans]
+
+    def rows(self, table):
+        with open(self.folder / f"csv/{table}.csv", newline="") as lines:
+            return list(csv.DictReader(lines))
+
+    def named(self, *names):
+        return [span for span in self.spans if span.name in names]
+
+    @staticmethod
+    def values(span):
+        return {a.key: getattr(a.value, a.value.WhichOneof("value")) for a in span.attributes}
+
+    def test_steps_are_those_of_the_step_table(self):
+        table = {int(row["step"]): round(float(row["window_us"]) * 1000) for row in self.rows("step")}
+        found = {}
+        for span in self.spans:
+            if "ferry.step" in self.values(span):
+                found[self.values(span)["ferry.step"]] = span.end_time_unix_nano - span.start_time_unix_nano
+        self.assertEqual(found, table)
+        self.assertGreater(len(self.messages), 1)
+        self.assertIn(f"{len(self.messages)} messages", self.output)
+
+    def test_requests_are_those_of_the_request_table(self):
+        table = {row["request"]: row for row in self.rows("request")}
+        requests = {self.values(span)["gen_ai.request.id"]: span for span in self.named("llm_request")}
+        self.assertEqual(set(requests), set(table))
+        for number, span in requests.items():
+            row, values = table[number], self.values(span)
+            self.assertEqual(span.kind, trace_pb2.Span.SPAN_KIND_SERVER)
+            self.assertEqual(values["gen_ai.usage.prompt_tokens"], int(row["prompt_tokens"]))
+            self.assertEqual(values["gen_ai.usage.completion_tokens"], int(row["new_tokens"]))
+            self.assertEqual(len(span.links), int(row["own_steps"]))
+            if row["began"] == "inside" and row["total_us"]:
+                self.assertAlmostEqual((span.end_time_unix_nano - span.start_time_unix_nano) / 1000, float(row["total_us"]), places=3)
+
+    def test_links_and_parents_lead_to_spans(self):
+        ids = {span.span_id: span for span in self.spans}
+        self.assertEqual(len(ids), len(self.spans))
+        self.assertEqual(len({span.trace_id for span in self.spans}), 1)
+        self.assertEqual([span.name for span in self.spans if not span.parent_span_id], ["ferry"])
+        for span in self.spans:
+            self.assertTrue(not span.parent_span_id or span.parent_span_id in ids)
+            for link in span.links:
+                step = ids[link.span_id]
+                self.assertIn("ferry.step", self.values(step))
+                self.assertLess(step.start_time_unix_nano, span.end_time_unix_nano)
+                self.assertGreater(step.end_time_unix_nano, span.start_time_unix_nano)
+        for span in self.named("queue", "prefill", "decode"):
+            self.assertEqual(ids[span.parent_span_id].name, "llm_request")
+
+    def test_a_collector_gets_the_same(self):
+        collector = Collector()
+        self.addCleanup(collector.close)
+        self.ferry("trace", "export", self.folder, "--otlp", collector.url)
+        for line in self.messages:
+            path, kind, body = collector.exports.get(timeout=SECONDS)
+            self.assertEqual((path, kind, body.decode()), ("/v1/traces", "application/json", line))
+        self.assertTrue(collector.exports.empty())
+
+    def test_a_collector_that_is_away_is_an_error(self):
+        command = [ferry_job.FERRY, "trace", "export", str(self.folder), "--otlp", "http://127.0.0.1:1"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertRegex(done.stderr, r"^ferry: .*spans are not taken: http://127.0.0.1:1/v1/traces: .*\n$")
 
 
 if __name__ == "__main__":

@@ -23,10 +23,18 @@ TEST(AscendProfile, OneFolderARankWithAllFiles) {
   const AscendFolders folders(input);
   ASSERT_EQ(folders.size(), 3U);
   EXPECT_EQ(folders.folder(1).filename(), "beta_4001_20251009085320000_ascend_pt");
-  const std::set<std::string> expected = {"trace_view.json",     "kernel_details.csv", "op_statistic.csv",
-                                          "step_trace_time.csv", "communication.json", "communication_matrix.json",
-                                          "api_statistic.csv"};
   for (int32_t r = 0; r < 3; ++r) {
+    const std::set<std::string> expected = {"trace_view.json",
+                                            "kernel_details.csv",
+                                            "op_statistic.csv",
+                                            "step_trace_time.csv",
+                                            "communication.json",
+                                            "communication_matrix.json",
+                                            "api_statistic.csv",
+                                            "memory_record.csv",
+                                            "operator_memory.csv",
+                                            "analysis.db",
+                                            "ascend_pytorch_profiler_" + std::to_string(r) + ".db"};
     std::set<std::string> files;
     for (const auto& entry : std::filesystem::directory_iterator(folders.output(r, ""))) files.insert(entry.path().filename());
     EXPECT_EQ(files, expected);
@@ -59,7 +67,7 @@ TEST(AscendProfile, SmallJsonsSayWhoTheRankIs) {
   const json info = json::parse(test::read_text(folders.folder(2) / "profiler_info_2.json"));
   EXPECT_EQ(info.at("rank_id"), 2);
   EXPECT_EQ(info.at("config").at("experimental_config").at("_profiler_level"), "Level1");
-  EXPECT_EQ(info.at("config").at("experimental_config").at("_export_type"), json({"text"}));
+  EXPECT_EQ(info.at("config").at("experimental_config").at("_export_type"), json({"text", "db"}));
   const json metadata = json::parse(test::read_text(folders.folder(2) / "profiler_metadata.json"));
   const json& layout = metadata.at("distributed_args");
   for (const char* const key : {"tensor_model_parallel_size", "pipeline_model_parallel_size", "data_parallel_size",
@@ -71,7 +79,8 @@ TEST(AscendProfile, SmallJsonsSayWhoTheRankIs) {
   EXPECT_EQ(layout["world_size"].get<int>(), layout["tensor_model_parallel_size"].get<int>() *
                                                  layout["pipeline_model_parallel_size"].get<int>() *
                                                  layout["data_parallel_size"].get<int>());
-  ASSERT_EQ(metadata.at("parallel_group_info").size(), 2U);
+  ASSERT_EQ(metadata.at("parallel_group_info").size(), 3U);
+  EXPECT_EQ(metadata["parallel_group_info"].at("ep").at("group_name"), "exp");
   for (const json& group : metadata["parallel_group_info"]) EXPECT_EQ(group.at("global_ranks"), json({0, 1, 2}));
 }
 

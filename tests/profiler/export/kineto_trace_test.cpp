@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 
 #include "profiler/export/busy_pieces.h"
@@ -76,21 +77,25 @@ TEST(KinetoTrace, AWaitInsideAnOperatorIsNoKernel) {
 TEST(KinetoTrace, LaunchesLeadFromCallsToKernels) {
   const json trace = read_trace(ReportInput(make_made_capture()), 0);
   std::map<int64_t, int> calls, launches, kernels, starts, ends;
+  std::set<int64_t> called;
   int num_steps = 0;
   for (const json& event : trace.at("traceEvents")) {
     const std::string kind = event.value("cat", "");
     const json args = event.value("args", json::object());
     if (kind == "cpu_op") ++calls[args.at("External id")];
     if (kind == "Runtime") ++launches[args.at("correlation")];
-    if (kind == "kernel" && args.contains("correlation")) ++kernels[args.at("correlation")];
+    if (kind == "kernel") ++kernels[args.at("correlation")];
+    if (kind == "kernel" && args.contains("External id")) called.insert(args.at("External id").get<int64_t>());
     if (kind == "ac2g") ++(event.at("ph") == "s" ? starts : ends)[event.at("id")];
     num_steps += event.at("name").get<std::string>().starts_with("ProfilerStep#") ? 1 : 0;
   }
-  EXPECT_EQ(calls, launches);
+  EXPECT_EQ(launches, kernels);
   EXPECT_EQ(kernels, starts);
   EXPECT_EQ(starts, ends);
   EXPECT_GT(kernels.size(), 20U);
   for (const auto& [id, count] : kernels) EXPECT_EQ(count, 1) << id;
+  for (const auto& [id, count] : calls) EXPECT_TRUE(called.contains(id)) << id;
+  EXPECT_GT(calls.size(), 20U);
   EXPECT_EQ(num_steps, 7);
   EXPECT_EQ(trace.at("distributedInfo").at("rank"), 0);
 }

@@ -28,6 +28,7 @@ TEST(Options, TraceCommandsTakeFolders) {
   EXPECT_EQ(trace({"diff", "a", "b"}).options->trace.action, Action::kDiff);
   EXPECT_EQ(trace({"report", "a"}).options->trace.action, Action::kReport);
   EXPECT_EQ(trace({"export", "a"}).options->trace.action, Action::kExport);
+  EXPECT_EQ(trace({"export", "a", "--otlp", "b"}).options->trace.out, "b");
   for (const auto& words :
        std::vector<std::vector<const char*>>{{}, {"report"}, {"diff", "a"}, {"merge", "a", "b"}, {"show", "a"}}) {
     const ParseResult result = trace(words);
