@@ -25,10 +25,10 @@ bool has_memory(const ReportInput& input) {
 
 std::vector<Table> make_views(const ReportInput& input) {
   std::vector<Table> tables;
-  for (const auto make :
-       {make_critical_path_view, make_run_view, make_phase_view, make_draft_view, make_draft_place_view, make_step_view,
-        make_layer_view, make_layer_type_view, make_operator_view, make_transfer_view, make_traffic_view, make_expert_view,
-        make_balance_view, make_hot_expert_view, make_straggler_view, make_request_view, make_free_view}) {
+  for (const auto make : {make_critical_path_view, make_run_view, make_phase_view, make_draft_view, make_draft_place_view,
+                          make_step_view, make_layer_view, make_layer_type_view, make_kernel_view, make_kernel_layer_view,
+                          make_operator_view, make_transfer_view, make_traffic_view, make_expert_view, make_balance_view,
+                          make_hot_expert_view, make_straggler_view, make_request_view, make_free_view}) {
     tables.push_back(make(input));
     if (make == make_operator_view && has_device(input)) tables.push_back(make_device_view(input));
     if (make == make_operator_view && has_counters(input)) {

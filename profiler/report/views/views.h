@@ -20,6 +20,8 @@ Table make_incident_view(const ReportInput& input);       // "incident": what de
 Table make_worker_view(const ReportInput& input);         // "worker_change": how workers came to stand
 Table make_layer_view(const ReportInput& input);          // "layer": layer x part, us per step, by phase
 Table make_layer_type_view(const ReportInput& input);     // "layer_type"
+Table make_kernel_view(const ReportInput& input);         // "kernel": a typical step of each kind, kernel by kernel
+Table make_kernel_layer_view(const ReportInput& input);   // "kernel_layer": kernels of two types of layers side by side
 Table make_operator_view(const ReportInput& input);       // "operator": with FLOP, bytes, roofline
 Table make_device_view(const ReportInput& input);         // "device": a GPU's time in the steps, by its own clock
 Table make_counter_view(const ReportInput& input);        // "counter": what processor and kernel counted, by thread

@@ -34,8 +34,8 @@ TEST(ReportTest, EveryViewHasItsIdAndWholeRows) {
       for (const auto& row : table.rows) EXPECT_EQ(row.size(), table.columns.size()) << table.id;
     }
     EXPECT_EQ(ids, (std::vector<std::string>{"critical_path", "run", "phase", "draft", "draft_place", "step", "layer",
-                                             "layer_type", "operator", "transfer", "traffic", "expert", "balance", "hot_expert",
-                                             "straggler", "request", "free"}));
+                                             "layer_type", "kernel", "kernel_layer", "operator", "transfer", "traffic",
+                                             "expert", "balance", "hot_expert", "straggler", "request", "free"}));
   }
 }
 
