@@ -18,6 +18,7 @@ void Matmul::matmul(Stream& stream, const MatmulRows& rows, const PackedMatrix& 
 }
 
 void Matmul::matmuls(Stream& stream, std::span<const NamedProduct> products) {
+  const SpanChain chain;
   for (const NamedProduct& product : products) {
     const Span span(product.zone, product.out.rows);
     matmul(stream, product.rows, *product.weights, product.out);

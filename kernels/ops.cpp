@@ -91,6 +91,7 @@ void gated_delta_mix(Stream& stream, const GatedDeltaMixArgs& args) {
     const Span span(Zone::kRecurrentDeltaRule, args.rule.out.rows, static_cast<int64_t>(args.rule.sequences.size()));
     return run(&OpTable::gated_delta_mix, stream, args);
   }
+  const SpanChain chain;
   causal_conv1d(stream, args.conv);
   delta_gates(stream, args.gates);
   gated_delta_rule(stream, args.rule);
@@ -117,6 +118,7 @@ void choose_experts(Stream& stream, const ExpertChoiceArgs& args) {
     const Span span(Zone::kGatingTopK, args.rows.num_tokens);
     return run(&OpTable::choose_experts, stream, args);
   }
+  const SpanChain chain;
   router_topk(stream, args.router);
   expert_rows(stream, args.rows);
 }
@@ -135,6 +137,7 @@ void quantize_rows(Stream& stream, const QuantizeRowsArgs& args) {
   run(&OpTable::quantize_rows, stream, args);
 }
 void expert_sum(Stream& stream, const ExpertSumArgs& args) {
+  const SpanChain chain;
   combine(stream, args.combine);
   if (args.merge.shared.data != nullptr) shared_expert_merge(stream, args.merge);
 }
@@ -143,6 +146,7 @@ void residual_norm(Stream& stream, const ResidualNormArgs& args) {
     const Span span(args.norm.zone, args.residual.rows);
     return run(&OpTable::residual_norm, stream, args);
   }
+  const SpanChain chain;
   if (args.experts != nullptr) {
     expert_sum(stream, *args.experts);
     ResidualNormArgs rest = args;

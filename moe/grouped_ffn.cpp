@@ -23,6 +23,7 @@ void GroupedFfn::run(const LayerExperts& experts, const ExpertRows& rows, Matrix
   if (num_rows == 0) return;
   const MatrixView activated = activated_.top(num_rows);
   const auto num_experts = std::ranges::count_if(rows.expert_counts, [](int32_t count) { return count > 0; });
+  const SpanChain chain;
   const MatmulRows permuted = permute(rows);
   {
     const Span span(Zone::kGroupedGateUp, num_rows, num_experts);

@@ -71,6 +71,7 @@ json header_of(const RankCapture& c) {
                  {"begin", c.begin},
                  {"end", c.end},
                  {"span_cost_ns", c.span_cost_ns},
+                 {"chained_span_cost_ns", c.chained_span_cost_ns},
                  {"peak_rss_bytes", c.peak_rss_bytes},
                  {"num_preemptions", c.num_preemptions},
                  {"threads", std::move(threads)}};
@@ -91,6 +92,7 @@ RankCapture from_header(const json& header) {
   header.at("begin").get_to(c.begin);
   header.at("end").get_to(c.end);
   header.at("span_cost_ns").get_to(c.span_cost_ns);
+  c.chained_span_cost_ns = header.value("chained_span_cost_ns", 0.0);
   header.at("peak_rss_bytes").get_to(c.peak_rss_bytes);
   header.at("num_preemptions").get_to(c.num_preemptions);
   if (header.contains("device")) header.at("device").get_to(c.device);

@@ -75,8 +75,9 @@ struct RankCapture {
   std::string cores;        // that it may run on, as Linux lists them: "0-3,8"; empty in captures of older versions
   TickLine ticks;
   ClockAlignment alignment;
-  uint64_t begin = 0, end = 0;  // ticks of start and stop
-  double span_cost_ns = 0;      // what recording one span takes, measured at start
+  uint64_t begin = 0, end = 0;      // ticks of start and stop
+  double span_cost_ns = 0;          // what recording one span takes, measured at start
+  double chained_span_cost_ns = 0;  // that of one which begins with the end of the one before; 0: not known, as in older ones
   int64_t peak_rss_bytes = 0;
   int64_t num_preemptions = 0;  // involuntary context switches while capturing
   DeviceFacts device;

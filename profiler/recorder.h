@@ -152,7 +152,7 @@ class Recorder {
   std::vector<SpanRecord> drained_;  // of one ring; has room for all it can hold
   uint64_t begin_ = 0;
   int64_t preemptions_at_begin_ = 0;
-  double span_cost_ns_ = 0;
+  double span_cost_ns_ = 0, chained_span_cost_ns_ = 0;
   MemoryRecorder memory_;
   std::thread drainer_;
   std::condition_variable stopped_;

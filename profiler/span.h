@@ -6,6 +6,7 @@
 
 #include "profiler/counters/operator_counts.h"
 #include "profiler/recorder.h"
+#include "profiler/span_chain.h"
 #include "profiler/span_record.h"
 #include "runtime/base/check.h"
 
@@ -48,11 +49,14 @@ inline void record_span(Zone zone, uint64_t begin, uint64_t end, uint32_t a = 0,
   push_span(*detail::trace_buffer, zone, begin, end, a, b);
 }
 
+/// A counter's value at `time` (ticks).
+inline void record_value_at(uint64_t time, Zone zone, int64_t value, uint32_t b = 0) {
+  record_span(zone, time, time, static_cast<uint32_t>(value), b);
+}
+
 /// A counter's value now.
 inline void record_value(Zone zone, int64_t value, uint32_t b = 0) {
-  if (!is_traced(zone) || detail::trace_buffer == nullptr) return;
-  const uint64_t now = now_ticks();
-  push_span(*detail::trace_buffer, zone, now, now, static_cast<uint32_t>(value), b);
+  if (is_traced(zone) && detail::trace_buffer != nullptr) record_value_at(now_ticks(), zone, value, b);
 }
 
 /// What a counter counted from `since` (ticks) to now.
@@ -61,22 +65,21 @@ inline void record_counted(Zone zone, uint64_t since, int64_t value, uint32_t b 
   push_span(*detail::trace_buffer, zone, since, now_ticks(), static_cast<uint32_t>(value), b);
 }
 
-/// Records the time from its construction to its destruction. Step and layer are those of the end (check_context()).
+/// Records the time from its construction to its destruction; in a SpanChain from the end of the span before. Step and layer
+/// are those of the end (check_context()).
 class Span {
  public:
-  explicit Span(Zone zone, int64_t a = 0, int64_t b = 0) {
+  explicit Span(Zone zone, int64_t a = 0, int64_t b = 0)
+      : zone_(zone), a_(static_cast<uint32_t>(a)), b_(static_cast<uint32_t>(b)) {
     if (!is_traced(zone) || detail::trace_buffer == nullptr) return;
     ring_ = detail::trace_buffer;
-    zone_ = zone;
-    a_ = static_cast<uint32_t>(a);
-    b_ = static_cast<uint32_t>(b);
     outer_ = std::exchange(detail::open_span, this);
     if (detail::operator_counts != nullptr) detail::operator_counts->begin(zone);
-    begin_ = now_ticks();
+    begin_ = place_.begin();
   }
   ~Span() {
     if (ring_ == nullptr) return;
-    push_span(*ring_, zone_, begin_, now_ticks(), a_, b_);
+    push_span(*ring_, zone_, begin_, place_.end(), a_, b_);
     detail::open_span = outer_;
     if (detail::operator_counts != nullptr) detail::operator_counts->end();
   }
@@ -86,11 +89,12 @@ class Span {
  private:
   friend std::optional<SpanRecord> open_operator();
 
-  TraceBuffer* ring_ = nullptr;
+  TraceBuffer* ring_ = nullptr;  // null: nothing is recorded
   const Span* outer_ = nullptr;
-  Zone zone_{};
-  uint32_t a_ = 0, b_ = 0;
   uint64_t begin_ = 0;
+  ChainPlace place_;
+  const Zone zone_;
+  const uint32_t a_, b_;
 };
 
 /// The innermost operator that the calling thread is in, as its span will be recorded; its end is its begin, by which it is

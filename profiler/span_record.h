@@ -34,6 +34,8 @@ struct SpanRecord {
   int16_t layer = kNoLayer;
   uint32_t a = 0;  // what the zone's a_name says
   uint32_t b = 0;
+
+  friend bool operator==(const SpanRecord&, const SpanRecord&) = default;
 };
 static_assert(sizeof(SpanRecord) == 32);
 

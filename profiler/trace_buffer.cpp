@@ -14,16 +14,6 @@ TraceBuffer::TraceBuffer(std::size_t capacity)
   FERRY_CHECK(std::has_single_bit(capacity)) << " capacity " << capacity;
 }
 
-void TraceBuffer::push(const SpanRecord& record) noexcept {
-  const auto words = std::bit_cast<std::array<uint64_t, kWords>>(record);
-  const uint64_t number = num_written_.load(std::memory_order_relaxed);
-  std::atomic<uint64_t>* slot = words_.get() + (number & mask_) * kWords;
-  // Who sees a new word in the slot also sees that the slot's old record is about to go.
-  std::atomic_thread_fence(std::memory_order_release);
-  for (std::size_t i = 0; i < kWords; ++i) slot[i].store(words[i], std::memory_order_relaxed);
-  num_written_.store(number + 1, std::memory_order_release);
-}
-
 uint64_t TraceBuffer::held_since() const {
   const uint64_t written = num_written();
   if (written <= capacity()) return 0;

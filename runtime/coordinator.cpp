@@ -534,9 +534,10 @@ void Coordinator::Impl::update_load(const StepPlan& plan) {
   const double balance = balancedness(engine_.dispatcher().expert_load());
   const TransportCount transport = engine_.dispatcher().transport_count();
   touched_.add_step(engine_.dispatcher().expert_load());
-  record_value(Zone::kRunningRequests, now.num_running);
-  record_value(Zone::kWaitingRequests, now.num_waiting);
-  record_value(Zone::kUsedKvBlocks, now.num_used_blocks);
+  const uint64_t time = now_ticks();
+  record_value_at(time, Zone::kRunningRequests, now.num_running);
+  record_value_at(time, Zone::kWaitingRequests, now.num_waiting);
+  record_value_at(time, Zone::kUsedKvBlocks, now.num_used_blocks);
   recorder().memory().set(MemoryKind::kUsedKvCache, now.num_used_blocks * engine_.kv_block_bytes());
   const std::unique_lock lock = lock_traced(mutex_);
   open_.take_states();

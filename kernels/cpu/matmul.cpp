@@ -218,9 +218,14 @@ void CpuMatmul::grouped_matmul(Stream& stream, const GroupedMatmulArgs& args) {
 /// Bytes that a product reads of its weights.
 int64_t weight_bytes(const NamedProduct& product) { return product.weights->packed_bytes(); }
 
-/// Notes spans that share the time from `begin` (ticks) to now.
-void record_shares(std::span<const NamedProduct> products, int64_t total_bytes, uint64_t begin) {
-  const auto length = static_cast<double>(now_ticks() - begin), total = static_cast<double>(total_bytes);
+/// Whether the spans of these products would be recorded.
+bool are_traced(std::span<const NamedProduct> products) {
+  return detail::trace_buffer != nullptr && is_traced(products.front().zone);
+}
+
+/// Notes spans that share the time from `begin` to `end` (ticks).
+void record_shares(std::span<const NamedProduct> products, int64_t total_bytes, uint64_t begin, uint64_t end) {
+  const auto length = static_cast<double>(end - begin), total = static_cast<double>(total_bytes);
   int64_t bytes = 0;
   const auto moment = [&] { return begin + static_cast<uint64_t>(length * static_cast<double>(bytes) / total); };
   for (const NamedProduct& product : products) {
@@ -258,7 +263,9 @@ void CpuMatmul::matmuls(Stream& stream, std::span<const NamedProduct> products) 
   // Of more rows a product takes so long that nothing is lost between two of them, and cuts of its own use the caches better.
   if (products.size() < 2 || products.front().out.rows > kTurnRows) return Matmul::matmuls(stream, products);
   if (products.front().out.rows == 0) return;
-  const uint64_t begin = now_ticks();
+  const bool is_recorded = are_traced(products);
+  ChainPlace place;
+  const uint64_t begin = is_recorded ? place.begin() : 0;
   int64_t total_bytes = 0, num_panels = 0;
   for (const NamedProduct& product : products) {
     total_bytes += weight_bytes(product);
@@ -273,7 +280,7 @@ void CpuMatmul::matmuls(Stream& stream, std::span<const NamedProduct> products) 
     for (int64_t b = task == 0 ? 0 : task_ends_[task - 1]; b < task_ends_[task]; ++b)
       multiply(blocks_[static_cast<std::size_t>(b)]);
   });
-  record_shares(products, total_bytes, begin);
+  if (is_recorded) record_shares(products, total_bytes, begin, place.end());
 }
 
 }  // namespace

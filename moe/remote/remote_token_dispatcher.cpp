@@ -257,6 +257,7 @@ MatmulRows RemoteTokenDispatcher::look_at(const MatmulRows& tokens) {
 
 void RemoteTokenDispatcher::send_wave(Flight& flight, Wave& wave) {
   const MatmulRows tokens = look_at(flight.args.tokens);
+  const SpanChain chain;
   for (std::size_t w = 0; w + 1 < wave.exchanges.size(); ++w) {
     Exchange& exchange = wave.exchanges[w];
     if (exchange.state != State::kOpen) continue;
@@ -292,8 +293,11 @@ DispatchHandle RemoteTokenDispatcher::dispatch(const DispatchArgs& args) {
   flight.topk_idx.assign(args.topk_idx.begin(), args.topk_idx.end());
   load_.record(args.layer, args.topk_idx);
   Wave& wave = flight.waves.front();
-  plan_wave(flight, wave, flight.topk_idx, 0);
-  send_wave(flight, wave);
+  {
+    const SpanChain chain;
+    plan_wave(flight, wave, flight.topk_idx, 0);
+    send_wave(flight, wave);
+  }
   flight.posted = hub_.now();
   return DispatchHandle(slot);
 }

@@ -108,11 +108,13 @@ void RemoteTokenDispatcher::finish(Exchange& exchange, uint64_t begun) {
     const Deadline deadline = hub_.now() + options_.timeout;
     seat.link->wait(*exchange.receive, deadline);
     is_there = true;
-    record_span(Zone::kWaitCombine, begun, now_ticks(), 0, peer);
-    record_span(Zone::kCombineReceive, exchange.posted_ticks, now_ticks(), static_cast<uint32_t>(exchange.reply.size()), peer);
+    const uint64_t arrived = now_ticks();
+    record_span(Zone::kWaitCombine, begun, arrived, 0, peer);
+    record_span(Zone::kCombineReceive, exchange.posted_ticks, arrived, static_cast<uint32_t>(exchange.reply.size()), peer);
     seat.link->wait(*exchange.send, deadline);  // it has long left
-    record_span(Zone::kDispatchSend, exchange.posted_ticks, now_ticks(), static_cast<uint32_t>(exchange.request.size()), peer);
-    record_value(Zone::kRankRows, exchange.header.num_rows, peer);
+    const uint64_t left = now_ticks();
+    record_span(Zone::kDispatchSend, exchange.posted_ticks, left, static_cast<uint32_t>(exchange.request.size()), peer);
+    record_value_at(left, Zone::kRankRows, exchange.header.num_rows, peer);
     const WireHeader reply = parse_reply(exchange.reply, exchange.header, seat.rank);
     exchange.header.compute_ns = reply.compute_ns;
     take_rows(exchange);

@@ -33,6 +33,7 @@ OutputHead::OutputHead(const ModelConfig& config, const TrunkWeights& weights, c
 ConstMatrixView OutputHead::run(ConstMatrixView hidden, std::span<const int32_t> rows, const Array<float>& norm) {
   num_rows_ = static_cast<int64_t>(rows.size());
   const MatrixView picked = rows_.top(num_rows_);
+  const SpanChain chain;
   gather_rows(runner_.stream(), {.x = hidden, .row_idx = rows, .out = picked});
   runner_.norm(Zone::kFinalNorm, picked, norm, picked);
   is_pending_ = true;

@@ -4,6 +4,8 @@
 #include <span>
 #include <utility>
 
+#include "profiler/span_chain.h"
+
 namespace ferry {
 namespace {
 
@@ -53,12 +55,13 @@ DispatchHandle MixtureOfExperts::begin(const BlockStep& step, const MoeWeights& 
   // of one another is handed in together.
   const bool is_together = !dispatcher.sends_rows(), has_shared = w.shared_down != nullptr;
   const bool needs_look = !plan_.is_sliced && (!dispatcher.plans_on_device() || step.tap != nullptr || step.routing != nullptr);
-  multiply_gates(step, w, {.is_router = !plan_.is_sliced, .are_shared = has_shared && is_together});
   const RouterTopkArgs choice = choice_args(batch, w);
-  if (needs_look) {
-    router_topk(step.products.stream(), choice);
-    look_at_choice(step, layer_idx);
+  {
+    const SpanChain chain;
+    multiply_gates(step, w, {.is_router = !plan_.is_sliced, .are_shared = has_shared && is_together});
+    if (needs_look) router_topk(step.products.stream(), choice);
   }
+  if (needs_look) look_at_choice(step, layer_idx);
   const Activations shared = has_shared && is_together ? shared_activations(step) : Activations{};
   const int64_t first = batch.first_row * plan_.top_k;
   const auto count = static_cast<std::size_t>(batch.num_tokens * plan_.top_k);
@@ -72,6 +75,7 @@ DispatchHandle MixtureOfExperts::begin(const BlockStep& step, const MoeWeights& 
                                                .top_k = plan_.top_k,
                                                .micro_batch = batch.number});
   if (!has_shared) return routed;
+  const SpanChain chain;
   if (!is_together) multiply_gates(step, w, {.are_shared = true});
   step.products.linear(Zone::kSharedDown, is_together ? shared : shared_activations(step), *w.shared_down,
                        rows_of(shared_out_, batch));

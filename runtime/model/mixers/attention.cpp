@@ -62,6 +62,7 @@ void AttentionMixer::run(const BlockStep& step, const AttentionWeights& w, int k
       step.normed,
       {{Zone::kQProj, w.q_proj.get(), projected}, {Zone::kKProj, w.k_proj.get(), k}, {Zone::kVProj, w.v_proj.get(), v}});
   const MatrixView head_rows = projected.split_rows(plan_.num_heads);  // [T * num_heads, head_dim, and as much of the gate]
+  const SpanChain chain;
   norm_and_rotate(step, w, head_rows.cols_from(0, plan_.head_dim), q, k);
 
   const KvLayerView cache = step.kv_cache.layer(kv_layer);

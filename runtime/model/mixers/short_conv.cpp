@@ -1,5 +1,6 @@
 #include "runtime/model/mixers/short_conv.h"
 
+#include "profiler/span_chain.h"
 #include "runtime/model/mixers/held_rows.h"
 
 namespace ferry {
@@ -59,6 +60,7 @@ void ShortConvMixer::run(const BlockStep& step, const ShortConvWeights& w, int s
     copy_held_rows(stream, gated.rows_from(span.first_row + span.num_taken(), span.num_held), step.recurrent_state.options(),
                    step.recurrent_state.held_conv(state_layer, batch.state_slots[s]));
   }
+  const SpanChain chain;
   multiply(stream, {.zone = Zone::kConvGate, .a = part(1), .b = conv_out, .out = conv_out});
   products.linear(Zone::kConvOutProj, products.activations(conv_out, out_codes_, batch, is_quantized_), *w.out_proj, out);
 }

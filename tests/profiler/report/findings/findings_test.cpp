@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "profiler/report/lost_time/recording_cost.h"
 #include "profiler/report/lost_time/waiting.h"
 #include "runtime/base/worker_state.h"
 #include "tests/support/made_capture.h"
@@ -208,6 +209,21 @@ TEST(FindingsTest, NamesTheProfilersOwnCost) {
   EXPECT_EQ(found->severity, Finding::Severity::kProblem);
   EXPECT_THAT(found->text, HasSubstr("rank 0"));
   EXPECT_THAT(found->text, HasSubstr("400.0 ns"));
+}
+
+TEST(FindingsTest, CountsAReadingOfTheClockThatSpansShareOnce) {
+  test::SmallCapture small(1, 10'000);
+  small.step(1, Phase::kDecode, 1000, 9000, 1, 1);  // both moments are its own
+  small.span(0, Zone::kInputNorm, 2000, 3000, 1);
+  small.span(0, Zone::kRouter, 3000, 4000, 1);  // begins where the norm ends
+  RankCapture& rank = small.capture.ranks[0];
+  rank.span_cost_ns = 50;
+  rank.chained_span_cost_ns = 30;  // so a reading takes 20 ns, and the rest 10 ns
+  const ReportInput input(small.capture);
+  const RecordingCost cost = find_recording_cost(input);
+  EXPECT_EQ(cost.records, 3);
+  EXPECT_DOUBLE_EQ(cost.span_cost_ns, (5 * 20 + 3 * 10) / 3.0);
+  EXPECT_DOUBLE_EQ(cost.share, (5 * 20 + 3 * 10) / 8000.0);
 }
 
 TEST(FindingsTest, WorstFirst) {
