@@ -14,7 +14,7 @@ namespace ferry {
 /// written stays.
 void write_capture_files(const std::filesystem::path& directory, Capture capture, FindFindings find = find_problems);
 
-inline constexpr std::size_t kMaxTextSpans = 2'000'000;  // about 3.5 GB of text and tables
+inline constexpr std::size_t kMaxTextSpans = 2'000'000;  // about 4 GB of text and tables
 
 /// All derived files, whatever their size.
 void write_derived_files(const std::filesystem::path& directory, Capture capture, FindFindings find = find_problems);
