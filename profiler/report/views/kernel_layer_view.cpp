@@ -26,7 +26,7 @@ bool begins_second_half(const Slice& slice) {
 
 struct KernelTime {
   int64_t total = 0;            // ns
-  double place = 0, count = 0;  // sum of its places in the layer's order, over `count` calls
+  double place = 0, count = 0;  // sum of the places of its last call in a layer, of which there are `count`
 };
 
 /// The layers of one type, over the steps of a group.
@@ -62,10 +62,13 @@ class LayerWalk {
     if (seen_.insert(slice.layer).second) ++layers.num_layers;
     Part& part = parts_[{slice.layer, slice.micro_batch}];
     part.is_second_half |= begins_second_half(slice);
-    KernelTime& time = layers.kernels[{part.is_second_half, slice.zone}];
+    const KernelKey key{part.is_second_half, slice.zone};
+    KernelTime& time = layers.kernels[key];
     time.total += slice.self_ns;
-    time.place += static_cast<double>(part.num_slices++);
-    ++time.count;
+    const auto [last, is_first] = part.places.try_emplace(key, 0);
+    time.place += static_cast<double>(part.num_slices - last->second);
+    time.count += is_first ? 1 : 0;
+    last->second = part.num_slices++;
     layers.total += slice.self_ns;
   }
 
@@ -73,6 +76,7 @@ class LayerWalk {
   struct Part {
     bool is_second_half = false;
     int64_t num_slices = 0;
+    std::map<KernelKey, int64_t> places;  // of the last call so far
   };
 
   const std::vector<std::string>& layer_types_;

@@ -82,6 +82,20 @@ TEST(KernelLayerViewTest, MeansAreOverLayersStepsAndMicroBatches) {
   EXPECT_EQ(ns(table, 0, "left_us"), 100);
 }
 
+/// The residual of the layer before is added at the begin of each but the first.
+TEST(KernelLayerViewTest, AKernelAtBothEndsOfAMixerStandsBehindIt) {
+  test::SmallCapture small(1, 10'000);
+  small.capture.info.model.layer_types = {"linear_attention", "linear_attention"};
+  small.step(0, Phase::kDecode, 0, 9000, 1, 1);
+  small.span(0, Zone::kInProjQkv, 0, 100, 1, 0, {0, 0}).span(0, Zone::kOutProj, 100, 200, 1, 0, {0, 0});
+  small.span(0, Zone::kAdd, 200, 300, 1, 0, {0, 0}).span(0, Zone::kAdd, 300, 400, 1, 0, {0, 1});
+  small.span(0, Zone::kInProjQkv, 400, 500, 1, 0, {0, 1}).span(0, Zone::kOutProj, 500, 600, 1, 0, {0, 1});
+  small.span(0, Zone::kAdd, 600, 700, 1, 0, {0, 1});
+  const Table table = make_kernel_layer_view(ReportInput(small.capture));
+  EXPECT_EQ(rows_of(table, "decode"), "MatMul.in_proj_qkv | \nMatMul.out_proj | \nAdd | \n");
+  EXPECT_EQ(ns(table, 2, "left_us"), 150);
+}
+
 TEST(KernelLayerViewTest, OneTypeOfLayersStandsAlone) {
   Capture capture = make_made_capture({.world_size = 1, .num_layers = 2});
   for (std::string& type : capture.info.model.layer_types) type = "full_attention";
