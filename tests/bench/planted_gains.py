@@ -30,11 +30,11 @@ from plants import SlowLink
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 WITHIN = 0.25
 SECONDS_SUM = "vllm:time_to_first_token_seconds"
-METRICS = {  # of what the counters grew by, in so many seconds; is more of it better?
+METRICS = {  # of what the counters grew by, in so many seconds: of times the mean; is more of it better?
     "generated tokens/s": (lambda grew, seconds: grew["vllm:generation_tokens_total"] / seconds, True),
     "prompt tokens/s": (lambda grew, seconds: grew["ferry:computed_prompt_tokens_total"] / seconds, True),
-    "TTFT": (lambda grew, seconds: 1e3 * grew[SECONDS_SUM + "_sum"] / max(1, grew[SECONDS_SUM + "_count"]), False),
-    "ITL": (lambda grew, seconds: 1e3 * grew["vllm:inter_token_latency_seconds_sum"] / max(1, grew["vllm:inter_token_latency_seconds_count"]), False),
+    "TTFT p50 ms": (lambda grew, seconds: 1e3 * grew[SECONDS_SUM + "_sum"] / max(1, grew[SECONDS_SUM + "_count"]), False),
+    "time between tokens p50 ms": (lambda grew, seconds: 1e3 * grew["vllm:inter_token_latency_seconds_sum"] / max(1, grew["vllm:inter_token_latency_seconds_count"]), False),
     "ms per step": (lambda grew, seconds: 1e3 * grew["ferry:step_seconds_total"] / max(1, grew["ferry:steps_total"]), False),
 }
 
@@ -94,14 +94,14 @@ def interval(values):
     return ordered[left_out], ordered[-1 - left_out]
 
 
-def predictions(case, runs):
-    """Of the faulty runs' actions on the case's option: (metric, predicted after / before), one a run that has one."""
-    found = [action for action in (run.action(case.option) for run in runs) if action]
+def predictions(case, runs, to):
+    """Of the faulty runs' actions on the case's option with the value that was tried: (metric, predicted after / before)."""
+    found = [action for action in (run.action(case.option) for run in runs) if action and str(action["to"]) == to]
     return [(action["metric"], action["after"] / action["before"]) for action in found]
 
 
 def score(options, name, case, to, befores, afters):
-    found = predictions(case, befores)
+    found = predictions(case, befores, to)
     metric = statistics.mode(metric for metric, _ in found) if found else case.metric
     seen = [verified(options, before, after) for before, after in zip(befores, afters)]
     figures = [profiled | {key: (b.figures[key], a.figures[key]) for key in METRICS} for (profiled, _), b, a in zip(seen, befores, afters)]
