@@ -62,8 +62,8 @@ void propose_ranks(const CaptureReplay& replay, std::vector<Proposal>& proposals
 }
 
 void propose_threads(const CaptureReplay& replay, std::vector<Proposal>& proposals) {
-  constexpr double kParallel = 0.9;  // of what operators take: the rest is one thread's
-  constexpr double kDoubt = 0.35;
+  constexpr double kParallel = 0.7;  // of what steps compute: the rest is one thread's, or memory's, or others have the core
+  constexpr double kDoubt = 0.4;
   const Capture& capture = replay.input.capture;
   const RankCapture& own = capture.ranks.front();
   const std::set<int> cores = parse_cores(own.cores);
@@ -105,7 +105,7 @@ void propose_threads(const CaptureReplay& replay, std::vector<Proposal>& proposa
                  .to = to,
                  .command = changed_command(capture.info, "--threads", to),
                  .metric = best.group->metric,
-                 .assumes = "the cores are nobody else's, and nine tenths of what operators take is shared out over threads"}};
+                 .assumes = "the cores are nobody else's, and seven tenths of what steps compute are shared out over threads"}};
   if (set_saving(p.action, best.group->tokens_per_s(), true, best.saving)) proposals.push_back(std::move(p));
 }
 

@@ -35,12 +35,24 @@ double measured_ttft_s(const Timeline& timeline) {
   return median(all);
 }
 
+/// What a prompt's row takes where it only multiplies, seconds: the share of the roof that long prompts reach.
+double least_prompt_row_s(const CaptureInfo& info) {
+  constexpr double kReached = 0.3;
+  double flop = 0;
+  for (const OperatorFacts& facts : info.model.operators) {
+    const Part part = zone_info(facts.zone).part;
+    if (part == Part::kHead || part == Part::kSample) continue;
+    flop += static_cast<double>(facts.num_layers * facts.rows_per_token) * facts.flop.per_row;
+  }
+  return info.flops_per_s > 0 ? flop / (kReached * info.flops_per_s) : 0;
+}
+
 class ScheduleProposer {
  public:
   ScheduleProposer(const CaptureReplay& replay, std::vector<Proposal>& proposals)
       : replay_(replay),
         proposals_(proposals),
-        clock_(replay.steps, find_gap_s(replay.input.timeline)),
+        clock_(replay.steps, find_gap_s(replay.input.timeline), least_prompt_row_s(replay.input.capture.info)),
         requests_(find_replayed_requests(replay.input)) {
     const CaptureInfo& info = replay.input.capture.info;
     options_.max_running =

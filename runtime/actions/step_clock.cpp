@@ -8,7 +8,7 @@
 
 namespace ferry {
 
-StepClock::StepClock(std::span<const ReplayedStep> steps, double gap_s) : gap_s_(gap_s) {
+StepClock::StepClock(std::span<const ReplayedStep> steps, double gap_s, double least_row_s) : gap_s_(gap_s) {
   std::vector<SizedTime> decode, prefill;
   std::vector<FitPoint> all;
   for (const ReplayedStep& step : steps) {
@@ -23,7 +23,7 @@ StepClock::StepClock(std::span<const ReplayedStep> steps, double gap_s) : gap_s_
   prefill_ = mean_curve(prefill);
   const auto line = [&](double slope) { return Curve{{{0, fixed}, {1024, fixed + 1024 * slope}}}; };
   decode_ = decode_.points.empty() ? line(per_decode) : with_slope(decode_, per_decode);
-  prefill_ = prefill_.points.empty() ? line(per_prefill) : with_slope(prefill_, per_prefill);
+  prefill_ = prefill_.points.empty() ? line(per_prefill) : with_slope(prefill_, std::max(per_prefill, least_row_s));
   fixed_s_ = std::min(decode_.at(0), prefill_.at(0));
   double measured = 0, predicted = 0;
   for (const ReplayedStep& step : steps) {

@@ -11,8 +11,9 @@ namespace ferry {
 /// over their rows, mixed ones as what both kinds take without what a step takes once.
 class StepClock {
  public:
-  /// `gap_s` is added to every step: what lies between two of them.
-  StepClock(std::span<const ReplayedStep> steps, double gap_s);
+  /// `gap_s` is added to every step: what lies between two of them. `least_row_s` is what a prompt's row takes at least, where
+  /// steps of one size do not tell that from what a step takes once.
+  StepClock(std::span<const ReplayedStep> steps, double gap_s, double least_row_s = 0);
 
   /// Of so many sequences that decode, each with as many rows as they had on average: drafts may be among them.
   double seconds(double num_decoding, double prefill_rows) const;

@@ -79,7 +79,7 @@ TEST(AdviseTest, ThreadsThatAreMissingAreNamed) {
   const Action* action = find_action(findings, "threads");
   ASSERT_NE(action, nullptr) << all_actions(findings);
   EXPECT_EQ(action->to, "2");
-  EXPECT_NEAR(action->after / action->before, 1 / 0.55, 1e-6);
+  EXPECT_NEAR(action->after / action->before, 1 / 0.65, 1e-6);
   EXPECT_EQ(action->command, "build/ferry serve --model m --threads 2");
 }
 
