@@ -4,6 +4,7 @@
 #include <system_error>
 
 #include "profiler/report/findings/action_text.h"
+#include "profiler/report/findings/findings_json.h"
 #include "profiler/report/page_data/step_timelines.h"
 #include "profiler/report/report_page.h"
 #include "profiler/report/views/views.h"
@@ -32,22 +33,9 @@ Table stand_up(const Table& table) {
 
 std::string make_report_json(const std::vector<Finding>& findings, const std::vector<Table>& tables) {
   using nlohmann::ordered_json;
-  ordered_json found = ordered_json::array(), shown = ordered_json::array();
-  for (const Finding& finding : findings) {
-    ordered_json one = {{"severity", severity_name(finding.severity)},
-                        {"kind", finding.kind},
-                        {"text", finding.text},
-                        {"table", finding.table}};
-    if (finding.rank >= 0) {
-      one["rank"] = finding.rank;
-      one["saved_ms"] = finding.saved_ms;
-      one["saved_share"] = finding.saved_share;
-    }
-    if (!finding.actions.empty()) one["actions"] = actions_json(finding.actions);
-    found.push_back(std::move(one));
-  }
+  ordered_json shown = ordered_json::array();
   for (const Table& table : tables) shown.push_back(to_json(table));
-  const ordered_json report = {{"findings", std::move(found)}, {"tables", std::move(shown)}};
+  const ordered_json report = {{"findings", findings_json(findings)}, {"tables", std::move(shown)}};
   return report.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 
@@ -64,7 +52,7 @@ void write_text(const std::filesystem::path& path, const std::string& text) {
 std::vector<Table> make_report_tables(const ReportInput& input, const std::vector<Finding>& findings) {
   std::vector<Table> tables = make_views(input);
   Table actions = make_action_view(findings);
-  if (!actions.rows.empty()) tables.insert(tables.begin(), std::move(actions));
+  if (!actions.rows.empty()) tables.insert(tables.begin() + 1, std::move(actions));
   return tables;
 }
 

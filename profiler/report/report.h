@@ -11,7 +11,7 @@
 
 namespace ferry {
 
-/// Every table: that of the findings' actions first, if they have any, then make_views().
+/// Every table: make_views(), with that of the findings' actions, if they have any, in the second place.
 std::vector<Table> make_report_tables(const ReportInput& input, const std::vector<Finding>& findings);
 
 /// Findings first, with what to do about each, then every table, for a terminal.

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "profiler/report/findings/findings_json.h"
 #include "profiler/report/page_source.h"
 #include "runtime/base/check.h"
 
@@ -93,14 +94,8 @@ std::vector<std::string> embed_tables(const std::vector<Table>& tables) {
 
 std::string make_data(const std::string& title, const std::vector<Finding>& findings, const std::vector<Table>& tables,
                       const ordered_json& timelines) {
-  ordered_json cards = ordered_json::array();
-  for (const Finding& finding : findings) {
-    cards.push_back({{"severity", severity_name(finding.severity)},
-                     {"kind", finding.kind},
-                     {"text", finding.text},
-                     {"table", finding.table}});
-  }
-  std::string data = "{\"title\":" + dump_for_script(title) + ",\n\"findings\":" + dump_for_script(cards) + ",\n\"tables\":[";
+  std::string data = "{\"title\":" + dump_for_script(title) + ",\n\"findings\":" + dump_for_script(findings_json(findings)) +
+                     ",\n\"tables\":[";
   const char* separator = "\n";
   for (const std::string& table : embed_tables(tables)) {
     data += separator + table;

@@ -68,6 +68,25 @@ TEST(ReportPage, EmbedsFindingsInTheirOrder) {
   EXPECT_TRUE(data["tables"].empty());
 }
 
+TEST(ReportPage, EmbedsWhatToDoAboutAFinding) {
+  Finding finding{Finding::Severity::kNotice, "idle_cores", "A core has nothing to do.", "run"};
+  finding.actions = {{.kind = "threads",
+                      .text = "compute with a thread on every core",
+                      .option = "--threads",
+                      .from = "1",
+                      .to = "2",
+                      .command = "ferry serve --threads 2",
+                      .saved_ms = 12.5,
+                      .saved_share = 0.25}};
+  const ordered_json data = read_data(make_report_page("a run", {finding}, {}, nullptr));
+  ASSERT_EQ(data["findings"][0]["actions"].size(), 1U);
+  const ordered_json& action = data["findings"][0]["actions"][0];
+  EXPECT_EQ(action["text"], "compute with a thread on every core");
+  EXPECT_EQ(action["command"], "ferry serve --threads 2");
+  EXPECT_EQ(action["saved_ms"], 12.5);
+  EXPECT_EQ(action["saved_share"], 0.25);
+}
+
 TEST(ReportPage, HostileNamesStayData) {
   const std::vector<std::string> names = {"</script><script>alert(1)</script>",
                                           "<!--<script>",

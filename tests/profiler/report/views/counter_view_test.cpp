@@ -16,7 +16,7 @@ CounterReading counted(int32_t tid, uint64_t begin, uint64_t end, uint32_t step 
 }
 
 /// A prefill of 1 us, 0.5 us between steps, and a decode of 2 us.
-test::SmallCapture two_steps() {
+test::SmallCapture counted_steps() {
   test::SmallCapture small(2, 10'000);
   small.step(0, Phase::kPrefill, 1000, 2000, 8, 1).step(1, Phase::kDecode, 2500, 4500, 4, 4);
   for (RankCapture& rank : small.capture.ranks) rank.boot_id = "same";
@@ -34,7 +34,7 @@ std::size_t find_row(const Table& table, const std::string& column, const std::s
 }
 
 TEST(CounterView, DividesAThreadsReadingsAmongStepsByTime) {
-  test::SmallCapture small = two_steps();
+  test::SmallCapture small = counted_steps();
   CounterCapture& counters = small.capture.ranks[0].counters;
   counters.sources = {{Counter::kCycles, "perf", ""}};
   CounterReading reading = counted(100, 1000, 4500, 1);
@@ -61,7 +61,7 @@ TEST(CounterView, DividesAThreadsReadingsAmongStepsByTime) {
 }
 
 TEST(CounterView, GivesAnOperatorsCountsToItsStep) {
-  test::SmallCapture small = two_steps();
+  test::SmallCapture small = counted_steps();
   CounterCapture& counters = small.capture.ranks[1].counters;
   counters.sources = {{Counter::kMinorFaults, "perf", ""}};
   CounterReading part = counted(101, 900, 4600, 1), zone = part;
@@ -82,7 +82,7 @@ TEST(CounterView, GivesAnOperatorsCountsToItsStep) {
 }
 
 TEST(CounterView, SaysOnceWhyCountersAreAbsent) {
-  test::SmallCapture small = two_steps();
+  test::SmallCapture small = counted_steps();
   small.capture.ranks[0].counters.sources = {{Counter::kCycles, "", "no PMU (ENOENT)"},
                                              {Counter::kInstructions, "", "no PMU (ENOENT)"},
                                              {Counter::kMinorFaults, "perf", ""},
@@ -99,7 +99,7 @@ TEST(CounterView, SaysOnceWhyCountersAreAbsent) {
 }
 
 TEST(EnergyView, CountsAHostOnceAndDividesByTokens) {
-  test::SmallCapture small = two_steps();
+  test::SmallCapture small = counted_steps();
   for (RankCapture& rank : small.capture.ranks) {
     rank.counters.sources = {{Counter::kPackageEnergy, "powercap", ""}};
     CounterReading reading = counted(0, 1000, 4500);
