@@ -28,7 +28,7 @@ std::size_t round_down(std::size_t bytes, std::size_t unit) { return bytes / uni
 }  // namespace
 
 RoofProbe::RoofProbe(ThreadPool& pool, std::size_t stream_bytes)
-    : pool_(pool), stream_bytes_(stream_bytes), stream_(WeightArena().allocate(stream_bytes)) {
+    : pool_(pool), stream_bytes_(stream_bytes), stream_(WeightArena(MemoryUse::kBuffers).allocate(stream_bytes)) {
   pool_.parallel_for(static_cast<int64_t>((stream_bytes_ + kPieceBytes - 1) / kPieceBytes), [&](int64_t piece, int) {
     const std::size_t begin = static_cast<std::size_t>(piece) * kPieceBytes;
     for (std::size_t at = begin; at < std::min(begin + kPieceBytes, stream_bytes_); at += kPageBytes)

@@ -34,7 +34,7 @@ class WeightRegion {
     std::array<Extent, 2> written;
   };
 
-  explicit WeightRegion(std::size_t bytes) : free_(bytes), written_(bytes / kHugePageBytes, 0) {
+  WeightRegion(std::size_t bytes, MemoryUse use) : free_(bytes), written_(bytes / kHugePageBytes, 0) {
     const std::size_t mapped = bytes + kHugePageBytes;
     void* start = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (start == MAP_FAILED) {
@@ -46,7 +46,7 @@ class WeightRegion {
                  forget_pages(data);
                  munmap(start, mapped);
                }};
-    note_pages(aligned, bytes, MemoryUse::kWeights, false);
+    note_pages(aligned, bytes, use, false);
   }
 
   std::byte* data() const { return memory_.get(); }
@@ -114,6 +114,8 @@ std::size_t WeightRegion::page_bytes() const {
 
 class WeightArena::Regions {
  public:
+  explicit Regions(MemoryUse use) : memory_use_(use) {}
+
   struct Taken {
     WeightRegion* region;
     WeightRegion::Taken in_region;
@@ -124,7 +126,7 @@ class WeightArena::Regions {
       if (std::optional<WeightRegion::Taken> taken = region->take(size)) return {region.get(), std::move(*taken)};
     }
     const std::size_t wanted = round_up(std::max(size, kRegionBytes), kHugePageBytes);
-    WeightRegion& region = *regions_.emplace_back(std::make_unique<WeightRegion>(wanted));
+    WeightRegion& region = *regions_.emplace_back(std::make_unique<WeightRegion>(wanted, memory_use_));
     return {&region, std::move(*region.take(size))};
   }
 
@@ -146,6 +148,7 @@ class WeightArena::Regions {
   }
 
  private:
+  const MemoryUse memory_use_;
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<WeightRegion>> regions_;  // the oldest first
 };
@@ -165,7 +168,7 @@ struct WeightArena::Piece {
   Regions::Taken taken;
 };
 
-WeightArena::WeightArena() : regions_(std::make_shared<Regions>()) {}
+WeightArena::WeightArena(MemoryUse use) : regions_(std::make_shared<Regions>(use)) {}
 
 WeightArena::~WeightArena() = default;
 

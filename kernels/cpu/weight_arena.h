@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <memory>
 
+#include "runtime/base/memory_use.h"
+
 namespace ferry {
 
 /// Memory for packed weights, handed out from a few large regions: neighbours share 2 MiB pages, so that a model of many
@@ -14,7 +16,8 @@ namespace ferry {
 /// Any thread may call it, and drop pieces.
 class WeightArena {
  public:
-  WeightArena();
+  /// Its memory counts for `use` (runtime/base/memory_use.h).
+  explicit WeightArena(MemoryUse use = MemoryUse::kWeights);
   ~WeightArena();
   WeightArena(const WeightArena&) = delete;
   WeightArena& operator=(const WeightArena&) = delete;

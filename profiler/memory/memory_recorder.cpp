@@ -66,6 +66,15 @@ void hold(MemorySample& sample, const TraceMemory& trace) {
   sample[MemoryKind::kHeap] = std::max<int64_t>(heap.small + large - small, 0);
 }
 
+/// The C library does not say how much of what it has was ever touched: it is not more than others leave of the process's own
+/// pages.
+void limit_heap(MemorySample& sample) {
+  if (sample[MemoryKind::kAnonymous] == kNotKnown) return;
+  const int64_t others = sample.total(MemoryRole::kHeld) - sample[MemoryKind::kHeap];
+  const int64_t left = std::max<int64_t>(sample[MemoryKind::kAnonymous] - others, 0);
+  sample[MemoryKind::kHeap] = std::min(sample[MemoryKind::kHeap], left);
+}
+
 }  // namespace
 
 int64_t MemorySample::total(MemoryRole role) const {
@@ -90,6 +99,7 @@ MemorySample sample_memory(const MemoryAccount& account, const TraceMemory& trac
   sample[MemoryKind::kAnonymous] = find_bytes(said, "RssAnon:");
   sample[MemoryKind::kFiles] = find_bytes(said, "RssFile:");
   sample[MemoryKind::kShared] = find_bytes(said, "RssShmem:");
+  limit_heap(sample);
   return sample;
 }
 

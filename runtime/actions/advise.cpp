@@ -30,6 +30,11 @@ void attach(Proposal proposal, std::vector<Finding>& findings) {
   if (!proposal.action.kind.empty()) finding->actions.push_back(std::move(proposal.action));
 }
 
+/// No plan knows what operators cost on a GPU.
+bool computes_on_device(const Capture& capture) {
+  return std::ranges::any_of(capture.ranks, [](const RankCapture& rank) { return !rank.device.name.empty(); });
+}
+
 }  // namespace
 
 std::vector<Finding> find_and_advise(const ReportInput& input) {
@@ -38,12 +43,14 @@ std::vector<Finding> find_and_advise(const ReportInput& input) {
   std::vector<Proposal> proposals;
   try {
     const CaptureReplay replay(input);
-    propose_ranks(replay, proposals);
-    propose_experts(replay, findings, proposals);
-    propose_exchange(replay, proposals);
-    propose_threads(replay, proposals);
-    propose_width(replay, proposals);
-    propose_drafts(replay, proposals);
+    if (!computes_on_device(input.capture)) {
+      propose_ranks(replay, proposals);
+      propose_experts(replay, findings, proposals);
+      propose_exchange(replay, proposals);
+      propose_threads(replay, proposals);
+      propose_width(replay, proposals);
+      propose_drafts(replay, proposals);
+    }
     propose_schedule(replay, proposals);
   } catch (const Error& error) {  // a capture that no plan could be of: its findings stand
     findings.push_back({.severity = Finding::Severity::kInfo,

@@ -69,7 +69,7 @@ class AscendDatabaseTest(unittest.TestCase):
         cls.scratch = pathlib.Path(scratch.name)
         cls.folder = cls.scratch / "capture"
         command = [ROOT / "launch/mpirun.sh", "-np", NUM_RANKS, FERRY, "bench", "--model", "demo", "--memory", "256MiB"]
-        command += ["-p", "64,200", "-b", "1,4", "-n", "8", "-r", "2", "--fault", f"slow:{SLOW_RANK}x8", "--trace", cls.folder]
+        command += ["-p", "64", "-b", "2", "-n", "6", "-r", "1", "--fault", f"slow:{SLOW_RANK}x8", "--trace", cls.folder]
         run(command, BENCH_SECONDS)
         cls.output = {}
         for folder in cls.folder.glob("*_ascend_pt"):
@@ -172,12 +172,13 @@ class AscendDatabaseTest(unittest.TestCase):
 
     def test_mfu_is_operations_over_the_measured_peak(self):
         table = {row["operator"]: row for row in read_csv(self.folder / "csv/operator.csv") if row["rank"] == "0"}
-        flops, ratios = collections.Counter(), []
+        flops = collections.Counter()
         for row in self.cluster_rows("OperatorMFU"):
             if row["rank_id"] != 0:
                 continue
             flops[row["flops_op_name"]] += row["flops"]
-            ratios.append(row["flops"] / row["kernel_duration(ns)"] / 1e-9 / row["chip_peak_tflops"] / 1e12 / row["mfu"])
+            share = row["flops"] / row["kernel_duration(ns)"] * 1e9 / (row["chip_peak_tflops"] * 1e12)
+            self.assertAlmostEqual(row["mfu"], share, delta=0.01 * share + 1e-4)
         self.assertGreater(len(flops), 5)
         for name, flop in flops.items():
             self.assertAlmostEqual(flop / float(table[name]["flop"]), 1, places=2, msg=name)

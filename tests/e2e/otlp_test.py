@@ -29,9 +29,10 @@ def read_export(body):
     for resource in export["resourceSpans"]:
         for scope in resource["scopeSpans"]:
             for span in scope["spans"]:
-                for name in ("traceId", "spanId", "parentSpanId"):
-                    if name in span:
-                        span[name] = base64.b64encode(bytes.fromhex(span[name])).decode()
+                for holder in (span, *span.get("links", [])):
+                    for name in ("traceId", "spanId", "parentSpanId"):
+                        if name in holder:
+                            holder[name] = base64.b64encode(bytes.fromhex(holder[name])).decode()
     return json_format.Parse(json.dumps(export), trace_service_pb2.ExportTraceServiceRequest())
 
 

@@ -179,7 +179,7 @@ class ReportPageTest(traced_page.TracedPageTest):
         made.write_text(re.sub(r'("findings":\[\{)', lambda found: found.group(1) + action, text, count=1), encoding="utf-8")
         self.show(page=made)
         card = self.browser.evaluate("document.querySelector('.card').innerText.replaceAll('\\u00a0', ' ')")
-        for part in ("Give rank 1 two cores.", "saves 1.23 s, 14.2 %", "ferry serve --threads 2"):
+        for part in ("Give rank 1 two cores.", "predicted to save 1.23 s, 14.2 %", "ferry serve --threads 2"):
             self.assertIn(part, card)
         self.browser.evaluate("document.querySelector('.copy').click()")
         self.browser.until("['Copied', 'Selected'].includes(document.querySelector('.copy').textContent)")

@@ -113,7 +113,8 @@ class TraceViewersTest(unittest.TestCase):
         self.assertGreater(num_arrows, 0)
         # An arrow over three slices is two rows.
         self.assertEqual(ui.query("select count(*) n from flow")[0]["n"], 2 * num_arrows)
-        num_samples = sum(event["ph"] == "C" for event in self.events)
+        # A sample of memory has a series for each kind.
+        num_samples = sum(len(event["args"]) for event in self.events if event["ph"] == "C")
         self.assertEqual(ui.query("select count(*) n from counter")[0]["n"], num_samples)
 
     def test_perfetto_ui_opens_the_trace(self):

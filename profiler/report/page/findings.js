@@ -34,7 +34,8 @@ function makeAction({text, command, saved_ms: savedMs, saved_share: savedShare})
                              "Copy") :
                            null;
   return h(
-      "li", {class: "action"}, h("span", {}, text ?? "", gains.length ? h("strong", {}, ` saves ${gains.join(", ")}`) : null),
+      "li", {class: "action"},
+      h("span", {}, `Try: ${text ?? ""}`, gains.length ? h("strong", {}, ` (predicted to save ${gains.join(", ")})`) : null),
       command ? h("span", {class: "command"}, code, button) : null);
 }
 

@@ -31,7 +31,7 @@ bool is_warm_up(const Timeline& timeline, std::size_t group) {
 Table make_critical_path_view(const ReportInput& input) {
   Table table{
       .id = "critical_path",
-      .title = "Critical path: what steps took their time for, on whichever rank",
+      .title = "Critical path",
       .note =
           "From the end of each step backwards, always that which everything after it had to wait for. Where the "
           "coordinator waits for a reply, the path goes with the message to the worker that sent it, over what that "

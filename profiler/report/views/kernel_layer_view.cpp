@@ -158,7 +158,7 @@ void add_pair(const std::string& group, const std::string& left_type, const Laye
 
 Table make_kernel_layer_view(const ReportInput& input) {
   Table table{.id = "kernel_layer",
-              .title = "Layers side by side, kernel by kernel",
+              .title = "Layers side by side",
               .note =
                   "Own time of each kernel in a layer on the coordinator, all its calls there together, as a mean over the "
                   "layers of a type and the steps of a phase: left those of one type, right those of another. What both have, "

@@ -161,7 +161,7 @@ Table make_kernel_view(const ReportInput& input) {
   const std::vector<KernelGroup> groups = find_kernel_groups(input.timeline);
   Table table{
       .id = "kernel",
-      .title = "One step of each kind, kernel by kernel",
+      .title = "Kernels of a step",
       .note =
           "A typical step of prefill, decode, and decode with drafts to verify, in the order of time: the one whose "
           "length is the median. Shown are operators, host work and waits of the coordinator (self_us and gap_us of "

@@ -56,6 +56,14 @@ TEST(AdviseTest, CopiesAreWorthWhatAnEvenShareIs) {
   EXPECT_GT(action->after, action->before);
 }
 
+TEST(AdviseTest, NoPlanIsMadeOfAGpu) {
+  KnownCapture run({.num_workers = 4, .expert_us = 40, .expert_row_us = 10, .link_us = 5, .hot_worker = 1});
+  for (int i = 0; i < 200; ++i) run.step(Phase::kDecode, 8, 8);
+  run.rank(0).device.name = "some GPU";
+  const std::vector<Finding> findings = advise(run.take());
+  for (const Finding& finding : findings) EXPECT_TRUE(finding.actions.empty()) << all_actions(findings);
+}
+
 TEST(AdviseTest, ASlowWorkerIsLeftOut) {
   KnownCapture run({.num_workers = 3, .link_us = 5, .slow = {1, 8, 1}});
   for (int i = 0; i < 200; ++i) run.step(Phase::kDecode, 8, 8);
