@@ -26,7 +26,11 @@ Action threads() {
 }
 
 Finding finding(const char* kind, std::vector<Action> actions) {
-  return {.severity = Finding::Severity::kNotice, .kind = kind, .text = "Something.", .table = "run", .actions = std::move(actions)};
+  return {.severity = Finding::Severity::kNotice,
+          .kind = kind,
+          .text = "Something.",
+          .table = "run",
+          .actions = std::move(actions)};
 }
 
 TEST(ActionTextTest, ALineSaysWhatToTryAndWhatItBrings) {
