@@ -37,8 +37,13 @@ class CoordinatorsTest(ferry_job.JobTest):
     def start(self, *arguments, ranks=4):
         job = ferry_job.Job(*SERVE, *arguments, ranks=ranks)
         self.addCleanup(job.kill)
-        addresses = dict(re.findall(r"coordinator (\d): serving http on (\S+)", job.log()))
-        return job, [Port(addresses[index]) for index in ("0", "1")]
+
+        def find_addresses():
+            return dict(re.findall(r"coordinator (\d): serving http on (\S+)\n", job.log()))
+
+        # Each coordinator says so for itself, and the job is up with the first one.
+        self.assertTrue(ferry_job.wait_until(lambda: len(find_addresses()) == 2, ferry_job.START_SECONDS), job.log())
+        return job, [Port(address) for _, address in sorted(find_addresses().items())]
 
     def ask(self, server, question=QUESTION, **fields):
         status, answer = call(server, "/v1/chat/completions", chat([user(question)], **fields))

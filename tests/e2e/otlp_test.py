@@ -146,7 +146,7 @@ class CaptureTest(unittest.TestCase):
         cls.addClassCleanup(scratch.cleanup)
         cls.folder = pathlib.Path(scratch.name) / "capture"
         cls.file = pathlib.Path(scratch.name) / "spans.jsonl"
-        command = ["bench", "--model", "demo", "--memory", "256MiB", "-p", "37", "-b", "3", "-n", "200", "-r", "2"]
+        command = ["bench", "--model", "demo", "--memory", "256MiB", "-p", "37", "-b", "3", "-n", "400", "-r", "2"]
         cls.ferry(*command, "--trace", cls.folder)
         cls.output = cls.ferry("trace", "export", cls.folder, "--otlp", cls.file)
         cls.messages = cls.file.read_text().splitlines()
