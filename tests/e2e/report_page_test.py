@@ -7,7 +7,7 @@ import pathlib
 import re
 
 import traced_page
-from traced_page import FIND_FAULTS, FIND_PALE_TEXT, OPEN_TABLES
+from traced_page import FIND_FAULTS, FIND_LOST_LANDMARKS, FIND_PALE_TEXT, OPEN_TABLES
 
 WIDTHS = (360, 400, 768, 1024, 1061, 1280, 1500, 2560)
 
@@ -65,6 +65,7 @@ class ReportPageTest(traced_page.TracedPageTest):
                     self.assertEqual(self.browser.evaluate(FIND_CUT_TEXT), [])
                     self.assertEqual(self.browser.evaluate(FIND_OVERLAPS), [])
                     self.assertEqual(self.browser.evaluate(FIND_FAULTS), {})
+                    self.assertEqual(self.browser.evaluate(FIND_LOST_LANDMARKS), [])
                     self.assertEqual(self.browser.evaluate(FIND_PALE_TEXT), [])
                     self.assertEqual(self.browser.complaints, [])
         self.assertEqual(set(self.browser.requests) - {self.report.as_uri(), "about:blank", "data:,"}, set(), "the page fetches something")

@@ -34,12 +34,14 @@ FIND_FAULTS = """(() => {
     "link to nowhere": [...document.querySelectorAll("a")].filter((a) => !isPlace(a)),
     "table without caption": [...document.querySelectorAll("table")].filter((table) => !table.caption?.textContent),
     "header without scope": [...document.querySelectorAll("th:not([scope])")],
-    "no landmark": ["header", "nav", "main", "search"].filter((tag) => document.querySelectorAll(tag).length !== 1).map((tag) => ({outerHTML: tag})),
-    "section without name": [...document.querySelectorAll("section")].filter((e) => !document.getElementById(e.getAttribute("aria-labelledby"))?.textContent),
+    "section without name": [...document.querySelectorAll("section")].filter((e) => !e.ariaLabel && !document.getElementById(e.getAttribute("aria-labelledby"))?.textContent),
     "no language": document.documentElement.lang ? [] : [document.documentElement],
   };
   return Object.fromEntries(Object.entries(faults).filter(([, found]) => found.length).map(([fault, found]) => [fault, found.map((e) => e.outerHTML.slice(0, 90))]));
 })()"""
+
+# Landmarks that the page lacks, or has twice.
+FIND_LOST_LANDMARKS = """["header", "nav", "main", "search"].filter((tag) => document.querySelectorAll(tag).length !== 1)"""
 
 # [text, contrast] of what is harder to read than WCAG's 4.5 : 1.
 FIND_PALE_TEXT = """(() => {
