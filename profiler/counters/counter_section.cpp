@@ -1,10 +1,10 @@
 #include <algorithm>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
 
 #include "profiler/counters/counter_readings.h"
+#include "profiler/section_bytes.h"
 #include "runtime/base/error.h"
 #include "runtime/base/json.h"
 
@@ -62,20 +62,6 @@ json header_of(const CounterCapture& counters, std::span<const std::size_t> colu
   return header;
 }
 
-template <class Value>
-void append(std::vector<std::byte>& bytes, const Value& value) {
-  const auto* data = reinterpret_cast<const std::byte*>(&value);
-  bytes.insert(bytes.end(), data, data + sizeof value);
-}
-
-template <class Value>
-Value take(std::span<const std::byte>& rest) {
-  Value value;
-  std::memcpy(&value, rest.data(), sizeof value);
-  rest = rest.subspan(sizeof value);
-  return value;
-}
-
 void take_sources(const json& header, const std::string& source, CounterCapture& counters) {
   for (const json& one : header.at("sources")) {
     const auto counter = find_counter(one.at("name").get<std::string>());
@@ -102,7 +88,7 @@ std::vector<std::optional<std::size_t>> take_columns(const json& header, const s
 
 CounterReading take_reading(std::span<const std::byte>& rest, std::span<const std::optional<std::size_t>> columns,
                             const std::string& source) {
-  const Row row = take<Row>(rest);
+  const Row row = take_raw<Row>(rest);
   if (static_cast<int>(row.zone) >= kNumZones || row.end < row.begin)
     throw damaged(source, "a reading of zone " + std::to_string(static_cast<int>(row.zone)) +
                               " that ends before it begins or is unknown");
@@ -115,7 +101,7 @@ CounterReading take_reading(std::span<const std::byte>& rest, std::span<const st
                          .is_scaled = (row.flags & kScaledFlag) != 0};
   reading.values.fill(kNotCounted);
   for (const std::optional<std::size_t> column : columns) {
-    const auto value = take<uint64_t>(rest);
+    const auto value = take_raw<uint64_t>(rest);
     if (column) reading.values[*column] = value;
   }
   return reading;
@@ -130,20 +116,21 @@ std::vector<std::byte> encode_counters(const CounterCapture& counters) {
   std::vector<std::byte> bytes;
   bytes.reserve(sizeof(uint64_t) + header.size() +
                 counters.readings.size() * (sizeof(Row) + columns.size() * sizeof(uint64_t)));
-  append(bytes, uint64_t{header.size()});
+  append_raw(bytes, uint64_t{header.size()});
   const auto text = std::as_bytes(std::span(header));
   bytes.insert(bytes.end(), text.begin(), text.end());
   for (const CounterReading& reading : counters.readings) {
     const int flags = (reading.is_scaled ? kScaledFlag : 0) | (reading.is_part ? kPartFlag : 0);
-    append(bytes, Row{reading.begin, reading.end, reading.step, reading.tid, reading.zone, static_cast<uint8_t>(flags), {}});
-    for (const std::size_t column : columns) append(bytes, reading.values[column]);
+    append_raw(bytes,
+               Row{reading.begin, reading.end, reading.step, reading.tid, reading.zone, static_cast<uint8_t>(flags), {}});
+    for (const std::size_t column : columns) append_raw(bytes, reading.values[column]);
   }
   return bytes;
 }
 
 CounterCapture decode_counters(std::span<const std::byte> bytes, const std::string& source) {
   if (bytes.size() < sizeof(uint64_t)) throw damaged(source, std::to_string(bytes.size()) + " bytes are too few");
-  const auto header_bytes = take<uint64_t>(bytes);
+  const auto header_bytes = take_raw<uint64_t>(bytes);
   if (header_bytes > bytes.size()) throw damaged(source, "its header is cut off");
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), header_bytes);
   std::span<const std::byte> rest = bytes.subspan(header_bytes);

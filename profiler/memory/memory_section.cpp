@@ -1,10 +1,10 @@
 #include <algorithm>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
 
 #include "profiler/memory/memory_samples.h"
+#include "profiler/section_bytes.h"
 #include "runtime/base/error.h"
 #include "runtime/base/json.h"
 
@@ -31,20 +31,6 @@ std::optional<std::size_t> find_kind(std::string_view name) {
   return std::nullopt;
 }
 
-template <class Value>
-void append(std::vector<std::byte>& bytes, const Value& value) {
-  const auto* data = reinterpret_cast<const std::byte*>(&value);
-  bytes.insert(bytes.end(), data, data + sizeof value);
-}
-
-template <class Value>
-Value take(std::span<const std::byte>& rest) {
-  Value value;
-  std::memcpy(&value, rest.data(), sizeof value);
-  rest = rest.subspan(sizeof value);
-  return value;
-}
-
 Columns take_columns(const json& header, const std::string& source) {
   Columns columns;
   for (const json& name : header.at("columns")) {
@@ -58,10 +44,10 @@ Columns take_columns(const json& header, const std::string& source) {
 }
 
 MemorySample take_sample(std::span<const std::byte>& rest, const Columns& columns, const std::string& source) {
-  MemorySample sample{.ticks = take<uint64_t>(rest)};
+  MemorySample sample{.ticks = take_raw<uint64_t>(rest)};
   sample.bytes.fill(kNotKnown);
   for (const std::optional<std::size_t> column : columns) {
-    const auto bytes = take<int64_t>(rest);
+    const auto bytes = take_raw<int64_t>(rest);
     constexpr int64_t kMostBytes = int64_t{1} << 50;
     if (bytes < kNotKnown || bytes > kMostBytes) throw damaged(source, "a sample of " + std::to_string(bytes) + " bytes");
     if (column) sample.bytes[*column] = bytes;
@@ -83,19 +69,19 @@ std::vector<std::byte> encode_memory(const MemoryCapture& memory) {
   }
   const std::string text = header.dump();
   std::vector<std::byte> bytes;
-  append(bytes, uint64_t{text.size()});
+  append_raw(bytes, uint64_t{text.size()});
   const auto text_bytes = std::as_bytes(std::span(text));
   bytes.insert(bytes.end(), text_bytes.begin(), text_bytes.end());
   for (const MemorySample& sample : memory.samples) {
-    append(bytes, sample.ticks);
-    for (const std::size_t column : columns) append(bytes, sample.bytes[column]);
+    append_raw(bytes, sample.ticks);
+    for (const std::size_t column : columns) append_raw(bytes, sample.bytes[column]);
   }
   return bytes;
 }
 
 MemoryCapture decode_memory(std::span<const std::byte> bytes, const std::string& source) {
   if (bytes.size() < sizeof(uint64_t)) throw damaged(source, std::to_string(bytes.size()) + " bytes are too few");
-  const auto header_bytes = take<uint64_t>(bytes);
+  const auto header_bytes = take_raw<uint64_t>(bytes);
   if (header_bytes > bytes.size()) throw damaged(source, "its header is cut off");
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), header_bytes);
   std::span<const std::byte> rest = bytes.subspan(header_bytes);
