@@ -91,10 +91,14 @@ def make_loud_model(demo, target):
 
 
 class Folder:
-    """Checkpoints, placements and captures of a run, made when they are first asked for, as long as it is open."""
+    """Checkpoints, placements and captures of a run, made when they are first asked for, as long as it is open.
 
-    def __init__(self, demo):
-        self._demo, self._folder, self._num_captures = demo, pathlib.Path(tempfile.mkdtemp(prefix="ferry-gains-")), 0
+    Captures are kept beyond that if `keep` is a folder.
+    """
+
+    def __init__(self, demo, keep=None):
+        self._demo, self._folder = demo, pathlib.Path(tempfile.mkdtemp(prefix="ferry-gains-"))
+        self._captures = keep or self._folder
 
     def close(self):
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -107,10 +111,9 @@ class Folder:
             {"wide": lambda: make_wide(self._demo, target, WIDTH), "loud": lambda: make_loud_model(self._demo, target)}[name]()
         return target
 
-    def capture(self):
-        """A path for the next capture."""
-        self._num_captures += 1
-        return self._folder / f"capture-{self._num_captures}"
+    def capture(self, case, side, pair):
+        """A path for the capture of a case's run, `before` or `after` its remedy."""
+        return self._captures / f"{case}-{side}-{pair}"
 
     def uneven_placement(self):
         """Of two workers, the first holds seven of eight experts."""

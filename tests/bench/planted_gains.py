@@ -154,12 +154,12 @@ def shown(result):
 def run_case(options, folder, name):
     case, befores, afters, remedy, to = CASES[name], [], [], None, None
     for pair in range(options.pairs):
-        befores.append(Run(options, folder, case, case.before, folder.capture()))
+        befores.append(Run(options, folder, case, case.before, folder.capture(name, "before", pair)))
         if remedy is None:
             action = befores[0].action(case.option)
             to = str(action["to"]) if action else None
             remedy = case.before.changed(case.option, to) if action else case.after
-        afters.append(Run(options, folder, case, remedy, folder.capture()))
+        afters.append(Run(options, folder, case, remedy, folder.capture(name, "after", pair)))
     return score(options, name, case, to, befores, afters)
 
 
@@ -173,6 +173,7 @@ def parse_options():
     parser.add_argument("--ferry", default=str(ROOT / "build/release/launch/ferry"), help="the program")
     parser.add_argument("--launcher", default=str(ROOT / "launch/mpirun.sh"), help="takes -np N COMMAND")
     parser.add_argument("--prefix", help="folder whose lib folders hold the program's libraries")
+    parser.add_argument("--keep", type=pathlib.Path, help="folder for the runs' captures; ferry trace report reads them")
     parser.add_argument("--json", type=pathlib.Path, help="file for every case's result; those of other cases in it stay")
     parser.add_argument("--in-namespace", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -202,7 +203,7 @@ def main():
     options, cases = parse_options()
     if options.in_namespace:
         subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-    folder, results = Folder(ROOT / "launch/demo"), []
+    folder, results = Folder(ROOT / "launch/demo", options.keep), []
     try:
         for name in cases:
             try:  # one that cannot be planted here must not cost the others

@@ -113,11 +113,21 @@ class Job:
             text = response.read().decode()
         return {name: float(value) for name, value in re.findall(r'^([\w:]+)\{model_name="[^"]*",engine="\d+"\} (\S+)$', text, re.M)}
 
+    def start_capture(self, level):
+        self._post("/start_profile", {"level": level, "max_bytes": 64 << 20})
+
+    def stop_capture(self):
+        """The capture's folder, when all of its files are there."""
+        return pathlib.Path(self._post("/stop_profile", {"wait": True})["output_dir"])
+
+    def grpc_address(self):
+        return self._addresses["grpc"]
+
     def capture(self, keep=None):
         """Takes a profile of `--seconds` and returns what it says; its records are copied to the folder `keep`."""
-        self._post("/start_profile", {"level": self.options.level, "max_bytes": 64 << 20})
+        self.start_capture(self.options.level)
         time.sleep(self.options.seconds)
-        folder = pathlib.Path(self._post("/stop_profile", {"wait": True})["output_dir"])
+        folder = self.stop_capture()
         if keep is not None:
             keep.mkdir(parents=True)
             for file in (folder / "capture.json", *folder.glob("*.spans")):

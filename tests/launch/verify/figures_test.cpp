@@ -42,7 +42,8 @@ TEST(FiguresTest, AMachineThatGetsSlowerShowsAsDrift) {
   std::vector<double> lengths(20, 1000);
   lengths.resize(40, 1500);
   const ReportInput input(make_run_of_steps({.step_us = lengths}));
-  const Figure& time = figure(measure_figures(input.timeline), "decode ms a step");
+  const std::vector<Figure> figures = measure_figures(input.timeline);
+  const Figure& time = figure(figures, "decode ms a step");
   EXPECT_DOUBLE_EQ(time.drift_share, 0.5);
   EXPECT_DOUBLE_EQ(time.split_share, 0);
   // Quarters of 1, 1, 1.5 and 1.5 ms: a deviation of 0.2887 ms, of the mean of four half of that.
