@@ -30,7 +30,7 @@ packages=(
   libgtest-dev libgmock-dev
   nlohmann-json3-dev libpcre2-dev libutf8proc-dev libcli11-dev libxxhash-dev libboost-dev libssl-dev openssl
   libcurl4-openssl-dev ca-certificates
-  zlib1g-dev libsqlite3-dev libpng-dev libjpeg62-turbo-dev libwebp-dev libgif-dev
+  zlib1g-dev libsqlite3-dev libdw-dev libpng-dev libjpeg62-turbo-dev libwebp-dev libgif-dev
   libvulkan-dev mesa-vulkan-drivers vulkan-validationlayers
   python3 python3-venv iproute2
 )

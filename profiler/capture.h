@@ -13,6 +13,7 @@
 #include "profiler/memory/memory_samples.h"
 #include "profiler/operator_facts.h"
 #include "profiler/span_record.h"
+#include "profiler/stacks/stack_samples.h"
 
 // A capture as it is stored: what every rank recorded, untouched, and what is needed to read it. Everything that people look
 // at (timelines, tables, pages) is derived from these files, so it can be made again.
@@ -85,6 +86,7 @@ struct RankCapture {
   // Sections (profiler/capture_sections.h): empty where there is nothing of their kind.
   CounterCapture counters;
   MemoryCapture memory;
+  StackCapture stacks;
 };
 
 /// What the model says of itself.

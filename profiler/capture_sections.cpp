@@ -56,7 +56,21 @@ constexpr CaptureSection kMemorySection{
     .renumber = [](uint32_t, RankCapture&) {},
 };
 
-constexpr CaptureSection kSections[] = {kCounterSection, kMemorySection};
+constexpr CaptureSection kStackSection{
+    .name = "stacks",
+    .encode = [](const RankCapture& rank) { return encode_stacks(rank.stacks); },
+    .decode = [](std::span<const std::byte> bytes, const std::string& source,
+                 RankCapture& rank) { rank.stacks = decode_stacks(bytes, source); },
+    .cut =
+        [](const CaptureWindow& window, RankCapture& rank) {
+          std::erase_if(rank.stacks.samples, [&](const StackSample& sample) {
+            return !is_inside(window, rank, kNoStep, sample.ticks, sample.ticks);
+          });
+        },
+    .renumber = [](uint32_t, RankCapture&) {},
+};
+
+constexpr CaptureSection kSections[] = {kCounterSection, kMemorySection, kStackSection};
 
 }  // namespace
 

@@ -100,6 +100,12 @@ std::optional<SpanRecord> open_operator() {
   return std::nullopt;
 }
 
+std::optional<Zone> open_zone() {
+  const Span* span = detail::open_span;
+  if (span == nullptr || static_cast<int>(span->zone_) >= kNumZones) return std::nullopt;
+  return span->zone_;
+}
+
 std::string kernel_boot_id() {
   static const std::string known = [] {
     std::ifstream file("/proc/sys/kernel/random/boot_id");
@@ -127,7 +133,9 @@ void Recorder::register_thread(const std::string& name, ThreadRole role) {
     threads_.push_back(std::make_unique<ThreadTrace>());
     threads_.back()->tid = gettid();
     threads_.back()->role = role;
+    threads_.back()->stack = own_stack();
     threads_.back()->buffer = std::make_unique<TraceBuffer>(kRingRecords);
+    if (sampler_) sampler_->add(threads_.back()->stack);
     detail::trace_buffer = threads_.back()->buffer.get();
     num_registrations_.fetch_add(1, std::memory_order_release);
     if (role == ThreadRole::kWorks) counters_.add_thread(threads_.back()->tid, now_ticks());
@@ -160,7 +168,9 @@ void Recorder::retire_thread(const TraceBuffer* buffer) {
   for (const std::unique_ptr<ThreadTrace>& thread : threads_) {
     if (thread->buffer.get() != buffer) continue;
     thread->is_retired = true;
+    if (sampler_) sampler_->remove(thread->stack);
     if (!thread->device) counters_.retire_thread(thread->tid, now_ticks());
+    if (thread->stack.slot != nullptr) thread->stack.slot->store(nullptr);
   }
   if (!is_capturing_) std::erase_if(threads_, [](const auto& thread) { return thread->is_retired; });
 }
@@ -199,7 +209,9 @@ void Recorder::start(const CaptureOptions& options) {
     thread->chunks.clear();
   }
   drained_.reserve(kRingRecords);
+  std::unique_ptr<StackSampler> sampler;
   try {
+    if (options.level >= TraceLevel::kThreads) sampler = sample_threads();
     begin_sections();
     drainer_ = std::thread([this] { run_drain(); });  // waits for the lock; from here on nothing throws
   } catch (...) {
@@ -207,6 +219,7 @@ void Recorder::start(const CaptureOptions& options) {
     memory_.discard();
     throw;
   }
+  sampler_ = std::move(sampler);
   is_capturing_ = true;
   begin_ = now_ticks();
   apply_level();
@@ -222,6 +235,15 @@ void Recorder::begin_sections() {
     if (!thread->is_retired && !thread->device && thread->role == ThreadRole::kWorks) tids.push_back(thread->tid);
   }
   counters_.begin(tids, room / sizeof(CounterReading), now_ticks());
+}
+
+/// Of all threads that there are. Under mutex_.
+std::unique_ptr<StackSampler> Recorder::sample_threads() {
+  auto sampler = std::make_unique<StackSampler>();
+  for (const std::unique_ptr<ThreadTrace>& thread : threads_) {
+    if (!thread->device && !thread->is_retired) sampler->add(thread->stack);
+  }
+  return sampler;
 }
 
 RankCapture Recorder::stop() {
@@ -264,6 +286,7 @@ RankCapture Recorder::collect() {
   drain();
   capture.counters = counters_.end(capture.end);
   capture.memory = memory_.end();
+  if (sampler_) capture.stacks = sampler_->finish();
   for (const std::unique_ptr<ThreadTrace>& thread : threads_) {
     ThreadCapture kept = describe(*thread);
     kept.num_lost = thread->num_lost;
@@ -289,6 +312,7 @@ std::thread Recorder::end_capture() noexcept {
   memory_.discard();
   for (const std::unique_ptr<ThreadTrace>& thread : threads_) std::vector<std::vector<SpanRecord>>().swap(thread->chunks);
   std::vector<SpanRecord>().swap(drained_);
+  sampler_.reset();
   std::erase_if(threads_, [](const auto& thread) { return thread->is_retired; });
   return std::exchange(drainer_, {});
 }
@@ -417,6 +441,7 @@ TraceMemory Recorder::memory_of_trace() const {
 
 /// Moves new records from the rings to the capture's memory, as far as it goes. Under mutex_.
 void Recorder::drain() {
+  if (sampler_) sampler_->drain();
   for (const std::unique_ptr<ThreadTrace>& thread : threads_) {
     if (thread->next == thread->buffer->num_written()) continue;
     drained_.clear();

@@ -16,6 +16,7 @@
 #include "profiler/counters/counter_recorder.h"
 #include "profiler/memory/memory_account.h"
 #include "profiler/memory/memory_recorder.h"
+#include "profiler/stacks/stack_sampler.h"
 #include "profiler/tick_clock.h"
 #include "profiler/trace_buffer.h"
 
@@ -31,7 +32,8 @@ extern thread_local constinit TraceBuffer* trace_buffer;
 /// What this process records, one for all its threads. Every registered thread has a ring that always holds its latest spans
 /// (the flight recorder). While a capture runs, a thread of the recorder's own moves them to memory of a fixed bound, so that
 /// a capture can be longer than the rings; what does not fit is counted. Beside the spans it takes up to 64 KiB a thread, the
-/// size of one ring, and a quarter of the spans' bound for what counters and memory say.
+/// size of one ring, and a quarter of the spans' bound for what counters and memory say. From level
+/// kThreads on it samples the threads' stacks, too.
 ///
 ///   recorder().register_thread("engine");
 ///   recorder().start({.level = TraceLevel::kOperators});
@@ -120,6 +122,7 @@ class Recorder {
     int64_t tid = 0;
     ThreadRole role = ThreadRole::kWorks;
     std::optional<DeviceFacts> device;  // if it is none of the process's threads
+    ThreadStack stack;                  // of a thread of the process
     std::unique_ptr<TraceBuffer> buffer;
     bool is_retired = false;
     // Of the capture that runs.
@@ -131,6 +134,7 @@ class Recorder {
   void begin_sections();
   TraceMemory memory_of_trace() const;
   void apply_level();
+  std::unique_ptr<StackSampler> sample_threads();
   void run_drain();
   void drain();
   std::size_t keep(ThreadTrace& thread, std::span<const SpanRecord> records);
@@ -154,6 +158,7 @@ class Recorder {
   int64_t preemptions_at_begin_ = 0;
   double span_cost_ns_ = 0, chained_span_cost_ns_ = 0;
   MemoryRecorder memory_;
+  std::unique_ptr<StackSampler> sampler_;  // while a capture of level kThreads runs
   std::thread drainer_;
   std::condition_variable stopped_;
 };

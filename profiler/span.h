@@ -88,6 +88,7 @@ class Span {
 
  private:
   friend std::optional<SpanRecord> open_operator();
+  friend std::optional<Zone> open_zone();
 
   TraceBuffer* ring_ = nullptr;  // null: nothing is recorded
   const Span* outer_ = nullptr;
@@ -100,5 +101,8 @@ class Span {
 /// The innermost operator that the calling thread is in, as its span will be recorded; its end is its begin, by which it is
 /// told from any other of the thread. Nothing outside of operators.
 std::optional<SpanRecord> open_operator();
+
+/// The innermost span that the calling thread is in. May be called by a signal handler.
+std::optional<Zone> open_zone();
 
 }  // namespace ferry

@@ -8,7 +8,9 @@
 #include "profiler/export/kineto_trace.h"
 #include "profiler/export/operator_profile.h"
 #include "profiler/export/perfetto_trace.h"
+#include "profiler/export/stack_profile.h"
 #include "profiler/report/report.h"
+#include "profiler/report/stacks/stack_times.h"
 #include "profiler/write_file.h"
 
 namespace ferry {
@@ -28,6 +30,9 @@ void write_compact(const std::filesystem::path& directory, const ReportInput& in
     write_file(directory / "profile.pb.gz", [&](std::ostream& out) { out << encode_operator_profile(input); });
   }
   write_file(directory / "trace.pftrace", [&](std::ostream& out) { write_perfetto_trace(input, out); });
+  if (!has_stacks(input)) return;
+  write_file(directory / "stacks.pb.gz", [&](std::ostream& out) { out << encode_stack_profile(input); });
+  write_file(directory / "stacks.speedscope.json", [&](std::ostream& out) { write_speedscope(input, out); });
 }
 
 void write_text_timelines(const std::filesystem::path& directory, const ReportInput& input) {

@@ -19,6 +19,7 @@ const PICTURES = {
   straggler: drawStragglers,
   request: drawRequests,
   free: drawGaps,
+  folded_stack: drawFlameGraph,
 };
 
 /** A table's element id; letters and digits of its own id only. */

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "profiler/report/incidents/worker_history.h"
+#include "profiler/report/stacks/stack_times.h"
 #include "profiler/report/views/cells.h"
 
 namespace ferry {
@@ -43,6 +44,10 @@ std::vector<Table> make_views(const ReportInput& input) {
       tables.push_back(make_incident_view(input));
       tables.push_back(make_worker_view(input));
     }
+  }
+  if (has_stacks(input)) {
+    tables.push_back(make_stack_view(input));
+    tables.push_back(make_folded_stack_view(input));
   }
   return tables;
 }

@@ -36,9 +36,11 @@ Table make_hot_expert_view(const ReportInput& input);     // "hot_expert": the j
 Table make_straggler_view(const ReportInput& input);      // "straggler": votes, lateness, cause
 Table make_request_view(const ReportInput& input);        // "request": waterfall
 Table make_free_view(const ReportInput& input);           // "free": the longest gaps and their causes
+Table make_stack_view(const ReportInput& input);          // "stack": CPU time by function, of sampled stacks
+Table make_folded_stack_view(const ReportInput& input);   // "folded_stack": CPU time by stack
 
 /// All of the above, in reading order; that of devices only where a rank has one, those of workers only where one came to stand
-/// otherwise, those of counters and memory only where they were recorded.
+/// otherwise, those of counters, memory and stacks only where they were recorded.
 std::vector<Table> make_views(const ReportInput& input);
 
 }  // namespace ferry
