@@ -154,15 +154,39 @@ std::optional<ScheduleResult> Driver::run() {
   return result_;
 }
 
+/// Whether nearly as many requests were there all the time as ever were: then clients ask again when they are answered.
+bool is_closed(const Timeline& timeline) {
+  constexpr double kNearly = 0.75;
+  std::vector<std::pair<int64_t, int>> changes;
+  for (const RequestInfo& r : timeline.requests) {
+    changes.emplace_back(r.arrival_ns.value_or(r.queued_ns.value_or(timeline.begin_ns)), 1);
+    changes.emplace_back(r.finished_ns.value_or(timeline.end_ns), -1);
+  }
+  std::ranges::sort(changes);
+  double present_ns = 0;
+  int64_t since_ns = timeline.begin_ns;
+  int present = 0, most = 0;
+  for (const auto& [when_ns, change] : changes) {
+    present_ns += present * static_cast<double>(when_ns - since_ns);
+    since_ns = when_ns, present += change, most = std::max(most, present);
+  }
+  return present_ns >= kNearly * most * static_cast<double>(timeline.end_ns - timeline.begin_ns);
+}
+
+/// How long after another request's end one may come and still be its client's next.
+int64_t longest_way_ns(const Timeline& timeline) {
+  if (timeline.steps.empty()) return 0;
+  if (is_closed(timeline)) return INT64_MAX;
+  const int64_t step_ns = (timeline.steps.back().end_ns - timeline.steps.front().begin_ns) / std::ssize(timeline.steps);
+  return std::max<int64_t>(20'000'000, 2 * step_ns);
+}
+
 }  // namespace
 
 std::vector<ReplayedRequest> find_replayed_requests(const ReportInput& input) {
   const Timeline& timeline = input.timeline;
   const std::unordered_map<uint32_t, SeenRows> seen = count_seen(timeline);
-  const int64_t step_ns = timeline.steps.empty()
-                              ? 0
-                              : (timeline.steps.back().end_ns - timeline.steps.front().begin_ns) / std::ssize(timeline.steps);
-  const int64_t at_once_ns = std::max<int64_t>(20'000'000, 2 * step_ns);  // a client's way to its next request
+  const int64_t at_once_ns = longest_way_ns(timeline);
   std::vector<ReplayedRequest> list;
   std::vector<std::pair<int64_t, int32_t>> ends;  // of requests that nobody follows yet
   for (const RequestInfo& r : timeline.requests) {

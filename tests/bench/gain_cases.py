@@ -23,8 +23,11 @@ class Setting:
 
     def changed(self, option, value):
         """The same with another value of an option, which need not be given here."""
-        if option in ("-np", "--threads"):
-            return dataclasses.replace(self, **{"ranks" if option == "-np" else "threads": int(value)})
+        if option == "--threads":
+            return dataclasses.replace(self, threads=int(value))
+        if option == "-np":  # a rank that is no longer there cannot be slow
+            gone = "--fault" in self.arguments and int(value) <= VICTIM
+            return dataclasses.replace(self, ranks=int(value), arguments=() if gone else self.arguments)
         arguments = list(self.arguments)
         if option in arguments:
             at = arguments.index(option)
@@ -46,6 +49,7 @@ class Case:
     load: tuple = (8, 16, 400)  # streams, tokens of a prompt, new tokens, temperature (1)
     model: str = "demo"  # what Folder.model() makes
     link_rate: str = ""  # of rank VICTIM's connections, as tc writes it; needs root
+    bench: tuple = ()  # arguments of `ferry bench`, which is the load in the place of served requests
 
 
 def alone(*arguments, threads=2):
@@ -57,22 +61,29 @@ def slowed(*arguments):
     return Setting(arguments=("--fault", f"slow:{VICTIM}x4", *arguments))
 
 
-PROMPTS, TALK, FEW, LOUD = (6, 512, 4), (8, 16, 400), (2, 16, 400), (4, 256, 1)
+def bench(prompts, batches, tokens=24):
+    """What `ferry bench` measures: prompts of that many tokens, and so many sequences that decode so many tokens each."""
+    return ("-p", str(prompts), "-b", str(batches), "-n", str(tokens), "-r", "12")
+
+
+PROMPTS, TALK = (6, 512, 4), (8, 16, 400)
+DECODE, PREFILL = "decode ×{} tokens/s".format, "prefill {} tokens/s".format
 CASES = {
     # Long prompts in steps of few rows.
     "small_budget": Case("--token-budget", alone("--token-budget", "80"), alone("--token-budget", "1024"), "TTFT p50 ms", PROMPTS),
     "small_chunk": Case("--prefill-chunk", alone("--prefill-chunk", "16"), alone("--prefill-chunk", "512"), "TTFT p50 ms", (2, 512, 16)),
+    "small_pieces": Case("--prefill-chunk", alone("--prefill-chunk", "16"), alone("--prefill-chunk", "512"), PREFILL(512), bench=bench(512, 1)),
     # Random prompts, sampled: few guesses are right. The likeliest tokens repeat themselves: nearly all are.
     "many_drafts": Case("--speculate", alone("--speculate", "8"), alone("--speculate", "1"), load=TALK),
     "few_drafts": Case("--speculate", alone("--speculate", "ngram:1"), alone("--speculate", "ngram:6"), load=(2, 16, 400, 0.0)),
     # Experts that are wide: what a worker has to read or multiply decides.
-    "loud_experts": Case("--redundancy", Setting(), Setting(arguments=("--redundancy", "2x")), "prompt tokens/s", LOUD, "loud"),
-    "uneven_placement": Case("--placement", Setting(arguments=("--placement", "uneven")), Setting(), "prompt tokens/s", LOUD, "wide"),
-    "slow_rank": Case("--redundancy", slowed(), slowed("--redundancy", "2x"), "prompt tokens/s", LOUD, "wide"),
-    "width_8": Case("--quantize", alone("--quantize", "none"), alone("--quantize", "w8a8"), load=FEW, model="wide"),
-    "width_4": Case("--quantize", alone("--quantize", "none"), alone("--quantize", "w4a8"), load=FEW, model="wide"),
-    "many_ranks": Case("-np", Setting(ranks=5), alone(threads=1), load=TALK),
-    "few_threads": Case("--threads", alone(threads=1), alone(), "prompt tokens/s", LOUD),
+    "loud_experts": Case("--redundancy", Setting(), Setting(arguments=("--redundancy", "2x")), PREFILL(256), model="loud", bench=bench(256, 1)),
+    "uneven_placement": Case("--placement", Setting(arguments=("--placement", "uneven")), Setting(), PREFILL(256), model="wide", bench=bench(256, 1)),
+    "slow_rank": Case("-np", slowed(), Setting(2), PREFILL(256), model="wide", bench=bench(256, 1)),
+    "width_8": Case("--quantize", alone("--quantize", "none"), alone("--quantize", "w8a8"), DECODE(2), model="wide", bench=bench(64, 2)),
+    "width_4": Case("--quantize", alone("--quantize", "none"), alone("--quantize", "w4a8"), DECODE(2), model="wide", bench=bench(64, 2)),
+    "many_ranks": Case("-np", Setting(ranks=5), alone(threads=1), DECODE(8), bench=bench(64, 8)),
+    "few_threads": Case("--threads", alone(threads=1), alone(), PREFILL(256), bench=bench(256, 8)),
     "starved": Case("--max-seqs", alone("--max-seqs", "2"), alone("--max-seqs", "16"), load=(12, 16, 200)),
     "slow_link": Case("--combine", Setting(transport="gloo"), Setting(transport="gloo", arguments=("--combine", "fast")), load=TALK, link_rate="50mbit"),
 }
@@ -115,16 +126,16 @@ class Folder:
         """A path for the capture of a case's run, `before` or `after` its remedy."""
         return self._captures / f"{case}-{side}-{pair}"
 
-    def uneven_placement(self):
-        """Of two workers, the first holds seven of eight experts."""
+    def uneven_placement(self, guesses):
+        """Of two workers, the first holds seven of eight experts; `guesses`: whether the job loads the layer that guesses."""
         path = self._folder / "uneven.json"
         experts = json.loads((self._demo / "config.json").read_text())["text_config"]["num_experts"]
         split = experts * 7 // 8
         layer = [list(range(split)), list(range(split, experts))]
-        # The layer that guesses has experts, too.
-        layers = [layer] * (num_layers(self._demo) + 1)
+        # The layer that guesses has experts, too, where guesses are made: by those who serve.
+        layers = [layer] * (num_layers(self._demo) + guesses)
         path.write_text(json.dumps({"format": "ferry-placement", "version": 1, "num_experts": experts, "num_workers": 2, "layers": layers}))
         return path
 
-    def arguments(self, setting):
-        return [str(self.uneven_placement()) if argument == "uneven" else argument for argument in setting.arguments]
+    def arguments(self, case, setting):
+        return [str(self.uneven_placement(not case.bench)) if argument == "uneven" else argument for argument in setting.arguments]

@@ -5,8 +5,8 @@
     tests/bench/planted_gains.py --case width,starved --pairs 4
 
 Every case (gain_cases.py) is a configuration with a fault, its remedy, and the figure that is to get better. Both serve the same
-steady load, in turn; the figure is the server's own sums (/metrics) over --seconds without a profile, after which one is taken. The
-measured gain is the median over the pairs, with the interval that order statistics give (95 % from six pairs on). The profile of the
+steady load, in turn; the figure is the server's own sums (/metrics) over --seconds without a profile, after which one is taken. Where
+clients make no difference, the load is `ferry bench`, whose steps are the same every time. The measured gain is the median over the pairs, with the interval that order statistics give (95 % from six pairs on). The profile of the
 faulty configuration predicts: an action whose option is the case's, whose value is then the remedy. What it calls its figure is taken from
 `ferry trace verify` on both profiles where the server has no sum of it. Its error is |predicted - measured| / measured gain; beside it
 stands by how much the predicted figure itself is off. A case is right if the gain's error is at most 25 %.
@@ -24,7 +24,7 @@ import sys
 import time
 
 from gain_cases import CASES, VICTIM, Folder
-from planted_job import Job
+from planted_job import BenchJob, Job, environment_of
 from plants import SlowLink
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -43,8 +43,13 @@ class Run:
     """What one job did: figures without a profile, and a profile, in `capture`."""
 
     def __init__(self, options, folder, case, setting, capture):
-        self.capture = capture
-        job = Job(options, folder.model(case.model), [setting.threads] * setting.ranks, setting.transport, case.load, folder.arguments(setting))
+        self.capture, self.figures = capture, {}
+        if case.bench:
+            threads = [setting.threads] * setting.ranks
+            arguments = [*case.bench, *folder.arguments(case, setting)]
+            self.report = BenchJob(options, folder.model(case.model), threads, setting.transport, arguments, capture).report
+            return
+        job = Job(options, folder.model(case.model), [setting.threads] * setting.ranks, setting.transport, case.load, folder.arguments(case, setting))
         link = None
         try:
             if case.link_rate:
@@ -77,7 +82,7 @@ def is_rate(metric):
 def verified(options, before, after):
     """{figure: (before, after)} of the two profiles, and the verdicts of the actions that were tried."""
     command = [options.ferry, "trace", "verify", "--json", str(before.capture), str(after.capture)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment_of(options))
     if done.returncode not in (0, 1, 3):
         return {}, [done.stderr.strip()]
     seen = json.loads(done.stdout)
@@ -104,7 +109,7 @@ def score(options, name, case, to, befores, afters):
     found = predictions(case, befores, to)
     metric = statistics.mode(metric for metric, _ in found) if found else case.metric
     seen = [verified(options, before, after) for before, after in zip(befores, afters)]
-    figures = [profiled | {key: (b.figures[key], a.figures[key]) for key in METRICS} for (profiled, _), b, a in zip(seen, befores, afters)]
+    figures = [profiled | {key: (b.figures[key], a.figures[key]) for key in b.figures} for (profiled, _), b, a in zip(seen, befores, afters)]
     pairs = [pair[metric] for pair in figures if metric in pair and min(pair[metric]) > 0]
     if not pairs:
         raise RuntimeError(f"no run has the figure '{metric}': --measure and --seconds are too short")

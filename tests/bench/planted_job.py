@@ -16,7 +16,7 @@ import uuid
 
 from steady_load import Load
 
-START_SECONDS = 120
+START_SECONDS, BENCH_SECONDS = 120, 300
 PARTS = ("experts", "wire", "not_running")  # of the coordinator's waits, as the phase table divides them
 
 
@@ -33,20 +33,32 @@ def cores_of_ranks(threads):
     return [cores[first : first + count] for first, count in zip(firsts, counts)]
 
 
+def environment_of(options):
+    """The program's: it may have brought its libraries along."""
+    environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    if options.prefix:
+        libraries = [f"{options.prefix}/lib", f"{options.prefix}/usr/lib/x86_64-linux-gnu", environment.get("LD_LIBRARY_PATH", "")]
+        environment["LD_LIBRARY_PATH"] = ":".join(filter(None, libraries))
+    return environment
+
+
+def write_start(folder, threads):
+    """A program that starts a rank with its threads."""
+    start = folder / "rank.sh"
+    cases = "".join(f"{rank}) threads={count} ;; " for rank, count in enumerate(threads))
+    start.write_text(f'#!/bin/sh\ncase "${{OMPI_COMM_WORLD_RANK:-0}}" in {cases}esac\nexec "$@" --threads "$threads"\n')
+    start.chmod(0o755)
+    return start
+
+
 class Job:
     """`ferry serve` with its load, up when the constructor returns. `threads` are every rank's."""
 
     def __init__(self, options, model, threads, transport="auto", load=(8, 16, 400), arguments=()):
         self.options, self._id = options, uuid.uuid4().hex
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="ferry-causes-"))
-        start = self.folder / "rank.sh"
-        cases = "".join(f"{rank}) threads={count} ;; " for rank, count in enumerate(threads))
-        start.write_text(f'#!/bin/sh\ncase "$OMPI_COMM_WORLD_RANK" in {cases}esac\nexec "$@" --threads "$threads"\n')
-        start.chmod(0o755)
-        environment = {**os.environ, "FERRY_CAUSES_JOB": self._id, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-        if options.prefix:
-            libraries = [f"{options.prefix}/lib", f"{options.prefix}/usr/lib/x86_64-linux-gnu", environment.get("LD_LIBRARY_PATH", "")]
-            environment["LD_LIBRARY_PATH"] = ":".join(filter(None, libraries))
+        start = write_start(self.folder, threads)
+        environment = {**environment_of(options), "FERRY_CAUSES_JOB": self._id}
         command = [*options.launcher.split(), "-np", str(len(threads)), str(start), options.ferry, "serve", "--model", str(model)]
         command += ["--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--memory", "512MiB"]
         command += ["--transport", transport, "--trace-dir", str(self.folder / "traces"), *arguments]
@@ -148,6 +160,22 @@ class Job:
             for pid in self._find_ranks().values():
                 os.kill(pid, signal.SIGKILL)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class BenchJob:
+    """`ferry bench` of as many ranks, over when the constructor returns: the same steps again and again, whose profile is kept in `keep`."""
+
+    def __init__(self, options, model, threads, transport, arguments, keep):
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="ferry-causes-"))
+        try:
+            command = [*options.launcher.split(), "-np", str(len(threads)), str(write_start(folder, threads)), options.ferry, "bench"]
+            command += ["--model", str(model), "--memory", "512MiB", "--transport", transport, "--trace", str(keep), *arguments]
+            done = subprocess.run(command, capture_output=True, text=True, env=environment_of(options), timeout=BENCH_SECONDS)
+            if done.returncode != 0:
+                raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        self.report = Report(keep)
 
 
 def rows_of(tables, name):
