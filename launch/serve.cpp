@@ -232,7 +232,7 @@ int run_serve(const Options& given, Cluster& cluster) {
   const Access given_access = load_access(given.serve.access), access = load_access(options.serve.access);
   check_tls(given_access);  // before the weights, which take long
   const std::string& otlp = options.serve.otlp_endpoint;
-  const std::string spans_url = otlp.empty() ? "" : traces_url(otlp);
+  const std::string spans_url = otlp.empty() ? "" : traces_url("--otlp-traces-endpoint", otlp);
   const std::unique_ptr<ArchiveKeeper> archive = open_archive(options.serve);  // likewise
   raise_descriptor_limit();
   Engine engine(options.engine, cluster);

@@ -58,12 +58,13 @@ void report(const std::filesystem::path& directory, const StepRange& steps) {
   print(write_report(directory, input, find_and_advise, steps));
 }
 
-/// Steps and requests of a capture as spans, to a collector or into a file.
+/// Steps and requests of a capture as spans, to a collector or into a file: what has a scheme is no file's name.
 void export_spans(const std::filesystem::path& directory, const std::string& target) {
+  const std::string url = target.find("://") != std::string::npos ? traces_url("--otlp", target) : "";
   const ReportInput input(read_one_run(directory));
   int64_t num_messages = 0;
-  if (target.starts_with("http://") || target.starts_with("https://")) {
-    const SpanExporter::Send post = http_sender(traces_url(target));
+  if (!url.empty()) {
+    const SpanExporter::Send post = http_sender(url);
     export_otlp(input, [&](const std::string& json) {
       std::string complaint;
       if (post(json, complaint) != SendResult::kTaken)

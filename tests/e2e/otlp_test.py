@@ -222,6 +222,13 @@ class CaptureTest(unittest.TestCase):
             self.assertEqual((path, kind, body.decode()), ("/v1/traces", "application/json", line))
         self.assertTrue(collector.exports.empty())
 
+    def test_what_is_no_address_is_refused(self):
+        for target in ("http://", "https://user@host", "grpc://localhost:4317"):
+            command = [ferry_job.FERRY, "trace", "export", str(self.folder), "--otlp", target]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+            self.assertEqual(done.returncode, 2)
+            self.assertEqual(done.stderr, f"ferry: error: --otlp: '{target}'; allowed: http[s]://HOST[:PORT][/PATH]\n")
+
     def test_a_collector_that_is_away_is_an_error(self):
         command = [ferry_job.FERRY, "trace", "export", str(self.folder), "--otlp", "http://127.0.0.1:1"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)

@@ -90,12 +90,12 @@ SpanExporter::Send http_sender(const std::string& url) {
   };
 }
 
-std::string traces_url(const std::string& endpoint) {
+std::string traces_url(const std::string& option, const std::string& endpoint) {
   const std::unique_ptr<CURLU, FreeUrl> url(curl_url());
   const bool is_url = url && curl_url_set(url.get(), CURLUPART_URL, endpoint.c_str(), CURLU_DISALLOW_USER) == CURLUE_OK;
   const std::string scheme = is_url ? part_of(url.get(), CURLUPART_SCHEME) : "";
   if (scheme != "http" && scheme != "https")
-    throw_invalid("--otlp-traces-endpoint: " + in_quotes(endpoint) + "; allowed: http[s]://HOST[:PORT][/PATH]");
+    throw_invalid(option + ": " + in_quotes(endpoint) + "; allowed: http[s]://HOST[:PORT][/PATH]");
   if (part_of(url.get(), CURLUPART_PATH) == "/") curl_url_set(url.get(), CURLUPART_PATH, "/v1/traces", 0);
   return part_of(url.get(), CURLUPART_URL);
 }

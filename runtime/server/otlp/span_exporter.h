@@ -65,8 +65,8 @@ class SpanExporter {
 /// POSTs to `url` over HTTP or HTTPS; each attempt has five seconds.
 SpanExporter::Send http_sender(const std::string& url);
 
-/// The URL of --otlp-traces-endpoint: as given, "/v1/traces" where it has no path. Throws Error{kInvalidArgument} that names
-/// the option for anything but http[s]://HOST[:PORT][/PATH].
-std::string traces_url(const std::string& endpoint);
+/// The URL that an option gives a collector: as given, "/v1/traces" where it has no path. Throws Error{kInvalidArgument} that
+/// names `option` for anything but http[s]://HOST[:PORT][/PATH].
+std::string traces_url(const std::string& option, const std::string& endpoint);
 
 }  // namespace ferry

@@ -190,11 +190,22 @@ TEST(SpanExporter, LeavesACollectorThatIsAway) {
 }
 
 TEST(TracesUrl, HasThePathOfOtlp) {
-  EXPECT_EQ(traces_url("http://localhost:4318"), "http://localhost:4318/v1/traces");
-  EXPECT_EQ(traces_url("http://localhost:4318/"), "http://localhost:4318/v1/traces");
-  EXPECT_EQ(traces_url("https://collector/own/path"), "https://collector/own/path");
+  EXPECT_EQ(traces_url("--otlp", "http://localhost:4318"), "http://localhost:4318/v1/traces");
+  EXPECT_EQ(traces_url("--otlp", "http://localhost:4318/"), "http://localhost:4318/v1/traces");
+  EXPECT_EQ(traces_url("--otlp", "https://collector/own/path"), "https://collector/own/path");
   for (const char* text : {"", "localhost:4318", "grpc://localhost:4317", "http://", "http://user@host"})
-    EXPECT_THROW(traces_url(text), Error) << text;
+    EXPECT_THROW(traces_url("--otlp", text), Error) << text;
+}
+
+TEST(TracesUrl, NamesTheOptionThatWasGiven) {
+  for (const char* option : {"--otlp", "--otlp-traces-endpoint"}) {
+    try {
+      traces_url(option, "localhost:4318");
+      FAIL() << option;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.what(), std::string(option) + ": 'localhost:4318'; allowed: http[s]://HOST[:PORT][/PATH]");
+    }
+  }
 }
 
 TEST(HttpSender, PostsJson) {
@@ -209,7 +220,7 @@ TEST(HttpSender, PostsJson) {
   const HttpServer server({.address = "127.0.0.1:0"}, access, std::move(router));
   const std::string base = "http://" + server.address();
   std::string complaint;
-  EXPECT_EQ(http_sender(traces_url(base))("{\"a\": 1}", complaint), SendResult::kTaken);
+  EXPECT_EQ(http_sender(traces_url("--otlp", base))("{\"a\": 1}", complaint), SendResult::kTaken);
   EXPECT_EQ(body.get_future().get(), "{\"a\": 1}");
   EXPECT_EQ(http_sender(base + "/busy")("{}", complaint), SendResult::kTryAgain);
   EXPECT_EQ(complaint, base + "/busy answers with status 503");
