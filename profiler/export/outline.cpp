@@ -189,7 +189,7 @@ void Outline::make_path_lanes() {
   const Timeline& timeline = input_.timeline;
   const std::vector<int32_t> coordinators = find_coordinators(timeline);
   std::map<int32_t, std::vector<OutlineSlice>> lanes;  // by coordinator
-  for (const PathPiece& piece : find_critical_path(input_)) {
+  for (const PathPiece& piece : input_.critical_path) {
     const auto step = static_cast<std::size_t>(piece.step);
     std::vector<OutlineSlice>& slices = lanes[coordinators[step]];
     const int64_t begin_ns = slices.empty() ? piece.begin_ns : std::max(piece.begin_ns, slices.back().end_ns);

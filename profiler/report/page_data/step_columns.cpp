@@ -93,7 +93,7 @@ void put_path(const Timeline& timeline, std::span<const PathPiece> path, const P
 }  // namespace
 
 StepColumns::StepColumns(const ReportInput& input)
-    : input_(input), path_(find_critical_path(input)), flows_(input.timeline.steps.size()) {
+    : input_(input), flows_(input.timeline.steps.size()) {
   const Timeline& timeline = input.timeline;
   for (std::size_t l = 0; l < timeline.lanes.size(); ++l) {
     if (timeline.lanes[l].kind != Lane::Kind::kRequest) lanes_.push_back(static_cast<int32_t>(l));
@@ -174,7 +174,7 @@ std::string StepColumns::pack(std::size_t step) const {
   put_column([](const Slice& slice) { return (slice.is_handed_over ? 1 : 0) | (slice.is_continued ? 2 : 0); });
   put_flows(timeline, flows_[step], places, out);
   put_messages(timeline, slices, out);
-  const auto path = std::ranges::equal_range(path_, static_cast<int32_t>(step), {}, &PathPiece::step);
+  const auto path = std::ranges::equal_range(input_.critical_path, static_cast<int32_t>(step), {}, &PathPiece::step);
   put_path(timeline, {path.begin(), path.end()}, places, out);
   return out.bytes();
 }

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "profiler/report/critical_path/critical_path.h"
 #include "profiler/report/timeline/report_input.h"
 
 namespace ferry {
@@ -46,7 +45,6 @@ class StepColumns {
   const ReportInput& input_;
   std::vector<int32_t> lanes_;
   std::vector<int64_t> last_end_ns_;         // [timeline.slices] latest end of it and those before it on its lane
-  std::vector<PathPiece> path_;              // by step
   std::vector<std::vector<int32_t>> flows_;  // [timeline.steps] indices into timeline.flows
 };
 

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "profiler/capture.h"
+#include "profiler/report/critical_path/path_piece.h"
 #include "profiler/report/timeline/breakdown.h"
 #include "profiler/report/timeline/timeline.h"
 
@@ -16,7 +17,8 @@ struct ReportInput {
 
   const Capture capture;
   const Timeline timeline;
-  const std::vector<RankActivity> activity;  // by rank
+  const std::vector<RankActivity> activity;    // by rank
+  const std::vector<PathPiece> critical_path;  // by step, then begin: what steps took their time for (critical_path.h)
 };
 
 }  // namespace ferry

@@ -2,7 +2,7 @@
 #include <map>
 #include <tuple>
 
-#include "profiler/report/critical_path/critical_path.h"
+#include "profiler/report/critical_path/path_piece.h"
 #include "profiler/report/timeline/step_slices.h"
 #include "profiler/report/views/cells.h"
 #include "profiler/report/views/views.h"
@@ -51,7 +51,7 @@ Table make_critical_path_view(const ReportInput& input) {
     group.total += step.end_ns - step.begin_ns;
   }
   std::map<PathKey, PathTime> times;
-  for (const PathPiece& piece : find_critical_path(input)) {
+  for (const PathPiece& piece : input.critical_path) {
     const std::size_t group = group_index(timeline.steps[static_cast<std::size_t>(piece.step)]);
     PathTime& time = times[{group, piece.rank, piece.kind, path_piece_name(timeline, piece), path_piece_peer(timeline, piece)}];
     ++time.count;

@@ -17,7 +17,7 @@ using Where = test::SmallCapture::Where;
 /// The pieces of a step in a line: "0 MatMul.q_proj 100, 1 message<0 20, …": rank, what and ns.
 std::string path_of(const ReportInput& input, int32_t step = 0) {
   std::string line;
-  for (const PathPiece& piece : find_critical_path(input)) {
+  for (const PathPiece& piece : input.critical_path) {
     if (piece.step != step) continue;
     std::string what =
         piece.slice < 0 ? "-" : zone_info(input.timeline.slices[static_cast<std::size_t>(piece.slice)].zone).name;
@@ -35,7 +35,7 @@ std::string path_of(const ReportInput& input, int32_t step = 0) {
 
 /// What must hold of any capture whatever.
 void expect_exact(const ReportInput& input) {
-  const std::vector<PathPiece> path = find_critical_path(input);
+  const std::vector<PathPiece>& path = input.critical_path;
   const Timeline& timeline = input.timeline;
   auto piece = path.begin();
   for (std::size_t s = 0; s < timeline.steps.size(); ++s) {
@@ -56,7 +56,7 @@ void expect_exact(const ReportInput& input) {
 
 int64_t ns_of(const ReportInput& input, int32_t rank, PathKind kind) {
   int64_t ns = 0;
-  for (const PathPiece& piece : find_critical_path(input))
+  for (const PathPiece& piece : input.critical_path)
     ns += piece.rank == rank && piece.kind == kind ? piece.end_ns - piece.begin_ns : 0;
   return ns;
 }
@@ -311,7 +311,7 @@ TEST(CriticalPathTest, CoversEveryStepWhateverIsMissingOrOff) {
 }
 
 TEST(CriticalPathTest, WithoutStepsOrSlicesThereIsNone) {
-  EXPECT_TRUE(find_critical_path(ReportInput(test::SmallCapture(2, 1000).capture)).empty());
+  EXPECT_TRUE(ReportInput(test::SmallCapture(2, 1000).capture).critical_path.empty());
   test::SmallCapture bare(1, 1000);
   bare.step(0, Phase::kDecode, 100, 100, 1, 1).step(1, Phase::kDecode, 200, 300, 1, 1);
   const ReportInput input(bare.capture);

@@ -70,7 +70,7 @@ TEST(StepColumns, TheCriticalPathIsThatOfTheStep) {
   const ReportInput input(make_made_capture({.world_size = 3, .num_layers = 4, .slow_rank = 2, .slow_factor = 3}));
   const StepColumns columns(input);
   std::vector<PathPiece> expected;
-  for (const PathPiece& piece : find_critical_path(input)) {
+  for (const PathPiece& piece : input.critical_path) {
     if (piece.step == 3) expected.push_back(piece);
   }
   const UnpackedStep step(columns.pack(3));
