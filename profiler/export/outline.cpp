@@ -196,7 +196,8 @@ void Outline::make_path_lanes() {
     if (begin_ns >= piece.end_ns) continue;
     slices.push_back({.begin_ns = begin_ns,
                       .end_ns = piece.end_ns,
-                      .name = keep(path_piece_name(timeline, piece)),
+                      .name = keep("path: " + path_piece_name(timeline, piece)),
+                      .level = OutlineSlice::Level::kPath,
                       .kind = path_kind_name(piece.kind),
                       .step = timeline.steps[step].step,
                       .rank = piece.rank});
@@ -228,6 +229,14 @@ void Outline::make_rank_lane(const RankCapture& rank) {
   std::sort(slices.begin(), slices.end(), [](const auto& x, const auto& y) { return x.begin_ns < y.begin_ns; });
   const std::string role = rank.rank == 0 ? " coordinator" : " worker";
   overview_.push_back({rank.rank, "rank " + std::to_string(rank.rank) + role, std::move(slices)});
+}
+
+const char* OutlineSlice::category() const {
+  switch (level) {
+    case Level::kOverview: return "overview";
+    case Level::kPath: return "critical path";
+    default: return "outline";
+  }
 }
 
 void fill_args(const OutlineSlice& slice, std::vector<TraceArg>& args) {

@@ -17,17 +17,17 @@ namespace ferry {
 
 /// Of one name from begin to end. The name lives as long as its Outline.
 struct OutlineSlice {
-  enum class Level : uint8_t { kStep, kLayer, kPart, kOverview };
+  enum class Level : uint8_t { kStep, kLayer, kPart, kOverview, kPath };
   int64_t begin_ns = 0, end_ns = 0;
   std::string_view name;
   Level level = Level::kOverview;
-  // Of the critical path; else there is no kind.
+  // Of the critical path (kPath); else there is no kind.
   const char* kind = nullptr;  // path_kind_name()
   int64_t step = 0;            // its number
   int32_t rank = 0;            // where it was
 
-  /// As category_name() of what was recorded: "outline", "overview".
-  const char* category() const { return level == Level::kOverview ? "overview" : "outline"; }
+  /// As category_name() of what was recorded: "outline", "overview", "critical path".
+  const char* category() const;
 };
 
 /// What is drawn on a lane, recorded or not, in the order of drawing: by begin, outer before inner.
@@ -53,8 +53,9 @@ class Outline {
   };
   /// First "phase": what the coordinator computes ("prefill 64", "decode ×4", one slice for steps of a kind in a row;
   /// "pictures" where the vision tower works between steps). Then "critical path": what steps took their time for, on whichever
-  /// rank (critical_path.h); in joined captures one for each coordinator. Then for every rank when it "computes", "waits for
-  /// rank 2", "waits for rows", "waits for a send".
+  /// rank (critical_path.h), each piece as "path: RmsNorm", so that sums by name count no operator twice; in joined captures
+  /// one lane for each coordinator. Then for every rank when it "computes", "waits for rank 2", "waits for rows", "waits for a
+  /// send".
   const std::vector<OverviewLane>& overview() const { return overview_; }
 
   /// "prefill 64" of a step, else the zone's name.

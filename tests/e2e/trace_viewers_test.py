@@ -60,7 +60,7 @@ class TraceViewersTest(unittest.TestCase):
         cls.trace = json.loads((cls.folder / "trace.json").read_text())
         cls.events = cls.trace["traceEvents"]
         cls.slices = [event for event in cls.events if event["ph"] == "X"]
-        of_ranks = (event for event in cls.slices if event["cat"] != "overview")
+        of_ranks = (event for event in cls.slices if event["cat"] not in ("overview", "critical path"))
         cls.num_of = collections.Counter((event["pid"], event["name"]) for event in of_ranks)
         cls.num_of_phase = collections.Counter(event["args"]["phase"] for event in cls.slices if event["cat"] == "step")
 
@@ -106,7 +106,7 @@ class TraceViewersTest(unittest.TestCase):
                     select track.id, upid from thread_track track join thread using(utid)"""
         rows = ui.query(
             f"select pid, slice.name name, count(*) n from slice join ({tracks}) track on slice.track_id = track.id "
-            "join process using(upid) where slice.category not in ('loss', 'overview') group by 1, 2"
+            "join process using(upid) where slice.category not in ('loss', 'overview', 'critical path') group by 1, 2"
         )
         self.assertEqual({(row["pid"], row["name"]): row["n"] for row in rows}, dict(self.num_of))
         num_arrows = sum(event["ph"] == "s" for event in self.events)
@@ -133,12 +133,12 @@ class TraceViewersTest(unittest.TestCase):
         """Above all ranks, in order: what is computed, what that took its time for, and when each rank computes or waits."""
         lanes = ui.query(
             """select track.name name, group_concat(distinct slice.name) states from slice join track on slice.track_id = track.id
-               where slice.category = 'overview' group by track.id order by track.id"""
+               where slice.category in ('overview', 'critical path') group by track.id order by track.id"""
         )
         states = {row["name"]: set(row["states"].split(",")) for row in lanes}
         self.assertEqual(len(states), 2 + NUM_RANKS)
         self.assertLessEqual({"prefill 37", "decode ×3", "decode ×3 warm-up", "aside"}, states["phase"])
-        self.assertLessEqual({"rows from rank 0", "MatMul.lm_head", "GroupedMatmulSwiglu"}, states["critical path"])
+        self.assertLessEqual({"path: rows from rank 0", "path: MatMul.lm_head", "path: GroupedMatmulSwiglu"}, states["critical path"])
         self.assertLessEqual({"computes", "waits for rank 1"}, states["rank 0 coordinator"])
         for rank in range(1, NUM_RANKS):
             self.assertLessEqual({"computes", "waits for rows"}, states[f"rank {rank} worker"])

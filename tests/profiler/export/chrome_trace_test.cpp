@@ -33,6 +33,9 @@ std::string written(const ReportInput& input) {
 /// Nanoseconds of a time in microseconds.
 int64_t ns(const json& microseconds) { return std::llround(microseconds.get<double>() * 1000); }
 
+/// Categories of what is drawn beside recorded slices.
+const std::set<std::string> kDrawn{"outline", "overview", "critical path"};
+
 using Place = std::pair<int64_t, int64_t>;  // pid, tid
 Place place_of(const json& event) { return {event.at("pid"), event.at("tid")}; }
 
@@ -99,11 +102,24 @@ TEST(ChromeTrace, HoldsEverySliceOfTheTimelineOnce) {
     expected.insert({std::string(outline.slice_name(slice)), slice.begin_ns + kTraceStartNs, slice.duration_ns()});
   }
   for (const json& event : events_of(trace, "X")) {
-    if (event.at("cat") == "outline" || event.at("cat") == "overview") continue;
+    if (kDrawn.contains(event.at("cat"))) continue;
     got.insert({event.at("name"), ns(event.at("ts")), ns(event.at("dur"))});
   }
   EXPECT_EQ(got, expected);
   EXPECT_EQ(events_of(trace, "C").size(), input.timeline.counters.size());
+}
+
+TEST(ChromeTrace, SumsByNameCountNoOperatorTwice) {
+  const ReportInput input(make_made_capture({.world_size = 4}));
+  ASSERT_FALSE(input.critical_path.empty());
+  std::map<std::string, int64_t> expected, found;
+  for (const Slice& slice : input.timeline.slices) {
+    if (kind_of(slice) == ZoneKind::kCompute) expected[zone_info(slice.zone).name] += slice.duration_ns();
+  }
+  for (const json& event : events_of(json::parse(written(input)), "X")) {
+    if (expected.contains(event.at("name"))) found[event.at("name")] += ns(event.at("dur"));
+  }
+  EXPECT_EQ(found, expected);
 }
 
 TEST(ChromeTrace, SlicesOfALaneAreDisjointOrNested) {
@@ -204,7 +220,7 @@ TEST(ChromeTrace, ADeviceHasALaneOfItsOwn) {
   int64_t num_beside = 0;
   for (const json& event : events_of(trace, "X")) {
     const bool is_operator = event.at("name") == "Add" || event.at("name") == "MatMul.o_proj";
-    if (!is_operator || event.at("cat") == "overview") continue;
+    if (!is_operator) continue;
     const bool is_on_device = place_of(event) == device;
     EXPECT_EQ(event.at("cat"), is_on_device ? "comp" : "host");
     (is_on_device ? computing_ns : handing_over_ns)[event.at("name")] += ns(event.at("dur"));
@@ -221,9 +237,9 @@ TEST(ChromeTrace, ArgsOfAZoneAreAlwaysTheSame) {
   for (const json& event : events_of(trace, "X")) {
     std::set<std::string> own;
     for (const auto& [key, value] : event.at("args").items()) own.insert(key);
-    if (event.at("cat") == "outline" || event.at("cat") == "overview") {
+    if (kDrawn.contains(event.at("cat"))) {
       const std::set<std::string> of_path{"kind", "rank", "step"};
-      EXPECT_TRUE(own.empty() || (event.at("cat") == "overview" && own == of_path)) << event;
+      EXPECT_EQ(own, event.at("cat") == "critical path" ? of_path : std::set<std::string>()) << event;
       continue;
     }
     const auto [known, is_new] = keys.emplace(event.at("name"), own);
@@ -254,7 +270,9 @@ TEST(ChromeTrace, TheCriticalPathOfEachCoordinatorIsALane) {
     (place == first ? first_ns : second_ns) += ns(event.at("dur"));
     EXPECT_GE(ns(event.at("ts")), end_ns[place]) << event;
     end_ns[place] = ns(event.at("ts")) + ns(event.at("dur"));
-    if (event.at("name") == "GroupedMatmulSwiglu") experts_ns[event.at("args").at("rank")] += ns(event.at("dur"));
+    EXPECT_EQ(event.at("cat"), "critical path") << event;
+    EXPECT_TRUE(event.at("name").get<std::string>().starts_with("path: ")) << event;
+    if (event.at("name") == "path: GroupedMatmulSwiglu") experts_ns[event.at("args").at("rank")] += ns(event.at("dur"));
   }
   EXPECT_EQ(first_ns + second_ns, steps_ns);
   EXPECT_GT(second_ns, 0);

@@ -147,7 +147,7 @@ std::size_t num_drawn(const Timeline& timeline) {
 std::vector<ReadSlice> recorded(const TraceReader& reader) {
   std::vector<ReadSlice> slices;
   for (const ReadSlice& slice : reader.slices) {
-    if (slice.category != "outline" && slice.category != "overview") slices.push_back(slice);
+    if (slice.category != "outline" && slice.category != "overview" && slice.category != "critical path") slices.push_back(slice);
   }
   return slices;
 }
@@ -306,11 +306,12 @@ TEST(PerfettoTrace, TheCriticalPathSaysWhereItWas) {
     if (reader.tracks.at(slice.track).name() != "critical path") continue;
     path_ns += slice.end - slice.begin;
     EXPECT_EQ(slice.depth, 0U);
+    EXPECT_EQ(slice.category, "critical path");
     EXPECT_EQ(slice.args.count("kind") + slice.args.count("step"), 2U);
     if (slice.args.at("rank") == "3") on_slow_rank.insert(slice.args.at("kind") + " " + slice.name);
   }
   EXPECT_EQ(path_ns, static_cast<uint64_t>(total_step_ns(input.timeline)));
-  EXPECT_THAT(on_slow_rank, testing::IsSupersetOf({"compute GroupedMatmulSwiglu", "message rows from rank 0"}));
+  EXPECT_THAT(on_slow_rank, testing::IsSupersetOf({"compute path: GroupedMatmulSwiglu", "message path: rows from rank 0"}));
 }
 
 TEST(PerfettoTrace, CountersAreThoseOfTheTimeline) {
