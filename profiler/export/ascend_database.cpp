@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <map>
 #include <string>
 #include <string_view>
@@ -13,18 +12,28 @@
 #include "profiler/export/ascend_tensors.h"
 #include "profiler/export/busy_pieces.h"
 #include "profiler/export/outline.h"
+#include "profiler/export/shown_end.h"
 
 namespace ferry {
 namespace {
 
 constexpr int64_t kNoContext = 4'294'967'295;
 constexpr int64_t kFirstPlaneStream = 1000;  // above the numbers of threads
-constexpr double kMostFlop = 9e18;           // that a whole number holds
 
 int64_t trace_ns(int64_t ns) { return ns + kTraceStartNs; }
 
+/// The lane that most calls are of: where the work of the rank's steps is told; -1 if nothing was computed.
+int32_t find_call_lane(const AscendRank& rank) {
+  std::map<int32_t, int64_t> counts;
+  for (const AscendCall& call : rank.work.calls) {
+    if (call.is_seen) ++counts[rank.input.timeline.slices[static_cast<std::size_t>(call.slice)].lane];
+  }
+  if (counts.empty()) return find_main_lane(rank.input.timeline, rank.capture.rank);
+  return std::ranges::max_element(counts, {}, [](const auto& count) { return count.second; })->first;
+}
+
 /// Fills the tables of one rank. What ran (a task of the device), the call that launched it (of CANN) and the operator that it
-/// is (of the framework) are one slice here, tied by a connection; a launch takes no time.
+/// is (of the framework) are tied by a connection. Where a thread is the device all are one slice and the launch takes no time.
 class ProfilerDatabase {
  public:
   ProfilerDatabase(const AscendRank& rank, SqliteFile& file)
@@ -32,14 +41,16 @@ class ProfilerDatabase {
         file_(file),
         tables_(file),
         operands_(rank),
-        main_lane_(find_main_lane(rank.input.timeline, rank.capture.rank)),
-        main_thread_(main_lane_ < 0 ? global_tid(0) : global_tid(timeline().lanes[static_cast<std::size_t>(main_lane_)].tid)) {}
+        main_lane_(find_call_lane(rank)),
+        main_thread_(main_lane_ < 0 ? global_tid(0) : global_tid(timeline().lanes[static_cast<std::size_t>(main_lane_)].tid)),
+        num_connections_(rank.connection(rank.collectives.collectives.size()) - 1) {}
 
-  void write(const std::vector<AscendKernel>& kernels, const AscendMetadata& metadata) {
+  void write(const AscendMetadata& metadata) {
     write_memory_tables(rank_, find_memory(rank_), tables_.strings, file_);
     write_run(metadata);
-    for (const AscendKernel& kernel : kernels) write_kernel(kernel);
-    for (const Collective& collective : rank_.collectives.collectives) write_collective(collective);
+    for (std::size_t c = 0; c < rank_.work.calls.size(); ++c) write_call(static_cast<int32_t>(c));
+    for (const AscendKernel& kernel : rank_.work.kernels) write_kernel(kernel);
+    for (std::size_t c = 0; c < rank_.collectives.collectives.size(); ++c) write_collective(c);
     write_host_work();
     write_no_copy();
     write_modules();
@@ -65,8 +76,9 @@ class ProfilerDatabase {
   }
 
   void write_run(const AscendMetadata& metadata);
+  void write_call(int32_t call_idx);
   void write_kernel(const AscendKernel& kernel);
-  void write_collective(const Collective& collective);
+  void write_collective(std::size_t collective_idx);
   void write_link(const Collective& collective, const CollectiveLink& link, int64_t connection);
   void write_task(Interval when, std::string_view type, int64_t stream, int64_t connection);
   void write_host_work();
@@ -81,7 +93,7 @@ class ProfilerDatabase {
   const int32_t main_lane_;            // index into Timeline::lanes, -1: nothing was computed
   const int64_t main_thread_;          // of what belongs to no thread
   std::map<int32_t, int64_t> planes_;  // by lane of the timeline
-  int64_t num_connections_ = 0, num_tasks_ = 0, num_collectives_ = 0, num_ranges_ = 0;
+  int64_t num_connections_, num_tasks_ = 0, num_collectives_ = 0, num_ranges_ = 0;
 };
 
 void ProfilerDatabase::write_run(const AscendMetadata& metadata) {
@@ -91,7 +103,7 @@ void ProfilerDatabase::write_run(const AscendMetadata& metadata) {
   tables_.npu.insert(rank_.device, rank_.capture.device.name.empty() ? "CPU" : rank_.capture.device.name);
   for (const StepInfo& step : timeline().steps) {
     tables_.step_time.insert(step.step, trace_ns(step.begin_ns), trace_ns(step.end_ns));
-    tables_.framework_api.insert(trace_ns(step.begin_ns), trace_ns(step.end_ns), main_thread_, nullptr,
+    tables_.framework_api.insert(trace_ns(step.begin_ns), trace_ns(shown_end_ns(timeline(), step)), main_thread_, nullptr,
                                  id_of("ProfilerStep#" + std::to_string(step.step)), nullptr, nullptr, nullptr, nullptr,
                                  nullptr, static_cast<int>(ApiType::kOperator));
   }
@@ -103,32 +115,41 @@ void ProfilerDatabase::write_task(Interval when, std::string_view type, int64_t 
                       id_of(type), kNoContext, stream, num_tasks_, 0);
 }
 
+void ProfilerDatabase::write_call(int32_t call_idx) {
+  const AscendCall& call = rank_.work.calls[static_cast<std::size_t>(call_idx)];
+  const Slice& slice = slice_at(call.slice);
+  const int64_t connection = AscendWork::connection(call_idx);
+  const int64_t thread = call.is_seen ? global_tid_of(slice) : main_thread_;
+  const AscendTensors inputs = operands_.inputs(slice);
+  const int64_t shown_ns =
+      call.is_seen ? shown_end_ns(timeline(), call.slice, timeline().lane_range(slice.lane).second) : slice.begin_ns;
+  tables_.framework_api.insert(trace_ns(slice.begin_ns), trace_ns(shown_ns), thread, connection,
+                               id_of(zone_info(slice.zone).name), nullptr, nullptr, id_of(inputs.types), id_of(inputs.shapes),
+                               nullptr, static_cast<int>(ApiType::kOperator));
+  tables_.connections.insert(connection, connection);
+  tables_.cann_api.insert(trace_ns(slice.begin_ns), trace_ns(slice.is_handed_over ? slice.end_ns : slice.begin_ns),
+                          static_cast<int>(ApiType::kNode), thread, connection, id_of("launch"));
+}
+
 void ProfilerDatabase::write_kernel(const AscendKernel& kernel) {
   const Slice& slice = slice_at(kernel.slice);
-  const int64_t connection = ++num_connections_;
-  const int64_t thread = global_tid_of(slice);
   const AscendTensors inputs = operands_.inputs(slice), outputs = operands_.outputs(slice);
-  const int64_t name = id_of(zone_info(slice.zone).name), shapes = id_of(inputs.shapes), types = id_of(inputs.types);
   const char* const core = accelerator_core(slice.zone);
-  tables_.framework_api.insert(trace_ns(slice.begin_ns), trace_ns(slice.end_ns), thread, connection, name, nullptr, nullptr,
-                               types, shapes, nullptr, static_cast<int>(ApiType::kOperator));
-  tables_.connections.insert(connection, connection);
-  tables_.cann_api.insert(trace_ns(slice.begin_ns), trace_ns(slice.begin_ns), static_cast<int>(ApiType::kNode), thread,
-                          connection, id_of("launch"));
-  write_task({slice.begin_ns, slice.begin_ns + kernel.work_ns}, core, kernel.stream, connection);
-  tables_.compute_task.insert(name, num_tasks_, std::max(rank_.capture.num_threads, 1), 0, id_of(core),
-                              id_of(operator_type(slice.zone)), id_of(inputs.formats), types, shapes, id_of(outputs.formats),
-                              id_of(outputs.types), id_of(outputs.shapes), nullptr, id_of("static"), id_of("NO"));
-  const double flop = operands_.flop(slice);
-  if (flop >= 1 && flop < kMostFlop) {
+  write_task({slice.begin_ns, slice.begin_ns + kernel.work_ns}, core, kernel.stream, AscendWork::connection(kernel.call));
+  tables_.compute_task.insert(id_of(zone_info(slice.zone).name), num_tasks_, std::max(rank_.capture.num_threads, 1), 0,
+                              id_of(core), id_of(operator_type(slice.zone)), id_of(inputs.formats), id_of(inputs.types),
+                              id_of(inputs.shapes), id_of(outputs.formats), id_of(outputs.types), id_of(outputs.shapes),
+                              nullptr, id_of("static"), id_of("NO"));
+  if (const std::string flop = operands_.flop_text(slice); flop != "N/A") {
     // The reader gives a range's operations to the operators that begin in it, ends included.
-    write_range({slice.begin_ns, slice.begin_ns + 1}, "mfu_flops",
-                std::to_string(std::llround(flop)) + "-" + zone_info(slice.zone).name, thread);
+    write_range({slice.begin_ns, slice.begin_ns + 1}, "mfu_flops", flop + "-" + zone_info(slice.zone).name,
+                global_tid_of(slice));
   }
 }
 
-void ProfilerDatabase::write_collective(const Collective& collective) {
-  const int64_t connection = ++num_connections_;
+void ProfilerDatabase::write_collective(std::size_t collective_idx) {
+  const Collective& collective = rank_.collectives.collectives[collective_idx];
+  const int64_t connection = rank_.connection(collective_idx);
   const int64_t name = id_of(unique_collective_name(collective));
   const CollectiveLink& first = rank_.collectives.links[static_cast<std::size_t>(collective.first_link)];
   const Slice& message = slice_at(first.slice);
@@ -178,7 +199,7 @@ void ProfilerDatabase::write_host_work() {
     for (int32_t i = first; i < last; ++i) {
       const Slice& slice = slice_at(i);
       const ZoneKind kind = kind_of(slice);
-      if (kind == ZoneKind::kCompute) continue;
+      if (kind == ZoneKind::kCompute || slice.is_handed_over) continue;  // which are calls
       tables_.cann_api.insert(trace_ns(slice.begin_ns), trace_ns(slice.end_ns), static_cast<int>(types.at(host_level(kind))),
                               global_tid_of(slice), ++num_connections_, id_of(zone_info(slice.zone).name));
     }
@@ -192,7 +213,7 @@ void ProfilerDatabase::write_no_copy() {
   write_task({begin_ns, begin_ns}, "MEMCPY_ASYNC", 0, ++num_connections_);
 }
 
-/// Step, layer and part as modules around the operators of the lane that has most of them: readers make one tree of all.
+/// Step, layer and part as modules around the calls of the lane that has most of them: readers make one tree of all.
 void ProfilerDatabase::write_modules() {
   if (main_lane_ < 0) return;
   for (const DrawnSlice& drawn : rank_.outline.draw(main_lane_)) {
@@ -210,10 +231,9 @@ void ProfilerDatabase::write_range(Interval when, std::string_view domain, std::
 
 }  // namespace
 
-void write_profiler_database(const AscendRank& rank, const std::vector<AscendKernel>& kernels, const AscendMetadata& metadata,
-                             const std::filesystem::path& path) {
+void write_profiler_database(const AscendRank& rank, const AscendMetadata& metadata, const std::filesystem::path& path) {
   SqliteFile file(path);
-  ProfilerDatabase(rank, file).write(kernels, metadata);
+  ProfilerDatabase(rank, file).write(metadata);
   file.close();
 }
 

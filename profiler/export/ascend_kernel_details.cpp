@@ -16,10 +16,10 @@ struct Row {
   const Collective* collective = nullptr;
 };
 
-std::vector<Row> sort_rows(const AscendRank& rank, const std::vector<AscendKernel>& kernels) {
+std::vector<Row> sort_rows(const AscendRank& rank) {
   std::vector<Row> rows;
-  rows.reserve(kernels.size() + rank.collectives.collectives.size());
-  for (const AscendKernel& kernel : kernels)
+  rows.reserve(rank.work.kernels.size() + rank.collectives.collectives.size());
+  for (const AscendKernel& kernel : rank.work.kernels)
     rows.push_back({rank.input.timeline.slices[static_cast<std::size_t>(kernel.slice)].begin_ns, &kernel, nullptr});
   for (const Collective& collective : rank.collectives.collectives) rows.push_back({collective.begin_ns, nullptr, &collective});
   std::stable_sort(rows.begin(), rows.end(), [](const Row& x, const Row& y) { return x.begin_ns < y.begin_ns; });
@@ -32,12 +32,12 @@ class KernelDetails {
  public:
   KernelDetails(const AscendRank& rank, TextFile& out) : rank_(rank), out_(out), operands_(rank) {}
 
-  void write(const std::vector<AscendKernel>& kernels) {
+  void write() {
     // The columns from aicore_time(us) on are free: readers list them as they are called here.
     out_ << "Step Id,Device_id,Model ID,Task ID,Stream ID,Name,Type,OP State,Accelerator Core,Start Time(us),Duration(us),"
             "Wait Time(us),Block Num,Mix Block Num,HF32 Eligible,Input Shapes,Input Data Types,Input Formats,Output Shapes,"
-            "Output Data Types,Output Formats,Context ID,aicore_time(us),aiv_vec_time(us),Layer,Layer Type,Phase,Part\n";
-    for (const Row& row : sort_rows(rank_, kernels)) {
+            "Output Data Types,Output Formats,Context ID,aicore_time(us),aiv_vec_time(us),Layer,Layer Type,Phase,Part,FLOPs\n";
+    for (const Row& row : sort_rows(rank_)) {
       if (row.kernel != nullptr) {
         write_kernel(*row.kernel);
       } else {
@@ -72,6 +72,7 @@ class KernelDetails {
     out_.scaled(is_vector ? 0 : kernel.work_ns, 3) << ",";
     out_.scaled(is_vector ? kernel.work_ns : 0, 3) << ",";
     write_place(slice);
+    out_ << "," << (slice.is_continued ? "0" : operands_.flop_text(slice)) << "\n";  // all with the first piece
   }
 
   /// Shapes, whose quotes are part of the text, data types and formats.
@@ -89,7 +90,7 @@ class KernelDetails {
       }
       return "N/A";
     };
-    out_ << text_of("layer") << "," << text_of("layer_type") << "," << text_of("phase") << "," << text_of("part") << "\n";
+    out_ << text_of("layer") << "," << text_of("layer_type") << "," << text_of("phase") << "," << text_of("part");
   }
 
   void write_collective(const Collective& collective) {
@@ -100,6 +101,7 @@ class KernelDetails {
     write_place(
         rank_.input.timeline
             .slices[static_cast<std::size_t>(rank_.collectives.links[static_cast<std::size_t>(collective.first_link)].slice)]);
+    out_ << ",N/A\n";
   }
 
   const AscendRank& rank_;
@@ -122,15 +124,13 @@ struct OperatorTotal {
 
 }  // namespace
 
-void write_kernel_details(const AscendRank& rank, const std::vector<AscendKernel>& kernels, TextFile& out) {
-  KernelDetails(rank, out).write(kernels);
-}
+void write_kernel_details(const AscendRank& rank, TextFile& out) { KernelDetails(rank, out).write(); }
 
-void write_op_statistic(const AscendRank& rank, const std::vector<AscendKernel>& kernels, TextFile& out) {
+void write_op_statistic(const AscendRank& rank, TextFile& out) {
   std::map<std::pair<std::string, std::string>, OperatorTotal> totals;  // by type and core
   std::vector<OperatorTotal*> total_of(kNumZones, nullptr);
   int64_t all_ns = 0;
-  for (const AscendKernel& kernel : kernels) {
+  for (const AscendKernel& kernel : rank.work.kernels) {
     const Zone zone = rank.input.timeline.slices[static_cast<std::size_t>(kernel.slice)].zone;
     OperatorTotal*& total = total_of[static_cast<std::size_t>(zone)];
     if (total == nullptr) total = &totals[{operator_type(zone), accelerator_core(zone)}];

@@ -159,15 +159,15 @@ void write_folder(const AscendRank& rank, const std::filesystem::path& folder) {
   write_text(output / "api_statistic.csv", [&](TextFile& out) { write_api_statistic(rank, out); });
   write_text(output / "communication.json", [&](TextFile& out) { write_communication(rank, out); });
   write_text(output / "communication_matrix.json", [&](TextFile& out) { write_communication_matrix(rank, out); });
-  const std::vector<AscendKernel> kernels = find_kernels(rank);
-  write_text(output / "kernel_details.csv", [&](TextFile& out) { write_kernel_details(rank, kernels, out); });
-  write_text(output / "op_statistic.csv", [&](TextFile& out) { write_op_statistic(rank, kernels, out); });
+  write_text(output / "kernel_details.csv", [&](TextFile& out) { write_kernel_details(rank, out); });
+  write_text(output / "operator_details.csv", [&](TextFile& out) { write_operator_details(rank, out); });
+  write_text(output / "op_statistic.csv", [&](TextFile& out) { write_op_statistic(rank, out); });
   const AscendMemory memory = find_memory(rank);
   write_text(output / "memory_record.csv", [&](TextFile& out) { write_memory_record(rank, memory, out); });
+  write_text(output / "npu_module_mem.csv", [&](TextFile& out) { write_module_memory(rank, memory, out); });
   write_text(output / "operator_memory.csv", [&](TextFile& out) { write_operator_memory(rank, memory, out); });
   const std::string number = std::to_string(rank.capture.rank);
-  write_profiler_database(rank, kernels, as_database_metadata(metadata),
-                          output / ("ascend_pytorch_profiler_" + number + ".db"));
+  write_profiler_database(rank, as_database_metadata(metadata), output / ("ascend_pytorch_profiler_" + number + ".db"));
   write_analysis_database(rank, output / "analysis.db");
 }
 
@@ -188,10 +188,12 @@ void write_ascend_profiles(const ReportInput& input, const std::filesystem::path
                     .capture = capture,
                     .device = device,
                     .collectives = find_collectives(input, capture.rank),
-                    .lanes = {}};
+                    .lanes = {},
+                    .work = {}};
     for (std::size_t l = 0; l < input.timeline.lanes.size(); ++l) {
       if (input.timeline.lanes[l].rank == capture.rank) rank.lanes.push_back(static_cast<int32_t>(l));
     }
+    rank.work = find_work(input.timeline, rank.lanes);
     std::string worker = plain_name(capture.host) + "_" + std::to_string(capture.pid);
     if (!workers.insert(worker).second) worker += "-" + std::to_string(capture.rank);  // two ranks of one process
     write_folder(rank, directory / (worker + "_" + timestamp + "_ascend_pt"));

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "profiler/export/ascend_calls.h"
 #include "profiler/export/collectives.h"
 #include "profiler/export/outline.h"
 #include "profiler/export/text_file.h"
@@ -27,14 +28,10 @@ struct AscendRank {
   int64_t device = 0;           // number of the rank among those of its host, modulo 31
   RankCollectives collectives;  // as this rank saw them
   std::vector<int32_t> lanes;   // its own, indices into Timeline::lanes
-};
+  AscendWork work;              // calls and kernels of these
 
-/// An operator as a kernel: one row of kernel_details.csv.
-struct AscendKernel {
-  int32_t slice = 0;    // index into Timeline::slices
-  int64_t stream = 0;   // number of its thread among the rank's threads
-  int64_t work_ns = 0;  // its duration without waits and operators inside it
-  int64_t gap_ns = 0;   // from the end of the stream's kernel before it
+  /// The number that ties a collective to its launch and its tasks, behind those of calls; `collective` is an index.
+  int64_t connection(std::size_t collective) const { return static_cast<int64_t>(work.calls.size() + collective) + 1; }
 };
 
 /// What describes the run: names and values, which are JSON.
@@ -42,9 +39,6 @@ using AscendMetadata = std::vector<std::pair<std::string, std::string>>;
 
 /// Whether the lane is a stream of the device, as far as it holds operators: a thread's, or a real device's.
 inline bool is_stream(const Lane& lane) { return lane.kind == Lane::Kind::kThread || lane.kind == Lane::Kind::kDevice; }
-
-/// The rank's operators by begin. Their work adds up to what its threads computed.
-std::vector<AscendKernel> find_kernels(const AscendRank& rank);
 
 /// The operator's type is its name up to the first '.'.
 std::string operator_type(Zone zone);
@@ -77,14 +71,14 @@ const char* host_level(ZoneKind kind);
 
 // The files.
 void write_trace_view(const AscendRank& rank, TextFile& out);
-void write_kernel_details(const AscendRank& rank, const std::vector<AscendKernel>& kernels, TextFile& out);
-void write_op_statistic(const AscendRank& rank, const std::vector<AscendKernel>& kernels, TextFile& out);
+void write_kernel_details(const AscendRank& rank, TextFile& out);
+void write_operator_details(const AscendRank& rank, TextFile& out);
+void write_op_statistic(const AscendRank& rank, TextFile& out);
 void write_api_statistic(const AscendRank& rank, TextFile& out);
 void write_step_trace_time(const AscendRank& rank, TextFile& out);
 void write_communication(const AscendRank& rank, TextFile& out);
 void write_communication_matrix(const AscendRank& rank, TextFile& out);
-void write_profiler_database(const AscendRank& rank, const std::vector<AscendKernel>& kernels, const AscendMetadata& metadata,
-                             const std::filesystem::path& path);
+void write_profiler_database(const AscendRank& rank, const AscendMetadata& metadata, const std::filesystem::path& path);
 void write_analysis_database(const AscendRank& rank, const std::filesystem::path& path);
 
 }  // namespace ferry

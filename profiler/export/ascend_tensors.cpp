@@ -1,7 +1,11 @@
 #include "profiler/export/ascend_tensors.h"
 
+#include <cmath>
+
 namespace ferry {
 namespace {
+
+constexpr double kMostFlop = 9e18;  // that a whole number holds
 
 AscendTensors describe(const std::vector<TensorFacts>& tensors, const SpanCounts& counts) {
   AscendTensors result;
@@ -32,6 +36,11 @@ AscendTensors AscendOperands::outputs(const Slice& slice) const {
 double AscendOperands::flop(const Slice& slice) const {
   const OperatorFacts* facts = facts_of(slice);
   return facts == nullptr ? 0 : facts->flop.of(counts_of(*facts, slice));
+}
+
+std::string AscendOperands::flop_text(const Slice& slice) const {
+  const double operations = flop(slice);
+  return operations >= 1 && operations < kMostFlop ? std::to_string(std::llround(operations)) : "N/A";
 }
 
 const OperatorFacts* AscendOperands::facts_of(const Slice& slice) const {

@@ -26,6 +26,8 @@ class AscendOperands {
   AscendTensors outputs(const Slice& slice) const;
   /// Operations that the slice needs at least; 0 if that is not known.
   double flop(const Slice& slice) const;
+  /// The same as a whole number for a file, "N/A" if it is not known or more than a whole number holds.
+  std::string flop_text(const Slice& slice) const;
 
  private:
   const OperatorFacts* facts_of(const Slice& slice) const;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "profiler/export/busy_pieces.h"
+#include "profiler/export/shown_end.h"
 #include "profiler/export/text_file.h"
 #include "profiler/export/trace_facts.h"
 #include "profiler/operator_facts.h"
@@ -158,7 +159,8 @@ class KinetoWriter {
     num_ids_ += last - first;
     for (int32_t i = first; i < last && is_thread; ++i) {
       const Slice& slice = slice_at(i);
-      if (slice.zone != Zone::kStep) write_call(slice, {slice.begin_ns, shown_end_ns(i, last)}, lane.tid, first_id + i);
+      if (slice.zone != Zone::kStep)
+        write_call(slice, {slice.begin_ns, shown_end_ns(input_.timeline, i, last)}, lane.tid, first_id + i);
     }
     for (const BusyPiece& piece : find_busy_pieces(input_.timeline, lane_idx)) {
       const Slice& slice = slice_at(piece.slice);
@@ -187,15 +189,6 @@ class KinetoWriter {
   void write_arrow_end(int64_t pid, int64_t tid, int64_t at_ns, int64_t launch) {
     start_event() << R"({"ph":"f","id":)" << launch << R"(,"pid":)" << pid << R"(,"tid":)" << tid << R"(,"ts":)";
     out_.scaled(at_ns + kTraceStartNs, 3) << R"(,"cat":"ac2g","name":"ac2g","bp":"e"})";
-  }
-
-  /// Readers add up begin and duration as floating-point numbers and complain where a call seems to end after the next one's
-  /// begin: one that ends where the next begins ends a nanosecond earlier.
-  int64_t shown_end_ns(int32_t slice, int32_t last) const {
-    const auto begin = input_.timeline.slices.begin() + slice, end = input_.timeline.slices.begin() + last;
-    const int64_t end_ns = begin->end_ns;
-    const auto next = std::partition_point(begin, end, [&](const Slice& s) { return s.begin_ns < end_ns; });
-    return next != end && next->begin_ns == end_ns && end_ns > begin->begin_ns ? end_ns - 1 : end_ns;
   }
 
   void write_call(const Slice& slice, Interval when, int64_t tid, int64_t id) {

@@ -3,6 +3,7 @@
 #include <concepts>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -44,8 +45,8 @@ class SqliteTable {
   SqliteTable(const SqliteTable&) = delete;
   SqliteTable& operator=(const SqliteTable&) = delete;
 
-  /// One value for each column: integers, floating-point numbers, texts, or nullptr. Texts are repaired (repaired_text()) and
-  /// end before a NUL: SQL's functions stop there.
+  /// One value for each column: integers, floating-point numbers, texts, or nullptr, as which an empty optional counts. Texts
+  /// are repaired (repaired_text()) and end before a NUL: SQL's functions stop there.
   template <class... Values>
   void insert(const Values&... values) {
     int column = 0;
@@ -58,6 +59,7 @@ class SqliteTable {
   void bind(int column, double value);
   void bind(int column, std::string_view value);
   void bind(int column, std::nullptr_t);
+  void bind(int column, std::optional<int64_t> value) { value ? bind_integer(column, *value) : bind(column, nullptr); }
   void bind_integer(int column, int64_t value);
   void check(int result) const;
   void finish_row(int num_values);

@@ -23,7 +23,7 @@ inline std::string read_text(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-/// Rows of a CSV by column. Quoted cells may hold commas and doubled quotes.
+/// Rows of a CSV by column. Quoted cells may hold commas, doubled quotes and ends of lines.
 using CsvRow = std::map<std::string, std::string>;
 
 inline std::vector<std::string> split_csv_line(const std::string& line) {
@@ -50,6 +50,8 @@ inline std::vector<CsvRow> read_csv(const std::filesystem::path& path) {
   const std::vector<std::string> header = split_csv_line(line);
   std::vector<CsvRow> rows;
   while (std::getline(lines, line)) {
+    std::string more;
+    while (std::count(line.begin(), line.end(), '"') % 2 != 0 && std::getline(lines, more)) line += '\n' + more;
     const std::vector<std::string> cells = split_csv_line(line);
     EXPECT_EQ(cells.size(), header.size()) << line;
     CsvRow& row = rows.emplace_back();

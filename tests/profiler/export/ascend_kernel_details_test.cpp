@@ -25,7 +25,7 @@ TEST(AscendKernelDetails, HeaderIsTheReaders) {
       testing::StartsWith(
           "Step Id,Device_id,Model ID,Task ID,Stream ID,Name,Type,OP State,Accelerator Core,Start Time(us),Duration(us),"
           "Wait Time(us),Block Num,Mix Block Num,HF32 Eligible,Input Shapes,Input Data Types,Input Formats,Output Shapes,"
-          "Output Data Types,Output Formats,Context ID,aicore_time(us),aiv_vec_time(us),"));
+          "Output Data Types,Output Formats,Context ID,aicore_time(us),aiv_vec_time(us),Layer,Layer Type,Phase,Part,FLOPs\n"));
   EXPECT_THAT(test::read_text(folders.output(0, "op_statistic.csv")),
               testing::StartsWith(
                   "Device_id,OP Type,Core Type,Count,Total Time(us),Min Time(us),Avg Time(us),Max Time(us),Ratio(%)\n"));
@@ -103,6 +103,51 @@ TEST(AscendKernelDetails, ADevicesOperatorsAreTheKernels) {
     }
   }
   EXPECT_EQ(kernels, (std::vector<std::string>{"Add 0.500", "MatMul.o_proj 1.500", "Add 0.500", "Add 1.000", "Memcpy 0.200"}));
+}
+
+TEST(AscendOperatorDetails, DeviceTimesAreThoseOfTheKernels) {
+  const ReportInput input(make_made_capture({.world_size = 3}));
+  const AscendFolders folders(input);
+  for (int32_t r = 0; r < 3; ++r) {
+    std::map<std::string, std::pair<int64_t, std::string>> expected, found;  // ns, operations, by name
+    for (const CsvRow& row : folders.csv(r, "kernel_details.csv")) {
+      if (is_collective(row)) continue;
+      expected[row.at("Name")].first += us_to_ns(row.at("Duration(us)"));
+      expected[row.at("Name")].second += row.at("FLOPs") + " ";
+    }
+    for (const CsvRow& row : folders.csv(r, "operator_details.csv")) {
+      found[row.at("Name")].first += us_to_ns(row.at("Device Self Duration(us)"));
+      found[row.at("Name")].second += row.at("FLOPs") + " ";
+      EXPECT_GE(us_to_ns(row.at("Device Total Duration(us)")), us_to_ns(row.at("Device Self Duration(us)")));
+    }
+    EXPECT_EQ(found, expected);
+  }
+}
+
+TEST(AscendOperatorDetails, TotalsHoldWhatIsInside) {
+  const AscendFolders folders{ReportInput(nested_capture())};
+  const auto rows = folders.csv(0, "operator_details.csv");
+  ASSERT_EQ(rows.size(), 3U);
+  EXPECT_EQ(rows[0].at("Name"), "MoeTokenUnpermute");
+  EXPECT_EQ(rows[0].at("Host Self Duration(us)"), "50.000");
+  EXPECT_EQ(rows[0].at("Host Total Duration(us)"), "100.000");
+  EXPECT_EQ(rows[0].at("Device Self Duration(us)"), "50.000");
+  EXPECT_EQ(rows[0].at("Device Total Duration(us)"), "70.000");
+  EXPECT_EQ(rows[0].at("Device Total Duration With AICore(us)"), "0.000");
+  EXPECT_EQ(rows[0].at("Input Shapes"), "6,64");
+  EXPECT_EQ(rows[0].at("FLOPs"), "N/A");
+  EXPECT_EQ(rows[2].at("Device Total Duration(us)"), "5.000") << "it stands beside the first";
+}
+
+TEST(AscendOperatorDetails, ADevicesTimeIsThatOfTheCall) {
+  const AscendFolders folders{ReportInput(test::device_capture().capture)};
+  std::vector<std::string> calls;
+  for (const CsvRow& row : folders.csv(0, "operator_details.csv"))
+    calls.push_back(row.at("Name") + " " + row.at("Host Total Duration(us)") + " " + row.at("Device Self Duration(us)") + " " +
+                    row.at("Device Self Duration With AICore(us)") + " " + row.at("FLOPs"));
+  EXPECT_THAT(calls, testing::ElementsAre("Add 0.100 0.500 0.000 N/A", "MatMul.o_proj 0.200 1.500 1.500 160",
+                                          "Add 0.100 1.500 0.000 N/A", "ArgMax.sample 3.500 0.600 0.000 N/A",
+                                          "Memcpy 0.000 0.200 0.000 N/A"));
 }
 
 TEST(AscendKernelDetails, TypesAndUnitsFollowFromTheOperator) {

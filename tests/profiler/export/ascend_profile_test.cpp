@@ -26,6 +26,7 @@ TEST(AscendProfile, OneFolderARankWithAllFiles) {
   for (int32_t r = 0; r < 3; ++r) {
     const std::set<std::string> expected = {"trace_view.json",
                                             "kernel_details.csv",
+                                            "operator_details.csv",
                                             "op_statistic.csv",
                                             "step_trace_time.csv",
                                             "communication.json",
@@ -33,6 +34,7 @@ TEST(AscendProfile, OneFolderARankWithAllFiles) {
                                             "api_statistic.csv",
                                             "memory_record.csv",
                                             "operator_memory.csv",
+                                            "npu_module_mem.csv",
                                             "analysis.db",
                                             "ascend_pytorch_profiler_" + std::to_string(r) + ".db"};
     std::set<std::string> files;

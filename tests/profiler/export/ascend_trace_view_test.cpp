@@ -9,6 +9,7 @@
 #include "tests/profiler/export/ascend_folder.h"
 #include "tests/profiler/export/insight_lint.h"
 #include "tests/support/made_capture.h"
+#include "tests/support/small_capture.h"
 
 namespace ferry {
 namespace {
@@ -122,6 +123,7 @@ TEST(AscendTraceView, ProcessIdsHoldWhoTheyAre) {
   EXPECT_EQ(first.pids.at("Communication"), 4000 << 10 | 16 << 5 | 0);
   EXPECT_EQ(first.pids.at("Overlap Analysis"), 4000 << 10 | 31 << 5 | 0);
   EXPECT_EQ(first.pids.at("CANN"), 4000 << 10 | 7 << 5 | 31);
+  EXPECT_EQ(first.pids.at("Python"), 4000 << 10 | 31);
   EXPECT_EQ(first.pids.at("Requests") & 31, 31);
   EXPECT_EQ(first.pids.at("Counters") & 31, 31);
   EXPECT_EQ(Trace(folders.json(3, "trace_view.json")).pids.at("Overlap Analysis"), 4003 << 10 | 31 << 5 | 2);
@@ -177,9 +179,11 @@ TEST(AscendTraceView, EverySliceIsDrawnOnce) {
     const auto is_any = [](const std::string&, const json&) { return true; };
     EXPECT_EQ(count("Ascend Hardware", is_any), expected[ZoneKind::kCompute]);
     EXPECT_EQ(count("Requests", is_any), expected[ZoneKind::kRequest]);
-    EXPECT_EQ(count("CANN", [](const std::string& lane, const json&) { return lane != "steps"; }),
+    EXPECT_EQ(count("CANN", [](const std::string&, const json& event) { return !event.at("args").contains("connection_id"); }),
               expected[ZoneKind::kHost] + expected[ZoneKind::kWait]);
-    EXPECT_EQ(count("CANN", [](const std::string& lane, const json&) { return lane == "steps"; }),
+    EXPECT_EQ(count("Python", [](const std::string& lane, const json&) { return lane != "steps"; }),
+              expected[ZoneKind::kCompute]);
+    EXPECT_EQ(count("Python", [](const std::string& lane, const json&) { return lane == "steps"; }),
               static_cast<int64_t>(input.timeline.steps.size()));
     // A message without a wait is one slice, one that is all wait too.
     const auto is_message = [](const std::string& lane, const json& event) {
@@ -193,28 +197,116 @@ TEST(AscendTraceView, EverySliceIsDrawnOnce) {
   }
 }
 
-TEST(AscendTraceView, ArrowsLeadFromStepsToOperatorsAndFromDispatchToCombine) {
+/// Both ends of each arrow of a category, by its id.
+std::map<int64_t, std::pair<json, json>> arrows_of(const Trace& trace, const std::string& category) {
+  std::map<int64_t, std::pair<json, json>> arrows;
+  for (const auto& [process, flow] : trace.flows) {
+    if (flow.at("cat") != category) continue;
+    auto& [start, end] = arrows[flow.at("id")];
+    (flow.at("ph") == "s" ? start : end) = {{"process", process}, {"tid", flow.at("tid")}, {"ts", flow.at("ts")}};
+  }
+  return arrows;
+}
+
+/// The slices of a process that begin where an end of an arrow is.
+std::vector<json> slices_at(const Trace& trace, const json& end) {
+  std::vector<json> found;
+  for (const auto& [lane, events] : trace.lanes.at(end.at("process"))) {
+    for (const json& event : events) {
+      if (event.at("tid") == end.at("tid") && event.at("ts") == end.at("ts")) found.push_back(event);
+    }
+  }
+  return found;
+}
+
+TEST(AscendTraceView, ArrowsLeadFromDispatchToCombine) {
   const ReportInput input(make_made_capture({.world_size = 3}));
   const AscendFolders folders(input);
   for (int32_t r = 0; r < 3; ++r) {
     const Trace trace(folders.json(r, "trace_view.json"));
-    std::map<int64_t, std::vector<std::string>> operators;  // by begin
-    for (const auto& [lane, events] : trace.lanes.at("Ascend Hardware")) {
-      for (const json& event : events) operators[ns(event.at("ts"))].push_back(event.at("name"));
+    const auto arrows = arrows_of(trace, "moe");
+    EXPECT_EQ(arrows.empty(), r != 0) << "a worker holds neither end";
+    for (const auto& [id, ends] : arrows) {
+      bool is_dispatch = false, is_combine = false;
+      for (const json& slice : slices_at(trace, ends.first))
+        is_dispatch |= slice.at("name").get<std::string>().starts_with("MoeDistributeDispatch");
+      for (const json& slice : slices_at(trace, ends.second))
+        is_combine |= slice.at("name").get<std::string>().starts_with("MoeTokenUnpermute");
+      EXPECT_TRUE(is_dispatch && is_combine) << id;
     }
-    std::map<std::string, int> ends;
-    for (const auto& [process, flow] : trace.flows) {
-      const std::string cat = flow.at("cat"), side = flow.at("ph");
-      ++ends[cat + " " + side];
-      EXPECT_EQ(process, cat == "async_npu" && side == "s" ? "CANN" : "Ascend Hardware") << flow;
-      if (process == "CANN") continue;
-      const char* const name = cat == "async_npu" ? "" : side == "s" ? "MoeDistributeDispatch" : "MoeTokenUnpermute";
-      EXPECT_THAT(operators[ns(flow.at("ts"))], testing::Contains(testing::StartsWith(name))) << flow;
+  }
+}
+
+TEST(AscendTraceView, ArrowsLeadFromCallsToWhatTheyLaunched) {
+  const ReportInput input(make_made_capture({.world_size = 3}));
+  const AscendFolders folders(input);
+  for (int32_t r = 0; r < 3; ++r) {
+    const Trace trace(folders.json(r, "trace_view.json"));
+    std::map<int64_t, std::string> launched;  // by connection
+    for (const std::string process : {"Ascend Hardware", "Communication"}) {
+      for (const auto& [lane, events] : trace.lanes.at(process)) {
+        for (const json& event : events) {
+          if (event.at("args").contains("connection_id") && event.at("dur") > 0) {
+            EXPECT_TRUE(launched.emplace(event["args"]["connection_id"], event.at("name")).second) << event;
+          }
+        }
+      }
     }
-    EXPECT_GT(ends["async_npu s"], 10);
-    EXPECT_EQ(ends["async_npu s"], ends["async_npu f"]);
-    EXPECT_EQ(ends["moe s"], ends["moe f"]);
-    EXPECT_EQ(ends["moe s"] > 0, r == 0) << "a worker holds neither end";
+    const auto launches = arrows_of(trace, "HostToDevice");
+    ASSERT_EQ(launches.size(), launched.size());
+    EXPECT_GT(launches.size(), 10U);
+    for (const auto& [connection, ends] : launches) {
+      EXPECT_EQ(ends.first.at("process"), "CANN");
+      for (const json& end : {ends.first, ends.second}) {
+        bool is_there = false;
+        for (const json& slice : slices_at(trace, end)) is_there |= slice.at("args").value("connection_id", -1) == connection;
+        EXPECT_TRUE(is_there) << end;
+      }
+    }
+    for (const auto& [id, ends] : arrows_of(trace, "async_npu")) {
+      std::set<std::string> calls, kernels;
+      for (const json& slice : slices_at(trace, ends.first)) calls.insert(slice.at("name"));
+      for (const json& slice : slices_at(trace, ends.second)) kernels.insert(slice.at("name"));
+      EXPECT_EQ(ends.first.at("process"), "Python");
+      EXPECT_EQ(ends.second.at("process"), "Ascend Hardware");
+      EXPECT_EQ(calls, kernels);
+    }
+  }
+}
+
+TEST(AscendTraceView, ADevicesKernelsComeFromWhatTheThreadHandedOver) {
+  const AscendFolders folders{ReportInput(test::device_capture().capture)};
+  const Trace trace(folders.json(0, "trace_view.json"));
+  std::vector<std::string> launches, kernels;
+  for (const json& event : trace.lanes.at("CANN").at("engine")) {
+    if (event.at("name") == "Node@launch")
+      launches.push_back(std::to_string(event.at("args").at("connection_id").get<int64_t>()) + " " +
+                         std::to_string(ns(event.at("dur"))));
+  }
+  for (const json& event : trace.lanes.at("Ascend Hardware").at("Stream 1"))
+    kernels.push_back(std::to_string(event.at("args").at("connection_id").get<int64_t>()) + " " +
+                      event.at("name").get<std::string>());
+  EXPECT_THAT(launches, testing::ElementsAre("1 100", "2 200", "3 100", "4 0"));
+  EXPECT_THAT(kernels, testing::ElementsAre("1 Add", "2 MatMul.o_proj", "3 Add", "3 Add", "5 Memcpy"));
+  EXPECT_EQ(arrows_of(trace, "HostToDevice").size(), 4U) << "one to the first piece, none from a call that nobody saw";
+  EXPECT_EQ(arrows_of(trace, "async_npu").size(), 5U);
+}
+
+TEST(AscendTraceView, CallsEndBeforeTheNextBegins) {
+  const ReportInput input(make_made_capture({.world_size = 3}));
+  const AscendFolders folders(input);
+  for (int32_t r = 0; r < 3; ++r) {
+    const Trace trace(folders.json(r, "trace_view.json"));
+    for (const auto& [lane, events] : trace.lanes.at("Python")) {
+      std::set<int64_t> begins, ends;
+      for (const json& event : events) {
+        EXPECT_EQ(event.at("cat"), "cpu_op");
+        begins.insert(ns(event.at("ts")));
+        if (event.at("dur") > 0) ends.insert(ns(event.at("ts")) + ns(event.at("dur")));
+      }
+      for (const int64_t end : ends)
+        EXPECT_FALSE(begins.contains(end)) << lane << ": a reader would take the next one to be inside";
+    }
   }
 }
 
@@ -226,7 +318,7 @@ TEST(AscendTraceView, SlicesSayWhereTheyBelong) {
     for (const char* const key : {"step", "phase", "part", "Task Type", "Task Id"})
       EXPECT_TRUE(event.at("args").contains(key)) << event;
   }
-  const json& step = trace.lanes.at("CANN").at("steps").at(0);
+  const json& step = trace.lanes.at("Python").at("steps").at(0);
   EXPECT_EQ(step.at("name"), "ProfilerStep#0");
   EXPECT_EQ(step.at("args"), (json{{"step", 0}, {"phase", "prefill"}, {"tokens", 24}, {"sequences", 1}}));
   for (const std::string group : {"dispatch", "combine"}) {

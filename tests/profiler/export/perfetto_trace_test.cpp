@@ -147,7 +147,8 @@ std::size_t num_drawn(const Timeline& timeline) {
 std::vector<ReadSlice> recorded(const TraceReader& reader) {
   std::vector<ReadSlice> slices;
   for (const ReadSlice& slice : reader.slices) {
-    if (slice.category != "outline" && slice.category != "overview" && slice.category != "critical path") slices.push_back(slice);
+    if (slice.category != "outline" && slice.category != "overview" && slice.category != "critical path")
+      slices.push_back(slice);
   }
   return slices;
 }
