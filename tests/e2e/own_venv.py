@@ -29,4 +29,5 @@ def use_venv(name, requirements, *options):
                 sys.exit(SKIPPED)
         stamp.write_text(wanted)
     python = venv / "bin/python"
-    os.execve(python, [str(python), *sys.argv], {**os.environ, "PYTHONPYCACHEPREFIX": str(venv / "compiled")})
+    compiled = {"PYTHONPYCACHEPREFIX": str(venv / "compiled"), "PYTHONDONTWRITEBYTECODE": ""}
+    os.execve(python, [str(python), *sys.argv], {**os.environ, **compiled})
