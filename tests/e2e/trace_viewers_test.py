@@ -129,6 +129,20 @@ class TraceViewersTest(unittest.TestCase):
             self.assertEqual(total, round(sum(e["dur"] * 1000 for e in self.slices if e["cat"] == "comm")))
             self.take_picture(ui)
 
+    def test_perfetto_ui_draws_every_arrow_of_an_ascend_trace(self):
+        """From calls to kernels, also where a launch takes no time: both ends say the same connection."""
+        name = next(self.folder.glob("*_ascend_pt")).name + "/ASCEND_PROFILER_OUTPUT/trace_view.json"
+        starts = collections.Counter(event["cat"] for event in json.loads((self.folder / name).read_text()) if event["ph"] == "s")
+        with self.open_ui(name) as ui:
+            self.assertEqual(ui.query("select name, value from stats where severity != 'info' and value > 0"), [])
+            self.assertEqual(ui.query("select count(*) n from flow")[0]["n"], starts.total())
+            tied = ui.query(
+                """select count(*) n from flow join slice call on call.id = slice_out join slice ran on ran.id = slice_in
+                   where extract_arg(call.arg_set_id, 'args.connection_id') = extract_arg(ran.arg_set_id, 'args.connection_id')"""
+            )
+            self.assertEqual(tied[0]["n"], starts["HostToDevice"])
+        self.assertGreater(starts["HostToDevice"], 100)
+
     def check_overview(self, ui):
         """Above all ranks, in order: what is computed, what that took its time for, and when each rank computes or waits."""
         lanes = ui.query(
