@@ -7,6 +7,7 @@ FERRY_BINARY (default build/release/launch/ferry).
 
 import collections
 import csv
+import functools
 import json
 import os
 import pathlib
@@ -82,6 +83,7 @@ class Run:
         return self.ranks[rank] / "ASCEND_PROFILER_OUTPUT" / name
 
 
+@functools.cache
 def overlap_of(run, rank):
     """{lane: us} of the rank's whole time."""
     us = collections.Counter()
@@ -109,7 +111,7 @@ class AscendToolsTest(unittest.TestCase):
         commands = {
             "cluster": ["cluster", "-m", "all", "-d", cls.scratch / "text", "-o", cls.scratch],
             "compare": ["compare", "-d", cls.other.ranks[0], "-bp", cls.one.ranks[0], "-o", cls.scratch / "compare"],
-            "compare text": ["compare", "-d", other_text[0], "-bp", cls.text[0], "-o", cls.scratch / "compare text"],
+            "compare text": ["compare", "-d", other_text[0], "-bp", cls.text[0], "-o", cls.scratch / "compare text", "--disable_details"],
             "advisor": ["advisor", "all", "-d", cls.one.ranks[0], "-o", cls.scratch / "advisor", "-l", "en"],
         }
         outputs = msprof.msprof_analyze(list(commands.values()), cls.scratch)
@@ -126,9 +128,11 @@ class AscendToolsTest(unittest.TestCase):
         ((_, steps),) = read_json(self.cluster / file).items()
         return steps
 
-    def sheets(self, name):
+    @classmethod
+    @functools.cache
+    def sheets(cls, name):
         """What `compare` wrote: a sheet's rows below its headers, the last of which begins with what rows are numbered by."""
-        (path,) = (self.scratch / name).glob("*.xlsx")
+        (path,) = (cls.scratch / name).glob("*.xlsx")
         below = {}
         for sheet, rows in msprof.read_sheets(path).items():
             (last,) = (i for i, row in enumerate(rows) if row and row[0] in ("Index", "Order Id", "Top"))
