@@ -1,9 +1,9 @@
 #include "profiler/report/findings/action_text.h"
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "profiler/report/findings/change_text.h"
 #include "profiler/report/findings/format.h"
 
 namespace ferry {
@@ -13,8 +13,8 @@ std::string action_text(const Action& action) {
   // The error is of time; of a figure that is work by time, its share grows with the figure.
   const double error = action.error_share * std::max(1.0, 1 + change);
   std::string text = "try: " + action.text;
-  text += format(" (predicted: %s from %.4g to %.4g, %.0f %% %s ± %.0f)", action.metric.c_str(), action.before, action.after,
-                 100 * std::abs(change), change >= 0 ? "more" : "less", 100 * error);
+  text += format(" (predicted: %s from %.4g to %.4g, ", action.metric.c_str(), action.before, action.after) +
+          change_text(change, 0, {.up = "more", .down = "less", .times = "many"}, error) + ")";
   if (!action.command.empty()) text += ": " + action.command;
   return text;
 }

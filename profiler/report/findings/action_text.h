@@ -9,7 +9,8 @@
 
 namespace ferry {
 
-/// "try: … (predicted: decode ×4 tokens/s from 2100 to 2352, 12 % more ± 4)": a line.
+/// "try: … (predicted: decode ×4 tokens/s from 2100 to 2352, 12 % more ± 4)": a line. From +200 % on
+/// "26 × as many ± 2".
 std::string action_text(const Action& action);
 
 /// [{"kind":…,"text":…,"option":…,"from":…,"to":…,"command":…,"metric":…,"before":…,"after":…,"saved_ms":…,"saved_share":…,

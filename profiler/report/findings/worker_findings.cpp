@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "profiler/report/findings/change_text.h"
 #include "profiler/report/findings/format.h"
 #include "profiler/report/incidents/incident_cost.h"
 
@@ -81,10 +82,10 @@ std::string struck_text(const IncidentCost& cost) {
          parts_text(cost);
 }
 
-/// "4.0 % slower", "no slower than before".
+/// "4.0 % slower", "26 × as slow", "no slower than before".
 std::string pace_text(const Slowdown& slowdown, const char* same) {
   if (!slowdown.is_told) return same;
-  return format("%.1f %% %s", 100 * std::abs(slowdown.share()), slowdown.more_ns > 0 ? "slower" : "faster");
+  return change_text(slowdown.share(), 1, {.up = "slower", .down = "faster", .times = "slow"});
 }
 
 std::string meanwhile_text(const IncidentCost& cost, const Incident& incident) {

@@ -43,6 +43,13 @@ TEST(ActionTextTest, ALineSaysWhatToTryAndWhatItBrings) {
             "try: compute with a thread on every core (predicted: TTFT p50 ms from 40 to 30, 25 % less ± 4)");
 }
 
+TEST(ActionTextTest, ManyTimesAsMuchIsAFactorAndSoIsItsError) {
+  Action ranks = threads();
+  ranks.after = 26'390, ranks.command = "";
+  EXPECT_EQ(action_text(ranks),
+            "try: compute with a thread on every core (predicted: decode tokens/s from 1000 to 2.639e+04, 26 × as many ± 1)");
+}
+
 TEST(ActionTextTest, JsonHasEveryField) {
   const nlohmann::ordered_json json = actions_json({threads()});
   ASSERT_EQ(json.size(), 1U);

@@ -138,6 +138,20 @@ TEST(IncidentCostTest, SaysItInOneLine) {
             "0.00 ms; afterwards steps are 2.0 % slower.");
 }
 
+TEST(IncidentCostTest, StepsThatTakeManyTimesAsLongAreNoPercentage) {
+  IncidentRun run;
+  run.steps(100);
+  const uint64_t at = run.step();
+  run.change(at + kMillisecond, 2, WorkerState::kMasked, 3);
+  run.steps(40, 26 * kUsualStep);
+  const uint64_t last = run.step();
+  run.change(last + kMillisecond, 2, WorkerState::kGone);
+  run.steps(100);
+  const std::vector<Finding> findings = run.findings();
+  ASSERT_EQ(findings.size(), 1U);
+  EXPECT_THAT(findings[0].text, HasSubstr("the other 41 steps were 26 × as slow"));
+}
+
 TEST(IncidentCostTest, TablesHaveTheSameFigures) {
   const ReportInput input(death().capture());
   const Table incidents = make_incident_view(input);
