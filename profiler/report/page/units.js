@@ -15,6 +15,11 @@ function countOf(count, noun) { return `${groupDigits(count)} ${noun}${count ===
 /** A share as per cent with three digits: 0.0002 -> "0.02 %". */
 function sharePercent(share) { return Number.isFinite(share) ? `${significant(100 * share)}\u00a0%` : "\u2013"; }
 
+/** A change in per cent; from +200 % on as a factor, which is easier to picture: 2539 -> "26.4 \u00d7". */
+function changePercent(change) {
+  return Math.round(change) >= 200 ? `${significant(1 + change / 100)}\u00a0\u00d7` : `${significant(change)}\u00a0%`;
+}
+
 /** Is the column's unit chosen by each cell's size? Then its header has none. */
 function hasOwnUnits(column) { return toHuman(column) !== null; }
 
@@ -22,7 +27,7 @@ function hasOwnUnits(column) { return toHuman(column) !== null; }
 function toHuman(column) {
   const {name} = column, unit = nameAndUnit(name)[1];
   if (SHARES.test(name)) return sharePercent;
-  if (unit === "%") return (value) => `${significant(value)}\u00a0%`;
+  if (unit === "%") return changePercent;
   if (unit === "B") return byteCount;
   if (unit === "MiB") return (value) => byteCount(value * (1 << 20));
   if (["ns", "\u00b5s", "ms", "s"].includes(unit)) return (value) => duration(value * microseconds(column));
