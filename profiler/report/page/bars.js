@@ -1,24 +1,30 @@
-// Horizontal bars, one a row, of one or more parts. Rows are plain boxes, so that they wrap and scale with the page.
+// Horizontal bars, one or several a row, of one or more parts. Rows are plain boxes, so that they wrap and scale with the page.
+
+/** A bar of a row: `values` one a part (null: none). */
+function makeTrack(values, swatches, full) {
+  const style = (value, p) => `width:${(100 * value / (full || 1)).toFixed(3)}%;background:${swatches[p]}`;
+  return h(
+      "span", {class: "bar-track"},
+      values.map((value, p) => value > 0 ? h("span", {class: "bar-part", style: style(value, p)}) : null));
+}
 
 /**
  * options: label, parts: [{label, swatch}], rows: [{name, note, values: one a part (null: none), total: text, tell: parts of
- * the readout}], scale: the value that fills the width (default: the largest row).
+ * the readout}], scale: the value that fills the width (default: the largest row). `isPaired`: a part is a bar of its own, all
+ * of a row below one another.
  */
-function makeBars({label, parts, rows, scale, legend = parts.length > 1, hint}) {
-  const sums = rows.map(({values}) => values.reduce((sum, value) => sum + (value ?? 0), 0));
+function makeBars({label, parts, rows, scale, legend = parts.length > 1, hint, isPaired = false}) {
+  const sums =
+      rows.map(({values}) => values.reduce((sum, value) => isPaired ? Math.max(sum, value ?? 0) : sum + (value ?? 0), 0));
   const full = scale ?? sums.reduce((a, b) => Math.max(a, b), 0);
   const readout =
       rows.some((row) => row.tell) ? makeReadout(hint ?? "Point at a row, or focus the bars and use the arrow keys.") : null;
   const items = rows.map(
       ({name, note, values, total, swatch}) =>
           h("li", {class: "bar-row"}, h("span", {class: "bar-name"}, name, note ? h("span", {class: "bar-note"}, note) : null),
-            h("span", {class: "bar-track", "aria-hidden": "true"},
-              values.map(
-                  (value, p) => value > 0 ? h("span", {
-                    class: "bar-part",
-                    style: `width:${(100 * value / (full || 1)).toFixed(3)}%;background:${swatch ?? parts[p].swatch}`,
-                  }) :
-                                            null)),
+            h("span", {class: isPaired ? "bar-tracks paired" : "bar-tracks", "aria-hidden": "true"},
+              isPaired ? values.map((value, p) => makeTrack([value], [parts[p].swatch], full)) :
+                         makeTrack(values, parts.map((part) => swatch ?? part.swatch), full)),
             h("span", {class: "bar-total"}, total)));
   const list = h("ul", {class: "bars", "aria-label": label, tabindex: readout ? "0" : null}, items);
   let at = -1;
