@@ -14,7 +14,7 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr std::size_t kMaxRows = 4000;                 // of a table that is read as a list
-constexpr std::size_t kMaxSteps = 8000;                // of the steps, which are drawn as well
+constexpr std::size_t kMaxDrawn = 8000;                // of the steps and of memory over time, which are drawn as well
 constexpr std::size_t kMaxExperts = 40'000;            // of the experts, of which each is one cell of a picture
 constexpr std::size_t kMaxBytes = 1'600'000;           // of all tables together
 constexpr std::size_t kFewRows = 64;                   // not shortened further
@@ -52,7 +52,10 @@ std::string dump_for_script(const ordered_json& json) {
   return text;
 }
 
-std::size_t max_rows(std::string_view id) { return id == "expert" ? kMaxExperts : id == "step" ? kMaxSteps : kMaxRows; }
+std::size_t max_rows(std::string_view id) {
+  if (id == "expert") return kMaxExperts;
+  return id == "step" || id == "memory_timeline" ? kMaxDrawn : kMaxRows;
+}
 
 std::string embed_table(const Table& table, std::size_t max_rows) {
   Table shown{table.id, table.title, table.note, table.columns, {}};

@@ -10,6 +10,8 @@ const PICTURES = {
     const bars = drawLayerTypes(table);
     return bars && h("div", {}, bars, drawLayerDiff(report.tables.get("layer")));
   },
+  kernel: drawKernels,
+  kernel_layer: drawKernelPairs,
   operator: drawOperators,
   transfer: (_, report) => drawRankTimes(report),
   traffic: drawTraffic,
@@ -20,6 +22,7 @@ const PICTURES = {
   request: drawRequests,
   free: drawGaps,
   folded_stack: drawFlameGraph,
+  memory_timeline: drawMemory,
 };
 
 /** A table's element id; letters and digits of its own id only. */

@@ -25,12 +25,14 @@ const PART_NAMES = {
   "--raised": "step",
 };
 
+function partSwatch(part) { return PART_SWATCH[part] ?? "--kind-4"; }
+
 function sliceSwatch(step, i) {
   const kind = step.kind(i);
   if (kind === "wait") return "--free";
   if (kind === "step") return "--raised";
   if (kind === "transfer") return "--message";
-  return PART_SWATCH[step.part(i)] ?? "--kind-4";
+  return partSwatch(step.part(i));
 }
 
 /** "#000" or "#fff", whichever is read better on the colour; `hex` is "#rrggbb". */

@@ -9,6 +9,8 @@ namespace ferry {
 namespace {
 
 constexpr std::size_t kMostMoments = 500;  // of a rank's timeline
+constexpr std::size_t kLeastMoments = 20;  // of as many ranks as there may be
+constexpr std::size_t kMostRows = 8000;    // of all ranks' timelines; the page holds as many, so that each rank has its part
 
 using Line = MemoryLine;
 
@@ -27,17 +29,26 @@ std::vector<Line> find_all(const std::vector<MemorySample>& samples) {
   return lines;
 }
 
-/// At most kMostMoments: of as many stretches of time, the moment of the largest resident set.
-std::vector<MemorySample> thin(const std::vector<MemorySample>& samples) {
-  if (samples.size() <= kMostMoments) return samples;
+/// At most `most`: of as many stretches of time, the moment of the largest resident set.
+std::vector<MemorySample> thin(const std::vector<MemorySample>& samples, std::size_t most) {
+  if (samples.size() <= most) return samples;
   std::vector<MemorySample> kept;
-  for (std::size_t i = 0; i < kMostMoments; ++i) {
-    const auto begin = samples.begin() + static_cast<std::ptrdiff_t>(i * samples.size() / kMostMoments);
-    const auto end = samples.begin() + static_cast<std::ptrdiff_t>((i + 1) * samples.size() / kMostMoments);
+  for (std::size_t i = 0; i < most; ++i) {
+    const auto begin = samples.begin() + static_cast<std::ptrdiff_t>(i * samples.size() / most);
+    const auto end = samples.begin() + static_cast<std::ptrdiff_t>((i + 1) * samples.size() / most);
     kept.push_back(*std::max_element(
         begin, end, [](const MemorySample& x, const MemorySample& y) { return resident_bytes(x) < resident_bytes(y); }));
   }
   return kept;
+}
+
+/// How many moments of each rank are told.
+std::size_t count_moments(const std::vector<RankCapture>& ranks) {
+  std::size_t num_lines = 1;  // of all ranks at one moment
+  for (const RankCapture& rank : ranks) {
+    if (!rank.memory.samples.empty()) num_lines += find_memory_stack(rank.memory.samples).size();
+  }
+  return std::clamp(kMostRows / num_lines, kLeastMoments, kMostMoments);
 }
 
 Table::Cell bytes_cell(int64_t bytes) { return bytes == kNotKnown ? Table::Cell() : Table::Cell(bytes); }
@@ -81,10 +92,11 @@ Table make_memory_timeline(const ReportInput& input) {
               .title = "Memory over time",
               .note =
                   "At each moment, the kinds of a rank add up to its resident set. Of many samples at most 500 moments a rank "
-                  "are kept, those of the largest resident sets.",
+                  "are kept, and fewer of many ranks: those of the largest resident sets.",
               .columns = {{"rank"}, {"at_ms", 1}, {"kind"}, {"bytes"}}};
+  const std::size_t most = count_moments(input.capture.ranks);
   for (const RankCapture& rank : input.capture.ranks) {
-    const std::vector<MemorySample> samples = thin(rank.memory.samples);
+    const std::vector<MemorySample> samples = thin(rank.memory.samples, most);
     const std::vector<Line> lines = find_memory_stack(samples);
     for (const MemorySample& sample : samples) {
       const double at_ms = milliseconds(input.timeline.to_ns(rank, sample.ticks));

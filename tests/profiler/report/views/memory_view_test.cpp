@@ -72,6 +72,20 @@ TEST(MemoryTimeline, IsThinnedToMomentsOfLargeSets) {
   EXPECT_TRUE(has_peak);
 }
 
+TEST(MemoryTimeline, ManyRanksHaveFewerMomentsEach) {
+  test::SmallCapture small(40, 10'000'000);
+  small.step(0, Phase::kDecode, 1000, 9'000'000, 1, 1);
+  for (RankCapture& rank : small.capture.ranks) {
+    for (uint64_t t = 0; t < 600; ++t) rank.memory.samples.push_back(sample(1000 * t, 500, 1, 600, 50));
+  }
+  const Table table = make_memory_timeline(ReportInput(small.capture));
+  std::map<double, int> rows;
+  for (std::size_t r = 0; r < table.rows.size(); ++r) ++rows[test::number(table, r, "rank")];
+  ASSERT_EQ(rows.size(), 40U) << "none is left out";
+  for (const auto& [rank, count] : rows)
+    EXPECT_EQ(count, 49 * 4) << "8000 rows by 40 times weights, buffers, files, what is left";
+}
+
 TEST(MemoryView, AWindowKeepsWhatHeldAtItsBegin) {
   test::SmallCapture small = with_memory();
   RankCapture& rank = small.capture.ranks[1];
