@@ -27,6 +27,7 @@ import urllib.request
 import browser
 import ferry_job
 import grpc
+import page_checks
 import traced_page
 from ferry_job import CALL_SECONDS, FERRY, endless_request
 
@@ -250,8 +251,8 @@ class PageTest(WatchedJobTest):
                     self.wait_for("document.querySelectorAll('#requests tbody tr').length >= 3")
                     self.assertEqual(self.browser.evaluate("document.documentElement.dataset.theme"), theme)
                     self.assertLessEqual(self.browser.evaluate("document.documentElement.scrollWidth"), width, "the page scrolls sideways")
-                    self.assertEqual(self.browser.evaluate(traced_page.FIND_FAULTS), {})
-                    self.assertEqual(self.browser.evaluate(traced_page.FIND_PALE_TEXT), [])
+                    self.assertEqual(self.browser.evaluate(page_checks.FIND_FAULTS), {})
+                    self.assertEqual(self.browser.evaluate(page_checks.FIND_PALE_TEXT), [])
                     self.assertEqual(self.browser.complaints, [])
         asked = {address.split("?")[0] for address in self.browser.requests}
         own = f"http://{self.job.http_address}/"

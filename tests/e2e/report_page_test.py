@@ -3,11 +3,13 @@ fetched, every number of its tables is the CSV's, and what it says is in units f
 """
 
 import csv
+import itertools
 import pathlib
 import re
 
 import traced_page
-from traced_page import FIND_FAULTS, FIND_LOST_LANDMARKS, FIND_PALE_TEXT, OPEN_TABLES
+from page_checks import FIND_CUT_TEXT, FIND_FAULTS, FIND_LOST_LANDMARKS, FIND_OVERLAPS, FIND_PALE_TEXT, FIND_UNSEEN_FOCUS, NOTE_DRAWN_TEXTS, PLANTED
+from traced_page import OPEN_DETAILS, OPEN_TABLES
 
 WIDTHS = (360, 400, 768, 1024, 1061, 1280, 1500, 2560)
 
@@ -17,33 +19,11 @@ READ_TABLES = """Object.fromEntries([...document.querySelectorAll("section[id^=v
   [...section.querySelectorAll("details tbody tr")].filter((row) => !row.querySelector(".none"))
     .map((row) => [...row.cells].map((cell) => cell.querySelector("data")?.value ?? cell.textContent))]]))"""
 
-# [tag, class, what it is cut by] of text that its box cuts, and that no box around it lets scroll.
-FIND_CUT_TEXT = """(() => {
-  const scrolls = (e) => /auto|scroll/.test(getComputedStyle(e).overflowX);
-  const cut = [];
-  for (const e of document.querySelectorAll("main *, header *")) {
-    if (!e.getClientRects().length || e.closest(".hidden, svg, canvas, .results")) continue;
-    const inside = (f) => { for (; f && f !== document.body; f = f.parentElement) if (scrolls(f)) return true; return false; };
-    const r = e.getBoundingClientRect();
-    if (!inside(e) && (r.right > innerWidth + 0.5 || r.left < -0.5)) cut.push([e.tagName, e.className, "the window"]);
-    if (e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0 && getComputedStyle(e).overflowX === "hidden" && !e.matches("td, .timeline-box, .result-label, .bar-track"))
-      cut.push([e.tagName, e.className, "its box"]);
-  }
-  return cut.slice(0, 8);
-})()"""
 
-# Pairs of controls or headings that lie on one another.
-FIND_OVERLAPS = """(() => {
-  const all = [...document.querySelectorAll("main button, main select, main h2, main h3, main label, .bar-name, .bar-total, header button, header input, .brand")]
-    .filter((e) => e.getClientRects().length && !e.closest(".scroll")).map((e) => [e, e.getBoundingClientRect()]);
-  const pairs = [];
-  all.forEach(([a, r], i) => all.slice(i + 1, i + 12).forEach(([b, q]) => {
-    if (a.contains(b) || b.contains(a) || a.closest("header") !== b.closest("header")) return;
-    if (Math.min(r.right, q.right) - Math.max(r.left, q.left) > 1 && Math.min(r.bottom, q.bottom) - Math.max(r.top, q.top) > 1)
-      pairs.push([a.textContent.slice(0, 30), b.textContent.slice(0, 30)]);
-  }));
-  return pairs.slice(0, 8);
-})()"""
+def bytes_of(told):
+    """Of "KV cache 1.5 MiB (3.0 %)"."""
+    number, unit = re.search(r"(-?[\d.]+) ([KMG]?i?B)", told).groups()
+    return float(number) * {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}[unit]
 
 
 class ReportPageTest(traced_page.TracedPageTest):
@@ -55,11 +35,12 @@ class ReportPageTest(traced_page.TracedPageTest):
     def test_every_window_and_theme(self):
         self.browser.requests.clear()
         for width in WIDTHS:
-            for theme in ("light", "dark") if width in (400, 1280) else ("light",):
+            # All rows in two windows: further rows have the columns and the styles of the first ones.
+            for theme, opening in (("light", OPEN_TABLES), ("dark", OPEN_TABLES)) if width in (400, 1280) else (("light", OPEN_DETAILS),):
                 with self.subTest(width=width, theme=theme):
                     self.show(width, theme)
                     self.browser.until("document.querySelector('#timeline canvas')")
-                    self.browser.evaluate(OPEN_TABLES)
+                    self.browser.evaluate(opening)
                     self.assertEqual(self.browser.evaluate("document.documentElement.dataset.theme"), theme)
                     self.assertLessEqual(self.browser.evaluate("document.documentElement.scrollWidth"), width, "the page scrolls sideways")
                     self.assertEqual(self.browser.evaluate(FIND_CUT_TEXT), [])
@@ -69,6 +50,35 @@ class ReportPageTest(traced_page.TracedPageTest):
                     self.assertEqual(self.browser.evaluate(FIND_PALE_TEXT), [])
                     self.assertEqual(self.browser.complaints, [])
         self.assertEqual(set(self.browser.requests) - {self.report.as_uri(), "about:blank", "data:,"}, set(), "the page fetches something")
+
+    def test_checks_see_planted_faults(self):
+        self.show()
+        place = "document.getElementById('planted')"
+        for check, plant, complaint in PLANTED:
+            with self.subTest(plant=plant):
+                self.browser.evaluate("document.getElementById('main').append(Object.assign(document.createElement('div'), {id: 'planted'}))")
+                self.assertNotIn(complaint, str(self.browser.evaluate(check)))
+                self.browser.evaluate(plant.replace("{}.", f"{place}."))
+                self.assertIn(complaint, str(self.browser.evaluate(check)))
+                self.browser.evaluate(f"{place}.remove()")
+        self.browser.evaluate("document.documentElement.lang = ''")
+        self.assertIn("no language", self.browser.evaluate(FIND_FAULTS))
+
+    def test_text_in_pictures_is_read_easily(self):
+        note = self.browser.call("Page.addScriptToEvaluateOnNewDocument", source=NOTE_DRAWN_TEXTS)["identifier"]
+        self.addCleanup(self.browser.call, "Page.removeScriptToEvaluateOnNewDocument", identifier=note)
+        for theme in ("light", "dark"):
+            with self.subTest(theme=theme):
+                self.show(1280, theme)
+                self.browser.until("document.querySelector('#timeline canvas')")
+                drawn = self.browser.evaluate("drawnTexts")
+                self.assertGreater(len(drawn), 100)
+                self.assertEqual([text for text in drawn if text[1] < 4.5][:8], [])
+        # And would be seen to be hard to read: a redraw in another colour.
+        self.browser.evaluate("drawnTexts.length = 0, document.documentElement.style.setProperty('--muted', '#5e6468')")
+        self.browser.evaluate("document.querySelector('#view-step canvas').focus()")
+        self.press("ArrowRight")
+        self.assertTrue([text for text, seen in self.browser.evaluate("drawnTexts") if seen < 4.5])
 
     def test_numbers_are_the_csvs(self):
         self.show()
@@ -109,7 +119,8 @@ class ReportPageTest(traced_page.TracedPageTest):
         self.show()
         self.browser.until("document.querySelector('#timeline canvas')")
         drawn = self.browser.evaluate("[...document.querySelectorAll('section[id^=view-] .picture')].map((p) => p.parentElement.id.slice(5))")
-        for table in ("critical_path", "run", "phase", "step", "layer", "layer_type", "operator", "expert", "request"):
+        for table in ("critical_path", "run", "phase", "step", "layer", "layer_type", "kernel", "kernel_layer", "operator", "expert", "request",
+                      "memory_timeline"):
             self.assertIn(table, drawn)
         self.browser.evaluate("new Promise((done) => setTimeout(done, 100))")
         blank = self.browser.evaluate(
@@ -135,6 +146,107 @@ class ReportPageTest(traced_page.TracedPageTest):
         numbers = [float(number) for number in re.findall(r"([\d.]+) µs", row)]
         self.assertAlmostEqual(numbers[0], mean["deltanet_us"], delta=0.01 * mean["deltanet_us"])
         self.assertAlmostEqual(numbers[1], mean["attention_us"], delta=0.01 * mean["attention_us"])
+
+    def read_csv(self, table):
+        with (self.report.parent / f"csv/{table}.csv").open(newline="", encoding="utf-8") as lines:
+            return list(csv.DictReader(lines))
+
+    def told(self, table):
+        """The parts of the readout of a table's first picture."""
+        return self.browser.evaluate(f"[...document.querySelector('#view-{table} output').children].map((e) => e.textContent.replaceAll('\\u00a0', ' '))")
+
+    def shown_phase(self, table):
+        return self.browser.evaluate(f"document.querySelector('#view-{table} .choice[aria-pressed=true]').textContent")
+
+    def test_kernels_of_a_step_are_told_by_keys(self):
+        self.show()
+        phase = self.shown_phase("kernel")
+        self.assertRegex(phase, "decode")
+        rows = sorted((row for row in self.read_csv("kernel") if row["phase"] == phase), key=lambda row: float(row["start_us"]))
+        self.browser.evaluate("document.querySelector('#view-kernel canvas').focus()")
+        self.press("Home")
+        seen = [self.told("kernel")]
+        for _ in range(30):
+            self.press("ArrowRight")
+            seen.append(self.told("kernel"))
+        self.assertEqual([parts[0] for parts in seen], [row["kernel"] for row in rows[:31]])
+        self.assertEqual([parts[1] for parts in seen], [row["layer_name"] for row in rows[:31]])
+        self.press("Home", "ArrowDown")
+        self.assertRegex(self.told("kernel")[1], r"layers\.0\b")
+        self.press("ArrowDown")
+        self.assertRegex(self.told("kernel")[1], r"layers\.1\b")
+        self.press("End")
+        self.assertEqual(self.told("kernel")[0], rows[-1]["kernel"])
+
+    def test_kernels_of_a_step_are_told_by_pointing(self):
+        self.show()
+        phase = self.shown_phase("kernel")
+        layer = [row for row in self.read_csv("kernel") if row["phase"] == phase and row["layer"] == "1" and row["rank"] == "0"]
+        longest = max(layer, key=lambda row: float(row["duration_us"]))["kernel"]
+        for choice in ("by time", "by its layer's time", "each the same"):
+            self.browser.evaluate(f"[...document.querySelectorAll('#view-kernel .choice')].find((b) => b.textContent === {choice!r}).click()")
+            self.browser.evaluate("new Promise((done) => setTimeout(done, 60))")
+            left, top, width, _ = self.box("#view-kernel canvas")
+            seen = []
+            for at in range(60, int(width), 4):
+                self.browser.point("mouseMoved", left + at, top + 24 + 2 * 27 + 8)  # the third strip: behind what comes before layers
+                name, where = (self.told("kernel") or [None, None])[:2]
+                if name is None:
+                    continue  # still among the layers' names
+                self.assertRegex(where, r"layers\.1\b")
+                seen += [name] if seen[-1:] != [name] else []
+            wanted = iter(row["kernel"] for row in layer)
+            self.assertTrue(all(name in wanted for name in seen), f"{seen} is not their order")
+            self.assertIn(longest, seen)
+        self.assertEqual(seen, [name for name, _ in itertools.groupby(row["kernel"] for row in layer)], "each the same: all of them")
+
+    def test_kernels_of_layers_lie_side_by_side(self):
+        self.show()
+        phase = self.shown_phase("kernel_layer")
+        rows = [row for row in self.read_csv("kernel_layer") if row["phase"] == phase]
+        own = [row for row in rows if not (row["left_kernel"] or row["right_kernel"]).startswith("wait")]
+        self.assertLess(len(own), len(rows))
+        names = "[...document.querySelectorAll('#view-kernel_layer .bar-chart:last-child .bar-name')].map((e) => e.firstChild.data)"
+        self.assertEqual(self.browser.evaluate(names), [row["left_kernel"] or row["right_kernel"] for row in own])
+        # Bars are as long as the times that they stand for.
+        widths = self.browser.evaluate("""[...document.querySelectorAll('#view-kernel_layer .bar-chart:last-child .bar-row')].map(
+            (row) => [...row.querySelectorAll('.bar-track')].map((t) => (t.firstChild?.getBoundingClientRect().width ?? 0) / t.clientWidth))""")
+        times = [[float(row["left_us"] or 0), float(row["right_us"] or 0)] for row in own]
+        most = max(map(max, times))
+        for width, time in zip(widths, times, strict=True):
+            for side in (0, 1):
+                self.assertAlmostEqual(width[side], time[side] / most, delta=0.01)
+        self.browser.evaluate("[...document.querySelectorAll('#view-kernel_layer .choice')].find((b) => b.textContent === 'shown').click()")
+        self.assertEqual(self.browser.evaluate(names), [row["left_kernel"] or row["right_kernel"] for row in rows])
+        totals = self.browser.evaluate("[...document.querySelectorAll('#view-kernel_layer .bar-chart .bar-total')].slice(0, 2).map((e) => e.textContent)")
+        for side, total in zip(("left_us", "right_us"), totals):
+            number, unit = total.split("\u00a0")
+            self.assertAlmostEqual(float(number) * {"µs": 1, "ms": 1e3}[unit], sum(float(row[side] or 0) for row in rows), delta=0.01 * float(number) * 1e3)
+
+    def test_memory_over_time_adds_up(self):
+        self.show()
+        sums = {}
+        for row in self.read_csv("memory_timeline"):
+            of_rank = sums.setdefault(row["rank"], {})
+            of_rank[row["at_ms"]] = of_rank.get(row["at_ms"], 0) + int(row["bytes"])
+        self.assertEqual(sorted(sums), ["0", "1"])
+        self.browser.evaluate("document.querySelector('#view-memory_timeline canvas').focus()")
+        for rank, keys in (("0", ("End",)), ("0", ("Home",)), ("1", ("ArrowDown", "Home"))):
+            self.press(*keys)
+            title, resident, *kinds = self.told("memory_timeline")
+            at, wanted = list(sums[rank].items())[-1 if "End" in keys else 0]
+            self.assertRegex(title, f"^Rank {rank} at ")
+            self.assertAlmostEqual(bytes_of(resident), wanted, delta=0.006 * wanted)
+            self.assertAlmostEqual(sum(map(bytes_of, kinds)), wanted, delta=0.006 * wanted)
+            self.assertIn("weights", " ".join(kinds))
+        pictures = [self.browser.evaluate("document.querySelector('#view-memory_timeline canvas').toDataURL()")]
+        self.browser.evaluate("[...document.querySelectorAll('#view-memory_timeline .choice')].find((b) => b.ariaPressed === 'false').click()")
+        self.browser.evaluate("new Promise((done) => setTimeout(done, 60))")
+        pictures.append(self.browser.evaluate("document.querySelector('#view-memory_timeline canvas').toDataURL()"))
+        self.assertNotEqual(*pictures)
+        legend = self.browser.evaluate("document.querySelector('#view-memory_timeline .legend').innerText")
+        for name in ("weights", "KV cache", "resident set"):
+            self.assertIn(name, legend)
 
     def test_heat_map_answers_to_keys(self):
         self.show(400)
@@ -196,19 +308,14 @@ class ReportPageTest(traced_page.TracedPageTest):
     def test_focus_is_seen_and_reaches_every_control(self):
         self.show()
         self.browser.until("document.querySelector('#timeline canvas')")
-        wanted = self.browser.evaluate("document.querySelectorAll('button:not([hidden]):not(:disabled), a, input, select, summary, [tabindex=\"0\"]').length")
-        reached = set()
-        for _ in range(wanted + 30):
+        controls = """[...document.querySelectorAll('button:not([hidden]):not(:disabled), a, input, select, summary, [tabindex="0"]')]"""
+        self.browser.evaluate(f"window.reached = new Map(), addEventListener('focusin', (event) => reached.set(event.target, {FIND_UNSEEN_FOCUS}))")
+        for _ in range(self.browser.evaluate(f"{controls}.length") + 30):
             self.browser.press("Tab")
-            at, is_seen = self.browser.evaluate(
-                """(() => { const e = document.activeElement; e.dataset.reached ??= String(document.querySelectorAll("[data-reached]").length);
-                     return [e.dataset.reached, e === document.body || getComputedStyle(e).outlineStyle !== "none"]; })()""")
-            self.assertTrue(is_seen, self.browser.evaluate("document.activeElement.outerHTML.slice(0, 120)"))
-            reached.add(at)
-        missed = self.browser.evaluate(
-            """[...document.querySelectorAll('button:not([hidden]):not(:disabled), a, input, select, summary, [tabindex="0"]')]
-                 .filter((e) => !e.dataset.reached && e.getClientRects().length).map((e) => e.outerHTML.slice(0, 90))""")
-        self.assertEqual(missed, [])
+        self.assertEqual(self.browser.evaluate("[...reached].filter(([, why]) => why).map(([e, why]) => [why, e.outerHTML.slice(0, 120)])"), [])
+        missed = f"{controls}.filter((e) => !reached.has(e) && e.getClientRects().length).map((e) => e.outerHTML.slice(0, 90))"
+        self.assertEqual(self.browser.evaluate(missed), [])
+        self.assertGreater(self.browser.evaluate("reached.size"), 50)
 
 
 if __name__ == "__main__":

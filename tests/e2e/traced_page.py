@@ -23,60 +23,19 @@ BENCH = ("bench", "--model", "demo", "--memory", "256MiB", "-p", "23,61", "-b", 
 COMMAND_SECONDS = 300
 SKIPPED = 77  # the exit code that ctest takes for "skipped"
 
-# {complaint: elements} of what a reader of the page needs.
-FIND_FAULTS = """(() => {
-  const name = (e) => (e.getAttribute("aria-label") || [...(e.labels ?? [])].map((l) => l.textContent).join(" ") || e.textContent).trim();
-  const controls = "button:not([hidden]), a, canvas, input, select, [role=application], [role=region], [role=listbox]:not([hidden]), [tabindex='0']";
-  const isPlace = (a) => /^#step-\\d+$/.test(a.hash) || (a.hash ? document.getElementById(a.hash.slice(1)) : /^(csv\\/[\\w-]+\\.csv|trace\\.\\w+|report\\.\\w+)$/.test(a.getAttribute("href")));
-  const faults = {
-    "no name": [...document.querySelectorAll(controls)].filter((e) => !name(e)),
-    "same id": [...document.querySelectorAll("[id]")].filter((e) => document.querySelectorAll("#" + CSS.escape(e.id)).length > 1),
-    "link to nowhere": [...document.querySelectorAll("a")].filter((a) => !isPlace(a)),
-    "table without caption": [...document.querySelectorAll("table")].filter((table) => !table.caption?.textContent),
-    "header without scope": [...document.querySelectorAll("th:not([scope])")],
-    "section without name": [...document.querySelectorAll("section")].filter((e) => !e.ariaLabel && !document.getElementById(e.getAttribute("aria-labelledby"))?.textContent),
-    "no language": document.documentElement.lang ? [] : [document.documentElement],
-  };
-  return Object.fromEntries(Object.entries(faults).filter(([, found]) => found.length).map(([fault, found]) => [fault, found.map((e) => e.outerHTML.slice(0, 90))]));
-})()"""
-
-# Landmarks that the page lacks, or has twice.
-FIND_LOST_LANDMARKS = """["header", "nav", "main", "search"].filter((tag) => document.querySelectorAll(tag).length !== 1)"""
-
-# [text, contrast] of what is harder to read than WCAG's 4.5 : 1.
-FIND_PALE_TEXT = """(() => {
-  const channels = (color) => (color.match(/[\\d.]+/g) || []).map(Number);
-  const luminance = (c) => c.slice(0, 3).map((v) => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
-    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
-  const ground = (element) => {
-    for (; element; element = element.parentElement) {
-      const color = channels(getComputedStyle(element).backgroundColor);
-      if (color.length && color[3] !== 0) return color;
-    }
-    return [255, 255, 255];
-  };
-  const pale = [];
-  const measure = (element, style, text) => {
-    const inDrawing = element.namespaceURI.endsWith("svg");
-    const a = luminance(channels(inDrawing ? style.fill : style.color)), b = luminance(ground(element));
-    const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-    if (contrast < 4.5) pale.push([text.slice(0, 40), contrast.toFixed(2)]);
-  };
-  for (const element of document.querySelectorAll("body *:not(script):not(style):not(option)")) {
-    if (element.placeholder) measure(element, getComputedStyle(element, "::placeholder"), element.placeholder);
-    if (![...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim()) || !element.getClientRects().length) continue;
-    measure(element, getComputedStyle(element), element.textContent);
-  }
-  return pale.slice(0, 10);
+# Opens every table, which shows its first rows.
+OPEN_DETAILS = """(async () => {
+  for (const details of document.querySelectorAll("main details")) details.open = true;
+  await new Promise((done) => setTimeout(done, 20));
 })()"""
 
 # Opens every table and shows all its rows.
-OPEN_TABLES = """(async () => {
-  const frame = () => new Promise((done) => setTimeout(done, 20));
-  for (const details of document.querySelectorAll("main details")) details.open = true;
-  await frame();
-  for (let button; (button = document.querySelector("button.more:not([hidden])")); await frame()) button.click();
-})()"""
+OPEN_TABLES = OPEN_DETAILS + """.then(async () => {
+  for (let button; (button = document.querySelector("button.more:not([hidden])"));) {
+    button.click();
+    await new Promise((done) => setTimeout(done));
+  }
+})"""
 
 
 def run(*command):
