@@ -113,9 +113,10 @@ class HeatMap {
     const ramp = heatRamp(), gap = Math.min(cellWidth, cellHeight) >= 6 ? 1 : 0, empty = color("--heat-none");
     this.drawNames(context);
     this.values.forEach((row, r) => row.forEach((value, c) => {
-      context.fillStyle = value === null ? empty : ramp(this.top > 0 ? value / this.top : 0);
+      const fill = value === null ? empty : ramp(this.top > 0 ? value / this.top : 0);
+      context.fillStyle = fill;
       context.fillRect(left + c * cellWidth, top0 + r * cellHeight, cellWidth - gap, cellHeight - gap);
-      if (this.numbers && value !== null) this.drawNumber(context, r, c, value);
+      if (this.numbers && value !== null) this.drawNumber(context, r, c, value, fill);
     }));
     this.bands?.forEach((swatch, c) => {
       context.fillStyle = swatch.startsWith("var(") ? color(swatch.slice(4, -1)) : swatch;
@@ -160,10 +161,10 @@ class HeatMap {
     }
   }
 
-  drawNumber(context, r, c, value) {
+  drawNumber(context, r, c, value, fill) {
     const text = this.format(value);
     if (context.measureText(text).width > this.cellWidth - 6) return;
-    context.fillStyle = color(value / (this.top || 1) > 0.45 ? "--on-heat" : "--ink");
+    context.fillStyle = inkOn(fill);
     context.textAlign = "center";
     context.textBaseline = "middle";
     context.fillText(text, this.left + (c + 0.5) * this.cellWidth, this.top0 + (r + 0.5) * this.cellHeight);

@@ -52,8 +52,14 @@ function heatRamp() {
     const place = Math.min(Math.max(share, 0), 1) * (stops.length - 1);
     const at = Math.min(Math.floor(place), stops.length - 2), part = place - at;
     const mixed = stops[at].map((channel, i) => Math.round(channel + (stops[at + 1][i] - channel) * part));
-    return `rgb(${mixed.join(",")})`;
+    return `#${mixed.map((channel) => channel.toString(16).padStart(2, "0")).join("")}`;
   };
+}
+
+/** "#000" or "#fff", whichever is read better on the colour; `hex` is "#rrggbb". */
+function inkOn(hex) {
+  const [r, g, b] = parseHex(hex).map((v) => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.18 ? "#000" : "#fff";
 }
 
 /** Colours that can be told apart by most people, for up to 8 kinds; more kinds share the last. */

@@ -35,12 +35,6 @@ function sliceSwatch(step, i) {
   return partSwatch(step.part(i));
 }
 
-/** "#000" or "#fff", whichever is read better on the colour; `hex` is "#rrggbb". */
-function inkOn(hex) {
-  const [r, g, b] = parseHex(hex).map((v) => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.18 ? "#000" : "#fff";
-}
-
 /** The legend of the colours that a step uses. */
 function makeSliceLegend(step) {
   const used = new Set(Array.from({length: step.size}, (_, i) => sliceSwatch(step, i)));
