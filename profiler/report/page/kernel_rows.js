@@ -45,13 +45,15 @@ function outsideName(kernels, at) {
  */
 function makeKernelRows(rows, at, unit) {
   const found = new Map();
-  let run = 0, last = null;
+  // How often the step has been outside of layers: of the coordinator, whose host runs ahead of its device. Workers' kernels
+  // have their layer.
+  const places = {host: {run: 0, last: ""}, device: {run: 0, last: ""}};
   for (const row of rows) {
     const prefix = layerPrefix(row[at.name]), isOwn = row[at.rank] === 0;
-    // Workers' kernels have their layer; only what the coordinator does tells where the step is.
-    if (isOwn && !prefix && last) ++run;
-    if (isOwn) last = prefix;
-    const key = prefix || `outside ${run}`;
+    const place = places[row[at.kind] === "device" ? "device" : "host"];
+    if (isOwn && !prefix && place.last) ++place.run;
+    if (isOwn) place.last = prefix;
+    const key = prefix || `outside ${place.run}`;
     if (!found.has(key))
       found.set(key, {name: prefix, isLayer: prefix !== "", begin: Infinity, end: -Infinity, lanes: [[], []]});
     const begin = row[at.start] * unit, end = begin + row[at.time] * unit, line = found.get(key);

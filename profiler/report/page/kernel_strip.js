@@ -59,11 +59,9 @@ class KernelStrip {
   draw(width) {
     const probe = this.canvas.getContext("2d");
     probe.font = `12px ${getComputedStyle(document.body).fontFamily}`;
-    this.names = this.lines.map(({name}) => name);
-    const widest = () => Math.max(...this.names.map((name) => probe.measureText(name).width));
-    if (widest() > NAME_SHARE * width) this.names = this.names.map((name) => name.replace(/^.*\blayers\./, "layer "));
-    this.names = this.names.map((name) => fitText(name, NAME_SHARE * width));
-    this.left = Math.ceil(widest()) + 10;
+    const room = NAME_SHARE * width, isTight = this.lines.some(({name, isLayer}) => isLayer && fitText(name, room) !== name);
+    this.names = this.lines.map(({name}) => fitText(isTight ? name.replace(/^model\b.*\blayers\./, "layer ") : name, room));
+    this.left = Math.ceil(Math.max(...this.names.map((name) => probe.measureText(name).width))) + 10;
     this.right = width - 2;
     const context = sizeCanvas(this.canvas, width, STRIP_HEAD + this.pitch * this.lines.length + 4);
     this.drawAxis(context);
