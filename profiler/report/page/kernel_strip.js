@@ -117,16 +117,16 @@ class KernelStrip {
       const [x, y, breadth, tall] = this.boxOf([l, lane, i]), gap = breadth > 4 ? 1 : 0;
       context.fillStyle = colors.get(kernel.swatch);
       context.fillRect(x, y, breadth - gap, tall);
-      if (lane === 0) this.drawName(context, kernel, x, y, breadth, tall, colors);
     }));
+    lanes[0].forEach((kernel, i) => this.drawName(context, kernel, [l, 0, i], colors));
   }
 
-  /** The kernel's name, where there is room for all of it. */
-  drawName(context, kernel, x, y, breadth, height, colors) {
-    if (height < 12 || breadth < 40) return;
-    const name = String(kernel.row[this.at.kernel]);
-    if (context.measureText(name).width > breadth - 8) return;
-    context.fillStyle = inkOn(colors.get(kernel.swatch));
+  /** The kernel's name, where there is room for all of it before what is nested in it or comes next. */
+  drawName(context, {row, swatch}, [l, lane, i], colors) {
+    const [x, y, breadth, height] = this.boxOf([l, lane, i]), isLast = i + 1 === this.lines[l].lanes[lane].length;
+    const room = isLast ? breadth : Math.min(breadth, this.boxOf([l, lane, i + 1])[0] - x), name = String(row[this.at.kernel]);
+    if (height < 12 || room < 30 || context.measureText(name).width > room - 8) return;
+    context.fillStyle = inkOn(colors.get(swatch));
     context.textAlign = "left";
     context.fillText(name, x + 4, y + height / 2 + 1);
   }
