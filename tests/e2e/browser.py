@@ -88,7 +88,7 @@ class Browser:
 
     def show(self, address, width, height, theme):
         """Opens `address` in a window of that size whose system theme is "light" or "dark", and waits until it is loaded."""
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self._set_size(width, height)
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme},
                                                           {"name": "prefers-reduced-motion", "value": "reduce"}])
         self._events.clear()
@@ -96,6 +96,17 @@ class Browser:
         end = time.monotonic() + CALL_SECONDS
         while not self._events:
             self._note(self._read(end, address))
+        self._wait_until_drawn()
+
+    def resize(self, width, height):
+        """Gives the window of the open page another size, and waits until the page has followed."""
+        self._set_size(width, height)
+        self._wait_until_drawn()
+
+    def _set_size(self, width, height):
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+
+    def _wait_until_drawn(self):
         self.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     def evaluate(self, expression):

@@ -11,7 +11,7 @@ import traced_page
 from page_checks import FIND_CUT_TEXT, FIND_FAULTS, FIND_LOST_LANDMARKS, FIND_OVERLAPS, FIND_PALE_TEXT, FIND_UNSEEN_FOCUS, NOTE_DRAWN_TEXTS, PLANTED
 from traced_page import OPEN_DETAILS, OPEN_TABLES
 
-WIDTHS = (360, 400, 768, 1024, 1061, 1280, 1500, 2560)
+WINDOWS = {"light": (360, 768, 1024, 1061, 1280, 1500, 2560, 400), "dark": (400, 1280)}  # widths, the page being opened in the first
 
 # {table id: [header names, rows of exact texts]}
 READ_TABLES = """Object.fromEntries([...document.querySelectorAll("section[id^=view-]")].map((section) => [section.id.slice(5), [
@@ -27,20 +27,20 @@ def bytes_of(told):
 
 
 class ReportPageTest(traced_page.TracedPageTest):
-    ranks = 2
-
     def test_is_small(self):
         self.assertLessEqual(self.report.stat().st_size, 3_000_000)
 
     def test_every_window_and_theme(self):
         self.browser.requests.clear()
-        for width in WIDTHS:
-            # All rows in two windows: further rows have the columns and the styles of the first ones.
-            for theme, opening in (("light", OPEN_TABLES), ("dark", OPEN_TABLES)) if width in (400, 1280) else (("light", OPEN_DETAILS),):
+        for theme, widths in WINDOWS.items():
+            self.show(widths[0], theme)
+            self.browser.until("document.querySelector('#timeline canvas')")
+            self.browser.evaluate(OPEN_DETAILS)
+            for width in widths:
                 with self.subTest(width=width, theme=theme):
-                    self.show(width, theme)
-                    self.browser.until("document.querySelector('#timeline canvas')")
-                    self.browser.evaluate(opening)
+                    self.browser.resize(width, 900)
+                    if width == widths[-1]:  # all rows once in either theme: further ones have the columns and styles of the first
+                        self.browser.evaluate(OPEN_TABLES)
                     self.assertEqual(self.browser.evaluate("document.documentElement.dataset.theme"), theme)
                     self.assertLessEqual(self.browser.evaluate("document.documentElement.scrollWidth"), width, "the page scrolls sideways")
                     self.assertEqual(self.browser.evaluate(FIND_CUT_TEXT), [])
@@ -80,9 +80,13 @@ class ReportPageTest(traced_page.TracedPageTest):
         self.press("ArrowRight")
         self.assertTrue([text for text, seen in self.browser.evaluate("drawnTexts") if seen < 4.5])
 
-    def test_numbers_are_the_csvs(self):
+    def test_numbers_are_the_csvs_and_have_units_for_people(self):
         self.show()
         self.browser.evaluate(OPEN_TABLES)
+        self.check_numbers()
+        self.check_units()
+
+    def check_numbers(self):
         tables = self.browser.evaluate(READ_TABLES)
         files = sorted((self.report.parent / "csv").glob("*.csv"))
         self.assertEqual(sorted(tables), [file.stem for file in files])
@@ -95,9 +99,7 @@ class ReportPageTest(traced_page.TracedPageTest):
                 self.assertEqual(len(shown_rows), len(rows))
                 self.assertEqual([(row, shown) for row, shown in zip(rows, shown_rows) if row != shown][:3], [])
 
-    def test_units_are_for_people(self):
-        self.show()
-        self.browser.evaluate(OPEN_TABLES)
+    def check_units(self):
         shown = self.browser.evaluate(
             "[...document.querySelectorAll('main td data, dd data')].map((d) => [d.value, d.title, d.textContent.replaceAll('\\u00a0', ' ')])")
         self.assertGreater(len(shown), 500)
@@ -188,7 +190,7 @@ class ReportPageTest(traced_page.TracedPageTest):
             self.browser.evaluate("new Promise((done) => setTimeout(done, 60))")
             left, top, width, _ = self.box("#view-kernel canvas")
             seen = []
-            for at in range(60, int(width), 4):
+            for at in range(60, int(width), 16):  # less than a kernel is wide where each is as wide as the next
                 self.browser.point("mouseMoved", left + at, top + 24 + 2 * 27 + 8)  # the third strip: behind what comes before layers
                 name, where = (self.told("kernel") or [None, None])[:2]
                 if name is None:
@@ -229,7 +231,7 @@ class ReportPageTest(traced_page.TracedPageTest):
         for row in self.read_csv("memory_timeline"):
             of_rank = sums.setdefault(row["rank"], {})
             of_rank[row["at_ms"]] = of_rank.get(row["at_ms"], 0) + int(row["bytes"])
-        self.assertEqual(sorted(sums), ["0", "1"])
+        self.assertEqual(sorted(sums), [str(rank) for rank in range(traced_page.RANKS)])
         self.browser.evaluate("document.querySelector('#view-memory_timeline canvas').focus()")
         for rank, keys in (("0", ("End",)), ("0", ("Home",)), ("1", ("ArrowDown", "Home"))):
             self.press(*keys)
@@ -262,13 +264,13 @@ class ReportPageTest(traced_page.TracedPageTest):
 
     def test_tables_sort(self):
         self.show()
-        self.browser.evaluate(OPEN_TABLES)
+        self.browser.evaluate(traced_page.open_all_rows("#view-expert"))
         column = """[...document.querySelectorAll('#view-expert tbody tr')].map(
             (row) => Number(row.cells[3].querySelector('data')?.value ?? row.cells[3].textContent))"""
         before = self.browser.evaluate(column)
         for wanted in (sorted(before, reverse=True), sorted(before)):
             self.browser.evaluate("document.querySelector('#view-expert th[data-column=tokens] button').click()")
-            self.browser.evaluate(OPEN_TABLES)
+            self.browser.evaluate(traced_page.open_all_rows("#view-expert"))
             self.assertEqual(self.browser.evaluate(column), wanted)
 
     def test_links_lead_to_files_that_are_there(self):
@@ -296,6 +298,14 @@ class ReportPageTest(traced_page.TracedPageTest):
             self.assertIn(part, card)
         self.browser.evaluate("document.querySelector('.copy').click()")
         self.browser.until("['Copied', 'Selected'].includes(document.querySelector('.copy').textContent)")
+
+    def test_changes_are_told_as_factors(self):
+        made = pathlib.Path(self.folder.name) / "changes.html"
+        table = '"tables":[{"id":"made","title":"Made","columns":[{"name":"after_percent","decimals":2}],"rows":[[2539],[199.4],[-12.25]],"num_rows":3},'
+        made.write_text(self.report.read_text(encoding="utf-8").replace('"tables":[', table, 1), encoding="utf-8")
+        self.show(page=made)
+        self.assertEqual(self.browser.evaluate("[...document.querySelectorAll('#view-made td')].map((e) => e.innerText.replaceAll('\\u00a0', ' '))"),
+                         ["26.4 ×", "199 %", "-12.3 %"])
 
     def test_theme_button_and_skip_link(self):
         self.show(1280, "light")

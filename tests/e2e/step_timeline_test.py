@@ -16,8 +16,6 @@ SHOWN = "document.querySelector('.step-summary')?.textContent ?? ''"
 
 
 class StepTimelineTest(traced_page.TracedPageTest):
-    ranks = 3
-
     @classmethod
     def setUpClass(cls):
         super().setUpClass()

@@ -1,6 +1,8 @@
 """The report page of a small traced bench, opened in a headless Chromium: what the tests of the page share.
 
-Environment: FERRY_BINARY (default build/release/launch/ferry), FERRY_CHROMIUM (default: found on the PATH).
+As a program, `traced_page.py FOLDER` makes the bench's capture for all of them.
+Environment: FERRY_BINARY (default build/release/launch/ferry), FERRY_CHROMIUM (default: found on the PATH), FERRY_PAGE_CAPTURE (that
+folder; default: each test makes a capture of its own).
 """
 
 import base64
@@ -8,6 +10,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,6 +22,7 @@ import browser
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FERRY = os.environ.get("FERRY_BINARY", str(ROOT / "build/release/launch/ferry"))
 MPIRUN = ROOT / "launch/mpirun.sh"
+RANKS = 3
 BENCH = ("bench", "--model", "demo", "--memory", "256MiB", "-p", "23,61", "-b", "1,3", "-n", "7", "-r", "2")
 COMMAND_SECONDS = 300
 SKIPPED = 77  # the exit code that ctest takes for "skipped"
@@ -29,13 +33,17 @@ OPEN_DETAILS = """(async () => {
   await new Promise((done) => setTimeout(done, 20));
 })()"""
 
-# Opens every table and shows all its rows.
-OPEN_TABLES = OPEN_DETAILS + """.then(async () => {
-  for (let button; (button = document.querySelector("button.more:not([hidden])"));) {
-    button.click();
-    await new Promise((done) => setTimeout(done));
-  }
-})"""
+
+def open_all_rows(within):
+    """Opens every table within a CSS selector and shows all its rows."""
+    return f"""(async () => {{
+      for (const details of document.querySelectorAll("{within} details")) details.open = true;
+      await new Promise((done) => setTimeout(done, 20));
+      for (let button; (button = document.querySelector("{within} button.more:not([hidden])"));) button.click();
+    }})()"""
+
+
+OPEN_TABLES = open_all_rows("main")
 
 
 def run(*command):
@@ -106,18 +114,35 @@ class Step:
         return [self.name[i] for i in range(*self.lane(rank, name)) if self.begin[i] <= ns < self.begin[i] + self.duration[i]]
 
 
-class TracedPageTest(unittest.TestCase):
-    """A bench's report in `report`; of one rank, or of `ranks`."""
+def make_capture(folder):
+    run(MPIRUN, "-np", str(RANKS), FERRY, *BENCH, "--trace", folder)
 
-    ranks = 1
+
+def borrow_capture(shared, folder):
+    """A capture whose report may be written anew, without a copy of what a report is made from."""
+    folder.mkdir()
+    for entry in shared.iterdir():
+        if entry.name == "csv":
+            shutil.copytree(entry, folder / entry.name)
+        elif entry.stem == "report":
+            shutil.copy(entry, folder)
+        else:
+            (folder / entry.name).symlink_to(entry)
+
+
+class TracedPageTest(unittest.TestCase):
+    """A bench's report in `report`."""
 
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory(prefix="ferry-report-")
         cls.addClassCleanup(cls.folder.cleanup)
-        launcher = [] if cls.ranks == 1 else [MPIRUN, "-np", str(cls.ranks)]
-        run(*launcher, FERRY, *BENCH, "--trace", f"{cls.folder.name}/capture")
-        cls.report = pathlib.Path(cls.folder.name) / "capture/report.html"
+        capture, shared = pathlib.Path(cls.folder.name) / "capture", os.environ.get("FERRY_PAGE_CAPTURE")
+        if shared:
+            borrow_capture(pathlib.Path(shared), capture)
+        else:
+            make_capture(capture)
+        cls.report = capture / "report.html"
         cls.browser = browser.Browser(browser.find_chromium())
         cls.addClassCleanup(cls.browser.close)
 
@@ -138,8 +163,18 @@ class TracedPageTest(unittest.TestCase):
             " const r = e.getBoundingClientRect(); return [r.x, r.y, r.width, r.height]; })()")
 
 
-def main():
+def skip_without_chromium():
     if browser.find_chromium() is None:
         print("skipped: no Chromium; install the package chromium or name one in FERRY_CHROMIUM")
         sys.exit(SKIPPED)
+
+
+def main():
+    skip_without_chromium()
     unittest.main()
+
+
+if __name__ == "__main__":
+    skip_without_chromium()
+    shutil.rmtree(sys.argv[1], ignore_errors=True)
+    make_capture(sys.argv[1])
