@@ -2,11 +2,14 @@
 
 # {complaint: elements} of what a reader of the page needs.
 FIND_FAULTS = """(() => {
-  const name = (e) => (e.getAttribute("aria-label") || [...(e.labels ?? [])].map((l) => l.textContent).join(" ") || e.textContent).trim();
+  // What is no button or link is not named by what it contains; and a sign, as "+", is no name.
+  const words = (e) => e.getAttribute("aria-label") || [...(e.labels ?? [])].map((l) => l.textContent).join(" ") || (e.matches("button, a, summary") ? e.textContent : "");
+  const name = (e) => /[\\p{L}\\p{N}]/u.test(words(e));
   const controls = "button:not([hidden]), a, canvas, input, select, [role=application], [role=region], [role=listbox]:not([hidden]), [tabindex='0']";
   const isPlace = (a) => /^#step-\\d+$/.test(a.hash) || (a.hash ? document.getElementById(a.hash.slice(1)) : /^(csv\\/[\\w-]+\\.csv|trace\\.\\w+|report\\.\\w+)$/.test(a.getAttribute("href")));
   const faults = {
     "no name": [...document.querySelectorAll(controls)].filter((e) => !name(e)),
+    "not reached by keys": [...document.querySelectorAll("[role=application], [role=region]")].filter((e) => e.tabIndex < 0),
     "same id": [...document.querySelectorAll("[id]")].filter((e) => document.getElementById(e.id) !== e),
     "link to nowhere": [...document.querySelectorAll("a")].filter((a) => !isPlace(a)),
     "table without caption": [...document.querySelectorAll("table")].filter((table) => !table.caption?.textContent),
@@ -125,7 +128,11 @@ PLANTED = (
     (FIND_PALE_TEXT, "{}.innerHTML = '<style>.planted::placeholder {color: #949494; opacity: 1}</style><input class=\"planted\" placeholder=\"hint\">'", "hint"),
     (FIND_PALE_TEXT, "{}.innerHTML = '<style>.planted::placeholder {opacity: 0.5}</style><input class=\"planted\" placeholder=\"hint\">'", "hint"),
     (FIND_FAULTS, "{}.innerHTML = '<button></button>'", "no name"),
+    (FIND_FAULTS, "{}.innerHTML = '<button>+</button>'", "no name"),
     (FIND_FAULTS, "{}.innerHTML = '<canvas></canvas>'", "no name"),
+    (FIND_FAULTS, "{}.innerHTML = '<select><option>words</option></select>'", "no name"),
+    (FIND_FAULTS, "{}.innerHTML = '<div role=\"region\" tabindex=\"0\">words</div>'", "no name"),
+    (FIND_FAULTS, "{}.innerHTML = '<div role=\"application\" tabindex=\"-1\" aria-label=\"words\"></div>'", "not reached by keys"),
     (FIND_FAULTS, "{}.innerHTML = '<input type=\"checkbox\">'", "no name"),
     (FIND_FAULTS, "{}.innerHTML = '<p tabindex=\"0\"></p>'", "no name"),
     (FIND_FAULTS, "{}.innerHTML = '<p id=\"view-step\"></p>'", "same id"),

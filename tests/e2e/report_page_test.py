@@ -2,8 +2,10 @@
 fetched, every number of its tables is the CSV's, and what it says is in units for people. Skipped where there is no Chromium.
 """
 
+import collections
 import csv
 import itertools
+import json
 import pathlib
 import re
 
@@ -177,30 +179,49 @@ class ReportPageTest(traced_page.TracedPageTest):
         self.assertRegex(self.told("kernel")[1], r"layers\.0\b")
         self.press("ArrowDown")
         self.assertRegex(self.told("kernel")[1], r"layers\.1\b")
+        layers = {row["layer"] for row in rows if row["layer"]}
+        self.press(*["ArrowDown"] * (len(layers) - 1))
+        self.assertNotIn("layers", self.told("kernel")[1], "what comes behind the layers is a strip of its own")
         self.press("End")
         self.assertEqual(self.told("kernel")[0], rows[-1]["kernel"])
+
+    def point_along_kernels(self, layer, begin):
+        """Names of the kernels of a layer's strip as the pointer comes upon them, from `begin`, a share of the picture's width, on."""
+        self.browser.evaluate("new Promise((done) => setTimeout(done, 60))")
+        left, top, width, _ = self.box("#view-kernel canvas")
+        seen = []
+        for at in range(int(begin * width), int(width), 16):  # less than a kernel is wide where each is as wide as the next
+            self.browser.point("mouseMoved", left + at, top + 24 + (layer + 1) * 27 + 8)  # one strip before those of layers
+            name, where = (self.told("kernel") or [None, None])[:2]
+            if name is None:
+                continue  # still among the layers' names
+            self.assertRegex(where, rf"layers\.{layer}\b")
+            seen += [name] if seen[-1:] != [name] else []
+        return seen
 
     def test_kernels_of_a_step_are_told_by_pointing(self):
         self.show()
         phase = self.shown_phase("kernel")
-        layer = [row for row in self.read_csv("kernel") if row["phase"] == phase and row["layer"] == "1" and row["rank"] == "0"]
-        longest = max(layer, key=lambda row: float(row["duration_us"]))["kernel"]
+        own = [row for row in self.read_csv("kernel") if row["phase"] == phase and row["layer"] and row["rank"] == "0"]
+        layer = collections.Counter(row["layer"] for row in own).most_common(1)[0][0]  # its strip is the longest: it fills the width
+        kernels = [row for row in own if row["layer"] == layer]
+        longest = max(kernels, key=lambda row: float(row["duration_us"]))["kernel"]
+        names = [name for name, _ in itertools.groupby(row["kernel"] for row in kernels)]
         for choice in ("by time", "by its layer's time", "each the same"):
             self.browser.evaluate(f"[...document.querySelectorAll('#view-kernel .choice')].find((b) => b.textContent === {choice!r}).click()")
-            self.browser.evaluate("new Promise((done) => setTimeout(done, 60))")
-            left, top, width, _ = self.box("#view-kernel canvas")
-            seen = []
-            for at in range(60, int(width), 16):  # less than a kernel is wide where each is as wide as the next
-                self.browser.point("mouseMoved", left + at, top + 24 + 2 * 27 + 8)  # the third strip: behind what comes before layers
-                name, where = (self.told("kernel") or [None, None])[:2]
-                if name is None:
-                    continue  # still among the layers' names
-                self.assertRegex(where, r"layers\.1\b")
-                seen += [name] if seen[-1:] != [name] else []
-            wanted = iter(row["kernel"] for row in layer)
+            seen, wanted = self.point_along_kernels(int(layer), 0.06), iter(names)
             self.assertTrue(all(name in wanted for name in seen), f"{seen} is not their order")
-            self.assertIn(longest, seen)
-        self.assertEqual(seen, [name for name, _ in itertools.groupby(row["kernel"] for row in layer)], "each the same: all of them")
+            if choice != "by time":
+                self.assertIn(longest, seen)
+        self.assertEqual(seen, names, "each the same: all of them")
+
+    def test_names_of_layers_leave_most_of_a_narrow_picture_to_kernels(self):
+        self.show(360)
+        self.browser.evaluate("[...document.querySelectorAll('#view-kernel .choice')].find((b) => b.textContent === 'each the same').click()")
+        self.browser.evaluate("new Promise((done) => setTimeout(done, 60))")
+        left, top, width, _ = self.box("#view-kernel canvas")
+        self.browser.point("mouseMoved", left + 0.4 * width, top + 24 + 27 + 8)
+        self.assertRegex(self.told("kernel")[1], r"layers\.0\b")
 
     def test_kernels_of_layers_lie_side_by_side(self):
         self.show()
@@ -241,6 +262,7 @@ class ReportPageTest(traced_page.TracedPageTest):
             self.assertAlmostEqual(bytes_of(resident), wanted, delta=0.006 * wanted)
             self.assertAlmostEqual(sum(map(bytes_of, kinds)), wanted, delta=0.006 * wanted)
             self.assertIn("weights", " ".join(kinds))
+        self.browser.evaluate("document.activeElement.blur()")
         pictures = [self.browser.evaluate("document.querySelector('#view-memory_timeline canvas').toDataURL()")]
         self.browser.evaluate("[...document.querySelectorAll('#view-memory_timeline .choice')].find((b) => b.ariaPressed === 'false').click()")
         self.browser.evaluate("new Promise((done) => setTimeout(done, 60))")
@@ -299,13 +321,30 @@ class ReportPageTest(traced_page.TracedPageTest):
         self.browser.evaluate("document.querySelector('.copy').click()")
         self.browser.until("['Copied', 'Selected'].includes(document.querySelector('.copy').textContent)")
 
-    def test_changes_are_told_as_factors(self):
-        made = pathlib.Path(self.folder.name) / "changes.html"
-        table = '"tables":[{"id":"made","title":"Made","columns":[{"name":"after_percent","decimals":2}],"rows":[[2539],[199.4],[-12.25]],"num_rows":3},'
-        made.write_text(self.report.read_text(encoding="utf-8").replace('"tables":[', table, 1), encoding="utf-8")
+    def show_made(self, table):
+        """Shows the page with the JSON of one more table, or of another one of that name."""
+        made = pathlib.Path(self.folder.name) / "made.html"
+        text = self.report.read_text(encoding="utf-8").replace(f'"id":"{table["id"]}"', '"id":"another"')
+        made.write_text(text.replace('"tables":[', f'"tables":[{json.dumps(table)},', 1), encoding="utf-8")
         self.show(page=made)
+
+    def test_changes_are_told_as_factors(self):
+        self.show_made({"id": "made", "title": "Made", "columns": [{"name": "after_percent", "decimals": 2}], "rows": [[2539], [199.4], [-12.25]]})
         self.assertEqual(self.browser.evaluate("[...document.querySelectorAll('#view-made td')].map((e) => e.innerText.replaceAll('\\u00a0', ' '))"),
                          ["26.4 ×", "199 %", "-12.3 %"])
+
+    def test_memory_of_one_moment_fills_its_picture(self):
+        columns = [{"name": name, "decimals": 1} for name in ("rank", "at_ms", "kind", "bytes")]
+        self.show_made({"id": "memory_timeline", "title": "Made", "columns": columns,
+                        "rows": [[0, 5.5, "weights", 100 << 20], [0, 5.5, "unaccounted", -(4 << 20)]]})
+        left, top, width, _ = self.box("#view-memory_timeline canvas")
+        self.browser.point("mouseMoved", left + width / 2, top + 60)
+        self.assertEqual(self.told("memory_timeline")[:3], ["Rank 0 at 5.5 ms", "resident 96 MiB", "weights 100 MiB (104.2 %)"])
+        self.assertIn("beyond the line", self.browser.evaluate("document.querySelector('#view-memory_timeline .picture').innerText"))
+        painted = self.browser.evaluate("""(() => { const c = document.querySelector('#view-memory_timeline canvas'), y = c.height / 2;
+            const at = (x) => c.getContext('2d').getImageData(x, y, 1, 1).data.join(); return [at(80), at(c.width - 10)]; })()""")
+        self.assertEqual(painted[0], painted[1], "its areas are as wide as the picture")
+        self.assertNotEqual(painted[0], "0,0,0,0")
 
     def test_theme_button_and_skip_link(self):
         self.show(1280, "light")
