@@ -250,11 +250,12 @@ class StepTimelineTest(traced_page.TracedPageTest):
             "expert load": "location.hash === '#view-expert'",
             "request": "document.activeElement.closest('#view-request') || location.hash === '#view-request'",
         }
-        for query, is_there in wanted.items():
+        self.show()
+        for query, is_there in wanted.items():  # each is at another place than the one before
             with self.subTest(query=query):
-                self.show()
+                self.assertFalse(self.browser.evaluate(f"Boolean({is_there})"))
                 self.browser.press("/")
-                self.assertEqual(self.browser.evaluate("document.activeElement.id"), "search")
+                self.assertEqual(self.browser.evaluate("[document.activeElement.id, document.activeElement.value]"), ["search", ""])
                 self.browser.type(query)
                 self.browser.until("document.querySelector('.results [aria-selected=true]')")
                 self.browser.press("Enter")
