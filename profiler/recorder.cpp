@@ -198,10 +198,6 @@ void Recorder::start(const CaptureOptions& options) {
   if (is_capturing_) throw Error(ErrorCode::kFailedPrecondition, "a capture is running already; stop it first");
   options_ = options;
   held_bytes_ = 0;
-  const double ns_per_tick = calibration_.line().ns_per_tick;
-  const SpanCost cost = measure_span_cost();
-  span_cost_ns_ = cost.alone * ns_per_tick;
-  chained_span_cost_ns_ = cost.chained * ns_per_tick;
   preemptions_at_begin_ = usage().ru_nivcsw;
   for (const std::unique_ptr<ThreadTrace>& thread : threads_) {
     thread->next = thread->buffer->num_written();
@@ -213,7 +209,8 @@ void Recorder::start(const CaptureOptions& options) {
   try {
     if (options.level >= TraceLevel::kThreads) sampler = sample_threads();
     begin_sections();
-    drainer_ = std::thread([this] { run_drain(); });  // waits for the lock; from here on nothing throws
+    drainer_ = std::thread(
+        [this, number = ++num_captures_] { run_drain(number); });  // waits for the lock; from here on nothing throws
   } catch (...) {
     counters_.discard();
     memory_.discard();
@@ -234,7 +231,14 @@ void Recorder::begin_sections() {
   for (const std::unique_ptr<ThreadTrace>& thread : threads_) {
     if (!thread->is_retired && !thread->device && thread->role == ThreadRole::kWorks) tids.push_back(thread->tid);
   }
-  counters_.begin(tids, room / sizeof(CounterReading), now_ticks());
+  counters_.begin(tids, room / sizeof(CounterReading));
+}
+
+/// Under mutex_.
+void Recorder::note_span_cost(double alone_ticks, double chained_ticks) {
+  const double ns_per_tick = calibration_.line().ns_per_tick;
+  span_cost_ns_ = alone_ticks * ns_per_tick;
+  chained_span_cost_ns_ = chained_ticks * ns_per_tick;
 }
 
 /// Of all threads that there are. Under mutex_.
@@ -280,6 +284,10 @@ void Recorder::discard() noexcept {
 /// The capture until now, moved out of the recorder's memory. Under mutex_.
 RankCapture Recorder::collect() {
   detail::trace_level = static_cast<int8_t>(std::max(idle_level_, step_level_));
+  if (span_cost_ns_ == 0) {  // the first capture of all, and it ends before the recorder's thread had a core
+    const SpanCost cost = measure_span_cost();
+    note_span_cost(cost.alone, cost.chained);
+  }
   RankCapture capture = describe();
   capture.begin = begin_;
   capture.end = now_ticks();
@@ -416,15 +424,25 @@ RankCapture Recorder::describe() const {
           .threads = {}};
 }
 
-void Recorder::run_drain() {
+/// As long as the capture of this number runs.
+void Recorder::run_drain(uint64_t number) {
+  const SpanCost cost = measure_span_cost();
   std::unique_lock lock(mutex_);
-  while (is_capturing_) {
+  note_span_cost(cost.alone, cost.chained);
+  const auto runs = [&] { return is_capturing_ && number == num_captures_; };
+  for (bool has_opened = true; has_opened && runs();) {
+    lock.unlock();
+    has_opened = counters_.open_next(now_ticks());
+    lock.lock();
+    if (runs()) drain();
+  }
+  while (runs()) {
     if (memory_.is_due()) {
       memory_.sample(memory_account_, memory_of_trace(), now_ticks());
       counters_.read_machine(now_ticks());
     }
     stopped_.wait_for(lock, kDrainPeriod);
-    if (is_capturing_) drain();
+    if (runs()) drain();
   }
 }
 

@@ -73,8 +73,9 @@ class Recorder {
   /// What is recorded at least, whatever else is: of a step that is to be seen in detail. To be called between steps.
   void set_step_level(TraceLevel level);
 
-  /// Begins a capture. Throws Error{kFailedPrecondition} if one runs, and what the system throws that has no memory or no
-  /// thread for it; then none runs.
+  /// Begins a capture, which takes the calling thread some microseconds: counters are opened, and the cost of a span is
+  /// measured, by the recorder's thread. Throws Error{kFailedPrecondition} if one runs, and what the system throws that has no
+  /// memory or no thread for it; then none runs.
   void start(const CaptureOptions& options);
   /// Ends the capture and hands it over; rank, alignment and expert counts are the caller's to fill in. Throws
   /// Error{kFailedPrecondition} if none runs, and std::bad_alloc if there is no memory for it; then it is given up.
@@ -132,10 +133,11 @@ class Recorder {
   };
 
   void begin_sections();
+  void note_span_cost(double alone_ticks, double chained_ticks);
   TraceMemory memory_of_trace() const;
   void apply_level();
   std::unique_ptr<StackSampler> sample_threads();
-  void run_drain();
+  void run_drain(uint64_t number);
   void drain();
   std::size_t keep(ThreadTrace& thread, std::span<const SpanRecord> records);
   RankCapture collect();
@@ -151,6 +153,7 @@ class Recorder {
   std::vector<std::unique_ptr<ThreadTrace>> threads_;
   TraceLevel idle_level_ = TraceLevel::kOff, step_level_ = TraceLevel::kOff;
   bool is_capturing_ = false;
+  uint64_t num_captures_ = 0;  // that were begun
   CaptureOptions options_;
   int64_t held_bytes_ = 0;
   std::vector<SpanRecord> drained_;  // of one ring; has room for all it can hold

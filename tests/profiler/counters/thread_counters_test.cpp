@@ -195,12 +195,20 @@ TEST(OperatorCounts, HaveWhatHappenedInEach) {
   EXPECT_TRUE(counts.take(3, 20, 30).empty()) << "handed over once";
 }
 
+void open_all(CounterRecorder& recorder, uint64_t now) {
+  while (recorder.open_next(now)) {
+  }
+}
+
 TEST(CounterRecorder, KeepsWhatThreadsDidUntilTheEnd) {
   CounterRecorder recorder;
   EXPECT_FALSE(recorder.is_counting());
   recorder.read_threads(1, 1);  // nothing happens
   const int64_t own[] = {gettid()};
-  recorder.begin(own, 100, 10);
+  recorder.begin(own, 100);
+  EXPECT_FALSE(recorder.is_counting()) << "nothing is open yet";
+  recorder.read_threads(3, 5);  // nothing happens
+  open_all(recorder, 10);
   EXPECT_TRUE(recorder.is_counting());
   fault(kPages);
   recorder.read_threads(4, 20);
@@ -224,7 +232,8 @@ TEST(CounterRecorder, KeepsWhatThreadsDidUntilTheEnd) {
 TEST(CounterRecorder, CountsReadingsForWhichThereIsNoRoom) {
   CounterRecorder recorder;
   const int64_t own[] = {gettid()};
-  recorder.begin(own, 1, 10);
+  recorder.begin(own, 1);
+  open_all(recorder, 10);
   CounterReading sum;
   sum.values.fill(3);
   const std::vector<CounterReading> sums(5, sum);
@@ -237,7 +246,8 @@ TEST(CounterRecorder, CountsReadingsForWhichThereIsNoRoom) {
 
 TEST(CounterRecorder, ThreadsThatEndAreReadALastTime) {
   CounterRecorder recorder;
-  recorder.begin({}, 100, 10);
+  recorder.begin({}, 100);
+  open_all(recorder, 10);
   recorder.add_thread(gettid(), 11);
   fault(kPages);
   recorder.retire_thread(gettid(), 12);
@@ -246,6 +256,47 @@ TEST(CounterRecorder, ThreadsThatEndAreReadALastTime) {
   ASSERT_EQ(capture.readings.size(), 1U);
   EXPECT_EQ(capture.readings[0].end, 12U);
   EXPECT_LE(capture.readings[0][Counter::kMinorFaults], uint64_t{kPages} + others(10));
+}
+
+TEST(CounterRecorder, ThreadsThatEndBeforeTheirCountersAreOpenAreNotCounted) {
+  CounterRecorder recorder;
+  const int64_t own[] = {gettid()};
+  recorder.begin(own, 100);
+  recorder.retire_thread(gettid(), 5);
+  open_all(recorder, 10);
+  fault(kPages);
+  for (const CounterReading& reading : recorder.end(30).readings) EXPECT_NE(reading.tid, gettid());
+}
+
+TEST(CounterRecorder, ACaptureThatEndsBeforeAnythingIsOpenSaysSo) {
+  CounterRecorder recorder;
+  const int64_t own[] = {gettid()};
+  recorder.begin(own, 100);
+  const CounterCapture capture = recorder.end(30);
+  EXPECT_TRUE(capture.readings.empty());
+  ASSERT_EQ(capture.sources.size(), kNumCounters);
+  for (const CounterSource& source : capture.sources) EXPECT_NE(source.absent.find("over before"), std::string::npos);
+  EXPECT_FALSE(recorder.open_next(40)) << "there is nothing to open any more";
+}
+
+TEST(CounterRecorder, CountersOfACaptureThatHasEndedAreNotTheNextOnes) {
+  CounterRecorder recorder;
+  std::atomic<bool> ends = false;
+  const int64_t own[] = {gettid()};
+  std::thread opener([&] {
+    while (!ends) recorder.open_next(1);
+  });
+  for (int capture = 0; capture < 200; ++capture) {
+    recorder.begin(own, 100);
+    std::this_thread::yield();
+    const CounterCapture ended = recorder.end(2);
+    std::size_t num_of_thread = 0;
+    for (const CounterReading& reading : ended.readings) num_of_thread += reading.tid == gettid() ? 1 : 0;
+    EXPECT_LE(num_of_thread, 1U) << "its counters were opened twice";
+    EXPECT_EQ(ended.sources.size(), kNumCounters);
+  }
+  ends = true;
+  opener.join();
 }
 
 }  // namespace
