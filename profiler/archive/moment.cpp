@@ -8,6 +8,7 @@ namespace ferry {
 namespace {
 
 constexpr int64_t kDay = 86400;
+constexpr int kNoon = 12;
 
 /// `digits` decimal digits at the front of `text`, which are taken off it.
 std::optional<int> take_number(std::string_view& text, std::size_t digits) {
@@ -75,8 +76,14 @@ std::optional<int64_t> parse_moment(std::string_view text, int64_t now_s) {
   if (!read_time(text, parts)) return std::nullopt;
   const std::optional<int64_t> today = seconds_of(parts);
   if (!today || *today <= now_s) return today;
-  const std::time_t yesterday = now - kDay;
-  localtime_r(&yesterday, &parts);
+  std::tm yesterday{};
+  yesterday.tm_year = parts.tm_year;
+  yesterday.tm_mon = parts.tm_mon;
+  yesterday.tm_mday = parts.tm_mday - 1;
+  yesterday.tm_hour = kNoon;
+  yesterday.tm_isdst = -1;
+  const std::time_t noon = std::mktime(&yesterday);  // not 24 hours ago: days have 23 or 25 where clocks are changed
+  localtime_r(&noon, &parts);
   if (!read_time(text, parts)) return std::nullopt;
   return seconds_of(parts);
 }

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "profiler/archive/packed_records.h"
 #include "runtime/base/error.h"
 #include "runtime/base/json.h"
 #include "runtime/base/text_file.h"
@@ -18,7 +19,7 @@ using nlohmann::json;
 namespace {
 
 constexpr char kMagic[8] = {'F', 'E', 'R', 'R', 'Y', 'S', 'E', 'G'};
-constexpr uint32_t kFormat = 1;
+constexpr uint32_t kPlain = 1, kPacked = 2;  // formats
 constexpr JsonLimits kHeadJson{.depth = 8, .bytes = kMaxHeadBytes, .values = int64_t{1} << 20};
 constexpr JsonLimits kEntryJson{.depth = 3, .bytes = 4096, .values = 64};
 constexpr int64_t kRunBytesMax = int64_t{64} << 20;
@@ -140,17 +141,37 @@ std::vector<WorkerChangeFacts> changes_from(const json& list, const std::string&
   return changes;
 }
 
-/// The head of a segment of which all or the first bytes are there.
-std::pair<json, std::string_view> take_head(std::string_view bytes, const std::string& source) {
+struct Head {
+  uint32_t format = 0;
+  json fields;
+};
+
+/// The head of a segment of which all or the first bytes are there, and what follows.
+std::pair<Head, std::string_view> take_head(std::string_view bytes, const std::string& source) {
   Preamble preamble{};
   if (bytes.size() < sizeof preamble) throw damaged(source, std::to_string(bytes.size()) + " bytes are too few");
   std::memcpy(&preamble, bytes.data(), sizeof preamble);
   if (std::memcmp(preamble.magic, kMagic, sizeof kMagic) != 0) throw damaged(source, "it does not begin as kept steps");
-  if (preamble.format != kFormat) throw damaged(source, "format " + std::to_string(preamble.format));
+  if (preamble.format != kPlain && preamble.format != kPacked)
+    throw damaged(source, "format " + std::to_string(preamble.format));
   if (preamble.head_bytes > kMaxHeadBytes || preamble.head_bytes > bytes.size() - sizeof preamble)
     throw damaged(source, "a head of " + std::to_string(preamble.head_bytes) + " bytes");
   const std::string_view text = bytes.substr(sizeof preamble, preamble.head_bytes);
-  return {parse_json(text, source, kHeadJson), bytes.substr(sizeof preamble + preamble.head_bytes)};
+  return {Head{preamble.format, parse_json(text, source, kHeadJson)}, bytes.substr(sizeof preamble + preamble.head_bytes)};
+}
+
+/// The parts of a plain segment.
+std::vector<std::vector<std::byte>> split_parts(std::string_view bytes, std::span<const std::size_t> sizes,
+                                                const std::string& source) {
+  std::vector<std::vector<std::byte>> parts;
+  for (const std::size_t num_bytes : sizes) {
+    if (num_bytes > bytes.size()) throw damaged(source, "it is cut off");
+    const auto part = std::as_bytes(std::span(bytes.substr(0, num_bytes)));
+    parts.emplace_back(part.begin(), part.end());
+    bytes.remove_prefix(num_bytes);
+  }
+  if (!bytes.empty()) throw damaged(source, std::to_string(bytes.size()) + " bytes behind its ranks");
+  return parts;
 }
 
 }  // namespace
@@ -190,6 +211,11 @@ std::string encode_segment(const SegmentEntry& entry, const Capture& capture) {
     sizes.push_back(parts.back().size());
     num_bytes += parts.back().size();
   }
+  if (num_bytes > kMaxUnpackedBytes) {
+    throw Error(ErrorCode::kResourceExhausted, "step " + std::to_string(entry.facts.step) + " has " +
+                                                   std::to_string(num_bytes) + " bytes; allowed: up to " +
+                                                   std::to_string(kMaxUnpackedBytes));
+  }
   json head = entry_json(entry);
   head["level"] = static_cast<int>(capture.info.level);
   head["start_epoch_ns"] = capture.info.start_epoch_ns;
@@ -197,36 +223,29 @@ std::string encode_segment(const SegmentEntry& entry, const Capture& capture) {
   head["worker_changes"] = changes_json(capture.info.worker_changes);
   head["parts"] = std::move(sizes);
   const std::string text = head.dump(-1, ' ', false, json::error_handler_t::replace);
-  Preamble preamble{.magic = {}, .format = kFormat, .head_bytes = static_cast<uint32_t>(text.size())};
+  Preamble preamble{.magic = {}, .format = kPacked, .head_bytes = static_cast<uint32_t>(text.size())};
   std::memcpy(preamble.magic, kMagic, sizeof kMagic);
-  std::string bytes;
-  bytes.reserve(sizeof preamble + text.size() + num_bytes);
-  bytes.append(reinterpret_cast<const char*>(&preamble), sizeof preamble);
-  bytes += text;
-  for (const std::vector<std::byte>& part : parts) bytes.append(reinterpret_cast<const char*>(part.data()), part.size());
-  return bytes;
+  return std::string(reinterpret_cast<const char*>(&preamble), sizeof preamble) + text + pack_parts(parts);
 }
 
 SegmentEntry read_segment_entry(std::string_view bytes, const std::string& source) try {
-  return entry_from(take_head(bytes, source).first, source);
+  return entry_from(take_head(bytes, source).first.fields, source);
 } catch (const json::exception& error) {
   throw damaged(source, error.what());
 }
 
 Capture decode_segment(std::string_view bytes, const CaptureInfo& run, const std::string& source) try {
-  auto [head, rest] = take_head(bytes, source);
+  const auto [form, rest] = take_head(bytes, source);
+  const json& head = form.fields;
   Capture capture{.info = run, .ranks = {}, .routing = {}};
-  const json& parts = head.at("parts");
-  if (std::ssize(parts) != run.world_size) throw damaged(source, std::to_string(parts.size()) + " ranks");
-  for (const json& part : parts) {
-    const auto num_bytes = part.get<std::size_t>();
-    if (num_bytes > rest.size()) throw damaged(source, "it is cut off");
+  if (std::ssize(head.at("parts")) != run.world_size) throw damaged(source, std::to_string(head.at("parts").size()) + " ranks");
+  const auto sizes = head.at("parts").get<std::vector<std::size_t>>();
+  for (const std::vector<std::byte>& part :
+       form.format == kPacked ? unpack_parts(rest, sizes, source) : split_parts(rest, sizes, source)) {
     const std::string rank_source = source + ": rank " + std::to_string(capture.ranks.size());
-    capture.ranks.push_back(decode_rank_capture(std::as_bytes(std::span(rest.substr(0, num_bytes))), rank_source));
+    capture.ranks.push_back(decode_rank_capture(part, rank_source));
     if (capture.ranks.back().rank + 1 != std::ssize(capture.ranks)) throw damaged(rank_source, "it is another rank's");
-    rest.remove_prefix(num_bytes);
   }
-  if (!rest.empty()) throw damaged(source, std::to_string(rest.size()) + " bytes behind its ranks");
   const int64_t level = count_from(head, "level", source);
   if (level > static_cast<int64_t>(TraceLevel::kThreads)) throw damaged(source, "level " + std::to_string(level));
   capture.info.level = static_cast<TraceLevel>(level);

@@ -11,6 +11,8 @@
 //
 //   "FERRYSEG" | u32 format | u32 bytes of the head | head, JSON | parts of the ranks, each as a rank's file of a capture
 //
+// The head says how many bytes each part has. In format 1 they follow as they are, in format 2 packed (packed_records.h).
+//
 // What does not change while a server runs (model, limits, who holds what) is a file beside the segments that the head names,
 // as text of capture.json. Readers trust neither.
 
@@ -36,7 +38,8 @@ SegmentEntry parse_entry(std::string_view text, const std::string& source);
 /// What of `info` is the run's: without times, counts and events.
 CaptureInfo run_info(const CaptureInfo& info);
 
-/// The bytes of a segment's file; `entry.bytes` and `entry.file` are not looked at.
+/// The bytes of a segment's file; `entry.bytes` and `entry.file` are not looked at. Throws Error{kResourceExhausted} if it
+/// would have more than readers take.
 std::string encode_segment(const SegmentEntry& entry, const Capture& capture);
 
 /// What the head says; `bytes` may be the file's first ones only. Throws Error{kInvalidArgument} that names `source`.

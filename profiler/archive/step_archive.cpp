@@ -176,9 +176,14 @@ void StepArchive::add(const KeptStep& kept, int64_t now_ns) {
       .facts = kept.facts};
   entry.file =
       std::to_string(entry.time_ns) + "-" + std::to_string(kept.facts.step) + "-" + kept_for_name(kept.why) + kSegmentEnding;
+  if (std::ranges::find(entries_, entry.file, &SegmentEntry::file) != entries_.end()) return;  // it is there
   const std::string bytes = encode_segment(entry, kept.capture);
   entry.bytes = std::ssize(bytes);
-  if (entry.bytes > std::min(kMaxSegmentBytes, max_bytes_ / 4)) return;  // a step that would cost many others
+  if (const int64_t most = std::min(kMaxSegmentBytes, max_bytes_ / 4); entry.bytes > most) {  // it would cost many others
+    throw Error(ErrorCode::kResourceExhausted, "step " + std::to_string(entry.facts.step) + " takes " +
+                                                   std::to_string(entry.bytes) + " bytes; allowed: up to " +
+                                                   std::to_string(most) + " of this archive");
+  }
   write_text(folder_ / entry.file, bytes);
   num_bytes_ += entry.bytes;
   append_to_index(entry);

@@ -31,7 +31,8 @@ class StepArchive {
   /// it, or it cannot be used. `now_ns`: since 1970, as everywhere here.
   StepArchive(std::filesystem::path folder, int64_t max_bytes, int64_t now_ns);
 
-  /// Adds a kept step, and drops what has to go for it. Throws Error as PendingFile does; then nothing was added.
+  /// Adds a kept step, if it is not there for the same reason, and drops what has to go for it. Throws Error as PendingFile
+  /// does, and {kResourceExhausted} for a step of more than a quarter of the archive; then nothing was added.
   void add(const KeptStep& kept, int64_t now_ns);
 
   const std::filesystem::path& folder() const { return folder_; }

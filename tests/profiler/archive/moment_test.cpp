@@ -10,8 +10,10 @@ namespace {
 
 class MomentTest : public testing::Test {
  protected:
-  MomentTest() {
-    ::setenv("TZ", "UTC", 1);
+  MomentTest() { set_zone("UTC"); }
+  ~MomentTest() override { set_zone("UTC"); }
+  static void set_zone(const char* zone) {
+    ::setenv("TZ", zone, 1);
     ::tzset();
   }
 };
@@ -27,6 +29,24 @@ TEST_F(MomentTest, ATimeOfDayIsItsLastOne) {
   EXPECT_EQ(parse_moment("23:00", kNow), kMidnight - 3600) << "today it is still to come";
   EXPECT_EQ(parse_moment("2026-11-26T03:12", kNow), kMidnight - 86400 + 3 * 3600 + 12 * 60);
   EXPECT_EQ(parse_moment("2026-11-28T03:12:05", kNow), kMidnight + 86400 + 3 * 3600 + 12 * 60 + 5);
+}
+
+TEST_F(MomentTest, TimesAreThoseOfTheLocalClock) {
+  set_zone("IST-5:30");  // 03:30 on the next day
+  EXPECT_EQ(moment_text(kNow * 1'000'000'000), "2026-11-28 03:30:00.000");
+  EXPECT_EQ(parse_moment("03:12", kNow), kNow - 18 * 60);
+  EXPECT_EQ(parse_moment("03:31", kNow), kNow - 86400 + 60) << "today it is still to come";
+  EXPECT_EQ(parse_moment("2026-11-28T03:12", kNow), kNow - 18 * 60);
+}
+
+TEST_F(MomentTest, DaysOnWhichClocksAreChangedAreNotSkipped) {
+  set_zone("CET-1CEST,M3.5.0,M10.5.0/3");
+  const int64_t after_short = 1'774'823'400;  // 2026-03-30 00:30 CEST; the day before had 23 hours
+  EXPECT_EQ(moment_text(after_short * 1'000'000'000), "2026-03-30 00:30:00.000");
+  EXPECT_EQ(parse_moment("23:00", after_short), after_short - 5400) << "of the day before, not of that before it";
+  const int64_t after_long = 1'792'971'000;  // 2026-10-26 00:30 CET; the day before had 25
+  EXPECT_EQ(moment_text(after_long * 1'000'000'000), "2026-10-26 00:30:00.000");
+  EXPECT_EQ(parse_moment("00:45", after_long), after_long - 25 * 3600 + 900);
 }
 
 TEST_F(MomentTest, AnythingElseIsNone) {

@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -50,6 +53,13 @@ class StepArchiveTest : public testing::Test {
     StepArchive archive(path(), kRoom, kNow);
     for (int i = 0; i < num_steps; ++i) archive.add(make_kept_step(100 * i, kNow + i * kSecond), kNow + i * kSecond);
   }
+  void fill_with(const KeptStep& kept) { StepArchive(path(), kRoom, kNow).add(kept, kNow); }
+  int count_half_written() const {
+    int count = 0;
+    for (const auto& file : fs::directory_iterator(path()))
+      count += file.path().string().find(".tmp.") != std::string::npos ? 1 : 0;
+    return count;
+  }
   fs::path first_segment() const { return path() / read_archive(path()).front().file; }
 
  private:
@@ -78,12 +88,80 @@ TEST_F(StepArchiveTest, WhatWasAddedIsReadAsItWas) {
     EXPECT_EQ(encode_rank_capture(capture.ranks[r]), encode_rank_capture(kept.capture.ranks[r]));
 }
 
+TEST_F(StepArchiveTest, AStepIsKeptOnceForAReason) {
+  StepArchive archive(path(), kRoom, kNow);
+  archive.add(make_kept_step(300, kNow), kNow);
+  const int64_t num_bytes = archive.num_bytes();
+  archive.add(make_kept_step(300, kNow), kNow);
+  EXPECT_EQ(archive.entries().size(), 1U);
+  EXPECT_EQ(archive.num_bytes(), num_bytes);
+  archive.add(make_kept_step(300, kNow, KeptFor::kLong), kNow);
+  EXPECT_EQ(archive.entries().size(), 2U) << "for another reason it is kept again";
+  EXPECT_EQ(read_archive(path()).size(), 2U);
+}
+
+TEST_F(StepArchiveTest, AStepThatWouldCostManyOthersIsRefusedInALine) {
+  StepArchive archive(path(), 4000, kNow);
+  test::expect_error([&] { archive.add(make_kept_step(300, kNow), kNow); }, ErrorCode::kResourceExhausted,
+                     {"step 300", "bytes; allowed: up to 1000"});
+  EXPECT_TRUE(archive.entries().empty());
+  EXPECT_TRUE(read_archive(path()).empty());
+}
+
+TEST_F(StepArchiveTest, AHeadMayBeLongerThanTheFirstLook) {
+  KeptStep kept = make_kept_step(300, kNow);
+  kept.capture.info.expert_rank.assign(4096, 0);
+  for (std::vector<int64_t>& tokens : kept.capture.info.expert_tokens) tokens.assign(4096, 7);
+  {
+    StepArchive archive(path(), kRoom, kNow);
+    archive.add(kept, kNow);
+  }
+  fs::remove(path() / "index.jsonl");
+  ASSERT_EQ(steps_of(read_archive(path())), std::vector<int64_t>{300});
+  EXPECT_EQ(read_segment(first_segment()).info.expert_tokens, kept.capture.info.expert_tokens);
+}
+
+TEST_F(StepArchiveTest, SegmentsOfTheFirstFormatAreReadAsTheyWere) {
+  const KeptStep kept = make_kept_step(300, kNow);
+  fill_with(kept);
+  const fs::path segment = first_segment();
+  const std::string packed = read(segment);
+  uint32_t head_bytes = 0;
+  std::memcpy(&head_bytes, packed.data() + 12, sizeof head_bytes);
+  std::string plain = packed.substr(0, 16 + head_bytes);
+  plain[8] = 1;
+  for (const RankCapture& rank : kept.capture.ranks) {
+    const std::vector<std::byte> part = encode_rank_capture(rank);
+    plain.append(reinterpret_cast<const char*>(part.data()), part.size());
+  }
+  EXPECT_GT(plain.size(), 2 * packed.size());
+  write(segment, plain);
+  ASSERT_EQ(steps_of(read_archive(path())), std::vector<int64_t>{300});
+  const Capture capture = read_segment(segment);
+  for (std::size_t r = 0; r < 3; ++r)
+    EXPECT_EQ(encode_rank_capture(capture.ranks[r]), encode_rank_capture(kept.capture.ranks[r]));
+  write(segment, plain.substr(0, plain.size() - 1));
+  test::expect_error([&] { read_segment(segment); }, ErrorCode::kInvalidArgument, {segment.string(), "cut off"});
+  plain[8] = 3;
+  write(segment, plain);
+  test::expect_error([&] { read_segment(segment); }, ErrorCode::kInvalidArgument, {segment.string(), "format 3"});
+}
+
 TEST_F(StepArchiveTest, GoesOnAfterARestart) {
   fill(5);
   StepArchive archive(path(), kRoom, kNow);
   EXPECT_EQ(archive.entries().size(), 5U);
   archive.add(make_kept_step(7, kNow + 60 * kSecond), kNow + 60 * kSecond);
   EXPECT_EQ(steps_of(read_archive(path())), (std::vector<int64_t>{0, 100, 200, 300, 400, 7}));
+  for (const SegmentEntry& entry : archive.entries())
+    EXPECT_EQ(read_segment(path() / entry.file).ranks.size(), 3U) << "what it shares with others of its run is there";
+}
+
+TEST_F(StepArchiveTest, AReaderNeedsNoLock) {
+  StepArchive archive(path(), kRoom, kNow);
+  archive.add(make_kept_step(1, kNow), kNow);
+  EXPECT_EQ(read_archive(path()).size(), 1U);
+  EXPECT_EQ(read_segment(first_segment()).ranks.size(), 3U);
 }
 
 TEST_F(StepArchiveTest, ASecondServerIsRefusedInALine) {
@@ -93,7 +171,7 @@ TEST_F(StepArchiveTest, ASecondServerIsRefusedInALine) {
 }
 
 TEST_F(StepArchiveTest, TheBoundHoldsOnDisk) {
-  const int64_t max_bytes = int64_t{1} << 20;
+  const int64_t max_bytes = int64_t{1} << 18;
   StepArchive archive(path(), max_bytes, kNow);
   for (int i = 0; i < 400; ++i) {
     archive.add(make_kept_step(i, kNow + i * kSecond), kNow + i * kSecond);
@@ -108,8 +186,10 @@ TEST_F(StepArchiveTest, TheBoundHoldsOnDisk) {
 
 TEST_F(StepArchiveTest, ASegmentOfAnotherBoundIsThinnedAtTheStart) {
   fill(100);
-  const StepArchive archive(path(), int64_t{1} << 19, kNow + 1000 * kSecond);
-  EXPECT_LE(archive.num_bytes(), int64_t{1} << 19);
+  const int64_t max_bytes = int64_t{1} << 17;
+  ASSERT_GT(StepArchive(path(), kRoom, kNow).num_bytes(), max_bytes);
+  const StepArchive archive(path(), max_bytes, kNow + 1000 * kSecond);
+  EXPECT_LE(archive.num_bytes(), max_bytes);
 }
 
 TEST_F(StepArchiveTest, ADamagedIndexCostsNothing) {
@@ -169,6 +249,47 @@ TEST_F(StepArchiveTest, ADamagedSegmentIsAnErrorOfALineOrAnotherCapture) {
   EXPECT_GE(num_refused, 200) << "whatever is cut off, at least";
 }
 
+TEST_F(StepArchiveTest, ATornSegmentCostsItselfAlone) {
+  fill(3);
+  const std::vector<SegmentEntry> all = read_archive(path());
+  const fs::path torn = path() / all[1].file;
+  const std::string whole = read(torn);
+  for (const std::size_t size : {whole.size() - 1, whole.size() / 2, std::size_t{20}, std::size_t{0}}) {
+    write(torn, whole.substr(0, size));
+    const Capture capture = read_chosen(path(), all);
+    const ReportInput input(capture);
+    ASSERT_EQ(input.timeline.steps.size(), 2U) << size;
+    EXPECT_EQ(input.timeline.steps[0].step, 0U);
+    EXPECT_EQ(input.timeline.steps[1].step, 200U);
+    EXPECT_EQ(StepArchive(path(), kRoom, kNow).entries().size(), size > 1000 ? 3U : 2U) << "by its head it is there";
+  }
+}
+
+TEST_F(StepArchiveTest, AWriterThatIsKilledWhileItWritesLeavesNoHalfASegment) {
+  fill(2);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    StepArchive archive(path(), kRoom, kNow);
+    const rlimit small{.rlim_cur = 600, .rlim_max = 600};  // the system ends whoever writes more into a file
+    const rlimit no_core{};
+    std::signal(SIGXFSZ, SIG_DFL);
+    setrlimit(RLIMIT_CORE, &no_core);
+    setrlimit(RLIMIT_FSIZE, &small);
+    archive.add(make_kept_step(900, kNow + 9 * kSecond), kNow + 9 * kSecond);
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGXFSZ) << "it was to be killed: " << status;
+  EXPECT_EQ(count_half_written(), 1) << "that is where it was killed";
+  EXPECT_EQ(steps_of(read_archive(path())), (std::vector<int64_t>{0, 100}));
+  StepArchive archive(path(), kRoom, kNow);  // nobody holds the lock any more
+  EXPECT_EQ(count_half_written(), 0);
+  archive.add(make_kept_step(900, kNow + 9 * kSecond), kNow + 9 * kSecond);
+  EXPECT_EQ(steps_of(read_archive(path())), (std::vector<int64_t>{0, 100, 900}));
+}
+
 TEST_F(StepArchiveTest, WhatADeadWriterLeftIsCleanedUp) {
   fill(2);
   const std::string bytes = read(first_segment());
@@ -194,9 +315,11 @@ TEST_F(StepArchiveTest, AFullDiskIsAnErrorAndNoHalfASegment) {
   EXPECT_THROW(archive.add(make_kept_step(2, kNow + kSecond), kNow), Error);
   setrlimit(RLIMIT_FSIZE, &before);
   EXPECT_EQ(read_archive(path()).size(), 1U);
+  EXPECT_EQ(archive.entries().size(), 1U);
+  EXPECT_EQ(archive.num_bytes(), read_archive(path()).front().bytes) << "what is not there takes no room";
   archive.add(make_kept_step(3, kNow + 2 * kSecond), kNow);
   EXPECT_EQ(steps_of(read_archive(path())), (std::vector<int64_t>{1, 3}));
-  for (const auto& file : fs::directory_iterator(path())) EXPECT_EQ(file.path().string().find(".tmp."), std::string::npos);
+  EXPECT_EQ(count_half_written(), 0);
 }
 
 TEST_F(StepArchiveTest, ChosenStepsAreOneCaptureOfEachStepOnce) {

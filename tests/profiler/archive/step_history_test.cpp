@@ -28,6 +28,25 @@ TEST(StepHistory, IsTheSameAfterItsFiles) {
   EXPECT_EQ(read.phase(Phase::kPrefill, kNow, kNow + 1).longest(), 0.5);
 }
 
+TEST(StepHistory, StepsCountInTheHourInWhichTheyWere) {
+  const test::TempFolder folder;
+  StepHistory history;
+  for (int i = 0; i < 100; ++i) {
+    history.add(kDecodeOne, 1e-3, kNow - 1);  // the last second of an hour
+    history.add(kDecodeOne, 1.0, kNow);       // the first of the next one
+  }
+  write_history(folder.path(), history, kNow);
+  for (const StepHistory& told : {history, read_history(folder.path())}) {
+    const auto of = [&](int64_t from_s, int64_t to_s) { return told.phase(Phase::kDecode, from_s, to_s); };
+    EXPECT_EQ(of(kNow - StepHistory::kHour, kNow).num_steps(), 100) << "the end of a time is not in it";
+    EXPECT_NEAR(of(kNow - StepHistory::kHour, kNow).quantile(0.99), 1e-3, 1e-5);
+    EXPECT_EQ(of(kNow, kNow + 1).num_steps(), 100);
+    EXPECT_NEAR(of(kNow, kNow + 1).quantile(0.01), 1.0, 1e-2);
+    EXPECT_EQ(of(kNow - 1, kNow + 1).num_steps(), 200) << "a time that touches two hours has both";
+    EXPECT_EQ(of(kNow + StepHistory::kHour, kNow + 2 * StepHistory::kHour).num_steps(), 0);
+  }
+}
+
 TEST(StepHistory, KeepsThirtyDaysInMemoryAndOnDisk) {
   const test::TempFolder folder;
   StepHistory history;

@@ -1,0 +1,92 @@
+#include "runtime/trace/archive_keeper.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "profiler/archive/step_history.h"
+#include "tests/profiler/archive/kept_steps.h"
+#include "tests/support/temp_folder.h"
+
+namespace ferry {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kRoom = int64_t{64} << 20;
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+class ArchiveKeeperTest : public testing::Test {
+ protected:
+  fs::path path() const { return folder_.path() / "archive"; }
+
+  /// Waits for the keeper's thread, which looks twice a second.
+  template <class Condition>
+  static bool wait_until(const ArchiveKeeper& keeper, Condition&& condition) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (!condition(keeper.status())) {
+      if (std::chrono::steady_clock::now() > end) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return true;
+  }
+
+ private:
+  test::TempFolder folder_;
+};
+
+TEST_F(ArchiveKeeperTest, WhatWasHandedOverIsThereAtTheEnd) {
+  {
+    ArchiveKeeper keeper(path(), kRoom);
+    for (int step = 0; step < 3; ++step) keeper.add_kept_step(test::make_kept_step(step, now_ns()));
+    for (int step = 0; step < 100; ++step) keeper.add_step(test::make_kept_step(step, now_ns()).facts);
+  }
+  EXPECT_EQ(read_archive(path()).size(), 3U);
+  const int64_t now_s = now_ns() / 1'000'000'000;
+  const StepHistory history = read_history(path());
+  EXPECT_EQ(history.phase(Phase::kDecode, now_s - 3600, now_s + 1).num_steps(), 100);
+  const ArchiveKeeper next(path(), kRoom);
+  EXPECT_EQ(next.status().num_kept, 3) << "it goes on with what is there";
+}
+
+TEST_F(ArchiveKeeperTest, TellsWhatItKeeps) {
+  ArchiveKeeper keeper(path(), kRoom);
+  keeper.add_kept_step(test::make_kept_step(1, now_ns()));
+  ASSERT_TRUE(wait_until(keeper, [](const ArchiveStatus& status) { return status.num_kept == 1; }));
+  EXPECT_EQ(keeper.status().num_bytes, read_archive(path()).front().bytes);
+  EXPECT_EQ(keeper.status().num_left_out, 0);
+}
+
+TEST_F(ArchiveKeeperTest, StepsThatComeFasterThanTheyAreWrittenAreCounted) {
+  constexpr int64_t kSteps = 300;  // more than wait for the thread at any time
+  std::vector<KeptStep> kept;
+  for (int64_t step = 0; step < kSteps; ++step) kept.push_back(test::make_kept_step(step, now_ns() + step));
+  ArchiveKeeper keeper(path(), kRoom);
+  for (KeptStep& step : kept) keeper.add_kept_step(std::move(step));
+  EXPECT_TRUE(wait_until(
+      keeper,
+      [](const ArchiveStatus& status) { return status.num_kept > 0 && status.num_kept + status.num_left_out == kSteps; }))
+      << keeper.status().num_kept << " kept, " << keeper.status().num_left_out << " left out";
+}
+
+TEST_F(ArchiveKeeperTest, AFolderThatTakesNothingCostsItsStepsAlone) {
+  ArchiveKeeper keeper(path(), kRoom);
+  fs::remove_all(path());
+  keeper.add_kept_step(test::make_kept_step(1, now_ns()));
+  keeper.add_kept_step(test::make_kept_step(2, now_ns()));
+  ASSERT_TRUE(wait_until(keeper, [](const ArchiveStatus& status) { return status.num_left_out == 2; }));
+  EXPECT_EQ(keeper.status().num_kept, 0);
+  fs::create_directories(path());
+  keeper.add_kept_step(test::make_kept_step(3, now_ns()));
+  EXPECT_TRUE(wait_until(keeper, [](const ArchiveStatus& status) { return status.num_kept == 1; }));
+}
+
+}  // namespace
+}  // namespace ferry
