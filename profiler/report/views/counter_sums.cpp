@@ -61,4 +61,37 @@ std::vector<std::string> describe_absent(const RankCapture& rank, Counter first,
   return said;
 }
 
+std::optional<std::string> describe_left_out(const RankCapture& rank) {
+  const uint64_t count = rank.counters.num_threads_left_out;
+  if (count == 0) return std::nullopt;
+  return "left out: " + std::to_string(count) + (count == 1 ? " thread" : " threads") + ": their files would be too many";
+}
+
+std::string describe_uncounted(const std::vector<RankCapture>& ranks) {
+  std::vector<std::pair<std::string, std::vector<int32_t>>> ranks_by_reason;
+  std::size_t num_counting = 0;
+  for (const RankCapture& rank : ranks) {
+    if (!rank.counters.sources.empty()) ++num_counting;
+    std::vector<std::string> reasons = describe_absent(rank, Counter::kCycles, Counter::kDramEnergy);
+    if (std::optional<std::string> left_out = describe_left_out(rank)) reasons.push_back(*std::move(left_out));
+    for (std::string& reason : reasons) {
+      const auto same = std::ranges::find(ranks_by_reason, reason, &std::pair<std::string, std::vector<int32_t>>::first);
+      if (same == ranks_by_reason.end()) {
+        ranks_by_reason.emplace_back(std::move(reason), std::vector{rank.rank});
+      } else {
+        same->second.push_back(rank.rank);
+      }
+    }
+  }
+  std::string line;
+  for (const auto& [reason, of] : ranks_by_reason) {
+    line += (line.empty() ? "" : "; ") + reason;
+    if (of.size() == num_counting) continue;
+    for (std::size_t r = 0; r < of.size(); ++r)
+      line += (r > 0 ? ", " : of.size() == 1 ? " (rank " : " (ranks ") + std::to_string(of[r]);
+    line += ")";
+  }
+  return line;
+}
+
 }  // namespace ferry

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,5 +32,10 @@ void add_reading(const ReportInput& input, const RankCapture& rank, const Counte
 
 /// "absent: cycles, instructions: no PMU (ENOENT)" for each reason that counters from `first` to `last` are absent for.
 std::vector<std::string> describe_absent(const RankCapture& rank, Counter first, Counter last);
+/// "left out: 3 threads: their files would be too many"; nothing if all threads were counted.
+std::optional<std::string> describe_left_out(const RankCapture& rank);
+/// All that was not counted, in one line, each reason once; "" if everything was, or nothing was to be. Where not all ranks
+/// that counted have it for the same reason, they are named.
+std::string describe_uncounted(const std::vector<RankCapture>& ranks);
 
 }  // namespace ferry

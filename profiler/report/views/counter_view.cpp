@@ -1,6 +1,8 @@
 #include <cmath>
 #include <map>
+#include <optional>
 #include <tuple>
+#include <utility>
 
 #include "profiler/report/timeline/step_slices.h"
 #include "profiler/report/views/cells.h"
@@ -75,10 +77,12 @@ std::vector<Table::Cell> make_row(const RankCapture& rank, const Counted& counte
           sums.is_scaled ? name("extrapolated: counters took turns") : none};
 }
 
-/// Rows of a rank, and before them one for each reason that something is absent for.
+/// Rows of a rank, and before them one for each reason that something is absent or left out for.
 void add_rank(const ReportInput& input, const RankCapture& rank, Table& table) {
   const std::vector<std::string> groups = counter_groups(input.timeline);
-  for (const std::string& said : describe_absent(rank, Counter::kCycles, Counter::kSocketMemoryBytes)) {
+  std::vector<std::string> uncounted = describe_absent(rank, Counter::kCycles, Counter::kSocketMemoryBytes);
+  if (std::optional<std::string> left_out = describe_left_out(rank)) uncounted.push_back(*std::move(left_out));
+  for (const std::string& said : uncounted) {
     std::vector<Table::Cell> row(table.columns.size());
     row.front() = int64_t{rank.rank};
     row.back() = said;

@@ -1,10 +1,12 @@
 #include <algorithm>
+#include <string>
 
 #include "profiler/report/lost_time/recording_cost.h"
 #include "profiler/report/lost_time/waiting.h"
 #include "profiler/report/statistics.h"
 #include "profiler/report/timeline/step_slices.h"
 #include "profiler/report/views/cells.h"
+#include "profiler/report/views/counter_sums.h"
 #include "profiler/report/views/views.h"
 
 namespace ferry {
@@ -90,7 +92,8 @@ Table make_run_view(const ReportInput& input) {
       .note =
           "TTFT counts from the arrival of a request, before tokenization; ITL between the ends of its steps; none counts "
           "when the program was busy with itself (aside). "
-          "step_tokens are rows computed in steps that the capture holds; tokens_per_s leaves out the drafts that were wrong."};
+          "step_tokens are rows computed in steps that the capture holds; tokens_per_s leaves out the drafts that were wrong. "
+          "counters: what was not counted, and why."};
   std::vector<Table::Cell> row;
   const auto add = [&](const char* name, Table::Cell cell, int decimals = 0) {
     table.columns.push_back({name, decimals});
@@ -128,6 +131,8 @@ Table make_run_view(const ReportInput& input) {
   add("read_roof_gb_per_s", roof(info.read_bytes_per_s), 2);
   add("compute_roof_gflop_per_s", roof(info.flops_per_s), 1);
   add("profiler_share", find_recording_cost(input).share, 5);
+  const std::string uncounted = describe_uncounted(input.capture.ranks);
+  add("counters", uncounted.empty() ? Table::Cell() : Table::Cell(uncounted));
   table.rows.push_back(std::move(row));
   return table;
 }

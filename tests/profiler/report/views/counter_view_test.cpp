@@ -98,6 +98,37 @@ TEST(CounterView, SaysOnceWhyCountersAreAbsent) {
   EXPECT_EQ(test::text(energy, 0, "says"), "absent: dram_energy: no RAPL zone dram");
 }
 
+TEST(CounterView, ThreadsThatWereLeftOutAreCounted) {
+  test::SmallCapture small = counted_steps();
+  CounterCapture& counters = small.capture.ranks[1].counters;
+  counters.sources = {{Counter::kMinorFaults, "perf", ""}};
+  counters.num_threads_left_out = 3;
+  const Table table = make_counter_view(ReportInput(small.capture));
+  ASSERT_EQ(table.rows.size(), 1U);
+  EXPECT_EQ(test::number(table, 0, "rank"), 1);
+  EXPECT_EQ(test::text(table, 0, "says"), "left out: 3 threads: their files would be too many");
+}
+
+TEST(RunView, SaysInALineWhatWasNotCounted) {
+  test::SmallCapture small = counted_steps();
+  const auto said = [&] {
+    const Table table = make_run_view(ReportInput(small.capture));
+    return test::is_empty(table, 0, "counters") ? "" : test::text(table, 0, "counters");
+  };
+  EXPECT_EQ(said(), "") << "nothing was to be counted";
+  for (RankCapture& rank : small.capture.ranks) {
+    rank.counters.sources = {{Counter::kCycles, "", "no PMU (ENOENT)"},
+                             {Counter::kStalledCycles, "", "no PMU (ENOENT)"},
+                             {Counter::kMinorFaults, "stat", ""}};
+  }
+  EXPECT_EQ(said(), "absent: cycles, stalled_cycles: no PMU (ENOENT)") << "once for all ranks";
+  small.capture.ranks[0].counters.sources.push_back({Counter::kPackageEnergy, "", "no RAPL zone package"});
+  small.capture.ranks[1].counters.num_threads_left_out = 1;
+  EXPECT_EQ(said(),
+            "absent: cycles, stalled_cycles: no PMU (ENOENT); absent: package_energy: no RAPL zone package (rank 0); "
+            "left out: 1 thread: their files would be too many (rank 1)");
+}
+
 TEST(EnergyView, CountsAHostOnceAndDividesByTokens) {
   test::SmallCapture small = counted_steps();
   for (RankCapture& rank : small.capture.ranks) {
