@@ -33,14 +33,16 @@ std::string figure_text(std::optional<double> value) {
 
 std::string percent_text(std::optional<double> share) { return is_known(share) ? figure_text(*share * 100) + " %" : "-"; }
 
-std::string byte_rate_text(std::optional<double> bytes) {
+std::string byte_text(std::optional<double> bytes) {
   if (!is_known(bytes)) return "-";
-  constexpr std::array<const char*, 5> kUnits = {" B/s", " kB/s", " MB/s", " GB/s", " TB/s"};
+  constexpr std::array<const char*, 5> kUnits = {" B", " kB", " MB", " GB", " TB"};
   std::size_t unit = 0;
   double value = *bytes;
   for (; std::abs(value) >= 1000 && unit + 1 < kUnits.size(); ++unit) value /= 1000;
   return figure_text(value) + kUnits[unit];
 }
+
+std::string byte_rate_text(std::optional<double> bytes) { return is_known(bytes) ? byte_text(bytes) + "/s" : "-"; }
 
 std::string seconds_text(std::optional<double> seconds) {
   if (!is_known(seconds)) return "-";

@@ -11,6 +11,7 @@ namespace ferry {
 std::string whole_text(int64_t value);                    // "1,234"
 std::string figure_text(std::optional<double> value);     // "0.52", "41.8", "4,180"
 std::string percent_text(std::optional<double> share);    // "41.8 %" of 0.418
+std::string byte_text(std::optional<double> bytes);       // "12.0 MB"
 std::string byte_rate_text(std::optional<double> bytes);  // "12.0 MB/s", of bytes a second
 std::string seconds_text(std::optional<double> seconds);  // "3.40 ms"
 std::string age_text(double seconds);                     // "2 h 5 min"

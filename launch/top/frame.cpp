@@ -266,8 +266,30 @@ Section workers(const LiveStatus& status, const Screen& screen) {
   return section;
 }
 
-Section drafts(const LiveHistory& history, const Screen& screen) {
+/// What is kept of steps, and how long they take beside those of the day before.
+Section archive(const LiveStatus& status, const Screen& screen) {
+  const LiveStatus::Archive& now = status.archive;
   Section section{.rank = 9, .lines = {}};
+  if (!now.is_on) return section;
+  ItemLines items("archive", screen);
+  items.add(whole_text(now.steps) + " steps, " + byte_text(as_real(now.bytes)));
+  if (now.left_out > 0) items.add("left out " + whole_text(now.left_out), Style::kBad);
+  bool is_known = false;
+  for (const LiveStatus::Drift& drift : now.drift) {
+    if (drift.median_ratio <= 0) continue;
+    const std::string last = drift.p99_ratio > 0 ? ", 99 % " + figure_text(drift.p99_ratio) : "";
+    items.add(
+        drift.phase + (drift.is_alarmed ? " slower: " : " ") + figure_text(drift.median_ratio) + last + " of the day before",
+        drift.is_alarmed ? Style::kBad : Style::kPlain);
+    is_known = true;
+  }
+  if (!is_known) items.add("drift: too few steps to tell", Style::kFaint);
+  section.lines = items.take();
+  return section;
+}
+
+Section drafts(const LiveHistory& history, const Screen& screen) {
+  Section section{.rank = 10, .lines = {}};
   if (history.now().steps.max_drafts == 0) return section;
   ItemLines items("drafts", screen);
   const auto growth = [&](int64_t LiveStatus::Steps::*part, int64_t LiveStatus::Steps::*whole) {
@@ -305,7 +327,7 @@ Section table(int rank, const std::vector<std::vector<std::string>>& rows) {
 }
 
 Section ranks(const LiveStatus& status) {
-  if (status.ranks.empty()) return {.rank = 10, .lines = {}};
+  if (status.ranks.empty()) return {.rank = 11, .lines = {}};
   const double window = status.recent.window_s;
   int64_t all_rows = 0;
   for (const LiveStatus::Rank& rank : status.ranks) all_rows += rank.rows;
@@ -317,11 +339,11 @@ Section ranks(const LiveStatus& status) {
                     byte_rate_text(ratio(as_real(rank.bytes_in), window)), seconds_text(ratio(rank.round_trip_s, exchanges)),
                     percent_text(ratio(rank.wait_s, window))});
   }
-  return table(10, rows);
+  return table(11, rows);
 }
 
 Section open_requests(const LiveStatus& status) {
-  if (status.requests.oldest.empty()) return {.rank = 11, .lines = {}};
+  if (status.requests.oldest.empty()) return {.rank = 12, .lines = {}};
   std::vector<std::vector<std::string>> rows = {{"request", "state", "age", "prompt", "cached", "computed", "made"}};
   for (const LiveStatus::OpenRequest& request : status.requests.oldest) {
     std::string state = request.state;
@@ -330,7 +352,7 @@ Section open_requests(const LiveStatus& status) {
                     whole_text(request.cached_tokens), whole_text(request.computed_tokens),
                     whole_text(request.generated_tokens)});
   }
-  return table(11, rows);
+  return table(12, rows);
 }
 
 int num_lines(const std::vector<Section>& sections) {
@@ -369,17 +391,10 @@ void make_room(std::vector<Section>& sections, int rows) {
 
 std::vector<std::string> draw_frame(const LiveHistory& history, const Screen& screen) {
   const LiveStatus& now = history.now();
-  std::vector<Section> sections = {title(now, screen),
-                                   requests(now, screen),
-                                   tokens(history, screen),
-                                   steps(history, screen),
-                                   phases(now, screen),
-                                   latencies(history, screen),
-                                   cache(now, screen),
-                                   experts(history, screen),
-                                   workers(now, screen),
-                                   drafts(history, screen),
-                                   ranks(now),
+  std::vector<Section> sections = {title(now, screen),     requests(now, screen),    tokens(history, screen),
+                                   steps(history, screen), phases(now, screen),      latencies(history, screen),
+                                   cache(now, screen),     experts(history, screen), workers(now, screen),
+                                   archive(now, screen),   drafts(history, screen),  ranks(now),
                                    open_requests(now)};
   std::erase_if(sections, [](const Section& section) { return section.lines.empty(); });
   const auto is_table = [](const Section& section) { return section.is_table; };

@@ -149,6 +149,7 @@ class TopTest(WatchedJobTest):
         for pattern in patterns:
             self.assertRegex(done.stdout, pattern)
         self.assertNotIn("\x1b", done.stdout)
+        self.assertNotIn("archive", done.stdout)  # no steps are kept
 
     def test_json_is_what_the_route_says(self):
         done = self.once("--json")

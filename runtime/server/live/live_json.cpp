@@ -29,10 +29,12 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(LiveStatus::Transport, layers, b
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(LiveStatus::Cache, blocks, used_blocks, block_tokens, swap_blocks,
                                                 has_prefix_cache, idle_blocks, snapshots, snapshot_bytes, query_tokens,
                                                 cached_tokens, evicted_units, evicted_snapshots, misses)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(LiveStatus::Drift, phase, median_ratio, p99_ratio, is_alarmed)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(LiveStatus::Archive, is_on, steps, bytes, left_out, drift)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(LiveStatus::Distribution, bounds, counts, sum)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(LiveStatus::Seconds, first_token, between_tokens, queue, total)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(LiveStatus, server, requests, tokens, steps, recent, ranks, workers, experts,
-                                                transport, cache, seconds)
+                                                transport, cache, archive, seconds)
 
 namespace {
 

@@ -1,6 +1,7 @@
 #include "runtime/server/live/live_status.h"
 
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "profiler/recent_activity.h"
@@ -136,6 +137,20 @@ LiveStatus::Cache cache_of(const EngineReport& report) {
   return cache;
 }
 
+LiveStatus::Archive archive_of(const std::optional<ArchiveStatus>& kept) {
+  if (!kept) return {};
+  LiveStatus::Archive archive{
+      .is_on = true, .steps = kept->num_kept, .bytes = kept->num_bytes, .left_out = kept->num_left_out, .drift = {}};
+  for (int phase = 0; phase < kNumPhases; ++phase) {
+    const PhaseDrift& drift = kept->drift[static_cast<std::size_t>(phase)];
+    archive.drift.push_back({.phase = phase_name(static_cast<Phase>(phase)),
+                             .median_ratio = drift.median_ratio,
+                             .p99_ratio = drift.p99_ratio,
+                             .is_alarmed = drift.is_alarmed});
+  }
+  return archive;
+}
+
 LiveStatus::Distribution distribution_of(const Histogram& histogram) {
   return {.bounds = {histogram.bounds().begin(), histogram.bounds().end()},
           .counts = {histogram.counts().begin(), histogram.counts().end()},
@@ -169,6 +184,7 @@ LiveStatus make_live_status(const EngineReport& report, const std::vector<OpenRe
                         .wait_s = transport.wait_s,
                         .transport_s = transport.transport_s},
           .cache = cache_of(report),
+          .archive = archive_of(report.archive),
           .seconds = {.first_token = distribution_of(stats.first_token_s),
                       .between_tokens = distribution_of(stats.between_tokens_s),
                       .queue = distribution_of(stats.queue_s),

@@ -109,6 +109,19 @@ struct LiveStatus {
     int64_t evicted_units = 0, evicted_snapshots = 0;
     std::map<std::string, int64_t> misses;  // requests by cache_miss_name()
   };
+  /// How steps of a phase compare with those of the day before; ratios are 0 where there are too few to tell.
+  struct Drift {
+    std::string phase;  // phase_name()
+    double median_ratio = 0, p99_ratio = 0;
+    bool is_alarmed = false;
+  };
+  /// What is kept of steps (--trace-sample).
+  struct Archive {
+    bool is_on = false;            // else nothing is kept
+    int64_t steps = 0, bytes = 0;  // now, on disk
+    int64_t left_out = 0;          // steps that could not be written
+    std::vector<Drift> drift;
+  };
   /// How often values fell between bounds; counts has one more, for those above the last bound.
   struct Distribution {
     std::vector<double> bounds;
@@ -129,6 +142,7 @@ struct LiveStatus {
   Experts experts;
   Transport transport;
   Cache cache;
+  Archive archive;
   Seconds seconds;
 };
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <clocale>
 #include <numeric>
 
@@ -29,6 +30,7 @@ LiveStatus busy(double uptime_s) {
   status.workers = {.by_state = {{"healthy", 7}, {"masked", 1}},
                     .missing = {{.rank = 5, .state = "masked", .reason = "it left"}},
                     .covered_by_coordinator = 1234};
+  status.archive = {.is_on = true, .steps = 31, .bytes = 1000, .left_out = 2, .drift = {{"decode", 1.5, 3.5, true}}};
   status.cache = {.blocks = 1000, .used_blocks = 420, .block_tokens = 16, .has_prefix_cache = true};
   for (uint64_t i = 0; i < 64; ++i) status.requests.oldest.push_back({.number = i, .state = "decoding", .age_s = 3});
   return status;
@@ -59,6 +61,36 @@ TEST_F(Frame, ShowsWhatThereIs) {
         "balancedness 0.93", "12.5 %", "rank 5 masked", "rows of the coordinator 1,234"})
     EXPECT_THAT(text, HasSubstr(part));
   EXPECT_THAT(text, Not(HasSubstr("\x1b"))) << "no colours were allowed";
+}
+
+/// The line of the archive, nothing if there is none.
+std::string archive_line(const LiveStatus::Archive& archive, int columns = 120) {
+  LiveHistory history;
+  LiveStatus status = busy(10);
+  status.archive = archive;
+  history.add(status);
+  const std::vector<std::string> lines = draw_frame(history, {.columns = columns});
+  const auto found = std::ranges::find_if(lines, [](const std::string& line) { return line.starts_with("archive"); });
+  return found == lines.end() ? "" : *found;
+}
+
+TEST_F(Frame, TheArchiveIsALineWhereStepsAreKept) {
+  const LiveStatus::Archive kept{
+      .is_on = true, .steps = 1234, .bytes = 56'700'000, .drift = {{"prefill"}, {"decode", 1.04, 1.21}, {"mixed", 0.98}}};
+  EXPECT_EQ(archive_line(kept),
+            "archive    1,234 steps, 56.7 MB   decode 1.04, 99 % 1.21 of the day before   mixed 0.98 of the day before");
+  LiveStatus::Archive off = kept;
+  off.is_on = false;
+  EXPECT_EQ(archive_line(off), "");
+}
+
+TEST_F(Frame, AnAlarmIsSaidInWords) {
+  const std::string line = archive_line({.is_on = true, .left_out = 3, .drift = {{"decode", 1.5, 3.25, true}}});
+  EXPECT_EQ(line, "archive    0 steps, 0 B   left out 3   decode slower: 1.50, 99 % 3.25 of the day before");
+}
+
+TEST_F(Frame, ADriftThatIsNotKnownYetIsNone) {
+  EXPECT_THAT(archive_line({.is_on = true, .drift = {{"prefill"}, {"decode"}, {"mixed"}}}), HasSubstr("too few steps to tell"));
 }
 
 TEST_F(Frame, FitsEveryScreen) {

@@ -26,7 +26,7 @@ function phases() {
   const { list, show: showFigures } = figureList();
   section.append(window, stack.box, table.frame, list);
   const show = (history) => {
-    const { recent, steps } = history.now;
+    const { archive, recent, steps } = history.now;
     say(window, recent.window_s ? `The last ${seconds(recent.window_s)}.` : "Nothing is recorded (--profile off).");
     const shares = ["prefill", "decode", "mixed"].map((name) => ratio(recent.phases.find((phase) => phase.name === name)?.seconds ?? 0, recent.window_s) ?? 0);
     stack.show([...shares, Math.max(0, 1 - total(shares))]);
@@ -40,6 +40,11 @@ function phases() {
         ["guesses that were right", percent(history.growth((look) => look.steps.drafts_right, tried))],
         ["tokens a step and sequence", figure(history.growth((look) => look.steps.sequence_tokens, (look) => look.steps.sequence_steps))],
         ["time for guessing", percent(history.growth((look) => look.steps.drafting_seconds, (look) => look.steps.seconds))],
+      ] : []),
+      ...(archive?.is_on ? [
+        ["steps in the archive", `${whole.format(archive.steps)}, ${bytes(archive.bytes)}`],
+        ...archive.drift.filter((drift) => drift.median_ratio > 0).map((drift) =>
+          [`${drift.phase} beside the day before`, `${figure(drift.median_ratio)}${drift.is_alarmed ? ", slower" : ""}`]),
       ] : []),
     ]);
   };

@@ -57,6 +57,23 @@ TEST(LiveStatus, TakesOverWhatTheEngineTells) {
   EXPECT_EQ(status.seconds.first_token.counts.size(), status.seconds.first_token.bounds.size() + 1);
 }
 
+TEST(LiveStatus, TellsOfTheArchiveWhereThereIsOne) {
+  const LiveStatus::Archive archive = sample_status().archive;
+  EXPECT_TRUE(archive.is_on);
+  EXPECT_EQ(archive.steps, 31);
+  EXPECT_EQ(archive.bytes, 32);
+  EXPECT_EQ(archive.left_out, 33);
+  ASSERT_EQ(archive.drift.size(), static_cast<std::size_t>(kNumPhases));
+  const LiveStatus::Drift& decode = archive.drift[static_cast<std::size_t>(Phase::kDecode)];
+  EXPECT_EQ(decode.phase, "decode");
+  EXPECT_EQ(decode.median_ratio, 1.5);
+  EXPECT_EQ(decode.p99_ratio, 2.5);
+  EXPECT_TRUE(decode.is_alarmed);
+  EngineReport report = test::sample_report();
+  report.archive.reset();
+  EXPECT_FALSE(make_live_status(report, {}, {}, {}).archive.is_on);
+}
+
 TEST(LiveStatus, HasEveryWorker) {
   const std::vector<LiveStatus::Rank> ranks = sample_status().ranks;
   ASSERT_EQ(ranks.size(), 2U);
