@@ -4,10 +4,12 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "launch/commands.h"
+#include "launch/step_archive.h"
 #include "runtime/base/error.h"
 #include "runtime/coordinator.h"
 #include "runtime/engine.h"
@@ -133,11 +135,13 @@ int run_batch(const Options& options, Cluster& cluster) {
                           limits.http_body_bytes + kAroundBodyBytes);  // before the weights, which take long
   batch::BatchOutput output(options.batch.output, input.fd());
   tell_found(output, options.batch.output.string());
+  const std::unique_ptr<ArchiveKeeper> archive = open_step_archive(options.batch.archive);  // likewise
   Engine engine(options.engine, cluster);
   engine.rehearse();
   const Tokenizer& tokenizer = engine.require_tokenizer();
   const ChatTemplate chat_template = ChatTemplate::load(options.engine.model);
   Coordinator coordinator(engine);
+  keep_steps(coordinator, options.batch.archive, archive.get());
   const Cluster::LossWatch watch(cluster, [&](const std::string& reason) { coordinator.fail(reason); });
   CoordinatorClient client(coordinator, tokenizer, chat_template);
   api::ApiService apis(client, api::make_settings(options.batch.api, options.engine.model.string(), client, limits));

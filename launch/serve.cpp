@@ -10,6 +10,7 @@
 
 #include "launch/commands.h"
 #include "launch/job_front.h"
+#include "launch/step_archive.h"
 #include "profiler/recent_activity.h"
 #include "profiler/recorder.h"
 #include "runtime/base/error.h"
@@ -36,7 +37,6 @@
 #include "runtime/server/profile_control.h"
 #include "runtime/server/profile_routes.h"
 #include "runtime/text/chat_template.h"
-#include "runtime/trace/archive_keeper.h"
 #include "runtime/version.h"
 
 namespace ferry {
@@ -117,18 +117,6 @@ class Tracing {
   std::optional<SpanExporter> exporter_;
   std::optional<RequestSpans> spans_;
 };
-
-/// Where one step in many is kept, and all that stand out; nothing if none is wanted.
-std::unique_ptr<ArchiveKeeper> open_archive(const ServeOptions& options) {
-  if (options.trace_sample == 0) return nullptr;
-  return std::make_unique<ArchiveKeeper>(*options.trace_dir / "archive", options.trace_sample_bytes);
-}
-
-void keep_steps(Coordinator& coordinator, const ServeOptions& options, ArchiveKeeper* archive) {
-  if (archive == nullptr) return;
-  coordinator.set_step_sink(archive);
-  coordinator.between_steps([&](Engine& engine) { engine.trace().sample_steps(options.trace_sample); });
-}
 
 EngineReport report_of(const Coordinator& coordinator, const Tracing& tracing, const ArchiveKeeper* archive) {
   return {.load = coordinator.load(),
@@ -233,7 +221,7 @@ int run_serve(const Options& given, Cluster& cluster) {
   check_tls(given_access);  // before the weights, which take long
   const std::string& otlp = options.serve.otlp_endpoint;
   const std::string spans_url = otlp.empty() ? "" : traces_url("--otlp-traces-endpoint", otlp);
-  const std::unique_ptr<ArchiveKeeper> archive = open_archive(options.serve);  // likewise
+  const std::unique_ptr<ArchiveKeeper> archive = open_step_archive(options.serve.archive);  // likewise
   raise_descriptor_limit();
   Engine engine(options.engine, cluster);
   engine.rehearse();
@@ -241,13 +229,14 @@ int run_serve(const Options& given, Cluster& cluster) {
   const ChatTemplate chat_template = ChatTemplate::load(options.engine.model);
   Tracing tracing(spans_url, options.serve, engine.model_info());
   Coordinator coordinator(engine);
-  keep_steps(coordinator, options.serve, archive.get());
+  keep_steps(coordinator, options.serve.archive, archive.get());
   const Cluster::LossWatch watch(cluster, [&](const std::string& reason) { coordinator.fail(reason); });
   CoordinatorClient client(coordinator, tokenizer, chat_template, tracing.spans());
   CoordinatorCaptures captures(coordinator);
   ExitGuard starting;  // libraries that get no memory or thread half-way may wait for themselves for ever
   starting.end_within(kServersStart, "ferry: error: the ports are not open after 20 s: memory or threads may have run out");
-  ProfileControl profile(captures, options.serve.trace_dir.value_or("traces"), options.serve.trace_dir.has_value());
+  ProfileControl profile(captures, options.serve.archive.trace_dir.value_or("traces"),
+                         options.serve.archive.trace_dir.has_value());
   const api::ApiSettings settings = api::make_settings(options.serve.api, options.engine.model.string(), client, limits);
   GrpcServer server(
       {.address = options.serve.grpc_address,

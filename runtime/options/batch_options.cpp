@@ -22,6 +22,13 @@ void add_batch_options(CLI::App& app, BatchOptions& options) {
                  "lines that are worked on at once, which bounds memory; default twice --max-seqs")
       ->check(integer_in(1, 1 << 16));
   add_api_options(app, options.api);
+  add_step_archive_options(app, options.archive, "folder for the steps that --trace-sample keeps");
+}
+
+std::string check_together(const BatchOptions& options, const EngineOptions& engine) {
+  if (options.archive.trace_dir && options.archive.trace_sample == 0)
+    return "--trace-dir without --trace-sample; allowed: with the steps that are to be kept there";
+  return check_together(options.archive, engine);
 }
 
 }  // namespace ferry

@@ -11,6 +11,7 @@
 #include "runtime/base/cache_folder.h"
 #include "runtime/options/refusals.h"
 #include "runtime/options/scheduling_options.h"
+#include "runtime/options/step_archive_options.h"
 #include "runtime/version.h"
 
 namespace ferry {
@@ -33,6 +34,9 @@ void add_all_bench_options(CLI::App& sub, Options& o) {
   add_bench_options(sub, o.bench);
   add_measured_speculation(sub, o.engine);
   add_capture_folder(sub, o.engine);
+  add_refused_trace_sample(sub,
+                           "bench times steps back to back, and collecting kept ones would be part of what it times; allowed: "
+                           "--trace DIR, which has every step, or ferry batch and ferry serve");
 }
 
 /// All commands, but options only for those whose name occurs in `arguments`: making them takes longer than parsing.
@@ -137,9 +141,9 @@ std::string check_together(const Options& o) {
     case Command::kFront: return check_together(o.front);
     case Command::kPlan: return check_together(o.plan, o.engine);
     case Command::kBench: return check_together(o.bench, o.engine);
+    case Command::kBatch: return check_together(o.batch, o.engine);
     case Command::kBenchCompare:
     case Command::kDump:
-    case Command::kBatch:
     case Command::kInspect:
     case Command::kTrace:
     case Command::kDevices:

@@ -28,17 +28,9 @@ void add_serve_options(CLI::App& app, ServeOptions& options) {
   app.add_option("--http", options.http_address,
                  "HOST:PORT for OpenAI's and Anthropic's APIs, a page that shows the job at /, GET /health and /metrics, POST "
                  "/start_profile and /stop_profile, or off; default 127.0.0.1:8000");
-  app.add_option_function<std::string>(
-      "--trace-dir", [&options](const std::string& folder) { options.trace_dir = folder; },
+  add_step_archive_options(
+      app, options.archive,
       "folder that all captures stay below (default traces); if given, also for the last steps before a rank was lost");
-  app.add_option(
-         "--trace-sample", options.trace_sample,
-         "keep one step in so many with all that its ranks record of it, and every step that stands out, in archive/ below "
-         "--trace-dir, for ferry trace archive; default: none")
-      ->check(integer_in(1, 1'000'000'000));
-  app.add_option("--trace-sample-bytes", options.trace_sample_bytes,
-                 "bytes of steps to keep, with --trace-sample: old ones are thinned out; default 256MiB")
-      ->transform(size_in(int64_t{1} << 20, int64_t{1} << 44, "1MiB to 16TiB"));
   app.add_option("--otlp-traces-endpoint", options.otlp_endpoint,
                  "http[s]://HOST[:PORT][/PATH] of a collector that gets a span of each request, as OTLP's JSON; without a path "
                  "/v1/traces; the environment's OTEL_SERVICE_NAME names the service (ferry); default: none")
@@ -58,10 +50,7 @@ void add_serve_options(CLI::App& app, ServeOptions& options) {
 std::string check_together(const ServeOptions& options, const EngineOptions& engine) {
   if (engine.sharing.coordinators > 1 && options.http_address == "off")
     return "--http off with --coordinators; allowed: HOST:PORT";
-  if (options.trace_sample > 0 && !options.trace_dir)
-    return "--trace-sample without --trace-dir; allowed: with a folder for the steps that are kept";
-  if (options.trace_sample > 0 && engine.profile == "off")
-    return "--trace-sample with --profile off, which records nothing; allowed: --profile 0, 1 or 2";
+  if (std::string complaint = check_together(options.archive, engine); !complaint.empty()) return complaint;
   if (std::string complaint = check_listeners(options, engine); !complaint.empty()) return complaint;
   return check_together(options.access);
 }

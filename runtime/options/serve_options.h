@@ -1,13 +1,11 @@
 #pragma once
 
-#include <cstdint>
-#include <filesystem>
-#include <optional>
 #include <string>
 
 #include "runtime/options/access_options.h"
 #include "runtime/options/api_options.h"
 #include "runtime/options/server_limits.h"
+#include "runtime/options/step_archive_options.h"
 
 namespace CLI {
 class App;
@@ -17,10 +15,8 @@ namespace ferry {
 
 struct ServeOptions {
   std::string grpc_address = "127.0.0.1:50051";
-  std::string http_address = "127.0.0.1:8000";      // "off": no HTTP
-  std::optional<std::filesystem::path> trace_dir;   // that captures stay below; if given, also for a lost rank's last steps
-  int64_t trace_sample = 0;                         // one step in so many is kept; 0: none
-  int64_t trace_sample_bytes = int64_t{256} << 20;  // of kept steps on disk
+  std::string http_address = "127.0.0.1:8000";  // "off": no HTTP
+  StepArchiveOptions archive;                   // captures stay below its folder; if given, also a lost rank's last steps
   double drain_timeout_s = 30;
   AccessOptions access;
   ApiOptions api;

@@ -74,6 +74,18 @@ class BatchTest(unittest.TestCase):
             self.assertLess(time.monotonic(), end)
             time.sleep(0.01)
 
+    def test_steps_are_kept_as_a_servers_are(self):
+        self.write(some_requests(12, max_tokens=60))
+        traces = self.folder / "traces"
+        self.run_batch("--trace-dir", traces, "--trace-sample", 5, ranks=3)
+        kept = subprocess.run([FERRY, "trace", "archive", traces, "--last", "1h", "--json"], capture_output=True, text=True, timeout=SECONDS)
+        self.assertEqual(kept.returncode, 0, kept.stderr)
+        self.assertGreater(json.loads(kept.stdout)["num_kept"], 5)
+        segments = sorted((traces / "archive").glob("*-sample.ferryseg"))
+        report = subprocess.run([FERRY, "trace", "report", segments[-1]], capture_output=True, text=True, timeout=SECONDS)
+        self.assertIn("GroupedMatmul", report.stdout)
+        self.assertIn("rank 2", report.stdout)
+
     def test_answers_are_those_of_a_server_and_of_any_number_of_ranks(self):
         requests = some_requests(12)
         self.write(requests)

@@ -182,6 +182,10 @@ class ArchiveTest(ferry_job.JobTest):
         self.assertGreater(int(kept[1]), 5)
         self.assertRegex(text, r'ferry:step_drift_ratio\{[^}]*phase="decode"[^}]*quantile="0.5"')
         self.assertRegex(text, r'ferry:step_drift_alarm\{[^}]*phase="decode"\} 0')
+        frame = ferry("top", job.http_address, "--once", "--interval", "0.2")
+        shown = re.search(r"^archive +([\d,]+) steps, [\d.,]+ [kM]?B   drift: too few steps to tell$", frame, re.MULTILINE)
+        self.assertIsNotNone(shown, frame)
+        self.assertGreaterEqual(int(shown[1]), int(kept[1]))
 
     def test_questions_that_cannot_be_are_refused(self):
         for arguments in (["--at", "25:00"], ["--last", "1w"], ["--at", "03:12", "--last", "1h"], ["--phase", "sleep"], ["--slowest", "0"]):

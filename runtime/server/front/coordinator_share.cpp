@@ -25,7 +25,7 @@ Options share_of(Options options, const CoordinatorSeat& seat) {
   const std::string host = has_tls ? "127.0.0.1" : seat.host;
   serve.http_address = behind("--http", serve.http_address, 1 + index, host);
   serve.grpc_address = behind("--grpc", serve.grpc_address, 1 + index, host);
-  if (serve.trace_dir) *serve.trace_dir /= "coordinator-" + std::to_string(index);
+  if (serve.archive.trace_dir) *serve.archive.trace_dir /= "coordinator-" + std::to_string(index);
   std::string& elastic = options.engine.elastic.address;
   if (elastic.starts_with("unix:")) {
     elastic += "-" + std::to_string(index);

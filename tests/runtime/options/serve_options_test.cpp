@@ -35,7 +35,7 @@ TEST(Options, DefaultsOfServe) {
   EXPECT_FALSE(options.engine.check_weights);
   EXPECT_EQ(options.serve.grpc_address, "127.0.0.1:50051");
   EXPECT_EQ(options.serve.http_address, "127.0.0.1:8000");
-  EXPECT_FALSE(options.serve.trace_dir.has_value());
+  EXPECT_FALSE(options.serve.archive.trace_dir.has_value());
   EXPECT_EQ(options.serve.drain_timeout_s, 30);
 }
 
@@ -47,16 +47,35 @@ TEST(Options, Serve) {
 }
 
 TEST(Options, OneStepInSoManyIsKeptInAFolder) {
-  EXPECT_EQ(accept(line("serve", {})).serve.trace_sample, 0);
-  const ServeOptions serve =
-      accept(line("serve", {"--trace-dir", "d", "--trace-sample", "100", "--trace-sample-bytes", "2MiB"})).serve;
-  EXPECT_EQ(serve.trace_sample, 100);
-  EXPECT_EQ(serve.trace_sample_bytes, int64_t{2} << 20);
-  EXPECT_EQ(accept(line("serve", {"--trace-dir", "d", "--trace-sample", "1"})).serve.trace_sample_bytes, int64_t{256} << 20);
-  refuse(line("serve", {"--trace-sample", "100"}), {"--trace-sample without --trace-dir", "allowed"});
-  refuse(line("serve", {"--trace-dir", "d", "--trace-sample", "0"}), {"--trace-sample", "'0'", "1 to"});
-  refuse(line("serve", {"--trace-dir", "d", "--trace-sample", "9", "--profile", "off"}), {"--trace-sample", "--profile off"});
-  refuse(line("serve", {"--trace-dir", "d", "--trace-sample", "9", "--trace-sample-bytes", "1KiB"}), {"1MiB to 16TiB"});
+  const auto archive_of = [](const std::string& command, const Options& options) {
+    return command == "serve" ? options.serve.archive : options.batch.archive;
+  };
+  for (const std::string command : {"serve", "batch"}) {
+    const auto with = [&](const std::vector<std::string>& options) {
+      std::vector<std::string> all = line(command, options);
+      if (command == "batch") all.insert(all.end(), {"in.jsonl", "out.jsonl"});
+      return all;
+    };
+    EXPECT_EQ(archive_of(command, accept(with({}))).trace_sample, 0);
+    const StepArchiveOptions archive =
+        archive_of(command, accept(with({"--trace-dir", "d", "--trace-sample", "100", "--trace-sample-bytes", "2MiB"})));
+    EXPECT_EQ(archive.trace_dir, "d");
+    EXPECT_EQ(archive.trace_sample, 100);
+    EXPECT_EQ(archive.trace_sample_bytes, int64_t{2} << 20);
+    EXPECT_EQ(archive_of(command, accept(with({"--trace-dir", "d", "--trace-sample", "1"}))).trace_sample_bytes,
+              int64_t{256} << 20);
+    refuse(with({"--trace-sample", "100"}), {"--trace-sample without --trace-dir", "allowed"});
+    refuse(with({"--trace-dir", "d", "--trace-sample", "0"}), {"--trace-sample", "'0'", "1 to"});
+    refuse(with({"--trace-dir", "d", "--trace-sample", "9", "--profile", "off"}), {"--trace-sample", "--profile off"});
+    refuse(with({"--trace-dir", "d", "--trace-sample", "9", "--trace-sample-bytes", "1KiB"}), {"1MiB to 16TiB"});
+  }
+  EXPECT_EQ(accept(line("serve", {"--trace-dir", "d"})).serve.archive.trace_dir, "d") << "captures stay below it";
+  refuse(line("batch", {"--trace-dir", "d", "in.jsonl", "out.jsonl"}), {"--trace-dir without --trace-sample", "allowed"});
+}
+
+TEST(Options, BenchKeepsNoStepsAndSaysWhy) {
+  refuse(line("bench", {"--trace-sample", "100"}),
+         {"--trace-sample", "bench times steps back to back", "allowed: --trace DIR"});
 }
 
 TEST(Options, PortsOfServeAreHostPort) {

@@ -12,7 +12,7 @@ Options given() {
   Options options;
   options.serve.http_address = "127.0.0.1:8000";
   options.serve.grpc_address = "[::1]:50051";
-  options.serve.trace_dir = "traces";
+  options.serve.archive.trace_dir = "traces";
   options.engine.elastic.address = "node0:29750";
   options.engine.expert_load = "loads";
   return options;
@@ -22,7 +22,7 @@ TEST(CoordinatorShare, OneAloneHasAllAsItIs) {
   const Options share = share_of(given(), {});
   EXPECT_EQ(share.serve.http_address, "127.0.0.1:8000");
   EXPECT_EQ(share.engine.expert_load, "loads");
-  EXPECT_EQ(share.serve.trace_dir, "traces");
+  EXPECT_EQ(share.serve.archive.trace_dir, "traces");
 }
 
 TEST(CoordinatorShare, PortsComeBehindTheJobs) {
@@ -31,14 +31,14 @@ TEST(CoordinatorShare, PortsComeBehindTheJobs) {
   EXPECT_EQ(first.serve.grpc_address, "[::1]:50052");
   EXPECT_EQ(first.engine.elastic.address, "node0:29750") << "nobody else has it";
   EXPECT_EQ(first.engine.expert_load, "loads");
-  EXPECT_EQ(first.serve.trace_dir, "traces/coordinator-0");
+  EXPECT_EQ(first.serve.archive.trace_dir, "traces/coordinator-0");
 
   const Options second = share_of(given(), {.index = 1, .count = 2, .host = ""});
   EXPECT_EQ(second.serve.http_address, "127.0.0.1:8002");
   EXPECT_EQ(second.serve.grpc_address, "[::1]:50053");
   EXPECT_EQ(second.engine.elastic.address, "node0:29751");
   EXPECT_EQ(second.engine.expert_load, "loads.1");
-  EXPECT_EQ(second.serve.trace_dir, "traces/coordinator-1");
+  EXPECT_EQ(second.serve.archive.trace_dir, "traces/coordinator-1");
 }
 
 TEST(CoordinatorShare, OnSeveralHostsEachListensWhereOthersReachIt) {
@@ -50,12 +50,12 @@ TEST(CoordinatorShare, OnSeveralHostsEachListensWhereOthersReachIt) {
 TEST(CoordinatorShare, WhatIsOffOrChosenBySystemStaysSo) {
   Options options = given();
   options.serve.grpc_address = "127.0.0.1:0";
-  options.serve.trace_dir.reset();
+  options.serve.archive.trace_dir.reset();
   options.engine.elastic.address = "unix:here";
   options.engine.expert_load.clear();
   const Options share = share_of(options, {.index = 3, .count = 4, .host = ""});
   EXPECT_EQ(share.serve.grpc_address, "127.0.0.1:0");
-  EXPECT_FALSE(share.serve.trace_dir);
+  EXPECT_FALSE(share.serve.archive.trace_dir);
   EXPECT_EQ(share.engine.elastic.address, "unix:here-3");
   EXPECT_TRUE(share.engine.expert_load.empty());
 }
