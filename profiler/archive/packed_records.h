@@ -8,12 +8,12 @@
 #include <vector>
 
 // Ranks' parts of a capture, packed: of each part the bytes at the same place of 32 (a SpanRecord) lie side by side, for those
-// of neighbouring records are alike; all parts one behind another are one zlib stream (RFC 1950). Measured on captures of four
-// ranks that is a fifth to a sixth of the bytes, where zlib alone leaves more than a quarter.
+// of neighbouring records are alike; all parts one behind another are one zlib stream (RFC 1950). Measured on kept steps of a
+// job of four ranks: 26 kB become 7 kB.
 
 namespace ferry {
 
-/// Takes a hundredth of a second for 2 MB: not for a thread that steps.
+/// Some 60 microseconds for a step of 26 kB, a hundredth of a second for 2 MB: not for a thread that steps.
 std::string pack_parts(const std::vector<std::vector<std::byte>>& parts);
 
 /// The parts, which have `sizes` bytes. What comes out is bounded by these before anything is unpacked, and these by what zlib

@@ -49,7 +49,7 @@ void CounterRecorder::begin(std::span<const int64_t> tids, std::size_t max_readi
 
 bool CounterRecorder::open_next(uint64_t now) {
   std::unique_lock lock(mutex_);
-  if (!is_running_ || is_counting()) return false;
+  if (!is_running_ || is_counting() || opening_ != 0) return false;
   if (!waiting_.empty()) return open_thread(lock, now);
   open_machine(lock, now);
   return false;
@@ -66,7 +66,9 @@ bool CounterRecorder::open_thread(std::unique_lock<std::mutex>& lock, uint64_t n
   ThreadCounters counters(tid, now);
   lock.lock();
   if (!is_running_ || number != num_begun_) return false;
-  if (std::exchange(opening_, 0) == tid) add_counters(std::move(counters));  // else the thread has ended meanwhile
+  if (opening_ != tid) return true;  // the thread has ended meanwhile
+  opening_ = 0;
+  add_counters(std::move(counters));
   return true;
 }
 

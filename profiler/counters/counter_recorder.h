@@ -28,8 +28,8 @@ class CounterRecorder {
   /// Threads and the machine are to be counted, in a quarter of the files that the process may have open. At most
   /// `max_readings` are kept; their memory is taken here.
   void begin(std::span<const int64_t> tids, std::size_t max_readings);
-  /// Opens the counters of the next thread, or of the machine; they count from `now` on. False once all are open, or there is
-  /// nothing to be counted any more.
+  /// Opens the counters of the next thread, or of the machine; they count from `now` on. False once all are open, another
+  /// thread is at it, or there is nothing to be counted any more.
   bool open_next(uint64_t now);
   /// Counts a further thread from now on, or one no more that ends, if a capture runs.
   void add_thread(int64_t tid, uint64_t now);

@@ -77,7 +77,7 @@ class BatchTest(unittest.TestCase):
     def test_steps_are_kept_as_a_servers_are(self):
         self.write(some_requests(12, max_tokens=60))
         traces = self.folder / "traces"
-        self.run_batch("--trace-dir", traces, "--trace-sample", 5, ranks=3)
+        self.run_batch("--trace-dir", traces, "--trace-sample", 2, ranks=3)
         kept = subprocess.run([FERRY, "trace", "archive", traces, "--last", "1h", "--json"], capture_output=True, text=True, timeout=SECONDS)
         self.assertEqual(kept.returncode, 0, kept.stderr)
         self.assertGreater(json.loads(kept.stdout)["num_kept"], 5)
