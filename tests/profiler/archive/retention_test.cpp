@@ -73,6 +73,27 @@ TEST(Retention, AnomaliesOutliveAFloodOfSamples) {
   }
 }
 
+TEST(Retention, ClassesThatAllWantMoreHaveAHalfAndAQuarterEach) {
+  constexpr int64_t kBytes = 1000, kMaxBytes = 400 * kBytes;
+  std::vector<KeptSize> steps;
+  for (int64_t i = 0; i < 50 * 40; ++i) {  // in each of fifty hours four slow steps, sixteen others and twenty anomalies
+    const int64_t place = i % 40;
+    steps.push_back({.time_ns = kStart + i / 40 * kHour + place * kSecond,
+                     .why = place < 20 ? KeptFor::kSample : KeptFor::kLong,
+                     .seconds = place < 4 ? 1.0 : 0.001,
+                     .bytes = kBytes});
+  }
+  const std::vector<std::size_t> dropped = choose_to_drop(steps, kMaxBytes, steps.back().time_ns);
+  int64_t num_slow = 0, num_others = 0, num_anomalies = 0;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    if (std::ranges::binary_search(dropped, i)) continue;
+    (is_anomaly(steps[i].why) ? num_anomalies : steps[i].seconds > 0.1 ? num_slow : num_others) += 1;
+  }
+  EXPECT_NEAR(static_cast<double>(num_anomalies), 0.5 * 400 * kAfterThinning, 2);
+  EXPECT_NEAR(static_cast<double>(num_slow), 0.25 * 400 * kAfterThinning, 2);
+  EXPECT_NEAR(static_cast<double>(num_others), 0.25 * 400 * kAfterThinning, 2);
+}
+
 TEST(Retention, SamplesOutliveAFloodOfAnomalies) {
   std::mt19937 random(3);
   Kept kept{.max_bytes = int64_t{1} << 20, .steps = {}};

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "profiler/archive/archive_query.h"
+#include "profiler/archive/joined_steps.h"
 #include "profiler/report/timeline/report_input.h"
 #include "runtime/base/error.h"
 #include "tests/profiler/archive/kept_steps.h"
@@ -339,6 +340,30 @@ TEST_F(StepArchiveTest, ChosenStepsAreOneCaptureOfEachStepOnce) {
   EXPECT_EQ(input.timeline.num_causality_violations, 0);
   const Capture one = make_kept_step(0, kNow).capture;
   EXPECT_EQ(capture.info.expert_tokens[0][0], 4 * one.info.expert_tokens[0][0]);
+}
+
+TEST(JoinedSteps, AStepThatTwoHaveIsThereOnce) {
+  const Capture sample = make_kept_step(100, kNow).capture;
+  Capture anomaly = make_kept_step(200, kNow).capture;  // with the step before it
+  for (std::size_t r = 0; r < anomaly.ranks.size(); ++r) {
+    anomaly.ranks[r].begin = sample.ranks[r].begin + 1;
+    for (std::size_t t = 0; t < anomaly.ranks[r].threads.size(); ++t) {
+      const std::vector<SpanRecord>& before = sample.ranks[r].threads[t].records;
+      std::vector<SpanRecord>& records = anomaly.ranks[r].threads[t].records;
+      records.insert(records.begin(), before.begin(), before.end());
+    }
+  }
+  const auto count = [](const Capture& capture, uint32_t step) {
+    int64_t num_records = 0;
+    for (const RankCapture& rank : capture.ranks)
+      for (const ThreadCapture& thread : rank.threads)
+        num_records += std::ranges::count(thread.records, step, &SpanRecord::step);
+    return num_records;
+  };
+  const Capture joined = join_steps({sample, anomaly});
+  EXPECT_EQ(count(joined, 100), count(sample, 100));
+  EXPECT_EQ(count(joined, 200), count(anomaly, 200));
+  EXPECT_EQ(ReportInput(joined).timeline.steps.size(), 2U);
 }
 
 TEST_F(StepArchiveTest, QuestionsFindWhatTheyAreAbout) {
