@@ -8,7 +8,6 @@
 #include <fstream>
 #include <iterator>
 #include <new>
-#include <system_error>
 #include <utility>
 
 #include "profiler/span.h"
@@ -25,7 +24,6 @@ thread_local constinit uint64_t chain_end = kNoChain;
 namespace {
 
 constexpr std::chrono::milliseconds kDrainPeriod{20};  // a ring holds far more than a thread records in this time
-constexpr int kPreparerNice = 10;                      // the steps that are being recorded go first
 constexpr int64_t kSectionShare = 8;                   // of a capture's bound, for counters and for memory each
 
 /// Ends a thread's registration with the thread.
@@ -428,9 +426,16 @@ RankCapture Recorder::describe() const {
 
 /// As long as the capture of this number runs.
 void Recorder::run_drain(uint64_t number) {
-  std::thread preparer = start_preparing();
+  const SpanCost cost = measure_span_cost();
   std::unique_lock lock(mutex_);
+  note_span_cost(cost.alone, cost.chained);
   const auto runs = [&] { return is_capturing_ && number == num_captures_; };
+  for (bool has_opened = true; has_opened && runs();) {
+    lock.unlock();
+    has_opened = counters_.open_next(now_ticks());
+    lock.lock();
+    if (runs()) drain();
+  }
   while (runs()) {
     if (memory_.is_due()) {
       memory_.sample(memory_account_, memory_of_trace(), now_ticks());
@@ -439,25 +444,6 @@ void Recorder::run_drain(uint64_t number) {
     stopped_.wait_for(lock, kDrainPeriod);
     if (runs()) drain();
   }
-  lock.unlock();
-  if (preparer.joinable()) preparer.join();
-}
-
-/// What a capture needs and no step has to wait for: what spans cost, and open counters. Where there is no thread for it, there
-/// is neither.
-std::thread Recorder::start_preparing() try {
-  return std::thread([this] {
-    setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kPreparerNice);
-    const SpanCost cost = measure_span_cost();
-    {
-      const std::scoped_lock lock(mutex_);
-      note_span_cost(cost.alone, cost.chained);
-    }
-    while (counters_.open_next(now_ticks())) {
-    }
-  });
-} catch (const std::system_error&) {
-  return {};
 }
 
 /// Rings as far as they were written, and what the capture has. Under mutex_.

@@ -74,8 +74,8 @@ class Recorder {
   void set_step_level(TraceLevel level);
 
   /// Begins a capture, which takes the calling thread some microseconds: counters are opened, and the cost of a span is
-  /// measured, by a thread of the recorder's at low priority. Throws Error{kFailedPrecondition} if one runs, and what the
-  /// system throws that has no memory or no thread for it; then none runs.
+  /// measured, by the recorder's thread. Throws Error{kFailedPrecondition} if one runs, and what the system throws that has no
+  /// memory or no thread for it; then none runs.
   void start(const CaptureOptions& options);
   /// Ends the capture and hands it over; rank, alignment and expert counts are the caller's to fill in. Throws
   /// Error{kFailedPrecondition} if none runs, and std::bad_alloc if there is no memory for it; then it is given up.
@@ -138,7 +138,6 @@ class Recorder {
   void apply_level();
   std::unique_ptr<StackSampler> sample_threads();
   void run_drain(uint64_t number);
-  std::thread start_preparing();
   void drain();
   std::size_t keep(ThreadTrace& thread, std::span<const SpanRecord> records);
   RankCapture collect();
