@@ -248,7 +248,8 @@ BenchRow Bench::measure(const BenchCase& what, double num_steps, const Work& wor
                .work = work * (1 / timed.tokens),
                .roofs = probe_roofs(step_bytes),
                .warm_up = {},
-               .transport = {}};
+               .transport = {},
+               .recording = {}};
   {
     const Span section(Zone::kSection, what.size, pack_section(SectionRole::kWarmUp, what.phase));
     row.warm_up = ferry::warm_up(kWarmUpLimits, [&] { return warm_up.warm_up_run(); });
@@ -261,6 +262,8 @@ BenchRow Bench::measure(const BenchCase& what, double num_steps, const Work& wor
     row.tokens_per_s = summarise(std::move(rates));
   }
   row.transport = engine_.dispatcher().transport_count() - count_before;
+  if (o_.recording_pairs > 0)
+    row.recording = measure_recording_cost(engine_, trace_level(options_), o_.recording_pairs, [&] { return timed.rate(); });
   const auto probe_again = [&] { row.roofs = best_of(row.roofs, probe_roofs(step_bytes)); };
   probe_again();
   for (int probes = 2; probes < kMostProbes && !row.is_possible(); ++probes) probe_again();

@@ -55,6 +55,7 @@ void print_bench_row(const BenchRow& row) {
               100 * share.flops, row.roofs.mixed_flops_per_s(row.work) * 1e-9, row.is_possible() ? "" : "   IMPOSSIBLE");
   std::printf("   %lld runs%s\n", static_cast<long long>(row.warm_up.num_runs), row.warm_up.is_steady ? "" : ", NOT STEADY");
   print_transport(row.transport);
+  if (row.recording) print_recording_cost(*row.recording);
   std::fflush(stdout);
 }
 
@@ -64,20 +65,23 @@ ordered_json sample_json(const Sample& sample) {
 
 ordered_json bench_row_json(const BenchRow& row) {
   const RoofShare share = row.share();
-  return {{row.what.phase == Phase::kPrefill ? "prompt_tokens" : "sequences", row.what.size},
-          {"name", row.what.name()},
-          {"depth", row.what.depth},
-          {"tokens_per_s", sample_json(row.tokens_per_s)},
-          {"bytes_per_token", row.work.bytes},
-          {"flops_per_token", row.work.all_flops()},
-          {"read_bytes_per_s", row.roofs.read_bytes_per_s},
-          {"flops_per_s", row.roofs.mixed_flops_per_s(row.work)},
-          {"share_of_read", share.read},
-          {"share_of_flops", share.flops},
-          {"share_of_roof", share.nearer()},
-          {"is_possible", row.is_possible()},
-          {"warm_up", {{"runs", row.warm_up.num_runs}, {"seconds", row.warm_up.seconds}, {"is_steady", row.warm_up.is_steady}}},
-          {"transport_per_layer", transport_json(row.transport)}};
+  ordered_json json = {
+      {row.what.phase == Phase::kPrefill ? "prompt_tokens" : "sequences", row.what.size},
+      {"name", row.what.name()},
+      {"depth", row.what.depth},
+      {"tokens_per_s", sample_json(row.tokens_per_s)},
+      {"bytes_per_token", row.work.bytes},
+      {"flops_per_token", row.work.all_flops()},
+      {"read_bytes_per_s", row.roofs.read_bytes_per_s},
+      {"flops_per_s", row.roofs.mixed_flops_per_s(row.work)},
+      {"share_of_read", share.read},
+      {"share_of_flops", share.flops},
+      {"share_of_roof", share.nearer()},
+      {"is_possible", row.is_possible()},
+      {"warm_up", {{"runs", row.warm_up.num_runs}, {"seconds", row.warm_up.seconds}, {"is_steady", row.warm_up.is_steady}}},
+      {"transport_per_layer", transport_json(row.transport)}};
+  if (row.recording) json["recording_cost"] = recording_cost_json(*row.recording);
+  return json;
 }
 
 }  // namespace ferry

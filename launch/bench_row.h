@@ -2,8 +2,10 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 
+#include "launch/recording_cost.h"
 #include "launch/roof_share.h"
 #include "launch/sample.h"
 #include "launch/warm_up.h"
@@ -31,7 +33,8 @@ struct BenchRow {
   Work work;  // of a token
   Roofs roofs;
   WarmUp warm_up;
-  TransportCount transport;  // of all repetitions
+  TransportCount transport;                // of all repetitions
+  std::optional<RecordingCost> recording;  // if that was asked for
 
   RoofShare share() const { return share_of_roof(work, tokens_per_s.median, roofs); }
   bool is_possible() const { return share().nearer() <= kMostShare; }

@@ -1,7 +1,9 @@
 #include "launch/traced_run.h"
 
+#include <chrono>
 #include <cstdio>
 #include <utility>
+#include <vector>
 
 #include "profiler/export/capture_files.h"
 #include "profiler/recorder.h"
@@ -9,11 +11,21 @@
 #include "runtime/base/error.h"
 
 namespace ferry {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+}  // namespace
+
+TraceLevel trace_level(const Options& options) {
+  return options.engine.profile == "2" ? TraceLevel::kThreads : TraceLevel::kOperators;
+}
 
 void start_trace(Engine& engine, const Options& options) {
   recorder().register_thread("engine");
-  engine.trace().start({.level = options.engine.profile == "2" ? TraceLevel::kThreads : TraceLevel::kOperators,
-                        .routing = options.engine.trace_routing});
+  engine.trace().start({.level = trace_level(options), .routing = options.engine.trace_routing});
 }
 
 Capture finish_trace(Engine& engine) {
@@ -23,6 +35,31 @@ Capture finish_trace(Engine& engine) {
   std::optional<Capture> capture = engine.trace().take();
   if (!capture) throw Error(ErrorCode::kInternal, "the capture did not come to an end");
   return std::move(*capture);
+}
+
+RecordingCost measure_recording_cost(Engine& engine, TraceLevel level, int64_t num_pairs, const std::function<double()>& rate) {
+  constexpr double kSettleSeconds = 0.1, kWindowSeconds = 0.4;
+  recorder().register_thread("engine");
+  const auto seconds_each = [&](double seconds) {
+    double sum = 0;
+    int64_t runs = 0;
+    for (const auto begin = Clock::now(); runs == 0 || since(begin) < seconds; ++runs) sum += 1 / rate();
+    return sum / static_cast<double>(runs);
+  };
+  const auto window = [&](bool is_recorded) {
+    if (is_recorded) engine.trace().start({.level = level});
+    seconds_each(kSettleSeconds);
+    const double found = seconds_each(kWindowSeconds);
+    if (is_recorded) finish_trace(engine);
+    return found;
+  };
+  std::vector<double> pairs;
+  for (int64_t i = 0; i < num_pairs; ++i) {
+    const bool is_second = i % 2 == 0;  // the recorded one
+    const double first = window(!is_second), second = window(is_second);
+    pairs.push_back((is_second ? second / first : first / second) - 1);
+  }
+  return summarise_pairs(std::move(pairs));
 }
 
 void write_trace(const std::filesystem::path& directory, Capture capture) {

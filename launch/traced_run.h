@@ -1,7 +1,9 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 
+#include "launch/recording_cost.h"
 #include "profiler/capture.h"
 #include "runtime/engine.h"
 #include "runtime/options/options.h"
@@ -10,10 +12,18 @@
 
 namespace ferry {
 
+/// What --profile asks of captures.
+TraceLevel trace_level(const Options& options);
 /// Begins a capture. For the thread that steps the engine, between steps.
 void start_trace(Engine& engine, const Options& options);
 /// Ends it and collects every rank's part. For the same thread.
 Capture finish_trace(Engine& engine);
+
+/// `rate`: tokens per second of a run of the work, on all ranks. Every pair is a window of such runs, 0.4 s or one run, inside a
+/// capture of `level` and one outside; which of them comes first changes from pair to pair. What captures hold is given up;
+/// starting them, which takes the recorder's threads some milliseconds beside the first steps, and collecting them is not
+/// timed. For the thread that steps the engine, while no capture runs.
+RecordingCost measure_recording_cost(Engine& engine, TraceLevel level, int64_t num_pairs, const std::function<double()>& rate);
 
 /// Writes the capture and what is derived from it, and says so on stderr. Throws Error.
 void write_trace(const std::filesystem::path& directory, Capture capture);

@@ -18,6 +18,10 @@ void add_bench_options(CLI::App& app, BenchOptions& o) {
            "its end; default 0");
   app.add_option("-n", o.decode_tokens, "tokens to decode per sequence; default 64")->check(integer_in(1, 1 << 20));
   app.add_option("-r", o.repetitions, "repetitions; default 5")->check(integer_in(1, 1000));
+  app.add_option("--recording-cost", o.recording_pairs,
+                 "measure what a capture of --profile's level costs each row: so many pairs of runs with and without one, in "
+                 "turn; default 0: do not")
+      ->check(integer_in(0, 1000));
   app.add_option("--prompt-file", o.prompt_file,
                  "text whose pieces --speculate goes on from; default: openings of 64 texts that Ferry knows");
   app.add_option(
@@ -49,6 +53,8 @@ std::string check_together(const BenchOptions& o, const EngineOptions& e) {
   if (o.depths.size() > 1 && !e.trace.empty())
     return "-d: " + std::to_string(o.depths.size()) +
            " of them with --trace, whose reports tell sections apart by phase and size; allowed: one";
+  if (o.recording_pairs > 0 && !e.trace.empty())
+    return "--recording-cost: not with --trace, whose capture runs all the time; allowed with it: 0";
   if (o.routing.empty()) return "";
   if (e.speculation != Speculation{}) return "--routing: not with --speculate, whose drafts depend on what the model says";
   if (e.trace_routing) return "--routing: not with --trace-routing, which would record the same again";

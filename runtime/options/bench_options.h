@@ -24,7 +24,8 @@ struct BenchOptions {
   std::filesystem::path prompt_file;  // text that drafts are measured on; empty: openings of many texts
   std::filesystem::path routing;      // a recorded trace that takes the place of the routers' choice; empty: none
   int64_t repetitions = 5;
-  bool peers = false;  // say how other engines measure the same
+  int64_t recording_pairs = 0;  // of runs with and without a capture, for what recording costs; 0: that is not measured
+  bool peers = false;           // say how other engines measure the same
   bool json = false;
 };
 
