@@ -11,8 +11,8 @@
 namespace ferry {
 namespace {
 
-/// How many of `count` sorted values an interval of their median may leave out at either end: the largest r such that a binomial
-/// of `count` and a half is below r in 2.5 % of the cases at most.
+/// How many of `count` sorted values an interval of their median may leave out at either end: the largest r such that a
+/// binomial of `count` and a half is below r in 2.5 % of the cases at most.
 std::size_t num_left_out(std::size_t count) {
   constexpr double kTail = 0.025;
   double below = 0, term = std::exp2(-static_cast<double>(count));

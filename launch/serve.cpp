@@ -11,6 +11,7 @@
 #include "launch/commands.h"
 #include "launch/job_front.h"
 #include "launch/step_archive.h"
+#include "launch/traced_run.h"
 #include "profiler/recent_activity.h"
 #include "profiler/recorder.h"
 #include "runtime/base/error.h"
@@ -225,6 +226,7 @@ int run_serve(const Options& given, Cluster& cluster) {
   raise_descriptor_limit();
   Engine engine(options.engine, cluster);
   engine.rehearse();
+  if (options.serve.archive.trace_dir) note_roofs(engine);
   const Tokenizer& tokenizer = engine.require_tokenizer();
   const ChatTemplate chat_template = ChatTemplate::load(options.engine.model);
   Tracing tracing(spans_url, options.serve, engine.model_info());

@@ -2,12 +2,15 @@
 
 #include <chrono>
 #include <cstdio>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "kernels/roof.h"
 #include "profiler/export/capture_files.h"
 #include "profiler/recorder.h"
 #include "runtime/actions/advise.h"
+#include "runtime/base/available_memory.h"
 #include "runtime/base/error.h"
 
 namespace ferry {
@@ -18,6 +21,15 @@ using Clock = std::chrono::steady_clock;
 double since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 }  // namespace
+
+void note_roofs(Engine& engine) {
+  constexpr int64_t kStreamBytes = int64_t{512} << 20, kSpareBytes = int64_t{2} << 30;
+  if (engine.device() != nullptr || available_memory_bytes() < kStreamBytes + kSpareBytes) return;
+  RoofProbe probe(engine.pool(), kStreamBytes);
+  const std::string matmul = engine.matmul().name();
+  const DType factors = engine.quantization().experts ? DType::kI8 : engine.dtype();
+  engine.set_roofs(probe.read_bytes_per_s(kStreamBytes), probe.flops_per_s(factors, matmul));
+}
 
 TraceLevel trace_level(const Options& options) {
   return options.engine.profile == "2" ? TraceLevel::kThreads : TraceLevel::kOperators;

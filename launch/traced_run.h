@@ -12,6 +12,11 @@
 
 namespace ferry {
 
+/// Measures what the machine can do, for captures of a server to hold operators against, which takes about half a second and
+/// 512 MiB for as long. Nothing is measured where a device computes or memory is short. For the thread that steps, before
+/// anything is served.
+void note_roofs(Engine& engine);
+
 /// What --profile asks of captures.
 TraceLevel trace_level(const Options& options);
 /// Begins a capture. For the thread that steps the engine, between steps.
@@ -19,8 +24,8 @@ void start_trace(Engine& engine, const Options& options);
 /// Ends it and collects every rank's part. For the same thread.
 Capture finish_trace(Engine& engine);
 
-/// `rate`: tokens per second of a run of the work, on all ranks. Every pair is a window of such runs, 0.4 s or one run, inside a
-/// capture of `level` and one outside; which of them comes first changes from pair to pair. What captures hold is given up;
+/// `rate`: tokens per second of a run of the work, on all ranks. Every pair is a window of such runs, 0.4 s or one run, inside
+/// a capture of `level` and one outside; which of them comes first changes from pair to pair. What captures hold is given up;
 /// starting them, which takes the recorder's threads some milliseconds beside the first steps, and collecting them is not
 /// timed. For the thread that steps the engine, while no capture runs.
 RecordingCost measure_recording_cost(Engine& engine, TraceLevel level, int64_t num_pairs, const std::function<double()>& rate);

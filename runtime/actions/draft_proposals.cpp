@@ -91,8 +91,8 @@ void propose_drafts(const CaptureReplay& replay, std::vector<Proposal>& proposal
   const auto seconds_of = [&](double num_drafts) {
     PlanCase c = replay.costs->captured;
     c.given = &replay.costs->placement;
-    c.batch = std::max<int64_t>(1, std::llround(sequences * (1 + tried_share * num_drafts)));
-    return model.decode_seconds(c) + all.draft_s / all.steps * num_drafts / static_cast<double>(now->count);
+    return model.decode_seconds(c, std::llround(sequences * (1 + tried_share * num_drafts))) +
+           all.draft_s / all.steps * num_drafts / static_cast<double>(now->count);
   };
   const auto tokens_of = [&](std::size_t num_drafts) { return 1 + tried_share * (acceptance.tokens(num_drafts) - 1); };
   const auto count = static_cast<std::size_t>(now->count);

@@ -1,5 +1,6 @@
 #include "runtime/actions/plan_replay.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <map>
@@ -77,9 +78,16 @@ StepTimes PlanReplay::times(const StepGroup& group, PlanCase c) {
   return sum;
 }
 
-double PlanReplay::decode_seconds(PlanCase c) {
+double PlanReplay::decode_seconds(PlanCase c, int64_t batch) {
+  c.batch = std::max<int64_t>(1, batch);
   c.prompt = c.prefill_chunk = c.context = 1;
   return model_.decode(c).sum();
+}
+
+double PlanReplay::prefill_seconds(PlanCase c, int64_t rows) {
+  c.batch = c.context = 1;
+  c.prompt = c.prefill_chunk = std::max<int64_t>(1, rows);
+  return model_.prefill(c).sum();
 }
 
 double PlanReplay::captured_seconds(const StepGroup& group) {

@@ -45,8 +45,9 @@ class PlanReplay {
   double seconds(const StepGroup& group, PlanCase c);
   /// Where they go, without guesses.
   StepTimes times(const StepGroup& group, PlanCase c);
-  /// Of one step that decodes c.batch rows, without guesses.
-  double decode_seconds(PlanCase c);
+  /// Of one step that decodes so many rows, without guesses, and of one that computes so many of a prompt.
+  double decode_seconds(PlanCase c, int64_t batch);
+  double prefill_seconds(PlanCase c, int64_t rows);
   /// In the one that was captured.
   double captured_seconds(const StepGroup& group);
   /// By how much that is off what was captured, as a share.

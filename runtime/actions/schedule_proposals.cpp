@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <memory>
 
 #include "profiler/report/findings/format.h"
 #include "profiler/report/lost_time/waiting.h"
@@ -47,12 +48,23 @@ double least_prompt_row_s(const CaptureInfo& info) {
   return info.flops_per_s > 0 ? flop / (kReached * info.flops_per_s) : 0;
 }
 
+/// Steps of sizes that the capture does not have, where a plan can be made of it.
+StepClock::Plan plan_of(const CaptureReplay& replay) {
+  if (!replay.costs) return {};
+  const auto model = std::make_shared<PlanReplay>(replay);
+  return [&replay, model](double rows, bool is_decode) {
+    PlanCase c = replay.costs->captured;
+    c.given = &replay.costs->placement;
+    return is_decode ? model->decode_seconds(c, std::llround(rows)) : model->prefill_seconds(c, std::llround(rows));
+  };
+}
+
 class ScheduleProposer {
  public:
   ScheduleProposer(const CaptureReplay& replay, std::vector<Proposal>& proposals)
       : replay_(replay),
         proposals_(proposals),
-        clock_(replay.steps, find_gap_s(replay.input.timeline), least_prompt_row_s(replay.input.capture.info)),
+        clock_(replay.steps, find_gap_s(replay.input.timeline), least_prompt_row_s(replay.input.capture.info), plan_of(replay)),
         requests_(find_replayed_requests(replay.input)) {
     const CaptureInfo& info = replay.input.capture.info;
     options_.max_running =

@@ -1,6 +1,8 @@
 #include "runtime/actions/step_clock.h"
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 #include <vector>
 
 #include "runtime/actions/cost_curves.h"
@@ -8,7 +10,34 @@
 
 namespace ferry {
 
-StepClock::StepClock(std::span<const ReplayedStep> steps, double gap_s, double least_row_s) : gap_s_(gap_s) {
+namespace {
+
+/// The curve with points beyond its last one: by what factor a step takes longer there, a plan says, but no row less than
+/// `least_row_s`.
+Curve continued(Curve curve, double last_size, bool is_decode, double least_row_s, const StepClock::Plan& plan) {
+  constexpr double kMostRows = 8192;
+  const double planned = plan(last_size, is_decode);
+  if (planned <= 0) return curve;
+  std::erase_if(curve.points, [&](const Curve::Point& point) { return point.size > last_size; });
+  const double last_s = curve.at(last_size);
+  if (curve.points.back().size < last_size) curve.points.push_back({last_size, last_s});
+  for (double size = 1.5 * last_size; size <= kMostRows; size *= 1.5) {
+    const Curve::Point before = curve.points.back();
+    const double seconds = last_s * plan(std::round(size), is_decode) / planned;
+    curve.points.push_back({size, std::max(seconds, before.seconds + least_row_s * (size - before.size))});
+  }
+  return curve;
+}
+
+double largest(const std::vector<SizedTime>& times) {
+  double most = 0;
+  for (const SizedTime& t : times) most = std::max(most, t.size);
+  return most;
+}
+
+}  // namespace
+
+StepClock::StepClock(std::span<const ReplayedStep> steps, double gap_s, double least_row_s, const Plan& plan) : gap_s_(gap_s) {
   std::vector<SizedTime> decode, prefill;
   std::vector<FitPoint> all;
   for (const ReplayedStep& step : steps) {
@@ -24,6 +53,8 @@ StepClock::StepClock(std::span<const ReplayedStep> steps, double gap_s, double l
   const auto line = [&](double slope) { return Curve{{{0, fixed}, {1024, fixed + 1024 * slope}}}; };
   decode_ = decode_.points.empty() ? line(per_decode) : with_slope(decode_, per_decode);
   prefill_ = prefill_.points.empty() ? line(per_prefill) : with_slope(prefill_, std::max(per_prefill, least_row_s));
+  if (plan && !decode.empty()) decode_ = continued(std::move(decode_), largest(decode), true, 0, plan);
+  if (plan && !prefill.empty()) prefill_ = continued(std::move(prefill_), largest(prefill), false, least_row_s, plan);
   fixed_s_ = std::min(decode_.at(0), prefill_.at(0));
   double measured = 0, predicted = 0;
   for (const ReplayedStep& step : steps) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <span>
 
 #include "runtime/actions/replayed_steps.h"
@@ -11,9 +12,14 @@ namespace ferry {
 /// over their rows, mixed ones as what both kinds take without what a step takes once.
 class StepClock {
  public:
+  /// What a plan says that a step of so many rows takes, seconds: of the rows of prompts, or of sequences that decode.
+  using Plan = std::function<double(double rows, bool is_decode)>;
+
   /// `gap_s` is added to every step: what lies between two of them. `least_row_s` is what a prompt's row takes at least, where
-  /// steps of one size do not tell that from what a step takes once.
-  StepClock(std::span<const ReplayedStep> steps, double gap_s, double least_row_s = 0);
+  /// steps of one size do not tell that from what a step takes once. Steps of more rows than any that was seen take as many
+  /// times as long as the largest one as `plan` says, where there is a plan: lines through few rows know nothing of experts
+  /// that all are touched by more. It is asked for here alone.
+  StepClock(std::span<const ReplayedStep> steps, double gap_s, double least_row_s = 0, const Plan& plan = {});
 
   /// Of so many sequences that decode, each with as many rows as they had on average: drafts may be among them.
   double seconds(double num_decoding, double prefill_rows) const;

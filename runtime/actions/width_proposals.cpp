@@ -93,7 +93,9 @@ void propose_width(const CaptureReplay& replay, std::vector<Proposal>& proposals
     const Reading reading = find_reading(replay, group);
     if (reading.share() < kBound) continue;
     for (const Width& width : kWidths) {
-      const double saved = reading.seconds * (1 - width.bytes_of_bf16);
+      // Half of what these operators take beyond the reading itself waits for it, too; the other half is what they compute.
+      const double waiting = (reading.read_s + reading.seconds) / 2;
+      const double saved = std::min(waiting, reading.seconds) * (1 - width.bytes_of_bf16);
       Proposal p{
           .answers = {"memory_bound"},
           .rank = -1,
@@ -109,7 +111,8 @@ void propose_width(const CaptureReplay& replay, std::vector<Proposal>& proposals
                      .to = width.name,
                      .command = changed_command(info, "--quantize", width.name),
                      .metric = group.metric,
-                     .assumes = "operators that wait for memory take as much less as their weights have fewer bytes"}};
+                     .assumes = "what operators wait for weights is as much less as those have fewer bytes, and half of what "
+                                "they do beside"}};
       if (set_saving(p.action, group.tokens_per_s(), true,
                      {.before_s = group.seconds,
                       .after_s = group.seconds - saved,
