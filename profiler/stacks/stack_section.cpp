@@ -74,6 +74,7 @@ std::vector<StackFrame> take_frames(const json& list, const std::string& source)
 std::vector<uint32_t> take_stack(std::span<const std::byte>& rest, std::size_t num_frames, const std::string& source) {
   const auto depth = take<uint32_t>(rest, source);
   check_count(source, "functions in a stack", depth, kMaxStackDepth);
+  if (depth == 0) throw damaged(source, "a stack without a function");
   std::vector<uint32_t> stack(depth);
   for (uint32_t& frame : stack) {
     frame = take<uint32_t>(rest, source);
@@ -124,7 +125,9 @@ StackCapture decode_stacks(std::span<const std::byte> bytes, const std::string& 
                         .absent = header.at("absent"),
                         .frames = take_frames(header.at("frames"), source),
                         .num_lost = header.at("num_lost")};
-    if (stacks.period_ns < 0 || stacks.period_ns > 1'000'000'000)
+    if (!header.at("num_lost").is_number_unsigned()) throw damaged(source, "a count of lost samples that is none");
+    constexpr int64_t kLongestPeriodNs = 100'000'000;
+    if (stacks.period_ns < 0 || stacks.period_ns > kLongestPeriodNs)
       throw damaged(source, "a period of " + std::to_string(stacks.period_ns) + " ns");
     const auto num_stacks = header.at("num_stacks").get<uint64_t>(), num_samples = header.at("num_samples").get<uint64_t>();
     check_count(source, "stacks", num_stacks, kMaxStacks);

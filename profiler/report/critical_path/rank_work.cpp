@@ -48,6 +48,7 @@ std::vector<Stretch> flatten(const Timeline& timeline, int32_t lane) {
   };
   const auto [first, last] = timeline.lane_range(lane);
   for (int32_t i = first; i <= last; ++i) {
+    if (i < last && timeline.slices[static_cast<std::size_t>(i)].is_of_operator()) continue;
     const int64_t begin_ns =
         i < last ? timeline.slices[static_cast<std::size_t>(i)].begin_ns : std::numeric_limits<int64_t>::max();
     while (!open.empty() && end_of(open.back()) <= begin_ns) {

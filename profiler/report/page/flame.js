@@ -154,8 +154,7 @@ class FlameGraph {
           x: x + 4,
           y: y + 13,
           "font-size": 11,
-          fill: this.isFound(node) ? color("--surface") : color("--ink"),
-          "pointer-events": "none"
+          class: this.isFound(node) ? "flame-found" : "flame-name",
         },
                  text) :
                null);

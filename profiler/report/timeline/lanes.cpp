@@ -24,8 +24,9 @@ void append_lane(Timeline& timeline, Lane lane, std::vector<Slice> slices) {
     slice.lane = lane_idx;
     while (!open.empty() && timeline.slices[open.back()].end_ns <= slice.begin_ns) open.pop_back();
     if (!open.empty()) slice.end_ns = std::min(slice.end_ns, timeline.slices[open.back()].end_ns);
-    slice.self_ns = slice.duration_ns();
-    if (!open.empty()) timeline.slices[open.back()].self_ns -= slice.duration_ns();
+    const bool is_share = slice.zone == Zone::kPoolTask && !open.empty();  // of the operator around it
+    slice.self_ns = is_share ? 0 : slice.duration_ns();
+    if (!open.empty() && !is_share) timeline.slices[open.back()].self_ns -= slice.duration_ns();
     open.push_back(timeline.slices.size());
     timeline.slices.push_back(slice);
   }

@@ -19,7 +19,7 @@ inline constexpr Phase kPhases[kNumPhases] = {Phase::kPrefill, Phase::kDecode, P
 /// The lane that the coordinator's steps run on, -1 if there is none.
 int32_t find_step_lane(const Timeline& timeline);
 
-/// The lane's slices that lie in a step, with the step's index.
+/// The lane's slices that lie in a step, with the step's index; shares of operators count as those.
 template <class Visit>
 void for_each_lane_step_slice(const Timeline& timeline, int32_t lane, Visit&& visit) {
   const auto [first, last] = timeline.lane_range(lane);
@@ -28,6 +28,7 @@ void for_each_lane_step_slice(const Timeline& timeline, int32_t lane, Visit&& vi
     const Slice& slice = timeline.slices[static_cast<std::size_t>(i)];
     while (step < timeline.steps.size() && timeline.steps[step].end_ns <= slice.begin_ns) ++step;
     if (step == timeline.steps.size()) return;
+    if (slice.is_of_operator()) continue;
     if (slice.begin_ns >= timeline.steps[step].begin_ns && slice.end_ns <= timeline.steps[step].end_ns) visit(step, slice);
   }
 }

@@ -44,6 +44,8 @@ struct Slice {
   int32_t num_beside = 0;       // likewise: operators that ran side by side with it, at most
 
   int64_t duration_ns() const { return end_ns - begin_ns; }
+  /// What a thread does of an operator that it shares with its pool is the operator's own time.
+  bool is_of_operator() const { return zone == Zone::kPoolTask && self_ns == 0; }
 };
 
 /// What the slice is counted as: its zone's kind, but that a thread which hands an operator over does not compute.

@@ -51,6 +51,8 @@ TEST(StackSectionTest, RefusesWhatPointsNowhere) {
   EXPECT_NE(error_with([](StackCapture& s) { s.period_ns = -1; }).find("a period of -1 ns"), std::string::npos);
   EXPECT_NE(error_with([](StackCapture& s) { s.stacks[0].assign(kMaxStackDepth + 1, 0); }).find("129 functions in a stack"),
             std::string::npos);
+  EXPECT_NE(error_with([](StackCapture& s) { s.stacks[0].clear(); }).find("a stack without a function"), std::string::npos);
+  EXPECT_NE(error_with([](StackCapture& s) { s.period_ns = 200'000'000; }).find("a period of"), std::string::npos);
   EXPECT_NE(error_with([](StackCapture& s) { s.frames[0].function.assign(kMaxFrameName + 1, 'x'); }).find("bytes of a name"),
             std::string::npos);
 }

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "profiler/capture_merge.h"
+#include "profiler/report/timeline/step_slices.h"
 #include "tests/support/made_capture.h"
 #include "tests/support/small_capture.h"
 
@@ -237,6 +238,22 @@ TEST(CriticalPathTest, PoolThreadsAndOtherCoordinatorsRowsStandBeside) {
   run.small.span(2, Zone::kCombineSend, 8000, 8100, 10, 1, {7, 0}).span(1, Zone::kCombineReceive, 100, 8100, 10, 2, {7, 0});
   const ReportInput input(run.small.capture);
   EXPECT_EQ(path_of(input), alone);
+}
+
+TEST(CriticalPathTest, AThreadsShareOfAnOperatorIsTheOperator) {
+  test::SmallCapture small(1, 20'000);
+  small.step(7, Phase::kDecode, 1000, 9000, 1, 1);
+  small.span(0, Zone::kRouter, 1000, 6000, 8, 0, {7, 0}).span(0, Zone::kSample, 6000, 9000, 1, 0, {7, kNoLayer});
+  const std::string alone = path_of(ReportInput(small.capture));
+  small.span(0, Zone::kPoolTask, 1500, 5000, 3, 0, {7, 0}).span(0, Zone::kPoolTask, 6000, 9000, 3, 0, {7, kNoLayer});
+  const ReportInput input(small.capture);
+  EXPECT_EQ(path_of(input), alone);
+  int64_t router_ns = 0;
+  for_each_step_slice(input.timeline, [&](std::size_t, const Slice& slice) {
+    EXPECT_NE(slice.zone, Zone::kPoolTask);
+    router_ns += slice.zone == Zone::kRouter ? slice.self_ns : 0;
+  });
+  EXPECT_EQ(router_ns, 5000);
 }
 
 TEST(CriticalPathTest, AWorkerThatServesAnotherCoordinatorFirstIsLateForThat) {
