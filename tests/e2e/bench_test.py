@@ -47,6 +47,16 @@ class BenchTest(unittest.TestCase):
                 self.assertEqual(sorted(row["tokens_per_s"]["samples"])[-1], row["tokens_per_s"]["max"])
                 self.assertGreaterEqual(row["warm_up"]["runs"], 1)
 
+    def test_what_recording_costs_is_told_of_each_row(self):
+        found = json.loads(run(*BENCH, "-p", "16", "-b", "2", "--recording-cost", "3", "--json", launcher=MPIRUN))
+        for row in (*found["prefill"], *found["decode"]):
+            cost = row["recording_cost"]
+            self.assertEqual(len(cost["pairs"]), 3)
+            self.assertEqual([cost["low"], cost["high"]], [min(cost["pairs"]), max(cost["pairs"])])
+            self.assertEqual(cost["median"], sorted(cost["pairs"])[1])
+        self.assertIn("--recording-cost: not with --trace", run(*BENCH, "--recording-cost", "3", "--trace", "/nowhere", code=2))
+        self.assertNotIn("recording_cost", json.loads(run(*BENCH, "-p", "16", "-b", "2", "--json"))["prefill"][0])
+
     def test_the_default_cache_grows_and_a_given_one_is_a_bound(self):
         sizes = ("-d", "480", "-p", "16", "-b", "8")
         self.assertIn("allowed: up to", run(*BENCH, *sizes, "--memory", "1MiB", code=2))

@@ -135,6 +135,32 @@ class ReportPageTest(traced_page.TracedPageTest):
         )
         self.assertEqual(blank, [])
 
+    def test_flame_graph_adds_up_and_is_searched(self):
+        capture = self.report.parents[1] / "stacks"
+        command = (traced_page.FERRY, "bench", "--model", "demo", "--memory", "256MiB", "-p", "200", "-b", "2", "-n", "20")
+        traced_page.run(*command, "--threads", "2", "--profile", "2", "--trace", capture)
+        for theme in ("light", "dark"):
+            self.show(theme=theme, page=capture / "report.html")
+            self.assertEqual(self.browser.evaluate(FIND_PALE_TEXT), [])
+        graph = "document.querySelector('svg.flame')"
+        with (capture / "csv" / "folded_stack.csv").open() as file:
+            rows = list(csv.DictReader(file))
+        self.assertGreater(len(rows), 10)
+        whole = sum(float(row["cpu_ms"]) for row in rows)
+        functions = {}
+        for row in rows:
+            for name in set(row["stack"].split(";")):
+                functions[name] = functions.get(name, 0) + float(row["cpu_ms"])
+        name = max((name for name in functions if name.startswith("ferry::")), key=functions.get)
+        found = sum(float(row["cpu_ms"]) for row in rows if any(name.lower() in each.lower() for each in row["stack"].split(";")))
+        self.browser.evaluate(
+            f"(() => {{ const field = document.querySelector('[aria-label=\"Search the flame graph\"]'); field.value = {json.dumps(name)};"
+            " field.dispatchEvent(new Event('input')); })()")
+        said = self.browser.evaluate(f"{graph}.closest('section').innerText")
+        share = float(re.search(r"([\d.]+)\s*% of the CPU time", said)[1])
+        self.assertAlmostEqual(share, 100 * found / whole, delta=0.06)
+        self.assertGreater(self.browser.evaluate("document.querySelectorAll('.flame-found').length"), 0)
+
     def test_types_of_layers_are_compared(self):
         self.show()
         with (self.report.parent / "csv/layer.csv").open(newline="", encoding="utf-8") as lines:

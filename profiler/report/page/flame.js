@@ -175,6 +175,7 @@ function drawFlameGraph(table) {
       h("div", {class: "choices"},
         h("input", {
           type: "search",
+          class: "flame-search",
           placeholder: "function",
           "aria-label": "Search the flame graph",
           oninput(event) { graph.search(event.target.value); },
