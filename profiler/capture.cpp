@@ -207,6 +207,9 @@ void check_info(const CaptureInfo& info, const std::string& source) {
   if (info.worker_changes.size() > kMaxWorkerChanges)
     throw damaged(source, std::to_string(info.worker_changes.size()) + " changes of workers; " +
                               std::to_string(kMaxWorkerChanges) + " are kept at most");
+  for (const auto& [why, num_steps] : info.selection) {
+    if (num_steps < 1) throw damaged(source, std::to_string(num_steps) + " steps that were kept for " + shown(json(why)));
+  }
 }
 
 void write_bytes(const std::filesystem::path& path, std::span<const std::byte> bytes) {
@@ -221,6 +224,7 @@ json info_json(const CaptureInfo& info) {
   if (!info.placement.ranks.empty()) written["placement"] = info.placement;
   if (!info.worker_changes.empty()) written["worker_changes"] = info.worker_changes;
   if (!info.settings.empty()) written["settings"] = info.settings;
+  if (!info.selection.empty()) written["selection"] = info.selection;
   return written;
 }
 
@@ -229,6 +233,7 @@ CaptureInfo info_from(const json& read) {
   if (read.contains("placement")) read.at("placement").get_to(info.placement);
   if (read.contains("worker_changes")) read.at("worker_changes").get_to(info.worker_changes);
   if (read.contains("settings")) read.at("settings").get_to(info.settings);
+  if (read.contains("selection")) read.at("selection").get_to(info.selection);
   return info;
 }
 

@@ -137,6 +137,9 @@ struct CaptureInfo {
   // Empty in captures of older versions, and where all experts are the coordinator's own.
   HolderFacts placement;                          // as it was when the capture began; of a snapshot, when it was taken
   std::vector<WorkerChangeFacts> worker_changes;  // by time, the latest kMaxWorkerChanges
+  // Kept steps of an archive, counted by why they were kept: {"slow", 2}. What happened between them was not recorded. Empty:
+  // all that happened between start and stop was.
+  std::map<std::string, int64_t> selection;
 };
 
 struct Capture {

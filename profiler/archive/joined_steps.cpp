@@ -62,6 +62,7 @@ void append(RankCapture& all, RankCapture& part, const std::set<uint32_t>& known
 
 void add_info(CaptureInfo& all, const CaptureInfo& part) {
   all.level = std::max(all.level, part.level);
+  for (const auto& [why, num_steps] : part.selection) all.selection[why] += num_steps;
   for (std::size_t l = 0; l < std::min(all.expert_tokens.size(), part.expert_tokens.size()); ++l) {
     std::vector<int64_t>& counts = all.expert_tokens[l];
     for (std::size_t e = 0; e < std::min(counts.size(), part.expert_tokens[l].size()); ++e)

@@ -252,6 +252,7 @@ Capture decode_segment(std::string_view bytes, const CaptureInfo& run, const std
   capture.info.start_epoch_ns = count_from(head, "start_epoch_ns", source);
   capture.info.expert_tokens = tokens_from(head.at("expert_tokens"), run.expert_rank.size(), source);
   capture.info.worker_changes = changes_from(head.at("worker_changes"), source);
+  capture.info.selection = {{kept_for_name(entry_from(head, source).why), 1}};
   return capture;
 } catch (const json::exception& error) {
   throw damaged(source, error.what());

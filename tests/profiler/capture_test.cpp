@@ -153,6 +153,19 @@ TEST_F(CaptureFiles, TellWhoHeldExpertsAndWhyWorkersChanged) {
   EXPECT_EQ(read_capture(folder_ / "set").ranks[0].cores, "0-3,8");
 }
 
+TEST_F(CaptureFiles, SayWhyTheirStepsWereKept) {
+  Capture capture = make_made_capture();
+  write_capture(folder_ / "whole", capture);
+  EXPECT_TRUE(read_capture(folder_ / "whole").info.selection.empty());
+  capture.info.selection = {{"long", 2}, {"sample", 7}};
+  write_capture(folder_ / "kept", capture);
+  EXPECT_EQ(read_capture(folder_ / "kept").info.selection, capture.info.selection);
+  capture.info.selection = {{"long", 0}};
+  write_capture(folder_ / "none", capture);
+  test::expect_error([&] { read_capture(folder_ / "none"); }, ErrorCode::kInvalidArgument,
+                     {"capture.json", "0 steps that were kept for", "long"});
+}
+
 TEST_F(CaptureFiles, RefuseHoldersThatCannotBe) {
   const Capture good = make_made_capture({.world_size = 3});
   const std::size_t num_experts = good.info.expert_rank.size();

@@ -1,6 +1,7 @@
 #include "profiler/report/findings/findings.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "profiler/report/findings/format.h"
@@ -18,9 +19,10 @@ namespace {
 using Severity = Finding::Severity;
 
 void find_starved(const ReportInput& input, std::vector<Finding>& findings) {
-  constexpr double kMinStarved = 0.05;   // of the capture
-  constexpr double kMinRequests = 0.25;  // of the requests
-  constexpr double kSteps = 2;           // a request that waits for fewer steps than this came at a bad moment
+  constexpr double kMinStarved = 0.05;                // of the capture
+  constexpr double kMinRequests = 0.25;               // of the requests
+  constexpr double kSteps = 2;                        // a request that waits for fewer steps than this came at a bad moment
+  if (!input.capture.info.selection.empty()) return;  // how long nothing ran was not recorded
   const Timeline& timeline = input.timeline;
   const IntervalSet waiting = find_waiting(input);
   const int64_t waiting_ns = total(waiting), wall_ns = timeline.end_ns - timeline.begin_ns;
@@ -31,9 +33,9 @@ void find_starved(const ReportInput& input, std::vector<Finding>& findings) {
   std::vector<double> queue_ms;
   double long_waits = 0;
   for (const RequestInfo& request : timeline.requests) {
-    if (!request.queued_ns && !request.first_scheduled_ns) continue;
-    const int64_t end_ns = request.first_scheduled_ns.value_or(request.finished_ns.value_or(timeline.end_ns));
-    const auto queue_ns = static_cast<double>(end_ns - request.queued_ns.value_or(timeline.begin_ns));
+    const std::optional<Interval> when = find_queue_time(input, request);
+    if (!when) continue;
+    const auto queue_ns = static_cast<double>(when->end - when->begin);
     queue_ms.push_back(queue_ns / 1e6);
     if (queue_ns > kSteps * step_ns && queue_ns > 0.05 * static_cast<double>(wall_ns)) ++long_waits;
   }

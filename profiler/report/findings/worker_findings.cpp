@@ -96,7 +96,8 @@ std::string meanwhile_text(const IncidentCost& cost, const Incident& incident) {
   return text + (incident.is_open ? " until the capture ended" : "");
 }
 
-std::string cost_text(const Incident& incident, const IncidentCost& cost) {
+std::string cost_text(const ReportInput& input, const Incident& incident, const IncidentCost& cost) {
+  if (!input.capture.info.selection.empty()) return ".";  // steps between the kept ones were not recorded
   const auto steps = static_cast<int64_t>(incident.last_step - incident.first_step);
   if (steps == 0) return ": no step was under way.";
   const int64_t compared = cost.struck_compared + cost.meanwhile.compared;
@@ -150,7 +151,7 @@ std::vector<Finding> find_worker_changes(const ReportInput& input) {
   for (const std::size_t i : told) {
     findings.push_back({.severity = severity_of(incidents[i], costs[i]),
                         .kind = incident_kind(incidents[i].parts.front().cause),
-                        .text = head(input.timeline, incidents[i]) + cost_text(incidents[i], costs[i]),
+                        .text = head(input.timeline, incidents[i]) + cost_text(input, incidents[i], costs[i]),
                         .table = "incident"});
   }
   if (told.size() < incidents.size()) {

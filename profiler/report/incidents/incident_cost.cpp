@@ -270,7 +270,7 @@ std::vector<IncidentCost> find_incident_costs(const ReportInput& input, const Wo
   std::vector<IncidentCost> costs;
   if (incidents.empty()) return costs;
   const TraceFinder traces(input.timeline, history);
-  const LikeSteps like(input.timeline, incidents);
+  const LikeSteps like(input.timeline, incidents, input.capture.info.selection.empty());
   const CostFinder finder(input.timeline, traces.steps(), like);
   for (std::size_t i = 0; i < incidents.size(); ++i) {
     IncidentCost& cost = costs.emplace_back(finder.find(incidents[i], i));

@@ -20,8 +20,9 @@ StepSort sort_of(const StepInfo& step) {
   return {group_index(step), bucket_of(step.num_tokens), bucket_of(step.num_sequences)};
 }
 
-LikeSteps::LikeSteps(const Timeline& timeline, const std::vector<Incident>& incidents)
+LikeSteps::LikeSteps(const Timeline& timeline, const std::vector<Incident>& incidents, bool is_whole)
     : timeline_(timeline), incidents_(incidents) {
+  if (!is_whole) return;
   std::size_t next = 0;
   for (std::size_t s = 0; s < timeline.steps.size(); ++s) {
     while (next < incidents.size() && incidents[next].last_step <= s) ++next;

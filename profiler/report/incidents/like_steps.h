@@ -20,7 +20,8 @@ class LikeSteps {
   static constexpr std::size_t kFewest = 8;  // that a comparison rests on
   static constexpr std::size_t kMost = 200;  // nearest ones
 
-  LikeSteps(const Timeline& timeline, const std::vector<Incident>& incidents);
+  /// `is_whole`: no step of the time is missing. Kept ones of an archive, picked by their lengths, are like no others.
+  LikeSteps(const Timeline& timeline, const std::vector<Incident>& incidents, bool is_whole);
 
   /// Those of a sort that an incident's are compared with; fewer than kFewest: it cannot be told.
   std::vector<double> beside(std::size_t incident, const StepSort& sort) const;

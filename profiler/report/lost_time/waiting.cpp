@@ -6,15 +6,21 @@
 
 namespace ferry {
 
-IntervalSet find_waiting(const ReportInput& input) {
+std::optional<Interval> find_queue_time(const ReportInput& input, const RequestInfo& request) {
   const Timeline& timeline = input.timeline;
+  if (!request.queued_ns && !request.first_scheduled_ns) return std::nullopt;
+  const bool has_both = request.queued_ns && request.first_scheduled_ns;
+  if (!input.capture.info.selection.empty() && !has_both) return std::nullopt;
+  return Interval{request.queued_ns.value_or(timeline.begin_ns),
+                  request.first_scheduled_ns.value_or(request.finished_ns.value_or(timeline.end_ns))};
+}
+
+IntervalSet find_waiting(const ReportInput& input) {
   std::vector<Interval> queued;
-  for (const RequestInfo& request : timeline.requests) {
-    if (!request.queued_ns && !request.first_scheduled_ns) continue;  // it ran when the capture began
-    const int64_t end_ns = request.first_scheduled_ns.value_or(request.finished_ns.value_or(timeline.end_ns));
-    queued.push_back({request.queued_ns.value_or(timeline.begin_ns), end_ns});
+  for (const RequestInfo& request : input.timeline.requests) {
+    if (const std::optional<Interval> when = find_queue_time(input, request)) queued.push_back(*when);
   }
-  return clip(make_interval_set(std::move(queued)), {timeline.begin_ns, timeline.end_ns});
+  return intersect(make_interval_set(std::move(queued)), find_recorded(input));
 }
 
 namespace {
@@ -31,10 +37,17 @@ IntervalSet find_spans(const Timeline& timeline, Zone zone) {
 
 }  // namespace
 
+IntervalSet find_recorded(const ReportInput& input) {
+  const Timeline& timeline = input.timeline;
+  const IntervalSet whole = {{timeline.begin_ns, timeline.end_ns}};
+  if (input.capture.info.selection.empty()) return whole;
+  const IntervalSet busy = unite(find_spans(timeline, Zone::kStep), find_asides(timeline));
+  return intersect(whole, unite(busy, find_spans(timeline, Zone::kEncodeMedia)));
+}
+
 IntervalSet find_gaps(const ReportInput& input) {
   const Timeline& timeline = input.timeline;
-  const IntervalSet busy = unite(find_spans(timeline, Zone::kStep), find_asides(timeline));
-  return subtract({{timeline.begin_ns, timeline.end_ns}}, busy);
+  return subtract(find_recorded(input), unite(find_spans(timeline, Zone::kStep), find_asides(timeline)));
 }
 
 IntervalSet find_pictures(const Timeline& timeline) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,10 +11,17 @@
 
 namespace ferry {
 
-/// When at least one request was queued and not yet scheduled.
+/// When the coordinator recorded what it did: the whole capture; of kept steps of an archive the steps, asides and pictures.
+IntervalSet find_recorded(const ReportInput& input);
+
+/// When a request was queued and not yet scheduled; what lies before or after the capture is cut off. Nothing for one that ran
+/// when the capture began, and among kept steps of an archive for one of which either end was not recorded.
+std::optional<Interval> find_queue_time(const ReportInput& input, const RequestInfo& request);
+
+/// When at least one request was queued and not yet scheduled, as far as that was recorded.
 IntervalSet find_waiting(const ReportInput& input);
 
-/// The capture without the coordinator's steps, those that began before it included, and without find_asides().
+/// What was recorded without the coordinator's steps, those that began before it included, and without find_asides().
 IntervalSet find_gaps(const ReportInput& input);
 
 /// When the vision tower worked and no step ran.

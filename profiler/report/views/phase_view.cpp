@@ -99,14 +99,15 @@ Table make_phase_view(const ReportInput& input) {
   for (const Interval& gap : intersect(gaps, waiting)) starved.add(break_down(activity, gap));
   for (const Interval& gap : subtract(gaps, waiting)) idle.add(break_down(activity, gap));
 
-  const int64_t wall_ns = timeline.end_ns - timeline.begin_ns;
+  const bool has_gaps = input.capture.info.selection.empty();  // else nobody knows what they were
+  const int64_t wall_ns = total(find_recorded(input));
   for (std::size_t g = 0; g < groups.size(); ++g) {
     const bool is_phase = g < kNumPhases && timeline.sections.empty();
     if (is_phase || sums_of[g].steps > 0) table.rows.push_back(make_row(groups[g], sums_of[g], wall_ns));
   }
   if (tower.time.window > 0) table.rows.push_back(make_row("pictures", tower, wall_ns));
-  table.rows.push_back(make_row("starved", starved, wall_ns));
-  table.rows.push_back(make_row("idle", idle, wall_ns));
+  if (has_gaps) table.rows.push_back(make_row("starved", starved, wall_ns));
+  if (has_gaps) table.rows.push_back(make_row("idle", idle, wall_ns));
   if (aside.time.window > 0) table.rows.push_back(make_row("aside", aside, wall_ns));
   return table;
 }

@@ -115,8 +115,9 @@ Table make_request_view(const ReportInput& input) {
                                     static_cast<int64_t>(request.steps.size()),
                                     moment_cell(request.arrival_ns),
                                     span_cell(request.arrival_ns, request.queued_ns)};
-    // A request that ended in the queue was never scheduled.
-    const auto queue_end_ns = request.first_scheduled_ns ? request.first_scheduled_ns : request.finished_ns;
+    // A request that ended in the queue was never scheduled; among kept steps of an archive, nobody knows whether it was.
+    const bool may_end_queued = input.capture.info.selection.empty() && !request.first_scheduled_ns;
+    const auto queue_end_ns = may_end_queued ? request.finished_ns : request.first_scheduled_ns;
     row.push_back(span_cell(request.queued_ns, queue_end_ns));
     const auto prefill_end_ns = request.first_token_ns ? request.first_token_ns : request.finished_ns;
     append_stage(row, divider, request, request.first_scheduled_ns, prefill_end_ns);

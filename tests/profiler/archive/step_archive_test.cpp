@@ -83,7 +83,9 @@ TEST_F(StepArchiveTest, WhatWasAddedIsReadAsItWas) {
   EXPECT_EQ(entry.facts.num_keys, 40);
   EXPECT_EQ(entry.bytes, static_cast<int64_t>(fs::file_size(path() / entry.file)));
   const Capture capture = read_segment(path() / entry.file);
-  EXPECT_EQ(encode_capture_info(capture.info), encode_capture_info(kept.capture.info));
+  CaptureInfo info = kept.capture.info;
+  info.selection = {{"long", 1}};
+  EXPECT_EQ(encode_capture_info(capture.info), encode_capture_info(info));
   ASSERT_EQ(capture.ranks.size(), 3U);
   for (std::size_t r = 0; r < 3; ++r)
     EXPECT_EQ(encode_rank_capture(capture.ranks[r]), encode_rank_capture(kept.capture.ranks[r]));
@@ -333,6 +335,9 @@ TEST_F(StepArchiveTest, ChosenStepsAreOneCaptureOfEachStepOnce) {
   EXPECT_EQ(found.chosen.size(), 5U);
   const Capture capture = read_chosen(path(), found.chosen);
   EXPECT_EQ(capture.info.start_epoch_ns, kNow);
+  int64_t num_selected = 0;
+  for (const auto& [why, count] : capture.info.selection) num_selected += count;
+  EXPECT_EQ(num_selected, 4) << "each step once";
   const ReportInput input(capture);
   ASSERT_EQ(input.timeline.steps.size(), 4U);
   for (std::size_t s = 0; s < 4; ++s) EXPECT_EQ(input.timeline.steps[s].step, 100 * s);

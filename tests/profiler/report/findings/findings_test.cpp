@@ -176,6 +176,17 @@ TEST(FindingsTest, RequestsThatWaitWhileNothingRunsStarve) {
   EXPECT_THAT(found->text, HasSubstr("mostly for steps"));
 }
 
+TEST(FindingsTest, BetweenKeptStepsOfAnArchiveNobodyStarves) {
+  test::SmallCapture small(1, 1'000'000);
+  small.step(0, Phase::kDecode, 100'000, 200'000, 1, 1);
+  small.span(0, Zone::kRequestTokenize, 150'000, 160'000, 1, 8);  // its first step was not kept
+  small.step(1, Phase::kDecode, 900'000, 950'000, 1, 1);
+  ASSERT_NE(find_kind(find_in(small.capture), "starved"), nullptr) << "if all was recorded";
+  small.capture.info.selection = {{"sample", 2}};
+  const std::vector<Finding> findings = find_in(small.capture);
+  EXPECT_EQ(find_kind(findings, "starved"), nullptr) << all_texts(findings);
+}
+
 TEST(FindingsTest, NamesLostRecordsAndMissingRanks) {
   Capture capture = quiet({});
   capture.ranks[1].threads[0].num_lost = capture.ranks[1].threads[0].records.size();

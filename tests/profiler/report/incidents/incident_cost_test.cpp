@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
 
 #include "profiler/report/findings/worker_findings.h"
@@ -59,6 +60,7 @@ class IncidentRun {
 
   Capture capture() const {
     Capture capture = small_.capture;
+    capture.info.selection = selection_;
     for (RankCapture& rank : capture.ranks) rank.end = now_;
     return capture;
   }
@@ -67,12 +69,14 @@ class IncidentRun {
     const WorkerHistory history = find_worker_history(input);
     return find_incident_costs(input, history, find_incidents(input.timeline, history)).at(idx);
   }
+  void keep_for(const std::string& why) { ++selection_[why]; }
   std::vector<Finding> findings() const { return find_worker_changes(ReportInput(capture())); }
 
  private:
   test::SmallCapture small_;
   uint64_t now_ = 0;
   uint32_t number_ = 0;
+  std::map<std::string, int64_t> selection_;
 };
 
 /// Rank 2 is waited for for 12 ms and lost; 5 rows go to rank 1 (4 ms), 9 are computed here (15 ms, of which 11 for reading
@@ -253,6 +257,19 @@ TEST(IncidentCostTest, WhatCannotBeComparedIsNotTold) {
   EXPECT_EQ(one_more.cost().struck_compared, 1);
   EXPECT_THAT(one_more.findings().at(0).text,
               HasSubstr("1 step took 40.00 ± 0.00 ms longer than usual in all (40.00 otherwise). Of 5 of its 6 steps it"));
+}
+
+TEST(IncidentCostTest, AmongKeptStepsOfAnArchiveItIsNotTold) {
+  IncidentRun run = death();
+  EXPECT_THAT(run.findings().at(0).text, HasSubstr("than usual"));
+  run.keep_for("worker_change");
+  const IncidentCost cost = run.cost();
+  EXPECT_EQ(cost.struck, 2);
+  EXPECT_EQ(cost.struck_compared, 0);
+  EXPECT_EQ(cost.total_ns(), 0);
+  EXPECT_EQ(cost.after.compared, 0);
+  const std::string text = run.findings().at(0).text;
+  EXPECT_TRUE(text.ends_with(" s).")) << text;
 }
 
 TEST(IncidentCostTest, StepsAreComparedWithThoseOfTheirSizeOnly) {

@@ -41,6 +41,15 @@ TEST(PhaseViewTest, DividesTheCaptureByHand) {
   EXPECT_EQ(number(table, row_with(table, {{"phase", "mixed"}}), "steps"), 0);
 }
 
+TEST(PhaseViewTest, BetweenKeptStepsOfAnArchiveIsNoTime) {
+  test::SmallCapture small = two_steps();
+  small.capture.info.selection = {{"sample", 2}};
+  const Table table = make_phase_view(ReportInput(small.capture));
+  EXPECT_EQ(table.rows.size(), 3U) << "prefill, decode, mixed: neither starved nor idle";
+  EXPECT_EQ(number(table, row_with(table, {{"phase", "prefill"}}), "wall_share"), 0.75);
+  EXPECT_EQ(number(table, row_with(table, {{"phase", "decode"}}), "wall_share"), 0.25);
+}
+
 TEST(PhaseViewTest, ARequestThatIsNeverScheduledStarvesToTheEnd) {
   test::SmallCapture small(1, 1000);
   small.step(0, Phase::kDecode, 100, 200, 1, 1);

@@ -66,6 +66,18 @@ TEST(RequestViewTest, WhatTheCaptureDidNotSeeStaysEmpty) {
     EXPECT_TRUE(is_empty(table, row, name)) << name;
 }
 
+TEST(RequestViewTest, AmongKeptStepsOfAnArchiveTheQueueEndsWithAStep) {
+  test::SmallCapture small = two_requests();
+  small.span(0, Zone::kRequestTokenize, 600, 700, 3, 4);  // queued at 700; it may have had steps that were not kept
+  small.span(0, Zone::kRequestFinish, 950, 950, 3, 1);
+  const Table whole = make_request_view(ReportInput(small.capture));
+  EXPECT_EQ(ns(whole, row_with(whole, {{"request", int64_t{3}}}), "queue_us"), 250);
+  small.capture.info.selection = {{"sample", 3}};
+  const Table kept = make_request_view(ReportInput(small.capture));
+  EXPECT_TRUE(is_empty(kept, row_with(kept, {{"request", int64_t{3}}}), "queue_us"));
+  EXPECT_EQ(ns(kept, row_with(kept, {{"request", int64_t{1}}}), "queue_us"), 110);
+}
+
 TEST(RequestViewTest, PartsAddUpToTheNanosecond) {
   test::SmallCapture small = two_requests();
   const Capture captures[] = {small.capture, make_made_capture(), make_made_capture({.world_size = 1}),
