@@ -8,8 +8,10 @@
 #include <utility>
 #include <vector>
 
+#include "launch/archive_text.h"
 #include "profiler/archive/archive_query.h"
 #include "profiler/archive/moment.h"
+#include "profiler/archive/step_archive.h"
 #include "profiler/export/capture_files.h"
 #include "profiler/report/findings/findings.h"
 #include "profiler/report/incidents/worker_history.h"
@@ -23,7 +25,6 @@ using nlohmann::ordered_json;
 
 constexpr int64_t kSecond = 1'000'000'000;
 constexpr int64_t kDay = 86400;  // seconds
-constexpr std::size_t kShownSteps = 30;
 constexpr Phase kPhases[] = {Phase::kPrefill, Phase::kDecode, Phase::kMixed};
 
 /// What is said of the chosen steps.
@@ -78,49 +79,15 @@ Table percentile_table(const Told& told) {
   return table;
 }
 
-Table step_table(const std::vector<SegmentEntry>& steps) {
-  Table table{.id = "kept",
-              .title = "Steps that were kept",
-              .note = "those that a capture of them holds",
-              .columns = {{"time"}, {"why"}, {"step"}, {"phase"}, {"rows"}, {"sequences"}, {"ms", 3}, {"file"}}};
-  for (const SegmentEntry& step : steps) {
-    table.rows.push_back({moment_text(step.time_ns), std::string(kept_for_name(step.why)), step.facts.step,
-                          std::string(phase_name(step.facts.phase)), step.facts.num_rows, step.facts.num_sequences,
-                          1e3 * step.facts.seconds, step.file});
-  }
-  return table;
-}
-
 std::string event_text(const WorkerEvent& event) {
   std::string text = "rank " + std::to_string(event.rank) + " is " + worker_state_name(event.to);
   return event.reason.empty() ? text : text + ": " + one_line(event.reason);
 }
 
-std::string headline(const Told& told) {
-  const std::vector<SegmentEntry>& steps = told.answer.steps;
-  std::string text = told.query.at_ns ? "Around " + moment_text(*told.query.at_ns).substr(0, 19) + ", 5 minutes to both sides: "
-                                      : "Since " + moment_text(told.query.from_ns).substr(0, 19) + ": ";
-  if (steps.empty()) return text + "no step was kept\n";
-  if (told.answer.is_elsewhere)
-    return text + "no step was kept; the nearest ones, from " + moment_text(steps.front().time_ns) + " to " +
-           moment_text(steps.back().time_ns) + "\n";
-  int64_t num_anomalies = 0;
-  const SegmentEntry* slowest = &steps.front();
-  for (const SegmentEntry& step : steps) {
-    num_anomalies += is_anomaly(step.why) ? 1 : 0;
-    if (step.facts.seconds > slowest->facts.seconds) slowest = &step;
-  }
-  char length[48];
-  std::snprintf(length, sizeof length, "%.3f ms", 1e3 * slowest->facts.seconds);
-  return text + std::to_string(steps.size()) + " steps were kept, " + std::to_string(num_anomalies) +
-         " of them since they stood out; the slowest, " + phase_name(slowest->facts.phase) + " with " +
-         std::to_string(slowest->facts.num_rows) + " rows, took " + length + " at " + moment_text(slowest->time_ns) + "\n";
-}
-
 void print_text(const Told& told) {
-  std::string text = headline(told);
-  for (const Table& table : {percentile_table(told), step_table(told.answer.chosen)}) {
-    if (!table.rows.empty()) text += "\n" + to_text(table, kShownSteps);
+  std::string text = archive_headline(told.query, told.answer);
+  for (const Table& table : {percentile_table(told), make_kept_view(told.answer)}) {
+    if (!table.rows.empty()) text += "\n" + to_text(table, /*max_rows=*/table.rows.size());
   }
   if (!told.events.empty()) text += "\nWorkers\n";
   for (const auto& [time_ns, event] : told.events) text += "  " + moment_text(time_ns) + " " + event_text(event) + "\n";
@@ -141,7 +108,7 @@ void print_json(const Told& told) {
                             {"to_ns", told.query.to_ns},
                             {"num_kept", told.answer.steps.size()},
                             {"is_elsewhere", told.answer.is_elsewhere},
-                            {"tables", {to_json(percentile_table(told)), to_json(step_table(told.answer.chosen))}},
+                            {"tables", {to_json(percentile_table(told)), to_json(make_kept_view(told.answer))}},
                             {"workers", std::move(events)},
                             {"findings", std::move(findings)}};
   const std::string text = all.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";

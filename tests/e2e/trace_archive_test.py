@@ -67,6 +67,10 @@ class ArchiveTest(ferry_job.JobTest):
         self.assertLessEqual(float(lengths["decode"]["p99_ms"]), 1.01 * float(lengths["decode"]["longest_ms"]))
         samples = [step for step in kept if step["why"] == "sample"]
         self.assertTrue(all(int(step["step"]) % 10 == 0 for step in samples), samples)
+        self.assertLess(30, len(kept))
+        listed = ferry("trace", "archive", self.folder, "--last", "1h")
+        self.assertEqual(listed.count(".ferryseg"), len(kept))
+        self.assertNotIn("csv/", listed)
         self.assertLess(20, len(samples))
         # One of them by itself, and several as a capture: all ranks, operators and all, rows and replies that find each other.
         alone = ferry("trace", "report", self.archive / samples[-1]["file"])
