@@ -114,6 +114,15 @@ void warn_of_machine(const Capture& before, const Capture& after, std::vector<st
   warn_of_roof("multiplied by", before.info.flops_per_s, after.info.flops_per_s);
 }
 
+/// Steps that were kept for their lengths say little of how long all took.
+void warn_of_selection(const CaptureInfo& info, const char* which, std::vector<std::string>& warnings) {
+  int64_t num_steps = 0;
+  for (const auto& [why, count] : info.selection) num_steps += count;
+  if (num_steps == 0) return;
+  warnings.push_back(std::string("the ") + which + " capture is a selection, " + std::to_string(num_steps) +
+                     " kept steps of an archive: how long all steps took it does not tell");
+}
+
 }  // namespace
 
 std::vector<std::string> check_same_work(const ReportInput& before, const ReportInput& after) {
@@ -121,6 +130,8 @@ std::vector<std::string> check_same_work(const ReportInput& before, const Report
   check_model(before.capture.info, after.capture.info, warnings);
   check_work(before, after, warnings);
   warn_of_machine(before.capture, after.capture, warnings);
+  warn_of_selection(before.capture.info, "first", warnings);
+  warn_of_selection(after.capture.info, "second", warnings);
   for (const OptionChange& change : find_option_changes(before.capture.info, after.capture.info)) {
     if (is_workload_option(change.option))
       warnings.push_back(change.option + " differs: what only one capture did is left out");

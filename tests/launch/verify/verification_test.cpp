@@ -205,6 +205,19 @@ TEST(VerificationTest, OtherMachinesAndSeveralChangesAreSaid) {
   EXPECT_EQ(warnings.size(), 4U);
 }
 
+TEST(VerificationTest, KeptStepsOfAnArchiveAreSaid) {
+  const Capture before = make_run_of_steps({.command = kBefore, .step_us = alternating(32, 1000)});
+  Capture after = make_run_of_steps({.command = kAfter, .step_us = alternating(32, 1000)});
+  EXPECT_TRUE(verify(ReportInput(before), ReportInput(after), {}).warnings.empty());
+  after.info.selection = {{"long", 2}, {"sample", 30}};
+  const std::vector<std::string> second = verify(ReportInput(before), ReportInput(after), {}).warnings;
+  ASSERT_EQ(second.size(), 1U);
+  EXPECT_TRUE(second[0].starts_with("the second capture is a selection, 32 kept steps of an archive")) << second[0];
+  const std::vector<std::string> first = verify(ReportInput(after), ReportInput(before), {}).warnings;
+  ASSERT_EQ(first.size(), 1U);
+  EXPECT_TRUE(first[0].starts_with("the first capture")) << first[0];
+}
+
 TEST(VerificationTest, TextAndJsonSayTheSame) {
   const Verification seen = verify_steps(alternating(64, 1000), alternating(64, 800), budget_action(1, 0.8), 0.375);
   std::string text;
