@@ -43,7 +43,7 @@ bool read_time(std::string_view text, std::tm& parts) {
 
 bool read_date(std::string_view& text, std::tm& parts) {
   const std::optional<int> year = take_number(text, 4);
-  if (!year || *year < 1970 || !take_char(text, '-')) return false;
+  if (!year || *year < kFirstYear || *year > kLastYear || !take_char(text, '-')) return false;
   const std::optional<int> month = take_number(text, 2);
   if (!month || *month < 1 || *month > 12 || !take_char(text, '-')) return false;
   const std::optional<int> day = take_number(text, 2);

@@ -24,7 +24,8 @@ void add_archive_options(CLI::App& archive, TraceOptions& o) {
   CLI::Option* at =
       archive.add_option("--at", o.archive.at, "moment of the local clock: HH:MM[:SS], the last one, or YYYY-MM-DDTHH:MM[:SS]");
   at->check([](const std::string& text) {
-    return parse_moment(text, INT32_MAX) ? "" : complaint(text, "HH:MM[:SS] or YYYY-MM-DDTHH:MM[:SS]");
+    const std::string years = std::to_string(kFirstYear) + " to " + std::to_string(kLastYear);
+    return parse_moment(text, INT32_MAX) ? "" : complaint(text, "HH:MM[:SS] or YYYY-MM-DDTHH:MM[:SS] of the years " + years);
   });
   archive.add_option("--last", o.archive.last, "how far to look back: 90s, 15m, 1h, 2d; default 24h")
       ->check([](const std::string& text) { return parse_span(text) ? "" : complaint(text, "90s, 15m, 1h, 2d, up to 366d"); })

@@ -56,6 +56,14 @@ TEST_F(MomentTest, AnythingElseIsNone) {
     EXPECT_EQ(parse_moment(text, kNow), std::nullopt) << text;
 }
 
+TEST_F(MomentTest, YearsEndWhereNanosecondsStillFit) {
+  const std::optional<int64_t> last = parse_moment("2200-12-31T23:59:59", kNow);
+  ASSERT_TRUE(last);
+  EXPECT_EQ(moment_text(*last * 1'000'000'000), "2200-12-31 23:59:59.000");
+  for (const char* text : {"2201-01-01T00:00", "2400-03-30T12:00", "9999-12-31T23:59:59", "1969-12-31T23:59"})
+    EXPECT_EQ(parse_moment(text, kNow), std::nullopt) << text;
+}
+
 TEST_F(MomentTest, SpansHaveUnits) {
   EXPECT_EQ(parse_span("90s"), 90);
   EXPECT_EQ(parse_span("15m"), 900);

@@ -51,6 +51,7 @@ TEST(Options, AnArchiveIsAskedForATime) {
   EXPECT_EQ(trace.out, "c");
   refuse({"trace", "archive"}, {"DIR"});
   refuse({"trace", "archive", "d", "--at", "3 o'clock"}, {"--at", "'3 o'clock'", "HH:MM[:SS]"});
+  refuse({"trace", "archive", "d", "--at", "2400-03-30T12:00"}, {"--at", "'2400-03-30T12:00'", "1970 to 2200"});
   refuse({"trace", "archive", "d", "--last", "1w"}, {"--last", "'1w'", "2d"});
   refuse({"trace", "archive", "d", "--at", "03:12", "--last", "1h"}, {"--at", "--last"});
   refuse({"trace", "archive", "d", "--phase", "sleep"}, {"--phase", "'sleep'", "decode"});
