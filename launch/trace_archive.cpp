@@ -38,9 +38,8 @@ struct Told {
 
 /// The archive of a --trace-dir, or itself.
 std::filesystem::path find_archive(const std::filesystem::path& given) {
-  std::error_code code;
   for (const std::filesystem::path& folder : {given / "archive", given}) {
-    if (std::filesystem::exists(folder / "index.jsonl", code)) return folder;
+    if (holds_archive(folder)) return folder;
   }
   throw Error(ErrorCode::kNotFound,
               given.string() + " holds no archive of steps; allowed: --trace-dir of a server with --trace-sample");

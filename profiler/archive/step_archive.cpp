@@ -145,6 +145,16 @@ std::vector<SegmentEntry> read_archive(const fs::path& folder) {
   return entries;
 }
 
+bool holds_archive(const fs::path& folder) {
+  std::error_code code;
+  for (fs::directory_iterator file(folder, code), end; !code && file != end; file.increment(code)) {
+    const std::string name = file->path().filename().string();
+    if (name == kIndex || name.ends_with(kSegmentEnding) || (name.starts_with("steps-") && name.ends_with(".json")))
+      return true;
+  }
+  return false;
+}
+
 StepArchive::StepArchive(fs::path folder, int64_t max_bytes, int64_t now_ns)
     : folder_(std::move(folder)), max_bytes_(max_bytes), begun_ns_(now_ns), lock_(take_lock(folder_)) {
   remove_half_written(folder_);

@@ -24,6 +24,9 @@ namespace ferry {
 /// What is kept, by time. Whoever reads needs no lock: segments may go meanwhile.
 std::vector<SegmentEntry> read_archive(const std::filesystem::path& folder);
 
+/// Whether something of an archive is there: its index, a segment or a day of lengths.
+bool holds_archive(const std::filesystem::path& folder);
+
 /// The one writer of an archive. One thread at a time.
 class StepArchive {
  public:

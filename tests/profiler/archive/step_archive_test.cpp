@@ -215,6 +215,18 @@ TEST_F(StepArchiveTest, ADamagedIndexCostsNothing) {
   EXPECT_EQ(std::ranges::count(read(path() / "index.jsonl"), '\n'), 6) << "and it is there again";
 }
 
+TEST_F(StepArchiveTest, IsThereWithoutItsIndexToo) {
+  EXPECT_FALSE(holds_archive(path())) << "no folder";
+  fill(2);
+  EXPECT_TRUE(holds_archive(path()));
+  fs::remove(path() / "index.jsonl");
+  EXPECT_TRUE(holds_archive(path())) << "steps";
+  for (const SegmentEntry& entry : read_archive(path())) fs::remove(path() / entry.file);
+  EXPECT_FALSE(holds_archive(path())) << "a lock and a run's file are nothing that can be asked";
+  write(path() / "steps-20000.json", "{}");
+  EXPECT_TRUE(holds_archive(path())) << "lengths";
+}
+
 TEST_F(StepArchiveTest, AnIndexLeadsNowhereElse) {
   fill(1);
   const fs::path outside = path().parent_path() / "outside.ferryseg";
