@@ -34,6 +34,7 @@ struct Told {
   ArchiveQuery query;
   std::vector<std::pair<int64_t, WorkerEvent>> events;  // and when they were, ns since 1970
   std::vector<Finding> findings;
+  bool is_read = false;  // some of the chosen steps; else there are no events and findings
 };
 
 /// The archive of a --trace-dir, or itself.
@@ -90,7 +91,8 @@ void print_text(const Told& told) {
   }
   if (!told.events.empty()) text += "\nWorkers\n";
   for (const auto& [time_ns, event] : told.events) text += "  " + moment_text(time_ns) + " " + event_text(event) + "\n";
-  if (!told.answer.chosen.empty()) text += "\nFindings of these steps\n";
+  if (told.is_read) text += "\nFindings of these steps\n";
+  if (!told.is_read && !told.answer.chosen.empty()) text += "\nNone of these steps can be read: there are no findings\n";
   for (const Finding& finding : told.findings)
     text += std::string("  ") + severity_name(finding.severity) + ": " + finding.text + "\n";
   std::fwrite(text.data(), 1, text.size(), stdout);
@@ -107,6 +109,7 @@ void print_json(const Told& told) {
                             {"to_ns", told.query.to_ns},
                             {"num_kept", told.answer.steps.size()},
                             {"is_elsewhere", told.answer.is_elsewhere},
+                            {"is_read", told.is_read},
                             {"tables", {to_json(percentile_table(told)), to_json(make_kept_view(told.answer))}},
                             {"workers", std::move(events)},
                             {"findings", std::move(findings)}};
@@ -116,14 +119,16 @@ void print_json(const Told& told) {
 
 /// What the chosen steps' capture tells, and its files if they are wanted.
 void look_into(Told& told, const std::filesystem::path& folder, const std::filesystem::path& out) {
-  Capture capture = read_chosen(folder, told.answer.chosen);
-  const ReportInput input(capture);
+  std::optional<Capture> capture = read_chosen(folder, told.answer.chosen);
+  told.is_read = capture.has_value();
+  if (!capture) return;
+  const ReportInput input(*capture);
   told.findings = find_problems(input);
   for (WorkerEvent& event : find_worker_history(input).events)
-    told.events.emplace_back(capture.info.start_epoch_ns + event.at_ns, std::move(event));
+    told.events.emplace_back(capture->info.start_epoch_ns + event.at_ns, std::move(event));
   if (out.empty()) return;
   prepare_capture_folder(out);
-  write_capture_files(out, std::move(capture));
+  write_capture_files(out, *std::move(capture));
 }
 
 }  // namespace
@@ -135,8 +140,9 @@ void show_archive(const TraceOptions& options) {
   told.answer = answer(read_archive(folder), told.query);
   if (!told.answer.chosen.empty()) look_into(told, folder, options.out);
   options.json ? print_json(told) : print_text(told);
-  if (told.answer.chosen.empty() && !options.out.empty())
-    throw Error(ErrorCode::kNotFound, "no kept step is of that time and phase: nothing for " + options.out.string());
+  if (told.is_read || options.out.empty()) return;
+  const char* why = told.answer.chosen.empty() ? "no kept step is of that time and phase" : "none of these steps can be read";
+  throw Error(ErrorCode::kNotFound, why + (": nothing for " + options.out.string()));
 }
 
 }  // namespace ferry

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <iterator>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -28,6 +29,17 @@ void order(std::vector<SegmentEntry>& steps, const ArchiveQuery& query) {
 }
 
 void sort_by_time(std::vector<SegmentEntry>& steps) { std::ranges::sort(steps, {}, &SegmentEntry::time_ns); }
+
+/// Steps of one file of a run that cannot be read.
+struct LeftOut {
+  std::string why;  // the first of them
+  int64_t num_steps = 0;
+};
+
+void say(const LeftOut& left_out) {
+  const std::string others = left_out.num_steps > 1 ? "; and " + std::to_string(left_out.num_steps - 1) + " more steps" : "";
+  std::fprintf(stderr, "ferry: warning: left out: %s%s\n", left_out.why.c_str(), others.c_str());
+}
 
 }  // namespace
 
@@ -54,17 +66,20 @@ ArchiveAnswer answer(const std::vector<SegmentEntry>& steps, const ArchiveQuery&
   return found;
 }
 
-Capture read_chosen(const std::filesystem::path& folder, const std::vector<SegmentEntry>& chosen) {
+std::optional<Capture> read_chosen(const std::filesystem::path& folder, const std::vector<SegmentEntry>& chosen) {
   std::vector<Capture> captures;
+  std::map<std::string, LeftOut> left_out;  // by the file of their run
   for (const SegmentEntry& entry : chosen) {
     try {
       captures.push_back(read_segment(folder / entry.file));
     } catch (const Error& error) {
-      std::fprintf(stderr, "ferry: warning: left out: %s\n", one_line(error.what()).c_str());
+      LeftOut& of_run = left_out[entry.run];
+      if (++of_run.num_steps == 1) of_run.why = one_line(error.what());
     }
   }
+  for (const auto& [run, of_run] : left_out) say(of_run);
+  if (captures.empty()) return std::nullopt;
   // Workers come and go: only steps of the same ranks can be one capture, and the latest ones are it.
-  if (captures.empty()) throw Error(ErrorCode::kNotFound, "archive " + folder.string() + " has no such steps any more");
   const std::size_t num_ranks = captures.back().ranks.size();
   std::erase_if(captures, [&](const Capture& c) { return c.ranks.size() != num_ranks; });
   return join_steps(std::move(captures));

@@ -30,8 +30,8 @@ struct ArchiveAnswer {
 };
 ArchiveAnswer answer(const std::vector<SegmentEntry>& steps, const ArchiveQuery& query);
 
-/// The chosen steps as a capture. Segments that have gone meanwhile, or are damaged, are left out and said on stderr. Throws
-/// Error{kNotFound} if none can be read.
-Capture read_chosen(const std::filesystem::path& folder, const std::vector<SegmentEntry>& chosen);
+/// The chosen steps as a capture, nothing if none can be read. Steps that have gone meanwhile or are damaged, or whose run's
+/// file is, are left out and said on stderr: a line for each file of a run, whose first step tells why.
+std::optional<Capture> read_chosen(const std::filesystem::path& folder, const std::vector<SegmentEntry>& chosen);
 
 }  // namespace ferry

@@ -271,13 +271,39 @@ TEST_F(StepArchiveTest, ATornSegmentCostsItselfAlone) {
   const std::string whole = read(torn);
   for (const std::size_t size : {whole.size() - 1, whole.size() / 2, std::size_t{20}, std::size_t{0}}) {
     write(torn, whole.substr(0, size));
-    const Capture capture = read_chosen(path(), all);
+    const Capture capture = read_chosen(path(), all).value();
     const ReportInput input(capture);
     ASSERT_EQ(input.timeline.steps.size(), 2U) << size;
     EXPECT_EQ(input.timeline.steps[0].step, 0U);
     EXPECT_EQ(input.timeline.steps[1].step, 200U);
     EXPECT_EQ(StepArchive(path(), kRoom, kNow).entries().size(), size > 1000 ? 3U : 2U) << "by its head it is there";
   }
+}
+
+TEST_F(StepArchiveTest, ARunThatCannotBeReadIsOneWarning) {
+  fill(5);
+  const std::vector<SegmentEntry> all = read_archive(path());
+  const fs::path run = path() / all.front().run;
+  const auto warnings = [&] {
+    testing::internal::CaptureStderr();
+    EXPECT_FALSE(read_chosen(path(), all).has_value());
+    return testing::internal::GetCapturedStderr();
+  };
+  std::string other_ranks = read(run);
+  const std::size_t place = other_ranks.find("\"world_size\": 3");
+  ASSERT_NE(place, std::string::npos) << other_ranks;
+  other_ranks[place + 14] = '9';
+  for (const std::string& damaged : {std::string("{"), std::string(), other_ranks}) {
+    write(run, damaged);
+    const std::string said = warnings();
+    EXPECT_EQ(std::ranges::count(said, '\n'), 1) << said;
+    EXPECT_NE(said.find("and 4 more steps"), std::string::npos) << said;
+  }
+  fs::remove(run);
+  const std::string said = warnings();
+  EXPECT_EQ(std::ranges::count(said, '\n'), 1) << said;
+  EXPECT_NE(said.find(run.string()), std::string::npos) << said;
+  EXPECT_EQ(read_archive(path()).size(), 5U) << "they are listed all the same";
 }
 
 TEST_F(StepArchiveTest, AWriterThatIsKilledWhileItWritesLeavesNoHalfASegment) {
@@ -345,7 +371,7 @@ TEST_F(StepArchiveTest, ChosenStepsAreOneCaptureOfEachStepOnce) {
   }
   const ArchiveAnswer found = answer(read_archive(path()), {.from_ns = kNow, .to_ns = kNow + 10 * kSecond});
   EXPECT_EQ(found.chosen.size(), 5U);
-  const Capture capture = read_chosen(path(), found.chosen);
+  const Capture capture = read_chosen(path(), found.chosen).value();
   EXPECT_EQ(capture.info.start_epoch_ns, kNow);
   int64_t num_selected = 0;
   for (const auto& [why, count] : capture.info.selection) num_selected += count;
