@@ -79,6 +79,11 @@ Table percentile_table(const Told& told) {
   return table;
 }
 
+/// Steps that were to be kept in these hours and were not, by reason.
+CountsByReason left_out(const Told& told) {
+  return told.history.left_out(told.query.from_ns / kSecond, told.query.to_ns / kSecond);
+}
+
 std::string event_text(const WorkerEvent& event) {
   std::string text = "rank " + std::to_string(event.rank) + " is " + worker_state_name(event.to);
   return event.reason.empty() ? text : text + ": " + one_line(event.reason);
@@ -89,6 +94,8 @@ void print_text(const Told& told) {
   for (const Table& table : {percentile_table(told), make_kept_view(told.answer)}) {
     if (!table.rows.empty()) text += "\n" + to_text(table, /*max_rows=*/table.rows.size());
   }
+  if (const std::string counts = counts_text(left_out(told)); !counts.empty())
+    text += "\nLeft out in these hours, since they came faster than they are written: " + counts + "\n";
   if (!told.events.empty()) text += "\nWorkers\n";
   for (const auto& [time_ns, event] : told.events) text += "  " + moment_text(time_ns) + " " + event_text(event) + "\n";
   if (told.is_read) text += "\nFindings of these steps\n";
@@ -105,11 +112,15 @@ void print_json(const Told& told) {
         {{"time_ns", time_ns}, {"rank", event.rank}, {"to", worker_state_name(event.to)}, {"reason", event.reason}});
   for (const Finding& f : told.findings)
     findings.push_back({{"severity", severity_name(f.severity)}, {"kind", f.kind}, {"rank", f.rank}, {"text", f.text}});
+  ordered_json num_left_out = ordered_json::object();
+  const CountsByReason counts = left_out(told);
+  for (std::size_t why = 0; why < counts.size(); ++why) num_left_out[kept_for_name(static_cast<KeptFor>(why))] = counts[why];
   const ordered_json all = {{"from_ns", told.query.from_ns},
                             {"to_ns", told.query.to_ns},
                             {"num_kept", told.answer.steps.size()},
                             {"is_elsewhere", told.answer.is_elsewhere},
                             {"is_read", told.is_read},
+                            {"num_left_out", std::move(num_left_out)},
                             {"tables", {to_json(percentile_table(told)), to_json(make_kept_view(told.answer))}},
                             {"workers", std::move(events)},
                             {"findings", std::move(findings)}};

@@ -38,4 +38,12 @@ std::optional<KeptFor> kept_for(std::string_view name) {
   return static_cast<KeptFor>(found - kNames.begin());
 }
 
+std::string counts_text(const CountsByReason& counts) {
+  std::string text;
+  for (std::size_t why = 0; why < counts.size(); ++why) {
+    if (counts[why] > 0) text += (text.empty() ? "" : ", ") + std::to_string(counts[why]) + " " + kNames[why];
+  }
+  return text;
+}
+
 }  // namespace ferry

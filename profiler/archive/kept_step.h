@@ -1,8 +1,10 @@
 #pragma once
 
+#include <array>
 #include <compare>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "profiler/capture.h"
@@ -43,7 +45,11 @@ enum class KeptFor : uint8_t {
 inline constexpr int kNumKeptFor = 5;
 const char* kept_for_name(KeptFor why);  // "sample", "slow", "long", "stopped", "worker_change"
 std::optional<KeptFor> kept_for(std::string_view name);
+using CountsByReason = std::array<int64_t, kNumKeptFor>;  // in the order of KeptFor
 constexpr bool is_anomaly(KeptFor why) { return why >= KeptFor::kLong; }
+
+/// "12 sample, 3 long": those that are more than none.
+std::string counts_text(const CountsByReason& counts);
 
 /// A step that is kept, with what all ranks recorded of it; of an anomaly also with the steps right before it.
 struct KeptStep {

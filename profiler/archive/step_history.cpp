@@ -74,6 +74,27 @@ json sketch_json(const StepKind& kind, const StepSketch& sketch) {
           {"counts", std::move(counts)}};
 }
 
+void add_counts(CountsByReason& sum, const CountsByReason& counts) {
+  for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += counts[i];
+}
+
+/// By hour of the day that begins with the hour `first`; older files have none.
+std::map<int64_t, CountsByReason> left_out_from(const json& day, int64_t first, const std::string& source) {
+  std::map<int64_t, CountsByReason> left_out;
+  if (!day.contains("left_out")) return left_out;
+  for (const json& hour : day.at("left_out")) {
+    constexpr int64_t kHours = StepHistory::kDay / StepHistory::kHour;
+    CountsByReason counts{};
+    const json& read = hour.at("counts");
+    require_day(read.is_array() && read.size() == counts.size(), source, "counts of steps that were left out");
+    for (std::size_t i = 0; i < counts.size(); ++i)
+      counts[i] = number_in(read[i], 0, kMostSteps, source, "a count of steps that were left out");
+    const int64_t of = number_in(hour.at("hour"), first, first + kHours - 1, source, "an hour of another day");
+    require_day(left_out.emplace(of, counts).second, source, "an hour twice");
+  }
+  return left_out;
+}
+
 std::filesystem::path day_path(const std::filesystem::path& folder, int64_t day) {
   return folder / ("steps-" + std::to_string(day) + ".json");
 }
@@ -107,7 +128,23 @@ void StepHistory::add(const StepKind& kind, double seconds, int64_t time_s) {
   kinds[has_room ? kind : other_kind(kind.phase)].add(seconds);
 }
 
-void StepHistory::forget(int64_t now_s) { hours_.erase(hours_.begin(), hours_.lower_bound(hour_of(now_s - kMaxDays * kDay))); }
+void StepHistory::add_left_out(KeptFor why, int64_t count, int64_t time_s) {
+  if (count > 0) left_out_[hour_of(time_s)][static_cast<std::size_t>(why)] += count;
+}
+
+void StepHistory::forget(int64_t now_s) {
+  const int64_t first = hour_of(now_s - kMaxDays * kDay);
+  hours_.erase(hours_.begin(), hours_.lower_bound(first));
+  left_out_.erase(left_out_.begin(), left_out_.lower_bound(first));
+}
+
+CountsByReason StepHistory::left_out(int64_t from_s, int64_t to_s) const {
+  CountsByReason sum{};
+  const auto end = left_out_.lower_bound(hour_of(to_s + kHour - 1));
+  for (auto hour = left_out_.lower_bound(hour_of(from_s)); hour != end && hour != left_out_.end(); ++hour)
+    add_counts(sum, hour->second);
+  return sum;
+}
 
 StepHistory::Kinds StepHistory::kinds(int64_t from_s, int64_t to_s) const {
   Kinds all;
@@ -134,7 +171,11 @@ std::string StepHistory::day_text(int64_t time_s) const {
     for (const auto& [kind, sketch] : hour->second) kinds.push_back(sketch_json(kind, sketch));
     hours.push_back({{"hour", hour->first}, {"kinds", std::move(kinds)}});
   }
-  return json({{"format", 1}, {"day", day_of(time_s)}, {"hours", std::move(hours)}}).dump() + "\n";
+  json left_out = json::array();
+  for (auto hour = left_out_.lower_bound(first); hour != left_out_.end() && hour->first < first + kDay / kHour; ++hour)
+    left_out.push_back({{"hour", hour->first}, {"counts", hour->second}});
+  const json day = {{"format", 1}, {"day", day_of(time_s)}, {"hours", std::move(hours)}, {"left_out", std::move(left_out)}};
+  return day.dump() + "\n";
 }
 
 void StepHistory::add_day(std::string_view text, const std::string& source) try {
@@ -152,6 +193,8 @@ void StepHistory::add_day(std::string_view text, const std::string& source) try 
       kinds[kind].add(sketch_from(read_kind, source));
     }
   }
+  const std::map<int64_t, CountsByReason> left_out = left_out_from(read, first, source);
+  for (const auto& [hour, counts] : left_out) add_counts(left_out_[hour], counts);
   for (const auto& [hour, kinds] : hours) {
     for (const auto& [kind, sketch] : kinds) hours_[hour][kind].add(sketch);
   }

@@ -25,12 +25,15 @@ class StepHistory {
 
   /// `time_s`: seconds since 1970, as everywhere here.
   void add(const StepKind& kind, double seconds, int64_t time_s);
+  /// `count` steps that were to be kept for `why` were not, for want of room.
+  void add_left_out(KeptFor why, int64_t count, int64_t time_s);
   /// Leaves the last kMaxDays before `now_s`.
   void forget(int64_t now_s);
 
   /// Of the hours that [from_s, to_s) touches.
   Kinds kinds(int64_t from_s, int64_t to_s) const;
   StepSketch phase(Phase phase, int64_t from_s, int64_t to_s) const;
+  CountsByReason left_out(int64_t from_s, int64_t to_s) const;
 
   /// The day that holds `time_s` as the text of its file, and a day's file back: what is there of its hours is added to. Throws
   /// Error{kInvalidArgument} that names `source` for a damaged one; then nothing is added.
@@ -38,7 +41,8 @@ class StepHistory {
   void add_day(std::string_view text, const std::string& source);
 
  private:
-  std::map<int64_t, Kinds> hours_;  // by hour since 1970
+  std::map<int64_t, Kinds> hours_;              // by hour since 1970
+  std::map<int64_t, CountsByReason> left_out_;  // likewise, where there are any
 };
 
 /// Reads the days that are there; says on stderr of each file that is damaged that it is left out.

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdio>
 #include <exception>
+#include <string>
 #include <utility>
 
 #include "runtime/base/error.h"
@@ -51,9 +52,12 @@ void ArchiveKeeper::add_step(const StepFacts& facts) {
 
 void ArchiveKeeper::add_kept_step(KeptStep kept) {
   const std::scoped_lock lock(mutex_);
-  if (kept_.size() < kMaxKept) {
+  const auto why = static_cast<std::size_t>(kept.why);
+  if (num_waiting_[why] < (kept.why == KeptFor::kSample ? kMaxSamples : kMaxOfOthers)) {
+    ++num_waiting_[why];
     kept_.push_back(std::move(kept));
   } else {
+    ++num_left_out_[why];
     ++status_.num_left_out;
   }
 }
@@ -70,14 +74,18 @@ void ArchiveKeeper::run() {
   lengths.reserve(kMaxSteps);
   kept.reserve(kMaxKept);
   for (bool is_leaving = false; !is_leaving;) {
+    CountsByReason left_out{};
     {
       std::unique_lock lock(mutex_);
       leave_.wait_for(lock, kPeriod, [this] { return is_leaving_; });
       is_leaving = is_leaving_;
       std::swap(lengths, lengths_);
       std::swap(kept, kept_);
+      std::swap(left_out, num_left_out_);
+      num_waiting_ = {};
     }
     try {
+      tell_left_out(left_out);
       count(lengths);
       write(kept);
       if (is_leaving || time_of_day_s() / 60 != written_minute_) keep_minute();
@@ -95,6 +103,20 @@ void ArchiveKeeper::count(const std::vector<Length>& lengths) {
     history_.add(length.kind, length.seconds, now_s);
     drift_.add(length.kind, length.seconds, now_s);
   }
+}
+
+void ArchiveKeeper::tell_left_out(const CountsByReason& left_out) {
+  const int64_t now_s = time_of_day_s();
+  for (std::size_t why = 0; why < left_out.size(); ++why)
+    history_.add_left_out(static_cast<KeptFor>(why), left_out[why], now_s);
+  const std::string text = counts_text(left_out);
+  if (text.empty() || has_told_left_out_) return;
+  has_told_left_out_ = true;
+  std::fprintf(
+      stderr,
+      "ferry: warning: steps to be kept come too fast: in half a second %s were left out; allowed: up to %d samples and "
+      "%d for each other reason; ferry trace archive tells of later ones\n",
+      text.c_str(), static_cast<int>(kMaxSamples), static_cast<int>(kMaxOfOthers));
 }
 
 void ArchiveKeeper::write(std::vector<KeptStep>& kept) {

@@ -15,7 +15,9 @@
 namespace ferry {
 
 /// Takes steps from the thread that steps, and writes the archive by a thread of its own at low priority, which looks for new
-/// ones twice a second and is woken by nobody. What cannot be written is said once an hour at most, and costs nothing else.
+/// ones twice a second and is woken by nobody. Between two looks it takes kMaxSamples samples and kMaxOfOthers for each other
+/// reason; more are counted by their reason beside the lengths of steps, and said in the log once. What cannot be written is
+/// said once an hour at most, and costs nothing else.
 class ArchiveKeeper final : public StepSink {
  public:
   /// Opens the archive: throws as StepArchive does.
@@ -33,7 +35,10 @@ class ArchiveKeeper final : public StepSink {
 
  private:
   static constexpr std::size_t kMaxSteps = std::size_t{1} << 14;  // between two looks; more are not counted
-  static constexpr std::size_t kMaxKept = 64;
+  // Places between two looks, so that a flood of samples costs no step that stands out, nor one of these a sample.
+  static constexpr int64_t kMaxSamples = 64;
+  static constexpr int64_t kMaxOfOthers = 16;  // of each other reason
+  static constexpr std::size_t kMaxKept = kMaxSamples + (kNumKeptFor - 1) * kMaxOfOthers;
 
   struct Length {
     StepKind kind;
@@ -43,6 +48,7 @@ class ArchiveKeeper final : public StepSink {
   void run();
   void write(std::vector<KeptStep>& kept);
   void count(const std::vector<Length>& lengths);
+  void tell_left_out(const CountsByReason& left_out);
   void keep_minute();
   void complain(const char* what);
 
@@ -51,11 +57,14 @@ class ArchiveKeeper final : public StepSink {
   DriftWatch drift_;
   int64_t written_minute_ = 0;
   int64_t complained_s_ = 0;
+  bool has_told_left_out_ = false;
   mutable std::mutex mutex_;  // guards all below
   std::condition_variable leave_;
   bool is_leaving_ = false;
   std::vector<Length> lengths_;
   std::vector<KeptStep> kept_;
+  CountsByReason num_waiting_{};   // of kept_
+  CountsByReason num_left_out_{};  // since the last look
   ArchiveStatus status_;
   std::thread thread_;
 };

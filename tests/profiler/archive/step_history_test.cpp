@@ -73,6 +73,35 @@ TEST(StepHistory, MoreKindsThanItKeepsCountTogether) {
   EXPECT_EQ(kinds.at(StepHistory::other_kind(Phase::kMixed)).num_steps(), 1024 - static_cast<int64_t>(StepHistory::kMaxKinds));
 }
 
+TEST(StepHistory, WhatWasLeftOutIsCountedByReasonAndHour) {
+  const test::TempFolder folder;
+  StepHistory history;
+  history.add(kDecodeOne, 1e-3, kNow);
+  history.add_left_out(KeptFor::kSample, 7, kNow);
+  history.add_left_out(KeptFor::kSample, 3, kNow);
+  history.add_left_out(KeptFor::kStopped, 2, kNow);
+  history.add_left_out(KeptFor::kLong, 0, kNow);
+  write_history(folder.path(), history, kNow);
+  StepHistory read = read_history(folder.path());
+  EXPECT_EQ(read.left_out(kNow, kNow + 1), (CountsByReason{10, 0, 0, 2, 0}));
+  EXPECT_EQ(read.left_out(kNow - 3 * StepHistory::kHour, kNow - 2 * StepHistory::kHour), CountsByReason{});
+  EXPECT_EQ(counts_text(read.left_out(kNow, kNow + 1)), "10 sample, 2 stopped");
+  read.forget(kNow + 31 * StepHistory::kDay);
+  EXPECT_EQ(read.left_out(0, kNow + 1), CountsByReason{});
+}
+
+TEST(StepHistory, CountsOfWhatWasLeftOutAreBounded) {
+  StepHistory history;
+  const auto day = [](const std::string& left_out) {
+    return R"({"format":1,"day":20000,"hours":[],"left_out":[)" + left_out + "]}";
+  };
+  for (const char* bad : {R"({"hour":480000,"counts":[1,2,3,4]})", R"({"hour":480000,"counts":[1,2,3,4,-1]})",
+                          R"({"hour":480024,"counts":[1,2,3,4,5]})", R"({"hour":480000,"counts":[1,2,3,4,9e18]})",
+                          R"({"hour":480000,"counts":[1,0,0,0,0]},{"hour":480000,"counts":[1,0,0,0,0]})", "7"})
+    EXPECT_THROW(history.add_day(day(bad), "bad"), Error) << bad;
+  EXPECT_EQ(history.left_out(0, int64_t{1} << 40), CountsByReason{});
+}
+
 TEST(StepHistory, ADamagedDayIsRefusedAndNothingOfItIsTaken) {
   const std::string kind = R"({"phase":1,"rows":1,"keys":1,"longest_s":1,"counts":[5,3]})";
   const auto day = [](const std::string& kinds, const std::string& hour = "480000") {

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
 #include <filesystem>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -74,6 +76,33 @@ TEST_F(ArchiveKeeperTest, StepsThatComeFasterThanTheyAreWrittenAreCounted) {
       keeper,
       [](const ArchiveStatus& status) { return status.num_kept > 0 && status.num_kept + status.num_left_out == kSteps; }))
       << keeper.status().num_kept << " kept, " << keeper.status().num_left_out << " left out";
+}
+
+TEST_F(ArchiveKeeperTest, AFloodOfSamplesCostsNothingThatStandsOutAndIsToldOf) {
+  constexpr int64_t kSamples = 1000, kOthers = 16;  // of each other reason, all of which have a place
+  std::vector<KeptStep> kept;
+  for (int64_t step = 0; step < kSamples; ++step) kept.push_back(test::make_kept_step(step, now_ns() + step));
+  for (int64_t step = 0; step < kOthers; ++step) {
+    for (const KeptFor why : {KeptFor::kSlow, KeptFor::kLong, KeptFor::kStopped, KeptFor::kWorkerChange})
+      kept.push_back(test::make_kept_step(step, now_ns() + step, why));
+  }
+  testing::internal::CaptureStderr();
+  int64_t num_left_out = 0;
+  {
+    ArchiveKeeper keeper(path(), kRoom);
+    for (KeptStep& step : kept) keeper.add_kept_step(std::move(step));
+    num_left_out = keeper.status().num_left_out;
+  }
+  const std::string said = testing::internal::GetCapturedStderr();
+  std::array<int64_t, kNumKeptFor> num_kept{};
+  for (const SegmentEntry& entry : read_archive(path())) ++num_kept[static_cast<std::size_t>(entry.why)];
+  for (std::size_t why = 1; why < num_kept.size(); ++why) EXPECT_EQ(num_kept[why], kOthers) << kept_for_name(KeptFor(why));
+  EXPECT_LT(num_left_out, kSamples);
+  EXPECT_GT(num_left_out, 0);
+  const int64_t now_s = now_ns() / 1'000'000'000;
+  EXPECT_EQ(read_history(path()).left_out(now_s - 3600, now_s + 1), (CountsByReason{num_left_out, 0, 0, 0, 0}));
+  EXPECT_EQ(said.find("ferry: warning: steps to be kept come too fast"), said.rfind("ferry: warning")) << said;
+  EXPECT_NE(said.find(" sample were left out"), std::string::npos) << said;
 }
 
 TEST_F(ArchiveKeeperTest, AFolderThatTakesNothingCostsItsStepsAlone) {
