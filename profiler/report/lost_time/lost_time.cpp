@@ -27,18 +27,21 @@ int64_t usual_of_others(std::span<const Reply> replies, const Reply& one, Get&& 
 }
 
 /// What threads waited for cores. A worker's own thread reads it about once a millisecond, so a reading tells of several
-/// exchanges; of the other threads, and of the coordinator's, the one that waited longest in the step counts. A wait is used up
-/// as it is charged, so that none counts twice.
+/// exchanges; of its other threads the one that waited longest in the step counts. Of the coordinator's only the thread that
+/// steps counts: while a helper of the pool has no core, the others do its tasks. A wait is used up as it is charged, so that
+/// none counts twice.
 class CoreWaits {
  public:
   explicit CoreWaits(const ReportInput& input) : readings_(input.capture.ranks.size()) {
     std::map<std::tuple<int32_t, uint32_t, uint32_t>, int64_t> by_thread;  // rank, step, thread
+    const int32_t step_lane = find_step_lane(input.timeline);
+    const int64_t stepping = step_lane < 0 ? 0 : input.timeline.lanes[static_cast<std::size_t>(step_lane)].tid;
     for (const CounterSample& sample : input.timeline.counters) {
       if (sample.zone != Zone::kCoreWait || sample.at.step == kNoStep) continue;
       const int64_t ns = sample.value * 1000;
       if (sample.rank > 0 && sample.at.layer >= 0) {
         add_reading(sample, ns);
-      } else {
+      } else if (sample.rank > 0 || sample.b == static_cast<uint32_t>(stepping)) {
         by_thread[{sample.rank, sample.at.step, sample.b}] += ns;
       }
     }
@@ -121,6 +124,7 @@ class LostTimeFinder {
     core_waits_.limit_coordinator_to(steps);
     found_.waits.resize(steps.size());
     stop_in_exchanges_.resize(steps.size());
+    held_up_.resize(steps.size());
     for (std::size_t r = 0; r < input.capture.ranks.size(); ++r) {
       RankLoss loss{.rank = static_cast<int32_t>(r)};
       loss.more_rows_ns.resize(static_cast<std::size_t>(count_layers(input)));
@@ -169,6 +173,7 @@ class LostTimeFinder {
   LostTime found_;
   std::map<std::pair<int32_t, std::size_t>, std::array<int64_t, kNumLosses>> lost_in_step_;  // of a worker
   std::vector<int64_t> stop_in_exchanges_;  // [step] the coordinator's stops that exchanges have dealt with
+  std::vector<int64_t> held_up_;            // [step] its waits for a core that exchanges have dealt with
   int64_t dealt_until_ns_ = 0;              // exchanges overlap where a layer has two micro-batches
 };
 
@@ -190,6 +195,7 @@ void LostTimeFinder::correct_for_coordinator(const Exchange& exchange, std::size
     all_back_ns = std::max(all_back_ns, reply.back_ns - overlap(stops, exchange.begin_ns, reply.dispatched_ns));
   }
   core_wait_ns -= held_up_ns;
+  held_up_[step] += held_up_ns;
   rank(0).ns[static_cast<std::size_t>(Loss::kNoCore)] += held_up_ns;
   const int64_t begin_ns = std::max(exchange.begin_ns, dealt_until_ns_);
   const int64_t stopped_ns = overlap(stops, begin_ns, exchange.done_ns);
@@ -306,13 +312,16 @@ void LostTimeFinder::find_usual() {
   }
 }
 
-/// Outside exchanges nothing hides what the coordinator misses.
+/// Outside exchanges nothing hides what the coordinator misses; while it waits for a worker, a core would be of no use to it.
 void LostTimeFinder::charge_coordinator(std::size_t s) {
   const StepInfo& step = input_.timeline.steps[s];
   const int64_t stopped_ns = overlap(stops_of(0), step.begin_ns, step.end_ns) - stop_in_exchanges_[s];
   rank(0).ns[static_cast<std::size_t>(Loss::kStopped)] += std::max<int64_t>(stopped_ns, 0);
-  int64_t& core_wait_ns = core_waits_.in_step(0, step.step);
-  rank(0).ns[static_cast<std::size_t>(Loss::kNoCore)] += CoreWaits::take_from(core_wait_ns, step.end_ns - step.begin_ns);
+  const WaitParts& waits = found_.waits[s];
+  const int64_t for_workers_ns = waits.experts + waits.wire + waits.not_running;
+  const int64_t own_ns =
+      step.end_ns - step.begin_ns - for_workers_ns - std::max<int64_t>(stopped_ns, 0) - stop_in_exchanges_[s] - held_up_[s];
+  rank(0).ns[static_cast<std::size_t>(Loss::kNoCore)] += CoreWaits::take_from(core_waits_.in_step(0, step.step), own_ns);
 }
 
 }  // namespace

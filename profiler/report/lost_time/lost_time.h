@@ -32,7 +32,7 @@ struct RankLoss {
   std::array<int64_t, kNumLosses> usual_ns{};  // of that, outside the steps that cost most: a tenth of the time in steps
   std::vector<int64_t> more_rows_ns;           // [layer] of kMoreRows
   std::vector<int64_t> stops_ns;               // length of each stop that touches a step
-  int64_t core_wait_ns = 0;                    // of the thread that waited most, within steps
+  int64_t core_wait_ns = 0;                    // of the coordinator's stepping thread, or a worker's, within steps
   int64_t preemptions = 0;                     // of all its threads, within the capture
   int64_t rows = 0;                            // in exchanges that it was last in
   double other_rows = 0;                       // of the others there, mean

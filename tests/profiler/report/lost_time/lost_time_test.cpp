@@ -46,10 +46,15 @@ class Race {
   void not_running(int32_t rank, uint64_t from_us, uint64_t to_us, uint32_t core_wait_us = 0) {
     small.span(rank, Zone::kNotRunning, last_begin_ + from_us * kUs, last_begin_ + to_us * kUs, core_wait_us);
   }
-  /// In the last step; counted `at_us` after its begin, since `since_us` or since the reading before.
+  /// In the last step; counted `at_us` after its begin, since `since_us` or since the reading before. Of the rank's engine.
   void core_wait(int32_t rank, uint32_t us, int16_t layer, uint64_t at_us = 0, std::optional<uint64_t> since_us = {}) {
     const uint64_t at = last_begin_ + at_us * kUs, since = last_begin_ + since_us.value_or(at_us) * kUs;
-    small.span(rank, Zone::kCoreWait, since, at, us, 7, {number_ - 1, layer, 0});
+    small.span(rank, Zone::kCoreWait, since, at, us, 100 + static_cast<uint32_t>(rank), {number_ - 1, layer, 0});
+  }
+  /// In the last step, of a helper of the rank's pool; counted at its begin.
+  void helper_core_wait(int32_t rank, uint32_t us) {
+    const uint64_t at = last_begin_;
+    small.span(rank, Zone::kCoreWait, at, at, us, 700, {number_ - 1, kNoLayer, 0});
   }
   LostTime find() { return find_lost_time(ReportInput(small.capture)); }
   std::string findings() {
@@ -271,6 +276,30 @@ TEST(LostTimeTest, ACoordinatorWithoutACoreTakesRepliesInLate) {
   EXPECT_NEAR(static_cast<double>(lost.ranks[0].at(Loss::kNoCore)), 20 * 3e6, 1e5);
   EXPECT_LE(lost.ranks[1].total() + lost.ranks[2].total(), 100'000);
   EXPECT_EQ(race.findings(), "no_core 0;");
+}
+
+TEST(LostTimeTest, AHelperOfTheCoordinatorWithoutACoreCostsOnlyWhatTheSteppingThreadWaited) {
+  Race race;
+  race.quiet_steps(40);
+  for (int i = 0; i < 20; ++i) {
+    race.step({}, {.dispatched = 1, .arrived = 6, .replied = 46}, 20, 3'000);
+    race.core_wait(0, 1'000, kNoLayer);
+    race.helper_core_wait(0, 3'000);
+  }
+  const LostTime lost = race.find();
+  EXPECT_EQ(lost.ranks[0].core_wait_ns, 20 * kMs);
+  EXPECT_NEAR(static_cast<double>(lost.ranks[0].at(Loss::kNoCore)), 20e6, 1e5);
+}
+
+/// A thread that waits for a core while the worker that it needs still computes loses nothing.
+TEST(LostTimeTest, ACoordinatorWithoutACoreLosesNothingWhileItsWorkersCompute) {
+  Race race;
+  for (int i = 0; i < 20; ++i) {
+    race.step({.replied = 3'045}, {.dispatched = 1, .arrived = 6, .replied = 3'046});
+    race.core_wait(0, 2'900, kNoLayer);
+  }
+  // Of its own a step has 20 us before it waits and 20 us behind that.
+  EXPECT_LE(race.find().ranks[0].at(Loss::kNoCore), 20 * 45 * 1000);
 }
 
 /// Two exchanges of a step may each have been held up, and its counter tells of more than the step.
