@@ -61,7 +61,7 @@ std::vector<Finding> find_and_advise(const ReportInput& input) {
   for (Proposal& proposal : proposals) attach(std::move(proposal), findings);
   for (Finding& finding : findings)
     std::ranges::stable_sort(finding.actions, [](const Action& x, const Action& y) { return x.saved_share > y.saved_share; });
-  std::ranges::stable_sort(findings, [](const Finding& x, const Finding& y) { return x.severity > y.severity; });
+  sort_findings(findings);
   return findings;
 }
 

@@ -93,11 +93,16 @@ void find_recording_trouble(const ReportInput& input, std::vector<Finding>& find
   constexpr double kNotice = 0.01, kProblem = 0.05;
   const RecordingCost cost = find_recording_cost(input);
   if (cost.share < kNotice) return;
-  findings.push_back({cost.share >= kProblem ? Severity::kProblem : Severity::kNotice, "profiler_cost",
-                      format("Recording itself takes %.1f %% of the time in steps (rank %d: %lld records at %.1f ns); a lower "
-                             "level disturbs less.",
-                             100 * cost.share, cost.rank, whole(cost.records), cost.span_cost_ns),
-                      "run"});
+  const double share = cost.rank == 0 ? cost.share : 0;  // what a worker records may be hidden behind others
+  findings.push_back(
+      {.severity = cost.share >= kProblem ? Severity::kProblem : Severity::kNotice,
+       .kind = "profiler_cost",
+       .text = format("Recording itself takes %.1f %% of the time in steps (rank %d: %lld records at %.1f ns); a "
+                      "lower level disturbs less.",
+                      100 * cost.share, cost.rank, whole(cost.records), cost.span_cost_ns),
+       .table = "run",
+       .saved_ms = share * static_cast<double>(total_step_ns(input.timeline)) / 1e6,
+       .saved_share = share});
 }
 
 void find_exposed(const ReportInput& input, const LostTime& lost, std::vector<Finding>& findings) {
@@ -156,6 +161,15 @@ const char* severity_name(Finding::Severity severity) {
   return "";
 }
 
+void sort_findings(std::vector<Finding>& findings) {
+  const auto weight = [](const Finding& finding) {
+    double saved_ms = finding.saved_ms;
+    for (const Action& action : finding.actions) saved_ms = std::max(saved_ms, action.saved_ms);
+    return std::pair(saved_ms, finding.severity);
+  };
+  std::ranges::stable_sort(findings, [&](const Finding& x, const Finding& y) { return weight(x) > weight(y); });
+}
+
 std::vector<Finding> find_problems(const ReportInput& input) {
   std::vector<Finding> findings;
   find_lost(input, findings);
@@ -167,8 +181,7 @@ std::vector<Finding> find_problems(const ReportInput& input) {
   find_recording_trouble(input, findings);
   find_exposed(input, lost, findings);
   find_idle_device(input, findings);
-  std::stable_sort(findings.begin(), findings.end(),
-                   [](const Finding& x, const Finding& y) { return x.severity > y.severity; });
+  sort_findings(findings);
   if (findings.empty())
     findings.push_back({Severity::kInfo, "none",
                         format("Nothing stands out in %zu steps and %zu requests.", input.timeline.steps.size(),

@@ -14,8 +14,8 @@ nlohmann::ordered_json findings_json(const std::vector<Finding>& findings) {
                                   {"kind", finding.kind},
                                   {"text", finding.text},
                                   {"table", finding.table}};
-    if (finding.rank >= 0) {
-      one["rank"] = finding.rank;
+    if (finding.rank >= 0) one["rank"] = finding.rank;
+    if (finding.rank >= 0 || finding.saved_ms > 0) {
       one["saved_ms"] = finding.saved_ms;
       one["saved_share"] = finding.saved_share;
     }

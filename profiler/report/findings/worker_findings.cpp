@@ -9,6 +9,7 @@
 #include "profiler/report/findings/change_text.h"
 #include "profiler/report/findings/format.h"
 #include "profiler/report/incidents/incident_cost.h"
+#include "profiler/report/timeline/step_slices.h"
 
 namespace ferry {
 namespace {
@@ -146,13 +147,18 @@ std::vector<Finding> find_worker_changes(const ReportInput& input) {
   const std::vector<Incident> incidents = find_incidents(input.timeline, history);
   const std::vector<IncidentCost> costs = find_incident_costs(input, history, incidents);
   const std::vector<std::size_t> told = choose_told(incidents, costs);
+  const auto steps_ns = static_cast<double>(std::max<int64_t>(total_step_ns(input.timeline), 1));
   std::vector<Finding> findings;
   findings.reserve(told.size() + 1);
   for (const std::size_t i : told) {
+    const double more_ns = std::max(costs[i].total_ns(), 0.0);
+    const double saved_ns = more_ns > 2 * costs[i].noise_ns ? more_ns : 0;  // less may be chance
     findings.push_back({.severity = severity_of(incidents[i], costs[i]),
                         .kind = incident_kind(incidents[i].parts.front().cause),
                         .text = head(input.timeline, incidents[i]) + cost_text(input, incidents[i], costs[i]),
-                        .table = "incident"});
+                        .table = "incident",
+                        .saved_ms = saved_ns / 1e6,
+                        .saved_share = saved_ns / steps_ns});
   }
   if (told.size() < incidents.size()) {
     findings.push_back(

@@ -237,12 +237,25 @@ TEST(FindingsTest, CountsAReadingOfTheClockThatSpansShareOnce) {
   EXPECT_DOUBLE_EQ(cost.share, (5 * 20 + 3 * 10) / 8000.0);
 }
 
+TEST(FindingsTest, WhatWouldSaveMostIsFirstAndSeverityDecidesAmongEquals) {
+  std::vector<Finding> findings = {{.severity = Finding::Severity::kInfo, .kind = "untold"},
+                                   {.severity = Finding::Severity::kProblem, .kind = "small", .saved_ms = 66},
+                                   {.severity = Finding::Severity::kProblem, .kind = "untold_problem"},
+                                   {.severity = Finding::Severity::kNotice, .kind = "action", .saved_ms = 5},
+                                   {.severity = Finding::Severity::kNotice, .kind = "stop", .saved_ms = 1000}};
+  findings[3].actions = {{.kind = "a", .saved_ms = 70}, {.kind = "b", .saved_ms = 300}};
+  sort_findings(findings);
+  std::string kinds;
+  for (const Finding& finding : findings) kinds += finding.kind + ";";
+  EXPECT_EQ(kinds, "stop;action;small;untold_problem;untold;");
+}
+
 TEST(FindingsTest, WorstFirst) {
   Capture capture = quiet({.world_size = 4, .num_prefill_steps = 9, .slow_rank = 1, .slow_factor = 6});
   capture.ranks[0].span_cost_ns = 20;  // a notice
   const std::vector<Finding> findings = find_in(std::move(capture));
   ASSERT_GE(findings.size(), 2U) << all_texts(findings);
-  for (std::size_t i = 1; i < findings.size(); ++i) EXPECT_GE(findings[i - 1].severity, findings[i].severity);
+  for (std::size_t i = 1; i < findings.size(); ++i) EXPECT_GE(findings[i - 1].saved_ms, findings[i].saved_ms);
   EXPECT_EQ(find_kind(findings, "none"), nullptr);
 }
 

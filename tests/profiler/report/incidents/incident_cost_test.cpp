@@ -135,6 +135,7 @@ TEST(IncidentCostTest, SaysItInOneLine) {
   ASSERT_EQ(findings.size(), 1U);
   EXPECT_EQ(findings[0].kind, "worker_lost");
   EXPECT_EQ(findings[0].severity, Finding::Severity::kProblem);
+  EXPECT_NEAR(findings[0].saved_ms, 52.04, 1e-6) << "findings are sorted by it";
   EXPECT_EQ(findings[0].text,
             "Rank 2 was lost (steps 100 to 141, 0.45 s): 2 steps took 32.00 ± 0.00 ms longer than usual in all (12.00 waiting "
             "for it, 4.00 for 5 rows asked of others, 11.00 reading 6 experts, 4.00 computing 9 rows here, 1.00 placing "
