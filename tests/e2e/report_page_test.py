@@ -359,6 +359,18 @@ class ReportPageTest(traced_page.TracedPageTest):
         self.assertEqual(self.browser.evaluate("[...document.querySelectorAll('#view-made td')].map((e) => e.innerText.replaceAll('\\u00a0', ' '))"),
                          ["26.4 ×", "199 %", "-12.3 %"])
 
+    def test_the_longest_of_averaged_steps_is_told(self):
+        columns = [{"name": name, "decimals": 1} for name in ("step", "rank", "computing_us", "exposed_us", "free_us")]
+        rows = [[step, 0, 1_012_000 if step == 700 else 2_000, 0, 0] for step in range(1200)]  # columns of two steps
+        self.show_made({"id": "step", "title": "Made", "columns": columns, "rows": rows})
+        told = self.browser.evaluate("document.querySelector('#view-step .picture').innerText")
+        self.assertRegex(told, r"the longest step, 700, took 1\.01\ss")
+        self.assertIn("A column is the mean of up to 2 steps", told)
+        left, top, width, _ = self.box("#view-step canvas")
+        self.browser.point("mouseMoved", left + 62 + (width - 64) * (350.5 / 600), top + 60)
+        self.assertEqual(self.told("step")[0], "Steps 700 to 701 (mean), rank 0")
+        self.assertRegex(self.told("step")[-1], r"^Enter opens the longest, step 700 of 1\.01\ss$")
+
     def test_memory_of_one_moment_fills_its_picture(self):
         columns = [{"name": name, "decimals": 1} for name in ("rank", "at_ms", "kind", "bytes")]
         self.show_made({"id": "memory_timeline", "title": "Made", "columns": columns,

@@ -1,19 +1,23 @@
 // The steps' lines: what is drawn as one row of columns, a rank's steps or those of one phase and size.
 
 const MAX_STEP_LINES = 12;
-const MAX_STEP_COLUMNS = 600;  // more steps than that are averaged
+const MAX_STEP_COLUMNS = 600;  // more steps than that are averaged; each column tells of its longest step, too
 const LOG_FROM = 6;  // times that the slowest kind of step takes the time of the fastest, from which on an axis is logarithmic
 
-/** A column of a line: `steps` are the numbers it stands for, `longest` of them, `parts` its mean TIME_PARTS in us. */
+/**
+ * A column of a line: `steps` are the numbers it stands for, `longest` of them and `most`, how long that took; `parts` its mean
+ * TIME_PARTS and `sum` the mean length. Times are in us.
+ */
 function makeStepColumn(rows, at, unit) {
   const parts =
       TIME_PARTS.map(({key}) => rows.reduce((sum, row) => sum + Math.max(0, row[at[key]] ?? 0), 0) * unit / rows.length);
-  const length = (row) => TIME_PARTS.reduce((sum, {key}) => sum + (row[at[key]] ?? 0), 0);
+  const length = (row) => TIME_PARTS.reduce((sum, {key}) => sum + Math.max(0, row[at[key]] ?? 0), 0);
   const longest = rows.reduce((a, b) => length(b) > length(a) ? b : a);
   return {
     row: rows[0],
     steps: rows.map((row) => row[at.step]),
     longest: longest[at.step],
+    most: length(longest) * unit,
     parts,
     sum: parts.reduce((a, b) => a + b, 0)
   };
@@ -39,10 +43,10 @@ function linesByGroup(rows, at, unit) {
       ([phase, ofPhase]) => ({name: String(phase), rank, columns: binSteps(ofPhase, at, unit)}));
 }
 
-/** How high a line's axis goes, and from where on: a few columns that go beyond are cut and marked. */
+/** How high a line's axis goes, and from where on: a few columns that go beyond, or whose longest step does, are cut and marked. */
 function findAxis(columns, isLog) {
   const sums = columns.map(({sum}) => sum).filter((sum) => sum > 0);
-  const most = sums.reduce((a, b) => Math.max(a, b), 0), usual = quantile(sums, 0.95);
+  const most = columns.reduce((high, column) => Math.max(high, column.most), 0), usual = quantile(sums, 0.95);
   if (isLog) {
     const least = quantile(sums, 0.02);
     return {low: least / 2.5 || 1, top: Math.max(most * 1.1, 10), isCapped: false, most};

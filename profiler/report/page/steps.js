@@ -31,14 +31,20 @@ class StepChart {
   }
 
   makeNotes() {
-    const capped = this.axes.filter(({isCapped}) => isCapped), longest = Math.max(...capped.map(({most}) => most));
+    const columns = this.lines.flatMap((line) => line.columns), longest = columns.reduce((a, b) => b.most > a.most ? b : a);
+    const perColumn = columns.reduce((high, {steps}) => Math.max(high, steps.length), 1);
     return [
       this.isLog ?
           h("p", {class: "note"},
             "The axis is logarithmic: a column's height is the step's length, its colours divide it by their shares.") :
           null,
-      capped.length ?
-          h("p", {class: "note"}, `Columns with a notch go beyond the chart; the longest step took ${duration(longest)}.`) :
+      perColumn > 1 ?
+          h("p", {class: "note"},
+            `A column is the mean of up to ${perColumn} steps; the line above it is as high as the longest of them.`) :
+          null,
+      this.axes.some(({isCapped}) => isCapped) ?
+          h("p", {class: "note"},
+            `Columns with a notch go beyond the chart; the longest step, ${longest.longest}, took ${duration(longest.most)}.`) :
           null
     ];
   }
@@ -112,7 +118,7 @@ class StepChart {
     });
   }
 
-  drawColumn(context, l, i, {row, parts, sum}, base, y, colors) {
+  drawColumn(context, l, i, {row, steps, parts, sum, most}, base, y, colors) {
     const {low, top} = this.axes[l], [x, breadth] = this.span(l, i), height = clamp(y(clamp(sum, low || 0, top)), 1, STEP_LINE);
     let bottom = base;
     parts.forEach((value, p) => {
@@ -128,10 +134,9 @@ class StepChart {
       context.fillStyle = color(swatch);
       context.fillRect(x, base + 1, breadth, 3);
     }
-    if (sum > top) {
-      context.fillStyle = color("--ink");
-      context.fillRect(x, base - STEP_LINE - 3, breadth, 2);
-    }
+    context.fillStyle = color("--ink");
+    if (steps.length > 1) context.fillRect(x, base - clamp(y(clamp(most, low || 0, top)), 1, STEP_LINE), breadth, 1);
+    if (most > top) context.fillRect(x, base - STEP_LINE - 3, breadth, 2);
     if (this.cursor?.[0] !== l || this.cursor[1] !== i) return;
     context.strokeStyle = color("--ink");
     context.lineWidth = 2;
@@ -142,7 +147,7 @@ class StepChart {
     if (String(cursor) === String(this.cursor)) return;
     this.cursor = cursor;
     if (cursor) {
-      const {row, steps, longest, parts, sum} = this.columnAt(cursor), {at} = this, isMean = steps.length > 1;
+      const {row, steps, longest, most, parts, sum} = this.columnAt(cursor), {at} = this, isMean = steps.length > 1;
       const told =
           [isMean ? `Steps ${steps[0]} to ${steps.at(-1)} (mean), rank ${row[at.rank]}` :
                     `Step ${steps[0]}, rank ${row[at.rank]}`];
@@ -150,7 +155,7 @@ class StepChart {
       if (!isMean && at.tokens >= 0 && row[at.tokens] !== null) told.push(`${groupDigits(row[at.tokens])} tokens`);
       told.push(
           duration(sum), ...tellTimeParts(parts),
-          isMean ? `Enter opens the longest, step ${longest}` : "Enter opens its timeline");
+          isMean ? `Enter opens the longest, step ${longest} of ${duration(most)}` : "Enter opens its timeline");
       this.readout.show(told);
     }
     this.redraw();
