@@ -51,7 +51,7 @@ std::vector<Finding> find_and_advise(const ReportInput& input) {
       propose_width(replay, proposals);
       propose_drafts(replay, proposals);
     }
-    propose_schedule(replay, proposals);
+    if (input.capture.info.selection.empty()) propose_schedule(replay, proposals);  // else most requests are not seen whole
   } catch (const Error& error) {  // a capture that no plan could be of: its findings stand
     findings.push_back({.severity = Finding::Severity::kInfo,
                         .kind = "not_replayed",
