@@ -152,7 +152,7 @@ class BenchTest(Folder):
         events = json.loads((joined / "trace.json").read_text())["traceEvents"]
         self.assertEqual({e["pid"] for e in events if e["ph"] == "X"}, {0, 1, 2, 3})
         made = {path.name for path in joined.iterdir()} - {f"rank-{rank}.spans" for rank in range(4)}
-        self.assertEqual(made, {"capture.json", "trace.pftrace", "trace.json"})
+        self.assertEqual(made, {"capture.json", "trace.pftrace", "trace.json", "stacks.pb.gz", "stacks.speedscope.json"})
         done = subprocess.run([FERRY, "trace", "report", str(joined)], capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn("several runs, merged", done.stderr)
