@@ -92,8 +92,7 @@ void put_path(const Timeline& timeline, std::span<const PathPiece> path, const P
 
 }  // namespace
 
-StepColumns::StepColumns(const ReportInput& input)
-    : input_(input), flows_(input.timeline.steps.size()) {
+StepColumns::StepColumns(const ReportInput& input) : input_(input), flows_(input.timeline.steps.size()) {
   const Timeline& timeline = input.timeline;
   for (std::size_t l = 0; l < timeline.lanes.size(); ++l) {
     if (timeline.lanes[l].kind != Lane::Kind::kRequest) lanes_.push_back(static_cast<int32_t>(l));
