@@ -1,8 +1,8 @@
 #include <algorithm>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "profiler/section_bytes.h"
 #include "profiler/stacks/stack_samples.h"
 #include "runtime/base/error.h"
 #include "runtime/base/json.h"
@@ -41,10 +41,7 @@ void append(std::vector<std::byte>& bytes, const void* data, std::size_t count) 
 template <class Value>
 Value take(std::span<const std::byte>& rest, const std::string& source) {
   if (rest.size() < sizeof(Value)) throw damaged(source, "it is cut off");
-  Value value;
-  std::memcpy(&value, rest.data(), sizeof value);
-  rest = rest.subspan(sizeof value);
-  return value;
+  return take_raw<Value>(rest);
 }
 
 json header_of(const StackCapture& stacks) {
@@ -98,17 +95,17 @@ std::vector<std::byte> encode_stacks(const StackCapture& stacks) {
   const std::string header = header_of(stacks).dump(-1, ' ', false, json::error_handler_t::replace);
   std::vector<std::byte> bytes;
   const uint64_t header_bytes = header.size();
-  append(bytes, &header_bytes, sizeof header_bytes);
+  append_raw(bytes, header_bytes);
   append(bytes, header.data(), header.size());
   for (const std::vector<uint32_t>& stack : stacks.stacks) {
     const auto depth = static_cast<uint32_t>(stack.size());
-    append(bytes, &depth, sizeof depth);
+    append_raw(bytes, depth);
     append(bytes, stack.data(), stack.size() * sizeof(uint32_t));
   }
   for (const StackSample& sample : stacks.samples) {
     const SampleRow row{
         sample.ticks, sample.stack, sample.tid, sample.periods, sample.zone, sample.is_in_zone ? kInZoneFlag : uint8_t{0}, 0};
-    append(bytes, &row, sizeof row);
+    append_raw(bytes, row);
   }
   return bytes;
 }
