@@ -329,9 +329,9 @@ TEST(RendezvousTest, ComingAndGoingLeavesNothingBehind) {
   come_and_go();
   const int before = num_open_files();
   for (int i = 0; i < 100; ++i) come_and_go();
-  // The hubs' threads let go of a link when they next look.
-  for (int i = 0; i < 3000 && num_open_files() != before; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  EXPECT_EQ(num_open_files(), before);
+  // The hubs' threads let go of a link when they next look: of the first one, perhaps, after it was counted.
+  for (int i = 0; i < 3000 && num_open_files() > before; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_LE(num_open_files(), before);
 }
 
 }  // namespace

@@ -14,6 +14,8 @@ from ferry_job import FERRY, ROOT, OpenCall, endless_request, text_request
 from front_test import QUESTION, call, chat, metric, num_answered, user
 
 SERVE = ("--max-seqs", "8", "--speculate", "0", "--coordinators", "2")
+# Tokens of a stream that is to outlast what a test does to it meanwhile: about two seconds of the demo model.
+LONG = 1500
 MERGED = r'ferry:worker_answers_total\{.*merged="yes".*\}'
 
 
@@ -80,8 +82,8 @@ class CoordinatorsTest(ferry_job.JobTest):
 
     def test_a_worker_that_dies_is_missed_by_no_client_of_either(self):
         job, ports = self.start()
-        expected = job.generate(endless_request(seed=0, max_tokens=600)).token_ids
-        calls = self.open_calls(job, 4, max_tokens=600)
+        expected = job.generate(endless_request(seed=0, max_tokens=LONG)).token_ids
+        calls = self.open_calls(job, 4, max_tokens=LONG)
         job.kill_rank(3)
         self.assert_all_equal(calls, expected)
         for port in ports:
@@ -90,8 +92,8 @@ class CoordinatorsTest(ferry_job.JobTest):
 
     def test_a_coordinator_that_dies_takes_its_own_requests_alone(self):
         job, ports = self.start()
-        expected = job.generate(endless_request(seed=0, max_tokens=600)).token_ids
-        calls = self.open_calls(job, 4, max_tokens=600)
+        expected = job.generate(endless_request(seed=0, max_tokens=LONG)).token_ids
+        calls = self.open_calls(job, 4, max_tokens=LONG)
         job.kill_rank(1)
         for i in range(8):
             self.ask(job, f"{i}?", max_tokens=1)
@@ -105,8 +107,8 @@ class CoordinatorsTest(ferry_job.JobTest):
 
     def test_a_job_that_is_told_to_leave_answers_first(self):
         job, _ = self.start()
-        expected = job.generate(endless_request(seed=0, max_tokens=400)).token_ids
-        calls = self.open_calls(job, 4, max_tokens=400)
+        expected = job.generate(endless_request(seed=0, max_tokens=LONG)).token_ids
+        calls = self.open_calls(job, 4, max_tokens=LONG)
         job.terminate()
         self.assert_all_equal(calls, expected)
         self.assertEqual(job.wait(60), 0)
