@@ -1,5 +1,6 @@
 #include "profiler/recorder.h"
 
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -24,7 +25,8 @@ thread_local constinit uint64_t chain_end = kNoChain;
 namespace {
 
 constexpr std::chrono::milliseconds kDrainPeriod{20};  // a ring holds far more than a thread records in this time
-constexpr int64_t kSectionShare = 8;                   // of a capture's bound, for counters and for memory each
+constexpr std::chrono::nanoseconds kDrainSlack = std::chrono::milliseconds(5);  // it wakes with the scheduler's tick
+constexpr int64_t kSectionShare = 8;  // of a capture's bound, for counters and for memory each
 
 /// Ends a thread's registration with the thread.
 struct Registration {
@@ -426,6 +428,7 @@ RankCapture Recorder::describe() const {
 
 /// As long as the capture of this number runs.
 void Recorder::run_drain(uint64_t number) {
+  prctl(PR_SET_TIMERSLACK, kDrainSlack.count());
   const SpanCost cost = measure_span_cost();
   std::unique_lock lock(mutex_);
   note_span_cost(cost.alone, cost.chained);

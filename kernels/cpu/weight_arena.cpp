@@ -96,7 +96,11 @@ void WeightRegion::drop_pages(Extent hole, Extent among) noexcept {
   const std::size_t first = std::max(round_up(hole.begin, kHugePageBytes), among.begin / kHugePageBytes * kHugePageBytes);
   const std::size_t end = std::min(hole.end / kHugePageBytes * kHugePageBytes, round_up(among.end, kHugePageBytes));
   if (first >= end) return;
-  if (madvise(data() + first, end - first, MADV_DONTNEED) != 0) std::memset(data() + first, 0, end - first);
+  if (madvise(data() + first, end - first, MADV_DONTNEED) == 0) {
+    note_dropped(data() + first, end - first);
+  } else {
+    std::memset(data() + first, 0, end - first);
+  }
   const auto page = [&](std::size_t at) { return written_.begin() + static_cast<std::ptrdiff_t>(at / kHugePageBytes); };
   std::fill(page(first), page(end), 0);
 }

@@ -41,16 +41,19 @@ void count_small_bytes(MemoryUse use, int64_t change);
 /// untouched_bytes() (runtime/base/lazy_pages.h). Throws std::bad_alloc. Any thread.
 void note_pages(std::byte* data, std::size_t bytes, MemoryUse use, bool is_promised);
 void forget_pages(std::byte* data) noexcept;
+/// Pages among those of one's own were given back to the system, which takes memory for them again when they are next touched.
+void note_dropped(const std::byte* data, std::size_t bytes) noexcept;
 
 /// Bytes of a use.
 struct UsedMemory {
   int64_t reserved = 0;  // of pages, touched or not
-  int64_t resident = 0;  // of these, in memory
+  int64_t resident = 0;  // of these, touched, and not dropped since: in memory, but for what the system swapped out of it
   int64_t small = 0;     // elsewhere on the heap
 };
-/// By MemoryUse. Takes about a millisecond for 4 GiB. Any thread.
+/// By MemoryUse. Takes about a millisecond for 4 GiB of pages that were not all touched when they were last looked at. Any
+/// thread.
 std::array<UsedMemory, kNumMemoryUses> measure_memory_uses();
-/// Of all promised pages those that are not in memory. As long. Any thread.
+/// Of all promised pages those that were not touched. As long. Any thread.
 int64_t promised_bytes();
 
 }  // namespace ferry

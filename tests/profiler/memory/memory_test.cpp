@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <cstring>
 #include <fstream>
@@ -37,6 +38,24 @@ TEST(MemoryUses, PagesCountForTheirUseOnceTheyAreTouched) {
   }
   EXPECT_EQ(used(MemoryUse::kKvCache).reserved, before.reserved);
   EXPECT_EQ(used(MemoryUse::kKvCache).resident, before.resident);
+}
+
+TEST(MemoryUses, PagesThatWereDroppedCountUntilTheyAreTouchedAgain) {
+  constexpr std::size_t kBytes = 24 * kHugePage;  // of several blocks, the last one a part
+  const MemoryUseScope use(MemoryUse::kWeights);
+  const int64_t before = used(MemoryUse::kWeights).resident;
+  const auto resident = [before] { return used(MemoryUse::kWeights).resident - before; };
+  AlignedBuffer buffer(kBytes);
+  std::memset(buffer.data(), 1, kBytes);
+  EXPECT_EQ(resident(), int64_t{kBytes});
+  constexpr std::size_t kFirst = 7 * kHugePage, kDropped = 3 * kHugePage;  // the end of one block and the next one's begin
+  ASSERT_EQ(madvise(buffer.data() + kFirst, kDropped, MADV_DONTNEED), 0);
+  note_dropped(buffer.data() + kFirst, kDropped);
+  EXPECT_EQ(resident(), int64_t{kBytes - kDropped});
+  std::memset(buffer.data() + kFirst, 1, kHugePage);
+  EXPECT_EQ(resident(), int64_t{kBytes - kDropped + kHugePage});
+  std::memset(buffer.data() + kFirst, 1, kDropped);
+  EXPECT_EQ(resident(), int64_t{kBytes});
 }
 
 TEST(MemoryUses, SmallMemoryCountsForTheScopeThatItWasMadeIn) {
