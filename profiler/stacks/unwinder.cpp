@@ -4,9 +4,13 @@
 #include <elfutils/libdwfl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
+#include <map>
 #include <string_view>
+#include <vector>
 
 // libdw's own way: a process is attached whose memory and registers are asked for by callbacks, which here answer from a copy.
 
@@ -88,6 +92,38 @@ int add_call(Dwfl_Frame* frame, void* to) {
   return DWARF_CB_OK;
 }
 
+/// A module's functions by address. libdwfl looks through all symbols for each address: 0.2 ms in a program of 30,000.
+class FunctionIndex {
+ public:
+  explicit FunctionIndex(Dwfl_Module* module) {
+    const int count = dwfl_module_getsymtab(module);
+    for (int i = 0; i < count; ++i) {
+      GElf_Sym symbol;
+      GElf_Addr address = 0;
+      const char* name = dwfl_module_getsym_info(module, i, &symbol, &address, nullptr, nullptr, nullptr);
+      const int type = GELF_ST_TYPE(symbol.st_info);
+      if (name == nullptr || *name == '\0' || symbol.st_size == 0 || (type != STT_FUNC && type != STT_GNU_IFUNC)) continue;
+      functions_.push_back({address, address + symbol.st_size, name});
+    }
+    std::ranges::stable_sort(functions_, {}, &Function::begin);
+  }
+
+  /// Mangled; null if no function with a size holds the address.
+  const char* find(uintptr_t address) const {
+    const auto behind = std::ranges::upper_bound(functions_, address, {}, &Function::begin);
+    if (behind == functions_.begin()) return nullptr;
+    const Function& function = *std::prev(behind);
+    return address < function.end ? function.name : nullptr;
+  }
+
+ private:
+  struct Function {
+    uintptr_t begin, end;
+    const char* name;  // libdwfl's
+  };
+  std::vector<Function> functions_;
+};
+
 }  // namespace
 
 struct Unwinder::Modules {
@@ -101,9 +137,12 @@ struct Unwinder::Modules {
   Modules(const Modules&) = delete;
   Modules& operator=(const Modules&) = delete;
 
+  const FunctionIndex& functions_of(Dwfl_Module* module) { return functions.try_emplace(module, module).first->second; }
+
   Dwfl* all;
   const RawStack* stack = nullptr;
   bool is_ready = false;
+  std::map<Dwfl_Module*, FunctionIndex> functions;  // of modules of which one was asked for
 };
 
 Unwinder::Unwinder() : modules_(std::make_unique<Modules>()) {
@@ -128,7 +167,8 @@ StackFrame Unwinder::find_function(uintptr_t address) {
   Dwarf_Addr begin = 0;
   const char* path = dwfl_module_info(module, nullptr, &begin, nullptr, nullptr, nullptr, nullptr, nullptr);
   const std::string file = file_name(path);
-  const char* symbol = dwfl_module_addrname(module, address);
+  const char* symbol = modules_->functions_of(module).find(address);
+  if (symbol == nullptr) symbol = dwfl_module_addrname(module, address);  // one of assembly, without a size
   return {.function = symbol != nullptr ? demangle(symbol) : place_in(file, address - begin), .module = file};
 }
 
