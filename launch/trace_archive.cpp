@@ -95,7 +95,7 @@ void print_text(const Told& told) {
     if (!table.rows.empty()) text += "\n" + to_text(table, /*max_rows=*/table.rows.size());
   }
   if (const std::string counts = counts_text(left_out(told)); !counts.empty())
-    text += "\nLeft out in these hours, since they came faster than they are written: " + counts + "\n";
+    text += "\nLeft out in these hours, since they came faster than they are collected and written: " + counts + "\n";
   if (!told.events.empty()) text += "\nWorkers\n";
   for (const auto& [time_ns, event] : told.events) text += "  " + moment_text(time_ns) + " " + event_text(event) + "\n";
   if (told.is_read) text += "\nFindings of these steps\n";

@@ -391,6 +391,10 @@ bool Coordinator::Impl::trace(bool ran_step) {
     const std::scoped_lock lock(mutex_);
     if (step_sink_ != nullptr) step_sink_->add_kept_step(std::move(*kept));
   }
+  if (const CountsByReason left_out = engine_.trace().take_left_out(); left_out != CountsByReason{}) {
+    const std::scoped_lock lock(mutex_);
+    if (step_sink_ != nullptr) step_sink_->add_left_out(left_out);
+  }
   return wants_more;
 }
 

@@ -9,9 +9,10 @@ namespace ferry {
 /// What a server tells of its archive.
 struct ArchiveStatus {
   StepDrift drift{};
-  int64_t num_kept = 0;      // steps in the archive
-  int64_t num_bytes = 0;     // of them
-  int64_t num_left_out = 0;  // since the start: kept steps that could not be written, or came faster than they could
+  int64_t num_kept = 0;   // steps in the archive
+  int64_t num_bytes = 0;  // of them
+  int64_t num_left_out =
+      0;  // since the start: steps to be kept that could not be collected or written, or came faster than they could
 };
 
 }  // namespace ferry

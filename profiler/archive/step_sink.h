@@ -12,6 +12,8 @@ class StepSink {
   /// Once a step. Allocates nothing.
   virtual void add_step(const StepFacts& facts) = 0;
   virtual void add_kept_step(KeptStep kept) = 0;
+  /// Steps that were to be kept and could not be collected.
+  virtual void add_left_out(const CountsByReason& counts) = 0;
 };
 
 }  // namespace ferry

@@ -62,6 +62,14 @@ void ArchiveKeeper::add_kept_step(KeptStep kept) {
   }
 }
 
+void ArchiveKeeper::add_left_out(const CountsByReason& counts) {
+  const std::scoped_lock lock(mutex_);
+  for (std::size_t why = 0; why < counts.size(); ++why) {
+    num_left_out_[why] += counts[why];
+    status_.num_left_out += counts[why];
+  }
+}
+
 ArchiveStatus ArchiveKeeper::status() const {
   const std::scoped_lock lock(mutex_);
   return status_;
@@ -112,11 +120,10 @@ void ArchiveKeeper::tell_left_out(const CountsByReason& left_out) {
   const std::string text = counts_text(left_out);
   if (text.empty() || has_told_left_out_) return;
   has_told_left_out_ = true;
-  std::fprintf(
-      stderr,
-      "ferry: warning: steps to be kept come too fast: in half a second %s were left out; allowed: up to %d samples and "
-      "%d for each other reason; ferry trace archive tells of later ones\n",
-      text.c_str(), static_cast<int>(kMaxSamples), static_cast<int>(kMaxOfOthers));
+  std::fprintf(stderr,
+               "ferry: warning: steps to be kept come too fast: in half a second %s were left out; allowed: one at a time from "
+               "all ranks, and up to %d samples and %d for each other reason; ferry trace archive tells of later ones\n",
+               text.c_str(), static_cast<int>(kMaxSamples), static_cast<int>(kMaxOfOthers));
 }
 
 void ArchiveKeeper::write(std::vector<KeptStep>& kept) {

@@ -16,8 +16,8 @@ namespace ferry {
 
 /// Takes steps from the thread that steps, and writes the archive by a thread of its own at low priority, which looks for new
 /// ones twice a second and is woken by nobody. Between two looks it takes kMaxSamples samples and kMaxOfOthers for each other
-/// reason; more are counted by their reason beside the lengths of steps, and said in the log once. What cannot be written is
-/// said once an hour at most, and costs nothing else.
+/// reason; more, and those that were not collected, are counted by their reason beside the lengths of steps, and said in the
+/// log once. What cannot be written is said once an hour at most, and costs nothing else.
 class ArchiveKeeper final : public StepSink {
  public:
   /// Opens the archive: throws as StepArchive does.
@@ -29,6 +29,7 @@ class ArchiveKeeper final : public StepSink {
 
   void add_step(const StepFacts& facts) override;
   void add_kept_step(KeptStep kept) override;
+  void add_left_out(const CountsByReason& counts) override;
 
   /// Any thread.
   ArchiveStatus status() const;

@@ -90,7 +90,11 @@ void StepSampling::end_step(const StepFacts& facts, const LoadMarks& marks) {
   }
   if (std::exchange(has_change_, false)) why = KeptFor::kWorkerChange;
   if (!why) return;
-  if (wanted_ && (is_anomaly(wanted_->why) || !is_anomaly(*why))) return;  // what stands out goes first
+  if (wanted_) {
+    const bool goes_first = is_anomaly(*why) && !is_anomaly(wanted_->why);  // what stands out
+    leave_out(goes_first ? wanted_->why : *why);
+    if (!goes_first) return;
+  }
   want(*why, facts, marks);
 }
 
@@ -224,7 +228,7 @@ void StepSampling::finish(const std::deque<WorkerChangeFacts>& changes) {
   const Wanted wanted = *std::exchange(under_way_, std::nullopt);
   Capture capture = collect(wanted);
   const std::optional<CaptureWindow> window = window_of(capture.ranks.front(), wanted.first, wanted.facts.step);
-  if (!window || !reaches_back(capture, window->begin_ns)) return;  // other spans have taken its place
+  if (!window || !reaches_back(capture, window->begin_ns)) return leave_out(wanted.why);  // other spans have taken its place
   cut_to(*window, capture);
   describe(wanted, capture, changes);
   const bool is_stopped = wanted.why == KeptFor::kLong && has_stopped_rank(capture);
@@ -277,6 +281,9 @@ void StepSampling::describe(const Wanted& wanted, Capture& capture, const std::d
 }
 
 void StepSampling::give_up() {
+  for (const std::optional<Wanted>* step : {&under_way_, &wanted_}) {
+    if (*step) leave_out((*step)->why);
+  }
   under_way_.reset();
   wanted_.reset();
 }

@@ -27,7 +27,7 @@ namespace ferry {
 /// Workers learn that a step is recorded in detail from the rows of it (kDetailed): no message is sent for that. After a step
 /// that is kept each worker gets one command and answers with what its rings hold of the step. Nobody waits for the answer: it
 /// is looked for after later steps. Over a group, where a look is a wait, it is waited for after the next one, whose rows were
-/// answered behind it. At most one kept step is under way.
+/// answered behind it. At most one kept step is under way and one waits for its turn; those that are not collected are counted.
 ///
 /// Used by the thread that steps the engine.
 class StepSampling {
@@ -55,6 +55,8 @@ class StepSampling {
   void note_change() { has_change_ = true; }
   /// A kept step, once, when it is complete.
   std::optional<KeptStep> take() { return std::exchange(kept_, std::nullopt); }
+  /// Steps that were to be kept and will not be, since the last time.
+  CountsByReason take_left_out() { return std::exchange(left_out_, {}); }
 
   /// Whether a worker has yet to answer.
   bool is_pending() const;
@@ -86,6 +88,7 @@ class StepSampling {
     int64_t epoch_ns = 0;                      // CLOCK_REALTIME at facts.end
   };
 
+  void leave_out(KeptFor why) { ++left_out_[static_cast<std::size_t>(why)]; }
   void want(KeptFor why, const StepFacts& facts, const LoadMarks& marks);
   int64_t first_marked(int64_t step, const LoadMarks& marks, std::vector<std::vector<int64_t>>& tokens) const;
   void begin();
@@ -116,6 +119,7 @@ class StepSampling {
   std::deque<Ask> asks_;     // by worker; what is under way stays where it is
   int64_t num_commands_ = 0;
   std::optional<KeptStep> kept_;
+  CountsByReason left_out_{};
 };
 
 }  // namespace ferry

@@ -64,6 +64,8 @@ class TraceSession {
   void end_step(const StepFacts& facts);
   /// A step that is kept, once, when it is complete.
   std::optional<KeptStep> take_kept_step() { return sampling_ ? sampling_->take() : std::nullopt; }
+  /// Steps that were to be kept and will not be, since the last time.
+  CountsByReason take_left_out() { return sampling_ ? sampling_->take_left_out() : CountsByReason{}; }
   /// Returns when no worker has anything to answer that it was asked for kept steps: before links go. Throws Errors of links.
   void settle();
 

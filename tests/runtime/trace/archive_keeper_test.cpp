@@ -105,6 +105,18 @@ TEST_F(ArchiveKeeperTest, AFloodOfSamplesCostsNothingThatStandsOutAndIsToldOf) {
   EXPECT_NE(said.find(" sample were left out"), std::string::npos) << said;
 }
 
+TEST_F(ArchiveKeeperTest, TellsOfStepsThatWereNotCollected) {
+  testing::internal::CaptureStderr();
+  {
+    ArchiveKeeper keeper(path(), kRoom);
+    keeper.add_left_out({4, 0, 1, 0, 0});
+    EXPECT_EQ(keeper.status().num_left_out, 5);
+  }
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("4 sample, 1 long were left out"), std::string::npos);
+  const int64_t now_s = now_ns() / 1'000'000'000;
+  EXPECT_EQ(read_history(path()).left_out(now_s - 3600, now_s + 1), (CountsByReason{4, 0, 1, 0, 0}));
+}
+
 TEST_F(ArchiveKeeperTest, AFolderThatTakesNothingCostsItsStepsAlone) {
   ArchiveKeeper keeper(path(), kRoom);
   fs::remove_all(path());

@@ -40,6 +40,11 @@ class StepSamplingTest : public testing::Test {
 
   /// Does as a coordinator does; `seconds` is what the step says that it took.
   void step(double seconds = 0.010) {
+    compute(seconds);
+    session().work(true);
+    take();
+  }
+  void compute(double seconds) {
     check_context().step = next_;
     session().begin_step(next_);
     const uint64_t begin = now_ticks();
@@ -49,8 +54,6 @@ class StepSamplingTest : public testing::Test {
     session().end_step(
         {.step = next_, .begin = begin, .end = end, .seconds = seconds, .num_rows = 4, .num_sequences = 4, .num_keys = 40});
     ++next_;
-    session().work(true);
-    take();
   }
   void steps(int count) {
     for (int i = 0; i < count; ++i) step();
@@ -107,6 +110,34 @@ TEST_F(StepSamplingTest, AStepThatTookLongIsKeptWithThoseBeforeIt) {
   const auto zones = steps_by_zone(kept_[0]);
   EXPECT_EQ(zones.at(Zone::kStep), (std::vector<uint32_t>{52, 53, 54, 55, 56, 57, 58, 59, 60}));
   EXPECT_EQ(zones.count(Zone::kRouter), 0U) << "it was nobody's turn";
+}
+
+TEST_F(StepSamplingTest, StepsThatComeWhileOneWaitsForItsTurnAreCounted) {
+  session().sample_steps(100);
+  steps(90);
+  EXPECT_EQ(session().take_left_out(), CountsByReason{});
+  kept_.clear();
+  compute(0.100);
+  compute(0.900);  // long enough to be kept within five seconds of another
+  step();
+  step();
+  ASSERT_EQ(kept_.size(), 1U);
+  EXPECT_EQ(kept_[0].facts.step, 90);
+  EXPECT_EQ(session().take_left_out(), (CountsByReason{0, 0, 1, 0, 0}));
+  EXPECT_EQ(session().take_left_out(), CountsByReason{}) << "once";
+}
+
+TEST_F(StepSamplingTest, ASampleThatGivesWayIsCounted) {
+  session().sample_steps(100);
+  steps(100);
+  kept_.clear();
+  compute(0.010);
+  compute(0.100);
+  step();
+  step();
+  ASSERT_EQ(kept_.size(), 1U);
+  EXPECT_EQ(kept_[0].why, KeptFor::kLong);
+  EXPECT_EQ(session().take_left_out(), (CountsByReason{1, 0, 0, 0, 0}));
 }
 
 TEST_F(StepSamplingTest, AChangeOfAWorkerIsKeptWithItsReason) {
