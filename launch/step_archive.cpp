@@ -6,7 +6,7 @@ namespace ferry {
 
 std::unique_ptr<ArchiveKeeper> open_step_archive(const StepArchiveOptions& options) {
   if (options.trace_sample == 0) return nullptr;
-  return std::make_unique<ArchiveKeeper>(*options.trace_dir / "archive", options.trace_sample_bytes);
+  return std::make_unique<ArchiveKeeper>(*options.trace_dir / "archive", options.max_bytes());
 }
 
 void keep_steps(Coordinator& coordinator, const StepArchiveOptions& options, ArchiveKeeper* archive) {

@@ -26,6 +26,8 @@ void add_refused_trace_sample(CLI::App& app, const std::string& why) {
 }
 
 std::string check_together(const StepArchiveOptions& options, const EngineOptions& engine) {
+  if (options.trace_sample == 0 && options.trace_sample_bytes)
+    return "--trace-sample-bytes without --trace-sample; allowed: with the steps that are to be kept";
   if (options.trace_sample == 0) return "";
   if (!options.trace_dir) return "--trace-sample without --trace-dir; allowed: with a folder for the steps that are kept";
   if (engine.profile == "off") return "--trace-sample with --profile off, which records nothing; allowed: --profile 0, 1 or 2";

@@ -15,9 +15,11 @@ struct EngineOptions;
 
 /// Which steps are kept while requests are answered, and where.
 struct StepArchiveOptions {
-  std::optional<std::filesystem::path> trace_dir;   // the archive is a folder in it
-  int64_t trace_sample = 0;                         // one step in so many is kept; 0: none
-  int64_t trace_sample_bytes = int64_t{256} << 20;  // of kept steps on disk
+  std::optional<std::filesystem::path> trace_dir;  // the archive is a folder in it
+  int64_t trace_sample = 0;                        // one step in so many is kept; 0: none
+  std::optional<int64_t> trace_sample_bytes;       // of kept steps on disk, if it was given
+  static constexpr int64_t kDefaultBytes = int64_t{256} << 20;
+  int64_t max_bytes() const { return trace_sample_bytes.value_or(kDefaultBytes); }
 };
 
 /// Adds --trace-dir, of which `folder_help` says what else it is for, --trace-sample and --trace-sample-bytes.

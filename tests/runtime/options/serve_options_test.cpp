@@ -61,9 +61,10 @@ TEST(Options, OneStepInSoManyIsKeptInAFolder) {
         archive_of(command, accept(with({"--trace-dir", "d", "--trace-sample", "100", "--trace-sample-bytes", "2MiB"})));
     EXPECT_EQ(archive.trace_dir, "d");
     EXPECT_EQ(archive.trace_sample, 100);
-    EXPECT_EQ(archive.trace_sample_bytes, int64_t{2} << 20);
-    EXPECT_EQ(archive_of(command, accept(with({"--trace-dir", "d", "--trace-sample", "1"}))).trace_sample_bytes,
-              int64_t{256} << 20);
+    EXPECT_EQ(archive.max_bytes(), int64_t{2} << 20);
+    EXPECT_EQ(archive_of(command, accept(with({"--trace-dir", "d", "--trace-sample", "1"}))).max_bytes(), int64_t{256} << 20);
+    refuse(with({"--trace-dir", "d", "--trace-sample-bytes", "2MiB"}),
+           {command == "serve" ? "--trace-sample-bytes without --trace-sample" : "without --trace-sample", "allowed"});
     refuse(with({"--trace-sample", "100"}), {"--trace-sample without --trace-dir", "allowed"});
     refuse(with({"--trace-dir", "d", "--trace-sample", "0"}), {"--trace-sample", "'0'", "1 to"});
     refuse(with({"--trace-dir", "d", "--trace-sample", "9", "--profile", "off"}), {"--trace-sample", "--profile off"});
