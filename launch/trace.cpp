@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -25,6 +26,10 @@ namespace ferry {
 namespace {
 
 void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+
+std::string counted(int64_t count, const std::string& what) {
+  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
 
 /// For tables, which a merged capture has none of.
 Capture read_one_run(const std::filesystem::path& directory) {
@@ -58,28 +63,42 @@ void report(const std::filesystem::path& directory, const StepRange& steps) {
   print(write_report(directory, input, find_and_advise, steps));
 }
 
+/// Sends them all, and says what the collector rejects. Returns the number of messages.
+int64_t send_spans(const ReportInput& input, const std::string& url) {
+  const SpanExporter::Send post = http_sender(url);
+  int64_t num_messages = 0, num_spans = 0, num_rejected = 0;
+  std::string complaint;  // the first one
+  export_otlp(input, [&](const std::string& json, int64_t num_in_message) {
+    const SendAnswer answer = post(json);
+    if (answer.result != SendResult::kTaken) throw Error(ErrorCode::kUnavailable, "spans are not taken: " + answer.complaint);
+    ++num_messages;
+    num_spans += num_in_message;
+    num_rejected += std::min(answer.num_rejected, num_in_message);
+    if (complaint.empty()) complaint = answer.complaint;
+  });
+  const std::string said = std::to_string(num_rejected) + " of " + counted(num_spans, "span") + " rejected: " + complaint;
+  if (num_rejected == num_spans) throw Error(ErrorCode::kUnavailable, said);
+  if (num_rejected > 0 || !complaint.empty()) std::fprintf(stderr, "ferry: warning: %s\n", one_line(said).c_str());
+  return num_messages;
+}
+
+int64_t write_spans(const ReportInput& input, const std::string& path) {
+  int64_t num_messages = 0;
+  write_file(path, [&](std::ostream& out) {
+    export_otlp(input, [&](const std::string& json, int64_t) {
+      out << json << "\n";
+      ++num_messages;
+    });
+  });
+  return num_messages;
+}
+
 /// Steps and requests of a capture as spans, to a collector or into a file: what has a scheme is no file's name.
 void export_spans(const std::filesystem::path& directory, const std::string& target) {
   const std::string url = target.find("://") != std::string::npos ? traces_url("--otlp", target) : "";
   const ReportInput input(read_one_run(directory));
-  int64_t num_messages = 0;
-  if (!url.empty()) {
-    const SpanExporter::Send post = http_sender(url);
-    export_otlp(input, [&](const std::string& json) {
-      std::string complaint;
-      if (post(json, complaint) != SendResult::kTaken)
-        throw Error(ErrorCode::kUnavailable, "spans are not taken: " + complaint);
-      ++num_messages;
-    });
-  } else {
-    write_file(target, [&](std::ostream& out) {
-      export_otlp(input, [&](const std::string& json) {
-        out << json << "\n";
-        ++num_messages;
-      });
-    });
-  }
-  print("ferry: spans in " + target + ", " + std::to_string(num_messages) + " messages\n");
+  const int64_t num_messages = url.empty() ? write_spans(input, target) : send_spans(input, url);
+  print("ferry: spans in " + target + ", " + counted(num_messages, "message") + "\n");
 }
 
 void export_files(const TraceOptions& options) {

@@ -34,7 +34,7 @@ ordered_json attribute(const char* key, int64_t value) {
 
 class CaptureSpans {
  public:
-  CaptureSpans(const ReportInput& input, const std::function<void(const std::string& json)>& send)
+  CaptureSpans(const ReportInput& input, const std::function<void(const std::string& json, int64_t num_spans)>& send)
       : input_(input), send_(send), steps_(input.timeline), trace_id_(trace_id_of(input.capture)) {}
 
   void write() {
@@ -128,17 +128,18 @@ class CaptureSpans {
   void flush() {
     if (spans_.empty()) return;
     const std::string& version = input_.capture.info.version;
+    const int64_t num_spans = std::ssize(spans_);
     const ordered_json scope = {{"name", "ferry"}, {"version", version}};
     const ordered_json resource = {{"attributes", ordered_json::array({attribute("service.name", std::string("ferry")),
                                                                        attribute("service.version", version)})}};
     ordered_json scope_spans = {{"scope", scope}, {"spans", std::exchange(spans_, {})}};
     ordered_json resource_spans = {{"resource", resource}, {"scopeSpans", ordered_json::array({std::move(scope_spans)})}};
     const ordered_json message = {{"resourceSpans", ordered_json::array({std::move(resource_spans)})}};
-    send_(message.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+    send_(message.dump(-1, ' ', false, ordered_json::error_handler_t::replace), num_spans);
   }
 
   const ReportInput& input_;
-  const std::function<void(const std::string& json)>& send_;
+  const std::function<void(const std::string& json, int64_t num_spans)>& send_;
   const StepIndex steps_;
   const std::string trace_id_;
   ordered_json::array_t spans_;
@@ -146,7 +147,7 @@ class CaptureSpans {
 
 }  // namespace
 
-void export_otlp(const ReportInput& input, const std::function<void(const std::string& json)>& send) {
+void export_otlp(const ReportInput& input, const std::function<void(const std::string& json, int64_t num_spans)>& send) {
   CaptureSpans(input, send).write();
 }
 

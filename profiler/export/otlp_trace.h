@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -11,8 +12,9 @@ namespace ferry {
 inline constexpr std::size_t kOtlpBatch = 512;
 
 /// A capture's run, steps and requests as spans of OpenTelemetry: `send` gets one ExportTraceServiceRequest after the other in
-/// OTLP's JSON, each one line (opentelemetry-proto, trace/v1/trace.proto; ids are hexadecimal there, and 64-bit numbers are
-/// texts). All are of one trace. A request's span has its stages below it, and links to the steps that computed rows of it.
-void export_otlp(const ReportInput& input, const std::function<void(const std::string& json)>& send);
+/// OTLP's JSON, each one line, and how many spans it has (opentelemetry-proto, trace/v1/trace.proto; ids are hexadecimal there,
+/// and 64-bit numbers are texts). All are of one trace. A request's span has its stages below it, and links to the steps that
+/// computed rows of it.
+void export_otlp(const ReportInput& input, const std::function<void(const std::string& json, int64_t num_spans)>& send);
 
 }  // namespace ferry

@@ -100,7 +100,7 @@ void add_commands(CLI::App& app, Options& o, std::span<const char* const> argume
       [&](CLI::App& sub) { add_inspect_options(sub, o.inspect, o.engine); });
   add("tokenize", "the tokens of a text, or the text of tokens", Command::kTokenize,
       [&](CLI::App& sub) { add_tokenize_options(sub, o.tokenize, o.engine); });
-  add("trace", "what can be made of captures: report, export, diff, merge, archive, routing", Command::kTrace,
+  add("trace", "what can be made of captures: report, export, diff, verify, merge, archive, routing", Command::kTrace,
       [&](CLI::App& sub) { add_trace_options(sub, o.trace); });
   add("devices", "what --device can be on this machine", Command::kDevices,
       [&](CLI::App& sub) { add_devices_options(sub, o.devices); });

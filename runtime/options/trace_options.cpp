@@ -60,9 +60,13 @@ void add_trace_options(CLI::App& app, TraceOptions& o) {
   CLI::App* exported =
       add("export", "write every timeline, profile, table and the report into a capture's folder", Action::kExport);
   exported->add_option("DIR", captures, "folder of a capture")->required()->expected(1);
-  exported->add_option("--otlp", o.out,
-                       "instead: steps and requests as OpenTelemetry spans, into a file (OTLP's JSON, a message a line) or to "
-                       "a collector's http[s]:// URL");
+  exported
+      ->add_option("--otlp", o.out,
+                   "instead: steps and requests as OpenTelemetry spans, into a file (OTLP's JSON, a message a line) or to "
+                   "a collector's http[s]:// URL")
+      ->check([](const std::string& text) {
+        return text.empty() ? complaint(text, "a file, or http[s]://HOST[:PORT][/PATH]") : "";
+      });
   add("diff", "compare two captures", Action::kDiff)
       ->add_option("BEFORE AFTER", captures, "folders of two captures")
       ->required()

@@ -39,7 +39,7 @@ def read_export(body):
 class Collector:
     """Takes spans over HTTP."""
 
-    def __init__(self):
+    def __init__(self, says=b"{}"):
         exports = queue.Queue()
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -47,9 +47,9 @@ class Collector:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 exports.put((self.path, self.headers["Content-Type"], body))
                 self.send_response(200)
-                self.send_header("Content-Length", "2")
+                self.send_header("Content-Length", str(len(says)))
                 self.end_headers()
-                self.wfile.write(b"{}")
+                self.wfile.write(says)
 
             def log_message(self, *arguments):
                 pass
@@ -221,6 +221,23 @@ class CaptureTest(unittest.TestCase):
             path, kind, body = collector.exports.get(timeout=SECONDS)
             self.assertEqual((path, kind, body.decode()), ("/v1/traces", "application/json", line))
         self.assertTrue(collector.exports.empty())
+
+    def export_to(self, rejected):
+        says = {"partialSuccess": {"rejectedSpans": str(rejected), "errorMessage": "too old"}}
+        collector = Collector(json.dumps(says).encode())
+        self.addCleanup(collector.close)
+        command = [ferry_job.FERRY, "trace", "export", str(self.folder), "--otlp", collector.url]
+        return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS), f"{collector.url}/v1/traces"
+
+    def test_what_a_collector_rejects_is_told(self):
+        done, url = self.export_to(2)
+        self.assertEqual(done.returncode, 0)
+        rejected = 2 * len(self.messages)
+        self.assertEqual(done.stderr, f"ferry: warning: {rejected} of {len(self.spans)} spans rejected: {url} rejects 2 spans: too old\n")
+        done, url = self.export_to(10**6)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertEqual(done.stdout, "")
+        self.assertRegex(done.stderr, rf"^ferry: .*{len(self.spans)} of {len(self.spans)} spans rejected: {url} rejects .*too old\n$")
 
     def test_what_is_no_address_is_refused(self):
         for target in ("http://", "https://user@host", "grpc://localhost:4317"):

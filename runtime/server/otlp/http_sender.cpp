@@ -1,9 +1,13 @@
 #include <curl/curl.h>
 
+#include <algorithm>
+#include <charconv>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "runtime/base/error.h"
+#include "runtime/base/json.h"
 #include "runtime/base/quoting.h"
 #include "runtime/server/otlp/span_exporter.h"
 
@@ -22,8 +26,38 @@ struct FreeUrl {
   void operator()(CURLU* url) const { curl_url_cleanup(url); }
 };
 
-/// The answer's body says nothing that is needed.
-std::size_t drop_body(char*, std::size_t, std::size_t num_bytes, void*) { return num_bytes; }
+constexpr std::size_t kMaxAnswerBytes = std::size_t{64} << 10;  // what is behind them is not read
+constexpr JsonLimits kAnswerJson{.depth = 8, .bytes = kMaxAnswerBytes, .values = 1024};
+
+std::size_t keep_body(char* data, std::size_t, std::size_t num_bytes, void* body) {
+  auto& kept = *static_cast<std::string*>(body);
+  kept.append(data, std::min(num_bytes, kMaxAnswerBytes - kept.size()));
+  return num_bytes;
+}
+
+/// 64-bit numbers are texts in OTLP's JSON; some write them as numbers. 0 for what is neither.
+int64_t number_from(const nlohmann::json& value) {
+  if (value.is_number_integer()) return std::max<int64_t>(value.get<int64_t>(), 0);
+  const std::string text = value.is_string() ? value.get<std::string>() : "";
+  int64_t number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return std::max<int64_t>(number, 0);
+}
+
+/// What ExportTraceServiceResponse says of spans that were not taken ("partialSuccess"). An answer that is none says nothing.
+SendAnswer read_answer(const std::string& body, const std::string& url) try {
+  SendAnswer answer;
+  const nlohmann::json partial = parse_json(body, url, kAnswerJson).value("partialSuccess", nlohmann::json::object());
+  const nlohmann::json message = partial.value("errorMessage", nlohmann::json());
+  answer.num_rejected = number_from(partial.value("rejectedSpans", nlohmann::json()));
+  if (message.is_string()) answer.complaint = one_line(message.get<std::string>());
+  if (answer.num_rejected == 0) return answer;
+  const std::string spans = std::to_string(answer.num_rejected) + (answer.num_rejected == 1 ? " span" : " spans");
+  answer.complaint = url + " rejects " + spans + (answer.complaint.empty() ? "" : ": " + answer.complaint);
+  return answer;
+} catch (const std::exception&) {
+  return {};
+}
 
 /// One connection to the collector, kept open.
 class Connection {
@@ -41,24 +75,25 @@ class Connection {
     set(CURLOPT_CONNECTTIMEOUT_MS, kConnectDeadlineMs);
     set(CURLOPT_NOSIGNAL, 1L);
     set(CURLOPT_QUICK_EXIT, 1L);
-    set(CURLOPT_WRITEFUNCTION, drop_body);
+    set(CURLOPT_WRITEFUNCTION, keep_body);
+    set(CURLOPT_WRITEDATA, &body_);
   }
 
-  SendResult post(const std::string& json, std::string& complaint) {
+  SendAnswer post(const std::string& json) {
+    body_.clear();
     set(CURLOPT_POSTFIELDS, json.c_str());
     set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(json.size()));
     const CURLcode code = curl_easy_perform(handle_.get());
     if (code != CURLE_OK) {
-      complaint = url_ + ": " + curl_easy_strerror(code);
-      return SendResult::kTryAgain;
+      return {.result = SendResult::kTryAgain, .complaint = url_ + ": " + curl_easy_strerror(code)};
     }
     long status = 0;
     curl_easy_getinfo(handle_.get(), CURLINFO_RESPONSE_CODE, &status);
-    if (status >= 200 && status < 300) return SendResult::kTaken;
-    complaint = url_ + " answers with status " + std::to_string(status);
+    if (status >= 200 && status < 300) return read_answer(body_, url_);
     // What OTLP's specification has tried again ("Retryable Response Codes").
     const bool is_busy = status == 429 || status == 502 || status == 503 || status == 504;
-    return is_busy ? SendResult::kTryAgain : SendResult::kRefused;
+    return {.result = is_busy ? SendResult::kTryAgain : SendResult::kRefused,
+            .complaint = url_ + " answers with status " + std::to_string(status)};
   }
 
  private:
@@ -70,6 +105,7 @@ class Connection {
   }
 
   const std::string url_;
+  std::string body_;  // of the last answer
   std::unique_ptr<curl_slist, FreeList> headers_;
   std::unique_ptr<CURL, FreeEasy> handle_{curl_easy_init()};
 };
@@ -85,9 +121,7 @@ std::string part_of(CURLU* url, CURLUPart part) {
 }  // namespace
 
 SpanExporter::Send http_sender(const std::string& url) {
-  return [connection = std::make_shared<Connection>(url)](const std::string& json, std::string& complaint) {
-    return connection->post(json, complaint);
-  };
+  return [connection = std::make_shared<Connection>(url)](const std::string& json) { return connection->post(json); };
 }
 
 std::string traces_url(const std::string& option, const std::string& endpoint) {

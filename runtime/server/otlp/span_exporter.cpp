@@ -39,10 +39,11 @@ SpanCount SpanExporter::count() const {
 
 void SpanExporter::run() {
   for (std::vector<RequestSpan> batch = next_batch(); !batch.empty(); batch = next_batch()) {
-    const bool is_taken = deliver(batch);
+    const int64_t num_taken = deliver(batch);
     const std::scoped_lock lock(mutex_);
-    (is_taken ? count_.sent : count_.dropped_unsent) += std::ssize(batch);
-    const bool is_late = leaving_ && (!is_taken || std::chrono::steady_clock::now() - *leaving_ > kLeaveTime);
+    count_.sent += num_taken;
+    count_.dropped_unsent += std::ssize(batch) - num_taken;
+    const bool is_late = leaving_ && (num_taken == 0 || std::chrono::steady_clock::now() - *leaving_ > kLeaveTime);
     if (!is_late) continue;
     count_.dropped_unsent += std::ssize(queue_);
     return queue_.clear();
@@ -60,22 +61,21 @@ std::vector<RequestSpan> SpanExporter::next_batch() {
   return batch;
 }
 
-/// Whether the collector took a batch, which is sent again and again while it is away.
-bool SpanExporter::deliver(const std::vector<RequestSpan>& batch) {
-  std::string complaint;
-  SendResult result = SendResult::kRefused;
+/// How many spans of a batch the collector took; it is sent again and again while the collector is away.
+int64_t SpanExporter::deliver(const std::vector<RequestSpan>& batch) {
+  SendAnswer answer{.result = SendResult::kRefused, .complaint = {}};
   try {
     const std::string json = to_otlp_json(batch, source_);
     std::chrono::milliseconds pause = kBatchPeriod;
-    result = send_(json, complaint);
-    for (int i = 1; i < kMaxAttempts && result == SendResult::kTryAgain && sleep_for(pause); ++i, pause *= 2)
-      result = send_(json, complaint);
+    answer = send_(json);
+    for (int i = 1; i < kMaxAttempts && answer.result == SendResult::kTryAgain && sleep_for(pause); ++i, pause *= 2)
+      answer = send_(json);
   } catch (const std::exception& error) {  // such as std::bad_alloc
-    complaint = error.what();
+    answer.complaint = error.what();
   }
-  const bool is_taken = result == SendResult::kTaken;
-  tell(is_taken ? "" : complaint);
-  return is_taken;
+  const bool is_taken = answer.result == SendResult::kTaken;
+  tell(is_taken && answer.num_rejected == 0 ? "" : answer.complaint);
+  return is_taken ? std::max<int64_t>(std::ssize(batch) - answer.num_rejected, 0) : 0;
 }
 
 /// False if it is time to leave.

@@ -22,6 +22,13 @@ enum class SendResult {
   kRefused,   // it would refuse them again
 };
 
+/// What a collector says to a message of spans.
+struct SendAnswer {
+  SendResult result = SendResult::kTaken;
+  int64_t num_rejected = 0;  // of the spans of a message that was taken
+  std::string complaint;     // in a line why not all of it was taken; or a warning of the collector
+};
+
 /// Sends requests' spans to a collector, on a thread of its own: who hands one in never waits, and where the collector is slow
 /// or away, spans are dropped and counted. Any thread may call any method.
 class SpanExporter {
@@ -31,9 +38,8 @@ class SpanExporter {
   static constexpr int kMaxAttempts = 4;                        // for a batch; the pause after each doubles from kBatchPeriod
   static constexpr std::chrono::milliseconds kLeaveTime{3000};  // in which what is queued at the end may still be sent
 
-  /// One attempt: gets the JSON, and in `complaint` says in a line why it was not taken. Called on the exporter's thread, with
-  /// a deadline of its own.
-  using Send = std::function<SendResult(const std::string& json, std::string& complaint)>;
+  /// One attempt: gets the JSON. Called on the exporter's thread, with a deadline of its own.
+  using Send = std::function<SendAnswer(const std::string& json)>;
 
   SpanExporter(SpanSource source, Send send);
   /// Sends what is queued while the collector takes it and kLeaveTime is not over, beside the attempt that runs, and leaves.
@@ -47,7 +53,7 @@ class SpanExporter {
  private:
   void run();
   std::vector<RequestSpan> next_batch();
-  bool deliver(const std::vector<RequestSpan>& batch);
+  int64_t deliver(const std::vector<RequestSpan>& batch);
   bool sleep_for(std::chrono::milliseconds period);
   void tell(const std::string& complaint);
 

@@ -104,19 +104,19 @@ TEST(OtlpJson, ARequestWithoutATokenHasNoTimesOfTokens) {
 /// A collector: what it was sent, and what it says to the next attempts.
 class Collector {
  public:
-  explicit Collector(std::vector<SendResult> answers = {}) : answers_(std::move(answers)) {}
+  explicit Collector(std::vector<SendResult> answers = {}, int64_t num_rejected = 0)
+      : answers_(std::move(answers)), num_rejected_(num_rejected) {}
 
   SpanExporter::Send sender() {
-    return [this](const std::string& text, std::string& complaint) {
+    return [this](const std::string& text) -> SendAnswer {
       std::unique_lock lock(mutex_);
       ++num_attempts_;
       changed_.notify_all();
       changed_.wait(lock, [this] { return !is_stuck_; });
       const SendResult answer = answers_.empty() ? SendResult::kTaken : answers_.front();
       if (answers_.size() > 0) answers_.erase(answers_.begin());
-      complaint = "it says no";
       if (answer == SendResult::kTaken) sent_.push_back(text);
-      return answer;
+      return {.result = answer, .num_rejected = num_rejected_, .complaint = "it says no"};
     };
   }
   void stick(bool is_stuck) {
@@ -138,6 +138,7 @@ class Collector {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<SendResult> answers_;
+  const int64_t num_rejected_;  // of each message
   std::vector<std::string> sent_;
   int num_attempts_ = 0;
   bool is_stuck_ = false;
@@ -182,6 +183,15 @@ TEST(SpanExporter, CountsWhatWasNotTaken) {
   EXPECT_EQ(exporter.count().dropped_unsent, int64_t{SpanExporter::kMaxBatch});
 }
 
+TEST(SpanExporter, CountsWhatWasRejected) {
+  Collector collector({}, 7);
+  SpanExporter exporter({}, collector.sender());
+  for (std::size_t i = 0; i < SpanExporter::kMaxBatch; ++i) exporter.add(sample_span());
+  for (int i = 0; i < 6000 && exporter.count().sent == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_EQ(exporter.count().sent, int64_t{SpanExporter::kMaxBatch} - 7);
+  EXPECT_EQ(exporter.count().dropped_unsent, 7);
+}
+
 TEST(SpanExporter, LeavesACollectorThatIsAway) {
   Collector collector(std::vector<SendResult>(100, SendResult::kTryAgain));
   SpanExporter exporter({}, collector.sender());
@@ -219,13 +229,41 @@ TEST(HttpSender, PostsJson) {
   const Access access;
   const HttpServer server({.address = "127.0.0.1:0"}, access, std::move(router));
   const std::string base = "http://" + server.address();
-  std::string complaint;
-  EXPECT_EQ(http_sender(traces_url("--otlp", base))("{\"a\": 1}", complaint), SendResult::kTaken);
+  EXPECT_EQ(http_sender(traces_url("--otlp", base))("{\"a\": 1}").result, SendResult::kTaken);
   EXPECT_EQ(body.get_future().get(), "{\"a\": 1}");
-  EXPECT_EQ(http_sender(base + "/busy")("{}", complaint), SendResult::kTryAgain);
-  EXPECT_EQ(complaint, base + "/busy answers with status 503");
-  EXPECT_EQ(http_sender(base + "/nowhere")("{}", complaint), SendResult::kRefused);
-  EXPECT_EQ(http_sender("http://127.0.0.1:1/v1/traces")("{}", complaint), SendResult::kTryAgain);
+  const SendAnswer busy = http_sender(base + "/busy")("{}");
+  EXPECT_EQ(busy.result, SendResult::kTryAgain);
+  EXPECT_EQ(busy.complaint, base + "/busy answers with status 503");
+  EXPECT_EQ(http_sender(base + "/nowhere")("{}").result, SendResult::kRefused);
+  EXPECT_EQ(http_sender("http://127.0.0.1:1/v1/traces")("{}").result, SendResult::kTryAgain);
+}
+
+TEST(HttpSender, ReadsWhatIsRejected) {
+  std::string says;
+  HttpRouter router;
+  router.add("POST", "/v1/traces",
+             {.handler = {}, .blocking = [&](const HttpRequest&) -> HttpResponse { return {.body = says}; }});
+  const Access access;
+  const HttpServer server({.address = "127.0.0.1:0"}, access, std::move(router));
+  const std::string url = "http://" + server.address() + "/v1/traces";
+  const SpanExporter::Send post = http_sender(url);
+  const auto answer = [&](const std::string& body) {
+    says = body;
+    return post("{}");
+  };
+  const SendAnswer some = answer(R"({"partialSuccess": {"rejectedSpans": "3", "errorMessage": "too\nold"}})");
+  EXPECT_EQ(some.result, SendResult::kTaken);
+  EXPECT_EQ(some.num_rejected, 3);
+  EXPECT_EQ(some.complaint, url + " rejects 3 spans: too?old");
+  EXPECT_EQ(answer(R"({"partialSuccess": {"rejectedSpans": 1}})").complaint, url + " rejects 1 span") << "a number is one, too";
+  EXPECT_EQ(answer(R"({"partialSuccess": {"errorMessage": "soon too old"}})").complaint, "soon too old");
+  for (const char* body :
+       {"{}", "", "no JSON", "[1]", R"({"partialSuccess": 7})", R"({"partialSuccess": {"rejectedSpans": "-4"}})"}) {
+    const SendAnswer all = answer(body);
+    EXPECT_EQ(all.result, SendResult::kTaken) << body;
+    EXPECT_EQ(all.num_rejected, 0) << body;
+    EXPECT_EQ(all.complaint, "") << body;
+  }
 }
 
 /// What one request's events make of it.
@@ -233,9 +271,9 @@ std::optional<json> observed(const std::optional<TraceContext>& caller, const st
   std::string sent;
   int num_heard = 0;
   {
-    SpanExporter exporter({}, [&](const std::string& text, std::string&) {
+    SpanExporter exporter({}, [&](const std::string& text) {
       sent = text;
-      return SendResult::kTaken;
+      return SendAnswer{};
     });
     RequestSpans spans(exporter, "demo");
     Request request;
