@@ -5,6 +5,7 @@
 
 #include "launch/commands.h"
 #include "launch/trace_archive.h"
+#include "launch/verify/same_work.h"
 #include "launch/verify/verification.h"
 #include "moe/routing/routing_export.h"
 #include "moe/routing/routing_summary.h"
@@ -52,14 +53,31 @@ Capture with_routing(Capture capture, const std::filesystem::path& directory) {
   return capture;
 }
 
+/// Whoever asks for steps is told if there are none of them.
+void check_steps(const Timeline& timeline, const StepRange& wanted) {
+  const auto is_wanted = [&](const StepInfo& step) { return wanted.holds(step.step); };
+  if (!wanted.is_any() || std::ranges::any_of(timeline.steps, is_wanted)) return;
+  std::string there = "the capture has none";
+  if (!timeline.steps.empty()) {
+    const auto [first, last] = std::ranges::minmax(timeline.steps, {}, &StepInfo::step);
+    there = "allowed: " + counted(std::ssize(timeline.steps), "step") + ", " + std::to_string(first.step) + " to " +
+            std::to_string(last.step);
+  }
+  const std::string range =
+      std::to_string(wanted.first) + (wanted.first < wanted.last ? ".." + std::to_string(wanted.last) : "");
+  throw_invalid("--steps: no step " + range + "; " + there);
+}
+
 /// Tables and timelines of a capture, beside it; the tables also here. A kept step of an archive has no folder for files.
 void report(const std::filesystem::path& directory, const StepRange& steps) {
   if (std::filesystem::is_regular_file(directory)) {
     const ReportInput input(read_segment(directory));
+    check_steps(input.timeline, steps);
     const std::vector<Finding> findings = find_and_advise(input);
     return print(make_report_text(findings, make_report_tables(input, findings)));
   }
   const ReportInput input(with_routing(read_one_run(directory), directory));
+  check_steps(input.timeline, steps);
   print(write_report(directory, input, find_and_advise, steps));
 }
 
@@ -109,6 +127,8 @@ void export_files(const TraceOptions& options) {
 
 void compare(const std::filesystem::path& before, const std::filesystem::path& after) {
   const ReportInput a(read_one_run(before)), b(read_one_run(after));
+  for (const std::string& warning : selection_warnings(a.capture.info, b.capture.info))
+    std::fprintf(stderr, "ferry: warning: %s\n", warning.c_str());
   print("Before: " + before.string() + "\nAfter: " + after.string() + "\n\n");
   for (const Table& table : compare_captures(a, b)) print(to_text(table, /*max_rows=*/table.rows.size()) + "\n");
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <iterator>
 #include <optional>
 #include <set>
 
@@ -125,13 +126,19 @@ void warn_of_selection(const CaptureInfo& info, const char* which, std::vector<s
 
 }  // namespace
 
+std::vector<std::string> selection_warnings(const CaptureInfo& before, const CaptureInfo& after) {
+  std::vector<std::string> warnings;
+  warn_of_selection(before, "first", warnings);
+  warn_of_selection(after, "second", warnings);
+  return warnings;
+}
+
 std::vector<std::string> check_same_work(const ReportInput& before, const ReportInput& after) {
   std::vector<std::string> warnings;
   check_model(before.capture.info, after.capture.info, warnings);
   check_work(before, after, warnings);
   warn_of_machine(before.capture, after.capture, warnings);
-  warn_of_selection(before.capture.info, "first", warnings);
-  warn_of_selection(after.capture.info, "second", warnings);
+  std::ranges::move(selection_warnings(before.capture.info, after.capture.info), std::back_inserter(warnings));
   for (const OptionChange& change : find_option_changes(before.capture.info, after.capture.info)) {
     if (is_workload_option(change.option))
       warnings.push_back(change.option + " differs: what only one capture did is left out");

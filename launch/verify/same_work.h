@@ -12,4 +12,7 @@ namespace ferry {
 /// versions, hosts, lengths of answers, machines that are not as fast.
 std::vector<std::string> check_same_work(const ReportInput& before, const ReportInput& after);
 
+/// A line for each of the two whose steps were kept for their lengths.
+std::vector<std::string> selection_warnings(const CaptureInfo& before, const CaptureInfo& after);
+
 }  // namespace ferry

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -69,6 +70,40 @@ class TraceVerifyTest(unittest.TestCase):
         done = self.verify(self.quick, self.slow.parent / "nowhere")
         self.assertEqual(done.returncode, 2)
         self.assertEqual(done.stderr.count("\n"), 1)
+
+
+class TraceReportTest(unittest.TestCase):
+    """What `ferry trace report` and `diff` say of a capture that has not what is asked for."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls._folder = tempfile.TemporaryDirectory(prefix="ferry-report-")
+        cls.addClassCleanup(cls._folder.cleanup)
+        cls.capture = pathlib.Path(cls._folder.name) / "capture"
+        bench = [FERRY, "bench", "--model", "demo", "--memory", "256MiB", "-p", "8", "-n", "4", "-r", "1", "--trace", cls.capture]
+        subprocess.run(bench, capture_output=True, check=True, timeout=120)
+
+    def trace(self, *arguments):
+        return subprocess.run([FERRY, "trace", *arguments], capture_output=True, text=True, timeout=120)
+
+    def test_steps_that_are_not_there_are_refused_in_a_line(self):
+        for steps in ("9000", "9000..9001"):
+            done = self.trace("report", self.capture, "--steps", steps)
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertRegex(done.stderr, rf"\Aferry: error: --steps: no step {steps}; allowed: \d+ steps, \d+ to \d+\n\Z")
+        first, last = map(int, done.stderr.split(", ")[1].split(" to "))
+        self.assertEqual(self.trace("report", self.capture, "--steps", f"{first}..{last}").returncode, 0)
+        self.assertEqual(self.trace("report", self.capture, "--steps", f"{last}..9000").returncode, 0)
+
+    def test_a_selection_is_warned_of(self):
+        self.assertEqual(self.trace("diff", self.capture, self.capture).stderr, "")
+        selected = self.capture.parent / "selected"
+        shutil.copytree(self.capture, selected)
+        info = json.loads((selected / "capture.json").read_text())
+        (selected / "capture.json").write_text(json.dumps({**info, "selection": {"long": 2}}))
+        done = self.trace("diff", self.capture, selected)
+        self.assertEqual(done.returncode, 0)
+        self.assertRegex(done.stderr, r"\Aferry: warning: the second capture is a selection, 2 kept steps of an archive: [^\n]+\n\Z")
 
 
 if __name__ == "__main__":
