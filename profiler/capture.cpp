@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 
+#include "profiler/capture_check.h"
 #include "profiler/capture_sections.h"
 #include "profiler/operator_json.h"
 #include "profiler/write_file.h"
@@ -304,6 +305,7 @@ RankCapture decode_rank_capture(std::span<const std::byte> bytes, const std::str
     }
     if (preamble.format == kFormatWithSections) take_sections(rest, header.at("sections"), source, capture);
     if (!rest.empty()) throw damaged(source, std::to_string(rest.size()) + " bytes behind its records");
+    check_rank_numbers(capture, source);
     return capture;
   } catch (const json::exception& error) {
     throw damaged(source, std::string("a header that cannot be read: ") + error.what());
@@ -324,6 +326,7 @@ CaptureInfo decode_capture_info(std::string_view text, const std::string& source
     throw damaged(source, error.what());
   }
   check_info(info, source);
+  check_info_numbers(info, source);
   return info;
 }
 
@@ -367,6 +370,7 @@ Capture read_capture(const std::filesystem::path& directory) {
     capture.ranks.push_back(decode_rank_capture(std::as_bytes(std::span(bytes)), path.string()));
     if (capture.ranks.back().rank != r) throw damaged(path.string(), "rank " + std::to_string(capture.ranks.back().rank));
   }
+  check_worker_changes(capture.info, capture.ranks.front(), info_path.string());
   return capture;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "profiler/archive/packed_records.h"
+#include "profiler/capture_check.h"
 #include "runtime/base/error.h"
 #include "runtime/base/json.h"
 #include "runtime/base/text_file.h"
@@ -25,6 +26,7 @@ constexpr JsonLimits kEntryJson{.depth = 3, .bytes = 4096, .values = 64};
 constexpr int64_t kRunBytesMax = int64_t{64} << 20;
 constexpr std::size_t kMaxNameBytes = 128;
 constexpr int64_t kMostTime = int64_t{1} << 61;                 // ns: differences of two, twice, do not overflow
+constexpr double kMostSeconds = 1e8;                            // that a step takes
 constexpr std::size_t kMaxExpertCounts = std::size_t{1} << 24;  // layers times experts
 
 struct Preamble {
@@ -88,7 +90,8 @@ SegmentEntry entry_from(const json& head, const std::string& source) {
                  .num_sequences = count_from(head, "sequences", source),
                  .num_keys = count_from(head, "keys", source)};
   if (entry.time_ns > kMostTime || entry.facts.step > UINT32_MAX) throw damaged(source, "a time or a step beyond all");
-  if (!(entry.facts.seconds >= 0)) throw damaged(source, "seconds is " + shown(head.at("seconds")));
+  if (!(entry.facts.seconds >= 0 && entry.facts.seconds <= kMostSeconds))
+    throw damaged(source, "seconds is " + shown(head.at("seconds")));
   return entry;
 }
 
@@ -252,6 +255,8 @@ Capture decode_segment(std::string_view bytes, const CaptureInfo& run, const std
   capture.info.start_epoch_ns = count_from(head, "start_epoch_ns", source);
   capture.info.expert_tokens = tokens_from(head.at("expert_tokens"), run.expert_rank.size(), source);
   capture.info.worker_changes = changes_from(head.at("worker_changes"), source);
+  check_info_numbers(capture.info, source);
+  check_worker_changes(capture.info, capture.ranks.front(), source);
   capture.info.selection = {{kept_for_name(entry_from(head, source).why), 1}};
   return capture;
 } catch (const json::exception& error) {

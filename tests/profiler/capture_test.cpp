@@ -104,6 +104,61 @@ TEST_F(CaptureFiles, RefuseDamageWithALineThatNamesTheFile) {
   }
 }
 
+TEST_F(CaptureFiles, RefuseNumbersThatNoRunHas) {
+  const Capture good = make_made_capture();
+  const auto refuse = [&](auto&& spoil, const std::string& said) {
+    RankCapture rank = good.ranks[1];
+    spoil(rank);
+    test::expect_error([&] { decode_rank_capture(encode_rank_capture(rank), "rank-1.spans"); }, ErrorCode::kInvalidArgument,
+                       {"rank-1.spans: " + said + "; allowed: a capture file that Ferry wrote"});
+  };
+  refuse([](RankCapture& r) { r.peak_rss_bytes = -5; }, "peak_rss_bytes is -5");
+  refuse([](RankCapture& r) { r.num_preemptions = -1; }, "num_preemptions is -1");
+  refuse([](RankCapture& r) { r.ticks.ns_per_tick = 0; }, "ns_per_tick is 0");
+  refuse([](RankCapture& r) { r.ticks.ns_per_tick = 1e300; }, "ns_per_tick is 1e+300");
+  refuse([](RankCapture& r) { r.span_cost_ns = -2; }, "span_cost_ns is -2");
+  refuse([](RankCapture& r) { r.alignment.drift = 3; }, "drift is 3");
+  refuse([](RankCapture& r) { r.alignment.offset_ns = 1e30; }, "offset_ns is 1e+30");
+  refuse([](RankCapture& r) { r.threads[0].num_lost = static_cast<uint64_t>(-3); }, "a thread's num_lost is -3");
+  refuse([](RankCapture& r) { std::swap(r.begin, r.end); },
+         "end is " + std::to_string(good.ranks[1].begin) + " ticks, before its begin");
+  refuse([](RankCapture& r) { r.threads[0].records[0].begin = 0, r.threads[0].records[0].end = uint64_t{1} << 62; },
+         "a record is at 4611686018427387904 ticks");
+  CounterReading reading{.begin = good.ranks[1].begin, .end = good.ranks[1].end};
+  reading.values.fill(kNotCounted);
+  refuse(
+      [&](RankCapture& r) {
+        r.counters.readings = {reading};
+        r.counters.readings[0].values[0] = static_cast<uint64_t>(-7);
+      },
+      std::string("section counters: ") + kCounters[0].name + " is -7");
+  refuse(
+      [&](RankCapture& r) {
+        r.counters.readings = {reading};
+        r.counters.readings[0].values[0] = 1;
+        r.counters.readings[0].end = uint64_t{1} << 63;
+      },
+      "section counters: a reading is at 9223372036854775808 ticks");
+  refuse([](RankCapture& r) { r.memory.samples = {{.ticks = uint64_t{1} << 63, .bytes = {}}}; },
+         "section memory: a sample is at 9223372036854775808 ticks");
+}
+
+TEST_F(CaptureFiles, RefuseNumbersThatNoRunIsToldOf) {
+  const auto refuse = [](auto&& spoil, const std::string& said) {
+    CaptureInfo info = make_made_capture().info;
+    spoil(info);
+    test::expect_error([&] { decode_capture_info(encode_capture_info(info), "capture.json"); }, ErrorCode::kInvalidArgument,
+                       {"capture.json: " + said + "; allowed: a capture file that Ferry wrote"});
+  };
+  refuse([](CaptureInfo& i) { i.level = static_cast<TraceLevel>(9); }, "level is 9");
+  refuse([](CaptureInfo& i) { i.read_bytes_per_s = -1; }, "read_bytes_per_s is -1");
+  refuse([](CaptureInfo& i) { i.flops_per_s = 1e200; }, "flops_per_s is 1e+200");
+  refuse([](CaptureInfo& i) { i.start_epoch_ns = -1; }, "start_epoch_ns is -1");
+  refuse([](CaptureInfo& i) { i.expert_tokens.at(0).at(0) = -4; }, "expert_tokens is -4");
+  refuse([](CaptureInfo& i) { i.num_kv_blocks = -4; }, "num_kv_blocks is -4");
+  refuse([](CaptureInfo& i) { i.model.operators.at(0).flop.per_row = 1e90; }, "an operator's amount is 1e+90");
+}
+
 /// A device's spans of which the i-th begins and ends `distance` behind the one before, `length` long.
 RankCapture stairs(uint64_t num_spans, uint64_t distance, uint64_t length) {
   test::SmallCapture small(1, 1'000'000);
