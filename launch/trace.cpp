@@ -19,6 +19,7 @@
 #include "profiler/write_file.h"
 #include "runtime/actions/advise.h"
 #include "runtime/base/error.h"
+#include "runtime/base/quoting.h"
 #include "runtime/server/otlp/span_exporter.h"
 
 // `ferry trace`: what can be made of captures afterwards.
@@ -26,7 +27,11 @@
 namespace ferry {
 namespace {
 
-void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+/// Of what comes from captures nothing but line breaks commands the terminal.
+void print(const std::string& text) {
+  const std::string shown = printable_lines(text);
+  std::fwrite(shown.data(), 1, shown.size(), stdout);
+}
 
 std::string counted(int64_t count, const std::string& what) {
   return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
@@ -146,7 +151,7 @@ int verify_gains(const TraceOptions& options) {
     return verification.exit_code();
   }
   print("before: " + options.captures[0].string() + "\nafter: " + options.captures[1].string() + "\n");
-  for (const std::string& line : verification_lines(verification)) print(line + "\n");
+  for (const std::string& line : verification_lines(verification)) print(printable(line) + "\n");
   return verification.exit_code();
 }
 

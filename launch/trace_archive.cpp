@@ -101,7 +101,8 @@ void print_text(const Told& told) {
   if (told.is_read) text += "\nFindings of these steps\n";
   if (!told.is_read && !told.answer.chosen.empty()) text += "\nNone of these steps can be read: there are no findings\n";
   for (const Finding& finding : told.findings)
-    text += std::string("  ") + severity_name(finding.severity) + ": " + finding.text + "\n";
+    text += std::string("  ") + severity_name(finding.severity) + ": " + printable(finding.text) + "\n";
+  text = printable_lines(text);
   std::fwrite(text.data(), 1, text.size(), stdout);
 }
 

@@ -10,6 +10,7 @@
 #include "profiler/report/views/views.h"
 #include "profiler/write_file.h"
 #include "runtime/base/error.h"
+#include "runtime/base/quoting.h"
 
 namespace ferry {
 namespace {
@@ -59,10 +60,10 @@ std::vector<Table> make_report_tables(const ReportInput& input, const std::vecto
 std::string make_report_text(const std::vector<Finding>& findings, const std::vector<Table>& tables) {
   std::string text = "Findings\n";
   for (const Finding& finding : findings) {
-    text += std::string("  ") + severity_name(finding.severity) + ": " + finding.text;
+    text += std::string("  ") + severity_name(finding.severity) + ": " + printable(finding.text);
     if (!finding.table.empty()) text += " [" + finding.table + "]";
     text += "\n";
-    for (const Action& action : finding.actions) text += "    " + action_text(action) + "\n";
+    for (const Action& action : finding.actions) text += "    " + printable(action_text(action)) + "\n";
   }
   for (const Table& table : tables) {
     const bool is_wide = table.rows.size() == 1 && table.columns.size() > kWideColumns;
@@ -83,7 +84,8 @@ std::string write_report(const std::filesystem::path& directory, const ReportInp
   write_text(directory / "report.json", make_report_json(findings, tables));
   const nlohmann::ordered_json timelines =
       make_step_timelines(input, findings, steps, steps.is_any() ? kWantedTimelineBytes : kTimelineBytes);
-  write_text(directory / "report.html", make_report_page(make_title(input.capture.info), findings, tables, timelines));
+  write_text(directory / "report.html",
+             make_report_page(make_title(input.capture.info), findings, tables, timelines));
   return text;
 }
 

@@ -29,6 +29,10 @@ std::string one_line(std::string_view text) {
   for (char& c : line) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
   }
+  for (std::size_t i = 1; i < line.size(); ++i) {  // U+0080 to U+009F
+    const auto byte = static_cast<unsigned char>(line[i]);
+    if (line[i - 1] == '\xC2' && byte >= 0x80 && byte < 0xA0) line[i - 1] = line[i] = '?';
+  }
   return line;
 }
 

@@ -1,6 +1,32 @@
 #include "runtime/base/quoting.h"
 
+#include <cstdio>
+
 namespace ferry {
+namespace {
+
+std::string escaped(std::string_view text, std::string_view kept) {
+  std::string result;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : 0);
+    const bool is_second_set = byte == 0xC2 && next >= 0x80 && next < 0xA0;  // U+0080 to U+009F: one of them is as ESC [
+    if (!is_second_set && (kept.find(text[i]) != std::string_view::npos || (byte >= 0x20 && byte != 0x7F))) {
+      result += text[i];
+      continue;
+    }
+    char code[8];
+    std::snprintf(code, sizeof code, "\\x%02x", is_second_set ? next : byte);
+    result += code;
+    if (is_second_set) ++i;
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string printable(std::string_view text) { return escaped(text, ""); }
+std::string printable_lines(std::string_view text) { return escaped(text, "\n"); }
 
 std::string whole_characters(std::string_view text, std::size_t max_bytes) {
   if (text.size() <= max_bytes) return std::string(text);
@@ -12,7 +38,7 @@ std::string whole_characters(std::string_view text, std::size_t max_bytes) {
 std::string in_quotes(std::string_view text) {
   constexpr std::size_t kBytesMax = 120;
   std::string result = "'";
-  for (const char c : whole_characters(text, kBytesMax)) result += static_cast<unsigned char>(c) < 0x20 ? '?' : c;
+  for (const char c : whole_characters(text, kBytesMax)) result += static_cast<unsigned char>(c) < 0x20 || c == 0x7F ? '?' : c;
   return result + (text.size() > kBytesMax ? "…'" : "'");
 }
 

@@ -95,6 +95,23 @@ class TraceReportTest(unittest.TestCase):
         self.assertEqual(self.trace("report", self.capture, "--steps", f"{first}..{last}").returncode, 0)
         self.assertEqual(self.trace("report", self.capture, "--steps", f"{last}..9000").returncode, 0)
 
+    def test_strings_of_a_capture_do_not_command_the_terminal(self):
+        strange = self.capture.parent / "strange"
+        shutil.copytree(self.capture, strange)
+        info = json.loads((strange / "capture.json").read_text())
+        info |= {"command": info["command"] + " --fault \x1b]0;owned\x07\nferry: error", "transport": "\x1b[2J", "version": "\u009b31m"}
+        info["model"]["name"] = "demo\x1b[31m"
+        (strange / "capture.json").write_text(json.dumps(info))
+        for arguments in (("report", strange), ("diff", self.capture, strange), ("verify", self.capture, strange), ("verify", strange, strange)):
+            done = self.trace(*arguments)
+            said = done.stdout + done.stderr
+            self.assertTrue(said)
+            self.assertNotRegex(said, "[\x00-\x09\x0b-\x1f\x7f-\x9f]", arguments)
+            self.assertNotIn("\nferry: error\n", said)
+        report = (strange / "report.txt").read_text()
+        self.assertIn(r"\x1b[2J", report)
+        self.assertNotIn("\x1b", report)
+
     def test_a_selection_is_warned_of(self):
         self.assertEqual(self.trace("diff", self.capture, self.capture).stderr, "")
         selected = self.capture.parent / "selected"

@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "runtime/base/quoting.h"
+
 namespace ferry {
 namespace {
 
@@ -19,6 +21,9 @@ std::string cell_text(const Table::Cell& cell, const Table::Column& column) {
   if (const auto* real = std::get_if<double>(&cell)) return number(*real, column.decimals);
   return "";
 }
+
+/// Names in a capture are strangers' texts.
+std::string shown_cell(const Table::Cell& cell, const Table::Column& column) { return printable(cell_text(cell, column)); }
 
 /// Characters on a terminal: bytes that begin a UTF-8 character.
 std::size_t width(const std::string& text) {
@@ -53,12 +58,12 @@ std::string to_text(const Table& table, std::size_t max_rows) {
   for (std::size_t c = 0; c < columns; ++c) {
     widths[c] = width(table.columns[c].name);
     for (std::size_t r = 0; r < shown; ++r) {
-      widths[c] = std::max(widths[c], width(cell_text(table.rows[r][c], table.columns[c])));
+      widths[c] = std::max(widths[c], width(shown_cell(table.rows[r][c], table.columns[c])));
       if (std::holds_alternative<std::string>(table.rows[r][c])) left[c] = true;
     }
   }
-  std::string text = table.title + "\n";
-  if (!table.note.empty()) text += table.note + "\n";
+  std::string text = printable(table.title) + "\n";
+  if (!table.note.empty()) text += printable(table.note) + "\n";
   std::string line;
   for (std::size_t c = 0; c < columns; ++c) append_padded(line, table.columns[c].name, widths[c], left[c]);
   trim_end(line);
@@ -66,7 +71,7 @@ std::string to_text(const Table& table, std::size_t max_rows) {
   for (std::size_t r = 0; r < shown; ++r) {
     line.clear();
     for (std::size_t c = 0; c < columns; ++c)
-      append_padded(line, cell_text(table.rows[r][c], table.columns[c]), widths[c], left[c]);
+      append_padded(line, shown_cell(table.rows[r][c], table.columns[c]), widths[c], left[c]);
     trim_end(line);
     text += line + "\n";
   }

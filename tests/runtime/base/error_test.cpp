@@ -17,6 +17,7 @@ TEST(OneLine, LeavesAnOrdinaryLineAlone) {
 TEST(OneLine, ReplacesControlCharacters) {
   EXPECT_EQ(one_line(std::string_view("a\nb\r\t\0c\x1b[31m\x7f", 12)), "a?b???c?[31m");
   EXPECT_EQ(one_line("\x7f"), "?");
+  EXPECT_EQ(one_line("a\xc2\x9b[1m\xc2\xa0"), "a??[1m\xc2\xa0");
 }
 
 TEST(OneLine, CutsAtAWholeCharacter) {

@@ -15,6 +15,14 @@ Table sample() {
           .rows = {{"a, \"b\"", int64_t{7}, 1.23456}, {"naïve…", int64_t{123456}, std::monostate()}}};
 }
 
+TEST(TableText, NamesDoNotCommandTheTerminal) {
+  const Table table{.id = "t",
+                    .title = "T\x1b[2J",
+                    .columns = {{"host"}, {"n"}},
+                    .rows = {{std::string("a\x1b[31m\nb\xc2\x9b"), int64_t{1}}}};
+  EXPECT_EQ(to_text(table), "T\\x1b[2J\nhost                n\na\\x1b[31m\\x0ab\\x9b  1\n");
+}
+
 TEST(Table, CsvQuotesAndRounds) {
   EXPECT_EQ(to_csv(sample()), "name,count,time_us\n\"a, \"\"b\"\"\",7,1.235\nnaïve…,123456,\n");
 }
