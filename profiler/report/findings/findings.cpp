@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "profiler/report/findings/format.h"
@@ -161,11 +162,16 @@ const char* severity_name(Finding::Severity severity) {
   return "";
 }
 
+/// Whether it says that the capture itself cannot be relied on.
+bool casts_doubt(const Finding& finding) {
+  return finding.kind == "clock" || finding.kind == "lost_records" || finding.kind == "missing_rank";
+}
+
 void sort_findings(std::vector<Finding>& findings) {
   const auto weight = [](const Finding& finding) {
     double saved_ms = finding.saved_ms;
     for (const Action& action : finding.actions) saved_ms = std::max(saved_ms, action.saved_ms);
-    return std::pair(saved_ms, finding.severity);
+    return std::tuple(casts_doubt(finding), saved_ms, finding.severity);
   };
   std::ranges::stable_sort(findings, [&](const Finding& x, const Finding& y) { return weight(x) > weight(y); });
 }

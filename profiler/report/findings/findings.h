@@ -26,8 +26,9 @@ struct Finding {
 /// "problem", "notice" or "info".
 const char* severity_name(Finding::Severity severity);
 
-/// By the milliseconds that steps would save, the most first: without what is found or by the best of its actions, whichever is
-/// more. Where that is the same, and among those that nothing is known of, the worst severity first.
+/// What puts the capture itself in doubt first; then by the milliseconds that steps would save, the most first: without what is
+/// found or by the best of its actions, whichever is more. Where that is the same, and among those that nothing is known of,
+/// the worst severity first.
 void sort_findings(std::vector<Finding>& findings);
 
 /// As sort_findings() has them. Says so when nothing stands out.

@@ -244,10 +244,13 @@ TEST(FindingsTest, WhatWouldSaveMostIsFirstAndSeverityDecidesAmongEquals) {
                                    {.severity = Finding::Severity::kNotice, .kind = "action", .saved_ms = 5},
                                    {.severity = Finding::Severity::kNotice, .kind = "stop", .saved_ms = 1000}};
   findings[3].actions = {{.kind = "a", .saved_ms = 70}, {.kind = "b", .saved_ms = 300}};
+  for (const char* kind : {"missing_rank", "clock", "lost_records"}) {  // these put all else in doubt
+    findings.push_back({.severity = Finding::Severity::kProblem, .kind = kind});
+  }
   sort_findings(findings);
   std::string kinds;
   for (const Finding& finding : findings) kinds += finding.kind + ";";
-  EXPECT_EQ(kinds, "stop;action;small;untold_problem;untold;");
+  EXPECT_EQ(kinds, "missing_rank;clock;lost_records;stop;action;small;untold_problem;untold;");
 }
 
 TEST(FindingsTest, WorstFirst) {
